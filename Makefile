@@ -1,0 +1,130 @@
+# Every target a person types has a `##` line; `make help` prints them.
+MAKEFLAGS += --warn-undefined-variables --no-builtin-rules
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+.SUFFIXES:
+SHELL := /bin/bash
+
+# ---------------------------------------------------------------- settings
+CC      := gcc
+SAN     ?=
+V       ?=
+JOBS    ?= $(shell nproc)
+empty   :=
+comma   := ,
+BUILD   := build$(if $(filter-out gcc,$(CC)),-$(CC))$(if $(SAN),-$(subst $(comma),-,$(SAN)))
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+NVCC    ?= $(shell command -v nvcc 2>/dev/null)
+Q       := $(if $(V),,@)
+
+ifneq ($(filter-out clean help deps,$(or $(MAKECMDGOALS),help)),)
+MAKEFLAGS += -j$(JOBS)
+endif
+
+WARN := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wpointer-arith -Wvla \
+        -Wwrite-strings -Werror $(if $(filter gcc,$(CC)),-Wjump-misses-init)
+SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
+CFLAGS   := -std=c11 -D_GNU_SOURCE -O2 -g -fPIC -fvisibility=hidden -MMD -MP -I. -I$(BUILD)/gen \
+            $(WARN) $(SANFLAGS)
+LDFLAGS  := -Wl,--as-needed -Wl,-z,relro,-z,now $(SANFLAGS)
+
+# ---------------------------------------------------------------- what is built from what
+src = $(sort $(wildcard $(1)/*.c))
+obj = $(patsubst %.c,$(BUILD)/%.o,$(call src,$(1)))
+
+COMMON_LIBS := -ljansson -lgnutls -lpthread -lm
+common      := $(BUILD)/libcommon.a
+model       := $(BUILD)/libmodel.a
+device      := $(BUILD)/libdevice.a
+
+PROGRAMS := shunt shunt-api shunt-scheduler shunt-executor shunt-worker shunt-import shunt-run shunt-zoo
+BIN      := $(patsubst %,$(BUILD)/bin/%,$(PROGRAMS))
+PLUGINS  := $(BUILD)/lib/shunt-dev-cpu.so $(BUILD)/lib/shunt-dev-fake.so \
+            $(if $(NVCC),$(BUILD)/lib/shunt-dev-cuda.so)
+
+parts_shunt           := cli
+parts_shunt-api       := api
+parts_shunt-scheduler := scheduler
+parts_shunt-executor  := executor
+parts_shunt-worker    := executor/worker
+parts_shunt-import    := executor/import
+parts_shunt-run       := executor/run
+parts_shunt-zoo       := zoo
+libs_shunt            := -lcurl
+libs_shunt-api        := -lmicrohttpd -lpq
+libs_shunt-scheduler  := -lmicrohttpd -lpq
+libs_shunt-executor   := -lmicrohttpd -ldl
+libs_shunt-worker     := -ldl
+libs_shunt-import     := -lprotobuf-c -lseccomp
+libs_shunt-run        := -lprotobuf-c -lseccomp -ldl
+libs_shunt-zoo        := -lprotobuf-c
+uses_shunt            :=
+uses_shunt-api        :=
+uses_shunt-scheduler  :=
+uses_shunt-executor   := $(device)
+uses_shunt-worker     := $(model) $(device)
+uses_shunt-import     := $(model)
+uses_shunt-run        := $(model) $(device)
+uses_shunt-zoo        := $(model)
+
+UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
+UNIT_BIN := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
+
+.SECONDEXPANSION:
+
+$(common): $(call obj,common)
+$(model): $(call obj,executor/model) $(BUILD)/gen/onnx.pb-c.o
+$(device): $(call obj,executor/device)
+$(BUILD)/%.a:
+	$(Q)mkdir -p $(@D)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+$(BUILD)/%.o: %.c
+	$(Q)mkdir -p $(@D)
+	$(if $(V),,@echo "  CC    $<")
+	$(Q)$(CC) $(CFLAGS) -c $< -o $@
+
+# onnx.proto comes from Debian's libonnx-dev; the generated code is never committed.
+$(BUILD)/gen/onnx.pb-c.c: /usr/include/onnx/onnx.proto
+	$(Q)mkdir -p $(@D)
+	$(Q)protoc-c --proto_path=/usr/include/onnx --c_out=$(@D) $<
+$(BUILD)/gen/onnx.pb-c.h: $(BUILD)/gen/onnx.pb-c.c
+$(BUILD)/gen/onnx.pb-c.o: $(BUILD)/gen/onnx.pb-c.c
+	$(Q)$(CC) -std=c11 -O2 -g -fPIC -I$(BUILD)/gen $(SANFLAGS) -c $< -o $@
+$(call obj,executor/model) $(call obj,zoo): | $(BUILD)/gen/onnx.pb-c.h
+
+$(BIN): $(BUILD)/bin/%: $$(call obj,$$(parts_$$*)) $$(uses_$$*) $(common)
+	$(Q)mkdir -p $(@D)
+	$(if $(V),,@echo "  LINK  $@")
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(libs_$*) $(COMMON_LIBS)
+
+$(BUILD)/lib/shunt-dev-cpu.so: $(call obj,executor/device/cpu) $(common)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -shared -o $@ $^ -ldnnl -lgomp $(COMMON_LIBS)
+$(BUILD)/lib/shunt-dev-fake.so: $(call obj,executor/device/fake) $(common)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -shared -o $@ $^ $(COMMON_LIBS)
+
+# ---------------------------------------------------------------- targets for people
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+deps: ## install what is missing (Debian packages; needs root or sudo)
+	@deploy/deps.sh
+
+build: deps ## every program; the CUDA back end too where nvcc is present
+	@$(MAKE) --no-print-directory all
+all: $(BIN) $(PLUGINS)
+
+clean: ## remove what was built
+	$(Q)rm -rf build build-*
+
+unit: $(UNIT_BIN) ## unit tests; no GPU, no database
+	@tests/run_unit.sh $(UNIT_BIN)
+
+$(UNIT_BIN): $(BUILD)/tests/%: $(BUILD)/tests/unit/%.o
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS) -lcmocka
+
+.PHONY: help deps build all clean unit
+-include $(shell find build* -name '*.d' 2>/dev/null)

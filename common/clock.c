@@ -1,0 +1,64 @@
+/* clock.c - time, real or set by a test. */
+#include "common/clock.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <time.h>
+
+static atomic_bool fake;
+static _Atomic int64_t fake_ns, fake_wall_ns;
+
+int64_t sh_clock_ns(void)
+{
+    struct timespec t;
+
+    if (atomic_load_explicit(&fake, memory_order_relaxed))
+        return atomic_load(&fake_ns);
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+int64_t sh_clock_wall_ms(void)
+{
+    struct timespec t;
+
+    if (atomic_load_explicit(&fake, memory_order_relaxed))
+        return atomic_load(&fake_wall_ns) / 1000000;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+void sh_clock_fake(int64_t mono_ns, int64_t wall_ms)
+{
+    atomic_store(&fake_ns, mono_ns);
+    atomic_store(&fake_wall_ns, wall_ms * 1000000);
+    atomic_store(&fake, true);
+}
+
+void sh_clock_advance(int64_t ns)
+{
+    atomic_fetch_add(&fake_ns, ns);
+    atomic_fetch_add(&fake_wall_ns, ns);
+}
+
+void sh_clock_real(void)
+{
+    atomic_store(&fake, false);
+}
+
+void sh_clock_format(int64_t wall_ms, char out[static 25])
+{
+    /* The format has four digits for the year: clamp to 0000-01-01 .. 9999-12-31. */
+    const int64_t first = INT64_C(-62167219200000), last = INT64_C(253402300799999);
+    int64_t ms = wall_ms < first ? first : wall_ms > last ? last : wall_ms;
+    int64_t part = (ms % 1000 + 1000) % 1000;
+    time_t s = (time_t)((ms - part) / 1000);
+    struct tm tm;
+    char text[96];
+
+    gmtime_r(&s, &tm);
+    snprintf(text, sizeof(text), "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", tm.tm_year + 1900,
+             tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec, (int)part);
+    snprintf(out, 25, "%.24s", text);
+}

@@ -1,0 +1,67 @@
+/* conf.h - options as a table; loading in two phases.
+ *
+ * One table per program gives parsing, defaults, ranges, --help, docs/config.md and environment
+ * names. Order: default < file (--config FILE, lines `name = value`, # comments) < environment
+ * (SHUNT_<NAME>, upper case, '-' to '_') < command line (--name=value, --name value; a bool also
+ * as --name / --no-name).
+ *
+ * Two phases: sh_conf_load() fills a NEW struct and checks everything; only then does the caller
+ * swap pointers. A bad edit and a SIGHUP cost one log line.
+ *
+ * No getenv() and no option parsing outside conf.c.
+ */
+#ifndef SH_COMMON_CONF_H
+#define SH_COMMON_CONF_H
+
+#include "common/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum sh_conf_type { SH_CONF_INT, SH_CONF_F64, SH_CONF_BOOL, SH_CONF_STR, SH_CONF_BYTES };
+enum {
+    SH_CONF_RELOAD = 1, /* may change on SIGHUP */
+    SH_CONF_SECRET = 2, /* prints as *** */
+};
+
+struct sh_conf_opt {
+    enum sh_conf_type type; /* INT, BYTES: int64_t; F64: double; BOOL: bool; STR: char * (OWNED) */
+    size_t offset;
+    const char *name, *def; /* def as text; NULL string = not set */
+    double min, max;        /* for numbers */
+    unsigned flags;
+    const char *help; /* with the unit */
+};
+
+#define SH_OPT_INT(st, field, name, def, min, max, flags, help)                                    \
+    {SH_CONF_INT, offsetof(st, field), name, #def, min, max, flags, help}
+#define SH_OPT_F64(st, field, name, def, min, max, flags, help)                                    \
+    {SH_CONF_F64, offsetof(st, field), name, #def, min, max, flags, help}
+#define SH_OPT_BOOL(st, field, name, def, flags, help)                                             \
+    {SH_CONF_BOOL, offsetof(st, field), name, #def, 0, 1, flags, help} /* def: true or false */
+#define SH_OPT_STR(st, field, name, def, flags, help)                                              \
+    {SH_CONF_STR, offsetof(st, field), name, def, 0, 0, flags, help}
+/* Accepts suffixes K M G T (1024). def as text: "256M". */
+#define SH_OPT_BYTES(st, field, name, def, min, max, flags, help)                                  \
+    {SH_CONF_BYTES, offsetof(st, field), name, def, min, max, flags, help}
+
+struct sh_conf_table {
+    const char *program, *purpose;    /* purpose: one sentence for --help */
+    const struct sh_conf_opt *opts;
+    size_t n_opts, struct_bytes;
+};
+
+enum sh_conf_action { SH_CONF_RUN, SH_CONF_EXIT_OK }; /* EXIT_OK: --help, --version or --docs ran */
+
+/* Fills *conf (zeroed, struct_bytes) from all sources. Positional arguments are refused unless
+ * n_rest is not NULL; then *rest (BORROWED from argv) and *n_rest say what is left.
+ * Prints --help to stdout. Fails: SH_E_INVALID naming option, value, source and range. */
+int sh_conf_load(const struct sh_conf_table *t, void *conf, int argc, char **argv, char ***rest,
+                 int *n_rest, enum sh_conf_action *action, struct sh_err *err);
+void sh_conf_free(const struct sh_conf_table *t, void *conf); /* strings inside; conf is yours */
+void sh_conf_print_docs(const struct sh_conf_table *t, FILE *out); /* Markdown table */
+/* Logs effective values, one line; secrets as ***. */
+void sh_conf_log(const struct sh_conf_table *t, const void *conf);
+
+#endif

@@ -1,0 +1,63 @@
+/* db.h - the only user of libpq: connections, named statements, transactions.
+ *
+ * All SQL sits in store.c files. Parameters only, as text; never string building. A struct db
+ * belongs to one thread. Failures are SOFT (SH_E_DBSOFT: 40001, 40P01: repeat), DOWN (SH_E_DBDOWN:
+ * not reachable, connection lost; the next call reconnects) or hard (SH_E_CONFLICT for unique and
+ * foreign keys, SH_E_INVALID for check constraints and bad values, SH_E_BUG else).
+ *
+ * A connection lost during COMMIT leaves the outcome unknown: writes that a client can repeat carry
+ * a token with a unique index.
+ */
+#ifndef SH_COMMON_DB_H
+#define SH_COMMON_DB_H
+
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct db;
+struct db_res; /* rows of one statement */
+
+/* Does not connect yet. url: libpq URI or keyword string. app: application_name. */
+int db_new(const char *url, const char *app, struct db **out, struct sh_err *err);
+void db_free(struct db *db);
+/* Connects if need be (at most 2 s) and checks the schema version (schema_want > 0): refuses one it
+ * does not know with SH_E_CONFLICT. */
+int db_ready(struct db *db, int schema_want, struct sh_err *err);
+int db_fd(const struct db *db); /* socket for LISTEN, -1 if not connected */
+/* Next notification already received; false if none. channel and payload hold at least 64 bytes. */
+bool db_notification(struct db *db, char *channel, char *payload);
+
+/* One statement with its name (for metrics and errors). Prepared on first use per connection. */
+struct db_stmt {
+    const char *name, *sql;
+    int n_params;
+};
+
+/* params: text or NULL. *out: OWNED, db_res_free(); may be NULL if no rows are wanted. */
+int db_exec(struct db *db, const struct db_stmt *s, const char *const *params, struct db_res **out,
+            struct sh_err *err);
+void db_res_free(struct db_res *r); /* NULL is allowed */
+size_t db_rows(const struct db_res *r);
+/* BORROWED until db_res_free; NULL for SQL NULL. */
+const char *db_text(const struct db_res *r, size_t row, size_t col);
+int64_t db_i64(const struct db_res *r, size_t row, size_t col, int64_t if_null);
+double db_f64(const struct db_res *r, size_t row, size_t col, double if_null);
+bool db_bool(const struct db_res *r, size_t row, size_t col);
+size_t db_affected(const struct db_res *r);
+
+/* Runs fn inside a transaction; repeats it on SH_E_DBSOFT (5 tries, back-off). fn may run again: it
+ * must not reply, log success or touch memory that outlives a rollback, hence the const.
+ * COMMIT of an aborted transaction reports success with the tag ROLLBACK: looked at here. */
+typedef int db_tx_fn(struct db *db, const void *arg, struct sh_err *err);
+int db_tx(struct db *db, const char *name, db_tx_fn *fn, const void *arg, struct sh_err *err);
+
+/* Migrations: files NNNN_name.sql of dir, in order, each in one transaction, under an advisory lock,
+ * with a SHA-256 recorded; a changed or missing applied file is refused. *applied: how many ran. */
+int db_migrate(struct db *db, const char *dir, int *applied, struct sh_err *err);
+
+#define DB_SCHEMA_VERSION 1
+
+#endif

@@ -1,0 +1,267 @@
+/* json.c - jansson with limits, and objects read by a table. */
+#include "common/json.h"
+
+#include "common/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_DEPTH 64
+#define MAX_STRING 4096
+#define PATH_BYTES 160
+
+/* "what.name", or "name" where there is no what. */
+static void join(const char *what, const char *name, char out[static PATH_BYTES])
+{
+    snprintf(out, PATH_BYTES, "%s%s%s", what ? what : "", what && what[0] ? "." : "", name);
+}
+
+static bool has_upper(const struct sh_json_field *f)
+{
+    return f->max > 0 || f->min < 0 || f->max < 0;
+}
+
+/* What the field must be, for a message: "a number from 0 to 10". */
+static void describe(const struct sh_json_field *f, char out[static 96])
+{
+    static const char *const NOUN[] = {
+        [SH_JSON_STR] = "a string",  [SH_JSON_INT] = "a whole number",
+        [SH_JSON_F64] = "a number",  [SH_JSON_BOOL] = "true or false",
+        [SH_JSON_OBJ] = "an object", [SH_JSON_ARR] = "an array",
+        [SH_JSON_ANY] = "a value",
+    };
+    double max = f->type == SH_JSON_STR && f->max <= 0 ? MAX_STRING : f->max;
+    int n = snprintf(out, 96, "%s", NOUN[f->type]);
+    char *rest = out + n;
+    size_t room = 96 - (size_t)n;
+
+    if (f->type == SH_JSON_STR)
+        snprintf(rest, room, " of %.0f to %.0f bytes", f->min, max);
+    else if (f->type == SH_JSON_ARR && has_upper(f))
+        snprintf(rest, room, " of %.0f to %.0f elements", f->min, max);
+    else if (f->type == SH_JSON_ARR && f->min > 0)
+        snprintf(rest, room, " of at least %.0f elements", f->min);
+    else if ((f->type == SH_JSON_INT || f->type == SH_JSON_F64) && has_upper(f))
+        snprintf(rest, room, " from %.15g to %.15g", f->min, max);
+    else if ((f->type == SH_JSON_INT || f->type == SH_JSON_F64) && f->min > 0)
+        snprintf(rest, room, " of at least %.15g", f->min);
+}
+
+static bool in_range(const struct sh_json_field *f, double v)
+{
+    if (f->min == 0 && f->max == 0)
+        return true;
+    return v >= f->min && (!has_upper(f) || v <= f->max);
+}
+
+/* Stores the value; false if it is not what the field must be. */
+static bool store(const struct sh_json_field *f, json_t *v)
+{
+    struct sh_json_field len = *f;
+
+    switch (f->type) {
+    case SH_JSON_STR:
+        len.max = f->max > 0 ? f->max : MAX_STRING;
+        if (!json_is_string(v) || !in_range(&len, (double)json_string_length(v)))
+            return false;
+        *(const char **)f->out = json_string_value(v);
+        return true;
+    case SH_JSON_INT:
+        if (!json_is_integer(v) || !in_range(f, (double)json_integer_value(v)))
+            return false;
+        *(int64_t *)f->out = json_integer_value(v);
+        return true;
+    case SH_JSON_F64:
+        if (!json_is_number(v) || !in_range(f, json_number_value(v)))
+            return false;
+        *(double *)f->out = json_number_value(v);
+        return true;
+    case SH_JSON_BOOL:
+        if (!json_is_boolean(v))
+            return false;
+        *(bool *)f->out = json_is_true(v);
+        return true;
+    case SH_JSON_OBJ:
+        if (!json_is_object(v))
+            return false;
+        *(json_t **)f->out = v;
+        return true;
+    case SH_JSON_ARR:
+        if (!json_is_array(v) || !in_range(f, (double)json_array_size(v)))
+            return false;
+        *(json_t **)f->out = v;
+        return true;
+    case SH_JSON_ANY:
+        *(json_t **)f->out = v;
+        return true;
+    }
+    return false;
+}
+
+static int refuse_unknown(const json_t *obj, const char *what, const struct sh_json_field *f,
+                          size_t n, struct sh_err *err)
+{
+    char known[256], path[PATH_BYTES];
+    const char *key;
+    json_t *value;
+    size_t used = 0;
+
+    /* jansson's iteration takes a non-const object and does not change it */
+    json_object_foreach((json_t *)obj, key, value)
+    {
+        size_t i = 0;
+
+        while (i < n && strcmp(f[i].name, key) != 0)
+            i++;
+        if (i < n)
+            continue;
+        known[0] = '\0';
+        for (i = 0; i < n && used < sizeof(known); i++)
+            used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", i ? ", " : "",
+                                     f[i].name);
+        join(what, key, path);
+        return SH_FAIL(err, SH_E_INVALID, "\"%s\" is not a known field; known here: %s", path,
+                       n ? known : "none");
+    }
+    return SH_OK;
+}
+
+int sh_json_read(const json_t *obj, const char *what, const struct sh_json_field *f, size_t n,
+                 struct sh_err *err)
+{
+    char path[PATH_BYTES], must[96];
+    int rc;
+
+    if (!json_is_object(obj))
+        return SH_FAIL(err, SH_E_INVALID, "\"%s\" must be an object",
+                       what && what[0] ? what : "the document");
+    rc = refuse_unknown(obj, what, f, n, err);
+    if (rc)
+        return rc;
+    for (size_t i = 0; i < n; i++) {
+        json_t *v = json_object_get(obj, f[i].name);
+
+        if (json_is_null(v))
+            v = NULL;
+        if (!v && !f[i].required)
+            continue;
+        if (v && store(&f[i], v))
+            continue;
+        join(what, f[i].name, path);
+        describe(&f[i], must);
+        return SH_FAIL(err, SH_E_INVALID, v ? "\"%s\" must be %s" : "\"%s\" is missing: %s", path,
+                       must);
+    }
+    return SH_OK;
+}
+
+/* jansson's own limit (2048 levels) is a compile-time constant; ours is checked before parsing. */
+static bool too_deep(const char *text, size_t len)
+{
+    int depth = 0;
+    bool in_string = false;
+
+    for (size_t i = 0; i < len; i++) {
+        char c = text[i];
+
+        if (in_string && c == '\\')
+            i++;
+        else if (c == '"')
+            in_string = !in_string;
+        else if (!in_string && (c == '{' || c == '[') && ++depth > MAX_DEPTH)
+            return true;
+        else if (!in_string && (c == '}' || c == ']'))
+            depth--;
+    }
+    return false;
+}
+
+int sh_json_parse(const char *text, size_t len, size_t max_bytes, json_t **out, struct sh_err *err)
+{
+    json_error_t e;
+
+    *out = NULL;
+    if (len > max_bytes)
+        return SH_FAIL(err, SH_E_TOOBIG, "the JSON text has %zu bytes, at most %zu are allowed",
+                       len, max_bytes);
+    if (too_deep(text, len))
+        return SH_FAIL(err, SH_E_INVALID, "the JSON text is nested deeper than %d levels",
+                       MAX_DEPTH);
+    *out = json_loadb(len ? text : "", len, JSON_REJECT_DUPLICATES, &e);
+    if (*out)
+        return SH_OK;
+    if (json_error_code(&e) == json_error_out_of_memory)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate memory for a JSON text");
+    return SH_FAIL(err, SH_E_INVALID, "the JSON text is wrong at line %d, column %d: %s", e.line,
+                   e.column, e.text);
+}
+
+int sh_json_dump(const json_t *j, char **out, struct sh_err *err)
+{
+    *out = json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
+    if (!*out)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate memory for a JSON text");
+    return SH_OK;
+}
+
+static int read_all(int fd, char *p, size_t n, size_t *got, struct sh_err *err)
+{
+    *got = 0;
+    while (*got < n) {
+        ssize_t r = read(fd, p + *got, n - *got);
+
+        if (r < 0 && errno == EINTR)
+            continue;
+        if (r < 0)
+            return SH_FAIL_ERRNO(err, SH_E_IO, "could not read a JSON file");
+        if (r == 0)
+            break;
+        *got += (size_t)r;
+    }
+    return SH_OK;
+}
+
+int sh_json_load_file(const char *path, size_t max_bytes, json_t **out, struct sh_err *err)
+{
+    const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    char *text = NULL;
+    size_t got = 0;
+    struct stat st;
+    int fd = -1, rc;
+
+    *out = NULL;
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        rc = SH_FAIL_ERRNO(err, errno == ENOENT ? SH_E_NOTFOUND : SH_E_IO,
+                           "could not open the file \"%s\"", base);
+        goto out;
+    }
+    if (!S_ISREG(st.st_mode)) {
+        rc = SH_FAIL(err, SH_E_INVALID, "\"%s\" is not a regular file", base);
+        goto out;
+    }
+    if ((uint64_t)st.st_size > max_bytes) {
+        rc = SH_FAIL(err, SH_E_TOOBIG, "the file \"%s\" has %lld bytes, at most %zu are allowed",
+                     base, (long long)st.st_size, max_bytes);
+        goto out;
+    }
+    text = malloc((size_t)st.st_size + 1);
+    if (!text) {
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate memory for the file \"%s\"", base);
+        goto out;
+    }
+    rc = read_all(fd, text, (size_t)st.st_size, &got, err);
+    if (!rc)
+        rc = sh_json_parse(text, got, max_bytes, out, err);
+out:
+    if (rc)
+        sh_err_detail(err, "file %s", path);
+    free(text);
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}

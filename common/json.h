@@ -1,0 +1,47 @@
+/* json.h - reading objects from outside with jansson: every field named, typed and ranged; unknown
+ * fields refused.
+ *
+ *   struct sh_json_field f[] = {
+ *       {"name", SH_JSON_STR, &name, .required = true, .max = 64},
+ *       {"lr", SH_JSON_F64, &lr, .min = 0, .max = 10},
+ *   };
+ *   rc = sh_json_read(obj, "job", f, SH_ARRAY_LEN(f), err);
+ *
+ * Absent optional fields leave the target untouched: set the default first. A JSON null counts as
+ * absent. Messages name the path: `"optimizer.lr" must be a number from 0 to 10`.
+ */
+#ifndef SH_COMMON_JSON_H
+#define SH_COMMON_JSON_H
+
+#include "common/err.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+
+enum sh_json_type {
+    SH_JSON_STR,  /* const char **: BORROWED from the object; min/max = length in bytes */
+    SH_JSON_INT,  /* int64_t * */
+    SH_JSON_F64,  /* double * (integers too) */
+    SH_JSON_BOOL, /* bool * */
+    SH_JSON_OBJ,  /* json_t **: BORROWED */
+    SH_JSON_ARR,  /* json_t **: BORROWED; min/max = length */
+    SH_JSON_ANY,  /* json_t **: BORROWED */
+};
+
+struct sh_json_field {
+    const char *name;
+    enum sh_json_type type;
+    void *out;
+    bool required;
+    double min, max; /* both 0: no limit (strings: at most 4096 bytes) */
+};
+
+int sh_json_read(const json_t *obj, const char *what, const struct sh_json_field *f, size_t n,
+                 struct sh_err *err);
+/* Parses text (not NUL-terminated); refuses duplicates, depth above 64, text above max_bytes.
+ * *out: OWNED, json_decref(). Fails: SH_E_INVALID with line and column, SH_E_TOOBIG. */
+int sh_json_parse(const char *text, size_t len, size_t max_bytes, json_t **out, struct sh_err *err);
+int sh_json_dump(const json_t *j, char **out, struct sh_err *err); /* compact, sorted; OWNED, free() */
+int sh_json_load_file(const char *path, size_t max_bytes, json_t **out, struct sh_err *err);
+
+#endif

@@ -1,0 +1,60 @@
+/* loop.h - a small event loop: descriptors, timers, children, a hook before sleeping.
+ *
+ * One loop belongs to one thread; only sh_loop_wake() and sh_loop_stop() may be called from
+ * others. Callbacks may add and remove anything, themselves included: what is removed in a turn is
+ * freed at its end and gets no further event.
+ */
+#ifndef SH_COMMON_LOOP_H
+#define SH_COMMON_LOOP_H
+
+#include "common/err.h"
+
+#include <stdint.h>
+#include <sys/types.h>
+
+struct sh_loop;
+struct sh_io;
+struct sh_timer;
+
+enum { SH_IO_READ = 1, SH_IO_WRITE = 2, SH_IO_HUP = 4 };
+
+typedef void sh_io_fn(struct sh_loop *l, int fd, unsigned events, void *arg);
+typedef void sh_timer_fn(struct sh_loop *l, void *arg);
+typedef void sh_child_fn(struct sh_loop *l, pid_t pid, int wait_status, void *arg);
+typedef void sh_hook_fn(struct sh_loop *l, void *arg);
+
+int sh_loop_new(struct sh_loop **out, struct sh_err *err); /* OWNED, sh_loop_free() */
+void sh_loop_free(struct sh_loop *l);
+
+/* Watches fd (BORROWED; close it after sh_io_del). *out: OWNED, sh_io_del(). */
+int sh_io_add(struct sh_loop *l, int fd, unsigned events, sh_io_fn *fn, void *arg,
+              struct sh_io **out, struct sh_err *err);
+int sh_io_set(struct sh_io *io, unsigned events, struct sh_err *err);
+void sh_io_del(struct sh_io *io); /* NULL is allowed */
+
+/* Fires once after delay_ns; with period_ns > 0 again and again. *out: OWNED, sh_timer_del(). */
+int sh_timer_add(struct sh_loop *l, int64_t delay_ns, int64_t period_ns, sh_timer_fn *fn, void *arg,
+                 struct sh_timer **out, struct sh_err *err);
+void sh_timer_set(struct sh_timer *t, int64_t delay_ns); /* (re)arms; < 0 disarms */
+void sh_timer_del(struct sh_timer *t);                   /* NULL is allowed */
+
+/* Calls fn once when the child ends (pidfd); reaps it. */
+int sh_loop_child(struct sh_loop *l, pid_t pid, sh_child_fn *fn, void *arg, struct sh_err *err);
+
+/* Blocks TERM, INT, HUP in this process and delivers them as calls. Once per process, before any
+ * thread is started. fn_hup may be NULL. TERM and INT stop the loop unless fn_term is given. */
+int sh_loop_signals(struct sh_loop *l, sh_hook_fn *fn_term, sh_hook_fn *fn_hup, void *arg,
+                    struct sh_err *err);
+
+void sh_loop_before_sleep(struct sh_loop *l, sh_hook_fn *fn, void *arg);
+/* Any thread: runs `fn` set by sh_loop_on_wake soon, on the loop's thread. Never lost; many
+ * wake-ups may fold into one. */
+void sh_loop_wake(struct sh_loop *l);
+void sh_loop_on_wake(struct sh_loop *l, sh_hook_fn *fn, void *arg);
+
+int sh_loop_run(struct sh_loop *l, struct sh_err *err); /* until sh_loop_stop() */
+/* One turn: handles what is ready, sleeps at most max_wait_ns. For tests and tools. */
+int sh_loop_once(struct sh_loop *l, int64_t max_wait_ns, struct sh_err *err);
+void sh_loop_stop(struct sh_loop *l);
+
+#endif

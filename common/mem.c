@@ -1,0 +1,157 @@
+/* mem.c - sizes, strings, strict numbers. */
+#include "common/mem.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+int sh_mul_size(size_t a, size_t b, size_t *out, struct sh_err *err)
+{
+    size_t r;
+
+    if (__builtin_mul_overflow(a, b, &r))
+        return SH_FAIL(err, SH_E_TOOBIG, "a size of %zu times %zu is too large", a, b);
+    *out = r;
+    return SH_OK;
+}
+
+int sh_add_size(size_t a, size_t b, size_t *out, struct sh_err *err)
+{
+    size_t r;
+
+    if (__builtin_add_overflow(a, b, &r))
+        return SH_FAIL(err, SH_E_TOOBIG, "a size of %zu plus %zu is too large", a, b);
+    *out = r;
+    return SH_OK;
+}
+
+int sh_strdup(const char *s, char **out, struct sh_err *err)
+{
+    size_t n;
+
+    *out = NULL;
+    if (!s)
+        return SH_OK;
+    n = strlen(s) + 1;
+    *out = malloc(n);
+    if (!*out)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a string of %zu bytes", n);
+    memcpy(*out, s, n);
+    return SH_OK;
+}
+
+int sh_asprintf(struct sh_err *err, char **out, const char *fmt, ...)
+{
+    va_list ap;
+    int n;
+
+    *out = NULL;
+    va_start(ap, fmt);
+    n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    if (n < 0)
+        return SH_FAIL(err, SH_E_BUG, "could not format a string");
+    *out = malloc((size_t)n + 1);
+    if (!*out)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a string of %d bytes", n + 1);
+    va_start(ap, fmt);
+    vsnprintf(*out, (size_t)n + 1, fmt, ap);
+    va_end(ap);
+    return SH_OK;
+}
+
+bool sh_strlcpy(char *dst, const char *src, size_t size)
+{
+    size_t n = strlen(src);
+
+    if (size == 0)
+        return false;
+    if (n < size) {
+        memcpy(dst, src, n + 1);
+        return true;
+    }
+    memcpy(dst, src, size - 1);
+    dst[size - 1] = '\0';
+    return false;
+}
+
+int sh_grow(void *items, size_t *cap, size_t need, size_t item, size_t max, const char *what,
+            struct sh_err *err)
+{
+    size_t want, bytes = 0;
+    void *p;
+    int rc;
+
+    if (need <= *cap)
+        return SH_OK;
+    if (need > max)
+        return SH_FAIL(err, SH_E_TOOBIG, "%s: at most %zu are allowed, %zu are needed", what, max,
+                       need);
+    want = *cap > max / 2 ? max : *cap * 2;
+    want = SH_MAX(SH_MAX(want, need), SH_MIN((size_t)8, max));
+    rc = sh_mul_size(want, item, &bytes, err);
+    if (rc)
+        return rc;
+    memcpy(&p, items, sizeof(p)); /* items points to a pointer of unknown type */
+    p = realloc(p, bytes);
+    if (!p)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu bytes for %s", bytes, what);
+    memset((char *)p + *cap * item, 0, (want - *cap) * item);
+    memcpy(items, &p, sizeof(p));
+    *cap = want;
+    return SH_OK;
+}
+
+bool sh_mem_equal_ct(const void *a, const void *b, size_t n)
+{
+    const volatile unsigned char *x = a, *y = b;
+    unsigned char diff = 0;
+
+    for (size_t i = 0; i < n; i++)
+        diff |= (unsigned char)(x[i] ^ y[i]);
+    return diff == 0;
+}
+
+int sh_parse_i64(const char *s, int64_t min, int64_t max, const char *what, int64_t *out,
+                 struct sh_err *err)
+{
+    const char *digits = s && s[0] == '-' ? s + 1 : s;
+    bool good = digits && digits[0] != '\0';
+    long long v = 0;
+
+    for (const char *p = digits; good && *p; p++)
+        good = *p >= '0' && *p <= '9';
+    if (good) {
+        errno = 0;
+        v = strtoll(s, NULL, 10);
+        good = errno == 0 && v >= min && v <= max;
+    }
+    if (!good)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "%s must be a whole number from %lld to %lld, not \"%.40s\"", what,
+                       (long long)min, (long long)max, s ? s : "");
+    *out = v;
+    return SH_OK;
+}
+
+int sh_parse_f64(const char *s, double min, double max, const char *what, double *out,
+                 struct sh_err *err)
+{
+    /* strtod would also take blanks, hexadecimal, "inf" and "nan". */
+    bool good = s && s[0] != '\0' && s[0] != '+' && s[strspn(s, "0123456789.eE+-")] == '\0';
+    char *end = NULL;
+    double v = 0;
+
+    if (good) {
+        errno = 0;
+        v = strtod(s, &end);
+        /* ERANGE also says "so small that it is 0"; that is no error. */
+        good = end != s && *end == '\0' && v >= min && v <= max && v - v == 0;
+    }
+    if (!good)
+        return SH_FAIL(err, SH_E_INVALID, "%s must be a number from %g to %g, not \"%.40s\"", what,
+                       min, max, s ? s : "");
+    *out = v;
+    return SH_OK;
+}

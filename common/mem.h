@@ -1,0 +1,42 @@
+/* mem.h - sizes that cannot overflow, strings that are owned. Thread-safe. */
+#ifndef SH_COMMON_MEM_H
+#define SH_COMMON_MEM_H
+
+#include "common/err.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#define SH_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+#define SH_ALIGN_UP(x, a) (((x) + (a)-1) / (a) * (a))
+#define SH_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define SH_MAX(a, b) ((a) > (b) ? (a) : (b))
+
+/* *out = a * b or a + b. Fails: SH_E_TOOBIG; *out is then untouched. */
+int sh_mul_size(size_t a, size_t b, size_t *out, struct sh_err *err);
+int sh_add_size(size_t a, size_t b, size_t *out, struct sh_err *err);
+
+/* *out: OWNED, free(). A NULL s gives NULL. Fails: SH_E_NOMEM. */
+int sh_strdup(const char *s, char **out, struct sh_err *err);
+int sh_asprintf(struct sh_err *err, char **out, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Copies with truncation, always terminates. Returns false if it did not fit. */
+bool sh_strlcpy(char *dst, const char *src, size_t size);
+
+/* Grows *items (element size `item`) so that it holds at least `need`; doubles *cap; refuses above
+ * `max` with SH_E_TOOBIG "<what> ...". New elements are zeroed. */
+int sh_grow(void *items, size_t *cap, size_t need, size_t item, size_t max, const char *what,
+            struct sh_err *err);
+
+/* Comparison in constant time, for secrets. */
+bool sh_mem_equal_ct(const void *a, const void *b, size_t n);
+
+/* Strict decimal parsing: the whole string, no blanks, inside [min,max]. Fails: SH_E_INVALID
+ * naming `what`. */
+int sh_parse_i64(const char *s, int64_t min, int64_t max, const char *what, int64_t *out,
+                 struct sh_err *err);
+int sh_parse_f64(const char *s, double min, double max, const char *what, double *out,
+                 struct sh_err *err);
+
+#endif

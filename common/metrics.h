@@ -1,0 +1,45 @@
+/* metrics.h - counters, gauges and histograms from common/metrics.def; Prometheus text out.
+ *
+ * Label values are given in the order of the table's label list. A label set exists from its first
+ * use; each metric has at most SH_METRIC_MAX_SERIES sets, further ones are counted under
+ * shunt_metric_series_dropped_total and otherwise ignored. Thread-safe, lock-free after first use
+ * of a series handle.
+ */
+#ifndef SH_COMMON_METRICS_H
+#define SH_COMMON_METRICS_H
+
+#include "common/buf.h"
+#include "common/err.h"
+
+#define SH_METRIC_MAX_SERIES 1000
+#define SH_METRIC_MAX_LABELS 4
+
+enum sh_metric {
+#define SH_METRIC(kind, name, labels, buckets, procs, help) M_##name,
+#include "common/metrics.def"
+#undef SH_METRIC
+    SH_N_METRICS
+};
+
+/* labels: exactly as many as the table says; pass NULL when it has none. */
+void sh_metric_add(enum sh_metric m, const char *const *labels, double v);     /* counter */
+void sh_metric_set(enum sh_metric m, const char *const *labels, double v);     /* gauge */
+void sh_metric_observe(enum sh_metric m, const char *const *labels, double v); /* histogram */
+void sh_metric_drop(enum sh_metric m, const char *const *labels); /* forgets a series (gauges) */
+#define SH_LABELS(...) ((const char *const[]){__VA_ARGS__})
+
+/* Prometheus text format 0.0.4, only the metrics whose `procs` column names `proc` (a letter: a =
+ * api, s = scheduler, e = executor). */
+int sh_metrics_render(char proc, struct sh_buf *out, struct sh_err *err);
+void sh_metrics_print_docs(struct sh_buf *out); /* Markdown table for docs/metrics.md */
+void sh_metrics_reset(void);                    /* tests */
+
+/* Serves GET /metrics and GET /healthz on addr ("127.0.0.1:9101"; port 0 = any) from a thread of
+ * its own. The only other user of libmicrohttpd. *out: OWNED, sh_metrics_http_stop(). */
+struct sh_metrics_http;
+int sh_metrics_http_start(char proc, const char *addr, struct sh_metrics_http **out,
+                          struct sh_err *err);
+int sh_metrics_http_port(const struct sh_metrics_http *h);
+void sh_metrics_http_stop(struct sh_metrics_http *h);
+
+#endif

@@ -1,0 +1,102 @@
+/* msg.h - the messages of msg.def as structs, with one encoder and one decoder.
+ *
+ * Field types: u32 u64 i64 f64; str = NUL-terminated text view; blob = byte view. Views are BORROWED:
+ * on decode from the frame, on encode from the caller. Trailing unknown bytes are an error: both
+ * sides are of one release, and SH_WIRE_VERSION says so.
+ *
+ * Payloads are multiples of 8 bytes and blobs start at a multiple of 8, so a blob of a received
+ * frame may be read as an array of the structs below, after a check of its length.
+ */
+#ifndef SH_COMMON_MSG_H
+#define SH_COMMON_MSG_H
+
+#include "common/buf.h"
+#include "common/err.h"
+
+#include <stdint.h>
+
+struct sh_blob {
+    const void *data;
+    size_t len;
+};
+
+/* Elements of blobs: plain little-endian structs without padding. */
+struct msg_span {
+    uint64_t off, len; /* bytes, in the slab */
+};
+struct msg_group {
+    uint32_t end_layer;           /* one past the group's last layer */
+    uint32_t ticket_slot, ticket_value; /* wait for it before the group's first operation */
+    uint32_t reserved;
+};
+struct msg_batch {
+    uint32_t batch, reserved;
+    uint64_t ws_bytes; /* workspace: activations, inputs, outputs, scratch */
+};
+struct msg_profile {
+    uint32_t batch, reserved;
+    double compute_ns; /* ready model: sum of its layers */
+};
+
+enum msg_model_phase { MSG_MODEL_LOADING, MSG_MODEL_READY, MSG_MODEL_FAILED, MSG_MODEL_GONE };
+enum msg_job_phase { /* what an executor says of a job */
+    MSG_JOB_STARTING,
+    MSG_JOB_RUNNING,
+    MSG_JOB_PREEMPTED,
+    MSG_JOB_COMPLETING, /* exporting and evaluating */
+    MSG_JOB_DONE,
+    MSG_JOB_FAILED,
+    MSG_JOB_CANCELLED,
+    MSG_JOB_SUSPENDED /* stopped with a checkpoint, at the scheduler's wish */
+};
+enum msg_job_how { MSG_JOB_HOW_CANCEL, MSG_JOB_HOW_SUSPEND };
+enum msg_train_at {
+    MSG_TRAIN_AT_BOUNDARY, /* between two steps: nothing but the state matters */
+    MSG_TRAIN_AT_STEP,     /* in forward or backward: the state is that of `step` */
+    MSG_TRAIN_AT_UPDATE,   /* in the update: the state is torn, only pause is possible */
+    MSG_TRAIN_AT_END       /* all steps are committed */
+};
+
+typedef uint32_t sh_msg_u32;
+typedef uint64_t sh_msg_u64;
+typedef int64_t sh_msg_i64;
+typedef double sh_msg_f64;
+typedef const char *sh_msg_str;
+typedef struct sh_blob sh_msg_blob;
+
+#define F(type, name) sh_msg_##type name;
+#define SH_MSG(NAME, name, number, ...)                                                            \
+    struct msg_##name {                                                                            \
+        __VA_ARGS__                                                                                \
+    };
+#include "common/msg.def"
+#undef SH_MSG
+#undef F
+
+enum sh_msg_type {
+#define F(type, name)
+#define SH_MSG(NAME, name, number, ...) MSG_##NAME = (number),
+#include "common/msg.def"
+#undef SH_MSG
+#undef F
+};
+
+struct sh_msg {
+    enum sh_msg_type type;
+    union {
+#define F(type, name)
+#define SH_MSG(NAME, name, number, ...) struct msg_##name name;
+#include "common/msg.def"
+#undef SH_MSG
+#undef F
+    } u;
+};
+
+const char *sh_msg_name(enum sh_msg_type t); /* "INFER_OPEN"; "?" if unknown */
+/* Appends the payload (not the frame header). NULL str encodes as "". */
+int sh_msg_encode(const struct sh_msg *m, struct sh_buf *out, struct sh_err *err);
+/* Fails: SH_E_PROTO with message and field. The payload lies at a multiple of 8. */
+int sh_msg_decode(uint16_t type, const void *payload, size_t len, struct sh_msg *out,
+                  struct sh_err *err);
+
+#endif

@@ -1,0 +1,50 @@
+/* safetensors.h - read and write the safetensors format: u64 header length, JSON header, raw bytes.
+ *
+ * A file is untrusted: header size, offsets, overlaps, shapes and lengths are checked before any
+ * tensor is handed out. Reading maps the file; nothing is copied. Not thread-safe.
+ */
+#ifndef SH_COMMON_SAFETENSORS_H
+#define SH_COMMON_SAFETENSORS_H
+
+#include "common/dtype.h"
+#include "common/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define SH_ST_MAX_HEADER (64u << 20)
+#define SH_ST_MAX_TENSORS 65536u
+
+struct sh_st; /* an open file */
+
+struct sh_st_tensor {
+    const char *name; /* BORROWED until sh_st_close */
+    enum sh_dtype dtype;
+    size_t rank;
+    int64_t dims[SH_MAX_RANK];
+    const void *data; /* BORROWED; aligned to 1 byte only */
+    size_t bytes;
+};
+
+int sh_st_open(const char *path, struct sh_st **out, struct sh_err *err); /* OWNED, sh_st_close() */
+/* The same over memory that the caller keeps (KEEPS). */
+int sh_st_open_mem(const void *data, size_t bytes, struct sh_st **out, struct sh_err *err);
+void sh_st_close(struct sh_st *s);
+size_t sh_st_count(const struct sh_st *s);
+const struct sh_st_tensor *sh_st_at(const struct sh_st *s, size_t i); /* order of the data */
+/* NULL if there is none. */
+const struct sh_st_tensor *sh_st_find(const struct sh_st *s, const char *name);
+const char *sh_st_meta(const struct sh_st *s, const char *key); /* "__metadata__"; NULL if none */
+
+/* Writes tensors in the given order and metadata pairs {key, value, ..., NULL}. The data section
+ * starts at a multiple of 64 bytes and has no holes, as the format demands; a hole makes the reader
+ * refuse the file.
+ * sh_st_write is atomic and durable: temporary file in the same folder, fsync, rename, fsync of the
+ * folder. An interrupted or failed write leaves the old file. Fails: SH_E_DISKFULL, SH_E_IO. */
+int sh_st_write(const char *path, const struct sh_st_tensor *t, size_t n, const char *const *meta,
+                struct sh_err *err);
+/* The whole file in memory. *out: OWNED, free(). */
+int sh_st_write_mem(const struct sh_st_tensor *t, size_t n, const char *const *meta, void **out,
+                    size_t *bytes, struct sh_err *err);
+
+#endif

@@ -1,0 +1,110 @@
+/* shm.c - shared memory by memfd, and the futex that waits in it. */
+#include "common/shm.h"
+
+#include "common/clock.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+int sh_shm_create(const char *name, size_t bytes, struct sh_shm *out, struct sh_err *err)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    void *base = MAP_FAILED;
+    int fd = -1, rc;
+
+    *out = (struct sh_shm){.fd = -1};
+    if (bytes == 0 || bytes > (size_t)INT64_MAX - page)
+        return SH_FAIL(err, SH_E_INVALID, "cannot create shared memory of %zu bytes", bytes);
+    bytes = SH_ALIGN_UP(bytes, page);
+    fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) {
+        rc = SH_FAIL_ERRNO(err, SH_E_NOMEM, "could not create shared memory of %zu bytes", bytes);
+        goto out;
+    }
+    /* A peer that shrinks the file would make our next access a SIGBUS. Growing is refused too: it
+     * would be memory that nobody counts. */
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not seal shared memory");
+        goto out;
+    }
+    base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED) {
+        rc = SH_FAIL_ERRNO(err, SH_E_NOMEM, "could not map %zu bytes of shared memory", bytes);
+        goto out;
+    }
+    *out = (struct sh_shm){.fd = fd, .base = base, .bytes = bytes};
+    fd = -1;
+    rc = SH_OK;
+out:
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+int sh_shm_map(int fd, size_t bytes, bool writable, struct sh_shm *out, struct sh_err *err)
+{
+    struct stat st;
+    void *base;
+    int seals;
+
+    *out = (struct sh_shm){.fd = -1};
+    if (fstat(fd, &st) != 0)
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not look at a descriptor of shared memory");
+    seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || !(seals & F_SEAL_SHRINK))
+        return SH_FAIL(err, SH_E_PROTO, "the descriptor is not memory sealed against shrinking");
+    if (bytes == 0)
+        bytes = (size_t)st.st_size;
+    if (bytes == 0 || bytes > (size_t)st.st_size)
+        return SH_FAIL(err, SH_E_PROTO, "shared memory has %lld bytes, %zu are needed",
+                       (long long)st.st_size, bytes);
+    base = mmap(NULL, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED)
+        return SH_FAIL_ERRNO(err, SH_E_NOMEM, "could not map %zu bytes of shared memory", bytes);
+    if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
+        int rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not mark a descriptor close-on-exec");
+
+        munmap(base, bytes);
+        return rc;
+    }
+    *out = (struct sh_shm){.fd = fd, .base = base, .bytes = bytes};
+    return SH_OK;
+}
+
+void sh_shm_fini(struct sh_shm *m)
+{
+    if (m->base)
+        munmap(m->base, m->bytes);
+    if (m->fd >= 0)
+        close(m->fd);
+    *m = (struct sh_shm){.fd = -1};
+}
+
+int sh_futex_wait(const uint32_t *word, uint32_t seen, int64_t timeout_ns)
+{
+    int64_t end = sh_clock_ns() + SH_MIN(SH_MAX(timeout_ns, (int64_t)0), INT64_MAX / 4);
+
+    while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == seen) {
+        int64_t left = SH_MAX(end - sh_clock_ns(), (int64_t)0);
+        struct timespec ts = {.tv_sec = left / 1000000000, .tv_nsec = left % 1000000000};
+
+        /* Not FUTEX_PRIVATE_FLAG: the other side is another process. */
+        if (left == 0 ||
+            (syscall(SYS_futex, word, FUTEX_WAIT, seen, &ts, NULL, 0) != 0 && errno == ETIMEDOUT))
+            return __atomic_load_n(word, __ATOMIC_ACQUIRE) == seen ? SH_E_TIMEOUT : SH_OK;
+    }
+    return SH_OK;
+}
+
+void sh_futex_wake(const uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}

@@ -1,0 +1,27 @@
+/* shm.h - shared memory by memfd: create, size, map, seal. */
+#ifndef SH_COMMON_SHM_H
+#define SH_COMMON_SHM_H
+
+#include "common/err.h"
+
+#include <stddef.h>
+
+struct sh_shm {
+    int fd; /* OWNED, close-on-exec; -1 when unset */
+    void *base;
+    size_t bytes;
+};
+
+/* Zeroed memory; bytes is rounded up to the page size. Sealed against shrinking. */
+int sh_shm_create(const char *name, size_t bytes, struct sh_shm *out, struct sh_err *err);
+/* TAKES fd. Checks that the file is at least `bytes` long and sealed against shrinking, so that no
+ * access can fault. bytes = 0: the whole file. */
+int sh_shm_map(int fd, size_t bytes, bool writable, struct sh_shm *out, struct sh_err *err);
+void sh_shm_fini(struct sh_shm *m); /* unmaps and closes; m->fd = -1 */
+
+/* Waits while *word == seen; a change or timeout ends it. Shared between processes.
+ * Returns SH_OK or SH_E_TIMEOUT (err untouched: a time-out is no failure here). */
+int sh_futex_wait(const uint32_t *word, uint32_t seen, int64_t timeout_ns);
+void sh_futex_wake(const uint32_t *word); /* all waiters */
+
+#endif

@@ -1,0 +1,33 @@
+/* spawn.h - start a child with posix_spawn: closed descriptors, chosen ones on 3.., limits.
+ *
+ * All our descriptors are close-on-exec; the child gets 0 (/dev/null), 1, 2 and fds[i] as 3+i. The
+ * child receives SIGKILL when its parent dies (PR_SET_PDEATHSIG, set in the child by
+ * sh_spawn_child_init()). Thread-safe.
+ */
+#ifndef SH_COMMON_SPAWN_H
+#define SH_COMMON_SPAWN_H
+
+#include "common/err.h"
+
+#include <sys/types.h>
+
+struct sh_spawn {
+    const char *path;       /* program; a bare name is looked up beside our own executable, then PATH */
+    const char *const *argv; /* NULL-terminated, argv[0] included */
+    const char *const *env;  /* added "NAME=value" pairs, NULL-terminated; NULL = none */
+    const int *fds;
+    size_t n_fds;
+    int stdout_fd, stderr_fd; /* -1 = inherit */
+};
+
+int sh_spawn(const struct sh_spawn *s, pid_t *pid_out, struct sh_err *err);
+/* First call in main() of a child program: parent-death signal; fails if the parent is gone. */
+int sh_spawn_child_init(struct sh_err *err);
+/* Runs a child to its end: collects at most max_out bytes of its stdout; kills it after timeout_ms.
+ * *out: OWNED, free(), NUL-terminated. *wait_status as from waitpid. Blocking. */
+int sh_spawn_run(const struct sh_spawn *s, int64_t timeout_ms, size_t max_out, char **out,
+                 size_t *out_len, int *wait_status, struct sh_err *err);
+/* Folder of our own executable. Writes at most size bytes. */
+int sh_self_dir(char *out, size_t size, struct sh_err *err);
+
+#endif

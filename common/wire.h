@@ -1,0 +1,86 @@
+/* wire.h - frames between our processes, over TCP or Unix sockets, with descriptors on the latter.
+ *
+ *   frame = u32 length of payload | u8 version | u8 n_fds | u16 type | payload   (little-endian)
+ *
+ * n_fds descriptors travel with the frame (Unix sockets only). The receiver counts them off, so
+ * that each message gets its own however the kernel cuts the stream.
+ *
+ * An unknown version, an unknown type or a length above the connection's maximum closes the
+ * connection with a reason: the peer is ours, so it is a bug or a stranger.
+ *
+ * Messages (struct, encoder, decoder) come from common/msg.def; see msg.h.
+ * A wire belongs to the loop's thread. Addresses: "unix:/path" or "tcp:host:port".
+ */
+#ifndef SH_COMMON_WIRE_H
+#define SH_COMMON_WIRE_H
+
+#include "common/buf.h"
+#include "common/err.h"
+#include "common/loop.h"
+#include "common/msg.h"
+
+#define SH_WIRE_VERSION 1u
+#define SH_WIRE_MAX_FRAME (8u << 20) /* payload chunks are at most 1 MiB; tables fit with room */
+#define SH_WIRE_MAX_FDS 8
+
+struct sh_wire;
+
+/* m is BORROWED for the call (views point into the receive buffer). fds[n_fds] are OWNED by the
+ * callee from then on. */
+typedef void sh_wire_msg_fn(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n_fds,
+                            void *arg);
+/* Called once; the wire is freed when it returns. why is never NULL. */
+typedef void sh_wire_close_fn(struct sh_wire *w, const struct sh_err *why, void *arg);
+
+struct sh_wire_handler {
+    sh_wire_msg_fn *on_msg;
+    sh_wire_close_fn *on_close;
+    void *arg;
+    size_t max_queued_bytes; /* outgoing; 0 = 64 MiB. A peer that does not read is closed. */
+};
+
+/* TAKES fd (a connected stream socket). *out: freed by itself after on_close, or sh_wire_close(). */
+int sh_wire_new(struct sh_loop *l, int fd, const struct sh_wire_handler *h, struct sh_wire **out,
+                struct sh_err *err);
+void sh_wire_close(struct sh_wire *w); /* no on_close call; NULL is allowed */
+/* Closes after what is queued has been written (at most 1 s). No on_msg from now on; on_close is
+ * called when the wire is gone (why->rc is SH_E_CANCELLED if all went well). */
+void sh_wire_finish(struct sh_wire *w);
+
+/* Queues one message; writes at once when the socket takes it. Never calls back: when the
+ * connection is lost or the peer does not read, on_close comes later from the loop. fds need a
+ * Unix socket. Fails: SH_E_NOMEM, SH_E_TOOBIG, SH_E_UNAVAILABLE (lost, or peer does not read). */
+int sh_wire_send(struct sh_wire *w, const struct sh_msg *m, struct sh_err *err);
+int sh_wire_send_fds(struct sh_wire *w, const struct sh_msg *m, const int *fds, size_t n_fds,
+                     struct sh_err *err); /* dups fds; the caller may close its own */
+bool sh_wire_is_local(const struct sh_wire *w); /* Unix socket */
+void *sh_wire_arg(const struct sh_wire *w);
+
+/* Addresses. Listening on a Unix path replaces a stale socket file, never a live one. */
+int sh_wire_listen(const char *addr, int *fd_out, struct sh_err *err);
+/* Blocking connect with a time limit, for start-up and tools. */
+int sh_wire_connect(const char *addr, int64_t timeout_ms, int *fd_out, struct sh_err *err);
+
+/* A client connection that reconnects by itself with back-off (50 ms .. 2 s, jitter). on_up is
+ * called after each connect: send HELLO there. */
+struct sh_link;
+typedef void sh_link_up_fn(struct sh_wire *w, void *arg);
+struct sh_link_handler {
+    sh_link_up_fn *on_up;
+    sh_wire_msg_fn *on_msg;
+    sh_wire_close_fn *on_down; /* the wire is gone after it; the link tries again */
+    void *arg;
+};
+int sh_link_new(struct sh_loop *l, const char *addr, const struct sh_link_handler *h,
+                struct sh_link **out, struct sh_err *err); /* OWNED, sh_link_free() */
+void sh_link_free(struct sh_link *k);
+struct sh_wire *sh_link_wire(struct sh_link *k); /* BORROWED; NULL while down */
+
+/* Blocking exchange for workers and tools that have no loop: reads exactly one frame.
+ * buf keeps the bytes the views point into. Fails: SH_E_UNAVAILABLE on end of file, SH_E_TIMEOUT. */
+int sh_wire_read_blocking(int fd, int64_t timeout_ms, struct sh_buf *buf, struct sh_msg *out,
+                          int *fds, size_t *n_fds, struct sh_err *err);
+int sh_wire_write_blocking(int fd, const struct sh_msg *m, const int *fds, size_t n_fds,
+                           struct sh_err *err);
+
+#endif

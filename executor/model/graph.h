@@ -1,0 +1,117 @@
+/* graph.h - a model as a typed graph of ONNX operators, with its weights.
+ *
+ *   ONNX file --(onnx_read, in a limited process)--> struct graph --(package_write)--> package folder
+ *   package folder --(package_read, in a worker)--> struct graph --(graph_at_batch)--> shapes fixed,
+ *   constants folded --(lower)--> struct dev_graph --(plan)--> program
+ *
+ * Values are numbered; node inputs and outputs are value numbers in topological order. Weights and
+ * constants are values with data. Only axis 0 of a graph input may be dynamic (the batch, dim -1).
+ * One opset: a reader normalises what differed between opsets 13 and 21 (for example ReduceMean's
+ * axes, Squeeze, Dropout), so that later stages see one form.
+ *
+ * Not thread-safe. Strings and data live as long as the graph.
+ */
+#ifndef SH_EXECUTOR_MODEL_GRAPH_H
+#define SH_EXECUTOR_MODEL_GRAPH_H
+
+#include "common/dtype.h"
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define GRAPH_MAX_NODES 65536u
+#define GRAPH_MAX_VALUES 262144u
+#define GRAPH_NONE UINT32_MAX /* an absent optional input */
+
+struct graph_value {
+    char *name; /* OWNED by the graph, unique, not empty */
+    enum sh_dtype dtype;
+    int32_t rank; /* -1: not yet inferred */
+    int64_t dims[SH_MAX_RANK]; /* -1: the batch */
+    void *data; /* constant: row-major; NULL otherwise. OWNED unless data_borrowed */
+    size_t bytes;
+    bool data_borrowed; /* points into a mapped file that the graph keeps open */
+    bool is_param; /* an initializer of the file: a weight that training may change */
+};
+
+enum graph_attr_kind { GRAPH_ATTR_INT, GRAPH_ATTR_FLOAT, GRAPH_ATTR_STR, GRAPH_ATTR_INTS, GRAPH_ATTR_FLOATS };
+
+struct graph_attr {
+    char *name;
+    enum graph_attr_kind kind;
+    int64_t i;
+    double f;
+    char *s;
+    int64_t *ints;
+    float *floats;
+    size_t n; /* of ints or floats */
+};
+
+struct graph_node {
+    char *name; /* never empty: made up from the operator and its number if the file has none */
+    char *op;   /* ONNX operator type, domain "" */
+    uint32_t *in, *out; /* value numbers; GRAPH_NONE for an absent one */
+    uint32_t n_in, n_out;
+    struct graph_attr *attrs; /* tensors as attributes become constant values and inputs */
+    uint32_t n_attrs;
+};
+
+struct graph {
+    struct graph_value *values;
+    struct graph_node *nodes; /* topological order */
+    uint32_t *inputs, *outputs; /* value numbers */
+    uint32_t n_values, n_nodes, n_inputs, n_outputs;
+    int64_t opset;
+    void *backing; /* keeps mapped weights alive */
+    void (*backing_free)(void *);
+    size_t cap_values, cap_nodes; /* for the builders */
+};
+
+int graph_new(struct graph **out, struct sh_err *err); /* OWNED, graph_free() */
+void graph_free(struct graph *g);
+
+/* Builders. Return the number of the new value or node in *out. Names are copied. */
+int graph_add_value(struct graph *g, const char *name, enum sh_dtype t, int rank,
+                    const int64_t *dims, uint32_t *out, struct sh_err *err);
+/* TAKES data (malloc) on success. */
+int graph_add_const(struct graph *g, const char *name, enum sh_dtype t, int rank,
+                    const int64_t *dims, void *data, uint32_t *out, struct sh_err *err);
+int graph_add_node(struct graph *g, const char *name, const char *op, const uint32_t *in,
+                   uint32_t n_in, const uint32_t *outs, uint32_t n_out, uint32_t *out,
+                   struct sh_err *err);
+int graph_set_int(struct graph_node *n, const char *name, int64_t v, struct sh_err *err);
+int graph_set_float(struct graph_node *n, const char *name, double v, struct sh_err *err);
+int graph_set_str(struct graph_node *n, const char *name, const char *v, struct sh_err *err);
+int graph_set_ints(struct graph_node *n, const char *name, const int64_t *v, size_t k,
+                   struct sh_err *err);
+
+/* Attribute readers with defaults; a wrong kind is SH_E_INVALID naming node and attribute. */
+int graph_int(const struct graph_node *n, const char *name, int64_t def, int64_t *out,
+              struct sh_err *err);
+int graph_float(const struct graph_node *n, const char *name, double def, double *out,
+                struct sh_err *err);
+int graph_str(const struct graph_node *n, const char *name, const char *def, const char **out,
+              struct sh_err *err);
+/* *k = how many were there (0: absent); at most max. */
+int graph_ints(const struct graph_node *n, const char *name, int64_t *out, size_t max, size_t *k,
+               struct sh_err *err);
+
+uint32_t graph_find(const struct graph *g, const char *name); /* GRAPH_NONE if there is none */
+int64_t graph_elements(const struct graph_value *v); /* -1 while a dim is unknown */
+
+/* A copy for one batch size and one purpose: dynamic dims replaced, every shape inferred, constants
+ * (shape arithmetic too) folded, dead nodes gone. Training keeps BatchNormalization and Dropout in
+ * training form; inference turns Dropout into nothing. Weights are shared with g (BORROWED: g must
+ * outlive the copy). *out: OWNED, graph_free(). Fails: SH_E_INVALID naming node and shapes,
+ * SH_E_UNSUPPORTED. */
+int graph_at_batch(const struct graph *g, int64_t batch, bool training, struct graph **out,
+                   struct sh_err *err);
+
+/* Is every node one that shape inference and lowering know? Otherwise SH_E_UNSUPPORTED and *list
+ * (OWNED, free()) holds a line "operator node-name: reason" for EACH such node. Dataflow is checked
+ * too: order, cycles, missing values, types. */
+int graph_check(const struct graph *g, bool training, char **list, struct sh_err *err);
+
+#endif

@@ -1,0 +1,21 @@
+/* onnx.h - read and write ONNX files (opset 13 to 21). The only user of protobuf-c in the product's
+ * model code. A file is hostile until read: runs in shunt-import or shunt-run, under limits. */
+#ifndef SH_EXECUTOR_MODEL_ONNX_H
+#define SH_EXECUTOR_MODEL_ONNX_H
+
+#include "executor/model/graph.h"
+
+#define ONNX_MAX_FILE_BYTES ((size_t)2 << 30) /* protobuf's own limit */
+
+/* *out: OWNED. Fails: SH_E_INVALID (truncated, not ONNX, cyclic, sizes that do not match; says what
+ * and where), SH_E_TOOBIG, SH_E_UNSUPPORTED (opset, external data, control flow, custom domain;
+ * lists every such node). */
+int onnx_read(const char *path, struct graph **out, struct sh_err *err);
+/* Writes g as opset 17; atomic. */
+int onnx_write(const struct graph *g, const char *path, struct sh_err *err);
+/* Copies an ONNX file with initializers replaced by the tensors of the same names in a safetensors
+ * file (a trained state); BatchNormalization and Dropout go to inference form. Tensors of the state
+ * that are no initializer are ignored; an initializer without a tensor stays. */
+int onnx_export(const char *onnx_in, const char *state, const char *onnx_out, struct sh_err *err);
+
+#endif

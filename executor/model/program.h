@@ -1,0 +1,102 @@
+/* program.h - a model made ready to run on one device: static schedule, static memory plan.
+ *
+ * program_infer and program_train own the lowered dev_graph, its memory plan and the device plan.
+ * Offsets are relative to three bases (struct dev_bases): image or state, and workspace.
+ *
+ * A program belongs to the thread of its dev.
+ */
+#ifndef SH_EXECUTOR_MODEL_PROGRAM_H
+#define SH_EXECUTOR_MODEL_PROGRAM_H
+
+#include "executor/device/dev.h"
+#include "executor/model/graph.h"
+
+#include <jansson.h>
+
+struct program;
+
+enum program_loss { PROGRAM_LOSS_XENT, PROGRAM_LOSS_MSE };
+enum program_optim { PROGRAM_SGD, PROGRAM_ADAM, PROGRAM_ADAMW };
+
+/* What a training job asks for; read from its spec by train_spec_read. */
+struct train_spec {
+    enum program_loss loss;
+    enum program_optim optimizer;
+    double lr, momentum, weight_decay, beta1, beta2, eps;
+    bool nesterov;
+    int64_t batch, steps, epochs; /* steps or epochs, the other 0 */
+    uint64_t seed;
+    char labels[128]; /* name of the label tensor in the dataset */
+    enum dev_precision precision;
+    bool shuffle; /* each epoch in an order drawn from (seed, epoch); else in file order */
+    int64_t checkpoint_interval_ms; /* 0: only when needed for a stop */
+};
+/* Reads the training part of a job's spec: {"loss","optimizer":{"name","lr",...},"batch","steps"|
+ * "epochs","seed","labels","precision","shuffle","checkpoint_interval_ms"}; unknown fields are
+ * refused. Defaults are PyTorch's. */
+int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *err);
+
+struct program_io { /* one input, output or label */
+    const char *name; /* BORROWED */
+    enum sh_dtype dtype;
+    uint32_t rank;
+    int64_t dims[SH_MAX_RANK];
+    size_t offset, bytes; /* in the workspace, plain row-major */
+};
+
+/* share: NULL, or an inference program of the same model whose image this one must share.
+ * *out: OWNED, program_free(). g is BORROWED as long as the program lives. */
+int program_infer(struct dev *d, const struct graph *g, int64_t batch, enum dev_precision p,
+                  const struct program *share, struct program **out, struct sh_err *err);
+int program_train(struct dev *d, const struct graph *g, const struct train_spec *t,
+                  struct program **out, struct sh_err *err);
+void program_free(struct program *p);
+
+uint32_t program_n_ops(const struct program *p);
+uint32_t program_n_layers(const struct program *p);
+uint32_t program_update_begin(const struct program *p); /* training: first operation of the update */
+/* First operation that belongs to `layer` or a later one: the group that starts with this layer must
+ * have arrived before it. */
+uint32_t program_layer_begin(const struct program *p, uint32_t layer);
+const char *program_op_label(const struct program *p, uint32_t op); /* "CONV layer1.0.conv1" */
+
+size_t program_image_bytes(const struct program *p);
+size_t program_state_bytes(const struct program *p);
+size_t program_workspace_bytes(const struct program *p);
+/* Where layer i's weights end in the image (cumulative; layer_end[n_layers-1] = image bytes). */
+const uint64_t *program_layer_ends(const struct program *p);
+
+/* Writes the image (program_image_bytes) in order of use, in the device's layouts. */
+int program_write_image(struct program *p, void *image, struct sh_err *err);
+/* Writes the initial training state: parameters and running statistics from the graph, optimizer
+ * state zero. */
+int program_write_state(struct program *p, void *state, struct sh_err *err);
+
+size_t program_n_inputs(const struct program *p);
+size_t program_n_outputs(const struct program *p);
+const struct program_io *program_input(const struct program *p, size_t i);
+const struct program_io *program_output(const struct program *p, size_t i);
+const struct program_io *program_label(const struct program *p); /* training */
+size_t program_loss_offset(const struct program *p);             /* training: F32 in the workspace */
+
+/* Training state by name: parameters and running statistics under the initializers' names, optimizer
+ * state as "<name>#momentum", "<name>#m", "<name>#v". kind says which. All plain F32. */
+enum program_state_kind { PROGRAM_STATE_PARAM, PROGRAM_STATE_STAT, PROGRAM_STATE_OPTIM };
+struct program_state_entry {
+    const char *name;
+    enum program_state_kind kind;
+    uint32_t rank;
+    int64_t dims[SH_MAX_RANK];
+    size_t offset, bytes; /* in the state */
+    size_t grad_offset;   /* PARAM: its gradient in the workspace, valid from update_begin on until
+                             the end of the step; SIZE_MAX otherwise */
+};
+size_t program_n_state(const struct program *p);
+const struct program_state_entry *program_state(const struct program *p, size_t i);
+
+int program_run(struct program *p, const struct dev_bases *b, uint32_t from, uint32_t to,
+                struct sh_err *err);
+int program_profile(struct program *p, const struct dev_bases *b, uint32_t repeat, double *op_ns,
+                    struct sh_err *err); /* op_ns[n_ops] */
+
+#endif

@@ -1,0 +1,34 @@
+/* worker_ctl.h - the control page that an executor shares with ONE worker.
+ *
+ * A memfd of one page, made by the executor, zeroed, passed with WK_INIT. Words are atomics; each has
+ * one writer. Everything that is not a flag or a counter travels as a message (common/msg.def).
+ *
+ * Stop protocol: the executor raises `stop` to a new sequence number; the worker sees stop != ack
+ * between two operations, lets its device drain, answers WK_TRAIN_STOPPED and sets ack = stop. A stop
+ * that arrives when nothing trains is acknowledged by the next WK_TRAIN_GO's answer: no wake-up is
+ * lost, because the worker compares numbers and never clears a flag.
+ */
+#ifndef SH_EXECUTOR_WORKER_CTL_H
+#define SH_EXECUTOR_WORKER_CTL_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define WORKER_CTL_BYTES 4096u
+
+struct worker_ctl {
+    /* written by the executor */
+    _Atomic uint32_t stop;        /* sequence number of the last stop wanted */
+    _Atomic uint32_t ckpt_wanted; /* sequence number of the last checkpoint wanted: at the next commit */
+    uint32_t pad0[14];
+    /* written by the worker */
+    _Atomic uint32_t stop_ack;
+    _Atomic uint32_t ckpt_ack;
+    _Atomic uint64_t progress;    /* grows with every operation or message: the heartbeat */
+    _Atomic int64_t step;         /* committed steps of the running job */
+    _Atomic uint64_t loss_bits;   /* double: loss of the last committed step */
+    _Atomic int64_t stop_seen_ns; /* sh_clock_ns when the last stop was seen; and drained */
+    _Atomic int64_t stop_drained_ns;
+};
+
+#endif
