@@ -34,33 +34,48 @@ struct sh_conf_opt {
     const char *help; /* with the unit */
 };
 
-#define SH_OPT_INT(st, field, name, def, min, max, flags, help)                                    \
-    {SH_CONF_INT, offsetof(st, field), name, #def, min, max, flags, help}
-#define SH_OPT_F64(st, field, name, def, min, max, flags, help)                                    \
-    {SH_CONF_F64, offsetof(st, field), name, #def, min, max, flags, help}
-#define SH_OPT_BOOL(st, field, name, def, flags, help)                                             \
-    {SH_CONF_BOOL, offsetof(st, field), name, #def, 0, 1, flags, help} /* def: true or false */
-#define SH_OPT_STR(st, field, name, def, flags, help)                                              \
-    {SH_CONF_STR, offsetof(st, field), name, def, 0, 0, flags, help}
+#define SH_OPT_INT(st, field, name, def, min, max, flags, help)             \
+    {                                                                       \
+        SH_CONF_INT, offsetof(st, field), name, #def, min, max, flags, help \
+    }
+#define SH_OPT_F64(st, field, name, def, min, max, flags, help)             \
+    {                                                                       \
+        SH_CONF_F64, offsetof(st, field), name, #def, min, max, flags, help \
+    }
+#define SH_OPT_BOOL(st, field, name, def, flags, help)                   \
+    {                                                                    \
+        SH_CONF_BOOL, offsetof(st, field), name, #def, 0, 1, flags, help \
+    } /* def: true or false */
+#define SH_OPT_STR(st, field, name, def, flags, help)                  \
+    {                                                                  \
+        SH_CONF_STR, offsetof(st, field), name, def, 0, 0, flags, help \
+    }
 /* Accepts suffixes K M G T (1024). def as text: "256M". */
-#define SH_OPT_BYTES(st, field, name, def, min, max, flags, help)                                  \
-    {SH_CONF_BYTES, offsetof(st, field), name, def, min, max, flags, help}
+#define SH_OPT_BYTES(st, field, name, def, min, max, flags, help)            \
+    {                                                                        \
+        SH_CONF_BYTES, offsetof(st, field), name, def, min, max, flags, help \
+    }
 
 struct sh_conf_table {
-    const char *program, *purpose;    /* purpose: one sentence for --help */
+    const char *program, *purpose; /* purpose: one sentence for --help */
     const struct sh_conf_opt *opts;
     size_t n_opts, struct_bytes;
 };
 
 enum sh_conf_action { SH_CONF_RUN, SH_CONF_EXIT_OK }; /* EXIT_OK: --help, --version or --docs ran */
 
-/* Fills *conf (zeroed, struct_bytes) from all sources. Positional arguments are refused unless
- * n_rest is not NULL; then *rest (BORROWED from argv) and *n_rest say what is left.
+/* Zeroes and fills *conf (struct_bytes) from all sources. Positional arguments are refused unless
+ * n_rest is not NULL; then *rest (BORROWED from argv, whose elements are moved) and *n_rest say
+ * what is left, in its order. Our options may also stand after a positional argument; an option that the
+ * table does not know is refused before the first positional argument and left in *rest after it
+ * (a sub-command's own option: check it there). "--" ends our options. --help after a positional
+ * argument is left in *rest too. An empty environment variable counts as not set.
  * Prints --help to stdout. Fails: SH_E_INVALID naming option, value, source and range. */
 int sh_conf_load(const struct sh_conf_table *t, void *conf, int argc, char **argv, char ***rest,
                  int *n_rest, enum sh_conf_action *action, struct sh_err *err);
 void sh_conf_free(const struct sh_conf_table *t, void *conf); /* strings inside; conf is yours */
 void sh_conf_print_docs(const struct sh_conf_table *t, FILE *out); /* Markdown table */
+const char *sh_conf_version(void); /* BORROWED, static: what --version prints */
 /* Logs effective values, one line; secrets as ***. */
 void sh_conf_log(const struct sh_conf_table *t, const void *conf);
 

@@ -5,6 +5,10 @@
  * not reachable, connection lost; the next call reconnects) or hard (SH_E_CONFLICT for unique and
  * foreign keys, SH_E_INVALID for check constraints and bad values, SH_E_BUG else).
  *
+ * No call lasts longer than 2 s: a statement that runs into its time limit or waits too long for a
+ * lock fails with SH_E_TIMEOUT; after a failed connect further calls fail at once for a moment.
+ * Inside a transaction a lost connection is not made again: the rest of the body fails.
+ *
  * A connection lost during COMMIT leaves the outcome unknown: writes that a client can repeat carry
  * a token with a unique index.
  */
@@ -27,10 +31,17 @@ void db_free(struct db *db);
  * does not know with SH_E_CONFLICT. */
 int db_ready(struct db *db, int schema_want, struct sh_err *err);
 int db_fd(const struct db *db); /* socket for LISTEN, -1 if not connected */
-/* Next notification already received; false if none. channel and payload hold at least 64 bytes. */
+/* Grows with each new connection: after a change LISTEN again and watch the new db_fd(). */
+uint64_t db_generation(const struct db *db);
+/* Next notification already received; false if none. channel and payload hold at least 64 bytes.
+ * Look after every statement too: its answer may have brought one along. Never blocks; notices a
+ * lost connection (db_fd is -1 then). */
 bool db_notification(struct db *db, char *channel, char *payload);
+/* BORROWED until the next call: name of the constraint that the last statement broke, else "". */
+const char *db_constraint(const struct db *db);
 
-/* One statement with its name (for metrics and errors). Prepared on first use per connection. */
+/* One statement with its name (for metrics and errors; unique). Prepared on first use per
+ * connection; KEPT, so make it static. */
 struct db_stmt {
     const char *name, *sql;
     int n_params;

@@ -1,4 +1,4 @@
-/* dtype.h - element types and how they are called in ONNX, safetensors and the inference protocol. */
+/* dtype.h - element types and their names in ONNX, safetensors and the inference protocol. */
 #ifndef SH_COMMON_DTYPE_H
 #define SH_COMMON_DTYPE_H
 
@@ -7,20 +7,20 @@
 
 #define SH_MAX_RANK 8
 
-#define SH_DTYPE_MAP(X)                                                                            \
-    /* name bytes safetensors /v2 onnx(TensorProto.DataType) */                                    \
-    X(F32, 4, "F32", "FP32", 1)                                                                    \
-    X(F64, 8, "F64", "FP64", 11)                                                                   \
-    X(F16, 2, "F16", "FP16", 10)                                                                   \
-    X(BF16, 2, "BF16", "BF16", 16)                                                                 \
-    X(I8, 1, "I8", "INT8", 3)                                                                      \
-    X(I16, 2, "I16", "INT16", 5)                                                                   \
-    X(I32, 4, "I32", "INT32", 6)                                                                   \
-    X(I64, 8, "I64", "INT64", 7)                                                                   \
-    X(U8, 1, "U8", "UINT8", 2)                                                                     \
-    X(U16, 2, "U16", "UINT16", 4)                                                                  \
-    X(U32, 4, "U32", "UINT32", 12)                                                                 \
-    X(U64, 8, "U64", "UINT64", 13)                                                                 \
+#define SH_DTYPE_MAP(X)                                         \
+    /* name bytes safetensors /v2 onnx(TensorProto.DataType) */ \
+    X(F32, 4, "F32", "FP32", 1)                                 \
+    X(F64, 8, "F64", "FP64", 11)                                \
+    X(F16, 2, "F16", "FP16", 10)                                \
+    X(BF16, 2, "BF16", "BF16", 16)                              \
+    X(I8, 1, "I8", "INT8", 3)                                   \
+    X(I16, 2, "I16", "INT16", 5)                                \
+    X(I32, 4, "I32", "INT32", 6)                                \
+    X(I64, 8, "I64", "INT64", 7)                                \
+    X(U8, 1, "U8", "UINT8", 2)                                  \
+    X(U16, 2, "U16", "UINT16", 4)                               \
+    X(U32, 4, "U32", "UINT32", 12)                              \
+    X(U64, 8, "U64", "UINT64", 13)                              \
     X(BOOL, 1, "BOOL", "BOOL", 9)
 
 enum sh_dtype {

@@ -1,6 +1,8 @@
 /* err.c - failures: recording, naming, mapping to HTTP. */
 #include "common/err.h"
 
+#include "common/mem.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -25,22 +27,6 @@ static const struct rc_row *find(int rc)
     return NULL;
 }
 
-/* Length of the UTF-8 sequence that starts at p, 0 if it is not one. */
-static size_t utf8_len(const unsigned char *p)
-{
-    size_t n = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : 4;
-
-    if (p[0] > 0xF4)
-        return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((p[i] & 0xC0) != 0x80) /* also stops at the NUL */
-            return 0;
-    if ((p[0] == 0xE0 && p[1] < 0xA0) || (p[0] == 0xED && p[1] > 0x9F) ||
-        (p[0] == 0xF0 && p[1] < 0x90) || (p[0] == 0xF4 && p[1] > 0x8F))
-        return 0;
-    return n;
-}
-
 /* A message quotes what strangers sent, cut at any byte. It must still become JSON and one line of
  * log, so what is not UTF-8 turns into '?' and control characters into blanks. */
 static void format(char *out, size_t size, const char *fmt, va_list ap)
@@ -51,11 +37,11 @@ static void format(char *out, size_t size, const char *fmt, va_list ap)
         return;
     if (vsnprintf(out, size, fmt, ap) < 0)
         out[0] = '\0';
-    for (unsigned char *p = (unsigned char *)out; *p; p += n ? n : 1) {
-        n = utf8_len(p);
+    for (char *p = out; *p; p += n ? n : 1) {
+        n = sh_utf8_len(p);
         if (n == 0)
             *p = '?';
-        else if (*p < 0x20 || *p == 0x7F)
+        else if ((unsigned char)*p < 0x20 || *p == 0x7F)
             *p = ' ';
     }
 }

@@ -17,32 +17,32 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SH_RC_MAP(X)                                                                               \
-    /* code name http retry text */                                                                \
-    X(-1, INVALID, 400, 0, "invalid request")                                                      \
-    X(-2, UNAUTHENTICATED, 401, 0, "missing or wrong API key")                                     \
-    X(-3, FORBIDDEN, 403, 0, "not allowed with this key")                                          \
-    X(-4, NOTFOUND, 404, 0, "not found")                                                           \
-    X(-5, CONFLICT, 409, 0, "state conflict")                                                      \
-    X(-6, TOOBIG, 413, 0, "too large")                                                             \
-    X(-7, UNSUPPORTED, 422, 0, "not supported")                                                    \
-    X(-8, QUOTA, 429, 1, "quota exhausted")                                                        \
-    X(-9, CANCELLED, 499, 0, "cancelled")                                                          \
-    X(-10, BUG, 500, 0, "internal error")                                                          \
-    X(-11, IO, 500, 1, "input/output error")                                                       \
-    X(-12, DEVLOST, 500, 1, "device context lost")                                                 \
-    X(-13, NOMEM, 503, 1, "out of memory")                                                         \
-    X(-14, DEVMEM, 503, 1, "out of device memory")                                                 \
-    X(-15, DBSOFT, 503, 1, "database conflict")                                                    \
-    X(-16, DBDOWN, 503, 1, "database not reachable")                                               \
-    X(-17, UNAVAILABLE, 503, 1, "temporarily unavailable")                                         \
-    X(-18, QUEUEFULL, 503, 1, "queue full")                                                        \
-    X(-19, SLO, 503, 1, "deadline cannot be met")                                                  \
-    X(-20, TIMEOUT, 504, 1, "timed out")                                                           \
-    X(-21, DISKFULL, 507, 1, "no space left on device")                                            \
-    X(-22, PROTO, 500, 0, "protocol error")                                                        \
-    X(-23, NAN, 422, 0, "loss is not a number")                                                    \
-    X(-24, PRECONDITION, 412, 0, "precondition failed")                                            \
+#define SH_RC_MAP(X)                                           \
+    /* code name http retry text */                            \
+    X(-1, INVALID, 400, 0, "invalid request")                  \
+    X(-2, UNAUTHENTICATED, 401, 0, "missing or wrong API key") \
+    X(-3, FORBIDDEN, 403, 0, "not allowed with this key")      \
+    X(-4, NOTFOUND, 404, 0, "not found")                       \
+    X(-5, CONFLICT, 409, 0, "state conflict")                  \
+    X(-6, TOOBIG, 413, 0, "too large")                         \
+    X(-7, UNSUPPORTED, 422, 0, "not supported")                \
+    X(-8, QUOTA, 429, 1, "quota exhausted")                    \
+    X(-9, CANCELLED, 499, 0, "cancelled")                      \
+    X(-10, BUG, 500, 0, "internal error")                      \
+    X(-11, IO, 500, 1, "input/output error")                   \
+    X(-12, DEVLOST, 500, 1, "device context lost")             \
+    X(-13, NOMEM, 503, 1, "out of memory")                     \
+    X(-14, DEVMEM, 503, 1, "out of device memory")             \
+    X(-15, DBSOFT, 503, 1, "database conflict")                \
+    X(-16, DBDOWN, 503, 1, "database not reachable")           \
+    X(-17, UNAVAILABLE, 503, 1, "temporarily unavailable")     \
+    X(-18, QUEUEFULL, 503, 1, "queue full")                    \
+    X(-19, SLO, 503, 1, "deadline cannot be met")              \
+    X(-20, TIMEOUT, 504, 1, "timed out")                       \
+    X(-21, DISKFULL, 507, 1, "no space left on device")        \
+    X(-22, PROTO, 500, 0, "protocol error")                    \
+    X(-23, NAN, 422, 0, "loss is not a number")                \
+    X(-24, PRECONDITION, 412, 0, "precondition failed")        \
     X(-25, METHOD, 405, 0, "method not allowed")
 
 enum sh_rc {
@@ -77,10 +77,10 @@ void sh_err_detail(struct sh_err *err, const char *fmt, ...) __attribute__((form
 /* Copies `from` into `to` unless `to` already holds a failure. Returns from->rc. */
 int sh_err_copy(struct sh_err *to, const struct sh_err *from);
 
-const char *sh_rc_name(int rc); /* BORROWED, static: "QUOTA"; "OK" for 0; "?" if unknown */
-const char *sh_rc_text(int rc); /* BORROWED, static */
-int sh_rc_http(int rc);         /* 200 for SH_OK, 500 if unknown */
-bool sh_rc_retry(int rc);       /* is a later try worth it? */
+const char *sh_rc_name(int rc);    /* BORROWED, static: "QUOTA"; "OK" for 0; "?" if unknown */
+const char *sh_rc_text(int rc);    /* BORROWED, static */
+int sh_rc_http(int rc);            /* 200 for SH_OK, 500 if unknown */
+bool sh_rc_retry(int rc);          /* is a later try worth it? */
 int sh_rc_parse(const char *name); /* inverse of sh_rc_name; SH_E_BUG if unknown */
 
 #endif

@@ -10,7 +10,7 @@
 #define SH_SHA256_BYTES 32
 #define SH_SHA256_HEX 65 /* with the terminating NUL */
 
-struct sh_sha256; /* running digest */
+struct sh_sha256;                                              /* running digest */
 int sh_sha256_new(struct sh_sha256 **out, struct sh_err *err); /* OWNED, sh_sha256_free() */
 int sh_sha256_update(struct sh_sha256 *h, const void *p, size_t n, struct sh_err *err);
 /* May be called once; then only free. */
@@ -21,7 +21,7 @@ int sh_sha256(const void *p, size_t n, uint8_t out[static SH_SHA256_BYTES], stru
 void sh_hex(const uint8_t *p, size_t n, char *out); /* out: 2n + 1 bytes */
 int sh_unhex(const char *s, uint8_t *out, size_t n, struct sh_err *err);
 int sh_random(void *p, size_t n, struct sh_err *err);
-void sh_base64url(const uint8_t *p, size_t n, char *out); /* no padding; out: 4*((n+2)/3) + 1 */
+void sh_base64url(const uint8_t *p, size_t n, char *out);  /* no padding; out: 4*((n+2)/3) + 1 */
 uint32_t sh_crc32c(uint32_t crc, const void *p, size_t n); /* start with 0 */
 
 #endif

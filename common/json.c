@@ -194,7 +194,9 @@ int sh_json_parse(const char *text, size_t len, size_t max_bytes, json_t **out, 
     *out = json_loadb(len ? text : "", len, JSON_REJECT_DUPLICATES, &e);
     if (*out)
         return SH_OK;
-    if (json_error_code(&e) == json_error_out_of_memory)
+    /* When an allocation fails jansson mostly records nothing at all (line -1, no text); inside of
+     * a string or a key it takes the failure for a wrong token: that cannot be told apart here. */
+    if (json_error_code(&e) == json_error_out_of_memory || e.line < 0)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate memory for a JSON text");
     return SH_FAIL(err, SH_E_INVALID, "the JSON text is wrong at line %d, column %d: %s", e.line,
                    e.column, e.text);

@@ -41,7 +41,8 @@ int sh_json_read(const json_t *obj, const char *what, const struct sh_json_field
 /* Parses text (not NUL-terminated); refuses duplicates, depth above 64, text above max_bytes.
  * *out: OWNED, json_decref(). Fails: SH_E_INVALID with line and column, SH_E_TOOBIG. */
 int sh_json_parse(const char *text, size_t len, size_t max_bytes, json_t **out, struct sh_err *err);
-int sh_json_dump(const json_t *j, char **out, struct sh_err *err); /* compact, sorted; OWNED, free() */
+/* Compact, sorted. *out: OWNED, free(). */
+int sh_json_dump(const json_t *j, char **out, struct sh_err *err);
 int sh_json_load_file(const char *path, size_t max_bytes, json_t **out, struct sh_err *err);
 
 #endif

@@ -50,8 +50,8 @@ struct sh_log_scope {
 void sh_log_scope_push(struct sh_log_scope *s);
 void sh_log_scope_pop(struct sh_log_scope *s);
 
-#define SH_LOG_SCOPE(...)                                                                          \
-    struct sh_log_scope sh_scope_ __attribute__((cleanup(sh_log_scope_pop))) = {__VA_ARGS__};      \
+#define SH_LOG_SCOPE(...)                                                                     \
+    struct sh_log_scope sh_scope_ __attribute__((cleanup(sh_log_scope_pop))) = {__VA_ARGS__}; \
     sh_log_scope_push(&sh_scope_)
 
 #endif

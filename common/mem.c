@@ -76,6 +76,23 @@ bool sh_strlcpy(char *dst, const char *src, size_t size)
     return false;
 }
 
+size_t sh_utf8_len(const char *s)
+{
+    const unsigned char *p = (const unsigned char *)s;
+    size_t n = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : 4;
+
+    if (p[0] == 0 || p[0] > 0xF4)
+        return 0;
+    for (size_t i = 1; i < n; i++)
+        if ((p[i] & 0xC0) != 0x80) /* the NUL ends here too */
+            return 0;
+    /* too long a form, a surrogate, above the last code point */
+    if ((p[0] == 0xE0 && p[1] < 0xA0) || (p[0] == 0xED && p[1] > 0x9F) ||
+        (p[0] == 0xF0 && p[1] < 0x90) || (p[0] == 0xF4 && p[1] > 0x8F))
+        return 0;
+    return n;
+}
+
 int sh_grow(void *items, size_t *cap, size_t need, size_t item, size_t max, const char *what,
             struct sh_err *err)
 {

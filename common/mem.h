@@ -24,6 +24,9 @@ int sh_asprintf(struct sh_err *err, char **out, const char *fmt, ...)
 /* Copies with truncation, always terminates. Returns false if it did not fit. */
 bool sh_strlcpy(char *dst, const char *src, size_t size);
 
+/* Bytes of the UTF-8 character at s; 0 if there is none (also at the terminating NUL). */
+size_t sh_utf8_len(const char *s);
+
 /* Grows *items (element size `item`) so that it holds at least `need`; doubles *cap; refuses above
  * `max` with SH_E_TOOBIG "<what> ...". New elements are zeroed. */
 int sh_grow(void *items, size_t *cap, size_t need, size_t item, size_t max, const char *what,

@@ -340,6 +340,23 @@ const char *sh_st_meta(const struct sh_st *s, const char *key)
 
 /* ---------------------------------------------------------------- writing */
 
+static int no_header_memory(struct sh_err *err)
+{
+    return SH_FAIL(err, SH_E_NOMEM, "could not allocate a safetensors header");
+}
+
+static bool is_text(const char *s)
+{
+    size_t n = strlen(s);
+
+    for (size_t i = 0, len; i < n; i += len) {
+        len = sh_utf8_len(s + i);
+        if (len == 0)
+            return false;
+    }
+    return true;
+}
+
 static int add_meta(json_t *header, const char *const *meta, struct sh_err *err)
 {
     json_t *m;
@@ -347,23 +364,37 @@ static int add_meta(json_t *header, const char *const *meta, struct sh_err *err)
     if (!meta || !meta[0])
         return SH_OK;
     m = json_object();
-    for (size_t i = 0; m && meta[i]; i += 2) {
-        if (!meta[i + 1] || json_object_set_new(m, meta[i], json_string(meta[i + 1])) != 0) {
-            json_decref(m);
-            return SH_FAIL(err, SH_E_INVALID,
-                           "could not write metadata \"%.80s\": it must be UTF-8 text", meta[i]);
+    if (json_object_set_new(header, META, m) != 0) /* refuses a NULL too */
+        return no_header_memory(err);
+    for (size_t i = 0; meta[i]; i += 2) {
+        if (!meta[i + 1] || !is_text(meta[i]) || !is_text(meta[i + 1]))
+            return SH_FAIL(err, SH_E_INVALID, "metadata \"%.80s\" must have a value of UTF-8 text",
+                           meta[i]);
+        if (json_object_set_new(m, meta[i], json_string(meta[i + 1])) != 0)
+            return no_header_memory(err);
+    }
+    return SH_OK;
+}
+
+static json_t *numbers(const int64_t *v, size_t n)
+{
+    json_t *a = json_array();
+
+    for (size_t i = 0; a && i < n; i++) {
+        if (json_array_append_new(a, json_integer(v[i])) != 0) {
+            json_decref(a);
+            return NULL;
         }
     }
-    if (json_object_set_new(header, META, m) != 0)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a safetensors header");
-    return SH_OK;
+    return a;
 }
 
 static int add_tensor(json_t *header, const struct sh_st_tensor *t, size_t *offset,
                       struct sh_err *err)
 {
-    size_t want = 0, from = *offset;
-    json_t *shape, *entry;
+    int64_t range[2];
+    size_t want = 0;
+    json_t *entry;
     int rc = shape_bytes(t, &want, err);
 
     if (rc)
@@ -372,26 +403,21 @@ static int add_tensor(json_t *header, const struct sh_st_tensor *t, size_t *offs
         return SH_FAIL(err, SH_E_INVALID,
                        "tensor \"%.80s\" has %zu bytes, its shape and type need %zu", t->name,
                        t->bytes, want);
+    if (!is_text(t->name))
+        return SH_FAIL(err, SH_E_INVALID, "the tensor name \"%.80s\" is not UTF-8 text", t->name);
     if (strcmp(t->name, META) == 0 || json_object_get(header, t->name))
         return SH_FAIL(err, SH_E_INVALID, "the tensor name \"%.80s\" is taken", t->name);
-    rc = sh_add_size(from, want, offset, err);
+    range[0] = (int64_t)*offset;
+    rc = sh_add_size(*offset, want, offset, err);
     if (rc)
         return rc;
-    shape = json_array();
-    for (size_t i = 0; shape && i < t->rank; i++)
-        if (json_array_append_new(shape, json_integer(t->dims[i])) != 0) {
-            json_decref(shape);
-            shape = NULL;
-        }
-    if (!shape)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a safetensors header");
-    entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", sh_dtype_st(t->dtype), "shape", shape,
-                      "data_offsets", (json_int_t)from, (json_int_t)*offset);
-    if (!entry || json_object_set_new(header, t->name, entry) != 0)
-        return SH_FAIL(err, SH_E_NOMEM,
-                       "could not add tensor \"%.80s\" to a safetensors header: no memory, or the "
-                       "name is not UTF-8",
-                       t->name);
+    range[1] = (int64_t)*offset;
+    entry = json_object();
+    if (json_object_set_new(header, t->name, entry) != 0 ||
+        json_object_set_new(entry, "dtype", json_string(sh_dtype_st(t->dtype))) != 0 ||
+        json_object_set_new(entry, "shape", numbers(t->dims, t->rank)) != 0 ||
+        json_object_set_new(entry, "data_offsets", numbers(range, 2)) != 0)
+        return no_header_memory(err);
     return SH_OK;
 }
 
@@ -405,7 +431,7 @@ static int build_head(const struct sh_st_tensor *t, size_t n, const char *const 
     int rc;
 
     if (!header)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a safetensors header");
+        return no_header_memory(err);
     if (n > SH_ST_MAX_TENSORS) {
         rc = SH_FAIL(err, SH_E_TOOBIG, "cannot write %zu tensors into one file", n);
         goto out;
@@ -417,7 +443,7 @@ static int build_head(const struct sh_st_tensor *t, size_t n, const char *const 
         goto out;
     text = json_dumps(header, JSON_COMPACT);
     if (!text) {
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a safetensors header");
+        rc = no_header_memory(err);
         goto out;
     }
     len = strlen(text);

@@ -1,8 +1,9 @@
 /* spawn.h - start a child with posix_spawn: closed descriptors, chosen ones on 3.., limits.
  *
- * All our descriptors are close-on-exec; the child gets 0 (/dev/null), 1, 2 and fds[i] as 3+i. The
- * child receives SIGKILL when its parent dies (PR_SET_PDEATHSIG, set in the child by
- * sh_spawn_child_init()). Thread-safe.
+ * All our descriptors are close-on-exec; the child gets 0 (/dev/null), 1, 2 and fds[i] as 3+i, no
+ * blocked and no ignored signals. The child receives SIGKILL when the THREAD that started it ends
+ * (PR_SET_PDEATHSIG, set in the child by sh_spawn_child_init()): start such children from a thread
+ * that lives as long as the process. Thread-safe.
  */
 #ifndef SH_COMMON_SPAWN_H
 #define SH_COMMON_SPAWN_H
@@ -12,7 +13,7 @@
 #include <sys/types.h>
 
 struct sh_spawn {
-    const char *path;       /* program; a bare name is looked up beside our own executable, then PATH */
+    const char *path;        /* a bare name is looked up beside our own executable, then in PATH */
     const char *const *argv; /* NULL-terminated, argv[0] included */
     const char *const *env;  /* added "NAME=value" pairs, NULL-terminated; NULL = none */
     const int *fds;
@@ -23,7 +24,7 @@ struct sh_spawn {
 int sh_spawn(const struct sh_spawn *s, pid_t *pid_out, struct sh_err *err);
 /* First call in main() of a child program: parent-death signal; fails if the parent is gone. */
 int sh_spawn_child_init(struct sh_err *err);
-/* Runs a child to its end: collects at most max_out bytes of its stdout; kills it after timeout_ms.
+/* Runs a child to its end: keeps the first max_out bytes of its stdout; kills it after timeout_ms.
  * *out: OWNED, free(), NUL-terminated. *wait_status as from waitpid. Blocking. */
 int sh_spawn_run(const struct sh_spawn *s, int64_t timeout_ms, size_t max_out, char **out,
                  size_t *out_len, int *wait_status, struct sh_err *err);

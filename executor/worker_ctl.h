@@ -6,7 +6,9 @@
  * Stop protocol: the executor raises `stop` to a new sequence number; the worker sees stop != ack
  * between two operations, lets its device drain, answers WK_TRAIN_STOPPED and sets ack = stop. A stop
  * that arrives when nothing trains is acknowledged by the next WK_TRAIN_GO's answer: no wake-up is
- * lost, because the worker compares numbers and never clears a flag.
+ * lost, because the worker compares numbers and never clears a flag. With stop_finish = 1 (set before
+ * `stop`; for drop and swap) a worker that is already inside the update finishes the step first, so
+ * that the state is never torn when its memory is taken; with 0 (pause) it stops at any operation.
  */
 #ifndef SH_EXECUTOR_WORKER_CTL_H
 #define SH_EXECUTOR_WORKER_CTL_H
@@ -20,7 +22,8 @@ struct worker_ctl {
     /* written by the executor */
     _Atomic uint32_t stop;        /* sequence number of the last stop wanted */
     _Atomic uint32_t ckpt_wanted; /* sequence number of the last checkpoint wanted: at the next commit */
-    uint32_t pad0[14];
+    _Atomic uint32_t stop_finish;
+    uint32_t pad0[13];
     /* written by the worker */
     _Atomic uint32_t stop_ack;
     _Atomic uint32_t ckpt_ack;

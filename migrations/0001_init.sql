@@ -158,6 +158,9 @@ CREATE TABLE job (
     steps_redone    bigint      NOT NULL DEFAULT 0,
     preemptions     bigint      NOT NULL DEFAULT 0,
     busy_ns         bigint      NOT NULL DEFAULT 0,
+    base_redone      bigint     NOT NULL DEFAULT 0,
+    base_preemptions bigint     NOT NULL DEFAULT 0,
+    base_busy_ns     bigint     NOT NULL DEFAULT 0,
     result          jsonb,
     result_version_id bigint REFERENCES model_version (id),
     error_code      text,
@@ -174,6 +177,8 @@ CREATE INDEX job_live ON job (state, priority DESC, id)
 CREATE INDEX job_tenant ON job (tenant_id, id DESC);
 COMMENT ON TABLE job IS 'durable work; every change of state is one job_event in the same transaction';
 COMMENT ON COLUMN job.epoch IS 'lease epoch of the scheduler that last wrote; older ones are refused';
+COMMENT ON COLUMN job.base_busy_ns IS
+    'base_*: totals when the present start began; an executor counts from its JOB_START';
 COMMENT ON COLUMN job.reason IS 'reason code: why it waits, or why it ended';
 
 CREATE TABLE job_event (
@@ -230,8 +235,11 @@ CREATE TABLE lease (
     name       text PRIMARY KEY,
     holder     text        NOT NULL,
     epoch      bigint      NOT NULL,
-    expires_at timestamptz NOT NULL
+    expires_at timestamptz NOT NULL,
+    usage_seq  bigint      NOT NULL DEFAULT 0
 );
+COMMENT ON COLUMN lease.usage_seq IS
+    'number of the last usage flush of this epoch: one repeated after a lost COMMIT adds nothing';
 COMMENT ON TABLE lease IS 'row ''scheduler'': its holder leads; epoch grows with every change of holder';
 
 CREATE TABLE executor (

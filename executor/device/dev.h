@@ -42,6 +42,9 @@ enum dev_dir { DEV_H2D, DEV_D2H };
 /* kind: "cpu", "cuda", "fake". Looks beside the executable: ../lib. *out: OWNED, dev_lib_close(). */
 int dev_lib_open(const char *kind, struct dev_lib **out, struct sh_err *err);
 void dev_lib_close(struct dev_lib *l);
+/* The same for a table that is linked in (tests of the executor with the fake). KEEPS ops. */
+struct dev_ops;
+int dev_lib_wrap(const struct dev_ops *ops, struct dev_lib **out, struct sh_err *err);
 int dev_precision_parse(const char *name, enum dev_precision *out, struct sh_err *err);
 
 /* ------------------------------------------------------------------ memory face */
@@ -78,7 +81,8 @@ bool dev_mem_next_mark(struct dev_mem *m, uint64_t *cookie);
 /* Any thread: raises a ticket to `value` at once, from the CPU. The watchdog's way to free a waiter. */
 void dev_ticket_force(struct dev_mem *m, uint32_t slot, uint32_t value);
 uint32_t dev_ticket_value(const struct dev_mem *m, uint32_t slot);
-/* Cost of a copy = alpha_ns + bytes * beta_ns (least squares over sizes). Blocks < 1 s. */
+/* Cost of a copy = alpha_ns + bytes * beta_ns (least squares over sizes). Blocks < 1 s. At start only:
+ * fails with SH_E_CONFLICT while marks of others are out. Keeps what is in the arena. */
 int dev_mem_measure(struct dev_mem *m, uint32_t lane, double *alpha_ns, double *beta_ns,
                     struct sh_err *err);
 
@@ -181,5 +185,9 @@ struct dev_ops {
     int (*plan_run)(struct dev_plan *, const struct dev_bases *, uint32_t, uint32_t, struct sh_err *);
     int (*plan_profile)(struct dev_plan *, const struct dev_bases *, uint32_t, double *, struct sh_err *);
 };
+
+/* Between the files of this folder. */
+int dev__check_tensor(const struct dev_graph *g, uint32_t i, struct sh_err *err);
+int dev__check_op(const struct dev_graph *g, uint32_t i, struct sh_err *err);
 
 #endif

@@ -6,8 +6,9 @@
  *
  * Values are numbered; node inputs and outputs are value numbers in topological order. Weights and
  * constants are values with data. Only axis 0 of a graph input may be dynamic (the batch, dim -1).
- * One opset: a reader normalises what differed between opsets 13 and 21 (for example ReduceMean's
- * axes, Squeeze, Dropout), so that later stages see one form.
+ * One opset: a reader normalises what differed between opsets 13 and 21, so that later stages see
+ * the form of opset 18 (axes of reductions are an input), without Constant nodes; the value of
+ * ConstantOfShape is its second input.
  *
  * Not thread-safe. Strings and data live as long as the graph.
  */
@@ -33,7 +34,8 @@ struct graph_value {
     void *data; /* constant: row-major; NULL otherwise. OWNED unless data_borrowed */
     size_t bytes;
     bool data_borrowed; /* points into a mapped file that the graph keeps open */
-    bool is_param; /* an initializer of the file: a weight that training may change */
+    bool is_param; /* an initializer of floats with rank >= 1: a weight that training may change, or
+                      BatchNormalization's running statistics */
 };
 
 enum graph_attr_kind { GRAPH_ATTR_INT, GRAPH_ATTR_FLOAT, GRAPH_ATTR_STR, GRAPH_ATTR_INTS, GRAPH_ATTR_FLOATS };
@@ -81,6 +83,9 @@ int graph_add_const(struct graph *g, const char *name, enum sh_dtype t, int rank
 int graph_add_node(struct graph *g, const char *name, const char *op, const uint32_t *in,
                    uint32_t n_in, const uint32_t *outs, uint32_t n_out, uint32_t *out,
                    struct sh_err *err);
+/* Declares a value as the next input or output of the graph. */
+int graph_add_input(struct graph *g, uint32_t value, struct sh_err *err);
+int graph_add_output(struct graph *g, uint32_t value, struct sh_err *err);
 int graph_set_int(struct graph_node *n, const char *name, int64_t v, struct sh_err *err);
 int graph_set_float(struct graph_node *n, const char *name, double v, struct sh_err *err);
 int graph_set_str(struct graph_node *n, const char *name, const char *v, struct sh_err *err);
@@ -105,7 +110,36 @@ int64_t graph_elements(const struct graph_value *v); /* -1 while a dim is unknow
  * (shape arithmetic too) folded, dead nodes gone. Training keeps BatchNormalization and Dropout in
  * training form; inference turns Dropout into nothing. Weights are shared with g (BORROWED: g must
  * outlive the copy). *out: OWNED, graph_free(). Fails: SH_E_INVALID naming node and shapes,
- * SH_E_UNSUPPORTED. */
+ * SH_E_UNSUPPORTED.
+ *
+ * The copy is in static form, so that later stages read attributes and never the values of inputs.
+ * Every axis is in [0, rank), every attribute below is present, and what is not listed has the
+ * inputs of ONNX:
+ *   Reshape x                    also for Squeeze, Unsqueeze, Flatten; the shape is that of the output
+ *   Expand x                     the shape is that of the output
+ *   Transpose x                  perm
+ *   Concat x...  axis            at least two inputs
+ *   Slice x                      starts, steps: one per axis, steps may be negative; Split too
+ *   Pad x                        pads (2 * rank, all >= 0), value (float); constant mode only
+ *   Gather x indices             axis; constant indices are >= 0 and I64
+ *   ReduceMean|Sum|Max|Min x     axes (sorted, not empty), keepdims
+ *   Softmax, LogSoftmax x        axis
+ *   LayerNormalization x scale [bias]   axis, epsilon; one output
+ *   BatchNormalization x scale bias mean var   epsilon, momentum, training_mode; one output at
+ *                                inference, three (y, new mean, new variance) in training
+ *   Dropout x                    ratio (> 0); only in training; one output
+ *   Clip x                       min, max (floats, may be infinite)
+ *   Cast x                       to (enum sh_dtype, not ONNX's number)
+ *   Conv x w [bias]              kernel_shape, strides, dilations, pads, group
+ *   MaxPool, AveragePool x       kernel_shape, strides, dilations, pads (the end pads include what
+ *                                ceil_mode adds), count_include_pad; one output
+ *   Gemm a b [c]                 alpha, beta, transA, transB
+ *   LeakyRelu alpha; HardSigmoid alpha, beta; Gelu approximate ("none", "tanh")
+ *   Add Sub Mul Div Pow Min Max Equal Less Greater And Or Where    exactly two (three) inputs
+ * Identity stays only where an output of the graph is an input, a constant or another output.
+ * At inference a constant result of parameters is folded too, except the Transpose of a 2-D
+ * parameter: a product can read its operand transposed without a copy. In training nothing that
+ * depends on a parameter is folded. */
 int graph_at_batch(const struct graph *g, int64_t batch, bool training, struct graph **out,
                    struct sh_err *err);
 

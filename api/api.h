@@ -1,0 +1,25 @@
+/* api.h - what the parts of shunt-api share. Filled by main.c, then never changed: every member is
+ * safe for threads by itself. */
+#ifndef SH_API_API_H
+#define SH_API_API_H
+
+#include "api/options.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct api {
+    const struct api_conf *conf;
+    struct pool *ctl;  /* short database work */
+    struct pool *bulk; /* uploads: disk and imports */
+    struct auth *auth;
+    struct catalog *catalog;
+    struct slab *slab;
+    struct link *link;
+    struct stats *stats;
+    char *openapi;          /* the document as text */
+    atomic_bool stopping;   /* draining: not ready any more */
+    atomic_int n_uploads;
+};
+
+#endif

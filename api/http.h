@@ -1,0 +1,31 @@
+/* http.h - the HTTP server. Only http*.c know libmicrohttpd.
+ *
+ * Its threads never block: what may block runs on a pool thread or waits for the link, and the
+ * connection is suspended meanwhile.
+ */
+#ifndef SH_API_HTTP_H
+#define SH_API_HTTP_H
+
+#include "api/req.h"
+
+struct http;
+
+/* KEEPS a. *out: OWNED, http_stop(). */
+int http_start(struct api *a, struct http **out, struct sh_err *err);
+int http_port(const struct http *h);
+/* No new connections from now on; open ones go on. */
+void http_quiesce(struct http *h);
+/* Requests that are between their headers and their reply. */
+int http_active(const struct http *h);
+/* Closes connections whose headers take too long; call about once a second. */
+void http_sweep(struct http *h);
+/* Every suspended request must have been woken before. */
+void http_stop(struct http *h);
+
+/* Any thread: the handler that returned API_WAIT is called again, on an HTTP thread. Exactly once
+ * for each API_WAIT; q must not be touched afterwards. May come before the handler has returned. */
+void http_wake(struct api_req *q);
+/* The socket of the connection: to watch for the client's going away while the request sleeps. */
+int http_fd(const struct api_req *q);
+
+#endif

@@ -1,0 +1,194 @@
+/* http_reply.c - the one place that turns (rc, err, reply) into an HTTP response. */
+#include "api/api.h"
+#include "api/http_int.h"
+#include "common/log.h"
+#include "common/mem.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct raw { /* what a raw response owns until its last byte is sent */
+    char *head;
+    struct iovec *parts;
+    void (*release)(void *owner);
+    void *owner;
+};
+
+static void raw_free(void *cls)
+{
+    struct raw *w = cls;
+
+    if (!w)
+        return;
+    if (w->release)
+        w->release(w->owner);
+    free(w->head);
+    free(w->parts);
+    free(w);
+}
+
+static bool is_v2(const struct http_req *r)
+{
+    return r->raw_uri && strncmp(r->raw_uri, "/v2", 3) == 0;
+}
+
+int http_problem(const struct http_req *r, int status, json_t **out, struct sh_err *err)
+{
+    const struct api_reply *p = &r->q.reply;
+    const char *code = sh_rc_name(r->rc);
+    char type[64];
+
+    snprintf(type, sizeof(type), "urn:shunt:error:%s", code);
+    *out = json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:s}", "type", type, "title",
+                     sh_rc_text(r->rc), "status", status, "detail", r->err.msg, "code", code,
+                     "error", r->err.msg, "request_id", r->q.request_id);
+    if (!*out || (p->problem && json_object_update_missing(*out, p->problem)))
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a problem document");
+    return SH_OK;
+}
+
+static int raw_response(struct http_req *r, struct MHD_Response **out)
+{
+    struct api_reply *p = &r->q.reply;
+    struct MHD_IoVec *iov = calloc(p->n_parts + 1, sizeof(*iov));
+    struct raw *w = calloc(1, sizeof(*w));
+    char text[24];
+
+    *out = NULL;
+    if (iov && w) {
+        *w = (struct raw){p->head, p->parts, p->release, p->owner};
+        iov[0] = (struct MHD_IoVec){p->head, p->head_len};
+        for (size_t i = 0; i < p->n_parts; i++)
+            iov[i + 1] = (struct MHD_IoVec){p->parts[i].iov_base, p->parts[i].iov_len};
+        *out = MHD_create_response_from_iovec(iov, (unsigned)p->n_parts + 1, raw_free, w);
+    }
+    free(iov);
+    if (!*out) {
+        free(w);
+        return SH_E_NOMEM;
+    }
+    if (p->binary) {
+        snprintf(text, sizeof(text), "%zu", p->head_len);
+        MHD_add_response_header(*out, "Inference-Header-Content-Length", text);
+    }
+    MHD_add_response_header(*out, "Content-Type",
+                            p->binary ? "application/octet-stream" : "application/json");
+    /* Moved into the response. */
+    p->head = NULL;
+    p->parts = NULL;
+    p->release = NULL;
+    return SH_OK;
+}
+
+static int json_response(const json_t *body, const char *type, struct MHD_Response **out)
+{
+    char *text = json_dumps(body, JSON_COMPACT | JSON_ENCODE_ANY);
+
+    *out = text ? MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE) : NULL;
+    if (!*out) {
+        free(text);
+        return SH_E_NOMEM;
+    }
+    MHD_add_response_header(*out, "Content-Type", type);
+    return SH_OK;
+}
+
+static int problem_response(struct http_req *r, int status, struct MHD_Response **out)
+{
+    json_t *body = NULL;
+    int rc = http_problem(r, status, &body, NULL);
+
+    *out = NULL;
+    if (!rc)
+        rc = json_response(body, is_v2(r) ? "application/json" : "application/problem+json", out);
+    json_decref(body);
+    return rc;
+}
+
+static int text_response(const char *text, const char *type, struct MHD_Response **out)
+{
+    *out = MHD_create_response_from_buffer(strlen(text), (void *)text, MHD_RESPMEM_PERSISTENT);
+    if (!*out)
+        return SH_E_NOMEM;
+    if (type)
+        MHD_add_response_header(*out, "Content-Type", type);
+    return SH_OK;
+}
+
+static void add_headers(struct http_req *r, struct MHD_Response *resp, int status)
+{
+    const struct api_reply *p = &r->q.reply;
+    char text[32];
+
+    if (r->q.request_id[0])
+        MHD_add_response_header(resp, "X-Request-ID", r->q.request_id);
+    if (status == 401)
+        MHD_add_response_header(resp, "WWW-Authenticate", "Bearer realm=\"shunt\"");
+    if (p->allow[0])
+        MHD_add_response_header(resp, "Allow", p->allow);
+    if (p->location[0])
+        MHD_add_response_header(resp, "Location", p->location);
+    if (p->row_version > 0 && !r->rc) {
+        snprintf(text, sizeof(text), "\"%" PRId64 "\"", p->row_version);
+        MHD_add_response_header(resp, "ETag", text);
+    }
+    if (status == 429 || status == 503) {
+        int64_t ms = p->retry_after_ms > 0 ? p->retry_after_ms : 1000;
+
+        snprintf(text, sizeof(text), "%" PRId64, (ms + 999) / 1000);
+        MHD_add_response_header(resp, "Retry-After", text);
+    }
+    if (!is_v2(r))
+        MHD_add_response_header(resp, "Cache-Control", "no-store");
+}
+
+static void log_reply(const struct http_req *r, int status)
+{
+    char uri[160];
+
+    if (status >= 500 && status != 503 && status != 504) {
+        SH_ERROR("http.failed", "method=%s uri=\"%s\" status=%d request=%s", r->q.method,
+                 sh_log_quote(r->raw_uri, uri, sizeof(uri)), status, r->q.request_id);
+        sh_log_err(SH_LOG_ERROR, "http.cause", &r->err);
+    } else {
+        SH_DEBUG("http.reply", "method=%s uri=\"%s\" status=%d code=%s request=%s", r->q.method,
+                 sh_log_quote(r->raw_uri, uri, sizeof(uri)), status, sh_rc_name(r->rc),
+                 r->q.request_id);
+    }
+}
+
+enum MHD_Result http_reply_send(struct http_req *r)
+{
+    struct api_reply *p = &r->q.reply;
+    struct MHD_Response *resp = NULL;
+    enum MHD_Result done;
+    int status, rc;
+
+    if (r->rc > 0) /* a handler must not leave its inner codes to us */
+        r->rc = SH_FAIL(&r->err, SH_E_BUG, "internal error");
+    if (r->rc == SH_E_METHOD && strcmp(r->q.method, "OPTIONS") == 0) {
+        r->rc = SH_OK;
+        p->status = 204;
+    }
+    if (r->rc)
+        status = p->status >= 400 ? p->status : sh_rc_http(r->rc);
+    else
+        status = p->status ? p->status : r->q.route->status;
+    if (r->rc)
+        rc = problem_response(r, status, &resp);
+    else if (p->head)
+        rc = raw_response(r, &resp);
+    else if (p->body)
+        rc = json_response(p->body, "application/json", &resp);
+    else
+        rc = text_response(p->text ? p->text : "", p->text ? p->text_type : NULL, &resp);
+    if (rc) /* no memory even for the answer: close the connection */
+        return MHD_NO;
+    add_headers(r, resp, status);
+    log_reply(r, status);
+    r->status = status;
+    done = MHD_queue_response(r->conn, (unsigned)status, resp);
+    MHD_destroy_response(resp);
+    return done;
+}

@@ -1,0 +1,87 @@
+/* options.c - the option table of shunt-api. */
+#include "api/options.h"
+
+#include "common/mem.h"
+
+#include <inttypes.h>
+
+#define ST struct api_conf
+
+static const struct sh_conf_opt OPTS[] = {
+    SH_OPT_STR(ST, listen, "listen", "127.0.0.1:8000", 0, "HTTP address and port; port 0 = any"),
+    SH_OPT_STR(ST, metrics_addr, "metrics-addr", "127.0.0.1:9101", 0,
+               "address and port of /metrics; empty = off"),
+    SH_OPT_STR(ST, db_url, "db-url", "postgresql:///shunt", SH_CONF_SECRET,
+               "libpq connection string"),
+    SH_OPT_STR(ST, scheduler, "scheduler", "unix:.shunt/run/scheduler.sock", 0,
+               "address of the scheduler: unix:/path or tcp:host:port"),
+    SH_OPT_STR(ST, name, "name", "api", 0, "name of this process for the scheduler's log"),
+    SH_OPT_STR(ST, state_dir, "state-dir", ".shunt", 0, "folder with blobs/ and jobs/"),
+    SH_OPT_STR(ST, log_level, "log-level", "info", 0, "error, warn, info or debug"),
+    SH_OPT_STR(ST, admin_key_file, "admin-key-file", "", 0,
+               "a new admin key is written here (mode 0600) if this file does not exist"),
+    SH_OPT_STR(ST, tls_cert, "tls-cert", "", 0, "PEM file with the certificate chain; turns TLS on"),
+    SH_OPT_STR(ST, tls_key, "tls-key", "", 0, "PEM file with the private key"),
+    SH_OPT_BYTES(ST, slab_bytes, "slab-bytes", "256M", 1 << 20, 1e12, 0,
+                 "memory for payloads of requests in flight, bytes"),
+    SH_OPT_BYTES(ST, max_infer_bytes, "max-infer-bytes", "64M", 4096, 1e12, 0,
+                 "largest body of an inference request, bytes"),
+    SH_OPT_BYTES(ST, max_json_tensor_bytes, "max-json-bytes", "16M", 4096, 1e9, 0,
+                 "largest JSON part of an inference request, bytes"),
+    SH_OPT_BYTES(ST, max_model_bytes, "max-model-bytes", "4G", 4096, 1e13, 0,
+                 "largest model file, bytes"),
+    SH_OPT_BYTES(ST, max_dataset_bytes, "max-dataset-bytes", "64G", 4096, 1e14, 0,
+                 "largest dataset file, bytes"),
+    SH_OPT_INT(ST, threads, "threads", 2, 1, 64, 0, "HTTP threads"),
+    SH_OPT_INT(ST, db_threads, "db-threads", 4, 1, 64, 0,
+               "threads with a database connection each, for the control plane"),
+    SH_OPT_INT(ST, bulk_threads, "bulk-threads", 2, 1, 64, 0,
+               "threads that write and import uploads"),
+    SH_OPT_INT(ST, db_queue, "db-queue", 512, 1, 65536, 0,
+               "requests that may wait for a database thread; beyond that 503"),
+    SH_OPT_INT(ST, max_connections, "max-connections", 4096, 16, 1000000, 0,
+               "open HTTP connections"),
+    SH_OPT_INT(ST, max_connections_per_ip, "max-connections-per-ip", 0, 0, 1000000, 0,
+               "open HTTP connections of one address; 0 = no limit (behind a proxy)"),
+    SH_OPT_INT(ST, idle_timeout_s, "idle-timeout-s", 60, 1, 3600, 0,
+               "a connection without any byte for this long is closed, s"),
+    SH_OPT_INT(ST, header_timeout_s, "header-timeout-s", 90, 2, 3600, 0,
+               "longest wait from the last reply to the end of the next request's headers, s"),
+    SH_OPT_BYTES(ST, upload_min_rate, "upload-min-rate", "16K", 1, 1e9, 0,
+                 "a body that arrives slower than this many bytes/s is cut off"),
+    SH_OPT_INT(ST, upload_grace_s, "upload-grace-s", 20, 1, 3600, 0,
+               "time before upload-min-rate applies, s"),
+    SH_OPT_INT(ST, max_inflight, "max-inflight", 4096, 1, 1000000, 0,
+               "inference requests in flight; beyond that 503"),
+    SH_OPT_INT(ST, infer_timeout_ms, "infer-timeout-ms", 60000, 10, 3600000, 0,
+               "an inference request without its own timeout ends with 504 after this, ms"),
+    SH_OPT_INT(ST, import_timeout_s, "import-timeout-s", 300, 1, 3600, 0,
+               "longest time for checking one uploaded model, s"),
+    SH_OPT_INT(ST, key_poll_ms, "key-poll-ms", 5000, 100, 60000, 0,
+               "cached keys are checked again at least this often, ms"),
+    SH_OPT_INT(ST, model_poll_ms, "model-poll-ms", 1000, 100, 60000, 0,
+               "the model catalog is compared with the database at least this often, ms"),
+    SH_OPT_INT(ST, drain_s, "drain-s", 30, 0, 600, 0,
+               "time that requests in flight get to finish after TERM, s"),
+};
+
+const struct sh_conf_table API_CONF_TABLE = {
+    .program = "shunt-api",
+    .purpose = "Serves the inference protocol and the control plane over HTTP.",
+    .opts = OPTS,
+    .n_opts = SH_ARRAY_LEN(OPTS),
+    .struct_bytes = sizeof(ST),
+};
+
+int api_conf_check(const struct api_conf *c, struct sh_err *err)
+{
+    bool cert = c->tls_cert && c->tls_cert[0], key = c->tls_key && c->tls_key[0];
+
+    if (cert != key)
+        return SH_FAIL(err, SH_E_INVALID, "tls-cert and tls-key must be given together");
+    if (c->max_infer_bytes > c->slab_bytes)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "max-infer-bytes (%" PRId64 ") must not be above slab-bytes (%" PRId64 ")",
+                       c->max_infer_bytes, c->slab_bytes);
+    return SH_OK;
+}

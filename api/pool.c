@@ -1,0 +1,124 @@
+/* pool.c - see pool.h. One mutex protects the queue and is held for a few instructions only. */
+#include "api/pool.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+struct pool {
+    pthread_mutex_t lock;
+    pthread_cond_t work;
+    struct pool_task *head, *tail;
+    size_t n_queued, max_queued, n_threads;
+    bool stop;
+    pthread_t *threads;
+    struct db **dbs; /* one a thread; connects on first use */
+    size_t next_db;  /* given out to the threads as they start */
+};
+
+static struct pool_task *next_task(struct pool *p)
+{
+    struct pool_task *t;
+
+    pthread_mutex_lock(&p->lock);
+    while (!p->head && !p->stop)
+        pthread_cond_wait(&p->work, &p->lock);
+    t = p->head;
+    if (t) {
+        p->head = t->next;
+        if (!p->head)
+            p->tail = NULL;
+        p->n_queued--;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return t;
+}
+
+static void *thread_main(void *arg)
+{
+    struct pool *p = arg;
+    struct pool_task *t;
+    struct db *db;
+
+    pthread_mutex_lock(&p->lock);
+    db = p->dbs[p->next_db++];
+    pthread_mutex_unlock(&p->lock);
+    while ((t = next_task(p)))
+        t->run(t, db);
+    return NULL;
+}
+
+int pool_new(const char *name, const char *db_url, size_t n_threads, size_t max_queued,
+             struct pool **out, struct sh_err *err)
+{
+    struct pool *p = calloc(1, sizeof(*p));
+    int rc = SH_OK;
+
+    *out = NULL;
+    if (!p)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a thread pool");
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->work, NULL);
+    p->max_queued = max_queued;
+    p->threads = calloc(n_threads, sizeof(pthread_t));
+    p->dbs = calloc(n_threads, sizeof(*p->dbs));
+    if (!p->threads || !p->dbs)
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a thread pool");
+    for (size_t i = 0; !rc && i < n_threads; i++)
+        rc = db_new(db_url, name, &p->dbs[i], err);
+    /* n_threads counts what runs, so that pool_free() of a half-built pool joins just those. */
+    for (size_t i = 0; !rc && i < n_threads; i++) {
+        if (pthread_create(&p->threads[i], NULL, thread_main, p))
+            rc = SH_FAIL(err, SH_E_NOMEM, "could not start a thread of the pool");
+        else
+            p->n_threads++;
+    }
+    if (rc) {
+        for (size_t i = p->n_threads; p->dbs && i < n_threads; i++)
+            db_free(p->dbs[i]);
+        pool_free(p);
+        return rc;
+    }
+    *out = p;
+    return SH_OK;
+}
+
+void pool_free(struct pool *p)
+{
+    if (!p)
+        return;
+    pthread_mutex_lock(&p->lock);
+    p->stop = true;
+    pthread_cond_broadcast(&p->work);
+    pthread_mutex_unlock(&p->lock);
+    for (size_t i = 0; i < p->n_threads; i++) {
+        pthread_join(p->threads[i], NULL);
+        db_free(p->dbs[i]);
+    }
+    pthread_cond_destroy(&p->work);
+    pthread_mutex_destroy(&p->lock);
+    free(p->threads);
+    free(p->dbs);
+    free(p);
+}
+
+int pool_submit(struct pool *p, struct pool_task *t, struct sh_err *err)
+{
+    bool full;
+
+    t->next = NULL;
+    pthread_mutex_lock(&p->lock);
+    full = p->stop || p->n_queued >= p->max_queued;
+    if (!full) {
+        if (p->tail)
+            p->tail->next = t;
+        else
+            p->head = t;
+        p->tail = t;
+        p->n_queued++;
+        pthread_cond_signal(&p->work);
+    }
+    pthread_mutex_unlock(&p->lock);
+    if (full)
+        return SH_FAIL(err, SH_E_QUEUEFULL, "too many requests wait for a thread; try again later");
+    return SH_OK;
+}

@@ -1,0 +1,30 @@
+/* pool.h - threads with a database connection each, for work that may block.
+ *
+ * HTTP threads never block: they hand a task over, suspend the connection and go on. The queue is
+ * bounded; a full one is an answer (503), not a wait. Thread-safe.
+ */
+#ifndef SH_API_POOL_H
+#define SH_API_POOL_H
+
+#include "common/db.h"
+
+struct pool;
+struct pool_task;
+
+/* Runs on a pool thread. db is the thread's own connection, BORROWED for the call. The task may be
+ * freed or submitted again by its own run. */
+typedef void pool_fn(struct pool_task *t, struct db *db);
+
+struct pool_task { /* embedded by the owner */
+    pool_fn *run;
+    struct pool_task *next;
+};
+
+int pool_new(const char *name, const char *db_url, size_t n_threads, size_t max_queued,
+             struct pool **out, struct sh_err *err); /* OWNED, pool_free() */
+/* Runs what is queued, then ends the threads. */
+void pool_free(struct pool *p);
+/* KEEPS t until its run begins. Fails: SH_E_QUEUEFULL. */
+int pool_submit(struct pool *p, struct pool_task *t, struct sh_err *err);
+
+#endif

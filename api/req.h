@@ -1,0 +1,120 @@
+/* req.h - one HTTP request as a handler sees it, and what a handler answers.
+ *
+ *   headers -> auth -> begin (files and inference only) -> body -> route's handler -> reply
+ *
+ * Each arrow is a call of type api_fn. It runs on an HTTP thread first (q->db is NULL, must not
+ * block) and may answer API_AGAIN: it is then called again on a pool thread with q->db set, while
+ * the connection is suspended. A handler that never wants the HTTP thread has a route without
+ * ROUTE_HERE and is called on the pool at once.
+ *
+ * Whatever it returns, http_reply.c makes the HTTP response: nobody else knows statuses, problem
+ * documents or the HTTP library.
+ */
+#ifndef SH_API_REQ_H
+#define SH_API_REQ_H
+
+#include "api/uri.h"
+#include "common/db.h"
+#include "common/json.h"
+
+#include <sys/uio.h>
+
+struct api;
+struct api_route;
+struct infer;
+struct upload;
+
+enum {
+    API_AGAIN = 1, /* call me again on a pool thread */
+    API_WAIT = 2,  /* the connection sleeps; http_wake() will call me again */
+};
+
+enum api_role { /* bits, for sets */
+    ROLE_ADMIN = 1,
+    ROLE_TENANT_ADMIN = 2,
+    ROLE_SUBMIT = 4,
+    ROLE_INFER = 8,
+    ROLE_READ = 16,
+};
+
+struct api_who { /* whose key it is; filled by auth.c */
+    char key_id[16];
+    int64_t tenant_id; /* 0 for an admin */
+    char tenant[64];
+    unsigned role; /* enum api_role */
+    bool suspended;
+};
+
+struct api_headers { /* BORROWED for the request; NULL if absent */
+    const char *authorization, *if_match, *idempotency_key, *content_digest, *content_type;
+    const char *content_encoding, *infer_header_len, *request_id;
+};
+
+struct api_reply {
+    int status; /* 0: 200, or what the failure's code says */
+    json_t *body; /* OWNED */
+    json_t *problem; /* OWNED: further members of a problem document, such as "nodes" */
+    const char *text, *text_type; /* BORROWED for ever: instead of body */
+    int64_t row_version; /* > 0: the ETag */
+    int64_t retry_after_ms; /* 0: a default where the code is worth a retry */
+    char location[320];
+    char allow[64];
+    /* Raw reply: a head, then parts of the slab. Freed with release(owner). */
+    char *head; /* OWNED, free() */
+    size_t head_len;
+    bool binary; /* Inference-Header-Content-Length is head_len */
+    struct iovec *parts; /* OWNED, free() */
+    size_t n_parts;
+    void (*release)(void *owner);
+    void *owner;
+};
+
+#define API_MAX_PARAMS 3
+
+struct api_req {
+    struct api *api;
+    const struct api_route *route;
+    struct db *db; /* BORROWED; NULL on an HTTP thread */
+    struct uri uri;
+    const char *params[API_MAX_PARAMS]; /* path parameters in the pattern's order */
+    struct api_headers h;
+    char method[16];
+    char request_id[72];
+    struct api_who who;
+    char tenant[64]; /* whose things it is about: the key's tenant, or ?tenant= of an admin */
+    int64_t tenant_id; /* its number; set on pool threads for routes with ROUTE_TENANT */
+    uint64_t content_length;
+    bool has_length; /* else chunked, or no body */
+    const char *body; /* BORROWED; NULL unless the route's body is JSON */
+    size_t body_len;
+    json_t *json; /* OWNED by the request: the parsed body; NULL if it was empty */
+    struct infer *infer; /* OWNED by the request */
+    struct upload *upload; /* OWNED by the request */
+    struct api_reply reply;
+    int64_t start_ns;
+};
+
+typedef int api_fn(struct api_req *q, struct sh_err *err);
+
+/* If-Match as a row version: NULL without one (or "*"). The text is BORROWED from buf. */
+int req_if_match(const struct api_req *q, char buf[static 24], const char **out,
+                 struct sh_err *err);
+/* Sets body (TAKES j, even on failure), ETag from its row_version, and 201 + Location if not NULL. */
+int req_reply(struct api_req *q, json_t *j, const char *location, struct sh_err *err);
+/* limit and cursor of a list. cursor: the last id of the page before, as text; NULL at first. */
+struct req_page {
+    int64_t limit;
+    char limit_text[24], after[24];
+    const char *cursor; /* NULL or after */
+};
+int req_page(const struct api_req *q, struct req_page *out, struct sh_err *err);
+/* What an audit row needs, in the order of STORE_AUDIT_PARAMS. */
+void req_reply_free(struct api_reply *r);
+
+/* Cursors are opaque: base64url of the last id. They carry no authority. */
+void cursor_encode(int64_t id, char out[static 40]);
+int cursor_decode(const char *s, int64_t *id, struct sh_err *err);
+/* Both alphabets, padding optional. Fails: SH_E_INVALID unless exactly n bytes come out. */
+int base64_decode(const char *s, size_t len, uint8_t *out, size_t n, struct sh_err *err);
+
+#endif

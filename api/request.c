@@ -1,0 +1,194 @@
+/* request.c - see request.h. */
+#include "api/request.h"
+
+#include "api/api.h"
+#include "api/auth.h"
+#include "api/infer.h"
+#include "api/routes.h"
+#include "api/store.h"
+#include "api/upload.h"
+#include "common/hash.h"
+#include "common/mem.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* A client's own id is taken over if it is plain; else one is drawn. */
+static int pick_request_id(struct api_req *q, struct sh_err *err)
+{
+    static const char PLAIN[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    const char *id = q->h.request_id;
+    uint8_t drawn[16];
+    int rc;
+
+    if (id && id[0] && strlen(id) <= 64 && strspn(id, PLAIN) == strlen(id)) {
+        sh_strlcpy(q->request_id, id, sizeof(q->request_id));
+        return SH_OK;
+    }
+    rc = sh_random(drawn, sizeof(drawn), err);
+    if (!rc)
+        sh_hex(drawn, sizeof(drawn), q->request_id);
+    return rc;
+}
+
+uint64_t request_max_body(const struct api_req *q)
+{
+    const struct api_conf *c = q->api->conf;
+
+    switch (q->route->body) {
+    case BODY_NONE:
+        return 0;
+    case BODY_JSON:
+        return (uint64_t)q->route->max_body;
+    case BODY_INFER:
+        return (uint64_t)c->max_infer_bytes;
+    case BODY_MODEL:
+        return (uint64_t)c->max_model_bytes;
+    case BODY_DATASET:
+        return (uint64_t)c->max_dataset_bytes;
+    }
+    return 0;
+}
+
+static int check_body_limit(struct api_req *q, struct sh_err *err)
+{
+    uint64_t max = request_max_body(q);
+
+    if (!q->has_length || q->content_length <= max)
+        return SH_OK;
+    if (q->route->body == BODY_NONE)
+        return SH_FAIL(err, SH_E_INVALID, "%s %s takes no body", q->method, q->route->path);
+    return SH_FAIL(err, SH_E_TOOBIG,
+                   "the body has %" PRIu64 " bytes, at most %" PRIu64 " are allowed here",
+                   q->content_length, max);
+}
+
+/* A mistyped parameter must not be ignored in silence. The inference protocol's clients may add
+ * parameters of their own. */
+static int check_query(struct api_req *q, struct sh_err *err)
+{
+    for (size_t i = 0; i < q->uri.n_query; i++) {
+        const char *name = q->uri.query[i].name;
+        bool list = strcmp(name, "limit") == 0 || strcmp(name, "cursor") == 0;
+        bool known = (q->route->flags & ROUTE_V2) ||
+                     ((q->route->flags & ROUTE_TENANT) && strcmp(name, "tenant") == 0) ||
+                     ((q->route->flags & ROUTE_LIST) && list);
+
+        if (!known)
+            return SH_FAIL(err, SH_E_INVALID, "\"%.64s\" is not a query parameter of %s", name,
+                           q->route->path);
+    }
+    return SH_OK;
+}
+
+static int check_media(struct api_req *q, struct sh_err *err)
+{
+    const char *type = q->h.content_type, *coding = q->h.content_encoding;
+
+    if (coding && strcasecmp(coding, "identity") != 0 && q->route->body != BODY_NONE) {
+        q->reply.status = 415;
+        return SH_FAIL(err, SH_E_UNSUPPORTED,
+                       "Content-Encoding \"%.32s\" is not supported; send the body uncompressed",
+                       coding);
+    }
+    if (q->route->body != BODY_JSON || (q->route->flags & ROUTE_V2) || !type)
+        return SH_OK;
+    if (strncasecmp(type, "application/json", 16) == 0 ||
+        strncasecmp(type, "application/merge-patch+json", 28) == 0)
+        return SH_OK;
+    q->reply.status = 415;
+    return SH_FAIL(err, SH_E_UNSUPPORTED, "Content-Type must be application/json");
+}
+
+int request_route(struct api_req *q, struct sh_err *err)
+{
+    int rc = pick_request_id(q, err);
+
+    if (rc)
+        return rc;
+    rc = route_find(q->method, &q->uri, &q->route, q->params, q->reply.allow, err);
+    if (!rc)
+        rc = check_body_limit(q, err);
+    if (!rc)
+        rc = check_query(q, err);
+    if (!rc)
+        rc = check_media(q, err);
+    return rc;
+}
+
+/* Name of the tenant that the request is about. */
+static int pick_tenant(struct api_req *q, struct sh_err *err)
+{
+    const char *named = uri_query(&q->uri, "tenant");
+    bool per_tenant = q->route->flags & (ROUTE_TENANT | ROUTE_V2);
+
+    if (q->who.role != ROLE_ADMIN) {
+        if (named && strcmp(named, q->who.tenant) != 0)
+            return SH_FAIL(err, SH_E_FORBIDDEN, "this key belongs to another tenant than \"%.64s\"",
+                           named);
+        memcpy(q->tenant, q->who.tenant, sizeof(q->tenant));
+        q->tenant_id = q->who.tenant_id;
+        return SH_OK;
+    }
+    if (named && !sh_strlcpy(q->tenant, named, sizeof(q->tenant)))
+        return SH_FAIL(err, SH_E_NOTFOUND, "there is no tenant of this name");
+    if (!named && per_tenant)
+        return SH_FAIL(err, SH_E_INVALID, "an admin key must name the tenant: add ?tenant=NAME");
+    return SH_OK;
+}
+
+static bool is_read(const struct api_req *q)
+{
+    return strcmp(q->method, "GET") == 0 || strcmp(q->method, "HEAD") == 0;
+}
+
+int request_auth(struct api_req *q, struct sh_err *err)
+{
+    int rc;
+
+    if (q->route->access == ACCESS_PUBLIC)
+        return SH_OK;
+    rc = auth_check(q->api->auth, q->h.authorization, q->db, &q->who, err);
+    if (rc)
+        return rc;
+    if (!(access_roles(q->route->access) & q->who.role))
+        return SH_FAIL(err, SH_E_FORBIDDEN, "this needs %s", access_text(q->route->access));
+    if (q->who.suspended && !is_read(q))
+        return SH_FAIL(err, SH_E_FORBIDDEN, "tenant \"%s\" is suspended", q->who.tenant);
+    return pick_tenant(q, err);
+}
+
+int request_begin(struct api_req *q, struct sh_err *err)
+{
+    if (q->route->body == BODY_INFER)
+        return infer_begin(q, err);
+    if (q->route->body == BODY_MODEL || q->route->body == BODY_DATASET)
+        return upload_begin(q, err);
+    return SH_OK;
+}
+
+static int parse_body(struct api_req *q, struct sh_err *err)
+{
+    if (q->route->body != BODY_JSON || q->json)
+        return SH_OK;
+    if (q->body_len > 0)
+        return sh_json_parse(q->body, q->body_len, (size_t)q->route->max_body, &q->json, err);
+    if (!(q->route->flags & ROUTE_OPTIONAL))
+        return SH_FAIL(err, SH_E_INVALID, "this request needs a JSON body");
+    return SH_OK;
+}
+
+int request_main(struct api_req *q, struct sh_err *err)
+{
+    int rc = parse_body(q, err);
+
+    if (!rc && (q->route->flags & ROUTE_TENANT) && q->tenant_id == 0) {
+        if (!q->db)
+            return API_AGAIN;
+        rc = store_tenant_id(q->db, q->tenant, &q->tenant_id, err);
+    }
+    return rc ? rc : q->route->fn(q, err);
+}

@@ -1,0 +1,181 @@
+/* routes.c - see routes.h. */
+#include "api/routes.h"
+
+#include "api/handlers.h"
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define KIB 1024
+#define T ROUTE_TENANT
+#define TENANTS "/api/v1/tenants"
+#define TENANT TENANTS "/{tenant}"
+#define KEYS TENANT "/keys"
+#define MODELS "/api/v1/models"
+#define MODEL MODELS "/{model}"
+#define VERSIONS MODEL "/versions"
+#define VERSION VERSIONS "/{version}"
+#define DATASETS "/api/v1/datasets"
+#define DATASET DATASETS "/{dataset}"
+#define JOBS "/api/v1/jobs"
+#define JOB JOBS "/{job}"
+#define V2 ROUTE_V2 | ROUTE_HERE
+#define V2M "/v2/models/{model}"
+#define V2V V2M "/versions/{version}"
+
+/* clang-format off */
+/* method, path, access, body, flags, max body, handler, status, summary, request, response */
+const struct api_route API_ROUTES[] = {
+    {"GET", "/healthz", ACCESS_PUBLIC, BODY_NONE, ROUTE_HERE, 0, v2_live, 200, "is this process alive", NULL, "Health"},
+    {"GET", "/openapi.json", ACCESS_PUBLIC, BODY_NONE, ROUTE_HERE, 0, openapi_get, 200, "this description", NULL, "Any"},
+
+    {"GET", TENANTS, ACCESS_PLATFORM, BODY_NONE, ROUTE_LIST, 0, tenants_list, 200, "list tenants", NULL, "[Tenant]"},
+    {"POST", TENANTS, ACCESS_PLATFORM, BODY_JSON, 0, 16 * KIB, tenants_create, 201, "create a tenant with the default quota", "TenantCreate", "Tenant"},
+    {"GET", TENANT, ACCESS_ANY, BODY_NONE, 0, 0, tenants_get, 200, "one tenant", NULL, "Tenant"},
+    {"PATCH", TENANT, ACCESS_PLATFORM, BODY_JSON, ROUTE_ETAG, 16 * KIB, tenants_patch, 200, "suspend a tenant or make it active again", "TenantPatch", "Tenant"},
+    {"DELETE", TENANT, ACCESS_PLATFORM, BODY_NONE, ROUTE_ETAG, 0, tenants_delete, 204, "delete a tenant that has no live jobs; its keys are revoked", NULL, NULL},
+    {"GET", TENANT "/quota", ACCESS_ANY, BODY_NONE, 0, 0, quota_get, 200, "a tenant's limits", NULL, "Quota"},
+    {"PUT", TENANT "/quota", ACCESS_PLATFORM, BODY_JSON, ROUTE_ETAG, 16 * KIB, quota_put, 200, "replace a tenant's limits; absent fields get their defaults", "QuotaPut", "Quota"},
+    {"GET", KEYS, ACCESS_MANAGE, BODY_NONE, ROUTE_LIST, 0, keys_list, 200, "list a tenant's API keys, without secrets", NULL, "[Key]"},
+    {"POST", KEYS, ACCESS_MANAGE, BODY_JSON, 0, 16 * KIB, keys_create, 201, "create an API key; the secret is shown this once", "KeyCreate", "KeySecret"},
+    {"DELETE", KEYS "/{key}", ACCESS_MANAGE, BODY_NONE, 0, 0, keys_delete, 204, "revoke an API key at once", NULL, NULL},
+
+    {"GET", MODELS, ACCESS_READ, BODY_NONE, T | ROUTE_LIST, 0, models_list, 200, "list own models and those shared by others", NULL, "[Model]"},
+    {"POST", MODELS, ACCESS_SUBMIT, BODY_JSON, T, 16 * KIB, models_create, 201, "create a model: a name for versions", "ModelCreate", "Model"},
+    {"GET", MODEL, ACCESS_READ, BODY_NONE, T, 0, models_get, 200, "one model", NULL, "Model"},
+    {"DELETE", MODEL, ACCESS_SUBMIT, BODY_NONE, T | ROUTE_ETAG, 0, models_delete, 204, "delete a model and all its versions; refused while a job uses one", NULL, NULL},
+    {"GET", VERSIONS, ACCESS_READ, BODY_NONE, T | ROUTE_LIST, 0, versions_list, 200, "list a model's versions", NULL, "[Version]"},
+    {"POST", VERSIONS, ACCESS_SUBMIT, BODY_JSON, T | ROUTE_OPTIONAL, 16 * KIB, versions_create, 201, "create the next version; upload its file next", "VersionCreate", "Version"},
+    {"GET", VERSION, ACCESS_READ, BODY_NONE, T, 0, versions_get, 200, "one version with its state and tensors", NULL, "Version"},
+    {"DELETE", VERSION, ACCESS_SUBMIT, BODY_NONE, T | ROUTE_ETAG, 0, versions_delete, 204, "delete a version; refused while a job uses it", NULL, NULL},
+    {"PUT", VERSION "/artifact", ACCESS_SUBMIT, BODY_MODEL, T, 0, versions_upload, 200, "upload the ONNX file; Content-Digest: sha-256=:...: is checked if given", "Binary", "Version"},
+    {"GET", MODEL "/slo", ACCESS_READ, BODY_NONE, T, 0, slo_get, 200, "a model's latency target", NULL, "Slo"},
+    {"PUT", MODEL "/slo", ACCESS_SUBMIT, BODY_JSON, T | ROUTE_ETAG, 16 * KIB, slo_put, 200, "set a model's latency target", "SloPut", "Slo"},
+    {"DELETE", MODEL "/slo", ACCESS_SUBMIT, BODY_NONE, T | ROUTE_ETAG, 0, slo_delete, 204, "remove a model's latency target", NULL, NULL},
+
+    {"GET", DATASETS, ACCESS_READ, BODY_NONE, T | ROUTE_LIST, 0, datasets_list, 200, "list datasets", NULL, "[Dataset]"},
+    {"POST", DATASETS, ACCESS_SUBMIT, BODY_JSON, T, 16 * KIB, datasets_create, 201, "create a dataset; upload its file next", "DatasetCreate", "Dataset"},
+    {"GET", DATASET, ACCESS_READ, BODY_NONE, T, 0, datasets_get, 200, "one dataset with its tensors", NULL, "Dataset"},
+    {"DELETE", DATASET, ACCESS_SUBMIT, BODY_NONE, T | ROUTE_ETAG, 0, datasets_delete, 204, "delete a dataset; refused while a job uses it", NULL, NULL},
+    {"PUT", DATASET "/artifact", ACCESS_SUBMIT, BODY_DATASET, T, 0, datasets_upload, 200, "upload the safetensors file; axis 0 of every tensor is the sample", "Binary", "Dataset"},
+
+    {"GET", "/api/v1/queues", ACCESS_READ, BODY_NONE, T | ROUTE_LIST, 0, queues_list, 200, "list the queues that a tenant may use", NULL, "[Queue]"},
+    {"GET", JOBS, ACCESS_READ, BODY_NONE, T | ROUTE_LIST, 0, jobs_list, 200, "list jobs, newest first", NULL, "[Job]"},
+    {"POST", JOBS, ACCESS_SUBMIT, BODY_JSON, T, 64 * KIB, jobs_create, 201, "submit a job; repeating an Idempotency-Key (or client_token) returns the first job with 200", "JobCreate", "Job"},
+    {"GET", JOB, ACCESS_READ, BODY_NONE, T, 0, jobs_get, 200, "one job", NULL, "Job"},
+    {"POST", JOB "/cancel", ACCESS_SUBMIT, BODY_JSON, T | ROUTE_OPTIONAL, 4 * KIB, jobs_cancel, 200, "cancel a job; repeating it is no error", "Empty", "Job"},
+    {"GET", JOB "/events", ACCESS_READ, BODY_NONE, T | ROUTE_LIST, 0, jobs_events, 200, "every change of the job's state, oldest first", NULL, "[JobEvent]"},
+    {"GET", JOB "/checkpoints", ACCESS_READ, BODY_NONE, T | ROUTE_LIST, 0, jobs_checkpoints, 200, "complete checkpoints on disk, oldest first", NULL, "[Checkpoint]"},
+    {"GET", JOB "/losses", ACCESS_READ, BODY_NONE, T, 0, jobs_losses, 200, "the loss of each committed step written so far", NULL, "Losses"},
+    {"GET", "/api/v1/executors", ACCESS_READ, BODY_NONE, ROUTE_LIST, 0, executors_list, 200, "list executors", NULL, "[Executor]"},
+
+    {"GET", "/v2", ACCESS_PUBLIC, BODY_NONE, V2, 0, v2_server, 200, "server metadata", NULL, "ServerMetadata"},
+    {"GET", "/v2/health/live", ACCESS_PUBLIC, BODY_NONE, V2, 0, v2_live, 200, "is this process alive", NULL, "Health"},
+    {"GET", "/v2/health/ready", ACCESS_PUBLIC, BODY_NONE, V2, 0, v2_ready, 200, "can inference requests be served (200) or not (503)", NULL, "Health"},
+    {"POST", "/v2/repository/index", ACCESS_ANY, BODY_JSON, V2 | ROUTE_OPTIONAL, 4 * KIB, v2_index, 200, "models that this key may use, with their state", "IndexRequest", "Index"},
+    {"GET", "/v2/models/stats", ACCESS_ANY, BODY_NONE, V2, 0, v2_stats_all, 200, "statistics of every model since start", NULL, "Stats"},
+    {"GET", V2M, ACCESS_ANY, BODY_NONE, V2, 0, v2_model, 200, "model metadata", NULL, "ModelMetadata"},
+    {"GET", V2V, ACCESS_ANY, BODY_NONE, V2, 0, v2_model, 200, "metadata of one version", NULL, "ModelMetadata"},
+    {"GET", V2M "/ready", ACCESS_ANY, BODY_NONE, V2, 0, v2_model_ready, 200, "is the model ready (200) or not (503)", NULL, "Health"},
+    {"GET", V2V "/ready", ACCESS_ANY, BODY_NONE, V2, 0, v2_model_ready, 200, "is the version ready (200) or not (503)", NULL, "Health"},
+    {"GET", V2M "/config", ACCESS_ANY, BODY_NONE, V2, 0, v2_config, 200, "model configuration", NULL, "ModelConfig"},
+    {"GET", V2V "/config", ACCESS_ANY, BODY_NONE, V2, 0, v2_config, 200, "configuration of one version", NULL, "ModelConfig"},
+    {"GET", V2M "/stats", ACCESS_ANY, BODY_NONE, V2, 0, v2_stats, 200, "statistics since start", NULL, "Stats"},
+    {"GET", V2V "/stats", ACCESS_ANY, BODY_NONE, V2, 0, v2_stats, 200, "statistics of one version", NULL, "Stats"},
+    {"POST", V2M "/infer", ACCESS_INFER, BODY_INFER, V2, 0, infer_main, 200, "infer with the newest ready version; JSON or binary tensors", "InferRequest", "InferResponse"},
+    {"POST", V2V "/infer", ACCESS_INFER, BODY_INFER, V2, 0, infer_main, 200, "infer with one version", "InferRequest", "InferResponse"},
+};
+/* clang-format on */
+const size_t API_N_ROUTES = SH_ARRAY_LEN(API_ROUTES);
+
+unsigned access_roles(enum api_access a)
+{
+    static const unsigned ROLES[API_N_ACCESS] = {
+        [ACCESS_PUBLIC] = 0,
+        [ACCESS_ANY] = ROLE_ADMIN | ROLE_TENANT_ADMIN | ROLE_SUBMIT | ROLE_INFER | ROLE_READ,
+        [ACCESS_READ] = ROLE_ADMIN | ROLE_TENANT_ADMIN | ROLE_SUBMIT | ROLE_READ,
+        [ACCESS_INFER] = ROLE_ADMIN | ROLE_TENANT_ADMIN | ROLE_SUBMIT | ROLE_INFER,
+        [ACCESS_SUBMIT] = ROLE_ADMIN | ROLE_TENANT_ADMIN | ROLE_SUBMIT,
+        [ACCESS_MANAGE] = ROLE_ADMIN | ROLE_TENANT_ADMIN,
+        [ACCESS_PLATFORM] = ROLE_ADMIN,
+    };
+
+    return ROLES[a];
+}
+
+const char *access_text(enum api_access a)
+{
+    static const char *const TEXT[API_N_ACCESS] = {
+        [ACCESS_PUBLIC] = "no key",
+        [ACCESS_ANY] = "any key",
+        [ACCESS_READ] = "a key of role admin, tenant-admin, submit or read",
+        [ACCESS_INFER] = "a key of role admin, tenant-admin, submit or infer",
+        [ACCESS_SUBMIT] = "a key of role admin, tenant-admin or submit",
+        [ACCESS_MANAGE] = "a key of role admin or tenant-admin",
+        [ACCESS_PLATFORM] = "an admin key",
+    };
+
+    return TEXT[a];
+}
+
+static bool matches(const char *pattern, const struct uri *u, const char **params)
+{
+    size_t seg = 0, n_params = 0;
+
+    for (const char *p = pattern; *p; seg++) {
+        size_t len = strcspn(++p, "/"); /* p stood on the slash before the segment */
+        const char *have = seg < u->n_segments ? u->segments[seg] : NULL;
+
+        if (!have)
+            return false;
+        if (*p == '{') {
+            if (!have[0] || n_params == API_MAX_PARAMS)
+                return false;
+            params[n_params++] = have;
+        } else if (strlen(have) != len || memcmp(have, p, len) != 0) {
+            return false;
+        }
+        p += len;
+    }
+    return seg == u->n_segments;
+}
+
+static void allow_add(char allow[static 64], const char *method)
+{
+    size_t n = strlen(allow);
+
+    if (strstr(allow, method))
+        return;
+    snprintf(allow + n, 64 - n, "%s%s%s", n ? ", " : "", method,
+             strcmp(method, "GET") == 0 ? ", HEAD" : "");
+}
+
+int route_find(const char *method, const struct uri *u, const struct api_route **out,
+               const char **params, char allow[static 64], struct sh_err *err)
+{
+    const char *want = strcmp(method, "HEAD") == 0 ? "GET" : method;
+    const char *tried[API_MAX_PARAMS];
+    const struct api_route *other = NULL;
+
+    allow[0] = '\0';
+    for (size_t i = 0; i < API_N_ROUTES; i++) {
+        const struct api_route *r = &API_ROUTES[i];
+
+        /* A fixed path comes before a pattern that also fits it, and hides it for all methods. */
+        if ((other && strcmp(other->path, r->path) != 0) || !matches(r->path, u, tried))
+            continue;
+        if (strcmp(r->method, want) == 0) {
+            *out = r;
+            memcpy(params, tried, sizeof(tried));
+            allow[0] = '\0';
+            return SH_OK;
+        }
+        other = r;
+        allow_add(allow, r->method);
+    }
+    if (!other)
+        return SH_FAIL(err, SH_E_NOTFOUND, "there is nothing at this URL; see /openapi.json");
+    allow_add(allow, "OPTIONS");
+    return SH_FAIL(err, SH_E_METHOD, "%s is not allowed here; allowed: %s", method, allow);
+}

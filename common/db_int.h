@@ -1,0 +1,17 @@
+/* db_int.h - what db.c gives db_migrate.c. Included by them only. */
+#ifndef SH_COMMON_DB_INT_H
+#define SH_COMMON_DB_INT_H
+
+#include "common/db.h"
+
+/* Runs statements without parameters, separated by semicolons, in one round trip. `what` names them
+ * in a failure. */
+int db__script(struct db *db, const char *what, const char *sql, struct sh_err *err);
+/* Is the transaction begun by db_tx() still open and healthy? */
+bool db__in_transaction(const struct db *db);
+/* Time limit of each further call; 0 = the usual one. */
+void db__set_limit(struct db *db, int64_t limit_ms);
+/* Ends the session and with it all its settings and locks; the next call makes a new one. */
+void db__disconnect(struct db *db);
+
+#endif

@@ -1,0 +1,685 @@
+/* wire.c - one connection in an event loop: frames in, frames out.
+ *
+ * Callbacks run only from the loop, never from inside sh_wire_send(): a sender may walk a list that
+ * on_close changes. A failure found while sending is therefore kept in `why` and reported by a
+ * timer that fires at once. Before that the wire reads what the peer sent last: a process often
+ * says why it goes and then goes.
+ *
+ * busy: a callback is running further up the stack; sh_wire_close() then leaves the memory to it.
+ * dead: descriptor and queue are gone, only the memory is left.
+ */
+#include "common/wire.h"
+
+#include "common/mem.h"
+#include "common/wire_int.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define DEFAULT_MAX_QUEUED ((size_t)64 << 20)
+#define READ_MIN ((size_t)64 << 10)
+#define READ_MAX ((size_t)1 << 20)
+#define READS_PER_EVENT 8
+#define READS_AT_END 64
+#define KEEP_BYTES ((size_t)4 << 20) /* larger buffers are given back when they are empty */
+#define IN_FDS (2 * SH_WIRE_MAX_FDS)
+#define FRAMES_PER_WRITE 64
+#define FINISH_NS INT64_C(1000000000)
+
+struct frame {
+    struct frame *next;
+    size_t len, off; /* off bytes are written */
+    int fds[SH_WIRE_MAX_FDS]; /* OWNED duplicates */
+    size_t n_fds;             /* 0 once they left */
+    unsigned char data[];
+};
+
+struct sh_wire {
+    struct sh_loop *loop;
+    struct sh_io *io;
+    struct sh_timer *timer; /* reports a failure, limits a finish */
+    int fd;
+    struct sh_wire_handler h;
+    void *owner;
+    void (*gone)(void *owner);
+    unsigned char *in;
+    size_t in_len, in_cap;
+    int in_fds[IN_FDS];
+    size_t n_in_fds;
+    struct frame *head, **tail;
+    size_t queued;
+    struct sh_buf scratch; /* the frame being encoded */
+    struct sh_err why;
+    bool is_local, busy, dead, failed, finishing, shut, eof;
+};
+
+/* ---------------------------------------------------------------- frames */
+
+int sh_wire__encode(struct sh_buf *out, const struct sh_msg *m, size_t n_fds, struct sh_err *err)
+{
+    unsigned char h[SH_WIRE__HEADER] = {0};
+    uint16_t type = htole16((uint16_t)m->type);
+    uint32_t len;
+    int rc;
+
+    sh_buf_reset(out);
+    rc = sh_buf_append(out, h, sizeof(h), err);
+    if (!rc)
+        rc = sh_msg_encode(m, out, err);
+    if (rc)
+        return rc;
+    if (out->len - sizeof(h) > SH_WIRE_MAX_FRAME)
+        return SH_FAIL(err, SH_E_TOOBIG, "message %s has %zu bytes, at most %u can be sent",
+                       sh_msg_name(m->type), out->len - sizeof(h), SH_WIRE_MAX_FRAME);
+    len = htole32((uint32_t)(out->len - sizeof(h)));
+    memcpy(out->data, &len, sizeof(len));
+    out->data[4] = SH_WIRE_VERSION;
+    out->data[5] = (char)n_fds;
+    memcpy(out->data + 6, &type, sizeof(type));
+    return SH_OK;
+}
+
+int sh_wire__header(const unsigned char *p, struct sh_wire__header *out, struct sh_err *err)
+{
+    uint32_t len;
+    uint16_t type;
+
+    memcpy(&len, p, sizeof(len));
+    memcpy(&type, p + 6, sizeof(type));
+    *out = (struct sh_wire__header){.len = le32toh(len), .type = le16toh(type), .n_fds = p[5]};
+    if (p[4] != SH_WIRE_VERSION)
+        return SH_FAIL(err, SH_E_PROTO, "the peer speaks wire version %u, this program %u", p[4],
+                       SH_WIRE_VERSION);
+    if (strcmp(sh_msg_name((enum sh_msg_type)out->type), "?") == 0)
+        return SH_FAIL(err, SH_E_PROTO, "message of unknown type %u", out->type);
+    if (out->len > SH_WIRE_MAX_FRAME)
+        return SH_FAIL(err, SH_E_PROTO, "message %s claims %u bytes, at most %u are allowed",
+                       sh_msg_name((enum sh_msg_type)out->type), out->len, SH_WIRE_MAX_FRAME);
+    if (out->n_fds > SH_WIRE_MAX_FDS)
+        return SH_FAIL(err, SH_E_PROTO, "message %s claims %u descriptors, at most %d are allowed",
+                       sh_msg_name((enum sh_msg_type)out->type), out->n_fds, SH_WIRE_MAX_FDS);
+    return SH_OK;
+}
+
+void sh_wire__close_fds(int *fds, size_t *n_fds)
+{
+    for (size_t i = 0; i < *n_fds; i++)
+        close(fds[i]);
+    *n_fds = 0;
+}
+
+void sh_wire__attach(struct msghdr *mh, union sh_wire__control *c, const int *fds, size_t n_fds)
+{
+    struct cmsghdr *cm;
+
+    if (n_fds == 0)
+        return;
+    memset(c, 0, sizeof(*c));
+    mh->msg_control = c->bytes;
+    mh->msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
+    cm = CMSG_FIRSTHDR(mh);
+    cm->cmsg_level = SOL_SOCKET;
+    cm->cmsg_type = SCM_RIGHTS;
+    cm->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
+    memcpy(CMSG_DATA(cm), fds, n_fds * sizeof(int));
+}
+
+int sh_wire__detach(struct msghdr *mh, int *fds, size_t *n_fds, size_t max, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (struct cmsghdr *cm = CMSG_FIRSTHDR(mh); cm; cm = CMSG_NXTHDR(mh, cm)) {
+        size_t n;
+
+        if (cm->cmsg_level != SOL_SOCKET || cm->cmsg_type != SCM_RIGHTS)
+            continue;
+        n = (cm->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < n; i++) {
+            int fd;
+
+            memcpy(&fd, CMSG_DATA(cm) + i * sizeof(int), sizeof(fd));
+            if (*n_fds < max) {
+                fds[(*n_fds)++] = fd;
+            } else {
+                close(fd);
+                rc = SH_FAIL(err, SH_E_PROTO, "the peer sent more descriptors than it announced");
+            }
+        }
+    }
+    if (!rc && mh->msg_flags & MSG_CTRUNC)
+        rc = SH_FAIL(err, SH_E_PROTO,
+                     "descriptors were lost: too many in one message, or too many open files");
+    return rc;
+}
+
+/* ---------------------------------------------------------------- end of a wire */
+
+static void drop_queue(struct sh_wire *w)
+{
+    struct frame *f;
+
+    while ((f = w->head)) {
+        w->head = f->next;
+        sh_wire__close_fds(f->fds, &f->n_fds);
+        free(f);
+    }
+    w->tail = &w->head;
+    w->queued = 0;
+}
+
+static void tear_down(struct sh_wire *w)
+{
+    w->dead = true;
+    sh_io_del(w->io);
+    sh_timer_del(w->timer);
+    w->io = NULL;
+    w->timer = NULL;
+    if (w->fd >= 0)
+        close(w->fd);
+    w->fd = -1;
+    drop_queue(w);
+    sh_wire__close_fds(w->in_fds, &w->n_in_fds);
+}
+
+static void free_wire(struct sh_wire *w)
+{
+    free(w->in);
+    sh_buf_fini(&w->scratch);
+    free(w);
+}
+
+/* Only from the loop's callbacks, with nothing of this wire further up the stack. */
+static void end(struct sh_wire *w, const struct sh_err *why)
+{
+    tear_down(w);
+    w->h.on_close(w, why, w->h.arg);
+    free_wire(w);
+}
+
+void sh_wire_close(struct sh_wire *w)
+{
+    void (*gone)(void *owner);
+
+    if (!w || w->dead)
+        return;
+    gone = w->gone;
+    tear_down(w);
+    if (gone)
+        gone(w->owner);
+    if (!w->busy)
+        free_wire(w);
+}
+
+/* on_close comes from the loop, not from here. */
+static void fail_later(struct sh_wire *w, const struct sh_err *why)
+{
+    if (w->failed)
+        return;
+    w->failed = true;
+    w->why = *why;
+    drop_queue(w);
+    sh_timer_set(w->timer, 0);
+}
+
+/* ---------------------------------------------------------------- writing */
+
+static void update_interest(struct sh_wire *w)
+{
+    struct sh_err err = {0};
+    unsigned events = (w->eof ? 0 : SH_IO_READ) | (w->head ? SH_IO_WRITE : 0);
+
+    if (sh_io_set(w->io, events, &err))
+        fail_later(w, &err);
+}
+
+/* Returns bytes written, 0 if the socket takes nothing now, -1 on failure. */
+static ssize_t write_some(struct sh_wire *w, struct iovec *iov, size_t n_iov, const int *fds,
+                          size_t n_fds)
+{
+    struct msghdr mh = {.msg_iov = iov, .msg_iovlen = n_iov};
+    union sh_wire__control control;
+    struct sh_err err = {0};
+    ssize_t n;
+
+    sh_wire__attach(&mh, &control, fds, n_fds);
+    do
+        n = sendmsg(w->fd, &mh, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    if (n >= 0)
+        return n;
+    if (errno == EAGAIN || errno == EWOULDBLOCK)
+        return 0;
+    SH_FAIL_ERRNO(&err, SH_E_UNAVAILABLE, "the connection to the peer is lost");
+    fail_later(w, &err);
+    return -1;
+}
+
+static void advance(struct sh_wire *w, size_t n)
+{
+    w->queued -= n;
+    while (n > 0) {
+        struct frame *f = w->head;
+        size_t part = SH_MIN(n, f->len - f->off);
+
+        sh_wire__close_fds(f->fds, &f->n_fds); /* they left with the first byte */
+        f->off += part;
+        n -= part;
+        if (f->off < f->len)
+            return;
+        w->head = f->next;
+        if (!w->head)
+            w->tail = &w->head;
+        free(f);
+    }
+}
+
+static void flush(struct sh_wire *w)
+{
+    while (w->head) {
+        struct iovec iov[FRAMES_PER_WRITE];
+        size_t n_iov = 0;
+        ssize_t n;
+
+        for (struct frame *f = w->head; f && n_iov < FRAMES_PER_WRITE; f = f->next) {
+            if (f->n_fds > 0 && f != w->head)
+                break; /* descriptors leave with the first byte of a write */
+            iov[n_iov++] = (struct iovec){.iov_base = f->data + f->off, .iov_len = f->len - f->off};
+        }
+        n = write_some(w, iov, n_iov, w->head->fds, w->head->n_fds);
+        if (n <= 0)
+            break;
+        advance(w, (size_t)n);
+    }
+}
+
+static int enqueue(struct sh_wire *w, const struct sh_buf *b, size_t off, const int *fds,
+                   size_t n_fds, struct sh_err *err)
+{
+    struct frame *f = malloc(sizeof(*f) + (b->len - off));
+
+    if (!f)
+        return SH_FAIL(err, SH_E_NOMEM, "could not queue a message of %zu bytes", b->len);
+    *f = (struct frame){.len = b->len - off};
+    memcpy(f->data, b->data + off, f->len);
+    for (; f->n_fds < n_fds; f->n_fds++) {
+        f->fds[f->n_fds] = fcntl(fds[f->n_fds], F_DUPFD_CLOEXEC, 0);
+        if (f->fds[f->n_fds] < 0) {
+            int rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not duplicate a descriptor to send");
+
+            sh_wire__close_fds(f->fds, &f->n_fds);
+            free(f);
+            return rc;
+        }
+    }
+    *w->tail = f;
+    w->tail = &f->next;
+    w->queued += f->len;
+    return SH_OK;
+}
+
+static int check_send(const struct sh_wire *w, const int *fds, size_t n_fds, struct sh_err *err)
+{
+    if (w->dead || w->failed || w->finishing)
+        return SH_FAIL(err, SH_E_UNAVAILABLE, "the connection to the peer is closed");
+    if (n_fds > 0 && (!fds || !w->is_local))
+        return SH_FAIL(err, SH_E_BUG, "descriptors can only be sent over a Unix socket");
+    if (n_fds > SH_WIRE_MAX_FDS)
+        return SH_FAIL(err, SH_E_BUG, "cannot send %zu descriptors, at most %d", n_fds,
+                       SH_WIRE_MAX_FDS);
+    return SH_OK;
+}
+
+static int refuse_slow_peer(struct sh_wire *w, struct sh_err *err)
+{
+    struct sh_err why = {0};
+
+    SH_FAIL(&why, SH_E_UNAVAILABLE, "the peer does not read: %zu bytes wait for it", w->queued);
+    fail_later(w, &why);
+    return sh_err_copy(err, &why);
+}
+
+int sh_wire_send_fds(struct sh_wire *w, const struct sh_msg *m, const int *fds, size_t n_fds,
+                     struct sh_err *err)
+{
+    struct iovec iov;
+    ssize_t n = 0;
+    int rc = check_send(w, fds, n_fds, err);
+
+    if (!rc)
+        rc = sh_wire__encode(&w->scratch, m, n_fds, err);
+    if (rc)
+        goto out;
+    if (!w->head) {
+        iov = (struct iovec){.iov_base = w->scratch.data, .iov_len = w->scratch.len};
+        n = write_some(w, &iov, 1, fds, n_fds);
+        if (n < 0) {
+            rc = sh_err_copy(err, &w->why);
+            goto out;
+        }
+        if ((size_t)n == w->scratch.len)
+            goto out;
+    }
+    if (w->scratch.len - (size_t)n > w->h.max_queued_bytes - w->queued) {
+        rc = refuse_slow_peer(w, err);
+        goto out;
+    }
+    rc = enqueue(w, &w->scratch, (size_t)n, fds, n > 0 ? 0 : n_fds, err);
+    if (!rc) {
+        update_interest(w);
+    } else if (n > 0) { /* half a frame is out: nothing can follow it */
+        struct sh_err why = {0};
+
+        SH_FAIL(&why, rc, "could not queue the rest of a message");
+        fail_later(w, &why);
+    }
+out:
+    if (w->scratch.cap > KEEP_BYTES)
+        sh_buf_fini(&w->scratch);
+    return rc;
+}
+
+int sh_wire_send(struct sh_wire *w, const struct sh_msg *m, struct sh_err *err)
+{
+    return sh_wire_send_fds(w, m, NULL, 0, err);
+}
+
+/* ---------------------------------------------------------------- reading */
+
+/* Hands over one frame of `len` bytes. Descriptors belong to the callee from then on. */
+static int deliver(struct sh_wire *w, const struct sh_wire__header *h, const unsigned char *payload,
+                   struct sh_err *err)
+{
+    int fds[SH_WIRE_MAX_FDS];
+    struct sh_msg m;
+    int rc;
+
+    if (w->n_in_fds < h->n_fds)
+        return SH_FAIL(err, SH_E_PROTO, "message %s came without its descriptors",
+                       sh_msg_name((enum sh_msg_type)h->type));
+    rc = sh_msg_decode(h->type, payload, h->len, &m, err);
+    if (rc)
+        return rc;
+    memcpy(fds, w->in_fds, h->n_fds * sizeof(int));
+    w->n_in_fds -= h->n_fds;
+    memmove(w->in_fds, w->in_fds + h->n_fds, w->n_in_fds * sizeof(int));
+    w->h.on_msg(w, &m, fds, h->n_fds, w->h.arg);
+    return SH_OK;
+}
+
+static int take_frames(struct sh_wire *w, struct sh_err *err)
+{
+    struct sh_wire__header h;
+    size_t pos = 0;
+    int rc = SH_OK;
+
+    while (!rc && !w->dead && !w->finishing && w->in_len - pos >= SH_WIRE__HEADER) {
+        rc = sh_wire__header(w->in + pos, &h, err);
+        if (rc || w->in_len - pos - SH_WIRE__HEADER < h.len)
+            break;
+        rc = deliver(w, &h, w->in + pos + SH_WIRE__HEADER, err);
+        pos += SH_WIRE__HEADER + h.len;
+    }
+    if (rc || w->dead)
+        return rc;
+    w->in_len -= pos;
+    memmove(w->in, w->in + pos, w->in_len);
+    if (w->in_len == 0 && w->n_in_fds > 0 && !w->finishing)
+        return SH_FAIL(err, SH_E_PROTO, "the peer sent more descriptors than it announced");
+    if (w->in_len == 0 && w->in_cap > KEEP_BYTES) {
+        free(w->in);
+        w->in = NULL;
+        w->in_cap = 0;
+    }
+    return SH_OK;
+}
+
+static int fail_eof(const struct sh_wire *w, struct sh_err *err)
+{
+    if (w->in_len > 0)
+        return SH_FAIL(err, SH_E_UNAVAILABLE, "the peer closed the connection inside a message");
+    return SH_FAIL(err, SH_E_UNAVAILABLE, "the peer closed the connection");
+}
+
+static size_t chunk_size(const struct sh_wire *w)
+{
+    struct sh_wire__header h;
+
+    if (w->in_len < SH_WIRE__HEADER || sh_wire__header(w->in, &h, NULL))
+        return READ_MIN;
+    return SH_MAX(SH_MIN(h.len + SH_WIRE__HEADER - w->in_len, READ_MAX), READ_MIN);
+}
+
+/* *more: the socket may hold more than this read took. Fails: SH_E_UNAVAILABLE at the end. */
+static int read_chunk(struct sh_wire *w, bool *more, struct sh_err *err)
+{
+    size_t want = chunk_size(w);
+    union sh_wire__control control;
+    struct iovec iov;
+    struct msghdr mh = {.msg_iov = &iov, .msg_iovlen = 1};
+    ssize_t n;
+    int rc;
+
+    *more = false;
+    rc = sh_grow(&w->in, &w->in_cap, w->in_len + want, 1,
+                 SH_WIRE_MAX_FRAME + SH_WIRE__HEADER + READ_MIN, "receive buffer", err);
+    if (rc)
+        return rc;
+    iov = (struct iovec){.iov_base = w->in + w->in_len, .iov_len = want};
+    if (w->is_local) {
+        mh.msg_control = control.bytes;
+        mh.msg_controllen = sizeof(control.bytes);
+    }
+    do
+        n = recvmsg(w->fd, &mh, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    while (n < 0 && errno == EINTR);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return SH_OK;
+    if (n < 0)
+        return SH_FAIL_ERRNO(err, SH_E_UNAVAILABLE, "the connection to the peer is lost");
+    rc = sh_wire__detach(&mh, w->in_fds, &w->n_in_fds, IN_FDS, err);
+    if (rc)
+        return rc;
+    if (n == 0)
+        return fail_eof(w, err);
+    w->in_len += (size_t)n;
+    *more = true;
+    return SH_OK;
+}
+
+/* Reads and delivers. Returns false if the wire is gone (closed by a callback, freed here). */
+static bool read_some(struct sh_wire *w, int n_reads, struct sh_err *err)
+{
+    bool more = true, dead;
+    int rc = SH_OK;
+
+    w->busy = true;
+    for (int i = 0; i < n_reads && more && !rc && !w->dead && !w->finishing; i++) {
+        rc = read_chunk(w, &more, err);
+        if (!rc && more)
+            rc = take_frames(w, err);
+    }
+    w->busy = false;
+    dead = w->dead;
+    if (dead)
+        free_wire(w);
+    return !dead;
+}
+
+/* While finishing, what comes in is read only so that closing does not reset the connection and
+ * with it our own last bytes. No control buffer: the kernel drops descriptors. */
+static void discard_some(struct sh_wire *w)
+{
+    char sink[16384];
+    ssize_t n;
+
+    for (int i = 0; i < READS_PER_EVENT; i++) {
+        n = recv(w->fd, sink, sizeof(sink), MSG_DONTWAIT);
+        if (n > 0)
+            continue;
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+            return;
+        w->eof = true;
+        return;
+    }
+}
+
+static void end_finished(struct sh_wire *w)
+{
+    struct sh_err why = {0};
+
+    if (w->head)
+        SH_FAIL(&why, SH_E_TIMEOUT, "the peer did not read the last messages in time");
+    else
+        SH_FAIL(&why, SH_E_CANCELLED, "the connection was closed by this side");
+    end(w, &why);
+}
+
+static void half_close(struct sh_wire *w)
+{
+    if (!w->finishing || w->head || w->shut || w->failed)
+        return;
+    w->shut = true;
+    shutdown(w->fd, SHUT_WR); /* fails only if the peer is gone, which the read side tells */
+}
+
+static void on_io(struct sh_loop *l, int fd, unsigned events, void *arg)
+{
+    struct sh_wire *w = arg;
+    struct sh_err err = {0};
+
+    (void)l;
+    (void)fd;
+    if (events & (SH_IO_WRITE | SH_IO_HUP))
+        flush(w);
+    if (w->finishing) {
+        half_close(w);
+        if (!w->eof)
+            discard_some(w);
+        if (w->eof && !w->head && !w->failed) {
+            end_finished(w);
+            return;
+        }
+    } else if (events & (SH_IO_READ | SH_IO_HUP)) {
+        if (!read_some(w, READS_PER_EVENT, &err))
+            return;
+        if (err.rc) { /* what went wrong first is the reason */
+            err = w->failed ? w->why : err;
+            end(w, &err);
+            return;
+        }
+    }
+    update_interest(w);
+}
+
+static void on_timer(struct sh_loop *l, void *arg)
+{
+    struct sh_wire *w = arg;
+    struct sh_err err = {0};
+
+    (void)l;
+    if (!w->failed) {
+        end_finished(w);
+        return;
+    }
+    if (!w->finishing && !read_some(w, READS_AT_END, &err))
+        return;
+    err = w->why;
+    end(w, &err);
+}
+
+/* ---------------------------------------------------------------- start and finish */
+
+static int set_options(int fd, bool *is_local, struct sh_err *err)
+{
+    static const int on = 1, idle_s = 10, interval_s = 5, count = 3;
+    static const unsigned unacked_ms = 30000;
+    struct sockaddr_storage sa = {0};
+    socklen_t n = sizeof(sa);
+    int flags = fcntl(fd, F_GETFL);
+
+    if (getsockname(fd, (struct sockaddr *)&sa, &n) < 0 || flags < 0 ||
+        fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not prepare a connection");
+    *is_local = sa.ss_family == AF_UNIX;
+    if (*is_local)
+        return SH_OK;
+    /* Messages are small and answered: no waiting for more. A host that vanished is noticed. */
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof(interval_s));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacked_ms, sizeof(unacked_ms));
+    return SH_OK;
+}
+
+int sh_wire_new(struct sh_loop *l, int fd, const struct sh_wire_handler *h, struct sh_wire **out,
+                struct sh_err *err)
+{
+    struct sh_wire *w = NULL;
+    int rc;
+
+    *out = NULL;
+    w = calloc(1, sizeof(*w));
+    if (!w)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a connection");
+    w->loop = l;
+    w->fd = -1; /* still the caller's */
+    w->h = *h;
+    w->tail = &w->head;
+    if (w->h.max_queued_bytes == 0)
+        w->h.max_queued_bytes = DEFAULT_MAX_QUEUED;
+    sh_buf_init(&w->scratch, (size_t)SH_WIRE_MAX_FRAME + 4096);
+    rc = set_options(fd, &w->is_local, err);
+    if (!rc)
+        rc = sh_timer_add(l, -1, 0, on_timer, w, &w->timer, err);
+    if (!rc)
+        rc = sh_io_add(l, fd, SH_IO_READ, on_io, w, &w->io, err);
+    if (rc) {
+        tear_down(w);
+        free_wire(w);
+        return rc;
+    }
+    w->fd = fd;
+    *out = w;
+    return SH_OK;
+}
+
+void sh_wire_finish(struct sh_wire *w)
+{
+    if (w->dead || w->finishing)
+        return;
+    w->finishing = true;
+    if (w->failed)
+        return;
+    half_close(w);
+    sh_timer_set(w->timer, FINISH_NS);
+}
+
+bool sh_wire_is_local(const struct sh_wire *w)
+{
+    return w->is_local;
+}
+
+void *sh_wire_arg(const struct sh_wire *w)
+{
+    return w->h.arg;
+}
+
+void sh_wire__set_owner(struct sh_wire *w, void *owner, void (*gone)(void *owner))
+{
+    w->owner = owner;
+    w->gone = gone;
+}
+
+void *sh_wire__owner(const struct sh_wire *w)
+{
+    return w->owner;
+}

@@ -1,0 +1,79 @@
+/* wire_int.h - what the wire*.c files share. Included by them only. */
+#ifndef SH_COMMON_WIRE_INT_H
+#define SH_COMMON_WIRE_INT_H
+
+#include "common/wire.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#define SH_WIRE__HEADER 8u
+#define SH_WIRE__MAX_ADDRS 8
+
+/* A parsed "unix:/path" or "tcp:host:port". */
+struct sh_wire__target {
+    bool is_unix;
+    char host[256]; /* "" = any address; a path if is_unix */
+    char port[8];
+};
+
+struct sh_wire__addr {
+    struct sockaddr_storage sa;
+    socklen_t len;
+};
+
+struct sh_wire__addrs {
+    struct sh_wire__addr list[SH_WIRE__MAX_ADDRS];
+    size_t n;
+};
+
+struct sh_wire__header {
+    uint32_t len;
+    uint16_t type;
+    uint8_t n_fds;
+};
+
+/* Room for descriptors in a sendmsg or recvmsg. */
+union sh_wire__control {
+    struct cmsghdr align;
+    char bytes[CMSG_SPACE(SH_WIRE_MAX_FDS * sizeof(int))];
+};
+
+/* wire.c */
+
+/* Empties out and writes header and payload. */
+int sh_wire__encode(struct sh_buf *out, const struct sh_msg *m, size_t n_fds, struct sh_err *err);
+/* Checks version, type, length and n_fds. p holds SH_WIRE__HEADER bytes. */
+int sh_wire__header(const unsigned char *p, struct sh_wire__header *out, struct sh_err *err);
+/* Attaches fds to an outgoing mh; c must live as long as mh. */
+void sh_wire__attach(struct msghdr *mh, union sh_wire__control *c, const int *fds, size_t n_fds);
+/* Appends the descriptors that came with mh to fds[*n_fds] (room: max). On failure those that did
+ * not fit are closed; the ones in fds stay the caller's. */
+int sh_wire__detach(struct msghdr *mh, int *fds, size_t *n_fds, size_t max, struct sh_err *err);
+void sh_wire__close_fds(int *fds, size_t *n_fds);
+/* gone(owner) is called by sh_wire_close(), which has no other way to say so. */
+void sh_wire__set_owner(struct sh_wire *w, void *owner, void (*gone)(void *owner));
+void *sh_wire__owner(const struct sh_wire *w);
+
+/* wire_addr.c */
+
+int sh_wire__parse(const char *addr, struct sh_wire__target *out, struct sh_err *err);
+/* Paths and numeric hosts need no lookup. *out->n is 0 if the name has to be looked up. */
+int sh_wire__resolve_now(const struct sh_wire__target *t, struct sh_wire__addrs *out,
+                         struct sh_err *err);
+/* A lookup blocks for seconds when a name server is away, so it has a thread of its own. Its
+ * descriptor becomes readable when the result can be taken. */
+struct sh_wire__lookup;
+int sh_wire__lookup_start(const struct sh_wire__target *t, struct sh_wire__lookup **out,
+                          struct sh_err *err); /* OWNED, sh_wire__lookup_free(), at any time */
+int sh_wire__lookup_fd(const struct sh_wire__lookup *k);
+int sh_wire__lookup_take(struct sh_wire__lookup *k, struct sh_wire__addrs *out,
+                         struct sh_err *err);
+void sh_wire__lookup_free(struct sh_wire__lookup *k);
+
+/* Starts a connect that does not block. *pending: wait for writable, then sh_wire__connect_end. */
+int sh_wire__connect_start(const struct sh_wire__addr *a, int *fd_out, bool *pending,
+                           struct sh_err *err);
+int sh_wire__connect_end(int fd, struct sh_err *err);
+
+#endif

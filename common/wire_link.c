@@ -1,0 +1,238 @@
+/* wire_link.c - a client connection that comes back by itself.
+ *
+ *   WAITING    the timer runs                        [retry_later]
+ *   LOOKING_UP lookup and io are set                 [start]
+ *   CONNECTING fd and io are set                     [try_next]
+ *   UP         wire is set                           [up]
+ *
+ *   WAITING -> LOOKING_UP or CONNECTING -> UP; from each of them back to WAITING.
+ *
+ * The delay grows with each failure and starts again at the shortest only after a connection that
+ * lived for a while: a peer that accepts and closes at once must not be asked 20 times a second.
+ */
+#include "common/clock.h"
+#include "common/mem.h"
+#include "common/wire_int.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#define NS_PER_MS INT64_C(1000000)
+#define DELAY_MIN_MS 50
+#define DELAY_MAX_MS 1600 /* 2 s with jitter */
+#define CONNECT_NS (2000 * NS_PER_MS)
+#define LOOKUP_NS (15000 * NS_PER_MS)
+#define STEADY_NS (1000 * NS_PER_MS)
+
+struct sh_link {
+    struct sh_loop *loop;
+    struct sh_wire__target target;
+    struct sh_link_handler h;
+    struct sh_timer *timer;
+    struct sh_wire__lookup *lookup;
+    struct sh_wire__addrs addrs;
+    size_t next_addr;
+    int fd; /* being connected, or -1 */
+    struct sh_io *io;
+    struct sh_wire *wire;
+    int64_t delay_ms, up_since_ns;
+    uint64_t random;
+};
+
+static uint64_t next_random(struct sh_link *k)
+{
+    k->random ^= k->random << 13;
+    k->random ^= k->random >> 7;
+    k->random ^= k->random << 17;
+    return k->random;
+}
+
+static void stop_attempt(struct sh_link *k)
+{
+    sh_io_del(k->io);
+    k->io = NULL;
+    sh_wire__lookup_free(k->lookup);
+    k->lookup = NULL;
+    if (k->fd >= 0)
+        close(k->fd);
+    k->fd = -1;
+}
+
+static void retry_later(struct sh_link *k)
+{
+    int64_t jitter_ms = (int64_t)(next_random(k) % (uint64_t)(k->delay_ms / 4 + 1));
+
+    stop_attempt(k);
+    sh_timer_set(k->timer, (k->delay_ms + jitter_ms) * NS_PER_MS);
+    k->delay_ms = SH_MIN(k->delay_ms * 2, DELAY_MAX_MS);
+}
+
+static void went_down(struct sh_link *k)
+{
+    k->wire = NULL;
+    if (sh_clock_ns() - k->up_since_ns >= STEADY_NS)
+        k->delay_ms = DELAY_MIN_MS;
+    retry_later(k);
+}
+
+/* The link is in order before on_down runs, which may free it. */
+static void on_wire_close(struct sh_wire *w, const struct sh_err *why, void *arg)
+{
+    struct sh_link *k = sh_wire__owner(w);
+    sh_wire_close_fn *on_down = k->h.on_down;
+
+    went_down(k);
+    if (on_down)
+        on_down(w, why, arg);
+}
+
+static void on_wire_gone(void *owner)
+{
+    went_down(owner);
+}
+
+/* on_up may close the wire or free the link: nothing follows it. */
+static void up(struct sh_link *k)
+{
+    struct sh_wire_handler h = {
+        .on_msg = k->h.on_msg, .on_close = on_wire_close, .arg = k->h.arg};
+    int fd = k->fd;
+
+    k->fd = -1;
+    stop_attempt(k);
+    if (sh_wire_new(k->loop, fd, &h, &k->wire, NULL)) {
+        close(fd);
+        retry_later(k);
+        return;
+    }
+    sh_wire__set_owner(k->wire, k, on_wire_gone);
+    sh_timer_set(k->timer, -1);
+    k->up_since_ns = sh_clock_ns();
+    k->h.on_up(k->wire, k->h.arg);
+}
+
+static void try_next(struct sh_link *k);
+
+static void on_connected(struct sh_loop *l, int fd, unsigned events, void *arg)
+{
+    struct sh_link *k = arg;
+
+    (void)l;
+    (void)events;
+    if (sh_wire__connect_end(fd, NULL))
+        try_next(k);
+    else
+        up(k);
+}
+
+static void try_next(struct sh_link *k)
+{
+    bool pending = false;
+
+    stop_attempt(k);
+    while (k->next_addr < k->addrs.n) {
+        if (sh_wire__connect_start(&k->addrs.list[k->next_addr++], &k->fd, &pending, NULL))
+            continue;
+        if (!pending) {
+            up(k);
+            return;
+        }
+        if (!sh_io_add(k->loop, k->fd, SH_IO_WRITE, on_connected, k, &k->io, NULL)) {
+            sh_timer_set(k->timer, CONNECT_NS);
+            return;
+        }
+        stop_attempt(k);
+    }
+    retry_later(k);
+}
+
+static void on_looked_up(struct sh_loop *l, int fd, unsigned events, void *arg)
+{
+    struct sh_link *k = arg;
+
+    (void)l;
+    (void)fd;
+    (void)events;
+    if (sh_wire__lookup_take(k->lookup, &k->addrs, NULL))
+        retry_later(k);
+    else
+        try_next(k);
+}
+
+static void start(struct sh_link *k)
+{
+    int rc;
+
+    k->next_addr = 0;
+    rc = sh_wire__resolve_now(&k->target, &k->addrs, NULL);
+    if (!rc && k->addrs.n > 0) {
+        try_next(k);
+        return;
+    }
+    if (!rc)
+        rc = sh_wire__lookup_start(&k->target, &k->lookup, NULL);
+    if (!rc)
+        rc = sh_io_add(k->loop, sh_wire__lookup_fd(k->lookup), SH_IO_READ, on_looked_up, k, &k->io,
+                       NULL);
+    if (rc)
+        retry_later(k);
+    else
+        sh_timer_set(k->timer, LOOKUP_NS);
+}
+
+static void on_timer(struct sh_loop *l, void *arg)
+{
+    struct sh_link *k = arg;
+
+    (void)l;
+    if (k->lookup)
+        retry_later(k);
+    else if (k->io)
+        try_next(k); /* this address does not answer */
+    else
+        start(k);
+}
+
+int sh_link_new(struct sh_loop *l, const char *addr, const struct sh_link_handler *h,
+                struct sh_link **out, struct sh_err *err)
+{
+    struct sh_link *k = NULL;
+    int rc;
+
+    *out = NULL;
+    k = calloc(1, sizeof(*k));
+    if (!k)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a link");
+    k->loop = l;
+    k->h = *h;
+    k->fd = -1;
+    k->delay_ms = DELAY_MIN_MS;
+    k->random = ((uint64_t)sh_clock_ns() ^ (uint64_t)(uintptr_t)k ^ (uint64_t)getpid() << 40) | 1;
+    rc = sh_wire__parse(addr, &k->target, err);
+    if (!rc)
+        rc = sh_timer_add(l, 0, 0, on_timer, k, &k->timer, err);
+    if (rc) {
+        sh_link_free(k);
+        return rc;
+    }
+    *out = k;
+    return SH_OK;
+}
+
+void sh_link_free(struct sh_link *k)
+{
+    if (!k)
+        return;
+    stop_attempt(k);
+    if (k->wire) {
+        sh_wire__set_owner(k->wire, NULL, NULL);
+        sh_wire_close(k->wire);
+    }
+    sh_timer_del(k->timer);
+    free(k);
+}
+
+struct sh_wire *sh_link_wire(struct sh_link *k)
+{
+    return k->wire;
+}

@@ -1,0 +1,414 @@
+/* cpu_binary.c - two operands with numpy's broadcasting, and WHERE.
+ *
+ * Equal shapes of floats: oneDNN, in the layout of the first operand, activation fused. Everything
+ * else: loops over merged axes; the three common inner steps (both, left or right only) are separate
+ * loops so that the compiler can vectorise them.
+ */
+#include "common/mem.h"
+#include "executor/device/cpu/cpu.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define GRAIN 16384
+
+static bool is_compare(enum dev_bin k)
+{
+    return k == DEV_BIN_EQUAL || k == DEV_BIN_LESS || k == DEV_BIN_GREATER;
+}
+
+/* ------------------------------------------------------------------ oneDNN's way */
+
+static bool alg_of(enum dev_bin k, dnnl_alg_kind_t *out)
+{
+    static const dnnl_alg_kind_t ALGS[DEV_N_BINS] = {
+        [DEV_BIN_ADD] = dnnl_binary_add, [DEV_BIN_SUB] = dnnl_binary_sub,
+        [DEV_BIN_MUL] = dnnl_binary_mul, [DEV_BIN_DIV] = dnnl_binary_div,
+        [DEV_BIN_MIN] = dnnl_binary_min, [DEV_BIN_MAX] = dnnl_binary_max,
+    };
+
+    *out = ALGS[k];
+    return ALGS[k] != 0;
+}
+
+static bool can_use_dnnl(struct cpu_build *b)
+{
+    const struct dev_tensor *x = cpu__t(b, b->op->in[0]), *y = cpu__t(b, b->op->in[1]);
+    dnnl_alg_kind_t alg;
+    bool same = x->rank == y->rank && x->dtype == SH_F32 && y->dtype == SH_F32 && x->rank > 0;
+
+    for (uint32_t i = 0; same && i < x->rank; i++)
+        same = x->dims[i] == y->dims[i];
+    /* A quotient of two blocked tensors would divide 0 by 0 in the padding. */
+    return same && alg_of(b->op->u.binary.kind, &alg) && b->op->act != DEV_ACT_ERF;
+}
+
+static int dnnl_way(struct cpu_build *b)
+{
+    const struct dev_op *op = b->op;
+    const struct cpu_tensor *ts = b->plan->tensors;
+    /* Follow whichever operand is blocked already. */
+    const dnnl_memory_desc_t *md =
+        ts[op->in[0]].is_blocked ? &ts[op->in[0]].md : &ts[op->in[1]].md;
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_post_ops_t po = NULL;
+    dnnl_binary_desc_t desc;
+    dnnl_alg_kind_t alg;
+    struct cpu_ref x, y, z;
+    dnnl_status_t s;
+    int rc;
+
+    if (op->u.binary.kind == DEV_BIN_DIV)
+        md = &ts[op->in[0]].plain;
+    alg_of(op->u.binary.kind, &alg);
+    s = dnnl_post_ops_create(&po);
+    if (s == dnnl_success && !cpu__act_post(po, op->act, op->act_p0, op->act_p1))
+        s = dnnl_unimplemented;
+    if (s == dnnl_success)
+        s = dnnl_binary_desc_init(&desc, alg, md, md, md);
+    if (s == dnnl_success)
+        s = cpu__pd(b, &desc, po, NULL, &pd);
+    dnnl_post_ops_destroy(po);
+    rc = cpu__status(b, s, "binary operation");
+    if (!rc)
+        rc = cpu__in(b, op->in[0], NULL, md, &x);
+    if (!rc)
+        rc = cpu__in(b, op->in[1], NULL, md, &y);
+    if (!rc)
+        rc = cpu__out(b, op->out[0], md, true, &z);
+    if (!rc) {
+        const struct cpu_bind binds[] = {
+            {DNNL_ARG_SRC_0, x, NULL}, {DNNL_ARG_SRC_1, y, NULL}, {DNNL_ARG_DST, z, NULL}};
+
+        return cpu__step_prim(b, pd, binds, SH_ARRAY_LEN(binds));
+    }
+    if (pd)
+        dnnl_primitive_desc_destroy(pd);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ loops */
+
+struct bin_ctx {
+    const struct dev_op *op;
+    const void *a, *b;
+    void *y;
+};
+
+#define ROW(TYPE, OUT, EXPR)                                                                       \
+    do {                                                                                           \
+        const TYPE *pa = (const TYPE *)c->a + off[1], *pb = (const TYPE *)c->b + off[2];           \
+        OUT *py = (OUT *)c->y + off[0];                                                            \
+        int64_t sa = nd->stride[1][nd->rank - 1], sb = nd->stride[2][nd->rank - 1];                \
+        if (sa == 1 && sb == 1)                                                                    \
+            for (int64_t i = 0; i < n; i++) {                                                      \
+                const TYPE a = pa[i], b = pb[i];                                                   \
+                py[i] = (OUT)(EXPR);                                                               \
+            }                                                                                      \
+        else if (sa == 1 && sb == 0) {                                                             \
+            const TYPE b = pb[0];                                                                  \
+            for (int64_t i = 0; i < n; i++) {                                                      \
+                const TYPE a = pa[i];                                                              \
+                py[i] = (OUT)(EXPR);                                                               \
+            }                                                                                      \
+        } else                                                                                     \
+            for (int64_t i = 0; i < n; i++) {                                                      \
+                const TYPE a = pa[i * sa], b = pb[i * sb];                                         \
+                py[i] = (OUT)(EXPR);                                                               \
+            }                                                                                      \
+    } while (0)
+
+static void row_f32(void *ctx, const struct cpu_nd *nd, int64_t n, const int64_t *off)
+{
+    const struct bin_ctx *c = ctx;
+
+    switch (c->op->u.binary.kind) {
+    case DEV_BIN_ADD:
+        ROW(float, float, a + b);
+        break;
+    case DEV_BIN_SUB:
+        ROW(float, float, a - b);
+        break;
+    case DEV_BIN_MUL:
+        ROW(float, float, a *b);
+        break;
+    case DEV_BIN_DIV:
+        ROW(float, float, a / b);
+        break;
+    case DEV_BIN_MIN:
+        ROW(float, float, a < b ? a : b);
+        break;
+    case DEV_BIN_MAX:
+        ROW(float, float, a > b ? a : b);
+        break;
+    case DEV_BIN_POW:
+        ROW(float, float, powf(a, b));
+        break;
+    case DEV_BIN_EQUAL:
+        ROW(float, uint8_t, a == b);
+        break;
+    case DEV_BIN_LESS:
+        ROW(float, uint8_t, a < b);
+        break;
+    case DEV_BIN_GREATER:
+        ROW(float, uint8_t, a > b);
+        break;
+    case DEV_N_BINS:
+        break;
+    }
+}
+
+/* Integers: arithmetic modulo 2^64, so that overflow is defined; x / 0 is 0. */
+#define INT_ROWS(NAME, TYPE, UTYPE)                                                                \
+    static void NAME(void *ctx, const struct cpu_nd *nd, int64_t n, const int64_t *off)            \
+    {                                                                                              \
+        const struct bin_ctx *c = ctx;                                                             \
+                                                                                                   \
+        switch (c->op->u.binary.kind) {                                                            \
+        case DEV_BIN_ADD:                                                                          \
+            ROW(TYPE, TYPE, (UTYPE)a + (UTYPE)b);                                                  \
+            break;                                                                                 \
+        case DEV_BIN_SUB:                                                                          \
+            ROW(TYPE, TYPE, (UTYPE)a - (UTYPE)b);                                                  \
+            break;                                                                                 \
+        case DEV_BIN_MUL:                                                                          \
+            ROW(TYPE, TYPE, (UTYPE)a *(UTYPE)b);                                                   \
+            break;                                                                                 \
+        case DEV_BIN_DIV:                                                                          \
+            ROW(TYPE, TYPE, b == 0 ? 0 : b == (TYPE)-1 ? (TYPE)(0 - (UTYPE)a) : a / b);            \
+            break;                                                                                 \
+        case DEV_BIN_MIN:                                                                          \
+            ROW(TYPE, TYPE, a < b ? a : b);                                                        \
+            break;                                                                                 \
+        case DEV_BIN_MAX:                                                                          \
+            ROW(TYPE, TYPE, a > b ? a : b);                                                        \
+            break;                                                                                 \
+        case DEV_BIN_POW:                                                                          \
+            ROW(TYPE, TYPE, pow((double)a, (double)b));                                            \
+            break;                                                                                 \
+        case DEV_BIN_EQUAL:                                                                        \
+            ROW(TYPE, uint8_t, a == b);                                                            \
+            break;                                                                                 \
+        case DEV_BIN_LESS:                                                                         \
+            ROW(TYPE, uint8_t, a < b);                                                             \
+            break;                                                                                 \
+        case DEV_BIN_GREATER:                                                                      \
+            ROW(TYPE, uint8_t, a > b);                                                             \
+            break;                                                                                 \
+        case DEV_N_BINS:                                                                           \
+            break;                                                                                 \
+        }                                                                                          \
+    }
+INT_ROWS(row_i64, int64_t, uint64_t)
+INT_ROWS(row_i32, int32_t, uint32_t)
+INT_ROWS(row_u8, uint8_t, uint8_t)
+
+struct nd_aux {
+    struct cpu_nd nd;
+    cpu_row_fn *row;
+};
+
+struct bin_job {
+    const struct nd_aux *aux;
+    struct bin_ctx ctx;
+};
+
+static void bin_range(void *ctx, int64_t from, int64_t to)
+{
+    struct bin_job *j = ctx;
+
+    cpu__nd_run(&j->aux->nd, from, to, j->aux->row, &j->ctx);
+}
+
+/* p: y a b */
+static int bin_fn(const struct cpu_call *c, struct sh_err *err)
+{
+    struct bin_job j = {.aux = c->aux,
+                        .ctx = {.op = c->op, .y = c->p[0], .a = c->p[1], .b = c->p[2]}};
+
+    (void)err;
+    cpu__parallel(c->threads, j.aux->nd.total, GRAIN, bin_range, &j);
+    return SH_OK;
+}
+
+static cpu_row_fn *row_of(enum sh_dtype t)
+{
+    switch (t) {
+    case SH_F32:
+        return row_f32;
+    case SH_I64:
+        return row_i64;
+    case SH_I32:
+        return row_i32;
+    case SH_U8:
+    case SH_BOOL:
+        return row_u8;
+    default:
+        return NULL;
+    }
+}
+
+static int check_types(struct cpu_build *b)
+{
+    const struct dev_op *op = b->op;
+    const struct dev_tensor *x = cpu__t(b, op->in[0]), *y = cpu__t(b, op->in[1]);
+    const struct dev_tensor *z = cpu__t(b, op->out[0]);
+    size_t want = is_compare(op->u.binary.kind) ? 1 : sh_dtype_bytes(x->dtype);
+
+    if ((unsigned)op->u.binary.kind >= DEV_N_BINS)
+        return cpu__refuse(b, SH_E_BUG, "binary operation %d is unknown", (int)op->u.binary.kind);
+    if (x->dtype != y->dtype || !row_of(x->dtype) || sh_dtype_bytes(z->dtype) != want)
+        return cpu__refuse(b, SH_E_UNSUPPORTED, "types %s and %s to %s cannot be computed",
+                           sh_dtype_st(x->dtype), sh_dtype_st(y->dtype), sh_dtype_st(z->dtype));
+    if (op->act != DEV_ACT_NONE && z->dtype != SH_F32)
+        return cpu__refuse(b, SH_E_UNSUPPORTED, "an activation needs F32");
+    return SH_OK;
+}
+
+/* The activation behind a loop: a primitive in place on the plain result. */
+static int act_after(struct cpu_build *b, struct cpu_ref at)
+{
+    const struct cpu_tensor *t = &b->plan->tensors[b->op->out[0]];
+    const struct cpu_bind binds[] = {{DNNL_ARG_SRC, at, &t->plain}, {DNNL_ARG_DST, at, &t->plain}};
+    dnnl_eltwise_desc_t desc;
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_post_ops_t po = NULL;
+    dnnl_status_t s;
+
+    if (b->op->act == DEV_ACT_NONE)
+        return SH_OK;
+    if (b->op->act == DEV_ACT_ERF)
+        return cpu__act_in_place(b, at, dnnl_memory_desc_get_size(&t->plain));
+    s = dnnl_post_ops_create(&po);
+    if (s == dnnl_success && !cpu__act_post(po, b->op->act, b->op->act_p0, b->op->act_p1))
+        s = dnnl_unimplemented;
+    if (s == dnnl_success)
+        s = dnnl_eltwise_forward_desc_init(&desc, dnnl_forward_inference, dnnl_eltwise_linear,
+                                           &t->plain, 1, 0);
+    if (s == dnnl_success)
+        s = cpu__pd(b, &desc, po, NULL, &pd);
+    dnnl_post_ops_destroy(po);
+    return s == dnnl_success ? cpu__step_prim(b, pd, binds, 2) : cpu__status(b, s, "activation");
+}
+
+int cpu__binary(struct cpu_build *b)
+{
+    const struct dev_op *op = b->op;
+    const struct dev_tensor *z = cpu__t(b, op->out[0]);
+    struct nd_aux *aux;
+    struct cpu_ref refs[3];
+    int rc = check_types(b);
+
+    if (rc)
+        return rc;
+    if (can_use_dnnl(b))
+        return dnnl_way(b);
+    rc = cpu__in_plain(b, op->in[0], &refs[1]);
+    if (!rc)
+        rc = cpu__in_plain(b, op->in[1], &refs[2]);
+    if (!rc)
+        rc = cpu__out_plain(b, op->out[0], &refs[0]);
+    if (rc)
+        return rc;
+    aux = calloc(1, sizeof(*aux));
+    if (!aux)
+        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
+    aux->row = row_of(cpu__t(b, op->in[0])->dtype);
+    cpu__nd_init(&aux->nd, z->rank, z->dims, 3);
+    cpu__strides(z->rank, z->dims, aux->nd.stride[0]);
+    if (!cpu__nd_broadcast(&aux->nd, 1, cpu__t(b, op->in[0])) ||
+        !cpu__nd_broadcast(&aux->nd, 2, cpu__t(b, op->in[1]))) {
+        free(aux);
+        return cpu__refuse(b, SH_E_BUG, "the shapes do not broadcast to \"%s\"", z->name);
+    }
+    cpu__nd_merge(&aux->nd);
+    rc = cpu__step_fn(b, bin_fn, refs, 3, aux);
+    return rc ? rc : act_after(b, refs[0]);
+}
+
+/* ------------------------------------------------------------------ where */
+
+struct where_ctx {
+    const uint8_t *cond;
+    const unsigned char *a, *b;
+    unsigned char *y;
+    size_t size;
+};
+
+#define PICK(TYPE)                                                                                 \
+    for (int64_t i = 0; i < n; i++)                                                                \
+    ((TYPE *)c->y)[off[0] + i * s[0][l]] = c->cond[off[1] + i * s[1][l]]                           \
+                                               ? ((const TYPE *)c->a)[off[2] + i * s[2][l]]        \
+                                               : ((const TYPE *)c->b)[off[3] + i * s[3][l]]
+
+static void where_row(void *ctx, const struct cpu_nd *nd, int64_t n, const int64_t *off)
+{
+    const struct where_ctx *c = ctx;
+    const int64_t(*s)[SH_MAX_RANK] = nd->stride;
+    const uint32_t l = nd->rank - 1;
+
+    if (c->size == 8)
+        PICK(uint64_t);
+    else if (c->size == 4)
+        PICK(uint32_t);
+    else
+        PICK(uint8_t);
+}
+
+struct where_job {
+    const struct cpu_nd *nd;
+    struct where_ctx ctx;
+};
+
+static void where_range(void *ctx, int64_t from, int64_t to)
+{
+    struct where_job *j = ctx;
+
+    cpu__nd_run(j->nd, from, to, where_row, &j->ctx);
+}
+
+/* p: y cond a b */
+static int where_fn(const struct cpu_call *c, struct sh_err *err)
+{
+    const struct dev_tensor *y = &c->plan->base.g->tensors[c->op->out[0]];
+    struct where_job j = {.nd = c->aux,
+                          .ctx = {.y = c->p[0], .cond = c->p[1], .a = c->p[2], .b = c->p[3],
+                                  .size = sh_dtype_bytes(y->dtype)}};
+
+    (void)err;
+    cpu__parallel(c->threads, j.nd->total, GRAIN, where_range, &j);
+    return SH_OK;
+}
+
+int cpu__where(struct cpu_build *b)
+{
+    const struct dev_op *op = b->op;
+    const struct dev_tensor *y = cpu__t(b, op->out[0]);
+    struct cpu_nd *nd;
+    struct cpu_ref refs[4];
+    bool fits = true;
+    int rc = SH_OK;
+
+    if (sh_dtype_bytes(cpu__t(b, op->in[0])->dtype) != 1 ||
+        cpu__t(b, op->in[1])->dtype != y->dtype || cpu__t(b, op->in[2])->dtype != y->dtype)
+        return cpu__refuse(b, SH_E_UNSUPPORTED, "needs a condition of BOOL and two equal types");
+    for (uint32_t i = 0; i < 3 && !rc; i++)
+        rc = cpu__in_plain(b, op->in[i], &refs[i + 1]);
+    if (!rc)
+        rc = cpu__out_plain(b, op->out[0], &refs[0]);
+    if (rc)
+        return rc;
+    nd = calloc(1, sizeof(*nd));
+    if (!nd)
+        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
+    cpu__nd_init(nd, y->rank, y->dims, 4);
+    cpu__strides(y->rank, y->dims, nd->stride[0]);
+    for (uint32_t i = 0; i < 3; i++)
+        fits = cpu__nd_broadcast(nd, i + 1, cpu__t(b, op->in[i])) && fits;
+    if (!fits) {
+        free(nd);
+        return cpu__refuse(b, SH_E_BUG, "the shapes do not broadcast to \"%s\"", y->name);
+    }
+    cpu__nd_merge(nd);
+    return cpu__step_fn(b, where_fn, refs, 4, nd);
+}

@@ -1,0 +1,282 @@
+/* cpu_eltwise.c - activations and their gradients, binary operations, where.
+ *
+ * An activation or a binary of equal shapes runs in whatever layout its input has. Broadcasting and
+ * integer types go through plain loops.
+ */
+#include "common/mem.h"
+#include "executor/device/cpu/cpu.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
+#define GRAIN 16384 /* elements below which a second thread costs more than it gives */
+
+/* ------------------------------------------------------------------ activations */
+
+struct eltwise {
+    dnnl_alg_kind_t alg;
+    float alpha, beta;
+};
+
+/* false: oneDNN has no single primitive for it. */
+static bool eltwise_of(enum dev_act act, float p0, float p1, struct eltwise *e)
+{
+    static const dnnl_alg_kind_t PLAIN[DEV_N_ACTS] = {
+        [DEV_ACT_RELU] = dnnl_eltwise_relu,         [DEV_ACT_SIGMOID] = dnnl_eltwise_logistic,
+        [DEV_ACT_TANH] = dnnl_eltwise_tanh,         [DEV_ACT_GELU_ERF] = dnnl_eltwise_gelu_erf,
+        [DEV_ACT_GELU_TANH] = dnnl_eltwise_gelu_tanh,
+        [DEV_ACT_HARDSWISH] = dnnl_eltwise_hardswish,
+        [DEV_ACT_EXP] = dnnl_eltwise_exp,           [DEV_ACT_LOG] = dnnl_eltwise_log,
+        [DEV_ACT_SQRT] = dnnl_eltwise_sqrt,         [DEV_ACT_ABS] = dnnl_eltwise_abs,
+    };
+
+    switch (act) {
+    case DEV_ACT_LEAKY_RELU:
+        *e = (struct eltwise){dnnl_eltwise_relu, p0, 0};
+        return true;
+    case DEV_ACT_CLIP: /* v2: the gradient is 0 on both bounds */
+        *e = (struct eltwise){dnnl_eltwise_clip_v2, SH_MAX(p0, -FLT_MAX), SH_MIN(p1, FLT_MAX)};
+        return true;
+    case DEV_ACT_NEG:
+        *e = (struct eltwise){dnnl_eltwise_linear, -1, 0};
+        return true;
+    case DEV_ACT_LINEAR:
+        *e = (struct eltwise){dnnl_eltwise_linear, p0, p1};
+        return true;
+    case DEV_ACT_RECIP:
+        *e = (struct eltwise){dnnl_eltwise_pow, 1, -1};
+        return true;
+    case DEV_ACT_POW:
+        *e = (struct eltwise){dnnl_eltwise_pow, 1, p0};
+        return true;
+    default:
+        *e = (struct eltwise){PLAIN[act], 0, 0};
+        return PLAIN[act] != 0;
+    }
+}
+
+bool cpu__act_post(dnnl_post_ops_t po, enum dev_act act, float p0, float p1)
+{
+    struct eltwise e;
+
+    if (act == DEV_ACT_NONE)
+        return true;
+    if (act == DEV_ACT_HARDSIGMOID)
+        return dnnl_post_ops_append_eltwise(po, 1.0f, dnnl_eltwise_linear, p0, p1) ==
+                   dnnl_success &&
+               dnnl_post_ops_append_eltwise(po, 1.0f, dnnl_eltwise_clip, 0, 1) == dnnl_success;
+    return eltwise_of(act, p0, p1, &e) &&
+           dnnl_post_ops_append_eltwise(po, 1.0f, e.alg, e.alpha, e.beta) == dnnl_success;
+}
+
+struct erf_ctx {
+    float *y;
+    const float *x;
+};
+
+static void erf_range(void *ctx, int64_t from, int64_t to)
+{
+    const struct erf_ctx *c = ctx;
+
+    for (int64_t i = from; i < to; i++)
+        c->y[i] = erff(c->x[i]);
+}
+
+/* p: x y; aux: number of floats. erf(0) = 0, so blocked padding stays zero. */
+static int erf_fn(const struct cpu_call *c, struct sh_err *err)
+{
+    struct erf_ctx e = {.x = c->p[0], .y = c->p[1]};
+
+    (void)err;
+    cpu__parallel(c->threads, *(const int64_t *)c->aux, GRAIN / 8, erf_range, &e);
+    return SH_OK;
+}
+
+static int erf_step(struct cpu_build *b, struct cpu_ref x, struct cpu_ref y, size_t bytes)
+{
+    const struct cpu_ref refs[] = {x, y};
+    int64_t *n = malloc(sizeof(*n));
+
+    if (!n)
+        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
+    *n = (int64_t)(bytes / sizeof(float));
+    return cpu__step_fn(b, erf_fn, refs, 2, n);
+}
+
+int cpu__act_in_place(struct cpu_build *b, struct cpu_ref at, size_t bytes)
+{
+    if (b->op->act != DEV_ACT_ERF)
+        return cpu__refuse(b, SH_E_UNSUPPORTED, "activation %s cannot be fused",
+                           dev_act_name(b->op->act));
+    return erf_step(b, at, at, bytes);
+}
+
+/* The layout in which an input lies: what a layout-neutral operation works in. */
+static const dnnl_memory_desc_t *layout_of(struct cpu_build *b, uint32_t tensor)
+{
+    return &b->plan->tensors[tensor].md;
+}
+
+static int act_pd(struct cpu_build *b, const dnnl_memory_desc_t *md, dnnl_primitive_desc_t *out)
+{
+    const struct dev_op *op = b->op;
+    struct eltwise e = {dnnl_eltwise_linear, 1, 0};
+    dnnl_post_ops_t po = NULL;
+    dnnl_eltwise_desc_t desc;
+    dnnl_status_t rc = dnnl_post_ops_create(&po);
+
+    *out = NULL;
+    if (op->act == DEV_ACT_HARDSIGMOID) {
+        e = (struct eltwise){dnnl_eltwise_linear, op->act_p0, op->act_p1};
+        if (rc == dnnl_success)
+            rc = dnnl_post_ops_append_eltwise(po, 1.0f, dnnl_eltwise_clip, 0, 1);
+    } else if (op->act != DEV_ACT_NONE) {
+        eltwise_of(op->act, op->act_p0, op->act_p1, &e);
+    }
+    if (rc == dnnl_success)
+        rc = dnnl_eltwise_forward_desc_init(&desc, dnnl_forward_training, e.alg, md, e.alpha,
+                                            e.beta);
+    if (rc == dnnl_success)
+        rc = cpu__pd(b, &desc, po, NULL, out);
+    dnnl_post_ops_destroy(po);
+    return cpu__status(b, rc, "activation");
+}
+
+int cpu__act(struct cpu_build *b)
+{
+    const struct dev_op *op = b->op;
+    const uint32_t all[] = {op->in[0], op->out[0]};
+    const dnnl_memory_desc_t *md = layout_of(b, op->in[0]);
+    dnnl_primitive_desc_t pd = NULL;
+    struct cpu_ref x, y;
+    int rc = cpu__need_f32(b, all, 2);
+
+    if (!rc)
+        rc = cpu__same_shape(b, op->in[0], op->out[0]);
+    if (!rc)
+        rc = cpu__in(b, op->in[0], md, md, &x);
+    if (!rc)
+        rc = cpu__out(b, op->out[0], md, true, &y);
+    if (!rc && op->act == DEV_ACT_ERF)
+        return erf_step(b, x, y, dnnl_memory_desc_get_size(md));
+    if (!rc)
+        rc = act_pd(b, md, &pd);
+    if (!rc) {
+        const struct cpu_bind binds[] = {{DNNL_ARG_SRC, x, NULL}, {DNNL_ARG_DST, y, NULL}};
+
+        rc = cpu__step_prim(b, pd, binds, 2);
+    }
+    return rc;
+}
+
+/* ------------------------------------------------------------------ activation gradients */
+
+struct act_bwd_ctx {
+    const struct dev_op *op;
+    const float *x, *dy;
+    float *dx;
+};
+
+/* What oneDNN has no gradient for; plain memory. */
+static void act_bwd_range(void *ctx, int64_t from, int64_t to)
+{
+    const struct act_bwd_ctx *c = ctx;
+    const float p0 = c->op->act_p0, p1 = c->op->act_p1;
+    const float two_over_sqrt_pi = 1.1283791670955126f;
+
+    if (c->op->act == DEV_ACT_ERF) {
+        for (int64_t i = from; i < to; i++)
+            c->dx[i] = c->dy[i] * two_over_sqrt_pi * expf(-c->x[i] * c->x[i]);
+        return;
+    }
+    for (int64_t i = from; i < to; i++) { /* DEV_ACT_HARDSIGMOID */
+        float v = p0 * c->x[i] + p1;
+
+        c->dx[i] = v > 0 && v < 1 ? p0 * c->dy[i] : 0;
+    }
+}
+
+/* p: x d_y d_x; aux: number of floats */
+static int act_bwd_fn(const struct cpu_call *c, struct sh_err *err)
+{
+    struct act_bwd_ctx a = {.op = c->op, .x = c->p[0], .dy = c->p[1], .dx = c->p[2]};
+
+    (void)err;
+    cpu__parallel(c->threads, *(const int64_t *)c->aux, GRAIN / 4, act_bwd_range, &a);
+    return SH_OK;
+}
+
+static int own_act_bwd(struct cpu_build *b)
+{
+    const struct dev_op *op = b->op;
+    struct cpu_ref refs[3];
+    int64_t *n;
+    int rc = cpu__in_plain(b, op->in[0], &refs[0]);
+
+    if (!rc)
+        rc = cpu__in_plain(b, op->in[2], &refs[1]);
+    if (!rc)
+        rc = cpu__out_plain(b, op->out[0], &refs[2]);
+    if (rc)
+        return rc;
+    n = malloc(sizeof(*n));
+    if (!n)
+        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
+    *n = dev_tensor_elements(cpu__t(b, op->in[0]));
+    return cpu__step_fn(b, act_bwd_fn, refs, 3, n);
+}
+
+static int act_bwd_pd(struct cpu_build *b, const struct eltwise *e, const dnnl_memory_desc_t *md,
+                      dnnl_primitive_desc_t *out)
+{
+    dnnl_eltwise_desc_t fwd, bwd;
+    dnnl_primitive_desc_t hint = NULL;
+    dnnl_status_t rc;
+
+    *out = NULL;
+    rc = dnnl_eltwise_forward_desc_init(&fwd, dnnl_forward_training, e->alg, md, e->alpha, e->beta);
+    if (rc == dnnl_success)
+        rc = cpu__pd(b, &fwd, NULL, NULL, &hint);
+    if (rc == dnnl_success)
+        rc = dnnl_eltwise_backward_desc_init(&bwd, e->alg, md, md, e->alpha, e->beta);
+    if (rc == dnnl_success)
+        rc = cpu__pd(b, &bwd, NULL, hint, out);
+    if (hint)
+        dnnl_primitive_desc_destroy(hint);
+    return cpu__status(b, rc, "activation's gradient");
+}
+
+int cpu__act_bwd(struct cpu_build *b)
+{
+    const struct dev_op *op = b->op;
+    const uint32_t all[] = {op->in[0], op->in[1], op->in[2], op->out[0]};
+    const dnnl_memory_desc_t *md = layout_of(b, op->in[2]);
+    dnnl_primitive_desc_t pd = NULL;
+    struct eltwise e = {dnnl_eltwise_linear, 1, 0};
+    struct cpu_ref x, dy, dx;
+    int rc = cpu__need_f32(b, all, SH_ARRAY_LEN(all));
+
+    for (uint32_t i = 0; i < SH_ARRAY_LEN(all) && !rc; i++)
+        rc = cpu__same_shape(b, op->in[0], all[i]);
+    if (rc)
+        return rc;
+    if (op->act != DEV_ACT_NONE && !eltwise_of(op->act, op->act_p0, op->act_p1, &e))
+        return own_act_bwd(b);
+    rc = act_bwd_pd(b, &e, md, &pd);
+    if (!rc)
+        rc = cpu__in(b, op->in[0], NULL, md, &x);
+    if (!rc)
+        rc = cpu__in(b, op->in[2], NULL, md, &dy);
+    if (!rc)
+        rc = cpu__out(b, op->out[0], md, true, &dx);
+    if (!rc) {
+        const struct cpu_bind binds[] = {
+            {DNNL_ARG_SRC, x, NULL}, {DNNL_ARG_DIFF_DST, dy, NULL}, {DNNL_ARG_DIFF_SRC, dx, NULL}};
+
+        return cpu__step_prim(b, pd, binds, SH_ARRAY_LEN(binds));
+    }
+    if (pd)
+        dnnl_primitive_desc_destroy(pd);
+    return rc;
+}

@@ -1,0 +1,436 @@
+/* cpu_mem.c - arena in shared memory, copies by lane threads, tickets, marks. */
+#include "executor/device/cpu/cpu_mem.h"
+
+#include "common/clock.h"
+#include "common/mem.h"
+#include "common/shm.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RING 8192u       /* commands that one lane holds */
+#define MARKS 16384u     /* marks that nobody has fetched yet, all lanes */
+#define CHUNK_NS 500000  /* a slowed copy arrives in pieces of about this length */
+#define MIN_CHUNK ((size_t)64 << 10)
+#define MAX_CHUNK ((size_t)4 << 20)
+#define SPIN_NS 40000    /* a sleeper wakes late by about this much: the rest is spun */
+#define CLOSE_S 5
+
+enum cmd_kind { CMD_COPY, CMD_MOVE, CMD_ZERO, CMD_TICKET, CMD_MARK };
+
+struct cmd {
+    enum cmd_kind kind;
+    enum dev_dir dir;
+    unsigned char *dst;
+    const unsigned char *src;
+    size_t bytes;
+    uint64_t value; /* of a ticket or mark */
+    uint32_t slot;
+    int64_t enqueued_ns;
+};
+
+struct lane {
+    struct cpu_mem *mem;
+    pthread_t thread;
+    bool has_thread;
+    pthread_mutex_t lock; /* guards ring, head, n */
+    pthread_cond_t wake;
+    struct cmd *ring; /* OWNED */
+    uint32_t head, n;
+    int64_t ready_ns; /* when the previous command was done; of the lane's thread only */
+};
+
+struct cpu_mem {
+    struct dev_mem base; /* first member */
+    struct sh_shm arena, tickets;
+    double ns_per_byte; /* 0: not slowed */
+    int64_t latency_ns;
+    struct lane lanes[DEV_MAX_LANES];
+    uint32_t n_ready;         /* lanes whose lock and condition exist */
+    atomic_bool stop, aborted; /* finish what is queued; drop what is queued */
+
+    pthread_mutex_t link_lock;
+    int64_t link_free_ns[2];
+
+    pthread_mutex_t mark_lock; /* guards what follows */
+    uint64_t *marks;           /* OWNED ring of MARKS */
+    uint32_t mark_head, n_marks, n_promised;
+    int event_fd;
+};
+
+static struct cpu_mem *mem_of(struct dev_mem *m)
+{
+    return (struct cpu_mem *)m;
+}
+
+/* ------------------------------------------------------------------ tickets and marks */
+
+void cpu__ticket_raise(uint32_t *word, uint32_t value)
+{
+    uint32_t old = __atomic_load_n(word, __ATOMIC_RELAXED);
+
+    while ((int32_t)(value - old) > 0)
+        if (__atomic_compare_exchange_n(word, &old, value, false, __ATOMIC_RELEASE,
+                                        __ATOMIC_RELAXED)) {
+            sh_futex_wake(word);
+            return;
+        }
+}
+
+void cpu__ticket_force(struct dev_mem *m, uint32_t slot, uint32_t value)
+{
+    cpu__ticket_raise((uint32_t *)mem_of(m)->tickets.base + slot, value);
+}
+
+uint32_t cpu__ticket_value(const struct dev_mem *m, uint32_t slot)
+{
+    const struct cpu_mem *c = (const struct cpu_mem *)m;
+
+    return __atomic_load_n((const uint32_t *)c->tickets.base + slot, __ATOMIC_ACQUIRE);
+}
+
+static void push_mark(struct cpu_mem *m, uint64_t cookie)
+{
+    uint64_t one = 1;
+
+    pthread_mutex_lock(&m->mark_lock);
+    m->marks[(m->mark_head + m->n_marks) % MARKS] = cookie;
+    m->n_marks++;
+    /* A write of 8 bytes to an eventfd whose count is 0 cannot fail or be short. */
+    if (m->n_marks == 1 && write(m->event_fd, &one, sizeof(one)) < 0)
+        atomic_store(&m->aborted, true);
+    pthread_mutex_unlock(&m->mark_lock);
+}
+
+bool cpu__mem_next_mark(struct dev_mem *base, uint64_t *cookie)
+{
+    struct cpu_mem *m = mem_of(base);
+    bool found;
+    uint64_t n;
+
+    pthread_mutex_lock(&m->mark_lock);
+    found = m->n_marks > 0;
+    if (found) {
+        *cookie = m->marks[m->mark_head];
+        m->mark_head = (m->mark_head + 1) % MARKS;
+        m->n_marks--;
+        m->n_promised--;
+        if (m->n_marks == 0 && read(m->event_fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
+            found = true; /* nothing to be done: the descriptor then only wakes once too often */
+    }
+    pthread_mutex_unlock(&m->mark_lock);
+    return found;
+}
+
+int cpu__mem_event_fd(const struct dev_mem *m)
+{
+    return ((const struct cpu_mem *)m)->event_fd;
+}
+
+/* ------------------------------------------------------------------ a lane's thread */
+
+/* Sleeps until shortly before, then spins if `exact`: a sleeper is woken some 10 us late. */
+static void wait_until(int64_t end_ns, bool exact)
+{
+    int64_t sleep_to = exact ? end_ns - SPIN_NS : end_ns;
+    struct timespec ts = {.tv_sec = sleep_to / 1000000000, .tv_nsec = sleep_to % 1000000000};
+
+    if (sleep_to > sh_clock_ns())
+        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR)
+            ;
+    while (exact && sh_clock_ns() < end_ns)
+        __builtin_ia32_pause();
+}
+
+/* When this copy may begin on its link; the link is taken for its whole duration at once. */
+static int64_t take_link(struct lane *l, const struct cmd *c, int64_t duration_ns)
+{
+    struct cpu_mem *m = l->mem;
+    int64_t begin = SH_MAX(c->enqueued_ns, l->ready_ns);
+
+    pthread_mutex_lock(&m->link_lock);
+    begin = SH_MAX(begin, m->link_free_ns[c->dir]);
+    m->link_free_ns[c->dir] = begin + duration_ns;
+    pthread_mutex_unlock(&m->link_lock);
+    return begin;
+}
+
+static void run_slow_copy(struct lane *l, const struct cmd *c)
+{
+    struct cpu_mem *m = l->mem;
+    int64_t total = m->latency_ns + (int64_t)((double)c->bytes * m->ns_per_byte);
+    int64_t begin = take_link(l, c, total);
+    double per_chunk = m->ns_per_byte > 0 ? CHUNK_NS / m->ns_per_byte : (double)MAX_CHUNK;
+    size_t chunk = per_chunk >= (double)MAX_CHUNK   ? MAX_CHUNK
+                   : per_chunk <= (double)MIN_CHUNK ? MIN_CHUNK
+                                                    : (size_t)per_chunk;
+
+    for (size_t at = 0; at < c->bytes && !atomic_load(&m->aborted);) {
+        size_t n = SH_MIN(chunk, c->bytes - at);
+
+        memcpy(c->dst + at, c->src + at, n);
+        at += n;
+        wait_until(begin + m->latency_ns + (int64_t)((double)at * m->ns_per_byte), at == c->bytes);
+    }
+    l->ready_ns = begin + total;
+}
+
+static void run_cmd(struct lane *l, const struct cmd *c)
+{
+    struct cpu_mem *m = l->mem;
+
+    if (c->kind == CMD_COPY && (m->ns_per_byte > 0 || m->latency_ns > 0)) {
+        run_slow_copy(l, c);
+        return;
+    }
+    switch (c->kind) {
+    case CMD_COPY:
+        memcpy(c->dst, c->src, c->bytes);
+        break;
+    case CMD_MOVE:
+        memmove(c->dst, c->src, c->bytes);
+        break;
+    case CMD_ZERO:
+        memset(c->dst, 0, c->bytes);
+        break;
+    case CMD_TICKET:
+        cpu__ticket_raise((uint32_t *)m->tickets.base + c->slot, (uint32_t)c->value);
+        return;
+    case CMD_MARK:
+        push_mark(m, c->value);
+        return;
+    }
+    l->ready_ns = sh_clock_ns();
+}
+
+static bool next_cmd(struct lane *l, struct cmd *out)
+{
+    bool found;
+
+    pthread_mutex_lock(&l->lock);
+    while (l->n == 0 && !atomic_load(&l->mem->stop))
+        pthread_cond_wait(&l->wake, &l->lock);
+    found = l->n > 0;
+    if (found) {
+        *out = l->ring[l->head];
+        l->head = (l->head + 1) % RING;
+        l->n--;
+    }
+    pthread_mutex_unlock(&l->lock);
+    return found;
+}
+
+static void *lane_main(void *arg)
+{
+    struct lane *l = arg;
+    struct cmd c;
+
+    /* A copy engine does not compete with kernels for cores. The nearest to that: woken at once,
+     * ahead of compute threads. Without the right to do so the lane still works, a little later. */
+    prctl(PR_SET_TIMERSLACK, 1UL, 0, 0, 0);
+    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), -10);
+    while (next_cmd(l, &c))
+        if (!atomic_load(&l->mem->aborted))
+            run_cmd(l, &c);
+    return NULL;
+}
+
+/* ------------------------------------------------------------------ enqueueing */
+
+static int enqueue(struct dev_mem *base, uint32_t lane, struct cmd c, struct sh_err *err)
+{
+    struct lane *l = &mem_of(base)->lanes[lane];
+    int rc = SH_OK;
+
+    c.enqueued_ns = sh_clock_ns();
+    pthread_mutex_lock(&l->lock);
+    if (l->n == RING) {
+        rc = SH_FAIL(err, SH_E_QUEUEFULL, "copy lane %u already holds %u commands", lane, RING);
+    } else {
+        l->ring[(l->head + l->n) % RING] = c;
+        l->n++;
+        pthread_cond_signal(&l->wake);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return rc;
+}
+
+int cpu__mem_copy(struct dev_mem *m, uint32_t lane, enum dev_dir dir, size_t off, void *host,
+                  size_t bytes, struct sh_err *err)
+{
+    unsigned char *at = (unsigned char *)mem_of(m)->arena.base + off;
+    struct cmd c = {.kind = CMD_COPY, .dir = dir, .bytes = bytes};
+
+    c.dst = dir == DEV_H2D ? at : host;
+    c.src = dir == DEV_H2D ? host : at;
+    return enqueue(m, lane, c, err);
+}
+
+int cpu__mem_move(struct dev_mem *m, uint32_t lane, size_t dst, size_t src, size_t bytes,
+                  struct sh_err *err)
+{
+    unsigned char *base = mem_of(m)->arena.base;
+    struct cmd c = {.kind = CMD_MOVE, .dst = base + dst, .src = base + src, .bytes = bytes};
+
+    return enqueue(m, lane, c, err);
+}
+
+int cpu__mem_zero(struct dev_mem *m, uint32_t lane, size_t off, size_t bytes, struct sh_err *err)
+{
+    unsigned char *base = mem_of(m)->arena.base;
+    struct cmd c = {.kind = CMD_ZERO, .dst = base + off, .bytes = bytes};
+
+    return enqueue(m, lane, c, err);
+}
+
+int cpu__mem_ticket(struct dev_mem *m, uint32_t lane, uint32_t slot, uint32_t value,
+                    struct sh_err *err)
+{
+    struct cmd c = {.kind = CMD_TICKET, .slot = slot, .value = value};
+
+    return enqueue(m, lane, c, err);
+}
+
+int cpu__mem_mark(struct dev_mem *base, uint32_t lane, uint64_t cookie, struct sh_err *err)
+{
+    struct cpu_mem *m = mem_of(base);
+    struct cmd c = {.kind = CMD_MARK, .value = cookie};
+    bool fits;
+    int rc;
+
+    pthread_mutex_lock(&m->mark_lock);
+    fits = m->n_promised < MARKS;
+    m->n_promised += fits;
+    pthread_mutex_unlock(&m->mark_lock);
+    if (!fits)
+        return SH_FAIL(err, SH_E_QUEUEFULL, "%u marks are out and not fetched", MARKS);
+    rc = enqueue(base, lane, c, err);
+    if (rc) {
+        pthread_mutex_lock(&m->mark_lock);
+        m->n_promised--;
+        pthread_mutex_unlock(&m->mark_lock);
+    }
+    return rc;
+}
+
+/* ------------------------------------------------------------------ life */
+
+static int start_lane(struct cpu_mem *m, uint32_t i, struct sh_err *err)
+{
+    struct lane *l = &m->lanes[i];
+
+    l->mem = m;
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->wake, NULL);
+    m->n_ready = i + 1;
+    l->ring = calloc(RING, sizeof(*l->ring));
+    if (!l->ring)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate copy lane %u", i);
+    errno = pthread_create(&l->thread, NULL, lane_main, l);
+    if (errno)
+        return SH_FAIL_ERRNO(err, SH_E_NOMEM, "could not start copy lane %u", i);
+    l->has_thread = true;
+    return SH_OK;
+}
+
+int cpu__mem_open(const struct dev_mem_conf *c, struct dev_mem **out, struct sh_err *err)
+{
+    struct cpu_mem *m;
+    int rc;
+
+    *out = NULL;
+    if (c->ordinal != 0)
+        return SH_FAIL(err, SH_E_NOTFOUND, "cpu device %u does not exist, there is only 0",
+                       c->ordinal);
+    m = calloc(1, sizeof(*m));
+    if (!m)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate device memory object");
+    m->base.bytes = c->pool_bytes;
+    m->base.n_lanes = c->n_lanes;
+    m->arena.fd = m->tickets.fd = m->event_fd = -1;
+    m->ns_per_byte = c->copy_gb_per_s > 0 ? 1 / c->copy_gb_per_s : 0;
+    m->latency_ns = (int64_t)(c->copy_latency_us * 1000);
+    pthread_mutex_init(&m->link_lock, NULL);
+    pthread_mutex_init(&m->mark_lock, NULL);
+    rc = sh_shm_create("shunt-arena", c->pool_bytes, &m->arena, err);
+    if (!rc)
+        rc = sh_shm_create("shunt-tickets", DEV_N_TICKETS * sizeof(uint32_t), &m->tickets, err);
+    if (rc)
+        goto out;
+    m->marks = calloc(MARKS, sizeof(*m->marks));
+    m->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (!m->marks || m->event_fd < 0) {
+        rc = SH_FAIL_ERRNO(err, SH_E_NOMEM, "could not create the queue of finished copies");
+        goto out;
+    }
+    for (uint32_t i = 0; i < c->n_lanes && !rc; i++)
+        rc = start_lane(m, i, err);
+    if (rc)
+        goto out;
+    *out = &m->base;
+    m = NULL;
+out:
+    cpu__mem_close(m ? &m->base : NULL);
+    return rc;
+}
+
+static void stop_lanes(struct cpu_mem *m)
+{
+    struct timespec end;
+
+    atomic_store(&m->stop, true);
+    for (uint32_t i = 0; i < m->n_ready; i++) {
+        pthread_mutex_lock(&m->lanes[i].lock);
+        pthread_cond_broadcast(&m->lanes[i].wake);
+        pthread_mutex_unlock(&m->lanes[i].lock);
+    }
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += CLOSE_S;
+    for (uint32_t i = 0; i < m->n_ready; i++) {
+        struct lane *l = &m->lanes[i];
+
+        if (l->has_thread && pthread_timedjoin_np(l->thread, NULL, &end) != 0) {
+            atomic_store(&m->aborted, true); /* drops the rest, so this join is short */
+            pthread_join(l->thread, NULL);
+        }
+        free(l->ring);
+        pthread_cond_destroy(&l->wake);
+        pthread_mutex_destroy(&l->lock);
+    }
+}
+
+void cpu__mem_close(struct dev_mem *base)
+{
+    struct cpu_mem *m = mem_of(base);
+
+    if (!m)
+        return;
+    stop_lanes(m);
+    sh_shm_fini(&m->arena);
+    sh_shm_fini(&m->tickets);
+    if (m->event_fd >= 0)
+        close(m->event_fd);
+    free(m->marks);
+    pthread_mutex_destroy(&m->mark_lock);
+    pthread_mutex_destroy(&m->link_lock);
+    free(m);
+}
+
+int cpu__mem_export(const struct dev_mem *base, int *fds, size_t *n_fds, struct sh_err *err)
+{
+    const struct cpu_mem *m = (const struct cpu_mem *)base;
+
+    (void)err;
+    fds[0] = m->arena.fd;
+    fds[1] = m->tickets.fd;
+    *n_fds = 2;
+    return SH_OK;
+}

@@ -1,0 +1,476 @@
+/* dev.c - loads a back end and guards its door: every call of the contract is checked here, once.
+ *
+ * What a wrapper checks is what every back end would have to check: ranges of the arena, lanes,
+ * ticket slots, operation ranges. A violation is a bug of the caller, so it is SH_E_BUG.
+ */
+#include "executor/device/dev.h"
+
+#include "common/mem.h"
+
+#include <ctype.h>
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define MAX_KIND 16
+
+struct dev_lib {
+    void *handle; /* OWNED; NULL for a table that was handed in */
+    const struct dev_ops *ops;
+};
+
+static const char *const OP_NAMES[DEV_N_OPS] = {
+#define X(k) [DEV_OP_##k] = #k,
+    DEV_OP_MAP(X)
+#undef X
+};
+
+static const char *const ACT_NAMES[DEV_N_ACTS] = {
+    [DEV_ACT_NONE] = "NONE",
+    [DEV_ACT_RELU] = "RELU",
+    [DEV_ACT_LEAKY_RELU] = "LEAKY_RELU",
+    [DEV_ACT_CLIP] = "CLIP",
+    [DEV_ACT_SIGMOID] = "SIGMOID",
+    [DEV_ACT_TANH] = "TANH",
+    [DEV_ACT_GELU_ERF] = "GELU_ERF",
+    [DEV_ACT_GELU_TANH] = "GELU_TANH",
+    [DEV_ACT_HARDSIGMOID] = "HARDSIGMOID",
+    [DEV_ACT_HARDSWISH] = "HARDSWISH",
+    [DEV_ACT_EXP] = "EXP",
+    [DEV_ACT_LOG] = "LOG",
+    [DEV_ACT_SQRT] = "SQRT",
+    [DEV_ACT_ERF] = "ERF",
+    [DEV_ACT_ABS] = "ABS",
+    [DEV_ACT_NEG] = "NEG",
+    [DEV_ACT_RECIP] = "RECIP",
+    [DEV_ACT_POW] = "POW",
+    [DEV_ACT_LINEAR] = "LINEAR",
+};
+
+const char *dev_op_name(enum dev_op_kind k)
+{
+    return (unsigned)k < DEV_N_OPS ? OP_NAMES[k] : "?";
+}
+
+const char *dev_act_name(enum dev_act a)
+{
+    return (unsigned)a < DEV_N_ACTS ? ACT_NAMES[a] : "?";
+}
+
+int64_t dev_tensor_elements(const struct dev_tensor *t)
+{
+    int64_t n = 1;
+
+    for (uint32_t i = 0; i < t->rank; i++)
+        n *= t->dims[i];
+    return n;
+}
+
+/* ------------------------------------------------------------------ loading */
+
+static int ops_check(const struct dev_ops *o, struct sh_err *err)
+{
+    if (o->abi != DEV_ABI)
+        return SH_FAIL(err, SH_E_BUG, "device back end \"%s\" has ABI %u, this program needs %u",
+                       o->name ? o->name : "?", o->abi, DEV_ABI);
+    if (!o->name || !o->mem_open || !o->mem_close || !o->mem_export || !o->mem_copy ||
+        !o->mem_move || !o->mem_zero || !o->mem_ticket || !o->mem_mark || !o->mem_event_fd ||
+        !o->mem_next_mark || !o->ticket_force || !o->ticket_value || !o->open || !o->close ||
+        !o->upload || !o->download || !o->fill || !o->wait || !o->sync || !o->plan_new ||
+        !o->plan_free || !o->plan_scratch_bytes || !o->plan_set_scratch || !o->plan_finish ||
+        !o->plan_pack || !o->plan_unpack || !o->plan_run || !o->plan_profile)
+        return SH_FAIL(err, SH_E_BUG, "device back end \"%s\" lacks a required call",
+                       o->name ? o->name : "?");
+    if (!o->mem_host_lock != !o->mem_host_unlock)
+        return SH_FAIL(err, SH_E_BUG, "device back end \"%s\" has half of a pair", o->name);
+    return SH_OK;
+}
+
+/* <folder of the executable>/../lib/shunt-dev-<kind>.so */
+static int lib_path(const char *kind, char *out, size_t size, struct sh_err *err)
+{
+    char exe[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+    char *slash;
+    int len;
+
+    if (n < 0)
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not find out where this program lies");
+    exe[n] = '\0';
+    slash = strrchr(exe, '/');
+    if (slash)
+        *slash = '\0';
+    len = snprintf(out, size, "%s/../lib/shunt-dev-%s.so", exe, kind);
+    if (len < 0 || (size_t)len >= size)
+        return SH_FAIL(err, SH_E_TOOBIG, "the path of this program is too long");
+    return SH_OK;
+}
+
+static bool kind_is_valid(const char *kind)
+{
+    size_t n = kind ? strlen(kind) : 0;
+
+    if (n == 0 || n > MAX_KIND)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (!islower((unsigned char)kind[i]) && !isdigit((unsigned char)kind[i]))
+            return false;
+    return true;
+}
+
+int dev_lib_open(const char *kind, struct dev_lib **out, struct sh_err *err)
+{
+    char path[PATH_MAX];
+    struct dev_lib *l = NULL;
+    int rc;
+
+    *out = NULL;
+    if (!kind_is_valid(kind)) {
+        rc = SH_FAIL(err, SH_E_INVALID, "device kind \"%.32s\" is not a name like \"cpu\"",
+                     kind ? kind : "");
+        goto out;
+    }
+    rc = lib_path(kind, path, sizeof(path), err);
+    if (rc)
+        goto out;
+    l = calloc(1, sizeof(*l));
+    if (!l) {
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate device library");
+        goto out;
+    }
+    l->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!l->handle) {
+        rc = SH_FAIL(err, SH_E_NOTFOUND,
+                     "device back end \"%s\" cannot be loaded; is shunt-dev-%s.so installed?", kind,
+                     kind);
+        sh_err_detail(err, "%s", dlerror());
+        goto out;
+    }
+    l->ops = dlsym(l->handle, "shunt_dev_ops");
+    if (!l->ops) {
+        rc = SH_FAIL(err, SH_E_BUG, "device back end \"%s\" exports no table of calls", kind);
+        goto out;
+    }
+    rc = ops_check(l->ops, err);
+    if (rc)
+        goto out;
+    *out = l;
+    l = NULL;
+out:
+    dev_lib_close(l);
+    return rc;
+}
+
+int dev_lib_wrap(const struct dev_ops *ops, struct dev_lib **out, struct sh_err *err)
+{
+    struct dev_lib *l;
+    int rc;
+
+    *out = NULL;
+    rc = ops_check(ops, err);
+    if (rc)
+        return rc;
+    l = calloc(1, sizeof(*l));
+    if (!l)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate device library");
+    l->ops = ops;
+    *out = l;
+    return SH_OK;
+}
+
+void dev_lib_close(struct dev_lib *l)
+{
+    if (!l)
+        return;
+    if (l->handle)
+        dlclose(l->handle);
+    free(l);
+}
+
+int dev_precision_parse(const char *name, enum dev_precision *out, struct sh_err *err)
+{
+    static const struct {
+        const char *name;
+        enum dev_precision p;
+    } NAMES[] = {{"fp32", DEV_FP32}, {"tf32", DEV_TF32}, {"fp16", DEV_FP16}, {"bf16", DEV_BF16}};
+
+    for (size_t i = 0; name && i < SH_ARRAY_LEN(NAMES); i++)
+        if (strcmp(name, NAMES[i].name) == 0) {
+            *out = NAMES[i].p;
+            return SH_OK;
+        }
+    return SH_FAIL(err, SH_E_INVALID,
+                   "precision \"%.32s\" is unknown; use fp32, tf32, fp16 or bf16",
+                   name ? name : "");
+}
+
+/* ------------------------------------------------------------------ memory face */
+
+static int check_range(size_t off, size_t bytes, size_t total, const char *what, struct sh_err *err)
+{
+    if (off > total || bytes > total - off)
+        return SH_FAIL(err, SH_E_BUG, "%s of %zu bytes at %zu leaves the arena of %zu bytes", what,
+                       bytes, off, total);
+    return SH_OK;
+}
+
+static int check_lane(const struct dev_mem *m, uint32_t lane, struct sh_err *err)
+{
+    if (lane >= m->n_lanes)
+        return SH_FAIL(err, SH_E_BUG, "lane %u does not exist, there are %u", lane, m->n_lanes);
+    return SH_OK;
+}
+
+int dev_mem_open(const struct dev_lib *l, const struct dev_mem_conf *c, struct dev_mem **out,
+                 struct sh_err *err)
+{
+    struct dev_mem_conf conf = *c;
+
+    *out = NULL;
+    conf.pool_bytes = c->pool_bytes / DEV_BLOCK * DEV_BLOCK;
+    if (conf.pool_bytes == 0)
+        return SH_FAIL(err, SH_E_INVALID, "pool_bytes = %zu is less than one block of %zu bytes",
+                       c->pool_bytes, DEV_BLOCK);
+    if (c->n_lanes < 1 || c->n_lanes > DEV_MAX_LANES)
+        return SH_FAIL(err, SH_E_INVALID, "%u copy lanes are not in the range 1 to %d", c->n_lanes,
+                       DEV_MAX_LANES);
+    if (!(c->copy_gb_per_s >= 0) || !(c->copy_latency_us >= 0) || c->copy_latency_us > 1e6)
+        return SH_FAIL(err, SH_E_INVALID, "copy rate and latency cannot be negative or unlimited");
+    return l->ops->mem_open(&conf, out, err);
+}
+
+void dev_mem_close(struct dev_mem *m)
+{
+    if (m)
+        m->ops->mem_close(m);
+}
+
+size_t dev_mem_bytes(const struct dev_mem *m)
+{
+    return m->bytes;
+}
+
+int dev_mem_export(const struct dev_mem *m, int fds[static DEV_MAX_FDS], size_t *n_fds,
+                   struct sh_err *err)
+{
+    return m->ops->mem_export(m, fds, n_fds, err);
+}
+
+int dev_mem_host_lock(struct dev_mem *m, void *base, size_t bytes, struct sh_err *err)
+{
+    if (!base || bytes == 0)
+        return SH_FAIL(err, SH_E_BUG, "no host memory to lock");
+    return m->ops->mem_host_lock ? m->ops->mem_host_lock(m, base, bytes, err) : SH_OK;
+}
+
+void dev_mem_host_unlock(struct dev_mem *m, void *base)
+{
+    if (m->ops->mem_host_unlock && base)
+        m->ops->mem_host_unlock(m, base);
+}
+
+int dev_mem_copy(struct dev_mem *m, uint32_t lane, enum dev_dir dir, size_t arena_off, void *host,
+                 size_t bytes, struct sh_err *err)
+{
+    int rc = check_lane(m, lane, err);
+
+    if (!rc)
+        rc = check_range(arena_off, bytes, m->bytes, "copy", err);
+    if (!rc && (!host || (dir != DEV_H2D && dir != DEV_D2H)))
+        rc = SH_FAIL(err, SH_E_BUG, "copy without host memory or direction");
+    return rc ? rc : m->ops->mem_copy(m, lane, dir, arena_off, host, bytes, err);
+}
+
+int dev_mem_move(struct dev_mem *m, uint32_t lane, size_t dst_off, size_t src_off, size_t bytes,
+                 struct sh_err *err)
+{
+    int rc = check_lane(m, lane, err);
+
+    if (!rc)
+        rc = check_range(dst_off, bytes, m->bytes, "move", err);
+    if (!rc)
+        rc = check_range(src_off, bytes, m->bytes, "move", err);
+    return rc ? rc : m->ops->mem_move(m, lane, dst_off, src_off, bytes, err);
+}
+
+int dev_mem_zero(struct dev_mem *m, uint32_t lane, size_t off, size_t bytes, struct sh_err *err)
+{
+    int rc = check_lane(m, lane, err);
+
+    if (!rc)
+        rc = check_range(off, bytes, m->bytes, "scrub", err);
+    return rc ? rc : m->ops->mem_zero(m, lane, off, bytes, err);
+}
+
+int dev_mem_ticket(struct dev_mem *m, uint32_t lane, uint32_t slot, uint32_t value,
+                   struct sh_err *err)
+{
+    int rc = check_lane(m, lane, err);
+
+    if (!rc && slot >= DEV_N_TICKETS)
+        rc = SH_FAIL(err, SH_E_BUG, "ticket %u does not exist, there are %u", slot, DEV_N_TICKETS);
+    return rc ? rc : m->ops->mem_ticket(m, lane, slot, value, err);
+}
+
+int dev_mem_mark(struct dev_mem *m, uint32_t lane, uint64_t cookie, struct sh_err *err)
+{
+    int rc = check_lane(m, lane, err);
+
+    return rc ? rc : m->ops->mem_mark(m, lane, cookie, err);
+}
+
+int dev_mem_event_fd(const struct dev_mem *m)
+{
+    return m->ops->mem_event_fd(m);
+}
+
+bool dev_mem_next_mark(struct dev_mem *m, uint64_t *cookie)
+{
+    return m->ops->mem_next_mark(m, cookie);
+}
+
+void dev_ticket_force(struct dev_mem *m, uint32_t slot, uint32_t value)
+{
+    if (slot < DEV_N_TICKETS)
+        m->ops->ticket_force(m, slot, value);
+}
+
+uint32_t dev_ticket_value(const struct dev_mem *m, uint32_t slot)
+{
+    return slot < DEV_N_TICKETS ? m->ops->ticket_value(m, slot) : 0;
+}
+
+/* ------------------------------------------------------------------ compute face */
+
+int dev_open(const struct dev_lib *l, const struct dev_conf *c, struct dev **out,
+             struct sh_err *err)
+{
+    *out = NULL;
+    if (c->arena_bytes == 0 || c->n_fds > DEV_MAX_FDS || (c->n_fds > 0 && !c->fds))
+        return SH_FAIL(err, SH_E_BUG, "arena of %zu bytes with %zu descriptors", c->arena_bytes,
+                       c->n_fds);
+    return l->ops->open(c, out, err);
+}
+
+void dev_close(struct dev *d)
+{
+    if (d)
+        d->ops->close(d);
+}
+
+int dev_upload(struct dev *d, size_t arena_off, const void *host, size_t bytes, struct sh_err *err)
+{
+    int rc = check_range(arena_off, bytes, d->arena_bytes, "upload", err);
+
+    return rc ? rc : d->ops->upload(d, arena_off, host, bytes, err);
+}
+
+int dev_download(struct dev *d, void *host, size_t arena_off, size_t bytes, struct sh_err *err)
+{
+    int rc = check_range(arena_off, bytes, d->arena_bytes, "download", err);
+
+    return rc ? rc : d->ops->download(d, host, arena_off, bytes, err);
+}
+
+int dev_fill(struct dev *d, size_t arena_off, int byte, size_t bytes, struct sh_err *err)
+{
+    int rc = check_range(arena_off, bytes, d->arena_bytes, "fill", err);
+
+    return rc ? rc : d->ops->fill(d, arena_off, byte, bytes, err);
+}
+
+int dev_wait(struct dev *d, uint32_t slot, uint32_t value, int64_t timeout_ms, struct sh_err *err)
+{
+    if (slot >= DEV_N_TICKETS || timeout_ms < 0)
+        return SH_FAIL(err, SH_E_BUG, "wait for ticket %u of %u", slot, DEV_N_TICKETS);
+    return d->ops->wait(d, slot, value, timeout_ms, err);
+}
+
+int dev_sync(struct dev *d, struct sh_err *err)
+{
+    return d->ops->sync(d, err);
+}
+
+int dev_throttle(struct dev *d, uint32_t n, struct sh_err *err)
+{
+    return d->ops->throttle ? d->ops->throttle(d, n, err) : SH_OK;
+}
+
+int dev_plan_new(struct dev *d, struct dev_graph *g, enum dev_precision p,
+                 const struct dev_plan *layout_of, struct dev_plan **out, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    *out = NULL;
+    for (uint32_t i = 0; i < g->n_tensors && !rc; i++)
+        rc = dev__check_tensor(g, i, err);
+    for (uint32_t i = 0; i < g->n_ops && !rc; i++)
+        rc = dev__check_op(g, i, err);
+    if (!rc && layout_of && layout_of->dev->ops != d->ops)
+        rc = SH_FAIL(err, SH_E_BUG, "layouts can only be shared on one kind of device");
+    return rc ? rc : d->ops->plan_new(d, g, p, layout_of, out, err);
+}
+
+void dev_plan_free(struct dev_plan *p)
+{
+    if (p)
+        p->dev->ops->plan_free(p);
+}
+
+size_t dev_plan_scratch_bytes(const struct dev_plan *p, uint32_t op)
+{
+    return op < p->g->n_ops ? p->dev->ops->plan_scratch_bytes(p, op) : 0;
+}
+
+void dev_plan_set_scratch(struct dev_plan *p, uint32_t op, size_t ws_offset)
+{
+    if (op < p->g->n_ops)
+        p->dev->ops->plan_set_scratch(p, op, ws_offset);
+}
+
+int dev_plan_finish(struct dev_plan *p, struct sh_err *err)
+{
+    return p->dev->ops->plan_finish(p, err);
+}
+
+static int check_pack(const struct dev_plan *p, uint32_t tensor, const void *a, const void *b,
+                      struct sh_err *err)
+{
+    if (tensor >= p->g->n_tensors || !a || !b)
+        return SH_FAIL(err, SH_E_BUG, "no tensor %u to pack", tensor);
+    return SH_OK;
+}
+
+int dev_plan_pack(struct dev_plan *p, uint32_t tensor, const void *plain, void *stored,
+                  struct sh_err *err)
+{
+    int rc = check_pack(p, tensor, plain, stored, err);
+
+    return rc ? rc : p->dev->ops->plan_pack(p, tensor, plain, stored, err);
+}
+
+int dev_plan_unpack(struct dev_plan *p, uint32_t tensor, const void *stored, void *plain,
+                    struct sh_err *err)
+{
+    int rc = check_pack(p, tensor, plain, stored, err);
+
+    return rc ? rc : p->dev->ops->plan_unpack(p, tensor, stored, plain, err);
+}
+
+int dev_plan_run(struct dev_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
+                 struct sh_err *err)
+{
+    if (from > to || to > p->g->n_ops)
+        return SH_FAIL(err, SH_E_BUG, "operations %u to %u of %u", from, to, p->g->n_ops);
+    return p->dev->ops->plan_run(p, b, from, to, err);
+}
+
+int dev_plan_profile(struct dev_plan *p, const struct dev_bases *b, uint32_t repeat, double *ns,
+                     struct sh_err *err)
+{
+    if (repeat == 0 || !ns)
+        return SH_FAIL(err, SH_E_BUG, "profile needs at least one run");
+    return p->dev->ops->plan_profile(p, b, repeat, ns, err);
+}

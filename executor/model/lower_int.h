@@ -1,0 +1,48 @@
+/* lower_int.h - the inside of lowering: the context, and one function per operator. */
+#ifndef SH_EXECUTOR_MODEL_LOWER_INT_H
+#define SH_EXECUTOR_MODEL_LOWER_INT_H
+
+#include "executor/model/lower.h"
+
+struct lower {
+    struct ir *ir;
+    const struct graph *g;
+    uint32_t *tensor_of; /* value -> tensor; DEV_NONE until it exists */
+    uint32_t *writer_of; /* value -> node; GRAPH_NONE for inputs and constants */
+    bool training;
+};
+
+typedef int lower_fn(struct lower *lo, const struct graph_node *n, struct sh_err *err);
+
+/* ---- helpers */
+const struct graph_value *lower__in(const struct lower *lo, const struct graph_node *n, uint32_t i);
+const struct graph_value *lower__out(const struct lower *lo, const struct graph_node *n);
+bool lower__has(const struct graph_node *n, uint32_t i);
+/* The tensor of input i; a constant becomes one when it is first asked for. */
+int lower__use(struct lower *lo, const struct graph_node *n, uint32_t i, uint32_t *out,
+               struct sh_err *err);
+int lower__use_value(struct lower *lo, uint32_t value, uint32_t *out, struct sh_err *err);
+/* The same for the first k inputs. */
+int lower__use_all(struct lower *lo, const struct graph_node *n, uint32_t k, uint32_t *out,
+                   struct sh_err *err);
+/* Pushes op, whose first output is the node's. */
+int lower__emit(struct lower *lo, const struct graph_node *n, struct dev_op *op,
+                struct sh_err *err);
+/* The node's output is tensor t, seen with the output's shape. */
+int lower__is(struct lower *lo, const struct graph_node *n, uint32_t t, struct sh_err *err);
+/* A constant that training does not change, with one element of type F32, F64 or I64. */
+bool lower__scalar(const struct lower *lo, uint32_t value, double *out);
+bool lower__is_fixed(const struct lower *lo, uint32_t value); /* constant, not a parameter */
+int lower__unsupported(const struct graph_node *n, struct sh_err *err, const char *why);
+int lower__float(const struct graph_node *n, const char *name, float *out, struct sh_err *err);
+
+/* ---- operators */
+#define LOWER_FNS(X)                                                                               \
+    X(conv) X(pool) X(global_pool) X(batch_norm) X(layer_norm) X(dropout)                          \
+    X(gemm) X(matmul) X(act) X(binary) X(logic_not) X(where) X(softmax) X(reduce) X(cast)          \
+    X(reshape) X(identity) X(transpose) X(concat) X(slice) X(pad) X(expand) X(gather)
+#define X(name) lower_fn lower__##name;
+LOWER_FNS(X)
+#undef X
+
+#endif

@@ -1,0 +1,26 @@
+/* pass.h - rewrites of an ir that keep what it computes, in the order in which they run.
+ *
+ *   pass_pattern   GELU and LayerNorm that an exporter spelled out become one operation
+ *   pass_fold_bn   inference: a BatchNorm after a convolution or product goes into its weights
+ *   pass_fuse      inference: bias, residual and activation go into the operation before them
+ *   ir_drop_unused afterwards
+ */
+#ifndef SH_EXECUTOR_MODEL_PASS_H
+#define SH_EXECUTOR_MODEL_PASS_H
+
+#include "executor/model/ir.h"
+
+int pass_run(struct ir *ir, bool training, struct sh_err *err); /* all that apply */
+
+int pass_pattern(struct ir *ir, struct sh_err *err);
+int pass_fold_bn(struct ir *ir, struct sh_err *err);
+int pass_fuse(struct ir *ir, struct sh_err *err);
+
+/* For passes: operation `first` shall produce what `last` produces; last's operation may then go. */
+int pass__take_output(struct ir *ir, struct dev_op *first, const struct dev_op *last,
+                      struct sh_err *err);
+/* The operation that writes t, if it is of this kind; NULL otherwise. */
+struct dev_op *pass__writer(const struct ir *ir, const struct ir_uses *u, uint32_t t,
+                            enum dev_op_kind k);
+
+#endif

@@ -1,0 +1,325 @@
+/* shape.c - graph_at_batch: rebuilds a graph node by node with fixed shapes.
+ *
+ * The new graph is built beside the old one; map[] says which new value stands for an old one, so
+ * that leaving a node out (Identity, Dropout at inference) is one entry of the map.
+ */
+#include "common/mem.h"
+#include "executor/model/shape_int.h"
+
+#include <stdlib.h>
+
+#define MAX_BATCH 65536
+#define MIN_OUTV 3 /* BatchNormalization in training form has outputs that the file may lack */
+
+struct run {
+    const struct graph *from;
+    struct shape_ctx c;
+    struct sh_buf *list; /* NULL: stop at the first node that is not supported */
+    uint32_t *map;       /* [from->n_values] */
+    struct sh_err err;   /* of the node at work */
+};
+
+static int fail(struct run *r, const struct graph_node *n, int rc, const char *why)
+{
+    char node[96], op[48];
+
+    return SH_FAIL(&r->err, rc, "%s node %s: %s", graph__clean(n->op, op, sizeof(op)),
+                   graph__clean(n->name, node, sizeof(node)), why);
+}
+
+/* ---------------------------------------------------------------- inputs and constants */
+
+static int check_batch(const struct graph *g, int64_t batch, struct sh_err *err)
+{
+    bool dynamic = false;
+
+    if (batch < 1 || batch > MAX_BATCH)
+        return SH_FAIL(err, SH_E_INVALID, "a batch of %lld is outside 1..%d", (long long)batch,
+                       MAX_BATCH);
+    for (uint32_t i = 0; i < g->n_inputs; i++)
+        dynamic |= g->values[g->inputs[i]].rank > 0 && g->values[g->inputs[i]].dims[0] < 0;
+    for (uint32_t i = 0; i < g->n_inputs && !dynamic; i++) {
+        const struct graph_value *v = &g->values[g->inputs[i]];
+
+        if (v->rank > 0 && v->dims[0] != batch)
+            return SH_FAIL(err, SH_E_INVALID,
+                           "the model has a fixed batch of %lld and cannot run with %lld; export "
+                           "it with a dynamic first axis",
+                           (long long)v->dims[0], (long long)batch);
+    }
+    return SH_OK;
+}
+
+static int add_input(struct run *r, uint32_t from, int64_t batch, struct sh_err *err)
+{
+    struct graph_value v = r->from->values[from];
+    int rc;
+
+    if (v.rank < 0)
+        return SH_FAIL(err, SH_E_INVALID, "input %s has no shape", v.name);
+    for (int i = 0; i < v.rank; i++) {
+        if (v.dims[i] < 0 && i > 0)
+            return SH_FAIL(err, SH_E_INVALID, "axis %d of input %s is not fixed", i, v.name);
+        if (v.dims[i] < 0)
+            v.dims[i] = batch;
+    }
+    rc = graph_add_value(r->c.g, v.name, v.dtype, v.rank, v.dims, &r->map[from], err);
+    return rc ? rc : graph_add_input(r->c.g, r->map[from], err);
+}
+
+static int add_const(struct run *r, uint32_t from, struct sh_err *err)
+{
+    const struct graph_value *v = &r->from->values[from];
+    struct graph_value *w;
+    int rc = graph_add_value(r->c.g, v->name, v->dtype, v->rank, v->dims, &r->map[from], err);
+
+    if (rc)
+        return rc;
+    w = &r->c.g->values[r->map[from]];
+    w->data = v->data;
+    w->bytes = v->bytes;
+    w->data_borrowed = true;
+    w->is_param = v->is_param;
+    return SH_OK;
+}
+
+static int start(struct run *r, int64_t batch, struct sh_err *err)
+{
+    const struct graph *g = r->from;
+    int rc = check_batch(g, batch, err);
+
+    if (!rc)
+        rc = graph_new(&r->c.g, err);
+    if (rc)
+        return rc;
+    r->map = malloc(((size_t)g->n_values + 1) * sizeof(*r->map));
+    if (!r->map)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a graph");
+    for (uint32_t i = 0; i < g->n_values; i++)
+        r->map[i] = GRAPH_NONE;
+    for (uint32_t i = 0; i < g->n_inputs && rc == SH_OK; i++)
+        rc = add_input(r, g->inputs[i], batch, err);
+    for (uint32_t i = 0; i < g->n_values && rc == SH_OK; i++)
+        if (g->values[i].data)
+            rc = add_const(r, i, err);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- one node */
+
+static bool foldable(const struct shape_ctx *c, const struct shape_op *op)
+{
+    size_t bytes = 0;
+
+    if (!op->eval || c->keep_node)
+        return false;
+    for (uint32_t i = 0; i < c->n.n_in && !(op->flags & SHAPE_ALWAYS); i++) {
+        if (c->n.in[i] == GRAPH_NONE)
+            continue;
+        if (!shape__in(c, i)->data || (c->training && shape__in(c, i)->is_param))
+            return false;
+    }
+    for (uint32_t k = 0; k < c->n.n_out; k++) {
+        const struct graph_value *v = &c->g->values[c->outv[k]];
+
+        bytes += (size_t)graph_elements(v) * sh_dtype_bytes(v->dtype);
+        if (bytes > SHAPE_FOLD_MAX_BYTES)
+            return false;
+    }
+    return true;
+}
+
+static int finish_node(struct run *r, const struct shape_op *op)
+{
+    struct shape_ctx *c = &r->c;
+    int rc = SH_OK;
+
+    if (foldable(c, op)) {
+        rc = op->eval(c);
+        if (rc || c->g->values[c->outv[0]].data)
+            return rc;
+    }
+    for (uint32_t k = 0; k < c->n.n_out; k++)
+        if (graph_elements(&c->g->values[c->outv[k]]) == 0)
+            return fail(r, &c->n, SH_E_INVALID, "the result has no elements");
+    if (!(op->flags & SHAPE_RUNS))
+        return fail(r, &c->n, SH_E_UNSUPPORTED, "works only where its inputs are constants");
+    return op->finish ? op->finish(c) : shape__emit_self(c);
+}
+
+/* Inputs of the node as values of the new graph. *skip: a producer was refused before. */
+static int map_inputs(struct run *r, const struct graph_node *n, const struct shape_op *op,
+                      bool *skip)
+{
+    struct shape_ctx *c = &r->c;
+
+    *skip = false;
+    if (n->n_in < op->min_in || n->n_in > op->max_in)
+        return fail(r, n, SH_E_INVALID, "has a wrong number of inputs");
+    if (n->n_out < 1)
+        return fail(r, n, SH_E_INVALID, "has no outputs");
+    for (uint32_t i = 0; i < n->n_in; i++) {
+        if (n->in[i] == GRAPH_NONE && i < op->min_in)
+            return fail(r, n, SH_E_INVALID, "lacks an input");
+        if (n->in[i] == GRAPH_NONE)
+            continue;
+        c->n.in[i] = r->map[n->in[i]];
+        if (c->n.in[i] != GRAPH_NONE)
+            continue;
+        if (!r->list)
+            return fail(r, n, SH_E_UNSUPPORTED, "uses a result that its producer does not give");
+        *skip = true;
+    }
+    return SH_OK;
+}
+
+static int open_node(struct run *r, const struct graph_node *n, uint32_t number)
+{
+    struct shape_ctx *c = &r->c;
+    uint32_t room = SH_MAX(n->n_out, (uint32_t)MIN_OUTV);
+    int rc = graph__node_init(&c->n, n->name, n->op, number, &r->err);
+
+    if (!rc)
+        rc = graph__node_links(&c->n, n->in, n->n_in, NULL, 0, &r->err);
+    if (!rc)
+        rc = graph__copy_attrs(&c->n, n, &r->err);
+    if (rc)
+        return rc;
+    c->n.n_out = n->n_out;
+    c->aliased = c->keep_node = false;
+    c->outv = malloc(room * sizeof(*c->outv));
+    c->out_names = calloc(room, sizeof(*c->out_names));
+    if (!c->outv || !c->out_names)
+        return SH_FAIL(&r->err, SH_E_NOMEM, "could not allocate a node");
+    for (uint32_t k = 0; k < room; k++)
+        c->outv[k] = GRAPH_NONE;
+    for (uint32_t k = 0; k < n->n_out; k++)
+        c->out_names[k] = n->out[k] == GRAPH_NONE ? NULL : r->from->values[n->out[k]].name;
+    return SH_OK;
+}
+
+static void close_node(struct run *r)
+{
+    r->c.n.n_out = 0; /* outputs live in outv */
+    graph__node_fini(&r->c.n);
+    free(r->c.outv);
+    free(r->c.out_names);
+    r->c.outv = NULL;
+    r->c.out_names = NULL;
+}
+
+static int run_node(struct run *r, uint32_t number)
+{
+    const struct graph_node *n = &r->from->nodes[number];
+    const struct shape_op *op = shape__op(n->op);
+    bool skip;
+    int rc;
+
+    if (!op)
+        return fail(r, n, SH_E_UNSUPPORTED, "the operator is not supported");
+    rc = open_node(r, n, number);
+    if (!rc)
+        rc = map_inputs(r, n, op, &skip);
+    if (rc || skip)
+        goto out;
+    rc = op->infer(&r->c);
+    if (!rc && !r->c.aliased)
+        rc = finish_node(r, op);
+    for (uint32_t k = 0; k < n->n_out && rc == SH_OK; k++)
+        if (n->out[k] != GRAPH_NONE)
+            r->map[n->out[k]] = r->c.outv[k];
+out:
+    close_node(r);
+    return rc;
+}
+
+static int run_nodes(struct run *r, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    r->c.err = &r->err;
+    for (uint32_t i = 0; i < r->from->n_nodes && rc == SH_OK; i++) {
+        const struct graph_node *n = &r->from->nodes[i];
+
+        memset(&r->err, 0, sizeof(r->err));
+        rc = run_node(r, i);
+        if (rc == SH_E_UNSUPPORTED && r->list)
+            rc = graph__list_add(r->list, n->op, n->name, r->err.msg, err);
+        else if (rc)
+            sh_err_copy(err, &r->err);
+    }
+    return rc;
+}
+
+/* ---------------------------------------------------------------- outputs */
+
+static bool is_taken(const struct graph *g, uint32_t v)
+{
+    if (g->values[v].data)
+        return true;
+    for (uint32_t i = 0; i < g->n_inputs; i++)
+        if (g->inputs[i] == v)
+            return true;
+    for (uint32_t i = 0; i < g->n_outputs; i++)
+        if (g->outputs[i] == v)
+            return true;
+    return false;
+}
+
+/* Outputs keep the names of the file, whatever node was left out before them. */
+static int add_output(struct run *r, uint32_t from, struct sh_err *err)
+{
+    struct graph *g = r->c.g;
+    const char *name = r->from->values[from].name;
+    uint32_t v = r->map[from], copy;
+    char *own;
+    int rc;
+
+    if (v == GRAPH_NONE && r->list)
+        return SH_OK;
+    if (v == GRAPH_NONE)
+        return SH_FAIL(err, SH_E_INVALID, "no node computes output %s", name);
+    if (is_taken(g, v)) {
+        const struct graph_value *x = &g->values[v];
+
+        rc = graph_add_value(g, name, x->dtype, x->rank, x->dims, &copy, err);
+        if (!rc)
+            rc = graph_add_node(g, NULL, "Identity", &v, 1, &copy, 1, NULL, err);
+        return rc ? rc : graph_add_output(g, copy, err);
+    }
+    rc = sh_strdup(name, &own, err);
+    if (rc)
+        return rc;
+    free(g->values[v].name);
+    g->values[v].name = own;
+    return graph_add_output(g, v, err);
+}
+
+int graph__at_batch(const struct graph *g, int64_t batch, bool training, struct sh_buf *list,
+                    struct graph **out, struct sh_err *err)
+{
+    struct run r = {.from = g, .c = {.training = training}, .list = list};
+    int rc;
+
+    *out = NULL;
+    rc = start(&r, batch, err);
+    if (!rc)
+        rc = run_nodes(&r, err);
+    for (uint32_t i = 0; i < g->n_outputs && rc == SH_OK; i++)
+        rc = add_output(&r, g->outputs[i], err);
+    if (!rc)
+        rc = graph__sweep(r.c.g, err);
+    if (!rc) {
+        *out = r.c.g;
+        r.c.g = NULL;
+    }
+    graph_free(r.c.g);
+    free(r.map);
+    return rc;
+}
+
+int graph_at_batch(const struct graph *g, int64_t batch, bool training, struct graph **out,
+                   struct sh_err *err)
+{
+    return graph__at_batch(g, batch, training, NULL, out, err);
+}

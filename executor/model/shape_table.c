@@ -1,0 +1,307 @@
+/* shape_table.c - which operators there are, and the helpers of their steps. */
+#include "common/mem.h"
+#include "executor/model/shape_int.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define ANY UINT32_MAX
+#define I(name) shape__infer_##name
+#define E(name) shape__eval_##name
+#define FIN(name) shape__finish_##name
+
+/* Sorted by name. */
+static const struct shape_op OPS[] = {
+    {"Abs", 1, 1, I(unary), E(unary), NULL, SHAPE_RUNS},
+    {"Add", 2, 2, I(binary), E(binary), NULL, SHAPE_RUNS},
+    {"And", 2, 2, I(logic), E(binary), FIN(logic), SHAPE_RUNS},
+    {"AveragePool", 1, 1, I(pool), NULL, NULL, SHAPE_RUNS},
+    {"BatchNormalization", 5, 5, I(batch_norm), NULL, NULL, SHAPE_RUNS},
+    {"Cast", 1, 1, I(cast), E(cast), NULL, SHAPE_RUNS},
+    {"CastLike", 2, 2, I(cast_like), E(cast), NULL, SHAPE_RUNS},
+    {"Ceil", 1, 1, I(unary_float), E(unary), NULL, 0},
+    {"Clip", 1, 3, I(clip), E(clip), NULL, SHAPE_RUNS},
+    {"Concat", 1, ANY, I(concat), E(concat), NULL, SHAPE_RUNS},
+    {"ConstantOfShape", 1, 2, I(const_of_shape), E(const_of_shape), NULL, 0},
+    {"Conv", 2, 3, I(conv), NULL, NULL, SHAPE_RUNS},
+    {"Div", 2, 2, I(binary), E(binary), NULL, SHAPE_RUNS},
+    {"Dropout", 1, 3, I(dropout), NULL, NULL, SHAPE_RUNS},
+    {"Equal", 2, 2, I(compare), E(binary), NULL, SHAPE_RUNS},
+    {"Erf", 1, 1, I(unary_float), E(unary), NULL, SHAPE_RUNS},
+    {"Exp", 1, 1, I(unary_float), E(unary), NULL, SHAPE_RUNS},
+    {"Expand", 2, 2, I(expand), E(view), FIN(expand), SHAPE_RUNS},
+    {"Flatten", 1, 1, I(flatten), E(copy), FIN(reshape), SHAPE_RUNS},
+    {"Floor", 1, 1, I(unary_float), E(unary), NULL, 0},
+    {"Gather", 2, 2, I(gather), E(gather), FIN(gather), SHAPE_RUNS},
+    {"GatherElements", 2, 2, I(gather_elements), E(gather_elements), FIN(gather_elements),
+     SHAPE_RUNS},
+    {"GatherND", 2, 2, I(gather_nd), E(gather_nd), FIN(gather_nd), SHAPE_RUNS},
+    {"Gelu", 1, 1, I(act), NULL, NULL, SHAPE_RUNS},
+    {"Gemm", 2, 3, I(gemm), NULL, NULL, SHAPE_RUNS},
+    {"GlobalAveragePool", 1, 1, I(global_pool), NULL, NULL, SHAPE_RUNS},
+    {"GlobalMaxPool", 1, 1, I(global_pool), NULL, NULL, SHAPE_RUNS},
+    {"Greater", 2, 2, I(compare), E(binary), NULL, SHAPE_RUNS},
+    {"GreaterOrEqual", 2, 2, I(compare), E(binary), FIN(not_less), SHAPE_RUNS},
+    {"HardSigmoid", 1, 1, I(act), NULL, NULL, SHAPE_RUNS},
+    {"HardSwish", 1, 1, I(act), NULL, NULL, SHAPE_RUNS},
+    {"Identity", 1, 1, I(identity), NULL, NULL, SHAPE_RUNS},
+    {"LayerNormalization", 2, 3, I(layer_norm), NULL, NULL, SHAPE_RUNS},
+    {"LeakyRelu", 1, 1, I(act), NULL, NULL, SHAPE_RUNS},
+    {"Less", 2, 2, I(compare), E(binary), NULL, SHAPE_RUNS},
+    {"LessOrEqual", 2, 2, I(compare), E(binary), FIN(not_less), SHAPE_RUNS},
+    {"Log", 1, 1, I(unary_float), E(unary), NULL, SHAPE_RUNS},
+    {"LogSoftmax", 1, 1, I(softmax), NULL, NULL, SHAPE_RUNS},
+    {"MatMul", 2, 2, I(matmul), NULL, NULL, SHAPE_RUNS},
+    {"Max", 1, ANY, I(variadic), E(variadic), FIN(variadic), SHAPE_RUNS},
+    {"MaxPool", 1, 1, I(pool), NULL, NULL, SHAPE_RUNS},
+    {"Min", 1, ANY, I(variadic), E(variadic), FIN(variadic), SHAPE_RUNS},
+    {"Mod", 2, 2, I(binary), E(binary), NULL, 0},
+    {"Mul", 2, 2, I(binary), E(binary), NULL, SHAPE_RUNS},
+    {"Neg", 1, 1, I(unary), E(unary), NULL, SHAPE_RUNS},
+    {"Not", 1, 1, I(not), E(unary), NULL, SHAPE_RUNS},
+    {"Or", 2, 2, I(logic), E(binary), FIN(logic), SHAPE_RUNS},
+    {"Pad", 2, 4, I(pad), NULL, NULL, SHAPE_RUNS},
+    {"Pow", 2, 2, I(binary), E(binary), NULL, SHAPE_RUNS},
+    {"Range", 3, 3, I(range), E(range), NULL, 0},
+    {"Reciprocal", 1, 1, I(unary_float), E(unary), NULL, SHAPE_RUNS},
+    {"ReduceMax", 1, 2, I(reduce), E(reduce), NULL, SHAPE_RUNS},
+    {"ReduceMean", 1, 2, I(reduce), E(reduce), NULL, SHAPE_RUNS},
+    {"ReduceMin", 1, 2, I(reduce), E(reduce), NULL, SHAPE_RUNS},
+    {"ReduceProd", 1, 2, I(reduce), E(reduce), NULL, 0},
+    {"ReduceSum", 1, 2, I(reduce), E(reduce), NULL, SHAPE_RUNS},
+    {"Relu", 1, 1, I(act), NULL, NULL, SHAPE_RUNS},
+    {"Reshape", 2, 2, I(reshape), E(copy), FIN(reshape), SHAPE_RUNS},
+    {"Shape", 1, 1, I(shape), E(shape), NULL, SHAPE_ALWAYS},
+    {"Sigmoid", 1, 1, I(act), E(unary), NULL, SHAPE_RUNS},
+    {"Size", 1, 1, I(size), E(size), NULL, SHAPE_ALWAYS},
+    {"Slice", 3, 5, I(slice), E(view), NULL, SHAPE_RUNS},
+    {"Softmax", 1, 1, I(softmax), NULL, NULL, SHAPE_RUNS},
+    {"Split", 1, 2, I(split), E(split), FIN(split), SHAPE_RUNS},
+    {"Sqrt", 1, 1, I(unary_float), E(unary), NULL, SHAPE_RUNS},
+    {"Squeeze", 1, 2, I(squeeze), E(copy), FIN(reshape), SHAPE_RUNS},
+    {"Sub", 2, 2, I(binary), E(binary), NULL, SHAPE_RUNS},
+    {"Sum", 1, ANY, I(variadic), E(variadic), FIN(variadic), SHAPE_RUNS},
+    {"Tanh", 1, 1, I(act), E(unary), NULL, SHAPE_RUNS},
+    {"Transpose", 1, 1, I(transpose), E(view), NULL, SHAPE_RUNS},
+    {"Unsqueeze", 2, 2, I(unsqueeze), E(copy), FIN(reshape), SHAPE_RUNS},
+    {"Where", 3, 3, I(where), E(where), NULL, SHAPE_RUNS},
+    {"Xor", 2, 2, I(logic), E(binary), NULL, 0},
+};
+
+static int by_name(const void *key, const void *row)
+{
+    return strcmp(key, ((const struct shape_op *)row)->name);
+}
+
+const struct shape_op *shape__op(const char *name)
+{
+    return bsearch(name, OPS, SH_ARRAY_LEN(OPS), sizeof(OPS[0]), by_name);
+}
+
+bool graph__op_known(const char *op)
+{
+    return shape__op(op) != NULL;
+}
+
+int shape__fail(struct shape_ctx *c, int rc, const char *fmt, ...)
+{
+    char text[320], node[96], op[48];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    return SH_FAIL(c->err, rc, "%s node %s: %s", graph__clean(c->n.op, op, sizeof(op)),
+                   graph__clean(c->n.name, node, sizeof(node)), text);
+}
+
+bool shape__has(const struct shape_ctx *c, uint32_t i)
+{
+    return i < c->n.n_in && c->n.in[i] != GRAPH_NONE;
+}
+
+const struct graph_value *shape__in(const struct shape_ctx *c, uint32_t i)
+{
+    return &c->g->values[c->n.in[i]];
+}
+
+struct graph_value *shape__outv(const struct shape_ctx *c, uint32_t k)
+{
+    return &c->g->values[c->outv[k]];
+}
+
+/* Names that the file does not have get a number; the file's names are checked for that prefix. */
+int shape__temp(struct shape_ctx *c, const char *suffix, enum sh_dtype t, int rank,
+                const int64_t *dims, uint32_t *out)
+{
+    char name[64];
+
+    snprintf(name, sizeof(name), GRAPH_TEMP_PREFIX "%u.%.24s", c->g->n_values, suffix);
+    return graph_add_value(c->g, name, t, rank, dims, out, c->err);
+}
+
+int shape__out(struct shape_ctx *c, uint32_t k, enum sh_dtype t, int rank, const int64_t *dims)
+{
+    struct sh_err local = {0};
+    const char *name = k < c->n.n_out ? c->out_names[k] : NULL;
+    int rc;
+
+    if (name)
+        rc = graph_add_value(c->g, name, t, rank, dims, &c->outv[k], &local);
+    else
+        rc = shape__temp(c, "unused", t, rank, dims, &c->outv[k]);
+    if (rc == SH_E_TOOBIG)
+        return shape__fail(c, rc, "the result is too large");
+    return rc ? sh_err_copy(c->err, &local) : SH_OK;
+}
+
+int shape__alias(struct shape_ctx *c, uint32_t v)
+{
+    c->outv[0] = v;
+    c->aliased = true;
+    return SH_OK;
+}
+
+int shape__ints(struct shape_ctx *c, uint32_t i, int64_t *out, size_t max, size_t *k)
+{
+    const struct graph_value *v;
+    int64_t n;
+
+    *k = 0;
+    if (!shape__has(c, i))
+        return SH_OK;
+    v = shape__in(c, i);
+    if (v->dtype != SH_I64 && v->dtype != SH_I32)
+        return shape__fail(c, SH_E_INVALID, "input %u must be INT64", i);
+    if (v->rank > 1)
+        return shape__fail(c, SH_E_INVALID, "input %u must be a list of numbers", i);
+    if (!v->data)
+        return shape__fail(c, SH_E_UNSUPPORTED,
+                           "input %u is computed from data; only constants and sizes work", i);
+    n = graph_elements(v);
+    if (n < 0 || (uint64_t)n > max)
+        return shape__fail(c, SH_E_UNSUPPORTED, "input %u has %lld numbers; at most %zu work", i,
+                           (long long)n, max);
+    for (int64_t j = 0; j < n; j++)
+        out[j] = shape__get_i64(v->dtype, v->data, (size_t)j);
+    *k = (size_t)n;
+    return SH_OK;
+}
+
+int shape__number(struct shape_ctx *c, uint32_t i, double def, double *out)
+{
+    const struct graph_value *v;
+
+    *out = def;
+    if (!shape__has(c, i))
+        return SH_OK;
+    v = shape__in(c, i);
+    if (!v->data)
+        return shape__fail(c, SH_E_UNSUPPORTED,
+                           "input %u is computed from data; only constants and sizes work", i);
+    if (graph_elements(v) != 1 || !(shape__is_float(v->dtype) || shape__is_int(v->dtype)))
+        return shape__fail(c, SH_E_INVALID, "input %u must be one number", i);
+    *out = shape__get_f64(v->dtype, v->data, 0);
+    return SH_OK;
+}
+
+int shape__axis(struct shape_ctx *c, int64_t axis, int rank, int64_t *out)
+{
+    if (axis < -rank || axis >= rank)
+        return shape__fail(c, SH_E_INVALID, "axis %lld is outside the rank %d", (long long)axis,
+                           rank);
+    *out = axis < 0 ? axis + rank : axis;
+    return SH_OK;
+}
+
+int shape__want_float(struct shape_ctx *c, uint32_t i)
+{
+    enum sh_dtype t = shape__in(c, i)->dtype;
+
+    if (t == SH_F32 || t == SH_F64 || t == SH_F16 || t == SH_BF16)
+        return SH_OK;
+    return shape__fail(c, SH_E_INVALID, "input %u is %s, it must be of a float type", i,
+                       sh_dtype_v2(t));
+}
+
+int shape__want_same_type(struct shape_ctx *c, uint32_t a, uint32_t b)
+{
+    enum sh_dtype s = shape__in(c, a)->dtype, t = shape__in(c, b)->dtype;
+
+    if (s == t)
+        return SH_OK;
+    return shape__fail(c, SH_E_INVALID, "inputs %u and %u differ in type: %s and %s", a, b,
+                       sh_dtype_v2(s), sh_dtype_v2(t));
+}
+
+int shape__broadcast(struct shape_ctx *c, const struct graph_value *a, const struct graph_value *b,
+                     int *rank, int64_t *dims)
+{
+    int n = SH_MAX(a->rank, b->rank);
+
+    for (int i = 0; i < n; i++) {
+        int ia = i - (n - a->rank), ib = i - (n - b->rank);
+        int64_t da = ia < 0 ? 1 : a->dims[ia], db = ib < 0 ? 1 : b->dims[ib];
+        char as[GRAPH_SHAPE_TEXT], bs[GRAPH_SHAPE_TEXT];
+
+        if (da != db && da != 1 && db != 1)
+            return shape__fail(c, SH_E_INVALID, "shapes %s and %s do not fit together",
+                               graph__shape_text(a, as, sizeof(as)),
+                               graph__shape_text(b, bs, sizeof(bs)));
+        dims[i] = da == 1 ? db : da;
+    }
+    *rank = n;
+    return SH_OK;
+}
+
+void shape__drop_inputs(struct shape_ctx *c, uint32_t keep)
+{
+    c->n.n_in = SH_MIN(c->n.n_in, keep);
+}
+
+int shape__set_op(struct shape_ctx *c, const char *op)
+{
+    char *copy;
+    int rc = sh_strdup(op, &copy, c->err);
+
+    if (rc)
+        return rc;
+    free(c->n.op);
+    c->n.op = copy;
+    return SH_OK;
+}
+
+int shape__emit(struct shape_ctx *c, const char *op, const uint32_t *in, uint32_t n_in,
+                uint32_t out, struct graph_node **pushed)
+{
+    uint32_t i;
+    int rc = graph_add_node(c->g, c->n.name, op, in, n_in, &out, 1, &i, c->err);
+
+    if (!rc && pushed)
+        *pushed = &c->g->nodes[i];
+    return rc;
+}
+
+int shape__emit_self(struct shape_ctx *c)
+{
+    uint32_t i;
+    int rc;
+
+    while (c->n.n_in > 0 && c->n.in[c->n.n_in - 1] == GRAPH_NONE)
+        c->n.n_in--;
+    rc = graph_add_node(c->g, c->n.name, c->n.op, c->n.in, c->n.n_in, c->outv, c->n.n_out, &i,
+                        c->err);
+    return rc ? rc : graph__copy_attrs(&c->g->nodes[i], &c->n, c->err);
+}
+
+int shape__reshape_to(struct shape_ctx *c, uint32_t from)
+{
+    const struct graph_value *x = &c->g->values[from], *y = shape__outv(c, 0);
+
+    if (x->rank == y->rank && memcmp(x->dims, y->dims, sizeof(x->dims[0]) * (size_t)x->rank) == 0) {
+        c->outv[0] = from; /* the value made by infer stays unused and is swept away */
+        return SH_OK;
+    }
+    return shape__emit(c, "Reshape", &from, 1, c->outv[0], NULL);
+}

@@ -1,0 +1,513 @@
+/* residency.c - see residency.h.
+ *
+ * Finding room is a search over windows of the block map. The cost of a window is what would be lost:
+ * blocks of candidates from the first covered one to the end of their prefix (what lies behind
+ * keep_blocks counts little), the move of the image's own head, and blocks that must be scrubbed.
+ * Only windows that touch the edge of a segment can be cheapest, so only those are tried.
+ *
+ * The ring of the clock is a list through the images that hold blocks; a new one is inserted behind
+ * the hand, which is where its victim was.
+ */
+#include "executor/residency.h"
+
+#include "common/mem.h"
+
+#include <stdlib.h>
+
+#define NONE UINT32_MAX
+#define COST_EVICT_KEPT 64u
+#define COST_EVICT 16u
+#define COST_MOVE 8u
+#define COST_SCRUB 1u
+
+struct image {
+    struct residency_image conf;
+    bool is_used, use, is_candidate, in_ring;
+    uint32_t first, held, pins, count;
+    uint32_t prev, next; /* ring */
+    int64_t last_use_ns;
+};
+
+struct residency {
+    struct arena *arena;
+    uint32_t n_chance, hand, n_ring;
+    uint32_t n_images; /* slots in use or free below this */
+    struct image images[RESIDENCY_MAX_IMAGES];
+};
+
+struct segs {
+    struct arena_seg *v;
+    size_t n, cap;
+};
+
+struct want { /* what a search is for */
+    uint32_t n, self; /* self: image whose own blocks count as free; NONE */
+    uint32_t tag;
+    bool scrub_matters, high; /* high: prefer the far end of the arena */
+};
+
+int residency_new(uint32_t n_blocks, uint32_t n_chance, struct residency **out, struct sh_err *err)
+{
+    struct residency *r = calloc(1, sizeof(*r));
+    int rc;
+
+    *out = NULL;
+    if (!r)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the table of images");
+    rc = arena_new(n_blocks, &r->arena, err);
+    if (rc) {
+        residency_free(r);
+        return rc;
+    }
+    r->n_chance = n_chance ? n_chance : 1;
+    r->hand = NONE;
+    *out = r;
+    return SH_OK;
+}
+
+int residency_clone(const struct residency *r, struct residency **out, struct sh_err *err)
+{
+    struct residency *c = malloc(sizeof(*c));
+    int rc;
+
+    *out = NULL;
+    if (!c)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the table of images");
+    *c = *r;
+    c->arena = NULL;
+    rc = arena_clone(r->arena, &c->arena, err);
+    if (rc) {
+        residency_free(c);
+        return rc;
+    }
+    *out = c;
+    return SH_OK;
+}
+
+void residency_free(struct residency *r)
+{
+    if (!r)
+        return;
+    arena_free(r->arena);
+    free(r);
+}
+
+struct arena *residency_arena(struct residency *r)
+{
+    return r->arena;
+}
+
+/* ------------------------------------------------------------------ ring */
+
+static void ring_insert(struct residency *r, uint32_t id)
+{
+    struct image *im = &r->images[id];
+
+    if (im->in_ring)
+        return;
+    if (r->n_ring == 0) {
+        im->prev = im->next = id;
+        r->hand = id;
+    } else { /* behind the hand: the last that it will reach */
+        struct image *h = &r->images[r->hand];
+
+        im->next = r->hand;
+        im->prev = h->prev;
+        r->images[h->prev].next = id;
+        h->prev = id;
+    }
+    im->in_ring = true;
+    im->count = 0;
+    r->n_ring++;
+}
+
+static void ring_remove(struct residency *r, uint32_t id)
+{
+    struct image *im = &r->images[id];
+
+    if (!im->in_ring)
+        return;
+    r->images[im->prev].next = im->next;
+    r->images[im->next].prev = im->prev;
+    im->in_ring = false;
+    if (--r->n_ring == 0)
+        r->hand = NONE;
+    else if (r->hand == id)
+        r->hand = im->next;
+}
+
+/* ------------------------------------------------------------------ images */
+
+int residency_add(struct residency *r, const struct residency_image *im, uint32_t *id_out,
+                  struct sh_err *err)
+{
+    uint32_t id = 0;
+
+    if (im->n_blocks > arena_blocks(r->arena))
+        return SH_FAIL(err, SH_E_DEVMEM,
+                       "the weights need %zu MiB, the device pool has %zu MiB; raise pool-bytes",
+                       (size_t)im->n_blocks * 2, (size_t)arena_blocks(r->arena) * 2);
+    while (id < r->n_images && r->images[id].is_used)
+        id++;
+    if (id == RESIDENCY_MAX_IMAGES)
+        return SH_FAIL(err, SH_E_TOOBIG, "this executor holds %u models, the most it can",
+                       RESIDENCY_MAX_IMAGES);
+    if (id == r->n_images)
+        r->n_images++;
+    r->images[id] = (struct image){.conf = *im, .is_used = true};
+    *id_out = id;
+    return SH_OK;
+}
+
+void residency_truncate(struct residency *r, uint32_t id, uint32_t blocks)
+{
+    struct image *im = &r->images[id];
+
+    if (blocks >= im->held || im->pins)
+        return;
+    /* Cannot fail: these blocks are the image's. */
+    arena_give(r->arena, (struct arena_range){im->first + blocks, im->held - blocks}, im->conf.tag,
+               NULL);
+    im->held = blocks;
+    if (blocks == 0)
+        ring_remove(r, id);
+}
+
+void residency_remove(struct residency *r, uint32_t id)
+{
+    residency_truncate(r, id, 0);
+    r->images[id].is_used = false;
+}
+
+void residency_pin(struct residency *r, uint32_t id)
+{
+    r->images[id].pins++;
+}
+
+void residency_unpin(struct residency *r, uint32_t id)
+{
+    if (r->images[id].pins)
+        r->images[id].pins--;
+}
+
+uint32_t residency_pins(const struct residency *r, uint32_t id)
+{
+    return r->images[id].pins;
+}
+
+void residency_touch(struct residency *r, uint32_t id, int64_t now_ns)
+{
+    r->images[id].use = true;
+    r->images[id].last_use_ns = now_ns;
+}
+
+uint32_t residency_held(const struct residency *r, uint32_t id)
+{
+    return r->images[id].held;
+}
+
+uint32_t residency_first(const struct residency *r, uint32_t id)
+{
+    return r->images[id].first;
+}
+
+/* ------------------------------------------------------------------ search */
+
+static int collect(const struct residency *r, struct segs *s, struct sh_err *err)
+{
+    uint32_t at = 0;
+
+    while (at < arena_blocks(r->arena)) {
+        int rc = sh_grow(&s->v, &s->cap, s->n + 1, sizeof(*s->v), (size_t)1 << 24,
+                         "segments of the arena", err);
+
+        if (rc)
+            return rc;
+        s->v[s->n] = arena_seg_at(r->arena, at);
+        at += s->v[s->n++].n;
+    }
+    return SH_OK;
+}
+
+/* What taking the blocks of segment g from `from` to the end of the window costs; false: they cannot
+ * be had. The blocks of a victim behind the window fall with it. */
+static bool seg_cost(const struct residency *r, const struct want *w, const struct arena_seg *g,
+                     uint32_t from, uint32_t window_end, uint64_t *cost)
+{
+    const uint32_t to = SH_MIN(window_end, g->first + g->n);
+    const struct image *im;
+    uint32_t end, lo, kept;
+
+    if (g->kind == ARENA_FREE) {
+        if (w->scrub_matters && g->tag != ARENA_CLEAN && g->tag != w->tag)
+            *cost += (uint64_t)(to - from) * COST_SCRUB;
+        return true;
+    }
+    if (g->kind != ARENA_IMAGE)
+        return false;
+    if (g->owner == w->self)
+        return true;
+    im = &r->images[g->owner];
+    if (!im->is_candidate || im->pins)
+        return false;
+    lo = from - im->first;
+    end = to == window_end ? im->held : to - im->first;
+    kept = SH_MIN(im->conf.keep_blocks, end);
+    *cost += (uint64_t)(end - lo) * COST_EVICT;
+    if (kept > lo)
+        *cost += (uint64_t)(kept - lo) * (COST_EVICT_KEPT - COST_EVICT);
+    if (w->scrub_matters && im->conf.tag != w->tag)
+        *cost += (uint64_t)(to - from) * COST_SCRUB;
+    return true;
+}
+
+static bool window_cost(const struct residency *r, const struct want *w, const struct segs *s,
+                        uint32_t at, uint64_t *cost)
+{
+    size_t lo = 0, hi = s->n;
+
+    *cost = 0;
+    if (w->self != NONE && r->images[w->self].held && r->images[w->self].first != at)
+        *cost = (uint64_t)r->images[w->self].held * COST_MOVE;
+    while (hi - lo > 1) { /* the segment that holds `at` */
+        size_t mid = (lo + hi) / 2;
+
+        if (s->v[mid].first <= at)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    for (; lo < s->n && s->v[lo].first < at + w->n; lo++) {
+        const struct arena_seg *g = &s->v[lo];
+
+        if (!seg_cost(r, w, g, SH_MAX(at, g->first), at + w->n, cost))
+            return false;
+    }
+    return true;
+}
+
+struct best {
+    uint64_t cost;
+    uint32_t at;
+    bool found;
+};
+
+static void consider(const struct residency *r, const struct want *w, const struct segs *s,
+                     int64_t at, struct best *b)
+{
+    uint64_t cost;
+    bool tie_wins;
+
+    if (at < 0 || at > (int64_t)arena_blocks(r->arena) - (int64_t)w->n)
+        return;
+    if (!window_cost(r, w, s, (uint32_t)at, &cost))
+        return;
+    tie_wins = w->high ? (uint32_t)at > b->at : (uint32_t)at < b->at;
+    if (!b->found || cost < b->cost || (cost == b->cost && tie_wins))
+        *b = (struct best){.cost = cost, .at = (uint32_t)at, .found = true};
+}
+
+static struct best search(const struct residency *r, const struct want *w, const struct segs *s)
+{
+    struct best b = {0};
+
+    for (size_t i = 0; i < s->n; i++) {
+        int64_t first = s->v[i].first, end = first + s->v[i].n;
+
+        consider(r, w, s, first, &b);
+        consider(r, w, s, end, &b);
+        consider(r, w, s, first - (int64_t)w->n, &b);
+        consider(r, w, s, end - (int64_t)w->n, &b);
+    }
+    return b;
+}
+
+/* Moves the hand by one image. True: there is a new candidate. */
+static bool advance(struct residency *r, uint32_t self)
+{
+    uint32_t id = r->hand;
+    struct image *im = &r->images[id];
+
+    r->hand = im->next;
+    if (im->pins || id == self || im->is_candidate)
+        return false;
+    if (im->use) {
+        im->use = false;
+        im->count = 0;
+        return false;
+    }
+    if (++im->count < r->n_chance)
+        return false;
+    im->is_candidate = true;
+    return true;
+}
+
+static uint32_t evict_window(struct residency *r, const struct want *w, uint32_t at)
+{
+    uint32_t evicted = 0;
+
+    for (uint32_t id = 0; id < r->n_images; id++) {
+        struct image *im = &r->images[id];
+        uint32_t had = im->held;
+
+        if (!im->is_used || id == w->self || had == 0 || im->first >= at + w->n ||
+            im->first + had <= at)
+            continue;
+        residency_truncate(r, id, at > im->first ? at - im->first : 0);
+        evicted += had - im->held;
+    }
+    return evicted;
+}
+
+/* Finds a window, evicting what stands there. */
+static int make_room(struct residency *r, const struct want *w, uint32_t *at_out,
+                     uint32_t *evicted_out, struct sh_err *err)
+{
+    struct segs s = {0};
+    uint64_t steps = (uint64_t)r->n_ring * (r->n_chance + 1);
+    struct best b = {0};
+    int rc = collect(r, &s, err);
+
+    if (rc)
+        goto out;
+    b = search(r, w, &s);
+    while (!b.found && steps-- > 0)
+        if (advance(r, w->self))
+            b = search(r, w, &s);
+    if (b.found) {
+        *evicted_out = evict_window(r, w, b.at);
+        *at_out = b.at;
+    } else {
+        rc = SH_FAIL(err, SH_E_DEVMEM,
+                     "could not find %zu MiB of device memory in one piece; the rest is in use",
+                     (size_t)w->n * 2);
+    }
+out:
+    for (uint32_t id = 0; id < r->n_images; id++)
+        r->images[id].is_candidate = false;
+    free(s.v);
+    return rc;
+}
+
+int residency_place(struct residency *r, uint32_t id, struct residency_place *out,
+                    struct sh_err *err)
+{
+    struct image *im = &r->images[id];
+    struct want w = {.n = im->conf.n_blocks, .self = id};
+    uint32_t at = im->first;
+    int rc;
+
+    *out = (struct residency_place){.had_blocks = im->held, .had_first = im->first};
+    if (im->held < im->conf.n_blocks) {
+        rc = make_room(r, &w, &at, &out->evicted_blocks, err);
+        if (rc)
+            return rc;
+        /* The old prefix and the new range may overlap: give all back, then take. */
+        if (im->held)
+            rc = arena_give(r->arena, (struct arena_range){im->first, im->held}, im->conf.tag, err);
+        if (!rc)
+            rc = arena_take(r->arena, (struct arena_range){at, w.n}, ARENA_IMAGE, id, err);
+        if (rc)
+            return rc;
+        im->first = at;
+        im->held = w.n;
+        if (w.n)
+            ring_insert(r, id);
+    }
+    out->range = (struct arena_range){im->first, im->held};
+    im->use = true;
+    return SH_OK;
+}
+
+int residency_alloc(struct residency *r, uint32_t n_blocks, enum arena_kind k, uint32_t tag,
+                    struct arena_range *out, uint32_t *evicted_out, struct sh_err *err)
+{
+    struct want w = {
+        .n = n_blocks, .self = NONE, .tag = tag, .scrub_matters = true, .high = true};
+    uint32_t at = 0;
+    int rc;
+
+    *out = (struct arena_range){0};
+    *evicted_out = 0;
+    if (n_blocks == 0)
+        return SH_OK;
+    rc = make_room(r, &w, &at, evicted_out, err);
+    if (rc)
+        return rc;
+    *out = (struct arena_range){at, n_blocks};
+    return arena_take(r->arena, *out, k, NONE, err);
+}
+
+void residency_release(struct residency *r, struct arena_range *range, uint32_t tag)
+{
+    if (range->n)
+        arena_give(r->arena, *range, tag, NULL);
+    *range = (struct arena_range){0};
+}
+
+/* ------------------------------------------------------------------ background */
+
+static uint32_t trim_one(struct residency *r, uint32_t id, uint32_t floor, uint32_t missing)
+{
+    struct image *im = &r->images[id];
+    uint32_t had = im->held;
+
+    if (had <= floor)
+        return 0;
+    residency_truncate(r, id, had - floor > missing ? had - missing : floor);
+    return had - im->held;
+}
+
+uint32_t residency_trim(struct residency *r, uint32_t want_free, int64_t now_ns,
+                        int64_t min_idle_ns)
+{
+    uint32_t evicted = 0;
+
+    /* Twice round the ring: first what costs no time when it is missing, then the heads. */
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0, n = r->n_ring; i < n && r->n_ring; i++) {
+            uint32_t id = r->hand, free_now = arena_count(r->arena, ARENA_FREE);
+            struct image *im = &r->images[id];
+
+            if (free_now >= want_free)
+                return evicted;
+            r->hand = im->next;
+            if (im->pins || now_ns - im->last_use_ns < min_idle_ns)
+                continue;
+            im->use = false;
+            evicted +=
+                trim_one(r, id, pass == 0 ? im->conf.keep_blocks : 0, want_free - free_now);
+        }
+    }
+    return evicted;
+}
+
+int residency_check(const struct residency *r, struct sh_err *err)
+{
+    uint32_t held = 0, ring = 0;
+
+    for (uint32_t id = 0; id < r->n_images; id++) {
+        const struct image *im = &r->images[id];
+        uint32_t at = im->first;
+
+        if (!im->is_used)
+            continue;
+        if (im->pins && im->held != im->conf.n_blocks)
+            return SH_FAIL(err, SH_E_BUG, "image %u is pinned but not whole", id);
+        if (im->in_ring != (im->held > 0))
+            return SH_FAIL(err, SH_E_BUG, "image %u is wrongly %s the ring", id,
+                           im->in_ring ? "in" : "outside of");
+        while (at < im->first + im->held) {
+            struct arena_seg g = arena_seg_at(r->arena, at);
+
+            if (g.n == 0 || g.kind != ARENA_IMAGE || g.owner != id)
+                return SH_FAIL(err, SH_E_BUG, "block %u is not image %u's", at, id);
+            at += g.n;
+        }
+        held += im->held;
+        ring += im->in_ring;
+    }
+    if (held != arena_count(r->arena, ARENA_IMAGE) || ring != r->n_ring)
+        return SH_FAIL(err, SH_E_BUG, "sums of images and arena differ");
+    return SH_OK;
+}

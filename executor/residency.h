@@ -1,0 +1,77 @@
+/* residency.h - what stays in device memory: images as resident prefixes, and ranges for the rest.
+ *
+ * An image has one contiguous range of blocks, of which a prefix is held: the head of a model hides
+ * the copy of its tail, so tails are evicted first. Weights are clean, so evicting is bookkeeping.
+ *
+ *   held = 0            nothing is on the device; the image has no place
+ *   0 < held < blocks   the head is there; the blocks behind it may belong to others
+ *   held = blocks       all of it is there, or on its way. Only then may it be pinned.
+ *
+ * Victims are chosen by clock (N-th chance): the hand moves only when room is missing, clears a use
+ * bit, and makes an unused, unpinned image a candidate; then the cheapest window of free blocks and
+ * candidates' tails is taken. keep_blocks says which head of an image is worth keeping: what lies
+ * behind it arrives in time whenever it is copied (`stall = 0`), so it goes first.
+ *
+ * Pure: no device, no clock (times are arguments). Not thread-safe.
+ */
+#ifndef SH_EXECUTOR_RESIDENCY_H
+#define SH_EXECUTOR_RESIDENCY_H
+
+#include "executor/arena.h"
+
+#define RESIDENCY_MAX_IMAGES 896u
+
+struct residency;
+
+struct residency_image {
+    uint32_t n_blocks, keep_blocks;
+    uint32_t tag; /* tenant, see arena.h */
+};
+
+struct residency_place {
+    struct arena_range range; /* of the whole image */
+    uint32_t had_blocks;      /* its head of so many blocks is already on the device ... */
+    uint32_t had_first;       /* ... at this block; move it if that is not range.first */
+    uint32_t evicted_blocks;  /* taken from other images */
+};
+
+/* n_chance: a candidate must be passed so often with its use bit clear; 1 = clock. */
+int residency_new(uint32_t n_blocks, uint32_t n_chance, struct residency **out,
+                  struct sh_err *err); /* OWNED, residency_free() */
+int residency_clone(const struct residency *r, struct residency **out, struct sh_err *err);
+void residency_free(struct residency *r);
+struct arena *residency_arena(struct residency *r); /* BORROWED */
+
+/* Fails: SH_E_TOOBIG when there are too many images, SH_E_DEVMEM when it can never fit. */
+int residency_add(struct residency *r, const struct residency_image *im, uint32_t *id_out,
+                  struct sh_err *err);
+void residency_remove(struct residency *r, uint32_t id); /* gives its blocks back; unpinned */
+void residency_pin(struct residency *r, uint32_t id);    /* counts */
+void residency_unpin(struct residency *r, uint32_t id);
+uint32_t residency_pins(const struct residency *r, uint32_t id);
+void residency_touch(struct residency *r, uint32_t id, int64_t now_ns); /* a use */
+uint32_t residency_held(const struct residency *r, uint32_t id);
+uint32_t residency_first(const struct residency *r, uint32_t id);
+
+/* Gives the image its whole range, evicting others as needed. Fails: SH_E_DEVMEM; then nothing has
+ * changed but use bits. */
+int residency_place(struct residency *r, uint32_t id, struct residency_place *out,
+                    struct sh_err *err);
+/* Cuts the held prefix to at most `blocks`. */
+void residency_truncate(struct residency *r, uint32_t id, uint32_t blocks);
+
+/* A range for a workspace or training state; *evicted_out: blocks taken from images. Prefers blocks
+ * that are clean or have the same tag. Fails: SH_E_DEVMEM. */
+int residency_alloc(struct residency *r, uint32_t n_blocks, enum arena_kind k, uint32_t tag,
+                    struct arena_range *out, uint32_t *evicted_out, struct sh_err *err);
+void residency_release(struct residency *r, struct arena_range *range, uint32_t tag);
+
+/* Background: evicts tails of images that were not used for min_idle_ns, until want_free blocks are
+ * free or nothing suitable is left. Returns the blocks evicted. */
+uint32_t residency_trim(struct residency *r, uint32_t want_free, int64_t now_ns,
+                        int64_t min_idle_ns);
+
+/* Every rule above, for tests and debugging: SH_E_BUG with the first that is broken. */
+int residency_check(const struct residency *r, struct sh_err *err);
+
+#endif

@@ -1,0 +1,286 @@
+/* space.c - see space.h. */
+#include "executor/space.h"
+
+#include "common/clock.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+
+#include <stdlib.h>
+
+#define MAX_TENANTS 65536u
+#define IDLE_SCRUB_BLOCKS 16u /* a tick: 32 MiB, a few milliseconds even on a slow device */
+#define IDLE_NS ((int64_t)2000000000)
+
+struct scrub { /* zeroing on its way */
+    struct scrub *next;
+    struct space *space;
+    struct arena_range range;
+};
+
+struct space {
+    struct tx *tx;
+    struct residency *res;
+    const char *executor;
+    char **tenants; /* index + 1 = tag */
+    size_t n_tenants, cap_tenants;
+    struct scrub *scrubs;
+};
+
+static uint32_t to_blocks(size_t bytes)
+{
+    return (uint32_t)((bytes + DEV_BLOCK - 1) / DEV_BLOCK);
+}
+
+int space_new(struct tx *tx, const char *executor, struct space **out, struct sh_err *err)
+{
+    struct space *s = calloc(1, sizeof(*s));
+    int rc;
+
+    *out = NULL;
+    if (!s)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the memory manager");
+    s->tx = tx;
+    s->executor = executor;
+    rc = residency_new((uint32_t)(dev_mem_bytes(tx_mem(tx)) / DEV_BLOCK), 1, &s->res, err);
+    if (rc) {
+        space_free(s);
+        return rc;
+    }
+    *out = s;
+    return SH_OK;
+}
+
+void space_free(struct space *s)
+{
+    if (!s)
+        return;
+    while (s->scrubs) {
+        struct scrub *next = s->scrubs->next;
+
+        tx_forget(s->tx, s->scrubs);
+        free(s->scrubs);
+        s->scrubs = next;
+    }
+    for (size_t i = 0; i < s->n_tenants; i++)
+        free(s->tenants[i]);
+    free(s->tenants);
+    residency_free(s->res);
+    free(s);
+}
+
+struct residency *space_residency(struct space *s)
+{
+    return s->res;
+}
+
+int space_tag(struct space *s, const char *tenant, uint32_t *out, struct sh_err *err)
+{
+    int rc;
+
+    for (size_t i = 0; i < s->n_tenants; i++)
+        if (strcmp(s->tenants[i], tenant) == 0) {
+            *out = (uint32_t)i + 1;
+            return SH_OK;
+        }
+    rc = sh_grow(&s->tenants, &s->cap_tenants, s->n_tenants + 1, sizeof(*s->tenants), MAX_TENANTS,
+                 "tenants of one executor", err);
+    if (!rc)
+        rc = sh_strdup(tenant, &s->tenants[s->n_tenants], err);
+    if (!rc)
+        *out = (uint32_t)++s->n_tenants;
+    return rc;
+}
+
+/* ------------------------------------------------------------------ scrubbing */
+
+static void on_scrubbed(void *arg)
+{
+    struct scrub *c = arg;
+    struct space *s = c->space;
+
+    arena_scrubbed(residency_arena(s->res), c->range);
+    for (struct scrub **p = &s->scrubs; *p; p = &(*p)->next)
+        if (*p == c) {
+            *p = c->next;
+            break;
+        }
+    free(c);
+}
+
+static int scrub(struct space *s, struct arena_range r, struct sh_err *err)
+{
+    struct scrub *c = calloc(1, sizeof(*c));
+    int rc;
+
+    if (!c)
+        return SH_FAIL(err, SH_E_NOMEM, "could not note a scrub");
+    *c = (struct scrub){.space = s, .range = r, .next = s->scrubs};
+    rc = tx_zero(s->tx, (size_t)r.first * DEV_BLOCK, (size_t)r.n * DEV_BLOCK, err);
+    if (!rc)
+        rc = tx_mark(s->tx, TX_LANE_IN, on_scrubbed, c, err);
+    if (rc) {
+        free(c);
+        return rc;
+    }
+    s->scrubs = c;
+    arena_set_tag(residency_arena(s->res), r, ARENA_SCRUBBING);
+    return SH_OK;
+}
+
+/* Zeroes what others left in a range that is now `tag`'s. */
+static int scrub_foreign(struct space *s, struct arena_range r, uint32_t tag, struct sh_err *err)
+{
+    struct arena *a = residency_arena(s->res);
+    uint32_t at = r.first, end = r.first + r.n;
+
+    while (at < end) {
+        struct arena_seg g = arena_seg_at(a, at);
+        uint32_t n = SH_MIN(g.first + g.n, end) - at;
+
+        if (g.n == 0)
+            break;
+        if (g.tag != ARENA_CLEAN && g.tag != ARENA_SCRUBBING && g.tag != tag) {
+            int rc = scrub(s, (struct arena_range){at, n}, err);
+
+            if (rc)
+                return rc;
+        }
+        at += n;
+    }
+    return SH_OK;
+}
+
+/* ------------------------------------------------------------------ ranges */
+
+static void count_evicted(struct space *s, uint32_t blocks)
+{
+    if (blocks)
+        sh_metric_add(M_shunt_evicted_bytes_total, SH_LABELS(s->executor),
+                      (double)blocks * (double)DEV_BLOCK);
+}
+
+int space_alloc(struct space *s, size_t bytes, enum arena_kind kind, uint32_t tag,
+                struct space_range *out, struct sh_err *err)
+{
+    uint32_t evicted = 0;
+    int rc = residency_alloc(s->res, to_blocks(SH_MAX(bytes, (size_t)1)), kind, tag, &out->blocks,
+                             &evicted, err);
+
+    if (rc)
+        return rc;
+    count_evicted(s, evicted);
+    rc = scrub_foreign(s, out->blocks, tag, err);
+    if (rc) {
+        space_give(s, out, tag);
+        return rc;
+    }
+    out->must_wait = !space_is_clean(s, out);
+    return SH_OK;
+}
+
+void space_give(struct space *s, struct space_range *r, uint32_t tag)
+{
+    residency_release(s->res, &r->blocks, tag);
+    r->must_wait = false;
+}
+
+bool space_is_clean(const struct space *s, const struct space_range *r)
+{
+    return !arena_has_tag(residency_arena(s->res), r->blocks, ARENA_SCRUBBING);
+}
+
+size_t space_offset(const struct space_range *r)
+{
+    return (size_t)r->blocks.first * DEV_BLOCK;
+}
+
+int space_place(struct space *s, uint32_t image, uint64_t image_bytes, size_t *off_out,
+                uint64_t *resident_out, struct sh_err *err)
+{
+    struct residency_place p;
+    size_t head;
+    int rc = residency_place(s->res, image, &p, err);
+
+    if (rc)
+        return rc;
+    count_evicted(s, p.evicted_blocks);
+    *off_out = (size_t)p.range.first * DEV_BLOCK;
+    head = SH_MIN((size_t)p.had_blocks * DEV_BLOCK, (size_t)image_bytes);
+    *resident_out = head;
+    if (head && p.had_first != p.range.first &&
+        tx_move(s->tx, *off_out, (size_t)p.had_first * DEV_BLOCK, head, err))
+        *resident_out = 0; /* copied anew instead */
+    residency_touch(s->res, image, sh_clock_ns());
+    return SH_OK;
+}
+
+bool space_would_fit(struct space *s, uint32_t image, size_t ws_bytes,
+                     const struct space_range *given, size_t n_given)
+{
+    struct residency *c = NULL;
+    struct residency_place p;
+    struct arena_range r;
+    uint32_t evicted;
+    bool fits = false;
+
+    if (residency_clone(s->res, &c, NULL))
+        return false;
+    for (size_t i = 0; i < n_given; i++) {
+        r = given[i].blocks;
+        residency_release(c, &r, ARENA_CLEAN);
+    }
+    if (!residency_place(c, image, &p, NULL)) {
+        residency_pin(c, image);
+        fits = !residency_alloc(c, to_blocks(SH_MAX(ws_bytes, (size_t)1)), ARENA_WORK, 0, &r,
+                                &evicted, NULL);
+    }
+    residency_free(c);
+    return fits;
+}
+
+/* ------------------------------------------------------------------ background */
+
+static void idle_scrub(struct space *s)
+{
+    struct arena *a = residency_arena(s->res);
+    uint32_t at = 0;
+
+    if (s->scrubs)
+        return;
+    while (at < arena_blocks(a)) {
+        struct arena_seg g = arena_seg_at(a, at);
+
+        if (g.kind == ARENA_FREE && g.tag != ARENA_CLEAN && g.tag != ARENA_SCRUBBING) {
+            scrub(s, (struct arena_range){g.first, SH_MIN(g.n, IDLE_SCRUB_BLOCKS)}, NULL);
+            return;
+        }
+        at += g.n;
+    }
+}
+
+void space_idle(struct space *s, uint32_t low_percent, uint32_t high_percent)
+{
+    struct arena *a = residency_arena(s->res);
+    uint64_t n = arena_blocks(a), low = n * low_percent / 100, high = n * high_percent / 100;
+
+    if (arena_count(a, ARENA_FREE) < low)
+        count_evicted(s, residency_trim(s->res, (uint32_t)high, sh_clock_ns(), IDLE_NS));
+    idle_scrub(s);
+}
+
+void space_update_metrics(struct space *s)
+{
+    static const char *const KIND[ARENA_N_KINDS] = {
+        [ARENA_FREE] = "free",
+        [ARENA_IMAGE] = "weights",
+        [ARENA_WORK] = "workspace",
+        [ARENA_TRAIN] = "training",
+    };
+    struct arena *a = residency_arena(s->res);
+
+    for (int k = 0; k < ARENA_N_KINDS; k++)
+        sh_metric_set(M_shunt_arena_bytes, SH_LABELS(s->executor, KIND[k]),
+                      (double)arena_count(a, (enum arena_kind)k) * (double)DEV_BLOCK);
+    sh_metric_set(M_shunt_arena_bytes, SH_LABELS(s->executor, "total"),
+                  (double)arena_blocks(a) * (double)DEV_BLOCK);
+}

@@ -1,0 +1,49 @@
+/* space.h - device memory for models, runs and training: residency.h with the device behind it.
+ *
+ * Scrubbing. A block remembers whose data it holds (arena.h). A range that is handed to a tenant gets
+ * its foreign blocks zeroed on the copy lane first; in the background (space_idle) free blocks are
+ * scrubbed, and tails of idle images are evicted, so that on the path there is rarely anything to do.
+ */
+#ifndef SH_EXECUTOR_SPACE_H
+#define SH_EXECUTOR_SPACE_H
+
+#include "executor/residency.h"
+#include "executor/transmit.h"
+
+struct space;
+
+struct space_range {
+    struct arena_range blocks;
+    bool must_wait; /* a scrub is on its way: first use it when space_is_clean() */
+};
+
+/* tx is BORROWED. *out: OWNED, space_free(). */
+int space_new(struct tx *tx, const char *executor, struct space **out, struct sh_err *err);
+void space_free(struct space *s);
+struct residency *space_residency(struct space *s); /* BORROWED */
+
+/* A small number for a tenant, never 0. Fails: SH_E_TOOBIG after 65,536 tenants. */
+int space_tag(struct space *s, const char *tenant, uint32_t *out, struct sh_err *err);
+
+/* kind ARENA_WORK or ARENA_TRAIN. Fails: SH_E_DEVMEM. */
+int space_alloc(struct space *s, size_t bytes, enum arena_kind kind, uint32_t tag,
+                struct space_range *out, struct sh_err *err);
+void space_give(struct space *s, struct space_range *r, uint32_t tag);
+bool space_is_clean(const struct space *s, const struct space_range *r);
+size_t space_offset(const struct space_range *r); /* bytes in the arena */
+
+/* Puts the whole image in its place and says how many of its bytes are there already; a head that
+ * lies elsewhere is moved [enqueue]. The image must not be pinned or on its way unless it is whole.
+ * Fails: SH_E_DEVMEM. */
+int space_place(struct space *s, uint32_t image, uint64_t image_bytes, size_t *off_out,
+                uint64_t *resident_out, struct sh_err *err);
+
+/* Would an image and a workspace fit if these ranges were given back? Changes nothing. */
+bool space_would_fit(struct space *s, uint32_t image, size_t ws_bytes,
+                     const struct space_range *given, size_t n_given);
+
+/* Background work of one tick; only while nothing runs. */
+void space_idle(struct space *s, uint32_t low_percent, uint32_t high_percent);
+void space_update_metrics(struct space *s);
+
+#endif

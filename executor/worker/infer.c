@@ -1,0 +1,413 @@
+/* infer.c - models that this worker has ready, and running them.
+ *
+ * A model is compiled for the batch sizes 1, 2, 4 ... and max_batch; a run uses the smallest that
+ * fits. All of them share one image, so the largest is compiled first and decides the layouts.
+ */
+#include "common/clock.h"
+#include "common/mem.h"
+#include "executor/model/package.h"
+#include "executor/worker/worker.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#define PROFILE_REPEAT 3
+
+static struct wk_model *find_model(struct worker *w, int64_t handle)
+{
+    for (size_t i = 0; i < w->n_models; i++)
+        if (w->models[i]->handle == handle)
+            return w->models[i];
+    return NULL;
+}
+
+static void free_model(struct wk_model *m)
+{
+    if (!m)
+        return;
+    for (uint32_t i = 0; i < m->n_batches; i++)
+        program_free(m->program[i]);
+    graph_free(m->graph);
+    free(m);
+}
+
+static uint32_t batch_list(uint32_t max_batch, uint32_t out[static WORKER_MAX_BATCHES])
+{
+    uint32_t n = 0;
+
+    for (uint32_t b = 1; b < max_batch && n + 1 < WORKER_MAX_BATCHES; b *= 2)
+        out[n++] = b;
+    out[n++] = max_batch;
+    return n;
+}
+
+/* Compiles all batch sizes of m->graph on d, the largest first. */
+static int compile(struct dev *d, struct wk_model *m, enum dev_precision p, struct sh_err *err)
+{
+    const struct program *share = NULL;
+
+    for (uint32_t i = m->n_batches; i-- > 0;) {
+        int rc = program_infer(d, m->graph, m->batch[i], p, share, &m->program[i], err);
+
+        if (rc)
+            return rc;
+        if (!share)
+            share = m->program[i];
+    }
+    return SH_OK;
+}
+
+static struct program *largest(const struct wk_model *m)
+{
+    return m->program[m->n_batches - 1];
+}
+
+/* Sums the operations of each layer; those before the first layer count as its own. */
+static void fold_layers(const struct program *p, const double *op_ns, double *layer_ns)
+{
+    uint32_t n = program_n_layers(p), layer = 0;
+
+    for (uint32_t op = 0; n > 0 && op < program_n_ops(p); op++) {
+        while (layer + 1 < n && program_layer_begin(p, layer + 1) <= op)
+            layer++;
+        layer_ns[layer] += op_ns[op];
+    }
+}
+
+static int profile_batch(struct program *p, size_t ws_off, double *layer_ns, struct sh_err *err)
+{
+    struct dev_bases bases = {.image = 0, .workspace = ws_off};
+    double *op_ns = calloc(program_n_ops(p) + 1u, sizeof(*op_ns));
+    int rc;
+
+    if (!op_ns)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a profile");
+    rc = program_profile(p, &bases, PROFILE_REPEAT, op_ns, err);
+    if (!rc)
+        fold_layers(p, op_ns, layer_ns);
+    free(op_ns);
+    return rc;
+}
+
+/* The arena is not ours to write to outside of a run, so the layers are timed in a private one of
+ * just the size that the model needs. layer_ns[n_batches][n_layers], zeroed. */
+static int profile(struct worker *w, const struct wk_model *m, enum dev_precision p,
+                   const struct sh_shm *image, double *layer_ns, struct sh_err *err)
+{
+    struct wk_model mine = {.graph = m->graph, .n_batches = m->n_batches};
+    size_t image_bytes = SH_ALIGN_UP(program_image_bytes(largest(m)), DEV_BLOCK), ws = 0;
+    struct dev_conf conf = w->conf;
+    struct dev *d = NULL;
+    int rc;
+
+    for (uint32_t i = 0; i < m->n_batches; i++) {
+        mine.batch[i] = m->batch[i];
+        ws = SH_MAX(ws, program_workspace_bytes(m->program[i]));
+    }
+    conf.arena_bytes = image_bytes + SH_ALIGN_UP(ws, DEV_BLOCK) + DEV_BLOCK;
+    rc = dev_open(w->lib, &conf, &d, err);
+    if (!rc)
+        rc = compile(d, &mine, p, err);
+    if (!rc)
+        rc = dev_fill(d, image_bytes, 0, ws, err);
+    if (!rc && program_image_bytes(largest(m)) > 0)
+        rc = dev_upload(d, 0, image->base, program_image_bytes(largest(m)), err);
+    if (!rc)
+        rc = dev_sync(d, err);
+    for (uint32_t i = 0; !rc && i < mine.n_batches; i++)
+        rc = profile_batch(mine.program[i], image_bytes,
+                           layer_ns + (size_t)i * program_n_layers(mine.program[i]), err);
+    for (uint32_t i = 0; i < mine.n_batches; i++)
+        program_free(mine.program[i]);
+    dev_close(d);
+    return rc;
+}
+
+static int build_image(struct worker *w, struct wk_model *m, enum dev_precision p,
+                       struct sh_shm *image, double *layer_ns, struct sh_err *err)
+{
+    size_t bytes = program_image_bytes(largest(m));
+    int rc = sh_shm_create("shunt-image", SH_MAX(bytes, (size_t)1), image, err);
+
+    if (!rc)
+        rc = program_write_image(largest(m), image->base, err);
+    if (!rc)
+        rc = profile(w, m, p, image, layer_ns, err);
+    return rc;
+}
+
+static int load_model(struct worker *w, const struct msg_wk_model *msg, enum dev_precision p,
+                      struct wk_model **out, struct sh_err *err)
+{
+    struct wk_model *m = NULL;
+    int rc;
+
+    *out = NULL;
+    if (msg->max_batch == 0 || msg->max_batch > 1024)
+        return SH_FAIL(err, SH_E_INVALID, "max_batch must be from 1 to 1024, not %u",
+                       msg->max_batch);
+    m = calloc(1, sizeof(*m));
+    if (!m)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a model");
+    m->handle = msg->handle;
+    m->n_batches = batch_list(msg->max_batch, m->batch);
+    rc = package_read(msg->package, &m->graph, err);
+    if (!rc)
+        rc = compile(w->dev, m, p, err);
+    if (!rc)
+        rc = sh_grow(&w->models, &w->cap_models, w->n_models + 1, sizeof(*w->models),
+                     WORKER_MAX_MODELS, "models of one worker", err);
+    if (rc) {
+        free_model(m);
+        return rc;
+    }
+    w->models[w->n_models++] = m;
+    *out = m;
+    return SH_OK;
+}
+
+static int answer_model(struct worker *w, const struct msg_wk_model *msg, const struct wk_model *m,
+                        const double *layer_ns, const struct sh_shm *image,
+                        const struct sh_err *why, struct sh_err *err)
+{
+    struct msg_batch batches[WORKER_MAX_BATCHES] = {{0}};
+    struct sh_msg r = {.type = MSG_WK_MODEL_DONE};
+    struct msg_wk_model_done *d = &r.u.wk_model_done;
+    bool with_fd = !why->rc && msg->build;
+
+    *d = (struct msg_wk_model_done){.handle = msg->handle, .rc = why->rc, .msg = why->msg};
+    if (!why->rc) {
+        uint32_t n = program_n_layers(largest(m));
+
+        for (uint32_t i = 0; i < m->n_batches; i++) {
+            batches[i].batch = m->batch[i];
+            batches[i].ws_bytes = program_workspace_bytes(m->program[i]);
+        }
+        d->image_bytes = program_image_bytes(largest(m));
+        d->layer_ends = (struct sh_blob){program_layer_ends(largest(m)), n * sizeof(uint64_t)};
+        d->batches = (struct sh_blob){batches, m->n_batches * sizeof(batches[0])};
+        if (msg->build)
+            d->layer_ns = (struct sh_blob){layer_ns, sizeof(double) * n * m->n_batches};
+    }
+    return worker_send(w, &r, with_fd ? &image->fd : NULL, with_fd ? 1 : 0, err);
+}
+
+int infer_on_model(struct worker *w, const struct msg_wk_model *msg, struct sh_err *err)
+{
+    struct wk_model *m = find_model(w, msg->handle);
+    struct sh_shm image = {.fd = -1};
+    struct sh_err why = {0};
+    enum dev_precision p;
+    double *layer_ns = NULL;
+    int rc;
+
+    rc = dev_precision_parse(msg->precision, &p, &why);
+    if (!rc && !m)
+        rc = load_model(w, msg, p, &m, &why);
+    if (!rc && msg->build) {
+        layer_ns = calloc((size_t)m->n_batches * program_n_layers(largest(m)) + 1, sizeof(double));
+        rc = layer_ns ? build_image(w, m, p, &image, layer_ns, &why)
+                      : SH_FAIL(&why, SH_E_NOMEM, "could not allocate a profile");
+    }
+    if (rc && m)
+        infer_on_model_drop(w, msg->handle);
+    rc = answer_model(w, msg, m, layer_ns, &image, &why, err);
+    sh_shm_fini(&image);
+    free(layer_ns);
+    return rc;
+}
+
+void infer_on_model_drop(struct worker *w, int64_t handle)
+{
+    for (size_t i = 0; i < w->n_models; i++) {
+        if (w->models[i]->handle != handle)
+            continue;
+        free_model(w->models[i]);
+        w->models[i] = w->models[--w->n_models];
+        return;
+    }
+}
+
+static void drop_parts(struct worker *w)
+{
+    for (size_t i = 0; i < w->n_parts; i++) {
+        free(w->parts[i].in);
+        free(w->parts[i].out);
+    }
+    w->n_parts = 0;
+}
+
+void infer_free_all(struct worker *w)
+{
+    drop_parts(w);
+    while (w->n_models)
+        infer_on_model_drop(w, w->models[0]->handle);
+    free(w->models);
+}
+
+/* A copy, because the message's views end with its frame. */
+static int copy_spans(struct sh_blob b, struct msg_span **out, size_t *n, struct sh_err *err)
+{
+    *out = NULL;
+    *n = b.len / sizeof(struct msg_span);
+    if (b.len % sizeof(struct msg_span))
+        return SH_FAIL(err, SH_E_PROTO, "spans of %zu bytes", b.len);
+    *out = malloc(b.len + 1);
+    if (!*out)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate spans");
+    if (b.len)
+        memcpy(*out, b.data, b.len);
+    return SH_OK;
+}
+
+int infer_on_part(struct worker *w, const struct msg_wk_part *m, struct sh_err *err)
+{
+    struct wk_part *p;
+    int rc;
+
+    if (w->n_parts > 0 && w->parts[0].run_id != m->run_id)
+        drop_parts(w); /* the run they belonged to was given up before it was sent */
+    if (w->n_parts == WORKER_MAX_PARTS)
+        return SH_FAIL(err, SH_E_PROTO, "a run of more than %d parts", WORKER_MAX_PARTS);
+    p = &w->parts[w->n_parts];
+    *p = (struct wk_part){.run_id = m->run_id, .api_id = m->api_id, .batch = m->batch};
+    rc = copy_spans(m->in_spans, &p->in, &p->n_in, err);
+    if (!rc)
+        rc = copy_spans(m->out_spans, &p->out, &p->n_out, err);
+    w->n_parts++;
+    return rc;
+}
+
+static int check_span(const struct wk_slab *s, const struct msg_span *span, size_t want,
+                      const char *name, struct sh_err *err)
+{
+    if (span->len != want)
+        return SH_FAIL(err, SH_E_INVALID, "tensor \"%s\" has %llu bytes, not %zu", name,
+                       (unsigned long long)span->len, want);
+    if (span->off > s->shm.bytes || span->len > s->shm.bytes - span->off)
+        return SH_FAIL(err, SH_E_BUG, "tensor \"%s\" lies outside of its slab", name);
+    return SH_OK;
+}
+
+/* Moves the inputs (or outputs) of one part between its slab and samples [first, first + batch) of
+ * the workspace. */
+static int move_part(struct worker *w, const struct program *p, const struct wk_part *part,
+                     size_t ws_off, uint32_t first, uint32_t batch, bool in, struct sh_err *err)
+{
+    size_t n = in ? program_n_inputs(p) : program_n_outputs(p);
+    const struct msg_span *spans = in ? part->in : part->out;
+    struct wk_slab *s = worker_slab(w, part->api_id);
+
+    if (!s)
+        return SH_FAIL(err, SH_E_UNAVAILABLE, "the client's API process is gone");
+    if ((in ? part->n_in : part->n_out) != n)
+        return SH_FAIL(err, SH_E_INVALID, "%zu tensors came, the model has %zu",
+                       in ? part->n_in : part->n_out, n);
+    for (size_t i = 0; i < n; i++) {
+        const struct program_io *io = in ? program_input(p, i) : program_output(p, i);
+        size_t sample = io->bytes / batch, at = ws_off + io->offset + sample * first;
+        int rc = check_span(s, &spans[i], sample * part->batch, io->name, err);
+
+        if (!rc && in)
+            rc = dev_upload(w->dev, at, (char *)s->shm.base + spans[i].off, spans[i].len, err);
+        else if (!rc)
+            rc = dev_download(w->dev, (char *)s->shm.base + spans[i].off, at, spans[i].len, err);
+        if (rc)
+            return rc;
+    }
+    return SH_OK;
+}
+
+static int move_parts(struct worker *w, const struct program *p, const struct msg_wk_run *m,
+                      uint32_t batch, bool in, struct sh_err *err)
+{
+    uint32_t first = 0;
+
+    for (size_t i = 0; i < w->n_parts; i++) {
+        int rc;
+
+        if (w->parts[i].batch > m->batch - first)
+            return SH_FAIL(err, SH_E_PROTO, "the parts of a run exceed its batch of %u", m->batch);
+        rc = move_part(w, p, &w->parts[i], m->ws_off, first, batch, in, err);
+        if (rc)
+            return rc;
+        first += w->parts[i].batch;
+    }
+    return SH_OK;
+}
+
+static int run_groups(struct worker *w, struct program *p, const struct msg_wk_run *m,
+                      int64_t *first_ns, struct sh_err *err)
+{
+    const struct dev_bases bases = {.image = m->image_off, .workspace = m->ws_off};
+    size_t n = m->groups.len / sizeof(struct msg_group);
+    uint32_t op = 0, n_ops = program_n_ops(p);
+    int rc = SH_OK;
+
+    for (size_t i = 0; !rc && i < n; i++) {
+        struct msg_group g;
+        uint32_t to;
+
+        memcpy(&g, (const char *)m->groups.data + i * sizeof(g), sizeof(g));
+        to = i + 1 == n || g.end_layer >= program_n_layers(p) ? n_ops
+                                                              : program_layer_begin(p, g.end_layer);
+        if (g.ticket_slot < DEV_N_TICKETS)
+            rc = dev_wait(w->dev, g.ticket_slot, g.ticket_value, WORKER_TICKET_TIMEOUT_MS, err);
+        if (i == 0)
+            *first_ns = sh_clock_ns();
+        if (!rc && to > op)
+            rc = program_run(p, &bases, op, to, err);
+        op = to > op ? to : op;
+        atomic_fetch_add(&w->ctl->progress, 1);
+    }
+    if (!rc && op < n_ops)
+        rc = program_run(p, &bases, op, n_ops, err);
+    return rc;
+}
+
+static struct program *program_for(const struct wk_model *m, uint32_t batch, uint32_t *size)
+{
+    for (uint32_t i = 0; i < m->n_batches; i++) {
+        if (m->batch[i] >= batch) {
+            *size = m->batch[i];
+            return m->program[i];
+        }
+    }
+    return NULL;
+}
+
+int infer_on_run(struct worker *w, const struct msg_wk_run *m, struct sh_err *err)
+{
+    struct sh_msg r = {.type = MSG_WK_RUN_DONE};
+    struct wk_model *model = find_model(w, m->handle);
+    struct program *p = NULL;
+    struct sh_err why = {0};
+    int64_t start = sh_clock_ns(), first = start;
+    uint32_t size = 0;
+    int rc = SH_OK;
+
+    if (model && m->batch > 0)
+        p = program_for(model, m->batch, &size);
+    if (!p)
+        rc = SH_FAIL(&why, SH_E_NOTFOUND, "this worker has no program for a batch of %u", m->batch);
+    else if (w->n_parts != m->n_parts || (m->n_parts > 0 && w->parts[0].run_id != m->run_id))
+        rc = SH_FAIL(&why, SH_E_PROTO, "%zu of %u parts of the run came", w->n_parts, m->n_parts);
+    if (!rc)
+        rc = move_parts(w, p, m, size, true, &why);
+    if (!rc)
+        rc = run_groups(w, p, m, &first, &why);
+    if (!rc)
+        rc = move_parts(w, p, m, size, false, &why);
+    if (!rc)
+        rc = dev_sync(w->dev, &why);
+    drop_parts(w);
+    r.u.wk_run_done = (struct msg_wk_run_done){.run_id = m->run_id,
+                                               .rc = rc,
+                                               .msg = why.msg,
+                                               .start_ns = start,
+                                               .first_ns = first,
+                                               .end_ns = sh_clock_ns()};
+    if (worker_send(w, &r, NULL, 0, err))
+        return err->rc;
+    return rc == SH_E_DEVLOST ? sh_err_copy(err, &why) : SH_OK;
+}

@@ -1,0 +1,149 @@
+/* main.c - shunt-worker: runs programs on one device for the executor that started it. */
+#include "common/buf.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/spawn.h"
+#include "common/wire.h"
+#include "executor/worker/worker.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+static int on_init(struct worker *w, const struct msg_wk_init *m, const int *fds, size_t n_fds,
+                   struct sh_err *err)
+{
+    struct sh_msg ready = {.type = MSG_WK_READY};
+    int rc;
+
+    if (w->dev || n_fds < 2 || m->ticket_slot >= DEV_N_TICKETS)
+        return SH_FAIL(err, SH_E_PROTO, "WK_INIT came twice or without its descriptors");
+    rc = sh_shm_map(fds[0], WORKER_CTL_BYTES, true, &w->ctl_shm, err);
+    if (rc)
+        return rc;
+    w->ctl = w->ctl_shm.base;
+    w->id = m->worker;
+    w->ckpt_slot = m->ticket_slot;
+    w->ckpt_value = m->ticket_value;
+    w->conf = (struct dev_conf){.ordinal = m->ordinal,
+                                .threads = m->threads,
+                                .arena_bytes = m->arena_bytes,
+                                .fds = fds + 1,
+                                .n_fds = n_fds - 1,
+                                .deterministic = m->deterministic != 0};
+    rc = dev_lib_open(m->device, &w->lib, err);
+    if (!rc)
+        rc = dev_open(w->lib, &w->conf, &w->dev, err);
+    for (size_t i = 1; i < n_fds; i++)
+        close(fds[i]); /* the device keeps its own mapping */
+    w->conf.fds = NULL;
+    w->conf.n_fds = 0;
+    if (rc)
+        return rc;
+    ready.u.wk_ready = (struct msg_wk_ready){.worker = w->id, .pid = (uint32_t)getpid()};
+    return worker_send(w, &ready, NULL, 0, err);
+}
+
+static int on_slab(struct worker *w, const struct msg_wk_slab *m, int fd, struct sh_err *err)
+{
+    struct sh_shm shm;
+    int rc;
+
+    if (worker_slab(w, m->api_id) || w->n_slabs == WORKER_MAX_SLABS) {
+        close(fd);
+        return SH_FAIL(err, SH_E_PROTO, "slab %llu came twice, or there are too many",
+                       (unsigned long long)m->api_id);
+    }
+    rc = sh_shm_map(fd, m->bytes, true, &shm, err);
+    if (rc)
+        return rc;
+    w->slabs[w->n_slabs++] = (struct wk_slab){.api_id = m->api_id, .shm = shm};
+    return SH_OK;
+}
+
+static void on_slab_gone(struct worker *w, uint64_t api_id)
+{
+    struct wk_slab *s = worker_slab(w, api_id);
+
+    if (!s)
+        return;
+    sh_shm_fini(&s->shm);
+    *s = w->slabs[--w->n_slabs];
+}
+
+static int dispatch(struct worker *w, const struct sh_msg *m, const int *fds, size_t n_fds,
+                    struct sh_err *err)
+{
+    if (m->type != MSG_WK_INIT && !w->dev)
+        return SH_FAIL(err, SH_E_PROTO, "%s came before WK_INIT", sh_msg_name(m->type));
+    switch (m->type) {
+    case MSG_WK_INIT:
+        return on_init(w, &m->u.wk_init, fds, n_fds, err);
+    case MSG_WK_SLAB:
+        if (n_fds != 1)
+            return SH_FAIL(err, SH_E_PROTO, "WK_SLAB came without its descriptor");
+        return on_slab(w, &m->u.wk_slab, fds[0], err);
+    case MSG_WK_SLAB_GONE:
+        on_slab_gone(w, m->u.wk_slab_gone.api_id);
+        return SH_OK;
+    case MSG_WK_MODEL:
+        return infer_on_model(w, &m->u.wk_model, err);
+    case MSG_WK_MODEL_DROP:
+        infer_on_model_drop(w, m->u.wk_model_drop.handle);
+        return SH_OK;
+    case MSG_WK_PART:
+        return infer_on_part(w, &m->u.wk_part, err);
+    case MSG_WK_RUN:
+        return infer_on_run(w, &m->u.wk_run, err);
+    case MSG_WK_TRAIN:
+        return train_on_train(w, &m->u.wk_train, err);
+    case MSG_WK_TRAIN_GO:
+        return train_on_go(w, &m->u.wk_train_go, err);
+    case MSG_WK_TRAIN_DROP:
+        train_on_drop(w, m->u.wk_train_drop.job);
+        return SH_OK;
+    default:
+        return SH_FAIL(err, SH_E_PROTO, "%s is no message for a worker", sh_msg_name(m->type));
+    }
+}
+
+static void worker_fini(struct worker *w)
+{
+    train_on_drop(w, -1);
+    infer_free_all(w);
+    while (w->n_slabs)
+        on_slab_gone(w, w->slabs[0].api_id);
+    dev_close(w->dev);
+    dev_lib_close(w->lib);
+    if (w->ctl)
+        sh_shm_fini(&w->ctl_shm);
+}
+
+int main(void)
+{
+    struct worker w = {.ctl_shm = {.fd = -1}};
+    struct sh_err err = {0};
+    struct sh_buf buf;
+    int rc;
+
+    sh_log_init("shunt-worker", SH_LOG_INFO);
+    sh_buf_init(&buf, SH_WIRE_MAX_FRAME + 64);
+    rc = sh_spawn_child_init(&err);
+    while (!rc) {
+        int fds[SH_WIRE_MAX_FDS];
+        size_t n_fds = SH_WIRE_MAX_FDS;
+        struct sh_msg m;
+
+        rc = sh_wire_read_blocking(WORKER_FD, -1, &buf, &m, fds, &n_fds, &err);
+        if (rc)
+            break;
+        rc = dispatch(&w, &m, fds, n_fds, &err);
+        if (w.ctl)
+            atomic_fetch_add(&w.ctl->progress, 1);
+    }
+    /* The executor closing the socket is the normal end. */
+    if (rc != SH_E_UNAVAILABLE)
+        sh_log_err(SH_LOG_ERROR, "worker.exit", &err);
+    worker_fini(&w);
+    sh_buf_fini(&buf);
+    return rc == SH_E_UNAVAILABLE ? 0 : 1;
+}

@@ -1,0 +1,19 @@
+/* worker.c - the little that infer.c and train.c share. */
+#include "executor/worker/worker.h"
+
+#include "common/wire.h"
+
+int worker_send(struct worker *w, const struct sh_msg *m, const int *fds, size_t n_fds,
+                struct sh_err *err)
+{
+    (void)w;
+    return sh_wire_write_blocking(WORKER_FD, m, fds, n_fds, err);
+}
+
+struct wk_slab *worker_slab(struct worker *w, uint64_t api_id)
+{
+    for (size_t i = 0; i < w->n_slabs; i++)
+        if (w->slabs[i].api_id == api_id)
+            return &w->slabs[i];
+    return NULL;
+}

@@ -1,0 +1,91 @@
+/* worker.h - what the files of shunt-worker share: one device context, models, a training job.
+ *
+ * One thread. The executor is the only peer: a socket on descriptor 3 (messages WK_* of
+ * common/msg.def) and a control page (executor/worker_ctl.h). A worker owns nothing that outlives
+ * it; SH_E_DEVLOST ends the process.
+ */
+#ifndef SH_EXECUTOR_WORKER_WORKER_H
+#define SH_EXECUTOR_WORKER_WORKER_H
+
+#include "common/msg.h"
+#include "common/safetensors.h"
+#include "common/shm.h"
+#include "executor/device/dev.h"
+#include "executor/model/program.h"
+#include "executor/worker_ctl.h"
+
+#define WORKER_FD 3
+#define WORKER_MAX_SLABS 64
+#define WORKER_MAX_MODELS 1024
+#define WORKER_MAX_PARTS 256
+#define WORKER_MAX_BATCHES 12 /* 1, 2, 4 ... 1024, and max_batch itself */
+#define WORKER_TICKET_TIMEOUT_MS 60000
+
+struct wk_slab {
+    uint64_t api_id;
+    struct sh_shm shm;
+};
+
+struct wk_model {
+    int64_t handle;
+    struct graph *graph;
+    uint32_t n_batches;
+    uint32_t batch[WORKER_MAX_BATCHES]; /* ascending */
+    struct program *program[WORKER_MAX_BATCHES];
+};
+
+struct wk_part { /* one request's share of the run being assembled */
+    uint64_t run_id, api_id;
+    uint32_t batch;
+    struct msg_span *in, *out; /* OWNED */
+    size_t n_in, n_out;
+};
+
+struct wk_train; /* train.c */
+
+struct worker {
+    uint32_t id;
+    struct dev_lib *lib;
+    struct dev *dev;
+    struct sh_shm ctl_shm;
+    struct worker_ctl *ctl;
+    uint32_t ckpt_slot, ckpt_value; /* ticket of this worker's checkpoints: the last value used */
+    struct dev_conf conf;           /* for the private device that profiles */
+    struct wk_slab slabs[WORKER_MAX_SLABS];
+    size_t n_slabs;
+    struct wk_model **models;
+    size_t n_models, cap_models;
+    struct wk_part parts[WORKER_MAX_PARTS];
+    size_t n_parts;
+    struct wk_train *train;
+};
+
+int worker_send(struct worker *w, const struct sh_msg *m, const int *fds, size_t n_fds,
+                struct sh_err *err);
+/* NULL if there is none. */
+struct wk_slab *worker_slab(struct worker *w, uint64_t api_id);
+
+/* infer.c. Failures of the model or request travel back in the answer; the return value is for what
+ * ends the worker: the executor is gone, or the device is lost. */
+int infer_on_model(struct worker *w, const struct msg_wk_model *m, struct sh_err *err);
+void infer_on_model_drop(struct worker *w, int64_t handle);
+int infer_on_part(struct worker *w, const struct msg_wk_part *m, struct sh_err *err);
+int infer_on_run(struct worker *w, const struct msg_wk_run *m, struct sh_err *err);
+void infer_free_all(struct worker *w);
+
+/* train.c, likewise. */
+int train_on_train(struct worker *w, const struct msg_wk_train *m, struct sh_err *err);
+int train_on_go(struct worker *w, const struct msg_wk_train_go *m, struct sh_err *err);
+void train_on_drop(struct worker *w, int64_t job);
+
+/* data.c - the batches of a training run: which samples belong to step k is a function of
+ * (seed, k) alone, so that the step number is the cursor. */
+struct data;
+int data_open(const char *path, const struct program *p, const struct train_spec *t,
+              struct data **out, struct sh_err *err); /* OWNED, data_close() */
+void data_close(struct data *d);
+int64_t data_steps(const struct data *d); /* of the whole job */
+/* Enqueues the upload of step k's inputs and labels into the workspace. */
+int data_load(struct data *d, struct dev *dev, size_t ws_off, int64_t step, struct sh_err *err);
+
+#endif

@@ -1,0 +1,88 @@
+/* decide.h - the policy: from a snapshot to a list of decisions. Pure: no clock, database or log.
+ *
+ * Requests. Order: priority, then earliest deadline, then arrival; a best-effort request that is
+ * late by prediction goes behind those of its priority that can still make it. Each new request gets
+ * the executor with the least predicted finish
+ *
+ *     backlog + cost of stopping training + missing bytes * ns_per_byte + run
+ *
+ * in which residency and load meet; equal ones go to the one that holds more of the model, then to
+ * the one with fewer runs. A request that must meet its deadline and by prediction cannot is refused
+ * at once. A run takes the first ready request of an executor and adds others of the same model and
+ * tenant while max_batch and every deadline that waits there allow; it never waits for more to come.
+ *
+ * Training. One job holds the training slot of an executor. Free slots go to tenants below their
+ * guarantee first, then by decayed usage / weight, then priority, then FIFO. A job loses its slot
+ * only after min_run_ns, to a tenant below its guarantee, to one whose share is smaller by more than
+ * one minimum run, or to a higher priority of the same tenant.
+ */
+#ifndef SH_SCHEDULER_DECIDE_H
+#define SH_SCHEDULER_DECIDE_H
+
+#include "scheduler/snapshot.h"
+
+#include "common/err.h"
+
+/* Why a request is refused or a job waits: name is what a user reads. */
+#define DECIDE_REASON_MAP(X)                                                                       \
+    X(NONE, "")                                                                                    \
+    X(NO_EXECUTOR, "NoExecutor")                                                                   \
+    X(MODEL_LOADING, "ModelLoading")                                                               \
+    X(DEADLINE, "DeadlineUnreachable")                                                             \
+    X(RESOURCES, "Resources")                                                                      \
+    X(PRIORITY, "Priority")                                                                        \
+    X(QUOTA_LIMIT, "QuotaLimit")                                                                   \
+    X(TENANT_SUSPENDED, "TenantSuspended")                                                         \
+    X(QUEUE_HELD, "QueueHeld")                                                                     \
+    X(BACKOFF, "BackoffUntil")                                                                     \
+    X(DATABASE_DOWN, "DatabaseDown")                                                               \
+    X(FAIR_SHARE, "FairShare")                                                                     \
+    X(QUOTA_GUARANTEED, "QuotaGuaranteed")                                                         \
+    X(MIN_RUN, "MinRuntimeProtected")
+
+enum decide_reason {
+#define X(name, text) DECIDE_##name,
+    DECIDE_REASON_MAP(X)
+#undef X
+        DECIDE_N_REASONS
+};
+
+enum decision_kind {
+    DECISION_PLACE,   /* request -> exec; start copying what is missing */
+    DECISION_REFUSE,  /* request; rc, reason, retry_after_ms */
+    DECISION_RUN,     /* members[first .. first+n) -> exec, batch samples */
+    DECISION_START,   /* job -> exec */
+    DECISION_SUSPEND, /* job; reason */
+    DECISION_WAIT,    /* job stays queued; reason */
+};
+
+struct decision {
+    enum decision_kind kind;
+    uint32_t request, job, exec;
+    uint32_t first, n, batch;
+    int rc;
+    enum decide_reason reason;
+    int64_t retry_after_ms;
+    int64_t predicted_ns; /* PLACE and REFUSE: from arrival to finish; RUN: of the run */
+};
+
+struct decisions {
+    struct decision *items; /* OWNED, decisions_fini() */
+    size_t n, cap;
+    uint32_t *members;
+    size_t n_members, cap_members;
+    void *scratch; /* OWNED; reused between passes */
+    size_t scratch_bytes;
+};
+
+/* Replaces the content of *out. Fails: SH_E_NOMEM, SH_E_TOOBIG. */
+int decide(const struct snapshot *in, struct decisions *out, struct sh_err *err);
+void decisions_fini(struct decisions *d); /* a zeroed struct is empty */
+const char *decide_reason_name(enum decide_reason r); /* BORROWED, static */
+
+/* For decide_jobs.c */
+int decide__add(struct decisions *out, const struct decision *d, struct sh_err *err);
+int decide__scratch(struct decisions *out, size_t bytes, void **p, struct sh_err *err);
+int decide__jobs(const struct snapshot *in, struct decisions *out, struct sh_err *err);
+
+#endif

@@ -1,0 +1,278 @@
+#include "scheduler/decide.h"
+
+#include "common/mem.h"
+
+#include <math.h>
+
+/* Training: who gets a free slot, who has to give one up, and why the others wait. */
+
+struct pool {
+    const struct snapshot *in;
+    struct decisions *out;
+    double *running; /* by tenant: jobs that hold a slot and keep it, those that start now included */
+    double *held;    /* by tenant: the same and those that are giving their slot up */
+    double *share;   /* by tenant: decayed usage / weight */
+    uint32_t *slot;  /* by executor: the job that holds it, or SNAP_NONE */
+    bool *settled;   /* by job: started now, or its wait has its reason */
+};
+
+static double share_of(const struct snap_tenant *t)
+{
+    return t->weight > 0 ? t->usage_ns / t->weight : INFINITY;
+}
+
+/* Why this queued job may not start whatever is free; DECIDE_NONE if it may. */
+static enum decide_reason blocked(const struct pool *p, const struct snap_job *j)
+{
+    const struct snap_tenant *t = &p->in->tenants[j->tenant];
+    double held = p->held[j->tenant];
+
+    if (!p->in->db_up)
+        return DECIDE_DATABASE_DOWN;
+    if (!t->active)
+        return DECIDE_TENANT_SUSPENDED;
+    if (!j->queue_open)
+        return DECIDE_QUEUE_HELD;
+    if (!j->model_ready)
+        return DECIDE_MODEL_LOADING;
+    if (j->not_before_ns > p->in->now_ns)
+        return DECIDE_BACKOFF;
+    if (held >= t->max_running_jobs || (t->max_gpus >= 0 && held >= t->max_gpus))
+        return DECIDE_QUOTA_LIMIT;
+    if (t->weight <= 0 && held >= t->guaranteed_gpus)
+        return DECIDE_QUOTA_LIMIT;
+    return DECIDE_NONE;
+}
+
+static bool below_guarantee(const struct pool *p, uint32_t tenant)
+{
+    return p->running[tenant] < p->in->tenants[tenant].guaranteed_gpus;
+}
+
+static bool goes_first(const struct pool *p, const struct snap_job *a, const struct snap_job *b)
+{
+    bool ga = below_guarantee(p, a->tenant), gb = below_guarantee(p, b->tenant);
+
+    if (a->tenant != b->tenant) {
+        if (ga != gb)
+            return ga;
+        if (p->share[a->tenant] != p->share[b->tenant])
+            return p->share[a->tenant] < p->share[b->tenant];
+    }
+    if (a->priority != b->priority)
+        return a->priority > b->priority;
+    return a->id < b->id;
+}
+
+/* The queued job that is next, or SNAP_NONE. */
+static uint32_t next_job(const struct pool *p)
+{
+    uint32_t best = SNAP_NONE;
+
+    for (uint32_t i = 0; i < p->in->n_jobs; i++) {
+        const struct snap_job *j = &p->in->jobs[i];
+
+        if (j->state != SNAP_QUEUED || p->settled[i] || blocked(p, j) != DECIDE_NONE)
+            continue;
+        if (best == SNAP_NONE || goes_first(p, j, &p->in->jobs[best]))
+            best = i;
+    }
+    return best;
+}
+
+static uint32_t free_slot(const struct pool *p)
+{
+    uint32_t best = SNAP_NONE;
+
+    for (uint32_t e = 0; e < p->in->n_execs; e++) {
+        if (!p->in->execs[e].up || p->slot[e] != SNAP_NONE)
+            continue;
+        if (best == SNAP_NONE || p->in->execs[e].n_runs < p->in->execs[best].n_runs)
+            best = e;
+    }
+    return best;
+}
+
+static int start_jobs(struct pool *p, struct sh_err *err)
+{
+    const struct snapshot *in = p->in;
+    int rc = SH_OK;
+
+    while (!rc) {
+        uint32_t e = free_slot(p);
+        uint32_t i = e == SNAP_NONE ? SNAP_NONE : next_job(p);
+        const struct snap_tenant *t;
+
+        if (i == SNAP_NONE)
+            break;
+        t = &in->tenants[in->jobs[i].tenant];
+        p->slot[e] = i;
+        p->settled[i] = true;
+        p->running[in->jobs[i].tenant] += 1;
+        p->held[in->jobs[i].tenant] += 1;
+        /* Charged at once, so that one tenant does not take every slot of this pass. */
+        if (t->weight > 0)
+            p->share[in->jobs[i].tenant] += (double)in->min_run_ns / t->weight;
+        rc = decide__add(
+            p->out, &(struct decision){.kind = DECISION_START, .job = i, .exec = e, .request = SNAP_NONE},
+            err);
+    }
+    return rc;
+}
+
+/* Has job `want` a right to the slot of job `have`? DECIDE_NONE: no. */
+static enum decide_reason claim(const struct pool *p, const struct snap_job *want,
+                                const struct snap_job *have)
+{
+    const struct snap_tenant *h = &p->in->tenants[have->tenant];
+    bool lends = p->running[have->tenant] - 1 >= h->guaranteed_gpus;
+
+    if (want->tenant == have->tenant)
+        return want->priority > have->priority ? DECIDE_PRIORITY : DECIDE_NONE;
+    if (!lends)
+        return DECIDE_NONE;
+    if (below_guarantee(p, want->tenant))
+        return DECIDE_QUOTA_GUARANTEED;
+    if (p->share[want->tenant] + (double)p->in->min_run_ns < p->share[have->tenant])
+        return DECIDE_FAIR_SHARE;
+    return DECIDE_NONE;
+}
+
+/* The job that gives way to `want`: of the tenant with the greatest share, the lowest priority, the
+ * youngest. *why_out: the claim, or why nobody has to. */
+static uint32_t find_victim(const struct pool *p, const struct snap_job *want,
+                            enum decide_reason *why_out)
+{
+    const struct snapshot *in = p->in;
+    uint32_t best = SNAP_NONE;
+    enum decide_reason why = DECIDE_RESOURCES;
+
+    for (uint32_t i = 0; i < in->n_jobs; i++) {
+        const struct snap_job *j = &in->jobs[i];
+        const struct snap_job *b = best == SNAP_NONE ? NULL : &in->jobs[best];
+        enum decide_reason c;
+
+        if (j->state != SNAP_RUNNING || j->exec == SNAP_NONE || p->settled[i])
+            continue;
+        c = claim(p, want, j);
+        if (c == DECIDE_NONE)
+            continue;
+        if (!j->may_suspend || in->now_ns - j->since_ns < in->min_run_ns) {
+            if (!b)
+                why = DECIDE_MIN_RUN;
+            continue;
+        }
+        if (b && (p->share[j->tenant] < p->share[b->tenant] ||
+                  (j->tenant == b->tenant && j->priority >= b->priority && j->id < b->id)))
+            continue;
+        best = i;
+        why = c;
+    }
+    *why_out = why;
+    return best;
+}
+
+static int wait_for(struct pool *p, uint32_t i, enum decide_reason why, struct sh_err *err)
+{
+    p->settled[i] = true;
+    return decide__add(p->out,
+                       &(struct decision){.kind = DECISION_WAIT,
+                                          .job = i,
+                                          .exec = SNAP_NONE,
+                                          .request = SNAP_NONE,
+                                          .reason = why},
+                       err);
+}
+
+/* Those next in line: the first `coming` get slots that are being given up already. */
+static int suspend_jobs(struct pool *p, uint32_t coming, struct sh_err *err)
+{
+    const struct snapshot *in = p->in;
+    int rc = SH_OK;
+
+    for (size_t n = 0; n < in->n_execs && !rc; n++) {
+        uint32_t i = next_job(p), victim = SNAP_NONE;
+        enum decide_reason why = DECIDE_RESOURCES;
+
+        if (i == SNAP_NONE)
+            break;
+        if (coming > 0)
+            coming--;
+        else
+            victim = find_victim(p, &in->jobs[i], &why);
+        if (victim != SNAP_NONE) {
+            p->settled[victim] = true;
+            p->running[in->jobs[victim].tenant] -= 1;
+            rc = decide__add(p->out,
+                             &(struct decision){.kind = DECISION_SUSPEND,
+                                                .job = victim,
+                                                .exec = in->jobs[victim].exec,
+                                                .request = SNAP_NONE,
+                                                .reason = why},
+                             err);
+            why = DECIDE_RESOURCES;
+        }
+        if (victim != SNAP_NONE) /* as good as started: the next in line sees it */
+            p->running[in->jobs[i].tenant] += 1;
+        if (!rc)
+            rc = wait_for(p, i, why, err);
+    }
+    return rc;
+}
+
+/* Counts who holds what. Returns how many slots are being given up. */
+static uint32_t survey(struct pool *p)
+{
+    const struct snapshot *in = p->in;
+    uint32_t coming = 0;
+
+    for (size_t t = 0; t < in->n_tenants; t++)
+        p->share[t] = share_of(&in->tenants[t]);
+    for (size_t e = 0; e < in->n_execs; e++)
+        p->slot[e] = in->execs[e].job;
+    for (size_t i = 0; i < in->n_jobs; i++) {
+        const struct snap_job *j = &in->jobs[i];
+
+        if (j->state == SNAP_QUEUED)
+            continue;
+        p->held[j->tenant] += 1;
+        if (j->state == SNAP_STOPPING)
+            coming++;
+        else
+            p->running[j->tenant] += 1;
+    }
+    return coming;
+}
+
+int decide__jobs(const struct snapshot *in, struct decisions *out, struct sh_err *err)
+{
+    struct pool p = {.in = in, .out = out};
+    size_t at_held = in->n_tenants * sizeof(*p.running);
+    size_t at_share = at_held + in->n_tenants * sizeof(*p.held);
+    size_t at_slot = at_share + in->n_tenants * sizeof(*p.share);
+    size_t at_settled = at_slot + in->n_execs * sizeof(*p.slot);
+    uint32_t coming;
+    void *mem;
+    int rc = decide__scratch(out, at_settled + in->n_jobs * sizeof(*p.settled), &mem, err);
+
+    if (rc)
+        return rc;
+    p.running = mem;
+    p.held = (void *)((char *)mem + at_held);
+    p.share = (void *)((char *)mem + at_share);
+    p.slot = (void *)((char *)mem + at_slot);
+    p.settled = (void *)((char *)mem + at_settled);
+    coming = survey(&p);
+    rc = start_jobs(&p, err);
+    if (!rc)
+        rc = suspend_jobs(&p, coming, err);
+    for (uint32_t i = 0; i < in->n_jobs && !rc; i++) {
+        enum decide_reason why;
+
+        if (in->jobs[i].state != SNAP_QUEUED || p.settled[i])
+            continue;
+        why = blocked(&p, &in->jobs[i]);
+        rc = wait_for(&p, i, why == DECIDE_NONE ? DECIDE_PRIORITY : why, err);
+    }
+    return rc;
+}

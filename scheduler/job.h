@@ -1,0 +1,136 @@
+/* job.h - the life of a job, and the only way to change it.
+ *
+ *   QUEUED     -> STARTING    a slot was given to it                     [jobs_start]
+ *   QUEUED     -> FAILED      its model or dataset is gone               [jobs_start]
+ *   QUEUED     -> HELD        held                                       [api]
+ *   HELD       -> QUEUED      released                                   [api]
+ *   QUEUED, HELD -> CANCELLED cancelled before it started                [api]
+ *   STARTING, PREEMPTED -> RUNNING   its executor trains                 [jobs_on_state]
+ *   STARTING, RUNNING -> PREEMPTED   inference took the device           [jobs_on_state]
+ *   STARTING, RUNNING, PREEMPTED -> COMPLETING   evaluation and export   [jobs_on_state]
+ *   COMPLETING -> SUCCEEDED   the trained model is a new version         [jobs_on_state]
+ *   STARTING, RUNNING, PREEMPTED, COMPLETING
+ *              -> FAILED      no more attempts, or not worth one         [jobs_on_state]
+ *              -> QUEUED      another attempt; slot given up             [jobs_on_state]
+ *              -> QUEUED      its executor is gone                       [jobs_requeue]
+ *              -> CANCELLING  cancelled while an executor has it         [api]
+ *   CANCELLING -> CANCELLED   it has stopped, or its executor is gone    [jobs_on_state, jobs_requeue]
+ *
+ *   SUCCEEDED, FAILED, CANCELLED and EXPIRED are final. Nothing leads to SUSPENDED and EXPIRED in
+ *   this release; the schema knows them.
+ *   Invariant: `executor` is set  <=>  state is STARTING .. CANCELLING.
+ *
+ * A change happens in memory at once and waits in `pending` until the database has it, in order,
+ * together with its event (store_job_write). A job that flips between RUNNING and PREEMPTED while
+ * the database is slow folds two opposite changes into none, so `pending` stays short.
+ * Changes by [api] come from the database: job_adopt_state().
+ *
+ * Not thread-safe. Times are sh_clock_ns.
+ */
+#ifndef SH_SCHEDULER_JOB_H
+#define SH_SCHEDULER_JOB_H
+
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define JOB_STATE_MAP(X)                                                                           \
+    X(QUEUED)                                                                                      \
+    X(HELD)                                                                                        \
+    X(STARTING)                                                                                    \
+    X(RUNNING)                                                                                     \
+    X(PREEMPTED)                                                                                   \
+    X(SUSPENDED)                                                                                   \
+    X(COMPLETING)                                                                                  \
+    X(CANCELLING)                                                                                  \
+    X(SUCCEEDED)                                                                                   \
+    X(FAILED)                                                                                      \
+    X(CANCELLED)                                                                                   \
+    X(EXPIRED)
+
+enum job_state {
+#define X(name) JOB_##name,
+    JOB_STATE_MAP(X)
+#undef X
+        JOB_N_STATES
+};
+
+#define JOB_MAX_PENDING 8
+#define JOB_MAX_CHECKPOINTS 16
+#define JOB_NAME_BYTES 128
+
+struct job_change {
+    enum job_state from, to;
+    char reason[40];
+    int64_t step;
+};
+
+struct job_checkpoint {
+    int64_t step;
+    uint32_t attempt;
+    uint64_t bytes;
+    char digest[65];
+    char path[256]; /* relative to the job root */
+};
+
+struct job_progress { /* totals over all starts of the job */
+    int64_t step, steps;
+    double loss, samples_per_s; /* NaN: not known yet */
+    int64_t redone, preemptions, busy_ns;
+};
+
+struct job {
+    int64_t id, tenant_id, version_id, model_id;
+    enum job_state state; /* written by job_set_state() and job_adopt_state() only */
+    int32_t priority;     /* its queue's included */
+    bool queue_open, model_ready, model_gone;
+    uint32_t attempt, max_attempts;
+    char executor[JOB_NAME_BYTES]; /* "" while no executor has it */
+    char tenant[64];
+    char model[JOB_NAME_BYTES + 1]; /* for events and metrics */
+
+    bool sent;             /* JOB_START went to `executor`, or it reported the job */
+    bool starting_write;   /* the start is being recorded */
+    bool stopping;         /* JOB_STOP suspend was sent */
+    bool adopted;          /* taken over from a former leader; base is not known from here */
+    uint64_t seen_session; /* session in which the executor last reported it */
+    int64_t since_ns;      /* start of the present run */
+    int64_t lost_ns;       /* when its executor went away, or when we began to lead */
+    int64_t not_before_ns; /* back-off */
+    uint64_t seen_poll;
+
+    struct job_progress progress, base; /* base: totals of earlier starts */
+    bool progress_dirty;
+    int64_t progress_at_ns; /* last write of progress */
+    char reason[40], reason_written[40]; /* while QUEUED */
+
+    struct job_change pending[JOB_MAX_PENDING];
+    size_t n_pending;
+    struct job_checkpoint *checkpoints; /* OWNED; not yet in the database; NULL until the first */
+    size_t n_checkpoints;
+    bool writing; /* a store_job_write is on its way */
+    char *result; /* OWNED: JSON from the executor, when it is done */
+    int error_rc; /* of the last failure */
+    char error[512];
+};
+
+const char *job_state_name(enum job_state s); /* BORROWED, static */
+/* Fails: SH_E_INVALID naming the text. */
+int job_state_parse(const char *name, enum job_state *out, struct sh_err *err);
+bool job_state_is_final(enum job_state s);
+bool job_state_has_executor(enum job_state s); /* STARTING .. CANCELLING */
+bool job_can(enum job_state from, enum job_state to);
+
+/* The only writer of the state by our own will. Fails: SH_E_CONFLICT (not an arrow above),
+ * SH_E_TOOBIG (pending is full); the job is unchanged. */
+int job_set_state(struct job *j, enum job_state to, const char *reason, struct sh_err *err);
+/* The database has another state than we thought (the API changed it): takes it over and forgets
+ * what was pending, because that never happened. */
+void job_adopt_state(struct job *j, enum job_state s);
+/* Drops the oldest if JOB_MAX_CHECKPOINTS wait already. Fails: SH_E_NOMEM. */
+int job_add_checkpoint(struct job *j, const struct job_checkpoint *c, struct sh_err *err);
+void job_free(struct job *j); /* NULL is allowed */
+
+#endif

@@ -1,0 +1,179 @@
+/* store.h - all SQL of the scheduler.
+ *
+ * Every write runs in one transaction that first locks the lease row and refuses with
+ * SH_E_PRECONDITION when its epoch or holder is not ours: a leader that was replaced cannot write.
+ * Each function may be called again with the same argument after a lost connection: it finds its own
+ * work done and succeeds.
+ *
+ * All functions have the shape of dbthread.h's dbop_run_fn and block; `arg` is the struct named in
+ * the comment. Results go to its `out` part. Besides SH_E_PRECONDITION they fail as common/db.h
+ * says.
+ */
+#ifndef SH_SCHEDULER_STORE_H
+#define SH_SCHEDULER_STORE_H
+
+#include "common/db.h"
+
+#include "scheduler/job.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define STORE_MAX_JOBS 10000
+#define STORE_MAX_MODELS 5000
+#define STORE_MAX_TENANTS 10000
+
+struct store_fence {
+    char holder[96];
+    uint64_t epoch;
+};
+
+/* ---- lease: arg is struct store_lease. release makes it expire now. */
+struct store_lease {
+    struct store_fence fence; /* acquire fills epoch */
+    int64_t ttl_ms;
+    bool held; /* out: do we have it */
+};
+int store_lease_acquire(struct db *db, void *arg, struct sh_err *err);
+int store_lease_renew(struct db *db, void *arg, struct sh_err *err);
+int store_lease_release(struct db *db, void *arg, struct sh_err *err);
+
+/* ---- what the scheduler polls: arg is struct store_view. Strings are BORROWED from `res`. */
+struct store_tenant {
+    int64_t id;
+    const char *name;
+    bool active;
+    double guaranteed_gpus, max_gpus /* < 0: unlimited */, weight;
+    uint32_t max_running_jobs, max_concurrent_requests;
+};
+
+struct store_model {
+    int64_t version_id, model_id, tenant_id;
+    const char *tenant, *model, *state, *package, *precision, *profile /* JSON */;
+    uint32_t version, max_batch;
+    uint64_t image_bytes;
+    double slo_ms; /* 0: none */
+    int32_t slo_priority;
+    const char *on_miss;
+};
+
+struct store_job {
+    int64_t id, tenant_id, version_id, model_id;
+    const char *tenant, *model, *state, *queue_state, *version_state, *executor, *reason;
+    int32_t priority;
+    uint32_t attempt, max_attempts;
+    struct job_progress progress, base;
+};
+
+struct store_view {
+    bool with_usage;      /* in: also the decayed usage, once after a lease was won */
+    double half_life_s;   /* in: of it */
+    struct store_tenant *tenants; /* OWNED, store_view_free(), as all below */
+    size_t n_tenants;
+    struct store_model *models;
+    size_t n_models;
+    struct store_job *jobs;
+    size_t n_jobs;
+    bool jobs_cut; /* there are more than STORE_MAX_JOBS */
+    int64_t *usage_tenant;
+    double *usage_ns;
+    size_t n_usage;
+    struct db_res *res[4];
+};
+int store_view_load(struct db *db, void *arg, struct sh_err *err);
+void store_view_free(void *view); /* also the struct itself */
+
+/* ---- jobs: arg is struct store_start. QUEUED -> STARTING, or FAILED when something is gone. */
+struct store_start {
+    struct store_fence fence;
+    int64_t job;
+    uint32_t attempt;
+    char executor[JOB_NAME_BYTES];
+    struct store_start_out {
+        enum job_state state; /* in the database afterwards; STARTING: go */
+        char *tenant, *model, *package, *dataset, *eval_dataset, *spec, *resume; /* OWNED */
+        int64_t resume_step;
+        struct job_progress base;
+    } *out;
+};
+int store_job_start(struct db *db, void *arg, struct sh_err *err);
+void store_start_free(void *start);
+
+/* arg is struct store_write: changes of state with their events, checkpoints, progress. */
+struct store_version { /* the trained model, as shunt-import described it */
+    char *digest, *package, *inputs, *outputs, *meta; /* OWNED, JSON but for the first two */
+    int64_t bytes;
+};
+
+struct store_write {
+    struct store_fence fence;
+    int64_t job, parent_version;
+    uint32_t attempt;
+    char executor[JOB_NAME_BYTES]; /* after the changes; "" = NULL */
+    struct job_change changes[JOB_MAX_PENDING];
+    size_t n_changes;
+    struct job_checkpoint *checkpoints; /* OWNED */
+    size_t n_checkpoints;
+    struct job_progress progress;
+    int error_rc; /* of the last change to QUEUED or FAILED; 0 = none */
+    char error[512];
+    char *result; /* OWNED: JSON without "version"; SUCCEEDED only */
+    struct store_version version; /* digest NULL: none was made */
+    struct store_write_out {
+        bool conflict; /* nothing was written: the database had another state */
+        enum job_state state;
+        int64_t version_id; /* of the trained model; 0 = none */
+        int32_t version;
+    } *out;
+};
+int store_job_write(struct db *db, void *arg, struct sh_err *err);
+void store_write_free(void *write);
+
+/* arg is struct store_reasons: why queued jobs wait; no event. */
+#define STORE_MAX_REASONS 256
+struct store_reasons {
+    struct store_fence fence;
+    size_t n;
+    int64_t job[STORE_MAX_REASONS];
+    char reason[STORE_MAX_REASONS][40];
+};
+int store_job_reasons(struct db *db, void *arg, struct sh_err *err);
+
+/* ---- models: arg is struct store_model_state. Notifies channel shunt_models with the version's id.
+ * Does nothing unless the version is REGISTERED or LOADING. */
+struct store_model_state {
+    struct store_fence fence;
+    int64_t version_id;
+    const char *state; /* static: LOADING, READY, FAILED */
+    char reason_code[40], reason[512];
+    uint64_t image_bytes;
+    char *profile; /* OWNED: JSON or NULL */
+};
+int store_model_set_state(struct db *db, void *arg, struct sh_err *err);
+void store_model_state_free(void *state);
+
+/* ---- executors: arg is struct store_executor. */
+struct store_executor {
+    struct store_fence fence;
+    char name[JOB_NAME_BYTES], host_id[128], device[64], data_addr[256];
+    uint64_t pool_bytes;
+    bool up;
+};
+int store_executor_put(struct db *db, void *arg, struct sh_err *err);
+
+/* ---- usage: arg is struct store_usage. seq grows by one with each flush of an epoch. */
+struct store_usage_row {
+    int64_t tenant_id, model_id;
+    bool training;
+    int64_t gpu_ns, requests, samples;
+};
+struct store_usage {
+    struct store_fence fence;
+    int64_t seq;
+    struct store_usage_row *rows; /* OWNED */
+    size_t n;
+};
+int store_usage_add(struct db *db, void *arg, struct sh_err *err);
+void store_usage_free(void *usage);
+
+#endif

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# layers.sh - who may include whom. Daemons never see each other; a foreign header has one home.
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 2
+
+rc=0
+fail() { # fail SENTENCE LINES: complains if there are any lines
+    [ -z "$2" ] || { printf '%s\n%s\n' "$1" "$2"; rc=1; }
+}
+includes() { # includes REGEX FOLDER...: the include lines that match
+    local what=$1
+    shift
+    grep -rnE "^[[:space:]]*#[[:space:]]*include[[:space:]]+$what" "$@" \
+        --include='*.c' --include='*.h' --include='*.cu' --include='*.cuh' 2>/dev/null
+}
+may() { # may FOLDER REGEX: our own headers that FOLDER is allowed to see
+    fail "$1/ may include only $2 of our headers" \
+        "$(includes '"' "$1" | grep -vE 'include[[:space:]]+"onnx\.pb-c\.h"' |
+            grep -vE "include[[:space:]]+\"($2)")"
+}
+only() { # only HEADER PLACE: a foreign header has its home in PLACE
+    fail "a header $1 belongs to $2" \
+        "$(includes "[<\"]($1)" common api scheduler executor cli zoo | grep -vE "^($2)")"
+}
+
+may common 'common/'
+may api '(common|api)/'
+may scheduler '(common|scheduler)/'
+may executor '(common|executor)/'
+may executor/device '(common|executor/device)/'
+may executor/model '(common|executor/model|executor/device)/'
+may executor/import '(common|executor/import|executor/model|executor/device)/'
+may cli '(common|cli)/'
+may zoo '(common|zoo|executor/model|executor/device)/'
+
+only 'microhttpd\.h' 'api/http[a-z_]*\.[ch]:|common/metrics_http\.c:'
+only 'libpq-fe\.h' 'common/db\.[ch]:'
+only 'gnutls/' 'common/hash\.c:|api/http[a-z_]*\.[ch]:'
+only '(oneapi/)?dnnl' 'executor/device/cpu/'
+only 'cuda|cudnn|cublas|nvml|nvrtc|nvtx' 'executor/device/cuda/'
+only 'curl/' 'cli/http\.[ch]:'
+only 'protobuf-c/|(google/)?protobuf|onnx\.pb-c\.h' 'executor/model/onnx|executor/import/|zoo/'
+exit $rc

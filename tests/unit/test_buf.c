@@ -1,0 +1,109 @@
+/* test_buf.c - Without it: a buffer could grow past its limit on a tenant's word, or lose the NUL
+ * that every reader of text relies on. */
+#include "common/buf.h"
+#include "tests/unit/sh_test.h"
+
+static void text_is_appended_and_terminated(void **state)
+{
+    struct sh_buf b;
+    (void)state;
+
+    sh_buf_init(&b, 1000);
+    assert_ok(sh_buf_puts(&b, "ab", NULL));
+    assert_ok(sh_buf_append(&b, "cde", 2, NULL));
+    assert_ok(sh_buf_printf(&b, NULL, "%d", 42));
+    assert_int_equal(b.len, 6);
+    assert_string_equal(b.data, "abcd42");
+    sh_buf_reset(&b);
+    assert_int_equal(b.len, 0);
+    assert_string_equal(b.data, "");
+    sh_buf_fini(&b);
+    assert_null(b.data);
+}
+
+static void the_limit_holds_to_the_byte_and_a_refusal_changes_nothing(void **state)
+{
+    struct sh_err err = {0};
+    struct sh_buf b;
+    char *room = NULL;
+    (void)state;
+
+    sh_buf_init(&b, 1000);
+    for (int i = 0; i < 100; i++)
+        assert_ok(sh_buf_puts(&b, "0123456789", &err));
+    assert_int_equal(b.len, 1000);
+    assert_fails(sh_buf_puts(&b, "x", &err), SH_E_TOOBIG, &err, "1000 bytes");
+    assert_int_equal(sh_buf_printf(&b, NULL, "%d", 1), SH_E_TOOBIG);
+    assert_int_equal(sh_buf_reserve(&b, 1, &room, NULL), SH_E_TOOBIG);
+    assert_int_equal(sh_buf_append(&b, "x", SIZE_MAX, NULL), SH_E_TOOBIG);
+    assert_null(room);
+    assert_int_equal(b.len, 1000);
+    assert_int_equal(strlen(b.data), 1000);
+    sh_buf_fini(&b);
+}
+
+static void reserved_bytes_end_with_nul_however_many_are_filled(void **state)
+{
+    struct sh_buf b;
+    char *room = NULL;
+    (void)state;
+
+    sh_buf_init(&b, 10000);
+    assert_ok(sh_buf_puts(&b, "head:", NULL));
+    assert_ok(sh_buf_reserve(&b, 5000, &room, NULL));
+    memset(room, 'x', 5000); /* as a large read() does */
+    b.len += 5000;
+    assert_int_equal(strlen(b.data), 5005);
+    sh_buf_reset(&b);
+    assert_ok(sh_buf_reserve(&b, 100, &room, NULL));
+    memcpy(room, "abc", 3); /* and a short one into memory that was used before */
+    b.len += 3;
+    assert_string_equal(b.data, "abc");
+    sh_buf_fini(&b);
+}
+
+static void consume_drops_from_the_front(void **state)
+{
+    struct sh_buf b;
+    (void)state;
+
+    sh_buf_init(&b, 100);
+    sh_buf_consume(&b, 5); /* nothing there: nothing happens */
+    assert_ok(sh_buf_puts(&b, "abcdef", NULL));
+    sh_buf_consume(&b, 2);
+    assert_string_equal(b.data, "cdef");
+    sh_buf_consume(&b, 100);
+    assert_int_equal(b.len, 0);
+    assert_string_equal(b.data, "");
+    sh_buf_fini(&b);
+}
+
+static void take_hands_the_memory_over_and_the_buffer_still_works(void **state)
+{
+    struct sh_buf b;
+    char *p;
+    (void)state;
+
+    sh_buf_init(&b, 100);
+    assert_ok(sh_buf_puts(&b, "one", NULL));
+    p = sh_buf_take(&b);
+    assert_string_equal(p, "one");
+    free(p);
+    assert_int_equal(b.len, 0);
+    assert_ok(sh_buf_puts(&b, "two", NULL));
+    assert_string_equal(b.data, "two");
+    sh_buf_fini(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(text_is_appended_and_terminated),
+        cmocka_unit_test(the_limit_holds_to_the_byte_and_a_refusal_changes_nothing),
+        cmocka_unit_test(reserved_bytes_end_with_nul_however_many_are_filled),
+        cmocka_unit_test(consume_drops_from_the_front),
+        cmocka_unit_test(take_hands_the_memory_over_and_the_buffer_still_works),
+    };
+
+    return cmocka_run_group_tests_name("buf", tests, NULL, NULL);
+}

@@ -1,0 +1,165 @@
+/* test_mem.c - Without it: a product of two sizes from a stranger's file could wrap around and
+ * become a small allocation with large writes, and "12abc" or "0x10" could pass as numbers. */
+#include "common/mem.h"
+#include "tests/unit/sh_test.h"
+
+static void sizes_do_not_wrap_around(void **state)
+{
+    struct sh_err err = {0};
+    size_t out = 7;
+    (void)state;
+
+    assert_ok(sh_mul_size(6, 7, &out, &err));
+    assert_int_equal(out, 42);
+    assert_fails(sh_mul_size(SIZE_MAX / 2, 3, &out, &err), SH_E_TOOBIG, &err, "too large");
+    assert_int_equal(out, 42);
+    err = (struct sh_err){0};
+    assert_fails(sh_add_size(SIZE_MAX, 1, &out, &err), SH_E_TOOBIG, &err, "too large");
+    assert_int_equal(out, 42);
+    assert_ok(sh_add_size(SIZE_MAX - 1, 1, &out, NULL));
+}
+
+static void strings_are_copied_or_cut_with_a_terminator(void **state)
+{
+    char *s = NULL, small[4];
+    (void)state;
+
+    assert_ok(sh_strdup("abc", &s, NULL));
+    assert_string_equal(s, "abc");
+    free(s);
+    assert_ok(sh_strdup(NULL, &s, NULL));
+    assert_null(s);
+    assert_ok(sh_asprintf(NULL, &s, "%s-%d", "x", 5));
+    assert_string_equal(s, "x-5");
+    free(s);
+    assert_true(sh_strlcpy(small, "abc", sizeof(small)));
+    assert_false(sh_strlcpy(small, "abcd", sizeof(small)));
+    assert_string_equal(small, "abc");
+    assert_false(sh_strlcpy(small, "z", 0));
+    assert_string_equal(small, "abc");
+}
+
+static void grow_doubles_zeroes_and_stops_at_the_limit(void **state)
+{
+    struct sh_err err = {0};
+    size_t cap = 0;
+    int *v = NULL;
+    (void)state;
+
+    assert_ok(sh_grow(&v, &cap, 1, sizeof(*v), 100, "items", &err));
+    assert_int_equal(cap, 8);
+    for (size_t i = 0; i < cap; i++) {
+        assert_int_equal(v[i], 0);
+        v[i] = (int)i + 1;
+    }
+    assert_ok(sh_grow(&v, &cap, 9, sizeof(*v), 100, "items", &err));
+    assert_int_equal(cap, 16);
+    assert_int_equal(v[7], 8);
+    assert_int_equal(v[15], 0);
+    assert_ok(sh_grow(&v, &cap, 70, sizeof(*v), 100, "items", &err));
+    assert_ok(sh_grow(&v, &cap, 100, sizeof(*v), 100, "items", &err));
+    assert_int_equal(cap, 100);
+    assert_fails(sh_grow(&v, &cap, 101, sizeof(*v), 100, "items", &err), SH_E_TOOBIG, &err,
+                 "items");
+    assert_int_equal(cap, 100);
+    free(v);
+}
+
+static void grow_refuses_a_product_that_wraps(void **state)
+{
+    struct sh_err err = {0};
+    size_t cap = 0;
+    void *v = NULL;
+    (void)state;
+
+    assert_fails(sh_grow(&v, &cap, SIZE_MAX / 2, 16, SIZE_MAX, "items", &err), SH_E_TOOBIG, &err,
+                 "too large");
+    assert_null(v);
+    assert_int_equal(cap, 0);
+}
+
+static void only_whole_strict_numbers_are_integers(void **state)
+{
+    static const char *const BAD[] = {"",
+                                      " 1",
+                                      "1 ",
+                                      "+1",
+                                      "0x10",
+                                      "1.0",
+                                      "1e3",
+                                      "12a",
+                                      "--1",
+                                      "-",
+                                      "101",
+                                      "-101",
+                                      "9223372036854775808",
+                                      "99999999999999999999999"};
+    int64_t v = 7;
+    (void)state;
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(BAD); i++) {
+        struct sh_err err = {0};
+
+        assert_fails(sh_parse_i64(BAD[i], -100, 100, "the count", &v, &err), SH_E_INVALID, &err,
+                     "the count must be a whole number from -100 to 100");
+        assert_int_equal(v, 7);
+    }
+    assert_int_equal(sh_parse_i64(NULL, 0, 1, "x", &v, NULL), SH_E_INVALID);
+    assert_ok(sh_parse_i64("-100", -100, 100, "x", &v, NULL));
+    assert_int_equal(v, -100);
+    assert_ok(sh_parse_i64("9223372036854775807", INT64_MIN, INT64_MAX, "x", &v, NULL));
+    assert_true(v == INT64_MAX);
+    assert_ok(sh_parse_i64("-9223372036854775808", INT64_MIN, INT64_MAX, "x", &v, NULL));
+    assert_true(v == INT64_MIN);
+}
+
+static void only_finite_decimal_numbers_are_floats(void **state)
+{
+    static const char *const BAD[] = {"",   " 1",    "1 ", "nan", "inf", "-inf", "0x1p3",
+                                      "1e", "1e999", "e",  ".",   "1,5", "+1",   "11"};
+    double v = 7;
+    (void)state;
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(BAD); i++) {
+        struct sh_err err = {0};
+
+        assert_fails(sh_parse_f64(BAD[i], -1, 10, "the rate", &v, &err), SH_E_INVALID, &err,
+                     "the rate must be a number from -1 to 10");
+        assert_true(v == 7);
+    }
+    assert_ok(sh_parse_f64("-.5", -1, 10, "x", &v, NULL));
+    assert_true(v == -0.5);
+    assert_ok(sh_parse_f64("2.5e-1", -1, 10, "x", &v, NULL));
+    assert_true(v == 0.25);
+    assert_ok(sh_parse_f64("1e-400", -1, 10, "x", &v, NULL));
+    assert_true(v == 0);
+}
+
+static void constant_time_comparison_sees_each_byte(void **state)
+{
+    unsigned char a[33] = {0}, b[33] = {0};
+    (void)state;
+
+    assert_true(sh_mem_equal_ct(a, b, sizeof(a)));
+    for (size_t i = 0; i < sizeof(a); i++) {
+        b[i] = 0x80;
+        assert_false(sh_mem_equal_ct(a, b, sizeof(a)));
+        b[i] = 0;
+    }
+    assert_true(sh_mem_equal_ct(a, b, 0));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_do_not_wrap_around),
+        cmocka_unit_test(strings_are_copied_or_cut_with_a_terminator),
+        cmocka_unit_test(grow_doubles_zeroes_and_stops_at_the_limit),
+        cmocka_unit_test(grow_refuses_a_product_that_wraps),
+        cmocka_unit_test(only_whole_strict_numbers_are_integers),
+        cmocka_unit_test(only_finite_decimal_numbers_are_floats),
+        cmocka_unit_test(constant_time_comparison_sees_each_byte),
+    };
+
+    return cmocka_run_group_tests_name("mem", tests, NULL, NULL);
+}

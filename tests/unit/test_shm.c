@@ -1,0 +1,164 @@
+/* test_shm.c - Without it: a peer could shrink shared memory under us (SIGBUS in the executor), or
+ * a wake-up between two processes could get lost and a run would wait for its time-out. */
+#include "common/clock.h"
+#include "common/shm.h"
+#include "tests/unit/sh_test.h"
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#define SECOND INT64_C(1000000000)
+
+static void memory_is_zeroed_rounded_up_and_seen_through_a_second_mapping(void **state)
+{
+    struct sh_shm a = {.fd = -1}, b = {.fd = -1};
+    struct sh_err err = {0};
+    int fds = sh_test_open_fds(), fd;
+    (void)state;
+
+    assert_ok_err(sh_shm_create("test", 5000, &a, &err), &err);
+    assert_int_equal(a.bytes, 8192);
+    for (size_t i = 0; i < a.bytes; i++)
+        assert_int_equal(((char *)a.base)[i], 0);
+    fd = dup(a.fd);
+    assert_ok_err(sh_shm_map(fd, 0, true, &b, &err), &err);
+    assert_int_equal(b.bytes, 8192);
+    assert_true(fcntl(b.fd, F_GETFD) & FD_CLOEXEC);
+    ((char *)b.base)[8191] = 'x';
+    assert_int_equal(((char *)a.base)[8191], 'x');
+    sh_shm_fini(&b);
+    sh_shm_fini(&a);
+    assert_int_equal(a.fd, -1);
+    assert_null(a.base);
+    sh_shm_fini(&a); /* a second time is harmless */
+    assert_int_equal(sh_test_open_fds(), fds);
+}
+
+static void nobody_can_change_the_size(void **state)
+{
+    struct sh_shm a = {.fd = -1};
+    (void)state;
+
+    assert_ok(sh_shm_create("test", 8192, &a, NULL));
+    assert_int_equal(ftruncate(a.fd, 4096), -1);
+    assert_int_equal(ftruncate(a.fd, 0), -1);
+    assert_int_equal(ftruncate(a.fd, 16384), -1);
+    sh_shm_fini(&a);
+}
+
+static void memory_that_could_fault_is_refused_and_the_descriptor_stays_ours(void **state)
+{
+    struct sh_shm a = {.fd = -1}, b = {.fd = -1};
+    struct sh_err err = {0};
+    int fd = memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    (void)state;
+
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, 8192), 0);
+    assert_fails(sh_shm_map(fd, 8192, true, &b, &err), SH_E_PROTO, &err, "sealed");
+    assert_true(fcntl(fd, F_GETFD) >= 0);
+    close(fd);
+
+    fd = open("/tmp", O_RDONLY | O_CLOEXEC);
+    err = (struct sh_err){0};
+    assert_fails(sh_shm_map(fd, 0, true, &b, &err), SH_E_PROTO, &err, "sealed");
+    close(fd);
+
+    assert_ok(sh_shm_create("small", 4096, &a, NULL));
+    err = (struct sh_err){0};
+    assert_fails(sh_shm_map(a.fd, 4097, true, &b, &err), SH_E_PROTO, &err, "4097 are needed");
+    err = (struct sh_err){0};
+    assert_fails(sh_shm_map(-1, 0, true, &b, &err), SH_E_IO, &err, "descriptor");
+    assert_int_equal(b.fd, -1);
+    assert_null(b.base);
+    sh_shm_fini(&a);
+}
+
+static void impossible_sizes_are_errors(void **state)
+{
+    struct sh_err err = {0};
+    struct sh_shm a;
+    int fds = sh_test_open_fds();
+    (void)state;
+
+    assert_fails(sh_shm_create("x", 0, &a, &err), SH_E_INVALID, &err, "0 bytes");
+    assert_int_equal(a.fd, -1);
+    assert_int_equal(sh_shm_create("x", SIZE_MAX, &a, NULL), SH_E_INVALID);
+    assert_int_not_equal(sh_shm_create("x", (size_t)1 << 62, &a, NULL), SH_OK);
+    assert_int_equal(sh_test_open_fds(), fds);
+}
+
+static void a_changed_word_or_the_time_ends_the_wait(void **state)
+{
+    struct sh_shm a = {.fd = -1};
+    uint32_t *word;
+    int64_t start;
+    (void)state;
+
+    assert_ok(sh_shm_create("word", 4096, &a, NULL));
+    word = a.base;
+    assert_int_equal(sh_futex_wait(word, 1, 10 * SECOND), SH_OK); /* it is 0, not 1 */
+    start = sh_clock_ns();
+    assert_int_equal(sh_futex_wait(word, 0, SECOND / 50), SH_E_TIMEOUT);
+    assert_true(sh_clock_ns() - start >= SECOND / 50);
+    assert_int_equal(sh_futex_wait(word, 0, 0), SH_E_TIMEOUT);
+    assert_int_equal(sh_futex_wait(word, 0, -5), SH_E_TIMEOUT);
+    sh_shm_fini(&a);
+}
+
+/* Ping-pong: each side waits for the other's word. A private futex or a lost wake-up would end in a
+ * time-out. */
+static void wake_ups_cross_processes(void **state)
+{
+    struct sh_shm a = {.fd = -1};
+    uint32_t *ping, *pong;
+    int status = -1;
+    pid_t pid;
+    (void)state;
+
+    assert_ok(sh_shm_create("words", 4096, &a, NULL));
+    ping = a.base;
+    pong = ping + 64;
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct sh_shm mine;
+        const uint32_t *seen;
+
+        /* a reader's mapping may wait, though it cannot write */
+        if (sh_shm_map(a.fd, 4096, false, &mine, NULL) != SH_OK)
+            _exit(2);
+        seen = mine.base;
+        for (uint32_t i = 0; i < 1000; i++) {
+            if (sh_futex_wait(seen, i, 20 * SECOND) != SH_OK)
+                _exit(3);
+            __atomic_store_n(pong, i + 1, __ATOMIC_RELEASE);
+            sh_futex_wake(pong);
+        }
+        _exit(0);
+    }
+    for (uint32_t i = 0; i < 1000; i++) {
+        __atomic_store_n(ping, i + 1, __ATOMIC_RELEASE);
+        sh_futex_wake(ping);
+        if (sh_futex_wait(pong, i, 20 * SECOND) != SH_OK)
+            break;
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    sh_shm_fini(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_is_zeroed_rounded_up_and_seen_through_a_second_mapping),
+        cmocka_unit_test(nobody_can_change_the_size),
+        cmocka_unit_test(memory_that_could_fault_is_refused_and_the_descriptor_stays_ours),
+        cmocka_unit_test(impossible_sizes_are_errors),
+        cmocka_unit_test(a_changed_word_or_the_time_ends_the_wait),
+        cmocka_unit_test(wake_ups_cross_processes),
+    };
+
+    return cmocka_run_group_tests_name("shm", tests, NULL, NULL);
+}
