@@ -108,7 +108,6 @@ struct req_page {
     const char *cursor; /* NULL or after */
 };
 int req_page(const struct api_req *q, struct req_page *out, struct sh_err *err);
-/* What an audit row needs, in the order of STORE_AUDIT_PARAMS. */
 void req_reply_free(struct api_reply *r);
 
 /* Cursors are opaque: base64url of the last id. They carry no authority. */

@@ -66,10 +66,10 @@ enum sh_conf_action { SH_CONF_RUN, SH_CONF_EXIT_OK }; /* EXIT_OK: --help, --vers
 
 /* Zeroes and fills *conf (struct_bytes) from all sources. Positional arguments are refused unless
  * n_rest is not NULL; then *rest (BORROWED from argv, whose elements are moved) and *n_rest say
- * what is left, in its order. Our options may also stand after a positional argument; an option that the
- * table does not know is refused before the first positional argument and left in *rest after it
- * (a sub-command's own option: check it there). "--" ends our options. --help after a positional
- * argument is left in *rest too. An empty environment variable counts as not set.
+ * what is left, in its order. Our options may also stand after a positional argument; an option
+ * that the table does not know is refused before the first positional argument and left in *rest
+ * after it (a sub-command's own option: check it there), and so is --help. "--" ends our options.
+ * An empty environment variable counts as not set.
  * Prints --help to stdout. Fails: SH_E_INVALID naming option, value, source and range. */
 int sh_conf_load(const struct sh_conf_table *t, void *conf, int argc, char **argv, char ***rest,
                  int *n_rest, enum sh_conf_action *action, struct sh_err *err);

@@ -4,6 +4,7 @@
 
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/metrics.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -144,6 +145,7 @@ void sh_log(enum sh_log_level level, const char *event, const char *fmt, ...)
         va_end(ap);
     }
     write_line(&l);
+    sh_metric_add(M_shunt_log_lines_total, SH_LABELS(LEVEL_NAME[level]), 1);
     errno = saved;
 }
 

@@ -116,8 +116,7 @@ static void rank(struct work *w)
 
     for (size_t i = 0; i < in->n_requests; i++) {
         const struct snap_request *r = &in->requests[i];
-        bool late = r->on_miss == SNAP_BEST_EFFORT && !r->must_meet &&
-                    r->deadline_ns != SNAP_NO_DEADLINE &&
+        bool late = r->on_miss == SNAP_BEST_EFFORT && r->deadline_ns != SNAP_NO_DEADLINE &&
                     in->now_ns + run_ns(in, r->model, r->batch) > r->deadline_ns;
 
         w->order[i] = (struct ranked){.i = (uint32_t)i,
@@ -183,7 +182,7 @@ static int refuse(struct work *w, uint32_t i, int rc, enum decide_reason why, in
                          .predicted_ns = finish_ns - r->arrived_ns};
 
     if (why == DECIDE_DEADLINE) {
-        int64_t late_ms = (finish_ns - r->deadline_ns) / 1000000 + 1;
+        int64_t late_ms = (finish_ns - r->limit_ns) / 1000000 + 1;
 
         d.retry_after_ms = SH_MIN(SH_MAX(late_ms, 1), RETRY_MAX_MS);
     }
@@ -231,8 +230,7 @@ static int place(struct work *w, uint32_t i, struct sh_err *err)
     if (best == SNAP_NONE)
         return refuse(w, i, SH_E_UNAVAILABLE, any_up ? DECIDE_MODEL_LOADING : DECIDE_NO_EXECUTOR,
                       in->now_ns, err);
-    if (r->must_meet && r->deadline_ns != SNAP_NO_DEADLINE &&
-        best_finish + in->margin_ns > r->deadline_ns)
+    if (best_finish + in->margin_ns > r->limit_ns)
         return refuse(w, i, SH_E_SLO, DECIDE_DEADLINE, best_finish + in->margin_ns, err);
     w->exec[i] = best;
     charge(w, r, best);
@@ -257,7 +255,7 @@ static int admit(struct work *w, struct sh_err *err)
 
         if (r->exec == SNAP_NONE)
             rc = place(w, i, err);
-        else if (r->must_meet && r->deadline_ns != SNAP_NO_DEADLINE && alone_ns > r->deadline_ns)
+        else if (alone_ns > r->limit_ns)
             rc = refuse(w, i, SH_E_SLO, DECIDE_DEADLINE, alone_ns, err);
         else
             charge(w, r, r->exec);

@@ -7,8 +7,7 @@
  *     backlog + cost of stopping training + missing bytes * ns_per_byte + run
  *
  * in which residency and load meet; equal ones go to the one that holds more of the model, then to
- * the one with fewer runs. A request that must meet its deadline and by prediction cannot is refused
- * at once. A run takes the first ready request of an executor and adds others of the same model and
+ * the one with fewer runs. A request that by prediction ends after its limit is refused at once. A run takes the first ready request of an executor and adds others of the same model and
  * tenant while max_batch and every deadline that waits there allow; it never waits for more to come.
  *
  * Training. One job holds the training slot of an executor. Free slots go to tenants below their

@@ -57,8 +57,9 @@ struct snap_request {
     uint32_t batch;          /* samples; 1 while the body is not there yet */
     int32_t priority;        /* higher goes first */
     int64_t arrived_ns;
-    int64_t deadline_ns;     /* SNAP_NO_DEADLINE */
-    bool must_meet;          /* refuse rather than miss: SLO on_miss reject, or the client's budget */
+    int64_t deadline_ns;     /* for the order and for batching; SNAP_NO_DEADLINE */
+    int64_t limit_ns;        /* refuse rather than finish later: the deadline of an SLO with on_miss
+                              * reject, the client's budget; SNAP_NO_DEADLINE; >= deadline_ns */
     enum snap_on_miss on_miss;
 };
 

@@ -137,7 +137,8 @@ int64_t graph_elements(const struct graph_value *v); /* -1 while a dim is unknow
  *   LeakyRelu alpha; HardSigmoid alpha, beta; Gelu approximate ("none", "tanh")
  *   Add Sub Mul Div Pow Min Max Equal Less Greater And Or Where    exactly two (three) inputs
  * Identity stays only where an output of the graph is an input, a constant or another output.
- * At inference a constant result of parameters is folded too, except the Transpose of a 2-D
+ * Constants that repeat along an axis, where they only broadcast, have size 1 there, so that the
+ * weights of a model do not depend on the batch. At inference a constant result of parameters is folded too, except the Transpose of a 2-D
  * parameter: a product can read its operand transposed without a copy. In training nothing that
  * depends on a parameter is folded. */
 int graph_at_batch(const struct graph *g, int64_t batch, bool training, struct graph **out,

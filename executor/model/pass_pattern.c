@@ -79,6 +79,7 @@ static void to_gelu(struct dev_op *op, uint32_t x)
 {
     op->kind = DEV_OP_ACT;
     op->act = DEV_ACT_GELU_ERF;
+    op->act_p0 = op->act_p1 = 0.0f;
     op->n_in = 1;
     op->in[0] = x;
 }

@@ -309,6 +309,8 @@ int graph__at_batch(const struct graph *g, int64_t batch, bool training, struct 
         rc = add_output(&r, g->outputs[i], err);
     if (!rc)
         rc = graph__sweep(r.c.g, err);
+    if (!rc)
+        rc = graph__shrink(r.c.g, err);
     if (!rc) {
         *out = r.c.g;
         r.c.g = NULL;

@@ -121,5 +121,7 @@ void shape__broadcast_strides(const struct graph_value *v, int rank, int64_t *ou
 
 /* Removes nodes and values that no output needs; renumbers. */
 int graph__sweep(struct graph *g, struct sh_err *err);
+/* Constants that repeat along an axis shrink to one slice where they broadcast. */
+int graph__shrink(struct graph *g, struct sh_err *err);
 
 #endif

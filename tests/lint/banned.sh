@@ -12,9 +12,10 @@ git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs -r perl -
         longjmp);
     # at the margin, without const, and no parenthesis before "=" or ";": neither a constant nor a
     # function
-    my $type = "(?:_Atomic|_Thread_local|atomic_|volatile|unsigned|int|bool|char|long|double|float" .
-        "|size_t|u?int[0-9]+_t|pthread_|struct \\w+ )";
-    my $variable = qr/^(?:static\s(?!inline)|$type)(?![^;={()]*\bconst\b)[^;={()]*\w[^;={()]*[=;]/;
+    my $type = "(?:_Atomic|_Thread_local|atomic_|volatile|unsigned|int|bool|char|long|double" .
+        "|float|size_t|u?int[0-9]+_t|pthread_|struct \\w+ )";
+    my $variable =
+        qr/^(?:static\s(?!inline)|$type)(?![^;={()]*\bconst\b)[^;={()]*\w[^;={()]*[=;]/m;
     sub say_no {
         my ($file, $text, $at, $why) = @_;
         my $line = 1 + (substr($text, 0, $at) =~ tr/\n//);
@@ -43,8 +44,8 @@ git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs -r perl -
                 say_no($file, $t, $-[1], "$1() is for common/conf.c");
             }
         }
-        my $may_have_state =
-            $is_test || $file =~ m{^bench/|^common/(log|metrics\w*|clock)\.c$|(^|/)main\.c$|\.c?u?h$};
+        my $may_have_state = $is_test
+            || $file =~ m{^bench/|^common/(log|metrics\w*|clock)\.c$|(^|/)main\.c$|\.c?u?h$};
         while (!$may_have_state && $t =~ /$variable/gm) {
             say_no($file, $t, $-[0], "mutable state at file scope");
         }

@@ -2,6 +2,7 @@
  * it belongs to, and time stamps could be wrong around a day or a leap year. */
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/metrics.h"
 #include "tests/unit/sh_test.h"
 
 static struct sh_test_capture cap;
@@ -79,6 +80,26 @@ static void scopes_add_identity_and_the_innermost_wins(void **state)
     assert_has(text, " tenant=a job=1 ev=mid x=1\n");
     assert_has(text, "proc=test ev=out x=1\n");
     free(text);
+}
+
+static void lines_are_counted_by_level(void **state)
+{
+    struct sh_buf b;
+    char *text;
+    (void)state;
+
+    sh_metrics_reset();
+    sh_test_capture_begin(&cap, STDERR_FILENO);
+    SH_WARN("a", "%s", "");
+    SH_WARN("b", "%s", "");
+    SH_DEBUG("not.written", "%s", "");
+    text = sh_test_capture_end(&cap);
+    free(text);
+    sh_buf_init(&b, 1 << 20);
+    assert_ok(sh_metrics_render('e', &b, NULL));
+    assert_has(b.data, "shunt_log_lines_total{level=\"warn\"} 2\n");
+    assert_has_not(b.data, "shunt_log_lines_total{level=\"debug\"}");
+    sh_buf_fini(&b);
 }
 
 static int count_newlines(const char *s)
@@ -183,6 +204,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(levels_below_the_set_one_are_silent, quiet, real),
         cmocka_unit_test_setup_teardown(scopes_add_identity_and_the_innermost_wins, quiet, real),
         cmocka_unit_test_setup_teardown(one_event_is_one_line_whatever_it_quotes, quiet, real),
+        cmocka_unit_test_setup_teardown(lines_are_counted_by_level, quiet, real),
         cmocka_unit_test(quoting_escapes_and_cuts),
         cmocka_unit_test_setup_teardown(repeats_are_limited_and_counted, quiet, real),
         cmocka_unit_test(time_is_formatted_in_utc_at_the_edges),

@@ -234,11 +234,9 @@ static void large_messages_survive_partial_writes_and_reads(void **state)
 static void a_frame_may_arrive_byte_by_byte(void **state)
 {
     struct world *w = *state;
-    struct sh_buf b;
     unsigned char frame[24] = {16, 0, 0, 0, SH_WIRE_VERSION, 0, MSG_HINT, 0, 5, 0, 0, 0, 'j',
                                'o', 'b', 's', 0};
 
-    (void)b;
     open_end(w, &w->b, &w->fd[1], 0);
     for (size_t i = 0; i < sizeof(frame); i++) {
         assert_int_equal(w->b.n_msgs, 0);

@@ -172,8 +172,8 @@ int cpu__same_shape(struct cpu_build *b, uint32_t x, uint32_t y);
 
 /* Appends an activation. false: oneDNN has no such post-op (ERF). */
 bool cpu__act_post(dnnl_post_ops_t po, enum dev_act act, float p0, float p1);
-/* Appends a step that applies the activation in place to plain F32. */
-int cpu__act_in_place(struct cpu_build *b, struct cpu_ref at, size_t bytes);
+/* Appends a step that applies the operation's activation in place, in layout md. */
+int cpu__act_in_place(struct cpu_build *b, struct cpu_ref at, const dnnl_memory_desc_t *md);
 
 /* ------------------------------------------------------------------ threads */
 

@@ -265,32 +265,6 @@ static int check_types(struct cpu_build *b)
     return SH_OK;
 }
 
-/* The activation behind a loop: a primitive in place on the plain result. */
-static int act_after(struct cpu_build *b, struct cpu_ref at)
-{
-    const struct cpu_tensor *t = &b->plan->tensors[b->op->out[0]];
-    const struct cpu_bind binds[] = {{DNNL_ARG_SRC, at, &t->plain}, {DNNL_ARG_DST, at, &t->plain}};
-    dnnl_eltwise_desc_t desc;
-    dnnl_primitive_desc_t pd = NULL;
-    dnnl_post_ops_t po = NULL;
-    dnnl_status_t s;
-
-    if (b->op->act == DEV_ACT_NONE)
-        return SH_OK;
-    if (b->op->act == DEV_ACT_ERF)
-        return cpu__act_in_place(b, at, dnnl_memory_desc_get_size(&t->plain));
-    s = dnnl_post_ops_create(&po);
-    if (s == dnnl_success && !cpu__act_post(po, b->op->act, b->op->act_p0, b->op->act_p1))
-        s = dnnl_unimplemented;
-    if (s == dnnl_success)
-        s = dnnl_eltwise_forward_desc_init(&desc, dnnl_forward_inference, dnnl_eltwise_linear,
-                                           &t->plain, 1, 0);
-    if (s == dnnl_success)
-        s = cpu__pd(b, &desc, po, NULL, &pd);
-    dnnl_post_ops_destroy(po);
-    return s == dnnl_success ? cpu__step_prim(b, pd, binds, 2) : cpu__status(b, s, "activation");
-}
-
 int cpu__binary(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
@@ -323,7 +297,9 @@ int cpu__binary(struct cpu_build *b)
     }
     cpu__nd_merge(&aux->nd);
     rc = cpu__step_fn(b, bin_fn, refs, 3, aux);
-    return rc ? rc : act_after(b, refs[0]);
+    if (!rc && op->act != DEV_ACT_NONE)
+        rc = cpu__act_in_place(b, refs[0], &b->plan->tensors[op->out[0]].plain);
+    return rc;
 }
 
 /* ------------------------------------------------------------------ where */

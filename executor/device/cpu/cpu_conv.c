@@ -215,7 +215,7 @@ static int emit_fwd(struct cpu_build *b, struct fwd *f)
                                        &f->d.dst};
     rc = cpu__step_prim(b, pd, binds, n);
     if (!rc && !f->act_fused)
-        rc = cpu__act_in_place(b, y, dnnl_memory_desc_get_size(&f->d.dst));
+        rc = cpu__act_in_place(b, y, &f->d.dst);
     return rc;
 }
 

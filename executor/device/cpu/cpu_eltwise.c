@@ -104,14 +104,6 @@ static int erf_step(struct cpu_build *b, struct cpu_ref x, struct cpu_ref y, siz
     return cpu__step_fn(b, erf_fn, refs, 2, n);
 }
 
-int cpu__act_in_place(struct cpu_build *b, struct cpu_ref at, size_t bytes)
-{
-    if (b->op->act != DEV_ACT_ERF)
-        return cpu__refuse(b, SH_E_UNSUPPORTED, "activation %s cannot be fused",
-                           dev_act_name(b->op->act));
-    return erf_step(b, at, at, bytes);
-}
-
 /* The layout in which an input lies: what a layout-neutral operation works in. */
 static const dnnl_memory_desc_t *layout_of(struct cpu_build *b, uint32_t tensor)
 {
@@ -141,6 +133,20 @@ static int act_pd(struct cpu_build *b, const dnnl_memory_desc_t *md, dnnl_primit
         rc = cpu__pd(b, &desc, po, NULL, out);
     dnnl_post_ops_destroy(po);
     return cpu__status(b, rc, "activation");
+}
+
+int cpu__act_in_place(struct cpu_build *b, struct cpu_ref at, const dnnl_memory_desc_t *md)
+{
+    const struct cpu_bind binds[] = {{DNNL_ARG_SRC, at, md}, {DNNL_ARG_DST, at, md}};
+    dnnl_primitive_desc_t pd = NULL;
+    int rc;
+
+    if (b->op->act == DEV_ACT_NONE)
+        return SH_OK;
+    if (b->op->act == DEV_ACT_ERF)
+        return erf_step(b, at, at, dnnl_memory_desc_get_size(md));
+    rc = act_pd(b, md, &pd);
+    return rc ? rc : cpu__step_prim(b, pd, binds, 2);
 }
 
 int cpu__act(struct cpu_build *b)

@@ -218,7 +218,7 @@ static int emit(struct cpu_build *b, struct mm *m, dnnl_primitive_desc_t pd)
                                        &m->res_md};
     rc = cpu__step_prim(b, pd, binds, n);
     if (!rc && !m->act_fused)
-        rc = cpu__act_in_place(b, y, dnnl_memory_desc_get_size(&m->y));
+        rc = cpu__act_in_place(b, y, &m->y);
     return rc;
 }
 

@@ -1,0 +1,294 @@
+/* auth.c - see auth.h. The table is open addressing over a fixed array of slots; a full
+ * neighbourhood evicts its oldest entry, which then costs one more look-up. */
+#include "api/auth.h"
+
+#include "api/store.h"
+#include "common/clock.h"
+#include "common/hash.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define N_SLOTS 16384u /* a power of two */
+#define PROBES 8u
+#define UNKNOWN_NS INT64_C(5000000000)
+#define BATCH_IDS 256
+
+struct entry {
+    char id[AUTH_ID_CHARS + 1]; /* "" = free */
+    bool known; /* false: the database has no such key, or it is revoked or expired */
+    uint8_t hash[SH_SHA256_BYTES];
+    struct api_who who;
+    int64_t expires_ms; /* 0 = never */
+    int64_t loaded_ns;
+};
+
+struct auth {
+    pthread_mutex_t lock; /* the slots; held for a copy only */
+    struct entry *slots;
+};
+
+unsigned auth_role(const char *name)
+{
+    static const struct {
+        const char *name;
+        unsigned role;
+    } ROLES[] = {
+        {"admin", ROLE_ADMIN},   {"tenant-admin", ROLE_TENANT_ADMIN},
+        {"submit", ROLE_SUBMIT}, {"infer", ROLE_INFER},
+        {"read", ROLE_READ},
+    };
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(ROLES); i++)
+        if (strcmp(ROLES[i].name, name) == 0)
+            return ROLES[i].role;
+    return 0;
+}
+
+int auth_new(struct auth **out, struct sh_err *err)
+{
+    struct auth *a = calloc(1, sizeof(*a));
+
+    *out = NULL;
+    if (a)
+        a->slots = calloc(N_SLOTS, sizeof(*a->slots));
+    if (!a || !a->slots) {
+        free(a);
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the key cache");
+    }
+    pthread_mutex_init(&a->lock, NULL);
+    *out = a;
+    return SH_OK;
+}
+
+void auth_free(struct auth *a)
+{
+    if (!a)
+        return;
+    pthread_mutex_destroy(&a->lock);
+    free(a->slots);
+    free(a);
+}
+
+int auth_parse(const char *header, char id[static AUTH_ID_CHARS + 1], const char **secret,
+               struct sh_err *err)
+{
+    static const char ID_CHARS[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+    const char *s = header;
+
+    if (!s)
+        return SH_FAIL(err, SH_E_UNAUTHENTICATED,
+                       "an API key is needed: send the header Authorization: Bearer shunt_...");
+    if (strncasecmp(s, "Bearer ", 7) != 0)
+        return SH_FAIL(err, SH_E_UNAUTHENTICATED,
+                       "the Authorization header must be of the form: Bearer shunt_...");
+    s += 7;
+    s += strspn(s, " ");
+    if (strncmp(s, "shunt_", 6) != 0 || strspn(s + 6, ID_CHARS) != AUTH_ID_CHARS ||
+        s[6 + AUTH_ID_CHARS] != '_' || strlen(s) >= AUTH_KEY_BYTES || strchr(s, ' '))
+        return SH_FAIL(err, SH_E_UNAUTHENTICATED, "this is not an API key of ours");
+    memcpy(id, s + 6, AUTH_ID_CHARS);
+    id[AUTH_ID_CHARS] = '\0';
+    *secret = s + 6 + AUTH_ID_CHARS + 1;
+    return SH_OK;
+}
+
+/* Slot of the id, or the one to use for it. lock is held. */
+static struct entry *slot_of(struct auth *a, const char *id)
+{
+    uint32_t h = sh_crc32c(0, id, strlen(id));
+    struct entry *worst = NULL;
+
+    for (uint32_t i = 0; i < PROBES; i++) {
+        struct entry *e = &a->slots[(h + i) & (N_SLOTS - 1)];
+
+        if (strcmp(e->id, id) == 0)
+            return e;
+        if (!worst || (worst->id[0] && (!e->id[0] || e->loaded_ns < worst->loaded_ns)))
+            worst = e;
+    }
+    return worst;
+}
+
+static bool lookup(struct auth *a, const char *id, struct entry *out)
+{
+    bool found;
+    const struct entry *e;
+
+    pthread_mutex_lock(&a->lock);
+    e = slot_of(a, id);
+    found = strcmp(e->id, id) == 0 && (e->known || sh_clock_ns() - e->loaded_ns < UNKNOWN_NS);
+    if (found)
+        *out = *e;
+    pthread_mutex_unlock(&a->lock);
+    return found;
+}
+
+static void insert(struct auth *a, const struct entry *e)
+{
+    pthread_mutex_lock(&a->lock);
+    *slot_of(a, e->id) = *e;
+    pthread_mutex_unlock(&a->lock);
+}
+
+static int read_row(const struct db_res *res, size_t row, struct entry *out, struct sh_err *err)
+{
+    const char *state = db_text(res, row, 5);
+
+    *out = (struct entry){.loaded_ns = sh_clock_ns()};
+    sh_strlcpy(out->id, db_text(res, row, 0), sizeof(out->id));
+    sh_strlcpy(out->who.key_id, out->id, sizeof(out->who.key_id));
+    out->who.tenant_id = db_i64(res, row, 1, 0);
+    sh_strlcpy(out->who.tenant, db_text(res, row, 2), sizeof(out->who.tenant));
+    out->who.role = auth_role(db_text(res, row, 3));
+    out->who.suspended = strcmp(state, "SUSPENDED") == 0;
+    out->known = db_bool(res, row, 6) && strcmp(state, "DELETED") != 0;
+    out->expires_ms = db_i64(res, row, 7, 0);
+    return sh_unhex(db_text(res, row, 4), out->hash, sizeof(out->hash), err);
+}
+
+static int load(struct auth *a, const char *id, struct db *db, struct entry *out,
+                struct sh_err *err)
+{
+    struct db_res *res = NULL;
+    int rc = store_key_load(db, id, &res, err);
+
+    if (rc)
+        return rc;
+    *out = (struct entry){.loaded_ns = sh_clock_ns()};
+    sh_strlcpy(out->id, id, sizeof(out->id));
+    if (db_rows(res) > 0)
+        rc = read_row(res, 0, out, err);
+    db_res_free(res);
+    if (!rc)
+        insert(a, out);
+    return rc;
+}
+
+int auth_check(struct auth *a, const char *header, struct db *db, struct api_who *out,
+               struct sh_err *err)
+{
+    uint8_t hash[SH_SHA256_BYTES];
+    char id[AUTH_ID_CHARS + 1];
+    const char *secret;
+    struct entry e;
+    int rc = auth_parse(header, id, &secret, err);
+
+    if (rc)
+        return rc;
+    if (!lookup(a, id, &e)) {
+        if (!db)
+            return API_AGAIN;
+        rc = load(a, id, db, &e, err);
+        if (rc)
+            return rc;
+    }
+    rc = sh_sha256(secret, strlen(secret), hash, err);
+    if (rc)
+        return rc;
+    if (!sh_mem_equal_ct(hash, e.hash, sizeof(hash)) || !e.known)
+        return SH_FAIL(err, SH_E_UNAUTHENTICATED, "the API key is unknown or was revoked");
+    if (e.expires_ms > 0 && sh_clock_wall_ms() >= e.expires_ms)
+        return SH_FAIL(err, SH_E_UNAUTHENTICATED, "the API key has expired");
+    *out = e.who;
+    return SH_OK;
+}
+
+/* Ids of cached entries from slot *at on, at most BATCH_IDS, with commas. */
+static size_t collect(struct auth *a, size_t *at, char *out, size_t size)
+{
+    size_t n = 0, len = 0;
+
+    out[0] = '\0';
+    pthread_mutex_lock(&a->lock);
+    for (; *at < N_SLOTS && n < BATCH_IDS; ++*at) {
+        struct entry *e = &a->slots[*at];
+
+        if (e->id[0] && !e->known)
+            *e = (struct entry){0};
+        if (!e->id[0])
+            continue;
+        len += (size_t)snprintf(out + len, size - len, "%s%s", n ? "," : "", e->id);
+        n++;
+    }
+    pthread_mutex_unlock(&a->lock);
+    return n;
+}
+
+int auth_refresh(struct auth *a, struct db *db, struct sh_err *err)
+{
+    char ids[BATCH_IDS * (AUTH_ID_CHARS + 1) + 1];
+    int rc = SH_OK;
+
+    for (size_t at = 0; !rc && at < N_SLOTS;) {
+        struct db_res *res = NULL;
+
+        if (collect(a, &at, ids, sizeof(ids)) == 0)
+            continue;
+        rc = store_key_load(db, ids, &res, err);
+        for (size_t i = 0; !rc && i < db_rows(res); i++) {
+            struct entry e;
+
+            rc = read_row(res, i, &e, err);
+            if (!rc)
+                insert(a, &e);
+        }
+        db_res_free(res);
+    }
+    return rc;
+}
+
+int auth_make_key(struct auth_new_key *out, struct sh_err *err)
+{
+    static const char CHARS[] = "abcdefghijklmnopqrstuvwxyz012345"; /* 32: no bias from 5 bits */
+    uint8_t random[AUTH_ID_CHARS + 32], hash[SH_SHA256_BYTES];
+    char secret[44];
+    int rc = sh_random(random, sizeof(random), err);
+
+    if (rc)
+        return rc;
+    for (size_t i = 0; i < AUTH_ID_CHARS; i++)
+        out->id[i] = CHARS[random[i] % 32];
+    out->id[AUTH_ID_CHARS] = '\0';
+    sh_base64url(random + AUTH_ID_CHARS, 32, secret);
+    snprintf(out->text, sizeof(out->text), "shunt_%s_%s", out->id, secret);
+    rc = sh_sha256(secret, strlen(secret), hash, err);
+    if (!rc)
+        sh_hex(hash, sizeof(hash), out->hash_hex);
+    return rc;
+}
+
+int auth_bootstrap(struct db *db, const char *path, bool *made, struct sh_err *err)
+{
+    struct auth_new_key key = {0};
+    struct store_key k = {.id = key.id, .name = "bootstrap", .role = "admin",
+                          .hash_hex = key.hash_hex};
+    json_t *row = NULL;
+    int fd, rc;
+
+    *made = false;
+    /* The file first: a key in the database that nobody knows helps no one. O_EXCL decides between
+     * two processes that start at once. */
+    fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 && errno == EEXIST)
+        return SH_OK;
+    if (fd < 0)
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not create the admin key file");
+    rc = auth_make_key(&key, err);
+    if (!rc)
+        rc = store_key_create(db, "bootstrap", "bootstrap", &k, &row, err);
+    json_decref(row);
+    if (!rc && dprintf(fd, "%s\n", key.text) < 0)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write the admin key file");
+    if (!rc && fsync(fd))
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write the admin key file");
+    close(fd);
+    if (rc)
+        unlink(path);
+    *made = !rc;
+    return rc;
+}

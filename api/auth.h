@@ -1,0 +1,42 @@
+/* auth.h - who sends a request: API keys, their cache, and the first admin key.
+ *
+ * A key is shunt_<id>_<secret>: id of 12 characters (public, for logs), secret of 43 (256 random
+ * bits). The database holds SHA-256 of the secret only; a slow hash would add nothing to a random
+ * secret. Compared in constant time.
+ *
+ * Cache: known and unknown ids, so that a request needs no database. Entries are checked again
+ * every key-poll-ms and at once when PostgreSQL says shunt_keys; while it is down they stay as they
+ * are. Thread-safe.
+ */
+#ifndef SH_API_AUTH_H
+#define SH_API_AUTH_H
+
+#include "api/req.h"
+
+#define AUTH_ID_CHARS 12
+#define AUTH_KEY_BYTES 80 /* enough for a whole key with its NUL */
+
+struct auth;
+
+int auth_new(struct auth **out, struct sh_err *err); /* OWNED, auth_free() */
+void auth_free(struct auth *a);
+/* header: the Authorization header or NULL. API_AGAIN: the id is not in the cache and db is NULL.
+ * Fails: SH_E_UNAUTHENTICATED, SH_E_DBDOWN. */
+int auth_check(struct auth *a, const char *header, struct db *db, struct api_who *out,
+               struct sh_err *err);
+/* Reads every cached id again; unknown ids are forgotten. */
+int auth_refresh(struct auth *a, struct db *db, struct sh_err *err);
+
+/* Splits "Bearer shunt_<id>_<secret>". secret is BORROWED from header. SH_E_UNAUTHENTICATED. */
+int auth_parse(const char *header, char id[static AUTH_ID_CHARS + 1], const char **secret,
+               struct sh_err *err);
+unsigned auth_role(const char *name); /* enum api_role; 0 if unknown */
+/* A new key: its id, its text for the owner, its hash for the database. */
+struct auth_new_key {
+    char id[AUTH_ID_CHARS + 1], text[AUTH_KEY_BYTES], hash_hex[65];
+};
+int auth_make_key(struct auth_new_key *out, struct sh_err *err);
+/* Writes a new admin key to path (mode 0600) unless the file exists. *made says which. */
+int auth_bootstrap(struct db *db, const char *path, bool *made, struct sh_err *err);
+
+#endif

@@ -1,0 +1,77 @@
+/* keys.c - a tenant's API keys. */
+#include "api/auth.h"
+#include "api/handlers.h"
+#include "api/noun.h"
+#include "api/store.h"
+#include "common/mem.h"
+
+#include <stdio.h>
+
+int keys_list(struct api_req *q, struct sh_err *err)
+{
+    struct req_page page;
+    json_t *j = NULL, *tenant = NULL;
+    int rc = noun_path_tenant(q, q->params[0], err);
+
+    if (!rc)
+        rc = req_page(q, &page, err);
+    if (!rc)
+        rc = store_tenant_get(q, q->params[0], &tenant, err);
+    if (!rc && !tenant)
+        rc = noun_missing("tenant", q->params[0], err);
+    json_decref(tenant);
+    if (!rc)
+        rc = store_key_list(q, q->params[0], &page, &j, err);
+    return noun_page_reply(q, rc, j, err);
+}
+
+int keys_create(struct api_req *q, struct sh_err *err)
+{
+    static const char *const ROLES[] = {"tenant-admin", "submit", "infer", "read", NULL};
+    struct auth_new_key made;
+    struct store_key k = {.tenant = q->params[0], .id = made.id, .hash_hex = made.hash_hex};
+    char location[160];
+    struct sh_json_field f[] = {
+        {"name", SH_JSON_STR, &k.name, .required = true, .min = 1, .max = 64},
+        {"role", SH_JSON_STR, &k.role, .required = true},
+        {"expires_at", SH_JSON_STR, &k.expires_at, .min = 20, .max = 35},
+    };
+    json_t *j = NULL;
+    int rc = noun_path_tenant(q, q->params[0], err);
+
+    if (!rc)
+        rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
+    if (!rc)
+        rc = noun_check_choice("role", k.role, ROLES, err);
+    /* RFC 3339 begins with a date and has a T: PostgreSQL alone would also take "tomorrow". */
+    if (!rc && k.expires_at && (k.expires_at[4] != '-' || k.expires_at[10] != 'T'))
+        rc = SH_FAIL(err, SH_E_INVALID,
+                     "\"expires_at\" must be a time such as 2027-01-31T00:00:00Z");
+    if (!rc)
+        rc = auth_make_key(&made, err);
+    if (!rc)
+        rc = store_key_create(q->db, q->who.key_id, q->request_id, &k, &j, err);
+    if (!rc && !j)
+        rc = noun_missing("tenant", q->params[0], err);
+    if (!rc && json_object_set_new(j, "key", json_string(made.text)))
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the reply");
+    if (rc) {
+        json_decref(j);
+        return rc;
+    }
+    snprintf(location, sizeof(location), "/api/v1/tenants/%s/keys/%s", q->params[0], made.id);
+    return req_reply(q, j, location, err);
+}
+
+int keys_delete(struct api_req *q, struct sh_err *err)
+{
+    json_t *j = NULL;
+    int rc = noun_path_tenant(q, q->params[0], err);
+
+    if (!rc)
+        rc = store_key_revoke(q, q->params[0], q->params[1], &j, err);
+    if (!rc && !j)
+        rc = noun_missing("key", q->params[1], err);
+    json_decref(j);
+    return rc;
+}

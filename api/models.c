@@ -1,0 +1,85 @@
+/* models.c - models: names for versions. */
+#include "api/api.h"
+#include "api/handlers.h"
+#include "api/link.h"
+#include "api/noun.h"
+#include "api/store.h"
+#include "common/mem.h"
+
+#include <stdio.h>
+
+int models_list(struct api_req *q, struct sh_err *err)
+{
+    struct req_page page;
+    json_t *j = NULL;
+    int rc = req_page(q, &page, err);
+
+    if (!rc)
+        rc = store_model_list(q, &page, &j, err);
+    return noun_page_reply(q, rc, j, err);
+}
+
+int models_create(struct api_req *q, struct sh_err *err)
+{
+    static const char *const VISIBILITY[] = {"private", "shared", NULL};
+    const char *name = NULL, *visibility = "private";
+    char location[200];
+    struct sh_json_field f[] = {
+        {"name", SH_JSON_STR, &name, .required = true, .min = 1, .max = 128},
+        {"visibility", SH_JSON_STR, &visibility},
+    };
+    json_t *j = NULL;
+    int rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
+
+    if (!rc)
+        rc = noun_check_name("name", name, err);
+    if (!rc)
+        rc = noun_check_choice("visibility", visibility, VISIBILITY, err);
+    if (rc)
+        return rc;
+    rc = store_model_create(q, name, visibility, &j, err);
+    if (rc == SH_E_CONFLICT && err)
+        snprintf(err->msg, sizeof(err->msg), "the model \"%s\" exists already", name);
+    if (rc)
+        return rc;
+    snprintf(location, sizeof(location), "/api/v1/models/%s", name);
+    return req_reply(q, j, location, err);
+}
+
+int models_get(struct api_req *q, struct sh_err *err)
+{
+    json_t *j = NULL;
+    int rc = SH_OK;
+
+    if (noun_is_name(q->params[0]))
+        rc = store_model_get(q, q->params[0], &j, err);
+    if (!rc && !j)
+        rc = noun_missing("model", q->params[0], err);
+    return rc ? rc : req_reply(q, j, NULL, err);
+}
+
+int models_delete(struct api_req *q, struct sh_err *err)
+{
+    const char *match, *name = q->params[0];
+    char buf[24];
+    json_t *j = NULL, *now = NULL;
+    int rc = noun_is_name(name) ? SH_OK : noun_missing("model", name, err);
+
+    if (!rc)
+        rc = req_if_match(q, buf, &match, err);
+    if (!rc)
+        rc = store_model_delete(q, name, match, &j, err);
+    if (!rc && !j) {
+        rc = store_model_get(q, name, &now, err);
+        if (!rc && now && strcmp(json_string_value(json_object_get(now, "tenant")), q->tenant) != 0)
+            rc = SH_FAIL(err, SH_E_FORBIDDEN, "the model \"%s\" belongs to another tenant", name);
+        if (!rc)
+            rc = noun_refused(now, match, "model", name,
+                              "jobs use a version of this model; cancel them first", err);
+    }
+    if (!rc)
+        link_hint(q->api->link, "models");
+    json_decref(now);
+    json_decref(j);
+    return rc;
+}

@@ -1,0 +1,114 @@
+/* noun.c - see noun.h. */
+#include "api/noun.h"
+
+#include "common/mem.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LOWER "abcdefghijklmnopqrstuvwxyz0123456789"
+#define UPPER "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+int noun_read(struct api_req *q, const char *what, const struct sh_json_field *f, size_t n,
+              struct sh_err *err)
+{
+    json_t *empty = q->json ? json_incref(q->json) : json_object();
+    int rc = empty ? sh_json_read(empty, what, f, n, err)
+                   : SH_FAIL(err, SH_E_NOMEM, "could not allocate the body");
+
+    json_decref(empty);
+    return rc;
+}
+
+bool noun_is_name(const char *s)
+{
+    size_t len = strlen(s);
+
+    return len >= 1 && len <= 128 && s[0] != '.' && s[0] != '_' && s[0] != '-' &&
+           strspn(s, LOWER UPPER "._-") == len;
+}
+
+bool noun_is_tenant_name(const char *s)
+{
+    size_t len = strlen(s);
+
+    return len >= 1 && len <= 63 && s[0] != '-' && strspn(s, LOWER "-") == len;
+}
+
+int noun_check_name(const char *field, const char *s, struct sh_err *err)
+{
+    if (noun_is_name(s))
+        return SH_OK;
+    return SH_FAIL(err, SH_E_INVALID,
+                   "\"%s\" must be 1 to 128 letters, digits, '.', '_' or '-' and begin with a "
+                   "letter or digit",
+                   field);
+}
+
+int noun_check_tenant_name(const char *field, const char *s, struct sh_err *err)
+{
+    if (noun_is_tenant_name(s))
+        return SH_OK;
+    return SH_FAIL(err, SH_E_INVALID,
+                   "\"%s\" must be 1 to 63 lower-case letters, digits or '-' and not begin with '-'",
+                   field);
+}
+
+bool noun_is_number(const char *s, int64_t max)
+{
+    int64_t n;
+
+    return s[0] >= '1' && s[0] <= '9' && sh_parse_i64(s, 1, max, "number", &n, NULL) == SH_OK;
+}
+
+int noun_check_choice(const char *field, const char *s, const char *const *list,
+                      struct sh_err *err)
+{
+    char text[160];
+    size_t len = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; list[i]; i++) {
+        if (strcmp(list[i], s) == 0)
+            return SH_OK;
+        if (len < sizeof(text))
+            len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%s", i ? ", " : "", list[i]);
+    }
+    return SH_FAIL(err, SH_E_INVALID, "\"%s\" must be one of: %s", field, text);
+}
+
+int noun_missing(const char *what, const char *name, struct sh_err *err)
+{
+    return SH_FAIL(err, SH_E_NOTFOUND, "there is no %s \"%.128s\"", what, name);
+}
+
+int noun_refused(const json_t *now, const char *if_match, const char *what, const char *name,
+                 const char *reason, struct sh_err *err)
+{
+    json_int_t have = json_integer_value(json_object_get(now, "row_version"));
+    char text[24];
+
+    if (!now)
+        return noun_missing(what, name, err);
+    snprintf(text, sizeof(text), "%" JSON_INTEGER_FORMAT, have);
+    if (if_match && strcmp(text, if_match) != 0)
+        return SH_FAIL(err, SH_E_PRECONDITION,
+                       "the %s was changed meanwhile: it has ETag \"%s\", not \"%s\"; read it "
+                       "again",
+                       what, text, if_match);
+    return SH_FAIL(err, SH_E_CONFLICT, "%s", reason);
+}
+
+int noun_path_tenant(const struct api_req *q, const char *name, struct sh_err *err)
+{
+    if (!noun_is_tenant_name(name) ||
+        (q->who.role != ROLE_ADMIN && strcmp(name, q->who.tenant) != 0))
+        return noun_missing("tenant", name, err);
+    return SH_OK;
+}
+
+int noun_page_reply(struct api_req *q, int rc, json_t *page, struct sh_err *err)
+{
+    return rc ? rc : req_reply(q, page, NULL, err);
+}

@@ -1,0 +1,29 @@
+/* noun.h - what the handlers of the control plane share. */
+#ifndef SH_API_NOUN_H
+#define SH_API_NOUN_H
+
+#include "api/req.h"
+
+/* Reads the body by the table; an absent body counts as {}. */
+int noun_read(struct api_req *q, const char *what, const struct sh_json_field *f, size_t n,
+              struct sh_err *err);
+/* Names in paths and bodies. */
+bool noun_is_name(const char *s);        /* models, datasets: [A-Za-z0-9][A-Za-z0-9._-]{0,127} */
+bool noun_is_tenant_name(const char *s); /* tenants, queues: [a-z0-9][a-z0-9-]{0,62} */
+int noun_check_name(const char *field, const char *s, struct sh_err *err);
+int noun_check_tenant_name(const char *field, const char *s, struct sh_err *err);
+bool noun_is_number(const char *s, int64_t max); /* 1..max, decimal, no sign */
+/* One of the NULL-terminated list. */
+int noun_check_choice(const char *field, const char *s, const char *const *list,
+                      struct sh_err *err);
+/* SH_E_NOTFOUND: there is no <what> "<name>". */
+int noun_missing(const char *what, const char *name, struct sh_err *err);
+/* Why a change touched no row: missing (now is NULL), another version than If-Match names, or the
+ * reason given. */
+int noun_refused(const json_t *now, const char *if_match, const char *what, const char *name,
+                 const char *reason, struct sh_err *err);
+/* The tenant in the path; another tenant's is as if it did not exist. */
+int noun_path_tenant(const struct api_req *q, const char *name, struct sh_err *err);
+int noun_page_reply(struct api_req *q, int rc, json_t *page, struct sh_err *err);
+
+#endif

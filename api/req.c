@@ -1,0 +1,137 @@
+/* req.c - helpers of handlers: see req.h. */
+#include "api/req.h"
+
+#include "api/routes.h"
+#include "common/hash.h"
+#include "common/mem.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define PAGE_DEFAULT 100
+#define PAGE_MAX 1000
+
+static int digit64(char c)
+{
+    if (c >= 'A' && c <= 'Z')
+        return c - 'A';
+    if (c >= 'a' && c <= 'z')
+        return c - 'a' + 26;
+    if (c >= '0' && c <= '9')
+        return c - '0' + 52;
+    if (c == '+' || c == '-')
+        return 62;
+    return c == '/' || c == '_' ? 63 : -1;
+}
+
+int base64_decode(const char *s, size_t len, uint8_t *out, size_t n, struct sh_err *err)
+{
+    uint32_t bits = 0;
+    size_t have = 0, n_bits = 0;
+
+    while (len > 0 && s[len - 1] == '=')
+        len--;
+    for (size_t i = 0; i < len; i++) {
+        int v = digit64(s[i]);
+
+        if (v < 0)
+            return SH_FAIL(err, SH_E_INVALID, "the text is not base64");
+        bits = (bits << 6 | (uint32_t)v) & 0xffffff;
+        n_bits += 6;
+        if (n_bits >= 8) {
+            n_bits -= 8;
+            if (have == n)
+                return SH_FAIL(err, SH_E_INVALID, "the base64 text is longer than %zu bytes", n);
+            out[have++] = (uint8_t)(bits >> n_bits);
+        }
+    }
+    if (have != n)
+        return SH_FAIL(err, SH_E_INVALID, "the base64 text has %zu bytes, not %zu", have, n);
+    return SH_OK;
+}
+
+void cursor_encode(int64_t id, char out[static 40])
+{
+    char text[24];
+
+    snprintf(text, sizeof(text), "c%019" PRId64, id);
+    sh_base64url((const uint8_t *)text, 20, out);
+}
+
+int cursor_decode(const char *s, int64_t *id, struct sh_err *err)
+{
+    uint8_t text[21] = {0};
+
+    if (base64_decode(s, strlen(s), text, 20, NULL) || text[0] != 'c' ||
+        sh_parse_i64((char *)text + 1 + strspn((char *)text + 1, "0"), 1, INT64_MAX, "cursor", id,
+                     NULL))
+        return SH_FAIL(err, SH_E_INVALID,
+                       "the cursor is not one of ours; take \"next_cursor\" of the page before");
+    return SH_OK;
+}
+
+int req_page(const struct api_req *q, struct req_page *out, struct sh_err *err)
+{
+    const char *limit = uri_query(&q->uri, "limit"), *cursor = uri_query(&q->uri, "cursor");
+    int64_t id = 0;
+    int rc = SH_OK;
+
+    *out = (struct req_page){.limit = PAGE_DEFAULT};
+    if (limit)
+        rc = sh_parse_i64(limit, 1, INT64_MAX, "limit", &out->limit, err);
+    if (!rc && cursor)
+        rc = cursor_decode(cursor, &id, err);
+    if (rc)
+        return rc;
+    out->limit = SH_MIN(out->limit, PAGE_MAX);
+    snprintf(out->limit_text, sizeof(out->limit_text), "%" PRId64, out->limit);
+    snprintf(out->after, sizeof(out->after), "%" PRId64, id);
+    out->cursor = cursor ? out->after : NULL;
+    return SH_OK;
+}
+
+int req_if_match(const struct api_req *q, char buf[static 24], const char **out,
+                 struct sh_err *err)
+{
+    const char *s = q->h.if_match;
+    size_t len = s ? strlen(s) : 0;
+    int64_t version;
+
+    *out = NULL;
+    if (!s || strcmp(s, "*") == 0)
+        return SH_OK;
+    if (len >= 3 && len < 22 && s[0] == '"' && s[len - 1] == '"') {
+        memcpy(buf, s + 1, len - 2);
+        buf[len - 2] = '\0';
+        if (!sh_parse_i64(buf, 1, INT64_MAX, "If-Match", &version, NULL)) {
+            *out = buf;
+            return SH_OK;
+        }
+    }
+    /* Well-formed or not, it is no ETag of ours, so nothing can match it. */
+    return SH_FAIL(err, SH_E_PRECONDITION, "If-Match names a version that is not current");
+}
+
+int req_reply(struct api_req *q, json_t *j, const char *location, struct sh_err *err)
+{
+    if (!j)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the reply");
+    json_decref(q->reply.body);
+    q->reply.body = j;
+    q->reply.row_version = json_integer_value(json_object_get(j, "row_version"));
+    if (location)
+        sh_strlcpy(q->reply.location, location, sizeof(q->reply.location));
+    return SH_OK;
+}
+
+void req_reply_free(struct api_reply *r)
+{
+    json_decref(r->body);
+    json_decref(r->problem);
+    if (r->release)
+        r->release(r->owner);
+    free(r->head);
+    free(r->parts);
+    *r = (struct api_reply){0};
+}

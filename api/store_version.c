@@ -1,0 +1,169 @@
+/* store_version.c - SQL for model versions. */
+#include "api/store.h"
+#include "api/store_sql.h"
+#include "common/mem.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#define SQL_VISIBLE_VERSION(tenant, model)                                                         \
+    "model_version v JOIN (SELECT * FROM model WHERE name = " model " AND deleted_at IS NULL AND " \
+    "(tenant_id = " tenant "::bigint OR visibility = 'shared') ORDER BY tenant_id = " tenant       \
+    "::bigint DESC, id LIMIT 1) m ON m.id = v.model_id"
+
+/* An upload may be sent while nothing was ever registered. */
+#define SQL_OPEN(v) "(" v ".state = 'UPLOADING' OR (" v ".state = 'FAILED' AND " v ".package IS NULL))"
+
+static const struct db_stmt VERSION_LIST = {
+    "version_list",
+    "SELECT v.id, " SQL_VERSION("v") " FROM " SQL_VISIBLE_VERSION("$1", "$2")
+    " WHERE v.state <> 'DELETED' AND ($3::bigint IS NULL OR v.id > $3::bigint) "
+    "ORDER BY v.id LIMIT $4::bigint + 1",
+    4};
+
+static const struct db_stmt VERSION_GET = {
+    "version_get",
+    "SELECT " SQL_VERSION("v") " FROM " SQL_VISIBLE_VERSION("$1", "$2")
+    " WHERE v.version = $3::int AND v.state <> 'DELETED'",
+    3};
+
+static const struct db_stmt VERSION_CREATE = {
+    "version_create",
+    "WITH m AS (SELECT id, tenant_id, name FROM model WHERE tenant_id = $1::bigint AND name = $2 "
+    "AND deleted_at IS NULL FOR UPDATE), "
+    "v AS (INSERT INTO model_version (model_id, version, max_batch, precision) SELECT m.id, "
+    "coalesce($3::int, (SELECT coalesce(max(y.version), 0) + 1 FROM model_version y WHERE "
+    "y.model_id = m.id)), $4::int, $5 FROM m RETURNING *), "
+    SQL_AUDIT("$6", "$7", "version.create", "m.tenant_id", "'model/' || m.name || '/versions/' || v.version", "NULL", "to_jsonb(v.*)", "v, m")
+    "SELECT " SQL_VERSION("v") ", pg_notify('shunt_models', '') FROM v",
+    7};
+
+static const struct db_stmt VERSION_DELETE = {
+    "version_delete",
+    "WITH o AS (SELECT v.*, m.tenant_id, m.name FROM model_version v JOIN model m ON m.id = "
+    "v.model_id WHERE m.tenant_id = $1::bigint AND m.name = $2 AND m.deleted_at IS NULL AND "
+    "v.version = $3::int AND v.state <> 'DELETED' AND " SQL_IF_MATCH("$4", "v.row_version")
+    " AND NOT EXISTS (SELECT 1 FROM job j WHERE j.version_id = v.id AND j.state NOT IN " SQL_FINAL
+    ") FOR UPDATE OF v), "
+    "v AS (UPDATE model_version x SET state = 'DELETED', row_version = x.row_version + 1 FROM o "
+    "WHERE x.id = o.id RETURNING x.*), "
+    SQL_AUDIT("$5", "$6", "version.delete", "o.tenant_id", "'model/' || o.name || '/versions/' || o.version", "to_jsonb(o.*)", "NULL", "v, o")
+    "SELECT to_jsonb(v.*), pg_notify('shunt_models', '') FROM v",
+    6};
+
+static const struct db_stmt VERSION_SLOT = {
+    "version_slot",
+    "SELECT v.id, v.state, " SQL_OPEN("v") ", "
+    "(SELECT coalesce(sum(y.bytes), 0) FROM model_version y JOIN model z ON z.id = y.model_id "
+    "WHERE z.tenant_id = $1::bigint AND y.state <> 'DELETED') + (SELECT coalesce(sum(y.bytes), 0) "
+    "FROM dataset y WHERE y.tenant_id = $1::bigint AND y.state <> 'DELETED'), qt.max_storage_bytes "
+    "FROM model_version v JOIN model m ON m.id = v.model_id JOIN quota qt ON qt.tenant_id = "
+    "m.tenant_id WHERE m.tenant_id = $1::bigint AND m.name = $2 AND m.deleted_at IS NULL AND "
+    "v.version = $3::int AND v.state <> 'DELETED'",
+    3};
+
+static const struct db_stmt VERSION_REGISTER = {
+    "version_register",
+    "WITH v AS (UPDATE model_version x SET state = 'REGISTERED', reason_code = NULL, "
+    "reason = NULL, digest = $2, bytes = $3::bigint, package = $4, inputs = $5::jsonb, "
+    "outputs = $6::jsonb, meta = $7::jsonb, row_version = x.row_version + 1 "
+    "WHERE x.id = $1::bigint AND " SQL_OPEN("x") " RETURNING x.*), "
+    SQL_AUDIT("$8", "$9", "version.upload", "m.tenant_id", "'model/' || m.name || '/versions/' || v.version", "NULL", "jsonb_build_object('digest', v.digest, 'bytes', v.bytes)", "v JOIN model m ON m.id = v.model_id")
+    "SELECT " SQL_VERSION("v") ", pg_notify('shunt_models', '') FROM v",
+    9};
+
+static const struct db_stmt VERSION_FAIL = {
+    "version_fail",
+    "WITH v AS (UPDATE model_version x SET state = 'FAILED', reason_code = $2, reason = $3, "
+    "row_version = x.row_version + 1 WHERE x.id = $1::bigint AND " SQL_OPEN("x")
+    " RETURNING x.*), "
+    SQL_AUDIT("$4", "$5", "version.refuse", "m.tenant_id", "'model/' || m.name || '/versions/' || v.version", "NULL", "jsonb_build_object('code', v.reason_code, 'reason', v.reason)", "v JOIN model m ON m.id = v.model_id")
+    "SELECT " SQL_VERSION("v") ", pg_notify('shunt_models', '') FROM v",
+    5};
+
+int store_version_list(struct api_req *q, const char *model, const struct req_page *page,
+                       json_t **out, struct sh_err *err)
+{
+    char tenant[24];
+    const char *p[] = {tenant, model, page->cursor, page->limit_text};
+
+    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
+    return store_page(q->db, &VERSION_LIST, p, page, out, err);
+}
+
+int store_version_get(struct api_req *q, const char *model, const char *version, json_t **out,
+                      struct sh_err *err)
+{
+    char tenant[24];
+    const char *p[] = {tenant, model, version};
+
+    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
+    return store_one(q->db, &VERSION_GET, p, out, err);
+}
+
+int store_version_create(struct api_req *q, const struct store_version_new *v, json_t **out,
+                         struct sh_err *err)
+{
+    char tenant[24], number[24], max_batch[24];
+    const char *p[] = {tenant,       v->model,      v->version > 0 ? number : NULL, max_batch,
+                       v->precision, q->who.key_id, q->request_id};
+
+    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
+    snprintf(number, sizeof(number), "%" PRId64, v->version);
+    snprintf(max_batch, sizeof(max_batch), "%" PRId64, v->max_batch);
+    return store_one(q->db, &VERSION_CREATE, p, out, err);
+}
+
+int store_version_delete(struct api_req *q, const char *model, const char *version,
+                         const char *if_match, json_t **out, struct sh_err *err)
+{
+    char tenant[24];
+    const char *p[] = {tenant, model, version, if_match, q->who.key_id, q->request_id};
+
+    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
+    return store_one(q->db, &VERSION_DELETE, p, out, err);
+}
+
+int store_version_slot(struct api_req *q, const char *model, const char *version,
+                       struct store_slot *out, struct sh_err *err)
+{
+    char tenant[24];
+    const char *p[] = {tenant, model, version};
+    struct db_res *res = NULL;
+    int rc;
+
+    *out = (struct store_slot){0};
+    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
+    rc = db_exec(q->db, &VERSION_SLOT, p, &res, err);
+    if (!rc && db_rows(res) > 0) {
+        out->id = db_i64(res, 0, 0, 0);
+        sh_strlcpy(out->state, db_text(res, 0, 1), sizeof(out->state));
+        out->open = db_bool(res, 0, 2);
+        out->used_bytes = db_i64(res, 0, 3, 0);
+        out->max_bytes = db_i64(res, 0, 4, 0);
+    }
+    db_res_free(res);
+    return rc;
+}
+
+int store_version_register(struct api_req *q, const struct store_artifact *a, json_t **out,
+                           struct sh_err *err)
+{
+    char id[24], bytes[24];
+    const char *p[] = {id,         a->digest, bytes,         a->path,      a->inputs,
+                       a->outputs, a->meta,   q->who.key_id, q->request_id};
+
+    snprintf(id, sizeof(id), "%" PRId64, a->id);
+    snprintf(bytes, sizeof(bytes), "%" PRIu64, a->bytes);
+    return store_one(q->db, &VERSION_REGISTER, p, out, err);
+}
+
+int store_version_fail(struct api_req *q, int64_t id, const char *code, const char *reason,
+                       struct sh_err *err)
+{
+    char text[24];
+    const char *p[] = {text, code, reason, q->who.key_id, q->request_id};
+
+    snprintf(text, sizeof(text), "%" PRId64, id);
+    return db_exec(q->db, &VERSION_FAIL, p, NULL, err);
+}

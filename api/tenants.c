@@ -1,0 +1,192 @@
+/* tenants.c - tenants and their quotas. */
+#include "api/handlers.h"
+#include "api/noun.h"
+#include "api/store.h"
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+int tenants_list(struct api_req *q, struct sh_err *err)
+{
+    struct req_page page;
+    json_t *j = NULL;
+    int rc = req_page(q, &page, err);
+
+    if (!rc)
+        rc = store_tenant_list(q, &page, &j, err);
+    return noun_page_reply(q, rc, j, err);
+}
+
+int tenants_create(struct api_req *q, struct sh_err *err)
+{
+    const char *name = NULL;
+    char location[128];
+    struct sh_json_field f[] = {
+        {"name", SH_JSON_STR, &name, .required = true, .min = 1, .max = 63},
+    };
+    json_t *j = NULL;
+    int rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
+
+    if (!rc)
+        rc = noun_check_tenant_name("name", name, err);
+    if (rc)
+        return rc;
+    rc = store_tenant_create(q, name, &j, err);
+    if (rc == SH_E_CONFLICT && err)
+        snprintf(err->msg, sizeof(err->msg),
+                 "the tenant \"%s\" exists already, or did once; choose another name", name);
+    if (rc)
+        return rc;
+    snprintf(location, sizeof(location), "/api/v1/tenants/%s", name);
+    return req_reply(q, j, location, err);
+}
+
+int tenants_get(struct api_req *q, struct sh_err *err)
+{
+    json_t *j = NULL;
+    int rc = noun_path_tenant(q, q->params[0], err);
+
+    if (!rc)
+        rc = store_tenant_get(q, q->params[0], &j, err);
+    if (!rc && !j)
+        rc = noun_missing("tenant", q->params[0], err);
+    return rc ? rc : req_reply(q, j, NULL, err);
+}
+
+int tenants_patch(struct api_req *q, struct sh_err *err)
+{
+    static const char *const STATES[] = {"ACTIVE", "SUSPENDED", NULL};
+    const char *state = NULL, *match;
+    char buf[24];
+    struct sh_json_field f[] = {{"state", SH_JSON_STR, &state, .required = true}};
+    json_t *j = NULL, *now = NULL;
+    int rc = noun_path_tenant(q, q->params[0], err);
+
+    if (!rc)
+        rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
+    if (!rc)
+        rc = noun_check_choice("state", state, STATES, err);
+    if (!rc)
+        rc = req_if_match(q, buf, &match, err);
+    if (!rc)
+        rc = store_tenant_patch(q, q->params[0], match, state, &j, err);
+    if (!rc && !j) {
+        rc = store_tenant_get(q, q->params[0], &now, err);
+        if (!rc)
+            rc = noun_refused(now, match, "tenant", q->params[0], "the tenant was changed", err);
+        json_decref(now);
+    }
+    return rc ? rc : req_reply(q, j, NULL, err);
+}
+
+int tenants_delete(struct api_req *q, struct sh_err *err)
+{
+    const char *match;
+    char buf[24];
+    json_t *j = NULL, *now = NULL;
+    int rc = noun_path_tenant(q, q->params[0], err);
+
+    if (!rc)
+        rc = req_if_match(q, buf, &match, err);
+    if (!rc)
+        rc = store_tenant_delete(q, q->params[0], match, &j, err);
+    if (!rc && !j) {
+        rc = store_tenant_get(q, q->params[0], &now, err);
+        if (!rc)
+            rc = noun_refused(now, match, "tenant", q->params[0],
+                              "the tenant has live jobs; cancel them first", err);
+    }
+    json_decref(now);
+    json_decref(j);
+    return rc;
+}
+
+int quota_get(struct api_req *q, struct sh_err *err)
+{
+    json_t *j = NULL;
+    int rc = noun_path_tenant(q, q->params[0], err);
+
+    if (!rc)
+        rc = store_quota_get(q, q->params[0], &j, err);
+    if (!rc && !j)
+        rc = noun_missing("tenant", q->params[0], err);
+    return rc ? rc : req_reply(q, j, NULL, err);
+}
+
+/* Checks the fields and gives the whole object, defaults filled in, as JSON text. */
+static int read_quota(struct api_req *q, char **out, struct sh_err *err)
+{
+    enum { N = 14 };
+    static const struct {
+        const char *name;
+        enum sh_json_type type;
+        double min, max, def; /* def < 0: null = unlimited */
+    } FIELDS[N] = {
+        {"guaranteed_gpus", SH_JSON_F64, 0, 1e6, 0},
+        {"max_gpus", SH_JSON_F64, 0, 1e6, -1},
+        {"over_quota_weight", SH_JSON_F64, 0, 1e6, 1},
+        {"borrowing_limit", SH_JSON_F64, 0, 1e6, -1},
+        {"lending_limit", SH_JSON_F64, 0, 1e6, -1},
+        {"gpu_memory_min_bytes", SH_JSON_INT, 0, 9e15, 0},
+        {"gpu_memory_share", SH_JSON_F64, 0, 1e6, 1},
+        {"gpu_memory_max_bytes", SH_JSON_INT, 1, 9e15, -1},
+        {"max_running_jobs", SH_JSON_INT, 0, 1e9, 16},
+        {"max_queued_jobs", SH_JSON_INT, 0, 1e9, 1000},
+        {"max_concurrent_requests", SH_JSON_INT, 0, 1e9, 256},
+        {"requests_per_second", SH_JSON_F64, 0.001, 1e9, -1},
+        {"burst", SH_JSON_INT, 1, 1e9, -1},
+        {"max_storage_bytes", SH_JSON_INT, 0, 9e15, 107374182400.0},
+    };
+    struct sh_json_field f[N];
+    int64_t ints[N];
+    double reals[N];
+    json_t *j = json_object();
+    int rc;
+
+    for (size_t i = 0; i < N; i++) {
+        reals[i] = FIELDS[i].def;
+        ints[i] = (int64_t)FIELDS[i].def;
+        f[i] = (struct sh_json_field){
+            .name = FIELDS[i].name, .type = FIELDS[i].type, .min = FIELDS[i].min,
+            .max = FIELDS[i].max,
+            .out = FIELDS[i].type == SH_JSON_INT ? (void *)&ints[i] : (void *)&reals[i]};
+    }
+    rc = noun_read(q, "", f, N, err);
+    for (size_t i = 0; !rc && i < N; i++) {
+        bool is_int = FIELDS[i].type == SH_JSON_INT;
+        bool none = FIELDS[i].def < 0 && (is_int ? ints[i] < 0 : reals[i] < 0);
+        json_t *v = none ? json_null() : is_int ? json_integer(ints[i]) : json_real(reals[i]);
+
+        if (json_object_set_new(j, FIELDS[i].name, v))
+            rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a quota");
+    }
+    if (!rc)
+        rc = sh_json_dump(j, out, err);
+    json_decref(j);
+    return rc;
+}
+
+int quota_put(struct api_req *q, struct sh_err *err)
+{
+    const char *match;
+    char buf[24], *values = NULL;
+    json_t *j = NULL, *now = NULL;
+    int rc = noun_path_tenant(q, q->params[0], err);
+
+    if (!rc)
+        rc = read_quota(q, &values, err);
+    if (!rc)
+        rc = req_if_match(q, buf, &match, err);
+    if (!rc)
+        rc = store_quota_put(q, q->params[0], match, values, &j, err);
+    if (!rc && !j) {
+        rc = store_quota_get(q, q->params[0], &now, err);
+        if (!rc)
+            rc = noun_refused(now, match, "quota of tenant", q->params[0],
+                              "the quota was changed", err);
+        json_decref(now);
+    }
+    free(values);
+    return rc ? rc : req_reply(q, j, NULL, err);
+}

@@ -1,0 +1,103 @@
+/* versions.c - versions of models. Uploading is upload.c. */
+#include "api/api.h"
+#include "api/handlers.h"
+#include "api/link.h"
+#include "api/noun.h"
+#include "api/store.h"
+#include "common/mem.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static int check_path(const struct api_req *q, struct sh_err *err)
+{
+    if (!noun_is_name(q->params[0]))
+        return noun_missing("model", q->params[0], err);
+    if (!noun_is_number(q->params[1], INT32_MAX))
+        return noun_missing("version", q->params[1], err);
+    return SH_OK;
+}
+
+int versions_list(struct api_req *q, struct sh_err *err)
+{
+    struct req_page page;
+    json_t *j = NULL, *model = NULL;
+    int rc = req_page(q, &page, err);
+
+    if (!rc && noun_is_name(q->params[0]))
+        rc = store_model_get(q, q->params[0], &model, err);
+    if (!rc && !model)
+        rc = noun_missing("model", q->params[0], err);
+    json_decref(model);
+    if (!rc)
+        rc = store_version_list(q, q->params[0], &page, &j, err);
+    return noun_page_reply(q, rc, j, err);
+}
+
+int versions_create(struct api_req *q, struct sh_err *err)
+{
+    static const char *const PRECISIONS[] = {"fp32", "tf32", "fp16", "bf16", NULL};
+    struct store_version_new v = {.model = q->params[0], .precision = "fp32", .max_batch = 8};
+    char location[240];
+    struct sh_json_field f[] = {
+        {"version", SH_JSON_INT, &v.version, .min = 1, .max = INT32_MAX},
+        {"max_batch", SH_JSON_INT, &v.max_batch, .min = 1, .max = 1024},
+        {"precision", SH_JSON_STR, &v.precision},
+    };
+    json_t *j = NULL;
+    int rc = noun_is_name(q->params[0]) ? SH_OK : noun_missing("model", q->params[0], err);
+
+    if (!rc)
+        rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
+    if (!rc)
+        rc = noun_check_choice("precision", v.precision, PRECISIONS, err);
+    if (rc)
+        return rc;
+    rc = store_version_create(q, &v, &j, err);
+    if (rc == SH_E_CONFLICT && err)
+        snprintf(err->msg, sizeof(err->msg), "this version number is taken; leave it out to get "
+                                             "the next one");
+    if (!rc && !j)
+        rc = noun_missing("model of your own", q->params[0], err);
+    if (rc)
+        return rc;
+    snprintf(location, sizeof(location), "/api/v1/models/%s/versions/%" JSON_INTEGER_FORMAT,
+             q->params[0], json_integer_value(json_object_get(j, "version")));
+    return req_reply(q, j, location, err);
+}
+
+int versions_get(struct api_req *q, struct sh_err *err)
+{
+    json_t *j = NULL;
+    int rc = check_path(q, err);
+
+    if (!rc)
+        rc = store_version_get(q, q->params[0], q->params[1], &j, err);
+    if (!rc && !j)
+        rc = noun_missing("version", q->params[1], err);
+    return rc ? rc : req_reply(q, j, NULL, err);
+}
+
+int versions_delete(struct api_req *q, struct sh_err *err)
+{
+    const char *match;
+    char buf[24];
+    json_t *j = NULL, *now = NULL;
+    int rc = check_path(q, err);
+
+    if (!rc)
+        rc = req_if_match(q, buf, &match, err);
+    if (!rc)
+        rc = store_version_delete(q, q->params[0], q->params[1], match, &j, err);
+    if (!rc && !j) {
+        rc = store_version_get(q, q->params[0], q->params[1], &now, err);
+        if (!rc)
+            rc = noun_refused(now, match, "version", q->params[1],
+                              "jobs use this version, or it belongs to another tenant", err);
+    }
+    if (!rc)
+        link_hint(q->api->link, "models");
+    json_decref(now);
+    json_decref(j);
+    return rc;
+}

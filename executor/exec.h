@@ -1,0 +1,70 @@
+/* exec.h - what the modules of one executor share.
+ *
+ * One loop, one thread. Handlers of events (a message, a mark, a death, a timer) only change the state
+ * of their module; exec_turn(), called before the loop sleeps, asks each module for its next step
+ * until nobody has one. So no handler calls another module's handler half-way through its own, and
+ * decisions are made at one place, with everything known.
+ */
+#ifndef SH_EXECUTOR_EXEC_H
+#define SH_EXECUTOR_EXEC_H
+
+#include "common/loop.h"
+#include "executor/device/dev.h"
+#include "executor/space.h"
+#include "executor/transmit.h"
+
+struct agent;
+struct ckpt;
+struct data;
+struct pool;
+struct store;
+struct switcher;
+struct train;
+
+enum stop_way { STOP_PAUSE, STOP_DROP, STOP_SWAP, STOP_N_WAYS };
+
+struct exec_conf {
+    char *name, *scheduler, *data_addr, *state_dir, *device, *metrics_addr, *log_level;
+    char *switch_mode, *debug_stop_way;
+    int64_t ordinal, pool_bytes, workers, threads;
+    double copy_gb_per_s, copy_latency_us;
+    int64_t checkpoint_interval_ms, max_queued_runs, hang_ms, compile_ms, run_ms;
+    int64_t low_percent, high_percent;
+    bool deterministic;
+};
+
+struct exec {
+    const struct exec_conf *conf;
+    uint64_t incarnation;
+    enum tx_mode mode;
+    enum stop_way debug_way; /* STOP_N_WAYS: chosen by the memory needed */
+    struct sh_loop *loop;
+    struct dev_lib *lib;
+    struct dev_mem *mem;
+    struct tx *tx;
+    struct space *space;
+    struct store *store;
+    struct pool *pool;
+    struct switcher *sw;
+    struct train *train;
+    struct ckpt *ckpt;
+    struct data *data;
+    struct agent *agent;
+    bool is_stopping; /* SIGTERM came */
+};
+
+/* Reads the options into an executor: starts all modules. */
+int exec_start(struct exec *x, const struct exec_conf *conf, struct sh_loop *loop,
+               struct sh_err *err);
+void exec_turn(struct exec *x);
+/* Suspends what trains, then stops the loop; at most 10 s. */
+void exec_stop(struct exec *x);
+void exec_fini(struct exec *x);
+
+const char *stop_way_name(enum stop_way w);
+
+/* A path from a command: absolute, or relative to <state-dir>/<root>. *out: OWNED, free(). */
+int exec_path(const struct exec *x, const char *root, const char *path, char **out,
+              struct sh_err *err);
+
+#endif

@@ -1,0 +1,271 @@
+/* model.c - one model of the store: its image and tables, and how they get to the device. */
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+#include "executor/model_int.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#define KEEP_NS ((int64_t)2000000000) /* from PREPARE to the run */
+#define MAX_BATCH_SIZES 64u
+#define MAX_LAYERS 65536u
+
+void model__free(struct model *m)
+{
+    struct exec *x;
+
+    if (!m)
+        return;
+    x = store__exec(m->store);
+    if (m->has_image) {
+        tx_forget(x->tx, m);
+        while (residency_pins(space_residency(x->space), m->res))
+            residency_unpin(space_residency(x->space), m->res);
+        residency_remove(space_residency(x->space), m->res);
+        sh_metric_drop(M_shunt_resident_bytes, SH_LABELS(x->conf->name, m->name));
+    }
+    if (m->is_locked)
+        dev_mem_host_unlock(x->mem, m->image.base);
+    sh_shm_fini(&m->image);
+    tx_image_fini(&m->tx);
+    free(m->layer_ends);
+    free(m->batches);
+    free(m->layer_ns);
+    free(m->tenant);
+    free(m->name);
+    free(m->package);
+    free(m->precision);
+    free(m);
+}
+
+/* ------------------------------------------------------------------ tables */
+
+static int copy_blob(struct sh_blob b, void *out, struct sh_err *err)
+{
+    void *p = malloc(b.len + 1);
+
+    if (!p)
+        return SH_FAIL(err, SH_E_NOMEM, "could not keep the tables of a model");
+    if (b.len)
+        memcpy(p, b.data, b.len);
+    *(void **)out = p;
+    return SH_OK;
+}
+
+static int check_tables(const struct model *m, struct sh_err *err)
+{
+    uint64_t last = 0;
+
+    for (uint32_t i = 0; i < m->n_layers; i++) {
+        if (m->layer_ends[i] < last)
+            return SH_FAIL(err, SH_E_PROTO, "layer %u of the image ends before it begins", i);
+        last = m->layer_ends[i];
+    }
+    if (last != m->image_bytes)
+        return SH_FAIL(err, SH_E_PROTO, "the layers hold %" PRIu64 " bytes, the image %" PRIu64,
+                       last, m->image_bytes);
+    for (uint32_t i = 0; i < m->n_batches; i++)
+        if (m->batches[i].batch == 0 || (i && m->batches[i].batch <= m->batches[i - 1].batch))
+            return SH_FAIL(err, SH_E_PROTO, "the batch sizes of the model are out of order");
+    for (size_t i = 0; i < (size_t)m->n_batches * m->n_layers; i++)
+        if (!isfinite(m->layer_ns[i]) || m->layer_ns[i] < 0 || m->layer_ns[i] > 1e15)
+            return SH_FAIL(err, SH_E_PROTO, "the profile of the model holds an impossible time");
+    return SH_OK;
+}
+
+static int read_tables(struct model *m, const struct msg_wk_model_done *d, struct sh_err *err)
+{
+    size_t layers = d->layer_ends.len / sizeof(uint64_t);
+    size_t batches = d->batches.len / sizeof(struct msg_batch);
+    int rc;
+
+    if (d->layer_ends.len % sizeof(uint64_t) || d->batches.len % sizeof(struct msg_batch) ||
+        layers > MAX_LAYERS || batches < 1 || batches > MAX_BATCH_SIZES ||
+        d->layer_ns.len != layers * batches * sizeof(double))
+        return SH_FAIL(err, SH_E_PROTO, "the tables of a model have the wrong size");
+    m->image_bytes = d->image_bytes;
+    m->n_layers = (uint32_t)layers;
+    m->n_batches = (uint32_t)batches;
+    rc = copy_blob(d->layer_ends, &m->layer_ends, err);
+    if (!rc)
+        rc = copy_blob(d->batches, &m->batches, err);
+    if (!rc)
+        rc = copy_blob(d->layer_ns, &m->layer_ns, err);
+    return rc ? rc : check_tables(m, err);
+}
+
+static int take_image(struct model *m, int *fds, size_t n_fds, struct sh_err *err)
+{
+    struct exec *x = store__exec(m->store);
+    int fd, rc;
+
+    if (n_fds != 1)
+        return SH_FAIL(err, SH_E_PROTO, "a built model came without its image");
+    fd = fds[0];
+    rc = sh_shm_map(fd, (size_t)SH_MAX(m->image_bytes, (uint64_t)1), false, &m->image, err);
+    if (rc)
+        return rc;
+    fds[0] = -1;
+    rc = dev_mem_host_lock(x->mem, m->image.base, m->image.bytes, err);
+    m->is_locked = rc == SH_OK;
+    return rc;
+}
+
+static int check_fits(const struct model *m, struct sh_err *err)
+{
+    struct exec *x = store__exec(m->store);
+    uint64_t ws = m->batches[m->n_batches - 1].ws_bytes, pool = dev_mem_bytes(x->mem);
+    uint64_t need = SH_ALIGN_UP(m->image_bytes, DEV_BLOCK) + SH_ALIGN_UP(ws, DEV_BLOCK);
+
+    if (need > pool)
+        return SH_FAIL(err, SH_E_DEVMEM,
+                       "the model needs %" PRIu64 " MiB of device memory for weights and %" PRIu64
+                       " MiB for a batch of %u, the pool has %" PRIu64
+                       " MiB; lower max_batch or raise pool-bytes",
+                       m->image_bytes >> 20, ws >> 20, m->batches[m->n_batches - 1].batch,
+                       pool >> 20);
+    return SH_OK;
+}
+
+int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *fds, size_t n_fds,
+                       struct sh_err *err)
+{
+    struct exec *x = store__exec(m->store);
+    struct residency_image im = {.tag = m->tag};
+    int rc = read_tables(m, d, err);
+
+    if (!rc)
+        rc = check_fits(m, err);
+    if (!rc)
+        rc = take_image(m, fds, n_fds, err);
+    if (rc)
+        return rc;
+    m->tx = (struct tx_image){.host = m->image.base,
+                              .bytes = m->image_bytes,
+                              .n_layers = m->n_layers,
+                              .layer_ends = m->layer_ends};
+    im.n_blocks = (uint32_t)((m->image_bytes + DEV_BLOCK - 1) / DEV_BLOCK);
+    im.keep_blocks = (uint32_t)((tx_keep_bytes(x->tx, &m->tx, m->layer_ns) + DEV_BLOCK - 1) /
+                                DEV_BLOCK);
+    rc = residency_add(space_residency(x->space), &im, &m->res, err);
+    if (rc)
+        return rc;
+    m->tx.slot = TX_SLOT_IMAGE + m->res;
+    /* The slot may have served another image: go on from its value. */
+    m->tx.value = dev_ticket_value(x->mem, m->tx.slot);
+    m->has_image = true;
+    return SH_OK;
+}
+
+const struct msg_batch *model_batch(const struct model *m, uint32_t batch, const double **layer_ns)
+{
+    for (uint32_t i = 0; i < m->n_batches; i++)
+        if (m->batches[i].batch >= batch) {
+            *layer_ns = m->layer_ns + (size_t)i * m->n_layers;
+            return &m->batches[i];
+        }
+    return NULL;
+}
+
+/* ------------------------------------------------------------------ on the device */
+
+static struct residency *residency_of(const struct model *m)
+{
+    return space_residency(store__exec(m->store)->space);
+}
+
+uint64_t model_resident_bytes(const struct model *m)
+{
+    uint64_t held;
+
+    if (!m->has_image || m->is_broken)
+        return 0;
+    held = (uint64_t)residency_held(residency_of(m), m->res) * DEV_BLOCK;
+    return SH_MIN(held, m->image_bytes);
+}
+
+static void on_arrived(void *arg)
+{
+    struct model *m = arg;
+
+    tx_image_arrived(&m->tx);
+    residency_unpin(residency_of(m), m->res);
+    if (m->is_broken) {
+        m->is_broken = false;
+        residency_truncate(residency_of(m), m->res, 0);
+    }
+}
+
+/* Copies that were enqueued before the failure still write to the range: it stays pinned until the
+ * lane has passed them. If even that cannot be asked for, it stays so until the next try. */
+static void break_image(struct model *m)
+{
+    m->is_broken = true;
+    if (tx_mark(store__exec(m->store)->tx, TX_LANE_IN, on_arrived, m, NULL))
+        SH_ERROR("model.broken", "version=%" PRId64 " msg=\"the device takes no copies\"",
+                 m->handle);
+}
+
+int model_transmit(struct model *m, const double *layer_ns, uint64_t *hit_out, struct sh_err *err)
+{
+    struct exec *x = store__exec(m->store);
+    uint64_t resident = 0;
+    int rc;
+
+    *hit_out = m->image_bytes;
+    if (m->is_broken)
+        return SH_FAIL(err, SH_E_UNAVAILABLE, "the model's memory is being recovered; try again");
+    if (tx_image_busy(&m->tx)) {
+        residency_touch(residency_of(m), m->res, sh_clock_ns());
+        return SH_OK;
+    }
+    rc = space_place(x->space, m->res, m->image_bytes, &m->off, &resident, err);
+    if (rc)
+        return rc;
+    *hit_out = resident;
+    if (resident >= m->image_bytes)
+        return SH_OK;
+    residency_pin(residency_of(m), m->res);
+    rc = tx_load(x->tx, &m->tx, m->off, resident, layer_ns, on_arrived, m, err);
+    if (rc)
+        break_image(m);
+    return rc;
+}
+
+void model_prepare(struct model *m)
+{
+    const double *layer_ns;
+    uint64_t hit;
+
+    if (m->phase != MODEL_READY || !m->has_image || !model_batch(m, 1, &layer_ns))
+        return;
+    if (model_transmit(m, layer_ns, &hit, NULL))
+        return; /* no room without hurting others: the run will make it */
+    m->keep_until_ns = sh_clock_ns() + KEEP_NS;
+    if (!m->is_kept)
+        residency_pin(residency_of(m), m->res);
+    m->is_kept = true;
+}
+
+void model_unkeep(struct model *m, int64_t now_ns)
+{
+    if (!m->is_kept || now_ns < m->keep_until_ns)
+        return;
+    m->is_kept = false;
+    residency_unpin(residency_of(m), m->res);
+}
+
+void model_force(struct model *m)
+{
+    struct exec *x = store__exec(m->store);
+
+    if (!tx_image_busy(&m->tx))
+        return;
+    SH_ERROR("switch.stuck", "version=%" PRId64 " ms=%lld", m->handle,
+             (long long)((sh_clock_ns() - m->tx.sent_ns) / 1000000));
+    tx_image_force(x->tx, &m->tx);
+    m->is_broken = true; /* its mark, should it ever come, gives the range back */
+}

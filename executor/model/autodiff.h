@@ -1,0 +1,30 @@
+/* autodiff.h - a forward ir becomes a training ir: loss, backward pass, optimizer, commits.
+ *
+ *   forward ops | loss | backward ops || update: one op per parameter, then COMMITs
+ *                                     ^ update_begin
+ *
+ * Nothing before update_begin writes STATE: a step that is given up leaves no trace.
+ *
+ * The backward pass walks the forward operations from the end. Gradients are kept per root of an
+ * alias class and in the root's shape. When a tensor has several readers their gradients are added
+ * in the order of that walk, so that the sum is the same in every run.
+ */
+#ifndef SH_EXECUTOR_MODEL_AUTODIFF_H
+#define SH_EXECUTOR_MODEL_AUTODIFF_H
+
+#include "executor/model/ir.h"
+#include "executor/model/program.h"
+
+/* The loss of ir's first output, the backward pass to every parameter, the update. Parameters that
+ * the loss does not depend on become constants (state IR_NO_STATE); an error if none is left.
+ * Fails: SH_E_UNSUPPORTED naming an operation without a gradient, SH_E_INVALID (output's shape does
+ * not suit the loss). */
+int autodiff_train(struct ir *ir, const struct train_spec *t, struct sh_err *err);
+
+/* The backward pass alone, for tests too: d(loss)/d(from) is tensor `seed`, shaped like `from`.
+ * Fills info[].grad of parameters. want: NULL, or n_tensors flags of further roots that need a
+ * gradient; grads: NULL, or room for n_tensors (before the call) gradients by root. */
+int autodiff_backward(struct ir *ir, uint32_t from, uint32_t seed, const bool *want,
+                      uint32_t *grads, struct sh_err *err);
+
+#endif

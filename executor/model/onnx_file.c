@@ -1,0 +1,264 @@
+/* onnx_file.c - from bytes to protobuf messages, under limits, and back. */
+#include "executor/model/onnx_file.h"
+
+#include "common/mem.h"
+#include "executor/model/atomic_file.h"
+#include "executor/model/graph_int.h"
+#include "executor/model/onnx.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_DEPTH 48         /* messages in messages; a plain model needs 6 */
+#define MAX_MESSAGES 4000000u
+#define MEMORY_FACTOR 12     /* the densest encoding, packed varints of one byte, grows 8 times */
+#define MEMORY_EXTRA ((size_t)64 << 20)
+#define MIN_OPSET 13
+#define MAX_OPSET 21
+
+/* ---------------------------------------------------------------- the walk before the parser */
+
+struct walk {
+    const uint8_t *base; /* for messages: where in the file */
+    size_t n_messages, n_nodes;
+    struct sh_err *err;
+};
+
+static int bad(struct walk *w, const uint8_t *at, const char *why)
+{
+    return SH_FAIL(w->err, SH_E_INVALID, "the file is not valid ONNX: %s at byte %zu", why,
+                   (size_t)(at - w->base));
+}
+
+static int read_varint(struct walk *w, const uint8_t **p, const uint8_t *end, uint64_t *out)
+{
+    const uint8_t *at = *p;
+
+    *out = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+        if (*p == end)
+            return bad(w, at, "it ends inside a number");
+        *out |= (uint64_t)(**p & 0x7F) << shift;
+        if (!(*(*p)++ & 0x80))
+            return SH_OK;
+    }
+    return bad(w, at, "a number is too long");
+}
+
+/* Length of the next field's content, and where it starts. */
+static int read_content(struct walk *w, unsigned wire, const uint8_t **p, const uint8_t *end,
+                        uint64_t *len)
+{
+    const uint8_t *at = *p;
+    uint64_t ignored;
+    int rc = SH_OK;
+
+    switch (wire) {
+    case 0:
+        rc = read_varint(w, p, end, &ignored);
+        *len = 0;
+        break;
+    case 1:
+        *len = 8;
+        break;
+    case 2:
+        rc = read_varint(w, p, end, len);
+        break;
+    case 5:
+        *len = 4;
+        break;
+    default:
+        rc = bad(w, at, "an unknown kind of field");
+    }
+    if (!rc && *len > (uint64_t)(end - *p))
+        rc = bad(w, at, "it is cut off: a field is longer than what follows");
+    return rc;
+}
+
+static int count_message(struct walk *w, const ProtobufCMessageDescriptor *d)
+{
+    if (++w->n_messages > MAX_MESSAGES)
+        return SH_FAIL(w->err, SH_E_TOOBIG, "the file has more than %u parts", MAX_MESSAGES);
+    if (d == &onnx__node_proto__descriptor && ++w->n_nodes > GRAPH_MAX_NODES)
+        return SH_FAIL(w->err, SH_E_TOOBIG, "the model has more than %u nodes", GRAPH_MAX_NODES);
+    return SH_OK;
+}
+
+static int walk_message(struct walk *w, const ProtobufCMessageDescriptor *d, const uint8_t *p,
+                        const uint8_t *end, int depth)
+{
+    uint64_t seen = 0; /* singular sub-messages: protobuf would merge a second one */
+    int rc = count_message(w, d);
+
+    if (!rc && depth > MAX_DEPTH)
+        rc = bad(w, p, "it is nested too deeply");
+    while (rc == SH_OK && p < end) {
+        const ProtobufCFieldDescriptor *f;
+        const uint8_t *at = p;
+        uint64_t tag, len = 0;
+
+        rc = read_varint(w, &p, end, &tag);
+        if (!rc && (tag >> 3 == 0 || tag >> 3 > 0x1FFFFFFF))
+            rc = bad(w, at, "an impossible field number");
+        if (!rc)
+            rc = read_content(w, tag & 7, &p, end, &len);
+        if (rc)
+            break;
+        f = protobuf_c_message_descriptor_get_field(d, (unsigned)(tag >> 3));
+        if (f && f->type == PROTOBUF_C_TYPE_STRING && (tag & 7) == 2 && len && memchr(p, 0, len))
+            rc = bad(w, at, "a text holds a zero byte");
+        if (f && f->type == PROTOBUF_C_TYPE_MESSAGE && (tag & 7) == 2) {
+            size_t nr = (size_t)(f - d->fields);
+            uint64_t bit = nr < 64 ? (uint64_t)1 << nr : 0;
+
+            if (f->label != PROTOBUF_C_LABEL_REPEATED && (seen & bit))
+                rc = bad(w, at, "a part is there twice");
+            seen |= bit;
+            if (!rc)
+                rc = walk_message(w, f->descriptor, p, p + len, depth + 1);
+        }
+        p += len;
+    }
+    return rc;
+}
+
+/* ---------------------------------------------------------------- the parser */
+
+struct budget {
+    size_t used, max;
+};
+
+/* Plain malloc, so that the data of a tensor can be taken over without a copy. */
+static void *budget_alloc(void *arg, size_t size)
+{
+    struct budget *b = arg;
+
+    if (size > b->max - b->used)
+        return NULL;
+    b->used += size;
+    return malloc(size ? size : 1);
+}
+
+static void budget_free(void *arg, void *p)
+{
+    (void)arg;
+    free(p);
+}
+
+static int parse(const uint8_t *data, size_t bytes, Onnx__ModelProto **out, struct sh_err *err)
+{
+    struct walk w = {.base = data, .err = err};
+    struct budget b = {.max = bytes * MEMORY_FACTOR + MEMORY_EXTRA};
+    ProtobufCAllocator allocator = {budget_alloc, budget_free, &b};
+    int rc = walk_message(&w, &onnx__model_proto__descriptor, data, data + bytes, 0);
+
+    if (rc)
+        return rc;
+    *out = onnx__model_proto__unpack(&allocator, bytes, data);
+    if (!*out)
+        return SH_FAIL(err, SH_E_INVALID, "the file is not valid ONNX, or needs too much memory");
+    return SH_OK;
+}
+
+void onnx_file_free(Onnx__ModelProto *m)
+{
+    if (m)
+        onnx__model_proto__free_unpacked(m, NULL); /* the system's free() fits budget_alloc */
+}
+
+int onnx_file_load(const char *path, Onnx__ModelProto **out, struct sh_err *err)
+{
+    struct stat st;
+    void *map = MAP_FAILED;
+    int fd, rc;
+
+    *out = NULL;
+    memset(&st, 0, sizeof(st));
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        rc = SH_FAIL_ERRNO(err, errno == ENOENT ? SH_E_NOTFOUND : SH_E_IO,
+                           "could not open the ONNX file");
+        goto out;
+    }
+    if (!S_ISREG(st.st_mode) || st.st_size == 0) {
+        rc = SH_FAIL(err, SH_E_INVALID, "the ONNX file is empty or no regular file");
+        goto out;
+    }
+    if ((uint64_t)st.st_size > ONNX_MAX_FILE_BYTES) {
+        rc = SH_FAIL(err, SH_E_TOOBIG, "the ONNX file has %lld bytes, more than %zu",
+                     (long long)st.st_size, ONNX_MAX_FILE_BYTES);
+        goto out;
+    }
+    map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (map == MAP_FAILED) {
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not map the ONNX file");
+        goto out;
+    }
+    rc = parse(map, (size_t)st.st_size, out, err);
+out:
+    if (map != MAP_FAILED)
+        munmap(map, (size_t)st.st_size);
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+int onnx_file_opset(const Onnx__ModelProto *m, int64_t *out, struct sh_err *err)
+{
+    int64_t found = 0;
+
+    for (size_t i = 0; i < m->n_opset_import; i++) {
+        const Onnx__OperatorSetIdProto *o = m->opset_import[i];
+
+        if (o->domain && o->domain[0] && strcmp(o->domain, "ai.onnx") != 0)
+            continue;
+        if (found)
+            return SH_FAIL(err, SH_E_INVALID, "the model names its operator set twice");
+        found = o->version;
+    }
+    if (!found)
+        return SH_FAIL(err, SH_E_INVALID, "the model does not name its operator set (opset)");
+    if (found < MIN_OPSET || found > MAX_OPSET)
+        return SH_FAIL(err, SH_E_UNSUPPORTED,
+                       "opset %lld is not supported; export with an opset from %d to %d",
+                       (long long)found, MIN_OPSET, MAX_OPSET);
+    *out = found;
+    return SH_OK;
+}
+
+/* ---------------------------------------------------------------- writing */
+
+struct file_sink {
+    ProtobufCBuffer base; /* first: protobuf-c hands this address back */
+    FILE *f;
+};
+
+static void sink_append(ProtobufCBuffer *b, size_t len, const uint8_t *data)
+{
+    struct file_sink *s = (struct file_sink *)b;
+
+    fwrite(data, 1, len, s->f); /* an error stays in the stream: commit looks */
+}
+
+int onnx_file_save(const char *path, const Onnx__ModelProto *m, struct sh_err *err)
+{
+    struct atomic_file a = {0};
+    struct file_sink sink = {.base = {sink_append}};
+    size_t bytes = onnx__model_proto__get_packed_size(m);
+    int rc;
+
+    if (bytes > ONNX_MAX_FILE_BYTES)
+        return SH_FAIL(err, SH_E_TOOBIG, "an ONNX file cannot hold %zu bytes", bytes);
+    rc = atomic_file_open(&a, path, err);
+    if (rc)
+        return rc;
+    sink.f = a.f;
+    onnx__model_proto__pack_to_buffer(m, &sink.base);
+    rc = atomic_file_commit(&a, err);
+    atomic_file_close(&a);
+    return rc;
+}

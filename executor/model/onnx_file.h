@@ -1,0 +1,19 @@
+/* onnx_file.h - an ONNX file as protobuf messages. The bytes are hostile: they are walked once under
+ * limits (depth, number of messages and nodes, text) before protobuf-c, which has none, sees them.
+ */
+#ifndef SH_EXECUTOR_MODEL_ONNX_FILE_H
+#define SH_EXECUTOR_MODEL_ONNX_FILE_H
+
+#include "common/err.h"
+
+#include "onnx.pb-c.h"
+
+/* *out: OWNED, onnx_file_free(). Fails: SH_E_INVALID, SH_E_TOOBIG, SH_E_IO, SH_E_NOTFOUND. */
+int onnx_file_load(const char *path, Onnx__ModelProto **out, struct sh_err *err);
+void onnx_file_free(Onnx__ModelProto *m);
+/* Writes a message; atomic and durable. */
+int onnx_file_save(const char *path, const Onnx__ModelProto *m, struct sh_err *err);
+/* The version of the standard operators. Fails: SH_E_INVALID, SH_E_UNSUPPORTED. */
+int onnx_file_opset(const Onnx__ModelProto *m, int64_t *out, struct sh_err *err);
+
+#endif

@@ -1,0 +1,123 @@
+/* onnx_tensor.c - the data of one tensor. */
+#include "executor/model/onnx_tensor.h"
+
+#include "common/mem.h"
+
+#include <stdlib.h>
+
+static int read_shape(const Onnx__TensorProto *t, const char *what, struct onnx_array *a,
+                      struct sh_err *err)
+{
+    struct sh_err local = {0};
+    int rc;
+
+    a->dtype = sh_dtype_from_onnx(t->data_type);
+    if (a->dtype >= SH_N_DTYPES)
+        return SH_FAIL(err, SH_E_UNSUPPORTED, "%s has an element type that is not supported (%d)",
+                       what, t->data_type);
+    if (t->n_dims > SH_MAX_RANK)
+        return SH_FAIL(err, SH_E_UNSUPPORTED, "%s has %zu axes; at most %d are supported", what,
+                       t->n_dims, SH_MAX_RANK);
+    a->rank = (int)t->n_dims;
+    for (int i = 0; i < a->rank; i++)
+        a->dims[i] = t->dims[i];
+    rc = graph__bytes(a->dtype, a->rank, a->dims, &a->bytes, &local);
+    return rc ? SH_FAIL(err, rc, "%s: %s", what, local.msg) : SH_OK;
+}
+
+/* The typed field that holds elements of this type, by ONNX's table. */
+static size_t typed_count(const Onnx__TensorProto *t, enum sh_dtype type)
+{
+    switch (type) {
+    case SH_F32:
+        return t->n_float_data;
+    case SH_F64:
+        return t->n_double_data;
+    case SH_I64:
+        return t->n_int64_data;
+    case SH_U32:
+    case SH_U64:
+        return t->n_uint64_data;
+    default:
+        return t->n_int32_data;
+    }
+}
+
+static void copy_typed(const Onnx__TensorProto *t, enum sh_dtype type, void *data, size_t n)
+{
+    switch (type) {
+    case SH_F32:
+        memcpy(data, t->float_data, n * sizeof(float));
+        return;
+    case SH_F64:
+        memcpy(data, t->double_data, n * sizeof(double));
+        return;
+    case SH_I64:
+        memcpy(data, t->int64_data, n * sizeof(int64_t));
+        return;
+    case SH_U64:
+        memcpy(data, t->uint64_data, n * sizeof(uint64_t));
+        return;
+    default:
+        break;
+    }
+    /* Little-endian hosts only: the low bytes of each number are the element. */
+    for (size_t i = 0; i < n; i++) {
+        size_t size = sh_dtype_bytes(type);
+
+        if (type == SH_U32)
+            memcpy((char *)data + i * size, &t->uint64_data[i], size);
+        else
+            memcpy((char *)data + i * size, &t->int32_data[i], size);
+    }
+}
+
+static int take_raw(Onnx__TensorProto *t, const char *what, struct onnx_array *a,
+                    struct sh_err *err)
+{
+    if (t->raw_data.len != a->bytes)
+        return SH_FAIL(err, SH_E_INVALID, "%s has %zu bytes of data, its shape needs %zu", what,
+                       t->raw_data.len, a->bytes);
+    if (a->bytes == 0)
+        return SH_OK; /* protobuf-c may have kept no memory at all */
+    a->data = t->raw_data.data;
+    t->raw_data.data = NULL;
+    t->raw_data.len = 0;
+    return SH_OK;
+}
+
+int onnx_tensor_take(Onnx__TensorProto *t, const char *what, struct onnx_array *out,
+                     struct sh_err *err)
+{
+    size_t n;
+    int rc;
+
+    memset(out, 0, sizeof(*out));
+    if (t->segment || t->n_external_data > 0 ||
+        (t->has_data_location && t->data_location != ONNX__TENSOR_PROTO__DATA_LOCATION__DEFAULT))
+        return SH_FAIL(err, SH_E_UNSUPPORTED,
+                       "%s lies in another file; export the model as one file", what);
+    rc = read_shape(t, what, out, err);
+    if (rc)
+        return rc;
+    n = out->bytes / sh_dtype_bytes(out->dtype);
+    if (t->has_raw_data) {
+        rc = take_raw(t, what, out, err);
+    } else if (typed_count(t, out->dtype) != n) {
+        rc = SH_FAIL(err, SH_E_INVALID, "%s has %zu numbers, its shape needs %zu", what,
+                     typed_count(t, out->dtype), n);
+    }
+    if (rc)
+        return rc;
+    if (!out->data) {
+        out->data = malloc(out->bytes ? out->bytes : 1);
+        if (!out->data)
+            return SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu bytes for %s", out->bytes,
+                           what);
+        if (n > 0)
+            copy_typed(t, out->dtype, out->data, n);
+    }
+    for (size_t i = 0; out->dtype == SH_BOOL && i < n; i++) /* true is 1, whatever the file says */
+        ((uint8_t *)out->data)[i] = ((uint8_t *)out->data)[i] != 0;
+    return SH_OK;
+}

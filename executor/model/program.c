@@ -1,0 +1,428 @@
+/* program.c - from graph to something that runs: lower, rewrite, plan, and answer questions. */
+#include "executor/model/program.h"
+
+#include "common/mem.h"
+#include "executor/model/autodiff.h"
+#include "executor/model/lower.h"
+#include "executor/model/pass.h"
+#include "executor/model/plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct program {
+    struct graph *g; /* at one batch size */
+    struct ir *ir;
+    struct dev_plan *dp;
+    struct plan plan;
+    struct program_io *inputs, *outputs, label;
+    struct program_state_entry *state;
+    char **state_names; /* OWNED: names that the entries borrow */
+    char **op_labels;
+    uint32_t n_state, n_ops;
+};
+
+static void free_strings(char **list, size_t n)
+{
+    for (size_t i = 0; list && i < n; i++)
+        free(list[i]);
+    free(list);
+}
+
+void program_free(struct program *p)
+{
+    if (!p)
+        return;
+    dev_plan_free(p->dp);
+    plan_fini(&p->plan);
+    free(p->inputs);
+    free(p->outputs);
+    free(p->state);
+    free_strings(p->state_names, p->n_state);
+    free_strings(p->op_labels, p->n_ops);
+    ir_free(p->ir);
+    graph_free(p->g);
+    free(p);
+}
+
+/* ------------------------------------------------------------------ making one */
+
+/* What leaves the device is plain and is never overwritten. */
+static void mark_outputs(struct ir *ir)
+{
+    for (uint32_t i = 0; i < ir->n_outputs; i++) {
+        ir_t(ir, ir->outputs[i])->role = DEV_ROLE_OUTPUT;
+        ir_t(ir, ir_root(ir, ir->outputs[i]))->role = DEV_ROLE_OUTPUT;
+    }
+}
+
+static void describe_io(const struct ir *ir, uint32_t t, struct program_io *io)
+{
+    const struct dev_tensor *d = ir_t(ir, t);
+
+    *io = (struct program_io){.name = d->name,
+                              .dtype = d->dtype,
+                              .rank = d->rank,
+                              .offset = d->offset,
+                              .bytes = (size_t)ir_elements(ir, t) * sh_dtype_bytes(d->dtype)};
+    memcpy(io->dims, d->dims, sizeof(io->dims));
+}
+
+static int list_io(struct program *p, struct sh_err *err)
+{
+    const struct ir *ir = p->ir;
+
+    p->inputs = calloc(ir->n_inputs + 1u, sizeof(*p->inputs));
+    p->outputs = calloc(ir->n_outputs + 1u, sizeof(*p->outputs));
+    if (!p->inputs || !p->outputs)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the list of inputs and outputs");
+    for (uint32_t i = 0; i < ir->n_inputs; i++)
+        describe_io(ir, ir->inputs[i], &p->inputs[i]);
+    for (uint32_t i = 0; i < ir->n_outputs; i++) {
+        describe_io(ir, ir->outputs[i], &p->outputs[i]);
+        p->outputs[i].name = p->g->values[p->g->outputs[i]].name;
+    }
+    if (ir->label != DEV_NONE)
+        describe_io(ir, ir->label, &p->label);
+    return SH_OK;
+}
+
+static int label_ops(struct program *p, struct sh_err *err)
+{
+    const struct dev_graph *g = &p->ir->g;
+    int rc = SH_OK;
+
+    p->op_labels = calloc(g->n_ops + 1u, sizeof(*p->op_labels));
+    if (!p->op_labels)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate %u labels", g->n_ops);
+    p->n_ops = g->n_ops;
+    for (uint32_t i = 0; i < g->n_ops && rc == SH_OK; i++)
+        rc = sh_asprintf(err, &p->op_labels[i], "%s %s", dev_op_name(g->ops[i].kind),
+                         g->ops[i].name);
+    return rc;
+}
+
+static int add_state_entry(struct program *p, uint32_t t, struct sh_err *err)
+{
+    static const enum program_state_kind KIND[] = {[IR_PARAM] = PROGRAM_STATE_PARAM,
+                                                   [IR_STAT] = PROGRAM_STATE_STAT,
+                                                   [IR_OPTIM] = PROGRAM_STATE_OPTIM};
+    const struct ir_info *info = &p->ir->info[t];
+    const struct dev_tensor *d = ir_t(p->ir, t);
+    struct program_state_entry *e = &p->state[p->n_state];
+    int rc = sh_asprintf(err, &p->state_names[p->n_state], info->suffix ? "%s#%s" : "%s", d->name,
+                         info->suffix);
+
+    if (rc)
+        return rc;
+    *e = (struct program_state_entry){.name = p->state_names[p->n_state],
+                                      .kind = KIND[info->state],
+                                      .rank = d->rank,
+                                      .offset = d->offset,
+                                      .bytes = (size_t)ir_elements(p->ir, t) * sizeof(float),
+                                      .grad_offset = SIZE_MAX};
+    memcpy(e->dims, d->dims, sizeof(e->dims));
+    if (info->grad != DEV_NONE)
+        e->grad_offset = ir_t(p->ir, info->grad)->offset;
+    p->n_state++;
+    return SH_OK;
+}
+
+static bool is_state(const struct ir *ir, uint32_t t)
+{
+    return ir_t(ir, t)->role == DEV_ROLE_STATE && ir_t(ir, t)->alias_of == DEV_NONE &&
+           ir->info[t].state != IR_NO_STATE;
+}
+
+static int list_state(struct program *p, struct sh_err *err)
+{
+    const struct ir *ir = p->ir;
+    size_t n = 0;
+    int rc = SH_OK;
+
+    for (uint32_t i = 0; i < ir->g.n_tensors; i++)
+        n += is_state(ir, i);
+    p->state = calloc(n + 1, sizeof(*p->state));
+    p->state_names = calloc(n + 1, sizeof(*p->state_names));
+    if (!p->state || !p->state_names)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the list of the training state");
+    for (uint32_t i = 0; i < ir->g.n_tensors && rc == SH_OK; i++)
+        if (is_state(ir, i))
+            rc = add_state_entry(p, i, err);
+    return rc;
+}
+
+/* One image serves all batch sizes: the same weights at the same places. */
+static int check_shared(const struct program *p, const struct program *share, struct sh_err *err)
+{
+    const struct plan *a = &p->plan, *b = &share->plan;
+    uint32_t n = p->ir->g.n_layers;
+
+    if (n == share->ir->g.n_layers && a->image_bytes == b->image_bytes &&
+        memcmp(a->layer_ends, b->layer_ends, n * sizeof(*a->layer_ends)) == 0)
+        return SH_OK;
+    return SH_FAIL(err, SH_E_UNSUPPORTED,
+                   "the constants of the model depend on the batch size (%zu bytes against %zu), so "
+                   "that one image cannot serve several",
+                   a->image_bytes, b->image_bytes);
+}
+
+static int make_plan(struct program *p, struct sh_err *err)
+{
+    struct dev_graph *g = &p->ir->g;
+    size_t *scratch = calloc(g->n_ops + 1u, sizeof(*scratch));
+    int rc = SH_OK;
+
+    if (!scratch)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the plan of %u operations", g->n_ops);
+    for (uint32_t i = 0; i < g->n_ops; i++)
+        scratch[i] = dev_plan_scratch_bytes(p->dp, i);
+    rc = plan_make(g, scratch, &p->plan, err);
+    for (uint32_t i = 0; rc == SH_OK && i < g->n_ops; i++)
+        if (p->plan.scratch[i] != SIZE_MAX)
+            dev_plan_set_scratch(p->dp, i, p->plan.scratch[i]);
+    free(scratch);
+    return rc ? rc : dev_plan_finish(p->dp, err);
+}
+
+static int finish(struct program *p, struct dev *d, enum dev_precision precision,
+                  const struct program *share, struct sh_err *err)
+{
+    int rc;
+
+    mark_outputs(p->ir);
+    rc = dev_plan_new(d, &p->ir->g, precision, share ? share->dp : NULL, &p->dp, err);
+    if (!rc)
+        rc = make_plan(p, err);
+    if (!rc && share)
+        rc = check_shared(p, share, err);
+    if (!rc)
+        rc = list_io(p, err);
+    if (!rc)
+        rc = list_state(p, err);
+    return rc ? rc : label_ops(p, err);
+}
+
+static int start(const struct graph *g, int64_t batch, bool training, struct program **out,
+                 struct sh_err *err)
+{
+    struct program *p = calloc(1, sizeof(*p));
+    int rc;
+
+    *out = p;
+    if (!p)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a program");
+    rc = graph_at_batch(g, batch, training, &p->g, err);
+    if (!rc)
+        rc = lower_graph(p->g, training, &p->ir, err);
+    if (!rc)
+        rc = pass_run(p->ir, training, err);
+    if (!rc)
+        p->ir->g.update_begin = p->ir->g.n_ops;
+    return rc;
+}
+
+int program_infer(struct dev *d, const struct graph *g, int64_t batch, enum dev_precision precision,
+                  const struct program *share, struct program **out, struct sh_err *err)
+{
+    struct program *p = NULL;
+    int rc = start(g, batch, false, &p, err);
+
+    *out = NULL;
+    if (!rc)
+        rc = finish(p, d, precision, share, err);
+    if (rc) {
+        program_free(p);
+        return rc;
+    }
+    *out = p;
+    return SH_OK;
+}
+
+int program_train(struct dev *d, const struct graph *g, const struct train_spec *t,
+                  struct program **out, struct sh_err *err)
+{
+    struct program *p = NULL;
+    int rc = start(g, t->batch, true, &p, err);
+
+    *out = NULL;
+    if (!rc)
+        rc = autodiff_train(p->ir, t, err);
+    if (!rc)
+        rc = finish(p, d, t->precision, NULL, err);
+    if (rc) {
+        program_free(p);
+        return rc;
+    }
+    *out = p;
+    return SH_OK;
+}
+
+/* ------------------------------------------------------------------ image and state */
+
+static int write_one(struct program *p, uint32_t t, char *to, struct sh_err *err)
+{
+    const struct dev_tensor *d = ir_t(p->ir, t);
+    const void *data = p->ir->info[t].data;
+    size_t plain = (size_t)ir_elements(p->ir, t) * sh_dtype_bytes(d->dtype);
+
+    if (plain == 0)
+        return SH_OK;
+    if (!data || d->role == DEV_ROLE_STATE) { /* plain, or nothing yet */
+        memset(to + d->offset, 0, d->bytes);
+        if (data)
+            memcpy(to + d->offset, data, plain);
+        return SH_OK;
+    }
+    return dev_plan_pack(p->dp, t, data, to + d->offset, err);
+}
+
+/* Weights that a pass replaced are in the table still, but nothing uses them: they have no place. */
+static int mark_used(const struct ir *ir, bool **out, struct sh_err *err)
+{
+    bool *used = calloc(ir->g.n_tensors + 1u, 1);
+
+    *out = used;
+    if (!used)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate %u marks", ir->g.n_tensors);
+    for (uint32_t i = 0; i < ir->g.n_ops; i++)
+        for (uint32_t k = 0; k < ir->g.ops[i].n_in; k++)
+            if (ir->g.ops[i].in[k] != DEV_NONE)
+                used[ir_root(ir, ir->g.ops[i].in[k])] = true;
+    return SH_OK;
+}
+
+int program_write_image(struct program *p, void *image, struct sh_err *err)
+{
+    bool *used;
+    int rc = mark_used(p->ir, &used, err);
+
+    if (!rc)
+        memset(image, 0, p->plan.image_bytes); /* the gaps too: images are compared and hashed */
+    for (uint32_t i = 0; rc == SH_OK && i < p->ir->g.n_tensors; i++)
+        if (used[i] && ir_t(p->ir, i)->role == DEV_ROLE_WEIGHT &&
+            ir_t(p->ir, i)->alias_of == DEV_NONE)
+            rc = write_one(p, i, image, err);
+    free(used);
+    return rc;
+}
+
+int program_write_state(struct program *p, void *state, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    memset(state, 0, p->plan.state_bytes);
+    for (uint32_t i = 0; rc == SH_OK && i < p->ir->g.n_tensors; i++)
+        if (ir_t(p->ir, i)->role == DEV_ROLE_STATE && ir_t(p->ir, i)->alias_of == DEV_NONE)
+            rc = write_one(p, i, state, err);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ answers */
+
+uint32_t program_n_ops(const struct program *p)
+{
+    return p->ir->g.n_ops;
+}
+
+uint32_t program_n_layers(const struct program *p)
+{
+    return p->ir->g.n_layers;
+}
+
+uint32_t program_update_begin(const struct program *p)
+{
+    return p->ir->g.update_begin;
+}
+
+uint32_t program_layer_begin(const struct program *p, uint32_t layer)
+{
+    uint32_t lo = 0, hi = p->ir->g.n_ops;
+
+    while (lo < hi) { /* op.layer never falls */
+        uint32_t mid = lo + (hi - lo) / 2;
+
+        if (p->ir->g.ops[mid].layer < layer)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+const char *program_op_label(const struct program *p, uint32_t op)
+{
+    return op < p->n_ops ? p->op_labels[op] : "";
+}
+
+size_t program_image_bytes(const struct program *p)
+{
+    return p->plan.image_bytes;
+}
+
+size_t program_state_bytes(const struct program *p)
+{
+    return p->plan.state_bytes;
+}
+
+size_t program_workspace_bytes(const struct program *p)
+{
+    return p->plan.workspace_bytes;
+}
+
+const uint64_t *program_layer_ends(const struct program *p)
+{
+    return p->plan.layer_ends;
+}
+
+size_t program_n_inputs(const struct program *p)
+{
+    return p->ir->n_inputs;
+}
+
+size_t program_n_outputs(const struct program *p)
+{
+    return p->ir->n_outputs;
+}
+
+const struct program_io *program_input(const struct program *p, size_t i)
+{
+    return i < p->ir->n_inputs ? &p->inputs[i] : NULL;
+}
+
+const struct program_io *program_output(const struct program *p, size_t i)
+{
+    return i < p->ir->n_outputs ? &p->outputs[i] : NULL;
+}
+
+const struct program_io *program_label(const struct program *p)
+{
+    return p->ir->label == DEV_NONE ? NULL : &p->label;
+}
+
+size_t program_loss_offset(const struct program *p)
+{
+    return p->ir->loss == DEV_NONE ? SIZE_MAX : ir_t(p->ir, p->ir->loss)->offset;
+}
+
+size_t program_n_state(const struct program *p)
+{
+    return p->n_state;
+}
+
+const struct program_state_entry *program_state(const struct program *p, size_t i)
+{
+    return i < p->n_state ? &p->state[i] : NULL;
+}
+
+int program_run(struct program *p, const struct dev_bases *b, uint32_t from, uint32_t to,
+                struct sh_err *err)
+{
+    return dev_plan_run(p->dp, b, from, to, err);
+}
+
+int program_profile(struct program *p, const struct dev_bases *b, uint32_t repeat, double *op_ns,
+                    struct sh_err *err)
+{
+    return dev_plan_profile(p->dp, b, repeat, op_ns, err);
+}

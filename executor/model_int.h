@@ -1,0 +1,13 @@
+/* model_int.h - between store.c and model.c. */
+#ifndef SH_EXECUTOR_MODEL_INT_H
+#define SH_EXECUTOR_MODEL_INT_H
+
+#include "executor/store.h"
+
+struct exec *store__exec(struct store *s);
+void model__free(struct model *m); /* NULL is allowed */
+/* Checks and keeps what the builder made; takes its image out of fds. */
+int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *fds, size_t n_fds,
+                       struct sh_err *err);
+
+#endif

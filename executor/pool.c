@@ -1,0 +1,521 @@
+/* pool.c - see pool.h. */
+#include "executor/pool.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+#include "common/spawn.h"
+#include "executor/store.h"
+#include "executor/switch.h"
+#include "executor/train.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define WATCH_NS ((int64_t)200000000)
+#define FAST_DEATH_NS ((int64_t)10000000000)
+#define BACKOFF_MIN_NS ((int64_t)50000000)
+#define BACKOFF_MAX_NS ((int64_t)10000000000)
+#define MAX_SLABS 60 /* a worker takes 64 */
+#define MAX_MODELS 1024
+
+#define BIT(s) (1u << (s))
+
+/* NEXT[from]: set of states that may follow. */
+static const unsigned NEXT[WORKER_N_STATES] = {
+    [WORKER_STARTING] = BIT(WORKER_STANDBY) | BIT(WORKER_DEAD),
+    [WORKER_STANDBY] = BIT(WORKER_ACTIVE) | BIT(WORKER_DEAD),
+    [WORKER_ACTIVE] =
+        BIT(WORKER_STANDBY) | BIT(WORKER_PARKED) | BIT(WORKER_CLEANING) | BIT(WORKER_DEAD),
+    [WORKER_PARKED] =
+        BIT(WORKER_ACTIVE) | BIT(WORKER_STANDBY) | BIT(WORKER_CLEANING) | BIT(WORKER_DEAD),
+    [WORKER_CLEANING] = BIT(WORKER_STANDBY) | BIT(WORKER_DEAD),
+    [WORKER_DEAD] = BIT(WORKER_STARTING),
+};
+
+static const char *const STATE_NAME[WORKER_N_STATES] = {
+    [WORKER_STARTING] = "starting", [WORKER_STANDBY] = "standby", [WORKER_ACTIVE] = "active",
+    [WORKER_PARKED] = "parked",     [WORKER_CLEANING] = "cleaning", [WORKER_DEAD] = "dead",
+};
+
+struct slab {
+    uint64_t api_id, bytes;
+    int fd;
+};
+
+struct pool {
+    struct exec *x;
+    struct worker *workers;
+    size_t n;
+    struct slab slabs[MAX_SLABS];
+    size_t n_slabs;
+    struct sh_timer *watch;
+};
+
+const char *worker_state_name(enum worker_state s)
+{
+    return STATE_NAME[s];
+}
+
+static void update_gauges(struct pool *p)
+{
+    int n[WORKER_N_STATES] = {0};
+
+    for (size_t i = 0; i < p->n; i++)
+        n[p->workers[i].state]++;
+    for (int s = 0; s < WORKER_N_STATES; s++)
+        sh_metric_set(M_shunt_workers, SH_LABELS(p->x->conf->name, STATE_NAME[s]), n[s]);
+}
+
+void pool_set_state(struct worker *w, enum worker_state to)
+{
+    if (w->state == to)
+        return;
+    if (!(NEXT[w->state] & BIT(to)))
+        SH_ERROR("worker.state.bug", "worker=%u from=%s to=%s", w->index, STATE_NAME[w->state],
+                 STATE_NAME[to]);
+    SH_DEBUG("worker.state", "worker=%u from=%s to=%s", w->index, STATE_NAME[w->state],
+             STATE_NAME[to]);
+    w->state = to;
+    worker_busy(w);
+    update_gauges(w->x->pool);
+}
+
+size_t pool_size(const struct pool *p)
+{
+    return p->n;
+}
+
+struct worker *pool_at(struct pool *p, size_t i)
+{
+    return &p->workers[i];
+}
+
+bool worker_is_alive(const struct worker *w)
+{
+    return w->pid > 0 && w->wire && w->is_ready && w->state != WORKER_DEAD && !w->kill_cause;
+}
+
+bool worker_is_idle(const struct worker *w)
+{
+    return worker_is_alive(w) && w->state == WORKER_STANDBY && !w->preparing && !w->job_compiling;
+}
+
+bool worker_has_model(const struct worker *w, int64_t handle)
+{
+    for (size_t i = 0; i < w->n_models; i++)
+        if (w->models[i] == handle)
+            return true;
+    return false;
+}
+
+void worker_forget_model(struct worker *w, int64_t handle)
+{
+    for (size_t i = 0; i < w->n_models; i++)
+        if (w->models[i] == handle) {
+            w->models[i] = w->models[--w->n_models];
+            return;
+        }
+}
+
+int worker_note_model(struct worker *w, int64_t handle, struct sh_err *err)
+{
+    int rc;
+
+    if (worker_has_model(w, handle))
+        return SH_OK;
+    rc = sh_grow(&w->models, &w->cap_models, w->n_models + 1, sizeof(*w->models), MAX_MODELS,
+                 "models of one worker", err);
+    if (!rc)
+        w->models[w->n_models++] = handle;
+    return rc;
+}
+
+void worker_busy(struct worker *w)
+{
+    w->progress_ns = sh_clock_ns();
+}
+
+void worker_kill(struct worker *w, const char *cause)
+{
+    if (w->pid <= 0 || w->kill_cause)
+        return;
+    w->kill_cause = cause;
+    kill(w->pid, SIGKILL);
+}
+
+void worker_send(struct worker *w, const struct sh_msg *m, const int *fds, size_t n_fds)
+{
+    struct sh_err err = {0};
+
+    if (!w->wire)
+        return;
+    if (sh_wire_send_fds(w->wire, m, fds, n_fds, &err)) {
+        sh_log_err(SH_LOG_WARN, "worker.send", &err);
+        worker_kill(w, "socket");
+    }
+}
+
+/* ------------------------------------------------------------------ messages */
+
+static void send_slab(struct worker *w, const struct slab *s)
+{
+    struct sh_msg m = {.type = MSG_WK_SLAB};
+
+    m.u.wk_slab = (struct msg_wk_slab){.api_id = s->api_id, .bytes = s->bytes};
+    worker_send(w, &m, &s->fd, 1);
+}
+
+static void on_ready(struct worker *w)
+{
+    struct pool *p = w->x->pool;
+
+    w->is_ready = true;
+    for (size_t i = 0; i < p->n_slabs; i++)
+        send_slab(w, &p->slabs[i]);
+    SH_INFO("worker.ready", "worker=%u pid=%d start_ms=%lld", w->index, (int)w->pid,
+            (long long)((sh_clock_ns() - w->started_ns) / 1000000));
+}
+
+static void on_msg(struct sh_wire *wire, const struct sh_msg *m, int *fds, size_t n_fds, void *arg)
+{
+    struct worker *w = arg;
+    struct exec *x = w->x;
+
+    (void)wire;
+    worker_busy(w);
+    switch (m->type) {
+    case MSG_WK_READY:
+        on_ready(w);
+        break;
+    case MSG_WK_MODEL_DONE:
+        store_on_model_done(x->store, w, &m->u.wk_model_done, fds, n_fds);
+        break;
+    case MSG_WK_RUN_DONE:
+        switch_on_run_done(x->sw, w, &m->u.wk_run_done);
+        break;
+    case MSG_WK_TRAIN_READY:
+        train_on_ready(x->train, w, &m->u.wk_train_ready, fds, n_fds);
+        break;
+    case MSG_WK_TRAIN_STOPPED:
+        train_on_stopped(x->train, w, &m->u.wk_train_stopped);
+        break;
+    case MSG_WK_TRAIN_LOSSES:
+        train_on_losses(x->train, w, &m->u.wk_train_losses);
+        break;
+    case MSG_WK_TRAIN_CKPT:
+        train_on_ckpt(x->train, w, &m->u.wk_train_ckpt);
+        break;
+    default:
+        SH_ERROR("worker.message.bug", "worker=%u type=%s", w->index, sh_msg_name(m->type));
+        worker_kill(w, "protocol");
+    }
+    for (size_t i = 0; i < n_fds; i++)
+        if (fds[i] >= 0)
+            close(fds[i]); /* handlers that keep one set it to -1 */
+}
+
+static void on_close(struct sh_wire *wire, const struct sh_err *why, void *arg)
+{
+    struct worker *w = arg;
+
+    (void)wire, (void)why;
+    w->wire = NULL; /* the process is ending, or must: its death does the rest */
+    worker_kill(w, "socket");
+}
+
+/* ------------------------------------------------------------------ life */
+
+static int spawn(struct worker *w, struct sh_err *err);
+
+static void on_restart(struct sh_loop *l, void *arg)
+{
+    struct worker *w = arg;
+    struct sh_err err = {0};
+
+    (void)l;
+    if (w->x->is_stopping || w->state != WORKER_DEAD)
+        return;
+    if (spawn(w, &err)) {
+        sh_log_err(SH_LOG_ERROR, "worker.spawn", &err);
+        sh_timer_set(w->restart, BACKOFF_MAX_NS);
+    }
+}
+
+static int64_t backoff_ns(struct worker *w)
+{
+    int64_t ns = BACKOFF_MIN_NS;
+
+    if (sh_clock_ns() - w->started_ns > FAST_DEATH_NS)
+        w->n_fast_deaths = 0;
+    for (uint32_t i = 0; i < w->n_fast_deaths && ns < BACKOFF_MAX_NS; i++)
+        ns *= 2;
+    w->n_fast_deaths++;
+    return SH_MIN(ns, BACKOFF_MAX_NS);
+}
+
+static const char *cause_of(const struct worker *w, int status)
+{
+    if (w->kill_cause && strcmp(w->kill_cause, "socket") != 0)
+        return w->kill_cause;
+    if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
+        return "crash";
+    if (WIFSIGNALED(status))
+        return "killed";
+    return WEXITSTATUS(status) == 0 ? "exit" : "error";
+}
+
+static void forget_process(struct worker *w)
+{
+    sh_wire_close(w->wire);
+    w->wire = NULL;
+    w->pid = 0;
+    w->is_ready = false;
+    w->n_models = 0;
+    w->preparing = 0;
+    w->job = 0;
+    w->job_compiling = false;
+    w->kill_cause = NULL;
+}
+
+static void on_death(struct sh_loop *l, pid_t pid, int status, void *arg)
+{
+    struct worker *w = arg;
+    struct exec *x = w->x;
+    const char *cause = cause_of(w, status);
+    int64_t preparing = w->preparing, wait_ns;
+
+    (void)l;
+    wait_ns = backoff_ns(w);
+    SH_WARN("worker.exit", "worker=%u pid=%d state=%s cause=%s status=0x%x restart_ms=%lld",
+            w->index, (int)pid, STATE_NAME[w->state], cause, (unsigned)status,
+            (long long)(wait_ns / 1000000));
+    sh_metric_add(M_shunt_worker_exits_total, SH_LABELS(x->conf->name, cause), 1);
+    w->serial++;
+    forget_process(w);
+    pool_set_state(w, WORKER_DEAD);
+    if (x->is_stopping)
+        return;
+    store_on_worker_dead(x->store, w, preparing);
+    switch_on_worker_dead(x->sw, w);
+    train_on_worker_dead(x->train, w);
+    sh_shm_fini(&w->ctl_shm);
+    w->ctl = NULL;
+    sh_timer_set(w->restart, wait_ns);
+}
+
+static int send_init(struct worker *w, struct sh_err *err)
+{
+    struct exec *x = w->x;
+    struct sh_msg m = {.type = MSG_WK_INIT};
+    int fds[1 + DEV_MAX_FDS] = {w->ctl_shm.fd};
+    size_t n = 0;
+    int rc = dev_mem_export(x->mem, fds + 1, &n, err);
+
+    if (rc)
+        return rc;
+    m.u.wk_init = (struct msg_wk_init){.worker = w->index,
+                                       .device = x->conf->device,
+                                       .ordinal = (uint32_t)x->conf->ordinal,
+                                       .arena_bytes = dev_mem_bytes(x->mem),
+                                       .threads = (uint32_t)x->conf->threads,
+                                       .executor = x->conf->name,
+                                       .deterministic = x->conf->deterministic,
+                                       .ticket_slot = TX_SLOT_WORKER + w->index,
+                                       .ticket_value = w->ckpt_value};
+    return sh_wire_send_fds(w->wire, &m, fds, n + 1, err);
+}
+
+static int spawn_process(struct worker *w, int child_fd, struct sh_err *err)
+{
+    const char *const argv[] = {"shunt-worker", NULL};
+    /* Threads that wait for work must not take the cores from the worker that has it. */
+    const char *const env[] = {"OMP_WAIT_POLICY=passive", NULL};
+    struct sh_spawn s = {.path = "shunt-worker",
+                         .argv = argv,
+                         .env = env,
+                         .fds = &child_fd,
+                         .n_fds = 1,
+                         .stdout_fd = -1,
+                         .stderr_fd = -1};
+
+    return sh_spawn(&s, &w->pid, err);
+}
+
+static int spawn(struct worker *w, struct sh_err *err)
+{
+    struct sh_wire_handler h = {.on_msg = on_msg, .on_close = on_close, .arg = w};
+    int sv[2] = {-1, -1};
+    int rc;
+
+    sh_shm_fini(&w->ctl_shm);
+    rc = sh_shm_create("shunt-ctl", WORKER_CTL_BYTES, &w->ctl_shm, err);
+    if (rc)
+        goto out;
+    w->ctl = w->ctl_shm.base;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv) < 0) {
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make a socket for a worker");
+        goto out;
+    }
+    w->started_ns = sh_clock_ns();
+    rc = sh_wire_new(w->x->loop, sv[0], &h, &w->wire, err);
+    if (rc)
+        goto out;
+    sv[0] = -1;
+    rc = spawn_process(w, sv[1], err);
+    if (!rc)
+        rc = sh_loop_child(w->x->loop, w->pid, on_death, w, err);
+    if (!rc)
+        rc = send_init(w, err);
+    if (rc)
+        goto out;
+    w->progress = 0;
+    pool_set_state(w, WORKER_STARTING);
+out:
+    for (int i = 0; i < 2; i++)
+        if (sv[i] >= 0)
+            close(sv[i]);
+    if (rc && w->pid > 0)
+        kill(w->pid, SIGKILL);
+    if (rc) {
+        sh_wire_close(w->wire);
+        w->wire = NULL;
+    }
+    return rc;
+}
+
+/* ------------------------------------------------------------------ heartbeat */
+
+static int64_t patience_ns(const struct worker *w)
+{
+    const struct exec_conf *c = w->x->conf;
+
+    if (w->preparing || w->job_compiling || !w->is_ready)
+        return c->compile_ms * 1000000;
+    if (w->state == WORKER_ACTIVE)
+        return c->hang_ms * 1000000;
+    return 0; /* nothing to do: silence is right */
+}
+
+static void on_watch(struct sh_loop *l, void *arg)
+{
+    struct pool *p = arg;
+
+    (void)l;
+    for (size_t i = 0; i < p->n; i++) {
+        struct worker *w = &p->workers[i];
+        int64_t patience = patience_ns(w);
+        uint64_t seen;
+
+        if (!w->ctl || w->pid <= 0 || patience == 0)
+            continue;
+        seen = atomic_load(&w->ctl->progress);
+        if (seen != w->progress) {
+            w->progress = seen;
+            worker_busy(w);
+        } else if (sh_clock_ns() - w->progress_ns > patience) {
+            SH_ERROR("worker.hang", "worker=%u state=%s ms=%lld", w->index, STATE_NAME[w->state],
+                     (long long)(patience / 1000000));
+            worker_kill(w, "hang");
+        }
+    }
+}
+
+/* ------------------------------------------------------------------ pool */
+
+int pool_new(struct exec *x, struct pool **out, struct sh_err *err)
+{
+    struct pool *p = calloc(1, sizeof(*p));
+    int rc = SH_OK;
+
+    *out = NULL;
+    if (p)
+        p->workers = calloc((size_t)x->conf->workers, sizeof(*p->workers));
+    if (!p || !p->workers) {
+        free(p);
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the worker pool");
+    }
+    p->x = x;
+    p->n = (size_t)x->conf->workers;
+    for (size_t i = 0; i < p->n; i++)
+        p->workers[i] = (struct worker){
+            .x = x, .index = (uint32_t)i, .state = WORKER_DEAD, .ctl_shm = {.fd = -1}};
+    for (size_t i = 0; !rc && i < p->n; i++)
+        rc = sh_timer_add(x->loop, -1, 0, on_restart, &p->workers[i], &p->workers[i].restart, err);
+    if (!rc)
+        rc = sh_timer_add(x->loop, WATCH_NS, WATCH_NS, on_watch, p, &p->watch, err);
+    if (rc) {
+        pool_free(p);
+        return rc;
+    }
+    *out = p;
+    return SH_OK;
+}
+
+int pool_start(struct pool *p, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (size_t i = 0; !rc && i < p->n; i++)
+        rc = spawn(&p->workers[i], err);
+    return rc;
+}
+
+void pool_free(struct pool *p)
+{
+    if (!p)
+        return;
+    for (size_t i = 0; i < p->n; i++) {
+        struct worker *w = &p->workers[i];
+
+        /* A worker ends when its socket closes; PDEATHSIG ends the one that does not look. */
+        sh_wire_close(w->wire);
+        sh_shm_fini(&w->ctl_shm);
+        sh_timer_del(w->restart);
+        free(w->models);
+    }
+    for (size_t i = 0; i < p->n_slabs; i++)
+        close(p->slabs[i].fd);
+    sh_timer_del(p->watch);
+    free(p->workers);
+    free(p);
+}
+
+int pool_add_slab(struct pool *p, uint64_t api_id, int fd, uint64_t bytes, struct sh_err *err)
+{
+    struct slab *s = &p->slabs[p->n_slabs];
+
+    if (p->n_slabs == MAX_SLABS)
+        return SH_FAIL(err, SH_E_TOOBIG, "more than %d API processes are connected", MAX_SLABS);
+    *s = (struct slab){
+        .api_id = api_id, .bytes = bytes, .fd = fcntl(fd, F_DUPFD_CLOEXEC, 3)};
+    if (s->fd < 0)
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not keep a payload slab");
+    p->n_slabs++;
+    for (size_t i = 0; i < p->n; i++)
+        if (worker_is_alive(&p->workers[i]))
+            send_slab(&p->workers[i], s);
+    return SH_OK;
+}
+
+void pool_drop_slab(struct pool *p, uint64_t api_id)
+{
+    struct sh_msg m = {.type = MSG_WK_SLAB_GONE};
+
+    m.u.wk_slab_gone.api_id = api_id;
+    for (size_t i = 0; i < p->n_slabs; i++) {
+        if (p->slabs[i].api_id != api_id)
+            continue;
+        close(p->slabs[i].fd);
+        p->slabs[i] = p->slabs[--p->n_slabs];
+        for (size_t k = 0; k < p->n; k++)
+            if (worker_is_alive(&p->workers[k]))
+                worker_send(&p->workers[k], &m, NULL, 0);
+        return;
+    }
+}

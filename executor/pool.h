@@ -1,0 +1,84 @@
+/* pool.h - the worker processes of one executor, and the only way to change their state.
+ *
+ *   STARTING -> STANDBY            it has every model, and joins            [store.c: store_turn]
+ *   STANDBY  -> ACTIVE             a run or a job was handed to it          [switch.c, train.c]
+ *   ACTIVE   -> STANDBY            the run is done, or the job left         [switch.c, train.c]
+ *   ACTIVE   -> PARKED             training is paused in it                 [train.c]
+ *   PARKED   -> ACTIVE | STANDBY   training goes on, or was dropped         [train.c]
+ *   ACTIVE, PARKED -> CLEANING     the job's state is leaving the device    [train.c]
+ *   CLEANING -> STANDBY            it has left                              [train.c]
+ *   any      -> DEAD               the process ended                        [pool.c]
+ *   DEAD     -> STARTING           after a back-off                         [pool.c]
+ *
+ * The process of a worker is watched by its pidfd and by its heartbeat (worker_ctl.h): one that is
+ * busy and makes no progress for hang-ms (compiling: compile-ms) is killed.
+ */
+#ifndef SH_EXECUTOR_POOL_H
+#define SH_EXECUTOR_POOL_H
+
+#include "common/shm.h"
+#include "common/wire.h"
+#include "executor/exec.h"
+#include "executor/worker_ctl.h"
+
+enum worker_state {
+    WORKER_STARTING,
+    WORKER_STANDBY,
+    WORKER_ACTIVE,
+    WORKER_PARKED,
+    WORKER_CLEANING,
+    WORKER_DEAD,
+    WORKER_N_STATES
+};
+
+struct worker { /* one place in the pool; the process in it changes */
+    struct exec *x;
+    uint32_t index;
+    uint32_t serial; /* grows with every process in this place */
+    enum worker_state state; /* read; written by pool_set_state */
+    pid_t pid;               /* 0: none */
+    struct sh_wire *wire;    /* NULL: gone */
+    struct sh_shm ctl_shm;
+    struct worker_ctl *ctl;
+    bool is_ready; /* WK_READY came */
+
+    int64_t preparing; /* model it compiles; 0 = none */
+    int64_t *models;   /* OWNED: handles it has ready */
+    size_t n_models, cap_models;
+    int64_t job; /* training job it has compiled; 0 = none */
+    bool job_compiling;
+
+    uint32_t ckpt_value; /* of ticket TX_SLOT_WORKER + index; only grows, also over a death */
+    uint64_t progress;   /* heartbeat seen, and when it last grew or work began */
+    int64_t progress_ns, started_ns;
+    const char *kill_cause; /* static; NULL: not killed by us */
+    uint32_t n_fast_deaths;
+    struct sh_timer *restart;
+};
+
+int pool_new(struct exec *x, struct pool **out, struct sh_err *err); /* OWNED, pool_free() */
+void pool_free(struct pool *p); /* ends all workers */
+int pool_start(struct pool *p, struct sh_err *err);
+
+/* The only writer of the state; an illegal change is logged as our bug and made nevertheless. */
+void pool_set_state(struct worker *w, enum worker_state to);
+const char *worker_state_name(enum worker_state s);
+
+size_t pool_size(const struct pool *p);
+struct worker *pool_at(struct pool *p, size_t i);
+bool worker_is_alive(const struct worker *w); /* started, ready, and its socket is up */
+bool worker_is_idle(const struct worker *w);  /* STANDBY and compiling nothing */
+bool worker_has_model(const struct worker *w, int64_t handle);
+void worker_forget_model(struct worker *w, int64_t handle);
+int worker_note_model(struct worker *w, int64_t handle, struct sh_err *err);
+
+/* A lost connection is no failure here: the death is handled when the process is reaped. */
+void worker_send(struct worker *w, const struct sh_msg *m, const int *fds, size_t n_fds);
+void worker_kill(struct worker *w, const char *cause); /* cause: static, a metric label */
+void worker_busy(struct worker *w); /* work begins: the heartbeat's time starts now */
+
+/* A slab appeared or went: tells every worker, and new ones later. The descriptor is duplicated. */
+int pool_add_slab(struct pool *p, uint64_t api_id, int fd, uint64_t bytes, struct sh_err *err);
+void pool_drop_slab(struct pool *p, uint64_t api_id);
+
+#endif

@@ -1,0 +1,168 @@
+/* run.c - runs: their parts, what they hold, and who is told when they end. */
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+#include "executor/agent.h"
+#include "executor/data.h"
+#include "executor/switch_int.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define MAX_SPANS 256u
+
+static int copy_spans(struct sh_blob b, struct msg_span **out, size_t *n, struct sh_err *err)
+{
+    if (b.len % sizeof(**out) || b.len / sizeof(**out) > MAX_SPANS)
+        return SH_FAIL(err, SH_E_PROTO, "a part with %zu bytes of spans", b.len);
+    *n = b.len / sizeof(**out);
+    *out = malloc(b.len + 1);
+    if (!*out)
+        return SH_FAIL(err, SH_E_NOMEM, "could not keep the spans of a run");
+    if (b.len)
+        memcpy(*out, b.data, b.len);
+    return SH_OK;
+}
+
+int run__copy_part(const struct msg_run_part *m, struct run_part *out, struct sh_err *err)
+{
+    int rc;
+
+    *out = (struct run_part){.rid = m->rid, .api_id = m->api_id, .batch = m->batch};
+    rc = copy_spans(m->in_spans, &out->in, &out->n_in, err);
+    if (!rc)
+        rc = copy_spans(m->out_spans, &out->out, &out->n_out, err);
+    if (!rc && m->batch == 0)
+        rc = SH_FAIL(err, SH_E_PROTO, "a part of a run with no samples");
+    if (rc)
+        run__free_part(out);
+    return rc;
+}
+
+void run__free_part(struct run_part *p)
+{
+    free(p->in);
+    free(p->out);
+    *p = (struct run_part){0};
+}
+
+void run__drop_parts(struct run *r, uint64_t rid, uint64_t api_id)
+{
+    size_t keep = 0;
+
+    for (size_t i = 0; i < r->n_parts; i++) {
+        struct run_part *p = &r->parts[i];
+
+        if ((!rid || p->rid == rid) && (!api_id || p->api_id == api_id)) {
+            r->batch -= p->batch;
+            run__free_part(p);
+        } else {
+            r->parts[keep++] = *p;
+        }
+    }
+    r->n_parts = keep;
+}
+
+void run__free(struct run *r)
+{
+    if (!r)
+        return;
+    if (r->has_pin)
+        residency_unpin(space_residency(r->x->space), r->model->res);
+    if (r->has_ws)
+        space_give(r->x->space, &r->ws, r->tag);
+    if (r->model)
+        r->model->n_users--;
+    for (size_t i = 0; i < r->n_parts; i++)
+        run__free_part(&r->parts[i]);
+    free(r->parts);
+    free(r->tenant);
+    free(r);
+}
+
+/* ------------------------------------------------------------------ reports */
+
+/* From the moment the run had the device to the arrival of its last group; 0: all was there. */
+static int64_t copy_ns(const struct run *r)
+{
+    if (!r->has_pin || r->hit_bytes >= r->model->image_bytes || !r->start_ns)
+        return 0;
+    return SH_MAX(r->model->tx.arrived_ns - r->start_ns, (int64_t)0);
+}
+
+static void observe(const struct run *r, const char *stage, int64_t ns)
+{
+    sh_metric_observe(M_shunt_switch_duration_seconds, SH_LABELS(r->x->conf->name, stage),
+                      (double)ns / 1e9);
+}
+
+static void count(const struct run *r, const struct run_result *res,
+                  const struct msg_wk_run_done *done)
+{
+    const char *found = r->hit_bytes >= r->model->image_bytes ? "full"
+                        : r->hit_bytes > 0                    ? "partial"
+                                                              : "none";
+
+    sh_metric_add(M_shunt_runs_total,
+                  SH_LABELS(r->tenant, r->model->name, res->rc ? sh_rc_name(res->rc) : "ok"), 1);
+    sh_metric_set(M_shunt_resident_bytes, SH_LABELS(r->x->conf->name, r->model->name),
+                  (double)model_resident_bytes(r->model));
+    if (res->rc || !done)
+        return;
+    sh_metric_add(M_shunt_residency_total, SH_LABELS(r->x->conf->name, found), 1);
+    observe(r, "first_group", done->first_ns - r->start_ns);
+    observe(r, "compute", res->compute_ns);
+    observe(r, "total", done->end_ns - r->start_ns);
+    if (res->copy_ns)
+        observe(r, "copy", res->copy_ns);
+}
+
+static void tell_api(const struct run *r, const struct run_result *res)
+{
+    for (size_t i = 0; i < r->n_parts; i++) {
+        const struct run_part *p = &r->parts[i];
+        struct msg_result m = {.rid = p->rid,
+                               .rc = res->rc,
+                               .msg = res->msg,
+                               .run_batch = res->batch,
+                               .queue_ns = res->queue_ns,
+                               .copy_ns = res->copy_ns,
+                               .compute_ns = res->compute_ns,
+                               .total_ns = res->total_ns};
+
+        data_result(r->x->data, p, &m);
+    }
+}
+
+void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_run_done *done)
+{
+    int64_t now = sh_clock_ns();
+    struct run_result res = {.rc = why->rc,
+                             .msg = why->msg,
+                             .batch = r->batch,
+                             .queue_ns = (r->start_ns ? r->start_ns : now) - r->recv_ns,
+                             .copy_ns = copy_ns(r),
+                             .compute_ns = done ? done->end_ns - done->first_ns : 0,
+                             .total_ns = now - r->recv_ns};
+    struct sh_msg m = {.type = MSG_RUN_DONE};
+
+    count(r, &res, done);
+    if (why->rc)
+        SH_WARN("run.failed", "run=%" PRIu64 " model=%s code=%s msg=\"%s\"", r->id, r->model->name,
+                sh_rc_name(why->rc), why->msg);
+    if (r->fn || r->model->handle < 0) {
+        if (r->fn)
+            r->fn(r->arg, &res);
+        return;
+    }
+    tell_api(r, &res);
+    m.u.run_done = (struct msg_run_done){.run_id = r->id,
+                                         .rc = res.rc,
+                                         .msg = res.msg,
+                                         .total_ns = res.total_ns,
+                                         .copy_ns = res.copy_ns,
+                                         .compute_ns = res.compute_ns,
+                                         .resident_bytes = model_resident_bytes(r->model)};
+    agent_send(r->x->agent, &m);
+}

@@ -1,0 +1,399 @@
+/* store.c - see store.h. model.c holds what one model does by itself. */
+#include "executor/store.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+#include "executor/agent.h"
+#include "executor/model_int.h"
+#include "executor/switch.h"
+#include "executor/train.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct store {
+    struct exec *x;
+    struct model *models;
+    size_t n_models;
+};
+
+int store_new(struct exec *x, struct store **out, struct sh_err *err)
+{
+    *out = calloc(1, sizeof(**out));
+    if (!*out)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the store of models");
+    (*out)->x = x;
+    return SH_OK;
+}
+
+struct exec *store__exec(struct store *s)
+{
+    return s->x;
+}
+
+void store_free(struct store *s)
+{
+    if (!s)
+        return;
+    while (s->models) {
+        struct model *next = s->models->next;
+
+        model__free(s->models);
+        s->models = next;
+    }
+    free(s);
+}
+
+struct model *store_find(struct store *s, int64_t handle)
+{
+    for (struct model *m = s->models; m; m = m->next)
+        if (m->handle == handle)
+            return m;
+    return NULL;
+}
+
+struct model *store_next(struct store *s, const struct model *m)
+{
+    return m ? m->next : s->models;
+}
+
+/* ------------------------------------------------------------------ load and unload */
+
+static int add(struct store *s, const struct msg_model_load *l, struct model **out,
+               struct sh_err *err)
+{
+    struct model *m = NULL;
+    int rc;
+
+    *out = NULL;
+    if (s->n_models == STORE_MAX_MODELS)
+        return SH_FAIL(err, SH_E_TOOBIG, "this executor holds %u models, the most it can",
+                       STORE_MAX_MODELS);
+    m = calloc(1, sizeof(*m));
+    if (!m)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a model");
+    m->store = s;
+    m->handle = l->version_id;
+    m->max_batch = l->max_batch;
+    m->image.fd = -1;
+    rc = sh_strdup(l->tenant, &m->tenant, err);
+    if (!rc)
+        rc = sh_strdup(l->model, &m->name, err);
+    if (!rc)
+        rc = sh_strdup(l->precision[0] ? l->precision : "fp32", &m->precision, err);
+    if (!rc)
+        rc = exec_path(s->x, "blobs", l->package, &m->package, err);
+    if (!rc)
+        rc = space_tag(s->x->space, l->tenant, &m->tag, err);
+    if (rc) {
+        model__free(m);
+        return rc;
+    }
+    m->next = s->models;
+    s->models = m;
+    s->n_models++;
+    *out = m;
+    return SH_OK;
+}
+
+static void refuse(struct store *s, int64_t handle, const struct sh_err *why)
+{
+    struct sh_msg m = {.type = MSG_MODEL_STATE};
+
+    m.u.model_state = (struct msg_model_state){
+        .version_id = handle, .state = MSG_MODEL_FAILED, .rc = why->rc, .msg = why->msg};
+    agent_send(s->x->agent, &m);
+}
+
+void store_load(struct store *s, const struct msg_model_load *l)
+{
+    struct model *m = store_find(s, l->version_id);
+    struct sh_err err = {0};
+
+    if (m && m->phase == MODEL_GOING) {
+        SH_FAIL(&err, SH_E_CONFLICT, "the version is still being unloaded; try again");
+        refuse(s, l->version_id, &err);
+        return;
+    }
+    if (m) {
+        agent_model_state(s->x->agent, m);
+        return;
+    }
+    if (l->version_id <= 0 || l->max_batch < 1 || l->max_batch > 1024)
+        SH_FAIL(&err, SH_E_INVALID, "max_batch must be from 1 to 1024, not %u", l->max_batch);
+    if (err.rc || add(s, l, &m, &err)) {
+        sh_log_err(SH_LOG_ERROR, "model.load", &err);
+        refuse(s, l->version_id, &err);
+        return;
+    }
+    SH_INFO("model.load", "version=%" PRId64 " model=%s max_batch=%u precision=%s", m->handle,
+            m->name, m->max_batch, m->precision);
+    agent_model_state(s->x->agent, m);
+}
+
+int store_load_internal(struct store *s, const struct msg_model_load *l, struct model **out,
+                        struct sh_err *err)
+{
+    if (store_find(s, l->version_id))
+        return SH_FAIL(err, SH_E_CONFLICT, "the trained model is already loaded");
+    return add(s, l, out, err);
+}
+
+void store_unload(struct store *s, int64_t handle)
+{
+    struct model *m = store_find(s, handle);
+
+    if (m) {
+        m->phase = MODEL_GOING;
+        return;
+    }
+    if (handle > 0) {
+        struct sh_msg msg = {.type = MSG_MODEL_STATE};
+
+        msg.u.model_state =
+            (struct msg_model_state){.version_id = handle, .state = MSG_MODEL_GONE};
+        agent_send(s->x->agent, &msg);
+    }
+}
+
+static bool is_compiled_now(struct store *s, int64_t handle)
+{
+    for (size_t i = 0; i < pool_size(s->x->pool); i++)
+        if (pool_at(s->x->pool, i)->preparing == handle)
+            return true;
+    return false;
+}
+
+/* A model that is going leaves when nothing needs it any more. */
+static bool reap(struct store *s)
+{
+    for (struct model **p = &s->models; *p; p = &(*p)->next) {
+        struct model *m = *p;
+        struct sh_msg msg = {.type = MSG_WK_MODEL_DROP};
+
+        if (m->phase != MODEL_GOING || m->n_users || tx_image_busy(&m->tx) || m->is_broken ||
+            is_compiled_now(s, m->handle))
+            continue;
+        msg.u.wk_model_drop.handle = m->handle;
+        for (size_t i = 0; i < pool_size(s->x->pool); i++) {
+            struct worker *w = pool_at(s->x->pool, i);
+
+            if (worker_has_model(w, m->handle))
+                worker_send(w, &msg, NULL, 0);
+            worker_forget_model(w, m->handle);
+        }
+        *p = m->next;
+        s->n_models--;
+        agent_model_state(s->x->agent, m);
+        SH_INFO("model.gone", "version=%" PRId64 " model=%s", m->handle, m->name);
+        model__free(m);
+        return true;
+    }
+    return false;
+}
+
+/* ------------------------------------------------------------------ compiling */
+
+static void compile_in(struct worker *w, struct model *m)
+{
+    struct sh_msg msg = {.type = MSG_WK_MODEL};
+
+    msg.u.wk_model = (struct msg_wk_model){.handle = m->handle,
+                                           .package = m->package,
+                                           .precision = m->precision,
+                                           .max_batch = m->max_batch,
+                                           .build = m->phase == MODEL_BUILDING};
+    w->preparing = m->handle;
+    worker_busy(w);
+    worker_send(w, &msg, NULL, 0);
+}
+
+static bool wants(const struct model *m, const struct worker *w)
+{
+    if (worker_has_model(w, m->handle))
+        return false;
+    return m->phase == MODEL_SPREADING || (m->phase == MODEL_READY && m->handle > 0);
+}
+
+static struct model *next_wanted(struct store *s, const struct worker *w)
+{
+    for (struct model *m = s->models; m; m = m->next)
+        if (wants(m, w))
+            return m;
+    return NULL;
+}
+
+static bool others_compile(struct store *s)
+{
+    for (size_t i = 0; i < pool_size(s->x->pool); i++) {
+        const struct worker *w = pool_at(s->x->pool, i);
+
+        if (w->preparing && w->state == WORKER_STANDBY)
+            return true;
+    }
+    return false;
+}
+
+/* May this worker compile now? Of those that serve only one at a time, so that requests for other
+ * models still find a worker; one that is starting serves nobody yet. */
+static bool may_compile(struct store *s, struct worker *w)
+{
+    if (!worker_is_alive(w) || w->preparing || w->job_compiling)
+        return false;
+    if (w->state == WORKER_STARTING || w->state == WORKER_PARKED)
+        return true;
+    return w->state == WORKER_STANDBY && !others_compile(s);
+}
+
+static bool start_build(struct store *s)
+{
+    for (struct model *m = s->models; m; m = m->next) {
+        if (m->phase != MODEL_BUILDING || is_compiled_now(s, m->handle))
+            continue;
+        for (size_t i = 0; i < pool_size(s->x->pool); i++) {
+            struct worker *w = pool_at(s->x->pool, i);
+
+            if (w->state == WORKER_STANDBY && may_compile(s, w)) {
+                compile_in(w, m);
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static bool start_spread(struct store *s)
+{
+    for (size_t i = 0; i < pool_size(s->x->pool); i++) {
+        struct worker *w = pool_at(s->x->pool, i);
+        struct model *m;
+
+        if (!may_compile(s, w))
+            continue;
+        m = next_wanted(s, w);
+        if (m) {
+            compile_in(w, m);
+            return true;
+        }
+        if (w->state == WORKER_STARTING) {
+            pool_set_state(w, WORKER_STANDBY);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The worker that trains can compile only when it is stopped; asked for when all others are done. */
+static void ask_trainer(struct store *s)
+{
+    struct worker *trainer = NULL;
+
+    for (size_t i = 0; i < pool_size(s->x->pool); i++) {
+        struct worker *w = pool_at(s->x->pool, i);
+
+        if (!worker_is_alive(w) || !next_wanted(s, w))
+            continue;
+        if (w->preparing || w->state != WORKER_ACTIVE)
+            return;
+        trainer = w;
+    }
+    if (trainer)
+        train_pause_for_compile(s->x->train, trainer);
+}
+
+bool store_worker_lacks(struct store *s, const struct worker *w)
+{
+    return next_wanted(s, w) != NULL;
+}
+
+/* Every worker that serves has it? Workers that start again do not take a version back. */
+static bool finish_spread(struct store *s)
+{
+    for (struct model *m = s->models; m; m = m->next) {
+        size_t n = 0;
+        bool all = true;
+
+        if (m->phase != MODEL_SPREADING)
+            continue;
+        for (size_t i = 0; i < pool_size(s->x->pool); i++) {
+            struct worker *w = pool_at(s->x->pool, i);
+
+            if (!worker_is_alive(w) || w->state == WORKER_STARTING)
+                continue;
+            n++;
+            all = all && worker_has_model(w, m->handle);
+        }
+        if (!all || n == 0)
+            continue;
+        m->phase = MODEL_READY;
+        SH_INFO("model.ready", "version=%" PRId64 " model=%s image_bytes=%" PRIu64 " layers=%u",
+                m->handle, m->name, m->image_bytes, m->n_layers);
+        agent_model_state(s->x->agent, m);
+        return true;
+    }
+    return false;
+}
+
+bool store_turn(struct store *s)
+{
+    bool did = reap(s) || finish_spread(s) || start_build(s) || start_spread(s);
+
+    if (!did)
+        ask_trainer(s);
+    return did;
+}
+
+/* ------------------------------------------------------------------ answers */
+
+static void fail_model(struct store *s, struct model *m, const struct sh_err *why)
+{
+    if (m->phase == MODEL_FAILED || m->phase == MODEL_GOING)
+        return;
+    m->phase = MODEL_FAILED;
+    m->why = *why;
+    sh_log_err(SH_LOG_ERROR, "model.failed", why);
+    agent_model_state(s->x->agent, m);
+}
+
+void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_model_done *d,
+                         int *fds, size_t n_fds)
+{
+    struct model *m = store_find(s, d->handle);
+    struct sh_err err = {0};
+    int rc = SH_OK;
+
+    if (w->preparing != d->handle) {
+        SH_ERROR("worker.message.bug", "worker=%u type=WK_MODEL_DONE", w->index);
+        return;
+    }
+    w->preparing = 0;
+    if (!m)
+        return;
+    if (d->rc)
+        rc = SH_FAIL(&err, (int)d->rc, "%s", d->msg);
+    if (!rc)
+        rc = worker_note_model(w, d->handle, &err);
+    if (!rc && m->phase == MODEL_BUILDING)
+        rc = model__take_tables(m, d, fds, n_fds, &err);
+    if (rc)
+        fail_model(s, m, &err);
+    else if (m->phase == MODEL_BUILDING) /* an internal model is used from the builder alone */
+        m->phase = m->handle < 0 ? MODEL_READY : MODEL_SPREADING;
+}
+
+void store_on_worker_dead(struct store *s, struct worker *w, int64_t preparing)
+{
+    struct model *m = preparing ? store_find(s, preparing) : NULL;
+    struct sh_err err = {0};
+
+    (void)w;
+    /* A kill from outside looks the same as one for lack of memory, so every death counts. */
+    if (!m || ++m->n_crashes < MODEL_MAX_CRASHES)
+        return;
+    SH_FAIL(&err, SH_E_UNSUPPORTED, "%u worker processes died while they compiled this model",
+            m->n_crashes);
+    fail_model(s, m, &err);
+}

@@ -1,0 +1,84 @@
+/* store.h - the models of this executor: package, image in host memory, tables, where they stand.
+ *
+ *   BUILDING   one idle worker compiles it, writes the image and profiles its layers
+ *   SPREADING  the other workers compile it, one at a time, so that others still serve
+ *   READY      every worker of the pool has it; runs are accepted
+ *   FAILED     with the reason; only MODEL_UNLOAD helps
+ *   GOING      no new runs; gone when the last one is done
+ *
+ * The image (weights in order of use) stays page-locked in host memory from BUILDING's end on; what of
+ * it is on the device is residency.h's affair. A model whose compilation kills MODEL_MAX_CRASHES
+ * workers is FAILED, so that it cannot keep the pool from starting.
+ */
+#ifndef SH_EXECUTOR_STORE_H
+#define SH_EXECUTOR_STORE_H
+
+#include "executor/pool.h"
+
+#define STORE_MAX_MODELS 512u
+#define MODEL_MAX_CRASHES 2u
+
+enum model_phase { MODEL_BUILDING, MODEL_SPREADING, MODEL_READY, MODEL_FAILED, MODEL_GOING };
+
+struct model {
+    struct model *next;
+    struct store *store;
+    int64_t handle; /* version id; negative: internal, for the evaluation of job -handle */
+    char *tenant, *name, *package, *precision; /* OWNED */
+    uint32_t max_batch, tag;
+    enum model_phase phase;
+    struct sh_err why; /* of FAILED */
+    uint32_t n_crashes;
+    uint32_t n_users; /* runs queued or running */
+
+    struct sh_shm image;
+    bool is_locked;
+    uint64_t image_bytes;
+    uint32_t n_layers, n_batches;
+    uint64_t *layer_ends;
+    struct msg_batch *batches;
+    double *layer_ns; /* [n_batches][n_layers] */
+
+    bool has_image; /* res and tx are set */
+    uint32_t res;   /* id in residency.h */
+    struct tx_image tx;
+    size_t off;            /* while it has a place: bytes in the arena */
+    bool is_broken;        /* the device refused a copy half-way: wait for the lane, then forget */
+    int64_t keep_until_ns; /* announced by PREPARE: do not evict before */
+    bool is_kept;          /* pinned for that */
+};
+
+int store_new(struct exec *x, struct store **out, struct sh_err *err); /* OWNED, store_free() */
+void store_free(struct store *s);
+bool store_turn(struct store *s); /* true: it did something */
+/* Is there a model that this worker should compile? */
+bool store_worker_lacks(struct store *s, const struct worker *w);
+
+/* Idempotent: a model that is known only answers. Refusals are answered with MODEL_STATE too. */
+void store_load(struct store *s, const struct msg_model_load *m);
+void store_unload(struct store *s, int64_t handle);
+/* For the evaluation of a trained model. *out: BORROWED until store_unload(). */
+int store_load_internal(struct store *s, const struct msg_model_load *m, struct model **out,
+                        struct sh_err *err);
+struct model *store_find(struct store *s, int64_t handle); /* BORROWED; NULL if there is none */
+struct model *store_next(struct store *s, const struct model *m); /* NULL: first, then the rest */
+
+void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_model_done *m,
+                         int *fds, size_t n_fds);
+void store_on_worker_dead(struct store *s, struct worker *w, int64_t preparing);
+
+/* The table row for a batch: the smallest compiled size that holds it; NULL: too large. */
+const struct msg_batch *model_batch(const struct model *m, uint32_t batch, const double **layer_ns);
+uint64_t model_resident_bytes(const struct model *m);
+/* Sends what is missing to the device; the image gets its place. Pins until all has arrived.
+ * *hit_out: bytes that were there. Fails: SH_E_DEVMEM, and what the device says. */
+int model_transmit(struct model *m, const double *layer_ns, uint64_t *hit_out,
+                   struct sh_err *err);
+/* PREPARE: the same if it costs nobody anything, and keeps it for a while. */
+void model_prepare(struct model *m);
+/* Gives up what PREPARE announced: at its time (now_ns), or at once (INT64_MAX). */
+void model_unkeep(struct model *m, int64_t now_ns);
+/* The watchdog: frees who waits for this image and forgets what is on the device. */
+void model_force(struct model *m);
+
+#endif

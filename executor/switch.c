@@ -1,0 +1,649 @@
+/* switch.c - see switch.h. */
+#include "executor/switch_int.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "executor/agent.h"
+#include "executor/data.h"
+#include "executor/train.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define TICK_NS ((int64_t)20000000)
+#define STUCK_NS ((int64_t)5000000000)
+#define MAX_LOOSE_PARTS 4096u
+#define LOOSE_NS ((int64_t)10000000000)
+
+struct loose { /* a part whose RUN has not come yet */
+    struct loose *next;
+    uint64_t run_id;
+    int64_t since_ns;
+    struct run_part part;
+};
+
+struct switcher {
+    struct exec *x;
+    struct run *current;
+    struct run *queue, **tail;
+    size_t n_queued;
+    struct loose *loose;
+    size_t n_loose;
+    struct sh_timer *tick;
+};
+
+/* ------------------------------------------------------------------ queue */
+
+static void append(struct switcher *sw, struct run *r)
+{
+    r->next = NULL;
+    *sw->tail = r;
+    sw->tail = &r->next;
+    sw->n_queued++;
+}
+
+static void unlink_run(struct switcher *sw, struct run **at)
+{
+    struct run *r = *at;
+
+    *at = r->next;
+    if (sw->tail == &r->next)
+        sw->tail = at;
+    r->next = NULL;
+    sw->n_queued--;
+}
+
+static void end_run(struct run *r, const struct sh_err *why, const struct msg_wk_run_done *done)
+{
+    run__report(r, why, done);
+    run__free(r);
+}
+
+static struct worker *find_worker(struct switcher *sw, const struct model *m)
+{
+    for (size_t i = 0; i < pool_size(sw->x->pool); i++) {
+        struct worker *w = pool_at(sw->x->pool, i);
+
+        if (worker_is_idle(w) && worker_has_model(w, m->handle))
+            return w;
+    }
+    return NULL;
+}
+
+static bool payload_is_here(struct switcher *sw, const struct run *r)
+{
+    for (size_t i = 0; i < r->n_parts; i++)
+        if (!r->fn && !data_is_complete(sw->x->data, r->parts[i].api_id, r->parts[i].rid))
+            return false;
+    return true;
+}
+
+/* The first whose payload is here and for whom a worker is free; our own runs come last. */
+static struct run **pick(struct switcher *sw)
+{
+    struct run **own = NULL;
+
+    for (struct run **p = &sw->queue; *p; p = &(*p)->next) {
+        if (!payload_is_here(sw, *p) || !find_worker(sw, (*p)->model))
+            continue;
+        if (!(*p)->fn)
+            return p;
+        if (!own)
+            own = p;
+    }
+    return own;
+}
+
+bool switch_is_idle(struct switcher *sw)
+{
+    return !sw->current && !pick(sw);
+}
+
+/* ------------------------------------------------------------------ memory */
+
+static void unkeep_others(struct switcher *sw, const struct model *mine)
+{
+    for (struct model *m = store_next(sw->x->store, NULL); m; m = store_next(sw->x->store, m))
+        if (m != mine)
+            model_unkeep(m, INT64_MAX);
+}
+
+static bool others_arrive(struct switcher *sw, const struct model *mine)
+{
+    for (struct model *m = store_next(sw->x->store, NULL); m; m = store_next(sw->x->store, m))
+        if (m != mine && tx_image_busy(&m->tx))
+            return true;
+    return false;
+}
+
+/* The workspace first: its scrub, if it needs one, goes ahead of the copies on the lane. */
+static int take_memory(struct run *r, struct sh_err *err)
+{
+    const double *layer_ns = NULL;
+    const struct msg_batch *b = model_batch(r->model, r->batch, &layer_ns);
+    struct residency *res = space_residency(r->x->space);
+    int rc;
+
+    if (!b)
+        return SH_FAIL(err, SH_E_INVALID, "a batch of %u is more than the model's %u", r->batch,
+                       r->model->max_batch);
+    /* The image that is already here must not be evicted for its own workspace. */
+    if (tx_image_busy(&r->model->tx) ||
+        model_resident_bytes(r->model) >= r->model->image_bytes)
+        r->has_pin = true;
+    if (r->has_pin)
+        residency_pin(res, r->model->res);
+    rc = space_alloc(r->x->space, b->ws_bytes, ARENA_WORK, r->tag, &r->ws, err);
+    if (!rc) {
+        r->has_ws = true;
+        rc = model_transmit(r->model, layer_ns, &r->hit_bytes, err);
+    }
+    if (!rc && !r->has_pin) {
+        residency_pin(res, r->model->res);
+        r->has_pin = true;
+    }
+    if (!rc)
+        return SH_OK;
+    if (r->has_ws)
+        space_give(r->x->space, &r->ws, r->tag);
+    if (r->has_pin)
+        residency_unpin(res, r->model->res);
+    r->has_ws = r->has_pin = false;
+    return rc;
+}
+
+/* What training must give up so that this run fits. */
+static enum stop_way way_for(struct run *r)
+{
+    struct space_range freed[2];
+    size_t n = train_ranges(r->x->train, STOP_DROP, freed);
+    const double *layer_ns;
+    const struct msg_batch *b = model_batch(r->model, r->batch, &layer_ns);
+
+    if (n && space_would_fit(r->x->space, r->model->res, (size_t)b->ws_bytes, freed, n))
+        return STOP_DROP;
+    return STOP_SWAP;
+}
+
+static void ask_training(struct run *r, enum stop_way way)
+{
+    if (r->has_asked && r->way >= way)
+        return;
+    r->has_asked = true;
+    r->way = way;
+    train_yield(r->x->train, way);
+}
+
+/* True: something changed; false: wait for an event. */
+static bool give_memory(struct switcher *sw, struct run *r)
+{
+    struct sh_err err = {0};
+    int rc;
+
+    if (r->has_asked && !train_has_yielded(sw->x->train, r->way))
+        return false;
+    rc = take_memory(r, &err);
+    if (!rc) {
+        r->phase = RUN_SEND;
+        ask_training(r, sw->x->debug_way == STOP_N_WAYS ? STOP_PAUSE : sw->x->debug_way);
+        return true;
+    }
+    if (rc == SH_E_DEVMEM) {
+        enum stop_way way = r->has_asked && r->way == STOP_DROP ? STOP_SWAP : way_for(r);
+
+        unkeep_others(sw, r->model);
+        if (!train_has_yielded(sw->x->train, way)) {
+            ask_training(r, way);
+            return true;
+        }
+        if (take_memory(r, NULL) == SH_OK) {
+            r->phase = RUN_SEND;
+            return true;
+        }
+        if (others_arrive(sw, r->model))
+            return false; /* their copies end soon, then they can be evicted */
+    }
+    sw->current = NULL;
+    end_run(r, &err, NULL);
+    return true;
+}
+
+/* ------------------------------------------------------------------ sending */
+
+static void send_parts(const struct run *r, struct worker *w)
+{
+    for (size_t i = 0; i < r->n_parts; i++) {
+        const struct run_part *p = &r->parts[i];
+        struct sh_msg m = {.type = MSG_WK_PART};
+
+        m.u.wk_part = (struct msg_wk_part){.run_id = r->id,
+                                           .api_id = p->api_id,
+                                           .batch = p->batch,
+                                           .in_spans = {p->in, p->n_in * sizeof(*p->in)},
+                                           .out_spans = {p->out, p->n_out * sizeof(*p->out)}};
+        worker_send(w, &m, NULL, 0);
+    }
+}
+
+static bool send_run(struct switcher *sw, struct run *r)
+{
+    const struct msg_group all = {.end_layer = r->model->n_layers, .ticket_slot = TX_NO_TICKET};
+    const struct tx_image *im = &r->model->tx;
+    struct worker *w = find_worker(sw, r->model);
+    struct sh_msg m = {.type = MSG_WK_RUN};
+
+    if (!w || (r->ws.must_wait && !space_is_clean(sw->x->space, &r->ws)))
+        return false;
+    send_parts(r, w);
+    m.u.wk_run = (struct msg_wk_run){.run_id = r->id,
+                                     .handle = r->model->handle,
+                                     .batch = r->batch,
+                                     .n_parts = (uint32_t)r->n_parts,
+                                     .image_off = r->model->off,
+                                     .ws_off = space_offset(&r->ws),
+                                     .groups = {&all, sizeof(all)}};
+    if (tx_image_busy(im))
+        m.u.wk_run.groups = (struct sh_blob){im->groups, im->n_groups * sizeof(*im->groups)};
+    pool_set_state(w, WORKER_ACTIVE);
+    worker_send(w, &m, NULL, 0);
+    r->worker = w;
+    r->worker_serial = w->serial;
+    r->n_attempts++;
+    r->phase = RUN_ACTIVE;
+    return true;
+}
+
+bool switch_turn(struct switcher *sw)
+{
+    struct run *r = sw->current;
+
+    if (!r) {
+        struct run **p = pick(sw);
+
+        if (!p)
+            return false;
+        r = *p;
+        unlink_run(sw, p);
+        r->phase = RUN_MEMORY;
+        r->start_ns = sh_clock_ns();
+        sw->current = r;
+    }
+    switch (r->phase) {
+    case RUN_MEMORY:
+        return give_memory(sw, r);
+    case RUN_SEND:
+        return send_run(sw, r);
+    default:
+        return false;
+    }
+}
+
+/* ------------------------------------------------------------------ the scheduler's messages */
+
+void switch_on_part(struct switcher *sw, const struct msg_run_part *m)
+{
+    struct sh_err err = {0};
+    struct loose *l;
+
+    if (sw->n_loose >= MAX_LOOSE_PARTS) {
+        SH_ERROR("run.parts", "msg=\"too many parts without a run\"");
+        return;
+    }
+    l = calloc(1, sizeof(*l));
+    if (!l || run__copy_part(m, &l->part, &err)) {
+        sh_log_err(SH_LOG_ERROR, "run.part", &err);
+        free(l);
+        return;
+    }
+    l->run_id = m->run_id;
+    l->since_ns = sh_clock_ns();
+    l->next = sw->loose;
+    sw->loose = l;
+    sw->n_loose++;
+}
+
+static void free_loose(struct switcher *sw, struct loose **at)
+{
+    struct loose *l = *at;
+
+    *at = l->next;
+    sw->n_loose--;
+    run__free_part(&l->part);
+    free(l);
+}
+
+/* Moves the parts of a run out of the loose ones, in the order they came. */
+static int collect_parts(struct switcher *sw, struct run *r, uint32_t n, struct sh_err *err)
+{
+    uint32_t batch = 0;
+
+    if (n > SWITCH_MAX_PARTS)
+        return SH_FAIL(err, SH_E_TOOBIG, "a run of %u parts; the most is %u", n, SWITCH_MAX_PARTS);
+    r->parts = calloc((size_t)n + 1, sizeof(*r->parts));
+    if (!r->parts)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the parts of a run");
+    for (struct loose **p = &sw->loose; *p;) {
+        if ((*p)->run_id != r->id) {
+            p = &(*p)->next;
+            continue;
+        }
+        if (r->n_parts < n) {
+            r->parts[r->n_parts++] = (*p)->part;
+            batch += (*p)->part.batch;
+            (*p)->part = (struct run_part){0};
+        }
+        free_loose(sw, p);
+    }
+    for (size_t i = 0; i < r->n_parts / 2; i++) { /* newest first, so turn round */
+        struct run_part t = r->parts[i];
+
+        r->parts[i] = r->parts[r->n_parts - 1 - i];
+        r->parts[r->n_parts - 1 - i] = t;
+    }
+    if (r->n_parts != n || n == 0 || batch != r->batch)
+        return SH_FAIL(err, SH_E_PROTO, "%zu of %u parts of the run came, %u samples of %u",
+                       r->n_parts, n, batch, r->batch);
+    return SH_OK;
+}
+
+static int admit(struct switcher *sw, struct run *r, struct sh_err *err)
+{
+    const double *layer_ns;
+
+    if (!r->model || r->model->phase != MODEL_READY)
+        return SH_FAIL(err, SH_E_NOTFOUND, "the model version is not loaded on this executor");
+    if (!model_batch(r->model, r->batch, &layer_ns))
+        return SH_FAIL(err, SH_E_INVALID, "a batch of %u is more than the model's %u", r->batch,
+                       r->model->max_batch);
+    if (sw->n_queued >= (size_t)sw->x->conf->max_queued_runs)
+        return SH_FAIL(err, SH_E_QUEUEFULL, "%zu runs wait on this executor", sw->n_queued);
+    return SH_OK;
+}
+
+/* A refused run has no model perhaps, so it is not a run yet for run__report. */
+static void refuse(struct switcher *sw, struct run *r, const struct sh_err *why)
+{
+    struct sh_msg m = {.type = MSG_RUN_DONE};
+
+    SH_WARN("run.refused", "run=%" PRIu64 " code=%s msg=\"%s\"", r->id, sh_rc_name(why->rc),
+            why->msg);
+    for (size_t i = 0; i < r->n_parts; i++) {
+        struct msg_result res = {
+            .rid = r->parts[i].rid, .rc = why->rc, .msg = why->msg, .run_batch = r->batch};
+
+        data_result(sw->x->data, &r->parts[i], &res);
+    }
+    m.u.run_done = (struct msg_run_done){.run_id = r->id, .rc = why->rc, .msg = why->msg};
+    agent_send(sw->x->agent, &m);
+}
+
+static struct run *new_run(struct switcher *sw, const struct msg_run *m, struct sh_err *err)
+{
+    struct run *r = calloc(1, sizeof(*r));
+
+    if (!r) {
+        SH_FAIL(err, SH_E_NOMEM, "could not allocate a run");
+        return NULL;
+    }
+    r->x = sw->x;
+    r->id = m->run_id;
+    r->batch = m->batch;
+    r->recv_ns = sh_clock_ns();
+    r->deadline_ns = m->budget_ns > 0 ? r->recv_ns + m->budget_ns : INT64_MAX;
+    if (collect_parts(sw, r, m->n_parts, err) || sh_strdup(m->tenant, &r->tenant, err) ||
+        space_tag(sw->x->space, m->tenant, &r->tag, err))
+        return r; /* refused with its parts */
+    return r;
+}
+
+void switch_refuse(struct switcher *sw, const struct msg_run *m, const struct sh_err *why)
+{
+    struct sh_err err = {0};
+    struct run *r = new_run(sw, m, &err);
+
+    if (r)
+        refuse(sw, r, why);
+    run__free(r);
+}
+
+void switch_on_run(struct switcher *sw, const struct msg_run *m)
+{
+    struct sh_err err = {0};
+    struct run *r = new_run(sw, m, &err);
+
+    if (!r) {
+        sh_log_err(SH_LOG_ERROR, "run.lost", &err);
+        return;
+    }
+    if (!err.rc) {
+        r->model = store_find(sw->x->store, m->version_id);
+        if (r->model)
+            r->model->n_users++;
+        admit(sw, r, &err);
+    }
+    if (err.rc) {
+        refuse(sw, r, &err);
+        run__free(r);
+        return;
+    }
+    append(sw, r);
+    if (sw->current)
+        model_prepare(r->model); /* its copies travel while the current run computes */
+}
+
+int switch_submit(struct switcher *sw, struct model *m, const struct run_part *part,
+                  run_done_fn *fn, void *arg, struct sh_err *err)
+{
+    struct run *r = calloc(1, sizeof(*r));
+    int rc = SH_E_NOMEM;
+
+    if (r)
+        r->parts = calloc(1, sizeof(*r->parts));
+    if (!r || !r->parts || sh_strdup(m->tenant, &r->tenant, err)) {
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a run");
+        run__free(r);
+        return rc;
+    }
+    r->x = sw->x;
+    r->model = m;
+    m->n_users++;
+    r->batch = part->batch;
+    r->tag = m->tag;
+    r->recv_ns = sh_clock_ns();
+    r->deadline_ns = INT64_MAX;
+    r->fn = fn;
+    r->arg = arg;
+    r->parts[0] = *part;
+    r->n_parts = 1;
+    append(sw, r);
+    return SH_OK;
+}
+
+void switch_withdraw(struct switcher *sw, const void *arg)
+{
+    if (sw->current && sw->current->arg == arg)
+        sw->current->fn = NULL; /* it ends unheard */
+    for (struct run **p = &sw->queue; *p;) {
+        struct run *r = *p;
+
+        if (r->arg != arg || !r->fn) {
+            p = &r->next;
+            continue;
+        }
+        unlink_run(sw, p);
+        run__free(r);
+    }
+}
+
+/* ------------------------------------------------------------------ ends */
+
+static void drop_from_run(struct switcher *sw, struct run **at, uint64_t rid, uint64_t api_id)
+{
+    struct run *r = *at;
+    struct sh_err why = {0};
+
+    run__drop_parts(r, rid, api_id);
+    if (r->n_parts)
+        return;
+    unlink_run(sw, at);
+    SH_FAIL(&why, SH_E_CANCELLED, "cancelled before it ran");
+    end_run(r, &why, NULL);
+}
+
+void switch_on_cancel(struct switcher *sw, uint64_t run_id, uint64_t rid)
+{
+    for (struct run **p = &sw->queue; *p; p = &(*p)->next)
+        if ((*p)->id == run_id && !(*p)->fn) {
+            drop_from_run(sw, p, rid, 0);
+            return;
+        }
+}
+
+void switch_on_api_gone(struct switcher *sw, uint64_t api_id)
+{
+    for (struct run **p = &sw->queue; *p;) {
+        struct run *r = *p;
+
+        if (!r->fn)
+            drop_from_run(sw, p, 0, api_id);
+        if (*p == r)
+            p = &r->next;
+    }
+}
+
+void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_wk_run_done *m)
+{
+    struct run *r = sw->current;
+    struct sh_err why = {0};
+
+    if (!r || r->phase != RUN_ACTIVE || r->worker != w || r->id != m->run_id) {
+        SH_ERROR("worker.message.bug", "worker=%u type=WK_RUN_DONE", w->index);
+        worker_kill(w, "protocol");
+        return;
+    }
+    if (m->rc == SH_E_DEVLOST)
+        return; /* its process ends now; then the run fails over */
+    pool_set_state(w, WORKER_STANDBY);
+    if (r->is_forced)
+        SH_FAIL(&why, SH_E_UNAVAILABLE, "the copy of the model's weights did not end; try again");
+    else if (m->rc)
+        SH_FAIL(&why, (int)m->rc, "%s", m->msg);
+    sw->current = NULL;
+    end_run(r, &why, m);
+}
+
+void switch_on_worker_dead(struct switcher *sw, struct worker *w)
+{
+    struct run *r = sw->current;
+    struct sh_err why = {0};
+
+    if (!r || r->phase != RUN_ACTIVE || r->worker != w)
+        return;
+    r->worker = NULL;
+    if (r->n_attempts < RUN_MAX_ATTEMPTS && !r->is_forced) {
+        SH_WARN("run.failover", "run=%" PRIu64 " model=%s", r->id, r->model->name);
+        r->phase = RUN_SEND;
+        return;
+    }
+    sw->current = NULL;
+    SH_FAIL(&why, SH_E_UNAVAILABLE, "the worker process died %u times during this run",
+            r->n_attempts);
+    end_run(r, &why, NULL);
+}
+
+/* ------------------------------------------------------------------ time */
+
+static void expire_queue(struct switcher *sw, int64_t now)
+{
+    for (struct run **p = &sw->queue; *p;) {
+        struct run *r = *p;
+        struct sh_err why = {0};
+
+        if (now < r->deadline_ns) {
+            p = &r->next;
+            continue;
+        }
+        unlink_run(sw, p);
+        SH_FAIL(&why, SH_E_TIMEOUT, "the time for this run was over before the device was free");
+        end_run(r, &why, NULL);
+    }
+}
+
+static void watch_current(struct switcher *sw, int64_t now)
+{
+    struct run *r = sw->current;
+    struct tx_image *im;
+    struct sh_err why = {0};
+
+    if (!r)
+        return;
+    im = &r->model->tx;
+    if (r->phase != RUN_ACTIVE && now > r->deadline_ns) {
+        sw->current = NULL;
+        SH_FAIL(&why, SH_E_TIMEOUT, "the time for this run was over before it had memory");
+        end_run(r, &why, NULL);
+        return;
+    }
+    if (r->phase == RUN_ACTIVE && tx_image_busy(im) && !r->is_forced &&
+        now - im->sent_ns > STUCK_NS + 4 * im->predicted_ns) {
+        r->is_forced = true;
+        model_force(r->model);
+    }
+    if (r->phase == RUN_ACTIVE && now - r->start_ns > sw->x->conf->run_ms * 1000000)
+        worker_kill(r->worker, "run-time");
+}
+
+static void on_tick(struct sh_loop *l, void *arg)
+{
+    struct switcher *sw = arg;
+    int64_t now = sh_clock_ns();
+
+    (void)l;
+    expire_queue(sw, now);
+    watch_current(sw, now);
+    for (struct model *m = store_next(sw->x->store, NULL); m; m = store_next(sw->x->store, m))
+        model_unkeep(m, now);
+    for (struct loose **p = &sw->loose; *p;) {
+        if (now - (*p)->since_ns > LOOSE_NS)
+            free_loose(sw, p);
+        else
+            p = &(*p)->next;
+    }
+}
+
+int switch_new(struct exec *x, struct switcher **out, struct sh_err *err)
+{
+    struct switcher *sw = calloc(1, sizeof(*sw));
+    int rc;
+
+    *out = NULL;
+    if (!sw)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the switcher");
+    sw->x = x;
+    sw->tail = &sw->queue;
+    rc = sh_timer_add(x->loop, TICK_NS, TICK_NS, on_tick, sw, &sw->tick, err);
+    if (rc) {
+        free(sw);
+        return rc;
+    }
+    *out = sw;
+    return SH_OK;
+}
+
+void switch_free(struct switcher *sw)
+{
+    if (!sw)
+        return;
+    run__free(sw->current);
+    while (sw->queue) {
+        struct run *r = sw->queue;
+
+        unlink_run(sw, &sw->queue);
+        run__free(r);
+    }
+    while (sw->loose)
+        free_loose(sw, &sw->loose);
+    sh_timer_del(sw->tick);
+    free(sw);
+}

@@ -1,0 +1,63 @@
+/* switch.h - who has the device: runs first in, first out; training when no run wants it.
+ *
+ * The life of a run:
+ *
+ *   QUEUED   its parts are known; over TCP, perhaps not their payload         [switch_on_run]
+ *   MEMORY   it is the current one; its image and workspace need room, perhaps of
+ *            training, which must stop and give it up first                   [give_memory]
+ *   SEND     it has its memory; the copies are on their way; a scrub of the
+ *            workspace may still have to finish                               [send_run]
+ *   ACTIVE   a standby worker runs it                                         [switch_on_run_done]
+ *
+ * Training is told to stop at the moment a run becomes the current one, together with the copies; how
+ * (enum stop_way) follows from the memory needed: pause if all fits beside it, drop if its workspace
+ * is enough, swap otherwise. A run whose worker dies goes to another one once.
+ */
+#ifndef SH_EXECUTOR_SWITCH_H
+#define SH_EXECUTOR_SWITCH_H
+
+#include "executor/store.h"
+
+#define SWITCH_MAX_PARTS 256u /* of one run */
+#define RUN_MAX_ATTEMPTS 2u
+
+struct switcher;
+
+struct run_part {
+    uint64_t rid, api_id;
+    uint32_t batch;
+    size_t n_in, n_out;
+    struct msg_span *in, *out; /* OWNED */
+};
+
+struct run_result {
+    int rc;
+    const char *msg; /* BORROWED for the call */
+    int64_t queue_ns, copy_ns, compute_ns, total_ns;
+    uint32_t batch;
+};
+
+typedef void run_done_fn(void *arg, const struct run_result *r);
+
+int switch_new(struct exec *x, struct switcher **out, struct sh_err *err); /* OWNED, switch_free() */
+void switch_free(struct switcher *sw);
+bool switch_turn(struct switcher *sw); /* true: it did something */
+/* May training run? False while a run is current or could become it. */
+bool switch_is_idle(struct switcher *sw);
+
+void switch_on_part(struct switcher *sw, const struct msg_run_part *m);
+void switch_on_run(struct switcher *sw, const struct msg_run *m);
+/* rid = 0: the whole run. What is already on the device goes on. */
+void switch_on_cancel(struct switcher *sw, uint64_t run_id, uint64_t rid);
+/* Refuses a run that the scheduler sent: RESULT to the API, RUN_DONE to the scheduler. */
+void switch_refuse(struct switcher *sw, const struct msg_run *m, const struct sh_err *why);
+void switch_on_api_gone(struct switcher *sw, uint64_t api_id);
+void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_wk_run_done *m);
+void switch_on_worker_dead(struct switcher *sw, struct worker *w);
+
+/* A run of our own (the evaluation of a trained model), behind all others. TAKES the part's spans. */
+int switch_submit(struct switcher *sw, struct model *m, const struct run_part *part,
+                  run_done_fn *fn, void *arg, struct sh_err *err);
+void switch_withdraw(struct switcher *sw, const void *arg); /* fn is not called any more */
+
+#endif

@@ -1,0 +1,42 @@
+/* switch_int.h - between switch.c (the state machine) and run.c (runs and their reports). */
+#ifndef SH_EXECUTOR_SWITCH_INT_H
+#define SH_EXECUTOR_SWITCH_INT_H
+
+#include "executor/switch.h"
+
+enum run_phase { RUN_QUEUED, RUN_MEMORY, RUN_SEND, RUN_ACTIVE };
+
+struct run {
+    struct run *next;
+    struct exec *x;
+    uint64_t id;
+    struct model *model; /* n_users counts this run */
+    char *tenant;        /* OWNED */
+    uint32_t batch, tag; /* batch: sum over the parts */
+    struct run_part *parts;
+    size_t n_parts;
+    int64_t recv_ns, deadline_ns, start_ns;
+    enum run_phase phase;
+    uint32_t n_attempts;
+
+    struct space_range ws;
+    bool has_ws, has_pin;
+    uint64_t hit_bytes; /* of the image, found on the device */
+    struct worker *worker;
+    uint32_t worker_serial;
+    enum stop_way way; /* asked of training so far */
+    bool has_asked, is_forced;
+
+    run_done_fn *fn; /* internal runs; NULL: the scheduler's */
+    void *arg;
+};
+
+void run__free(struct run *r); /* gives back what it holds */
+/* Tells all who wait: API, scheduler or fn. why->rc = 0: done. */
+void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_run_done *done);
+/* Removes the parts that match (0 = any); keeps the batch right. */
+void run__drop_parts(struct run *r, uint64_t rid, uint64_t api_id);
+int run__copy_part(const struct msg_run_part *m, struct run_part *out, struct sh_err *err);
+void run__free_part(struct run_part *p);
+
+#endif

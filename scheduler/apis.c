@@ -1,0 +1,70 @@
+#include "scheduler/apis.h"
+
+#include "scheduler/sched.h"
+
+#include "common/log.h"
+#include "common/mem.h"
+
+#include <stdlib.h>
+
+int apis_on_hello(struct sched *s, struct session *x, const struct msg_api_hello *m,
+                  struct sh_err *err)
+{
+    struct api *a;
+
+    /* The same API after a broken connection: the old session just has not noticed yet. */
+    for (size_t i = 0; i < s->sessions.n; i++) {
+        struct session *old = s->sessions.items[i];
+
+        if (old->api && old->api->id == m->api_id)
+            session_end(old, "the API connected again");
+    }
+    a = calloc(1, sizeof(*a));
+    if (!a)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate an API");
+    a->session = x;
+    a->id = m->api_id;
+    sh_strlcpy(a->name, m->name, sizeof(a->name));
+    x->api = a;
+    SH_INFO("api.up", "api=%s id=%llx", a->name, (unsigned long long)a->id);
+    return SH_OK;
+}
+
+void apis_on_close(struct sched *s, struct api *a, const char *why)
+{
+    SH_INFO("api.lost", "api=%s why=\"%s\"", a->name, why);
+    requests_on_api_lost(s, a);
+    idmap_fini(&a->requests);
+    free(a);
+}
+
+void apis_on_msg(struct sched *s, struct api *a, const struct sh_msg *m)
+{
+    switch (m->type) {
+    case MSG_INFER_OPEN:
+        requests_on_open(s, a, &m->u.infer_open);
+        break;
+    case MSG_INFER_READY:
+        requests_on_ready(s, a, &m->u.infer_ready);
+        break;
+    case MSG_INFER_CANCEL:
+        requests_on_cancel(s, a, m->u.infer_cancel.rid);
+        break;
+    case MSG_HINT:
+        sched_poll(s);
+        break;
+    default:
+        SH_ERROR("api.message", "api=%s type=%s msg=\"not for a scheduler\"", a->name,
+                 sh_msg_name(m->type));
+        session_end(a->session, "it sent a message that is not for a scheduler");
+    }
+}
+
+void apis_refuse(struct api *a, uint64_t rid, int rc, int64_t retry_after_ms, const char *msg)
+{
+    session_send(a->session, &(struct sh_msg){.type = MSG_INFER_REFUSED,
+                                              .u.infer_refused = {.rid = rid,
+                                                                  .rc = rc,
+                                                                  .retry_after_ms = retry_after_ms,
+                                                                  .msg = msg}});
+}

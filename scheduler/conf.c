@@ -1,0 +1,49 @@
+#include "scheduler/conf.h"
+
+#include "common/mem.h"
+
+#define STR(field, name, def, flags, help) SH_OPT_STR(struct sched_conf, field, name, def, flags, help)
+#define INT(field, name, def, min, max, help)                                                      \
+    SH_OPT_INT(struct sched_conf, field, name, def, min, max, 0, help)
+
+static const struct sh_conf_opt SCHED_OPTS[] = {
+    STR(listen, "listen", "unix:.shunt/run/scheduler.sock", 0,
+        "addresses for APIs and executors, comma-separated: unix:/path or tcp:host:port"),
+    STR(db_url, "db-url", "postgresql:///shunt", SH_CONF_SECRET, "libpq connection string"),
+    STR(name, "name", "scheduler", 0, "name of this scheduler in the lease and in the log"),
+    STR(metrics_addr, "metrics-addr", "127.0.0.1:9102", 0,
+        "address of /metrics and /healthz; empty: none"),
+    STR(state_dir, "state-dir", ".shunt", 0, "folder of blobs/ and jobs/, as executors see it"),
+    STR(log_level, "log-level", "info", 0, "error, warn, info or debug"),
+    SH_OPT_BOOL(struct sched_conf, migrate_only, "migrate-only", false, 0,
+                "apply migrations, then exit"),
+    STR(migrations_dir, "migrations-dir", "migrations", 0, "folder of NNNN_name.sql"),
+    INT(tick_ms, "tick-ms", 100, 10, 10000, "longest wait between two passes, ms"),
+    INT(poll_ms, "poll-ms", 500, 50, 60000, "longest wait between two looks at the database, ms"),
+    INT(lease_ttl_ms, "lease-ttl-ms", 5000, 500, 600000,
+        "a lease that was not renewed for this long may be taken over, ms"),
+    INT(grace_ms, "grace-ms", 3000, 0, 600000,
+        "how long an executor may be away before its jobs go back to the queue, ms"),
+    INT(max_requests, "max-requests", 4096, 1, 100000, "requests in the scheduler, all tenants"),
+    INT(max_model_requests, "max-model-requests", 1024, 1, 100000,
+        "requests in the scheduler for one model version"),
+    INT(request_timeout_ms, "request-timeout-ms", 30000, 10, 3600000,
+        "a request without a budget of its own is given up after this, ms"),
+    INT(margin_us, "margin-us", 1000, 0, 1000000,
+        "kept free between a predicted end and the deadline, us"),
+    INT(max_runs, "max-runs", 2, 1, 16, "runs outstanding for one executor"),
+    INT(min_run_ms, "min-run-ms", 30000, 0, 86400000,
+        "a training job keeps its place for at least this long, ms"),
+    INT(usage_half_life_s, "usage-half-life-s", 3600, 1, 31536000,
+        "time in which past usage counts half for the fair share, s"),
+    INT(max_db_ops, "max-db-ops", 20000, 100, 1000000, "writes that wait for the database"),
+    INT(max_sessions, "max-sessions", 256, 2, 10000, "connections of APIs and executors"),
+};
+
+const struct sh_conf_table SCHED_CONF = {
+    .program = "shunt-scheduler",
+    .purpose = "Decides which executor runs which request and which job; one leads, others stand by.",
+    .opts = SCHED_OPTS,
+    .n_opts = SH_ARRAY_LEN(SCHED_OPTS),
+    .struct_bytes = sizeof(struct sched_conf),
+};

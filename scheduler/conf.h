@@ -1,0 +1,20 @@
+/* conf.h - the options of shunt-scheduler. */
+#ifndef SH_SCHEDULER_CONF_H
+#define SH_SCHEDULER_CONF_H
+
+#include "common/conf.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct sched_conf {
+    char *listen, *db_url, *name, *metrics_addr, *state_dir, *log_level, *migrations_dir;
+    bool migrate_only;
+    int64_t tick_ms, poll_ms, lease_ttl_ms, grace_ms;
+    int64_t max_requests, max_model_requests, request_timeout_ms, margin_us, max_runs;
+    int64_t min_run_ms, usage_half_life_s, max_db_ops, max_sessions;
+};
+
+extern const struct sh_conf_table SCHED_CONF;
+
+#endif

@@ -1,0 +1,61 @@
+/* executors.h - the executors: who is connected, what each is doing, what it costs to use it.
+ *
+ * An executor keeps its slot (its index in snapshots and in models) while it is away. It connects,
+ * says EXEC_HELLO and reports every model and job it holds; with EXEC_SYNCED it gets work. What it
+ * reports is compared with ours: jobs that are not its own are stopped, jobs of ours that it did not
+ * report go back to the queue. When it goes away its requests are refused at once; its jobs wait for
+ * --grace-ms.
+ */
+#ifndef SH_SCHEDULER_EXECUTORS_H
+#define SH_SCHEDULER_EXECUTORS_H
+
+#include "scheduler/store.h"
+
+#include "common/msg.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define EXECS_MAX 64
+
+struct sched;
+struct session;
+struct run;
+
+struct exec {
+    uint32_t index;
+    struct store_executor info; /* name, host, device, addresses; fence unused */
+    uint32_t n_workers;
+    uint64_t incarnation;
+    struct session *session; /* NULL while away */
+    uint64_t serial;         /* of the present or last session */
+    bool synced;
+    int64_t lost_ns;
+    uint32_t n_runs;
+    struct run *runs;        /* BORROWED list, oldest first; request.c owns them */
+    int64_t done_ns;         /* end of the last run */
+    double ns_per_byte;      /* measured */
+    int64_t stop_ns;         /* measured */
+    int64_t job;             /* that holds the training slot; 0 = none. jobs.c */
+};
+
+struct execs {
+    struct exec *items[EXECS_MAX]; /* OWNED */
+    size_t n;
+};
+
+void execs_fini(struct execs *x);
+struct exec *execs_find(const struct execs *x, const char *name); /* NULL if never seen */
+/* Connected and synchronised. */
+bool exec_is_up(const struct exec *e);
+/* Predicted end of what it has been given. */
+int64_t exec_busy_until_ns(const struct exec *e, int64_t now_ns);
+
+int execs_on_hello(struct sched *s, struct session *x, const struct msg_exec_hello *m,
+                   struct sh_err *err);
+void execs_on_msg(struct sched *s, struct exec *e, const struct sh_msg *m);
+void execs_on_close(struct sched *s, struct exec *e, const char *why);
+void execs_tell_api(struct sched *s, struct session *api); /* EXEC_UP for each that is connected */
+void execs_metrics(struct sched *s);
+
+#endif

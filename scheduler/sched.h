@@ -1,0 +1,84 @@
+/* sched.h - one scheduler: the parts and what ties them together.
+ *
+ *   STANDBY --lease won--> LOADING --database read--> LEADING --lease lost, or stopped--> STANDBY
+ *
+ * Only a LEADING scheduler listens. Everything below `epoch` belongs to one time of leading and is
+ * thrown away at its end: the database, the executors and the APIs are asked again by the next
+ * leader. Everything runs on the loop's thread; the database thread sees only op arguments.
+ *
+ * One turn of the loop: messages and results of the database change the parts and call
+ * sched_wake(); before the loop sleeps one pass (pass.h) decides and acts.
+ */
+#ifndef SH_SCHEDULER_SCHED_H
+#define SH_SCHEDULER_SCHED_H
+
+#include "scheduler/conf.h"
+#include "scheduler/dbthread.h"
+#include "scheduler/executors.h"
+#include "scheduler/jobs.h"
+#include "scheduler/models.h"
+#include "scheduler/pass.h"
+#include "scheduler/request.h"
+#include "scheduler/sessions.h"
+#include "scheduler/tenants.h"
+#include "scheduler/usage.h"
+
+#include "common/loop.h"
+
+struct leader;
+
+struct sched {
+    const struct sched_conf *conf; /* KEEPS */
+    struct sh_loop *loop;          /* KEEPS */
+    struct dbthread *db;
+    struct leader *leader;
+    struct sh_timer *tick, *second;
+    char *state_dir;  /* absolute */
+    char holder[96];  /* name/random: two of one name do not share a lease */
+    uint64_t epoch;   /* 0: standing by */
+    bool loaded;      /* the database has been read; sessions are accepted */
+    bool polling;     /* a look at the database is on its way */
+    bool poll_again;  /* something changed after it was sent */
+    uint64_t n_polls;
+    int64_t poll_at_ns;
+    bool woken, jobs_woken; /* a pass is due; one that looks at jobs too */
+    int64_t pass_at_ns;     /* last pass with jobs */
+
+    struct tenants tenants;
+    struct models models;
+    struct jobs jobs;
+    struct execs execs;
+    struct requests requests;
+    struct sessions sessions;
+    struct usage usage;
+    struct pass pass;
+};
+
+/* *out: OWNED, sched_free(). Starts the database thread and the timers; nothing else happens until
+ * the loop runs. KEEPS conf and l. */
+int sched_new(const struct sched_conf *conf, struct sh_loop *l, struct sched **out,
+              struct sh_err *err);
+/* Gives the lease back and ends everything. NULL is allowed. */
+void sched_free(struct sched *s);
+
+void sched_wake(struct sched *s);      /* a pass for requests is due */
+void sched_wake_jobs(struct sched *s); /* a pass for requests and jobs is due */
+void sched_poll(struct sched *s);      /* look at the database soon */
+void sched_lead(struct sched *s, uint64_t epoch); /* leader.c: the lease is ours */
+void sched_stand_down(struct sched *s, const char *why);
+
+/* Submits an operation of this epoch; frees arg and logs if that fails. `done` gets s as ctx. */
+struct sched_op {
+    const char *name;
+    dbop_run_fn *run;
+    dbop_done_fn *done;
+    dbop_free_fn *free_arg;
+    unsigned flags;
+};
+int sched_submit(struct sched *s, const struct sched_op *op, void *arg, struct sh_err *err);
+/* For done functions: logs a failure; a refused fence ends our leadership. Returns true if rc is
+ * SH_OK and the work may go on. */
+bool sched_op_ok(struct sched *s, const char *name, int rc, const struct sh_err *err);
+struct store_fence sched_fence(const struct sched *s);
+
+#endif

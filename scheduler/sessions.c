@@ -1,0 +1,271 @@
+#include "scheduler/sessions.h"
+
+#include "scheduler/apis.h"
+#include "scheduler/sched.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static void close_fds(const int *fds, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        close(fds[i]);
+}
+
+/* Tells the part that used the session; it has no user afterwards. */
+static void detach(struct session *x, const char *why)
+{
+    struct sched *s = x->sched;
+
+    if (x->api)
+        apis_on_close(s, x->api, why);
+    if (x->exec)
+        execs_on_close(s, x->exec, why);
+    x->api = NULL;
+    x->exec = NULL;
+}
+
+static void session_free(struct session *x)
+{
+    struct sessions *ss = &x->sched->sessions;
+    struct session *last = ss->items[ss->n - 1];
+
+    ss->items[x->index] = last;
+    last->index = x->index;
+    ss->n--;
+    free(x);
+}
+
+static void on_close(struct sh_wire *w, const struct sh_err *why, void *arg)
+{
+    struct session *x = arg;
+
+    (void)w;
+    detach(x, why->msg);
+    session_free(x);
+}
+
+void session_end(struct session *x, const char *why)
+{
+    if (x->ending)
+        return;
+    x->ending = true;
+    SH_INFO("session.end", "serial=%llu why=\"%s\"", (unsigned long long)x->serial, why);
+    detach(x, why);
+    sh_wire_finish(x->wire);
+}
+
+void session_send(struct session *x, const struct sh_msg *m)
+{
+    struct sh_err err = {0};
+
+    if (!x || x->ending)
+        return;
+    if (!sh_wire_send(x->wire, m, &err))
+        return;
+    /* A lost connection reports itself through on_close; anything else would leave the peer with a
+     * gap in what it was told. */
+    if (err.rc != SH_E_UNAVAILABLE) {
+        sh_log_err(SH_LOG_ERROR, "session.send", &err);
+        session_end(x, "a message could not be sent");
+    }
+}
+
+static void welcome(struct session *x)
+{
+    struct sched *s = x->sched;
+
+    session_send(x, &(struct sh_msg){.type = MSG_WELCOME,
+                                     .u.welcome = {.epoch = s->epoch, .name = s->conf->name}});
+}
+
+static void on_first(struct session *x, const struct sh_msg *m)
+{
+    struct sched *s = x->sched;
+    struct sh_err err = {0};
+    int rc;
+
+    if (m->type == MSG_API_HELLO)
+        rc = apis_on_hello(s, x, &m->u.api_hello, &err);
+    else if (m->type == MSG_EXEC_HELLO)
+        rc = execs_on_hello(s, x, &m->u.exec_hello, &err);
+    else
+        rc = SH_FAIL(&err, SH_E_PROTO, "the first message is %s, not a hello", sh_msg_name(m->type));
+    if (rc) {
+        sh_log_err(SH_LOG_WARN, "session.refused", &err);
+        session_end(x, err.msg);
+        return;
+    }
+    welcome(x);
+    if (x->api)
+        execs_tell_api(s, x);
+    if (x->exec)
+        models_tell_exec(s, x->exec);
+}
+
+static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n_fds, void *arg)
+{
+    struct session *x = arg;
+
+    (void)w;
+    close_fds(fds, n_fds); /* nobody sends us any */
+    x->heard_ns = sh_clock_ns();
+    if (x->ending)
+        return;
+    if (m->type == MSG_PING)
+        session_send(x, &(struct sh_msg){.type = MSG_PONG, .u.pong = {.cookie = m->u.ping.cookie}});
+    else if (m->type == MSG_PONG)
+        return;
+    else if (x->api)
+        apis_on_msg(x->sched, x->api, m);
+    else if (x->exec)
+        execs_on_msg(x->sched, x->exec, m);
+    else
+        on_first(x, m);
+}
+
+static int session_new(struct sched *s, int fd, struct sh_err *err)
+{
+    struct sessions *ss = &s->sessions;
+    struct session *x = NULL;
+    int rc;
+
+    if (ss->n >= (size_t)s->conf->max_sessions)
+        return SH_FAIL(err, SH_E_QUEUEFULL, "there are %zu connections already; see --max-sessions",
+                       ss->n);
+    rc = sh_grow(&ss->items, &ss->cap, ss->n + 1, sizeof(ss->items[0]), 1u << 20, "sessions", err);
+    if (rc)
+        return rc;
+    x = calloc(1, sizeof(*x));
+    if (!x)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a session");
+    *x = (struct session){.sched = s, .serial = ++ss->last_serial, .index = ss->n};
+    x->opened_ns = x->heard_ns = x->pinged_ns = sh_clock_ns();
+    rc = sh_wire_new(s->loop, fd,
+                     &(struct sh_wire_handler){.on_msg = on_msg, .on_close = on_close, .arg = x},
+                     &x->wire, err);
+    if (rc) {
+        free(x);
+        return rc;
+    }
+    ss->items[ss->n++] = x;
+    return SH_OK;
+}
+
+static void on_accept(struct sh_loop *l, int fd, unsigned events, void *arg)
+{
+    struct sched *s = arg;
+
+    (void)l;
+    (void)events;
+    for (int i = 0; i < 64; i++) {
+        struct sh_err err = {0};
+        int conn = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+        if (conn < 0)
+            return;
+        if (!session_new(s, conn, &err))
+            continue;
+        close(conn);
+        if (sh_log_ratelimit(&s->sessions.warned_ns, &s->sessions.warned_left, 5000)) {
+            sh_log_err(SH_LOG_WARN, "session.refused", &err);
+            s->sessions.warned_left = 0;
+        }
+    }
+}
+
+static int listen_one(struct sched *s, const char *addr, struct sh_err *err)
+{
+    struct sessions *ss = &s->sessions;
+    size_t i = ss->n_listen;
+    int rc;
+
+    if (i == SESSION_MAX_LISTEN)
+        return SH_FAIL(err, SH_E_INVALID, "--listen takes at most %d addresses", SESSION_MAX_LISTEN);
+    rc = sh_wire_listen(addr, &ss->listen[i].fd, err);
+    if (rc)
+        return rc;
+    rc = sh_io_add(s->loop, ss->listen[i].fd, SH_IO_READ, on_accept, s, &ss->listen[i].io, err);
+    if (rc) {
+        close(ss->listen[i].fd);
+        return rc;
+    }
+    ss->n_listen++;
+    SH_INFO("sched.listen", "addr=%s", addr);
+    return SH_OK;
+}
+
+int sessions_listen(struct sched *s, struct sh_err *err)
+{
+    const char *at = s->conf->listen;
+    size_t n = 0;
+    int rc = SH_OK;
+
+    while (*at && !rc) {
+        size_t len = strcspn(at, ",");
+        char addr[256];
+
+        if (len >= sizeof(addr))
+            return SH_FAIL(err, SH_E_INVALID, "an address in --listen is longer than 255 bytes");
+        memcpy(addr, at, len);
+        addr[len] = '\0';
+        if (len && n++ >= s->sessions.n_listen)
+            rc = listen_one(s, addr, err);
+        at += len + (at[len] == ',');
+    }
+    return rc;
+}
+
+void sessions_end_all(struct sched *s, const char *why)
+{
+    struct sessions *ss = &s->sessions;
+
+    while (ss->n_listen > 0) {
+        ss->n_listen--;
+        sh_io_del(ss->listen[ss->n_listen].io);
+        close(ss->listen[ss->n_listen].fd);
+    }
+    for (size_t i = ss->n; i-- > 0;)
+        session_end(ss->items[i], why);
+}
+
+void sessions_fini(struct sched *s)
+{
+    struct sessions *ss = &s->sessions;
+
+    sessions_end_all(s, "the scheduler ends");
+    while (ss->n > 0) {
+        sh_wire_close(ss->items[ss->n - 1]->wire);
+        session_free(ss->items[ss->n - 1]);
+    }
+    free(ss->items);
+    *ss = (struct sessions){0};
+}
+
+void sessions_second(struct sched *s)
+{
+    struct sessions *ss = &s->sessions;
+    int64_t now = sh_clock_ns();
+
+    for (size_t i = ss->n; i-- > 0;) {
+        struct session *x = ss->items[i];
+
+        if (x->ending)
+            continue;
+        if (!x->api && !x->exec && now - x->opened_ns > SESSION_HELLO_NS)
+            session_end(x, "it did not say hello");
+        else if (now - x->heard_ns > SESSION_DEAD_NS)
+            session_end(x, "it did not answer for 10 s");
+        else if (now - x->heard_ns > SESSION_PING_NS && now - x->pinged_ns > SESSION_PING_NS) {
+            x->pinged_ns = now;
+            session_send(x, &(struct sh_msg){.type = MSG_PING, .u.ping = {.cookie = x->serial}});
+        }
+    }
+}

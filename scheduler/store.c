@@ -1,0 +1,519 @@
+#include "scheduler/store.h"
+
+#include "scheduler/store_int.h"
+
+#include "common/buf.h"
+#include "common/mem.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MAX_ARRAY_TEXT (16u << 20)
+
+const char *store__i64(struct store_num *n, int64_t v)
+{
+    snprintf(n->s, sizeof(n->s), "%" PRId64, v);
+    return n->s;
+}
+
+const char *store__f64(struct store_num *n, double v)
+{
+    if (!isfinite(v))
+        return NULL;
+    snprintf(n->s, sizeof(n->s), "%.17g", v);
+    return n->s;
+}
+
+/* ------------------------------------------------------------------ lease */
+
+static const struct db_stmt LEASE_ACQUIRE = {
+    "lease_acquire",
+    "INSERT INTO lease (name, holder, epoch, expires_at)"
+    " VALUES ('scheduler', $1, 1, now() + $2::bigint * interval '1 ms')"
+    " ON CONFLICT (name) DO UPDATE SET holder = $1, epoch = lease.epoch + 1, usage_seq = 0,"
+    " expires_at = now() + $2::bigint * interval '1 ms' WHERE lease.expires_at < now()"
+    " OR lease.holder = $1"
+    " RETURNING epoch",
+    2};
+static const struct db_stmt LEASE_RENEW = {
+    "lease_renew",
+    "UPDATE lease SET expires_at = now() + $3::bigint * interval '1 ms'"
+    " WHERE name = 'scheduler' AND holder = $1 AND epoch = $2",
+    3};
+static const struct db_stmt LEASE_RELEASE = {
+    "lease_release",
+    "UPDATE lease SET expires_at = now() - interval '1 ms'"
+    " WHERE name = 'scheduler' AND holder = $1 AND epoch = $2",
+    2};
+static const struct db_stmt LEASE_FENCE = {
+    "lease_fence",
+    "SELECT 1 FROM lease WHERE name = 'scheduler' AND holder = $1 AND epoch = $2 FOR SHARE", 2};
+
+int store_lease_acquire(struct db *db, void *arg, struct sh_err *err)
+{
+    struct store_lease *l = arg;
+    struct db_res *r = NULL;
+    struct store_num ttl;
+    int rc = db_exec(db, &LEASE_ACQUIRE,
+                     (const char *const[]){l->fence.holder, store__i64(&ttl, l->ttl_ms)}, &r, err);
+
+    l->held = !rc && db_rows(r) == 1;
+    if (l->held)
+        l->fence.epoch = (uint64_t)db_i64(r, 0, 0, 0);
+    db_res_free(r);
+    return rc;
+}
+
+int store_lease_renew(struct db *db, void *arg, struct sh_err *err)
+{
+    struct store_lease *l = arg;
+    struct db_res *r = NULL;
+    struct store_num epoch, ttl;
+    int rc = db_exec(db, &LEASE_RENEW,
+                     (const char *const[]){l->fence.holder,
+                                           store__i64(&epoch, (int64_t)l->fence.epoch),
+                                           store__i64(&ttl, l->ttl_ms)},
+                     &r, err);
+
+    l->held = !rc && db_affected(r) == 1;
+    db_res_free(r);
+    return rc;
+}
+
+int store_lease_release(struct db *db, void *arg, struct sh_err *err)
+{
+    struct store_lease *l = arg;
+    struct store_num epoch;
+
+    l->held = false;
+    return db_exec(
+        db, &LEASE_RELEASE,
+        (const char *const[]){l->fence.holder, store__i64(&epoch, (int64_t)l->fence.epoch)}, NULL,
+        err);
+}
+
+int store__fence(struct db *db, const struct store_fence *f, struct sh_err *err)
+{
+    struct db_res *r = NULL;
+    struct store_num epoch;
+    int rc = db_exec(db, &LEASE_FENCE,
+                     (const char *const[]){f->holder, store__i64(&epoch, (int64_t)f->epoch)}, &r, err);
+
+    if (!rc && db_rows(r) == 0)
+        rc = SH_FAIL(err, SH_E_PRECONDITION, "the lease of epoch %" PRIu64 " is no longer ours",
+                     f->epoch);
+    db_res_free(r);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ what is polled */
+
+static const struct db_stmt VIEW_TENANTS = {
+    "view_tenants",
+    "SELECT t.id, t.name, t.state = 'ACTIVE', coalesce(q.guaranteed_gpus, 0),"
+    " coalesce(least(q.max_gpus, q.guaranteed_gpus + q.borrowing_limit), -1),"
+    " coalesce(q.over_quota_weight, 1), coalesce(q.max_running_jobs, 16),"
+    " coalesce(q.max_concurrent_requests, 256)"
+    " FROM tenant t LEFT JOIN quota q ON q.tenant_id = t.id"
+    " WHERE t.state <> 'DELETED' ORDER BY t.id LIMIT $1",
+    1};
+static const struct db_stmt VIEW_MODELS = {
+    "view_models",
+    "SELECT v.id, m.id, t.id, t.name, m.name, v.state, v.package, v.precision, v.profile::text,"
+    " v.version, v.max_batch, coalesce(v.image_bytes, 0), coalesce(s.latency_ms, 0),"
+    " coalesce(s.priority, 0), coalesce(s.on_miss, 'best-effort')"
+    " FROM model_version v JOIN model m ON m.id = v.model_id JOIN tenant t ON t.id = m.tenant_id"
+    " LEFT JOIN slo s ON s.model_id = m.id"
+    " WHERE v.state IN ('REGISTERED', 'LOADING', 'READY') AND m.deleted_at IS NULL"
+    " AND t.state <> 'DELETED' ORDER BY v.id LIMIT $1",
+    1};
+static const struct db_stmt VIEW_JOBS = {
+    "view_jobs",
+    "SELECT j.id, j.tenant_id, j.version_id, m.id, t.name, m.name, j.state, q.state, v.state,"
+    " coalesce(j.executor, ''), j.reason, j.priority + q.priority, j.attempt, j.max_attempts,"
+    " j.step, j.steps, j.loss, j.samples_per_s, j.steps_redone, j.preemptions, j.busy_ns,"
+    " j.base_redone, j.base_preemptions, j.base_busy_ns"
+    " FROM job j JOIN tenant t ON t.id = j.tenant_id JOIN queue q ON q.id = j.queue_id"
+    " JOIN model_version v ON v.id = j.version_id JOIN model m ON m.id = v.model_id"
+    " WHERE j.state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXPIRED')"
+    " AND j.kind = 'training'"
+    " ORDER BY j.state IN ('QUEUED', 'HELD', 'SUSPENDED'), j.priority DESC, j.id LIMIT $1",
+    1};
+static const struct db_stmt VIEW_USAGE = {
+    "view_usage",
+    "SELECT tenant_id, sum(gpu_ns * power(0.5, extract(epoch FROM now() - minute)::float8"
+    " / $1::float8)) FROM usage WHERE minute > now() - 10 * $1::float8 * interval '1 s'"
+    " GROUP BY tenant_id",
+    1};
+
+static int alloc_rows(size_t n, size_t size, void *out, struct sh_err *err)
+{
+    void *p = calloc(n ? n : 1, size);
+
+    if (!p)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu rows", n);
+    *(void **)out = p;
+    return SH_OK;
+}
+
+static int load_tenants(struct db *db, struct store_view *v, struct sh_err *err)
+{
+    struct store_num limit;
+    const struct db_res *r;
+    int rc = db_exec(db, &VIEW_TENANTS, (const char *const[]){store__i64(&limit, STORE_MAX_TENANTS)},
+                     &v->res[0], err);
+
+    r = v->res[0];
+    v->n_tenants = rc ? 0 : db_rows(r);
+    if (!rc)
+        rc = alloc_rows(v->n_tenants, sizeof(*v->tenants), &v->tenants, err);
+    for (size_t i = 0; i < v->n_tenants && !rc; i++) {
+        v->tenants[i] = (struct store_tenant){
+            .id = db_i64(r, i, 0, 0),
+            .name = db_text(r, i, 1),
+            .active = db_bool(r, i, 2),
+            .guaranteed_gpus = db_f64(r, i, 3, 0),
+            .max_gpus = db_f64(r, i, 4, -1),
+            .weight = db_f64(r, i, 5, 1),
+            .max_running_jobs = (uint32_t)db_i64(r, i, 6, 0),
+            .max_concurrent_requests = (uint32_t)db_i64(r, i, 7, 0),
+        };
+    }
+    return rc;
+}
+
+static int load_models(struct db *db, struct store_view *v, struct sh_err *err)
+{
+    struct store_num limit;
+    const struct db_res *r;
+    int rc = db_exec(db, &VIEW_MODELS, (const char *const[]){store__i64(&limit, STORE_MAX_MODELS)},
+                     &v->res[1], err);
+
+    r = v->res[1];
+    v->n_models = rc ? 0 : db_rows(r);
+    if (!rc)
+        rc = alloc_rows(v->n_models, sizeof(*v->models), &v->models, err);
+    for (size_t i = 0; i < v->n_models && !rc; i++) {
+        v->models[i] = (struct store_model){
+            .version_id = db_i64(r, i, 0, 0),
+            .model_id = db_i64(r, i, 1, 0),
+            .tenant_id = db_i64(r, i, 2, 0),
+            .tenant = db_text(r, i, 3),
+            .model = db_text(r, i, 4),
+            .state = db_text(r, i, 5),
+            .package = db_text(r, i, 6),
+            .precision = db_text(r, i, 7),
+            .profile = db_text(r, i, 8),
+            .version = (uint32_t)db_i64(r, i, 9, 0),
+            .max_batch = (uint32_t)db_i64(r, i, 10, 1),
+            .image_bytes = (uint64_t)db_i64(r, i, 11, 0),
+            .slo_ms = db_f64(r, i, 12, 0),
+            .slo_priority = (int32_t)db_i64(r, i, 13, 0),
+            .on_miss = db_text(r, i, 14),
+        };
+    }
+    return rc;
+}
+
+static int load_jobs(struct db *db, struct store_view *v, struct sh_err *err)
+{
+    struct store_num limit;
+    const struct db_res *r;
+    int rc = db_exec(db, &VIEW_JOBS, (const char *const[]){store__i64(&limit, STORE_MAX_JOBS + 1)},
+                     &v->res[2], err);
+
+    r = v->res[2];
+    v->n_jobs = rc ? 0 : db_rows(r);
+    v->jobs_cut = v->n_jobs > STORE_MAX_JOBS;
+    v->n_jobs = SH_MIN(v->n_jobs, (size_t)STORE_MAX_JOBS);
+    if (!rc)
+        rc = alloc_rows(v->n_jobs, sizeof(*v->jobs), &v->jobs, err);
+    for (size_t i = 0; i < v->n_jobs && !rc; i++) {
+        v->jobs[i] = (struct store_job){
+            .id = db_i64(r, i, 0, 0),
+            .tenant_id = db_i64(r, i, 1, 0),
+            .version_id = db_i64(r, i, 2, 0),
+            .model_id = db_i64(r, i, 3, 0),
+            .tenant = db_text(r, i, 4),
+            .model = db_text(r, i, 5),
+            .state = db_text(r, i, 6),
+            .queue_state = db_text(r, i, 7),
+            .version_state = db_text(r, i, 8),
+            .executor = db_text(r, i, 9),
+            .reason = db_text(r, i, 10),
+            .priority = (int32_t)db_i64(r, i, 11, 0),
+            .attempt = (uint32_t)db_i64(r, i, 12, 0),
+            .max_attempts = (uint32_t)db_i64(r, i, 13, 1),
+            .progress = {.step = db_i64(r, i, 14, 0),
+                         .steps = db_i64(r, i, 15, 0),
+                         .loss = db_f64(r, i, 16, NAN),
+                         .samples_per_s = db_f64(r, i, 17, NAN),
+                         .redone = db_i64(r, i, 18, 0),
+                         .preemptions = db_i64(r, i, 19, 0),
+                         .busy_ns = db_i64(r, i, 20, 0)},
+            .base = {.redone = db_i64(r, i, 21, 0),
+                     .preemptions = db_i64(r, i, 22, 0),
+                     .busy_ns = db_i64(r, i, 23, 0)},
+        };
+    }
+    return rc;
+}
+
+static int load_usage(struct db *db, struct store_view *v, struct sh_err *err)
+{
+    struct store_num half_life;
+    const struct db_res *r;
+    int rc = db_exec(db, &VIEW_USAGE, (const char *const[]){store__f64(&half_life, v->half_life_s)},
+                     &v->res[3], err);
+
+    r = v->res[3];
+    v->n_usage = rc ? 0 : db_rows(r);
+    if (!rc)
+        rc = alloc_rows(v->n_usage, sizeof(*v->usage_tenant), &v->usage_tenant, err);
+    if (!rc)
+        rc = alloc_rows(v->n_usage, sizeof(*v->usage_ns), &v->usage_ns, err);
+    for (size_t i = 0; i < v->n_usage && !rc; i++) {
+        v->usage_tenant[i] = db_i64(r, i, 0, 0);
+        v->usage_ns[i] = db_f64(r, i, 1, 0);
+    }
+    return rc;
+}
+
+static void view_clear(struct store_view *v)
+{
+    for (size_t i = 0; i < SH_ARRAY_LEN(v->res); i++) {
+        db_res_free(v->res[i]);
+        v->res[i] = NULL;
+    }
+    free(v->tenants);
+    free(v->models);
+    free(v->jobs);
+    free(v->usage_tenant);
+    free(v->usage_ns);
+    *v = (struct store_view){.with_usage = v->with_usage, .half_life_s = v->half_life_s};
+}
+
+int store_view_load(struct db *db, void *arg, struct sh_err *err)
+{
+    struct store_view *v = arg;
+    int rc;
+
+    view_clear(v); /* of an attempt that failed half-way */
+    rc = load_tenants(db, v, err);
+    if (!rc)
+        rc = load_models(db, v, err);
+    if (!rc)
+        rc = load_jobs(db, v, err);
+    if (!rc && v->with_usage)
+        rc = load_usage(db, v, err);
+    return rc;
+}
+
+void store_view_free(void *view)
+{
+    if (!view)
+        return;
+    view_clear(view);
+    free(view);
+}
+
+/* ------------------------------------------------------------------ models, executors */
+
+static const struct db_stmt MODEL_SET = {
+    "model_set_state",
+    "UPDATE model_version SET state = $2, reason_code = $3, reason = $4,"
+    " image_bytes = coalesce($5::bigint, image_bytes), profile = coalesce($6::jsonb, profile),"
+    " ready_at = CASE WHEN $2 = 'READY' THEN now() ELSE ready_at END,"
+    " row_version = row_version + 1"
+    " WHERE id = $1 AND state IN ('REGISTERED', 'LOADING')",
+    6};
+static const struct db_stmt MODEL_NOTIFY = {"model_notify", "SELECT pg_notify('shunt_models', $1)",
+                                            1};
+static const struct db_stmt EXECUTOR_PUT = {
+    "executor_put",
+    "INSERT INTO executor (name, host_id, device, pool_bytes, data_addr, state, epoch)"
+    " VALUES ($1, $2, $3, $4, $5, $6, $7)"
+    " ON CONFLICT (name) DO UPDATE SET host_id = $2, device = $3, pool_bytes = $4, data_addr = $5,"
+    " state = $6, epoch = $7, seen_at = now()",
+    7};
+
+static int model_tx(struct db *db, const void *arg, struct sh_err *err)
+{
+    const struct store_model_state *m = arg;
+    struct store_num id, bytes;
+    const char *const params[] = {
+        store__i64(&id, m->version_id),
+        m->state,
+        m->reason_code[0] ? m->reason_code : NULL,
+        m->reason[0] ? m->reason : NULL,
+        m->image_bytes ? store__i64(&bytes, (int64_t)m->image_bytes) : NULL,
+        m->profile,
+    };
+    int rc = store__fence(db, &m->fence, err);
+
+    if (!rc)
+        rc = db_exec(db, &MODEL_SET, params, NULL, err);
+    if (!rc)
+        rc = db_exec(db, &MODEL_NOTIFY, params, NULL, err);
+    return rc;
+}
+
+int store_model_set_state(struct db *db, void *arg, struct sh_err *err)
+{
+    return db_tx(db, "model_set_state", model_tx, arg, err);
+}
+
+void store_model_state_free(void *state)
+{
+    struct store_model_state *m = state;
+
+    if (!m)
+        return;
+    free(m->profile);
+    free(m);
+}
+
+static int executor_tx(struct db *db, const void *arg, struct sh_err *err)
+{
+    const struct store_executor *e = arg;
+    struct store_num bytes, epoch;
+    int rc = store__fence(db, &e->fence, err);
+
+    if (rc)
+        return rc;
+    return db_exec(db, &EXECUTOR_PUT,
+                   (const char *const[]){e->name, e->host_id, e->device,
+                                         store__i64(&bytes, (int64_t)e->pool_bytes), e->data_addr,
+                                         e->up ? "UP" : "DOWN",
+                                         store__i64(&epoch, (int64_t)e->fence.epoch)},
+                   NULL, err);
+}
+
+int store_executor_put(struct db *db, void *arg, struct sh_err *err)
+{
+    return db_tx(db, "executor_put", executor_tx, arg, err);
+}
+
+/* ------------------------------------------------------------------ usage, reasons */
+
+static const struct db_stmt USAGE_SEQ = {
+    "usage_seq",
+    "UPDATE lease SET usage_seq = $1 WHERE name = 'scheduler' AND usage_seq < $1", 1};
+static const struct db_stmt USAGE_ADD = {
+    "usage_add",
+    "INSERT INTO usage (tenant_id, model_id, class, minute, gpu_ns, requests, samples)"
+    " SELECT t, m, CASE WHEN c THEN 'training' ELSE 'inference' END, date_trunc('minute', now()),"
+    " g, r, s FROM unnest($1::bigint[], $2::bigint[], $3::boolean[], $4::bigint[], $5::bigint[],"
+    " $6::bigint[]) AS u (t, m, c, g, r, s)"
+    " WHERE EXISTS (SELECT 1 FROM tenant WHERE id = t) AND EXISTS (SELECT 1 FROM model WHERE id = m)"
+    " ON CONFLICT (tenant_id, model_id, class, minute) DO UPDATE SET"
+    " gpu_ns = usage.gpu_ns + excluded.gpu_ns, requests = usage.requests + excluded.requests,"
+    " samples = usage.samples + excluded.samples",
+    6};
+static const struct db_stmt JOB_REASONS = {
+    "job_reasons",
+    "UPDATE job SET reason = u.reason FROM unnest($1::bigint[], $2::text[]) AS u (id, reason)"
+    " WHERE job.id = u.id AND job.state = 'QUEUED' AND job.reason <> u.reason",
+    2};
+
+static int put_item(struct sh_buf *b, bool first, struct sh_err *err, const char *text)
+{
+    return sh_buf_printf(b, err, "%c%s", first ? '{' : ',', text);
+}
+
+static int usage_arrays(const struct store_usage *u, struct sh_buf *cols, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (size_t i = 0; i < u->n && !rc; i++) {
+        const struct store_usage_row *r = &u->rows[i];
+        const int64_t v[6] = {r->tenant_id, r->model_id, r->training,
+                              r->gpu_ns,    r->requests, r->samples};
+
+        for (size_t c = 0; c < 6 && !rc; c++) {
+            struct store_num n;
+
+            rc = put_item(&cols[c], i == 0, err, store__i64(&n, v[c]));
+        }
+    }
+    for (size_t c = 0; c < 6 && !rc; c++)
+        rc = sh_buf_puts(&cols[c], u->n ? "}" : "{}", err);
+    return rc;
+}
+
+static int usage_tx(struct db *db, const void *arg, struct sh_err *err)
+{
+    const struct store_usage *u = arg;
+    struct sh_buf cols[6];
+    struct db_res *r = NULL;
+    struct store_num seq;
+    int rc;
+
+    for (size_t c = 0; c < 6; c++)
+        sh_buf_init(&cols[c], MAX_ARRAY_TEXT);
+    rc = store__fence(db, &u->fence, err);
+    if (!rc)
+        rc = db_exec(db, &USAGE_SEQ, (const char *const[]){store__i64(&seq, u->seq)}, &r, err);
+    if (rc || db_affected(r) == 0)
+        goto out; /* not ours, or counted before a connection was lost */
+    rc = usage_arrays(u, cols, err);
+    if (!rc)
+        rc = db_exec(db, &USAGE_ADD,
+                     (const char *const[]){cols[0].data, cols[1].data, cols[2].data, cols[3].data,
+                                           cols[4].data, cols[5].data},
+                     NULL, err);
+out:
+    db_res_free(r);
+    for (size_t c = 0; c < 6; c++)
+        sh_buf_fini(&cols[c]);
+    return rc;
+}
+
+int store_usage_add(struct db *db, void *arg, struct sh_err *err)
+{
+    return db_tx(db, "usage_add", usage_tx, arg, err);
+}
+
+void store_usage_free(void *usage)
+{
+    struct store_usage *u = usage;
+
+    if (!u)
+        return;
+    free(u->rows);
+    free(u);
+}
+
+static int reasons_tx(struct db *db, const void *arg, struct sh_err *err)
+{
+    const struct store_reasons *q = arg;
+    struct sh_buf ids, reasons;
+    int rc;
+
+    sh_buf_init(&ids, MAX_ARRAY_TEXT);
+    sh_buf_init(&reasons, MAX_ARRAY_TEXT);
+    rc = store__fence(db, &q->fence, err);
+    for (size_t i = 0; i < q->n && !rc; i++) {
+        struct store_num n;
+
+        rc = put_item(&ids, i == 0, err, store__i64(&n, q->job[i]));
+        if (!rc)
+            rc = sh_buf_printf(&reasons, err, "%c\"%s\"", i == 0 ? '{' : ',', q->reason[i]);
+    }
+    if (!rc)
+        rc = sh_buf_puts(&ids, q->n ? "}" : "{}", err);
+    if (!rc)
+        rc = sh_buf_puts(&reasons, q->n ? "}" : "{}", err);
+    if (!rc)
+        rc = db_exec(db, &JOB_REASONS, (const char *const[]){ids.data, reasons.data}, NULL, err);
+    sh_buf_fini(&ids);
+    sh_buf_fini(&reasons);
+    return rc;
+}
+
+int store_job_reasons(struct db *db, void *arg, struct sh_err *err)
+{
+    return db_tx(db, "job_reasons", reasons_tx, arg, err);
+}

@@ -1,0 +1,16 @@
+/* store_int.h - what store.c and store_job.c share. Nobody else includes it. */
+#ifndef SH_SCHEDULER_STORE_INT_H
+#define SH_SCHEDULER_STORE_INT_H
+
+#include "scheduler/store.h"
+
+struct store_num { /* a number as a parameter */
+    char s[40];
+};
+const char *store__i64(struct store_num *n, int64_t v); /* BORROWED from n */
+const char *store__f64(struct store_num *n, double v);  /* NULL when v is not a number */
+
+/* First statement of every write. Its lock makes a take-over wait until we have committed. */
+int store__fence(struct db *db, const struct store_fence *f, struct sh_err *err);
+
+#endif

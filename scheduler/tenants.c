@@ -1,0 +1,136 @@
+#include "scheduler/tenants.h"
+
+#include "common/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void tenants_fini(struct tenants *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        free(t->items[i]);
+    free(t->items);
+    idmap_fini(&t->by_id);
+    *t = (struct tenants){.half_life_s = t->half_life_s};
+}
+
+/* Index of the first tenant whose name is not less. */
+static size_t lower_bound(const struct tenants *t, const char *name)
+{
+    size_t lo = 0, hi = t->n;
+
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+
+        if (strcmp(t->items[mid]->name, name) < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+struct tenant *tenants_find(const struct tenants *t, const char *name)
+{
+    size_t i = lower_bound(t, name);
+
+    return i < t->n && strcmp(t->items[i]->name, name) == 0 ? t->items[i] : NULL;
+}
+
+struct tenant *tenants_by_id(const struct tenants *t, int64_t id)
+{
+    return idmap_get(&t->by_id, (uint64_t)id);
+}
+
+int tenants_get(struct tenants *t, const char *name, struct tenant **out, struct sh_err *err)
+{
+    size_t i = lower_bound(t, name);
+    struct tenant *x;
+    int rc;
+
+    if (i < t->n && strcmp(t->items[i]->name, name) == 0) {
+        *out = t->items[i];
+        return SH_OK;
+    }
+    if (!name[0] || strlen(name) >= sizeof(x->name))
+        return SH_FAIL(err, SH_E_INVALID, "a tenant's name has 1 to %zu characters",
+                       sizeof(x->name) - 1);
+    rc = sh_grow(&t->items, &t->cap, t->n + 1, sizeof(t->items[0]), 2 * STORE_MAX_TENANTS,
+                 "tenants", err);
+    if (rc)
+        return rc;
+    x = calloc(1, sizeof(*x));
+    if (!x)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a tenant");
+    *x = (struct tenant){.active = true,
+                         .max_gpus = -1,
+                         .weight = 1,
+                         .max_running_jobs = 16,
+                         .max_requests = 256};
+    sh_strlcpy(x->name, name, sizeof(x->name));
+    memmove(&t->items[i + 1], &t->items[i], (t->n - i) * sizeof(t->items[0]));
+    t->items[i] = x;
+    t->n++;
+    *out = x;
+    return SH_OK;
+}
+
+static int merge_one(struct tenants *t, const struct store_tenant *row, uint64_t poll,
+                     struct sh_err *err)
+{
+    struct tenant *x = NULL;
+    int rc = tenants_get(t, row->name, &x, err);
+
+    if (!rc && x->id != row->id) {
+        if (x->id)
+            idmap_del(&t->by_id, (uint64_t)x->id);
+        x->id = row->id;
+        rc = idmap_put(&t->by_id, (uint64_t)row->id, x, err);
+    }
+    if (rc)
+        return rc;
+    x->active = row->active;
+    x->guaranteed_gpus = row->guaranteed_gpus;
+    x->max_gpus = row->max_gpus;
+    x->weight = row->weight;
+    x->max_running_jobs = row->max_running_jobs;
+    x->max_requests = row->max_concurrent_requests;
+    x->seen_poll = poll;
+    return SH_OK;
+}
+
+int tenants_merge(struct tenants *t, const struct store_view *v, uint64_t poll, int64_t now_ns,
+                  struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (size_t i = 0; i < v->n_tenants && !rc; i++)
+        rc = merge_one(t, &v->tenants[i], poll, err);
+    for (size_t i = 0; i < t->n && !rc; i++) {
+        if (t->items[i]->id && t->items[i]->seen_poll != poll && v->n_tenants < STORE_MAX_TENANTS)
+            t->items[i]->active = false; /* deleted */
+    }
+    for (size_t i = 0; i < v->n_usage && !rc; i++) {
+        struct tenant *x = tenants_by_id(t, v->usage_tenant[i]);
+
+        if (x) {
+            x->usage_ns = v->usage_ns[i];
+            x->usage_at_ns = now_ns;
+        }
+    }
+    return rc;
+}
+
+double tenants_usage_ns(const struct tenants *t, const struct tenant *x, int64_t now_ns)
+{
+    double age_s = (double)(now_ns - x->usage_at_ns) / 1e9;
+
+    return age_s > 0 ? x->usage_ns * exp2(-age_s / t->half_life_s) : x->usage_ns;
+}
+
+void tenants_charge(struct tenants *t, struct tenant *x, int64_t gpu_ns, int64_t now_ns)
+{
+    x->usage_ns = tenants_usage_ns(t, x, now_ns) + (double)gpu_ns;
+    x->usage_at_ns = now_ns;
+}

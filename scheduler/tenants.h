@@ -1,0 +1,39 @@
+/* tenants.h - mirror of tenants and quotas, and their decayed usage. */
+#ifndef SH_SCHEDULER_TENANTS_H
+#define SH_SCHEDULER_TENANTS_H
+
+#include "scheduler/idmap.h"
+#include "scheduler/store.h"
+
+struct tenant { /* lives until the scheduler stands down, also when deleted in the database */
+    int64_t id;    /* 0: not seen in the database yet */
+    char name[64];
+    bool active;
+    double guaranteed_gpus, max_gpus, weight;
+    uint32_t max_running_jobs, max_requests;
+    double usage_ns; /* decayed, as of usage_at_ns */
+    int64_t usage_at_ns;
+    uint32_t n_requests; /* in the scheduler; request.c */
+    uint32_t snap;       /* index in the snapshot of the present pass; pass.c */
+    uint64_t seen_poll;
+};
+
+struct tenants {
+    struct tenant **items; /* OWNED; sorted by name */
+    size_t n, cap;
+    struct idmap by_id;
+    double half_life_s;
+};
+
+void tenants_fini(struct tenants *t);
+struct tenant *tenants_find(const struct tenants *t, const char *name); /* NULL if unknown */
+struct tenant *tenants_by_id(const struct tenants *t, int64_t id);
+/* Finds it or makes one with the default quota: a key may be younger than our last look at the
+ * database. Fails: SH_E_NOMEM, SH_E_TOOBIG, SH_E_INVALID (name). */
+int tenants_get(struct tenants *t, const char *name, struct tenant **out, struct sh_err *err);
+int tenants_merge(struct tenants *t, const struct store_view *v, uint64_t poll, int64_t now_ns,
+                  struct sh_err *err);
+void tenants_charge(struct tenants *t, struct tenant *x, int64_t gpu_ns, int64_t now_ns);
+double tenants_usage_ns(const struct tenants *t, const struct tenant *x, int64_t now_ns);
+
+#endif

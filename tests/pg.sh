@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# pg.sh - a throw-away PostgreSQL: private cluster in a temporary folder, Unix socket only, no fsync.
+#
+#   tests/pg.sh run CMD ARGS...   starts it, exports DATABASE_URL, runs CMD, stops and removes it
+#   . tests/pg.sh; pg_start; ...; pg_stop        the same from another script (sets DATABASE_URL)
+#
+# PostgreSQL refuses to run as root: then it runs as "postgres", or "nobody" where there is no such
+# user. SHUNT_PG_BIN names the folder of initdb and postgres if they are in an unusual place.
+
+# Prints the folder of the server's programs, the newest version first.
+pg_bin() {
+    local dir
+    for dir in "${SHUNT_PG_BIN:-}" $(printf '%s\n' /usr/lib/postgresql/*/bin | sort -rV); do
+        if [ -n "$dir" ] && [ -x "$dir/initdb" ]; then
+            printf '%s\n' "$dir"
+            return 0
+        fi
+    done
+    dir=$(command -v initdb) && dirname "$(readlink -f "$dir")"
+}
+
+# Runs a command as the user that may run PostgreSQL, from a folder which that user can enter.
+pg_as_user() {
+    if [ "$(id -u)" -ne 0 ]; then
+        "$@"
+    elif id postgres >/dev/null 2>&1; then
+        setpriv --reuid=postgres --regid="$(id -g postgres)" --clear-groups -- "$@"
+    else
+        setpriv --reuid=nobody --regid="$(id -g nobody)" --clear-groups -- "$@"
+    fi
+}
+
+# Sets PG_DIR and exports DATABASE_URL. Returns 1 with a reason on stderr.
+pg_start() {
+    PG_DIR=''
+    PG_BIN=$(pg_bin) || {
+        echo "pg.sh: no PostgreSQL server found: install the package postgresql" >&2
+        return 1
+    }
+    # Short: the path of a Unix socket has at most 107 bytes.
+    PG_DIR=$(mktemp -d /tmp/shunt-pg.XXXXXX) || return 1
+    if [ "$(id -u)" -eq 0 ]; then
+        chown "$(pg_as_user id -u)" "$PG_DIR" || return 1
+    fi
+    chmod 755 "$PG_DIR"
+    if ! (
+        cd / || exit 1
+        pg_as_user "$PG_BIN/initdb" -D "$PG_DIR/data" -U shunt -A trust -E UTF8 --locale=C.UTF-8 \
+            --no-sync >"$PG_DIR.log" 2>&1
+        pg_as_user "$PG_BIN/pg_ctl" -D "$PG_DIR/data" -l "$PG_DIR/log" -w -t 60 -s \
+            -o "-c listen_addresses='' -c unix_socket_directories='$PG_DIR' -c fsync=off \
+                -c synchronous_commit=off -c full_page_writes=off -c max_connections=100 \
+                -c shared_buffers=32MB -c deadlock_timeout=100ms" start >>"$PG_DIR.log" 2>&1
+    ); then
+        echo "pg.sh: PostgreSQL did not start:" >&2
+        cat "$PG_DIR.log" "$PG_DIR/log" >&2 2>/dev/null
+        pg_stop
+        return 1
+    fi
+    rm -f "$PG_DIR.log"
+    # For tests that stop and start the server.
+    export SHUNT_PG_DATA="$PG_DIR/data" SHUNT_PG_BIN="$PG_BIN"
+    export DATABASE_URL="postgresql://shunt@/postgres?host=$PG_DIR"
+}
+
+pg_stop() {
+    [ -n "${PG_DIR:-}" ] || return 0
+    if [ -f "$PG_DIR/data/postmaster.pid" ]; then
+        (cd / && pg_as_user "$PG_BIN/pg_ctl" -D "$PG_DIR/data" -m immediate -w -t 20 -s stop) \
+            >/dev/null 2>&1
+    fi
+    rm -rf "$PG_DIR" "$PG_DIR.log"
+    PG_DIR=''
+}
+
+pg_main() {
+    set -uo pipefail
+    if [ "${1:-}" != run ] || [ $# -lt 2 ]; then
+        echo "usage: tests/pg.sh run CMD ARGS..." >&2
+        exit 2
+    fi
+    shift
+    trap pg_stop EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM HUP
+    pg_start || exit 1
+    echo "DATABASE_URL=$DATABASE_URL" >&2
+    "$@"
+}
+
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then
+    pg_main "$@"
+fi
