@@ -40,7 +40,7 @@ device      := $(BUILD)/libdevice.a
 PROGRAMS := shunt shunt-api shunt-scheduler shunt-executor shunt-worker shunt-import shunt-run shunt-zoo
 BIN      := $(patsubst %,$(BUILD)/bin/%,$(PROGRAMS))
 PLUGINS  := $(BUILD)/lib/shunt-dev-cpu.so $(BUILD)/lib/shunt-dev-fake.so \
-            $(if $(NVCC),$(BUILD)/lib/shunt-dev-cuda.so)
+            $(if $(and $(NVCC),$(wildcard executor/device/cuda/*.c)),$(BUILD)/lib/shunt-dev-cuda.so)
 
 parts_shunt           := cli
 parts_shunt-api       := api
