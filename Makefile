@@ -74,6 +74,8 @@ test_line = $(shell sed -nE 's|^/\* $(1): (.*) \*/$$|\1|p' tests/unit/$(2).c)
 test_uses = $(addprefix $(BUILD)/,$(call test_line,uses,$(1)))
 UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
 UNIT_BIN := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
+DEV_SRC  := $(sort $(wildcard tests/device/test_*.c))
+DEV_BIN  := $(patsubst tests/device/%.c,$(BUILD)/device-tests/%,$(DEV_SRC))
 
 .SECONDEXPANSION:
 
@@ -105,12 +107,14 @@ $(BIN): $(BUILD)/bin/%: $$(call obj,$$(parts_$$*)) $$(uses_$$*) $(common)
 	$(if $(V),,@echo "  LINK  $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(libs_$*) $(COMMON_LIBS)
 
-$(BUILD)/lib/shunt-dev-cpu.so: $(call obj,executor/device/cpu) $(common)
+# Loops of our own: worth vectorising.
+$(call obj,executor/device/cpu): CFLAGS += -O3
+$(BUILD)/lib/shunt-dev-cpu.so: $(call obj,executor/device/cpu) $(BUILD)/executor/device/op.o $(common)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS) -shared -o $@ $^ -ldnnl -lgomp $(COMMON_LIBS)
-$(BUILD)/lib/shunt-dev-fake.so: $(call obj,executor/device/fake) $(common)
+	$(Q)$(CC) $(LDFLAGS) $(if $(SAN),,-Wl,-z,defs) -shared -o $@ $^ -ldnnl -lgomp $(COMMON_LIBS)
+$(BUILD)/lib/shunt-dev-fake.so: $(call obj,executor/device/fake) $(BUILD)/executor/device/op.o $(common)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS) -shared -o $@ $^ $(COMMON_LIBS)
+	$(Q)$(CC) $(LDFLAGS) $(if $(SAN),,-Wl,-z,defs) -shared -o $@ $^ $(COMMON_LIBS)
 
 # ---------------------------------------------------------------- targets for people
 help: ## this list
@@ -133,11 +137,18 @@ $(UNIT_BIN): $(BUILD)/tests/%: $(BUILD)/tests/unit/%.o $$(call test_uses,$$*) $(
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call test_line,link,$*) $(COMMON_LIBS) -lcmocka
 
+device-tests: $(DEV_BIN) $(BUILD)/lib/shunt-dev-cpu.so ## every operation against double precision; BACKEND=cpu or cuda
+	@OMP_WAIT_POLICY=passive tests/run_unit.sh $(DEV_BIN)
+
+$(DEV_BIN): $(BUILD)/device-tests/%: $(BUILD)/tests/device/%.o $(BUILD)/tests/device/dev_test.o $(device) $(common)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS) -ldl -lcmocka
+
 lint: ## layers, banned calls, sizes, format, words, dashboards, shell
 	@tests/lint/all.sh
 
 fmt: ## clang-format on every source file
 	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
-.PHONY: help deps build all clean unit lint fmt
+.PHONY: help deps build all clean unit device-tests lint fmt
 -include $(shell find build* -name '*.d' 2>/dev/null)

@@ -45,6 +45,13 @@ const char *sh_conf_version(void)
     return SHUNT_VERSION;
 }
 
+const char *sh_conf_env(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value && value[0] ? value : NULL;
+}
+
 static void env_name(const char *name, char *out, size_t size)
 {
     size_t n = 0;

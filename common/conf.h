@@ -76,6 +76,8 @@ int sh_conf_load(const struct sh_conf_table *t, void *conf, int argc, char **arg
 void sh_conf_free(const struct sh_conf_table *t, void *conf); /* strings inside; conf is yours */
 void sh_conf_print_docs(const struct sh_conf_table *t, FILE *out); /* Markdown table */
 const char *sh_conf_version(void); /* BORROWED, static: what --version prints */
+/* A variable that others define (DATABASE_URL, HOME). BORROWED; NULL if unset or empty. */
+const char *sh_conf_env(const char *name);
 /* Logs effective values, one line; secrets as ***. */
 void sh_conf_log(const struct sh_conf_table *t, const void *conf);
 

@@ -50,7 +50,8 @@ struct exec {
     struct ckpt *ckpt;
     struct data *data;
     struct agent *agent;
-    bool is_stopping; /* SIGTERM came */
+    uint32_t train_ticket; /* last value of TX_SLOT_STATE */
+    bool is_stopping;      /* SIGTERM came */
 };
 
 /* Reads the options into an executor: starts all modules. */

@@ -14,7 +14,7 @@
 
 #include <stdlib.h>
 
-#define NONE UINT32_MAX
+#define NONE RESIDENCY_NO_IMAGE
 #define COST_EVICT_KEPT 64u
 #define COST_EVICT 16u
 #define COST_MOVE 8u
@@ -42,6 +42,7 @@ struct segs {
 
 struct want { /* what a search is for */
     uint32_t n, self; /* self: image whose own blocks count as free; NONE */
+    uint32_t spare;   /* image that must stay; NONE */
     uint32_t tag;
     bool scrub_matters, high; /* high: prefer the far end of the arena */
 };
@@ -323,13 +324,13 @@ static struct best search(const struct residency *r, const struct want *w, const
 }
 
 /* Moves the hand by one image. True: there is a new candidate. */
-static bool advance(struct residency *r, uint32_t self)
+static bool advance(struct residency *r, uint32_t spare)
 {
     uint32_t id = r->hand;
     struct image *im = &r->images[id];
 
     r->hand = im->next;
-    if (im->pins || id == self || im->is_candidate)
+    if (im->pins || id == spare || im->is_candidate)
         return false;
     if (im->use) {
         im->use = false;
@@ -372,7 +373,7 @@ static int make_room(struct residency *r, const struct want *w, uint32_t *at_out
         goto out;
     b = search(r, w, &s);
     while (!b.found && steps-- > 0)
-        if (advance(r, w->self))
+        if (advance(r, w->spare))
             b = search(r, w, &s);
     if (b.found) {
         *evicted_out = evict_window(r, w, b.at);
@@ -393,7 +394,7 @@ int residency_place(struct residency *r, uint32_t id, struct residency_place *ou
                     struct sh_err *err)
 {
     struct image *im = &r->images[id];
-    struct want w = {.n = im->conf.n_blocks, .self = id};
+    struct want w = {.n = im->conf.n_blocks, .self = id, .spare = id};
     uint32_t at = im->first;
     int rc;
 
@@ -419,23 +420,27 @@ int residency_place(struct residency *r, uint32_t id, struct residency_place *ou
     return SH_OK;
 }
 
-int residency_alloc(struct residency *r, uint32_t n_blocks, enum arena_kind k, uint32_t tag,
+int residency_alloc(struct residency *r, const struct residency_need *need,
                     struct arena_range *out, uint32_t *evicted_out, struct sh_err *err)
 {
-    struct want w = {
-        .n = n_blocks, .self = NONE, .tag = tag, .scrub_matters = true, .high = true};
+    struct want w = {.n = need->n_blocks,
+                     .self = NONE,
+                     .spare = need->spare,
+                     .tag = need->tag,
+                     .scrub_matters = true,
+                     .high = true};
     uint32_t at = 0;
     int rc;
 
     *out = (struct arena_range){0};
     *evicted_out = 0;
-    if (n_blocks == 0)
+    if (need->n_blocks == 0)
         return SH_OK;
     rc = make_room(r, &w, &at, evicted_out, err);
     if (rc)
         return rc;
-    *out = (struct arena_range){at, n_blocks};
-    return arena_take(r->arena, *out, k, NONE, err);
+    *out = (struct arena_range){at, need->n_blocks};
+    return arena_take(r->arena, *out, need->kind, NONE, err);
 }
 
 void residency_release(struct residency *r, struct arena_range *range, uint32_t tag)

@@ -35,6 +35,14 @@ struct residency_place {
     uint32_t evicted_blocks;  /* taken from other images */
 };
 
+#define RESIDENCY_NO_IMAGE UINT32_MAX
+
+struct residency_need {
+    uint32_t n_blocks, tag;
+    enum arena_kind kind;
+    uint32_t spare; /* image that must not be evicted for it; RESIDENCY_NO_IMAGE */
+};
+
 /* n_chance: a candidate must be passed so often with its use bit clear; 1 = clock. */
 int residency_new(uint32_t n_blocks, uint32_t n_chance, struct residency **out,
                   struct sh_err *err); /* OWNED, residency_free() */
@@ -62,7 +70,7 @@ void residency_truncate(struct residency *r, uint32_t id, uint32_t blocks);
 
 /* A range for a workspace or training state; *evicted_out: blocks taken from images. Prefers blocks
  * that are clean or have the same tag. Fails: SH_E_DEVMEM. */
-int residency_alloc(struct residency *r, uint32_t n_blocks, enum arena_kind k, uint32_t tag,
+int residency_alloc(struct residency *r, const struct residency_need *need,
                     struct arena_range *out, uint32_t *evicted_out, struct sh_err *err);
 void residency_release(struct residency *r, struct arena_range *range, uint32_t tag);
 

@@ -159,19 +159,21 @@ static void count_evicted(struct space *s, uint32_t blocks)
                       (double)blocks * (double)DEV_BLOCK);
 }
 
-int space_alloc(struct space *s, size_t bytes, enum arena_kind kind, uint32_t tag,
+int space_alloc(struct space *s, size_t bytes, const struct residency_need *need,
                 struct space_range *out, struct sh_err *err)
 {
+    struct residency_need n = *need;
     uint32_t evicted = 0;
-    int rc = residency_alloc(s->res, to_blocks(SH_MAX(bytes, (size_t)1)), kind, tag, &out->blocks,
-                             &evicted, err);
+    int rc;
 
+    n.n_blocks = to_blocks(SH_MAX(bytes, (size_t)1));
+    rc = residency_alloc(s->res, &n, &out->blocks, &evicted, err);
     if (rc)
         return rc;
     count_evicted(s, evicted);
-    rc = scrub_foreign(s, out->blocks, tag, err);
+    rc = scrub_foreign(s, out->blocks, n.tag, err);
     if (rc) {
-        space_give(s, out, tag);
+        space_give(s, out, n.tag);
         return rc;
     }
     out->must_wait = !space_is_clean(s, out);
@@ -218,6 +220,9 @@ bool space_would_fit(struct space *s, uint32_t image, size_t ws_bytes,
                      const struct space_range *given, size_t n_given)
 {
     struct residency *c = NULL;
+    struct residency_need need = {.n_blocks = to_blocks(SH_MAX(ws_bytes, (size_t)1)),
+                                  .kind = ARENA_WORK,
+                                  .spare = image};
     struct residency_place p;
     struct arena_range r;
     uint32_t evicted;
@@ -231,8 +236,7 @@ bool space_would_fit(struct space *s, uint32_t image, size_t ws_bytes,
     }
     if (!residency_place(c, image, &p, NULL)) {
         residency_pin(c, image);
-        fits = !residency_alloc(c, to_blocks(SH_MAX(ws_bytes, (size_t)1)), ARENA_WORK, 0, &r,
-                                &evicted, NULL);
+        fits = !residency_alloc(c, &need, &r, &evicted, NULL);
     }
     residency_free(c);
     return fits;

@@ -25,8 +25,8 @@ struct residency *space_residency(struct space *s); /* BORROWED */
 /* A small number for a tenant, never 0. Fails: SH_E_TOOBIG after 65,536 tenants. */
 int space_tag(struct space *s, const char *tenant, uint32_t *out, struct sh_err *err);
 
-/* kind ARENA_WORK or ARENA_TRAIN. Fails: SH_E_DEVMEM. */
-int space_alloc(struct space *s, size_t bytes, enum arena_kind kind, uint32_t tag,
+/* need->n_blocks is set from bytes. Fails: SH_E_DEVMEM. */
+int space_alloc(struct space *s, size_t bytes, const struct residency_need *need,
                 struct space_range *out, struct sh_err *err);
 void space_give(struct space *s, struct space_range *r, uint32_t tag);
 bool space_is_clean(const struct space *s, const struct space_range *r);

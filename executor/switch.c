@@ -122,34 +122,25 @@ static int take_memory(struct run *r, struct sh_err *err)
 {
     const double *layer_ns = NULL;
     const struct msg_batch *b = model_batch(r->model, r->batch, &layer_ns);
-    struct residency *res = space_residency(r->x->space);
+    struct residency_need need = {
+        .tag = r->tag, .kind = ARENA_WORK, .spare = r->model->res};
     int rc;
 
     if (!b)
         return SH_FAIL(err, SH_E_INVALID, "a batch of %u is more than the model's %u", r->batch,
                        r->model->max_batch);
-    /* The image that is already here must not be evicted for its own workspace. */
-    if (tx_image_busy(&r->model->tx) ||
-        model_resident_bytes(r->model) >= r->model->image_bytes)
-        r->has_pin = true;
-    if (r->has_pin)
-        residency_pin(res, r->model->res);
-    rc = space_alloc(r->x->space, b->ws_bytes, ARENA_WORK, r->tag, &r->ws, err);
+    rc = space_alloc(r->x->space, b->ws_bytes, &need, &r->ws, err);
     if (!rc) {
         r->has_ws = true;
         rc = model_transmit(r->model, layer_ns, &r->hit_bytes, err);
     }
-    if (!rc && !r->has_pin) {
-        residency_pin(res, r->model->res);
+    if (!rc) {
+        residency_pin(space_residency(r->x->space), r->model->res);
         r->has_pin = true;
-    }
-    if (!rc)
-        return SH_OK;
-    if (r->has_ws)
+    } else if (r->has_ws) {
         space_give(r->x->space, &r->ws, r->tag);
-    if (r->has_pin)
-        residency_unpin(res, r->model->res);
-    r->has_ws = r->has_pin = false;
+        r->has_ws = false;
+    }
     return rc;
 }
 

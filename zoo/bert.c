@@ -168,5 +168,5 @@ int zoo_bert_base(struct zoo *z, int64_t seq, struct graph **out)
     zoo_attr_int(z, n, "axis", 1);
     x = zoo_unary(z, zoo_linear(z, x, "bert.pooler.dense", WIDTH, WIDTH, STD), "Tanh");
     x = zoo_linear(z, zoo_dropout(z, x, DROPOUT), "classifier", WIDTH, 2, STD);
-    return zoo_finish(z, x, out);
+    return zoo_finish(z, x, 2, out);
 }

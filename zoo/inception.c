@@ -183,5 +183,5 @@ int zoo_inception_v3(struct zoo *z, struct graph **out)
     x = module_e(z, x, "Mixed_7c", &ch);
     x = zoo_dropout(z, zoo_unary(z, x, "GlobalAveragePool"), 0.5);
     x = zoo_linear(z, zoo_flatten(z, x), "fc", ch, 1000, 1 / sqrt((double)ch));
-    return zoo_finish(z, x, out);
+    return zoo_finish(z, x, 1000, out);
 }

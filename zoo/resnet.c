@@ -79,7 +79,7 @@ int zoo_resnet(struct zoo *z, int depth, struct graph **out)
     }
     x = zoo_flatten(z, zoo_unary(z, x, "GlobalAveragePool"));
     x = zoo_linear(z, x, "fc", channels, 1000, 1 / sqrt((double)channels));
-    return zoo_finish(z, x, out);
+    return zoo_finish(z, x, 1000, out);
 }
 
 int zoo_digits_cnn(struct zoo *z, struct graph **out)
@@ -92,5 +92,5 @@ int zoo_digits_cnn(struct zoo *z, struct graph **out)
     x = zoo_flatten(z, zoo_pool(z, x, "MaxPool", 2, 2, 0));
     x = zoo_unary(z, zoo_linear(z, x, "fc1", 64 * 4 * 4, 128, sqrt(2.0 / (64 * 4 * 4))), "Relu");
     x = zoo_linear(z, x, "fc2", 128, 10, 1 / sqrt(128.0));
-    return zoo_finish(z, x, out);
+    return zoo_finish(z, x, 10, out);
 }

@@ -24,7 +24,7 @@ void zoo_fini(struct zoo *z)
     z->g = NULL;
 }
 
-int zoo_finish(struct zoo *z, uint32_t output, struct graph **out)
+int zoo_finish(struct zoo *z, uint32_t output, int64_t classes, struct graph **out)
 {
     char *list = NULL;
 
@@ -36,6 +36,9 @@ int zoo_finish(struct zoo *z, uint32_t output, struct graph **out)
         return SH_FAIL(z->err, SH_E_NOMEM, "could not allocate the outputs");
     z->g->outputs[0] = output;
     z->g->n_outputs = 1;
+    z->g->values[output].rank = 2;
+    z->g->values[output].dims[0] = -1;
+    z->g->values[output].dims[1] = classes;
     z->rc = graph_check(z->g, z->form == ZOO_TRAINING, &list, z->err);
     free(list);
     if (z->rc)

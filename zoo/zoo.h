@@ -29,8 +29,8 @@ struct zoo_conv {
 
 int zoo_init(struct zoo *z, enum zoo_form form, uint64_t seed, struct sh_err *err);
 void zoo_fini(struct zoo *z);
-/* Marks the output, checks the whole graph, hands it over. *out: OWNED, graph_free(). */
-int zoo_finish(struct zoo *z, uint32_t output, struct graph **out);
+/* Marks the output [N, classes], checks the whole graph, hands it over. *out: OWNED, graph_free(). */
+int zoo_finish(struct zoo *z, uint32_t output, int64_t classes, struct graph **out);
 
 /* name: PyTorch's module name; parameters are "<name>.weight" and so on. */
 uint32_t zoo_input(struct zoo *z, const char *name, enum sh_dtype t, int rank, const int64_t *dims);

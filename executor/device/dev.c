@@ -21,53 +21,6 @@ struct dev_lib {
     const struct dev_ops *ops;
 };
 
-static const char *const OP_NAMES[DEV_N_OPS] = {
-#define X(k) [DEV_OP_##k] = #k,
-    DEV_OP_MAP(X)
-#undef X
-};
-
-static const char *const ACT_NAMES[DEV_N_ACTS] = {
-    [DEV_ACT_NONE] = "NONE",
-    [DEV_ACT_RELU] = "RELU",
-    [DEV_ACT_LEAKY_RELU] = "LEAKY_RELU",
-    [DEV_ACT_CLIP] = "CLIP",
-    [DEV_ACT_SIGMOID] = "SIGMOID",
-    [DEV_ACT_TANH] = "TANH",
-    [DEV_ACT_GELU_ERF] = "GELU_ERF",
-    [DEV_ACT_GELU_TANH] = "GELU_TANH",
-    [DEV_ACT_HARDSIGMOID] = "HARDSIGMOID",
-    [DEV_ACT_HARDSWISH] = "HARDSWISH",
-    [DEV_ACT_EXP] = "EXP",
-    [DEV_ACT_LOG] = "LOG",
-    [DEV_ACT_SQRT] = "SQRT",
-    [DEV_ACT_ERF] = "ERF",
-    [DEV_ACT_ABS] = "ABS",
-    [DEV_ACT_NEG] = "NEG",
-    [DEV_ACT_RECIP] = "RECIP",
-    [DEV_ACT_POW] = "POW",
-    [DEV_ACT_LINEAR] = "LINEAR",
-};
-
-const char *dev_op_name(enum dev_op_kind k)
-{
-    return (unsigned)k < DEV_N_OPS ? OP_NAMES[k] : "?";
-}
-
-const char *dev_act_name(enum dev_act a)
-{
-    return (unsigned)a < DEV_N_ACTS ? ACT_NAMES[a] : "?";
-}
-
-int64_t dev_tensor_elements(const struct dev_tensor *t)
-{
-    int64_t n = 1;
-
-    for (uint32_t i = 0; i < t->rank; i++)
-        n *= t->dims[i];
-    return n;
-}
-
 /* ------------------------------------------------------------------ loading */
 
 static int ops_check(const struct dev_ops *o, struct sh_err *err)
@@ -227,6 +180,7 @@ int dev_mem_open(const struct dev_lib *l, const struct dev_mem_conf *c, struct d
                  struct sh_err *err)
 {
     struct dev_mem_conf conf = *c;
+    int rc;
 
     *out = NULL;
     conf.pool_bytes = c->pool_bytes / DEV_BLOCK * DEV_BLOCK;
@@ -238,7 +192,10 @@ int dev_mem_open(const struct dev_lib *l, const struct dev_mem_conf *c, struct d
                        DEV_MAX_LANES);
     if (!(c->copy_gb_per_s >= 0) || !(c->copy_latency_us >= 0) || c->copy_latency_us > 1e6)
         return SH_FAIL(err, SH_E_INVALID, "copy rate and latency cannot be negative or unlimited");
-    return l->ops->mem_open(&conf, out, err);
+    rc = l->ops->mem_open(&conf, out, err);
+    if (!rc)
+        (*out)->ops = l->ops;
+    return rc;
 }
 
 void dev_mem_close(struct dev_mem *m)
@@ -347,11 +304,16 @@ uint32_t dev_ticket_value(const struct dev_mem *m, uint32_t slot)
 int dev_open(const struct dev_lib *l, const struct dev_conf *c, struct dev **out,
              struct sh_err *err)
 {
+    int rc;
+
     *out = NULL;
     if (c->arena_bytes == 0 || c->n_fds > DEV_MAX_FDS || (c->n_fds > 0 && !c->fds))
         return SH_FAIL(err, SH_E_BUG, "arena of %zu bytes with %zu descriptors", c->arena_bytes,
                        c->n_fds);
-    return l->ops->open(c, out, err);
+    rc = l->ops->open(c, out, err);
+    if (!rc)
+        (*out)->ops = l->ops;
+    return rc;
 }
 
 void dev_close(struct dev *d)

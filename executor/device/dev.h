@@ -141,7 +141,8 @@ int dev_plan_profile(struct dev_plan *p, const struct dev_bases *b, uint32_t rep
                      struct sh_err *err);
 
 /* ------------------------------------------------------------------ what a back end fills */
-/* Same meaning as the wrappers. Back ends embed struct dev_mem / dev / dev_plan as first member. */
+/* Same meaning as the wrappers. Back ends embed struct dev_mem / dev / dev_plan as first member; the
+ * wrappers of open set `ops`. */
 
 struct dev_mem { const struct dev_ops *ops; size_t bytes; uint32_t n_lanes; };
 struct dev { const struct dev_ops *ops; size_t arena_bytes; };

@@ -39,6 +39,13 @@ const char *graph__clean(const char *text, char *out, size_t size)
     return out;
 }
 
+static void no_blanks(char *s)
+{
+    for (; *s; s++)
+        if (*s == ' ')
+            *s = '_';
+}
+
 int graph__list_add(struct sh_buf *list, const char *op, const char *node, const char *reason,
                     struct sh_err *err)
 {
@@ -49,8 +56,11 @@ int graph__list_add(struct sh_buf *list, const char *op, const char *node, const
         colon = reason;
     else
         colon += 2;
-    return sh_buf_printf(list, err, "%s %s: %s\n", graph__clean(op, o, sizeof(o)),
-                         graph__clean(node, n, sizeof(n)), graph__clean(colon, r, sizeof(r)));
+    graph__clean(op, o, sizeof(o));
+    graph__clean(node, n, sizeof(n));
+    no_blanks(o); /* so that a reader can take the line apart */
+    no_blanks(n);
+    return sh_buf_printf(list, err, "%s %s: %s\n", o, n, graph__clean(colon, r, sizeof(r)));
 }
 
 /* ---------------------------------------------------------------- soundness */
@@ -247,12 +257,19 @@ out:
 
 /* ---------------------------------------------------------------- can it run? */
 
-/* A batch that the model accepts: its own where it is fixed. */
-static int64_t probe_batch(const struct graph *g)
+static bool is_dynamic(const struct graph *g)
 {
     for (uint32_t i = 0; i < g->n_inputs; i++)
         if (g->values[g->inputs[i]].rank > 0 && g->values[g->inputs[i]].dims[0] < 0)
-            return 2;
+            return true;
+    return false;
+}
+
+/* A batch that the model accepts: its own where it is fixed. */
+static int64_t probe_batch(const struct graph *g)
+{
+    if (is_dynamic(g))
+        return 2;
     for (uint32_t i = 0; i < g->n_inputs; i++)
         if (g->values[g->inputs[i]].rank > 0)
             return g->values[g->inputs[i]].dims[0];
@@ -281,5 +298,44 @@ int graph_check(const struct graph *g, bool training, char **list, struct sh_err
     }
     graph_free(probe);
     sh_buf_fini(&lines);
+    return rc;
+}
+
+static int merge_output(struct graph_value *v, const struct graph_value *a,
+                        const struct graph_value *b, struct sh_err *err)
+{
+    bool same = a->rank == b->rank;
+
+    for (int i = 1; same && i < a->rank; i++)
+        same = a->dims[i] == b->dims[i];
+    if (!same)
+        return SH_FAIL(err, SH_E_UNSUPPORTED,
+                       "the shape of output %s depends on the batch beyond its first axis", v->name);
+    v->dtype = a->dtype;
+    v->rank = a->rank;
+    memcpy(v->dims, a->dims, sizeof(v->dims));
+    if (a->rank > 0 && a->dims[0] != b->dims[0])
+        v->dims[0] = -1;
+    return SH_OK;
+}
+
+int graph_infer_outputs(struct graph *g, bool training, struct sh_err *err)
+{
+    struct graph *one = NULL, *two = NULL;
+    int64_t batch = probe_batch(g);
+    int rc = graph_at_batch(g, batch, training, &one, err);
+
+    if (!rc && is_dynamic(g))
+        rc = graph_at_batch(g, batch + 1, training, &two, err);
+    for (uint32_t i = 0; i < g->n_outputs && rc == SH_OK; i++) {
+        struct graph_value *v = &g->values[g->outputs[i]];
+
+        if (v->rank < 0)
+            rc = merge_output(v, &one->values[one->outputs[i]],
+                              two ? &two->values[two->outputs[i]] : &one->values[one->outputs[i]],
+                              err);
+    }
+    graph_free(one);
+    graph_free(two);
     return rc;
 }

@@ -148,5 +148,7 @@ int graph_at_batch(const struct graph *g, int64_t batch, bool training, struct g
  * (OWNED, free()) holds a line "operator node-name: reason" for EACH such node. Dataflow is checked
  * too: order, cycles, missing values, types. */
 int graph_check(const struct graph *g, bool training, char **list, struct sh_err *err);
+/* Fills in type and shape of the outputs (rank < 0 so far), -1 where they follow the batch. */
+int graph_infer_outputs(struct graph *g, bool training, struct sh_err *err);
 
 #endif

@@ -11,8 +11,8 @@
  * and where), SH_E_TOOBIG, SH_E_UNSUPPORTED (opset, external data, control flow, custom domain;
  * lists every such node). */
 int onnx_read(const char *path, struct graph **out, struct sh_err *err);
-/* The same; on SH_E_UNSUPPORTED *list (OWNED, free(); NULL otherwise) holds the whole list, a line
- * "operator node-name: reason" each, while the message holds only what fits. */
+/* The same; on SH_E_UNSUPPORTED *list (OWNED, free(); NULL otherwise) holds a line
+ * "operator node-name: reason" for each such node; the message names the first. */
 int onnx_read_list(const char *path, struct graph **out, char **list, struct sh_err *err);
 /* Writes g, in the form of a reader or a builder (not of graph_at_batch), as opset 18; atomic. */
 int onnx_write(const struct graph *g, const char *path, struct sh_err *err);

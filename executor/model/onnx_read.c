@@ -191,6 +191,9 @@ static int read_string(struct reader *r, struct graph_node *n, const Onnx__Attri
     if (a->s.len)
         memcpy(value, a->s.data, a->s.len);
     value[a->s.len] = '\0';
+    if (a->s.len && !graph__name_ok(value))
+        return SH_FAIL(r->err, SH_E_INVALID, "attribute %s of node %s is not plain text", a->name,
+                       n->name);
     return graph_set_str(n, a->name, value, r->err);
 }
 
@@ -483,8 +486,9 @@ int onnx_read_list(const char *path, struct graph **out, char **list, struct sh_
     sh_buf_init(&r.list, GRAPH_LIST_MAX);
     rc = read_model(&r, path);
     if (!rc && r.n_refused > 0) {
-        rc = SH_FAIL(err, SH_E_UNSUPPORTED, "%u of %zu nodes are not supported:\n%.400s",
-                     r.n_refused, r.model->graph->n_node, r.list.data);
+        rc = SH_FAIL(err, SH_E_UNSUPPORTED, "%u of %zu nodes are not supported, the first is %.*s",
+                     r.n_refused, r.model->graph->n_node, (int)strcspn(r.list.data, "\n"),
+                     r.list.data);
         if (list)
             *list = sh_buf_take(&r.list);
     }

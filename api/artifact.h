@@ -1,0 +1,32 @@
+/* artifact.h - is an uploaded file what it should be, and its way into blobs/.
+ *
+ * A model is parsed by shunt-import, a limited process of its own; the API never looks inside.
+ * Names in blobs/ are digests, so the same file twice is one file: putting it in place again is no
+ * error. Blocking; pool threads only.
+ */
+#ifndef SH_API_ARTIFACT_H
+#define SH_API_ARTIFACT_H
+
+#include "api/options.h"
+#include "common/json.h"
+
+struct artifact {
+    char *path;                    /* OWNED: below blobs/ */
+    char *inputs, *outputs, *meta; /* OWNED: JSON text; inputs of a dataset are its tensors */
+    json_t *nodes;                 /* OWNED: what a refused model asks for and we lack; or NULL */
+    int64_t n_samples;
+};
+void artifact_fini(struct artifact *a);
+
+/* Fails: SH_E_UNSUPPORTED, SH_E_INVALID, SH_E_TIMEOUT, SH_E_DISKFULL; nodes is set then. */
+int artifact_import_model(const struct api_conf *c, const char *file, const char *digest,
+                          struct artifact *out, struct sh_err *err);
+int artifact_check_dataset(const struct api_conf *c, const char *file, const char *digest,
+                           struct artifact *out, struct sh_err *err);
+/* Removes everything in a folder, one level of folders included. */
+int artifact_empty_dir(const char *path, struct sh_err *err);
+
+/* The verdict of shunt-import as text; pure. */
+int artifact_read_verdict(const char *text, size_t len, struct artifact *out, struct sh_err *err);
+
+#endif

@@ -1,0 +1,63 @@
+/* catalog.h - models in memory: what /v2 needs to know without asking the database.
+ *
+ * A table is immutable and counted; a refresh builds a new one and swaps it in. Tables are made
+ * anew only when the database's mark (numbers and sums of row versions) moved, so that a refresh is
+ * cheap enough for each unknown name: what was created a moment ago works at once.
+ *
+ * A tenant sees its own models and shared ones; its own hides a shared one of the same name.
+ * Thread-safe.
+ */
+#ifndef SH_API_CATALOG_H
+#define SH_API_CATALOG_H
+
+#include "common/db.h"
+#include "common/dtype.h"
+#include "common/json.h"
+
+#define CAT_MAX_IO 64
+
+struct cat_tensor {
+    char name[128];
+    enum sh_dtype dtype;
+    size_t rank;
+    int64_t dims[SH_MAX_RANK]; /* -1: the batch */
+};
+
+struct cat_version {
+    int64_t id, model_id, version, max_batch;
+    char tenant[64], model[132], precision[8], state[16];
+    bool shared, ready, usable; /* usable: its tensors are known */
+    struct cat_tensor *inputs, *outputs;
+    size_t n_inputs, n_outputs;
+    bool batched; /* axis 0 of every tensor is the batch */
+    bool has_slo;
+    double slo_ms;
+    int64_t slo_priority;
+    char on_miss[16], reason[256];
+};
+
+struct catalog;
+struct cat_table;
+
+int catalog_new(struct catalog **out, struct sh_err *err); /* OWNED, catalog_free() */
+void catalog_free(struct catalog *c);
+int catalog_refresh(struct catalog *c, struct db *db, struct sh_err *err);
+struct cat_table *catalog_get(struct catalog *c); /* counted: catalog_put() */
+struct cat_table *catalog_ref(struct cat_table *t);
+void catalog_put(struct cat_table *t); /* NULL is allowed */
+
+/* version 0: the newest ready one, else the newest. BORROWED from the table; NULL if there is none
+ * that this tenant sees. */
+const struct cat_version *cat_find(const struct cat_table *t, const char *tenant,
+                                   const char *model, int64_t version);
+size_t cat_count(const struct cat_table *t);
+const struct cat_version *cat_at(const struct cat_table *t, size_t i); /* by model, then version */
+bool cat_sees(const struct cat_version *v, const char *tenant);
+
+/* For tests and for the loader: a table of the given rows. TAKES rows (malloc) and what they own. */
+int cat_table_new(struct cat_version *rows, size_t n, struct cat_table **out, struct sh_err *err);
+/* [{"name","datatype","shape"}] */
+int cat_read_tensors(const json_t *list, struct cat_tensor **out, size_t *n, struct sh_err *err);
+void cat_version_finish(struct cat_version *v); /* sets batched and usable from the tensors */
+
+#endif

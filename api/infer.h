@@ -1,0 +1,78 @@
+/* infer.h - one inference request from its headers to its reply.
+ *
+ *   begin   HTTP thread, headers known: model, room in the slab, INFER_OPEN goes out
+ *   piece   HTTP thread: body bytes go straight into the slab
+ *   main    body complete: parsed and checked, INFER_READY goes out, the connection sleeps;
+ *           called again when link.c has the result: the reply is made from the slab
+ *   close   connection done
+ *
+ * Shared by an HTTP thread and the link thread: counted, and the fields under `lock` are the only
+ * ones that both touch; `link` belongs to the link thread.
+ */
+#ifndef SH_API_INFER_H
+#define SH_API_INFER_H
+
+#include "api/catalog.h"
+#include "api/infer_plan.h"
+#include "api/req.h"
+#include "api/slab.h"
+#include "common/loop.h"
+#include "common/msg.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct infer_result {
+    int rc;
+    char msg[512];
+    int64_t retry_after_ms;
+    int64_t run_batch, queue_ns, copy_ns, compute_ns, total_ns;
+};
+
+struct infer_link { /* link thread only */
+    unsigned commands; /* LINK_*: under the link's queue lock */
+    bool queued;
+    struct infer *next_command;
+    struct infer *next_hash;
+    struct infer *prev, *next; /* all that are known to the link */
+    struct sh_io *watch;
+    bool opened, ready, placed, sent, over;
+    char executor[64];
+    int64_t deadline_ns;
+    int64_t limbo_ns; /* over, but an executor may still write to its slots until then */
+};
+
+struct infer {
+    atomic_int refs;
+    struct api *api;
+    struct api_req *q; /* BORROWED: valid while waiting */
+    uint64_t rid;
+    struct cat_table *table; /* keeps v alive */
+    const struct cat_version *v;
+    char tenant[64];
+    int fd; /* of the connection */
+    int64_t begin_ns;
+    size_t body_bytes, header_bytes, received;
+    struct slab_slot *body, *converted, *outputs;
+    struct infer_plan plan;
+    bool submitted;
+    pthread_mutex_t lock; /* done, waiting, result */
+    bool done, waiting;
+    struct infer_result result;
+    struct infer_link link;
+    int outcome; /* what the client was told */
+    int64_t latency_ns;
+};
+
+int infer_begin(struct api_req *q, struct sh_err *err);
+int infer_piece(struct api_req *q, const char *data, size_t n, struct sh_err *err);
+int infer_main(struct api_req *q, struct sh_err *err);
+void infer_close(struct infer *i); /* NULL is allowed; the request's reference */
+
+/* For link.c. */
+struct infer *infer_ref(struct infer *i);
+void infer_unref(struct infer *i);
+/* First call counts: stores the result and wakes the request if it waits. */
+void infer_complete(struct infer *i, const struct infer_result *r);
+
+#endif

@@ -1,0 +1,316 @@
+/* infer_plan.c - see infer_plan.h. */
+#include "api/infer_plan.h"
+
+#include "common/mem.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SHAPE_TEXT 160
+
+static void shape_text(const int64_t *dims, size_t rank, char out[static SHAPE_TEXT])
+{
+    size_t len = (size_t)snprintf(out, SHAPE_TEXT, "[");
+
+    for (size_t i = 0; i < rank && len < SHAPE_TEXT; i++)
+        len += (size_t)snprintf(out + len, SHAPE_TEXT - len, "%s%" PRId64, i ? "," : "", dims[i]);
+    if (len < SHAPE_TEXT)
+        snprintf(out + len, SHAPE_TEXT - len, "]");
+}
+
+int plan_shape(const struct cat_tensor *t, int64_t batch, int64_t dims[SH_MAX_RANK], size_t *bytes,
+               struct sh_err *err)
+{
+    size_t n = sh_dtype_bytes(t->dtype);
+    int rc = SH_OK;
+
+    for (size_t i = 0; !rc && i < t->rank; i++) {
+        dims[i] = t->dims[i] < 0 ? batch : t->dims[i];
+        rc = sh_mul_size(n, (size_t)dims[i], &n, err);
+    }
+    *bytes = n;
+    return rc;
+}
+
+static int find_tensor(const struct cat_tensor *list, size_t n, const char *kind, const char *name,
+                       size_t *out, struct sh_err *err)
+{
+    char known[256] = "";
+    size_t len = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(list[i].name, name) == 0) {
+            *out = i;
+            return SH_OK;
+        }
+    for (size_t i = 0; i < n && len < sizeof(known); i++)
+        len += (size_t)snprintf(known + len, sizeof(known) - len, "%s\"%s\"", i ? ", " : "",
+                                list[i].name);
+    return SH_FAIL(err, SH_E_INVALID, "the model has no %s \"%.64s\"; it has: %s", kind, name,
+                   known);
+}
+
+/* ---------------------------------------------------------------- request parameters */
+
+static int read_parameters(const json_t *j, struct infer_plan *p, bool *all_binary,
+                           struct sh_err *err)
+{
+    const char *key;
+    json_t *v;
+
+    json_object_foreach((json_t *)j, key, v)
+    {
+        bool number = json_is_integer(v) && json_integer_value(v) >= 0;
+
+        if (strcmp(key, "timeout") == 0) {
+            if (!number || json_integer_value(v) > INT64_C(3600000000))
+                return SH_FAIL(err, SH_E_INVALID,
+                               "parameter \"timeout\" must be microseconds from 0 to 3600000000");
+            p->timeout_us = json_integer_value(v);
+        } else if (strcmp(key, "priority") == 0) {
+            if (!number || json_integer_value(v) > UINT32_MAX)
+                return SH_FAIL(err, SH_E_INVALID,
+                               "parameter \"priority\" must be a whole number; 1 is the highest");
+            /* 1 is the highest there; here the greater number goes first, and 100 is the top. */
+            if (json_integer_value(v) > 0)
+                p->priority = 101 - (uint32_t)SH_MIN(json_integer_value(v), 100);
+        } else if (strcmp(key, "binary_data_output") == 0) {
+            if (!json_is_boolean(v))
+                return SH_FAIL(err, SH_E_INVALID,
+                               "parameter \"binary_data_output\" must be true or false");
+            *all_binary = json_is_true(v);
+        } else if (strncmp(key, "sequence_", 9) == 0 && !(number && !json_integer_value(v)) &&
+                   !json_is_false(v)) {
+            return SH_FAIL(err, SH_E_UNSUPPORTED, "parameter \"%.64s\": sequences are not supported",
+                           key);
+        } else if (strncmp(key, "triton_", 7) == 0) {
+            return SH_FAIL(err, SH_E_INVALID, "parameter \"%.64s\": the name is reserved", key);
+        } else if (json_is_array(v) || json_is_object(v) || json_is_null(v)) {
+            return SH_FAIL(err, SH_E_INVALID,
+                           "parameter \"%.64s\" must be a string, a number or a boolean", key);
+        }
+    }
+    return SH_OK;
+}
+
+/* ---------------------------------------------------------------- inputs */
+
+struct reader { /* where we are */
+    const struct cat_version *v;
+    struct infer_plan *p;
+    const char *next, *end; /* binary data not yet given to an input */
+};
+
+static int read_shape(const struct reader *r, const json_t *j, const struct cat_tensor *t,
+                      struct sh_err *err)
+{
+    struct infer_plan *p = r->p;
+    int64_t dims[SH_MAX_RANK] = {0};
+    char got[SHAPE_TEXT], want[SHAPE_TEXT];
+    size_t rank = json_array_size(j);
+    bool same = rank == t->rank;
+
+    for (size_t i = 0; i < rank; i++) {
+        const json_t *d = json_array_get(j, i);
+
+        if (!json_is_integer(d) || json_integer_value(d) < 0)
+            return SH_FAIL(err, SH_E_INVALID, "input \"%s\": a shape is a list of whole numbers",
+                           t->name);
+        if (i < SH_MAX_RANK)
+            dims[i] = json_integer_value(d);
+    }
+    for (size_t i = 0; same && i < rank; i++)
+        same = t->dims[i] < 0 || dims[i] == t->dims[i];
+    if (!same) {
+        shape_text(dims, SH_MIN(rank, SH_MAX_RANK), got);
+        shape_text(t->dims, t->rank, want);
+        return SH_FAIL(err, SH_E_INVALID, "input \"%s\" has shape %s, the model wants %s", t->name,
+                       got, want);
+    }
+    if (rank == 0 || t->dims[0] >= 0)
+        return SH_OK;
+    if (dims[0] < 1 || dims[0] > r->v->max_batch)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "input \"%s\" has a batch of %" PRId64 ", the model takes 1 to %" PRId64,
+                       t->name, dims[0], r->v->max_batch);
+    if (p->batch > 0 && p->batch != dims[0])
+        return SH_FAIL(err, SH_E_INVALID,
+                       "input \"%s\" has a batch of %" PRId64 ", another input has %" PRId64,
+                       t->name, dims[0], p->batch);
+    p->batch = dims[0];
+    return SH_OK;
+}
+
+static int read_data(struct reader *r, const json_t *params, json_t *data,
+                     const struct cat_tensor *t, struct plan_input *in, struct sh_err *err)
+{
+    const json_t *size = json_object_get(params, "binary_data_size");
+    int64_t dims[SH_MAX_RANK];
+    int rc = plan_shape(t, r->p->batch, dims, &in->bytes, err);
+
+    if (rc)
+        return rc;
+    if (json_object_get(params, "shared_memory_region"))
+        return SH_FAIL(err, SH_E_UNSUPPORTED, "input \"%s\": shared memory is not supported",
+                       t->name);
+    if (!size == !data)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "input \"%s\" needs either \"data\" or the parameter \"binary_data_size\"",
+                       t->name);
+    if (data) {
+        in->data = data;
+        r->p->json_bytes += SH_ALIGN_UP(in->bytes, 64u);
+        return SH_OK;
+    }
+    if (!json_is_integer(size) || json_integer_value(size) < 0)
+        return SH_FAIL(err, SH_E_INVALID, "input \"%s\": \"binary_data_size\" must be a number",
+                       t->name);
+    if ((uint64_t)json_integer_value(size) != in->bytes)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "input \"%s\" has %" JSON_INTEGER_FORMAT " bytes of data, its shape and "
+                       "datatype need %zu",
+                       t->name, json_integer_value(size), in->bytes);
+    if ((size_t)(r->end - r->next) < in->bytes)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "the body ends within input \"%s\": %zu of its %zu bytes are there", t->name,
+                       (size_t)(r->end - r->next), in->bytes);
+    in->binary = r->next;
+    r->next += in->bytes;
+    return SH_OK;
+}
+
+static int read_input(struct reader *r, const json_t *j, struct sh_err *err)
+{
+    const char *name = NULL, *type = NULL;
+    json_t *shape = NULL, *params = NULL, *data = NULL;
+    struct sh_json_field f[] = {
+        {"name", SH_JSON_STR, &name, .required = true, .max = 1024},
+        {"datatype", SH_JSON_STR, &type, .required = true, .max = 16},
+        {"shape", SH_JSON_ARR, &shape, .required = true, .max = 32},
+        {"parameters", SH_JSON_OBJ, &params},
+        {"data", SH_JSON_ARR, &data},
+    };
+    const struct cat_tensor *t;
+    size_t index;
+    int rc = sh_json_read(j, "inputs[]", f, SH_ARRAY_LEN(f), err);
+
+    if (!rc)
+        rc = find_tensor(r->v->inputs, r->v->n_inputs, "input", name, &index, err);
+    if (rc)
+        return rc;
+    t = &r->v->inputs[index];
+    if (r->p->in[index].given)
+        return SH_FAIL(err, SH_E_INVALID, "input \"%s\" is given twice", name);
+    r->p->in[index].given = true;
+    if (sh_dtype_from_v2(type) != t->dtype)
+        return SH_FAIL(err, SH_E_INVALID, "input \"%s\" has datatype %.16s, the model wants %s",
+                       name, type, sh_dtype_v2(t->dtype));
+    rc = read_shape(r, shape, t, err);
+    return rc ? rc : read_data(r, params, data, t, &r->p->in[index], err);
+}
+
+static int read_inputs(struct reader *r, const json_t *list, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (size_t i = 0; !rc && i < json_array_size(list); i++)
+        rc = read_input(r, json_array_get(list, i), err);
+    for (size_t i = 0; !rc && i < r->v->n_inputs; i++)
+        if (!r->p->in[i].given)
+            rc = SH_FAIL(err, SH_E_INVALID, "input \"%s\" is missing", r->v->inputs[i].name);
+    if (!rc && r->next != r->end)
+        rc = SH_FAIL(err, SH_E_INVALID, "the body has %zu bytes more than its tensors need",
+                     (size_t)(r->end - r->next));
+    return rc;
+}
+
+/* ---------------------------------------------------------------- outputs */
+
+static int read_output(const struct cat_version *v, const json_t *j, bool all_binary,
+                       struct infer_plan *p, struct sh_err *err)
+{
+    struct plan_output *o = &p->out[p->n_out];
+    const char *name = NULL;
+    json_t *params = NULL, *binary;
+    struct sh_json_field f[] = {
+        {"name", SH_JSON_STR, &name, .required = true, .max = 1024},
+        {"parameters", SH_JSON_OBJ, &params},
+    };
+    int rc = sh_json_read(j, "outputs[]", f, SH_ARRAY_LEN(f), err);
+
+    if (!rc)
+        rc = find_tensor(v->outputs, v->n_outputs, "output", name, &o->index, err);
+    if (rc)
+        return rc;
+    for (size_t i = 0; i < p->n_out; i++)
+        if (p->out[i].index == o->index)
+            return SH_FAIL(err, SH_E_INVALID, "output \"%s\" is asked for twice", name);
+    if (json_integer_value(json_object_get(params, "classification")) > 0)
+        return SH_FAIL(err, SH_E_UNSUPPORTED, "output \"%s\": classification is not supported",
+                       name);
+    if (json_object_get(params, "shared_memory_region"))
+        return SH_FAIL(err, SH_E_UNSUPPORTED, "output \"%s\": shared memory is not supported",
+                       name);
+    binary = json_object_get(params, "binary_data");
+    if (binary && !json_is_boolean(binary))
+        return SH_FAIL(err, SH_E_INVALID, "output \"%s\": \"binary_data\" must be true or false",
+                       name);
+    o->binary = binary ? json_is_true(binary) : all_binary;
+    p->n_out++;
+    return SH_OK;
+}
+
+static int read_outputs(const struct cat_version *v, const json_t *list, bool all_binary,
+                        struct infer_plan *p, struct sh_err *err)
+{
+    int64_t dims[SH_MAX_RANK];
+    int rc = SH_OK;
+
+    for (size_t i = 0; !rc && i < json_array_size(list); i++)
+        rc = read_output(v, json_array_get(list, i), all_binary, p, err);
+    if (json_array_size(list) == 0)
+        for (size_t i = 0; i < v->n_outputs; i++)
+            p->out[p->n_out++] = (struct plan_output){.index = i, .binary = all_binary};
+    /* The model writes all of them, asked for or not. */
+    for (size_t i = 0; !rc && i < v->n_outputs; i++) {
+        rc = plan_shape(&v->outputs[i], p->batch, dims, &p->out_bytes[i], err);
+        p->out_off[i] = p->all_out_bytes;
+        p->all_out_bytes += SH_ALIGN_UP(p->out_bytes[i], 64u);
+    }
+    return rc;
+}
+
+int plan_read(const struct cat_version *v, const char *body, size_t body_bytes,
+              size_t header_bytes, size_t max_json, struct infer_plan *out, struct sh_err *err)
+{
+    struct reader r = {v, out, body + header_bytes, body + body_bytes};
+    json_t *inputs = NULL, *outputs = NULL, *params = NULL;
+    bool all_binary = false;
+    struct sh_json_field f[] = {
+        {"id", SH_JSON_STR, &out->id, .max = 1024},
+        {"parameters", SH_JSON_OBJ, &params},
+        {"inputs", SH_JSON_ARR, &inputs, .required = true, .min = 1, .max = CAT_MAX_IO},
+        {"outputs", SH_JSON_ARR, &outputs, .max = CAT_MAX_IO},
+    };
+    int rc = sh_json_parse(body, header_bytes, max_json, &out->json, err);
+
+    if (!rc)
+        rc = sh_json_read(out->json, "", f, SH_ARRAY_LEN(f), err);
+    if (!rc && params)
+        rc = read_parameters(params, out, &all_binary, err);
+    if (!rc)
+        rc = read_inputs(&r, inputs, err);
+    if (!rc && out->batch == 0)
+        out->batch = 1; /* a model without a batch axis */
+    if (!rc)
+        rc = read_outputs(v, outputs, all_binary, out, err);
+    return rc;
+}
+
+void plan_fini(struct infer_plan *p)
+{
+    json_decref(p->json);
+    p->json = NULL;
+}

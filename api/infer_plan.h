@@ -1,0 +1,56 @@
+/* infer_plan.h - the body of an inference request: parsed, checked against the model. Pure.
+ *
+ * Body = a JSON object, then the bytes of the binary tensors in the order of "inputs". Everything
+ * is compared with what the model declares; messages name tensor, got and wanted.
+ */
+#ifndef SH_API_INFER_PLAN_H
+#define SH_API_INFER_PLAN_H
+
+#include "api/catalog.h"
+
+struct plan_input { /* in the model's order */
+    bool given;
+    size_t bytes;       /* of the whole tensor */
+    const char *binary; /* BORROWED from the body; NULL: data holds it */
+    const json_t *data; /* BORROWED from the plan's JSON */
+};
+
+struct plan_output { /* in the order of the reply */
+    size_t index;        /* in the model's outputs */
+    bool binary;
+};
+
+struct infer_plan {
+    json_t *json; /* OWNED */
+    const char *id; /* BORROWED from json; NULL if absent */
+    int64_t batch;
+    int64_t timeout_us; /* 0 = none */
+    uint32_t priority;  /* higher goes first; 0 = the model's */
+    struct plan_input in[CAT_MAX_IO];
+    struct plan_output out[CAT_MAX_IO];
+    size_t n_out;
+    size_t out_bytes[CAT_MAX_IO], out_off[CAT_MAX_IO]; /* model's order; off in the output slot */
+    size_t json_bytes, all_out_bytes; /* room for converted inputs; for all outputs */
+};
+
+/* header_bytes: length of the JSON part. Fails: SH_E_INVALID, SH_E_UNSUPPORTED, SH_E_TOOBIG. */
+int plan_read(const struct cat_version *v, const char *body, size_t body_bytes,
+              size_t header_bytes, size_t max_json, struct infer_plan *out, struct sh_err *err);
+void plan_fini(struct infer_plan *p);
+/* Elements of t for a batch, and bytes. */
+int plan_shape(const struct cat_tensor *t, int64_t batch, int64_t dims[SH_MAX_RANK], size_t *bytes,
+               struct sh_err *err);
+
+/* infer_json.c: numbers to bytes and back. */
+/* data: flat or nested array. dst has n elements' room. */
+int tensor_from_json(const struct cat_tensor *t, const json_t *data, void *dst, size_t n,
+                     struct sh_err *err);
+/* Appends "[1,2,...]". Fails: SH_E_NAN (JSON has no such number), SH_E_UNSUPPORTED. */
+struct sh_buf;
+int tensor_to_json(const struct cat_tensor *t, const void *src, size_t n, struct sh_buf *out,
+                   struct sh_err *err);
+/* The JSON part of the reply. outputs: the output slot's memory. *binary: some output is binary. */
+int plan_reply(const struct cat_version *v, const struct infer_plan *p, const char *outputs,
+               struct sh_buf *head, bool *binary, struct sh_err *err);
+
+#endif

@@ -1,0 +1,262 @@
+/* jobspec.c - see jobspec.h. */
+#include "api/jobspec.h"
+
+#include "api/noun.h"
+#include "common/dtype.h"
+#include "common/mem.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SHAPE_TEXT 128
+
+static int read_optimizer(const json_t *j, struct sh_err *err)
+{
+    static const char *const NAMES[] = {"sgd", "adam", "adamw", NULL};
+    static const char *const FOREIGN_SGD[] = {"beta1", "beta2", "eps", NULL};
+    static const char *const FOREIGN_ADAM[] = {"momentum", "nesterov", NULL};
+    const char *name = NULL, *const *foreign;
+    double lr = 0, momentum = 0, x = 0;
+    bool nesterov = false;
+    struct sh_json_field f[] = {
+        {"name", SH_JSON_STR, &name, .required = true},
+        {"lr", SH_JSON_F64, &lr, .min = 0, .max = 1e6},
+        {"momentum", SH_JSON_F64, &momentum, .min = 0, .max = 1},
+        {"weight_decay", SH_JSON_F64, &x, .min = 0, .max = 1e6},
+        {"beta1", SH_JSON_F64, &x, .min = 0, .max = 0.9999999},
+        {"beta2", SH_JSON_F64, &x, .min = 0, .max = 0.9999999},
+        {"eps", SH_JSON_F64, &x, .min = 0, .max = 1},
+        {"nesterov", SH_JSON_BOOL, &nesterov},
+    };
+    int rc = sh_json_read(j, "spec.optimizer", f, SH_ARRAY_LEN(f), err);
+
+    if (!rc)
+        rc = noun_check_choice("spec.optimizer.name", name, NAMES, err);
+    if (rc)
+        return rc;
+    foreign = strcmp(name, "sgd") == 0 ? FOREIGN_SGD : FOREIGN_ADAM;
+    for (; *foreign; foreign++)
+        if (json_object_get(j, *foreign))
+            return SH_FAIL(err, SH_E_INVALID, "\"spec.optimizer.%s\" does not belong to \"%s\"",
+                           *foreign, name);
+    if (nesterov && momentum <= 0)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "\"spec.optimizer.nesterov\" needs a momentum above 0");
+    return SH_OK;
+}
+
+static int read_training(const json_t *j, struct jobspec *out, struct sh_err *err)
+{
+    static const char *const LOSSES[] = {"cross-entropy", "mse", NULL};
+    static const char *const PRECISIONS[] = {"fp32", "tf32", "fp16", "bf16", NULL};
+    const char *precision = "fp32";
+    json_t *optimizer = NULL;
+    int64_t steps = 0, epochs = 0, seed = 0, interval = 0;
+    bool shuffle = true;
+    struct sh_json_field f[] = {
+        {"loss", SH_JSON_STR, &out->loss},
+        {"optimizer", SH_JSON_OBJ, &optimizer, .required = true},
+        {"batch", SH_JSON_INT, &out->batch, .min = 1, .max = 65536},
+        {"steps", SH_JSON_INT, &steps, .min = 1, .max = 1e12},
+        {"epochs", SH_JSON_INT, &epochs, .min = 1, .max = 1e9},
+        {"seed", SH_JSON_INT, &seed, .min = 0, .max = 9e15},
+        {"labels", SH_JSON_STR, &out->labels, .min = 1, .max = 127},
+        {"precision", SH_JSON_STR, &precision},
+        {"shuffle", SH_JSON_BOOL, &shuffle},
+        {"checkpoint_interval_ms", SH_JSON_INT, &interval, .min = 0, .max = 864e5},
+    };
+    int rc = sh_json_read(j, "spec", f, SH_ARRAY_LEN(f), err);
+
+    if (!rc)
+        rc = noun_check_choice("spec.loss", out->loss, LOSSES, err);
+    if (!rc)
+        rc = noun_check_choice("spec.precision", precision, PRECISIONS, err);
+    if (!rc)
+        rc = read_optimizer(optimizer, err);
+    if (!rc && (steps > 0) == (epochs > 0))
+        rc = SH_FAIL(err, SH_E_INVALID,
+                     "give either \"spec.steps\" or \"spec.epochs\", one of them");
+    return rc;
+}
+
+int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
+{
+    json_t *spec = NULL;
+    struct sh_json_field f[] = {
+        {"kind", SH_JSON_STR, &out->kind, .required = true},
+        {"model", SH_JSON_STR, &out->model, .required = true, .min = 1, .max = 128},
+        {"version", SH_JSON_INT, &out->version, .min = 1, .max = INT32_MAX},
+        {"dataset", SH_JSON_STR, &out->dataset, .required = true, .min = 1, .max = 128},
+        {"eval_dataset", SH_JSON_STR, &out->eval_dataset, .min = 1, .max = 128},
+        {"queue", SH_JSON_STR, &out->queue, .min = 1, .max = 63},
+        {"priority", SH_JSON_INT, &out->priority, .min = -1000, .max = 1000},
+        {"name", SH_JSON_STR, &out->name, .max = 128},
+        {"max_attempts", SH_JSON_INT, &out->max_attempts, .min = 1, .max = 100},
+        {"client_token", SH_JSON_STR, &out->client_token, .min = 1, .max = 255},
+        {"spec", SH_JSON_OBJ, &spec, .required = true},
+    };
+    int rc;
+
+    *out = (struct jobspec){.queue = "default", .name = "", .max_attempts = 5,
+                            .loss = "cross-entropy", .labels = "label", .batch = 32};
+    rc = sh_json_read(body, "", f, SH_ARRAY_LEN(f), err);
+    if (rc)
+        return rc;
+    if (strcmp(out->kind, "training") != 0)
+        return SH_FAIL(err, strcmp(out->kind, "batch_inference") ? SH_E_INVALID : SH_E_UNSUPPORTED,
+                       "\"kind\" must be \"training\"; no other kind of job is available");
+    out->spec = spec;
+    rc = noun_check_name("model", out->model, err);
+    if (!rc)
+        rc = noun_check_name("dataset", out->dataset, err);
+    if (!rc && out->eval_dataset)
+        rc = noun_check_name("eval_dataset", out->eval_dataset, err);
+    if (!rc)
+        rc = noun_check_tenant_name("queue", out->queue, err);
+    return rc ? rc : read_training(spec, out, err);
+}
+
+static const char *text_of(const json_t *j, const char *key)
+{
+    const char *s = json_string_value(json_object_get(j, key));
+
+    return s ? s : "";
+}
+
+int jobspec_fits_model(const struct jobspec *s, const json_t *version, struct sh_err *err)
+{
+    const json_t *meta = json_object_get(version, "meta");
+    const json_t *outputs = json_object_get(version, "outputs");
+    const json_t *shape = json_object_get(json_array_get(outputs, 0), "shape");
+    const char *state = text_of(version, "state"), *note = text_of(meta, "training_note");
+    json_int_t number = json_integer_value(json_object_get(version, "version"));
+
+    if (strcmp(state, "UPLOADING") == 0 || strcmp(state, "FAILED") == 0)
+        return SH_FAIL(err, SH_E_CONFLICT,
+                       "version %" JSON_INTEGER_FORMAT " of model \"%s\" is %s; a job needs one "
+                       "that was uploaded and accepted",
+                       number, s->model, state);
+    if (!json_is_true(json_object_get(meta, "trainable")))
+        return SH_FAIL(err, SH_E_UNSUPPORTED,
+                       "version %" JSON_INTEGER_FORMAT " of model \"%s\" cannot be trained%s%s",
+                       number, s->model, note[0] ? ": " : "", note);
+    if (json_array_size(outputs) != 1)
+        return SH_FAIL(err, SH_E_UNSUPPORTED,
+                       "a model has to have one output to be trained; \"%s\" has %zu", s->model,
+                       json_array_size(outputs));
+    if (strcmp(s->loss, "cross-entropy") == 0 && json_array_size(shape) != 2)
+        return SH_FAIL(err, SH_E_UNSUPPORTED,
+                       "loss \"cross-entropy\" needs an output of shape [batch, classes]; \"%s\" "
+                       "has %zu dimensions",
+                       text_of(json_array_get(outputs, 0), "name"), json_array_size(shape));
+    return SH_OK;
+}
+
+static const json_t *find_tensor(const json_t *list, const char *name)
+{
+    size_t i;
+    json_t *t;
+
+    json_array_foreach((json_t *)list, i, t)
+    {
+        if (strcmp(text_of(t, "name"), name) == 0)
+            return t;
+    }
+    return NULL;
+}
+
+/* "[*, 1, 8, 8]": axis 0 stands for the samples. */
+static void shape_text(const json_t *shape, char out[static SHAPE_TEXT])
+{
+    size_t len = (size_t)snprintf(out, SHAPE_TEXT, "[*");
+
+    for (size_t i = 1; i < json_array_size(shape) && len < SHAPE_TEXT; i++)
+        len += (size_t)snprintf(out + len, SHAPE_TEXT - len, ", %" JSON_INTEGER_FORMAT,
+                                json_integer_value(json_array_get(shape, i)));
+    if (len < SHAPE_TEXT)
+        snprintf(out + len, SHAPE_TEXT - len, "]");
+}
+
+static bool same_sample(const json_t *a, const json_t *b)
+{
+    if (json_array_size(a) != json_array_size(b))
+        return false;
+    for (size_t i = 1; i < json_array_size(a); i++)
+        if (!json_equal(json_array_get(a, i), json_array_get(b, i)))
+            return false;
+    return true;
+}
+
+static enum sh_dtype dtype_of(const json_t *t)
+{
+    return sh_dtype_from_v2(text_of(t, "datatype"));
+}
+
+struct want {
+    const char *dataset, *tensor;
+    enum sh_dtype dtype;
+    const json_t *shape; /* axis 0 is not compared */
+};
+
+static int check_tensor(const json_t *tensors, const struct want *w, struct sh_err *err)
+{
+    const json_t *t = find_tensor(tensors, w->tensor);
+    char got[SHAPE_TEXT], wanted[SHAPE_TEXT];
+
+    if (!t)
+        return SH_FAIL(err, SH_E_INVALID, "dataset \"%s\" has no tensor \"%s\"", w->dataset,
+                       w->tensor);
+    if (dtype_of(t) != w->dtype)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "tensor \"%s\" of dataset \"%s\" has datatype %s, the job wants %s",
+                       w->tensor, w->dataset, text_of(t, "datatype"), sh_dtype_v2(w->dtype));
+    if (same_sample(json_object_get(t, "shape"), w->shape))
+        return SH_OK;
+    shape_text(json_object_get(t, "shape"), got);
+    shape_text(w->shape, wanted);
+    return SH_FAIL(err, SH_E_INVALID,
+                   "tensor \"%s\" of dataset \"%s\" has shape %s, the job wants %s", w->tensor,
+                   w->dataset, got, wanted);
+}
+
+static int check_labels(const struct jobspec *s, const json_t *version, const char *name,
+                        const json_t *tensors, struct sh_err *err)
+{
+    const json_t *out = json_array_get(json_object_get(version, "outputs"), 0);
+    bool classes = strcmp(s->loss, "cross-entropy") == 0;
+    json_t *flat = json_pack("[i]", -1);
+    struct want w = {name, s->labels, classes ? SH_I64 : dtype_of(out),
+                     classes ? flat : json_object_get(out, "shape")};
+    int rc = flat ? check_tensor(tensors, &w, err)
+                  : SH_FAIL(err, SH_E_NOMEM, "could not allocate a shape");
+
+    json_decref(flat);
+    return rc;
+}
+
+int jobspec_fits_dataset(const struct jobspec *s, const json_t *version, const char *name,
+                         const json_t *dataset, struct sh_err *err)
+{
+    const json_t *tensors = json_object_get(dataset, "tensors");
+    const json_t *inputs = json_object_get(version, "inputs");
+    int64_t n = json_integer_value(json_object_get(dataset, "n_samples"));
+    int rc = SH_OK;
+
+    if (strcmp(text_of(dataset, "state"), "READY") != 0)
+        return SH_FAIL(err, SH_E_CONFLICT, "dataset \"%s\" is %s; upload its file first", name,
+                       text_of(dataset, "state"));
+    for (size_t i = 0; !rc && i < json_array_size(inputs); i++) {
+        const json_t *in = json_array_get(inputs, i);
+        struct want w = {name, text_of(in, "name"), dtype_of(in), json_object_get(in, "shape")};
+
+        rc = check_tensor(tensors, &w, err);
+    }
+    if (!rc)
+        rc = check_labels(s, version, name, tensors, err);
+    if (!rc && n < s->batch)
+        rc = SH_FAIL(err, SH_E_INVALID,
+                     "dataset \"%s\" has %" PRId64 " samples, fewer than one batch of %" PRId64,
+                     name, n, s->batch);
+    return rc;
+}

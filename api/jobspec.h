@@ -1,0 +1,29 @@
+/* jobspec.h - what a submitted job asks for, and whether model and dataset fit it. Pure.
+ *
+ * Everything that can be known before the job runs is checked here, so that a job in the queue
+ * fails for reasons of the machine and not for a typing error.
+ */
+#ifndef SH_API_JOBSPEC_H
+#define SH_API_JOBSPEC_H
+
+#include "common/json.h"
+
+struct jobspec { /* strings and spec are BORROWED from the body */
+    const char *kind, *model, *dataset, *eval_dataset, *queue, *name, *client_token;
+    int64_t version, priority, max_attempts; /* version 0: the newest */
+    const json_t *spec;
+    const char *loss, *labels;
+    int64_t batch;
+};
+
+/* Fails: SH_E_INVALID, SH_E_UNSUPPORTED (a kind that is not available). */
+int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err);
+/* version: {"inputs","outputs","meta","state",...}. Fails: SH_E_CONFLICT (not usable yet),
+ * SH_E_UNSUPPORTED (not trainable, or the loss does not fit its output). */
+int jobspec_fits_model(const struct jobspec *s, const json_t *version, struct sh_err *err);
+/* dataset: {"tensors","n_samples","state"}. Every input of the model and the labels must be there.
+ * Fails: SH_E_CONFLICT, SH_E_INVALID naming tensor, got and wanted. */
+int jobspec_fits_dataset(const struct jobspec *s, const json_t *version, const char *name,
+                         const json_t *dataset, struct sh_err *err);
+
+#endif

@@ -1,0 +1,294 @@
+/* upload.c - see upload.h. The checks of contents are in artifact.c. */
+#include "api/upload.h"
+
+#include "api/api.h"
+#include "api/artifact.h"
+#include "api/handlers.h"
+#include "api/link.h"
+#include "api/noun.h"
+#include "api/routes.h"
+#include "api/store.h"
+#include "common/hash.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BUFFER_BYTES (1u << 20)
+
+struct upload {
+    struct api *api;
+    int fd;
+    char *path; /* OWNED: blobs/tmp/<random> */
+    char *buffer;
+    size_t n_buffered;
+    uint64_t bytes;
+    struct sh_sha256 *sha;
+    int64_t row_id, room_bytes;
+};
+
+void upload_close(struct upload *u)
+{
+    if (!u)
+        return;
+    if (u->fd >= 0)
+        close(u->fd);
+    if (u->path)
+        unlink(u->path); /* gone already when it was put in place */
+    sh_sha256_free(u->sha);
+    free(u->buffer);
+    free(u->path);
+    atomic_fetch_sub(&u->api->n_uploads, 1);
+    free(u);
+}
+
+static int find_slot(struct api_req *q, struct store_slot *slot, struct sh_err *err)
+{
+    bool model = q->route->body == BODY_MODEL;
+    const char *what = model ? "version" : "dataset", *name = q->params[model ? 1 : 0];
+    int rc = SH_OK;
+
+    *slot = (struct store_slot){0};
+    if (model && noun_is_name(q->params[0]) && noun_is_number(name, INT32_MAX))
+        rc = store_version_slot(q, q->params[0], name, slot, err);
+    else if (!model && noun_is_name(name))
+        rc = store_dataset_slot(q, name, slot, err);
+    if (!rc && slot->id == 0)
+        rc = noun_missing(what, name, err);
+    if (!rc && !slot->open)
+        rc = SH_FAIL(err, SH_E_CONFLICT, "the %s is %s: its file cannot be replaced; create a new "
+                                         "one",
+                     what, slot->state);
+    if (!rc && q->has_length &&
+        (int64_t)q->content_length > slot->max_bytes - slot->used_bytes)
+        rc = SH_FAIL(err, SH_E_QUOTA,
+                     "%" PRId64 " of %" PRId64 " bytes of storage are used, no room for %" PRIu64
+                     " more; delete something or ask for a higher quota",
+                     slot->used_bytes, slot->max_bytes, q->content_length);
+    return rc;
+}
+
+static int open_file(struct upload *u, struct sh_err *err)
+{
+    uint8_t random[16];
+    char name[33];
+    int rc = sh_random(random, sizeof(random), err);
+
+    if (rc)
+        return rc;
+    sh_hex(random, sizeof(random), name);
+    rc = sh_asprintf(err, &u->path, "%s/blobs/tmp/%s", u->api->conf->state_dir, name);
+    if (rc)
+        return rc;
+    u->fd = open(u->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (u->fd < 0)
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not create a file for the upload");
+    return SH_OK;
+}
+
+int upload_begin(struct api_req *q, struct sh_err *err)
+{
+    struct upload *u;
+    struct store_slot slot;
+    int rc = SH_OK;
+
+    if (q->tenant_id == 0)
+        rc = store_tenant_id(q->db, q->tenant, &q->tenant_id, err);
+    if (!rc)
+        rc = find_slot(q, &slot, err);
+    if (rc)
+        return rc;
+    if (atomic_fetch_add(&q->api->n_uploads, 1) >= UPLOAD_MAX) {
+        atomic_fetch_sub(&q->api->n_uploads, 1);
+        return SH_FAIL(err, SH_E_QUEUEFULL, "%d uploads are running already; try again later",
+                       UPLOAD_MAX);
+    }
+    u = calloc(1, sizeof(*u));
+    if (!u) {
+        atomic_fetch_sub(&q->api->n_uploads, 1);
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate an upload");
+    }
+    u->api = q->api;
+    u->fd = -1;
+    u->row_id = slot.id;
+    u->room_bytes = slot.max_bytes - slot.used_bytes;
+    q->upload = u; /* the request's from now on, whatever fails */
+    u->buffer = malloc(BUFFER_BYTES);
+    if (!u->buffer)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate an upload");
+    rc = sh_sha256_new(&u->sha, err);
+    return rc ? rc : open_file(u, err);
+}
+
+int upload_flush(struct api_req *q, struct sh_err *err)
+{
+    struct upload *u = q->upload;
+    size_t done = 0;
+    int rc = sh_sha256_update(u->sha, u->buffer, u->n_buffered, err);
+
+    while (!rc && done < u->n_buffered) {
+        ssize_t n = write(u->fd, u->buffer + done, u->n_buffered - done);
+
+        if (n < 0 && errno != EINTR)
+            rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write the upload to disk");
+        done += n > 0 ? (size_t)n : 0;
+    }
+    sh_metric_add(M_shunt_uploads_bytes_total, SH_LABELS(q->tenant), (double)u->n_buffered);
+    u->n_buffered = 0;
+    return rc;
+}
+
+int upload_piece(struct api_req *q, const char *data, size_t n, struct sh_err *err)
+{
+    struct upload *u = q->upload;
+
+    if (n > BUFFER_BYTES - u->n_buffered)
+        return SH_FAIL(err, SH_E_BUG, "a piece of the body is larger than the buffer's room");
+    memcpy(u->buffer + u->n_buffered, data, n);
+    u->n_buffered += n;
+    u->bytes += n;
+    if ((int64_t)u->bytes > u->room_bytes)
+        return SH_FAIL(err, SH_E_QUOTA, "the tenant's storage quota is used up by this upload");
+    /* Pieces are at most as large as the connection's memory, 128 KiB. */
+    return u->n_buffered > BUFFER_BYTES - (256u << 10) ? API_AGAIN : SH_OK;
+}
+
+/* Content-Digest: sha-256=:<base64>: (RFC 9530). Other algorithms in the list are passed over. */
+static int check_digest(const char *header, const uint8_t have[static SH_SHA256_BYTES],
+                        struct sh_err *err)
+{
+    const char *s = header ? strstr(header, "sha-256=:") : NULL, *end;
+    uint8_t want[SH_SHA256_BYTES];
+
+    if (!header)
+        return SH_OK;
+    end = s ? strchr(s + 9, ':') : NULL;
+    if (!end || base64_decode(s + 9, (size_t)(end - s - 9), want, sizeof(want), NULL))
+        return SH_FAIL(err, SH_E_INVALID,
+                       "Content-Digest must be of the form sha-256=:<base64 of 32 bytes>:");
+    if (memcmp(want, have, sizeof(want)) != 0)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "the body's SHA-256 is not the one in Content-Digest: it was damaged on "
+                       "its way");
+    return SH_OK;
+}
+
+/* Everything has arrived: last bytes, digest. hex gets the file's SHA-256. */
+static int complete(struct api_req *q, char hex[static SH_SHA256_HEX], struct sh_err *err)
+{
+    struct upload *u = q->upload;
+    uint8_t sha[SH_SHA256_BYTES];
+    int rc = upload_flush(q, err);
+
+    if (rc)
+        return rc;
+    if (u->bytes == 0)
+        return SH_FAIL(err, SH_E_INVALID, "the body is empty: send the file as the request's body");
+    sh_sha256_final(u->sha, sha);
+    sh_hex(sha, sizeof(sha), hex);
+    rc = check_digest(q->h.content_digest, sha, err);
+    if (!rc && fsync(u->fd))
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write the upload to disk");
+    return rc;
+}
+
+/* A model that was refused: the version says so too, and the reply lists the nodes. */
+static int refuse_model(struct api_req *q, const struct artifact *a, struct sh_err *err)
+{
+    char reason[sizeof(err->msg)];
+    struct sh_err ignored = {0};
+
+    sh_strlcpy(reason, err->msg, sizeof(reason));
+    if (a->nodes)
+        q->reply.problem = json_pack("{s:O}", "nodes", a->nodes);
+    /* Only a refusal is a fact about the file; a full disk or a time-out is not. */
+    if (err->rc == SH_E_UNSUPPORTED || err->rc == SH_E_INVALID || err->rc == SH_E_TOOBIG)
+        store_version_fail(q, q->upload->row_id, sh_rc_name(err->rc), reason, &ignored);
+    return err->rc;
+}
+
+int versions_upload(struct api_req *q, struct sh_err *err)
+{
+    struct upload *u = q->upload;
+    struct artifact a = {0};
+    char hex[SH_SHA256_HEX];
+    json_t *j = NULL;
+    int rc = complete(q, hex, err);
+
+    if (!rc) {
+        rc = artifact_import_model(q->api->conf, u->path, hex, &a, err);
+        if (rc)
+            rc = refuse_model(q, &a, err);
+    }
+    if (!rc) {
+        struct store_artifact row = {.id = u->row_id, .digest = hex, .path = a.path,
+                                     .bytes = u->bytes, .inputs = a.inputs, .outputs = a.outputs,
+                                     .meta = a.meta};
+
+        rc = store_version_register(q, &row, &j, err);
+        if (!rc && !j)
+            rc = SH_FAIL(err, SH_E_CONFLICT, "the version got a file from elsewhere meanwhile");
+    }
+    artifact_fini(&a);
+    if (rc)
+        return rc;
+    link_hint(q->api->link, "models");
+    return req_reply(q, j, NULL, err);
+}
+
+int datasets_upload(struct api_req *q, struct sh_err *err)
+{
+    struct upload *u = q->upload;
+    struct artifact a = {0};
+    char hex[SH_SHA256_HEX];
+    json_t *j = NULL;
+    int rc = complete(q, hex, err);
+
+    if (!rc)
+        rc = artifact_check_dataset(q->api->conf, u->path, hex, &a, err);
+    if (!rc) {
+        struct store_artifact row = {.id = u->row_id, .digest = hex, .path = a.path,
+                                     .bytes = u->bytes, .inputs = a.inputs,
+                                     .n_samples = a.n_samples};
+
+        rc = store_dataset_ready(q, &row, &j, err);
+        if (!rc && !j)
+            rc = SH_FAIL(err, SH_E_CONFLICT, "the dataset got a file from elsewhere meanwhile");
+    }
+    artifact_fini(&a);
+    return rc ? rc : req_reply(q, j, NULL, err);
+}
+
+static int make_dir(const char *state_dir, const char *below, struct sh_err *err)
+{
+    char *path = NULL;
+    int rc = sh_asprintf(err, &path, "%s%s", state_dir, below);
+
+    if (!rc && mkdir(path, 0755) && errno != EEXIST)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make the folder \"%s\"", path);
+    free(path);
+    return rc;
+}
+
+int upload_prepare_dirs(const char *state_dir, struct sh_err *err)
+{
+    static const char *const BELOW[] = {"",       "/blobs", "/blobs/packages", "/blobs/datasets",
+                                        "/blobs/tmp", "/jobs"};
+    char *tmp = NULL;
+    int rc = SH_OK;
+
+    for (size_t i = 0; !rc && i < SH_ARRAY_LEN(BELOW); i++)
+        rc = make_dir(state_dir, BELOW[i], err);
+    if (!rc)
+        rc = sh_asprintf(err, &tmp, "%s/blobs/tmp", state_dir);
+    if (!rc)
+        rc = artifact_empty_dir(tmp, err);
+    free(tmp);
+    return rc;
+}

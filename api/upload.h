@@ -1,0 +1,27 @@
+/* upload.h - model and dataset files: streamed to disk, checked, put in place.
+ *
+ *   begin   (pool)         is there a slot for it, is there room? a temporary file is opened
+ *   piece   (HTTP thread)  bytes go to a buffer of 1 MiB; a full one is hashed and written by
+ *   flush   (pool)         a pool thread while the connection sleeps
+ *   finish  (pool)         digest, import or check, rename to blobs/, database
+ *
+ * Memory is one buffer, whatever the size of the file. What fails leaves no file; what a crash
+ * leaves is in blobs/tmp, which is emptied at start.
+ */
+#ifndef SH_API_UPLOAD_H
+#define SH_API_UPLOAD_H
+
+#include "api/req.h"
+
+#define UPLOAD_MAX 16 /* at the same time */
+
+int upload_begin(struct api_req *q, struct sh_err *err);
+/* API_AGAIN: the buffer is full, run upload_flush before the next piece. */
+int upload_piece(struct api_req *q, const char *data, size_t n, struct sh_err *err);
+int upload_flush(struct api_req *q, struct sh_err *err);
+void upload_close(struct upload *u); /* NULL is allowed; removes what is left */
+
+/* Makes the folders below state_dir and empties blobs/tmp. */
+int upload_prepare_dirs(const char *state_dir, struct sh_err *err);
+
+#endif

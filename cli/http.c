@@ -1,0 +1,292 @@
+/* http.c - see http.h. */
+#include "cli/http.h"
+
+#include "common/buf.h"
+#include "common/conf.h"
+#include "common/mem.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
+#include <unistd.h>
+
+#define CONNECT_MS 5000L
+#define DEFAULT_MS 60000
+#define MAX_REPLY (1u << 30)
+
+struct http {
+    CURL *curl;
+    char *server, *auth; /* OWNED; auth: the header with the key, or NULL */
+    char error[CURL_ERROR_SIZE];
+};
+
+struct call {
+    const struct http_req *req;
+    struct http_reply *reply;
+    struct sh_buf body;
+    int rc; /* what a callback ran into */
+    bool is_file_broken;
+};
+
+static bool is_loopback(const char *server)
+{
+    static const char *const HOSTS[] = {"http://127.", "http://localhost", "http://[::1]",
+                                        "https://127.", "https://localhost", "https://[::1]"};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(HOSTS); i++)
+        if (strncmp(server, HOSTS[i], strlen(HOSTS[i])) == 0)
+            return true;
+    return false;
+}
+
+int http_new(const char *server, const char *key, struct http **out, struct sh_err *err)
+{
+    struct http *h = NULL;
+    char *agent = NULL;
+    size_t n = strlen(server);
+    int rc;
+
+    *out = NULL;
+    while (n > 0 && server[n - 1] == '/')
+        n--;
+    if (strncmp(server, "http://", 7) != 0 && strncmp(server, "https://", 8) != 0)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "the server must be given as http://host:port, not \"%.100s\"", server);
+    h = calloc(1, sizeof(*h));
+    if (!h) {
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a connection");
+        goto out;
+    }
+    rc = sh_asprintf(err, &h->server, "%.*s", (int)n, server);
+    if (!rc && key)
+        rc = sh_asprintf(err, &h->auth, "Authorization: Bearer %s", key);
+    if (!rc)
+        rc = sh_asprintf(err, &agent, "shunt/%s", sh_conf_version());
+    if (rc)
+        goto out;
+    h->curl = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK ? curl_easy_init() : NULL;
+    if (!h->curl) {
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not initialise the HTTP library");
+        goto out;
+    }
+    curl_easy_setopt(h->curl, CURLOPT_USERAGENT, agent);
+    curl_easy_setopt(h->curl, CURLOPT_ERRORBUFFER, h->error);
+    curl_easy_setopt(h->curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(h->curl, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
+    curl_easy_setopt(h->curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    /* A proxy of the environment cannot reach this host's own addresses. */
+    if (is_loopback(h->server))
+        curl_easy_setopt(h->curl, CURLOPT_PROXY, "");
+    *out = h;
+    h = NULL;
+out:
+    free(agent);
+    http_free(h);
+    return rc;
+}
+
+void http_free(struct http *h)
+{
+    if (!h)
+        return;
+    curl_easy_cleanup(h->curl);
+    free(h->server);
+    free(h->auth);
+    free(h);
+}
+
+void http_reply_fini(struct http_reply *r)
+{
+    free(r->body);
+    *r = (struct http_reply){0};
+}
+
+/* ---------------------------------------------------------------- callbacks of the library */
+
+static size_t on_body(char *data, size_t size, size_t n, void *arg)
+{
+    struct call *c = arg;
+
+    c->rc = sh_buf_append(&c->body, data, size * n, NULL);
+    return c->rc ? 0 : size * n;
+}
+
+static int64_t header_number(const char *line, size_t n, const char *name)
+{
+    size_t len = strlen(name);
+    char text[32] = "";
+    int64_t v;
+
+    if (n <= len || strncasecmp(line, name, len) != 0)
+        return -1;
+    for (line += len, n -= len; n > 0 && *line == ' '; line++)
+        n--;
+    while (n > 0 && (line[n - 1] == '\r' || line[n - 1] == '\n'))
+        n--;
+    if (n >= sizeof(text))
+        return -1;
+    memcpy(text, line, n);
+    return sh_parse_i64(text, 0, INT64_MAX, name, &v, NULL) ? -1 : v;
+}
+
+static size_t on_header(char *data, size_t size, size_t n, void *arg)
+{
+    struct call *c = arg;
+    int64_t v = header_number(data, size * n, "Inference-Header-Content-Length:");
+
+    if (v >= 0)
+        c->reply->json_len = v;
+    v = header_number(data, size * n, "Retry-After:");
+    if (v >= 0)
+        c->reply->retry_after_s = v;
+    return size * n;
+}
+
+static size_t on_read(char *out, size_t size, size_t n, void *arg)
+{
+    struct call *c = arg;
+    ssize_t got;
+
+    do {
+        got = read(c->req->file_fd, out, size * n);
+    } while (got < 0 && errno == EINTR);
+    if (got >= 0)
+        return (size_t)got;
+    c->is_file_broken = true;
+    return CURL_READFUNC_ABORT;
+}
+
+static int on_progress(void *arg, curl_off_t dl_total, curl_off_t dl, curl_off_t ul_total,
+                       curl_off_t ul)
+{
+    struct call *c = arg;
+
+    (void)dl_total;
+    (void)dl;
+    if (ul_total > 0)
+        c->req->progress(ul, ul_total, c->req->progress_arg);
+    return 0;
+}
+
+/* ---------------------------------------------------------------- one call */
+
+static int add_header(struct curl_slist **list, const char *line, struct sh_err *err)
+{
+    struct curl_slist *longer = curl_slist_append(*list, line);
+
+    if (!longer)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a header");
+    *list = longer;
+    return SH_OK;
+}
+
+static int make_headers(const struct http *h, const struct http_req *r, struct curl_slist **out,
+                        struct sh_err *err)
+{
+    char type[128];
+    /* No "Expect: 100-continue": it would cost a round trip for each larger body. */
+    int rc = add_header(out, "Expect:", err);
+
+    snprintf(type, sizeof(type), "Content-Type: %s", r->type ? r->type : "");
+    if (!rc)
+        rc = add_header(out, r->type ? type : "Content-Type:", err);
+    if (!rc && h->auth)
+        rc = add_header(out, h->auth, err);
+    for (size_t i = 0; !rc && i < SH_ARRAY_LEN(r->headers) && r->headers[i]; i++)
+        rc = add_header(out, r->headers[i], err);
+    return rc;
+}
+
+static void set_body(CURL *curl, const struct http_req *r, struct call *c)
+{
+    if (r->file_fd > 0) {
+        curl_easy_setopt(curl, CURLOPT_UPLOAD, 1L);
+        curl_easy_setopt(curl, CURLOPT_READFUNCTION, on_read);
+        curl_easy_setopt(curl, CURLOPT_READDATA, c);
+        curl_easy_setopt(curl, CURLOPT_INFILESIZE_LARGE, (curl_off_t)r->file_bytes);
+        curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, 1L << 20);
+    } else if (r->body) {
+        curl_easy_setopt(curl, CURLOPT_POST, 1L);
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)r->body_len);
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, r->body);
+    } else {
+        curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L);
+    }
+    curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, r->method);
+}
+
+static void set_limits(CURL *curl, const struct http_req *r, struct call *c)
+{
+    long ms = (long)(r->timeout_ms > 0 ? r->timeout_ms : DEFAULT_MS);
+
+    if (r->file_fd > 0) { /* as long as it takes, but not without moving */
+        curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, 0L);
+        curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
+        curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, ms / 1000 + 1);
+    } else {
+        curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, ms);
+        curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 0L);
+    }
+    curl_easy_setopt(curl, CURLOPT_NOPROGRESS, r->progress ? 0L : 1L);
+    curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, c);
+}
+
+static int explain(struct http *h, const struct call *c, CURLcode code, struct sh_err *err)
+{
+    if (c->is_file_broken)
+        return SH_FAIL(err, SH_E_IO, "could not read the file to send");
+    if (c->rc)
+        return SH_FAIL(err, c->rc, "the server's answer is too large");
+    if (code == CURLE_OPERATION_TIMEDOUT)
+        return SH_FAIL(err, SH_E_TIMEOUT, "the server at %s did not answer in time", h->server);
+    return SH_FAIL(err, SH_E_UNAVAILABLE, "could not reach the server at %s: %s", h->server,
+                   h->error[0] ? h->error : curl_easy_strerror(code));
+}
+
+int http_call(struct http *h, const struct http_req *req, struct http_reply *out,
+              struct sh_err *err)
+{
+    struct call c = {.req = req, .reply = out};
+    struct curl_slist *headers = NULL;
+    char *url = NULL;
+    long status = 0;
+    CURLcode code;
+    int rc;
+
+    *out = (struct http_reply){.json_len = -1, .retry_after_s = -1};
+    sh_buf_init(&c.body, MAX_REPLY);
+    rc = sh_buf_append(&c.body, "", 0, err);
+    if (!rc)
+        rc = sh_asprintf(err, &url, "%s%s", h->server, req->path);
+    if (!rc)
+        rc = make_headers(h, req, &headers, err);
+    if (rc)
+        goto out;
+    h->error[0] = '\0';
+    set_body(h->curl, req, &c);
+    set_limits(h->curl, req, &c);
+    curl_easy_setopt(h->curl, CURLOPT_URL, url);
+    curl_easy_setopt(h->curl, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(h->curl, CURLOPT_WRITEFUNCTION, on_body);
+    curl_easy_setopt(h->curl, CURLOPT_WRITEDATA, &c);
+    curl_easy_setopt(h->curl, CURLOPT_HEADERFUNCTION, on_header);
+    curl_easy_setopt(h->curl, CURLOPT_HEADERDATA, &c);
+    code = curl_easy_perform(h->curl);
+    curl_easy_getinfo(h->curl, CURLINFO_RESPONSE_CODE, &status);
+    /* A server that refuses an upload half-way answers, then closes: the answer counts. */
+    if (code != CURLE_OK && !(code == CURLE_SEND_ERROR && status >= 400)) {
+        rc = explain(h, &c, code, err);
+        goto out;
+    }
+    out->status = (int)status;
+    out->len = c.body.len;
+    out->body = sh_buf_take(&c.body);
+out:
+    curl_slist_free_all(headers);
+    sh_buf_fini(&c.body);
+    free(url);
+    return rc;
+}

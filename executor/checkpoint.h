@@ -1,0 +1,46 @@
+/* checkpoint.h - the thread that does slow things with files: checkpoints, losses, digests.
+ *
+ * Tasks are done in order, one at a time. A task and all it points to belong to the thread from
+ * ckpt_submit() until its done() is called from the loop. At most CKPT_MAX_TASKS wait.
+ */
+#ifndef SH_EXECUTOR_CHECKPOINT_H
+#define SH_EXECUTOR_CHECKPOINT_H
+
+#include "common/hash.h"
+#include "common/loop.h"
+#include "common/safetensors.h"
+
+#define CKPT_MAX_TASKS 64u
+
+struct ckpt;
+struct ckpt_task;
+typedef void ckpt_done_fn(struct ckpt_task *t); /* frees the task */
+
+struct ckpt_task {
+    struct ckpt_task *next;
+    /* what to do, in this order; NULL = not wanted */
+    const char *write_path; /* safetensors: durable and atomic */
+    const struct sh_st_tensor *tensors;
+    size_t n_tensors;
+    const char *const *meta;
+    const char *losses_path; /* JSON array */
+    const double *losses;
+    size_t n_losses;
+    const char *digest_path; /* file to hash */
+    const char *remove_path; /* when all before went well */
+    ckpt_done_fn *done;
+    void *arg;
+    /* what came of it */
+    struct sh_err err;
+    char digest[SH_SHA256_HEX];
+    uint64_t bytes;
+    int64_t took_ns;
+};
+
+/* Uses the loop's wake-up. *out: OWNED, ckpt_free(). */
+int ckpt_new(struct sh_loop *l, struct ckpt **out, struct sh_err *err);
+void ckpt_free(struct ckpt *c); /* waits for the task in progress; the others are dropped */
+/* TAKES the task. Fails: SH_E_QUEUEFULL. */
+int ckpt_submit(struct ckpt *c, struct ckpt_task *t, struct sh_err *err);
+
+#endif

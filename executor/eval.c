@@ -1,0 +1,303 @@
+/* eval.c - see eval.h. One batch at a time, behind the requests of others. */
+#include "executor/eval.h"
+
+#include "common/clock.h"
+#include "common/json.h"
+#include "common/mem.h"
+#include "common/safetensors.h"
+#include "executor/switch.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#define SLAB_ID 0 /* no API has it */
+#define ALIGN 64u
+#define MAX_IO 64u
+#define MAX_SLAB ((size_t)4 << 30)
+
+struct io {
+    const struct sh_st_tensor *src; /* inputs */
+    size_t sample_bytes, off;       /* off: in the slab, for a whole batch */
+};
+
+struct eval {
+    struct exec *x;
+    struct model *model;
+    eval_done_fn *fn;
+    void *arg;
+    struct sh_st *file;
+    const struct sh_st_tensor *labels;
+    struct io in[MAX_IO], out[MAX_IO];
+    size_t n_in, n_out;
+    struct sh_shm slab;
+    bool has_slab, is_xent;
+    int64_t n, at, batch; /* samples, next one, of the run on its way */
+    int64_t correct, n_values;
+    double loss;
+};
+
+/* ------------------------------------------------------------------ setup */
+
+/* Bytes of one sample of a tensor that the importer describes: {"name","datatype","shape"}. */
+static int sample_bytes(const json_t *io, size_t *out, struct sh_err *err)
+{
+    const char *type = json_string_value(json_object_get(io, "datatype"));
+    const json_t *shape = json_object_get(io, "shape");
+    enum sh_dtype dt = type ? sh_dtype_from_v2(type) : SH_N_DTYPES;
+    size_t n;
+
+    if (dt == SH_N_DTYPES || json_array_size(shape) < 1)
+        return SH_FAIL(err, SH_E_UNSUPPORTED, "the trained model has an output without a batch");
+    n = sh_dtype_bytes(dt);
+    for (size_t i = 1; i < json_array_size(shape); i++) {
+        json_int_t d = json_integer_value(json_array_get(shape, i));
+
+        if (d < 1)
+            return SH_FAIL(err, SH_E_UNSUPPORTED, "a tensor of the trained model has no fixed size");
+        if (sh_mul_size(n, (size_t)d, &n, err))
+            return err ? err->rc : SH_E_TOOBIG;
+    }
+    *out = n;
+    return SH_OK;
+}
+
+static int bind_input(struct eval *e, const json_t *io, struct sh_err *err)
+{
+    const char *name = json_string_value(json_object_get(io, "name"));
+    struct io *v = &e->in[e->n_in];
+    int rc = sample_bytes(io, &v->sample_bytes, err);
+
+    if (rc)
+        return rc;
+    v->src = name ? sh_st_find(e->file, name) : NULL;
+    if (!v->src || v->src->rank < 1 || v->src->dims[0] != e->n ||
+        v->src->bytes != v->sample_bytes * (size_t)e->n)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "the evaluation dataset has no tensor \"%s\" of %" PRId64
+                       " samples of %zu bytes",
+                       name ? name : "", e->n, v->sample_bytes);
+    e->n_in++;
+    return SH_OK;
+}
+
+static int bind_all(struct eval *e, const struct eval_conf *c, struct sh_err *err)
+{
+    const json_t *in = json_object_get(c->meta, "inputs"), *out = json_object_get(c->meta, "outputs");
+    int rc = SH_OK;
+
+    if (json_array_size(in) > MAX_IO || json_array_size(out) > MAX_IO || json_array_size(out) < 1)
+        return SH_FAIL(err, SH_E_UNSUPPORTED, "a model with this many tensors cannot be evaluated");
+    e->labels = sh_st_find(e->file, c->labels);
+    if (!e->labels || e->labels->rank < 1 || e->labels->dims[0] < 1)
+        return SH_FAIL(err, SH_E_INVALID, "the evaluation dataset has no tensor \"%s\"", c->labels);
+    e->n = e->labels->dims[0];
+    for (size_t i = 0; !rc && i < json_array_size(in); i++)
+        rc = bind_input(e, json_array_get(in, i), err);
+    for (size_t i = 0; !rc && i < json_array_size(out); i++)
+        rc = sample_bytes(json_array_get(out, i), &e->out[e->n_out++].sample_bytes, err);
+    return rc;
+}
+
+static int check_labels(const struct eval *e, struct sh_err *err)
+{
+    size_t sample = e->labels->bytes / (size_t)e->n;
+    enum sh_dtype dt = e->labels->dtype;
+
+    if (e->is_xent && (sample != sh_dtype_bytes(dt) || (dt != SH_I64 && dt != SH_I32)))
+        return SH_FAIL(err, SH_E_INVALID, "labels of classes must be one INT64 or INT32 a sample");
+    if (!e->is_xent && (dt != SH_F32 || sample != e->out[0].sample_bytes))
+        return SH_FAIL(err, SH_E_INVALID,
+                       "labels must be FP32 and of the size of the model's first output");
+    return SH_OK;
+}
+
+static int make_slab(struct eval *e, struct sh_err *err)
+{
+    size_t batch = e->model->max_batch, at = 0;
+    int rc;
+
+    for (size_t i = 0; i < e->n_in + e->n_out; i++) {
+        struct io *v = i < e->n_in ? &e->in[i] : &e->out[i - e->n_in];
+
+        v->off = at;
+        if (v->sample_bytes > MAX_SLAB / batch || at > MAX_SLAB)
+            return SH_FAIL(err, SH_E_TOOBIG, "a batch for the evaluation needs more than %zu MiB",
+                           MAX_SLAB >> 20);
+        at = SH_ALIGN_UP(at + v->sample_bytes * batch, ALIGN);
+    }
+    rc = sh_shm_create("shunt-eval", SH_MAX(at, (size_t)1), &e->slab, err);
+    if (!rc)
+        rc = pool_add_slab(e->x->pool, SLAB_ID, e->slab.fd, e->slab.bytes, err);
+    e->has_slab = rc == SH_OK;
+    return rc;
+}
+
+/* ------------------------------------------------------------------ batches */
+
+static int64_t label_of(const struct eval *e, int64_t i)
+{
+    int64_t v64;
+    int32_t v32;
+
+    if (e->labels->dtype == SH_I32) {
+        memcpy(&v32, (const char *)e->labels->data + i * 4, sizeof(v32));
+        return v32;
+    }
+    memcpy(&v64, (const char *)e->labels->data + i * 8, sizeof(v64));
+    return v64;
+}
+
+static void score_class(struct eval *e, const float *y, size_t n, int64_t label)
+{
+    size_t best = 0;
+    double sum = 0;
+
+    for (size_t i = 1; i < n; i++)
+        if (y[i] > y[best])
+            best = i;
+    for (size_t i = 0; i < n; i++)
+        sum += exp((double)y[i] - (double)y[best]);
+    e->n_values++;
+    if (label < 0 || (size_t)label >= n)
+        return;
+    e->loss += log(sum) + (double)y[best] - (double)y[label];
+    e->correct += (size_t)label == best;
+}
+
+static void score_values(struct eval *e, const float *y, size_t n, const char *label)
+{
+    for (size_t i = 0; i < n; i++) {
+        float want;
+
+        memcpy(&want, label + i * sizeof(want), sizeof(want));
+        e->loss += ((double)y[i] - want) * ((double)y[i] - want);
+        e->n_values++;
+    }
+}
+
+static void score_batch(struct eval *e)
+{
+    const size_t n = e->out[0].sample_bytes / sizeof(float);
+    const char *out = (const char *)e->slab.base + e->out[0].off;
+
+    for (int64_t i = 0; i < e->batch; i++) {
+        const float *y = (const float *)(const void *)(out + (size_t)i * e->out[0].sample_bytes);
+
+        if (e->is_xent)
+            score_class(e, y, n, label_of(e, e->at + i));
+        else
+            score_values(e, y, n,
+                         (const char *)e->labels->data +
+                             (size_t)(e->at + i) * e->out[0].sample_bytes);
+    }
+}
+
+static void on_run(void *arg, const struct run_result *r);
+
+static int fill_spans(const struct eval *e, struct run_part *p, struct sh_err *err)
+{
+    const size_t batch = (size_t)e->batch;
+
+    *p = (struct run_part){.api_id = SLAB_ID, .batch = (uint32_t)e->batch};
+    p->in = calloc(e->n_in + 1, sizeof(*p->in));
+    p->out = calloc(e->n_out + 1, sizeof(*p->out));
+    if (!p->in || !p->out) {
+        free(p->in);
+        free(p->out);
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a run of the evaluation");
+    }
+    p->n_in = e->n_in;
+    p->n_out = e->n_out;
+    for (size_t i = 0; i < e->n_in; i++)
+        p->in[i] = (struct msg_span){e->in[i].off, e->in[i].sample_bytes * batch};
+    for (size_t i = 0; i < e->n_out; i++)
+        p->out[i] = (struct msg_span){e->out[i].off, e->out[i].sample_bytes * batch};
+    return SH_OK;
+}
+
+static int next_batch(struct eval *e, struct sh_err *err)
+{
+    struct run_part part;
+    int rc;
+
+    e->batch = SH_MIN((int64_t)e->model->max_batch, e->n - e->at);
+    for (size_t i = 0; i < e->n_in; i++)
+        memcpy((char *)e->slab.base + e->in[i].off,
+               (const char *)e->in[i].src->data + (size_t)e->at * e->in[i].sample_bytes,
+               (size_t)e->batch * e->in[i].sample_bytes);
+    rc = fill_spans(e, &part, err);
+    if (rc)
+        return rc;
+    rc = switch_submit(e->x->sw, e->model, &part, on_run, e, err);
+    if (rc) {
+        free(part.in);
+        free(part.out);
+    }
+    return rc;
+}
+
+static void on_run(void *arg, const struct run_result *r)
+{
+    struct eval *e = arg;
+    struct eval_result res = {0};
+    struct sh_err err = {0};
+    int rc = r->rc ? SH_FAIL(&err, r->rc, "%s", r->msg) : SH_OK;
+
+    if (!rc) {
+        score_batch(e);
+        e->at += e->batch;
+        if (e->at < e->n)
+            rc = next_batch(e, &err);
+        if (!rc && e->at < e->n)
+            return;
+    }
+    res.n_samples = e->n;
+    res.accuracy = e->is_xent ? (double)e->correct / (double)e->n : NAN;
+    res.loss = e->n_values ? e->loss / (double)e->n_values : NAN;
+    e->fn(e->arg, &res, &err);
+}
+
+int eval_start(struct exec *x, const struct eval_conf *c, eval_done_fn *fn, void *arg,
+               struct eval **out, struct sh_err *err)
+{
+    struct eval *e = calloc(1, sizeof(*e));
+    int rc;
+
+    *out = NULL;
+    if (!e)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate an evaluation");
+    *e = (struct eval){.x = x,
+                       .model = c->model,
+                       .fn = fn,
+                       .arg = arg,
+                       .is_xent = c->is_xent,
+                       .slab = {.fd = -1}};
+    rc = sh_st_open(c->dataset, &e->file, err);
+    if (!rc)
+        rc = bind_all(e, c, err);
+    if (!rc)
+        rc = check_labels(e, err);
+    if (!rc)
+        rc = make_slab(e, err);
+    if (!rc)
+        rc = next_batch(e, err);
+    if (rc) {
+        eval_free(e);
+        return rc;
+    }
+    *out = e;
+    return SH_OK;
+}
+
+void eval_free(struct eval *e)
+{
+    if (!e)
+        return;
+    switch_withdraw(e->x->sw, e);
+    if (e->has_slab)
+        pool_drop_slab(e->x->pool, SLAB_ID);
+    sh_shm_fini(&e->slab);
+    sh_st_close(e->file);
+    free(e);
+}

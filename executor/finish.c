@@ -1,0 +1,537 @@
+/* finish.c - what follows the last step of a job:
+ *
+ *   WRITE     final.safetensors and losses.json                       (checkpoint thread)
+ *   EXPORT    ONNX file with the trained weights                      (shunt-import)
+ *   PACKAGE   the package of the new version                          (shunt-import)
+ *   DIGEST    its name; then it moves to blobs/packages/<sha256>      (checkpoint thread)
+ *   LOAD      a worker compiles it                                    (store.c)
+ *   EVALUATE  over the evaluation dataset, as runs                    (eval.c)
+ *
+ * Each step may fail; the job then fails with the reason, and final.safetensors stays.
+ */
+#include "common/clock.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/spawn.h"
+#include "executor/eval.h"
+#include "executor/job.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define EVAL_BATCH 8
+#define REPLY_MAX ((size_t)1 << 20)
+#define POLL_NS ((int64_t)20000000)
+#define CHILD_NS ((int64_t)900000000000)
+
+enum stage { F_WRITE, F_EXPORT, F_PACKAGE, F_DIGEST, F_LOAD, F_EVALUATE };
+
+struct child { /* outlives the finish that started it, until it is reaped */
+    struct finish *f; /* NULL: nobody waits any more */
+    pid_t pid;
+    int fd; /* its standard output */
+};
+
+struct finish {
+    struct job *job;
+    enum stage stage;
+    char *final, *tmp, *onnx, *package; /* OWNED paths */
+    struct child *child;
+    struct sh_timer *poll;
+    int64_t deadline_ns;
+    struct model *model;
+    struct eval *eval;
+    json_t *meta;
+    char digest[SH_SHA256_HEX];
+    uint64_t onnx_bytes;
+    struct eval_result result;
+    bool has_result;
+};
+
+struct file_task { /* first member: the task; it may outlive the finish */
+    struct ckpt_task task;
+    struct job *job;
+    struct sh_st_tensor *tensors;
+    char *path, *losses_path;
+    double *losses;
+    struct slot *slot;
+};
+
+static void go(struct finish *f, enum stage next);
+
+static void fail(struct finish *f, const struct sh_err *why)
+{
+    sh_log_err(SH_LOG_ERROR, "job.finish", why);
+    train__finished(f->job, why);
+}
+
+/* ------------------------------------------------------------------ files */
+
+static void remove_dir(const char *dir)
+{
+    DIR *d = opendir(dir);
+    struct dirent *e;
+
+    if (!d)
+        return;
+    while ((e = readdir(d)))
+        if (e->d_name[0] != '.')
+            unlinkat(dirfd(d), e->d_name, 0);
+    closedir(d);
+    rmdir(dir);
+}
+
+static void on_file(struct ckpt_task *t)
+{
+    struct file_task *ft = (struct file_task *)t;
+    struct job *j = ft->job;
+    struct finish *f = j->finish;
+    struct sh_err err = t->err;
+
+    if (f && f->stage == F_DIGEST) {
+        sh_strlcpy(f->digest, t->digest, sizeof(f->digest));
+        f->onnx_bytes = t->bytes;
+    }
+    if (ft->slot)
+        ft->slot->is_writing = false;
+    j->writing = NULL;
+    free(ft->tensors);
+    free(ft->losses);
+    free(ft->path);
+    free(ft->losses_path);
+    free(ft);
+    if (!f || j->end != END_DONE)
+        return;
+    if (err.rc)
+        fail(f, &err);
+    else
+        go(f, f->stage == F_WRITE ? F_EXPORT : F_LOAD);
+}
+
+static int submit(struct finish *f, struct file_task *ft, struct sh_err *err)
+{
+    int rc;
+
+    ft->job = f->job;
+    ft->task.done = on_file;
+    rc = ckpt_submit(f->job->x->ckpt, &ft->task, err);
+    if (!rc) {
+        f->job->writing = &ft->task;
+        return SH_OK;
+    }
+    free(ft->tensors);
+    free(ft->losses);
+    free(ft->path);
+    free(ft->losses_path);
+    free(ft);
+    return rc;
+}
+
+/* The trained weights and running statistics; the optimizer's state is of no use any more. */
+static size_t pick_tensors(const struct job *j, const struct slot *s, struct sh_st_tensor *out)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < j->n_tensors; i++) {
+        const json_t *e = json_array_get(j->table, i);
+        const char *kind = json_string_value(json_object_get(e, "kind"));
+
+        if (kind ? strcmp(kind, "optim") == 0 : strchr(j->tensors[i].name, '#') != NULL)
+            continue;
+        out[n] = j->tensors[i];
+        out[n++].data =
+            (const char *)s->mem.base + json_integer_value(json_object_get(e, "off"));
+    }
+    return n;
+}
+
+static int write_final(struct finish *f, struct sh_err *err)
+{
+    struct job *j = f->job;
+    struct slot *s = slots_newest(j);
+    struct file_task *ft = calloc(1, sizeof(*ft));
+
+    if (ft) {
+        ft->tensors = calloc(j->n_tensors + 1, sizeof(*ft->tensors));
+        ft->losses = calloc(j->n_losses + 1, sizeof(*ft->losses));
+        ft->losses_path = job_file(j, "losses.json");
+        ft->path = job_file(j, "final.safetensors");
+    }
+    if (!ft || !ft->tensors || !ft->losses || !ft->losses_path || !ft->path) {
+        if (ft) {
+            free(ft->tensors);
+            free(ft->losses);
+            free(ft->losses_path);
+            free(ft->path);
+        }
+        free(ft);
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the final checkpoint");
+    }
+    memcpy(ft->losses, j->losses, j->n_losses * sizeof(*ft->losses));
+    ft->slot = s;
+    ft->task = (struct ckpt_task){.write_path = ft->path,
+                                  .tensors = ft->tensors,
+                                  .n_tensors = pick_tensors(j, s, ft->tensors),
+                                  .losses_path = ft->losses_path,
+                                  .losses = ft->losses,
+                                  .n_losses = j->n_losses};
+    s->is_writing = true;
+    return submit(f, ft, err);
+}
+
+static int digest_model(struct finish *f, struct sh_err *err)
+{
+    struct file_task *ft = calloc(1, sizeof(*ft));
+    int rc;
+
+    if (!ft)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a digest");
+    rc = sh_strdup(f->onnx, &ft->path, err);
+    if (rc) {
+        free(ft);
+        return rc;
+    }
+    ft->task.digest_path = ft->path;
+    return submit(f, ft, err);
+}
+
+/* ------------------------------------------------------------------ shunt-import */
+
+static char *read_reply(int fd, size_t *len)
+{
+    off_t n = lseek(fd, 0, SEEK_END);
+    char *p;
+
+    if (n < 0 || (size_t)n > REPLY_MAX)
+        return NULL;
+    p = calloc(1, (size_t)n + 1);
+    if (p && pread(fd, p, (size_t)n, 0) != n) {
+        free(p);
+        p = NULL;
+    }
+    *len = (size_t)n;
+    return p;
+}
+
+/* {"ok":true,...} or {"ok":false,"code":...,"error":...} */
+static int check_reply(const struct child *c, int status, json_t **out, struct sh_err *err)
+{
+    size_t len = 0;
+    char *text = read_reply(c->fd, &len);
+    json_t *j = NULL;
+    int rc = SH_OK;
+
+    if (status != 0 || !text || sh_json_parse(text, len, REPLY_MAX, &j, NULL))
+        rc = SH_FAIL(err, SH_E_BUG, "the trained model could not be written as ONNX");
+    else if (!json_is_true(json_object_get(j, "ok")))
+        rc = SH_FAIL(err, sh_rc_parse(json_string_value(json_object_get(j, "code"))
+                                          ? json_string_value(json_object_get(j, "code"))
+                                          : ""),
+                     "the trained model could not be exported: %s",
+                     json_string_value(json_object_get(j, "error"))
+                         ? json_string_value(json_object_get(j, "error"))
+                         : "no reason given");
+    if (rc)
+        sh_err_detail(err, "wait status 0x%x, reply %.200s", (unsigned)status, text ? text : "");
+    free(text);
+    if (rc) {
+        json_decref(j);
+        return rc;
+    }
+    *out = j;
+    return SH_OK;
+}
+
+static void on_child(struct sh_loop *l, pid_t pid, int status, void *arg)
+{
+    struct child *c = arg;
+    struct finish *f = c->f;
+    struct sh_err err = {0};
+    json_t *reply = NULL;
+    int rc = SH_OK;
+
+    (void)l, (void)pid;
+    if (f) {
+        f->child = NULL;
+        rc = check_reply(c, status, &reply, &err);
+    }
+    close(c->fd);
+    free(c);
+    if (!f)
+        return;
+    if (rc) {
+        fail(f, &err);
+        return;
+    }
+    if (f->stage == F_PACKAGE) {
+        json_decref(f->meta);
+        f->meta = reply;
+        reply = NULL;
+    }
+    json_decref(reply);
+    go(f, f->stage == F_EXPORT ? F_PACKAGE : F_DIGEST);
+}
+
+static int start_child(struct finish *f, const char *const *argv, struct sh_err *err)
+{
+    struct child *c = calloc(1, sizeof(*c));
+    struct sh_spawn s = {.path = "shunt-import", .argv = argv, .stderr_fd = -1};
+    int rc;
+
+    if (!c)
+        return SH_FAIL(err, SH_E_NOMEM, "could not start the export");
+    c->fd = memfd_create("shunt-reply", MFD_CLOEXEC);
+    if (c->fd < 0) {
+        free(c);
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not start the export");
+    }
+    s.stdout_fd = c->fd;
+    rc = sh_spawn(&s, &c->pid, err);
+    if (!rc)
+        rc = sh_loop_child(f->job->x->loop, c->pid, on_child, c, err);
+    if (rc) {
+        if (c->pid > 0)
+            kill(c->pid, SIGKILL);
+        close(c->fd);
+        free(c);
+        return rc;
+    }
+    c->f = f;
+    f->child = c;
+    f->deadline_ns = sh_clock_ns() + CHILD_NS;
+    return SH_OK;
+}
+
+static int export_model(struct finish *f, struct sh_err *err)
+{
+    char *from = NULL;
+    int rc = sh_asprintf(err, &from, "%s/model.onnx", f->job->package);
+
+    if (!rc && mkdir(f->tmp, 0750) < 0 && errno != EEXIST)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make a folder for the trained model");
+    if (!rc) {
+        const char *const argv[] = {"shunt-import", "export",    "--onnx", from,
+                                    "--state",      f->final, "--out",  f->onnx,
+                                    NULL};
+
+        rc = start_child(f, argv, err);
+    }
+    free(from);
+    return rc;
+}
+
+static int package_model(struct finish *f, struct sh_err *err)
+{
+    const char *const argv[] = {"shunt-import", "package", "--onnx", f->onnx, "--dir", f->tmp, NULL};
+
+    return start_child(f, argv, err);
+}
+
+/* ------------------------------------------------------------------ the new version */
+
+/* The package gets the name of its content; the same content may be there already. */
+static int place_package(struct finish *f, struct sh_err *err)
+{
+    struct job *j = f->job;
+    char *trained = job_file(j, "trained.onnx"), *name = NULL;
+    int rc = sh_asprintf(err, &name, "packages/%s", f->digest);
+
+    if (!rc)
+        rc = exec_path(j->x, "blobs", name, &f->package, err);
+    if (!rc && trained) {
+        unlink(trained);
+        if (link(f->onnx, trained) < 0)
+            SH_WARN("job.trained", "job=%" PRId64 " msg=\"could not link trained.onnx\"", j->id);
+    }
+    if (!rc && rename(f->tmp, f->package) < 0) {
+        if (errno == EEXIST || errno == ENOTEMPTY)
+            remove_dir(f->tmp);
+        else
+            rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not store the trained model");
+    }
+    free(trained);
+    free(name);
+    return rc;
+}
+
+static int load_model(struct finish *f, struct sh_err *err)
+{
+    struct job *j = f->job;
+    const struct msg_model_load m = {.version_id = -j->id,
+                                     .tenant = j->tenant,
+                                     .model = j->model,
+                                     .package = f->package,
+                                     .max_batch = EVAL_BATCH,
+                                     .precision = j->precision};
+
+    return store_load_internal(j->x->store, &m, &f->model, err);
+}
+
+static void on_eval(void *arg, const struct eval_result *r, const struct sh_err *why);
+
+static int evaluate(struct finish *f, struct sh_err *err)
+{
+    struct job *j = f->job;
+    const char *loss = json_string_value(json_object_get(j->spec, "loss"));
+    const struct eval_conf c = {.model = f->model,
+                                .dataset = j->eval_dataset,
+                                .labels = j->labels,
+                                .is_xent = !loss || strcmp(loss, "mse") != 0,
+                                .meta = f->meta};
+
+    return eval_start(j->x, &c, on_eval, f, &f->eval, err);
+}
+
+static json_t *number(double v)
+{
+    return isfinite(v) ? json_real(v) : json_null();
+}
+
+static void succeed(struct finish *f)
+{
+    struct job *j = f->job;
+    double acc = f->has_result ? f->result.accuracy : NAN;
+    double loss = f->has_result ? f->result.loss : NAN;
+    struct sh_err err = {0};
+    char package[SH_SHA256_HEX + 16];
+    json_t *r;
+
+    snprintf(package, sizeof(package), "packages/%s", f->digest);
+    r = json_pack("{s:o,s:o,s:o,s:I,s:s,s:s,s:I,s:O}", "accuracy", number(acc), "eval_loss",
+                  number(loss), "final_loss", number(j->last_loss), "steps", (json_int_t)j->steps,
+                  "package_digest", f->digest, "package", package, "onnx_bytes",
+                  (json_int_t)f->onnx_bytes, "meta", f->meta);
+    if (!r || sh_json_dump(r, &j->result, &err))
+        SH_FAIL(&err, SH_E_NOMEM, "could not write the job's result");
+    json_decref(r);
+    train__finished(j, &err);
+}
+
+static void on_eval(void *arg, const struct eval_result *r, const struct sh_err *why)
+{
+    struct finish *f = arg;
+
+    if (why->rc) {
+        fail(f, why);
+        return;
+    }
+    f->result = *r;
+    f->has_result = true;
+    succeed(f);
+}
+
+/* ------------------------------------------------------------------ steps */
+
+static void go(struct finish *f, enum stage next)
+{
+    struct sh_err err = {0};
+    int rc = SH_OK;
+
+    f->stage = next;
+    switch (next) {
+    case F_WRITE:
+        rc = write_final(f, &err);
+        break;
+    case F_EXPORT:
+        rc = export_model(f, &err);
+        break;
+    case F_PACKAGE:
+        rc = package_model(f, &err);
+        break;
+    case F_DIGEST:
+        rc = digest_model(f, &err);
+        break;
+    case F_LOAD:
+        rc = place_package(f, &err);
+        if (!rc && !f->job->eval_dataset) {
+            succeed(f);
+            return;
+        }
+        if (!rc)
+            rc = load_model(f, &err);
+        break;
+    case F_EVALUATE:
+        rc = evaluate(f, &err);
+        break;
+    }
+    if (rc)
+        fail(f, &err);
+}
+
+static void on_poll(struct sh_loop *l, void *arg)
+{
+    struct finish *f = arg;
+
+    (void)l;
+    if (f->job->has_ended)
+        return;
+    if (f->child && sh_clock_ns() > f->deadline_ns)
+        kill(f->child->pid, SIGKILL); /* its end is then a failure */
+    if (f->stage != F_LOAD || !f->model)
+        return;
+    if (f->model->phase == MODEL_READY)
+        go(f, F_EVALUATE);
+    else if (f->model->phase == MODEL_FAILED)
+        fail(f, &f->model->why);
+}
+
+void finish_start(struct job *j)
+{
+    struct finish *f = calloc(1, sizeof(*f));
+    struct sh_err err = {0};
+    char name[64];
+    int rc = SH_OK;
+
+    j->finish = f;
+    if (!f) {
+        SH_FAIL(&err, SH_E_NOMEM, "could not allocate the end of the job");
+        train__finished(j, &err);
+        return;
+    }
+    f->job = j;
+    snprintf(name, sizeof(name), "tmp/job-%" PRId64 "-%u", j->id, j->attempt);
+    rc = exec_path(j->x, "blobs", name, &f->tmp, &err);
+    if (!rc)
+        rc = sh_asprintf(&err, &f->onnx, "%s/model.onnx", f->tmp);
+    if (!rc)
+        rc = sh_asprintf(&err, &f->final, "%s/final.safetensors", j->dir);
+    if (!rc)
+        rc = sh_timer_add(j->x->loop, POLL_NS, POLL_NS, on_poll, f, &f->poll, &err);
+    if (rc)
+        fail(f, &err);
+    else
+        go(f, F_WRITE);
+}
+
+void finish_free(struct finish *f)
+{
+    if (!f)
+        return;
+    f->job->finish = NULL;
+    eval_free(f->eval);
+    if (f->model)
+        store_unload(f->job->x->store, f->model->handle);
+    if (f->child) {
+        f->child->f = NULL;
+        kill(f->child->pid, SIGKILL);
+    }
+    sh_timer_del(f->poll);
+    if (f->tmp)
+        remove_dir(f->tmp);
+    json_decref(f->meta);
+    free(f->final);
+    free(f->tmp);
+    free(f->onnx);
+    free(f->package);
+    free(f);
+}

@@ -1,0 +1,227 @@
+/* import.c - ONNX files in and out, inside the sandbox. */
+#include "executor/import/import.h"
+
+#include "common/mem.h"
+#include "executor/model/graph.h"
+#include "executor/model/onnx.h"
+#include "executor/model/package.h"
+#include "executor/model/sandbox.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* ---------------------------------------------------------------- the reply */
+
+/* Names in messages come from the file; what is no UTF-8 is left out rather than the message. */
+static json_t *text(const char *s)
+{
+    json_t *j = json_string(s);
+    char clean[512];
+    size_t n = 0;
+
+    if (j)
+        return j;
+    for (; *s && n + 1 < sizeof(clean); s++)
+        clean[n++] = *s >= 0x20 && *s < 0x7F ? *s : '?';
+    clean[n] = '\0';
+    return json_string(clean);
+}
+
+static json_t *io_json(const struct graph *g, const uint32_t *list, uint32_t n)
+{
+    json_t *a = json_array();
+
+    for (uint32_t i = 0; a && i < n; i++) {
+        const struct graph_value *v = &g->values[list[i]];
+        json_t *shape = json_array();
+
+        for (int j = 0; shape && j < v->rank; j++)
+            json_array_append_new(shape, json_integer(v->dims[j]));
+        json_array_append_new(a, json_pack("{s:o,s:s,s:o}", "name", text(v->name), "datatype",
+                                           sh_dtype_v2(v->dtype), "shape", shape));
+    }
+    return a;
+}
+
+/* Lines "operator node: reason". */
+static json_t *nodes_json(const char *list)
+{
+    json_t *a = json_array();
+
+    while (a && list && *list) {
+        size_t n = strcspn(list, "\n"), op = strcspn(list, " ");
+        const char *why = strstr(list, ": ");
+
+        if (op < n && why && why < list + n)
+            json_array_append_new(
+                a, json_pack("{s:s%,s:s%,s:s%}", "op", list, op, "node", list + op + 1,
+                             (size_t)(why - list) - op - 1, "reason", why + 2,
+                             n - (size_t)(why + 2 - list)));
+        list += n + (list[n] == '\n');
+    }
+    return a;
+}
+
+static json_t *failure_json(const struct sh_err *err, const char *list)
+{
+    json_t *j = json_pack("{s:b,s:s,s:o}", "ok", 0, "code", sh_rc_name(err->rc), "error",
+                          text(err->msg));
+
+    if (j && list)
+        json_object_set_new(j, "nodes", nodes_json(list));
+    return j;
+}
+
+static int print(json_t *j, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    if (!j)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the reply");
+    if (json_dumpf(j, stdout, JSON_COMPACT) != 0 || fputc('\n', stdout) == EOF ||
+        fflush(stdout) != 0)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write the reply");
+    json_decref(j);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- package */
+
+struct weights {
+    int64_t n_parameters, bytes;
+    bool plain; /* every parameter is FP32 */
+};
+
+static struct weights count_weights(const struct graph *g)
+{
+    struct weights w = {.plain = true};
+
+    for (uint32_t i = 0; i < g->n_values; i++) {
+        const struct graph_value *v = &g->values[i];
+
+        if (v->data)
+            w.bytes += (int64_t)v->bytes;
+        if (!v->is_param)
+            continue;
+        w.n_parameters += graph_elements(v);
+        w.plain &= v->dtype == SH_F32;
+    }
+    return w;
+}
+
+/* Can this graph be trained? note says why not, or what training will do. */
+static bool trainable(const struct graph *g, const struct weights *w, char *note, size_t size)
+{
+    struct sh_err err = {0};
+    char *list = NULL;
+    bool ok = false;
+
+    if (w->n_parameters == 0)
+        sh_strlcpy(note, "the model has no parameters", size);
+    else if (!w->plain)
+        sh_strlcpy(note, "only FP32 parameters can be trained; export the model in FP32", size);
+    else if (g->values[g->outputs[0]].dtype != SH_F32)
+        sh_strlcpy(note, "the first output is not FP32, so it has no loss", size);
+    else if (graph_check(g, true, &list, &err) != SH_OK)
+        sh_strlcpy(note, err.msg, size);
+    else
+        ok = true;
+    free(list);
+    for (uint32_t i = 0; ok && i < g->n_nodes; i++)
+        if (strcmp(g->nodes[i].op, "BatchNormalization") == 0) {
+            sh_strlcpy(note, "BatchNormalization is trained with the statistics of the batch", size);
+            break;
+        }
+    return ok;
+}
+
+static json_t *success_json(const struct graph *g)
+{
+    struct weights w = count_weights(g);
+    char note[512] = "";
+    bool ok = trainable(g, &w, note, sizeof(note));
+
+    return json_pack("{s:b,s:o,s:o,s:I,s:I,s:I,s:I,s:b,s:o}", "ok", 1, "inputs",
+                     io_json(g, g->inputs, g->n_inputs), "outputs",
+                     io_json(g, g->outputs, g->n_outputs), "opset", (json_int_t)g->opset,
+                     "n_nodes", (json_int_t)g->n_nodes, "n_parameters",
+                     (json_int_t)w.n_parameters, "weight_bytes", (json_int_t)w.bytes, "trainable",
+                     ok, "training_note", text(note));
+}
+
+static int enter(const struct import_conf *c, const char *dir, struct sh_err *err)
+{
+    const char *const files[] = {c->onnx, c->state, NULL};
+    struct sandbox box = {.read_paths = files,
+                          .write_dir = dir,
+                          .memory_bytes = c->memory_bytes,
+                          .cpu_seconds = c->cpu_seconds,
+                          .file_bytes = c->file_bytes};
+
+    return sandbox_enter(&box, err);
+}
+
+static int make_package(const struct import_conf *c, struct sh_err *err)
+{
+    struct sh_err why = {0};
+    struct graph *g = NULL;
+    json_t *reply = NULL;
+    char *list = NULL;
+    int rc = enter(c, c->dir, &why);
+
+    if (!rc)
+        rc = onnx_read_list(c->onnx, &g, &list, &why);
+    if (!rc)
+        rc = graph_check(g, c->training, &list, &why);
+    if (!rc)
+        rc = graph_infer_outputs(g, c->training, &why);
+    if (!rc) {
+        reply = success_json(g);
+        rc = package_write(g, c->dir, &why);
+    }
+    if (rc) {
+        json_decref(reply);
+        reply = failure_json(&why, list);
+    }
+    free(list);
+    graph_free(g);
+    return print(reply, err);
+}
+
+/* ---------------------------------------------------------------- export */
+
+static int make_export(const struct import_conf *c, struct sh_err *err)
+{
+    const char *slash = strrchr(c->out, '/');
+    struct sh_err why = {0};
+    char *dir = slash ? strndup(c->out, (size_t)(slash - c->out) + 1) : strdup(".");
+    int rc;
+
+    if (!dir)
+        rc = SH_FAIL(&why, SH_E_NOMEM, "could not allocate a path");
+    else
+        rc = enter(c, dir, &why);
+    if (!rc)
+        rc = onnx_export(c->onnx, c->state, c->out, &why);
+    free(dir);
+    return print(rc ? failure_json(&why, NULL) : json_pack("{s:b}", "ok", 1), err);
+}
+
+int import_run(const char *command, const struct import_conf *c, struct sh_err *err)
+{
+    if (!c->onnx)
+        return SH_FAIL(err, SH_E_INVALID, "give the model with --onnx FILE");
+    if (strcmp(command, "package") == 0) {
+        if (!c->dir)
+            return SH_FAIL(err, SH_E_INVALID, "give the folder for the package with --dir DIR");
+        return make_package(c, err);
+    }
+    if (strcmp(command, "export") != 0)
+        return SH_FAIL(err, SH_E_INVALID, "no command \"%s\": use package or export", command);
+    if (!c->state || !c->out)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "give the state with --state FILE and the result with --out FILE");
+    return make_export(c, err);
+}

@@ -1,0 +1,363 @@
+/* job.c - making a training job from its message, its losses, and what is reported of it. */
+#include "executor/job.h"
+
+#include "common/clock.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+#include "executor/agent.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SPEC_MAX_BYTES ((size_t)1 << 20)
+#define LOSSES_FILE_MAX ((size_t)64 << 20)
+#define TABLE_MAX_BYTES ((size_t)8 << 20)
+
+/* ------------------------------------------------------------------ new and free */
+
+/* The worker reads the whole spec and refuses what is wrong in it; this is what we need of it. */
+static int read_spec(struct job *j, struct sh_err *err)
+{
+    const json_t *interval, *labels, *precision;
+    int rc = sh_json_parse(j->spec_text, strlen(j->spec_text), SPEC_MAX_BYTES, &j->spec, err);
+
+    if (rc)
+        return rc;
+    labels = json_object_get(j->spec, "labels");
+    precision = json_object_get(j->spec, "precision");
+    interval = json_object_get(j->spec, "checkpoint_interval_ms");
+    j->interval_ns = j->x->conf->checkpoint_interval_ms * 1000000;
+    if (json_is_integer(interval) && json_integer_value(interval) > 0 &&
+        json_integer_value(interval) < INT64_MAX / 1000000)
+        j->interval_ns = json_integer_value(interval) * 1000000;
+    rc = sh_strdup(json_is_string(labels) ? json_string_value(labels) : "label", &j->labels, err);
+    if (!rc)
+        rc = sh_strdup(json_is_string(precision) ? json_string_value(precision) : "fp32",
+                       &j->precision, err);
+    return rc;
+}
+
+static int copy_strings(struct job *j, const struct msg_job_start *m, struct sh_err *err)
+{
+    const struct exec *x = j->x;
+    int rc = sh_strdup(m->tenant, &j->tenant, err);
+
+    if (!rc)
+        rc = sh_strdup(m->model, &j->model, err);
+    if (!rc)
+        rc = sh_strdup(m->spec, &j->spec_text, err);
+    if (!rc)
+        rc = exec_path(x, "blobs", m->package, &j->package, err);
+    if (!rc)
+        rc = exec_path(x, "blobs", m->dataset, &j->dataset, err);
+    if (!rc && m->eval_dataset[0])
+        rc = exec_path(x, "blobs", m->eval_dataset, &j->eval_dataset, err);
+    if (!rc)
+        rc = exec_path(x, "jobs", m->dir, &j->dir, err);
+    if (!rc && m->resume[0])
+        rc = exec_path(x, "jobs", m->resume, &j->resume, err);
+    return rc;
+}
+
+static int make_dir(const char *dir, struct sh_err *err)
+{
+    if (mkdir(dir, 0750) < 0 && errno != EEXIST)
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not make the folder of the job");
+    return SH_OK;
+}
+
+int job_new(struct exec *x, const struct msg_job_start *m, struct job **out, struct sh_err *err)
+{
+    struct job *j = calloc(1, sizeof(*j));
+    int rc;
+
+    *out = NULL;
+    if (!j)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
+    *j = (struct job){.x = x,
+                      .id = m->job,
+                      .attempt = m->attempt,
+                      .resume_step = m->resume_step,
+                      .disk_step = -1,
+                      .disk_prev_step = -1,
+                      .disk_failed_step = -1,
+                      .death_step = -1,
+                      .last_loss = NAN};
+    for (int i = 0; i < JOB_N_SLOTS; i++)
+        j->slots[i].mem.fd = -1;
+    rc = m->job > 0 ? SH_OK : SH_FAIL(err, SH_E_INVALID, "a job needs a positive number");
+    if (!rc)
+        rc = copy_strings(j, m, err);
+    if (!rc)
+        rc = read_spec(j, err);
+    if (!rc)
+        rc = space_tag(x->space, j->tenant, &j->tag, err);
+    if (!rc)
+        rc = make_dir(j->dir, err);
+    if (rc) {
+        job_free(j);
+        return rc;
+    }
+    j->last_ckpt_ns = sh_clock_ns();
+    *out = j;
+    return SH_OK;
+}
+
+void job_free(struct job *j)
+{
+    if (!j)
+        return;
+    finish_free(j->finish);
+    tx_forget(j->x->tx, j);
+    slots_fini(j);
+    if (j->has_ws)
+        space_give(j->x->space, &j->ws, j->tag);
+    if (j->has_state)
+        space_give(j->x->space, &j->state, j->tag);
+    json_decref(j->spec);
+    json_decref(j->table);
+    free(j->tensors);
+    free(j->losses);
+    free(j->result);
+    free(j->tenant);
+    free(j->model);
+    free(j->package);
+    free(j->dataset);
+    free(j->eval_dataset);
+    free(j->spec_text);
+    free(j->dir);
+    free(j->resume);
+    free(j->labels);
+    free(j->precision);
+    free(j);
+}
+
+char *job_file(const struct job *j, const char *name)
+{
+    char *path = NULL;
+
+    return sh_asprintf(NULL, &path, "%s/%s", j->dir, name) ? NULL : path;
+}
+
+/* ------------------------------------------------------------------ the state's table */
+
+static int read_entry(const struct job *j, json_t *e, struct sh_st_tensor *t, struct sh_err *err)
+{
+    const char *name = NULL, *dtype = NULL, *kind = NULL;
+    json_t *shape = NULL;
+    int64_t off = 0, bytes = 0;
+    const struct sh_json_field f[] = {
+        {"name", SH_JSON_STR, &name, .required = true, .min = 1, .max = 1024},
+        {"dtype", SH_JSON_STR, &dtype, .required = true, .max = 16},
+        {"kind", SH_JSON_STR, &kind, .max = 16},
+        {"shape", SH_JSON_ARR, &shape, .required = true, .max = SH_MAX_RANK},
+        {"off", SH_JSON_INT, &off, .required = true, .min = 0, .max = 1e15},
+        {"bytes", SH_JSON_INT, &bytes, .required = true, .min = 0, .max = 1e15},
+    };
+    int rc = sh_json_read(e, "state", f, SH_ARRAY_LEN(f), err);
+
+    if (rc)
+        return rc;
+    *t = (struct sh_st_tensor){
+        .name = name, .dtype = sh_dtype_from_st(dtype), .bytes = (size_t)bytes};
+    t->rank = json_array_size(shape);
+    for (size_t i = 0; i < t->rank; i++)
+        t->dims[i] = json_integer_value(json_array_get(shape, i));
+    if (t->dtype == SH_N_DTYPES || (uint64_t)off > j->state_bytes ||
+        (uint64_t)bytes > j->state_bytes - (uint64_t)off)
+        return SH_FAIL(err, SH_E_PROTO, "entry \"%s\" does not lie in the state", name);
+    return SH_OK;
+}
+
+static int read_table(struct job *j, const char *text, struct sh_err *err)
+{
+    int rc = sh_json_parse(text, strlen(text), TABLE_MAX_BYTES, &j->table, err);
+
+    if (rc)
+        return rc;
+    j->n_tensors = json_array_size(j->table);
+    j->tensors = calloc(j->n_tensors + 1, sizeof(*j->tensors));
+    if (!j->tensors)
+        return SH_FAIL(err, SH_E_NOMEM, "could not keep the table of the state");
+    for (size_t i = 0; !rc && i < j->n_tensors; i++)
+        rc = read_entry(j, json_array_get(j->table, i), &j->tensors[i], err);
+    return rc;
+}
+
+/* An attempt that goes on keeps the losses of those before it. */
+static void load_losses(struct job *j)
+{
+    char *path = job_file(j, "losses.json");
+    json_t *a = NULL;
+
+    if (path && j->resume_step > 0 && !sh_json_load_file(path, LOSSES_FILE_MAX, &a, NULL))
+        for (size_t i = 0; i < j->n_losses && i < json_array_size(a); i++) {
+            const json_t *v = json_array_get(a, i);
+
+            if ((int64_t)i * j->loss_stride < j->resume_step && json_is_number(v))
+                j->losses[i] = json_number_value(v);
+        }
+    json_decref(a);
+    free(path);
+}
+
+static int make_losses(struct job *j, struct sh_err *err)
+{
+    j->loss_stride = (j->steps + JOB_MAX_LOSSES - 1) / JOB_MAX_LOSSES;
+    j->loss_stride = SH_MAX(j->loss_stride, (int64_t)1);
+    j->n_losses = (size_t)((j->steps + j->loss_stride - 1) / j->loss_stride);
+    j->losses = calloc(j->n_losses + 1, sizeof(*j->losses));
+    if (!j->losses)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the losses of %" PRId64 " steps",
+                       j->steps);
+    for (size_t i = 0; i < j->n_losses; i++)
+        j->losses[i] = NAN;
+    load_losses(j);
+    return SH_OK;
+}
+
+static int check_fits(const struct job *j, struct sh_err *err)
+{
+    uint64_t pool = dev_mem_bytes(j->x->mem);
+
+    if (SH_ALIGN_UP(j->state_bytes, DEV_BLOCK) + SH_ALIGN_UP(j->ws_bytes, DEV_BLOCK) > pool)
+        return SH_FAIL(err, SH_E_DEVMEM,
+                       "training needs %" PRIu64 " MiB of device memory for its state and %" PRIu64
+                       " MiB for a batch of %u, the pool has %" PRIu64
+                       " MiB; lower the batch or raise pool-bytes",
+                       j->state_bytes >> 20, j->ws_bytes >> 20, j->batch, pool >> 20);
+    return SH_OK;
+}
+
+int job_take_built(struct job *j, const struct msg_wk_train_ready *m, int *fds, size_t n_fds,
+                   struct sh_err *err)
+{
+    struct sh_shm state = {.fd = -1};
+    int rc;
+
+    if (n_fds != 1 || m->steps < 1)
+        return SH_FAIL(err, SH_E_PROTO, "a compiled job came without its state or its steps");
+    j->state_bytes = m->state_bytes;
+    j->ws_bytes = m->ws_bytes;
+    j->steps = m->steps;
+    j->batch = m->batch;
+    rc = check_fits(j, err);
+    if (!rc)
+        rc = read_table(j, m->table, err);
+    if (!rc)
+        rc = make_losses(j, err);
+    if (!rc) {
+        int fd = fds[0];
+
+        fds[0] = -1; /* sh_shm_map takes it when it succeeds */
+        rc = sh_shm_map(fd, (size_t)SH_MAX(m->state_bytes, (uint64_t)1), false, &state, err);
+        if (rc)
+            close(fd);
+    }
+    if (!rc)
+        rc = slots_init(j, state.base, err);
+    sh_shm_fini(&state);
+    j->is_built = rc == SH_OK;
+    return rc;
+}
+
+/* ------------------------------------------------------------------ progress */
+
+void job_note_losses(struct job *j, const struct msg_wk_train_losses *m)
+{
+    size_t n = m->losses.len / sizeof(double);
+
+    /* A step that is done again has the same loss; writing it twice changes nothing. */
+    for (size_t i = 0; i < n; i++) {
+        int64_t step = m->first_step + (int64_t)i;
+        double v;
+
+        memcpy(&v, (const char *)m->losses.data + i * sizeof(v), sizeof(v));
+        if (step >= 0 && step < j->steps && step % j->loss_stride == 0)
+            j->losses[step / j->loss_stride] = v;
+        if (step == j->steps - 1)
+            j->last_loss = v;
+    }
+}
+
+void job_note_steps(struct job *j, int64_t step)
+{
+    int64_t n = step - j->max_step;
+
+    if (n <= 0)
+        return;
+    j->max_step = step;
+    j->busy_steps += n;
+    sh_metric_add(M_shunt_train_steps_total, SH_LABELS(j->tenant, j->model), (double)n);
+    sh_metric_add(M_shunt_train_samples_total, SH_LABELS(j->tenant, j->model),
+                  (double)n * j->batch);
+}
+
+void job_fill_state(const struct job *j, struct msg_job_state *out)
+{
+    int64_t busy = j->busy_ns + (j->is_running ? sh_clock_ns() - j->go_ns : 0);
+    double rate = busy > 0 ? (double)j->busy_steps * j->batch / ((double)busy / 1e9) : 0;
+
+    *out = (struct msg_job_state){.job = j->id,
+                                  .attempt = j->attempt,
+                                  .state = j->phase,
+                                  .step = SH_MAX(j->step, j->max_step),
+                                  .steps = j->steps,
+                                  .loss = isfinite(j->last_loss) ? j->last_loss : 0,
+                                  .samples_per_s = rate,
+                                  .redone = j->redone,
+                                  .preemptions = j->preemptions,
+                                  .busy_ns = busy,
+                                  .rc = j->why.rc,
+                                  .msg = j->why.msg,
+                                  .result = j->result ? j->result : ""};
+}
+
+void job_report(struct job *j)
+{
+    struct sh_msg m = {.type = MSG_JOB_STATE};
+
+    job_fill_state(j, &m.u.job_state);
+    j->reported_ns = sh_clock_ns();
+    j->reported_phase = j->phase;
+    j->reported_step = j->max_step;
+    agent_send(j->x->agent, &m);
+}
+
+void job_report_checkpoint(struct job *j)
+{
+    const char *folder = strrchr(j->dir, '/');
+    struct sh_msg m = {.type = MSG_JOB_CHECKPOINT};
+    char path[256];
+
+    if (j->disk_step < 0)
+        return;
+    snprintf(path, sizeof(path), "%s/ckpt-%" PRId64 ".safetensors", folder ? folder + 1 : j->dir,
+             j->disk_step);
+    m.u.job_checkpoint = (struct msg_job_checkpoint){.job = j->id,
+                                                     .attempt = j->attempt,
+                                                     .step = j->disk_step,
+                                                     .path = path,
+                                                     .digest = j->disk_digest,
+                                                     .bytes = j->disk_bytes};
+    agent_send(j->x->agent, &m);
+}
+
+/* Going to and fro between running and preempted is told by the tick, not each time. */
+void job_set_phase(struct job *j, enum msg_job_phase p)
+{
+    bool now = p != MSG_JOB_PREEMPTED &&
+               !(p == MSG_JOB_RUNNING && j->phase == MSG_JOB_PREEMPTED);
+
+    if (j->phase == p && p != MSG_JOB_STARTING)
+        return;
+    j->phase = p;
+    if (now)
+        job_report(j);
+}

@@ -1,0 +1,126 @@
+/* job.h - what the files of training share: the job itself. train.c moves it, job.c makes and reports
+ * it, slots.c keeps its state in host memory and on disk, finish.c turns it into a served model. */
+#ifndef SH_EXECUTOR_JOB_H
+#define SH_EXECUTOR_JOB_H
+
+#include "common/safetensors.h"
+#include "executor/checkpoint.h"
+#include "executor/train.h"
+
+#include <jansson.h>
+
+#define JOB_MAX_DEATHS 3     /* of workers, without one commit between them */
+#define JOB_MAX_LOSSES 1000000u /* more steps than that: every k-th */
+#define JOB_N_SLOTS 3        /* two, and one for when a write to disk holds the older */
+
+enum job_end { END_NONE, END_DONE, END_SUSPEND, END_FAIL, END_CANCEL };
+
+struct slot { /* one copy of the state in host memory */
+    struct sh_shm mem;
+    int64_t step;
+    bool is_valid, is_locked;
+    bool is_filling; /* a copy from the device is on its way */
+    bool is_writing; /* the checkpoint thread reads it */
+};
+
+struct finish; /* finish.c */
+
+struct job {
+    struct exec *x;
+    int64_t id;
+    uint32_t attempt, tag;
+    char *tenant, *model, *package, *dataset, *eval_dataset, *spec_text, *dir, *resume; /* OWNED */
+    json_t *spec;
+    char *labels, *precision; /* from spec, OWNED */
+    int64_t resume_step, interval_ns;
+
+    /* from WK_TRAIN_READY of the first compilation */
+    bool is_built;
+    uint64_t state_bytes, ws_bytes;
+    int64_t steps;
+    uint32_t batch;
+    json_t *table;
+    struct sh_st_tensor *tensors; /* OWNED: the table, without data */
+    size_t n_tensors;
+
+    /* where it stands */
+    struct worker *w; /* attached: it runs here, is paused here, or will go here */
+    struct worker *compiling;
+    bool is_running, is_stop_raised, is_state_lost;
+    enum msg_train_at at;
+    int64_t op, step;
+    struct space_range state, ws;
+    bool has_state, has_ws;
+    struct slot slots[JOB_N_SLOTS];
+    struct slot *filling;   /* the slot of the copy on its way; NULL */
+    int64_t fill_ns;
+    uint32_t n_flights;     /* copies of the state to the device that are on their way */
+
+    /* wishes */
+    bool has_yield, has_compile_pause;
+    enum stop_way yield;
+    enum job_end end;
+    struct sh_err why; /* of END_FAIL */
+    bool has_ended;
+    enum msg_job_phase phase; /* as reported */
+
+    /* counts */
+    int64_t go_ns, stop_ns, busy_ns, busy_steps, redone, preemptions, max_step;
+    bool stop_is_yield;
+    uint32_t n_deaths;
+    int64_t death_step;
+    double *losses; /* OWNED: [n_losses], NAN = not known */
+    size_t n_losses;
+    int64_t loss_stride;
+    double last_loss;
+    int64_t last_ckpt_ns;
+    bool ckpt_asked;
+
+    /* disk */
+    struct ckpt_task *writing;
+    int64_t disk_step, disk_prev_step; /* newest files; -1: none */
+    int64_t disk_failed_step;           /* the last one that could not be written; -1: none */
+    char disk_digest[SH_SHA256_HEX];
+    uint64_t disk_bytes;
+
+    int64_t reported_ns;
+    enum msg_job_phase reported_phase;
+    int64_t reported_step;
+    char *result; /* OWNED: JSON, when DONE */
+    struct finish *finish;
+};
+
+/* job.c */
+int job_new(struct exec *x, const struct msg_job_start *m, struct job **out, struct sh_err *err);
+void job_free(struct job *j);
+void job_fill_state(const struct job *j, struct msg_job_state *out);
+void job_report(struct job *j); /* JOB_STATE now */
+void job_report_checkpoint(struct job *j); /* the newest on disk, if any */
+void job_set_phase(struct job *j, enum msg_job_phase p); /* reports what must not wait */
+int job_take_built(struct job *j, const struct msg_wk_train_ready *m, int *fds, size_t n_fds,
+                   struct sh_err *err);
+void job_note_losses(struct job *j, const struct msg_wk_train_losses *m);
+void job_note_steps(struct job *j, int64_t step); /* committed; counts new ones */
+char *job_file(const struct job *j, const char *name); /* OWNED, free(); NULL: no memory */
+
+/* slots.c */
+struct slot *slots_newest(struct job *j);
+bool slots_have_room(struct job *j);
+int slots_init(struct job *j, const void *state, struct sh_err *err); /* the initial state */
+/* Starts the copy of the device's state, which is that of `step`, to a slot; at its end the ticket
+ * (unless ticket_slot is TX_NO_TICKET) and slots_on_copied. Fails: SH_E_CONFLICT: no room now. */
+int slots_copy_out(struct job *j, int64_t step, uint32_t ticket_slot, uint32_t ticket_value,
+                   struct sh_err *err);
+/* Writes the newest slot to disk unless it is there or being written. */
+void slots_write_newest(struct job *j);
+bool slots_are_on_disk(struct job *j); /* the newest is, or never will be (full disk) */
+void slots_fini(struct job *j);
+
+/* finish.c: from the final slot to a result. Ends by calling train__finished(). */
+void finish_start(struct job *j);
+void finish_free(struct finish *f); /* also half-way: ends its children */
+
+/* train.c, for finish.c and slots.c */
+void train__finished(struct job *j, const struct sh_err *why);
+
+#endif

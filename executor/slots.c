@@ -1,0 +1,301 @@
+/* slots.c - the state of a job in host memory, and from there on disk.
+ *
+ * A slot is published (is_valid) only when the copy from the device is complete, so there is always a
+ * whole state of one step. The newest published slot is never overwritten; neither is one that the
+ * checkpoint thread reads. A third slot is made only when both others are taken that way.
+ *
+ * A full disk is an event, not the end: training goes on, the old file stays, the next checkpoint
+ * tries again.
+ */
+#include "executor/job.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define N_META 8
+
+struct disk_task { /* a task with what it points to */
+    struct ckpt_task task; /* first member */
+    struct job *job;
+    struct slot *slot;
+    int64_t step, attempt;
+    struct sh_st_tensor *tensors;
+    const char *meta[N_META];
+    char step_text[24], job_text[24], steps_text[24];
+    char *path, *losses_path, *remove_path;
+    double *losses;
+};
+
+struct slot *slots_newest(struct job *j)
+{
+    struct slot *best = NULL;
+
+    for (int i = 0; i < JOB_N_SLOTS; i++)
+        if (j->slots[i].is_valid && (!best || j->slots[i].step > best->step))
+            best = &j->slots[i];
+    return best;
+}
+
+static int make(struct job *j, struct slot *s, struct sh_err *err)
+{
+    int rc;
+
+    if (s->mem.fd >= 0)
+        return SH_OK;
+    rc = sh_shm_create("shunt-slot", (size_t)SH_MAX(j->state_bytes, (uint64_t)1), &s->mem, err);
+    if (!rc)
+        rc = dev_mem_host_lock(j->x->mem, s->mem.base, s->mem.bytes, err);
+    s->is_locked = rc == SH_OK;
+    if (rc)
+        sh_shm_fini(&s->mem);
+    return rc;
+}
+
+static struct slot *free_slot(struct job *j)
+{
+    struct slot *newest = slots_newest(j);
+
+    for (int i = 0; i < JOB_N_SLOTS; i++)
+        if (&j->slots[i] != newest && !j->slots[i].is_filling && !j->slots[i].is_writing)
+            return &j->slots[i];
+    return NULL;
+}
+
+bool slots_have_room(struct job *j)
+{
+    return free_slot(j) != NULL;
+}
+
+void slots_fini(struct job *j)
+{
+    for (int i = 0; i < JOB_N_SLOTS; i++) {
+        if (j->slots[i].is_locked)
+            dev_mem_host_unlock(j->x->mem, j->slots[i].mem.base);
+        sh_shm_fini(&j->slots[i].mem);
+    }
+}
+
+/* ------------------------------------------------------------------ the first state */
+
+static int read_checkpoint(struct job *j, struct slot *s, struct sh_err *err)
+{
+    struct sh_st *f = NULL;
+    int rc = sh_st_open(j->resume, &f, err);
+
+    if (rc)
+        return rc;
+    for (size_t i = 0; !rc && i < j->n_tensors; i++) {
+        const struct sh_st_tensor *want = &j->tensors[i], *t = sh_st_find(f, want->name);
+        int64_t off = json_integer_value(json_object_get(json_array_get(j->table, i), "off"));
+
+        if (!t || t->bytes != want->bytes || t->dtype != want->dtype)
+            rc = SH_FAIL(err, SH_E_INVALID,
+                         "the checkpoint of step %" PRId64 " does not hold \"%s\" as this job has it",
+                         j->resume_step, want->name);
+        else
+            memcpy((char *)s->mem.base + off, t->data, t->bytes);
+    }
+    if (!rc && sh_st_meta(f, "step"))
+        rc = sh_parse_i64(sh_st_meta(f, "step"), 0, INT64_MAX, "step of the checkpoint",
+                          &j->resume_step, err);
+    sh_st_close(f);
+    return rc;
+}
+
+int slots_init(struct job *j, const void *state, struct sh_err *err)
+{
+    struct slot *s = &j->slots[0];
+    int rc = make(j, s, err);
+
+    if (!rc)
+        rc = make(j, &j->slots[1], err);
+    if (rc)
+        return rc;
+    memcpy(s->mem.base, state, (size_t)j->state_bytes);
+    if (j->resume) {
+        rc = read_checkpoint(j, s, err);
+        if (!rc && j->resume_step > j->steps)
+            rc = SH_FAIL(err, SH_E_INVALID,
+                         "the checkpoint is of step %" PRId64 ", the job has %" PRId64 " steps",
+                         j->resume_step, j->steps);
+        s->step = j->resume_step;
+        j->disk_step = j->resume_step; /* as good as written */
+    }
+    if (rc)
+        return rc;
+    s->is_valid = true;
+    j->step = j->max_step = j->death_step = s->step;
+    return SH_OK;
+}
+
+/* ------------------------------------------------------------------ from the device */
+
+static void on_copied(void *arg)
+{
+    struct job *j = arg;
+    struct slot *s = j->filling;
+
+    j->filling = NULL;
+    if (!s)
+        return;
+    s->is_filling = false;
+    s->is_valid = true;
+    j->last_ckpt_ns = sh_clock_ns();
+    sh_metric_add(M_shunt_checkpoints_total, SH_LABELS(j->x->conf->name, "host", "ok"), 1);
+    sh_metric_observe(M_shunt_checkpoint_duration_seconds, SH_LABELS(j->x->conf->name, "host"),
+                      (double)(j->last_ckpt_ns - j->fill_ns) / 1e9);
+    if (j->end == END_NONE)
+        slots_write_newest(j);
+}
+
+int slots_copy_out(struct job *j, int64_t step, uint32_t ticket_slot, uint32_t ticket_value,
+                   struct sh_err *err)
+{
+    struct slot *s = j->filling ? NULL : free_slot(j);
+    int rc;
+
+    if (!s || !j->has_state)
+        return SH_FAIL(err, SH_E_CONFLICT, "no host slot is free for a checkpoint just now");
+    rc = make(j, s, err);
+    if (rc)
+        return rc;
+    s->is_valid = false;
+    rc = tx_out(j->x->tx, space_offset(&j->state), s->mem.base, (size_t)j->state_bytes, err);
+    if (!rc && ticket_slot != TX_NO_TICKET)
+        rc = tx_ticket(j->x->tx, TX_LANE_OUT, ticket_slot, ticket_value, err);
+    if (!rc)
+        rc = tx_mark(j->x->tx, TX_LANE_OUT, on_copied, j, err);
+    if (rc)
+        return rc; /* not published; what was enqueued ends in memory that stays ours */
+    s->step = step;
+    s->is_filling = true;
+    j->filling = s;
+    j->fill_ns = sh_clock_ns();
+    return SH_OK;
+}
+
+/* ------------------------------------------------------------------ to disk */
+
+static void free_task(struct disk_task *d)
+{
+    if (!d)
+        return;
+    free(d->tensors);
+    free(d->path);
+    free(d->losses_path);
+    free(d->remove_path);
+    free(d->losses);
+    free(d);
+}
+
+static void on_written(struct ckpt_task *t)
+{
+    struct disk_task *d = (struct disk_task *)t;
+    struct job *j = d->job;
+    const char *name = j->x->conf->name;
+
+    d->slot->is_writing = false;
+    j->writing = NULL;
+    sh_metric_add(M_shunt_checkpoints_total,
+                  SH_LABELS(name, "disk", t->err.rc ? sh_rc_name(t->err.rc) : "ok"), 1);
+    j->disk_failed_step = t->err.rc ? d->step : -1;
+    if (t->err.rc) {
+        sh_log_err(SH_LOG_ERROR, "job.checkpoint.disk", &t->err);
+    } else {
+        sh_metric_observe(M_shunt_checkpoint_duration_seconds, SH_LABELS(name, "disk"),
+                          (double)t->took_ns / 1e9);
+        j->disk_prev_step = j->disk_step;
+        j->disk_step = d->step;
+        sh_strlcpy(j->disk_digest, t->digest, sizeof(j->disk_digest));
+        j->disk_bytes = t->bytes;
+        SH_INFO("job.checkpoint", "job=%" PRId64 " step=%" PRId64 " bytes=%" PRIu64, j->id, d->step,
+                t->bytes);
+        job_report_checkpoint(j);
+    }
+    free_task(d);
+}
+
+static char *ckpt_path(const struct job *j, int64_t step)
+{
+    char name[64];
+
+    snprintf(name, sizeof(name), "ckpt-%" PRId64 ".safetensors", step);
+    return job_file(j, name);
+}
+
+static int fill_task(struct job *j, struct slot *s, struct disk_task *d, struct sh_err *err)
+{
+    const char *const meta[N_META] = {"step", d->step_text, "job", d->job_text,
+                                      "steps", d->steps_text, NULL};
+
+    snprintf(d->step_text, sizeof(d->step_text), "%" PRId64, s->step);
+    snprintf(d->job_text, sizeof(d->job_text), "%" PRId64, j->id);
+    snprintf(d->steps_text, sizeof(d->steps_text), "%" PRId64, j->steps);
+    memcpy(d->meta, meta, sizeof(meta));
+    d->tensors = malloc((j->n_tensors + 1) * sizeof(*d->tensors));
+    d->losses = malloc((j->n_losses + 1) * sizeof(*d->losses));
+    d->path = ckpt_path(j, s->step);
+    d->losses_path = job_file(j, "losses.json");
+    if (j->disk_prev_step >= 0)
+        d->remove_path = ckpt_path(j, j->disk_prev_step);
+    if (!d->tensors || !d->losses || !d->path || !d->losses_path)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a checkpoint");
+    memcpy(d->tensors, j->tensors, j->n_tensors * sizeof(*d->tensors));
+    memcpy(d->losses, j->losses, j->n_losses * sizeof(*d->losses));
+    for (size_t i = 0; i < j->n_tensors; i++)
+        d->tensors[i].data =
+            (const char *)s->mem.base +
+            json_integer_value(json_object_get(json_array_get(j->table, i), "off"));
+    d->task = (struct ckpt_task){.write_path = d->path,
+                                 .tensors = d->tensors,
+                                 .n_tensors = j->n_tensors,
+                                 .meta = d->meta,
+                                 .losses_path = d->losses_path,
+                                 .losses = d->losses,
+                                 .n_losses = j->n_losses,
+                                 .digest_path = d->path,
+                                 .remove_path = d->remove_path,
+                                 .done = on_written};
+    return SH_OK;
+}
+
+void slots_write_newest(struct job *j)
+{
+    struct slot *s = slots_newest(j);
+    struct sh_err err = {0};
+    struct disk_task *d;
+    int rc;
+
+    if (!s || j->writing || s->step <= j->disk_step || s->step == 0)
+        return;
+    d = calloc(1, sizeof(*d));
+    if (!d)
+        return; /* the next checkpoint tries again */
+    d->job = j;
+    d->slot = s;
+    d->step = s->step;
+    rc = fill_task(j, s, d, &err);
+    if (!rc)
+        rc = ckpt_submit(j->x->ckpt, &d->task, &err);
+    if (rc) {
+        sh_log_err(SH_LOG_WARN, "job.checkpoint.disk", &err);
+        free_task(d);
+        return;
+    }
+    s->is_writing = true;
+    j->writing = &d->task;
+}
+
+bool slots_are_on_disk(struct job *j)
+{
+    struct slot *s = slots_newest(j);
+
+    return !s || s->step <= j->disk_step || s->step == 0 ||
+           (!j->writing && j->disk_failed_step == s->step);
+}

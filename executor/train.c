@@ -1,0 +1,786 @@
+/* train.c - see train.h: the wishes, the steps towards them, and what workers say. */
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+#include "executor/agent.h"
+#include "executor/job.h"
+#include "executor/switch.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define TICK_NS ((int64_t)100000000)
+#define REPORT_NS ((int64_t)250000000)
+#define MAX_ENDED 64 /* last words kept for a scheduler that connects later */
+
+enum target { TARGET_RUN, TARGET_PAUSE, TARGET_DROP, TARGET_SWAP, TARGET_DISCARD };
+
+struct ended {
+    struct msg_job_state state; /* msg and result are OWNED copies */
+    char *msg, *result;
+};
+
+struct train {
+    struct exec *x;
+    struct job *job;
+    struct sh_timer *tick;
+    struct ended ended[MAX_ENDED]; /* a ring */
+    size_t n_ended;
+};
+
+const char *stop_way_name(enum stop_way w)
+{
+    static const char *const NAME[STOP_N_WAYS] = {
+        [STOP_PAUSE] = "pause", [STOP_DROP] = "drop", [STOP_SWAP] = "swap"};
+
+    return NAME[w];
+}
+
+/* ------------------------------------------------------------------ ends */
+
+static void remember(struct train *t, const struct job *j)
+{
+    struct ended *e = &t->ended[t->n_ended++ % MAX_ENDED];
+
+    free(e->msg);
+    free(e->result);
+    *e = (struct ended){0};
+    job_fill_state(j, &e->state);
+    if (sh_strdup(e->state.msg, &e->msg, NULL) || sh_strdup(e->state.result, &e->result, NULL))
+        SH_WARN("job.forgotten", "job=%" PRId64, j->id);
+    e->state.msg = e->msg;
+    e->state.result = e->result;
+}
+
+static void forget_ended(struct train *t, int64_t job)
+{
+    for (size_t i = 0; i < MAX_ENDED; i++)
+        if (t->ended[i].state.job == job) {
+            free(t->ended[i].msg);
+            free(t->ended[i].result);
+            t->ended[i] = (struct ended){0};
+        }
+}
+
+static void drop_in_workers(struct train *t, int64_t job)
+{
+    struct sh_msg m = {.type = MSG_WK_TRAIN_DROP};
+
+    m.u.wk_train_drop.job = job;
+    for (size_t i = 0; i < pool_size(t->x->pool); i++) {
+        struct worker *w = pool_at(t->x->pool, i);
+
+        if (w->job != job)
+            continue;
+        worker_send(w, &m, NULL, 0);
+        w->job = 0;
+    }
+}
+
+static void end_job(struct train *t, struct job *j, enum msg_job_phase phase)
+{
+    j->has_ended = true;
+    drop_in_workers(t, j->id);
+    sh_metric_drop(M_shunt_train_loss, SH_LABELS(j->tenant, j->model));
+    job_set_phase(j, phase);
+    remember(t, j);
+    SH_INFO("job.end",
+            "job=%" PRId64 " phase=%d step=%" PRId64 " steps=%" PRId64 " redone=%" PRId64
+            " preemptions=%" PRId64 " code=%s",
+            j->id, (int)phase, j->step, j->steps, j->redone, j->preemptions,
+            sh_rc_name(j->why.rc));
+}
+
+void train__finished(struct job *j, const struct sh_err *why)
+{
+    struct train *t = j->x->train;
+
+    if (j->end == END_CANCEL || j->has_ended)
+        return; /* the turn ends it */
+    if (why->rc)
+        j->why = *why;
+    end_job(t, j, why->rc ? MSG_JOB_FAILED : MSG_JOB_DONE);
+}
+
+/* ------------------------------------------------------------------ what is wanted */
+
+static enum target target_of(struct train *t, struct job *j)
+{
+    if (switch_is_idle(t->x->sw))
+        j->has_yield = false;
+    if (j->has_compile_pause && (!j->w || (!j->w->preparing && !store_worker_lacks(t->x->store, j->w))))
+        j->has_compile_pause = false;
+    if (j->end == END_CANCEL)
+        return TARGET_DISCARD;
+    if (j->has_yield && j->yield == STOP_SWAP)
+        return TARGET_SWAP;
+    if (j->end != END_NONE)
+        return TARGET_SWAP;
+    if (j->has_yield)
+        return j->yield == STOP_DROP ? TARGET_DROP : TARGET_PAUSE;
+    if (j->has_compile_pause)
+        return TARGET_PAUSE;
+    /* A run that is about to become current asks by itself; do not start just before it. */
+    return j->is_running || switch_is_idle(t->x->sw) ? TARGET_RUN : TARGET_PAUSE;
+}
+
+void train_yield(struct train *t, enum stop_way way)
+{
+    struct job *j = t->job;
+
+    if (!j || j->has_ended)
+        return;
+    if (!j->has_yield || way > j->yield)
+        j->yield = way;
+    j->has_yield = true;
+}
+
+bool train_has_yielded(const struct train *t, enum stop_way way)
+{
+    const struct job *j = t->job;
+
+    if (!j)
+        return true;
+    if (way == STOP_PAUSE)
+        return !j->is_running;
+    return !j->is_running && !j->has_ws && (way == STOP_DROP || !j->has_state);
+}
+
+size_t train_ranges(const struct train *t, enum stop_way way, struct space_range out[static 2])
+{
+    const struct job *j = t->job;
+    size_t n = 0;
+
+    if (j && j->has_ws && way >= STOP_DROP)
+        out[n++] = j->ws;
+    if (j && j->has_state && way >= STOP_SWAP)
+        out[n++] = j->state;
+    return n;
+}
+
+void train_pause_for_compile(struct train *t, struct worker *w)
+{
+    if (t->job && t->job->w == w)
+        t->job->has_compile_pause = true;
+}
+
+/* ------------------------------------------------------------------ stop and go */
+
+static void raise_stop(struct job *j, bool finish)
+{
+    struct worker_ctl *c = j->w->ctl;
+
+    atomic_store(&c->stop_finish, finish);
+    atomic_fetch_add(&c->stop, 1);
+    j->is_stop_raised = true;
+    j->stop_is_yield = j->has_yield;
+    j->stop_ns = sh_clock_ns();
+}
+
+static void send_go(struct job *j, bool resume, uint32_t slot, uint32_t value)
+{
+    struct sh_msg m = {.type = MSG_WK_TRAIN_GO};
+
+    m.u.wk_train_go = (struct msg_wk_train_go){.job = j->id,
+                                               .state_off = space_offset(&j->state),
+                                               .ws_off = space_offset(&j->ws),
+                                               .step = j->step,
+                                               .resume = resume,
+                                               .ticket_slot = slot,
+                                               .ticket_value = value};
+    pool_set_state(j->w, WORKER_ACTIVE);
+    j->is_running = true;
+    j->is_stop_raised = false;
+    j->go_ns = sh_clock_ns();
+    worker_send(j->w, &m, NULL, 0);
+    job_set_phase(j, MSG_JOB_RUNNING);
+}
+
+/* A ticket that has long arrived, for a GO that need not wait. */
+static void go_now(struct job *j, bool resume)
+{
+    send_go(j, resume, TX_SLOT_STATE, dev_ticket_value(j->x->mem, TX_SLOT_STATE));
+}
+
+static bool steer_running(struct job *j, enum target want)
+{
+    bool finish = want == TARGET_DROP || want == TARGET_SWAP;
+
+    if (want == TARGET_RUN)
+        return false;
+    if (!j->is_stop_raised)
+        raise_stop(j, finish);
+    else if (finish)
+        atomic_store(&j->w->ctl->stop_finish, 1); /* escalated before it stopped */
+    return false;
+}
+
+static void detach(struct job *j, enum worker_state to)
+{
+    if (j->w && (j->w->state == WORKER_PARKED || j->w->state == WORKER_CLEANING))
+        pool_set_state(j->w, to);
+    if (to == WORKER_STANDBY)
+        j->w = NULL;
+}
+
+static void count_redone(struct job *j, int64_t n)
+{
+    if (n <= 0)
+        return;
+    j->redone += n;
+    sh_metric_add(M_shunt_train_steps_redone_total, SH_LABELS(j->tenant, j->model), (double)n);
+}
+
+/* Gives the workspace up; the state of the last commit stays. False: nothing to do. */
+static bool drop_workspace(struct job *j, enum worker_state to)
+{
+    if (!j->has_ws)
+        return false;
+    if (j->at == MSG_TRAIN_AT_UPDATE && j->w) { /* torn: finish the step first */
+        raise_stop(j, true);
+        go_now(j, true);
+        j->is_stop_raised = true;
+        return true;
+    }
+    if (j->at == MSG_TRAIN_AT_STEP && j->op > 0)
+        count_redone(j, 1);
+    j->at = MSG_TRAIN_AT_BOUNDARY;
+    space_give(j->x->space, &j->ws, j->tag);
+    j->has_ws = false;
+    detach(j, to);
+    return true;
+}
+
+static void give_state(struct job *j)
+{
+    space_give(j->x->space, &j->state, j->tag);
+    j->has_state = false;
+    detach(j, WORKER_STANDBY);
+}
+
+static void fail(struct job *j, const struct sh_err *why)
+{
+    if (j->end == END_CANCEL || j->end == END_FAIL)
+        return;
+    j->end = END_FAIL;
+    j->why = *why;
+}
+
+/* The state goes to a host slot, unless it is there already, and leaves the device. */
+static bool leave(struct job *j)
+{
+    struct slot *newest = slots_newest(j);
+    struct sh_err err = {0};
+
+    if (drop_workspace(j, WORKER_CLEANING))
+        return true;
+    if (!j->has_state || j->filling || j->n_flights)
+        return false;
+    if (newest && newest->step == j->step) {
+        give_state(j);
+        return true;
+    }
+    if (slots_copy_out(j, j->step, TX_NO_TICKET, 0, &err)) {
+        if (err.rc != SH_E_CONFLICT) /* no slot is free just now: again when one is */
+            sh_log_err(SH_LOG_ERROR, "job.swap", &err);
+        return false;
+    }
+    return true;
+}
+
+static bool discard(struct train *t, struct job *j)
+{
+    if (j->filling || j->n_flights)
+        return false;
+    finish_free(j->finish);
+    j->at = MSG_TRAIN_AT_BOUNDARY;
+    drop_workspace(j, WORKER_STANDBY);
+    if (j->has_state)
+        give_state(j);
+    detach(j, WORKER_STANDBY);
+    end_job(t, j, MSG_JOB_CANCELLED);
+    return true;
+}
+
+/* ------------------------------------------------------------------ on a worker, on the device */
+
+static struct worker *find_worker(struct train *t, int64_t with_job)
+{
+    for (size_t i = 0; i < pool_size(t->x->pool); i++) {
+        struct worker *w = pool_at(t->x->pool, i);
+
+        if (worker_is_idle(w) && (!with_job || w->job == with_job))
+            return w;
+    }
+    return NULL;
+}
+
+/* A worker that has the job compiled, else one that compiles it. */
+static bool attach(struct train *t, struct job *j)
+{
+    struct sh_msg m = {.type = MSG_WK_TRAIN};
+    struct worker *w = j->is_built ? find_worker(t, j->id) : NULL;
+
+    if (w) {
+        j->w = w;
+        return true;
+    }
+    if (j->compiling || !(w = find_worker(t, 0)))
+        return false;
+    m.u.wk_train = (struct msg_wk_train){.job = j->id,
+                                         .package = j->package,
+                                         .dataset = j->dataset,
+                                         .spec = j->spec_text,
+                                         .build = !j->is_built};
+    w->job = 0; /* a worker keeps one job */
+    w->job_compiling = true;
+    worker_busy(w);
+    worker_send(w, &m, NULL, 0);
+    j->compiling = w;
+    return true;
+}
+
+static void on_loaded(void *arg)
+{
+    struct job *j = arg;
+
+    j->n_flights--;
+}
+
+static int load_state(struct job *j, struct sh_err *err)
+{
+    const struct residency_need need = {
+        .kind = ARENA_TRAIN, .tag = j->tag, .spare = RESIDENCY_NO_IMAGE};
+    struct slot *s = slots_newest(j);
+    int rc;
+
+    if (!s)
+        return SH_FAIL(err, SH_E_BUG, "the job has no state to start from");
+    rc = space_alloc(j->x->space, j->state_bytes, &need, &j->state, err);
+    if (rc)
+        return rc;
+    rc = tx_in(j->x->tx, space_offset(&j->state), s->mem.base, j->state_bytes, err);
+    if (!rc)
+        rc = tx_mark(j->x->tx, TX_LANE_IN, on_loaded, j, err);
+    if (rc) {
+        space_give(j->x->space, &j->state, j->tag);
+        return rc;
+    }
+    j->n_flights++;
+    j->has_state = true;
+    j->step = s->step;
+    return SH_OK;
+}
+
+static int take_device(struct job *j, struct sh_err *err)
+{
+    const struct residency_need need = {
+        .kind = ARENA_TRAIN, .tag = j->tag, .spare = RESIDENCY_NO_IMAGE};
+    int rc = SH_OK;
+
+    if (!j->has_state)
+        rc = load_state(j, err);
+    if (!rc && !j->has_ws) {
+        rc = space_alloc(j->x->space, j->ws_bytes, &need, &j->ws, err);
+        j->has_ws = rc == SH_OK;
+    }
+    /* Behind the copy of the state and any scrub: the worker waits for this ticket. */
+    if (!rc)
+        rc = tx_ticket(j->x->tx, TX_LANE_IN, TX_SLOT_STATE, j->x->train_ticket + 1, err);
+    if (!rc)
+        j->x->train_ticket++;
+    return rc;
+}
+
+static bool go_on(struct train *t, struct job *j)
+{
+    struct sh_err err = {0};
+
+    if (j->w && j->w->state == WORKER_PARKED && j->has_ws) { /* paused */
+        if (j->w->preparing || store_worker_lacks(t->x->store, j->w))
+            return false;
+        go_now(j, true);
+        return true;
+    }
+    if (!j->w)
+        return attach(t, j);
+    /* The copy of a checkpoint must end before another worker may update the state. */
+    if (j->filling || !worker_is_idle(j->w)) {
+        j->w = worker_is_idle(j->w) ? j->w : NULL;
+        return false;
+    }
+    if (take_device(j, &err)) {
+        if (err.rc != SH_E_DEVMEM)
+            sh_log_err(SH_LOG_ERROR, "job.resume", &err);
+        return false; /* what is pinned now will be free soon: the tick tries again */
+    }
+    send_go(j, false, TX_SLOT_STATE, t->x->train_ticket);
+    return true;
+}
+
+/* Nothing is on the device any more, and nothing is to come back. */
+static bool finish_end(struct train *t, struct job *j)
+{
+    if (j->end == END_DONE) {
+        if (j->phase == MSG_JOB_COMPLETING)
+            return false;
+        job_set_phase(j, MSG_JOB_COMPLETING);
+        finish_start(j);
+        return true;
+    }
+    if (slots_newest(j) && !slots_are_on_disk(j)) {
+        slots_write_newest(j);
+        return false;
+    }
+    end_job(t, j, j->end == END_SUSPEND ? MSG_JOB_SUSPENDED : MSG_JOB_FAILED);
+    return true;
+}
+
+static bool forget_lost(struct job *j)
+{
+    struct slot *s = slots_newest(j);
+
+    if (j->filling || j->n_flights)
+        return false;
+    if (j->has_ws)
+        space_give(j->x->space, &j->ws, j->tag);
+    j->has_ws = false;
+    if (j->has_state)
+        give_state(j);
+    j->is_state_lost = false;
+    if (s) {
+        count_redone(j, j->step - s->step);
+        j->step = s->step;
+    }
+    SH_WARN("job.rewind", "job=%" PRId64 " step=%" PRId64, j->id, j->step);
+    return true;
+}
+
+bool train_turn(struct train *t)
+{
+    struct job *j = t->job;
+    enum target want;
+
+    if (!j)
+        return false;
+    if (j->has_ended) {
+        if (j->filling || j->writing || j->n_flights)
+            return false;
+        t->job = NULL;
+        job_free(j);
+        return true;
+    }
+    want = target_of(t, j);
+    if (j->is_running)
+        return steer_running(j, want);
+    if (j->is_state_lost)
+        return forget_lost(j);
+    if (want == TARGET_DISCARD)
+        return discard(t, j);
+    if (j->end != END_NONE && !j->has_state && !j->has_ws)
+        return finish_end(t, j);
+    if (!j->is_built)
+        return attach(t, j);
+    switch (want) {
+    case TARGET_RUN:
+        return go_on(t, j);
+    case TARGET_DROP:
+        return drop_workspace(j, WORKER_STANDBY);
+    case TARGET_SWAP:
+        return leave(j);
+    default:
+        return false;
+    }
+}
+
+/* ------------------------------------------------------------------ what workers say */
+
+static struct job *job_of(struct train *t, struct worker *w, int64_t id, const char *what)
+{
+    if (t->job && t->job->id == id && t->job->w == w)
+        return t->job;
+    SH_DEBUG("train.stray", "worker=%u type=%s job=%" PRId64, w->index, what, id);
+    return NULL;
+}
+
+void train_on_ready(struct train *t, struct worker *w, const struct msg_wk_train_ready *m,
+                    int *fds, size_t n_fds)
+{
+    struct job *j = t->job;
+    struct sh_err err = {0};
+    int rc = SH_OK;
+
+    w->job_compiling = false;
+    if (m->rc == 0)
+        w->job = m->job;
+    if (!j || j->id != m->job || j->compiling != w || j->has_ended) {
+        drop_in_workers(t, m->job);
+        return;
+    }
+    j->compiling = NULL;
+    if (m->rc)
+        rc = SH_FAIL(&err, (int)m->rc, "%s", m->msg);
+    else if (!j->is_built)
+        rc = job_take_built(j, m, fds, n_fds, &err);
+    if (rc)
+        fail(j, &err);
+}
+
+static void count_stop(struct job *j)
+{
+    const struct worker_ctl *c = j->w->ctl;
+    const char *way = stop_way_name(j->yield);
+    double s = (double)(atomic_load(&c->stop_drained_ns) - j->stop_ns) / 1e9;
+
+    j->preemptions++;
+    sh_metric_add(M_shunt_preemptions_total, SH_LABELS(j->x->conf->name, way), 1);
+    if (s < 0)
+        return; /* it had stopped by itself before it was asked */
+    sh_metric_observe(M_shunt_stop_to_drained_seconds, SH_LABELS(j->x->conf->name, way), s);
+    sh_metric_observe(M_shunt_switch_duration_seconds, SH_LABELS(j->x->conf->name, "drain"), s);
+}
+
+void train_on_stopped(struct train *t, struct worker *w, const struct msg_wk_train_stopped *m)
+{
+    struct job *j = job_of(t, w, m->job, "WK_TRAIN_STOPPED");
+    struct sh_err err = {0};
+
+    if (!j || !j->is_running || m->rc == SH_E_DEVLOST)
+        return; /* a lost device ends the process: its death is handled */
+    j->busy_ns += sh_clock_ns() - j->go_ns;
+    if (j->is_stop_raised && j->stop_is_yield && j->has_yield)
+        count_stop(j);
+    j->is_running = j->is_stop_raised = false;
+    j->ckpt_asked = false;
+    j->at = (enum msg_train_at)m->at;
+    j->op = m->op;
+    j->step = m->step;
+    job_note_steps(j, m->step);
+    pool_set_state(w, WORKER_PARKED);
+    job_set_phase(j, MSG_JOB_PREEMPTED);
+    if (m->rc) {
+        SH_FAIL(&err, (int)m->rc, "%s", m->msg);
+        fail(j, &err);
+    } else if (m->at == MSG_TRAIN_AT_END && j->end == END_NONE) {
+        j->end = END_DONE;
+    }
+}
+
+void train_on_losses(struct train *t, struct worker *w, const struct msg_wk_train_losses *m)
+{
+    struct job *j = job_of(t, w, m->job, "WK_TRAIN_LOSSES");
+
+    if (j)
+        job_note_losses(j, m);
+}
+
+void train_on_ckpt(struct train *t, struct worker *w, const struct msg_wk_train_ckpt *m)
+{
+    struct job *j = job_of(t, w, m->job, "WK_TRAIN_CKPT");
+    struct sh_err err = {0};
+
+    if (m->ticket_slot != TX_SLOT_WORKER + w->index)
+        return;
+    w->ckpt_value = m->ticket_value;
+    if (j)
+        j->ckpt_asked = false;
+    if (j && slots_copy_out(j, m->step, m->ticket_slot, m->ticket_value, &err) == SH_OK)
+        return;
+    sh_log_err(SH_LOG_WARN, "job.checkpoint", &err);
+    dev_ticket_force(t->x->mem, m->ticket_slot, m->ticket_value); /* it must not wait for nothing */
+}
+
+static void lose_worker(struct job *j, struct worker *w)
+{
+    bool is_torn = j->is_running || j->at == MSG_TRAIN_AT_UPDATE;
+
+    if (j->is_running) {
+        j->busy_ns += sh_clock_ns() - j->go_ns;
+        j->step = SH_MAX(j->step, (int64_t)atomic_load(&w->ctl->step));
+        job_note_steps(j, j->step);
+    }
+    j->w = NULL;
+    j->is_running = j->is_stop_raised = j->ckpt_asked = false;
+    if (is_torn) {
+        count_redone(j, 1);
+        j->is_state_lost = true;
+    } else if (j->has_ws) {
+        drop_workspace(j, WORKER_STANDBY);
+    }
+    j->at = MSG_TRAIN_AT_BOUNDARY;
+    job_set_phase(j, MSG_JOB_PREEMPTED);
+}
+
+void train_on_worker_dead(struct train *t, struct worker *w)
+{
+    struct job *j = t->job;
+    struct sh_err err = {0};
+
+    if (!j || (j->w != w && j->compiling != w))
+        return;
+    if (j->compiling == w)
+        j->compiling = NULL;
+    if (j->w == w)
+        lose_worker(j, w);
+    if (j->max_step > j->death_step)
+        j->n_deaths = 0;
+    j->death_step = j->max_step;
+    if (++j->n_deaths <= JOB_MAX_DEATHS)
+        return;
+    SH_FAIL(&err, SH_E_UNAVAILABLE,
+            "%u worker processes died in a row without finishing a step after step %" PRId64,
+            j->n_deaths, j->max_step);
+    fail(j, &err);
+}
+
+/* ------------------------------------------------------------------ the scheduler's messages */
+
+static void answer(struct train *t, int64_t job, uint32_t attempt, enum msg_job_phase phase,
+                   const struct sh_err *why)
+{
+    struct sh_msg m = {.type = MSG_JOB_STATE};
+
+    m.u.job_state = (struct msg_job_state){
+        .job = job, .attempt = attempt, .state = phase, .rc = why->rc, .msg = why->msg};
+    agent_send(t->x->agent, &m);
+}
+
+void train_on_start(struct train *t, const struct msg_job_start *m)
+{
+    struct job *j = t->job;
+    struct sh_err err = {0};
+
+    if (j && j->id == m->job && !j->has_ended) { /* said again: the scheduler did not know */
+        j->attempt = m->attempt;
+        job_report(j);
+        return;
+    }
+    forget_ended(t, m->job);
+    if (j)
+        SH_FAIL(&err, SH_E_CONFLICT, "this executor still trains job %" PRId64, j->id);
+    else if (t->x->is_stopping)
+        SH_FAIL(&err, SH_E_UNAVAILABLE, "the executor is stopping");
+    else
+        job_new(t->x, m, &t->job, &err);
+    if (err.rc) {
+        sh_log_err(SH_LOG_WARN, "job.refused", &err);
+        answer(t, m->job, m->attempt, MSG_JOB_FAILED, &err);
+        return;
+    }
+    SH_INFO("job.start", "job=%" PRId64 " attempt=%u model=%s resume_step=%" PRId64, m->job,
+            m->attempt, m->model, m->resume_step);
+    job_set_phase(t->job, MSG_JOB_STARTING);
+}
+
+void train_on_stop(struct train *t, const struct msg_job_stop *m)
+{
+    struct job *j = t->job;
+    struct sh_err err = {0};
+
+    if (!j || j->id != m->job || j->has_ended) {
+        SH_FAIL(&err, SH_E_NOTFOUND, "this executor does not have the job");
+        answer(t, m->job, m->attempt,
+               m->how == MSG_JOB_HOW_CANCEL ? MSG_JOB_CANCELLED : MSG_JOB_SUSPENDED, &err);
+        return;
+    }
+    if (m->how == MSG_JOB_HOW_CANCEL)
+        j->end = END_CANCEL;
+    else if (j->end == END_NONE)
+        j->end = END_SUSPEND;
+}
+
+void train_suspend(struct train *t)
+{
+    struct job *j = t->job;
+
+    if (!j || j->has_ended || (j->end != END_NONE && j->end != END_DONE))
+        return;
+    /* A job that was finishing goes on from its last step. */
+    finish_free(j->finish);
+    j->end = END_SUSPEND;
+}
+
+bool train_is_quiet(const struct train *t)
+{
+    return !t->job;
+}
+
+void train_report_all(struct train *t)
+{
+    for (size_t i = 0; i < MAX_ENDED; i++) {
+        struct sh_msg m = {.type = MSG_JOB_STATE};
+
+        m.u.job_state = t->ended[i].state;
+        if (t->ended[i].state.job)
+            agent_send(t->x->agent, &m);
+    }
+    if (t->job && !t->job->has_ended) {
+        job_report(t->job);
+        job_report_checkpoint(t->job);
+    }
+}
+
+/* ------------------------------------------------------------------ time */
+
+static void ask_checkpoint(struct job *j, int64_t now)
+{
+    if (!j->is_running || j->is_stop_raised || j->ckpt_asked || j->filling ||
+        now - j->last_ckpt_ns < j->interval_ns || !slots_have_room(j))
+        return;
+    j->ckpt_asked = true;
+    atomic_fetch_add(&j->w->ctl->ckpt_wanted, 1);
+}
+
+static void on_tick(struct sh_loop *l, void *arg)
+{
+    struct train *t = arg;
+    struct job *j = t->job;
+    int64_t now = sh_clock_ns();
+
+    (void)l;
+    if (!j || j->has_ended)
+        return;
+    if (j->is_running) {
+        uint64_t bits = atomic_load(&j->w->ctl->loss_bits);
+
+        job_note_steps(j, atomic_load(&j->w->ctl->step));
+        memcpy(&j->last_loss, &bits, sizeof(bits));
+        sh_metric_set(M_shunt_train_loss, SH_LABELS(j->tenant, j->model), j->last_loss);
+    }
+    ask_checkpoint(j, now);
+    if (now - j->reported_ns >= REPORT_NS &&
+        (j->phase != j->reported_phase || j->max_step != j->reported_step))
+        job_report(j);
+}
+
+int train_new(struct exec *x, struct train **out, struct sh_err *err)
+{
+    struct train *t = calloc(1, sizeof(*t));
+    int rc;
+
+    *out = NULL;
+    if (!t)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the trainer");
+    t->x = x;
+    rc = sh_timer_add(x->loop, TICK_NS, TICK_NS, on_tick, t, &t->tick, err);
+    if (rc) {
+        free(t);
+        return rc;
+    }
+    *out = t;
+    return SH_OK;
+}
+
+void train_free(struct train *t)
+{
+    if (!t)
+        return;
+    job_free(t->job);
+    for (size_t i = 0; i < MAX_ENDED; i++) {
+        free(t->ended[i].msg);
+        free(t->ended[i].result);
+    }
+    sh_timer_del(t->tick);
+    free(t);
+}

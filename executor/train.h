@@ -1,0 +1,50 @@
+/* train.h - the training job of this executor, from JOB_START to its last JOB_STATE.
+ *
+ * Where a job stands is three facts, not one state: which worker has it compiled and attached, whether
+ * that worker runs it, and what of it is on the device (state, workspace). train_turn() compares them
+ * with what is wanted and takes the next step:
+ *
+ *   wanted       running       paused                dropped (state)    swapped (nothing)
+ *   run          -             go on, same worker    workspace, go      state from a slot, go
+ *   pause        stop          -                     -                  -
+ *   drop         stop          give the workspace    -                  -
+ *   swap, leave  stop          give the workspace    state to a slot    - (leave: report the end)
+ *
+ * The state lives in host slots between commits (job.h); a worker that dies costs the steps since the
+ * newest one. One job at a time; a second JOB_START is refused with SH_E_CONFLICT.
+ */
+#ifndef SH_EXECUTOR_TRAIN_H
+#define SH_EXECUTOR_TRAIN_H
+
+#include "executor/pool.h"
+
+struct train;
+
+int train_new(struct exec *x, struct train **out, struct sh_err *err); /* OWNED, train_free() */
+void train_free(struct train *t);
+bool train_turn(struct train *t); /* true: it did something */
+
+/* The switch's wish; holds until no run is current (switch_is_idle). Only escalates meanwhile. */
+void train_yield(struct train *t, enum stop_way way);
+/* Not running, for pause; workspace given, for drop; nothing on the device, for swap. */
+bool train_has_yielded(const struct train *t, enum stop_way way);
+/* What the way would free; returns how many ranges. */
+size_t train_ranges(const struct train *t, enum stop_way way, struct space_range out[static 2]);
+/* The worker that trains should compile a model: stop for it, then go on. */
+void train_pause_for_compile(struct train *t, struct worker *w);
+
+void train_on_start(struct train *t, const struct msg_job_start *m);
+void train_on_stop(struct train *t, const struct msg_job_stop *m);
+/* Suspend for the end of this process; train_is_quiet() when it is on disk. */
+void train_suspend(struct train *t);
+bool train_is_quiet(const struct train *t);
+void train_report_all(struct train *t); /* to a scheduler that has just connected */
+
+void train_on_ready(struct train *t, struct worker *w, const struct msg_wk_train_ready *m,
+                    int *fds, size_t n_fds);
+void train_on_stopped(struct train *t, struct worker *w, const struct msg_wk_train_stopped *m);
+void train_on_losses(struct train *t, struct worker *w, const struct msg_wk_train_losses *m);
+void train_on_ckpt(struct train *t, struct worker *w, const struct msg_wk_train_ckpt *m);
+void train_on_worker_dead(struct train *t, struct worker *w);
+
+#endif

@@ -1,0 +1,345 @@
+/* dev_test.c - the harness of the device tests. */
+#include "tests/device/dev_test.h"
+
+#include "common/mem.h"
+
+#include <math.h>
+
+static struct dev_lib *lib;
+static struct dev *dev;
+
+int t_setup(void **state)
+{
+    const char *kind = getenv("BACKEND");
+    struct dev_conf conf = {.threads = 2, .arena_bytes = T_ARENA, .deterministic = true};
+    struct sh_err err = {0};
+
+    (void)state;
+    assert_ok_err(dev_lib_open(kind ? kind : "cpu", &lib, &err), &err);
+    assert_ok_err(dev_open(lib, &conf, &dev, &err), &err);
+    return 0;
+}
+
+int t_teardown(void **state)
+{
+    (void)state;
+    dev_close(dev);
+    dev_lib_close(lib);
+    return 0;
+}
+
+struct dev *t_dev(void)
+{
+    return dev;
+}
+
+const struct dev_lib *t_lib(void)
+{
+    return lib;
+}
+
+void t_init(struct t_graph *t)
+{
+    *t = (struct t_graph){.step = 0};
+    t->g.tensors = t->tensors;
+    t->g.ops = t->ops;
+    t->g.n_layers = 1;
+}
+
+void t_fini(struct t_graph *t)
+{
+    for (uint32_t i = 0; i < t->g.n_tensors; i++)
+        free(t->plain[i]);
+}
+
+/* xorshift: the same numbers on every machine. */
+static double noise(uint64_t *s)
+{
+    *s ^= *s << 13;
+    *s ^= *s >> 7;
+    *s ^= *s << 17;
+    return (double)(*s >> 11) / 4503599627370496.0 - 1;
+}
+
+uint32_t t_add(struct t_graph *t, enum dev_role role, enum sh_dtype type, struct t_dims dims)
+{
+    uint32_t i = t->g.n_tensors++;
+    struct dev_tensor *n = &t->tensors[i];
+    uint64_t seed = 0x9E3779B97F4A7C15u * (i + 1);
+
+    assert_true(i < T_MAX_TENSORS);
+    snprintf(t->names[i], sizeof(t->names[i]), "t%u", i);
+    *n = (struct dev_tensor){.name = t->names[i], .dtype = type, .role = role, .rank = dims.rank,
+                             .alias_of = DEV_NONE};
+    for (uint32_t k = 0; k < dims.rank; k++)
+        n->dims[k] = dims.d[k];
+    t->plain[i] = calloc((size_t)dev_tensor_elements(n), 8);
+    assert_non_null(t->plain[i]);
+    if (type == SH_F32)
+        for (int64_t k = 0; k < dev_tensor_elements(n); k++)
+            t_f(t, i)[k] = (float)noise(&seed);
+    return i;
+}
+
+uint32_t t_in(struct t_graph *t, struct t_dims dims)
+{
+    return t_add(t, DEV_ROLE_INPUT, SH_F32, dims);
+}
+uint32_t t_weight(struct t_graph *t, struct t_dims dims)
+{
+    return t_add(t, DEV_ROLE_WEIGHT, SH_F32, dims);
+}
+uint32_t t_state(struct t_graph *t, struct t_dims dims)
+{
+    return t_add(t, DEV_ROLE_STATE, SH_F32, dims);
+}
+uint32_t t_act(struct t_graph *t, struct t_dims dims)
+{
+    return t_add(t, DEV_ROLE_ACT, SH_F32, dims);
+}
+uint32_t t_out(struct t_graph *t, struct t_dims dims)
+{
+    return t_add(t, DEV_ROLE_OUTPUT, SH_F32, dims);
+}
+
+uint32_t t_index(struct t_graph *t, struct t_dims dims, int64_t below)
+{
+    uint32_t i = t_add(t, DEV_ROLE_INPUT, SH_I64, dims);
+    uint64_t seed = 12345 + i;
+
+    for (int64_t k = 0; k < dev_tensor_elements(&t->tensors[i]); k++)
+        ((int64_t *)t->plain[i])[k] = (int64_t)((noise(&seed) + 1) / 2 * (double)below);
+    return i;
+}
+
+uint32_t t_blocked(struct t_graph *t, uint32_t x)
+{
+    const int64_t *d = t->tensors[x].dims, c = d[1];
+    uint32_t w = t_weight(t, DIMS(c, c, 1, 1)), y = t_act(t, DIMS(d[0], c, d[2], d[3]));
+    struct dev_op *op = t_op(t, DEV_OP_CONV, IN(x, w), OUT(y));
+
+    op->u.conv = (struct dev_conv){.kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1},
+                                   .groups = 1};
+    for (int64_t i = 0; i < c * c; i++)
+        t_f(t, w)[i] = i / c == i % c;
+    return y;
+}
+
+float *t_f(struct t_graph *t, uint32_t tensor)
+{
+    return t->plain[tensor];
+}
+
+void t_map(struct t_graph *t, uint32_t tensor, float scale, float shift)
+{
+    for (int64_t i = 0; i < dev_tensor_elements(&t->tensors[tensor]); i++)
+        t_f(t, tensor)[i] = t_f(t, tensor)[i] * scale + shift;
+}
+
+struct dev_op *t_op(struct t_graph *t, enum dev_op_kind kind, const uint32_t *in,
+                    const uint32_t *out)
+{
+    struct dev_op *op = &t->ops[t->g.n_ops++];
+
+    assert_true(t->g.n_ops <= T_MAX_OPS);
+    *op = (struct dev_op){.kind = kind, .name = "node"};
+    while (in[op->n_in] != T_END) {
+        op->in[op->n_in] = in[op->n_in];
+        op->n_in++;
+    }
+    while (out[op->n_out] != T_END) {
+        op->out[op->n_out] = out[op->n_out];
+        op->n_out++;
+    }
+    t->g.update_begin = t->g.n_ops;
+    return op;
+}
+
+/* ------------------------------------------------------------------ running */
+
+static size_t space_of(const struct dev_tensor *t)
+{
+    return t->role == DEV_ROLE_WEIGHT ? 0 : t->role == DEV_ROLE_STATE ? 1 : 2;
+}
+
+/* Everything one after the other, nothing shared. Returns the sizes of the three ranges. */
+static void place(struct t_graph *t, struct dev_plan *p, size_t size[3])
+{
+    size[0] = size[1] = size[2] = 0;
+    for (uint32_t i = 0; i < t->g.n_tensors; i++) {
+        struct dev_tensor *n = &t->tensors[i];
+
+        if (n->alias_of != DEV_NONE) {
+            n->offset = t->tensors[n->alias_of].offset;
+            continue;
+        }
+        assert_true(n->bytes > 0);
+        n->offset = size[space_of(n)];
+        size[space_of(n)] += SH_ALIGN_UP(n->bytes, (size_t)DEV_ALIGN);
+    }
+    for (uint32_t i = 0; i < t->g.n_ops; i++) {
+        dev_plan_set_scratch(p, i, size[2]);
+        size[2] += SH_ALIGN_UP(dev_plan_scratch_bytes(p, i), (size_t)DEV_ALIGN);
+    }
+}
+
+static bool goes_in(const struct dev_tensor *n)
+{
+    return n->alias_of == DEV_NONE && n->role != DEV_ROLE_ACT && n->role != DEV_ROLE_OUTPUT &&
+           n->role != DEV_ROLE_KEEP;
+}
+
+static size_t base_of(const struct dev_bases *b, const struct dev_tensor *n)
+{
+    size_t s = space_of(n);
+
+    return s == 0 ? b->image : s == 1 ? b->state : b->workspace;
+}
+
+static int load_and_run(struct t_graph *t, struct dev_plan *p, const struct dev_bases *b, bool split,
+                        struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    assert_ok_err(dev_fill(dev, 0, 0x4b, T_ARENA, err), err);
+    for (uint32_t i = 0; i < t->g.n_tensors; i++) {
+        const struct dev_tensor *n = &t->tensors[i];
+        void *stored;
+
+        if (!goes_in(n))
+            continue;
+        stored = calloc(1, n->bytes);
+        assert_non_null(stored);
+        assert_ok_err(dev_plan_pack(p, i, t->plain[i], stored, err), err);
+        assert_ok_err(dev_upload(dev, base_of(b, n) + n->offset, stored, n->bytes, err), err);
+        assert_ok_err(dev_sync(dev, err), err);
+        free(stored);
+    }
+    if (!split)
+        rc = dev_plan_run(p, b, 0, t->g.n_ops, err);
+    for (uint32_t i = 0; split && i < t->g.n_ops && !rc; i++)
+        rc = dev_plan_run(p, b, i, i + 1, err);
+    return rc ? rc : dev_sync(dev, err);
+}
+
+static void fetch(struct t_graph *t, struct dev_plan *p, const struct dev_bases *b, uint32_t i,
+                  void *plain)
+{
+    const struct dev_tensor *n = &t->tensors[i];
+    struct sh_err err = {0};
+    void *stored = calloc(1, n->bytes);
+
+    assert_non_null(stored);
+    assert_ok_err(dev_download(dev, stored, base_of(b, n) + n->offset, n->bytes, &err), &err);
+    assert_ok_err(dev_sync(dev, &err), &err);
+    assert_ok_err(dev_plan_unpack(p, i, stored, plain, &err), &err);
+    free(stored);
+}
+
+/* An opaque tensor (indices of a pooling) has no plain form. */
+static bool comes_out(const struct t_graph *t, uint32_t i)
+{
+    const struct dev_tensor *n = &t->tensors[i];
+
+    return n->alias_of == DEV_NONE && n->bytes <= (size_t)dev_tensor_elements(n) * 64 &&
+           !(n->role == DEV_ROLE_ACT && n->dtype == SH_I32);
+}
+
+void t_run(struct t_graph *t)
+{
+    struct sh_err err = {0};
+    struct dev_plan *p = NULL;
+    struct dev_bases b = {.step = t->step};
+    size_t size[3];
+    void *first[T_MAX_TENSORS] = {NULL};
+
+    assert_ok_err(dev_plan_new(dev, &t->g, DEV_FP32, NULL, &p, &err), &err);
+    place(t, p, size);
+    assert_ok_err(dev_plan_finish(p, &err), &err);
+    b.state = size[0];
+    b.workspace = size[0] + size[1];
+    assert_true(2 * (size[0] + size[1] + size[2]) + 4096 < T_ARENA);
+    assert_ok_err(load_and_run(t, p, &b, false, &err), &err);
+    for (uint32_t i = 0; i < t->g.n_tensors; i++)
+        if (comes_out(t, i)) {
+            first[i] = calloc((size_t)dev_tensor_elements(&t->tensors[i]), 8);
+            assert_non_null(first[i]);
+            fetch(t, p, &b, i, first[i]);
+        }
+    /* the same again elsewhere: only multiples of DEV_ALIGN are promised */
+    b.workspace = 3 * DEV_ALIGN;
+    b.image = b.workspace + size[2] + DEV_ALIGN;
+    b.state = b.image + size[0] + 5 * DEV_ALIGN;
+    assert_ok_err(load_and_run(t, p, &b, true, &err), &err);
+    for (uint32_t i = 0; i < t->g.n_tensors; i++)
+        if (first[i]) {
+            const struct dev_tensor *n = &t->tensors[i];
+
+            fetch(t, p, &b, i, t->plain[i]);
+            if (memcmp(first[i], t->plain[i],
+                       (size_t)dev_tensor_elements(n) * sh_dtype_bytes(n->dtype)) != 0)
+                fail_msg("tensor %u differs between two runs", i);
+            free(first[i]);
+        }
+    dev_plan_free(p);
+}
+
+int t_plan_fails(struct t_graph *t, enum dev_precision precision, struct sh_err *err)
+{
+    struct dev_plan *p = NULL;
+    int rc = dev_plan_new(dev, &t->g, precision, NULL, &p, err);
+
+    assert_true(rc == SH_OK || p == NULL);
+    dev_plan_free(p);
+    return rc;
+}
+
+int t_run_fails(struct t_graph *t, struct sh_err *err)
+{
+    struct dev_plan *p = NULL;
+    struct dev_bases b = {.step = t->step};
+    size_t size[3];
+    int rc;
+
+    assert_ok_err(dev_plan_new(dev, &t->g, DEV_FP32, NULL, &p, err), err);
+    place(t, p, size);
+    assert_ok_err(dev_plan_finish(p, err), err);
+    b.state = size[0];
+    b.workspace = size[0] + size[1];
+    rc = load_and_run(t, p, &b, false, err);
+    dev_plan_free(p);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ comparing */
+
+double *t_doubles(size_t n)
+{
+    double *d = calloc(n, sizeof(*d));
+
+    assert_non_null(d);
+    return d;
+}
+
+void t_close(struct t_graph *t, uint32_t tensor, const double *want, double bound)
+{
+    const float *got = t_f(t, tensor);
+    double diff = 0, size = 0;
+    int64_t n = dev_tensor_elements(&t->tensors[tensor]);
+
+    for (int64_t i = 0; i < n; i++) {
+        diff += (got[i] - want[i]) * (got[i] - want[i]);
+        size += want[i] * want[i];
+    }
+    if (!(size > 0) || isinf(size))
+        fail_msg("the reference of tensor %u is zero or not finite", tensor);
+    if (!(diff / size <= bound)) {
+        for (int64_t i = 0; i < n; i++)
+            if (!(fabs(got[i] - want[i]) <= 1e-3 * (1 + fabs(want[i])))) {
+                print_error("tensor %u [%lld]: %g, want %g\n", tensor, (long long)i,
+                            (double)got[i], want[i]);
+                break;
+            }
+        fail_msg("tensor %u: normalised error %g above %g", tensor, diff / size, bound);
+    }
+}

@@ -1,0 +1,706 @@
+/* test_ops.c - element-wise operations, softmax, everything that moves elements, reductions, gather.
+ *
+ * Without it a wrong broadcast, stride or padding value shows only in the model that happens to use
+ * it. References are direct formulas in double precision; gradients are central differences.
+ */
+#include "tests/device/dev_test.h"
+
+#include "common/mem.h"
+
+#include <math.h>
+
+#define EXACT 1e-14 /* the same floats, or one rounding */
+
+/* ------------------------------------------------------------------ activations */
+
+static double act_value(enum dev_act a, double p0, double p1, double x)
+{
+    switch (a) {
+    case DEV_ACT_NONE:
+        return x;
+    case DEV_ACT_RELU:
+        return x > 0 ? x : 0;
+    case DEV_ACT_LEAKY_RELU:
+        return x > 0 ? x : p0 * x;
+    case DEV_ACT_CLIP:
+        return x < p0 ? p0 : x > p1 ? p1 : x;
+    case DEV_ACT_SIGMOID:
+        return 1 / (1 + exp(-x));
+    case DEV_ACT_TANH:
+        return tanh(x);
+    case DEV_ACT_GELU_ERF:
+        return x / 2 * (1 + erf(x / sqrt(2)));
+    case DEV_ACT_GELU_TANH:
+        return x / 2 * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case DEV_ACT_HARDSIGMOID:
+        return fmax(0, fmin(1, p0 * x + p1));
+    case DEV_ACT_HARDSWISH:
+        return x * fmax(0, fmin(1, x / 6 + 0.5));
+    case DEV_ACT_EXP:
+        return exp(x);
+    case DEV_ACT_LOG:
+        return log(x);
+    case DEV_ACT_SQRT:
+        return sqrt(x);
+    case DEV_ACT_ERF:
+        return erf(x);
+    case DEV_ACT_ABS:
+        return fabs(x);
+    case DEV_ACT_NEG:
+        return -x;
+    case DEV_ACT_RECIP:
+        return 1 / x;
+    case DEV_ACT_POW:
+        return pow(x, p0);
+    case DEV_ACT_LINEAR:
+        return p0 * x + p1;
+    case DEV_N_ACTS:
+        break;
+    }
+    return NAN;
+}
+
+struct act_case {
+    enum dev_act act;
+    float p0, p1;
+    float scale, shift; /* of the numbers in [-1, 1] */
+};
+
+static const struct act_case ACTS[] = {
+    {DEV_ACT_NONE, 0, 0, 4, 0},        {DEV_ACT_RELU, 0, 0, 4, 0},
+    {DEV_ACT_LEAKY_RELU, 0.1f, 0, 4, 0}, {DEV_ACT_CLIP, 0, 6, 8, 0},
+    {DEV_ACT_CLIP, -0.5f, INFINITY, 2, 0}, {DEV_ACT_SIGMOID, 0, 0, 6, 0},
+    {DEV_ACT_TANH, 0, 0, 3, 0},        {DEV_ACT_GELU_ERF, 0, 0, 4, 0},
+    {DEV_ACT_GELU_TANH, 0, 0, 4, 0},   {DEV_ACT_HARDSIGMOID, 1.0f / 6, 0.5f, 5, 0},
+    {DEV_ACT_HARDSWISH, 0, 0, 5, 0},   {DEV_ACT_EXP, 0, 0, 5, 0},
+    {DEV_ACT_LOG, 0, 0, 2, 3},         {DEV_ACT_SQRT, 0, 0, 2, 3},
+    {DEV_ACT_ERF, 0, 0, 2, 0},         {DEV_ACT_ABS, 0, 0, 3, 0},
+    {DEV_ACT_NEG, 0, 0, 3, 0},         {DEV_ACT_RECIP, 0, 0, 2, 3},
+    {DEV_ACT_POW, 3, 0, 2, 0},         {DEV_ACT_POW, 0.5f, 0, 2, 3},
+    {DEV_ACT_LINEAR, 2, -1, 3, 0},
+};
+
+static void set_act(struct dev_op *op, const struct act_case *c)
+{
+    op->act = c->act;
+    op->act_p0 = c->p0;
+    op->act_p1 = c->p1;
+}
+
+static void one_act(const struct act_case *c, bool blocked)
+{
+    const struct t_dims dims = DIMS(2, 20, 5, 7); /* 20 channels: blocks with padding */
+    const int64_t n = 2 * 20 * 35;
+    double *y = t_doubles((size_t)n), *dx = t_doubles((size_t)n);
+    uint32_t x, xb, dy, dyb, oy, odx, sum;
+    struct t_graph t;
+
+    t_init(&t);
+    x = t_in(&t, dims);
+    t_map(&t, x, c->scale, c->shift);
+    dy = t_in(&t, dims);
+    oy = t_act(&t, dims);
+    odx = t_out(&t, dims);
+    sum = t_out(&t, DIMS(2, 20));
+    xb = blocked ? t_blocked(&t, x) : x;
+    set_act(t_op(&t, DEV_OP_ACT, IN(xb), OUT(oy)), c);
+    dyb = blocked ? t_blocked(&t, dy) : dy;
+    set_act(t_op(&t, DEV_OP_ACT_BWD, IN(xb, oy, dyb), OUT(odx)), c);
+    /* Reads y through its layout: numbers left in the padding would not matter, wrong ones here do. */
+    t_op(&t, DEV_OP_REDUCE, IN(oy), OUT(sum))->u.reduce.axes = 12;
+    for (int64_t i = 0; i < n; i++) {
+        double v = t_f(&t, x)[i], h = 1e-6;
+
+        y[i] = act_value(c->act, c->p0, c->p1, v);
+        dx[i] = (act_value(c->act, c->p0, c->p1, v + h) - act_value(c->act, c->p0, c->p1, v - h)) /
+                (2 * h) * t_f(&t, dy)[i];
+    }
+    t_run(&t);
+    t_close(&t, oy, y, 1e-10);
+    t_close(&t, odx, dx, 1e-9);
+    memset(y, 0, 40 * sizeof(*y));
+    for (int64_t i = n - 1; i >= 0; i--)
+        dx[i] = act_value(c->act, c->p0, c->p1, t_f(&t, x)[i]);
+    for (int64_t i = 0; i < n; i++)
+        y[i / 35] = (i % 35 == 0 ? 0 : y[i / 35]) + dx[i];
+    t_close(&t, sum, y, 1e-9);
+    t_fini(&t);
+    free(y);
+    free(dx);
+}
+
+static void activations_and_their_gradients_follow_the_formulas(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(ACTS); i++) {
+        one_act(&ACTS[i], false);
+        one_act(&ACTS[i], true);
+    }
+}
+
+/* ------------------------------------------------------------------ binary */
+
+static double bin_value(enum dev_bin k, double a, double b)
+{
+    const double v[DEV_N_BINS] = {
+        [DEV_BIN_ADD] = a + b,       [DEV_BIN_SUB] = a - b,     [DEV_BIN_MUL] = a * b,
+        [DEV_BIN_DIV] = a / b,       [DEV_BIN_MIN] = fmin(a, b), [DEV_BIN_MAX] = fmax(a, b),
+        [DEV_BIN_POW] = pow(a, b),   [DEV_BIN_EQUAL] = a == b,  [DEV_BIN_LESS] = a < b,
+        [DEV_BIN_GREATER] = a > b,
+    };
+
+    return v[k];
+}
+
+/* Index of element e of `dims` in a tensor that broadcasts to it. */
+static int64_t source(const struct dev_tensor *y, const struct dev_tensor *x, int64_t e)
+{
+    int64_t at = 0, step = 1;
+
+    for (uint32_t i = y->rank, k = x->rank; i-- > 0;) {
+        int64_t c = e % y->dims[i];
+
+        e /= y->dims[i];
+        if (k == 0)
+            continue;
+        k--;
+        at += x->dims[k] == 1 ? 0 : c * step;
+        step *= x->dims[k];
+    }
+    return at;
+}
+
+static void one_binary(enum dev_bin kind, struct t_dims a, struct t_dims b, struct t_dims out,
+                       enum dev_act act)
+{
+    const bool compares = kind >= DEV_BIN_EQUAL;
+    struct t_graph t;
+    uint32_t x, y, z;
+    struct dev_op *op;
+    int64_t n;
+    double *want;
+
+    t_init(&t);
+    x = t_in(&t, a);
+    y = t_in(&t, b);
+    z = t_add(&t, DEV_ROLE_OUTPUT, compares ? SH_BOOL : SH_F32, out);
+    if (kind == DEV_BIN_POW || kind == DEV_BIN_DIV) {
+        t_map(&t, x, 1, 2);
+        t_map(&t, y, 1, 2);
+    }
+    if (kind == DEV_BIN_EQUAL)
+        for (int64_t i = 0; i < dev_tensor_elements(&t.tensors[x]); i += 2)
+            t_f(&t, x)[i] = t_f(&t, y)[0];
+    op = t_op(&t, DEV_OP_BINARY, IN(x, y), OUT(z));
+    op->u.binary.kind = kind;
+    op->act = act;
+    n = dev_tensor_elements(&t.tensors[z]);
+    want = t_doubles((size_t)n);
+    for (int64_t i = 0; i < n; i++)
+        want[i] = act_value(act, 0, 0,
+                            bin_value(kind, t_f(&t, x)[source(&t.tensors[z], &t.tensors[x], i)],
+                                      t_f(&t, y)[source(&t.tensors[z], &t.tensors[y], i)]));
+    t_run(&t);
+    if (compares)
+        for (int64_t i = n; i-- > 0;) /* in place: the wider type from the end */
+            t_f(&t, z)[i] = ((uint8_t *)t.plain[z])[i];
+    t_close(&t, z, want, 1e-11);
+    t_fini(&t);
+    free(want);
+}
+
+static void binary_operations_broadcast_like_numpy(void **state)
+{
+    (void)state;
+    for (int k = 0; k < DEV_N_BINS; k++) {
+        enum dev_act act = k < DEV_BIN_EQUAL ? DEV_ACT_RELU : DEV_ACT_NONE;
+
+        one_binary((enum dev_bin)k, DIMS(3, 20, 5, 5), DIMS(3, 20, 5, 5), DIMS(3, 20, 5, 5),
+                   DEV_ACT_NONE);
+        one_binary((enum dev_bin)k, DIMS(3, 20, 5, 5), DIMS(20, 1, 1), DIMS(3, 20, 5, 5), act);
+        one_binary((enum dev_bin)k, DIMS(7, 33), DIMS(33), DIMS(7, 33), DEV_ACT_NONE);
+        one_binary((enum dev_bin)k, DIMS(4, 1, 9), DIMS(5, 1), DIMS(4, 5, 9), DEV_ACT_NONE);
+        one_binary((enum dev_bin)k, DIMS(4, 1, 9), SCALAR, DIMS(4, 1, 9), DEV_ACT_NONE);
+    }
+    one_binary(DEV_BIN_ADD, DIMS(300, 257), DIMS(257), DIMS(300, 257), DEV_ACT_ERF);
+    one_binary(DEV_BIN_MUL, DIMS(2, 24, 1, 1), DIMS(2, 24, 9, 9), DIMS(2, 24, 9, 9), DEV_ACT_NONE);
+}
+
+static void integers_divide_without_a_trap(void **state)
+{
+    const int64_t a[] = {7, -7, INT64_MIN, 5}, b[] = {2, 2, -1, 0}, want[] = {3, -3, INT64_MIN, 0};
+    struct t_graph t;
+    uint32_t x, y, z;
+
+    (void)state;
+    t_init(&t);
+    x = t_add(&t, DEV_ROLE_INPUT, SH_I64, DIMS(4));
+    y = t_add(&t, DEV_ROLE_INPUT, SH_I64, DIMS(4));
+    z = t_add(&t, DEV_ROLE_OUTPUT, SH_I64, DIMS(4));
+    memcpy(t.plain[x], a, sizeof(a));
+    memcpy(t.plain[y], b, sizeof(b));
+    t_op(&t, DEV_OP_BINARY, IN(x, y), OUT(z))->u.binary.kind = DEV_BIN_DIV;
+    t_run(&t);
+    assert_memory_equal(t.plain[z], want, sizeof(want));
+    t_fini(&t);
+}
+
+static void where_picks_and_broadcasts(void **state)
+{
+    struct t_graph t;
+    uint32_t c, a, b, y;
+    double *want = t_doubles(4 * 3 * 50);
+
+    (void)state;
+    t_init(&t);
+    c = t_add(&t, DEV_ROLE_INPUT, SH_BOOL, DIMS(3, 50));
+    a = t_in(&t, DIMS(4, 1, 50));
+    b = t_in(&t, DIMS(1));
+    y = t_out(&t, DIMS(4, 3, 50));
+    for (int i = 0; i < 150; i++)
+        ((uint8_t *)t.plain[c])[i] = i % 3 == 0;
+    t_op(&t, DEV_OP_WHERE, IN(c, a, b), OUT(y));
+    for (int i = 0; i < 600; i++)
+        want[i] = i % 150 % 3 == 0 ? t_f(&t, a)[i / 150 * 50 + i % 50] : t_f(&t, b)[0];
+    t_run(&t);
+    t_close(&t, y, want, EXACT);
+    t_fini(&t);
+    free(want);
+}
+
+/* ------------------------------------------------------------------ softmax */
+
+static void one_softmax(struct t_dims dims, int64_t axis, bool is_log)
+{
+    struct t_graph t;
+    uint32_t x, dy, y, dx;
+    int64_t n = 1, inner = 1, len = dims.d[axis];
+    double *wy, *wdx;
+
+    for (uint32_t i = 0; i < dims.rank; i++) {
+        n *= dims.d[i];
+        inner *= i > (uint64_t)axis ? dims.d[i] : 1;
+    }
+    wy = t_doubles((size_t)n);
+    wdx = t_doubles((size_t)n);
+    t_init(&t);
+    x = t_in(&t, dims);
+    t_map(&t, x, 30, 0);
+    dy = t_in(&t, dims);
+    y = t_act(&t, dims);
+    dx = t_out(&t, dims);
+    for (int k = 0; k < 2; k++) {
+        struct dev_op *op = k ? t_op(&t, DEV_OP_SOFTMAX_BWD, IN(y, dy), OUT(dx))
+                              : t_op(&t, DEV_OP_SOFTMAX, IN(x), OUT(y));
+
+        op->u.axis.axis = k ? axis - (int64_t)dims.rank : axis;
+        op->u.axis.log = is_log;
+    }
+    for (int64_t r = 0; r < n / len; r++) {
+        int64_t at = r / inner * len * inner + r % inner;
+        double max = -INFINITY, sum = 0, dot = 0, total = 0;
+
+        for (int64_t i = 0; i < len; i++)
+            max = fmax(max, t_f(&t, x)[at + i * inner]);
+        for (int64_t i = 0; i < len; i++)
+            sum += exp(t_f(&t, x)[at + i * inner] - max);
+        for (int64_t i = 0; i < len; i++) {
+            double p = exp(t_f(&t, x)[at + i * inner] - max) / sum, g = t_f(&t, dy)[at + i * inner];
+
+            wy[at + i * inner] = is_log ? log(p) : p;
+            dot += g * p;
+            total += g;
+        }
+        for (int64_t i = 0; i < len; i++) {
+            double g = t_f(&t, dy)[at + i * inner], v = wy[at + i * inner];
+
+            wdx[at + i * inner] = is_log ? g - exp(v) * total : v * (g - dot);
+        }
+    }
+    t_run(&t);
+    t_close(&t, y, wy, 1e-10);
+    t_close(&t, dx, wdx, 1e-9);
+    t_fini(&t);
+    free(wy);
+    free(wdx);
+}
+
+static void softmax_and_its_gradient_match_the_formula(void **state)
+{
+    (void)state;
+    for (int l = 0; l < 2; l++) {
+        one_softmax(DIMS(5, 10), 1, l);
+        one_softmax(DIMS(3, 1001), 1, l);
+        one_softmax(DIMS(2, 4, 9, 33), 3, l);
+        one_softmax(DIMS(2, 7, 5), 1, l);
+        one_softmax(DIMS(6, 3), 0, l);
+    }
+}
+
+/* ------------------------------------------------------------------ moving elements */
+
+static void slice_takes_steps_of_any_sign(void **state)
+{
+    struct t_graph t;
+    uint32_t x, xb, y, z;
+    double *want = t_doubles(2 * 9 * 3 * 4);
+    struct dev_op *op;
+
+    (void)state;
+    t_init(&t);
+    x = t_in(&t, DIMS(2, 20, 6, 5));
+    xb = t_blocked(&t, x);
+    y = t_act(&t, DIMS(2, 9, 3, 4));
+    z = t_add(&t, DEV_ROLE_OUTPUT, SH_F32, DIMS(2, 9, 3, 4));
+    op = t_op(&t, DEV_OP_SLICE, IN(xb), OUT(y));
+    for (int i = 0; i < 4; i++) {
+        op->u.slice.start[i] = (const int64_t[]){0, 18, 5, 1}[i];
+        op->u.slice.step[i] = (const int64_t[]){1, -2, -2, 1}[i];
+    }
+    t_op(&t, DEV_OP_COPY, IN(y), OUT(z));
+    for (int i = 0; i < 216; i++)
+        want[i] = t_f(&t, x)[((i / 108 * 20 + 18 - i / 12 % 9 * 2) * 6 + 5 - i / 4 % 3 * 2) * 5 +
+                             1 + i % 4];
+    t_run(&t);
+    t_close(&t, z, want, EXACT);
+    t_fini(&t);
+    free(want);
+}
+
+static void pad_fills_and_cuts(void **state)
+{
+    struct t_graph t;
+    uint32_t x, y;
+    double *want = t_doubles(3 * 5 * 4);
+    struct dev_op *op;
+
+    (void)state;
+    t_init(&t);
+    x = t_in(&t, DIMS(2, 3, 6));
+    y = t_out(&t, DIMS(3, 5, 4));
+    op = t_op(&t, DEV_OP_PAD, IN(x), OUT(y));
+    op->u.pad.before[0] = 1;
+    op->u.pad.before[1] = 1;
+    op->u.pad.before[2] = -1; /* cuts one in front and one behind */
+    op->u.pad.value = 2.5f;
+    for (int i = 0; i < 60; i++) {
+        int a = i / 20 - 1, b = i / 4 % 5 - 1, c = i % 4 + 1;
+
+        want[i] = a >= 0 && a < 2 && b >= 0 && b < 3 ? t_f(&t, x)[(a * 3 + b) * 6 + c] : 2.5;
+    }
+    t_run(&t);
+    t_close(&t, y, want, EXACT);
+    t_fini(&t);
+    free(want);
+}
+
+static void transpose_permutes_every_type(void **state)
+{
+    const enum sh_dtype types[] = {SH_F32, SH_I64, SH_U8, SH_I32};
+
+    (void)state;
+    for (size_t k = 0; k < SH_ARRAY_LEN(types); k++) {
+        size_t size = sh_dtype_bytes(types[k]);
+        struct t_graph t;
+        uint32_t x, y;
+        struct dev_op *op;
+
+        t_init(&t);
+        x = t_add(&t, DEV_ROLE_INPUT, types[k], DIMS(3, 5, 17, 2));
+        y = t_add(&t, DEV_ROLE_OUTPUT, types[k], DIMS(17, 3, 2, 5));
+        for (size_t i = 0; i < 510 * size; i++)
+            ((unsigned char *)t.plain[x])[i] = (unsigned char)(i % size == size - 1 ? 0 : i * 7);
+        op = t_op(&t, DEV_OP_TRANSPOSE, IN(x), OUT(y));
+        memcpy(op->u.perm.perm, (const uint32_t[]){2, 0, 3, 1}, 4 * sizeof(uint32_t));
+        t_run(&t);
+        for (size_t i = 0; i < 510; i++) {
+            size_t c = i / 30, a = i / 10 % 3, d = i / 5 % 2, b = i % 5;
+            size_t from = ((a * 5 + b) * 17 + c) * 2 + d;
+
+            assert_memory_equal((char *)t.plain[y] + i * size, (char *)t.plain[x] + from * size,
+                                size);
+        }
+        t_fini(&t);
+    }
+}
+
+static void one_concat(int64_t c1, int64_t c2, bool blocked, int64_t axis)
+{
+    struct t_graph t;
+    uint32_t x1, x2, y;
+    int64_t n = 2 * (c1 + c2) * 12;
+    double *want = t_doubles((size_t)n);
+
+    t_init(&t);
+    x1 = t_in(&t, axis == 1 ? DIMS(2, c1, 3, 4) : DIMS(2, c1, 4, 3));
+    x2 = t_in(&t, axis == 1 ? DIMS(2, c2, 3, 4) : DIMS(2, c1, 4, 3));
+    y = t_out(&t, axis == 1 ? DIMS(2, c1 + c2, 3, 4) : DIMS(2, c1, 4, 6));
+    if (blocked)
+        t_op(&t, DEV_OP_CONCAT, IN(t_blocked(&t, x1), t_blocked(&t, x2)), OUT(y))->u.axis.axis =
+            axis;
+    else
+        t_op(&t, DEV_OP_CONCAT, IN(x1, x2), OUT(y))->u.axis.axis = axis;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = axis == 1 ? (c1 + c2) * 12 : 6, part = axis == 1 ? c1 * 12 : 3;
+        int64_t at = i % row, r = i / row;
+
+        want[i] = at < part ? t_f(&t, x1)[r * part + at] : t_f(&t, x2)[r * (row - part) + at - part];
+    }
+    t_run(&t);
+    t_close(&t, y, want, EXACT);
+    t_fini(&t);
+    free(want);
+}
+
+static void concat_joins_plain_and_blocked(void **state)
+{
+    (void)state;
+    one_concat(16, 32, true, 1);
+    one_concat(20, 12, true, 1);
+    one_concat(5, 3, false, 1);
+    one_concat(16, 16, true, 3);
+}
+
+static void expand_repeats(void **state)
+{
+    struct t_graph t;
+    uint32_t x, y;
+    double *want = t_doubles(2 * 3 * 4 * 5);
+
+    (void)state;
+    t_init(&t);
+    x = t_in(&t, DIMS(3, 1, 5));
+    y = t_out(&t, DIMS(2, 3, 4, 5));
+    t_op(&t, DEV_OP_EXPAND, IN(x), OUT(y));
+    for (int i = 0; i < 120; i++)
+        want[i] = t_f(&t, x)[i / 20 % 3 * 5 + i % 5];
+    t_run(&t);
+    t_close(&t, y, want, EXACT);
+    t_fini(&t);
+    free(want);
+}
+
+static void copy_converts_between_types(void **state)
+{
+    const float in[] = {1.75f, -2.5f, 3e20f, 0, NAN};
+    const int64_t as_int[] = {1, -2, 9223372036854774784, 0, 0};
+    const uint8_t as_bool[] = {1, 1, 1, 0, 1};
+    struct t_graph t;
+    uint32_t f, i, b, back;
+
+    (void)state;
+    t_init(&t);
+    f = t_in(&t, DIMS(5));
+    memcpy(t.plain[f], in, sizeof(in));
+    i = t_add(&t, DEV_ROLE_OUTPUT, SH_I64, DIMS(5, 1));
+    b = t_add(&t, DEV_ROLE_OUTPUT, SH_BOOL, DIMS(5));
+    back = t_out(&t, DIMS(1, 5));
+    t_op(&t, DEV_OP_COPY, IN(f), OUT(i));
+    t_op(&t, DEV_OP_COPY, IN(f), OUT(b));
+    t_op(&t, DEV_OP_COPY, IN(b), OUT(back));
+    t_run(&t);
+    assert_memory_equal(t.plain[i], as_int, sizeof(as_int));
+    assert_memory_equal(t.plain[b], as_bool, sizeof(as_bool));
+    for (int k = 0; k < 5; k++)
+        assert_true(t_f(&t, back)[k] == (float)as_bool[k]);
+    t_fini(&t);
+}
+
+static void fill_writes_the_value_of_the_type(void **state)
+{
+    struct t_graph t;
+    uint32_t f, i;
+
+    (void)state;
+    t_init(&t);
+    f = t_out(&t, DIMS(3, 7));
+    i = t_add(&t, DEV_ROLE_OUTPUT, SH_I64, DIMS(4));
+    t_op(&t, DEV_OP_FILL, NO_IN, OUT(f))->u.pad.value = 1.5f;
+    t_op(&t, DEV_OP_FILL, NO_IN, OUT(i))->u.pad.value = -3;
+    t_run(&t);
+    for (int k = 0; k < 21; k++)
+        assert_true(t_f(&t, f)[k] == 1.5f);
+    for (int k = 0; k < 4; k++)
+        assert_int_equal(((int64_t *)t.plain[i])[k], -3);
+    t_fini(&t);
+}
+
+static void an_alias_is_the_same_bytes(void **state)
+{
+    struct t_graph t;
+    uint32_t x, y, flat, z;
+    double *want = t_doubles(40);
+
+    (void)state;
+    t_init(&t);
+    x = t_in(&t, DIMS(2, 20, 1, 1));
+    y = t_act(&t, DIMS(2, 20, 1, 1));
+    flat = t_act(&t, DIMS(2, 20));
+    z = t_out(&t, DIMS(2, 20));
+    t.tensors[flat].alias_of = y;
+    t_op(&t, DEV_OP_ACT, IN(t_blocked(&t, x)), OUT(y))->act = DEV_ACT_EXP;
+    t_op(&t, DEV_OP_ACT, IN(flat), OUT(z))->act = DEV_ACT_NEG;
+    for (int i = 0; i < 40; i++)
+        want[i] = -exp(t_f(&t, x)[i]);
+    t_run(&t);
+    t_close(&t, z, want, 1e-11);
+    t_fini(&t);
+    free(want);
+}
+
+/* ------------------------------------------------------------------ reductions, gather */
+
+static void one_reduce(enum dev_red kind, struct t_dims dims, uint32_t axes, bool blocked)
+{
+    struct t_dims out = {.rank = 0};
+    struct t_graph t;
+    uint32_t x, xb, y;
+    int64_t n = 1, kept = 1;
+    double *want;
+    struct dev_op *op;
+
+    for (uint32_t i = 0; i < dims.rank; i++) {
+        n *= dims.d[i];
+        if (!(axes & 1u << i)) {
+            out.d[out.rank++] = dims.d[i];
+            kept *= dims.d[i];
+        }
+    }
+    want = t_doubles((size_t)kept);
+    t_init(&t);
+    x = t_in(&t, dims);
+    t_map(&t, x, 1, 0.25f);
+    y = t_out(&t, out);
+    xb = blocked ? t_blocked(&t, x) : x;
+    op = t_op(&t, DEV_OP_REDUCE, IN(xb), OUT(y));
+    op->u.reduce.kind = kind;
+    op->u.reduce.axes = axes;
+    for (int64_t i = 0; i < kept; i++)
+        want[i] = kind == DEV_RED_MAX ? -INFINITY : kind == DEV_RED_MIN ? INFINITY : 0;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t e = i, at = 0, step = 1;
+        double v = t_f(&t, x)[i];
+
+        for (uint32_t k = dims.rank; k-- > 0; e /= dims.d[k])
+            if (!(axes & 1u << k)) {
+                at += e % dims.d[k] * step;
+                step *= dims.d[k];
+            }
+        want[at] = kind == DEV_RED_MAX   ? fmax(want[at], v)
+                   : kind == DEV_RED_MIN ? fmin(want[at], v)
+                                         : want[at] + v / (kind == DEV_RED_MEAN ? n / kept : 1);
+    }
+    t_run(&t);
+    t_close(&t, y, want, 1e-12);
+    t_fini(&t);
+    free(want);
+}
+
+static void reductions_match_over_every_set_of_axes(void **state)
+{
+    (void)state;
+    for (int k = DEV_RED_SUM; k <= DEV_RED_MIN; k++)
+        for (uint32_t axes = 1; axes < 16; axes++)
+            one_reduce((enum dev_red)k, DIMS(3, 20, 5, 33), axes, axes == 12);
+    one_reduce(DEV_RED_SUM, DIMS(64, 1000), 1, false);
+    one_reduce(DEV_RED_MEAN, DIMS(100000), 1, false);
+}
+
+static void gather_and_its_gradient_follow_the_indices(void **state)
+{
+    struct t_graph t;
+    uint32_t table, idx, dy, y, dt;
+    double *want = t_doubles(2 * 6 * 40), *grad = t_doubles(2 * 9 * 40);
+
+    (void)state;
+    for (int axis = 0; axis < 2; axis++) {
+        t_init(&t);
+        table = t_weight(&t, axis ? DIMS(2, 9, 40) : DIMS(9, 40));
+        idx = t_index(&t, DIMS(3, 2), 9);
+        ((int64_t *)t.plain[idx])[1] = -1; /* the last row */
+        ((int64_t *)t.plain[idx])[2] = ((int64_t *)t.plain[idx])[0]; /* twice: gradients add up */
+        dy = t_in(&t, axis ? DIMS(2, 3, 2, 40) : DIMS(3, 2, 40));
+        y = t_out(&t, axis ? DIMS(2, 3, 2, 40) : DIMS(3, 2, 40));
+        dt = t_act(&t, axis ? DIMS(2, 9, 40) : DIMS(9, 40));
+        t_op(&t, DEV_OP_GATHER, IN(table, idx), OUT(y))->u.axis.axis = axis;
+        t_op(&t, DEV_OP_GATHER_BWD, IN(idx, dy), OUT(dt))->u.axis.axis = axis;
+        memset(grad, 0, 2 * 9 * 40 * sizeof(*grad));
+        for (int i = 0; i < (axis + 1) * 240; i++) {
+            int64_t v = ((int64_t *)t.plain[idx])[i / 40 % 6];
+            int64_t at = (i / 240 * 9 + (v < 0 ? v + 9 : v)) * 40 + i % 40;
+
+            want[i] = t_f(&t, table)[at];
+            grad[at] += t_f(&t, dy)[i];
+        }
+        t_run(&t);
+        t_close(&t, y, want, EXACT);
+        t_close(&t, dt, grad, 1e-13);
+        t_fini(&t);
+    }
+    free(want);
+    free(grad);
+}
+
+/* ------------------------------------------------------------------ refusals */
+
+static void an_index_outside_the_table_is_an_error_of_the_run(void **state)
+{
+    struct sh_err err = {0};
+    struct t_graph t;
+    uint32_t table, idx, y;
+
+    (void)state;
+    t_init(&t);
+    table = t_weight(&t, DIMS(9, 4));
+    idx = t_index(&t, DIMS(2), 9);
+    y = t_out(&t, DIMS(2, 4));
+    t_op(&t, DEV_OP_GATHER, IN(table, idx), OUT(y));
+    ((int64_t *)t.plain[idx])[1] = 9;
+    assert_fails(t_run_fails(&t, &err), SH_E_INVALID, &err, "index 9");
+    t_fini(&t);
+}
+
+static void what_cannot_run_is_refused_by_name_and_node(void **state)
+{
+    struct sh_err err = {0};
+    struct t_graph t;
+    uint32_t x, y;
+
+    (void)state;
+    t_init(&t);
+    x = t_add(&t, DEV_ROLE_INPUT, SH_I64, DIMS(4));
+    y = t_add(&t, DEV_ROLE_OUTPUT, SH_I64, DIMS(4));
+    t_op(&t, DEV_OP_ACT, IN(x), OUT(y))->act = DEV_ACT_RELU;
+    assert_fails(t_plan_fails(&t, DEV_FP32, &err), SH_E_UNSUPPORTED, &err, "ACT (node \"node\")");
+    err = (struct sh_err){0};
+    assert_fails(t_plan_fails(&t, DEV_FP16, &err), SH_E_UNSUPPORTED, &err, "fp16");
+    t.ops[0].n_in = 0;
+    err = (struct sh_err){0};
+    assert_fails(t_plan_fails(&t, DEV_FP32, &err), SH_E_BUG, &err, "cannot have 0 inputs");
+    t_fini(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(activations_and_their_gradients_follow_the_formulas),
+        cmocka_unit_test(binary_operations_broadcast_like_numpy),
+        cmocka_unit_test(integers_divide_without_a_trap),
+        cmocka_unit_test(where_picks_and_broadcasts),
+        cmocka_unit_test(softmax_and_its_gradient_match_the_formula),
+        cmocka_unit_test(slice_takes_steps_of_any_sign),
+        cmocka_unit_test(pad_fills_and_cuts),
+        cmocka_unit_test(transpose_permutes_every_type),
+        cmocka_unit_test(concat_joins_plain_and_blocked),
+        cmocka_unit_test(expand_repeats),
+        cmocka_unit_test(copy_converts_between_types),
+        cmocka_unit_test(fill_writes_the_value_of_the_type),
+        cmocka_unit_test(an_alias_is_the_same_bytes),
+        cmocka_unit_test(reductions_match_over_every_set_of_axes),
+        cmocka_unit_test(gather_and_its_gradient_follow_the_indices),
+        cmocka_unit_test(an_index_outside_the_table_is_an_error_of_the_run),
+        cmocka_unit_test(what_cannot_run_is_refused_by_name_and_node),
+    };
+
+    return cmocka_run_group_tests(tests, t_setup, t_teardown);
+}

@@ -1,0 +1,432 @@
+/* test_shape.c - Without it: a wrong shape rule would write past a buffer on the device, or refuse a
+ * model that every exporter writes; a wrong constant would silently change a model's results. */
+/* uses: libmodel.a */
+#include "common/mem.h"
+#include "tests/unit/graph_text.h"
+
+#include <math.h>
+
+static const struct {
+    const char *op, *in, *attrs, *want; /* want: shape of the first output, or "!part of the error" */
+} SHAPES[] = {
+    {"Relu", "f[8,3]", "", "FP32[8,3]"},
+    {"Relu", "l[8,3]", "", "!must be of a float type"},
+    {"Abs", "l[8,3]", "", "INT64[8,3]"},
+    {"Not", "b[8]", "", "BOOL[8]"},
+    {"Not", "f[8]", "", "!needs a BOOL"},
+    {"Add", "f[8,3,5] f[5]", "", "FP32[8,3,5]"},
+    {"Add", "f[8,1,5] f[3,1]", "", "FP32[8,3,5]"},
+    {"Add", "f[8,2,5] f[3,1]", "", "!do not fit together"},
+    {"Add", "f[8] l[8]", "", "!differ in type"},
+    {"Add", "f[8]", "", "!number of inputs"},
+    {"Pow", "f[8,3] i[]=2", "", "FP32[8,3]"},
+    {"Less", "f[8,3] f[3]", "", "BOOL[8,3]"},
+    {"GreaterOrEqual", "f[8,3] f[3]", "", "BOOL[8,3]"},
+    {"And", "b[8,1] b[3]", "", "BOOL[8,3]"},
+    {"And", "f[8,1] b[3]", "", "!needs BOOL"},
+    {"Max", "f[8,1] f[3] f[1,1]", "", "FP32[8,3]"},
+    {"Sum", "f[8,1] f[8,3]", "", "FP32[8,3]"},
+    {"Where", "b[8,1] f[] f[3]", "", "FP32[8,3]"},
+    {"Where", "f[8,1] f[] f[3]", "", "!BOOL condition"},
+    {"Cast", "l[8]", "to=9", "BOOL[8]"},
+    {"Cast", "l[8]", "to=8", "!casts to element type 8"},
+    {"CastLike", "l[8] f[1]", "", "FP32[8]"},
+    {"Clip", "f[8] c[]=0 c[]=6", "", "FP32[8]"},
+    {"Clip", "f[8] - c[]=6", "", "FP32[8]"},
+    {"Clip", "f[8] f[]", "", "!only constants"},
+    {"LeakyRelu", "f[8]", "alpha~0.1", "FP32[8]"},
+    {"Gelu", "f[8]", "approximate:fast", "!none or tanh"},
+    {"Conv", "f[8,3,224,224] p[64,3,7,7]", "strides=2,2, pads=3,3,3,3,", "FP32[8,64,112,112]"},
+    {"Conv", "f[8,16,9,9] p[16,1,3,3] p[16]", "group=16", "FP32[8,16,7,7]"},
+    {"Conv", "f[8,3,9,9] p[4,3,3,3]", "dilations=2,2, auto_pad:SAME_UPPER strides=2,2,",
+     "FP32[8,4,5,5]"},
+    {"Conv", "f[8,3,9] p[4,3,3]", "", "FP32[8,4,7]"},
+    {"Conv", "f[8,3,9,9] p[4,3,3,3]", "auto_pad:VALID", "FP32[8,4,7,7]"},
+    {"Conv", "f[8,3,9,9] p[4,2,3,3]", "", "!do not fit together"},
+    {"Conv", "f[8,3,9,9] p[4,3,11,11]", "", "!does not fit into axis 2"},
+    {"Conv", "f[8,3,9,9] p[4,3,3,3]", "strides=0,1,", "!strides holds 0"},
+    {"Conv", "f[8,3,9,9] p[4,3,3,3]", "strides=1,", "!strides has 1 numbers"},
+    {"Conv", "f[8,3,9,9] p[4,3,3,3] p[5]", "", "!must have 4 elements"},
+    {"Conv", "f[8,3,5,5,5] p[4,3,3,3,3]", "", "!at most 2 are supported"},
+    {"MaxPool", "f[8,3,112,112]", "kernel_shape=3,3, strides=2,2, pads=1,1,1,1,",
+     "FP32[8,3,56,56]"},
+    {"MaxPool", "f[8,3,112,112]", "kernel_shape=3,3, strides=2,2, ceil_mode=1", "FP32[8,3,56,56]"},
+    {"MaxPool", "f[8,3,9,9]", "strides=2,2,", "!kernel_shape holds 0"},
+    {"AveragePool", "f[8,3,7,7]", "kernel_shape=2,2, strides=2,2, ceil_mode=1 count_include_pad=1",
+     "!ceil_mode together"},
+    {"GlobalAveragePool", "f[8,3,7,7]", "", "FP32[8,3,1,1]"},
+    {"GlobalMaxPool", "f[8,3]", "", "!spatial axes"},
+    {"Gemm", "f[8,5] p[7,5] p[7]", "transB=1", "FP32[8,7]"},
+    {"Gemm", "f[5,8] p[5,7]", "transA=1", "FP32[8,7]"},
+    {"Gemm", "f[8,5] p[7,5]", "", "!do not fit together"},
+    {"Gemm", "f[8,5] p[7,5] p[3,8,7]", "transB=1", "!do not fit together"},
+    {"MatMul", "f[8,2,5,3] f[3,7]", "", "FP32[8,2,5,7]"},
+    {"MatMul", "f[8,1,5,3] f[4,3,7]", "", "FP32[8,4,5,7]"},
+    {"MatMul", "f[3] f[8,3,7]", "", "FP32[8,7]"},
+    {"MatMul", "f[8,3] f[3]", "", "FP32[8]"},
+    {"MatMul", "f[8,3] f[4,5]", "", "!do not fit together"},
+    {"MatMul", "f[] f[4,5]", "", "!do not fit together"},
+    {"BatchNormalization", "f[8,3,5,5] p[3] p[3] p[3] p[3]", "", "FP32[8,3,5,5]"},
+    {"BatchNormalization", "f[8,3,5,5] p[3] p[4] p[3] p[3]", "", "!must have 3 elements"},
+    {"LayerNormalization", "f[8,16,64] p[64] p[64]", "axis=-1", "FP32[8,16,64]"},
+    {"LayerNormalization", "f[8,16,64] p[16,64]", "axis=1", "FP32[8,16,64]"},
+    {"LayerNormalization", "f[8,16,64] p[16]", "", "!do not fit together"},
+    {"Softmax", "f[8,3]", "axis=2", "!outside the rank"},
+    {"LogSoftmax", "f[8,3]", "axis=-1", "FP32[8,3]"},
+    {"Reshape", "f[8,3,4] i[3]=0,-1,2", "", "FP32[8,6,2]"},
+    {"Reshape", "f[8,3,4] i[2]=-1,-1", "", "!holds -1 at place 1"},
+    {"Reshape", "f[8,3,4] i[2]=5,5", "", "!cannot give"},
+    {"Reshape", "f[8,3] l[2]", "", "!computed from data"},
+    {"Reshape", "f[8,3] i[9]=1,1,1,1,1,1,1,1,24", "", "!at most 8"},
+    {"Reshape", "f[8,3] i[2]=4294967296,4294967296", "", "!shape holds 4294967296"},
+    {"Flatten", "f[8,3,4]", "", "FP32[8,12]"},
+    {"Flatten", "f[8,3,4]", "axis=-1", "FP32[24,4]"},
+    {"Flatten", "f[8,3,4]", "axis=4", "!outside the input's rank"},
+    {"Squeeze", "f[8,1,4,1] i[1]=-1", "", "FP32[8,1,4]"},
+    {"Squeeze", "f[8,1,4,1]", "", "FP32[8,4]"},
+    {"Squeeze", "f[8,1,4] i[1]=2", "", "!cannot drop axis 2"},
+    {"Unsqueeze", "f[8,4] i[2]=0,-1", "", "FP32[1,8,4,1]"},
+    {"Unsqueeze", "f[8,4] i[2]=0,0", "", "!there twice"},
+    {"Transpose", "f[8,3,4]", "perm=0,2,1,", "FP32[8,4,3]"},
+    {"Transpose", "f[8,3,4]", "", "FP32[4,3,8]"},
+    {"Transpose", "f[8,3,4]", "perm=0,2,2,", "!no permutation"},
+    {"Concat", "f[8,3] f[8,4]", "axis=1", "FP32[8,7]"},
+    {"Concat", "f[8,3] f[9,4]", "axis=1", "!cannot join"},
+    {"Split", "f[8,10]", "axis=1", "FP32[8,10]"},
+    {"Split", "f[8,10] i[1]=9", "axis=1", "!sum to 9"},
+    {"Slice", "f[8,10] i[1]=1 i[1]=-1 i[1]=1", "", "FP32[8,8]"},
+    {"Slice", "f[8,10] i[1]=-1 i[1]=-9223372036854775807 i[1]=1 i[1]=-3", "", "FP32[8,4]"},
+    {"Slice", "f[8,10] i[1]=2 i[1]=9223372036854775807 i[1]=0 i[1]=2", "", "FP32[3,10]"},
+    {"Slice", "f[8,10] i[1]=5 i[1]=5 i[1]=1", "", "!no elements"},
+    {"Slice", "f[8,10] i[1]=0 i[1]=5 i[1]=1 i[1]=0", "", "!a step is 0"},
+    {"Slice", "f[8,10] i[2]=0,0 i[1]=5", "", "!differ in length"},
+    {"Pad", "f[8,3,4,4] i[8]=0,0,1,1,0,0,2,2 c[]=1", "", "FP32[8,3,7,7]"},
+    {"Pad", "f[8,3,4] i[2]=1,1 - i[1]=-1", "", "FP32[8,3,6]"},
+    {"Pad", "f[8,3,4] i[2]=1,1 - i[1]=-1", "mode:reflect", "!mode reflect"},
+    {"Pad", "f[8,3,4] i[6]=0,0,-1,0,0,0", "", "!negative pads"},
+    {"Expand", "f[8,1] i[2]=1,5", "", "FP32[8,5]"},
+    {"Expand", "f[8,3] i[2]=1,5", "", "!do not fit together"},
+    {"Expand", "f[8,3] i[3]=1099511627776,1,1", "", "!too large"},
+    {"Gather", "p[100,16] l[8,5]", "", "FP32[8,5,16]"},
+    {"Gather", "f[8,5,16] i[]=-1", "axis=1", "FP32[8,16]"},
+    {"Gather", "f[8,5] i[]=5", "axis=1", "!index 5 is outside"},
+    {"Gather", "f[8,5] f[3]", "", "!indices must be"},
+    {"GatherElements", "f[4,3] i[4,2]=0,1,2,0,1,1,0,2", "axis=1", "FP32[4,2]"},
+    {"GatherElements", "f[4,3] l[4,2]", "axis=1", "!only with constant indices"},
+    {"GatherND", "f[4,3] i[4,1,2]=0,0,1,2,3,1,2,2", "", "FP32[4,1]"},
+    {"GatherND", "f[4,3] i[2,1]=0,3", "", "FP32[2,3]"},
+    {"GatherND", "f[4,3] i[2,1]=0,4", "", "!index 4 is outside"},
+    {"ReduceMean", "f[8,3,4] i[2]=-1,-2", "", "FP32[8,1,1]"},
+    {"ReduceSum", "f[8,3,4] i[1]=1", "keepdims=0", "FP32[8,4]"},
+    {"ReduceMax", "f[8,3]", "keepdims=0", "FP32[]"},
+    {"ReduceMin", "f[8,3] i[1]=2", "", "!outside the rank"},
+    {"ReduceProd", "f[8,3]", "", "!only where its inputs are constants"},
+    {"Identity", "f[8,3]", "", "FP32[8,3]"},
+    {"Range", "i[]=0 l[] i[]=1", "", "!computed from data"},
+    {"Resize", "f[8,3]", "", "!operator is not supported"},
+};
+
+static void every_operator_gives_the_shape_of_the_standard_or_says_what_is_wrong(void **state)
+{
+    (void)state;
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(SHAPES); i++) {
+        struct graph *g = text_graph(SHAPES[i].op, SHAPES[i].in, SHAPES[i].attrs, 1), *b = NULL;
+        struct sh_err err = {0};
+        char got[256];
+        int rc = graph_at_batch(g, text_batch(g), false, &b, &err);
+
+        if (SHAPES[i].want[0] == '!') {
+            if (rc == SH_OK || err.rc != rc || !strstr(err.msg, SHAPES[i].want + 1))
+                fail_msg("row %zu: %s %s: got %s \"%s\", want an error with \"%s\"", i, SHAPES[i].op,
+                         SHAPES[i].in, sh_rc_name(rc), err.msg, SHAPES[i].want + 1);
+            assert_null(b);
+        } else {
+            if (rc != SH_OK)
+                fail_msg("row %zu: %s %s: %s", i, SHAPES[i].op, SHAPES[i].in, err.msg);
+            text_shape(&b->values[b->outputs[0]], got, sizeof(got));
+            if (strcmp(got, SHAPES[i].want) != 0)
+                fail_msg("row %zu: %s %s: got %s, want %s", i, SHAPES[i].op, SHAPES[i].in, got,
+                         SHAPES[i].want);
+            assert_string_equal(b->values[b->outputs[0]].name, "y0");
+        }
+        graph_free(b);
+        graph_free(g);
+    }
+}
+
+static const struct {
+    const char *op, *in, *attrs, *shape;
+    double want[12];
+} CONSTANTS[] = {
+    {"Add", "i[2]=1,2 i[]=10", "", "INT64[2]", {11, 12}},
+    {"Sub", "i[2]=1,2 i[2,1]=1,2", "", "INT64[2,2]", {0, 1, -1, 0}},
+    {"Mul", "c[2]=0.5,2 c[2]=4,-1", "", "FP32[2]", {2, -2}},
+    {"Div", "i[3]=7,-7,9 i[]=2", "", "INT64[3]", {3, -3, 4}},
+    {"Mod", "i[2]=7,-7 i[]=3", "", "INT64[2]", {1, 2}},
+    {"Pow", "c[2]=2,3 c[]=2", "", "FP32[2]", {4, 9}},
+    {"Min", "i[2]=1,5 i[]=3 i[]=2", "", "INT64[2]", {1, 2}},
+    {"Max", "i[2]=1,5 i[]=3 i[]=4", "", "INT64[2]", {4, 5}},
+    {"Sum", "i[2]=1,5 i[]=3 i[]=4", "", "INT64[2]", {8, 12}},
+    {"Equal", "i[2]=1,2 i[]=2", "", "BOOL[2]", {0, 1}},
+    {"Less", "c[2]=1,2 c[]=2", "", "BOOL[2]", {1, 0}},
+    {"GreaterOrEqual", "i[3]=1,2,3 i[]=2", "", "BOOL[3]", {0, 1, 1}},
+    {"And", "t[2]=1,1 t[2]=1,0", "", "BOOL[2]", {1, 0}},
+    {"Or", "t[2]=1,0 t[2]=0,0", "", "BOOL[2]", {1, 0}},
+    {"Xor", "t[2]=1,1 t[2]=0,1", "", "BOOL[2]", {1, 0}},
+    {"Not", "t[2]=1,0", "", "BOOL[2]", {0, 1}},
+    {"Neg", "i[2]=1,-2", "", "INT64[2]", {-1, 2}},
+    {"Sqrt", "c[1]=16", "", "FP32[1]", {4}},
+    {"Floor", "c[2]=1.5,-1.5", "", "FP32[2]", {1, -2}},
+    {"Where", "t[2]=1,0 i[]=7 i[2]=1,2", "", "INT64[2]", {7, 2}},
+    {"Cast", "c[3]=1.9,-1.9,0", "to=7", "INT64[3]", {1, -1, 0}},
+    {"Cast", "c[3]=0.5,0,-3", "to=9", "BOOL[3]", {1, 0, 1}},
+    {"Clip", "i[3]=-5,1,9 i[]=0 i[]=6", "", "INT64[3]", {0, 1, 6}},
+    {"Concat", "i[1,2]=1,2 i[1,1]=3", "axis=1", "INT64[1,3]", {1, 2, 3}},
+    {"Concat", "i[2,1]=1,2 i[2,2]=3,4,5,6", "axis=1", "INT64[2,3]", {1, 3, 4, 2, 5, 6}},
+    {"Slice", "i[5]=0,1,2,3,4 i[1]=-1 i[1]=-9 i[1]=0 i[1]=-2", "", "INT64[3]", {4, 2, 0}},
+    {"Slice", "i[2,3]=0,1,2,3,4,5 i[1]=1 i[1]=3 i[1]=1", "", "INT64[2,2]", {1, 2, 4, 5}},
+    {"Transpose", "i[2,3]=0,1,2,3,4,5", "", "INT64[3,2]", {0, 3, 1, 4, 2, 5}},
+    {"Expand", "i[2,1]=1,2 i[2]=1,3", "", "INT64[2,3]", {1, 1, 1, 2, 2, 2}},
+    {"Reshape", "i[4]=1,2,3,4 i[2]=2,-1", "", "INT64[2,2]", {1, 2, 3, 4}},
+    {"Reshape", "i[1]=5 i[0]=", "", "INT64[]", {5}},
+    {"Squeeze", "i[1,2]=1,2 i[1]=0", "", "INT64[2]", {1, 2}},
+    {"Unsqueeze", "i[]=3 i[1]=0", "", "INT64[1]", {3}},
+    {"Gather", "i[4]=5,6,7,8 i[2]=-1,0", "", "INT64[2]", {8, 5}},
+    {"Gather", "i[2,3]=0,1,2,3,4,5 i[]=1", "axis=1", "INT64[2]", {1, 4}},
+    {"GatherElements", "i[2,2]=1,2,3,4 i[2,2]=0,0,1,0", "axis=1", "INT64[2,2]", {1, 1, 4, 3}},
+    {"GatherND", "i[2,2]=1,2,3,4 i[2,2]=0,0,1,1", "", "INT64[2]", {1, 4}},
+    {"GatherND", "i[2,2]=1,2,3,4 i[2,1]=1,0", "batch_dims=1", "INT64[2]", {2, 3}},
+    {"ReduceProd", "i[3]=2,3,4", "keepdims=0", "INT64[]", {24}},
+    {"ReduceMean", "c[2,2]=1,3,5,7 i[1]=1", "keepdims=0", "FP32[2]", {2, 6}},
+    {"ReduceMax", "i[2,2]=1,3,7,5 i[1]=0", "", "INT64[1,2]", {7, 5}},
+    {"ReduceSum", "i[2,2]=1,3,7,5 i[0]=", "noop_with_empty_axes=1", "INT64[2,2]", {1, 3, 7, 5}},
+    {"Shape", "f[8,3,5]", "", "INT64[3]", {8, 3, 5}},
+    {"Shape", "f[8,3,5]", "start=-2 end=-1", "INT64[1]", {3}},
+    {"Size", "f[8,3,5]", "", "INT64[]", {120}},
+    {"ConstantOfShape", "i[2]=1,2 i[1]=7", "", "INT64[1,2]", {7, 7}},
+    {"ConstantOfShape", "i[1]=2", "", "FP32[2]", {0, 0}},
+    {"Range", "i[]=2 i[]=8 i[]=3", "", "INT64[2]", {2, 5}},
+    {"Range", "c[]=1 c[]=0 c[]=-0.5", "", "FP32[2]", {1, 0.5}},
+};
+
+static double number_at(const struct graph_value *v, size_t i)
+{
+    if (v->dtype == SH_F32)
+        return (double)((const float *)v->data)[i];
+    if (v->dtype == SH_I64)
+        return (double)((const int64_t *)v->data)[i];
+    return ((const uint8_t *)v->data)[i];
+}
+
+static void arithmetic_on_constants_is_done_before_anything_runs(void **state)
+{
+    (void)state;
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(CONSTANTS); i++) {
+        struct graph *g = text_graph(CONSTANTS[i].op, CONSTANTS[i].in, CONSTANTS[i].attrs, 1), *b;
+        const struct graph_value *v;
+        struct sh_err err = {0};
+        char got[256];
+
+        if (graph_at_batch(g, text_batch(g), false, &b, &err) != SH_OK)
+            fail_msg("row %zu: %s %s: %s", i, CONSTANTS[i].op, CONSTANTS[i].in, err.msg);
+        assert_int_equal(b->n_nodes, 1); /* the output of a constant */
+        assert_string_equal(b->nodes[0].op, "Identity");
+        v = &b->values[b->nodes[0].in[0]];
+        assert_non_null(v->data);
+        text_shape(v, got, sizeof(got));
+        assert_string_equal(got, CONSTANTS[i].shape);
+        for (int64_t j = 0; j < graph_elements(v); j++)
+            if (fabs(number_at(v, (size_t)j) - CONSTANTS[i].want[j]) > 1e-6)
+                fail_msg("row %zu: %s %s: element %lld is %g", i, CONSTANTS[i].op, CONSTANTS[i].in,
+                         (long long)j, number_at(v, (size_t)j));
+        graph_free(b);
+        graph_free(g);
+    }
+}
+
+static void a_division_of_constants_by_zero_is_an_error_not_a_signal(void **state)
+{
+    struct graph *g = text_graph("Div", "i[1]=1 i[1]=0", "", 1), *b;
+    struct sh_err err = {0};
+    (void)state;
+
+    assert_fails(graph_at_batch(g, 1, false, &b, &err), SH_E_INVALID, &err, "divides by zero");
+    graph_free(g);
+    memset(&err, 0, sizeof(err));
+    g = text_graph("Div", "i[1]=-9223372036854775808 i[1]=-1", "", 1);
+    assert_ok_err(graph_at_batch(g, 1, false, &b, &err), &err);
+    graph_free(b);
+    graph_free(g);
+}
+
+/* The static form that graph.h promises to the lowering. */
+static void attributes_are_complete_and_inputs_are_data_only(void **state)
+{
+    struct graph *g = text_graph("Slice", "f[8,10] i[1]=-2 i[1]=-9 i[1]=-1 i[1]=-2", "", 1), *b;
+    int64_t list[16], one;
+    double f;
+    size_t k;
+    (void)state;
+
+    assert_ok(graph_at_batch(g, 8, false, &b, NULL));
+    assert_int_equal(b->nodes[0].n_in, 1);
+    assert_ok(graph_ints(&b->nodes[0], "starts", list, 16, &k, NULL));
+    assert_int_equal(k, 2);
+    assert_int_equal(list[1], 8);
+    assert_ok(graph_ints(&b->nodes[0], "steps", list, 16, &k, NULL));
+    assert_true(list[0] == 1 && list[1] == -2);
+    graph_free(b);
+    graph_free(g);
+
+    g = text_graph("MaxPool", "f[8,3,112,112]", "kernel_shape=3,3, strides=2,2, ceil_mode=1", 1);
+    assert_ok(graph_at_batch(g, 8, false, &b, NULL));
+    assert_ok(graph_ints(&b->nodes[0], "pads", list, 16, &k, NULL));
+    assert_true(k == 4 && list[0] == 0 && list[1] == 0 && list[2] == 1 && list[3] == 1);
+    graph_free(b);
+    graph_free(g);
+
+    g = text_graph("Clip", "f[8] - c[]=6", "", 1);
+    assert_ok(graph_at_batch(g, 8, false, &b, NULL));
+    assert_int_equal(b->nodes[0].n_in, 1);
+    assert_ok(graph_float(&b->nodes[0], "min", 0, &f, NULL));
+    assert_true(isinf(f) && f < 0);
+    graph_free(b);
+    graph_free(g);
+
+    g = text_graph("ReduceMean", "f[8,3,4] i[2]=-1,1", "", 1);
+    assert_ok(graph_at_batch(g, 8, false, &b, NULL));
+    assert_ok(graph_ints(&b->nodes[0], "axes", list, 16, &k, NULL));
+    assert_true(k == 2 && list[0] == 1 && list[1] == 2 && b->nodes[0].n_in == 1);
+    assert_ok(graph_int(&b->nodes[0], "keepdims", -1, &one, NULL));
+    assert_int_equal(one, 1);
+    graph_free(b);
+    graph_free(g);
+}
+
+static void composite_operators_become_those_that_devices_have(void **state)
+{
+    static const struct {
+        const char *op, *in, *attrs, *want;
+        uint32_t n_out;
+    } ROWS[] = {
+        {"Split", "f[8,10] i[2]=3,7", "axis=1", "Slice Slice", 2},
+        {"Max", "f[8] f[8] f[8]", "", "Max Max", 1},
+        {"Sum", "f[8] f[8] f[8]", "", "Add Add", 1},
+        {"LessOrEqual", "f[8] f[8]", "", "Greater Not", 1},
+        {"Flatten", "f[8,2,2]", "", "Reshape", 1},
+        {"Unsqueeze", "f[8,2,2] i[1]=0", "", "Reshape", 1},
+        {"And", "b[8,1] t[2]=1,1", "", "Expand", 1},
+        {"And", "b[8,2] t[2]=1,0", "", "And", 1},
+        {"GatherND", "f[2,3] i[2,2]=1,2,0,0", "", "Reshape Gather", 1},
+        {"GatherND", "f[2,2] i[4,2]=0,0,0,1,1,0,1,1", "", "Reshape", 1},
+        {"GatherElements", "f[2,2] i[2,1]=1,0", "axis=1", "Reshape Gather", 1},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(ROWS); i++) {
+        struct graph *g = text_graph(ROWS[i].op, ROWS[i].in, ROWS[i].attrs, ROWS[i].n_out), *b;
+        char got[128] = "";
+
+        assert_ok(graph_at_batch(g, text_batch(g), false, &b, NULL));
+        for (uint32_t j = 0; j < b->n_nodes; j++)
+            snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%s", j ? " " : "",
+                     b->nodes[j].op);
+        assert_string_equal(got, ROWS[i].want);
+        graph_free(b);
+        graph_free(g);
+    }
+}
+
+static void training_keeps_what_inference_folds(void **state)
+{
+    struct graph *g = text_graph("Dropout", "f[8,3] c[]=0.25 t[]=1", "", 1), *b;
+    double ratio;
+    (void)state;
+
+    assert_ok(graph_at_batch(g, 8, true, &b, NULL));
+    assert_string_equal(b->nodes[0].op, "Dropout");
+    assert_int_equal(b->nodes[0].n_in, 1);
+    assert_ok(graph_float(&b->nodes[0], "ratio", 0, &ratio, NULL));
+    assert_true(ratio == 0.25);
+    graph_free(b);
+    assert_ok(graph_at_batch(g, 8, false, &b, NULL));
+    assert_string_equal(b->nodes[0].op, "Identity"); /* the output is the input */
+    graph_free(b);
+    graph_free(g);
+
+    g = text_graph("BatchNormalization", "f[8,3] p[3] p[3] p[3] p[3]", "", 1);
+    assert_ok(graph_at_batch(g, 8, true, &b, NULL));
+    assert_int_equal(b->nodes[0].n_out, 3);
+    graph_free(b);
+    assert_ok(graph_at_batch(g, 8, false, &b, NULL));
+    assert_int_equal(b->nodes[0].n_out, 1);
+    graph_free(b);
+    graph_free(g);
+
+    g = text_graph("Mul", "p[3] c[]=2", "", 1);
+    assert_ok(graph_at_batch(g, 1, true, &b, NULL));
+    assert_string_equal(b->nodes[0].op, "Mul"); /* the parameter changes in training */
+    graph_free(b);
+    assert_ok(graph_at_batch(g, 1, false, &b, NULL));
+    assert_string_equal(b->nodes[0].op, "Identity");
+    graph_free(b);
+    graph_free(g);
+}
+
+static void the_batch_replaces_the_dynamic_axis_only(void **state)
+{
+    struct graph *g = text_graph("Relu", "f[-1,3]", "", 1), *b = NULL;
+    struct sh_err err = {0};
+    (void)state;
+
+    assert_ok(graph_at_batch(g, 5, false, &b, &err));
+    assert_int_equal(b->values[b->outputs[0]].dims[0], 5);
+    graph_free(b);
+    assert_fails(graph_at_batch(g, 0, false, &b, &err), SH_E_INVALID, &err, "batch of 0");
+    assert_ok(graph_infer_outputs(g, false, NULL));
+    assert_int_equal(g->values[g->outputs[0]].dims[0], -1);
+    assert_int_equal(g->values[g->outputs[0]].dims[1], 3);
+    graph_free(g);
+
+    memset(&err, 0, sizeof(err));
+    g = text_graph("Relu", "f[2,3]", "", 1);
+    assert_fails(graph_at_batch(g, 3, false, &b, &err), SH_E_INVALID, &err, "fixed batch of 2");
+    graph_free(g);
+}
+
+/* Two programs of one model share their weights only if these do not depend on the batch. */
+static void constants_do_not_grow_with_the_batch(void **state)
+{
+    struct graph *g = text_graph("Add", "f[4,2,3] c[4,2,3]=1,2,3,1,2,3,1,2,3,1,2,3,1,2,3,1,2,3,1,2,3,"
+                                        "1,2,3",
+                                 "", 1);
+    struct graph *b;
+    const struct graph_value *v;
+    (void)state;
+
+    assert_ok(graph_at_batch(g, 4, false, &b, NULL));
+    v = &b->values[b->nodes[0].in[1]];
+    assert_true(v->dims[0] == 1 && v->dims[1] == 1 && v->dims[2] == 3);
+    assert_int_equal(v->bytes, 12);
+    assert_true(((const float *)v->data)[2] == 3.0f);
+    graph_free(b);
+    graph_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_operator_gives_the_shape_of_the_standard_or_says_what_is_wrong),
+        cmocka_unit_test(arithmetic_on_constants_is_done_before_anything_runs),
+        cmocka_unit_test(a_division_of_constants_by_zero_is_an_error_not_a_signal),
+        cmocka_unit_test(attributes_are_complete_and_inputs_are_data_only),
+        cmocka_unit_test(composite_operators_become_those_that_devices_have),
+        cmocka_unit_test(training_keeps_what_inference_folds),
+        cmocka_unit_test(the_batch_replaces_the_dynamic_axis_only),
+        cmocka_unit_test(constants_do_not_grow_with_the_batch),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
