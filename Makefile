@@ -64,7 +64,7 @@ uses_shunt-scheduler  :=
 uses_shunt-executor   := $(device)
 uses_shunt-worker     := $(model) $(device)
 uses_shunt-import     := $(model)
-uses_shunt-run        := $(model) $(device)
+uses_shunt-run       := $(BUILD)/executor/group.o $(model) $(device)
 uses_shunt-zoo        := $(model)
 
 # A unit test may name, on lines of their own, what it needs beyond libcommon.a and linker flags:
@@ -76,6 +76,9 @@ UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
 UNIT_BIN := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
 DEV_SRC  := $(sort $(wildcard tests/device/test_*.c))
 DEV_BIN  := $(patsubst tests/device/%.c,$(BUILD)/device-tests/%,$(DEV_SRC))
+DB_BIN   := $(patsubst tests/db/%.c,$(BUILD)/db-tests/%,$(sort $(wildcard tests/db/test_*.c)))
+db_line   = $(shell sed -nE 's|^/\* $(1): (.*) \*/$$|\1|p' tests/db/$(2).c)
+db_uses   = $(addprefix $(BUILD)/,$(call db_line,uses,$(1)))
 
 .SECONDEXPANSION:
 
@@ -138,11 +141,18 @@ $(UNIT_BIN): $(BUILD)/tests/%: $(BUILD)/tests/unit/%.o $$(call test_uses,$$*) $(
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call test_line,link,$*) $(COMMON_LIBS) -lcmocka
 
 device-tests: $(DEV_BIN) $(BUILD)/lib/shunt-dev-cpu.so ## every operation against double precision; BACKEND=cpu or cuda
-	@OMP_WAIT_POLICY=passive tests/run_unit.sh $(DEV_BIN)
+	@$(if $(SAN),THREADS=1) tests/run_unit.sh $(DEV_BIN)
 
 $(DEV_BIN): $(BUILD)/device-tests/%: $(BUILD)/tests/device/%.o $(BUILD)/tests/device/dev_test.o $(device) $(common)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS) -ldl -lcmocka
+
+db-tests: $(DB_BIN) ## statements and transactions against a throw-away PostgreSQL
+	@tests/pg.sh run tests/run_unit.sh $(DB_BIN)
+
+$(DB_BIN): $(BUILD)/db-tests/%: $(BUILD)/tests/db/%.o $$(call db_uses,$$*) $(common)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call db_line,link,$*) $(COMMON_LIBS) -lcmocka
 
 lint: ## layers, banned calls, sizes, format, words, dashboards, shell
 	@tests/lint/all.sh
@@ -150,5 +160,5 @@ lint: ## layers, banned calls, sizes, format, words, dashboards, shell
 fmt: ## clang-format on every source file
 	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
-.PHONY: help deps build all clean unit device-tests lint fmt
+.PHONY: help deps build all clean unit device-tests db-tests lint fmt
 -include $(shell find build* -name '*.d' 2>/dev/null)

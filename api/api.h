@@ -17,8 +17,8 @@ struct api {
     struct slab *slab;
     struct link *link;
     struct stats *stats;
-    char *openapi;          /* the document as text */
-    atomic_bool stopping;   /* draining: not ready any more */
+    char *openapi;        /* the document as text */
+    atomic_bool stopping; /* draining: not ready any more */
     atomic_int n_uploads;
 };
 

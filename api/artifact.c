@@ -239,11 +239,17 @@ static int describe(const struct sh_st *st, struct artifact *out, struct sh_err 
 int artifact_check_dataset(const struct api_conf *c, const char *file, const char *digest,
                            struct artifact *out, struct sh_err *err)
 {
+    struct sh_err one = {0};
     struct sh_st *st = NULL;
     int rc = sh_asprintf(err, &out->path, "datasets/%s.safetensors", digest);
 
-    if (!rc)
-        rc = sh_st_open(file, &st, err);
+    if (!rc) {
+        rc = sh_st_open(file, &st, &one);
+        /* A header that claims too much is a wrong file; the upload itself was small enough. */
+        if (rc == SH_E_TOOBIG)
+            one.rc = rc = SH_E_INVALID;
+        sh_err_copy(err, &one);
+    }
     if (!rc)
         rc = describe(st, out, err);
     sh_st_close(st);

@@ -265,8 +265,8 @@ int auth_make_key(struct auth_new_key *out, struct sh_err *err)
 int auth_bootstrap(struct db *db, const char *path, bool *made, struct sh_err *err)
 {
     struct auth_new_key key = {0};
-    struct store_key k = {.id = key.id, .name = "bootstrap", .role = "admin",
-                          .hash_hex = key.hash_hex};
+    struct store_key k = {
+        .id = key.id, .name = "bootstrap", .role = "admin", .hash_hex = key.hash_hex};
     json_t *row = NULL;
     int fd, rc;
 

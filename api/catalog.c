@@ -271,8 +271,8 @@ static size_t first_of(const struct cat_table *t, const char *model)
     return lo;
 }
 
-const struct cat_version *cat_find(const struct cat_table *t, const char *tenant,
-                                   const char *model, int64_t version)
+const struct cat_version *cat_find(const struct cat_table *t, const char *tenant, const char *model,
+                                   int64_t version)
 {
     const struct cat_version *best = NULL;
     int64_t model_id = 0;

@@ -48,13 +48,13 @@ void catalog_put(struct cat_table *t); /* NULL is allowed */
 
 /* version 0: the newest ready one, else the newest. BORROWED from the table; NULL if there is none
  * that this tenant sees. */
-const struct cat_version *cat_find(const struct cat_table *t, const char *tenant,
-                                   const char *model, int64_t version);
+const struct cat_version *cat_find(const struct cat_table *t, const char *tenant, const char *model,
+                                   int64_t version);
 size_t cat_count(const struct cat_table *t);
 const struct cat_version *cat_at(const struct cat_table *t, size_t i); /* by model, then version */
 bool cat_sees(const struct cat_version *v, const char *tenant);
 
-/* For tests and for the loader: a table of the given rows. TAKES rows (malloc) and what they own. */
+/* A table of the given rows. TAKES rows (malloc) and what they own. */
 int cat_table_new(struct cat_version *rows, size_t n, struct cat_table **out, struct sh_err *err);
 /* [{"name","datatype","shape"}] */
 int cat_read_tensors(const json_t *list, struct cat_tensor **out, size_t *n, struct sh_err *err);

@@ -4,20 +4,20 @@
 
 #include "api/req.h"
 
-api_fn openapi_get;                                                       /* openapi.c */
+api_fn openapi_get;                                                              /* openapi.c */
 api_fn tenants_list, tenants_create, tenants_get, tenants_patch, tenants_delete; /* tenants.c */
-api_fn quota_get, quota_put;                                              /* tenants.c */
-api_fn keys_list, keys_create, keys_delete;                               /* keys.c */
-api_fn models_list, models_create, models_get, models_delete;             /* models.c */
+api_fn quota_get, quota_put;                                                     /* tenants.c */
+api_fn keys_list, keys_create, keys_delete;                                      /* keys.c */
+api_fn models_list, models_create, models_get, models_delete;                    /* models.c */
 api_fn versions_list, versions_create, versions_get, versions_delete, versions_upload;
-api_fn slo_get, slo_put, slo_delete;                                      /* slo.c */
+api_fn slo_get, slo_put, slo_delete; /* slo.c */
 api_fn datasets_list, datasets_create, datasets_get, datasets_delete, datasets_upload;
-api_fn queues_list;                                                       /* queues.c */
-api_fn jobs_list, jobs_create, jobs_get, jobs_cancel;                     /* jobs.c */
-api_fn jobs_events, jobs_checkpoints, jobs_losses;                        /* jobs.c */
-api_fn executors_list;                                                    /* executors.c */
+api_fn queues_list;                                   /* queues.c */
+api_fn jobs_list, jobs_create, jobs_get, jobs_cancel; /* jobs.c */
+api_fn jobs_events, jobs_checkpoints, jobs_losses;    /* jobs.c */
+api_fn executors_list;                                /* executors.c */
 api_fn v2_server, v2_live, v2_ready, v2_index, v2_stats_all, v2_model, v2_model_ready; /* v2.c */
-api_fn v2_config, v2_stats;                                               /* v2.c */
-api_fn infer_main;                                                        /* infer.c */
+api_fn v2_config, v2_stats;                                                            /* v2.c */
+api_fn infer_main;                                                                     /* infer.c */
 
 #endif

@@ -117,9 +117,10 @@ static int listen_on(const char *addr, int *fd_out, struct sh_err *err)
     const char *colon = strrchr(addr, ':');
     int fd = -1, on = 1, rc;
 
-    if (!colon || !sh_strlcpy(host, addr, SH_MIN(sizeof(host), (size_t)(colon - addr) + 1)))
-        if (!colon)
-            return SH_FAIL(err, SH_E_INVALID, "\"%s\" is not of the form host:port", addr);
+    if (!colon || (size_t)(colon - addr) >= sizeof(host))
+        return SH_FAIL(err, SH_E_INVALID, "\"%s\" is not of the form host:port", addr);
+    memcpy(host, addr, (size_t)(colon - addr));
+    host[colon - addr] = '\0';
     if (host[0] == '[') { /* [::1]:8000 */
         memmove(host, host + 1, strlen(host));
         host[strcspn(host, "]")] = '\0';
@@ -217,8 +218,7 @@ int http_start(struct api *a, struct http **out, struct sh_err *err)
 
 int http_port(const struct http *h)
 {
-    const union MHD_DaemonInfo *info =
-        MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_BIND_PORT);
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_BIND_PORT);
     const union MHD_DaemonInfo *sock = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_LISTEN_FD);
     struct sockaddr_storage ss;
     socklen_t len = sizeof(ss);

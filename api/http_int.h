@@ -51,8 +51,8 @@ struct http_req {
     struct sh_buf body;
     uint64_t received, discarded;
     int64_t body_ns, asleep_ns, waited_ns; /* body began; fell asleep at; slept in all */
-    bool counted; /* in n_active */
-    int status;   /* of the reply; 0 = none was sent */
+    bool counted;                          /* in n_active */
+    int status;                            /* of the reply; 0 = none was sent */
 };
 
 /* http_req.c */

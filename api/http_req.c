@@ -58,8 +58,7 @@ void http_on_done(void *cls, struct MHD_Connection *conn, void **con_cls,
         const char *route = r->q.route->path;
 
         snprintf(status, sizeof(status), "%d", r->status ? r->status : 499);
-        sh_metric_add(M_shunt_http_requests_total,
-                      SH_LABELS(route, r->q.route->method, status), 1);
+        sh_metric_add(M_shunt_http_requests_total, SH_LABELS(route, r->q.route->method, status), 1);
         sh_metric_observe(M_shunt_http_request_duration_seconds, SH_LABELS(route),
                           (double)(sh_clock_ns() - r->q.start_ns) / 1e9);
     }

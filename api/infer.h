@@ -29,7 +29,7 @@ struct infer_result {
     int64_t run_batch, queue_ns, copy_ns, compute_ns, total_ns;
 };
 
-struct infer_link { /* link thread only */
+struct infer_link {    /* link thread only */
     unsigned commands; /* LINK_*: under the link's queue lock */
     bool queued;
     struct infer *next_command;

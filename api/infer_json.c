@@ -45,8 +45,9 @@ static int put_one(struct writer *w, const json_t *j, struct sh_err *err)
     double d;
 
     if (w->done == w->n)
-        return SH_FAIL(err, SH_E_INVALID, "input \"%s\": \"data\" has more than the %zu elements "
-                                          "of its shape",
+        return SH_FAIL(err, SH_E_INVALID,
+                       "input \"%s\": \"data\" has more than the %zu elements "
+                       "of its shape",
                        w->t->name, w->n);
     switch (w->t->dtype) {
     case SH_F32:

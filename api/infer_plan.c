@@ -83,8 +83,8 @@ static int read_parameters(const json_t *j, struct infer_plan *p, bool *all_bina
             *all_binary = json_is_true(v);
         } else if (strncmp(key, "sequence_", 9) == 0 && !(number && !json_integer_value(v)) &&
                    !json_is_false(v)) {
-            return SH_FAIL(err, SH_E_UNSUPPORTED, "parameter \"%.64s\": sequences are not supported",
-                           key);
+            return SH_FAIL(err, SH_E_UNSUPPORTED,
+                           "parameter \"%.64s\": sequences are not supported", key);
         } else if (strncmp(key, "triton_", 7) == 0) {
             return SH_FAIL(err, SH_E_INVALID, "parameter \"%.64s\": the name is reserved", key);
         } else if (json_is_array(v) || json_is_object(v) || json_is_null(v)) {
@@ -189,8 +189,8 @@ static int read_input(struct reader *r, const json_t *j, struct sh_err *err)
         {"name", SH_JSON_STR, &name, .required = true, .max = 1024},
         {"datatype", SH_JSON_STR, &type, .required = true, .max = 16},
         {"shape", SH_JSON_ARR, &shape, .required = true, .max = 32},
-        {"parameters", SH_JSON_OBJ, &params},
-        {"data", SH_JSON_ARR, &data},
+        {"parameters", SH_JSON_OBJ, &params, .required = false},
+        {"data", SH_JSON_ARR, &data, .required = false},
     };
     const struct cat_tensor *t;
     size_t index;
@@ -236,7 +236,7 @@ static int read_output(const struct cat_version *v, const json_t *j, bool all_bi
     json_t *params = NULL, *binary;
     struct sh_json_field f[] = {
         {"name", SH_JSON_STR, &name, .required = true, .max = 1024},
-        {"parameters", SH_JSON_OBJ, &params},
+        {"parameters", SH_JSON_OBJ, &params, .required = false},
     };
     int rc = sh_json_read(j, "outputs[]", f, SH_ARRAY_LEN(f), err);
 
@@ -282,15 +282,15 @@ static int read_outputs(const struct cat_version *v, const json_t *list, bool al
     return rc;
 }
 
-int plan_read(const struct cat_version *v, const char *body, size_t body_bytes,
-              size_t header_bytes, size_t max_json, struct infer_plan *out, struct sh_err *err)
+int plan_read(const struct cat_version *v, const char *body, size_t body_bytes, size_t header_bytes,
+              size_t max_json, struct infer_plan *out, struct sh_err *err)
 {
     struct reader r = {v, out, body + header_bytes, body + body_bytes};
     json_t *inputs = NULL, *outputs = NULL, *params = NULL;
     bool all_binary = false;
     struct sh_json_field f[] = {
         {"id", SH_JSON_STR, &out->id, .max = 1024},
-        {"parameters", SH_JSON_OBJ, &params},
+        {"parameters", SH_JSON_OBJ, &params, .required = false},
         {"inputs", SH_JSON_ARR, &inputs, .required = true, .min = 1, .max = CAT_MAX_IO},
         {"outputs", SH_JSON_ARR, &outputs, .max = CAT_MAX_IO},
     };

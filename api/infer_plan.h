@@ -16,12 +16,12 @@ struct plan_input { /* in the model's order */
 };
 
 struct plan_output { /* in the order of the reply */
-    size_t index;        /* in the model's outputs */
+    size_t index;    /* in the model's outputs */
     bool binary;
 };
 
 struct infer_plan {
-    json_t *json; /* OWNED */
+    json_t *json;   /* OWNED */
     const char *id; /* BORROWED from json; NULL if absent */
     int64_t batch;
     int64_t timeout_us; /* 0 = none */
@@ -34,8 +34,8 @@ struct infer_plan {
 };
 
 /* header_bytes: length of the JSON part. Fails: SH_E_INVALID, SH_E_UNSUPPORTED, SH_E_TOOBIG. */
-int plan_read(const struct cat_version *v, const char *body, size_t body_bytes,
-              size_t header_bytes, size_t max_json, struct infer_plan *out, struct sh_err *err);
+int plan_read(const struct cat_version *v, const char *body, size_t body_bytes, size_t header_bytes,
+              size_t max_json, struct infer_plan *out, struct sh_err *err);
 void plan_fini(struct infer_plan *p);
 /* Elements of t for a batch, and bytes. */
 int plan_shape(const struct cat_tensor *t, int64_t batch, int64_t dims[SH_MAX_RANK], size_t *bytes,

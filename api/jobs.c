@@ -70,7 +70,7 @@ static int pick_token(const struct api_req *q, struct jobspec *s, char buf[stati
     return SH_OK;
 }
 
-struct parts { /* what a job refers to */
+struct parts {                        /* what a job refers to */
     json_t *version, *dataset, *eval; /* OWNED */
 };
 
@@ -104,7 +104,7 @@ static int find_parts(struct api_req *q, const struct jobspec *s, struct parts *
     return rc;
 }
 
-static int64_t id_of(const json_t *j)
+static json_int_t id_of(const json_t *j)
 {
     return json_integer_value(json_object_get(j, "id"));
 }
@@ -136,11 +136,16 @@ static int create(struct api_req *q, const struct jobspec *s, json_t **out, bool
     if (!rc)
         rc = sh_json_dump(s->spec, &spec, err);
     if (!rc) {
-        struct store_job j = {
-            .kind = s->kind, .name = s->name, .queue = s->queue, .client_token = s->client_token,
-            .priority = s->priority, .max_attempts = s->max_attempts,
-            .version_id = id_of(p.version), .dataset_id = id_of(p.dataset),
-            .eval_dataset_id = p.eval ? id_of(p.eval) : 0, .spec = spec};
+        struct store_job j = {.kind = s->kind,
+                              .name = s->name,
+                              .queue = s->queue,
+                              .client_token = s->client_token,
+                              .priority = s->priority,
+                              .max_attempts = s->max_attempts,
+                              .version_id = id_of(p.version),
+                              .dataset_id = id_of(p.dataset),
+                              .eval_dataset_id = p.eval ? id_of(p.eval) : 0,
+                              .spec = spec};
 
         rc = store_job_create(q, &j, created, out, err);
     }
@@ -173,7 +178,7 @@ int jobs_create(struct api_req *q, struct sh_err *err)
         link_hint(q->api->link, "jobs");
     else
         q->reply.status = 200;
-    snprintf(location, sizeof(location), "/api/v1/jobs/%" PRId64, id_of(job));
+    snprintf(location, sizeof(location), "/api/v1/jobs/%" JSON_INTEGER_FORMAT, id_of(job));
     return req_reply(q, job, location, err);
 }
 
@@ -245,8 +250,8 @@ int jobs_losses(struct api_req *q, struct sh_err *err)
     if (!rc && !json_is_array(losses))
         rc = SH_FAIL(err, SH_E_IO, "the file of losses is damaged");
     if (!rc)
-        rc = req_reply(q, json_pack("{s:O, s:O}", "job", json_object_get(job, "id"), "losses",
-                                    losses),
+        rc = req_reply(q,
+                       json_pack("{s:O, s:O}", "job", json_object_get(job, "id"), "losses", losses),
                        NULL, err);
     json_decref(job);
     json_decref(losses);

@@ -16,7 +16,7 @@ static int read_optimizer(const json_t *j, struct sh_err *err)
     static const char *const NAMES[] = {"sgd", "adam", "adamw", NULL};
     static const char *const FOREIGN_SGD[] = {"beta1", "beta2", "eps", NULL};
     static const char *const FOREIGN_ADAM[] = {"momentum", "nesterov", NULL};
-    const char *name = NULL, *const *foreign;
+    const char *name = NULL, *const * foreign;
     double lr = 0, momentum = 0, x = 0;
     bool nesterov = false;
     struct sh_json_field f[] = {
@@ -27,7 +27,7 @@ static int read_optimizer(const json_t *j, struct sh_err *err)
         {"beta1", SH_JSON_F64, &x, .min = 0, .max = 0.9999999},
         {"beta2", SH_JSON_F64, &x, .min = 0, .max = 0.9999999},
         {"eps", SH_JSON_F64, &x, .min = 0, .max = 1},
-        {"nesterov", SH_JSON_BOOL, &nesterov},
+        {"nesterov", SH_JSON_BOOL, &nesterov, .required = false},
     };
     int rc = sh_json_read(j, "spec.optimizer", f, SH_ARRAY_LEN(f), err);
 
@@ -41,8 +41,7 @@ static int read_optimizer(const json_t *j, struct sh_err *err)
             return SH_FAIL(err, SH_E_INVALID, "\"spec.optimizer.%s\" does not belong to \"%s\"",
                            *foreign, name);
     if (nesterov && momentum <= 0)
-        return SH_FAIL(err, SH_E_INVALID,
-                       "\"spec.optimizer.nesterov\" needs a momentum above 0");
+        return SH_FAIL(err, SH_E_INVALID, "\"spec.optimizer.nesterov\" needs a momentum above 0");
     return SH_OK;
 }
 
@@ -55,15 +54,15 @@ static int read_training(const json_t *j, struct jobspec *out, struct sh_err *er
     int64_t steps = 0, epochs = 0, seed = 0, interval = 0;
     bool shuffle = true;
     struct sh_json_field f[] = {
-        {"loss", SH_JSON_STR, &out->loss},
+        {"loss", SH_JSON_STR, &out->loss, .required = false},
         {"optimizer", SH_JSON_OBJ, &optimizer, .required = true},
         {"batch", SH_JSON_INT, &out->batch, .min = 1, .max = 65536},
         {"steps", SH_JSON_INT, &steps, .min = 1, .max = 1e12},
         {"epochs", SH_JSON_INT, &epochs, .min = 1, .max = 1e9},
         {"seed", SH_JSON_INT, &seed, .min = 0, .max = 9e15},
         {"labels", SH_JSON_STR, &out->labels, .min = 1, .max = 127},
-        {"precision", SH_JSON_STR, &precision},
-        {"shuffle", SH_JSON_BOOL, &shuffle},
+        {"precision", SH_JSON_STR, &precision, .required = false},
+        {"shuffle", SH_JSON_BOOL, &shuffle, .required = false},
         {"checkpoint_interval_ms", SH_JSON_INT, &interval, .min = 0, .max = 864e5},
     };
     int rc = sh_json_read(j, "spec", f, SH_ARRAY_LEN(f), err);
@@ -98,8 +97,12 @@ int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
     };
     int rc;
 
-    *out = (struct jobspec){.queue = "default", .name = "", .max_attempts = 5,
-                            .loss = "cross-entropy", .labels = "label", .batch = 32};
+    *out = (struct jobspec){.queue = "default",
+                            .name = "",
+                            .max_attempts = 5,
+                            .loss = "cross-entropy",
+                            .labels = "label",
+                            .batch = 32};
     rc = sh_json_read(body, "", f, SH_ARRAY_LEN(f), err);
     if (rc)
         return rc;

@@ -26,7 +26,7 @@ int models_create(struct api_req *q, struct sh_err *err)
     char location[200];
     struct sh_json_field f[] = {
         {"name", SH_JSON_STR, &name, .required = true, .min = 1, .max = 128},
-        {"visibility", SH_JSON_STR, &visibility},
+        {"visibility", SH_JSON_STR, &visibility, .required = false},
     };
     json_t *j = NULL;
     int rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);

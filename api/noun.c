@@ -50,9 +50,9 @@ int noun_check_tenant_name(const char *field, const char *s, struct sh_err *err)
 {
     if (noun_is_tenant_name(s))
         return SH_OK;
-    return SH_FAIL(err, SH_E_INVALID,
-                   "\"%s\" must be 1 to 63 lower-case letters, digits or '-' and not begin with '-'",
-                   field);
+    return SH_FAIL(
+        err, SH_E_INVALID,
+        "\"%s\" must be 1 to 63 lower-case letters, digits or '-' and not begin with '-'", field);
 }
 
 bool noun_is_number(const char *s, int64_t max)
@@ -62,8 +62,7 @@ bool noun_is_number(const char *s, int64_t max)
     return s[0] >= '1' && s[0] <= '9' && sh_parse_i64(s, 1, max, "number", &n, NULL) == SH_OK;
 }
 
-int noun_check_choice(const char *field, const char *s, const char *const *list,
-                      struct sh_err *err)
+int noun_check_choice(const char *field, const char *s, const char *const *list, struct sh_err *err)
 {
     char text[160];
     size_t len = 0;

@@ -82,7 +82,7 @@ int pool_new(const char *name, const char *db_url, size_t n_threads, size_t max_
     return SH_OK;
 }
 
-void pool_free(struct pool *p)
+void pool_stop(struct pool *p)
 {
     if (!p)
         return;
@@ -94,6 +94,14 @@ void pool_free(struct pool *p)
         pthread_join(p->threads[i], NULL);
         db_free(p->dbs[i]);
     }
+    p->n_threads = 0;
+}
+
+void pool_free(struct pool *p)
+{
+    if (!p)
+        return;
+    pool_stop(p);
     pthread_cond_destroy(&p->work);
     pthread_mutex_destroy(&p->lock);
     free(p->threads);

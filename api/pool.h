@@ -22,8 +22,9 @@ struct pool_task { /* embedded by the owner */
 
 int pool_new(const char *name, const char *db_url, size_t n_threads, size_t max_queued,
              struct pool **out, struct sh_err *err); /* OWNED, pool_free() */
-/* Runs what is queued, then ends the threads. */
-void pool_free(struct pool *p);
+/* Runs what is queued, then ends the threads; from its call on nothing is taken any more. */
+void pool_stop(struct pool *p);
+void pool_free(struct pool *p); /* stops too; NULL is allowed */
 /* KEEPS t until its run begins. Fails: SH_E_QUEUEFULL. */
 int pool_submit(struct pool *p, struct pool_task *t, struct sh_err *err);
 

@@ -91,8 +91,7 @@ int req_page(const struct api_req *q, struct req_page *out, struct sh_err *err)
     return SH_OK;
 }
 
-int req_if_match(const struct api_req *q, char buf[static 24], const char **out,
-                 struct sh_err *err)
+int req_if_match(const struct api_req *q, char buf[static 24], const char **out, struct sh_err *err)
 {
     const char *s = q->h.if_match;
     size_t len = s ? strlen(s) : 0;

@@ -30,11 +30,11 @@ enum {
 };
 
 enum api_role { /* bits, for sets */
-    ROLE_ADMIN = 1,
-    ROLE_TENANT_ADMIN = 2,
-    ROLE_SUBMIT = 4,
-    ROLE_INFER = 8,
-    ROLE_READ = 16,
+                ROLE_ADMIN = 1,
+                ROLE_TENANT_ADMIN = 2,
+                ROLE_SUBMIT = 4,
+                ROLE_INFER = 8,
+                ROLE_READ = 16,
 };
 
 struct api_who { /* whose key it is; filled by auth.c */
@@ -51,18 +51,18 @@ struct api_headers { /* BORROWED for the request; NULL if absent */
 };
 
 struct api_reply {
-    int status; /* 0: 200, or what the failure's code says */
-    json_t *body; /* OWNED */
+    int status;      /* 0: 200, or what the failure's code says */
+    json_t *body;    /* OWNED */
     json_t *problem; /* OWNED: further members of a problem document, such as "nodes" */
     const char *text, *text_type; /* BORROWED for ever: instead of body */
-    int64_t row_version; /* > 0: the ETag */
-    int64_t retry_after_ms; /* 0: a default where the code is worth a retry */
+    int64_t row_version;          /* > 0: the ETag */
+    int64_t retry_after_ms;       /* 0: a default where the code is worth a retry */
     char location[320];
     char allow[64];
     /* Raw reply: a head, then parts of the slab. Freed with release(owner). */
     char *head; /* OWNED, free() */
     size_t head_len;
-    bool binary; /* Inference-Header-Content-Length is head_len */
+    bool binary;         /* Inference-Header-Content-Length is head_len */
     struct iovec *parts; /* OWNED, free() */
     size_t n_parts;
     void (*release)(void *owner);
@@ -81,14 +81,14 @@ struct api_req {
     char method[16];
     char request_id[72];
     struct api_who who;
-    char tenant[64]; /* whose things it is about: the key's tenant, or ?tenant= of an admin */
+    char tenant[64];   /* whose things it is about: the key's tenant, or ?tenant= of an admin */
     int64_t tenant_id; /* its number; set on pool threads for routes with ROUTE_TENANT */
     uint64_t content_length;
-    bool has_length; /* else chunked, or no body */
+    bool has_length;  /* else chunked, or no body */
     const char *body; /* BORROWED; NULL unless the route's body is JSON */
     size_t body_len;
-    json_t *json; /* OWNED by the request: the parsed body; NULL if it was empty */
-    struct infer *infer; /* OWNED by the request */
+    json_t *json;          /* OWNED by the request: the parsed body; NULL if it was empty */
+    struct infer *infer;   /* OWNED by the request */
     struct upload *upload; /* OWNED by the request */
     struct api_reply reply;
     int64_t start_ns;
@@ -99,7 +99,7 @@ typedef int api_fn(struct api_req *q, struct sh_err *err);
 /* If-Match as a row version: NULL without one (or "*"). The text is BORROWED from buf. */
 int req_if_match(const struct api_req *q, char buf[static 24], const char **out,
                  struct sh_err *err);
-/* Sets body (TAKES j, even on failure), ETag from its row_version, and 201 + Location if not NULL. */
+/* Sets body (TAKES j, even on failure), ETag from its row_version, Location unless it is NULL. */
 int req_reply(struct api_req *q, json_t *j, const char *location, struct sh_err *err);
 /* limit and cursor of a list. cursor: the last id of the page before, as text; NULL at first. */
 struct req_page {

@@ -20,12 +20,12 @@ const char *access_text(enum api_access a);
 enum api_body { BODY_NONE, BODY_JSON, BODY_INFER, BODY_MODEL, BODY_DATASET };
 
 enum {
-    ROUTE_HERE = 1,     /* may run on the HTTP thread */
-    ROUTE_TENANT = 2,   /* about things of one tenant: q->tenant_id is set */
-    ROUTE_LIST = 4,     /* takes limit and cursor */
-    ROUTE_V2 = 8,       /* inference protocol: errors as application/json, unknown queries ignored */
+    ROUTE_HERE = 1,   /* may run on the HTTP thread */
+    ROUTE_TENANT = 2, /* about things of one tenant: q->tenant_id is set */
+    ROUTE_LIST = 4,   /* takes limit and cursor */
+    ROUTE_V2 = 8,     /* inference protocol: errors as application/json, unknown queries ignored */
     ROUTE_OPTIONAL = 16, /* the body may be empty */
-    ROUTE_ETAG = 32,    /* If-Match is honoured */
+    ROUTE_ETAG = 32,     /* If-Match is honoured */
 };
 
 struct api_route {

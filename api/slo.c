@@ -28,7 +28,7 @@ int slo_put(struct api_req *q, struct sh_err *err)
         {"latency_ms", SH_JSON_F64, &s.latency_ms, .required = true, .min = 0.001, .max = 3.6e6},
         {"percentile", SH_JSON_F64, &s.percentile, .min = 0.001, .max = 99.999},
         {"priority", SH_JSON_INT, &s.priority, .min = 0, .max = 100},
-        {"on_miss", SH_JSON_STR, &s.on_miss},
+        {"on_miss", SH_JSON_STR, &s.on_miss, .required = false},
     };
     json_t *j = NULL, *now = NULL;
     int rc = noun_is_name(q->params[0]) ? SH_OK : noun_missing("model", q->params[0], err);

@@ -57,7 +57,8 @@ void stats_add(struct stats *s, int64_t version_id, const struct stats_sample *o
 
     pthread_mutex_lock(&s->lock);
     l = line_of(s, version_id);
-    if (!l && !sh_grow(&s->lines, &s->cap, s->n + 1, sizeof(*l), MAX_VERSIONS, "statistics", NULL)) {
+    if (!l &&
+        !sh_grow(&s->lines, &s->cap, s->n + 1, sizeof(*l), MAX_VERSIONS, "statistics", NULL)) {
         l = &s->lines[s->n++];
         l->id = version_id;
     }

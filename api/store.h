@@ -22,21 +22,21 @@ int store_tenant_list(struct api_req *q, const struct req_page *page, json_t **o
                       struct sh_err *err);
 int store_tenant_create(struct api_req *q, const char *name, json_t **out, struct sh_err *err);
 int store_tenant_get(struct api_req *q, const char *name, json_t **out, struct sh_err *err);
-int store_tenant_patch(struct api_req *q, const char *name, const char *if_match,
-                       const char *state, json_t **out, struct sh_err *err);
+int store_tenant_patch(struct api_req *q, const char *name, const char *if_match, const char *state,
+                       json_t **out, struct sh_err *err);
 int store_tenant_delete(struct api_req *q, const char *name, const char *if_match, json_t **out,
                         struct sh_err *err);
 int store_quota_get(struct api_req *q, const char *tenant, json_t **out, struct sh_err *err);
 /* values: the quota's fields as JSON text. */
-int store_quota_put(struct api_req *q, const char *tenant, const char *if_match,
-                    const char *values, json_t **out, struct sh_err *err);
+int store_quota_put(struct api_req *q, const char *tenant, const char *if_match, const char *values,
+                    json_t **out, struct sh_err *err);
 
 /* store_key.c */
 struct store_key { /* tenant: NULL for an admin key */
     const char *tenant, *id, *name, *role, *hash_hex, *expires_at;
 };
-int store_key_list(struct api_req *q, const char *tenant, const struct req_page *page,
-                   json_t **out, struct sh_err *err);
+int store_key_list(struct api_req *q, const char *tenant, const struct req_page *page, json_t **out,
+                   struct sh_err *err);
 int store_key_create(struct db *db, const char *by_key, const char *request_id,
                      const struct store_key *k, json_t **out, struct sh_err *err);
 int store_key_revoke(struct api_req *q, const char *tenant, const char *id, json_t **out,
@@ -50,8 +50,8 @@ int store_key_listen(struct db *db, struct sh_err *err); /* LISTEN shunt_keys, s
 int store_model_list(struct api_req *q, const struct req_page *page, json_t **out,
                      struct sh_err *err);
 int store_model_get(struct api_req *q, const char *model, json_t **out, struct sh_err *err);
-int store_model_create(struct api_req *q, const char *model, const char *visibility,
-                       json_t **out, struct sh_err *err);
+int store_model_create(struct api_req *q, const char *model, const char *visibility, json_t **out,
+                       struct sh_err *err);
 int store_model_delete(struct api_req *q, const char *model, const char *if_match, json_t **out,
                        struct sh_err *err);
 int store_slo_get(struct api_req *q, const char *model, json_t **out, struct sh_err *err);
@@ -134,8 +134,8 @@ int store_job_list(struct api_req *q, const struct req_page *page, json_t **out,
 int store_job_get(struct api_req *q, const char *id, json_t **out, struct sh_err *err);
 /* *out: the job as it is now. It is NULL if there is none. */
 int store_job_cancel(struct api_req *q, const char *id, json_t **out, struct sh_err *err);
-int store_job_events(struct api_req *q, const char *id, const struct req_page *page,
-                     json_t **out, struct sh_err *err);
+int store_job_events(struct api_req *q, const char *id, const struct req_page *page, json_t **out,
+                     struct sh_err *err);
 int store_job_checkpoints(struct api_req *q, const char *id, const struct req_page *page,
                           json_t **out, struct sh_err *err);
 /* Version (JSON: id, state, inputs, outputs, meta) and dataset (id, state, tensors, n_samples) that

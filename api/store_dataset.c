@@ -6,74 +6,86 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+/* clang-format off */
 static const struct db_stmt DATASET_LIST = {
     "dataset_list",
-    "SELECT d.id, " SQL_DATASET("d") " FROM dataset d WHERE d.tenant_id = $1::bigint AND "
-    "d.state <> 'DELETED' AND ($2::bigint IS NULL OR d.id > $2::bigint) "
-    "ORDER BY d.id LIMIT $3::bigint + 1",
-    3};
+    "SELECT d.id, " SQL_DATASET("d") " FROM dataset d WHERE d.tenant_id = $1::bigint AND d.state "
+    "<> 'DELETED' AND ($2::bigint IS NULL OR d.id > $2::bigint) ORDER BY d.id LIMIT $3::bigint + "
+    "1",
+    3,
+};
 
 static const struct db_stmt DATASET_GET = {
     "dataset_get",
-    "SELECT " SQL_DATASET("d") " FROM dataset d WHERE d.tenant_id = $1::bigint AND d.name = $2 AND "
-    "d.state <> 'DELETED'",
-    2};
+    "SELECT " SQL_DATASET("d") " FROM dataset d WHERE d.tenant_id = $1::bigint AND d.name = $2 "
+    "AND d.state <> 'DELETED'",
+    2,
+};
 
 static const struct db_stmt DATASET_CREATE = {
     "dataset_create",
     "WITH d AS (INSERT INTO dataset (tenant_id, name) VALUES ($1::bigint, $2) RETURNING *), "
-    SQL_AUDIT("$3", "$4", "dataset.create", "d.tenant_id", "'dataset/' || d.name", "NULL", SQL_DATASET("d"), "d")
+    SQL_AUDIT("$3", "$4", "dataset.create", "d.tenant_id", "'dataset/' || d.name", "NULL",
+    SQL_DATASET("d"), "d")
     "SELECT " SQL_DATASET("d") " FROM d",
-    4};
+    4,
+};
 
 static const struct db_stmt DATASET_DELETE = {
     "dataset_delete",
-    "WITH o AS (SELECT * FROM dataset WHERE tenant_id = $1::bigint AND name = $2 AND "
-    "state <> 'DELETED' AND " SQL_IF_MATCH("$3", "row_version") " AND NOT EXISTS (SELECT 1 FROM "
-    "job j WHERE (j.dataset_id = dataset.id OR j.eval_dataset_id = dataset.id) AND j.state NOT IN "
+    "WITH o AS (SELECT * FROM dataset WHERE tenant_id = $1::bigint AND name = $2 AND state <> "
+    "'DELETED' AND " SQL_IF_MATCH("$3", "row_version") " AND NOT EXISTS (SELECT 1 FROM job j "
+    "WHERE (j.dataset_id = dataset.id OR j.eval_dataset_id = dataset.id) AND j.state NOT IN "
     SQL_FINAL ") FOR UPDATE), "
-    "d AS (UPDATE dataset x SET state = 'DELETED', row_version = x.row_version + 1 FROM o "
-    "WHERE x.id = o.id RETURNING x.*), "
-    SQL_AUDIT("$4", "$5", "dataset.delete", "d.tenant_id", "'dataset/' || d.name", SQL_DATASET("o"), "NULL", "d, o")
+    "d AS (UPDATE dataset x SET state = 'DELETED', row_version = x.row_version + 1 FROM o WHERE "
+    "x.id = o.id RETURNING x.*), " SQL_AUDIT("$4", "$5", "dataset.delete", "d.tenant_id",
+    "'dataset/' || d.name", SQL_DATASET("o"), "NULL", "d, o")
     "SELECT to_jsonb(d.*) FROM d",
-    5};
+    5,
+};
 
 static const struct db_stmt DATASET_SLOT = {
     "dataset_slot",
-    "SELECT d.id, d.state, d.state = 'UPLOADING', "
-    "(SELECT coalesce(sum(y.bytes), 0) FROM model_version y JOIN model z ON z.id = y.model_id "
-    "WHERE z.tenant_id = $1::bigint AND y.state <> 'DELETED') + (SELECT coalesce(sum(y.bytes), 0) "
-    "FROM dataset y WHERE y.tenant_id = $1::bigint AND y.state <> 'DELETED'), qt.max_storage_bytes "
-    "FROM dataset d JOIN quota qt ON qt.tenant_id = d.tenant_id WHERE d.tenant_id = $1::bigint AND "
-    "d.name = $2 AND d.state <> 'DELETED'",
-    2};
+    "SELECT d.id, d.state, d.state = 'UPLOADING', (SELECT coalesce(sum(y.bytes), 0) FROM "
+    "model_version y JOIN model z ON z.id = y.model_id WHERE z.tenant_id = $1::bigint AND "
+    "y.state <> 'DELETED') + (SELECT coalesce(sum(y.bytes), 0) FROM dataset y WHERE y.tenant_id "
+    "= $1::bigint AND y.state <> 'DELETED'), qt.max_storage_bytes FROM dataset d JOIN quota qt "
+    "ON qt.tenant_id = d.tenant_id WHERE d.tenant_id = $1::bigint AND d.name = $2 AND d.state <> "
+    "'DELETED'",
+    2,
+};
 
 static const struct db_stmt DATASET_READY = {
     "dataset_ready",
-    "WITH d AS (UPDATE dataset x SET state = 'READY', digest = $2, bytes = $3::bigint, path = $4, "
-    "tensors = $5::jsonb, n_samples = $6::bigint, row_version = x.row_version + 1 "
-    "WHERE x.id = $1::bigint AND x.state = 'UPLOADING' RETURNING x.*), "
-    SQL_AUDIT("$7", "$8", "dataset.upload", "d.tenant_id", "'dataset/' || d.name", "NULL", "jsonb_build_object('digest', d.digest, 'bytes', d.bytes)", "d")
+    "WITH d AS (UPDATE dataset x SET state = 'READY', digest = $2, bytes = $3::bigint, path = $4,"
+    " tensors = $5::jsonb, n_samples = $6::bigint, row_version = x.row_version + 1 WHERE x.id = "
+    "$1::bigint AND x.state = 'UPLOADING' RETURNING x.*), " SQL_AUDIT("$7", "$8", "dataset.upload"
+    , "d.tenant_id", "'dataset/' || d.name", "NULL", "jsonb_build_object('digest', d.digest, "
+    "'bytes', d.bytes)", "d")
     "SELECT " SQL_DATASET("d") " FROM d",
-    8};
+    8,
+};
 
 static const struct db_stmt QUEUE_LIST = {
     "queue_list",
     "SELECT q.id, jsonb_build_object('name', q.name, 'shared', q.tenant_id IS NULL, 'state', "
-    "q.state, 'priority', q.priority, 'jobs', (SELECT count(*) FROM job j WHERE j.queue_id = q.id "
-    "AND j.tenant_id = $1::bigint AND j.state NOT IN " SQL_FINAL "), 'row_version', q.row_version) "
-    "FROM queue q WHERE (q.tenant_id IS NULL OR q.tenant_id = $1::bigint) AND "
+    "q.state, 'priority', q.priority, 'jobs', (SELECT count(*) FROM job j WHERE j.queue_id = "
+    "q.id AND j.tenant_id = $1::bigint AND j.state NOT IN " SQL_FINAL "), 'row_version', "
+    "q.row_version) FROM queue q WHERE (q.tenant_id IS NULL OR q.tenant_id = $1::bigint) AND "
     "($2::bigint IS NULL OR q.id > $2::bigint) ORDER BY q.id LIMIT $3::bigint + 1",
-    3};
+    3,
+};
 
 /* Executors have no number; their rank by name is one that holds still long enough for pages. */
 static const struct db_stmt EXECUTOR_LIST = {
     "executor_list",
     "SELECT r, jsonb_build_object('name', e.name, 'host_id', e.host_id, 'device', e.device, "
-    "'pool_bytes', e.pool_bytes, 'state', e.state, 'seen_at', " SQL_TIME("e.seen_at") ") "
-    "FROM (SELECT *, row_number() OVER (ORDER BY name) AS r FROM executor) e "
-    "WHERE $1::bigint IS NULL OR r > $1::bigint ORDER BY r LIMIT $2::bigint + 1",
-    2};
+    "'pool_bytes', e.pool_bytes, 'state', e.state, 'seen_at', " SQL_TIME("e.seen_at")
+    ") FROM (SELECT *, row_number() OVER (ORDER BY name) AS r FROM executor) e WHERE $1::bigint "
+    "IS NULL OR r > $1::bigint ORDER BY r LIMIT $2::bigint + 1",
+    2,
+};
+/* clang-format on */
 
 int store_dataset_list(struct api_req *q, const struct req_page *page, json_t **out,
                        struct sh_err *err)
@@ -139,8 +151,7 @@ int store_dataset_ready(struct api_req *q, const struct store_artifact *a, json_
                         struct sh_err *err)
 {
     char id[24], bytes[24], n[24];
-    const char *p[] = {id,        a->digest, bytes,         a->path,
-                       a->inputs, n,         q->who.key_id, q->request_id};
+    const char *p[] = {id, a->digest, bytes, a->path, a->inputs, n, q->who.key_id, q->request_id};
 
     snprintf(id, sizeof(id), "%" PRId64, a->id);
     snprintf(bytes, sizeof(bytes), "%" PRIu64, a->bytes);

@@ -2,56 +2,70 @@
 #include "api/store.h"
 #include "api/store_sql.h"
 
+/* clang-format off */
 /* Keys have text ids; a page needs a number: the creation time in microseconds, which is unique
  * enough within one tenant and only moves forward. */
 #define SQL_KEY_ORDER "(extract(epoch FROM k.created_at) * 1000000)::bigint"
 
 static const struct db_stmt KEY_LIST = {
     "key_list",
-    "SELECT " SQL_KEY_ORDER ", " SQL_KEY("k") " FROM api_key k JOIN tenant t ON t.id = k.tenant_id "
-    "WHERE t.name = $1 AND ($2::bigint IS NULL OR " SQL_KEY_ORDER " > $2::bigint) "
-    "ORDER BY 1 LIMIT $3::bigint + 1",
-    3};
+    "SELECT " SQL_KEY_ORDER ", " SQL_KEY("k") " FROM api_key k JOIN tenant t ON t.id = "
+    "k.tenant_id WHERE t.name = $1 AND ($2::bigint IS NULL OR " SQL_KEY_ORDER
+    " > $2::bigint) ORDER BY 1 LIMIT $3::bigint + 1",
+    3,
+};
 
 static const struct db_stmt KEY_CREATE = {
     "key_create",
     "WITH k AS (INSERT INTO api_key (id, tenant_id, name, role, hash, expires_at) "
-    "SELECT $1, t.id, $2, $3, decode($4, 'hex'), $5::timestamptz FROM tenant t "
-    "WHERE t.name = $6 AND t.state <> 'DELETED' RETURNING *), "
-    SQL_AUDIT("$7", "$8", "key.create", "k.tenant_id", "'key/' || k.id", "NULL", SQL_KEY("k"), "k")
+    "SELECT $1, t.id, $2, $3, decode($4, 'hex'), $5::timestamptz FROM tenant t WHERE t.name = $6 "
+    "AND t.state <> 'DELETED' RETURNING *), " SQL_AUDIT("$7", "$8", "key.create", "k.tenant_id",
+    "'key/' || k.id", "NULL", SQL_KEY("k"), "k")
     "SELECT " SQL_KEY("k") " FROM k",
-    8};
+    8,
+};
 
 static const struct db_stmt KEY_CREATE_ADMIN = {
     "key_create_admin",
-    "WITH k AS (INSERT INTO api_key (id, name, role, hash) "
-    "VALUES ($1, $2, 'admin', decode($3, 'hex')) RETURNING *), "
-    SQL_AUDIT("$4", "$5", "key.create", "k.tenant_id", "'key/' || k.id", "NULL", SQL_KEY("k"), "k")
+    "WITH k AS (INSERT INTO api_key (id, name, role, hash) VALUES ($1, $2, 'admin', decode($3, "
+    "'hex')) RETURNING *), " SQL_AUDIT("$4", "$5", "key.create", "k.tenant_id", "'key/' || k.id",
+    "NULL", SQL_KEY("k"), "k")
     "SELECT " SQL_KEY("k") " FROM k",
-    5};
+    5,
+};
 
 static const struct db_stmt KEY_REVOKE = {
     "key_revoke",
     "WITH k AS (UPDATE api_key x SET revoked_at = coalesce(x.revoked_at, now()) FROM tenant t "
-    "WHERE x.id = $1 AND t.id = x.tenant_id AND t.name = $2 RETURNING x.*), "
-    SQL_AUDIT("$3", "$4", "key.revoke", "k.tenant_id", "'key/' || k.id", "NULL", SQL_KEY("k"), "k")
+    "WHERE x.id = $1 AND t.id = x.tenant_id AND t.name = $2 RETURNING x.*), " SQL_AUDIT("$3", "$4"
+    , "key.revoke", "k.tenant_id", "'key/' || k.id", "NULL", SQL_KEY("k"), "k")
     "SELECT " SQL_KEY("k") ", pg_notify('shunt_keys', k.id) FROM k",
-    4};
+    4,
+};
 
 static const struct db_stmt KEY_LOAD = {
     "key_load",
     "SELECT k.id, k.tenant_id, coalesce(t.name, ''), k.role, encode(k.hash, 'hex'), "
-    "coalesce(t.state, 'ACTIVE'), k.revoked_at IS NULL AND (k.expires_at IS NULL OR "
-    "k.expires_at > now()), (extract(epoch FROM k.expires_at) * 1000)::bigint "
-    "FROM api_key k LEFT JOIN tenant t ON t.id = k.tenant_id "
-    "WHERE k.id = ANY (string_to_array($1, ','))",
-    1};
+    "coalesce(t.state, 'ACTIVE'), k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at "
+    "> now()), (extract(epoch FROM k.expires_at) * 1000)::bigint FROM api_key k LEFT JOIN tenant "
+    "t ON t.id = k.tenant_id WHERE k.id = ANY (string_to_array($1, ','))",
+    1,
+};
 
-static const struct db_stmt LISTEN_KEYS = {"listen_keys", "LISTEN shunt_keys", 0};
-static const struct db_stmt LISTEN_MODELS = {"listen_models", "LISTEN shunt_models", 0};
+static const struct db_stmt LISTEN_KEYS = {
+    "listen_keys",
+    "LISTEN shunt_keys",
+    0,
+};
+static const struct db_stmt LISTEN_MODELS = {
+    "listen_models",
+    "LISTEN shunt_models",
+    0,
+};
+/* clang-format on */
 
-int store_key_list(struct api_req *q, const char *tenant, const struct req_page *page,
-                   json_t **out, struct sh_err *err)
+int store_key_list(struct api_req *q, const char *tenant, const struct req_page *page, json_t **out,
+                   struct sh_err *err)
 {
     const char *p[] = {tenant, page->cursor, page->limit_text};
 

@@ -2,6 +2,7 @@
 #ifndef SH_API_STORE_SQL_H
 #define SH_API_STORE_SQL_H
 
+/* clang-format off */
 #define SQL_TIME(col) "to_char(" col " AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
 #define SQL_FINAL "('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXPIRED')"
 /* Row versions are compared only when the client sent If-Match: a NULL parameter matches all. */
@@ -14,39 +15,41 @@
     " FROM " from ") "
 
 #define SQL_TENANT(t)                                                                              \
-    "jsonb_build_object('name', " t ".name, 'state', " t ".state, 'created_at', "                  \
-    SQL_TIME(t ".created_at") ", 'row_version', " t ".row_version)"
+    "jsonb_build_object('name', " t ".name, 'state', " t ".state, 'created_at', " SQL_TIME(t       \
+    ".created_at") ", 'row_version', " t ".row_version)"
 
 #define SQL_MODEL(m)                                                                               \
     "jsonb_build_object('name', " m ".name, 'tenant', (SELECT name FROM tenant WHERE id = " m      \
     ".tenant_id), 'visibility', " m ".visibility, 'created_at', " SQL_TIME(m ".created_at")        \
-    ", 'versions', (SELECT coalesce(jsonb_agg(jsonb_build_object('version', y.version, 'state', "  \
-    "y.state) ORDER BY y.version), '[]') FROM model_version y WHERE y.model_id = " m               \
+    ", 'versions', (SELECT coalesce(jsonb_agg(jsonb_build_object('version', y.version, "           \
+    "'state', y.state) ORDER BY y.version), '[]') FROM model_version y WHERE y.model_id = " m      \
     ".id AND y.state <> 'DELETED'), 'row_version', " m ".row_version)"
 
 #define SQL_VERSION(v)                                                                             \
-    "jsonb_build_object('model', (SELECT name FROM model WHERE id = " v ".model_id), 'version', "  \
-    v ".version, 'state', " v ".state, 'reason_code', " v ".reason_code, 'reason', " v             \
-    ".reason, 'digest', " v ".digest, 'bytes', " v ".bytes, 'inputs', " v ".inputs, 'outputs', "   \
-    v ".outputs, 'meta', " v ".meta, 'max_batch', " v ".max_batch, 'precision', " v                \
-    ".precision, 'image_bytes', " v ".image_bytes, 'profile', " v ".profile, 'source_job', " v     \
-    ".source_job, 'created_at', " SQL_TIME(v ".created_at") ", 'ready_at', "                       \
-    SQL_TIME(v ".ready_at") ", 'row_version', " v ".row_version)"
+    "jsonb_build_object('model', (SELECT name FROM model WHERE id = " v                            \
+    ".model_id), 'version', " v ".version, 'state', " v ".state, 'reason_code', " v                \
+    ".reason_code, 'reason', " v ".reason, 'digest', " v ".digest, 'bytes', " v                    \
+    ".bytes, 'inputs', " v ".inputs, 'outputs', " v ".outputs, 'meta', " v                         \
+    ".meta, 'max_batch', " v ".max_batch, 'precision', " v ".precision, 'image_bytes', " v         \
+    ".image_bytes, 'profile', " v ".profile, 'source_job', " v ".source_job, 'created_at', "       \
+    SQL_TIME(v ".created_at") ", 'ready_at', " SQL_TIME(v ".ready_at") ", 'row_version', " v       \
+    ".row_version)"
 
 #define SQL_DATASET(d)                                                                             \
     "jsonb_build_object('name', " d ".name, 'state', " d ".state, 'digest', " d                    \
     ".digest, 'bytes', " d ".bytes, 'tensors', " d ".tensors, 'n_samples', " d                     \
-    ".n_samples, 'created_at', " SQL_TIME(d ".created_at") ", 'row_version', " d ".row_version)"
+    ".n_samples, 'created_at', " SQL_TIME(d ".created_at") ", 'row_version', " d                   \
+    ".row_version)"
 
 #define SQL_SLO(s)                                                                                 \
     "jsonb_build_object('model', (SELECT name FROM model WHERE id = " s                            \
-    ".model_id), 'latency_ms', " s ".latency_ms, 'percentile', " s ".percentile, 'priority', " s   \
-    ".priority, 'on_miss', " s ".on_miss, 'created_at', " SQL_TIME(s ".created_at")                \
+    ".model_id), 'latency_ms', " s ".latency_ms, 'percentile', " s ".percentile, 'priority', "     \
+    s ".priority, 'on_miss', " s ".on_miss, 'created_at', " SQL_TIME(s ".created_at")              \
     ", 'row_version', " s ".row_version)"
 
 #define SQL_KEY(k)                                                                                 \
-    "jsonb_build_object('id', " k ".id, 'name', " k ".name, 'role', " k ".role, 'tenant', "        \
-    "(SELECT name FROM tenant WHERE id = " k ".tenant_id), 'created_at', "                         \
+    "jsonb_build_object('id', " k ".id, 'name', " k ".name, 'role', " k                            \
+    ".role, 'tenant', (SELECT name FROM tenant WHERE id = " k ".tenant_id), 'created_at', "        \
     SQL_TIME(k ".created_at") ", 'expires_at', " SQL_TIME(k ".expires_at") ", 'revoked_at', "      \
     SQL_TIME(k ".revoked_at") ")"
 
@@ -55,17 +58,17 @@
     ".name, 'state', " j ".state, 'reason', " j ".reason, 'priority', " j ".priority) || "         \
     "jsonb_build_object('queue', qu.name, 'model', m.name, 'version', v.version, 'dataset', "      \
     "ds.name, 'eval_dataset', es.name, 'spec', " j ".spec, 'client_token', " j                     \
-    ".client_token, 'attempt', " j ".attempt, 'max_attempts', " j ".max_attempts, 'executor', " j  \
-    ".executor, 'step', " j ".step, 'steps', " j ".steps, 'loss', " j ".loss, 'samples_per_s', "   \
-    j ".samples_per_s, 'steps_redone', " j ".steps_redone, 'preemptions', " j                      \
-    ".preemptions, 'busy_ns', " j ".busy_ns, 'result', " j ".result, 'result_version', "           \
-    "rv.version, 'error_code', " j ".error_code, 'error', " j ".error, 'created_at', "             \
-    SQL_TIME(j ".created_at") ", 'started_at', " SQL_TIME(j ".started_at") ", 'finished_at', "     \
-    SQL_TIME(j ".finished_at") ", 'row_version', " j ".row_version) "                              \
-    "FROM queue qu, model_version v JOIN model m ON m.id = v.model_id "                            \
-    "LEFT JOIN dataset ds ON ds.id = " j ".dataset_id "                                            \
-    "LEFT JOIN dataset es ON es.id = " j ".eval_dataset_id "                                       \
-    "LEFT JOIN model_version rv ON rv.id = " j ".result_version_id "                               \
-    "WHERE qu.id = " j ".queue_id AND v.id = " j ".version_id)"
+    ".client_token, 'attempt', " j ".attempt, 'max_attempts', " j ".max_attempts, 'executor', "    \
+    j ".executor, 'step', " j ".step, 'steps', " j ".steps, 'loss', " j                            \
+    ".loss, 'samples_per_s', " j ".samples_per_s, 'steps_redone', " j                              \
+    ".steps_redone, 'preemptions', " j ".preemptions, 'busy_ns', " j ".busy_ns, 'result', " j      \
+    ".result, 'result_version', rv.version, 'error_code', " j ".error_code, 'error', " j           \
+    ".error, 'created_at', " SQL_TIME(j ".created_at") ", 'started_at', " SQL_TIME(j               \
+    ".started_at") ", 'finished_at', " SQL_TIME(j ".finished_at") ", 'row_version', " j            \
+    ".row_version) FROM queue qu, model_version v JOIN model m ON m.id = v.model_id LEFT JOIN "    \
+    "dataset ds ON ds.id = " j ".dataset_id LEFT JOIN dataset es ON es.id = " j                    \
+    ".eval_dataset_id LEFT JOIN model_version rv ON rv.id = " j                                    \
+    ".result_version_id WHERE qu.id = " j ".queue_id AND v.id = " j ".version_id)"
+/* clang-format on */
 
 #endif

@@ -2,81 +2,95 @@
 #include "api/store.h"
 #include "api/store_sql.h"
 
+/* clang-format off */
 static const struct db_stmt TENANT_ID = {
-    "tenant_id", "SELECT id FROM tenant WHERE name = $1 AND state <> 'DELETED'", 1};
+    "tenant_id",
+    "SELECT id FROM tenant WHERE name = $1 AND state <> 'DELETED'",
+    1,
+};
 
 static const struct db_stmt TENANT_LIST = {
     "tenant_list",
-    "SELECT t.id, " SQL_TENANT("t") " FROM tenant t WHERE t.state <> 'DELETED' AND "
-    "($1::bigint IS NULL OR t.id > $1::bigint) ORDER BY t.id LIMIT $2::bigint + 1",
-    2};
+    "SELECT t.id, " SQL_TENANT("t") " FROM tenant t WHERE t.state <> 'DELETED' AND ($1::bigint "
+    "IS NULL OR t.id > $1::bigint) ORDER BY t.id LIMIT $2::bigint + 1",
+    2,
+};
 
 static const struct db_stmt TENANT_CREATE = {
     "tenant_create",
     "WITH t AS (INSERT INTO tenant (name) VALUES ($1) RETURNING *), "
-    "q AS (INSERT INTO quota (tenant_id) SELECT id FROM t), "
-    SQL_AUDIT("$2", "$3", "tenant.create", "t.id", "'tenant/' || t.name", "NULL", SQL_TENANT("t"), "t")
+    "q AS (INSERT INTO quota (tenant_id) "
+    "SELECT id FROM t), " SQL_AUDIT("$2", "$3", "tenant.create", "t.id", "'tenant/' || t.name",
+    "NULL", SQL_TENANT("t"), "t")
     "SELECT " SQL_TENANT("t") " FROM t",
-    3};
+    3,
+};
 
 static const struct db_stmt TENANT_GET = {
     "tenant_get",
-    "SELECT " SQL_TENANT("t") " FROM tenant t WHERE t.name = $1 AND t.state <> 'DELETED'", 1};
+    "SELECT " SQL_TENANT("t") " FROM tenant t WHERE t.name = $1 AND t.state <> 'DELETED'",
+    1,
+};
 
 static const struct db_stmt TENANT_PATCH = {
     "tenant_patch",
-    "WITH o AS (SELECT * FROM tenant WHERE name = $1 AND state <> 'DELETED' AND "
-    SQL_IF_MATCH("$2", "row_version") " FOR UPDATE), "
-    "t AS (UPDATE tenant x SET state = $3, row_version = x.row_version + 1 FROM o "
-    "WHERE x.id = o.id RETURNING x.*), "
-    SQL_AUDIT("$4", "$5", "tenant.patch", "t.id", "'tenant/' || t.name", SQL_TENANT("o"), SQL_TENANT("t"), "t, o")
+    "WITH o AS (SELECT * FROM tenant WHERE name = $1 AND state <> 'DELETED' AND " SQL_IF_MATCH(
+    "$2", "row_version") " FOR UPDATE), "
+    "t AS (UPDATE tenant x SET state = $3, row_version = x.row_version + 1 FROM o WHERE x.id = "
+    "o.id RETURNING x.*), " SQL_AUDIT("$4", "$5", "tenant.patch", "t.id", "'tenant/' || t.name",
+    SQL_TENANT("o"), SQL_TENANT("t"), "t, o")
     "SELECT " SQL_TENANT("t") ", pg_notify('shunt_keys', '') FROM t",
-    5};
+    5,
+};
 
 /* Its models go with it; the scheduler unloads them. */
 static const struct db_stmt TENANT_DELETE = {
     "tenant_delete",
-    "WITH o AS (SELECT * FROM tenant WHERE name = $1 AND state <> 'DELETED' AND "
-    SQL_IF_MATCH("$2", "row_version") " AND NOT EXISTS (SELECT 1 FROM job j WHERE j.tenant_id = "
-    "tenant.id AND j.state NOT IN " SQL_FINAL ") FOR UPDATE), "
-    "t AS (UPDATE tenant x SET state = 'DELETED', row_version = x.row_version + 1 FROM o "
-    "WHERE x.id = o.id RETURNING x.*), "
+    "WITH o AS (SELECT * FROM tenant WHERE name = $1 AND state <> 'DELETED' AND " SQL_IF_MATCH(
+    "$2", "row_version") " AND NOT EXISTS (SELECT 1 FROM job j WHERE j.tenant_id = tenant.id AND "
+    "j.state NOT IN " SQL_FINAL ") FOR UPDATE), "
+    "t AS (UPDATE tenant x SET state = 'DELETED', row_version = x.row_version + 1 FROM o WHERE "
+    "x.id = o.id RETURNING x.*), "
     "k AS (UPDATE api_key y SET revoked_at = now() FROM o WHERE y.tenant_id = o.id AND "
     "y.revoked_at IS NULL), "
-    "v AS (UPDATE model_version y SET state = 'DELETED', row_version = y.row_version + 1 "
-    "FROM o, model m WHERE m.tenant_id = o.id AND y.model_id = m.id AND y.state <> 'DELETED'), "
-    "m AS (UPDATE model y SET deleted_at = now(), row_version = y.row_version + 1 FROM o "
-    "WHERE y.tenant_id = o.id AND y.deleted_at IS NULL), "
-    SQL_AUDIT("$3", "$4", "tenant.delete", "t.id", "'tenant/' || t.name", SQL_TENANT("o"), "NULL", "t, o")
-    "SELECT " SQL_TENANT("t") ", pg_notify('shunt_keys', ''), pg_notify('shunt_models', '') FROM t",
-    4};
+    "v AS (UPDATE model_version y SET state = 'DELETED', row_version = y.row_version + 1 FROM o, "
+    "model m WHERE m.tenant_id = o.id AND y.model_id = m.id AND y.state <> 'DELETED'), "
+    "m AS (UPDATE model y SET deleted_at = now(), row_version = y.row_version + 1 FROM o WHERE "
+    "y.tenant_id = o.id AND y.deleted_at IS NULL), " SQL_AUDIT("$3", "$4", "tenant.delete", "t.id"
+    , "'tenant/' || t.name", SQL_TENANT("o"), "NULL", "t, o")
+    "SELECT " SQL_TENANT("t") ", pg_notify('shunt_keys', ''), pg_notify('shunt_models', '') FROM "
+    "t",
+    4,
+};
 
 #define SQL_QUOTA(q) "(to_jsonb(" q ".*) - 'tenant_id')"
 
 static const struct db_stmt QUOTA_GET = {
     "quota_get",
-    "SELECT " SQL_QUOTA("q") " FROM quota q JOIN tenant t ON t.id = q.tenant_id "
-    "WHERE t.name = $1 AND t.state <> 'DELETED'",
-    1};
+    "SELECT " SQL_QUOTA("q") " FROM quota q JOIN tenant t ON t.id = q.tenant_id WHERE t.name = "
+    "$1 AND t.state <> 'DELETED'",
+    1,
+};
 
 /* The values come as one JSON object: jsonb_populate_record turns it into a row. */
 static const struct db_stmt QUOTA_PUT = {
     "quota_put",
-    "WITH o AS (SELECT q.* FROM quota q JOIN tenant t ON t.id = q.tenant_id WHERE t.name = $1 AND "
-    "t.state <> 'DELETED' AND " SQL_IF_MATCH("$2", "q.row_version") " FOR UPDATE OF q), "
+    "WITH o AS (SELECT q.* FROM quota q JOIN tenant t ON t.id = q.tenant_id WHERE t.name = $1 "
+    "AND t.state <> 'DELETED' AND " SQL_IF_MATCH("$2", "q.row_version") " FOR UPDATE OF q), "
     "n AS (SELECT (jsonb_populate_record(NULL::quota, $3::jsonb)).*), "
     "q AS (UPDATE quota x SET guaranteed_gpus = n.guaranteed_gpus, max_gpus = n.max_gpus, "
-    "over_quota_weight = n.over_quota_weight, borrowing_limit = n.borrowing_limit, "
-    "lending_limit = n.lending_limit, gpu_memory_min_bytes = n.gpu_memory_min_bytes, "
-    "gpu_memory_share = n.gpu_memory_share, gpu_memory_max_bytes = n.gpu_memory_max_bytes, "
-    "max_running_jobs = n.max_running_jobs, max_queued_jobs = n.max_queued_jobs, "
-    "max_concurrent_requests = n.max_concurrent_requests, "
-    "requests_per_second = n.requests_per_second, burst = n.burst, "
-    "max_storage_bytes = n.max_storage_bytes, row_version = x.row_version + 1 "
-    "FROM o, n WHERE x.tenant_id = o.tenant_id RETURNING x.*), "
-    SQL_AUDIT("$4", "$5", "quota.put", "q.tenant_id", "'tenant/' || $1 || '/quota'", SQL_QUOTA("o"), SQL_QUOTA("q"), "q, o")
+    "over_quota_weight = n.over_quota_weight, borrowing_limit = n.borrowing_limit, lending_limit "
+    "= n.lending_limit, gpu_memory_min_bytes = n.gpu_memory_min_bytes, gpu_memory_share = "
+    "n.gpu_memory_share, gpu_memory_max_bytes = n.gpu_memory_max_bytes, max_running_jobs = "
+    "n.max_running_jobs, max_queued_jobs = n.max_queued_jobs, max_concurrent_requests = "
+    "n.max_concurrent_requests, requests_per_second = n.requests_per_second, burst = n.burst, "
+    "max_storage_bytes = n.max_storage_bytes, row_version = x.row_version + 1 FROM o, n WHERE "
+    "x.tenant_id = o.tenant_id RETURNING x.*), " SQL_AUDIT("$4", "$5", "quota.put", "q.tenant_id",
+    "'tenant/' || $1 || '/quota'", SQL_QUOTA("o"), SQL_QUOTA("q"), "q, o")
     "SELECT " SQL_QUOTA("q") " FROM q",
-    5};
+    5,
+};
+/* clang-format on */
 
 int store_tenant_id(struct db *db, const char *name, int64_t *out, struct sh_err *err)
 {
@@ -112,8 +126,8 @@ int store_tenant_get(struct api_req *q, const char *name, json_t **out, struct s
     return store_one(q->db, &TENANT_GET, (const char *[]){name}, out, err);
 }
 
-int store_tenant_patch(struct api_req *q, const char *name, const char *if_match,
-                       const char *state, json_t **out, struct sh_err *err)
+int store_tenant_patch(struct api_req *q, const char *name, const char *if_match, const char *state,
+                       json_t **out, struct sh_err *err)
 {
     const char *p[] = {name, if_match, state, q->who.key_id, q->request_id};
 
@@ -133,8 +147,8 @@ int store_quota_get(struct api_req *q, const char *tenant, json_t **out, struct 
     return store_one(q->db, &QUOTA_GET, (const char *[]){tenant}, out, err);
 }
 
-int store_quota_put(struct api_req *q, const char *tenant, const char *if_match,
-                    const char *values, json_t **out, struct sh_err *err)
+int store_quota_put(struct api_req *q, const char *tenant, const char *if_match, const char *values,
+                    json_t **out, struct sh_err *err)
 {
     const char *p[] = {tenant, if_match, values, q->who.key_id, q->request_id};
 

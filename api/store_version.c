@@ -6,37 +6,42 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+/* clang-format off */
 #define SQL_VISIBLE_VERSION(tenant, model)                                                         \
-    "model_version v JOIN (SELECT * FROM model WHERE name = " model " AND deleted_at IS NULL AND " \
-    "(tenant_id = " tenant "::bigint OR visibility = 'shared') ORDER BY tenant_id = " tenant       \
-    "::bigint DESC, id LIMIT 1) m ON m.id = v.model_id"
+    "model_version v JOIN (SELECT * FROM model WHERE name = " model                                \
+    " AND deleted_at IS NULL AND (tenant_id = " tenant "::bigint OR visibility = 'shared') "       \
+    "ORDER BY tenant_id = " tenant "::bigint DESC, id LIMIT 1) m ON m.id = v.model_id"
 
 /* An upload may be sent while nothing was ever registered. */
-#define SQL_OPEN(v) "(" v ".state = 'UPLOADING' OR (" v ".state = 'FAILED' AND " v ".package IS NULL))"
+#define SQL_OPEN(v)                                                                                \
+    "(" v ".state = 'UPLOADING' OR (" v ".state = 'FAILED' AND " v ".package IS NULL))"
 
 static const struct db_stmt VERSION_LIST = {
     "version_list",
-    "SELECT v.id, " SQL_VERSION("v") " FROM " SQL_VISIBLE_VERSION("$1", "$2")
-    " WHERE v.state <> 'DELETED' AND ($3::bigint IS NULL OR v.id > $3::bigint) "
-    "ORDER BY v.id LIMIT $4::bigint + 1",
-    4};
+    "SELECT v.id, " SQL_VERSION("v") " FROM " SQL_VISIBLE_VERSION("$1", "$2") " WHERE v.state <> "
+    "'DELETED' AND ($3::bigint IS NULL OR v.id > $3::bigint) ORDER BY v.id LIMIT $4::bigint + 1",
+    4,
+};
 
 static const struct db_stmt VERSION_GET = {
     "version_get",
     "SELECT " SQL_VERSION("v") " FROM " SQL_VISIBLE_VERSION("$1", "$2")
     " WHERE v.version = $3::int AND v.state <> 'DELETED'",
-    3};
+    3,
+};
 
 static const struct db_stmt VERSION_CREATE = {
     "version_create",
     "WITH m AS (SELECT id, tenant_id, name FROM model WHERE tenant_id = $1::bigint AND name = $2 "
     "AND deleted_at IS NULL FOR UPDATE), "
-    "v AS (INSERT INTO model_version (model_id, version, max_batch, precision) SELECT m.id, "
-    "coalesce($3::int, (SELECT coalesce(max(y.version), 0) + 1 FROM model_version y WHERE "
-    "y.model_id = m.id)), $4::int, $5 FROM m RETURNING *), "
-    SQL_AUDIT("$6", "$7", "version.create", "m.tenant_id", "'model/' || m.name || '/versions/' || v.version", "NULL", "to_jsonb(v.*)", "v, m")
+    "v AS (INSERT INTO model_version (model_id, version, max_batch, precision) "
+    "SELECT m.id, coalesce($3::int, (SELECT coalesce(max(y.version), 0) + 1 FROM model_version y "
+    "WHERE y.model_id = m.id)), $4::int, $5 FROM m RETURNING *), " SQL_AUDIT("$6", "$7",
+    "version.create", "m.tenant_id", "'model/' || m.name || '/versions/' || v.version", "NULL",
+    "to_jsonb(v.*)", "v, m")
     "SELECT " SQL_VERSION("v") ", pg_notify('shunt_models', '') FROM v",
-    7};
+    7,
+};
 
 static const struct db_stmt VERSION_DELETE = {
     "version_delete",
@@ -46,40 +51,49 @@ static const struct db_stmt VERSION_DELETE = {
     " AND NOT EXISTS (SELECT 1 FROM job j WHERE j.version_id = v.id AND j.state NOT IN " SQL_FINAL
     ") FOR UPDATE OF v), "
     "v AS (UPDATE model_version x SET state = 'DELETED', row_version = x.row_version + 1 FROM o "
-    "WHERE x.id = o.id RETURNING x.*), "
-    SQL_AUDIT("$5", "$6", "version.delete", "o.tenant_id", "'model/' || o.name || '/versions/' || o.version", "to_jsonb(o.*)", "NULL", "v, o")
+    "WHERE x.id = o.id RETURNING x.*), " SQL_AUDIT("$5", "$6", "version.delete", "o.tenant_id",
+    "'model/' || o.name || '/versions/' || o.version", "to_jsonb(o.*)", "NULL", "v, o")
     "SELECT to_jsonb(v.*), pg_notify('shunt_models', '') FROM v",
-    6};
+    6,
+};
 
 static const struct db_stmt VERSION_SLOT = {
     "version_slot",
-    "SELECT v.id, v.state, " SQL_OPEN("v") ", "
-    "(SELECT coalesce(sum(y.bytes), 0) FROM model_version y JOIN model z ON z.id = y.model_id "
-    "WHERE z.tenant_id = $1::bigint AND y.state <> 'DELETED') + (SELECT coalesce(sum(y.bytes), 0) "
-    "FROM dataset y WHERE y.tenant_id = $1::bigint AND y.state <> 'DELETED'), qt.max_storage_bytes "
-    "FROM model_version v JOIN model m ON m.id = v.model_id JOIN quota qt ON qt.tenant_id = "
-    "m.tenant_id WHERE m.tenant_id = $1::bigint AND m.name = $2 AND m.deleted_at IS NULL AND "
-    "v.version = $3::int AND v.state <> 'DELETED'",
-    3};
+    "SELECT v.id, v.state, " SQL_OPEN("v") ", (SELECT coalesce(sum(y.bytes), 0) FROM "
+    "model_version y JOIN model z ON z.id = y.model_id WHERE z.tenant_id = $1::bigint AND "
+    "y.state <> 'DELETED') + (SELECT coalesce(sum(y.bytes), 0) FROM dataset y WHERE y.tenant_id "
+    "= $1::bigint AND y.state <> 'DELETED'), qt.max_storage_bytes FROM model_version v JOIN "
+    "model m ON m.id = v.model_id JOIN quota qt ON qt.tenant_id = m.tenant_id WHERE m.tenant_id "
+    "= $1::bigint AND m.name = $2 AND m.deleted_at IS NULL AND v.version = $3::int AND v.state "
+    "<> 'DELETED'",
+    3,
+};
 
 static const struct db_stmt VERSION_REGISTER = {
     "version_register",
-    "WITH v AS (UPDATE model_version x SET state = 'REGISTERED', reason_code = NULL, "
-    "reason = NULL, digest = $2, bytes = $3::bigint, package = $4, inputs = $5::jsonb, "
-    "outputs = $6::jsonb, meta = $7::jsonb, row_version = x.row_version + 1 "
-    "WHERE x.id = $1::bigint AND " SQL_OPEN("x") " RETURNING x.*), "
-    SQL_AUDIT("$8", "$9", "version.upload", "m.tenant_id", "'model/' || m.name || '/versions/' || v.version", "NULL", "jsonb_build_object('digest', v.digest, 'bytes', v.bytes)", "v JOIN model m ON m.id = v.model_id")
+    "WITH v AS (UPDATE model_version x SET state = 'REGISTERED', reason_code = NULL, reason = "
+    "NULL, digest = $2, bytes = $3::bigint, package = $4, inputs = $5::jsonb, outputs = "
+    "$6::jsonb, meta = $7::jsonb, row_version = x.row_version + 1 WHERE x.id = $1::bigint AND "
+    SQL_OPEN("x") " RETURNING x.*), " SQL_AUDIT("$8", "$9", "version.upload", "m.tenant_id",
+    "'model/' || m.name || '/versions/' || v.version", "NULL",
+    "jsonb_build_object('digest', v.digest, 'bytes', v.bytes)",
+    "v JOIN model m ON m.id = v.model_id")
     "SELECT " SQL_VERSION("v") ", pg_notify('shunt_models', '') FROM v",
-    9};
+    9,
+};
 
 static const struct db_stmt VERSION_FAIL = {
     "version_fail",
     "WITH v AS (UPDATE model_version x SET state = 'FAILED', reason_code = $2, reason = $3, "
     "row_version = x.row_version + 1 WHERE x.id = $1::bigint AND " SQL_OPEN("x")
-    " RETURNING x.*), "
-    SQL_AUDIT("$4", "$5", "version.refuse", "m.tenant_id", "'model/' || m.name || '/versions/' || v.version", "NULL", "jsonb_build_object('code', v.reason_code, 'reason', v.reason)", "v JOIN model m ON m.id = v.model_id")
+    " RETURNING x.*), " SQL_AUDIT("$4", "$5", "version.refuse", "m.tenant_id",
+    "'model/' || m.name || '/versions/' || v.version", "NULL",
+    "jsonb_build_object('code', v.reason_code, 'reason', v.reason)",
+    "v JOIN model m ON m.id = v.model_id")
     "SELECT " SQL_VERSION("v") ", pg_notify('shunt_models', '') FROM v",
-    5};
+    5,
+};
+/* clang-format on */
 
 int store_version_list(struct api_req *q, const char *model, const struct req_page *page,
                        json_t **out, struct sh_err *err)
@@ -105,8 +119,9 @@ int store_version_create(struct api_req *q, const struct store_version_new *v, j
                          struct sh_err *err)
 {
     char tenant[24], number[24], max_batch[24];
-    const char *p[] = {tenant,       v->model,      v->version > 0 ? number : NULL, max_batch,
-                       v->precision, q->who.key_id, q->request_id};
+    const char *p[] = {tenant,       v->model,     v->version > 0 ? number : NULL,
+                       max_batch,    v->precision, q->who.key_id,
+                       q->request_id};
 
     snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     snprintf(number, sizeof(number), "%" PRId64, v->version);

@@ -147,10 +147,12 @@ static int read_quota(struct api_req *q, char **out, struct sh_err *err)
     for (size_t i = 0; i < N; i++) {
         reals[i] = FIELDS[i].def;
         ints[i] = (int64_t)FIELDS[i].def;
-        f[i] = (struct sh_json_field){
-            .name = FIELDS[i].name, .type = FIELDS[i].type, .min = FIELDS[i].min,
-            .max = FIELDS[i].max,
-            .out = FIELDS[i].type == SH_JSON_INT ? (void *)&ints[i] : (void *)&reals[i]};
+        f[i] = (struct sh_json_field){.name = FIELDS[i].name,
+                                      .type = FIELDS[i].type,
+                                      .min = FIELDS[i].min,
+                                      .max = FIELDS[i].max,
+                                      .out = FIELDS[i].type == SH_JSON_INT ? (void *)&ints[i]
+                                                                           : (void *)&reals[i]};
     }
     rc = noun_read(q, "", f, N, err);
     for (size_t i = 0; !rc && i < N; i++) {
@@ -183,8 +185,8 @@ int quota_put(struct api_req *q, struct sh_err *err)
     if (!rc && !j) {
         rc = store_quota_get(q, q->params[0], &now, err);
         if (!rc)
-            rc = noun_refused(now, match, "quota of tenant", q->params[0],
-                              "the quota was changed", err);
+            rc = noun_refused(now, match, "quota of tenant", q->params[0], "the quota was changed",
+                              err);
         json_decref(now);
     }
     free(values);

@@ -62,11 +62,11 @@ static int find_slot(struct api_req *q, struct store_slot *slot, struct sh_err *
     if (!rc && slot->id == 0)
         rc = noun_missing(what, name, err);
     if (!rc && !slot->open)
-        rc = SH_FAIL(err, SH_E_CONFLICT, "the %s is %s: its file cannot be replaced; create a new "
-                                         "one",
+        rc = SH_FAIL(err, SH_E_CONFLICT,
+                     "the %s is %s: its file cannot be replaced; create a new "
+                     "one",
                      what, slot->state);
-    if (!rc && q->has_length &&
-        (int64_t)q->content_length > slot->max_bytes - slot->used_bytes)
+    if (!rc && q->has_length && (int64_t)q->content_length > slot->max_bytes - slot->used_bytes)
         rc = SH_FAIL(err, SH_E_QUOTA,
                      "%" PRId64 " of %" PRId64 " bytes of storage are used, no room for %" PRIu64
                      " more; delete something or ask for a higher quota",
@@ -227,8 +227,12 @@ int versions_upload(struct api_req *q, struct sh_err *err)
             rc = refuse_model(q, &a, err);
     }
     if (!rc) {
-        struct store_artifact row = {.id = u->row_id, .digest = hex, .path = a.path,
-                                     .bytes = u->bytes, .inputs = a.inputs, .outputs = a.outputs,
+        struct store_artifact row = {.id = u->row_id,
+                                     .digest = hex,
+                                     .path = a.path,
+                                     .bytes = u->bytes,
+                                     .inputs = a.inputs,
+                                     .outputs = a.outputs,
                                      .meta = a.meta};
 
         rc = store_version_register(q, &row, &j, err);
@@ -253,8 +257,11 @@ int datasets_upload(struct api_req *q, struct sh_err *err)
     if (!rc)
         rc = artifact_check_dataset(q->api->conf, u->path, hex, &a, err);
     if (!rc) {
-        struct store_artifact row = {.id = u->row_id, .digest = hex, .path = a.path,
-                                     .bytes = u->bytes, .inputs = a.inputs,
+        struct store_artifact row = {.id = u->row_id,
+                                     .digest = hex,
+                                     .path = a.path,
+                                     .bytes = u->bytes,
+                                     .inputs = a.inputs,
                                      .n_samples = a.n_samples};
 
         rc = store_dataset_ready(q, &row, &j, err);
@@ -278,8 +285,8 @@ static int make_dir(const char *state_dir, const char *below, struct sh_err *err
 
 int upload_prepare_dirs(const char *state_dir, struct sh_err *err)
 {
-    static const char *const BELOW[] = {"",       "/blobs", "/blobs/packages", "/blobs/datasets",
-                                        "/blobs/tmp", "/jobs"};
+    static const char *const BELOW[] = {
+        "", "/blobs", "/blobs/packages", "/blobs/datasets", "/blobs/tmp", "/jobs"};
     char *tmp = NULL;
     int rc = SH_OK;
 

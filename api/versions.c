@@ -42,7 +42,7 @@ int versions_create(struct api_req *q, struct sh_err *err)
     struct sh_json_field f[] = {
         {"version", SH_JSON_INT, &v.version, .min = 1, .max = INT32_MAX},
         {"max_batch", SH_JSON_INT, &v.max_batch, .min = 1, .max = 1024},
-        {"precision", SH_JSON_STR, &v.precision},
+        {"precision", SH_JSON_STR, &v.precision, .required = false},
     };
     json_t *j = NULL;
     int rc = noun_is_name(q->params[0]) ? SH_OK : noun_missing("model", q->params[0], err);
@@ -55,8 +55,9 @@ int versions_create(struct api_req *q, struct sh_err *err)
         return rc;
     rc = store_version_create(q, &v, &j, err);
     if (rc == SH_E_CONFLICT && err)
-        snprintf(err->msg, sizeof(err->msg), "this version number is taken; leave it out to get "
-                                             "the next one");
+        snprintf(err->msg, sizeof(err->msg),
+                 "this version number is taken; leave it out to get "
+                 "the next one");
     if (!rc && !j)
         rc = noun_missing("model of your own", q->params[0], err);
     if (rc)

@@ -201,6 +201,7 @@ static int make_headers(const struct http *h, const struct http_req *r, struct c
 
 static void set_body(CURL *curl, const struct http_req *r, struct call *c)
 {
+    curl_easy_setopt(curl, CURLOPT_UPLOAD, 0L); /* forgets what the call before was */
     if (r->file_fd > 0) {
         curl_easy_setopt(curl, CURLOPT_UPLOAD, 1L);
         curl_easy_setopt(curl, CURLOPT_READFUNCTION, on_read);

@@ -21,9 +21,9 @@
 #define NS_PER_MS INT64_C(1000000)
 #define CALL_MS 2000
 /* The server's own limits end first, so that a slow statement does not cost the connection. */
-#define SESSION_SETUP                                                                              \
-    "SET statement_timeout = 1800; SET lock_timeout = 1500; "                                      \
-    "SET idle_in_transaction_session_timeout = 10000; SET TimeZone = 'UTC'; "                      \
+#define SESSION_SETUP                                                         \
+    "SET statement_timeout = 1800; SET lock_timeout = 1500; "                 \
+    "SET idle_in_transaction_session_timeout = 10000; SET TimeZone = 'UTC'; " \
     "SET DateStyle = 'ISO'; SET client_min_messages = 'warning'"
 #define RETRY_MIN_MS 100
 #define RETRY_MAX_MS 2000
@@ -198,15 +198,13 @@ static int classify(const char *state)
     } MAP[] = {
         {"40001", SH_E_DBSOFT}, /* serialization failure */
         {"40P01", SH_E_DBSOFT}, /* deadlock */
-        {"23505", SH_E_CONFLICT},    {"23503", SH_E_CONFLICT},
-        {"23001", SH_E_CONFLICT},    {"23P01", SH_E_CONFLICT},
-        {"23514", SH_E_INVALID},     {"23502", SH_E_INVALID},
-        {"22", SH_E_INVALID}, /* a value that does not fit its type */
+        {"23505", SH_E_CONFLICT}, {"23503", SH_E_CONFLICT},    {"23001", SH_E_CONFLICT},
+        {"23P01", SH_E_CONFLICT}, {"23514", SH_E_INVALID},     {"23502", SH_E_INVALID},
+        {"22", SH_E_INVALID},    /* a value that does not fit its type */
         {"55P03", SH_E_TIMEOUT}, /* lock_timeout */
         {"57014", SH_E_TIMEOUT}, /* statement_timeout */
-        {"53100", SH_E_DISKFULL},    {"53200", SH_E_UNAVAILABLE},
-        {"08", SH_E_DBDOWN},         {"57P", SH_E_DBDOWN},
-        {"53300", SH_E_DBDOWN}, /* too many connections */
+        {"53100", SH_E_DISKFULL}, {"53200", SH_E_UNAVAILABLE}, {"08", SH_E_DBDOWN},
+        {"57P", SH_E_DBDOWN},     {"53300", SH_E_DBDOWN}, /* too many connections */
         {"25P03", SH_E_DBDOWN}, /* idle in transaction: the server hung up */
         {"25006", SH_E_DBDOWN}, /* read only: this server is no longer the primary */
     };
@@ -293,8 +291,7 @@ static int fail_deadline(struct db *db, const char *what, struct sh_err *err)
 {
     char detail[128];
 
-    snprintf(detail, sizeof(detail), "%s: no answer within %lld ms", what,
-             (long long)db->limit_ms);
+    snprintf(detail, sizeof(detail), "%s: no answer within %lld ms", what, (long long)db->limit_ms);
     return lost(db, err, detail);
 }
 

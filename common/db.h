@@ -65,8 +65,9 @@ size_t db_affected(const struct db_res *r);
 typedef int db_tx_fn(struct db *db, const void *arg, struct sh_err *err);
 int db_tx(struct db *db, const char *name, db_tx_fn *fn, const void *arg, struct sh_err *err);
 
-/* Migrations: files NNNN_name.sql of dir, in order, each in one transaction, under an advisory lock,
- * with a SHA-256 recorded; a changed or missing applied file is refused. *applied: how many ran. */
+/* Migrations: files NNNN_name.sql of dir, in order, each in one transaction, under an advisory
+ * lock, with a SHA-256 recorded; a changed or missing applied file is refused. *applied: how many
+ * ran. Only this function may last longer than 2 s. */
 int db_migrate(struct db *db, const char *dir, int *applied, struct sh_err *err);
 
 #define DB_SCHEMA_VERSION 1

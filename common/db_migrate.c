@@ -24,8 +24,8 @@
 #define MAX_FILE_BYTES ((size_t)4 << 20)
 #define STEP_MS INT64_C(600000)
 /* Longer than lock_timeout below, so that the server answers first. */
-#define LOCK_SETTINGS                                                                              \
-    "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; "                     \
+#define LOCK_SETTINGS                                                          \
+    "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; " \
     "SET lock_timeout = 60000"
 
 struct migration {
@@ -64,8 +64,8 @@ static int by_name(const struct dirent **a, const struct dirent **b)
 
 static int check_name(const char *name, size_t index, struct sh_err *err)
 {
-    bool good = strlen(name) < sizeof(((struct migration *)0)->name) && strlen(name) > 9 &&
-                name[4] == '_';
+    bool good =
+        strlen(name) < sizeof(((struct migration *)0)->name) && strlen(name) > 9 && name[4] == '_';
     int number = 0;
 
     for (int i = 0; good && i < 4; i++) {

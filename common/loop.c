@@ -369,7 +369,8 @@ static void on_child(struct sh_loop *l, int fd, unsigned events, void *arg)
     if (got == 0)
         return;
     if (got < 0)
-        wait_status = -1; /* somebody else reaped it: neither exited nor killed, as far as we know */
+        wait_status =
+            -1; /* somebody else reaped it: neither exited nor killed, as far as we know */
     forget_child(l, c);
     fn(l, pid, wait_status, fn_arg);
 }

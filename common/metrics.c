@@ -31,7 +31,7 @@ static const struct row {
     enum kind kind;
     const char *name, *labels, *buckets, *procs, *help;
 } ROWS[SH_N_METRICS] = {
-#define SH_METRIC(kind, name, labels, buckets, procs, help)                                        \
+#define SH_METRIC(kind, name, labels, buckets, procs, help) \
     {kind, #name, labels, buckets, procs, help},
 #include "common/metrics.def"
 #undef SH_METRIC
@@ -483,7 +483,9 @@ static void put_procs(const char *procs, struct sh_buf *out)
 
     for (; *procs; procs++) {
         sh_buf_printf(out, NULL, "%s%s", sep,
-                      *procs == 'a' ? "api" : *procs == 's' ? "scheduler" : "executor");
+                      *procs == 'a'   ? "api"
+                      : *procs == 's' ? "scheduler"
+                                      : "executor");
         sep = ", ";
     }
 }

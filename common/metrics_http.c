@@ -111,7 +111,8 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
         return MHD_YES;
     }
     if (!is_metrics && strcmp(url, "/healthz") != 0)
-        return reply_line(c, MHD_HTTP_NOT_FOUND, "not found: only /metrics and /healthz are here\n");
+        return reply_line(c, MHD_HTTP_NOT_FOUND,
+                          "not found: only /metrics and /healthz are here\n");
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0)
         return reply_line(c, MHD_HTTP_METHOD_NOT_ALLOWED, "method not allowed: use GET\n");
     return is_metrics ? reply_metrics(c, h->proc) : reply_line(c, MHD_HTTP_OK, "ok\n");

@@ -35,8 +35,8 @@ const char *sh_msg_name(enum sh_msg_type t)
 {
     switch (t) {
 #define F(type, name)
-#define SH_MSG(NAME, name, number, ...)                                                            \
-    case MSG_##NAME:                                                                               \
+#define SH_MSG(NAME, name, number, ...) \
+    case MSG_##NAME:                    \
         return #NAME;
 #include "common/msg.def"
 #undef SH_MSG
@@ -117,18 +117,18 @@ static int put_blob(struct writer *w, struct sh_blob b, const char *field)
     return rc;
 }
 
-#define F(type, name)                                                                              \
-    if (!rc)                                                                                       \
+#define F(type, name) \
+    if (!rc)          \
         rc = put_##type(w, m->name, #name);
-#define SH_MSG(NAME, name, number, ...)                                                            \
-    static int encode_##name(struct writer *w, const struct msg_##name *m)                         \
-    {                                                                                              \
-        int rc = SH_OK;                                                                            \
-                                                                                                   \
-        (void)w;                                                                                   \
-        (void)m;                                                                                   \
-        __VA_ARGS__                                                                                \
-        return rc;                                                                                 \
+#define SH_MSG(NAME, name, number, ...)                                    \
+    static int encode_##name(struct writer *w, const struct msg_##name *m) \
+    {                                                                      \
+        int rc = SH_OK;                                                    \
+                                                                           \
+        (void)w;                                                           \
+        (void)m;                                                           \
+        __VA_ARGS__                                                        \
+        return rc;                                                         \
     }
 #include "common/msg.def"
 #undef SH_MSG
@@ -138,8 +138,8 @@ static int encode_fields(struct writer *w, const struct sh_msg *m)
 {
     switch (m->type) {
 #define F(type, name)
-#define SH_MSG(NAME, name, number, ...)                                                            \
-    case MSG_##NAME:                                                                               \
+#define SH_MSG(NAME, name, number, ...) \
+    case MSG_##NAME:                    \
         return encode_##name(w, &m->u.name);
 #include "common/msg.def"
 #undef SH_MSG
@@ -267,18 +267,18 @@ static int get_blob(struct reader *r, struct sh_blob *out, const char *field)
     return SH_OK;
 }
 
-#define F(type, name)                                                                              \
-    if (!rc)                                                                                       \
+#define F(type, name) \
+    if (!rc)          \
         rc = get_##type(r, &m->name, #name);
-#define SH_MSG(NAME, name, number, ...)                                                            \
-    static int decode_##name(struct reader *r, struct msg_##name *m)                               \
-    {                                                                                              \
-        int rc = SH_OK;                                                                            \
-                                                                                                   \
-        (void)r;                                                                                   \
-        (void)m;                                                                                   \
-        __VA_ARGS__                                                                                \
-        return rc;                                                                                 \
+#define SH_MSG(NAME, name, number, ...)                              \
+    static int decode_##name(struct reader *r, struct msg_##name *m) \
+    {                                                                \
+        int rc = SH_OK;                                              \
+                                                                     \
+        (void)r;                                                     \
+        (void)m;                                                     \
+        __VA_ARGS__                                                  \
+        return rc;                                                   \
     }
 #include "common/msg.def"
 #undef SH_MSG
@@ -288,8 +288,8 @@ static int decode_fields(struct reader *r, struct sh_msg *m)
 {
     switch (m->type) {
 #define F(type, name)
-#define SH_MSG(NAME, name, number, ...)                                                            \
-    case MSG_##NAME:                                                                               \
+#define SH_MSG(NAME, name, number, ...) \
+    case MSG_##NAME:                    \
         return decode_##name(r, &m->u.name);
 #include "common/msg.def"
 #undef SH_MSG

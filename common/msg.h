@@ -1,8 +1,8 @@
 /* msg.h - the messages of msg.def as structs, with one encoder and one decoder.
  *
- * Field types: u32 u64 i64 f64; str = NUL-terminated text view; blob = byte view. Views are BORROWED:
- * on decode from the frame, on encode from the caller. Trailing unknown bytes are an error: both
- * sides are of one release, and SH_WIRE_VERSION says so.
+ * Field types: u32 u64 i64 f64; str = NUL-terminated text view; blob = byte view. Views are
+ * BORROWED: on decode from the frame, on encode from the caller. Trailing unknown bytes are an
+ * error: both sides are of one release, and SH_WIRE_VERSION says so.
  *
  * Payloads are multiples of 8 bytes and blobs start at a multiple of 8, so a blob of a received
  * frame may be read as an array of the structs below, after a check of its length.
@@ -25,7 +25,7 @@ struct msg_span {
     uint64_t off, len; /* bytes, in the slab */
 };
 struct msg_group {
-    uint32_t end_layer;           /* one past the group's last layer */
+    uint32_t end_layer;                 /* one past the group's last layer */
     uint32_t ticket_slot, ticket_value; /* wait for it before the group's first operation */
     uint32_t reserved;
 };
@@ -40,14 +40,14 @@ struct msg_profile {
 
 enum msg_model_phase { MSG_MODEL_LOADING, MSG_MODEL_READY, MSG_MODEL_FAILED, MSG_MODEL_GONE };
 enum msg_job_phase { /* what an executor says of a job */
-    MSG_JOB_STARTING,
-    MSG_JOB_RUNNING,
-    MSG_JOB_PREEMPTED,
-    MSG_JOB_COMPLETING, /* exporting and evaluating */
-    MSG_JOB_DONE,
-    MSG_JOB_FAILED,
-    MSG_JOB_CANCELLED,
-    MSG_JOB_SUSPENDED /* stopped with a checkpoint, at the scheduler's wish */
+                     MSG_JOB_STARTING,
+                     MSG_JOB_RUNNING,
+                     MSG_JOB_PREEMPTED,
+                     MSG_JOB_COMPLETING, /* exporting and evaluating */
+                     MSG_JOB_DONE,
+                     MSG_JOB_FAILED,
+                     MSG_JOB_CANCELLED,
+                     MSG_JOB_SUSPENDED /* stopped with a checkpoint, at the scheduler's wish */
 };
 enum msg_job_how { MSG_JOB_HOW_CANCEL, MSG_JOB_HOW_SUSPEND };
 enum msg_train_at {
@@ -65,9 +65,9 @@ typedef const char *sh_msg_str;
 typedef struct sh_blob sh_msg_blob;
 
 #define F(type, name) sh_msg_##type name;
-#define SH_MSG(NAME, name, number, ...)                                                            \
-    struct msg_##name {                                                                            \
-        __VA_ARGS__                                                                                \
+#define SH_MSG(NAME, name, number, ...) \
+    struct msg_##name {                 \
+        __VA_ARGS__                     \
     };
 #include "common/msg.def"
 #undef SH_MSG

@@ -35,7 +35,7 @@
 
 struct frame {
     struct frame *next;
-    size_t len, off; /* off bytes are written */
+    size_t len, off;          /* off bytes are written */
     int fds[SH_WIRE_MAX_FDS]; /* OWNED duplicates */
     size_t n_fds;             /* 0 once they left */
     unsigned char data[];

@@ -39,7 +39,7 @@ struct sh_wire_handler {
     size_t max_queued_bytes; /* outgoing; 0 = 64 MiB. A peer that does not read is closed. */
 };
 
-/* TAKES fd (a connected stream socket). *out: freed by itself after on_close, or sh_wire_close(). */
+/* TAKES fd (a connected stream socket). *out: frees itself after on_close, or sh_wire_close(). */
 int sh_wire_new(struct sh_loop *l, int fd, const struct sh_wire_handler *h, struct sh_wire **out,
                 struct sh_err *err);
 void sh_wire_close(struct sh_wire *w); /* no on_close call; NULL is allowed */
@@ -52,7 +52,7 @@ void sh_wire_finish(struct sh_wire *w);
  * Unix socket. Fails: SH_E_NOMEM, SH_E_TOOBIG, SH_E_UNAVAILABLE (lost, or peer does not read). */
 int sh_wire_send(struct sh_wire *w, const struct sh_msg *m, struct sh_err *err);
 int sh_wire_send_fds(struct sh_wire *w, const struct sh_msg *m, const int *fds, size_t n_fds,
-                     struct sh_err *err); /* dups fds; the caller may close its own */
+                     struct sh_err *err);       /* dups fds; the caller may close its own */
 bool sh_wire_is_local(const struct sh_wire *w); /* Unix socket */
 void *sh_wire_arg(const struct sh_wire *w);
 

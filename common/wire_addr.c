@@ -138,7 +138,7 @@ struct sh_wire__lookup {
     struct sh_wire__target target;
     struct sh_wire__addrs addrs;
     int gai;
-    int fd; /* eventfd */
+    int fd;          /* eventfd */
     atomic_int refs; /* the thread and the owner: whoever ends last frees */
 };
 
@@ -253,8 +253,7 @@ static int remove_stale(const struct sh_wire__addr *a, const char *path, struct 
     int fd = -1, rc;
 
     if (lstat(path, &st) < 0)
-        return errno == ENOENT ? SH_OK
-                               : SH_FAIL_ERRNO(err, SH_E_IO, "could not look at %s", path);
+        return errno == ENOENT ? SH_OK : SH_FAIL_ERRNO(err, SH_E_IO, "could not look at %s", path);
     if (!S_ISSOCK(st.st_mode))
         return SH_FAIL(err, SH_E_CONFLICT, "%s exists and is not a socket", path);
     rc = sh_wire__connect_start(a, &fd, &pending, &probe);

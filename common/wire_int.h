@@ -67,8 +67,7 @@ struct sh_wire__lookup;
 int sh_wire__lookup_start(const struct sh_wire__target *t, struct sh_wire__lookup **out,
                           struct sh_err *err); /* OWNED, sh_wire__lookup_free(), at any time */
 int sh_wire__lookup_fd(const struct sh_wire__lookup *k);
-int sh_wire__lookup_take(struct sh_wire__lookup *k, struct sh_wire__addrs *out,
-                         struct sh_err *err);
+int sh_wire__lookup_take(struct sh_wire__lookup *k, struct sh_wire__addrs *out, struct sh_err *err);
 void sh_wire__lookup_free(struct sh_wire__lookup *k);
 
 /* Starts a connect that does not block. *pending: wait for writable, then sh_wire__connect_end. */

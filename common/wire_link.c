@@ -94,8 +94,7 @@ static void on_wire_gone(void *owner)
 /* on_up may close the wire or free the link: nothing follows it. */
 static void up(struct sh_link *k)
 {
-    struct sh_wire_handler h = {
-        .on_msg = k->h.on_msg, .on_close = on_wire_close, .arg = k->h.arg};
+    struct sh_wire_handler h = {.on_msg = k->h.on_msg, .on_close = on_wire_close, .arg = k->h.arg};
     int fd = k->fd;
 
     k->fd = -1;

@@ -50,6 +50,7 @@ struct exec {
     struct ckpt *ckpt;
     struct data *data;
     struct agent *agent;
+    struct sh_timer *idle_timer, *gauge_timer, *stop_timer;
     uint32_t train_ticket; /* last value of TX_SLOT_STATE */
     bool is_stopping;      /* SIGTERM came */
 };

@@ -489,7 +489,6 @@ void finish_start(struct job *j)
 {
     struct finish *f = calloc(1, sizeof(*f));
     struct sh_err err = {0};
-    char name[64];
     int rc = SH_OK;
 
     j->finish = f;
@@ -499,8 +498,8 @@ void finish_start(struct job *j)
         return;
     }
     f->job = j;
-    snprintf(name, sizeof(name), "tmp/job-%" PRId64 "-%u", j->id, j->attempt);
-    rc = exec_path(j->x, "blobs", name, &f->tmp, &err);
+    /* Beside the other files of the job: the API empties blobs/tmp when it starts. */
+    rc = sh_asprintf(&err, &f->tmp, "%s/export", j->dir);
     if (!rc)
         rc = sh_asprintf(&err, &f->onnx, "%s/model.onnx", f->tmp);
     if (!rc)

@@ -178,6 +178,17 @@ static void raise_stop(struct job *j, bool finish)
     j->stop_ns = sh_clock_ns();
 }
 
+/* Due, and there is a slot for it: at the next commit. Also asked at each start, because a job that is
+ * preempted all the time may be standing whenever the tick comes. */
+static void ask_checkpoint(struct job *j)
+{
+    if (!j->is_running || j->is_stop_raised || j->ckpt_asked || j->filling ||
+        sh_clock_ns() - j->last_ckpt_ns < j->interval_ns || !slots_have_room(j))
+        return;
+    j->ckpt_asked = true;
+    atomic_fetch_add(&j->w->ctl->ckpt_wanted, 1);
+}
+
 static void send_go(struct job *j, bool resume, uint32_t slot, uint32_t value)
 {
     struct sh_msg m = {.type = MSG_WK_TRAIN_GO};
@@ -193,6 +204,7 @@ static void send_go(struct job *j, bool resume, uint32_t slot, uint32_t value)
     j->is_running = true;
     j->is_stop_raised = false;
     j->go_ns = sh_clock_ns();
+    ask_checkpoint(j);
     worker_send(j->w, &m, NULL, 0);
     job_set_phase(j, MSG_JOB_RUNNING);
 }
@@ -549,7 +561,7 @@ void train_on_stopped(struct train *t, struct worker *w, const struct msg_wk_tra
     if (!j || !j->is_running || m->rc == SH_E_DEVLOST)
         return; /* a lost device ends the process: its death is handled */
     j->busy_ns += sh_clock_ns() - j->go_ns;
-    if (j->is_stop_raised && j->stop_is_yield && j->has_yield)
+    if (j->is_stop_raised && j->stop_is_yield)
         count_stop(j);
     j->is_running = j->is_stop_raised = false;
     j->ckpt_asked = false;
@@ -723,15 +735,6 @@ void train_report_all(struct train *t)
 
 /* ------------------------------------------------------------------ time */
 
-static void ask_checkpoint(struct job *j, int64_t now)
-{
-    if (!j->is_running || j->is_stop_raised || j->ckpt_asked || j->filling ||
-        now - j->last_ckpt_ns < j->interval_ns || !slots_have_room(j))
-        return;
-    j->ckpt_asked = true;
-    atomic_fetch_add(&j->w->ctl->ckpt_wanted, 1);
-}
-
 static void on_tick(struct sh_loop *l, void *arg)
 {
     struct train *t = arg;
@@ -748,7 +751,7 @@ static void on_tick(struct sh_loop *l, void *arg)
         memcpy(&j->last_loss, &bits, sizeof(bits));
         sh_metric_set(M_shunt_train_loss, SH_LABELS(j->tenant, j->model), j->last_loss);
     }
-    ask_checkpoint(j, now);
+    ask_checkpoint(j);
     if (now - j->reported_ns >= REPORT_NS &&
         (j->phase != j->reported_phase || j->max_step != j->reported_step))
         job_report(j);

@@ -87,6 +87,11 @@ void tx_forget(struct tx *t, const void *arg)
             t->marks[i].fn = NULL;
 }
 
+bool tx_is_busy(const struct tx *t)
+{
+    return t->n_marks > 0;
+}
+
 int tx_new(struct sh_loop *loop, struct dev_mem *mem, enum tx_mode mode, const char *executor,
            struct tx **out, struct sh_err *err)
 {

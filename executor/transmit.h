@@ -50,6 +50,7 @@ int tx_ticket(struct tx *t, uint32_t lane, uint32_t slot, uint32_t value, struct
  * or until tx_forget(arg). */
 int tx_mark(struct tx *t, uint32_t lane, tx_done_fn *fn, void *arg, struct sh_err *err);
 void tx_forget(struct tx *t, const void *arg);
+bool tx_is_busy(const struct tx *t); /* marks are out */
 
 /* ------------------------------------------------------------------ images */
 

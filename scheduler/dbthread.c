@@ -238,7 +238,7 @@ int dbthread_submit(struct dbthread *t, const struct dbop *op, struct sh_err *er
     return SH_FAIL(err, SH_E_QUEUEFULL, "%zu database operations wait already", t->max_queued);
 }
 
-void dbthread_collect(struct dbthread *t, uint64_t generation)
+void dbthread_collect(struct dbthread *t, const uint64_t *generation)
 {
     for (;;) {
         struct node *n;
@@ -248,7 +248,7 @@ void dbthread_collect(struct dbthread *t, uint64_t generation)
         pthread_mutex_unlock(&t->lock);
         if (!n)
             return;
-        if (n->op.done && (n->op.generation == 0 || n->op.generation == generation))
+        if (n->op.done && (n->op.generation == 0 || n->op.generation == *generation))
             n->op.done(n->op.ctx, n->op.arg, n->rc, &n->err);
         node_free(n);
     }

@@ -49,9 +49,9 @@ void dbthread_free(struct dbthread *t, int64_t wait_ms);
 
 /* TAKES op->arg. Fails: SH_E_QUEUEFULL, SH_E_NOMEM. */
 int dbthread_submit(struct dbthread *t, const struct dbop *op, struct sh_err *err);
-/* Loop: calls done for what has finished. Operations of a generation other than 0 and `generation`
- * are freed in silence. */
-void dbthread_collect(struct dbthread *t, uint64_t generation);
+/* Loop: calls done for what has finished. Operations of a generation other than 0 and *generation,
+ * which done may change, are freed in silence. */
+void dbthread_collect(struct dbthread *t, const uint64_t *generation);
 /* Drops queued operations of that generation (a lost lease: their fence would refuse them). */
 void dbthread_drop(struct dbthread *t, uint64_t generation);
 bool dbthread_is_up(struct dbthread *t); /* did the last operation reach the database? */

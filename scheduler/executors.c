@@ -135,12 +135,10 @@ int execs_on_hello(struct sched *s, struct session *x, const struct msg_exec_hel
     if (strcmp(e->info.name, m->executor) != 0) {
         uint32_t index = e->index;
 
-        models_forget_exec(s, index);
         *e = (struct exec){
             .index = index, .ns_per_byte = FIRST_NS_PER_BYTE, .stop_ns = FIRST_STOP_NS};
     }
-    if (e->incarnation != m->incarnation)
-        models_forget_exec(s, e->index);
+    models_forget_exec(s, e->index); /* it reports what it holds before EXEC_SYNCED */
     sh_strlcpy(e->info.name, m->executor, sizeof(e->info.name));
     sh_strlcpy(e->info.host_id, m->host_id, sizeof(e->info.host_id));
     sh_strlcpy(e->info.device, m->device, sizeof(e->info.device));

@@ -88,13 +88,13 @@ struct job {
     bool queue_open, model_ready, model_gone;
     uint32_t attempt, max_attempts;
     char executor[JOB_NAME_BYTES]; /* "" while no executor has it */
+    char last_executor[JOB_NAME_BYTES];
     char tenant[64];
     char model[JOB_NAME_BYTES + 1]; /* for events and metrics */
 
     bool sent;             /* JOB_START went to `executor`, or it reported the job */
     bool starting_write;   /* the start is being recorded */
     bool stopping;         /* JOB_STOP suspend was sent */
-    bool adopted;          /* taken over from a former leader; base is not known from here */
     uint64_t seen_session; /* session in which the executor last reported it */
     int64_t since_ns;      /* start of the present run */
     int64_t lost_ns;       /* when its executor went away, or when we began to lead */
@@ -102,6 +102,7 @@ struct job {
     uint64_t seen_poll;
 
     struct job_progress progress, base; /* base: totals of earlier starts */
+    int64_t checkpoint_step;            /* of the newest checkpoint; -1: none that we know of */
     bool progress_dirty;
     int64_t progress_at_ns; /* last write of progress */
     char reason[40], reason_written[40]; /* while QUEUED */

@@ -66,7 +66,7 @@ void session_send(struct session *x, const struct sh_msg *m)
 {
     struct sh_err err = {0};
 
-    if (!x || x->ending)
+    if (!x || x->ending || x->broken)
         return;
     if (!sh_wire_send(x->wire, m, &err))
         return;
@@ -74,7 +74,21 @@ void session_send(struct session *x, const struct sh_msg *m)
      * gap in what it was told. */
     if (err.rc != SH_E_UNAVAILABLE) {
         sh_log_err(SH_LOG_ERROR, "session.send", &err);
-        session_end(x, "a message could not be sent");
+        x->broken = true;
+        x->sched->sessions.any_broken = true;
+    }
+}
+
+void sessions_sweep(struct sched *s)
+{
+    struct sessions *ss = &s->sessions;
+
+    while (ss->any_broken) {
+        ss->any_broken = false;
+        for (size_t i = ss->n; i-- > 0;) {
+            if (ss->items[i]->broken)
+                session_end(ss->items[i], "a message could not be sent");
+        }
     }
 }
 
@@ -106,8 +120,6 @@ static void on_first(struct session *x, const struct sh_msg *m)
     welcome(x);
     if (x->api)
         execs_tell_api(s, x);
-    if (x->exec)
-        models_tell_exec(s, x->exec);
 }
 
 static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n_fds, void *arg)

@@ -29,6 +29,7 @@ struct session {
     struct api *api;      /* of these two, the one that said hello */
     struct exec *exec;
     bool ending;          /* sh_wire_finish() was called */
+    bool broken;          /* a message was lost; sessions_sweep() ends it */
     int64_t opened_ns, heard_ns, pinged_ns;
     size_t index;
 };
@@ -42,6 +43,7 @@ struct sessions {
         struct sh_io *io;
     } listen[SESSION_MAX_LISTEN];
     size_t n_listen;
+    bool any_broken;
     int64_t warned_ns;
     uint64_t warned_left;
 };
@@ -54,8 +56,11 @@ void sessions_end_all(struct sched *s, const char *why);
 void sessions_fini(struct sched *s);
 void sessions_second(struct sched *s); /* once a second: keep-alive */
 
+void sessions_sweep(struct sched *s);  /* once a turn of the loop */
+
 void session_end(struct session *x, const char *why); /* its parts are told at once */
-/* Failures are logged and the session is ended. NULL is allowed and does nothing. */
+/* Never calls back: after a failure the session is ended by the next sessions_sweep(). NULL is
+ * allowed and does nothing. */
 void session_send(struct session *x, const struct sh_msg *m);
 
 #endif

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# pg.sh - a throw-away PostgreSQL: private cluster in a temporary folder, Unix socket only, no fsync.
+# pg.sh - a throw-away PostgreSQL: own cluster in a temporary folder, Unix socket only, no fsync.
 #
 #   tests/pg.sh run CMD ARGS...   starts it, exports DATABASE_URL, runs CMD, stops and removes it
 #   . tests/pg.sh; pg_start; ...; pg_stop        the same from another script (sets DATABASE_URL)

@@ -13,42 +13,24 @@ struct arity {
 };
 
 static const struct arity ARITY[DEV_N_OPS] = {
-    [DEV_OP_CONV] = {2, 4, 1, 1},
-    [DEV_OP_MATMUL] = {2, 4, 1, 1},
-    [DEV_OP_POOL_MAX] = {1, 1, 1, 2},
-    [DEV_OP_POOL_AVG] = {1, 1, 1, 1},
-    [DEV_OP_ACT] = {1, 1, 1, 1},
-    [DEV_OP_BINARY] = {2, 2, 1, 1},
-    [DEV_OP_SOFTMAX] = {1, 1, 1, 1},
-    [DEV_OP_CONCAT] = {1, DEV_MAX_IN, 1, 1},
-    [DEV_OP_SLICE] = {1, 1, 1, 1},
-    [DEV_OP_PAD] = {1, 1, 1, 1},
-    [DEV_OP_TRANSPOSE] = {1, 1, 1, 1},
-    [DEV_OP_COPY] = {1, 1, 1, 1},
-    [DEV_OP_EXPAND] = {1, 1, 1, 1},
-    [DEV_OP_REDUCE] = {1, 1, 1, 1},
-    [DEV_OP_GATHER] = {2, 2, 1, 1},
-    [DEV_OP_WHERE] = {3, 3, 1, 1},
-    [DEV_OP_BN_INFER] = {5, 5, 1, 1},
-    [DEV_OP_BN_TRAIN] = {5, 5, 5, 5},
-    [DEV_OP_LAYERNORM] = {1, 3, 1, 3},
-    [DEV_OP_DROPOUT] = {1, 1, 1, 2},
-    [DEV_OP_CONV_BWD_DATA] = {2, 2, 1, 1},
-    [DEV_OP_CONV_BWD_WEIGHT] = {2, 2, 1, 2},
-    [DEV_OP_POOL_MAX_BWD] = {2, 2, 1, 1},
-    [DEV_OP_POOL_AVG_BWD] = {1, 1, 1, 1},
-    [DEV_OP_ACT_BWD] = {3, 3, 1, 1},
-    [DEV_OP_SOFTMAX_BWD] = {2, 2, 1, 1},
-    [DEV_OP_GATHER_BWD] = {2, 2, 1, 1},
-    [DEV_OP_BN_TRAIN_BWD] = {5, 5, 3, 3},
-    [DEV_OP_LAYERNORM_BWD] = {5, 5, 1, 3},
-    [DEV_OP_DROPOUT_BWD] = {2, 2, 1, 1},
-    [DEV_OP_FILL] = {0, 0, 1, 1},
-    [DEV_OP_LOSS_XENT] = {2, 2, 2, 2},
-    [DEV_OP_LOSS_MSE] = {2, 2, 2, 2},
-    [DEV_OP_SGD] = {2, 3, 0, 0},
-    [DEV_OP_ADAM] = {4, 4, 0, 0},
-    [DEV_OP_COMMIT] = {1, 1, 1, 1},
+    [DEV_OP_CONV] = {2, 4, 1, 1},          [DEV_OP_MATMUL] = {2, 4, 1, 1},
+    [DEV_OP_POOL_MAX] = {1, 1, 1, 2},      [DEV_OP_POOL_AVG] = {1, 1, 1, 1},
+    [DEV_OP_ACT] = {1, 1, 1, 1},           [DEV_OP_BINARY] = {2, 2, 1, 1},
+    [DEV_OP_SOFTMAX] = {1, 1, 1, 1},       [DEV_OP_CONCAT] = {1, DEV_MAX_IN, 1, 1},
+    [DEV_OP_SLICE] = {1, 1, 1, 1},         [DEV_OP_PAD] = {1, 1, 1, 1},
+    [DEV_OP_TRANSPOSE] = {1, 1, 1, 1},     [DEV_OP_COPY] = {1, 1, 1, 1},
+    [DEV_OP_EXPAND] = {1, 1, 1, 1},        [DEV_OP_REDUCE] = {1, 1, 1, 1},
+    [DEV_OP_GATHER] = {2, 2, 1, 1},        [DEV_OP_WHERE] = {3, 3, 1, 1},
+    [DEV_OP_BN_INFER] = {5, 5, 1, 1},      [DEV_OP_BN_TRAIN] = {5, 5, 5, 5},
+    [DEV_OP_LAYERNORM] = {1, 3, 1, 3},     [DEV_OP_DROPOUT] = {1, 1, 1, 2},
+    [DEV_OP_CONV_BWD_DATA] = {2, 2, 1, 1}, [DEV_OP_CONV_BWD_WEIGHT] = {2, 2, 1, 2},
+    [DEV_OP_POOL_MAX_BWD] = {2, 2, 1, 1},  [DEV_OP_POOL_AVG_BWD] = {1, 1, 1, 1},
+    [DEV_OP_ACT_BWD] = {3, 3, 1, 1},       [DEV_OP_SOFTMAX_BWD] = {2, 2, 1, 1},
+    [DEV_OP_GATHER_BWD] = {2, 2, 1, 1},    [DEV_OP_BN_TRAIN_BWD] = {5, 5, 3, 3},
+    [DEV_OP_LAYERNORM_BWD] = {5, 5, 1, 3}, [DEV_OP_DROPOUT_BWD] = {2, 2, 1, 1},
+    [DEV_OP_FILL] = {0, 0, 1, 1},          [DEV_OP_LOSS_XENT] = {2, 2, 2, 2},
+    [DEV_OP_LOSS_MSE] = {2, 2, 2, 2},      [DEV_OP_SGD] = {2, 3, 0, 0},
+    [DEV_OP_ADAM] = {4, 4, 0, 0},          [DEV_OP_COMMIT] = {1, 1, 1, 1},
 };
 
 int dev__check_tensor(const struct dev_graph *g, uint32_t i, struct sh_err *err)
@@ -70,8 +52,8 @@ int dev__check_tensor(const struct dev_graph *g, uint32_t i, struct sh_err *err)
         return SH_FAIL(err, SH_E_TOOBIG, "tensor \"%s\" is too large", name);
     if (t->alias_of == DEV_NONE)
         return SH_OK;
-    if (t->alias_of >= i || dev_tensor_elements(&g->tensors[t->alias_of]) !=
-                                dev_tensor_elements(t) ||
+    if (t->alias_of >= i ||
+        dev_tensor_elements(&g->tensors[t->alias_of]) != dev_tensor_elements(t) ||
         g->tensors[t->alias_of].dtype != t->dtype)
         return SH_FAIL(err, SH_E_BUG, "tensor \"%s\" is not another name of its bytes", name);
     return SH_OK;
@@ -97,11 +79,11 @@ int dev__check_op(const struct dev_graph *g, uint32_t i, struct sh_err *err)
                        dev_op_name(op->kind), name, op->n_in, op->n_out);
     for (uint32_t k = 0; k < op->n_in; k++)
         if (op->in[k] >= g->n_tensors && !(op->in[k] == DEV_NONE && may_be_absent(op, k, a->in)))
-            return SH_FAIL(err, SH_E_BUG, "%s (node \"%s\") lacks input %u",
-                           dev_op_name(op->kind), name, k);
+            return SH_FAIL(err, SH_E_BUG, "%s (node \"%s\") lacks input %u", dev_op_name(op->kind),
+                           name, k);
     for (uint32_t k = 0; k < op->n_out; k++)
         if (op->out[k] >= g->n_tensors && !(op->out[k] == DEV_NONE && k >= a->out))
-            return SH_FAIL(err, SH_E_BUG, "%s (node \"%s\") lacks output %u",
-                           dev_op_name(op->kind), name, k);
+            return SH_FAIL(err, SH_E_BUG, "%s (node \"%s\") lacks output %u", dev_op_name(op->kind),
+                           name, k);
     return SH_OK;
 }

@@ -26,8 +26,8 @@
 
 #define DEV_ABI 1u /* bump on ANY change of struct dev_ops or of op.h */
 #define DEV_BLOCK ((size_t)2 << 20)
-#define DEV_ALIGN 256u        /* of tensors inside an image, state or workspace */
-#define DEV_MAX_FDS 4         /* what dev_mem_export gives */
+#define DEV_ALIGN 256u /* of tensors inside an image, state or workspace */
+#define DEV_MAX_FDS 4  /* what dev_mem_export gives */
 #define DEV_N_TICKETS 1024u
 #define DEV_MAX_LANES 8
 
@@ -39,7 +39,8 @@ struct dev_plan;
 enum dev_precision { DEV_FP32, DEV_TF32, DEV_FP16, DEV_BF16 };
 enum dev_dir { DEV_H2D, DEV_D2H };
 
-/* kind: "cpu", "cuda", "fake". Looks beside the executable: ../lib. *out: OWNED, dev_lib_close(). */
+/* kind: "cpu", "cuda", "fake". Looks beside the executable: ../lib. *out: OWNED,
+ * dev_lib_close(). */
 int dev_lib_open(const char *kind, struct dev_lib **out, struct sh_err *err);
 void dev_lib_close(struct dev_lib *l);
 /* The same for a table that is linked in (tests of the executor with the fake). KEEPS ops. */
@@ -74,15 +75,16 @@ int dev_mem_zero(struct dev_mem *m, uint32_t lane, size_t off, size_t bytes,
                  struct sh_err *err); /* [enqueue] scrub */
 int dev_mem_ticket(struct dev_mem *m, uint32_t lane, uint32_t slot, uint32_t value,
                    struct sh_err *err); /* [enqueue] */
-/* When everything enqueued on the lane so far is done, `cookie` comes out of dev_mem_next_mark(). */
-int dev_mem_mark(struct dev_mem *m, uint32_t lane, uint64_t cookie, struct sh_err *err); /* [enqueue] */
+/* When everything enqueued on the lane so far is done, dev_mem_next_mark() gives `cookie`. */
+int dev_mem_mark(struct dev_mem *m, uint32_t lane, uint64_t cookie,
+                 struct sh_err *err);          /* [enqueue] */
 int dev_mem_event_fd(const struct dev_mem *m); /* readable when marks are there */
 bool dev_mem_next_mark(struct dev_mem *m, uint64_t *cookie);
-/* Any thread: raises a ticket to `value` at once, from the CPU. The watchdog's way to free a waiter. */
+/* Any thread: raises a ticket to `value` at once, from the CPU. How the watchdog frees a waiter. */
 void dev_ticket_force(struct dev_mem *m, uint32_t slot, uint32_t value);
 uint32_t dev_ticket_value(const struct dev_mem *m, uint32_t slot);
-/* Cost of a copy = alpha_ns + bytes * beta_ns (least squares over sizes). Blocks < 1 s. At start only:
- * fails with SH_E_CONFLICT while marks of others are out. Keeps what is in the arena. */
+/* Cost of a copy = alpha_ns + bytes * beta_ns (least squares over sizes). Blocks < 1 s. At start
+ * only: fails with SH_E_CONFLICT while marks of others are out. Keeps what is in the arena. */
 int dev_mem_measure(struct dev_mem *m, uint32_t lane, double *alpha_ns, double *beta_ns,
                     struct sh_err *err);
 
@@ -141,12 +143,22 @@ int dev_plan_profile(struct dev_plan *p, const struct dev_bases *b, uint32_t rep
                      struct sh_err *err);
 
 /* ------------------------------------------------------------------ what a back end fills */
-/* Same meaning as the wrappers. Back ends embed struct dev_mem / dev / dev_plan as first member; the
- * wrappers of open set `ops`. */
+/* Same meaning as the wrappers. Back ends embed struct dev_mem / dev / dev_plan as first member;
+ * the wrappers of open set `ops`. */
 
-struct dev_mem { const struct dev_ops *ops; size_t bytes; uint32_t n_lanes; };
-struct dev { const struct dev_ops *ops; size_t arena_bytes; };
-struct dev_plan { struct dev *dev; struct dev_graph *g; };
+struct dev_mem {
+    const struct dev_ops *ops;
+    size_t bytes;
+    uint32_t n_lanes;
+};
+struct dev {
+    const struct dev_ops *ops;
+    size_t arena_bytes;
+};
+struct dev_plan {
+    struct dev *dev;
+    struct dev_graph *g;
+};
 
 struct dev_ops {
     uint32_t abi;
@@ -155,9 +167,10 @@ struct dev_ops {
     int (*mem_open)(const struct dev_mem_conf *, struct dev_mem **, struct sh_err *);
     void (*mem_close)(struct dev_mem *);
     int (*mem_export)(const struct dev_mem *, int *fds, size_t *n_fds, struct sh_err *);
-    int (*mem_host_lock)(struct dev_mem *, void *, size_t, struct sh_err *);     /* optional */
-    void (*mem_host_unlock)(struct dev_mem *, void *);                           /* both or neither */
-    int (*mem_copy)(struct dev_mem *, uint32_t, enum dev_dir, size_t, void *, size_t, struct sh_err *);
+    int (*mem_host_lock)(struct dev_mem *, void *, size_t, struct sh_err *); /* optional */
+    void (*mem_host_unlock)(struct dev_mem *, void *);                       /* both or neither */
+    int (*mem_copy)(struct dev_mem *, uint32_t, enum dev_dir, size_t, void *, size_t,
+                    struct sh_err *);
     int (*mem_move)(struct dev_mem *, uint32_t, size_t, size_t, size_t, struct sh_err *);
     int (*mem_zero)(struct dev_mem *, uint32_t, size_t, size_t, struct sh_err *);
     int (*mem_ticket)(struct dev_mem *, uint32_t, uint32_t, uint32_t, struct sh_err *);
@@ -174,7 +187,7 @@ struct dev_ops {
     int (*fill)(struct dev *, size_t, int, size_t, struct sh_err *);
     int (*wait)(struct dev *, uint32_t, uint32_t, int64_t, struct sh_err *);
     int (*sync)(struct dev *, struct sh_err *);
-    int (*throttle)(struct dev *, uint32_t, struct sh_err *);                    /* optional */
+    int (*throttle)(struct dev *, uint32_t, struct sh_err *); /* optional */
     int (*plan_new)(struct dev *, struct dev_graph *, enum dev_precision, const struct dev_plan *,
                     struct dev_plan **, struct sh_err *);
     void (*plan_free)(struct dev_plan *);
@@ -183,8 +196,10 @@ struct dev_ops {
     int (*plan_finish)(struct dev_plan *, struct sh_err *);
     int (*plan_pack)(struct dev_plan *, uint32_t, const void *, void *, struct sh_err *);
     int (*plan_unpack)(struct dev_plan *, uint32_t, const void *, void *, struct sh_err *);
-    int (*plan_run)(struct dev_plan *, const struct dev_bases *, uint32_t, uint32_t, struct sh_err *);
-    int (*plan_profile)(struct dev_plan *, const struct dev_bases *, uint32_t, double *, struct sh_err *);
+    int (*plan_run)(struct dev_plan *, const struct dev_bases *, uint32_t, uint32_t,
+                    struct sh_err *);
+    int (*plan_profile)(struct dev_plan *, const struct dev_bases *, uint32_t, double *,
+                        struct sh_err *);
 };
 
 /* Between the files of this folder. */

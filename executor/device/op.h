@@ -1,17 +1,17 @@
 /* op.h - the operations that a device runs, and the tensors between them.
  *
  * The model compiler (executor/model) lowers a graph to one struct dev_graph: a static list of
- * operations in order of execution over a table of tensors. Shapes are fixed; a dev_graph is for one
- * batch size. Inference, training forward, backward, loss and optimizer update are all operations of
- * the same list.
+ * operations in order of execution over a table of tensors. Shapes are fixed; a dev_graph is for
+ * one batch size. Inference, training forward, backward, loss and optimizer update are all
+ * operations of the same list.
  *
  * Logical layout is row-major with ONNX axis order (activations N,C,spatial...; convolution weights
  * M,C/g,spatial...). The device may store a tensor otherwise (blocked, NHWC, 16 bit): it says how
  * many bytes it wants (dev_plan_new fills `bytes`) and converts with dev_plan_pack / unpack.
  * Tensors of role STATE, INPUT, LABEL and OUTPUT are always stored plain: row-major in their dtype.
  *
- * `alias_of`: a tensor that is another name of the same bytes (reshape of a plain tensor). The device
- * stores both plain.
+ * `alias_of`: a tensor that is another name of the same bytes (reshape of a plain tensor). The
+ * device stores both plain.
  */
 #ifndef SH_EXECUTOR_DEVICE_OP_H
 #define SH_EXECUTOR_DEVICE_OP_H
@@ -27,9 +27,9 @@
 #define DEV_MAX_OUT 5
 
 enum dev_role {
-    DEV_ROLE_ACT,    /* activation, gradient, temporary: workspace, lives from first write to last read */
+    DEV_ROLE_ACT,    /* activation, gradient, temporary: workspace, from first write to last read */
     DEV_ROLE_WEIGHT, /* read-only, part of the image in order of first use */
-    DEV_ROLE_STATE,  /* training: parameter, optimizer state, running statistics; mutable, F32 plain */
+    DEV_ROLE_STATE,  /* training: parameter, optimizer state, running statistics; F32 plain */
     DEV_ROLE_INPUT,  /* filled before the run: workspace, plain */
     DEV_ROLE_LABEL,  /* the same, for training */
     DEV_ROLE_OUTPUT, /* read after the run: workspace, plain, never overwritten */
@@ -48,55 +48,66 @@ struct dev_tensor {
 };
 
 enum dev_act { /* unary, element-wise; p0 and p1 as noted */
-    DEV_ACT_NONE,
-    DEV_ACT_RELU,
-    DEV_ACT_LEAKY_RELU,  /* p0 = slope */
-    DEV_ACT_CLIP,        /* [p0, p1] */
-    DEV_ACT_SIGMOID,
-    DEV_ACT_TANH,
-    DEV_ACT_GELU_ERF,
-    DEV_ACT_GELU_TANH,
-    DEV_ACT_HARDSIGMOID, /* max(0, min(1, p0 x + p1)) */
-    DEV_ACT_HARDSWISH,   /* x max(0, min(1, x/6 + 1/2)) */
-    DEV_ACT_EXP,
-    DEV_ACT_LOG,
-    DEV_ACT_SQRT,
-    DEV_ACT_ERF,
-    DEV_ACT_ABS,
-    DEV_ACT_NEG,
-    DEV_ACT_RECIP,
-    DEV_ACT_POW,    /* x^p0 */
-    DEV_ACT_LINEAR, /* p0 x + p1 */
-    DEV_N_ACTS
+               DEV_ACT_NONE,
+               DEV_ACT_RELU,
+               DEV_ACT_LEAKY_RELU, /* p0 = slope */
+               DEV_ACT_CLIP,       /* [p0, p1] */
+               DEV_ACT_SIGMOID,
+               DEV_ACT_TANH,
+               DEV_ACT_GELU_ERF,
+               DEV_ACT_GELU_TANH,
+               DEV_ACT_HARDSIGMOID, /* max(0, min(1, p0 x + p1)) */
+               DEV_ACT_HARDSWISH,   /* x max(0, min(1, x/6 + 1/2)) */
+               DEV_ACT_EXP,
+               DEV_ACT_LOG,
+               DEV_ACT_SQRT,
+               DEV_ACT_ERF,
+               DEV_ACT_ABS,
+               DEV_ACT_NEG,
+               DEV_ACT_RECIP,
+               DEV_ACT_POW,    /* x^p0 */
+               DEV_ACT_LINEAR, /* p0 x + p1 */
+               DEV_N_ACTS
 };
 
-enum dev_bin { DEV_BIN_ADD, DEV_BIN_SUB, DEV_BIN_MUL, DEV_BIN_DIV, DEV_BIN_MIN, DEV_BIN_MAX, DEV_BIN_POW,
-               DEV_BIN_EQUAL, DEV_BIN_LESS, DEV_BIN_GREATER, DEV_N_BINS };
+enum dev_bin {
+    DEV_BIN_ADD,
+    DEV_BIN_SUB,
+    DEV_BIN_MUL,
+    DEV_BIN_DIV,
+    DEV_BIN_MIN,
+    DEV_BIN_MAX,
+    DEV_BIN_POW,
+    DEV_BIN_EQUAL,
+    DEV_BIN_LESS,
+    DEV_BIN_GREATER,
+    DEV_N_BINS
+};
 enum dev_red { DEV_RED_SUM, DEV_RED_MEAN, DEV_RED_MAX, DEV_RED_MIN };
 
 /* in[] and out[] by kind; [x] = may be DEV_NONE. d_ = gradient of the loss. */
 #define DEV_OP_MAP(X)                                                                              \
     /* forward */                                                                                  \
-    X(CONV)        /* x w [bias] [residual] -> y = act(conv + bias + residual); u.conv */         \
-    X(MATMUL)      /* a b [bias] [residual] -> y = act(alpha op(a) op(b) + bias + residual); u.matmul */ \
-    X(POOL_MAX)    /* x -> y [indices: opaque, for the backward pass]; u.pool */                   \
-    X(POOL_AVG)    /* x -> y; u.pool */                                                            \
-    X(ACT)         /* x -> y; u.act */                                                             \
-    X(BINARY)      /* a b -> y with numpy broadcasting, then act; u.binary */                      \
-    X(SOFTMAX)     /* x -> y along u.axis.axis; u.axis.log for LogSoftmax */                        \
-    X(CONCAT)      /* x... -> y along u.axis.axis */                                               \
-    X(SLICE)       /* x -> y; u.slice */                                                           \
-    X(PAD)         /* x -> y, constant u.pad.value */                                              \
-    X(TRANSPOSE)   /* x -> y; u.perm */                                                            \
-    X(COPY)        /* x -> y: same elements in row-major order, any shape (reshape that must move, cast) */ \
-    X(EXPAND)      /* x -> y by broadcasting */                                                    \
-    X(REDUCE)      /* x -> y over u.reduce.axes */                                                 \
-    X(GATHER)      /* table indices -> y along axis 0..: u.axis.axis */                            \
-    X(WHERE)       /* cond a b -> y with broadcasting */                                           \
-    X(BN_INFER)    /* x scale bias mean var -> y = act(...); u.norm */                             \
-    X(BN_TRAIN)    /* x scale bias run_mean run_var -> y save_mean save_invstd new_mean new_var; u.norm */ \
-    X(LAYERNORM)   /* x [scale] [bias] -> y [save_mean] [save_invstd]; u.norm */                   \
-    X(DROPOUT)     /* x -> y [mask U8]; u.dropout; Philox on (seed, step, op), so no state */      \
+    X(CONV)      /* x w [bias] [residual] -> y = act(conv + bias + residual); u.conv */            \
+    X(MATMUL)    /* a b [bias] [residual] -> y = act(alpha op(a) op(b) + bias + residual) */       \
+    X(POOL_MAX)  /* x -> y [indices: opaque, for the backward pass]; u.pool */                     \
+    X(POOL_AVG)  /* x -> y; u.pool */                                                              \
+    X(ACT)       /* x -> y; u.act */                                                               \
+    X(BINARY)    /* a b -> y with numpy broadcasting, then act; u.binary */                        \
+    X(SOFTMAX)   /* x -> y along u.axis.axis; u.axis.log for LogSoftmax */                         \
+    X(CONCAT)    /* x... -> y along u.axis.axis */                                                 \
+    X(SLICE)     /* x -> y; u.slice */                                                             \
+    X(PAD)       /* x -> y, constant u.pad.value */                                                \
+    X(TRANSPOSE) /* x -> y; u.perm */                                                              \
+    X(COPY)     /* x -> y: same elements in row-major order, any shape and type (reshape, cast) */ \
+    X(EXPAND)   /* x -> y by broadcasting */                                                       \
+    X(REDUCE)   /* x -> y over u.reduce.axes */                                                    \
+    X(GATHER)   /* table indices -> y along axis 0..: u.axis.axis */                               \
+    X(WHERE)    /* cond a b -> y with broadcasting */                                              \
+    X(BN_INFER) /* x scale bias mean var -> y = act(...); u.norm */                                \
+    X(BN_TRAIN) /* x scale bias run_mean run_var -> y save_mean save_invstd new_mean new_var */    \
+    X(LAYERNORM) /* x [scale] [bias] -> y [save_mean] [save_invstd]; u.norm */                     \
+    X(DROPOUT)   /* x -> y [mask U8]; u.dropout; Philox on (seed, step, op), so no state */        \
     /* backward: the inputs that the formula needs, in this order */                               \
     X(CONV_BWD_DATA)   /* d_y w -> d_x; u.conv */                                                  \
     X(CONV_BWD_WEIGHT) /* x d_y -> d_w [d_bias]; u.conv */                                         \
@@ -104,18 +115,18 @@ enum dev_red { DEV_RED_SUM, DEV_RED_MEAN, DEV_RED_MAX, DEV_RED_MIN };
     X(POOL_AVG_BWD)    /* d_y -> d_x; u.pool */                                                    \
     X(ACT_BWD)         /* x y d_y -> d_x; u.act (each act uses x or y; both are given) */          \
     X(SOFTMAX_BWD)     /* y d_y -> d_x; u.axis */                                                  \
-    X(GATHER_BWD)      /* indices d_y -> d_table (zeroed first, summed in index order); u.axis */  \
+    X(GATHER_BWD)      /* indices d_y -> d_table (zeroed, summed in index order); u.axis */        \
     X(BN_TRAIN_BWD)    /* x d_y scale save_mean save_invstd -> d_x d_scale d_bias; u.norm */       \
-    X(LAYERNORM_BWD)   /* x d_y [scale] save_mean save_invstd -> d_x [d_scale] [d_bias]; u.norm */ \
+    X(LAYERNORM_BWD)   /* x d_y [scale] save_mean save_invstd -> d_x [d_scale] [d_bias] */         \
     X(DROPOUT_BWD)     /* d_y mask -> d_x; u.dropout */                                            \
     X(FILL)            /* -> y = u.pad.value */                                                    \
-    /* losses: mean over the batch; out loss is one F32 */                                        \
-    X(LOSS_XENT)   /* logits[N,C] label I64[N] -> loss d_logits */                                 \
-    X(LOSS_MSE)    /* pred target -> loss d_pred */                                                \
-    /* the update of one parameter, in place (STATE); u.optim */                                  \
-    X(SGD)         /* param grad [momentum] */                                                     \
-    X(ADAM)        /* param grad m v; u.optim.decoupled for AdamW */                               \
-    X(COMMIT)      /* src -> dst STATE: running statistics become current */
+    /* losses: mean over the batch; out loss is one F32 */                                         \
+    X(LOSS_XENT) /* logits[N,C] label I64[N] -> loss d_logits */                                   \
+    X(LOSS_MSE)  /* pred target -> loss d_pred */                                                  \
+    /* the update of one parameter, in place (STATE); u.optim */                                   \
+    X(SGD)    /* param grad [momentum] */                                                          \
+    X(ADAM)   /* param grad m v; u.optim.decoupled for AdamW */                                    \
+    X(COMMIT) /* src -> dst STATE: running statistics become current */
 
 enum dev_op_kind {
 #define X(k) DEV_OP_##k,
@@ -134,23 +145,51 @@ struct dev_op {
     enum dev_op_kind kind;
     uint32_t n_in, n_out;
     uint32_t in[DEV_MAX_IN], out[DEV_MAX_OUT];
-    uint32_t layer; /* layer of the image this belongs to: the group that must have arrived */
+    uint32_t layer;   /* layer of the image this belongs to: the group that must have arrived */
     const char *name; /* BORROWED: node name */
     enum dev_act act; /* of CONV, MATMUL, BINARY, BN_INFER (fused) and ACT, ACT_BWD */
     float act_p0, act_p1;
     union {
         struct dev_conv conv, pool;
-        struct { bool trans_a, trans_b; float alpha; } matmul; /* last two axes; leading broadcast */
-        struct { enum dev_bin kind; } binary;
-        struct { int64_t axis; bool log; } axis;
-        struct { int64_t start[SH_MAX_RANK], step[SH_MAX_RANK]; } slice; /* sizes from y */
-        struct { int64_t before[SH_MAX_RANK]; float value; } pad;        /* after from y */
-        struct { uint32_t perm[SH_MAX_RANK]; } perm;
-        struct { enum dev_red kind; uint32_t axes; bool keep_dims; } reduce; /* axes: bit set */
-        struct { float eps, momentum; int64_t axis; } norm; /* BN: new = momentum old + (1-momentum) batch, unbiased variance; LN: normalised from axis on */
-        struct { float ratio; uint64_t seed; } dropout;
+        struct {
+            bool trans_a, trans_b;
+            float alpha;
+        } matmul; /* last two axes; leading broadcast */
+        struct {
+            enum dev_bin kind;
+        } binary;
+        struct {
+            int64_t axis;
+            bool log;
+        } axis;
+        struct {
+            int64_t start[SH_MAX_RANK], step[SH_MAX_RANK];
+        } slice; /* sizes from y */
+        struct {
+            int64_t before[SH_MAX_RANK];
+            float value;
+        } pad; /* after from y */
+        struct {
+            uint32_t perm[SH_MAX_RANK];
+        } perm;
+        struct {
+            enum dev_red kind;
+            uint32_t axes;
+            bool keep_dims;
+        } reduce; /* axes: bit set */
+        struct {
+            float eps, momentum;
+            int64_t axis;
+        } norm; /* BN: new = momentum old + (1-momentum) batch (unbiased variance); LN: axis */
+        struct {
+            float ratio;
+            uint64_t seed;
+        } dropout;
         /* lr, betas as given; the step number comes with dev_plan_run */
-        struct { float lr, momentum, weight_decay, beta1, beta2, eps; bool nesterov, decoupled; } optim;
+        struct {
+            float lr, momentum, weight_decay, beta1, beta2, eps;
+            bool nesterov, decoupled;
+        } optim;
     } u;
 };
 

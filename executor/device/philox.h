@@ -1,8 +1,8 @@
 /* philox.h - the random numbers of dropout: the counter-based generator Philox4x32-10.
  *
- * A value depends on (seed, step, operation, element) and on nothing else: no state to save, the same
- * mask when a step is repeated, on any device and with any number of threads. (Salmon, Moraes, Dror,
- * Shaw: Parallel random numbers: as easy as 1, 2, 3. 2011.)
+ * A value depends on (seed, step, operation, element) and on nothing else: no state to save, the
+ * same mask when a step is repeated, on any device and with any number of threads. (Salmon, Moraes,
+ * Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3. 2011.)
  *
  * Element i takes word i % 4 of the block with
  *   key     = seed

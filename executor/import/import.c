@@ -55,10 +55,9 @@ static json_t *nodes_json(const char *list)
         const char *why = strstr(list, ": ");
 
         if (op < n && why && why < list + n)
-            json_array_append_new(
-                a, json_pack("{s:s%,s:s%,s:s%}", "op", list, op, "node", list + op + 1,
-                             (size_t)(why - list) - op - 1, "reason", why + 2,
-                             n - (size_t)(why + 2 - list)));
+            json_array_append_new(a, json_pack("{s:s%,s:s%,s:s%}", "op", list, op, "node",
+                                               list + op + 1, (size_t)(why - list) - op - 1,
+                                               "reason", why + 2, n - (size_t)(why + 2 - list)));
         list += n + (list[n] == '\n');
     }
     return a;
@@ -66,8 +65,8 @@ static json_t *nodes_json(const char *list)
 
 static json_t *failure_json(const struct sh_err *err, const char *list)
 {
-    json_t *j = json_pack("{s:b,s:s,s:o}", "ok", 0, "code", sh_rc_name(err->rc), "error",
-                          text(err->msg));
+    json_t *j =
+        json_pack("{s:b,s:s,s:o}", "ok", 0, "code", sh_rc_name(err->rc), "error", text(err->msg));
 
     if (j && list)
         json_object_set_new(j, "nodes", nodes_json(list));
@@ -94,28 +93,82 @@ struct weights {
     bool plain; /* every parameter is FP32 */
 };
 
+#define IS_STATISTIC (1u << 31)
+
+/* Per value how many inputs of nodes it feeds, and whether it is a running statistic of
+ * BatchNormalization: a float of the file, but no parameter. OWNED, free(); NULL without memory. */
+static uint32_t *count_uses(const struct graph *g)
+{
+    uint32_t *uses = calloc((size_t)g->n_values + 1, sizeof(*uses));
+
+    for (uint32_t i = 0; uses && i < g->n_nodes; i++) {
+        const struct graph_node *n = &g->nodes[i];
+        bool norm = strcmp(n->op, "BatchNormalization") == 0;
+
+        for (uint32_t j = 0; j < n->n_in; j++)
+            if (n->in[j] != GRAPH_NONE)
+                uses[n->in[j]] = (uses[n->in[j]] + 1) | (norm && j >= 3 ? IS_STATISTIC : 0);
+    }
+    return uses;
+}
+
 static struct weights count_weights(const struct graph *g)
 {
     struct weights w = {.plain = true};
+    uint32_t *uses = count_uses(g);
 
     for (uint32_t i = 0; i < g->n_values; i++) {
         const struct graph_value *v = &g->values[i];
 
         if (v->data)
             w.bytes += (int64_t)v->bytes;
-        if (!v->is_param)
+        if (!v->is_param || (uses && (uses[i] & IS_STATISTIC)))
             continue;
         w.n_parameters += graph_elements(v);
         w.plain &= v->dtype == SH_F32;
     }
+    free(uses);
     return w;
+}
+
+/* How many parameters feed more than one place. */
+static uint32_t count_shared(const struct graph *g)
+{
+    uint32_t *uses = count_uses(g), shared = 0;
+
+    for (uint32_t i = 0; uses && i < g->n_values; i++)
+        shared += g->values[i].is_param && (uses[i] & ~IS_STATISTIC) > 1;
+    free(uses);
+    return shared;
+}
+
+static bool has_op(const struct graph *g, const char *op)
+{
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        if (strcmp(g->nodes[i].op, op) == 0)
+            return true;
+    return false;
+}
+
+/* What training does that the file may not show. */
+static void describe_training(const struct graph *g, char *note, size_t size)
+{
+    uint32_t shared = count_shared(g);
+
+    if (shared > 0)
+        snprintf(note, size,
+                 "%u parameters are used in several places and are trained as one; exporters merge "
+                 "equal weights unless the model is exported for training",
+                 shared);
+    else if (has_op(g, "BatchNormalization"))
+        sh_strlcpy(note, "BatchNormalization is trained with the statistics of the batch", size);
 }
 
 /* Can this graph be trained? note says why not, or what training will do. */
 static bool trainable(const struct graph *g, const struct weights *w, char *note, size_t size)
 {
     struct sh_err err = {0};
-    char *list = NULL;
+    struct graph *t = NULL;
     bool ok = false;
 
     if (w->n_parameters == 0)
@@ -124,16 +177,13 @@ static bool trainable(const struct graph *g, const struct weights *w, char *note
         sh_strlcpy(note, "only FP32 parameters can be trained; export the model in FP32", size);
     else if (g->values[g->outputs[0]].dtype != SH_F32)
         sh_strlcpy(note, "the first output is not FP32, so it has no loss", size);
-    else if (graph_check(g, true, &list, &err) != SH_OK)
+    else if (graph_at_batch(g, graph_some_batch(g), true, &t, &err) != SH_OK)
         sh_strlcpy(note, err.msg, size);
     else
         ok = true;
-    free(list);
-    for (uint32_t i = 0; ok && i < g->n_nodes; i++)
-        if (strcmp(g->nodes[i].op, "BatchNormalization") == 0) {
-            sh_strlcpy(note, "BatchNormalization is trained with the statistics of the batch", size);
-            break;
-        }
+    if (ok)
+        describe_training(t, note, size);
+    graph_free(t);
     return ok;
 }
 
@@ -145,10 +195,10 @@ static json_t *success_json(const struct graph *g)
 
     return json_pack("{s:b,s:o,s:o,s:I,s:I,s:I,s:I,s:b,s:o}", "ok", 1, "inputs",
                      io_json(g, g->inputs, g->n_inputs), "outputs",
-                     io_json(g, g->outputs, g->n_outputs), "opset", (json_int_t)g->opset,
-                     "n_nodes", (json_int_t)g->n_nodes, "n_parameters",
-                     (json_int_t)w.n_parameters, "weight_bytes", (json_int_t)w.bytes, "trainable",
-                     ok, "training_note", text(note));
+                     io_json(g, g->outputs, g->n_outputs), "opset", (json_int_t)g->opset, "n_nodes",
+                     (json_int_t)g->n_nodes, "n_parameters", (json_int_t)w.n_parameters,
+                     "weight_bytes", (json_int_t)w.bytes, "trainable", ok, "training_note",
+                     text(note));
 }
 
 static int enter(const struct import_conf *c, const char *dir, struct sh_err *err)

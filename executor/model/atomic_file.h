@@ -11,8 +11,8 @@
 #include <stdio.h>
 
 struct atomic_file {
-    FILE *f;     /* for the writer */
-    char *path;  /* final */
+    FILE *f;    /* for the writer */
+    char *path; /* final */
     char *temp;
 };
 

@@ -15,16 +15,15 @@
 #include "executor/model/ir.h"
 #include "executor/model/program.h"
 
-/* The loss of ir's first output, the backward pass to every parameter, the update. Parameters that
- * the loss does not depend on become constants (state IR_NO_STATE); an error if none is left.
- * Fails: SH_E_UNSUPPORTED naming an operation without a gradient, SH_E_INVALID (output's shape does
- * not suit the loss). */
+/* The loss of ir's first output, the backward pass to every parameter, the update. A parameter that
+ * the loss does not depend on keeps its value. Fails: SH_E_UNSUPPORTED naming an operation without a
+ * gradient, SH_E_INVALID (the output does not suit the loss; there is nothing to train). */
 int autodiff_train(struct ir *ir, const struct train_spec *t, struct sh_err *err);
 
 /* The backward pass alone, for tests too: d(loss)/d(from) is tensor `seed`, shaped like `from`.
- * Fills info[].grad of parameters. want: NULL, or n_tensors flags of further roots that need a
- * gradient; grads: NULL, or room for n_tensors (before the call) gradients by root. */
+ * Fills info[].grad of parameters. want: NULL, or n_tensors flags of further roots whose gradient
+ * is wanted; it comes in info[].grad as well. */
 int autodiff_backward(struct ir *ir, uint32_t from, uint32_t seed, const bool *want,
-                      uint32_t *grads, struct sh_err *err);
+                      struct sh_err *err);
 
 #endif

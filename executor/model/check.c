@@ -12,8 +12,11 @@ bool graph__name_ok(const char *name)
     if (n == 0 || n > GRAPH_MAX_NAME || strncmp(name, GRAPH_TEMP_PREFIX, 6) == 0)
         return false;
     while (*p) {
-        int more = *p < 0x80 ? 0 : *p >= 0xC2 && *p < 0xE0 ? 1 : *p >= 0xE0 && *p < 0xF0 ? 2
-                                : *p >= 0xF0 && *p < 0xF5 ? 3 : -1;
+        int more = *p < 0x80                 ? 0
+                   : *p >= 0xC2 && *p < 0xE0 ? 1
+                   : *p >= 0xE0 && *p < 0xF0 ? 2
+                   : *p >= 0xF0 && *p < 0xF5 ? 3
+                                             : -1;
         unsigned char lead = *p++;
 
         if (more < 0 || lead < 0x20 || lead == 0x7F)
@@ -50,7 +53,8 @@ int graph__list_add(struct sh_buf *list, const char *op, const char *node, const
                     struct sh_err *err)
 {
     char o[64], n[128], r[400];
-    const char *colon = strstr(reason, ": "); /* "Op node name: why": the line says the first part */
+    const char *colon =
+        strstr(reason, ": "); /* "Op node name: why": the line says the first part */
 
     if (!colon)
         colon = reason;
@@ -265,8 +269,7 @@ static bool is_dynamic(const struct graph *g)
     return false;
 }
 
-/* A batch that the model accepts: its own where it is fixed. */
-static int64_t probe_batch(const struct graph *g)
+int64_t graph_some_batch(const struct graph *g)
 {
     if (is_dynamic(g))
         return 2;
@@ -286,7 +289,7 @@ int graph_check(const struct graph *g, bool training, char **list, struct sh_err
     sh_buf_init(&lines, GRAPH_LIST_MAX);
     rc = graph__validate(g, err);
     if (!rc)
-        rc = graph__at_batch(g, probe_batch(g), training, &lines, &probe, err);
+        rc = graph__at_batch(g, graph_some_batch(g), training, &lines, &probe, err);
     if (!rc && lines.len > 0) {
         size_t n = 0;
 
@@ -310,7 +313,8 @@ static int merge_output(struct graph_value *v, const struct graph_value *a,
         same = a->dims[i] == b->dims[i];
     if (!same)
         return SH_FAIL(err, SH_E_UNSUPPORTED,
-                       "the shape of output %s depends on the batch beyond its first axis", v->name);
+                       "the shape of output %s depends on the batch beyond its first axis",
+                       v->name);
     v->dtype = a->dtype;
     v->rank = a->rank;
     memcpy(v->dims, a->dims, sizeof(v->dims));
@@ -322,7 +326,7 @@ static int merge_output(struct graph_value *v, const struct graph_value *a,
 int graph_infer_outputs(struct graph *g, bool training, struct sh_err *err)
 {
     struct graph *one = NULL, *two = NULL;
-    int64_t batch = probe_batch(g);
+    int64_t batch = graph_some_batch(g);
     int rc = graph_at_batch(g, batch, training, &one, err);
 
     if (!rc && is_dynamic(g))

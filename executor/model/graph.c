@@ -171,8 +171,8 @@ int graph__node_init(struct graph_node *n, const char *name, const char *op, uin
     return rc;
 }
 
-int graph__node_links(struct graph_node *n, const uint32_t *in, uint32_t n_in,
-                      const uint32_t *outs, uint32_t n_out, struct sh_err *err)
+int graph__node_links(struct graph_node *n, const uint32_t *in, uint32_t n_in, const uint32_t *outs,
+                      uint32_t n_out, struct sh_err *err)
 {
     int rc = copy_links(in, n_in, &n->in, err);
 

@@ -1,8 +1,8 @@
 /* graph.h - a model as a typed graph of ONNX operators, with its weights.
  *
- *   ONNX file --(onnx_read, in a limited process)--> struct graph --(package_write)--> package folder
- *   package folder --(package_read, in a worker)--> struct graph --(graph_at_batch)--> shapes fixed,
- *   constants folded --(lower)--> struct dev_graph --(plan)--> program
+ *   ONNX file      --(onnx_read, in a limited process)--> struct graph --(package_write)--> package
+ *   package folder --(package_read, in a worker)--> struct graph --(graph_at_batch)--> shapes
+ *   fixed, constants folded --(lower)--> struct dev_graph --(plan)--> program
  *
  * Values are numbered; node inputs and outputs are value numbers in topological order. Weights and
  * constants are values with data. Only axis 0 of a graph input may be dynamic (the batch, dim -1).
@@ -29,16 +29,22 @@
 struct graph_value {
     char *name; /* OWNED by the graph, unique, not empty */
     enum sh_dtype dtype;
-    int32_t rank; /* -1: not yet inferred */
+    int32_t rank;              /* -1: not yet inferred */
     int64_t dims[SH_MAX_RANK]; /* -1: the batch */
-    void *data; /* constant: row-major; NULL otherwise. OWNED unless data_borrowed */
+    void *data;                /* constant: row-major; NULL otherwise. OWNED unless data_borrowed */
     size_t bytes;
     bool data_borrowed; /* points into a mapped file that the graph keeps open */
     bool is_param; /* an initializer of floats with rank >= 1: a weight that training may change, or
                       BatchNormalization's running statistics */
 };
 
-enum graph_attr_kind { GRAPH_ATTR_INT, GRAPH_ATTR_FLOAT, GRAPH_ATTR_STR, GRAPH_ATTR_INTS, GRAPH_ATTR_FLOATS };
+enum graph_attr_kind {
+    GRAPH_ATTR_INT,
+    GRAPH_ATTR_FLOAT,
+    GRAPH_ATTR_STR,
+    GRAPH_ATTR_INTS,
+    GRAPH_ATTR_FLOATS
+};
 
 struct graph_attr {
     char *name;
@@ -62,7 +68,7 @@ struct graph_node {
 
 struct graph {
     struct graph_value *values;
-    struct graph_node *nodes; /* topological order */
+    struct graph_node *nodes;   /* topological order */
     uint32_t *inputs, *outputs; /* value numbers */
     uint32_t n_values, n_nodes, n_inputs, n_outputs;
     int64_t opset;
@@ -104,7 +110,7 @@ int graph_ints(const struct graph_node *n, const char *name, int64_t *out, size_
                struct sh_err *err);
 
 uint32_t graph_find(const struct graph *g, const char *name); /* GRAPH_NONE if there is none */
-int64_t graph_elements(const struct graph_value *v); /* -1 while a dim is unknown */
+int64_t graph_elements(const struct graph_value *v);          /* -1 while a dim is unknown */
 
 /* A copy for one batch size and one purpose: dynamic dims replaced, every shape inferred, constants
  * (shape arithmetic too) folded, dead nodes gone. Training keeps BatchNormalization and Dropout in
@@ -115,7 +121,7 @@ int64_t graph_elements(const struct graph_value *v); /* -1 while a dim is unknow
  * The copy is in static form, so that later stages read attributes and never the values of inputs.
  * Every axis is in [0, rank), every attribute below is present, and what is not listed has the
  * inputs of ONNX:
- *   Reshape x                    also for Squeeze, Unsqueeze, Flatten; the shape is that of the output
+ *   Reshape x                    also Squeeze, Unsqueeze, Flatten; the shape is that of the output
  *   Expand x                     the shape is that of the output
  *   Transpose x                  perm
  *   Concat x...  axis            at least two inputs
@@ -137,10 +143,11 @@ int64_t graph_elements(const struct graph_value *v); /* -1 while a dim is unknow
  *   LeakyRelu alpha; HardSigmoid alpha, beta; Gelu approximate ("none", "tanh")
  *   Add Sub Mul Div Pow Min Max Equal Less Greater And Or Where    exactly two (three) inputs
  * Identity stays only where an output of the graph is an input, a constant or another output.
+ *
  * Constants that repeat along an axis, where they only broadcast, have size 1 there, so that the
- * weights of a model do not depend on the batch. At inference a constant result of parameters is folded too, except the Transpose of a 2-D
- * parameter: a product can read its operand transposed without a copy. In training nothing that
- * depends on a parameter is folded. */
+ * weights of a model do not depend on the batch. At inference a constant result of parameters is
+ * folded too, except the Transpose of a 2-D parameter: a product can read its operand transposed
+ * without a copy. In training nothing that depends on a parameter is folded. */
 int graph_at_batch(const struct graph *g, int64_t batch, bool training, struct graph **out,
                    struct sh_err *err);
 
@@ -148,6 +155,8 @@ int graph_at_batch(const struct graph *g, int64_t batch, bool training, struct g
  * (OWNED, free()) holds a line "operator node-name: reason" for EACH such node. Dataflow is checked
  * too: order, cycles, missing values, types. */
 int graph_check(const struct graph *g, bool training, char **list, struct sh_err *err);
+/* A batch that the model accepts: its own where the first axis is fixed. */
+int64_t graph_some_batch(const struct graph *g);
 /* Fills in type and shape of the outputs (rank < 0 so far), -1 where they follow the batch. */
 int graph_infer_outputs(struct graph *g, bool training, struct sh_err *err);
 

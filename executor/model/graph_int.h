@@ -9,7 +9,8 @@
 #define GRAPH_MAX_IO 256u
 #define GRAPH_MAX_TENSOR_BYTES ((size_t)1 << 40)
 #define GRAPH_MAX_NAME 4096u
-#define GRAPH_TEMP_PREFIX "shunt~" /* names of values made by us; a file's names must not begin so */
+#define GRAPH_TEMP_PREFIX \
+    "shunt~"                 /* names of values made by us; a file's names must not begin so */
 #define GRAPH_SHAPE_TEXT 192 /* bytes for graph__shape_text */
 
 void graph__node_fini(struct graph_node *n);
@@ -17,8 +18,8 @@ void graph__value_fini(struct graph_value *v);
 /* A node outside a graph: name and operator copied, no links yet. */
 int graph__node_init(struct graph_node *n, const char *name, const char *op, uint32_t number,
                      struct sh_err *err);
-int graph__node_links(struct graph_node *n, const uint32_t *in, uint32_t n_in,
-                      const uint32_t *outs, uint32_t n_out, struct sh_err *err);
+int graph__node_links(struct graph_node *n, const uint32_t *in, uint32_t n_in, const uint32_t *outs,
+                      uint32_t n_out, struct sh_err *err);
 /* TAKES the contents of n; n is zeroed on success. */
 int graph__push_node(struct graph *g, struct graph_node *n, struct sh_err *err);
 int graph__copy_attrs(struct graph_node *to, const struct graph_node *from, struct sh_err *err);

@@ -276,6 +276,82 @@ int ir_drop_unused(struct ir *ir, struct sh_err *err)
     return SH_OK;
 }
 
+/* Calls fn on every tensor number that the ir holds outside of the table of tensors. */
+static void each_ref(struct ir *ir, void (*fn)(void *ctx, uint32_t *t), void *ctx)
+{
+    for (uint32_t i = 0; i < ir->g.n_ops; i++) {
+        struct dev_op *op = &ir->g.ops[i];
+
+        for (uint32_t k = 0; k < op->n_in; k++)
+            fn(ctx, &op->in[k]);
+        for (uint32_t k = 0; k < op->n_out; k++)
+            fn(ctx, &op->out[k]);
+    }
+    for (uint32_t i = 0; i < ir->n_inputs; i++)
+        fn(ctx, &ir->inputs[i]);
+    for (uint32_t i = 0; i < ir->n_outputs; i++)
+        fn(ctx, &ir->outputs[i]);
+    for (size_t i = 0; i < ir->n_commits; i++) {
+        fn(ctx, &ir->commits[i].src);
+        fn(ctx, &ir->commits[i].dst);
+    }
+    fn(ctx, &ir->label);
+    fn(ctx, &ir->loss);
+}
+
+struct compact {
+    struct ir *ir;
+    uint32_t *to; /* old number -> new; first 0 or 1: is it used? */
+};
+
+static void mark_ref(void *ctx, uint32_t *t)
+{
+    struct compact *c = ctx;
+
+    if (*t == DEV_NONE)
+        return;
+    c->to[*t] = 1;
+    c->to[ir_root(c->ir, *t)] = 1;
+}
+
+static void move_ref(void *ctx, uint32_t *t)
+{
+    struct compact *c = ctx;
+
+    if (*t != DEV_NONE)
+        *t = c->to[*t];
+}
+
+int ir_compact(struct ir *ir, struct sh_err *err)
+{
+    struct compact c = {.ir = ir, .to = calloc(ir->g.n_tensors + 1u, sizeof(uint32_t))};
+    uint32_t n = 0, n_old = ir->g.n_tensors;
+
+    if (!c.to)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the numbers of %u tensors", n_old);
+    each_ref(ir, mark_ref, &c);
+    for (uint32_t i = 0; i < n_old; i++)
+        if (c.to[i] && ir->info[i].grad != DEV_NONE)
+            mark_ref(&c, &ir->info[i].grad);
+    for (uint32_t i = 0; i < n_old; i++) {
+        if (!c.to[i]) {
+            free(ir->info[i].owned);
+            continue;
+        }
+        ir->g.tensors[n] = ir->g.tensors[i];
+        ir->info[n] = ir->info[i];
+        c.to[i] = n++;
+    }
+    ir->g.n_tensors = n;
+    for (uint32_t i = 0; i < n; i++) {
+        move_ref(&c, &ir->g.tensors[i].alias_of);
+        move_ref(&c, &ir->info[i].grad);
+    }
+    each_ref(ir, move_ref, &c);
+    free(c.to);
+    return SH_OK;
+}
+
 int ir_uses_init(struct ir_uses *u, const struct ir *ir, struct sh_err *err)
 {
     size_t n = ir->g.n_tensors + 1u;

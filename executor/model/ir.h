@@ -27,7 +27,7 @@ struct ir_info { /* what the compiler knows of a tensor and the device need not 
     const void *data;  /* WEIGHT, STATE: initial contents, row-major in its dtype; NULL: zero */
     void *owned;       /* freed with the ir; data points here then */
     enum ir_state state;
-    uint32_t grad;     /* IR_PARAM after autodiff: its gradient, DEV_NONE if there is none */
+    uint32_t grad;     /* after autodiff, by root: the gradient; DEV_NONE if there is none */
     const char *suffix; /* IR_OPTIM: "momentum", "m", "v" */
 };
 
@@ -95,6 +95,10 @@ void ir_kill(struct dev_op *op);
 void ir_sweep(struct ir *ir);
 /* Removes operations whose results nobody reads. What is read: outputs, loss, state. */
 int ir_drop_unused(struct ir *ir, struct sh_err *err);
+
+/* Forgets tensors that nothing refers to, so that the device does not have to store their types.
+ * Tensor numbers change. */
+int ir_compact(struct ir *ir, struct sh_err *err);
 
 /* Who writes and how many read each root; valid until operations change. */
 struct ir_uses {

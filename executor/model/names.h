@@ -13,7 +13,7 @@ struct names {
     struct names_slot {
         const char *key;
         uint32_t number;
-    } *slots;
+    } * slots;
     size_t cap, n;
     uint64_t seed; /* random: the keys come from files of strangers */
 };

@@ -8,14 +8,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX_DEPTH 48         /* messages in messages; a plain model needs 6 */
+#define MAX_DEPTH 48 /* messages in messages; a plain model needs 6 */
 #define MAX_MESSAGES 4000000u
-#define MEMORY_FACTOR 12     /* the densest encoding, packed varints of one byte, grows 8 times */
+#define MEMORY_FACTOR 12 /* the densest encoding, packed varints of one byte, grows 8 times */
 #define MEMORY_EXTRA ((size_t)64 << 20)
 #define MIN_OPSET 13
 #define MAX_OPSET 21
@@ -130,6 +131,7 @@ static int walk_message(struct walk *w, const ProtobufCMessageDescriptor *d, con
 
 struct budget {
     size_t used, max;
+    bool refused; /* the parser says only "no" */
 };
 
 /* Plain malloc, so that the data of a tensor can be taken over without a copy. */
@@ -137,10 +139,13 @@ static void *budget_alloc(void *arg, size_t size)
 {
     struct budget *b = arg;
 
-    if (size > b->max - b->used)
-        return NULL;
-    b->used += size;
-    return malloc(size ? size : 1);
+    void *p = size > b->max - b->used ? NULL : malloc(size ? size : 1);
+
+    if (p)
+        b->used += size;
+    else
+        b->refused = true;
+    return p;
 }
 
 static void budget_free(void *arg, void *p)
@@ -159,8 +164,10 @@ static int parse(const uint8_t *data, size_t bytes, Onnx__ModelProto **out, stru
     if (rc)
         return rc;
     *out = onnx__model_proto__unpack(&allocator, bytes, data);
+    if (!*out && b.refused)
+        return SH_FAIL(err, SH_E_TOOBIG, "reading the file needs more memory than is allowed");
     if (!*out)
-        return SH_FAIL(err, SH_E_INVALID, "the file is not valid ONNX, or needs too much memory");
+        return SH_FAIL(err, SH_E_INVALID, "the file is not valid ONNX");
     return SH_OK;
 }
 

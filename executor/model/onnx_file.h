@@ -1,11 +1,12 @@
-/* onnx_file.h - an ONNX file as protobuf messages. The bytes are hostile: they are walked once under
- * limits (depth, number of messages and nodes, text) before protobuf-c, which has none, sees them.
+/* onnx_file.h - an ONNX file as protobuf messages.
+ *
+ * The bytes are hostile: they are walked once under limits (depth, number of messages and nodes,
+ * text) before protobuf-c, which has none, sees them.
  */
 #ifndef SH_EXECUTOR_MODEL_ONNX_FILE_H
 #define SH_EXECUTOR_MODEL_ONNX_FILE_H
 
 #include "common/err.h"
-
 #include "onnx.pb-c.h"
 
 /* *out: OWNED, onnx_file_free(). Fails: SH_E_INVALID, SH_E_TOOBIG, SH_E_IO, SH_E_NOTFOUND. */

@@ -375,7 +375,8 @@ static int normalise(struct reader *r, const Onnx__NodeProto *p, struct graph_no
 
 static int read_links(struct reader *r, const Onnx__NodeProto *p, struct graph_node *n)
 {
-    uint32_t *in = calloc(p->n_input + 1, sizeof(*in)), *out = calloc(p->n_output + 1, sizeof(*out));
+    uint32_t *in = calloc(p->n_input + 1, sizeof(*in)),
+             *out = calloc(p->n_output + 1, sizeof(*out));
     int rc = SH_OK;
 
     if (!in || !out)
@@ -414,8 +415,8 @@ static int read_node(struct reader *r, const Onnx__NodeProto *p)
     if (!standard)
         rc = refuse(r, p, "operators of other domains are not supported");
     else if (!graph__op_known(op))
-        rc = refuse(r, p, unsupported ? "control flow is not supported"
-                                      : "the operator is not supported");
+        rc = refuse(
+            r, p, unsupported ? "control flow is not supported" : "the operator is not supported");
     else if (unsupported)
         rc = refuse(r, p, "an attribute is of a kind that is not supported");
     else

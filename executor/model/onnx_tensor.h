@@ -14,7 +14,8 @@ struct onnx_array {
 };
 
 /* Takes raw data out of t instead of copying it. what: for messages, "initializer x".
- * Fails: SH_E_INVALID (sizes that do not match), SH_E_UNSUPPORTED (type, external data), SH_E_TOOBIG. */
+ * Fails: SH_E_INVALID (sizes that do not match), SH_E_UNSUPPORTED (type, external data),
+ * SH_E_TOOBIG. */
 int onnx_tensor_take(Onnx__TensorProto *t, const char *what, struct onnx_array *out,
                      struct sh_err *err);
 

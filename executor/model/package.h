@@ -1,7 +1,7 @@
 /* package.h - the trusted form of a model on disk, made once by shunt-import.
  *
  *   <package>/model.onnx           what the user uploaded (or training wrote)
- *   <package>/graph.json           nodes, values, inputs, outputs (written last: its presence means complete)
+ *   <package>/graph.json           nodes, values, inputs, outputs (written last: complete)
  *   <package>/weights.safetensors  initializers and constants, aligned to 64 bytes
  */
 #ifndef SH_EXECUTOR_MODEL_PACKAGE_H
@@ -10,7 +10,8 @@
 #include "executor/model/graph.h"
 
 int package_write(const struct graph *g, const char *dir, struct sh_err *err);
-/* Weights are mapped, not copied. Checked as strictly as an ONNX file. *out: OWNED, graph_free(). */
+/* Weights are mapped, not copied. Checked as strictly as an ONNX file.
+ * *out: OWNED, graph_free(). */
 int package_read(const char *dir, struct graph **out, struct sh_err *err);
 
 #endif

@@ -245,9 +245,10 @@ static int read_graph(struct unpacker *u, const json_t *j)
     if (rc)
         return rc;
     if (version != PACKAGE_VERSION)
-        return SH_FAIL(u->err, SH_E_UNSUPPORTED,
-                       "the package has version %lld, this release reads %d; import the model again",
-                       (long long)version, PACKAGE_VERSION);
+        return SH_FAIL(
+            u->err, SH_E_UNSUPPORTED,
+            "the package has version %lld, this release reads %d; import the model again",
+            (long long)version, PACKAGE_VERSION);
     u->g->opset = opset;
     for (size_t i = 0; i < json_array_size(values) && rc == SH_OK; i++)
         rc = read_value(u, json_array_get(values, i), i);

@@ -108,6 +108,16 @@ static void use(struct block *b, int64_t op)
     b->last = SH_MAX(b->last, op);
 }
 
+/* Integers that come in stay, so that a second run on the same inputs (a profile) finds valid indices
+ * and not what the first run left in their place. */
+static bool lives_to_the_end(const struct dev_tensor *t)
+{
+    bool comes_in = t->role == DEV_ROLE_INPUT || t->role == DEV_ROLE_LABEL;
+
+    return t->role == DEV_ROLE_OUTPUT || t->role == DEV_ROLE_KEEP ||
+           (comes_in && t->dtype != SH_F32);
+}
+
 /* by_root[t] collects the life of the class whose root is t. */
 static int lifetimes(const struct dev_graph *g, struct block *by_root, struct sh_err *err)
 {
@@ -138,12 +148,9 @@ static int lifetimes(const struct dev_graph *g, struct block *by_root, struct sh
             if (op->out[k] != DEV_NONE)
                 use(&by_root[root_of(g, op->out[k])], i);
     }
-    for (uint32_t i = 0; i < g->n_tensors; i++) {
-        enum dev_role role = g->tensors[i].role;
-
-        if (role == DEV_ROLE_OUTPUT || role == DEV_ROLE_KEEP)
+    for (uint32_t i = 0; i < g->n_tensors; i++)
+        if (lives_to_the_end(&g->tensors[i]))
             use(&by_root[root_of(g, i)], g->n_ops);
-    }
     return SH_OK;
 }
 

@@ -5,8 +5,8 @@
  *            the first), so a group that holds layers up to op.layer is all that the operation needs.
  * State      STATE tensors in order of their numbers.
  * Workspace  everything else. A class of aliases lives from its first write (before the run for
- *            INPUT and LABEL) to its last read (the end of the run for OUTPUT and KEEP); scratch
- *            lives during its operation. Classes that live at the same time never share bytes.
+ *            INPUT and LABEL) to its last read (the end of the run for OUTPUT, KEEP and integer
+ *            inputs); scratch lives during its operation. Classes that live at the same time never share bytes.
  *            Placement is by several greedy orders, and the best result wins; deterministic.
  */
 #ifndef SH_EXECUTOR_MODEL_PLAN_H

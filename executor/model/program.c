@@ -190,6 +190,9 @@ static int finish(struct program *p, struct dev *d, enum dev_precision precision
 {
     int rc;
 
+    rc = ir_compact(p->ir, err);
+    if (rc)
+        return rc;
     mark_outputs(p->ir);
     rc = dev_plan_new(d, &p->ir->g, precision, share ? share->dp : NULL, &p->dp, err);
     if (!rc)
@@ -277,33 +280,14 @@ static int write_one(struct program *p, uint32_t t, char *to, struct sh_err *err
     return dev_plan_pack(p->dp, t, data, to + d->offset, err);
 }
 
-/* Weights that a pass replaced are in the table still, but nothing uses them: they have no place. */
-static int mark_used(const struct ir *ir, bool **out, struct sh_err *err)
-{
-    bool *used = calloc(ir->g.n_tensors + 1u, 1);
-
-    *out = used;
-    if (!used)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate %u marks", ir->g.n_tensors);
-    for (uint32_t i = 0; i < ir->g.n_ops; i++)
-        for (uint32_t k = 0; k < ir->g.ops[i].n_in; k++)
-            if (ir->g.ops[i].in[k] != DEV_NONE)
-                used[ir_root(ir, ir->g.ops[i].in[k])] = true;
-    return SH_OK;
-}
-
 int program_write_image(struct program *p, void *image, struct sh_err *err)
 {
-    bool *used;
-    int rc = mark_used(p->ir, &used, err);
+    int rc = SH_OK;
 
-    if (!rc)
-        memset(image, 0, p->plan.image_bytes); /* the gaps too: images are compared and hashed */
+    memset(image, 0, p->plan.image_bytes); /* the gaps too: images are compared and hashed */
     for (uint32_t i = 0; rc == SH_OK && i < p->ir->g.n_tensors; i++)
-        if (used[i] && ir_t(p->ir, i)->role == DEV_ROLE_WEIGHT &&
-            ir_t(p->ir, i)->alias_of == DEV_NONE)
+        if (ir_t(p->ir, i)->role == DEV_ROLE_WEIGHT && ir_t(p->ir, i)->alias_of == DEV_NONE)
             rc = write_one(p, i, image, err);
-    free(used);
     return rc;
 }
 

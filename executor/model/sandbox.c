@@ -54,6 +54,11 @@ static int set_limits(const struct sandbox *s, struct sh_err *err)
 
 /* ---------------------------------------------------------------- files */
 
+bool sandbox_hides_files(void)
+{
+    return syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION) > 0;
+}
+
 static int allow_path(int ruleset, const char *path, uint64_t access, struct sh_err *err)
 {
     struct landlock_path_beneath_attr rule = {.allowed_access = access};
@@ -77,11 +82,13 @@ static int restrict_files(const struct sandbox *s, struct sh_err *err)
     struct landlock_ruleset_attr attr = {
         .handled_access_fs = (LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1, /* all of version 1 */
     };
-    int ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
-    int rc = SH_OK;
+    int ruleset, rc = SH_OK;
 
-    if (ruleset < 0) /* an old kernel, or a container that does not let us: the rest still holds */
+    if (!sandbox_hides_files()) /* an old kernel, or a container without it: the rest still holds */
         return SH_OK;
+    ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
+    if (ruleset < 0)
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not restrict access to files");
     for (size_t i = 0; s->read_paths[i] && rc == SH_OK; i++)
         rc = allow_path(ruleset, s->read_paths[i], LANDLOCK_ACCESS_FS_READ_FILE, err);
     if (!rc)
@@ -95,21 +102,51 @@ static int restrict_files(const struct sandbox *s, struct sh_err *err)
 /* ---------------------------------------------------------------- system calls */
 
 static const int ALLOWED[] = {
-    SCMP_SYS(read),          SCMP_SYS(write),         SCMP_SYS(pread64),
-    SCMP_SYS(pwrite64),      SCMP_SYS(readv),         SCMP_SYS(writev),
-    SCMP_SYS(lseek),         SCMP_SYS(open),          SCMP_SYS(openat),
-    SCMP_SYS(close),         SCMP_SYS(fstat),         SCMP_SYS(newfstatat),
-    SCMP_SYS(stat),          SCMP_SYS(lstat),         SCMP_SYS(statx),
-    SCMP_SYS(fsync),         SCMP_SYS(fdatasync),     SCMP_SYS(ftruncate),
-    SCMP_SYS(fchmod),        SCMP_SYS(fcntl),         SCMP_SYS(rename),
-    SCMP_SYS(renameat),      SCMP_SYS(renameat2),     SCMP_SYS(unlink),
-    SCMP_SYS(unlinkat),      SCMP_SYS(mmap),          SCMP_SYS(munmap),
-    SCMP_SYS(mremap),        SCMP_SYS(mprotect),      SCMP_SYS(madvise),
-    SCMP_SYS(brk),           SCMP_SYS(futex),         SCMP_SYS(getrandom),
-    SCMP_SYS(clock_gettime), SCMP_SYS(gettimeofday),  SCMP_SYS(time),
-    SCMP_SYS(getpid),        SCMP_SYS(gettid),        SCMP_SYS(getrusage),
-    SCMP_SYS(rt_sigreturn),  SCMP_SYS(rt_sigprocmask), SCMP_SYS(rt_sigaction),
-    SCMP_SYS(sched_yield),   SCMP_SYS(restart_syscall), SCMP_SYS(exit),
+    SCMP_SYS(read),
+    SCMP_SYS(write),
+    SCMP_SYS(pread64),
+    SCMP_SYS(pwrite64),
+    SCMP_SYS(readv),
+    SCMP_SYS(writev),
+    SCMP_SYS(lseek),
+    SCMP_SYS(open),
+    SCMP_SYS(openat),
+    SCMP_SYS(close),
+    SCMP_SYS(fstat),
+    SCMP_SYS(newfstatat),
+    SCMP_SYS(stat),
+    SCMP_SYS(lstat),
+    SCMP_SYS(statx),
+    SCMP_SYS(fsync),
+    SCMP_SYS(fdatasync),
+    SCMP_SYS(ftruncate),
+    SCMP_SYS(fchmod),
+    SCMP_SYS(fcntl),
+    SCMP_SYS(rename),
+    SCMP_SYS(renameat),
+    SCMP_SYS(renameat2),
+    SCMP_SYS(unlink),
+    SCMP_SYS(unlinkat),
+    SCMP_SYS(mmap),
+    SCMP_SYS(munmap),
+    SCMP_SYS(mremap),
+    SCMP_SYS(mprotect),
+    SCMP_SYS(madvise),
+    SCMP_SYS(brk),
+    SCMP_SYS(futex),
+    SCMP_SYS(getrandom),
+    SCMP_SYS(clock_gettime),
+    SCMP_SYS(gettimeofday),
+    SCMP_SYS(time),
+    SCMP_SYS(getpid),
+    SCMP_SYS(gettid),
+    SCMP_SYS(getrusage),
+    SCMP_SYS(rt_sigreturn),
+    SCMP_SYS(rt_sigprocmask),
+    SCMP_SYS(rt_sigaction),
+    SCMP_SYS(sched_yield),
+    SCMP_SYS(restart_syscall),
+    SCMP_SYS(exit),
     SCMP_SYS(exit_group),
 };
 

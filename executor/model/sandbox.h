@@ -1,14 +1,15 @@
 /* sandbox.h - gives up what a process does not need, before it reads a file of a stranger.
  *
- * Limits on memory, processor time and file size; no new privileges; system calls by a list that has
- * no network, no new programs, no processes, no tracing (a call outside it kills the process); and,
- * where the kernel knows Landlock, no files but the named ones. There is no way back.
+ * Limits on memory, processor time and file size; no new privileges; system calls by a list that
+ * has no network, no new programs, no processes, no tracing (a call outside it kills the process);
+ * and, where the kernel knows Landlock, no files but the named ones. There is no way back.
  */
 #ifndef SH_EXECUTOR_MODEL_SANDBOX_H
 #define SH_EXECUTOR_MODEL_SANDBOX_H
 
 #include "common/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,5 +21,6 @@ struct sandbox {
 
 /* Builds with sanitizers get no limit on memory and no list of system calls: both need more. */
 int sandbox_enter(const struct sandbox *s, struct sh_err *err);
+bool sandbox_hides_files(void); /* does the kernel know Landlock? */
 
 #endif

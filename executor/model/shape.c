@@ -132,11 +132,27 @@ static bool foldable(const struct shape_ctx *c, const struct shape_op *op)
     return true;
 }
 
+/* Outputs that infer did not make (a mask, more than the operator has) do not exist from here on;
+ * a node that uses one is refused when its turn comes. */
+static int trim_outputs(struct run *r)
+{
+    struct shape_ctx *c = &r->c;
+
+    while (c->n.n_out > 0 && c->outv[c->n.n_out - 1] == GRAPH_NONE)
+        c->n.n_out--;
+    for (uint32_t k = 0; k < c->n.n_out; k++)
+        if (c->outv[k] == GRAPH_NONE)
+            return fail(r, &c->n, SH_E_BUG, "an output has no shape");
+    return c->n.n_out > 0 ? SH_OK : fail(r, &c->n, SH_E_BUG, "no output has a shape");
+}
+
 static int finish_node(struct run *r, const struct shape_op *op)
 {
     struct shape_ctx *c = &r->c;
-    int rc = SH_OK;
+    int rc = trim_outputs(r);
 
+    if (rc)
+        return rc;
     if (foldable(c, op)) {
         rc = op->eval(c);
         if (rc || c->g->values[c->outv[0]].data)

@@ -19,7 +19,7 @@ int shape__infer_unary_float(struct shape_ctx *c)
     return rc ? rc : shape__infer_unary(c);
 }
 
-int shape__infer_not(struct shape_ctx *c)
+int shape__infer_logical_not(struct shape_ctx *c)
 {
     if (shape__in(c, 0)->dtype != SH_BOOL)
         return shape__fail(c, SH_E_INVALID, "needs a BOOL input");
@@ -32,9 +32,8 @@ int shape__infer_act(struct shape_ctx *c)
     static const struct {
         const char *op, *attr;
         double def;
-    } PARAMS[] = {{"LeakyRelu", "alpha", 0.01},
-                  {"HardSigmoid", "alpha", 0.2},
-                  {"HardSigmoid", "beta", 0.5}};
+    } PARAMS[] = {
+        {"LeakyRelu", "alpha", 0.01}, {"HardSigmoid", "alpha", 0.2}, {"HardSigmoid", "beta", 0.5}};
     int rc = shape__infer_unary_float(c);
 
     for (size_t i = 0; i < SH_ARRAY_LEN(PARAMS) && rc == SH_OK; i++) {

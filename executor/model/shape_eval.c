@@ -21,8 +21,8 @@ static double unary_f64(const char *op, double x)
     static const struct {
         const char *op;
         double (*fn)(double);
-    } FNS[] = {{"Abs", fabs}, {"Ceil", ceil}, {"Erf", erf},   {"Exp", exp},
-               {"Floor", floor}, {"Log", log}, {"Sqrt", sqrt}, {"Tanh", tanh}};
+    } FNS[] = {{"Abs", fabs},    {"Ceil", ceil}, {"Erf", erf},   {"Exp", exp},
+               {"Floor", floor}, {"Log", log},   {"Sqrt", sqrt}, {"Tanh", tanh}};
 
     for (size_t i = 0; i < SH_ARRAY_LEN(FNS); i++)
         if (strcmp(op, FNS[i].op) == 0)
@@ -57,11 +57,9 @@ int shape__eval_unary(struct shape_ctx *c)
         size_t at = (size_t)i;
 
         if (shape__is_float(x.dtype))
-            shape__put_f64(x.dtype, y, at,
-                           unary_f64(c->n.op, shape__get_f64(x.dtype, x.data, at)));
+            shape__put_f64(x.dtype, y, at, unary_f64(c->n.op, shape__get_f64(x.dtype, x.data, at)));
         else
-            shape__put_i64(x.dtype, y, at,
-                           unary_i64(c->n.op, shape__get_i64(x.dtype, x.data, at)));
+            shape__put_i64(x.dtype, y, at, unary_i64(c->n.op, shape__get_i64(x.dtype, x.data, at)));
     }
     return rc;
 }
@@ -119,10 +117,10 @@ enum bin { ADD, SUB, MUL, DIV, MOD, POW, MIN_, MAX_, EQ, LT, GT, LE, GE, AND, OR
 static enum bin bin_of(const char *op)
 {
     static const char *const NAMES[N_BIN] = {
-        [ADD] = "Add",     [SUB] = "Sub",         [MUL] = "Mul",            [DIV] = "Div",
-        [MOD] = "Mod",     [POW] = "Pow",         [MIN_] = "Min",           [MAX_] = "Max",
-        [EQ] = "Equal",    [LT] = "Less",         [GT] = "Greater",         [LE] = "LessOrEqual",
-        [GE] = "GreaterOrEqual", [AND] = "And",   [OR] = "Or",              [XOR] = "Xor"};
+        [ADD] = "Add",           [SUB] = "Sub", [MUL] = "Mul",    [DIV] = "Div",
+        [MOD] = "Mod",           [POW] = "Pow", [MIN_] = "Min",   [MAX_] = "Max",
+        [EQ] = "Equal",          [LT] = "Less", [GT] = "Greater", [LE] = "LessOrEqual",
+        [GE] = "GreaterOrEqual", [AND] = "And", [OR] = "Or",      [XOR] = "Xor"};
     int i = 0;
 
     while (i < N_BIN && strcmp(NAMES[i], op) != 0)

@@ -140,8 +140,8 @@ int shape__eval_gather(struct shape_ctx *c)
             rc = index_at(c, (size_t)i, x.dims[axis], &from);
             if (rc)
                 return rc;
-            memcpy((char *)data + at, (const char *)x.data + (size_t)(o * x.dims[axis] + from) * inner,
-                   inner);
+            memcpy((char *)data + at,
+                   (const char *)x.data + (size_t)(o * x.dims[axis] + from) * inner, inner);
             at += inner;
         }
     return SH_OK;

@@ -131,7 +131,8 @@ static int emit_gather(struct shape_ctx *c, uint32_t table, int64_t axis, int ra
 
 static int new_index(struct shape_ctx *c, int64_t n, int64_t **out)
 {
-    *out = n >= 0 && (uint64_t)n < SHAPE_FOLD_MAX_BYTES ? calloc((size_t)n + 1, sizeof(**out)) : NULL;
+    *out =
+        n >= 0 && (uint64_t)n < SHAPE_FOLD_MAX_BYTES ? calloc((size_t)n + 1, sizeof(**out)) : NULL;
     if (!*out)
         return SH_FAIL(c->err, SH_E_NOMEM, "could not allocate %lld indices", (long long)n);
     return SH_OK;

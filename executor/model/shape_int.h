@@ -15,9 +15,9 @@
 #define SHAPE_FOLD_MAX_BYTES ((size_t)64 << 20) /* a larger constant result stays a node */
 
 struct shape_ctx {
-    struct graph *g;     /* being built */
-    struct graph_node n; /* the node at work; `in` are values of g, `out` is not used */
-    uint32_t *outv;      /* [n.n_out]: the values of g that stand for the outputs */
+    struct graph *g;        /* being built */
+    struct graph_node n;    /* the node at work; `in` are values of g, `out` is not used */
+    uint32_t *outv;         /* [n.n_out]: the values of g that stand for the outputs */
     const char **out_names; /* [n.n_out]: BORROWED from the source graph; NULL = output not used */
     bool training;
     bool aliased;   /* outv is set to existing values, nothing to emit */
@@ -52,7 +52,7 @@ int shape__alias(struct shape_ctx *c, uint32_t v); /* the first output is anothe
 /* Integers of a constant input (I64 or I32). *k = 0 if the input is absent. */
 int shape__ints(struct shape_ctx *c, uint32_t i, int64_t *out, size_t max, size_t *k);
 int shape__number(struct shape_ctx *c, uint32_t i, double def, double *out); /* constant scalar */
-int shape__axis(struct shape_ctx *c, int64_t axis, int rank, int64_t *out); /* to [0, rank) */
+int shape__axis(struct shape_ctx *c, int64_t axis, int rank, int64_t *out);  /* to [0, rank) */
 int shape__want_float(struct shape_ctx *c, uint32_t i);
 int shape__want_same_type(struct shape_ctx *c, uint32_t a, uint32_t b);
 int shape__broadcast(struct shape_ctx *c, const struct graph_value *a, const struct graph_value *b,
@@ -71,19 +71,21 @@ int shape__reshape_to(struct shape_ctx *c, uint32_t from);
 int shape__expand_to(struct shape_ctx *c, uint32_t from); /* the same with broadcasting */
 
 /* ---- steps, by family */
+/* clang-format off */
 #define SHAPE_STEPS(X)                                                                             \
-    X(unary) X(unary_float) X(not) X(binary) X(compare) X(logic) X(variadic) X(where) X(cast)      \
-    X(cast_like) X(clip) X(act) X(identity) X(dropout) X(conv) X(pool) X(global_pool) X(gemm)      \
-    X(matmul) X(batch_norm) X(layer_norm) X(softmax) X(reshape) X(flatten) X(squeeze)              \
+    X(unary) X(unary_float) X(logical_not) X(binary) X(compare) X(logic) X(variadic) X(where)      \
+    X(cast) X(cast_like) X(clip) X(act) X(identity) X(dropout) X(conv) X(pool) X(global_pool)      \
+    X(gemm) X(matmul) X(batch_norm) X(layer_norm) X(softmax) X(reshape) X(flatten) X(squeeze)      \
     X(unsqueeze) X(transpose) X(concat) X(split) X(slice) X(pad) X(expand) X(gather)               \
     X(gather_elements) X(gather_nd) X(reduce) X(shape) X(size) X(const_of_shape) X(range)
-#define X(name) int shape__infer_##name(struct shape_ctx *c);
-SHAPE_STEPS(X)
-#undef X
 #define SHAPE_EVALS(X)                                                                             \
     X(unary) X(binary) X(variadic) X(where) X(cast) X(clip) X(copy) X(view) X(concat) X(split)     \
     X(gather) X(gather_elements) X(gather_nd) X(reduce) X(shape) X(size) X(const_of_shape)         \
     X(range)
+/* clang-format on */
+#define X(name) int shape__infer_##name(struct shape_ctx *c);
+SHAPE_STEPS(X)
+#undef X
 #define X(name) int shape__eval_##name(struct shape_ctx *c);
 SHAPE_EVALS(X)
 #undef X

@@ -132,7 +132,8 @@ static int check_conv(struct shape_ctx *c, const struct graph_value *x, const st
                            x->rank - 2);
     if (group < 1 || w->dims[0] < 1 || w->dims[0] % group != 0 || x->dims[1] % group != 0 ||
         w->dims[1] != x->dims[1] / group)
-        return shape__fail(c, SH_E_INVALID, "input %s, weight %s and group %lld do not fit together",
+        return shape__fail(c, SH_E_INVALID,
+                           "input %s, weight %s and group %lld do not fit together",
                            graph__shape_text(x, xs, sizeof(xs)),
                            graph__shape_text(w, ws, sizeof(ws)), (long long)group);
     return SH_OK;

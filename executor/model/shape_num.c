@@ -15,19 +15,21 @@ bool shape__is_int(enum sh_dtype t)
     return t != SH_F32 && t != SH_F64 && t != SH_F16 && t != SH_BF16 && t < SH_N_DTYPES;
 }
 
-#define INT_TYPES(X)                                                                               \
-    X(SH_I8, int8_t) X(SH_I16, int16_t) X(SH_I32, int32_t) X(SH_I64, int64_t) X(SH_U8, uint8_t)   \
-    X(SH_U16, uint16_t) X(SH_U32, uint32_t) X(SH_U64, uint64_t)
+#define INT_TYPES(X)   \
+    X(SH_I8, int8_t)   \
+    X(SH_I16, int16_t) \
+    X(SH_I32, int32_t) \
+    X(SH_I64, int64_t) X(SH_U8, uint8_t) X(SH_U16, uint16_t) X(SH_U32, uint32_t) X(SH_U64, uint64_t)
 
 /* memcpy: data of a mapped file need not be aligned to its type. */
 int64_t shape__get_i64(enum sh_dtype t, const void *data, size_t i)
 {
     switch (t) {
-#define X(name, type)                                                                              \
-    case name: {                                                                                   \
-        type v;                                                                                    \
-        memcpy(&v, (const char *)data + i * sizeof(v), sizeof(v));                                 \
-        return (int64_t)v;                                                                         \
+#define X(name, type)                                              \
+    case name: {                                                   \
+        type v;                                                    \
+        memcpy(&v, (const char *)data + i * sizeof(v), sizeof(v)); \
+        return (int64_t)v;                                         \
     }
         INT_TYPES(X)
 #undef X
@@ -63,11 +65,11 @@ double shape__get_f64(enum sh_dtype t, const void *data, size_t i)
 void shape__put_i64(enum sh_dtype t, void *data, size_t i, int64_t v)
 {
     switch (t) {
-#define X(name, type)                                                                              \
-    case name: {                                                                                   \
-        type w = (type)v;                                                                          \
-        memcpy((char *)data + i * sizeof(w), &w, sizeof(w));                                       \
-        break;                                                                                     \
+#define X(name, type)                                        \
+    case name: {                                             \
+        type w = (type)v;                                    \
+        memcpy((char *)data + i * sizeof(w), &w, sizeof(w)); \
+        break;                                               \
     }
         INT_TYPES(X)
 #undef X

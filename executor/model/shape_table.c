@@ -59,7 +59,7 @@ static const struct shape_op OPS[] = {
     {"Mod", 2, 2, I(binary), E(binary), NULL, 0},
     {"Mul", 2, 2, I(binary), E(binary), NULL, SHAPE_RUNS},
     {"Neg", 1, 1, I(unary), E(unary), NULL, SHAPE_RUNS},
-    {"Not", 1, 1, I(not), E(unary), NULL, SHAPE_RUNS},
+    {"Not", 1, 1, I(logical_not), E(unary), NULL, SHAPE_RUNS},
     {"Or", 2, 2, I(logic), E(binary), FIN(logic), SHAPE_RUNS},
     {"Pad", 2, 4, I(pad), NULL, NULL, SHAPE_RUNS},
     {"Pow", 2, 2, I(binary), E(binary), NULL, SHAPE_RUNS},

@@ -10,7 +10,7 @@
 
 static bool broadcasts(const char *op)
 {
-    static const char *const OPS[] = {"Add",   "Sub",  "Mul",     "Div", "Pow", "Min", "Max",
+    static const char *const OPS[] = {"Add",   "Sub",  "Mul",     "Div", "Pow", "Min",  "Max",
                                       "Equal", "Less", "Greater", "And", "Or",  "Where"};
 
     for (size_t i = 0; i < SH_ARRAY_LEN(OPS); i++)
@@ -87,7 +87,8 @@ static int replace(struct graph_value *v, const int64_t *dims, struct sh_err *er
 static void find_candidates(const struct graph *g, bool *candidate)
 {
     for (uint32_t i = 0; i < g->n_values; i++)
-        candidate[i] = g->values[i].data && !g->values[i].is_param && graph_elements(&g->values[i]) > 1;
+        candidate[i] =
+            g->values[i].data && !g->values[i].is_param && graph_elements(&g->values[i]) > 1;
     for (uint32_t i = 0; i < g->n_nodes; i++)
         for (uint32_t j = 0; j < g->nodes[i].n_in; j++)
             if (g->nodes[i].in[j] != GRAPH_NONE && !broadcasts(g->nodes[i].op))

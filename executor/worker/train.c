@@ -228,7 +228,10 @@ static int commit(struct worker *w, struct wk_train *t, int64_t step, struct sh_
                                                        .ticket_slot = w->ckpt_slot,
                                                        .ticket_value = ++w->ckpt_value};
         atomic_store(&c->ckpt_ack, wanted);
-        rc = worker_send(w, &m, NULL, 0, err);
+        /* Steps that a checkpoint holds are not done again, so their losses must go first. */
+        rc = send_losses(w, t, err);
+        if (!rc)
+            rc = worker_send(w, &m, NULL, 0, err);
     }
     return rc;
 }

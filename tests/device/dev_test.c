@@ -11,7 +11,10 @@ static struct dev *dev;
 int t_setup(void **state)
 {
     const char *kind = getenv("BACKEND");
-    struct dev_conf conf = {.threads = 2, .arena_bytes = T_ARENA, .deterministic = true};
+    const char *threads = getenv("THREADS");
+    struct dev_conf conf = {.threads = threads ? (uint32_t)strtoul(threads, NULL, 10) : 2,
+                            .arena_bytes = T_ARENA,
+                            .deterministic = true};
     struct sh_err err = {0};
 
     (void)state;
@@ -69,8 +72,8 @@ uint32_t t_add(struct t_graph *t, enum dev_role role, enum sh_dtype type, struct
 
     assert_true(i < T_MAX_TENSORS);
     snprintf(t->names[i], sizeof(t->names[i]), "t%u", i);
-    *n = (struct dev_tensor){.name = t->names[i], .dtype = type, .role = role, .rank = dims.rank,
-                             .alias_of = DEV_NONE};
+    *n = (struct dev_tensor){
+        .name = t->names[i], .dtype = type, .role = role, .rank = dims.rank, .alias_of = DEV_NONE};
     for (uint32_t k = 0; k < dims.rank; k++)
         n->dims[k] = dims.d[k];
     t->plain[i] = calloc((size_t)dev_tensor_elements(n), 8);
@@ -118,8 +121,8 @@ uint32_t t_blocked(struct t_graph *t, uint32_t x)
     uint32_t w = t_weight(t, DIMS(c, c, 1, 1)), y = t_act(t, DIMS(d[0], c, d[2], d[3]));
     struct dev_op *op = t_op(t, DEV_OP_CONV, IN(x, w), OUT(y));
 
-    op->u.conv = (struct dev_conv){.kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1},
-                                   .groups = 1};
+    op->u.conv =
+        (struct dev_conv){.kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}, .groups = 1};
     for (int64_t i = 0; i < c * c; i++)
         t_f(t, w)[i] = i / c == i % c;
     return y;
@@ -196,8 +199,8 @@ static size_t base_of(const struct dev_bases *b, const struct dev_tensor *n)
     return s == 0 ? b->image : s == 1 ? b->state : b->workspace;
 }
 
-static int load_and_run(struct t_graph *t, struct dev_plan *p, const struct dev_bases *b, bool split,
-                        struct sh_err *err)
+static int load_and_run(struct t_graph *t, struct dev_plan *p, const struct dev_bases *b,
+                        bool split, struct sh_err *err)
 {
     int rc = SH_OK;
 
@@ -336,8 +339,8 @@ void t_close(struct t_graph *t, uint32_t tensor, const double *want, double boun
     if (!(diff / size <= bound)) {
         for (int64_t i = 0; i < n; i++)
             if (!(fabs(got[i] - want[i]) <= 1e-3 * (1 + fabs(want[i])))) {
-                print_error("tensor %u [%lld]: %g, want %g\n", tensor, (long long)i,
-                            (double)got[i], want[i]);
+                print_error("tensor %u [%lld]: %g, want %g\n", tensor, (long long)i, (double)got[i],
+                            want[i]);
                 break;
             }
         fail_msg("tensor %u: normalised error %g above %g", tensor, diff / size, bound);

@@ -27,12 +27,13 @@ struct t_dims {
     uint32_t rank;
     int64_t d[SH_MAX_RANK];
 };
-#define DIMS(...)                                                                    \
-    ((struct t_dims){.rank = sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t),     \
+#define DIMS(...)                                                                \
+    ((struct t_dims){.rank = sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), \
                      .d = {__VA_ARGS__}})
 #define SCALAR ((struct t_dims){.rank = 0})
 
-/* The back end under test: $BACKEND of the environment, else cpu. Opened once per binary. */
+/* The back end under test: $BACKEND of the environment, else cpu, with $THREADS threads, else 2.
+ * Opened once per binary. */
 int t_setup(void **state);
 int t_teardown(void **state);
 struct dev *t_dev(void);
@@ -48,7 +49,8 @@ uint32_t t_weight(struct t_graph *t, struct t_dims dims); /* F32 WEIGHT */
 uint32_t t_state(struct t_graph *t, struct t_dims dims);  /* F32 STATE */
 uint32_t t_act(struct t_graph *t, struct t_dims dims);    /* F32 ACT */
 uint32_t t_out(struct t_graph *t, struct t_dims dims);    /* F32 OUTPUT */
-uint32_t t_index(struct t_graph *t, struct t_dims dims, int64_t below); /* I64 INPUT in [0, below) */
+uint32_t t_index(struct t_graph *t, struct t_dims dims,
+                 int64_t below); /* I64 INPUT in [0, below) */
 /* The same values as x [N,C,H,W] in an ACT tensor that went through a convolution, so that the back
  * end may hold it in a layout of its own. */
 uint32_t t_blocked(struct t_graph *t, uint32_t x);

@@ -1,11 +1,10 @@
 /* test_conv.c - convolution, pooling and matrix product, forward and backward.
  *
- * Without it a wrong stride, padding, group or fused epilogue shows as a model that is only a little
- * worse. References are the textbook loops in double precision.
+ * Without it a wrong stride, padding, group or fused epilogue shows as a model that is only a
+ * little worse. References are the textbook loops in double precision.
  */
-#include "tests/device/dev_test.h"
-
 #include "common/mem.h"
+#include "tests/device/dev_test.h"
 
 #include <math.h>
 
@@ -236,8 +235,8 @@ static void weights_have_one_layout_for_all_batch_sizes(void **state)
         f = t_act(&t[i], DIMS(batch[i], 640));
         v = t_weight(&t[i], DIMS(30, 640));
         z = t_out(&t[i], DIMS(batch[i], 30));
-        t_op(&t[i], DEV_OP_CONV, IN(x, w), OUT(y))->u.conv = (struct dev_conv){
-            .kernel = {3, 3}, .stride = {1, 1}, .dilation = {1, 1}, .groups = 1};
+        t_op(&t[i], DEV_OP_CONV, IN(x, w), OUT(y))->u.conv =
+            (struct dev_conv){.kernel = {3, 3}, .stride = {1, 1}, .dilation = {1, 1}, .groups = 1};
         t_op(&t[i], DEV_OP_COPY, IN(y), OUT(f));
         t_op(&t[i], DEV_OP_MATMUL, IN(f, v), OUT(z))->u.matmul.trans_b = true;
         t[i].ops[2].u.matmul.alpha = 1;
@@ -342,9 +341,9 @@ static void one_pool(const struct pc *p, bool blocked)
 static void pooling_and_its_gradients_match_the_loops(void **state)
 {
     static const struct pc P[] = {
-        {2, 20, 11, 9, 3, 2, 1, 6, 5, false, true},    {2, 16, 8, 8, 2, 2, 0, 4, 4, false, true},
-        {1, 5, 7, 7, 3, 1, 1, 7, 7, true, false},      {2, 33, 8, 6, 3, 2, 1, 4, 3, false, false},
-        {2, 19, 7, 7, 7, 1, 0, 1, 1, false, false},    {2, 7, 8, 8, 3, 2, 0, 4, 4, true, false},
+        {2, 20, 11, 9, 3, 2, 1, 6, 5, false, true}, {2, 16, 8, 8, 2, 2, 0, 4, 4, false, true},
+        {1, 5, 7, 7, 3, 1, 1, 7, 7, true, false},   {2, 33, 8, 6, 3, 2, 1, 4, 3, false, false},
+        {2, 19, 7, 7, 7, 1, 0, 1, 1, false, false}, {2, 7, 8, 8, 3, 2, 0, 4, 4, true, false},
         {2, 7, 8, 8, 3, 2, 0, 4, 4, false, true},
     };
 
@@ -367,8 +366,8 @@ static void maximum_without_indices_is_the_same(void **state)
     x = t_in(&t, DIMS(2, 16, 8, 8));
     out = t_out(&t, DIMS(2, 16, 4, 4));
     pool_reference(&p, t_f(&t, x), t_f(&t, x), y, dx);
-    t_op(&t, DEV_OP_POOL_MAX, IN(x), OUT(out))->u.pool = (struct dev_conv){
-        .kernel = {2, 2}, .stride = {2, 2}, .dilation = {1, 1}, .groups = 1};
+    t_op(&t, DEV_OP_POOL_MAX, IN(x), OUT(out))->u.pool =
+        (struct dev_conv){.kernel = {2, 2}, .stride = {2, 2}, .dilation = {1, 1}, .groups = 1};
     t_run(&t);
     t_close(&t, out, y, 1e-12);
     t_fini(&t);
@@ -390,10 +389,10 @@ struct mc {
 static void one_matmul(const struct mc *c)
 {
     const int64_t lead = SH_MAX(SH_MAX(c->lead_a, c->lead_b), 1);
-    const struct t_dims da = c->ta ? DIMS(SH_MAX(c->lead_a, 1), c->k, c->m)
-                                   : DIMS(SH_MAX(c->lead_a, 1), c->m, c->k);
-    const struct t_dims db = c->tb ? DIMS(SH_MAX(c->lead_b, 1), c->n, c->k)
-                                   : DIMS(SH_MAX(c->lead_b, 1), c->k, c->n);
+    const struct t_dims da =
+        c->ta ? DIMS(SH_MAX(c->lead_a, 1), c->k, c->m) : DIMS(SH_MAX(c->lead_a, 1), c->m, c->k);
+    const struct t_dims db =
+        c->tb ? DIMS(SH_MAX(c->lead_b, 1), c->n, c->k) : DIMS(SH_MAX(c->lead_b, 1), c->k, c->n);
     const struct t_dims flat_a = DIMS(da.d[1], da.d[2]), flat_b = DIMS(db.d[1], db.d[2]);
     const bool is_flat = !c->lead_a && !c->lead_b;
     double *want = t_doubles((size_t)(lead * c->m * c->n));

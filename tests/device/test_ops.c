@@ -1,11 +1,10 @@
-/* test_ops.c - element-wise operations, softmax, everything that moves elements, reductions, gather.
+/* test_ops.c - element-wise operations, softmax, what moves elements, reductions, gather.
  *
  * Without it a wrong broadcast, stride or padding value shows only in the model that happens to use
  * it. References are direct formulas in double precision; gradients are central differences.
  */
-#include "tests/device/dev_test.h"
-
 #include "common/mem.h"
+#include "tests/device/dev_test.h"
 
 #include <math.h>
 
@@ -67,16 +66,26 @@ struct act_case {
 };
 
 static const struct act_case ACTS[] = {
-    {DEV_ACT_NONE, 0, 0, 4, 0},        {DEV_ACT_RELU, 0, 0, 4, 0},
-    {DEV_ACT_LEAKY_RELU, 0.1f, 0, 4, 0}, {DEV_ACT_CLIP, 0, 6, 8, 0},
-    {DEV_ACT_CLIP, -0.5f, INFINITY, 2, 0}, {DEV_ACT_SIGMOID, 0, 0, 6, 0},
-    {DEV_ACT_TANH, 0, 0, 3, 0},        {DEV_ACT_GELU_ERF, 0, 0, 4, 0},
-    {DEV_ACT_GELU_TANH, 0, 0, 4, 0},   {DEV_ACT_HARDSIGMOID, 1.0f / 6, 0.5f, 5, 0},
-    {DEV_ACT_HARDSWISH, 0, 0, 5, 0},   {DEV_ACT_EXP, 0, 0, 5, 0},
-    {DEV_ACT_LOG, 0, 0, 2, 3},         {DEV_ACT_SQRT, 0, 0, 2, 3},
-    {DEV_ACT_ERF, 0, 0, 2, 0},         {DEV_ACT_ABS, 0, 0, 3, 0},
-    {DEV_ACT_NEG, 0, 0, 3, 0},         {DEV_ACT_RECIP, 0, 0, 2, 3},
-    {DEV_ACT_POW, 3, 0, 2, 0},         {DEV_ACT_POW, 0.5f, 0, 2, 3},
+    {DEV_ACT_NONE, 0, 0, 4, 0},
+    {DEV_ACT_RELU, 0, 0, 4, 0},
+    {DEV_ACT_LEAKY_RELU, 0.1f, 0, 4, 0},
+    {DEV_ACT_CLIP, 0, 6, 8, 0},
+    {DEV_ACT_CLIP, -0.5f, INFINITY, 2, 0},
+    {DEV_ACT_SIGMOID, 0, 0, 6, 0},
+    {DEV_ACT_TANH, 0, 0, 3, 0},
+    {DEV_ACT_GELU_ERF, 0, 0, 4, 0},
+    {DEV_ACT_GELU_TANH, 0, 0, 4, 0},
+    {DEV_ACT_HARDSIGMOID, 1.0f / 6, 0.5f, 5, 0},
+    {DEV_ACT_HARDSWISH, 0, 0, 5, 0},
+    {DEV_ACT_EXP, 0, 0, 5, 0},
+    {DEV_ACT_LOG, 0, 0, 2, 3},
+    {DEV_ACT_SQRT, 0, 0, 2, 3},
+    {DEV_ACT_ERF, 0, 0, 2, 0},
+    {DEV_ACT_ABS, 0, 0, 3, 0},
+    {DEV_ACT_NEG, 0, 0, 3, 0},
+    {DEV_ACT_RECIP, 0, 0, 2, 3},
+    {DEV_ACT_POW, 3, 0, 2, 0},
+    {DEV_ACT_POW, 0.5f, 0, 2, 3},
     {DEV_ACT_LINEAR, 2, -1, 3, 0},
 };
 
@@ -106,7 +115,7 @@ static void one_act(const struct act_case *c, bool blocked)
     set_act(t_op(&t, DEV_OP_ACT, IN(xb), OUT(oy)), c);
     dyb = blocked ? t_blocked(&t, dy) : dy;
     set_act(t_op(&t, DEV_OP_ACT_BWD, IN(xb, oy, dyb), OUT(odx)), c);
-    /* Reads y through its layout: numbers left in the padding would not matter, wrong ones here do. */
+    /* Reads y through its layout. */
     t_op(&t, DEV_OP_REDUCE, IN(oy), OUT(sum))->u.reduce.axes = 12;
     for (int64_t i = 0; i < n; i++) {
         double v = t_f(&t, x)[i], h = 1e-6;
@@ -143,10 +152,15 @@ static void activations_and_their_gradients_follow_the_formulas(void **state)
 static double bin_value(enum dev_bin k, double a, double b)
 {
     const double v[DEV_N_BINS] = {
-        [DEV_BIN_ADD] = a + b,       [DEV_BIN_SUB] = a - b,     [DEV_BIN_MUL] = a * b,
-        [DEV_BIN_DIV] = a / b,       [DEV_BIN_MIN] = fmin(a, b), [DEV_BIN_MAX] = fmax(a, b),
-        [DEV_BIN_POW] = pow(a, b),   [DEV_BIN_EQUAL] = a == b,  [DEV_BIN_LESS] = a < b,
-        [DEV_BIN_GREATER] = a > b,
+        [DEV_BIN_ADD] = a + b,
+        [DEV_BIN_SUB] = a - b,
+        [DEV_BIN_MUL] = a * b,
+        [DEV_BIN_DIV] = a / b,
+        [DEV_BIN_MIN] = fmin(a, b),
+        [DEV_BIN_MAX] = fmax(a, b),
+        [DEV_BIN_POW] = pow(a, b),
+        [DEV_BIN_EQUAL] = a == b,
+        [DEV_BIN_LESS] = a<b, [DEV_BIN_GREATER] = a> b,
     };
 
     return v[k];
@@ -359,8 +373,8 @@ static void slice_takes_steps_of_any_sign(void **state)
     }
     t_op(&t, DEV_OP_COPY, IN(y), OUT(z));
     for (int i = 0; i < 216; i++)
-        want[i] = t_f(&t, x)[((i / 108 * 20 + 18 - i / 12 % 9 * 2) * 6 + 5 - i / 4 % 3 * 2) * 5 +
-                             1 + i % 4];
+        want[i] = t_f(
+            &t, x)[((i / 108 * 20 + 18 - i / 12 % 9 * 2) * 6 + 5 - i / 4 % 3 * 2) * 5 + 1 + i % 4];
     t_run(&t);
     t_close(&t, z, want, EXACT);
     t_fini(&t);
@@ -444,7 +458,8 @@ static void one_concat(int64_t c1, int64_t c2, bool blocked, int64_t axis)
         int64_t row = axis == 1 ? (c1 + c2) * 12 : 6, part = axis == 1 ? c1 * 12 : 3;
         int64_t at = i % row, r = i / row;
 
-        want[i] = at < part ? t_f(&t, x1)[r * part + at] : t_f(&t, x2)[r * (row - part) + at - part];
+        want[i] =
+            at < part ? t_f(&t, x1)[r * part + at] : t_f(&t, x2)[r * (row - part) + at - part];
     }
     t_run(&t);
     t_close(&t, y, want, EXACT);
@@ -617,7 +632,7 @@ static void gather_and_its_gradient_follow_the_indices(void **state)
         t_init(&t);
         table = t_weight(&t, axis ? DIMS(2, 9, 40) : DIMS(9, 40));
         idx = t_index(&t, DIMS(3, 2), 9);
-        ((int64_t *)t.plain[idx])[1] = -1; /* the last row */
+        ((int64_t *)t.plain[idx])[1] = -1;                           /* the last row */
         ((int64_t *)t.plain[idx])[2] = ((int64_t *)t.plain[idx])[0]; /* twice: gradients add up */
         dy = t_in(&t, axis ? DIMS(2, 3, 2, 40) : DIMS(3, 2, 40));
         y = t_out(&t, axis ? DIMS(2, 3, 2, 40) : DIMS(3, 2, 40));

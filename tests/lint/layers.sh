@@ -34,7 +34,7 @@ may cli '(common|cli)/'
 may zoo '(common|zoo|executor/model|executor/device)/'
 
 only 'microhttpd\.h' 'api/http[a-z_]*\.[ch]:|common/metrics_http\.c:'
-only 'libpq-fe\.h' 'common/db\.[ch]:'
+only '(postgresql/)?libpq-fe\.h' 'common/db\.[ch]:'
 only 'gnutls/' 'common/hash\.c:|api/http[a-z_]*\.[ch]:'
 only '(oneapi/)?dnnl' 'executor/device/cpu/'
 only 'cuda|cudnn|cublas|nvml|nvrtc|nvtx' 'executor/device/cuda/'

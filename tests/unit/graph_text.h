@@ -1,8 +1,8 @@
 /* graph_text.h - graphs of one node from short texts, for tables of tests.
  *
- * Inputs, separated by blanks: "f[8,3]" is an FP32 input of the model, "l" INT64, "b" BOOL, "h" FP16;
- * "i[2]=1,2" a constant INT64, "c[2]=0.5,1" FP32, "t[2]=1,0" BOOL; "p[4,4]" a parameter; "-" is
- * absent. Attributes: "axis=1 perm=0,1, alpha~0.5 mode:edge" (a list ends with a comma).
+ * Inputs, separated by blanks: "f[8,3]" is an FP32 input of the model, "l" INT64, "b" BOOL, "h"
+ * FP16; "i[2]=1,2" a constant INT64, "c[2]=0.5,1" FP32, "t[2]=1,0" BOOL; "p[4,4]" a parameter; "-"
+ * is absent. Attributes: "axis=1 perm=0,1, alpha~0.5 mode:edge" (a list ends with a comma).
  */
 #ifndef SH_TESTS_UNIT_GRAPH_TEXT_H
 #define SH_TESTS_UNIT_GRAPH_TEXT_H
@@ -12,7 +12,10 @@
 
 static inline enum sh_dtype text_dtype(char c)
 {
-    return c == 'l' || c == 'i' ? SH_I64 : c == 'b' || c == 't' ? SH_BOOL : c == 'h' ? SH_F16 : SH_F32;
+    return c == 'l' || c == 'i'   ? SH_I64
+           : c == 'b' || c == 't' ? SH_BOOL
+           : c == 'h'             ? SH_F16
+                                  : SH_F32;
 }
 
 static inline int text_dims(const char **s, int64_t *dims)
@@ -92,8 +95,8 @@ static inline void text_attr(struct graph_node *n, char *word)
     }
 }
 
-/* One node with n_out outputs "y0", "y1", ...; all are outputs of the graph. A model needs an input:
- * without one in the text it gets "x", which nothing uses. OWNED, graph_free(). */
+/* One node with n_out outputs "y0", "y1", ...; all are outputs of the graph. A model needs an
+ * input: without one in the text it gets "x", which nothing uses. OWNED, graph_free(). */
 static inline struct graph *text_graph(const char *op, const char *inputs, const char *attrs,
                                        uint32_t n_out)
 {

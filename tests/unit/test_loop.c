@@ -1,5 +1,5 @@
-/* test_loop.c - without it, a wake-up could be lost (a daemon that sleeps on work), a callback could
- * run for something already freed, or a timer could fire early, twice or never. */
+/* test_loop.c - without it, a wake-up could be lost (a daemon that sleeps on work), a callback
+ * could run for something already freed, or a timer could fire early, twice or never. */
 #include "common/clock.h"
 #include "common/loop.h"
 #include "tests/unit/sh_test.h"

@@ -71,11 +71,11 @@ static struct sh_msg make(uint16_t number, unsigned seed)
     m.type = (enum sh_msg_type)number;
     switch (number) {
 #define F(kind, field) p->field = value_##kind(k++);
-#define SH_MSG(NAME, name, number, ...)                                                            \
-    case number: {                                                                                 \
-        struct msg_##name *p = &m.u.name;                                                          \
-        (void)p;                                                                                   \
-        __VA_ARGS__                                                                                \
+#define SH_MSG(NAME, name, number, ...)   \
+    case number: {                        \
+        struct msg_##name *p = &m.u.name; \
+        (void)p;                          \
+        __VA_ARGS__                       \
     } break;
 #include "common/msg.def"
 #undef SH_MSG
@@ -89,15 +89,15 @@ static void check(const struct sh_msg *m, unsigned seed)
     unsigned k = seed;
 
     switch (m->type) {
-#define F(kind, field)                                                                             \
-    if (!same_##kind(p->field, value_##kind(k)))                                                   \
-        fail_msg("field " #field " of message %s differs", sh_msg_name(m->type));                  \
+#define F(kind, field)                                                            \
+    if (!same_##kind(p->field, value_##kind(k)))                                  \
+        fail_msg("field " #field " of message %s differs", sh_msg_name(m->type)); \
     k++;
-#define SH_MSG(NAME, name, number, ...)                                                            \
-    case MSG_##NAME: {                                                                             \
-        const struct msg_##name *p = &m->u.name;                                                   \
-        (void)p;                                                                                   \
-        __VA_ARGS__                                                                                \
+#define SH_MSG(NAME, name, number, ...)          \
+    case MSG_##NAME: {                           \
+        const struct msg_##name *p = &m->u.name; \
+        (void)p;                                 \
+        __VA_ARGS__                              \
     } break;
 #include "common/msg.def"
 #undef SH_MSG

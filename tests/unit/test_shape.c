@@ -1,5 +1,5 @@
-/* test_shape.c - Without it: a wrong shape rule would write past a buffer on the device, or refuse a
- * model that every exporter writes; a wrong constant would silently change a model's results. */
+/* test_shape.c - Without it: a wrong shape rule would write past a buffer on the device, or refuse
+ * a model that every exporter writes; a wrong constant would silently change a model's results. */
 /* uses: libmodel.a */
 #include "common/mem.h"
 #include "tests/unit/graph_text.h"
@@ -7,7 +7,8 @@
 #include <math.h>
 
 static const struct {
-    const char *op, *in, *attrs, *want; /* want: shape of the first output, or "!part of the error" */
+    const char *op, *in, *attrs,
+        *want; /* want: shape of the first output, or "!part of the error" */
 } SHAPES[] = {
     {"Relu", "f[8,3]", "", "FP32[8,3]"},
     {"Relu", "l[8,3]", "", "!must be of a float type"},
@@ -138,8 +139,8 @@ static void every_operator_gives_the_shape_of_the_standard_or_says_what_is_wrong
 
         if (SHAPES[i].want[0] == '!') {
             if (rc == SH_OK || err.rc != rc || !strstr(err.msg, SHAPES[i].want + 1))
-                fail_msg("row %zu: %s %s: got %s \"%s\", want an error with \"%s\"", i, SHAPES[i].op,
-                         SHAPES[i].in, sh_rc_name(rc), err.msg, SHAPES[i].want + 1);
+                fail_msg("row %zu: %s %s: got %s \"%s\", want an error with \"%s\"", i,
+                         SHAPES[i].op, SHAPES[i].in, sh_rc_name(rc), err.msg, SHAPES[i].want + 1);
             assert_null(b);
         } else {
             if (rc != SH_OK)
@@ -399,8 +400,9 @@ static void the_batch_replaces_the_dynamic_axis_only(void **state)
 /* Two programs of one model share their weights only if these do not depend on the batch. */
 static void constants_do_not_grow_with_the_batch(void **state)
 {
-    struct graph *g = text_graph("Add", "f[4,2,3] c[4,2,3]=1,2,3,1,2,3,1,2,3,1,2,3,1,2,3,1,2,3,1,2,3,"
-                                        "1,2,3",
+    struct graph *g = text_graph("Add",
+                                 "f[4,2,3] c[4,2,3]=1,2,3,1,2,3,1,2,3,1,2,3,1,2,3,1,2,3,1,2,3,"
+                                 "1,2,3",
                                  "", 1);
     struct graph *b;
     const struct graph_value *v;

@@ -23,7 +23,7 @@
 #include <dnnl.h>
 
 struct cpu_dev {
-    struct dev base; /* first member */
+    struct dev base;              /* first member */
     struct sh_shm arena, tickets; /* imported; fd -1 and base NULL for a private arena */
     unsigned char *memory;        /* the arena */
     bool is_private;
@@ -82,8 +82,8 @@ struct cpu_op {
 
 struct cpu_plan {
     struct dev_plan base;
-    struct cpu_tensor *tensors; /* OWNED */
-    struct cpu_op *ops;         /* OWNED */
+    struct cpu_tensor *tensors;  /* OWNED */
+    struct cpu_op *ops;          /* OWNED */
     size_t extent[CPU_N_SPACES]; /* bytes that a run touches behind each base */
     unsigned threads;
     bool is_finished;
@@ -158,7 +158,8 @@ int cpu__step_prim(struct cpu_build *b, dnnl_primitive_desc_t pd, const struct c
 int cpu__step_reorder(struct cpu_build *b, struct cpu_ref from, const dnnl_memory_desc_t *have,
                       struct cpu_ref to, const dnnl_memory_desc_t *want);
 /* TAKES aux (malloc'd or NULL), on failure too. */
-int cpu__step_fn(struct cpu_build *b, cpu_fn *fn, const struct cpu_ref *refs, uint32_t n, void *aux);
+int cpu__step_fn(struct cpu_build *b, cpu_fn *fn, const struct cpu_ref *refs, uint32_t n,
+                 void *aux);
 int cpu__build_end(struct cpu_build *b); /* the late reorders */
 void cpu__op_fini(struct cpu_op *co);
 

@@ -1,8 +1,8 @@
 /* cpu_binary.c - two operands with numpy's broadcasting, and WHERE.
  *
  * Equal shapes of floats: oneDNN, in the layout of the first operand, activation fused. Everything
- * else: loops over merged axes; the three common inner steps (both, left or right only) are separate
- * loops so that the compiler can vectorise them.
+ * else: loops over merged axes; the three common inner steps (both, left or right only) are
+ * separate loops so that the compiler can vectorise them.
  */
 #include "common/mem.h"
 #include "executor/device/cpu/cpu.h"
@@ -48,8 +48,7 @@ static int dnnl_way(struct cpu_build *b)
     const struct dev_op *op = b->op;
     const struct cpu_tensor *ts = b->plan->tensors;
     /* Follow whichever operand is blocked already. */
-    const dnnl_memory_desc_t *md =
-        ts[op->in[0]].is_blocked ? &ts[op->in[0]].md : &ts[op->in[1]].md;
+    const dnnl_memory_desc_t *md = ts[op->in[0]].is_blocked ? &ts[op->in[0]].md : &ts[op->in[1]].md;
     dnnl_primitive_desc_t pd = NULL;
     dnnl_post_ops_t po = NULL;
     dnnl_binary_desc_t desc;
@@ -95,27 +94,27 @@ struct bin_ctx {
     void *y;
 };
 
-#define ROW(TYPE, OUT, EXPR)                                                                       \
-    do {                                                                                           \
-        const TYPE *pa = (const TYPE *)c->a + off[1], *pb = (const TYPE *)c->b + off[2];           \
-        OUT *py = (OUT *)c->y + off[0];                                                            \
-        int64_t sa = nd->stride[1][nd->rank - 1], sb = nd->stride[2][nd->rank - 1];                \
-        if (sa == 1 && sb == 1)                                                                    \
-            for (int64_t i = 0; i < n; i++) {                                                      \
-                const TYPE a = pa[i], b = pb[i];                                                   \
-                py[i] = (OUT)(EXPR);                                                               \
-            }                                                                                      \
-        else if (sa == 1 && sb == 0) {                                                             \
-            const TYPE b = pb[0];                                                                  \
-            for (int64_t i = 0; i < n; i++) {                                                      \
-                const TYPE a = pa[i];                                                              \
-                py[i] = (OUT)(EXPR);                                                               \
-            }                                                                                      \
-        } else                                                                                     \
-            for (int64_t i = 0; i < n; i++) {                                                      \
-                const TYPE a = pa[i * sa], b = pb[i * sb];                                         \
-                py[i] = (OUT)(EXPR);                                                               \
-            }                                                                                      \
+#define ROW(TYPE, OUT, EXPR)                                                             \
+    do {                                                                                 \
+        const TYPE *pa = (const TYPE *)c->a + off[1], *pb = (const TYPE *)c->b + off[2]; \
+        OUT *py = (OUT *)c->y + off[0];                                                  \
+        int64_t sa = nd->stride[1][nd->rank - 1], sb = nd->stride[2][nd->rank - 1];      \
+        if (sa == 1 && sb == 1)                                                          \
+            for (int64_t i = 0; i < n; i++) {                                            \
+                const TYPE a = pa[i], b = pb[i];                                         \
+                py[i] = (OUT)(EXPR);                                                     \
+            }                                                                            \
+        else if (sa == 1 && sb == 0) {                                                   \
+            const TYPE b = pb[0];                                                        \
+            for (int64_t i = 0; i < n; i++) {                                            \
+                const TYPE a = pa[i];                                                    \
+                py[i] = (OUT)(EXPR);                                                     \
+            }                                                                            \
+        } else                                                                           \
+            for (int64_t i = 0; i < n; i++) {                                            \
+                const TYPE a = pa[i * sa], b = pb[i * sb];                               \
+                py[i] = (OUT)(EXPR);                                                     \
+            }                                                                            \
     } while (0)
 
 static void row_f32(void *ctx, const struct cpu_nd *nd, int64_t n, const int64_t *off)
@@ -159,45 +158,45 @@ static void row_f32(void *ctx, const struct cpu_nd *nd, int64_t n, const int64_t
 }
 
 /* Integers: arithmetic modulo 2^64, so that overflow is defined; x / 0 is 0. */
-#define INT_ROWS(NAME, TYPE, UTYPE)                                                                \
-    static void NAME(void *ctx, const struct cpu_nd *nd, int64_t n, const int64_t *off)            \
-    {                                                                                              \
-        const struct bin_ctx *c = ctx;                                                             \
-                                                                                                   \
-        switch (c->op->u.binary.kind) {                                                            \
-        case DEV_BIN_ADD:                                                                          \
-            ROW(TYPE, TYPE, (UTYPE)a + (UTYPE)b);                                                  \
-            break;                                                                                 \
-        case DEV_BIN_SUB:                                                                          \
-            ROW(TYPE, TYPE, (UTYPE)a - (UTYPE)b);                                                  \
-            break;                                                                                 \
-        case DEV_BIN_MUL:                                                                          \
-            ROW(TYPE, TYPE, (UTYPE)a *(UTYPE)b);                                                   \
-            break;                                                                                 \
-        case DEV_BIN_DIV:                                                                          \
-            ROW(TYPE, TYPE, b == 0 ? 0 : b == (TYPE)-1 ? (TYPE)(0 - (UTYPE)a) : a / b);            \
-            break;                                                                                 \
-        case DEV_BIN_MIN:                                                                          \
-            ROW(TYPE, TYPE, a < b ? a : b);                                                        \
-            break;                                                                                 \
-        case DEV_BIN_MAX:                                                                          \
-            ROW(TYPE, TYPE, a > b ? a : b);                                                        \
-            break;                                                                                 \
-        case DEV_BIN_POW:                                                                          \
-            ROW(TYPE, TYPE, pow((double)a, (double)b));                                            \
-            break;                                                                                 \
-        case DEV_BIN_EQUAL:                                                                        \
-            ROW(TYPE, uint8_t, a == b);                                                            \
-            break;                                                                                 \
-        case DEV_BIN_LESS:                                                                         \
-            ROW(TYPE, uint8_t, a < b);                                                             \
-            break;                                                                                 \
-        case DEV_BIN_GREATER:                                                                      \
-            ROW(TYPE, uint8_t, a > b);                                                             \
-            break;                                                                                 \
-        case DEV_N_BINS:                                                                           \
-            break;                                                                                 \
-        }                                                                                          \
+#define INT_ROWS(NAME, TYPE, UTYPE)                                                     \
+    static void NAME(void *ctx, const struct cpu_nd *nd, int64_t n, const int64_t *off) \
+    {                                                                                   \
+        const struct bin_ctx *c = ctx;                                                  \
+                                                                                        \
+        switch (c->op->u.binary.kind) {                                                 \
+        case DEV_BIN_ADD:                                                               \
+            ROW(TYPE, TYPE, (UTYPE)a + (UTYPE)b);                                       \
+            break;                                                                      \
+        case DEV_BIN_SUB:                                                               \
+            ROW(TYPE, TYPE, (UTYPE)a - (UTYPE)b);                                       \
+            break;                                                                      \
+        case DEV_BIN_MUL:                                                               \
+            ROW(TYPE, TYPE, (UTYPE)a *(UTYPE)b);                                        \
+            break;                                                                      \
+        case DEV_BIN_DIV:                                                               \
+            ROW(TYPE, TYPE, b == 0 ? 0 : b == (TYPE)-1 ? (TYPE)(0 - (UTYPE)a) : a / b); \
+            break;                                                                      \
+        case DEV_BIN_MIN:                                                               \
+            ROW(TYPE, TYPE, a < b ? a : b);                                             \
+            break;                                                                      \
+        case DEV_BIN_MAX:                                                               \
+            ROW(TYPE, TYPE, a > b ? a : b);                                             \
+            break;                                                                      \
+        case DEV_BIN_POW:                                                               \
+            ROW(TYPE, TYPE, pow((double)a, (double)b));                                 \
+            break;                                                                      \
+        case DEV_BIN_EQUAL:                                                             \
+            ROW(TYPE, uint8_t, a == b);                                                 \
+            break;                                                                      \
+        case DEV_BIN_LESS:                                                              \
+            ROW(TYPE, uint8_t, a < b);                                                  \
+            break;                                                                      \
+        case DEV_BIN_GREATER:                                                           \
+            ROW(TYPE, uint8_t, a > b);                                                  \
+            break;                                                                      \
+        case DEV_N_BINS:                                                                \
+            break;                                                                      \
+        }                                                                               \
     }
 INT_ROWS(row_i64, int64_t, uint64_t)
 INT_ROWS(row_i32, int32_t, uint32_t)
@@ -311,10 +310,10 @@ struct where_ctx {
     size_t size;
 };
 
-#define PICK(TYPE)                                                                                 \
-    for (int64_t i = 0; i < n; i++)                                                                \
-    ((TYPE *)c->y)[off[0] + i * s[0][l]] = c->cond[off[1] + i * s[1][l]]                           \
-                                               ? ((const TYPE *)c->a)[off[2] + i * s[2][l]]        \
+#define PICK(TYPE)                                                                          \
+    for (int64_t i = 0; i < n; i++)                                                         \
+    ((TYPE *)c->y)[off[0] + i * s[0][l]] = c->cond[off[1] + i * s[1][l]]                    \
+                                               ? ((const TYPE *)c->a)[off[2] + i * s[2][l]] \
                                                : ((const TYPE *)c->b)[off[3] + i * s[3][l]]
 
 static void where_row(void *ctx, const struct cpu_nd *nd, int64_t n, const int64_t *off)
@@ -348,7 +347,10 @@ static int where_fn(const struct cpu_call *c, struct sh_err *err)
 {
     const struct dev_tensor *y = &c->plan->base.g->tensors[c->op->out[0]];
     struct where_job j = {.nd = c->aux,
-                          .ctx = {.y = c->p[0], .cond = c->p[1], .a = c->p[2], .b = c->p[3],
+                          .ctx = {.y = c->p[0],
+                                  .cond = c->p[1],
+                                  .a = c->p[2],
+                                  .b = c->p[3],
                                   .size = sh_dtype_bytes(y->dtype)}};
 
     (void)err;

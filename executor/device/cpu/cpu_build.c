@@ -165,8 +165,7 @@ static int bind_arg(struct cpu_build *b, struct cpu_step *s, uint32_t i,
 
     s->refs[i] = bind->ref;
     s->args[i].arg = bind->arg;
-    return cpu__status(b,
-                       dnnl_memory_create(&s->args[i].memory, md, d->engine, DNNL_MEMORY_NONE),
+    return cpu__status(b, dnnl_memory_create(&s->args[i].memory, md, d->engine, DNNL_MEMORY_NONE),
                        "memory object");
 }
 

@@ -24,7 +24,8 @@ static int read_shape(struct cpu_build *b, uint32_t x, uint32_t w, uint32_t y, s
 
     *s = (struct shape){.n_src = 4, .n_wei = g > 1 ? 5 : 4};
     if (tx->rank != 4 || tw->rank != 4 || ty->rank != 4 || g < 1)
-        return cpu__refuse(b, SH_E_UNSUPPORTED, "only convolutions of two dimensions are supported");
+        return cpu__refuse(b, SH_E_UNSUPPORTED,
+                           "only convolutions of two dimensions are supported");
     if (tx->dims[1] != tw->dims[1] * g || ty->dims[1] != tw->dims[0] || tw->dims[0] % g != 0)
         return cpu__refuse(b, SH_E_BUG, "channels of input, weight and output do not fit");
     for (int i = 0; i < 4; i++) {
@@ -211,8 +212,8 @@ static int emit_fwd(struct cpu_build *b, struct fwd *f)
     if (f->bias != DEV_NONE)
         binds[n++] = (struct cpu_bind){DNNL_ARG_BIAS, bias, NULL};
     if (f->how == RES_BINARY)
-        binds[n++] = (struct cpu_bind){DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, res,
-                                       &f->d.dst};
+        binds[n++] =
+            (struct cpu_bind){DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, res, &f->d.dst};
     rc = cpu__step_prim(b, pd, binds, n);
     if (!rc && !f->act_fused)
         rc = cpu__act_in_place(b, y, &f->d.dst);

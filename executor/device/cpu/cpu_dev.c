@@ -164,9 +164,9 @@ static int cpu_sync(struct dev *d, struct sh_err *err)
 {
     dnnl_status_t s = dnnl_stream_wait(dev_of(d)->stream);
 
-    return s == dnnl_success ? SH_OK
-                             : SH_FAIL(err, SH_E_DEVLOST, "oneDNN stream failed with status %d",
-                                       (int)s);
+    return s == dnnl_success
+               ? SH_OK
+               : SH_FAIL(err, SH_E_DEVLOST, "oneDNN stream failed with status %d", (int)s);
 }
 
 extern const struct dev_ops shunt_dev_ops;

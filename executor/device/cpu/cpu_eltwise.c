@@ -23,12 +23,16 @@ struct eltwise {
 static bool eltwise_of(enum dev_act act, float p0, float p1, struct eltwise *e)
 {
     static const dnnl_alg_kind_t PLAIN[DEV_N_ACTS] = {
-        [DEV_ACT_RELU] = dnnl_eltwise_relu,         [DEV_ACT_SIGMOID] = dnnl_eltwise_logistic,
-        [DEV_ACT_TANH] = dnnl_eltwise_tanh,         [DEV_ACT_GELU_ERF] = dnnl_eltwise_gelu_erf,
+        [DEV_ACT_RELU] = dnnl_eltwise_relu,
+        [DEV_ACT_SIGMOID] = dnnl_eltwise_logistic,
+        [DEV_ACT_TANH] = dnnl_eltwise_tanh,
+        [DEV_ACT_GELU_ERF] = dnnl_eltwise_gelu_erf,
         [DEV_ACT_GELU_TANH] = dnnl_eltwise_gelu_tanh,
         [DEV_ACT_HARDSWISH] = dnnl_eltwise_hardswish,
-        [DEV_ACT_EXP] = dnnl_eltwise_exp,           [DEV_ACT_LOG] = dnnl_eltwise_log,
-        [DEV_ACT_SQRT] = dnnl_eltwise_sqrt,         [DEV_ACT_ABS] = dnnl_eltwise_abs,
+        [DEV_ACT_EXP] = dnnl_eltwise_exp,
+        [DEV_ACT_LOG] = dnnl_eltwise_log,
+        [DEV_ACT_SQRT] = dnnl_eltwise_sqrt,
+        [DEV_ACT_ABS] = dnnl_eltwise_abs,
     };
 
     switch (act) {
@@ -149,10 +153,28 @@ int cpu__act_in_place(struct cpu_build *b, struct cpu_ref at, const dnnl_memory_
     return rc ? rc : cpu__step_prim(b, pd, binds, 2);
 }
 
+/* The layout to work in: that of the input, unless oneDNN has only its slow loops for it (a padded
+ * layout where f(0) is not 0). *pd: OWNED. */
+static int choose_act(struct cpu_build *b, uint32_t x, const dnnl_memory_desc_t **md,
+                      dnnl_primitive_desc_t *pd)
+{
+    const struct cpu_tensor *t = &b->plan->tensors[x];
+    int rc;
+
+    *md = &t->md;
+    rc = act_pd(b, *md, pd);
+    if (rc || !t->is_blocked || !cpu__pd_is_slow(*pd))
+        return rc;
+    dnnl_primitive_desc_destroy(*pd);
+    *md = &t->plain;
+    return act_pd(b, *md, pd);
+}
+
 int cpu__act(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
     const uint32_t all[] = {op->in[0], op->out[0]};
+    const bool is_erf = op->act == DEV_ACT_ERF;
     const dnnl_memory_desc_t *md = layout_of(b, op->in[0]);
     dnnl_primitive_desc_t pd = NULL;
     struct cpu_ref x, y;
@@ -160,19 +182,21 @@ int cpu__act(struct cpu_build *b)
 
     if (!rc)
         rc = cpu__same_shape(b, op->in[0], op->out[0]);
+    if (!rc && !is_erf)
+        rc = choose_act(b, op->in[0], &md, &pd);
     if (!rc)
-        rc = cpu__in(b, op->in[0], md, md, &x);
+        rc = cpu__in(b, op->in[0], NULL, md, &x);
     if (!rc)
         rc = cpu__out(b, op->out[0], md, true, &y);
-    if (!rc && op->act == DEV_ACT_ERF)
+    if (!rc && is_erf)
         return erf_step(b, x, y, dnnl_memory_desc_get_size(md));
-    if (!rc)
-        rc = act_pd(b, md, &pd);
     if (!rc) {
         const struct cpu_bind binds[] = {{DNNL_ARG_SRC, x, NULL}, {DNNL_ARG_DST, y, NULL}};
 
-        rc = cpu__step_prim(b, pd, binds, 2);
+        return cpu__step_prim(b, pd, binds, 2);
     }
+    if (pd)
+        dnnl_primitive_desc_destroy(pd);
     return rc;
 }
 
@@ -270,6 +294,11 @@ int cpu__act_bwd(struct cpu_build *b)
     if (op->act != DEV_ACT_NONE && !eltwise_of(op->act, op->act_p0, op->act_p1, &e))
         return own_act_bwd(b);
     rc = act_bwd_pd(b, &e, md, &pd);
+    if (!rc && cpu__pd_is_slow(pd)) {
+        dnnl_primitive_desc_destroy(pd);
+        md = &b->plan->tensors[op->in[2]].plain;
+        rc = act_bwd_pd(b, &e, md, &pd);
+    }
     if (!rc)
         rc = cpu__in(b, op->in[0], NULL, md, &x);
     if (!rc)

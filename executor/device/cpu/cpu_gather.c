@@ -77,8 +77,11 @@ static int gather_new(struct cpu_build *b, uint32_t table, uint32_t indices, uin
 {
     const struct dev_tensor *t = cpu__t(b, table), *ti = cpu__t(b, indices), *ty = cpu__t(b, y);
     int64_t axis = b->op->u.axis.axis + (b->op->u.axis.axis < 0 ? (int64_t)t->rank : 0);
-    struct gather g = {.outer = 1, .inner = 1, .n_index = dev_tensor_elements(ti),
-                       .size = sh_dtype_bytes(t->dtype), .wide = ti->dtype == SH_I64};
+    struct gather g = {.outer = 1,
+                       .inner = 1,
+                       .n_index = dev_tensor_elements(ti),
+                       .size = sh_dtype_bytes(t->dtype),
+                       .wide = ti->dtype == SH_I64};
 
     *out = NULL;
     if (axis < 0 || axis >= (int64_t)t->rank)

@@ -10,17 +10,17 @@
 #include <stdlib.h>
 
 struct mm {
-    int nd;                    /* dimensions of all descriptors */
+    int nd;                     /* dimensions of all descriptors */
     dnnl_memory_desc_t a, b, y; /* as the tensors lie, in the operation's dimensions */
     dnnl_memory_desc_t any_b;
     uint32_t bias, residual;
-    bool bias_is_row;          /* one value per column and no scaling before it */
+    bool bias_is_row; /* one value per column and no scaling before it */
     dnnl_memory_desc_t bias_md, res_md;
     bool act_fused;
 };
 
-/* Row-major strides of `t` seen with nd dimensions, its last two axes swapped if trans; leading axes
- * that t lacks have size 1. */
+/* Row-major strides of `t` seen with nd dimensions, its last two axes swapped if trans; leading
+ * axes that t lacks have size 1. */
 static int view_of(struct cpu_build *b, const struct dev_tensor *t, int nd, bool trans,
                    dnnl_memory_desc_t *out)
 {
@@ -133,10 +133,9 @@ static int read_shapes(struct cpu_build *b, struct mm *m)
     m->bias_is_row = m->bias != DEV_NONE && op->u.matmul.alpha == 1 &&
                      dev_tensor_elements(cpu__t(b, m->bias)) == m->y.dims[m->nd - 1] &&
                      m->bias_md.dims[m->nd - 1] == m->y.dims[m->nd - 1];
-    return cpu__status(b,
-                       dnnl_memory_desc_init_by_tag(&m->any_b, m->nd, m->b.dims, dnnl_f32,
-                                                    dnnl_format_tag_any),
-                       "matrix product");
+    return cpu__status(
+        b, dnnl_memory_desc_init_by_tag(&m->any_b, m->nd, m->b.dims, dnnl_f32, dnnl_format_tag_any),
+        "matrix product");
 }
 
 static dnnl_status_t try_pd(struct cpu_build *b, struct mm *m, const dnnl_memory_desc_t *wei,

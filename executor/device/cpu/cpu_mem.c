@@ -16,12 +16,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define RING 8192u       /* commands that one lane holds */
-#define MARKS 16384u     /* marks that nobody has fetched yet, all lanes */
-#define CHUNK_NS 500000  /* a slowed copy arrives in pieces of about this length */
+#define RING 8192u      /* commands that one lane holds */
+#define MARKS 16384u    /* marks that nobody has fetched yet, all lanes */
+#define CHUNK_NS 500000 /* a slowed copy arrives in pieces of about this length */
 #define MIN_CHUNK ((size_t)64 << 10)
 #define MAX_CHUNK ((size_t)4 << 20)
-#define SPIN_NS 40000    /* a sleeper wakes late by about this much: the rest is spun */
+#define SPIN_NS 40000 /* a sleeper wakes late by about this much: the rest is spun */
 #define CLOSE_S 5
 
 enum cmd_kind { CMD_COPY, CMD_MOVE, CMD_ZERO, CMD_TICKET, CMD_MARK };
@@ -54,7 +54,7 @@ struct cpu_mem {
     double ns_per_byte; /* 0: not slowed */
     int64_t latency_ns;
     struct lane lanes[DEV_MAX_LANES];
-    uint32_t n_ready;         /* lanes whose lock and condition exist */
+    uint32_t n_ready;          /* lanes whose lock and condition exist */
     atomic_bool stop, aborted; /* finish what is queued; drop what is queued */
 
     pthread_mutex_t link_lock;

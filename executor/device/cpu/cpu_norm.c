@@ -88,8 +88,8 @@ int cpu__bn_infer(struct cpu_build *b)
         rc = cpu__out(b, op->out[0], md, true, &y);
     if (!rc) {
         const struct cpu_bind binds[] = {
-            {DNNL_ARG_SRC, r[0], md},       {DNNL_ARG_SCALE, r[1], NULL},
-            {DNNL_ARG_SHIFT, r[2], NULL},   {DNNL_ARG_MEAN, r[3], NULL},
+            {DNNL_ARG_SRC, r[0], md},        {DNNL_ARG_SCALE, r[1], NULL},
+            {DNNL_ARG_SHIFT, r[2], NULL},    {DNNL_ARG_MEAN, r[3], NULL},
             {DNNL_ARG_VARIANCE, r[4], NULL}, {DNNL_ARG_DST, y, md}};
         const dnnl_memory_desc_t own = *md; /* pd goes into the step */
 
@@ -142,8 +142,10 @@ int cpu__bn_train(struct cpu_build *b)
         rc = cpu__out(b, op->out[0], md, true, &y);
     if (!rc) {
         const struct cpu_bind binds[] = {
-            {DNNL_ARG_SRC, x, md},          {DNNL_ARG_SCALE, v[0], NULL},
-            {DNNL_ARG_SHIFT, v[1], NULL},   {DNNL_ARG_MEAN, v[4], NULL},
+            {DNNL_ARG_SRC, x, md},
+            {DNNL_ARG_SCALE, v[0], NULL},
+            {DNNL_ARG_SHIFT, v[1], NULL},
+            {DNNL_ARG_MEAN, v[4], NULL},
             {DNNL_ARG_VARIANCE, var = cpu__scratch(b, (size_t)cpu__t(b, op->in[0])->dims[1] * 4),
              NULL},
             {DNNL_ARG_DST, y, md}};
@@ -201,10 +203,15 @@ int cpu__bn_train_bwd(struct cpu_build *b)
         rc = cpu__step_fn(b, bn_var_fn, fn_refs, 2, NULL);
     if (!rc) {
         const struct cpu_bind binds[] = {
-            {DNNL_ARG_SRC, x, md},           {DNNL_ARG_DIFF_DST, dy, md},
-            {DNNL_ARG_SCALE, v[0], NULL},    {DNNL_ARG_MEAN, v[1], NULL},
-            {DNNL_ARG_DIFF_SCALE, v[3], NULL}, {DNNL_ARG_DIFF_SHIFT, v[4], NULL},
-            {DNNL_ARG_VARIANCE, fn_refs[1], NULL}, {DNNL_ARG_DIFF_SRC, dx, md}};
+            {DNNL_ARG_SRC, x, md},
+            {DNNL_ARG_DIFF_DST, dy, md},
+            {DNNL_ARG_SCALE, v[0], NULL},
+            {DNNL_ARG_MEAN, v[1], NULL},
+            {DNNL_ARG_SHIFT, v[0], NULL}, /* asked for, not read: the gradient has no shift in it */
+            {DNNL_ARG_DIFF_SCALE, v[3], NULL},
+            {DNNL_ARG_DIFF_SHIFT, v[4], NULL},
+            {DNNL_ARG_VARIANCE, fn_refs[1], NULL},
+            {DNNL_ARG_DIFF_SRC, dx, md}};
 
         return cpu__step_prim(b, pd, binds, SH_ARRAY_LEN(binds));
     }

@@ -71,8 +71,8 @@ static int64_t elements(const struct cpu_call *c)
 static int sgd_fn(const struct cpu_call *c, struct sh_err *err)
 {
     bool has_momentum = cpu__opt_in(c->op, 2) != DEV_NONE;
-    struct optim_ctx o = {.op = c->op, .p = c->p[0], .g = c->p[1],
-                          .m = has_momentum ? c->p[2] : NULL};
+    struct optim_ctx o = {
+        .op = c->op, .p = c->p[0], .g = c->p[1], .m = has_momentum ? c->p[2] : NULL};
 
     (void)err;
     cpu__parallel(c->threads, elements(c), GRAIN, sgd_range, &o);
@@ -102,8 +102,7 @@ static int update_step(struct cpu_build *b, cpu_fn *fn)
     for (uint32_t i = 0; i < op->n_in && !rc; i++) {
         if (op->in[i] == DEV_NONE)
             continue;
-        if (dev_tensor_elements(cpu__t(b, op->in[i])) !=
-            dev_tensor_elements(cpu__t(b, op->in[0])))
+        if (dev_tensor_elements(cpu__t(b, op->in[i])) != dev_tensor_elements(cpu__t(b, op->in[0])))
             return cpu__refuse(b, SH_E_BUG, "\"%s\" does not fit the parameter",
                                cpu__t(b, op->in[i])->name);
         rc = cpu__in_plain(b, op->in[i], &refs[n++]);

@@ -123,8 +123,7 @@ static void share_layouts(struct cpu_plan *p, const struct cpu_plan *from)
             const struct dev_tensor *s = &h->tensors[k];
 
             if (s->role != DEV_ROLE_WEIGHT || s->alias_of != DEV_NONE || s->dtype != t->dtype ||
-                strcmp(s->name, t->name) != 0 ||
-                dev_tensor_elements(s) != dev_tensor_elements(t))
+                strcmp(s->name, t->name) != 0 || dev_tensor_elements(s) != dev_tensor_elements(t))
                 continue;
             if (from->tensors[k].has_md) {
                 p->tensors[i].md = from->tensors[k].md;
@@ -420,8 +419,13 @@ static int run_op(struct cpu_plan *p, const struct run *r, uint32_t i, struct sh
 
         if (s->fn) {
             void *ptrs[MAX_REFS];
-            struct cpu_call c = {.plan = p, .op = op, .index = i, .threads = p->threads,
-                                 .step = r->step, .p = ptrs, .aux = s->aux};
+            struct cpu_call c = {.plan = p,
+                                 .op = op,
+                                 .index = i,
+                                 .threads = p->threads,
+                                 .step = r->step,
+                                 .p = ptrs,
+                                 .aux = s->aux};
 
             for (uint32_t a = 0; a < s->n; a++)
                 ptrs[a] = resolve(p, r, co, s->refs[a]);

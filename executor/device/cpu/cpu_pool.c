@@ -1,7 +1,7 @@
 /* cpu_pool.c - maximum and average pooling, forward and backward, in the layout of their input.
  *
- * The `indices` of POOL_MAX are oneDNN's workspace: opaque, sized here. The backward operation finds
- * the forward one through that tensor, because oneDNN wants its descriptor as a hint.
+ * The `indices` of POOL_MAX are oneDNN's workspace: opaque, sized here. The backward operation
+ * finds the forward one through that tensor, because oneDNN wants its descriptor as a hint.
  */
 #include "common/mem.h"
 #include "executor/device/cpu/cpu.h"
@@ -228,8 +228,7 @@ static int find_hint(struct cpu_build *b, const struct window *w, dnnl_primitive
         uint32_t from = b->plan->tensors[op->in[1]].producer;
 
         *out = from == DEV_NONE ? NULL : b->plan->ops[from].hint;
-        return *out ? SH_OK
-                    : cpu__refuse(b, SH_E_BUG, "no POOL_MAX before it wrote the indices");
+        return *out ? SH_OK : cpu__refuse(b, SH_E_BUG, "no POOL_MAX before it wrote the indices");
     }
     s = same_tag(&b->plan->tensors[op->in[0]].md, w->src, &src);
     if (s == dnnl_success)

@@ -1,8 +1,8 @@
 /* cpu_reduce.c - sum, mean, maximum, minimum over any set of axes.
  *
- * Every result is computed by one thread, its summands in a fixed order and in double precision: the
- * number of threads does not show in the bits. If the innermost axis stays, a strip of results runs
- * through memory together; otherwise each result has LANES partial values.
+ * Every result is computed by one thread, its summands in a fixed order and in double precision:
+ * the number of threads does not show in the bits. If the innermost axis stays, a strip of results
+ * runs through memory together; otherwise each result has LANES partial values.
  */
 #include "common/mem.h"
 #include "executor/device/cpu/cpu.h"

@@ -25,12 +25,12 @@ struct move_ctx {
     const unsigned char *src;
 };
 
-#define MOVE_ROW(TYPE)                                                                             \
-    do {                                                                                           \
-        TYPE *d = (TYPE *)c->dst + off[0];                                                         \
-        const TYPE *s = (const TYPE *)c->src + off[1];                                             \
-        for (int64_t i = 0; i < n; i++)                                                            \
-            d[i * sd] = s[i * ss];                                                                 \
+#define MOVE_ROW(TYPE)                                 \
+    do {                                               \
+        TYPE *d = (TYPE *)c->dst + off[0];             \
+        const TYPE *s = (const TYPE *)c->src + off[1]; \
+        for (int64_t i = 0; i < n; i++)                \
+            d[i * sd] = s[i * ss];                     \
     } while (0)
 
 static void move_row(void *ctx, const struct cpu_nd *nd, int64_t n, const int64_t *off)
@@ -457,7 +457,7 @@ int cpu__commit(struct cpu_build *b)
 /* ------------------------------------------------------------------ concat */
 
 struct joins {
-    int64_t outer, n_out;    /* rows; elements of one row of y */
+    int64_t outer, n_out;     /* rows; elements of one row of y */
     int64_t n_in[DEV_MAX_IN]; /* elements of one row of each input */
     size_t size;
 };
@@ -499,8 +499,9 @@ static int check_concat(struct cpu_build *b, int64_t *axis)
                 return cpu__refuse(b, SH_E_BUG, "\"%s\" does not fit the result", x->name);
         sum += x->dims[*axis];
     }
-    return sum == y->dims[*axis] ? SH_OK
-                                 : cpu__refuse(b, SH_E_BUG, "the parts do not add up to the result");
+    return sum == y->dims[*axis]
+               ? SH_OK
+               : cpu__refuse(b, SH_E_BUG, "the parts do not add up to the result");
 }
 
 /* In blocked form if oneDNN can do it so; *done says whether it did. */
@@ -533,8 +534,8 @@ static int blocked_way(struct cpu_build *b, int64_t axis, bool *done)
         return SH_OK;
     }
     for (uint32_t k = 0; k < op->n_in; k++)
-        binds[k] = (struct cpu_bind){DNNL_ARG_MULTIPLE_SRC + (int)k, {.tensor = op->in[k]},
-                                     &b->plan->tensors[op->in[k]].md};
+        binds[k] = (struct cpu_bind){
+            DNNL_ARG_MULTIPLE_SRC + (int)k, {.tensor = op->in[k]}, &b->plan->tensors[op->in[k]].md};
     binds[op->n_in] = (struct cpu_bind){.arg = DNNL_ARG_DST};
     rc = cpu__out(b, op->out[0], dnnl_primitive_desc_query_md(pd, dnnl_query_dst_md, 0), true,
                   &binds[op->n_in].ref);

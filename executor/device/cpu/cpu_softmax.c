@@ -19,8 +19,7 @@ static int fold_axis(struct cpu_build *b, uint32_t tensor, int64_t *axis, struct
 
     *axis = b->op->u.axis.axis + (b->op->u.axis.axis < 0 ? (int64_t)t->rank : 0);
     if (*axis < 0 || *axis >= (int64_t)t->rank)
-        return cpu__refuse(b, SH_E_BUG, "axis %lld does not exist",
-                           (long long)b->op->u.axis.axis);
+        return cpu__refuse(b, SH_E_BUG, "axis %lld does not exist", (long long)b->op->u.axis.axis);
     *f = (struct fold){1, t->dims[*axis], 1};
     for (uint32_t i = 0; i < t->rank; i++) {
         if (i < (uint64_t)*axis)
@@ -60,10 +59,9 @@ int cpu__softmax(struct cpu_build *b)
     if (!rc)
         rc = cpu__out_plain(b, op->out[0], &y);
     if (!rc)
-        rc = cpu__status(b,
-                         dnnl_softmax_v2_forward_desc_init(&desc, dnnl_forward_inference, alg, &md,
-                                                           &md, 1),
-                         "softmax");
+        rc = cpu__status(
+            b, dnnl_softmax_v2_forward_desc_init(&desc, dnnl_forward_inference, alg, &md, &md, 1),
+            "softmax");
     if (!rc)
         rc = cpu__status(b, cpu__pd(b, &desc, NULL, NULL, &pd), "softmax");
     if (!rc) {
@@ -88,8 +86,8 @@ static void bwd_column(const struct bwd_ctx *c, int64_t k, int64_t step)
     float s;
 
     for (int64_t i = 0; i < c->f.n; i++)
-        sum += c->log ? (double)c->dy[k + i * step]
-                      : (double)c->dy[k + i * step] * c->y[k + i * step];
+        sum +=
+            c->log ? (double)c->dy[k + i * step] : (double)c->dy[k + i * step] * c->y[k + i * step];
     s = (float)sum;
     for (int64_t i = 0; i < c->f.n; i++) {
         int64_t e = k + i * step;
@@ -109,8 +107,11 @@ static void bwd_range(void *ctx, int64_t from, int64_t to)
 /* p: y d_y d_x */
 static int bwd_fn(const struct cpu_call *c, struct sh_err *err)
 {
-    struct bwd_ctx s = {.f = *(const struct fold *)c->aux, .log = c->op->u.axis.log,
-                        .y = c->p[0], .dy = c->p[1], .dx = c->p[2]};
+    struct bwd_ctx s = {.f = *(const struct fold *)c->aux,
+                        .log = c->op->u.axis.log,
+                        .y = c->p[0],
+                        .dy = c->p[1],
+                        .dx = c->p[2]};
 
     (void)err;
     cpu__parallel(c->threads, s.f.outer * s.f.inner, SH_MAX(1, 8192 / s.f.n), bwd_range, &s);

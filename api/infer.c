@@ -1,0 +1,355 @@
+/* infer.c - see infer.h. */
+#include "api/infer.h"
+
+#include "api/api.h"
+#include "api/handlers.h"
+#include "api/http.h"
+#include "api/link.h"
+#include "api/stats.h"
+#include "common/buf.h"
+#include "common/clock.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* More JSON than this is parsed or printed on a pool thread: the HTTP thread has other clients. */
+#define INLINE_JSON (64u << 10)
+#define MAX_REPLY_HEAD (1u << 30)
+
+struct infer *infer_ref(struct infer *i)
+{
+    atomic_fetch_add(&i->refs, 1);
+    return i;
+}
+
+void infer_unref(struct infer *i)
+{
+    if (!i || atomic_fetch_sub(&i->refs, 1) > 1)
+        return;
+    slab_release(i->api->slab, i->body);
+    slab_release(i->api->slab, i->converted);
+    slab_release(i->api->slab, i->outputs);
+    plan_fini(&i->plan);
+    catalog_put(i->table);
+    pthread_mutex_destroy(&i->lock);
+    free(i);
+}
+
+static void unref_owner(void *owner)
+{
+    infer_unref(owner);
+}
+
+void infer_complete(struct infer *i, const struct infer_result *r)
+{
+    struct api_req *wake = NULL;
+
+    pthread_mutex_lock(&i->lock);
+    if (!i->done) {
+        i->done = true;
+        i->result = *r;
+        wake = i->waiting ? i->q : NULL;
+        i->waiting = false;
+    }
+    pthread_mutex_unlock(&i->lock);
+    if (wake)
+        http_wake(wake);
+}
+
+static void count(struct infer *i)
+{
+    const char *outcome = i->outcome ? sh_rc_name(i->outcome) : "ok";
+    const struct infer_result *r = &i->result;
+    struct stats_sample s = {.ok = i->outcome == SH_OK,
+                             .batch = i->plan.batch,
+                             .run_batch = r->run_batch,
+                             .total_ns = i->latency_ns,
+                             .queue_ns = r->queue_ns,
+                             .copy_ns = r->copy_ns,
+                             .compute_ns = r->compute_ns};
+    bool ours = i->outcome == SH_OK || sh_rc_retry(i->outcome);
+
+    sh_metric_add(M_shunt_requests_total, SH_LABELS(i->tenant, i->v->model, outcome), 1);
+    sh_metric_observe(M_shunt_request_duration_seconds, SH_LABELS(i->tenant, i->v->model),
+                      (double)i->latency_ns / 1e9);
+    stats_add(i->api->stats, i->v->id, &s);
+    if (i->v->has_slo && ours) { /* a client's own mistakes are no matter of the SLO */
+        const char *slo = i->outcome                                    ? "rejected"
+                          : (double)i->latency_ns <= i->v->slo_ms * 1e6 ? "met"
+                                                                        : "missed";
+
+        sh_metric_add(M_shunt_slo_requests_total, SH_LABELS(i->tenant, i->v->model, slo), 1);
+    }
+}
+
+void infer_close(struct infer *i)
+{
+    bool done;
+
+    if (!i)
+        return;
+    pthread_mutex_lock(&i->lock);
+    done = i->done;
+    i->q = NULL;
+    i->waiting = false;
+    pthread_mutex_unlock(&i->lock);
+    if (!done) /* the client left in mid-body, or its body was refused */
+        link_cancel(i->api->link, i);
+    if (i->latency_ns == 0) {
+        i->latency_ns = sh_clock_ns() - i->begin_ns;
+        i->outcome = i->outcome ? i->outcome : SH_E_CANCELLED;
+    }
+    count(i);
+    infer_unref(i);
+}
+
+/* ---------------------------------------------------------------- headers */
+
+static int find_version(struct api_req *q, struct infer *i, struct sh_err *err)
+{
+    int64_t version = 0;
+    int rc = SH_OK;
+
+    if (q->params[1] && sh_parse_i64(q->params[1], 1, INT32_MAX, "version", &version, NULL))
+        return SH_FAIL(err, SH_E_NOTFOUND, "there is no version \"%.32s\": versions are numbers",
+                       q->params[1]);
+    if (q->db)
+        rc = catalog_refresh(q->api->catalog, q->db, err);
+    if (rc)
+        return rc;
+    i->table = catalog_get(q->api->catalog);
+    i->v = cat_find(i->table, q->tenant, q->params[0], version);
+    if (i->v && i->v->ready && i->v->usable)
+        return SH_OK;
+    if (!q->db)
+        return API_AGAIN; /* perhaps it was made a moment ago */
+    if (!i->v)
+        return SH_FAIL(err, SH_E_NOTFOUND, "there is no model \"%.128s\"%s%.32s", q->params[0],
+                       version ? " with version " : "", version ? q->params[1] : "");
+    q->reply.retry_after_ms = 2000;
+    return SH_FAIL(err, SH_E_UNAVAILABLE,
+                   "version %" PRId64 " of model \"%s\" is not ready: %s%s%s", i->v->version,
+                   i->v->model, i->v->state, i->v->reason[0] ? ": " : "", i->v->reason);
+}
+
+static int check_lengths(struct api_req *q, struct infer *i, struct sh_err *err)
+{
+    const char *h = q->h.infer_header_len;
+    int64_t header = (int64_t)q->content_length;
+
+    if (!q->has_length) {
+        q->reply.status = 411;
+        return SH_FAIL(err, SH_E_INVALID,
+                       "send the body with Content-Length; chunked bodies are not taken here");
+    }
+    if (q->content_length == 0)
+        return SH_FAIL(err, SH_E_INVALID, "the body is empty; an inference request is JSON");
+    if (h && (sh_parse_i64(h, 0, INT64_MAX, "length", &header, NULL) ||
+              (uint64_t)header > q->content_length))
+        return SH_FAIL(err, SH_E_INVALID,
+                       "Inference-Header-Content-Length must be a number from 1 to the body's "
+                       "length, %" PRIu64,
+                       q->content_length);
+    if (header == 0)
+        return SH_FAIL(err, SH_E_UNSUPPORTED,
+                       "Inference-Header-Content-Length: 0 (a raw request without JSON) is not "
+                       "supported");
+    if (header > q->api->conf->max_json_tensor_bytes)
+        return SH_FAIL(err, SH_E_TOOBIG,
+                       "the JSON part has %" PRId64 " bytes, at most %" PRId64
+                       " are allowed; send tensors as binary data",
+                       header, q->api->conf->max_json_tensor_bytes);
+    i->body_bytes = (size_t)q->content_length;
+    i->header_bytes = (size_t)header;
+    return SH_OK;
+}
+
+static int open_infer(struct api_req *q, struct infer *i, struct sh_err *err)
+{
+    int rc = find_version(q, i, err);
+
+    if (!rc)
+        rc = check_lengths(q, i, err);
+    if (!rc && atomic_load(&q->api->stopping))
+        rc = SH_FAIL(err, SH_E_UNAVAILABLE, "this server is shutting down; try another one");
+    if (!rc)
+        rc = slab_take(q->api->slab, i->body_bytes, &i->body, err);
+    if (!rc)
+        rc = link_open(q->api->link, i, err);
+    return rc;
+}
+
+int infer_begin(struct api_req *q, struct sh_err *err)
+{
+    struct infer *i = calloc(1, sizeof(*i));
+    int rc;
+
+    if (!i)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a request");
+    atomic_init(&i->refs, 1);
+    pthread_mutex_init(&i->lock, NULL);
+    i->api = q->api;
+    i->q = q;
+    i->fd = http_fd(q);
+    i->begin_ns = q->start_ns;
+    sh_strlcpy(i->tenant, q->tenant, sizeof(i->tenant));
+    rc = open_infer(q, i, err);
+    if (rc && rc != API_AGAIN && i->v) { /* refused before it began: counted all the same */
+        i->outcome = rc;
+        i->latency_ns = sh_clock_ns() - i->begin_ns;
+        count(i);
+    }
+    if (rc) {
+        infer_unref(i);
+        return rc;
+    }
+    q->infer = i;
+    return SH_OK;
+}
+
+int infer_piece(struct api_req *q, const char *data, size_t n, struct sh_err *err)
+{
+    struct infer *i = q->infer;
+
+    if (n > i->body_bytes - i->received)
+        return SH_FAIL(err, SH_E_INVALID, "the body is longer than its Content-Length");
+    memcpy((char *)slab_at(i->api->slab, i->body->off) + i->received, data, n);
+    i->received += n;
+    return SH_OK;
+}
+
+/* ---------------------------------------------------------------- body complete */
+
+/* JSON tensors become bytes in a slot of their own: in the order of the model's inputs. */
+static int convert(struct infer *i, struct sh_err *err)
+{
+    char *to;
+    int rc;
+
+    if (i->plan.json_bytes == 0)
+        return SH_OK;
+    rc = slab_take(i->api->slab, i->plan.json_bytes, &i->converted, err);
+    if (rc)
+        return rc;
+    to = slab_at(i->api->slab, i->converted->off);
+    for (size_t k = 0; !rc && k < i->v->n_inputs; k++) {
+        struct plan_input *in = &i->plan.in[k];
+        const struct cat_tensor *t = &i->v->inputs[k];
+
+        if (!in->data)
+            continue;
+        rc = tensor_from_json(t, in->data, to, in->bytes / sh_dtype_bytes(t->dtype), err);
+        in->binary = to;
+        to += SH_ALIGN_UP(in->bytes, 64u);
+    }
+    return rc;
+}
+
+static int prepare(struct infer *i, struct sh_err *err)
+{
+    const char *body = slab_at(i->api->slab, i->body->off);
+    size_t max_json = (size_t)i->api->conf->max_json_tensor_bytes;
+    int rc;
+
+    if (i->received != i->body_bytes)
+        return SH_FAIL(err, SH_E_INVALID, "the body is shorter than its Content-Length");
+    rc = plan_read(i->v, body, i->body_bytes, i->header_bytes, max_json, &i->plan, err);
+    if (!rc)
+        rc = convert(i, err);
+    if (!rc)
+        rc = slab_take(i->api->slab, i->plan.all_out_bytes, &i->outputs, err);
+    return rc;
+}
+
+static int failure(struct api_req *q, const struct infer *i, struct sh_err *err)
+{
+    q->reply.retry_after_ms = i->result.retry_after_ms;
+    return SH_FAIL(err, i->result.rc, "%s",
+                   i->result.msg[0] ? i->result.msg : sh_rc_text(i->result.rc));
+}
+
+/* From here on the link owns the answer. API_WAIT: nothing of q may be touched any more. */
+static int submit(struct api_req *q, struct infer *i, struct sh_err *err)
+{
+    bool done;
+
+    infer_ref(i); /* ours: the answer may come, and the request end, before link_ready returns */
+    pthread_mutex_lock(&i->lock);
+    done = i->done;
+    i->submitted = true;
+    i->waiting = !done;
+    pthread_mutex_unlock(&i->lock);
+    if (!done)
+        link_ready(i->api->link, i);
+    infer_unref(i);
+    return done ? failure(q, i, err) : API_WAIT;
+}
+
+static size_t json_output_bytes(const struct infer *i)
+{
+    size_t n = 0;
+
+    for (size_t k = 0; k < i->plan.n_out; k++)
+        if (!i->plan.out[k].binary)
+            n += i->plan.out_bytes[i->plan.out[k].index];
+    return n;
+}
+
+static int reply(struct api_req *q, struct infer *i, struct sh_err *err)
+{
+    const char *outputs = slab_at(i->api->slab, i->outputs->off);
+    struct api_reply *p = &q->reply;
+    struct sh_buf head;
+    int rc;
+
+    sh_buf_init(&head, MAX_REPLY_HEAD);
+    rc = plan_reply(i->v, &i->plan, outputs, &head, &p->binary, err);
+    if (!rc) {
+        p->parts = calloc(i->plan.n_out + 1, sizeof(*p->parts));
+        if (!p->parts)
+            rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the reply");
+    }
+    if (rc) {
+        sh_buf_fini(&head);
+        return rc;
+    }
+    for (size_t k = 0; k < i->plan.n_out; k++) {
+        size_t index = i->plan.out[k].index;
+
+        if (i->plan.out[k].binary && i->plan.out_bytes[index] > 0)
+            p->parts[p->n_parts++] = (struct iovec){(void *)(outputs + i->plan.out_off[index]),
+                                                    i->plan.out_bytes[index]};
+    }
+    p->head_len = head.len;
+    p->head = sh_buf_take(&head);
+    sh_buf_fini(&head);
+    p->owner = infer_ref(i); /* the slots stay until the last byte is sent */
+    p->release = unref_owner;
+    return SH_OK;
+}
+
+int infer_main(struct api_req *q, struct sh_err *err)
+{
+    struct infer *i = q->infer;
+    bool here = q->db == NULL;
+    int rc;
+
+    if (!i->submitted) {
+        if (here && i->header_bytes > INLINE_JSON)
+            return API_AGAIN;
+        rc = prepare(i, err);
+        if (!rc)
+            rc = submit(q, i, err);
+        if (rc == API_WAIT)
+            return rc;
+    } else {
+        if (i->result.rc == SH_OK && here && json_output_bytes(i) > INLINE_JSON)
+            return API_AGAIN;
+        rc = i->result.rc ? failure(q, i, err) : reply(q, i, err);
+    }
+    i->outcome = rc;
+    i->latency_ns = sh_clock_ns() - i->begin_ns;
+    return rc;
+}

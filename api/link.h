@@ -1,0 +1,35 @@
+/* link.h - the thread that speaks to the scheduler and to executors.
+ *
+ * One event loop in one thread owns every connection and the table of requests in flight. HTTP
+ * threads only leave commands (open, ready, cancel) in a queue and wake it.
+ *
+ *   OPEN     -> scheduler: INFER_OPEN, at header time
+ *   PLACED   <- scheduler: which executor will want the payload
+ *   READY    -> scheduler: INFER_READY; a remote executor gets the input bytes as chunks
+ *   RESULT   <- executor, or REFUSED <- scheduler: the request is complete
+ *
+ * Every request ends: by a result, a refusal, its deadline, its client's going away, the loss of
+ * its executor, or of the scheduler. One that ends without word from an executor stays in limbo
+ * for a while, with its slots: the executor may still be writing into them.
+ */
+#ifndef SH_API_LINK_H
+#define SH_API_LINK_H
+
+#include "api/infer.h"
+
+struct link;
+
+/* KEEPS a (conf, slab). Starts the thread. *out: OWNED, link_stop(). */
+int link_start(struct api *a, struct link **out, struct sh_err *err);
+/* Completes what is left with SH_E_UNAVAILABLE, ends the thread. */
+void link_stop(struct link *l);
+void link_free(struct link *l); /* after link_stop, when no request is left; NULL is allowed */
+
+/* Any thread. link_open fails with SH_E_UNAVAILABLE (no scheduler) or SH_E_QUEUEFULL. */
+int link_open(struct link *l, struct infer *i, struct sh_err *err);
+void link_ready(struct link *l, struct infer *i);
+void link_cancel(struct link *l, struct infer *i);
+void link_hint(struct link *l, const char *what); /* "jobs" or "models"; never blocks */
+bool link_is_up(const struct link *l);            /* a leading scheduler said WELCOME */
+
+#endif

@@ -1,0 +1,62 @@
+/* link_int.h - what link*.c share. Nobody else includes it. */
+#ifndef SH_API_LINK_INT_H
+#define SH_API_LINK_INT_H
+
+#include "api/link.h"
+#include "common/wire.h"
+
+#define LINK_BUCKETS 4096u
+#define LINK_MAX_EXECUTORS 256
+#define LINK_NS_PER_MS INT64_C(1000000)
+
+enum { CMD_OPEN = 1, CMD_READY = 2, CMD_CANCEL = 4 };
+enum { HINT_JOBS = 1, HINT_MODELS = 2 };
+
+struct link_exec { /* one executor's data connection */
+    struct link *link;
+    char name[64], addr[256];
+    struct sh_link *wire;
+    bool ready;     /* it said DATA_READY */
+    bool local;     /* shares the slab's memory */
+    bool confirmed; /* the scheduler named it since it last said WELCOME */
+};
+
+struct link {
+    struct api *api;
+    struct sh_loop *loop;
+    pthread_t thread;
+    bool has_thread;
+    uint64_t api_id;
+    pthread_mutex_t lock; /* the command queue and hints */
+    struct infer *head, *tail;
+    unsigned hints;
+    bool ended; /* the thread is gone: nobody takes commands */
+    atomic_bool up, stop;
+    atomic_int n_open;
+    _Atomic uint64_t next_rid;
+    /* Link thread only. */
+    struct sh_link *scheduler;
+    struct sh_timer *timer;
+    struct infer *buckets[LINK_BUCKETS];
+    struct infer *all;
+    struct link_exec *execs[LINK_MAX_EXECUTORS];
+    size_t n_execs;
+    int64_t welcome_ns;
+};
+
+/* link.c */
+struct infer *link__find(struct link *l, uint64_t rid);
+/* Completes; keep_ns > 0: an executor may still write into the slots for so long. */
+void link__end(struct link *l, struct infer *i, const struct infer_result *r, int64_t keep_ns);
+void link__fail(struct link *l, struct infer *i, int rc, const char *msg, int64_t keep_ns);
+void link__forget(struct link *l, struct infer *i);
+void link__send(struct link *l, const struct sh_msg *m);
+
+/* link_data.c: executors. */
+void link__exec_up(struct link *l, const struct msg_exec_up *m);
+void link__exec_sweep(struct link *l);
+void link__exec_free_all(struct link *l);
+/* To a remote executor: input bytes, once ready and placed. Nothing to do for a local one. */
+void link__send_inputs(struct link *l, struct infer *i);
+
+#endif

@@ -1,0 +1,229 @@
+/* main.c - shunt-api: start, signals, stop. */
+#include "api/api.h"
+#include "api/auth.h"
+#include "api/catalog.h"
+#include "api/http.h"
+#include "api/link.h"
+#include "api/openapi.h"
+#include "api/pool.h"
+#include "api/refresh.h"
+#include "api/slab.h"
+#include "api/stats.h"
+#include "api/upload.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/loop.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define NS_PER_S INT64_C(1000000000)
+
+struct daemon {
+    struct api api;
+    struct http *http;
+    struct refresh *refresh;
+    struct sh_metrics_http *metrics;
+    struct sh_loop *loop;
+    struct sh_timer *tick;
+    int64_t drain_until_ns; /* 0 = not stopping */
+};
+
+static int print_description(const char *what, struct sh_err *err)
+{
+    json_t *doc = NULL;
+    int rc = openapi_build(&doc, err);
+
+    if (!rc && strcmp(what, "--print-docs") == 0)
+        openapi_print_docs(stdout);
+    else if (!rc)
+        json_dumpf(doc, stdout, JSON_INDENT(1));
+    if (!rc)
+        putchar('\n');
+    json_decref(doc);
+    return rc;
+}
+
+/* The database may start after us; only a schema that we do not know is final. */
+static int wait_for_database(const struct api_conf *conf, struct sh_err *err)
+{
+    struct db *db = NULL;
+    bool made = false, said = false;
+    int rc = db_new(conf->db_url, "shunt-api", &db, err);
+
+    while (!rc) {
+        struct sh_err one = {0};
+
+        rc = db_ready(db, DB_SCHEMA_VERSION, &one);
+        if (!rc)
+            break;
+        if (rc != SH_E_DBDOWN && rc != SH_E_DBSOFT) {
+            sh_err_copy(err, &one);
+            break;
+        }
+        if (!said)
+            sh_log_err(SH_LOG_WARN, "database.wait", &one);
+        said = true;
+        rc = SH_OK;
+        usleep(300000);
+    }
+    if (!rc && conf->admin_key_file && conf->admin_key_file[0])
+        rc = auth_bootstrap(db, conf->admin_key_file, &made, err);
+    if (made)
+        SH_INFO("admin_key.made", "file=\"%s\"", conf->admin_key_file);
+    db_free(db);
+    return rc;
+}
+
+static int build_openapi(struct api *a, struct sh_err *err)
+{
+    json_t *doc = NULL;
+    int rc = openapi_build(&doc, err);
+
+    if (!rc)
+        rc = sh_json_dump(doc, &a->openapi, err);
+    json_decref(doc);
+    return rc;
+}
+
+static int start_parts(struct daemon *d, struct sh_err *err)
+{
+    struct api *a = &d->api;
+    const struct api_conf *c = a->conf;
+    int rc = build_openapi(a, err);
+
+    if (!rc)
+        rc = upload_prepare_dirs(c->state_dir, err);
+    if (!rc)
+        rc = slab_new((size_t)c->slab_bytes, &a->slab, err);
+    if (!rc)
+        rc = stats_new(&a->stats, err);
+    if (!rc)
+        rc = auth_new(&a->auth, err);
+    if (!rc)
+        rc = catalog_new(&a->catalog, err);
+    if (!rc)
+        rc = pool_new("shunt-api", c->db_url, (size_t)c->db_threads, (size_t)c->db_queue, &a->ctl,
+                      err);
+    if (!rc)
+        rc = pool_new("shunt-api-bulk", c->db_url, (size_t)c->bulk_threads, UPLOAD_MAX * 4,
+                      &a->bulk, err);
+    if (!rc)
+        rc = link_start(a, &a->link, err);
+    if (!rc)
+        rc = refresh_start(a, &d->refresh, err);
+    if (!rc && c->metrics_addr && c->metrics_addr[0])
+        rc = sh_metrics_http_start('a', c->metrics_addr, &d->metrics, err);
+    if (!rc)
+        rc = http_start(a, &d->http, err);
+    return rc;
+}
+
+/* Order: nobody new, those in flight end, what is left is woken, then threads and memory. */
+static void stop_parts(struct daemon *d)
+{
+    struct api *a = &d->api;
+
+    link_stop(a->link); /* wakes every request that waits for a result */
+    pool_stop(a->ctl);  /* runs what is queued: every request that waits for a thread is woken */
+    pool_stop(a->bulk);
+    http_stop(d->http);
+    pool_free(a->ctl);
+    pool_free(a->bulk);
+    refresh_stop(d->refresh);
+    link_free(a->link);
+    sh_metrics_http_stop(d->metrics);
+    catalog_free(a->catalog);
+    auth_free(a->auth);
+    stats_free(a->stats);
+    slab_free(a->slab);
+    free(a->openapi);
+}
+
+static void on_tick(struct sh_loop *l, void *arg)
+{
+    struct daemon *d = arg;
+
+    http_sweep(d->http);
+    if (d->drain_until_ns == 0)
+        return;
+    if (http_active(d->http) == 0 || sh_clock_ns() >= d->drain_until_ns)
+        sh_loop_stop(l);
+}
+
+static void on_term(struct sh_loop *l, void *arg)
+{
+    struct daemon *d = arg;
+
+    if (d->drain_until_ns) { /* asked twice: at once */
+        sh_loop_stop(l);
+        return;
+    }
+    atomic_store(&d->api.stopping, true);
+    http_quiesce(d->http);
+    d->drain_until_ns = sh_clock_ns() + d->api.conf->drain_s * NS_PER_S;
+    SH_INFO("api.draining", "requests=%d", http_active(d->http));
+    sh_timer_set(d->tick, 0);
+}
+
+static int serve(struct daemon *d, struct sh_err *err)
+{
+    const struct api_conf *c = d->api.conf;
+    int rc = sh_loop_new(&d->loop, err);
+
+    if (!rc)
+        rc = sh_loop_signals(d->loop, on_term, NULL, d, err);
+    if (!rc)
+        rc = wait_for_database(c, err);
+    if (!rc)
+        rc = start_parts(d, err);
+    if (!rc)
+        rc = sh_timer_add(d->loop, NS_PER_S / 5, NS_PER_S / 5, on_tick, d, &d->tick, err);
+    if (!rc) {
+        sh_metric_set(M_shunt_build_info, SH_LABELS("0.1", ""), 1);
+        SH_INFO("api.ready", "listen=\"%s\" port=%d", c->listen, http_port(d->http));
+        rc = sh_loop_run(d->loop, err);
+        SH_INFO("api.stopping", "requests=%d", http_active(d->http));
+    }
+    stop_parts(d);
+    sh_timer_del(d->tick);
+    sh_loop_free(d->loop);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    struct api_conf conf = {0};
+    struct daemon d = {.api = {.conf = &conf}};
+    enum sh_conf_action action = SH_CONF_RUN;
+    enum sh_log_level level = SH_LOG_INFO;
+    struct sh_err err = {0};
+    int rc;
+
+    sh_log_init("shunt-api", level);
+    if (argc == 2 &&
+        (strcmp(argv[1], "--print-openapi") == 0 || strcmp(argv[1], "--print-docs") == 0)) {
+        rc = print_description(argv[1], &err);
+        return rc ? 1 : 0;
+    }
+    signal(SIGPIPE, SIG_IGN);
+    rc = sh_conf_load(&API_CONF_TABLE, &conf, argc, argv, NULL, NULL, &action, &err);
+    if (!rc && action == SH_CONF_RUN) {
+        rc = api_conf_check(&conf, &err);
+        if (!rc)
+            rc = sh_log_level_parse(conf.log_level, &level, &err);
+        if (!rc) {
+            sh_log_set_level(level);
+            sh_conf_log(&API_CONF_TABLE, &conf);
+            rc = serve(&d, &err);
+        }
+    }
+    if (rc)
+        sh_log_err(SH_LOG_ERROR, "api.failed", &err);
+    sh_conf_free(&API_CONF_TABLE, &conf);
+    return rc ? 1 : 0;
+}

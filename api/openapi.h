@@ -1,0 +1,20 @@
+/* openapi.h - the description of the API, made from the route table and the schemas. Pure. */
+#ifndef SH_API_OPENAPI_H
+#define SH_API_OPENAPI_H
+
+#include "common/json.h"
+
+#include <stdio.h>
+
+struct api_schema {
+    const char *name, *json; /* JSON Schema, with '...' for quotes: see schemas.c */
+};
+extern const struct api_schema API_SCHEMAS[];
+extern const size_t API_N_SCHEMAS;
+
+/* The OpenAPI 3.1 document. *out: OWNED, json_decref(). */
+int openapi_build(json_t **out, struct sh_err *err);
+/* docs/api.md. */
+void openapi_print_docs(FILE *out);
+
+#endif

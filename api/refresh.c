@@ -1,0 +1,137 @@
+/* refresh.c - see refresh.h. */
+#include "api/refresh.h"
+
+#include "api/auth.h"
+#include "api/catalog.h"
+#include "api/store.h"
+#include "common/clock.h"
+#include "common/db.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define NS_PER_MS INT64_C(1000000)
+
+struct refresh {
+    struct api *api;
+    struct db *db;
+    int wake_fd; /* readable = stop */
+    pthread_t thread;
+    bool has_thread;
+    bool listening, was_down;
+    int64_t keys_ns, models_ns; /* last time each was read */
+    bool keys_due, models_due;
+};
+
+static void drain_notifications(struct refresh *r)
+{
+    char channel[64], payload[64];
+
+    while (db_notification(r->db, channel, payload)) {
+        r->keys_due |= strcmp(channel, "shunt_keys") == 0;
+        r->models_due |= strcmp(channel, "shunt_models") == 0;
+    }
+}
+
+static int refresh_once(struct refresh *r, struct sh_err *err)
+{
+    int64_t now = sh_clock_ns();
+    int rc = SH_OK;
+
+    if (db_fd(r->db) < 0)
+        r->listening = false;
+    if (!r->listening) {
+        rc = store_key_listen(r->db, err);
+        r->listening = !rc;
+        r->keys_due = r->models_due = true; /* what was said meanwhile was not heard */
+    }
+    if (!rc && (r->models_due || now - r->models_ns >= r->api->conf->model_poll_ms * NS_PER_MS)) {
+        r->models_due = false;
+        r->models_ns = now;
+        rc = catalog_refresh(r->api->catalog, r->db, err);
+    }
+    if (!rc && (r->keys_due || now - r->keys_ns >= r->api->conf->key_poll_ms * NS_PER_MS)) {
+        r->keys_due = false;
+        r->keys_ns = now;
+        rc = auth_refresh(r->api->auth, r->db, err);
+    }
+    drain_notifications(r);
+    return rc;
+}
+
+static void *thread_main(void *arg)
+{
+    struct refresh *r = arg;
+
+    for (;;) {
+        struct sh_err err = {0};
+        struct pollfd p[2] = {{.fd = r->wake_fd, .events = POLLIN}, {.events = POLLIN}};
+        int rc = refresh_once(r, &err);
+
+        sh_metric_set(M_shunt_db_up, NULL, rc ? 0 : 1);
+        if (rc && !r->was_down)
+            sh_log_err(SH_LOG_WARN, "database.down", &err);
+        else if (!rc && r->was_down)
+            SH_INFO("database.up", "msg=\"caches are fresh again\"");
+        r->was_down = rc != SH_OK;
+        if (r->keys_due || r->models_due) {
+            if (!rc)
+                continue;
+        }
+        p[1].fd = db_fd(r->db);
+        if (poll(p, 2, (int)SH_MIN(r->api->conf->model_poll_ms, 1000)) < 0 && errno != EINTR)
+            SH_WARN("refresh.poll", "errno=%d", errno);
+        if (p[0].revents)
+            return NULL;
+        drain_notifications(r);
+    }
+}
+
+int refresh_start(struct api *a, struct refresh **out, struct sh_err *err)
+{
+    struct refresh *r = calloc(1, sizeof(*r));
+    int rc;
+
+    *out = NULL;
+    if (!r)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the refresh thread");
+    r->api = a;
+    r->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    rc = r->wake_fd < 0 ? SH_FAIL_ERRNO(err, SH_E_IO, "could not make an event")
+                        : db_new(a->conf->db_url, "shunt-api-refresh", &r->db, err);
+    if (!rc) {
+        r->has_thread = pthread_create(&r->thread, NULL, thread_main, r) == 0;
+        if (!r->has_thread)
+            rc = SH_FAIL(err, SH_E_NOMEM, "could not start the refresh thread");
+    }
+    if (rc) {
+        refresh_stop(r);
+        return rc;
+    }
+    *out = r;
+    return SH_OK;
+}
+
+void refresh_stop(struct refresh *r)
+{
+    uint64_t one = 1;
+
+    if (!r)
+        return;
+    if (r->has_thread) {
+        while (write(r->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+            ;
+        pthread_join(r->thread, NULL);
+    }
+    db_free(r->db);
+    if (r->wake_fd >= 0)
+        close(r->wake_fd);
+    free(r);
+}

@@ -1,0 +1,139 @@
+/* schemas.c - JSON Schema of every body, by the names that routes.c uses. Single quotes stand for
+ * double ones; no text here holds an apostrophe. */
+#include "api/openapi.h"
+#include "common/mem.h"
+
+/* clang-format off */
+#define NAME "{'type':'string','pattern':'^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$'}"
+#define LOWER_NAME "{'type':'string','pattern':'^[a-z0-9][a-z0-9-]{0,62}$'}"
+#define TEXT "{'type':'string'}"
+#define TEXT0 "{'type':['string','null']}"
+#define TIME "{'type':'string','format':'date-time'}"
+#define TIME0 "{'type':['string','null'],'format':'date-time'}"
+#define INT "{'type':'integer'}"
+#define INT0 "{'type':['integer','null']}"
+#define NUM "{'type':'number'}"
+#define NUM0 "{'type':['number','null']}"
+#define BOOL "{'type':'boolean'}"
+#define RANGE(type, min, max) "{'type':'" type "','minimum':" min ",'maximum':" max "}"
+#define OPEN(properties) "{'type':'object','properties':{" properties "}}"
+#define CLOSED(required, properties)                                                               \
+    "{'type':'object','additionalProperties':false,'required':[" required "],'properties':{"       \
+    properties "}}"
+#define TENSORS                                                                                    \
+    "{'type':'array','items':{'type':'object','required':['name','datatype','shape'],"             \
+    "'properties':{'name':" TEXT ",'datatype':" TEXT ",'shape':{'type':'array','items':" INT       \
+    "}}}}"
+#define QUOTA_FIELDS                                                                               \
+    "'guaranteed_gpus':{'type':'number','minimum':0},'max_gpus':{'type':['number','null'],"        \
+    "'minimum':0},'over_quota_weight':{'type':'number','minimum':0},"                              \
+    "'borrowing_limit':{'type':['number','null'],'minimum':0},"                                    \
+    "'lending_limit':{'type':['number','null'],'minimum':0},"                                      \
+    "'gpu_memory_min_bytes':{'type':'integer','minimum':0},"                                       \
+    "'gpu_memory_share':{'type':'number','minimum':0},"                                            \
+    "'gpu_memory_max_bytes':{'type':['integer','null'],'minimum':1},"                              \
+    "'max_running_jobs':{'type':'integer','minimum':0},'max_queued_jobs':{'type':'integer',"       \
+    "'minimum':0},'max_concurrent_requests':{'type':'integer','minimum':0},"                       \
+    "'requests_per_second':{'type':['number','null']},'burst':{'type':['integer','null'],"         \
+    "'minimum':1},'max_storage_bytes':{'type':'integer','minimum':0}"
+#define KEY_FIELDS                                                                                 \
+    "'id':" TEXT ",'name':" TEXT ",'role':" TEXT ",'tenant':" TEXT0 ",'created_at':" TIME          \
+    ",'expires_at':" TIME0 ",'revoked_at':" TIME0
+#define SLO_FIELDS                                                                                 \
+    "'latency_ms':" RANGE("number", "0.001", "3600000") ",'percentile':" RANGE("number",           \
+    "0.001", "99.999") ",'priority':" RANGE("integer", "0", "100")                                 \
+    ",'on_miss':{'enum':['reject','delay','best-effort']}"
+#define OPTIMIZER                                                                                  \
+    CLOSED("'name'", "'name':{'enum':['sgd','adam','adamw']},'lr':" RANGE("number", "0",           \
+    "1000000") ",'momentum':" RANGE("number", "0", "1") ",'weight_decay':" RANGE("number", "0",    \
+    "1000000") ",'beta1':" RANGE("number", "0", "0.9999999") ",'beta2':" RANGE("number", "0",      \
+    "0.9999999") ",'eps':" RANGE("number", "0", "1") ",'nesterov':" BOOL)
+#define TRAINING                                                                                   \
+    CLOSED("'optimizer'", "'loss':{'enum':['cross-entropy','mse']},'optimizer':" OPTIMIZER         \
+    ",'batch':" RANGE("integer", "1", "65536") ",'steps':" RANGE("integer", "1",                   \
+    "1000000000000") ",'epochs':" RANGE("integer", "1", "1000000000") ",'seed':" RANGE(            \
+    "integer", "0", "9000000000000000") ",'labels':" TEXT ",'precision':{'enum':['fp32',"          \
+    "'tf32','fp16','bf16']},'shuffle':" BOOL ",'checkpoint_interval_ms':" RANGE("integer", "0",    \
+    "86400000"))
+
+const struct api_schema API_SCHEMAS[] = {
+    {"Any", "{}"},
+    {"Empty", CLOSED("", "")},
+    {"Health", OPEN("'live':" BOOL ",'ready':" BOOL ",'name':" TEXT)},
+    {"Problem", "{'type':'object','required':['type','title','status','detail','code','error'],"
+     "'properties':{'type':" TEXT ",'title':" TEXT ",'status':" INT ",'detail':" TEXT ",'code':"
+     TEXT ",'error':" TEXT ",'request_id':" TEXT ",'nodes':{'type':'array',"
+     "'items':{'type':'object'}}}}"},
+    {"Tenant", OPEN("'name':" LOWER_NAME ",'state':{'enum':['ACTIVE','SUSPENDED','DELETED']},"
+     "'created_at':" TIME ",'row_version':" INT)},
+    {"TenantCreate", CLOSED("'name'", "'name':" LOWER_NAME)},
+    {"TenantPatch", CLOSED("'state'", "'state':{'enum':['ACTIVE','SUSPENDED']}")},
+    {"Quota", OPEN(QUOTA_FIELDS ",'row_version':" INT)},
+    {"QuotaPut", CLOSED("", QUOTA_FIELDS)},
+    {"Key", OPEN(KEY_FIELDS)},
+    {"KeySecret", OPEN(KEY_FIELDS ",'key':" TEXT)},
+    {"KeyCreate", CLOSED("'name','role'", "'name':{'type':'string','minLength':1,'maxLength':64},"
+     "'role':{'enum':['tenant-admin','submit','infer','read']},'expires_at':" TIME)},
+    {"Model", OPEN("'name':" NAME ",'tenant':" TEXT ",'visibility':{'enum':['private','shared']},"
+     "'created_at':" TIME ",'versions':{'type':'array','items':{'type':'object'}},'row_version':"
+     INT)},
+    {"ModelCreate", CLOSED("'name'", "'name':" NAME ",'visibility':{'enum':['private','shared']}")
+     },
+    {"Version", OPEN("'model':" NAME ",'version':" INT ",'state':" TEXT ",'reason_code':" TEXT0
+     ",'reason':" TEXT0 ",'digest':" TEXT0 ",'bytes':" INT0 ",'inputs':" TENSORS ",'outputs':"
+     TENSORS ",'meta':{'type':'object'},'max_batch':" INT ",'precision':" TEXT ",'image_bytes':"
+     INT0 ",'profile':{},'source_job':" INT0 ",'created_at':" TIME ",'ready_at':" TIME0
+     ",'row_version':" INT)},
+    {"VersionCreate", CLOSED("", "'version':" RANGE("integer", "1", "2147483647") ",'max_batch':"
+     RANGE("integer", "1", "1024") ",'precision':{'enum':['fp32','tf32','fp16','bf16']}")},
+    {"Slo", OPEN("'model':" NAME "," SLO_FIELDS ",'created_at':" TIME ",'row_version':" INT)},
+    {"SloPut", CLOSED("'latency_ms'", SLO_FIELDS)},
+    {"Dataset", OPEN("'name':" NAME ",'state':" TEXT ",'digest':" TEXT0 ",'bytes':" INT0
+     ",'tensors':" TENSORS ",'n_samples':" INT0 ",'created_at':" TIME ",'row_version':" INT)},
+    {"DatasetCreate", CLOSED("'name'", "'name':" NAME)},
+    {"Queue", OPEN("'name':" LOWER_NAME ",'shared':" BOOL ",'state':" TEXT ",'priority':" INT
+     ",'jobs':" INT ",'row_version':" INT)},
+    {"Job", OPEN("'id':" INT ",'kind':" TEXT ",'name':" TEXT ",'state':" TEXT ",'reason':" TEXT
+     ",'priority':" INT ",'queue':" TEXT ",'model':" TEXT ",'version':" INT ",'dataset':" TEXT0
+     ",'eval_dataset':" TEXT0 ",'spec':{'type':'object'},'client_token':" TEXT0 ",'attempt':" INT
+     ",'max_attempts':" INT ",'executor':" TEXT0 ",'step':" INT ",'steps':" INT ",'loss':" NUM0
+     ",'samples_per_s':" NUM0 ",'steps_redone':" INT ",'preemptions':" INT ",'busy_ns':" INT
+     ",'result':{'type':['object','null']},'result_version':" INT0 ",'error_code':" TEXT0
+     ",'error':" TEXT0 ",'created_at':" TIME ",'started_at':" TIME0 ",'finished_at':" TIME0
+     ",'row_version':" INT)},
+    {"JobCreate", CLOSED("'kind','model','dataset','spec'", "'kind':{'enum':['training']},"
+     "'model':" NAME ",'version':" RANGE("integer", "1", "2147483647") ",'dataset':" NAME
+     ",'eval_dataset':" NAME ",'queue':" LOWER_NAME ",'priority':" RANGE("integer", "-1000", "1000"
+     ) ",'name':{'type':'string','maxLength':128},'max_attempts':" RANGE("integer", "1", "100")
+     ",'client_token':{'type':'string','minLength':1,'maxLength':255},'spec':" TRAINING)},
+    {"JobEvent", OPEN("'id':" INT ",'at':" TIME ",'from':" TEXT0 ",'to':" TEXT ",'reason':" TEXT
+     ",'detail':{'type':'object'}")},
+    {"Checkpoint", OPEN("'id':" INT ",'attempt':" INT ",'step':" INT ",'digest':" TEXT ",'bytes':"
+     INT ",'created_at':" TIME)},
+    {"Losses", OPEN("'job':" INT ",'losses':{'type':'array','items':" NUM "}")},
+    {"Executor", OPEN("'name':" TEXT ",'host_id':" TEXT ",'device':" TEXT ",'pool_bytes':" INT
+     ",'state':{'enum':['UP','DOWN']},'seen_at':" TIME)},
+    {"ServerMetadata", OPEN("'name':" TEXT ",'version':" TEXT
+     ",'extensions':{'type':'array','items':" TEXT "}")},
+    {"ModelMetadata", OPEN("'name':" NAME ",'versions':{'type':'array','items':" TEXT
+     "},'platform':" TEXT ",'inputs':" TENSORS ",'outputs':" TENSORS)},
+    {"ModelConfig", OPEN("'name':" NAME ",'platform':" TEXT ",'backend':" TEXT
+     ",'max_batch_size':" INT ",'input':{'type':'array'},'output':{'type':'array'},"
+     "'dynamic_batching':{'type':'object'}")},
+    {"Stats", OPEN("'model_stats':{'type':'array','items':{'type':'object'}}")},
+    {"IndexRequest", CLOSED("", "'ready':" BOOL)},
+    {"Index", "{'type':'array','items':{'type':'object','properties':{'name':" TEXT ",'version':"
+     TEXT ",'state':" TEXT ",'reason':" TEXT "}}}"},
+    {"InferRequest", CLOSED("'inputs'", "'id':" TEXT ",'parameters':{'type':'object'},"
+     "'inputs':{'type':'array','minItems':1,'items':" CLOSED("'name','datatype','shape'", "'name':"
+     TEXT ",'datatype':" TEXT ",'shape':{'type':'array','items':" INT
+     "},'parameters':{'type':'object'},'data':{'type':'array'}")
+     "},'outputs':{'type':'array','items':" CLOSED("'name'", "'name':" TEXT
+     ",'parameters':{'type':'object'}") "}")},
+    {"InferResponse", OPEN("'model_name':" TEXT ",'model_version':" TEXT ",'id':" TEXT
+     ",'outputs':{'type':'array','items':{'type':'object','required':['name','datatype','shape']}}"
+     )},
+    {"Binary", "{}"},
+};
+/* clang-format on */
+const size_t API_N_SCHEMAS = SH_ARRAY_LEN(API_SCHEMAS);

@@ -1,0 +1,256 @@
+/* v2.c - the inference protocol but for inference: health, metadata, configuration, statistics. */
+#include "api/api.h"
+#include "api/catalog.h"
+#include "api/handlers.h"
+#include "api/link.h"
+#include "api/stats.h"
+#include "common/mem.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#ifndef SHUNT_VERSION
+#define SHUNT_VERSION "0.1"
+#endif
+
+static int reply_json(struct api_req *q, json_t *j, struct sh_err *err)
+{
+    if (!j)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the reply");
+    json_decref(q->reply.body);
+    q->reply.body = j;
+    return SH_OK;
+}
+
+int v2_live(struct api_req *q, struct sh_err *err)
+{
+    return reply_json(q, json_pack("{s:b}", "live", 1), err);
+}
+
+int v2_ready(struct api_req *q, struct sh_err *err)
+{
+    bool ready = link_is_up(q->api->link) && !atomic_load(&q->api->stopping);
+
+    if (!ready)
+        q->reply.status = 503;
+    return reply_json(q, json_pack("{s:b}", "ready", ready), err);
+}
+
+int v2_server(struct api_req *q, struct sh_err *err)
+{
+    return reply_json(q,
+                      json_pack("{s:s, s:s, s:[s, s, s, s]}", "name", "shunt", "version",
+                                SHUNT_VERSION, "extensions", "binary_tensor_data", "parameters",
+                                "model_configuration", "statistics"),
+                      err);
+}
+
+/* The version that the path names. API_AGAIN once before saying that there is none. */
+static int find(struct api_req *q, struct cat_table **table, const struct cat_version **out,
+                struct sh_err *err)
+{
+    int64_t version = 0;
+    int rc = SH_OK;
+
+    *table = NULL;
+    if (q->params[1] && sh_parse_i64(q->params[1], 1, INT32_MAX, "version", &version, NULL))
+        return SH_FAIL(err, SH_E_NOTFOUND, "there is no version \"%.32s\": versions are numbers",
+                       q->params[1]);
+    if (q->db)
+        rc = catalog_refresh(q->api->catalog, q->db, err);
+    if (rc)
+        return rc;
+    *table = catalog_get(q->api->catalog);
+    *out = cat_find(*table, q->tenant, q->params[0], version);
+    if (*out && ((*out)->ready || q->db))
+        return SH_OK;
+    catalog_put(*table);
+    *table = NULL;
+    if (!q->db)
+        return API_AGAIN;
+    return SH_FAIL(err, SH_E_NOTFOUND, "there is no model \"%.128s\"%s%.32s", q->params[0],
+                   version ? " with version " : "", version ? q->params[1] : "");
+}
+
+static json_t *tensors_json(const struct cat_tensor *t, size_t n, bool config, bool drop_batch)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < n; i++) {
+        json_t *dims = json_array();
+        char type[32];
+
+        for (size_t k = drop_batch ? 1 : 0; k < t[i].rank; k++)
+            json_array_append_new(dims, json_integer(t[i].dims[k]));
+        snprintf(type, sizeof(type), "%s%s", config ? "TYPE_" : "", sh_dtype_v2(t[i].dtype));
+        json_array_append_new(list, json_pack("{s:s, s:s, s:o}", "name", t[i].name,
+                                              config ? "data_type" : "datatype", type,
+                                              config ? "dims" : "shape", dims));
+    }
+    return list;
+}
+
+static json_t *versions_json(const struct cat_table *t, const struct cat_version *v)
+{
+    json_t *list = json_array();
+    char text[24];
+
+    for (size_t i = 0; i < cat_count(t); i++) {
+        const struct cat_version *x = cat_at(t, i);
+
+        if (x->model_id != v->model_id || !x->ready)
+            continue;
+        snprintf(text, sizeof(text), "%" PRId64, x->version);
+        json_array_append_new(list, json_string(text));
+    }
+    return list;
+}
+
+int v2_model(struct api_req *q, struct sh_err *err)
+{
+    struct cat_table *t;
+    const struct cat_version *v;
+    int rc = find(q, &t, &v, err);
+
+    if (rc)
+        return rc;
+    rc = reply_json(q,
+                    json_pack("{s:s, s:o, s:s, s:o, s:o}", "name", v->model, "versions",
+                              versions_json(t, v), "platform", "onnx_shunt", "inputs",
+                              tensors_json(v->inputs, v->n_inputs, false, false), "outputs",
+                              tensors_json(v->outputs, v->n_outputs, false, false)),
+                    err);
+    catalog_put(t);
+    return rc;
+}
+
+int v2_model_ready(struct api_req *q, struct sh_err *err)
+{
+    struct cat_table *t;
+    const struct cat_version *v;
+    int rc = find(q, &t, &v, err);
+
+    if (rc)
+        return rc;
+    if (!v->ready)
+        q->reply.status = 503;
+    rc = reply_json(q, json_pack("{s:s, s:b}", "name", v->model, "ready", v->ready), err);
+    catalog_put(t);
+    return rc;
+}
+
+int v2_config(struct api_req *q, struct sh_err *err)
+{
+    struct cat_table *t;
+    const struct cat_version *v;
+    json_t *j;
+    int rc = find(q, &t, &v, err);
+
+    if (rc)
+        return rc;
+    j = json_pack("{s:s, s:s, s:s, s:I, s:o, s:o}", "name", v->model, "platform", "onnx_shunt",
+                  "backend", "shunt", "max_batch_size", (json_int_t)(v->batched ? v->max_batch : 0),
+                  "input", tensors_json(v->inputs, v->n_inputs, true, v->batched), "output",
+                  tensors_json(v->outputs, v->n_outputs, true, v->batched));
+    if (j && v->batched)
+        json_object_set_new(j, "dynamic_batching", json_object());
+    rc = reply_json(q, j, err);
+    catalog_put(t);
+    return rc;
+}
+
+static int add_stats(struct api_req *q, const struct cat_version *v, json_t *list,
+                     struct sh_err *err)
+{
+    json_t *one;
+    int rc = stats_get(q->api->stats, v, &one, err);
+
+    if (!rc && json_array_append_new(list, one))
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the statistics");
+    return rc;
+}
+
+/* Of one version if the path names it, else of all ready ones of the model. */
+int v2_stats(struct api_req *q, struct sh_err *err)
+{
+    struct cat_table *t;
+    const struct cat_version *v;
+    json_t *list = NULL;
+    int rc = find(q, &t, &v, err);
+
+    if (rc)
+        return rc;
+    list = json_array();
+    for (size_t i = 0; !rc && i < cat_count(t); i++) {
+        const struct cat_version *x = cat_at(t, i);
+
+        if (x == v || (!q->params[1] && x->ready && x->model_id == v->model_id))
+            rc = add_stats(q, x, list, err);
+    }
+    if (!rc)
+        rc = reply_json(q, json_pack("{s:O}", "model_stats", list), err);
+    json_decref(list);
+    catalog_put(t);
+    return rc;
+}
+
+int v2_stats_all(struct api_req *q, struct sh_err *err)
+{
+    struct cat_table *t = catalog_get(q->api->catalog);
+    json_t *list = json_array();
+    int rc = SH_OK;
+
+    for (size_t i = 0; !rc && i < cat_count(t); i++)
+        if (cat_at(t, i)->ready && cat_sees(cat_at(t, i), q->tenant))
+            rc = add_stats(q, cat_at(t, i), list, err);
+    if (!rc)
+        rc = reply_json(q, json_pack("{s:O}", "model_stats", list), err);
+    json_decref(list);
+    catalog_put(t);
+    return rc;
+}
+
+static const char *triton_state(const struct cat_version *v)
+{
+    if (v->ready)
+        return "READY";
+    if (strcmp(v->state, "REGISTERED") == 0 || strcmp(v->state, "LOADING") == 0)
+        return "LOADING";
+    return "UNAVAILABLE";
+}
+
+int v2_index(struct api_req *q, struct sh_err *err)
+{
+    bool only_ready = false;
+    struct sh_json_field f[] = {{"ready", SH_JSON_BOOL, &only_ready, .required = false}};
+    struct cat_table *t;
+    json_t *list;
+    int rc = q->json ? sh_json_read(q->json, "", f, SH_ARRAY_LEN(f), err) : SH_OK;
+
+    if (!rc && !q->db)
+        return API_AGAIN; /* always fresh: people ask it right after an upload */
+    if (!rc)
+        rc = catalog_refresh(q->api->catalog, q->db, err);
+    if (rc == SH_E_DBDOWN) { /* what we know is better than nothing */
+        if (err)
+            *err = (struct sh_err){0};
+        rc = SH_OK;
+    }
+    if (rc)
+        return rc;
+    t = catalog_get(q->api->catalog);
+    list = json_array();
+    for (size_t i = 0; i < cat_count(t); i++) {
+        const struct cat_version *v = cat_at(t, i);
+        char version[24];
+
+        if (!cat_sees(v, q->tenant) || (only_ready && !v->ready))
+            continue;
+        snprintf(version, sizeof(version), "%" PRId64, v->version);
+        json_array_append_new(list,
+                              json_pack("{s:s, s:s, s:s, s:s}", "name", v->model, "version",
+                                        version, "state", triton_state(v), "reason", v->reason));
+    }
+    catalog_put(t);
+    return reply_json(q, list, err);
+}

@@ -1,0 +1,131 @@
+/* cli.h - what the commands of `shunt` share: options, the table of commands, calls to the server.
+ *
+ * A command is a row of CLI_CMDS (cmds.c): help, documentation, completion and the checks of its
+ * arguments come from there. It returns SH_OK or a failure, which main.c prints; the exit status
+ * is 0 ok, 1 refused, 2 usage, 3 server not reachable.
+ */
+#ifndef SH_CLI_CLI_H
+#define SH_CLI_CLI_H
+
+#include "cli/http.h"
+#include "common/conf.h"
+#include "common/json.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum cli_exit { CLI_OK, CLI_REFUSED, CLI_USAGE, CLI_NOT_REACHABLE };
+
+/* Options of all commands; each fills those of its row. Texts that are numbers are NULL if not
+ * given: then the server's default counts. */
+struct cli_conf {
+    /* every command */
+    char *server, *key, *key_file, *tenant, *output, *state_dir;
+    bool quiet;
+    /* up, down */
+    int64_t port, executors, workers, threads, pool_bytes, wait_s;
+    double copy_gb_per_s;
+    char *bind, *device, *db_url, *migrations_dir, *dashboards_dir, *pg_bin, *log_level;
+    bool foreground, purge;
+    /* tenants, keys, models, targets */
+    char *role, *expires_at, *save, *visibility, *percentile, *on_miss, *latency_ms, *target_priority;
+    /* push */
+    int64_t max_batch;
+    char *precision;
+    bool wait;
+    /* jobs */
+    char *model, *dataset, *eval_dataset, *labels, *loss, *optimizer, *spec, *job_name, *queue;
+    char *lr, *momentum, *weight_decay, *beta1, *beta2, *eps, *batch, *epochs, *steps, *seed;
+    char *checkpoint_interval_ms, *token;
+    int64_t priority, max_attempts, last;
+    bool follow;
+    /* infer, top */
+    char *inputs, *outputs, *truth;
+    int64_t rows, offset, repeat, random, interval_ms;
+    bool once;
+};
+
+enum cli_output { OUTPUT_TABLE, OUTPUT_JSON, OUTPUT_NAME };
+
+struct cli {
+    const struct cli_cmd *cmd;
+    struct cli_conf *conf;
+    char **args; /* positional, after verb and noun */
+    int n_args;
+    enum cli_output output;
+    struct http *http; /* OWNED; NULL until the first call */
+    char *server;      /* OWNED; set with http */
+    json_t *problem;   /* OWNED: the server's last refusal, with all its members */
+    enum cli_exit exit_code; /* of a failure */
+};
+
+typedef int cli_fn(struct cli *c, struct sh_err *err);
+
+struct cli_cmd {
+    const char *verb, *noun; /* noun NULL: the verb alone */
+    const char *args;        /* "NAME [FILE]": how many there may be is read from this */
+    const char *help;
+    cli_fn *run;
+    const struct sh_conf_opt *opts;
+    size_t n_opts;
+};
+
+extern const struct cli_cmd CLI_CMDS[];
+extern const size_t CLI_N_CMDS;
+extern const struct sh_conf_opt CLI_COMMON[]; /* options of every command */
+extern const size_t CLI_N_COMMON;
+
+/* The row for the words of a command line. *used: how many words name it. NULL with a failure that
+ * says what there is. */
+const struct cli_cmd *cli_find(char **words, int n_words, int *used, struct sh_err *err);
+void cli_arg_range(const struct cli_cmd *cmd, int *min, int *max);
+
+/* help.c */
+void help_all(void);
+void help_verb(const char *verb, const char *noun); /* NULL noun: all of the verb */
+void help_docs(void);                               /* docs/cli.md */
+int help_completion(const char *shell, struct sh_err *err);
+
+/* A failure of usage: exit status 2. */
+int cli_usage(struct cli *c, struct sh_err *err, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* rest.c */
+enum {
+    REST_TENANT = 1, /* add ?tenant= if --tenant is given */
+    REST_QUIET = 2,  /* do not keep a refusal's document or set the exit status */
+};
+int rest_open(struct cli *c, struct sh_err *err); /* http and server */
+/* One JSON call. body may be NULL; *out (OWNED, json_decref) may be NULL. A refusal becomes a
+ * failure with the server's code and sentence. */
+int rest_call(struct cli *c, const char *method, const char *path, const json_t *body,
+              unsigned flags, json_t **out, struct sh_err *err);
+int rest_get(struct cli *c, const char *path, unsigned flags, json_t **out, struct sh_err *err);
+/* All items of a list, page by page, at most 10,000. *out: OWNED array. */
+int rest_list(struct cli *c, const char *path, unsigned flags, json_t **out, struct sh_err *err);
+/* Turns an answer into a failure (status >= 400) or SH_OK; keeps the document. */
+int rest_check(struct cli *c, const struct http_reply *r, unsigned flags, struct sh_err *err);
+/* Adds ?tenant= to a path. */
+int rest_with_tenant(const struct cli *c, const char *path, char **out, struct sh_err *err);
+
+#define REST_PATH_MAX 1024
+/* Joins segments to "/a/b/c", each escaped; the list ends with NULL. */
+int rest_path(char out[static REST_PATH_MAX], struct sh_err *err, const char *first, ...)
+    __attribute__((sentinel));
+
+/* "NAME" or "NAME:VERSION". *version is 0 without one. name: room for 129 bytes. */
+int rest_model_ref(struct cli *c, const char *ref, char name[static 129], int64_t *version,
+                   struct sh_err *err);
+
+/* The commands, by file. */
+cli_fn up_main, down_main, status_main, top_main;                        /* up.c, top.c */
+cli_fn tenant_create, tenant_get, tenant_delete;                         /* admin.c */
+cli_fn key_create, key_get, key_delete, quota_get, quota_set;            /* admin.c */
+cli_fn model_create, model_get, model_delete, model_push, version_get;   /* model.c */
+cli_fn model_wait, slo_set, slo_get, slo_delete;                         /* model.c */
+cli_fn dataset_create, dataset_get, dataset_delete, dataset_push;        /* dataset.c */
+cli_fn job_get, job_submit, job_cancel, job_wait, job_events;            /* job.c */
+cli_fn job_losses, job_checkpoints, queue_get, executor_get;             /* job.c */
+cli_fn infer_main;                                                       /* infer.c */
+
+#endif

@@ -1,0 +1,248 @@
+/* cmds.c - the table of commands and their options. */
+#include "cli/cli.h"
+#include "common/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ST struct cli_conf
+#define STR(field, name, def, help) SH_OPT_STR(ST, field, name, def, 0, help)
+#define BOOL(field, name, help) SH_OPT_BOOL(ST, field, name, false, 0, help)
+#define INT(field, name, def, min, max, help) SH_OPT_INT(ST, field, name, def, min, max, 0, help)
+
+const struct sh_conf_opt CLI_COMMON[] = {
+    STR(server, "server", NULL, "URL of the API; without it that of `shunt up` in --state-dir, "
+                                "else http://127.0.0.1:8000"),
+    SH_OPT_STR(ST, key, "key", NULL, SH_CONF_SECRET, "API key"),
+    STR(key_file, "key-file", NULL, "file with the API key; without it <state-dir>/admin.key"),
+    STR(tenant, "tenant", NULL, "whose things are meant; needed with an admin key"),
+    STR(output, "output", "table", "table, json or name; short: -o"),
+    STR(state_dir, "state-dir", ".shunt", "folder of a system started with `shunt up`"),
+    BOOL(quiet, "quiet", "no progress and no remarks"),
+};
+const size_t CLI_N_COMMON = SH_ARRAY_LEN(CLI_COMMON);
+
+static const struct sh_conf_opt UP[] = {
+    INT(port, "port", 8000, 0, 65000, "HTTP port of the API, metrics from port+100 on; 0 = any free"),
+    STR(bind, "bind", "127.0.0.1", "address to listen on, for the API and for metrics"),
+    STR(device, "device", "cpu", "device of the executors: cpu or cuda"),
+    INT(executors, "executors", 1, 1, 64, "executors, one for each device of the host"),
+    INT(workers, "workers", 3, 1, 16, "worker processes of an executor"),
+    SH_OPT_BYTES(ST, pool_bytes, "pool-bytes", "1G", 1 << 24, 1e13, 0,
+                 "device memory that an executor owns, bytes"),
+    INT(threads, "threads", 0, 0, 1024, "compute threads of a worker on the cpu device; 0 = its "
+                                        "default"),
+    SH_OPT_F64(ST, copy_gb_per_s, "copy-gb-per-s", 0, 0, 10000, 0,
+               "slows copies of the cpu device to this rate, GB/s; 0 = full speed"),
+    SH_OPT_STR(ST, db_url, "db-url", NULL, SH_CONF_SECRET,
+               "libpq connection string; without it DATABASE_URL, else a private cluster"),
+    STR(pg_bin, "pg-bin", NULL, "folder of PostgreSQL's initdb and postgres"),
+    STR(migrations_dir, "migrations-dir", NULL, "folder of NNNN_name.sql"),
+    STR(dashboards_dir, "dashboards-dir", NULL, "folder with prometheus/ for <state-dir>/prometheus"),
+    INT(wait_s, "wait-s", 60, 1, 3600, "longest wait for the system to be ready, s"),
+    STR(log_level, "log-level", "info", "of every process: error, warn, info or debug"),
+    BOOL(foreground, "foreground", "stay in the foreground; INT or TERM stops everything"),
+};
+static const struct sh_conf_opt DOWN[] = {
+    BOOL(purge, "purge", "remove what is in the state folder too: database, models, logs"),
+};
+static const struct sh_conf_opt KEY_CREATE[] = {
+    STR(role, "role", "submit", "tenant-admin, submit, infer or read"),
+    STR(expires_at, "expires-at", NULL, "time such as 2027-01-31T00:00:00Z"),
+    STR(save, "save", NULL, "write the key to this file (mode 0600)"),
+};
+static const struct sh_conf_opt MODEL_CREATE[] = {
+    STR(visibility, "visibility", "private", "private, or shared with every tenant for inference"),
+};
+static const struct sh_conf_opt PUSH_MODEL[] = {
+    INT(max_batch, "max-batch", 8, 1, 1024, "most samples in one run"),
+    STR(precision, "precision", "fp32", "fp32, tf32, fp16 or bf16"),
+    BOOL(wait, "wait", "wait until the version is READY"),
+    INT(wait_s, "wait-s", 600, 1, 86400, "longest wait, s"),
+};
+static const struct sh_conf_opt SLO_SET[] = {
+    STR(latency_ms, "latency-ms", NULL, "target, ms (required)"),
+    STR(percentile, "percentile", NULL, "of the requests, such as 99"),
+    STR(target_priority, "priority", NULL, "0 to 100; higher goes first"),
+    STR(on_miss, "on-miss", NULL, "reject, delay or best-effort"),
+};
+static const struct sh_conf_opt SUBMIT[] = {
+    STR(model, "model", NULL, "MODEL or MODEL:VERSION to train (required)"),
+    STR(dataset, "dataset", NULL, "dataset to train on (required)"),
+    STR(eval_dataset, "eval-dataset", NULL, "dataset for the accuracy at the end"),
+    STR(labels, "labels", NULL, "the dataset's tensor with the labels"),
+    STR(loss, "loss", NULL, "cross-entropy or mse"),
+    STR(optimizer, "optimizer", NULL, "sgd, adam or adamw"),
+    STR(lr, "lr", NULL, "learning rate"),
+    STR(momentum, "momentum", NULL, "of sgd"),
+    STR(weight_decay, "weight-decay", NULL, "weight decay"),
+    STR(beta1, "beta1", NULL, "of adam and adamw"),
+    STR(beta2, "beta2", NULL, "of adam and adamw"),
+    STR(eps, "eps", NULL, "of adam and adamw"),
+    STR(batch, "batch", NULL, "samples of a step"),
+    STR(epochs, "epochs", NULL, "passes over the dataset"),
+    STR(steps, "steps", NULL, "steps; instead of epochs"),
+    STR(seed, "seed", NULL, "of the order of the samples and of dropout"),
+    STR(checkpoint_interval_ms, "checkpoint-interval-ms", NULL, "time between checkpoints, ms"),
+    STR(spec, "spec", NULL, "JSON file with the spec; options above win over it"),
+    STR(job_name, "name", NULL, "a name for people"),
+    STR(queue, "queue", NULL, "queue"),
+    INT(priority, "priority", 0, -1000, 1000, "higher goes first"),
+    INT(max_attempts, "max-attempts", 5, 1, 100, "starts before the job counts as failed"),
+    STR(token, "token", NULL, "submitting again with the same token gives the first job"),
+    BOOL(wait, "wait", "wait for the end and show how it goes"),
+    INT(wait_s, "wait-s", 86400, 1, 31536000, "longest wait, s"),
+};
+static const struct sh_conf_opt WAIT[] = {
+    INT(wait_s, "wait-s", 3600, 1, 31536000, "longest wait, s"),
+};
+static const struct sh_conf_opt EVENTS[] = {
+    BOOL(follow, "follow", "go on until the job ends"),
+};
+static const struct sh_conf_opt LOSSES[] = {
+    INT(last, "last", 20, 1, 1000000000, "print only this many"),
+};
+static const struct sh_conf_opt INFER[] = {
+    STR(inputs, "inputs", NULL, "safetensors file with tensors named as the model's inputs"),
+    INT(random, "random", 0, 0, 1000000000, "send random inputs of this seed instead of a file"),
+    STR(outputs, "outputs", NULL, "write the outputs to this safetensors file"),
+    STR(truth, "labels", NULL, "FILE:TENSOR with the right classes: prints the accuracy"),
+    INT(rows, "batch", 0, 0, 65536, "one request with this many rows; 0 = all rows, cut by the "
+                                    "model's max batch"),
+    INT(offset, "offset", 0, 0, 1000000000, "first row"),
+    INT(repeat, "repeat", 1, 1, 100000000, "do it so many times"),
+};
+static const struct sh_conf_opt TOP[] = {
+    INT(interval_ms, "interval-ms", 1000, 100, 60000, "time between two looks, ms"),
+    BOOL(once, "once", "print once and end"),
+};
+
+#define OPTS(list) list, SH_ARRAY_LEN(list)
+#define NONE NULL, 0
+
+/* clang-format off */
+const struct cli_cmd CLI_CMDS[] = {
+    {"up", NULL, "", "start the whole system on this machine: database, scheduler, executors, API", up_main, OPTS(UP)},
+    {"down", NULL, "", "stop what `shunt up` started", down_main, OPTS(DOWN)},
+    {"status", NULL, "", "processes, health, executors, models and jobs of a local system", status_main, NONE},
+    {"top", NULL, "", "what runs, again and again", top_main, OPTS(TOP)},
+
+    {"create", "tenant", "NAME", "create a tenant with the default quota", tenant_create, NONE},
+    {"create", "key", "NAME", "create an API key of --tenant; the key is shown this once", key_create, OPTS(KEY_CREATE)},
+    {"create", "model", "NAME", "create a model: a name for versions", model_create, OPTS(MODEL_CREATE)},
+    {"create", "dataset", "NAME", "create a dataset; push its file next", dataset_create, NONE},
+
+    {"push", "model", "NAME FILE", "upload an ONNX file as the next version; creates the model if needed", model_push, OPTS(PUSH_MODEL)},
+    {"push", "dataset", "NAME FILE", "upload a safetensors file; creates the dataset if needed", dataset_push, NONE},
+
+    {"get", "tenants", "[NAME]", "tenants", tenant_get, NONE},
+    {"get", "keys", "", "API keys of --tenant, without secrets", key_get, NONE},
+    {"get", "quota", "[TENANT]", "limits of a tenant", quota_get, NONE},
+    {"get", "models", "[NAME]", "models", model_get, NONE},
+    {"get", "versions", "MODEL[:VERSION]", "versions of a model, or one with its tensors", version_get, NONE},
+    {"get", "slo", "MODEL", "latency target of a model", slo_get, NONE},
+    {"get", "datasets", "[NAME]", "datasets", dataset_get, NONE},
+    {"get", "queues", "", "queues", queue_get, NONE},
+    {"get", "jobs", "[JOB]", "jobs, newest first, or one job", job_get, NONE},
+    {"get", "checkpoints", "JOB", "complete checkpoints of a job", job_checkpoints, NONE},
+    {"get", "executors", "", "executors", executor_get, NONE},
+
+    {"set", "slo", "MODEL", "set the latency target of a model", slo_set, OPTS(SLO_SET)},
+    {"set", "quota", "TENANT FIELD=VALUE...", "change limits of a tenant; null = no limit", quota_set, NONE},
+
+    {"delete", "tenant", "NAME", "delete a tenant that has no live jobs", tenant_delete, NONE},
+    {"delete", "key", "ID", "revoke an API key at once", key_delete, NONE},
+    {"delete", "model", "MODEL[:VERSION]", "delete a model with all versions, or one version", model_delete, NONE},
+    {"delete", "slo", "MODEL", "remove the latency target of a model", slo_delete, NONE},
+    {"delete", "dataset", "NAME", "delete a dataset", dataset_delete, NONE},
+
+    {"submit", NULL, "", "submit a training job", job_submit, OPTS(SUBMIT)},
+    {"cancel", NULL, "JOB", "cancel a job", job_cancel, NONE},
+    {"wait", "job", "JOB", "wait for a job's end; exit status 0 if it succeeded", job_wait, OPTS(WAIT)},
+    {"wait", "model", "MODEL[:VERSION]", "wait until a version is READY", model_wait, OPTS(WAIT)},
+    {"events", NULL, "JOB", "every change of a job's state", job_events, OPTS(EVENTS)},
+    {"losses", NULL, "JOB", "loss of each committed step", job_losses, OPTS(LOSSES)},
+    {"infer", NULL, "MODEL[:VERSION]", "send inference requests and show results and latency", infer_main, OPTS(INFER)},
+};
+/* clang-format on */
+const size_t CLI_N_CMDS = SH_ARRAY_LEN(CLI_CMDS);
+
+/* "jobs" and "job" name the same thing. */
+static bool same_noun(const char *a, const char *b)
+{
+    size_t n = strlen(a), m = strlen(b);
+
+    n -= n > 1 && a[n - 1] == 's';
+    m -= m > 1 && b[m - 1] == 's';
+    return n == m && memcmp(a, b, n) == 0;
+}
+
+static int no_noun(const char *verb, const char *given, struct sh_err *err)
+{
+    char list[256] = "";
+    size_t n = 0;
+
+    for (size_t i = 0; i < CLI_N_CMDS && n < sizeof(list); i++)
+        if (strcmp(CLI_CMDS[i].verb, verb) == 0)
+            n += (size_t)snprintf(list + n, sizeof(list) - n, "%s%s", n ? ", " : "",
+                                  CLI_CMDS[i].noun);
+    if (!given)
+        return SH_FAIL(err, SH_E_INVALID, "say what to %s: %s", verb, list);
+    return SH_FAIL(err, SH_E_INVALID, "there is no \"%s %.40s\"; there are: %s", verb, given, list);
+}
+
+const struct cli_cmd *cli_find(char **words, int n_words, int *used, struct sh_err *err)
+{
+    bool verb_known = false;
+
+    *used = 0;
+    if (n_words < 1) {
+        SH_FAIL(err, SH_E_INVALID, "no command is given; shunt --help lists them");
+        return NULL;
+    }
+    for (size_t i = 0; i < CLI_N_CMDS; i++) {
+        const struct cli_cmd *k = &CLI_CMDS[i];
+
+        if (strcmp(k->verb, words[0]) != 0)
+            continue;
+        verb_known = true;
+        *used = k->noun ? 2 : 1;
+        if (!k->noun || (n_words > 1 && same_noun(k->noun, words[1])))
+            return k;
+    }
+    if (verb_known)
+        no_noun(words[0], n_words > 1 ? words[1] : NULL, err);
+    else
+        SH_FAIL(err, SH_E_INVALID, "there is no command \"%.40s\"; shunt --help lists them",
+                words[0]);
+    return NULL;
+}
+
+/* Words in brackets are optional ones when they stand alone: "MODEL[:VERSION]" is one that must be
+ * there, "[NAME]" is not. */
+void cli_arg_range(const struct cli_cmd *cmd, int *min, int *max)
+{
+    *min = *max = 0;
+    for (const char *p = cmd->args; *p;) {
+        size_t n = strcspn(p, " ");
+
+        *min += *p != '[';
+        *max += n > 3 && memcmp(p + n - 3, "...", 3) == 0 ? 1000 : 1;
+        p += n;
+        p += strspn(p, " ");
+    }
+}
+
+int cli_usage(struct cli *c, struct sh_err *err, const char *fmt, ...)
+{
+    char text[400];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    c->exit_code = CLI_USAGE;
+    return SH_FAIL(err, SH_E_INVALID, "%s; see shunt %s%s%s --help", text, c->cmd->verb,
+                   c->cmd->noun ? " " : "", c->cmd->noun ? c->cmd->noun : "");
+}

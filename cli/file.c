@@ -1,0 +1,128 @@
+/* file.c - small files and whole trees of the state folder: see state.h. */
+#include "cli/state.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TREE_FDS 32
+
+int file_write(const char *path, const char *text, size_t len, mode_t mode, struct sh_err *err)
+{
+    char *tmp = NULL;
+    size_t done = 0;
+    int fd = -1, rc = sh_asprintf(err, &tmp, "%s.%d.tmp", path, (int)getpid());
+
+    if (rc)
+        goto out;
+    fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
+    if (fd < 0) {
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write \"%s\": %m", path);
+        goto out;
+    }
+    while (!rc && done < len) {
+        ssize_t n = write(fd, text + done, len - done);
+
+        if (n < 0 && errno != EINTR)
+            rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write \"%s\": %m", path);
+        done += n > 0 ? (size_t)n : 0;
+    }
+    if (!rc && rename(tmp, path) != 0)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write \"%s\": %m", path);
+    if (rc)
+        unlink(tmp);
+out:
+    if (fd >= 0)
+        close(fd);
+    free(tmp);
+    return rc;
+}
+
+int file_read(const char *path, size_t max, char **out, size_t *len, struct sh_err *err)
+{
+    char *text = NULL;
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc = SH_OK;
+    size_t n = 0;
+
+    *out = NULL;
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        rc = SH_FAIL_ERRNO(err, errno == ENOENT ? SH_E_NOTFOUND : SH_E_IO,
+                           "could not open \"%s\": %m", path);
+        goto out;
+    }
+    if (!S_ISREG(st.st_mode) || (size_t)st.st_size > max) {
+        rc = SH_FAIL(err, SH_E_TOOBIG, "\"%s\" must be a file of at most %zu bytes", path, max);
+        goto out;
+    }
+    text = malloc((size_t)st.st_size + 1);
+    if (!text) {
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate memory for a file");
+        goto out;
+    }
+    while (n < (size_t)st.st_size) {
+        ssize_t got = read(fd, text + n, (size_t)st.st_size - n);
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not read \"%s\": %m", path);
+        if (got <= 0)
+            break;
+        n += (size_t)got;
+    }
+    text[n] = '\0';
+    if (!rc) {
+        *out = text;
+        *len = n;
+        text = NULL;
+    }
+out:
+    if (fd >= 0)
+        close(fd);
+    free(text);
+    return rc;
+}
+
+int file_make_dir(const char *path, mode_t mode, struct sh_err *err)
+{
+    char *copy = NULL;
+    int rc = sh_strdup(path, &copy, err);
+
+    for (char *p = rc ? NULL : copy + 1; !rc && p; p = strchr(p, '/')) {
+        if (*p == '/')
+            *p = '\0';
+        if (p > copy + 1 && mkdir(copy, 0755) != 0 && errno != EEXIST)
+            rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make the folder \"%s\": %m", copy);
+        if (p > copy + 1)
+            *p++ = '/';
+    }
+    if (!rc && mkdir(path, mode) != 0 && errno != EEXIST)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make the folder \"%s\": %m", path);
+    free(copy);
+    return rc;
+}
+
+static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+    (void)st;
+    (void)flag;
+    (void)ftw;
+    return remove(path) == 0 || errno == ENOENT ? 0 : -1;
+}
+
+int file_remove_tree(const char *path, struct sh_err *err)
+{
+    struct stat st;
+
+    if (lstat(path, &st) != 0 && errno == ENOENT)
+        return SH_OK;
+    if (nftw(path, remove_one, TREE_FDS, FTW_DEPTH | FTW_PHYS) != 0 && errno != ENOENT)
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not remove \"%s\": %m", path);
+    return SH_OK;
+}

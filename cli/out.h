@@ -1,0 +1,47 @@
+/* out.h - what the commands print: tables, JSON, names, a progress line. */
+#ifndef SH_CLI_OUT_H
+#define SH_CLI_OUT_H
+
+#include "cli/cli.h"
+
+enum out_format {
+    OUT_TEXT,
+    OUT_BYTES,  /* 1.2 MiB */
+    OUT_TIME,   /* RFC 3339 without the milliseconds */
+    OUT_NUMBER, /* at most 6 digits */
+    OUT_COUNT   /* length of an array */
+};
+
+struct out_col {
+    const char *title;
+    const char *path; /* of a field: "spec.batch" */
+    enum out_format format;
+};
+
+/* A list as --output says. name: the field that -o name prints. */
+int out_list(const struct cli *c, const json_t *items, const struct out_col *cols, size_t n_cols,
+             const char *name, struct sh_err *err);
+/* One object: its fields, one a line. */
+int out_object(const struct cli *c, const json_t *obj, const char *name, struct sh_err *err);
+void out_json(const json_t *j);
+/* A sentence for people on stdout: nothing with -o json or -o name. */
+void out_say(const struct cli *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The field as text, control characters replaced: what a tenant named must not move the cursor. */
+void out_text(const json_t *obj, const char *path, enum out_format format, char *out, size_t size);
+void out_bytes(double bytes, char *out, size_t size);
+
+/* A bar on a terminal; otherwise a line now and then, so that a log shows that something moves. */
+struct progress {
+    bool is_on, is_tty, is_drawn;
+    int64_t last_ns;
+};
+void progress_begin(const struct cli *c, struct progress *p);
+/* fraction: 0 to 1, below 0 = not known. text: one short line. */
+void progress_show(struct progress *p, double fraction, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void progress_end(struct progress *p); /* removes the bar */
+void progress_upload(int64_t done, int64_t total, void *progress); /* an http_progress_fn */
+
+void cli_sleep_ms(int64_t ms);
+
+#endif

@@ -1,0 +1,363 @@
+/* pg.c - see pg.h. */
+#include "cli/pg.h"
+
+#include "common/conf.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <glob.h>
+#include <grp.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define SOCKET_NAME ".s.PGSQL.5432"
+#define LOCK_SUFFIX ".lock" /* PostgreSQL makes a file of this name beside the socket */
+
+struct owner {
+    uid_t uid;
+    gid_t gid;
+    bool is_other; /* not who we are: setpriv is needed */
+};
+
+static int find_owner(struct owner *out, struct sh_err *err)
+{
+    const struct passwd *pw;
+
+    *out = (struct owner){.uid = geteuid(), .gid = getegid()};
+    if (out->uid != 0)
+        return SH_OK;
+    pw = getpwnam("postgres");
+    if (!pw)
+        pw = getpwnam("nobody");
+    if (!pw || pw->pw_uid == 0)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "PostgreSQL does not run as root and there is neither a user \"postgres\" "
+                       "nor \"nobody\"; start as another user, or give --db-url");
+    *out = (struct owner){.uid = pw->pw_uid, .gid = pw->pw_gid, .is_other = true};
+    return SH_OK;
+}
+
+/* ---------------------------------------------------------------- programs */
+
+static int version_of(const char *path)
+{
+    int v = 0;
+
+    return sscanf(path, "/usr/lib/postgresql/%d/", &v) == 1 ? v : 0;
+}
+
+static bool has_server(const char *bin)
+{
+    char path[512];
+    int n = snprintf(path, sizeof(path), "%s/initdb", bin);
+
+    return n > 0 && (size_t)n < sizeof(path) && access(path, X_OK) == 0;
+}
+
+static bool search_path(char *out, size_t size)
+{
+    const char *p = sh_conf_env("PATH");
+
+    while (p && *p) {
+        size_t n = strcspn(p, ":");
+
+        if (n > 0 && n < size) {
+            memcpy(out, p, n);
+            out[n] = '\0';
+            if (has_server(out))
+                return true;
+        }
+        p += n + (p[n] == ':');
+    }
+    return false;
+}
+
+static int find_bin(const char *given, char *out, size_t size, struct sh_err *err)
+{
+    glob_t g = {0};
+    int best = -1;
+
+    if (given && given[0]) {
+        sh_strlcpy(out, given, size);
+        if (has_server(out))
+            return SH_OK;
+        return SH_FAIL(err, SH_E_INVALID, "there is no initdb in the folder \"%s\"", given);
+    }
+    out[0] = '\0';
+    if (glob("/usr/lib/postgresql/*/bin", 0, NULL, &g) == 0) {
+        for (size_t i = 0; i < g.gl_pathc; i++) {
+            if (version_of(g.gl_pathv[i]) > best && has_server(g.gl_pathv[i])) {
+                best = version_of(g.gl_pathv[i]);
+                sh_strlcpy(out, g.gl_pathv[i], size);
+            }
+        }
+    }
+    globfree(&g);
+    if (out[0] || search_path(out, size))
+        return SH_OK;
+    return SH_FAIL(err, SH_E_INVALID,
+                   "no PostgreSQL server is installed: install the package postgresql, or give "
+                   "--db-url");
+}
+
+/* ---------------------------------------------------------------- the folder */
+
+/* May this user go through all folders above path? Link-free: path is a real path. */
+static bool reaches(const struct owner *o, const char *path)
+{
+    char part[4096];
+    struct stat st;
+
+    if (!o->is_other)
+        return true;
+    if (!sh_strlcpy(part, path, sizeof(part)))
+        return false;
+    for (;;) {
+        if (stat(part[0] ? part : "/", &st) != 0)
+            return false;
+        if (!(st.st_uid == o->uid   ? st.st_mode & 0100
+              : st.st_gid == o->gid ? st.st_mode & 0010
+                                    : st.st_mode & 0001))
+            return false;
+        if (!part[0])
+            return true;
+        *strrchr(part, '/') = '\0';
+    }
+}
+
+/* A folder below /var/tmp, where anybody could have put one of this name before. */
+static int make_aux(const struct state *s, struct sh_err *err)
+{
+    struct stat st;
+
+    if (mkdir(s->aux, 0755) != 0 && errno != EEXIST)
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not make the folder \"%s\": %m", s->aux);
+    if (lstat(s->aux, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
+        (st.st_mode & 022))
+        return SH_FAIL(err, SH_E_CONFLICT,
+                       "\"%s\" is not ours alone; remove it and try again", s->aux);
+    return SH_OK;
+}
+
+static bool fits_socket(const char *dir)
+{
+    return strlen(dir) + sizeof("/" SOCKET_NAME LOCK_SUFFIX) <=
+           sizeof(((struct sockaddr_un *)NULL)->sun_path);
+}
+
+/* *out: the real path of the cluster's folder, made if need be. */
+static int make_dir(const struct state *s, const struct owner *o, char **out, struct sh_err *err)
+{
+    char *link = NULL, *want = NULL;
+    int rc = state_path(s, "pg", &link, err);
+
+    *out = NULL;
+    if (rc)
+        goto out;
+    if (access(link, F_OK) != 0) {
+        if (fits_socket(link) && reaches(o, s->dir)) {
+            rc = file_make_dir(link, 0700, err);
+        } else {
+            rc = make_aux(s, err);
+            if (!rc)
+                rc = sh_asprintf(err, &want, "%s/pg", s->aux);
+            if (!rc)
+                rc = file_make_dir(want, 0700, err);
+            unlink(link); /* one that leads nowhere */
+            if (!rc && symlink(want, link) != 0)
+                rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make the link \"%s\": %m", link);
+        }
+    }
+    if (rc)
+        goto out;
+    *out = realpath(link, NULL);
+    if (!*out || (o->is_other && chown(*out, o->uid, o->gid) != 0))
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not prepare the folder \"%s\": %m", link);
+    else if (!fits_socket(*out) || !reaches(o, *out))
+        rc = SH_FAIL(err, SH_E_CONFLICT,
+                     "the cluster in \"%s\" was made for another place of the state folder; move "
+                     "it back, or `shunt down --purge` removes it",
+                     link);
+out:
+    free(link);
+    free(want);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- command lines */
+
+struct line { /* a list of arguments that grows */
+    char **argv;
+    size_t n;
+    int rc;
+    struct sh_err *err;
+};
+
+__attribute__((format(printf, 2, 3))) static void add(struct line *l, const char *fmt, ...)
+{
+    char text[4500];
+    va_list ap;
+
+    if (l->rc)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    if (l->n + 1 >= PG_MAX_ARGS)
+        l->rc = SH_FAIL(l->err, SH_E_BUG, "too many arguments for PostgreSQL");
+    else
+        l->rc = sh_strdup(text, &l->argv[l->n++], l->err);
+}
+
+static void add_owner(struct line *l, const struct owner *o)
+{
+    if (!o->is_other)
+        return;
+    add(l, "setpriv");
+    add(l, "--reuid=%u", (unsigned)o->uid);
+    add(l, "--regid=%u", (unsigned)o->gid);
+    add(l, "--clear-groups");
+    add(l, "--");
+}
+
+/* Small, as it serves a few connections of ours, and durable. */
+static int postgres_line(struct pg *pg, const struct owner *o, const char *bin,
+                         struct sh_err *err)
+{
+    static const char *const SETTINGS[] = {
+        "listen_addresses=",       "unix_socket_permissions=0700", "port=5432",
+        "fsync=on",                "synchronous_commit=on",        "max_connections=64",
+        "shared_buffers=32MB",     "work_mem=4MB",                 "maintenance_work_mem=32MB",
+        "max_wal_size=256MB",      "min_wal_size=32MB",            "wal_level=minimal",
+        "max_wal_senders=0",       "jit=off",                      "max_parallel_workers=2",
+        "logging_collector=off",   "log_checkpoints=off",          "log_min_messages=warning",
+        "checkpoint_timeout=15min"};
+    struct line l = {.argv = pg->postgres, .err = err};
+
+    add_owner(&l, o);
+    add(&l, "%s/postgres", bin);
+    add(&l, "-D");
+    add(&l, "%s/data", pg->dir);
+    add(&l, "-k");
+    add(&l, "%s", pg->dir);
+    for (size_t i = 0; i < SH_ARRAY_LEN(SETTINGS); i++)
+        add(&l, "--%s", SETTINGS[i]);
+    return l.rc;
+}
+
+static int initdb_line(struct pg *pg, const struct owner *o, const char *bin, struct sh_err *err)
+{
+    struct line l = {.argv = pg->initdb, .err = err};
+
+    add_owner(&l, o);
+    add(&l, "%s/initdb", bin);
+    add(&l, "-D");
+    add(&l, "%s/data.new", pg->dir);
+    add(&l, "--username=shunt");
+    /* The socket lies in a folder that only this user and root can enter. */
+    add(&l, "--auth=trust");
+    add(&l, "--encoding=UTF8");
+    add(&l, "--locale=C.UTF-8");
+    add(&l, "--data-checksums");
+    add(&l, "--no-instructions");
+    return l.rc;
+}
+
+/* ---------------------------------------------------------------- */
+
+static int escape_path(const char *s, char *out, size_t size, struct sh_err *err)
+{
+    size_t n = 0;
+
+    for (; *s && n + 4 < size; s++) {
+        bool plain = (*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') ||
+                     (*s >= '0' && *s <= '9') || strchr("/-._", *s);
+
+        n += (size_t)snprintf(out + n, size - n, plain ? "%c" : "%%%02X", (unsigned char)*s);
+    }
+    out[n] = '\0';
+    return *s ? SH_FAIL(err, SH_E_TOOBIG, "the path of the cluster is too long") : SH_OK;
+}
+
+int pg_prepare(const struct state *s, const char *bin, struct pg *out, struct sh_err *err)
+{
+    char dir[512], host[400], *path = NULL;
+    struct owner o;
+    int rc;
+
+    *out = (struct pg){0};
+    rc = find_owner(&o, err);
+    if (!rc)
+        rc = find_bin(bin, dir, sizeof(dir), err);
+    if (!rc)
+        rc = make_dir(s, &o, &out->dir, err);
+    if (!rc)
+        rc = escape_path(out->dir, host, sizeof(host), err);
+    if (!rc)
+        rc = sh_asprintf(err, &out->url, "postgresql://shunt@/postgres?host=%s", host);
+    if (!rc)
+        rc = sh_asprintf(err, &out->socket, "%s/" SOCKET_NAME, out->dir);
+    if (!rc)
+        rc = initdb_line(out, &o, dir, err);
+    if (!rc)
+        rc = postgres_line(out, &o, dir, err);
+    if (!rc)
+        rc = sh_asprintf(err, &path, "%s/data/PG_VERSION", out->dir);
+    if (!rc)
+        out->is_new = access(path, F_OK) != 0;
+    free(path);
+    path = NULL;
+    if (!rc)
+        rc = sh_asprintf(err, &path, "%s/data.new", out->dir); /* left by an interrupted start */
+    if (!rc)
+        rc = file_remove_tree(path, err);
+    free(path);
+    if (rc)
+        pg_fini(out);
+    return rc;
+}
+
+int pg_adopt(struct pg *pg, struct sh_err *err)
+{
+    char *from = NULL, *to = NULL;
+    int rc = sh_asprintf(err, &from, "%s/data.new", pg->dir);
+
+    if (!rc)
+        rc = sh_asprintf(err, &to, "%s/data", pg->dir);
+    if (!rc && rename(from, to) != 0)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not put the new cluster in place: %m");
+    if (!rc)
+        pg->is_new = false;
+    free(from);
+    free(to);
+    return rc;
+}
+
+bool pg_accepts(const struct pg *pg)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool ok = fd >= 0 && sh_strlcpy(a.sun_path, pg->socket, sizeof(a.sun_path)) &&
+              connect(fd, (const struct sockaddr *)&a, sizeof(a)) == 0;
+
+    if (fd >= 0)
+        close(fd);
+    return ok;
+}
+
+void pg_fini(struct pg *pg)
+{
+    for (size_t i = 0; i < PG_MAX_ARGS; i++) {
+        free(pg->initdb[i]);
+        free(pg->postgres[i]);
+    }
+    free(pg->dir);
+    free(pg->url);
+    free(pg->socket);
+    *pg = (struct pg){0};
+}

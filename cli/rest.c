@@ -1,0 +1,263 @@
+/* rest.c - calls to the control plane: keys, paths, pages, refusals. */
+#include "cli/cli.h"
+#include "cli/state.h"
+#include "common/buf.h"
+#include "common/mem.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DEFAULT_SERVER "http://127.0.0.1:8000"
+#define MAX_KEY_FILE 512
+#define MAX_ITEMS 10000
+#define MAX_JSON (256u << 20)
+
+/* ---------------------------------------------------------------- where, and with which key */
+
+/* The first word of a file. *out: OWNED. */
+static int read_key_file(const char *path, char **out, struct sh_err *err)
+{
+    char text[MAX_KEY_FILE + 1];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n;
+
+    if (fd < 0)
+        return SH_FAIL_ERRNO(err, SH_E_INVALID, "could not open the key file \"%s\": %m", path);
+    n = read(fd, text, MAX_KEY_FILE);
+    close(fd);
+    if (n <= 0)
+        return SH_FAIL(err, SH_E_INVALID, "the key file \"%s\" is empty", path);
+    text[n] = '\0';
+    text[strcspn(text, " \t\r\n")] = '\0';
+    return sh_strdup(text, out, err);
+}
+
+static int find_key(const struct cli_conf *conf, char **out, struct sh_err *err)
+{
+    char *path = NULL;
+    int rc;
+
+    *out = NULL;
+    if (conf->key && conf->key[0])
+        return sh_strdup(conf->key, out, err);
+    if (conf->key_file && conf->key_file[0])
+        return read_key_file(conf->key_file, out, err);
+    rc = sh_asprintf(err, &path, "%s/admin.key", conf->state_dir);
+    if (!rc && access(path, R_OK) == 0)
+        rc = read_key_file(path, out, err);
+    free(path);
+    return rc;
+}
+
+int rest_open(struct cli *c, struct sh_err *err)
+{
+    char *key = NULL;
+    int rc;
+
+    if (c->http)
+        return SH_OK;
+    rc = find_key(c->conf, &key, err);
+    if (!rc && c->conf->server && c->conf->server[0])
+        rc = sh_strdup(c->conf->server, &c->server, err);
+    else if (!rc)
+        rc = state_server(c->conf->state_dir, &c->server, err);
+    if (!rc && !c->server)
+        rc = sh_strdup(DEFAULT_SERVER, &c->server, err);
+    if (!rc)
+        rc = http_new(c->server, key, &c->http, err);
+    if (rc == SH_E_INVALID)
+        c->exit_code = CLI_USAGE;
+    free(key);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- paths */
+
+static int escape(struct sh_buf *b, const char *s, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (; !rc && *s; s++) {
+        bool plain = isalnum((unsigned char)*s) || strchr("-._~", *s);
+
+        rc = plain ? sh_buf_append(b, s, 1, err)
+                   : sh_buf_printf(b, err, "%%%02X", (unsigned)(unsigned char)*s);
+    }
+    return rc;
+}
+
+int rest_path(char out[static REST_PATH_MAX], struct sh_err *err, const char *first, ...)
+{
+    struct sh_buf b;
+    va_list ap;
+    int rc = SH_OK;
+
+    sh_buf_init(&b, REST_PATH_MAX - 1);
+    va_start(ap, first);
+    for (const char *s = first; !rc && s; s = va_arg(ap, const char *)) {
+        rc = sh_buf_puts(&b, "/", err);
+        if (!rc && (!s[0] || strcmp(s, ".") == 0 || strcmp(s, "..") == 0))
+            rc = SH_FAIL(err, SH_E_INVALID, "\"%s\" is not a name", s);
+        if (!rc)
+            rc = escape(&b, s, err);
+    }
+    va_end(ap);
+    if (!rc)
+        sh_strlcpy(out, b.data, REST_PATH_MAX);
+    sh_buf_fini(&b);
+    return rc;
+}
+
+int rest_with_tenant(const struct cli *c, const char *path, char **out, struct sh_err *err)
+{
+    struct sh_buf b;
+    int rc;
+
+    *out = NULL;
+    sh_buf_init(&b, 4096);
+    rc = sh_buf_puts(&b, path, err);
+    if (!rc && c->conf->tenant && c->conf->tenant[0]) {
+        rc = sh_buf_printf(&b, err, "%ctenant=", strchr(path, '?') ? '&' : '?');
+        if (!rc)
+            rc = escape(&b, c->conf->tenant, err);
+    }
+    if (!rc)
+        *out = sh_buf_take(&b);
+    sh_buf_fini(&b);
+    return rc;
+}
+
+int rest_model_ref(struct cli *c, const char *ref, char name[static 129], int64_t *version,
+                   struct sh_err *err)
+{
+    const char *colon = strrchr(ref, ':');
+    size_t n = colon ? (size_t)(colon - ref) : strlen(ref);
+
+    *version = 0;
+    if (n < 1 || n > 128)
+        return cli_usage(c, err, "\"%.140s\" is not a model: give NAME or NAME:VERSION", ref);
+    memcpy(name, ref, n);
+    name[n] = '\0';
+    if (colon && sh_parse_i64(colon + 1, 1, INT32_MAX, "version", version, NULL))
+        return cli_usage(c, err, "\"%.40s\" is not a version: give NAME:VERSION", colon + 1);
+    return SH_OK;
+}
+
+/* ---------------------------------------------------------------- refusals */
+
+static const char *text_of(const json_t *j, const char *name)
+{
+    return json_string_value(json_object_get(j, name));
+}
+
+int rest_check(struct cli *c, const struct http_reply *r, unsigned flags, struct sh_err *err)
+{
+    const char *code, *detail;
+    json_t *j = NULL;
+    int rc;
+
+    if (r->status < 400)
+        return SH_OK;
+    if (sh_json_parse(r->body, r->len, MAX_JSON, &j, NULL) != SH_OK || !json_is_object(j)) {
+        json_decref(j);
+        j = json_object();
+    }
+    code = text_of(j, "code");
+    detail = text_of(j, "detail");
+    if (!detail)
+        detail = text_of(j, "error");
+    rc = code ? sh_rc_parse(code) : r->status == 404 ? SH_E_NOTFOUND : SH_E_UNAVAILABLE;
+    if (detail && r->retry_after_s >= 0)
+        SH_FAIL(err, rc, "%.400s (HTTP %d; try again in %lld s)", detail, r->status,
+                (long long)r->retry_after_s);
+    else if (detail)
+        SH_FAIL(err, rc, "%.400s", detail);
+    else
+        SH_FAIL(err, rc, "the server answered with HTTP status %d", r->status);
+    if (flags & REST_QUIET) {
+        json_decref(j);
+        return rc;
+    }
+    json_decref(c->problem);
+    c->problem = j;
+    c->exit_code = CLI_REFUSED;
+    return rc;
+}
+
+/* ---------------------------------------------------------------- calls */
+
+int rest_call(struct cli *c, const char *method, const char *path, const json_t *body,
+              unsigned flags, json_t **out, struct sh_err *err)
+{
+    struct http_reply r = {0};
+    char *text = NULL, *full = NULL;
+    int rc;
+
+    if (out)
+        *out = NULL;
+    rc = rest_open(c, err);
+    if (!rc && body)
+        rc = sh_json_dump(body, &text, err);
+    if (!rc && (flags & REST_TENANT))
+        rc = rest_with_tenant(c, path, &full, err);
+    if (!rc) {
+        struct http_req q = {.method = method, .path = full ? full : path, .body = text,
+                             .body_len = text ? strlen(text) : 0,
+                             .type = text ? "application/json" : NULL};
+
+        rc = http_call(c->http, &q, &r, err);
+        if (rc && !(flags & REST_QUIET))
+            c->exit_code = CLI_NOT_REACHABLE;
+    }
+    if (!rc)
+        rc = rest_check(c, &r, flags, err);
+    if (!rc && out && r.len > 0)
+        rc = sh_json_parse(r.body, r.len, MAX_JSON, out, err);
+    http_reply_fini(&r);
+    free(text);
+    free(full);
+    return rc;
+}
+
+int rest_get(struct cli *c, const char *path, unsigned flags, json_t **out, struct sh_err *err)
+{
+    return rest_call(c, "GET", path, NULL, flags, out, err);
+}
+
+int rest_list(struct cli *c, const char *path, unsigned flags, json_t **out, struct sh_err *err)
+{
+    json_t *all = json_array(), *page = NULL;
+    char cursor[256] = "", *url = NULL;
+    int rc = all ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate a list");
+
+    *out = NULL;
+    do {
+        const char *next;
+
+        if (!rc)
+            rc = sh_asprintf(err, &url, "%s?limit=1000%s%s", path, cursor[0] ? "&cursor=" : "",
+                             cursor);
+        if (!rc)
+            rc = rest_get(c, url, flags, &page, err);
+        if (!rc && json_array_extend(all, json_object_get(page, "items")))
+            rc = SH_FAIL(err, SH_E_PROTO, "the server's answer is not a list");
+        next = rc ? NULL : text_of(page, "next_cursor");
+        /* Cursors are base64url: nothing in them has to be escaped. */
+        sh_strlcpy(cursor, next ? next : "", sizeof(cursor));
+        json_decref(page);
+        page = NULL;
+        free(url);
+        url = NULL;
+    } while (!rc && cursor[0] && json_array_size(all) < MAX_ITEMS);
+    if (rc)
+        json_decref(all);
+    else
+        *out = all;
+    return rc;
+}

@@ -1,0 +1,59 @@
+/* state.h - the state folder of a local system: paths, pid files, what the supervisor says.
+ *
+ *   run/<name>.pid     "PID START": a process counts as ours only while /proc says the same start
+ *   run/system.json    where everything is; written by the supervisor at each change
+ *   run/up.lock        held while `shunt up` starts
+ *   created-by-shunt   only a folder with this file is ever purged
+ *
+ * A Unix socket's path has at most 107 bytes, and PostgreSQL's own user must reach its cluster. Where
+ * the state folder does not allow that, `aux` (/var/tmp/shunt-<hash>) takes sockets or cluster.
+ */
+#ifndef SH_CLI_STATE_H
+#define SH_CLI_STATE_H
+
+#include "common/json.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct state {
+    char *dir; /* absolute */
+    char *run; /* <dir>/run */
+    char *aux; /* /var/tmp/shunt-<hash of dir> */
+    char *sock; /* folder for sockets: run, or <aux>/run */
+};
+
+/* create: makes dir, run and log. Fails: SH_E_NOTFOUND if there is none and create is false. */
+int state_open(const char *dir, bool create, struct state *out, struct sh_err *err);
+void state_close(struct state *s);
+
+/* *out: OWNED, free(). */
+int state_path(const struct state *s, const char *below, char **out, struct sh_err *err);
+
+/* pid files. state_pid: 0 if there is no such process any more. */
+int state_pid_write(const struct state *s, const char *name, pid_t pid, struct sh_err *err);
+pid_t state_pid(const struct state *s, const char *name);
+void state_pid_remove(const struct state *s, const char *name);
+/* Is this pid still the process that the file names? (a zombie is none) */
+bool state_is_running(const struct state *s, const char *name, pid_t pid);
+
+#define STATE_SUPERVISOR "supervisor"
+
+/* *out: OWNED, json_decref(); NULL without a file. */
+int state_read_system(const struct state *s, json_t **out, struct sh_err *err);
+int state_write_system(const struct state *s, const json_t *system, struct sh_err *err);
+/* URL of the API of the system in a folder; *out is NULL if there is none. OWNED, free(). */
+int state_server(const char *dir, char **out, struct sh_err *err);
+
+/* Files. Atomic write: temporary file and rename. */
+int file_write(const char *path, const char *text, size_t len, mode_t mode, struct sh_err *err);
+int file_read(const char *path, size_t max, char **out, size_t *len, struct sh_err *err);
+int file_make_dir(const char *path, mode_t mode, struct sh_err *err); /* with parents; may exist */
+int file_remove_tree(const char *path, struct sh_err *err); /* absent is fine; follows no link */
+
+/* Only while nothing runs: sockets, pids, aux. Keeps run/ itself. */
+int state_clear_run(const struct state *s, struct sh_err *err);
+/* Removes everything that a system made. Refuses a folder without its mark. */
+int state_purge(const struct state *s, struct sh_err *err);
+
+#endif

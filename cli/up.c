@@ -1,0 +1,410 @@
+/* up.c - `shunt up` and `shunt down`. */
+#include "cli/out.h"
+#include "cli/super.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MS 1000000LL
+#define LOCK_WAIT_NS (5000 * MS)
+#define DOWN_WAIT_NS (110000 * MS) /* the sum of what the supervisor gives its processes */
+#define TAIL_BYTES 1500
+#define PROBE_MS 2000
+
+/* ---------------------------------------------------------------- one at a time */
+
+static int take_lock(const struct state *s, int *fd, struct sh_err *err)
+{
+    int64_t end = sh_clock_ns() + LOCK_WAIT_NS;
+    char *path = NULL;
+    int rc = sh_asprintf(err, &path, "%s/up.lock", s->run);
+
+    *fd = -1;
+    if (!rc)
+        *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (!rc && *fd < 0)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not open \"%s\": %m", path);
+    while (!rc && flock(*fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not lock \"%s\": %m", path);
+        else if (sh_clock_ns() > end)
+            rc = SH_FAIL(err, SH_E_CONFLICT,
+                         "another `shunt up` or `shunt down` is at work in this state folder");
+        else
+            cli_sleep_ms(50);
+    }
+    if (rc && *fd >= 0) {
+        close(*fd);
+        *fd = -1;
+    }
+    free(path);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- is it up? */
+
+static const char *text_of(const json_t *j, const char *name)
+{
+    const char *s = json_string_value(json_object_get(j, name));
+
+    return s ? s : "";
+}
+
+static bool answers_ready(struct http *h)
+{
+    struct http_req q = {.method = "GET", .path = "/v2/health/ready", .timeout_ms = PROBE_MS};
+    struct http_reply r = {0};
+    bool ok = http_call(h, &q, &r, NULL) == SH_OK && r.status == 200;
+
+    http_reply_fini(&r);
+    return ok;
+}
+
+static int64_t executors_up(struct cli *c)
+{
+    json_t *list = NULL, *e;
+    int64_t n = 0;
+    size_t i;
+
+    if (rest_list(c, "/api/v1/executors", REST_QUIET, &list, NULL) != SH_OK) {
+        http_free(c->http); /* perhaps the key was not there yet: read it again */
+        c->http = NULL;
+        free(c->server);
+        c->server = NULL;
+        return 0;
+    }
+    json_array_foreach(list, i, e)
+    {
+        n += strcmp(text_of(e, "state"), "UP") == 0;
+    }
+    json_decref(list);
+    return n;
+}
+
+/* The last lines of a log. */
+static void print_tail(const struct state *s, const char *name)
+{
+    char *path = NULL, text[TAIL_BYTES + 1];
+    struct stat st;
+    ssize_t n = 0;
+    int fd = -1;
+
+    if (sh_asprintf(NULL, &path, "%s/log/%s.log", s->dir, name) == SH_OK)
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &st) == 0)
+        n = pread(fd, text, TAIL_BYTES, SH_MAX(st.st_size - TAIL_BYTES, (off_t)0));
+    if (n > 0) {
+        const char *from = text;
+
+        text[n] = '\0';
+        if (st.st_size > TAIL_BYTES && strchr(text, '\n'))
+            from = strchr(text, '\n') + 1;
+        fprintf(stderr, "--- %s\n%s%s", path, from, text[n - 1] == '\n' ? "" : "\n");
+    }
+    if (fd >= 0)
+        close(fd);
+    free(path);
+}
+
+struct wait {
+    const struct state *s;
+    const struct plan *plan;
+    struct http *http; /* without a key */
+    struct progress bar;
+    char slow[48];  /* a process that is not there yet */
+    char broken[48]; /* one that ends again and again */
+};
+
+/* What the supervisor says; fraction of processes that are there. */
+static double look(struct wait *w)
+{
+    json_t *system = NULL, *p;
+    size_t i, n_there = 0;
+
+    w->slow[0] = '\0';
+    if (state_read_system(w->s, &system, NULL) != SH_OK || !system)
+        return 0;
+    json_array_foreach(json_object_get(system, "processes"), i, p)
+    {
+        const char *state = text_of(p, "state");
+
+        if (strcmp(state, "running") == 0 || strcmp(state, "done") == 0)
+            n_there++;
+        else if (!w->slow[0])
+            sh_strlcpy(w->slow, text_of(p, "name"), sizeof(w->slow));
+        if (json_integer_value(json_object_get(p, "quick_ends")) >= SUPER_GIVE_UP)
+            sh_strlcpy(w->broken, text_of(p, "name"), sizeof(w->broken));
+    }
+    json_decref(system);
+    return (double)n_there / (double)w->plan->n;
+}
+
+static int wait_ready(struct cli *c, struct wait *w, pid_t supervisor, struct sh_err *err)
+{
+    int64_t end = sh_clock_ns() + c->conf->wait_s * 1000 * MS;
+    const char *phase = "processes";
+
+    while (sh_clock_ns() < end) {
+        double there = look(w);
+        bool ready = there >= 1 && answers_ready(w->http);
+
+        if (ready && executors_up(c) >= c->conf->executors)
+            return SH_OK;
+        phase = there < 1 ? w->slow[0] ? w->slow : "the supervisor"
+                : ready   ? "an executor"
+                          : "the API";
+        if (w->broken[0])
+            return SH_FAIL(err, SH_E_UNAVAILABLE, "%s ends again and again; its log says why",
+                           w->broken);
+        if (waitpid(supervisor, NULL, WNOHANG) == supervisor) {
+            sh_strlcpy(w->broken, STATE_SUPERVISOR, sizeof(w->broken));
+            return SH_FAIL(err, SH_E_UNAVAILABLE, "the supervisor ended; its log says why");
+        }
+        progress_show(&w->bar, there * 0.8 + (ready ? 0.1 : 0), "waiting for %s", phase);
+        cli_sleep_ms(50);
+    }
+    sh_strlcpy(w->broken, w->slow[0] ? w->slow : "api", sizeof(w->broken));
+    return SH_FAIL(err, SH_E_TIMEOUT, "the system is not ready after %lld s: it waits for %s",
+                   (long long)c->conf->wait_s, phase);
+}
+
+/* ---------------------------------------------------------------- up */
+
+static void print_metrics(const struct plan *p, const char *bind)
+{
+    for (size_t i = 0; i < p->n; i++)
+        if (p->procs[i].metrics_port)
+            printf("  %-16s http://%s:%d/metrics\n", p->procs[i].name, bind,
+                   p->procs[i].metrics_port);
+}
+
+static void print_up(const struct cli *c, const struct state *s, const struct plan *p,
+                     bool prometheus)
+{
+    const char *o = strcmp(c->conf->state_dir, ".shunt") == 0 ? "" : " --state-dir ";
+    const char *dir = o[0] ? c->conf->state_dir : "";
+
+    if (c->output == OUTPUT_NAME) {
+        puts(p->server);
+        return;
+    }
+    if (c->output == OUTPUT_JSON) {
+        json_t *system = NULL;
+
+        if (state_read_system(s, &system, NULL) == SH_OK && system)
+            out_json(system);
+        json_decref(system);
+        return;
+    }
+    if (c->conf->quiet)
+        return;
+    printf("Shunt is up.\n  API              %s\n  admin key        %s\n  logs             %s/log\n",
+           p->server, p->key_file, s->dir);
+    print_metrics(p, c->conf->bind);
+    if (prometheus)
+        printf("  Prometheus       prometheus --config.file=%s/prometheus/prometheus.yml\n", s->dir);
+    printf("Next:\n"
+           "  shunt%s%s create tenant demo\n"
+           "  shunt%s%s --tenant demo push model NAME FILE.onnx --wait\n"
+           "  shunt%s%s status        shunt%s%s down\n",
+           o, dir, o, dir, o, dir, o, dir);
+}
+
+/* In the child: a session of its own, its log as output, no ties to the caller's folder. */
+static int become_daemon(const struct state *s, struct sh_err *err)
+{
+    char *path = NULL;
+    int log = -1, null = -1, rc;
+
+    setsid();
+    rc = sh_asprintf(err, &path, "%s/log/" STATE_SUPERVISOR ".log", s->dir);
+    if (!rc) {
+        log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+        null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        if (log < 0 || null < 0 || dup2(null, STDIN_FILENO) < 0 ||
+            dup2(log, STDOUT_FILENO) < 0 || dup2(log, STDERR_FILENO) < 0 || chdir("/") != 0)
+            rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not detach the supervisor: %m");
+    }
+    if (log >= 0)
+        close(log);
+    if (null >= 0)
+        close(null);
+    free(path);
+    return rc;
+}
+
+static int supervise(const struct cli *c, const struct state *s, struct plan *p,
+                     struct sh_err *err)
+{
+    enum sh_log_level level = SH_LOG_INFO;
+
+    sh_log_level_parse(c->conf->log_level, &level, NULL);
+    sh_log_init("shunt-up", level);
+    return super_run(s, p, err);
+}
+
+static int end_supervisor(const struct state *s, pid_t pid, struct progress *bar)
+{
+    int64_t end = sh_clock_ns() + DOWN_WAIT_NS;
+
+    if (pid <= 0)
+        return SH_OK;
+    kill(pid, SIGTERM);
+    while (state_is_running(s, STATE_SUPERVISOR, pid) && sh_clock_ns() < end) {
+        progress_show(bar, -1, "stopping");
+        cli_sleep_ms(20);
+    }
+    if (state_is_running(s, STATE_SUPERVISOR, pid))
+        kill(pid, SIGKILL);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ; /* only if it is our child */
+    return SH_OK;
+}
+
+static int start_and_wait(struct cli *c, const struct state *s, struct plan *p, bool prometheus,
+                          struct sh_err *err)
+{
+    struct wait w = {.s = s, .plan = p};
+    bool found;
+    int rc = http_new(p->server, NULL, &w.http, err);
+    pid_t pid;
+
+    if (rc)
+        return rc;
+    fflush(NULL);
+    pid = fork();
+    if (pid < 0) {
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not start the supervisor: %m");
+        goto out;
+    }
+    if (pid == 0) {
+        rc = become_daemon(s, err);
+        if (!rc)
+            rc = supervise(c, s, p, err);
+        goto out;
+    }
+    progress_begin(c, &w.bar);
+    rc = wait_ready(c, &w, pid, err);
+    progress_end(&w.bar);
+    if (rc) {
+        print_tail(s, w.broken);
+        progress_begin(c, &w.bar);
+        end_supervisor(s, pid, &w.bar);
+        super_sweep(s, &w.bar, &found, NULL);
+        progress_end(&w.bar);
+    } else {
+        print_up(c, s, p, prometheus);
+    }
+out:
+    http_free(w.http);
+    return rc;
+}
+
+static int say_running(const struct cli *c, const struct state *s, struct sh_err *err)
+{
+    json_t *system = NULL;
+    int rc = state_read_system(s, &system, err);
+
+    if (!rc && c->output == OUTPUT_JSON && system)
+        out_json(system);
+    else if (!rc && c->output == OUTPUT_NAME)
+        puts(text_of(system, "server"));
+    else if (!rc)
+        out_say(c, "Shunt already runs in %s: %s", s->dir, text_of(system, "server"));
+    json_decref(system);
+    return rc;
+}
+
+static int clear_before(struct cli *c, const struct state *s, struct sh_err *err)
+{
+    struct progress bar;
+    bool found = false;
+    int rc;
+
+    progress_begin(c, &bar);
+    rc = super_sweep(s, &bar, &found, err);
+    progress_end(&bar);
+    if (found)
+        fprintf(stderr, "shunt: stopped what an earlier system had left running\n");
+    return rc;
+}
+
+int up_main(struct cli *c, struct sh_err *err)
+{
+    struct plan *p = NULL;
+    struct state s;
+    bool prometheus = false;
+    int lock = -1, rc = state_open(c->conf->state_dir, true, &s, err);
+
+    if (rc)
+        return rc;
+    /* Its own calls go to the system that it starts, whatever the profile names. */
+    free(c->conf->server);
+    c->conf->server = NULL;
+    rc = take_lock(&s, &lock, err);
+    if (!rc && state_pid(&s, STATE_SUPERVISOR) > 0) {
+        rc = say_running(c, &s, err);
+        goto out;
+    }
+    if (!rc)
+        rc = clear_before(c, &s, err);
+    if (!rc)
+        rc = plan_new(c, &s, &p, err);
+    if (!rc)
+        rc = plan_write_prometheus(c, &s, p, &prometheus, err);
+    if (rc)
+        goto out;
+    if (c->conf->foreground) {
+        fprintf(stderr, "shunt: starting %s; logs are in %s/log\n", p->server, s.dir);
+        rc = supervise(c, &s, p, err);
+    } else {
+        rc = start_and_wait(c, &s, p, prometheus, err);
+    }
+out:
+    if (lock >= 0)
+        close(lock);
+    plan_free(p);
+    state_close(&s);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- down */
+
+int down_main(struct cli *c, struct sh_err *err)
+{
+    struct progress bar;
+    struct state s;
+    bool left = false;
+    int rc = state_open(c->conf->state_dir, false, &s, NULL);
+    pid_t pid;
+
+    if (rc == SH_E_NOTFOUND) {
+        out_say(c, "Nothing runs: there is no state folder \"%s\".", c->conf->state_dir);
+        return SH_OK;
+    }
+    if (rc)
+        return SH_FAIL(err, rc, "could not open the state folder \"%s\"", c->conf->state_dir);
+    pid = state_pid(&s, STATE_SUPERVISOR);
+    progress_begin(c, &bar);
+    end_supervisor(&s, pid, &bar);
+    if (access(s.run, F_OK) == 0)
+        rc = super_sweep(&s, &bar, &left, err);
+    progress_end(&bar);
+    if (!rc && c->conf->purge)
+        rc = state_purge(&s, err);
+    if (!rc)
+        out_say(c, "%s%s", pid > 0 || left ? "Shunt is down." : "Nothing was running.",
+                c->conf->purge ? " Its state is removed." : "");
+    state_close(&s);
+    return rc;
+}

@@ -1,0 +1,243 @@
+/* agent.c - see agent.h. */
+#include "executor/agent.h"
+
+#include "common/log.h"
+#include "common/mem.h"
+#include "executor/switch.h"
+#include "executor/train.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define MAX_PROFILE 64u
+
+struct agent {
+    struct exec *x;
+    struct sh_link *link;
+    uint64_t epoch; /* newest seen */
+    char host_id[64];
+    int64_t refused_ns; /* rate limit of the log line */
+    uint64_t refused_left_out;
+};
+
+bool agent_is_up(const struct agent *a)
+{
+    return a->link && sh_link_wire(a->link);
+}
+
+static void send_on(struct sh_wire *w, const struct sh_msg *m)
+{
+    struct sh_err err = {0};
+
+    if (sh_wire_send(w, m, &err))
+        sh_log_err(SH_LOG_WARN, "scheduler.send", &err);
+}
+
+void agent_send(struct agent *a, const struct sh_msg *m)
+{
+    struct sh_wire *w = a && a->link ? sh_link_wire(a->link) : NULL;
+
+    if (w)
+        send_on(w, m);
+}
+
+static void model_state(struct sh_wire *w, const struct model *m)
+{
+    static const enum msg_model_phase PHASE[] = {
+        [MODEL_BUILDING] = MSG_MODEL_LOADING, [MODEL_SPREADING] = MSG_MODEL_LOADING,
+        [MODEL_READY] = MSG_MODEL_READY,      [MODEL_FAILED] = MSG_MODEL_FAILED,
+        [MODEL_GOING] = MSG_MODEL_GONE,
+    };
+    struct msg_profile profile[MAX_PROFILE] = {{0}};
+    struct sh_msg msg = {.type = MSG_MODEL_STATE};
+    uint32_t n = SH_MIN(m->n_batches, MAX_PROFILE);
+
+    if (m->handle < 0)
+        return; /* ours alone */
+    for (uint32_t i = 0; i < n; i++) {
+        profile[i].batch = m->batches[i].batch;
+        for (uint32_t k = 0; k < m->n_layers; k++)
+            profile[i].compute_ns += m->layer_ns[(size_t)i * m->n_layers + k];
+    }
+    msg.u.model_state =
+        (struct msg_model_state){.version_id = m->handle,
+                                 .state = PHASE[m->phase],
+                                 .rc = m->phase == MODEL_FAILED ? m->why.rc : 0,
+                                 .msg = m->phase == MODEL_FAILED ? m->why.msg : "",
+                                 .image_bytes = m->image_bytes,
+                                 .resident_bytes = model_resident_bytes(m),
+                                 .profile = {profile, n * sizeof(profile[0])}};
+    send_on(w, &msg);
+}
+
+void agent_model_state(struct agent *a, const struct model *m)
+{
+    struct sh_wire *w = a && a->link ? sh_link_wire(a->link) : NULL;
+
+    if (w)
+        model_state(w, m);
+}
+
+/* ------------------------------------------------------------------ greeting */
+
+static void on_up(struct sh_wire *w, void *arg)
+{
+    struct agent *a = arg;
+    struct exec *x = a->x;
+    struct sh_msg m = {.type = MSG_EXEC_HELLO};
+
+    m.u.exec_hello = (struct msg_exec_hello){.executor = x->conf->name,
+                                             .host_id = a->host_id,
+                                             .data_addr = x->conf->data_addr,
+                                             .device = x->conf->device,
+                                             .pool_bytes = dev_mem_bytes(x->mem),
+                                             .n_workers = (uint32_t)x->conf->workers,
+                                             .incarnation = x->incarnation};
+    send_on(w, &m);
+    for (struct model *o = store_next(x->store, NULL); o; o = store_next(x->store, o))
+        if (o->phase != MODEL_GOING)
+            model_state(w, o);
+    train_report_all(x->train);
+    m = (struct sh_msg){.type = MSG_EXEC_SYNCED};
+    m.u.exec_synced.incarnation = x->incarnation;
+    send_on(w, &m);
+    SH_INFO("scheduler.up", "epoch=%" PRIu64, a->epoch);
+}
+
+static void on_down(struct sh_wire *w, const struct sh_err *why, void *arg)
+{
+    (void)w, (void)arg;
+    SH_WARN("scheduler.down", "msg=\"%s\"", why->msg);
+}
+
+/* ------------------------------------------------------------------ commands */
+
+/* False: the command is from a leader of the past. */
+static bool is_current(struct agent *a, uint64_t epoch, const char *what)
+{
+    if (epoch >= a->epoch) {
+        a->epoch = epoch;
+        return true;
+    }
+    if (sh_log_ratelimit(&a->refused_ns, &a->refused_left_out, 1000)) {
+        SH_WARN("scheduler.stale", "type=%s epoch=%" PRIu64 " newest=%" PRIu64 " left_out=%" PRIu64,
+                what, epoch, a->epoch, a->refused_left_out);
+        a->refused_left_out = 0;
+    }
+    return false;
+}
+
+static void on_run(struct agent *a, const struct msg_run *m)
+{
+    struct sh_err err = {0};
+
+    if (!is_current(a, m->epoch, "RUN"))
+        SH_FAIL(&err, SH_E_CONFLICT, "the run was sent by a scheduler that was replaced");
+    else if (a->x->is_stopping)
+        SH_FAIL(&err, SH_E_UNAVAILABLE, "the executor is stopping");
+    if (err.rc)
+        switch_refuse(a->x->sw, m, &err);
+    else
+        switch_on_run(a->x->sw, m);
+}
+
+static void on_prepare(struct agent *a, const struct msg_prepare *m)
+{
+    struct model *o = store_find(a->x->store, m->version_id);
+
+    if (is_current(a, m->epoch, "PREPARE") && o)
+        model_prepare(o);
+}
+
+static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n_fds, void *arg)
+{
+    struct agent *a = arg;
+    struct exec *x = a->x;
+    struct sh_msg pong = {.type = MSG_PONG};
+
+    for (size_t i = 0; i < n_fds; i++)
+        close(fds[i]);
+    switch (m->type) {
+    case MSG_WELCOME:
+        is_current(a, m->u.welcome.epoch, "WELCOME");
+        return;
+    case MSG_PING:
+        pong.u.pong.cookie = m->u.ping.cookie;
+        send_on(w, &pong);
+        return;
+    case MSG_MODEL_LOAD:
+        if (is_current(a, m->u.model_load.epoch, "MODEL_LOAD"))
+            store_load(x->store, &m->u.model_load);
+        return;
+    case MSG_MODEL_UNLOAD:
+        if (is_current(a, m->u.model_unload.epoch, "MODEL_UNLOAD"))
+            store_unload(x->store, m->u.model_unload.version_id);
+        return;
+    case MSG_PREPARE:
+        on_prepare(a, &m->u.prepare);
+        return;
+    case MSG_RUN_PART:
+        switch_on_part(x->sw, &m->u.run_part);
+        return;
+    case MSG_RUN:
+        on_run(a, &m->u.run);
+        return;
+    case MSG_RUN_CANCEL:
+        switch_on_cancel(x->sw, m->u.run_cancel.run_id, m->u.run_cancel.rid);
+        return;
+    case MSG_JOB_START:
+        if (is_current(a, m->u.job_start.epoch, "JOB_START"))
+            train_on_start(x->train, &m->u.job_start);
+        return;
+    case MSG_JOB_STOP:
+        if (is_current(a, m->u.job_stop.epoch, "JOB_STOP"))
+            train_on_stop(x->train, &m->u.job_stop);
+        return;
+    default:
+        SH_WARN("scheduler.message", "type=%s msg=\"not for an executor\"", sh_msg_name(m->type));
+    }
+}
+
+/* ------------------------------------------------------------------ life */
+
+/* The same for all processes of one boot of one machine. */
+static void read_host_id(char *out, size_t size)
+{
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, out, size - 1) : -1;
+
+    out[n > 0 ? n : 0] = '\0';
+    out[strcspn(out, "\n")] = '\0';
+    if (fd >= 0)
+        close(fd);
+}
+
+int agent_new(struct exec *x, struct agent **out, struct sh_err *err)
+{
+    struct agent *a = calloc(1, sizeof(*a));
+    struct sh_link_handler h = {.on_up = on_up, .on_msg = on_msg, .on_down = on_down, .arg = a};
+    int rc;
+
+    *out = NULL;
+    if (!a)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the link to the scheduler");
+    a->x = x;
+    read_host_id(a->host_id, sizeof(a->host_id));
+    rc = sh_link_new(x->loop, x->conf->scheduler, &h, &a->link, err);
+    if (rc) {
+        free(a);
+        return rc;
+    }
+    *out = a;
+    return SH_OK;
+}
+
+void agent_free(struct agent *a)
+{
+    if (!a)
+        return;
+    sh_link_free(a->link);
+    free(a);
+}

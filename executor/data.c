@@ -1,0 +1,334 @@
+/* data.c - see data.h. */
+#include "executor/data.h"
+
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/shm.h"
+#include "common/wire.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define MAX_SLAB_BYTES ((uint64_t)64 << 30)
+#define MAX_QUEUED ((size_t)512 << 20)
+#define MAX_ENDED 65536u /* requests whose input is here and whose run has not come */
+
+struct peer {
+    struct peer *next;
+    struct data *d;
+    struct sh_wire *wire;
+    uint64_t api_id; /* 0: no DATA_HELLO yet */
+    bool is_local;
+    struct sh_shm slab; /* the mirror; unset for a local peer */
+    uint64_t *ended;    /* OWNED: rids, oldest first */
+    size_t n_ended, cap_ended;
+};
+
+struct data {
+    struct exec *x;
+    int fd;
+    struct sh_io *io;
+    struct peer *peers;
+    size_t n_peers;
+};
+
+static struct peer *find(const struct data *d, uint64_t api_id)
+{
+    for (struct peer *p = d->peers; p; p = p->next)
+        if (p->api_id == api_id)
+            return p;
+    return NULL;
+}
+
+/* Unlinks and frees; the wire is closed by the caller or is gone already. */
+static void drop_peer(struct peer *p)
+{
+    struct data *d = p->d;
+
+    for (struct peer **at = &d->peers; *at; at = &(*at)->next)
+        if (*at == p) {
+            *at = p->next;
+            d->n_peers--;
+            break;
+        }
+    if (p->api_id) {
+        switch_on_api_gone(d->x->sw, p->api_id);
+        pool_drop_slab(d->x->pool, p->api_id);
+    }
+    sh_shm_fini(&p->slab);
+    free(p->ended);
+    free(p);
+}
+
+static void refuse(struct peer *p, const struct sh_err *why)
+{
+    struct sh_wire *w = p->wire;
+
+    sh_log_err(SH_LOG_WARN, "api.refused", why);
+    drop_peer(p);
+    sh_wire_close(w);
+}
+
+/* ------------------------------------------------------------------ messages */
+
+static int take_slab(struct peer *p, const struct msg_data_hello *m, int *fds, size_t n_fds,
+                     struct sh_err *err)
+{
+    struct sh_shm map = {.fd = -1};
+    int rc;
+
+    if (m->slab_bytes == 0 || m->slab_bytes > MAX_SLAB_BYTES)
+        return SH_FAIL(err, SH_E_INVALID, "a slab of %" PRIu64 " bytes", m->slab_bytes);
+    if (!p->is_local) {
+        rc = sh_shm_create("shunt-mirror", (size_t)m->slab_bytes, &p->slab, err);
+        return rc ? rc : pool_add_slab(p->d->x->pool, m->api_id, p->slab.fd, m->slab_bytes, err);
+    }
+    if (n_fds != 1)
+        return SH_FAIL(err, SH_E_PROTO, "DATA_HELLO came without the slab");
+    /* Mapping checks size and seals, so that no worker can fault on it; workers map it themselves. */
+    rc = sh_shm_map(fds[0], (size_t)m->slab_bytes, true, &map, err);
+    if (rc)
+        return rc;
+    fds[0] = -1;
+    rc = pool_add_slab(p->d->x->pool, m->api_id, map.fd, m->slab_bytes, err);
+    sh_shm_fini(&map);
+    return rc;
+}
+
+static int on_hello(struct peer *p, const struct msg_data_hello *m, int *fds, size_t n_fds,
+                    struct sh_err *err)
+{
+    struct exec *x = p->d->x;
+    struct sh_msg ready = {.type = MSG_DATA_READY};
+    struct peer *old = find(p->d, m->api_id);
+    int rc;
+
+    if (p->api_id || m->api_id == 0)
+        return SH_FAIL(err, SH_E_PROTO, "DATA_HELLO came twice or without a number");
+    if (old) { /* it lost its connection before we noticed */
+        struct sh_wire *w = old->wire;
+
+        drop_peer(old);
+        sh_wire_close(w);
+    }
+    rc = take_slab(p, m, fds, n_fds, err);
+    if (rc)
+        return rc;
+    p->api_id = m->api_id;
+    SH_INFO("api.up", "api=%s id=%" PRIx64 " slab_bytes=%" PRIu64 " local=%d", m->name, m->api_id,
+            m->slab_bytes, p->is_local);
+    ready.u.data_ready = (struct msg_data_ready){.executor = x->conf->name,
+                                                 .incarnation = x->incarnation};
+    return sh_wire_send(p->wire, &ready, err);
+}
+
+static int on_chunk(struct peer *p, const struct msg_data_chunk *m, struct sh_err *err)
+{
+    if (!p->slab.base)
+        return SH_FAIL(err, SH_E_PROTO, "DATA_CHUNK from an API that shares its slab");
+    if (m->off > p->slab.bytes || m->bytes.len > p->slab.bytes - m->off)
+        return SH_FAIL(err, SH_E_PROTO, "a chunk of %zu bytes at %" PRIu64 " leaves the slab",
+                       m->bytes.len, m->off);
+    memcpy((char *)p->slab.base + m->off, m->bytes.data, m->bytes.len);
+    return SH_OK;
+}
+
+static int on_end(struct peer *p, uint64_t rid, struct sh_err *err)
+{
+    if (p->n_ended == MAX_ENDED) { /* the oldest was given up long ago */
+        memmove(p->ended, p->ended + 1, (p->n_ended - 1) * sizeof(*p->ended));
+        p->n_ended--;
+    }
+    if (sh_grow(&p->ended, &p->cap_ended, p->n_ended + 1, sizeof(*p->ended), MAX_ENDED,
+                "requests of one API", err))
+        return SH_E_NOMEM;
+    p->ended[p->n_ended++] = rid;
+    return SH_OK;
+}
+
+static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n_fds, void *arg)
+{
+    struct peer *p = arg;
+    struct sh_err err = {0};
+    int rc;
+
+    (void)w;
+    switch (m->type) {
+    case MSG_DATA_HELLO:
+        rc = on_hello(p, &m->u.data_hello, fds, n_fds, &err);
+        break;
+    case MSG_DATA_CHUNK:
+        rc = on_chunk(p, &m->u.data_chunk, &err);
+        break;
+    case MSG_DATA_END:
+        rc = on_end(p, m->u.data_end.rid, &err);
+        break;
+    default:
+        rc = SH_FAIL(&err, SH_E_PROTO, "%s is no message for an executor's data port",
+                     sh_msg_name(m->type));
+    }
+    for (size_t i = 0; i < n_fds; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    if (rc)
+        refuse(p, &err);
+}
+
+static void on_close(struct sh_wire *w, const struct sh_err *why, void *arg)
+{
+    struct peer *p = arg;
+
+    (void)w;
+    SH_INFO("api.down", "id=%" PRIx64 " msg=\"%s\"", p->api_id, why->msg);
+    drop_peer(p);
+}
+
+/* ------------------------------------------------------------------ results */
+
+bool data_is_complete(const struct data *d, uint64_t api_id, uint64_t rid)
+{
+    const struct peer *p = find(d, api_id);
+
+    if (!p || p->is_local)
+        return true;
+    for (size_t i = 0; i < p->n_ended; i++)
+        if (p->ended[i] == rid)
+            return true;
+    return false;
+}
+
+static void forget_ended(struct peer *p, uint64_t rid)
+{
+    for (size_t i = 0; i < p->n_ended; i++)
+        if (p->ended[i] == rid) {
+            memmove(p->ended + i, p->ended + i + 1, (p->n_ended - i - 1) * sizeof(*p->ended));
+            p->n_ended--;
+            return;
+        }
+}
+
+static int send_span(struct peer *p, uint64_t rid, const struct msg_span *s, struct sh_err *err)
+{
+    if (s->off > p->slab.bytes || s->len > p->slab.bytes - s->off)
+        return SH_FAIL(err, SH_E_PROTO, "an output leaves the slab");
+    for (uint64_t at = 0; at < s->len; at += DATA_CHUNK_BYTES) {
+        struct sh_msg m = {.type = MSG_DATA_CHUNK};
+        size_t n = (size_t)SH_MIN(s->len - at, (uint64_t)DATA_CHUNK_BYTES);
+        int rc;
+
+        m.u.data_chunk = (struct msg_data_chunk){
+            .rid = rid,
+            .off = s->off + at,
+            .bytes = {(const char *)p->slab.base + s->off + at, n}};
+        rc = sh_wire_send(p->wire, &m, err);
+        if (rc)
+            return rc;
+    }
+    return SH_OK;
+}
+
+void data_result(struct data *d, const struct run_part *part, const struct msg_result *r)
+{
+    struct peer *p = find(d, part->api_id);
+    struct sh_msg m = {.type = MSG_RESULT};
+    struct sh_err err = {0};
+    int rc = SH_OK;
+
+    if (!p)
+        return;
+    if (!p->is_local) {
+        forget_ended(p, part->rid);
+        for (size_t i = 0; !rc && r->rc == 0 && i < part->n_out; i++)
+            rc = send_span(p, part->rid, &part->out[i], &err);
+    }
+    m.u.result = *r;
+    if (!rc)
+        rc = sh_wire_send(p->wire, &m, &err);
+    if (rc)
+        sh_log_err(SH_LOG_WARN, "api.send", &err);
+}
+
+/* ------------------------------------------------------------------ life */
+
+static int add_peer(struct data *d, int fd, struct sh_err *err)
+{
+    struct peer *p = calloc(1, sizeof(*p));
+    struct sh_wire_handler h = {
+        .on_msg = on_msg, .on_close = on_close, .arg = p, .max_queued_bytes = MAX_QUEUED};
+    int rc;
+
+    if (!p)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate an API's connection");
+    p->d = d;
+    p->slab.fd = -1;
+    rc = sh_wire_new(d->x->loop, fd, &h, &p->wire, err);
+    if (rc) {
+        free(p);
+        return rc;
+    }
+    p->is_local = sh_wire_is_local(p->wire);
+    p->next = d->peers;
+    d->peers = p;
+    d->n_peers++;
+    return SH_OK;
+}
+
+static void on_accept(struct sh_loop *l, int listen_fd, unsigned events, void *arg)
+{
+    struct data *d = arg;
+    struct sh_err err = {0};
+    int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int rc;
+
+    (void)l, (void)events;
+    if (fd < 0)
+        return;
+    if (d->n_peers >= DATA_MAX_PEERS)
+        rc = SH_FAIL(&err, SH_E_TOOBIG, "more than %u API processes", DATA_MAX_PEERS);
+    else
+        rc = add_peer(d, fd, &err);
+    if (rc) {
+        sh_log_err(SH_LOG_WARN, "api.refused", &err);
+        close(fd);
+    }
+}
+
+int data_new(struct exec *x, struct data **out, struct sh_err *err)
+{
+    struct data *d = calloc(1, sizeof(*d));
+    int rc;
+
+    *out = NULL;
+    if (!d)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the data port");
+    d->x = x;
+    d->fd = -1;
+    rc = sh_wire_listen(x->conf->data_addr, &d->fd, err);
+    if (!rc)
+        rc = sh_io_add(x->loop, d->fd, SH_IO_READ, on_accept, d, &d->io, err);
+    if (rc) {
+        data_free(d);
+        return rc;
+    }
+    *out = d;
+    return SH_OK;
+}
+
+void data_free(struct data *d)
+{
+    if (!d)
+        return;
+    while (d->peers) {
+        struct sh_wire *w = d->peers->wire;
+
+        drop_peer(d->peers);
+        sh_wire_close(w);
+    }
+    sh_io_del(d->io);
+    if (d->fd >= 0)
+        close(d->fd);
+    free(d);
+}

@@ -1,0 +1,236 @@
+/* exec.c - puts the modules of an executor together, and the turn that moves them. */
+#include "executor/exec.h"
+
+#include "common/clock.h"
+#include "common/conf.h"
+#include "common/hash.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+#include "executor/agent.h"
+#include "executor/checkpoint.h"
+#include "executor/data.h"
+#include "executor/pool.h"
+#include "executor/store.h"
+#include "executor/switch.h"
+#include "executor/train.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#define MAX_STEPS 1000 /* of one turn; more means that two modules undo each other */
+#define IDLE_NS ((int64_t)50000000)
+#define GAUGE_NS ((int64_t)1000000000)
+#define STOP_NS ((int64_t)10000000000)
+
+int exec_path(const struct exec *x, const char *root, const char *path, char **out,
+              struct sh_err *err)
+{
+    *out = NULL;
+    if (!path[0])
+        return SH_FAIL(err, SH_E_INVALID, "a path is empty");
+    if (path[0] == '/')
+        return sh_strdup(path, out, err);
+    return sh_asprintf(err, out, "%s/%s/%s", x->conf->state_dir, root, path);
+}
+
+static int make_dirs(const struct exec *x, struct sh_err *err)
+{
+    static const char *const DIRS[] = {"", "blobs", "blobs/packages", "jobs"};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(DIRS); i++) {
+        char *path = NULL;
+        int rc = sh_asprintf(err, &path, "%s/%s", x->conf->state_dir, DIRS[i]);
+
+        if (!rc && mkdir(path, 0750) < 0 && errno != EEXIST)
+            rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make the folder %s", path);
+        free(path);
+        if (rc)
+            return rc;
+    }
+    return SH_OK;
+}
+
+/* ------------------------------------------------------------------ turn */
+
+void exec_turn(struct exec *x)
+{
+    for (int i = 0; i < MAX_STEPS; i++)
+        if (!store_turn(x->store) && !switch_turn(x->sw) && !train_turn(x->train)) {
+            if (x->is_stopping && train_is_quiet(x->train))
+                sh_loop_stop(x->loop);
+            return;
+        }
+    SH_ERROR("turn.bug", "msg=\"the modules do not come to rest\"");
+}
+
+static void on_before_sleep(struct sh_loop *l, void *arg)
+{
+    (void)l;
+    exec_turn(arg);
+}
+
+static void on_idle(struct sh_loop *l, void *arg)
+{
+    struct exec *x = arg;
+
+    (void)l;
+    if (switch_is_idle(x->sw))
+        space_idle(x->space, (uint32_t)x->conf->low_percent, (uint32_t)x->conf->high_percent);
+}
+
+static void on_gauges(struct sh_loop *l, void *arg)
+{
+    struct exec *x = arg;
+
+    (void)l;
+    space_update_metrics(x->space);
+}
+
+static void on_stop_late(struct sh_loop *l, void *arg)
+{
+    struct exec *x = arg;
+
+    if (!x->is_stopping)
+        return;
+    SH_WARN("executor.stop", "msg=\"the job was not on disk in time\"");
+    sh_loop_stop(l);
+}
+
+void exec_stop(struct exec *x)
+{
+    if (x->is_stopping)
+        return;
+    x->is_stopping = true;
+    train_suspend(x->train);
+    sh_timer_set(x->stop_timer, STOP_NS);
+}
+
+/* ------------------------------------------------------------------ start and end */
+
+static int parse_modes(struct exec *x, struct sh_err *err)
+{
+    int rc = tx_mode_parse(x->conf->switch_mode, &x->mode, err);
+
+    if (rc)
+        return rc;
+    x->debug_way = STOP_N_WAYS;
+    if (strcmp(x->conf->debug_stop_way, "auto") == 0)
+        return SH_OK;
+    for (int w = 0; w < STOP_N_WAYS; w++)
+        if (strcmp(x->conf->debug_stop_way, stop_way_name((enum stop_way)w)) == 0) {
+            x->debug_way = (enum stop_way)w;
+            return SH_OK;
+        }
+    return SH_FAIL(err, SH_E_INVALID,
+                   "debug-stop-way \"%.32s\" is unknown; use auto, pause, drop or swap",
+                   x->conf->debug_stop_way);
+}
+
+static int open_device(struct exec *x, struct sh_err *err)
+{
+    const struct dev_mem_conf c = {.ordinal = (uint32_t)x->conf->ordinal,
+                                   .pool_bytes = (size_t)x->conf->pool_bytes,
+                                   .copy_gb_per_s = x->conf->copy_gb_per_s,
+                                   .copy_latency_us = x->conf->copy_latency_us,
+                                   .n_lanes = TX_N_LANES};
+    int rc = dev_lib_open(x->conf->device, &x->lib, err);
+
+    if (!rc)
+        rc = dev_mem_open(x->lib, &c, &x->mem, err);
+    if (!rc)
+        rc = tx_new(x->loop, x->mem, x->mode, x->conf->name, &x->tx, err);
+    if (!rc)
+        rc = space_new(x->tx, x->conf->name, &x->space, err);
+    return rc;
+}
+
+static int start_modules(struct exec *x, struct sh_err *err)
+{
+    int rc = store_new(x, &x->store, err);
+
+    if (!rc)
+        rc = ckpt_new(x->loop, &x->ckpt, err);
+    if (!rc)
+        rc = switch_new(x, &x->sw, err);
+    if (!rc)
+        rc = train_new(x, &x->train, err);
+    if (!rc)
+        rc = pool_new(x, &x->pool, err);
+    if (!rc)
+        rc = sh_timer_add(x->loop, IDLE_NS, IDLE_NS, on_idle, x, &x->idle_timer, err);
+    if (!rc)
+        rc = sh_timer_add(x->loop, 0, GAUGE_NS, on_gauges, x, &x->gauge_timer, err);
+    if (!rc)
+        rc = sh_timer_add(x->loop, -1, 0, on_stop_late, x, &x->stop_timer, err);
+    if (!rc)
+        rc = data_new(x, &x->data, err);
+    if (!rc)
+        rc = agent_new(x, &x->agent, err);
+    if (!rc)
+        rc = pool_start(x->pool, err);
+    return rc;
+}
+
+int exec_start(struct exec *x, const struct exec_conf *conf, struct sh_loop *loop,
+               struct sh_err *err)
+{
+    int rc;
+
+    *x = (struct exec){.conf = conf, .loop = loop};
+    rc = sh_random(&x->incarnation, sizeof(x->incarnation), err);
+    if (!rc)
+        rc = parse_modes(x, err);
+    if (!rc)
+        rc = make_dirs(x, err);
+    if (!rc)
+        rc = open_device(x, err);
+    if (!rc)
+        rc = start_modules(x, err);
+    if (rc)
+        return rc;
+    sh_metric_set(M_shunt_build_info, SH_LABELS(sh_conf_version(), conf->device), 1);
+    sh_loop_before_sleep(loop, on_before_sleep, x);
+    SH_INFO("executor.start",
+            "name=%s device=%s pool_bytes=%zu workers=%lld link_gb_per_s=%.2f link_latency_us=%.1f",
+            conf->name, conf->device, dev_mem_bytes(x->mem), (long long)conf->workers,
+            1.0 / tx_beta_ns(x->tx), tx_alpha_ns(x->tx) / 1e3);
+    return SH_OK;
+}
+
+/* Copies on their way still use host memory: they end before it is freed. */
+static void drain(struct exec *x)
+{
+    int64_t end = sh_clock_ns() + STOP_NS / 2;
+
+    while (x->tx && tx_is_busy(x->tx) && sh_clock_ns() < end)
+        if (sh_loop_once(x->loop, 10000000, NULL))
+            return;
+}
+
+void exec_fini(struct exec *x)
+{
+    if (!x->loop)
+        return;
+    sh_loop_before_sleep(x->loop, NULL, NULL);
+    x->is_stopping = true;
+    agent_free(x->agent);
+    x->agent = NULL;
+    if (x->data)
+        data_free(x->data);
+    x->data = NULL;
+    drain(x);
+    ckpt_free(x->ckpt);
+    train_free(x->train);
+    switch_free(x->sw);
+    store_free(x->store);
+    pool_free(x->pool);
+    sh_timer_del(x->idle_timer);
+    sh_timer_del(x->gauge_timer);
+    sh_timer_del(x->stop_timer);
+    space_free(x->space);
+    tx_free(x->tx);
+    dev_mem_close(x->mem);
+    dev_lib_close(x->lib);
+}

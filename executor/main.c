@@ -1,0 +1,118 @@
+/* main.c - shunt-executor: owns one device; runs requests and one training job on it. */
+#include "common/conf.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+#include "executor/exec.h"
+
+#include <stdlib.h>
+
+static const struct sh_conf_opt OPTIONS[] = {
+    SH_OPT_STR(struct exec_conf, name, "name", "gpu0", 0, "name of this executor, unique"),
+    SH_OPT_STR(struct exec_conf, scheduler, "scheduler", "unix:.shunt/run/scheduler.sock", 0,
+               "address of the scheduler: unix:/path or tcp:host:port"),
+    SH_OPT_STR(struct exec_conf, data_addr, "data-addr", "unix:.shunt/run/executor-gpu0.sock", 0,
+               "address where APIs bring payloads: unix:/path or tcp:host:port"),
+    SH_OPT_STR(struct exec_conf, state_dir, "state-dir", ".shunt", 0,
+               "folder of blobs and jobs, shared with the API"),
+    SH_OPT_STR(struct exec_conf, metrics_addr, "metrics-addr", "127.0.0.1:9103", 0,
+               "address of /metrics; port 0 = any; empty = none"),
+    SH_OPT_STR(struct exec_conf, log_level, "log-level", "info", SH_CONF_RELOAD,
+               "error, warn, info or debug"),
+    SH_OPT_STR(struct exec_conf, device, "device", "cpu", 0, "back end: cpu, cuda or fake"),
+    SH_OPT_INT(struct exec_conf, ordinal, "ordinal", 0, 0, 255, 0, "which device of this kind"),
+    SH_OPT_BYTES(struct exec_conf, pool_bytes, "pool-bytes", "1G", 4194304.0, 1.1e12, 0,
+                 "device memory to use, in bytes"),
+    SH_OPT_INT(struct exec_conf, workers, "workers", 3, 2, 64, 0,
+               "worker processes: one trains, one runs, one is ready"),
+    SH_OPT_INT(struct exec_conf, threads, "threads", 0, 0, 1024, 0,
+               "cpu: threads of one worker; 0 = all cores"),
+    SH_OPT_F64(struct exec_conf, copy_gb_per_s, "copy-gb-per-s", 0, 0, 100000, 0,
+               "cpu: slows copies down to this rate in GB/s; 0 = as fast as memory"),
+    SH_OPT_F64(struct exec_conf, copy_latency_us, "copy-latency-us", 0, 0, 1000000, 0,
+               "cpu: fixed cost of a copy in microseconds"),
+    SH_OPT_BOOL(struct exec_conf, deterministic, "deterministic", true, 0,
+                "the same numbers in every run; costs a little speed on some devices"),
+    SH_OPT_INT(struct exec_conf, checkpoint_interval_ms, "checkpoint-interval-ms", 10000, 50,
+               86400000, 0, "time between checkpoints of a job that does not say, ms"),
+    SH_OPT_INT(struct exec_conf, max_queued_runs, "max-queued-runs", 256, 1, 65536, 0,
+               "runs that may wait for the device; more are refused"),
+    SH_OPT_INT(struct exec_conf, hang_ms, "hang-ms", 15000, 100, 3600000, 0,
+               "a busy worker without progress for this long is killed, ms"),
+    SH_OPT_INT(struct exec_conf, compile_ms, "compile-ms", 300000, 1000, 3600000, 0,
+               "longest time to compile and profile one model, ms"),
+    SH_OPT_INT(struct exec_conf, run_ms, "run-ms", 60000, 100, 3600000, 0,
+               "a run on the device for longer than this is killed, ms"),
+    SH_OPT_INT(struct exec_conf, low_percent, "free-low-percent", 3, 0, 90, 0,
+               "below so much free device memory, tails of idle models are evicted, percent"),
+    SH_OPT_INT(struct exec_conf, high_percent, "free-high-percent", 6, 0, 95, 0,
+               "eviction goes on until so much is free, percent"),
+    SH_OPT_STR(struct exec_conf, switch_mode, "switch-mode", "optimum", 0,
+               "grouping of copies: optimum, per-layer, one-group or fixed-2mb (for comparison)"),
+    SH_OPT_STR(struct exec_conf, debug_stop_way, "debug-stop-way", "auto", 0,
+               "for tests and measurements: how training stops for a run, auto (by the memory "
+               "needed), pause, drop or swap"),
+};
+
+static const struct sh_conf_table TABLE = {
+    .program = "shunt-executor",
+    .purpose = "Owns one device: keeps models ready, runs requests, trains when nobody asks.",
+    .opts = OPTIONS,
+    .n_opts = SH_ARRAY_LEN(OPTIONS),
+    .struct_bytes = sizeof(struct exec_conf),
+};
+
+static void on_term(struct sh_loop *l, void *arg)
+{
+    (void)l;
+    SH_INFO("executor.term", "msg=\"stopping\"");
+    exec_stop(arg);
+}
+
+static int run(struct exec *x, const struct exec_conf *conf, struct sh_err *err)
+{
+    struct sh_metrics_http *http = NULL;
+    struct sh_loop *loop = NULL;
+    int rc = sh_loop_new(&loop, err);
+
+    if (rc)
+        return rc;
+    rc = sh_loop_signals(loop, on_term, NULL, x, err);
+    if (!rc && conf->metrics_addr && conf->metrics_addr[0])
+        rc = sh_metrics_http_start('e', conf->metrics_addr, &http, err);
+    if (!rc && http)
+        SH_INFO("metrics.listen", "port=%d", sh_metrics_http_port(http));
+    if (!rc)
+        rc = exec_start(x, conf, loop, err);
+    if (!rc)
+        rc = sh_loop_run(loop, err);
+    exec_fini(x);
+    sh_metrics_http_stop(http);
+    sh_loop_free(loop);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    enum sh_conf_action action = SH_CONF_RUN;
+    enum sh_log_level level = SH_LOG_INFO;
+    struct exec_conf conf = {0};
+    struct exec x = {0};
+    struct sh_err err = {0};
+    int rc;
+
+    sh_log_init("shunt-executor", SH_LOG_INFO);
+    rc = sh_conf_load(&TABLE, &conf, argc, argv, NULL, NULL, &action, &err);
+    if (!rc && action == SH_CONF_RUN) {
+        rc = sh_log_level_parse(conf.log_level, &level, &err);
+        if (!rc) {
+            sh_log_set_level(level);
+            sh_conf_log(&TABLE, &conf);
+            rc = run(&x, &conf, &err);
+        }
+    }
+    if (rc)
+        sh_log_err(SH_LOG_ERROR, "executor.fail", &err);
+    sh_conf_free(&TABLE, &conf);
+    return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,174 @@
+/* autodiff.c - the walk of the backward pass; the rules are in autodiff_nn.c and autodiff_elem.c. */
+#include "executor/model/autodiff.h"
+
+#include "common/mem.h"
+#include "executor/model/autodiff_int.h"
+
+#include <stdlib.h>
+
+static ad_rule *const RULES[DEV_N_OPS] = {
+    [DEV_OP_CONV] = ad__conv,           [DEV_OP_MATMUL] = ad__matmul,
+    [DEV_OP_POOL_MAX] = ad__pool_max,   [DEV_OP_POOL_AVG] = ad__pool_avg,
+    [DEV_OP_ACT] = ad__act,             [DEV_OP_BINARY] = ad__binary,
+    [DEV_OP_SOFTMAX] = ad__softmax,     [DEV_OP_CONCAT] = ad__concat,
+    [DEV_OP_SLICE] = ad__slice,         [DEV_OP_PAD] = ad__pad,
+    [DEV_OP_TRANSPOSE] = ad__transpose, [DEV_OP_COPY] = ad__copy,
+    [DEV_OP_EXPAND] = ad__expand,       [DEV_OP_REDUCE] = ad__reduce,
+    [DEV_OP_GATHER] = ad__gather,       [DEV_OP_WHERE] = ad__where,
+    [DEV_OP_BN_TRAIN] = ad__bn_train,   [DEV_OP_LAYERNORM] = ad__layernorm,
+    [DEV_OP_DROPOUT] = ad__dropout,
+};
+
+/* ------------------------------------------------------------------ helpers of the rules */
+
+bool ad__wants(const struct ad *a, uint32_t t)
+{
+    return t != DEV_NONE && a->wants[ir_root(a->ir, t)];
+}
+
+int ad__shaped(struct ad *a, uint32_t g, uint32_t t, uint32_t *out, struct sh_err *err)
+{
+    struct dev_tensor d = *ir_t(a->ir, t);
+
+    return ir_alias(a->ir, g, d.rank, d.dims, out, err);
+}
+
+int ad__add(struct ad *a, uint32_t t, uint32_t g, struct sh_err *err)
+{
+    uint32_t root = ir_root(a->ir, t), *have = &a->grads[root];
+    int rc = ad__shaped(a, g, root, &g, err);
+
+    if (rc)
+        return rc;
+    if (*have == DEV_NONE) {
+        *have = g;
+        return SH_OK;
+    }
+    return ir_binary(a->ir, DEV_BIN_ADD, ir_t(a->ir, root)->name, *have, g, root, have, err);
+}
+
+int ad__add_reduced(struct ad *a, uint32_t t, uint32_t g, struct sh_err *err)
+{
+    struct dev_tensor to = *ir_t(a->ir, t), from = *ir_t(a->ir, g);
+    struct dev_op op = ir_op(DEV_OP_REDUCE, to.name, 1, &g);
+    int rc = SH_OK;
+
+    for (uint32_t i = 0; i < from.rank; i++) {
+        uint32_t missing = from.rank - to.rank; /* axes that t has not */
+
+        if (from.dims[i] != 1 && (i < missing || to.dims[i - missing] == 1)) {
+            op.u.reduce.axes |= 1u << i;
+            from.dims[i] = 1;
+        }
+    }
+    op.u.reduce.kind = DEV_RED_SUM;
+    op.u.reduce.keep_dims = true;
+    if (op.u.reduce.axes)
+        rc = ir_emit(a->ir, &op, SH_F32, from.rank, from.dims, &g, err);
+    return rc ? rc : ad__add(a, t, g, err);
+}
+
+int ad__column_sums(struct ad *a, const char *name, uint32_t g, uint32_t *out, struct sh_err *err)
+{
+    struct dev_tensor d = *ir_t(a->ir, g);
+    int64_t n = d.dims[d.rank - 1];
+    struct dev_op op;
+    int rc = ir_alias(a->ir, g, 2, (int64_t[]){ir_elements(a->ir, g) / n, n}, &g, err);
+
+    if (rc)
+        return rc;
+    op = ir_op(DEV_OP_REDUCE, name, 1, &g);
+    op.u.reduce.kind = DEV_RED_SUM;
+    op.u.reduce.axes = 1;
+    return ir_emit(a->ir, &op, SH_F32, 1, &n, out, err);
+}
+
+int ad__zero(struct ad *a, uint32_t *out, struct sh_err *err)
+{
+    struct dev_op op = ir_op(DEV_OP_FILL, "zero", 0, NULL);
+    int rc = SH_OK;
+
+    if (a->zero == DEV_NONE)
+        rc = ir_emit(a->ir, &op, SH_F32, 1, (int64_t[]){1}, &a->zero, err);
+    *out = a->zero;
+    return rc;
+}
+
+int ad__unsupported(const struct dev_op *op, struct sh_err *err, const char *why)
+{
+    return SH_FAIL(err, SH_E_UNSUPPORTED, "cannot train through node \"%s\" (%s): %s", op->name,
+                   dev_op_name(op->kind), why);
+}
+
+/* ------------------------------------------------------------------ the walk */
+
+static void mark_wants(struct ad *a, const bool *want, uint32_t n_ops)
+{
+    const struct ir *ir = a->ir;
+
+    for (uint32_t i = 0; i < a->n; i++)
+        a->wants[i] = ir->info[i].state == IR_PARAM || (want && want[i]);
+    for (uint32_t i = 0; i < n_ops; i++) {
+        const struct dev_op *op = &ir->g.ops[i];
+        bool any = false;
+
+        for (uint32_t k = 0; k < op->n_in; k++)
+            any |= ad__wants(a, op->in[k]);
+        if (any && op->n_out > 0 && ir_t(ir, op->out[0])->dtype == SH_F32)
+            a->wants[ir_root(ir, op->out[0])] = true;
+    }
+}
+
+static int step_back(struct ad *a, uint32_t i, struct sh_err *err)
+{
+    struct dev_op op = a->ir->g.ops[i];
+    uint32_t dy;
+    int rc;
+
+    if (op.n_out == 0 || !ad__wants(a, op.out[0]))
+        return SH_OK;
+    dy = a->grads[ir_root(a->ir, op.out[0])];
+    if (dy == DEV_NONE)
+        return SH_OK; /* the loss does not depend on it */
+    if (!RULES[op.kind])
+        return ad__unsupported(&op, err, "the operation has no gradient");
+    rc = ad__shaped(a, dy, op.out[0], &dy, err);
+    a->op = i;
+    return rc ? rc : RULES[op.kind](a, &op, dy, err);
+}
+
+int autodiff_backward(struct ir *ir, uint32_t from, uint32_t seed, const bool *want,
+                      struct sh_err *err)
+{
+    uint32_t n = ir->g.n_tensors, n_ops = ir->g.n_ops;
+    struct ad a = {.ir = ir,
+                   .n = n,
+                   .wants = calloc(n + 1u, sizeof(bool)),
+                   .grads = malloc((n + 1u) * sizeof(uint32_t)),
+                   .zero = DEV_NONE};
+    int rc = SH_OK;
+
+    if (!a.wants || !a.grads) {
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the gradients of %u tensors", n);
+        goto out;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        a.grads[i] = DEV_NONE;
+    mark_wants(&a, want, n_ops);
+    if (!ad__wants(&a, from)) {
+        rc = SH_FAIL(err, SH_E_INVALID,
+                     "\"%s\" depends on no parameter: the model has nothing to train",
+                     ir_t(ir, from)->name);
+        goto out;
+    }
+    rc = ad__add(&a, from, seed, err);
+    for (uint32_t i = n_ops; i-- > 0 && rc == SH_OK;)
+        rc = step_back(&a, i, err);
+    for (uint32_t i = 0; i < n && rc == SH_OK; i++)
+        if (ir->info[i].state == IR_PARAM || (want && want[i]))
+            ir->info[i].grad = a.grads[i];
+out:
+    free(a.wants);
+    free(a.grads);
+    return rc;
+}

@@ -1,0 +1,322 @@
+/* autodiff_elem.c - gradients of element-wise operations, reductions, and moves of elements. */
+#include "executor/model/autodiff_int.h"
+
+int ad__act(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    uint32_t dx;
+    int rc;
+
+    if (op->act == DEV_ACT_LINEAR) {
+        rc = ir_act(a->ir, DEV_ACT_LINEAR, op->act_p0, 0.0f, op->name, dy, &dx, err);
+    } else {
+        struct dev_op b =
+            ir_op(DEV_OP_ACT_BWD, op->name, 3, (uint32_t[]){op->in[0], op->out[0], dy});
+
+        b.act = op->act;
+        b.act_p0 = op->act_p0;
+        b.act_p1 = op->act_p1;
+        rc = ir_emit_like(a->ir, &b, op->in[0], &dx, err);
+    }
+    return rc ? rc : ad__add(a, op->in[0], dx, err);
+}
+
+/* ------------------------------------------------------------------ two inputs */
+
+static int mul_side(struct ad *a, const struct dev_op *op, uint32_t dy, uint32_t k,
+                    struct sh_err *err)
+{
+    uint32_t g;
+    int rc = ir_binary(a->ir, DEV_BIN_MUL, op->name, dy, op->in[1 - k], dy, &g, err);
+
+    return rc ? rc : ad__add_reduced(a, op->in[k], g, err);
+}
+
+/* y = p / q: dp = dy / q, dq = -dy y / q */
+static int div_side(struct ad *a, const struct dev_op *op, uint32_t dy, uint32_t k,
+                    struct sh_err *err)
+{
+    struct ir *ir = a->ir;
+    uint32_t g = dy;
+    int rc = SH_OK;
+
+    if (k == 1)
+        rc = ir_binary(ir, DEV_BIN_MUL, op->name, dy, op->out[0], dy, &g, err);
+    if (!rc)
+        rc = ir_binary(ir, DEV_BIN_DIV, op->name, g, op->in[1], dy, &g, err);
+    if (!rc && k == 1)
+        rc = ir_act(ir, DEV_ACT_LINEAR, -1.0f, 0.0f, op->name, g, &g, err);
+    return rc ? rc : ad__add_reduced(a, op->in[k], g, err);
+}
+
+/* Where t is true dy, elsewhere 0; or the other way round. */
+static int masked(struct ad *a, const struct dev_op *op, uint32_t cond, bool where_true,
+                  uint32_t dy, uint32_t *out, struct sh_err *err)
+{
+    struct dev_op b = ir_op(DEV_OP_WHERE, op->name, 3, (uint32_t[]){cond, dy, dy});
+    int rc = ad__zero(a, &b.in[where_true ? 2 : 1], err);
+
+    return rc ? rc : ir_emit_like(a->ir, &b, dy, out, err);
+}
+
+/* The operand that was chosen gets it all; the first one where they are equal. */
+static int min_max_side(struct ad *a, const struct dev_op *op, uint32_t dy, uint32_t k,
+                        struct sh_err *err)
+{
+    struct dev_op eq = ir_op(DEV_OP_BINARY, op->name, 2, (uint32_t[]){op->in[0], op->out[0]});
+    struct dev_tensor d = *ir_t(a->ir, dy);
+    uint32_t cond, g;
+    int rc;
+
+    eq.u.binary.kind = DEV_BIN_EQUAL;
+    rc = ir_emit(a->ir, &eq, SH_BOOL, d.rank, d.dims, &cond, err);
+    if (!rc)
+        rc = masked(a, op, cond, k == 0, dy, &g, err);
+    return rc ? rc : ad__add_reduced(a, op->in[k], g, err);
+}
+
+/* y = x^e: dx = dy e x^(e-1) */
+static int pow_side(struct ad *a, const struct dev_op *op, uint32_t dy, uint32_t k,
+                    struct sh_err *err)
+{
+    struct ir *ir = a->ir;
+    uint32_t g;
+    int rc;
+
+    if (k == 1)
+        return ad__unsupported(op, err, "an exponent cannot be trained");
+    rc = ir_act(ir, DEV_ACT_LINEAR, 1.0f, -1.0f, op->name, op->in[1], &g, err);
+    if (!rc)
+        rc = ir_binary(ir, DEV_BIN_POW, op->name, op->in[0], g, dy, &g, err);
+    if (!rc)
+        rc = ir_binary(ir, DEV_BIN_MUL, op->name, g, op->in[1], dy, &g, err);
+    if (!rc)
+        rc = ir_binary(ir, DEV_BIN_MUL, op->name, g, dy, dy, &g, err);
+    return rc ? rc : ad__add_reduced(a, op->in[0], g, err);
+}
+
+static int binary_side(struct ad *a, const struct dev_op *op, uint32_t dy, uint32_t k,
+                       struct sh_err *err)
+{
+    uint32_t g = dy;
+    int rc = SH_OK;
+
+    switch (op->u.binary.kind) {
+    case DEV_BIN_ADD:
+        return ad__add_reduced(a, op->in[k], dy, err);
+    case DEV_BIN_SUB:
+        if (k == 1)
+            rc = ir_act(a->ir, DEV_ACT_LINEAR, -1.0f, 0.0f, op->name, dy, &g, err);
+        return rc ? rc : ad__add_reduced(a, op->in[k], g, err);
+    case DEV_BIN_MUL:
+        return mul_side(a, op, dy, k, err);
+    case DEV_BIN_DIV:
+        return div_side(a, op, dy, k, err);
+    case DEV_BIN_MIN:
+    case DEV_BIN_MAX:
+        return min_max_side(a, op, dy, k, err);
+    case DEV_BIN_POW:
+        return pow_side(a, op, dy, k, err);
+    default:
+        return ad__unsupported(op, err, "a comparison has no gradient");
+    }
+}
+
+int ad__binary(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    if (op->act != DEV_ACT_NONE)
+        return ad__unsupported(op, err, "it has a fused activation");
+    for (uint32_t k = 0; k < 2 && rc == SH_OK; k++)
+        if (ad__wants(a, op->in[k]))
+            rc = binary_side(a, op, dy, k, err);
+    return rc;
+}
+
+int ad__where(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (uint32_t k = 1; k < 3 && rc == SH_OK; k++) {
+        uint32_t g;
+
+        if (!ad__wants(a, op->in[k]))
+            continue;
+        rc = masked(a, op, op->in[0], k == 1, dy, &g, err);
+        if (!rc)
+            rc = ad__add_reduced(a, op->in[k], g, err);
+    }
+    return rc;
+}
+
+int ad__softmax(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    struct dev_op b = ir_op(DEV_OP_SOFTMAX_BWD, op->name, 2, (uint32_t[]){op->out[0], dy});
+    uint32_t dx;
+    int rc;
+
+    b.u.axis = op->u.axis;
+    rc = ir_emit_like(a->ir, &b, op->in[0], &dx, err);
+    return rc ? rc : ad__add(a, op->in[0], dx, err);
+}
+
+/* ------------------------------------------------------------------ reductions */
+
+/* t in the shape that it would have with keep_dims. */
+static int with_kept_axes(struct ad *a, const struct dev_op *op, uint32_t t, uint32_t *out,
+                          struct sh_err *err)
+{
+    struct dev_tensor x = *ir_t(a->ir, op->in[0]);
+
+    for (uint32_t i = 0; i < x.rank; i++)
+        if (op->u.reduce.axes >> i & 1)
+            x.dims[i] = 1;
+    return ir_alias(a->ir, t, x.rank, x.dims, out, err);
+}
+
+static int expand_like(struct ad *a, const char *name, uint32_t g, uint32_t like, uint32_t *out,
+                       struct sh_err *err)
+{
+    struct dev_op b = ir_op(DEV_OP_EXPAND, name, 1, &g);
+
+    *out = g;
+    return ir_same_shape(a->ir, g, like) ? SH_OK : ir_emit_like(a->ir, &b, like, out, err);
+}
+
+/* Elements that hold the extreme share its gradient equally. */
+static int share_extreme(struct ad *a, const struct dev_op *op, uint32_t dy, uint32_t *dx,
+                         struct sh_err *err)
+{
+    struct ir *ir = a->ir;
+    struct dev_tensor x = *ir_t(ir, op->in[0]), small = *ir_t(ir, dy);
+    struct dev_op eq = ir_op(DEV_OP_BINARY, op->name, 2, op->in), cast, sum;
+    uint32_t mask, count;
+    int rc = with_kept_axes(a, op, op->out[0], &eq.in[1], err);
+
+    eq.u.binary.kind = DEV_BIN_EQUAL;
+    if (!rc)
+        rc = ir_emit(ir, &eq, SH_BOOL, x.rank, x.dims, &mask, err);
+    if (rc)
+        return rc;
+    cast = ir_op(DEV_OP_COPY, op->name, 1, &mask);
+    rc = ir_emit(ir, &cast, SH_F32, x.rank, x.dims, &mask, err);
+    if (rc)
+        return rc;
+    sum = ir_op(DEV_OP_REDUCE, op->name, 1, &mask);
+    sum.u.reduce.kind = DEV_RED_SUM;
+    sum.u.reduce.axes = op->u.reduce.axes;
+    sum.u.reduce.keep_dims = true;
+    rc = ir_emit(ir, &sum, SH_F32, small.rank, small.dims, &count, err);
+    if (!rc)
+        rc = ir_binary(ir, DEV_BIN_DIV, op->name, dy, count, dy, &dy, err);
+    return rc ? rc : ir_binary(ir, DEV_BIN_MUL, op->name, mask, dy, op->in[0], dx, err);
+}
+
+int ad__reduce(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    float share = (float)ir_elements(a->ir, dy) / (float)ir_elements(a->ir, op->in[0]);
+    uint32_t dx;
+    int rc = with_kept_axes(a, op, dy, &dy, err);
+
+    if (rc)
+        return rc;
+    if (op->u.reduce.kind == DEV_RED_MAX || op->u.reduce.kind == DEV_RED_MIN) {
+        rc = share_extreme(a, op, dy, &dx, err);
+    } else {
+        if (op->u.reduce.kind == DEV_RED_MEAN)
+            rc = ir_act(a->ir, DEV_ACT_LINEAR, share, 0.0f, op->name, dy, &dy, err);
+        if (!rc)
+            rc = expand_like(a, op->name, dy, op->in[0], &dx, err);
+    }
+    return rc ? rc : ad__add(a, op->in[0], dx, err);
+}
+
+int ad__expand(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    return ad__add_reduced(a, op->in[0], dy, err);
+}
+
+/* ------------------------------------------------------------------ moves */
+
+int ad__concat(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    int64_t at = 0;
+    int rc = SH_OK;
+
+    for (uint32_t i = 0; i < op->n_in && rc == SH_OK; i++) {
+        struct dev_op b = ir_op(DEV_OP_SLICE, op->name, 1, &dy);
+        struct dev_tensor x = *ir_t(a->ir, op->in[i]);
+        uint32_t g;
+
+        for (uint32_t k = 0; k < x.rank; k++)
+            b.u.slice.step[k] = 1;
+        b.u.slice.start[op->u.axis.axis] = at;
+        at += x.dims[op->u.axis.axis];
+        if (!ad__wants(a, op->in[i]))
+            continue;
+        rc = ir_emit_like(a->ir, &b, op->in[i], &g, err);
+        if (!rc)
+            rc = ad__add(a, op->in[i], g, err);
+    }
+    return rc;
+}
+
+int ad__slice(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    struct dev_op b = ir_op(DEV_OP_PAD, op->name, 1, &dy);
+    struct dev_tensor d = *ir_t(a->ir, dy);
+    uint32_t g;
+    int rc;
+
+    for (uint32_t i = 0; i < d.rank; i++) {
+        if (op->u.slice.step[i] != 1 && d.dims[i] != 1)
+            return ad__unsupported(op, err, "a slice with steps has no gradient here");
+        b.u.pad.before[i] = op->u.slice.start[i];
+    }
+    rc = ir_emit_like(a->ir, &b, op->in[0], &g, err);
+    return rc ? rc : ad__add(a, op->in[0], g, err);
+}
+
+int ad__pad(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    struct dev_op b = ir_op(DEV_OP_SLICE, op->name, 1, &dy);
+    uint32_t g;
+    int rc;
+
+    for (uint32_t i = 0; i < ir_t(a->ir, dy)->rank; i++) {
+        b.u.slice.start[i] = op->u.pad.before[i];
+        b.u.slice.step[i] = 1;
+    }
+    rc = ir_emit_like(a->ir, &b, op->in[0], &g, err);
+    return rc ? rc : ad__add(a, op->in[0], g, err);
+}
+
+int ad__transpose(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    struct dev_op b = ir_op(DEV_OP_TRANSPOSE, op->name, 1, &dy);
+    uint32_t g;
+    int rc;
+
+    for (uint32_t i = 0; i < ir_t(a->ir, dy)->rank; i++)
+        b.u.perm.perm[op->u.perm.perm[i]] = i;
+    rc = ir_emit_like(a->ir, &b, op->in[0], &g, err);
+    return rc ? rc : ad__add(a, op->in[0], g, err);
+}
+
+int ad__copy(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    if (ir_t(a->ir, op->in[0])->dtype != SH_F32)
+        return ad__unsupported(op, err, "only F32 has gradients");
+    return ad__add(a, op->in[0], dy, err);
+}
+
+int ad__gather(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    struct dev_op b = ir_op(DEV_OP_GATHER_BWD, op->name, 2, (uint32_t[]){op->in[1], dy});
+    uint32_t g;
+    int rc;
+
+    b.u.axis = op->u.axis;
+    rc = ir_emit_like(a->ir, &b, op->in[0], &g, err);
+    return rc ? rc : ad__add(a, op->in[0], g, err);
+}

@@ -1,0 +1,197 @@
+/* autodiff_nn.c - gradients of convolutions, products, pools, normalisations, dropout. */
+#include "executor/model/autodiff_int.h"
+
+static int plain_only(const struct dev_op *op, struct sh_err *err)
+{
+    if (op->act == DEV_ACT_NONE)
+        return SH_OK;
+    return SH_FAIL(err, SH_E_BUG, "node \"%s\" has a fused activation before the backward pass",
+                   op->name);
+}
+
+static int conv_bwd_weight(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    struct dev_op b = ir_op(DEV_OP_CONV_BWD_WEIGHT, op->name, 2, (uint32_t[]){op->in[0], dy});
+    bool wants_bias = ad__wants(a, op->in[2]);
+    uint32_t dw;
+    int rc = ir_like(a->ir, op->in[1], ir_t(a->ir, op->in[1])->name, DEV_ROLE_ACT, &dw, err);
+
+    if (!rc && wants_bias)
+        rc = ir_like(a->ir, op->in[2], ir_t(a->ir, op->in[2])->name, DEV_ROLE_ACT, &b.out[1], err);
+    if (rc)
+        return rc;
+    b.u.conv = op->u.conv;
+    b.out[0] = dw;
+    b.n_out = wants_bias ? 2 : 1;
+    rc = ir_push(a->ir, &b, err);
+    if (!rc && ad__wants(a, op->in[1]))
+        rc = ad__add(a, op->in[1], dw, err);
+    if (!rc && wants_bias)
+        rc = ad__add(a, op->in[2], b.out[1], err);
+    return rc;
+}
+
+int ad__conv(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    uint32_t dx;
+    int rc = plain_only(op, err);
+
+    if (!rc && (ad__wants(a, op->in[1]) || ad__wants(a, op->in[2])))
+        rc = conv_bwd_weight(a, op, dy, err);
+    if (!rc && ad__wants(a, op->in[0])) {
+        struct dev_op b = ir_op(DEV_OP_CONV_BWD_DATA, op->name, 2, (uint32_t[]){dy, op->in[1]});
+
+        b.u.conv = op->u.conv;
+        rc = ir_emit_like(a->ir, &b, op->in[0], &dx, err);
+        if (!rc)
+            rc = ad__add(a, op->in[0], dx, err);
+    }
+    if (!rc && ad__wants(a, op->in[3]))
+        rc = ad__add(a, op->in[3], dy, err);
+    return rc;
+}
+
+struct product { /* alpha op(a) op(b) */
+    uint32_t a, b;
+    bool trans_a, trans_b;
+};
+
+/* The gradient of operand t of a product whose result has dy's shape: leading axes as in dy, the
+ * last two as in t; then summed over what t was broadcast along. */
+static int product_to(struct ad *a, const struct dev_op *op, struct product p, uint32_t t,
+                      uint32_t dy, struct sh_err *err)
+{
+    struct dev_op b =
+        ir_op(DEV_OP_MATMUL, op->name, 4, (uint32_t[]){p.a, p.b, DEV_NONE, DEV_NONE});
+    struct dev_tensor d = *ir_t(a->ir, dy), like = *ir_t(a->ir, t);
+    uint32_t g;
+    int rc;
+
+    b.u.matmul.trans_a = p.trans_a;
+    b.u.matmul.trans_b = p.trans_b;
+    b.u.matmul.alpha = op->u.matmul.alpha;
+    d.dims[d.rank - 2] = like.dims[like.rank - 2];
+    d.dims[d.rank - 1] = like.dims[like.rank - 1];
+    rc = ir_emit(a->ir, &b, SH_F32, d.rank, d.dims, &g, err);
+    return rc ? rc : ad__add_reduced(a, t, g, err);
+}
+
+int ad__matmul(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    bool ta = op->u.matmul.trans_a, tb = op->u.matmul.trans_b;
+    uint32_t x = op->in[0], w = op->in[1], db;
+    int rc = plain_only(op, err);
+
+    if (!rc && ad__wants(a, w)) {
+        struct product p = tb ? (struct product){dy, x, true, ta} : (struct product){x, dy, !ta, false};
+
+        rc = product_to(a, op, p, w, dy, err);
+    }
+    if (!rc && ad__wants(a, op->in[2])) {
+        rc = ad__column_sums(a, op->name, dy, &db, err);
+        if (!rc)
+            rc = ad__add(a, op->in[2], db, err);
+    }
+    if (!rc && ad__wants(a, op->in[3]))
+        rc = ad__add_reduced(a, op->in[3], dy, err);
+    if (!rc && ad__wants(a, x)) {
+        struct product p = ta ? (struct product){w, dy, tb, true} : (struct product){dy, w, false, !tb};
+
+        rc = product_to(a, op, p, x, dy, err);
+    }
+    return rc;
+}
+
+int ad__pool_max(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    struct dev_op b = ir_op(DEV_OP_POOL_MAX_BWD, op->name, 2, (uint32_t[]){dy, op->out[1]});
+    uint32_t dx;
+    int rc;
+
+    b.u.pool = op->u.pool;
+    rc = ir_emit_like(a->ir, &b, op->in[0], &dx, err);
+    return rc ? rc : ad__add(a, op->in[0], dx, err);
+}
+
+int ad__pool_avg(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    struct dev_op b = ir_op(DEV_OP_POOL_AVG_BWD, op->name, 1, &dy);
+    uint32_t dx;
+    int rc;
+
+    b.u.pool = op->u.pool;
+    rc = ir_emit_like(a->ir, &b, op->in[0], &dx, err);
+    return rc ? rc : ad__add(a, op->in[0], dx, err);
+}
+
+/* Pushes b with one output for each of the inputs x, scale, bias that is there, and adds them. */
+static int push_norm(struct ad *a, const struct dev_op *op, struct dev_op *b, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (uint32_t i = 0; i < 3 && rc == SH_OK; i++) {
+        b->out[i] = DEV_NONE;
+        if (op->in[i] == DEV_NONE)
+            continue;
+        rc = ir_like(a->ir, op->in[i], ir_t(a->ir, op->in[i])->name, DEV_ROLE_ACT, &b->out[i], err);
+        b->n_out = i + 1;
+    }
+    b->u.norm = op->u.norm;
+    if (!rc)
+        rc = ir_push(a->ir, b, err);
+    for (uint32_t i = 0; i < 3 && rc == SH_OK; i++)
+        if (b->out[i] != DEV_NONE && ad__wants(a, op->in[i]))
+            rc = ad__add(a, op->in[i], b->out[i], err);
+    return rc;
+}
+
+int ad__bn_train(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    struct dev_op b =
+        ir_op(DEV_OP_BN_TRAIN_BWD, op->name, 5,
+              (uint32_t[]){op->in[0], dy, op->in[1], op->out[1], op->out[2]});
+
+    return push_norm(a, op, &b, err);
+}
+
+/* A LayerNorm that a pass put together does not save its statistics yet. */
+static int save_statistics(struct ad *a, struct dev_op *op, struct sh_err *err)
+{
+    struct dev_tensor x = *ir_t(a->ir, op->in[0]);
+    int64_t rows = 1;
+    int rc = SH_OK;
+
+    for (int64_t i = 0; i < op->u.norm.axis; i++)
+        rows *= x.dims[i];
+    for (uint32_t i = 1; i < 3 && rc == SH_OK; i++)
+        rc = ir_tensor(a->ir, op->name, SH_F32, DEV_ROLE_ACT, 1, &rows, &op->out[i], err);
+    op->n_out = 3;
+    if (!rc)
+        a->ir->g.ops[a->op] = *op;
+    return rc;
+}
+
+int ad__layernorm(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    struct dev_op f = *op, b;
+    int rc = SH_OK;
+
+    if (f.n_out < 3)
+        rc = save_statistics(a, &f, err);
+    if (rc)
+        return rc;
+    b = ir_op(DEV_OP_LAYERNORM_BWD, f.name, 5,
+              (uint32_t[]){f.in[0], dy, f.in[1], f.out[1], f.out[2]});
+    return push_norm(a, &f, &b, err);
+}
+
+int ad__dropout(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    struct dev_op b = ir_op(DEV_OP_DROPOUT_BWD, op->name, 2, (uint32_t[]){dy, op->out[1]});
+    uint32_t dx;
+    int rc;
+
+    b.u.dropout = op->u.dropout;
+    rc = ir_emit_like(a->ir, &b, op->in[0], &dx, err);
+    return rc ? rc : ad__add(a, op->in[0], dx, err);
+}

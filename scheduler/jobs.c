@@ -1,0 +1,475 @@
+#include "scheduler/jobs.h"
+
+#include "scheduler/sched.h"
+
+#include "common/clock.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_RESULT_BYTES (1u << 20)
+#define MAX_BACKOFF_S 60
+
+void jobs_fini(struct sched *s)
+{
+    struct jobs *js = &s->jobs;
+
+    for (size_t i = 0; i < js->n; i++)
+        job_free(js->items[i]);
+    free(js->items);
+    free(js->gauges);
+    idmap_fini(&js->by_id);
+    *js = (struct jobs){0};
+}
+
+struct exec *jobs__exec(struct sched *s, const struct job *j)
+{
+    struct exec *e = j->executor[0] ? execs_find(&s->execs, j->executor) : NULL;
+
+    return e && e->session ? e : NULL;
+}
+
+void jobs__leave(struct sched *s, struct job *j)
+{
+    struct exec *e = j->executor[0] ? execs_find(&s->execs, j->executor) : NULL;
+
+    if (!j->executor[0])
+        return;
+    if (e && e->job == j->id)
+        e->job = 0;
+    memcpy(j->last_executor, j->executor, sizeof(j->last_executor));
+    j->executor[0] = '\0';
+    j->sent = j->stopping = false;
+}
+
+void jobs__remove(struct sched *s, struct job *j)
+{
+    struct jobs *js = &s->jobs;
+
+    idmap_del(&js->by_id, (uint64_t)j->id);
+    for (size_t i = 0; i < js->n; i++) {
+        if (js->items[i] != j)
+            continue;
+        js->items[i] = js->items[--js->n];
+        break;
+    }
+    job_free(j);
+}
+
+void jobs__change(struct sched *s, struct job *j, enum job_state to, const char *reason)
+{
+    struct sh_err err = {0};
+    enum job_state from = j->state;
+
+    if (job_set_state(j, to, reason, &err)) {
+        sh_log_err(SH_LOG_ERROR, "job.state", &err);
+        return;
+    }
+    SH_INFO("job.state", "job=%" PRId64 " tenant=%s from=%s to=%s reason=%s step=%" PRId64, j->id,
+            j->tenant, job_state_name(from), job_state_name(to), reason, j->progress.step);
+    if (!job_state_has_executor(to))
+        jobs__leave(s, j);
+    if (to == JOB_QUEUED) {
+        sh_strlcpy(j->reason, reason, sizeof(j->reason));
+        sh_strlcpy(j->reason_written, reason, sizeof(j->reason_written));
+    }
+    jobs__flush(s, j);
+    sched_wake_jobs(s);
+}
+
+static void send_stop(struct sched *s, struct exec *e, int64_t job, uint32_t attempt, uint32_t how)
+{
+    session_send(e->session, &(struct sh_msg){.type = MSG_JOB_STOP,
+                                              .u.job_stop = {.epoch = s->epoch,
+                                                             .job = job,
+                                                             .attempt = attempt,
+                                                             .how = how}});
+}
+
+void jobs__stop(struct sched *s, struct job *j, uint32_t how)
+{
+    struct exec *e = jobs__exec(s, j);
+
+    if (e)
+        send_stop(s, e, j->id, j->attempt, how);
+}
+
+void jobs__requeue(struct sched *s, struct job *j, const char *reason)
+{
+    if (j->state == JOB_CANCELLING)
+        jobs__change(s, j, JOB_CANCELLED, "Cancelled");
+    else
+        jobs__change(s, j, JOB_QUEUED, reason);
+}
+
+void jobs_suspend(struct sched *s, struct job *j, enum decide_reason why)
+{
+    if (j->stopping || !jobs__exec(s, j))
+        return;
+    SH_INFO("job.suspend", "job=%" PRId64 " tenant=%s why=%s", j->id, j->tenant,
+            decide_reason_name(why));
+    j->stopping = true;
+    sh_strlcpy(j->reason, decide_reason_name(why), sizeof(j->reason));
+    jobs__stop(s, j, MSG_JOB_HOW_SUSPEND);
+}
+
+void jobs_set_reason(struct job *j, enum decide_reason why)
+{
+    sh_strlcpy(j->reason, decide_reason_name(why), sizeof(j->reason));
+}
+
+bool jobs_train_on(const struct sched *s, const struct exec *e)
+{
+    const struct job *j = e->job ? idmap_get(&s->jobs.by_id, (uint64_t)e->job) : NULL;
+
+    return j && (j->state == JOB_RUNNING || j->state == JOB_STARTING || j->state == JOB_COMPLETING);
+}
+
+/* ------------------------------------------------------------------ executors come and go */
+
+void jobs_on_exec_hello(struct sched *s, struct exec *e)
+{
+    for (size_t i = 0; i < s->jobs.n; i++) {
+        struct job *j = s->jobs.items[i];
+
+        if (strcmp(j->executor, e->info.name) == 0)
+            e->job = j->id;
+    }
+}
+
+void jobs_on_exec_synced(struct sched *s, struct exec *e)
+{
+    for (size_t i = s->jobs.n; i-- > 0;) {
+        struct job *j = s->jobs.items[i];
+
+        if (strcmp(j->executor, e->info.name) == 0 && !j->starting_write &&
+            j->seen_session != e->serial)
+            jobs__requeue(s, j, "ExecutorRestarted");
+    }
+}
+
+void jobs_on_exec_lost(struct sched *s, struct exec *e)
+{
+    for (size_t i = 0; i < s->jobs.n; i++) {
+        struct job *j = s->jobs.items[i];
+
+        if (strcmp(j->executor, e->info.name) != 0)
+            continue;
+        j->lost_ns = sh_clock_ns();
+        j->stopping = false;
+    }
+}
+
+void jobs_on_model(struct sched *s, int64_t version_id, bool ready)
+{
+    for (size_t i = 0; i < s->jobs.n; i++) {
+        struct job *j = s->jobs.items[i];
+
+        if (j->version_id != version_id)
+            continue;
+        j->model_ready = ready;
+        j->model_gone = !ready;
+    }
+}
+
+/* ------------------------------------------------------------------ what an executor says */
+
+static void take_progress(struct sched *s, struct job *j, const struct msg_job_state *m)
+{
+    struct job_progress *p = &j->progress;
+    int64_t busy_ns = j->base.busy_ns + SH_MAX(m->busy_ns, 0), delta = busy_ns - p->busy_ns;
+    struct tenant *t = tenants_by_id(&s->tenants, j->tenant_id);
+
+    p->step = m->step;
+    if (m->steps > 0)
+        p->steps = m->steps;
+    if (isfinite(m->loss) && m->step > 0)
+        p->loss = m->loss;
+    if (isfinite(m->samples_per_s) && m->samples_per_s > 0)
+        p->samples_per_s = m->samples_per_s;
+    p->redone = j->base.redone + SH_MAX(m->redone, 0);
+    p->preemptions = j->base.preemptions + SH_MAX(m->preemptions, 0);
+    j->progress_dirty = true;
+    if (delta <= 0)
+        return;
+    p->busy_ns = busy_ns;
+    if (t)
+        tenants_charge(&s->tenants, t, delta, sh_clock_ns());
+    usage_count(&s->usage, &(struct store_usage_row){.tenant_id = j->tenant_id,
+                                                     .model_id = j->model_id,
+                                                     .training = true,
+                                                     .gpu_ns = delta});
+    sh_metric_add(M_shunt_tenant_gpu_seconds_total, SH_LABELS(j->tenant, "training"),
+                  (double)delta / 1e9);
+}
+
+static bool is_digest(const char *s)
+{
+    return s && strlen(s) == 64 && strspn(s, "0123456789abcdef") == 64;
+}
+
+/* A result that names no trained model would make a job that succeeded without one. */
+static int check_result(const char *text, struct sh_err *err)
+{
+    json_t *all = NULL;
+    const char *digest;
+    int rc = sh_json_parse(text, strlen(text), MAX_RESULT_BYTES, &all, err);
+
+    digest = rc ? NULL
+                : json_string_value(json_object_get(json_object_get(all, "import"), "digest"));
+    if (!rc && !is_digest(digest))
+        rc = SH_FAIL(err, SH_E_BUG, "the executor's result names no trained model");
+    json_decref(all);
+    return rc;
+}
+
+static void fail(struct sched *s, struct job *j, int rc, const char *msg)
+{
+    bool again = sh_rc_retry(rc) && j->attempt < j->max_attempts;
+
+    if (j->state == JOB_CANCELLING) {
+        jobs__change(s, j, JOB_CANCELLED, "Cancelled");
+        return;
+    }
+    j->error_rc = rc;
+    if (rc == SH_E_NAN && j->checkpoint_step >= 0)
+        snprintf(j->error, sizeof(j->error),
+                 "%.300s (after step %" PRId64 "; the checkpoint of step %" PRId64 " is kept)", msg,
+                 j->progress.step, j->checkpoint_step);
+    else if (rc == SH_E_NAN)
+        snprintf(j->error, sizeof(j->error), "%.300s (after step %" PRId64 ")", msg,
+                 j->progress.step);
+    else
+        sh_strlcpy(j->error, msg, sizeof(j->error));
+    SH_WARN("job.failed", "job=%" PRId64 " tenant=%s attempt=%u of=%u code=%s again=%d msg=\"%s\"",
+            j->id, j->tenant, j->attempt, j->max_attempts, sh_rc_name(rc), again, j->error);
+    if (!again) {
+        jobs__change(s, j, JOB_FAILED, sh_rc_name(rc));
+        return;
+    }
+    j->not_before_ns = sh_clock_ns() +
+                       SH_MIN(INT64_C(1) << SH_MIN(j->attempt - 1, 10u), MAX_BACKOFF_S) * 1000000000;
+    j->attempt++;
+    jobs__change(s, j, JOB_QUEUED, decide_reason_name(DECIDE_BACKOFF));
+}
+
+static void done(struct sched *s, struct job *j, const struct msg_job_state *m)
+{
+    struct sh_err err = {0};
+    int rc;
+
+    if (j->state == JOB_CANCELLING) {
+        jobs__change(s, j, JOB_CANCELLED, "Cancelled");
+        return;
+    }
+    free(j->result);
+    j->result = NULL;
+    rc = check_result(m->result, &err);
+    if (!rc)
+        rc = sh_strdup(m->result, &j->result, &err);
+    if (rc) {
+        fail(s, j, rc, err.msg);
+        return;
+    }
+    if (j->state != JOB_COMPLETING)
+        jobs__change(s, j, JOB_COMPLETING, "");
+    jobs__change(s, j, JOB_SUCCEEDED, "");
+}
+
+static void go(struct sched *s, struct job *j, enum job_state to)
+{
+    if (j->state == JOB_CANCELLING) {
+        jobs__stop(s, j, MSG_JOB_HOW_CANCEL); /* it may not have heard */
+        return;
+    }
+    if (j->state == to)
+        return;
+    if (to == JOB_RUNNING && j->state == JOB_STARTING)
+        j->since_ns = sh_clock_ns();
+    jobs__change(s, j, to, to == JOB_PREEMPTED ? "Inference" : "");
+}
+
+/* The executor has the job as we think it does? If not, it must not go on with it. */
+static bool is_its_job(struct sched *s, const struct job *j, struct exec *e,
+                       const struct msg_job_state *m)
+{
+    if (j && strcmp(j->executor, e->info.name) == 0 && j->attempt == m->attempt &&
+        !j->starting_write)
+        return true;
+    if (m->state == MSG_JOB_STARTING || m->state == MSG_JOB_RUNNING ||
+        m->state == MSG_JOB_PREEMPTED || m->state == MSG_JOB_COMPLETING) {
+        SH_WARN("job.stray", "job=%" PRId64 " executor=%s attempt=%u msg=\"not its job: stopped\"",
+                m->job, e->info.name, m->attempt);
+        send_stop(s, e, m->job, m->attempt, MSG_JOB_HOW_CANCEL);
+    }
+    return false;
+}
+
+void jobs_on_state(struct sched *s, struct exec *e, const struct msg_job_state *m)
+{
+    struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)m->job);
+
+    if (!is_its_job(s, j, e, m))
+        return;
+    j->seen_session = e->serial;
+    j->sent = true;
+    take_progress(s, j, m);
+    switch ((enum msg_job_phase)m->state) {
+    case MSG_JOB_STARTING:
+        break;
+    case MSG_JOB_RUNNING:
+        go(s, j, JOB_RUNNING);
+        break;
+    case MSG_JOB_PREEMPTED:
+        go(s, j, JOB_PREEMPTED);
+        break;
+    case MSG_JOB_COMPLETING:
+        go(s, j, JOB_COMPLETING);
+        break;
+    case MSG_JOB_DONE:
+        done(s, j, m);
+        break;
+    case MSG_JOB_FAILED:
+        fail(s, j, m->rc ? (int)m->rc : SH_E_BUG, m->msg);
+        break;
+    case MSG_JOB_CANCELLED:
+    case MSG_JOB_SUSPENDED:
+        jobs__requeue(s, j, j->reason[0] ? j->reason : "Resources");
+        break;
+    default:
+        SH_ERROR("job.message", "job=%" PRId64 " executor=%s msg=\"unknown phase %u of a job\"",
+                 m->job, e->info.name, m->state);
+    }
+    jobs__flush(s, j);
+}
+
+/* Paths are stored relative to the job root. */
+static bool relative_path(const struct sched *s, int64_t job, const char *path, char *out, size_t size)
+{
+    size_t root = strlen(s->state_dir);
+
+    if (strstr(path, "..") || !path[0])
+        return false;
+    if (strncmp(path, s->state_dir, root) == 0 && strncmp(path + root, "/jobs/", 6) == 0)
+        return sh_strlcpy(out, path + root + 6, size);
+    if (path[0] == '/')
+        return false;
+    return (size_t)snprintf(out, size, "%" PRId64 "/%s", job, path) < size;
+}
+
+void jobs_on_checkpoint(struct sched *s, struct exec *e, const struct msg_job_checkpoint *m)
+{
+    struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)m->job);
+    struct job_checkpoint c = {.step = m->step, .attempt = m->attempt, .bytes = m->bytes};
+    struct sh_err err = {0};
+
+    if (!j || strcmp(j->executor, e->info.name) != 0 || j->attempt != m->attempt)
+        return;
+    if (!relative_path(s, m->job, m->path, c.path, sizeof(c.path)) ||
+        !sh_strlcpy(c.digest, m->digest, sizeof(c.digest))) {
+        SH_ERROR("job.checkpoint", "job=%" PRId64 " executor=%s msg=\"its path is not in the job's folder\"",
+                 m->job, e->info.name);
+        return;
+    }
+    if (job_add_checkpoint(j, &c, &err)) {
+        sh_log_err(SH_LOG_ERROR, "job.checkpoint", &err);
+        return;
+    }
+    j->checkpoint_step = SH_MAX(j->checkpoint_step, m->step);
+    jobs__flush(s, j);
+}
+
+/* ------------------------------------------------------------------ time */
+
+void jobs_tick(struct sched *s, int64_t now_ns)
+{
+    for (size_t i = s->jobs.n; i-- > 0;) {
+        struct job *j = s->jobs.items[i];
+
+        if (j->executor[0] && !j->starting_write && !jobs__exec(s, j) &&
+            now_ns - j->lost_ns > s->conf->grace_ms * 1000000)
+            jobs__requeue(s, j, "ExecutorLost");
+        jobs__flush(s, j);
+    }
+}
+
+static void on_reasons(void *ctx, void *arg, int rc, const struct sh_err *err)
+{
+    struct sched *s = ctx;
+
+    (void)arg;
+    s->jobs.reasons_writing = false;
+    sched_op_ok(s, "job.reasons", rc, err);
+}
+
+static void write_reasons(struct sched *s)
+{
+    static const struct sched_op OP = {"job.reasons", store_job_reasons, on_reasons, free, 0};
+    struct store_reasons *w;
+    struct sh_err err = {0};
+
+    w = s->jobs.reasons_writing ? NULL : calloc(1, sizeof(*w));
+    if (!w)
+        return;
+    w->fence = sched_fence(s);
+    for (size_t i = 0; i < s->jobs.n && w->n < STORE_MAX_REASONS; i++) {
+        struct job *j = s->jobs.items[i];
+
+        if (j->state != JOB_QUEUED || strcmp(j->reason, j->reason_written) == 0)
+            continue;
+        memcpy(j->reason_written, j->reason, sizeof(j->reason));
+        w->job[w->n] = j->id;
+        memcpy(w->reason[w->n++], j->reason, sizeof(j->reason));
+    }
+    if (w->n == 0) {
+        free(w);
+        return;
+    }
+    s->jobs.reasons_writing = true;
+    if (sched_submit(s, &OP, w, &err))
+        s->jobs.reasons_writing = false;
+}
+
+static struct jobs_gauge *gauge_of(struct jobs *js, const struct job *j)
+{
+    struct jobs_gauge *g;
+
+    for (size_t i = 0; i < js->n_gauges; i++) {
+        g = &js->gauges[i];
+        if (g->state == j->state && strcmp(g->tenant, j->tenant) == 0)
+            return g;
+    }
+    if (sh_grow(&js->gauges, &js->cap_gauges, js->n_gauges + 1, sizeof(*g), SH_METRIC_MAX_SERIES,
+                "series", NULL))
+        return NULL;
+    g = &js->gauges[js->n_gauges++];
+    g->state = j->state;
+    memcpy(g->tenant, j->tenant, sizeof(g->tenant));
+    return g;
+}
+
+void jobs_second(struct sched *s)
+{
+    struct jobs *js = &s->jobs;
+
+    write_reasons(s);
+    for (size_t i = 0; i < js->n_gauges; i++)
+        js->gauges[i].n = 0;
+    for (size_t i = 0; i < js->n; i++) {
+        struct jobs_gauge *g = gauge_of(js, js->items[i]);
+
+        if (g)
+            g->n++;
+    }
+    for (size_t i = 0; i < js->n_gauges; i++)
+        sh_metric_set(M_shunt_jobs,
+                      SH_LABELS(js->gauges[i].tenant, job_state_name(js->gauges[i].state)),
+                      js->gauges[i].n);
+}

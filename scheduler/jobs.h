@@ -1,0 +1,66 @@
+/* jobs.h - training jobs: from the queue to an executor and back, every change recorded.
+ *
+ * Reading: every look at the database gives the jobs that are not final. Rows of a job whose changes
+ * are still on their way to the database are ignored until they have arrived.
+ * Writing: one store_job_write a job at a time carries all that has gathered; progress alone at most
+ * once a second.
+ * The job's executor is told to start only after QUEUED -> STARTING is committed.
+ *
+ * Failures: NaN and errors not worth another try end the job at once; others use up one of its
+ * attempts and wait a growing while (BackoffUntil). A lost executor or a suspension uses up none.
+ */
+#ifndef SH_SCHEDULER_JOBS_H
+#define SH_SCHEDULER_JOBS_H
+
+#include "scheduler/decide.h"
+#include "scheduler/idmap.h"
+#include "scheduler/job.h"
+#include "scheduler/store.h"
+
+#include "common/msg.h"
+
+struct sched;
+struct exec;
+
+struct jobs {
+    struct job **items; /* OWNED */
+    size_t n, cap;
+    struct idmap by_id;
+    bool reasons_writing;
+    struct jobs_gauge { /* series of shunt_jobs that exist */
+        char tenant[64];
+        enum job_state state;
+        double n;
+    } *gauges;
+    size_t n_gauges, cap_gauges;
+};
+
+void jobs_fini(struct sched *s);
+int jobs_merge(struct sched *s, const struct store_view *v, struct sh_err *err);
+
+void jobs_on_exec_hello(struct sched *s, struct exec *e);
+void jobs_on_exec_synced(struct sched *s, struct exec *e);
+void jobs_on_exec_lost(struct sched *s, struct exec *e);
+void jobs_on_state(struct sched *s, struct exec *e, const struct msg_job_state *m);
+void jobs_on_checkpoint(struct sched *s, struct exec *e, const struct msg_job_checkpoint *m);
+void jobs_on_model(struct sched *s, int64_t version_id, bool ready);
+bool jobs_train_on(const struct sched *s, const struct exec *e); /* does one run there now? */
+
+/* For the pass. */
+void jobs_start(struct sched *s, struct job *j, struct exec *e);
+void jobs_suspend(struct sched *s, struct job *j, enum decide_reason why);
+void jobs_set_reason(struct job *j, enum decide_reason why);
+
+void jobs_tick(struct sched *s, int64_t now_ns); /* grace periods, writes that are due */
+void jobs_second(struct sched *s);               /* reasons, gauges */
+
+/* Between jobs.c and jobs_db.c */
+void jobs__flush(struct sched *s, struct job *j);    /* writes what is due */
+void jobs__requeue(struct sched *s, struct job *j, const char *reason);
+void jobs__stop(struct sched *s, struct job *j, uint32_t how); /* JOB_STOP to its executor */
+void jobs__remove(struct sched *s, struct job *j);
+void jobs__change(struct sched *s, struct job *j, enum job_state to, const char *reason);
+void jobs__leave(struct sched *s, struct job *j); /* no executor has it any more */
+struct exec *jobs__exec(struct sched *s, const struct job *j); /* connected, or NULL */
+
+#endif

@@ -1,0 +1,381 @@
+#include "scheduler/jobs.h"
+
+#include "scheduler/sched.h"
+
+#include "common/clock.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The jobs' side towards the database: what is read, what is written, who wins when both changed. */
+
+#define PROGRESS_NS INT64_C(1000000000)
+#define MAX_RESULT_BYTES (1u << 20)
+
+static bool is_busy(const struct job *j)
+{
+    return j->writing || j->starting_write || j->n_pending > 0;
+}
+
+/* ------------------------------------------------------------------ reading */
+
+static int job_new(struct sched *s, const struct store_job *row, struct sh_err *err)
+{
+    struct jobs *js = &s->jobs;
+    struct job *j = NULL;
+    enum job_state state;
+    int rc = job_state_parse(row->state, &state, err);
+
+    if (!rc)
+        rc = sh_grow(&js->items, &js->cap, js->n + 1, sizeof(js->items[0]), 2 * STORE_MAX_JOBS,
+                     "jobs", err);
+    if (rc)
+        return rc;
+    j = calloc(1, sizeof(*j));
+    if (!j)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
+    j->id = row->id;
+    j->tenant_id = row->tenant_id;
+    j->version_id = row->version_id;
+    j->model_id = row->model_id;
+    j->attempt = row->attempt;
+    j->progress = row->progress;
+    j->base = row->base;
+    j->checkpoint_step = -1;
+    sh_strlcpy(j->tenant, row->tenant, sizeof(j->tenant));
+    sh_strlcpy(j->model, row->model, sizeof(j->model));
+    sh_strlcpy(j->reason, row->reason, sizeof(j->reason));
+    sh_strlcpy(j->reason_written, row->reason, sizeof(j->reason_written));
+    job_adopt_state(j, state);
+    if (job_state_has_executor(state)) {
+        struct exec *e = execs_find(&s->execs, row->executor);
+
+        sh_strlcpy(j->executor, row->executor, sizeof(j->executor));
+        j->lost_ns = j->since_ns = sh_clock_ns();
+        if (e)
+            e->job = j->id;
+    }
+    rc = idmap_put(&js->by_id, (uint64_t)j->id, j, err);
+    if (rc) {
+        job_free(j);
+        return rc;
+    }
+    js->items[js->n++] = j;
+    return SH_OK;
+}
+
+/* The API has changed the job; nothing of ours is on its way. */
+static void follow(struct sched *s, struct job *j, enum job_state db_state)
+{
+    if (db_state == j->state)
+        return;
+    SH_INFO("job.changed", "job=%" PRId64 " from=%s to=%s", j->id, job_state_name(j->state),
+            job_state_name(db_state));
+    job_adopt_state(j, db_state);
+    if (db_state == JOB_CANCELLING) {
+        if (!j->executor[0])
+            jobs__change(s, j, JOB_CANCELLED, "Cancelled");
+        else
+            jobs__stop(s, j, MSG_JOB_HOW_CANCEL);
+    } else if (job_state_has_executor(db_state) && !j->executor[0]) {
+        jobs__change(s, j, JOB_QUEUED, "Lost"); /* nobody runs it */
+    } else if (!job_state_has_executor(db_state) && j->executor[0]) {
+        jobs__stop(s, j, MSG_JOB_HOW_CANCEL);
+        jobs__leave(s, j);
+    }
+}
+
+static int merge_one(struct sched *s, const struct store_job *row, struct sh_err *err)
+{
+    struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)row->id);
+    enum job_state state;
+    int rc = SH_OK;
+
+    if (!j)
+        rc = job_new(s, row, err);
+    j = idmap_get(&s->jobs.by_id, (uint64_t)row->id);
+    if (rc || !j)
+        return rc;
+    j->seen_poll = s->n_polls;
+    j->priority = row->priority;
+    j->max_attempts = row->max_attempts;
+    j->queue_open = strcmp(row->queue_state, "HELD") != 0;
+    j->model_ready = strcmp(row->version_state, "READY") == 0;
+    /* FAILED and DELETED: starting finds out and ends the job with the reason. */
+    j->model_gone = strcmp(row->version_state, "FAILED") == 0 ||
+                    strcmp(row->version_state, "DELETED") == 0;
+    if (is_busy(j))
+        return SH_OK;
+    rc = job_state_parse(row->state, &state, err);
+    if (!rc)
+        follow(s, j, state);
+    return rc;
+}
+
+int jobs_merge(struct sched *s, const struct store_view *v, struct sh_err *err)
+{
+    struct jobs *js = &s->jobs;
+    int rc = SH_OK;
+
+    for (size_t i = 0; i < v->n_jobs && !rc; i++)
+        rc = merge_one(s, &v->jobs[i], err);
+    for (size_t i = js->n; i-- > 0 && !rc;) {
+        struct job *j = js->items[i];
+
+        if (j->seen_poll == s->n_polls || is_busy(j) || v->jobs_cut)
+            continue;
+        if (j->executor[0])
+            jobs__stop(s, j, MSG_JOB_HOW_CANCEL);
+        jobs__leave(s, j);
+        jobs__remove(s, j);
+    }
+    return rc;
+}
+
+/* ------------------------------------------------------------------ start */
+
+static void send_start(struct sched *s, struct job *j, struct exec *e, const struct store_start_out *o)
+{
+    char package[512], dataset[512], eval[512] = "", dir[512], resume[512] = "";
+
+    snprintf(package, sizeof(package), "%s/blobs/%s", s->state_dir, o->package);
+    snprintf(dataset, sizeof(dataset), "%s/blobs/%s", s->state_dir, o->dataset);
+    snprintf(dir, sizeof(dir), "%s/jobs/%" PRId64, s->state_dir, j->id);
+    if (o->eval_dataset[0])
+        snprintf(eval, sizeof(eval), "%s/blobs/%s", s->state_dir, o->eval_dataset);
+    if (o->resume[0])
+        snprintf(resume, sizeof(resume), "%s/jobs/%s", s->state_dir, o->resume);
+    j->sent = true;
+    j->seen_session = e->serial;
+    SH_INFO("job.start", "job=%" PRId64 " tenant=%s model=%s executor=%s attempt=%u resume_step=%" PRId64,
+            j->id, o->tenant, o->model, e->info.name, j->attempt, o->resume_step);
+    session_send(e->session, &(struct sh_msg){.type = MSG_JOB_START,
+                                              .u.job_start = {.epoch = s->epoch,
+                                                              .job = j->id,
+                                                              .attempt = j->attempt,
+                                                              .tenant = o->tenant,
+                                                              .model = o->model,
+                                                              .package = package,
+                                                              .dataset = dataset,
+                                                              .eval_dataset = eval,
+                                                              .spec = o->spec,
+                                                              .dir = dir,
+                                                              .resume = resume,
+                                                              .resume_step = o->resume_step}});
+}
+
+static void on_started(void *ctx, void *arg, int rc, const struct sh_err *err)
+{
+    struct sched *s = ctx;
+    const struct store_start *w = arg;
+    struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)w->job);
+    struct exec *e;
+
+    if (!j)
+        return;
+    j->starting_write = false;
+    if (rc) {
+        job_adopt_state(j, JOB_QUEUED); /* the next look at the database says what is true */
+        jobs__leave(s, j);
+        sched_op_ok(s, "job.start", rc, err);
+        return;
+    }
+    if (w->out->state != JOB_STARTING) { /* FAILED: something is gone; else the API was faster */
+        job_adopt_state(j, w->out->state);
+        jobs__leave(s, j);
+        if (job_state_is_final(w->out->state))
+            jobs__remove(s, j);
+        sched_wake_jobs(s);
+        return;
+    }
+    j->base = j->progress = w->out->base;
+    j->checkpoint_step = w->out->resume[0] ? w->out->resume_step : -1;
+    e = jobs__exec(s, j);
+    if (e && exec_is_up(e))
+        send_start(s, j, e, w->out);
+    else
+        jobs__requeue(s, j, "ExecutorLost");
+}
+
+void jobs_start(struct sched *s, struct job *j, struct exec *e)
+{
+    static const struct sched_op OP = {"job.start", store_job_start, on_started, store_start_free,
+                                       0};
+    struct store_start *w = calloc(1, sizeof(*w));
+    struct sh_err err = {0};
+
+    if (w)
+        w->out = calloc(1, sizeof(*w->out));
+    if (!w || !w->out || is_busy(j) || job_set_state(j, JOB_STARTING, "", &err)) {
+        store_start_free(w); /* the next pass tries again */
+        return;
+    }
+    j->n_pending = 0; /* store_job_start records this one, and nothing is sent before */
+    j->attempt = SH_MAX(j->attempt, 1u);
+    j->starting_write = true;
+    j->sent = j->stopping = false;
+    j->lost_ns = j->since_ns = sh_clock_ns();
+    sh_strlcpy(j->executor, e->info.name, sizeof(j->executor));
+    e->job = j->id;
+    w->fence = sched_fence(s);
+    w->job = j->id;
+    w->attempt = j->attempt;
+    sh_strlcpy(w->executor, e->info.name, sizeof(w->executor));
+    if (sched_submit(s, &OP, w, &err)) {
+        j->starting_write = false;
+        job_adopt_state(j, JOB_QUEUED);
+        jobs__leave(s, j);
+    }
+}
+
+/* ------------------------------------------------------------------ writing */
+
+static int dump_member(const json_t *o, const char *name, const char *def, char **out,
+                       struct sh_err *err)
+{
+    const json_t *v = json_object_get(o, name);
+
+    return v ? sh_json_dump(v, out, err) : sh_strdup(def, out, err);
+}
+
+/* The executor's result: what shunt-import said about the trained model under "import" becomes the
+ * new version, the rest is the job's result. */
+static int split_result(struct store_write *w, const char *text, struct sh_err *err)
+{
+    struct store_version *v = &w->version;
+    json_t *all = NULL, *import;
+    const char *digest = NULL;
+    int rc = sh_json_parse(text, strlen(text), MAX_RESULT_BYTES, &all, err);
+
+    import = rc ? NULL : json_object_get(all, "import");
+    digest = json_string_value(json_object_get(import, "digest"));
+    if (!rc && import && digest) {
+        v->bytes = json_integer_value(json_object_get(import, "bytes"));
+        rc = sh_asprintf(err, &v->package, "packages/%s", digest);
+        if (!rc)
+            rc = dump_member(import, "inputs", "[]", &v->inputs, err);
+        if (!rc)
+            rc = dump_member(import, "outputs", "[]", &v->outputs, err);
+        if (!rc)
+            rc = dump_member(import, "meta", "{}", &v->meta, err);
+        if (!rc)
+            rc = sh_strdup(digest, &v->digest, err);
+    }
+    if (!rc) {
+        json_object_del(all, "import");
+        rc = sh_json_dump(all, &w->result, err);
+    }
+    json_decref(all);
+    return rc;
+}
+
+/* The database had another state: the API changed the job while our change was on its way. */
+static void on_conflict(struct sched *s, struct job *j, enum job_state actual)
+{
+    SH_INFO("job.conflict", "job=%" PRId64 " ours=%s database=%s", j->id, job_state_name(j->state),
+            job_state_name(actual));
+    if (job_state_is_final(actual)) {
+        if (j->executor[0])
+            jobs__stop(s, j, MSG_JOB_HOW_CANCEL);
+        job_adopt_state(j, actual);
+        jobs__leave(s, j);
+        jobs__remove(s, j);
+        return;
+    }
+    follow(s, j, actual);
+    sched_poll(s);
+}
+
+static void on_written(void *ctx, void *arg, int rc, const struct sh_err *err)
+{
+    struct sched *s = ctx;
+    const struct store_write *w = arg;
+    struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)w->job);
+
+    if (j)
+        j->writing = false;
+    if (!sched_op_ok(s, "job.write", rc, err) || !j) {
+        if (s->epoch)
+            sched_poll(s);
+        return;
+    }
+    if (w->out->conflict) {
+        on_conflict(s, j, w->out->state);
+        return;
+    }
+    if (w->out->version_id) {
+        SH_INFO("job.version", "job=%" PRId64 " model=%s version=%d", j->id, j->model,
+                w->out->version);
+        sched_poll(s);
+    }
+    if (job_state_is_final(j->state) && j->n_pending == 0) {
+        sh_metric_add(M_shunt_jobs_finished_total, SH_LABELS(j->tenant, job_state_name(j->state)),
+                      1);
+        jobs__remove(s, j);
+        return;
+    }
+    jobs__flush(s, j);
+}
+
+static struct store_write *write_new(struct sched *s, const struct job *j)
+{
+    struct store_write *w = calloc(1, sizeof(*w));
+
+    if (w)
+        w->out = calloc(1, sizeof(*w->out));
+    if (!w || !w->out) {
+        store_write_free(w);
+        return NULL;
+    }
+    w->fence = sched_fence(s);
+    w->job = j->id;
+    w->parent_version = j->version_id;
+    w->attempt = j->attempt;
+    sh_strlcpy(w->executor, j->executor[0] ? j->executor : j->last_executor, sizeof(w->executor));
+    w->n_changes = j->n_pending;
+    memcpy(w->changes, j->pending, j->n_pending * sizeof(w->changes[0]));
+    w->progress = j->progress;
+    w->error_rc = j->error_rc;
+    sh_strlcpy(w->error, j->error, sizeof(w->error));
+    return w;
+}
+
+void jobs__flush(struct sched *s, struct job *j)
+{
+    static const struct sched_op OP = {"job.write", store_job_write, on_written, store_write_free,
+                                       0};
+    int64_t now = sh_clock_ns();
+    bool progress = j->progress_dirty && now - j->progress_at_ns >= PROGRESS_NS;
+    struct store_write *w;
+    struct sh_err err = {0};
+
+    if (j->writing || j->starting_write || (!j->n_pending && !j->n_checkpoints && !progress))
+        return;
+    w = write_new(s, j);
+    if (!w)
+        return; /* jobs_tick tries again */
+    if (j->state == JOB_SUCCEEDED && j->result && split_result(w, j->result, &err)) {
+        sh_log_err(SH_LOG_ERROR, "job.result", &err);
+        err = (struct sh_err){0};
+    }
+    w->checkpoints = j->checkpoints;
+    w->n_checkpoints = j->n_checkpoints;
+    j->checkpoints = NULL;
+    j->n_checkpoints = 0;
+    j->n_pending = 0;
+    j->progress_dirty = false;
+    j->progress_at_ns = now;
+    j->writing = true;
+    /* If the queue is full this is lost; the state then differs from the database's and the next
+     * look at it sorts that out. */
+    if (sched_submit(s, &OP, w, &err)) {
+        j->writing = false;
+        sched_poll(s);
+    }
+}

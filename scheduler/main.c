@@ -1,0 +1,91 @@
+/* main.c - shunt-scheduler: options, loop, signals. */
+#include "scheduler/conf.h"
+#include "scheduler/sched.h"
+
+#include "common/db.h"
+#include "common/log.h"
+#include "common/loop.h"
+#include "common/metrics.h"
+
+#include <stdlib.h>
+
+static int migrate(const struct sched_conf *c, struct sh_err *err)
+{
+    struct db *db = NULL;
+    int applied = 0, rc = db_new(c->db_url, "shunt-migrate", &db, err);
+
+    if (!rc)
+        rc = db_migrate(db, c->migrations_dir, &applied, err);
+    if (!rc)
+        SH_INFO("migrate.done", "applied=%d version=%d", applied, DB_SCHEMA_VERSION);
+    db_free(db);
+    return rc;
+}
+
+/* Refuses to start on a schema it does not know; a database that is away is waited for. */
+static int check_schema(const struct sched_conf *c, struct sh_err *err)
+{
+    struct db *db = NULL;
+    int rc = db_new(c->db_url, "shunt-scheduler", &db, err);
+
+    if (!rc)
+        rc = db_ready(db, DB_SCHEMA_VERSION, err);
+    db_free(db);
+    if (rc != SH_E_DBDOWN)
+        return rc;
+    sh_log_err(SH_LOG_WARN, "db.away", err);
+    *err = (struct sh_err){0};
+    return SH_OK;
+}
+
+static int serve(const struct sched_conf *c, struct sh_err *err)
+{
+    struct sh_loop *loop = NULL;
+    struct sh_metrics_http *metrics = NULL;
+    struct sched *s = NULL;
+    int rc = check_schema(c, err);
+
+    if (!rc)
+        rc = sh_loop_new(&loop, err);
+    if (!rc) /* before any thread is started */
+        rc = sh_loop_signals(loop, NULL, NULL, NULL, err);
+    if (!rc && c->metrics_addr && c->metrics_addr[0])
+        rc = sh_metrics_http_start('s', c->metrics_addr, &metrics, err);
+    if (!rc)
+        rc = sched_new(c, loop, &s, err);
+    if (!rc) {
+        SH_INFO("sched.start", "holder=%s state_dir=%s", s->holder, s->state_dir);
+        rc = sh_loop_run(loop, err);
+    }
+    sched_free(s);
+    sh_metrics_http_stop(metrics);
+    sh_loop_free(loop);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    struct sched_conf conf = {0};
+    enum sh_conf_action action = SH_CONF_RUN;
+    enum sh_log_level level = SH_LOG_INFO;
+    struct sh_err err = {0};
+    int rc;
+
+    sh_log_init("shunt-scheduler", SH_LOG_INFO);
+    rc = sh_conf_load(&SCHED_CONF, &conf, argc, argv, NULL, NULL, &action, &err);
+    if (!rc && action == SH_CONF_RUN)
+        rc = sh_log_level_parse(conf.log_level, &level, &err);
+    if (!rc && action == SH_CONF_RUN) {
+        sh_log_set_level(level);
+        if (conf.migrate_only) {
+            rc = migrate(&conf, &err);
+        } else {
+            sh_conf_log(&SCHED_CONF, &conf);
+            rc = serve(&conf, &err);
+        }
+    }
+    if (rc)
+        sh_log_err(SH_LOG_ERROR, "sched.exit", &err);
+    sh_conf_free(&SCHED_CONF, &conf);
+    return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,414 @@
+#include "scheduler/models.h"
+
+#include "scheduler/sched.h"
+
+#include "common/clock.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LOAD_TRIES 5
+#define FIRST_PAUSE_NS INT64_C(1000000000)
+
+static void model_free(struct model *m)
+{
+    if (!m)
+        return;
+    free(m->package);
+    free(m);
+}
+
+void models_fini(struct sched *s)
+{
+    struct models *ms = &s->models;
+
+    for (size_t i = 0; i < ms->n; i++)
+        model_free(ms->items[i]);
+    free(ms->items);
+    idmap_fini(&ms->by_id);
+    *ms = (struct models){0};
+}
+
+struct model *models_find(const struct models *m, int64_t version_id)
+{
+    return idmap_get(&m->by_id, (uint64_t)version_id);
+}
+
+void models_release(struct sched *s, struct model *m)
+{
+    struct models *ms = &s->models;
+    struct model *last;
+
+    if (!m->gone || m->n_requests || m->n_runs)
+        return;
+    last = ms->items[ms->n - 1];
+    ms->items[m->index] = last;
+    last->index = m->index;
+    ms->n--;
+    model_free(m);
+}
+
+/* ------------------------------------------------------------------ to executors */
+
+static void send_load(struct sched *s, struct model *m, struct exec *e)
+{
+    m->on[e->index].phase = MODEL_ON_LOADING;
+    m->on[e->index].retry_ns = 0;
+    session_send(e->session, &(struct sh_msg){.type = MSG_MODEL_LOAD,
+                                              .u.model_load = {.epoch = s->epoch,
+                                                               .version_id = m->version_id,
+                                                               .tenant = m->tenant,
+                                                               .model = m->name,
+                                                               .package = m->package,
+                                                               .max_batch = m->max_batch,
+                                                               .precision = m->precision}});
+}
+
+static void send_unload(struct sched *s, int64_t version_id, struct exec *e)
+{
+    session_send(e->session,
+                 &(struct sh_msg){.type = MSG_MODEL_UNLOAD,
+                                  .u.model_unload = {.epoch = s->epoch, .version_id = version_id}});
+}
+
+static void write_state(struct sched *s, struct model *m, const char *state);
+
+static void load_where_missing(struct sched *s, struct model *m)
+{
+    int64_t now = sh_clock_ns();
+    bool sent = false;
+
+    for (size_t i = 0; i < s->execs.n; i++) {
+        struct exec *e = s->execs.items[i];
+        struct model_on *on = &m->on[i];
+
+        if (!exec_is_up(e) || m->gone || m->state == MODEL_FAILED)
+            continue;
+        if (on->phase == MODEL_ON_ABSENT ||
+            (on->phase == MODEL_ON_FAILED && on->retry_ns && now >= on->retry_ns)) {
+            send_load(s, m, e);
+            sent = true;
+        }
+    }
+    if (sent && m->state == MODEL_REGISTERED) {
+        m->state = MODEL_LOADING;
+        write_state(s, m, "LOADING");
+    }
+}
+
+void models_tell_exec(struct sched *s, struct exec *e)
+{
+    (void)e;
+    for (size_t i = 0; i < s->models.n; i++)
+        load_where_missing(s, s->models.items[i]);
+}
+
+void models_forget_exec(struct sched *s, uint32_t exec_index)
+{
+    for (size_t i = 0; i < s->models.n; i++)
+        s->models.items[i]->on[exec_index] = (struct model_on){0};
+}
+
+/* ------------------------------------------------------------------ state */
+
+/* [{"batch":1,"compute_ns":1234.5}, ...]; NULL when there is none or no memory. */
+static char *profile_json(const struct model *m)
+{
+    json_t *list = json_array();
+    char *text = NULL;
+
+    for (size_t i = 0; list && i < m->n_profile; i++)
+        json_array_append_new(list, json_pack("{s:I,s:f}", "batch", (json_int_t)m->profile[i].batch,
+                                              "compute_ns", m->profile[i].compute_ns));
+    if (list && m->n_profile)
+        text = json_dumps(list, JSON_COMPACT);
+    json_decref(list);
+    return text;
+}
+
+static void read_profile(struct model *m, const char *text)
+{
+    json_t *list = NULL, *item;
+    size_t i;
+
+    if (!text || sh_json_parse(text, strlen(text), 1u << 16, &list, NULL))
+        return; /* only a first estimate: executors measure again */
+    json_array_foreach (list, i, item) {
+        if (m->n_profile == PREDICT_N_BUCKETS)
+            break;
+        m->profile[m->n_profile++] = (struct msg_profile){
+            .batch = (uint32_t)json_integer_value(json_object_get(item, "batch")),
+            .compute_ns = json_number_value(json_object_get(item, "compute_ns"))};
+    }
+    json_decref(list);
+    predict_profile(&m->predict, m->profile, m->n_profile);
+}
+
+static void on_state_written(void *ctx, void *arg, int rc, const struct sh_err *err)
+{
+    (void)arg;
+    sched_op_ok(ctx, "model.state", rc, err);
+}
+
+static void write_state(struct sched *s, struct model *m, const char *state)
+{
+    static const struct sched_op OP = {"model.state", store_model_set_state, on_state_written,
+                                       store_model_state_free, 0};
+    struct store_model_state *w = calloc(1, sizeof(*w));
+    struct sh_err err = {0};
+    bool failed = strcmp(state, "FAILED") == 0;
+
+    if (!w) {
+        SH_ERROR("model.state", "version=%lld msg=\"out of memory\"", (long long)m->version_id);
+        return;
+    }
+    w->fence = sched_fence(s);
+    w->version_id = m->version_id;
+    w->state = state;
+    if (failed) {
+        sh_strlcpy(w->reason_code, sh_rc_name(m->fail_rc), sizeof(w->reason_code));
+        sh_strlcpy(w->reason, m->fail_msg, sizeof(w->reason));
+    }
+    w->image_bytes = m->image_bytes;
+    w->profile = profile_json(m);
+    SH_INFO("model.state", "tenant=%s model=%s version=%u state=%s%s%s", m->tenant, m->name,
+            m->version, state, failed ? " code=" : "", w->reason_code);
+    sched_submit(s, &OP, w, &err);
+}
+
+/* Has everyone answered? Then the version is READY or FAILED. */
+static void settle(struct sched *s, struct model *m)
+{
+    size_t ready = 0, failed = 0;
+
+    if (m->state != MODEL_LOADING && m->state != MODEL_REGISTERED)
+        return;
+    for (size_t i = 0; i < s->execs.n; i++) {
+        const struct model_on *on = &m->on[i];
+
+        if (!exec_is_up(s->execs.items[i]))
+            continue;
+        if (on->phase == MODEL_ON_READY)
+            ready++;
+        else if (on->phase == MODEL_ON_FAILED && !on->retry_ns)
+            failed++;
+        else
+            return;
+    }
+    if (ready) {
+        m->state = MODEL_READY;
+        write_state(s, m, "READY");
+    } else if (failed) {
+        m->state = MODEL_FAILED;
+        write_state(s, m, "FAILED");
+    }
+    if (ready || failed) {
+        jobs_on_model(s, m->version_id, ready > 0);
+        sched_wake_jobs(s);
+    }
+}
+
+static void on_failed(struct sched *s, struct model *m, struct exec *e,
+                      const struct msg_model_state *msg)
+{
+    struct model_on *on = &m->on[e->index];
+
+    on->phase = MODEL_ON_FAILED;
+    on->tries++;
+    m->fail_rc = msg->rc ? (int)msg->rc : SH_E_BUG;
+    sh_strlcpy(m->fail_msg, msg->msg, sizeof(m->fail_msg));
+    if (sh_rc_retry(m->fail_rc) && on->tries < LOAD_TRIES)
+        on->retry_ns = sh_clock_ns() + (FIRST_PAUSE_NS << on->tries);
+    SH_WARN("model.failed", "executor=%s tenant=%s model=%s version=%u code=%s msg=\"%s\"",
+            e->info.name, m->tenant, m->name, m->version, sh_rc_name(m->fail_rc), m->fail_msg);
+    if (m->state == MODEL_READY || on->retry_ns)
+        return;
+    settle(s, m);
+}
+
+static void on_ready(struct sched *s, struct model *m, struct exec *e,
+                     const struct msg_model_state *msg)
+{
+    struct model_on *on = &m->on[e->index];
+    size_t n = msg->profile.len / sizeof(struct msg_profile);
+
+    on->phase = MODEL_ON_READY;
+    on->tries = 0;
+    on->resident_bytes = msg->resident_bytes;
+    if (msg->image_bytes)
+        m->image_bytes = msg->image_bytes;
+    if (n) {
+        m->n_profile = SH_MIN(n, (size_t)PREDICT_N_BUCKETS);
+        memcpy(m->profile, msg->profile.data, m->n_profile * sizeof(m->profile[0]));
+        predict_profile(&m->predict, m->profile, m->n_profile);
+    }
+    settle(s, m);
+    sched_wake(s);
+}
+
+void models_on_state(struct sched *s, struct exec *e, const struct msg_model_state *msg)
+{
+    struct model *m = models_find(&s->models, msg->version_id);
+
+    if (!m) {
+        if (msg->state == MSG_MODEL_READY || msg->state == MSG_MODEL_LOADING)
+            send_unload(s, msg->version_id, e); /* deleted while it was away */
+        return;
+    }
+    switch ((enum msg_model_phase)msg->state) {
+    case MSG_MODEL_LOADING:
+        m->on[e->index].phase = MODEL_ON_LOADING;
+        break;
+    case MSG_MODEL_READY:
+        on_ready(s, m, e, msg);
+        break;
+    case MSG_MODEL_FAILED:
+        on_failed(s, m, e, msg);
+        break;
+    case MSG_MODEL_GONE:
+        m->on[e->index] = (struct model_on){0};
+        load_where_missing(s, m);
+        break;
+    default:
+        SH_ERROR("model.message", "executor=%s msg=\"unknown phase %u of a model\"", e->info.name,
+                 msg->state);
+    }
+}
+
+/* ------------------------------------------------------------------ the database */
+
+static int model_new(struct sched *s, const struct store_model *row, struct sh_err *err)
+{
+    struct models *ms = &s->models;
+    struct model *m = NULL;
+    int rc = sh_grow(&ms->items, &ms->cap, ms->n + 1, sizeof(ms->items[0]), 2 * STORE_MAX_MODELS,
+                     "model versions", err);
+
+    if (rc)
+        return rc;
+    m = calloc(1, sizeof(*m));
+    if (!m)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a model version");
+    m->version_id = row->version_id;
+    m->model_id = row->model_id;
+    m->tenant_id = row->tenant_id;
+    m->version = row->version;
+    m->max_batch = row->max_batch;
+    m->image_bytes = row->image_bytes;
+    sh_strlcpy(m->tenant, row->tenant, sizeof(m->tenant));
+    sh_strlcpy(m->name, row->model, sizeof(m->name));
+    sh_strlcpy(m->precision, row->precision, sizeof(m->precision));
+    m->state = strcmp(row->state, "READY") == 0     ? MODEL_READY
+               : strcmp(row->state, "LOADING") == 0 ? MODEL_LOADING
+                                                    : MODEL_REGISTERED;
+    read_profile(m, row->profile);
+    rc = sh_asprintf(err, &m->package, "%s/blobs/%s", s->state_dir, row->package);
+    if (!rc)
+        rc = idmap_put(&ms->by_id, (uint64_t)m->version_id, m, err);
+    if (rc) {
+        model_free(m);
+        return rc;
+    }
+    m->index = ms->n;
+    ms->items[ms->n++] = m;
+    return SH_OK;
+}
+
+static void forget(struct sched *s, struct model *m)
+{
+    SH_INFO("model.gone", "tenant=%s model=%s version=%u", m->tenant, m->name, m->version);
+    idmap_del(&s->models.by_id, (uint64_t)m->version_id);
+    m->gone = true;
+    for (size_t i = 0; i < s->execs.n; i++) {
+        if (s->execs.items[i]->session)
+            send_unload(s, m->version_id, s->execs.items[i]);
+    }
+    m->n_requests++; /* keeps it until the loop below is through */
+    requests_on_model_gone(s, m);
+    m->n_requests--;
+    sh_metric_drop(M_shunt_request_queue_length, SH_LABELS(m->tenant, m->name));
+    models_release(s, m);
+}
+
+static void refresh(struct model *m, const struct store_model *row)
+{
+    m->slo_ns = (int64_t)(SH_MIN(row->slo_ms, 86400e3) * 1e6);
+    m->slo_priority = row->slo_priority;
+    m->on_miss = strcmp(row->on_miss, "reject") == 0  ? SNAP_REJECT
+                 : strcmp(row->on_miss, "delay") == 0 ? SNAP_DELAY
+                                                      : SNAP_BEST_EFFORT;
+}
+
+int models_merge(struct sched *s, const struct store_view *v, struct sh_err *err)
+{
+    struct models *ms = &s->models;
+    int rc = SH_OK;
+
+    for (size_t i = 0; i < v->n_models && !rc; i++) {
+        struct model *m = models_find(ms, v->models[i].version_id);
+
+        if (!m)
+            rc = model_new(s, &v->models[i], err);
+        m = models_find(ms, v->models[i].version_id);
+        if (rc || !m)
+            break;
+        m->seen_poll = s->n_polls;
+        refresh(m, &v->models[i]);
+    }
+    if (rc)
+        return rc;
+    for (size_t i = ms->n; i-- > 0;) {
+        struct model *m = ms->items[i];
+
+        if (!m->gone && m->seen_poll != s->n_polls && v->n_models < STORE_MAX_MODELS)
+            forget(s, m);
+    }
+    for (size_t i = 0; i < ms->n; i++)
+        load_where_missing(s, ms->items[i]);
+    return SH_OK;
+}
+
+void models_second(struct sched *s)
+{
+    for (size_t i = 0; i < s->models.n; i++) {
+        struct model *m = s->models.items[i];
+
+        load_where_missing(s, m);
+        settle(s, m); /* the executor we waited for may be gone */
+        if (!m->gone)
+            sh_metric_set(M_shunt_request_queue_length, SH_LABELS(m->tenant, m->name), 0);
+    }
+    for (size_t i = 0; i < s->requests.n; i++) {
+        const struct request *r = s->requests.items[i];
+        double n = 0;
+
+        if (r->state == REQUEST_RUNNING || r->model->gone)
+            continue;
+        /* Versions of one model share a series; the count is of the whole model. */
+        for (size_t k = 0; k < s->requests.n; k++) {
+            const struct request *o = s->requests.items[k];
+
+            n += o->state != REQUEST_RUNNING && o->model->model_id == r->model->model_id;
+        }
+        sh_metric_set(M_shunt_request_queue_length, SH_LABELS(r->model->tenant, r->model->name), n);
+    }
+}
+
+void models_charge(struct sched *s, const struct run *run, const struct msg_run_done *m)
+{
+    int64_t gpu_ns = SH_MAX(SH_MAX(m->compute_ns, m->copy_ns), 0);
+
+    tenants_charge(&s->tenants, run->tenant, gpu_ns, sh_clock_ns());
+    sh_metric_add(M_shunt_tenant_gpu_seconds_total, SH_LABELS(run->tenant->name, "inference"),
+                  (double)gpu_ns / 1e9);
+    if (run->tenant->id)
+        usage_count(&s->usage, &(struct store_usage_row){.tenant_id = run->tenant->id,
+                                                         .model_id = run->model->model_id,
+                                                         .gpu_ns = gpu_ns,
+                                                         .requests = (int64_t)run->n_parts,
+                                                         .samples = run->batch});
+}

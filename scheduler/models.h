@@ -1,0 +1,75 @@
+/* models.h - model versions: mirror of the database, and what each executor makes of them.
+ *
+ *   REGISTERED -> LOADING  MODEL_LOAD went to an executor                       [load_where_missing]
+ *   LOADING    -> READY    every connected executor has answered, one is READY  [settle]
+ *   LOADING    -> FAILED   every connected executor has failed for good         [settle]
+ *
+ * A READY version is loaded by executors that come later too. A failure that is worth another try
+ * (out of memory, a lost device) is tried LOAD_TRIES times with a growing pause. A version that is
+ * deleted, or whose model is, is unloaded everywhere and freed when its last request has ended.
+ */
+#ifndef SH_SCHEDULER_MODELS_H
+#define SH_SCHEDULER_MODELS_H
+
+#include "scheduler/executors.h"
+#include "scheduler/idmap.h"
+#include "scheduler/predict.h"
+#include "scheduler/snapshot.h"
+#include "scheduler/store.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct run;
+
+enum model_state { MODEL_REGISTERED, MODEL_LOADING, MODEL_READY, MODEL_FAILED };
+enum model_phase { MODEL_ON_ABSENT, MODEL_ON_LOADING, MODEL_ON_READY, MODEL_ON_FAILED };
+
+struct model_on { /* one executor */
+    enum model_phase phase;
+    uint32_t tries;
+    int64_t retry_ns; /* FAILED: try again then; 0 = never */
+    uint64_t resident_bytes;
+};
+
+struct model { /* one version */
+    int64_t version_id, model_id, tenant_id;
+    char tenant[64], name[JOB_NAME_BYTES + 1], precision[8];
+    char *package; /* OWNED: absolute path */
+    uint32_t version, max_batch;
+    enum model_state state;
+    uint64_t image_bytes;
+    int64_t slo_ns; /* 0: none */
+    int32_t slo_priority;
+    enum snap_on_miss on_miss;
+    struct predict predict;
+    struct model_on on[EXECS_MAX];
+    struct msg_profile profile[PREDICT_N_BUCKETS]; /* as the last executor measured it */
+    size_t n_profile;
+    int fail_rc; /* of the last failure */
+    char fail_msg[512];
+    uint32_t n_requests, n_runs;
+    bool gone;
+    uint64_t seen_poll;
+    uint32_t snap; /* index in the snapshot of the present pass; pass.c */
+    size_t index;
+};
+
+struct models {
+    struct model **items; /* OWNED */
+    size_t n, cap;
+    struct idmap by_id;
+};
+
+void models_fini(struct sched *s);
+struct model *models_find(const struct models *m, int64_t version_id); /* NULL if unknown */
+int models_merge(struct sched *s, const struct store_view *v, struct sh_err *err);
+void models_on_state(struct sched *s, struct exec *e, const struct msg_model_state *m);
+void models_tell_exec(struct sched *s, struct exec *e); /* MODEL_LOAD for what it lacks */
+void models_forget_exec(struct sched *s, uint32_t exec_index);
+void models_second(struct sched *s); /* retries, gauges */
+/* Device time of a finished run. */
+void models_charge(struct sched *s, const struct run *run, const struct msg_run_done *m);
+void models_release(struct sched *s, struct model *m); /* frees it if it is gone and unused */
+
+#endif

@@ -1,0 +1,272 @@
+#include "scheduler/pass.h"
+
+#include "scheduler/sched.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MAX_ROWS 1000000u
+
+void pass_fini(struct pass *p)
+{
+    free(p->execs);
+    free(p->models);
+    free(p->places);
+    free(p->tenants);
+    free(p->requests);
+    free(p->jobs);
+    free(p->request_of);
+    free(p->job_of);
+    free(p->model_of);
+    free(p->parts);
+    decisions_fini(&p->out);
+    *p = (struct pass){0};
+}
+
+/* ------------------------------------------------------------------ the snapshot */
+
+static int room(struct sched *s, struct sh_err *err)
+{
+    struct pass *p = &s->pass;
+    size_t n_execs = SH_MAX(s->execs.n, 1u), n_models = SH_MAX(s->models.n, 1u);
+    size_t n_req = s->requests.n + 1, n_jobs = s->jobs.n + 1;
+    int rc = sh_grow(&p->execs, &p->cap_execs, n_execs, sizeof(*p->execs), MAX_ROWS, "pass", err);
+
+#define ROOM(what, n)                                                                              \
+    if (!rc)                                                                                       \
+    rc = sh_grow(&p->what, &p->cap_##what, (n), sizeof(*p->what), 16 * MAX_ROWS, "pass", err)
+    ROOM(models, n_models);
+    ROOM(model_of, n_models);
+    ROOM(places, n_models * n_execs);
+    ROOM(tenants, s->tenants.n + 1);
+    ROOM(requests, n_req);
+    ROOM(request_of, n_req);
+    ROOM(parts, n_req);
+    ROOM(jobs, n_jobs);
+    ROOM(job_of, n_jobs);
+#undef ROOM
+    return rc;
+}
+
+static void take_execs(struct sched *s, struct snapshot *in)
+{
+    struct pass *p = &s->pass;
+
+    for (size_t i = 0; i < s->execs.n; i++) {
+        const struct exec *e = s->execs.items[i];
+
+        p->execs[i] = (struct snap_exec){.up = exec_is_up(e),
+                                         .trains = jobs_train_on(s, e),
+                                         .n_runs = e->n_runs,
+                                         .busy_until_ns = exec_busy_until_ns(e, in->now_ns),
+                                         .stop_ns = e->stop_ns,
+                                         .ns_per_byte = e->ns_per_byte,
+                                         .job = SNAP_NONE};
+    }
+    in->execs = p->execs;
+    in->n_execs = s->execs.n;
+}
+
+static void take_model(struct sched *s, struct snapshot *in, struct model *m)
+{
+    struct pass *p = &s->pass;
+    struct snap_model *x = &p->models[in->n_models];
+
+    m->snap = (uint32_t)in->n_models;
+    p->model_of[in->n_models] = m;
+    *x = (struct snap_model){.max_batch = m->max_batch, .image_bytes = m->image_bytes};
+    for (unsigned b = 0; b < PREDICT_N_BUCKETS; b++)
+        x->run_ns[b] = predict_run_ns(&m->predict, 1u << b, in->now_ns);
+    for (size_t e = 0; e < s->execs.n; e++)
+        p->places[in->n_models * s->execs.n + e] =
+            (struct snap_place){.ready = m->on[e].phase == MODEL_ON_READY && !m->gone,
+                                .resident_bytes = m->on[e].resident_bytes};
+    in->n_models++;
+}
+
+static void take_tenants(struct sched *s, struct snapshot *in)
+{
+    struct pass *p = &s->pass;
+
+    for (size_t i = 0; i < s->tenants.n; i++) {
+        struct tenant *t = s->tenants.items[i];
+
+        t->snap = (uint32_t)i;
+        p->tenants[i] =
+            (struct snap_tenant){.active = t->active,
+                                 .weight = t->weight,
+                                 .guaranteed_gpus = t->guaranteed_gpus,
+                                 .max_gpus = t->max_gpus,
+                                 .max_running_jobs = t->max_running_jobs,
+                                 .usage_ns = tenants_usage_ns(&s->tenants, t, in->now_ns)};
+    }
+    in->tenants = p->tenants;
+    in->n_tenants = s->tenants.n;
+}
+
+static void take_requests(struct sched *s, struct snapshot *in)
+{
+    struct pass *p = &s->pass;
+
+    for (size_t i = 0; i < s->requests.n; i++) {
+        struct request *r = s->requests.items[i];
+
+        if (r->state == REQUEST_RUNNING)
+            continue;
+        if (r->model->snap >= in->n_models || p->model_of[r->model->snap] != r->model)
+            take_model(s, in, r->model);
+        p->request_of[in->n_requests] = r;
+        p->requests[in->n_requests++] = (struct snap_request){
+            .state = r->state == REQUEST_READY ? SNAP_READY : SNAP_OPEN,
+            .model = r->model->snap,
+            .tenant = r->tenant->snap,
+            .exec = r->exec ? r->exec->index : SNAP_NONE,
+            .batch = r->batch,
+            .priority = r->priority,
+            .arrived_ns = r->open_ns,
+            .deadline_ns = r->deadline_ns,
+            .limit_ns = r->limit_ns,
+            .on_miss = r->model->on_miss};
+    }
+    in->requests = p->requests;
+    in->models = p->models;
+    in->places = p->places;
+}
+
+static enum snap_job_state job_state_of(const struct job *j)
+{
+    if (j->state == JOB_QUEUED)
+        return SNAP_QUEUED;
+    if (j->stopping || j->state == JOB_CANCELLING)
+        return SNAP_STOPPING;
+    return j->state == JOB_STARTING ? SNAP_STARTING : SNAP_RUNNING;
+}
+
+static void take_jobs(struct sched *s, struct snapshot *in)
+{
+    struct pass *p = &s->pass;
+
+    for (size_t i = 0; i < s->jobs.n; i++) {
+        struct job *j = s->jobs.items[i];
+        const struct exec *e = j->executor[0] ? execs_find(&s->execs, j->executor) : NULL;
+        const struct tenant *t = tenants_by_id(&s->tenants, j->tenant_id);
+
+        /* A job whose last change is not recorded yet waits for that. */
+        if (!t || (j->state == JOB_QUEUED && (j->writing || j->n_pending)) ||
+            (j->state != JOB_QUEUED && !job_state_has_executor(j->state)))
+            continue;
+        if (e)
+            p->execs[e->index].job = (uint32_t)in->n_jobs;
+        p->job_of[in->n_jobs] = j;
+        p->jobs[in->n_jobs++] = (struct snap_job){
+            .id = j->id,
+            .state = job_state_of(j),
+            .tenant = t->snap,
+            .exec = e ? e->index : SNAP_NONE,
+            .priority = j->priority,
+            .queue_open = j->queue_open,
+            .model_ready = j->model_ready || j->model_gone,
+            .not_before_ns = j->not_before_ns,
+            .since_ns = j->since_ns,
+            .may_suspend = j->state == JOB_RUNNING || j->state == JOB_PREEMPTED};
+    }
+    in->jobs = p->jobs;
+}
+
+/* ------------------------------------------------------------------ acting */
+
+static void refuse(struct sched *s, const struct decision *d)
+{
+    struct request *r = s->pass.request_of[d->request];
+    int64_t limit_ms = (r->limit_ns - r->open_ns) / 1000000;
+    char msg[320];
+
+    switch (d->reason) {
+    case DECIDE_DEADLINE:
+        snprintf(msg, sizeof(msg),
+                 "the deadline of %" PRId64 " ms cannot be met: the result is expected after %" PRId64
+                 " ms",
+                 limit_ms, d->predicted_ns / 1000000);
+        break;
+    case DECIDE_MODEL_LOADING:
+        snprintf(msg, sizeof(msg), "version %u of \"%s\" is being loaded; try again",
+                 r->model->version, r->model->name);
+        break;
+    default:
+        snprintf(msg, sizeof(msg), "no executor is connected; try again");
+    }
+    requests_refuse(s, r, d->rc, d->retry_after_ms, msg);
+}
+
+static void run(struct sched *s, const struct decision *d)
+{
+    struct pass *p = &s->pass;
+    struct sh_err err = {0};
+
+    for (uint32_t i = 0; i < d->n; i++)
+        p->parts[i] = p->request_of[p->out.members[d->first + i]];
+    if (requests_run(s, s->execs.items[d->exec], p->parts, d->n, d->predicted_ns, &err))
+        sh_log_err(SH_LOG_ERROR, "request.run", &err);
+}
+
+static void act(struct sched *s, const struct decision *d)
+{
+    struct pass *p = &s->pass;
+
+    switch (d->kind) {
+    case DECISION_PLACE:
+        requests_place(s, p->request_of[d->request], s->execs.items[d->exec]);
+        break;
+    case DECISION_REFUSE:
+        refuse(s, d);
+        break;
+    case DECISION_RUN:
+        run(s, d);
+        break;
+    case DECISION_START:
+        jobs_start(s, p->job_of[d->job], s->execs.items[d->exec]);
+        break;
+    case DECISION_SUSPEND:
+        jobs_suspend(s, p->job_of[d->job], d->reason);
+        break;
+    case DECISION_WAIT:
+        jobs_set_reason(p->job_of[d->job], d->reason);
+        break;
+    }
+}
+
+void pass_run(struct sched *s, bool with_jobs)
+{
+    struct pass *p = &s->pass;
+    int64_t began = sh_clock_ns();
+    struct snapshot in = {.now_ns = began,
+                          .db_up = dbthread_is_up(s->db),
+                          .with_jobs = with_jobs,
+                          .max_runs = (uint32_t)s->conf->max_runs,
+                          .margin_ns = s->conf->margin_us * 1000,
+                          .min_run_ns = s->conf->min_run_ms * 1000000};
+    struct sh_err err = {0};
+    int rc = room(s, &err);
+
+    if (!rc) {
+        take_tenants(s, &in);
+        take_execs(s, &in);
+        take_requests(s, &in);
+        if (with_jobs)
+            take_jobs(s, &in);
+        rc = decide(&in, &p->out, &err);
+    }
+    if (rc) {
+        sh_log_err(SH_LOG_ERROR, "pass.failed", &err);
+        return;
+    }
+    for (size_t i = 0; i < p->out.n; i++)
+        act(s, &p->out.items[i]);
+    sh_metric_observe(M_shunt_scheduler_pass_seconds, NULL, (double)(sh_clock_ns() - began) / 1e9);
+}

@@ -1,0 +1,481 @@
+#include "scheduler/request.h"
+
+#include "scheduler/apis.h"
+#include "scheduler/sched.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RETRY_SOON_MS 1000
+#define MAX_SPANS 4096u /* inputs or outputs of one request */
+#define BIG_COPY_BYTES (1u << 20) /* less says little about the rate of the link */
+
+static void request_end(struct sched *s, struct request *r)
+{
+    struct requests *q = &s->requests;
+    struct request *last = q->items[q->n - 1];
+
+    q->items[r->index] = last;
+    last->index = r->index;
+    q->n--;
+    if (r->api)
+        idmap_del(&r->api->requests, r->rid);
+    r->tenant->n_requests--;
+    r->model->n_requests--;
+    models_release(s, r->model);
+    free(r->spans);
+    free(r);
+}
+
+void requests_refuse(struct sched *s, struct request *r, int rc, int64_t retry_after_ms,
+                     const char *msg)
+{
+    if (r->api)
+        apis_refuse(r->api, r->rid, rc, retry_after_ms, msg);
+    request_end(s, r);
+}
+
+/* ------------------------------------------------------------------ new requests */
+
+static int check_limits(struct sched *s, const struct msg_infer_open *m, struct tenant **tenant_out,
+                        struct model **model_out, struct sh_err *err)
+{
+    struct tenant *t = NULL;
+    struct model *v = models_find(&s->models, m->version_id);
+    int rc = tenants_get(&s->tenants, m->tenant, &t, err);
+
+    if (rc)
+        return rc;
+    if (!t->id)
+        sched_poll(s); /* younger than our last look */
+    if (!v)
+        sched_poll(s);
+    if (!v || v->gone)
+        return SH_FAIL(err, SH_E_UNAVAILABLE, "this version of \"%s\" is not loaded", m->model);
+    if (!t->active)
+        return SH_FAIL(err, SH_E_FORBIDDEN, "tenant \"%s\" is suspended", t->name);
+    if (t->n_requests >= t->max_requests)
+        return SH_FAIL(err, SH_E_QUOTA,
+                       "tenant \"%s\" has %u requests in progress, as many as its quota "
+                       "(max_concurrent_requests) allows",
+                       t->name, t->n_requests);
+    if (s->requests.n >= (size_t)s->conf->max_requests)
+        return SH_FAIL(err, SH_E_QUEUEFULL, "%zu requests are in progress; try again",
+                       s->requests.n);
+    if (v->n_requests >= (uint32_t)s->conf->max_model_requests)
+        return SH_FAIL(err, SH_E_QUEUEFULL, "%u requests for \"%s\" are in progress; try again",
+                       v->n_requests, v->name);
+    *tenant_out = t;
+    *model_out = v;
+    return SH_OK;
+}
+
+static void set_deadlines(const struct sched *s, struct request *r, const struct model *v,
+                          int64_t budget_ns)
+{
+    int64_t slo_ns = v->slo_ns > 0 ? r->open_ns + v->slo_ns : SNAP_NO_DEADLINE;
+    int64_t budget_end = SNAP_NO_DEADLINE;
+
+    if (budget_ns > 0)
+        budget_end = r->open_ns + SH_MIN(budget_ns, INT64_C(86400) * 1000000000);
+    r->deadline_ns = SH_MIN(slo_ns, budget_end);
+    r->limit_ns = budget_end;
+    if (v->on_miss == SNAP_REJECT)
+        r->limit_ns = SH_MIN(r->limit_ns, slo_ns);
+    r->expires_ns = budget_end != SNAP_NO_DEADLINE
+                        ? budget_end
+                        : r->open_ns + s->conf->request_timeout_ms * 1000000;
+}
+
+static int request_new(struct sched *s, struct api *a, const struct msg_infer_open *m,
+                       struct sh_err *err)
+{
+    struct requests *q = &s->requests;
+    struct request *r = NULL;
+    struct tenant *t = NULL;
+    struct model *v = NULL;
+    int rc = check_limits(s, m, &t, &v, err);
+
+    if (!rc)
+        rc = sh_grow(&q->items, &q->cap, q->n + 1, sizeof(q->items[0]), 1u << 20, "requests", err);
+    if (rc)
+        return rc;
+    r = calloc(1, sizeof(*r));
+    if (!r)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a request");
+    *r = (struct request){.rid = m->rid,
+                          .api = a,
+                          .api_id = a->id,
+                          .tenant = t,
+                          .model = v,
+                          .batch = 1,
+                          .priority = SH_MAX((int32_t)SH_MIN(m->priority, 1000u), v->slo_priority),
+                          .open_ns = sh_clock_ns(),
+                          .index = q->n};
+    set_deadlines(s, r, v, m->budget_ns);
+    rc = idmap_put(&a->requests, m->rid, r, err);
+    if (rc) {
+        free(r);
+        return rc;
+    }
+    q->items[q->n++] = r;
+    t->n_requests++;
+    v->n_requests++;
+    return SH_OK;
+}
+
+void requests_on_open(struct sched *s, struct api *a, const struct msg_infer_open *m)
+{
+    struct sh_err err = {0};
+    int rc;
+
+    if (idmap_get(&a->requests, m->rid))
+        rc = SH_FAIL(&err, SH_E_PROTO, "request %" PRIu64 " is open already", m->rid);
+    else
+        rc = request_new(s, a, m, &err);
+    if (rc)
+        apis_refuse(a, m->rid, rc, sh_rc_retry(rc) ? RETRY_SOON_MS : 0, err.msg);
+    else
+        sched_wake(s);
+}
+
+/* Copies both lists into r. */
+static int take_spans(struct request *r, const struct msg_infer_ready *m, struct sh_err *err)
+{
+    const size_t one = sizeof(struct msg_span);
+    size_t in = m->in_spans.len / one, out = m->out_spans.len / one;
+
+    if (m->in_spans.len % one || m->out_spans.len % one || in > MAX_SPANS || out > MAX_SPANS)
+        return SH_FAIL(err, SH_E_PROTO, "the spans of a request are malformed");
+    if (m->batch < 1 || m->batch > r->model->max_batch)
+        return SH_FAIL(err, SH_E_INVALID, "batch %u is not between 1 and the version's max_batch %u",
+                       m->batch, r->model->max_batch);
+    r->spans = malloc((in + out + 1) * one);
+    if (!r->spans)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the spans of a request");
+    if (in)
+        memcpy(r->spans, m->in_spans.data, in * one);
+    if (out)
+        memcpy(r->spans + in, m->out_spans.data, out * one);
+    r->n_in = in;
+    r->n_out = out;
+    return SH_OK;
+}
+
+void requests_on_ready(struct sched *s, struct api *a, const struct msg_infer_ready *m)
+{
+    struct request *r = idmap_get(&a->requests, m->rid);
+    struct sh_err err = {0};
+    int rc;
+
+    if (!r || r->state != REQUEST_OPEN)
+        return; /* refused or cancelled meanwhile; the API has been told */
+    rc = take_spans(r, m, &err);
+    if (rc) {
+        requests_refuse(s, r, rc, 0, err.msg);
+        return;
+    }
+    r->batch = m->batch;
+    r->state = REQUEST_READY;
+    r->ready_ns = sh_clock_ns();
+    sched_wake(s);
+}
+
+/* ------------------------------------------------------------------ ends */
+
+static void cancel_running(struct request *r)
+{
+    if (r->cancelled)
+        return;
+    r->cancelled = true;
+    session_send(r->exec->session,
+                 &(struct sh_msg){.type = MSG_RUN_CANCEL,
+                                  .u.run_cancel = {.run_id = r->run->id, .rid = r->rid}});
+}
+
+void requests_on_cancel(struct sched *s, struct api *a, uint64_t rid)
+{
+    struct request *r = idmap_get(&a->requests, rid);
+
+    if (!r)
+        return;
+    if (r->state == REQUEST_RUNNING) {
+        cancel_running(r);
+        return;
+    }
+    request_end(s, r);
+    sched_wake(s);
+}
+
+void requests_on_api_lost(struct sched *s, struct api *a)
+{
+    for (size_t i = s->requests.n; i-- > 0;) {
+        struct request *r = s->requests.items[i];
+
+        if (r->api != a)
+            continue;
+        if (r->state == REQUEST_RUNNING) {
+            cancel_running(r);
+            idmap_del(&a->requests, r->rid);
+            r->api = NULL;
+        } else {
+            request_end(s, r);
+        }
+    }
+}
+
+static void run_unlink(struct sched *s, struct run *r)
+{
+    struct run **at = &r->exec->runs;
+
+    while (*at && *at != r)
+        at = &(*at)->next;
+    if (*at)
+        *at = r->next;
+    r->exec->n_runs--;
+    idmap_del(&s->requests.runs, r->id);
+}
+
+static void run_free(struct sched *s, struct run *r)
+{
+    run_unlink(s, r);
+    r->model->n_runs--;
+    models_release(s, r->model);
+    free(r->parts);
+    free(r);
+}
+
+/* The run is over without an answer to the APIs from its executor. */
+static void run_refuse(struct sched *s, struct run *r, const char *why)
+{
+    for (size_t i = 0; i < r->n_parts; i++)
+        requests_refuse(s, r->parts[i], SH_E_UNAVAILABLE, RETRY_SOON_MS, why);
+    run_free(s, r);
+}
+
+void requests_on_exec_lost(struct sched *s, struct exec *e)
+{
+    char why[256];
+
+    snprintf(why, sizeof(why), "executor \"%s\" is gone; try again", e->info.name);
+    while (e->runs)
+        run_refuse(s, e->runs, why);
+    for (size_t i = s->requests.n; i-- > 0;) {
+        if (s->requests.items[i]->exec == e)
+            requests_refuse(s, s->requests.items[i], SH_E_UNAVAILABLE, RETRY_SOON_MS, why);
+    }
+}
+
+void requests_on_model_gone(struct sched *s, struct model *m)
+{
+    for (size_t i = s->requests.n; i-- > 0;) {
+        struct request *r = s->requests.items[i];
+
+        if (r->model == m && r->state != REQUEST_RUNNING)
+            requests_refuse(s, r, SH_E_NOTFOUND, 0, "the model version was deleted");
+    }
+}
+
+void requests_refuse_all(struct sched *s, const char *why)
+{
+    for (size_t i = s->requests.n; i-- > 0;) {
+        struct request *r = s->requests.items[i];
+
+        if (r->state != REQUEST_RUNNING) {
+            requests_refuse(s, r, SH_E_UNAVAILABLE, RETRY_SOON_MS, why);
+        } else if (r->api) {
+            /* The executor goes on and sends the result to the API by itself. */
+            idmap_del(&r->api->requests, r->rid);
+            r->api = NULL;
+        }
+    }
+}
+
+void requests_expire(struct sched *s, int64_t now_ns)
+{
+    for (size_t i = s->requests.n; i-- > 0;) {
+        struct request *r = s->requests.items[i];
+        char msg[160];
+
+        if (now_ns < r->expires_ns)
+            continue;
+        if (r->state == REQUEST_RUNNING) {
+            cancel_running(r);
+            continue;
+        }
+        snprintf(msg, sizeof(msg), "not started within %" PRId64 " ms",
+                 (r->expires_ns - r->open_ns) / 1000000);
+        requests_refuse(s, r, SH_E_TIMEOUT, RETRY_SOON_MS, msg);
+    }
+}
+
+void requests_fini(struct sched *s)
+{
+    struct requests *q = &s->requests;
+
+    for (size_t i = 0; i < s->execs.n; i++) {
+        while (s->execs.items[i]->runs)
+            run_free(s, s->execs.items[i]->runs);
+    }
+    while (q->n > 0)
+        request_end(s, q->items[q->n - 1]);
+    free(q->items);
+    idmap_fini(&q->runs);
+    *q = (struct requests){0};
+}
+
+/* ------------------------------------------------------------------ runs */
+
+void requests_place(struct sched *s, struct request *r, struct exec *e)
+{
+    r->exec = e;
+    session_send(e->session, &(struct sh_msg){.type = MSG_PREPARE,
+                                              .u.prepare = {.epoch = s->epoch,
+                                                            .rid = r->rid,
+                                                            .version_id = r->model->version_id}});
+    if (r->api)
+        session_send(r->api->session,
+                     &(struct sh_msg){
+                         .type = MSG_INFER_PLACED,
+                         .u.infer_placed = {.rid = r->rid, .executor = e->info.name}});
+}
+
+static void send_run(struct sched *s, const struct run *run, int64_t now)
+{
+    struct session *x = run->exec->session;
+    int64_t wanted_until = 0;
+
+    for (size_t i = 0; i < run->n_parts; i++) {
+        const struct request *r = run->parts[i];
+        const size_t one = sizeof(struct msg_span);
+
+        session_send(x, &(struct sh_msg){.type = MSG_RUN_PART,
+                                         .u.run_part = {.run_id = run->id,
+                                                        .rid = r->rid,
+                                                        .api_id = r->api_id,
+                                                        .batch = r->batch,
+                                                        .in_spans = {r->spans, r->n_in * one},
+                                                        .out_spans = {r->spans + r->n_in,
+                                                                      r->n_out * one}}});
+        wanted_until = SH_MAX(wanted_until, r->expires_ns);
+    }
+    session_send(x, &(struct sh_msg){.type = MSG_RUN,
+                                     .u.run = {.epoch = s->epoch,
+                                               .run_id = run->id,
+                                               .version_id = run->model->version_id,
+                                               .tenant = run->tenant->name,
+                                               .batch = run->batch,
+                                               .n_parts = (uint32_t)run->n_parts,
+                                               .budget_ns = SH_MAX(wanted_until - now, 1)}});
+}
+
+static void run_metrics(const struct run *run, int64_t now)
+{
+    const struct model *v = run->model;
+
+    sh_metric_observe(M_shunt_batch_size, SH_LABELS(v->name), run->batch);
+    for (size_t i = 0; i < run->n_parts; i++)
+        sh_metric_observe(M_shunt_request_queue_wait_seconds,
+                          SH_LABELS(run->tenant->name, v->name),
+                          (double)(now - run->parts[i]->ready_ns) / 1e9);
+}
+
+int requests_run(struct sched *s, struct exec *e, struct request *const *parts, size_t n,
+                 int64_t predicted_ns, struct sh_err *err)
+{
+    struct run *run = calloc(1, sizeof(*run)), **at;
+    uint64_t resident = parts[0]->model->on[e->index].resident_bytes;
+    int64_t now = sh_clock_ns();
+    int rc;
+
+    if (run)
+        run->parts = malloc(n * sizeof(run->parts[0]));
+    if (!run || !run->parts) {
+        free(run);
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a run");
+    }
+    run->id = ++s->requests.last_run | s->epoch << 40; /* unlike those of a former leader */
+    run->exec = e;
+    run->model = parts[0]->model;
+    run->tenant = parts[0]->tenant;
+    run->n_parts = n;
+    run->sent_ns = now;
+    run->predicted_ns = predicted_ns;
+    if (run->model->image_bytes > resident)
+        run->missing_bytes = run->model->image_bytes - resident;
+    run->stopped_training = e->n_runs == 0 && jobs_train_on(s, e);
+    rc = idmap_put(&s->requests.runs, run->id, run, err);
+    if (rc) {
+        free(run->parts);
+        free(run);
+        return rc;
+    }
+    for (size_t i = 0; i < n; i++) {
+        run->parts[i] = parts[i];
+        run->batch += parts[i]->batch;
+        parts[i]->state = REQUEST_RUNNING;
+        parts[i]->run = run;
+    }
+    run->model->n_runs++;
+    run->model->on[e->index].resident_bytes = run->model->image_bytes; /* it will be */
+    for (at = &e->runs; *at; at = &(*at)->next)
+        ;
+    *at = run;
+    e->n_runs++;
+    send_run(s, run, now);
+    run_metrics(run, now);
+    return SH_OK;
+}
+
+static double blend(double old, double sample)
+{
+    return old + (sample - old) / 8;
+}
+
+/* Learns from a run: how long it took, the rate of the link, the cost of stopping training. */
+static void learn(struct exec *e, const struct run *run, const struct msg_run_done *m, int64_t now)
+{
+    int64_t began = SH_MAX(run->sent_ns, e->done_ns), took = SH_MAX(now - began, 1);
+    int64_t compute = SH_MAX(m->compute_ns, 0), copy = SH_MAX(m->copy_ns, 0);
+
+    if (run->missing_bytes > BIG_COPY_BYTES && copy > 0)
+        e->ns_per_byte = blend(e->ns_per_byte, (double)copy / (double)run->missing_bytes);
+    if (run->stopped_training) {
+        int64_t rest = took - compute - copy;
+
+        e->stop_ns = (int64_t)blend((double)e->stop_ns, (double)SH_MAX(rest, 0));
+        took = SH_MAX(took - e->stop_ns, 1);
+    }
+    /* While weights were copied, the time says more about the link than about the model. */
+    if (run->missing_bytes > 0 && compute > 0)
+        took = compute;
+    predict_add(&run->model->predict, run->batch, took, now);
+}
+
+void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_done *m)
+{
+    struct run *run = idmap_get(&s->requests.runs, m->run_id);
+    int64_t now = sh_clock_ns();
+
+    if (!run || run->exec != e)
+        return; /* of a former leader, or refused when the connection broke */
+    if (m->rc == SH_OK)
+        learn(e, run, m, now);
+    else
+        SH_WARN("run.failed", "executor=%s model=%s code=%s msg=\"%s\"", e->info.name,
+                run->model->name, sh_rc_name((int)m->rc), m->msg);
+    e->done_ns = now;
+    run->model->on[e->index].resident_bytes = m->resident_bytes;
+    models_charge(s, run, m);
+    for (size_t i = 0; i < run->n_parts; i++)
+        request_end(s, run->parts[i]);
+    run_free(s, run);
+    sched_wake(s);
+}

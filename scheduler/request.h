@@ -1,0 +1,98 @@
+/* request.h - synchronous requests from INFER_OPEN to the end of their run.
+ *
+ *   (new)  -> OPEN     within the limits; the body is on its way     [requests_on_open]
+ *   OPEN   -> READY    the body is complete                          [requests_on_ready]
+ *   READY  -> RUNNING  part of a run                                 [requests_run]
+ *   OPEN, READY -> end refused, expired or cancelled                 [requests_refuse, ..._on_cancel]
+ *   RUNNING -> end     RUN_DONE, or its executor is gone             [requests_on_run_done]
+ *
+ * OPEN and READY requests are placed on an executor by a pass (exec is set then). The executor sends
+ * the result straight to the API; we only learn that the run is over. A request whose API is gone
+ * has api == NULL and ends with its run.
+ *
+ * Limits: --max-requests in all, --max-model-requests for a model version, the quota's
+ * max_concurrent_requests for a tenant; running ones count.
+ */
+#ifndef SH_SCHEDULER_REQUEST_H
+#define SH_SCHEDULER_REQUEST_H
+
+#include "scheduler/idmap.h"
+
+#include "common/msg.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct sched;
+struct api;
+struct exec;
+struct model;
+struct tenant;
+
+enum request_state { REQUEST_OPEN, REQUEST_READY, REQUEST_RUNNING };
+
+struct request {
+    uint64_t rid;
+    struct api *api; /* NULL when it is gone */
+    uint64_t api_id;
+    struct tenant *tenant;
+    struct model *model; /* counted in model->n_requests */
+    struct exec *exec;   /* where it was placed; NULL before */
+    struct run *run;     /* RUNNING */
+    enum request_state state;
+    bool cancelled; /* the executor was told */
+    uint32_t batch;
+    int32_t priority;
+    int64_t open_ns, ready_ns;
+    int64_t deadline_ns, limit_ns; /* as in snapshot.h */
+    int64_t expires_ns;            /* the API gives up then, so do we */
+    struct msg_span *spans;        /* OWNED: inputs, then outputs */
+    size_t n_in, n_out;
+    size_t index;
+};
+
+struct run {
+    uint64_t id;
+    struct exec *exec;
+    struct model *model;
+    struct tenant *tenant;
+    struct request **parts; /* OWNED array */
+    size_t n_parts;
+    uint32_t batch;
+    int64_t sent_ns, predicted_ns;
+    uint64_t missing_bytes; /* of the image, when it was sent */
+    bool stopped_training;
+    struct run *next; /* of the same executor, younger */
+};
+
+struct requests {
+    struct request **items; /* OWNED */
+    size_t n, cap;
+    struct idmap runs;
+    uint64_t last_run;
+};
+
+void requests_fini(struct sched *s);
+
+void requests_on_open(struct sched *s, struct api *a, const struct msg_infer_open *m);
+void requests_on_ready(struct sched *s, struct api *a, const struct msg_infer_ready *m);
+void requests_on_cancel(struct sched *s, struct api *a, uint64_t rid);
+void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_done *m);
+void requests_on_api_lost(struct sched *s, struct api *a);
+void requests_on_exec_lost(struct sched *s, struct exec *e);
+void requests_on_model_gone(struct sched *s, struct model *m);
+void requests_expire(struct sched *s, int64_t now_ns);
+/* Tells every API that its requests are refused; used when the scheduler stands down. */
+void requests_refuse_all(struct sched *s, const char *why);
+
+/* For the pass. place: tells the API where the payload goes and the executor what to copy. */
+void requests_place(struct sched *s, struct request *r, struct exec *e);
+void requests_refuse(struct sched *s, struct request *r, int rc, int64_t retry_after_ms,
+                     const char *msg); /* r is gone after it */
+/* parts are READY requests of one model and tenant, placed on e. Fails: SH_E_NOMEM; they stay
+ * READY. */
+int requests_run(struct sched *s, struct exec *e, struct request *const *parts, size_t n,
+                 int64_t predicted_ns, struct sh_err *err);
+
+#endif

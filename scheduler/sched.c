@@ -1,0 +1,346 @@
+#include "scheduler/sched.h"
+
+#include "scheduler/leader.h"
+
+#include "common/clock.h"
+#include "common/hash.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SECOND_NS INT64_C(1000000000)
+#define LAST_WRITES_MS 3000
+
+void sched_wake(struct sched *s)
+{
+    s->woken = true;
+}
+
+void sched_wake_jobs(struct sched *s)
+{
+    s->woken = s->jobs_woken = true;
+}
+
+struct store_fence sched_fence(const struct sched *s)
+{
+    struct store_fence f = {.epoch = s->epoch};
+
+    memcpy(f.holder, s->holder, sizeof(f.holder));
+    return f;
+}
+
+int sched_submit(struct sched *s, const struct sched_op *op, void *arg, struct sh_err *err)
+{
+    int rc;
+
+    if (s->epoch == 0)
+        rc = SH_FAIL(err, SH_E_UNAVAILABLE, "this scheduler does not lead");
+    else
+        rc = dbthread_submit(s->db,
+                             &(struct dbop){.name = op->name,
+                                            .run = op->run,
+                                            .done = op->done,
+                                            .ctx = s,
+                                            .arg = arg,
+                                            .free_arg = op->free_arg,
+                                            .flags = op->flags,
+                                            .generation = s->epoch},
+                             err);
+    if (rc) {
+        op->free_arg(arg);
+        if (s->epoch)
+            SH_ERROR("db.submit", "op=%s code=%s", op->name, sh_rc_name(rc));
+    }
+    return rc;
+}
+
+bool sched_op_ok(struct sched *s, const char *name, int rc, const struct sh_err *err)
+{
+    if (rc == SH_OK)
+        return true;
+    if (rc == SH_E_PRECONDITION) {
+        sched_stand_down(s, "another scheduler has the lease");
+        return false;
+    }
+    if (rc != SH_E_DBDOWN) {
+        SH_ERROR("db.failed", "op=%s code=%s", name, sh_rc_name(rc));
+        sh_log_err(SH_LOG_ERROR, "db.failed", err);
+    }
+    return false;
+}
+
+/* ------------------------------------------------------------------ reading the database */
+
+static void open_doors(struct sched *s)
+{
+    struct sh_err err = {0};
+    static const int64_t EVERY_MS = 5000;
+
+    if (!sessions_listen(s, &err))
+        return;
+    if (sh_log_ratelimit(&s->sessions.warned_ns, &s->sessions.warned_left, EVERY_MS)) {
+        sh_log_err(SH_LOG_WARN, "sched.listen", &err);
+        s->sessions.warned_left = 0;
+    }
+}
+
+static void on_view(void *ctx, void *arg, int rc, const struct sh_err *err)
+{
+    struct sched *s = ctx;
+    const struct store_view *v = arg;
+    struct sh_err one = {0};
+
+    s->polling = false;
+    if (!sched_op_ok(s, "poll", rc, err))
+        return;
+    s->n_polls++;
+    rc = tenants_merge(&s->tenants, v, s->n_polls, sh_clock_ns(), &one);
+    if (!rc)
+        rc = models_merge(s, v, &one);
+    if (!rc)
+        rc = jobs_merge(s, v, &one);
+    if (rc) {
+        sh_log_err(SH_LOG_ERROR, "poll.merge", &one);
+        return;
+    }
+    if (!s->loaded) {
+        s->loaded = true;
+        SH_INFO("sched.lead", "epoch=%" PRIu64 " tenants=%zu models=%zu jobs=%zu", s->epoch,
+                s->tenants.n, s->models.n, s->jobs.n);
+        open_doors(s);
+    }
+    sched_wake_jobs(s);
+    if (s->poll_again)
+        sched_poll(s);
+}
+
+void sched_poll(struct sched *s)
+{
+    static const struct sched_op OP = {"poll", store_view_load, on_view, store_view_free,
+                                       DBOP_FAIL_FAST};
+    struct store_view *v;
+    struct sh_err err = {0};
+
+    if (s->epoch == 0)
+        return;
+    s->poll_again = s->polling;
+    if (s->polling)
+        return;
+    v = calloc(1, sizeof(*v));
+    if (!v)
+        return; /* the timer asks again */
+    v->with_usage = !s->loaded;
+    v->half_life_s = (double)s->conf->usage_half_life_s;
+    s->poll_at_ns = sh_clock_ns();
+    s->polling = true;
+    if (sched_submit(s, &OP, v, &err))
+        s->polling = false;
+}
+
+/* ------------------------------------------------------------------ leading */
+
+void sched_lead(struct sched *s, uint64_t epoch)
+{
+    s->epoch = epoch;
+    s->tenants.half_life_s = (double)s->conf->usage_half_life_s;
+    SH_INFO("lease.won", "epoch=%" PRIu64 " holder=%s", epoch, s->holder);
+    sh_metric_set(M_shunt_leader, NULL, 1);
+    sched_poll(s);
+}
+
+static void forget_all(struct sched *s)
+{
+    requests_fini(s); /* before what requests point to */
+    jobs_fini(s);
+    models_fini(s);
+    execs_fini(&s->execs);
+    tenants_fini(&s->tenants);
+    usage_fini(&s->usage);
+}
+
+void sched_stand_down(struct sched *s, const char *why)
+{
+    uint64_t epoch = s->epoch;
+
+    if (epoch == 0)
+        return;
+    SH_WARN("lease.lost", "epoch=%" PRIu64 " why=\"%s\"", epoch, why);
+    s->epoch = 0; /* first: nothing below may write or give orders */
+    s->loaded = s->polling = s->poll_again = s->woken = s->jobs_woken = false;
+    sh_metric_set(M_shunt_leader, NULL, 0);
+    requests_refuse_all(s, "another scheduler takes over; try again");
+    sessions_end_all(s, why);
+    forget_all(s);
+    dbthread_drop(s->db, epoch);
+}
+
+/* ------------------------------------------------------------------ the loop's hooks */
+
+static void on_db(struct sh_loop *l, void *arg)
+{
+    struct sched *s = arg;
+
+    (void)l;
+    dbthread_collect(s->db, &s->epoch);
+}
+
+static void before_sleep(struct sh_loop *l, void *arg)
+{
+    struct sched *s = arg;
+
+    (void)l;
+    sessions_sweep(s);
+    if (!s->woken || !s->loaded)
+        return;
+    /* Acting may wake us again, after a failed write for example: that is for the next turn. */
+    for (int i = 0; i < 4 && s->woken && s->loaded; i++) {
+        bool with_jobs = s->jobs_woken;
+
+        s->woken = s->jobs_woken = false;
+        if (with_jobs)
+            s->pass_at_ns = sh_clock_ns();
+        pass_run(s, with_jobs);
+    }
+    sessions_sweep(s);
+}
+
+static void on_tick(struct sh_loop *l, void *arg)
+{
+    struct sched *s = arg;
+    int64_t now = sh_clock_ns();
+
+    (void)l;
+    if (s->epoch == 0)
+        return;
+    if (now - s->poll_at_ns >= s->conf->poll_ms * 1000000)
+        sched_poll(s);
+    if (!s->loaded)
+        return;
+    requests_expire(s, now);
+    jobs_tick(s, now);
+    sched_wake(s);
+    if (now - s->pass_at_ns >= SECOND_NS / 4)
+        sched_wake_jobs(s);
+}
+
+static double resident_bytes(void)
+{
+    FILE *f = fopen("/proc/self/statm", "re");
+    long pages = 0;
+
+    if (!f)
+        return 0;
+    if (fscanf(f, "%*s %ld", &pages) != 1)
+        pages = 0;
+    fclose(f);
+    return (double)pages * (double)sysconf(_SC_PAGESIZE);
+}
+
+static void on_second(struct sh_loop *l, void *arg)
+{
+    struct sched *s = arg;
+
+    (void)l;
+    sh_metric_set(M_shunt_process_resident_bytes, NULL, resident_bytes());
+    sh_metric_set(M_shunt_db_up, NULL, dbthread_is_up(s->db));
+    sessions_second(s);
+    if (s->epoch == 0 || !s->loaded)
+        return;
+    open_doors(s);
+    usage_flush(s);
+    models_second(s);
+    jobs_second(s);
+    execs_metrics(s);
+}
+
+/* ------------------------------------------------------------------ start and end */
+
+static int make_state_dir(struct sched *s, struct sh_err *err)
+{
+    if (mkdir(s->conf->state_dir, 0750) && errno != EEXIST)
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not create the state folder");
+    s->state_dir = realpath(s->conf->state_dir, NULL);
+    if (!s->state_dir)
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not find the state folder");
+    if (strlen(s->state_dir) > 255)
+        return SH_FAIL(err, SH_E_INVALID, "the path of --state-dir is longer than 255 bytes");
+    return SH_OK;
+}
+
+static int name_holder(struct sched *s, struct sh_err *err)
+{
+    uint8_t random[8];
+    char hex[2 * sizeof(random) + 1];
+    int rc = sh_random(random, sizeof(random), err);
+
+    if (rc)
+        return rc;
+    sh_hex(random, sizeof(random), hex);
+    if ((size_t)snprintf(s->holder, sizeof(s->holder), "%s/%s", s->conf->name, hex) >=
+        sizeof(s->holder))
+        return SH_FAIL(err, SH_E_INVALID, "--name has at most %zu bytes",
+                       sizeof(s->holder) - sizeof(hex) - 1);
+    return SH_OK;
+}
+
+int sched_new(const struct sched_conf *conf, struct sh_loop *l, struct sched **out,
+              struct sh_err *err)
+{
+    struct sched *s = calloc(1, sizeof(*s));
+    int rc;
+
+    *out = NULL;
+    if (!s)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the scheduler");
+    s->conf = conf;
+    s->loop = l;
+    rc = make_state_dir(s, err);
+    if (!rc)
+        rc = name_holder(s, err);
+    if (!rc)
+        rc = dbthread_new(l, conf->db_url, "shunt-scheduler", (size_t)conf->max_db_ops, &s->db, err);
+    if (rc)
+        goto out;
+    sh_loop_on_wake(l, on_db, s);
+    sh_loop_before_sleep(l, before_sleep, s);
+    rc = sh_timer_add(l, 0, conf->tick_ms * 1000000, on_tick, s, &s->tick, err);
+    if (!rc)
+        rc = sh_timer_add(l, SECOND_NS, SECOND_NS, on_second, s, &s->second, err);
+    if (!rc)
+        rc = leader_new(s, &s->leader, err);
+    if (rc)
+        goto out;
+    sh_metric_set(M_shunt_leader, NULL, 0);
+    *out = s;
+    s = NULL;
+out:
+    sched_free(s);
+    return rc;
+}
+
+void sched_free(struct sched *s)
+{
+    if (!s)
+        return;
+    sh_timer_del(s->tick);
+    sh_timer_del(s->second);
+    if (s->epoch) {
+        usage_flush(s);
+        requests_refuse_all(s, "the scheduler is stopped; try again");
+    }
+    sessions_fini(s);
+    leader_free(s->leader);
+    dbthread_free(s->db, LAST_WRITES_MS);
+    forget_all(s);
+    pass_fini(&s->pass);
+    free(s->state_dir);
+    free(s);
+}

@@ -1,0 +1,343 @@
+/* test_mem.c - the memory face: copies, tickets between processes, marks, the throttle.
+ *
+ * Without it a switch could start kernels before their weights are there (a ticket before its
+ * copy), hang (a lost wake-up), or prove pipelining on a link that is not as slow as it says.
+ */
+#include "common/clock.h"
+#include "common/mem.h"
+#include "tests/device/dev_test.h"
+
+#include <poll.h>
+#include <sys/wait.h>
+
+#define POOL ((size_t)32 << 20)
+#define WAIT_MS 10000
+
+static struct dev_mem *open_mem(double gb_per_s, double latency_us, uint32_t lanes)
+{
+    struct dev_mem_conf c = {.pool_bytes = POOL + 12345,
+                             .copy_gb_per_s = gb_per_s,
+                             .copy_latency_us = latency_us,
+                             .n_lanes = lanes};
+    struct dev_mem *m = NULL;
+    struct sh_err err = {0};
+
+    assert_ok_err(dev_mem_open(t_lib(), &c, &m, &err), &err);
+    assert_int_equal(dev_mem_bytes(m), POOL);
+    return m;
+}
+
+static struct dev *import(const struct dev_mem *m)
+{
+    int fds[DEV_MAX_FDS];
+    struct dev_conf c = {.threads = 1, .arena_bytes = POOL, .fds = fds};
+    struct sh_err err = {0};
+    struct dev *d = NULL;
+
+    assert_ok_err(dev_mem_export(m, fds, &c.n_fds, &err), &err);
+    assert_ok_err(dev_open(t_lib(), &c, &d, &err), &err);
+    return d;
+}
+
+static uint64_t wait_mark(struct dev_mem *m)
+{
+    struct pollfd p = {.fd = dev_mem_event_fd(m), .events = POLLIN};
+    uint64_t cookie = 0;
+
+    assert_int_equal(poll(&p, 1, WAIT_MS), 1);
+    assert_true(dev_mem_next_mark(m, &cookie));
+    return cookie;
+}
+
+static unsigned char *pattern(size_t n)
+{
+    unsigned char *p = malloc(n);
+
+    assert_non_null(p);
+    for (size_t i = 0; i < n; i++)
+        p[i] = (unsigned char)(i * 31 + i / 251);
+    return p;
+}
+
+static void copies_moves_and_scrubs_arrive_in_order(void **state)
+{
+    const size_t n = 3000001;
+    unsigned char *src = pattern(n), *dst = calloc(1, n);
+    struct dev_mem *m = open_mem(0, 0, 2);
+    struct sh_err err = {0};
+
+    (void)state;
+    assert_non_null(dst);
+    assert_ok(dev_mem_copy(m, 0, DEV_H2D, 4096, src, n, &err));
+    assert_ok(dev_mem_move(m, 0, 5000, 4096, n, &err)); /* overlaps */
+    assert_ok(dev_mem_zero(m, 0, 5000, 100, &err));
+    assert_ok(dev_mem_copy(m, 0, DEV_D2H, 5000, dst, n, &err));
+    assert_ok(dev_mem_mark(m, 0, 42, &err));
+    assert_int_equal(wait_mark(m), 42);
+    memset(src, 0, 100);
+    assert_memory_equal(src, dst, n);
+    dev_mem_close(m);
+    free(src);
+    free(dst);
+}
+
+static void marks_come_out_once_and_clear_the_descriptor(void **state)
+{
+    struct dev_mem *m = open_mem(0, 0, 1);
+    struct pollfd p = {.fd = dev_mem_event_fd(m), .events = POLLIN};
+    struct sh_err err = {0};
+    uint64_t cookie;
+
+    (void)state;
+    assert_false(dev_mem_next_mark(m, &cookie));
+    for (uint64_t i = 0; i < 100; i++)
+        assert_ok(dev_mem_mark(m, 0, i, &err));
+    for (uint64_t i = 0; i < 100; i++)
+        assert_int_equal(wait_mark(m), i);
+    assert_false(dev_mem_next_mark(m, &cookie));
+    assert_int_equal(poll(&p, 1, 0), 0);
+    dev_mem_close(m);
+}
+
+/* The worker: another process that maps the arena and may read only after the ticket. */
+static int worker(const struct dev_mem *m, uint32_t rounds, size_t n)
+{
+    int fds[DEV_MAX_FDS];
+    struct dev_conf c = {.threads = 1, .arena_bytes = POOL, .fds = fds};
+    struct dev *d = NULL;
+    unsigned char *got = malloc(n);
+
+    if (!got || dev_mem_export(m, fds, &c.n_fds, NULL) || dev_open(t_lib(), &c, &d, NULL))
+        return 1;
+    for (uint32_t r = 1; r <= rounds; r++) {
+        if (dev_wait(d, 3, r, WAIT_MS, NULL) || dev_download(d, got, 0, n, NULL))
+            return 2;
+        for (size_t i = 0; i < n; i++)
+            if (got[i] != (unsigned char)r)
+                return 3;
+        if (dev_upload(d, n, &r, sizeof(r), NULL)) /* "seen": the next round may begin */
+            return 4;
+    }
+    dev_close(d);
+    free(got);
+    return 0;
+}
+
+static void a_ticket_is_seen_by_another_process_after_its_copy(void **state)
+{
+    const uint32_t rounds = 50;
+    const size_t n = 1 << 20;
+    struct dev_mem *m = open_mem(0, 0, 1);
+    struct dev *d = import(m);
+    unsigned char *host = malloc(n);
+    struct sh_err err = {0};
+    pid_t pid;
+    int status;
+
+    (void)state;
+    assert_non_null(host);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        _exit(worker(m, rounds, n));
+    for (uint32_t r = 1; r <= rounds; r++) {
+        int64_t end = sh_clock_ns() + INT64_C(1000000) * WAIT_MS;
+        uint32_t seen = 0;
+
+        memset(host, (int)r, n);
+        assert_ok(dev_mem_copy(m, 0, DEV_H2D, 0, host, n, &err));
+        assert_ok(dev_mem_ticket(m, 0, 3, r, &err));
+        while (seen != r && sh_clock_ns() < end && waitpid(pid, &status, WNOHANG) == 0)
+            assert_ok(dev_download(d, &seen, n, sizeof(seen), &err));
+        if (seen != r)
+            break;
+    }
+    waitpid(pid, &status, 0);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_int_equal(dev_ticket_value(m, 3), rounds);
+    dev_close(d);
+    dev_mem_close(m);
+    free(host);
+}
+
+static void a_wait_times_out_and_force_frees_it(void **state)
+{
+    struct dev_mem *m = open_mem(0, 0, 1);
+    struct dev *d = import(m);
+    struct sh_err err = {0};
+
+    (void)state;
+    assert_fails(dev_wait(d, 9, 5, 20, &err), SH_E_TIMEOUT, &err, "ticket 9 did not reach 5");
+    dev_ticket_force(m, 9, 7);
+    err = (struct sh_err){0};
+    assert_ok_err(dev_wait(d, 9, 5, 0, &err), &err);
+    dev_ticket_force(m, 9, 6); /* never back */
+    assert_int_equal(dev_ticket_value(m, 9), 7);
+    dev_close(d);
+    dev_mem_close(m);
+}
+
+static void tickets_wrap_around(void **state)
+{
+    struct dev_mem *m = open_mem(0, 0, 1);
+    struct dev *d = import(m);
+    struct sh_err err = {0};
+
+    (void)state;
+    dev_ticket_force(m, 0, INT32_MAX);
+    dev_ticket_force(m, 0, UINT32_MAX - 1); /* at most 2^31 - 1 further */
+    assert_int_equal(dev_ticket_value(m, 0), UINT32_MAX - 1);
+    assert_ok(dev_mem_ticket(m, 0, 0, 2, &err)); /* 4 further */
+    assert_ok_err(dev_wait(d, 0, 1, WAIT_MS, &err), &err);
+    assert_int_equal(dev_ticket_value(m, 0), 2);
+    dev_close(d);
+    dev_mem_close(m);
+}
+
+/* What a copy of `bytes` takes, in seconds: the best of three, since the machine has other work. */
+static double copy_time(struct dev_mem *m, void *host, size_t bytes, int pieces)
+{
+    struct sh_err err = {0};
+    double best = 1e9;
+
+    for (int k = 0; k < 3; k++) {
+        int64_t t0 = sh_clock_ns();
+
+        for (int i = 0; i < pieces; i++)
+            assert_ok(dev_mem_copy(m, 0, DEV_H2D, (size_t)i * bytes, host, bytes, &err));
+        assert_ok(dev_mem_mark(m, 0, 1, &err));
+        wait_mark(m);
+        best = SH_MIN(best, (double)(sh_clock_ns() - t0) / 1e9);
+    }
+    return best;
+}
+
+static void slowed_copies_take_as_long_as_the_rate_says(void **state)
+{
+    struct dev_mem *m = open_mem(1, 0, 2);
+    unsigned char *host = pattern((size_t)4 << 20);
+    double one = copy_time(m, host, (size_t)4 << 20, 1);
+    double many = copy_time(m, host, (size_t)256 << 10, 64);
+
+    (void)state;
+    /* 4 MiB at 1 GB/s; a late mark adds some microseconds, never less time */
+    assert_true(one >= 4.194304e-3 * 0.999 && one <= 4.194304e-3 * 1.05);
+    /* a train of copies does not pay for each piece's wake-up */
+    assert_true(many >= 16.777216e-3 * 0.999 && many <= 16.777216e-3 * 1.02);
+    dev_mem_close(m);
+    free(host);
+}
+
+static void two_lanes_share_one_link(void **state)
+{
+    struct dev_mem *m = open_mem(1, 0, 2);
+    unsigned char *host = pattern((size_t)4 << 20);
+    struct sh_err err = {0};
+    int64_t t0 = sh_clock_ns();
+    double s;
+
+    (void)state;
+    for (uint32_t lane = 0; lane < 2; lane++) {
+        assert_ok(dev_mem_copy(m, lane, DEV_H2D, (size_t)lane << 23, host, (size_t)4 << 20, &err));
+        assert_ok(dev_mem_mark(m, lane, lane, &err));
+    }
+    wait_mark(m);
+    wait_mark(m);
+    s = (double)(sh_clock_ns() - t0) / 1e9;
+    assert_true(s >= 8.388608e-3 * 0.999);
+    dev_mem_close(m);
+    free(host);
+}
+
+static void the_cost_of_a_copy_is_measured(void **state)
+{
+    struct dev_mem *m = open_mem(2, 100, 2);
+    unsigned char *host = pattern(1 << 20), *after = calloc(1, 1 << 20);
+    struct sh_err err = {0};
+    double alpha = 0, beta = 0;
+
+    (void)state;
+    assert_non_null(after);
+    assert_ok(dev_mem_copy(m, 0, DEV_H2D, 0, host, 1 << 20, &err));
+    for (uint32_t lane = 0; lane < 2; lane++) {
+        assert_ok_err(dev_mem_measure(m, lane, &alpha, &beta, &err), &err);
+        assert_true(beta > 0.49 && beta < 0.52);
+        assert_true(alpha > 95e3 && alpha < 160e3);
+    }
+    assert_ok(dev_mem_copy(m, 0, DEV_D2H, 0, after, 1 << 20, &err));
+    assert_ok(dev_mem_mark(m, 0, 1, &err));
+    wait_mark(m);
+    assert_memory_equal(host, after, 1 << 20); /* the arena kept what it held */
+    dev_mem_close(m);
+    free(host);
+    free(after);
+}
+
+static void a_full_lane_refuses_and_closing_waits(void **state)
+{
+    struct dev_mem *m = open_mem(0, 200, 1);
+    unsigned char host[16] = {1};
+    struct sh_err err = {0};
+    int rc = SH_OK, n = 0;
+
+    (void)state;
+    while (!rc && n < 100000) {
+        rc = dev_mem_copy(m, 0, DEV_H2D, 0, host, sizeof(host), &err);
+        n++;
+    }
+    assert_fails(rc, SH_E_QUEUEFULL, &err, "lane 0");
+    dev_mem_close(m); /* `host` must not be read after this */
+}
+
+static void what_leaves_the_arena_is_refused(void **state)
+{
+    struct dev_mem *m = open_mem(0, 0, 1);
+    struct dev *d = import(m);
+    struct sh_err err = {0};
+    char b[8];
+
+    (void)state;
+    assert_fails(dev_mem_copy(m, 0, DEV_H2D, POOL - 4, b, 8, &err), SH_E_BUG, &err, "leaves");
+    err = (struct sh_err){0};
+    assert_fails(dev_mem_zero(m, 0, SIZE_MAX, 8, &err), SH_E_BUG, &err, "leaves");
+    err = (struct sh_err){0};
+    assert_fails(dev_mem_copy(m, 1, DEV_H2D, 0, b, 8, &err), SH_E_BUG, &err, "lane 1");
+    err = (struct sh_err){0};
+    assert_fails(dev_mem_ticket(m, 0, DEV_N_TICKETS, 1, &err), SH_E_BUG, &err, "ticket");
+    err = (struct sh_err){0};
+    assert_fails(dev_download(d, b, POOL - 7, 8, &err), SH_E_BUG, &err, "leaves");
+    dev_close(d);
+    dev_mem_close(m);
+}
+
+static void a_back_end_that_is_not_there_is_named(void **state)
+{
+    struct sh_err err = {0};
+    struct dev_lib *l = NULL;
+
+    (void)state;
+    assert_fails(dev_lib_open("nosuch", &l, &err), SH_E_NOTFOUND, &err, "nosuch");
+    err = (struct sh_err){0};
+    assert_fails(dev_lib_open("../x", &l, &err), SH_E_INVALID, &err, "../x");
+    assert_null(l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(copies_moves_and_scrubs_arrive_in_order),
+        cmocka_unit_test(marks_come_out_once_and_clear_the_descriptor),
+        cmocka_unit_test(a_ticket_is_seen_by_another_process_after_its_copy),
+        cmocka_unit_test(a_wait_times_out_and_force_frees_it),
+        cmocka_unit_test(tickets_wrap_around),
+        cmocka_unit_test(slowed_copies_take_as_long_as_the_rate_says),
+        cmocka_unit_test(two_lanes_share_one_link),
+        cmocka_unit_test(the_cost_of_a_copy_is_measured),
+        cmocka_unit_test(a_full_lane_refuses_and_closing_waits),
+        cmocka_unit_test(what_leaves_the_arena_is_refused),
+        cmocka_unit_test(a_back_end_that_is_not_there_is_named),
+    };
+
+    return cmocka_run_group_tests(tests, t_setup, t_teardown);
+}

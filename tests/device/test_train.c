@@ -1,0 +1,486 @@
+/* test_train.c - normalisation, dropout, losses and optimizers.
+ *
+ * Without it a model trains, only worse: a biased variance, a decay on the wrong side or a mean
+ * over the wrong count does not crash. References are the formulas in double precision; the
+ * gradients of the normalisations are central differences of them.
+ */
+#include "common/mem.h"
+#include "executor/device/philox.h"
+#include "tests/device/dev_test.h"
+
+#include <math.h>
+
+/* ------------------------------------------------------------------ batch normalisation */
+
+struct bn {
+    int64_t n, c, hw;
+    double eps;
+};
+
+static void bn_stats(const struct bn *s, const double *x, int64_t c, double *mean, double *var)
+{
+    const double count = (double)(s->n * s->hw);
+
+    *mean = *var = 0;
+    for (int64_t i = 0; i < s->n * s->hw; i++)
+        *mean += x[(i / s->hw * s->c + c) * s->hw + i % s->hw] / count;
+    for (int64_t i = 0; i < s->n * s->hw; i++)
+        *var += pow(x[(i / s->hw * s->c + c) * s->hw + i % s->hw] - *mean, 2) / count;
+}
+
+/* sum(d_y y) as a function of x: its derivative is d_x */
+static double bn_scalar(const struct bn *s, const double *x, const float *dy, double scale,
+                        int64_t c)
+{
+    double mean, var, sum = 0;
+
+    bn_stats(s, x, c, &mean, &var);
+    for (int64_t i = 0; i < s->n * s->hw; i++) {
+        int64_t e = (i / s->hw * s->c + c) * s->hw + i % s->hw;
+
+        sum += dy[e] * scale * (x[e] - mean) / sqrt(var + s->eps);
+    }
+    return sum;
+}
+
+static void one_bn_train(int64_t n, int64_t c, int64_t h, int64_t w, bool blocked)
+{
+    const struct bn s = {n, c, h * w, 1e-3};
+    const int64_t total = n * c * h * w;
+    const struct t_dims dims = DIMS(n, c, h, w), vec = DIMS(c);
+    double *x = t_doubles((size_t)total), *y = t_doubles((size_t)total);
+    double *dx = t_doubles((size_t)total), *v = t_doubles((size_t)c * 6);
+    uint32_t ix, iy, in[4], out[5], g[3], xb, dyb;
+    struct t_graph t;
+    struct dev_op *op;
+
+    t_init(&t);
+    ix = t_in(&t, dims);
+    t_map(&t, ix, 3, 1);
+    iy = t_in(&t, dims);
+    for (int i = 0; i < 4; i++)
+        in[i] = t_state(&t, vec);
+    t_map(&t, in[3], 1, 2); /* a variance is positive */
+    out[0] = t_act(&t, dims);
+    for (int i = 1; i < 5; i++)
+        out[i] = t_act(&t, vec);
+    g[0] = t_act(&t, dims);
+    g[1] = t_act(&t, vec);
+    g[2] = t_act(&t, vec);
+    xb = blocked ? t_blocked(&t, ix) : ix;
+    dyb = blocked ? t_blocked(&t, iy) : iy;
+    op = t_op(&t, DEV_OP_BN_TRAIN, IN(xb, in[0], in[1], in[2], in[3]),
+              OUT(out[0], out[1], out[2], out[3], out[4]));
+    op->u.norm.eps = 1e-3f;
+    op->u.norm.momentum = 0.9f;
+    op = t_op(&t, DEV_OP_BN_TRAIN_BWD, IN(xb, dyb, in[0], out[1], out[2]), OUT(g[0], g[1], g[2]));
+    op->u.norm.eps = 1e-3f;
+    t_op(&t, DEV_OP_COMMIT, IN(out[3]), OUT(in[2]));
+    for (int64_t i = 0; i < total; i++)
+        x[i] = t_f(&t, ix)[i];
+    for (int64_t k = 0; k < c; k++) {
+        double mean, var, scale = t_f(&t, in[0])[k], shift = t_f(&t, in[1])[k];
+        double count = (double)(n * h * w);
+
+        bn_stats(&s, x, k, &mean, &var);
+        v[k] = mean;
+        v[c + k] = 1 / sqrt(var + s.eps);
+        v[2 * c + k] = 0.9 * t_f(&t, in[2])[k] + 0.1 * mean;
+        v[3 * c + k] = 0.9 * t_f(&t, in[3])[k] + 0.1 * var * count / (count - 1);
+        for (int64_t i = 0; i < n * h * w; i++) {
+            int64_t e = (i / (h * w) * c + k) * h * w + i % (h * w);
+            double keep = x[e], up, h0 = 1e-5;
+
+            y[e] = (x[e] - mean) / sqrt(var + s.eps) * scale + shift;
+            v[4 * c + k] += t_f(&t, iy)[e] * (x[e] - mean) / sqrt(var + s.eps);
+            v[5 * c + k] += t_f(&t, iy)[e];
+            x[e] = keep + h0;
+            up = bn_scalar(&s, x, t_f(&t, iy), scale, k);
+            x[e] = keep - h0;
+            dx[e] = (up - bn_scalar(&s, x, t_f(&t, iy), scale, k)) / (2 * h0);
+            x[e] = keep;
+        }
+    }
+    t_run(&t);
+    t_close(&t, out[0], y, 1e-11);
+    for (int i = 0; i < 4; i++)
+        t_close(&t, out[i + 1], v + i * c, 1e-11);
+    t_close(&t, g[0], dx, 1e-9);
+    t_close(&t, g[1], v + 4 * c, 1e-10);
+    t_close(&t, g[2], v + 5 * c, 1e-10);
+    assert_memory_equal(t.plain[in[2]], t.plain[out[3]], (size_t)c * 4); /* committed */
+    t_fini(&t);
+    free(x);
+    free(y);
+    free(dx);
+    free(v);
+}
+
+static void batch_normalisation_trains_as_the_formula_says(void **state)
+{
+    (void)state;
+    one_bn_train(4, 5, 3, 3, false);
+    one_bn_train(3, 20, 3, 5, true);
+    one_bn_train(2, 16, 4, 4, true);
+    one_bn_train(9, 7, 1, 1, false);
+}
+
+static void batch_normalisation_infers_with_given_statistics(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        const enum dev_act act = k < 2 ? DEV_ACT_RELU : DEV_ACT_HARDSWISH;
+        double *want = t_doubles(3 * 20 * 20);
+        uint32_t x, xb, p[4], y;
+        struct t_graph t;
+        struct dev_op *op;
+
+        t_init(&t);
+        x = t_in(&t, DIMS(3, 20, 4, 5));
+        for (int i = 0; i < 4; i++)
+            p[i] = t_weight(&t, DIMS(20));
+        t_map(&t, p[3], 1, 2);
+        xb = k % 2 ? t_blocked(&t, x) : x;
+        y = t_out(&t, DIMS(3, 20, 4, 5));
+        op = t_op(&t, DEV_OP_BN_INFER, IN(xb, p[0], p[1], p[2], p[3]), OUT(y));
+        op->u.norm.eps = 1e-3f;
+        op->act = act;
+        for (int i = 0; i < 1200; i++) {
+            int c = i / 20 % 20;
+            double v = (t_f(&t, x)[i] - t_f(&t, p[2])[c]) / sqrt(t_f(&t, p[3])[c] + 1e-3) *
+                           t_f(&t, p[0])[c] +
+                       t_f(&t, p[1])[c];
+
+            want[i] = act == DEV_ACT_RELU ? fmax(v, 0) : v * fmax(0, fmin(1, v / 6 + 0.5));
+        }
+        t_run(&t);
+        t_close(&t, y, want, 1e-11);
+        t_fini(&t);
+        free(want);
+    }
+}
+
+/* ------------------------------------------------------------------ layer normalisation */
+
+static double ln_scalar(const double *x, const float *dy, const float *scale, int64_t n, double eps)
+{
+    double mean = 0, var = 0, sum = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        mean += x[i] / (double)n;
+    for (int64_t i = 0; i < n; i++)
+        var += (x[i] - mean) * (x[i] - mean) / (double)n;
+    for (int64_t i = 0; i < n; i++)
+        sum += dy[i] * (scale ? scale[i] : 1) * (x[i] - mean) / sqrt(var + eps);
+    return sum;
+}
+
+static void one_layernorm(int64_t rows, int64_t n, bool affine)
+{
+    const double eps = 1e-5;
+    double *x = t_doubles((size_t)(rows * n)), *y = t_doubles((size_t)(rows * n));
+    double *dx = t_doubles((size_t)(rows * n)), *ds = t_doubles((size_t)n);
+    double *db = t_doubles((size_t)n), *stats = t_doubles((size_t)rows * 2);
+    uint32_t ix, idy, s = DEV_NONE, b = DEV_NONE, oy, m, inv, odx, ods, odb;
+    struct t_graph t;
+    struct dev_op *op;
+
+    t_init(&t);
+    ix = t_in(&t, DIMS(rows, n));
+    t_map(&t, ix, 2, 0.5f);
+    idy = t_in(&t, DIMS(rows, n));
+    if (affine) {
+        s = t_state(&t, DIMS(n));
+        b = t_state(&t, DIMS(n));
+    }
+    oy = t_act(&t, DIMS(rows, n));
+    m = t_act(&t, DIMS(rows, 1));
+    inv = t_act(&t, DIMS(rows, 1));
+    odx = t_act(&t, DIMS(rows, n));
+    ods = t_act(&t, DIMS(n));
+    odb = t_act(&t, DIMS(n));
+    op = t_op(&t, DEV_OP_LAYERNORM, IN(ix, s, b), OUT(oy, m, inv));
+    op->u.norm.eps = (float)eps;
+    op->u.norm.axis = -1;
+    op = t_op(&t, DEV_OP_LAYERNORM_BWD, IN(ix, idy, s, m, inv), OUT(odx, ods, odb));
+    op->u.norm.axis = 1;
+    for (int64_t i = 0; i < rows * n; i++)
+        x[i] = t_f(&t, ix)[i];
+    for (int64_t r = 0; r < rows; r++) {
+        const float *dy = t_f(&t, idy) + r * n, *scale = affine ? t_f(&t, s) : NULL;
+        double mean = 0, var = 0, *xr = x + r * n;
+
+        for (int64_t i = 0; i < n; i++)
+            mean += xr[i] / (double)n;
+        for (int64_t i = 0; i < n; i++)
+            var += (xr[i] - mean) * (xr[i] - mean) / (double)n;
+        stats[r] = mean;
+        stats[rows + r] = 1 / sqrt(var + eps);
+        for (int64_t i = 0; i < n; i++) {
+            double hat = (xr[i] - mean) / sqrt(var + eps), keep = xr[i], up;
+
+            y[r * n + i] = affine ? hat * scale[i] + t_f(&t, b)[i] : hat;
+            ds[i] += dy[i] * hat;
+            db[i] += dy[i];
+            xr[i] = keep + 1e-5;
+            up = ln_scalar(xr, dy, scale, n, eps);
+            xr[i] = keep - 1e-5;
+            dx[r * n + i] = (up - ln_scalar(xr, dy, scale, n, eps)) / 2e-5;
+            xr[i] = keep;
+        }
+    }
+    t_run(&t);
+    t_close(&t, oy, y, 1e-11);
+    t_close(&t, m, stats, 1e-11);
+    t_close(&t, inv, stats + rows, 1e-11);
+    t_close(&t, odx, dx, 1e-9);
+    t_close(&t, ods, ds, 1e-10);
+    t_close(&t, odb, db, 1e-10);
+    t_fini(&t);
+    free(x);
+    free(y);
+    free(dx);
+    free(ds);
+    free(db);
+    free(stats);
+}
+
+static void layer_normalisation_and_its_gradients_match(void **state)
+{
+    (void)state;
+    one_layernorm(5, 33, true);
+    one_layernorm(70, 129, true);
+    one_layernorm(3, 16, false);
+}
+
+/* ------------------------------------------------------------------ dropout */
+
+static void philox_gives_the_published_numbers(void **state)
+{
+    const uint32_t zero[4] = {0}, ones[4] = {~0u, ~0u, ~0u, ~0u};
+    const uint32_t want0[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
+    const uint32_t want1[4] = {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd};
+    uint32_t got[4];
+
+    (void)state;
+    dev_philox(0, zero, got);
+    assert_memory_equal(got, want0, sizeof(got));
+    dev_philox(~UINT64_C(0), ones, got);
+    assert_memory_equal(got, want1, sizeof(got));
+}
+
+static void dropout_depends_on_seed_and_step_alone(void **state)
+{
+    uint8_t *before = calloc(1, 5000);
+
+    (void)state;
+    assert_non_null(before);
+    for (int step = 0; step < 2; step++) {
+        uint32_t x, dy, y, mask, dx;
+        struct t_graph t;
+        size_t kept = 0;
+
+        t_init(&t);
+        t.step = step;
+        x = t_in(&t, DIMS(5, 1000));
+        dy = t_in(&t, DIMS(5, 1000));
+        y = t_act(&t, DIMS(5, 1000));
+        mask = t_add(&t, DEV_ROLE_ACT, SH_U8, DIMS(5, 1000));
+        dx = t_act(&t, DIMS(5, 1000));
+        for (int k = 0; k < 2; k++) {
+            struct dev_op *op = k ? t_op(&t, DEV_OP_DROPOUT_BWD, IN(dy, mask), OUT(dx))
+                                  : t_op(&t, DEV_OP_DROPOUT, IN(x), OUT(y, mask));
+
+            op->u.dropout.ratio = 0.25f;
+            op->u.dropout.seed = 7;
+        }
+        t_run(&t);
+        for (int i = 0; i < 5000; i++) {
+            uint8_t m = ((uint8_t *)t.plain[mask])[i];
+
+            kept += m;
+            assert_true(fabsf(t_f(&t, y)[i] - (m ? t_f(&t, x)[i] / 0.75f : 0)) < 1e-6f);
+            assert_true(fabsf(t_f(&t, dx)[i] - (m ? t_f(&t, dy)[i] / 0.75f : 0)) < 1e-6f);
+        }
+        assert_in_range(kept, 3750 - 150, 3750 + 150); /* five standard deviations */
+        if (step == 1)
+            assert_memory_not_equal(before, t.plain[mask], 5000);
+        memcpy(before, t.plain[mask], 5000);
+        t_fini(&t);
+    }
+    free(before);
+}
+
+/* ------------------------------------------------------------------ losses */
+
+static void losses_and_their_gradients_match(void **state)
+{
+    double xent = 0, mse = 0, *d1 = t_doubles(6 * 11), *d2 = t_doubles(66);
+    uint32_t logits, label, target, l1, l2, g1, g2;
+    struct t_graph t;
+
+    (void)state;
+    t_init(&t);
+    logits = t_in(&t, DIMS(6, 11));
+    t_map(&t, logits, 20, 0);
+    label = t_index(&t, DIMS(6), 11);
+    target = t_in(&t, DIMS(6, 11));
+    l1 = t_add(&t, DEV_ROLE_KEEP, SH_F32, SCALAR);
+    l2 = t_add(&t, DEV_ROLE_KEEP, SH_F32, DIMS(1));
+    g1 = t_act(&t, DIMS(6, 11));
+    g2 = t_act(&t, DIMS(6, 11));
+    t_op(&t, DEV_OP_LOSS_XENT, IN(logits, label), OUT(l1, g1));
+    t_op(&t, DEV_OP_LOSS_MSE, IN(logits, target), OUT(l2, g2));
+    for (int r = 0; r < 6; r++) {
+        const float *x = t_f(&t, logits) + r * 11;
+        int64_t c = ((int64_t *)t.plain[label])[r];
+        double sum = 0;
+
+        for (int i = 0; i < 11; i++)
+            sum += exp(x[i]);
+        xent += (log(sum) - x[c]) / 6;
+        for (int i = 0; i < 11; i++) {
+            double e = (double)x[i] - t_f(&t, target)[r * 11 + i];
+
+            d1[r * 11 + i] = (exp(x[i]) / sum - (i == c)) / 6;
+            d2[r * 11 + i] = 2 * e / 66;
+            mse += e * e / 66;
+        }
+    }
+    t_run(&t);
+    t_close(&t, l1, &xent, 1e-12);
+    t_close(&t, l2, &mse, 1e-12);
+    t_close(&t, g1, d1, 1e-12);
+    t_close(&t, g2, d2, 1e-12);
+    t_fini(&t);
+    free(d1);
+    free(d2);
+}
+
+static void a_label_that_is_no_class_is_an_error_of_the_run(void **state)
+{
+    struct sh_err err = {0};
+    uint32_t x, label, loss, d;
+    struct t_graph t;
+
+    (void)state;
+    t_init(&t);
+    x = t_in(&t, DIMS(2, 3));
+    label = t_index(&t, DIMS(2), 3);
+    loss = t_add(&t, DEV_ROLE_KEEP, SH_F32, SCALAR);
+    d = t_act(&t, DIMS(2, 3));
+    ((int64_t *)t.plain[label])[1] = 3;
+    t_op(&t, DEV_OP_LOSS_XENT, IN(x, label), OUT(loss, d));
+    assert_fails(t_run_fails(&t, &err), SH_E_INVALID, &err, "label 3 of sample 1");
+    t_fini(&t);
+}
+
+/* ------------------------------------------------------------------ optimizers */
+
+static void one_sgd(bool has_momentum, bool nesterov)
+{
+    const int64_t n = 20001;
+    double *p = t_doubles((size_t)n), *m = t_doubles((size_t)n);
+    uint32_t ip, ig, im = DEV_NONE;
+    struct t_graph t;
+    struct dev_op *op;
+
+    t_init(&t);
+    ip = t_state(&t, DIMS(n));
+    ig = t_in(&t, DIMS(n));
+    if (has_momentum)
+        im = t_state(&t, DIMS(n));
+    op = t_op(&t, DEV_OP_SGD, IN(ip, ig, im), NO_IN);
+    op->u.optim.lr = 0.125f;
+    op->u.optim.momentum = has_momentum ? 0.875f : 0;
+    op->u.optim.weight_decay = 0.0625f;
+    op->u.optim.nesterov = nesterov;
+    for (int64_t i = 0; i < n; i++) {
+        double g = t_f(&t, ig)[i] + 0.0625 * t_f(&t, ip)[i];
+
+        m[i] = (has_momentum ? 0.875 * t_f(&t, im)[i] : 0) + g;
+        p[i] = t_f(&t, ip)[i] - 0.125 * (nesterov ? g + 0.875 * m[i] : m[i]);
+    }
+    t_run(&t);
+    t_close(&t, ip, p, 1e-13);
+    if (has_momentum)
+        t_close(&t, im, m, 1e-13);
+    t_fini(&t);
+    free(p);
+    free(m);
+}
+
+static void sgd_follows_pytorch(void **state)
+{
+    (void)state;
+    one_sgd(false, false);
+    one_sgd(true, false);
+    one_sgd(true, true);
+}
+
+static void one_adam(int64_t step, bool decoupled)
+{
+    const int64_t n = 9001;
+    const double b1 = 0.9f, b2 = 0.999f, lr = 0.01f, wd = 0.1f, eps = 1e-8f;
+    double *p = t_doubles((size_t)n), *m = t_doubles((size_t)n), *v = t_doubles((size_t)n);
+    uint32_t ip, ig, im, iv;
+    struct t_graph t;
+    struct dev_op *op;
+
+    t_init(&t);
+    t.step = step;
+    ip = t_state(&t, DIMS(n));
+    ig = t_in(&t, DIMS(n));
+    im = t_state(&t, DIMS(n));
+    iv = t_state(&t, DIMS(n));
+    t_map(&t, iv, 1, 2);
+    op = t_op(&t, DEV_OP_ADAM, IN(ip, ig, im, iv), NO_IN);
+    op->u.optim.lr = (float)lr;
+    op->u.optim.beta1 = (float)b1;
+    op->u.optim.beta2 = (float)b2;
+    op->u.optim.eps = (float)eps;
+    op->u.optim.weight_decay = (float)wd;
+    op->u.optim.decoupled = decoupled;
+    for (int64_t i = 0; i < n; i++) {
+        double w = t_f(&t, ip)[i], g = t_f(&t, ig)[i] + (decoupled ? 0 : wd * w);
+
+        m[i] = b1 * t_f(&t, im)[i] + (1 - b1) * g;
+        v[i] = b2 * t_f(&t, iv)[i] + (1 - b2) * g * g;
+        w -= decoupled ? lr * wd * w : 0;
+        p[i] = w - lr * m[i] / (1 - pow(b1, (double)step + 1)) /
+                       (sqrt(v[i] / (1 - pow(b2, (double)step + 1))) + eps);
+    }
+    t_run(&t);
+    t_close(&t, ip, p, 1e-12);
+    t_close(&t, im, m, 1e-12);
+    t_close(&t, iv, v, 1e-12);
+    t_fini(&t);
+    free(p);
+    free(m);
+    free(v);
+}
+
+static void adam_corrects_by_the_step(void **state)
+{
+    (void)state;
+    one_adam(0, false);
+    one_adam(9, false);
+    one_adam(3, true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(batch_normalisation_trains_as_the_formula_says),
+        cmocka_unit_test(batch_normalisation_infers_with_given_statistics),
+        cmocka_unit_test(layer_normalisation_and_its_gradients_match),
+        cmocka_unit_test(philox_gives_the_published_numbers),
+        cmocka_unit_test(dropout_depends_on_seed_and_step_alone),
+        cmocka_unit_test(losses_and_their_gradients_match),
+        cmocka_unit_test(a_label_that_is_no_class_is_an_error_of_the_run),
+        cmocka_unit_test(sgd_follows_pytorch),
+        cmocka_unit_test(adam_corrects_by_the_step),
+    };
+
+    return cmocka_run_group_tests(tests, t_setup, t_teardown);
+}

@@ -1,0 +1,432 @@
+#!/usr/bin/env python3
+"""shunt-executor alone, with real workers on the cpu device; this file plays scheduler and API.
+
+Without it: a run could answer with another tenant's or another batch's numbers, a preempted or killed
+training could end with other parameters than an undisturbed one, a dead worker or a lost scheduler
+could take the executor along, and a full disk could end a job.
+
+Usage: test_executor.py [-v] [name ...]   (programs from build/bin, or SHUNT_BIN)
+"""
+import json
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from exec_driver import BIN, FINAL, Driver, read_st, write_st  # noqa: E402
+import wire  # noqa: E402
+
+DIGITS = os.path.join(wire.ROOT, "examples", "digits")
+TRAIN, TEST = os.path.join(DIGITS, "train.safetensors"), os.path.join(DIGITS, "test.safetensors")
+OPTIONS = ("--threads=1", "--pool-bytes=256M")
+
+
+def spec(**over):
+    s = {"loss": "cross-entropy", "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9},
+         "batch": 32, "epochs": 8, "seed": 1, "labels": "label"}
+    s.update(over)
+    return s
+
+
+def floats(b):
+    return struct.unpack("<%df" % (len(b) // 4), b)
+
+
+class Case(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.onnx = tempfile.mkdtemp(prefix="shunt-onnx-")
+        cls.net, cls.net_train = cls.zoo("digits-cnn", "inference"), cls.zoo("digits-cnn", "training")
+        x = read_st(TEST)["x"]
+        cls.samples, cls.sample_bytes = x[2], len(x[2]) // x[1][0]
+
+    @classmethod
+    def tearDownClass(cls):
+        subprocess.run(["rm", "-rf", cls.onnx])
+
+    @classmethod
+    def zoo(cls, model, form, seed=1):
+        out = os.path.join(cls.onnx, "%s-%s-%d.onnx" % (model, form, seed))
+        if not os.path.exists(out):
+            subprocess.run([os.path.join(BIN, "shunt-zoo"), model, "--form", form, "--seed", str(seed),
+                            "--out", out], check=True)
+        return out
+
+    def driver(self, *options, **kw):
+        d = Driver(*OPTIONS, *options, **kw)
+        self.addCleanup(self.finish, d)
+        return d.start()
+
+    def finish(self, d):
+        log = open(os.path.join(d.dir, "executor.log")).read()
+        d.close()
+        bugs = [x for x in log.splitlines() if ".bug" in x or "AddressSanitizer" in x
+                or "runtime error" in x]
+        self.assertEqual(bugs, [])
+        if any(e for _, e in getattr(self._outcome, "errors", []) or []):
+            sys.stderr.write(log[-4000:])
+
+    def digits(self, at, n):
+        return self.samples[at * self.sample_bytes:(at + n) * self.sample_bytes]
+
+    def infer(self, d, version, at=0, n=1, **kw):
+        r, out = d.result(d.run(version, [self.digits(at, n)], [40 * n], n, **kw))
+        self.assertEqual((r.rc, r.msg), (0, ""))
+        return [floats(o[0]) for o in out]
+
+    def assert_close(self, a, b):
+        for x, y in zip(a, b):
+            self.assertAlmostEqual(x, y, delta=1e-4 * (1 + abs(y)))
+
+
+class Runs(Case):
+    def test_a_batch_gives_each_request_its_own_answer(self):
+        d = self.driver()
+        d.load(1, d.package(self.net)[0])
+        one = [self.infer(d, 1, i)[0] for i in range(6)]
+        for n in (2, 3, 5, 6):
+            got = self.infer(d, 1, 0, n)[0]
+            for i in range(n):
+                self.assert_close(got[10 * i:10 * i + 10], one[i])
+        r, out = d.result(d.run(1, [self.digits(0, 2)], [80], 2, parts=3))
+        self.assertEqual((r.rc, r.run_batch), (0, 6))
+        for part in out:
+            self.assert_close(floats(part[0]), one[0] + one[1])
+
+    def test_an_api_on_another_host_gets_its_answers_over_tcp(self):
+        d = self.driver(tcp=True)
+        d.load(1, d.package(self.net)[0])
+        self.assert_close(self.infer(d, 1, 0, 3)[0][:10], self.infer(d, 1, 0)[0])
+
+    def test_models_that_do_not_fit_together_are_evicted_and_come_back(self):
+        d = self.driver("--pool-bytes=120M")
+        want = {}
+        for v in (1, 2, 3):  # 45 MB of weights each
+            onnx = self.zoo("resnet18", "inference", v)
+            pk, meta = d.package(onnx)
+            d.load(v, pk, max_batch=1, tenant="t%d" % v, model="m%d" % v)
+        rnd = random.Random(3)
+        x = struct.pack("<150528f", *(rnd.uniform(-1, 1) for _ in range(150528)))
+        for v in (1, 2, 3, 1, 3, 2, 2, 1, 3):
+            r, out = d.result(d.run(v, [x], [4000], 1, tenant="t%d" % v))
+            self.assertEqual(r.rc, 0)
+            y = floats(out[0][0])
+            self.assertTrue(max(y) != min(y))
+            self.assertEqual(want.setdefault(v, y), y)  # bit for bit, wherever the image lay
+        self.assertEqual(len(set(want.values())), 3)
+        m = d.metrics()
+        self.assertGreater(m['shunt_evicted_bytes_total{executor="e0"}'], 0)
+        self.assertGreater(m['shunt_residency_total{executor="e0",result="partial"}'], 0)
+
+    def test_copies_and_layers_overlap(self):
+        opts = ("--copy-gb-per-s=0.25", "--pool-bytes=192M")
+        took = {}
+        for mode in ("optimum", "one-group"):
+            d = self.driver(*opts, "--switch-mode=" + mode)
+            d.load(1, d.package(self.zoo("resnet18", "inference"))[0], max_batch=4)
+            x = bytes(4 * 602112)
+            cold, _ = d.result(d.run(1, [x], [16000], 4))
+            warm, _ = d.result(d.run(1, [x], [16000], 4))
+            self.assertEqual((cold.rc, warm.rc, warm.copy_ns), (0, 0, 0))
+            took[mode] = (cold.total_ns, warm.total_ns, cold.copy_ns)
+            d.stop()
+        cold, warm, copy = took["optimum"]
+        self.assertLess(cold, 1.25 * max(copy, warm) + 20e6)
+        self.assertGreater(took["one-group"][0], 0.9 * (copy + warm))
+
+    def test_prepare_copies_before_the_run_comes(self):
+        d = self.driver("--copy-gb-per-s=0.5", "--pool-bytes=192M")
+        d.load(1, d.package(self.zoo("resnet18", "inference"))[0], max_batch=1)
+        d.scheduler.send("PREPARE", epoch=1, rid=5, version_id=1)
+        key = 'shunt_copied_bytes_total{executor="e0",direction="h2d"}'
+        d.wait(lambda: d.metrics().get(key, 0) > 40e6, 10, "the copy")
+        d.pump(0.3)
+        r, _ = d.result(d.run(1, [bytes(602112)], [4000], 1))
+        self.assertEqual((r.rc, r.copy_ns), (0, 0))
+
+    def test_what_cannot_run_is_refused_with_a_reason(self):
+        d = self.driver()
+        d.load(1, d.package(self.net)[0], max_batch=4)
+        for kw, rc, text in ((dict(version=9), -4, "not loaded"), (dict(batch=8), -1, "batch of 8")):
+            batch = kw.get("batch", 1)
+            r, _ = d.result(d.run(kw.get("version", 1), [self.digits(0, batch)], [40 * batch], batch))
+            self.assertEqual(r.rc, rc)
+            self.assertIn(text, r.msg)
+        r, _ = d.result(d.run(1, [self.digits(0, 1)[:-4]], [40], 1))
+        self.assertEqual(r.rc, -1)
+        self.assertIn("bytes", r.msg)
+        d.scheduler.send("MODEL_LOAD", epoch=1, version_id=7, tenant="t", model="x",
+                         package="packages/none", max_batch=4, precision="fp32")
+        d.wait(lambda: 7 in d.states and d.states[7].phase == "FAILED", 10, "FAILED")
+        d.epoch = 5
+        self.infer(d, 1)
+        d.epoch = 4  # a leader of the past
+        r, _ = d.result(d.run(1, [self.digits(0, 1)], [40], 1))
+        self.assertEqual(r.rc, -5)
+
+    def test_a_model_that_can_never_fit_fails_with_the_sizes(self):
+        d = self.driver("--pool-bytes=32M")
+        pk, _ = d.package(self.zoo("resnet18", "inference"))
+        d.load(1, pk, max_batch=1, wait=False)
+        d.wait(lambda: 1 in d.states and d.states[1].phase == "FAILED", 60, "FAILED")
+        self.assertEqual(d.states[1].rc, -14)
+        self.assertIn("MiB", d.states[1].msg)
+
+    def test_a_run_whose_worker_dies_is_done_by_another_one(self):
+        d = self.driver("--copy-gb-per-s=0.05", "--pool-bytes=192M")
+        d.load(1, d.package(self.zoo("resnet18", "inference"))[0], max_batch=1)
+        run = d.run(1, [bytes(602112)], [4000], 1)  # 0.9 s of copying
+        d.pump(0.2)
+        key = 'shunt_workers{executor="e0",state="active"}'
+        d.wait(lambda: d.metrics()[key] == 1, 5, "an active worker")
+        os.kill(d.worker_pids()[0], signal.SIGKILL)  # the first in the pool is chosen first
+        r, _ = d.result(run)
+        self.assertEqual(r.rc, 0)
+        self.assertIn("run.failover", open(d.dir + "/executor.log").read())
+        d.wait(lambda: d.metrics()['shunt_workers{executor="e0",state="standby"}'] == 3, 30,
+               "a new worker")
+
+    def test_a_run_that_waits_too_long_gets_a_timeout(self):
+        d = self.driver("--copy-gb-per-s=0.05", "--pool-bytes=192M")
+        d.load(1, d.package(self.zoo("resnet18", "inference"))[0], max_batch=1)
+        d.load(2, d.package(self.net)[0])
+        slow = d.run(1, [bytes(602112)], [4000], 1)
+        r, _ = d.result(d.run(2, [self.digits(0, 1)], [40], 1, budget_s=0.1))
+        self.assertEqual(r.rc, -20)
+        self.assertEqual(d.result(slow)[0].rc, 0)
+
+    def test_unloading_waits_for_what_runs(self):
+        d = self.driver()
+        pk, _ = d.package(self.net)
+        d.load(1, pk)
+        run = d.run(1, [self.digits(0, 1)], [40], 1)
+        d.scheduler.send("MODEL_UNLOAD", epoch=1, version_id=1)
+        self.assertEqual(d.result(run)[0].rc, 0)
+        d.wait(lambda: d.states[1].phase == "GONE", 10, "GONE")
+        self.assertEqual(d.result(d.run(1, [self.digits(0, 1)], [40], 1))[0].rc, -4)
+        d.load(1, pk)
+        self.infer(d, 1)
+
+    def test_a_new_scheduler_hears_what_is_held(self):
+        d = self.driver()
+        d.load(1, d.package(self.net)[0])
+        pk, _ = d.package(self.net_train, "--training")
+        d.start_job(5, pk, TRAIN, spec(epochs=1000))
+        d.wait_step(5, 5)
+        d.scheduler.sock.close()
+        d.scheduler, d.states, d.jobs, d.epoch = None, {}, {}, 2
+        d.accept()
+        self.assertEqual(d.states[1].phase, "READY")
+        self.assertGreater(len(d.states[1].profile), 0)
+        self.assertIn(5, d.jobs)
+        self.infer(d, 1)
+
+
+class Training(Case):
+    def train(self, *options, runs=0, kills=0, job=5, want="DONE", **kw):
+        d = self.driver("--checkpoint-interval-ms=150", *options)
+        pk, _ = d.package(self.net_train, "--training")
+        d.load(1, d.package(self.net)[0])
+        answer = self.infer(d, 1, 0, 8)
+        folder = d.start_job(job, pk, TRAIN, spec(**kw), TEST)
+        d.wait_job(job, ("RUNNING",) + FINAL)
+        rnd, killed, n = random.Random(1), 0, 0
+        while d.jobs[job].phase not in FINAL:
+            if n < runs and d.jobs[job].phase in ("RUNNING", "PREEMPTED"):
+                self.assertEqual(self.infer(d, 1, 0, 8), answer)
+                n += 1
+                d.pump(rnd.random() * 0.02)
+            else:
+                d.pump(0.05)
+            if killed < kills and n > 8 * (killed + 1):
+                os.kill(max(d.worker_pids(), key=cpu_time), signal.SIGKILL)
+                killed += 1
+        j = d.jobs[job]
+        self.assertEqual((j.phase, j.rc if want == "DONE" else 0), (want, 0))
+        j.final = open(os.path.join(folder, "final.safetensors"), "rb").read()
+        j.losses = json.load(open(os.path.join(folder, "losses.json")))
+        j.metrics, j.driver, j.folder = d.metrics(), d, folder
+        return j
+
+    def ways(self, j):
+        key = 'shunt_preemptions_total{executor="e0",way="%s"}'
+        return [int(j.metrics.get(key % w, 0)) for w in ("pause", "drop", "swap")]
+
+    def test_a_disturbed_job_ends_bit_identical_to_an_undisturbed_one(self):
+        calm = self.train()
+        result = json.loads(calm.result)
+        self.assertGreaterEqual(result["accuracy"], 0.97)
+        self.assertEqual(result["steps"], calm.steps)
+        self.assertEqual(len(calm.losses), calm.steps)
+        self.assertNotIn(None, calm.losses)
+        for options, kills, way in ((("--debug-stop-way=pause",), 0, 0),
+                                    (("--debug-stop-way=drop",), 0, 1),
+                                    (("--debug-stop-way=swap",), 0, 2),
+                                    ((), 2, 0),
+                                    (("--debug-stop-way=swap",), 2, 2)):
+            j = self.train(*options, runs=30, kills=kills)
+            self.assertEqual(j.final, calm.final, options)
+            self.assertEqual(j.losses, calm.losses, options)
+            self.assertGreaterEqual(self.ways(j)[way], 20, options)
+            self.assertEqual(j.preemptions, sum(self.ways(j)))
+            self.assertEqual(json.loads(j.result)["accuracy"], result["accuracy"])
+            if kills:
+                self.assertGreater(j.redone, 0)
+            j.driver.stop()
+
+    def test_the_way_to_stop_follows_from_the_memory(self):
+        for pool, way in (("256M", 0), ("8M", 1)):
+            j = self.train("--pool-bytes=" + pool, runs=10)
+            self.assertEqual([w > 0 for w in self.ways(j)], [w == way for w in range(3)])
+            j.driver.stop()
+
+    def test_the_trained_model_is_a_package_that_serves(self):
+        j = self.train()
+        d, r = j.driver, json.loads(j.result)
+        self.assertTrue(r["meta"]["ok"])
+        d.load(2, r["package"])
+        labels = struct.unpack("<360q", read_st(TEST)["label"][2])
+        right = 0
+        for at in range(0, 360, 8):
+            y = self.infer(d, 2, at, 8)[0]
+            right += sum(max(range(10), key=lambda c: y[10 * i + c]) == labels[at + i]
+                         for i in range(8))
+        self.assertEqual(right / 360, r["accuracy"])
+        self.assertEqual(sorted(f for f in os.listdir(j.folder) if "ckpt" not in f),
+                         ["final.safetensors", "losses.json", "trained.onnx"])
+        self.assertLessEqual(len([f for f in os.listdir(j.folder) if "ckpt" in f]), 2)
+
+    def test_a_killed_executor_leaves_a_checkpoint_to_go_on_from(self):
+        calm = self.train()
+        d = self.driver("--checkpoint-interval-ms=50")
+        pk, _ = d.package(self.net_train, "--training")
+        d.start_job(5, pk, TRAIN, spec(), TEST)
+        d.wait(lambda: len(d.checkpoints) >= 3, 20, "checkpoints")
+        c = d.checkpoints[-1]
+        d.proc.kill()
+        d.proc.wait()
+        d.scheduler = d.data = None
+        d.start()
+        folder = d.start_job(5, pk, TRAIN, spec(), TEST, attempt=2, resume=c.path, resume_step=c.step)
+        j = d.wait_job(5, FINAL)
+        self.assertEqual(j.phase, "DONE")
+        self.assertEqual(open(folder + "/final.safetensors", "rb").read(), calm.final)
+        self.assertEqual(json.load(open(folder + "/losses.json"))[c.step:], calm.losses[c.step:])
+
+    def test_suspend_resume_cancel_conflict(self):
+        calm = self.train()
+        d = self.driver()
+        pk, _ = d.package(self.net_train, "--training")
+        d.start_job(5, pk, TRAIN, spec(), TEST)
+        d.wait_step(5, 20)
+        d.start_job(6, pk, TRAIN, spec())
+        self.assertEqual(d.wait_job(6, FINAL).rc, -5)
+        d.scheduler.send("JOB_STOP", epoch=1, job=5, attempt=1, how=1)
+        j = d.wait_job(5, FINAL)
+        self.assertEqual(j.phase, "SUSPENDED")
+        self.assertEqual(d.checkpoints[-1].step, j.step)
+        folder = d.start_job(5, pk, TRAIN, spec(), TEST, 2, d.checkpoints[-1].path, j.step)
+        self.assertEqual(d.wait_job(5, FINAL).phase, "DONE")
+        self.assertEqual(open(folder + "/final.safetensors", "rb").read(), calm.final)
+        d.start_job(7, pk, TRAIN, spec(epochs=1000))
+        d.wait_step(7, 10)
+        d.scheduler.send("JOB_STOP", epoch=1, job=7, attempt=1, how=0)
+        self.assertEqual(d.wait_job(7, FINAL, 10).phase, "CANCELLED")
+        d.scheduler.send("JOB_STOP", epoch=1, job=99, attempt=1, how=0)
+        self.assertEqual(d.wait_job(99, FINAL, 10).rc, -4)
+
+    def test_sigterm_suspends_with_a_checkpoint(self):
+        d = self.driver()
+        pk, _ = d.package(self.net_train, "--training")
+        d.start_job(5, pk, TRAIN, spec(epochs=1000))
+        d.wait_step(5, 10)
+        self.assertEqual(d.stop(), 0)
+        self.assertEqual(len([f for f in os.listdir(d.dir + "/jobs/5") if "ckpt" in f]), 1)
+
+    def test_a_loss_that_is_no_number_fails_the_job_and_keeps_the_checkpoint(self):
+        d = self.driver("--checkpoint-interval-ms=50")
+        pk, _ = d.package(self.net_train, "--training")
+        bad = read_st(TRAIN)
+        x = bytearray(bad["x"][2])
+        x[700 * 256:700 * 256 + 4] = struct.pack("<f", float("nan"))
+        bad["x"] = (bad["x"][0], bad["x"][1], bytes(x))
+        path = d.dir + "/blobs/bad.safetensors"
+        write_st(path, bad)
+        folder = d.start_job(5, pk, path, spec(epochs=1000, shuffle=False))
+        j = d.wait_job(5, FINAL)
+        self.assertEqual((j.phase, j.rc), ("FAILED", -23))
+        self.assertIn("step %d" % (700 // 32 + 1), j.msg)
+        self.assertEqual(j.step, 700 // 32)
+        self.assertEqual(d.checkpoints[-1].step, 700 // 32)
+        self.assertTrue(os.path.exists(folder + "/ckpt-%d.safetensors" % (700 // 32)))
+
+    def test_bad_jobs_fail_with_a_reason(self):
+        d = self.driver("--pool-bytes=8M")
+        pk, _ = d.package(self.net_train, "--training")
+        for job, dataset, s, text in ((1, "/none.safetensors", spec(), ""),
+                                      (2, TRAIN, spec(labels="nope"), "nope"),
+                                      (3, TRAIN, spec(batch=512), "MiB"),
+                                      (4, TRAIN, spec(colour="red"), "colour"),
+                                      (5, TRAIN, spec(batch=5000), "batch")):
+            d.start_job(job, pk, dataset, s)
+            j = d.wait_job(job, FINAL)
+            self.assertEqual(j.phase, "FAILED", j)
+            self.assertIn(text, j.msg)
+        d.start_job(6, pk, TRAIN, spec(epochs=1), "/none.safetensors")
+        j = d.wait_job(6, FINAL)
+        self.assertEqual(j.phase, "FAILED")
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs a small file system of its own")
+    def test_a_full_disk_costs_a_checkpoint_and_nothing_else(self):
+        d = self.driver("--checkpoint-interval-ms=50")
+        pk, _ = d.package(self.net_train, "--training")
+        folder = d.dir + "/jobs/5"
+        os.makedirs(folder)
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3M", "none", folder],
+                          stderr=subprocess.DEVNULL).returncode:
+            self.skipTest("mounting is not allowed here")
+        self.addCleanup(subprocess.run, ["umount", "-l", folder])
+        d.start_job(5, pk, TRAIN, spec(epochs=1000))
+        d.wait(lambda: len(d.checkpoints) >= 2, 20, "two checkpoints")
+        with open(folder + "/filler", "wb") as f:
+            try:
+                while True:
+                    f.write(b"x" * 4096)
+                    f.flush()
+            except OSError:
+                pass
+        key = 'shunt_checkpoints_total{executor="e0",kind="disk",outcome="DISKFULL"}'
+        d.wait(lambda: d.metrics().get(key, 0) >= 2, 20, "DISKFULL")
+        n, step = len(d.checkpoints), d.jobs[5].step
+        kept = os.path.join(d.dir, "jobs", d.checkpoints[-1].path)
+        self.assertTrue(read_st(kept))
+        d.wait_step(5, step + 50)  # it trains on
+        os.unlink(folder + "/filler")
+        d.wait(lambda: len(d.checkpoints) > n, 20, "a checkpoint after the disk had room")
+
+    def test_models_can_be_loaded_while_training(self):
+        d = self.driver()
+        pk, _ = d.package(self.net_train, "--training")
+        d.start_job(5, pk, TRAIN, spec(epochs=1000))
+        d.wait_step(5, 10)
+        net, _ = d.package(self.net)
+        for v in range(1, 6):
+            d.load(v, net)
+        self.infer(d, 5)
+        step = d.jobs[5].step
+        d.wait_step(5, step + 20)
+
+
+def cpu_time(pid):
+    f = open("/proc/%d/stat" % pid).read().split()
+    return int(f[13]) + int(f[14])
+
+
+if __name__ == "__main__":
+    unittest.main()

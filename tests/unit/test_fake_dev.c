@@ -1,0 +1,175 @@
+/* test_fake_dev.c - the fake device: scripted time, order and failures.
+ *
+ * Without it a test of the executor may pass because the fake is wrong: a copy that is there too
+ * early hides a missing wait.
+ */
+/* uses: executor/device/fake/fake_mem.o executor/device/fake/fake_dev.o libdevice.a */
+#include "common/clock.h"
+#include "executor/device/fake/fake.h"
+#include "tests/unit/sh_test.h"
+
+#define POOL (4 * DEV_BLOCK)
+
+struct fixture {
+    struct dev_lib *lib;
+    struct dev_mem *mem;
+    struct dev *dev;
+};
+
+static int setup(void **state)
+{
+    struct fixture *f = calloc(1, sizeof(*f));
+    struct dev_mem_conf mc = {
+        .pool_bytes = POOL, .copy_gb_per_s = 1, .copy_latency_us = 10, .n_lanes = 2};
+    int fds[DEV_MAX_FDS];
+    struct dev_conf dc = {.arena_bytes = POOL, .fds = fds};
+
+    assert_non_null(f);
+    sh_clock_fake(1000, 0);
+    assert_ok(dev_lib_wrap(&shunt_dev_ops, &f->lib, NULL));
+    assert_ok(dev_mem_open(f->lib, &mc, &f->mem, NULL));
+    assert_ok(dev_mem_export(f->mem, fds, &dc.n_fds, NULL));
+    assert_ok(dev_open(f->lib, &dc, &f->dev, NULL));
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+
+    dev_close(f->dev);
+    dev_mem_close(f->mem);
+    dev_lib_close(f->lib);
+    sh_clock_real();
+    free(f);
+    return 0;
+}
+
+static void a_copy_arrives_when_the_clock_says_and_its_ticket_with_it(void **state)
+{
+    struct fixture *f = *state;
+    unsigned char host[1000], got = 0;
+    uint64_t cookie;
+
+    memset(host, 7, sizeof(host));
+    assert_ok(dev_mem_copy(f->mem, 0, DEV_H2D, 64, host, sizeof(host), NULL));
+    assert_ok(dev_mem_ticket(f->mem, 0, 5, 1, NULL));
+    assert_ok(dev_mem_mark(f->mem, 0, 99, NULL));
+    sh_clock_advance(10999); /* 10 us + 1000 ns, less one */
+    assert_int_equal(dev_ticket_value(f->mem, 5), 0);
+    assert_ok(dev_download(f->dev, &got, 64, 1, NULL));
+    assert_int_equal(got, 0);
+    assert_false(dev_mem_next_mark(f->mem, &cookie));
+    sh_clock_advance(1);
+    assert_true(dev_mem_next_mark(f->mem, &cookie));
+    assert_int_equal(cookie, 99);
+    assert_int_equal(dev_ticket_value(f->mem, 5), 1);
+    assert_ok(dev_wait(f->dev, 5, 1, 0, NULL));
+    assert_ok(dev_download(f->dev, &got, 1063, 1, NULL));
+    assert_int_equal(got, 7);
+}
+
+static void two_lanes_share_the_link_of_their_direction(void **state)
+{
+    struct fixture *f = *state;
+    unsigned char host[1000] = {0};
+    uint64_t cookie;
+
+    for (uint32_t lane = 0; lane < 2; lane++) {
+        assert_ok(dev_mem_copy(f->mem, lane, DEV_H2D, 0, host, sizeof(host), NULL));
+        assert_ok(dev_mem_mark(f->mem, lane, lane, NULL));
+    }
+    sh_clock_advance(11000);
+    assert_true(dev_mem_next_mark(f->mem, &cookie));
+    assert_int_equal(cookie, 0);
+    assert_false(dev_mem_next_mark(f->mem, &cookie));
+    sh_clock_advance(11000);
+    assert_true(dev_mem_next_mark(f->mem, &cookie));
+    assert_int_equal(cookie, 1);
+}
+
+static struct dev_plan *plan_two(struct fixture *f, struct dev_graph *g, struct dev_tensor t[3],
+                                 struct dev_op ops[2], const char *second)
+{
+    struct dev_plan *p = NULL;
+
+    for (uint32_t i = 0; i < 3; i++)
+        t[i] = (struct dev_tensor){.name = "t",
+                                   .dtype = SH_F32,
+                                   .rank = 1,
+                                   .dims = {4},
+                                   .role = i ? DEV_ROLE_ACT : DEV_ROLE_WEIGHT,
+                                   .alias_of = DEV_NONE,
+                                   .offset = i * 256};
+    for (uint32_t i = 0; i < 2; i++)
+        ops[i] = (struct dev_op){.kind = DEV_OP_ACT,
+                                 .n_in = 1,
+                                 .n_out = 1,
+                                 .in = {i},
+                                 .out = {i + 1},
+                                 .name = i ? second : "first"};
+    *g = (struct dev_graph){.tensors = t, .ops = ops, .n_tensors = 3, .n_ops = 2};
+    assert_ok(dev_plan_new(f->dev, g, DEV_FP32, NULL, &p, NULL));
+    assert_ok(dev_plan_finish(p, NULL));
+    return p;
+}
+
+static void results_follow_from_the_inputs_and_time_passes(void **state)
+{
+    struct fixture *f = *state;
+    struct dev_bases b = {.workspace = 4096};
+    struct dev_tensor t[3];
+    struct dev_op ops[2];
+    struct dev_graph g;
+    struct dev_plan *p = plan_two(f, &g, t, ops, "second !ns=5000");
+    unsigned char a[16], again[16], other[16];
+    int64_t t0 = sh_clock_ns();
+    double ns[2];
+
+    assert_ok(dev_plan_run(p, &b, 0, 2, NULL));
+    assert_int_equal(sh_clock_ns() - t0, 6000);
+    assert_ok(dev_download(f->dev, a, 4096 + 512, 16, NULL));
+    assert_ok(dev_plan_run(p, &b, 0, 1, NULL));
+    assert_ok(dev_plan_run(p, &b, 1, 2, NULL));
+    assert_ok(dev_download(f->dev, again, 4096 + 512, 16, NULL));
+    assert_memory_equal(a, again, 16);
+    assert_ok(dev_fill(f->dev, 0, 1, 1, NULL)); /* one byte of the weight */
+    assert_ok(dev_plan_run(p, &b, 0, 2, NULL));
+    assert_ok(dev_download(f->dev, other, 4096 + 512, 16, NULL));
+    assert_memory_not_equal(a, other, 16);
+    assert_ok(dev_plan_profile(p, &b, 1, ns, NULL));
+    assert_true(ns[0] == 1000 && ns[1] == 5000);
+    dev_plan_free(p);
+}
+
+static void a_scripted_failure_happens_at_its_operation(void **state)
+{
+    struct fixture *f = *state;
+    struct dev_bases b = {.workspace = 4096};
+    struct sh_err err = {0};
+    struct dev_tensor t[3];
+    struct dev_op ops[2];
+    struct dev_graph g;
+    struct dev_plan *p = plan_two(f, &g, t, ops, "second !fail=DEVLOST");
+
+    assert_ok(dev_plan_run(p, &b, 0, 1, NULL));
+    assert_fails(dev_plan_run(p, &b, 1, 2, &err), SH_E_DEVLOST, &err, "second");
+    dev_plan_free(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_copy_arrives_when_the_clock_says_and_its_ticket_with_it,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(two_lanes_share_the_link_of_their_direction, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(results_follow_from_the_inputs_and_time_passes, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_scripted_failure_happens_at_its_operation, setup,
+                                        teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

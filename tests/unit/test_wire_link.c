@@ -1,0 +1,274 @@
+/* test_wire_link.c - without it, a daemon could unlink the socket of a live one, or a link could
+ * stay down for ever after a restart of its peer. */
+#include "tests/unit/wire_test.h"
+
+#include <netinet/in.h>
+#include <sys/un.h>
+
+/* ---------------------------------------------------------------- addresses */
+
+static void bad_addresses_are_refused_with_the_reason(void **state)
+{
+    static const struct {
+        const char *addr, *text;
+    } CASES[] = {{"", "must be"},
+                 {"http://x", "must be"},
+                 {"unix:relative", "absolute path"},
+                 {"tcp:host", "no port"},
+                 {"tcp:host:", "port"},
+                 {"tcp:host:70000", "port"},
+                 {"tcp:::1:80", "[host]:port"}};
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        struct sh_err err = {0};
+        int fd;
+
+        assert_fails(sh_wire_connect(CASES[i].addr, 100, &fd, &err), SH_E_INVALID, &err,
+                     CASES[i].text);
+        assert_int_equal(fd, -1);
+    }
+}
+
+static void a_path_that_is_too_long_is_refused(void **state)
+{
+    struct sh_err err = {0};
+    char addr[300] = "unix:/";
+    int fd;
+
+    (void)state;
+    memset(addr + 6, 'x', 200);
+    assert_fails(sh_wire_listen(addr, &fd, &err), SH_E_INVALID, &err, "longer than 107");
+}
+
+static void a_stale_socket_is_replaced_and_a_live_one_is_not(void **state)
+{
+    struct world *w = *state;
+    struct sh_err err = {0};
+    struct stat st;
+    int first, second, c;
+
+    assert_ok(sh_wire_listen(w->addr, &first, NULL));
+    assert_int_equal(stat(w->addr + 5, &st), 0);
+    assert_int_equal(st.st_mode & 07, 0); /* closed to strangers */
+    assert_fails(sh_wire_listen(w->addr, &second, &err), SH_E_CONFLICT, &err, "already listens");
+    assert_ok_err(sh_wire_connect(w->addr, 1000, &c, &err), &err); /* it still lives */
+    close(c);
+    close(first); /* as after kill -9: the file stays */
+    assert_ok(sh_wire_listen(w->addr, &second, NULL));
+    assert_ok(sh_wire_connect(w->addr, 1000, &c, NULL));
+    close(c);
+    close(second);
+}
+
+static void a_file_that_is_no_socket_is_never_removed(void **state)
+{
+    struct world *w = *state;
+    struct sh_err err = {0};
+    int fd;
+
+    sh_test_write_file(w->addr + 5, "precious", 8);
+    assert_fails(sh_wire_listen(w->addr, &fd, &err), SH_E_CONFLICT, &err, "not a socket");
+    assert_int_equal(access(w->addr + 5, F_OK), 0);
+}
+
+/* Whatever cannot be asked whether it lives is left alone. */
+static void a_socket_of_another_kind_is_never_removed(void **state)
+{
+    struct world *w = *state;
+    struct sockaddr_un un = {.sun_family = AF_UNIX};
+    struct sh_err err = {0};
+    int fd, other = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    sh_strlcpy(un.sun_path, w->addr + 5, sizeof(un.sun_path));
+    assert_int_equal(bind(other, (struct sockaddr *)&un, sizeof(un)), 0);
+    assert_fails(sh_wire_listen(w->addr, &fd, &err), SH_E_CONFLICT, &err, "not known");
+    assert_int_equal(access(un.sun_path, F_OK), 0);
+    close(other);
+}
+
+static int tcp_port(int fd)
+{
+    struct sockaddr_in sa = {0};
+    socklen_t n = sizeof(sa);
+
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&sa, &n), 0);
+    return ntohs(sa.sin_port);
+}
+
+static void tcp_connects_by_number_and_by_name(void **state)
+{
+    struct world *w = *state;
+    struct sh_err err = {0};
+    struct sh_msg m = ping(1);
+    char addr[64];
+    int listener, c;
+
+    assert_ok_err(sh_wire_listen("tcp:127.0.0.1:0", &listener, &err), &err);
+    snprintf(addr, sizeof(addr), "tcp:127.0.0.1:%d", tcp_port(listener));
+    assert_ok_err(sh_wire_connect(addr, 2000, &c, &err), &err);
+    open_end(w, &w->a, &c, 0);
+    assert_false(sh_wire_is_local(w->a.w));
+    assert_int_equal(sh_wire_send_fds(w->a.w, &m, (int[]){0}, 1, NULL), SH_E_BUG);
+    c = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    open_end(w, &w->b, &c, 0);
+    assert_ok(sh_wire_send(w->a.w, &m, NULL));
+    UNTIL(w, w->b.n_msgs == 1);
+
+    snprintf(addr, sizeof(addr), "tcp:localhost:%d", tcp_port(listener));
+    assert_ok_err(sh_wire_connect(addr, 5000, &c, &err), &err);
+    close(c);
+    close(listener);
+    assert_fails(sh_wire_connect(addr, 2000, &c, &err), SH_E_UNAVAILABLE, &err, "localhost");
+}
+
+/* ---------------------------------------------------------------- links */
+
+static void start_link(struct world *w, const char *addr)
+{
+    struct sh_link_handler h = {
+        .on_up = on_up, .on_msg = on_msg, .on_down = on_close, .arg = &w->a};
+
+    assert_ok(sh_link_new(w->loop, addr, &h, &w->a.link, NULL));
+    assert_int_equal(w->a.n_up, 0); /* never from inside sh_link_new */
+    assert_null(sh_link_wire(w->a.link));
+}
+
+static int accept_when_ready(struct world *w, int listener)
+{
+    int fd = -1;
+
+    UNTIL(w, (fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) >= 0);
+    return fd;
+}
+
+static void a_link_comes_back_after_its_peer_was_away(void **state)
+{
+    struct world *w = *state;
+    struct sh_msg m = ping(1);
+    int listener, fd;
+
+    start_link(w, w->addr); /* nobody listens yet */
+    for (int i = 0; i < 5; i++)
+        assert_ok(sh_loop_once(w->loop, TURN_NS, NULL));
+    assert_ok(sh_wire_listen(w->addr, &listener, NULL));
+    fd = accept_when_ready(w, listener);
+    UNTIL(w, w->a.n_up == 1);
+    assert_ok(sh_wire_send(sh_link_wire(w->a.link), &m, NULL));
+
+    close(fd);
+    close(listener); /* the peer restarts */
+    UNTIL(w, w->a.n_closed == 1);
+    assert_null(sh_link_wire(w->a.link));
+    assert_ok(sh_wire_listen(w->addr, &listener, NULL));
+    fd = accept_when_ready(w, listener);
+    UNTIL(w, w->a.n_up == 2);
+    assert_ok(sh_wire_write_blocking(fd, &m, NULL, 0, NULL));
+    UNTIL(w, w->a.n_msgs == 1);
+    close(fd);
+    close(listener);
+}
+
+static void a_link_backs_off_from_a_peer_that_hangs_up_at_once(void **state)
+{
+    struct world *w = *state;
+    int listener, n = 0;
+
+    sh_clock_fake(MS, 0);
+    assert_ok(sh_wire_listen(w->addr, &listener, NULL));
+    start_link(w, w->addr);
+    for (int ms = 0; ms < 10000; ms += 10) {
+        int fd;
+
+        assert_ok(sh_loop_once(w->loop, 0, NULL));
+        fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        n += fd >= 0;
+        if (fd >= 0)
+            close(fd);
+        assert_ok(sh_loop_once(w->loop, 0, NULL));
+        sh_clock_advance(10 * MS);
+    }
+    /* 50 100 200 400 800 1600 1600 ... ms and up to a quarter more */
+    assert_in_range(n, 8, 12);
+    sh_clock_real();
+    close(listener);
+}
+
+static void closing_a_links_wire_makes_it_try_again(void **state)
+{
+    struct world *w = *state;
+    int listener, first, second;
+
+    assert_ok(sh_wire_listen(w->addr, &listener, NULL));
+    w->a.on_up = DO_CLOSE;
+    start_link(w, w->addr);
+    first = accept_when_ready(w, listener);
+    second = accept_when_ready(w, listener);
+    assert_true(w->a.n_up >= 2);
+    assert_int_equal(w->a.n_closed, 0);
+    close(first);
+    close(second);
+    close(listener);
+}
+
+static void a_link_may_be_freed_in_its_callbacks(void **state)
+{
+    struct world *w = *state;
+    struct sh_msg m = ping(1);
+    int listener, fd;
+
+    assert_ok(sh_wire_listen(w->addr, &listener, NULL));
+    w->a.on_up = DO_FREE_LINK;
+    start_link(w, w->addr);
+    fd = accept_when_ready(w, listener);
+    UNTIL(w, w->a.link == NULL);
+    close(fd);
+
+    w->a.on_up = DO_NOTHING;
+    w->a.on_msg = DO_FREE_LINK;
+    w->a.n_up = 0;
+    start_link(w, w->addr);
+    fd = accept_when_ready(w, listener);
+    assert_ok(sh_wire_write_blocking(fd, &m, NULL, 0, NULL));
+    assert_ok(sh_wire_write_blocking(fd, &m, NULL, 0, NULL));
+    UNTIL(w, w->a.link == NULL);
+    assert_int_equal(w->a.n_msgs, 1);
+    close(fd);
+    close(listener);
+}
+
+static void a_link_finds_its_peer_by_name(void **state)
+{
+    struct world *w = *state;
+    char addr[64];
+    int listener, fd;
+
+    assert_ok(sh_wire_listen("tcp:127.0.0.1:0", &listener, NULL));
+    snprintf(addr, sizeof(addr), "tcp:localhost:%d", tcp_port(listener));
+    start_link(w, addr);
+    fd = accept_when_ready(w, listener);
+    UNTIL(w, w->a.n_up == 1);
+    close(fd);
+    close(listener);
+}
+
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(bad_addresses_are_refused_with_the_reason),
+        TEST(a_path_that_is_too_long_is_refused),
+        TEST(a_stale_socket_is_replaced_and_a_live_one_is_not),
+        TEST(a_file_that_is_no_socket_is_never_removed),
+        TEST(a_socket_of_another_kind_is_never_removed),
+        TEST(tcp_connects_by_number_and_by_name),
+        TEST(a_link_comes_back_after_its_peer_was_away),
+        TEST(a_link_backs_off_from_a_peer_that_hangs_up_at_once),
+        TEST(closing_a_links_wire_makes_it_try_again),
+        TEST(a_link_may_be_freed_in_its_callbacks),
+        TEST(a_link_finds_its_peer_by_name),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
