@@ -85,6 +85,7 @@ db_uses   = $(addprefix $(BUILD)/,$(call db_line,uses,$(1)))
 $(common): $(call obj,common)
 $(model): $(call obj,executor/model) $(BUILD)/gen/onnx.pb-c.o
 $(device): $(call obj,executor/device)
+$(BUILD)/libapi.a: $(filter-out %/main.o,$(call obj,api))
 $(BUILD)/%.a:
 	$(Q)mkdir -p $(@D)
 	$(Q)rm -f $@ && ar rcs $@ $^
@@ -153,6 +154,9 @@ db-tests: $(DB_BIN) ## statements and transactions against a throw-away PostgreS
 $(DB_BIN): $(BUILD)/db-tests/%: $(BUILD)/tests/db/%.o $$(call db_uses,$$*) $(common)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call db_line,link,$*) $(COMMON_LIBS) -lcmocka
+
+# Opens the back end beside it.
+$(BUILD)/tests/test_transmit: | $(BUILD)/lib/shunt-dev-cpu.so
 
 lint: ## layers, banned calls, sizes, format, words, dashboards, shell
 	@tests/lint/all.sh

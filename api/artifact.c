@@ -174,7 +174,7 @@ static int put_in_place(const struct api_conf *c, const char *from, const char *
 int artifact_import_model(const struct api_conf *c, const char *file, const char *digest,
                           struct artifact *out, struct sh_err *err)
 {
-    char *dir = NULL;
+    char *dir = NULL, *onnx = NULL;
     int rc = sh_asprintf(err, &out->path, "packages/%s", digest);
 
     if (!rc)
@@ -183,6 +183,10 @@ int artifact_import_model(const struct api_conf *c, const char *file, const char
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make a folder for the model");
     if (!rc)
         rc = run_import(c, file, dir, out, err);
+    if (!rc) /* training exports from what the user uploaded */
+        rc = sh_asprintf(err, &onnx, "%s/model.onnx", dir);
+    if (!rc && rename(file, onnx))
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not put the model's file into its package");
     if (!rc)
         rc = sync_dir(dir, err);
     if (!rc)
@@ -191,6 +195,7 @@ int artifact_import_model(const struct api_conf *c, const char *file, const char
         artifact_empty_dir(dir, NULL);
         rmdir(dir);
     }
+    free(onnx);
     free(dir);
     return rc;
 }

@@ -92,6 +92,7 @@ void infer_close(struct infer *i)
         return;
     pthread_mutex_lock(&i->lock);
     done = i->done;
+    i->done = true; /* the link's word comes too late now */
     i->q = NULL;
     i->waiting = false;
     pthread_mutex_unlock(&i->lock);

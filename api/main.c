@@ -184,7 +184,7 @@ static int serve(struct daemon *d, struct sh_err *err)
     if (!rc)
         rc = sh_timer_add(d->loop, NS_PER_S / 5, NS_PER_S / 5, on_tick, d, &d->tick, err);
     if (!rc) {
-        sh_metric_set(M_shunt_build_info, SH_LABELS("0.1", ""), 1);
+        sh_metric_set(M_shunt_build_info, SH_LABELS(sh_conf_version(), ""), 1);
         SH_INFO("api.ready", "listen=\"%s\" port=%d", c->listen, http_port(d->http));
         rc = sh_loop_run(d->loop, err);
         SH_INFO("api.stopping", "requests=%d", http_active(d->http));

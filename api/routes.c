@@ -220,8 +220,7 @@ int route_find(const char *method, const struct uri *u, const struct api_route *
     for (size_t i = 0; i < API_N_ROUTES; i++) {
         const struct api_route *r = &API_ROUTES[i];
 
-        /* A fixed path comes before a pattern that also fits it, and hides it for all methods. */
-        if ((other && strcmp(other->path, r->path) != 0) || !matches(r->path, u, tried))
+        if (!matches(r->path, u, tried))
             continue;
         if (strcmp(r->method, want) == 0) {
             *out = r;

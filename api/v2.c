@@ -4,14 +4,11 @@
 #include "api/handlers.h"
 #include "api/link.h"
 #include "api/stats.h"
+#include "common/conf.h"
 #include "common/mem.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-
-#ifndef SHUNT_VERSION
-#define SHUNT_VERSION "0.1"
-#endif
 
 static int reply_json(struct api_req *q, json_t *j, struct sh_err *err)
 {
@@ -40,7 +37,7 @@ int v2_server(struct api_req *q, struct sh_err *err)
 {
     return reply_json(q,
                       json_pack("{s:s, s:s, s:[s, s, s, s]}", "name", "shunt", "version",
-                                SHUNT_VERSION, "extensions", "binary_tensor_data", "parameters",
+                                sh_conf_version(), "extensions", "binary_tensor_data", "parameters",
                                 "model_configuration", "statistics"),
                       err);
 }

@@ -28,7 +28,8 @@ struct cli_conf {
     char *bind, *device, *db_url, *migrations_dir, *dashboards_dir, *pg_bin, *log_level;
     bool foreground, purge;
     /* tenants, keys, models, targets */
-    char *role, *expires_at, *save, *visibility, *percentile, *on_miss, *latency_ms, *target_priority;
+    char *role, *expires_at, *save, *visibility, *percentile, *on_miss, *latency_ms,
+        *target_priority;
     /* push */
     int64_t max_batch;
     char *precision;
@@ -53,9 +54,9 @@ struct cli {
     char **args; /* positional, after verb and noun */
     int n_args;
     enum cli_output output;
-    struct http *http; /* OWNED; NULL until the first call */
-    char *server;      /* OWNED; set with http */
-    json_t *problem;   /* OWNED: the server's last refusal, with all its members */
+    struct http *http;       /* OWNED; NULL until the first call */
+    char *server;            /* OWNED; set with http */
+    json_t *problem;         /* OWNED: the server's last refusal, with all its members */
     enum cli_exit exit_code; /* of a failure */
 };
 
@@ -103,6 +104,8 @@ int rest_call(struct cli *c, const char *method, const char *path, const json_t 
 int rest_get(struct cli *c, const char *path, unsigned flags, json_t **out, struct sh_err *err);
 /* All items of a list, page by page, at most 10,000. *out: OWNED array. */
 int rest_list(struct cli *c, const char *path, unsigned flags, json_t **out, struct sh_err *err);
+/* A field that is a text; "" if it is none. BORROWED. */
+const char *rest_text(const json_t *j, const char *name);
 /* Turns an answer into a failure (status >= 400) or SH_OK; keeps the document. */
 int rest_check(struct cli *c, const struct http_reply *r, unsigned flags, struct sh_err *err);
 /* Adds ?tenant= to a path. */
@@ -117,15 +120,18 @@ int rest_path(char out[static REST_PATH_MAX], struct sh_err *err, const char *fi
 int rest_model_ref(struct cli *c, const char *ref, char name[static 129], int64_t *version,
                    struct sh_err *err);
 
+/* "1 READY, 2 LOADING" as "summary" of each model of a list. */
+void model_add_summary(json_t *models);
+
 /* The commands, by file. */
-cli_fn up_main, down_main, status_main, top_main;                        /* up.c, top.c */
-cli_fn tenant_create, tenant_get, tenant_delete;                         /* admin.c */
-cli_fn key_create, key_get, key_delete, quota_get, quota_set;            /* admin.c */
-cli_fn model_create, model_get, model_delete, model_push, version_get;   /* model.c */
-cli_fn model_wait, slo_set, slo_get, slo_delete;                         /* model.c */
-cli_fn dataset_create, dataset_get, dataset_delete, dataset_push;        /* dataset.c */
-cli_fn job_get, job_submit, job_cancel, job_wait, job_events;            /* job.c */
-cli_fn job_losses, job_checkpoints, queue_get, executor_get;             /* job.c */
-cli_fn infer_main;                                                       /* infer.c */
+cli_fn up_main, down_main, status_main, top_main;                      /* up.c, top.c */
+cli_fn tenant_create, tenant_get, tenant_delete;                       /* admin.c */
+cli_fn key_create, key_get, key_delete, quota_get, quota_set;          /* admin.c */
+cli_fn model_create, model_get, model_delete, model_push, version_get; /* model.c */
+cli_fn model_wait, slo_set, slo_get, slo_delete;                       /* model.c */
+cli_fn dataset_create, dataset_get, dataset_delete, dataset_push;      /* dataset.c */
+cli_fn job_get, job_submit, job_cancel, job_wait, job_events;          /* job.c */
+cli_fn job_losses, job_checkpoints, queue_get, executor_get;           /* job.c */
+cli_fn infer_main;                                                     /* infer.c */
 
 #endif

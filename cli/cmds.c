@@ -12,8 +12,9 @@
 #define INT(field, name, def, min, max, help) SH_OPT_INT(ST, field, name, def, min, max, 0, help)
 
 const struct sh_conf_opt CLI_COMMON[] = {
-    STR(server, "server", NULL, "URL of the API; without it that of `shunt up` in --state-dir, "
-                                "else http://127.0.0.1:8000"),
+    STR(server, "server", NULL,
+        "URL of the API; without it that of `shunt up` in --state-dir, "
+        "else http://127.0.0.1:8000"),
     SH_OPT_STR(ST, key, "key", NULL, SH_CONF_SECRET, "API key"),
     STR(key_file, "key-file", NULL, "file with the API key; without it <state-dir>/admin.key"),
     STR(tenant, "tenant", NULL, "whose things are meant; needed with an admin key"),
@@ -24,22 +25,25 @@ const struct sh_conf_opt CLI_COMMON[] = {
 const size_t CLI_N_COMMON = SH_ARRAY_LEN(CLI_COMMON);
 
 static const struct sh_conf_opt UP[] = {
-    INT(port, "port", 8000, 0, 65000, "HTTP port of the API, metrics from port+100 on; 0 = any free"),
+    INT(port, "port", 8000, 0, 65000,
+        "HTTP port of the API, metrics from port+100 on; 0 = any free"),
     STR(bind, "bind", "127.0.0.1", "address to listen on, for the API and for metrics"),
     STR(device, "device", "cpu", "device of the executors: cpu or cuda"),
     INT(executors, "executors", 1, 1, 64, "executors, one for each device of the host"),
     INT(workers, "workers", 3, 1, 16, "worker processes of an executor"),
     SH_OPT_BYTES(ST, pool_bytes, "pool-bytes", "1G", 1 << 24, 1e13, 0,
                  "device memory that an executor owns, bytes"),
-    INT(threads, "threads", 0, 0, 1024, "compute threads of a worker on the cpu device; 0 = its "
-                                        "default"),
+    INT(threads, "threads", 0, 0, 1024,
+        "compute threads of a worker on the cpu device; 0 = its "
+        "default"),
     SH_OPT_F64(ST, copy_gb_per_s, "copy-gb-per-s", 0, 0, 10000, 0,
                "slows copies of the cpu device to this rate, GB/s; 0 = full speed"),
     SH_OPT_STR(ST, db_url, "db-url", NULL, SH_CONF_SECRET,
                "libpq connection string; without it DATABASE_URL, else a private cluster"),
     STR(pg_bin, "pg-bin", NULL, "folder of PostgreSQL's initdb and postgres"),
     STR(migrations_dir, "migrations-dir", NULL, "folder of NNNN_name.sql"),
-    STR(dashboards_dir, "dashboards-dir", NULL, "folder with prometheus/ for <state-dir>/prometheus"),
+    STR(dashboards_dir, "dashboards-dir", NULL,
+        "folder with prometheus/ for <state-dir>/prometheus"),
     INT(wait_s, "wait-s", 60, 1, 3600, "longest wait for the system to be ready, s"),
     STR(log_level, "log-level", "info", "of every process: error, warn, info or debug"),
     BOOL(foreground, "foreground", "stay in the foreground; INT or TERM stops everything"),
@@ -108,8 +112,9 @@ static const struct sh_conf_opt INFER[] = {
     INT(random, "random", 0, 0, 1000000000, "send random inputs of this seed instead of a file"),
     STR(outputs, "outputs", NULL, "write the outputs to this safetensors file"),
     STR(truth, "labels", NULL, "FILE:TENSOR with the right classes: prints the accuracy"),
-    INT(rows, "batch", 0, 0, 65536, "one request with this many rows; 0 = all rows, cut by the "
-                                    "model's max batch"),
+    INT(rows, "batch", 0, 0, 65536,
+        "one request with this many rows; 0 = all rows, cut by the "
+        "model's max batch"),
     INT(offset, "offset", 0, 0, 1000000000, "first row"),
     INT(repeat, "repeat", 1, 1, 100000000, "do it so many times"),
 };

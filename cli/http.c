@@ -32,7 +32,7 @@ struct call {
 
 static bool is_loopback(const char *server)
 {
-    static const char *const HOSTS[] = {"http://127.", "http://localhost", "http://[::1]",
+    static const char *const HOSTS[] = {"http://127.",  "http://localhost",  "http://[::1]",
                                         "https://127.", "https://localhost", "https://[::1]"};
 
     for (size_t i = 0; i < SH_ARRAY_LEN(HOSTS); i++)

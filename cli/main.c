@@ -15,8 +15,7 @@ struct words { /* our copy of argv: conf.c moves its elements */
 };
 
 /* Short forms become long ones; "-o json" becomes "--output json". */
-static int copy_words(int argc, char **argv, bool with_profile, struct words *w,
-                      struct sh_err *err)
+static int copy_words(int argc, char **argv, bool with_profile, struct words *w, struct sh_err *err)
 {
     static char output[] = "--output", help[] = "--help";
     const char *home = sh_conf_env("HOME");
@@ -97,8 +96,7 @@ static int check_args(struct cli *c, int used, struct sh_err *err)
     else if (strcmp(c->conf->output, "name") == 0)
         c->output = OUTPUT_NAME;
     else if (strcmp(c->conf->output, "table") != 0)
-        return cli_usage(c, err, "--output is table, json or name, not \"%.40s\"",
-                         c->conf->output);
+        return cli_usage(c, err, "--output is table, json or name, not \"%.40s\"", c->conf->output);
     return SH_OK;
 }
 

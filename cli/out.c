@@ -182,8 +182,7 @@ int out_object(const struct cli *c, const json_t *obj, const char *name, struct 
         puts(cell);
         return SH_OK;
     }
-    json_object_foreach((json_t *)obj, key, value)
-        wide = SH_MAX(wide, strlen(key));
+    json_object_foreach((json_t *)obj, key, value) wide = SH_MAX(wide, strlen(key));
     json_object_foreach((json_t *)obj, key, value)
     {
         if (json_is_null(value) || strcmp(key, "row_version") == 0)

@@ -139,8 +139,8 @@ static int make_aux(const struct state *s, struct sh_err *err)
         return SH_FAIL_ERRNO(err, SH_E_IO, "could not make the folder \"%s\": %m", s->aux);
     if (lstat(s->aux, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
         (st.st_mode & 022))
-        return SH_FAIL(err, SH_E_CONFLICT,
-                       "\"%s\" is not ours alone; remove it and try again", s->aux);
+        return SH_FAIL(err, SH_E_CONFLICT, "\"%s\" is not ours alone; remove it and try again",
+                       s->aux);
     return SH_OK;
 }
 
@@ -226,17 +226,27 @@ static void add_owner(struct line *l, const struct owner *o)
 }
 
 /* Small, as it serves a few connections of ours, and durable. */
-static int postgres_line(struct pg *pg, const struct owner *o, const char *bin,
-                         struct sh_err *err)
+static int postgres_line(struct pg *pg, const struct owner *o, const char *bin, struct sh_err *err)
 {
-    static const char *const SETTINGS[] = {
-        "listen_addresses=",       "unix_socket_permissions=0700", "port=5432",
-        "fsync=on",                "synchronous_commit=on",        "max_connections=64",
-        "shared_buffers=32MB",     "work_mem=4MB",                 "maintenance_work_mem=32MB",
-        "max_wal_size=256MB",      "min_wal_size=32MB",            "wal_level=minimal",
-        "max_wal_senders=0",       "jit=off",                      "max_parallel_workers=2",
-        "logging_collector=off",   "log_checkpoints=off",          "log_min_messages=warning",
-        "checkpoint_timeout=15min"};
+    static const char *const SETTINGS[] = {"listen_addresses=",
+                                           "unix_socket_permissions=0700",
+                                           "port=5432",
+                                           "fsync=on",
+                                           "synchronous_commit=on",
+                                           "max_connections=64",
+                                           "shared_buffers=32MB",
+                                           "work_mem=4MB",
+                                           "maintenance_work_mem=32MB",
+                                           "max_wal_size=256MB",
+                                           "min_wal_size=32MB",
+                                           "wal_level=minimal",
+                                           "max_wal_senders=0",
+                                           "jit=off",
+                                           "max_parallel_workers=2",
+                                           "logging_collector=off",
+                                           "log_checkpoints=off",
+                                           "log_min_messages=warning",
+                                           "checkpoint_timeout=15min"};
     struct line l = {.argv = pg->postgres, .err = err};
 
     add_owner(&l, o);

@@ -15,12 +15,12 @@
 #define PG_MAX_ARGS 64
 
 struct pg {
-    char *dir;                          /* real path of the folder */
-    char *url;                          /* for libpq */
-    char *socket;                       /* path of the socket */
-    char *initdb[PG_MAX_ARGS];          /* OWNED strings, NULL-terminated; makes data.new */
-    char *postgres[PG_MAX_ARGS];        /* the same */
-    bool is_new;                        /* initdb has to run, then pg_adopt() */
+    char *dir;                   /* real path of the folder */
+    char *url;                   /* for libpq */
+    char *socket;                /* path of the socket */
+    char *initdb[PG_MAX_ARGS];   /* OWNED strings, NULL-terminated; makes data.new */
+    char *postgres[PG_MAX_ARGS]; /* the same */
+    bool is_new;                 /* initdb has to run, then pg_adopt() */
 };
 
 /* Finds the programs (bin: folder or NULL), makes the folder. Does not start anything. */

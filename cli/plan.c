@@ -125,8 +125,8 @@ static struct plan_proc *add_proc(struct builder *b, const char *name, enum plan
         return pp;
     b->p->n++;
     b->n_args = 0;
-    *pp = (struct plan_proc){.kind = kind, .stop_signal = SIGTERM, .stop_ms = stop_ms,
-                             .owns_argv = true};
+    *pp = (struct plan_proc){
+        .kind = kind, .stop_signal = SIGTERM, .stop_ms = stop_ms, .owns_argv = true};
     sh_strlcpy(pp->name, name, sizeof(pp->name));
     return pp;
 }
@@ -349,9 +349,9 @@ static int write_targets(const struct cli *c, const struct state *s, const struc
         if (!pp->metrics_port)
             continue;
         snprintf(addr, sizeof(addr), "%s:%d", host, pp->metrics_port);
-        if (json_array_append_new(
-                list, json_pack("{s:[s], s:{s:s#}}", "targets", addr, "labels", "process",
-                                pp->name, (int)strcspn(pp->name, "-"))))
+        if (json_array_append_new(list,
+                                  json_pack("{s:[s], s:{s:s#}}", "targets", addr, "labels",
+                                            "process", pp->name, (int)strcspn(pp->name, "-"))))
             rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a list");
     }
     if (!rc)

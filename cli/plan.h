@@ -22,7 +22,7 @@ struct plan_proc {
     char *argv[PG_MAX_ARGS]; /* BORROWED from pg, or OWNED */
     bool owns_argv, is_gate; /* gate: what follows waits until it accepts connections */
     int stop_signal;
-    int64_t stop_ms; /* then SIGQUIT for PostgreSQL, SIGKILL for the others */
+    int64_t stop_ms;  /* then SIGQUIT for PostgreSQL, SIGKILL for the others */
     int metrics_port; /* 0: none */
 };
 

@@ -151,9 +151,11 @@ int rest_model_ref(struct cli *c, const char *ref, char name[static 129], int64_
 
 /* ---------------------------------------------------------------- refusals */
 
-static const char *text_of(const json_t *j, const char *name)
+const char *rest_text(const json_t *j, const char *name)
 {
-    return json_string_value(json_object_get(j, name));
+    const char *s = json_string_value(json_object_get(j, name));
+
+    return s ? s : "";
 }
 
 int rest_check(struct cli *c, const struct http_reply *r, unsigned flags, struct sh_err *err)
@@ -168,10 +170,10 @@ int rest_check(struct cli *c, const struct http_reply *r, unsigned flags, struct
         json_decref(j);
         j = json_object();
     }
-    code = text_of(j, "code");
-    detail = text_of(j, "detail");
+    code = json_string_value(json_object_get(j, "code"));
+    detail = json_string_value(json_object_get(j, "detail"));
     if (!detail)
-        detail = text_of(j, "error");
+        detail = json_string_value(json_object_get(j, "error"));
     rc = code ? sh_rc_parse(code) : r->status == 404 ? SH_E_NOTFOUND : SH_E_UNAVAILABLE;
     if (detail && r->retry_after_s >= 0)
         SH_FAIL(err, rc, "%.400s (HTTP %d; try again in %lld s)", detail, r->status,
@@ -207,7 +209,9 @@ int rest_call(struct cli *c, const char *method, const char *path, const json_t 
     if (!rc && (flags & REST_TENANT))
         rc = rest_with_tenant(c, path, &full, err);
     if (!rc) {
-        struct http_req q = {.method = method, .path = full ? full : path, .body = text,
+        struct http_req q = {.method = method,
+                             .path = full ? full : path,
+                             .body = text,
                              .body_len = text ? strlen(text) : 0,
                              .type = text ? "application/json" : NULL};
 
@@ -247,9 +251,9 @@ int rest_list(struct cli *c, const char *path, unsigned flags, json_t **out, str
             rc = rest_get(c, url, flags, &page, err);
         if (!rc && json_array_extend(all, json_object_get(page, "items")))
             rc = SH_FAIL(err, SH_E_PROTO, "the server's answer is not a list");
-        next = rc ? NULL : text_of(page, "next_cursor");
+        next = rc ? "" : rest_text(page, "next_cursor");
         /* Cursors are base64url: nothing in them has to be escaped. */
-        sh_strlcpy(cursor, next ? next : "", sizeof(cursor));
+        sh_strlcpy(cursor, next, sizeof(cursor));
         json_decref(page);
         page = NULL;
         free(url);

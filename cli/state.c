@@ -287,7 +287,7 @@ int state_clear_run(const struct state *s, struct sh_err *err)
 
 int state_purge(const struct state *s, struct sh_err *err)
 {
-    static const char *const OURS[] = {"pg",  "run",  "log",       "blobs",      "jobs",
+    static const char *const OURS[] = {"pg",   "run",       "log",        "blobs",    "jobs",
                                        "demo", "demo.json", "prometheus", "admin.key"};
     char *path = NULL;
     int rc = state_path(s, MARK, &path, err);

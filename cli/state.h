@@ -17,9 +17,9 @@
 #include <sys/types.h>
 
 struct state {
-    char *dir; /* absolute */
-    char *run; /* <dir>/run */
-    char *aux; /* /var/tmp/shunt-<hash of dir> */
+    char *dir;  /* absolute */
+    char *run;  /* <dir>/run */
+    char *aux;  /* /var/tmp/shunt-<hash of dir> */
     char *sock; /* folder for sockets: run, or <aux>/run */
 };
 

@@ -67,11 +67,11 @@ static int describe(const struct super *u, json_t **out, struct sh_err *err)
     for (size_t i = 0; i < u->plan->n; i++) {
         const struct proc *p = &u->procs[i];
 
-        json_array_append_new(
-            list, json_pack("{s:s, s:s, s:i, s:i, s:i, s:I, s:s}", "name", p->plan->name, "state",
-                            STATE_NAME[p->state], "pid", (int)p->pid, "restarts", p->restarts,
-                            "quick_ends", p->n_quick, "since_ms", (json_int_t)p->since_ms,
-                            "last_end", p->last));
+        json_array_append_new(list, json_pack("{s:s, s:s, s:i, s:i, s:i, s:I, s:s}", "name",
+                                              p->plan->name, "state", STATE_NAME[p->state], "pid",
+                                              (int)p->pid, "restarts", p->restarts, "quick_ends",
+                                              p->n_quick, "since_ms", (json_int_t)p->since_ms,
+                                              "last_end", p->last));
         if (p->plan->metrics_port)
             json_object_set_new(metrics, p->plan->name, json_integer(p->plan->metrics_port));
     }
@@ -174,8 +174,8 @@ static void back_off(struct proc *p)
     bool quick = sh_clock_ns() - p->started_ns < STEADY_NS;
 
     p->n_quick = quick ? p->n_quick + 1 : 1;
-    p->backoff_ns = quick && p->backoff_ns > 0 ? SH_MIN(p->backoff_ns * 2, BACKOFF_MAX_NS)
-                                               : BACKOFF_MIN_NS;
+    p->backoff_ns =
+        quick && p->backoff_ns > 0 ? SH_MIN(p->backoff_ns * 2, BACKOFF_MAX_NS) : BACKOFF_MIN_NS;
     sh_timer_set(p->timer, p->backoff_ns);
     set_state(p, BACKOFF);
 }

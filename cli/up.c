@@ -53,13 +53,6 @@ static int take_lock(const struct state *s, int *fd, struct sh_err *err)
 
 /* ---------------------------------------------------------------- is it up? */
 
-static const char *text_of(const json_t *j, const char *name)
-{
-    const char *s = json_string_value(json_object_get(j, name));
-
-    return s ? s : "";
-}
-
 static bool answers_ready(struct http *h)
 {
     struct http_req q = {.method = "GET", .path = "/v2/health/ready", .timeout_ms = PROBE_MS};
@@ -85,7 +78,7 @@ static int64_t executors_up(struct cli *c)
     }
     json_array_foreach(list, i, e)
     {
-        n += strcmp(text_of(e, "state"), "UP") == 0;
+        n += strcmp(rest_text(e, "state"), "UP") == 0;
     }
     json_decref(list);
     return n;
@@ -121,7 +114,7 @@ struct wait {
     const struct plan *plan;
     struct http *http; /* without a key */
     struct progress bar;
-    char slow[48];  /* a process that is not there yet */
+    char slow[48];   /* a process that is not there yet */
     char broken[48]; /* one that ends again and again */
 };
 
@@ -136,14 +129,14 @@ static double look(struct wait *w)
         return 0;
     json_array_foreach(json_object_get(system, "processes"), i, p)
     {
-        const char *state = text_of(p, "state");
+        const char *state = rest_text(p, "state");
 
         if (strcmp(state, "running") == 0 || strcmp(state, "done") == 0)
             n_there++;
         else if (!w->slow[0])
-            sh_strlcpy(w->slow, text_of(p, "name"), sizeof(w->slow));
+            sh_strlcpy(w->slow, rest_text(p, "name"), sizeof(w->slow));
         if (json_integer_value(json_object_get(p, "quick_ends")) >= SUPER_GIVE_UP)
-            sh_strlcpy(w->broken, text_of(p, "name"), sizeof(w->broken));
+            sh_strlcpy(w->broken, rest_text(p, "name"), sizeof(w->broken));
     }
     json_decref(system);
     return (double)n_there / (double)w->plan->n;
@@ -208,11 +201,13 @@ static void print_up(const struct cli *c, const struct state *s, const struct pl
     }
     if (c->conf->quiet)
         return;
-    printf("Shunt is up.\n  API              %s\n  admin key        %s\n  logs             %s/log\n",
-           p->server, p->key_file, s->dir);
+    printf(
+        "Shunt is up.\n  API              %s\n  admin key        %s\n  logs             %s/log\n",
+        p->server, p->key_file, s->dir);
     print_metrics(p, c->conf->bind);
     if (prometheus)
-        printf("  Prometheus       prometheus --config.file=%s/prometheus/prometheus.yml\n", s->dir);
+        printf("  Prometheus       prometheus --config.file=%s/prometheus/prometheus.yml\n",
+               s->dir);
     printf("Next:\n"
            "  shunt%s%s create tenant demo\n"
            "  shunt%s%s --tenant demo push model NAME FILE.onnx --wait\n"
@@ -231,8 +226,8 @@ static int become_daemon(const struct state *s, struct sh_err *err)
     if (!rc) {
         log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
         null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-        if (log < 0 || null < 0 || dup2(null, STDIN_FILENO) < 0 ||
-            dup2(log, STDOUT_FILENO) < 0 || dup2(log, STDERR_FILENO) < 0 || chdir("/") != 0)
+        if (log < 0 || null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(log, STDOUT_FILENO) < 0 ||
+            dup2(log, STDERR_FILENO) < 0 || chdir("/") != 0)
             rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not detach the supervisor: %m");
     }
     if (log >= 0)
@@ -243,8 +238,7 @@ static int become_daemon(const struct state *s, struct sh_err *err)
     return rc;
 }
 
-static int supervise(const struct cli *c, const struct state *s, struct plan *p,
-                     struct sh_err *err)
+static int supervise(const struct cli *c, const struct state *s, struct plan *p, struct sh_err *err)
 {
     enum sh_log_level level = SH_LOG_INFO;
 
@@ -318,9 +312,9 @@ static int say_running(const struct cli *c, const struct state *s, struct sh_err
     if (!rc && c->output == OUTPUT_JSON && system)
         out_json(system);
     else if (!rc && c->output == OUTPUT_NAME)
-        puts(text_of(system, "server"));
+        puts(rest_text(system, "server"));
     else if (!rc)
-        out_say(c, "Shunt already runs in %s: %s", s->dir, text_of(system, "server"));
+        out_say(c, "Shunt already runs in %s: %s", s->dir, rest_text(system, "server"));
     json_decref(system);
     return rc;
 }
@@ -351,7 +345,8 @@ int up_main(struct cli *c, struct sh_err *err)
     /* Its own calls go to the system that it starts, whatever the profile names. */
     free(c->conf->server);
     c->conf->server = NULL;
-    rc = take_lock(&s, &lock, err);
+    if (state_pid(&s, STATE_SUPERVISOR) <= 0) /* with --foreground it keeps the lock */
+        rc = take_lock(&s, &lock, err);
     if (!rc && state_pid(&s, STATE_SUPERVISOR) > 0) {
         rc = say_running(c, &s, err);
         goto out;
@@ -371,8 +366,10 @@ int up_main(struct cli *c, struct sh_err *err)
         rc = start_and_wait(c, &s, p, prometheus, err);
     }
 out:
-    if (lock >= 0)
+    if (lock >= 0) {
+        flock(lock, LOCK_UN); /* the supervisor has inherited it */
         close(lock);
+    }
     plan_free(p);
     state_close(&s);
     return rc;

@@ -51,6 +51,8 @@ struct job {
     int64_t op, step;
     struct space_range state, ws;
     bool has_state, has_ws;
+    bool is_cornered;       /* no workspace fits beside the state: swap it and place it anew */
+    uint32_t n_refused;
     struct slot slots[JOB_N_SLOTS];
     struct slot *filling;   /* the slot of the copy on its way; NULL */
     int64_t fill_ns;

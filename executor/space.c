@@ -234,10 +234,12 @@ bool space_would_fit(struct space *s, uint32_t image, size_t ws_bytes,
         r = given[i].blocks;
         residency_release(c, &r, ARENA_CLEAN);
     }
-    if (!residency_place(c, image, &p, NULL)) {
-        residency_pin(c, image);
+    fits = !residency_alloc(c, &need, &r, &evicted, NULL);
+    if (!fits) {
+        need.spare = RESIDENCY_NO_IMAGE;
         fits = !residency_alloc(c, &need, &r, &evicted, NULL);
     }
+    fits = fits && !residency_place(c, image, &p, NULL);
     residency_free(c);
     return fits;
 }

@@ -102,45 +102,56 @@ bool switch_is_idle(struct switcher *sw)
 
 /* ------------------------------------------------------------------ memory */
 
-static void unkeep_others(struct switcher *sw, const struct model *mine)
+static void unkeep_all(struct switcher *sw)
 {
     for (struct model *m = store_next(sw->x->store, NULL); m; m = store_next(sw->x->store, m))
-        if (m != mine)
-            model_unkeep(m, INT64_MAX);
+        model_unkeep(m, INT64_MAX);
 }
 
-static bool others_arrive(struct switcher *sw, const struct model *mine)
+static bool images_arrive(struct switcher *sw)
 {
     for (struct model *m = store_next(sw->x->store, NULL); m; m = store_next(sw->x->store, m))
-        if (m != mine && tx_image_busy(&m->tx))
+        if (tx_image_busy(&m->tx) || m->is_broken)
             return true;
     return false;
 }
 
-/* The workspace first: its scrub, if it needs one, goes ahead of the copies on the lane. */
-static int take_memory(struct run *r, struct sh_err *err)
+/* The workspace first: its scrub, if it needs one, goes ahead of the copies on the lane. `spare`: keep
+ * what is there of the run's own image. */
+static int take_with(struct run *r, uint32_t spare, struct sh_err *err)
 {
     const double *layer_ns = NULL;
     const struct msg_batch *b = model_batch(r->model, r->batch, &layer_ns);
-    struct residency_need need = {
-        .tag = r->tag, .kind = ARENA_WORK, .spare = r->model->res};
+    struct residency_need need = {.tag = r->tag, .kind = ARENA_WORK, .spare = spare};
     int rc;
 
     if (!b)
         return SH_FAIL(err, SH_E_INVALID, "a batch of %u is more than the model's %u", r->batch,
                        r->model->max_batch);
     rc = space_alloc(r->x->space, b->ws_bytes, &need, &r->ws, err);
-    if (!rc) {
-        r->has_ws = true;
-        rc = model_transmit(r->model, layer_ns, &r->hit_bytes, err);
-    }
-    if (!rc) {
-        residency_pin(space_residency(r->x->space), r->model->res);
-        r->has_pin = true;
-    } else if (r->has_ws) {
+    if (rc)
+        return rc;
+    rc = model_transmit(r->model, layer_ns, &r->hit_bytes, err);
+    if (rc) {
         space_give(r->x->space, &r->ws, r->tag);
-        r->has_ws = false;
+        return rc;
     }
+    residency_pin(space_residency(r->x->space), r->model->res);
+    r->has_ws = r->has_pin = true;
+    return SH_OK;
+}
+
+static int take_memory(struct run *r, struct sh_err *err)
+{
+    struct sh_err first = {0};
+    int rc = take_with(r, r->model->res, &first);
+
+    /* The image may lie so that no piece is large enough; then it is better copied again elsewhere
+     * than that training loses its step. */
+    if (rc == SH_E_DEVMEM)
+        rc = take_with(r, RESIDENCY_NO_IMAGE, NULL);
+    if (rc)
+        sh_err_copy(err, &first);
     return rc;
 }
 
@@ -183,7 +194,7 @@ static bool give_memory(struct switcher *sw, struct run *r)
     if (rc == SH_E_DEVMEM) {
         enum stop_way way = r->has_asked && r->way == STOP_DROP ? STOP_SWAP : way_for(r);
 
-        unkeep_others(sw, r->model);
+        unkeep_all(sw);
         if (!train_has_yielded(sw->x->train, way)) {
             ask_training(r, way);
             return true;
@@ -192,7 +203,7 @@ static bool give_memory(struct switcher *sw, struct run *r)
             r->phase = RUN_SEND;
             return true;
         }
-        if (others_arrive(sw, r->model))
+        if (images_arrive(sw))
             return false; /* their copies end soon, then they can be evicted */
     }
     sw->current = NULL;

@@ -12,6 +12,7 @@
 
 #define TICK_NS ((int64_t)100000000)
 #define REPORT_NS ((int64_t)250000000)
+#define MAX_REFUSED 50 /* tries to get a workspace beside the state */
 #define MAX_ENDED 64 /* last words kept for a scheduler that connects later */
 
 enum target { TARGET_RUN, TARGET_PAUSE, TARGET_DROP, TARGET_SWAP, TARGET_DISCARD };
@@ -425,8 +426,11 @@ static bool go_on(struct train *t, struct job *j)
     if (take_device(j, &err)) {
         if (err.rc != SH_E_DEVMEM)
             sh_log_err(SH_LOG_ERROR, "job.resume", &err);
-        return false; /* what is pinned now will be free soon: the tick tries again */
+        /* What is pinned now will be free soon; if not, the state itself lies in the way. */
+        j->is_cornered = j->has_state && ++j->n_refused > MAX_REFUSED;
+        return false;
     }
+    j->n_refused = 0;
     send_go(j, false, TX_SLOT_STATE, t->x->train_ticket);
     return true;
 }
@@ -494,6 +498,10 @@ bool train_turn(struct train *t)
         return finish_end(t, j);
     if (!j->is_built)
         return attach(t, j);
+    if (j->is_cornered) {
+        j->is_cornered = j->has_state;
+        return leave(j);
+    }
     switch (want) {
     case TARGET_RUN:
         return go_on(t, j);

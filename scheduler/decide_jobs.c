@@ -85,7 +85,7 @@ static uint32_t free_slot(const struct pool *p)
     uint32_t best = SNAP_NONE;
 
     for (uint32_t e = 0; e < p->in->n_execs; e++) {
-        if (!p->in->execs[e].up || p->slot[e] != SNAP_NONE)
+        if (!p->in->execs[e].up || p->in->execs[e].slot_taken || p->slot[e] != SNAP_NONE)
             continue;
         if (best == SNAP_NONE || p->in->execs[e].n_runs < p->in->execs[best].n_runs)
             best = e;

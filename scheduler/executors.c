@@ -149,6 +149,7 @@ int execs_on_hello(struct sched *s, struct session *x, const struct msg_exec_hel
     e->session = x;
     e->serial = x->serial;
     e->synced = false;
+    e->leaving = 0;
     x->exec = e;
     SH_INFO("executor.up", "executor=%s device=%s pool_bytes=%llu workers=%u", e->info.name,
             e->info.device, (unsigned long long)e->info.pool_bytes, e->n_workers);

@@ -37,6 +37,7 @@ struct exec {
     double ns_per_byte;      /* measured */
     int64_t stop_ns;         /* measured */
     int64_t job;             /* that holds the training slot; 0 = none. jobs.c */
+    int64_t leaving;         /* job that was told to stop for good and has not said that it has */
 };
 
 struct execs {

@@ -91,6 +91,8 @@ static void send_stop(struct sched *s, struct exec *e, int64_t job, uint32_t att
                                                              .job = job,
                                                              .attempt = attempt,
                                                              .how = how}});
+    if (how == MSG_JOB_HOW_CANCEL)
+        e->leaving = job; /* its slot is not free before it says that it has ended */
 }
 
 void jobs__stop(struct sched *s, struct job *j, uint32_t how)
@@ -222,9 +224,8 @@ static int check_result(const char *text, struct sh_err *err)
     const char *digest;
     int rc = sh_json_parse(text, strlen(text), MAX_RESULT_BYTES, &all, err);
 
-    digest = rc ? NULL
-                : json_string_value(json_object_get(json_object_get(all, "import"), "digest"));
-    if (!rc && !is_digest(digest))
+    digest = rc ? NULL : json_string_value(json_object_get(all, "package_digest"));
+    if (!rc && (!is_digest(digest) || !json_is_object(json_object_get(all, "meta"))))
         rc = SH_FAIL(err, SH_E_BUG, "the executor's result names no trained model");
     json_decref(all);
     return rc;
@@ -236,6 +237,11 @@ static void fail(struct sched *s, struct job *j, int rc, const char *msg)
 
     if (j->state == JOB_CANCELLING) {
         jobs__change(s, j, JOB_CANCELLED, "Cancelled");
+        return;
+    }
+    if (j->state == JOB_STARTING && rc == SH_E_CONFLICT) { /* the slot was not free yet */
+        j->not_before_ns = sh_clock_ns() + INT64_C(1000000000);
+        jobs__change(s, j, JOB_QUEUED, decide_reason_name(DECIDE_RESOURCES));
         return;
     }
     j->error_rc = rc;
@@ -300,11 +306,17 @@ static void go(struct sched *s, struct job *j, enum job_state to)
 static bool is_its_job(struct sched *s, const struct job *j, struct exec *e,
                        const struct msg_job_state *m)
 {
+    bool lives = m->state == MSG_JOB_STARTING || m->state == MSG_JOB_RUNNING ||
+                 m->state == MSG_JOB_PREEMPTED || m->state == MSG_JOB_COMPLETING;
+
+    if (!lives && e->leaving == m->job) {
+        e->leaving = 0;
+        sched_wake_jobs(s);
+    }
     if (j && strcmp(j->executor, e->info.name) == 0 && j->attempt == m->attempt &&
         !j->starting_write)
         return true;
-    if (m->state == MSG_JOB_STARTING || m->state == MSG_JOB_RUNNING ||
-        m->state == MSG_JOB_PREEMPTED || m->state == MSG_JOB_COMPLETING) {
+    if (lives) {
         SH_WARN("job.stray", "job=%" PRId64 " executor=%s attempt=%u msg=\"not its job: stopped\"",
                 m->job, e->info.name, m->attempt);
         send_stop(s, e, m->job, m->attempt, MSG_JOB_HOW_CANCEL);
@@ -353,15 +365,13 @@ void jobs_on_state(struct sched *s, struct exec *e, const struct msg_job_state *
 /* Paths are stored relative to the job root. */
 static bool relative_path(const struct sched *s, int64_t job, const char *path, char *out, size_t size)
 {
-    size_t root = strlen(s->state_dir);
+    size_t root = strlen(s->state_dir), n;
+    char own[32];
 
-    if (strstr(path, "..") || !path[0])
-        return false;
+    n = (size_t)snprintf(own, sizeof(own), "%" PRId64 "/", job);
     if (strncmp(path, s->state_dir, root) == 0 && strncmp(path + root, "/jobs/", 6) == 0)
-        return sh_strlcpy(out, path + root + 6, size);
-    if (path[0] == '/')
-        return false;
-    return (size_t)snprintf(out, size, "%" PRId64 "/%s", job, path) < size;
+        path += root + 6;
+    return strncmp(path, own, n) == 0 && !strstr(path, "..") && sh_strlcpy(out, path, size);
 }
 
 void jobs_on_checkpoint(struct sched *s, struct exec *e, const struct msg_job_checkpoint *m)

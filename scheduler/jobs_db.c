@@ -244,33 +244,37 @@ static int dump_member(const json_t *o, const char *name, const char *def, char 
     return v ? sh_json_dump(v, out, err) : sh_strdup(def, out, err);
 }
 
-/* The executor's result: what shunt-import said about the trained model under "import" becomes the
- * new version, the rest is the job's result. */
+/* The executor's result names the trained model (package_digest, package, onnx_bytes) and holds what
+ * shunt-import said about it (meta): that becomes the new version, the rest is the job's result. */
 static int split_result(struct store_write *w, const char *text, struct sh_err *err)
 {
     struct store_version *v = &w->version;
-    json_t *all = NULL, *import;
+    static const char *const OURS[] = {"package_digest", "package", "onnx_bytes", "meta"};
+    static const char *const NOT_META[] = {"ok", "inputs", "outputs"};
+    json_t *all = NULL, *meta = NULL;
     const char *digest = NULL;
     int rc = sh_json_parse(text, strlen(text), MAX_RESULT_BYTES, &all, err);
 
-    import = rc ? NULL : json_object_get(all, "import");
-    digest = json_string_value(json_object_get(import, "digest"));
-    if (!rc && import && digest) {
-        v->bytes = json_integer_value(json_object_get(import, "bytes"));
-        rc = sh_asprintf(err, &v->package, "packages/%s", digest);
-        if (!rc)
-            rc = dump_member(import, "inputs", "[]", &v->inputs, err);
-        if (!rc)
-            rc = dump_member(import, "outputs", "[]", &v->outputs, err);
-        if (!rc)
-            rc = dump_member(import, "meta", "{}", &v->meta, err);
-        if (!rc)
-            rc = sh_strdup(digest, &v->digest, err);
-    }
-    if (!rc) {
-        json_object_del(all, "import");
+    if (rc)
+        return rc;
+    meta = json_object_get(all, "meta");
+    digest = json_string_value(json_object_get(all, "package_digest"));
+    v->bytes = json_integer_value(json_object_get(all, "onnx_bytes"));
+    rc = sh_asprintf(err, &v->package, "packages/%s", digest ? digest : "");
+    if (!rc)
+        rc = dump_member(meta, "inputs", "[]", &v->inputs, err);
+    if (!rc)
+        rc = dump_member(meta, "outputs", "[]", &v->outputs, err);
+    for (size_t i = 0; i < SH_ARRAY_LEN(NOT_META); i++)
+        json_object_del(meta, NOT_META[i]);
+    if (!rc)
+        rc = dump_member(all, "meta", "{}", &v->meta, err);
+    if (!rc)
+        rc = sh_strdup(digest, &v->digest, err);
+    for (size_t i = 0; i < SH_ARRAY_LEN(OURS); i++)
+        json_object_del(all, OURS[i]);
+    if (!rc)
         rc = sh_json_dump(all, &w->result, err);
-    }
     json_decref(all);
     return rc;
 }
@@ -369,6 +373,7 @@ void jobs__flush(struct sched *s, struct job *j)
     j->checkpoints = NULL;
     j->n_checkpoints = 0;
     j->n_pending = 0;
+    j->error_rc = 0;
     j->progress_dirty = false;
     j->progress_at_ns = now;
     j->writing = true;

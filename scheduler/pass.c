@@ -67,7 +67,8 @@ static void take_execs(struct sched *s, struct snapshot *in)
                                          .busy_until_ns = exec_busy_until_ns(e, in->now_ns),
                                          .stop_ns = e->stop_ns,
                                          .ns_per_byte = e->ns_per_byte,
-                                         .job = SNAP_NONE};
+                                         .job = SNAP_NONE,
+                                         .slot_taken = e->leaving != 0};
     }
     in->execs = p->execs;
     in->n_execs = s->execs.n;

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define RETRY_SOON_MS 1000
+#define MAX_PRIORITY 1000u
 #define MAX_SPANS 4096u /* inputs or outputs of one request */
 #define BIG_COPY_BYTES (1u << 20) /* less says little about the rate of the link */
 
@@ -116,7 +117,7 @@ static int request_new(struct sched *s, struct api *a, const struct msg_infer_op
                           .tenant = t,
                           .model = v,
                           .batch = 1,
-                          .priority = SH_MAX((int32_t)SH_MIN(m->priority, 1000u), v->slo_priority),
+                          .priority = SH_MAX((int32_t)SH_MIN(m->priority, MAX_PRIORITY), v->slo_priority),
                           .open_ns = sh_clock_ns(),
                           .index = q->n};
     set_deadlines(s, r, v, m->budget_ns);
@@ -182,6 +183,11 @@ void requests_on_ready(struct sched *s, struct api *a, const struct msg_infer_re
         requests_refuse(s, r, rc, 0, err.msg);
         return;
     }
+    /* What the body asked for, now that it can be read. */
+    if (m->budget_ns > 0)
+        set_deadlines(s, r, r->model, m->budget_ns);
+    if (m->priority > 0)
+        r->priority = SH_MAX((int32_t)SH_MIN(m->priority, MAX_PRIORITY), r->model->slo_priority);
     r->batch = m->batch;
     r->state = REQUEST_READY;
     r->ready_ns = sh_clock_ns();
@@ -204,14 +210,16 @@ void requests_on_cancel(struct sched *s, struct api *a, uint64_t rid)
 {
     struct request *r = idmap_get(&a->requests, rid);
 
-    if (!r)
-        return;
-    if (r->state == REQUEST_RUNNING) {
-        cancel_running(r);
+    if (r && r->state == REQUEST_RUNNING) {
+        cancel_running(r); /* its RESULT tells the API when the payload is free */
         return;
     }
-    request_end(s, r);
-    sched_wake(s);
+    if (r) {
+        request_end(s, r);
+        sched_wake(s);
+    }
+    /* No executor touches its payload (any more): the API may use the memory again at once. */
+    apis_refuse(a, rid, SH_E_CANCELLED, 0, "cancelled");
 }
 
 void requests_on_api_lost(struct sched *s, struct api *a)

@@ -26,6 +26,7 @@ struct snap_exec {
     int64_t stop_ns;         /* measured cost of stopping training */
     double ns_per_byte;      /* measured cost of copying weights */
     uint32_t job;            /* index of the job that holds the training slot, or SNAP_NONE */
+    bool slot_taken;         /* by something that is not in `jobs` */
 };
 
 struct snap_place { /* a model on an executor */

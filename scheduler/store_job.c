@@ -4,6 +4,7 @@
 
 #include "common/mem.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,10 +30,12 @@ static const struct db_stmt START_DETAILS = {
 static const struct db_stmt START = {
     "job_start",
     "UPDATE job SET state = 'STARTING', reason = '', attempt = $2, executor = $3, epoch = $4,"
-    " started_at = coalesce(started_at, now()), base_redone = steps_redone,"
+    " started_at = coalesce(started_at, now()), step = $5,"
+    " steps_redone = steps_redone + greatest(step - $5, 0),"
+    " base_redone = steps_redone + greatest(step - $5, 0),"
     " base_preemptions = preemptions, base_busy_ns = busy_ns, row_version = row_version + 1"
     " WHERE id = $1 AND state = 'QUEUED'",
-    4};
+    5};
 static const struct db_stmt START_FAIL = {
     "job_start_fail",
     "UPDATE job SET state = 'FAILED', reason = 'NOTFOUND', error_code = 'NOTFOUND', error = $2,"
@@ -108,8 +111,12 @@ static int start_details(struct db *db, const struct store_start *s, char missin
     o->base = (struct job_progress){.redone = db_i64(r, 0, 8, 0),
                                     .preemptions = db_i64(r, 0, 9, 0),
                                     .busy_ns = db_i64(r, 0, 10, 0),
-                                    .step = db_i64(r, 0, 11, 0),
-                                    .steps = db_i64(r, 0, 12, 0)};
+                                    .step = o->resume_step,
+                                    .steps = db_i64(r, 0, 12, 0),
+                                    .loss = NAN,
+                                    .samples_per_s = NAN};
+    /* Steps after the checkpoint are done again. */
+    o->base.redone += SH_MAX(db_i64(r, 0, 11, 0) - o->resume_step, 0);
     sh_strlcpy(missing_out, db_text(r, 0, 13) ? db_text(r, 0, 13) : "", 128);
 out:
     db_res_free(r);
@@ -136,7 +143,7 @@ static int start_state(struct db *db, const struct store_start *s, struct sh_err
 static int start_tx(struct db *db, const void *arg, struct sh_err *err)
 {
     const struct store_start *s = arg;
-    struct store_num id, attempt, epoch;
+    struct store_num id, attempt, epoch, step;
     struct db_res *r = NULL;
     char missing[128] = "";
     struct event e = {.job = s->job, .from = "QUEUED", .reason = "", .attempt = s->attempt};
@@ -153,8 +160,9 @@ static int start_tx(struct db *db, const void *arg, struct sh_err *err)
     else
         rc = db_exec(
             db, &START,
-            (const char *const[]){id.s, store__i64(&attempt, s->attempt), s->executor, epoch.s}, &r,
-            err);
+            (const char *const[]){id.s, store__i64(&attempt, s->attempt), s->executor, epoch.s,
+                                  store__i64(&step, s->out->resume_step)},
+            &r, err);
     if (rc)
         goto out;
     if (db_affected(r) == 0) {
@@ -195,7 +203,8 @@ void store_start_free(void *start)
 static const struct db_stmt CHANGE = {
     "job_change",
     "UPDATE job SET state = $2, reason = $3, executor = $4, attempt = $5, epoch = $6,"
-    " error_code = coalesce($7, error_code), error = coalesce($8, error),"
+    " error_code = CASE WHEN $2 <> 'SUCCEEDED' THEN coalesce($7, error_code) END,"
+    " error = CASE WHEN $2 <> 'SUCCEEDED' THEN coalesce($8, error) END,"
     " finished_at = CASE WHEN $2 IN ('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXPIRED') THEN now() END,"
     " row_version = row_version + 1 WHERE id = $1 AND state = $9",
     9};

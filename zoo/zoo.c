@@ -1,6 +1,8 @@
 /* zoo.c - see zoo.h. */
 #include "zoo/zoo.h"
 
+#include "common/mem.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -26,11 +28,15 @@ void zoo_fini(struct zoo *z)
 
 int zoo_finish(struct zoo *z, uint32_t output, int64_t classes, struct graph **out)
 {
-    char *list = NULL;
+    char *list = NULL, *name = NULL;
 
     *out = NULL;
+    if (!z->rc)
+        z->rc = sh_strdup("logits", &name, z->err);
     if (z->rc)
         return z->rc;
+    free(z->g->values[output].name);
+    z->g->values[output].name = name;
     z->g->outputs = malloc(sizeof(*z->g->outputs));
     if (!z->g->outputs)
         return SH_FAIL(z->err, SH_E_NOMEM, "could not allocate the outputs");

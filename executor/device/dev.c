@@ -93,9 +93,9 @@ int dev_lib_open(const char *kind, struct dev_lib **out, struct sh_err *err)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate device library");
         goto out;
     }
-    /* An OpenMP thread that spins for work takes the core from a copy lane or from another worker: on
-     * two busy cores a layer of 0.3 ms then takes 5 ms. The runtime reads this once, when it is loaded
-     * with the cpu back end. Whoever set it before knows better. */
+    /* An OpenMP thread that spins for work takes the core from a copy lane or from another worker:
+     * on two busy cores a layer of 0.3 ms then takes 5 ms. The runtime reads this once, when it is
+     * loaded with the cpu back end. Whoever set it before knows better. */
     if (strcmp(kind, "cpu") == 0 && setenv("OMP_WAIT_POLICY", "passive", 0) != 0) {
         rc = SH_FAIL_ERRNO(err, SH_E_NOMEM, "could not set the wait policy of OpenMP");
         goto out;
@@ -155,7 +155,11 @@ int dev_precision_parse(const char *name, enum dev_precision *out, struct sh_err
     static const struct {
         const char *name;
         enum dev_precision p;
-    } NAMES[] = {{"fp32", DEV_FP32}, {"tf32", DEV_TF32}, {"fp16", DEV_FP16}, {"bf16", DEV_BF16}};
+    } NAMES[] = {{"fp32", DEV_FP32},
+                 {"tf32", DEV_TF32},
+                 {"fp16", DEV_FP16},
+                 {"bf16", DEV_BF16},
+                 {"fp64", DEV_FP64}};
 
     for (size_t i = 0; name && i < SH_ARRAY_LEN(NAMES); i++)
         if (strcmp(name, NAMES[i].name) == 0) {
@@ -163,7 +167,7 @@ int dev_precision_parse(const char *name, enum dev_precision *out, struct sh_err
             return SH_OK;
         }
     return SH_FAIL(err, SH_E_INVALID,
-                   "precision \"%.32s\" is unknown; use fp32, tf32, fp16 or bf16",
+                   "precision \"%.32s\" is unknown; use fp32, tf32, fp16, bf16 or fp64",
                    name ? name : "");
 }
 

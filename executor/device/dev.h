@@ -36,7 +36,8 @@ struct dev_mem; /* memory face */
 struct dev;     /* compute face */
 struct dev_plan;
 
-enum dev_precision { DEV_FP32, DEV_TF32, DEV_FP16, DEV_BF16 };
+/* FP64: cpu only, slow, for checking: everything but what op.h says is F32 plain is in double. */
+enum dev_precision { DEV_FP32, DEV_TF32, DEV_FP16, DEV_BF16, DEV_FP64 };
 enum dev_dir { DEV_H2D, DEV_D2H };
 
 /* kind: "cpu", "cuda", "fake". Looks beside the executable: ../lib. *out: OWNED,

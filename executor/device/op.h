@@ -8,7 +8,8 @@
  * Logical layout is row-major with ONNX axis order (activations N,C,spatial...; convolution weights
  * M,C/g,spatial...). The device may store a tensor otherwise (blocked, NHWC, 16 bit): it says how
  * many bytes it wants (dev_plan_new fills `bytes`) and converts with dev_plan_pack / unpack.
- * Tensors of role STATE, INPUT, LABEL and OUTPUT are always stored plain: row-major in their dtype.
+ * Tensors of role STATE, INPUT, LABEL, OUTPUT and KEEP are always stored plain: row-major in their
+ * dtype.
  *
  * `alias_of`: a tensor that is another name of the same bytes (reshape of a plain tensor). The
  * device stores both plain.

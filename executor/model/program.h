@@ -79,7 +79,8 @@ const struct program_io *program_output(const struct program *p, size_t i);
 const struct program_io *program_label(const struct program *p); /* training */
 size_t program_loss_offset(const struct program *p);             /* training: F32 in the workspace */
 
-/* Training state by name: parameters and running statistics under the initializers' names, optimizer
+/* Training state by name (constants of a training program lie in the state too, without a name, and
+ * never change): parameters and running statistics under the initializers' names, optimizer
  * state as "<name>#momentum", "<name>#m", "<name>#v". kind says which. All plain F32. */
 enum program_state_kind { PROGRAM_STATE_PARAM, PROGRAM_STATE_STAT, PROGRAM_STATE_OPTIM };
 struct program_state_entry {

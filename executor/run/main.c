@@ -5,19 +5,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define COMMON_OPTS(model_help)                                                                    \
+#define COMMON_OPTS                                                                                \
     SH_OPT_STR(struct run_conf, device, "device", "cpu", 0, "cpu or cuda"),                        \
         SH_OPT_INT(struct run_conf, ordinal, "ordinal", 0, 0, 63, 0, "which device of its kind"),  \
         SH_OPT_INT(struct run_conf, threads, "threads", 0, 0, 1024, 0,                             \
                    "threads of the cpu device; 0 = one per core"),                                 \
-        SH_OPT_STR(struct run_conf, precision, "precision", "fp32", 0,                             \
-                   "fp32, tf32, fp16 or bf16"),                                                    \
-        SH_OPT_STR(struct run_conf, model, "model", NULL, 0, model_help)
+        SH_OPT_STR(struct run_conf, model, "model", NULL, 0, "ONNX file")
+#define PRECISION_OPT(def, more)                                                                   \
+    SH_OPT_STR(struct run_conf, precision, "precision", def, 0,                                    \
+               "fp32, tf32, fp16, bf16, or fp64 (cpu: slow, for checking)" more)
 
 #define BATCH_OPT(help) SH_OPT_INT(struct run_conf, batch, "batch", 0, 0, 65536, 0, help)
 
 static const struct sh_conf_opt INFER_OPTS[] = {
-    COMMON_OPTS("ONNX file"),
+    COMMON_OPTS,
+    PRECISION_OPT("fp32", ""),
     SH_OPT_STR(struct run_conf, inputs, "inputs", NULL, 0,
                "safetensors file with a tensor for each input of the model; others are ignored"),
     SH_OPT_STR(struct run_conf, outputs, "outputs", NULL, 0,
@@ -26,7 +28,8 @@ static const struct sh_conf_opt INFER_OPTS[] = {
 };
 
 static const struct sh_conf_opt TRAIN_OPTS[] = {
-    COMMON_OPTS("ONNX file"),
+    COMMON_OPTS,
+    PRECISION_OPT("auto", "; auto = fp64 on the cpu, else fp32"),
     SH_OPT_STR(struct run_conf, inputs, "inputs", NULL, 0,
                "safetensors file with a tensor for each input of the model; others are ignored"),
     SH_OPT_STR(struct run_conf, labels, "labels", NULL, 0, "FILE:TENSOR, or TENSOR of --inputs"),
@@ -54,7 +57,8 @@ static const struct sh_conf_opt TRAIN_OPTS[] = {
 };
 
 static const struct sh_conf_opt PROFILE_OPTS[] = {
-    COMMON_OPTS("ONNX file"),
+    COMMON_OPTS,
+    PRECISION_OPT("fp32", ""),
     BATCH_OPT("samples in one run; 0 = what the model fixes, or 1"),
     SH_OPT_INT(struct run_conf, repeat, "repeat", 10, 1, 10000, 0,
                "runs of each operation; the best counts"),

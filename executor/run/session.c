@@ -35,8 +35,8 @@ static int compile_once(struct session *s, const struct run_conf *c, int64_t bat
                             .threads = (uint32_t)c->threads,
                             .arena_bytes = arena_bytes,
                             .deterministic = true};
-    enum dev_precision precision;
-    int rc = dev_precision_parse(c->precision, &precision, err);
+    enum dev_precision precision = DEV_FP32;
+    int rc = t ? SH_OK : dev_precision_parse(c->precision, &precision, err);
 
     program_free(s->program);
     s->program = NULL;

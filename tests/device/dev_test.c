@@ -239,6 +239,18 @@ static void fetch(struct t_graph *t, struct dev_plan *p, const struct dev_bases 
     free(stored);
 }
 
+/* $PRECISION of the environment, else fp32. */
+static enum dev_precision precision(void)
+{
+    const char *name = getenv("PRECISION");
+    enum dev_precision p = DEV_FP32;
+    struct sh_err err = {0};
+
+    if (name && name[0])
+        assert_ok_err(dev_precision_parse(name, &p, &err), &err);
+    return p;
+}
+
 /* An opaque tensor (indices of a pooling) has no plain form. */
 static bool comes_out(const struct t_graph *t, uint32_t i)
 {
@@ -256,7 +268,7 @@ void t_run(struct t_graph *t)
     size_t size[3];
     void *first[T_MAX_TENSORS] = {NULL};
 
-    assert_ok_err(dev_plan_new(dev, &t->g, DEV_FP32, NULL, &p, &err), &err);
+    assert_ok_err(dev_plan_new(dev, &t->g, precision(), NULL, &p, &err), &err);
     place(t, p, size);
     assert_ok_err(dev_plan_finish(p, &err), &err);
     b.state = size[0];
@@ -304,7 +316,7 @@ int t_run_fails(struct t_graph *t, struct sh_err *err)
     size_t size[3];
     int rc;
 
-    assert_ok_err(dev_plan_new(dev, &t->g, DEV_FP32, NULL, &p, err), err);
+    assert_ok_err(dev_plan_new(dev, &t->g, precision(), NULL, &p, err), err);
     place(t, p, size);
     assert_ok_err(dev_plan_finish(p, err), err);
     b.state = size[0];

@@ -32,7 +32,7 @@ pg_start || exit 1
 start_api() {
     "$bin/shunt-api" --listen 127.0.0.1:0 --metrics-addr 127.0.0.1:0 --db-url "$DATABASE_URL" \
         --state-dir "$dir/state" --admin-key-file "$dir/admin" --max-model-bytes 1M \
-        --scheduler "unix:$dir/none.sock" "$@" >>"$dir/log" 2>&1 &
+        --scheduler "unix:$dir/none.sock" >>"$dir/log" 2>&1 &
     api_pid=$!
     for _ in $(seq 100); do
         port=$(sed -nE 's/.*ev=api.ready .*port=([0-9]+).*/\1/p' "$dir/log" | tail -n 1)
@@ -60,7 +60,8 @@ req() {
 }
 is() { # is NAME CODE [PATTERN in body or headers]
     n=$((n + 1))
-    if ! [[ $code =~ ^$2$ ]] || { [ -n "${3:-}" ] && ! grep -qE -- "$3" <<<"$headers"$'\n'"$body"; }; then
+    if ! [[ $code =~ ^$2$ ]] || { [ -n "${3:-}" ] && ! grep -qE -- "$3" \
+        <<<"$headers"$'\n'"$body"; }; then
         echo "FAILED: $1: got $code, want $2 ${3:+with /$3/}"
         printf '%s\n%s\n' "$headers" "$body" | head -c 1500
         failed=$((failed + 1))
@@ -86,7 +87,8 @@ req GET /api/v1/tenants; is "admin lists tenants" 200 '"items":\[\]'
 req GET /api/v1/models; is "admin must name a tenant" 400 tenant=
 
 # --- tenants and keys
-req POST /api/v1/tenants '{"name":"vision"}'; is "create a tenant" 201 'Location: /api/v1/tenants/vision'
+req POST /api/v1/tenants '{"name":"vision"}'
+is "create a tenant" 201 'Location: /api/v1/tenants/vision'
 req POST /api/v1/tenants '{"name":"vision"}'; is "a tenant's name is unique" 409 CONFLICT
 req POST /api/v1/tenants '{"name":"research"}'; is "another tenant" 201
 req POST /api/v1/tenants '{"name":"Bad Name"}'; is "a bad name" 400 lower-case
@@ -99,7 +101,8 @@ cursor=$(jq -r .next_cursor <<<"$body")
 req GET "/api/v1/tenants?limit=1&cursor=$cursor"; is "second page" 200 research
 req GET '/api/v1/tenants?cursor=abc'; is "a bad cursor" 400
 req GET '/api/v1/tenants?colour=1'; is "unknown query" 400 colour
-req POST /api/v1/tenants/vision/keys '{"name":"k","role":"tenant-admin"}'; is "make a key" 201 '"key":"shunt_'
+req POST /api/v1/tenants/vision/keys '{"name":"k","role":"tenant-admin"}'
+is "make a key" 201 '"key":"shunt_'
 vision=$(jq -r .key <<<"$body")
 req POST /api/v1/tenants/research/keys '{"name":"k","role":"submit"}'; is "make a key" 201
 research=$(jq -r .key <<<"$body")
@@ -107,10 +110,13 @@ req POST /api/v1/tenants/vision/keys '{"name":"r","role":"read"}'; is "make a re
 reader=$(jq -r .key <<<"$body") reader_id=$(jq -r .id <<<"$body")
 req POST /api/v1/tenants/vision/keys '{"name":"r","role":"admin"}'; is "no admin key here" 400
 req POST /api/v1/tenants/nobody/keys '{"name":"r","role":"read"}'; is "no such tenant" 404
-req PUT /api/v1/tenants/research/quota '{"max_queued_jobs":2}'; is "set a quota" 200 '"max_queued_jobs":2'
+req PUT /api/v1/tenants/research/quota '{"max_queued_jobs":2}'
+is "set a quota" 200 '"max_queued_jobs":2'
 etag=$(sed -nE 's/^ETag: //p' <<<"$headers")
-req PUT /api/v1/tenants/research/quota '{"max_queued_jobs":3}' -H 'If-Match: "1"'; is "an old ETag" 412 PRECONDITION
-req PUT /api/v1/tenants/research/quota '{"max_queued_jobs":2}' -H "If-Match: $etag"; is "the current ETag" 200
+req PUT /api/v1/tenants/research/quota '{"max_queued_jobs":3}' -H 'If-Match: "1"'
+is "an old ETag" 412 PRECONDITION
+req PUT /api/v1/tenants/research/quota '{"max_queued_jobs":2}' -H "If-Match: $etag"
+is "the current ETag" 200
 key=$vision
 req GET /api/v1/tenants/vision; is "own tenant" 200
 req GET /api/v1/tenants/research; is "another tenant does not exist" 404
@@ -133,13 +139,16 @@ req HEAD /api/v1/models; is "HEAD" 200
 req GET /api/v1/models/a%2Fb; is "an encoded slash" 400
 req GET /api/v1/models/a%00b; is "an encoded NUL" 400
 req GET /api/v1/models '' -H 'X-Request-ID: my-id.1'; is "request id" 200 'X-Request-ID: my-id.1'
-raw() { printf '%b' "$1" | timeout 5 bash -c "exec 3<>/dev/tcp/127.0.0.1/$port; cat >&3; head -n 1 <&3" 2>/dev/null; }
+raw() { printf '%b' "$1" | timeout 5 bash -c \
+    "exec 3<>/dev/tcp/127.0.0.1/$port; cat >&3; head -n 1 <&3" 2>/dev/null; }
 auth="Host: x\r\nAuthorization: Bearer $vision\r\n"
-code=$(raw "POST /api/v1/models HTTP/1.1\r\n${auth}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" | cut -d' ' -f2)
+start="POST /api/v1/models HTTP/1.1\r\n$auth"
+smuggle() { code=$(raw "$start$1" | cut -d' ' -f2); }
+smuggle 'Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n'
 is "TE and CL" 400
-code=$(raw "POST /api/v1/models HTTP/1.1\r\n${auth}Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}" | cut -d' ' -f2)
+smuggle 'Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}'
 is "two CL" 400
-code=$(raw "POST /api/v1/models HTTP/1.1\r\n${auth}Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n" | cut -d' ' -f2)
+smuggle 'Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n'
 is "odd TE" 400
 head -c 70000 /dev/zero | tr '\0' ' ' >"$dir/big"
 req POST /api/v1/models "@$dir/big" -X POST; is "body limit" 413 TOOBIG
@@ -149,13 +158,16 @@ key='' req GET /openapi.json; is "openapi" 200 '"openapi":"3.1.0"'
 req POST /api/v1/models '{"name":"digits"}'; is "create a model" 201
 req POST /api/v1/models '{"name":"digits"}'; is "a model's name is unique" 409
 req POST /api/v1/models '{"name":"a/b"}'; is "a bad model name" 400
-req POST /api/v1/models/digits/versions '{"max_batch":16}'; is "create a version" 201 '"state":"UPLOADING"'
+req POST /api/v1/models/digits/versions '{"max_batch":16}'
+is "create a version" 201 '"state":"UPLOADING"'
 req POST /api/v1/models/digits/versions '{"max_batch":0}'; is "a bad batch" 400 max_batch
 req POST /api/v1/models/nothing/versions; is "version of no model" 404
 v=/api/v1/models/digits/versions/1
 printf 'this is not a model' >"$dir/bad.onnx"
-req PUT "$v/artifact" "@$dir/bad.onnx" -H 'Content-Digest: sha-256=:AAAA:'; is "a malformed digest" 400 Content-Digest
-req PUT "$v/artifact" "@$dir/bad.onnx" -H "Content-Digest: sha-256=:$(head -c 32 /dev/zero | base64):"
+req PUT "$v/artifact" "@$dir/bad.onnx" -H 'Content-Digest: sha-256=:AAAA:'
+is "a malformed digest" 400 Content-Digest
+req PUT "$v/artifact" "@$dir/bad.onnx" -H \
+    "Content-Digest: sha-256=:$(head -c 32 /dev/zero | base64):"
 is "a wrong digest" 400 SHA-256
 req PUT "$v/artifact" "@$dir/bad.onnx"; is "not ONNX" 4.. ''
 case $code in 400 | 422) ;; *) is "not ONNX" 422 ;; esac
@@ -166,12 +178,14 @@ req PUT /api/v1/models/digits/versions/9/artifact "@$dir/bad.onnx"; is "no such 
 "$bin/shunt-zoo" digits-cnn --form training --out "$dir/digits.onnx" >/dev/null 2>&1 ||
     "$bin/shunt-zoo" digits-cnn --out "$dir/digits.onnx" >/dev/null
 digest=$(openssl dgst -sha256 -binary "$dir/digits.onnx" | base64)
-req PUT "$v/artifact" "@$dir/digits.onnx" -H "Content-Digest: sha-256=:$digest:"; is "upload" 200 REGISTERED
+req PUT "$v/artifact" "@$dir/digits.onnx" -H "Content-Digest: sha-256=:$digest:"
+is "upload" 200 REGISTERED
 req PUT "$v/artifact" "@$dir/digits.onnx"; is "immutable" 409
 [ -f "$dir/state/blobs/packages/$(sha256sum "$dir/digits.onnx" | cut -d' ' -f1)/graph.json" ] ||
     { echo "FAILED: no package"; failed=1; }
 req GET "$v"; is "tensors are known" 200 '"datatype":"FP32"'
-req PUT /api/v1/models/digits/slo '{"latency_ms":50,"on_miss":"reject"}'; is "set an SLO" 200 '"latency_ms":50'
+req PUT /api/v1/models/digits/slo '{"latency_ms":50,"on_miss":"reject"}'
+is "set an SLO" 200 '"latency_ms":50'
 req PUT /api/v1/models/digits/slo '{"latency_ms":-1}'; is "a bad SLO" 400
 req GET /api/v1/models/digits/slo; is "read the SLO" 200 'ETag: "1"'
 req DELETE /api/v1/models/digits/slo; is "remove the SLO" 204
@@ -194,24 +208,36 @@ req PUT "$v/artifact" "@$dir/digits.onnx"; is "the same file again" 200 REGISTER
 for d in train test; do
     req POST /api/v1/datasets "{\"name\":\"digits-$d\"}"; is "create a dataset" 201
     req PUT "/api/v1/datasets/digits-$d/artifact" "@$dir/bad.onnx"; is "not safetensors" 400
-    req PUT "/api/v1/datasets/digits-$d/artifact" "@examples/digits/$d.safetensors"; is "upload" 200 READY
+    req PUT "/api/v1/datasets/digits-$d/artifact" "@examples/digits/$d.safetensors"
+    is "upload" 200 READY
 done
-spec='{"loss":"cross-entropy","optimizer":{"name":"sgd","lr":0.05,"momentum":0.9},"batch":32,"epochs":2,"seed":1,"labels":"label"}'
-job() { printf '{"kind":"training","model":"digits","dataset":"digits-train","eval_dataset":"digits-test","spec":%s%s}' "$1" "${2:-}"; }
-req POST /api/v1/jobs "$(job "$spec")" -H 'Idempotency-Key: "first"'; is "submit" 201 '"state":"QUEUED"'
+spec='{"loss":"cross-entropy","optimizer":{"name":"sgd","lr":0.05,"momentum":0.9},'
+spec+='"batch":32,"epochs":2,"seed":1,"labels":"label"}'
+job() { # job SPEC [MORE FIELDS]
+    printf '{"kind":"training","model":"digits","dataset":"digits-train",'
+    printf '"eval_dataset":"digits-test","spec":%s%s}' "$1" "${2:-}"
+}
+req POST /api/v1/jobs "$(job "$spec")" -H 'Idempotency-Key: "first"'
+is "submit" 201 '"state":"QUEUED"'
 id=$(jq .id <<<"$body")
-req POST /api/v1/jobs "$(job "$spec")" -H 'Idempotency-Key: first'; is "the same again" 200 "\"id\":$id[,}]"
-req POST /api/v1/jobs "$(job "${spec/0.05/0.1}")" -H 'Idempotency-Key: first'; is "the token with other contents" 422
+req POST /api/v1/jobs "$(job "$spec")" -H 'Idempotency-Key: first'
+is "the same again" 200 "\"id\":${id}[,}]"
+req POST /api/v1/jobs "$(job "${spec/0.05/0.1}")" -H 'Idempotency-Key: first'
+is "the token with other contents" 422
 req POST /api/v1/jobs "$(job "$spec")"; is "a second job" 201
 req POST /api/v1/jobs "$(job "$spec")"; is "the quota" 429 QUOTA
-req POST /api/v1/jobs "$(job "$spec")" -H 'Idempotency-Key: first'; is "repeating is no matter of quota" 200
+req POST /api/v1/jobs "$(job "$spec")" -H 'Idempotency-Key: first'
+is "repeating is no matter of quota" 200
 req POST /api/v1/jobs "$(job "${spec/sgd/lbfgs}")"; is "unknown optimizer" 400 adamw
-req POST /api/v1/jobs "$(job "${spec/\"epochs\":2/\"epochs\":2,\"steps\":3}")"; is "steps and epochs" 400 spec.steps
-req POST /api/v1/jobs "$(job "${spec/\"label\"\}/\"nothing\"\}}")"; is "no such labels" 400 nothing
+req POST /api/v1/jobs "$(job "${spec/\"epochs\":2/\"epochs\":2,\"steps\":3}")"
+is "steps and epochs" 400 spec.steps
+req POST /api/v1/jobs "$(job "${spec/\"label\"\}/\"nothing\"\}}")"
+is "no such labels" 400 nothing
 req POST /api/v1/jobs "$(job "${spec/momentum/beta1}")"; is "not sgd's" 400 beta1
 req POST /api/v1/jobs "$(job "${spec/seed/sed}")"; is "unknown field" 400 spec.sed
 req POST /api/v1/jobs "$(job "$spec" ',"queue":"none"')"; is "no such queue" 4..
-req POST /api/v1/jobs '{"kind":"training","model":"digits","dataset":"missing","spec":'"$spec"'}'; is "missing dataset" 404 missing
+req POST /api/v1/jobs '{"kind":"training","model":"digits","dataset":"missing","spec":'"$spec"'}'
+is "missing dataset" 404 missing
 req GET "/api/v1/jobs/$id"; is "one job" 200 '"model":"digits"'
 req GET "/api/v1/jobs/$id/events"; is "its events" 200 Submitted
 req GET "/api/v1/jobs/$id/checkpoints"; is "its checkpoints" 200 '"items":\[\]'
@@ -240,7 +266,8 @@ req GET /api/v1/jobs; is "may still read" 200
 key=$vision
 req GET /api/v1/models; is "control plane without database" 503 DBDOWN
 key='' req GET /v2/health/live; is "still alive" 200
-(cd / && pg_as_user "$PG_BIN/pg_ctl" -D "$PG_DIR/data" -l "$PG_DIR/log" -w -s -o "-c listen_addresses='' \
+(cd / && pg_as_user "$PG_BIN/pg_ctl" -D "$PG_DIR/data" -l "$PG_DIR/log" -w -s -o \
+    "-c listen_addresses='' \
     -c unix_socket_directories='$PG_DIR'" start) || failed=1
 for _ in $(seq 100); do
     req GET /api/v1/models

@@ -82,9 +82,9 @@ class Driver:
         self.scheduler = wire.Conn(self.listener.accept()[0])
         hello = self.scheduler.recv(10)
         assert hello.type == "EXEC_HELLO", hello
-        self.hello = hello
+        self.hello, self.synced = hello, None
         self.scheduler.send("WELCOME", epoch=self.epoch, name="s0")
-        self.wait(lambda: getattr(self, "synced", None) == hello.incarnation, 10, "EXEC_SYNCED")
+        self.wait(lambda: self.synced == hello.incarnation, 10, "EXEC_SYNCED")
 
     def connect_data(self):
         self.data = wire.connect(self.data_addr)
@@ -133,6 +133,12 @@ class Driver:
                 return
             conns = [c for c in (self.scheduler, self.data) if c]
             wire.select.select(conns, [], [], left)
+
+    def rest(self, seconds):
+        """Lets time pass, handling what comes."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.pump(end - time.monotonic())
 
     def on_msg(self, m):
         if m.type == "MODEL_STATE":

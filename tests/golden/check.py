@@ -8,6 +8,12 @@ Needs Debian's python3-numpy and nothing else. GOLDENS names the folder of the g
 (default: shared/goldens beside the checkout), SHUNT_RUN the program, DEVICE and THREADS the device.
 
     check.py [model ...]     default: the models of MODELS
+
+Training is checked twice on the cpu: with shunt-run's default, fp64, and at fp32. Ten steps of
+resnet_tiny cannot be compared at fp32: some of its units come within 1e-6 of their kink, where
+rounding decides on which side they fall, and the trajectories part (a change of the inputs by 1e-7
+does the same; NumPy at float32 is off by 4e-2 at step 10). There fp32 is held to the gradients and
+to the losses before the first such turn, and the rest is printed for information.
 """
 import json
 import os
@@ -27,6 +33,8 @@ SHUNT_RUN = os.environ.get("SHUNT_RUN") or os.path.join(ROOT, "build", "bin", "s
 DEVICE = os.environ.get("DEVICE") or "cpu"
 THREADS = os.environ.get("THREADS") or "2"
 MODELS = ["mlp", "lenet_digits", "resnet_tiny", "inception_tiny"]
+
+SENSITIVE = {"resnet_tiny": 2}  # losses that fp32 must match
 
 BOUND_LOGITS = 1e-4  # of the range of the logits
 BOUND_LOSS = 1e-3  # relative
@@ -77,6 +85,10 @@ class Checks:
         self.failed += not good
         print(f"  {'ok  ' if good else 'FAIL'} {model:20} {what:38} {error:10.2e}  <= {bound:.0e}  "
               f"{note}", flush=True)
+
+    @staticmethod
+    def info(model, what, error, note=""):
+        print(f"  --   {model:20} {what:38} {error:10.2e}  (not checked)  {note}", flush=True)
 
     def broken(self, model, what, text):
         self.failed += 1
@@ -133,34 +145,45 @@ def train_args(folder, onnx, optimizer, conf, tmp):
     return args
 
 
-def check_train(checks, model, folder, onnx, optimizer, tmp):
-    with open(os.path.join(folder, f"train_{optimizer}.json"), encoding="utf-8") as f:
-        conf = json.load(f)
-    what = f"{onnx} {optimizer}"
-    wrong = shunt_run(*train_args(folder, onnx, optimizer, conf, tmp))
-    if wrong:
-        checks.broken(model, what, wrong)
-        return
-    with open(os.path.join(tmp, "losses.json"), encoding="utf-8") as f:
-        losses = json.load(f)
-    wanted = conf["losses_float64"]
+def check_losses(checks, model, what, losses, wanted, n_checked):
     if len(losses) != len(wanted):
         checks.broken(model, what, f"{len(losses)} losses, not {len(wanted)}")
         return
-    checks.row(model, what + " losses", max(abs(a - b) / abs(b) for a, b in zip(losses, wanted)),
-               BOUND_LOSS)
-    if "dynamo" in onnx and "lenet" not in model and "mlp" not in model:
-        return  # the newer exporter renames initializers: only the losses can be compared
+    errors = [abs(a - b) / abs(b) for a, b in zip(losses, wanted)]
+    checks.row(model, what + " losses", max(errors[:n_checked]), BOUND_LOSS,
+               f"steps 1 to {n_checked}")
+    if n_checked < len(errors):
+        checks.info(model, what + " losses", max(errors), "all steps")
+
+
+def check_train(checks, model, folder, onnx, optimizer, precision, tmp):
+    with open(os.path.join(folder, f"train_{optimizer}.json"), encoding="utf-8") as f:
+        conf = json.load(f)
+    what = f"{onnx[6:-5]} {optimizer} {precision}"
+    wrong = shunt_run(*train_args(folder, onnx, optimizer, conf, tmp), "--precision", precision)
+    if wrong:
+        checks.broken(model, what, wrong)
+        return
+    sensitive = model in SENSITIVE and precision != "auto"
+    with open(os.path.join(tmp, "losses.json"), encoding="utf-8") as f:
+        check_losses(checks, model, what, json.load(f), conf["losses_float64"],
+                     SENSITIVE[model] if sensitive else conf["steps"])
     golden = load(os.path.join(folder, f"train_{optimizer}.safetensors"))
     grad = {k[6:]: v for k, v in golden.items() if k.startswith("grad1/")}
     final = {k[6:]: v for k, v in golden.items() if k.startswith("final/")}
     flat = {k for k, v in grad.items() if np.abs(v).max() < NO_GRADIENT}
     counters = {k for k, v in final.items() if v.dtype == np.int64}  # BatchNorm's batch counter
+    state = load(os.path.join(tmp, "state.safetensors"))
+    if "dynamo" in onnx and not set(grad) <= set(state):
+        return  # the newer exporter renamed initializers: only the losses can be compared
     error, name = worst(load(os.path.join(tmp, "grad.safetensors")), grad, flat)
     checks.row(model, what + " grad1", error, BOUND_GRAD, f"{len(grad)} tensors, worst {name}")
-    error, name = worst(load(os.path.join(tmp, "state.safetensors")), final, flat | counters)
-    checks.row(model, what + " final", error, BOUND_FINAL,
-               f"{len(final) - len(counters)} tensors, worst {name}")
+    error, name = worst(state, final, flat | counters)
+    note = f"{len(final) - len(counters)} tensors, worst {name}"
+    if sensitive:
+        checks.info(model, what + " final", error, note)
+    else:
+        checks.row(model, what + " final", error, BOUND_FINAL, note)
 
 
 def check_model(checks, model, tmp):
@@ -172,7 +195,8 @@ def check_model(checks, model, tmp):
     for onnx in files:
         if onnx.startswith("train_"):
             for optimizer in ("sgd", "adamw"):
-                check_train(checks, model, folder, onnx, optimizer, tmp)
+                for precision in ("auto", "fp32") if DEVICE == "cpu" else ("auto",):
+                    check_train(checks, model, folder, onnx, optimizer, precision, tmp)
 
 
 def main():

@@ -85,6 +85,9 @@ static void sizes_that_overflow_do_not_enter(void **state)
         graph_add_value(g, "v", SH_F32, 3, (int64_t[]){1 << 21, 1 << 21, 1 << 22}, &v, &err),
         SH_E_TOOBIG, &err, "too large");
     memset(&err, 0, sizeof(err));
+    assert_fails(graph_add_value(g, "v", SH_F32, 1, (int64_t[]){(int64_t)1 << 41}, &v, &err),
+                 SH_E_TOOBIG, &err, "too large");
+    memset(&err, 0, sizeof(err));
     assert_fails(graph_add_const(g, "v", SH_F32, 1, (int64_t[]){-4}, data, &v, &err), SH_E_INVALID,
                  &err, "negative");
     memset(&err, 0, sizeof(err));

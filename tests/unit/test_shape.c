@@ -323,6 +323,7 @@ static void composite_operators_become_those_that_devices_have(void **state)
         {"GatherND", "f[2,3] i[2,2]=1,2,0,0", "", "Reshape Gather", 1},
         {"GatherND", "f[2,2] i[4,2]=0,0,0,1,1,0,1,1", "", "Reshape", 1},
         {"GatherElements", "f[2,2] i[2,1]=1,0", "axis=1", "Reshape Gather", 1},
+        {"Gather", "f[3,2] i[2]=0,1", "", "Gather", 1},
     };
     (void)state;
 
@@ -413,6 +414,13 @@ static void constants_do_not_grow_with_the_batch(void **state)
     assert_true(v->dims[0] == 1 && v->dims[1] == 1 && v->dims[2] == 3);
     assert_int_equal(v->bytes, 12);
     assert_true(((const float *)v->data)[2] == 3.0f);
+    graph_free(b);
+    graph_free(g);
+
+    g = text_graph("Add", "f[1,3] c[2,3]=1,2,3,1,2,3", "", 1); /* here it makes the result larger */
+    assert_ok(graph_at_batch(g, 1, false, &b, NULL));
+    assert_int_equal(b->values[b->nodes[0].in[1]].dims[0], 2);
+    assert_int_equal(b->values[b->outputs[0]].dims[0], 2);
     graph_free(b);
     graph_free(g);
 }

@@ -43,6 +43,7 @@ struct cpu_tensor {
     bool has_md;     /* oneDNN knows the element type */
     bool is_fixed;   /* the layout is decided */
     bool is_blocked; /* and is not plain */
+    bool is_wide;    /* a root at precision fp64: F32 that is stored as doubles (f64.h) */
 };
 
 struct cpu_ref {
@@ -86,6 +87,7 @@ struct cpu_plan {
     struct cpu_op *ops;          /* OWNED */
     size_t extent[CPU_N_SPACES]; /* bytes that a run touches behind each base */
     unsigned threads;
+    bool is_f64; /* precision fp64 */
     bool is_finished;
 };
 
@@ -222,6 +224,10 @@ cpu_builder cpu__layernorm, cpu__layernorm_bwd;
 cpu_builder cpu__dropout, cpu__dropout_bwd;
 cpu_builder cpu__loss_xent, cpu__loss_mse;
 cpu_builder cpu__sgd, cpu__adam, cpu__commit;
+
+/* Precision fp64: one builder for all kinds; false: the operation is the same as at fp32. */
+bool cpu__f64_has(const struct dev_graph *g, const struct dev_op *op);
+cpu_builder cpu__f64;
 
 /* ------------------------------------------------------------------ the plan's calls */
 

@@ -1,7 +1,5 @@
-/* cpu_norm.c - batch normalisation by oneDNN, layer normalisation by loops of our own.
- *
- * BN_TRAIN keeps what the contract names: mean and 1/sqrt(var + eps). oneDNN wants the variance
- * back in the gradient; it only uses var + eps, which the inverse gives to full precision.
+/* cpu_norm.c - batch normalisation with given statistics by oneDNN, layer normalisation by loops of
+ * our own. (Batch normalisation in training: cpu_bn.c.)
  */
 #include "common/mem.h"
 #include "executor/device/cpu/cpu.h"
@@ -27,36 +25,21 @@ static int check_bn(struct cpu_build *b, uint32_t x, const uint32_t *vectors, ui
     return SH_OK;
 }
 
-/* Descriptor of the pass in the layout of x, or plain where oneDNN has no kernel for that. */
-static int bn_pd(struct cpu_build *b, uint32_t x, dnnl_prop_kind_t prop, unsigned flags,
-                 dnnl_primitive_desc_t *out)
+/* Descriptor in the layout of x, or plain where oneDNN has no kernel for that. */
+static int bn_pd(struct cpu_build *b, uint32_t x, unsigned flags, dnnl_primitive_desc_t *out)
 {
     const struct cpu_tensor *t = &b->plan->tensors[x];
     const dnnl_memory_desc_t *mds[] = {&t->md, &t->plain};
-    const bool backward = prop == dnnl_backward;
-    const dnnl_prop_kind_t fwd = backward ? dnnl_forward_training : prop;
     dnnl_status_t s = dnnl_unimplemented;
 
     *out = NULL;
     for (int i = 0; i < 2 && s != dnnl_success; i++) {
-        dnnl_primitive_desc_t hint = NULL;
         dnnl_batch_normalization_desc_t desc;
 
-        s = dnnl_batch_normalization_forward_desc_init(&desc, fwd, mds[i], b->op->u.norm.eps,
-                                                       flags);
+        s = dnnl_batch_normalization_forward_desc_init(&desc, dnnl_forward_inference, mds[i],
+                                                       b->op->u.norm.eps, flags);
         if (s == dnnl_success)
-            s = cpu__pd(b, &desc, NULL, NULL, &hint);
-        if (s == dnnl_success && !backward) {
-            *out = hint;
-            return SH_OK;
-        }
-        if (s == dnnl_success)
-            s = dnnl_batch_normalization_backward_desc_init(&desc, prop, mds[i], mds[i],
-                                                            b->op->u.norm.eps, flags);
-        if (s == dnnl_success)
-            s = cpu__pd(b, &desc, NULL, hint, out);
-        if (hint)
-            dnnl_primitive_desc_destroy(hint);
+            s = cpu__pd(b, &desc, NULL, NULL, out);
     }
     return cpu__status(b, s, "batch normalization");
 }
@@ -74,7 +57,7 @@ int cpu__bn_infer(struct cpu_build *b)
     if (!rc)
         rc = check_bn(b, op->in[0], op->in + 1, 4);
     if (!rc)
-        rc = bn_pd(b, op->in[0], dnnl_forward_inference,
+        rc = bn_pd(b, op->in[0],
                    dnnl_use_global_stats | dnnl_use_scale | dnnl_use_shift |
                        (relu ? dnnl_fuse_norm_relu : 0u),
                    &pd);
@@ -95,125 +78,6 @@ int cpu__bn_infer(struct cpu_build *b)
 
         rc = cpu__step_prim(b, pd, binds, SH_ARRAY_LEN(binds));
         return rc || relu ? rc : cpu__act_in_place(b, y, &own);
-    }
-    dnnl_primitive_desc_destroy(pd);
-    return rc;
-}
-
-/* p: mean var run_mean run_var invstd new_mean new_var */
-static int bn_stats_fn(const struct cpu_call *c, struct sh_err *err)
-{
-    const struct dev_tensor *x = &c->plan->base.g->tensors[c->op->in[0]];
-    const float *mean = c->p[0], *var = c->p[1], *run_mean = c->p[2], *run_var = c->p[3];
-    float *invstd = c->p[4], *new_mean = c->p[5], *new_var = c->p[6];
-    const double n = (double)(dev_tensor_elements(x) / x->dims[1]);
-    const double unbiased = n > 1 ? n / (n - 1) : 1, keep = c->op->u.norm.momentum;
-
-    (void)err;
-    for (int64_t i = 0; i < x->dims[1]; i++) {
-        invstd[i] = (float)(1 / sqrt((double)var[i] + c->op->u.norm.eps));
-        new_mean[i] = (float)(keep * run_mean[i] + (1 - keep) * mean[i]);
-        new_var[i] = (float)(keep * run_var[i] + (1 - keep) * unbiased * var[i]);
-    }
-    return SH_OK;
-}
-
-int cpu__bn_train(struct cpu_build *b)
-{
-    const struct dev_op *op = b->op;
-    const uint32_t vectors[] = {op->in[1],  op->in[2],  op->in[3],  op->in[4],
-                                op->out[1], op->out[2], op->out[3], op->out[4]};
-    struct cpu_ref x, y, v[8], var;
-    dnnl_primitive_desc_t pd = NULL;
-    const dnnl_memory_desc_t *md;
-    int rc = cpu__need_f32(b, vectors, 8);
-
-    if (!rc)
-        rc = check_bn(b, op->in[0], vectors, 8);
-    if (!rc)
-        rc = bn_pd(b, op->in[0], dnnl_forward_training, dnnl_use_scale | dnnl_use_shift, &pd);
-    if (rc)
-        return rc;
-    md = cpu__pd_md(pd, DNNL_ARG_DST);
-    rc = cpu__in(b, op->in[0], NULL, md, &x);
-    for (uint32_t i = 0; i < 8 && !rc; i++)
-        rc = i < 4 ? cpu__in_plain(b, vectors[i], &v[i]) : cpu__out_plain(b, vectors[i], &v[i]);
-    if (!rc)
-        rc = cpu__out(b, op->out[0], md, true, &y);
-    if (!rc) {
-        const struct cpu_bind binds[] = {
-            {DNNL_ARG_SRC, x, md},
-            {DNNL_ARG_SCALE, v[0], NULL},
-            {DNNL_ARG_SHIFT, v[1], NULL},
-            {DNNL_ARG_MEAN, v[4], NULL},
-            {DNNL_ARG_VARIANCE, var = cpu__scratch(b, (size_t)cpu__t(b, op->in[0])->dims[1] * 4),
-             NULL},
-            {DNNL_ARG_DST, y, md}};
-        const struct cpu_ref refs[] = {v[4], var, v[2], v[3], v[5], v[6], v[7]};
-
-        rc = cpu__step_prim(b, pd, binds, SH_ARRAY_LEN(binds));
-        return rc ? rc : cpu__step_fn(b, bn_stats_fn, refs, SH_ARRAY_LEN(refs), NULL);
-    }
-    dnnl_primitive_desc_destroy(pd);
-    return rc;
-}
-
-/* p: invstd var */
-static int bn_var_fn(const struct cpu_call *c, struct sh_err *err)
-{
-    const struct dev_tensor *x = &c->plan->base.g->tensors[c->op->in[0]];
-    const float *invstd = c->p[0];
-    float *var = c->p[1];
-
-    (void)err;
-    for (int64_t i = 0; i < x->dims[1]; i++) {
-        double s = 1 / (double)invstd[i];
-
-        var[i] = (float)(s * s - c->op->u.norm.eps);
-    }
-    return SH_OK;
-}
-
-int cpu__bn_train_bwd(struct cpu_build *b)
-{
-    const struct dev_op *op = b->op;
-    const uint32_t vectors[] = {op->in[2], op->in[3], op->in[4], op->out[1], op->out[2]};
-    struct cpu_ref x, dy, dx, v[5], fn_refs[2];
-    dnnl_primitive_desc_t pd = NULL;
-    const dnnl_memory_desc_t *md;
-    int rc = cpu__need_f32(b, vectors, 5);
-
-    if (!rc)
-        rc = check_bn(b, op->in[0], vectors, 5);
-    if (!rc)
-        rc = bn_pd(b, op->in[0], dnnl_backward, dnnl_use_scale | dnnl_use_shift, &pd);
-    if (rc)
-        return rc;
-    md = cpu__pd_md(pd, DNNL_ARG_DIFF_SRC);
-    rc = cpu__in(b, op->in[0], NULL, md, &x);
-    if (!rc)
-        rc = cpu__in(b, op->in[1], NULL, md, &dy);
-    for (uint32_t i = 0; i < 5 && !rc; i++)
-        rc = i < 3 ? cpu__in_plain(b, vectors[i], &v[i]) : cpu__out_plain(b, vectors[i], &v[i]);
-    if (!rc)
-        rc = cpu__out(b, op->out[0], md, true, &dx);
-    fn_refs[0] = v[2];
-    fn_refs[1] = cpu__scratch(b, (size_t)cpu__t(b, op->in[0])->dims[1] * sizeof(float));
-    if (!rc)
-        rc = cpu__step_fn(b, bn_var_fn, fn_refs, 2, NULL);
-    if (!rc) {
-        const struct cpu_bind binds[] = {
-            {DNNL_ARG_SRC, x, md},
-            {DNNL_ARG_DIFF_DST, dy, md},
-            {DNNL_ARG_SCALE, v[0], NULL},
-            {DNNL_ARG_MEAN, v[1], NULL},
-            {DNNL_ARG_SHIFT, v[0], NULL}, /* asked for, not read: the gradient has no shift in it */
-            {DNNL_ARG_DIFF_SCALE, v[3], NULL},
-            {DNNL_ARG_DIFF_SHIFT, v[4], NULL},
-            {DNNL_ARG_VARIANCE, fn_refs[1], NULL},
-            {DNNL_ARG_DIFF_SRC, dx, md}};
-
-        return cpu__step_prim(b, pd, binds, SH_ARRAY_LEN(binds));
     }
     dnnl_primitive_desc_destroy(pd);
     return rc;

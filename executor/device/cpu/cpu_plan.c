@@ -74,6 +74,31 @@ static int type_is_supported(const struct dev_tensor *t, struct sh_err *err)
     }
 }
 
+/* What only operations see is stored as doubles; everything is plain. */
+static void widen_tensor(struct cpu_plan *p, uint32_t i)
+{
+    const struct dev_tensor *t = &p->base.g->tensors[i];
+    struct cpu_tensor *c = &p->tensors[i];
+
+    c->is_fixed = true;
+    c->is_wide = t->role == DEV_ROLE_ACT && t->dtype == SH_F32 && t->alias_of == DEV_NONE;
+    if (t->alias_of != DEV_NONE && t->role != DEV_ROLE_ACT)
+        p->tensors[c->root].is_wide = false; /* seen from outside under this name */
+}
+
+/* The other operations (updates, integers) see floats as they are at fp32. */
+static void narrow_operands(struct cpu_plan *p, const struct dev_op *op)
+{
+    if (cpu__f64_has(p->base.g, op))
+        return;
+    for (uint32_t k = 0; k < op->n_in; k++)
+        if (op->in[k] != DEV_NONE)
+            p->tensors[p->tensors[op->in[k]].root].is_wide = false;
+    for (uint32_t k = 0; k < op->n_out; k++)
+        if (op->out[k] != DEV_NONE)
+            p->tensors[p->tensors[op->out[k]].root].is_wide = false;
+}
+
 static int init_tensor(struct cpu_plan *p, uint32_t i, struct sh_err *err)
 {
     const struct dev_tensor *t = &p->base.g->tensors[i];
@@ -104,6 +129,8 @@ static int init_tensor(struct cpu_plan *p, uint32_t i, struct sh_err *err)
         p->tensors[c->root].is_fixed = true;
         p->tensors[t->alias_of].is_fixed = true;
     }
+    if (p->is_f64)
+        widen_tensor(p, i);
     return SH_OK;
 }
 
@@ -141,6 +168,8 @@ static size_t stored_bytes(const struct cpu_plan *p, uint32_t i)
     const struct dev_tensor *t = &p->base.g->tensors[i];
     const struct cpu_tensor *c = &p->tensors[i];
 
+    if (p->tensors[c->root].is_wide)
+        return (size_t)dev_tensor_elements(t) * sizeof(double);
     if (c->has_md)
         return dnnl_memory_desc_get_size(&c->md);
     return (size_t)dev_tensor_elements(t) * sh_dtype_bytes(t->dtype);
@@ -156,7 +185,7 @@ static int build_op(struct cpu_plan *p, uint32_t i, struct sh_err *err)
 
     if (!BUILDERS[op->kind])
         return cpu__refuse(&b, SH_E_UNSUPPORTED, "the cpu device does not have this operation");
-    rc = BUILDERS[op->kind](&b);
+    rc = p->is_f64 && cpu__f64_has(p->base.g, op) ? cpu__f64(&b) : BUILDERS[op->kind](&b);
     if (!rc)
         rc = cpu__build_end(&b);
     for (uint32_t k = 0; k < op->n_out && !rc; k++)
@@ -167,10 +196,10 @@ static int build_op(struct cpu_plan *p, uint32_t i, struct sh_err *err)
 
 static int check_precision(enum dev_precision p, struct sh_err *err)
 {
-    if (p == DEV_FP32 || p == DEV_TF32)
+    if (p == DEV_FP32 || p == DEV_TF32 || p == DEV_FP64)
         return SH_OK;
     return SH_FAIL(err, SH_E_UNSUPPORTED,
-                   "the cpu device computes in fp32 only; %s needs tensors of 16 bits, which it "
+                   "the cpu device computes in fp32 or fp64 only; %s needs tensors of 16 bits, which it "
                    "does not store",
                    p == DEV_FP16 ? "fp16" : "bf16");
 }
@@ -192,6 +221,7 @@ int cpu__plan_new(struct dev *d, struct dev_graph *g, enum dev_precision precisi
     }
     p->base = (struct dev_plan){.dev = d, .g = g};
     p->threads = dev_of(p)->threads;
+    p->is_f64 = precision == DEV_FP64;
     p->tensors = calloc(g->n_tensors ? g->n_tensors : 1, sizeof(*p->tensors));
     p->ops = calloc(g->n_ops ? g->n_ops : 1, sizeof(*p->ops));
     if (!p->tensors || !p->ops) {
@@ -201,6 +231,8 @@ int cpu__plan_new(struct dev *d, struct dev_graph *g, enum dev_precision precisi
     cpu__set_threads(p->threads);
     for (uint32_t i = 0; i < g->n_tensors && !rc; i++)
         rc = init_tensor(p, i, err);
+    for (uint32_t i = 0; i < g->n_ops && !rc && p->is_f64; i++)
+        narrow_operands(p, &g->ops[i]);
     if (!rc && layout_of)
         share_layouts(p, plan_of(layout_of));
     for (uint32_t i = 0; i < g->n_ops && !rc; i++)
@@ -345,7 +377,7 @@ static int pack(const struct cpu_plan *p, uint32_t tensor, const void *from, voi
     size_t n = (size_t)dev_tensor_elements(t);
     int s;
 
-    if (t->dtype == SH_F64) {
+    if (t->dtype == SH_F64 || p->tensors[c->root].is_wide) {
         convert_f64(from, to, n, in);
         return SH_OK;
     }
@@ -374,7 +406,7 @@ int cpu__plan_unpack(struct dev_plan *p, uint32_t tensor, const void *stored, vo
 
 /* ------------------------------------------------------------------ running */
 
-#define MAX_REFS (2 * DEV_MAX_IN)
+#define MAX_REFS (2 * (DEV_MAX_IN + DEV_MAX_OUT))
 
 struct run {
     unsigned char *base[CPU_N_SPACES];

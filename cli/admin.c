@@ -1,0 +1,214 @@
+/* admin.c - tenants, keys, quotas. */
+#include "cli/out.h"
+#include "cli/state.h"
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* ---------------------------------------------------------------- tenants */
+
+int tenant_create(struct cli *c, struct sh_err *err)
+{
+    json_t *body = json_pack("{s:s}", "name", c->args[0]), *j = NULL;
+    int rc = rest_call(c, "POST", "/api/v1/tenants", body, 0, &j, err);
+
+    json_decref(body);
+    if (!rc)
+        rc = c->output == OUTPUT_TABLE ? SH_OK : out_object(c, j, "name", err);
+    if (!rc)
+        out_say(c, "Tenant %s is created. Next: shunt --tenant %s create key NAME", c->args[0],
+                c->args[0]);
+    json_decref(j);
+    return rc;
+}
+
+int tenant_get(struct cli *c, struct sh_err *err)
+{
+    static const struct out_col COLS[] = {{"NAME", "name", OUT_TEXT},
+                                          {"STATE", "state", OUT_TEXT},
+                                          {"CREATED", "created_at", OUT_TIME}};
+    char path[REST_PATH_MAX];
+    json_t *j = NULL;
+    int rc;
+
+    if (c->n_args == 0) {
+        rc = rest_list(c, "/api/v1/tenants", 0, &j, err);
+        if (!rc)
+            rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "name", err);
+    } else {
+        rc = rest_path(path, err, "api", "v1", "tenants", c->args[0], NULL);
+        if (!rc)
+            rc = rest_get(c, path, 0, &j, err);
+        if (!rc)
+            rc = out_object(c, j, "name", err);
+    }
+    json_decref(j);
+    return rc;
+}
+
+int tenant_delete(struct cli *c, struct sh_err *err)
+{
+    char path[REST_PATH_MAX];
+    int rc = rest_path(path, err, "api", "v1", "tenants", c->args[0], NULL);
+
+    if (!rc)
+        rc = rest_call(c, "DELETE", path, NULL, 0, NULL, err);
+    if (!rc)
+        out_say(c, "Tenant %s is deleted, its keys are revoked.", c->args[0]);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- keys */
+
+static int need_tenant(struct cli *c, struct sh_err *err)
+{
+    if (c->conf->tenant && c->conf->tenant[0])
+        return SH_OK;
+    return cli_usage(c, err, "say whose key: --tenant NAME");
+}
+
+static int keys_path(struct cli *c, char path[static REST_PATH_MAX], const char *id,
+                     struct sh_err *err)
+{
+    int rc = need_tenant(c, err);
+
+    return rc ? rc
+              : rest_path(path, err, "api", "v1", "tenants", c->conf->tenant, "keys", id, NULL);
+}
+
+static int save_key(const struct cli *c, const char *key, struct sh_err *err)
+{
+    char text[512];
+    int n = snprintf(text, sizeof(text), "%s\n", key);
+
+    return file_write(c->conf->save, text, (size_t)n, 0600, err);
+}
+
+int key_create(struct cli *c, struct sh_err *err)
+{
+    json_t *body = json_pack("{s:s, s:s, s:s*}", "name", c->args[0], "role", c->conf->role,
+                             "expires_at", c->conf->expires_at);
+    bool save = c->conf->save && c->conf->save[0];
+    char path[REST_PATH_MAX];
+    json_t *j = NULL;
+    int rc = keys_path(c, path, NULL, err);
+
+    if (!rc)
+        rc = rest_call(c, "POST", path, body, 0, &j, err);
+    if (!rc && save)
+        rc = save_key(c, rest_text(j, "key"), err);
+    if (!rc && c->output == OUTPUT_JSON)
+        out_json(j);
+    else if (!rc && !save && (c->output == OUTPUT_NAME || c->conf->quiet))
+        puts(rest_text(j, "key"));
+    else if (!rc && save)
+        out_say(c, "Key %s (%s of %s) is in %s.", rest_text(j, "id"), c->conf->role,
+                c->conf->tenant, c->conf->save);
+    else if (!rc)
+        printf("%s\nThe key is shown only now. Use it with --key, --key-file or SHUNT_KEY.\n",
+               rest_text(j, "key"));
+    json_decref(body);
+    json_decref(j);
+    return rc;
+}
+
+int key_get(struct cli *c, struct sh_err *err)
+{
+    static const struct out_col COLS[] = {{"ID", "id", OUT_TEXT},
+                                          {"NAME", "name", OUT_TEXT},
+                                          {"ROLE", "role", OUT_TEXT},
+                                          {"CREATED", "created_at", OUT_TIME},
+                                          {"EXPIRES", "expires_at", OUT_TIME},
+                                          {"REVOKED", "revoked_at", OUT_TIME}};
+    char path[REST_PATH_MAX];
+    json_t *j = NULL;
+    int rc = keys_path(c, path, NULL, err);
+
+    if (!rc)
+        rc = rest_list(c, path, 0, &j, err);
+    if (!rc)
+        rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "id", err);
+    json_decref(j);
+    return rc;
+}
+
+int key_delete(struct cli *c, struct sh_err *err)
+{
+    char path[REST_PATH_MAX];
+    int rc = keys_path(c, path, c->args[0], err);
+
+    if (!rc)
+        rc = rest_call(c, "DELETE", path, NULL, 0, NULL, err);
+    if (!rc)
+        out_say(c, "Key %s is revoked.", c->args[0]);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- quotas */
+
+static int quota_path(struct cli *c, const char *tenant, char path[static REST_PATH_MAX],
+                      struct sh_err *err)
+{
+    if (!tenant || !tenant[0])
+        return cli_usage(c, err, "say whose quota");
+    return rest_path(path, err, "api", "v1", "tenants", tenant, "quota", NULL);
+}
+
+int quota_get(struct cli *c, struct sh_err *err)
+{
+    char path[REST_PATH_MAX];
+    json_t *j = NULL;
+    int rc = quota_path(c, c->n_args ? c->args[0] : c->conf->tenant, path, err);
+
+    if (!rc)
+        rc = rest_get(c, path, 0, &j, err);
+    if (!rc)
+        rc = out_object(c, j, "max_running_jobs", err);
+    json_decref(j);
+    return rc;
+}
+
+/* Changes one field of the object that the server gave us. */
+static int change_field(struct cli *c, json_t *quota, char *word, struct sh_err *err)
+{
+    char *eq = strchr(word, '=');
+    json_t *value = NULL;
+
+    if (!eq || eq == word)
+        return cli_usage(c, err, "\"%.60s\" is not FIELD=VALUE", word);
+    *eq = '\0';
+    if (!json_object_get(quota, word))
+        return cli_usage(c, err, "a quota has no field \"%.60s\"", word);
+    value = json_loads(eq + 1, JSON_DECODE_ANY, NULL);
+    if (!json_is_number(value) && !json_is_null(value)) {
+        json_decref(value);
+        return cli_usage(c, err, "%.60s must be a number or null", word);
+    }
+    if (json_object_set_new(quota, word, value))
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a quota");
+    return SH_OK;
+}
+
+int quota_set(struct cli *c, struct sh_err *err)
+{
+    char path[REST_PATH_MAX];
+    json_t *quota = NULL, *j = NULL;
+    int rc = quota_path(c, c->args[0], path, err);
+
+    /* The server replaces all fields: those not named here keep their values. */
+    if (!rc)
+        rc = rest_get(c, path, 0, &quota, err);
+    for (int i = 1; !rc && i < c->n_args; i++)
+        rc = change_field(c, quota, c->args[i], err);
+    if (!rc)
+        json_object_del(quota, "row_version");
+    if (!rc)
+        rc = rest_call(c, "PUT", path, quota, 0, &j, err);
+    if (!rc)
+        rc = out_object(c, j, "max_running_jobs", err);
+    json_decref(quota);
+    json_decref(j);
+    return rc;
+}

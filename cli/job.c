@@ -1,0 +1,464 @@
+/* job.c - jobs: submit, look at, wait, cancel. Also queues and executors. */
+#include "cli/out.h"
+#include "common/clock.h"
+#include "common/hash.h"
+#include "common/mem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define POLL_MS 250
+#define MAX_SPEC (1u << 20)
+
+static int job_path(struct cli *c, char path[static REST_PATH_MAX], const char *id,
+                    const char *below, struct sh_err *err)
+{
+    int64_t n;
+
+    if (sh_parse_i64(id, 1, INT64_MAX, "job", &n, NULL))
+        return cli_usage(c, err, "\"%.40s\" is not a job's number", id);
+    return rest_path(path, err, "api", "v1", "jobs", id, below, NULL);
+}
+
+static bool is_final(const char *state)
+{
+    static const char *const FINAL[] = {"SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED"};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(FINAL); i++)
+        if (strcmp(FINAL[i], state) == 0)
+            return true;
+    return false;
+}
+
+/* ---------------------------------------------------------------- lists */
+
+int job_get(struct cli *c, struct sh_err *err)
+{
+    static const struct out_col COLS[] = {{"JOB", "id", OUT_TEXT},
+                                          {"STATE", "state", OUT_TEXT},
+                                          {"MODEL", "model", OUT_TEXT},
+                                          {"STEP", "step", OUT_TEXT},
+                                          {"STEPS", "steps", OUT_TEXT},
+                                          {"LOSS", "loss", OUT_NUMBER},
+                                          {"SAMPLES/S", "samples_per_s", OUT_NUMBER},
+                                          {"PREEMPTED", "preemptions", OUT_TEXT},
+                                          {"REASON", "reason", OUT_TEXT},
+                                          {"NAME", "name", OUT_TEXT}};
+    char path[REST_PATH_MAX];
+    json_t *j = NULL;
+    int rc;
+
+    if (c->n_args == 0) {
+        rc = rest_list(c, "/api/v1/jobs", REST_TENANT, &j, err);
+        if (!rc)
+            rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "id", err);
+    } else {
+        rc = job_path(c, path, c->args[0], NULL, err);
+        if (!rc)
+            rc = rest_get(c, path, REST_TENANT, &j, err);
+        if (!rc)
+            rc = out_object(c, j, "id", err);
+    }
+    json_decref(j);
+    return rc;
+}
+
+int job_checkpoints(struct cli *c, struct sh_err *err)
+{
+    static const struct out_col COLS[] = {{"ATTEMPT", "attempt", OUT_TEXT},
+                                          {"STEP", "step", OUT_TEXT},
+                                          {"BYTES", "bytes", OUT_BYTES},
+                                          {"CREATED", "created_at", OUT_TIME}};
+    char path[REST_PATH_MAX];
+    json_t *j = NULL;
+    int rc = job_path(c, path, c->args[0], "checkpoints", err);
+
+    if (!rc)
+        rc = rest_list(c, path, REST_TENANT, &j, err);
+    if (!rc)
+        rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "step", err);
+    json_decref(j);
+    return rc;
+}
+
+int queue_get(struct cli *c, struct sh_err *err)
+{
+    static const struct out_col COLS[] = {{"NAME", "name", OUT_TEXT},
+                                          {"STATE", "state", OUT_TEXT},
+                                          {"PRIORITY", "priority", OUT_TEXT}};
+    json_t *j = NULL;
+    int rc = rest_list(c, "/api/v1/queues", REST_TENANT, &j, err);
+
+    if (!rc)
+        rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "name", err);
+    json_decref(j);
+    return rc;
+}
+
+int executor_get(struct cli *c, struct sh_err *err)
+{
+    static const struct out_col COLS[] = {{"NAME", "name", OUT_TEXT},
+                                          {"STATE", "state", OUT_TEXT},
+                                          {"DEVICE", "device", OUT_TEXT},
+                                          {"POOL", "pool_bytes", OUT_BYTES},
+                                          {"SEEN", "seen_at", OUT_TIME}};
+    json_t *j = NULL;
+    int rc = rest_list(c, "/api/v1/executors", 0, &j, err);
+
+    if (!rc)
+        rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "name", err);
+    json_decref(j);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- submit */
+
+struct setting { /* an option that becomes a number of the spec */
+    const char *name, *text;
+    bool is_int;
+};
+
+static int set_numbers(struct cli *c, json_t *obj, const struct setting *s, size_t n,
+                       struct sh_err *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        int64_t whole;
+        double v;
+        json_t *j;
+
+        if (!s[i].text || !s[i].text[0])
+            continue;
+        if (s[i].is_int && sh_parse_i64(s[i].text, INT64_MIN, INT64_MAX, "", &whole, NULL))
+            return cli_usage(c, err, "%s wants a whole number, not \"%.40s\"", s[i].name,
+                             s[i].text);
+        if (!s[i].is_int && sh_parse_f64(s[i].text, -1e300, 1e300, "", &v, NULL))
+            return cli_usage(c, err, "%s wants a number, not \"%.40s\"", s[i].name, s[i].text);
+        j = s[i].is_int ? json_integer(whole) : json_real(v);
+        if (json_object_set_new(obj, s[i].name, j))
+            return SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
+    }
+    return SH_OK;
+}
+
+static int set_text(json_t *obj, const char *name, const char *text, struct sh_err *err)
+{
+    if (text && text[0] && json_object_set_new(obj, name, json_string(text)))
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
+    return SH_OK;
+}
+
+static int fill_optimizer(struct cli *c, json_t *spec, struct sh_err *err)
+{
+    const struct cli_conf *o = c->conf;
+    const struct setting numbers[] = {{"lr", o->lr, false},
+                                      {"momentum", o->momentum, false},
+                                      {"weight_decay", o->weight_decay, false},
+                                      {"beta1", o->beta1, false},
+                                      {"beta2", o->beta2, false},
+                                      {"eps", o->eps, false}};
+    json_t *opt = json_object_get(spec, "optimizer");
+    int rc = SH_OK;
+
+    if (!opt) {
+        opt = json_object();
+        if (json_object_set_new(spec, "optimizer", opt))
+            return SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
+    }
+    rc = set_text(opt, "name", o->optimizer, err);
+    if (!rc && !json_object_get(opt, "name"))
+        rc = set_text(opt, "name", "sgd", err);
+    return rc ? rc : set_numbers(c, opt, numbers, SH_ARRAY_LEN(numbers), err);
+}
+
+static int fill_spec(struct cli *c, json_t **out, struct sh_err *err)
+{
+    const struct cli_conf *o = c->conf;
+    const struct setting numbers[] = {{"batch", o->batch, true},
+                                      {"epochs", o->epochs, true},
+                                      {"steps", o->steps, true},
+                                      {"seed", o->seed, true},
+                                      {"checkpoint_interval_ms", o->checkpoint_interval_ms, true}};
+    json_t *spec = NULL;
+    int rc = SH_OK;
+
+    if (o->spec && o->spec[0])
+        rc = sh_json_load_file(o->spec, MAX_SPEC, &spec, err);
+    else
+        spec = json_object();
+    if (!rc && !json_is_object(spec))
+        rc = SH_FAIL(err, SH_E_INVALID, "the spec is not a JSON object");
+    if (!rc)
+        rc = set_text(spec, "loss", o->loss, err);
+    if (!rc)
+        rc = set_text(spec, "labels", o->labels, err);
+    if (!rc)
+        rc = set_numbers(c, spec, numbers, SH_ARRAY_LEN(numbers), err);
+    if (!rc)
+        rc = fill_optimizer(c, spec, err);
+    if (rc)
+        json_decref(spec);
+    else
+        *out = spec;
+    return rc;
+}
+
+/* A connection that breaks leaves unknown whether the job was taken; with a token a second try
+ * cannot make a second job. */
+static int fill_token(struct cli *c, json_t *job, struct sh_err *err)
+{
+    uint8_t random[16];
+    char hex[33];
+    int rc;
+
+    if (c->conf->token && c->conf->token[0])
+        return set_text(job, "client_token", c->conf->token, err);
+    rc = sh_random(random, sizeof(random), err);
+    sh_hex(random, sizeof(random), hex);
+    return rc ? rc : set_text(job, "client_token", hex, err);
+}
+
+static int fill_job(struct cli *c, json_t *job, struct sh_err *err)
+{
+    const struct cli_conf *o = c->conf;
+    json_t *spec = NULL;
+    char model[129];
+    int64_t version = 0;
+    int rc;
+
+    if (!o->model || !o->model[0] || !o->dataset || !o->dataset[0])
+        return cli_usage(c, err, "--model and --dataset are needed");
+    rc = rest_model_ref(c, o->model, model, &version, err);
+    if (!rc)
+        rc = set_text(job, "model", model, err);
+    if (!rc && version && json_object_set_new(job, "version", json_integer(version)))
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
+    if (!rc)
+        rc = set_text(job, "dataset", o->dataset, err);
+    if (!rc)
+        rc = set_text(job, "eval_dataset", o->eval_dataset, err);
+    if (!rc)
+        rc = set_text(job, "queue", o->queue, err);
+    if (!rc)
+        rc = set_text(job, "name", o->job_name, err);
+    if (!rc)
+        rc = fill_token(c, job, err);
+    if (!rc)
+        rc = fill_spec(c, &spec, err);
+    if (!rc && json_object_set_new(job, "spec", spec))
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
+    return rc;
+}
+
+static int send_job(struct cli *c, const json_t *job, json_t **out, struct sh_err *err)
+{
+    struct sh_err first = {0};
+    int rc = rest_call(c, "POST", "/api/v1/jobs", job, REST_TENANT, out, &first);
+
+    if (rc && c->exit_code == CLI_NOT_REACHABLE) { /* once more, with the same token */
+        cli_sleep_ms(POLL_MS);
+        return rest_call(c, "POST", "/api/v1/jobs", job, REST_TENANT, out, err);
+    }
+    return rc ? sh_err_copy(err, &first) : SH_OK;
+}
+
+/* ---------------------------------------------------------------- wait */
+
+static void show_job(struct progress *bar, const json_t *j)
+{
+    double step = json_number_value(json_object_get(j, "step"));
+    double steps = json_number_value(json_object_get(j, "steps"));
+    const json_t *loss = json_object_get(j, "loss");
+    char text[32] = "-";
+
+    if (json_is_number(loss))
+        snprintf(text, sizeof(text), "%.4f", json_number_value(loss));
+    progress_show(bar, steps > 0 ? step / steps : -1,
+                  "job %" JSON_INTEGER_FORMAT " %s: step %.0f of %.0f, loss %s, %.0f samples/s",
+                  json_integer_value(json_object_get(j, "id")), rest_text(j, "state"), step, steps,
+                  text, json_number_value(json_object_get(j, "samples_per_s")));
+}
+
+static int wait_end(struct cli *c, const char *id, json_t **out, struct sh_err *err)
+{
+    int64_t end = sh_clock_ns() + c->conf->wait_s * 1000000000;
+    char path[REST_PATH_MAX];
+    struct progress bar;
+    int rc = job_path(c, path, id, NULL, err);
+
+    progress_begin(c, &bar);
+    *out = NULL;
+    while (!rc) {
+        rc = rest_get(c, path, REST_TENANT, out, err);
+        if (rc || is_final(rest_text(*out, "state")))
+            break;
+        show_job(&bar, *out);
+        if (sh_clock_ns() > end)
+            rc = SH_FAIL(err, SH_E_TIMEOUT, "job %s is still %s after %lld s; it goes on", id,
+                         rest_text(*out, "state"), (long long)c->conf->wait_s);
+        json_decref(*out);
+        *out = NULL;
+        if (!rc)
+            cli_sleep_ms(POLL_MS);
+    }
+    progress_end(&bar);
+    return rc;
+}
+
+static int report_end(struct cli *c, const json_t *j, struct sh_err *err)
+{
+    const json_t *result = json_object_get(j, "result");
+    const char *state = rest_text(j, "state");
+    json_int_t id = json_integer_value(json_object_get(j, "id"));
+    char accuracy[32], version[32];
+
+    if (c->output == OUTPUT_JSON)
+        out_json(j);
+    if (strcmp(state, "SUCCEEDED") != 0) {
+        c->exit_code = CLI_REFUSED;
+        return SH_FAIL(err, SH_E_CONFLICT, "job %" JSON_INTEGER_FORMAT " is %s%s%s", id, state,
+                       rest_text(j, "error")[0] ? ": " : "", rest_text(j, "error"));
+    }
+    out_text(result, "accuracy", OUT_NUMBER, accuracy, sizeof(accuracy));
+    out_text(j, "result_version", OUT_TEXT, version, sizeof(version));
+    out_say(c, "Job %" JSON_INTEGER_FORMAT " SUCCEEDED: %s:%s, accuracy %s.", id,
+            rest_text(j, "model"), version, accuracy);
+    return SH_OK;
+}
+
+static int wait_and_report(struct cli *c, const char *id, struct sh_err *err)
+{
+    json_t *j = NULL;
+    int rc = wait_end(c, id, &j, err);
+
+    if (!rc)
+        rc = report_end(c, j, err);
+    json_decref(j);
+    return rc;
+}
+
+int job_wait(struct cli *c, struct sh_err *err)
+{
+    return wait_and_report(c, c->args[0], err);
+}
+
+int job_submit(struct cli *c, struct sh_err *err)
+{
+    json_t *job =
+        json_pack("{s:s, s:I, s:I}", "kind", "training", "priority", (json_int_t)c->conf->priority,
+                  "max_attempts", (json_int_t)c->conf->max_attempts);
+    json_t *j = NULL;
+    char id[24] = "";
+    int rc = job ? fill_job(c, job, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
+
+    if (!rc)
+        rc = send_job(c, job, &j, err);
+    if (!rc) {
+        snprintf(id, sizeof(id), "%" JSON_INTEGER_FORMAT,
+                 json_integer_value(json_object_get(j, "id")));
+        if (c->output == OUTPUT_NAME)
+            puts(id);
+        else if (c->output == OUTPUT_JSON && !c->conf->wait)
+            out_json(j);
+        else
+            out_say(c, "Job %s is %s.%s%s", id, rest_text(j, "state"),
+                    c->conf->wait ? "" : " Next: shunt wait job ", c->conf->wait ? "" : id);
+    }
+    if (!rc && c->conf->wait)
+        rc = wait_and_report(c, id, err);
+    json_decref(job);
+    json_decref(j);
+    return rc;
+}
+
+int job_cancel(struct cli *c, struct sh_err *err)
+{
+    char path[REST_PATH_MAX];
+    json_t *j = NULL;
+    int rc = job_path(c, path, c->args[0], "cancel", err);
+
+    if (!rc)
+        rc = rest_call(c, "POST", path, NULL, REST_TENANT, &j, err);
+    if (!rc && c->output != OUTPUT_TABLE)
+        rc = out_object(c, j, "state", err);
+    else if (!rc)
+        out_say(c, "Job %s is %s.", c->args[0], rest_text(j, "state"));
+    json_decref(j);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- events, losses */
+
+static void print_event(const struct cli *c, const json_t *e)
+{
+    char at[64], from[32], to[32], reason[64], detail[512];
+
+    if (c->output == OUTPUT_JSON) {
+        json_dumpf(e, stdout, JSON_COMPACT); /* one a line: --follow has no end to close a list */
+        putchar('\n');
+    } else {
+        out_text(e, "at", OUT_TEXT, at, sizeof(at));
+        out_text(e, "from", OUT_TEXT, from, sizeof(from));
+        out_text(e, "to", OUT_TEXT, to, sizeof(to));
+        out_text(e, "reason", OUT_TEXT, reason, sizeof(reason));
+        out_text(e, "detail", OUT_TEXT, detail, sizeof(detail));
+        printf("%-24s  %-10s -> %-10s  %s%s%s\n", at, from, to, reason,
+               strcmp(detail, "{}") == 0 ? "" : "  ", strcmp(detail, "{}") == 0 ? "" : detail);
+    }
+    fflush(stdout);
+}
+
+int job_events(struct cli *c, struct sh_err *err)
+{
+    char path[REST_PATH_MAX], job[REST_PATH_MAX];
+    json_int_t last = 0;
+    bool more = true;
+    int rc = job_path(c, path, c->args[0], "events", err);
+
+    if (!rc)
+        rc = job_path(c, job, c->args[0], NULL, err);
+    while (!rc && more) {
+        json_t *list = NULL, *j = NULL, *e;
+        size_t i;
+
+        /* The state first: an event written after it is then still seen in the list. */
+        if (c->conf->follow)
+            rc = rest_get(c, job, REST_TENANT, &j, err);
+        more = c->conf->follow && !is_final(rest_text(j, "state"));
+        if (!rc)
+            rc = rest_list(c, path, REST_TENANT, &list, err);
+        json_array_foreach(list, i, e)
+        {
+            if (json_integer_value(json_object_get(e, "id")) <= last)
+                continue;
+            last = json_integer_value(json_object_get(e, "id"));
+            print_event(c, e);
+        }
+        json_decref(list);
+        json_decref(j);
+        if (!rc && more)
+            cli_sleep_ms(POLL_MS * 2);
+    }
+    return rc;
+}
+
+int job_losses(struct cli *c, struct sh_err *err)
+{
+    char path[REST_PATH_MAX];
+    json_t *j = NULL, *losses;
+    int rc = job_path(c, path, c->args[0], "losses", err);
+    size_t n, from;
+
+    if (!rc)
+        rc = rest_get(c, path, REST_TENANT, &j, err);
+    losses = json_object_get(j, "losses");
+    n = json_array_size(losses);
+    from = n > (size_t)c->conf->last ? n - (size_t)c->conf->last : 0;
+    if (!rc && c->output == OUTPUT_JSON)
+        out_json(losses);
+    if (!rc && c->output != OUTPUT_JSON)
+        for (size_t i = from; i < n; i++)
+            printf("%8zu  %.6g\n", i + 1, json_number_value(json_array_get(losses, i)));
+    json_decref(j);
+    return rc;
+}

@@ -1,0 +1,345 @@
+/* model.c - models, versions, latency targets. */
+#include "cli/out.h"
+#include "cli/upload.h"
+#include "common/clock.h"
+#include "common/mem.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define POLL_MS 200
+
+static int model_path(char path[static REST_PATH_MAX], const char *model, const char *below,
+                      struct sh_err *err)
+{
+    return rest_path(path, err, "api", "v1", "models", model, below, NULL);
+}
+
+static int version_path(char path[static REST_PATH_MAX], const char *model, int64_t version,
+                        const char *below, struct sh_err *err)
+{
+    char number[24];
+
+    snprintf(number, sizeof(number), "%" PRId64, version);
+    return rest_path(path, err, "api", "v1", "models", model, "versions", number, below, NULL);
+}
+
+/* ---------------------------------------------------------------- models */
+
+static int create(struct cli *c, const char *name, const char *visibility, unsigned flags,
+                  json_t **out, struct sh_err *err)
+{
+    json_t *body = json_pack("{s:s, s:s*}", "name", name, "visibility", visibility);
+    int rc = rest_call(c, "POST", "/api/v1/models", body, REST_TENANT | flags, out, err);
+
+    json_decref(body);
+    return rc;
+}
+
+int model_create(struct cli *c, struct sh_err *err)
+{
+    json_t *j = NULL;
+    int rc = create(c, c->args[0], c->conf->visibility, 0, &j, err);
+
+    if (!rc && c->output != OUTPUT_TABLE)
+        rc = out_object(c, j, "name", err);
+    else if (!rc)
+        out_say(c, "Model %s is created. Next: shunt push model %s FILE.onnx", c->args[0],
+                c->args[0]);
+    json_decref(j);
+    return rc;
+}
+
+void model_add_summary(json_t *items)
+{
+    json_t *m, *v;
+    size_t i, k;
+
+    json_array_foreach(items, i, m)
+    {
+        char text[200] = "";
+        size_t n = 0;
+
+        json_array_foreach(json_object_get(m, "versions"), k, v)
+        {
+            if (n < sizeof(text))
+                n += (size_t)snprintf(
+                    text + n, sizeof(text) - n, "%s%" JSON_INTEGER_FORMAT " %s", n ? ", " : "",
+                    json_integer_value(json_object_get(v, "version")), rest_text(v, "state"));
+        }
+        json_object_set_new(m, "summary", json_string(text));
+    }
+}
+
+int model_get(struct cli *c, struct sh_err *err)
+{
+    static const struct out_col COLS[] = {{"NAME", "name", OUT_TEXT},
+                                          {"TENANT", "tenant", OUT_TEXT},
+                                          {"VISIBILITY", "visibility", OUT_TEXT},
+                                          {"VERSIONS", "summary", OUT_TEXT},
+                                          {"CREATED", "created_at", OUT_TIME}};
+    char path[REST_PATH_MAX];
+    json_t *j = NULL;
+    int rc;
+
+    if (c->n_args == 0) {
+        rc = rest_list(c, "/api/v1/models", REST_TENANT, &j, err);
+        if (!rc && c->output == OUTPUT_TABLE)
+            model_add_summary(j);
+        if (!rc)
+            rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "name", err);
+    } else {
+        rc = model_path(path, c->args[0], NULL, err);
+        if (!rc)
+            rc = rest_get(c, path, REST_TENANT, &j, err);
+        if (!rc)
+            rc = out_object(c, j, "name", err);
+    }
+    json_decref(j);
+    return rc;
+}
+
+int model_delete(struct cli *c, struct sh_err *err)
+{
+    char path[REST_PATH_MAX], name[129];
+    int64_t version;
+    int rc = rest_model_ref(c, c->args[0], name, &version, err);
+
+    if (!rc)
+        rc = version ? version_path(path, name, version, NULL, err)
+                     : model_path(path, name, NULL, err);
+    if (!rc)
+        rc = rest_call(c, "DELETE", path, NULL, REST_TENANT, NULL, err);
+    if (!rc)
+        out_say(c, "%s is deleted.", c->args[0]);
+    return rc;
+}
+
+int version_get(struct cli *c, struct sh_err *err)
+{
+    static const struct out_col COLS[] = {
+        {"VERSION", "version", OUT_TEXT},     {"STATE", "state", OUT_TEXT},
+        {"BYTES", "bytes", OUT_BYTES},        {"MAX BATCH", "max_batch", OUT_TEXT},
+        {"PRECISION", "precision", OUT_TEXT}, {"FROM JOB", "source_job", OUT_TEXT},
+        {"CREATED", "created_at", OUT_TIME},  {"REASON", "reason", OUT_TEXT}};
+    char path[REST_PATH_MAX], name[129];
+    json_t *j = NULL;
+    int64_t version;
+    int rc = rest_model_ref(c, c->args[0], name, &version, err);
+
+    if (!rc)
+        rc = version ? version_path(path, name, version, NULL, err)
+                     : model_path(path, name, "versions", err);
+    if (!rc)
+        rc = version ? rest_get(c, path, REST_TENANT, &j, err)
+                     : rest_list(c, path, REST_TENANT, &j, err);
+    if (!rc)
+        rc = version ? out_object(c, j, "version", err)
+                     : out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "version", err);
+    json_decref(j);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- waiting */
+
+/* The newest version of a model. */
+static int newest(struct cli *c, const char *model, int64_t *version, struct sh_err *err)
+{
+    char path[REST_PATH_MAX];
+    json_t *j = NULL, *v;
+    size_t i;
+    int rc = model_path(path, model, NULL, err);
+
+    if (!rc)
+        rc = rest_get(c, path, REST_TENANT, &j, err);
+    *version = 0;
+    json_array_foreach(json_object_get(j, "versions"), i, v)
+    {
+        *version = SH_MAX(*version, json_integer_value(json_object_get(v, "version")));
+    }
+    json_decref(j);
+    if (!rc && *version == 0)
+        rc = SH_FAIL(err, SH_E_NOTFOUND, "the model \"%s\" has no version yet", model);
+    return rc;
+}
+
+static int wait_version(struct cli *c, const char *model, int64_t version, struct sh_err *err)
+{
+    int64_t start = sh_clock_ns(), end = start + c->conf->wait_s * 1000000000;
+    char path[REST_PATH_MAX], state[32] = "";
+    struct progress bar;
+    int rc = version_path(path, model, version, NULL, err);
+
+    progress_begin(c, &bar);
+    while (!rc && strcmp(state, "READY") != 0) {
+        json_t *j = NULL;
+
+        rc = rest_get(c, path, REST_TENANT, &j, err);
+        sh_strlcpy(state, rest_text(j, "state"), sizeof(state));
+        if (!rc && strcmp(state, "FAILED") == 0)
+            rc = SH_FAIL(err, SH_E_CONFLICT, "version %" PRId64 " of %s failed: %s", version, model,
+                         rest_text(j, "reason"));
+        else if (!rc && sh_clock_ns() > end)
+            rc = SH_FAIL(err, SH_E_TIMEOUT,
+                         "version %" PRId64 " of %s is still %s after %lld s; is an executor up? "
+                         "(shunt get executors)",
+                         version, model, state, (long long)c->conf->wait_s);
+        json_decref(j);
+        progress_show(&bar, -1, "%s:%" PRId64 " is %s, %.1f s", model, version, state,
+                      (double)(sh_clock_ns() - start) / 1e9);
+        if (!rc && strcmp(state, "READY") != 0)
+            cli_sleep_ms(POLL_MS);
+    }
+    progress_end(&bar);
+    return rc;
+}
+
+int model_wait(struct cli *c, struct sh_err *err)
+{
+    char name[129];
+    int64_t version;
+    int rc = rest_model_ref(c, c->args[0], name, &version, err);
+
+    if (!rc && version == 0)
+        rc = newest(c, name, &version, err);
+    if (!rc)
+        rc = wait_version(c, name, version, err);
+    if (!rc && c->output == OUTPUT_NAME)
+        printf("%s:%" PRId64 "\n", name, version);
+    else if (!rc)
+        out_say(c, "%s:%" PRId64 " is READY.", name, version);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- push */
+
+static int new_version(struct cli *c, const char *model, int64_t *version, struct sh_err *err)
+{
+    json_t *body = json_pack("{s:I, s:s}", "max_batch", (json_int_t)c->conf->max_batch, "precision",
+                             c->conf->precision);
+    char path[REST_PATH_MAX];
+    json_t *j = NULL;
+    int rc = model_path(path, model, "versions", err);
+
+    if (!rc)
+        rc = rest_call(c, "POST", path, body, REST_TENANT, &j, err);
+    if (!rc)
+        *version = json_integer_value(json_object_get(j, "version"));
+    json_decref(body);
+    json_decref(j);
+    return rc;
+}
+
+static int push(struct cli *c, const char *model, const char *file, json_t **out,
+                struct sh_err *err)
+{
+    struct sh_err ignored = {0};
+    char path[REST_PATH_MAX];
+    json_t *have = NULL;
+    int64_t version = 0;
+    int rc = model_path(path, model, NULL, err);
+
+    if (rc)
+        return rc;
+    if (rest_get(c, path, REST_TENANT | REST_QUIET, &have, &ignored) == SH_E_NOTFOUND)
+        rc = create(c, model, NULL, 0, NULL, err);
+    json_decref(have);
+    if (!rc)
+        rc = new_version(c, model, &version, err);
+    if (!rc)
+        rc = version_path(path, model, version, "artifact", err);
+    if (!rc)
+        rc = upload_file(c, path, file, out, err);
+    /* A version without a file would be in the way. One that the server refused says why. */
+    if (rc && version > 0 && !c->problem && version_path(path, model, version, NULL, NULL) == SH_OK)
+        rest_call(c, "DELETE", path, NULL, REST_TENANT | REST_QUIET, NULL, NULL);
+    if (!rc && c->conf->wait)
+        rc = wait_version(c, model, version, err);
+    return rc;
+}
+
+int model_push(struct cli *c, struct sh_err *err)
+{
+    json_t *j = NULL;
+    char bytes[32];
+    int rc = push(c, c->args[0], c->args[1], &j, err);
+
+    out_bytes(json_number_value(json_object_get(j, "bytes")), bytes, sizeof(bytes));
+    if (!rc && c->output == OUTPUT_JSON)
+        out_json(j);
+    else if (!rc && c->output == OUTPUT_NAME)
+        printf("%s:%" JSON_INTEGER_FORMAT "\n", c->args[0],
+               json_integer_value(json_object_get(j, "version")));
+    else if (!rc)
+        out_say(c, "%s:%" JSON_INTEGER_FORMAT " is %s (%s, sha256 %.12s).", c->args[0],
+                json_integer_value(json_object_get(j, "version")),
+                c->conf->wait ? "READY" : rest_text(j, "state"), bytes, rest_text(j, "digest"));
+    json_decref(j);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- latency targets */
+
+static int set_number(struct cli *c, json_t *body, const char *name, const char *text, bool is_int,
+                      struct sh_err *err)
+{
+    double v;
+
+    if (!text || !text[0])
+        return SH_OK;
+    if (sh_parse_f64(text, -1e12, 1e12, name, &v, NULL))
+        return cli_usage(c, err, "--%s wants a number, not \"%.40s\"", name, text);
+    if (json_object_set_new(body, name, is_int ? json_integer((json_int_t)v) : json_real(v)))
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a request");
+    return SH_OK;
+}
+
+int slo_set(struct cli *c, struct sh_err *err)
+{
+    json_t *body = json_pack("{s:s*}", "on_miss", c->conf->on_miss), *j = NULL;
+    char path[REST_PATH_MAX];
+    int rc = model_path(path, c->args[0], "slo", err);
+
+    if (!rc && (!c->conf->latency_ms || !c->conf->latency_ms[0]))
+        rc = cli_usage(c, err, "--latency-ms is needed");
+    if (!rc)
+        rc = set_number(c, body, "latency_ms", c->conf->latency_ms, false, err);
+    if (!rc)
+        rc = set_number(c, body, "percentile", c->conf->percentile, false, err);
+    if (!rc)
+        rc = set_number(c, body, "priority", c->conf->target_priority, true, err);
+    if (!rc)
+        rc = rest_call(c, "PUT", path, body, REST_TENANT, &j, err);
+    if (!rc)
+        rc = out_object(c, j, "model", err);
+    json_decref(body);
+    json_decref(j);
+    return rc;
+}
+
+int slo_get(struct cli *c, struct sh_err *err)
+{
+    char path[REST_PATH_MAX];
+    json_t *j = NULL;
+    int rc = model_path(path, c->args[0], "slo", err);
+
+    if (!rc)
+        rc = rest_get(c, path, REST_TENANT, &j, err);
+    if (!rc)
+        rc = out_object(c, j, "model", err);
+    json_decref(j);
+    return rc;
+}
+
+int slo_delete(struct cli *c, struct sh_err *err)
+{
+    char path[REST_PATH_MAX];
+    int rc = model_path(path, c->args[0], "slo", err);
+
+    if (!rc)
+        rc = rest_call(c, "DELETE", path, NULL, REST_TENANT, NULL, err);
+    if (!rc)
+        out_say(c, "The latency target of %s is removed.", c->args[0]);
+    return rc;
+}

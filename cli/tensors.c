@@ -1,0 +1,332 @@
+/* tensors.c - see tensors.h. */
+#include "cli/tensors.h"
+
+#include "cli/cli.h"
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MAX_HEADER (1u << 20)
+
+void tensors_fini(struct tensors *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        free(t->list[i].own);
+    sh_st_close(t->file);
+    *t = (struct tensors){0};
+}
+
+static int row_size(struct tensor *t, struct sh_err *err)
+{
+    size_t n = sh_dtype_bytes(t->dtype);
+    int rc = SH_OK;
+
+    for (size_t i = 1; !rc && i < t->rank; i++)
+        rc = t->dims[i] < 1 ? SH_FAIL(err, SH_E_INVALID, "tensor \"%s\" has an empty axis", t->name)
+                            : sh_mul_size(n, (size_t)t->dims[i], &n, err);
+    t->row_bytes = n;
+    return rc;
+}
+
+/* ---------------------------------------------------------------- inputs */
+
+static int add_from_file(struct tensors *t, const char *name, struct sh_err *err)
+{
+    const struct sh_st_tensor *s = sh_st_find(t->file, name);
+    struct tensor *out = &t->list[t->n];
+
+    if (!s)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "the file has no tensor \"%.100s\", an input of the model", name);
+    if (s->rank < 1 || s->dims[0] < 1)
+        return SH_FAIL(err, SH_E_INVALID, "tensor \"%.100s\" of the file has no rows", name);
+    *out = (struct tensor){.dtype = s->dtype, .rank = s->rank, .data = s->data};
+    sh_strlcpy(out->name, name, sizeof(out->name));
+    memcpy(out->dims, s->dims, sizeof(out->dims));
+    if (t->n > 0 && s->dims[0] != t->rows)
+        return SH_FAIL(err, SH_E_INVALID, "the inputs in the file have different numbers of rows");
+    t->rows = s->dims[0];
+    t->n++;
+    return row_size(out, err);
+}
+
+int tensors_from_file(const char *path, const json_t *wanted, struct tensors *out,
+                      struct sh_err *err)
+{
+    json_t *w;
+    size_t i;
+    int rc;
+
+    *out = (struct tensors){0};
+    rc = sh_st_open(path, &out->file, err);
+    json_array_foreach((json_t *)wanted, i, w)
+    {
+        if (!rc && i >= TENSORS_MAX)
+            rc = SH_FAIL(err, SH_E_TOOBIG, "the model has more than %d inputs", TENSORS_MAX);
+        if (!rc)
+            rc = add_from_file(out, rest_text(w, "name"), err);
+    }
+    if (rc)
+        tensors_fini(out);
+    return rc;
+}
+
+static uint64_t next_random(uint64_t *x) /* splitmix64 */
+{
+    uint64_t z = (*x += 0x9e3779b97f4a7c15u);
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+/* Floats in -1 to 1; whole numbers in 0 to 99, which are tokens of any vocabulary. */
+static int fill_random(struct tensor *t, size_t n, uint64_t *x, struct sh_err *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint64_t r = next_random(x);
+        double real = (double)(r >> 11) / 0x1p52 - 1;
+
+        switch (t->dtype) {
+        case SH_F32:
+            ((float *)t->own)[i] = (float)real;
+            break;
+        case SH_F64:
+            ((double *)t->own)[i] = real;
+            break;
+        case SH_I64:
+            ((int64_t *)t->own)[i] = (int64_t)(r % 100);
+            break;
+        case SH_I32:
+            ((int32_t *)t->own)[i] = (int32_t)(r % 100);
+            break;
+        case SH_U8:
+        case SH_BOOL:
+            ((uint8_t *)t->own)[i] = (uint8_t)(t->dtype == SH_BOOL ? r & 1 : r % 100);
+            break;
+        default:
+            return SH_FAIL(err, SH_E_UNSUPPORTED, "--random makes no tensors of type %s",
+                           sh_dtype_v2(t->dtype));
+        }
+    }
+    return SH_OK;
+}
+
+static int add_random(struct tensors *t, const json_t *w, uint64_t *x, struct sh_err *err)
+{
+    const json_t *shape = json_object_get(w, "shape");
+    struct tensor *out = &t->list[t->n];
+    size_t bytes = 0;
+    int rc;
+
+    *out = (struct tensor){.dtype = sh_dtype_from_v2(rest_text(w, "datatype")),
+                           .rank = json_array_size(shape)};
+    sh_strlcpy(out->name, rest_text(w, "name"), sizeof(out->name));
+    if (out->dtype == SH_N_DTYPES || out->rank < 1 || out->rank > SH_MAX_RANK)
+        return SH_FAIL(err, SH_E_PROTO, "input \"%s\" of the model has an odd type", out->name);
+    out->dims[0] = t->rows;
+    for (size_t i = 1; i < out->rank; i++)
+        out->dims[i] = json_integer_value(json_array_get(shape, i));
+    rc = row_size(out, err);
+    if (!rc)
+        rc = sh_mul_size(out->row_bytes, (size_t)t->rows, &bytes, err);
+    if (!rc) {
+        out->own = malloc(bytes);
+        rc = out->own ? fill_random(out, bytes / sh_dtype_bytes(out->dtype), x, err)
+                      : SH_FAIL(err, SH_E_NOMEM, "could not allocate inputs");
+    }
+    out->data = out->own;
+    t->n++;
+    return rc;
+}
+
+int tensors_random(const json_t *wanted, int64_t rows, uint64_t seed, struct tensors *out,
+                   struct sh_err *err)
+{
+    json_t *w;
+    size_t i;
+    int rc = SH_OK;
+
+    *out = (struct tensors){.rows = rows};
+    json_array_foreach((json_t *)wanted, i, w)
+    {
+        if (!rc && i >= TENSORS_MAX)
+            rc = SH_FAIL(err, SH_E_TOOBIG, "the model has more than %d inputs", TENSORS_MAX);
+        if (!rc)
+            rc = add_random(out, w, &seed, err);
+    }
+    if (rc)
+        tensors_fini(out);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- requests and answers */
+
+static int add_input(json_t *inputs, const struct tensor *t, int64_t rows, struct sh_err *err)
+{
+    json_t *shape = json_pack("[I]", (json_int_t)rows);
+
+    for (size_t i = 1; i < t->rank; i++)
+        json_array_append_new(shape, json_integer(t->dims[i]));
+    if (json_array_append_new(inputs, json_pack("{s:s, s:s, s:o, s:{s:I}}", "name", t->name,
+                                                "datatype", sh_dtype_v2(t->dtype), "shape", shape,
+                                                "parameters", "binary_data_size",
+                                                (json_int_t)(t->row_bytes * (size_t)rows))))
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a request");
+    return SH_OK;
+}
+
+int tensors_encode(const struct tensors *t, int64_t first, int64_t rows, struct sh_buf *out,
+                   size_t *json_len, struct sh_err *err)
+{
+    json_t *inputs = json_array(), *head = NULL;
+    char *text = NULL;
+    int rc = SH_OK;
+
+    sh_buf_reset(out);
+    for (size_t i = 0; !rc && i < t->n; i++)
+        rc = add_input(inputs, &t->list[i], rows, err);
+    head = json_pack("{s:O, s:{s:b}}", "inputs", inputs, "parameters", "binary_data_output", 1);
+    if (!rc)
+        rc = head ? sh_json_dump(head, &text, err)
+                  : SH_FAIL(err, SH_E_NOMEM, "could not allocate a request");
+    if (!rc)
+        rc = sh_buf_puts(out, text, err);
+    *json_len = out->len;
+    for (size_t i = 0; !rc && i < t->n; i++) {
+        const struct tensor *in = &t->list[i];
+
+        rc = sh_buf_append(out, in->data + (size_t)first * in->row_bytes,
+                           (size_t)rows * in->row_bytes, err);
+    }
+    free(text);
+    json_decref(head);
+    json_decref(inputs);
+    return rc;
+}
+
+static int find_output(struct tensors *t, const json_t *o, struct tensor **out, struct sh_err *err)
+{
+    const json_t *shape = json_object_get(o, "shape");
+    const char *name = rest_text(o, "name");
+    struct tensor *x;
+
+    for (size_t i = 0; i < t->n; i++) {
+        *out = &t->list[i];
+        if (strcmp(t->list[i].name, name) == 0)
+            return SH_OK;
+    }
+    if (t->n >= TENSORS_MAX || json_array_size(shape) < 1 || json_array_size(shape) > SH_MAX_RANK)
+        return SH_FAIL(err, SH_E_PROTO, "the answer has an odd output \"%.60s\"", name);
+    x = &t->list[t->n++];
+    *x = (struct tensor){.dtype = sh_dtype_from_v2(rest_text(o, "datatype")),
+                         .rank = json_array_size(shape)};
+    sh_strlcpy(x->name, name, sizeof(x->name));
+    for (size_t i = 1; i < x->rank; i++)
+        x->dims[i] = json_integer_value(json_array_get(shape, i));
+    *out = x;
+    if (x->dtype == SH_N_DTYPES)
+        return SH_FAIL(err, SH_E_PROTO, "output \"%s\" has a type that is not known", x->name);
+    return row_size(x, err);
+}
+
+static int append_one(struct tensors *t, const json_t *o, const char *data, size_t n,
+                      size_t max_bytes, struct sh_err *err)
+{
+    json_int_t rows = json_integer_value(json_array_get(json_object_get(o, "shape"), 0));
+    struct tensor *x = NULL;
+    size_t have;
+    char *more;
+    int rc = find_output(t, o, &x, err);
+
+    if (rc)
+        return rc;
+    if (rows < 0 || n != (size_t)rows * x->row_bytes)
+        return SH_FAIL(err, SH_E_PROTO, "output \"%s\" has %zu bytes, not those of its shape",
+                       x->name, n);
+    have = (size_t)x->dims[0] * x->row_bytes;
+    if (n == 0 || have + n > max_bytes)
+        return n == 0
+                   ? SH_OK
+                   : SH_FAIL(err, SH_E_TOOBIG, "the outputs have more than %zu bytes", max_bytes);
+    more = realloc(x->own, have + n);
+    if (!more)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate outputs");
+    memcpy(more + have, data, n);
+    x->own = more;
+    x->data = more;
+    x->dims[0] += rows;
+    t->rows = x->dims[0];
+    return SH_OK;
+}
+
+int tensors_append(struct tensors *t, const char *body, size_t len, int64_t json_len,
+                   size_t max_bytes, struct sh_err *err)
+{
+    size_t at = json_len >= 0 ? (size_t)json_len : len, i;
+    json_t *head = NULL, *o;
+    int rc;
+
+    if (at > len)
+        return SH_FAIL(err, SH_E_PROTO, "the answer is shorter than its header says");
+    rc = sh_json_parse(body, at, MAX_HEADER, &head, err);
+    json_array_foreach(json_object_get(head, "outputs"), i, o)
+    {
+        json_t *p = json_object_get(json_object_get(o, "parameters"), "binary_data_size");
+        json_int_t n = json_integer_value(p);
+
+        if (!rc && (!p || n < 0 || (size_t)n > len - at))
+            rc = SH_FAIL(err, SH_E_PROTO, "the answer has an output without its bytes");
+        if (!rc)
+            rc = append_one(t, o, body + at, (size_t)n, max_bytes, err);
+        if (!rc)
+            at += (size_t)n;
+    }
+    json_decref(head);
+    return rc;
+}
+
+int tensors_write(const struct tensors *t, const char *path, struct sh_err *err)
+{
+    struct sh_st_tensor list[TENSORS_MAX];
+
+    for (size_t i = 0; i < t->n; i++) {
+        const struct tensor *x = &t->list[i];
+
+        list[i] = (struct sh_st_tensor){.name = x->name,
+                                        .dtype = x->dtype,
+                                        .rank = x->rank,
+                                        .data = x->data,
+                                        .bytes = x->row_bytes * (size_t)x->dims[0]};
+        memcpy(list[i].dims, x->dims, sizeof(list[i].dims));
+    }
+    return sh_st_write(path, list, t->n, NULL, err);
+}
+
+int64_t tensor_argmax(const struct tensor *t, int64_t row)
+{
+    size_t n = t->row_bytes / sh_dtype_bytes(t->dtype);
+    const char *p = t->data + (size_t)row * t->row_bytes;
+    int64_t best = -1;
+    double max = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        double v;
+        float f;
+
+        if (t->dtype == SH_F32) {
+            memcpy(&f, p + i * sizeof(f), sizeof(f));
+            v = (double)f;
+        } else if (t->dtype == SH_F64) {
+            memcpy(&v, p + i * sizeof(v), sizeof(v));
+        } else {
+            return -1;
+        }
+        if (best < 0 || v > max) {
+            best = (int64_t)i;
+            max = v;
+        }
+    }
+    return best;
+}

@@ -1,0 +1,265 @@
+/* top.c - `shunt status` and `shunt top`: what runs. */
+#include "cli/out.h"
+#include "cli/state.h"
+#include "common/clock.h"
+#include "common/mem.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define MAX_TENANTS 50
+
+/* ---------------------------------------------------------------- pieces */
+
+static void print_executors(struct cli *c)
+{
+    static const struct out_col COLS[] = {{"EXECUTOR", "name", OUT_TEXT},
+                                          {"STATE", "state", OUT_TEXT},
+                                          {"DEVICE", "device", OUT_TEXT},
+                                          {"POOL", "pool_bytes", OUT_BYTES}};
+    struct sh_err err = {0};
+    json_t *j = NULL;
+
+    if (rest_list(c, "/api/v1/executors", REST_QUIET, &j, &err) == SH_OK && json_array_size(j) > 0)
+        out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "name", NULL);
+    else
+        printf("no executor%s%s\n", err.msg[0] ? ": " : "", err.msg);
+    json_decref(j);
+}
+
+/* Adds the items of one tenant's list to all, each with the tenant's name. */
+static void gather(struct cli *c, const char *tenant, const char *path, json_t *all)
+{
+    json_t *j = NULL, *item;
+    char *before = c->conf->tenant;
+    size_t i;
+
+    c->conf->tenant = (char *)tenant; /* read only, and put back below */
+    if (rest_list(c, path, REST_TENANT | REST_QUIET, &j, NULL) == SH_OK) {
+        json_array_foreach(j, i, item)
+        {
+            /* A shared model is in everybody's list, and its owner's once. */
+            const char *owner = rest_text(item, "tenant");
+
+            if (owner[0] && strcmp(owner, tenant) != 0)
+                continue;
+            json_object_set_new(item, "tenant", json_string(tenant));
+            json_array_append(all, item);
+        }
+    }
+    c->conf->tenant = before;
+    json_decref(j);
+}
+
+/* Of all tenants that the key may see: an admin's key sees every one, another its own. */
+static json_t *of_all_tenants(struct cli *c, const char *path)
+{
+    json_t *tenants = NULL, *all = json_array(), *t;
+    size_t i;
+
+    if (c->conf->tenant && c->conf->tenant[0]) {
+        gather(c, c->conf->tenant, path, all);
+    } else if (rest_list(c, "/api/v1/tenants", REST_QUIET, &tenants, NULL) == SH_OK) {
+        json_array_foreach(tenants, i, t)
+        {
+            if (i < MAX_TENANTS)
+                gather(c, rest_text(t, "name"), path, all);
+        }
+    } else {
+        json_t *j = NULL;
+
+        if (rest_list(c, path, REST_QUIET, &j, NULL) == SH_OK)
+            json_array_extend(all, j);
+        json_decref(j);
+    }
+    json_decref(tenants);
+    return all;
+}
+
+static void print_models(struct cli *c)
+{
+    static const struct out_col COLS[] = {{"TENANT", "tenant", OUT_TEXT},
+                                          {"MODEL", "name", OUT_TEXT},
+                                          {"VERSIONS", "summary", OUT_TEXT}};
+    json_t *j = of_all_tenants(c, "/api/v1/models");
+
+    model_add_summary(j);
+    if (json_array_size(j) > 0)
+        out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "name", NULL);
+    else
+        puts("no models");
+    json_decref(j);
+}
+
+static void print_jobs(struct cli *c)
+{
+    static const struct out_col COLS[] = {{"TENANT", "tenant", OUT_TEXT},
+                                          {"JOB", "id", OUT_TEXT},
+                                          {"STATE", "state", OUT_TEXT},
+                                          {"MODEL", "model", OUT_TEXT},
+                                          {"STEP", "step", OUT_TEXT},
+                                          {"STEPS", "steps", OUT_TEXT},
+                                          {"LOSS", "loss", OUT_NUMBER},
+                                          {"SAMPLES/S", "samples_per_s", OUT_NUMBER},
+                                          {"PREEMPTED", "preemptions", OUT_TEXT},
+                                          {"REASON", "reason", OUT_TEXT}};
+    json_t *j = of_all_tenants(c, "/api/v1/jobs");
+
+    if (json_array_size(j) > 0)
+        out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "id", NULL);
+    else
+        puts("no jobs");
+    json_decref(j);
+}
+
+static bool is_healthy(struct cli *c, const char *path, char *why, size_t size)
+{
+    struct sh_err err = {0};
+    int rc = rest_get(c, path, REST_QUIET, NULL, &err);
+
+    sh_strlcpy(why, rc ? err.msg : "ok", size);
+    return rc == SH_OK;
+}
+
+/* ---------------------------------------------------------------- status */
+
+/* The supervisor's list, checked against the processes themselves. */
+static int read_processes(const struct state *s, json_t **out, struct sh_err *err)
+{
+    json_t *system = NULL, *p;
+    size_t i;
+    int rc = state_read_system(s, &system, err);
+
+    if (!rc && !system)
+        system = json_pack("{s:[]}", "processes");
+    json_array_foreach(json_object_get(system, "processes"), i, p)
+    {
+        pid_t pid = state_pid(s, rest_text(p, "name"));
+        json_int_t port = json_integer_value(
+            json_object_get(json_object_get(system, "metrics_ports"), rest_text(p, "name")));
+        int64_t age =
+            (sh_clock_wall_ms() - json_integer_value(json_object_get(p, "since_ms"))) / 1000;
+
+        if (pid == 0 && strcmp(rest_text(p, "state"), "running") == 0)
+            json_object_set_new(p, "state", json_string("gone"));
+        json_object_set_new(p, "pid", pid > 0 ? json_integer(pid) : json_null());
+        json_object_set_new(p, "age_s", json_integer(age));
+        json_object_set_new(p, "metrics_port", port > 0 ? json_integer(port) : json_null());
+    }
+    *out = system;
+    return rc;
+}
+
+static int print_status(struct cli *c, const struct state *s, struct sh_err *err)
+{
+    static const struct out_col COLS[] = {{"PROCESS", "name", OUT_TEXT},
+                                          {"STATE", "state", OUT_TEXT},
+                                          {"PID", "pid", OUT_TEXT},
+                                          {"FOR, S", "age_s", OUT_TEXT},
+                                          {"METRICS", "metrics_port", OUT_TEXT},
+                                          {"RESTARTS", "restarts", OUT_TEXT},
+                                          {"LAST END", "last_end", OUT_TEXT}};
+    json_t *system = NULL;
+    char live[200], ready[200];
+    bool is_live, is_ready;
+    int rc = read_processes(s, &system, err);
+
+    if (rc)
+        return rc;
+    is_live = is_healthy(c, "/v2/health/live", live, sizeof(live));
+    is_ready = is_live && is_healthy(c, "/v2/health/ready", ready, sizeof(ready));
+    if (c->output == OUTPUT_JSON) {
+        json_object_set_new(system, "live", json_boolean(is_live));
+        json_object_set_new(system, "ready", json_boolean(is_ready));
+        json_object_set_new(system, "models", of_all_tenants(c, "/api/v1/models"));
+        json_object_set_new(system, "jobs", of_all_tenants(c, "/api/v1/jobs"));
+        out_json(system);
+    } else {
+        pid_t pid = state_pid(s, STATE_SUPERVISOR);
+
+        printf("%s  API %s  requests %s\n",
+               pid > 0 ? "up"
+                       : "no supervisor: shunt down, then "
+                         "shunt up",
+               is_live ? c->server : live,
+               !is_live   ? "-"
+               : is_ready ? "ready"
+                          : ready);
+        out_list(c, json_object_get(system, "processes"), COLS, SH_ARRAY_LEN(COLS), "name", NULL);
+        if (is_live && c->output == OUTPUT_TABLE) {
+            putchar('\n');
+            print_executors(c);
+            putchar('\n');
+            print_models(c);
+            putchar('\n');
+            print_jobs(c);
+        }
+    }
+    json_decref(system);
+    if (!is_live)
+        return SH_FAIL(err, SH_E_UNAVAILABLE, "the API does not answer");
+    return is_ready ? SH_OK
+                    : SH_FAIL(err, SH_E_UNAVAILABLE, "no requests can be served: %s", ready);
+}
+
+int status_main(struct cli *c, struct sh_err *err)
+{
+    struct state s;
+    json_t *system = NULL;
+    int rc = state_open(c->conf->state_dir, false, &s, err);
+
+    if (!rc)
+        rc = state_read_system(&s, &system, err);
+    if (rc == SH_E_NOTFOUND || (!rc && !system)) {
+        state_close(&s);
+        out_say(c, "Nothing runs in \"%s\". `shunt up` starts a system.", c->conf->state_dir);
+        c->exit_code = CLI_NOT_REACHABLE;
+        return SH_FAIL(err, SH_E_UNAVAILABLE, "no system runs here");
+    }
+    json_decref(system);
+    if (!rc) {
+        c->exit_code = CLI_NOT_REACHABLE;
+        rc = print_status(c, &s, err);
+    }
+    state_close(&s);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- top */
+
+int top_main(struct cli *c, struct sh_err *err)
+{
+    bool tty = isatty(STDOUT_FILENO) == 1, once = c->conf->once || c->output != OUTPUT_TABLE;
+    char live[200], ready[200], now[25];
+    int rc = SH_OK;
+
+    while (!rc) {
+        bool ok = is_healthy(c, "/v2/health/live", live, sizeof(live));
+
+        if (!ok && once) {
+            c->exit_code = CLI_NOT_REACHABLE;
+            rc = SH_FAIL(err, SH_E_UNAVAILABLE, "%s", live);
+            break;
+        }
+        is_healthy(c, "/v2/health/ready", ready, sizeof(ready));
+        if (tty && !once)
+            printf("\033[H\033[2J");
+        sh_clock_format(sh_clock_wall_ms(), now);
+        printf("%.19s  %s  %s\n\n", now, c->server ? c->server : "", ok ? ready : live);
+        if (ok) {
+            print_executors(c);
+            putchar('\n');
+            print_models(c);
+            putchar('\n');
+            print_jobs(c);
+        }
+        if (fflush(stdout) != 0)
+            rc = SH_FAIL(err, SH_E_IO, "could not write");
+        if (once)
+            break;
+        cli_sleep_ms(c->conf->interval_ms);
+    }
+    return rc;
+}

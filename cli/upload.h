@@ -1,0 +1,11 @@
+/* upload.h - sending a file: its digest first, then the bytes with a progress bar. */
+#ifndef SH_CLI_UPLOAD_H
+#define SH_CLI_UPLOAD_H
+
+#include "cli/cli.h"
+
+/* PUT path with the file's bytes and Content-Digest. *out: OWNED, json_decref(). */
+int upload_file(struct cli *c, const char *path, const char *file, json_t **out,
+                struct sh_err *err);
+
+#endif

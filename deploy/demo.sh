@@ -1,0 +1,283 @@
+#!/usr/bin/env bash
+# demo.sh - the whole system on this machine, told as a story with nothing but the CLI and HTTP.
+#
+#   make demo        fresh state in .shunt/, summary in .shunt/demo.json; everything is stopped at
+#                    the end, state and logs stay (shunt down --purge removes them)
+#
+# SHUNT_DEMO_EPOCHS and SHUNT_DEMO_BURSTS make it shorter or longer.
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+bin=${SHUNT_BIN:-$root/build/bin}
+state=${SHUNT_DEMO_STATE:-$root/.shunt}
+digits=$root/examples/digits
+work=$state/demo
+epochs=${SHUNT_DEMO_EPOCHS:-200}
+bursts=${SHUNT_DEMO_BURSTS:-24}
+per_burst=2
+batch=32
+limit_s=240 # of each wait
+started=$SECONDS
+seconds_before=${SHUNT_DEMO_SECONDS:-0}
+# A profile or environment of the user must not point the demo at another system.
+unset SHUNT_SERVER SHUNT_KEY SHUNT_KEY_FILE SHUNT_TENANT SHUNT_OUTPUT SHUNT_STATE_DIR DATABASE_URL
+unset SHUNT_QUIET
+SHUNT_CONFIG=$(mktemp) # empty
+export SHUNT_CONFIG
+
+shunt() { "$bin/shunt" "$@" --state-dir "$state"; }
+research() { shunt "$@" --key-file "$work/research.key"; }
+vision() { shunt "$@" --key-file "$work/vision.key"; }
+chapter() { printf '\n%s\n' "== $*"; }
+fail() {
+    echo "demo: $*" >&2
+    exit 1
+}
+now() { date +%s.%N; }
+calc() { awk "BEGIN { printf \"%.6f\", $1 }"; }
+
+stop() {
+    local rc=$?
+    if [ "$rc" -ne 0 ]; then
+        echo "demo: it failed; the logs are in $state/log:" >&2
+        tail -n 3 "$state"/log/*.log 2>/dev/null | cut -c 1-240 >&2 || true
+    fi
+    shunt down --quiet || true
+    rm -f "$SHUNT_CONFIG"
+    exit "$rc"
+}
+
+# metric PROCESS NAME [LABEL]: sum over the series that have this label
+metric() {
+    curl -fsS --max-time 5 "http://127.0.0.1:${ports[$1]}/metrics" |
+        awk -v name="$2" -v label="${3:-}" '
+            (index($1, name "{") == 1 || $1 == name) && (label == "" || index($0, label)) {
+                sum += $NF
+            }
+            END { printf "%.9g\n", sum }'
+}
+
+# quantile PROCESS HISTOGRAM Q: in ms, linear inside a bucket, over all series together
+quantile() {
+    curl -fsS --max-time 5 "http://127.0.0.1:${ports[$1]}/metrics" |
+        awk -v name="$2_bucket{" -v q="$3" '
+            index($1, name) == 1 && match($1, /le="[^"]*"/) {
+                le = substr($1, RSTART + 4, RLENGTH - 5)
+                if (!(le in count)) { order[++n] = le }
+                count[le] += $NF
+            }
+            END {
+                want = q * count["+Inf"]
+                for (i = 1; i <= n; i++) { # the buckets come in rising order
+                    le = order[i]
+                    if (count[le] >= want && count[le] > below) {
+                        if (le == "+Inf") { print edge * 1000; exit }
+                        print (edge + (le - edge) * (want - below) / (count[le] - below)) * 1000
+                        exit
+                    }
+                    below = count[le]
+                    edge = le
+                }
+                print 0
+            }'
+}
+
+step() { metric executor shunt_train_steps_total 'tenant="research"'; }
+
+# wait_step N: until the job has committed so many steps
+wait_step() {
+    local end=$((SECONDS + limit_s)) job_state
+    while [ "$(step)" -lt "$1" ]; do
+        [ "$SECONDS" -lt "$end" ] || fail "the job did not reach step $1 within $limit_s s"
+        job_state=$(research get job "$job" -o json | jq -r .state)
+        case $job_state in
+        FAILED | CANCELLED | EXPIRED | SUCCEEDED)
+            fail "the job is $job_state before step $1; see: shunt events $job" ;;
+        esac
+        sleep 0.1
+    done
+}
+
+cpu_ticks() { awk '{ sub(/.*\) /, ""); print $12 + $13 }' "/proc/$1/stat" 2>/dev/null || echo 0; }
+
+# The worker that trains: while no request is under way it is the one that uses the processor.
+training_worker() {
+    local executor best='' most=0 used pid
+    local -A before=()
+    read -r executor _ <"$state/run/executor-cpu0.pid"
+    for pid in $(pgrep -P "$executor" -f shunt-worker); do before[$pid]=$(cpu_ticks "$pid"); done
+    sleep 0.4
+    for pid in "${!before[@]}"; do
+        used=$(($(cpu_ticks "$pid") - ${before[$pid]}))
+        [ "$used" -le "$most" ] || { most=$used best=$pid; }
+    done
+    [ -n "$best" ] || fail "no worker is computing"
+    echo "$best"
+}
+
+kill_training_worker() {
+    local pid at
+    pid=$(training_worker)
+    at=$(step)
+    echo "   SIGKILL to the worker that trains (pid $pid) at step $at"
+    kill -KILL "$pid"
+    wait_step $((at + 20))
+    echo "   another worker went on from the last checkpoint: step $(step)"
+}
+
+start_system() {
+    chapter "The system: database, scheduler, one executor with three workers, API"
+    shunt down --purge --quiet
+    shunt up --port 0 --workers 3 --pool-bytes 1G
+    mkdir -p "$work"
+    server=$(shunt up -o name)
+    local json
+    json=$(shunt up -o json)
+    ports[executor]=$(jq -r '.metrics_ports["executor-cpu0"]' <<<"$json")
+    ports[scheduler]=$(jq -r '.metrics_ports.scheduler' <<<"$json")
+}
+
+make_tenants() {
+    chapter "1. Two tenants, each with a key of its own"
+    local t
+    for t in research vision; do
+        shunt create tenant "$t"
+        shunt create key demo --tenant "$t" --role tenant-admin --save "$work/$t.key"
+    done
+}
+
+push_models() {
+    chapter "2. vision serves ResNet-50 with a latency target; research trains a small CNN on digits"
+    "$bin/shunt-zoo" resnet50 --out "$work/resnet50.onnx"
+    "$bin/shunt-zoo" digits-cnn --form training --out "$work/digits.onnx"
+    vision push model resnet50 "$work/resnet50.onnx" --max-batch 8 --wait
+    vision set slo resnet50 --latency-ms 2000 --percentile 99
+    research push dataset digits-train "$digits/train.safetensors"
+    research push dataset digits-test "$digits/test.safetensors"
+    research push model digits "$work/digits.onnx" --wait
+    job=$(research submit --model digits --dataset digits-train --eval-dataset digits-test \
+        --labels label --loss cross-entropy --optimizer sgd --lr 0.05 --momentum 0.9 \
+        --batch $batch --epochs "$epochs" --seed 1 --checkpoint-interval-ms 1000 --name demo \
+        -o name)
+    echo "Job $job is submitted: $epochs epochs."
+}
+
+# How long a step takes while nothing else runs: between 5 % and 15 % of the job.
+measure_alone() {
+    local s0 s1 t0 t1
+    wait_step 1
+    steps=$(research get job "$job" -o json | jq .steps)
+    wait_step $((steps / 20))
+    s0=$(step) t0=$(now)
+    while :; do
+        sleep 0.5
+        s1=$(step) t1=$(now)
+        [ "$s1" -lt $((steps * 3 / 20)) ] || break
+    done
+    alone_s=$(calc "($t1 - $t0) / ($s1 - $s0)")
+    echo "   alone, a step takes $(calc "$alone_s * 1000") ms (steps $s0 to $s1)"
+}
+
+send_bursts() {
+    chapter "3. While it trains, vision sends bursts of requests, batch 1 to 8; each preempts it"
+    local k rows from=$((steps * 3 / 20)) to=$((steps * 17 / 20)) s0 t0 busy0 s1 t1 busy1
+    s0=$(step) t0=$(now)
+    busy0=$(metric scheduler shunt_tenant_gpu_seconds_total 'class="inference"')
+    : >"$work/bursts.json"
+    for ((k = 0; k < bursts; k++)); do
+        wait_step $((from + (to - from) * k / bursts))
+        if [ "$k" -eq $((bursts / 2)) ]; then
+            chapter "4. The worker that trains is killed"
+            kill_training_worker
+            chapter "3. (goes on)"
+        fi
+        rows=$((k % 8 + 1))
+        vision infer resnet50 --random $((k + 1)) --batch $rows --repeat $per_burst -o json \
+            >"$work/burst.json" || true
+        [ -s "$work/burst.json" ] || fail "burst $((k + 1)) was not answered"
+        cat "$work/burst.json" >>"$work/bursts.json"
+        printf '   burst %2d of %d: batch %d, %4.0f ms   training: step %d of %d\n' $((k + 1)) \
+            "$bursts" $rows "$(jq .p50_ms "$work/burst.json")" "$(step)" "$steps"
+    done
+    s1=$(step) t1=$(now)
+    busy1=$(metric scheduler shunt_tenant_gpu_seconds_total 'class="inference"')
+    # Measured time of these steps, over what the steps alone and the inference alone would take.
+    slowdown=$(calc "($t1 - $t0) / (($s1 - $s0) * $alone_s + $busy1 - $busy0)")
+    echo "   steps $s0 to $s1 took $(calc "$t1 - $t0") s; inference used $(calc "$busy1 - $busy0") s"
+}
+
+finish_training() {
+    chapter "5. The trained model becomes a new version, and serves the held-out digits"
+    research wait job "$job" --wait-s $limit_s
+    research get job "$job" -o json >"$work/job.json"
+    version=$(jq .result_version "$work/job.json")
+    research wait model "digits:$version"
+    research infer "digits:$version" --inputs "$digits/test.safetensors" \
+        --labels "$digits/test.safetensors:label" -o json >"$work/served.json"
+    jq -r '"   \(.correct) of \(.rows) held-out digits are right, over HTTP"' "$work/served.json"
+}
+
+write_summary() {
+    local checkpoints kills
+    checkpoints=$(research get checkpoints "$job" -o json | jq length)
+    kills=$(metric executor shunt_worker_exits_total 'cause="killed"')
+    jq -n --slurpfile bursts "$work/bursts.json" --slurpfile job "$work/job.json" \
+        --slurpfile served "$work/served.json" --argjson checkpoints "$checkpoints" \
+        --argjson kills "$kills" --argjson slowdown "$slowdown" \
+        --argjson p50 "$(quantile executor shunt_stop_to_drained_seconds 0.5)" \
+        --argjson p99 "$(quantile executor shunt_stop_to_drained_seconds 0.99)" \
+        --argjson seconds $((SECONDS - started + seconds_before)) '
+        def rank(q): sort | .[[(q * length | floor), length - 1] | min];
+        def ms: . * 1000 | round / 1000;
+        ([$bursts[].latency_ms] | add) as $l | {
+            requests: ([$bursts[].requests] | add),
+            request_errors: ([$bursts[].errors] | add),
+            latency_ms: {p50: ($l | rank(0.5) | ms), p99: ($l | rank(0.99) | ms)},
+            preemptions: $job[0].preemptions,
+            stop_ms: {p50: ($p50 | ms), p99: ($p99 | ms)},
+            train_steps: $job[0].step,
+            train_steps_redone: $job[0].steps_redone,
+            worker_kills: $kills,
+            checkpoints: $checkpoints,
+            accuracy_reported: $job[0].result.accuracy,
+            accuracy_served: $served[0].accuracy,
+            train_slowdown: ($slowdown | ms),
+            seconds: $seconds
+        }' >"$state/demo.json"
+    chapter "6. Summary ($state/demo.json)"
+    jq . "$state/demo.json"
+}
+
+# check SENTENCE FILTER: the filter must be true of the summary
+check() {
+    jq -e "$2" "$state/demo.json" >/dev/null || fail "the summary is not as promised: $1"
+}
+
+check_summary() {
+    check "no request fails" '.request_errors == 0 and .requests > 0'
+    if [ "$bursts" -ge 20 ]; then check "at least 20 preemptions" '.preemptions >= 20'; fi
+    check "one worker was killed" '.worker_kills == 1'
+    check "all steps were done" ".train_steps == $steps"
+    check "checkpoints were written" '.checkpoints >= 1'
+    check "the served model is as accurate as the job says" \
+        '(.accuracy_served - .accuracy_reported | fabs) < 1e-9'
+    check "at least 97 % of the digits are right" '.accuracy_served >= 0.97'
+}
+
+declare -A ports=()
+server='' job='' version='' steps=0 alone_s=0 slowdown=0
+for tool in curl jq awk pgrep; do
+    command -v $tool >/dev/null || fail "$tool is missing: run make deps"
+done
+trap stop EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+start_system
+make_tenants
+push_models
+measure_alone
+send_bursts
+finish_training
+write_summary
+check_summary
+chapter "Done. The system at $server is stopped now; start it again with: build/bin/shunt up"

@@ -1,0 +1,589 @@
+/* test_scheduler_store.c - without it, two schedulers could lead at once, one that was replaced could
+ * still write, a job's state and its events could disagree, and a write repeated after a lost
+ * connection could happen twice.
+ *
+ * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
+/* uses: scheduler/store.o scheduler/store_job.o scheduler/job.o */
+/* link: -lpq */
+#include "scheduler/store.h"
+
+#include "common/db.h"
+#include "common/mem.h"
+#include "tests/unit/sh_test.h"
+
+struct world {
+    struct db *a, *b; /* two schedulers */
+    struct store_lease lease;
+    struct store_fence fence;
+};
+
+/* A statement is kept by its connection, so it has to stay. */
+static struct db_res *query(struct db *db, const char *sql)
+{
+    static struct db_stmt kept[512];
+    static char names[SH_ARRAY_LEN(kept)][16];
+    static size_t n;
+    struct db_res *r = NULL;
+    struct sh_err err = {0};
+
+    assert_true(n < SH_ARRAY_LEN(kept));
+    snprintf(names[n], sizeof(names[n]), "once%zu", n);
+    kept[n] = (struct db_stmt){names[n], sql, 0};
+    assert_ok_err(db_exec(db, &kept[n], NULL, &r, &err), &err);
+    n++;
+    return r;
+}
+
+static void run(struct db *db, const char *sql)
+{
+    db_res_free(query(db, sql));
+}
+
+static int64_t number(struct db *db, const char *sql)
+{
+    struct db_res *r = query(db, sql);
+    int64_t v = db_rows(r) ? db_i64(r, 0, 0, -1) : -1;
+
+    db_res_free(r);
+    return v;
+}
+
+static void assert_text(struct db *db, const char *sql, const char *want)
+{
+    struct db_res *r = query(db, sql);
+
+    assert_int_equal(db_rows(r), 1);
+    assert_string_equal(db_text(r, 0, 0) ? db_text(r, 0, 0) : "(null)", want);
+    db_res_free(r);
+}
+
+static void fill(struct db *db)
+{
+    run(db, "INSERT INTO tenant (name) VALUES ('research'), ('vision')");
+    run(db, "INSERT INTO quota (tenant_id, guaranteed_gpus, borrowing_limit, max_gpus)"
+            " VALUES (1, 1, 2, 8)");
+    run(db, "INSERT INTO model (tenant_id, name) VALUES (1, 'digits')");
+    run(db, "INSERT INTO model_version (model_id, version, state, digest, package, max_batch,"
+            " precision) VALUES (1, 1, 'READY', repeat('a', 64), 'packages/a', 16, 'tf32')");
+    run(db, "INSERT INTO dataset (tenant_id, name, state, digest, path, n_samples)"
+            " VALUES (1, 'train', 'READY', repeat('b', 64), 'datasets/b', 10)");
+    run(db, "INSERT INTO job (tenant_id, queue_id, kind, version_id, dataset_id, spec, priority)"
+            " VALUES (1, 1, 'training', 1, 1, '{\"batch\":4}', 3)");
+}
+
+static int set_up(void **state)
+{
+    struct world *w = calloc(1, sizeof(*w));
+    const char *url = getenv("DATABASE_URL");
+    struct sh_err err = {0};
+    int applied = 0;
+
+    assert_non_null(w);
+    assert_non_null(url);
+    assert_ok(db_new(url, "scheduler_a", &w->a, NULL));
+    assert_ok(db_new(url, "scheduler_b", &w->b, NULL));
+    run(w->a, "DROP SCHEMA public CASCADE");
+    run(w->a, "CREATE SCHEMA public");
+    assert_ok_err(db_migrate(w->a, "migrations", &applied, &err), &err);
+    fill(w->a);
+    w->lease = (struct store_lease){.fence.holder = "a/1", .ttl_ms = 60000};
+    assert_ok_err(store_lease_acquire(w->a, &w->lease, &err), &err);
+    assert_true(w->lease.held);
+    w->fence = w->lease.fence;
+    *state = w;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct world *w = *state;
+
+    db_free(w->a);
+    db_free(w->b);
+    free(w);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ lease */
+
+static void only_one_of_two_holds_the_lease(void **state)
+{
+    struct world *w = *state;
+    struct store_lease other = {.fence.holder = "b/2", .ttl_ms = 60000};
+
+    assert_ok(store_lease_acquire(w->b, &other, NULL));
+    assert_false(other.held);
+    assert_ok(store_lease_renew(w->a, &w->lease, NULL));
+    assert_true(w->lease.held);
+    assert_ok(store_lease_renew(w->b, &other, NULL));
+    assert_false(other.held);
+}
+
+static void a_lease_that_ended_is_taken_with_the_next_epoch_and_not_renewed(void **state)
+{
+    struct world *w = *state;
+    struct store_lease other = {.fence.holder = "b/2", .ttl_ms = 60000};
+
+    run(w->a, "UPDATE lease SET expires_at = now() - interval '1 s'");
+    assert_ok(store_lease_acquire(w->b, &other, NULL));
+    assert_true(other.held);
+    assert_int_equal(other.fence.epoch, w->fence.epoch + 1);
+    assert_ok(store_lease_renew(w->a, &w->lease, NULL));
+    assert_false(w->lease.held);
+}
+
+static void a_lease_that_ended_and_was_not_taken_can_be_renewed(void **state)
+{
+    struct world *w = *state;
+
+    run(w->a, "UPDATE lease SET expires_at = now() - interval '1 s'");
+    assert_ok(store_lease_renew(w->a, &w->lease, NULL));
+    assert_true(w->lease.held);
+}
+
+static void a_lease_that_was_given_back_is_free_at_once(void **state)
+{
+    struct world *w = *state;
+    struct store_lease other = {.fence.holder = "b/2", .ttl_ms = 60000};
+
+    assert_ok(store_lease_release(w->a, &w->lease, NULL));
+    assert_ok(store_lease_acquire(w->b, &other, NULL));
+    assert_true(other.held);
+}
+
+/* ------------------------------------------------------------------ jobs */
+
+static struct store_start *start_arg(struct world *w)
+{
+    struct store_start *s = calloc(1, sizeof(*s));
+
+    assert_non_null(s);
+    s->out = calloc(1, sizeof(*s->out));
+    assert_non_null(s->out);
+    s->fence = w->fence;
+    s->job = 1;
+    s->attempt = 1;
+    sh_strlcpy(s->executor, "cpu0", sizeof(s->executor));
+    return s;
+}
+
+static void start(struct world *w)
+{
+    struct store_start *s = start_arg(w);
+    struct sh_err err = {0};
+
+    assert_ok_err(store_job_start(w->a, s, &err), &err);
+    assert_int_equal(s->out->state, JOB_STARTING);
+    store_start_free(s);
+}
+
+static struct store_write *write_arg(struct world *w, size_t n, const enum job_state *chain)
+{
+    struct store_write *x = calloc(1, sizeof(*x));
+
+    assert_non_null(x);
+    x->out = calloc(1, sizeof(*x->out));
+    assert_non_null(x->out);
+    x->fence = w->fence;
+    x->job = 1;
+    x->parent_version = 1;
+    x->attempt = 1;
+    sh_strlcpy(x->executor, "cpu0", sizeof(x->executor));
+    for (size_t i = 0; i < n; i++)
+        x->changes[i] = (struct job_change){.from = chain[i], .to = chain[i + 1], .step = 5};
+    x->n_changes = n;
+    x->progress = (struct job_progress){.step = 5, .steps = 10, .loss = 0.5, .samples_per_s = 7};
+    return x;
+}
+
+static void a_start_gives_all_that_the_executor_needs_and_one_event(void **state)
+{
+    struct world *w = *state;
+    struct store_start *s = start_arg(w);
+    struct sh_err err = {0};
+
+    run(w->a, "UPDATE job SET step = 30, steps_redone = 2, busy_ns = 9");
+    run(w->a, "INSERT INTO checkpoint (job_id, attempt, step, path, digest, bytes)"
+              " VALUES (1, 1, 20, '1/ckpt-20', 'd', 1), (1, 1, 10, '1/ckpt-10', 'd', 1)");
+    assert_ok_err(store_job_start(w->a, s, &err), &err);
+    assert_int_equal(s->out->state, JOB_STARTING);
+    assert_string_equal(s->out->tenant, "research");
+    assert_string_equal(s->out->model, "digits");
+    assert_string_equal(s->out->package, "packages/a");
+    assert_string_equal(s->out->dataset, "datasets/b");
+    assert_string_equal(s->out->eval_dataset, "");
+    assert_string_equal(s->out->resume, "1/ckpt-20");
+    assert_int_equal(s->out->resume_step, 20);
+    assert_has(s->out->spec, "\"batch\"");
+    assert_int_equal(s->out->base.redone, 12); /* steps 21 to 30 are done again */
+    assert_int_equal(s->out->base.busy_ns, 9);
+    assert_int_equal(number(w->a, "SELECT steps_redone FROM job"), 12);
+    assert_text(w->a, "SELECT state || ' ' || executor || ' ' || attempt FROM job",
+                "STARTING cpu0 1");
+    assert_int_equal(number(w->a, "SELECT count(*) FROM job_event WHERE to_state = 'STARTING'"), 1);
+    store_start_free(s);
+}
+
+static void a_start_that_is_repeated_after_a_lost_commit_happens_once(void **state)
+{
+    struct world *w = *state;
+
+    run(w->a, "UPDATE job SET step = 30");
+    start(w);
+    start(w);
+    assert_int_equal(number(w->a, "SELECT count(*) FROM job_event"), 1);
+    assert_int_equal(number(w->a, "SELECT steps_redone FROM job"), 30);
+}
+
+static void a_start_after_the_user_cancelled_changes_nothing(void **state)
+{
+    struct world *w = *state;
+    struct store_start *s = start_arg(w);
+
+    run(w->a, "UPDATE job SET state = 'CANCELLED', finished_at = now()");
+    assert_ok(store_job_start(w->a, s, NULL));
+    assert_int_equal(s->out->state, JOB_CANCELLED);
+    assert_int_equal(number(w->a, "SELECT count(*) FROM job_event"), 0);
+    store_start_free(s);
+}
+
+static void a_job_whose_dataset_is_gone_fails_with_the_reason(void **state)
+{
+    struct world *w = *state;
+    struct store_start *s = start_arg(w);
+
+    run(w->a, "UPDATE dataset SET state = 'DELETED'");
+    assert_ok(store_job_start(w->a, s, NULL));
+    assert_int_equal(s->out->state, JOB_FAILED);
+    assert_text(w->a, "SELECT state || ' ' || error_code || ': ' || error FROM job",
+                "FAILED NOTFOUND: the dataset is deleted");
+    assert_int_equal(number(w->a, "SELECT count(*) FROM job_event WHERE to_state = 'FAILED'"), 1);
+    store_start_free(s);
+}
+
+static void every_change_has_its_event_in_order(void **state)
+{
+    static const enum job_state CHAIN[] = {JOB_STARTING, JOB_RUNNING, JOB_PREEMPTED, JOB_RUNNING};
+    struct world *w = *state;
+    struct store_write *x = write_arg(w, 3, CHAIN);
+    struct sh_err err = {0};
+
+    start(w);
+    x->checkpoints = calloc(1, sizeof(*x->checkpoints));
+    assert_non_null(x->checkpoints);
+    x->n_checkpoints = 1;
+    x->checkpoints[0] = (struct job_checkpoint){.step = 4, .attempt = 1, .bytes = 99};
+    assert_ok_err(store_job_write(w->a, x, &err), &err);
+    assert_false(x->out->conflict);
+    assert_text(w->a, "SELECT string_agg(from_state || '>' || to_state, ' ' ORDER BY id)"
+                      " FROM job_event",
+                "QUEUED>STARTING STARTING>RUNNING RUNNING>PREEMPTED PREEMPTED>RUNNING");
+    assert_text(w->a, "SELECT state || step || '/' || steps || ' ' || loss FROM job",
+                "RUNNING5/10 0.5");
+    assert_int_equal(number(w->a, "SELECT bytes FROM checkpoint WHERE step = 4"), 99);
+    store_write_free(x);
+}
+
+static void changes_from_another_state_write_nothing_and_say_what_it_is(void **state)
+{
+    static const enum job_state CHAIN[] = {JOB_STARTING, JOB_RUNNING, JOB_COMPLETING};
+    struct world *w = *state;
+    struct store_write *x = write_arg(w, 2, CHAIN);
+
+    start(w);
+    run(w->a, "UPDATE job SET state = 'CANCELLING'");
+    assert_ok(store_job_write(w->a, x, NULL));
+    assert_true(x->out->conflict);
+    assert_int_equal(x->out->state, JOB_CANCELLING);
+    assert_text(w->a, "SELECT state FROM job", "CANCELLING");
+    assert_int_equal(number(w->a, "SELECT count(*) FROM job_event"), 1);
+    store_write_free(x);
+}
+
+static void a_chain_that_breaks_in_the_middle_leaves_no_trace(void **state)
+{
+    static const enum job_state CHAIN[] = {JOB_STARTING, JOB_RUNNING, JOB_COMPLETING};
+    struct world *w = *state;
+    struct store_write *x = write_arg(w, 2, CHAIN);
+    struct sh_err err = {0};
+
+    start(w);
+    x->changes[1].from = JOB_PREEMPTED;
+    assert_fails(store_job_write(w->a, x, &err), SH_E_BUG, &err, "skipped a state");
+    assert_text(w->a, "SELECT state FROM job", "STARTING");
+    assert_int_equal(number(w->a, "SELECT count(*) FROM job_event"), 1);
+    store_write_free(x);
+}
+
+static struct store_write *success_arg(struct world *w)
+{
+    static const enum job_state CHAIN[] = {JOB_STARTING, JOB_COMPLETING, JOB_SUCCEEDED};
+    struct store_write *x = write_arg(w, 2, CHAIN);
+
+    x->result = strdup("{\"accuracy\":0.98}");
+    x->version.digest = strdup(
+        "cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc");
+    x->version.package = strdup("packages/c");
+    x->version.inputs = strdup("[{\"name\":\"x\"}]");
+    x->version.outputs = strdup("[]");
+    x->version.meta = strdup("{\"opset\":18}");
+    x->version.bytes = 1234;
+    return x;
+}
+
+static void success_makes_the_next_version_in_the_same_transaction(void **state)
+{
+    struct world *w = *state;
+    struct store_write *x = success_arg(w);
+    struct sh_err err = {0};
+
+    start(w);
+    assert_ok_err(store_job_write(w->a, x, &err), &err);
+    assert_int_equal(x->out->version, 2);
+    assert_text(w->a, "SELECT state || ' ' || (result->>'version') || ' ' || (result->>'accuracy')"
+                      " || ' ' || (finished_at IS NOT NULL) FROM job",
+                "SUCCEEDED 2 0.98 true");
+    assert_text(w->a, "SELECT version || state || package || max_batch || precision || source_job"
+                      " || bytes || (meta->>'opset') FROM model_version WHERE id = "
+                      "(SELECT result_version_id FROM job)",
+                "2REGISTEREDpackages/c16tf321123418");
+    store_write_free(x);
+}
+
+static void success_that_is_repeated_makes_one_version(void **state)
+{
+    struct world *w = *state;
+    struct store_write *x = success_arg(w);
+
+    start(w);
+    assert_ok(store_job_write(w->a, x, NULL));
+    assert_ok(store_job_write(w->a, x, NULL));
+    assert_false(x->out->conflict);
+    assert_int_equal(x->out->version, 2);
+    assert_int_equal(number(w->a, "SELECT count(*) FROM model_version"), 2);
+    assert_int_equal(number(w->a, "SELECT count(*) FROM job_event"), 3);
+    store_write_free(x);
+}
+
+static void success_of_a_deleted_model_makes_no_version(void **state)
+{
+    struct world *w = *state;
+    struct store_write *x = success_arg(w);
+
+    start(w);
+    run(w->a, "UPDATE model SET deleted_at = now()");
+    assert_ok(store_job_write(w->a, x, NULL));
+    assert_int_equal(x->out->version_id, 0);
+    assert_text(w->a, "SELECT state FROM job", "SUCCEEDED");
+    assert_int_equal(number(w->a, "SELECT count(*) FROM model_version"), 1);
+    store_write_free(x);
+}
+
+static void a_version_that_cannot_be_made_leaves_the_job_as_it_was(void **state)
+{
+    struct world *w = *state;
+    struct store_write *x = success_arg(w);
+    struct sh_err err = {0};
+
+    start(w);
+    x->version.digest[0] = '?';
+    assert_true(store_job_write(w->a, x, &err) != SH_OK);
+    assert_text(w->a, "SELECT state FROM job", "STARTING");
+    assert_int_equal(number(w->a, "SELECT count(*) FROM job_event"), 1);
+    store_write_free(x);
+}
+
+static void a_failure_keeps_its_code_and_text_and_a_requeued_job_has_no_executor(void **state)
+{
+    static const enum job_state CHAIN[] = {JOB_STARTING, JOB_QUEUED};
+    struct world *w = *state;
+    struct store_write *x = write_arg(w, 1, CHAIN);
+
+    start(w);
+    x->error_rc = SH_E_DEVLOST;
+    sh_strlcpy(x->error, "the device is lost", sizeof(x->error));
+    sh_strlcpy(x->changes[0].reason, "BackoffUntil", sizeof(x->changes[0].reason));
+    assert_ok(store_job_write(w->a, x, NULL));
+    assert_text(w->a, "SELECT concat_ws('|', state, executor, reason, error_code, error) FROM job",
+                "QUEUED|BackoffUntil|DEVLOST|the device is lost");
+    assert_text(w->a, "SELECT detail->>'message' FROM job_event ORDER BY id DESC LIMIT 1",
+                "the device is lost");
+    store_write_free(x);
+}
+
+/* ------------------------------------------------------------------ the fence */
+
+static void a_leader_that_was_replaced_can_write_nothing(void **state)
+{
+    static const enum job_state CHAIN[] = {JOB_STARTING, JOB_RUNNING};
+    struct world *w = *state;
+    struct store_lease other = {.fence.holder = "b/2", .ttl_ms = 60000};
+    struct store_start *s = start_arg(w);
+    struct store_write *x = write_arg(w, 1, CHAIN);
+    struct store_model_state m = {.fence = w->fence, .version_id = 1, .state = "FAILED"};
+    struct store_executor e = {.fence = w->fence, .name = "cpu0", .up = true};
+    struct store_usage_row row = {.tenant_id = 1, .model_id = 1, .gpu_ns = 5};
+    struct store_usage u = {.fence = w->fence, .seq = 1, .rows = &row, .n = 1};
+    struct store_reasons *q = calloc(1, sizeof(*q));
+
+    assert_non_null(q);
+    q->fence = w->fence;
+    q->n = 1;
+    q->job[0] = 1;
+    sh_strlcpy(q->reason[0], "Resources", sizeof(q->reason[0]));
+    run(w->a, "UPDATE lease SET expires_at = now() - interval '1 s'");
+    run(w->a, "UPDATE model_version SET state = 'LOADING'");
+    assert_ok(store_lease_acquire(w->b, &other, NULL));
+    assert_true(other.held);
+    assert_int_equal(store_job_start(w->a, s, NULL), SH_E_PRECONDITION);
+    assert_int_equal(store_job_write(w->a, x, NULL), SH_E_PRECONDITION);
+    assert_int_equal(store_model_set_state(w->a, &m, NULL), SH_E_PRECONDITION);
+    assert_int_equal(store_executor_put(w->a, &e, NULL), SH_E_PRECONDITION);
+    assert_int_equal(store_usage_add(w->a, &u, NULL), SH_E_PRECONDITION);
+    assert_int_equal(store_job_reasons(w->a, q, NULL), SH_E_PRECONDITION);
+    assert_text(w->a, "SELECT state || reason || step FROM job", "QUEUED0");
+    assert_text(w->a, "SELECT state FROM model_version", "LOADING");
+    assert_int_equal(number(w->a, "SELECT (SELECT count(*) FROM job_event) + (SELECT count(*) FROM"
+                                  " usage) + (SELECT count(*) FROM executor)"),
+                     0);
+    free(q);
+    store_start_free(s);
+    store_write_free(x);
+}
+
+static void the_same_epoch_with_another_holder_is_refused_too(void **state)
+{
+    struct world *w = *state;
+    struct store_executor e = {.fence = w->fence, .name = "cpu0"};
+
+    sh_strlcpy(e.fence.holder, "a/2", sizeof(e.fence.holder));
+    assert_int_equal(store_executor_put(w->a, &e, NULL), SH_E_PRECONDITION);
+}
+
+/* ------------------------------------------------------------------ the rest */
+
+static void usage_is_added_once_for_each_number(void **state)
+{
+    struct world *w = *state;
+    struct store_usage_row rows[] = {
+        {.tenant_id = 1, .model_id = 1, .gpu_ns = 5, .requests = 1, .samples = 8},
+        {.tenant_id = 1, .model_id = 1, .training = true, .gpu_ns = 7},
+        {.tenant_id = 99, .model_id = 1, .gpu_ns = 7}, /* deleted meanwhile: must not spoil the rest */
+    };
+    struct store_usage u = {.fence = w->fence, .seq = 1, .rows = rows, .n = 3};
+
+    assert_ok(store_usage_add(w->a, &u, NULL));
+    assert_ok(store_usage_add(w->a, &u, NULL)); /* the same flush again */
+    assert_int_equal(number(w->a, "SELECT sum(gpu_ns) FROM usage"), 12);
+    u.seq = 2;
+    assert_ok(store_usage_add(w->a, &u, NULL));
+    assert_int_equal(number(w->a, "SELECT sum(gpu_ns) FROM usage WHERE class = 'inference'"), 10);
+    assert_int_equal(number(w->a, "SELECT sum(samples) FROM usage"), 16);
+}
+
+static void a_version_that_is_ready_or_deleted_does_not_change_its_state(void **state)
+{
+    struct world *w = *state;
+    struct store_model_state m = {
+        .fence = w->fence, .version_id = 1, .state = "READY", .image_bytes = 77};
+
+    assert_ok(store_model_set_state(w->a, &m, NULL));
+    assert_int_equal(number(w->a, "SELECT image_bytes FROM model_version"), -1);
+    run(w->a, "UPDATE model_version SET state = 'LOADING'");
+    assert_ok(store_model_set_state(w->a, &m, NULL));
+    assert_int_equal(number(w->a, "SELECT image_bytes FROM model_version"), 77);
+    assert_text(w->a, "SELECT state || (ready_at IS NOT NULL) FROM model_version", "READYtrue");
+}
+
+static void only_queued_jobs_get_a_reason_to_wait(void **state)
+{
+    struct world *w = *state;
+    struct store_reasons *q = calloc(1, sizeof(*q));
+
+    assert_non_null(q);
+    q->fence = w->fence;
+    q->n = 1;
+    q->job[0] = 1;
+    sh_strlcpy(q->reason[0], "QuotaLimit", sizeof(q->reason[0]));
+    assert_ok(store_job_reasons(w->a, q, NULL));
+    assert_text(w->a, "SELECT reason FROM job", "QuotaLimit");
+    start(w);
+    assert_ok(store_job_reasons(w->a, q, NULL));
+    assert_text(w->a, "SELECT reason FROM job", "");
+    free(q);
+}
+
+static void the_view_holds_tenants_models_jobs_and_decayed_usage(void **state)
+{
+    struct world *w = *state;
+    struct store_view *v = calloc(1, sizeof(*v));
+    struct sh_err err = {0};
+
+    assert_non_null(v);
+    v->with_usage = true;
+    v->half_life_s = 3600;
+    run(w->a, "UPDATE queue SET priority = 10");
+    run(w->a, "INSERT INTO usage (tenant_id, model_id, class, minute, gpu_ns)"
+              " VALUES (1, 1, 'training', now() - interval '1 hour', 1000)");
+    assert_ok_err(store_view_load(w->a, v, &err), &err);
+    assert_int_equal(v->n_tenants, 2);
+    assert_true(v->tenants[0].max_gpus == 3); /* guarantee + borrowing, below the maximum */
+    assert_true(v->tenants[1].max_gpus < 0);  /* no quota row: unlimited */
+    assert_int_equal(v->n_models, 1);
+    assert_string_equal(v->models[0].package, "packages/a");
+    assert_string_equal(v->models[0].on_miss, "best-effort");
+    assert_int_equal(v->n_jobs, 1);
+    assert_int_equal(v->jobs[0].priority, 13);
+    assert_string_equal(v->jobs[0].version_state, "READY");
+    assert_string_equal(v->jobs[0].executor, "");
+    assert_int_equal(v->n_usage, 1);
+    assert_true(v->usage_ns[0] > 490 && v->usage_ns[0] < 510);
+    store_view_free(v);
+}
+
+static void deleted_models_and_finished_jobs_are_not_in_the_view(void **state)
+{
+    struct world *w = *state;
+    struct store_view *v = calloc(1, sizeof(*v));
+
+    assert_non_null(v);
+    run(w->a, "UPDATE model SET deleted_at = now()");
+    run(w->a, "UPDATE job SET state = 'FAILED', finished_at = now()");
+    assert_ok(store_view_load(w->a, v, NULL));
+    assert_int_equal(v->n_models, 0);
+    assert_int_equal(v->n_jobs, 0);
+    store_view_free(v);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(only_one_of_two_holds_the_lease),
+        TEST(a_lease_that_ended_is_taken_with_the_next_epoch_and_not_renewed),
+        TEST(a_lease_that_ended_and_was_not_taken_can_be_renewed),
+        TEST(a_lease_that_was_given_back_is_free_at_once),
+        TEST(a_start_gives_all_that_the_executor_needs_and_one_event),
+        TEST(a_start_that_is_repeated_after_a_lost_commit_happens_once),
+        TEST(a_start_after_the_user_cancelled_changes_nothing),
+        TEST(a_job_whose_dataset_is_gone_fails_with_the_reason),
+        TEST(every_change_has_its_event_in_order),
+        TEST(changes_from_another_state_write_nothing_and_say_what_it_is),
+        TEST(a_chain_that_breaks_in_the_middle_leaves_no_trace),
+        TEST(success_makes_the_next_version_in_the_same_transaction),
+        TEST(success_that_is_repeated_makes_one_version),
+        TEST(success_of_a_deleted_model_makes_no_version),
+        TEST(a_version_that_cannot_be_made_leaves_the_job_as_it_was),
+        TEST(a_failure_keeps_its_code_and_text_and_a_requeued_job_has_no_executor),
+        TEST(a_leader_that_was_replaced_can_write_nothing),
+        TEST(the_same_epoch_with_another_holder_is_refused_too),
+        TEST(usage_is_added_once_for_each_number),
+        TEST(a_version_that_is_ready_or_deleted_does_not_change_its_state),
+        TEST(only_queued_jobs_get_a_reason_to_wait),
+        TEST(the_view_holds_tenants_models_jobs_and_decayed_usage),
+        TEST(deleted_models_and_finished_jobs_are_not_in_the_view),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

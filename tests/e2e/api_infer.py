@@ -1,0 +1,585 @@
+"""shunt-api alone with a played scheduler and executor: the life of an inference request.
+
+Without it only the whole system could show that payloads get through, that every request ends, and
+that nobody's bytes are reused while an executor may still write them.
+
+    tests/pg.sh run python3 tests/e2e/api_infer.py
+"""
+import http.client
+import json
+import mmap
+import os
+import re
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+import wire
+
+BIN = os.environ.get("SHUNT_BIN", os.path.join(wire.ROOT, "build", "bin"))
+URL = os.environ["DATABASE_URL"]
+X = {"name": "x", "datatype": "FP32", "shape": [-1, 4]}
+K = {"name": "k", "datatype": "INT64", "shape": [-1]}
+Y = {"name": "y", "datatype": "FP32", "shape": [-1, 4]}
+N = {"name": "n", "datatype": "INT64", "shape": [-1]}
+
+
+def sql(text):
+    out = subprocess.run(["psql", "-qAtX", "-v", "ON_ERROR_STOP=1", URL, "-c", text], check=True,
+                         stdout=subprocess.PIPE)
+    return out.stdout.decode().strip()
+
+
+def pg_ctl(*args):
+    cmd = [os.path.join(os.environ["SHUNT_PG_BIN"], "pg_ctl"), "-w", "-D",
+           os.environ["SHUNT_PG_DATA"], *args]
+    if os.getuid() == 0:
+        cmd = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "--", *cmd]
+    subprocess.run(cmd, check=True, cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Played:
+    """Scheduler and executor: y = 2x, n = k + 1. `mode` says what happens to a request."""
+
+    def __init__(self, folder):
+        self.sched_addr = os.path.join(folder, "sched.sock")
+        self.unix_addr = os.path.join(folder, "exec.sock")
+        self.port = free_port()
+        self.mode = "serve"
+        self.log, self.ready, self.ended = [], {}, {}
+        self.sched = self.data = self.slab = None
+        self.mirror = bytearray(1 << 20)
+        self.lock = threading.RLock()
+        self.listeners = []
+        self.listen(socket.AF_UNIX, self.sched_addr, self.on_sched)
+        self.listen(socket.AF_UNIX, self.unix_addr, self.on_exec)
+        self.listen(socket.AF_INET, ("127.0.0.1", self.port), self.on_exec)
+
+    def listen(self, family, addr, fn):
+        s = socket.socket(family)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        s.bind(addr)
+        s.listen(8)
+
+        def loop():
+            while True:
+                c, _ = s.accept()
+                threading.Thread(target=self.serve, args=(wire.Conn(c), fn), daemon=True).start()
+
+        threading.Thread(target=loop, daemon=True).start()
+
+    @staticmethod
+    def serve(conn, fn):
+        try:
+            while True:
+                m = conn.recv(3600)
+                if m:
+                    fn(conn, m)
+        except (EOFError, OSError):
+            pass
+
+    def exec_up(self, tcp, up=1):
+        addr = "tcp:127.0.0.1:%d" % self.port if tcp else "unix:" + self.unix_addr
+        self.sched.send("EXEC_UP", executor="tcp" if tcp else "local", host_id="h", data_addr=addr,
+                        up=up)
+
+    def on_sched(self, conn, m):
+        with self.lock:
+            self.log.append((m.type, getattr(m, "rid", None)))
+            if m.type == "API_HELLO":
+                self.sched = conn
+                conn.send("WELCOME", epoch=1, name="played")
+                self.exec_up(False)
+                self.exec_up(True)
+            elif m.type == "INFER_OPEN":
+                self.open = m
+                if self.mode == "refuse":
+                    conn.send("INFER_REFUSED", rid=m.rid, rc=-19, retry_after_ms=2500,
+                              msg="it would take 9 ms too long")
+                elif self.mode != "silent":
+                    conn.send("INFER_PLACED", rid=m.rid,
+                              executor="tcp" if self.mode == "tcp" else "local")
+            elif m.type == "INFER_READY":
+                self.ready[m.rid] = m
+                if self.mode == "serve":
+                    self.run(m, self.slab, None)
+                elif self.mode == "tcp":
+                    self.run_remote(m.rid)
+                elif self.mode == "fail":
+                    self.result(m.rid, rc=-12, msg="the device was lost")
+                elif self.mode == "die":
+                    self.data.sock.shutdown(2)
+
+    def on_exec(self, conn, m):
+        with self.lock:
+            self.log.append((m.type, getattr(m, "rid", None)))
+            if m.type == "DATA_HELLO":
+                if m.fds:
+                    self.data = conn
+                    self.slab = mmap.mmap(m.fds[0], m.slab_bytes)
+                else:
+                    self.remote = conn
+                    self.mirror = bytearray(m.slab_bytes)
+                conn.send("DATA_READY", executor="local" if m.fds else "tcp", incarnation=1)
+            elif m.type == "DATA_CHUNK":
+                self.mirror[m.off:m.off + len(m.bytes)] = m.bytes
+            elif m.type == "DATA_END":
+                self.ended[m.rid] = conn
+                self.run_remote(m.rid)
+
+    def run_remote(self, rid): # DATA_END and INFER_READY come on two connections, in any order
+        if rid in self.ended and rid in self.ready:
+            self.run(self.ready[rid], self.mirror, self.ended.pop(rid))
+
+    def run(self, m, slab, remote):
+        ins = list(struct.iter_unpack("<QQ", m.in_spans))
+        outs = list(struct.iter_unpack("<QQ", m.out_spans))
+        xs = struct.unpack("<%df" % (4 * m.batch), slab[ins[0][0]:ins[0][0] + ins[0][1]])
+        ks = struct.unpack("<%dq" % m.batch, slab[ins[1][0]:ins[1][0] + ins[1][1]])
+        ys = struct.pack("<%df" % len(xs), *[2 * v for v in xs])
+        ns = struct.pack("<%dq" % len(ks), *[v + 1 for v in ks])
+        for (off, length), data in zip(outs, (ys, ns)):
+            assert length == len(data)
+            slab[off:off + length] = data
+            if remote:
+                remote.send("DATA_CHUNK", rid=m.rid, off=off, bytes=data)
+        self.result(m.rid, conn=remote)
+
+    def result(self, rid, rc=0, msg="", conn=None):
+        (conn or self.data).send("RESULT", rid=rid, rc=rc, msg=msg, run_batch=8, queue_ns=1000,
+                                 copy_ns=2000, compute_ns=3000, total_ns=9000)
+
+    def wait(self, what, rid=None, timeout=5):
+        end = time.monotonic() + timeout
+        while True:
+            with self.lock:
+                if any(t == what and (rid is None or r == rid) for t, r in self.log):
+                    return True
+            if time.monotonic() >= end:
+                return False
+            time.sleep(0.005)
+
+
+class System:
+    def __init__(self):
+        self.dir = tempfile.mkdtemp(prefix="shunt-infer-")
+        subprocess.run([os.path.join(BIN, "shunt-scheduler"), "--migrate-only", "--db-url", URL,
+                        "--migrations-dir", os.path.join(wire.ROOT, "migrations")], check=True,
+                       stdout=subprocess.DEVNULL)
+        self.played = Played(self.dir)
+        self.start()
+        admin = open(os.path.join(self.dir, "admin")).read().strip()
+        for t in ("vision", "other"):
+            self.call("POST", "/api/v1/tenants", {"name": t}, key=admin)
+        self.key = self.call("POST", "/api/v1/tenants/vision/keys",
+                             {"name": "k", "role": "submit"}, key=admin)[1]["key"]
+        self.other = self.call("POST", "/api/v1/tenants/other/keys",
+                               {"name": "k", "role": "infer"}, key=admin)[1]["key"]
+        for name, visible in (("double", "private"), ("common", "shared")):
+            sql("WITH m AS (INSERT INTO model (tenant_id, name, visibility) SELECT id, '%s', '%s' "
+                "FROM tenant WHERE name = 'vision' RETURNING id) INSERT INTO model_version "
+                "(model_id, version, state, digest, package, inputs, outputs, max_batch) SELECT "
+                "id, 3, 'READY', repeat('0', 64), 'packages/x', '%s', '%s', 8 FROM m"
+                % (name, visible, json.dumps([X, K]), json.dumps([Y, N])))
+        sql("INSERT INTO slo (model_id, latency_ms, priority) SELECT id, 5000, 7 FROM model "
+            "WHERE name = 'double'")
+        self.wait_ready()
+
+    def start(self):
+        log = os.path.join(self.dir, "log")
+        out = open(log, "ab")
+        size = os.path.getsize(log)
+        self.metrics = free_port()
+        self.proc = subprocess.Popen(
+            [os.path.join(BIN, "shunt-api"), "--listen", "127.0.0.1:0", "--metrics-addr",
+             "127.0.0.1:%d" % self.metrics, "--db-url", URL, "--state-dir",
+             os.path.join(self.dir, "state"), "--admin-key-file", os.path.join(self.dir, "admin"),
+             "--scheduler", "unix:" + self.played.sched_addr, "--slab-bytes", "1M",
+             "--max-infer-bytes", "256K", "--infer-timeout-ms", "4000",
+             "--upload-grace-s", "1", "--header-timeout-s", "2"], stderr=out)
+        out.close()
+        for _ in range(200):
+            with open(log) as f:
+                f.seek(size)
+                found = re.search(r"ev=api.ready .*port=(\d+)", f.read())
+            if found:
+                self.port = int(found.group(1))
+                return
+            time.sleep(0.05)
+        raise AssertionError("shunt-api did not start")
+
+    def wait_ready(self):
+        for _ in range(200):
+            if self.call("GET", "/v2/health/ready")[0] == 200 and self.played.data:
+                return
+            time.sleep(0.02)
+        raise AssertionError("shunt-api is not ready")
+
+    def call(self, method, path, body=None, key=None, headers=None):
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        h = dict(headers or {})
+        if key:
+            h["Authorization"] = "Bearer " + key
+        if isinstance(body, (dict, list)):
+            body = json.dumps(body)
+        c.request(method, path, body, h)
+        r = c.getresponse()
+        data = r.read()
+        c.close()
+        self.headers = {k.lower(): v for k, v in r.getheaders()}
+        n = self.headers.get("inference-header-content-length")
+        if n:
+            return r.status, json.loads(data[:int(n)]), data[int(n):]
+        return r.status, json.loads(data) if data else None
+
+    def infer(self, body, binary=b"", model="double", key=None, path=None):
+        text = json.dumps(body).encode()
+        h = {"Inference-Header-Content-Length": str(len(text))} if binary else {}
+        return self.call("POST", path or "/v2/models/%s/infer" % model, text + binary,
+                         key or self.key, h)
+
+    def metric(self, name):
+        c = http.client.HTTPConnection("127.0.0.1", self.metrics, timeout=5)
+        c.request("GET", "/metrics")
+        text = c.getresponse().read().decode()
+        c.close()
+        found = re.search(r"^%s (\S+)$" % re.escape(name), text, re.M)
+        return float(found.group(1)) if found else None
+
+
+def body(batch=2, **extra):
+    b = {"inputs": [
+        {"name": "x", "datatype": "FP32", "shape": [batch, 4],
+         "data": [float(i) for i in range(4 * batch)]},
+        {"name": "k", "datatype": "INT64", "shape": [batch], "data": list(range(batch))}]}
+    b.update(extra)
+    return b
+
+
+def binary_body(batch=2, **extra):
+    b = body(batch, **extra)
+    raw = struct.pack("<%df" % (4 * batch), *range(4 * batch)) + struct.pack("<%dq" % batch,
+                                                                           *range(batch))
+    for i, n in zip(b["inputs"], (16 * batch, 8 * batch)):
+        del i["data"]
+        i["parameters"] = {"binary_data_size": n}
+    return b, raw
+
+
+class Infer(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.s = System()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.s.proc.terminate()
+        code = cls.s.proc.wait(20)
+        if code:
+            raise AssertionError("shunt-api ended with %d" % code)
+
+    def setUp(self):
+        self.s.played.mode = "serve"
+        self.s.played.log.clear()
+        self.s.wait_ready()
+
+    def refused(self, want, pattern, b, binary=b"", **kw):
+        r = self.s.infer(b, binary, **kw)
+        self.assertEqual((r[0], bool(re.search(pattern, r[1]["error"]))), (want, True), r)
+        return r
+
+    def test_json_in_and_out(self):
+        code, r = self.s.infer(body(id="7"))
+        self.assertEqual(code, 200)
+        self.assertEqual(r["model_name"], "double")
+        self.assertEqual((r["model_version"], r["id"]), ("3", "7"))
+        self.assertEqual([o["name"] for o in r["outputs"]], ["y", "n"])
+        self.assertEqual(r["outputs"][0]["data"], [2.0 * i for i in range(8)])
+        self.assertEqual(r["outputs"][0]["shape"], [2, 4])
+        self.assertEqual(r["outputs"][1]["data"], [1, 2])
+
+    def test_nested_data(self):
+        b = body()
+        b["inputs"][0]["data"] = [[0, 1, 2, 3], [4, 5, 6, 7]]
+        self.assertEqual(self.s.infer(b)[1]["outputs"][0]["data"], [2.0 * i for i in range(8)])
+
+    def test_binary_in_and_out(self):
+        b, raw = binary_body(parameters={"binary_data_output": True})
+        code, r, data = self.s.infer(b, raw)
+        self.assertEqual(code, 200)
+        self.assertEqual(r["outputs"][0]["parameters"], {"binary_data_size": 32})
+        self.assertEqual(struct.unpack("<8f2q", data), tuple(2.0 * i for i in range(8)) + (1, 2))
+        self.assertEqual(self.s.headers["content-type"], "application/octet-stream")
+
+    def test_each_output_may_choose(self):
+        b, raw = binary_body(outputs=[{"name": "n", "parameters": {"binary_data": False}},
+                                      {"name": "y", "parameters": {"binary_data": True}}])
+        _, r, data = self.s.infer(b, raw)
+        self.assertEqual([o["name"] for o in r["outputs"]], ["n", "y"])
+        self.assertEqual(r["outputs"][0]["data"], [1, 2])
+        self.assertEqual(len(data), 32)
+        code, r = self.s.infer(body(outputs=[{"name": "n"}]))
+        self.assertEqual([o["name"] for o in r["outputs"]], ["n"])
+
+    def test_open_goes_out_before_the_body(self):
+        text = json.dumps(body()).encode()
+        s = socket.create_connection(("127.0.0.1", self.s.port))
+        s.sendall(("POST /v2/models/double/infer HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"
+                   "Content-Length: %d\r\n\r\n" % (self.s.key, len(text))).encode())
+        self.assertTrue(self.s.played.wait("INFER_OPEN"))
+        m = self.s.played.open
+        self.assertEqual((m.tenant, m.model, m.body_bytes, m.priority), ("vision", "double",
+                                                                         len(text), 7))
+        self.assertFalse(self.s.played.wait("INFER_READY", timeout=0.1))
+        s.sendall(text)
+        self.assertIn(b"200 OK", s.recv(65536))
+        s.close()
+
+    def test_wrong_tensors_are_named(self):
+        def change(i, **kw):
+            b = body()
+            b["inputs"][i].update(kw)
+            return b
+        self.refused(400, r'no input "z"; it has: "x", "k"', change(0, name="z"))
+        self.refused(400, r'"x" has datatype FP64, the model wants FP32', change(0, datatype="FP64"))
+        self.refused(400, r'"x" has shape \[2,5\], the model wants \[-1,4\]', change(0, shape=[2, 5]))
+        self.refused(400, r'"x" has shape \[8\]', change(0, shape=[8]))
+        self.refused(400, r"batch of 9, the model takes 1 to 8", body(9))
+        self.refused(400, r"batch of 0", change(0, shape=[0, 4]))
+        self.refused(400, r"another input has 2", change(1, shape=[1], data=[1]))
+        self.refused(400, r'"data" has 7 elements, its shape needs 8', change(0, data=[1.0] * 7))
+        self.refused(400, r"more than the 8 elements", change(0, data=[1.0] * 9))
+        self.refused(400, r"element 1 of .data. must be a number", change(0, data=[1, "a"] * 4))
+        self.refused(400, r"whole number that fits", change(1, data=[1.5, 2]))
+        self.refused(400, r'"k" is missing', {"inputs": body()["inputs"][:1]})
+        self.refused(400, r'"x" is given twice', {"inputs": body()["inputs"][:1] * 2})
+        self.refused(400, r'no output "q"', body(outputs=[{"name": "q"}]))
+        self.refused(400, r'"y" is asked for twice', body(outputs=[{"name": "y"}] * 2))
+        self.refused(400, r'"colour" is not a known field', body(colour=1))
+        self.refused(400, r'"inputs" is missing', {})
+        self.refused(422, r"shared memory", change(0, parameters={"shared_memory_region": "a"}))
+        self.refused(400, r"timeout", body(parameters={"timeout": -1}))
+        self.refused(400, r"reserved", body(parameters={"triton_x": 1}))
+        self.assertFalse(self.s.played.wait("INFER_READY", timeout=0))
+
+    def test_wrong_binary_lengths(self):
+        b, raw = binary_body()
+        self.refused(400, r"8 bytes more", b, raw + b"12345678")
+        self.refused(400, r"body ends within input \"k\": 8 of its 16", b, raw[:-8])
+        b["inputs"][0]["parameters"]["binary_data_size"] = 31
+        self.refused(400, r'"x" has 31 bytes of data, .* need 32', b, raw)
+        code, r = self.s.call("POST", "/v2/models/double/infer", b"{}", self.s.key,
+                              {"Inference-Header-Content-Length": "3"})
+        self.assertEqual(code, 400)
+        code, r = self.s.call("POST", "/v2/models/double/infer", b"{}", self.s.key,
+                              {"Inference-Header-Content-Length": "0"})
+        self.assertEqual(code, 422)
+        code, r = self.s.call("POST", "/v2/models/double/infer", b"{", self.s.key)
+        self.assertEqual((code, "line 1" in r["error"]), (400, True))
+        code, r = self.s.call("POST", "/v2/models/double/infer", b"{}", self.s.key,
+                              {"Content-Encoding": "gzip"})
+        self.assertEqual(code, 415)
+        code, r = self.s.call("POST", "/v2/models/double/infer", b" " * 300000, self.s.key)
+        self.assertEqual(code, 413)
+
+    def test_chunked_body(self):
+        s = socket.create_connection(("127.0.0.1", self.s.port))
+        s.sendall(("POST /v2/models/double/infer HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"
+                   "Transfer-Encoding: chunked\r\n\r\n" % self.s.key).encode())
+        self.assertIn(b"411", s.recv(65536))
+        s.close()
+
+    def test_versions_and_tenants(self):
+        self.assertEqual(self.s.infer(body(), path="/v2/models/double/versions/3/infer")[0], 200)
+        self.refused(404, "version", body(), path="/v2/models/double/versions/4/infer")
+        self.refused(404, "no model", body(), key=self.s.other)
+        self.assertEqual(self.s.infer(body(), model="common", key=self.s.other)[0], 200)
+        self.assertEqual(self.s.played.open.tenant, "other")
+
+    def test_a_refusal_says_when_to_come_back(self):
+        self.s.played.mode = "refuse"
+        self.refused(503, "9 ms too long", body())
+        self.assertEqual(self.s.headers["retry-after"], "3")
+
+    def test_a_failed_run(self):
+        self.s.played.mode = "fail"
+        self.refused(500, "device was lost", body())
+
+    def test_time_is_up(self):
+        self.s.played.mode = "silent"
+        t = time.monotonic()
+        self.refused(504, "in its time", body(parameters={"timeout": 200000, "priority": 1}))
+        self.assertLess(time.monotonic() - t, 1.0)
+        m = self.s.played.ready[self.s.played.open.rid]
+        self.assertEqual(m.priority, 100)
+        self.assertTrue(0 < m.budget_ns <= 200000000)
+        self.assertTrue(self.s.played.wait("INFER_CANCEL", m.rid))
+
+    def test_a_client_that_leaves_cancels(self):
+        self.s.played.mode = "silent"
+        text = json.dumps(body()).encode()
+        s = socket.create_connection(("127.0.0.1", self.s.port))
+        s.sendall(("POST /v2/models/double/infer HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"
+                   "Content-Length: %d\r\n\r\n" % (self.s.key, len(text))).encode() + text)
+        self.assertTrue(self.s.played.wait("INFER_READY"))
+        s.close()
+        self.assertTrue(self.s.played.wait("INFER_CANCEL", self.s.played.open.rid))
+
+    def test_a_client_that_leaves_in_mid_body_cancels(self):
+        s = socket.create_connection(("127.0.0.1", self.s.port))
+        s.sendall(("POST /v2/models/double/infer HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"
+                   "Content-Length: 100\r\n\r\n{" % self.s.key).encode())
+        self.assertTrue(self.s.played.wait("INFER_OPEN"))
+        s.close()
+        self.assertTrue(self.s.played.wait("INFER_CANCEL", self.s.played.open.rid))
+
+    def test_the_executor_is_lost(self):
+        self.s.played.mode = "die"
+        self.refused(503, "executor was lost", body())
+        self.s.played.mode = "serve"
+        self.s.played.log.clear()
+        self.assertTrue(self.s.played.wait("DATA_HELLO"))
+        self.assertEqual(self.s.infer(body())[0], 200)
+
+    def test_the_scheduler_is_lost(self):
+        self.s.played.mode = "silent"
+        got = []
+        t = threading.Thread(target=lambda: got.append(self.s.infer(body())))
+        t.start()
+        self.assertTrue(self.s.played.wait("INFER_READY"))
+        self.s.played.sched.sock.shutdown(2)
+        t.join(5)
+        self.assertEqual((got[0][0], "scheduler" in got[0][1]["error"]), (503, True))
+        self.s.played.log.clear()
+        self.s.wait_ready()
+        self.s.played.mode = "serve"
+        self.assertEqual(self.s.infer(body())[0], 200)
+
+    def test_an_executor_on_another_host(self):
+        self.s.played.mode = "tcp"
+        b, raw = binary_body(8, parameters={"binary_data_output": True})
+        for _ in range(3):
+            code, r, data = self.s.infer(b, raw)
+            self.assertEqual(code, 200)
+            self.assertEqual(struct.unpack("<32f8q", data),
+                             tuple(2.0 * i for i in range(32)) + tuple(range(1, 9)))
+        self.assertTrue(self.s.played.wait("DATA_CHUNK", timeout=0))
+
+    def test_many_clients_and_no_slot_is_lost(self):
+        bad = []
+
+        def client():
+            c = http.client.HTTPConnection("127.0.0.1", self.s.port, timeout=20)
+            text = json.dumps(body()).encode()
+            for _ in range(100):
+                c.request("POST", "/v2/models/double/infer", text,
+                          {"Authorization": "Bearer " + self.s.key})
+                r = c.getresponse()
+                data = r.read()
+                if r.status != 200:
+                    bad.append((r.status, data))
+            c.close()
+        threads = [threading.Thread(target=client) for _ in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(bad, [])
+        for _ in range(100):
+            # What other tests left in limbo is given back after half a minute.
+            used = self.s.metric('shunt_payload_bytes{kind="used"}')
+            if used is not None and used < 16384:
+                break
+            time.sleep(0.05)
+        self.assertLess(used, 16384)
+        stats = self.s.call("GET", "/v2/models/double/stats", key=self.s.key)[1]["model_stats"][0]
+        self.assertGreaterEqual(stats["inference_stats"]["success"]["count"], 800)
+        self.assertGreaterEqual(stats["inference_count"], 1600)
+        met = self.s.metric('shunt_slo_requests_total{tenant="vision",model="double",outcome="met"}')
+        self.assertGreaterEqual(met, 800)
+
+    def test_large_json_runs_beside_the_http_thread(self):
+        b = body()
+        text = json.dumps(b).encode() + b" " * 150000
+        code, r = self.s.call("POST", "/v2/models/double/infer", text, self.s.key)
+        self.assertEqual(code, 200)
+
+    def test_inference_goes_on_without_the_database(self):
+        self.assertEqual(self.s.infer(body())[0], 200)
+        pg_ctl("-m", "fast", "-s", "stop")
+        try:
+            self.assertEqual(self.s.infer(body())[0], 200)
+            self.assertEqual(self.s.call("GET", "/v2/models/double", key=self.s.key)[0], 200)
+            code, r = self.s.call("GET", "/api/v1/models", key=self.s.key)
+            self.assertEqual((code, r["code"]), (503, "DBDOWN"))
+            time.sleep(1.5) # the refresh thread has noticed by now, and keeps what it has
+            self.assertEqual(self.s.infer(body())[0], 200)
+        finally:
+            folder = re.search(r"host=([^&]+)", URL).group(1)
+            pg_ctl("-s", "-l", os.path.join(folder, "log"), "-o",
+                   "-c listen_addresses='' -c unix_socket_directories='%s'" % folder, "start")
+        for _ in range(100):
+            if self.s.call("GET", "/api/v1/models", key=self.s.key)[0] == 200:
+                return
+            time.sleep(0.05)
+        self.fail("the control plane did not come back")
+
+    def trickle(self, first, piece):
+        """Seconds until the server cuts a connection that sends a byte every 100 ms."""
+        s = socket.create_connection(("127.0.0.1", self.s.port))
+        s.sendall(first)
+        t = time.monotonic()
+        while time.monotonic() - t < 10:
+            try:
+                s.sendall(piece)
+                if not s.recv(100, socket.MSG_DONTWAIT):
+                    break
+            except BlockingIOError:
+                time.sleep(0.1)
+            except OSError:
+                break
+        s.close()
+        return time.monotonic() - t
+
+    def test_a_body_that_trickles_is_cut_off(self):
+        head = ("POST /v2/models/double/infer HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"
+                "Content-Length: 10000\r\n\r\n" % self.s.key).encode()
+        self.assertLess(self.trickle(head, b" "), 3)
+        self.assertTrue(self.s.played.wait("INFER_CANCEL", self.s.played.open.rid))
+
+    def test_headers_that_trickle_are_cut_off(self):
+        self.assertLess(self.trickle(b"GET /v2 HTTP/1.1\r\nX: ", b"a"), 4)
+
+    def test_term_waits_for_what_is_in_flight(self):
+        self.s.played.mode = "silent"
+        got = []
+        t = threading.Thread(target=lambda: got.append(self.s.infer(body())))
+        t.start()
+        self.assertTrue(self.s.played.wait("INFER_READY"))
+        proc = self.s.proc
+        proc.terminate()
+        time.sleep(0.3)
+        self.assertIsNone(proc.poll())
+        m = self.s.played.ready[self.s.played.open.rid]
+        self.s.played.run(m, self.s.played.slab, None)
+        t.join(5)
+        self.assertEqual(got[0][0], 200)
+        self.assertEqual(proc.wait(10), 0)
+        self.s.played.data = None
+        self.s.start()
+        self.s.wait_ready()
+
+
+if __name__ == "__main__":
+    sys.exit(0 if unittest.main(exit=False, warnings="ignore").result.wasSuccessful() else 1)

@@ -1,0 +1,139 @@
+#!/usr/bin/env bash
+# cli.sh - `shunt` as a person uses it. Without it: `up` could hang or leave processes behind,
+# a dead process would stay dead, a script could not tell refused from not reachable, and a state
+# folder that PostgreSQL's user cannot reach would end in a riddle.
+set -uo pipefail
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+pid_of() { awk '{print $1}' "$state/run/$1.pid" 2>/dev/null; }
+ready() { shunt status >/dev/null 2>&1; }
+server() { shunt up -o name; }
+
+# Nothing of a state folder is left running, nor a socket or a pid file.
+is_clean() {
+    ! pgrep -f -- "$1" >/dev/null && ! ls "$1"/run/*.pid "$1"/run/*.sock 2>/dev/null
+}
+
+# killed NAME: SIGKILL to the process, another one comes, and the system is ready again
+comes_back() {
+    local old
+    old=$(pid_of "$1")
+    kill -KILL "$old" || return 1
+    until_ok 30 other_pid "$1" "$old" && until_ok 30 ready
+}
+other_pid() { [ -n "$(pid_of "$1")" ] && [ "$(pid_of "$1")" != "$2" ]; }
+
+usage() {
+    exits "a command that does not exist is a usage error" 2 "there is no command" shunt fly
+    exits "a noun that does not exist names those that do" 2 "tenants, keys" shunt get things
+    exits "an option of another command is refused" 2 "no option" shunt get jobs --epochs 3
+    exits "a missing argument is named" 2 "NAME FILE" shunt push model x
+    exits "a number out of range is refused" 2 "from 1 to 1024" shunt push model x y --max-batch 0
+    exits "help of a command lists its options" 0 "--max-batch" shunt push --help
+    exits "no server is exit status 3 and says what to do" 3 "shunt up" \
+        shunt get jobs --server http://127.0.0.1:1
+    exits "nothing runs here" 3 "Nothing runs" shunt status
+    exits "down without a system is fine" 0 "Nothing" shunt down
+    ok "docs/cli.md is what shunt --docs prints" diff <("$bin/shunt" --docs) "$root/docs/cli.md"
+    # shellcheck disable=SC2016 # the inner shell expands it
+    ok "the completion is valid bash" bash -c 'source <("$0" --completion bash) && complete -p shunt' \
+        "$bin/shunt"
+}
+
+up_and_down() {
+    ok "up starts a system" shunt up --port 0 --pool-bytes 256M || exit 1
+    exits "a second up says that it runs" 0 "already runs" shunt up
+    exits "status shows its processes" 0 "postgres" shunt status
+    exits "status is JSON too" 0 '"ready": true' shunt status -o json
+    exits "a port in use is refused" 1 "in use" "$bin/shunt" up --state-dir "$tmp/second" \
+        --port "$(server | sed 's/.*://')"
+    ok "what was refused left nothing running" is_clean "$tmp/second"
+    ok "down --purge of it" "$bin/shunt" down --purge --state-dir "$tmp/second"
+    ok "and the folder is gone" [ ! -e "$tmp/second" ]
+    mkdir "$tmp/foreign" && touch "$tmp/foreign/log"
+    exits "a folder of somebody else is never purged" 1 "not made by" \
+        "$bin/shunt" down --purge --state-dir "$tmp/foreign"
+}
+
+nouns() {
+    ok "create a tenant" shunt create tenant alpha
+    exits "a second one of the name is refused" 1 "exists already" shunt create tenant alpha
+    ok "create a key" shunt create key k --tenant alpha --role tenant-admin --save "$tmp/key"
+    ok "the key's file is private" [ "$(stat -c %a "$tmp/key")" = 600 ]
+    exits "a wrong key is refused, with advice" 1 "--key-file" \
+        shunt get models --key shunt_aaaaaaaaaaaa_x
+    exits "an admin is told to name the tenant" 1 "--tenant NAME" shunt get models
+    exits "a tenant sees its own things" 0 "NAME" shunt get models --key-file "$tmp/key"
+    exits "a quota can be changed" 0 "7" shunt set quota alpha max_running_jobs=7
+    ok "and keeps the other fields" \
+        [ "$(shunt get quota alpha -o json | jq .max_queued_jobs)" = 1000 ]
+    exits "a field that there is not is a usage error" 2 "no field" shunt set quota alpha x=1
+    echo "this is no model" >"$tmp/bad.onnx"
+    exits "a file that is no model is refused" 1 "shunt:" \
+        shunt push model bad "$tmp/bad.onnx" --key-file "$tmp/key"
+    exits "a missing file is named" 1 "could not open" \
+        shunt push model bad "$tmp/none.onnx" --key-file "$tmp/key"
+    "$bin/shunt-zoo" digits-cnn --form training --out "$tmp/m.onnx"
+    ok "push a model" shunt push model digits "$tmp/m.onnx" --wait --key-file "$tmp/key"
+    ok "push a dataset" shunt push dataset d "$root/examples/digits/test.safetensors" \
+        --key-file "$tmp/key"
+    exits "infer prints classes and latency" 0 "ms" \
+        shunt infer digits --inputs "$root/examples/digits/test.safetensors" --batch 4 \
+        --outputs "$tmp/out.st" --key-file "$tmp/key"
+    ok "its outputs are in the file" [ -s "$tmp/out.st" ]
+    exits "more rows than the model takes are refused" 1 "shunt:" \
+        shunt infer digits --random 1 --batch 9 --key-file "$tmp/key"
+    exits "submit --wait shows the end" 0 "SUCCEEDED" shunt submit --model digits --dataset d \
+        --eval-dataset d --epochs 2 --lr 0.05 --wait --key-file "$tmp/key"
+    exits "its events can be read" 0 "SUCCEEDED" shunt events 1 --key-file "$tmp/key"
+    exits "its losses too" 0 "22" shunt losses 1 --key-file "$tmp/key"
+    exits "a job that has ended cannot be cancelled" 1 "SUCCEEDED" \
+        shunt cancel 1 --key-file "$tmp/key"
+    exits "top shows it all" 0 "digits" shunt top --once
+}
+
+deaths() {
+    local name
+    for name in api scheduler executor-cpu0 postgres; do
+        ok "a killed $name is started again" comes_back "$name"
+    done
+    ok "data are still there" until_ok 30 shunt get tenant alpha
+    kill -KILL "$(pid_of supervisor)"
+    exits "without its supervisor, status says so" 0 "no supervisor" shunt status
+    ok "down works without it" shunt down
+    ok "and leaves nothing" is_clean "$state"
+    ok "up again" shunt up --port 0 --pool-bytes 256M
+    ok "data are still there after a restart" shunt get tenant alpha
+    kill -KILL "$(pid_of supervisor)"
+    ok "up clears what a dead supervisor left" shunt up --port 0 --pool-bytes 256M
+    ok "down" shunt down
+    ok "and leaves nothing" is_clean "$state"
+}
+
+# started at DIR: comes up there, and --purge leaves nothing, here or in /var/tmp
+lives_in() {
+    local dir=$1 before after
+    before=$(find /var/tmp -maxdepth 1 -name 'shunt-*' | sort)
+    "$bin/shunt" up --port 0 --pool-bytes 256M --state-dir "$dir" &&
+        "$bin/shunt" status --state-dir "$dir" && "$bin/shunt" down --state-dir "$dir" &&
+        "$bin/shunt" up --port 0 --pool-bytes 256M --state-dir "$dir" &&
+        "$bin/shunt" down --purge --state-dir "$dir" && [ ! -e "$dir" ] || return 1
+    after=$(find /var/tmp -maxdepth 1 -name 'shunt-*' | sort)
+    [ "$before" = "$after" ]
+}
+
+odd_places() {
+    local long
+    long=$tmp/$(printf 'a%.0s' {1..90})/state
+    ok "a path too long for sockets works" lives_in "$long"
+    mkdir -m 700 "$tmp/private"
+    ok "a folder that PostgreSQL's user cannot reach works" lives_in "$tmp/private/state"
+    ok "a name with blanks works" lives_in "$tmp/with blanks %41/state"
+}
+
+usage
+up_and_down
+nouns
+deaths
+odd_places

@@ -1,0 +1,75 @@
+# lib.sh - what the stories of this folder share: a system of their own in a temporary folder, and a
+# count of what was checked. Sourced; not a story.
+# shellcheck shell=bash disable=SC2034
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+bin=${SHUNT_BIN:-$root/build/bin}
+tmp=$(mktemp -d /tmp/shunt-e2e.XXXXXX)
+chmod 755 "$tmp" # PostgreSQL's user must be able to go through
+state=$tmp/state
+n_checks=0
+n_failed=0
+unset SHUNT_SERVER SHUNT_KEY SHUNT_KEY_FILE SHUNT_TENANT SHUNT_OUTPUT SHUNT_STATE_DIR SHUNT_QUIET
+unset DATABASE_URL
+: >"$tmp/empty.conf"
+export SHUNT_CONFIG=$tmp/empty.conf
+
+shunt() { "$bin/shunt" "$@" --state-dir "$state"; }
+
+# ok SENTENCE COMMAND...: the command must succeed; its output is shown if not
+ok() {
+    local what=$1
+    shift
+    n_checks=$((n_checks + 1))
+    if "$@" >"$tmp/out" 2>&1; then
+        return 0
+    fi
+    n_failed=$((n_failed + 1))
+    printf 'FAIL  %s\n' "$what"
+    printf '      $ %s\n' "$*"
+    sed 's/^/      | /' "$tmp/out" | tail -n 20
+    return 1
+}
+
+# exits SENTENCE STATUS TEXT COMMAND...: ends with this status and says this
+exits() {
+    local what=$1 want=$2 text=$3 rc=0
+    shift 3
+    n_checks=$((n_checks + 1))
+    "$@" >"$tmp/out" 2>&1 || rc=$?
+    if [ "$rc" -eq "$want" ] && grep -qF -- "$text" "$tmp/out"; then
+        return 0
+    fi
+    n_failed=$((n_failed + 1))
+    printf 'FAIL  %s\n      $ %s\n      exit status %d, want %d and the text "%s"\n' "$what" "$*" \
+        "$rc" "$want" "$text"
+    sed 's/^/      | /' "$tmp/out" | tail -n 20
+}
+
+# until_ok SECONDS COMMAND...: tries again and again
+until_ok() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@" >"$tmp/out" 2>&1; do
+        [ "$SECONDS" -lt "$end" ] || return 1
+        sleep 0.1
+    done
+}
+
+finish() {
+    local rc=$?
+    [ "$rc" -eq 0 ] || n_failed=$((n_failed + 1))
+    if [ "$n_failed" -gt 0 ]; then
+        tail -n 8 "$state"/log/*.log 2>/dev/null | cut -c 1-240
+    fi
+    # shellcheck disable=SC2046 # one word a job
+    kill $(jobs -p) 2>/dev/null
+    "$bin/shunt" down --purge --quiet --state-dir "$state"
+    rm -rf "$tmp"
+    printf '%d checks, %d failed\n' "$n_checks" "$n_failed"
+    [ "$n_failed" -eq 0 ] || exit 1
+    exit 0
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP

@@ -1,0 +1,622 @@
+#!/usr/bin/env python3
+"""shunt-scheduler alone, with a real PostgreSQL; this file plays executors and APIs.
+
+Without it: two schedulers could lead at once, a job could run on two executors or on none after a
+failure, a cancelled job could go on, a request could wait for ever for an executor that is gone, and
+a database that is away could stop requests or lose what happened meanwhile.
+
+Usage: test_scheduler.py [-v] [name ...]   (needs DATABASE_URL: tests/pg.sh run tests/e2e/test_scheduler.py;
+programs from build/bin, or SHUNT_BIN)
+"""
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import wire  # noqa: E402
+
+BIN = os.environ.get("SHUNT_BIN", os.path.join(wire.ROOT, "build", "bin"))
+URL = os.environ.get("DATABASE_URL", "")
+LOADING, READY, FAILED, GONE = range(4)
+STARTING, RUNNING, PREEMPTED, COMPLETING, DONE, JOB_FAILED, CANCELLED, SUSPENDED = range(8)
+UNAVAILABLE, NAN, QUOTA, SLO, TIMEOUT = -17, -23, -8, -19, -20
+RESULT = {"accuracy": 0.98, "eval_loss": 0.1, "final_loss": 0.01, "steps": 100,
+          "package_digest": "c" * 64, "package": "packages/" + "c" * 64, "onnx_bytes": 321,
+          "meta": {"ok": True, "inputs": [{"name": "x"}], "outputs": [{"name": "y"}], "opset": 18}}
+
+
+def sql(text):
+    p = subprocess.run(["psql", "-XAtq", "-v", "ON_ERROR_STOP=1", URL, "-c", text],
+                       capture_output=True, text=True)
+    if p.returncode:
+        raise RuntimeError(p.stderr)
+    return p.stdout.strip()
+
+
+def wait(what, fn, timeout=10):
+    end = time.monotonic() + timeout
+    while True:
+        v = fn()
+        if v:
+            return v
+        if time.monotonic() > end:
+            raise AssertionError("not within %g s: %s" % (timeout, what))
+        time.sleep(0.01)
+
+
+class Peer:
+    """A connection whose messages are collected by a thread."""
+
+    def __init__(self, addr):
+        self.conn, self.inbox, self.closed = wire.connect("unix:" + addr), [], False
+        self.lock = threading.Lock()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        try:
+            while True:
+                m = self.conn.recv(3600)
+                if m.type == "PING":
+                    self.send("PONG", cookie=m.cookie)
+                else:
+                    self.inbox.append(m)
+        except (EOFError, OSError):
+            self.closed = True
+
+    def send(self, name, /, **values):
+        with self.lock:
+            self.conn.send(name, **values)
+
+    def find(self, type_name, **want):
+        for m in list(self.inbox):
+            if m.type == type_name and all(getattr(m, k) == v for k, v in want.items()):
+                return m
+        return None
+
+    def all(self, type_name):
+        return [m for m in list(self.inbox) if m.type == type_name]
+
+    def expect(self, type_name, timeout=10, **want):
+        return wait("%s %r" % (type_name, want), lambda: self.find(type_name, **want), timeout)
+
+    def close(self):
+        self.conn.sock.shutdown(2)
+        self.conn.sock.close()
+
+
+class Exec(Peer):
+    def __init__(self, addr, name="e0", incarnation=1, models=(), jobs=()):
+        super().__init__(addr)
+        self.name = name
+        self.send("EXEC_HELLO", executor=name, host_id="h", data_addr="unix:/tmp/none", device="fake",
+                  pool_bytes=1 << 30, n_workers=3, incarnation=incarnation)
+        for v in models:
+            self.model(v)
+        for job, attempt, state in jobs:
+            self.job(job, state, attempt=attempt)
+        self.send("EXEC_SYNCED", incarnation=incarnation)
+
+    def model(self, version, state=READY, rc=0, msg="", ns=5e6):
+        profile = b"".join(struct.pack("<IId", b, 0, ns) for b in (1, 2, 4, 8))
+        self.send("MODEL_STATE", version_id=version, state=state, rc=rc, msg=msg,
+                  image_bytes=1 << 20, resident_bytes=1 << 20, profile=profile)
+
+    def load(self, version):
+        self.expect("MODEL_LOAD", version_id=version)
+        self.model(version)
+
+    def job(self, job, state, attempt=1, step=0, rc=0, msg="", result="", **more):
+        f = dict(steps=100, loss=0.5, samples_per_s=10.0, redone=0, preemptions=0, busy_ns=0)
+        f.update(more)
+        self.send("JOB_STATE", job=job, attempt=attempt, state=state, step=step, rc=rc, msg=msg,
+                  result=result, **f)
+
+    def done(self, run, rc=0):
+        self.send("RUN_DONE", run_id=run.run_id, rc=rc, msg="", total_ns=5000000, copy_ns=0,
+                  compute_ns=4000000, resident_bytes=1 << 20)
+
+
+class Api(Peer):
+    def __init__(self, addr, api_id=7):
+        super().__init__(addr)
+        self.send("API_HELLO", api_id=api_id, name="api")
+        self.expect("WELCOME")
+
+    def open(self, rid, version=1, tenant="research", budget_ms=0):
+        self.send("INFER_OPEN", rid=rid, tenant=tenant, model="digits", version_id=version,
+                  body_bytes=64, budget_ns=int(budget_ms * 1e6), priority=0)
+
+    def ready(self, rid, batch=1):
+        self.send("INFER_READY", rid=rid, batch=batch, in_spans=struct.pack("<QQ", 0, 64),
+                  out_spans=struct.pack("<QQ", 64, 40), budget_ns=0, priority=0)
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.dir = tempfile.mkdtemp(prefix="shunt-sched-")
+        self.addr, self.procs, self.peers = self.dir + "/s.sock", [], []
+        self.log = open(self.dir + "/log", "ab")
+        sql("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+        subprocess.run([BIN + "/shunt-scheduler", "--migrate-only", "--db-url", URL,
+                        "--migrations-dir", wire.ROOT + "/migrations"], check=True, stderr=self.log)
+        sql("""INSERT INTO tenant (name) VALUES ('research'), ('vision');
+               INSERT INTO quota (tenant_id) VALUES (1), (2);
+               INSERT INTO model (tenant_id, name) VALUES (1, 'digits');
+               INSERT INTO model_version (model_id, version, state, digest, package)
+                   VALUES (1, 1, 'REGISTERED', repeat('a', 64), 'packages/a');
+               INSERT INTO dataset (tenant_id, name, state, digest, path, n_samples)
+                   VALUES (1, 'train', 'READY', repeat('b', 64), 'datasets/b.safetensors', 10)""")
+
+    def tearDown(self):
+        for p in self.procs:
+            if p.poll() is None:
+                p.send_signal(signal.SIGCONT)
+                p.terminate()
+                p.wait(10)
+        for p in self.peers:
+            try:
+                p.close()
+            except OSError:
+                pass
+        failed = any(e for _, e in getattr(self._outcome, "errors", []) or []) or \
+            getattr(getattr(self._outcome, "result", None), "failures", None)
+        if failed:
+            sys.stderr.write(open(self.dir + "/log").read()[-6000:])
+        shutil.rmtree(self.dir)
+
+    def start(self, name="s1", *options):
+        p = subprocess.Popen(
+            [BIN + "/shunt-scheduler", "--name=" + name, "--listen=unix:" + self.addr,
+             "--db-url=" + URL, "--state-dir=" + self.dir, "--metrics-addr=", "--poll-ms=50",
+             "--lease-ttl-ms=1000", "--grace-ms=600", "--min-run-ms=500", *options],
+            stderr=self.log)
+        self.procs.append(p)
+        return p
+
+    def exec(self, *a, **k):
+        self.peers.append(Exec(self.addr, *a, **k))
+        return self.peers[-1]
+
+    def api(self, **k):
+        self.peers.append(Api(self.addr, **k))
+        return self.peers[-1]
+
+    def ready_executor(self, **k):
+        e = self.exec(**k)
+        e.load(1)
+        wait("READY", lambda: sql("SELECT state FROM model_version WHERE id = 1") == "READY")
+        return e
+
+    def submit(self, tenant=1, max_attempts=5, priority=0):
+        return int(sql("INSERT INTO job (tenant_id, queue_id, kind, version_id, dataset_id, spec,"
+                       " max_attempts, priority) VALUES (%d, 1, 'training', 1, 1, '{\"batch\": 4}',"
+                       " %d, %d) RETURNING id" % (tenant, max_attempts, priority)))
+
+    def running(self, e, **k):
+        job = self.submit(**k)
+        m = e.expect("JOB_START", job=job)
+        e.job(job, RUNNING, attempt=m.attempt, step=1)
+        self.state(job, "RUNNING")
+        return job
+
+    def state(self, job, want, timeout=10):
+        wait("job %d %s" % (job, want),
+             lambda: sql("SELECT state FROM job WHERE id = %d" % job) == want, timeout)
+
+    def cancel(self, job):
+        sql("INSERT INTO job_event (job_id, from_state, to_state) SELECT id, state, 'CANCELLING' FROM"
+            " job WHERE id = %d; UPDATE job SET state = 'CANCELLING' WHERE id = %d" % (job, job))
+
+    def chain(self, job):
+        """The states by its events: one unbroken chain."""
+        rows = [r.split("|") for r in
+                sql("SELECT coalesce(from_state, ''), to_state FROM job_event WHERE job_id = %d"
+                    " ORDER BY id" % job).splitlines()]
+        for a, b in zip(rows, rows[1:]):
+            self.assertEqual(a[1], b[0], rows)
+        return [r[1] for r in rows]
+
+    # ------------------------------------------------------------ models and requests
+
+    def test_a_version_is_loaded_and_becomes_ready_with_its_profile(self):
+        self.start()
+        e = self.exec()
+        m = e.expect("MODEL_LOAD", version_id=1)
+        self.assertEqual(m.package, os.path.realpath(self.dir) + "/blobs/packages/a")
+        wait("LOADING", lambda: sql("SELECT state FROM model_version") == "LOADING")
+        e.model(1)
+        wait("READY", lambda: sql("SELECT state FROM model_version") == "READY")
+        self.assertEqual(sql("SELECT image_bytes, profile->0->>'batch' FROM model_version"),
+                         "%d|1" % (1 << 20))
+
+    def test_a_version_that_fails_everywhere_is_failed_with_the_reason(self):
+        self.start()
+        e = self.exec()
+        e.expect("MODEL_LOAD", version_id=1)
+        e.model(1, state=FAILED, rc=-7, msg="no such operation")
+        wait("FAILED", lambda: sql("SELECT state, reason_code, reason FROM model_version") ==
+             "FAILED|UNSUPPORTED|no such operation")
+
+    def test_a_version_out_of_memory_is_tried_again(self):
+        self.start()
+        e = self.exec()
+        e.expect("MODEL_LOAD", version_id=1)
+        e.inbox.clear()
+        e.model(1, state=FAILED, rc=-14, msg="no device memory")
+        e.load(1)
+        wait("READY", lambda: sql("SELECT state FROM model_version") == "READY")
+
+    def test_a_deleted_version_is_unloaded(self):
+        self.start()
+        e = self.ready_executor()
+        sql("UPDATE model_version SET state = 'DELETED'")
+        e.expect("MODEL_UNLOAD", version_id=1)
+
+    def test_a_request_is_placed_prepared_run_and_accounted(self):
+        self.start()
+        e, a = self.ready_executor(), self.api()
+        a.expect("EXEC_UP", executor="e0", up=1)
+        a.open(1)
+        self.assertEqual(a.expect("INFER_PLACED", rid=1).executor, "e0")
+        e.expect("PREPARE", rid=1, version_id=1)
+        self.assertFalse(e.find("RUN"))
+        a.ready(1, batch=3)
+        part, run = e.expect("RUN_PART", rid=1), e.expect("RUN")
+        self.assertEqual((part.run_id, part.api_id, part.batch), (run.run_id, 7, 3))
+        self.assertEqual((run.n_parts, run.batch, run.version_id), (1, 3, 1))
+        self.assertEqual(struct.unpack("<QQ", part.out_spans), (64, 40))
+        e.done(run)
+        wait("usage", lambda: sql("SELECT gpu_ns, requests, samples FROM usage") == "4000000|1|3")
+
+    def test_requests_that_wait_share_a_run(self):
+        self.start()
+        e, a = self.ready_executor(), self.api()
+        for rid in range(1, 7):
+            a.open(rid)
+            a.expect("INFER_PLACED", rid=rid)
+            a.ready(rid)
+        wait("two runs", lambda: len(e.all("RUN")) == 2)
+        for r in e.all("RUN"):
+            e.done(r)
+        wait("the third", lambda: len(e.all("RUN")) == 3)
+        self.assertEqual(sum(r.batch for r in e.all("RUN")), 6)
+        self.assertEqual(e.all("RUN")[2].batch, 4)
+
+    def test_limits_and_deadlines_refuse_with_their_code(self):
+        sql("UPDATE quota SET max_concurrent_requests = 2 WHERE tenant_id = 2")
+        self.start("s1", "--max-requests=4")
+        e, a = self.ready_executor(), self.api()
+        a.open(1, tenant="vision")
+        a.open(2, tenant="vision")
+        a.open(3, tenant="vision")
+        self.assertEqual(a.expect("INFER_REFUSED", rid=3).rc, QUOTA)
+        a.open(4, budget_ms=2)  # a run takes 5 ms
+        m = a.expect("INFER_REFUSED", rid=4)
+        self.assertEqual(m.rc, SLO)
+        self.assertIn("cannot be met", m.msg)
+        self.assertGreater(m.retry_after_ms, 0)
+        a.open(5, budget_ms=300)  # its body never comes
+        self.assertEqual(a.expect("INFER_REFUSED", rid=5).rc, TIMEOUT)
+        a.open(6, version=99)
+        self.assertEqual(a.expect("INFER_REFUSED", rid=6).rc, UNAVAILABLE)
+        for rid in (7, 8, 9):
+            a.open(rid)
+        self.assertEqual(a.expect("INFER_REFUSED", rid=9).rc, -18)
+        self.assertFalse(e.find("RUN"))
+
+    def test_a_slo_with_reject_refuses_by_prediction(self):
+        sql("INSERT INTO slo (model_id, latency_ms, on_miss) VALUES (1, 3, 'reject')")
+        self.start()
+        self.ready_executor()
+        a = self.api()
+        a.open(1)
+        self.assertEqual(a.expect("INFER_REFUSED", rid=1).rc, SLO)
+        sql("UPDATE slo SET on_miss = 'best-effort'")
+        wait("the change", lambda: a.open(a.next) or self.placed(a), 5)
+
+    def placed(self, a):
+        m = wait("an answer", lambda: a.find("INFER_PLACED", rid=a.next) or
+                 a.find("INFER_REFUSED", rid=a.next))
+        a.next += 1
+        return m.type == "INFER_PLACED"
+
+    def test_a_cancelled_request_does_not_run_and_a_running_one_is_told(self):
+        self.start()
+        e, a = self.ready_executor(), self.api()
+        a.open(1)
+        a.expect("INFER_PLACED", rid=1)
+        a.send("INFER_CANCEL", rid=1)
+        a.ready(1)
+        a.open(2)
+        a.ready(2)
+        run = e.expect("RUN")
+        self.assertFalse(e.find("RUN_PART", rid=1))
+        a.send("INFER_CANCEL", rid=2)
+        e.expect("RUN_CANCEL", rid=2, run_id=run.run_id)
+
+    def test_a_lost_executor_refuses_its_requests_at_once(self):
+        self.start()
+        e, a = self.ready_executor(), self.api()
+        a.open(1)
+        a.ready(1)
+        e.expect("RUN")
+        a.open(2)
+        a.expect("INFER_PLACED", rid=2)
+        e.close()
+        self.assertEqual(a.expect("INFER_REFUSED", 1, rid=1).rc, UNAVAILABLE)
+        self.assertEqual(a.expect("INFER_REFUSED", 1, rid=2).rc, UNAVAILABLE)
+        a.expect("EXEC_UP", up=0)
+        a.open(3)
+        self.assertEqual(a.expect("INFER_REFUSED", rid=3).rc, UNAVAILABLE)
+
+    # ------------------------------------------------------------ jobs
+
+    def test_a_job_goes_all_the_way_and_its_model_is_the_next_version(self):
+        self.start()
+        e = self.ready_executor()
+        job = self.submit()
+        m = e.expect("JOB_START", job=job)
+        root = os.path.realpath(self.dir)
+        self.assertEqual(m.dataset, root + "/blobs/datasets/b.safetensors")
+        self.assertEqual((m.dir, m.resume, m.eval_dataset), ("%s/jobs/%d" % (root, job), "", ""))
+        self.assertEqual(json.loads(m.spec), {"batch": 4})
+        e.job(job, RUNNING, step=1)
+        e.send("JOB_CHECKPOINT", job=job, attempt=1, step=50, path="%d/ckpt-50" % job, digest="d",
+               bytes=10)
+        e.job(job, PREEMPTED, step=60)
+        e.job(job, RUNNING, step=60, preemptions=1, busy_ns=5000000)
+        e.job(job, COMPLETING, step=100)
+        e.job(job, DONE, step=100, preemptions=1, busy_ns=9000000, result=json.dumps(RESULT))
+        self.state(job, "SUCCEEDED")
+        self.assertEqual(self.chain(job), ["STARTING", "RUNNING", "PREEMPTED", "RUNNING",
+                                           "COMPLETING", "SUCCEEDED"])
+        self.assertEqual(json.loads(sql("SELECT result FROM job")),
+                         {"accuracy": 0.98, "eval_loss": 0.1, "final_loss": 0.01, "steps": 100,
+                          "version": 2})
+        self.assertEqual(sql("SELECT preemptions, busy_ns, step FROM job"), "1|9000000|100")
+        self.assertEqual(sql("SELECT path FROM checkpoint"), "%d/ckpt-50" % job)
+        e.load(2)
+        wait("READY", lambda: sql("SELECT state FROM model_version WHERE id = 2") == "READY")
+        self.assertEqual(json.loads(sql("SELECT meta FROM model_version WHERE id = 2")),
+                         {"opset": 18})
+        wait("usage", lambda: sql("SELECT sum(gpu_ns) FROM usage WHERE class = 'training'") ==
+             "9000000")
+
+    def test_a_failure_worth_a_try_uses_up_an_attempt_and_resumes(self):
+        self.start()
+        e = self.ready_executor()
+        job = self.running(e, max_attempts=2)
+        e.send("JOB_CHECKPOINT", job=job, attempt=1, step=40, path="%d/ckpt-40" % job, digest="d",
+               bytes=10)
+        e.job(job, JOB_FAILED, step=45, rc=-12, msg="device lost")
+        m = e.expect("JOB_START", job=job, attempt=2)
+        self.assertTrue(m.resume.endswith("/jobs/%d/ckpt-40" % job))
+        self.assertEqual(m.resume_step, 40)
+        wait("redone", lambda: sql("SELECT steps_redone FROM job") == "5")
+        e.job(job, JOB_FAILED, attempt=2, step=45, rc=-12, msg="device lost again")
+        self.state(job, "FAILED")
+        self.assertEqual(sql("SELECT error_code, error FROM job"), "DEVLOST|device lost again")
+
+    def test_nan_fails_at_once_and_names_the_step_and_the_checkpoint(self):
+        self.start()
+        e = self.ready_executor()
+        job = self.running(e)
+        e.send("JOB_CHECKPOINT", job=job, attempt=1, step=40, path="%d/ckpt-40" % job, digest="d",
+               bytes=10)
+        e.job(job, JOB_FAILED, step=44, rc=NAN, msg="the loss is not a number", loss=float("nan"))
+        self.state(job, "FAILED")
+        text = sql("SELECT error_code || error FROM job")
+        self.assertIn("NAN", text)
+        self.assertIn("step 44", text)
+        self.assertIn("checkpoint of step 40 is kept", text)
+        self.assertEqual(sql("SELECT step FROM checkpoint"), "40")
+
+    def test_cancelling_reaches_the_executor_and_ends_the_job(self):
+        self.start()
+        e, a = self.ready_executor(), self.api()
+        job = self.running(e)
+        self.cancel(job)
+        a.send("HINT", what="jobs")
+        m = e.expect("JOB_STOP", job=job)
+        self.assertEqual(m.how, 0)
+        e.job(job, CANCELLED, step=9)
+        self.state(job, "CANCELLED")
+        self.assertEqual(self.chain(job)[-1], "CANCELLED")
+
+    def test_done_and_cancel_at_the_same_time_ends_cancelled(self):
+        self.start("s1", "--poll-ms=60000")
+        e = self.ready_executor_hinted()
+        job = self.submit()
+        self.hint.send("HINT", what="jobs")
+        e.expect("JOB_START", job=job)
+        e.job(job, RUNNING, step=1)
+        self.state(job, "RUNNING")
+        self.cancel(job)
+        e.job(job, DONE, step=100, result=json.dumps(RESULT))
+        self.state(job, "CANCELLED")
+        self.assertEqual(sql("SELECT count(*) FROM model_version"), "1")
+
+    def ready_executor_hinted(self):
+        e = self.exec()
+        self.hint = self.api()
+        e.load(1)
+        wait("READY", lambda: sql("SELECT state FROM model_version WHERE id = 1") == "READY")
+        self.hint.send("HINT", what="models")
+        return e
+
+    def test_a_job_that_waits_says_why(self):
+        self.start()
+        e = self.ready_executor()
+        self.running(e)
+        second = self.submit()
+        wait("Resources", lambda: sql("SELECT reason FROM job WHERE id = %d" % second) ==
+             "Resources")
+        sql("UPDATE queue SET state = 'HELD'")
+        wait("QueueHeld", lambda: sql("SELECT reason FROM job WHERE id = %d" % second) ==
+             "QueueHeld")
+
+    def test_a_higher_priority_suspends_after_the_minimum_run_and_the_other_resumes(self):
+        self.start()
+        e = self.ready_executor()
+        low = self.running(e)
+        began = time.monotonic()
+        high = self.submit(priority=9)
+        self.assertEqual(e.expect("JOB_STOP", job=low).how, 1)
+        self.assertGreater(time.monotonic() - began, 0.3)
+        self.assertFalse(e.find("JOB_START", job=high))
+        e.job(low, SUSPENDED, step=7)
+        e.expect("JOB_START", job=high)
+        self.state(low, "QUEUED")
+        e.job(high, JOB_FAILED, rc=-1, msg="bad")
+        e.inbox.clear()
+        e.expect("JOB_START", job=low, attempt=1)
+
+    def test_a_job_of_a_lost_executor_starts_elsewhere_after_the_grace(self):
+        self.start()
+        e = self.ready_executor()
+        job = self.running(e)
+        e.close()
+        f = self.exec(name="e1")
+        f.load(1)
+        time.sleep(0.2)
+        self.assertFalse(f.find("JOB_START"))
+        f.expect("JOB_START", job=job, attempt=1)
+        self.assertEqual(self.chain(job)[2:], ["QUEUED", "STARTING"])
+
+    def test_an_executor_that_comes_back_with_its_job_keeps_it(self):
+        self.start()
+        e = self.ready_executor()
+        job = self.running(e)
+        e.close()
+        e = self.exec(models=[1], jobs=[(job, 1, RUNNING)])
+        time.sleep(1)
+        self.assertFalse(e.find("JOB_START"))
+        self.assertFalse(e.find("JOB_STOP"))
+        self.assertEqual(self.chain(job), ["STARTING", "RUNNING"])
+
+    def test_an_executor_that_comes_back_without_its_job_gets_it_again(self):
+        self.start()
+        e = self.ready_executor()
+        job = self.running(e)
+        e.close()
+        e = self.exec(incarnation=2, models=[1])
+        e.expect("JOB_START", 2, job=job, attempt=1)
+
+    def test_a_job_that_is_not_the_executors_is_stopped_and_holds_its_slot_until_then(self):
+        self.start()
+        e = self.ready_executor()
+        job = self.running(e)
+        e.close()
+        self.state(job, "QUEUED")
+        e = self.exec(models=[1], jobs=[(job, 1, RUNNING)])
+        e.expect("JOB_STOP", job=job)
+        time.sleep(0.3)
+        self.assertFalse(e.find("JOB_START"))
+        e.job(job, CANCELLED)
+        e.expect("JOB_START", job=job)
+
+    # ------------------------------------------------------------ who leads
+
+    def test_a_standby_does_not_listen_and_takes_over_when_the_leader_is_killed(self):
+        leader = self.start("s1")
+        e = self.ready_executor()
+        job = self.running(e)
+        self.start("s2")
+        time.sleep(0.5)
+        self.assertEqual(sql("SELECT split_part(holder, '/', 1), epoch FROM lease"), "s1|1")
+        leader.kill()
+        wait("the loss", lambda: e.closed)
+        wait("the lease", lambda: sql("SELECT split_part(holder, '/', 1), epoch FROM lease") ==
+             "s2|2")
+        e = self.exec(models=[1], jobs=[(job, 1, RUNNING)])
+        self.assertEqual(e.expect("WELCOME").epoch, 2)
+        e.job(job, COMPLETING, step=100)
+        e.job(job, DONE, step=100, result=json.dumps(RESULT))
+        self.state(job, "SUCCEEDED")
+        self.assertFalse(e.find("JOB_START"))
+        self.assertEqual(self.chain(job), ["STARTING", "RUNNING", "COMPLETING", "SUCCEEDED"])
+
+    def test_a_leader_that_ends_gives_the_lease_back_at_once(self):
+        leader = self.start("s1", "--lease-ttl-ms=60000")
+        self.ready_executor()
+        leader.terminate()
+        self.assertEqual(leader.wait(5), 0)
+        self.start("s2")
+        wait("the lease", lambda: sql("SELECT split_part(holder, '/', 1) FROM lease") == "s2", 3)
+
+    def test_a_leader_that_lost_the_lease_drops_its_sessions_and_writes_nothing(self):
+        self.start("s1", "--lease-ttl-ms=60000")
+        e = self.ready_executor()
+        job = self.running(e)
+        sql("UPDATE lease SET holder = 'other/1', epoch = epoch + 1")
+        e.job(job, COMPLETING, step=3)
+        wait("the loss", lambda: e.closed)
+        self.assertEqual(sql("SELECT state FROM job"), "RUNNING")
+        with self.assertRaises(OSError):
+            wire.connect("unix:" + self.addr, 0.3)
+        sql("UPDATE lease SET expires_at = now() - interval '1 s'")
+
+    # ------------------------------------------------------------ the database is away
+
+    def stop_database(self):
+        subprocess.run(self.pg("stop", "-m", "immediate"), check=True, cwd="/",
+                       stdout=subprocess.DEVNULL)
+
+    def start_database(self):
+        subprocess.run(self.pg("start", "-l", "/dev/null"), check=True, cwd="/",
+                       stdout=subprocess.DEVNULL)
+
+    def pg(self, *a):
+        data, own = os.environ["SHUNT_PG_DATA"], []
+        if os.getuid() == 0:
+            st = os.stat(data)
+            own = ["setpriv", "--reuid=%d" % st.st_uid, "--regid=%d" % st.st_gid, "--clear-groups",
+                   "--"]
+        opts = open(data + "/postmaster.opts").read().split(" ", 1)[1].strip()
+        more = ["-o", opts.replace('"', "'").split("'-D' ")[-1].split("' ", 1)[-1]] \
+            if a[0] == "start" else []
+        return own + [os.environ["SHUNT_PG_BIN"] + "/pg_ctl", "-D", data, "-w", "-s"] + more + list(a)
+
+    @unittest.skipUnless(os.environ.get("SHUNT_PG_DATA"), "needs the PostgreSQL of tests/pg.sh")
+    def test_requests_go_on_without_the_database_and_nothing_is_lost(self):
+        self.start()
+        e, a = self.ready_executor(), self.api()
+        job = self.running(e)
+        self.stop_database()
+        try:
+            for rid in range(1, 30):
+                a.open(rid)
+                a.ready(rid)
+                run = wait("a run", lambda: len(e.all("RUN")) == rid and e.all("RUN")[-1])
+                e.done(run)
+                e.job(job, PREEMPTED, step=rid)
+                e.job(job, RUNNING, step=rid)
+                time.sleep(0.1)
+            e.send("JOB_CHECKPOINT", job=job, attempt=1, step=29, path="%d/c" % job, digest="d",
+                   bytes=1)
+            e.job(job, COMPLETING, step=100)
+            e.job(job, DONE, step=100, result=json.dumps(RESULT))
+        finally:
+            self.start_database()
+        self.state(job, "SUCCEEDED", 20)
+        chain = self.chain(job)
+        self.assertEqual((chain[0], chain[-1]), ("STARTING", "SUCCEEDED"))
+        self.assertEqual(sql("SELECT step FROM checkpoint"), "29")
+        wait("usage", lambda: sql("SELECT sum(requests) FROM usage") == "29")
+        self.assertFalse(e.closed or a.closed)
+
+
+Api.next = 100
+
+if __name__ == "__main__":
+    if not URL:
+        sys.exit("test_scheduler.py: DATABASE_URL is not set; use tests/pg.sh run")
+    unittest.main(warnings="ignore")

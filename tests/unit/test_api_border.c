@@ -1,0 +1,200 @@
+/* test_api_border.c - the small parsers at the border of the API: framing, keys, cursors, digests,
+ * names, the importer's verdict.
+ *
+ * Without it a request could be read in two ways (smuggling), or a stranger's text taken for a key.
+ */
+/* uses: libapi.a */
+/* link: -lmicrohttpd -lpq */
+#include "api/artifact.h"
+#include "api/auth.h"
+#include "api/framing.h"
+#include "api/noun.h"
+#include "common/mem.h"
+#include "tests/unit/sh_test.h"
+
+static int framing(const char *const *headers, struct sh_err *err)
+{
+    struct framing f = {0};
+
+    *err = (struct sh_err){0};
+    for (; headers[0]; headers += 2)
+        framing_add(&f, headers[0], strlen(headers[0]), headers[1], strlen(headers[1]));
+    return framing_check(&f, err);
+}
+
+static void a_body_has_one_length_only(void **state)
+{
+    static const char *const GOOD[][7] = {
+        {NULL},
+        {"Content-Length", "0", NULL},
+        {"content-length", "123", "Host", "x", NULL},
+        {"Transfer-Encoding", "Chunked", NULL},
+    };
+    static const char *const BAD[][7] = {
+        {"Content-Length", "5", "Transfer-Encoding", "chunked", NULL},
+        {"Content-Length", "5", "content-length", "5", NULL},
+        {"Content-Length", "+5", NULL},
+        {"Content-Length", "", NULL},
+        {"Content-Length", "5, 5", NULL},
+        {"Content-Length", "99999999999999999999", NULL},
+        {"Content-Length ", "5", NULL},
+        {"Transfer-Encoding", "gzip, chunked", NULL},
+        {"Transfer-Encoding", "identity", NULL},
+        {"Transfer-Encoding", "chunked", "Transfer-Encoding", "chunked", NULL},
+        {"Host", "a", "Host", "b", NULL},
+        {"X\tY", "1", NULL},
+    };
+    struct sh_err err;
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(GOOD); i++)
+        assert_ok_err(framing(GOOD[i], &err), &err);
+    for (size_t i = 0; i < SH_ARRAY_LEN(BAD); i++)
+        if (framing(BAD[i], &err) != SH_E_INVALID)
+            fail_msg("\"%s: %s\" was taken", BAD[i][0], BAD[i][1]);
+}
+
+static void only_our_own_keys_are_looked_up(void **state)
+{
+    static const char *const BAD[] = {
+        "",
+        "Basic abc",
+        "Bearer",
+        "Bearer shunt_",
+        "Bearer shunt_abcdefghijkl",
+        "Bearer shunt_abcdefghijk_secret",
+        "Bearer shunt_abcdefghijklm_secret",
+        "Bearer shunt_ABCDEFGHIJKL_secret",
+        "Bearer shunt_abc,efghijkl_secret",
+        "Bearer other_abcdefghijkl_secret",
+        "Bearer shunt_abcdefghijkl_sec ret",
+        "Bearer "
+        "shunt_abcdefghijkl_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+    };
+    char id[AUTH_ID_CHARS + 1];
+    const char *secret = NULL;
+    struct sh_err err = {0};
+
+    (void)state;
+    assert_ok_err(auth_parse("bearer  shunt_abc012345678_se_cr-et", id, &secret, &err), &err);
+    assert_string_equal(id, "abc012345678");
+    assert_string_equal(secret, "se_cr-et");
+    assert_fails(auth_parse(NULL, id, &secret, &err), SH_E_UNAUTHENTICATED, &err, "API key");
+    for (size_t i = 0; i < SH_ARRAY_LEN(BAD); i++)
+        if (auth_parse(BAD[i], id, &secret, NULL) != SH_E_UNAUTHENTICATED)
+            fail_msg("\"%s\" was taken", BAD[i]);
+}
+
+static void a_new_key_is_one_of_ours(void **state)
+{
+    struct auth_new_key a, b;
+    char header[128], id[AUTH_ID_CHARS + 1];
+    const char *secret;
+
+    (void)state;
+    assert_ok(auth_make_key(&a, NULL));
+    assert_ok(auth_make_key(&b, NULL));
+    assert_string_not_equal(a.text, b.text);
+    assert_int_equal(strlen(a.hash_hex), 64);
+    snprintf(header, sizeof(header), "Bearer %s", a.text);
+    assert_ok(auth_parse(header, id, &secret, NULL));
+    assert_string_equal(id, a.id);
+    assert_int_equal(strlen(secret), 43);
+}
+
+static void a_cursor_comes_back_as_it_was(void **state)
+{
+    static const int64_t IDS[] = {1, 42, 1000000, INT64_MAX};
+    static const char *const BAD[] = {"", "abc", "????", "Y2FiYw", "AAAAAAAAAAAAAAAAAAAAAAAAAAA"};
+    char text[40];
+    int64_t id;
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(IDS); i++) {
+        cursor_encode(IDS[i], text);
+        assert_ok(cursor_decode(text, &id, NULL));
+        assert_int_equal(id, IDS[i]);
+        assert_null(strpbrk(text, "+/=&?%"));
+    }
+    for (size_t i = 0; i < SH_ARRAY_LEN(BAD); i++)
+        assert_int_equal(cursor_decode(BAD[i], &id, NULL), SH_E_INVALID);
+}
+
+static void base64_of_the_wrong_length_is_refused(void **state)
+{
+    uint8_t out[4];
+
+    (void)state;
+    assert_ok(base64_decode("AQID", 4, out, 3, NULL));
+    assert_memory_equal(out, "\1\2\3", 3);
+    assert_ok(base64_decode("-_8=", 4, out, 2, NULL));
+    assert_memory_equal(out, "\xfb\xff", 2);
+    assert_int_equal(base64_decode("AQID", 4, out, 4, NULL), SH_E_INVALID);
+    assert_int_equal(base64_decode("AQIDBA", 6, out, 3, NULL), SH_E_INVALID);
+    assert_int_equal(base64_decode("A Q", 3, out, 1, NULL), SH_E_INVALID);
+}
+
+static void names_are_plain(void **state)
+{
+    (void)state;
+    assert_true(noun_is_name("ResNet-50_v1.5"));
+    assert_false(noun_is_name(""));
+    assert_false(noun_is_name(".."));
+    assert_false(noun_is_name("a/b"));
+    assert_false(noun_is_name("a b"));
+    assert_true(noun_is_tenant_name("team-1"));
+    assert_false(noun_is_tenant_name("Team"));
+    assert_false(noun_is_tenant_name("-a"));
+    assert_true(noun_is_number("7", 10));
+    assert_false(noun_is_number("07", 10));
+    assert_false(noun_is_number("11", 10));
+    assert_false(noun_is_number("+7", 10));
+}
+
+static int verdict(const char *text, struct artifact *a, struct sh_err *err)
+{
+    *err = (struct sh_err){0};
+    *a = (struct artifact){0};
+    return artifact_read_verdict(text, strlen(text), a, err);
+}
+
+static void a_refused_model_says_which_nodes(void **state)
+{
+    struct artifact a;
+    struct sh_err err;
+
+    (void)state;
+    assert_fails(
+        verdict("{\"ok\":false,\"code\":\"UNSUPPORTED\",\"error\":\"1 operator is not "
+                "supported\",\"nodes\":[{\"op\":\"Foo\",\"node\":\"n\",\"reason\":\"r\"}]}",
+                &a, &err),
+        SH_E_UNSUPPORTED, &err, "1 operator");
+    assert_int_equal(json_array_size(a.nodes), 1);
+    artifact_fini(&a);
+    assert_fails(verdict("{\"ok\":false,\"code\":\"BUG\",\"error\":\"odd\"}", &a, &err),
+                 SH_E_INVALID, &err, "odd");
+    artifact_fini(&a);
+    assert_fails(verdict("Segmentation fault", &a, &err), SH_E_BUG, &err, "cannot be read");
+    artifact_fini(&a);
+    assert_ok_err(
+        verdict("{\"ok\":true,\"inputs\":[],\"outputs\":[],\"opset\":17,\"trainable\":true}", &a,
+                &err),
+        &err);
+    assert_string_equal(a.meta, "{\"opset\":17,\"trainable\":true}");
+    artifact_fini(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_body_has_one_length_only),
+        cmocka_unit_test(only_our_own_keys_are_looked_up),
+        cmocka_unit_test(a_new_key_is_one_of_ours),
+        cmocka_unit_test(a_cursor_comes_back_as_it_was),
+        cmocka_unit_test(base64_of_the_wrong_length_is_refused),
+        cmocka_unit_test(names_are_plain),
+        cmocka_unit_test(a_refused_model_says_which_nodes),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

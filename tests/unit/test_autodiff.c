@@ -1,0 +1,389 @@
+/* test_autodiff.c - Without it: one wrong gradient rule would make models train a little worse, which
+ * no other test notices; or a step that is given up half way would change the model. */
+/* uses: libmodel.a libdevice.a */
+/* link: -ldl */
+#include "common/mem.h"
+#include "executor/device/dev.h"
+#include "executor/model/program.h"
+#include "tests/unit/graph_text.h"
+
+#include <math.h>
+
+#define ARENA ((size_t)16 << 20)
+
+/* Loss: mean squared error of the output; parameters: every p[...]. Numeric: the slope of the loss
+ * along a random direction through all of them. range: parameters are drawn from it. */
+static const struct {
+    const char *op, *in, *attrs;
+    double lo, hi;
+} CASES[] = {
+    {"Add", "p[4,3] p[3]", "", -1, 1},
+    {"Add", "p[4,1,3] p[2,1]", "", -1, 1},
+    {"Add", "p[4,3] c[]=0.5", "", -1, 1},
+    {"Sub", "p[4,3] p[4,1]", "", -1, 1},
+    {"Sub", "c[]=0.5 p[4,3]", "", -1, 1},
+    {"Mul", "p[4,3] p[3]", "", -1, 1},
+    {"Mul", "p[4,3] c[]=1.5", "", -1, 1},
+    {"Div", "p[4,3] p[4,1]", "", 0.5, 2},
+    {"Div", "c[]=2 p[4,3]", "", 0.5, 2},
+    {"Min", "p[4,3] p[3]", "", -1, 1},
+    {"Max", "p[4,3] p[3]", "", -1, 1},
+    {"Pow", "p[4,3] c[]=2", "", 0.5, 2},
+    {"Pow", "p[4,3] c[]=1.7", "", 0.5, 2},
+    {"Pow", "p[4,3] c[3]=1,2,3", "", 0.5, 2},
+    {"Where", "t[4,3]=1,0,1,1,0,0,1,0,1,0,1,1 p[4,3] p[3]", "", -1, 1},
+    {"Relu", "p[4,9]", "", -1, 1},
+    {"LeakyRelu", "p[4,9]", "alpha~0.2", -1, 1},
+    {"Clip", "p[4,9] c[]=-0.5 c[]=0.5", "", -1, 1},
+    {"Sigmoid", "p[4,9]", "", -2, 2},
+    {"Tanh", "p[4,9]", "", -2, 2},
+    {"Gelu", "p[4,9]", "", -2, 2},
+    {"Gelu", "p[4,9]", "approximate:tanh", -2, 2},
+    {"HardSigmoid", "p[4,9]", "", -4, 4},
+    {"HardSwish", "p[4,9]", "", -4, 4},
+    {"Exp", "p[4,9]", "", -1, 1},
+    {"Log", "p[4,9]", "", 0.5, 2},
+    {"Sqrt", "p[4,9]", "", 0.5, 2},
+    {"Erf", "p[4,9]", "", -1, 1},
+    {"Abs", "p[4,9]", "", -1, 1},
+    {"Neg", "p[4,9]", "", -1, 1},
+    {"Reciprocal", "p[4,9]", "", 0.5, 2},
+    {"Conv", "p[2,3,6,5] p[4,3,3,3] p[4]", "pads=1,1,1,1,", -1, 1},
+    {"Conv", "p[2,4,7,7] p[6,2,3,3] p[6]", "group=2 strides=2,2, pads=1,1,1,1,", -1, 1},
+    {"Conv", "p[2,3,9] p[4,3,3]", "strides=2,", -1, 1},
+    {"Conv", "p[1,8,8,8] p[8,1,3,3]", "group=8 pads=1,1,1,1,", -1, 1},
+    {"MaxPool", "p[2,3,6,6]", "kernel_shape=3,3, strides=2,2, pads=1,1,1,1,", -1, 1},
+    {"MaxPool", "p[2,3,9]", "kernel_shape=2, strides=2,", -1, 1},
+    {"AveragePool", "p[2,3,6,6]", "kernel_shape=3,3, strides=1,1, pads=1,1,1,1,", -1, 1},
+    {"AveragePool", "p[2,3,6,6]", "kernel_shape=3,3, pads=1,1,1,1, count_include_pad=1", -1, 1},
+    {"GlobalAveragePool", "p[2,3,5,5]", "", -1, 1},
+    {"GlobalMaxPool", "p[2,3,5,5]", "", -1, 1},
+    {"Gemm", "p[4,5] p[5,3] p[3]", "", -1, 1},
+    {"Gemm", "p[5,4] p[3,5] p[3]", "transA=1 transB=1 alpha~0.5 beta~2", -1, 1},
+    {"Gemm", "p[4,5] p[3,5] p[4,1]", "transB=1", -1, 1},
+    {"Gemm", "p[4,5] p[5,3] p[4,3]", "", -1, 1},
+    {"MatMul", "p[2,4,5] p[5,3]", "", -1, 1},
+    {"MatMul", "p[2,4,5] p[2,5,3]", "", -1, 1},
+    {"MatMul", "p[2,1,4,5] p[3,5,3]", "", -1, 1},
+    {"MatMul", "p[4,5] p[2,5,3]", "", -1, 1},
+    {"MatMul", "p[5] p[2,5,3]", "", -1, 1},
+    {"MatMul", "p[2,4,5] p[5]", "", -1, 1},
+    {"MatMul", "p[4,5] p[5]", "", -1, 1},
+    {"BatchNormalization", "p[4,3,5,5] p[3] p[3] c[3]=0,0,0 c[3]=1,1,1", "", -1, 1},
+    {"BatchNormalization", "p[8,3] p[3] p[3] c[3]=0,0,0 c[3]=1,1,1", "", -1, 1},
+    {"LayerNormalization", "p[4,3,8] p[8] p[8]", "", -1, 1},
+    {"LayerNormalization", "p[4,3,8] p[3,8]", "axis=1", -1, 1},
+    {"Dropout", "p[4,9] c[]=0.4 t[]=1", "", -1, 1},
+    {"Softmax", "p[4,9]", "axis=-1", -2, 2},
+    {"Softmax", "p[4,5,3]", "axis=1", -2, 2},
+    {"LogSoftmax", "p[4,9]", "axis=-1", -2, 2},
+    {"Reshape", "p[4,6] i[3]=2,3,4", "", -1, 1},
+    {"Flatten", "p[4,2,3]", "", -1, 1},
+    {"Transpose", "p[4,2,3]", "perm=2,0,1,", -1, 1},
+    {"Concat", "p[4,2] p[4,3] p[4,1]", "axis=1", -1, 1},
+    {"Slice", "p[4,9] i[1]=2 i[1]=7 i[1]=1", "", -1, 1},
+    {"Split", "p[4,9] i[2]=2,7", "axis=1", -1, 1},
+    {"Pad", "p[2,3,4,4] i[8]=0,0,1,2,0,0,1,0 c[]=1", "", -1, 1},
+    {"Expand", "p[4,1] i[3]=2,4,5", "", -1, 1},
+    {"Gather", "p[6,5] i[2,3]=0,5,2,2,2,1", "", -1, 1},
+    {"Gather", "p[4,6,2] i[3]=0,5,2", "axis=1", -1, 1},
+    {"Gather", "p[4,6] i[]=2", "axis=1", -1, 1},
+    {"ReduceMean", "p[4,3,5] i[1]=1", "keepdims=0", -1, 1},
+    {"ReduceMean", "p[4,3,5,5] i[2]=2,3", "", -1, 1},
+    {"ReduceSum", "p[4,3,5] i[2]=0,2", "", -1, 1},
+    {"ReduceMax", "p[4,3,5] i[1]=2", "keepdims=0", -1, 1},
+    {"ReduceMin", "p[4,3,5] i[1]=1", "", -1, 1},
+    {"Identity", "p[4,5]", "", -1, 1},
+};
+
+struct bench {
+    struct dev_lib *lib;
+    struct dev *dev;
+    struct graph *g;
+    struct program *p;
+    struct dev_bases bases;
+    float *state, *probe; /* as bytes of the state; floats by entry */
+};
+
+static double uniform(uint64_t *x)
+{
+    *x = *x * 6364136223846793005u + 1442695040888963407u;
+    return (double)(*x >> 40) / (double)(1u << 24);
+}
+
+static int setup(void **state)
+{
+    struct bench *b = calloc(1, sizeof(*b));
+    struct dev_conf conf = {.threads = 1, .arena_bytes = ARENA, .deterministic = true};
+    struct sh_err err = {0};
+
+    assert_non_null(b);
+    assert_ok_err(dev_lib_open("cpu", &b->lib, &err), &err);
+    assert_ok_err(dev_open(b->lib, &conf, &b->dev, &err), &err);
+    *state = b;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct bench *b = *state;
+
+    dev_close(b->dev);
+    dev_lib_close(b->lib);
+    free(b);
+    return 0;
+}
+
+/* Takes g. */
+static void compile(struct bench *b, struct graph *g, double lo, double hi,
+                    const struct train_spec *t)
+{
+    struct sh_err err = {0};
+    uint64_t x = 12345;
+    size_t ws;
+    float *work;
+
+    b->g = g;
+    for (uint32_t i = 0; i < g->n_values; i++)
+        for (int64_t k = 0; g->values[i].is_param && k < graph_elements(&g->values[i]); k++)
+            ((float *)g->values[i].data)[k] = (float)(lo + (hi - lo) * uniform(&x));
+    assert_ok_err(program_train(b->dev, g, t, &b->p, &err), &err);
+    b->bases = (struct dev_bases){
+        .state = 0, .workspace = SH_ALIGN_UP(program_state_bytes(b->p), DEV_BLOCK)};
+    ws = program_workspace_bytes(b->p);
+    assert_true(b->bases.workspace + ws <= ARENA);
+    b->state = calloc(1, program_state_bytes(b->p) + 1);
+    b->probe = calloc(1, program_state_bytes(b->p) + 1);
+    work = calloc(1, ws + 1);
+    assert_true(b->state && b->probe && work);
+    assert_ok(program_write_state(b->p, b->state, NULL));
+    for (size_t i = 0; i < ws / 4; i++) /* inputs, labels, and garbage everywhere else */
+        work[i] = (float)(uniform(&x) - 0.5);
+    assert_ok(dev_upload(b->dev, b->bases.workspace, work, ws, NULL));
+    assert_ok(dev_sync(b->dev, NULL));
+    free(work);
+}
+
+static void put_state(struct bench *b, const float *s)
+{
+    assert_ok(dev_upload(b->dev, b->bases.state, s, program_state_bytes(b->p), NULL));
+    assert_ok(dev_sync(b->dev, NULL));
+}
+
+static void get(struct bench *b, size_t at, void *to, size_t bytes)
+{
+    assert_ok(dev_download(b->dev, to, at, bytes, NULL));
+    assert_ok(dev_sync(b->dev, NULL));
+}
+
+/* The label lies in the workspace among what a run overwrites: it is put back each time. */
+static double loss_at(struct bench *b, const float *s, const float *label)
+{
+    const struct program_io *io = program_label(b->p);
+    struct sh_err err = {0};
+    float loss;
+
+    put_state(b, s);
+    assert_ok(dev_upload(b->dev, b->bases.workspace + io->offset, label, io->bytes, NULL));
+    assert_ok_err(program_run(b->p, &b->bases, 0, program_update_begin(b->p), &err), &err);
+    get(b, b->bases.workspace + program_loss_offset(b->p), &loss, sizeof(loss));
+    return (double)loss;
+}
+
+static void clear(struct bench *b)
+{
+    program_free(b->p);
+    graph_free(b->g);
+    free(b->state);
+    free(b->probe);
+    b->p = NULL;
+    b->g = NULL;
+    b->state = b->probe = NULL;
+}
+
+static float *some_label(const struct bench *b)
+{
+    float *label = calloc(1, program_label(b->p)->bytes + 1);
+    uint64_t x = 99;
+
+    assert_non_null(label);
+    for (size_t i = 0; i < program_label(b->p)->bytes / sizeof(float); i++)
+        label[i] = (float)(uniform(&x) - 0.5);
+    return label;
+}
+
+/* The slope along a direction: by the gradients, and by two losses. */
+static void slopes(struct bench *b, const float *label, uint64_t *x, double *by_gradient,
+                   double *by_loss)
+{
+    const double h = 2e-3;
+    float *back = calloc(1, program_state_bytes(b->p) + 1), *grad;
+
+    assert_non_null(back);
+    *by_gradient = 0;
+    (void)loss_at(b, b->state, label);
+    memcpy(b->probe, b->state, program_state_bytes(b->p));
+    memcpy(back, b->state, program_state_bytes(b->p));
+    for (size_t i = 0; i < program_n_state(b->p); i++) {
+        const struct program_state_entry *e = program_state(b->p, i);
+        size_t n = e->bytes / sizeof(float), at = e->offset / sizeof(float);
+
+        if (e->kind != PROGRAM_STATE_PARAM)
+            continue;
+        assert_true(e->grad_offset != SIZE_MAX);
+        grad = malloc(e->bytes);
+        assert_non_null(grad);
+        get(b, b->bases.workspace + e->grad_offset, grad, e->bytes);
+        for (size_t k = 0; k < n; k++) {
+            double d = uniform(x) * 2 - 1;
+
+            b->probe[at + k] = (float)((double)b->state[at + k] + h * d);
+            back[at + k] = (float)((double)b->state[at + k] - h * d);
+            *by_gradient += (double)grad[k] * d;
+        }
+        free(grad);
+    }
+    *by_loss = (loss_at(b, b->probe, label) - loss_at(b, back, label)) / (2 * h);
+    free(back);
+}
+
+static void every_gradient_is_the_slope_of_the_loss(void **state)
+{
+    struct bench *b = *state;
+    struct train_spec t = {.loss = PROGRAM_LOSS_MSE, .lr = 0.1, .labels = "label"};
+    uint64_t x = 5;
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        struct graph *g = text_graph(CASES[i].op, CASES[i].in, CASES[i].attrs,
+                                     strcmp(CASES[i].op, "Split") == 0 ? 2 : 1);
+        float *label;
+
+        t.batch = 1;
+        compile(b, g, CASES[i].lo, CASES[i].hi, &t);
+        label = some_label(b);
+        for (int k = 0; k < 3; k++) {
+            double by_gradient, by_loss;
+
+            slopes(b, label, &x, &by_gradient, &by_loss);
+            if (fabs(by_gradient - by_loss) > 2e-2 * (fabs(by_gradient) + 0.02))
+                fail_msg("%s %s %s: the gradient says %g, the loss %g", CASES[i].op, CASES[i].in,
+                         CASES[i].attrs, by_gradient, by_loss);
+        }
+        free(label);
+        clear(b);
+    }
+}
+
+static struct graph *small_net(void)
+{
+    struct graph *g = text_graph(
+        "BatchNormalization", "f[4,3,5,5] p[3]=1,1,1 p[3]=0,0,0 p[3]=0,0,0 p[3]=1,1,1", "", 1);
+
+    return g;
+}
+
+/* Until the update begins nothing of the state has changed; then everything has. */
+static void check_atomic(struct bench *b, enum program_optim o)
+{
+    struct train_spec t = {.loss = PROGRAM_LOSS_MSE,
+                           .optimizer = o,
+                           .lr = 0.1,
+                           .momentum = o == PROGRAM_SGD ? 0.9 : 0,
+                           .beta1 = 0.9,
+                           .beta2 = 0.999,
+                           .eps = 1e-8,
+                           .batch = 4,
+                           .labels = "label"};
+    uint32_t n = 0;
+    float *label, *after;
+
+    compile(b, small_net(), 0.5, 1, &t);
+    label = some_label(b);
+    after = calloc(1, program_state_bytes(b->p));
+    assert_non_null(after);
+    (void)loss_at(b, b->state, label);
+    get(b, b->bases.state, after, program_state_bytes(b->p));
+    assert_memory_equal(after, b->state, program_state_bytes(b->p));
+    assert_ok(program_run(b->p, &b->bases, program_update_begin(b->p), program_n_ops(b->p), NULL));
+    get(b, b->bases.state, after, program_state_bytes(b->p));
+    for (size_t i = 0; i < program_n_state(b->p); i++) {
+        const struct program_state_entry *e = program_state(b->p, i);
+
+        n++;
+        if (memcmp((char *)after + e->offset, (char *)b->state + e->offset, e->bytes) == 0)
+            fail_msg("the update does not change \"%s\"", e->name);
+    }
+    assert_int_equal(n, o == PROGRAM_SGD ? 6 : 8); /* scale, bias, statistics, momentum or m, v */
+    free(label);
+    free(after);
+    clear(b);
+}
+
+static void nothing_before_the_update_changes_the_state(void **state)
+{
+    check_atomic(*state, PROGRAM_SGD);
+    check_atomic(*state, PROGRAM_ADAM);
+    check_atomic(*state, PROGRAM_ADAMW);
+}
+
+static void masks_of_dropout_follow_seed_and_step(void **state)
+{
+    struct bench *b = *state;
+    struct train_spec t = {.loss = PROGRAM_LOSS_MSE, .lr = 0.1, .batch = 1, .labels = "label"};
+    double loss[4];
+
+    for (int i = 0; i < 4; i++) { /* the same twice, another step, another seed */
+        float *label;
+
+        t.seed = i == 3 ? 8 : 7;
+        compile(b, text_graph("Dropout", "p[16,64] c[]=0.5 t[]=1", "", 1), -1, 1, &t);
+        b->bases.step = i == 2 ? 3 : 2;
+        label = some_label(b);
+        loss[i] = loss_at(b, b->state, label);
+        free(label);
+        clear(b);
+    }
+    assert_true(loss[0] == loss[1]);
+    assert_true(loss[0] != loss[2]);
+    assert_true(loss[0] != loss[3]);
+}
+
+static void what_cannot_be_trained_is_refused_with_a_reason(void **state)
+{
+    static const struct {
+        const char *op, *in, *attrs, *text;
+        enum program_loss loss;
+        int rc;
+    } BAD[] = {
+        {"Relu", "f[4,3]", "", "nothing to train", PROGRAM_LOSS_MSE, SH_E_INVALID},
+        {"Slice", "p[4,9] i[1]=0 i[1]=8 i[1]=1 i[1]=2", "", "node \"n\"", PROGRAM_LOSS_MSE,
+         SH_E_UNSUPPORTED},
+        {"Pow", "p[4,9] p[9]", "", "exponent", PROGRAM_LOSS_MSE, SH_E_UNSUPPORTED},
+        {"Relu", "p[4,3,5]", "", "[batch, classes]", PROGRAM_LOSS_XENT, SH_E_INVALID},
+        {"Less", "p[4,3] p[3]", "", "not FP32", PROGRAM_LOSS_MSE, SH_E_INVALID},
+    };
+    struct bench *b = *state;
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(BAD); i++) {
+        struct graph *g = text_graph(BAD[i].op, BAD[i].in, BAD[i].attrs, 1);
+        struct train_spec t = {
+            .loss = BAD[i].loss, .lr = 0.1, .batch = text_batch(g), .labels = "label"};
+        struct sh_err err = {0};
+        struct program *p;
+
+        assert_fails(program_train(b->dev, g, &t, &p, &err), BAD[i].rc, &err, BAD[i].text);
+        assert_null(p);
+        graph_free(g);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_gradient_is_the_slope_of_the_loss),
+        cmocka_unit_test(nothing_before_the_update_changes_the_state),
+        cmocka_unit_test(masks_of_dropout_follow_seed_and_step),
+        cmocka_unit_test(what_cannot_be_trained_is_refused_with_a_reason),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

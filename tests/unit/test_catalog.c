@@ -1,0 +1,108 @@
+/* test_catalog.c - which version a name means, and for whom.
+ *
+ * Without it a tenant could reach another's private model, or a shared one could hide its own.
+ */
+/* uses: libapi.a */
+/* link: -lmicrohttpd -lpq */
+#include "api/catalog.h"
+#include "common/mem.h"
+#include "tests/unit/sh_test.h"
+
+static struct cat_version row(int64_t model_id, const char *tenant, const char *model,
+                              int64_t version, const char *state_name, bool shared)
+{
+    struct cat_version v = {.id = model_id * 100 + version,
+                            .model_id = model_id,
+                            .version = version,
+                            .shared = shared,
+                            .max_batch = 8};
+
+    sh_strlcpy(v.tenant, tenant, sizeof(v.tenant));
+    sh_strlcpy(v.model, model, sizeof(v.model));
+    sh_strlcpy(v.state, state_name, sizeof(v.state));
+    cat_version_finish(&v);
+    return v;
+}
+
+static struct cat_table *make(void)
+{
+    struct cat_version rows[] = {
+        row(7, "b", "own", 1, "READY", true),       row(3, "a", "m", 3, "LOADING", false),
+        row(3, "a", "m", 1, "READY", false),        row(3, "a", "m", 2, "READY", false),
+        row(5, "b", "m", 9, "READY", true),         row(4, "c", "m", 1, "READY", true),
+        row(6, "a", "own", 1, "REGISTERED", false), row(8, "b", "secret", 1, "READY", false),
+    };
+    struct cat_version *copy = malloc(sizeof(rows));
+    struct cat_table *t = NULL;
+
+    assert_non_null(copy);
+    memcpy(copy, rows, sizeof(rows));
+    assert_ok(cat_table_new(copy, SH_ARRAY_LEN(rows), &t, NULL));
+    return t;
+}
+
+static void check(const char *tenant, const char *model, int64_t version, int64_t want)
+{
+    struct cat_table *t = make();
+    const struct cat_version *v = cat_find(t, tenant, model, version);
+
+    if ((v ? v->id : 0) != want)
+        fail_msg("%s/%s:%d -> %d, want %d", tenant, model, (int)version, v ? (int)v->id : 0,
+                 (int)want);
+    catalog_put(t);
+}
+
+static void the_newest_ready_version_is_meant(void **state)
+{
+    (void)state;
+    check("a", "m", 0, 302);
+    check("a", "m", 1, 301);
+    check("a", "m", 3, 303);
+    check("a", "m", 4, 0);
+    check("a", "x", 0, 0);
+    check("a", "", 0, 0);
+}
+
+static void an_own_model_hides_a_shared_one(void **state)
+{
+    (void)state;
+    check("b", "m", 0, 509);
+    check("c", "m", 0, 401);
+    check("d", "m", 0, 401);   /* the oldest shared one */
+    check("a", "own", 0, 601); /* not ready, and still its own */
+    check("c", "own", 0, 701);
+}
+
+static void a_private_model_does_not_exist_for_others(void **state)
+{
+    (void)state;
+    check("b", "secret", 0, 801);
+    check("a", "secret", 0, 0);
+    check("a", "secret", 1, 0);
+}
+
+static void a_batch_axis_is_one_that_all_tensors_have(void **state)
+{
+    struct cat_tensor in = {.rank = 2, .dims = {-1, 3}}, out = {.rank = 1, .dims = {3}};
+    struct cat_version v = {.inputs = &in, .n_inputs = 1, .outputs = &out, .n_outputs = 1};
+
+    (void)state;
+    cat_version_finish(&v);
+    assert_true(v.usable);
+    assert_false(v.batched);
+    out.dims[0] = -1;
+    cat_version_finish(&v);
+    assert_true(v.batched);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_newest_ready_version_is_meant),
+        cmocka_unit_test(an_own_model_hides_a_shared_one),
+        cmocka_unit_test(a_private_model_does_not_exist_for_others),
+        cmocka_unit_test(a_batch_axis_is_one_that_all_tensors_have),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,395 @@
+/* test_decide.c - without it, an urgent request could wait behind a patient one, a batch could cost
+ * another request its deadline, and a request that cannot be in time could be let in. */
+/* uses: scheduler/decide.o scheduler/decide_jobs.o scheduler/predict.o */
+#include "tests/unit/decide_world.h"
+
+static void earlier_deadlines_go_first(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    add_request(&w, 0)->deadline_ns = NOW + 500 * MS;
+    add_request(&w, 1)->deadline_ns = NOW + 100 * MS;
+    add_request(&w, 2)->deadline_ns = NOW + 300 * MS;
+    w.in.max_runs = 3;
+    world_decide(&w);
+    assert_int_equal(count(&w, DECISION_RUN), 3);
+    assert_int_equal(nth(&w, DECISION_RUN, 0)->request, 1);
+    assert_int_equal(nth(&w, DECISION_RUN, 1)->request, 2);
+    assert_int_equal(nth(&w, DECISION_RUN, 2)->request, 0);
+    decisions_fini(&w.out);
+}
+
+static void priority_goes_before_the_deadline(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    add_request(&w, 0)->deadline_ns = NOW + 50 * MS;
+    add_request(&w, 1)->priority = 1;
+    world_decide(&w);
+    assert_int_equal(nth(&w, DECISION_RUN, 0)->request, 1);
+    decisions_fini(&w.out);
+}
+
+static void without_deadlines_the_first_to_arrive_is_first(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    add_request(&w, 0)->arrived_ns = NOW - MS;
+    add_request(&w, 1)->arrived_ns = NOW - 2 * MS;
+    world_decide(&w);
+    assert_int_equal(nth(&w, DECISION_RUN, 0)->request, 1);
+    decisions_fini(&w.out);
+}
+
+static void a_late_best_effort_request_lets_others_pass_but_a_delayed_one_does_not(void **state)
+{
+    struct world w;
+
+    (void)state;
+    for (int delay = 0; delay < 2; delay++) {
+        struct snap_request *late;
+
+        world_init(&w, 1);
+        late = add_request(&w, 0);
+        late->deadline_ns = NOW + MS; /* a run takes 10 */
+        late->on_miss = delay ? SNAP_DELAY : SNAP_BEST_EFFORT;
+        add_request(&w, 1)->deadline_ns = NOW + 100 * MS;
+        world_decide(&w);
+        assert_int_equal(nth(&w, DECISION_RUN, 0)->request, delay ? 0 : 1);
+        decisions_fini(&w.out);
+    }
+}
+
+static void requests_of_one_model_and_tenant_share_a_run_up_to_max_batch(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    for (int i = 0; i < 11; i++)
+        add_request(&w, 0);
+    add_request(&w, 1);
+    w.in.max_runs = 1;
+    world_decide(&w);
+    assert_int_equal(count(&w, DECISION_RUN), 1);
+    assert_int_equal(nth(&w, DECISION_RUN, 0)->n, 8);
+    assert_int_equal(nth(&w, DECISION_RUN, 0)->batch, 8);
+    decisions_fini(&w.out);
+}
+
+static void tenants_do_not_share_a_run(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    add_request(&w, 0);
+    add_request(&w, 0)->tenant = 1;
+    add_request(&w, 0);
+    world_decide(&w);
+    assert_int_equal(nth(&w, DECISION_RUN, 0)->n, 2);
+    assert_int_equal(w.out.members[0], 0);
+    assert_int_equal(w.out.members[1], 2);
+    decisions_fini(&w.out);
+}
+
+static void a_large_request_that_does_not_fit_leaves_room_for_a_small_one(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    add_request(&w, 0)->batch = 5;
+    add_request(&w, 0)->batch = 4;
+    add_request(&w, 0)->batch = 3;
+    world_decide(&w);
+    assert_int_equal(nth(&w, DECISION_RUN, 0)->batch, 8);
+    assert_int_equal(w.out.members[1], 2);
+    decisions_fini(&w.out);
+}
+
+static void a_batch_does_not_grow_beyond_a_members_deadline(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    add_request(&w, 0)->deadline_ns = NOW + 11 * MS + MS / 2; /* two fit, four take 12 ms */
+    for (int i = 0; i < 5; i++)
+        add_request(&w, 0);
+    world_decide(&w);
+    assert_int_equal(nth(&w, DECISION_RUN, 0)->n, 2);
+    decisions_fini(&w.out);
+}
+
+static void a_batch_does_not_cost_another_model_its_deadline(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    add_request(&w, 0)->deadline_ns = NOW + 20 * MS;
+    add_request(&w, 1)->deadline_ns = NOW + 21 * MS; /* starts at 11 at the latest */
+    for (int i = 0; i < 5; i++)
+        add_request(&w, 0);
+    world_decide(&w);
+    assert_int_equal(nth(&w, DECISION_RUN, 0)->n, 2);
+    w.requests[1].deadline_ns = NOW + 200 * MS;
+    world_decide(&w);
+    assert_int_equal(nth(&w, DECISION_RUN, 0)->n, 6);
+    decisions_fini(&w.out);
+}
+
+static void a_run_does_not_wait_for_requests_whose_body_is_on_its_way(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    add_request(&w, 0)->state = SNAP_OPEN;
+    add_request(&w, 0);
+    world_decide(&w);
+    assert_int_equal(nth(&w, DECISION_RUN, 0)->n, 1);
+    assert_int_equal(nth(&w, DECISION_RUN, 0)->request, 1);
+    decisions_fini(&w.out);
+}
+
+static struct snap_request *add_new(struct world *w, uint32_t model, int64_t limit_ms)
+{
+    struct snap_request *r = add_request(w, model);
+
+    r->state = SNAP_OPEN;
+    r->exec = SNAP_NONE;
+    r->arrived_ns = NOW;
+    if (limit_ms)
+        r->deadline_ns = r->limit_ns = NOW + limit_ms * MS;
+    return r;
+}
+
+static void a_request_that_cannot_be_in_time_is_refused_with_the_time_to_wait(void **state)
+{
+    /* what makes it late, one at a time: backlog, training to stop, missing weights, the run */
+    static const struct {
+        int64_t busy_ms, run_ms;
+        bool trains;
+        uint64_t missing_mib;
+        bool in_time;
+    } CASES[] = {
+        {0, 10, false, 0, true},  {15, 10, false, 0, false},  {0, 25, false, 0, false},
+        {0, 19, true, 0, false},  {0, 18, false, 0, true},    {0, 10, false, 100, true},
+        {0, 10, false, 95, true}, {0, 10, false, 120, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        struct world w;
+        const struct decision *d;
+
+        world_init(&w, 1);
+        w.in.margin_ns = MS;
+        w.execs[0].n_runs = CASES[i].busy_ms > 0;
+        w.execs[0].busy_until_ns = NOW + CASES[i].busy_ms * MS;
+        w.execs[0].trains = CASES[i].trains;
+        w.models[0].run_ns[0] = CASES[i].run_ms * MS;
+        w.models[0].image_bytes = CASES[i].missing_mib << 20;
+        w.execs[0].ns_per_byte = 0.08; /* 100 MiB in 8.4 ms */
+        place_of(&w, 0, 0)->resident_bytes = 0;
+        add_new(&w, 0, 20);
+        world_decide(&w);
+        if (count(&w, DECISION_PLACE) != CASES[i].in_time)
+            fail_msg("case %zu: placed %zu", i, count(&w, DECISION_PLACE));
+        if (!CASES[i].in_time) {
+            d = nth(&w, DECISION_REFUSE, 0);
+            assert_int_equal(d->rc, SH_E_SLO);
+            assert_int_equal(d->reason, DECIDE_DEADLINE);
+            assert_in_range(d->retry_after_ms, 1, 60000);
+            assert_true(d->predicted_ns > 20 * MS);
+        }
+        decisions_fini(&w.out);
+    }
+}
+
+static void a_request_with_a_deadline_but_no_limit_is_never_refused_for_time(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    add_new(&w, 0, 0)->deadline_ns = NOW + 1;
+    world_decide(&w);
+    assert_int_equal(count(&w, DECISION_PLACE), 1);
+    decisions_fini(&w.out);
+}
+
+static void those_let_in_before_count_against_the_next(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    for (uint32_t m = 0; m < 4; m++)
+        add_new(&w, m, 35); /* 10 ms each, one after the other: three fit */
+    world_decide(&w);
+    assert_int_equal(count(&w, DECISION_PLACE), 3);
+    assert_int_equal(count(&w, DECISION_REFUSE), 1);
+    decisions_fini(&w.out);
+}
+
+static void joining_a_batch_costs_less_than_a_run_of_its_own(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    for (int i = 0; i < 8; i++)
+        add_new(&w, 0, 15); /* eight in one run take 13 ms */
+    world_decide(&w);
+    assert_int_equal(count(&w, DECISION_PLACE), 8);
+    decisions_fini(&w.out);
+}
+
+static void a_ready_request_that_became_hopeless_is_refused(void **state)
+{
+    struct world w;
+    struct snap_request *r;
+
+    (void)state;
+    world_init(&w, 1);
+    r = add_request(&w, 0);
+    r->deadline_ns = r->limit_ns = NOW + 5 * MS;
+    world_decide(&w);
+    assert_int_equal(count(&w, DECISION_RUN), 0);
+    assert_int_equal(nth(&w, DECISION_REFUSE, 0)->rc, SH_E_SLO);
+    decisions_fini(&w.out);
+}
+
+static void placement_prefers_the_executor_that_holds_the_weights(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 3);
+    place_of(&w, 0, 0)->resident_bytes = 0;
+    place_of(&w, 0, 1)->resident_bytes = 0;
+    add_new(&w, 0, 0);
+    world_decide(&w);
+    assert_int_equal(nth(&w, DECISION_PLACE, 0)->exec, 2);
+    decisions_fini(&w.out);
+}
+
+static void placement_gives_up_residency_when_the_queue_there_is_longer_than_the_copy(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 2);
+    place_of(&w, 0, 1)->resident_bytes = 0; /* 10.5 ms to copy */
+    w.execs[0].n_runs = 1;
+    w.execs[0].busy_until_ns = NOW + 50 * MS;
+    add_new(&w, 0, 0);
+    world_decide(&w);
+    assert_int_equal(nth(&w, DECISION_PLACE, 0)->exec, 1);
+    decisions_fini(&w.out);
+}
+
+static void equal_executors_share_the_load(void **state)
+{
+    struct world w;
+    size_t on[4] = {0};
+
+    (void)state;
+    world_init(&w, 4);
+    for (uint32_t i = 0; i < 4; i++)
+        add_new(&w, i, 0);
+    world_decide(&w);
+    for (size_t i = 0; i < 4; i++)
+        on[nth(&w, DECISION_PLACE, i)->exec]++;
+    for (size_t e = 0; e < 4; e++)
+        assert_int_equal(on[e], 1);
+    decisions_fini(&w.out);
+}
+
+static void nothing_goes_to_an_executor_that_is_down_or_lacks_the_model(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 2);
+    w.execs[0].up = false;
+    place_of(&w, 0, 1)->ready = false;
+    add_new(&w, 0, 0);
+    add_request(&w, 0); /* placed on 0 before that went down */
+    world_decide(&w);
+    assert_int_equal(count(&w, DECISION_RUN), 0);
+    assert_int_equal(nth(&w, DECISION_REFUSE, 0)->reason, DECIDE_MODEL_LOADING);
+    w.execs[1].up = false;
+    world_decide(&w);
+    assert_int_equal(nth(&w, DECISION_REFUSE, 0)->reason, DECIDE_NO_EXECUTOR);
+    assert_int_equal(nth(&w, DECISION_REFUSE, 0)->rc, SH_E_UNAVAILABLE);
+    assert_true(nth(&w, DECISION_REFUSE, 0)->retry_after_ms > 0);
+    decisions_fini(&w.out);
+}
+
+static void an_executor_has_at_most_max_runs_outstanding(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    w.in.max_runs = 2;
+    w.execs[0].n_runs = 1;
+    for (uint32_t i = 0; i < 4; i++)
+        add_request(&w, i);
+    world_decide(&w);
+    assert_int_equal(count(&w, DECISION_RUN), 1);
+    decisions_fini(&w.out);
+}
+
+static void an_empty_snapshot_gives_nothing(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 0);
+    world_decide(&w);
+    assert_int_equal(w.out.n, 0);
+    add_new(&w, 0, 0);
+    world_decide(&w);
+    assert_int_equal(count(&w, DECISION_REFUSE), 1);
+    decisions_fini(&w.out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(earlier_deadlines_go_first),
+        cmocka_unit_test(priority_goes_before_the_deadline),
+        cmocka_unit_test(without_deadlines_the_first_to_arrive_is_first),
+        cmocka_unit_test(a_late_best_effort_request_lets_others_pass_but_a_delayed_one_does_not),
+        cmocka_unit_test(requests_of_one_model_and_tenant_share_a_run_up_to_max_batch),
+        cmocka_unit_test(tenants_do_not_share_a_run),
+        cmocka_unit_test(a_large_request_that_does_not_fit_leaves_room_for_a_small_one),
+        cmocka_unit_test(a_batch_does_not_grow_beyond_a_members_deadline),
+        cmocka_unit_test(a_batch_does_not_cost_another_model_its_deadline),
+        cmocka_unit_test(a_run_does_not_wait_for_requests_whose_body_is_on_its_way),
+        cmocka_unit_test(a_request_that_cannot_be_in_time_is_refused_with_the_time_to_wait),
+        cmocka_unit_test(a_request_with_a_deadline_but_no_limit_is_never_refused_for_time),
+        cmocka_unit_test(those_let_in_before_count_against_the_next),
+        cmocka_unit_test(joining_a_batch_costs_less_than_a_run_of_its_own),
+        cmocka_unit_test(a_ready_request_that_became_hopeless_is_refused),
+        cmocka_unit_test(placement_prefers_the_executor_that_holds_the_weights),
+        cmocka_unit_test(placement_gives_up_residency_when_the_queue_there_is_longer_than_the_copy),
+        cmocka_unit_test(equal_executors_share_the_load),
+        cmocka_unit_test(nothing_goes_to_an_executor_that_is_down_or_lacks_the_model),
+        cmocka_unit_test(an_executor_has_at_most_max_runs_outstanding),
+        cmocka_unit_test(an_empty_snapshot_gives_nothing),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

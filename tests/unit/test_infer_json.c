@@ -1,0 +1,242 @@
+/* test_infer_json.c - bodies of inference requests: numbers to bytes and back, every refusal.
+ *
+ * Without it a tensor of the wrong length could reach a worker, a number could change on its way
+ * through JSON, or a client would be told nothing of use.
+ */
+/* uses: api/infer_plan.o api/infer_json.o */
+#include "api/infer_plan.h"
+#include "common/buf.h"
+#include "common/mem.h"
+#include "tests/unit/sh_test.h"
+
+#include <float.h>
+#include <math.h>
+
+static struct cat_tensor ins[2] = {
+    {.name = "x", .dtype = SH_F32, .rank = 2, .dims = {-1, 2}},
+    {.name = "k", .dtype = SH_I64, .rank = 1, .dims = {-1}},
+};
+static struct cat_tensor outs[1] = {{.name = "y", .dtype = SH_F32, .rank = 2, .dims = {-1, 2}}};
+static const struct cat_version MODEL = {.version = 3,
+                                         .max_batch = 4,
+                                         .model = "m",
+                                         .inputs = ins,
+                                         .n_inputs = 2,
+                                         .outputs = outs,
+                                         .n_outputs = 1,
+                                         .batched = true,
+                                         .ready = true,
+                                         .usable = true};
+
+static int read_all(const char *json, const char *binary, size_t n, struct infer_plan *p,
+                    struct sh_err *err)
+{
+    static char body[4096];
+    size_t len = strlen(json);
+
+    memcpy(body, json, len);
+    if (n)
+        memcpy(body + len, binary, n);
+    *p = (struct infer_plan){0};
+    return plan_read(&MODEL, body, len + n, len, sizeof(body), p, err);
+}
+
+#define X "{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[1,2],"
+#define XJ X "\"data\":[1,2]}"
+#define XB X "\"parameters\":{\"binary_data_size\":8}}"
+#define K "{\"name\":\"k\",\"datatype\":\"INT64\",\"shape\":[1],"
+#define KJ K "\"data\":[5]}"
+#define KB K "\"parameters\":{\"binary_data_size\":8}}"
+
+static void json_and_binary_inputs_may_be_mixed(void **state)
+{
+    struct sh_err err = {0};
+    struct infer_plan p;
+
+    (void)state;
+    assert_ok_err(read_all("{\"id\":\"a\",\"inputs\":[" KB "," XJ "]}", "12345678", 8, &p, &err),
+                  &err);
+    assert_int_equal(p.batch, 1);
+    assert_string_equal(p.id, "a");
+    assert_non_null(p.in[0].data);
+    assert_null(p.in[0].binary);
+    assert_memory_equal(p.in[1].binary, "12345678", 8);
+    assert_int_equal(p.n_out, 1);
+    assert_false(p.out[0].binary);
+    plan_fini(&p);
+}
+
+static void binary_bytes_belong_to_the_inputs_in_their_order(void **state)
+{
+    struct sh_err err = {0};
+    struct infer_plan p;
+
+    (void)state;
+    assert_ok_err(read_all("{\"inputs\":[" KB "," XB "]}", "kkkkkkkkxxxxxxxx", 16, &p, &err), &err);
+    assert_memory_equal(p.in[0].binary, "xxxxxxxx", 8);
+    assert_memory_equal(p.in[1].binary, "kkkkkkkk", 8);
+    plan_fini(&p);
+}
+
+static void every_mistake_is_named(void **state)
+{
+    static const struct {
+        const char *json;
+        int rc;
+        const char *text;
+        size_t n_binary;
+    } BAD[] = {
+        {"", SH_E_INVALID, "line 1", 0},
+        {"[]", SH_E_INVALID, "must be an object", 0},
+        {"{}", SH_E_INVALID, "\"inputs\" is missing", 0},
+        {"{\"inputs\":[]}", SH_E_INVALID, "inputs", 0},
+        {"{\"inputs\":[1]}", SH_E_INVALID, "must be an object", 0},
+        {"{\"inputs\":[" XJ "]}", SH_E_INVALID, "\"k\" is missing", 0},
+        {"{\"inputs\":[" XJ "," XJ "]}", SH_E_INVALID, "twice", 0},
+        {"{\"inputs\":[" XB "," KB "]}", SH_E_INVALID, "0 of its 8 bytes", 8},
+        {"{\"inputs\":[" XB "," KB "]}", SH_E_INVALID, "1 bytes more", 17},
+        {"{\"inputs\":[" X "\"data\":[1,2],\"parameters\":{\"binary_data_size\":8}}]}",
+         SH_E_INVALID, "either \"data\"", 0},
+        {"{\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[1,2]}]}", SH_E_INVALID,
+         "either \"data\"", 0},
+        {"{\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP33\",\"shape\":[1,2]}]}", SH_E_INVALID,
+         "FP33, the model wants FP32", 0},
+        {"{\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[1,3]}]}", SH_E_INVALID,
+         "[1,3], the model wants [-1,2]", 0},
+        {"{\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[-1,2]}]}", SH_E_INVALID,
+         "whole numbers", 0},
+        {"{\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[5,2]}]}", SH_E_INVALID,
+         "1 to 4", 0},
+        {"{\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[9223372036854775807,2]}]}",
+         SH_E_INVALID, "1 to 4", 0},
+        {"{\"inputs\":[" XJ "," KJ "],\"outputs\":[{\"name\":\"z\"}]}", SH_E_INVALID,
+         "no output \"z\"", 0},
+        {"{\"inputs\":[" XJ "," KJ "],\"parameters\":{\"sequence_id\":3}}", SH_E_UNSUPPORTED,
+         "sequences", 0},
+        {"{\"inputs\":[" XJ "," KJ "],\"parameters\":{\"a\":[1]}}", SH_E_INVALID, "\"a\"", 0},
+        {"{\"inputs\":[" XJ "," KJ "],\"x\":1}", SH_E_INVALID, "\"x\" is not a known", 0},
+    };
+    static const char BYTES[32];
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(BAD); i++) {
+        struct sh_err err = {0};
+        struct infer_plan p;
+        int rc = read_all(BAD[i].json, BYTES, BAD[i].n_binary, &p, &err);
+
+        if (rc != BAD[i].rc || !strstr(err.msg, BAD[i].text))
+            fail_msg("%s -> %s \"%s\"", BAD[i].json, sh_rc_name(rc), err.msg);
+        plan_fini(&p);
+    }
+}
+
+static void to_bytes(enum sh_dtype t, const char *json, void *dst, size_t n, int want)
+{
+    struct cat_tensor c = {.name = "x", .dtype = t};
+    json_t *j = json_loads(json, 0, NULL);
+    struct sh_err err = {0};
+    int rc = tensor_from_json(&c, j, dst, n, &err);
+
+    if (rc != want)
+        fail_msg("%s as %s -> %s %s", json, sh_dtype_v2(t), sh_rc_name(rc), err.msg);
+    json_decref(j);
+}
+
+static void numbers_must_fit_their_datatype(void **state)
+{
+    char to[64];
+
+    (void)state;
+    to_bytes(SH_I8, "[127,-128]", to, 2, SH_OK);
+    assert_memory_equal(to, "\x7f\x80", 2);
+    to_bytes(SH_I8, "[128]", to, 1, SH_E_INVALID);
+    to_bytes(SH_U8, "[-1]", to, 1, SH_E_INVALID);
+    to_bytes(SH_U16, "[65535]", to, 1, SH_OK);
+    assert_memory_equal(to, "\xff\xff", 2);
+    to_bytes(SH_I32, "[1.5]", to, 1, SH_E_INVALID);
+    to_bytes(SH_BOOL, "[true,0,1,false]", to, 4, SH_OK);
+    assert_memory_equal(to, "\1\0\1\0", 4);
+    to_bytes(SH_BOOL, "[2]", to, 1, SH_E_INVALID);
+    to_bytes(SH_F32, "[1e39]", to, 1, SH_E_INVALID);
+    to_bytes(SH_F32, "[null]", to, 1, SH_E_INVALID);
+    to_bytes(SH_F32, "[[1],[2,3]]", to, 3, SH_OK);
+    to_bytes(SH_F32, "[[1],[2,3]]", to, 4, SH_E_INVALID);
+    to_bytes(SH_F32, "[[1],[2,3]]", to, 2, SH_E_INVALID);
+    to_bytes(SH_F16, "[1]", to, 1, SH_E_UNSUPPORTED);
+}
+
+static void floats_survive_json(void **state)
+{
+    static const float VALUES[] = {0.1f, -1.5f, FLT_MAX, FLT_MIN, 1.1754942e-38f, 16777217.0f, 0.f};
+    struct cat_tensor t = {.name = "y", .dtype = SH_F32};
+    float back[SH_ARRAY_LEN(VALUES)];
+    struct sh_err err = {0};
+    struct sh_buf b;
+
+    (void)state;
+    sh_buf_init(&b, 4096);
+    assert_ok_err(tensor_to_json(&t, VALUES, SH_ARRAY_LEN(VALUES), &b, &err), &err);
+    to_bytes(SH_F32, b.data, back, SH_ARRAY_LEN(VALUES), SH_OK);
+    assert_memory_equal(back, VALUES, sizeof(back));
+    sh_buf_fini(&b);
+}
+
+static void what_json_cannot_say_is_an_error(void **state)
+{
+    static const float VALUES[] = {1.0f, NAN};
+    struct cat_tensor t = {.name = "y", .dtype = SH_F32};
+    struct sh_err err = {0};
+    struct sh_buf b;
+
+    (void)state;
+    sh_buf_init(&b, 4096);
+    assert_fails(tensor_to_json(&t, VALUES, 2, &b, &err), SH_E_NAN, &err, "element 1");
+    sh_buf_fini(&b);
+}
+
+static void a_reply_holds_what_was_asked_for(void **state)
+{
+    static const float Y[] = {1.0f, 2.5f};
+    struct sh_err err = {0};
+    struct infer_plan p;
+    struct sh_buf b;
+    bool binary;
+
+    (void)state;
+    sh_buf_init(&b, 4096);
+    assert_ok_err(read_all("{\"id\":\"\\\"q\",\"inputs\":[" XJ "," KJ "]}", NULL, 0, &p, &err),
+                  &err);
+    assert_ok_err(plan_reply(&MODEL, &p, (const char *)Y, &b, &binary, &err), &err);
+    assert_string_equal(b.data,
+                        "{\"model_name\":\"m\",\"model_version\":\"3\",\"id\":\"\\\"q\","
+                        "\"outputs\":[{\"name\":\"y\",\"datatype\":\"FP32\",\"shape\":[1,2],"
+                        "\"data\":[1,2.5]}]}");
+    assert_false(binary);
+    plan_fini(&p);
+    sh_buf_reset(&b);
+    assert_ok_err(read_all("{\"inputs\":[" XJ "," KJ
+                           "],\"parameters\":{\"binary_data_output\":true}}",
+                           NULL, 0, &p, &err),
+                  &err);
+    assert_ok_err(plan_reply(&MODEL, &p, (const char *)Y, &b, &binary, &err), &err);
+    assert_true(binary);
+    assert_has(b.data, "\"parameters\":{\"binary_data_size\":8}");
+    assert_has_not(b.data, "\"data\"");
+    plan_fini(&p);
+    sh_buf_fini(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(json_and_binary_inputs_may_be_mixed),
+        cmocka_unit_test(binary_bytes_belong_to_the_inputs_in_their_order),
+        cmocka_unit_test(every_mistake_is_named),
+        cmocka_unit_test(numbers_must_fit_their_datatype),
+        cmocka_unit_test(floats_survive_json),
+        cmocka_unit_test(what_json_cannot_say_is_an_error),
+        cmocka_unit_test(a_reply_holds_what_was_asked_for),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,187 @@
+/* test_jobspec.c - what a job asks for, and whether model and dataset fit.
+ *
+ * Without it a typing error would cost a queue's waiting time and fail on the device.
+ */
+/* uses: api/jobspec.o api/noun.o api/req.o api/uri.o */
+#include "api/jobspec.h"
+#include "common/mem.h"
+#include "tests/unit/sh_test.h"
+
+#define SPEC "\"spec\":{\"optimizer\":{\"name\":\"sgd\",\"lr\":0.1,\"momentum\":0.9},\"steps\":5}"
+#define JOB(rest) "{\"kind\":\"training\",\"model\":\"m\",\"dataset\":\"d\"," rest "}"
+
+static const char VERSION[] =
+    "{\"version\":1,\"state\":\"READY\",\"meta\":{\"trainable\":true},"
+    "\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[-1,1,8,8]}],"
+    "\"outputs\":[{\"name\":\"y\",\"datatype\":\"FP32\",\"shape\":[-1,10]}]}";
+static const char DATASET[] = "{\"state\":\"READY\",\"n_samples\":100,\"tensors\":["
+                              "{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[100,1,8,8]},"
+                              "{\"name\":\"bad\",\"datatype\":\"FP32\",\"shape\":[100]},"
+                              "{\"name\":\"y2\",\"datatype\":\"FP32\",\"shape\":[100,10]},"
+                              "{\"name\":\"label\",\"datatype\":\"INT64\",\"shape\":[100]}]}";
+
+static int read_job(const char *text, json_t **body, struct jobspec *s, struct sh_err *err)
+{
+    *err = (struct sh_err){0};
+    *body = json_loads(text, 0, NULL);
+    assert_non_null(*body);
+    return jobspec_read(*body, s, err);
+}
+
+static void a_job_has_defaults(void **state)
+{
+    struct jobspec s;
+    struct sh_err err;
+    json_t *j;
+
+    (void)state;
+    assert_ok_err(read_job(JOB(SPEC), &j, &s, &err), &err);
+    assert_string_equal(s.queue, "default");
+    assert_string_equal(s.loss, "cross-entropy");
+    assert_string_equal(s.labels, "label");
+    assert_int_equal(s.batch, 32);
+    assert_int_equal(s.max_attempts, 5);
+    json_decref(j);
+}
+
+static void every_mistake_names_its_field(void **state)
+{
+    static const struct {
+        const char *job;
+        int rc;
+        const char *text;
+    } BAD[] = {
+        {"{}", SH_E_INVALID, "\"kind\" is missing"},
+        {"{\"kind\":\"batch_inference\",\"model\":\"m\",\"dataset\":\"d\"," SPEC "}",
+         SH_E_UNSUPPORTED, "training"},
+        {"{\"kind\":\"cooking\",\"model\":\"m\",\"dataset\":\"d\"," SPEC "}", SH_E_INVALID, "kind"},
+        {JOB(SPEC ",\"colour\":1"), SH_E_INVALID, "colour"},
+        {JOB(SPEC ",\"priority\":1001"), SH_E_INVALID, "priority"},
+        {JOB(SPEC ",\"queue\":\"A\""), SH_E_INVALID, "queue"},
+        {JOB("\"spec\":{\"steps\":1}"), SH_E_INVALID, "spec.optimizer"},
+        {JOB("\"spec\":{\"optimizer\":{\"name\":\"sgd\"}}"), SH_E_INVALID, "spec.epochs"},
+        {JOB("\"spec\":{\"optimizer\":{\"name\":\"sgd\"},\"steps\":1,\"epochs\":1}"), SH_E_INVALID,
+         "spec.epochs"},
+        {JOB("\"spec\":{\"optimizer\":{\"name\":\"sgd\"},\"steps\":0}"), SH_E_INVALID,
+         "spec.steps"},
+        {JOB("\"spec\":{\"optimizer\":{\"name\":\"lion\"},\"steps\":1}"), SH_E_INVALID, "adamw"},
+        {JOB("\"spec\":{\"optimizer\":{\"name\":\"adam\",\"momentum\":1},\"steps\":1}"),
+         SH_E_INVALID, "does not belong"},
+        {JOB("\"spec\":{\"optimizer\":{\"name\":\"sgd\",\"eps\":1},\"steps\":1}"), SH_E_INVALID,
+         "does not belong"},
+        {JOB("\"spec\":{\"optimizer\":{\"name\":\"sgd\",\"nesterov\":true},\"steps\":1}"),
+         SH_E_INVALID, "momentum"},
+        {JOB("\"spec\":{\"optimizer\":{\"name\":\"sgd\",\"lr\":-1},\"steps\":1}"), SH_E_INVALID,
+         "spec.optimizer.lr"},
+        {JOB("\"spec\":{\"optimizer\":{\"name\":\"sgd\"},\"steps\":1,\"loss\":\"l1\"}"),
+         SH_E_INVALID, "spec.loss"},
+        {JOB("\"spec\":{\"optimizer\":{\"name\":\"sgd\"},\"steps\":1,\"batch\":1.5}"), SH_E_INVALID,
+         "spec.batch"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(BAD); i++) {
+        struct jobspec s;
+        struct sh_err err;
+        json_t *j;
+        int rc = read_job(BAD[i].job, &j, &s, &err);
+
+        if (rc != BAD[i].rc || !strstr(err.msg, BAD[i].text))
+            fail_msg("%s -> %s \"%s\"", BAD[i].job, sh_rc_name(rc), err.msg);
+        json_decref(j);
+    }
+}
+
+/* Replaces the first `from` in a text of at most 1000 bytes. */
+static json_t *changed(const char *text, const char *from, const char *to)
+{
+    char out[1200];
+    const char *at = strstr(text, from);
+    json_t *j;
+
+    assert_non_null(at);
+    snprintf(out, sizeof(out), "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    j = json_loads(out, 0, NULL);
+    assert_non_null(j);
+    return j;
+}
+
+static void model_and_dataset_must_fit(void **state)
+{
+    static const struct {
+        bool version; /* which of the two is changed */
+        const char *from, *to;
+        int rc;
+        const char *text;
+    } CASES[] = {
+        {true, "READY", "READY", SH_OK, ""},
+        {true, "READY", "FAILED", SH_E_CONFLICT, "FAILED"},
+        {true, "true", "false", SH_E_UNSUPPORTED, "cannot be trained"},
+        {true, "[-1,10]", "[-1,10,2]", SH_E_UNSUPPORTED, "cross-entropy"},
+        {true, "\"x\"", "\"z\"", SH_E_INVALID, "no tensor \"z\""},
+        {true, "FP32", "FP64", SH_E_INVALID, "FP32, the job wants FP64"},
+        {true, "8,8", "8,9", SH_E_INVALID, "[*, 1, 8, 8], the job wants [*, 1, 8, 9]"},
+        {false, "READY", "UPLOADING", SH_E_CONFLICT, "upload its file"},
+        {false, "\"label\"", "\"lable\"", SH_E_INVALID, "no tensor \"label\""},
+        {false, "INT64", "INT32", SH_E_INVALID, "INT32, the job wants INT64"},
+        {false, "\"n_samples\":100", "\"n_samples\":31", SH_E_INVALID, "one batch of 32"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        const char *from = CASES[i].from, *to = CASES[i].to;
+        json_t *v = CASES[i].version ? changed(VERSION, from, to) : json_loads(VERSION, 0, NULL);
+        json_t *d = CASES[i].version ? json_loads(DATASET, 0, NULL) : changed(DATASET, from, to);
+        struct jobspec s;
+        struct sh_err err;
+        json_t *j;
+        int rc;
+
+        assert_ok(read_job(JOB(SPEC), &j, &s, &err));
+        rc = jobspec_fits_model(&s, v, &err);
+        if (!rc)
+            rc = jobspec_fits_dataset(&s, v, "d", d, &err);
+        if (rc != CASES[i].rc || !strstr(err.msg, CASES[i].text))
+            fail_msg("%s -> %s: %s \"%s\"", from, to, sh_rc_name(rc), err.msg);
+        json_decref(v);
+        json_decref(d);
+        json_decref(j);
+    }
+}
+
+static void labels_of_mse_have_the_shape_of_the_output(void **state)
+{
+    static const char *const NAMES[] = {"y2", "bad", "label"};
+    static const int WANT[] = {SH_OK, SH_E_INVALID, SH_E_INVALID};
+    json_t *v = json_loads(VERSION, 0, NULL), *d = json_loads(DATASET, 0, NULL);
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(NAMES); i++) {
+        char job[512];
+        struct jobspec s;
+        struct sh_err err;
+        json_t *j;
+
+        snprintf(job, sizeof(job),
+                 JOB("\"spec\":{\"optimizer\":{\"name\":\"adam\"},\"steps\":1,\"loss\":\"mse\","
+                     "\"labels\":\"%s\"}"),
+                 NAMES[i]);
+        assert_ok_err(read_job(job, &j, &s, &err), &err);
+        assert_int_equal(jobspec_fits_dataset(&s, v, "d", d, &err), WANT[i]);
+        json_decref(j);
+    }
+    json_decref(v);
+    json_decref(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_job_has_defaults),
+        cmocka_unit_test(every_mistake_names_its_field),
+        cmocka_unit_test(model_and_dataset_must_fit),
+        cmocka_unit_test(labels_of_mse_have_the_shape_of_the_output),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

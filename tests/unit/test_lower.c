@@ -1,0 +1,397 @@
+/* test_lower.c - Without it: an operator could be accepted at upload and refused by the worker, a
+ * fusion could stop happening (everything still works, only slower), or a model's batch sizes could
+ * no longer share one image. */
+/* uses: libmodel.a libdevice.a */
+/* link: -ldl */
+#include "common/mem.h"
+#include "executor/model/lower.h"
+#include "executor/model/pass.h"
+#include "executor/model/program.h"
+#include "tests/unit/graph_text.h"
+
+#include <math.h>
+
+/* ------------------------------------------------------------------ graphs of several nodes */
+
+static uint32_t input(struct graph *g, const char *name, int rank, const int64_t *dims)
+{
+    uint32_t v;
+
+    assert_ok(graph_add_value(g, name, SH_F32, rank, dims, &v, NULL));
+    assert_ok(graph_add_input(g, v, NULL));
+    return v;
+}
+
+static uint32_t param(struct graph *g, const char *name, int rank, const int64_t *dims)
+{
+    uint32_t v;
+    int64_t n = 1;
+    float *data;
+
+    for (int i = 0; i < rank; i++)
+        n *= dims[i];
+    data = malloc((size_t)n * sizeof(*data));
+    assert_non_null(data);
+    for (int64_t i = 0; i < n; i++)
+        data[i] = (float)((i * 7 + (int64_t)strlen(name) * 3) % 11) / 11.0f + 0.1f;
+    assert_ok(graph_add_const(g, name, SH_F32, rank, dims, data, &v, NULL));
+    g->values[v].is_param = true;
+    return v;
+}
+
+static uint32_t number(struct graph *g, const char *name, float x)
+{
+    uint32_t v;
+    float *data = malloc(sizeof(*data));
+
+    assert_non_null(data);
+    *data = x;
+    assert_ok(graph_add_const(g, name, SH_F32, 0, NULL, data, &v, NULL));
+    return v;
+}
+
+static uint32_t node(struct graph *g, const char *op, const char *out, const uint32_t *in,
+                     uint32_t n_in)
+{
+    uint32_t v, at;
+
+    assert_ok(graph_add_value(g, out, SH_F32, -1, NULL, &v, NULL));
+    assert_ok(graph_add_node(g, out, op, in, n_in, &v, 1, &at, NULL));
+    return v;
+}
+#define NODE(g, op, out, ...)                                                  \
+    node((g), (op), (out), (const uint32_t[]){__VA_ARGS__},                    \
+         sizeof((uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t))
+
+static struct graph *new_graph(void)
+{
+    struct graph *g;
+
+    assert_ok(graph_new(&g, NULL));
+    return g;
+}
+
+/* "CONV MATMUL": what is left after lowering and passes. */
+static void kinds(struct graph *g, uint32_t y, int64_t batch, bool training, char *out, size_t size)
+{
+    struct sh_err err = {0};
+    struct graph *at;
+    struct ir *ir;
+    size_t n = 0;
+
+    assert_ok(graph_add_output(g, y, NULL));
+    assert_ok_err(graph_at_batch(g, batch, training, &at, &err), &err);
+    assert_ok_err(lower_graph(at, training, &ir, &err), &err);
+    assert_ok_err(pass_run(ir, training, &err), &err);
+    out[0] = '\0';
+    for (uint32_t i = 0; i < ir->g.n_ops; i++) {
+        const struct dev_op *op = &ir->g.ops[i];
+
+        n += (size_t)snprintf(out + n, size - n, "%s%s%s", i ? " " : "", dev_op_name(op->kind),
+                              op->act != DEV_ACT_NONE ? "+" : "");
+        if (op->act != DEV_ACT_NONE)
+            n += (size_t)snprintf(out + n, size - n, "%s", dev_act_name(op->act));
+    }
+    ir_free(ir);
+    graph_free(at);
+    graph_free(g);
+}
+
+static void bn(struct graph *g, uint32_t x, const char *name, int64_t c, uint32_t *out)
+{
+    char n[4][16];
+    uint32_t p[4];
+
+    for (int i = 0; i < 4; i++) {
+        snprintf(n[i], sizeof(n[i]), "%s%d", name, i);
+        p[i] = param(g, n[i], 1, &c);
+    }
+    *out = NODE(g, "BatchNormalization", name, x, p[0], p[1], p[2], p[3]);
+}
+
+/* A residual block with a shortcut of its own, as in ResNet. */
+static struct graph *block(uint32_t *y)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 4, (int64_t[]){-1, 4, 6, 6}), a, b;
+
+    a = NODE(g, "Conv", "c1", x, param(g, "w1", 4, (int64_t[]){4, 4, 1, 1}));
+    bn(g, a, "b1", 4, &a);
+    a = NODE(g, "Relu", "r1", a);
+    a = NODE(g, "Conv", "c2", a, param(g, "w2", 4, (int64_t[]){8, 4, 1, 1}));
+    bn(g, a, "b2", 8, &a);
+    b = NODE(g, "Conv", "c3", x, param(g, "w3", 4, (int64_t[]){8, 4, 1, 1}));
+    bn(g, b, "b3", 8, &b);
+    *y = NODE(g, "Relu", "y", NODE(g, "Add", "sum", a, b));
+    return g;
+}
+
+static void a_residual_block_is_three_convolutions(void **state)
+{
+    char text[256];
+    struct graph *g;
+    uint32_t y;
+
+    (void)state;
+    g = block(&y);
+    kinds(g, y, 2, false, text, sizeof(text));
+    assert_string_equal(text, "CONV+RELU CONV CONV+RELU");
+}
+
+static void training_keeps_the_layers_apart(void **state)
+{
+    char text[256];
+    struct graph *g;
+    uint32_t y;
+
+    (void)state;
+    g = block(&y);
+    kinds(g, y, 2, true, text, sizeof(text));
+    assert_string_equal(text, "CONV BN_TRAIN ACT+RELU CONV BN_TRAIN CONV BN_TRAIN BINARY ACT+RELU");
+}
+
+static void a_linear_layer_on_a_sequence_is_one_product(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 5, 8}), w, y;
+    char text[256];
+
+    (void)state;
+    w = NODE(g, "Transpose", "wt", param(g, "w", 2, (int64_t[]){6, 8}));
+    y = NODE(g, "MatMul", "m", x, w);
+    y = NODE(g, "Add", "b", param(g, "bias", 1, (int64_t[]){6}), y);
+    y = NODE(g, "Tanh", "y", y);
+    kinds(g, y, 3, false, text, sizeof(text));
+    assert_string_equal(text, "MATMUL+TANH");
+}
+
+static uint32_t gelu(struct graph *g, uint32_t x)
+{
+    uint32_t e = NODE(g, "Erf", "e", NODE(g, "Div", "d", x, number(g, "r2", sqrtf(2.0f))));
+
+    e = NODE(g, "Add", "e1", e, number(g, "one", 1.0f));
+    return NODE(g, "Mul", "half", NODE(g, "Mul", "xe", x, e), number(g, "h", 0.5f));
+}
+
+static void a_spelled_out_gelu_goes_into_its_product(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 8}), y;
+    char text[256];
+
+    (void)state;
+    y = NODE(g, "MatMul", "m", x, param(g, "w", 2, (int64_t[]){8, 6}));
+    y = gelu(g, y);
+    kinds(g, y, 3, false, text, sizeof(text));
+    assert_string_equal(text, "MATMUL+GELU_ERF");
+}
+
+static uint32_t layer_norm(struct graph *g, uint32_t x)
+{
+    int64_t one = 1, *last = malloc(sizeof(*last));
+    uint32_t axes, m, d, v;
+
+    assert_non_null(last);
+    *last = -1;
+    assert_ok(graph_add_const(g, "axes", SH_I64, 1, &one, last, &axes, NULL));
+    m = NODE(g, "ReduceMean", "m", x, axes);
+    d = NODE(g, "Sub", "d", x, m);
+    v = NODE(g, "Pow", "d2", d, number(g, "two", 2.0f));
+    v = NODE(g, "ReduceMean", "v", v, axes);
+    v = NODE(g, "Sqrt", "s", NODE(g, "Add", "ve", v, number(g, "eps", 1e-5f)));
+    d = NODE(g, "Div", "n", d, v);
+    d = NODE(g, "Mul", "ns", d, param(g, "scale", 1, (int64_t[]){8}));
+    return NODE(g, "Add", "y", d, param(g, "shift", 1, (int64_t[]){8}));
+}
+
+static void a_spelled_out_layer_norm_is_one_operation(void **state)
+{
+    struct graph *g = new_graph();
+    char text[256];
+    uint32_t y = layer_norm(g, input(g, "x", 3, (int64_t[]){-1, 5, 8}));
+
+    (void)state;
+    kinds(g, y, 3, false, text, sizeof(text));
+    assert_string_equal(text, "LAYERNORM");
+}
+
+static void reshapes_move_nothing(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 4, (int64_t[]){-1, 2, 3, 4}), y;
+    char text[256];
+
+    (void)state;
+    y = NODE(g, "Relu", "r", x);
+    y = NODE(g, "Flatten", "f", y);
+    y = NODE(g, "Identity", "i", y);
+    kinds(g, y, 3, false, text, sizeof(text));
+    assert_string_equal(text, "ACT+RELU");
+}
+
+static void an_output_that_is_an_input_is_copied(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 3});
+    char text[256];
+
+    (void)state;
+    kinds(g, NODE(g, "Identity", "y", x), 3, false, text, sizeof(text));
+    assert_string_equal(text, "COPY");
+}
+
+/* ------------------------------------------------------------------ on a device */
+
+static struct dev *open_cpu(struct dev_lib **l)
+{
+    struct dev_conf conf = {.threads = 1, .arena_bytes = (size_t)8 << 20, .deterministic = true};
+    struct sh_err err = {0};
+    struct dev *d;
+
+    assert_ok_err(dev_lib_open("cpu", l, &err), &err);
+    assert_ok_err(dev_open(*l, &conf, &d, &err), &err);
+    return d;
+}
+
+static float *run(struct dev *d, struct program *p, const float *x, size_t *bytes)
+{
+    struct dev_bases b = {.workspace = SH_ALIGN_UP(program_image_bytes(p), DEV_BLOCK)};
+    const struct program_io *out = program_output(p, 0);
+    void *image = calloc(1, program_image_bytes(p) + 1);
+    float *y = malloc(out->bytes);
+    struct sh_err err = {0};
+
+    assert_true(image && y);
+    assert_ok_err(program_write_image(p, image, &err), &err);
+    assert_ok(dev_upload(d, 0, image, program_image_bytes(p), NULL));
+    assert_ok(dev_upload(d, b.workspace + program_input(p, 0)->offset, x,
+                         program_input(p, 0)->bytes, NULL));
+    assert_ok_err(program_run(p, &b, 0, program_n_ops(p), &err), &err);
+    assert_ok(dev_download(d, y, b.workspace + out->offset, out->bytes, NULL));
+    assert_ok(dev_sync(d, NULL));
+    free(image);
+    *bytes = out->bytes;
+    return y;
+}
+
+static void batch_sizes_share_one_image_and_agree(void **state)
+{
+    struct dev_lib *l;
+    struct dev *d = open_cpu(&l);
+    struct program *one, *four;
+    struct graph *g;
+    struct sh_err err = {0};
+    size_t bytes1, bytes4;
+    float x[4 * 4 * 36], *y1, *y4;
+    uint32_t y;
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(x); i++)
+        x[i] = (float)(i * 37 % 101) / 101.0f - 0.5f;
+    g = block(&y);
+    assert_ok(graph_add_output(g, y, NULL));
+    assert_ok_err(program_infer(d, g, 4, DEV_FP32, NULL, &four, &err), &err);
+    assert_ok_err(program_infer(d, g, 1, DEV_FP32, four, &one, &err), &err);
+    assert_int_equal(program_image_bytes(one), program_image_bytes(four));
+    assert_int_equal(program_n_layers(one), program_n_layers(four));
+    y4 = run(d, four, x, &bytes4);
+    y1 = run(d, one, x + 2 * 144, &bytes1);
+    assert_int_equal(bytes4, 4 * bytes1);
+    for (size_t i = 0; i < bytes1 / sizeof(float); i++)
+        assert_true(fabsf(y1[i] - y4[2 * bytes1 / sizeof(float) + i]) < 1e-4f);
+    free(y1);
+    free(y4);
+    program_free(one);
+    program_free(four);
+    graph_free(g);
+    dev_close(d);
+    dev_lib_close(l);
+}
+
+static void layers_begin_where_their_weights_are_first_used(void **state)
+{
+    struct dev_lib *l;
+    struct dev *d = open_cpu(&l);
+    struct program *p;
+    struct graph *g;
+    uint32_t y;
+
+    (void)state;
+    g = block(&y);
+    assert_ok(graph_add_output(g, y, NULL));
+    assert_ok(program_infer(d, g, 1, DEV_FP32, NULL, &p, NULL));
+    assert_int_equal(program_n_layers(p), 3);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(program_layer_begin(p, i), i);
+    assert_int_equal(program_layer_ends(p)[2], program_image_bytes(p));
+    assert_string_equal(program_op_label(p, 0), "CONV c1");
+    program_free(p);
+    graph_free(g);
+    dev_close(d);
+    dev_lib_close(l);
+}
+
+static void every_operator_that_is_accepted_is_lowered(void **state)
+{
+    static const char *const OPS[][3] = {
+        {"And", "b[4,3] b[3]", ""},
+        {"Or", "b[4,3] b[3]", ""},
+        {"Not", "b[4,3]", ""},
+        {"LessOrEqual", "f[4,3] f[3]", ""},
+        {"GreaterOrEqual", "f[4,3] c[]=0.5", ""},
+        {"Equal", "l[4,3] i[]=2", ""},
+        {"Cast", "l[4,3]", "to=1"},
+        {"Cast", "f[4,3]", "to=9"},
+        {"Add", "l[4,3] i[]=2", ""},
+        {"Sum", "f[4,3] f[3] f[1]", ""},
+        {"Min", "f[4,3] c[]=2", ""},
+        {"Pow", "f[4,3] i[]=2", ""},
+        {"Pow", "c[]=2 f[4,3]", ""},
+        {"Add", "f[3] c[1,1]=2", ""},
+        {"Conv", "f[2,3,9] p[4,3,3] p[4]", "pads=1,1,"},
+        {"Slice", "f[4,9] i[1]=8 i[1]=0 i[1]=1 i[1]=-2", ""},
+        {"Split", "f[4,9] i[3]=2,3,4", "axis=1"},
+        {"GatherND", "f[4,3] i[2,1]=0,3", ""},
+        {"GatherElements", "f[4,3] i[4,2]=0,1,2,0,1,1,0,2", "axis=1"},
+        {"Where", "b[4,1] f[4,3] c[]=-1", ""},
+        {"MatMul", "f[5] f[4,5,3]", ""},
+        {"MatMul", "f[4,5] f[5]", ""},
+        {"MatMul", "f[5] f[5]", ""},
+        {"Transpose", "f[4,1,3,1]", "perm=0,3,2,1,"},
+        {"ReduceMax", "f[4,3,5] i[1]=1", "keepdims=0"},
+    };
+    struct dev_lib *l;
+    struct dev *d = open_cpu(&l);
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(OPS); i++) {
+        struct graph *g =
+            text_graph(OPS[i][0], OPS[i][1], OPS[i][2], strcmp(OPS[i][0], "Split") == 0 ? 3 : 1);
+        struct sh_err err = {0};
+        struct program *p;
+
+        if (program_infer(d, g, text_batch(g), DEV_FP32, NULL, &p, &err))
+            fail_msg("%s %s: %s", OPS[i][0], OPS[i][1], err.msg);
+        program_free(p);
+        graph_free(g);
+    }
+    dev_close(d);
+    dev_lib_close(l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_residual_block_is_three_convolutions),
+        cmocka_unit_test(training_keeps_the_layers_apart),
+        cmocka_unit_test(a_linear_layer_on_a_sequence_is_one_product),
+        cmocka_unit_test(a_spelled_out_gelu_goes_into_its_product),
+        cmocka_unit_test(a_spelled_out_layer_norm_is_one_operation),
+        cmocka_unit_test(reshapes_move_nothing),
+        cmocka_unit_test(an_output_that_is_an_input_is_copied),
+        cmocka_unit_test(batch_sizes_share_one_image_and_agree),
+        cmocka_unit_test(layers_begin_where_their_weights_are_first_used),
+        cmocka_unit_test(every_operator_that_is_accepted_is_lowered),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,362 @@
+/* test_residency.c - what stays in device memory, and who gives way.
+ *
+ * Without it: a model that is computing could lose its weights, two models could share a block, a
+ * model could lose its head and keep its tail (the copy would then no longer hide), or the clock
+ * could drift away from the textbook's. */
+/* uses: executor/residency.o executor/arena.o */
+#include "executor/residency.h"
+#include "tests/unit/sh_test.h"
+
+static struct residency *new_residency(uint32_t blocks, uint32_t n_chance)
+{
+    struct residency *r = NULL;
+
+    assert_ok(residency_new(blocks, n_chance, &r, NULL));
+    return r;
+}
+
+static uint32_t add(struct residency *r, uint32_t blocks, uint32_t keep)
+{
+    const struct residency_image im = {.n_blocks = blocks, .keep_blocks = keep, .tag = 1};
+    uint32_t id = 0;
+
+    assert_ok(residency_add(r, &im, &id, NULL));
+    return id;
+}
+
+static void place(struct residency *r, uint32_t id)
+{
+    struct residency_place p;
+    struct sh_err err = {0};
+
+    assert_ok_err(residency_place(r, id, &p, &err), &err);
+    assert_ok_err(residency_check(r, &err), &err);
+}
+
+static uint32_t next_random(uint32_t *x)
+{
+    *x ^= *x << 13;
+    *x ^= *x >> 17;
+    *x ^= *x << 5;
+    return *x;
+}
+
+static void an_image_that_is_whole_stays_where_it_is(void **state)
+{
+    struct residency *r = new_residency(10, 1);
+    uint32_t a = add(r, 4, 4);
+    struct residency_place p;
+
+    (void)state;
+    place(r, a);
+    assert_ok(residency_place(r, a, &p, NULL));
+    assert_int_equal(p.had_blocks, 4);
+    assert_int_equal(p.had_first, p.range.first);
+    residency_free(r);
+}
+
+static void the_tail_is_evicted_and_the_head_stays(void **state)
+{
+    struct residency *r = new_residency(10, 1);
+    uint32_t a = add(r, 6, 2), b = add(r, 7, 7);
+    struct residency_place p;
+
+    (void)state;
+    place(r, a);
+    place(r, b);
+    assert_int_equal(residency_held(r, a), 3);
+    assert_int_equal(residency_held(r, b), 7);
+    residency_touch(r, b, 1);
+    residency_pin(r, b);
+    assert_int_equal(residency_place(r, a, &p, NULL), SH_E_DEVMEM);
+    assert_int_equal(residency_held(r, a), 3); /* a failure changes nothing */
+    residency_unpin(r, b);
+    assert_ok(residency_place(r, a, &p, NULL));
+    assert_int_equal(p.had_blocks, 3);
+    residency_free(r);
+}
+
+static void a_pinned_image_is_never_a_victim(void **state)
+{
+    struct residency *r = new_residency(10, 1);
+    uint32_t a = add(r, 5, 0), b = add(r, 5, 0), c = add(r, 5, 0);
+
+    (void)state;
+    place(r, a);
+    place(r, b);
+    residency_pin(r, a);
+    place(r, c);
+    assert_int_equal(residency_held(r, a), 5);
+    assert_int_equal(residency_held(r, b), 0);
+    residency_free(r);
+}
+
+static void a_head_whose_tail_was_taken_moves_to_a_place_for_all_of_it(void **state)
+{
+    struct residency *r = new_residency(10, 1);
+    uint32_t a = add(r, 4, 4);
+    struct residency_need need = {
+        .n_blocks = 2, .kind = ARENA_WORK, .tag = 1, .spare = RESIDENCY_NO_IMAGE};
+    struct arena_range w;
+    struct residency_place p;
+
+    (void)state;
+    place(r, a);
+    residency_truncate(r, a, 2);
+    /* Something that cannot be evicted settles right behind the head. */
+    assert_ok(arena_take(residency_arena(r), (struct arena_range){2, 3}, ARENA_TRAIN, 0, NULL));
+    assert_ok(residency_place(r, a, &p, NULL));
+    assert_int_equal(p.had_blocks, 2);
+    assert_int_equal(p.had_first, 0);
+    assert_true(p.range.first >= 5);
+    assert_ok(residency_check(r, NULL));
+    need.n_blocks = 7;
+    assert_int_equal(residency_alloc(r, &need, &w, &(uint32_t){0}, NULL), SH_E_DEVMEM);
+    residency_free(r);
+}
+
+static void a_workspace_spares_the_image_it_is_for(void **state)
+{
+    struct residency *r = new_residency(10, 1);
+    uint32_t a = add(r, 6, 0), b = add(r, 3, 0), evicted;
+    struct residency_need need = {.n_blocks = 4, .kind = ARENA_WORK, .tag = 1, .spare = a};
+    struct arena_range w;
+
+    (void)state;
+    place(r, a);
+    place(r, b);
+    assert_ok(residency_alloc(r, &need, &w, &evicted, NULL));
+    assert_int_equal(residency_held(r, a), 6);
+    assert_int_equal(residency_held(r, b), 0);
+    residency_release(r, &w, 1);
+    need.n_blocks = 5; /* only the spared image could make room */
+    assert_int_equal(residency_alloc(r, &need, &w, &evicted, NULL), SH_E_DEVMEM);
+    residency_free(r);
+}
+
+static void a_workspace_prefers_blocks_that_need_no_scrub(void **state)
+{
+    struct residency *r = new_residency(12, 1);
+    struct residency_need need = {
+        .n_blocks = 4, .kind = ARENA_WORK, .tag = 1, .spare = RESIDENCY_NO_IMAGE};
+    struct arena_range a, b;
+    uint32_t evicted, first;
+
+    (void)state;
+    assert_ok(residency_alloc(r, &need, &a, &evicted, NULL));
+    first = a.first;
+    residency_release(r, &a, 1);
+    need.tag = 2; /* another tenant avoids what the first left */
+    assert_ok(residency_alloc(r, &need, &b, &evicted, NULL));
+    assert_true(b.first != first);
+    need.tag = 1; /* the first one gets its own back */
+    assert_ok(residency_alloc(r, &need, &a, &evicted, NULL));
+    assert_false(arena_has_tag(residency_arena(r), a, 2));
+    residency_free(r);
+}
+
+static void the_background_takes_what_costs_no_time_first(void **state)
+{
+    struct residency *r = new_residency(12, 1);
+    uint32_t a = add(r, 6, 2), b = add(r, 6, 6);
+
+    (void)state;
+    place(r, a);
+    place(r, b);
+    residency_touch(r, a, 100);
+    residency_touch(r, b, 100);
+    assert_int_equal(residency_trim(r, 3, 150, 100), 0); /* used too lately */
+    assert_int_equal(residency_trim(r, 3, 500, 100), 3);
+    assert_int_equal(residency_held(r, a), 3);
+    assert_int_equal(residency_held(r, b), 6);
+    assert_int_equal(residency_trim(r, 6, 500, 100), 3); /* then heads */
+    assert_ok(residency_check(r, NULL));
+    residency_free(r);
+}
+
+static void a_clone_answers_what_if_without_doing_it(void **state)
+{
+    struct residency *r = new_residency(8, 1), *c = NULL;
+    uint32_t a = add(r, 8, 0), b = add(r, 8, 0);
+    struct residency_place p;
+
+    (void)state;
+    place(r, a);
+    assert_ok(residency_clone(r, &c, NULL));
+    assert_ok(residency_place(c, b, &p, NULL));
+    assert_int_equal(residency_held(c, a), 0);
+    assert_int_equal(residency_held(r, a), 8);
+    assert_ok(residency_check(r, NULL));
+    residency_free(c);
+    residency_free(r);
+}
+
+/* The textbook's clock over k equal frames (N-th chance), to compare with. */
+struct textbook {
+    uint32_t k, n_chance, n, hand;
+    uint32_t frame[64], use[64], count[64];
+};
+
+static bool textbook_reference(struct textbook *t, uint32_t x)
+{
+    for (uint32_t i = 0; i < t->n; i++)
+        if (t->frame[i] == x) {
+            t->use[i] = 1;
+            return true;
+        }
+    if (t->n < t->k) {
+        t->frame[t->n] = x;
+        t->use[t->n] = 1;
+        t->count[t->n++] = 0;
+        return false;
+    }
+    for (;; t->hand = (t->hand + 1) % t->k) {
+        uint32_t h = t->hand;
+
+        if (t->use[h]) {
+            t->use[h] = 0;
+            t->count[h] = 0;
+        } else if (++t->count[h] >= t->n_chance) {
+            break;
+        }
+    }
+    t->frame[t->hand] = x;
+    t->use[t->hand] = 1;
+    t->count[t->hand] = 0;
+    t->hand = (t->hand + 1) % t->k;
+    return false;
+}
+
+static void equal_images_are_replaced_as_the_textbooks_clock_does(void **state)
+{
+    (void)state;
+    for (uint32_t n_chance = 1; n_chance <= 4; n_chance *= 2)
+        for (uint32_t k = 1; k <= 16; k *= 2) {
+            struct residency *r = new_residency(k, n_chance);
+            struct textbook t = {.k = k, .n_chance = n_chance};
+            uint32_t id[40], x = 7;
+
+            for (uint32_t i = 0; i < 40; i++)
+                id[i] = add(r, 1, 1);
+            for (int i = 0; i < 3000; i++) {
+                /* Skewed: small numbers come often. */
+                uint32_t m = next_random(&x) % (next_random(&x) % 40 + 1);
+                bool hit = residency_held(r, id[m]) == 1;
+                struct residency_place p;
+
+                assert_int_equal(hit, textbook_reference(&t, m));
+                assert_ok(residency_place(r, id[m], &p, NULL));
+                residency_touch(r, id[m], i);
+            }
+            residency_free(r);
+        }
+}
+
+/* Random life: images of random sizes, pins, workspaces. Every rule holds after every step. */
+static void the_rules_hold_in_a_long_random_life(void **state)
+{
+    struct residency *r = new_residency(64, 1);
+    struct arena_range work[4] = {{0}};
+    uint32_t id[12], size[12], x = 99;
+    int placed = 0, refused = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < 12; i++) {
+        size[i] = next_random(&x) % 30 + 1;
+        id[i] = add(r, size[i], next_random(&x) % size[i]);
+    }
+    for (int step = 0; step < 20000; step++) {
+        uint32_t i = next_random(&x) % 12, w = next_random(&x) % 4, before[12];
+        struct residency_need need = {.n_blocks = next_random(&x) % 20 + 1,
+                                      .kind = ARENA_WORK,
+                                      .tag = w + 1,
+                                      .spare = RESIDENCY_NO_IMAGE};
+        struct residency_place p = {{0}};
+        struct sh_err err = {0};
+        uint32_t evicted = 0;
+        int rc = SH_OK;
+
+        for (int k = 0; k < 12; k++)
+            before[k] = residency_held(r, id[k]);
+        switch (next_random(&x) % 6) {
+        case 0:
+        case 1:
+            rc = residency_place(r, id[i], &p, NULL);
+            placed += rc == SH_OK;
+            if (!rc)
+                assert_int_equal(residency_held(r, id[i]), size[i]);
+            break;
+        case 2:
+            if (residency_held(r, id[i]) == size[i])
+                residency_pin(r, id[i]);
+            break;
+        case 3:
+            residency_unpin(r, id[i]);
+            break;
+        case 4:
+            if (work[w].n)
+                residency_release(r, &work[w], w + 1);
+            else
+                rc = residency_alloc(r, &need, &work[w], &evicted, NULL);
+            break;
+        default:
+            residency_trim(r, next_random(&x) % 64, step, 0);
+        }
+        refused += rc != SH_OK;
+        for (int k = 0; k < 12; k++) {
+            if (residency_pins(r, id[k]))
+                assert_int_equal(residency_held(r, id[k]), size[k]);
+            if (rc) /* a refusal takes nothing from anybody */
+                assert_int_equal(residency_held(r, id[k]), before[k]);
+        }
+        assert_ok_err(residency_check(r, &err), &err);
+    }
+    assert_true(placed > 1000 && refused > 100); /* both happened, so both were tested */
+    residency_free(r);
+}
+
+static void a_model_larger_than_the_device_is_refused_at_once(void **state)
+{
+    struct residency *r = new_residency(8, 1);
+    const struct residency_image im = {.n_blocks = 9};
+    struct sh_err err = {0};
+    uint32_t id;
+
+    (void)state;
+    assert_fails(residency_add(r, &im, &id, &err), SH_E_DEVMEM, &err, "raise pool-bytes");
+    residency_free(r);
+}
+
+static void a_number_is_given_again_after_its_image_has_gone(void **state)
+{
+    struct residency *r = new_residency(8, 1);
+    uint32_t a = add(r, 2, 0), b = add(r, 2, 0);
+
+    (void)state;
+    place(r, a);
+    residency_remove(r, a);
+    assert_int_equal(arena_count(residency_arena(r), ARENA_IMAGE), 0);
+    assert_int_equal(add(r, 3, 0), a);
+    assert_true(a != b);
+    residency_free(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_image_that_is_whole_stays_where_it_is),
+        cmocka_unit_test(the_tail_is_evicted_and_the_head_stays),
+        cmocka_unit_test(a_pinned_image_is_never_a_victim),
+        cmocka_unit_test(a_head_whose_tail_was_taken_moves_to_a_place_for_all_of_it),
+        cmocka_unit_test(a_workspace_spares_the_image_it_is_for),
+        cmocka_unit_test(a_workspace_prefers_blocks_that_need_no_scrub),
+        cmocka_unit_test(the_background_takes_what_costs_no_time_first),
+        cmocka_unit_test(a_clone_answers_what_if_without_doing_it),
+        cmocka_unit_test(equal_images_are_replaced_as_the_textbooks_clock_does),
+        cmocka_unit_test(the_rules_hold_in_a_long_random_life),
+        cmocka_unit_test(a_model_larger_than_the_device_is_refused_at_once),
+        cmocka_unit_test(a_number_is_given_again_after_its_image_has_gone),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

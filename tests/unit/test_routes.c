@@ -1,0 +1,212 @@
+/* test_routes.c - the route table, and the description that is made from it.
+ *
+ * Without it a route could be missing from /openapi.json (or the reverse), a schema could be named
+ * that does not exist, and a pattern could swallow the fixed path beside it.
+ */
+/* uses: libapi.a */
+/* link: -lmicrohttpd -lpq */
+#include "api/openapi.h"
+#include "api/routes.h"
+#include "common/mem.h"
+#include "tests/unit/sh_test.h"
+
+#include <ctype.h>
+
+static int find(const char *method, const char *url, const struct api_route **out,
+                const char **params, char allow[static 64], struct sh_err *err)
+{
+    static struct uri u; /* params point into it */
+    int rc = uri_parse(url, &u, err);
+
+    return rc ? rc : route_find(method, &u, out, params, allow, err);
+}
+
+static json_t *document(void)
+{
+    struct sh_err err = {0};
+    json_t *doc = NULL;
+
+    assert_ok_err(openapi_build(&doc, &err), &err);
+    return doc;
+}
+
+static void every_route_is_described(void **state)
+{
+    json_t *doc = document(), *paths = json_object_get(doc, "paths");
+
+    (void)state;
+    for (size_t i = 0; i < API_N_ROUTES; i++) {
+        const struct api_route *r = &API_ROUTES[i];
+        char method[16] = "";
+        json_t *op;
+
+        for (size_t k = 0; r->method[k]; k++)
+            method[k] = (char)tolower((unsigned char)r->method[k]);
+        op = json_object_get(json_object_get(paths, r->path), method);
+        if (!op)
+            fail_msg("%s %s is not in the description", r->method, r->path);
+        assert_non_null(json_object_get(op, "summary"));
+        assert_non_null(r->fn);
+    }
+    json_decref(doc);
+}
+
+static void everything_described_is_routed(void **state)
+{
+    json_t *doc = document(), *item, *op;
+    const char *path, *method;
+    size_t n = 0;
+
+    (void)state;
+    json_object_foreach(json_object_get(doc, "paths"), path, item)
+    {
+        json_object_foreach(item, method, op)
+        {
+            bool found = false;
+
+            for (size_t i = 0; i < API_N_ROUTES; i++)
+                found |= strcmp(API_ROUTES[i].path, path) == 0 &&
+                         strcasecmp(API_ROUTES[i].method, method) == 0;
+            if (!found)
+                fail_msg("%s %s is described and not routed", method, path);
+            n++;
+        }
+    }
+    assert_int_equal(n, API_N_ROUTES); /* no route twice */
+    json_decref(doc);
+}
+
+static void check_refs(const json_t *doc, const json_t *j)
+{
+    const char *key;
+    json_t *v;
+    size_t i;
+
+    if (json_is_array(j))
+        json_array_foreach((json_t *)j, i, v) check_refs(doc, v);
+    json_object_foreach((json_t *)j, key, v)
+    {
+        const char *name = json_string_value(v);
+
+        if (strcmp(key, "$ref") == 0 && name) {
+            name = strrchr(name, '/') + 1;
+            if (!json_object_get(json_object_get(json_object_get(doc, "components"), "schemas"),
+                                 name))
+                fail_msg("there is no schema \"%s\"", name);
+        }
+        check_refs(doc, v);
+    }
+}
+
+static void every_schema_that_is_named_exists(void **state)
+{
+    json_t *doc = document();
+
+    (void)state;
+    check_refs(doc, doc);
+    json_decref(doc);
+}
+
+static void parameters_come_in_the_order_of_the_pattern(void **state)
+{
+    const struct api_route *r = NULL;
+    const char *params[API_MAX_PARAMS];
+    struct sh_err err = {0};
+    char allow[64];
+
+    (void)state;
+    assert_ok_err(find("PUT", "/api/v1/models/m.1/versions/7/artifact", &r, params, allow, &err),
+                  &err);
+    assert_string_equal(r->path, "/api/v1/models/{model}/versions/{version}/artifact");
+    assert_string_equal(params[0], "m.1");
+    assert_string_equal(params[1], "7");
+    assert_null(params[2]);
+}
+
+static void a_fixed_path_hides_the_pattern_beside_it(void **state)
+{
+    const struct api_route *r = NULL;
+    const char *params[API_MAX_PARAMS];
+    struct sh_err err = {0};
+    char allow[64];
+
+    (void)state;
+    assert_ok_err(find("GET", "/v2/models/stats", &r, params, allow, &err), &err);
+    assert_string_equal(r->path, "/v2/models/stats");
+    assert_ok_err(find("GET", "/v2/models/statsx", &r, params, allow, &err), &err);
+    assert_string_equal(r->path, "/v2/models/{model}");
+    assert_null(params[1]);
+}
+
+static void head_is_get_and_a_wrong_method_names_the_right_ones(void **state)
+{
+    const struct api_route *r = NULL;
+    const char *params[API_MAX_PARAMS];
+    struct sh_err err = {0};
+    char allow[64];
+
+    (void)state;
+    assert_ok_err(find("HEAD", "/api/v1/jobs/3", &r, params, allow, &err), &err);
+    assert_string_equal(r->method, "GET");
+    assert_fails(find("DELETE", "/api/v1/models", &r, params, allow, &err), SH_E_METHOD, &err,
+                 "DELETE");
+    assert_string_equal(allow, "GET, HEAD, POST, OPTIONS");
+}
+
+static void a_url_is_split_before_it_is_decoded(void **state)
+{
+    static const char *const BAD[] = {"/a%2Fb", "/a%2fb",   "/a%00",    "/a%",       "/a%4",
+                                      "/a%zz",  "relative", "/a?x=%00", "/a?x=1&x=2"};
+    struct sh_err err = {0};
+    struct uri u;
+
+    (void)state;
+    assert_ok_err(uri_parse("/a%20b/c%2Bd?x=1+2&y=%26&z", &u, &err), &err);
+    assert_int_equal(u.n_segments, 2);
+    assert_string_equal(u.segments[0], "a b");
+    assert_string_equal(u.segments[1], "c+d");
+    assert_string_equal(uri_query(&u, "x"), "1 2");
+    assert_string_equal(uri_query(&u, "y"), "&");
+    assert_string_equal(uri_query(&u, "z"), "");
+    assert_null(uri_query(&u, "q"));
+    for (size_t i = 0; i < SH_ARRAY_LEN(BAD); i++) {
+        err = (struct sh_err){0};
+        if (uri_parse(BAD[i], &u, &err) != SH_E_INVALID)
+            fail_msg("\"%s\" was taken", BAD[i]);
+    }
+}
+
+static void an_endless_url_is_refused(void **state)
+{
+    char url[URI_MAX_BYTES + 10];
+    struct sh_err err = {0};
+    struct uri u;
+
+    (void)state;
+    memset(url, 'a', sizeof(url));
+    url[0] = '/';
+    url[sizeof(url) - 1] = '\0';
+    assert_fails(uri_parse(url, &u, &err), SH_E_TOOBIG, &err, "at most");
+    err = (struct sh_err){0};
+    assert_fails(uri_parse("/a/a/a/a/a/a/a/a/a/a/a/a/a/a", &u, &err), SH_E_NOTFOUND, &err,
+                 "segments");
+    err = (struct sh_err){0};
+    assert_fails(uri_parse("/?a&b&c&d&e&f&g&h&i&j&k&l&m&n&o&p&q", &u, &err), SH_E_INVALID, &err,
+                 "16 query");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_route_is_described),
+        cmocka_unit_test(everything_described_is_routed),
+        cmocka_unit_test(every_schema_that_is_named_exists),
+        cmocka_unit_test(parameters_come_in_the_order_of_the_pattern),
+        cmocka_unit_test(a_fixed_path_hides_the_pattern_beside_it),
+        cmocka_unit_test(head_is_get_and_a_wrong_method_names_the_right_ones),
+        cmocka_unit_test(a_url_is_split_before_it_is_decoded),
+        cmocka_unit_test(an_endless_url_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

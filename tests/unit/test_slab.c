@@ -1,0 +1,91 @@
+/* test_slab.c - the payload slab.
+ *
+ * Without it two requests could share bytes, or memory given back would stay in pieces until
+ * nothing large fits any more.
+ */
+/* uses: api/slab.o */
+#include "api/slab.h"
+#include "common/mem.h"
+#include "tests/unit/sh_test.h"
+
+#define BYTES ((size_t)1 << 20)
+
+static struct slab *make(void)
+{
+    struct sh_err err = {0};
+    struct slab *s = NULL;
+
+    assert_ok_err(slab_new(BYTES, &s, &err), &err);
+    return s;
+}
+
+static void slots_never_overlap(void **state)
+{
+    struct slab *s = make();
+    struct slab_slot *slot[64];
+    uint32_t x = 12345;
+
+    (void)state;
+    for (size_t i = 0; i < 64; i++)
+        assert_ok(slab_take(s, 1 + (x = x * 1664525u + 1013904223u) % 8192, &slot[i], NULL));
+    for (size_t round = 0; round < 2000; round++) {
+        size_t i = (x = x * 1664525u + 1013904223u) % 64;
+
+        slab_release(s, slot[i]);
+        assert_ok(slab_take(s, 1 + (x = x * 1664525u + 1013904223u) % 8192, &slot[i], NULL));
+        assert_int_equal(slot[i]->off % SLAB_ALIGN, 0);
+        for (size_t k = 0; k < 64; k++)
+            assert_true(k == i || slot[k]->off + slot[k]->bytes <= slot[i]->off ||
+                        slot[i]->off + slot[i]->bytes <= slot[k]->off);
+    }
+    for (size_t i = 0; i < 64; i++)
+        slab_release(s, slot[i]);
+    assert_int_equal(slab_used(s), 0);
+    slab_free(s);
+}
+
+static void what_is_given_back_becomes_whole_again(void **state)
+{
+    static const size_t ORDER[] = {1, 3, 0, 2}; /* both neighbours, one, none */
+    struct slab *s = make();
+    struct slab_slot *slot[4], *all = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < 4; i++)
+        assert_ok(slab_take(s, BYTES / 4, &slot[i], NULL));
+    for (size_t i = 0; i < 4; i++)
+        slab_release(s, slot[ORDER[i]]);
+    assert_ok(slab_take(s, BYTES, &all, NULL));
+    slab_release(s, all);
+    slab_release(s, NULL);
+    slab_free(s);
+}
+
+static void a_full_slab_says_so(void **state)
+{
+    struct slab *s = make();
+    struct slab_slot *all = NULL, *one = NULL;
+    struct sh_err err = {0};
+
+    (void)state;
+    assert_ok(slab_take(s, BYTES, &all, NULL));
+    assert_fails(slab_take(s, 1, &one, &err), SH_E_QUEUEFULL, &err, "full");
+    assert_null(one);
+    err = (struct sh_err){0};
+    assert_fails(slab_take(s, BYTES + 1, &one, &err), SH_E_TOOBIG, &err, "do not fit");
+    slab_release(s, all);
+    assert_ok(slab_take(s, 0, &one, NULL)); /* a model may have empty tensors */
+    slab_release(s, one);
+    slab_free(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slots_never_overlap),
+        cmocka_unit_test(what_is_given_back_becomes_whole_again),
+        cmocka_unit_test(a_full_slab_says_so),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,266 @@
+/* test_transmit.c - images cut into groups and sent to the device behind tickets.
+ *
+ * Without it: a group could be announced before its bytes are there, a resident head could be copied
+ * again (or a missing byte not at all), or a stuck switch could hold its waiter for ever. */
+/* uses: executor/transmit.o executor/group.o libdevice.a */
+/* link: -ldl */
+#include "executor/transmit.h"
+
+#include "common/clock.h"
+#include "tests/unit/sh_test.h"
+
+#define N_LAYERS 40u
+
+static void sum_up(const uint32_t *ends, uint32_t n, uint32_t layers)
+{
+    uint32_t at = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        assert_true(ends[i] > at);
+        at = ends[i];
+    }
+    assert_int_equal(at, layers);
+}
+
+static void every_mode_covers_all_layers_once(void **state)
+{
+    uint64_t missing[N_LAYERS];
+    double ns[N_LAYERS];
+
+    (void)state;
+    for (uint32_t i = 0; i < N_LAYERS; i++) {
+        missing[i] = i < 5 ? 0 : 1000 * (i % 7); /* some layers have no weights */
+        ns[i] = 500.0 * (i % 3);
+    }
+    for (int mode = 0; mode < TX_N_MODES; mode++) {
+        uint32_t *ends = NULL, n = 0;
+
+        assert_ok(tx_group((enum tx_mode)mode, 100, 1, missing, ns, N_LAYERS, &ends, &n, NULL));
+        sum_up(ends, n, N_LAYERS);
+        assert_true(ends[0] >= 5); /* the resident head waits for nothing */
+        free(ends);
+    }
+}
+
+static void the_modes_for_comparison_are_what_their_names_say(void **state)
+{
+    uint64_t missing[6] = {0, 1 << 20, 1 << 20, 3 << 20, 0, 1 << 20};
+    double ns[6] = {0};
+    uint32_t *ends = NULL, n = 0;
+
+    (void)state;
+    assert_ok(tx_group(TX_PER_LAYER, 0, 1, missing, ns, 6, &ends, &n, NULL));
+    assert_int_equal(n, 5); /* head, three layers, and the last with the empty one before it */
+    free(ends);
+    assert_ok(tx_group(TX_ONE_GROUP, 0, 1, missing, ns, 6, &ends, &n, NULL));
+    assert_int_equal(n, 2);
+    assert_int_equal(ends[0], 1);
+    free(ends);
+    assert_ok(tx_group(TX_FIXED_2MB, 0, 1, missing, ns, 6, &ends, &n, NULL));
+    assert_int_equal(n, 4); /* head, 2 MiB, 3 MiB, the rest */
+    assert_int_equal(ends[1], 3);
+    assert_int_equal(ends[2], 4);
+    free(ends);
+}
+
+static void an_unknown_mode_names_the_ones_there_are(void **state)
+{
+    struct sh_err err = {0};
+    enum tx_mode m;
+
+    (void)state;
+    assert_fails(tx_mode_parse("best", &m, &err), SH_E_INVALID, &err, "per-layer");
+    assert_ok(tx_mode_parse("optimum", &m, NULL));
+    assert_int_equal(m, TX_OPTIMUM);
+}
+
+/* ------------------------------------------------------------------ with the cpu device */
+
+struct rig {
+    struct sh_loop *loop;
+    struct dev_lib *lib;
+    struct dev_mem *mem;
+    struct tx *tx;
+    struct tx_image im;
+    unsigned char *host, *back;
+    uint64_t ends[N_LAYERS];
+    double ns[N_LAYERS];
+    int arrived;
+};
+
+static void on_arrived(void *arg)
+{
+    struct rig *r = arg;
+
+    r->arrived++;
+    tx_image_arrived(&r->im);
+}
+
+static void rig_open(struct rig *r, double gb_per_s)
+{
+    const struct dev_mem_conf c = {
+        .pool_bytes = 8 * DEV_BLOCK, .n_lanes = TX_N_LANES, .copy_gb_per_s = gb_per_s};
+    struct sh_err err = {0};
+    uint64_t bytes = 0;
+
+    *r = (struct rig){0};
+    assert_ok(sh_loop_new(&r->loop, NULL));
+    assert_ok_err(dev_lib_open("cpu", &r->lib, &err), &err);
+    assert_ok_err(dev_mem_open(r->lib, &c, &r->mem, &err), &err);
+    assert_ok_err(tx_new(r->loop, r->mem, TX_OPTIMUM, "e", &r->tx, &err), &err);
+    for (uint32_t i = 0; i < N_LAYERS; i++) {
+        bytes += 256 * (i * 37 % 200);
+        r->ends[i] = bytes;
+        r->ns[i] = 20000;
+    }
+    r->host = malloc(bytes);
+    r->back = calloc(1, bytes);
+    assert_true(r->host && r->back);
+    for (uint64_t i = 0; i < bytes; i++)
+        r->host[i] = (unsigned char)(i * 31 >> 3);
+    r->im = (struct tx_image){.slot = TX_SLOT_IMAGE,
+                              .host = (const char *)r->host,
+                              .bytes = bytes,
+                              .n_layers = N_LAYERS,
+                              .layer_ends = r->ends};
+}
+
+static void rig_close(struct rig *r)
+{
+    tx_image_fini(&r->im);
+    tx_free(r->tx);
+    dev_mem_close(r->mem);
+    dev_lib_close(r->lib);
+    sh_loop_free(r->loop);
+    free(r->host);
+    free(r->back);
+}
+
+static void wait_for(struct rig *r, const int *what)
+{
+    int64_t end = sh_clock_ns() + (int64_t)20000000000;
+
+    while (!*what && sh_clock_ns() < end)
+        assert_ok(sh_loop_once(r->loop, 100000000, NULL));
+    assert_true(*what);
+}
+
+static void on_flag(void *arg)
+{
+    *(int *)arg = 1;
+}
+
+static void read_back(struct rig *r, size_t off)
+{
+    int done = 0;
+
+    assert_ok(tx_out(r->tx, off, r->back, (size_t)r->im.bytes, NULL));
+    assert_ok(tx_mark(r->tx, TX_LANE_OUT, on_flag, &done, NULL));
+    wait_for(r, &done);
+}
+
+static void an_image_arrives_whole_and_its_tickets_with_it(void **state)
+{
+    struct rig r;
+
+    (void)state;
+    rig_open(&r, 0);
+    assert_ok(tx_load(r.tx, &r.im, 4096, 0, r.ns, on_arrived, &r, NULL));
+    assert_true(tx_image_busy(&r.im));
+    assert_true(r.im.n_groups >= 1);
+    assert_int_equal(r.im.groups[r.im.n_groups - 1].end_layer, N_LAYERS);
+    wait_for(&r, &r.arrived);
+    assert_false(tx_image_busy(&r.im));
+    assert_int_equal(dev_ticket_value(r.mem, TX_SLOT_IMAGE), r.im.value);
+    read_back(&r, 4096);
+    assert_memory_equal(r.host, r.back, r.im.bytes);
+    rig_close(&r);
+}
+
+static void only_what_is_missing_is_copied(void **state)
+{
+    struct rig r;
+    uint64_t resident;
+
+    (void)state;
+    rig_open(&r, 0);
+    resident = r.ends[10] + 100; /* in the middle of a layer */
+    assert_ok(tx_load(r.tx, &r.im, 0, 0, r.ns, on_arrived, &r, NULL));
+    wait_for(&r, &r.arrived);
+    memset(r.host, 0xEE, (size_t)resident); /* must not travel again */
+    r.arrived = 0;
+    assert_ok(tx_load(r.tx, &r.im, 0, resident, r.ns, on_arrived, &r, NULL));
+    assert_int_equal(r.im.groups[0].ticket_slot, TX_NO_TICKET); /* the resident head */
+    wait_for(&r, &r.arrived);
+    read_back(&r, 0);
+    for (uint64_t i = 0; i < resident; i++)
+        assert_int_equal(r.back[i], (unsigned char)(i * 31 >> 3));
+    assert_memory_equal(r.host + resident, r.back + resident, r.im.bytes - resident);
+    rig_close(&r);
+}
+
+static void forcing_an_image_frees_its_waiters_and_nobody_elses(void **state)
+{
+    struct rig r;
+    uint32_t other;
+
+    (void)state;
+    rig_open(&r, 0.02); /* 0.7 MB: 35 ms */
+    other = dev_ticket_value(r.mem, TX_SLOT_IMAGE + 1);
+    assert_ok(tx_load(r.tx, &r.im, 0, 0, r.ns, on_arrived, &r, NULL));
+    tx_image_force(r.tx, &r.im);
+    assert_int_equal(dev_ticket_value(r.mem, TX_SLOT_IMAGE), r.im.value);
+    assert_int_equal(dev_ticket_value(r.mem, TX_SLOT_IMAGE + 1), other);
+    wait_for(&r, &r.arrived); /* the copies end all the same */
+    assert_int_equal(dev_ticket_value(r.mem, TX_SLOT_IMAGE), r.im.value); /* and take nothing back */
+    rig_close(&r);
+}
+
+static void a_forgotten_mark_calls_nobody(void **state)
+{
+    struct rig r;
+    int gone = 0, kept = 0;
+
+    (void)state;
+    rig_open(&r, 0);
+    assert_ok(tx_mark(r.tx, TX_LANE_IN, on_flag, &gone, NULL));
+    assert_ok(tx_mark(r.tx, TX_LANE_IN, on_flag, &kept, NULL));
+    tx_forget(r.tx, &gone);
+    wait_for(&r, &kept);
+    assert_int_equal(gone, 0);
+    assert_false(tx_is_busy(r.tx));
+    rig_close(&r);
+}
+
+static void the_head_to_keep_hides_the_copy_of_the_rest(void **state)
+{
+    struct rig r;
+    double slow[N_LAYERS], none[N_LAYERS] = {0};
+    uint64_t all, some;
+
+    (void)state;
+    rig_open(&r, 0.5); /* 2 ns a byte */
+    for (uint32_t i = 0; i < N_LAYERS; i++)
+        slow[i] = 1e9;
+    all = tx_keep_bytes(r.tx, &r.im, none); /* nothing computes: nothing hides */
+    assert_int_equal(all, r.im.bytes);
+    some = tx_keep_bytes(r.tx, &r.im, slow); /* everything behind the first layer hides */
+    assert_int_equal(some, r.ends[0]);
+    rig_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_mode_covers_all_layers_once),
+        cmocka_unit_test(the_modes_for_comparison_are_what_their_names_say),
+        cmocka_unit_test(an_unknown_mode_names_the_ones_there_are),
+        cmocka_unit_test(an_image_arrives_whole_and_its_tickets_with_it),
+        cmocka_unit_test(only_what_is_missing_is_copied),
+        cmocka_unit_test(forcing_an_image_frees_its_waiters_and_nobody_elses),
+        cmocka_unit_test(a_forgotten_mark_calls_nobody),
+        cmocka_unit_test(the_head_to_keep_hides_the_copy_of_the_rest),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
