@@ -131,8 +131,15 @@ build: deps ## every program; the CUDA back end too where nvcc is present
 	@$(MAKE) --no-print-directory all
 all: $(BIN) $(PLUGINS)
 
-clean: ## remove what was built
+clean: ## stop the local system, remove its state and what was built
+	$(Q)[ ! -x build/bin/shunt ] || build/bin/shunt down --purge --quiet --state-dir .shunt
 	$(Q)rm -rf build build-*
+
+demo: build ## the whole system tells its story; the summary is in .shunt/demo.json
+	@deploy/demo.sh
+
+e2e: all ## stories with real daemons, one after the other
+	@tests/e2e/run.sh
 
 unit: $(UNIT_BIN) ## unit tests; no GPU, no database
 	@tests/run_unit.sh $(UNIT_BIN)
@@ -143,6 +150,7 @@ $(UNIT_BIN): $(BUILD)/tests/%: $(BUILD)/tests/unit/%.o $$(call test_uses,$$*) $(
 
 device-tests: $(DEV_BIN) $(BUILD)/lib/shunt-dev-cpu.so ## every operation against double precision; BACKEND=cpu or cuda
 	@$(if $(SAN),THREADS=1) tests/run_unit.sh $(DEV_BIN)
+	@$(if $(SAN),THREADS=1) PRECISION=fp64 tests/run_unit.sh $(filter-out %/test_mem,$(DEV_BIN))
 
 $(DEV_BIN): $(BUILD)/device-tests/%: $(BUILD)/tests/device/%.o $(BUILD)/tests/device/dev_test.o $(device) $(common)
 	$(Q)mkdir -p $(@D)
@@ -156,7 +164,10 @@ $(DB_BIN): $(BUILD)/db-tests/%: $(BUILD)/tests/db/%.o $$(call db_uses,$$*) $(com
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call db_line,link,$*) $(COMMON_LIBS) -lcmocka
 
 # Opens the back end beside it.
-$(BUILD)/tests/test_transmit: | $(BUILD)/lib/shunt-dev-cpu.so
+$(BUILD)/tests/test_transmit $(BUILD)/tests/test_lower $(BUILD)/tests/test_autodiff: | $(BUILD)/lib/shunt-dev-cpu.so
+
+golden: $(BUILD)/bin/shunt-run $(BUILD)/lib/shunt-dev-cpu.so ## shunt-run against PyTorch's numbers; GOLDENS names their folder
+	@SHUNT_RUN=$(abspath $<) /usr/bin/python3 tests/golden/check.py
 
 lint: ## layers, banned calls, sizes, format, words, dashboards, shell
 	@tests/lint/all.sh
@@ -164,5 +175,5 @@ lint: ## layers, banned calls, sizes, format, words, dashboards, shell
 fmt: ## clang-format on every source file
 	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
-.PHONY: help deps build all clean unit device-tests db-tests lint fmt
+.PHONY: help deps build all clean demo e2e unit device-tests db-tests golden lint fmt
 -include $(shell find build* -name '*.d' 2>/dev/null)

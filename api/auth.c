@@ -262,20 +262,51 @@ int auth_make_key(struct auth_new_key *out, struct sh_err *err)
     return rc;
 }
 
+/* Does the file hold a key that the database knows? A new database beside an old file must not lock
+ * everybody out. */
+static int is_current(struct db *db, const char *path, bool *out, struct sh_err *err)
+{
+    char header[AUTH_KEY_BYTES + 16] = "Bearer ", id[AUTH_ID_CHARS + 1];
+    const char *secret;
+    struct db_res *res = NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC), rc;
+    ssize_t n;
+
+    *out = false;
+    if (fd < 0)
+        return errno == ENOENT ? SH_OK
+                               : SH_FAIL_ERRNO(err, SH_E_IO, "could not open the admin key file");
+    n = read(fd, header + 7, AUTH_KEY_BYTES);
+    close(fd);
+    if (n <= 0)
+        return SH_OK;
+    header[7 + n] = '\0';
+    header[strcspn(header, "\r\n")] = '\0';
+    if (auth_parse(header, id, &secret, NULL))
+        return SH_OK;
+    rc = store_key_load(db, id, &res, err);
+    *out = !rc && db_rows(res) > 0 && db_bool(res, 0, 6);
+    db_res_free(res);
+    return rc;
+}
+
 int auth_bootstrap(struct db *db, const char *path, bool *made, struct sh_err *err)
 {
     struct auth_new_key key = {0};
     struct store_key k = {
         .id = key.id, .name = "bootstrap", .role = "admin", .hash_hex = key.hash_hex};
     json_t *row = NULL;
+    bool current;
     int fd, rc;
 
     *made = false;
+    rc = is_current(db, path, &current, err);
+    if (rc || current)
+        return rc;
+    unlink(path);
     /* The file first: a key in the database that nobody knows helps no one. O_EXCL decides between
      * two processes that start at once. */
     fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0 && errno == EEXIST)
-        return SH_OK;
     if (fd < 0)
         return SH_FAIL_ERRNO(err, SH_E_IO, "could not create the admin key file");
     rc = auth_make_key(&key, err);

@@ -36,7 +36,8 @@ struct auth_new_key {
     char id[AUTH_ID_CHARS + 1], text[AUTH_KEY_BYTES], hash_hex[65];
 };
 int auth_make_key(struct auth_new_key *out, struct sh_err *err);
-/* Writes a new admin key to path (mode 0600) unless the file exists. *made says which. */
+/* Writes a new admin key to path (mode 0600) unless the key in that file is good. *made says which.
+ */
 int auth_bootstrap(struct db *db, const char *path, bool *made, struct sh_err *err);
 
 #endif

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #define POLL_MS 250
+#define AWAY_NS 30000000000LL /* a server that is restarted meanwhile does not end a wait */
 #define MAX_SPEC (1u << 20)
 
 static int job_path(struct cli *c, char path[static REST_PATH_MAX], const char *id,
@@ -279,9 +280,24 @@ static void show_job(struct progress *bar, const json_t *j)
                   text, json_number_value(json_object_get(j, "samples_per_s")));
 }
 
+/* *out is NULL while the server is away for a moment: the job goes on without it. */
+static int look_at(struct cli *c, const char *path, int64_t *seen_ns, json_t **out,
+                   struct sh_err *err)
+{
+    struct sh_err now = {0};
+    int rc = rest_get(c, path, REST_TENANT, out, &now);
+    bool away = rc && (c->exit_code == CLI_NOT_REACHABLE || sh_rc_retry(rc));
+
+    if (!rc)
+        *seen_ns = sh_clock_ns();
+    if (away && *seen_ns > 0 && sh_clock_ns() - *seen_ns < AWAY_NS)
+        return SH_OK;
+    return rc ? sh_err_copy(err, &now) : SH_OK;
+}
+
 static int wait_end(struct cli *c, const char *id, json_t **out, struct sh_err *err)
 {
-    int64_t end = sh_clock_ns() + c->conf->wait_s * 1000000000;
+    int64_t end = sh_clock_ns() + c->conf->wait_s * 1000000000, seen_ns = 0;
     char path[REST_PATH_MAX];
     struct progress bar;
     int rc = job_path(c, path, id, NULL, err);
@@ -289,13 +305,14 @@ static int wait_end(struct cli *c, const char *id, json_t **out, struct sh_err *
     progress_begin(c, &bar);
     *out = NULL;
     while (!rc) {
-        rc = rest_get(c, path, REST_TENANT, out, err);
+        rc = look_at(c, path, &seen_ns, out, err);
         if (rc || is_final(rest_text(*out, "state")))
             break;
-        show_job(&bar, *out);
+        if (*out)
+            show_job(&bar, *out);
         if (sh_clock_ns() > end)
-            rc = SH_FAIL(err, SH_E_TIMEOUT, "job %s is still %s after %lld s; it goes on", id,
-                         rest_text(*out, "state"), (long long)c->conf->wait_s);
+            rc = SH_FAIL(err, SH_E_TIMEOUT, "job %s has not ended after %lld s; it goes on", id,
+                         (long long)c->conf->wait_s);
         json_decref(*out);
         *out = NULL;
         if (!rc)

@@ -81,10 +81,11 @@ void out_text(const json_t *obj, const char *path, enum out_format format, char 
         sh_strlcpy(out, json_string_value(j), size);
     else if (json_is_boolean(j))
         sh_strlcpy(out, json_is_true(j) ? "yes" : "no", size);
-    else if (sh_json_dump(j, &dump, NULL) == SH_OK)
-        sh_strlcpy(out, dump, size);
-    else
-        sh_strlcpy(out, "?", size);
+    else {
+        /* 15 digits, so that 0.05 looks like 0.05 */
+        dump = json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
+        sh_strlcpy(out, dump ? dump : "?", size);
+    }
     free(dump);
     clean(out);
 }
@@ -103,7 +104,7 @@ static size_t width(const char *s)
 
 void out_json(const json_t *j)
 {
-    json_dumpf(j, stdout, JSON_INDENT(2) | JSON_ENCODE_ANY);
+    json_dumpf(j, stdout, JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
     putchar('\n');
 }
 

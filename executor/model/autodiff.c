@@ -7,15 +7,24 @@
 #include <stdlib.h>
 
 static ad_rule *const RULES[DEV_N_OPS] = {
-    [DEV_OP_CONV] = ad__conv,           [DEV_OP_MATMUL] = ad__matmul,
-    [DEV_OP_POOL_MAX] = ad__pool_max,   [DEV_OP_POOL_AVG] = ad__pool_avg,
-    [DEV_OP_ACT] = ad__act,             [DEV_OP_BINARY] = ad__binary,
-    [DEV_OP_SOFTMAX] = ad__softmax,     [DEV_OP_CONCAT] = ad__concat,
-    [DEV_OP_SLICE] = ad__slice,         [DEV_OP_PAD] = ad__pad,
-    [DEV_OP_TRANSPOSE] = ad__transpose, [DEV_OP_COPY] = ad__copy,
-    [DEV_OP_EXPAND] = ad__expand,       [DEV_OP_REDUCE] = ad__reduce,
-    [DEV_OP_GATHER] = ad__gather,       [DEV_OP_WHERE] = ad__where,
-    [DEV_OP_BN_TRAIN] = ad__bn_train,   [DEV_OP_LAYERNORM] = ad__layernorm,
+    [DEV_OP_CONV] = ad__conv,
+    [DEV_OP_MATMUL] = ad__matmul,
+    [DEV_OP_POOL_MAX] = ad__pool_max,
+    [DEV_OP_POOL_AVG] = ad__pool_avg,
+    [DEV_OP_ACT] = ad__act,
+    [DEV_OP_BINARY] = ad__binary,
+    [DEV_OP_SOFTMAX] = ad__softmax,
+    [DEV_OP_CONCAT] = ad__concat,
+    [DEV_OP_SLICE] = ad__slice,
+    [DEV_OP_PAD] = ad__pad,
+    [DEV_OP_TRANSPOSE] = ad__transpose,
+    [DEV_OP_COPY] = ad__copy,
+    [DEV_OP_EXPAND] = ad__expand,
+    [DEV_OP_REDUCE] = ad__reduce,
+    [DEV_OP_GATHER] = ad__gather,
+    [DEV_OP_WHERE] = ad__where,
+    [DEV_OP_BN_TRAIN] = ad__bn_train,
+    [DEV_OP_LAYERNORM] = ad__layernorm,
     [DEV_OP_DROPOUT] = ad__dropout,
 };
 

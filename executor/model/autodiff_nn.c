@@ -61,8 +61,7 @@ struct product { /* alpha op(a) op(b) */
 static int product_to(struct ad *a, const struct dev_op *op, struct product p, uint32_t t,
                       uint32_t dy, struct sh_err *err)
 {
-    struct dev_op b =
-        ir_op(DEV_OP_MATMUL, op->name, 4, (uint32_t[]){p.a, p.b, DEV_NONE, DEV_NONE});
+    struct dev_op b = ir_op(DEV_OP_MATMUL, op->name, 4, (uint32_t[]){p.a, p.b, DEV_NONE, DEV_NONE});
     struct dev_tensor d = *ir_t(a->ir, dy), like = *ir_t(a->ir, t);
     uint32_t g;
     int rc;
@@ -83,7 +82,8 @@ int ad__matmul(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err
     int rc = plain_only(op, err);
 
     if (!rc && ad__wants(a, w)) {
-        struct product p = tb ? (struct product){dy, x, true, ta} : (struct product){x, dy, !ta, false};
+        struct product p =
+            tb ? (struct product){dy, x, true, ta} : (struct product){x, dy, !ta, false};
 
         rc = product_to(a, op, p, w, dy, err);
     }
@@ -95,7 +95,8 @@ int ad__matmul(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err
     if (!rc && ad__wants(a, op->in[3]))
         rc = ad__add_reduced(a, op->in[3], dy, err);
     if (!rc && ad__wants(a, x)) {
-        struct product p = ta ? (struct product){w, dy, tb, true} : (struct product){dy, w, false, !tb};
+        struct product p =
+            ta ? (struct product){w, dy, tb, true} : (struct product){dy, w, false, !tb};
 
         rc = product_to(a, op, p, x, dy, err);
     }
@@ -147,9 +148,8 @@ static int push_norm(struct ad *a, const struct dev_op *op, struct dev_op *b, st
 
 int ad__bn_train(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
 {
-    struct dev_op b =
-        ir_op(DEV_OP_BN_TRAIN_BWD, op->name, 5,
-              (uint32_t[]){op->in[0], dy, op->in[1], op->out[1], op->out[2]});
+    struct dev_op b = ir_op(DEV_OP_BN_TRAIN_BWD, op->name, 5,
+                            (uint32_t[]){op->in[0], dy, op->in[1], op->out[1], op->out[2]});
 
     return push_norm(a, op, &b, err);
 }

@@ -104,8 +104,8 @@ int ir_alias(struct ir *ir, uint32_t t, uint32_t rank, const int64_t *dims, uint
     for (uint32_t i = 0; i < rank; i++)
         n *= dims[i];
     if (n != ir_elements(ir, t))
-        return SH_FAIL(err, SH_E_BUG, "\"%s\" has %lld elements and cannot be seen as %lld",
-                       r.name, (long long)ir_elements(ir, t), (long long)n);
+        return SH_FAIL(err, SH_E_BUG, "\"%s\" has %lld elements and cannot be seen as %lld", r.name,
+                       (long long)ir_elements(ir, t), (long long)n);
     rc = ir_tensor(ir, r.name, r.dtype, r.role, rank, dims, out, err);
     if (!rc)
         ir->g.tensors[*out].alias_of = root;
@@ -179,8 +179,7 @@ int ir_emit(struct ir *ir, struct dev_op *op, enum sh_dtype t, uint32_t rank, co
     return ir_push(ir, op, err);
 }
 
-int ir_emit_like(struct ir *ir, struct dev_op *op, uint32_t like, uint32_t *out,
-                 struct sh_err *err)
+int ir_emit_like(struct ir *ir, struct dev_op *op, uint32_t like, uint32_t *out, struct sh_err *err)
 {
     struct dev_tensor l = *ir_t(ir, like);
 

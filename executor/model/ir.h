@@ -23,11 +23,11 @@
 
 enum ir_state { IR_NO_STATE, IR_PARAM, IR_STAT, IR_OPTIM };
 
-struct ir_info { /* what the compiler knows of a tensor and the device need not */
-    const void *data;  /* WEIGHT, STATE: initial contents, row-major in its dtype; NULL: zero */
-    void *owned;       /* freed with the ir; data points here then */
+struct ir_info {      /* what the compiler knows of a tensor and the device need not */
+    const void *data; /* WEIGHT, STATE: initial contents, row-major in its dtype; NULL: zero */
+    void *owned;      /* freed with the ir; data points here then */
     enum ir_state state;
-    uint32_t grad;     /* after autodiff, by root: the gradient; DEV_NONE if there is none */
+    uint32_t grad;      /* after autodiff, by root: the gradient; DEV_NONE if there is none */
     const char *suffix; /* IR_OPTIM: "momentum", "m", "v" */
 };
 

@@ -1,7 +1,6 @@
 /* lower.c - the table of operators, constants, and the walk over the nodes. */
-#include "executor/model/lower_int.h"
-
 #include "common/mem.h"
+#include "executor/model/lower_int.h"
 
 #include <stdlib.h>
 
@@ -189,8 +188,8 @@ int lower__emit(struct lower *lo, const struct graph_node *n, struct dev_op *op,
 {
     const struct graph_value *y = lower__out(lo, n);
     uint32_t t;
-    int rc = ir_tensor(lo->ir, y->name, y->dtype, DEV_ROLE_ACT, (uint32_t)y->rank, y->dims, &t,
-                       err);
+    int rc =
+        ir_tensor(lo->ir, y->name, y->dtype, DEV_ROLE_ACT, (uint32_t)y->rank, y->dims, &t, err);
 
     if (rc)
         return rc;
@@ -242,8 +241,8 @@ static int add_outputs(struct lower *lo, struct sh_err *err)
         uint32_t t;
         int rc = lower__use_value(lo, g->outputs[i], &t, err);
 
-        if (!rc && (ir_t(ir, ir_root(ir, t))->role != DEV_ROLE_ACT ||
-                    listed(ir->outputs, i, t, ir))) {
+        if (!rc &&
+            (ir_t(ir, ir_root(ir, t))->role != DEV_ROLE_ACT || listed(ir->outputs, i, t, ir))) {
             struct dev_op op =
                 ir_op(DEV_OP_COPY, g->values[g->outputs[i]].name, 1, (uint32_t[]){t});
 

@@ -10,7 +10,7 @@
 
 struct fold {
     struct ir *ir;
-    struct dev_op *op, *bn; /* op: CONV or MATMUL */
+    struct dev_op *op, *bn;     /* op: CONV or MATMUL */
     const float *weight, *bias; /* bias may be NULL */
     const float *scale, *shift, *mean, *var;
     int64_t channels;
@@ -79,9 +79,8 @@ static bool can_fold(struct fold *f, const struct ir_uses *u)
     if (!f->op || f->op->act != DEV_ACT_NONE || f->op->in[3] != DEV_NONE ||
         u->reads[ir_root(ir, x)] != 1)
         return false;
-    if (f->op->kind == DEV_OP_MATMUL &&
-        (ir_t(ir, f->op->in[1])->rank != 2 || f->op->u.matmul.alpha != 1.0f ||
-         ir_t(ir, x)->rank != 2))
+    if (f->op->kind == DEV_OP_MATMUL && (ir_t(ir, f->op->in[1])->rank != 2 ||
+                                         f->op->u.matmul.alpha != 1.0f || ir_t(ir, x)->rank != 2))
         return false;
     f->channels = ir_t(ir, x)->dims[1];
     f->weight = f32(ir, f->op->in[1]);

@@ -164,8 +164,8 @@ static void collect(struct work *w, const struct block *by_root, const size_t *s
             w->blocks[w->n++] = by_root[i];
     for (uint32_t i = 0; i < g->n_ops && scratch; i++)
         if (scratch[i])
-            w->blocks[w->n++] = (struct block){
-                .bytes = scratch[i], .first = i, .last = i, .id = g->n_tensors + i};
+            w->blocks[w->n++] =
+                (struct block){.bytes = scratch[i], .first = i, .last = i, .id = g->n_tensors + i};
 }
 
 /* ------------------------------------------------------------------ placement */

@@ -161,10 +161,11 @@ static int check_shared(const struct program *p, const struct program *share, st
     if (n == share->ir->g.n_layers && a->image_bytes == b->image_bytes &&
         memcmp(a->layer_ends, b->layer_ends, n * sizeof(*a->layer_ends)) == 0)
         return SH_OK;
-    return SH_FAIL(err, SH_E_UNSUPPORTED,
-                   "the constants of the model depend on the batch size (%zu bytes against %zu), so "
-                   "that one image cannot serve several",
-                   a->image_bytes, b->image_bytes);
+    return SH_FAIL(
+        err, SH_E_UNSUPPORTED,
+        "the constants of the model depend on the batch size (%zu bytes against %zu), so "
+        "that one image cannot serve several",
+        a->image_bytes, b->image_bytes);
 }
 
 static int make_plan(struct program *p, struct sh_err *err)

@@ -95,8 +95,7 @@ int infer_run(const struct run_conf *c, struct sh_err *err)
     int rc;
 
     if (!c->inputs || !c->outputs)
-        return SH_FAIL(err, SH_E_INVALID,
-                       "give --inputs FILE and --outputs FILE (safetensors)");
+        return SH_FAIL(err, SH_E_INVALID, "give --inputs FILE and --outputs FILE (safetensors)");
     rc = session_open(c, &f.s, err);
     if (!rc)
         rc = sh_st_open(c->inputs, &f.in, err);

@@ -5,14 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define COMMON_OPTS                                                                                \
-    SH_OPT_STR(struct run_conf, device, "device", "cpu", 0, "cpu or cuda"),                        \
-        SH_OPT_INT(struct run_conf, ordinal, "ordinal", 0, 0, 63, 0, "which device of its kind"),  \
-        SH_OPT_INT(struct run_conf, threads, "threads", 0, 0, 1024, 0,                             \
-                   "threads of the cpu device; 0 = one per core"),                                 \
+#define COMMON_OPTS                                                                               \
+    SH_OPT_STR(struct run_conf, device, "device", "cpu", 0, "cpu or cuda"),                       \
+        SH_OPT_INT(struct run_conf, ordinal, "ordinal", 0, 0, 63, 0, "which device of its kind"), \
+        SH_OPT_INT(struct run_conf, threads, "threads", 0, 0, 1024, 0,                            \
+                   "threads of the cpu device; 0 = one per core"),                                \
         SH_OPT_STR(struct run_conf, model, "model", NULL, 0, "ONNX file")
-#define PRECISION_OPT(def, more)                                                                   \
-    SH_OPT_STR(struct run_conf, precision, "precision", def, 0,                                    \
+#define PRECISION_OPT(def, more)                                \
+    SH_OPT_STR(struct run_conf, precision, "precision", def, 0, \
                "fp32, tf32, fp16, bf16, or fp64 (cpu: slow, for checking)" more)
 
 #define BATCH_OPT(help) SH_OPT_INT(struct run_conf, batch, "batch", 0, 0, 65536, 0, help)

@@ -13,7 +13,7 @@ struct profile {
     struct session s;
     double *op_ns;
     int64_t *copy_ns, *compute_ns;
-    uint32_t n; /* layers */
+    uint32_t n;               /* layers */
     double alpha_ns, beta_ns; /* of a copy: alpha + bytes * beta */
     struct group_plan groups;
 };
@@ -70,7 +70,8 @@ static int layer_times(struct profile *f, struct sh_err *err)
 /* The inputs are zero: the time that an operation takes does not depend on values. */
 static int measure(struct profile *f, const struct run_conf *c, struct sh_err *err)
 {
-    int rc = dev_fill(f->s.dev, f->s.bases.workspace, 0, program_workspace_bytes(f->s.program), err);
+    int rc =
+        dev_fill(f->s.dev, f->s.bases.workspace, 0, program_workspace_bytes(f->s.program), err);
 
     f->n = program_n_layers(f->s.program);
     f->op_ns = calloc(program_n_ops(f->s.program) + 1u, sizeof(*f->op_ns));
@@ -150,11 +151,11 @@ static json_t *layers_json(const struct profile *f)
 
     for (uint32_t i = 0; list && i < f->n; i++)
         json_array_append_new(
-            list, json_pack("{s:s, s:I, s:I, s:I, s:I}", "name",
-                            program_op_label(f->s.program, program_layer_begin(f->s.program, i)),
-                            "bytes", (json_int_t)layer_bytes(f, i), "compute_ns",
-                            (json_int_t)f->compute_ns[i], "copy_ns", (json_int_t)f->copy_ns[i],
-                            "group", (json_int_t)group_of(f, i)));
+            list,
+            json_pack("{s:s, s:I, s:I, s:I, s:I}", "name",
+                      program_op_label(f->s.program, program_layer_begin(f->s.program, i)), "bytes",
+                      (json_int_t)layer_bytes(f, i), "compute_ns", (json_int_t)f->compute_ns[i],
+                      "copy_ns", (json_int_t)f->copy_ns[i], "group", (json_int_t)group_of(f, i)));
     return list;
 }
 
@@ -163,23 +164,22 @@ static json_t *ops_json(const struct profile *f)
     json_t *list = json_array();
 
     for (uint32_t i = 0; list && i < program_n_ops(f->s.program); i++)
-        json_array_append_new(list, json_pack("{s:s, s:f}", "name",
-                                              program_op_label(f->s.program, i), "ns",
-                                              f->op_ns[i]));
+        json_array_append_new(
+            list,
+            json_pack("{s:s, s:f}", "name", program_op_label(f->s.program, i), "ns", f->op_ns[i]));
     return list;
 }
 
 static int write_report(const struct profile *f, const struct totals *t, const char *path,
                         struct sh_err *err)
 {
-    json_t *j = json_pack("{s:o, s:o, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "layers",
-                          layers_json(f), "operations", ops_json(f), "alpha_ns", f->alpha_ns,
-                          "beta_ns_per_byte", f->beta_ns, "image_bytes",
-                          (json_int_t)program_image_bytes(f->s.program), "workspace_bytes",
-                          (json_int_t)program_workspace_bytes(f->s.program), "groups",
-                          (json_int_t)f->groups.n, "finish_ns", (json_int_t)f->groups.finish_ns,
-                          "one_group_ns", (json_int_t)t->one_group_ns, "per_layer_ns",
-                          (json_int_t)t->per_layer_ns, "compute_ns", (json_int_t)t->compute_ns);
+    json_t *j = json_pack(
+        "{s:o, s:o, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "layers", layers_json(f),
+        "operations", ops_json(f), "alpha_ns", f->alpha_ns, "beta_ns_per_byte", f->beta_ns,
+        "image_bytes", (json_int_t)program_image_bytes(f->s.program), "workspace_bytes",
+        (json_int_t)program_workspace_bytes(f->s.program), "groups", (json_int_t)f->groups.n,
+        "finish_ns", (json_int_t)f->groups.finish_ns, "one_group_ns", (json_int_t)t->one_group_ns,
+        "per_layer_ns", (json_int_t)t->per_layer_ns, "compute_ns", (json_int_t)t->compute_ns);
     int rc = SH_OK;
 
     if (!j)

@@ -53,8 +53,8 @@ int tensors_bind(const struct sh_st *file, const char *path, const char *name, c
                  enum sh_dtype dtype, uint32_t rank, const int64_t *dims,
                  const struct sh_st_tensor **out, struct sh_err *err);
 /* The number of samples of the model's inputs in the file: all the same. */
-int tensors_samples(const struct graph *g, const struct sh_st *file, const char *path,
-                    int64_t *out, struct sh_err *err);
+int tensors_samples(const struct graph *g, const struct sh_st *file, const char *path, int64_t *out,
+                    struct sh_err *err);
 /* Uploads rows[0..n) of t (NULL: first, first + 1, ...) to `io`; rows that the batch has beyond n
  * are zero. */
 int tensors_upload(struct session *s, const struct sh_st_tensor *t, const struct program_io *io,

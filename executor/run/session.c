@@ -116,7 +116,6 @@ int session_batch(const struct session *s, const struct run_conf *c, int64_t n_s
     *out = dynamic ? (c->batch ? c->batch : SH_MAX(n_samples, (int64_t)1)) : SH_MAX(fixed, 1);
     if (n_samples && n_samples != *out)
         fprintf(stderr, "shunt-run: %s has %lld samples, the batch size is %lld (%s)\n", c->inputs,
-                (long long)n_samples, (long long)*out,
-                dynamic ? "--batch" : "fixed by the model");
+                (long long)n_samples, (long long)*out, dynamic ? "--batch" : "fixed by the model");
     return SH_OK;
 }

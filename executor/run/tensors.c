@@ -67,8 +67,8 @@ int tensors_bind(const struct sh_st *file, const char *path, const char *name, c
     return SH_OK;
 }
 
-int tensors_samples(const struct graph *g, const struct sh_st *file, const char *path,
-                    int64_t *out, struct sh_err *err)
+int tensors_samples(const struct graph *g, const struct sh_st *file, const char *path, int64_t *out,
+                    struct sh_err *err)
 {
     const char *first = NULL;
 

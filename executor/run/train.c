@@ -76,7 +76,8 @@ static int read_spec(struct train *t, const struct run_conf *c, int64_t batch, s
                      (json_int_t)c->seed, "labels", t->label_name, "precision", precision_of(c),
                      "shuffle", (int)c->shuffle);
     if (!spec || bad)
-        rc = SH_FAIL(err, SH_E_INVALID, "could not put the options together (is a name not UTF-8?)");
+        rc =
+            SH_FAIL(err, SH_E_INVALID, "could not put the options together (is a name not UTF-8?)");
     else
         rc = train_spec_read(spec, &t->spec, err);
     json_decref(spec);
@@ -145,8 +146,8 @@ static int write_entries(struct train *t, const char *path, bool gradients, stru
 
     for (size_t i = 0; i < n_state && rc == SH_OK; i++) {
         const struct program_state_entry *e = program_state(p, i);
-        size_t at = gradients ? t->s.bases.workspace + e->grad_offset
-                              : t->s.bases.state + e->offset;
+        size_t at =
+            gradients ? t->s.bases.workspace + e->grad_offset : t->s.bases.state + e->offset;
         void *data;
 
         if (e->kind == PROGRAM_STATE_OPTIM || (gradients && e->grad_offset == SIZE_MAX))
@@ -193,7 +194,8 @@ static int take_loss(struct train *t, int64_t step, struct sh_err *err)
         return SH_FAIL(err, SH_E_NAN, "the loss of step %lld is not a number; try a smaller --lr",
                        (long long)step + 1);
     if (json_array_append_new(t->losses, json_real((double)loss)))
-        return SH_FAIL(err, SH_E_NOMEM, "could not keep the loss of step %lld", (long long)step + 1);
+        return SH_FAIL(err, SH_E_NOMEM, "could not keep the loss of step %lld",
+                       (long long)step + 1);
     return SH_OK;
 }
 

@@ -2,6 +2,7 @@
  * batch is left out of that epoch. With shuffle, the order of epoch e is a Fisher-Yates permutation
  * drawn from SplitMix64 seeded with (seed, e). */
 #include "common/mem.h"
+#include "executor/model/order.h"
 #include "executor/worker/worker.h"
 
 #include <inttypes.h>
@@ -24,32 +25,6 @@ struct data {
     int64_t order_epoch; /* which epoch `order` is for; -1 = none */
     uint32_t *order;
 };
-
-static uint64_t splitmix64(uint64_t *x)
-{
-    uint64_t z = (*x += 0x9e3779b97f4a7c15u);
-
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-static void draw_order(struct data *d, int64_t epoch)
-{
-    uint64_t x = d->seed * 0x2545f4914f6cdd1du + (uint64_t)epoch;
-
-    for (int64_t i = 0; i < d->n_samples; i++)
-        d->order[i] = (uint32_t)i;
-    for (int64_t i = d->n_samples - 1; d->shuffle && i > 0; i--) {
-        /* Multiply-shift: uniform to 2^-32, and the same on every machine. */
-        int64_t j = (int64_t)(((splitmix64(&x) >> 32) * (uint64_t)(i + 1)) >> 32);
-        uint32_t t = d->order[i];
-
-        d->order[i] = d->order[j];
-        d->order[j] = t;
-    }
-    d->order_epoch = epoch;
-}
 
 /* `name` in the file is `dst->name`, except for the labels, which the spec names. */
 static int bind_column(struct data *d, const char *name, const struct program_io *dst,
@@ -156,8 +131,10 @@ int data_load(struct data *d, struct dev *dev, size_t ws_off, int64_t step, stru
 {
     int64_t epoch = step / d->per_epoch, first = step % d->per_epoch * d->batch;
 
-    if (d->order_epoch != epoch)
-        draw_order(d, epoch);
+    if (d->order_epoch != epoch) {
+        order_draw(d->seed, epoch, d->shuffle, d->order, d->n_samples);
+        d->order_epoch = epoch;
+    }
     for (size_t i = 0; i < d->n_columns; i++) {
         struct column *c = &d->columns[i];
         int rc;

@@ -10,6 +10,7 @@ import json
 import mmap
 import os
 import re
+import shutil
 import socket
 import struct
 import subprocess
@@ -286,6 +287,8 @@ class Infer(unittest.TestCase):
     def tearDownClass(cls):
         cls.s.proc.terminate()
         code = cls.s.proc.wait(20)
+        if code == 0:
+            shutil.rmtree(cls.s.dir)
         if code:
             raise AssertionError("shunt-api ended with %d" % code)
 

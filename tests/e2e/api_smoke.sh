@@ -276,6 +276,21 @@ for _ in $(seq 100); do
 done
 is "and back" 200
 
+# --- a restart: a good key file is kept, a stale one is replaced
+restart() {
+    kill -TERM "$api_pid"
+    wait "$api_pid" || failed=$((failed + 1))
+    : >"$dir/log"
+    start_api
+    key=$(cat "$dir/admin")
+}
+restart
+n=$((n + 1))
+[ "$key" = "$admin" ] || { echo "FAILED: the admin key was replaced"; failed=$((failed + 1)); }
+echo shunt_aaaaaaaaaaaa_stale >"$dir/admin"
+restart
+req GET /api/v1/tenants; is "a stale key file is replaced" 200
+
 # --- the end
 kill -TERM "$api_pid"
 wait "$api_pid"

@@ -148,8 +148,8 @@ static void compile(struct bench *b, struct graph *g, double lo, double hi,
         for (int64_t k = 0; g->values[i].is_param && k < graph_elements(&g->values[i]); k++)
             ((float *)g->values[i].data)[k] = (float)(lo + (hi - lo) * uniform(&x));
     assert_ok_err(program_train(b->dev, g, t, &b->p, &err), &err);
-    b->bases = (struct dev_bases){
-        .state = 0, .workspace = SH_ALIGN_UP(program_state_bytes(b->p), DEV_BLOCK)};
+    b->bases = (struct dev_bases){.state = 0,
+                                  .workspace = SH_ALIGN_UP(program_state_bytes(b->p), DEV_BLOCK)};
     ws = program_workspace_bytes(b->p);
     assert_true(b->bases.workspace + ws <= ARENA);
     b->state = calloc(1, program_state_bytes(b->p) + 1);
@@ -276,8 +276,8 @@ static void every_gradient_is_the_slope_of_the_loss(void **state)
 
 static struct graph *small_net(void)
 {
-    struct graph *g = text_graph(
-        "BatchNormalization", "f[4,3,5,5] p[3]=1,1,1 p[3]=0,0,0 p[3]=0,0,0 p[3]=1,1,1", "", 1);
+    struct graph *g = text_graph("BatchNormalization",
+                                 "f[4,3,5,5] p[3]=1,1,1 p[3]=0,0,0 p[3]=0,0,0 p[3]=1,1,1", "", 1);
 
     return g;
 }

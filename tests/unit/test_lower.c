@@ -59,8 +59,8 @@ static uint32_t node(struct graph *g, const char *op, const char *out, const uin
     assert_ok(graph_add_node(g, out, op, in, n_in, &v, 1, &at, NULL));
     return v;
 }
-#define NODE(g, op, out, ...)                                                  \
-    node((g), (op), (out), (const uint32_t[]){__VA_ARGS__},                    \
+#define NODE(g, op, out, ...)                               \
+    node((g), (op), (out), (const uint32_t[]){__VA_ARGS__}, \
          sizeof((uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t))
 
 static struct graph *new_graph(void)

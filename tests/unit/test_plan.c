@@ -62,7 +62,7 @@ static void add_op(struct fixture *f, uint32_t *made, uint32_t *n_made)
     if (draw(f, 3) == 0)
         op->in[op->n_in++] = add(f, DEV_ROLE_WEIGHT, some_bytes(f), DEV_NONE);
     for (uint32_t k = 0; k < n_out; k++) {
-        static const enum dev_role ROLES[] = {DEV_ROLE_ACT, DEV_ROLE_ACT, DEV_ROLE_ACT,
+        static const enum dev_role ROLES[] = {DEV_ROLE_ACT, DEV_ROLE_ACT,  DEV_ROLE_ACT,
                                               DEV_ROLE_ACT, DEV_ROLE_KEEP, DEV_ROLE_OUTPUT};
         uint32_t t = add(f, ROLES[draw(f, 6)], some_bytes(f), DEV_NONE);
 

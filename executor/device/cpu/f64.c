@@ -47,10 +47,10 @@ static f64_fn *const KERNELS[DEV_N_OPS] = {
 static void widen(enum sh_dtype t, const void *from, double *to, int64_t n)
 {
     switch (t) {
-#define CASE(name, type)                                                                           \
-    case SH_##name:                                                                                \
-        for (int64_t i = 0; i < n; i++)                                                            \
-            to[i] = (double)((const type *)from)[i];                                               \
+#define CASE(name, type)                             \
+    case SH_##name:                                  \
+        for (int64_t i = 0; i < n; i++)              \
+            to[i] = (double)((const type *)from)[i]; \
         break;
         CASE(F32, float)
         CASE(F64, double)
@@ -74,10 +74,10 @@ static double fit(double x, double lo, double hi)
 static void narrow(enum sh_dtype t, const double *from, void *to, int64_t n)
 {
     switch (t) {
-#define CASE(name, type, lo, hi)                                                                   \
-    case SH_##name:                                                                                \
-        for (int64_t i = 0; i < n; i++)                                                            \
-            ((type *)to)[i] = (type)fit(from[i], lo, hi);                                          \
+#define CASE(name, type, lo, hi)                          \
+    case SH_##name:                                       \
+        for (int64_t i = 0; i < n; i++)                   \
+            ((type *)to)[i] = (type)fit(from[i], lo, hi); \
         break;
         CASE(I64, int64_t, -0x1p63, 0x1.fffffffffffffp62)
         CASE(I32, int32_t, INT32_MIN, INT32_MAX)
@@ -116,8 +116,7 @@ static int step_fn(const struct cpu_call *c, struct sh_err *err)
 {
     const struct f64_step *s = c->aux;
     const struct dev_tensor *all = c->plan->base.g->tensors;
-    struct f64_call k = {
-        .op = c->op, .index = c->index, .threads = c->threads, .step = c->step};
+    struct f64_call k = {.op = c->op, .index = c->index, .threads = c->threads, .step = c->step};
     int rc;
 
     for (uint32_t i = 0; i < c->op->n_in; i++) {
@@ -159,8 +158,7 @@ static void add_operand(struct cpu_build *b, uint32_t tensor, struct f64_slot *s
     s->converts = !b->plan->tensors[t->root].is_wide;
     if (s->converts) {
         s->scratch = (*n)++;
-        refs[s->scratch] =
-            cpu__scratch(b, (size_t)f64__n(cpu__t(b, tensor)) * sizeof(double));
+        refs[s->scratch] = cpu__scratch(b, (size_t)f64__n(cpu__t(b, tensor)) * sizeof(double));
     }
 }
 

@@ -79,8 +79,7 @@ static double slope_of(const struct dev_op *op, double x, double y)
         return 0.5 * (1 + erf(x * M_SQRT1_2)) + x * exp(-x * x / 2) / sqrt(2 * M_PI);
     case DEV_ACT_GELU_TANH:
         t = tanh(gelu_inner(x));
-        return 0.5 * (1 + t) +
-               0.5 * x * (1 - t * t) * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+        return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
     case DEV_ACT_HARDSIGMOID:
         return q0 * x + q1 > 0 && q0 * x + q1 < 1 ? q0 : 0;
     case DEV_ACT_HARDSWISH:

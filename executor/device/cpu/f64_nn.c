@@ -47,19 +47,19 @@ static struct conv conv_of(const struct dev_conv *p, const struct dev_tensor *x,
 
 /* Calls fn for every row of outputs that a tap (kh, kw) reaches: n outputs at y, their inputs at x
  * in steps of stride. */
-#define EACH_ROW(v, kh_, kw_, x_plane, y_plane, code)                                              \
-    do {                                                                                           \
-        const int64_t off_h = (kh_) * (v)->p->dilation[0] - (v)->p->pad_begin[0];                  \
-        const int64_t off_w = (kw_) * (v)->p->dilation[1] - (v)->p->pad_begin[1];                  \
-        const int64_t sw = (v)->p->stride[1];                                                      \
-        const struct range rh = valid(off_h, (v)->p->stride[0], (v)->h, (v)->oh);                  \
-        const struct range rw = valid(off_w, sw, (v)->w, (v)->ow);                                 \
-        for (int64_t oh_ = rh.from; oh_ < rh.to; oh_++) {                                          \
-            const int64_t xi = (oh_ * (v)->p->stride[0] + off_h) * (v)->w + off_w;                 \
-            const int64_t yi = oh_ * (v)->ow;                                                      \
-            for (int64_t i = rw.from; i < rw.to; i++)                                              \
-                code((x_plane)[xi + i * sw], (y_plane)[yi + i]);                                   \
-        }                                                                                          \
+#define EACH_ROW(v, kh_, kw_, x_plane, y_plane, code)                              \
+    do {                                                                           \
+        const int64_t off_h = (kh_) * (v)->p->dilation[0] - (v)->p->pad_begin[0];  \
+        const int64_t off_w = (kw_) * (v)->p->dilation[1] - (v)->p->pad_begin[1];  \
+        const int64_t sw = (v)->p->stride[1];                                      \
+        const struct range rh = valid(off_h, (v)->p->stride[0], (v)->h, (v)->oh);  \
+        const struct range rw = valid(off_w, sw, (v)->w, (v)->ow);                 \
+        for (int64_t oh_ = rh.from; oh_ < rh.to; oh_++) {                          \
+            const int64_t xi = (oh_ * (v)->p->stride[0] + off_h) * (v)->w + off_w; \
+            const int64_t yi = oh_ * (v)->ow;                                      \
+            for (int64_t i = rw.from; i < rw.to; i++)                              \
+                code((x_plane)[xi + i * sw], (y_plane)[yi + i]);                   \
+        }                                                                          \
     } while (0)
 
 static void conv_planes(void *ctx, int64_t from, int64_t to)
@@ -211,8 +211,8 @@ static void product_rows(void *ctx, int64_t from, int64_t to)
     const struct f64_call *c = p->c;
 
     for (int64_t row = from; row < to; row++) {
-        const double *a = c->x[0] + matrix_at(c->out[0], c->in[0], row / p->m) +
-                          row % p->m * p->a_row;
+        const double *a =
+            c->x[0] + matrix_at(c->out[0], c->in[0], row / p->m) + row % p->m * p->a_row;
         const double *b = c->x[1] + matrix_at(c->out[0], c->in[1], row / p->m);
         double *y = c->y[0] + row * p->n;
 
@@ -271,10 +271,10 @@ static struct window window_at(const struct dev_conv *p, const struct dev_tensor
     return r;
 }
 
-#define EACH_IN_WINDOW(r, p, x, code)                                                              \
-    for (int64_t i_ = (r).h0; i_ < (r).h1; i_ += (p)->dilation[0])                                 \
-        for (int64_t j_ = (r).w0; j_ < (r).w1; j_ += (p)->dilation[1])                             \
-            if (i_ >= 0 && i_ < (x)->dims[2] && j_ >= 0 && j_ < (x)->dims[3])                      \
+#define EACH_IN_WINDOW(r, p, x, code)                                         \
+    for (int64_t i_ = (r).h0; i_ < (r).h1; i_ += (p)->dilation[0])            \
+        for (int64_t j_ = (r).w0; j_ < (r).w1; j_ += (p)->dilation[1])        \
+            if (i_ >= 0 && i_ < (x)->dims[2] && j_ >= 0 && j_ < (x)->dims[3]) \
     code(i_ *(x)->dims[3] + j_)
 
 /* x, y: shapes of input and output; fn per output element would hide the loops: two kernels each. */
@@ -290,10 +290,10 @@ int f64__pool_max(const struct f64_call *c, struct sh_err *err)
         const double *in = c->x[0] + o / plane * x->dims[2] * x->dims[3];
         double best = -(double)INFINITY;
         int64_t at = 0;
-#define CODE(place)                                                                                \
-    if (in[place] > best) {                                                                        \
-        best = in[place];                                                                          \
-        at = place;                                                                                \
+#define CODE(place)         \
+    if (in[place] > best) { \
+        best = in[place];   \
+        at = place;         \
     }
         EACH_IN_WINDOW(r, &c->op->u.pool, x, CODE)
 #undef CODE

@@ -14,10 +14,10 @@ static struct channels channels_of(const struct dev_tensor *x)
     return (struct channels){x->dims[0], x->dims[1], f64__n(x) / x->dims[0] / x->dims[1]};
 }
 
-#define EACH_OF_CHANNEL(s, ch, i)                                                                  \
-    for (int64_t n_ = 0; n_ < (s).n; n_++)                                                         \
-        for (int64_t i = (n_ * (s).c + (ch)) * (s).inner,                                          \
-                     end_ = (n_ * (s).c + (ch) + 1) * (s).inner;                                   \
+#define EACH_OF_CHANNEL(s, ch, i)                                \
+    for (int64_t n_ = 0; n_ < (s).n; n_++)                       \
+        for (int64_t i = (n_ * (s).c + (ch)) * (s).inner,        \
+                     end_ = (n_ * (s).c + (ch) + 1) * (s).inner; \
              i < end_; i++)
 
 int f64__bn_infer(const struct f64_call *c, struct sh_err *err)
@@ -102,7 +102,8 @@ static int64_t columns(const struct f64_call *c)
 int f64__layernorm(const struct f64_call *c, struct sh_err *err)
 {
     const int64_t n = columns(c), rows = f64__n(c->in[0]) / n;
-    const double *scale = c->op->n_in > 1 ? c->x[1] : NULL, *bias = c->op->n_in > 2 ? c->x[2] : NULL;
+    const double *scale = c->op->n_in > 1 ? c->x[1] : NULL,
+                 *bias = c->op->n_in > 2 ? c->x[2] : NULL;
 
     (void)err;
     for (int64_t r = 0; r < rows; r++) {
