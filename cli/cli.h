@@ -76,6 +76,8 @@ extern const size_t CLI_N_CMDS;
 extern const struct sh_conf_opt CLI_COMMON[]; /* options of every command */
 extern const size_t CLI_N_COMMON;
 
+/* find.c */
+
 /* The row for the words of a command line. *used: how many words name it. NULL with a failure that
  * says what there is. */
 const struct cli_cmd *cli_find(char **words, int n_words, int *used, struct sh_err *err);
@@ -105,7 +107,13 @@ int rest_get(struct cli *c, const char *path, unsigned flags, json_t **out, stru
 /* All items of a list, page by page, at most 10,000. *out: OWNED array. */
 int rest_list(struct cli *c, const char *path, unsigned flags, json_t **out, struct sh_err *err);
 /* A field that is a text; "" if it is none. BORROWED. */
-const char *rest_text(const json_t *j, const char *name);
+static inline const char *rest_text(const json_t *j, const char *name)
+{
+    const char *s = json_string_value(json_object_get(j, name));
+
+    return s ? s : "";
+}
+
 /* Turns an answer into a failure (status >= 400) or SH_OK; keeps the document. */
 int rest_check(struct cli *c, const struct http_reply *r, unsigned flags, struct sh_err *err);
 /* Adds ?tenant= to a path. */

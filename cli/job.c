@@ -288,8 +288,10 @@ static int look_at(struct cli *c, const char *path, int64_t *seen_ns, json_t **o
     int rc = rest_get(c, path, REST_TENANT, out, &now);
     bool away = rc && (c->exit_code == CLI_NOT_REACHABLE || sh_rc_retry(rc));
 
-    if (!rc)
+    if (!rc) {
         *seen_ns = sh_clock_ns();
+        c->exit_code = CLI_REFUSED; /* whatever comes now, the server was reached */
+    }
     if (away && *seen_ns > 0 && sh_clock_ns() - *seen_ns < AWAY_NS)
         return SH_OK;
     return rc ? sh_err_copy(err, &now) : SH_OK;

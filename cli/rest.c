@@ -151,13 +151,6 @@ int rest_model_ref(struct cli *c, const char *ref, char name[static 129], int64_
 
 /* ---------------------------------------------------------------- refusals */
 
-const char *rest_text(const json_t *j, const char *name)
-{
-    const char *s = json_string_value(json_object_get(j, name));
-
-    return s ? s : "";
-}
-
 int rest_check(struct cli *c, const struct http_reply *r, unsigned flags, struct sh_err *err)
 {
     const char *code, *detail;

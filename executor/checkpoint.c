@@ -118,9 +118,8 @@ static int write_losses(const struct ckpt_task *t, struct sh_err *err)
     sh_buf_init(&b, LOSSES_MAX_BYTES);
     rc = sh_buf_puts(&b, "[", err);
     for (size_t i = 0; !rc && i < t->n_losses; i++)
-        rc = isfinite(t->losses[i])
-                 ? sh_buf_printf(&b, err, "%s%.9g", i ? "," : "", t->losses[i])
-                 : sh_buf_printf(&b, err, "%snull", i ? "," : "");
+        rc = isfinite(t->losses[i]) ? sh_buf_printf(&b, err, "%s%.9g", i ? "," : "", t->losses[i])
+                                    : sh_buf_printf(&b, err, "%snull", i ? "," : "");
     if (!rc)
         rc = sh_buf_puts(&b, "]\n", err);
     if (!rc)

@@ -120,8 +120,8 @@ static int on_hello(struct peer *p, const struct msg_data_hello *m, int *fds, si
     p->api_id = m->api_id;
     SH_INFO("api.up", "api=%s id=%" PRIx64 " slab_bytes=%" PRIu64 " local=%d", m->name, m->api_id,
             m->slab_bytes, p->is_local);
-    ready.u.data_ready = (struct msg_data_ready){.executor = x->conf->name,
-                                                 .incarnation = x->incarnation};
+    ready.u.data_ready =
+        (struct msg_data_ready){.executor = x->conf->name, .incarnation = x->incarnation};
     return sh_wire_send(p->wire, &ready, err);
 }
 
@@ -220,9 +220,7 @@ static int send_span(struct peer *p, uint64_t rid, const struct msg_span *s, str
         int rc;
 
         m.u.data_chunk = (struct msg_data_chunk){
-            .rid = rid,
-            .off = s->off + at,
-            .bytes = {(const char *)p->slab.base + s->off + at, n}};
+            .rid = rid, .off = s->off + at, .bytes = {(const char *)p->slab.base + s->off + at, n}};
         rc = sh_wire_send(p->wire, &m, err);
         if (rc)
             return rc;

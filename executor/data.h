@@ -15,7 +15,8 @@
 
 struct data;
 
-int data_new(struct exec *x, struct data **out, struct sh_err *err); /* listens; OWNED, data_free() */
+int data_new(struct exec *x, struct data **out,
+             struct sh_err *err); /* listens; OWNED, data_free() */
 void data_free(struct data *d);
 /* Is the input of this request here? True also when its API is unknown: the run then says so. */
 bool data_is_complete(const struct data *d, uint64_t api_id, uint64_t rid);

@@ -54,7 +54,8 @@ static int sample_bytes(const json_t *io, size_t *out, struct sh_err *err)
         json_int_t d = json_integer_value(json_array_get(shape, i));
 
         if (d < 1)
-            return SH_FAIL(err, SH_E_UNSUPPORTED, "a tensor of the trained model has no fixed size");
+            return SH_FAIL(err, SH_E_UNSUPPORTED,
+                           "a tensor of the trained model has no fixed size");
         if (sh_mul_size(n, (size_t)d, &n, err))
             return err ? err->rc : SH_E_TOOBIG;
     }
@@ -83,7 +84,8 @@ static int bind_input(struct eval *e, const json_t *io, struct sh_err *err)
 
 static int bind_all(struct eval *e, const struct eval_conf *c, struct sh_err *err)
 {
-    const json_t *in = json_object_get(c->meta, "inputs"), *out = json_object_get(c->meta, "outputs");
+    const json_t *in = json_object_get(c->meta, "inputs"),
+                 *out = json_object_get(c->meta, "outputs");
     int rc = SH_OK;
 
     if (json_array_size(in) > MAX_IO || json_array_size(out) > MAX_IO || json_array_size(out) < 1)
@@ -267,12 +269,8 @@ int eval_start(struct exec *x, const struct eval_conf *c, eval_done_fn *fn, void
     *out = NULL;
     if (!e)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate an evaluation");
-    *e = (struct eval){.x = x,
-                       .model = c->model,
-                       .fn = fn,
-                       .arg = arg,
-                       .is_xent = c->is_xent,
-                       .slab = {.fd = -1}};
+    *e = (struct eval){
+        .x = x, .model = c->model, .fn = fn, .arg = arg, .is_xent = c->is_xent, .slab = {.fd = -1}};
     rc = sh_st_open(c->dataset, &e->file, err);
     if (!rc)
         rc = bind_all(e, c, err);

@@ -58,7 +58,7 @@ void exec_turn(struct exec *x)
 {
     for (int i = 0; i < MAX_STEPS; i++)
         if (!store_turn(x->store) && !switch_turn(x->sw) && !train_turn(x->train)) {
-            if (x->is_stopping && train_is_quiet(x->train))
+            if (x->is_stopping && train_is_quiet(x->train) && switch_is_quiet(x->sw))
                 sh_loop_stop(x->loop);
             return;
         }
@@ -86,6 +86,7 @@ static void on_gauges(struct sh_loop *l, void *arg)
 
     (void)l;
     space_update_metrics(x->space);
+    store_update_metrics(x->store);
 }
 
 static void on_stop_late(struct sh_loop *l, void *arg)
@@ -94,7 +95,7 @@ static void on_stop_late(struct sh_loop *l, void *arg)
 
     if (!x->is_stopping)
         return;
-    SH_WARN("executor.stop", "msg=\"the job was not on disk in time\"");
+    SH_WARN("executor.stop", "msg=\"something was still under way\"");
     sh_loop_stop(l);
 }
 

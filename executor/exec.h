@@ -59,7 +59,7 @@ struct exec {
 int exec_start(struct exec *x, const struct exec_conf *conf, struct sh_loop *loop,
                struct sh_err *err);
 void exec_turn(struct exec *x);
-/* Suspends what trains, then stops the loop; at most 10 s. */
+/* Suspends what trains, ends the runs there are, then stops the loop; at most 10 s. */
 void exec_stop(struct exec *x);
 void exec_fini(struct exec *x);
 

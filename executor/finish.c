@@ -36,7 +36,7 @@
 
 enum stage { F_WRITE, F_EXPORT, F_PACKAGE, F_DIGEST, F_LOAD, F_EVALUATE };
 
-struct child { /* outlives the finish that started it, until it is reaped */
+struct child {        /* outlives the finish that started it, until it is reaped */
     struct finish *f; /* NULL: nobody waits any more */
     pid_t pid;
     int fd; /* its standard output */
@@ -149,8 +149,7 @@ static size_t pick_tensors(const struct job *j, const struct slot *s, struct sh_
         if (kind ? strcmp(kind, "optim") == 0 : strchr(j->tensors[i].name, '#') != NULL)
             continue;
         out[n] = j->tensors[i];
-        out[n++].data =
-            (const char *)s->mem.base + json_integer_value(json_object_get(e, "off"));
+        out[n++].data = (const char *)s->mem.base + json_integer_value(json_object_get(e, "off"));
     }
     return n;
 }
@@ -234,9 +233,10 @@ static int check_reply(const struct child *c, int status, json_t **out, struct s
     if (status != 0 || !text || sh_json_parse(text, len, REPLY_MAX, &j, NULL))
         rc = SH_FAIL(err, SH_E_BUG, "the trained model could not be written as ONNX");
     else if (!json_is_true(json_object_get(j, "ok")))
-        rc = SH_FAIL(err, sh_rc_parse(json_string_value(json_object_get(j, "code"))
-                                          ? json_string_value(json_object_get(j, "code"))
-                                          : ""),
+        rc = SH_FAIL(err,
+                     sh_rc_parse(json_string_value(json_object_get(j, "code"))
+                                     ? json_string_value(json_object_get(j, "code"))
+                                     : ""),
                      "the trained model could not be exported: %s",
                      json_string_value(json_object_get(j, "error"))
                          ? json_string_value(json_object_get(j, "error"))
@@ -320,9 +320,8 @@ static int export_model(struct finish *f, struct sh_err *err)
     if (!rc && mkdir(f->tmp, 0750) < 0 && errno != EEXIST)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make a folder for the trained model");
     if (!rc) {
-        const char *const argv[] = {"shunt-import", "export",    "--onnx", from,
-                                    "--state",      f->final, "--out",  f->onnx,
-                                    NULL};
+        const char *const argv[] = {"shunt-import", "export", "--onnx", from, "--state",
+                                    f->final,       "--out",  f->onnx,  NULL};
 
         rc = start_child(f, argv, err);
     }
@@ -332,7 +331,8 @@ static int export_model(struct finish *f, struct sh_err *err)
 
 static int package_model(struct finish *f, struct sh_err *err)
 {
-    const char *const argv[] = {"shunt-import", "package", "--onnx", f->onnx, "--dir", f->tmp, NULL};
+    const char *const argv[] = {"shunt-import", "package", "--onnx", f->onnx,
+                                "--dir",        f->tmp,    NULL};
 
     return start_child(f, argv, err);
 }

@@ -1,9 +1,9 @@
-/* group.c - see group.h. Notation as there: T(e) and C(e) are prefix sums of copy and compute times,
- * D the makespan that is tested.
+/* group.c - see group.h. Notation as there: T(e) and C(e) are prefix sums of copy and compute
+ * times, D the makespan that is tested.
  *
- * A group without bytes to copy costs no alpha and has arrived at time 0. Only the front of an image
- * can be resident (residency.h), so such layers form at most one leading run; zero-byte layers
- * elsewhere travel with their neighbours. */
+ * A group without bytes to copy costs no alpha and has arrived at time 0. Only the front of an
+ * image can be resident (residency.h), so such layers form at most one leading run; zero-byte
+ * layers elsewhere travel with their neighbours. */
 #include "executor/group.h"
 
 #include "common/mem.h"
@@ -16,9 +16,9 @@ struct sums {
     int64_t alpha;
 };
 
-/* Is there a grouping that ends by D? Greedy: each group as long as its arrival allows. By induction
- * no feasible grouping's g-th cut lies beyond the greedy one's. Returns the number of groups, 0 if
- * there is none. ends may be NULL. */
+/* Is there a grouping that ends by D? Greedy: each group as long as its arrival allows. By
+ * induction no feasible grouping's g-th cut lies beyond the greedy one's. Returns the number of
+ * groups, 0 if there is none. ends may be NULL. */
 static uint32_t greedy(const struct sums *s, int64_t deadline, uint32_t *ends)
 {
     int64_t slack = deadline - s->c[s->n];

@@ -352,8 +352,7 @@ void job_report_checkpoint(struct job *j)
 /* Going to and fro between running and preempted is told by the tick, not each time. */
 void job_set_phase(struct job *j, enum msg_job_phase p)
 {
-    bool now = p != MSG_JOB_PREEMPTED &&
-               !(p == MSG_JOB_RUNNING && j->phase == MSG_JOB_PREEMPTED);
+    bool now = p != MSG_JOB_PREEMPTED && !(p == MSG_JOB_RUNNING && j->phase == MSG_JOB_PREEMPTED);
 
     if (j->phase == p && p != MSG_JOB_STARTING)
         return;

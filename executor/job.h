@@ -9,9 +9,9 @@
 
 #include <jansson.h>
 
-#define JOB_MAX_DEATHS 3     /* of workers, without one commit between them */
+#define JOB_MAX_DEATHS 3        /* of workers, without one commit between them */
 #define JOB_MAX_LOSSES 1000000u /* more steps than that: every k-th */
-#define JOB_N_SLOTS 3        /* two, and one for when a write to disk holds the older */
+#define JOB_N_SLOTS 3           /* two, and one for when a write to disk holds the older */
 
 enum job_end { END_NONE, END_DONE, END_SUSPEND, END_FAIL, END_CANCEL };
 
@@ -51,12 +51,14 @@ struct job {
     int64_t op, step;
     struct space_range state, ws;
     bool has_state, has_ws;
-    bool is_cornered;       /* no workspace fits beside the state: swap it and place it anew */
-    uint32_t n_refused;
+    bool is_cornered;   /* no workspace fits beside the state: swap it and place it anew */
+    int64_t refused_ns; /* since when; 0: not */
+    int64_t warned_ns;  /* rate limit of log lines */
+    uint64_t n_warned;
     struct slot slots[JOB_N_SLOTS];
-    struct slot *filling;   /* the slot of the copy on its way; NULL */
+    struct slot *filling; /* the slot of the copy on its way; NULL */
     int64_t fill_ns;
-    uint32_t n_flights;     /* copies of the state to the device that are on their way */
+    uint32_t n_flights; /* copies of the state to the device that are on their way */
 
     /* wishes */
     bool has_yield, has_compile_pause;
@@ -81,7 +83,7 @@ struct job {
     /* disk */
     struct ckpt_task *writing;
     int64_t disk_step, disk_prev_step; /* newest files; -1: none */
-    int64_t disk_failed_step;           /* the last one that could not be written; -1: none */
+    int64_t disk_failed_step;          /* the last one that could not be written; -1: none */
     char disk_digest[SH_SHA256_HEX];
     uint64_t disk_bytes;
 
@@ -96,13 +98,13 @@ struct job {
 int job_new(struct exec *x, const struct msg_job_start *m, struct job **out, struct sh_err *err);
 void job_free(struct job *j);
 void job_fill_state(const struct job *j, struct msg_job_state *out);
-void job_report(struct job *j); /* JOB_STATE now */
-void job_report_checkpoint(struct job *j); /* the newest on disk, if any */
+void job_report(struct job *j);                          /* JOB_STATE now */
+void job_report_checkpoint(struct job *j);               /* the newest on disk, if any */
 void job_set_phase(struct job *j, enum msg_job_phase p); /* reports what must not wait */
 int job_take_built(struct job *j, const struct msg_wk_train_ready *m, int *fds, size_t n_fds,
                    struct sh_err *err);
 void job_note_losses(struct job *j, const struct msg_wk_train_losses *m);
-void job_note_steps(struct job *j, int64_t step); /* committed; counts new ones */
+void job_note_steps(struct job *j, int64_t step);      /* committed; counts new ones */
 char *job_file(const struct job *j, const char *name); /* OWNED, free(); NULL: no memory */
 
 /* slots.c */

@@ -148,8 +148,8 @@ int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *
                               .n_layers = m->n_layers,
                               .layer_ends = m->layer_ends};
     im.n_blocks = (uint32_t)((m->image_bytes + DEV_BLOCK - 1) / DEV_BLOCK);
-    im.keep_blocks = (uint32_t)((tx_keep_bytes(x->tx, &m->tx, m->layer_ns) + DEV_BLOCK - 1) /
-                                DEV_BLOCK);
+    im.keep_blocks =
+        (uint32_t)((tx_keep_bytes(x->tx, &m->tx, m->layer_ns) + DEV_BLOCK - 1) / DEV_BLOCK);
     rc = residency_add(space_residency(x->space), &im, &m->res, err);
     if (rc)
         return rc;

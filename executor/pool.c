@@ -39,7 +39,7 @@ static const unsigned NEXT[WORKER_N_STATES] = {
 };
 
 static const char *const STATE_NAME[WORKER_N_STATES] = {
-    [WORKER_STARTING] = "starting", [WORKER_STANDBY] = "standby", [WORKER_ACTIVE] = "active",
+    [WORKER_STARTING] = "starting", [WORKER_STANDBY] = "standby",   [WORKER_ACTIVE] = "active",
     [WORKER_PARKED] = "parked",     [WORKER_CLEANING] = "cleaning", [WORKER_DEAD] = "dead",
 };
 
@@ -82,6 +82,7 @@ void pool_set_state(struct worker *w, enum worker_state to)
     SH_DEBUG("worker.state", "worker=%u from=%s to=%s", w->index, STATE_NAME[w->state],
              STATE_NAME[to]);
     w->state = to;
+    w->grace_ns = 0;
     worker_busy(w);
     update_gauges(w->x->pool);
 }
@@ -398,7 +399,7 @@ static int64_t patience_ns(const struct worker *w)
     if (w->preparing || w->job_compiling || !w->is_ready)
         return c->compile_ms * 1000000;
     if (w->state == WORKER_ACTIVE)
-        return c->hang_ms * 1000000;
+        return c->hang_ms * 1000000 + w->grace_ns;
     return 0; /* nothing to do: silence is right */
 }
 
@@ -492,8 +493,7 @@ int pool_add_slab(struct pool *p, uint64_t api_id, int fd, uint64_t bytes, struc
 
     if (p->n_slabs == MAX_SLABS)
         return SH_FAIL(err, SH_E_TOOBIG, "more than %d API processes are connected", MAX_SLABS);
-    *s = (struct slab){
-        .api_id = api_id, .bytes = bytes, .fd = fcntl(fd, F_DUPFD_CLOEXEC, 3)};
+    *s = (struct slab){.api_id = api_id, .bytes = bytes, .fd = fcntl(fd, F_DUPFD_CLOEXEC, 3)};
     if (s->fd < 0)
         return SH_FAIL_ERRNO(err, SH_E_IO, "could not keep a payload slab");
     p->n_slabs++;

@@ -34,7 +34,7 @@ enum worker_state {
 struct worker { /* one place in the pool; the process in it changes */
     struct exec *x;
     uint32_t index;
-    uint32_t serial; /* grows with every process in this place */
+    uint32_t serial;         /* grows with every process in this place */
     enum worker_state state; /* read; written by pool_set_state */
     pid_t pid;               /* 0: none */
     struct sh_wire *wire;    /* NULL: gone */
@@ -51,13 +51,14 @@ struct worker { /* one place in the pool; the process in it changes */
     uint32_t ckpt_value; /* of ticket TX_SLOT_WORKER + index; only grows, also over a death */
     uint64_t progress;   /* heartbeat seen, and when it last grew or work began */
     int64_t progress_ns, started_ns;
+    int64_t grace_ns;       /* what it may wait for copies, besides hang-ms */
     const char *kill_cause; /* static; NULL: not killed by us */
     uint32_t n_fast_deaths;
     struct sh_timer *restart;
 };
 
 int pool_new(struct exec *x, struct pool **out, struct sh_err *err); /* OWNED, pool_free() */
-void pool_free(struct pool *p); /* ends all workers */
+void pool_free(struct pool *p);                                      /* ends all workers */
 int pool_start(struct pool *p, struct sh_err *err);
 
 /* The only writer of the state; an illegal change is logged as our bug and made nevertheless. */

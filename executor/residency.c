@@ -40,7 +40,7 @@ struct segs {
     size_t n, cap;
 };
 
-struct want { /* what a search is for */
+struct want {         /* what a search is for */
     uint32_t n, self; /* self: image whose own blocks count as free; NONE */
     uint32_t spare;   /* image that must stay; NONE */
     uint32_t tag;
@@ -420,8 +420,8 @@ int residency_place(struct residency *r, uint32_t id, struct residency_place *ou
     return SH_OK;
 }
 
-int residency_alloc(struct residency *r, const struct residency_need *need,
-                    struct arena_range *out, uint32_t *evicted_out, struct sh_err *err)
+int residency_alloc(struct residency *r, const struct residency_need *need, struct arena_range *out,
+                    uint32_t *evicted_out, struct sh_err *err)
 {
     struct want w = {.n = need->n_blocks,
                      .self = NONE,
@@ -480,8 +480,7 @@ uint32_t residency_trim(struct residency *r, uint32_t want_free, int64_t now_ns,
             if (im->pins || now_ns - im->last_use_ns < min_idle_ns)
                 continue;
             im->use = false;
-            evicted +=
-                trim_one(r, id, pass == 0 ? im->conf.keep_blocks : 0, want_free - free_now);
+            evicted += trim_one(r, id, pass == 0 ? im->conf.keep_blocks : 0, want_free - free_now);
         }
     }
     return evicted;

@@ -70,8 +70,8 @@ void residency_truncate(struct residency *r, uint32_t id, uint32_t blocks);
 
 /* A range for a workspace or training state; *evicted_out: blocks taken from images. Prefers blocks
  * that are clean or have the same tag. Fails: SH_E_DEVMEM. */
-int residency_alloc(struct residency *r, const struct residency_need *need,
-                    struct arena_range *out, uint32_t *evicted_out, struct sh_err *err);
+int residency_alloc(struct residency *r, const struct residency_need *need, struct arena_range *out,
+                    uint32_t *evicted_out, struct sh_err *err);
 void residency_release(struct residency *r, struct arena_range *range, uint32_t tag);
 
 /* Background: evicts tails of images that were not used for min_idle_ns, until want_free blocks are

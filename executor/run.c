@@ -106,8 +106,6 @@ static void count(const struct run *r, const struct run_result *res,
 
     sh_metric_add(M_shunt_runs_total,
                   SH_LABELS(r->tenant, r->model->name, res->rc ? sh_rc_name(res->rc) : "ok"), 1);
-    sh_metric_set(M_shunt_resident_bytes, SH_LABELS(r->x->conf->name, r->model->name),
-                  (double)model_resident_bytes(r->model));
     if (res->rc || !done)
         return;
     sh_metric_add(M_shunt_residency_total, SH_LABELS(r->x->conf->name, found), 1);

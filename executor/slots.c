@@ -7,12 +7,11 @@
  * A full disk is an event, not the end: training goes on, the old file stays, the next checkpoint
  * tries again.
  */
-#include "executor/job.h"
-
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "executor/job.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,7 +19,7 @@
 
 #define N_META 8
 
-struct disk_task { /* a task with what it points to */
+struct disk_task {         /* a task with what it points to */
     struct ckpt_task task; /* first member */
     struct job *job;
     struct slot *slot;
@@ -96,7 +95,8 @@ static int read_checkpoint(struct job *j, struct slot *s, struct sh_err *err)
 
         if (!t || t->bytes != want->bytes || t->dtype != want->dtype)
             rc = SH_FAIL(err, SH_E_INVALID,
-                         "the checkpoint of step %" PRId64 " does not hold \"%s\" as this job has it",
+                         "the checkpoint of step %" PRId64
+                         " does not hold \"%s\" as this job has it",
                          j->resume_step, want->name);
         else
             memcpy((char *)s->mem.base + off, t->data, t->bytes);
@@ -231,7 +231,7 @@ static char *ckpt_path(const struct job *j, int64_t step)
 
 static int fill_task(struct job *j, struct slot *s, struct disk_task *d, struct sh_err *err)
 {
-    const char *const meta[N_META] = {"step", d->step_text, "job", d->job_text,
+    const char *const meta[N_META] = {"step",  d->step_text,  "job", d->job_text,
                                       "steps", d->steps_text, NULL};
 
     snprintf(d->step_text, sizeof(d->step_text), "%" PRId64, s->step);

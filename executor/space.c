@@ -220,9 +220,8 @@ bool space_would_fit(struct space *s, uint32_t image, size_t ws_bytes,
                      const struct space_range *given, size_t n_given)
 {
     struct residency *c = NULL;
-    struct residency_need need = {.n_blocks = to_blocks(SH_MAX(ws_bytes, (size_t)1)),
-                                  .kind = ARENA_WORK,
-                                  .spare = image};
+    struct residency_need need = {
+        .n_blocks = to_blocks(SH_MAX(ws_bytes, (size_t)1)), .kind = ARENA_WORK, .spare = image};
     struct residency_place p;
     struct arena_range r;
     uint32_t evicted;

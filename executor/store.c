@@ -60,6 +60,18 @@ struct model *store_next(struct store *s, const struct model *m)
     return m ? m->next : s->models;
 }
 
+void store_update_metrics(struct store *s)
+{
+    for (struct model *m = s->models; m; m = m->next) {
+        double bytes = 0; /* the label is the model: versions add up */
+
+        for (struct model *o = s->models; o; o = o->next)
+            if (strcmp(o->name, m->name) == 0)
+                bytes += (double)model_resident_bytes(o);
+        sh_metric_set(M_shunt_resident_bytes, SH_LABELS(s->x->conf->name, m->name), bytes);
+    }
+}
+
 /* ------------------------------------------------------------------ load and unload */
 
 static int add(struct store *s, const struct msg_model_load *l, struct model **out,
@@ -153,8 +165,7 @@ void store_unload(struct store *s, int64_t handle)
     if (handle > 0) {
         struct sh_msg msg = {.type = MSG_MODEL_STATE};
 
-        msg.u.model_state =
-            (struct msg_model_state){.version_id = handle, .state = MSG_MODEL_GONE};
+        msg.u.model_state = (struct msg_model_state){.version_id = handle, .state = MSG_MODEL_GONE};
         agent_send(s->x->agent, &msg);
     }
 }

@@ -63,6 +63,8 @@ int store_load_internal(struct store *s, const struct msg_model_load *m, struct 
 struct model *store_find(struct store *s, int64_t handle); /* BORROWED; NULL if there is none */
 struct model *store_next(struct store *s, const struct model *m); /* NULL: first, then the rest */
 
+void store_update_metrics(struct store *s);
+
 void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_model_done *m,
                          int *fds, size_t n_fds);
 void store_on_worker_dead(struct store *s, struct worker *w, int64_t preparing);
@@ -72,8 +74,7 @@ const struct msg_batch *model_batch(const struct model *m, uint32_t batch, const
 uint64_t model_resident_bytes(const struct model *m);
 /* Sends what is missing to the device; the image gets its place. Pins until all has arrived.
  * *hit_out: bytes that were there. Fails: SH_E_DEVMEM, and what the device says. */
-int model_transmit(struct model *m, const double *layer_ns, uint64_t *hit_out,
-                   struct sh_err *err);
+int model_transmit(struct model *m, const double *layer_ns, uint64_t *hit_out, struct sh_err *err);
 /* PREPARE: the same if it costs nobody anything, and keeps it for a while. */
 void model_prepare(struct model *m);
 /* Gives up what PREPARE announced: at its time (now_ns), or at once (INT64_MAX). */

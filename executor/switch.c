@@ -1,11 +1,10 @@
 /* switch.c - see switch.h. */
-#include "executor/switch_int.h"
-
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "executor/agent.h"
 #include "executor/data.h"
+#include "executor/switch_int.h"
 #include "executor/train.h"
 
 #include <inttypes.h>
@@ -93,6 +92,11 @@ static struct run **pick(struct switcher *sw)
             own = p;
     }
     return own;
+}
+
+bool switch_is_quiet(const struct switcher *sw)
+{
+    return !sw->current && !sw->queue;
 }
 
 bool switch_is_idle(struct switcher *sw)
@@ -248,6 +252,7 @@ static bool send_run(struct switcher *sw, struct run *r)
     if (tx_image_busy(im))
         m.u.wk_run.groups = (struct sh_blob){im->groups, im->n_groups * sizeof(*im->groups)};
     pool_set_state(w, WORKER_ACTIVE);
+    w->grace_ns = tx_image_busy(im) ? 2 * im->predicted_ns : 0;
     worker_send(w, &m, NULL, 0);
     r->worker = w;
     r->worker_serial = w->serial;

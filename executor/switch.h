@@ -39,11 +39,14 @@ struct run_result {
 
 typedef void run_done_fn(void *arg, const struct run_result *r);
 
-int switch_new(struct exec *x, struct switcher **out, struct sh_err *err); /* OWNED, switch_free() */
+int switch_new(struct exec *x, struct switcher **out,
+               struct sh_err *err); /* OWNED, switch_free() */
 void switch_free(struct switcher *sw);
 bool switch_turn(struct switcher *sw); /* true: it did something */
 /* May training run? False while a run is current or could become it. */
 bool switch_is_idle(struct switcher *sw);
+
+bool switch_is_quiet(const struct switcher *sw); /* no run, not even a waiting one */
 
 void switch_on_part(struct switcher *sw, const struct msg_run_part *m);
 void switch_on_run(struct switcher *sw, const struct msg_run *m);

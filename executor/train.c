@@ -12,8 +12,8 @@
 
 #define TICK_NS ((int64_t)100000000)
 #define REPORT_NS ((int64_t)250000000)
-#define MAX_REFUSED 50 /* tries to get a workspace beside the state */
-#define MAX_ENDED 64 /* last words kept for a scheduler that connects later */
+#define CORNERED_NS ((int64_t)1000000000) /* so long no workspace fitted beside the state */
+#define MAX_ENDED 64                      /* last words kept for a scheduler that connects later */
 
 enum target { TARGET_RUN, TARGET_PAUSE, TARGET_DROP, TARGET_SWAP, TARGET_DISCARD };
 
@@ -89,8 +89,7 @@ static void end_job(struct train *t, struct job *j, enum msg_job_phase phase)
     SH_INFO("job.end",
             "job=%" PRId64 " phase=%d step=%" PRId64 " steps=%" PRId64 " redone=%" PRId64
             " preemptions=%" PRId64 " code=%s",
-            j->id, (int)phase, j->step, j->steps, j->redone, j->preemptions,
-            sh_rc_name(j->why.rc));
+            j->id, (int)phase, j->step, j->steps, j->redone, j->preemptions, sh_rc_name(j->why.rc));
 }
 
 void train__finished(struct job *j, const struct sh_err *why)
@@ -110,7 +109,8 @@ static enum target target_of(struct train *t, struct job *j)
 {
     if (switch_is_idle(t->x->sw))
         j->has_yield = false;
-    if (j->has_compile_pause && (!j->w || (!j->w->preparing && !store_worker_lacks(t->x->store, j->w))))
+    if (j->has_compile_pause &&
+        (!j->w || (!j->w->preparing && !store_worker_lacks(t->x->store, j->w))))
         j->has_compile_pause = false;
     if (j->end == END_CANCEL)
         return TARGET_DISCARD;
@@ -206,6 +206,7 @@ static void send_go(struct job *j, bool resume, uint32_t slot, uint32_t value)
     j->is_stop_raised = false;
     j->go_ns = sh_clock_ns();
     ask_checkpoint(j);
+    j->w->grace_ns = 2 * (int64_t)((double)j->state_bytes * tx_beta_ns(j->x->tx));
     worker_send(j->w, &m, NULL, 0);
     job_set_phase(j, MSG_JOB_RUNNING);
 }
@@ -272,6 +273,15 @@ static void give_state(struct job *j)
     detach(j, WORKER_STANDBY);
 }
 
+/* What is tried again in the next turn must not fill the log. */
+static void warn(struct job *j, const char *event, const struct sh_err *why)
+{
+    if (!sh_log_ratelimit(&j->warned_ns, &j->n_warned, 1000))
+        return;
+    j->n_warned = 0;
+    sh_log_err(SH_LOG_ERROR, event, why);
+}
+
 static void fail(struct job *j, const struct sh_err *why)
 {
     if (j->end == END_CANCEL || j->end == END_FAIL)
@@ -296,7 +306,7 @@ static bool leave(struct job *j)
     }
     if (slots_copy_out(j, j->step, TX_NO_TICKET, 0, &err)) {
         if (err.rc != SH_E_CONFLICT) /* no slot is free just now: again when one is */
-            sh_log_err(SH_LOG_ERROR, "job.swap", &err);
+            warn(j, "job.swap", &err);
         return false;
     }
     return true;
@@ -425,12 +435,14 @@ static bool go_on(struct train *t, struct job *j)
     }
     if (take_device(j, &err)) {
         if (err.rc != SH_E_DEVMEM)
-            sh_log_err(SH_LOG_ERROR, "job.resume", &err);
+            warn(j, "job.resume", &err);
         /* What is pinned now will be free soon; if not, the state itself lies in the way. */
-        j->is_cornered = j->has_state && ++j->n_refused > MAX_REFUSED;
+        if (!j->refused_ns)
+            j->refused_ns = sh_clock_ns();
+        j->is_cornered = j->has_state && sh_clock_ns() - j->refused_ns > CORNERED_NS;
         return false;
     }
-    j->n_refused = 0;
+    j->refused_ns = 0;
     send_go(j, false, TX_SLOT_STATE, t->x->train_ticket);
     return true;
 }
@@ -500,6 +512,7 @@ bool train_turn(struct train *t)
         return attach(t, j);
     if (j->is_cornered) {
         j->is_cornered = j->has_state;
+        j->refused_ns = 0;
         return leave(j);
     }
     switch (want) {
@@ -524,8 +537,8 @@ static struct job *job_of(struct train *t, struct worker *w, int64_t id, const c
     return NULL;
 }
 
-void train_on_ready(struct train *t, struct worker *w, const struct msg_wk_train_ready *m,
-                    int *fds, size_t n_fds)
+void train_on_ready(struct train *t, struct worker *w, const struct msg_wk_train_ready *m, int *fds,
+                    size_t n_fds)
 {
     struct job *j = t->job;
     struct sh_err err = {0};

@@ -40,8 +40,8 @@ void train_suspend(struct train *t);
 bool train_is_quiet(const struct train *t);
 void train_report_all(struct train *t); /* to a scheduler that has just connected */
 
-void train_on_ready(struct train *t, struct worker *w, const struct msg_wk_train_ready *m,
-                    int *fds, size_t n_fds);
+void train_on_ready(struct train *t, struct worker *w, const struct msg_wk_train_ready *m, int *fds,
+                    size_t n_fds);
 void train_on_stopped(struct train *t, struct worker *w, const struct msg_wk_train_stopped *m);
 void train_on_losses(struct train *t, struct worker *w, const struct msg_wk_train_losses *m);
 void train_on_ckpt(struct train *t, struct worker *w, const struct msg_wk_train_ckpt *m);

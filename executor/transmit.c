@@ -42,9 +42,9 @@ int tx_mode_parse(const char *name, enum tx_mode *out, struct sh_err *err)
             *out = (enum tx_mode)i;
             return SH_OK;
         }
-    return SH_FAIL(err, SH_E_INVALID,
-                   "switch-mode \"%.32s\" is unknown; use optimum, per-layer, one-group or fixed-2mb",
-                   name);
+    return SH_FAIL(
+        err, SH_E_INVALID,
+        "switch-mode \"%.32s\" is unknown; use optimum, per-layer, one-group or fixed-2mb", name);
 }
 
 /* ------------------------------------------------------------------ marks */
@@ -363,8 +363,8 @@ static int send_group(struct tx *t, struct tx_image *im, size_t off, uint64_t fr
     return rc;
 }
 
-static int plan_groups(struct tx *t, struct tx_image *im, uint64_t resident,
-                       const double *layer_ns, struct sh_err *err)
+static int plan_groups(struct tx *t, struct tx_image *im, uint64_t resident, const double *layer_ns,
+                       struct sh_err *err)
 {
     uint64_t *missing = calloc(im->n_layers, sizeof(*missing));
     uint32_t *ends = NULL, n = 0;
@@ -374,8 +374,8 @@ static int plan_groups(struct tx *t, struct tx_image *im, uint64_t resident,
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the grouping");
     for (uint32_t i = 0; i < im->n_layers; i++)
         missing[i] = layer_missing(im, i, resident);
-    rc = tx_group(t->mode, t->alpha_ns, t->beta_ns, missing, layer_ns, im->n_layers, &ends, &n,
-                  err);
+    rc =
+        tx_group(t->mode, t->alpha_ns, t->beta_ns, missing, layer_ns, im->n_layers, &ends, &n, err);
     free(missing);
     if (rc)
         return rc;

@@ -21,7 +21,7 @@
 #define TX_N_LANES 2u
 #define TX_SLOT_WORKER 0u /* + index of the worker: its checkpoints */
 #define TX_MAX_WORKERS 64u
-#define TX_SLOT_STATE 64u /* training state on its way in */
+#define TX_SLOT_STATE 64u  /* training state on its way in */
 #define TX_SLOT_IMAGE 128u /* + id of the image */
 #define TX_NO_TICKET UINT32_MAX
 #define TX_MAX_MARKS 65536u

@@ -1,14 +1,15 @@
 /* worker_ctl.h - the control page that an executor shares with ONE worker.
  *
- * A memfd of one page, made by the executor, zeroed, passed with WK_INIT. Words are atomics; each has
- * one writer. Everything that is not a flag or a counter travels as a message (common/msg.def).
+ * A memfd of one page, made by the executor, zeroed, passed with WK_INIT. Words are atomics; each
+ * has one writer. Everything that is not a flag or a counter travels as a message (common/msg.def).
  *
  * Stop protocol: the executor raises `stop` to a new sequence number; the worker sees stop != ack
- * between two operations, lets its device drain, answers WK_TRAIN_STOPPED and sets ack = stop. A stop
- * that arrives when nothing trains is acknowledged by the next WK_TRAIN_GO's answer: no wake-up is
- * lost, because the worker compares numbers and never clears a flag. With stop_finish = 1 (set before
- * `stop`; for drop and swap) a worker that is already inside the update finishes the step first, so
- * that the state is never torn when its memory is taken; with 0 (pause) it stops at any operation.
+ * between two operations, lets its device drain, answers WK_TRAIN_STOPPED and sets ack = stop. A
+ * stop that arrives when nothing trains is acknowledged by the next WK_TRAIN_GO's answer: no
+ * wake-up is lost, because the worker compares numbers and never clears a flag. With stop_finish =
+ * 1 (set before `stop`; for drop and swap) a worker that is already inside the update finishes the
+ * step first, so that the state is never torn when its memory is taken; with 0 (pause) it stops at
+ * any operation.
  */
 #ifndef SH_EXECUTOR_WORKER_CTL_H
 #define SH_EXECUTOR_WORKER_CTL_H

@@ -1,9 +1,8 @@
 #include "scheduler/apis.h"
 
-#include "scheduler/sched.h"
-
 #include "common/log.h"
 #include "common/mem.h"
+#include "scheduler/sched.h"
 
 #include <stdlib.h>
 
@@ -62,9 +61,9 @@ void apis_on_msg(struct sched *s, struct api *a, const struct sh_msg *m)
 
 void apis_refuse(struct api *a, uint64_t rid, int rc, int64_t retry_after_ms, const char *msg)
 {
-    session_send(a->session, &(struct sh_msg){.type = MSG_INFER_REFUSED,
-                                              .u.infer_refused = {.rid = rid,
-                                                                  .rc = rc,
-                                                                  .retry_after_ms = retry_after_ms,
-                                                                  .msg = msg}});
+    session_send(
+        a->session,
+        &(struct sh_msg){.type = MSG_INFER_REFUSED,
+                         .u.infer_refused = {
+                             .rid = rid, .rc = rc, .retry_after_ms = retry_after_ms, .msg = msg}});
 }

@@ -2,8 +2,9 @@
 
 #include "common/mem.h"
 
-#define STR(field, name, def, flags, help) SH_OPT_STR(struct sched_conf, field, name, def, flags, help)
-#define INT(field, name, def, min, max, help)                                                      \
+#define STR(field, name, def, flags, help) \
+    SH_OPT_STR(struct sched_conf, field, name, def, flags, help)
+#define INT(field, name, def, min, max, help) \
     SH_OPT_INT(struct sched_conf, field, name, def, min, max, 0, help)
 
 static const struct sh_conf_opt SCHED_OPTS[] = {
@@ -42,7 +43,8 @@ static const struct sh_conf_opt SCHED_OPTS[] = {
 
 const struct sh_conf_table SCHED_CONF = {
     .program = "shunt-scheduler",
-    .purpose = "Decides which executor runs which request and which job; one leads, others stand by.",
+    .purpose =
+        "Decides which executor runs which request and which job; one leads, others stand by.",
     .opts = SCHED_OPTS,
     .n_opts = SH_ARRAY_LEN(SCHED_OPTS),
     .struct_bytes = sizeof(struct sched_conf),

@@ -24,7 +24,7 @@
 
 enum { DBOP_FRONT = 1, DBOP_FAIL_FAST = 2 };
 
-typedef int dbop_run_fn(struct db *db, void *arg, struct sh_err *err);             /* database thread */
+typedef int dbop_run_fn(struct db *db, void *arg, struct sh_err *err); /* database thread */
 typedef void dbop_done_fn(void *ctx, void *arg, int rc, const struct sh_err *err); /* loop */
 typedef void dbop_free_fn(void *arg);
 

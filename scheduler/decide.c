@@ -17,7 +17,7 @@ struct ranked { /* a request in the order in which it is served */
     int64_t deadline_ns, arrived_ns;
 };
 
-struct plan { /* what an executor has before it */
+struct plan {           /* what an executor has before it */
     int64_t start_ns;   /* when what was sent to it is done, and training has stopped */
     int64_t backlog_ns; /* requests placed here that are ahead in the order */
     uint32_t n_placed;

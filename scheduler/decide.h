@@ -18,25 +18,24 @@
 #ifndef SH_SCHEDULER_DECIDE_H
 #define SH_SCHEDULER_DECIDE_H
 
+#include "common/err.h"
 #include "scheduler/snapshot.h"
 
-#include "common/err.h"
-
 /* Why a request is refused or a job waits: name is what a user reads. */
-#define DECIDE_REASON_MAP(X)                                                                       \
-    X(NONE, "")                                                                                    \
-    X(NO_EXECUTOR, "NoExecutor")                                                                   \
-    X(MODEL_LOADING, "ModelLoading")                                                               \
-    X(DEADLINE, "DeadlineUnreachable")                                                             \
-    X(RESOURCES, "Resources")                                                                      \
-    X(PRIORITY, "Priority")                                                                        \
-    X(QUOTA_LIMIT, "QuotaLimit")                                                                   \
-    X(TENANT_SUSPENDED, "TenantSuspended")                                                         \
-    X(QUEUE_HELD, "QueueHeld")                                                                     \
-    X(BACKOFF, "BackoffUntil")                                                                     \
-    X(DATABASE_DOWN, "DatabaseDown")                                                               \
-    X(FAIR_SHARE, "FairShare")                                                                     \
-    X(QUOTA_GUARANTEED, "QuotaGuaranteed")                                                         \
+#define DECIDE_REASON_MAP(X)               \
+    X(NONE, "")                            \
+    X(NO_EXECUTOR, "NoExecutor")           \
+    X(MODEL_LOADING, "ModelLoading")       \
+    X(DEADLINE, "DeadlineUnreachable")     \
+    X(RESOURCES, "Resources")              \
+    X(PRIORITY, "Priority")                \
+    X(QUOTA_LIMIT, "QuotaLimit")           \
+    X(TENANT_SUSPENDED, "TenantSuspended") \
+    X(QUEUE_HELD, "QueueHeld")             \
+    X(BACKOFF, "BackoffUntil")             \
+    X(DATABASE_DOWN, "DatabaseDown")       \
+    X(FAIR_SHARE, "FairShare")             \
+    X(QUOTA_GUARANTEED, "QuotaGuaranteed") \
     X(MIN_RUN, "MinRuntimeProtected")
 
 enum decide_reason {
@@ -76,7 +75,7 @@ struct decisions {
 
 /* Replaces the content of *out. Fails: SH_E_NOMEM, SH_E_TOOBIG. */
 int decide(const struct snapshot *in, struct decisions *out, struct sh_err *err);
-void decisions_fini(struct decisions *d); /* a zeroed struct is empty */
+void decisions_fini(struct decisions *d);             /* a zeroed struct is empty */
 const char *decide_reason_name(enum decide_reason r); /* BORROWED, static */
 
 /* For decide_jobs.c */

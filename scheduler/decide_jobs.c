@@ -1,6 +1,5 @@
-#include "scheduler/decide.h"
-
 #include "common/mem.h"
+#include "scheduler/decide.h"
 
 #include <math.h>
 
@@ -9,11 +8,12 @@
 struct pool {
     const struct snapshot *in;
     struct decisions *out;
-    double *running; /* by tenant: jobs that hold a slot and keep it, those that start now included */
-    double *held;    /* by tenant: the same and those that are giving their slot up */
-    double *share;   /* by tenant: decayed usage / weight */
-    uint32_t *slot;  /* by executor: the job that holds it, or SNAP_NONE */
-    bool *settled;   /* by job: started now, or its wait has its reason */
+    double
+        *running;  /* by tenant: jobs that hold a slot and keep it, those that start now included */
+    double *held;  /* by tenant: the same and those that are giving their slot up */
+    double *share; /* by tenant: decayed usage / weight */
+    uint32_t *slot; /* by executor: the job that holds it, or SNAP_NONE */
+    bool *settled;  /* by job: started now, or its wait has its reason */
 };
 
 static double share_of(const struct snap_tenant *t)
@@ -114,7 +114,8 @@ static int start_jobs(struct pool *p, struct sh_err *err)
         if (t->weight > 0)
             p->share[in->jobs[i].tenant] += (double)in->min_run_ns / t->weight;
         rc = decide__add(
-            p->out, &(struct decision){.kind = DECISION_START, .job = i, .exec = e, .request = SNAP_NONE},
+            p->out,
+            &(struct decision){.kind = DECISION_START, .job = i, .exec = e, .request = SNAP_NONE},
             err);
     }
     return rc;

@@ -1,12 +1,11 @@
 #include "scheduler/executors.h"
 
-#include "scheduler/apis.h"
-#include "scheduler/sched.h"
-
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "scheduler/apis.h"
+#include "scheduler/sched.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,9 +9,8 @@
 #ifndef SH_SCHEDULER_EXECUTORS_H
 #define SH_SCHEDULER_EXECUTORS_H
 
-#include "scheduler/store.h"
-
 #include "common/msg.h"
+#include "scheduler/store.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,12 +31,12 @@ struct exec {
     bool synced;
     int64_t lost_ns;
     uint32_t n_runs;
-    struct run *runs;        /* BORROWED list, oldest first; request.c owns them */
-    int64_t done_ns;         /* end of the last run */
-    double ns_per_byte;      /* measured */
-    int64_t stop_ns;         /* measured */
-    int64_t job;             /* that holds the training slot; 0 = none. jobs.c */
-    int64_t leaving;         /* job that was told to stop for good and has not said that it has */
+    struct run *runs;   /* BORROWED list, oldest first; request.c owns them */
+    int64_t done_ns;    /* end of the last run */
+    double ns_per_byte; /* measured */
+    int64_t stop_ns;    /* measured */
+    int64_t job;        /* that holds the training slot; 0 = none. jobs.c */
+    int64_t leaving;    /* job that was told to stop for good and has not said that it has */
 };
 
 struct execs {

@@ -20,7 +20,7 @@ struct idmap {
     size_t cap, n;
 };
 
-void idmap_fini(struct idmap *m); /* a zeroed struct is an empty map */
+void idmap_fini(struct idmap *m);                     /* a zeroed struct is an empty map */
 void *idmap_get(const struct idmap *m, uint64_t key); /* NULL if absent */
 /* Replaces an older value. Fails: SH_E_NOMEM, SH_E_TOOBIG; the map is unchanged. */
 int idmap_put(struct idmap *m, uint64_t key, void *value, struct sh_err *err);

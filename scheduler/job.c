@@ -70,8 +70,8 @@ int job_set_state(struct job *j, enum job_state to, const char *reason, struct s
     struct job_change *c;
 
     if (!job_can(j->state, to))
-        return SH_FAIL(err, SH_E_CONFLICT, "a job cannot go from %s to %s", job_state_name(j->state),
-                       job_state_name(to));
+        return SH_FAIL(err, SH_E_CONFLICT, "a job cannot go from %s to %s",
+                       job_state_name(j->state), job_state_name(to));
     /* Only under pressure: the normal case keeps every event. */
     if (j->n_pending >= JOB_MAX_PENDING / 2 && flips(&j->pending[j->n_pending - 1], to)) {
         j->n_pending--;

@@ -36,18 +36,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define JOB_STATE_MAP(X)                                                                           \
-    X(QUEUED)                                                                                      \
-    X(HELD)                                                                                        \
-    X(STARTING)                                                                                    \
-    X(RUNNING)                                                                                     \
-    X(PREEMPTED)                                                                                   \
-    X(SUSPENDED)                                                                                   \
-    X(COMPLETING)                                                                                  \
-    X(CANCELLING)                                                                                  \
-    X(SUCCEEDED)                                                                                   \
-    X(FAILED)                                                                                      \
-    X(CANCELLED)                                                                                   \
+#define JOB_STATE_MAP(X) \
+    X(QUEUED)            \
+    X(HELD)              \
+    X(STARTING)          \
+    X(RUNNING)           \
+    X(PREEMPTED)         \
+    X(SUSPENDED)         \
+    X(COMPLETING)        \
+    X(CANCELLING)        \
+    X(SUCCEEDED)         \
+    X(FAILED)            \
+    X(CANCELLED)         \
     X(EXPIRED)
 
 enum job_state {
@@ -104,7 +104,7 @@ struct job {
     struct job_progress progress, base; /* base: totals of earlier starts */
     int64_t checkpoint_step;            /* of the newest checkpoint; -1: none that we know of */
     bool progress_dirty;
-    int64_t progress_at_ns; /* last write of progress */
+    int64_t progress_at_ns;              /* last write of progress */
     char reason[40], reason_written[40]; /* while QUEUED */
 
     struct job_change pending[JOB_MAX_PENDING];

@@ -1,12 +1,11 @@
 #include "scheduler/jobs.h"
 
-#include "scheduler/sched.h"
-
 #include "common/clock.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "scheduler/sched.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -86,11 +85,11 @@ void jobs__change(struct sched *s, struct job *j, enum job_state to, const char 
 
 static void send_stop(struct sched *s, struct exec *e, int64_t job, uint32_t attempt, uint32_t how)
 {
-    session_send(e->session, &(struct sh_msg){.type = MSG_JOB_STOP,
-                                              .u.job_stop = {.epoch = s->epoch,
-                                                             .job = job,
-                                                             .attempt = attempt,
-                                                             .how = how}});
+    session_send(
+        e->session,
+        &(struct sh_msg){
+            .type = MSG_JOB_STOP,
+            .u.job_stop = {.epoch = s->epoch, .job = job, .attempt = attempt, .how = how}});
     if (how == MSG_JOB_HOW_CANCEL)
         e->leaving = job; /* its slot is not free before it says that it has ended */
 }
@@ -260,8 +259,9 @@ static void fail(struct sched *s, struct job *j, int rc, const char *msg)
         jobs__change(s, j, JOB_FAILED, sh_rc_name(rc));
         return;
     }
-    j->not_before_ns = sh_clock_ns() +
-                       SH_MIN(INT64_C(1) << SH_MIN(j->attempt - 1, 10u), MAX_BACKOFF_S) * 1000000000;
+    j->not_before_ns =
+        sh_clock_ns() +
+        SH_MIN(INT64_C(1) << SH_MIN(j->attempt - 1, 10u), MAX_BACKOFF_S) * 1000000000;
     j->attempt++;
     jobs__change(s, j, JOB_QUEUED, decide_reason_name(DECIDE_BACKOFF));
 }
@@ -363,7 +363,8 @@ void jobs_on_state(struct sched *s, struct exec *e, const struct msg_job_state *
 }
 
 /* Paths are stored relative to the job root. */
-static bool relative_path(const struct sched *s, int64_t job, const char *path, char *out, size_t size)
+static bool relative_path(const struct sched *s, int64_t job, const char *path, char *out,
+                          size_t size)
 {
     size_t root = strlen(s->state_dir), n;
     char own[32];
@@ -384,8 +385,9 @@ void jobs_on_checkpoint(struct sched *s, struct exec *e, const struct msg_job_ch
         return;
     if (!relative_path(s, m->job, m->path, c.path, sizeof(c.path)) ||
         !sh_strlcpy(c.digest, m->digest, sizeof(c.digest))) {
-        SH_ERROR("job.checkpoint", "job=%" PRId64 " executor=%s msg=\"its path is not in the job's folder\"",
-                 m->job, e->info.name);
+        SH_ERROR("job.checkpoint",
+                 "job=%" PRId64 " executor=%s msg=\"its path is not in the job's folder\"", m->job,
+                 e->info.name);
         return;
     }
     if (job_add_checkpoint(j, &c, &err)) {

@@ -12,12 +12,11 @@
 #ifndef SH_SCHEDULER_JOBS_H
 #define SH_SCHEDULER_JOBS_H
 
+#include "common/msg.h"
 #include "scheduler/decide.h"
 #include "scheduler/idmap.h"
 #include "scheduler/job.h"
 #include "scheduler/store.h"
-
-#include "common/msg.h"
 
 struct sched;
 struct exec;
@@ -31,7 +30,7 @@ struct jobs {
         char tenant[64];
         enum job_state state;
         double n;
-    } *gauges;
+    } * gauges;
     size_t n_gauges, cap_gauges;
 };
 
@@ -55,12 +54,12 @@ void jobs_tick(struct sched *s, int64_t now_ns); /* grace periods, writes that a
 void jobs_second(struct sched *s);               /* reasons, gauges */
 
 /* Between jobs.c and jobs_db.c */
-void jobs__flush(struct sched *s, struct job *j);    /* writes what is due */
+void jobs__flush(struct sched *s, struct job *j); /* writes what is due */
 void jobs__requeue(struct sched *s, struct job *j, const char *reason);
 void jobs__stop(struct sched *s, struct job *j, uint32_t how); /* JOB_STOP to its executor */
 void jobs__remove(struct sched *s, struct job *j);
 void jobs__change(struct sched *s, struct job *j, enum job_state to, const char *reason);
-void jobs__leave(struct sched *s, struct job *j); /* no executor has it any more */
+void jobs__leave(struct sched *s, struct job *j);              /* no executor has it any more */
 struct exec *jobs__exec(struct sched *s, const struct job *j); /* connected, or NULL */
 
 #endif

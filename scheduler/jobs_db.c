@@ -1,12 +1,10 @@
-#include "scheduler/jobs.h"
-
-#include "scheduler/sched.h"
-
 #include "common/clock.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "scheduler/jobs.h"
+#include "scheduler/sched.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -108,8 +106,8 @@ static int merge_one(struct sched *s, const struct store_job *row, struct sh_err
     j->queue_open = strcmp(row->queue_state, "HELD") != 0;
     j->model_ready = strcmp(row->version_state, "READY") == 0;
     /* FAILED and DELETED: starting finds out and ends the job with the reason. */
-    j->model_gone = strcmp(row->version_state, "FAILED") == 0 ||
-                    strcmp(row->version_state, "DELETED") == 0;
+    j->model_gone =
+        strcmp(row->version_state, "FAILED") == 0 || strcmp(row->version_state, "DELETED") == 0;
     if (is_busy(j))
         return SH_OK;
     rc = job_state_parse(row->state, &state, err);
@@ -140,7 +138,8 @@ int jobs_merge(struct sched *s, const struct store_view *v, struct sh_err *err)
 
 /* ------------------------------------------------------------------ start */
 
-static void send_start(struct sched *s, struct job *j, struct exec *e, const struct store_start_out *o)
+static void send_start(struct sched *s, struct job *j, struct exec *e,
+                       const struct store_start_out *o)
 {
     char package[512], dataset[512], eval[512] = "", dir[512], resume[512] = "";
 
@@ -153,8 +152,9 @@ static void send_start(struct sched *s, struct job *j, struct exec *e, const str
         snprintf(resume, sizeof(resume), "%s/jobs/%s", s->state_dir, o->resume);
     j->sent = true;
     j->seen_session = e->serial;
-    SH_INFO("job.start", "job=%" PRId64 " tenant=%s model=%s executor=%s attempt=%u resume_step=%" PRId64,
-            j->id, o->tenant, o->model, e->info.name, j->attempt, o->resume_step);
+    SH_INFO("job.start",
+            "job=%" PRId64 " tenant=%s model=%s executor=%s attempt=%u resume_step=%" PRId64, j->id,
+            o->tenant, o->model, e->info.name, j->attempt, o->resume_step);
     session_send(e->session, &(struct sh_msg){.type = MSG_JOB_START,
                                               .u.job_start = {.epoch = s->epoch,
                                                               .job = j->id,

@@ -1,9 +1,8 @@
 #include "scheduler/leader.h"
 
-#include "scheduler/sched.h"
-
 #include "common/log.h"
 #include "common/mem.h"
+#include "scheduler/sched.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,11 +1,10 @@
 /* main.c - shunt-scheduler: options, loop, signals. */
-#include "scheduler/conf.h"
-#include "scheduler/sched.h"
-
 #include "common/db.h"
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/metrics.h"
+#include "scheduler/conf.h"
+#include "scheduler/sched.h"
 
 #include <stdlib.h>
 

@@ -1,12 +1,11 @@
 #include "scheduler/models.h"
 
-#include "scheduler/sched.h"
-
 #include "common/clock.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "scheduler/sched.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -137,7 +136,8 @@ static void read_profile(struct model *m, const char *text)
 
     if (!text || sh_json_parse(text, strlen(text), 1u << 16, &list, NULL))
         return; /* only a first estimate: executors measure again */
-    json_array_foreach (list, i, item) {
+    json_array_foreach(list, i, item)
+    {
         if (m->n_profile == PREDICT_N_BUCKETS)
             break;
         m->profile[m->n_profile++] = (struct msg_profile){

@@ -1,11 +1,10 @@
 #include "scheduler/pass.h"
 
-#include "scheduler/sched.h"
-
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "scheduler/sched.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -38,8 +37,8 @@ static int room(struct sched *s, struct sh_err *err)
     size_t n_req = s->requests.n + 1, n_jobs = s->jobs.n + 1;
     int rc = sh_grow(&p->execs, &p->cap_execs, n_execs, sizeof(*p->execs), MAX_ROWS, "pass", err);
 
-#define ROOM(what, n)                                                                              \
-    if (!rc)                                                                                       \
+#define ROOM(what, n) \
+    if (!rc)          \
     rc = sh_grow(&p->what, &p->cap_##what, (n), sizeof(*p->what), 16 * MAX_ROWS, "pass", err)
     ROOM(models, n_models);
     ROOM(model_of, n_models);
@@ -123,17 +122,17 @@ static void take_requests(struct sched *s, struct snapshot *in)
         if (r->model->snap >= in->n_models || p->model_of[r->model->snap] != r->model)
             take_model(s, in, r->model);
         p->request_of[in->n_requests] = r;
-        p->requests[in->n_requests++] = (struct snap_request){
-            .state = r->state == REQUEST_READY ? SNAP_READY : SNAP_OPEN,
-            .model = r->model->snap,
-            .tenant = r->tenant->snap,
-            .exec = r->exec ? r->exec->index : SNAP_NONE,
-            .batch = r->batch,
-            .priority = r->priority,
-            .arrived_ns = r->open_ns,
-            .deadline_ns = r->deadline_ns,
-            .limit_ns = r->limit_ns,
-            .on_miss = r->model->on_miss};
+        p->requests[in->n_requests++] =
+            (struct snap_request){.state = r->state == REQUEST_READY ? SNAP_READY : SNAP_OPEN,
+                                  .model = r->model->snap,
+                                  .tenant = r->tenant->snap,
+                                  .exec = r->exec ? r->exec->index : SNAP_NONE,
+                                  .batch = r->batch,
+                                  .priority = r->priority,
+                                  .arrived_ns = r->open_ns,
+                                  .deadline_ns = r->deadline_ns,
+                                  .limit_ns = r->limit_ns,
+                                  .on_miss = r->model->on_miss};
     }
     in->requests = p->requests;
     in->models = p->models;
@@ -165,17 +164,17 @@ static void take_jobs(struct sched *s, struct snapshot *in)
         if (e)
             p->execs[e->index].job = (uint32_t)in->n_jobs;
         p->job_of[in->n_jobs] = j;
-        p->jobs[in->n_jobs++] = (struct snap_job){
-            .id = j->id,
-            .state = job_state_of(j),
-            .tenant = t->snap,
-            .exec = e ? e->index : SNAP_NONE,
-            .priority = j->priority,
-            .queue_open = j->queue_open,
-            .model_ready = j->model_ready || j->model_gone,
-            .not_before_ns = j->not_before_ns,
-            .since_ns = j->since_ns,
-            .may_suspend = j->state == JOB_RUNNING || j->state == JOB_PREEMPTED};
+        p->jobs[in->n_jobs++] =
+            (struct snap_job){.id = j->id,
+                              .state = job_state_of(j),
+                              .tenant = t->snap,
+                              .exec = e ? e->index : SNAP_NONE,
+                              .priority = j->priority,
+                              .queue_open = j->queue_open,
+                              .model_ready = j->model_ready || j->model_gone,
+                              .not_before_ns = j->not_before_ns,
+                              .since_ns = j->since_ns,
+                              .may_suspend = j->state == JOB_RUNNING || j->state == JOB_PREEMPTED};
     }
     in->jobs = p->jobs;
 }
@@ -191,8 +190,8 @@ static void refuse(struct sched *s, const struct decision *d)
     switch (d->reason) {
     case DECIDE_DEADLINE:
         snprintf(msg, sizeof(msg),
-                 "the deadline of %" PRId64 " ms cannot be met: the result is expected after %" PRId64
-                 " ms",
+                 "the deadline of %" PRId64
+                 " ms cannot be met: the result is expected after %" PRId64 " ms",
                  limit_ms, d->predicted_ns / 1000000);
         break;
     case DECIDE_MODEL_LOADING:

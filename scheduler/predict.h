@@ -19,7 +19,8 @@
 #define PREDICT_RING 64u
 #define PREDICT_MIN 10u
 #define PREDICT_MAX_AGE_NS INT64_C(10000000000)
-#define PREDICT_UNKNOWN_NS INT64_C(20000000) /* neither run nor profile: a guess, on the safe side */
+#define PREDICT_UNKNOWN_NS \
+    INT64_C(20000000) /* neither run nor profile: a guess, on the safe side */
 
 struct predict_ring {
     int64_t ns[PREDICT_RING], at_ns[PREDICT_RING];

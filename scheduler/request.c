@@ -1,12 +1,11 @@
 #include "scheduler/request.h"
 
-#include "scheduler/apis.h"
-#include "scheduler/sched.h"
-
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "scheduler/apis.h"
+#include "scheduler/sched.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,7 +14,7 @@
 
 #define RETRY_SOON_MS 1000
 #define MAX_PRIORITY 1000u
-#define MAX_SPANS 4096u /* inputs or outputs of one request */
+#define MAX_SPANS 4096u           /* inputs or outputs of one request */
 #define BIG_COPY_BYTES (1u << 20) /* less says little about the rate of the link */
 
 static void request_end(struct sched *s, struct request *r)
@@ -117,7 +116,8 @@ static int request_new(struct sched *s, struct api *a, const struct msg_infer_op
                           .tenant = t,
                           .model = v,
                           .batch = 1,
-                          .priority = SH_MAX((int32_t)SH_MIN(m->priority, MAX_PRIORITY), v->slo_priority),
+                          .priority =
+                              SH_MAX((int32_t)SH_MIN(m->priority, MAX_PRIORITY), v->slo_priority),
                           .open_ns = sh_clock_ns(),
                           .index = q->n};
     set_deadlines(s, r, v, m->budget_ns);
@@ -156,8 +156,9 @@ static int take_spans(struct request *r, const struct msg_infer_ready *m, struct
     if (m->in_spans.len % one || m->out_spans.len % one || in > MAX_SPANS || out > MAX_SPANS)
         return SH_FAIL(err, SH_E_PROTO, "the spans of a request are malformed");
     if (m->batch < 1 || m->batch > r->model->max_batch)
-        return SH_FAIL(err, SH_E_INVALID, "batch %u is not between 1 and the version's max_batch %u",
-                       m->batch, r->model->max_batch);
+        return SH_FAIL(err, SH_E_INVALID,
+                       "batch %u is not between 1 and the version's max_batch %u", m->batch,
+                       r->model->max_batch);
     r->spans = malloc((in + out + 1) * one);
     if (!r->spans)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the spans of a request");
@@ -350,9 +351,8 @@ void requests_place(struct sched *s, struct request *r, struct exec *e)
                                                             .version_id = r->model->version_id}});
     if (r->api)
         session_send(r->api->session,
-                     &(struct sh_msg){
-                         .type = MSG_INFER_PLACED,
-                         .u.infer_placed = {.rid = r->rid, .executor = e->info.name}});
+                     &(struct sh_msg){.type = MSG_INFER_PLACED,
+                                      .u.infer_placed = {.rid = r->rid, .executor = e->info.name}});
 }
 
 static void send_run(struct sched *s, const struct run *run, int64_t now)
@@ -364,14 +364,14 @@ static void send_run(struct sched *s, const struct run *run, int64_t now)
         const struct request *r = run->parts[i];
         const size_t one = sizeof(struct msg_span);
 
-        session_send(x, &(struct sh_msg){.type = MSG_RUN_PART,
-                                         .u.run_part = {.run_id = run->id,
-                                                        .rid = r->rid,
-                                                        .api_id = r->api_id,
-                                                        .batch = r->batch,
-                                                        .in_spans = {r->spans, r->n_in * one},
-                                                        .out_spans = {r->spans + r->n_in,
-                                                                      r->n_out * one}}});
+        session_send(
+            x, &(struct sh_msg){.type = MSG_RUN_PART,
+                                .u.run_part = {.run_id = run->id,
+                                               .rid = r->rid,
+                                               .api_id = r->api_id,
+                                               .batch = r->batch,
+                                               .in_spans = {r->spans, r->n_in * one},
+                                               .out_spans = {r->spans + r->n_in, r->n_out * one}}});
         wanted_until = SH_MAX(wanted_until, r->expires_ns);
     }
     session_send(x, &(struct sh_msg){.type = MSG_RUN,
@@ -390,8 +390,7 @@ static void run_metrics(const struct run *run, int64_t now)
 
     sh_metric_observe(M_shunt_batch_size, SH_LABELS(v->name), run->batch);
     for (size_t i = 0; i < run->n_parts; i++)
-        sh_metric_observe(M_shunt_request_queue_wait_seconds,
-                          SH_LABELS(run->tenant->name, v->name),
+        sh_metric_observe(M_shunt_request_queue_wait_seconds, SH_LABELS(run->tenant->name, v->name),
                           (double)(now - run->parts[i]->ready_ns) / 1e9);
 }
 

@@ -16,9 +16,8 @@
 #ifndef SH_SCHEDULER_REQUEST_H
 #define SH_SCHEDULER_REQUEST_H
 
-#include "scheduler/idmap.h"
-
 #include "common/msg.h"
+#include "scheduler/idmap.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,12 +1,11 @@
 #include "scheduler/sched.h"
 
-#include "scheduler/leader.h"
-
 #include "common/clock.h"
 #include "common/hash.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "scheduler/leader.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -306,7 +305,8 @@ int sched_new(const struct sched_conf *conf, struct sh_loop *l, struct sched **o
     if (!rc)
         rc = name_holder(s, err);
     if (!rc)
-        rc = dbthread_new(l, conf->db_url, "shunt-scheduler", (size_t)conf->max_db_ops, &s->db, err);
+        rc =
+            dbthread_new(l, conf->db_url, "shunt-scheduler", (size_t)conf->max_db_ops, &s->db, err);
     if (rc)
         goto out;
     sh_loop_on_wake(l, on_db, s);

@@ -12,6 +12,7 @@
 #ifndef SH_SCHEDULER_SCHED_H
 #define SH_SCHEDULER_SCHED_H
 
+#include "common/loop.h"
 #include "scheduler/conf.h"
 #include "scheduler/dbthread.h"
 #include "scheduler/executors.h"
@@ -23,8 +24,6 @@
 #include "scheduler/tenants.h"
 #include "scheduler/usage.h"
 
-#include "common/loop.h"
-
 struct leader;
 
 struct sched {
@@ -33,12 +32,12 @@ struct sched {
     struct dbthread *db;
     struct leader *leader;
     struct sh_timer *tick, *second;
-    char *state_dir;  /* absolute */
-    char holder[96];  /* name/random: two of one name do not share a lease */
-    uint64_t epoch;   /* 0: standing by */
-    bool loaded;      /* the database has been read; sessions are accepted */
-    bool polling;     /* a look at the database is on its way */
-    bool poll_again;  /* something changed after it was sent */
+    char *state_dir; /* absolute */
+    char holder[96]; /* name/random: two of one name do not share a lease */
+    uint64_t epoch;  /* 0: standing by */
+    bool loaded;     /* the database has been read; sessions are accepted */
+    bool polling;    /* a look at the database is on its way */
+    bool poll_again; /* something changed after it was sent */
     uint64_t n_polls;
     int64_t poll_at_ns;
     bool woken, jobs_woken; /* a pass is due; one that looks at jobs too */
@@ -61,9 +60,9 @@ int sched_new(const struct sched_conf *conf, struct sh_loop *l, struct sched **o
 /* Gives the lease back and ends everything. NULL is allowed. */
 void sched_free(struct sched *s);
 
-void sched_wake(struct sched *s);      /* a pass for requests is due */
-void sched_wake_jobs(struct sched *s); /* a pass for requests and jobs is due */
-void sched_poll(struct sched *s);      /* look at the database soon */
+void sched_wake(struct sched *s);                 /* a pass for requests is due */
+void sched_wake_jobs(struct sched *s);            /* a pass for requests and jobs is due */
+void sched_poll(struct sched *s);                 /* look at the database soon */
 void sched_lead(struct sched *s, uint64_t epoch); /* leader.c: the lease is ours */
 void sched_stand_down(struct sched *s, const char *why);
 

@@ -1,11 +1,10 @@
 #include "scheduler/sessions.h"
 
-#include "scheduler/apis.h"
-#include "scheduler/sched.h"
-
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "scheduler/apis.h"
+#include "scheduler/sched.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -111,7 +110,8 @@ static void on_first(struct session *x, const struct sh_msg *m)
     else if (m->type == MSG_EXEC_HELLO)
         rc = execs_on_hello(s, x, &m->u.exec_hello, &err);
     else
-        rc = SH_FAIL(&err, SH_E_PROTO, "the first message is %s, not a hello", sh_msg_name(m->type));
+        rc =
+            SH_FAIL(&err, SH_E_PROTO, "the first message is %s, not a hello", sh_msg_name(m->type));
     if (rc) {
         sh_log_err(SH_LOG_WARN, "session.refused", &err);
         session_end(x, err.msg);
@@ -200,7 +200,8 @@ static int listen_one(struct sched *s, const char *addr, struct sh_err *err)
     int rc;
 
     if (i == SESSION_MAX_LISTEN)
-        return SH_FAIL(err, SH_E_INVALID, "--listen takes at most %d addresses", SESSION_MAX_LISTEN);
+        return SH_FAIL(err, SH_E_INVALID, "--listen takes at most %d addresses",
+                       SESSION_MAX_LISTEN);
     rc = sh_wire_listen(addr, &ss->listen[i].fd, err);
     if (rc)
         return rc;

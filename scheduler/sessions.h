@@ -28,8 +28,8 @@ struct session {
     uint64_t serial;      /* grows: tells two connections of one peer apart */
     struct api *api;      /* of these two, the one that said hello */
     struct exec *exec;
-    bool ending;          /* sh_wire_finish() was called */
-    bool broken;          /* a message was lost; sessions_sweep() ends it */
+    bool ending; /* sh_wire_finish() was called */
+    bool broken; /* a message was lost; sessions_sweep() ends it */
     int64_t opened_ns, heard_ns, pinged_ns;
     size_t index;
 };
@@ -56,7 +56,7 @@ void sessions_end_all(struct sched *s, const char *why);
 void sessions_fini(struct sched *s);
 void sessions_second(struct sched *s); /* once a second: keep-alive */
 
-void sessions_sweep(struct sched *s);  /* once a turn of the loop */
+void sessions_sweep(struct sched *s); /* once a turn of the loop */
 
 void session_end(struct session *x, const char *why); /* its parts are told at once */
 /* Never calls back: after a failure the session is ended by the next sessions_sweep(). NULL is

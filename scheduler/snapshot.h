@@ -19,14 +19,14 @@
 enum snap_on_miss { SNAP_BEST_EFFORT, SNAP_DELAY, SNAP_REJECT };
 
 struct snap_exec {
-    bool up;                 /* connected and synchronised */
-    bool trains;             /* a run has to stop a training job first */
-    uint32_t n_runs;         /* outstanding */
-    int64_t busy_until_ns;   /* predicted end of the outstanding runs; <= now when idle */
-    int64_t stop_ns;         /* measured cost of stopping training */
-    double ns_per_byte;      /* measured cost of copying weights */
-    uint32_t job;            /* index of the job that holds the training slot, or SNAP_NONE */
-    bool slot_taken;         /* by something that is not in `jobs` */
+    bool up;               /* connected and synchronised */
+    bool trains;           /* a run has to stop a training job first */
+    uint32_t n_runs;       /* outstanding */
+    int64_t busy_until_ns; /* predicted end of the outstanding runs; <= now when idle */
+    int64_t stop_ns;       /* measured cost of stopping training */
+    double ns_per_byte;    /* measured cost of copying weights */
+    uint32_t job;          /* index of the job that holds the training slot, or SNAP_NONE */
+    bool slot_taken;       /* by something that is not in `jobs` */
 };
 
 struct snap_place { /* a model on an executor */
@@ -42,11 +42,11 @@ struct snap_model {
 
 struct snap_tenant {
     bool active;
-    double weight;          /* of its share above the guarantee; 0 = none */
+    double weight; /* of its share above the guarantee; 0 = none */
     double guaranteed_gpus;
-    double max_gpus;        /* < 0: unlimited */
+    double max_gpus; /* < 0: unlimited */
     uint32_t max_running_jobs;
-    double usage_ns;        /* decayed device time */
+    double usage_ns; /* decayed device time */
 };
 
 enum snap_request_state { SNAP_OPEN, SNAP_READY };
@@ -54,12 +54,12 @@ enum snap_request_state { SNAP_OPEN, SNAP_READY };
 struct snap_request {
     enum snap_request_state state;
     uint32_t model, tenant;
-    uint32_t exec;           /* where it was placed, or SNAP_NONE */
-    uint32_t batch;          /* samples; 1 while the body is not there yet */
-    int32_t priority;        /* higher goes first */
+    uint32_t exec;    /* where it was placed, or SNAP_NONE */
+    uint32_t batch;   /* samples; 1 while the body is not there yet */
+    int32_t priority; /* higher goes first */
     int64_t arrived_ns;
-    int64_t deadline_ns;     /* for the order and for batching; SNAP_NO_DEADLINE */
-    int64_t limit_ns;        /* refuse rather than finish later: the deadline of an SLO with on_miss
+    int64_t deadline_ns; /* for the order and for batching; SNAP_NO_DEADLINE */
+    int64_t limit_ns;    /* refuse rather than finish later: the deadline of an SLO with on_miss
                               * reject, the client's budget; SNAP_NO_DEADLINE; >= deadline_ns */
     enum snap_on_miss on_miss;
 };
@@ -67,25 +67,25 @@ struct snap_request {
 enum snap_job_state { SNAP_QUEUED, SNAP_STARTING, SNAP_RUNNING, SNAP_STOPPING };
 
 struct snap_job {
-    int64_t id;              /* FIFO order */
+    int64_t id; /* FIFO order */
     enum snap_job_state state;
     uint32_t tenant;
-    uint32_t exec;           /* of a job that is not queued; SNAP_NONE while its executor is away */
-    int32_t priority;        /* the job's plus its queue's */
+    uint32_t exec;    /* of a job that is not queued; SNAP_NONE while its executor is away */
+    int32_t priority; /* the job's plus its queue's */
     bool queue_open;
     bool model_ready;
-    int64_t not_before_ns;   /* back-off after a failure */
-    int64_t since_ns;        /* start of the present run, for the minimum run time */
-    bool may_suspend;        /* false while it starts or completes */
+    int64_t not_before_ns; /* back-off after a failure */
+    int64_t since_ns;      /* start of the present run, for the minimum run time */
+    bool may_suspend;      /* false while it starts or completes */
 };
 
 struct snapshot {
     int64_t now_ns;
-    bool db_up;              /* a job can only start when the start can be recorded */
-    bool with_jobs;          /* false: a pass for requests only */
-    uint32_t max_runs;       /* outstanding runs for one executor */
-    int64_t margin_ns;       /* kept free before a deadline */
-    int64_t min_run_ns;      /* a training job keeps its slot for at least this long */
+    bool db_up;         /* a job can only start when the start can be recorded */
+    bool with_jobs;     /* false: a pass for requests only */
+    uint32_t max_runs;  /* outstanding runs for one executor */
+    int64_t margin_ns;  /* kept free before a deadline */
+    int64_t min_run_ns; /* a training job keeps its slot for at least this long */
 
     const struct snap_exec *execs;
     size_t n_execs;

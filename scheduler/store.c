@@ -1,9 +1,8 @@
 #include "scheduler/store.h"
 
-#include "scheduler/store_int.h"
-
 #include "common/buf.h"
 #include "common/mem.h"
+#include "scheduler/store_int.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -71,11 +70,11 @@ int store_lease_renew(struct db *db, void *arg, struct sh_err *err)
     struct store_lease *l = arg;
     struct db_res *r = NULL;
     struct store_num epoch, ttl;
-    int rc = db_exec(db, &LEASE_RENEW,
-                     (const char *const[]){l->fence.holder,
-                                           store__i64(&epoch, (int64_t)l->fence.epoch),
-                                           store__i64(&ttl, l->ttl_ms)},
-                     &r, err);
+    int rc =
+        db_exec(db, &LEASE_RENEW,
+                (const char *const[]){l->fence.holder, store__i64(&epoch, (int64_t)l->fence.epoch),
+                                      store__i64(&ttl, l->ttl_ms)},
+                &r, err);
 
     l->held = !rc && db_affected(r) == 1;
     db_res_free(r);
@@ -98,8 +97,9 @@ int store__fence(struct db *db, const struct store_fence *f, struct sh_err *err)
 {
     struct db_res *r = NULL;
     struct store_num epoch;
-    int rc = db_exec(db, &LEASE_FENCE,
-                     (const char *const[]){f->holder, store__i64(&epoch, (int64_t)f->epoch)}, &r, err);
+    int rc =
+        db_exec(db, &LEASE_FENCE,
+                (const char *const[]){f->holder, store__i64(&epoch, (int64_t)f->epoch)}, &r, err);
 
     if (!rc && db_rows(r) == 0)
         rc = SH_FAIL(err, SH_E_PRECONDITION, "the lease of epoch %" PRIu64 " is no longer ours",
@@ -162,8 +162,8 @@ static int load_tenants(struct db *db, struct store_view *v, struct sh_err *err)
 {
     struct store_num limit;
     const struct db_res *r;
-    int rc = db_exec(db, &VIEW_TENANTS, (const char *const[]){store__i64(&limit, STORE_MAX_TENANTS)},
-                     &v->res[0], err);
+    int rc = db_exec(db, &VIEW_TENANTS,
+                     (const char *const[]){store__i64(&limit, STORE_MAX_TENANTS)}, &v->res[0], err);
 
     r = v->res[0];
     v->n_tenants = rc ? 0 : db_rows(r);
@@ -399,15 +399,15 @@ int store_executor_put(struct db *db, void *arg, struct sh_err *err)
 /* ------------------------------------------------------------------ usage, reasons */
 
 static const struct db_stmt USAGE_SEQ = {
-    "usage_seq",
-    "UPDATE lease SET usage_seq = $1 WHERE name = 'scheduler' AND usage_seq < $1", 1};
+    "usage_seq", "UPDATE lease SET usage_seq = $1 WHERE name = 'scheduler' AND usage_seq < $1", 1};
 static const struct db_stmt USAGE_ADD = {
     "usage_add",
     "INSERT INTO usage (tenant_id, model_id, class, minute, gpu_ns, requests, samples)"
     " SELECT t, m, CASE WHEN c THEN 'training' ELSE 'inference' END, date_trunc('minute', now()),"
     " g, r, s FROM unnest($1::bigint[], $2::bigint[], $3::boolean[], $4::bigint[], $5::bigint[],"
     " $6::bigint[]) AS u (t, m, c, g, r, s)"
-    " WHERE EXISTS (SELECT 1 FROM tenant WHERE id = t) AND EXISTS (SELECT 1 FROM model WHERE id = m)"
+    " WHERE EXISTS (SELECT 1 FROM tenant WHERE id = t) AND EXISTS (SELECT 1 FROM model WHERE id = "
+    "m)"
     " ON CONFLICT (tenant_id, model_id, class, minute) DO UPDATE SET"
     " gpu_ns = usage.gpu_ns + excluded.gpu_ns, requests = usage.requests + excluded.requests,"
     " samples = usage.samples + excluded.samples",

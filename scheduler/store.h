@@ -13,7 +13,6 @@
 #define SH_SCHEDULER_STORE_H
 
 #include "common/db.h"
-
 #include "scheduler/job.h"
 
 #include <stdbool.h>
@@ -66,8 +65,8 @@ struct store_job {
 };
 
 struct store_view {
-    bool with_usage;      /* in: also the decayed usage, once after a lease was won */
-    double half_life_s;   /* in: of it */
+    bool with_usage;              /* in: also the decayed usage, once after a lease was won */
+    double half_life_s;           /* in: of it */
     struct store_tenant *tenants; /* OWNED, store_view_free(), as all below */
     size_t n_tenants;
     struct store_model *models;
@@ -94,7 +93,7 @@ struct store_start {
         char *tenant, *model, *package, *dataset, *eval_dataset, *spec, *resume; /* OWNED */
         int64_t resume_step;
         struct job_progress base;
-    } *out;
+    } * out;
 };
 int store_job_start(struct db *db, void *arg, struct sh_err *err);
 void store_start_free(void *start);
@@ -117,14 +116,14 @@ struct store_write {
     struct job_progress progress;
     int error_rc; /* of the last change to QUEUED or FAILED; 0 = none */
     char error[512];
-    char *result; /* OWNED: JSON without "version"; SUCCEEDED only */
+    char *result;                 /* OWNED: JSON without "version"; SUCCEEDED only */
     struct store_version version; /* digest NULL: none was made */
     struct store_write_out {
         bool conflict; /* nothing was written: the database had another state */
         enum job_state state;
         int64_t version_id; /* of the trained model; 0 = none */
         int32_t version;
-    } *out;
+    } * out;
 };
 int store_job_write(struct db *db, void *arg, struct sh_err *err);
 void store_write_free(void *write);

@@ -1,8 +1,6 @@
-#include "scheduler/store.h"
-
-#include "scheduler/store_int.h"
-
 #include "common/mem.h"
+#include "scheduler/store.h"
+#include "scheduler/store_int.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -94,8 +92,8 @@ static int start_details(struct db *db, const struct store_start *s, char missin
     struct store_num id;
     struct db_res *r = NULL;
     int rc = db_exec(db, &START_DETAILS, (const char *const[]){store__i64(&id, s->job)}, &r, err);
-    char **const texts[] = {&o->tenant, &o->model, &o->package, &o->dataset, &o->eval_dataset,
-                            &o->spec, &o->resume};
+    char **const texts[] = {&o->tenant,       &o->model, &o->package, &o->dataset,
+                            &o->eval_dataset, &o->spec,  &o->resume};
 
     start_out_clear(o);
     if (!rc && db_rows(r) == 0)
@@ -158,11 +156,10 @@ static int start_tx(struct db *db, const void *arg, struct sh_err *err)
     if (missing[0])
         rc = db_exec(db, &START_FAIL, (const char *const[]){id.s, missing, epoch.s}, &r, err);
     else
-        rc = db_exec(
-            db, &START,
-            (const char *const[]){id.s, store__i64(&attempt, s->attempt), s->executor, epoch.s,
-                                  store__i64(&step, s->out->resume_step)},
-            &r, err);
+        rc = db_exec(db, &START,
+                     (const char *const[]){id.s, store__i64(&attempt, s->attempt), s->executor,
+                                           epoch.s, store__i64(&step, s->out->resume_step)},
+                     &r, err);
     if (rc)
         goto out;
     if (db_affected(r) == 0) {
@@ -323,14 +320,13 @@ static int put_change(struct db *db, const struct store_write *w, const struct j
     struct store_num id, attempt, epoch;
     struct db_res *r = NULL;
     bool keeps = job_state_has_executor(c->to) || job_state_is_final(c->to);
-    int rc = db_exec(db, &CHANGE,
-                     (const char *const[]){store__i64(&id, w->job), e.to, c->reason,
-                                           keeps ? or_null(w->executor) : NULL,
-                                           store__i64(&attempt, w->attempt),
-                                           store__i64(&epoch, (int64_t)w->fence.epoch),
-                                           fails ? sh_rc_name(w->error_rc) : NULL,
-                                           fails ? w->error : NULL, e.from},
-                     &r, err);
+    int rc =
+        db_exec(db, &CHANGE,
+                (const char *const[]){
+                    store__i64(&id, w->job), e.to, c->reason, keeps ? or_null(w->executor) : NULL,
+                    store__i64(&attempt, w->attempt), store__i64(&epoch, (int64_t)w->fence.epoch),
+                    fails ? sh_rc_name(w->error_rc) : NULL, fails ? w->error : NULL, e.from},
+                &r, err);
 
     *applied_out = !rc && db_affected(r) == 1;
     db_res_free(r);
@@ -341,8 +337,8 @@ static int put_change(struct db *db, const struct store_write *w, const struct j
     return rc;
 }
 
-static int put_checkpoint(struct db *db, const struct store_write *w, const struct job_checkpoint *c,
-                          struct sh_err *err)
+static int put_checkpoint(struct db *db, const struct store_write *w,
+                          const struct job_checkpoint *c, struct sh_err *err)
 {
     struct store_num id, attempt, step, bytes;
 
@@ -358,15 +354,14 @@ static int put_progress(struct db *db, const struct store_write *w, struct sh_er
     const struct job_progress *p = &w->progress;
     struct store_num n[9];
 
-    return db_exec(db, &PROGRESS,
-                   (const char *const[]){store__i64(&n[0], w->job), store__i64(&n[1], p->step),
-                                         store__i64(&n[2], p->steps), store__f64(&n[3], p->loss),
-                                         store__f64(&n[4], p->samples_per_s),
-                                         store__i64(&n[5], p->redone),
-                                         store__i64(&n[6], p->preemptions),
-                                         store__i64(&n[7], p->busy_ns),
-                                         store__i64(&n[8], (int64_t)w->fence.epoch)},
-                   NULL, err);
+    return db_exec(
+        db, &PROGRESS,
+        (const char *const[]){store__i64(&n[0], w->job), store__i64(&n[1], p->step),
+                              store__i64(&n[2], p->steps), store__f64(&n[3], p->loss),
+                              store__f64(&n[4], p->samples_per_s), store__i64(&n[5], p->redone),
+                              store__i64(&n[6], p->preemptions), store__i64(&n[7], p->busy_ns),
+                              store__i64(&n[8], (int64_t)w->fence.epoch)},
+        NULL, err);
 }
 
 static int write_tx(struct db *db, const void *arg, struct sh_err *err)

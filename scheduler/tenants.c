@@ -63,11 +63,8 @@ int tenants_get(struct tenants *t, const char *name, struct tenant **out, struct
     x = calloc(1, sizeof(*x));
     if (!x)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a tenant");
-    *x = (struct tenant){.active = true,
-                         .max_gpus = -1,
-                         .weight = 1,
-                         .max_running_jobs = 16,
-                         .max_requests = 256};
+    *x = (struct tenant){
+        .active = true, .max_gpus = -1, .weight = 1, .max_running_jobs = 16, .max_requests = 256};
     sh_strlcpy(x->name, name, sizeof(x->name));
     memmove(&t->items[i + 1], &t->items[i], (t->n - i) * sizeof(t->items[0]));
     t->items[i] = x;

@@ -6,7 +6,7 @@
 #include "scheduler/store.h"
 
 struct tenant { /* lives until the scheduler stands down, also when deleted in the database */
-    int64_t id;    /* 0: not seen in the database yet */
+    int64_t id; /* 0: not seen in the database yet */
     char name[64];
     bool active;
     double guaranteed_gpus, max_gpus, weight;

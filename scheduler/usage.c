@@ -1,9 +1,8 @@
 #include "scheduler/usage.h"
 
-#include "scheduler/sched.h"
-
 #include "common/log.h"
 #include "common/mem.h"
+#include "scheduler/sched.h"
 
 #include <stdlib.h>
 
@@ -63,8 +62,8 @@ void usage_flush(struct sched *s)
     flush = calloc(1, sizeof(*flush));
     if (!flush)
         return; /* the sums stay and go with the next flush */
-    *flush = (struct store_usage){
-        .fence = sched_fence(s), .seq = ++u->seq, .rows = u->rows, .n = u->n};
+    *flush =
+        (struct store_usage){.fence = sched_fence(s), .seq = ++u->seq, .rows = u->rows, .n = u->n};
     u->rows = NULL;
     u->n = u->cap = 0;
     u->flushing = true;

@@ -1,4 +1,5 @@
-/* resnet.c - ResNet (He et al., 2015) as torchvision builds it: the stride of a bottleneck is in its
+/* resnet.c - ResNet (He et al., 2015) as torchvision builds it: the stride of a bottleneck is in
+ * its
  * 3x3 convolution. And the small CNN for 8x8 digits. */
 #include "zoo/zoo.h"
 

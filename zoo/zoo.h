@@ -1,11 +1,12 @@
 /* zoo.h - writing standard architectures as ONNX with seeded random weights, so that no download is
  * needed.
  *
- * A builder keeps the first failure and turns every later call into nothing, so that an architecture
- * reads as a list of layers; zoo_finish() tells. Values are numbers of the graph. Parameters carry
- * PyTorch's names. Weights: He initialisation for convolutions (normal, fan out), normal with 0.02
- * for transformers, as the papers do. The last BatchNorm of a residual block starts with gamma 0.25,
- * so that activations stay in range in inference form, where nothing normalises random weights.
+ * A builder keeps the first failure and turns every later call into nothing, so that an
+ * architecture reads as a list of layers; zoo_finish() tells. Values are numbers of the graph.
+ * Parameters carry PyTorch's names. Weights: He initialisation for convolutions (normal, fan out),
+ * normal with 0.02 for transformers, as the papers do. The last BatchNorm of a residual block
+ * starts with gamma 0.25, so that activations stay in range in inference form, where nothing
+ * normalises random weights.
  */
 #ifndef SH_ZOO_ZOO_H
 #define SH_ZOO_ZOO_H
@@ -29,7 +30,8 @@ struct zoo_conv {
 
 int zoo_init(struct zoo *z, enum zoo_form form, uint64_t seed, struct sh_err *err);
 void zoo_fini(struct zoo *z);
-/* Marks the output [N, classes], checks the whole graph, hands it over. *out: OWNED, graph_free(). */
+/* Marks the output [N, classes], checks the whole graph, hands it over. *out: OWNED,
+ * graph_free(). */
 int zoo_finish(struct zoo *z, uint32_t output, int64_t classes, struct graph **out);
 
 /* name: PyTorch's module name; parameters are "<name>.weight" and so on. */

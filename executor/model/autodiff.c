@@ -1,4 +1,4 @@
-/* autodiff.c - the walk of the backward pass; the rules are in autodiff_nn.c and autodiff_elem.c. */
+/* autodiff.c - the walk of the backward pass; the rules are in autodiff_nn.c, autodiff_elem.c. */
 #include "executor/model/autodiff.h"
 
 #include "common/mem.h"

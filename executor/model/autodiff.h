@@ -16,8 +16,8 @@
 #include "executor/model/program.h"
 
 /* The loss of ir's first output, the backward pass to every parameter, the update. A parameter that
- * the loss does not depend on keeps its value. Fails: SH_E_UNSUPPORTED naming an operation without a
- * gradient, SH_E_INVALID (the output does not suit the loss; there is nothing to train). */
+ * the loss does not depend on keeps its value. Fails: SH_E_UNSUPPORTED naming an operation without
+ * a gradient, SH_E_INVALID (the output does not suit the loss; there is nothing to train). */
 int autodiff_train(struct ir *ir, const struct train_spec *t, struct sh_err *err);
 
 /* The backward pass alone, for tests too: d(loss)/d(from) is tensor `seed`, shaped like `from`.

@@ -16,7 +16,7 @@ int pass_pattern(struct ir *ir, struct sh_err *err);
 int pass_fold_bn(struct ir *ir, struct sh_err *err);
 int pass_fuse(struct ir *ir, struct sh_err *err);
 
-/* For passes: operation `first` shall produce what `last` produces; last's operation may then go. */
+/* For passes: operation `first` shall produce what `last` produces; `last` may then go. */
 int pass__take_output(struct ir *ir, struct dev_op *first, const struct dev_op *last,
                       struct sh_err *err);
 /* The operation that writes t, if it is of this kind; NULL otherwise. */

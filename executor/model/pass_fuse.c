@@ -1,8 +1,8 @@
 /* pass_fuse.c - bias, residual and activation go into the CONV or MATMUL that they follow.
  *
  * A residual moves the operation to the place of the addition, because its other operand may be
- * computed in between. Where both operands come from such operations (a strided shortcut), the later
- * one takes the addition, so that it does not move.
+ * computed in between. Where both operands come from such operations (a strided shortcut), the
+ * later one takes the addition, so that it does not move.
  */
 #include "common/mem.h"
 #include "executor/model/pass.h"

@@ -108,8 +108,8 @@ static void use(struct block *b, int64_t op)
     b->last = SH_MAX(b->last, op);
 }
 
-/* Integers that come in stay, so that a second run on the same inputs (a profile) finds valid indices
- * and not what the first run left in their place. */
+/* Integers that come in stay, so that a second run on the same inputs (a profile) finds valid
+ * indices and not what the first run left in their place. */
 static bool lives_to_the_end(const struct dev_tensor *t)
 {
     bool comes_in = t->role == DEV_ROLE_INPUT || t->role == DEV_ROLE_LABEL;
@@ -266,16 +266,10 @@ static void keep_if_better(struct work *w, size_t total, size_t *best)
         w->best[i] = w->blocks[i].offset;
 }
 
-static int place_workspace(struct work *w, struct plan *p, struct sh_err *err)
+static void place_workspace(struct work *w, struct plan *p)
 {
-    size_t sum = 0, best = SIZE_MAX;
+    size_t best = SIZE_MAX;
 
-    for (uint32_t i = 0; i < w->n; i++) {
-        int rc = advance(&sum, w->blocks[i].bytes, err);
-
-        if (rc)
-            return rc;
-    }
     keep_if_better(w, place(w, by_birth, true), &best);
     if (w->n <= PLAN_MAX_QUADRATIC && best > p->live_bytes) {
         keep_if_better(w, place(w, by_size, false), &best);
@@ -291,7 +285,17 @@ static int place_workspace(struct work *w, struct plan *p, struct sh_err *err)
         else
             p->scratch[b->id - w->g->n_tensors] = w->best[i];
     }
-    return SH_OK;
+}
+
+/* No offset can overflow when not even the sum does. */
+static int check_sum(const struct work *w, struct sh_err *err)
+{
+    size_t sum = 0;
+    int rc = SH_OK;
+
+    for (uint32_t i = 0; i < w->n && rc == SH_OK; i++)
+        rc = advance(&sum, w->blocks[i].bytes, err);
+    return rc;
 }
 
 /* The most that is alive at once. */
@@ -338,10 +342,12 @@ static int plan_workspace(struct dev_graph *g, const size_t *scratch, struct pla
         rc = lifetimes(g, by_root, err);
     if (!rc) {
         collect(&w, by_root, scratch);
-        rc = live_bytes(&w, &p->live_bytes, err);
+        rc = check_sum(&w, err);
     }
     if (!rc)
-        rc = place_workspace(&w, p, err);
+        rc = live_bytes(&w, &p->live_bytes, err);
+    if (!rc)
+        place_workspace(&w, p);
     free(by_root);
     free(w.blocks);
     free(w.order);

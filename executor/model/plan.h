@@ -1,12 +1,13 @@
 /* plan.h - where every tensor lives: offsets in the image, the state and the workspace.
  *
- * Image      WEIGHTs in order of first use, each at a multiple of DEV_ALIGN. An operation that is the
- *            first to use some weight begins a new layer; op.layer = the last layer begun (0 before
- *            the first), so a group that holds layers up to op.layer is all that the operation needs.
+ * Image      WEIGHTs in order of first use, each at a multiple of DEV_ALIGN. An operation that is
+ *            the first to use some weight begins a new layer; op.layer = the last layer begun (0
+ *            before the first), so a group that holds layers up to op.layer is all that it needs.
  * State      STATE tensors in order of their numbers.
  * Workspace  everything else. A class of aliases lives from its first write (before the run for
  *            INPUT and LABEL) to its last read (the end of the run for OUTPUT, KEEP and integer
- *            inputs); scratch lives during its operation. Classes that live at the same time never share bytes.
+ *            inputs); scratch lives during its operation. Classes that live at the same time never
+ *            share bytes.
  *            Placement is by several greedy orders, and the best result wins; deterministic.
  */
 #ifndef SH_EXECUTOR_MODEL_PLAN_H

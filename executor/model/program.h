@@ -54,9 +54,9 @@ void program_free(struct program *p);
 
 uint32_t program_n_ops(const struct program *p);
 uint32_t program_n_layers(const struct program *p);
-uint32_t program_update_begin(const struct program *p); /* training: first operation of the update */
-/* First operation that belongs to `layer` or a later one: the group that starts with this layer must
- * have arrived before it. */
+uint32_t program_update_begin(const struct program *p); /* training: first one of the update */
+/* First operation that belongs to `layer` or a later one: the group that starts with this layer
+ * must have arrived before it. */
 uint32_t program_layer_begin(const struct program *p, uint32_t layer);
 const char *program_op_label(const struct program *p, uint32_t op); /* "CONV layer1.0.conv1" */
 
@@ -77,7 +77,7 @@ size_t program_n_outputs(const struct program *p);
 const struct program_io *program_input(const struct program *p, size_t i);
 const struct program_io *program_output(const struct program *p, size_t i);
 const struct program_io *program_label(const struct program *p); /* training */
-size_t program_loss_offset(const struct program *p);             /* training: F32 in the workspace */
+size_t program_loss_offset(const struct program *p); /* training: F32 in the workspace */
 
 /* Training state by name (constants of a training program lie in the state too, without a name, and
  * never change): parameters and running statistics under the initializers' names, optimizer

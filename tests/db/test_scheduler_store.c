@@ -1,14 +1,13 @@
-/* test_scheduler_store.c - without it, two schedulers could lead at once, one that was replaced could
- * still write, a job's state and its events could disagree, and a write repeated after a lost
+/* test_scheduler_store.c - without it, two schedulers could lead at once, one that was replaced
+ * could still write, a job's state and its events could disagree, and a write repeated after a lost
  * connection could happen twice.
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
 /* uses: scheduler/store.o scheduler/store_job.o scheduler/job.o */
 /* link: -lpq */
-#include "scheduler/store.h"
-
 #include "common/db.h"
 #include "common/mem.h"
+#include "scheduler/store.h"
 #include "tests/unit/sh_test.h"
 
 struct world {
@@ -275,8 +274,9 @@ static void every_change_has_its_event_in_order(void **state)
     x->checkpoints[0] = (struct job_checkpoint){.step = 4, .attempt = 1, .bytes = 99};
     assert_ok_err(store_job_write(w->a, x, &err), &err);
     assert_false(x->out->conflict);
-    assert_text(w->a, "SELECT string_agg(from_state || '>' || to_state, ' ' ORDER BY id)"
-                      " FROM job_event",
+    assert_text(w->a,
+                "SELECT string_agg(from_state || '>' || to_state, ' ' ORDER BY id)"
+                " FROM job_event",
                 "QUEUED>STARTING STARTING>RUNNING RUNNING>PREEMPTED PREEMPTED>RUNNING");
     assert_text(w->a, "SELECT state || step || '/' || steps || ' ' || loss FROM job",
                 "RUNNING5/10 0.5");
@@ -321,8 +321,7 @@ static struct store_write *success_arg(struct world *w)
     struct store_write *x = write_arg(w, 2, CHAIN);
 
     x->result = strdup("{\"accuracy\":0.98}");
-    x->version.digest = strdup(
-        "cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc");
+    x->version.digest = strdup("cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc");
     x->version.package = strdup("packages/c");
     x->version.inputs = strdup("[{\"name\":\"x\"}]");
     x->version.outputs = strdup("[]");
@@ -340,12 +339,14 @@ static void success_makes_the_next_version_in_the_same_transaction(void **state)
     start(w);
     assert_ok_err(store_job_write(w->a, x, &err), &err);
     assert_int_equal(x->out->version, 2);
-    assert_text(w->a, "SELECT state || ' ' || (result->>'version') || ' ' || (result->>'accuracy')"
-                      " || ' ' || (finished_at IS NOT NULL) FROM job",
+    assert_text(w->a,
+                "SELECT state || ' ' || (result->>'version') || ' ' || (result->>'accuracy')"
+                " || ' ' || (finished_at IS NOT NULL) FROM job",
                 "SUCCEEDED 2 0.98 true");
-    assert_text(w->a, "SELECT version || state || package || max_batch || precision || source_job"
-                      " || bytes || (meta->>'opset') FROM model_version WHERE id = "
-                      "(SELECT result_version_id FROM job)",
+    assert_text(w->a,
+                "SELECT version || state || package || max_batch || precision || source_job"
+                " || bytes || (meta->>'opset') FROM model_version WHERE id = "
+                "(SELECT result_version_id FROM job)",
                 "2REGISTEREDpackages/c16tf321123418");
     store_write_free(x);
 }
@@ -468,7 +469,9 @@ static void usage_is_added_once_for_each_number(void **state)
     struct store_usage_row rows[] = {
         {.tenant_id = 1, .model_id = 1, .gpu_ns = 5, .requests = 1, .samples = 8},
         {.tenant_id = 1, .model_id = 1, .training = true, .gpu_ns = 7},
-        {.tenant_id = 99, .model_id = 1, .gpu_ns = 7}, /* deleted meanwhile: must not spoil the rest */
+        {.tenant_id = 99,
+         .model_id = 1,
+         .gpu_ns = 7}, /* deleted meanwhile: must not spoil the rest */
     };
     struct store_usage u = {.fence = w->fence, .seq = 1, .rows = rows, .n = 3};
 

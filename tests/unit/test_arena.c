@@ -1,7 +1,7 @@
 /* test_arena.c - the map of device blocks.
  *
- * Without it: a block could be handed out twice, a tenant could read what another left behind because
- * a tag was lost, or a scrub could be noted as done that was not. */
+ * Without it: a block could be handed out twice, a tenant could read what another left behind
+ * because a tag was lost, or a scrub could be noted as done that was not. */
 /* uses: executor/arena.o */
 #include "executor/arena.h"
 #include "tests/unit/sh_test.h"

@@ -1,5 +1,5 @@
-/* test_autodiff.c - Without it: one wrong gradient rule would make models train a little worse, which
- * no other test notices; or a step that is given up half way would change the model. */
+/* test_autodiff.c - Without it: one wrong gradient rule would make models train a little worse,
+ * which no other test notices; or a step that is given up half way would change the model. */
 /* uses: libmodel.a libdevice.a */
 /* link: -ldl */
 #include "common/mem.h"

@@ -1,6 +1,6 @@
 /* uses: executor/group.o */
-/* test_group.c - the grouping is the exact optimum. Without it a wrong cut goes unseen: results stay
- * right, switches only get slower. */
+/* test_group.c - the grouping is the exact optimum. Without it a wrong cut goes unseen: results
+ * stay right, switches only get slower. */
 #include "executor/group.h"
 #include "tests/unit/sh_test.h"
 

@@ -2,7 +2,6 @@
  * answer. */
 /* uses: scheduler/idmap.o */
 #include "scheduler/idmap.h"
-
 #include "tests/unit/sh_test.h"
 
 #define N 2000

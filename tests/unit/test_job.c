@@ -1,24 +1,28 @@
 /* test_job.c - without it, a job could leave a final state, skip one that the database insists on,
  * or lose a change that waits for the database. */
 /* uses: scheduler/job.o */
-#include "scheduler/job.h"
-
 #include "common/mem.h"
+#include "scheduler/job.h"
 #include "tests/unit/sh_test.h"
 
 /* Written by hand from the diagram in job.h, not from its table. */
 static const struct {
     enum job_state from, to;
 } ARROWS[] = {
-    {JOB_QUEUED, JOB_STARTING},      {JOB_QUEUED, JOB_FAILED},       {JOB_QUEUED, JOB_HELD},
-    {JOB_QUEUED, JOB_CANCELLED},     {JOB_HELD, JOB_QUEUED},         {JOB_HELD, JOB_CANCELLED},
-    {JOB_STARTING, JOB_RUNNING},     {JOB_STARTING, JOB_PREEMPTED},  {JOB_STARTING, JOB_COMPLETING},
-    {JOB_STARTING, JOB_FAILED},      {JOB_STARTING, JOB_QUEUED},     {JOB_STARTING, JOB_CANCELLING},
-    {JOB_RUNNING, JOB_PREEMPTED},    {JOB_RUNNING, JOB_COMPLETING},  {JOB_RUNNING, JOB_FAILED},
-    {JOB_RUNNING, JOB_QUEUED},       {JOB_RUNNING, JOB_CANCELLING},  {JOB_PREEMPTED, JOB_RUNNING},
-    {JOB_PREEMPTED, JOB_COMPLETING}, {JOB_PREEMPTED, JOB_FAILED},    {JOB_PREEMPTED, JOB_QUEUED},
-    {JOB_PREEMPTED, JOB_CANCELLING}, {JOB_COMPLETING, JOB_SUCCEEDED}, {JOB_COMPLETING, JOB_FAILED},
-    {JOB_COMPLETING, JOB_QUEUED},    {JOB_COMPLETING, JOB_CANCELLING}, {JOB_CANCELLING, JOB_CANCELLED},
+    {JOB_QUEUED, JOB_STARTING},      {JOB_QUEUED, JOB_FAILED},
+    {JOB_QUEUED, JOB_HELD},          {JOB_QUEUED, JOB_CANCELLED},
+    {JOB_HELD, JOB_QUEUED},          {JOB_HELD, JOB_CANCELLED},
+    {JOB_STARTING, JOB_RUNNING},     {JOB_STARTING, JOB_PREEMPTED},
+    {JOB_STARTING, JOB_COMPLETING},  {JOB_STARTING, JOB_FAILED},
+    {JOB_STARTING, JOB_QUEUED},      {JOB_STARTING, JOB_CANCELLING},
+    {JOB_RUNNING, JOB_PREEMPTED},    {JOB_RUNNING, JOB_COMPLETING},
+    {JOB_RUNNING, JOB_FAILED},       {JOB_RUNNING, JOB_QUEUED},
+    {JOB_RUNNING, JOB_CANCELLING},   {JOB_PREEMPTED, JOB_RUNNING},
+    {JOB_PREEMPTED, JOB_COMPLETING}, {JOB_PREEMPTED, JOB_FAILED},
+    {JOB_PREEMPTED, JOB_QUEUED},     {JOB_PREEMPTED, JOB_CANCELLING},
+    {JOB_COMPLETING, JOB_SUCCEEDED}, {JOB_COMPLETING, JOB_FAILED},
+    {JOB_COMPLETING, JOB_QUEUED},    {JOB_COMPLETING, JOB_CANCELLING},
+    {JOB_CANCELLING, JOB_CANCELLED},
 };
 
 static bool listed(enum job_state from, enum job_state to)
@@ -81,7 +85,7 @@ static void a_state_outside_the_table_is_refused(void **state)
 {
     (void)state;
     assert_false(job_can(JOB_N_STATES, JOB_QUEUED));
-    assert_false(job_can(JOB_QUEUED, (enum job_state)-1));
+    assert_false(job_can(JOB_QUEUED, (enum job_state) - 1));
     assert_string_equal(job_state_name(JOB_N_STATES), "?");
 }
 

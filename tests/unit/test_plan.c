@@ -41,7 +41,7 @@ static uint32_t root_of(const struct fixture *f, uint32_t t)
     return f->tensors[t].alias_of == DEV_NONE ? t : f->tensors[t].alias_of;
 }
 
-/* Mostly what was made lately, as in a network; sometimes something old, as a backward pass does. */
+/* Mostly what was made lately, as in a network; sometimes something old, as in a backward pass. */
 static uint32_t pick(struct fixture *f, const uint32_t *made, uint32_t n)
 {
     uint32_t back = draw(f, 5) == 0 ? draw(f, n) : draw(f, SH_MIN(n, 4u));

@@ -2,7 +2,6 @@
  * profile when measurements say otherwise, and would refuse or accept the wrong requests. */
 /* uses: scheduler/predict.o */
 #include "scheduler/predict.h"
-
 #include "tests/unit/sh_test.h"
 
 #define MS INT64_C(1000000)

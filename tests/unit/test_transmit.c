@@ -1,12 +1,11 @@
 /* test_transmit.c - images cut into groups and sent to the device behind tickets.
  *
- * Without it: a group could be announced before its bytes are there, a resident head could be copied
- * again (or a missing byte not at all), or a stuck switch could hold its waiter for ever. */
+ * Without it: a group could be announced before its bytes are there, a resident head could be
+ * copied again (or a missing byte not at all), or a stuck switch could hold its waiter for ever. */
 /* uses: executor/transmit.o executor/group.o libdevice.a */
 /* link: -ldl */
-#include "executor/transmit.h"
-
 #include "common/clock.h"
+#include "executor/transmit.h"
 #include "tests/unit/sh_test.h"
 
 #define N_LAYERS 40u
@@ -212,7 +211,8 @@ static void forcing_an_image_frees_its_waiters_and_nobody_elses(void **state)
     assert_int_equal(dev_ticket_value(r.mem, TX_SLOT_IMAGE), r.im.value);
     assert_int_equal(dev_ticket_value(r.mem, TX_SLOT_IMAGE + 1), other);
     wait_for(&r, &r.arrived); /* the copies end all the same */
-    assert_int_equal(dev_ticket_value(r.mem, TX_SLOT_IMAGE), r.im.value); /* and take nothing back */
+    assert_int_equal(dev_ticket_value(r.mem, TX_SLOT_IMAGE),
+                     r.im.value); /* and take nothing back */
     rig_close(&r);
 }
 

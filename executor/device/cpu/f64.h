@@ -4,7 +4,7 @@
  * temporaries of type F32 are stored as doubles in the workspace; everything that others read
  * (inputs, outputs, state, gradients, the loss) stays F32 as op.h says.
  *
- * A kernel sees doubles only: operands of other types are converted before and after it, in scratch.
+ * A kernel sees doubles only: operands of other types are converted before and after, in scratch.
  */
 #ifndef SH_EXECUTOR_DEVICE_F64_H
 #define SH_EXECUTOR_DEVICE_F64_H

@@ -139,7 +139,7 @@ static int shapes_differ(const struct f64_call *c, struct sh_err *err)
                    dev_op_name(c->op->kind), c->op->name);
 }
 
-/* Runs fn over the first output's elements; operand 0 of the loop is that output, 1.. the inputs. */
+/* Runs fn over the first output's elements; operand 0 is that output, 1.. the inputs. */
 static int broadcast(const struct f64_call *c, uint32_t n_in, cpu_row_fn *fn, struct sh_err *err)
 {
     struct cpu_nd nd;

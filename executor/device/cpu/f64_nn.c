@@ -277,7 +277,6 @@ static struct window window_at(const struct dev_conv *p, const struct dev_tensor
             if (i_ >= 0 && i_ < (x)->dims[2] && j_ >= 0 && j_ < (x)->dims[3]) \
     code(i_ *(x)->dims[3] + j_)
 
-/* x, y: shapes of input and output; fn per output element would hide the loops: two kernels each. */
 int f64__pool_max(const struct f64_call *c, struct sh_err *err)
 {
     const struct dev_tensor *x = c->in[0], *y = c->out[0];

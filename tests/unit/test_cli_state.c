@@ -1,0 +1,181 @@
+/* test_cli_state.c - Without it: `shunt down` could signal a stranger whose pid was once ours, or
+ * --purge could remove a folder that no system made. */
+/* uses: cli/state.o cli/file.o */
+#include "cli/state.h"
+#include "common/mem.h"
+#include "tests/unit/sh_test.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+struct fixture {
+    char *dir;
+    struct state s;
+};
+
+static int setup(void **state)
+{
+    static struct fixture f;
+    char *dir = sh_test_dir();
+
+    f = (struct fixture){.dir = dir};
+    *state = &f;
+    return state_open(dir, true, &f.s, NULL);
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+
+    state_close(&f->s);
+    sh_test_rmdir(f->dir);
+    return 0;
+}
+
+static pid_t child(void)
+{
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        pause();
+        _exit(0);
+    }
+    return pid;
+}
+
+static void a_live_process_is_found_by_its_pid_file(void **state)
+{
+    struct fixture *f = *state;
+
+    assert_ok(state_pid_write(&f->s, "api", getpid(), NULL));
+    assert_int_equal(state_pid(&f->s, "api"), getpid());
+    assert_true(state_is_running(&f->s, "api", getpid()));
+    state_pid_remove(&f->s, "api");
+    assert_int_equal(state_pid(&f->s, "api"), 0);
+}
+
+static void a_process_that_has_ended_is_not_found_even_before_it_is_collected(void **state)
+{
+    struct fixture *f = *state;
+    siginfo_t si;
+    pid_t pid = child();
+
+    assert_ok(state_pid_write(&f->s, "api", pid, NULL));
+    assert_int_equal(state_pid(&f->s, "api"), pid);
+    kill(pid, SIGKILL);
+    assert_int_equal(waitid(P_PID, (id_t)pid, &si, WEXITED | WNOWAIT), 0); /* a zombie now */
+    assert_int_equal(state_pid(&f->s, "api"), 0);
+    waitpid(pid, NULL, 0);
+    assert_int_equal(state_pid(&f->s, "api"), 0);
+}
+
+static void the_same_pid_with_another_start_time_is_a_stranger(void **state)
+{
+    struct fixture *f = *state;
+    char *path = NULL, text[64];
+
+    assert_ok(sh_asprintf(NULL, &path, "%s/api.pid", f->s.run));
+    snprintf(text, sizeof(text), "%d 12345\n", (int)getpid());
+    assert_ok(file_write(path, text, strlen(text), 0644, NULL));
+    assert_int_equal(state_pid(&f->s, "api"), 0);
+    assert_ok(file_write(path, "nonsense", 8, 0644, NULL));
+    assert_int_equal(state_pid(&f->s, "api"), 0);
+    free(path);
+}
+
+static void purge_removes_what_is_ours_and_nothing_else(void **state)
+{
+    struct fixture *f = *state;
+    char *ours = NULL, *theirs = NULL, *link = NULL, *target = NULL;
+
+    assert_ok(state_path(&f->s, "blobs/packages/x/y", &ours, NULL));
+    assert_ok(state_path(&f->s, "notes.txt", &theirs, NULL));
+    assert_ok(state_path(&f->s, "jobs", &link, NULL));
+    assert_ok(sh_asprintf(NULL, &target, "%s-target", f->s.dir));
+    assert_ok(file_make_dir(ours, 0755, NULL));
+    assert_ok(file_make_dir(target, 0755, NULL));
+    assert_int_equal(symlink(target, link), 0); /* must not be followed */
+    assert_ok(file_write(theirs, "mine", 4, 0644, NULL));
+    assert_ok(state_purge(&f->s, NULL));
+    assert_int_not_equal(access(ours, F_OK), 0);
+    assert_int_equal(access(theirs, F_OK), 0);
+    assert_int_equal(access(target, F_OK), 0);
+    assert_int_equal(rmdir(target), 0);
+    free(ours);
+    free(theirs);
+    free(link);
+    free(target);
+}
+
+static void purge_refuses_a_folder_that_no_system_made(void **state)
+{
+    struct fixture *f = *state;
+    struct sh_err err = {0};
+    struct state s;
+    char *other = NULL, *log = NULL;
+
+    assert_ok(sh_asprintf(NULL, &other, "%s/other", f->dir));
+    assert_ok(sh_asprintf(NULL, &log, "%s/log", other));
+    assert_ok(file_make_dir(log, 0755, NULL));
+    assert_ok(state_open(other, false, &s, NULL));
+    assert_fails(state_purge(&s, &err), SH_E_CONFLICT, &err, "nothing is removed");
+    assert_int_equal(access(log, F_OK), 0);
+    state_close(&s);
+    free(other);
+    free(log);
+}
+
+static void sockets_go_to_a_short_folder_when_the_path_is_long(void **state)
+{
+    struct fixture *f = *state;
+    char deep[200], *dir = NULL;
+    struct state s;
+
+    assert_string_equal(f->s.sock, f->s.run);
+    memset(deep, 'd', 100);
+    deep[100] = '\0';
+    assert_ok(sh_asprintf(NULL, &dir, "%s/%s", f->dir, deep));
+    assert_ok(state_open(dir, true, &s, NULL));
+    assert_int_equal(strncmp(s.sock, "/var/tmp/shunt-", 15), 0);
+    assert_true(strlen(s.sock) < 60);
+    state_close(&s);
+    free(dir);
+}
+
+static void the_server_of_a_system_is_read_from_its_folder(void **state)
+{
+    struct fixture *f = *state;
+    json_t *system = json_pack("{s:s}", "server", "http://127.0.0.1:1234");
+    char *url = NULL;
+
+    assert_ok(state_server(f->dir, &url, NULL));
+    assert_null(url);
+    assert_ok(state_write_system(&f->s, system, NULL));
+    assert_ok(state_server(f->dir, &url, NULL));
+    assert_string_equal(url, "http://127.0.0.1:1234");
+    free(url);
+    json_decref(system);
+    assert_ok(state_server("/nowhere/at/all", &url, NULL));
+    assert_null(url);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_live_process_is_found_by_its_pid_file, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            a_process_that_has_ended_is_not_found_even_before_it_is_collected, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_same_pid_with_another_start_time_is_a_stranger, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(purge_removes_what_is_ours_and_nothing_else, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(purge_refuses_a_folder_that_no_system_made, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(sockets_go_to_a_short_folder_when_the_path_is_long, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(the_server_of_a_system_is_read_from_its_folder, setup,
+                                        teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

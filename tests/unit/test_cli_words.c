@@ -1,0 +1,136 @@
+/* test_cli_words.c - Without it: a mistyped command could run another one, and a name with a slash
+ * or a question mark could reach another resource of the server. */
+/* uses: cli/find.o cli/rest.o cli/http.o cli/state.o cli/file.o */
+/* link: -lcurl */
+#include "cli/cli.h"
+#include "common/mem.h"
+#include "tests/unit/sh_test.h"
+
+const struct cli_cmd CLI_CMDS[] = {
+    {.verb = "up", .args = ""},
+    {.verb = "get", .noun = "jobs", .args = "[JOB]"},
+    {.verb = "get", .noun = "queues", .args = ""},
+    {.verb = "push", .noun = "model", .args = "NAME FILE"},
+    {.verb = "set", .noun = "quota", .args = "TENANT FIELD=VALUE..."},
+    {.verb = "wait", .noun = "model", .args = "MODEL[:VERSION]"},
+};
+const size_t CLI_N_CMDS = SH_ARRAY_LEN(CLI_CMDS);
+
+static const struct cli_cmd *find(const char *a, const char *b, int *used, struct sh_err *err)
+{
+    char *words[] = {(char *)a, (char *)b};
+
+    return cli_find(words, b ? 2 : a ? 1 : 0, used, err);
+}
+
+static void singular_and_plural_name_the_same(void **state)
+{
+    int used = 0;
+    (void)state;
+
+    assert_ptr_equal(find("get", "job", &used, NULL), &CLI_CMDS[1]);
+    assert_int_equal(used, 2);
+    assert_ptr_equal(find("get", "jobs", &used, NULL), &CLI_CMDS[1]);
+    assert_ptr_equal(find("push", "models", &used, NULL), &CLI_CMDS[3]);
+    assert_ptr_equal(find("up", "x", &used, NULL), &CLI_CMDS[0]);
+    assert_int_equal(used, 1);
+}
+
+static void a_wrong_word_is_refused_and_says_what_there_is(void **state)
+{
+    struct sh_err err = {0};
+    int used = 0;
+    (void)state;
+
+    assert_null(find("get", "thing", &used, &err));
+    assert_fails(err.rc, SH_E_INVALID, &err, "jobs, queues");
+    err = (struct sh_err){0};
+    assert_null(find("get", NULL, &used, &err));
+    assert_fails(err.rc, SH_E_INVALID, &err, "say what to get");
+    err = (struct sh_err){0};
+    assert_null(find("fly", NULL, &used, &err));
+    assert_fails(err.rc, SH_E_INVALID, &err, "no command \"fly\"");
+    err = (struct sh_err){0};
+    assert_null(find(NULL, NULL, &used, &err));
+    assert_fails(err.rc, SH_E_INVALID, &err, "no command is given");
+}
+
+static void the_number_of_arguments_is_read_from_the_table(void **state)
+{
+    static const int WANT[][2] = {{0, 0}, {0, 1}, {0, 0}, {2, 2}, {2, 1001}, {1, 1}};
+    (void)state;
+
+    for (size_t i = 0; i < CLI_N_CMDS; i++) {
+        int min = -1, max = -1;
+
+        cli_arg_range(&CLI_CMDS[i], &min, &max);
+        assert_int_equal(min, WANT[i][0]);
+        assert_int_equal(max, WANT[i][1]);
+    }
+}
+
+static void a_name_cannot_leave_its_place_in_a_path(void **state)
+{
+    char path[REST_PATH_MAX];
+    struct sh_err err = {0};
+    (void)state;
+
+    assert_ok(rest_path(path, NULL, "api", "a/b?c=d&e #%", NULL));
+    assert_string_equal(path, "/api/a%2Fb%3Fc%3Dd%26e%20%23%25");
+    assert_fails(rest_path(path, &err, "api", "..", NULL), SH_E_INVALID, &err, "not a name");
+    err = (struct sh_err){0};
+    assert_fails(rest_path(path, &err, "api", "", NULL), SH_E_INVALID, &err, "not a name");
+}
+
+static void a_model_may_carry_a_version(void **state)
+{
+    struct cli c = {.cmd = &CLI_CMDS[5]};
+    struct sh_err err = {0};
+    char name[129];
+    int64_t version = -1;
+    (void)state;
+
+    assert_ok(rest_model_ref(&c, "resnet", name, &version, NULL));
+    assert_string_equal(name, "resnet");
+    assert_int_equal(version, 0);
+    assert_ok(rest_model_ref(&c, "resnet:12", name, &version, NULL));
+    assert_string_equal(name, "resnet");
+    assert_int_equal(version, 12);
+    assert_fails(rest_model_ref(&c, "resnet:x", name, &version, &err), SH_E_INVALID, &err,
+                 "not a version");
+    assert_int_equal(c.exit_code, CLI_USAGE);
+}
+
+static void a_refusal_carries_the_servers_words(void **state)
+{
+    char body[] = "{\"code\":\"QUOTA\",\"detail\":\"too many jobs\",\"nodes\":[\"n1\"]}";
+    struct http_reply r = {
+        .status = 429, .body = body, .len = sizeof(body) - 1, .retry_after_s = 2};
+    struct http_reply html = {
+        .status = 502, .body = (char *)"<html>", .len = 6, .retry_after_s = -1};
+    struct cli c = {.cmd = &CLI_CMDS[0]};
+    struct sh_err err = {0};
+    (void)state;
+
+    assert_fails(rest_check(&c, &r, 0, &err), SH_E_QUOTA, &err, "too many jobs");
+    assert_non_null(strstr(err.msg, "try again in 2 s"));
+    assert_int_equal(c.exit_code, CLI_REFUSED);
+    assert_int_equal(json_array_size(json_object_get(c.problem, "nodes")), 1);
+    err = (struct sh_err){0};
+    assert_fails(rest_check(&c, &html, 0, &err), SH_E_UNAVAILABLE, &err, "HTTP status 502");
+    json_decref(c.problem);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(singular_and_plural_name_the_same),
+        cmocka_unit_test(a_wrong_word_is_refused_and_says_what_there_is),
+        cmocka_unit_test(the_number_of_arguments_is_read_from_the_table),
+        cmocka_unit_test(a_name_cannot_leave_its_place_in_a_path),
+        cmocka_unit_test(a_model_may_carry_a_version),
+        cmocka_unit_test(a_refusal_carries_the_servers_words),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
