@@ -141,6 +141,9 @@ demo: build ## the whole system tells its story; the summary is in .shunt/demo.j
 e2e: all ## stories with real daemons, one after the other
 	@tests/e2e/run.sh
 
+test: build ## all checks: lint, unit, device, database, golden, end to end, sanitizers, clang
+	@tests/all.sh
+
 unit: $(UNIT_BIN) ## unit tests; no GPU, no database
 	@tests/run_unit.sh $(UNIT_BIN)
 
@@ -175,5 +178,5 @@ lint: ## layers, banned calls, sizes, format, words, dashboards, shell
 fmt: ## clang-format on every source file
 	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
-.PHONY: help deps build all clean demo e2e unit device-tests db-tests golden lint fmt
+.PHONY: help deps build all clean demo e2e test unit device-tests db-tests golden lint fmt
 -include $(shell find build* -name '*.d' 2>/dev/null)

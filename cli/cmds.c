@@ -124,24 +124,33 @@ static const struct sh_conf_opt TOP[] = {
 
 /* clang-format off */
 const struct cli_cmd CLI_CMDS[] = {
-    {"up", NULL, "", "start the whole system on this machine: database, scheduler, executors, API", up_main, OPTS(UP)},
+    {"up", NULL, "",
+     "start the whole system on this machine: database, scheduler, executors, API",
+     up_main, OPTS(UP)},
     {"down", NULL, "", "stop what `shunt up` started", down_main, OPTS(DOWN)},
-    {"status", NULL, "", "processes, health, executors, models and jobs of a local system", status_main, NONE},
+    {"status", NULL, "",
+     "processes, health, executors, models and jobs of a local system", status_main, NONE},
     {"top", NULL, "", "what runs, again and again", top_main, OPTS(TOP)},
 
     {"create", "tenant", "NAME", "create a tenant with the default quota", tenant_create, NONE},
-    {"create", "key", "NAME", "create an API key of --tenant; the key is shown this once", key_create, OPTS(KEY_CREATE)},
-    {"create", "model", "NAME", "create a model: a name for versions", model_create, OPTS(MODEL_CREATE)},
+    {"create", "key", "NAME",
+     "create an API key of --tenant; the key is shown this once", key_create, OPTS(KEY_CREATE)},
+    {"create", "model", "NAME",
+     "create a model: a name for versions", model_create, OPTS(MODEL_CREATE)},
     {"create", "dataset", "NAME", "create a dataset; push its file next", dataset_create, NONE},
 
-    {"push", "model", "NAME FILE", "upload an ONNX file as the next version; creates the model if needed", model_push, OPTS(PUSH_MODEL)},
-    {"push", "dataset", "NAME FILE", "upload a safetensors file; creates the dataset if needed", dataset_push, NONE},
+    {"push", "model", "NAME FILE",
+     "upload an ONNX file as the next version; creates the model if needed",
+     model_push, OPTS(PUSH_MODEL)},
+    {"push", "dataset", "NAME FILE",
+     "upload a safetensors file; creates the dataset if needed", dataset_push, NONE},
 
     {"get", "tenants", "[NAME]", "tenants", tenant_get, NONE},
     {"get", "keys", "", "API keys of --tenant, without secrets", key_get, NONE},
     {"get", "quota", "[TENANT]", "limits of a tenant", quota_get, NONE},
     {"get", "models", "[NAME]", "models", model_get, NONE},
-    {"get", "versions", "MODEL[:VERSION]", "versions of a model, or one with its tensors", version_get, NONE},
+    {"get", "versions", "MODEL[:VERSION]",
+     "versions of a model, or one with its tensors", version_get, NONE},
     {"get", "slo", "MODEL", "latency target of a model", slo_get, NONE},
     {"get", "datasets", "[NAME]", "datasets", dataset_get, NONE},
     {"get", "queues", "", "queues", queue_get, NONE},
@@ -150,21 +159,25 @@ const struct cli_cmd CLI_CMDS[] = {
     {"get", "executors", "", "executors", executor_get, NONE},
 
     {"set", "slo", "MODEL", "set the latency target of a model", slo_set, OPTS(SLO_SET)},
-    {"set", "quota", "TENANT FIELD=VALUE...", "change limits of a tenant; null = no limit", quota_set, NONE},
+    {"set", "quota", "TENANT FIELD=VALUE...",
+     "change limits of a tenant; null = no limit", quota_set, NONE},
 
     {"delete", "tenant", "NAME", "delete a tenant that has no live jobs", tenant_delete, NONE},
     {"delete", "key", "ID", "revoke an API key at once", key_delete, NONE},
-    {"delete", "model", "MODEL[:VERSION]", "delete a model with all versions, or one version", model_delete, NONE},
+    {"delete", "model", "MODEL[:VERSION]",
+     "delete a model with all versions, or one version", model_delete, NONE},
     {"delete", "slo", "MODEL", "remove the latency target of a model", slo_delete, NONE},
     {"delete", "dataset", "NAME", "delete a dataset", dataset_delete, NONE},
 
     {"submit", NULL, "", "submit a training job", job_submit, OPTS(SUBMIT)},
     {"cancel", NULL, "JOB", "cancel a job", job_cancel, NONE},
-    {"wait", "job", "JOB", "wait for a job's end; exit status 0 if it succeeded", job_wait, OPTS(WAIT)},
+    {"wait", "job", "JOB",
+     "wait for a job's end; exit status 0 if it succeeded", job_wait, OPTS(WAIT)},
     {"wait", "model", "MODEL[:VERSION]", "wait until a version is READY", model_wait, OPTS(WAIT)},
     {"events", NULL, "JOB", "every change of a job's state", job_events, OPTS(EVENTS)},
     {"losses", NULL, "JOB", "loss of each committed step", job_losses, OPTS(LOSSES)},
-    {"infer", NULL, "MODEL[:VERSION]", "send inference requests and show results and latency", infer_main, OPTS(INFER)},
+    {"infer", NULL, "MODEL[:VERSION]",
+     "send inference requests and show results and latency", infer_main, OPTS(INFER)},
 };
 /* clang-format on */
 const size_t CLI_N_CMDS = SH_ARRAY_LEN(CLI_CMDS);

@@ -5,8 +5,9 @@
  *   run/up.lock        held while `shunt up` starts
  *   created-by-shunt   only a folder with this file is ever purged
  *
- * A Unix socket's path has at most 107 bytes, and PostgreSQL's own user must reach its cluster. Where
- * the state folder does not allow that, `aux` (/var/tmp/shunt-<hash>) takes sockets or cluster.
+ * A Unix socket's path has at most 107 bytes, and PostgreSQL's own user must reach its cluster.
+ * Where the state folder does not allow that, `aux` (/var/tmp/shunt-<hash>) takes sockets or
+ * cluster.
  */
 #ifndef SH_CLI_STATE_H
 #define SH_CLI_STATE_H

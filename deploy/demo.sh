@@ -130,7 +130,6 @@ start_system() {
     shunt down --purge --quiet
     shunt up --port 0 --workers 3 --pool-bytes 1G
     mkdir -p "$work"
-    server=$(shunt up -o name)
     local json
     json=$(shunt up -o json)
     ports[executor]=$(jq -r '.metrics_ports["executor-cpu0"]' <<<"$json")
@@ -203,7 +202,8 @@ send_bursts() {
     busy1=$(metric scheduler shunt_tenant_gpu_seconds_total 'class="inference"')
     # Measured time of these steps, over what the steps alone and the inference alone would take.
     slowdown=$(calc "($t1 - $t0) / (($s1 - $s0) * $alone_s + $busy1 - $busy0)")
-    echo "   steps $s0 to $s1 took $(calc "$t1 - $t0") s; inference used $(calc "$busy1 - $busy0") s"
+    echo "   steps $s0 to $s1 took $(calc "$t1 - $t0") s," \
+        "$(calc "$busy1 - $busy0") s of it inference"
 }
 
 finish_training() {
@@ -265,7 +265,7 @@ check_summary() {
 }
 
 declare -A ports=()
-server='' job='' version='' steps=0 alone_s=0 slowdown=0
+job='' version='' steps=0 alone_s=0 slowdown=0
 for tool in curl jq awk pgrep; do
     command -v $tool >/dev/null || fail "$tool is missing: run make deps"
 done
@@ -280,4 +280,4 @@ send_bursts
 finish_training
 write_summary
 check_summary
-chapter "Done. The system at $server is stopped now; start it again with: build/bin/shunt up"
+chapter "Done. The system is stopped now; start it again with: build/bin/shunt up"

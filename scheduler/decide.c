@@ -255,7 +255,7 @@ static int admit(struct work *w, struct sh_err *err)
 
         if (r->exec == SNAP_NONE)
             rc = place(w, i, err);
-        else if (alone_ns > r->limit_ns)
+        else if (r->state == SNAP_READY && alone_ns > r->limit_ns)
             rc = refuse(w, i, SH_E_SLO, DECIDE_DEADLINE, alone_ns, err);
         else
             charge(w, r, r->exec);

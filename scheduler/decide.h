@@ -1,19 +1,20 @@
 /* decide.h - the policy: from a snapshot to a list of decisions. Pure: no clock, database or log.
  *
  * Requests. Order: priority, then earliest deadline, then arrival; a best-effort request that is
- * late by prediction goes behind those of its priority that can still make it. Each new request gets
- * the executor with the least predicted finish
+ * late by prediction goes behind those of its priority that can still make it. Each new request
+ * gets the executor with the least predicted finish
  *
  *     backlog + cost of stopping training + missing bytes * ns_per_byte + run
  *
  * in which residency and load meet; equal ones go to the one that holds more of the model, then to
- * the one with fewer runs. A request that by prediction ends after its limit is refused at once. A run takes the first ready request of an executor and adds others of the same model and
- * tenant while max_batch and every deadline that waits there allow; it never waits for more to come.
+ * the one with fewer runs. A request that by prediction ends after its limit is refused at once.
+ * A run takes the first ready request of an executor and adds others of the same model and tenant
+ * while max_batch and every deadline that waits there allow; it never waits for more to come.
  *
  * Training. One job holds the training slot of an executor. Free slots go to tenants below their
  * guarantee first, then by decayed usage / weight, then priority, then FIFO. A job loses its slot
- * only after min_run_ns, to a tenant below its guarantee, to one whose share is smaller by more than
- * one minimum run, or to a higher priority of the same tenant.
+ * only after min_run_ns, to a tenant below its guarantee, to one whose share is smaller by more
+ * than one minimum run, or to a higher priority of the same tenant.
  */
 #ifndef SH_SCHEDULER_DECIDE_H
 #define SH_SCHEDULER_DECIDE_H

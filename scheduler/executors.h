@@ -2,9 +2,9 @@
  *
  * An executor keeps its slot (its index in snapshots and in models) while it is away. It connects,
  * says EXEC_HELLO and reports every model and job it holds; with EXEC_SYNCED it gets work. What it
- * reports is compared with ours: jobs that are not its own are stopped, jobs of ours that it did not
- * report go back to the queue. When it goes away its requests are refused at once; its jobs wait for
- * --grace-ms.
+ * reports is compared with ours: jobs that are not its own are stopped, jobs of ours that it did
+ * not report go back to the queue. When it goes away its requests are refused at once; its jobs
+ * wait for --grace-ms.
  */
 #ifndef SH_SCHEDULER_EXECUTORS_H
 #define SH_SCHEDULER_EXECUTORS_H

@@ -12,9 +12,10 @@
  *   STARTING, RUNNING, PREEMPTED, COMPLETING
  *              -> FAILED      no more attempts, or not worth one         [jobs_on_state]
  *              -> QUEUED      another attempt; slot given up             [jobs_on_state]
- *              -> QUEUED      its executor is gone                       [jobs_requeue]
+ *              -> QUEUED      its executor is gone                       [jobs__requeue]
  *              -> CANCELLING  cancelled while an executor has it         [api]
- *   CANCELLING -> CANCELLED   it has stopped, or its executor is gone    [jobs_on_state, jobs_requeue]
+ *   CANCELLING -> CANCELLED   it has stopped                             [jobs_on_state]
+ *   CANCELLING -> CANCELLED   its executor is gone                       [jobs__requeue]
  *
  *   SUCCEEDED, FAILED, CANCELLED and EXPIRED are final. Nothing leads to SUSPENDED and EXPIRED in
  *   this release; the schema knows them.

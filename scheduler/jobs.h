@@ -1,9 +1,9 @@
 /* jobs.h - training jobs: from the queue to an executor and back, every change recorded.
  *
- * Reading: every look at the database gives the jobs that are not final. Rows of a job whose changes
- * are still on their way to the database are ignored until they have arrived.
- * Writing: one store_job_write a job at a time carries all that has gathered; progress alone at most
- * once a second.
+ * Reading: every look at the database gives the jobs that are not final. Rows of a job whose
+ * changes are still on their way to the database are ignored until they have arrived.
+ * Writing: one store_job_write a job at a time carries all that has gathered; progress alone at
+ * most once a second.
  * The job's executor is told to start only after QUEUED -> STARTING is committed.
  *
  * Failures: NaN and errors not worth another try end the job at once; others use up one of its

@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The jobs' side towards the database: what is read, what is written, who wins when both changed. */
+/* The jobs' side towards the database: what is read, what is written, who wins when both changed.
+ * */
 
 #define PROGRESS_NS INT64_C(1000000000)
 #define MAX_RESULT_BYTES (1u << 20)
@@ -244,8 +245,9 @@ static int dump_member(const json_t *o, const char *name, const char *def, char 
     return v ? sh_json_dump(v, out, err) : sh_strdup(def, out, err);
 }
 
-/* The executor's result names the trained model (package_digest, package, onnx_bytes) and holds what
- * shunt-import said about it (meta): that becomes the new version, the rest is the job's result. */
+/* The executor's result names the trained model (package_digest, package, onnx_bytes) and holds
+ * what shunt-import said about it (meta): that becomes the new version, the rest is the job's
+ * result. */
 static int split_result(struct store_write *w, const char *text, struct sh_err *err)
 {
     struct store_version *v = &w->version;

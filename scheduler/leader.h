@@ -6,9 +6,9 @@
  * executors ignore lower ones: a leader that was replaced without noticing can do no harm. When a
  * renewal finds another holder the scheduler stands down at once.
  *
- * While the database is not reachable nobody can take the lease either. The leader then goes on with
- * what needs no database, synchronous requests, and starts no job; the first renewal that succeeds
- * or fails decides.
+ * While the database is not reachable nobody can take the lease either. The leader then goes on
+ * with what needs no database, synchronous requests, and starts no job; the first renewal that
+ * succeeds or fails decides.
  */
 #ifndef SH_SCHEDULER_LEADER_H
 #define SH_SCHEDULER_LEADER_H

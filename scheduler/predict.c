@@ -44,7 +44,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* p99 of what is fresh, 0 if that is less than PREDICT_MIN runs. *max_out: the slowest fresh run. */
+/* p99 of what is fresh, 0 if that is less than PREDICT_MIN runs. *max_out: the slowest fresh run.
+ * */
 static int64_t recent(const struct predict_ring *r, int64_t now_ns, int64_t *max_out)
 {
     int64_t ns[PREDICT_RING];

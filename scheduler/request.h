@@ -3,12 +3,13 @@
  *   (new)  -> OPEN     within the limits; the body is on its way     [requests_on_open]
  *   OPEN   -> READY    the body is complete                          [requests_on_ready]
  *   READY  -> RUNNING  part of a run                                 [requests_run]
- *   OPEN, READY -> end refused, expired or cancelled                 [requests_refuse, ..._on_cancel]
+ *   OPEN, READY -> end refused or expired                            [requests_refuse]
+ *   OPEN, READY -> end cancelled                                     [requests_on_cancel]
  *   RUNNING -> end     RUN_DONE, or its executor is gone             [requests_on_run_done]
  *
- * OPEN and READY requests are placed on an executor by a pass (exec is set then). The executor sends
- * the result straight to the API; we only learn that the run is over. A request whose API is gone
- * has api == NULL and ends with its run.
+ * OPEN and READY requests are placed on an executor by a pass (exec is set then). The executor
+ * sends the result straight to the API; we only learn that the run is over. A request whose API
+ * is gone has api == NULL and ends with its run.
  *
  * Limits: --max-requests in all, --max-model-requests for a model version, the quota's
  * max_concurrent_requests for a tenant; running ones count.

@@ -2,8 +2,8 @@
  *
  * Every write runs in one transaction that first locks the lease row and refuses with
  * SH_E_PRECONDITION when its epoch or holder is not ours: a leader that was replaced cannot write.
- * Each function may be called again with the same argument after a lost connection: it finds its own
- * work done and succeeds.
+ * Each function may be called again with the same argument after a lost connection: it finds its
+ * own work done and succeeds.
  *
  * All functions have the shape of dbthread.h's dbop_run_fn and block; `arg` is the struct named in
  * the comment. Results go to its `out` part. Besides SH_E_PRECONDITION they fail as common/db.h
@@ -138,8 +138,8 @@ struct store_reasons {
 };
 int store_job_reasons(struct db *db, void *arg, struct sh_err *err);
 
-/* ---- models: arg is struct store_model_state. Notifies channel shunt_models with the version's id.
- * Does nothing unless the version is REGISTERED or LOADING. */
+/* ---- models: arg is struct store_model_state. Notifies channel shunt_models with the version's
+ * id. Does nothing unless the version is REGISTERED or LOADING. */
 struct store_model_state {
     struct store_fence fence;
     int64_t version_id;

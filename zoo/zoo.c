@@ -63,13 +63,15 @@ static uint64_t next(struct zoo *z)
     return v ^ (v >> 31);
 }
 
-/* Box-Muller, one of the pair. */
-static float normal(struct zoo *z)
+/* Box-Muller makes two at a time. */
+static void normal_pair(struct zoo *z, float out[static 2])
 {
     double u = ((double)(next(z) >> 11) + 1) / 9007199254740993.0;
-    double v = (double)(next(z) >> 11) / 9007199254740992.0;
+    double v = 6.283185307179586 * (double)(next(z) >> 11) / 9007199254740992.0;
+    float r = (float)sqrt(-2 * log(u));
 
-    return (float)(sqrt(-2 * log(u)) * cos(6.283185307179586 * v));
+    out[0] = r * cosf((float)v);
+    out[1] = r * sinf((float)v);
 }
 
 static uint32_t add_value(struct zoo *z, const char *name, enum sh_dtype t, int rank,
@@ -135,9 +137,9 @@ static size_t product(int rank, const int64_t *dims)
 static uint32_t add_floats(struct zoo *z, const char *name, int rank, const int64_t *dims,
                            double std, float mean)
 {
+    float *data, pair[2] = {0, 0};
     size_t n = product(rank, dims);
     uint32_t v;
-    float *data;
 
     if (z->rc)
         return GRAPH_NONE;
@@ -146,8 +148,11 @@ static uint32_t add_floats(struct zoo *z, const char *name, int rank, const int6
         z->rc = SH_FAIL(z->err, SH_E_NOMEM, "could not allocate %zu weights", n);
         return GRAPH_NONE;
     }
-    for (size_t i = 0; i < n; i++)
-        data[i] = std > 0 ? mean + (float)std * normal(z) : mean;
+    for (size_t i = 0; i < n; i++) {
+        if (std > 0 && i % 2 == 0)
+            normal_pair(z, pair);
+        data[i] = mean + (float)std * pair[i % 2];
+    }
     v = add_const(z, name, SH_F32, rank, dims, data);
     if (!z->rc)
         z->g->values[v].is_param = name != NULL;

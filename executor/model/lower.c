@@ -72,11 +72,6 @@ static lower_fn *find(const char *op)
     return NULL;
 }
 
-bool lower_knows(const char *op)
-{
-    return find(op) != NULL;
-}
-
 const struct graph_value *lower__in(const struct lower *lo, const struct graph_node *n, uint32_t i)
 {
     return &lo->g->values[n->in[i]];

@@ -16,6 +16,5 @@
 /* *out: OWNED, ir_free(). g is BORROWED as long as the ir lives. Fails: SH_E_UNSUPPORTED,
  * SH_E_INVALID, naming the node. */
 int lower_graph(const struct graph *g, bool training, struct ir **out, struct sh_err *err);
-bool lower_knows(const char *op); /* ONNX operator type */
 
 #endif

@@ -36,7 +36,7 @@ struct train_spec {
  * refused. Defaults are PyTorch's. */
 int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *err);
 
-struct program_io { /* one input, output or label */
+struct program_io {   /* one input, output or label */
     const char *name; /* BORROWED */
     enum sh_dtype dtype;
     uint32_t rank;

@@ -37,8 +37,8 @@ usage() {
     exits "down without a system is fine" 0 "Nothing" shunt down
     ok "docs/cli.md is what shunt --docs prints" diff <("$bin/shunt" --docs) "$root/docs/cli.md"
     # shellcheck disable=SC2016 # the inner shell expands it
-    ok "the completion is valid bash" bash -c 'source <("$0" --completion bash) && complete -p shunt' \
-        "$bin/shunt"
+    ok "the completion is valid bash" bash -c \
+        'source <("$0" --completion bash) && complete -p shunt' "$bin/shunt"
 }
 
 up_and_down() {

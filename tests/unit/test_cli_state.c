@@ -9,18 +9,18 @@
 #include <sys/wait.h>
 
 struct fixture {
-    char *dir;
+    char dir[SH_TEST_DIR_BYTES];
     struct state s;
 };
 
 static int setup(void **state)
 {
     static struct fixture f;
-    char *dir = sh_test_dir();
 
-    f = (struct fixture){.dir = dir};
+    f = (struct fixture){.dir = ""};
+    sh_test_dir_make(f.dir);
     *state = &f;
-    return state_open(dir, true, &f.s, NULL);
+    return state_open(f.dir, true, &f.s, NULL);
 }
 
 static int teardown(void **state)
@@ -28,8 +28,7 @@ static int teardown(void **state)
     struct fixture *f = *state;
 
     state_close(&f->s);
-    sh_test_rmdir(f->dir);
-    return 0;
+    return file_remove_tree(f->dir, NULL);
 }
 
 static pid_t child(void)

@@ -11,7 +11,7 @@ static json_t *wanted(void)
 }
 
 /* A file with x[4][2] = 0 1 2 ... 7. */
-static char *make_file(const char *dir)
+static char *make_file(char dir[static SH_TEST_DIR_BYTES])
 {
     float v[8];
     char *path = NULL;
@@ -20,6 +20,7 @@ static char *make_file(const char *dir)
 
     for (int i = 0; i < 8; i++)
         v[i] = (float)i;
+    sh_test_dir_make(dir);
     assert_ok(sh_asprintf(NULL, &path, "%s/in.safetensors", dir));
     assert_ok(sh_st_write(path, &t, 1, NULL, NULL));
     return path;
@@ -27,7 +28,7 @@ static char *make_file(const char *dir)
 
 static void a_request_holds_the_rows_that_were_asked_for(void **state)
 {
-    char *dir = sh_test_dir(), *path = make_file(dir);
+    char dir[SH_TEST_DIR_BYTES], *path = make_file(dir);
     json_t *w = wanted(), *head = NULL;
     struct tensors t;
     struct sh_buf b;
@@ -53,12 +54,12 @@ static void a_request_holds_the_rows_that_were_asked_for(void **state)
     sh_buf_fini(&b);
     tensors_fini(&t);
     free(path);
-    sh_test_rmdir(dir);
+    sh_test_dir_remove(dir);
 }
 
 static void a_missing_input_is_named(void **state)
 {
-    char *dir = sh_test_dir(), *path = make_file(dir);
+    char dir[SH_TEST_DIR_BYTES], *path = make_file(dir);
     json_t *w = json_pack("[{s:s}]", "name", "pixels");
     struct sh_err err = {0};
     struct tensors t;
@@ -67,7 +68,7 @@ static void a_missing_input_is_named(void **state)
     assert_fails(tensors_from_file(path, w, &t, &err), SH_E_INVALID, &err, "\"pixels\"");
     json_decref(w);
     free(path);
-    sh_test_rmdir(dir);
+    sh_test_dir_remove(dir);
 }
 
 static int answer(struct tensors *t, int rows, const float *v, size_t n, struct sh_err *err)

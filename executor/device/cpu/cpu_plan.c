@@ -198,9 +198,8 @@ static int check_precision(enum dev_precision p, struct sh_err *err)
 {
     if (p == DEV_FP32 || p == DEV_TF32 || p == DEV_FP64)
         return SH_OK;
-    return SH_FAIL(
-        err, SH_E_UNSUPPORTED,
-        "the cpu device computes in fp32 or fp64 only; %s needs tensors of 16 bits, "
+    return SH_FAIL(err, SH_E_UNSUPPORTED,
+                   "the cpu device computes in fp32 or fp64 only; %s needs tensors of 16 bits, "
                    "which it does not store",
                    p == DEV_FP16 ? "fp16" : "bf16");
 }

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# all.sh - every check there is, one step after the other; what `make test` and CI run.
+#
+#   tests/all.sh [STEP...]     without names: all of them. A failed step does not keep the next ones
+#                              from running. Logs: build/test-logs/STEP.log
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 2
+
+steps=(lint unit device db golden e2e sanitize clang)
+declare -A what=(
+    [lint]='make --no-print-directory lint'
+    [unit]='make --no-print-directory unit'
+    [device]='make --no-print-directory device-tests'
+    [db]='make --no-print-directory db-tests'
+    [golden]='make --no-print-directory golden'
+    [e2e]='make --no-print-directory e2e'
+    [sanitize]='make --no-print-directory unit db-tests SAN=address,undefined'
+    [clang]='make --no-print-directory all CC=clang'
+)
+[ $# -eq 0 ] || steps=("$@")
+
+logs=build/test-logs
+mkdir -p "$logs"
+passed=0
+failed=()
+for s in "${steps[@]}"; do
+    begin=$SECONDS
+    if [ -z "${what[$s]:-}" ]; then
+        echo "tests/all.sh: there is no step \"$s\"; steps: ${!what[*]}" >&2
+        exit 2
+    fi
+    printf '%-9s ... ' "$s"
+    if ${what[$s]} >"$logs/$s.log" 2>&1 </dev/null; then
+        passed=$((passed + 1))
+        printf 'ok     %4d s\n' $((SECONDS - begin))
+    else
+        failed+=("$s")
+        printf 'FAILED %4d s\n' $((SECONDS - begin))
+        tail -n 60 "$logs/$s.log" | sed "s/^/    | /"
+    fi
+done
+[ ${#failed[@]} -eq 0 ] || echo "failed: ${failed[*]}; logs: $logs"
+echo "$passed passed, ${#failed[@]} failed"
+[ ${#failed[@]} -eq 0 ]

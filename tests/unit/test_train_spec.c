@@ -1,0 +1,118 @@
+/* test_train_spec.c - Without it: a typo in a job's spec would train with a default instead of what
+ * was asked for, and nobody would know why the result differs from PyTorch's. */
+/* uses: libmodel.a libdevice.a */
+/* link: -ldl */
+#include "common/json.h"
+#include "common/mem.h"
+#include "executor/model/order.h"
+#include "executor/model/program.h"
+#include "tests/unit/sh_test.h"
+
+static int read_spec(const char *text, struct train_spec *t, struct sh_err *err)
+{
+    json_t *j = NULL;
+    int rc;
+
+    assert_ok(sh_json_parse(text, strlen(text), 4096, &j, NULL));
+    rc = train_spec_read(j, t, err);
+    json_decref(j);
+    return rc;
+}
+
+static void defaults_are_pytorch_s(void **state)
+{
+    struct sh_err err = {0};
+    struct train_spec t;
+
+    (void)state;
+    assert_ok_err(read_spec("{\"optimizer\":{\"name\":\"adamw\"},\"steps\":10}", &t, &err), &err);
+    assert_int_equal(t.optimizer, PROGRAM_ADAMW);
+    assert_true(t.lr == 1e-3 && t.beta1 == 0.9 && t.beta2 == 0.999 && t.eps == 1e-8);
+    assert_true(t.weight_decay == 1e-2);
+    assert_int_equal(t.loss, PROGRAM_LOSS_XENT);
+    assert_string_equal(t.labels, "label");
+    assert_int_equal(t.precision, DEV_FP32);
+    assert_ok_err(read_spec("{\"optimizer\":{\"name\":\"sgd\"},\"epochs\":2}", &t, &err), &err);
+    assert_true(t.momentum == 0 && t.weight_decay == 0 && !t.nesterov);
+}
+
+static void every_field_is_read(void **state)
+{
+    struct sh_err err = {0};
+    struct train_spec t;
+
+    (void)state;
+    assert_ok_err(read_spec("{\"loss\":\"mse\",\"optimizer\":{\"name\":\"sgd\",\"lr\":0.5,"
+                            "\"momentum\":0.9,\"weight_decay\":0.1,\"nesterov\":true},\"batch\":7,"
+                            "\"steps\":3,\"seed\":11,\"labels\":\"y\",\"precision\":\"tf32\","
+                            "\"shuffle\":false,\"checkpoint_interval_ms\":250}",
+                            &t, &err),
+                  &err);
+    assert_int_equal(t.loss, PROGRAM_LOSS_MSE);
+    assert_true(t.lr == 0.5 && t.momentum == 0.9 && t.weight_decay == 0.1 && t.nesterov);
+    assert_true(t.batch == 7 && t.steps == 3 && t.epochs == 0 && t.seed == 11 && !t.shuffle);
+    assert_string_equal(t.labels, "y");
+    assert_int_equal(t.precision, DEV_TF32);
+    assert_int_equal(t.checkpoint_interval_ms, 250);
+}
+
+static void what_is_wrong_is_named(void **state)
+{
+    static const char *const BAD[][2] = {
+        {"{\"steps\":1}", "optimizer"},
+        {"{\"optimizer\":{\"name\":\"lion\"},\"steps\":1}", "optimizer.name"},
+        {"{\"optimizer\":{\"name\":\"sgd\"}}", "either \"steps\" or \"epochs\""},
+        {"{\"optimizer\":{\"name\":\"sgd\"},\"steps\":1,\"epochs\":1}", "either \"steps\""},
+        {"{\"optimizer\":{\"name\":\"sgd\"},\"steps\":0}", "steps"},
+        {"{\"optimizer\":{\"name\":\"sgd\",\"beta1\":0.5},\"steps\":1}", "optimizer.beta1"},
+        {"{\"optimizer\":{\"name\":\"adam\",\"momentum\":0.5},\"steps\":1}", "optimizer.momentum"},
+        {"{\"optimizer\":{\"name\":\"sgd\",\"nesterov\":true},\"steps\":1}", "momentum above 0"},
+        {"{\"optimizer\":{\"name\":\"sgd\",\"lr\":-1},\"steps\":1}", "optimizer.lr"},
+        {"{\"optimizer\":{\"name\":\"sgd\"},\"steps\":1,\"stpes\":2}", "stpes"},
+        {"{\"optimizer\":{\"name\":\"sgd\"},\"steps\":1,\"loss\":\"hinge\"}", "cross-entropy"},
+        {"{\"optimizer\":{\"name\":\"sgd\"},\"steps\":1,\"precision\":\"int8\"}", "int8"},
+        {"{\"optimizer\":{\"name\":\"sgd\"},\"steps\":1,\"batch\":0}", "batch"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(BAD); i++) {
+        struct sh_err err = {0};
+        struct train_spec t;
+
+        assert_fails(read_spec(BAD[i][0], &t, &err), SH_E_INVALID, &err, BAD[i][1]);
+    }
+}
+
+static void an_epoch_s_order_is_a_permutation_of_its_own(void **state)
+{
+    uint32_t a[100], b[100];
+    bool seen[100] = {false};
+    int moved = 0, same = 0;
+
+    (void)state;
+    order_draw(7, 3, true, a, 100);
+    order_draw(7, 3, true, b, 100);
+    assert_memory_equal(a, b, sizeof(a));
+    order_draw(7, 4, true, b, 100);
+    for (uint32_t i = 0; i < 100; i++) {
+        assert_true(a[i] < 100 && !seen[a[i]]);
+        seen[a[i]] = true;
+        moved += a[i] != i;
+        same += a[i] == b[i];
+    }
+    assert_true(moved > 80 && same < 20);
+    order_draw(7, 3, false, a, 100);
+    for (uint32_t i = 0; i < 100; i++)
+        assert_int_equal(a[i], i);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_are_pytorch_s),
+        cmocka_unit_test(every_field_is_read),
+        cmocka_unit_test(what_is_wrong_is_named),
+        cmocka_unit_test(an_epoch_s_order_is_a_permutation_of_its_own),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
