@@ -146,7 +146,7 @@ make_tenants() {
 }
 
 push_models() {
-    chapter "2. vision serves ResNet-50 with a latency target; research trains a small CNN on digits"
+    chapter "2. vision serves ResNet-50 with a latency target; research trains on digits"
     "$bin/shunt-zoo" resnet50 --out "$work/resnet50.onnx"
     "$bin/shunt-zoo" digits-cnn --form training --out "$work/digits.onnx"
     vision push model resnet50 "$work/resnet50.onnx" --max-batch 8 --wait

@@ -360,6 +360,7 @@ static int send_group(struct tx *t, struct tx_image *im, size_t off, uint64_t fr
     if (!rc)
         rc = tx_ticket(t, TX_LANE_IN, g->ticket_slot, g->ticket_value, err);
     im->predicted_ns += (int64_t)(t->alpha_ns + t->beta_ns * (double)(to - from));
+    sh_metric_add(M_shunt_switch_groups_total, SH_LABELS(t->executor), 1);
     return rc;
 }
 

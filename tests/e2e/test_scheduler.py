@@ -145,8 +145,10 @@ class Case(unittest.TestCase):
         self.addr, self.procs, self.peers = self.dir + "/s.sock", [], []
         self.log = open(self.dir + "/log", "ab")
         sql("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
-        subprocess.run([BIN + "/shunt-scheduler", "--migrate-only", "--db-url", URL,
-                        "--migrations-dir", wire.ROOT + "/migrations"], check=True, stderr=self.log)
+        p = subprocess.run([BIN + "/shunt-scheduler", "--migrate-only", "--db-url", URL,
+                            "--migrations-dir", wire.ROOT + "/migrations"],
+                           stderr=subprocess.PIPE, text=True)
+        self.assertEqual(p.returncode, 0, p.stderr)
         sql("""INSERT INTO tenant (name) VALUES ('research'), ('vision');
                INSERT INTO quota (tenant_id) VALUES (1), (2);
                INSERT INTO model (tenant_id, name) VALUES (1, 'digits');

@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""What a switch costs: from RUN at the executor to its result, the model not on the device.
+
+One executor for each way of grouping, each with two versions of the model and a pool that holds only
+one of them: a run of the other version, with the largest batch, evicts the one to be measured. The
+samples of all ways are taken in turns, so that what else happens on the machine hits them alike.
+docs/benchmarks.md says what the figures mean.
+
+Standard library only. Ends with 0 when the acceptance holds (see LIMIT), 1 when not.
+"""
+import argparse
+import json
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
+from exec_driver import BIN, Driver  # noqa: E402
+
+WAYS = ("optimum", "per-layer", "fixed-2mb", "one-group")
+LABEL = {"optimum": "pipelined, optimum", "per-layer": "pipelined, per layer",
+         "fixed-2mb": "pipelined, fixed 2 MB", "one-group": "sequential (one group)"}
+LIMIT = "optimum: median <= 1.10 x max(copy, compute) + 5 ms"
+SAMPLE_BYTES, OUT_BYTES = {"inception-v3": 3 * 299 * 299 * 4}, 4000
+BLOCK = 2 << 20
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+def program(name, *args):
+    subprocess.run([os.path.join(BIN, name), *args], check=True, stdout=subprocess.DEVNULL)
+
+
+def sizes(onnx, batch):
+    """Bytes of the image and of the workspace."""
+    with tempfile.NamedTemporaryFile() as f:
+        program("shunt-run", "profile", "--model", onnx, "--batch", str(batch), "--repeat", "1",
+                "--copy-gb-per-s", "1", "--report", f.name)
+        r = json.load(open(f.name))
+    return r["image_bytes"], r["workspace_bytes"]
+
+
+def blocks(n):
+    return (n + BLOCK - 1) // BLOCK * BLOCK
+
+
+class Way:
+    """One executor, one way of grouping."""
+
+    def __init__(self, args, name, onnx, pool):
+        self.name, self.batch_max = name, max(args.batches)
+        self.sample_bytes = SAMPLE_BYTES.get(args.model, 3 * 224 * 224 * 4)
+        self.d = Driver("--switch-mode=" + name, "--pool-bytes=%d" % pool, "--workers=2",
+                        "--threads=%d" % args.threads, "--copy-gb-per-s=%g" % args.gb_per_s,
+                        "--free-low-percent=0", "--free-high-percent=0").start()
+        for version in (1, 2):
+            self.d.load(version, self.d.package(onnx)[0], max_batch=self.batch_max,
+                        tenant="bench", model="m%d" % version)
+        self.cold = 0
+
+    def metric(self, name, **labels):
+        text = ",".join('%s="%s"' % kv for kv in (("executor", "e0"), *labels.items()))
+        return self.d.metrics().get("%s{%s}" % (name, text), 0)
+
+    def run(self, version, batch):
+        r, _ = self.d.result(self.d.run(version, [bytes(self.sample_bytes * batch)],
+                                        [OUT_BYTES * batch], batch, tenant="bench"))
+        assert r.rc == 0, r
+        return {"total_ms": r.total_ns / 1e6, "copy_ms": r.copy_ns / 1e6,
+                "compute_ms": r.compute_ns / 1e6}
+
+    def switch(self, batch):
+        self.run(2, self.batch_max)  # takes all of the pool
+        self.cold += 1
+        return self.run(1, batch)
+
+    def groups(self, batch):
+        self.run(2, self.batch_max)
+        before = self.metric("shunt_switch_groups_total")
+        self.run(1, batch)
+        self.cold += 1
+        return int(self.metric("shunt_switch_groups_total") - before)
+
+    def check(self):
+        """Every switch must have found nothing of its model."""
+        cold = self.metric("shunt_residency_total", result="none")
+        assert cold >= 2 * self.cold, "%s: %d of %d runs found nothing" % (self.name, cold,
+                                                                         2 * self.cold)
+
+
+# ---------------------------------------------------------------- the machine
+
+def busy_s():
+    """CPU seconds of everything, and of this bench's processes."""
+    v = [int(x) for x in open("/proc/stat").readline().split()[1:9]]
+    mine, parent = 0, {}
+    for pid in (p for p in os.listdir("/proc") if p.isdigit()):
+        try:
+            f = open("/proc/%s/stat" % pid).read().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parent[int(pid)] = (int(f[1]), int(f[11]) + int(f[12]))
+    for pid in parent:
+        at = pid
+        while at in parent and at != os.getpid():
+            at = parent[at][0]
+        mine += parent[pid][1] if at == os.getpid() else 0
+    return (sum(v) - v[3] - v[4]) / TICK, mine / TICK
+
+
+def wait_quiet(limit_s):
+    """Until others use less than a tenth of one core, or the time is over."""
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        a, t = busy_s(), time.monotonic()
+        time.sleep(0.2)
+        b = busy_s()
+        if (b[0] - a[0]) / (time.monotonic() - t) < 0.1:
+            return
+
+
+def machine():
+    cpu = re.search(r"^model name\s*: (.*)$", open("/proc/cpuinfo").read(), re.M)
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT,
+                            stdout=subprocess.PIPE).stdout.decode().strip()
+    return {"cpu": cpu.group(1) if cpu else platform.machine(),
+            "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(), "commit": commit,
+            "date": time.strftime("%Y-%m-%d", time.gmtime())}
+
+
+# ---------------------------------------------------------------- measuring and reporting
+
+def measure(args, ways, batch):
+    samples = {name: [] for name in (*WAYS, "ready")}
+    for w in ways:  # warm up
+        w.switch(batch)
+    for i in range(args.samples):
+        progress("batch %d: %d of %d" % (batch, i + 1, args.samples))
+        wait_quiet(args.quiet)
+        for w in ways:
+            samples[w.name].append(w.switch(batch))
+            if w.name == "optimum":
+                samples["ready"].append(w.run(1, batch))
+    return samples
+
+
+def progress(text):
+    if sys.stderr.isatty():
+        sys.stderr.write("\r%-40s" % text)
+
+
+def median(samples, key):
+    return statistics.median(s[key] for s in samples)
+
+
+def p99(samples, key):
+    v = sorted(s[key] for s in samples)
+    return v[min(len(v) - 1, int(0.99 * len(v)))]
+
+
+def report(batch, samples, groups, copy_ms):
+    compute_ms = median(samples["ready"], "compute_ms")
+    bound = max(copy_ms, compute_ms)
+    limit = 1.10 * bound + 5
+    print("\nbatch %d: copy %.1f ms, compute %.1f ms, the larger one %.1f ms" %
+          (batch, copy_ms, compute_ms, bound))
+    print("  %-24s %6s %10s %10s %7s" % ("", "groups", "median ms", "p99 ms", "ratio"))
+    for name in (*WAYS, "ready"):
+        s = samples[name]
+        print("  %-24s %6s %10.1f %10.1f %7.3f" %
+              (LABEL.get(name, "ready (no copy)"), groups.get(name, "-"), median(s, "total_ms"),
+               p99(s, "total_ms"), median(s, "total_ms") / bound))
+    got = median(samples["optimum"], "total_ms")
+    print("  %s: %.1f ms, limit %.1f ms" % ("PASS" if got <= limit else "FAIL", got, limit))
+    return {"batch": batch, "copy_ms": round(copy_ms, 3), "compute_ms": round(compute_ms, 3),
+            "limit_ms": round(limit, 3), "pass": got <= limit, "groups": groups,
+            "samples": {k: {f: [round(s[f], 3) for s in v] for f in v[0]}
+                        for k, v in samples.items()}}
+
+
+def bench(args, onnx):
+    image, ws = sizes(onnx, max(args.batches))
+    ways, out = [], {"machine": machine(), "model": args.model, "image_bytes": image,
+                     "threads": args.threads, "copy_gb_per_s": args.gb_per_s, "limit": LIMIT,
+                     "batches": []}
+    try:
+        for name in WAYS:
+            progress("starting: " + name)
+            ways.append(Way(args, name, onnx, blocks(image) + blocks(ws)))
+        rate = ways[0].metric("shunt_link_bytes_per_second")
+        alpha = ways[0].metric("shunt_link_latency_seconds")
+        out.update(link_bytes_per_second=rate, link_latency_s=alpha)
+        begin, t = busy_s(), time.monotonic()
+        for batch in args.batches:
+            groups = {w.name: w.groups(batch) for w in ways}
+            samples = measure(args, ways, batch)
+            progress("")
+            out["batches"].append(report(batch, samples, groups, 1e3 * (alpha + image / rate)))
+        end = busy_s()
+        for w in ways:
+            w.check()
+        others = (end[0] - begin[0] - (end[1] - begin[1])) / (time.monotonic() - t)
+        out["cores_used_by_others"] = round(max(others, 0), 3)
+    finally:
+        for w in ways:
+            w.d.stop()
+            w.d.close()
+    ok = all(b["pass"] for b in out["batches"])
+    print("\n%s, %d cores, threads %s; others used %.2f cores meanwhile" %
+          (out["machine"]["cpu"], out["machine"]["cores"], args.threads or "all",
+           out["cores_used_by_others"]))
+    print("%s: %s" % ("PASS" if ok else "FAIL", LIMIT))
+    if args.out:
+        with open(args.out, "w") as f:
+            text = json.dumps(out, indent=1)
+            f.write(re.sub(r"\[\s+([-0-9., \n]+?)\s+\]", lambda m: "[" + " ".join(
+                m.group(1).split()) + "]", text) + "\n")
+    return 0 if ok else 1
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p.add_argument("--model", default="resnet50", help="a model of shunt-zoo with one image input")
+    p.add_argument("--batches", default="1,4,8")
+    p.add_argument("--samples", type=int, default=20, help="of each way and batch")
+    p.add_argument("--threads", type=int, default=0, help="of a worker; 0 = all cores")
+    p.add_argument("--gb-per-s", type=float, default=1, help="copies are slowed to this rate")
+    p.add_argument("--quiet", type=float, default=10,
+                   help="wait so many seconds at most for a quiet machine before each round")
+    p.add_argument("--out", help="JSON file with all samples")
+    args = p.parse_args()
+    args.batches = [int(b) for b in args.batches.split(",")]
+    with tempfile.TemporaryDirectory(prefix="shunt-bench-") as d:
+        onnx = os.path.join(d, "model.onnx")
+        program("shunt-zoo", args.model, "--out", onnx)
+        return bench(args, onnx)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
