@@ -172,11 +172,14 @@ $(BUILD)/tests/test_transmit $(BUILD)/tests/test_lower $(BUILD)/tests/test_autod
 golden: $(BUILD)/bin/shunt-run $(BUILD)/lib/shunt-dev-cpu.so ## shunt-run against PyTorch's numbers; GOLDENS names their folder
 	@SHUNT_RUN=$(abspath $<) /usr/bin/python3 tests/golden/check.py
 
-lint: ## layers, banned calls, sizes, format, words, dashboards, shell
+lint: ## layers, banned calls, sizes, format, words, dashboards, docs, shell
 	@tests/lint/all.sh
+
+docs: all ## print the tables of docs/ (api, cli, config, metrics) from the programs
+	@docs/print.sh docs
 
 fmt: ## clang-format on every source file
 	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
-.PHONY: help deps build all clean demo e2e test unit device-tests db-tests golden lint fmt
+.PHONY: help deps build all clean demo e2e test unit device-tests db-tests golden lint docs fmt
 -include $(shell find build* -name '*.d' 2>/dev/null)

@@ -10,6 +10,7 @@
 #include "api/slab.h"
 #include "api/stats.h"
 #include "api/upload.h"
+#include "common/buf.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/loop.h"
@@ -22,6 +23,7 @@
 #include <unistd.h>
 
 #define NS_PER_S INT64_C(1000000000)
+#define METRICS_DOC_MAX ((size_t)1 << 20)
 
 struct daemon {
     struct api api;
@@ -33,17 +35,33 @@ struct daemon {
     int64_t drain_until_ns; /* 0 = not stopping */
 };
 
+static bool is_print_option(const char *arg)
+{
+    return strcmp(arg, "--print-openapi") == 0 || strcmp(arg, "--print-docs") == 0 ||
+           strcmp(arg, "--print-metrics") == 0;
+}
+
+/* What docs/print.sh makes files from. */
 static int print_description(const char *what, struct sh_err *err)
 {
+    struct sh_buf metrics;
     json_t *doc = NULL;
     int rc = openapi_build(&doc, err);
 
-    if (!rc && strcmp(what, "--print-docs") == 0)
+    sh_buf_init(&metrics, METRICS_DOC_MAX);
+    if (!rc && strcmp(what, "--print-docs") == 0) {
         openapi_print_docs(stdout);
-    else if (!rc)
+    } else if (!rc && strcmp(what, "--print-metrics") == 0) {
+        sh_metrics_print_docs(&metrics);
+        fwrite(metrics.data, 1, metrics.len, stdout);
+    } else if (!rc) {
         json_dumpf(doc, stdout, JSON_INDENT(1));
+    }
     if (!rc)
         putchar('\n');
+    if (!rc && fflush(stdout) != 0)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write to standard output");
+    sh_buf_fini(&metrics);
     json_decref(doc);
     return rc;
 }
@@ -205,9 +223,10 @@ int main(int argc, char **argv)
     int rc;
 
     sh_log_init("shunt-api", level);
-    if (argc == 2 &&
-        (strcmp(argv[1], "--print-openapi") == 0 || strcmp(argv[1], "--print-docs") == 0)) {
+    if (argc == 2 && is_print_option(argv[1])) {
         rc = print_description(argv[1], &err);
+        if (rc)
+            sh_log_err(SH_LOG_ERROR, "api.print", &err);
         return rc ? 1 : 0;
     }
     signal(SIGPIPE, SIG_IGN);

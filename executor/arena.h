@@ -1,11 +1,11 @@
 /* arena.h - which blocks of the device memory are taken, by what, and whose data lies in them.
  *
- * Pure bookkeeping: no device, no clock. A block has a kind, an owner (an image's id) and a tag: the
- * tenant whose data it may still hold, also after it was given back. Who hands a block to another
- * tenant must scrub it first; the tag says whether that is needed.
+ * Pure bookkeeping: no device, no clock. A block has a kind, an owner (an image's id) and a tag:
+ * the tenant whose data it may still hold, also after it was given back. Who hands a block to
+ * another tenant must scrub it first; the tag says whether that is needed.
  *
  *   ARENA_CLEAN     zeroed, or never used
- *   ARENA_SCRUBBING a scrub is enqueued: reading or writing must wait for it, copies on its lane not
+ *   ARENA_SCRUBBING a scrub is enqueued; what is not on its lane must wait for it
  *   other           a tenant's tag (space.h)
  */
 #ifndef SH_EXECUTOR_ARENA_H
@@ -39,8 +39,8 @@ void arena_free(struct arena *a);
 
 uint32_t arena_blocks(const struct arena *a);
 uint32_t arena_count(const struct arena *a, enum arena_kind k);
-/* The range must be free (arena_take) or taken (arena_give): anything else is our bug, SH_E_BUG, and
- * nothing changes. */
+/* The range must be free (arena_take) or taken (arena_give): anything else is our bug, SH_E_BUG,
+ * and nothing changes. */
 int arena_take(struct arena *a, struct arena_range r, enum arena_kind k, uint32_t owner,
                struct sh_err *err); /* tags stay: the data is still there */
 int arena_give(struct arena *a, struct arena_range r, uint32_t tag, struct sh_err *err);

@@ -88,7 +88,8 @@ static int take_slab(struct peer *p, const struct msg_data_hello *m, int *fds, s
     }
     if (n_fds != 1)
         return SH_FAIL(err, SH_E_PROTO, "DATA_HELLO came without the slab");
-    /* Mapping checks size and seals, so that no worker can fault on it; workers map it themselves. */
+    /* Mapping checks size and seals, so that no worker can fault on it; workers map it
+     * themselves. */
     rc = sh_shm_map(fds[0], (size_t)m->slab_bytes, true, &map, err);
     if (rc)
         return rc;

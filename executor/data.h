@@ -1,9 +1,9 @@
 /* data.h - where payloads come from and results go to: one connection for each API process.
  *
- * An API on this host hands over its slab's descriptor: workers read inputs from it and write outputs
- * to it, and nothing is copied on the way. For one on another host a mirror of the slab is made here;
- * DATA_CHUNK frames fill it, DATA_END says that the input of a request is complete, and the outputs go
- * back as chunks before the RESULT.
+ * An API on this host hands over its slab's descriptor: workers read inputs from it and write
+ * outputs to it, and nothing is copied on the way. For one on another host a mirror of the slab is
+ * made here; DATA_CHUNK frames fill it, DATA_END says that the input of a request is complete, and
+ * the outputs go back as chunks before the RESULT.
  */
 #ifndef SH_EXECUTOR_DATA_H
 #define SH_EXECUTOR_DATA_H

@@ -1,5 +1,5 @@
-/* eval.h - how good a trained model is: runs it over a dataset through the normal path (queue, switch,
- * workers), from a slab of our own, and compares the first output with the labels. */
+/* eval.h - how good a trained model is: runs it over a dataset through the normal path (queue,
+ * switch, workers), from a slab of our own, and compares the first output with the labels. */
 #ifndef SH_EXECUTOR_EVAL_H
 #define SH_EXECUTOR_EVAL_H
 

@@ -1,9 +1,9 @@
 /* exec.h - what the modules of one executor share.
  *
- * One loop, one thread. Handlers of events (a message, a mark, a death, a timer) only change the state
- * of their module; exec_turn(), called before the loop sleeps, asks each module for its next step
- * until nobody has one. So no handler calls another module's handler half-way through its own, and
- * decisions are made at one place, with everything known.
+ * One loop, one thread. Handlers of events (a message, a mark, a death, a timer) only change the
+ * state of their module; exec_turn(), called before the loop sleeps, asks each module for its next
+ * step until nobody has one. So no handler calls another module's handler half-way through its own,
+ * and decisions are made at one place, with everything known.
  */
 #ifndef SH_EXECUTOR_EXEC_H
 #define SH_EXECUTOR_EXEC_H

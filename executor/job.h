@@ -1,5 +1,6 @@
-/* job.h - what the files of training share: the job itself. train.c moves it, job.c makes and reports
- * it, slots.c keeps its state in host memory and on disk, finish.c turns it into a served model. */
+/* job.h - what the files of training share: the job itself. train.c moves it, job.c makes and
+ * reports it, slots.c keeps its state in host memory and on disk, finish.c turns it into a
+ * served model. */
 #ifndef SH_EXECUTOR_JOB_H
 #define SH_EXECUTOR_JOB_H
 

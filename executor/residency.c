@@ -1,9 +1,9 @@
 /* residency.c - see residency.h.
  *
- * Finding room is a search over windows of the block map. The cost of a window is what would be lost:
- * blocks of candidates from the first covered one to the end of their prefix (what lies behind
- * keep_blocks counts little), the move of the image's own head, and blocks that must be scrubbed.
- * Only windows that touch the edge of a segment can be cheapest, so only those are tried.
+ * Finding room is a search over windows of the block map. The cost of a window is what would be
+ * lost: blocks of candidates from the first covered one to the end of their prefix (what lies
+ * behind keep_blocks counts little), the move of the image's own head, and blocks that must be
+ * scrubbed. Only windows that touch the edge of a segment can be cheapest, so only those are tried.
  *
  * The ring of the clock is a list through the images that hold blocks; a new one is inserted behind
  * the hand, which is where its victim was.
@@ -230,8 +230,8 @@ static int collect(const struct residency *r, struct segs *s, struct sh_err *err
     return SH_OK;
 }
 
-/* What taking the blocks of segment g from `from` to the end of the window costs; false: they cannot
- * be had. The blocks of a victim behind the window fall with it. */
+/* What taking the blocks of segment g from `from` to the end of the window costs; false: they
+ * cannot be had. The blocks of a victim behind the window fall with it. */
 static bool seg_cost(const struct residency *r, const struct want *w, const struct arena_seg *g,
                      uint32_t from, uint32_t window_end, uint64_t *cost)
 {

@@ -1,8 +1,9 @@
 /* space.h - device memory for models, runs and training: residency.h with the device behind it.
  *
- * Scrubbing. A block remembers whose data it holds (arena.h). A range that is handed to a tenant gets
- * its foreign blocks zeroed on the copy lane first; in the background (space_idle) free blocks are
- * scrubbed, and tails of idle images are evicted, so that on the path there is rarely anything to do.
+ * Scrubbing. A block remembers whose data it holds (arena.h). A range that is handed to a tenant
+ * gets its foreign blocks zeroed on the copy lane first; in the background (space_idle) free blocks
+ * are scrubbed, and tails of idle images are evicted, so that on the path there is rarely anything
+ * to do.
  */
 #ifndef SH_EXECUTOR_SPACE_H
 #define SH_EXECUTOR_SPACE_H

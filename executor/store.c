@@ -297,7 +297,8 @@ static bool start_spread(struct store *s)
     return false;
 }
 
-/* The worker that trains can compile only when it is stopped; asked for when all others are done. */
+/* The worker that trains can compile only when it is stopped; asked for when all others are
+ * done. */
 static void ask_trainer(struct store *s)
 {
     struct worker *trainer = NULL;

@@ -6,8 +6,8 @@
  *   FAILED     with the reason; only MODEL_UNLOAD helps
  *   GOING      no new runs; gone when the last one is done
  *
- * The image (weights in order of use) stays page-locked in host memory from BUILDING's end on; what of
- * it is on the device is residency.h's affair. A model whose compilation kills MODEL_MAX_CRASHES
+ * The image (weights in order of use) stays page-locked in host memory from BUILDING's end on; what
+ * of it is on the device is residency.h's affair. A model whose compilation kills MODEL_MAX_CRASHES
  * workers is FAILED, so that it cannot keep the pool from starting.
  */
 #ifndef SH_EXECUTOR_STORE_H

@@ -120,8 +120,8 @@ static bool images_arrive(struct switcher *sw)
     return false;
 }
 
-/* The workspace first: its scrub, if it needs one, goes ahead of the copies on the lane. `spare`: keep
- * what is there of the run's own image. */
+/* The workspace first: its scrub, if it needs one, goes ahead of the copies on the lane.
+ * `spare`: keep what is there of the run's own image. */
 static int take_with(struct run *r, uint32_t spare, struct sh_err *err)
 {
     const double *layer_ns = NULL;

@@ -9,9 +9,9 @@
  *            workspace may still have to finish                               [send_run]
  *   ACTIVE   a standby worker runs it                                         [switch_on_run_done]
  *
- * Training is told to stop at the moment a run becomes the current one, together with the copies; how
- * (enum stop_way) follows from the memory needed: pause if all fits beside it, drop if its workspace
- * is enough, swap otherwise. A run whose worker dies goes to another one once.
+ * Training is told to stop at the moment a run becomes the current one, together with the copies;
+ * how (enum stop_way) follows from the memory needed: pause if all fits beside it, drop if its
+ * workspace is enough, swap otherwise. A run whose worker dies goes to another one once.
  */
 #ifndef SH_EXECUTOR_SWITCH_H
 #define SH_EXECUTOR_SWITCH_H
@@ -58,7 +58,8 @@ void switch_on_api_gone(struct switcher *sw, uint64_t api_id);
 void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_wk_run_done *m);
 void switch_on_worker_dead(struct switcher *sw, struct worker *w);
 
-/* A run of our own (the evaluation of a trained model), behind all others. TAKES the part's spans. */
+/* A run of our own (the evaluation of a trained model), behind all others. TAKES the part's
+ * spans. */
 int switch_submit(struct switcher *sw, struct model *m, const struct run_part *part,
                   run_done_fn *fn, void *arg, struct sh_err *err);
 void switch_withdraw(struct switcher *sw, const void *arg); /* fn is not called any more */

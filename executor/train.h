@@ -1,8 +1,8 @@
 /* train.h - the training job of this executor, from JOB_START to its last JOB_STATE.
  *
- * Where a job stands is three facts, not one state: which worker has it compiled and attached, whether
- * that worker runs it, and what of it is on the device (state, workspace). train_turn() compares them
- * with what is wanted and takes the next step:
+ * Where a job stands is three facts, not one state: which worker has it compiled and attached,
+ * whether that worker runs it, and what of it is on the device (state, workspace). train_turn()
+ * compares them with what is wanted and takes the next step:
  *
  *   wanted       running       paused                dropped (state)    swapped (nothing)
  *   run          -             go on, same worker    workspace, go      state from a slot, go
@@ -10,8 +10,8 @@
  *   drop         stop          give the workspace    -                  -
  *   swap, leave  stop          give the workspace    state to a slot    - (leave: report the end)
  *
- * The state lives in host slots between commits (job.h); a worker that dies costs the steps since the
- * newest one. One job at a time; a second JOB_START is refused with SH_E_CONFLICT.
+ * The state lives in host slots between commits (job.h); a worker that dies costs the steps since
+ * the newest one. One job at a time; a second JOB_START is refused with SH_E_CONFLICT.
  */
 #ifndef SH_EXECUTOR_TRAIN_H
 #define SH_EXECUTOR_TRAIN_H

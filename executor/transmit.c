@@ -194,10 +194,10 @@ int tx_ticket(struct tx *t, uint32_t lane, uint32_t slot, uint32_t value, struct
 
 /* ------------------------------------------------------------------ grouping */
 
-/* Many groupings are within a hair of the optimum, and the exact one computes just in time by the
- * profile: a layer that takes longer than it did then delays the end. So its groups are cut further,
- * as long as the cost of the extra copies stays within ROBUST_SHARE of the whole: computing starts
- * earlier, and there is slack. Each cut adds at most alpha to the end. */
+/* Many groupings are within a hair of the optimum, and the exact one computes just in time by
+ * the profile: a layer that takes longer than it did then delays the end. So its groups are cut
+ * further, as long as the cost of the extra copies stays within ROBUST_SHARE of the whole:
+ * computing starts earlier, and there is slack. Each cut adds at most alpha to the end. */
 static int refine(const struct group_plan *plan, double alpha_ns, const int64_t *copy, uint32_t n,
                   uint32_t **ends, uint32_t *n_ends, struct sh_err *err)
 {

@@ -1,8 +1,8 @@
 /* transmit.h - copies to and from the device: lanes, marks, tickets; images sent in groups.
  *
- * Lane 0 carries everything towards the device in one order: moves, scrubs, weights, training state.
- * Lane 1 carries state out. A ticket slot belongs to one image (or one worker's checkpoints), so that
- * forcing the tickets of a stuck switch frees nobody else.
+ * Lane 0 carries everything towards the device in one order: moves, scrubs, weights, training
+ * state. Lane 1 carries state out. A ticket slot belongs to one image (or one worker's
+ * checkpoints), so that forcing the tickets of a stuck switch frees nobody else.
  *
  * An image that is being sent keeps the list of its groups until the last has arrived: a run that
  * comes meanwhile waits for just these tickets, and nothing is copied twice.
@@ -69,10 +69,10 @@ struct tx_image {
     int64_t predicted_ns;        /* when the last group should arrive, relative to sent_ns */
 };
 
-/* Enqueues bytes [resident, bytes) of the image to `off` in groups, each followed by its ticket, and
- * a mark at the end. layer_ns: f64[n_layers], how long each layer computes. fn(arg) when all has
- * arrived. Only when nothing of the image is on its way. On failure some copies may be on their way:
- * the range must stay until a mark on the lane has come back. */
+/* Enqueues bytes [resident, bytes) of the image to `off` in groups, each followed by its ticket,
+ * and a mark at the end. layer_ns: f64[n_layers], how long each layer computes. fn(arg) when all
+ * has arrived. Only when nothing of the image is on its way. On failure some copies may be on
+ * their way: the range must stay until a mark on the lane has come back. */
 int tx_load(struct tx *t, struct tx_image *im, size_t off, uint64_t resident,
             const double *layer_ns, tx_done_fn *fn, void *arg, struct sh_err *err);
 bool tx_image_busy(const struct tx_image *im);
@@ -80,8 +80,8 @@ void tx_image_arrived(struct tx_image *im); /* the owner's fn calls it */
 /* Raises the tickets of what is on its way: whoever waits goes on, with garbage. */
 void tx_image_force(struct tx *t, struct tx_image *im);
 void tx_image_fini(struct tx_image *im);
-/* The head (bytes, a multiple of nothing) that hides the copy of the rest: the least prefix for which
- * a run with these layer times is not delayed. */
+/* The head (bytes, a multiple of nothing) that hides the copy of the rest: the least prefix for
+ * which a run with these layer times is not delayed. */
 uint64_t tx_keep_bytes(const struct tx *t, const struct tx_image *im, const double *layer_ns);
 
 /* Pure, for tests: cuts the layers into groups by mode. *ends: OWNED, free(). missing[i] = bytes of

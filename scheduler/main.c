@@ -1,4 +1,5 @@
 /* main.c - shunt-scheduler: options, loop, signals. */
+#include "common/clock.h"
 #include "common/db.h"
 #include "common/log.h"
 #include "common/loop.h"
@@ -7,14 +8,29 @@
 #include "scheduler/sched.h"
 
 #include <stdlib.h>
+#include <time.h>
 
+#define MIGRATE_WAIT_NS INT64_C(15000000000)
+
+/* A database that is just being started is waited for. */
 static int migrate(const struct sched_conf *c, struct sh_err *err)
 {
+    const struct timespec pause = {.tv_nsec = 250000000};
+    int64_t until = sh_clock_ns() + MIGRATE_WAIT_NS;
     struct db *db = NULL;
     int applied = 0, rc = db_new(c->db_url, "shunt-migrate", &db, err);
 
-    if (!rc)
-        rc = db_migrate(db, c->migrations_dir, &applied, err);
+    while (!rc) {
+        struct sh_err one = {0};
+
+        rc = db_migrate(db, c->migrations_dir, &applied, &one);
+        if (rc != SH_E_DBDOWN || sh_clock_ns() > until) { /* done, or hopeless */
+            sh_err_copy(err, &one);
+            break;
+        }
+        rc = SH_OK;
+        nanosleep(&pause, NULL);
+    }
     if (!rc)
         SH_INFO("migrate.done", "applied=%d version=%d", applied, DB_SCHEMA_VERSION);
     db_free(db);

@@ -29,7 +29,7 @@ OPTIONS = ("--threads=1", "--pool-bytes=256M")
 
 def spec(**over):
     s = {"loss": "cross-entropy", "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9},
-         "batch": 32, "epochs": 24, "seed": 1, "labels": "label"}
+         "batch": 32, "epochs": 16, "seed": 1, "labels": "label"}
     s.update(over)
     return s
 
@@ -253,7 +253,7 @@ class Training(Case):
             if n < runs and d.jobs[job].phase in ("RUNNING", "PREEMPTED"):
                 self.assertEqual(self.infer(d, 1, 0, 8), answer)
                 n += 1
-                d.rest(rnd.random() * 0.006)
+                d.rest(rnd.random() * 0.01)
             else:
                 d.rest(0.05)
             if killed < kills and n > 8 * (killed + 1):

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# print.sh DIR - writes the files of docs/ that programs print from their own tables; `make docs` runs
+# it with docs/, tests/lint/docs.sh compares. SHUNT_BIN: where the programs are.
+set -euo pipefail
+
+out=${1:?usage: docs/print.sh DIR}
+root=$(cd "$(dirname "$0")/.." && pwd)
+bin=${SHUNT_BIN:-$root/build/bin}
+# A user's profile must not change what is printed.
+SHUNT_CONFIG=$(mktemp)
+export SHUNT_CONFIG
+trap 'rm -f "$SHUNT_CONFIG"' EXIT
+
+# without blank lines at the end
+page() { sed -e :a -e '/^\n*$/{$d;N;ba' -e '}' >"$out/$1.new" && mv "$out/$1.new" "$out/$1"; }
+
+metrics() {
+    cat <<'TEXT'
+# Metrics
+
+Printed by `shunt-api --print-metrics` from `common/metrics.def`. Each process serves those of its column at `/metrics` of its `--metrics-addr`. A histogram has `_bucket`, `_sum` and `_count`. `dashboards/` shows them.
+
+TEXT
+    "$bin/shunt-api" --print-metrics
+}
+
+config() {
+    cat <<'TEXT'
+# Options
+
+Printed by each program's `--docs` from its table. Order: default, file (`--config FILE` or `SHUNT_CONFIG`; lines `name = value`), environment, command line; the last one wins. Sizes take K, M, G and T (1024). Options marked "live" are read again on SIGHUP. `shunt-worker` has none: its executor tells it everything. The command `shunt` is in [cli.md](cli.md).
+
+TEXT
+    local p
+    for p in shunt-api shunt-scheduler shunt-executor shunt-import shunt-zoo; do
+        "$bin/$p" --docs
+    done
+    for p in infer train profile; do
+        "$bin/shunt-run" $p --docs
+    done
+}
+
+"$bin/shunt-api" --print-docs | page api.md
+"$bin/shunt" --docs | page cli.md
+metrics | page metrics.md
+config | page config.md

@@ -1,0 +1,368 @@
+/* train_events.c - what workers and the scheduler say of training, and what they are told. */
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+#include "executor/agent.h"
+#include "executor/train_int.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define TICK_NS ((int64_t)100000000)
+#define REPORT_NS ((int64_t)250000000)
+
+/* ------------------------------------------------------------------ ends */
+
+static void remember(struct train *t, const struct job *j)
+{
+    struct ended *e = &t->ended[t->n_ended++ % MAX_ENDED];
+
+    free(e->msg);
+    free(e->result);
+    *e = (struct ended){0};
+    job_fill_state(j, &e->state);
+    if (sh_strdup(e->state.msg, &e->msg, NULL) || sh_strdup(e->state.result, &e->result, NULL))
+        SH_WARN("job.forgotten", "job=%" PRId64, j->id);
+    e->state.msg = e->msg;
+    e->state.result = e->result;
+}
+
+static void forget_ended(struct train *t, int64_t job)
+{
+    for (size_t i = 0; i < MAX_ENDED; i++)
+        if (t->ended[i].state.job == job) {
+            free(t->ended[i].msg);
+            free(t->ended[i].result);
+            t->ended[i] = (struct ended){0};
+        }
+}
+
+static void drop_in_workers(struct train *t, int64_t job)
+{
+    struct sh_msg m = {.type = MSG_WK_TRAIN_DROP};
+
+    m.u.wk_train_drop.job = job;
+    for (size_t i = 0; i < pool_size(t->x->pool); i++) {
+        struct worker *w = pool_at(t->x->pool, i);
+
+        if (w->job != job)
+            continue;
+        worker_send(w, &m, NULL, 0);
+        w->job = 0;
+    }
+}
+
+void train__end_job(struct train *t, struct job *j, enum msg_job_phase phase)
+{
+    j->has_ended = true;
+    drop_in_workers(t, j->id);
+    sh_metric_drop(M_shunt_train_loss, SH_LABELS(j->tenant, j->model));
+    job_set_phase(j, phase);
+    remember(t, j);
+    SH_INFO("job.end",
+            "job=%" PRId64 " phase=%d step=%" PRId64 " steps=%" PRId64 " redone=%" PRId64
+            " preemptions=%" PRId64 " code=%s",
+            j->id, (int)phase, j->step, j->steps, j->redone, j->preemptions, sh_rc_name(j->why.rc));
+}
+
+void train__finished(struct job *j, const struct sh_err *why)
+{
+    struct train *t = j->x->train;
+
+    if (j->end == END_CANCEL || j->has_ended)
+        return; /* the turn ends it */
+    if (why->rc)
+        j->why = *why;
+    train__end_job(t, j, why->rc ? MSG_JOB_FAILED : MSG_JOB_DONE);
+}
+
+void train__fail(struct job *j, const struct sh_err *why)
+{
+    if (j->end == END_CANCEL || j->end == END_FAIL)
+        return;
+    j->end = END_FAIL;
+    j->why = *why;
+}
+
+/* ------------------------------------------------------------------ what workers say */
+
+static struct job *job_of(struct train *t, struct worker *w, int64_t id, const char *what)
+{
+    if (t->job && t->job->id == id && t->job->w == w)
+        return t->job;
+    SH_DEBUG("train.stray", "worker=%u type=%s job=%" PRId64, w->index, what, id);
+    return NULL;
+}
+
+void train_on_ready(struct train *t, struct worker *w, const struct msg_wk_train_ready *m, int *fds,
+                    size_t n_fds)
+{
+    struct job *j = t->job;
+    struct sh_err err = {0};
+    int rc = SH_OK;
+
+    w->job_compiling = false;
+    if (m->rc == 0)
+        w->job = m->job;
+    if (!j || j->id != m->job || j->compiling != w || j->has_ended) {
+        drop_in_workers(t, m->job);
+        return;
+    }
+    j->compiling = NULL;
+    if (m->rc)
+        rc = SH_FAIL(&err, (int)m->rc, "%s", m->msg);
+    else if (!j->is_built)
+        rc = job_take_built(j, m, fds, n_fds, &err);
+    if (rc)
+        train__fail(j, &err);
+}
+
+static void count_stop(struct job *j)
+{
+    const struct worker_ctl *c = j->w->ctl;
+    const char *way = stop_way_name(j->yield);
+    double s = (double)(atomic_load(&c->stop_drained_ns) - j->stop_ns) / 1e9;
+
+    j->preemptions++;
+    sh_metric_add(M_shunt_preemptions_total, SH_LABELS(j->x->conf->name, way), 1);
+    if (s < 0)
+        return; /* it had stopped by itself before it was asked */
+    sh_metric_observe(M_shunt_stop_to_drained_seconds, SH_LABELS(j->x->conf->name, way), s);
+    sh_metric_observe(M_shunt_switch_duration_seconds, SH_LABELS(j->x->conf->name, "drain"), s);
+}
+
+void train_on_stopped(struct train *t, struct worker *w, const struct msg_wk_train_stopped *m)
+{
+    struct job *j = job_of(t, w, m->job, "WK_TRAIN_STOPPED");
+    struct sh_err err = {0};
+
+    if (!j || !j->is_running || m->rc == SH_E_DEVLOST)
+        return; /* a lost device ends the process: its death is handled */
+    j->busy_ns += sh_clock_ns() - j->go_ns;
+    if (j->is_stop_raised && j->stop_is_yield)
+        count_stop(j);
+    j->is_running = j->is_stop_raised = false;
+    j->ckpt_asked = false;
+    j->at = (enum msg_train_at)m->at;
+    j->op = m->op;
+    j->step = m->step;
+    job_note_steps(j, m->step);
+    pool_set_state(w, WORKER_PARKED);
+    job_set_phase(j, MSG_JOB_PREEMPTED);
+    if (m->rc) {
+        SH_FAIL(&err, (int)m->rc, "%s", m->msg);
+        train__fail(j, &err);
+    } else if (m->at == MSG_TRAIN_AT_END && j->end == END_NONE) {
+        j->end = END_DONE;
+    }
+}
+
+void train_on_losses(struct train *t, struct worker *w, const struct msg_wk_train_losses *m)
+{
+    struct job *j = job_of(t, w, m->job, "WK_TRAIN_LOSSES");
+
+    if (j)
+        job_note_losses(j, m);
+}
+
+void train_on_ckpt(struct train *t, struct worker *w, const struct msg_wk_train_ckpt *m)
+{
+    struct job *j = job_of(t, w, m->job, "WK_TRAIN_CKPT");
+    struct sh_err err = {0};
+
+    if (m->ticket_slot != TX_SLOT_WORKER + w->index)
+        return;
+    w->ckpt_value = m->ticket_value;
+    if (j)
+        j->ckpt_asked = false;
+    if (j && slots_copy_out(j, m->step, m->ticket_slot, m->ticket_value, &err) == SH_OK)
+        return;
+    sh_log_err(SH_LOG_WARN, "job.checkpoint", &err);
+    dev_ticket_force(t->x->mem, m->ticket_slot, m->ticket_value); /* it must not wait for nothing */
+}
+
+static void lose_worker(struct job *j, struct worker *w)
+{
+    bool is_torn = j->is_running || j->at == MSG_TRAIN_AT_UPDATE;
+
+    if (j->is_running) {
+        j->busy_ns += sh_clock_ns() - j->go_ns;
+        j->step = SH_MAX(j->step, (int64_t)atomic_load(&w->ctl->step));
+        job_note_steps(j, j->step);
+    }
+    j->w = NULL;
+    j->is_running = j->is_stop_raised = j->ckpt_asked = false;
+    if (is_torn) {
+        train__count_redone(j, 1);
+        j->is_state_lost = true;
+    } else if (j->has_ws) {
+        train__drop_workspace(j, WORKER_STANDBY);
+    }
+    j->at = MSG_TRAIN_AT_BOUNDARY;
+    job_set_phase(j, MSG_JOB_PREEMPTED);
+}
+
+void train_on_worker_dead(struct train *t, struct worker *w)
+{
+    struct job *j = t->job;
+    struct sh_err err = {0};
+
+    if (!j || (j->w != w && j->compiling != w))
+        return;
+    if (j->compiling == w)
+        j->compiling = NULL;
+    if (j->w == w)
+        lose_worker(j, w);
+    if (j->max_step > j->death_step)
+        j->n_deaths = 0;
+    j->death_step = j->max_step;
+    if (++j->n_deaths <= JOB_MAX_DEATHS)
+        return;
+    SH_FAIL(&err, SH_E_UNAVAILABLE,
+            "%u worker processes died in a row without finishing a step after step %" PRId64,
+            j->n_deaths, j->max_step);
+    train__fail(j, &err);
+}
+
+/* ------------------------------------------------------------------ the scheduler's messages */
+
+static void answer(struct train *t, int64_t job, uint32_t attempt, enum msg_job_phase phase,
+                   const struct sh_err *why)
+{
+    struct sh_msg m = {.type = MSG_JOB_STATE};
+
+    m.u.job_state = (struct msg_job_state){
+        .job = job, .attempt = attempt, .state = phase, .rc = why->rc, .msg = why->msg};
+    agent_send(t->x->agent, &m);
+}
+
+void train_on_start(struct train *t, const struct msg_job_start *m)
+{
+    struct job *j = t->job;
+    struct sh_err err = {0};
+
+    if (j && j->id == m->job && !j->has_ended) { /* said again: the scheduler did not know */
+        j->attempt = m->attempt;
+        job_report(j);
+        return;
+    }
+    forget_ended(t, m->job);
+    if (j)
+        SH_FAIL(&err, SH_E_CONFLICT, "this executor still trains job %" PRId64, j->id);
+    else if (t->x->is_stopping)
+        SH_FAIL(&err, SH_E_UNAVAILABLE, "the executor is stopping");
+    else
+        job_new(t->x, m, &t->job, &err);
+    if (err.rc) {
+        sh_log_err(SH_LOG_WARN, "job.refused", &err);
+        answer(t, m->job, m->attempt, MSG_JOB_FAILED, &err);
+        return;
+    }
+    SH_INFO("job.start", "job=%" PRId64 " attempt=%u model=%s resume_step=%" PRId64, m->job,
+            m->attempt, m->model, m->resume_step);
+    job_set_phase(t->job, MSG_JOB_STARTING);
+}
+
+void train_on_stop(struct train *t, const struct msg_job_stop *m)
+{
+    struct job *j = t->job;
+    struct sh_err err = {0};
+
+    if (!j || j->id != m->job || j->has_ended) {
+        SH_FAIL(&err, SH_E_NOTFOUND, "this executor does not have the job");
+        answer(t, m->job, m->attempt,
+               m->how == MSG_JOB_HOW_CANCEL ? MSG_JOB_CANCELLED : MSG_JOB_SUSPENDED, &err);
+        return;
+    }
+    if (m->how == MSG_JOB_HOW_CANCEL)
+        j->end = END_CANCEL;
+    else if (j->end == END_NONE)
+        j->end = END_SUSPEND;
+}
+
+void train_suspend(struct train *t)
+{
+    struct job *j = t->job;
+
+    if (!j || j->has_ended || (j->end != END_NONE && j->end != END_DONE))
+        return;
+    /* A job that was finishing goes on from its last step. */
+    finish_free(j->finish);
+    j->end = END_SUSPEND;
+}
+
+bool train_is_quiet(const struct train *t)
+{
+    return !t->job;
+}
+
+void train_report_all(struct train *t)
+{
+    for (size_t i = 0; i < MAX_ENDED; i++) {
+        struct sh_msg m = {.type = MSG_JOB_STATE};
+
+        m.u.job_state = t->ended[i].state;
+        if (t->ended[i].state.job)
+            agent_send(t->x->agent, &m);
+    }
+    if (t->job && !t->job->has_ended) {
+        job_report(t->job);
+        job_report_checkpoint(t->job);
+    }
+}
+
+/* ------------------------------------------------------------------ time */
+
+static void on_tick(struct sh_loop *l, void *arg)
+{
+    struct train *t = arg;
+    struct job *j = t->job;
+    int64_t now = sh_clock_ns();
+
+    (void)l;
+    if (!j || j->has_ended)
+        return;
+    if (j->is_running) {
+        uint64_t bits = atomic_load(&j->w->ctl->loss_bits);
+
+        job_note_steps(j, atomic_load(&j->w->ctl->step));
+        memcpy(&j->last_loss, &bits, sizeof(bits));
+        sh_metric_set(M_shunt_train_loss, SH_LABELS(j->tenant, j->model), j->last_loss);
+    }
+    train__ask_checkpoint(j);
+    if (now - j->reported_ns >= REPORT_NS &&
+        (j->phase != j->reported_phase || j->max_step != j->reported_step))
+        job_report(j);
+}
+
+int train_new(struct exec *x, struct train **out, struct sh_err *err)
+{
+    struct train *t = calloc(1, sizeof(*t));
+    int rc;
+
+    *out = NULL;
+    if (!t)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the trainer");
+    t->x = x;
+    rc = sh_timer_add(x->loop, TICK_NS, TICK_NS, on_tick, t, &t->tick, err);
+    if (rc) {
+        free(t);
+        return rc;
+    }
+    *out = t;
+    return SH_OK;
+}
+
+void train_free(struct train *t)
+{
+    if (!t)
+        return;
+    job_free(t->job);
+    for (size_t i = 0; i < MAX_ENDED; i++) {
+        free(t->ended[i].msg);
+        free(t->ended[i].result);
+    }
+    sh_timer_del(t->tick);
+    free(t);
+}

@@ -1,0 +1,34 @@
+/* train_int.h - between train.c (what is wanted, and the steps towards it) and train_events.c (what
+ * workers and the scheduler say). */
+#ifndef SH_EXECUTOR_TRAIN_INT_H
+#define SH_EXECUTOR_TRAIN_INT_H
+
+#include "executor/job.h"
+
+#define MAX_ENDED 64 /* last words kept for a scheduler that connects later */
+
+struct ended {
+    struct msg_job_state state; /* msg and result are OWNED copies */
+    char *msg, *result;
+};
+
+struct train {
+    struct exec *x;
+    struct job *job;
+    struct sh_timer *tick;
+    struct ended ended[MAX_ENDED]; /* a ring */
+    size_t n_ended;
+};
+
+/* train.c */
+void train__count_redone(struct job *j, int64_t n);
+/* Gives the workspace up; the state of the last commit stays. False: nothing to do. `to`: the state
+ * of its worker then. */
+bool train__drop_workspace(struct job *j, enum worker_state to);
+void train__ask_checkpoint(struct job *j);
+
+/* train_events.c */
+void train__fail(struct job *j, const struct sh_err *why);
+void train__end_job(struct train *t, struct job *j, enum msg_job_phase phase);
+
+#endif

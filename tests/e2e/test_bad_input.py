@@ -1,0 +1,689 @@
+#!/usr/bin/env python3
+"""What clients send that is wrong, to a whole system: models, tensors, JSON, HTTP, keys, datasets, jobs.
+
+Without it: one wrong upload or request could end a process that all tenants share, or be answered with
+"internal error" where a person needs to know what to change. After each story the same processes must
+run and a good request must be answered.
+
+Usage: test_bad_input.py [-v] [name ...]
+"""
+import datetime
+import json
+import os
+import socket
+import struct
+import sys
+import threading
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import onnx_bytes as onnx  # noqa: E402
+from system import DIGITS, FINAL, Story, System, read_st, st_bytes, until, zoo  # noqa: E402
+
+MAX_MODEL = 1 << 20
+
+
+def floats(*values):
+    return struct.pack("<%df" % len(values), *values)
+
+
+def digits_of(name):
+    with open(os.path.join(DIGITS, name + ".safetensors"), "rb") as f:
+        return f.read()
+
+
+class BadInput(Story):
+    @classmethod
+    def setUpClass(cls):
+        cls.s = s = System("--workers=2", MAX_MODEL_BYTES=str(MAX_MODEL))
+        cls.addClassCleanup(s.stop)
+        cls.key, cls.other = s.tenant("vision"), s.tenant("other")
+        s.push(cls.key, "two", onnx.two_outputs(), max_batch=4)
+        cls.good = [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 0, 0, 0]},
+                    {"name": "k", "datatype": "INT64", "shape": [1, 2], "data": [5, 6]}]
+        cls.pids = s.pids()
+
+    def tearDown(self):
+        self.assertEqual(self.s.pids(), self.pids, "a process has died")
+        self.serves()
+
+    def serves(self):
+        r = self.s.infer(self.key, "two", self.good)
+        self.assertEqual(r.status, 200, r)
+        self.assertEqual(r.json["outputs"][0]["data"], [1.0, -1.25, 2.0])
+
+    def refused(self, r, status, code, pattern):
+        self.assertEqual((r.status, r.code), (status, code), r)
+        self.assertRegex(r.error, pattern)
+        return r
+
+    # ------------------------------------------------------------ models
+    def refused_model(self, data, status, code, pattern, **version):
+        r = self.s.push(self.key, "bad", data, ready=False, **version)
+        self.refused(r, status, code, pattern)
+        v = self.s.call("GET", "/api/v1/models/bad", key=self.key).json["versions"][-1]
+        self.assertEqual(v["state"], "FAILED", v)
+        at = "/api/v1/models/bad/versions/%d" % v["version"]
+        v = self.s.call("GET", at, key=self.key).json
+        self.assertEqual((v["reason_code"], v["reason"]), (code, r.error))
+        self.assertEqual(os.listdir(os.path.join(self.s.state, "blobs", "tmp")), [])
+        return r
+
+    def test_truncated_models(self):
+        whole = zoo("digits-cnn")
+        for n in (1, 7, 100, len(whole) // 2, len(whole) - 1):
+            with self.subTest(bytes=n):
+                self.refused_model(whole[:n], 400, "INVALID", "ONNX|truncated|inputs")
+        r = self.s.push(self.key, "bad", b"", ready=False)
+        self.refused(r, 400, "INVALID", "empty")
+
+    def test_files_that_are_no_models(self):
+        for name, data in (("text", b"this is not a model\n" * 50), ("zeros", bytes(5000)),
+                           ("png", b"\x89PNG\r\n\x1a\n" + os.urandom(5000)),
+                           ("zip", b"PK\x03\x04" + os.urandom(5000)), ("dataset", digits_of("test")),
+                           ("random", os.urandom(20000)), ("empty graph", onnx.model([], [], []))):
+            with self.subTest(name):
+                self.refused_model(data, 400, "INVALID", "ONNX|inputs|graph")
+
+    def test_models_larger_than_allowed(self):
+        self.s.call("POST", "/api/v1/models", {"name": "large"}, self.key)
+        self.s.call("POST", "/api/v1/models/large/versions", {}, self.key)
+        at = "/api/v1/models/large/versions/1/artifact"
+        r = self.s.call("PUT", at, bytes(MAX_MODEL + 1), self.key)
+        self.refused(r, 413, "TOOBIG", "%d bytes, at most %d" % (MAX_MODEL + 1, MAX_MODEL))
+        # Without a length it shows only on the way.
+        chunk = b"10000\r\n" + bytes(65536) + b"\r\n"
+        head = "PUT %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n" % (at, self.key)
+        got = self.s.talk(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 17 +
+                          b"0\r\n\r\n")
+        self.assertRegex(got, r"^HTTP/1.1 413 (.|\n)*larger than %d bytes" % MAX_MODEL)
+        # It was the file that was refused, not the version: the right one may follow.
+        r = self.s.call("PUT", at, onnx.linear(), self.key)
+        self.assertEqual((r.status, r.json["state"]), (200, "REGISTERED"), r)
+
+    def test_cyclic_models(self):
+        x, y = [onnx.value("x", ["N", 4])], [onnx.value("y", ["N", 4])]
+        self.refused_model(onnx.model([onnx.node("Add", ["x", "b"], ["a"]),
+                                       onnx.node("Relu", ["a"], ["b"]),
+                                       onnx.node("Relu", ["b"], ["y"])], x, y),
+                           400, "INVALID", "node .*(a|b).*(cycl|before|defines)")
+        self.refused_model(onnx.model([onnx.node("Add", ["x", "y"], ["y"], name="self")], x, y),
+                           400, "INVALID", "self")
+
+    def test_models_that_contradict_themselves(self):
+        x, y = [onnx.value("x", ["N", 4])], [onnx.value("y", ["N", 4])]
+        relu = onnx.node("Relu", ["x"], ["y"], name="r1")
+        for name, data, pattern in (
+                ("undefined", onnx.model([onnx.node("Relu", ["q"], ["y"], name="r1")], x, y), "r1.*q"),
+                ("twice", onnx.model([relu, onnx.node("Abs", ["x"], ["y"], name="r2")], x, y), "r2.*y"),
+                ("no output", onnx.model([relu], x, [onnx.value("z", ["N", 4])]), "z"),
+                ("shapes", onnx.model([onnx.node("Add", ["x", "w"], ["y"], name="sum")], x, y,
+                                      [onnx.tensor("w", [3], [1.0] * 3)]), "sum"),
+                ("nameless", onnx.model([onnx.node("Relu", [""], ["y"], name="r1")], x, y), "r1"),
+                ("inputs", onnx.model([onnx.node("Gemm", ["x"], ["y"], name="g")], x, y), "g"),
+        ):
+            with self.subTest(name):
+                self.refused_model(data, 400, "INVALID", pattern)
+
+    def test_models_of_hostile_size(self):
+        x, y = [onnx.value("x", ["N", 4])], [onnx.value("y", ["N", 4])]
+
+        def with_weight(dims, raw=b"", values=(), dtype=onnx.FLOAT):
+            return onnx.model([onnx.node("Add", ["x", "w"], ["y"])], x, y,
+                              [onnx.tensor("w", dims, values, dtype, raw)])
+        cases = {
+            "a weight of 2^80": (with_weight([1 << 40, 1 << 40]), "400 INVALID|413 TOOBIG", "w"),
+            "a weight of 2^63": (with_weight([(1 << 63) - 1]), "400 INVALID|413 TOOBIG", "w"),
+            "a weight that is not there": (with_weight([1 << 20, 1 << 10]), "400 INVALID", "w"),
+            "a negative weight": (with_weight([-4]), "400 INVALID", "w"),
+            "a weight of two sizes": (with_weight([4], floats(1, 2, 3)), "400 INVALID", "w.*12.*16"),
+            "an input of 2^62": (onnx.model([onnx.node("Relu", ["x"], ["y"])],
+                                            [onnx.value("x", ["N", 1 << 62])],
+                                            [onnx.value("y", ["N", 1 << 62])]),
+                                 "400 INVALID|413 TOOBIG|422 UNSUPPORTED", "x"),
+            "an input of 2^40": (onnx.model([onnx.node("Relu", ["x"], ["y"])],
+                                            [onnx.value("x", ["N", 1 << 40])],
+                                            [onnx.value("y", ["N", 1 << 40])]),
+                                 "400 INVALID|413 TOOBIG|422 UNSUPPORTED", "x|y"),
+            "an axis of -5": (onnx.model([onnx.node("Relu", ["x"], ["y"])],
+                                         [onnx.value("x", ["N", -5])], y), "400 INVALID", "x"),
+            "an axis of 0": (onnx.model([onnx.node("Relu", ["x"], ["y"])],
+                                        [onnx.value("x", ["N", 0])], y), "400 INVALID", "x"),
+            "40 axes": (onnx.model([onnx.node("Relu", ["x"], ["y"])],
+                                   [onnx.value("x", ["N"] + [2] * 40)], y), "422 UNSUPPORTED", "x"),
+            "a constant of 2^40": (onnx.model(
+                [onnx.node("ConstantOfShape", ["n"], ["c"], name="huge"),
+                 onnx.node("ReduceSum", ["c"], ["t"]), onnx.node("Add", ["x", "t"], ["y"])], x, y,
+                [onnx.tensor("n", [1], [1 << 40], onnx.INT64)]),
+                "400 INVALID|413 TOOBIG|422 UNSUPPORTED", "huge"),
+            "2^40 copies": (onnx.model([onnx.node("Expand", ["x", "n"], ["y"], name="huge")], x,
+                                       [onnx.value("y", [1 << 20, 1 << 20, 4])],
+                                       [onnx.tensor("n", [3], [1 << 20, 1 << 20, 4], onnx.INT64)]),
+                            "400 INVALID|413 TOOBIG|422 UNSUPPORTED", "huge"),
+            "padding of 2^31": (onnx.model(
+                [onnx.node("Conv", ["x", "w"], ["y"], name="wide", pads=[1 << 31] * 4)],
+                [onnx.value("x", ["N", 1, 8, 8])], [onnx.value("y", ["N", 1, 8, 8])],
+                [onnx.tensor("w", [1, 1, 3, 3], [1.0] * 9)]),
+                "400 INVALID|413 TOOBIG|422 UNSUPPORTED", "wide"),
+            "a stride of 0": (onnx.model(
+                [onnx.node("Conv", ["x", "w"], ["y"], name="still", strides=[0, 0])],
+                [onnx.value("x", ["N", 1, 8, 8])], [onnx.value("y", ["N", 1, 8, 8])],
+                [onnx.tensor("w", [1, 1, 3, 3], [1.0] * 9)]), "400 INVALID", "still"),
+            "a length that lies": (b"\x3a" + onnx.varint(1 << 50) + b"x" * 100, "400 INVALID", "ONNX"),
+            "external data": (onnx.model([onnx.node("Add", ["x", "w"], ["y"])], x, y, [
+                onnx.message((1, 4), (2, 1), (8, "w"), (14, 1),
+                             (13, onnx.message((1, "location"), (2, "/etc/passwd"))))]),
+                "422 UNSUPPORTED", "another file"),
+        }
+        nested = onnx.node("Relu", ["x"], ["y"])
+        for i in range(3000):
+            nested = onnx.message((4, "If"), (5, onnx.message((1, "then_branch"), (20, 5), (6, onnx.message(
+                (1, nested), (2, "g"))))))
+        cases["3000 graphs in each other"] = (onnx.model([nested], x, y), "400 INVALID|422 UNSUPPORTED",
+                                              "")
+        for name, (data, want, pattern) in cases.items():
+            with self.subTest(name):
+                r = self.s.push(self.key, "bad", data, ready=False)
+                self.assertRegex("%d %s" % (r.status, r.code), "^(%s)$" % want, r)
+                self.assertRegex(r.error, pattern)
+
+    def test_a_model_of_many_nodes_takes_no_forever(self):
+        n = 12000
+        nodes = [onnx.node("Relu", ["x" if i == 0 else "a%d" % i], ["y" if i == n - 1 else "a%d" % (i + 1)],
+                           name="n%d" % i) for i in range(n)]
+        r = self.s.push(self.key, "long", onnx.model(nodes, [onnx.value("x", ["N", 4])],
+                                                     [onnx.value("y", ["N", 4])]), ready=False)
+        self.assertIn(r.status, (200, 400, 413, 422), r)
+
+    def test_a_model_that_fits_no_device_says_so(self):
+        data = onnx.model([onnx.node("MatMul", ["x", "w"], ["wide"], name="outer"),
+                           onnx.node("ReduceSum", ["wide"], ["y"], keepdims=0)],
+                          [onnx.value("x", ["N", 20000, 1])], [onnx.value("y", ["N"])],
+                          [onnx.tensor("w", [1, 20000], [1.0] * 20000),
+                           onnx.tensor("axes", [2], [1, 2], onnx.INT64)])
+        data = data.replace(b"ReduceSum", b"ReduceMax") if False else data
+        r = self.s.push(self.key, "wide", data, ready=False)
+        self.assertEqual(r.status, 200, r)
+
+        def failed():
+            v = self.s.call("GET", "/api/v1/models/wide/versions/1", key=self.key).json
+            self.assertNotEqual(v["state"], "READY", v)
+            return v["state"] == "FAILED" and v
+        v = until("the version is FAILED", failed)
+        self.assertRegex(v["reason"], "memory|arena|bytes")
+        r = self.s.infer(self.key, "wide", [])
+        self.refused(r, 503, "UNAVAILABLE", "not ready: FAILED: .+")
+
+    def test_every_unsupported_node_is_listed(self):
+        nodes = [onnx.node("Einsum", ["x"], ["a"], name="first", equation="ij->ji"),
+                 onnx.node("Relu", ["a"], ["b"], name="fine"),
+                 onnx.node("NonMaxSuppression", ["b"], ["c"], name="second"),
+                 onnx.node("Blur", ["c"], ["d"], name="third", domain="com.acme"),
+                 onnx.node("Einsum", ["d"], ["y"], name="fourth", equation="ij->ji")]
+        r = self.refused_model(onnx.model(nodes, [onnx.value("x", ["N", 4])],
+                                          [onnx.value("y", ["N", 4])]), 422, "UNSUPPORTED", "Einsum|first")
+        self.assertEqual([(n["op"], n["node"]) for n in r.json["nodes"]],
+                         [("Einsum", "first"), ("NonMaxSuppression", "second"),
+                          ("com.acme.Blur", "third"), ("Einsum", "fourth")], r)
+        self.assertTrue(all(n["reason"] for n in r.json["nodes"]), r)
+
+    def test_opsets(self):
+        relu, x, y = onnx.node("Relu", ["x"], ["y"]), onnx.value("x", ["N", 4]), onnx.value("y", ["N", 4])
+        for opset in (1, 99):
+            self.refused_model(onnx.model([relu], [x], [y], opset=opset), 422, "UNSUPPORTED",
+                               "opset %d" % opset)
+
+    def test_bad_fields_of_versions(self):
+        for body, pattern in (({"max_batch": 0}, "max_batch"), ({"max_batch": "4"}, "max_batch"),
+                              ({"precision": "fp8"}, "precision"), ({"colour": 1}, "colour")):
+            r = self.s.call("POST", "/api/v1/models/two/versions", body, self.key)
+            self.refused(r, 400, "INVALID", pattern)
+
+    def test_an_upload_that_is_cut(self):
+        self.s.call("POST", "/api/v1/models", {"name": "cut"}, self.key)
+        self.s.call("POST", "/api/v1/models/cut/versions", {}, self.key)
+        at = "/api/v1/models/cut/versions/1"
+        head = "PUT %s/artifact HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n" % (at, self.key)
+        with socket.create_connection(("127.0.0.1", self.s.port)) as c:
+            c.sendall(head.encode() + b"Content-Length: 500000\r\n\r\n" + bytes(200000))
+            tmp = os.path.join(self.s.state, "blobs", "tmp")
+            until("the upload has begun", lambda: os.listdir(tmp))
+        until("its file is gone", lambda: not os.listdir(tmp))
+        v = self.s.call("GET", at, key=self.key).json
+        self.assertEqual(v["state"], "UPLOADING")
+        r = self.s.call("PUT", at + "/artifact", onnx.linear(), self.key)
+        self.assertEqual(r.status, 200, r)
+
+    # ------------------------------------------------------------ tensors
+    def bad_infer(self, status, code, pattern, inputs, **more):
+        return self.refused(self.s.infer(self.key, "two", inputs, **more), status, code, pattern)
+
+    def changed(self, i, **fields):
+        out = [dict(t) for t in self.good]
+        out[i].update(fields)
+        return [{k: v for k, v in t.items() if v is not None} for t in out]
+
+    def test_wrong_tensors(self):
+        for pattern, inputs in (
+                (r'no input "z"; it has: "x", "k"', self.changed(0, name="z")),
+                (r'"x" has datatype FP16, the model wants FP32', self.changed(0, datatype="FP16")),
+                (r'"x" has datatype BYTES', self.changed(0, datatype="BYTES")),
+                (r'datatype', self.changed(0, datatype="FLOAT")),
+                (r'"x" has shape \[1,5\], the model wants \[-1,4\]', self.changed(0, shape=[1, 5])),
+                (r'"x" has shape \[4\]', self.changed(0, shape=[4])),
+                (r'"x" has shape \[1,4,1\]', self.changed(0, shape=[1, 4, 1])),
+                (r'shape', self.changed(0, shape=[-1, 4])),
+                (r'shape', self.changed(0, shape=[1 << 62, 4])),
+                (r'shape', self.changed(0, shape="[1,4]")),
+                (r'shape', self.changed(0, shape=[1] * 100)),
+                (r'"data" has 3 elements, its shape needs 4', self.changed(0, data=[1, 2, 3])),
+                (r'more than the 4 elements', self.changed(0, data=[1] * 5)),
+                (r'element 2 of "data" must be a number', self.changed(0, data=[1, 2, "3", 4])),
+                (r'must be', self.changed(0, data=[1, 2, None, 4])),
+                (r'fits', self.changed(0, data=[1, 2, 1e300, 4])),
+                (r'whole number', self.changed(1, data=[1.5, 2])),
+                (r'"x" is given twice', self.good + self.good[:1]),
+                (r'"k" is missing', self.good[:1]),
+                (r'"inputs"', []),
+                (r'batch of 0', self.changed(0, shape=[0, 4], data=[])),
+                (r'another input has 1', self.changed(1, shape=[2, 2], data=[1, 2, 3, 4])),
+                (r'data', self.changed(0, data=None)),
+                (r'name', self.changed(0, name=None)),
+                (r'name', self.changed(0, name=7)),
+                (r'colour', self.changed(0, colour=1)),
+        ):
+            with self.subTest(pattern, inputs=inputs):
+                self.bad_infer(400, "INVALID", pattern, inputs)
+        r = self.bad_infer(400, "INVALID", r"batch of 5, the model takes 1 to 4", [
+            {"name": "x", "datatype": "FP32", "shape": [5, 4], "data": [0] * 20},
+            {"name": "k", "datatype": "INT64", "shape": [5, 2], "data": [0] * 10}])
+        self.assertTrue(r.json["request_id"])
+
+    def test_wrong_outputs_and_fields(self):
+        self.bad_infer(400, "INVALID", 'no output "q"', self.good, outputs=[{"name": "q"}])
+        self.bad_infer(400, "INVALID", '"y" is asked for twice', self.good, outputs=[{"name": "y"}] * 2)
+        self.bad_infer(400, "INVALID", '"colour" is not a known field', self.good, colour=1)
+        self.bad_infer(400, "INVALID", "id", self.good, id=7)
+        self.bad_infer(400, "INVALID", "timeout", self.good, parameters={"timeout": "soon"})
+        self.bad_infer(422, "UNSUPPORTED", "shared memory", self.changed(
+            0, parameters={"shared_memory_region": "r"}))
+
+    def binary(self, sizes=(16, 16), raw=None, length=None, **fields):
+        """A request in binary; `length` is what its header claims about the JSON."""
+        inputs = [{"name": "x", "datatype": "FP32", "shape": [1, 4],
+                   "parameters": {"binary_data_size": sizes[0]}},
+                  {"name": "k", "datatype": "INT64", "shape": [1, 2],
+                   "parameters": {"binary_data_size": sizes[1]}}]
+        head = json.dumps({"inputs": inputs, **fields}).encode()
+        raw = floats(1, 0, 0, 0) + struct.pack("<2q", 5, 6) if raw is None else raw
+        return self.s.call("POST", "/v2/models/two/infer", head + raw, self.key, {
+            "Inference-Header-Content-Length": str(len(head)) if length is None else length})
+
+    def test_wrong_binary_lengths(self):
+        r = self.binary()
+        self.assertEqual((r.status, r.json["outputs"][0]["data"]), (200, [1.0, -1.25, 2.0]), r)
+        for kw, pattern in (
+                ({"raw": bytes(24)}, r'body ends within input "k": 8 of its 16'),
+                ({"raw": bytes(40)}, r"8 bytes more"),
+                ({"raw": b""}, r'body ends within input "x"'),
+                ({"sizes": (12, 16), "raw": bytes(28)}, r'"x" has 12 bytes of data, .* need 16'),
+                ({"sizes": (-1, 16)}, r"binary_data_size"), ({"sizes": ("16", 16)}, r"binary_data_size"),
+                ({"sizes": (1 << 62, 16)}, r'"x"'),
+                ({"sizes": (0, 16), "raw": bytes(16)}, r'"x"')):
+            with self.subTest(pattern):
+                self.refused(self.binary(**kw), 400, "INVALID", pattern)
+
+    def test_header_lengths_that_lie(self):
+        for length in ("99999", "-1", "1e3", "abc", "0x10", " ", "99999999999999999999999", "1 2", "+5"):
+            with self.subTest(length):
+                self.refused(self.binary(length=length), 400, "INVALID",
+                             "Inference-Header-Content-Length")
+        self.refused(self.binary(length="0"), 422, "UNSUPPORTED", "Inference-Header-Content-Length: 0")
+        for length in ("1", "20"):  # the JSON ends in the middle
+            self.refused(self.binary(length=length), 400, "INVALID", "JSON|line 1")
+
+    # ------------------------------------------------------------ JSON and HTTP
+    def test_broken_json(self):
+        bodies = {b"{": "line 1", b"{\"inputs\":[}": "line 1", b"[]": "object", b"7": "object",
+                  b"\xff\xfe{}": "line 1|UTF", b"{\"inputs\":[],\"inputs\":[]}": "duplicate|inputs",
+                  b"{} trailing": "line 1|end", b"null": "object", b"\n\n {\"a\": tru}": "line 3",
+                  b"{\"id\":\"\\u0000\"}": "u0000|NUL|null|id", b"{\"inputs\": 1e999}": "line 1|inputs"}
+        for body, pattern in bodies.items():
+            with self.subTest(body):
+                r = self.s.call("POST", "/v2/models/two/infer", body, self.key)
+                self.refused(r, 400, "INVALID", pattern)
+                r = self.s.call("POST", "/api/v1/models", body, self.key,
+                                {"Content-Type": "application/json"})
+                self.assertEqual((r.status, r.code), (400, "INVALID"), r)
+
+    def test_deep_json(self):
+        for deep in (b"[" * 100000, b"[" * 5000 + b"]" * 5000, b'{"a":' * 5000 + b"1" + b"}" * 5000,
+                     b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1,4],"data":' + b"[" * 4000 +
+                     b"1,2,3,4" + b"]" * 4000 + b"}]}"):
+            with self.subTest(deep[:20]):
+                r = self.s.call("POST", "/v2/models/two/infer", deep, self.key)
+                self.refused(r, 400, "INVALID", "deep|depth|nest")
+        r = self.s.call("POST", "/api/v1/jobs", b"[" * 30000, self.key,
+                        {"Content-Type": "application/json"})
+        self.refused(r, 400, "INVALID", "deep|depth|nest")
+
+    def head(self, path, *lines, method="POST"):
+        return ("%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n%s\r\n" % (
+            method, path, self.key, "".join(x + "\r\n" for x in lines))).encode()
+
+    def test_a_body_shorter_than_its_length(self):
+        text = json.dumps({"inputs": self.good}).encode()
+        for n in (0, 1, len(text) - 1):
+            # The client stops sending: no answer is owed, nothing may be kept waiting.
+            self.s.talk(self.head("/v2/models/two/infer", "Content-Length: %d" % len(text)) + text[:n],
+                        then_close=True)
+
+        def idle():
+            m = self.s.metrics("api")
+            return m['shunt_payload_bytes{kind="used"}'] == 0
+        until("the payload memory is free again", idle)
+        r = self.s.talk(self.head("/v2/models/two/infer", "Content-Length: 0"))
+        self.assertRegex(r, r"^HTTP/1.1 400 (.|\n)*empty")
+        r = self.s.talk(self.head("/v2/models/two/infer", "Transfer-Encoding: chunked") + b"0\r\n\r\n")
+        self.assertRegex(r, r"^HTTP/1.1 411 (.|\n)*Content-Length")
+
+    def test_http_that_is_none(self):
+        for data in (b"\0" * 100, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\x00\x01" * 20,
+                     self.head("/v2/models/two/infer", "Content-Length: -1"),
+                     self.head("/v2/models/two/infer", "Content-Length: 5", "Content-Length: 6") + b"12345",
+                     b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\n\r\n"):
+            with self.subTest(data[:30]):
+                got = self.s.talk(data, then_close=True)
+                self.assertRegex(got, r"^(HTTP/1\.[01] (4\d\d|5\d\d) |$)")
+
+    def test_unknown_fields_and_parameters(self):
+        for method, path, body in (
+                ("POST", "/api/v1/models", {"name": "m", "colour": 1}),
+                ("POST", "/api/v1/datasets", {"name": "d", "colour": 1}),
+                ("PUT", "/api/v1/models/two/slo", {"latency_ms": 50, "colour": 1}),
+                ("POST", "/api/v1/jobs", {"kind": "training", "colour": 1}),
+                ("GET", "/api/v1/models?colour=1", None)):
+            with self.subTest(path):
+                self.refused(self.s.call(method, path, body, self.key), 400, "INVALID", "colour")
+
+    # ------------------------------------------------------------ keys and tenants
+    def test_keys(self):
+        r = self.s.infer(None, "two", self.good)
+        self.refused(r, 401, "UNAUTHENTICATED", "API key|Authorization")
+        self.assertIn("Bearer", r.headers["www-authenticate"])
+        for key in ("x", "shunt_", "shunt_aaaaaaaaaaaa_bbbb", self.key[:-1] + "?", self.key + "x",
+                    "shunt_" + "a" * 5000):
+            with self.subTest(key[:30]):
+                r = self.s.infer(key, "two", self.good)
+                self.refused(r, 401, "UNAUTHENTICATED", "API key")
+        r = self.s.infer(None, "two", self.good, headers={"Authorization": "Basic eDp5"})
+        self.refused(r, 401, "UNAUTHENTICATED", "Bearer")
+
+    def test_an_expired_key(self):
+        at = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=2)
+        key = self.s.key("vision", "infer", expires_at=at.strftime("%Y-%m-%dT%H:%M:%SZ"))
+        r = until("the key has expired", lambda: (lambda r: r.status == 401 and r)(
+            self.s.infer(key, "two", self.good)))
+        self.refused(r, 401, "UNAUTHENTICATED", "expired")
+        old = self.s.key("vision", "infer", expires_at="2020-01-01T00:00:00Z")
+        self.refused(self.s.infer(old, "two", self.good), 401, "UNAUTHENTICATED", "expired")
+
+    def test_a_revoked_key(self):
+        key = self.s.key("vision", "infer")
+        self.assertEqual(self.s.infer(key, "two", self.good).status, 200)
+        r = self.s.call("DELETE", "/api/v1/tenants/vision/keys/" + key.split("_")[1], key=self.s.admin)
+        self.assertEqual(r.status, 204, r)
+        r = until("the key is refused", lambda: (lambda r: r.status == 401 and r)(
+            self.s.infer(key, "two", self.good)))
+        self.refused(r, 401, "UNAUTHENTICATED", "revoked")
+
+    def test_what_a_role_may_not(self):
+        infer, read = self.s.key("vision", "infer"), self.s.key("vision", "read")
+        self.refused(self.s.call("POST", "/api/v1/models", {"name": "m"}, infer), 403, "FORBIDDEN", "needs")
+        self.refused(self.s.infer(read, "two", self.good), 403, "FORBIDDEN", "needs")
+        self.refused(self.s.call("POST", "/api/v1/tenants", {"name": "mine"}, self.key), 403,
+                     "FORBIDDEN", "needs")
+        self.refused(self.s.infer(self.s.admin, "two", self.good), 400, "INVALID", "tenant=")
+
+    def test_another_tenants_things_do_not_exist(self):
+        """The answers are the same as for what does not exist at all, but for the name."""
+        def ask(name, job):
+            out = []
+            for method, path, body in (
+                    ("GET", "/v2/models/%s", None), ("GET", "/v2/models/%s/ready", None),
+                    ("GET", "/v2/models/%s/config", None), ("GET", "/v2/models/%s/stats", None),
+                    ("POST", "/v2/models/%s/infer", {"inputs": self.good}),
+                    ("GET", "/api/v1/models/%s", None), ("GET", "/api/v1/models/%s/versions/1", None),
+                    ("DELETE", "/api/v1/models/%s", None), ("GET", "/api/v1/models/%s/slo", None),
+                    ("PUT", "/api/v1/models/%s/slo", {"latency_ms": 50}),
+                    ("POST", "/api/v1/models/%s/versions", {}),
+                    ("PUT", "/api/v1/models/%s/versions/1/artifact", b"123"),
+                    ("GET", "/api/v1/datasets/%s", None), ("DELETE", "/api/v1/datasets/%s", None)):
+                out.append((path, self.s.call(method, path % name, body, self.other), name))
+            for method, path in (("GET", ""), ("GET", "/events"), ("GET", "/checkpoints"),
+                                 ("GET", "/losses"), ("POST", "/cancel")):
+                path = "/api/v1/jobs/%d" + path
+                out.append((path, self.s.call(method, path % job, None, self.other), str(job)))
+            out.append(("submit", self.s.submit(self.other, model=name, dataset=name), name))
+            return out
+        self.s.push_data(self.key, "two", digits_of("test"))
+        self.s.push(self.key, "lin", onnx.linear(64, 10), max_batch=4)
+        job = self.submit_flat(epochs=1).json["id"]
+        for (path, theirs, name), (_, none, missing) in zip(ask("two", job), ask("nothing", job + 7000)):
+            with self.subTest(path):
+                self.assertEqual((theirs.status, theirs.code), (404, "NOTFOUND"), theirs)
+                self.assertEqual(theirs.error.replace(name, "?"), none.error.replace(missing, "?"))
+        self.assertEqual(self.s.wait_job(self.key, job)["state"], "SUCCEEDED")
+        for path in ("/api/v1/models", "/api/v1/jobs", "/api/v1/datasets"):
+            self.assertEqual(self.s.call("GET", path, key=self.other).json["items"], [])
+            self.refused(self.s.call("GET", path + "?tenant=vision", key=self.other), 403, "FORBIDDEN",
+                         "vision")
+
+    # ------------------------------------------------------------ datasets and jobs
+    def flat(self, labels=None, n=64, features=64, spread=1.0):
+        x = [spread * ((i * 37 % 101) / 50 - 1) for i in range(n * features)]
+        labels = [i % 10 for i in range(n)] if labels is None else labels
+        return st_bytes({"x": ("F32", [n, features], floats(*x)),
+                         "label": ("I64", [n], struct.pack("<%dq" % n, *labels))})
+
+    def submit_flat(self, data=None, dataset="flat", model="lin", **spec):
+        if self.s.call("GET", "/api/v1/models/lin", key=self.key).status != 200:
+            self.s.push(self.key, "lin", onnx.linear(64, 10), max_batch=4)
+        if data or self.s.call("GET", "/api/v1/datasets/" + dataset, key=self.key).status != 200:
+            self.s.push_data(self.key, dataset, data or self.flat())
+        spec = {"batch": 16, "optimizer": {"name": "sgd", "lr": 0.01}, **spec}
+        return self.s.submit(self.key, model=model, dataset=dataset, spec=spec)
+
+    def test_datasets_that_are_none(self):
+        self.s.call("POST", "/api/v1/datasets", {"name": "bad"}, self.key)
+        good = self.flat()
+        cases = {
+            "text": (b"not a dataset at all", ""), "truncated": (good[:-1], ""), "short": (b"\0" * 7, ""),
+            "more": (good + b"\0", ""), "length": (struct.pack("<Q", 1 << 60) + b"{}", ""),
+            "json": (struct.pack("<Q", 4) + b"{\"a\"", ""),
+            "samples": (st_bytes({"x": ("F32", [2, 4], bytes(32)), "y": ("F32", [3], bytes(12))}), "samples"),
+            "none": (st_bytes({"x": ("F32", [0, 4], b"")}), "samples|empty"),
+            "scalar": (st_bytes({"x": ("F32", [], bytes(4))}), "axis"),
+            "no tensors": (st_bytes({}), "no tensors"),
+            "size": (st_bytes({"x": ("F32", [1 << 40, 1 << 40], bytes(8))}), "x"),
+            "overlap": (good.replace(b'"data_offsets": [16384', b'"data_offsets": [16380'), ""),
+        }
+        for name, (data, pattern) in cases.items():
+            with self.subTest(name):
+                r = self.s.call("PUT", "/api/v1/datasets/bad/artifact", data, self.key)
+                self.refused(r, 400, "INVALID", pattern or ".{10}")
+        self.refused(self.submit_flat(dataset="flat", labels="nothing"), 400, "INVALID", "nothing")
+        self.s.push(self.key, "lin2", onnx.linear(64, 10), max_batch=4)
+        r = self.s.submit(self.key, model="lin", dataset="bad")
+        self.refused(r, 409, "CONFLICT", 'dataset "bad" is UPLOADING')
+
+    def test_jobs_that_cannot_be(self):
+        self.submit_flat(epochs=1)
+        self.s.push_data(self.key, "digits", digits_of("train"))
+        ok = {"name": "sgd", "lr": 0.1}
+        for status, code, pattern, r in (
+                (404, "NOTFOUND", "missing", self.s.submit(self.key, model="lin", dataset="missing")),
+                (404, "NOTFOUND", "missing", self.s.submit(self.key, model="missing", dataset="flat")),
+                (404, "NOTFOUND", "version 9", self.s.submit(self.key, model="lin", version=9,
+                                                             dataset="flat")),
+                (400, "INVALID", r'"x" of dataset "digits" has shape \[\*, 1, 8, 8\], the job wants '
+                 r'\[\*, 64\]', self.s.submit(self.key, model="lin", dataset="digits")),
+                (422, "UNSUPPORTED", "output", self.s.submit(self.key, model="two", dataset="flat")),
+                (400, "INVALID", "eval-less|missing", self.s.submit(
+                    self.key, model="lin", dataset="flat", eval_dataset="missing")),
+                (400, "INVALID", "batch", self.submit_flat(batch=65)),
+                (400, "INVALID", "batch", self.submit_flat(batch=0)),
+                (400, "INVALID", "epochs", self.submit_flat(epochs=0)),
+                (400, "INVALID", "spec.steps", self.submit_flat(epochs=1, steps=4)),
+                (400, "INVALID", "spec.colour", self.submit_flat(colour=1)),
+                (400, "INVALID", "loss", self.submit_flat(loss="hinge")),
+                (400, "INVALID", "lr", self.submit_flat(optimizer={"name": "sgd", "lr": -1})),
+                (400, "INVALID", "lr", self.submit_flat(optimizer={"name": "sgd", "lr": "0.1"})),
+                (400, "INVALID", "adamw", self.submit_flat(optimizer={**ok, "name": "lbfgs"})),
+                (400, "INVALID", "beta1", self.submit_flat(optimizer={**ok, "beta1": 0.9})),
+                (400, "INVALID", "label", self.submit_flat(labels="x")),
+                (400, "INVALID", "kind", self.s.call("POST", "/api/v1/jobs", {
+                    "kind": "nonsense", "model": "lin", "dataset": "flat",
+                    "spec": {"optimizer": ok}}, self.key))):
+            with self.subTest(pattern):
+                if pattern.startswith("eval-less"):
+                    self.refused(r, 404, "NOTFOUND", "missing")
+                else:
+                    self.refused(r, status, code, pattern)
+
+    def test_labels_out_of_range_fail_the_job_and_nothing_else(self):
+        for i, bad in enumerate((10, -1, 1 << 40, -(1 << 63))):
+            with self.subTest(bad):
+                labels = [i % 10 for i in range(64)]
+                labels[37] = bad
+                r = self.submit_flat(self.flat(labels), dataset="wrong%d" % i, epochs=2)
+                if r.status == 400:
+                    self.refused(r, 400, "INVALID", "label")
+                    continue
+                self.assertEqual(r.status, 201, r)
+                j = self.s.wait_job(self.key, r.json["id"])
+                self.assertEqual((j["state"], j["error_code"]), ("FAILED", "INVALID"), j)
+                self.assertRegex(j["error"], r'(?s)label.*37.*%d|label.*%d.*37' % (bad, bad))
+                self.assertEqual(j["attempt"], 1, "tried again in vain")
+
+    def test_a_loss_that_is_not_a_number(self):
+        """A good beginning whose checkpoint is kept, then a step that blows up."""
+        data = self.flat(n=4096)
+        r = self.submit_flat(data, dataset="large", epochs=400, checkpoint_interval_ms=50,
+                             loss="cross-entropy", optimizer={"name": "sgd", "lr": 1e37, "momentum": 0.9})
+        self.assertEqual(r.status, 201, r)
+        j = self.s.wait_job(self.key, r.json["id"])
+        self.assertEqual((j["state"], j["error_code"], j["reason"]), ("FAILED", "NAN", "NAN"), j)
+        self.assertRegex(j["error"], r"loss of step %d is not a finite number" % (j["step"] + 1))
+        self.assertRegex(j["error"], "learning rate")
+        self.kept(j)
+
+    def kept(self, j):
+        """What the message says about the last good checkpoint is true."""
+        listed = self.s.job(self.key, j["id"], "/checkpoints").json["items"]
+        steps = [int(x) for x in __import__("re").findall(r"checkpoint of step (\d+) is kept", j["error"])]
+        folder = os.path.join(self.s.state, "jobs", str(j["id"]))
+        files = sorted(f for f in os.listdir(folder) if f.startswith("ckpt-"))
+        self.assertTrue(listed and steps and files, (j, listed, files))
+        self.assertEqual(max(c["step"] for c in listed), steps[0])
+        t = read_st(os.path.join(folder, files[-1]))
+        for name, (_, _, raw) in t.items():
+            if not name.startswith("#"):
+                v = struct.unpack("<%df" % (len(raw) // 4), raw)
+                self.assertTrue(all(abs(x) < float("inf") for x in v), name)
+
+    # ------------------------------------------------------------ limits
+    def test_the_queue_of_jobs_is_full(self):
+        crowd = self.s.tenant("crowd")
+        r = self.s.call("PUT", "/api/v1/tenants/crowd/quota", {"max_queued_jobs": 2, "max_running_jobs": 0},
+                        self.s.admin)
+        self.assertEqual(r.status, 200, r)
+        self.s.push(crowd, "lin", onnx.linear(64, 10), max_batch=4)
+        self.s.push_data(crowd, "flat", self.flat())
+        jobs = [self.s.submit(crowd, model="lin", dataset="flat", spec={"batch": 16}) for _ in range(3)]
+        self.assertEqual([r.status for r in jobs], [201, 201, 429], jobs)
+        self.refused(jobs[2], 429, "QUOTA", "max_queued_jobs")
+        self.assertGreaterEqual(int(jobs[2].headers["retry-after"]), 1)
+        r = self.s.call("POST", "/api/v1/jobs/%d/cancel" % jobs[0].json["id"], None, crowd)
+        self.assertEqual(r.json["state"], "CANCELLED", r)
+        r = self.s.submit(crowd, model="lin", dataset="flat", spec={"batch": 16})
+        self.assertEqual(r.status, 201, r)
+
+    def test_too_many_requests_of_a_tenant(self):
+        crowd = self.s.tenant("rush")
+        r = self.s.call("PUT", "/api/v1/tenants/rush/quota", {"max_concurrent_requests": 1}, self.s.admin)
+        self.assertEqual(r.status, 200, r)
+        self.s.push(crowd, "two", onnx.two_outputs(), max_batch=4)
+        text = json.dumps({"inputs": self.good}).encode()
+        head = self.head("/v2/models/two/infer", "Content-Length: %d" % len(text)).replace(
+            self.key.encode(), crowd.encode())
+        with socket.create_connection(("127.0.0.1", self.s.port)) as c:
+            c.sendall(head)  # it is counted from its headers on
+            r = until("the second is refused", lambda: (lambda r: r.status != 200 and r)(
+                self.s.infer(crowd, "two", self.good)))
+            self.refused(r, 429, "QUOTA", "max_concurrent_requests")
+            self.assertGreaterEqual(int(r.headers["retry-after"]), 1)
+            c.sendall(text)
+            self.assertIn(b"200 OK", c.recv(65536))
+        self.assertEqual(self.s.infer(crowd, "two", self.good).status, 200)
+
+    def test_a_quota_of_storage(self):
+        small = self.s.tenant("small")
+        self.s.call("PUT", "/api/v1/tenants/small/quota", {"max_storage_bytes": 1000}, self.s.admin)
+        r = self.s.push(small, "lin", onnx.linear(64, 10), ready=False)
+        self.refused(r, 429, "QUOTA", "bytes of storage")
+
+
+class FullQueue(Story):
+    """A scheduler that takes two requests, so that a queue can be full."""
+    @classmethod
+    def setUpClass(cls):
+        cls.s = s = System("--workers=2", MAX_REQUESTS="3", MAX_MODEL_REQUESTS="2")
+        cls.addClassCleanup(s.stop)
+        cls.key = s.tenant("vision")
+        s.push(cls.key, "lin", onnx.linear(), max_batch=4)
+
+    def test_the_queue_of_requests_is_full(self):
+        pids = self.s.pids()
+        good = [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 0, 0, 0]}]
+        text = json.dumps({"inputs": good}).encode()
+        head = ("POST /v2/models/lin/infer HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"
+                "Content-Length: %d\r\n\r\n" % (self.key, len(text))).encode()
+        waiting = [socket.create_connection(("127.0.0.1", self.s.port)) for _ in range(2)]
+        for c in waiting:
+            c.sendall(head)
+        r = until("the queue is full", lambda: (lambda r: r.status != 200 and r)(
+            self.s.infer(self.key, "lin", good)))
+        self.assertEqual((r.status, r.code), (503, "QUEUEFULL"), r)
+        self.assertRegex(r.error, "2 requests")
+        self.assertGreaterEqual(int(r.headers["retry-after"]), 1)
+        for c in waiting:
+            c.sendall(text)
+            self.assertIn(b"200 OK", c.recv(65536))
+            c.close()
+        self.assertEqual(self.s.infer(self.key, "lin", good).status, 200)
+
+        # Many at once: each is answered, with 200 or with the reason.
+        got, lock = [], threading.Lock()
+
+        def client():
+            for _ in range(30):
+                r = self.s.infer(self.key, "lin", good)
+                with lock:
+                    got.append((r.status, r.code))
+                if r.status != 200:
+                    time.sleep(0.002)
+        threads = [threading.Thread(target=client) for _ in range(12)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(len(got), 360)
+        self.assertLessEqual(set(got), {(200, None), (503, "QUEUEFULL")})
+        self.assertIn((200, None), got)
+        self.assertEqual(self.s.pids(), pids)
+
+
+if __name__ == "__main__":
+    sys.exit(0 if unittest.main(exit=False, warnings="ignore").result.wasSuccessful() else 1)

@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+"""The unmodified tritonclient (HTTP) against a whole system: what clients of other servers rely on.
+
+Without it: a field of the protocol that our own clients do not use could be wrong, binary tensors could
+be cut at the wrong place, and errors could reach people as "unknown error".
+
+Usage: test_triton.py [-v] [name ...]
+"""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+VENV = os.path.join(HERE, "..", "..", "build", "venv")
+if os.path.realpath(sys.prefix) != os.path.realpath(VENV):  # go on in the interpreter with the packages
+    subprocess.run([os.path.join(HERE, "..", "venv.sh")], check=True, stdout=subprocess.DEVNULL)
+    python = os.path.join(VENV, "bin", "python")
+    os.execv(python, [python, os.path.abspath(__file__), *sys.argv[1:]])
+import numpy as np  # noqa: E402
+import tritonclient.http as triton  # noqa: E402
+from tritonclient.utils import InferenceServerException  # noqa: E402
+
+import onnx_bytes  # noqa: E402
+from system import BIN, DIGITS, Story, System, read_st, st_bytes, zoo  # noqa: E402
+
+NUMPY = {"F32": np.float32, "I64": np.int64}
+NAME = {np.dtype(np.float32): ("F32", "FP32"), np.dtype(np.int64): ("I64", "INT64")}
+TOLERANCE = 1e-5  # of the range
+
+
+def alone(onnx, inputs):
+    """The same samples through shunt-run: no server, no batching with others."""
+    with tempfile.TemporaryDirectory(prefix="shunt-run-") as d:
+        paths = [os.path.join(d, n) for n in ("model.onnx", "in", "out")]
+        with open(paths[0], "wb") as f:
+            f.write(onnx)
+        with open(paths[1], "wb") as f:
+            f.write(st_bytes({k: (NAME[a.dtype][0], list(a.shape), a.tobytes())
+                              for k, a in inputs.items()}))
+        subprocess.run([os.path.join(BIN, "shunt-run"), "infer", "--threads=1", "--model", paths[0],
+                        "--inputs", paths[1], "--outputs", paths[2]], check=True,
+                       stdout=subprocess.DEVNULL)
+        return {k: np.frombuffer(data, NUMPY[t]).reshape(shape)
+                for k, (t, shape, data) in read_st(paths[2]).items()}
+
+
+class Triton(Story):
+    @classmethod
+    def setUpClass(cls):
+        cls.s = s = System()
+        cls.addClassCleanup(s.stop)
+        cls.key = s.tenant("vision")
+        cls.other = s.tenant("other")
+        cls.digits, cls.two = zoo("digits-cnn"), onnx_bytes.two_outputs()
+        s.push(cls.key, "digits", cls.digits, max_batch=8)
+        s.push(cls.key, "two", cls.two, max_batch=8)
+        cls.auth = {"Authorization": "Bearer " + cls.key}
+        test = read_st(os.path.join(DIGITS, "test.safetensors"))["x"]
+        cls.x = np.frombuffer(test[2], np.float32).reshape(test[1])
+
+    def setUp(self):
+        self.c = triton.InferenceServerClient("127.0.0.1:%d" % self.s.port, concurrency=4)
+        self.addCleanup(self.c.close)
+
+    @staticmethod
+    def inputs(binary=True, **arrays):
+        out = []
+        for name, a in arrays.items():
+            out.append(triton.InferInput(name, list(a.shape), NAME[a.dtype][1]))
+            out[-1].set_data_from_numpy(a, binary_data=binary)
+        return out
+
+    def two_inputs(self, n, seed=0):
+        rng = np.random.default_rng(seed)
+        return {"x": rng.standard_normal((n, 4)).astype(np.float32),
+                "k": rng.integers(-2**62, 2**62, (n, 2))}
+
+    def same(self, got, want, what=""):
+        self.assertEqual((got.shape, got.dtype), (want.shape, want.dtype), what)
+        if got.dtype == np.int64:
+            np.testing.assert_array_equal(got, want, what)
+        else:
+            self.assertLessEqual(np.abs(got - want).max(), TOLERANCE * np.ptp(want), what)
+
+    def infer(self, model, inputs, **more):
+        return self.c.infer(model, inputs, headers=dict(self.auth), **more)  # it adds to them
+
+    # ------------------------------------------------------------ health and metadata
+    def test_health(self):
+        self.assertTrue(self.c.is_server_live())
+        self.assertTrue(self.c.is_server_ready())
+        self.assertTrue(self.c.is_model_ready("digits", headers=self.auth))
+        self.assertTrue(self.c.is_model_ready("digits", "1", headers=self.auth))
+        self.assertFalse(self.c.is_model_ready("digits", "7", headers=self.auth))
+        self.assertFalse(self.c.is_model_ready("nothing", headers=self.auth))
+
+    def test_server_metadata(self):
+        m = self.c.get_server_metadata()
+        self.assertEqual(m["name"], "shunt")
+        self.assertIn("binary_tensor_data", m["extensions"])
+
+    def test_model_metadata(self):
+        m = self.c.get_model_metadata("two", headers=self.auth)
+        self.assertEqual((m["name"], m["versions"]), ("two", ["1"]))
+        self.assertEqual(m["inputs"], [{"name": "x", "datatype": "FP32", "shape": [-1, 4]},
+                                       {"name": "k", "datatype": "INT64", "shape": [-1, 2]}])
+        self.assertEqual([o["name"] for o in m["outputs"]], ["y", "r", "s"])
+
+    def test_model_config(self):
+        m = self.c.get_model_config("two", headers=self.auth)
+        self.assertEqual(m["max_batch_size"], 8)
+        self.assertEqual(m["input"], [{"name": "x", "data_type": "TYPE_FP32", "dims": [4]},
+                                      {"name": "k", "data_type": "TYPE_INT64", "dims": [2]}])
+
+    def test_repository_index(self):
+        i = self.c.get_model_repository_index(headers=self.auth)
+        self.assertEqual({(m["name"], m["version"], m["state"]) for m in i},
+                         {("digits", "1", "READY"), ("two", "1", "READY")})
+        other = {"Authorization": "Bearer " + self.other}
+        self.assertEqual(self.c.get_model_repository_index(headers=other), [])
+
+    def test_statistics(self):
+        def count():
+            m = self.c.get_inference_statistics("digits", headers=self.auth)["model_stats"][0]
+            self.assertEqual((m["name"], m["version"]), ("digits", "1"))
+            return m["inference_count"], m["inference_stats"]["success"]["count"]
+        samples, requests = count()
+        self.infer("digits", self.inputs(x=self.x[:5]))
+        self.assertEqual(count(), (samples + 5, requests + 1))
+
+    # ------------------------------------------------------------ inference
+    def test_every_batch_in_binary(self):
+        want = alone(self.digits, {"x": self.x[:36]})["logits"]
+        at = 0
+        for n in range(1, 9):
+            r = self.infer("digits", self.inputs(x=self.x[at:at + n]))
+            self.same(r.as_numpy("logits"), want[at:at + n], "batch %d" % n)
+            at += n
+        self.assertEqual(r.get_response()["model_name"], "digits")
+        self.assertEqual(r.get_response()["model_version"], "1")
+
+    def test_every_batch_in_json(self):
+        want = alone(self.digits, {"x": self.x[:8]})["logits"]
+        for n in range(1, 9):
+            out = [triton.InferRequestedOutput("logits", binary_data=False)]
+            r = self.infer("digits", self.inputs(binary=False, x=self.x[:n]), outputs=out)
+            self.assertEqual(len(r.get_output("logits")["data"]), n * 10)
+            self.same(r.as_numpy("logits"), want[:n], "batch %d" % n)
+
+    def test_both_encodings_in_one_request(self):
+        a = self.two_inputs(3)
+        want = alone(self.two, a)
+        both = self.inputs(x=a["x"]) + self.inputs(binary=False, k=a["k"])
+        out = [triton.InferRequestedOutput("s", binary_data=False),
+               triton.InferRequestedOutput("y", binary_data=True)]
+        r = self.infer("two", both, outputs=out)
+        self.assertEqual([o["name"] for o in r.get_response()["outputs"]], ["s", "y"])
+        self.assertIn("data", r.get_output("s"))
+        self.assertNotIn("data", r.get_output("y"))
+        self.assertIsNone(r.as_numpy("r"))
+        for name in ("s", "y"):
+            self.same(r.as_numpy(name), want[name], name)
+
+    def test_unnamed_outputs_are_all(self):
+        a = self.two_inputs(8, seed=1)
+        want = alone(self.two, a)
+        for binary in (True, False):
+            r = self.infer("two", self.inputs(binary, **a))
+            self.assertEqual([o["name"] for o in r.get_response()["outputs"]], ["y", "r", "s"])
+            for name in want:
+                self.same(r.as_numpy(name), want[name], name)
+
+    def test_the_order_of_inputs_is_free(self):
+        a = self.two_inputs(2, seed=2)
+        r = self.infer("two", self.inputs(k=a["k"], x=a["x"]))
+        self.same(r.as_numpy("y"), alone(self.two, a)["y"])
+
+    def test_the_request_id_comes_back(self):
+        r = self.infer("digits", self.inputs(x=self.x[:1]), request_id="my-7")
+        self.assertEqual(r.get_response()["id"], "my-7")
+        self.assertNotIn("id", self.infer("digits", self.inputs(x=self.x[:1])).get_response())
+
+    def test_parameters(self):
+        r = self.infer("digits", self.inputs(x=self.x[:1]), model_version="1", priority=1,
+                       timeout=60000000)
+        self.assertEqual(r.as_numpy("logits").shape, (1, 10))
+
+    def test_parallel_requests_get_their_own_results(self):
+        want = alone(self.digits, {"x": self.x[:200]})["logits"]
+        sent = []
+        for i in range(64):
+            n = i % 8 + 1
+            at = i * 3 % 190
+            inputs = self.inputs(i % 3 != 0, x=self.x[at:at + n])
+            sent.append((at, n, str(i), self.c.async_infer("digits", inputs, headers=dict(self.auth),
+                                                           request_id=str(i))))
+        for at, n, name, waiting in sent:
+            r = waiting.get_result()
+            self.assertEqual(r.get_response()["id"], name)
+            self.same(r.as_numpy("logits"), want[at:at + n], "request " + name)
+
+    # ------------------------------------------------------------ errors
+    def refused(self, pattern, status, call, *args, **more):
+        with self.assertRaisesRegex(InferenceServerException, pattern) as e:
+            call(*args, **more)
+        self.assertEqual(e.exception.status(), str(status))
+
+    def test_wrong_shape(self):
+        self.refused(r'"x" has shape \[1,3\], the model wants \[-1,4\]', 400, self.infer, "two",
+                     self.inputs(x=np.zeros((1, 3), np.float32), k=np.zeros((1, 2), np.int64)))
+        self.refused(r"batch of 9, the model takes 1 to 8", 400, self.infer, "digits",
+                     self.inputs(x=self.x[:9]))
+
+    def test_wrong_datatype(self):
+        a = self.two_inputs(1)
+        self.refused(r'"x" has datatype INT64, the model wants FP32', 400, self.infer, "two",
+                     self.inputs(x=np.zeros((1, 4), np.int64), k=a["k"]))
+
+    def test_wrong_names(self):
+        self.refused('no input "z"', 400, self.infer, "digits", self.inputs(z=self.x[:1]))
+        self.refused('"k" is missing', 400, self.infer, "two", self.inputs(x=np.zeros((1, 4), "f4")))
+        self.refused('no output "q"', 400, self.infer, "digits", self.inputs(x=self.x[:1]),
+                     outputs=[triton.InferRequestedOutput("q")])
+
+    def test_unknown_model(self):
+        self.refused('no model "nothing"', 404, self.infer, "nothing", self.inputs(x=self.x[:1]))
+        self.refused('no model "digits" with version 7', 404, self.infer, "digits",
+                     self.inputs(x=self.x[:1]), model_version="7")
+        self.refused('no model "nothing"', 404, self.c.get_model_metadata, "nothing",
+                     headers=self.auth)
+
+    def test_another_tenants_model(self):
+        self.refused('no model "digits"', 404, self.c.infer, "digits", self.inputs(x=self.x[:1]),
+                     headers={"Authorization": "Bearer " + self.other})
+
+    def test_no_key(self):
+        self.refused("API key", 401, self.c.infer, "digits", self.inputs(x=self.x[:1]))
+        self.refused("API key", 401, self.c.get_model_config, "digits",
+                     headers={"Authorization": "Bearer shunt_aaaaaaaaaaaa_wrong"})
+
+    def test_compressed_bodies_are_refused_in_words(self):
+        self.refused("Content-Encoding", 415, self.infer, "digits", self.inputs(x=self.x[:1]),
+                     request_compression_algorithm="gzip")
+        r = self.infer("digits", self.inputs(x=self.x[:1]), response_compression_algorithm="gzip")
+        self.assertEqual(r.as_numpy("logits").shape, (1, 10))
+
+
+if __name__ == "__main__":
+    sys.exit(0 if unittest.main(exit=False, warnings="ignore").result.wasSuccessful() else 1)
