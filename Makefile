@@ -10,6 +10,7 @@ CC      := gcc
 SAN     ?=
 V       ?=
 JOBS    ?= $(shell nproc)
+BENCH_ARGS ?=
 empty   :=
 comma   := ,
 BUILD   := build$(if $(filter-out gcc,$(CC)),-$(CC))$(if $(SAN),-$(subst $(comma),-,$(SAN)))
@@ -122,7 +123,7 @@ $(BUILD)/lib/shunt-dev-fake.so: $(call obj,executor/device/fake) $(BUILD)/execut
 
 # ---------------------------------------------------------------- targets for people
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 deps: ## install what is missing (Debian packages; needs root or sudo)
 	@deploy/deps.sh
@@ -172,6 +173,13 @@ $(BUILD)/tests/test_transmit $(BUILD)/tests/test_lower $(BUILD)/tests/test_autod
 golden: $(BUILD)/bin/shunt-run $(BUILD)/lib/shunt-dev-cpu.so ## shunt-run against PyTorch's numbers; GOLDENS names their folder
 	@SHUNT_RUN=$(abspath $<) /usr/bin/python3 tests/golden/check.py
 
+bench: $(BUILD)/bench/group $(BIN) $(PLUGINS) ## switch latency and the grouping's cost; wants a quiet machine
+	$(Q)$<
+	$(Q)SHUNT_BIN=$(abspath $(BUILD)/bin) bench/switch.py $(BENCH_ARGS)
+
+$(BUILD)/bench/group: $(BUILD)/bench/group.o $(BUILD)/executor/group.o $(common)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
+
 lint: ## layers, banned calls, sizes, format, words, dashboards, docs, shell
 	@tests/lint/all.sh
 
@@ -181,5 +189,5 @@ docs: all ## print the tables of docs/ (api, cli, config, metrics) from the prog
 fmt: ## clang-format on every source file
 	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
-.PHONY: help deps build all clean demo e2e test unit device-tests db-tests golden lint docs fmt
+.PHONY: help deps build all clean demo e2e test unit device-tests db-tests golden lint docs fmt bench
 -include $(shell find build* -name '*.d' 2>/dev/null)

@@ -190,10 +190,12 @@ int auth_check(struct auth *a, const char *header, struct db *db, struct api_who
     rc = sh_sha256(secret, strlen(secret), hash, err);
     if (rc)
         return rc;
-    if (!sh_mem_equal_ct(hash, e.hash, sizeof(hash)) || !e.known)
-        return SH_FAIL(err, SH_E_UNAUTHENTICATED, "the API key is unknown or was revoked");
+    if (!sh_mem_equal_ct(hash, e.hash, sizeof(hash)))
+        return SH_FAIL(err, SH_E_UNAUTHENTICATED, "the API key is unknown");
     if (e.expires_ms > 0 && sh_clock_wall_ms() >= e.expires_ms)
         return SH_FAIL(err, SH_E_UNAUTHENTICATED, "the API key has expired");
+    if (!e.known)
+        return SH_FAIL(err, SH_E_UNAUTHENTICATED, "the API key was revoked");
     *out = e.who;
     return SH_OK;
 }

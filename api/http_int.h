@@ -50,6 +50,7 @@ struct http_req {
     struct framing framing;
     struct sh_buf body;
     uint64_t received, discarded;
+    bool expects; /* it waits for "100 Continue" before it sends the body */
     int64_t body_ns, asleep_ns, waited_ns; /* body began; fell asleep at; slept in all */
     bool counted;                          /* in n_active */
     int status;                            /* of the reply; 0 = none was sent */

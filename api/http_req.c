@@ -99,6 +99,7 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
 
     (void)kind;
     framing_add(&r->framing, name, name_len, value ? value : "", value ? value_len : 0);
+    r->expects |= strcasecmp(name, "Expect") == 0;
     for (size_t i = 0; value && i < SH_ARRAY_LEN(WANTED); i++)
         if (strcasecmp(name, WANTED[i].name) == 0)
             *(const char **)((char *)&r->q.h + WANTED[i].offset) = value;
@@ -220,6 +221,19 @@ static int step_main(struct http_req *r)
     return stage(r, request_main, r->q.route->flags & ROUTE_HERE, has_file(r) ? a->bulk : a->ctl);
 }
 
+/* Refused by its headers alone, and the body is on its way. A reply now would close the connection
+ * under a client that is still sending, which then sees a broken pipe and not the reply: so the
+ * body is taken and thrown away first, if it is not too long and the client does not wait to be
+ * told. */
+static bool must_discard(const struct http_req *r)
+{
+    const struct api_conf *c = r->http->api->conf;
+    uint64_t max = SH_MIN((uint64_t)c->max_infer_bytes, (uint64_t)MAX_DISCARD);
+
+    return r->q.route && r->framing.n_length == 1 && !r->framing.n_encoding && !r->expects &&
+           r->q.content_length > 0 && r->q.content_length <= max;
+}
+
 /* Called with no body data: after the headers, after a resumption, or at the end of the body. */
 static enum MHD_Result advance(struct http_req *r, const char *method)
 {
@@ -235,6 +249,12 @@ static enum MHD_Result advance(struct http_req *r, const char *method)
             return fall_asleep(r);
         if (!rc)
             return MHD_YES; /* the body comes now, or at once the last call */
+    }
+    if (rc && r->phase < PH_BODY && must_discard(r)) {
+        r->rc = rc;
+        r->phase = PH_BODY;
+        r->body_ns = sh_clock_ns();
+        return MHD_YES;
     }
     if (!rc && r->phase == PH_BODY) {
         if (r->has_result) { /* of the last piece of a file */

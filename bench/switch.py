@@ -6,6 +6,8 @@ one of them: a run of the other version, with the largest batch, evicts the one 
 samples of all ways are taken in turns, so that what else happens on the machine hits them alike.
 docs/benchmarks.md says what the figures mean.
 
+--timeline shows the events of one switch that takes the device from a training job.
+
 Standard library only. Ends with 0 when the acceptance holds (see LIMIT), 1 when not.
 """
 import argparse
@@ -13,6 +15,7 @@ import json
 import os
 import platform
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -52,16 +55,29 @@ def blocks(n):
 class Way:
     """One executor, one way of grouping."""
 
-    def __init__(self, args, name, onnx, pool):
+    def __init__(self, args, name, onnx, pool, *options):
         self.name, self.batch_max = name, max(args.batches)
         self.sample_bytes = SAMPLE_BYTES.get(args.model, 3 * 224 * 224 * 4)
         self.d = Driver("--switch-mode=" + name, "--pool-bytes=%d" % pool, "--workers=2",
                         "--threads=%d" % args.threads, "--copy-gb-per-s=%g" % args.gb_per_s,
-                        "--free-low-percent=0", "--free-high-percent=0").start()
+                        "--free-low-percent=0", "--free-high-percent=0", *options).start()
+        self.cold = 0
+        try:
+            self.load(onnx)
+        except BaseException:
+            self.close()
+            raise
+
+    def load(self, onnx):
         for version in (1, 2):
             self.d.load(version, self.d.package(onnx)[0], max_batch=self.batch_max,
                         tenant="bench", model="m%d" % version)
-        self.cold = 0
+
+    def close(self):
+        try:
+            self.d.stop()
+        finally:
+            self.d.close()
 
     def metric(self, name, **labels):
         text = ",".join('%s="%s"' % kv for kv in (("executor", "e0"), *labels.items()))
@@ -208,8 +224,7 @@ def bench(args, onnx):
         out["cores_used_by_others"] = round(max(others, 0), 3)
     finally:
         for w in ways:
-            w.d.stop()
-            w.d.close()
+            w.close()
     ok = all(b["pass"] for b in out["batches"])
     print("\n%s, %d cores, threads %s; others used %.2f cores meanwhile" %
           (out["machine"]["cpu"], out["machine"]["cores"], args.threads or "all",
@@ -223,6 +238,57 @@ def bench(args, onnx):
     return 0 if ok else 1
 
 
+# ---------------------------------------------------------------- one switch, event by event
+
+EVENTS = {"switch.start": "run is current, model {model}, batch {batch}",
+          "train.stop": "training told to stop", "train.drained": "training drained ({way})",
+          "switch.send": "{groups} groups enqueued, worker {worker} told",
+          "group.arrived": "  group {group} arrived", "group.compute": "  group {group} computes",
+          "switch.done": "result"}
+
+
+def events(log):
+    """Those of the last run."""
+    out = []
+    for line in log.splitlines():
+        f = dict(re.findall(r"(\S+?)=(\S+)", line))
+        if f.get("ev") == "switch.start":
+            out = []
+        if f.get("ev") in EVENTS:
+            out.append((int(f["ns"]), EVENTS[f["ev"]].format(**f)))
+    return sorted(out)
+
+
+def timeline(args, onnx, folder):
+    batch = args.batches[0]
+    image, ws = sizes(onnx, max(args.batches))
+    net = os.path.join(folder, "net.onnx")
+    program("shunt-zoo", "digits-cnn", "--form", "training", "--out", net)
+    spec = {"loss": "cross-entropy", "optimizer": {"name": "sgd", "lr": 0.01}, "batch": 32,
+            "epochs": 1000, "seed": 1, "labels": "label"}
+    w = Way(args, args.way, onnx, blocks(image) + blocks(ws) + 16 * BLOCK, "--workers=3",
+            "--log-level=debug")
+    try:
+        w.d.start_job(1, w.d.package(net)[0],
+                      os.path.join(ROOT, "examples", "digits", "train.safetensors"), spec)
+        for version in (1, 2, 1):
+            w.d.wait_job(1, ("RUNNING",))
+            w.d.rest(0.5)
+            w.run(version, batch)
+        w.d.rest(0.1)
+        got = events(open(os.path.join(w.d.dir, "executor.log")).read())
+    finally:
+        w.close()
+    print("%s, batch %d, grouping %s" % (args.model, batch, args.way))
+    for ns, text in got:
+        print("%9.3f ms  %s" % ((ns - got[0][0]) / 1e6, text))
+    return 0
+
+
+def stop(*_):
+    raise SystemExit(143)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--model", default="resnet50", help="a model of shunt-zoo with one image input")
@@ -233,12 +299,17 @@ def main():
     p.add_argument("--quiet", type=float, default=10,
                    help="wait so many seconds at most for a quiet machine before each round")
     p.add_argument("--out", help="JSON file with all samples")
+    p.add_argument("--timeline", action="store_true",
+                   help="the events of one switch of the first batch size instead of a table")
+    p.add_argument("--way", default="optimum", choices=WAYS, help="grouping of --timeline")
     args = p.parse_args()
+    signal.signal(signal.SIGTERM, stop)  # so that what was started is stopped
+    sys.stdout.reconfigure(line_buffering=True)
     args.batches = [int(b) for b in args.batches.split(",")]
     with tempfile.TemporaryDirectory(prefix="shunt-bench-") as d:
         onnx = os.path.join(d, "model.onnx")
         program("shunt-zoo", args.model, "--out", onnx)
-        return bench(args, onnx)
+        return timeline(args, onnx, d) if args.timeline else bench(args, onnx)
 
 
 if __name__ == "__main__":

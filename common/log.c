@@ -42,6 +42,11 @@ void sh_log_set_level(enum sh_log_level level)
     atomic_store(&log_level, (int)level);
 }
 
+enum sh_log_level sh_log_get_level(void)
+{
+    return (enum sh_log_level)atomic_load(&log_level);
+}
+
 int sh_log_level_parse(const char *name, enum sh_log_level *out, struct sh_err *err)
 {
     for (int i = 0; name && i < SH_LOG_N_LEVELS; i++) {

@@ -19,6 +19,7 @@ enum sh_log_level { SH_LOG_ERROR, SH_LOG_WARN, SH_LOG_INFO, SH_LOG_DEBUG, SH_LOG
 
 void sh_log_init(const char *proc, enum sh_log_level level); /* KEEPS proc */
 void sh_log_set_level(enum sh_log_level level);
+enum sh_log_level sh_log_get_level(void);
 int sh_log_level_parse(const char *name, enum sh_log_level *out, struct sh_err *err);
 
 void sh_log(enum sh_log_level level, const char *event, const char *fmt, ...)

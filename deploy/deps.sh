@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# deps.sh - install the Debian packages that building, running and testing need, if any is missing.
+# deps.sh - install the Debian packages that building, running and testing need, if any is
+# missing.
 set -euo pipefail
 
 packages=(
@@ -19,7 +20,7 @@ done
 sudo=()
 if [ "$(id -u)" -ne 0 ]; then
     command -v sudo >/dev/null || {
-        echo "deps: these packages are missing and neither root nor sudo is at hand: ${missing[*]}" >&2
+        echo "deps: missing, and neither root nor sudo is at hand: ${missing[*]}" >&2
         exit 1
     }
     sudo=(sudo)

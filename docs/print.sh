@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# print.sh DIR - writes the files of docs/ that programs print from their own tables; `make docs` runs
-# it with docs/, tests/lint/docs.sh compares. SHUNT_BIN: where the programs are.
+# print.sh DIR - writes the files of docs/ that programs print from their own tables; `make docs`
+# runs it with docs/, tests/lint/docs.sh compares. SHUNT_BIN: where the programs are.
 set -euo pipefail
 
 out=${1:?usage: docs/print.sh DIR}
@@ -18,7 +18,8 @@ metrics() {
     cat <<'TEXT'
 # Metrics
 
-Printed by `shunt-api --print-metrics` from `common/metrics.def`. Each process serves those of its column at `/metrics` of its `--metrics-addr`. A histogram has `_bucket`, `_sum` and `_count`. `dashboards/` shows them.
+Printed by `shunt-api --print-metrics` from `common/metrics.def`. Each process serves those of its
+column at `/metrics` of its `--metrics-addr`. A histogram has `_bucket`, `_sum` and `_count`.
 
 TEXT
     "$bin/shunt-api" --print-metrics
@@ -28,7 +29,10 @@ config() {
     cat <<'TEXT'
 # Options
 
-Printed by each program's `--docs` from its table. Order: default, file (`--config FILE` or `SHUNT_CONFIG`; lines `name = value`), environment, command line; the last one wins. Sizes take K, M, G and T (1024). Options marked "live" are read again on SIGHUP. `shunt-worker` has none: its executor tells it everything. The command `shunt` is in [cli.md](cli.md).
+Printed by each program's `--docs` from its table. Order: default, file (`--config FILE` or
+`SHUNT_CONFIG`; lines `name = value`), environment, command line; the last one wins. Sizes take K,
+M, G and T (1024). Options marked "live" are read again on SIGHUP. `shunt-worker` has none: its
+executor tells it everything. The command `shunt` is in [cli.md](cli.md).
 
 TEXT
     local p

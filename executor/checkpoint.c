@@ -112,12 +112,15 @@ static int replace_file(const char *path, const struct sh_buf *b, struct sh_err 
 
 static int write_losses(const struct ckpt_task *t, struct sh_err *err)
 {
+    size_t n = t->n_losses;
     struct sh_buf b;
     int rc;
 
+    while (n > 0 && !isfinite(t->losses[n - 1]))
+        n--; /* steps to come */
     sh_buf_init(&b, LOSSES_MAX_BYTES);
     rc = sh_buf_puts(&b, "[", err);
-    for (size_t i = 0; !rc && i < t->n_losses; i++)
+    for (size_t i = 0; !rc && i < n; i++)
         rc = isfinite(t->losses[i]) ? sh_buf_printf(&b, err, "%s%.9g", i ? "," : "", t->losses[i])
                                     : sh_buf_printf(&b, err, "%snull", i ? "," : "");
     if (!rc)

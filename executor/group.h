@@ -19,9 +19,10 @@
 #define GROUP_MAX_LAYERS 65536u
 
 struct group_plan {
-    uint32_t *ends;     /* OWNED, group_plan_fini(): one past each group's last layer; ends[n-1] = n layers */
-    uint32_t n;         /* groups; resident layers at the front form a first group without a copy */
-    int64_t finish_ns;  /* predicted: from the first copy to the last computation */
+    uint32_t *
+        ends; /* OWNED, group_plan_fini(): one past each group's last layer; ends[n-1] = n layers */
+    uint32_t n;        /* groups; resident layers at the front form a first group without a copy */
+    int64_t finish_ns; /* predicted: from the first copy to the last computation */
 };
 
 /* max_group_bytes-like limits are not needed: copies go straight to their place. */

@@ -227,7 +227,7 @@ static int check_fits(const struct job *j, struct sh_err *err)
     uint64_t pool = dev_mem_bytes(j->x->mem);
 
     if (SH_ALIGN_UP(j->state_bytes, DEV_BLOCK) + SH_ALIGN_UP(j->ws_bytes, DEV_BLOCK) > pool)
-        return SH_FAIL(err, SH_E_DEVMEM,
+        return SH_FAIL(err, SH_E_TOOBIG,
                        "training needs %" PRIu64 " MiB of device memory for its state and %" PRIu64
                        " MiB for a batch of %u, the pool has %" PRIu64
                        " MiB; lower the batch or raise pool-bytes",

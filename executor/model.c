@@ -22,6 +22,7 @@ void model__free(struct model *m)
     x = store__exec(m->store);
     if (m->has_image) {
         tx_forget(x->tx, m);
+        tx_forget(x->tx, &m->tx);
         while (residency_pins(space_residency(x->space), m->res))
             residency_unpin(space_residency(x->space), m->res);
         residency_remove(space_residency(x->space), m->res);
@@ -121,7 +122,7 @@ static int check_fits(const struct model *m, struct sh_err *err)
     uint64_t need = SH_ALIGN_UP(m->image_bytes, DEV_BLOCK) + SH_ALIGN_UP(ws, DEV_BLOCK);
 
     if (need > pool)
-        return SH_FAIL(err, SH_E_DEVMEM,
+        return SH_FAIL(err, SH_E_TOOBIG,
                        "the model needs %" PRIu64 " MiB of device memory for weights and %" PRIu64
                        " MiB for a batch of %u, the pool has %" PRIu64
                        " MiB; lower max_batch or raise pool-bytes",

@@ -328,7 +328,8 @@ static int send_init(struct worker *w, struct sh_err *err)
                                        .executor = x->conf->name,
                                        .deterministic = x->conf->deterministic,
                                        .ticket_slot = TX_SLOT_WORKER + w->index,
-                                       .ticket_value = w->ckpt_value};
+                                       .ticket_value = w->ckpt_value,
+                                       .log_level = (uint32_t)sh_log_get_level()};
     return sh_wire_send_fds(w->wire, &m, fds, n + 1, err);
 }
 

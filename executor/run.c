@@ -146,6 +146,8 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
     struct sh_msg m = {.type = MSG_RUN_DONE};
 
     count(r, &res, done);
+    SH_DEBUG("switch.done", "run=%" PRIu64 " rc=%d copy_ns=%" PRId64 " ns=%" PRId64, r->id, res.rc,
+             res.copy_ns, now);
     if (why->rc)
         SH_WARN("run.failed", "run=%" PRIu64 " model=%s code=%s msg=\"%s\"", r->id, r->model->name,
                 sh_rc_name(why->rc), why->msg);

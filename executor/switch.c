@@ -254,6 +254,9 @@ static bool send_run(struct switcher *sw, struct run *r)
     pool_set_state(w, WORKER_ACTIVE);
     w->grace_ns = tx_image_busy(im) ? 2 * im->predicted_ns : 0;
     worker_send(w, &m, NULL, 0);
+    SH_DEBUG("switch.send", "run=%" PRIu64 " worker=%u image=%u groups=%zu ns=%" PRId64, r->id,
+             w->index, r->model->res, m.u.wk_run.groups.len / sizeof(struct msg_group),
+             sh_clock_ns());
     r->worker = w;
     r->worker_serial = w->serial;
     r->n_attempts++;
@@ -275,6 +278,8 @@ bool switch_turn(struct switcher *sw)
         r->phase = RUN_MEMORY;
         r->start_ns = sh_clock_ns();
         sw->current = r;
+        SH_DEBUG("switch.start", "run=%" PRIu64 " model=%s batch=%u ns=%" PRId64, r->id,
+                 r->model->name, r->batch, r->start_ns);
     }
     switch (r->phase) {
     case RUN_MEMORY:

@@ -96,6 +96,7 @@ static void raise_stop(struct job *j, bool finish)
     j->is_stop_raised = true;
     j->stop_is_yield = j->has_yield;
     j->stop_ns = sh_clock_ns();
+    SH_DEBUG("train.stop", "job=%" PRId64 " ns=%" PRId64, j->id, j->stop_ns);
 }
 
 /* Due, and there is a slot for it: at the next commit. Also asked at each start, because a job

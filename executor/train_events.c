@@ -125,6 +125,8 @@ static void count_stop(struct job *j)
     double s = (double)(atomic_load(&c->stop_drained_ns) - j->stop_ns) / 1e9;
 
     j->preemptions++;
+    SH_DEBUG("train.drained", "job=%" PRId64 " way=%s ns=%" PRId64, j->id, way,
+             atomic_load(&c->stop_drained_ns));
     sh_metric_add(M_shunt_preemptions_total, SH_LABELS(j->x->conf->name, way), 1);
     if (s < 0)
         return; /* it had stopped by itself before it was asked */

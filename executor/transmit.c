@@ -2,10 +2,12 @@
 #include "executor/transmit.h"
 
 #include "common/clock.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "executor/group.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #define ROBUST_SHARE 0.005
@@ -344,6 +346,15 @@ void tx_image_fini(struct tx_image *im)
     im->n_groups = 0;
 }
 
+/* Only at debug level: the marks of a run without them cost nothing. */
+static void log_arrival(void *arg)
+{
+    struct tx_image *im = arg;
+
+    SH_DEBUG("group.arrived", "image=%u group=%u ns=%" PRId64, im->slot - TX_SLOT_IMAGE,
+             im->n_logged++, sh_clock_ns());
+}
+
 /* One group: its missing bytes in one copy, then its ticket. */
 static int send_group(struct tx *t, struct tx_image *im, size_t off, uint64_t from, uint64_t to,
                       struct msg_group *g, struct sh_err *err)
@@ -352,6 +363,7 @@ static int send_group(struct tx *t, struct tx_image *im, size_t off, uint64_t fr
 
     if (to <= from) {
         g->ticket_slot = TX_NO_TICKET;
+        im->n_logged++;
         return SH_OK;
     }
     g->ticket_slot = im->slot;
@@ -359,6 +371,8 @@ static int send_group(struct tx *t, struct tx_image *im, size_t off, uint64_t fr
     rc = tx_in(t, off + from, im->host + from, to - from, err);
     if (!rc)
         rc = tx_ticket(t, TX_LANE_IN, g->ticket_slot, g->ticket_value, err);
+    if (!rc && sh_log_get_level() >= SH_LOG_DEBUG)
+        rc = tx_mark(t, TX_LANE_IN, log_arrival, im, err);
     im->predicted_ns += (int64_t)(t->alpha_ns + t->beta_ns * (double)(to - from));
     sh_metric_add(M_shunt_switch_groups_total, SH_LABELS(t->executor), 1);
     return rc;
@@ -399,6 +413,7 @@ int tx_load(struct tx *t, struct tx_image *im, size_t off, uint64_t resident,
 
     im->sent_ns = sh_clock_ns();
     im->predicted_ns = 0;
+    im->n_logged = 0;
     for (uint32_t i = 0; !rc && i < im->n_groups; i++) {
         uint64_t end = im->layer_ends[im->groups[i].end_layer - 1];
 

@@ -67,6 +67,7 @@ struct tx_image {
     uint32_t n_groups;
     int64_t sent_ns, arrived_ns; /* of the last tx_load */
     int64_t predicted_ns;        /* when the last group should arrive, relative to sent_ns */
+    uint32_t n_logged;           /* groups whose arrival is in the log; at debug level */
 };
 
 /* Enqueues bytes [resident, bytes) of the image to `off` in groups, each followed by its ticket,

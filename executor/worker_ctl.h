@@ -22,7 +22,7 @@
 struct worker_ctl {
     /* written by the executor */
     _Atomic uint32_t stop;        /* sequence number of the last stop wanted */
-    _Atomic uint32_t ckpt_wanted; /* sequence number of the last checkpoint wanted: at the next commit */
+    _Atomic uint32_t ckpt_wanted; /* the same for a checkpoint, taken at the next commit */
     _Atomic uint32_t stop_finish;
     uint32_t pad0[13];
     /* written by the worker */

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# venv.sh - makes build/venv with the packages of requirements.txt, once for each change of that file,
-# and prints the path of its python. Two at a time wait for each other; a half-made one is made anew.
+# venv.sh - makes build/venv with the packages of requirements.txt, once for each change of that
+# file, and prints the path of its python. Two at a time wait for each other; a half-made one is
+# made anew.
 set -euo pipefail
 cd "$(dirname "$0")"
 

@@ -72,6 +72,28 @@ static int bind_all(struct data *d, const struct program *p, const struct train_
     return rc;
 }
 
+/* Found here, and not by the step that meets it: after hours, or by a device that cannot tell. */
+static int check_classes(const struct data *d, const struct program *p, const struct train_spec *t,
+                         struct sh_err *err)
+{
+    const struct sh_st_tensor *labels = d->columns[d->n_columns - 1].src;
+    const struct program_io *out = program_output(p, 0);
+    int64_t n, label;
+
+    if (t->loss != PROGRAM_LOSS_XENT || !out || out->rank != 2 || labels->dtype != SH_I64)
+        return SH_OK;
+    n = out->dims[1];
+    for (int64_t i = 0; i < d->n_samples; i++) {
+        memcpy(&label, (const char *)labels->data + (size_t)i * sizeof(label), sizeof(label));
+        if (label < 0 || label >= n)
+            return SH_FAIL(err, SH_E_INVALID,
+                           "label %" PRId64 " of sample %" PRId64 " of the dataset is not a class "
+                           "from 0 to %" PRId64 ", as many as the model has outputs",
+                           label, i, n - 1);
+    }
+    return SH_OK;
+}
+
 int data_open(const char *path, const struct program *p, const struct train_spec *t,
               struct data **out, struct sh_err *err)
 {
@@ -88,6 +110,9 @@ int data_open(const char *path, const struct program *p, const struct train_spec
     rc = sh_st_open(path, &d->file, err);
     if (!rc)
         rc = bind_all(d, p, t, err);
+    if (rc)
+        goto out;
+    rc = check_classes(d, p, t, err);
     if (rc)
         goto out;
     d->per_epoch = d->n_samples / d->batch;

@@ -4,10 +4,12 @@
  * fits. All of them share one image, so the largest is compiled first and decides the layouts.
  */
 #include "common/clock.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "executor/model/package.h"
 #include "executor/worker/worker.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -123,12 +125,29 @@ static int profile(struct worker *w, const struct wk_model *m, enum dev_precisio
     return rc;
 }
 
+/* Before the layers are timed: that needs the memory, and on the cpu device it is the host's. */
+static int check_fits(const struct worker *w, const struct wk_model *m, struct sh_err *err)
+{
+    const uint32_t batch = m->batch[m->n_batches - 1];
+    size_t image = program_image_bytes(largest(m)), ws = program_workspace_bytes(largest(m));
+
+    if (image <= w->conf.arena_bytes && ws <= w->conf.arena_bytes - image)
+        return SH_OK;
+    return SH_FAIL(
+        err, SH_E_TOOBIG,
+        "the model needs %zu MiB of device memory for weights and %zu MiB for a batch of "
+        "%u, the pool has %zu MiB; lower max_batch or raise pool-bytes",
+        image >> 20, ws >> 20, batch, w->conf.arena_bytes >> 20);
+}
+
 static int build_image(struct worker *w, struct wk_model *m, enum dev_precision p,
                        struct sh_shm *image, double *layer_ns, struct sh_err *err)
 {
     size_t bytes = program_image_bytes(largest(m));
-    int rc = sh_shm_create("shunt-image", SH_MAX(bytes, (size_t)1), image, err);
+    int rc = check_fits(w, m, err);
 
+    if (!rc)
+        rc = sh_shm_create("shunt-image", SH_MAX(bytes, (size_t)1), image, err);
     if (!rc)
         rc = program_write_image(largest(m), image->base, err);
     if (!rc)
@@ -355,6 +374,8 @@ static int run_groups(struct worker *w, struct program *p, const struct msg_wk_r
             rc = dev_wait(w->dev, g.ticket_slot, g.ticket_value, WORKER_TICKET_TIMEOUT_MS, err);
         if (i == 0)
             *first_ns = sh_clock_ns();
+        SH_DEBUG("group.compute", "run=%" PRIu64 " group=%zu ns=%" PRId64, m->run_id, i,
+                 sh_clock_ns());
         if (!rc && to > op)
             rc = program_run(p, &bases, op, to, err);
         op = to > op ? to : op;

@@ -17,6 +17,8 @@ static int on_init(struct worker *w, const struct msg_wk_init *m, const int *fds
 
     if (w->dev || n_fds < 2 || m->ticket_slot >= DEV_N_TICKETS)
         return SH_FAIL(err, SH_E_PROTO, "WK_INIT came twice or without its descriptors");
+    if (m->log_level < SH_LOG_N_LEVELS)
+        sh_log_set_level((enum sh_log_level)m->log_level);
     rc = sh_shm_map(fds[0], WORKER_CTL_BYTES, true, &w->ctl_shm, err);
     if (rc)
         return rc;

@@ -10,6 +10,7 @@ Usage: test_bad_input.py [-v] [name ...]
 import datetime
 import json
 import os
+import re
 import socket
 import struct
 import sys
@@ -19,7 +20,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import onnx_bytes as onnx  # noqa: E402
-from system import DIGITS, FINAL, Story, System, read_st, st_bytes, until, zoo  # noqa: E402
+from system import DIGITS, Story, System, read_st, st_bytes, until, zoo  # noqa: E402
 
 MAX_MODEL = 1 << 20
 
@@ -36,7 +37,7 @@ def digits_of(name):
 class BadInput(Story):
     @classmethod
     def setUpClass(cls):
-        cls.s = s = System("--workers=2", MAX_MODEL_BYTES=str(MAX_MODEL))
+        cls.s = s = System("--workers=2", MAX_MODEL_BYTES=str(MAX_MODEL), HEADER_TIMEOUT_S="3")
         cls.addClassCleanup(s.stop)
         cls.key, cls.other = s.tenant("vision"), s.tenant("other")
         s.push(cls.key, "two", onnx.two_outputs(), max_batch=4)
@@ -181,7 +182,7 @@ class BadInput(Story):
             nested = onnx.message((4, "If"), (5, onnx.message((1, "then_branch"), (20, 5), (6, onnx.message(
                 (1, nested), (2, "g"))))))
         cases["3000 graphs in each other"] = (onnx.model([nested], x, y), "400 INVALID|422 UNSUPPORTED",
-                                              "")
+                                              "ONNX|control flow")
         for name, (data, want, pattern) in cases.items():
             with self.subTest(name):
                 r = self.s.push(self.key, "bad", data, ready=False)
@@ -198,11 +199,10 @@ class BadInput(Story):
 
     def test_a_model_that_fits_no_device_says_so(self):
         data = onnx.model([onnx.node("MatMul", ["x", "w"], ["wide"], name="outer"),
-                           onnx.node("ReduceSum", ["wide"], ["y"], keepdims=0)],
+                           onnx.node("ReduceSum", ["wide", "axes"], ["y"], keepdims=0)],
                           [onnx.value("x", ["N", 20000, 1])], [onnx.value("y", ["N"])],
                           [onnx.tensor("w", [1, 20000], [1.0] * 20000),
                            onnx.tensor("axes", [2], [1, 2], onnx.INT64)])
-        data = data.replace(b"ReduceSum", b"ReduceMax") if False else data
         r = self.s.push(self.key, "wide", data, ready=False)
         self.assertEqual(r.status, 200, r)
 
@@ -211,7 +211,8 @@ class BadInput(Story):
             self.assertNotEqual(v["state"], "READY", v)
             return v["state"] == "FAILED" and v
         v = until("the version is FAILED", failed)
-        self.assertRegex(v["reason"], "memory|arena|bytes")
+        self.assertEqual(v["reason_code"], "TOOBIG", v)
+        self.assertRegex(v["reason"], r"\d+ MiB for a batch of 8, the pool has 256 MiB; lower max_batch")
         r = self.s.infer(self.key, "wide", [])
         self.refused(r, 503, "UNAVAILABLE", "not ready: FAILED: .+")
 
@@ -225,7 +226,7 @@ class BadInput(Story):
                                           [onnx.value("y", ["N", 4])]), 422, "UNSUPPORTED", "Einsum|first")
         self.assertEqual([(n["op"], n["node"]) for n in r.json["nodes"]],
                          [("Einsum", "first"), ("NonMaxSuppression", "second"),
-                          ("com.acme.Blur", "third"), ("Einsum", "fourth")], r)
+                          ("com.acme::Blur", "third"), ("Einsum", "fourth")], r)
         self.assertTrue(all(n["reason"] for n in r.json["nodes"]), r)
 
     def test_opsets(self):
@@ -274,7 +275,7 @@ class BadInput(Story):
                 (r'"x" has shape \[4\]', self.changed(0, shape=[4])),
                 (r'"x" has shape \[1,4,1\]', self.changed(0, shape=[1, 4, 1])),
                 (r'shape', self.changed(0, shape=[-1, 4])),
-                (r'shape', self.changed(0, shape=[1 << 62, 4])),
+                (r'batch of 4611686018427387904', self.changed(0, shape=[1 << 62, 4])),
                 (r'shape', self.changed(0, shape="[1,4]")),
                 (r'shape', self.changed(0, shape=[1] * 100)),
                 (r'"data" has 3 elements, its shape needs 4', self.changed(0, data=[1, 2, 3])),
@@ -345,9 +346,9 @@ class BadInput(Story):
 
     # ------------------------------------------------------------ JSON and HTTP
     def test_broken_json(self):
-        bodies = {b"{": "line 1", b"{\"inputs\":[}": "line 1", b"[]": "object", b"7": "object",
+        bodies = {b"{": "line 1", b"{\"inputs\":[}": "line 1", b"[]": "object", b"7": "line 1",
                   b"\xff\xfe{}": "line 1|UTF", b"{\"inputs\":[],\"inputs\":[]}": "duplicate|inputs",
-                  b"{} trailing": "line 1|end", b"null": "object", b"\n\n {\"a\": tru}": "line 3",
+                  b"{} trailing": "line 1|end", b"null": "line 1", b"\n\n {\"a\": tru}": "line 3",
                   b"{\"id\":\"\\u0000\"}": "u0000|NUL|null|id", b"{\"inputs\": 1e999}": "line 1|inputs"}
         for body, pattern in bodies.items():
             with self.subTest(body):
@@ -542,7 +543,7 @@ class BadInput(Story):
                 (400, "INVALID", "lr", self.submit_flat(optimizer={"name": "sgd", "lr": "0.1"})),
                 (400, "INVALID", "adamw", self.submit_flat(optimizer={**ok, "name": "lbfgs"})),
                 (400, "INVALID", "beta1", self.submit_flat(optimizer={**ok, "beta1": 0.9})),
-                (400, "INVALID", "label", self.submit_flat(labels="x")),
+                (400, "INVALID", "has datatype FP32, the job wants INT64", self.submit_flat(labels="x")),
                 (400, "INVALID", "kind", self.s.call("POST", "/api/v1/jobs", {
                     "kind": "nonsense", "model": "lin", "dataset": "flat",
                     "spec": {"optimizer": ok}}, self.key))):
@@ -558,31 +559,68 @@ class BadInput(Story):
                 labels = [i % 10 for i in range(64)]
                 labels[37] = bad
                 r = self.submit_flat(self.flat(labels), dataset="wrong%d" % i, epochs=2)
-                if r.status == 400:
-                    self.refused(r, 400, "INVALID", "label")
-                    continue
                 self.assertEqual(r.status, 201, r)
                 j = self.s.wait_job(self.key, r.json["id"])
                 self.assertEqual((j["state"], j["error_code"]), ("FAILED", "INVALID"), j)
-                self.assertRegex(j["error"], r'(?s)label.*37.*%d|label.*%d.*37' % (bad, bad))
-                self.assertEqual(j["attempt"], 1, "tried again in vain")
+                self.assertIn("label %d of sample 37 " % bad, j["error"])
+                self.assertIn("from 0 to 9", j["error"])
+                self.assertEqual((j["attempt"], j["step"]), (1, 0), "tried again in vain")
 
-    def test_a_loss_that_is_not_a_number(self):
-        """A good beginning whose checkpoint is kept, then a step that blows up."""
-        data = self.flat(n=4096)
-        r = self.submit_flat(data, dataset="large", epochs=400, checkpoint_interval_ms=50,
-                             loss="cross-entropy", optimizer={"name": "sgd", "lr": 1e37, "momentum": 0.9})
+    def test_a_job_that_fits_no_device_says_so(self):
+        self.s.push(self.key, "fat", onnx.linear(64, 4000), max_batch=1)
+        n = 20000
+        self.s.push_data(self.key, "many", st_bytes({
+            "x": ("F32", [n, 64], bytes(n * 256)), "label": ("I64", [n], bytes(n * 8))}))
+        r = self.s.submit(self.key, model="fat", dataset="many", spec={"batch": n, "epochs": 1})
+        self.assertEqual(r.status, 201, r)
+        j = self.s.wait_job(self.key, r.json["id"])
+        self.assertEqual((j["state"], j["error_code"], j["attempt"]), ("FAILED", "TOOBIG", 1), j)
+        self.assertRegex(j["error"], r"pool has 256 MiB")
+
+    def diverging(self, name, lr, **spec):
+        """y = w + b with w = -0.5, b = 0 and the target 0: each step multiplies y by 1 - 4 lr."""
+        if self.s.call("GET", "/api/v1/models/point", key=self.key).status != 200:
+            self.s.push(self.key, "point", onnx.linear(1, 1), max_batch=1)
+            self.s.push_data(self.key, "ones", st_bytes({"x": ("F32", [16, 1], floats(*[1] * 16)),
+                                                         "y": ("F32", [16, 1], bytes(64))}))
+        r = self.s.submit(self.key, name=name, model="point", dataset="ones", spec={
+            "loss": "mse", "optimizer": {"name": "sgd", "lr": lr}, "batch": 16, "labels": "y",
+            "epochs": None, "steps": 1000000, **spec})
         self.assertEqual(r.status, 201, r)
         j = self.s.wait_job(self.key, r.json["id"])
         self.assertEqual((j["state"], j["error_code"], j["reason"]), ("FAILED", "NAN", "NAN"), j)
-        self.assertRegex(j["error"], r"loss of step %d is not a finite number" % (j["step"] + 1))
-        self.assertRegex(j["error"], "learning rate")
+        self.assertIn("loss of step %d is not a finite number" % (j["step"] + 1), j["error"])
+        self.assertIn("learning rate", j["error"])
+        return j
+
+    def test_a_loss_that_is_not_a_number(self):
+        """By a hundredth a step: it takes about 4460 steps until the square leaves FP32."""
+        j = self.diverging("slow", 0.5025, checkpoint_interval_ms=50)
+        self.assertTrue(4000 < j["step"] < 5000, j)
+        self.assertEqual(j["attempt"], 1)
         self.kept(j)
+        losses = self.s.job(self.key, j["id"], "/losses").json["losses"]
+        self.assertEqual(losses.count(None), 0)
+        self.assertLessEqual(j["step"] - len(losses), 1)
+
+    def test_a_loss_that_is_not_a_number_soon(self):
+        j = self.diverging("fast", 1e6)
+        self.assertLess(j["step"], 10)
+        self.kept(j)
+
+    def test_data_that_are_not_numbers(self):
+        x = [0.5] * 64 * 64
+        x[99] = float("nan")
+        r = self.submit_flat(st_bytes({"x": ("F32", [64, 64], floats(*x)),
+                                       "label": ("I64", [64], bytes(512))}), dataset="nan", batch=64)
+        j = self.s.wait_job(self.key, r.json["id"])
+        self.assertEqual((j["state"], j["error_code"], j["step"]), ("FAILED", "NAN", 0), j)
+        self.assertRegex(j["error"], "loss of step 1 is not a finite number.*check the data")
 
     def kept(self, j):
         """What the message says about the last good checkpoint is true."""
         listed = self.s.job(self.key, j["id"], "/checkpoints").json["items"]
-        steps = [int(x) for x in __import__("re").findall(r"checkpoint of step (\d+) is kept", j["error"])]
+        steps = [int(x) for x in re.findall(r"checkpoint of step (\d+) is kept", j["error"])]
         folder = os.path.join(self.s.state, "jobs", str(j["id"]))
         files = sorted(f for f in os.listdir(folder) if f.startswith("ckpt-"))
         self.assertTrue(listed and steps and files, (j, listed, files))

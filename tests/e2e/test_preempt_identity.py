@@ -16,12 +16,13 @@ import random
 import re
 import signal
 import sys
+import threading
 import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import onnx_bytes as ob  # noqa: E402
-from clients import Client  # noqa: E402
+from clients import Client, Refused, unpack  # noqa: E402
 from system import DIGITS, FINAL, System, read_st, until, zoo  # noqa: E402
 
 BLOCK = 2 << 20
@@ -86,6 +87,10 @@ class Lab:
             self.s.failed = True
             self.s.stop()
             raise
+
+    def stop(self):
+        self.client.close()
+        self.s.stop()
 
     @staticmethod
     def make_inputs():
@@ -165,8 +170,12 @@ class Storm:
     def request(self, model, batch):
         got = self.lab.infer(model, batch)
         self.requests += 1
-        if got != self.reference[model, batch]:
-            self.wrong.append((self.requests, model, batch))
+        want = self.reference[model, batch]
+        if got != want:
+            a, b = unpack("FP32", got), unpack("FP32", want)
+            self.wrong.append("request %d, %s, batch %d: %d of %d values, at most %g; at step %d"
+                              % (self.requests, model, batch, sum(x != y for x, y in zip(a, b)), len(b),
+                                 max(abs(x - y) for x, y in zip(a, b)), self.state()["step"]))
 
     def training_worker(self):
         """While no request is under way, the one that computes; 0 if that is not clear."""
@@ -192,16 +201,10 @@ class Storm:
         """It dies while a request has the device: what it held may be in the middle of an update."""
         pid = self.find_training_worker()
         before = len(self.lab.executor_log("job.rewind"))
-        self.lab.s.call("GET", "/healthz")
-        conn = Client(self.lab.s.port, self.lab.key)
-        try:
-            import threading
-            t = threading.Timer(self.rng.uniform(0.01, 0.03), os.kill, (pid, signal.SIGKILL))
-            t.start()
-            self.request("resnet18", 1)
-            t.join()
-        finally:
-            conn.close()
+        killer = threading.Timer(self.rng.uniform(0.01, 0.03), os.kill, (pid, signal.SIGKILL))
+        killer.start()
+        self.request("resnet18", 1)
+        killer.join()
         self.pauses_killed += 1
         time.sleep(0.3)
         self.rewinds += len(self.lab.executor_log("job.rewind")) - before
@@ -214,10 +217,17 @@ class Storm:
         s.wait_new("executor-cpu0", old)
         until("the workers of a dead executor end", lambda: not any(map(cpu_ns, workers)), 20)
         until("the job runs again", lambda: self.state()["state"] in FINAL + ("RUNNING",))
-        for model in ("digits", "resnet18", "mlp"):
-            until(model + " is loaded again", lambda m=model: s.call(
-                "GET", "/v2/models/%s/versions/1/ready" % m, key=self.lab.key).status == 200)
+        for model in self.lab.inputs:
+            until(model + " is loaded again", lambda m=model: self.is_served(m))
         self.base = dict.fromkeys(self.base, 0)
+
+    def is_served(self, model):
+        try:
+            self.lab.infer(model, 1)
+        except Refused as e:
+            assert e.status == 503, e
+            return False
+        return True
 
     def run(self):
         plan = [(0.15, self.kill_worker), (0.35, self.kill_executor), (0.55, self.kill_paused_worker),
@@ -241,20 +251,16 @@ class Storm:
 class PreemptIdentity(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        quiet = Lab()
-        try:
-            cls.reference = {(m, b): quiet.infer(m, b) for m, b in BURST}
-            ids = {name: quiet.submit(name) for name in JOBS}
-            cls.undisturbed = {}
-            for name, job in ids.items():
-                j = quiet.s.wait_job(quiet.key, job, limit_s=LIMIT_S)
-                assert j["state"] == "SUCCEEDED" and j["preemptions"] == 0, j
-                cls.undisturbed[name] = quiet.outcome(job), j["result"]
-        finally:
-            quiet.s.failed = sys.exc_info()[0] is not None
-            quiet.s.stop()
-        cls.lab = Lab()
-        cls.addClassCleanup(cls.lab.s.stop)
+        cls.quiet, cls.lab = cls.start(), cls.start()
+        cls.reference = {(m, b): cls.quiet.infer(m, b) for m, b in BURST}
+        # It trains while the storms go on; the order is that of the tests.
+        cls.undisturbed = {name: cls.quiet.submit(name) for name in sorted(JOBS)}
+
+    @classmethod
+    def start(cls):
+        lab = Lab()
+        cls.addClassCleanup(lab.stop)
+        return lab
 
     def storm(self, name):
         lab = self.lab
@@ -267,13 +273,16 @@ class PreemptIdentity(unittest.TestCase):
         except BaseException:
             lab.s.failed = True
             raise
-        print("%s: %d requests, stopped %s, %d steps redone, %d workers killed, %d of them paused"
-              % (name, storm.requests, {w: int(n) for w, n in storm.ways.items()}, storm.redone,
-                 storm.kills + storm.pauses_killed, storm.pauses_killed))
+        finally:
+            print("%s: %d requests, stopped %s, %d steps redone, %d workers killed, %d of them paused"
+                  % (name, storm.requests, {w: int(n) for w, n in storm.ways.items()}, storm.redone,
+                     storm.kills + storm.pauses_killed, storm.pauses_killed))
 
     def compare(self, name, job, j, storm):
         steps = JOBS[name]["spec"]["steps"]
-        (losses, final), result = self.undisturbed[name]
+        q = self.quiet.s.wait_job(self.quiet.key, self.undisturbed[name], limit_s=LIMIT_S)
+        self.assertEqual((q["state"], q["preemptions"]), ("SUCCEEDED", 0), q)
+        losses, final = self.quiet.outcome(q["id"])
         self.assertEqual(j["state"], "SUCCEEDED", j)
         self.assertEqual(storm.wrong, [], "replies that differ from those of the quiet system")
         self.assertEqual(storm.kills, 2)
@@ -287,7 +296,7 @@ class PreemptIdentity(unittest.TestCase):
         self.assertEqual(at[:5], [], "first steps whose loss differs; %d in all" % len(at))
         self.assertEqual(sorted(got_final), sorted(final))
         self.assertEqual([k for k in final if got_final[k] != final[k]], [], "tensors that differ")
-        self.assertEqual(j["result"]["accuracy"], result["accuracy"])
+        self.assertEqual(j["result"]["accuracy"], q["result"]["accuracy"])
 
     def test_sgd_with_momentum_and_running_statistics(self):
         self.storm("sgd")

@@ -5,8 +5,8 @@ Without it: two schedulers could lead at once, a job could run on two executors 
 failure, a cancelled job could go on, a request could wait for ever for an executor that is gone, and
 a database that is away could stop requests or lose what happened meanwhile.
 
-Usage: test_scheduler.py [-v] [name ...]   (needs DATABASE_URL: tests/pg.sh run tests/e2e/test_scheduler.py;
-programs from build/bin, or SHUNT_BIN)
+Usage: test_scheduler.py [-v] [name ...]   (programs from build/bin, or SHUNT_BIN; starts a throw-away
+PostgreSQL with tests/pg.sh when DATABASE_URL is not set)
 """
 import json
 import os
@@ -620,6 +620,7 @@ class Case(unittest.TestCase):
 Api.next = 100
 
 if __name__ == "__main__":
-    if not URL:
-        sys.exit("test_scheduler.py: DATABASE_URL is not set; use tests/pg.sh run")
+    if not URL:  # with a throw-away cluster
+        pg = os.path.join(wire.ROOT, "tests", "pg.sh")
+        os.execv(pg, [pg, "run", sys.executable, os.path.abspath(__file__)] + sys.argv[1:])
     unittest.main(warnings="ignore")

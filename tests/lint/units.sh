@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# units.sh - systemd accepts the units of deploy/systemd (where systemd-analyze is present), and
+# each SHUNT_ variable in them is an option of that program.
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 2
+
+rc=0
+for unit in deploy/systemd/*.service; do
+    program=$(sed -nE 's|^ExecStart=/opt/shunt/bin/([a-z-]+).*|\1|p' "$unit")
+    known=$(sed -n "/^## $program\$/,/^## /p" docs/config.md | grep -oE 'SHUNT_[A-Z_]+')
+    while IFS= read -r name; do
+        grep -qx "$name" <<<"$known" || { echo "$unit: $program has no option $name"; rc=1; }
+    done < <(grep -oE 'SHUNT_[A-Z_]+' "$unit" | sort -u)
+done
+command -v systemd-analyze >/dev/null || exit $rc
+
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+for unit in deploy/systemd/*.service; do # the programs are not installed here
+    sed 's|/opt/shunt/bin/[a-z-]*|/bin/true|' "$unit" >"$dir/$(basename "$unit")"
+done
+# It also complains about units of this machine; those are not ours.
+found=$(cd "$dir" && for u in *.service; do
+    systemd-analyze verify --man=no --recursive-errors=no "$dir/${u/@./@0.}" 2>&1
+done | grep -F "$dir")
+[ -z "$found" ] || { echo "${found//"$dir"/deploy/systemd}"; rc=1; }
+exit $rc
