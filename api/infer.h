@@ -37,6 +37,7 @@ struct infer_link {    /* link thread only */
     struct infer *prev, *next; /* all that are known to the link */
     struct sh_io *watch;
     bool opened, ready, placed, sent, over;
+    bool orphan; /* its scheduler was lost; only the executor can still answer it */
     char executor[64];
     int64_t deadline_ns;
     int64_t limbo_ns; /* over, but an executor may still write to its slots until then */

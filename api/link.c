@@ -375,10 +375,12 @@ static void on_scheduler_down(struct sh_wire *w, const struct sh_err *why, void 
         next = i->link.next;
         if (i->link.over)
             continue;
-        if (!i->link.ready || !i->link.placed)
+        if (!i->link.ready || !i->link.placed) {
             link__fail(l, i, SH_E_UNAVAILABLE, "the scheduler was lost; try again", LIMBO_NS);
-        else
+        } else {
+            i->link.orphan = true;
             i->link.deadline_ns = SH_MIN(i->link.deadline_ns, sh_clock_ns() + ORPHAN_NS);
+        }
     }
 }
 
@@ -393,14 +395,16 @@ static void on_timer(struct sh_loop *loop, void *arg)
 
     (void)loop;
     for (struct infer *i = l->all; i; i = next) {
+        bool lost = !up || i->link.orphan; /* the next scheduler knows nothing of it */
+
         next = i->link.next;
         if (i->link.over && now >= i->link.limbo_ns) {
             link__forget(l, i);
         } else if (!i->link.over && now >= i->link.deadline_ns) {
             send_cancel(l, i);
-            link__fail(l, i, up ? SH_E_TIMEOUT : SH_E_UNAVAILABLE,
-                       up ? "the request was not answered in its time"
-                          : "the scheduler was lost; try again",
+            link__fail(l, i, lost ? SH_E_UNAVAILABLE : SH_E_TIMEOUT,
+                       lost ? "the scheduler was lost; try again"
+                            : "the request was not answered in its time",
                        LIMBO_NS);
         }
     }

@@ -31,6 +31,7 @@ LABEL = {"optimum": "pipelined, optimum", "per-layer": "pipelined, per layer",
          "fixed-2mb": "pipelined, fixed 2 MB", "one-group": "sequential (one group)"}
 LIMIT = "optimum: median <= 1.10 x max(copy, compute) + 5 ms"
 SAMPLE_BYTES, OUT_BYTES = {"inception-v3": 3 * 299 * 299 * 4}, 4000
+GROUPS = 'shunt_switch_groups_total{executor="e0"}'
 BLOCK = 2 << 20
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -61,7 +62,6 @@ class Way:
         self.d = Driver("--switch-mode=" + name, "--pool-bytes=%d" % pool, "--workers=2",
                         "--threads=%d" % args.threads, "--copy-gb-per-s=%g" % args.gb_per_s,
                         "--free-low-percent=0", "--free-high-percent=0", *options).start()
-        self.cold = 0
         try:
             self.load(onnx)
         except BaseException:
@@ -79,10 +79,6 @@ class Way:
         finally:
             self.d.close()
 
-    def metric(self, name, **labels):
-        text = ",".join('%s="%s"' % kv for kv in (("executor", "e0"), *labels.items()))
-        return self.d.metrics().get("%s{%s}" % (name, text), 0)
-
     def run(self, version, batch):
         r, _ = self.d.result(self.d.run(version, [bytes(self.sample_bytes * batch)],
                                         [OUT_BYTES * batch], batch, tenant="bench"))
@@ -91,22 +87,15 @@ class Way:
                 "compute_ms": r.compute_ns / 1e6}
 
     def switch(self, batch):
+        """A run of version 1 that finds nothing of it on the device."""
         self.run(2, self.batch_max)  # takes all of the pool
-        self.cold += 1
-        return self.run(1, batch)
-
-    def groups(self, batch):
-        self.run(2, self.batch_max)
-        before = self.metric("shunt_switch_groups_total")
-        self.run(1, batch)
-        self.cold += 1
-        return int(self.metric("shunt_switch_groups_total") - before)
-
-    def check(self):
-        """Every switch must have found nothing of its model."""
-        cold = self.metric("shunt_residency_total", result="none")
-        assert cold >= 2 * self.cold, "%s: %d of %d runs found nothing" % (self.name, cold,
-                                                                         2 * self.cold)
+        before = self.d.metrics()
+        got = self.run(1, batch)
+        after = self.d.metrics()
+        cold = 'shunt_residency_total{executor="e0",result="none"}'
+        assert after[cold] == before[cold] + 1, "the model was not evicted"
+        self.groups = int(after[GROUPS] - before.get(GROUPS, 0))
+        return got
 
 
 # ---------------------------------------------------------------- the machine
@@ -126,7 +115,7 @@ def busy_s():
         while at in parent and at != os.getpid():
             at = parent[at][0]
         mine += parent[pid][1] if at == os.getpid() else 0
-    return (sum(v) - v[3] - v[4]) / TICK, mine / TICK
+    return (sum(v) - v[3] - v[4]) / TICK, mine / TICK  # without idle and iowait
 
 
 def wait_quiet(limit_s):
@@ -208,18 +197,17 @@ def bench(args, onnx):
         for name in WAYS:
             progress("starting: " + name)
             ways.append(Way(args, name, onnx, blocks(image) + blocks(ws)))
-        rate = ways[0].metric("shunt_link_bytes_per_second")
-        alpha = ways[0].metric("shunt_link_latency_seconds")
+        m = ways[0].d.metrics()
+        rate = m['shunt_link_bytes_per_second{executor="e0"}']
+        alpha = m['shunt_link_latency_seconds{executor="e0"}']
         out.update(link_bytes_per_second=rate, link_latency_s=alpha)
         begin, t = busy_s(), time.monotonic()
         for batch in args.batches:
-            groups = {w.name: w.groups(batch) for w in ways}
             samples = measure(args, ways, batch)
+            groups = {w.name: w.groups for w in ways}
             progress("")
             out["batches"].append(report(batch, samples, groups, 1e3 * (alpha + image / rate)))
         end = busy_s()
-        for w in ways:
-            w.check()
         others = (end[0] - begin[0] - (end[1] - begin[1])) / (time.monotonic() - t)
         out["cores_used_by_others"] = round(max(others, 0), 3)
     finally:

@@ -83,7 +83,6 @@ static void docs_options(const struct sh_conf_opt *o, size_t n)
         default_text(&o[i], def, sizeof(def));
         printf("| `--%s` | %s%s |\n", o[i].name, o[i].help, def);
     }
-    putchar('\n');
 }
 
 void help_docs(void)
@@ -98,18 +97,17 @@ void help_docs(void)
            "Order: default, file (`--config FILE`, else `~/.config/shunt/config`; lines "
            "`name = value`), environment (`SHUNT_SERVER`, `SHUNT_KEY` ...), command line.\n\n");
     docs_options(CLI_COMMON, CLI_N_COMMON);
-    printf("## Commands\n\n| command | does |\n| --- | --- |\n");
+    printf("\n## Commands\n\n| command | does |\n| --- | --- |\n");
     for (size_t i = 0; i < CLI_N_CMDS; i++) {
         usage_line(&CLI_CMDS[i], line, sizeof(line));
         printf("| `shunt %s` | %s |\n", line, CLI_CMDS[i].help);
     }
-    putchar('\n');
     for (size_t i = 0; i < CLI_N_CMDS; i++) {
         const struct cli_cmd *k = &CLI_CMDS[i];
 
         if (k->n_opts == 0)
             continue;
-        printf("### shunt %s%s%s\n\n", k->verb, k->noun ? " " : "", k->noun ? k->noun : "");
+        printf("\n### shunt %s%s%s\n\n", k->verb, k->noun ? " " : "", k->noun ? k->noun : "");
         docs_options(k->opts, k->n_opts);
     }
 }

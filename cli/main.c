@@ -1,5 +1,5 @@
 /* main.c - shunt: the command line of a Shunt system. */
-#include "cli/cli.h"
+#include "cli/out.h"
 #include "common/mem.h"
 
 #include <stdio.h>
@@ -160,13 +160,12 @@ static void print_nodes(const json_t *problem)
 
     json_array_foreach((json_t *)nodes, i, node)
     {
-        char *text = NULL;
+        char op[128], name[256], reason[256];
 
-        if (json_is_string(node))
-            fprintf(stderr, "  %s\n", json_string_value(node));
-        else if (sh_json_dump(node, &text, NULL) == SH_OK)
-            fprintf(stderr, "  %s\n", text);
-        free(text);
+        out_text(node, "op", OUT_TEXT, op, sizeof(op));
+        out_text(node, "node", OUT_TEXT, name, sizeof(name));
+        out_text(node, "reason", OUT_TEXT, reason, sizeof(reason));
+        fprintf(stderr, "  %-20s  %s: %s\n", op, name, reason);
     }
 }
 

@@ -176,7 +176,8 @@ measure_alone() {
 
 send_bursts() {
     chapter "3. While it trains, vision sends bursts of requests, batch 1 to 8; each preempts it"
-    local k rows from=$((steps * 15 / 100)) to=$((steps * 83 / 100)) s0 t0 busy0 s1 t1 busy1 explained
+    local k rows from=$((steps * 15 / 100)) to=$((steps * 83 / 100))
+    local s0 t0 busy0 s1 t1 busy1 explained
     s0=$(step) t0=$(now)
     busy0=$(metric scheduler shunt_tenant_gpu_seconds_total 'class="inference"')
     : >"$work/bursts.json"

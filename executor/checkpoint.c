@@ -134,16 +134,21 @@ static int write_losses(const struct ckpt_task *t, struct sh_err *err)
 static void do_task(struct ckpt_task *t)
 {
     int64_t start = sh_clock_ns();
+    bool wrote = false;
     int rc = SH_OK;
 
-    if (t->write_path)
+    if (t->write_path) {
         rc = sh_st_write(t->write_path, t->tensors, t->n_tensors, t->meta, &t->err);
+        wrote = rc == SH_OK;
+    }
     if (!rc && t->losses_path)
         rc = write_losses(t, &t->err);
     if (!rc && t->digest_path)
         rc = hash_file(t->digest_path, t, &t->err);
     if (!rc && t->remove_path)
         unlink(t->remove_path);
+    if (rc && wrote)
+        unlink(t->write_path); /* reported by nobody, it would only fill the disk */
     t->took_ns = sh_clock_ns() - start;
 }
 

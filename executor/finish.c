@@ -339,27 +339,38 @@ static int package_model(struct finish *f, struct sh_err *err)
 
 /* ------------------------------------------------------------------ the new version */
 
+/* jobs/<id>/trained.onnx, for people: a symbolic link where the jobs have a disk of their own. */
+static void link_trained(const struct finish *f)
+{
+    char *to = job_file(f->job, "trained.onnx"), *from = NULL;
+
+    if (to && sh_asprintf(NULL, &from, "%s/model.onnx", f->package) == SH_OK) {
+        unlink(to);
+        if (link(from, to) < 0 && (errno != EXDEV || symlink(from, to) < 0))
+            SH_WARN("job.trained", "job=%" PRId64 " msg=\"could not link trained.onnx\"",
+                    f->job->id);
+    }
+    free(from);
+    free(to);
+}
+
 /* The package gets the name of its content; the same content may be there already. */
 static int place_package(struct finish *f, struct sh_err *err)
 {
     struct job *j = f->job;
-    char *trained = job_file(j, "trained.onnx"), *name = NULL;
+    char *name = NULL;
     int rc = sh_asprintf(err, &name, "packages/%s", f->digest);
 
     if (!rc)
         rc = exec_path(j->x, "blobs", name, &f->package, err);
-    if (!rc && trained) {
-        unlink(trained);
-        if (link(f->onnx, trained) < 0)
-            SH_WARN("job.trained", "job=%" PRId64 " msg=\"could not link trained.onnx\"", j->id);
-    }
     if (!rc && rename(f->tmp, f->package) < 0) {
         if (errno == EEXIST || errno == ENOTEMPTY)
             remove_dir(f->tmp);
         else
             rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not store the trained model");
     }
-    free(trained);
+    if (!rc)
+        link_trained(f);
     free(name);
     return rc;
 }
@@ -489,6 +500,7 @@ void finish_start(struct job *j)
 {
     struct finish *f = calloc(1, sizeof(*f));
     struct sh_err err = {0};
+    char name[48];
     int rc = SH_OK;
 
     j->finish = f;
@@ -498,8 +510,10 @@ void finish_start(struct job *j)
         return;
     }
     f->job = j;
-    /* Beside the other files of the job: the API empties blobs/tmp when it starts. */
-    rc = sh_asprintf(&err, &f->tmp, "%s/export", j->dir);
+    /* Beside the packages, where a rename can put it in its place: jobs may lie on another disk, and
+     * the API empties blobs/tmp when it starts. */
+    snprintf(name, sizeof(name), "packages/.job-%" PRId64, j->id);
+    rc = exec_path(j->x, "blobs", name, &f->tmp, &err);
     if (!rc)
         rc = sh_asprintf(&err, &f->onnx, "%s/model.onnx", f->tmp);
     if (!rc)

@@ -3,7 +3,6 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
-#include "executor/agent.h"
 #include "executor/switch.h"
 #include "executor/train_int.h"
 

@@ -72,6 +72,13 @@ nouns() {
     echo "this is no model" >"$tmp/bad.onnx"
     exits "a file that is no model is refused" 1 "shunt:" \
         shunt push model bad "$tmp/bad.onnx" --key-file "$tmp/key"
+    PYTHONPATH=$root/tests/e2e python3 -c '
+import onnx_bytes as o, sys
+nodes = [o.node("Wobble", ["x"], ["a"], name="first"), o.node("Hum", ["a"], ["y"], name="second")]
+sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", ["N", 4])]))
+' >"$tmp/odd.onnx"
+    exits "each operator that is not supported is listed" 1 "Hum                   second:" \
+        shunt push model odd "$tmp/odd.onnx" --key-file "$tmp/key"
     exits "a missing file is named" 1 "could not open" \
         shunt push model bad "$tmp/none.onnx" --key-file "$tmp/key"
     "$bin/shunt-zoo" digits-cnn --form training --out "$tmp/m.onnx"

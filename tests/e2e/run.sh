@@ -20,7 +20,9 @@ fi
 for file in "${names[@]}"; do
     start=$(date +%s%N)
     rc=0
-    timeout -k 30 "$limit_s" "./$file" >"$log" 2>&1 </dev/null || rc=$?
+    run=(bash)
+    [ "${file##*.}" != py ] || run=(python3)
+    timeout -k 30 "$limit_s" "${run[@]}" "./$file" >"$log" 2>&1 </dev/null || rc=$?
     ms=$((($(date +%s%N) - start) / 1000000))
     if [ "$rc" -eq 0 ]; then
         passed=$((passed + 1))

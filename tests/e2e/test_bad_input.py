@@ -8,6 +8,7 @@ run and a good request must be answered.
 Usage: test_bad_input.py [-v] [name ...]
 """
 import datetime
+import http.client
 import json
 import os
 import re
@@ -389,6 +390,23 @@ class BadInput(Story):
         r = self.s.talk(self.head("/v2/models/two/infer", "Transfer-Encoding: chunked") + b"0\r\n\r\n")
         self.assertRegex(r, r"^HTTP/1.1 411 (.|\n)*Content-Length")
 
+    def test_a_refusal_reaches_a_client_that_is_still_sending(self):
+        """Not a broken pipe; and the connection goes on. One that is too long is cut off."""
+        c = http.client.HTTPConnection("127.0.0.1", self.s.port, timeout=60)
+        self.addCleanup(c.close)
+        for key, model, status in ((self.key, "nothing", 404), ("shunt_x", "two", 401),
+                                   (self.key, "two", 200)):
+            text = json.dumps({"inputs": self.good}).encode() if status == 200 else bytes(20 << 20)
+            c.request("POST", "/v2/models/%s/infer" % model, text, {"Authorization": "Bearer " + key})
+            sock, r = c.sock, c.getresponse()
+            self.assertEqual((r.status, bool(r.read())), (status, True))
+            self.assertIs(c.sock, sock)
+        got = self.s.talk(self.head("/v2/models/two/infer", "Content-Length: 900000000"))
+        self.assertRegex(got, r"^HTTP/1.1 413 (.|\n)*900000000 bytes")
+        got = self.s.talk(self.head("/v2/models/nothing/infer", "Content-Length: 5000000",
+                                    "Expect: 100-continue"))
+        self.assertRegex(got, r"^HTTP/1.1 404 ")
+
     def test_http_that_is_none(self):
         for data in (b"\0" * 100, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\x00\x01" * 20,
                      self.head("/v2/models/two/infer", "Content-Length: -1"),
@@ -495,6 +513,15 @@ class BadInput(Story):
             self.s.push_data(self.key, dataset, data or self.flat())
         spec = {"batch": 16, "optimizer": {"name": "sgd", "lr": 0.01}, **spec}
         return self.s.submit(self.key, model=model, dataset=dataset, spec=spec)
+
+    def test_a_dataset_whose_file_is_gone(self):
+        r = self.submit_flat(self.flat(n=80), dataset="gone", epochs=1)
+        self.assertEqual(self.s.wait_job(self.key, r.json["id"])["state"], "SUCCEEDED")
+        d = self.s.call("GET", "/api/v1/datasets/gone", key=self.key).json
+        os.unlink(os.path.join(self.s.state, "blobs", "datasets", d["digest"] + ".safetensors"))
+        j = self.s.wait_job(self.key, self.submit_flat(dataset="gone", epochs=1).json["id"])
+        self.assertEqual((j["state"], j["attempt"]), ("FAILED", 1), j)
+        self.assertIn("dataset", j["error"])
 
     def test_datasets_that_are_none(self):
         self.s.call("POST", "/api/v1/datasets", {"name": "bad"}, self.key)

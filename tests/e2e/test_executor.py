@@ -129,7 +129,6 @@ class Runs(Case):
     def test_copies_and_layers_overlap(self):
         opts = ("--copy-gb-per-s=0.25", "--pool-bytes=192M")
         took = {}
-        pk = None
         for mode in ("optimum", "one-group"):
             d = self.driver(*opts, "--switch-mode=" + mode)
             pk, _ = d.package(self.zoo("resnet18", "inference"))
@@ -182,7 +181,7 @@ class Runs(Case):
         pk, _ = d.package(self.zoo("resnet18", "inference"))
         d.load(1, pk, max_batch=1, wait=False)
         d.wait(lambda: 1 in d.states and d.states[1].phase == "FAILED", 60, "FAILED")
-        self.assertEqual(d.states[1].rc, -14)
+        self.assertEqual(d.states[1].rc, -14, d.states[1].msg)
         self.assertIn("MiB", d.states[1].msg)
 
     def test_a_run_whose_worker_dies_is_done_by_another_one(self):
