@@ -510,8 +510,8 @@ void finish_start(struct job *j)
         return;
     }
     f->job = j;
-    /* Beside the packages, where a rename can put it in its place: jobs may lie on another disk, and
-     * the API empties blobs/tmp when it starts. */
+    /* Beside the packages, where a rename can put it in its place: jobs may lie on another disk,
+     * and the API empties blobs/tmp when it starts. */
     snprintf(name, sizeof(name), "packages/.job-%" PRId64, j->id);
     rc = exec_path(j->x, "blobs", name, &f->tmp, &err);
     if (!rc)

@@ -145,7 +145,7 @@ int residency_add(struct residency *r, const struct residency_image *im, uint32_
     uint32_t id = 0;
 
     if (im->n_blocks > arena_blocks(r->arena))
-        return SH_FAIL(err, SH_E_DEVMEM,
+        return SH_FAIL(err, SH_E_TOOBIG,
                        "the weights need %zu MiB, the device pool has %zu MiB; raise pool-bytes",
                        (size_t)im->n_blocks * 2, (size_t)arena_blocks(r->arena) * 2);
     while (id < r->n_images && r->images[id].is_used)

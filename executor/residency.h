@@ -50,7 +50,7 @@ int residency_clone(const struct residency *r, struct residency **out, struct sh
 void residency_free(struct residency *r);
 struct arena *residency_arena(struct residency *r); /* BORROWED */
 
-/* Fails: SH_E_TOOBIG when there are too many images, SH_E_DEVMEM when it can never fit. */
+/* Fails: SH_E_TOOBIG when there are too many images, or when this one can never fit. */
 int residency_add(struct residency *r, const struct residency_image *im, uint32_t *id_out,
                   struct sh_err *err);
 void residency_remove(struct residency *r, uint32_t id); /* gives its blocks back; unpinned */

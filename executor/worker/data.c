@@ -98,6 +98,7 @@ int data_open(const char *path, const struct program *p, const struct train_spec
               struct data **out, struct sh_err *err)
 {
     struct data *d = calloc(1, sizeof(*d));
+    struct sh_err why = {0};
     int rc;
 
     *out = NULL;
@@ -107,7 +108,11 @@ int data_open(const char *path, const struct program *p, const struct train_spec
     d->shuffle = t->shuffle;
     d->seed = t->seed;
     d->order_epoch = -1;
-    rc = sh_st_open(path, &d->file, err);
+    rc = sh_st_open(path, &d->file, &why);
+    if (rc) {
+        SH_FAIL(err, rc, "the file of the dataset cannot be used: %s", why.msg);
+        sh_err_detail(err, "%s", why.detail);
+    }
     if (!rc)
         rc = bind_all(d, p, t, err);
     if (rc)

@@ -248,6 +248,10 @@ class System:
         return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
                 for line in text.splitlines() if line and not line.startswith("#")}
 
+    def payload(self):
+        """Bytes of payloads in flight in the API."""
+        return self.metrics("api")['shunt_payload_bytes{kind="used"}']
+
     # ------------------------------------------------------------ processes
     def pid(self, name):
         """0 while it is not there."""

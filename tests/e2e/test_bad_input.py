@@ -380,11 +380,7 @@ class BadInput(Story):
             # The client stops sending: no answer is owed, nothing may be kept waiting.
             self.s.talk(self.head("/v2/models/two/infer", "Content-Length: %d" % len(text)) + text[:n],
                         then_close=True)
-
-        def idle():
-            m = self.s.metrics("api")
-            return m['shunt_payload_bytes{kind="used"}'] == 0
-        until("the payload memory is free again", idle)
+        until("the payload memory is free again", lambda: self.s.payload() == 0)
         r = self.s.talk(self.head("/v2/models/two/infer", "Content-Length: 0"))
         self.assertRegex(r, r"^HTTP/1.1 400 (.|\n)*empty")
         r = self.s.talk(self.head("/v2/models/two/infer", "Transfer-Encoding: chunked") + b"0\r\n\r\n")
@@ -521,7 +517,7 @@ class BadInput(Story):
         os.unlink(os.path.join(self.s.state, "blobs", "datasets", d["digest"] + ".safetensors"))
         j = self.s.wait_job(self.key, self.submit_flat(dataset="gone", epochs=1).json["id"])
         self.assertEqual((j["state"], j["attempt"]), ("FAILED", 1), j)
-        self.assertIn("dataset", j["error"])
+        self.assertIn("the file of the dataset", j["error"])
 
     def test_datasets_that_are_none(self):
         self.s.call("POST", "/api/v1/datasets", {"name": "bad"}, self.key)
@@ -684,7 +680,9 @@ class BadInput(Story):
         head = self.head("/v2/models/two/infer", "Content-Length: %d" % len(text)).replace(
             self.key.encode(), crowd.encode())
         with socket.create_connection(("127.0.0.1", self.s.port)) as c:
+            until("nothing is in flight", lambda: self.s.payload() == 0)
             c.sendall(head)  # it is counted from its headers on
+            until("it is open", lambda: self.s.payload() > 0)
             r = until("the second is refused", lambda: (lambda r: r.status != 200 and r)(
                 self.s.infer(crowd, "two", self.good)))
             self.refused(r, 429, "QUOTA", "max_concurrent_requests")
@@ -715,9 +713,12 @@ class FullQueue(Story):
         text = json.dumps({"inputs": good}).encode()
         head = ("POST /v2/models/lin/infer HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"
                 "Content-Length: %d\r\n\r\n" % (self.key, len(text))).encode()
+        used = 0
         waiting = [socket.create_connection(("127.0.0.1", self.s.port)) for _ in range(2)]
         for c in waiting:
+            until("those before it are open", lambda: self.s.payload() == used)
             c.sendall(head)
+            used = until("it is open", lambda: self.s.payload() > used and self.s.payload())
         r = until("the queue is full", lambda: (lambda r: r.status != 200 and r)(
             self.s.infer(self.key, "lin", good)))
         self.assertEqual((r.status, r.code), (503, "QUEUEFULL"), r)

@@ -143,7 +143,8 @@ class Runs(Case):
                 d.wait(lambda: d.states[version].phase == "GONE", 10, "GONE")
             d.stop()
         cold, warm, copy = took["optimum"]
-        self.assertLess(cold, 1.3 * max(copy, warm) + 20e6)
+        if os.getloadavg()[0] < 2:  # a figure only on a machine that is ours
+            self.assertLess(cold, 1.15 * max(copy, warm) + 10e6)
         self.assertLess(cold, took["one-group"][0])
 
     def test_prepare_copies_before_the_run_comes(self):
@@ -181,7 +182,7 @@ class Runs(Case):
         pk, _ = d.package(self.zoo("resnet18", "inference"))
         d.load(1, pk, max_batch=1, wait=False)
         d.wait(lambda: 1 in d.states and d.states[1].phase == "FAILED", 60, "FAILED")
-        self.assertEqual(d.states[1].rc, -14, d.states[1].msg)
+        self.assertEqual(d.states[1].rc, -6, d.states[1].msg)
         self.assertIn("MiB", d.states[1].msg)
 
     def test_a_run_whose_worker_dies_is_done_by_another_one(self):

@@ -323,7 +323,7 @@ static void a_model_larger_than_the_device_is_refused_at_once(void **state)
     uint32_t id;
 
     (void)state;
-    assert_fails(residency_add(r, &im, &id, &err), SH_E_DEVMEM, &err, "raise pool-bytes");
+    assert_fails(residency_add(r, &im, &id, &err), SH_E_TOOBIG, &err, "raise pool-bytes");
     residency_free(r);
 }
 
