@@ -18,8 +18,11 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 NVCC    ?= $(shell command -v nvcc 2>/dev/null)
 Q       := $(if $(V),,@)
 
+# Parallel by itself; a sub-make shares the job server of the first.
+ifeq ($(MAKELEVEL),0)
 ifneq ($(filter-out clean help deps,$(or $(MAKECMDGOALS),help)),)
 MAKEFLAGS += -j$(JOBS)
+endif
 endif
 
 WARN := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wpointer-arith -Wvla \
@@ -132,15 +135,22 @@ build: deps ## every program; the CUDA back end too where nvcc is present
 	@$(MAKE) --no-print-directory all
 all: $(BIN) $(PLUGINS)
 
-clean: ## stop the local system, remove its state and what was built
-	$(Q)[ ! -x build/bin/shunt ] || build/bin/shunt down --purge --quiet --state-dir .shunt
+clean: ## remove what was built, and .shunt/ if the demo made it
+	$(Q)if [ -e .shunt/made-by-demo ] && [ -x build/bin/shunt ]; then \
+	    build/bin/shunt down --purge --quiet --state-dir .shunt; \
+	elif [ -e .shunt ]; then \
+	    echo "clean: .shunt/ was left: the demo did not make it, or there is no program to stop it"; \
+	fi
 	$(Q)rm -rf build build-*
 
 demo: build ## the whole system tells its story; the summary is in .shunt/demo.json
 	@deploy/demo.sh
 
 e2e: all ## stories with real daemons, one after the other
-	@tests/e2e/run.sh
+	@SOAK_SECONDS=$${SOAK_SECONDS:-15} tests/e2e/run.sh
+
+soak: all ## 16 clients beside a training job for a minute (SOAK_SECONDS); prints latencies and memory
+	@tests/e2e/test_soak.py -v
 
 test: build ## all checks: lint, unit, device, database, golden, end to end, sanitizers, clang
 	@tests/all.sh
@@ -168,7 +178,7 @@ $(DB_BIN): $(BUILD)/db-tests/%: $(BUILD)/tests/db/%.o $$(call db_uses,$$*) $(com
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call db_line,link,$*) $(COMMON_LIBS) -lcmocka
 
 # Opens the back end beside it.
-$(BUILD)/tests/test_transmit $(BUILD)/tests/test_lower $(BUILD)/tests/test_autodiff: | $(BUILD)/lib/shunt-dev-cpu.so
+$(BUILD)/tests/test_transmit $(BUILD)/tests/test_space $(BUILD)/tests/test_lower $(BUILD)/tests/test_autodiff: | $(BUILD)/lib/shunt-dev-cpu.so
 
 golden: $(BUILD)/bin/shunt-run $(BUILD)/lib/shunt-dev-cpu.so ## shunt-run against PyTorch's numbers; GOLDENS names their folder
 	@SHUNT_RUN=$(abspath $<) /usr/bin/python3 tests/golden/check.py
@@ -189,5 +199,5 @@ docs: all ## print the tables of docs/ (api, cli, config, metrics) from the prog
 fmt: ## clang-format on every source file
 	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
-.PHONY: help deps build all clean demo e2e test unit device-tests db-tests golden lint docs fmt bench
+.PHONY: help deps build all clean demo e2e soak test unit device-tests db-tests golden lint docs fmt bench
 -include $(shell find build* -name '*.d' 2>/dev/null)

@@ -17,6 +17,7 @@ struct api {
     struct slab *slab;
     struct link *link;
     struct stats *stats;
+    struct rate *rate;
     char *openapi;        /* the document as text */
     atomic_bool stopping; /* draining: not ready any more */
     atomic_int n_uploads;

@@ -1,6 +1,7 @@
 /* artifact.c - see artifact.h. */
 #include "api/artifact.h"
 
+#include "common/clock.h"
 #include "common/mem.h"
 #include "common/safetensors.h"
 #include "common/spawn.h"
@@ -28,7 +29,15 @@ void artifact_fini(struct artifact *a)
     *a = (struct artifact){0};
 }
 
-static int empty_dir(const char *path, int depth, struct sh_err *err)
+static bool is_older(const char *path, int64_t before_s)
+{
+    struct stat st;
+
+    return lstat(path, &st) == 0 && st.st_mtime < before_s;
+}
+
+/* before_s: what was changed since then (Unix time) stays; applies to the uppermost level. */
+static int empty_dir(const char *path, int depth, int64_t before_s, struct sh_err *err)
 {
     DIR *d = opendir(path);
     const struct dirent *e;
@@ -42,8 +51,9 @@ static int empty_dir(const char *path, int depth, struct sh_err *err)
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
             continue;
         rc = sh_asprintf(err, &name, "%s/%s", path, e->d_name);
-        if (!rc && unlink(name) && depth > 0 && (errno == EISDIR || errno == EPERM)) {
-            rc = empty_dir(name, depth - 1, err);
+        if (!rc && is_older(name, before_s) && unlink(name) && depth > 0 &&
+            (errno == EISDIR || errno == EPERM)) {
+            rc = empty_dir(name, depth - 1, INT64_MAX, err);
             if (!rc && rmdir(name))
                 rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not remove the folder \"%s\"", name);
         }
@@ -55,7 +65,12 @@ static int empty_dir(const char *path, int depth, struct sh_err *err)
 
 int artifact_empty_dir(const char *path, struct sh_err *err)
 {
-    return empty_dir(path, 2, err);
+    return empty_dir(path, 2, INT64_MAX, err);
+}
+
+int artifact_remove_old(const char *path, int64_t age_s, struct sh_err *err)
+{
+    return empty_dir(path, 2, sh_clock_wall_ms() / 1000 - age_s, err);
 }
 
 static int refusal(const json_t *j, struct artifact *out, struct sh_err *err)

@@ -25,6 +25,8 @@ int artifact_check_dataset(const struct api_conf *c, const char *file, const cha
                            struct artifact *out, struct sh_err *err);
 /* Removes everything in a folder, one level of folders included. */
 int artifact_empty_dir(const char *path, struct sh_err *err);
+/* The same for what nobody has changed for age_s seconds. */
+int artifact_remove_old(const char *path, int64_t age_s, struct sh_err *err);
 
 /* The verdict of shunt-import as text; pure. */
 int artifact_read_verdict(const char *text, size_t len, struct artifact *out, struct sh_err *err);

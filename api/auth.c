@@ -5,6 +5,7 @@
 #include "api/store.h"
 #include "common/clock.h"
 #include "common/hash.h"
+#include "common/log.h"
 #include "common/mem.h"
 
 #include <errno.h>
@@ -148,6 +149,8 @@ static int read_row(const struct db_res *res, size_t row, struct entry *out, str
     out->who.suspended = strcmp(state, "SUSPENDED") == 0;
     out->known = db_bool(res, row, 6) && strcmp(state, "DELETED") != 0;
     out->expires_ms = db_i64(res, row, 7, 0);
+    out->who.requests_per_second = db_f64(res, row, 8, 0);
+    out->who.burst = db_i64(res, row, 9, 0);
     return sh_unhex(db_text(res, row, 4), out->hash, sizeof(out->hash), err);
 }
 
@@ -264,8 +267,7 @@ int auth_make_key(struct auth_new_key *out, struct sh_err *err)
     return rc;
 }
 
-/* Does the file hold a key that the database knows? A new database beside an old file must not lock
- * everybody out. */
+/* Does the file hold a key that the database knows and has not revoked? */
 static int is_current(struct db *db, const char *path, bool *out, struct sh_err *err)
 {
     char header[AUTH_KEY_BYTES + 16] = "Bearer ", id[AUTH_ID_CHARS + 1];
@@ -292,36 +294,78 @@ static int is_current(struct db *db, const char *path, bool *out, struct sh_err 
     return rc;
 }
 
+/* The file appears whole or not at all. */
+static int write_key_file(const char *path, const char *key, struct sh_err *err)
+{
+    char *tmp = NULL;
+    int fd = -1, rc = sh_asprintf(err, &tmp, "%s.new", path);
+
+    if (rc)
+        return rc;
+    unlink(tmp); /* of a start that ended half-way; it has other permissions perhaps */
+    fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not create the admin key file");
+    else if (dprintf(fd, "%s\n", key) < 0 || fsync(fd))
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write the admin key file");
+    if (fd >= 0)
+        close(fd);
+    if (!rc && rename(tmp, path))
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not put the admin key file in its place");
+    if (rc)
+        unlink(tmp);
+    free(tmp);
+    return rc;
+}
+
+struct bootstrap {
+    const char *path;
+    const struct auth_new_key *key;
+    bool *made;
+};
+
+static int bootstrap_tx(struct db *db, const void *arg, struct sh_err *err)
+{
+    const struct bootstrap *b = arg;
+    struct store_key k = {
+        .id = b->key->id, .name = "bootstrap", .role = "admin", .hash_hex = b->key->hash_hex};
+    json_t *row = NULL;
+    bool exists;
+    int rc = store_key_admin_exists(db, &exists, err);
+
+    *b->made = false; /* this may run again */
+    if (rc || exists)
+        return rc;
+    rc = store_key_create(db, "bootstrap", "bootstrap", &k, &row, err);
+    json_decref(row);
+    /* Before the commit: a file whose key never came to be is replaced at the next start; a key
+     * that is in no file would lock everybody out. */
+    if (!rc)
+        rc = write_key_file(b->path, b->key->text, err);
+    *b->made = !rc;
+    return rc;
+}
+
 int auth_bootstrap(struct db *db, const char *path, bool *made, struct sh_err *err)
 {
     struct auth_new_key key = {0};
-    struct store_key k = {
-        .id = key.id, .name = "bootstrap", .role = "admin", .hash_hex = key.hash_hex};
-    json_t *row = NULL;
+    struct bootstrap b = {.path = path, .key = &key, .made = made};
     bool current;
-    int fd, rc;
+    int rc;
 
     *made = false;
     rc = is_current(db, path, &current, err);
     if (rc || current)
         return rc;
-    unlink(path);
-    /* The file first: a key in the database that nobody knows helps no one. O_EXCL decides between
-     * two processes that start at once. */
-    fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return SH_FAIL_ERRNO(err, SH_E_IO, "could not create the admin key file");
     rc = auth_make_key(&key, err);
     if (!rc)
-        rc = store_key_create(db, "bootstrap", "bootstrap", &k, &row, err);
-    json_decref(row);
-    if (!rc && dprintf(fd, "%s\n", key.text) < 0)
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write the admin key file");
-    if (!rc && fsync(fd))
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write the admin key file");
-    close(fd);
+        rc = db_tx(db, "key_bootstrap", bootstrap_tx, &b, err);
     if (rc)
-        unlink(path);
-    *made = !rc;
+        *made = false;
+    else if (!*made)
+        SH_WARN("admin_key.other",
+                "file=\"%s\" msg=\"another admin key is live: none is made; for a new one revoke "
+                "all admin keys in the database\"",
+                path);
     return rc;
 }

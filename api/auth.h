@@ -36,8 +36,9 @@ struct auth_new_key {
     char id[AUTH_ID_CHARS + 1], text[AUTH_KEY_BYTES], hash_hex[65];
 };
 int auth_make_key(struct auth_new_key *out, struct sh_err *err);
-/* Writes a new admin key to path (mode 0600) unless the key in that file is good. *made says which.
- */
+/* If no admin key is live in the database: makes one and writes it to path (mode 0600). An admin
+ * key that was revoked while another is live does not come back. Of several processes that start at
+ * once one makes it. */
 int auth_bootstrap(struct db *db, const char *path, bool *made, struct sh_err *err);
 
 #endif

@@ -32,6 +32,7 @@ static void conn_open(struct http *h, struct MHD_Connection *conn, void **socket
     }
     *socket_context = c;
     c->fd = (int)info->connect_fd;
+    c->reads = true;
     c->since_ns = sh_clock_ns();
     pthread_mutex_lock(&h->lock);
     c->next = h->conns;
@@ -70,15 +71,29 @@ static void on_connection(void *cls, struct MHD_Connection *conn, void **socket_
         conn_close(cls, socket_context);
 }
 
+/* The library is told once of data and of the end behind it. When it takes the data and leaves the
+ * end for later, no later comes: a client that left in the middle of its body would keep its memory
+ * and its place until the idle time-out. */
+static bool has_ended(const struct http_conn *c)
+{
+    char byte;
+
+    return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
 void http_sweep(struct http *h)
 {
     int64_t limit = sh_clock_ns() - h->api->conf->header_timeout_s * NS_PER_S;
     size_t n;
 
     pthread_mutex_lock(&h->lock);
-    for (struct http_conn *c = h->conns; c; c = c->next)
-        if (!c->in_request && c->since_ns < limit)
+    for (struct http_conn *c = h->conns; c; c = c->next) {
+        bool end = c->reads && has_ended(c);
+
+        if ((end && c->saw_end) || (!c->in_request && c->since_ns < limit))
             shutdown(c->fd, SHUT_RDWR); /* the library sees the end and closes it */
+        c->saw_end = end;
+    }
     n = h->n_conns;
     pthread_mutex_unlock(&h->lock);
     sh_metric_set(M_shunt_http_connections, NULL, (double)n);
@@ -235,8 +250,9 @@ int http_port(const struct http *h)
 void http_quiesce(struct http *h)
 {
     h->quiesced_fd = (int)MHD_quiesce_daemon(h->daemon);
+    /* Not closed yet: the library's threads may still know the number. */
     if (h->quiesced_fd >= 0)
-        close(h->quiesced_fd);
+        shutdown(h->quiesced_fd, SHUT_RDWR);
 }
 
 int http_active(const struct http *h)
@@ -250,6 +266,8 @@ void http_stop(struct http *h)
         return;
     if (h->daemon)
         MHD_stop_daemon(h->daemon);
+    if (h->quiesced_fd >= 0)
+        close(h->quiesced_fd);
     pthread_mutex_destroy(&h->lock);
     free(h->tls_cert);
     free(h->tls_key);

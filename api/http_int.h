@@ -15,6 +15,8 @@
 struct http_conn { /* one TCP connection; list under http.lock */
     int fd;
     bool in_request;
+    bool reads;       /* more of a request has to come */
+    bool saw_end;     /* the last sweep found that the client has closed its side */
     int64_t since_ns; /* opened, or last reply ended */
     struct http_conn *next, *prev;
 };
@@ -22,9 +24,9 @@ struct http_conn { /* one TCP connection; list under http.lock */
 struct http {
     struct api *api;
     struct MHD_Daemon *daemon;
-    int quiesced_fd;
+    int quiesced_fd; /* OWNED once quiesced; -1 before */
     atomic_int n_active;
-    pthread_mutex_t lock; /* the list below; nothing is called while it is held but shutdown() */
+    pthread_mutex_t lock; /* the list below; only shutdown() and recv() are called in it */
     struct http_conn *conns;
     size_t n_conns;
     char *tls_cert, *tls_key; /* OWNED */

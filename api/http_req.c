@@ -65,6 +65,7 @@ void http_on_done(void *cls, struct MHD_Connection *conn, void **con_cls,
     if (r->tcp) {
         pthread_mutex_lock(&r->http->lock);
         r->tcp->in_request = false;
+        r->tcp->reads = true;
         r->tcp->since_ns = sh_clock_ns();
         pthread_mutex_unlock(&r->http->lock);
     }
@@ -188,6 +189,18 @@ static enum MHD_Result fall_asleep(struct http_req *r)
     return MHD_YES;
 }
 
+/* For the sweep that looks for clients that have left. Asleep, what is to come may be here
+ * already. */
+static void note_reads(struct http_req *r)
+{
+    if (!r->tcp)
+        return;
+    pthread_mutex_lock(&r->http->lock);
+    r->tcp->reads = r->phase == PH_BODY && !r->asleep_ns;
+    r->tcp->saw_end = false;
+    pthread_mutex_unlock(&r->http->lock);
+}
+
 static bool has_file(const struct http_req *r)
 {
     return r->q.route->body == BODY_MODEL || r->q.route->body == BODY_DATASET;
@@ -279,7 +292,8 @@ static bool is_too_slow(const struct http_req *r)
     const struct api_conf *c = r->http->api->conf;
     int64_t ns = sh_clock_ns() - r->body_ns - r->waited_ns - c->upload_grace_s * NS_PER_S;
 
-    return ns > 0 && (double)r->received < (double)c->upload_min_rate * ((double)ns / 1e9);
+    return ns > 0 &&
+           (double)(r->received + r->discarded) < (double)c->upload_min_rate * ((double)ns / 1e9);
 }
 
 static int take_piece(struct http_req *r, const char *data, size_t n)
@@ -305,7 +319,8 @@ static enum MHD_Result on_piece(struct http_req *r, const char *data, size_t *si
         r->rc = r->stage_rc;
     }
     if (is_too_slow(r)) {
-        SH_WARN("http.slow_body", "route=%s bytes=%" PRIu64, r->q.route->path, r->received);
+        SH_WARN("http.slow_body", "route=%s bytes=%" PRIu64, r->q.route->path,
+                r->received + r->discarded);
         return MHD_NO;
     }
     *size = 0;
@@ -324,11 +339,27 @@ static enum MHD_Result on_piece(struct http_req *r, const char *data, size_t *si
     return fall_asleep(r);
 }
 
+static enum MHD_Result on_request(struct http_req *r, const char *method, const char *data,
+                                  size_t *size)
+{
+    if (r->asleep_ns) {
+        r->waited_ns += sh_clock_ns() - r->asleep_ns;
+        r->asleep_ns = 0;
+    }
+    if (*size == 0)
+        return advance(r, method);
+    if (r->phase == PH_BODY)
+        return on_piece(r, data, size);
+    *size = 0; /* replied already: the rest is thrown away */
+    return MHD_YES;
+}
+
 enum MHD_Result http_on_request(void *cls, struct MHD_Connection *conn, const char *url,
                                 const char *method, const char *version, const char *upload_data,
                                 size_t *upload_data_size, void **con_cls)
 {
     struct http_req *r = *con_cls;
+    enum MHD_Result done;
 
     (void)cls;
     (void)url; /* already decoded: see uri.h */
@@ -336,14 +367,7 @@ enum MHD_Result http_on_request(void *cls, struct MHD_Connection *conn, const ch
     if (!r)
         return MHD_NO;
     r->conn = conn;
-    if (r->asleep_ns) {
-        r->waited_ns += sh_clock_ns() - r->asleep_ns;
-        r->asleep_ns = 0;
-    }
-    if (*upload_data_size == 0)
-        return advance(r, method);
-    if (r->phase == PH_BODY)
-        return on_piece(r, upload_data, upload_data_size);
-    *upload_data_size = 0; /* replied already: the rest is thrown away */
-    return MHD_YES;
+    done = on_request(r, method, upload_data, upload_data_size);
+    note_reads(r);
+    return done;
 }

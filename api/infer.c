@@ -5,6 +5,7 @@
 #include "api/handlers.h"
 #include "api/http.h"
 #include "api/link.h"
+#include "api/rate.h"
 #include "api/stats.h"
 #include "common/buf.h"
 #include "common/clock.h"
@@ -167,6 +168,25 @@ static int check_lengths(struct api_req *q, struct infer *i, struct sh_err *err)
     return SH_OK;
 }
 
+/* A key of the tenant: an admin's own requests count for nobody. */
+static int check_rate(struct api_req *q, struct sh_err *err)
+{
+    const struct api_who *w = &q->who;
+    int64_t wait_ms;
+
+    if (w->requests_per_second <= 0)
+        return SH_OK;
+    wait_ms =
+        rate_take(q->api->rate, w->tenant_id, w->requests_per_second, w->burst, sh_clock_ns());
+    if (wait_ms == 0)
+        return SH_OK;
+    q->reply.retry_after_ms = wait_ms;
+    return SH_FAIL(err, SH_E_QUOTA,
+                   "tenant \"%s\" sends more than the %g requests a second that its quota "
+                   "(requests_per_second, burst) allows",
+                   w->tenant, w->requests_per_second);
+}
+
 static int open_infer(struct api_req *q, struct infer *i, struct sh_err *err)
 {
     int rc = find_version(q, i, err);
@@ -175,6 +195,8 @@ static int open_infer(struct api_req *q, struct infer *i, struct sh_err *err)
         rc = check_lengths(q, i, err);
     if (!rc && atomic_load(&q->api->stopping))
         rc = SH_FAIL(err, SH_E_UNAVAILABLE, "this server is shutting down; try another one");
+    if (!rc)
+        rc = check_rate(q, err);
     if (!rc)
         rc = slab_take(q->api->slab, i->body_bytes, &i->body, err);
     if (!rc)
@@ -210,10 +232,30 @@ int infer_begin(struct api_req *q, struct sh_err *err)
     return SH_OK;
 }
 
+static int failure(struct api_req *q, const struct infer *i, struct sh_err *err)
+{
+    q->reply.retry_after_ms = i->result.retry_after_ms;
+    return SH_FAIL(err, i->result.rc, "%s",
+                   i->result.msg[0] ? i->result.msg : sh_rc_text(i->result.rc));
+}
+
 int infer_piece(struct api_req *q, const char *data, size_t n, struct sh_err *err)
 {
     struct infer *i = q->infer;
+    bool done;
 
+    pthread_mutex_lock(&i->lock);
+    done = i->done;
+    pthread_mutex_unlock(&i->lock);
+    if (done) {
+        /* Refused or too late already. No run knows the slot before INFER_READY: others can have it
+         * while the rest of the body comes and is thrown away. */
+        slab_release(i->api->slab, i->body);
+        i->body = NULL;
+        i->outcome = i->result.rc;
+        i->latency_ns = sh_clock_ns() - i->begin_ns;
+        return failure(q, i, err);
+    }
     if (n > i->body_bytes - i->received)
         return SH_FAIL(err, SH_E_INVALID, "the body is longer than its Content-Length");
     memcpy((char *)slab_at(i->api->slab, i->body->off) + i->received, data, n);
@@ -262,13 +304,6 @@ static int prepare(struct infer *i, struct sh_err *err)
     if (!rc)
         rc = slab_take(i->api->slab, i->plan.all_out_bytes, &i->outputs, err);
     return rc;
-}
-
-static int failure(struct api_req *q, const struct infer *i, struct sh_err *err)
-{
-    q->reply.retry_after_ms = i->result.retry_after_ms;
-    return SH_FAIL(err, i->result.rc, "%s",
-                   i->result.msg[0] ? i->result.msg : sh_rc_text(i->result.rc));
 }
 
 /* From here on the link owns the answer. API_WAIT: nothing of q may be touched any more. */

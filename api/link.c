@@ -12,7 +12,6 @@
 #include <stdlib.h>
 
 #define SWEEP_NS (20 * LINK_NS_PER_MS)
-#define LIMBO_NS (30000 * LINK_NS_PER_MS)
 #define ORPHAN_NS (2000 * LINK_NS_PER_MS) /* wait for a result after the scheduler's loss */
 
 /* ---------------------------------------------------------------- the table */
@@ -305,7 +304,9 @@ static void on_refused(struct link *l, const struct msg_infer_refused *m)
     if (!i)
         return;
     sh_strlcpy(r.msg, m->msg, sizeof(r.msg));
-    link__end(l, i, &r, 0); /* it never reached an executor, or has left it */
+    /* It never reached an executor, or has left it; but UNAVAILABLE may mean that only the
+     * scheduler's connection to the executor is gone, and the run goes on. */
+    link__end(l, i, &r, i->link.placed && r.rc == SH_E_UNAVAILABLE ? LIMBO_NS : 0);
 }
 
 static void on_placed(struct link *l, const struct msg_infer_placed *m)

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #define CHUNK_BYTES ((size_t)1 << 20)
-#define LOST_NS (2000 * LINK_NS_PER_MS) /* workers of a dead executor end well within this */
 #define UNCONFIRMED_NS (15000 * LINK_NS_PER_MS)
 
 static struct link_exec *find_exec(struct link *l, const char *name)
@@ -64,7 +63,8 @@ static void fail_all_of(struct link *l, const char *executor)
             continue;
         link__send(l,
                    &(struct sh_msg){.type = MSG_INFER_CANCEL, .u.infer_cancel = {.rid = i->rid}});
-        link__fail(l, i, SH_E_UNAVAILABLE, "the executor was lost; try again", LOST_NS);
+        /* Only the connection is known to be gone: the executor may still run it. */
+        link__fail(l, i, SH_E_UNAVAILABLE, "the executor was lost; try again", LIMBO_NS);
     }
 }
 

@@ -8,6 +8,7 @@
 #define LINK_BUCKETS 4096u
 #define LINK_MAX_EXECUTORS 256
 #define LINK_NS_PER_MS INT64_C(1000000)
+#define LIMBO_NS (30000 * LINK_NS_PER_MS) /* an executor nobody hears of writes no longer */
 
 enum { CMD_OPEN = 1, CMD_READY = 2, CMD_CANCEL = 4 };
 enum { HINT_JOBS = 1, HINT_MODELS = 2 };

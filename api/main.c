@@ -6,6 +6,7 @@
 #include "api/link.h"
 #include "api/openapi.h"
 #include "api/pool.h"
+#include "api/rate.h"
 #include "api/refresh.h"
 #include "api/slab.h"
 #include "api/stats.h"
@@ -121,6 +122,8 @@ static int start_parts(struct daemon *d, struct sh_err *err)
     if (!rc)
         rc = stats_new(&a->stats, err);
     if (!rc)
+        rc = rate_new(&a->rate, err);
+    if (!rc)
         rc = auth_new(&a->auth, err);
     if (!rc)
         rc = catalog_new(&a->catalog, err);
@@ -157,6 +160,7 @@ static void stop_parts(struct daemon *d)
     sh_metrics_http_stop(d->metrics);
     catalog_free(a->catalog);
     auth_free(a->auth);
+    rate_free(a->rate);
     stats_free(a->stats);
     slab_free(a->slab);
     free(a->openapi);
@@ -191,12 +195,12 @@ static void on_term(struct sh_loop *l, void *arg)
 static int serve(struct daemon *d, struct sh_err *err)
 {
     const struct api_conf *c = d->api.conf;
-    int rc = sh_loop_new(&d->loop, err);
+    int rc = wait_for_database(c, err); /* before TERM is ours: until then it ends us at once */
 
     if (!rc)
-        rc = sh_loop_signals(d->loop, on_term, NULL, d, err);
+        rc = sh_loop_new(&d->loop, err);
     if (!rc)
-        rc = wait_for_database(c, err);
+        rc = sh_loop_signals(d->loop, on_term, NULL, d, err);
     if (!rc)
         rc = start_parts(d, err);
     if (!rc)

@@ -41,7 +41,9 @@ struct api_who { /* whose key it is; filled by auth.c */
     char key_id[16];
     int64_t tenant_id; /* 0 for an admin */
     char tenant[64];
-    unsigned role; /* enum api_role */
+    unsigned role;              /* enum api_role */
+    double requests_per_second; /* of the tenant's quota; 0 = no limit */
+    int64_t burst;              /* 0 = as many as a second allows */
     bool suspended;
 };
 

@@ -24,18 +24,23 @@
     "{'type':'array','items':{'type':'object','required':['name','datatype','shape'],"             \
     "'properties':{'name':" TEXT ",'datatype':" TEXT ",'shape':{'type':'array','items':" INT       \
     "}}}}"
+#define STORED_ONLY                                                                                \
+    "'description':'stored, without effect yet: it takes effect with the control-plane release'"
 #define QUOTA_FIELDS                                                                               \
     "'guaranteed_gpus':{'type':'number','minimum':0},'max_gpus':{'type':['number','null'],"        \
     "'minimum':0},'over_quota_weight':{'type':'number','minimum':0},"                              \
     "'borrowing_limit':{'type':['number','null'],'minimum':0},"                                    \
-    "'lending_limit':{'type':['number','null'],'minimum':0},"                                      \
-    "'gpu_memory_min_bytes':{'type':'integer','minimum':0},"                                       \
-    "'gpu_memory_share':{'type':'number','minimum':0},"                                            \
-    "'gpu_memory_max_bytes':{'type':['integer','null'],'minimum':1},"                              \
+    "'lending_limit':{'type':['number','null'],'minimum':0," STORED_ONLY "},"                      \
+    "'gpu_memory_min_bytes':{'type':'integer','minimum':0," STORED_ONLY "},"                       \
+    "'gpu_memory_share':{'type':'number','minimum':0," STORED_ONLY "},"                            \
+    "'gpu_memory_max_bytes':{'type':['integer','null'],'minimum':1," STORED_ONLY "},"              \
     "'max_running_jobs':{'type':'integer','minimum':0},'max_queued_jobs':{'type':'integer',"       \
     "'minimum':0},'max_concurrent_requests':{'type':'integer','minimum':0},"                       \
-    "'requests_per_second':{'type':['number','null']},'burst':{'type':['integer','null'],"         \
-    "'minimum':1},'max_storage_bytes':{'type':'integer','minimum':0}"
+    "'requests_per_second':{'type':['number','null'],'minimum':0.001,'description':'inference "    \
+    "requests a second, counted by each API process for itself and for the keys of the tenant; "   \
+    "more get 429 with Retry-After; null: no limit'},'burst':{'type':['integer','null'],"          \
+    "'minimum':1,'description':'inference requests that may come at once; null: as many as one "   \
+    "second allows'},'max_storage_bytes':{'type':'integer','minimum':0}"
 #define KEY_FIELDS                                                                                 \
     "'id':" TEXT ",'name':" TEXT ",'role':" TEXT ",'tenant':" TEXT0 ",'created_at':" TIME          \
     ",'expires_at':" TIME0 ",'revoked_at':" TIME0

@@ -39,10 +39,13 @@ int store_key_list(struct api_req *q, const char *tenant, const struct req_page 
                    struct sh_err *err);
 int store_key_create(struct db *db, const char *by_key, const char *request_id,
                      const struct store_key *k, json_t **out, struct sh_err *err);
+/* Is there an admin key that is neither revoked nor expired? In a transaction: until its end no
+ * other caller gets an answer. */
+int store_key_admin_exists(struct db *db, bool *out, struct sh_err *err);
 int store_key_revoke(struct api_req *q, const char *tenant, const char *id, json_t **out,
                      struct sh_err *err);
 /* ids: comma-separated. Rows: id, tenant id, tenant, role, hash (hex), tenant state, live, expiry
- * in Unix ms (NULL = never). */
+ * in Unix ms (NULL = never), the tenant's requests_per_second and burst (0 = not set). */
 int store_key_load(struct db *db, const char *ids, struct db_res **out, struct sh_err *err);
 int store_key_listen(struct db *db, struct sh_err *err); /* LISTEN shunt_keys, shunt_models */
 

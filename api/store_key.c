@@ -34,6 +34,19 @@ static const struct db_stmt KEY_CREATE_ADMIN = {
     5,
 };
 
+static const struct db_stmt KEY_ADMIN_LOCK = {
+    "key_admin_lock",
+    "SELECT pg_advisory_xact_lock(x'73686b6579'::bigint)",
+    0,
+};
+
+static const struct db_stmt KEY_ADMIN_LIVE = {
+    "key_admin_live",
+    "SELECT EXISTS (SELECT 1 FROM api_key WHERE role = 'admin' AND revoked_at IS NULL AND "
+    "(expires_at IS NULL OR expires_at > now()))",
+    0,
+};
+
 static const struct db_stmt KEY_REVOKE = {
     "key_revoke",
     "WITH k AS (UPDATE api_key x SET revoked_at = coalesce(x.revoked_at, now()) FROM tenant t "
@@ -47,8 +60,9 @@ static const struct db_stmt KEY_LOAD = {
     "key_load",
     "SELECT k.id, k.tenant_id, coalesce(t.name, ''), k.role, encode(k.hash, 'hex'), "
     "coalesce(t.state, 'ACTIVE'), k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at "
-    "> now()), (extract(epoch FROM k.expires_at) * 1000)::bigint FROM api_key k LEFT JOIN tenant "
-    "t ON t.id = k.tenant_id WHERE k.id = ANY (string_to_array($1, ','))",
+    "> now()), (extract(epoch FROM k.expires_at) * 1000)::bigint, coalesce(qt.requests_per_second, "
+    "0), coalesce(qt.burst, 0) FROM api_key k LEFT JOIN tenant t ON t.id = k.tenant_id LEFT JOIN "
+    "quota qt ON qt.tenant_id = t.id WHERE k.id = ANY (string_to_array($1, ','))",
     1,
 };
 
@@ -82,6 +96,19 @@ int store_key_create(struct db *db, const char *by_key, const char *request_id,
     if (!k->tenant)
         return store_one(db, &KEY_CREATE_ADMIN, admin, out, err);
     return store_one(db, &KEY_CREATE, p, out, err);
+}
+
+int store_key_admin_exists(struct db *db, bool *out, struct sh_err *err)
+{
+    struct db_res *res = NULL;
+    /* Two statements: the second must see what the holder of the lock before us has committed. */
+    int rc = db_exec(db, &KEY_ADMIN_LOCK, NULL, NULL, err);
+
+    if (!rc)
+        rc = db_exec(db, &KEY_ADMIN_LIVE, NULL, &res, err);
+    *out = !rc && db_bool(res, 0, 0);
+    db_res_free(res);
+    return rc;
 }
 
 int store_key_revoke(struct api_req *q, const char *tenant, const char *id, json_t **out,

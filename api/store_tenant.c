@@ -43,7 +43,7 @@ static const struct db_stmt TENANT_PATCH = {
     5,
 };
 
-/* Its models go with it; the scheduler unloads them. */
+/* Its keys, datasets and models go with it; the scheduler unloads them. */
 static const struct db_stmt TENANT_DELETE = {
     "tenant_delete",
     "WITH o AS (SELECT * FROM tenant WHERE name = $1 AND state <> 'DELETED' AND " SQL_IF_MATCH(
@@ -53,6 +53,8 @@ static const struct db_stmt TENANT_DELETE = {
     "x.id = o.id RETURNING x.*), "
     "k AS (UPDATE api_key y SET revoked_at = now() FROM o WHERE y.tenant_id = o.id AND "
     "y.revoked_at IS NULL), "
+    "d AS (UPDATE dataset y SET state = 'DELETED', row_version = y.row_version + 1 FROM o WHERE "
+    "y.tenant_id = o.id AND y.state <> 'DELETED'), "
     "v AS (UPDATE model_version y SET state = 'DELETED', row_version = y.row_version + 1 FROM o, "
     "model m WHERE m.tenant_id = o.id AND y.model_id = m.id AND y.state <> 'DELETED'), "
     "m AS (UPDATE model y SET deleted_at = now(), row_version = y.row_version + 1 FROM o WHERE "
@@ -87,7 +89,7 @@ static const struct db_stmt QUOTA_PUT = {
     "max_storage_bytes = n.max_storage_bytes, row_version = x.row_version + 1 FROM o, n WHERE "
     "x.tenant_id = o.tenant_id RETURNING x.*), " SQL_AUDIT("$4", "$5", "quota.put", "q.tenant_id",
     "'tenant/' || $1 || '/quota'", SQL_QUOTA("o"), SQL_QUOTA("q"), "q, o")
-    "SELECT " SQL_QUOTA("q") " FROM q",
+    "SELECT " SQL_QUOTA("q") ", pg_notify('shunt_keys', '') FROM q",
     5,
 };
 /* clang-format on */

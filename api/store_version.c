@@ -6,6 +6,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#define NUMBER_TRIES 5
+
 /* clang-format off */
 #define SQL_VISIBLE_VERSION(tenant, model)                                                         \
     "model_version v JOIN (SELECT * FROM model WHERE name = " model                                \
@@ -126,7 +128,15 @@ int store_version_create(struct api_req *q, const struct store_version_new *v, j
     snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     snprintf(number, sizeof(number), "%" PRId64, v->version);
     snprintf(max_batch, sizeof(max_batch), "%" PRId64, v->max_batch);
-    return store_one(q->db, &VERSION_CREATE, p, out, err);
+    for (int i = 1;; i++) {
+        struct sh_err one = {0};
+        int rc = store_one(q->db, &VERSION_CREATE, p, out, &one);
+
+        /* Another request took the next number in the same moment. */
+        if (rc == SH_E_CONFLICT && v->version <= 0 && i < NUMBER_TRIES)
+            continue;
+        return rc ? sh_err_copy(err, &one) : SH_OK;
+    }
 }
 
 int store_version_delete(struct api_req *q, const char *model, const char *version,

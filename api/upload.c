@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #define BUFFER_BYTES (1u << 20)
+#define LEFT_OVER_S (24 * 3600) /* no upload or import lasts as long */
 
 struct upload {
     struct api *api;
@@ -295,7 +296,7 @@ int upload_prepare_dirs(const char *state_dir, struct sh_err *err)
     if (!rc)
         rc = sh_asprintf(err, &tmp, "%s/blobs/tmp", state_dir);
     if (!rc)
-        rc = artifact_empty_dir(tmp, err);
+        rc = artifact_remove_old(tmp, LEFT_OVER_S, err); /* other APIs may be using it */
     free(tmp);
     return rc;
 }

@@ -6,7 +6,7 @@
  *   finish  (pool)         digest, import or check, rename to blobs/, database
  *
  * Memory is one buffer, whatever the size of the file. What fails leaves no file; what a crash
- * leaves is in blobs/tmp, which is emptied at start.
+ * leaves is in blobs/tmp, where a start removes what is older than a day: other APIs share it.
  */
 #ifndef SH_API_UPLOAD_H
 #define SH_API_UPLOAD_H
@@ -21,7 +21,7 @@ int upload_piece(struct api_req *q, const char *data, size_t n, struct sh_err *e
 int upload_flush(struct api_req *q, struct sh_err *err);
 void upload_close(struct upload *u); /* NULL is allowed; removes what is left */
 
-/* Makes the folders below state_dir and empties blobs/tmp. */
+/* Makes the folders below state_dir and removes left-overs from blobs/tmp. */
 int upload_prepare_dirs(const char *state_dir, struct sh_err *err);
 
 #endif

@@ -55,9 +55,9 @@ int versions_create(struct api_req *q, struct sh_err *err)
         return rc;
     rc = store_version_create(q, &v, &j, err);
     if (rc == SH_E_CONFLICT && err)
-        snprintf(err->msg, sizeof(err->msg),
-                 "this version number is taken; leave it out to get "
-                 "the next one");
+        snprintf(err->msg, sizeof(err->msg), "%s",
+                 v.version > 0 ? "this version number is taken; leave it out to get the next one"
+                               : "others create versions at the same time; try again");
     if (!rc && !j)
         rc = noun_missing("model of your own", q->params[0], err);
     if (rc)

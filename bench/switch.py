@@ -100,22 +100,38 @@ class Way:
 
 # ---------------------------------------------------------------- the machine
 
-def busy_s():
-    """CPU seconds of everything, and of this bench's processes."""
-    v = [int(x) for x in open("/proc/stat").readline().split()[1:9]]
-    mine, parent = 0, {}
+def children():
+    """(pid, name, CPU seconds) of this process and all below it."""
+    parent, out = {}, []
     for pid in (p for p in os.listdir("/proc") if p.isdigit()):
         try:
-            f = open("/proc/%s/stat" % pid).read().rpartition(")")[2].split()
+            head, _, tail = open("/proc/%s/stat" % pid).read().rpartition(")")
         except OSError:
             continue
-        parent[int(pid)] = (int(f[1]), int(f[11]) + int(f[12]))
-    for pid in parent:
+        f = tail.split()
+        parent[int(pid)] = (int(f[1]), head.partition("(")[2], (int(f[11]) + int(f[12])) / TICK)
+    for pid, (_, name, used) in parent.items():
         at = pid
         while at in parent and at != os.getpid():
             at = parent[at][0]
-        mine += parent[pid][1] if at == os.getpid() else 0
-    return (sum(v) - v[3] - v[4]) / TICK, mine / TICK  # without idle and iowait
+        if at == os.getpid():
+            out.append((pid, name, used))
+    return out
+
+
+def busy_s():
+    """CPU seconds of everything, and of this bench's processes."""
+    v = [int(x) for x in open("/proc/stat").readline().split()[1:9]]
+    return (sum(v) - v[3] - v[4]) / TICK, sum(c[2] for c in children())  # no idle, no iowait
+
+
+def realtime(on):
+    """Executors go before workers, as their copy threads do anyway."""
+    for pid, name, _ in children():
+        priority = {"shunt-executor": 2, "shunt-worker": 1}.get(name)
+        for t in os.listdir("/proc/%d/task" % pid) if priority else ():
+            os.sched_setscheduler(int(t), os.SCHED_FIFO if on else os.SCHED_OTHER,
+                                  os.sched_param(priority if on else 0))
 
 
 def wait_quiet(limit_s):
@@ -146,11 +162,17 @@ def measure(args, ways, batch):
         w.switch(batch)
     for i in range(args.samples):
         progress("batch %d: %d of %d" % (batch, i + 1, args.samples))
-        wait_quiet(args.quiet)
+        if args.realtime:
+            time.sleep(0.3)  # the others' turn
+            realtime(True)
+        else:
+            wait_quiet(args.quiet)
         for w in ways:
             samples[w.name].append(w.switch(batch))
             if w.name == "optimum":
                 samples["ready"].append(w.run(1, batch))
+        if args.realtime:
+            realtime(False)
     return samples
 
 
@@ -192,6 +214,7 @@ def bench(args, onnx):
     image, ws = sizes(onnx, max(args.batches))
     ways, out = [], {"machine": machine(), "model": args.model, "image_bytes": image,
                      "threads": args.threads, "copy_gb_per_s": args.gb_per_s, "limit": LIMIT,
+                     "realtime": args.realtime,
                      "batches": []}
     try:
         for name in WAYS:
@@ -286,6 +309,8 @@ def main():
     p.add_argument("--gb-per-s", type=float, default=1, help="copies are slowed to this rate")
     p.add_argument("--quiet", type=float, default=10,
                    help="wait so many seconds at most for a quiet machine before each round")
+    p.add_argument("--realtime", action="store_true",
+                   help="measure at real-time priority: for a machine that others use too (root)")
     p.add_argument("--out", help="JSON file with all samples")
     p.add_argument("--timeline", action="store_true",
                    help="the events of one switch of the first batch size instead of a table")

@@ -5,6 +5,7 @@
 #include "common/mem.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <glob.h>
 #include <grp.h>
 #include <pwd.h>
@@ -130,62 +131,81 @@ static bool reaches(const struct owner *o, const char *path)
     }
 }
 
-/* A folder below /var/tmp, where anybody could have put one of this name before. */
-static int make_aux(const struct state *s, struct sh_err *err)
-{
-    struct stat st;
-
-    if (mkdir(s->aux, 0755) != 0 && errno != EEXIST)
-        return SH_FAIL_ERRNO(err, SH_E_IO, "could not make the folder \"%s\": %m", s->aux);
-    if (lstat(s->aux, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
-        (st.st_mode & 022))
-        return SH_FAIL(err, SH_E_CONFLICT, "\"%s\" is not ours alone; remove it and try again",
-                       s->aux);
-    return SH_OK;
-}
-
 static bool fits_socket(const char *dir)
 {
     return strlen(dir) + sizeof("/" SOCKET_NAME LOCK_SUFFIX) <=
            sizeof(((struct sockaddr_un *)NULL)->sun_path);
 }
 
+static int make_cluster_dir(const struct state *s, const struct owner *o, const char *link,
+                            const char *in_aux, struct sh_err *err)
+{
+    int rc;
+
+    if (fits_socket(link) && reaches(o, s->dir))
+        return file_make_dir(link, 0700, err);
+    rc = state_make_aux(s, err);
+    if (!rc)
+        rc = file_make_dir(in_aux, 0700, err);
+    if (!rc && symlink(in_aux, link) != 0)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make the link \"%s\": %m", link);
+    return rc;
+}
+
+/* Only a real folder that is ours or PostgreSQL's already is given to PostgreSQL's user. */
+static int hand_over(const struct owner *o, const char *dir, struct sh_err *err)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), rc = SH_OK;
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) != 0)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not open the folder \"%s\": %m", dir);
+    else if ((st.st_uid != geteuid() && st.st_uid != o->uid) || (st.st_mode & 022))
+        rc =
+            SH_FAIL(err, SH_E_CONFLICT, "the folder \"%s\" belongs to, or is open to, others", dir);
+    else if (o->is_other && fchown(fd, o->uid, o->gid) != 0)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not prepare the folder \"%s\": %m", dir);
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
 /* *out: the real path of the cluster's folder, made if need be. */
 static int make_dir(const struct state *s, const struct owner *o, char **out, struct sh_err *err)
 {
-    char *link = NULL, *want = NULL;
+    char *link = NULL, *in_aux = NULL, to[256] = "";
+    bool is_link;
     int rc = state_path(s, "pg", &link, err);
 
     *out = NULL;
+    if (!rc)
+        rc = sh_asprintf(err, &in_aux, "%s/pg", s->aux);
     if (rc)
         goto out;
-    if (access(link, F_OK) != 0) {
-        if (fits_socket(link) && reaches(o, s->dir)) {
-            rc = file_make_dir(link, 0700, err);
-        } else {
-            rc = make_aux(s, err);
-            if (!rc)
-                rc = sh_asprintf(err, &want, "%s/pg", s->aux);
-            if (!rc)
-                rc = file_make_dir(want, 0700, err);
-            unlink(link); /* one that leads nowhere */
-            if (!rc && symlink(want, link) != 0)
-                rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make the link \"%s\": %m", link);
-        }
-    }
+    if (readlink(link, to, sizeof(to) - 1) > 0 && access(link, F_OK) != 0)
+        unlink(link); /* it leads nowhere */
+    if (access(link, F_OK) != 0)
+        rc = make_cluster_dir(s, o, link, in_aux, err);
+    memset(to, 0, sizeof(to));
+    is_link = readlink(link, to, sizeof(to) - 1) > 0;
+    if (!rc && is_link && strcmp(to, in_aux) == 0)
+        rc = state_check_aux(s, err);
     if (rc)
         goto out;
-    *out = realpath(link, NULL);
-    if (!*out || (o->is_other && chown(*out, o->uid, o->gid) != 0))
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not prepare the folder \"%s\": %m", link);
-    else if (!fits_socket(*out) || !reaches(o, *out))
+    if ((is_link && strcmp(to, in_aux) != 0) || !fits_socket(is_link ? in_aux : link) ||
+        !reaches(o, is_link ? s->aux : s->dir)) {
         rc = SH_FAIL(err, SH_E_CONFLICT,
                      "the cluster in \"%s\" was made for another place of the state folder; move "
                      "it back, or `shunt down --purge` removes it",
                      link);
+        goto out;
+    }
+    rc = hand_over(o, is_link ? in_aux : link, err);
+    if (!rc)
+        rc = sh_strdup(is_link ? in_aux : link, out, err);
 out:
     free(link);
-    free(want);
+    free(in_aux);
     return rc;
 }
 

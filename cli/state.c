@@ -36,9 +36,49 @@ static int absolute(const char *dir, char **out, struct sh_err *err)
     return rc;
 }
 
+static bool is_empty(const char *dir)
+{
+    DIR *d = opendir(dir);
+    struct dirent *e;
+    size_t n = 0;
+
+    if (!d)
+        return false;
+    while ((e = readdir(d)) != NULL)
+        n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+    closedir(d);
+    return n == 0;
+}
+
+/* Marks an empty folder. The mark is there before anything else of ours, and appears at once. */
+static int make_mark(const char *dir, struct sh_err *err)
+{
+    char *mark = NULL;
+    bool was_empty = is_empty(dir); /* asked first: another `shunt up` may mark and fill it now */
+    int fd, rc = sh_asprintf(err, &mark, "%s/" MARK, dir);
+
+    if (rc || access(mark, F_OK) == 0)
+        goto out;
+    if (!was_empty) {
+        rc = SH_FAIL(err, SH_E_CONFLICT,
+                     "the folder \"%s\" holds something that `shunt up` did not make; name "
+                     "another with --state-dir",
+                     dir);
+        goto out;
+    }
+    fd = open(mark, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (fd < 0)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write \"%s\": %m", mark);
+    else
+        close(fd);
+out:
+    free(mark);
+    return rc;
+}
+
 static int resolve(const char *dir, bool create, char **out, struct sh_err *err)
 {
-    char *path = NULL, *mark = NULL;
+    char *path = NULL;
     int rc = absolute(dir, &path, err);
 
     *out = NULL;
@@ -53,16 +93,13 @@ static int resolve(const char *dir, bool create, char **out, struct sh_err *err)
         goto out;
     }
     if (create)
-        rc = sh_asprintf(err, &mark, "%s/" MARK, *out);
-    if (!rc && create && access(mark, F_OK) != 0)
-        rc = file_write(mark, "", 0, 0644, err);
+        rc = make_mark(*out, err);
     if (rc) {
         free(*out);
         *out = NULL;
     }
 out:
     free(path);
-    free(mark);
     return rc;
 }
 
@@ -120,6 +157,61 @@ void state_close(struct state *s)
 int state_path(const struct state *s, const char *below, char **out, struct sh_err *err)
 {
     return sh_asprintf(err, out, "%s/%s", s->dir, below);
+}
+
+int state_check_mark(const struct state *s, struct sh_err *err)
+{
+    char *mark = NULL;
+    int rc = state_path(s, MARK, &mark, err);
+
+    if (!rc && access(mark, F_OK) != 0)
+        rc = SH_FAIL(err, SH_E_CONFLICT,
+                     "\"%s\" was not made by `shunt up`: nothing is removed or stopped there",
+                     s->dir);
+    free(mark);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- aux */
+
+/* Its parent is sticky: once it is ours alone, nobody else can change what it leads to. */
+int state_check_aux(const struct state *s, struct sh_err *err)
+{
+    struct stat st;
+
+    if (lstat(s->aux, &st) != 0)
+        return SH_FAIL_ERRNO(err, errno == ENOENT ? SH_E_NOTFOUND : SH_E_IO,
+                             "could not look at \"%s\": %m", s->aux);
+    if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
+        ((st.st_mode & 07777) != 0700 && (st.st_mode & 07777) != 0711))
+        return SH_FAIL(err, SH_E_CONFLICT,
+                       "\"%s\" is not a folder of this user alone (mode 0711): it is not used; "
+                       "remove it, or name another --state-dir",
+                       s->aux);
+    return SH_OK;
+}
+
+int state_make_aux(const struct state *s, struct sh_err *err)
+{
+    bool is_new = mkdir(s->aux, 0711) == 0;
+
+    if (!is_new && errno != EEXIST)
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not make the folder \"%s\": %m", s->aux);
+    if (is_new && chmod(s->aux, 0711) != 0) /* whatever the umask is */
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not prepare the folder \"%s\": %m", s->aux);
+    return state_check_aux(s, err);
+}
+
+static bool has_sockets_in_aux(const struct state *s)
+{
+    return strcmp(s->sock, s->run) != 0;
+}
+
+int state_make_sock(const struct state *s, struct sh_err *err)
+{
+    int rc = has_sockets_in_aux(s) ? state_make_aux(s, err) : SH_OK;
+
+    return rc ? rc : file_make_dir(s->sock, 0755, err);
 }
 
 /* ---------------------------------------------------------------- pids */
@@ -248,23 +340,43 @@ int state_server(const char *dir, char **out, struct sh_err *err)
 
 /* ---------------------------------------------------------------- cleaning up */
 
-static int remove_files(const char *dir, const char *keep, struct sh_err *err)
+bool state_is_process(const char *name)
+{
+    static const char *const NAMES[] = {STATE_SUPERVISOR, "initdb",    "postgres",
+                                        "migrate",        "scheduler", "api"};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(NAMES); i++)
+        if (strcmp(name, NAMES[i]) == 0)
+            return true;
+    return strncmp(name, "executor-", strlen("executor-")) == 0;
+}
+
+/* A socket, a pid file, system.json, or what an interrupted write of one of them left. */
+static bool is_run_file(const char *name)
+{
+    char stem[64];
+    const char *dot = strchr(name, '.');
+    size_t n = dot ? (size_t)(dot - name) : 0;
+
+    if (n == 0 || n >= sizeof(stem))
+        return false;
+    memcpy(stem, name, n);
+    stem[n] = '\0';
+    if (strcmp(stem, "system") == 0)
+        return strncmp(dot, ".json", 5) == 0 && (!dot[5] || dot[5] == '.');
+    return state_is_process(stem) &&
+           (strcmp(dot, ".sock") == 0 || strcmp(dot, ".pid") == 0 || strncmp(dot, ".pid.", 5) == 0);
+}
+
+static int clear_dir(const char *dir, struct sh_err *err)
 {
     DIR *d = opendir(dir);
     struct dirent *e;
     int rc = SH_OK;
 
-    while (d && !rc && (e = readdir(d)) != NULL) {
-        char *path = NULL;
-
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
-            strcmp(e->d_name, keep) == 0)
-            continue;
-        rc = sh_asprintf(err, &path, "%s/%s", dir, e->d_name);
-        if (!rc)
-            rc = file_remove_tree(path, err);
-        free(path);
-    }
+    while (d && !rc && (e = readdir(d)) != NULL)
+        if (is_run_file(e->d_name) && unlinkat(dirfd(d), e->d_name, 0) != 0 && errno != ENOENT)
+            rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not remove \"%s/%s\": %m", dir, e->d_name);
     if (d)
         closedir(d);
     return rc;
@@ -272,30 +384,50 @@ static int remove_files(const char *dir, const char *keep, struct sh_err *err)
 
 int state_clear_run(const struct state *s, struct sh_err *err)
 {
-    char *sockets = NULL;
-    int rc = remove_files(s->run, "up.lock", err);
+    struct sh_err aux = {0};
+    int rc = clear_dir(s->run, err);
+
+    if (rc || !has_sockets_in_aux(s))
+        return rc;
+    rc = state_check_aux(s, &aux);
+    if (rc)
+        return rc == SH_E_NOTFOUND ? SH_OK : sh_err_copy(err, &aux);
+    rc = clear_dir(s->sock, err);
+    if (!rc) {
+        rmdir(s->sock);
+        rmdir(s->aux); /* stays if it holds the cluster */
+    }
+    return rc;
+}
+
+/* One that is not ours fails only where this system would have used it. */
+static int purge_aux(const struct state *s, const char *pg, struct sh_err *err)
+{
+    struct sh_err mine = {0};
+    struct stat st;
+    int rc = state_check_aux(s, &mine);
 
     if (!rc)
-        rc = sh_asprintf(err, &sockets, "%s/run", s->aux);
-    if (!rc)
-        rc = file_remove_tree(sockets, err);
-    if (!rc)
-        rmdir(s->aux); /* stays if it holds the cluster */
-    free(sockets);
-    return rc;
+        return file_remove_tree(s->aux, err);
+    if (rc == SH_E_NOTFOUND ||
+        !(has_sockets_in_aux(s) || (lstat(pg, &st) == 0 && S_ISLNK(st.st_mode))))
+        return SH_OK;
+    return sh_err_copy(err, &mine);
 }
 
 int state_purge(const struct state *s, struct sh_err *err)
 {
-    static const char *const OURS[] = {"pg",   "run",       "log",        "blobs",    "jobs",
-                                       "demo", "demo.json", "prometheus", "admin.key"};
-    char *path = NULL;
-    int rc = state_path(s, MARK, &path, err);
+    static const char *const OURS[] = {"pg",        "run",          "log",       "blobs",
+                                       "jobs",      "demo",         "demo.json", "prometheus",
+                                       "admin.key", "made-by-demo", MARK};
+    char *pg = NULL;
+    int rc = state_check_mark(s, err);
 
-    if (!rc && access(path, F_OK) != 0)
-        rc = SH_FAIL(err, SH_E_CONFLICT,
-                     "\"%s\" was not made by `shunt up`: nothing is removed there", s->dir);
-    for (size_t i = 0; !rc && i < SH_ARRAY_LEN(OURS); i++) {
+    if (!rc)
+        rc = state_path(s, "pg", &pg, err);
+    if (!rc)
+        rc = purge_aux(s, pg, err);
+    for (size_t i = 0; !rc && i < SH_ARRAY_LEN(OURS); i++) { /* the mark is the last */
         char *below = NULL;
 
         rc = state_path(s, OURS[i], &below, err);
@@ -304,11 +436,7 @@ int state_purge(const struct state *s, struct sh_err *err)
         free(below);
     }
     if (!rc)
-        rc = file_remove_tree(s->aux, err);
-    if (!rc && unlink(path) != 0 && errno != ENOENT)
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not remove \"%s\": %m", path);
-    if (!rc)
         rmdir(s->dir); /* what is not ours keeps the folder */
-    free(path);
+    free(pg);
     return rc;
 }

@@ -3,11 +3,12 @@
  *   run/<name>.pid     "PID START": a process counts as ours only while /proc says the same start
  *   run/system.json    where everything is; written by the supervisor at each change
  *   run/up.lock        held while `shunt up` starts
- *   created-by-shunt   only a folder with this file is ever purged
+ *   created-by-shunt   only an empty folder is marked with it; without it nothing is ever removed
  *
  * A Unix socket's path has at most 107 bytes, and PostgreSQL's own user must reach its cluster.
  * Where the state folder does not allow that, `aux` (/var/tmp/shunt-<hash>) takes sockets or
- * cluster.
+ * cluster. Its name can be foretold, so it is used only while it is a real folder of this user with
+ * mode 0700 or 0711.
  */
 #ifndef SH_CLI_STATE_H
 #define SH_CLI_STATE_H
@@ -24,12 +25,20 @@ struct state {
     char *sock; /* folder for sockets: run, or <aux>/run */
 };
 
-/* create: makes dir, run and log. Fails: SH_E_NOTFOUND if there is none and create is false. */
+/* create: makes dir, run and log. Fails: SH_E_NOTFOUND if there is none and create is false,
+ * SH_E_CONFLICT if it would have to be made in a folder that holds things of somebody else. */
 int state_open(const char *dir, bool create, struct state *out, struct sh_err *err);
 void state_close(struct state *s);
 
 /* *out: OWNED, free(). */
 int state_path(const struct state *s, const char *below, char **out, struct sh_err *err);
+
+/* Fails with SH_E_CONFLICT if the folder has no mark. */
+int state_check_mark(const struct state *s, struct sh_err *err);
+/* Fails: SH_E_NOTFOUND if there is none, SH_E_CONFLICT if it is not ours alone. Before each use. */
+int state_check_aux(const struct state *s, struct sh_err *err);
+int state_make_aux(const struct state *s, struct sh_err *err); /* may exist; checked */
+int state_make_sock(const struct state *s, struct sh_err *err);
 
 /* pid files. state_pid: 0 if there is no such process any more. */
 int state_pid_write(const struct state *s, const char *name, pid_t pid, struct sh_err *err);
@@ -39,6 +48,8 @@ void state_pid_remove(const struct state *s, const char *name);
 bool state_is_running(const struct state *s, const char *name, pid_t pid);
 
 #define STATE_SUPERVISOR "supervisor"
+/* Is this the name of a process that `shunt up` starts? */
+bool state_is_process(const char *name);
 
 /* *out: OWNED, json_decref(); NULL without a file. */
 int state_read_system(const struct state *s, json_t **out, struct sh_err *err);
@@ -52,7 +63,7 @@ int file_read(const char *path, size_t max, char **out, size_t *len, struct sh_e
 int file_make_dir(const char *path, mode_t mode, struct sh_err *err); /* with parents; may exist */
 int file_remove_tree(const char *path, struct sh_err *err); /* absent is fine; follows no link */
 
-/* Only while nothing runs: sockets, pids, aux. Keeps run/ itself. */
+/* Only while nothing runs: sockets, pid files, system.json; nothing else in run/ is touched. */
 int state_clear_run(const struct state *s, struct sh_err *err);
 /* Removes everything that a system made. Refuses a folder without its mark. */
 int state_purge(const struct state *s, struct sh_err *err);

@@ -7,9 +7,9 @@
 #include "common/mem.h"
 #include "common/spawn.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -247,8 +247,12 @@ static int start(struct proc *p, struct sh_err *err)
     if (!rc) {
         p->started_ns = sh_clock_ns();
         rc = sh_loop_child(u->loop, p->pid, on_exit_of, p, err);
-        if (rc)
+        if (rc) { /* nobody would learn of its end */
             kill(p->pid, SIGKILL);
+            while (waitpid(p->pid, NULL, 0) < 0 && errno == EINTR)
+                ;
+            p->pid = 0;
+        }
     }
     if (!rc)
         rc = state_pid_write(u->s, p->plan->name, p->pid, err);
@@ -385,7 +389,7 @@ int super_run(const struct state *s, struct plan *p, struct sh_err *err)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the supervisor");
     u->s = s;
     u->plan = p;
-    rc = file_make_dir(s->sock, 0755, err);
+    rc = state_make_sock(s, err);
     if (!rc)
         rc = state_pid_write(s, STATE_SUPERVISOR, getpid(), err);
     if (!rc)
@@ -445,33 +449,35 @@ static int rank(const char *name)
     return (int)SH_ARRAY_LEN(ORDER);
 }
 
+/* name of a process whose pid file this is; false if it is none of ours */
+static bool pid_file_of(const char *file, char *name, size_t size)
+{
+    size_t n = strlen(file), end = strlen(".pid");
+
+    if (n <= end || n - end >= size || strcmp(file + n - end, ".pid") != 0)
+        return false;
+    memcpy(name, file, n - end);
+    name[n - end] = '\0';
+    return state_is_process(name);
+}
+
 int super_sweep(const struct state *s, struct progress *bar, bool *found, struct sh_err *err)
 {
-    char *pattern = NULL, name[64];
-    glob_t g = {0};
-    int rc = sh_asprintf(err, &pattern, "%s/*.pid", s->run);
-
     *found = false;
-    if (rc)
-        return rc;
-    if (glob(pattern, 0, NULL, &g) == 0) {
-        for (int r = 0; r <= rank("?"); r++) {
-            for (size_t i = 0; i < g.gl_pathc; i++) {
-                const char *base = strrchr(g.gl_pathv[i], '/') + 1;
-                size_t n = strlen(base) - strlen(".pid");
+    for (int r = 0; r <= rank("?"); r++) {
+        DIR *d = opendir(s->run);
+        struct dirent *e;
+        char name[64];
 
-                if (n >= sizeof(name))
-                    continue;
-                memcpy(name, base, n);
-                name[n] = '\0';
-                if (rank(name) != r || strcmp(name, STATE_SUPERVISOR) == 0)
-                    continue;
-                *found = *found || state_pid(s, name) > 0;
-                stop_one(s, name, bar);
-            }
+        while (d && (e = readdir(d)) != NULL) {
+            if (!pid_file_of(e->d_name, name, sizeof(name)) || rank(name) != r ||
+                strcmp(name, STATE_SUPERVISOR) == 0)
+                continue;
+            *found = *found || state_pid(s, name) > 0;
+            stop_one(s, name, bar);
         }
+        if (d)
+            closedir(d);
     }
-    globfree(&g);
-    free(pattern);
     return state_clear_run(s, err);
 }

@@ -27,6 +27,7 @@ static int take_lock(const struct state *s, int *fd, struct sh_err *err)
 {
     int64_t end = sh_clock_ns() + LOCK_WAIT_NS;
     char *path = NULL;
+    struct stat st;
     int rc = sh_asprintf(err, &path, "%s/up.lock", s->run);
 
     *fd = -1;
@@ -43,6 +44,9 @@ static int take_lock(const struct state *s, int *fd, struct sh_err *err)
         else
             cli_sleep_ms(50);
     }
+    if (!rc && (fstat(*fd, &st) != 0 || st.st_nlink == 0))
+        rc = SH_FAIL(err, SH_E_CONFLICT,
+                     "another `shunt down --purge` has removed \"%s\" meanwhile", s->dir);
     if (rc && *fd >= 0) {
         close(*fd);
         *fd = -1;
@@ -377,13 +381,35 @@ out:
 
 /* ---------------------------------------------------------------- down */
 
+/* Ends what runs; the lock keeps a `shunt up` from starting something meanwhile. */
+static int stop_all(const struct state *s, struct progress *bar, bool *found, int *lock,
+                    struct sh_err *err)
+{
+    pid_t pid = state_pid(s, STATE_SUPERVISOR);
+    bool left = false;
+    int rc;
+
+    *found = pid > 0;
+    *lock = -1;
+    end_supervisor(s, pid, bar); /* first: with --foreground it keeps the lock */
+    if (access(s->run, F_OK) != 0)
+        return SH_OK;
+    rc = take_lock(s, lock, err);
+    if (rc)
+        return rc;
+    pid = state_pid(s, STATE_SUPERVISOR); /* one that came before the lock was ours */
+    end_supervisor(s, pid, bar);
+    rc = super_sweep(s, bar, &left, err);
+    *found = *found || left || pid > 0;
+    return rc;
+}
+
 int down_main(struct cli *c, struct sh_err *err)
 {
     struct progress bar;
     struct state s;
-    bool left = false;
-    int rc = state_open(c->conf->state_dir, false, &s, NULL);
-    pid_t pid;
+    bool found = false;
+    int lock = -1, rc = state_open(c->conf->state_dir, false, &s, NULL);
 
     if (rc == SH_E_NOTFOUND) {
         out_say(c, "Nothing runs: there is no state folder \"%s\".", c->conf->state_dir);
@@ -391,17 +417,20 @@ int down_main(struct cli *c, struct sh_err *err)
     }
     if (rc)
         return SH_FAIL(err, rc, "could not open the state folder \"%s\"", c->conf->state_dir);
-    pid = state_pid(&s, STATE_SUPERVISOR);
+    rc = state_check_mark(&s, err);
+    if (rc)
+        goto out;
     progress_begin(c, &bar);
-    end_supervisor(&s, pid, &bar);
-    if (access(s.run, F_OK) == 0)
-        rc = super_sweep(&s, &bar, &left, err);
+    rc = stop_all(&s, &bar, &found, &lock, err);
     progress_end(&bar);
     if (!rc && c->conf->purge)
         rc = state_purge(&s, err);
     if (!rc)
-        out_say(c, "%s%s", pid > 0 || left ? "Shunt is down." : "Nothing was running.",
+        out_say(c, "%s%s", found ? "Shunt is down." : "Nothing was running.",
                 c->conf->purge ? " Its state is removed." : "");
+out:
+    if (lock >= 0)
+        close(lock);
     state_close(&s);
     return rc;
 }

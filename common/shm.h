@@ -14,8 +14,8 @@ struct sh_shm {
 
 /* Zeroed memory; bytes is rounded up to the page size. Sealed against shrinking. */
 int sh_shm_create(const char *name, size_t bytes, struct sh_shm *out, struct sh_err *err);
-/* TAKES fd. Checks that the file is at least `bytes` long and sealed against shrinking, so that no
- * access can fault. bytes = 0: the whole file. */
+/* TAKES fd when it succeeds; else it stays the caller's. Checks that the file is at least `bytes`
+ * long and sealed against shrinking, so that no access can fault. bytes = 0: the whole file. */
 int sh_shm_map(int fd, size_t bytes, bool writable, struct sh_shm *out, struct sh_err *err);
 void sh_shm_fini(struct sh_shm *m); /* unmaps and closes; m->fd = -1 */
 

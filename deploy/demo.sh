@@ -4,6 +4,8 @@
 #   make demo        fresh state in .shunt/, summary in .shunt/demo.json; everything is stopped at
 #                    the end, state and logs stay (shunt down --purge removes them)
 #
+# Only a folder that a demo made (made-by-demo is in it) is replaced by the next one.
+# SHUNT_DEMO_STATE names another folder than .shunt/;
 # SHUNT_DEMO_EPOCHS and SHUNT_DEMO_BURSTS make it shorter or longer.
 set -euo pipefail
 
@@ -36,8 +38,20 @@ fail() {
 now() { date +%s.%N; }
 calc() { awk "BEGIN { printf \"%.6f\", $1 }"; }
 
+# A system that somebody started with `shunt up` is neither stopped nor removed.
+claim_state() {
+    if [ -e "$state/made-by-demo" ]; then
+        shunt down --purge --quiet
+    elif [ -e "$state" ] && [ -n "$(ls -A "$state")" ]; then
+        fail "$state was not made by a demo and is left alone: name another folder with" \
+            "SHUNT_DEMO_STATE, or remove it with: shunt down --purge --state-dir $state"
+    fi
+}
+mark_state() { [ ! -e "$state/created-by-shunt" ] || : >"$state/made-by-demo"; }
+
 stop() {
     local rc=$?
+    mark_state
     if [ "$rc" -ne 0 ]; then
         echo "demo: it failed; the logs are in $state/log:" >&2
         tail -n 3 "$state"/log/*.log 2>/dev/null | cut -c 1-240 >&2 || true
@@ -127,8 +141,8 @@ kill_training_worker() {
 
 start_system() {
     chapter "The system: database, scheduler, one executor with three workers, API"
-    shunt down --purge --quiet
     shunt up --port 0 --workers 3 --pool-bytes 1G
+    mark_state
     mkdir -p "$work"
     local json
     json=$(shunt up -o json)
@@ -270,6 +284,8 @@ job='' version='' steps=0 slowdown=0 alone=()
 for tool in curl jq awk pgrep; do
     command -v $tool >/dev/null || fail "$tool is missing: run make deps"
 done
+trap 'rm -f "$SHUNT_CONFIG"' EXIT
+claim_state
 trap stop EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
@@ -283,4 +299,4 @@ send_bursts
 finish_training
 write_summary
 check_summary
-chapter "Done. The system is stopped now; start it again with: build/bin/shunt up"
+chapter "Done. The system is stopped now; build/bin/shunt up starts it again, a demo replaces it"

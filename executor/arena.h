@@ -5,7 +5,8 @@
  * another tenant must scrub it first; the tag says whether that is needed.
  *
  *   ARENA_CLEAN     zeroed, or never used
- *   ARENA_SCRUBBING a scrub is enqueued; what is not on its lane must wait for it
+ *   ARENA_SCRUBBING a scrub is enqueued (whether it is still on its way: space_is_clean())
+ *   ARENA_FOREIGN   nobody can say whose data it is: dirty for everyone
  *   other           a tenant's tag (space.h)
  */
 #ifndef SH_EXECUTOR_ARENA_H
@@ -18,6 +19,7 @@
 
 #define ARENA_CLEAN 0u
 #define ARENA_SCRUBBING UINT32_MAX
+#define ARENA_FOREIGN (UINT32_MAX - 1)
 
 enum arena_kind { ARENA_FREE, ARENA_IMAGE, ARENA_WORK, ARENA_TRAIN, ARENA_N_KINDS };
 

@@ -5,6 +5,7 @@
 #include "common/clock.h"
 #include "common/mem.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -131,12 +132,28 @@ static int write_losses(const struct ckpt_task *t, struct sh_err *err)
     return rc;
 }
 
+static void sweep(const struct ckpt_task *t)
+{
+    DIR *d = opendir(t->sweep_dir);
+    struct dirent *e;
+
+    if (!d)
+        return;
+    while ((e = readdir(d)))
+        if (strncmp(e->d_name, "ckpt-", 5) == 0 && strstr(e->d_name, ".safetensors") &&
+            (!t->sweep_keep || strcmp(e->d_name, t->sweep_keep) != 0))
+            unlinkat(dirfd(d), e->d_name, 0);
+    closedir(d);
+}
+
 static void do_task(struct ckpt_task *t)
 {
     int64_t start = sh_clock_ns();
     bool wrote = false;
     int rc = SH_OK;
 
+    if (t->sweep_dir)
+        sweep(t);
     if (t->write_path) {
         rc = sh_st_write(t->write_path, t->tensors, t->n_tensors, t->meta, &t->err);
         wrote = rc == SH_OK;
@@ -147,8 +164,8 @@ static void do_task(struct ckpt_task *t)
         rc = hash_file(t->digest_path, t, &t->err);
     if (!rc && t->remove_path)
         unlink(t->remove_path);
-    if (rc && wrote)
-        unlink(t->write_path); /* reported by nobody, it would only fill the disk */
+    if (rc && wrote && t->discard_on_failure)
+        unlink(t->write_path);
     t->took_ns = sh_clock_ns() - start;
 }
 

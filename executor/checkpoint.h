@@ -19,6 +19,8 @@ typedef void ckpt_done_fn(struct ckpt_task *t); /* frees the task */
 struct ckpt_task {
     struct ckpt_task *next;
     /* what to do, in this order; NULL = not wanted */
+    const char *sweep_dir;  /* a job's folder: removes ckpt-*.safetensors and parts of such */
+    const char *sweep_keep; /* but not the file of this name */
     const char *write_path; /* safetensors: durable and atomic */
     const struct sh_st_tensor *tensors;
     size_t n_tensors;
@@ -28,6 +30,7 @@ struct ckpt_task {
     size_t n_losses;
     const char *digest_path; /* file to hash */
     const char *remove_path; /* when all before went well */
+    bool discard_on_failure; /* removes what was written when something after it fails */
     ckpt_done_fn *done;
     void *arg;
     /* what came of it */

@@ -39,12 +39,18 @@ struct eval {
 
 /* ------------------------------------------------------------------ setup */
 
+static enum sh_dtype dtype_of(const json_t *io)
+{
+    const char *type = json_string_value(json_object_get(io, "datatype"));
+
+    return type ? sh_dtype_from_v2(type) : SH_N_DTYPES;
+}
+
 /* Bytes of one sample of a tensor that the importer describes: {"name","datatype","shape"}. */
 static int sample_bytes(const json_t *io, size_t *out, struct sh_err *err)
 {
-    const char *type = json_string_value(json_object_get(io, "datatype"));
     const json_t *shape = json_object_get(io, "shape");
-    enum sh_dtype dt = type ? sh_dtype_from_v2(type) : SH_N_DTYPES;
+    enum sh_dtype dt = dtype_of(io);
     size_t n;
 
     if (dt == SH_N_DTYPES || json_array_size(shape) < 1)
@@ -78,6 +84,10 @@ static int bind_input(struct eval *e, const json_t *io, struct sh_err *err)
                        "the evaluation dataset has no tensor \"%s\" of %" PRId64
                        " samples of %zu bytes",
                        name ? name : "", e->n, v->sample_bytes);
+    if (v->src->dtype != dtype_of(io))
+        return SH_FAIL(err, SH_E_INVALID,
+                       "tensor \"%s\" of the evaluation dataset is %s, the model wants %s", name,
+                       sh_dtype_v2(v->src->dtype), sh_dtype_v2(dtype_of(io)));
     e->n_in++;
     return SH_OK;
 }
@@ -98,7 +108,40 @@ static int bind_all(struct eval *e, const struct eval_conf *c, struct sh_err *er
         rc = bind_input(e, json_array_get(in, i), err);
     for (size_t i = 0; !rc && i < json_array_size(out); i++)
         rc = sample_bytes(json_array_get(out, i), &e->out[e->n_out++].sample_bytes, err);
+    if (!rc && dtype_of(json_array_get(out, 0)) != SH_F32)
+        rc = SH_FAIL(err, SH_E_UNSUPPORTED,
+                     "the first output of the trained model is %s; only FP32 can be evaluated",
+                     sh_dtype_v2(dtype_of(json_array_get(out, 0))));
     return rc;
+}
+
+static int64_t label_of(const struct eval *e, int64_t i)
+{
+    int64_t v64;
+    int32_t v32;
+
+    if (e->labels->dtype == SH_I32) {
+        memcpy(&v32, (const char *)e->labels->data + i * 4, sizeof(v32));
+        return v32;
+    }
+    memcpy(&v64, (const char *)e->labels->data + i * 8, sizeof(v64));
+    return v64;
+}
+
+static int check_classes(const struct eval *e, struct sh_err *err)
+{
+    const int64_t n = (int64_t)(e->out[0].sample_bytes / sizeof(float));
+
+    for (int64_t i = 0; i < e->n; i++) {
+        int64_t label = label_of(e, i);
+
+        if (label < 0 || label >= n)
+            return SH_FAIL(err, SH_E_INVALID,
+                           "label %" PRId64 " of sample %" PRId64 " of the evaluation dataset is "
+                           "not a class from 0 to %" PRId64 ", as many as the model has outputs",
+                           label, i, n - 1);
+    }
+    return SH_OK;
 }
 
 static int check_labels(const struct eval *e, struct sh_err *err)
@@ -111,7 +154,7 @@ static int check_labels(const struct eval *e, struct sh_err *err)
     if (!e->is_xent && (dt != SH_F32 || sample != e->out[0].sample_bytes))
         return SH_FAIL(err, SH_E_INVALID,
                        "labels must be FP32 and of the size of the model's first output");
-    return SH_OK;
+    return e->is_xent ? check_classes(e, err) : SH_OK;
 }
 
 static int make_slab(struct eval *e, struct sh_err *err)
@@ -137,19 +180,6 @@ static int make_slab(struct eval *e, struct sh_err *err)
 
 /* ------------------------------------------------------------------ batches */
 
-static int64_t label_of(const struct eval *e, int64_t i)
-{
-    int64_t v64;
-    int32_t v32;
-
-    if (e->labels->dtype == SH_I32) {
-        memcpy(&v32, (const char *)e->labels->data + i * 4, sizeof(v32));
-        return v32;
-    }
-    memcpy(&v64, (const char *)e->labels->data + i * 8, sizeof(v64));
-    return v64;
-}
-
 static void score_class(struct eval *e, const float *y, size_t n, int64_t label)
 {
     size_t best = 0;
@@ -161,8 +191,6 @@ static void score_class(struct eval *e, const float *y, size_t n, int64_t label)
     for (size_t i = 0; i < n; i++)
         sum += exp((double)y[i] - (double)y[best]);
     e->n_values++;
-    if (label < 0 || (size_t)label >= n)
-        return;
     e->loss += log(sum) + (double)y[best] - (double)y[label];
     e->correct += (size_t)label == best;
 }

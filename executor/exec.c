@@ -10,6 +10,7 @@
 #include "executor/agent.h"
 #include "executor/checkpoint.h"
 #include "executor/data.h"
+#include "executor/job.h"
 #include "executor/pool.h"
 #include "executor/store.h"
 #include "executor/switch.h"
@@ -185,6 +186,8 @@ int exec_start(struct exec *x, const struct exec_conf *conf, struct sh_loop *loo
         rc = parse_modes(x, err);
     if (!rc)
         rc = make_dirs(x, err);
+    if (!rc)
+        finish_sweep(x);
     if (!rc)
         rc = open_device(x, err);
     if (!rc)

@@ -27,12 +27,15 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define EVAL_BATCH 8
 #define REPLY_MAX ((size_t)1 << 20)
 #define POLL_NS ((int64_t)20000000)
 #define CHILD_NS ((int64_t)900000000000)
+#define TMP_PREFIX ".job-"
+#define STALE_S 3600 /* longer than an export and a package may take */
 
 enum stage { F_WRITE, F_EXPORT, F_PACKAGE, F_DIGEST, F_LOAD, F_EVALUATE };
 
@@ -300,8 +303,10 @@ static int start_child(struct finish *f, const char *const *argv, struct sh_err 
     if (!rc)
         rc = sh_loop_child(f->job->x->loop, c->pid, on_child, c, err);
     if (rc) {
-        if (c->pid > 0)
+        if (c->pid > 0) { /* nobody would hear of its end */
             kill(c->pid, SIGKILL);
+            waitpid(c->pid, NULL, 0);
+        }
         close(c->fd);
         free(c);
         return rc;
@@ -441,6 +446,33 @@ static void on_eval(void *arg, const struct eval_result *r, const struct sh_err 
     succeed(f);
 }
 
+/* ------------------------------------------------------------------ leftovers */
+
+/* Of executors that were killed. Others may share the folder, so what is young stays. */
+void finish_sweep(const struct exec *x)
+{
+    char *root = NULL;
+    DIR *d = NULL;
+    struct dirent *e;
+
+    if (exec_path(x, "blobs", "packages", &root, NULL) == SH_OK)
+        d = opendir(root);
+    while (d && (e = readdir(d))) {
+        char *dir = NULL;
+        struct stat st;
+
+        if (strncmp(e->d_name, TMP_PREFIX, strlen(TMP_PREFIX)) == 0 &&
+            fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode) &&
+            sh_clock_wall_ms() / 1000 - st.st_mtime > STALE_S &&
+            sh_asprintf(NULL, &dir, "%s/%s", root, e->d_name) == SH_OK)
+            remove_dir(dir);
+        free(dir);
+    }
+    if (d)
+        closedir(d);
+    free(root);
+}
+
 /* ------------------------------------------------------------------ steps */
 
 static void go(struct finish *f, enum stage next)
@@ -511,8 +543,8 @@ void finish_start(struct job *j)
     }
     f->job = j;
     /* Beside the packages, where a rename can put it in its place: jobs may lie on another disk,
-     * and the API empties blobs/tmp when it starts. */
-    snprintf(name, sizeof(name), "packages/.job-%" PRId64, j->id);
+     * and an API that starts removes old files from blobs/tmp. */
+    snprintf(name, sizeof(name), "packages/" TMP_PREFIX "%" PRId64, j->id);
     rc = exec_path(j->x, "blobs", name, &f->tmp, &err);
     if (!rc)
         rc = sh_asprintf(&err, &f->onnx, "%s/model.onnx", f->tmp);

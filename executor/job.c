@@ -250,18 +250,15 @@ int job_take_built(struct job *j, const struct msg_wk_train_ready *m, int *fds, 
     rc = check_fits(j, err);
     if (!rc)
         rc = read_table(j, m->table, err);
-    if (!rc)
-        rc = make_losses(j, err);
     if (!rc) {
-        int fd = fds[0];
-
-        fds[0] = -1; /* sh_shm_map takes it when it succeeds */
-        rc = sh_shm_map(fd, (size_t)SH_MAX(m->state_bytes, (uint64_t)1), false, &state, err);
-        if (rc)
-            close(fd);
+        rc = sh_shm_map(fds[0], (size_t)SH_MAX(m->state_bytes, (uint64_t)1), false, &state, err);
+        if (!rc)
+            fds[0] = -1;
     }
     if (!rc)
         rc = slots_init(j, state.base, err);
+    if (!rc)
+        rc = make_losses(j, err); /* known up to the step that the slots begin with */
     sh_shm_fini(&state);
     j->is_built = rc == SH_OK;
     return rc;
@@ -336,7 +333,7 @@ void job_report_checkpoint(struct job *j)
     struct sh_msg m = {.type = MSG_JOB_CHECKPOINT};
     char path[256];
 
-    if (j->disk_step < 0)
+    if (j->disk_step < 0 || !j->disk_digest[0]) /* or it is the one that was resumed from */
         return;
     snprintf(path, sizeof(path), "%s/ckpt-%" PRId64 ".safetensors", folder ? folder + 1 : j->dir,
              j->disk_step);

@@ -58,8 +58,11 @@ struct job {
     uint64_t n_warned;
     struct slot slots[JOB_N_SLOTS];
     struct slot *filling; /* the slot of the copy on its way; NULL */
+    bool has_fill_mark;   /* its mark is out; else it is asked for on every tick */
+    bool is_fill_torn;    /* what it copies may change meanwhile: not to be published */
     int64_t fill_ns;
-    uint32_t n_flights; /* copies of the state to the device that are on their way */
+    uint32_t n_flights;  /* copies of the state to the device that are on their way ... */
+    uint32_t n_unmarked; /* ... of them without a mark yet: asked for on every tick */
 
     /* wishes */
     bool has_yield, has_compile_pause;
@@ -116,6 +119,11 @@ int slots_init(struct job *j, const void *state, struct sh_err *err); /* the ini
  * (unless ticket_slot is TX_NO_TICKET) and slots_on_copied. Fails: SH_E_CONFLICT: no room now. */
 int slots_copy_out(struct job *j, int64_t step, uint32_t ticket_slot, uint32_t ticket_value,
                    struct sh_err *err);
+/* A copy of the state to the device was just enqueued: it is a flight until the lane is done. */
+void slots_note_flight(struct job *j);
+/* On every tick: the device may have refused a mark. Until it takes one, the copy counts as on its
+ * way, and neither end of it is given away. */
+void slots_ask_marks(struct job *j);
 /* Writes the newest slot to disk unless it is there or being written. */
 void slots_write_newest(struct job *j);
 bool slots_are_on_disk(struct job *j); /* the newest is, or never will be (full disk) */
@@ -123,7 +131,8 @@ void slots_fini(struct job *j);
 
 /* finish.c: from the final slot to a result. Ends by calling train__finished(). */
 void finish_start(struct job *j);
-void finish_free(struct finish *f); /* also half-way: ends its children */
+void finish_free(struct finish *f);      /* also half-way: ends its children */
+void finish_sweep(const struct exec *x); /* at start: what killed executors left half-way */
 
 /* train.c, for finish.c and slots.c */
 void train__finished(struct job *j, const struct sh_err *why);

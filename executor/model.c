@@ -4,6 +4,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "executor/model_int.h"
+#include "executor/switch.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -192,48 +193,65 @@ static void on_arrived(void *arg)
 {
     struct model *m = arg;
 
+    m->has_mark = false;
     tx_image_arrived(&m->tx);
     residency_unpin(residency_of(m), m->res);
     if (m->is_broken) {
         m->is_broken = false;
-        residency_truncate(residency_of(m), m->res, 0);
+        residency_forget(residency_of(m), m->res);
     }
 }
 
 /* Copies that were enqueued before the failure still write to the range: it stays pinned until the
- * lane has passed them. If even that cannot be asked for, it stays so until the next try. */
+ * lane has passed them. If even that cannot be asked for, the next tick asks again. */
+static void ask_mark(struct model *m)
+{
+    if (m->is_broken && !m->has_mark)
+        m->has_mark = !tx_mark(store__exec(m->store)->tx, TX_LANE_IN, on_arrived, m, NULL);
+}
+
 static void break_image(struct model *m)
 {
     m->is_broken = true;
-    if (tx_mark(store__exec(m->store)->tx, TX_LANE_IN, on_arrived, m, NULL))
+    ask_mark(m);
+    if (!m->has_mark)
         SH_ERROR("model.broken", "version=%" PRId64 " msg=\"the device takes no copies\"",
                  m->handle);
 }
 
-int model_transmit(struct model *m, const double *layer_ns, uint64_t *hit_out, struct sh_err *err)
+static int transmit(struct model *m, const double *layer_ns, bool may_evict, uint64_t *hit_out,
+                    struct sh_err *err)
 {
     struct exec *x = store__exec(m->store);
-    uint64_t resident = 0;
+    struct tx_place at;
     int rc;
 
     *hit_out = m->image_bytes;
+    ask_mark(m);
     if (m->is_broken)
         return SH_FAIL(err, SH_E_UNAVAILABLE, "the model's memory is being recovered; try again");
     if (tx_image_busy(&m->tx)) {
         residency_touch(residency_of(m), m->res, sh_clock_ns());
         return SH_OK;
     }
-    rc = space_place(x->space, m->res, m->image_bytes, &m->off, &resident, err);
+    rc = space_place(x->space, m->res, m->image_bytes, may_evict, &at, err);
     if (rc)
         return rc;
-    *hit_out = resident;
-    if (resident >= m->image_bytes)
+    m->off = at.off;
+    *hit_out = at.resident;
+    if (at.resident >= m->image_bytes && !at.moved)
         return SH_OK;
     residency_pin(residency_of(m), m->res);
-    rc = tx_load(x->tx, &m->tx, m->off, resident, layer_ns, on_arrived, m, err);
+    rc = tx_load(x->tx, &m->tx, &at, layer_ns, on_arrived, m, err);
+    m->has_mark = !rc;
     if (rc)
         break_image(m);
     return rc;
+}
+
+int model_transmit(struct model *m, const double *layer_ns, uint64_t *hit_out, struct sh_err *err)
+{
+    return transmit(m, layer_ns, true, hit_out, err);
 }
 
 void model_prepare(struct model *m)
@@ -241,9 +259,10 @@ void model_prepare(struct model *m)
     const double *layer_ns;
     uint64_t hit;
 
-    if (m->phase != MODEL_READY || !m->has_image || !model_batch(m, 1, &layer_ns))
+    if (m->phase != MODEL_READY || !m->has_image || !model_batch(m, 1, &layer_ns) ||
+        switch_wants_memory(store__exec(m->store)->sw))
         return;
-    if (model_transmit(m, layer_ns, &hit, NULL))
+    if (transmit(m, layer_ns, false, &hit, NULL))
         return; /* no room without hurting others: the run will make it */
     m->keep_until_ns = sh_clock_ns() + KEEP_NS;
     if (!m->is_kept)
@@ -257,6 +276,12 @@ void model_unkeep(struct model *m, int64_t now_ns)
         return;
     m->is_kept = false;
     residency_unpin(residency_of(m), m->res);
+}
+
+void model_tick(struct model *m, int64_t now_ns)
+{
+    model_unkeep(m, now_ns);
+    ask_mark(m);
 }
 
 void model_force(struct model *m)

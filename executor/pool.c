@@ -300,14 +300,13 @@ static void on_death(struct sh_loop *l, pid_t pid, int status, void *arg)
     w->serial++;
     forget_process(w);
     pool_set_state(w, WORKER_DEAD);
-    if (x->is_stopping)
-        return;
     store_on_worker_dead(x->store, w, preparing);
     switch_on_worker_dead(x->sw, w);
     train_on_worker_dead(x->train, w);
     sh_shm_fini(&w->ctl_shm);
     w->ctl = NULL;
-    sh_timer_set(w->restart, wait_ns);
+    if (!x->is_stopping)
+        sh_timer_set(w->restart, wait_ns);
 }
 
 static int send_init(struct worker *w, struct sh_err *err)
@@ -349,6 +348,18 @@ static int spawn_process(struct worker *w, int child_fd, struct sh_err *err)
     return sh_spawn(&s, &w->pid, err);
 }
 
+static int watch_process(struct worker *w, struct sh_err *err)
+{
+    int rc = sh_loop_child(w->x->loop, w->pid, on_death, w, err);
+
+    if (rc) { /* nobody would hear of its end */
+        kill(w->pid, SIGKILL);
+        waitpid(w->pid, NULL, 0);
+        w->pid = 0;
+    }
+    return rc;
+}
+
 static int spawn(struct worker *w, struct sh_err *err)
 {
     struct sh_wire_handler h = {.on_msg = on_msg, .on_close = on_close, .arg = w};
@@ -371,7 +382,7 @@ static int spawn(struct worker *w, struct sh_err *err)
     sv[0] = -1;
     rc = spawn_process(w, sv[1], err);
     if (!rc)
-        rc = sh_loop_child(w->x->loop, w->pid, on_death, w, err);
+        rc = watch_process(w, err);
     if (!rc)
         rc = send_init(w, err);
     if (rc)

@@ -44,7 +44,7 @@ struct want {         /* what a search is for */
     uint32_t n, self; /* self: image whose own blocks count as free; NONE */
     uint32_t spare;   /* image that must stay; NONE */
     uint32_t tag;
-    bool scrub_matters, high; /* high: prefer the far end of the arena */
+    bool may_evict, scrub_matters, high; /* high: prefer the far end of the arena */
 };
 
 int residency_new(uint32_t n_blocks, uint32_t n_chance, struct residency **out, struct sh_err *err)
@@ -160,18 +160,27 @@ int residency_add(struct residency *r, const struct residency_image *im, uint32_
     return SH_OK;
 }
 
-void residency_truncate(struct residency *r, uint32_t id, uint32_t blocks)
+static void cut(struct residency *r, uint32_t id, uint32_t blocks, uint32_t tag)
 {
     struct image *im = &r->images[id];
 
     if (blocks >= im->held || im->pins)
         return;
     /* Cannot fail: these blocks are the image's. */
-    arena_give(r->arena, (struct arena_range){im->first + blocks, im->held - blocks}, im->conf.tag,
-               NULL);
+    arena_give(r->arena, (struct arena_range){im->first + blocks, im->held - blocks}, tag, NULL);
     im->held = blocks;
     if (blocks == 0)
         ring_remove(r, id);
+}
+
+void residency_truncate(struct residency *r, uint32_t id, uint32_t blocks)
+{
+    cut(r, id, blocks, r->images[id].conf.tag);
+}
+
+void residency_forget(struct residency *r, uint32_t id)
+{
+    cut(r, id, 0, ARENA_FOREIGN);
 }
 
 void residency_remove(struct residency *r, uint32_t id)
@@ -210,6 +219,11 @@ uint32_t residency_held(const struct residency *r, uint32_t id)
 uint32_t residency_first(const struct residency *r, uint32_t id)
 {
     return r->images[id].first;
+}
+
+uint32_t residency_tag(const struct residency *r, uint32_t id)
+{
+    return r->images[id].conf.tag;
 }
 
 /* ------------------------------------------------------------------ search */
@@ -360,12 +374,12 @@ static uint32_t evict_window(struct residency *r, const struct want *w, uint32_t
     return evicted;
 }
 
-/* Finds a window, evicting what stands there. */
+/* Finds a window, evicting what stands there if that is allowed. */
 static int make_room(struct residency *r, const struct want *w, uint32_t *at_out,
                      uint32_t *evicted_out, struct sh_err *err)
 {
     struct segs s = {0};
-    uint64_t steps = (uint64_t)r->n_ring * (r->n_chance + 1);
+    uint64_t steps = w->may_evict ? (uint64_t)r->n_ring * (r->n_chance + 1) : 0;
     struct best b = {0};
     int rc = collect(r, &s, err);
 
@@ -390,11 +404,11 @@ out:
     return rc;
 }
 
-int residency_place(struct residency *r, uint32_t id, struct residency_place *out,
+int residency_place(struct residency *r, uint32_t id, bool may_evict, struct residency_place *out,
                     struct sh_err *err)
 {
     struct image *im = &r->images[id];
-    struct want w = {.n = im->conf.n_blocks, .self = id, .spare = id};
+    struct want w = {.n = im->conf.n_blocks, .self = id, .spare = id, .may_evict = may_evict};
     uint32_t at = im->first;
     int rc;
 
@@ -427,6 +441,7 @@ int residency_alloc(struct residency *r, const struct residency_need *need, stru
                      .self = NONE,
                      .spare = need->spare,
                      .tag = need->tag,
+                     .may_evict = true,
                      .scrub_matters = true,
                      .high = true};
     uint32_t at = 0;

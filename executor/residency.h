@@ -60,13 +60,17 @@ uint32_t residency_pins(const struct residency *r, uint32_t id);
 void residency_touch(struct residency *r, uint32_t id, int64_t now_ns); /* a use */
 uint32_t residency_held(const struct residency *r, uint32_t id);
 uint32_t residency_first(const struct residency *r, uint32_t id);
+uint32_t residency_tag(const struct residency *r, uint32_t id);
 
-/* Gives the image its whole range, evicting others as needed. Fails: SH_E_DEVMEM; then nothing has
- * changed but use bits. */
-int residency_place(struct residency *r, uint32_t id, struct residency_place *out,
+/* Gives the image its whole range, evicting others as needed if may_evict. Fails: SH_E_DEVMEM; then
+ * nothing has changed but use bits. */
+int residency_place(struct residency *r, uint32_t id, bool may_evict, struct residency_place *out,
                     struct sh_err *err);
 /* Cuts the held prefix to at most `blocks`. */
 void residency_truncate(struct residency *r, uint32_t id, uint32_t blocks);
+/* The same down to nothing for an image that never arrived: its blocks still hold what others left
+ * there, so they are ARENA_FOREIGN. */
+void residency_forget(struct residency *r, uint32_t id);
 
 /* A range for a workspace or training state; *evicted_out: blocks taken from images. Prefers blocks
  * that are clean or have the same tag. Fails: SH_E_DEVMEM. */

@@ -13,9 +13,12 @@
 #include "common/metrics.h"
 #include "executor/job.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define N_META 8
 
@@ -82,11 +85,60 @@ void slots_fini(struct job *j)
 
 /* ------------------------------------------------------------------ the first state */
 
+static char *ckpt_path(const struct job *j, int64_t step)
+{
+    char name[64];
+
+    snprintf(name, sizeof(name), "ckpt-%" PRId64 ".safetensors", step);
+    return job_file(j, name);
+}
+
+/* Step of "ckpt-<step>.safetensors", else -1. */
+static int64_t step_of(const char *name)
+{
+    int64_t step = -1;
+    int end = 0;
+
+    if (sscanf(name, "ckpt-%18" SCNd64 ".safetensors%n", &step, &end) != 1 || !end || name[end])
+        return -1;
+    return step;
+}
+
+/* The scheduler may name a file that a newer one has replaced before it heard of that. */
+static int find_resume(struct job *j, struct sh_err *err)
+{
+    struct dirent *e;
+    int64_t best = -1;
+    char *path;
+    DIR *d;
+
+    if (access(j->resume, F_OK) == 0 || errno != ENOENT || !(d = opendir(j->dir)))
+        return SH_OK; /* opening it tells what is wrong */
+    while ((e = readdir(d)))
+        best = SH_MAX(best, step_of(e->d_name));
+    closedir(d);
+    if (best < 0)
+        return SH_OK;
+    path = ckpt_path(j, best);
+    if (!path)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the path of a checkpoint");
+    SH_WARN("job.resume",
+            "job=%" PRId64 " msg=\"the checkpoint of step %" PRId64
+            " is not there; the newest is of step %" PRId64 "\"",
+            j->id, j->resume_step, best);
+    free(j->resume);
+    j->resume = path;
+    j->resume_step = best;
+    return SH_OK;
+}
+
 static int read_checkpoint(struct job *j, struct slot *s, struct sh_err *err)
 {
     struct sh_st *f = NULL;
-    int rc = sh_st_open(j->resume, &f, err);
+    int rc = find_resume(j, err);
 
+    if (!rc)
+        rc = sh_st_open(j->resume, &f, err);
     if (rc)
         return rc;
     for (size_t i = 0; !rc && i < j->n_tensors; i++) {
@@ -106,6 +158,43 @@ static int read_checkpoint(struct job *j, struct slot *s, struct sh_err *err)
                           &j->resume_step, err);
     sh_st_close(f);
     return rc;
+}
+
+struct sweep_task {        /* a task with what it points to */
+    struct ckpt_task task; /* first member */
+    char *dir, *keep;
+};
+
+static void on_swept(struct ckpt_task *t)
+{
+    struct sweep_task *s = (struct sweep_task *)t;
+
+    free(s->dir);
+    free(s->keep);
+    free(s);
+}
+
+/* Earlier attempts knew which of their files to remove; this one knows only its own. */
+static void remove_old_files(const struct job *j)
+{
+    struct sweep_task *s = calloc(1, sizeof(*s));
+    const char *slash = j->resume ? strrchr(j->resume, '/') : NULL;
+    struct sh_err err = {0};
+    int rc = s ? SH_OK : SH_FAIL(&err, SH_E_NOMEM, "could not remove old checkpoints");
+
+    if (!rc)
+        rc = sh_strdup(j->dir, &s->dir, &err);
+    if (!rc && j->resume)
+        rc = sh_strdup(slash ? slash + 1 : j->resume, &s->keep, &err);
+    if (!rc) {
+        s->task = (struct ckpt_task){.sweep_dir = s->dir, .sweep_keep = s->keep, .done = on_swept};
+        rc = ckpt_submit(j->x->ckpt, &s->task, &err);
+    }
+    if (!rc)
+        return;
+    sh_log_err(SH_LOG_WARN, "job.checkpoint.sweep", &err);
+    if (s)
+        on_swept(&s->task);
 }
 
 int slots_init(struct job *j, const void *state, struct sh_err *err)
@@ -129,6 +218,7 @@ int slots_init(struct job *j, const void *state, struct sh_err *err)
     }
     if (rc)
         return rc;
+    remove_old_files(j);
     s->is_valid = true;
     j->step = j->max_step = j->death_step = s->step;
     return SH_OK;
@@ -145,6 +235,8 @@ static void on_copied(void *arg)
     if (!s)
         return;
     s->is_filling = false;
+    if (j->is_fill_torn)
+        return;
     s->is_valid = true;
     j->last_ckpt_ns = sh_clock_ns();
     sh_metric_add(M_shunt_checkpoints_total, SH_LABELS(j->x->conf->name, "host", "ok"), 1);
@@ -152,6 +244,28 @@ static void on_copied(void *arg)
                       (double)(j->last_ckpt_ns - j->fill_ns) / 1e9);
     if (j->end == END_NONE)
         slots_write_newest(j);
+}
+
+static void on_landed(void *arg)
+{
+    struct job *j = arg;
+
+    j->n_flights--;
+}
+
+void slots_ask_marks(struct job *j)
+{
+    if (j->filling && !j->has_fill_mark)
+        j->has_fill_mark = !tx_mark(j->x->tx, TX_LANE_OUT, on_copied, j, NULL);
+    while (j->n_unmarked && !tx_mark(j->x->tx, TX_LANE_IN, on_landed, j, NULL))
+        j->n_unmarked--;
+}
+
+void slots_note_flight(struct job *j)
+{
+    j->n_flights++;
+    j->n_unmarked++;
+    slots_ask_marks(j);
 }
 
 int slots_copy_out(struct job *j, int64_t step, uint32_t ticket_slot, uint32_t ticket_value,
@@ -167,17 +281,18 @@ int slots_copy_out(struct job *j, int64_t step, uint32_t ticket_slot, uint32_t t
         return rc;
     s->is_valid = false;
     rc = tx_out(j->x->tx, space_offset(&j->state), s->mem.base, (size_t)j->state_bytes, err);
-    if (!rc && ticket_slot != TX_NO_TICKET)
-        rc = tx_ticket(j->x->tx, TX_LANE_OUT, ticket_slot, ticket_value, err);
-    if (!rc)
-        rc = tx_mark(j->x->tx, TX_LANE_OUT, on_copied, j, err);
     if (rc)
-        return rc; /* not published; what was enqueued ends in memory that stays ours */
+        return rc;
+    if (ticket_slot != TX_NO_TICKET)
+        rc = tx_ticket(j->x->tx, TX_LANE_OUT, ticket_slot, ticket_value, err);
     s->step = step;
     s->is_filling = true;
     j->filling = s;
     j->fill_ns = sh_clock_ns();
-    return SH_OK;
+    j->has_fill_mark = false;
+    j->is_fill_torn = rc != SH_OK; /* the caller lets the worker go on without the ticket */
+    slots_ask_marks(j);
+    return rc;
 }
 
 /* ------------------------------------------------------------------ to disk */
@@ -221,14 +336,6 @@ static void on_written(struct ckpt_task *t)
     free_task(d);
 }
 
-static char *ckpt_path(const struct job *j, int64_t step)
-{
-    char name[64];
-
-    snprintf(name, sizeof(name), "ckpt-%" PRId64 ".safetensors", step);
-    return job_file(j, name);
-}
-
 static int fill_task(struct job *j, struct slot *s, struct disk_task *d, struct sh_err *err)
 {
     const char *const meta[N_META] = {"step",  d->step_text,  "job", d->job_text,
@@ -261,6 +368,7 @@ static int fill_task(struct job *j, struct slot *s, struct disk_task *d, struct 
                                  .n_losses = j->n_losses,
                                  .digest_path = d->path,
                                  .remove_path = d->remove_path,
+                                 .discard_on_failure = true, /* nobody would hear of it */
                                  .done = on_written};
     return SH_OK;
 }

@@ -11,10 +11,11 @@
 #define IDLE_SCRUB_BLOCKS 16u /* a tick: 32 MiB, a few milliseconds even on a slow device */
 #define IDLE_NS ((int64_t)2000000000)
 
-struct scrub { /* zeroing on its way */
-    struct scrub *next;
+struct pending { /* what the lane will still do with blocks, whoever has them by then */
+    struct pending *next;
     struct space *space;
     struct arena_range range;
+    bool is_move; /* reads them; else: zeroes them */
 };
 
 struct space {
@@ -23,7 +24,7 @@ struct space {
     const char *executor;
     char **tenants; /* index + 1 = tag */
     size_t n_tenants, cap_tenants;
-    struct scrub *scrubs;
+    struct pending *pending;
 };
 
 static uint32_t to_blocks(size_t bytes)
@@ -54,12 +55,12 @@ void space_free(struct space *s)
 {
     if (!s)
         return;
-    while (s->scrubs) {
-        struct scrub *next = s->scrubs->next;
+    while (s->pending) {
+        struct pending *next = s->pending->next;
 
-        tx_forget(s->tx, s->scrubs);
-        free(s->scrubs);
-        s->scrubs = next;
+        tx_forget(s->tx, s->pending);
+        free(s->pending);
+        s->pending = next;
     }
     for (size_t i = 0; i < s->n_tenants; i++)
         free(s->tenants[i]);
@@ -91,40 +92,66 @@ int space_tag(struct space *s, const char *tenant, uint32_t *out, struct sh_err 
     return rc;
 }
 
-/* ------------------------------------------------------------------ scrubbing */
+/* ------------------------------------------------------------------ pending */
 
-static void on_scrubbed(void *arg)
+/* The truth about what is on its way; a block's tag may have changed since with its holder. */
+static bool is_pending(const struct space *s, struct arena_range r)
 {
-    struct scrub *c = arg;
+    for (const struct pending *p = s->pending; p; p = p->next)
+        if (r.first < p->range.first + p->range.n && p->range.first < r.first + r.n)
+            return true;
+    return false;
+}
+
+static void on_passed(void *arg)
+{
+    struct pending *c = arg;
     struct space *s = c->space;
 
-    arena_scrubbed(residency_arena(s->res), c->range);
-    for (struct scrub **p = &s->scrubs; *p; p = &(*p)->next)
+    for (struct pending **p = &s->pending; *p; p = &(*p)->next)
         if (*p == c) {
             *p = c->next;
             break;
         }
+    for (uint32_t b = c->range.first; b < c->range.first + c->range.n; b++)
+        if (!is_pending(s, (struct arena_range){b, 1}))
+            arena_scrubbed(residency_arena(s->res), (struct arena_range){b, 1});
     free(c);
 }
 
-static int scrub(struct space *s, struct arena_range r, struct sh_err *err)
+/* Notes what was just enqueued. If that fails the blocks are foreign to everyone: whoever takes
+ * them scrubs them, behind it on the lane, and waits for that. */
+static int note(struct space *s, struct arena_range r, bool is_move, struct sh_err *err)
 {
-    struct scrub *c = calloc(1, sizeof(*c));
+    struct pending *p = calloc(1, sizeof(*p));
     int rc;
 
-    if (!c)
-        return SH_FAIL(err, SH_E_NOMEM, "could not note a scrub");
-    *c = (struct scrub){.space = s, .range = r, .next = s->scrubs};
-    rc = tx_zero(s->tx, (size_t)r.first * DEV_BLOCK, (size_t)r.n * DEV_BLOCK, err);
-    if (!rc)
-        rc = tx_mark(s->tx, TX_LANE_IN, on_scrubbed, c, err);
+    if (p) {
+        *p = (struct pending){.space = s, .range = r, .is_move = is_move, .next = s->pending};
+        rc = tx_mark(s->tx, TX_LANE_IN, on_passed, p, err);
+    } else {
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not note what the copy lane does");
+    }
     if (rc) {
-        free(c);
+        arena_set_tag(residency_arena(s->res), r, ARENA_FOREIGN);
+        free(p);
         return rc;
     }
-    s->scrubs = c;
-    arena_set_tag(residency_arena(s->res), r, ARENA_SCRUBBING);
+    s->pending = p;
     return SH_OK;
+}
+
+/* ------------------------------------------------------------------ scrubbing */
+
+static int scrub(struct space *s, struct arena_range r, struct sh_err *err)
+{
+    int rc = tx_zero(s->tx, (size_t)r.first * DEV_BLOCK, (size_t)r.n * DEV_BLOCK, err);
+
+    if (!rc)
+        rc = note(s, r, false, err);
+    if (!rc)
+        arena_set_tag(residency_arena(s->res), r, ARENA_SCRUBBING);
+    return rc;
 }
 
 /* Zeroes what others left in a range that is now `tag`'s. */
@@ -173,7 +200,7 @@ int space_alloc(struct space *s, size_t bytes, const struct residency_need *need
     count_evicted(s, evicted);
     rc = scrub_foreign(s, out->blocks, n.tag, err);
     if (rc) {
-        space_give(s, out, n.tag);
+        space_give(s, out, ARENA_FOREIGN); /* some of it still holds what others left */
         return rc;
     }
     out->must_wait = !space_is_clean(s, out);
@@ -188,7 +215,7 @@ void space_give(struct space *s, struct space_range *r, uint32_t tag)
 
 bool space_is_clean(const struct space *s, const struct space_range *r)
 {
-    return !arena_has_tag(residency_arena(s->res), r->blocks, ARENA_SCRUBBING);
+    return !is_pending(s, r->blocks);
 }
 
 size_t space_offset(const struct space_range *r)
@@ -196,22 +223,66 @@ size_t space_offset(const struct space_range *r)
     return (size_t)r->blocks.first * DEV_BLOCK;
 }
 
-int space_place(struct space *s, uint32_t image, uint64_t image_bytes, size_t *off_out,
-                uint64_t *resident_out, struct sh_err *err)
+/* ------------------------------------------------------------------ images */
+
+bool space_is_moving(const struct space *s)
+{
+    for (const struct pending *p = s->pending; p; p = p->next)
+        if (p->is_move)
+            return true;
+    return false;
+}
+
+/* The image does not fill its last block: the rest of it must not stay another tenant's under the
+ * tag of this one. */
+static int scrub_tail(struct space *s, const struct residency_place *p, uint64_t image_bytes,
+                      uint32_t tag, struct sh_err *err)
+{
+    size_t from = (size_t)p->range.first * DEV_BLOCK + (size_t)image_bytes;
+    size_t to = (size_t)(p->range.first + p->range.n) * DEV_BLOCK;
+    uint32_t was;
+
+    if (p->had_blocks == p->range.n || from >= to)
+        return SH_OK;
+    was = arena_seg_at(residency_arena(s->res), p->range.first + p->range.n - 1).tag;
+    if (was == tag || was == ARENA_CLEAN || was == ARENA_SCRUBBING)
+        return SH_OK;
+    return tx_zero(s->tx, from, to - from, err);
+}
+
+/* True: the head is on its way. Its old blocks may be somebody else's already, or soon. */
+static bool move_head(struct space *s, const struct residency_place *p, size_t bytes)
+{
+    if (tx_move(s->tx, (size_t)p->range.first * DEV_BLOCK, (size_t)p->had_first * DEV_BLOCK, bytes,
+                NULL))
+        return false;
+    note(s, (struct arena_range){p->had_first, p->had_blocks}, true, NULL);
+    return true;
+}
+
+int space_place(struct space *s, uint32_t image, uint64_t image_bytes, bool may_evict,
+                struct tx_place *out, struct sh_err *err)
 {
     struct residency_place p;
     size_t head;
-    int rc = residency_place(s->res, image, &p, err);
+    int rc = residency_place(s->res, image, may_evict, &p, err);
 
+    *out = (struct tx_place){0};
     if (rc)
         return rc;
     count_evicted(s, p.evicted_blocks);
-    *off_out = (size_t)p.range.first * DEV_BLOCK;
+    rc = scrub_tail(s, &p, image_bytes, residency_tag(s->res, image), err);
+    if (rc) {
+        residency_forget(s->res, image);
+        return rc;
+    }
     head = SH_MIN((size_t)p.had_blocks * DEV_BLOCK, (size_t)image_bytes);
-    *resident_out = head;
-    if (head && p.had_first != p.range.first &&
-        tx_move(s->tx, *off_out, (size_t)p.had_first * DEV_BLOCK, head, err))
-        *resident_out = 0; /* copied anew instead */
+    out->off = (size_t)p.range.first * DEV_BLOCK;
+    out->resident = head;
+    if (head && p.had_first != p.range.first) {
+        out->moved = move_head(s, &p, head);
+        out->resident = out->moved ? head : 0; /* else: copied anew */
+    }
     residency_touch(s->res, image, sh_clock_ns());
     return SH_OK;
 }
@@ -238,7 +309,7 @@ bool space_would_fit(struct space *s, uint32_t image, size_t ws_bytes,
         need.spare = RESIDENCY_NO_IMAGE;
         fits = !residency_alloc(c, &need, &r, &evicted, NULL);
     }
-    fits = fits && !residency_place(c, image, &p, NULL);
+    fits = fits && !residency_place(c, image, true, &p, NULL);
     residency_free(c);
     return fits;
 }
@@ -250,7 +321,7 @@ static void idle_scrub(struct space *s)
     struct arena *a = residency_arena(s->res);
     uint32_t at = 0;
 
-    if (s->scrubs)
+    if (s->pending)
         return;
     while (at < arena_blocks(a)) {
         struct arena_seg g = arena_seg_at(a, at);

@@ -15,7 +15,7 @@ struct space;
 
 struct space_range {
     struct arena_range blocks;
-    bool must_wait; /* a scrub is on its way: first use it when space_is_clean() */
+    bool must_wait; /* the lane is not done with it: first use it when space_is_clean() */
 };
 
 /* tx is BORROWED. *out: OWNED, space_free(). */
@@ -30,14 +30,17 @@ int space_tag(struct space *s, const char *tenant, uint32_t *out, struct sh_err 
 int space_alloc(struct space *s, size_t bytes, const struct residency_need *need,
                 struct space_range *out, struct sh_err *err);
 void space_give(struct space *s, struct space_range *r, uint32_t tag);
+/* No scrub of any of its blocks, and no move away from them, is on its way any more. */
 bool space_is_clean(const struct space *s, const struct space_range *r);
 size_t space_offset(const struct space_range *r); /* bytes in the arena */
 
 /* Puts the whole image in its place and says how many of its bytes are there already; a head that
- * lies elsewhere is moved [enqueue]. The image must not be pinned or on its way unless it is whole.
- * Fails: SH_E_DEVMEM. */
-int space_place(struct space *s, uint32_t image, uint64_t image_bytes, size_t *off_out,
-                uint64_t *resident_out, struct sh_err *err);
+ * lies elsewhere is moved [enqueue], and *out says so (tx_load). The image must not be pinned or on
+ * its way unless it is whole. Fails: SH_E_DEVMEM; and what the device says. */
+int space_place(struct space *s, uint32_t image, uint64_t image_bytes, bool may_evict,
+                struct tx_place *out, struct sh_err *err);
+
+bool space_is_moving(const struct space *s); /* a head is on its way to another place */
 
 /* Would an image and a workspace fit if these ranges were given back? Changes nothing. */
 bool space_would_fit(struct space *s, uint32_t image, size_t ws_bytes,

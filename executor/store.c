@@ -14,6 +14,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#define RETRY_MIN_NS ((int64_t)1000000000)
+#define RETRY_MAX_NS ((int64_t)300000000000)
+
 struct store {
     struct exec *x;
     struct model *models;
@@ -224,7 +227,7 @@ static void compile_in(struct worker *w, struct model *m)
 
 static bool wants(const struct model *m, const struct worker *w)
 {
-    if (worker_has_model(w, m->handle))
+    if (worker_has_model(w, m->handle) || sh_clock_ns() < m->retry_ns)
         return false;
     return m->phase == MODEL_SPREADING || (m->phase == MODEL_READY && m->handle > 0);
 }
@@ -370,6 +373,28 @@ static void fail_model(struct store *s, struct model *m, const struct sh_err *wh
     agent_model_state(s->x->agent, m);
 }
 
+/* The other workers serve it, so the trouble is this worker's: no reason to take it from all. */
+static void retry_later(struct model *m, const struct sh_err *why)
+{
+    int64_t ns = RETRY_MIN_NS;
+
+    for (uint32_t i = 0; i < m->n_retries && ns < RETRY_MAX_NS; i++)
+        ns *= 2;
+    ns = SH_MIN(ns, RETRY_MAX_NS);
+    m->n_retries++;
+    m->retry_ns = sh_clock_ns() + ns;
+    SH_WARN("model.retry", "version=%" PRId64 " model=%s ms=%" PRId64 " code=%s msg=\"%s\"",
+            m->handle, m->name, ns / 1000000, sh_rc_name(why->rc), why->msg);
+}
+
+static void note_failure(struct store *s, struct model *m, const struct sh_err *why)
+{
+    if (m->phase == MODEL_READY)
+        retry_later(m, why);
+    else
+        fail_model(s, m, why);
+}
+
 void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_model_done *d,
                          int *fds, size_t n_fds)
 {
@@ -390,9 +415,12 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
         rc = worker_note_model(w, d->handle, &err);
     if (!rc && m->phase == MODEL_BUILDING)
         rc = model__take_tables(m, d, fds, n_fds, &err);
-    if (rc)
-        fail_model(s, m, &err);
-    else if (m->phase == MODEL_BUILDING) /* an internal model is used from the builder alone */
+    if (rc) {
+        note_failure(s, m, &err);
+        return;
+    }
+    m->n_crashes = m->n_retries = 0;
+    if (m->phase == MODEL_BUILDING) /* an internal model is used from the builder alone */
         m->phase = m->handle < 0 ? MODEL_READY : MODEL_SPREADING;
 }
 
@@ -407,5 +435,5 @@ void store_on_worker_dead(struct store *s, struct worker *w, int64_t preparing)
         return;
     SH_FAIL(&err, SH_E_UNSUPPORTED, "%u worker processes died while they compiled this model",
             m->n_crashes);
-    fail_model(s, m, &err);
+    note_failure(s, m, &err);
 }

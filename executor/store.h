@@ -8,7 +8,8 @@
  *
  * The image (weights in order of use) stays page-locked in host memory from BUILDING's end on; what
  * of it is on the device is residency.h's affair. A model whose compilation kills MODEL_MAX_CRASHES
- * workers is FAILED, so that it cannot keep the pool from starting.
+ * workers in a row is FAILED, so that it cannot keep the pool from starting. One that is READY
+ * stays so: a worker that cannot take it serves without it, and tries again later and later.
  */
 #ifndef SH_EXECUTOR_STORE_H
 #define SH_EXECUTOR_STORE_H
@@ -27,9 +28,11 @@ struct model {
     char *tenant, *name, *package, *precision; /* OWNED */
     uint32_t max_batch, tag;
     enum model_phase phase;
-    struct sh_err why; /* of FAILED */
-    uint32_t n_crashes;
-    uint32_t n_users; /* runs queued or running */
+    struct sh_err why;  /* of FAILED */
+    uint32_t n_crashes; /* workers that died while they compiled it, in a row */
+    uint32_t n_retries; /* of a READY model that a worker could not take, in a row */
+    int64_t retry_ns;   /* not compiled before */
+    uint32_t n_users;   /* runs queued or running */
 
     struct sh_shm image;
     bool is_locked;
@@ -44,6 +47,7 @@ struct model {
     struct tx_image tx;
     size_t off;            /* while it has a place: bytes in the arena */
     bool is_broken;        /* the device refused a copy half-way: wait for the lane, then forget */
+    bool has_mark;         /* the mark that ends its copies is out */
     int64_t keep_until_ns; /* announced by PREPARE: do not evict before */
     bool is_kept;          /* pinned for that */
 };
@@ -75,10 +79,13 @@ uint64_t model_resident_bytes(const struct model *m);
 /* Sends what is missing to the device; the image gets its place. Pins until all has arrived.
  * *hit_out: bytes that were there. Fails: SH_E_DEVMEM, and what the device says. */
 int model_transmit(struct model *m, const double *layer_ns, uint64_t *hit_out, struct sh_err *err);
-/* PREPARE: the same if it costs nobody anything, and keeps it for a while. */
+/* PREPARE: the same if it costs nobody anything (nothing is evicted, no run waits for memory), and
+ * keeps it for a while. */
 void model_prepare(struct model *m);
 /* Gives up what PREPARE announced: at its time (now_ns), or at once (INT64_MAX). */
 void model_unkeep(struct model *m, int64_t now_ns);
+/* On every tick: what is over in time, and what the device refused. */
+void model_tick(struct model *m, int64_t now_ns);
 /* The watchdog: frees who waits for this image and forgets what is on the device. */
 void model_force(struct model *m);
 

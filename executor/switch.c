@@ -99,6 +99,11 @@ bool switch_is_quiet(const struct switcher *sw)
     return !sw->current && !sw->queue;
 }
 
+bool switch_wants_memory(const struct switcher *sw)
+{
+    return sw->current && sw->current->phase == RUN_MEMORY;
+}
+
 bool switch_is_idle(struct switcher *sw)
 {
     return !sw->current && !pick(sw);
@@ -141,6 +146,8 @@ static int take_with(struct run *r, uint32_t spare, struct sh_err *err)
         return rc;
     }
     residency_pin(space_residency(r->x->space), r->model->res);
+    model_unkeep(r->model,
+                 INT64_MAX); /* kept for this run: training may have the memory after it */
     r->has_ws = r->has_pin = true;
     return SH_OK;
 }
@@ -239,7 +246,8 @@ static bool send_run(struct switcher *sw, struct run *r)
     struct worker *w = find_worker(sw, r->model);
     struct sh_msg m = {.type = MSG_WK_RUN};
 
-    if (!w || (r->ws.must_wait && !space_is_clean(sw->x->space, &r->ws)))
+    if (!w || space_is_moving(sw->x->space) ||
+        (r->ws.must_wait && !space_is_clean(sw->x->space, &r->ws)))
         return false;
     send_parts(r, w);
     m.u.wk_run = (struct msg_wk_run){.run_id = r->id,
@@ -259,6 +267,7 @@ static bool send_run(struct switcher *sw, struct run *r)
              sh_clock_ns());
     r->worker = w;
     r->worker_serial = w->serial;
+    r->sent_ns = sh_clock_ns();
     r->n_attempts++;
     r->phase = RUN_ACTIVE;
     return true;
@@ -553,14 +562,18 @@ void switch_on_worker_dead(struct switcher *sw, struct worker *w)
     if (!r || r->phase != RUN_ACTIVE || r->worker != w)
         return;
     r->worker = NULL;
-    if (r->n_attempts < RUN_MAX_ATTEMPTS && !r->is_forced) {
+    if (r->n_attempts < RUN_MAX_ATTEMPTS && !r->is_forced && !r->is_overdue) {
         SH_WARN("run.failover", "run=%" PRIu64 " model=%s", r->id, r->model->name);
         r->phase = RUN_SEND;
         return;
     }
     sw->current = NULL;
-    SH_FAIL(&why, SH_E_UNAVAILABLE, "the worker process died %u times during this run",
-            r->n_attempts);
+    if (r->is_overdue)
+        SH_FAIL(&why, SH_E_TIMEOUT, "the run took longer than the %lld ms that a run may take",
+                (long long)sw->x->conf->run_ms);
+    else
+        SH_FAIL(&why, SH_E_UNAVAILABLE, "the worker process died %u times during this run",
+                r->n_attempts);
     end_run(r, &why, NULL);
 }
 
@@ -602,8 +615,10 @@ static void watch_current(struct switcher *sw, int64_t now)
         r->is_forced = true;
         model_force(r->model);
     }
-    if (r->phase == RUN_ACTIVE && now - r->start_ns > sw->x->conf->run_ms * 1000000)
+    if (r->phase == RUN_ACTIVE && now - r->sent_ns > sw->x->conf->run_ms * 1000000) {
+        r->is_overdue = true;
         worker_kill(r->worker, "run-time");
+    }
 }
 
 static void on_tick(struct sh_loop *l, void *arg)
@@ -615,7 +630,7 @@ static void on_tick(struct sh_loop *l, void *arg)
     expire_queue(sw, now);
     watch_current(sw, now);
     for (struct model *m = store_next(sw->x->store, NULL); m; m = store_next(sw->x->store, m))
-        model_unkeep(m, now);
+        model_tick(m, now);
     for (struct loose **p = &sw->loose; *p;) {
         if (now - (*p)->since_ns > LOOSE_NS)
             free_loose(sw, p);

@@ -5,8 +5,8 @@
  *   QUEUED   its parts are known; over TCP, perhaps not their payload         [switch_on_run]
  *   MEMORY   it is the current one; its image and workspace need room, perhaps of
  *            training, which must stop and give it up first                   [give_memory]
- *   SEND     it has its memory; the copies are on their way; a scrub of the
- *            workspace may still have to finish                               [send_run]
+ *   SEND     it has its memory; the copies are on their way; a scrub of the workspace or the move
+ *            of an image may still have to finish                             [send_run]
  *   ACTIVE   a standby worker runs it                                         [switch_on_run_done]
  *
  * Training is told to stop at the moment a run becomes the current one, together with the copies;
@@ -46,7 +46,8 @@ bool switch_turn(struct switcher *sw); /* true: it did something */
 /* May training run? False while a run is current or could become it. */
 bool switch_is_idle(struct switcher *sw);
 
-bool switch_is_quiet(const struct switcher *sw); /* no run, not even a waiting one */
+bool switch_is_quiet(const struct switcher *sw);     /* no run, not even a waiting one */
+bool switch_wants_memory(const struct switcher *sw); /* the current run still looks for room */
 
 void switch_on_part(struct switcher *sw, const struct msg_run_part *m);
 void switch_on_run(struct switcher *sw, const struct msg_run *m);

@@ -16,6 +16,7 @@ struct run {
     struct run_part *parts;
     size_t n_parts;
     int64_t recv_ns, deadline_ns, start_ns;
+    int64_t sent_ns; /* to the worker that has it now */
     enum run_phase phase;
     uint32_t n_attempts;
 
@@ -26,6 +27,7 @@ struct run {
     uint32_t worker_serial;
     enum stop_way way; /* asked of training so far */
     bool has_asked, is_forced;
+    bool is_overdue; /* its worker was killed for it */
 
     run_done_fn *fn; /* internal runs; NULL: the scheduler's */
     void *arg;

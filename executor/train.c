@@ -275,13 +275,6 @@ static bool attach(struct train *t, struct job *j)
     return true;
 }
 
-static void on_loaded(void *arg)
-{
-    struct job *j = arg;
-
-    j->n_flights--;
-}
-
 static int load_state(struct job *j, struct sh_err *err)
 {
     const struct residency_need need = {
@@ -295,13 +288,11 @@ static int load_state(struct job *j, struct sh_err *err)
     if (rc)
         return rc;
     rc = tx_in(j->x->tx, space_offset(&j->state), s->mem.base, j->state_bytes, err);
-    if (!rc)
-        rc = tx_mark(j->x->tx, TX_LANE_IN, on_loaded, j, err);
     if (rc) {
         space_give(j->x->space, &j->state, j->tag);
         return rc;
     }
-    j->n_flights++;
+    slots_note_flight(j);
     j->has_state = true;
     j->step = s->step;
     return SH_OK;

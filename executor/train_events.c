@@ -38,25 +38,22 @@ static void forget_ended(struct train *t, int64_t job)
         }
 }
 
-static void drop_in_workers(struct train *t, int64_t job)
+static void drop_in_worker(struct worker *w, int64_t job)
 {
     struct sh_msg m = {.type = MSG_WK_TRAIN_DROP};
 
+    if (w->job != job)
+        return;
     m.u.wk_train_drop.job = job;
-    for (size_t i = 0; i < pool_size(t->x->pool); i++) {
-        struct worker *w = pool_at(t->x->pool, i);
-
-        if (w->job != job)
-            continue;
-        worker_send(w, &m, NULL, 0);
-        w->job = 0;
-    }
+    worker_send(w, &m, NULL, 0);
+    w->job = 0;
 }
 
 void train__end_job(struct train *t, struct job *j, enum msg_job_phase phase)
 {
     j->has_ended = true;
-    drop_in_workers(t, j->id);
+    for (size_t i = 0; i < pool_size(t->x->pool); i++)
+        drop_in_worker(pool_at(t->x->pool, i), j->id);
     sh_metric_drop(M_shunt_train_loss, SH_LABELS(j->tenant, j->model));
     job_set_phase(j, phase);
     remember(t, j);
@@ -106,7 +103,7 @@ void train_on_ready(struct train *t, struct worker *w, const struct msg_wk_train
     if (m->rc == 0)
         w->job = m->job;
     if (!j || j->id != m->job || j->compiling != w || j->has_ended) {
-        drop_in_workers(t, m->job);
+        drop_in_worker(w, m->job); /* of an earlier attempt; the present one may have its own */
         return;
     }
     j->compiling = NULL;
@@ -209,13 +206,17 @@ void train_on_worker_dead(struct train *t, struct worker *w)
 {
     struct job *j = t->job;
     struct sh_err err = {0};
+    bool had_it; /* at work on it, or paused in it: only then the job may be the reason */
 
     if (!j || (j->w != w && j->compiling != w))
         return;
+    had_it = j->compiling == w || j->is_running || j->has_ws;
     if (j->compiling == w)
         j->compiling = NULL;
     if (j->w == w)
         lose_worker(j, w);
+    if (!had_it)
+        return;
     if (j->max_step > j->death_step)
         j->n_deaths = 0;
     j->death_step = j->max_step;
@@ -323,6 +324,8 @@ static void on_tick(struct sh_loop *l, void *arg)
     int64_t now = sh_clock_ns();
 
     (void)l;
+    if (j)
+        slots_ask_marks(j);
     if (!j || j->has_ended)
         return;
     if (j->is_running) {

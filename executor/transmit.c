@@ -355,14 +355,14 @@ static void log_arrival(void *arg)
              im->n_logged++, sh_clock_ns());
 }
 
-/* One group: its missing bytes in one copy, then its ticket. */
+/* One group: its missing bytes in one copy, then its ticket. A group that misses nothing keeps the
+ * ticket that it has. */
 static int send_group(struct tx *t, struct tx_image *im, size_t off, uint64_t from, uint64_t to,
                       struct msg_group *g, struct sh_err *err)
 {
     int rc;
 
     if (to <= from) {
-        g->ticket_slot = TX_NO_TICKET;
         im->n_logged++;
         return SH_OK;
     }
@@ -405,19 +405,39 @@ static int plan_groups(struct tx *t, struct tx_image *im, uint64_t resident, con
     return rc;
 }
 
-int tx_load(struct tx *t, struct tx_image *im, size_t off, uint64_t resident,
-            const double *layer_ns, tx_done_fn *fn, void *arg, struct sh_err *err)
+/* What every group has to wait for before its own copy: the move of the head, if there was one. */
+static int send_head(struct tx *t, struct tx_image *im, bool moved, struct sh_err *err)
 {
-    uint64_t at = resident;
-    int rc = plan_groups(t, im, resident, layer_ns, err);
+    struct msg_group head = {.ticket_slot = TX_NO_TICKET};
+    int rc = SH_OK;
+
+    if (moved) {
+        head.ticket_slot = im->slot;
+        head.ticket_value = ++im->value;
+        rc = tx_ticket(t, TX_LANE_IN, head.ticket_slot, head.ticket_value, err);
+    }
+    for (uint32_t i = 0; i < im->n_groups; i++) {
+        im->groups[i].ticket_slot = head.ticket_slot;
+        im->groups[i].ticket_value = head.ticket_value;
+    }
+    return rc;
+}
+
+int tx_load(struct tx *t, struct tx_image *im, const struct tx_place *place, const double *layer_ns,
+            tx_done_fn *fn, void *arg, struct sh_err *err)
+{
+    uint64_t at = place->resident;
+    int rc = plan_groups(t, im, place->resident, layer_ns, err);
 
     im->sent_ns = sh_clock_ns();
     im->predicted_ns = 0;
     im->n_logged = 0;
+    if (!rc)
+        rc = send_head(t, im, place->moved, err);
     for (uint32_t i = 0; !rc && i < im->n_groups; i++) {
         uint64_t end = im->layer_ends[im->groups[i].end_layer - 1];
 
-        rc = send_group(t, im, off, at, end, &im->groups[i], err);
+        rc = send_group(t, im, place->off, at, end, &im->groups[i], err);
         at = SH_MAX(at, end);
     }
     if (!rc)

@@ -70,12 +70,19 @@ struct tx_image {
     uint32_t n_logged;           /* groups whose arrival is in the log; at debug level */
 };
 
-/* Enqueues bytes [resident, bytes) of the image to `off` in groups, each followed by its ticket,
- * and a mark at the end. layer_ns: f64[n_layers], how long each layer computes. fn(arg) when all
- * has arrived. Only when nothing of the image is on its way. On failure some copies may be on
- * their way: the range must stay until a mark on the lane has come back. */
-int tx_load(struct tx *t, struct tx_image *im, size_t off, uint64_t resident,
-            const double *layer_ns, tx_done_fn *fn, void *arg, struct sh_err *err);
+struct tx_place {      /* of an image on the device */
+    size_t off;        /* bytes in the arena */
+    uint64_t resident; /* so many of its bytes need no copy ... */
+    bool moved; /* ... but were enqueued to come from elsewhere in the arena: wait for them */
+};
+
+/* Enqueues bytes [resident, bytes) of the image to its place in groups, each followed by its
+ * ticket, and a mark at the end; a head that moved gets a ticket too. layer_ns: f64[n_layers], how
+ * long each layer computes. fn(arg) when all has arrived. Only when nothing of the image is on its
+ * way. On failure some copies may be on their way: the range must stay until a mark on the lane has
+ * come back. */
+int tx_load(struct tx *t, struct tx_image *im, const struct tx_place *place, const double *layer_ns,
+            tx_done_fn *fn, void *arg, struct sh_err *err);
 bool tx_image_busy(const struct tx_image *im);
 void tx_image_arrived(struct tx_image *im); /* the owner's fn calls it */
 /* Raises the tickets of what is on its way: whoever waits goes on, with garbage. */

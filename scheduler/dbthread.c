@@ -1,12 +1,14 @@
 #include "scheduler/dbthread.h"
 
 #include "common/clock.h"
+#include "common/log.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
+#define WARN_EVERY_MS 5000
 #define SOFT_TRIES 20 /* of db_tx, which itself repeats: then it is reported */
 
 struct node {
@@ -33,6 +35,8 @@ struct dbthread {
     size_t max_queued;
     bool stop;
     atomic_bool up;
+    int64_t warned_ns; /* the thread's own */
+    uint64_t warned_left;
 };
 
 static void push_back(struct queue *q, struct node *n)
@@ -88,6 +92,12 @@ static void wait_ms(struct dbthread *t, int64_t ms)
     pthread_cond_timedwait(&t->cond, &t->lock, &until);
 }
 
+/* The database is away, or cannot take this now: the same operation can succeed later. */
+static bool is_passing(int rc)
+{
+    return rc == SH_E_DBDOWN || rc == SH_E_TIMEOUT || rc == SH_E_DISKFULL || rc == SH_E_UNAVAILABLE;
+}
+
 static int run_one(struct dbthread *t, struct node *n)
 {
     int rc = SH_OK;
@@ -101,13 +111,18 @@ static int run_one(struct dbthread *t, struct node *n)
     if (!rc)
         rc = n->op.run(t->db, n->op.arg, &n->err);
     atomic_store(&t->up, rc != SH_E_DBDOWN);
+    if (is_passing(rc) && rc != SH_E_DBDOWN && !(n->op.flags & DBOP_FAIL_FAST) &&
+        sh_log_ratelimit(&t->warned_ns, &t->warned_left, WARN_EVERY_MS)) {
+        sh_log_err(SH_LOG_WARN, "db.wait", &n->err);
+        t->warned_left = 0;
+    }
     return rc;
 }
 
 /* Under the lock. Returns false if the operation has to be tried again. */
 static bool is_finished(struct dbthread *t, struct node *n)
 {
-    bool again = n->rc == SH_E_DBDOWN && !(n->op.flags & DBOP_FAIL_FAST);
+    bool again = is_passing(n->rc) && !(n->op.flags & DBOP_FAIL_FAST);
 
     if (n->rc == SH_E_DBSOFT && ++n->soft_tries < SOFT_TRIES)
         again = true;

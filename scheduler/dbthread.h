@@ -3,9 +3,10 @@
  *   loop:   dbthread_submit(op)  ->  [bounded queue]  ->  database thread: op.run()
  *   loop:   op.done()  <-  sh_loop_wake  <-  [results]
  *
- * While the database is not reachable an operation stays at the head and is tried again every
+ * While the database is not reachable, or refuses for a reason that passes (SH_E_TIMEOUT,
+ * SH_E_DISKFULL, SH_E_UNAVAILABLE), an operation stays at the head and is tried again every
  * DBTHREAD_RETRY_MS, so writes keep their order and none is lost; those with DBOP_FAIL_FAST come
- * back with SH_E_DBDOWN instead. DBOP_FRONT goes before all others: a lease must not expire behind
+ * back with the failure instead. DBOP_FRONT goes before all others: a lease must not expire behind
  * a long queue.
  *
  * The thread touches nothing but its connection, the queues and op.arg; op.arg belongs to it from

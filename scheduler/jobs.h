@@ -53,6 +53,9 @@ void jobs_set_reason(struct job *j, enum decide_reason why);
 void jobs_tick(struct sched *s, int64_t now_ns); /* grace periods, writes that are due */
 void jobs_second(struct sched *s);               /* reasons, gauges */
 
+/* Hands over every change that waits. False: the database has all of them. */
+bool jobs_flush_all(struct sched *s);
+
 /* Between jobs.c and jobs_db.c */
 void jobs__flush(struct sched *s, struct job *j); /* writes what is due */
 void jobs__requeue(struct sched *s, struct job *j, const char *reason);

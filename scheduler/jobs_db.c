@@ -386,3 +386,16 @@ void jobs__flush(struct sched *s, struct job *j)
         sched_poll(s);
     }
 }
+
+bool jobs_flush_all(struct sched *s)
+{
+    bool busy = false;
+
+    for (size_t i = 0; i < s->jobs.n; i++) {
+        struct job *j = s->jobs.items[i];
+
+        jobs__flush(s, j);
+        busy = busy || is_busy(j) || j->n_checkpoints > 0;
+    }
+    return busy;
+}

@@ -211,15 +211,15 @@ void requests_on_cancel(struct sched *s, struct api *a, uint64_t rid)
 {
     struct request *r = idmap_get(&a->requests, rid);
 
-    if (r && r->state == REQUEST_RUNNING) {
+    if (!r)
+        return; /* a former leader may have sent it to an executor: the API waits that out */
+    if (r->state == REQUEST_RUNNING) {
         cancel_running(r); /* its RESULT tells the API when the payload is free */
         return;
     }
-    if (r) {
-        request_end(s, r);
-        sched_wake(s);
-    }
-    /* No executor touches its payload (any more): the API may use the memory again at once. */
+    request_end(s, r);
+    sched_wake(s);
+    /* No executor touches its payload: the API may use the memory again at once. */
     apis_refuse(a, rid, SH_E_CANCELLED, 0, "cancelled");
 }
 

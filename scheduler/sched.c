@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SECOND_NS INT64_C(1000000000)
@@ -326,6 +327,19 @@ out:
     return rc;
 }
 
+/* A job's next write waits for the answer to the one before: the answers are still taken. */
+static void write_jobs(struct sched *s)
+{
+    const struct timespec pause = {.tv_nsec = 5000000};
+    int64_t until = sh_clock_ns() + LAST_WRITES_MS * INT64_C(1000000);
+
+    while (s->epoch && s->loaded && jobs_flush_all(s) && dbthread_is_up(s->db) &&
+           sh_clock_ns() < until) {
+        nanosleep(&pause, NULL);
+        dbthread_collect(s->db, &s->epoch);
+    }
+}
+
 void sched_free(struct sched *s)
 {
     if (!s)
@@ -337,6 +351,7 @@ void sched_free(struct sched *s)
         requests_refuse_all(s, "the scheduler is stopped; try again");
     }
     sessions_fini(s);
+    write_jobs(s);
     leader_free(s->leader);
     dbthread_free(s->db, LAST_WRITES_MS);
     forget_all(s);

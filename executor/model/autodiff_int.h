@@ -29,12 +29,13 @@ int ad__shaped(struct ad *a, uint32_t g, uint32_t t, uint32_t *out, struct sh_er
 /* The sum of g over all axes but the last. */
 int ad__column_sums(struct ad *a, const char *name, uint32_t g, uint32_t *out, struct sh_err *err);
 
-#define AD_RULES(X)                                                                                \
-    X(conv)                                                                                        \
-    X(matmul)                                                                                      \
-    X(pool_max)                                                                                    \
-    X(pool_avg) X(bn_train) X(layernorm) X(dropout) X(act) X(binary) X(softmax) X(reduce) X(where) \
-        X(concat) X(slice) X(pad) X(transpose) X(copy) X(expand) X(gather)
+/* clang-format off */
+#define AD_RULES(X)                                                                            \
+    X(conv)                                                                                    \
+    X(matmul) X(pool_max) X(pool_avg) X(bn_train) X(layernorm) X(dropout) X(act) X(binary)     \
+        X(softmax) X(reduce) X(where) X(concat) X(slice) X(pad) X(transpose) X(copy) X(expand) \
+            X(gather)
+/* clang-format on */
 #define X(name) ad_rule ad__##name;
 AD_RULES(X)
 #undef X

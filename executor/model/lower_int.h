@@ -37,13 +37,13 @@ int lower__unsupported(const struct graph_node *n, struct sh_err *err, const cha
 int lower__float(const struct graph_node *n, const char *name, float *out, struct sh_err *err);
 
 /* ---- operators */
+/* clang-format off */
 #define LOWER_FNS(X)                                                                        \
     X(conv)                                                                                 \
-    X(pool)                                                                                 \
-    X(global_pool)                                                                          \
-    X(batch_norm) X(layer_norm) X(dropout) X(gemm) X(matmul) X(act) X(binary) X(logic_not)  \
-        X(where) X(softmax) X(reduce) X(cast) X(reshape) X(identity) X(transpose) X(concat) \
-            X(slice) X(pad) X(expand) X(gather)
+    X(pool) X(global_pool) X(batch_norm) X(layer_norm) X(dropout) X(gemm) X(matmul) X(act)  \
+        X(binary) X(logic_not) X(where) X(softmax) X(reduce) X(cast) X(reshape) X(identity) \
+            X(transpose) X(concat) X(slice) X(pad) X(expand) X(gather)
+/* clang-format on */
 #define X(name) lower_fn lower__##name;
 LOWER_FNS(X)
 #undef X

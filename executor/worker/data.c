@@ -80,9 +80,9 @@ static int check_classes(const struct data *d, const struct program *p, const st
     const struct program_io *out = program_output(p, 0);
     int64_t n, label;
 
-    if (t->loss != PROGRAM_LOSS_XENT || !out || out->rank != 2 || labels->dtype != SH_I64)
+    if (t->loss != PROGRAM_LOSS_XENT || !out || out->rank < 2 || labels->dtype != SH_I64)
         return SH_OK;
-    n = out->dims[1];
+    n = out->dims[1]; /* training refuses outputs whose other dimensions are not 1 */
     for (int64_t i = 0; i < d->n_samples; i++) {
         memcpy(&label, (const char *)labels->data + (size_t)i * sizeof(label), sizeof(label));
         if (label < 0 || label >= n)

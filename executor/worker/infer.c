@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define PROFILE_REPEAT 3
+#define RUN_SLICE 8u /* operations between two signs of life */
 
 static struct wk_model *find_model(struct worker *w, int64_t handle)
 {
@@ -355,6 +356,39 @@ static int move_parts(struct worker *w, const struct program *p, const struct ms
     return SH_OK;
 }
 
+/* The program is for `size` samples. What earlier tenants of this memory left in the others must
+ * not reach the operations: as an index, say, it could lie outside of a table. */
+static int clear_padding(struct worker *w, const struct program *p, const struct msg_wk_run *m,
+                         uint32_t size, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (size_t i = 0; !rc && m->batch < size && i < program_n_inputs(p); i++) {
+        const struct program_io *io = program_input(p, i);
+        size_t sample = io->bytes / size;
+
+        rc = dev_fill(w->dev, m->ws_off + io->offset + sample * m->batch, 0,
+                      sample * (size - m->batch), err);
+    }
+    return rc;
+}
+
+/* In slices, so that a long run shows the executor's watchdog that it moves. */
+static int run_ops(struct worker *w, struct program *p, const struct dev_bases *bases,
+                   uint32_t from, uint32_t to, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    while (!rc && from < to) {
+        uint32_t end = to - from > RUN_SLICE ? from + RUN_SLICE : to;
+
+        rc = program_run(p, bases, from, end, err);
+        atomic_fetch_add(&w->ctl->progress, 1);
+        from = end;
+    }
+    return rc;
+}
+
 static int run_groups(struct worker *w, struct program *p, const struct msg_wk_run *m,
                       int64_t *first_ns, struct sh_err *err)
 {
@@ -376,14 +410,12 @@ static int run_groups(struct worker *w, struct program *p, const struct msg_wk_r
             *first_ns = sh_clock_ns();
         SH_DEBUG("group.compute", "run=%" PRIu64 " group=%zu ns=%" PRId64, m->run_id, i,
                  sh_clock_ns());
-        if (!rc && to > op)
-            rc = program_run(p, &bases, op, to, err);
-        op = to > op ? to : op;
         atomic_fetch_add(&w->ctl->progress, 1);
+        if (!rc)
+            rc = run_ops(w, p, &bases, op, to, err);
+        op = to > op ? to : op;
     }
-    if (!rc && op < n_ops)
-        rc = program_run(p, &bases, op, n_ops, err);
-    return rc;
+    return rc ? rc : run_ops(w, p, &bases, op, n_ops, err);
 }
 
 static struct program *program_for(const struct wk_model *m, uint32_t batch, uint32_t *size)
@@ -413,6 +445,8 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, struct sh_err *er
         rc = SH_FAIL(&why, SH_E_NOTFOUND, "this worker has no program for a batch of %u", m->batch);
     else if (w->n_parts != m->n_parts || (m->n_parts > 0 && w->parts[0].run_id != m->run_id))
         rc = SH_FAIL(&why, SH_E_PROTO, "%zu of %u parts of the run came", w->n_parts, m->n_parts);
+    if (!rc)
+        rc = clear_padding(w, p, m, size, &why);
     if (!rc)
         rc = move_parts(w, p, m, size, true, &why);
     if (!rc)

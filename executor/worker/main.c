@@ -6,6 +6,7 @@
 #include "common/wire.h"
 #include "executor/worker/worker.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -20,8 +21,11 @@ static int on_init(struct worker *w, const struct msg_wk_init *m, const int *fds
     if (m->log_level < SH_LOG_N_LEVELS)
         sh_log_set_level((enum sh_log_level)m->log_level);
     rc = sh_shm_map(fds[0], WORKER_CTL_BYTES, true, &w->ctl_shm, err);
-    if (rc)
+    if (rc) {
+        for (size_t i = 0; i < n_fds; i++)
+            close(fds[i]);
         return rc;
+    }
     w->ctl = w->ctl_shm.base;
     w->id = m->worker;
     w->ckpt_slot = m->ticket_slot;
@@ -56,8 +60,10 @@ static int on_slab(struct worker *w, const struct msg_wk_slab *m, int fd, struct
                        (unsigned long long)m->api_id);
     }
     rc = sh_shm_map(fd, m->bytes, true, &shm, err);
-    if (rc)
+    if (rc) {
+        close(fd);
         return rc;
+    }
     w->slabs[w->n_slabs++] = (struct wk_slab){.api_id = m->api_id, .shm = shm};
     return SH_OK;
 }
@@ -130,6 +136,10 @@ int main(void)
     sh_log_init("shunt-worker", SH_LOG_INFO);
     sh_buf_init(&buf, SH_WIRE_MAX_FRAME + 64);
     rc = sh_spawn_child_init(&err);
+    /* A signal to the whole group is for the executor: it still needs its workers to stop what
+     * trains, and ends them by closing the socket. */
+    signal(SIGINT, SIG_IGN);
+    signal(SIGTERM, SIG_IGN);
     while (!rc) {
         int fds[SH_WIRE_MAX_FDS];
         size_t n_fds = SH_WIRE_MAX_FDS;

@@ -180,7 +180,7 @@ class System:
                        stdout=subprocess.DEVNULL)
         self.played = Played(self.dir)
         self.start()
-        admin = open(os.path.join(self.dir, "admin")).read().strip()
+        self.admin = admin = open(os.path.join(self.dir, "admin")).read().strip()
         for t in ("vision", "other"):
             self.call("POST", "/api/v1/tenants", {"name": t}, key=admin)
         self.key = self.call("POST", "/api/v1/tenants/vision/keys",
@@ -414,6 +414,49 @@ class Infer(unittest.TestCase):
         self.s.played.mode = "refuse"
         self.refused(503, "9 ms too long", body())
         self.assertEqual(self.s.headers["retry-after"], "3")
+
+    def test_a_request_that_is_over_in_mid_body_gives_its_memory_back(self):
+        s = socket.create_connection(("127.0.0.1", self.s.port))
+        s.sendall(("POST /v2/models/double/infer HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"
+                   "Content-Length: 200000\r\n\r\n" % self.s.key).encode() + b"{")
+        self.assertTrue(self.s.played.wait("INFER_OPEN"))
+        time.sleep(0.2)  # a sweep of the link counts the memory in use
+        during = self.s.metric('shunt_payload_bytes{kind="used"}')
+        self.s.played.sched.send("INFER_REFUSED", rid=self.s.played.open.rid, rc=-18,
+                                 retry_after_ms=2000, msg="the queue is full")
+        time.sleep(0.2)
+        s.sendall(b" " * 60000)
+        for _ in range(50):
+            used = self.s.metric('shunt_payload_bytes{kind="used"}')
+            if used <= during - 200000:
+                break
+            time.sleep(0.05)
+        self.assertLessEqual(used, during - 200000)
+        s.sendall(b" " * 139999)
+        reply = s.recv(65536).decode()
+        s.close()
+        self.assertIn(" 503 ", reply)
+        self.assertIn("the queue is full", reply)
+
+    def test_more_requests_a_second_than_the_quota_allows(self):
+        quota = "/api/v1/tenants/other/quota"
+        self.assertEqual(self.s.call("PUT", quota, {"requests_per_second": 0.5, "burst": 2},
+                                     self.s.admin)[0], 200)
+        for _ in range(100):
+            r = self.s.infer(body(), model="common", key=self.s.other)
+            if r[0] != 200:
+                break
+            time.sleep(0.02)
+        self.assertEqual((r[0], "requests_per_second" in r[1]["error"]), (429, True), r)
+        self.assertIn(self.s.headers["retry-after"], ("1", "2"))
+        self.assertEqual(self.s.infer(body())[0], 200)  # another tenant
+        self.assertEqual(self.s.call("PUT", quota, {}, self.s.admin)[0], 200)
+        for _ in range(100):
+            r = self.s.infer(body(), model="common", key=self.s.other)
+            if r[0] == 200:
+                break
+            time.sleep(0.02)
+        self.assertEqual(r[0], 200)
 
     def test_a_failed_run(self):
         self.s.played.mode = "fail"

@@ -42,6 +42,10 @@ start_api() {
     base="http://127.0.0.1:$port"
 }
 
+sql() {
+    psql -XAtq -v ON_ERROR_STOP=1 "$DATABASE_URL" -c "$1"
+}
+
 # req METHOD PATH [JSON or @FILE] [curl options...]: sets code, body, headers
 req() {
     local method=$1 path=$2 data=${3:-}
@@ -276,7 +280,30 @@ for _ in $(seq 100); do
 done
 is "and back" 200
 
-# --- a restart: a good key file is kept, a stale one is replaced
+# --- versions without a number, made at the same moment; what goes with a tenant
+key=$admin
+req POST /api/v1/tenants '{"name":"gone"}'; is "a tenant to delete" 201
+req POST '/api/v1/models?tenant=gone' '{"name":"m"}'; is "its model" 201
+req POST '/api/v1/datasets?tenant=gone' '{"name":"d"}'; is "its dataset" 201
+pids=()
+for i in 1 2 3 4; do
+    curl -s -o /dev/null -w '%{http_code}\n' --max-time 60 -H "Authorization: Bearer $key" \
+        -H 'Content-Type: application/json' --data-binary '{}' \
+        "$base/api/v1/models/m/versions?tenant=gone" >"$dir/made.$i" &
+    pids+=($!)
+done
+wait "${pids[@]}"
+n=$((n + 1))
+[ "$(sort -u "$dir"/made.*)" = 201 ] ||
+    { echo "FAILED: versions made at once: $(cat "$dir"/made.*)"; failed=$((failed + 1)); }
+req PUT /api/v1/tenants/gone/quota '{"requests_per_second":2,"burst":3}'; is "a rate" 200
+req DELETE /api/v1/tenants/gone; is "delete a tenant" 204
+n=$((n + 1))
+[ "$(sql "SELECT string_agg(d.state, ' ') FROM dataset d JOIN tenant t ON t.id = d.tenant_id WHERE
+    t.name = 'gone'")" = DELETED ] ||
+    { echo "FAILED: the dataset of a deleted tenant is left"; failed=$((failed + 1)); }
+
+# --- a restart: an admin key is made only if none is live; old left-overs go, young ones stay
 restart() {
     kill -TERM "$api_pid"
     wait "$api_pid" || failed=$((failed + 1))
@@ -288,8 +315,20 @@ restart
 n=$((n + 1))
 [ "$key" = "$admin" ] || { echo "FAILED: the admin key was replaced"; failed=$((failed + 1)); }
 echo shunt_aaaaaaaaaaaa_stale >"$dir/admin"
+touch "$dir/state/blobs/tmp/young"
+touch -d '2 days ago' "$dir/state/blobs/tmp/old"
 restart
-req GET /api/v1/tenants; is "a stale key file is replaced" 200
+n=$((n + 1))
+if [ "$key" != shunt_aaaaaaaaaaaa_stale ] || [ ! -e "$dir/state/blobs/tmp/young" ] ||
+    [ -e "$dir/state/blobs/tmp/old" ]; then
+    echo "FAILED: a second admin key, or blobs/tmp"
+    failed=$((failed + 1))
+fi
+key=$admin
+req GET /api/v1/tenants; is "the live admin key goes on" 200
+sql "UPDATE api_key SET revoked_at = now() WHERE role = 'admin'"
+restart
+req GET /api/v1/tenants; is "without a live admin key one is made" 200
 
 # --- the end
 kill -TERM "$api_pid"

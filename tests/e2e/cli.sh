@@ -54,6 +54,9 @@ up_and_down() {
     mkdir "$tmp/foreign" && touch "$tmp/foreign/log"
     exits "a folder of somebody else is never purged" 1 "not made by" \
         "$bin/shunt" down --purge --state-dir "$tmp/foreign"
+    exits "nor used" 1 "name another" "$bin/shunt" up --state-dir "$tmp/foreign"
+    exits "nor cleared" 1 "not made by" "$bin/shunt" down --state-dir "$tmp/foreign"
+    ok "what was in it is all there is" [ "$(ls -A "$tmp/foreign")" = log ]
 }
 
 nouns() {

@@ -3,7 +3,9 @@
 Standard library only. The supervisor starts again what dies; a story that wants a process to stay away
 for a while holds the supervisor (System.held).
 """
+import atexit
 import contextlib
+import glob
 import http.client
 import json
 import os
@@ -21,6 +23,14 @@ BIN = os.environ.get("SHUNT_BIN", os.path.join(ROOT, "build", "bin"))
 DIGITS = os.path.join(ROOT, "examples", "digits")
 FINAL = ("SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED")
 WAIT_S = 120  # for what takes a second on an idle machine
+
+
+def _on_term(*_):
+    """The end of a time limit: leave as at Ctrl-C, so that systems are stopped."""
+    raise KeyboardInterrupt
+
+
+signal.signal(signal.SIGTERM, _on_term)
 
 
 class Reply:
@@ -95,9 +105,9 @@ class Story(unittest.TestCase):
 
 
 class System:
-    """with System("--workers=2", MAX_MODEL_BYTES="1M") as s: ..."""
+    """System("--workers=2", MAX_MODEL_BYTES="1M"): options of `shunt up`, and of any daemon. stop() it."""
 
-    def __init__(self, *options, before=None, **env):
+    def __init__(self, *options, **env):
         self.dir = tempfile.mkdtemp(prefix="shunt-e2e.")
         os.chmod(self.dir, 0o755)  # PostgreSQL's user must be able to go through
         self.state = os.path.join(self.dir, "state")
@@ -105,11 +115,9 @@ class System:
                     if not k.startswith("SHUNT_") and k != "DATABASE_URL"}
         self.env["SHUNT_CONFIG"] = os.path.join(self.dir, "empty.conf")
         open(self.env["SHUNT_CONFIG"], "w").close()
-        self.options = options
-        self.failed = False
+        self.failed = self.stopped = False
+        atexit.register(self.stop)
         try:
-            if before:
-                before(self)
             up = self.cli("up", "--port=0", "--pool-bytes=256M", "--threads=1", "-o", "json", *options,
                           env={"SHUNT_" + k: v for k, v in env.items()})
             system = json.loads(up)
@@ -122,18 +130,15 @@ class System:
             self.stop()
             raise
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, *_):
-        self.failed = self.failed or kind is not None
-        self.stop()
-
     def stop(self):
+        if self.stopped:
+            return
+        self.stopped = True
         if self.failed:
-            for name in sorted(os.listdir(os.path.join(self.state, "log"))):
-                with open(os.path.join(self.state, "log", name), errors="replace") as f:
-                    print("--- " + name, *(line[:300].rstrip() for line in f.readlines()[-12:]), sep="\n")
+            for path in sorted(glob.glob(os.path.join(self.state, "log", "*.log"))):
+                with open(path, errors="replace") as f:
+                    print("--- " + os.path.basename(path),
+                          *(line[:300].rstrip() for line in f.readlines()[-12:]), sep="\n")
         subprocess.run([os.path.join(BIN, "shunt"), "down", "--purge", "--quiet", "--state-dir",
                         self.state], env=self.env, timeout=150, check=False)
         shutil.rmtree(self.dir, ignore_errors=True)

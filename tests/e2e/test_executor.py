@@ -367,6 +367,44 @@ class Training(Case):
         self.assertEqual(d.stop(), 0)
         self.assertEqual(len([f for f in os.listdir(d.dir + "/jobs/5") if "ckpt" in f]), 1)
 
+    def test_a_stop_writes_the_newest_state_though_its_workers_are_signalled_or_killed(self):
+        for sig in (signal.SIGINT, signal.SIGKILL):
+            d = self.driver()
+            pk, _ = d.package(self.net_train, "--training")
+            d.start_job(5, pk, TRAIN, spec(epochs=1000))
+            d.wait_step(5, 10)
+            pids = d.worker_pids()
+            d.proc.send_signal(signal.SIGSTOP)  # so that it sees all signals at once
+            d.proc.send_signal(signal.SIGTERM)
+            for pid in pids:
+                os.kill(pid, sig)
+            d.proc.send_signal(signal.SIGCONT)
+            begin = time.monotonic()
+            self.assertEqual(d.stop(), 0)
+            self.assertLess(time.monotonic() - begin, 8)
+            if sig == signal.SIGINT:
+                self.assertEqual(len([f for f in os.listdir(d.dir + "/jobs/5") if "ckpt" in f]), 1)
+
+    def test_a_missing_checkpoint_is_replaced_by_the_newest_and_old_ones_go(self):
+        calm = self.train()
+        d = self.driver()
+        pk, _ = d.package(self.net_train, "--training")
+        folder = d.start_job(5, pk, TRAIN, spec(), TEST)
+        d.wait_step(5, 20)
+        d.scheduler.send("JOB_STOP", epoch=1, job=5, attempt=1, how=1)
+        newest = d.wait_job(5, FINAL).step
+        other = os.path.join(d.dir, "jobs", "6", "ckpt-2.safetensors")
+        os.makedirs(os.path.dirname(other))
+        for path in (folder + "/ckpt-2.safetensors", other):
+            open(path, "w").close()
+        d.start_job(5, pk, TRAIN, spec(), TEST, 2, folder + "/ckpt-1.safetensors", 1)
+        self.assertEqual(d.wait_job(5, FINAL).phase, "DONE")
+        self.assertEqual(open(folder + "/final.safetensors", "rb").read(), calm.final)
+        self.assertEqual(json.load(open(folder + "/losses.json")), calm.losses)
+        self.assertNotIn("ckpt-2.safetensors", os.listdir(folder))
+        self.assertIn("ckpt-%d.safetensors" % newest, os.listdir(folder))
+        self.assertTrue(os.path.exists(other))
+
     def test_a_loss_that_is_no_number_fails_the_job_and_keeps_the_checkpoint(self):
         d = self.driver("--checkpoint-interval-ms=50")
         pk, _ = d.package(self.net_train, "--training")
@@ -400,6 +438,16 @@ class Training(Case):
         d.start_job(6, pk, TRAIN, spec(epochs=1), "/none.safetensors")
         j = d.wait_job(6, FINAL)
         self.assertEqual(j.phase, "FAILED")
+        t, path = read_st(TEST), os.path.join(d.dir, "bad.safetensors")
+        n = t["label"][1][0]
+        for job, name, column, text in (
+                (7, "label", ("I64", [n], struct.pack("<%dq" % n, *[0] * (n - 1), 10)), "label 10"),
+                (8, "x", ("I32",) + tuple(t["x"][1:]), "INT32")):
+            write_st(path, dict(t, **{name: column}))
+            d.start_job(job, pk, TRAIN, spec(epochs=1), path)
+            j = d.wait_job(job, FINAL)
+            self.assertEqual(j.phase, "FAILED", j)
+            self.assertIn(text, j.msg)
 
     @unittest.skipUnless(os.geteuid() == 0, "needs a small file system of its own")
     def test_a_full_disk_costs_a_checkpoint_and_nothing_else(self):

@@ -28,7 +28,7 @@ from system import DIGITS, FINAL, System, read_st, until, zoo  # noqa: E402
 BLOCK = 2 << 20
 # The pool just holds ResNet-18 with the workspace of batch 8: 23 + 16 blocks.
 POOL = 39 * BLOCK
-LIMIT_S = 270
+LIMIT_S = 240
 WAYS = ("pause", "drop", "swap")
 MIN_PREEMPTIONS = 20
 BURST = (("digits", 1), ("digits", 8), ("resnet18", 1), ("resnet18", 4), ("resnet18", 8))
@@ -63,7 +63,7 @@ JOBS = {
         optimizer={"name": "sgd", "lr": 0.02, "momentum": 0.9}, batch=160, steps=1500, epochs=None,
         seed=7, checkpoint_interval_ms=300)),
     "adamw": dict(model="mlp", dataset="train", eval_dataset="test", spec=dict(
-        optimizer={"name": "adamw", "lr": 0.0005, "weight_decay": 0.01}, batch=32, steps=1500,
+        optimizer={"name": "adamw", "lr": 0.0005, "weight_decay": 0.01}, batch=32, steps=1000,
         epochs=None, seed=11, checkpoint_interval_ms=300)),
 }
 
@@ -72,7 +72,7 @@ class Lab:
     """A system with the models and data of this story."""
 
     def __init__(self):
-        self.s = System("--pool-bytes=%d" % POOL, "--workers=3")
+        self.s = System("--pool-bytes=%d" % POOL, "--workers=3", "--copy-gb-per-s=4")
         try:
             self.key = self.s.tenant("lab")
             self.s.push(self.key, "digits", zoo("digits-cnn", "training"), max_batch=8)

@@ -6,6 +6,7 @@
 #include "tests/unit/sh_test.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 struct fixture {
@@ -27,6 +28,7 @@ static int teardown(void **state)
 {
     struct fixture *f = *state;
 
+    file_remove_tree(f->s.aux, NULL); /* what a test that failed has left */
     state_close(&f->s);
     return file_remove_tree(f->dir, NULL);
 }
@@ -141,6 +143,90 @@ static void sockets_go_to_a_short_folder_when_the_path_is_long(void **state)
     free(dir);
 }
 
+static void a_folder_with_things_of_somebody_else_is_not_taken(void **state)
+{
+    struct fixture *f = *state;
+    struct sh_err err = {0};
+    struct state s;
+    char *other = NULL, *log = NULL, *mark = NULL;
+
+    assert_ok(sh_asprintf(NULL, &other, "%s/other", f->dir));
+    assert_ok(sh_asprintf(NULL, &log, "%s/log", other));
+    assert_ok(sh_asprintf(NULL, &mark, "%s/created-by-shunt", other));
+    assert_ok(file_make_dir(log, 0755, NULL));
+    assert_fails(state_open(other, true, &s, &err), SH_E_CONFLICT, &err, "--state-dir");
+    assert_int_not_equal(access(mark, F_OK), 0);
+    assert_int_equal(rmdir(log), 0); /* empty now */
+    assert_ok(state_open(other, true, &s, NULL));
+    state_close(&s);
+    assert_ok(state_open(other, true, &s, NULL)); /* not empty, but ours */
+    state_close(&s);
+    free(other);
+    free(log);
+    free(mark);
+}
+
+static bool is_there(const struct state *s, const char *name)
+{
+    char *path = NULL;
+    bool there;
+
+    assert_ok(sh_asprintf(NULL, &path, "%s/%s", s->run, name));
+    there = access(path, F_OK) == 0;
+    free(path);
+    return there;
+}
+
+static void clearing_run_removes_only_files_that_a_system_makes(void **state)
+{
+    static const char *const OURS[] = {"api.pid", "executor-cpu0.sock", "system.json",
+                                       "postgres.pid.77.tmp"};
+    static const char *const THEIRS[] = {"notes.txt", "vim.pid", "up.lock", "api.conf",
+                                         "systemd.json"};
+    struct fixture *f = *state;
+    char *path = NULL;
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(OURS) + SH_ARRAY_LEN(THEIRS); i++) {
+        size_t k = i - SH_MIN(i, SH_ARRAY_LEN(OURS));
+
+        assert_ok(sh_asprintf(NULL, &path, "%s/%s", f->s.run,
+                              i < SH_ARRAY_LEN(OURS) ? OURS[i] : THEIRS[k]));
+        assert_ok(file_write(path, "x", 1, 0644, NULL));
+        free(path);
+    }
+    assert_ok(state_clear_run(&f->s, NULL));
+    for (size_t i = 0; i < SH_ARRAY_LEN(OURS); i++)
+        assert_false(is_there(&f->s, OURS[i]));
+    for (size_t i = 0; i < SH_ARRAY_LEN(THEIRS); i++)
+        assert_true(is_there(&f->s, THEIRS[i]));
+}
+
+static void the_folder_in_var_tmp_is_used_only_while_it_is_ours_alone(void **state)
+{
+    struct fixture *f = *state;
+    struct sh_err err = {0};
+    struct state *s = &f->s;
+
+    assert_int_equal(state_check_aux(s, NULL), SH_E_NOTFOUND);
+    assert_int_equal(symlink(f->dir, s->aux), 0);
+    assert_fails(state_make_aux(s, &err), SH_E_CONFLICT, &err, "not used");
+    free(s->sock);
+    assert_ok(sh_asprintf(NULL, &s->sock, "%s/run", s->aux)); /* through the link: our own run/ */
+    assert_ok(state_pid_write(s, "api", getpid(), NULL));
+    err = (struct sh_err){0};
+    assert_fails(state_make_sock(s, &err), SH_E_CONFLICT, &err, "not used");
+    err = (struct sh_err){0};
+    assert_fails(state_purge(s, &err), SH_E_CONFLICT, &err, "not used");
+    assert_true(is_there(s, "api.pid"));
+    assert_int_equal(unlink(s->aux), 0);
+    assert_ok(state_make_sock(s, NULL));
+    assert_int_equal(chmod(s->aux, 0777), 0);
+    assert_int_equal(state_check_aux(s, NULL), SH_E_CONFLICT);
+    assert_int_equal(chmod(s->aux, 0711), 0);
+    assert_ok(state_clear_run(s, NULL));
+    assert_int_equal(state_check_aux(s, NULL), SH_E_NOTFOUND);
+}
+
 static void the_server_of_a_system_is_read_from_its_folder(void **state)
 {
     struct fixture *f = *state;
@@ -172,6 +258,12 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(sockets_go_to_a_short_folder_when_the_path_is_long, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(a_folder_with_things_of_somebody_else_is_not_taken, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(clearing_run_removes_only_files_that_a_system_makes, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(the_folder_in_var_tmp_is_used_only_while_it_is_ours_alone,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(the_server_of_a_system_is_read_from_its_folder, setup,
                                         teardown),
     };

@@ -29,7 +29,7 @@ static void place(struct residency *r, uint32_t id)
     struct residency_place p;
     struct sh_err err = {0};
 
-    assert_ok_err(residency_place(r, id, &p, &err), &err);
+    assert_ok_err(residency_place(r, id, true, &p, &err), &err);
     assert_ok_err(residency_check(r, &err), &err);
 }
 
@@ -49,7 +49,7 @@ static void an_image_that_is_whole_stays_where_it_is(void **state)
 
     (void)state;
     place(r, a);
-    assert_ok(residency_place(r, a, &p, NULL));
+    assert_ok(residency_place(r, a, true, &p, NULL));
     assert_int_equal(p.had_blocks, 4);
     assert_int_equal(p.had_first, p.range.first);
     residency_free(r);
@@ -68,11 +68,43 @@ static void the_tail_is_evicted_and_the_head_stays(void **state)
     assert_int_equal(residency_held(r, b), 7);
     residency_touch(r, b, 1);
     residency_pin(r, b);
-    assert_int_equal(residency_place(r, a, &p, NULL), SH_E_DEVMEM);
+    assert_int_equal(residency_place(r, a, true, &p, NULL), SH_E_DEVMEM);
     assert_int_equal(residency_held(r, a), 3); /* a failure changes nothing */
     residency_unpin(r, b);
-    assert_ok(residency_place(r, a, &p, NULL));
+    assert_ok(residency_place(r, a, true, &p, NULL));
     assert_int_equal(p.had_blocks, 3);
+    residency_free(r);
+}
+
+static void a_place_without_eviction_takes_only_what_is_free(void **state)
+{
+    struct residency *r = new_residency(10, 1);
+    uint32_t a = add(r, 6, 2), b = add(r, 7, 7), c = add(r, 4, 4);
+    struct residency_place p;
+
+    (void)state;
+    place(r, a);
+    assert_int_equal(residency_place(r, b, false, &p, NULL), SH_E_DEVMEM);
+    assert_int_equal(residency_held(r, a), 6);
+    assert_int_equal(residency_held(r, b), 0);
+    assert_ok(residency_place(r, c, false, &p, NULL));
+    assert_int_equal(p.evicted_blocks, 0);
+    assert_ok(residency_check(r, NULL));
+    residency_free(r);
+}
+
+static void an_image_that_never_arrived_leaves_blocks_that_are_foreign_to_all(void **state)
+{
+    struct residency *r = new_residency(10, 1);
+    uint32_t a = add(r, 6, 2);
+
+    (void)state;
+    place(r, a);
+    residency_forget(r, a);
+    assert_int_equal(residency_held(r, a), 0);
+    assert_true(arena_seg_at(residency_arena(r), 0).tag == ARENA_FOREIGN);
+    assert_int_equal(arena_seg_at(residency_arena(r), 0).n, 6);
+    assert_ok(residency_check(r, NULL));
     residency_free(r);
 }
 
@@ -105,7 +137,7 @@ static void a_head_whose_tail_was_taken_moves_to_a_place_for_all_of_it(void **st
     residency_truncate(r, a, 2);
     /* Something that cannot be evicted settles right behind the head. */
     assert_ok(arena_take(residency_arena(r), (struct arena_range){2, 3}, ARENA_TRAIN, 0, NULL));
-    assert_ok(residency_place(r, a, &p, NULL));
+    assert_ok(residency_place(r, a, true, &p, NULL));
     assert_int_equal(p.had_blocks, 2);
     assert_int_equal(p.had_first, 0);
     assert_true(p.range.first >= 5);
@@ -183,7 +215,7 @@ static void a_clone_answers_what_if_without_doing_it(void **state)
     (void)state;
     place(r, a);
     assert_ok(residency_clone(r, &c, NULL));
-    assert_ok(residency_place(c, b, &p, NULL));
+    assert_ok(residency_place(c, b, true, &p, NULL));
     assert_int_equal(residency_held(c, a), 0);
     assert_int_equal(residency_held(r, a), 8);
     assert_ok(residency_check(r, NULL));
@@ -245,7 +277,7 @@ static void equal_images_are_replaced_as_the_textbooks_clock_does(void **state)
                 struct residency_place p;
 
                 assert_int_equal(hit, textbook_reference(&t, m));
-                assert_ok(residency_place(r, id[m], &p, NULL));
+                assert_ok(residency_place(r, id[m], true, &p, NULL));
                 residency_touch(r, id[m], i);
             }
             residency_free(r);
@@ -281,7 +313,7 @@ static void the_rules_hold_in_a_long_random_life(void **state)
         switch (next_random(&x) % 6) {
         case 0:
         case 1:
-            rc = residency_place(r, id[i], &p, NULL);
+            rc = residency_place(r, id[i], true, &p, NULL);
             placed += rc == SH_OK;
             if (!rc)
                 assert_int_equal(residency_held(r, id[i]), size[i]);
@@ -346,6 +378,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_image_that_is_whole_stays_where_it_is),
         cmocka_unit_test(the_tail_is_evicted_and_the_head_stays),
+        cmocka_unit_test(a_place_without_eviction_takes_only_what_is_free),
+        cmocka_unit_test(an_image_that_never_arrived_leaves_blocks_that_are_foreign_to_all),
         cmocka_unit_test(a_pinned_image_is_never_a_victim),
         cmocka_unit_test(a_head_whose_tail_was_taken_moves_to_a_place_for_all_of_it),
         cmocka_unit_test(a_workspace_spares_the_image_it_is_for),

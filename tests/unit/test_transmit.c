@@ -164,7 +164,7 @@ static void an_image_arrives_whole_and_its_tickets_with_it(void **state)
 
     (void)state;
     rig_open(&r, 0);
-    assert_ok(tx_load(r.tx, &r.im, 4096, 0, r.ns, on_arrived, &r, NULL));
+    assert_ok(tx_load(r.tx, &r.im, &(struct tx_place){.off = 4096}, r.ns, on_arrived, &r, NULL));
     assert_true(tx_image_busy(&r.im));
     assert_true(r.im.n_groups >= 1);
     assert_int_equal(r.im.groups[r.im.n_groups - 1].end_layer, N_LAYERS);
@@ -184,11 +184,12 @@ static void only_what_is_missing_is_copied(void **state)
     (void)state;
     rig_open(&r, 0);
     resident = r.ends[10] + 100; /* in the middle of a layer */
-    assert_ok(tx_load(r.tx, &r.im, 0, 0, r.ns, on_arrived, &r, NULL));
+    assert_ok(tx_load(r.tx, &r.im, &(struct tx_place){0}, r.ns, on_arrived, &r, NULL));
     wait_for(&r, &r.arrived);
     memset(r.host, 0xEE, (size_t)resident); /* must not travel again */
     r.arrived = 0;
-    assert_ok(tx_load(r.tx, &r.im, 0, resident, r.ns, on_arrived, &r, NULL));
+    assert_ok(
+        tx_load(r.tx, &r.im, &(struct tx_place){.resident = resident}, r.ns, on_arrived, &r, NULL));
     assert_int_equal(r.im.groups[0].ticket_slot, TX_NO_TICKET); /* the resident head */
     wait_for(&r, &r.arrived);
     read_back(&r, 0);
@@ -206,7 +207,7 @@ static void forcing_an_image_frees_its_waiters_and_nobody_elses(void **state)
     (void)state;
     rig_open(&r, 0.02); /* 0.7 MB: 35 ms */
     other = dev_ticket_value(r.mem, TX_SLOT_IMAGE + 1);
-    assert_ok(tx_load(r.tx, &r.im, 0, 0, r.ns, on_arrived, &r, NULL));
+    assert_ok(tx_load(r.tx, &r.im, &(struct tx_place){0}, r.ns, on_arrived, &r, NULL));
     tx_image_force(r.tx, &r.im);
     assert_int_equal(dev_ticket_value(r.mem, TX_SLOT_IMAGE), r.im.value);
     assert_int_equal(dev_ticket_value(r.mem, TX_SLOT_IMAGE + 1), other);

@@ -5,6 +5,7 @@
 #include "common/mem.h"
 #include "common/shm.h"
 
+#include <emmintrin.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,9 +17,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define RING 8192u      /* commands that one lane holds */
-#define MARKS 16384u    /* marks that nobody has fetched yet, all lanes */
-#define CHUNK_NS 500000 /* a slowed copy arrives in pieces of about this length */
+#define RING 8192u   /* commands that one lane holds */
+#define MARKS 16384u /* marks that nobody has fetched yet, all lanes */
+/* A slowed copy is made in pieces of about this length: each one costs a wake-up and cold caches,
+ * which the compute threads on the same cores pay for. */
+#define CHUNK_NS 2000000
 #define MIN_CHUNK ((size_t)64 << 10)
 #define MAX_CHUNK ((size_t)4 << 20)
 #define SPIN_NS 40000 /* a sleeper wakes late by about this much: the rest is spun */
@@ -163,6 +166,22 @@ static int64_t take_link(struct lane *l, const struct cmd *c, int64_t duration_n
     return begin;
 }
 
+/* With stores that go past the caches: the core that copies is a core that computes too. So its
+ * caches keep their lines, and no line of dst is read just to be overwritten (a quarter less
+ * time). */
+static void copy_bytes(unsigned char *dst, const unsigned char *src, size_t bytes)
+{
+    size_t head = SH_MIN(-(uintptr_t)dst & 15, bytes), at = head;
+
+    memcpy(dst, src, head);
+    for (; at + 64 <= bytes; at += 64)
+        for (size_t i = 0; i < 64; i += 16)
+            _mm_stream_si128((__m128i *)(void *)(dst + at + i),
+                             _mm_loadu_si128((const __m128i *)(const void *)(src + at + i)));
+    memcpy(dst + at, src + at, bytes - at);
+    _mm_sfence();
+}
+
 static void run_slow_copy(struct lane *l, const struct cmd *c)
 {
     struct cpu_mem *m = l->mem;
@@ -176,7 +195,7 @@ static void run_slow_copy(struct lane *l, const struct cmd *c)
     for (size_t at = 0; at < c->bytes && !atomic_load(&m->aborted);) {
         size_t n = SH_MIN(chunk, c->bytes - at);
 
-        memcpy(c->dst + at, c->src + at, n);
+        copy_bytes(c->dst + at, c->src + at, n);
         at += n;
         wait_until(begin + m->latency_ns + (int64_t)((double)at * m->ns_per_byte), at == c->bytes);
     }
@@ -193,7 +212,7 @@ static void run_cmd(struct lane *l, const struct cmd *c)
     }
     switch (c->kind) {
     case CMD_COPY:
-        memcpy(c->dst, c->src, c->bytes);
+        copy_bytes(c->dst, c->src, c->bytes);
         break;
     case CMD_MOVE:
         memmove(c->dst, c->src, c->bytes);

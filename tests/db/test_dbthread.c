@@ -1,0 +1,173 @@
+/* test_dbthread.c - without it, a lock held a little too long or a full disk could lose the result
+ * of a finished job, or a lease could wait behind an operation that is tried again and again.
+ *
+ * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
+/* uses: scheduler/dbthread.o */
+/* link: -lpq */
+#include "common/clock.h"
+#include "common/mem.h"
+#include "scheduler/dbthread.h"
+#include "tests/unit/sh_test.h"
+
+#define MOST_MS 20000
+
+struct work {
+    int rc;      /* what the first tries end with */
+    int n_fails; /* how many of them */
+    int n_tries, n_done, done_rc;
+};
+
+struct world {
+    struct sh_loop *loop;
+    struct dbthread *t;
+    struct work work;
+};
+
+static void on_wake(struct sh_loop *l, void *arg)
+{
+    struct world *w = arg;
+    uint64_t generation = 1;
+
+    dbthread_collect(w->t, &generation);
+    if (w->work.n_done)
+        sh_loop_stop(l);
+}
+
+static void on_late(struct sh_loop *l, void *arg)
+{
+    (void)arg;
+    sh_loop_stop(l);
+}
+
+static int set_up(void **state)
+{
+    struct world *w = calloc(1, sizeof(*w));
+    const char *url = getenv("DATABASE_URL");
+    struct sh_err err = {0};
+    struct db *db = NULL;
+    int applied = 0;
+
+    assert_non_null(w);
+    assert_non_null(url);
+    assert_ok(db_new(url, "test_dbthread", &db, NULL));
+    assert_ok_err(db_migrate(db, "migrations", &applied, &err), &err);
+    db_free(db);
+    assert_ok_err(sh_loop_new(&w->loop, &err), &err);
+    assert_ok_err(dbthread_new(w->loop, url, "test_dbthread", 8, &w->t, &err), &err);
+    sh_loop_on_wake(w->loop, on_wake, w);
+    *state = w;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct world *w = *state;
+
+    dbthread_free(w->t, 0);
+    sh_loop_free(w->loop);
+    free(w);
+    return 0;
+}
+
+static int work_run(struct db *db, void *arg, struct sh_err *err)
+{
+    struct work *k = arg;
+
+    (void)db;
+    if (k->n_tries++ < k->n_fails)
+        return SH_FAIL(err, k->rc, "the database does not want to");
+    return SH_OK;
+}
+
+static void work_done(void *ctx, void *arg, int rc, const struct sh_err *err)
+{
+    struct work *k = arg;
+
+    (void)ctx;
+    (void)err;
+    k->n_done++;
+    k->done_rc = rc;
+}
+
+static void finish(struct world *w, unsigned flags)
+{
+    struct dbop op = {.name = "work",
+                      .run = work_run,
+                      .done = work_done,
+                      .arg = &w->work,
+                      .flags = flags,
+                      .generation = 1};
+    struct sh_timer *late = NULL;
+    struct sh_err err = {0};
+
+    assert_ok_err(sh_timer_add(w->loop, MOST_MS * INT64_C(1000000), 0, on_late, NULL, &late, &err),
+                  &err);
+    assert_ok_err(dbthread_submit(w->t, &op, &err), &err);
+    assert_ok_err(sh_loop_run(w->loop, &err), &err);
+    sh_timer_del(late);
+    assert_int_equal(w->work.n_done, 1);
+}
+
+static void assert_repeats(struct world *w, int rc)
+{
+    w->work = (struct work){.rc = rc, .n_fails = 2};
+    finish(w, 0);
+    assert_int_equal(w->work.done_rc, SH_OK);
+    assert_int_equal(w->work.n_tries, 3);
+}
+
+static void a_database_that_is_away_is_waited_for(void **state)
+{
+    assert_repeats(*state, SH_E_DBDOWN);
+}
+
+static void a_time_out_is_tried_again(void **state)
+{
+    assert_repeats(*state, SH_E_TIMEOUT);
+}
+
+static void a_full_disk_is_waited_for(void **state)
+{
+    assert_repeats(*state, SH_E_DISKFULL);
+}
+
+static void a_database_without_memory_is_waited_for(void **state)
+{
+    assert_repeats(*state, SH_E_UNAVAILABLE);
+}
+
+static void what_must_not_wait_comes_back_with_its_failure(void **state)
+{
+    struct world *w = *state;
+
+    w->work = (struct work){.rc = SH_E_TIMEOUT, .n_fails = 2};
+    finish(w, DBOP_FAIL_FAST);
+    assert_int_equal(w->work.done_rc, SH_E_TIMEOUT);
+    assert_int_equal(w->work.n_tries, 1);
+}
+
+static void a_refusal_is_not_repeated(void **state)
+{
+    struct world *w = *state;
+
+    w->work = (struct work){.rc = SH_E_CONFLICT, .n_fails = 2};
+    finish(w, 0);
+    assert_int_equal(w->work.done_rc, SH_E_CONFLICT);
+    assert_int_equal(w->work.n_tries, 1);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(a_database_that_is_away_is_waited_for),
+        T(a_time_out_is_tried_again),
+        T(a_full_disk_is_waited_for),
+        T(a_database_without_memory_is_waited_for),
+        T(what_must_not_wait_comes_back_with_its_failure),
+        T(a_refusal_is_not_repeated),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

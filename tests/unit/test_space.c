@@ -1,0 +1,142 @@
+/* test_space.c - device memory handed from one user to the next while copies are on their way.
+ *
+ * Without it: a run could start on weights that are still being moved, or get a workspace that a
+ * late scrub zeroes under it; both answer with numbers that look like any others. */
+/* uses: executor/space.o executor/residency.o executor/arena.o executor/transmit.o executor/group.o libdevice.a */
+/* link: -ldl */
+#include "common/clock.h"
+#include "common/log.h"
+#include "executor/space.h"
+#include "tests/unit/sh_test.h"
+
+#define N_BLOCKS 16u
+#define MINE 1u
+#define OTHERS 2u
+
+struct rig {
+    struct sh_loop *loop;
+    struct dev_lib *lib;
+    struct dev_mem *mem;
+    struct tx *tx;
+    struct space *s;
+};
+
+static void rig_open(struct rig *r)
+{
+    const struct dev_mem_conf c = {.pool_bytes = N_BLOCKS * DEV_BLOCK, .n_lanes = TX_N_LANES};
+    struct sh_err err = {0};
+
+    *r = (struct rig){0};
+    assert_ok(sh_loop_new(&r->loop, NULL));
+    assert_ok_err(dev_lib_open("cpu", &r->lib, &err), &err);
+    assert_ok_err(dev_mem_open(r->lib, &c, &r->mem, &err), &err);
+    assert_ok_err(tx_new(r->loop, r->mem, TX_OPTIMUM, "e", &r->tx, &err), &err);
+    assert_ok_err(space_new(r->tx, "e", &r->s, &err), &err);
+}
+
+static void rig_close(struct rig *r)
+{
+    space_free(r->s);
+    tx_free(r->tx);
+    dev_mem_close(r->mem);
+    dev_lib_close(r->lib);
+    sh_loop_free(r->loop);
+}
+
+static void settle(struct rig *r)
+{
+    int64_t end = sh_clock_ns() + 10000000000;
+
+    while (tx_is_busy(r->tx)) {
+        assert_true(sh_clock_ns() < end);
+        assert_ok(sh_loop_once(r->loop, 10000000, NULL));
+    }
+}
+
+static struct space_range take(struct rig *r, uint32_t tag, uint32_t blocks)
+{
+    const struct residency_need need = {
+        .kind = ARENA_WORK, .tag = tag, .spare = RESIDENCY_NO_IMAGE};
+    struct space_range out = {0};
+    struct sh_err err = {0};
+
+    assert_ok_err(space_alloc(r->s, blocks * DEV_BLOCK, &need, &out, &err), &err);
+    return out;
+}
+
+static uint32_t add_image(struct rig *r, uint32_t blocks)
+{
+    const struct residency_image im = {.n_blocks = blocks, .tag = MINE};
+    uint32_t id = 0;
+
+    assert_ok(residency_add(space_residency(r->s), &im, &id, NULL));
+    return id;
+}
+
+/* A workspace takes the tail of the image, and stays; then the head must go elsewhere. */
+static void a_moved_head_is_announced_until_it_has_arrived(void **state)
+{
+    struct space_range low, high, ws;
+    struct tx_place at;
+    struct rig r;
+    uint32_t id;
+    size_t first;
+
+    (void)state;
+    rig_open(&r);
+    id = add_image(&r, 6);
+    high = take(&r, MINE, 8);
+    assert_ok(space_place(r.s, id, 6 * DEV_BLOCK, true, &at, NULL));
+    assert_int_equal(at.resident, 0);
+    assert_false(space_is_moving(r.s)); /* nothing of it was there */
+    first = at.off / DEV_BLOCK;
+    low = take(&r, MINE, 2); /* what is left: a block or two beside the image */
+    residency_truncate(space_residency(r.s), id, 3);
+    ws = take(&r, MINE, 3); /* where the tail was */
+    assert_int_equal(ws.blocks.first, first + 3);
+    space_give(r.s, &high, MINE);
+    assert_ok(space_place(r.s, id, 6 * DEV_BLOCK, true, &at, NULL));
+    assert_int_equal(at.resident, 3 * DEV_BLOCK);
+    assert_true(at.off / DEV_BLOCK != first);
+    assert_true(space_is_moving(r.s));
+    settle(&r);
+    assert_false(space_is_moving(r.s));
+    space_give(r.s, &low, MINE);
+    space_give(r.s, &ws, MINE);
+    rig_close(&r);
+}
+
+static void a_range_given_back_before_its_scrub_keeps_its_next_user_waiting(void **state)
+{
+    struct space_range all;
+    struct rig r;
+
+    (void)state;
+    rig_open(&r);
+    all = take(&r, OTHERS, N_BLOCKS);
+    assert_false(all.must_wait); /* never used: clean */
+    space_give(r.s, &all, OTHERS);
+    all = take(&r, MINE, N_BLOCKS);
+    assert_true(all.must_wait);
+    space_give(r.s, &all, MINE); /* it was given up before the scrub had passed */
+    all = take(&r, MINE, N_BLOCKS);
+    assert_true(all.must_wait);
+    assert_false(space_is_clean(r.s, &all));
+    settle(&r);
+    assert_true(space_is_clean(r.s, &all));
+    space_give(r.s, &all, MINE);
+    all = take(&r, MINE, N_BLOCKS);
+    assert_false(all.must_wait); /* one's own data need no scrub */
+    space_give(r.s, &all, MINE);
+    rig_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_moved_head_is_announced_until_it_has_arrived),
+        cmocka_unit_test(a_range_given_back_before_its_scrub_keeps_its_next_user_waiting),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
