@@ -9,6 +9,7 @@ SHELL := /bin/bash
 CC      := gcc
 SAN     ?=
 V       ?=
+STORIES ?=
 JOBS    ?= $(shell nproc)
 BENCH_ARGS ?=
 empty   :=
@@ -146,13 +147,13 @@ clean: ## remove what was built, and .shunt/ if the demo made it
 demo: build ## the whole system tells its story; the summary is in .shunt/demo.json
 	@deploy/demo.sh
 
-e2e: all ## stories with real daemons, one after the other
-	@SOAK_SECONDS=$${SOAK_SECONDS:-15} tests/e2e/run.sh
+e2e: all ## stories with real daemons, one after the other; STORIES names some
+	@SOAK_SECONDS=$${SOAK_SECONDS:-15} tests/e2e/run.sh $(STORIES)
 
 soak: all ## 16 clients beside a training job for a minute (SOAK_SECONDS); prints latencies and memory
 	@tests/e2e/test_soak.py -v
 
-test: build ## all checks: lint, unit, device, database, golden, end to end, sanitizers, clang
+test: build ## all checks: lint, unit, device, database, golden, end to end
 	@tests/all.sh
 
 unit: $(UNIT_BIN) ## unit tests; no GPU, no database

@@ -1,6 +1,7 @@
 /* plan.c - see plan.h. */
 #include "cli/plan.h"
 
+#include "common/hash.h"
 #include "common/mem.h"
 #include "common/spawn.h"
 
@@ -13,6 +14,8 @@
 #include <unistd.h>
 
 #define METRICS_OFFSET 100
+#define FREE_PORT_FIRST 15000
+#define FREE_PORT_LAST 32000
 #define FREE_PORT_TRIES 64
 
 int plan_find_data(const char *given, const char *name, char **out, struct sh_err *err)
@@ -56,19 +59,15 @@ static bool port_is_free(const char *bind_addr, int port)
     return ok;
 }
 
-/* The kernel's choice for one port; the caller checks the others. */
+/* Below the ephemeral range, so that no outgoing connection of anybody takes one of ours between the
+ * choice and the start. */
 static int any_port(void)
 {
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof(a);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), port = 0;
+    uint16_t r = 0;
 
-    if (fd >= 0 && bind(fd, (const struct sockaddr *)&a, sizeof(a)) == 0 &&
-        getsockname(fd, (struct sockaddr *)&a, &len) == 0)
-        port = ntohs(a.sin_port);
-    if (fd >= 0)
-        close(fd);
-    return port;
+    if (sh_random(&r, sizeof(r), NULL))
+        return 0;
+    return FREE_PORT_FIRST + r % (FREE_PORT_LAST - FREE_PORT_FIRST);
 }
 
 /* 0 if all are free, else the first that is taken. */

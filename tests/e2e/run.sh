@@ -4,7 +4,7 @@
 set -uo pipefail
 cd "$(dirname "$0")" || exit 2
 
-limit_s=${SHUNT_TEST_TIMEOUT_S:-300}
+limit_s=${SHUNT_TEST_TIMEOUT_S:-600}
 passed=0
 failed=()
 log=$(mktemp)

@@ -28,7 +28,7 @@ from system import DIGITS, FINAL, System, read_st, until, zoo  # noqa: E402
 BLOCK = 2 << 20
 # The pool just holds ResNet-18 with the workspace of batch 8: 23 + 16 blocks.
 POOL = 39 * BLOCK
-LIMIT_S = 240
+LIMIT_S = 400
 WAYS = ("pause", "drop", "swap")
 MIN_PREEMPTIONS = 20
 BURST = (("digits", 1), ("digits", 8), ("resnet18", 1), ("resnet18", 4), ("resnet18", 8))

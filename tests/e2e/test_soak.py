@@ -43,7 +43,8 @@ def wide(width=2048):
     def dense(name, n_in, n_out):
         scaled = struct.pack("<65521f", *(v * (2 / n_in) ** 0.5 for v in some))
         size = 4 * n_in * n_out
-        return [ob.tensor(name + ".weight", [n_in, n_out], [], raw=(scaled * (size // len(scaled) + 1))[:size]),
+        raw = (scaled * (size // len(scaled) + 1))[:size]
+        return [ob.tensor(name + ".weight", [n_in, n_out], [], raw=raw),
                 ob.tensor(name + ".bias", [n_out], [0.0] * n_out)]
 
     def gemm(name, x, y):
@@ -88,7 +89,8 @@ class Samples:
         """Share of pairs of samples that the check could not tell apart."""
         pairs = [(random.Random(i).randrange(self.n), i % self.n) for i in range(5000)]
         pairs = [(a, b) for a, b in pairs if a != b]
-        same = sum(self.distance(model, a, self.want[model][b]) < 4 * self.tolerance[model] for a, b in pairs)
+        same = sum(self.distance(model, a, self.want[model][b]) < 4 * self.tolerance[model]
+                   for a, b in pairs)
         return same / len(pairs)
 
 
