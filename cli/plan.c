@@ -59,8 +59,8 @@ static bool port_is_free(const char *bind_addr, int port)
     return ok;
 }
 
-/* Below the ephemeral range, so that no outgoing connection of anybody takes one of ours between the
- * choice and the start. */
+/* Below the ephemeral range, so that no outgoing connection of anybody takes one of ours between
+ * the choice and the start. */
 static int any_port(void)
 {
     uint16_t r = 0;
