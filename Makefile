@@ -16,7 +16,11 @@ empty   :=
 comma   := ,
 BUILD   := build$(if $(filter-out gcc,$(CC)),-$(CC))$(if $(SAN),-$(subst $(comma),-,$(SAN)))
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-NVCC    ?= $(shell command -v nvcc 2>/dev/null)
+BACKEND ?= cpu
+CXX     := g++
+ifeq ($(origin NVCC),undefined)
+NVCC    := $(shell command -v nvcc 2>/dev/null)
+endif
 Q       := $(if $(V),,@)
 
 # Parallel by itself; a sub-make shares the job server of the first.
@@ -45,7 +49,7 @@ device      := $(BUILD)/libdevice.a
 PROGRAMS := shunt shunt-api shunt-scheduler shunt-executor shunt-worker shunt-import shunt-run shunt-zoo
 BIN      := $(patsubst %,$(BUILD)/bin/%,$(PROGRAMS))
 PLUGINS  := $(BUILD)/lib/shunt-dev-cpu.so $(BUILD)/lib/shunt-dev-fake.so \
-            $(if $(and $(NVCC),$(wildcard executor/device/cuda/*.c)),$(BUILD)/lib/shunt-dev-cuda.so)
+            $(if $(NVCC),$(BUILD)/lib/shunt-dev-cuda.so)
 
 parts_shunt           := cli
 parts_shunt-api       := api
@@ -125,6 +129,49 @@ $(BUILD)/lib/shunt-dev-fake.so: $(call obj,executor/device/fake) $(BUILD)/execut
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) $(if $(SAN),,-Wl,-z,defs) -shared -o $@ $^ $(COMMON_LIBS)
 
+# ---------------------------------------------------------------- the CUDA back end
+# Built where nvcc is; `make NVCC=` leaves it out. Python's packages have cuDNN and cuBLAS in folders
+# of their own: CUDNN_HOME=.../nvidia/cudnn. CUDA_ARCHS: machine code (sm_90a), or code that the
+# driver compiles for later devices (compute_90).
+ifneq ($(NVCC),)
+CUDA_HOME   ?= $(shell $(NVCC) --dryrun -x cu -c /dev/null 2>&1 | sed -n 's|^.. _HERE_=\(.*\)/bin$$|\1|p')
+CUDA_HOME   := $(CUDA_HOME)
+CUDNN_HOME  ?= $(CUDA_HOME)
+CUBLAS_HOME ?= $(CUDA_HOME)
+CUDA_ARCHS  ?= sm_90a compute_90
+cuda_lib     = $(firstword $(wildcard $(foreach d,lib64 lib,$(1)/$(d)/$(2).so $(1)/$(d)/$(2).so.*)))
+cuda_obj    := $(call obj,executor/device/cuda) \
+               $(patsubst %.cu,$(BUILD)/%.cu.o,$(sort $(wildcard executor/device/cuda/*.cu)))
+NVCCFLAGS   := -O3 -lineinfo -std=c++17 -I. -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra \
+               $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(lastword $(subst _, ,$(a))),code=$(a))
+# The driver's library is not there where programs are built; its stub says what it will have.
+CUDA_LIBS   := $(call cuda_lib,$(CUDA_HOME),libcudart) $(call cuda_lib,$(CUDNN_HOME),libcudnn) \
+               $(call cuda_lib,$(CUBLAS_HOME),libcublasLt) \
+               $(firstword $(wildcard $(foreach d,lib64 lib,$(CUDA_HOME)/$(d)/stubs/libcuda.so)))
+CUDA_RPATH  := $(subst $(empty) ,:,$$ORIGIN/../lib/cuda $(patsubst %/,%,$(sort $(dir $(filter-out \
+               %/stubs/libcuda.so,$(CUDA_LIBS))))))
+
+$(call obj,executor/device/cuda): CFLAGS += \
+    $(patsubst %,-isystem %/include,$(sort $(CUDA_HOME) $(CUDNN_HOME) $(CUBLAS_HOME)))
+$(BUILD)/%.cu.o: %.cu
+	$(Q)mkdir -p $(@D)
+	$(if $(V),,@echo "  NVCC  $<")
+	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
+
+$(cuda_obj): | cuda-is-there
+cuda-is-there:
+	@for f in $(CUDA_HOME)/include/cuda.h $(CUDNN_HOME)/include/cudnn.h \
+	    $(CUBLAS_HOME)/include/cublasLt.h; do [ -e $$f ] || { \
+	    echo "make: there is no $$f; name the folders: make CUDA_HOME=... CUDNN_HOME=..." \
+	        "CUBLAS_HOME=...; or leave the CUDA back end out: make NVCC=" >&2; exit 1; }; done
+
+$(BUILD)/lib/shunt-dev-cuda.so: $(cuda_obj) $(BUILD)/executor/device/op.o $(common)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) $(LDFLAGS) $(if $(SAN),,-Wl,-z,defs) -shared -o $@ $^ $(CUDA_LIBS) \
+	    -Wl,-rpath,'$(CUDA_RPATH)' $(COMMON_LIBS)
+.PHONY: cuda-is-there
+endif
+
 # ---------------------------------------------------------------- targets for people
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -163,9 +210,10 @@ $(UNIT_BIN): $(BUILD)/tests/%: $(BUILD)/tests/unit/%.o $$(call test_uses,$$*) $(
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call test_line,link,$*) $(COMMON_LIBS) -lcmocka
 
-device-tests: $(DEV_BIN) $(BUILD)/lib/shunt-dev-cpu.so ## every operation against double precision; BACKEND=cpu or cuda
-	@$(if $(SAN),THREADS=1) tests/run_unit.sh $(DEV_BIN)
-	@$(if $(SAN),THREADS=1) PRECISION=fp64 tests/run_unit.sh $(filter-out %/test_mem,$(DEV_BIN))
+device-tests: $(DEV_BIN) $(BUILD)/lib/shunt-dev-$(BACKEND).so ## every operation against double precision; BACKEND=cpu or cuda
+	@BACKEND=$(BACKEND) $(if $(SAN),THREADS=1) tests/run_unit.sh $(DEV_BIN)
+	@$(if $(filter cpu,$(BACKEND)),$(if $(SAN),THREADS=1) PRECISION=fp64 tests/run_unit.sh \
+	    $(filter-out %/test_mem,$(DEV_BIN)))
 
 $(DEV_BIN): $(BUILD)/device-tests/%: $(BUILD)/tests/device/%.o $(BUILD)/tests/device/dev_test.o $(device) $(common)
 	$(Q)mkdir -p $(@D)
@@ -191,6 +239,9 @@ bench: $(BUILD)/bench/group $(BIN) $(PLUGINS) ## switch latency and the grouping
 $(BUILD)/bench/group: $(BUILD)/bench/group.o $(BUILD)/executor/group.o $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
 
+bundle: build ## one relocatable folder for hosts without package access, and its .tar.gz, in build/bundle
+	@deploy/bundle.sh $(BUILD) $(VERSION)
+
 lint: ## layers, banned calls, sizes, format, words, dashboards, docs, shell
 	@tests/lint/all.sh
 
@@ -200,5 +251,6 @@ docs: all ## print the tables of docs/ (api, cli, config, metrics) from the prog
 fmt: ## clang-format on every source file
 	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
-.PHONY: help deps build all clean demo e2e soak test unit device-tests db-tests golden lint docs fmt bench
+.PHONY: help deps build all clean demo e2e soak test unit device-tests db-tests golden lint docs fmt bench \
+        bundle
 -include $(shell find build* -name '*.d' 2>/dev/null)

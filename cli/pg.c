@@ -3,10 +3,11 @@
 
 #include "common/conf.h"
 #include "common/mem.h"
+#include "common/spawn.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <grp.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -45,69 +46,6 @@ static int find_owner(struct owner *out, struct sh_err *err)
 
 /* ---------------------------------------------------------------- programs */
 
-static int version_of(const char *path)
-{
-    int v = 0;
-
-    return sscanf(path, "/usr/lib/postgresql/%d/", &v) == 1 ? v : 0;
-}
-
-static bool has_server(const char *bin)
-{
-    char path[512];
-    int n = snprintf(path, sizeof(path), "%s/initdb", bin);
-
-    return n > 0 && (size_t)n < sizeof(path) && access(path, X_OK) == 0;
-}
-
-static bool search_path(char *out, size_t size)
-{
-    const char *p = sh_conf_env("PATH");
-
-    while (p && *p) {
-        size_t n = strcspn(p, ":");
-
-        if (n > 0 && n < size) {
-            memcpy(out, p, n);
-            out[n] = '\0';
-            if (has_server(out))
-                return true;
-        }
-        p += n + (p[n] == ':');
-    }
-    return false;
-}
-
-static int find_bin(const char *given, char *out, size_t size, struct sh_err *err)
-{
-    glob_t g = {0};
-    int best = -1;
-
-    if (given && given[0]) {
-        sh_strlcpy(out, given, size);
-        if (has_server(out))
-            return SH_OK;
-        return SH_FAIL(err, SH_E_INVALID, "there is no initdb in the folder \"%s\"", given);
-    }
-    out[0] = '\0';
-    if (glob("/usr/lib/postgresql/*/bin", 0, NULL, &g) == 0) {
-        for (size_t i = 0; i < g.gl_pathc; i++) {
-            if (version_of(g.gl_pathv[i]) > best && has_server(g.gl_pathv[i])) {
-                best = version_of(g.gl_pathv[i]);
-                sh_strlcpy(out, g.gl_pathv[i], size);
-            }
-        }
-    }
-    globfree(&g);
-    if (out[0] || search_path(out, size))
-        return SH_OK;
-    return SH_FAIL(err, SH_E_INVALID,
-                   "no PostgreSQL server is installed: install the package postgresql, or give "
-                   "--db-url");
-}
-
-/* ---------------------------------------------------------------- the folder */
-
 /* May this user go through all folders above path? Link-free: path is a real path. */
 static bool reaches(const struct owner *o, const char *path)
 {
@@ -130,6 +68,109 @@ static bool reaches(const struct owner *o, const char *path)
         *strrchr(part, '/') = '\0';
     }
 }
+
+struct search {
+    const struct owner *o;
+    char *out; /* the folder found, or "" */
+    size_t size;
+    char closed[512]; /* one that o cannot reach */
+};
+
+static bool has_server(const char *bin)
+{
+    char path[512];
+    int n = snprintf(path, sizeof(path), "%s/initdb", bin);
+
+    return n > 0 && (size_t)n < sizeof(path) && access(path, X_OK) == 0;
+}
+
+/* Takes the folder if there is a server in it that PostgreSQL's user can start. */
+static bool take_bin(struct search *f, const char *bin)
+{
+    char *real = has_server(bin) ? realpath(bin, NULL) : NULL;
+    bool ok = real && reaches(f->o, real);
+
+    if (ok)
+        ok = sh_strlcpy(f->out, real, f->size);
+    else if (real)
+        sh_strlcpy(f->closed, real, sizeof(f->closed));
+    free(real);
+    return ok;
+}
+
+/* The newest version below root, a folder laid out as /usr. */
+static bool search_root(struct search *f, const char *root)
+{
+    char dir[4200], bin[4500];
+    struct dirent *e;
+    int best = -1;
+    DIR *d;
+
+    snprintf(dir, sizeof(dir), "%s/lib/postgresql", root);
+    d = opendir(dir);
+    while (d && (e = readdir(d)) != NULL) {
+        int v = 0;
+
+        snprintf(bin, sizeof(bin), "%s/%s/bin", dir, e->d_name);
+        if (sscanf(e->d_name, "%d", &v) == 1 && v > best && take_bin(f, bin))
+            best = v;
+    }
+    if (d)
+        closedir(d);
+    return best >= 0;
+}
+
+static bool search_path(struct search *f)
+{
+    char dir[512];
+
+    for (const char *p = sh_conf_env("PATH"); p && *p;) {
+        size_t n = strcspn(p, ":");
+
+        if (n > 0 && n < sizeof(dir)) {
+            memcpy(dir, p, n);
+            dir[n] = '\0';
+            if (take_bin(f, dir))
+                return true;
+        }
+        p += n + (p[n] == ':');
+    }
+    return false;
+}
+
+/* The one of our own bundle, one of the system, one in PATH. */
+static int find_bin(const char *given, const struct owner *o, char *out, size_t size,
+                    struct sh_err *err)
+{
+    struct search f = {.o = o, .out = out, .size = size};
+    char dir[4096], root[4200];
+    int rc;
+
+    out[0] = '\0';
+    if (given && given[0]) {
+        if (take_bin(&f, given))
+            return SH_OK;
+        if (!f.closed[0])
+            return SH_FAIL(err, SH_E_INVALID, "there is no initdb in the folder \"%s\"", given);
+    } else {
+        rc = sh_self_dir(dir, sizeof(dir), err);
+        if (rc)
+            return rc;
+        snprintf(root, sizeof(root), "%s/..", dir);
+        if (search_root(&f, root) || search_root(&f, "/usr") || search_path(&f))
+            return SH_OK;
+    }
+    if (f.closed[0])
+        return SH_FAIL(err, SH_E_INVALID,
+                       "PostgreSQL does not run as root, and the user it would run as (uid %u) "
+                       "cannot reach \"%s\": put it in a folder that all may enter, such as /opt",
+                       (unsigned)o->uid, f.closed);
+    return SH_FAIL(err, SH_E_INVALID,
+                   "no PostgreSQL server is installed: install the package postgresql, or give "
+                   "--db-url");
+}
+
+/* ---------------------------------------------------------------- the folder */
 
 static bool fits_socket(const char *dir)
 {
@@ -323,7 +364,7 @@ int pg_prepare(const struct state *s, const char *bin, struct pg *out, struct sh
     *out = (struct pg){0};
     rc = find_owner(&o, err);
     if (!rc)
-        rc = find_bin(bin, dir, sizeof(dir), err);
+        rc = find_bin(bin, &o, dir, sizeof(dir), err);
     if (!rc)
         rc = make_dir(s, &o, &out->dir, err);
     if (!rc)

@@ -20,7 +20,7 @@
 
 int plan_find_data(const char *given, const char *name, char **out, struct sh_err *err)
 {
-    static const char *const PLACES[] = {"../..", "../share/shunt", "../.."};
+    static const char *const PLACES[] = {"../share/shunt", "../.."};
     char dir[4096];
     int rc = SH_OK;
 
@@ -31,7 +31,7 @@ int plan_find_data(const char *given, const char *name, char **out, struct sh_er
                     : SH_FAIL_ERRNO(err, SH_E_INVALID, "there is no folder \"%s\": %m", given);
     }
     rc = sh_self_dir(dir, sizeof(dir), err);
-    for (size_t i = 0; !rc && !*out && i < 2; i++) {
+    for (size_t i = 0; !rc && !*out && i < SH_ARRAY_LEN(PLACES); i++) {
         char *path = NULL;
 
         rc = sh_asprintf(err, &path, "%s/%s/%s", dir, PLACES[i], name);

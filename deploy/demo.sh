@@ -1,21 +1,76 @@
 #!/usr/bin/env bash
 # demo.sh - the whole system on this machine, told as a story with nothing but the CLI and HTTP.
 #
-#   make demo        fresh state in .shunt/, summary in .shunt/demo.json; everything is stopped at
-#                    the end, state and logs stay (shunt down --purge removes them)
+#   make demo                    from the source tree: state in .shunt/ of the tree
+#   bin/shunt-demo [OPTION...]   from a bundle: state in .shunt/ of the folder where it is started
 #
-# Only a folder that a demo made (made-by-demo is in it) is replaced by the next one.
-# SHUNT_DEMO_STATE names another folder than .shunt/;
-# SHUNT_DEMO_EPOCHS and SHUNT_DEMO_BURSTS make it shorter or longer.
+#   --device cpu|cuda   of the executor                                   SHUNT_DEMO_DEVICE
+#   --model NAME        of shunt-zoo, the one that is served              SHUNT_DEMO_MODEL
+#   --precision P       in which it is served: fp32, tf32, fp16 or bf16   SHUNT_DEMO_PRECISION
+#   --epochs N          of the training job                               SHUNT_DEMO_EPOCHS
+#   --bursts N          of requests                                       SHUNT_DEMO_BURSTS
+#   --state-dir DIR     instead of .shunt/                                SHUNT_DEMO_STATE
+#
+# The summary is demo.json in the state folder. Everything is stopped at the end, state and logs stay
+# (shunt down --purge removes them). Only a folder that a demo made (made-by-demo is in it) is
+# replaced by the next one.
 set -euo pipefail
 
-root=$(cd "$(dirname "$0")/.." && pwd)
-bin=${SHUNT_BIN:-$root/build/bin}
-state=${SHUNT_DEMO_STATE:-$root/.shunt}
-digits=$root/examples/digits
-work=$state/demo
-epochs=${SHUNT_DEMO_EPOCHS:-200}
+fail() {
+    echo "demo: $*" >&2
+    exit 1
+}
+
+here=$(dirname "$(readlink -f "$0")")
+root=${here%/*}
+if [ -x "$here/shunt" ]; then # in a bundle
+    bin=$here
+    data=$root/share/shunt
+    state=$PWD/.shunt
+    cuda_libs=$here/shunt-cuda-libs
+    PATH=$PATH:$root/lib/tools
+else
+    bin=${SHUNT_BIN:-$root/build/bin}
+    data=$root
+    state=$root/.shunt
+    cuda_libs=$here/cuda-libs.sh
+fi
+device=${SHUNT_DEMO_DEVICE:-cpu}
+model=${SHUNT_DEMO_MODEL:-}
+precision=${SHUNT_DEMO_PRECISION:-}
+epochs=${SHUNT_DEMO_EPOCHS:-}
 bursts=${SHUNT_DEMO_BURSTS:-24}
+state=${SHUNT_DEMO_STATE:-$state}
+while [ $# -gt 0 ]; do
+    if [ "$1" = --help ]; then
+        sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0"
+        exit 0
+    fi
+    [ $# -ge 2 ] || fail "there is no option $1, or its value is missing; see --help"
+    case $1 in
+    --device) device=$2 ;;
+    --model) model=$2 ;;
+    --precision) precision=$2 ;;
+    --epochs) epochs=$2 ;;
+    --bursts) bursts=$2 ;;
+    --state-dir) state=$2 ;;
+    *) fail "there is no option $1; see --help" ;;
+    esac
+    shift 2
+done
+# What takes about half a minute of training, and a target that the device can meet.
+case $device in
+cpu) defaults=(resnet50 fp32 200 1G 2000) ;;
+cuda) defaults=(resnet152 tf32 5000 8G 100) ;;
+*) fail "the device is cpu or cuda, not $device" ;;
+esac
+model=${model:-${defaults[0]}}
+precision=${precision:-${defaults[1]}}
+epochs=${epochs:-${defaults[2]}}
+pool_bytes=${defaults[3]}
+slo_ms=${defaults[4]}
+digits=$data/examples/digits
+work=$state/demo
 per_burst=2
 batch=32
 limit_s=240 # of each wait
@@ -31,10 +86,6 @@ shunt() { "$bin/shunt" "$@" --state-dir "$state"; }
 research() { shunt "$@" --key-file "$work/research.key"; }
 vision() { shunt "$@" --key-file "$work/vision.key"; }
 chapter() { printf '\n%s\n' "== $*"; }
-fail() {
-    echo "demo: $*" >&2
-    exit 1
-}
 now() { date +%s.%N; }
 calc() { awk "BEGIN { printf \"%.6f\", $1 }"; }
 
@@ -114,12 +165,21 @@ wait_step() {
 
 cpu_ticks() { awk '{ sub(/.*\) /, ""); print $12 + $13 }' "/proc/$1/stat" 2>/dev/null || echo 0; }
 
+# workers_of EXECUTOR: the pids of its children
+workers_of() {
+    local file pid comm parent
+    for file in /proc/[0-9]*/stat; do
+        { read -r pid comm _ parent _ <"$file"; } 2>/dev/null || continue # it has ended meanwhile
+        if [ "$comm" = "(shunt-worker)" ] && [ "$parent" = "$1" ]; then echo "$pid"; fi
+    done
+}
+
 # The worker that trains: while no request is under way it is the one that uses the processor.
 training_worker() {
     local executor best='' most=0 used pid
     local -A before=()
-    read -r executor _ <"$state/run/executor-cpu0.pid"
-    for pid in $(pgrep -P "$executor" -f shunt-worker); do before[$pid]=$(cpu_ticks "$pid"); done
+    read -r executor _ <"$state/run/executor-${device}0.pid"
+    for pid in $(workers_of "$executor"); do before[$pid]=$(cpu_ticks "$pid"); done
     sleep 0.4
     for pid in "${!before[@]}"; do
         used=$(($(cpu_ticks "$pid") - ${before[$pid]}))
@@ -141,12 +201,13 @@ kill_training_worker() {
 
 start_system() {
     chapter "The system: database, scheduler, one executor with three workers, API"
-    shunt up --port 0 --workers 3 --pool-bytes 1G
+    [ "$device" != cuda ] || "$cuda_libs"
+    shunt up --port 0 --device "$device" --workers 3 --pool-bytes "$pool_bytes"
     mark_state
     mkdir -p "$work"
     local json
     json=$(shunt up -o json)
-    ports[executor]=$(jq -r '.metrics_ports["executor-cpu0"]' <<<"$json")
+    ports[executor]=$(jq -r --arg e "executor-${device}0" '.metrics_ports[$e]' <<<"$json")
     ports[scheduler]=$(jq -r '.metrics_ports.scheduler' <<<"$json")
 }
 
@@ -160,11 +221,11 @@ make_tenants() {
 }
 
 push_models() {
-    chapter "2. vision serves ResNet-50 with a latency target; research trains on digits"
-    "$bin/shunt-zoo" resnet50 --out "$work/resnet50.onnx"
+    chapter "2. vision serves $model with a latency target; research trains on digits"
+    "$bin/shunt-zoo" "$model" --out "$work/served.onnx"
     "$bin/shunt-zoo" digits-cnn --form training --out "$work/digits.onnx"
-    vision push model resnet50 "$work/resnet50.onnx" --max-batch 8 --wait
-    vision set slo resnet50 --latency-ms 2000 --percentile 99
+    vision push model "$model" "$work/served.onnx" --max-batch 8 --precision "$precision" --wait
+    vision set slo "$model" --latency-ms "$slo_ms" --percentile 99
     research push dataset digits-train "$digits/train.safetensors"
     research push dataset digits-test "$digits/test.safetensors"
     research push model digits "$work/digits.onnx" --wait
@@ -203,7 +264,7 @@ send_bursts() {
             chapter "3. (goes on)"
         fi
         rows=$((k % 8 + 1))
-        vision infer resnet50 --random $((k + 1)) --batch $rows --repeat $per_burst -o json \
+        vision infer "$model" --random $((k + 1)) --batch $rows --repeat $per_burst -o json \
             >"$work/burst.json" || true
         [ -s "$work/burst.json" ] || fail "burst $((k + 1)) was not answered"
         cat "$work/burst.json" >>"$work/bursts.json"
@@ -239,6 +300,7 @@ write_summary() {
     jq -n --slurpfile bursts "$work/bursts.json" --slurpfile job "$work/job.json" \
         --slurpfile served "$work/served.json" --argjson checkpoints "$checkpoints" \
         --argjson kills "$kills" --argjson slowdown "$slowdown" \
+        --arg device "$device" --arg model "$model" --arg precision "$precision" \
         --argjson p50 "$(quantile executor shunt_stop_to_drained_seconds 0.5)" \
         --argjson p99 "$(quantile executor shunt_stop_to_drained_seconds 0.99)" \
         --argjson seconds $((SECONDS - started + seconds_before)) '
@@ -257,6 +319,8 @@ write_summary() {
             accuracy_reported: $job[0].result.accuracy,
             accuracy_served: $served[0].accuracy,
             train_slowdown: ($slowdown | ms),
+            device: $device,
+            served: {model: $model, precision: $precision},
             seconds: $seconds
         }' >"$state/demo.json"
     chapter "6. Summary ($state/demo.json)"
@@ -281,8 +345,8 @@ check_summary() {
 
 declare -A ports=()
 job='' version='' steps=0 slowdown=0 alone=()
-for tool in curl jq awk pgrep; do
-    command -v $tool >/dev/null || fail "$tool is missing: run make deps"
+for tool in curl jq awk; do
+    command -v $tool >/dev/null || fail "$tool is missing"
 done
 trap 'rm -f "$SHUNT_CONFIG"' EXIT
 claim_state
@@ -299,4 +363,4 @@ send_bursts
 finish_training
 write_summary
 check_summary
-chapter "Done. The system is stopped now; build/bin/shunt up starts it again, a demo replaces it"
+chapter "Done. The system is stopped now: shunt up --state-dir $state starts it again"

@@ -55,6 +55,7 @@ struct pool {
     struct slab slabs[MAX_SLABS];
     size_t n_slabs;
     struct sh_timer *watch;
+    char *tune_path; /* OWNED: what workers measured of their kernels, for all of them */
 };
 
 const char *worker_state_name(enum worker_state s)
@@ -328,7 +329,8 @@ static int send_init(struct worker *w, struct sh_err *err)
                                        .deterministic = x->conf->deterministic,
                                        .ticket_slot = TX_SLOT_WORKER + w->index,
                                        .ticket_value = w->ckpt_value,
-                                       .log_level = (uint32_t)sh_log_get_level()};
+                                       .log_level = (uint32_t)sh_log_get_level(),
+                                       .tune_path = x->pool->tune_path};
     return sh_wire_send_fds(w->wire, &m, fds, n + 1, err);
 }
 
@@ -455,6 +457,7 @@ int pool_new(struct exec *x, struct pool **out, struct sh_err *err)
     }
     p->x = x;
     p->n = (size_t)x->conf->workers;
+    rc = sh_asprintf(err, &p->tune_path, "%s/tune-%s", x->conf->state_dir, x->conf->name);
     for (size_t i = 0; i < p->n; i++)
         p->workers[i] = (struct worker){
             .x = x, .index = (uint32_t)i, .state = WORKER_DEAD, .ctl_shm = {.fd = -1}};
@@ -495,6 +498,7 @@ void pool_free(struct pool *p)
     for (size_t i = 0; i < p->n_slabs; i++)
         close(p->slabs[i].fd);
     sh_timer_del(p->watch);
+    free(p->tune_path);
     free(p->workers);
     free(p);
 }

@@ -21,16 +21,17 @@ static const struct arity ARITY[DEV_N_OPS] = {
     [DEV_OP_TRANSPOSE] = {1, 1, 1, 1},     [DEV_OP_COPY] = {1, 1, 1, 1},
     [DEV_OP_EXPAND] = {1, 1, 1, 1},        [DEV_OP_REDUCE] = {1, 1, 1, 1},
     [DEV_OP_GATHER] = {2, 2, 1, 1},        [DEV_OP_WHERE] = {3, 3, 1, 1},
-    [DEV_OP_BN_INFER] = {5, 5, 1, 1},      [DEV_OP_BN_TRAIN] = {5, 5, 5, 5},
+    [DEV_OP_BN_INFER] = {5, 5, 1, 1},      [DEV_OP_BN_TRAIN] = {5, 6, 5, 5},
     [DEV_OP_LAYERNORM] = {1, 3, 1, 3},     [DEV_OP_DROPOUT] = {1, 1, 1, 2},
     [DEV_OP_CONV_BWD_DATA] = {2, 2, 1, 1}, [DEV_OP_CONV_BWD_WEIGHT] = {2, 2, 1, 2},
     [DEV_OP_POOL_MAX_BWD] = {2, 2, 1, 1},  [DEV_OP_POOL_AVG_BWD] = {1, 1, 1, 1},
     [DEV_OP_ACT_BWD] = {3, 3, 1, 1},       [DEV_OP_SOFTMAX_BWD] = {2, 2, 1, 1},
-    [DEV_OP_GATHER_BWD] = {2, 2, 1, 1},    [DEV_OP_BN_TRAIN_BWD] = {5, 5, 3, 3},
+    [DEV_OP_GATHER_BWD] = {2, 2, 1, 1},    [DEV_OP_BN_TRAIN_BWD] = {5, 8, 3, 4},
     [DEV_OP_LAYERNORM_BWD] = {5, 5, 1, 3}, [DEV_OP_DROPOUT_BWD] = {2, 2, 1, 1},
     [DEV_OP_FILL] = {0, 0, 1, 1},          [DEV_OP_LOSS_XENT] = {2, 2, 2, 2},
     [DEV_OP_LOSS_MSE] = {2, 2, 2, 2},      [DEV_OP_SGD] = {2, 3, 0, 0},
     [DEV_OP_ADAM] = {4, 4, 0, 0},          [DEV_OP_COMMIT] = {1, 1, 1, 1},
+    [DEV_OP_ATTENTION] = {3, 4, 1, 1},
 };
 
 int dev__check_tensor(const struct dev_graph *g, uint32_t i, struct sh_err *err)

@@ -36,7 +36,8 @@ static int ops_check(const struct dev_ops *o, struct sh_err *err)
         !o->plan_pack || !o->plan_unpack || !o->plan_run || !o->plan_profile)
         return SH_FAIL(err, SH_E_BUG, "device back end \"%s\" lacks a required call",
                        o->name ? o->name : "?");
-    if (!o->mem_host_lock != !o->mem_host_unlock)
+    if (!o->mem_host_lock != !o->mem_host_unlock || !o->host_lock != !o->host_unlock ||
+        !o->plan_keep_bytes != !o->plan_set_keep)
         return SH_FAIL(err, SH_E_BUG, "device back end \"%s\" has half of a pair", o->name);
     return SH_OK;
 }
@@ -334,6 +335,24 @@ void dev_close(struct dev *d)
         d->ops->close(d);
 }
 
+bool dev_is_queued(const struct dev *d)
+{
+    return d->ops->is_queued;
+}
+
+int dev_host_lock(struct dev *d, void *base, size_t bytes, struct sh_err *err)
+{
+    if (!base || bytes == 0)
+        return SH_FAIL(err, SH_E_BUG, "no host memory to lock");
+    return d->ops->host_lock ? d->ops->host_lock(d, base, bytes, err) : SH_OK;
+}
+
+void dev_host_unlock(struct dev *d, void *base)
+{
+    if (d->ops->host_unlock && base)
+        d->ops->host_unlock(d, base);
+}
+
 int dev_upload(struct dev *d, size_t arena_off, const void *host, size_t bytes, struct sh_err *err)
 {
     int rc = check_range(arena_off, bytes, d->arena_bytes, "upload", err);
@@ -404,6 +423,17 @@ void dev_plan_set_scratch(struct dev_plan *p, uint32_t op, size_t ws_offset)
         p->dev->ops->plan_set_scratch(p, op, ws_offset);
 }
 
+size_t dev_plan_keep_bytes(const struct dev_plan *p)
+{
+    return p->dev->ops->plan_keep_bytes ? p->dev->ops->plan_keep_bytes(p) : 0;
+}
+
+void dev_plan_set_keep(struct dev_plan *p, size_t ws_offset)
+{
+    if (p->dev->ops->plan_set_keep)
+        p->dev->ops->plan_set_keep(p, ws_offset);
+}
+
 int dev_plan_finish(struct dev_plan *p, struct sh_err *err)
 {
     return p->dev->ops->plan_finish(p, err);
@@ -439,6 +469,16 @@ int dev_plan_run(struct dev_plan *p, const struct dev_bases *b, uint32_t from, u
     if (from > to || to > p->g->n_ops)
         return SH_FAIL(err, SH_E_BUG, "operations %u to %u of %u", from, to, p->g->n_ops);
     return p->dev->ops->plan_run(p, b, from, to, err);
+}
+
+int dev_plan_warm(struct dev_plan *p, struct sh_err *err)
+{
+    return p->dev->ops->plan_warm ? p->dev->ops->plan_warm(p, err) : SH_OK;
+}
+
+int dev_plan_prepare(struct dev_plan *p, const struct dev_bases *b, struct sh_err *err)
+{
+    return p->dev->ops->plan_prepare ? p->dev->ops->plan_prepare(p, b, err) : SH_OK;
 }
 
 int dev_plan_profile(struct dev_plan *p, const struct dev_bases *b, uint32_t repeat, double *ns,

@@ -24,7 +24,7 @@
 #include "common/err.h"
 #include "executor/device/op.h"
 
-#define DEV_ABI 1u /* bump on ANY change of struct dev_ops or of op.h */
+#define DEV_ABI 2u /* bump on ANY change of struct dev_ops or of op.h */
 #define DEV_BLOCK ((size_t)2 << 20)
 #define DEV_ALIGN 256u /* of tensors inside an image, state or workspace */
 #define DEV_MAX_FDS 4  /* what dev_mem_export gives */
@@ -98,11 +98,18 @@ struct dev_conf {
     const int *fds; /* BORROWED during the call, from dev_mem_export */
     size_t n_fds;   /* 0: a private arena of arena_bytes, for shunt-run and tests */
     bool deterministic;
+    const char *tune_path; /* BORROWED during the call. File shared by the workers of one device:
+                              which kernels measured fastest. NULL: chosen without measuring */
 };
 int dev_open(const struct dev_lib *l, const struct dev_conf *c, struct dev **out,
              struct sh_err *err);
 void dev_close(struct dev *d);
+/* true: calls marked [enqueue] return before the device is done. */
+bool dev_is_queued(const struct dev *d);
 
+/* Page-locks host memory that uploads and downloads will use often; a wish, for speed. */
+int dev_host_lock(struct dev *d, void *base, size_t bytes, struct sh_err *err);
+void dev_host_unlock(struct dev *d, void *base);
 /* [enqueue] on the dev's stream; host memory BORROWED until dev_sync. */
 int dev_upload(struct dev *d, size_t arena_off, const void *host, size_t bytes, struct sh_err *err);
 int dev_download(struct dev *d, void *host, size_t arena_off, size_t bytes, struct sh_err *err);
@@ -124,6 +131,9 @@ void dev_plan_free(struct dev_plan *p);
 /* Private scratch that operation `op` needs in the workspace, and where the planner put it. */
 size_t dev_plan_scratch_bytes(const struct dev_plan *p, uint32_t op);
 void dev_plan_set_scratch(struct dev_plan *p, uint32_t op, size_t ws_offset);
+/* Private bytes that live in the workspace through the whole run, and where they lie. */
+size_t dev_plan_keep_bytes(const struct dev_plan *p);
+void dev_plan_set_keep(struct dev_plan *p, size_t ws_offset);
 /* After all offsets are set: creates what needs them. */
 int dev_plan_finish(struct dev_plan *p, struct sh_err *err);
 /* Host memory, logical row-major F32 (or the tensor's dtype if not floating) <-> stored bytes. */
@@ -136,9 +146,16 @@ struct dev_bases { /* arena offsets */
     size_t image, state, workspace;
     int64_t step; /* training: number of committed steps; for Adam's bias correction and dropout */
 };
-/* [enqueue] runs operations [from, to). */
+/* [enqueue] runs operations [from, to). A run begins at 0; what a later call continues must be at
+ * the same bases, unless the executor moved all the bytes. */
 int dev_plan_run(struct dev_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
                  struct sh_err *err);
+/* Blocking, off the path: runs the plan once on zeros, in memory of its own and not in the arena, so
+ * that whatever is loaded at first use is there when a request comes. Fails with SH_E_DEVMEM when
+ * the device has no such memory left; the plan is as good as before. */
+int dev_plan_warm(struct dev_plan *p, struct sh_err *err);
+/* Blocking, off the path: makes a later whole run at these bases cheap to enqueue. A wish. */
+int dev_plan_prepare(struct dev_plan *p, const struct dev_bases *b, struct sh_err *err);
 /* Blocking: best of `repeat` runs of each operation, nanoseconds into ns[n_ops]. */
 int dev_plan_profile(struct dev_plan *p, const struct dev_bases *b, uint32_t repeat, double *ns,
                      struct sh_err *err);
@@ -164,6 +181,7 @@ struct dev_plan {
 struct dev_ops {
     uint32_t abi;
     const char *name;
+    bool is_queued; /* dev_is_queued */
 
     int (*mem_open)(const struct dev_mem_conf *, struct dev_mem **, struct sh_err *);
     void (*mem_close)(struct dev_mem *);
@@ -183,6 +201,8 @@ struct dev_ops {
 
     int (*open)(const struct dev_conf *, struct dev **, struct sh_err *);
     void (*close)(struct dev *);
+    int (*host_lock)(struct dev *, void *, size_t, struct sh_err *); /* optional */
+    void (*host_unlock)(struct dev *, void *);                       /* both or neither */
     int (*upload)(struct dev *, size_t, const void *, size_t, struct sh_err *);
     int (*download)(struct dev *, void *, size_t, size_t, struct sh_err *);
     int (*fill)(struct dev *, size_t, int, size_t, struct sh_err *);
@@ -194,6 +214,8 @@ struct dev_ops {
     void (*plan_free)(struct dev_plan *);
     size_t (*plan_scratch_bytes)(const struct dev_plan *, uint32_t);
     void (*plan_set_scratch)(struct dev_plan *, uint32_t, size_t);
+    size_t (*plan_keep_bytes)(const struct dev_plan *);  /* optional */
+    void (*plan_set_keep)(struct dev_plan *, size_t);    /* both or neither */
     int (*plan_finish)(struct dev_plan *, struct sh_err *);
     int (*plan_pack)(struct dev_plan *, uint32_t, const void *, void *, struct sh_err *);
     int (*plan_unpack)(struct dev_plan *, uint32_t, const void *, void *, struct sh_err *);
@@ -201,6 +223,8 @@ struct dev_ops {
                     struct sh_err *);
     int (*plan_profile)(struct dev_plan *, const struct dev_bases *, uint32_t, double *,
                         struct sh_err *);
+    int (*plan_warm)(struct dev_plan *, struct sh_err *);                              /* optional */
+    int (*plan_prepare)(struct dev_plan *, const struct dev_bases *, struct sh_err *); /* optional */
 };
 
 /* Between the files of this folder. */

@@ -1,5 +1,9 @@
 /* measure.c - what a copy costs: alpha + bytes * beta, fitted over sizes.
  *
+ * Copies travel one behind the other, so what counts is what one more copy adds: the time of a few
+ * less the time of one. That leaves out what is paid once, above all the way of the mark, which on
+ * a real device takes longer than a small copy.
+ *
  * The bytes that are copied in were copied out of the same place just before, so the arena keeps
  * its contents as long as nothing else writes there meanwhile.
  */
@@ -14,27 +18,50 @@
 #define BUDGET_NS INT64_C(600000000)
 #define WAIT_MS 5000
 #define REPEAT 5 /* the best counts: the machine has other work too */
+#define TRAIN 4  /* copies that follow the first one */
+#define PAGE ((size_t)4096)
 
-static int run_copy(struct dev_mem *m, uint32_t lane, enum dev_dir dir, void *host, size_t bytes,
-                    double *ns, struct sh_err *err)
+static int run_copies(struct dev_mem *m, uint32_t lane, enum dev_dir dir, void *host, size_t bytes,
+                      int n, double *ns, struct sh_err *err)
 {
     struct pollfd p = {.fd = dev_mem_event_fd(m), .events = POLLIN};
     int64_t t0 = sh_clock_ns();
     uint64_t cookie = 0;
-    int rc;
+    int rc = SH_OK;
 
-    rc = dev_mem_copy(m, lane, dir, 0, host, bytes, err);
+    for (int i = 0; i < n && !rc; i++)
+        rc = dev_mem_copy(m, lane, dir, 0, host, bytes, err);
     if (!rc)
         rc = dev_mem_mark(m, lane, (uint64_t)t0, err);
     if (rc)
         return rc;
     if (poll(&p, 1, WAIT_MS) != 1)
-        return SH_FAIL(err, SH_E_TIMEOUT, "a copy of %zu bytes took more than %d s", bytes,
+        return SH_FAIL(err, SH_E_TIMEOUT, "%d copies of %zu bytes took more than %d s", n, bytes,
                        WAIT_MS / 1000);
     *ns = (double)(sh_clock_ns() - t0);
     if (!dev_mem_next_mark(m, &cookie) || cookie != (uint64_t)t0)
         return SH_FAIL(err, SH_E_CONFLICT, "copies cannot be measured while others are under way");
     return SH_OK;
+}
+
+/* What one more copy of this size adds. */
+static int measure_size(struct dev_mem *m, uint32_t lane, enum dev_dir dir, void *host,
+                        size_t bytes, double *out, struct sh_err *err)
+{
+    double one = 0, train = 0, ns = 0;
+    int rc = run_copies(m, lane, DEV_D2H, host, bytes, 1, &ns, err);
+
+    for (int i = 0; !rc && i < REPEAT; i++) {
+        rc = run_copies(m, lane, dir, host, bytes, 1, &ns, err);
+        one = i == 0 ? ns : SH_MIN(one, ns);
+        if (!rc)
+            rc = run_copies(m, lane, dir, host, bytes, 1 + TRAIN, &ns, err);
+        train = i == 0 ? ns : SH_MIN(train, ns);
+    }
+    /* A single copy that something disturbed must not make the others look free. */
+    *out = SH_MAX((train - one) / TRAIN, train / (1 + TRAIN) / 4);
+    *out = SH_MAX(*out, 1);
+    return rc;
 }
 
 /* Weighted by 1/t^2, so that every size counts by its relative error and alpha is not lost. */
@@ -63,26 +90,29 @@ int dev_mem_measure(struct dev_mem *m, uint32_t lane, double *alpha_ns, double *
     const size_t max = SH_MIN(MAX_BYTES, m->bytes);
     const enum dev_dir dir = m->n_lanes > 1 && lane == m->n_lanes - 1 ? DEV_D2H : DEV_H2D;
     int64_t begin = sh_clock_ns();
-    double x[16], y[16], ns;
+    double x[16], y[16];
     size_t n = 0;
-    void *host = malloc(max);
-    int rc = host ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate memory to measure copies");
+    void *host = aligned_alloc(PAGE, SH_ALIGN_UP(max, PAGE));
+    int rc;
 
+    if (!host)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate memory to measure copies");
+    rc = dev_mem_host_lock(m, host, SH_ALIGN_UP(max, PAGE), err);
+    if (rc) {
+        free(host);
+        return rc;
+    }
     for (size_t bytes = 64 << 10; !rc && bytes <= max && n < SH_ARRAY_LEN(x); bytes *= 4, n++) {
         if (n > 1 && sh_clock_ns() - begin > BUDGET_NS / 5)
             break; /* the next size costs four times as much */
-        rc = run_copy(m, lane, DEV_D2H, host, bytes, &ns, err);
-        y[n] = ns;
         x[n] = (double)bytes;
-        for (int i = 0; !rc && i < REPEAT; i++) {
-            rc = run_copy(m, lane, dir, host, bytes, &ns, err);
-            if (!rc && (i == 0 || ns < y[n]))
-                y[n] = ns;
-        }
-        y[n] = SH_MAX(y[n], 1);
+        rc = measure_size(m, lane, dir, host, bytes, &y[n], err);
     }
     if (!rc)
         fit(x, y, n, alpha_ns, beta_ns);
+    if (rc == SH_E_TIMEOUT)
+        return rc; /* a copy that is still under way keeps the memory */
+    dev_mem_host_unlock(m, host);
     free(host);
     return rc;
 }

@@ -1,6 +1,8 @@
 /* op.c - names and sizes; linked into every program that uses a device and into every back end. */
 #include "executor/device/op.h"
 
+#include <math.h>
+
 static const char *const OP_NAMES[DEV_N_OPS] = {
 #define X(k) [DEV_OP_##k] = #k,
     DEV_OP_MAP(X)
@@ -39,6 +41,18 @@ const char *dev_act_name(enum dev_act a)
     return (unsigned)a < DEV_N_ACTS ? ACT_NAMES[a] : "?";
 }
 
+bool dev_act_bounds(const struct dev_op *op, float *lo, float *hi)
+{
+    *lo = op->act == DEV_ACT_NONE ? -INFINITY : 0;
+    *hi = INFINITY;
+    if (op->act == DEV_ACT_CLIP) {
+        *lo = op->act_p0;
+        *hi = op->act_p1;
+    }
+    return (op->act == DEV_ACT_NONE || op->act == DEV_ACT_RELU || op->act == DEV_ACT_CLIP) &&
+           *lo <= 0 && *hi >= 0;
+}
+
 int64_t dev_tensor_elements(const struct dev_tensor *t)
 {
     int64_t n = 1;
@@ -46,4 +60,59 @@ int64_t dev_tensor_elements(const struct dev_tensor *t)
     for (uint32_t i = 0; i < t->rank; i++)
         n *= t->dims[i];
     return n;
+}
+
+/* q, k or v: [B, S, H, D], or a plane of [B, S, n, H, D]. */
+static bool attn_operand(const struct dev_tensor *t, uint32_t plane, int i, struct dev_attn *out)
+{
+    const bool packed = t->rank == 5;
+    const int64_t n = packed ? t->dims[2] : 1, *tail = t->dims + (packed ? 3 : 2);
+    int64_t *rows = i == 0 ? &out->q_rows : &out->k_rows;
+
+    if ((t->rank != 4 && !packed) || (packed && plane >= n))
+        return false;
+    if (i == 0) {
+        out->batch = t->dims[0];
+        out->heads = tail[0];
+        out->width = tail[1];
+    }
+    if (i < 2)
+        *rows = t->dims[1];
+    out->at[i] = packed ? (int64_t)plane * tail[0] * tail[1] : 0;
+    out->row_stride[i] = n * tail[0] * tail[1];
+    out->batch_stride[i] = *rows * out->row_stride[i];
+    return t->dims[0] == out->batch && t->dims[1] == *rows && tail[0] == out->heads &&
+           tail[1] == out->width;
+}
+
+static bool attn_mask(const struct dev_tensor *t, struct dev_attn *out)
+{
+    const int64_t full[4] = {out->batch, out->heads, out->q_rows, out->k_rows};
+    int64_t stride = 1;
+
+    if (t->rank > 4)
+        return false;
+    for (uint32_t i = t->rank; i-- > 0;) {
+        const uint32_t axis = i + 4 - t->rank;
+
+        if (t->dims[i] != 1 && t->dims[i] != full[axis])
+            return false;
+        out->mask_stride[axis] = t->dims[i] == 1 ? 0 : stride;
+        stride *= t->dims[i];
+    }
+    return true;
+}
+
+bool dev_attn_of(const struct dev_op *op, const struct dev_tensor *const in[4],
+                 const struct dev_tensor *y, struct dev_attn *out)
+{
+    bool fits = true;
+
+    *out = (struct dev_attn){0};
+    for (int i = 0; i < 3 && fits; i++)
+        fits = attn_operand(in[i], op->u.attn.plane[i], i, out);
+    if (fits && in[3])
+        fits = attn_mask(in[3], out);
+    return fits && y->rank == 4 && y->dims[0] == out->batch && y->dims[1] == out->q_rows &&
+           y->dims[2] == out->heads && y->dims[3] == out->width;
 }

@@ -26,6 +26,7 @@
 #define DEV_NONE UINT32_MAX
 #define DEV_MAX_IN 32 /* Concat takes the most */
 #define DEV_MAX_OUT 5
+#define DEV_MAX_KEYS 16384 /* of ATTENTION: a device may hold a row of scores on the chip */
 
 enum dev_role {
     DEV_ROLE_ACT,    /* activation, gradient, temporary: workspace, from first write to last read */
@@ -86,11 +87,19 @@ enum dev_bin {
 };
 enum dev_red { DEV_RED_SUM, DEV_RED_MEAN, DEV_RED_MAX, DEV_RED_MIN };
 
-/* in[] and out[] by kind; [x] = may be DEV_NONE. d_ = gradient of the loss. */
+/* in[] and out[] by kind; [x] = may be DEV_NONE. d_ = gradient of the loss.
+ *
+ * BN_TRAIN      x scale bias run_mean run_var [residual] -> y save_mean save_invstd new_mean new_var
+ *               y = act(bn(x) + residual); act: NONE, RELU, or CLIP with p0 <= 0 <= p1
+ * BN_TRAIN_BWD  x d_y scale save_mean save_invstd [bias] [y] [d_y2] -> d_x d_scale d_bias
+ *               [d_residual]; d_residual = act'(y) (d_y + d_y2), and the rest follows from it. With
+ *               an act it needs y or, when there was no residual, bias: then y is computed again
+ */
 #define DEV_OP_MAP(X)                                                                              \
     /* forward */                                                                                  \
     X(CONV)      /* x w [bias] [residual] -> y = act(conv + bias + residual); u.conv */            \
     X(MATMUL)    /* a b [bias] [residual] -> y = act(alpha op(a) op(b) + bias + residual) */       \
+    X(ATTENTION) /* q k v [mask] -> y = softmax(scale q k^T + mask) v by head; u.attn */           \
     X(POOL_MAX)  /* x -> y [indices: opaque, for the backward pass]; u.pool */                     \
     X(POOL_AVG)  /* x -> y; u.pool */                                                              \
     X(ACT)       /* x -> y; u.act */                                                               \
@@ -106,7 +115,7 @@ enum dev_red { DEV_RED_SUM, DEV_RED_MEAN, DEV_RED_MAX, DEV_RED_MIN };
     X(GATHER)   /* table indices -> y along axis 0..: u.axis.axis */                               \
     X(WHERE)    /* cond a b -> y with broadcasting */                                              \
     X(BN_INFER) /* x scale bias mean var -> y = act(...); u.norm */                                \
-    X(BN_TRAIN) /* x scale bias run_mean run_var -> y save_mean save_invstd new_mean new_var */    \
+    X(BN_TRAIN) /* x scale bias run_mean run_var [residual] -> y and four vectors: see above */    \
     X(LAYERNORM) /* x [scale] [bias] -> y [save_mean] [save_invstd]; u.norm */                     \
     X(DROPOUT)   /* x -> y [mask U8]; u.dropout; Philox on (seed, step, op), so no state */        \
     /* backward: the inputs that the formula needs, in this order */                               \
@@ -117,7 +126,7 @@ enum dev_red { DEV_RED_SUM, DEV_RED_MEAN, DEV_RED_MAX, DEV_RED_MIN };
     X(ACT_BWD)         /* x y d_y -> d_x; u.act (each act uses x or y; both are given) */          \
     X(SOFTMAX_BWD)     /* y d_y -> d_x; u.axis */                                                  \
     X(GATHER_BWD)      /* indices d_y -> d_table (zeroed, summed in index order); u.axis */        \
-    X(BN_TRAIN_BWD)    /* x d_y scale save_mean save_invstd -> d_x d_scale d_bias; u.norm */       \
+    X(BN_TRAIN_BWD)    /* x d_y scale save_mean save_invstd [bias] [y] [d_y2]: see above */        \
     X(LAYERNORM_BWD)   /* x d_y [scale] save_mean save_invstd -> d_x [d_scale] [d_bias] */         \
     X(DROPOUT_BWD)     /* d_y mask -> d_x; u.dropout */                                            \
     X(FILL)            /* -> y = u.pad.value */                                                    \
@@ -156,6 +165,12 @@ struct dev_op {
             bool trans_a, trans_b;
             float alpha;
         } matmul; /* last two axes; leading broadcast */
+        /* q, y: [B, Sq, H, D]; k, v: [B, Sk, H, D]; mask: added, broadcast to [B, H, Sq, Sk]. An
+         * operand of rank 5 is [B, S, n, H, D]: plane[i] of the n is the one that is meant. */
+        struct {
+            float scale;
+            uint32_t plane[3];
+        } attn;
         struct {
             enum dev_bin kind;
         } binary;
@@ -204,6 +219,19 @@ struct dev_graph {
 
 const char *dev_op_name(enum dev_op_kind k);
 const char *dev_act_name(enum dev_act a);
+/* NONE, RELU, and CLIP around 0 keep x within [lo, hi]. false: another activation. */
+bool dev_act_bounds(const struct dev_op *op, float *lo, float *hi);
 int64_t dev_tensor_elements(const struct dev_tensor *t);
+
+/* Where the operands of an ATTENTION lie, in elements, for q, k, v: head h of row s of batch b
+ * begins at at[i] + b * batch_stride[i] + s * row_stride[i] + h * width. */
+struct dev_attn {
+    int64_t batch, heads, width, q_rows, k_rows;
+    int64_t at[3], batch_stride[3], row_stride[3];
+    int64_t mask_stride[4]; /* along batch, head, q row, k row; 0 = broadcast */
+};
+/* in: q, k, v, mask (NULL: none). false: the shapes do not fit. */
+bool dev_attn_of(const struct dev_op *op, const struct dev_tensor *const in[4],
+                 const struct dev_tensor *y, struct dev_attn *out);
 
 #endif

@@ -14,7 +14,13 @@
 
 #include <stdint.h>
 
-static inline void dev_philox(uint64_t seed, const uint32_t counter[4], uint32_t out[4])
+#ifdef __CUDACC__
+#define DEV_PHILOX_FN __host__ __device__ static inline
+#else
+#define DEV_PHILOX_FN static inline
+#endif
+
+DEV_PHILOX_FN void dev_philox(uint64_t seed, const uint32_t counter[4], uint32_t out[4])
 {
     const uint32_t m0 = 0xD2511F53u, m1 = 0xCD9E8D57u, w0 = 0x9E3779B9u, w1 = 0xBB67AE85u;
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);

@@ -1,4 +1,5 @@
 /* autodiff_nn.c - gradients of convolutions, products, pools, normalisations, dropout. */
+#include "common/mem.h"
 #include "executor/model/autodiff_int.h"
 
 static int plain_only(const struct dev_op *op, struct sh_err *err)
@@ -135,7 +136,7 @@ static int push_norm(struct ad *a, const struct dev_op *op, struct dev_op *b, st
         if (op->in[i] == DEV_NONE)
             continue;
         rc = ir_like(a->ir, op->in[i], ir_t(a->ir, op->in[i])->name, DEV_ROLE_ACT, &b->out[i], err);
-        b->n_out = i + 1;
+        b->n_out = SH_MAX(b->n_out, i + 1);
     }
     b->u.norm = op->u.norm;
     if (!rc)
@@ -146,12 +147,31 @@ static int push_norm(struct ad *a, const struct dev_op *op, struct dev_op *b, st
     return rc;
 }
 
+/* With an activation, d_y behind it is a result of its own: the residual's gradient. */
 int ad__bn_train(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
 {
-    struct dev_op b = ir_op(DEV_OP_BN_TRAIN_BWD, op->name, 5,
-                            (uint32_t[]){op->in[0], dy, op->in[1], op->out[1], op->out[2]});
+    uint32_t residual = op->n_in > 5 ? op->in[5] : DEV_NONE;
+    struct dev_op b =
+        ir_op(DEV_OP_BN_TRAIN_BWD, op->name, 7,
+              (uint32_t[]){op->in[0], dy, op->in[1], op->out[1], op->out[2], DEV_NONE, DEV_NONE});
+    bool has_act = op->act != DEV_ACT_NONE;
+    int rc = SH_OK;
 
-    return push_norm(a, op, &b, err);
+    b.act = op->act;
+    b.act_p0 = op->act_p0;
+    b.act_p1 = op->act_p1;
+    if (has_act && residual == DEV_NONE)
+        b.in[5] = op->in[2];
+    else if (has_act)
+        b.in[6] = op->out[0];
+    if (has_act && ad__wants(a, residual)) {
+        rc = ir_like(a->ir, dy, ir_t(a->ir, residual)->name, DEV_ROLE_ACT, &b.out[3], err);
+        b.n_out = 4;
+        dy = b.out[3];
+    }
+    if (!rc)
+        rc = push_norm(a, op, &b, err);
+    return rc || !ad__wants(a, residual) ? rc : ad__add(a, residual, dy, err);
 }
 
 /* A LayerNorm that a pass put together does not save its statistics yet. */

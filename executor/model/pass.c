@@ -7,8 +7,10 @@ int pass_run(struct ir *ir, bool training, struct sh_err *err)
 
     if (!rc && !training)
         rc = pass_fold_bn(ir, err);
-    if (!rc && !training)
-        rc = pass_fuse(ir, err);
+    if (!rc)
+        rc = pass_fuse(ir, training, err);
+    if (!rc)
+        rc = training ? pass_fuse_bn(ir, err) : pass_attn(ir, err);
     return rc ? rc : ir_drop_unused(ir, err);
 }
 

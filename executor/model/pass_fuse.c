@@ -3,6 +3,9 @@
  * A residual moves the operation to the place of the addition, because its other operand may be
  * computed in between. Where both operands come from such operations (a strided shortcut), the
  * later one takes the addition, so that it does not move.
+ *
+ * In training only a MATMUL takes something, and no activation: its gradient rule knows bias,
+ * residual and factor, but needs what it gave to an activation.
  */
 #include "common/mem.h"
 #include "executor/model/pass.h"
@@ -10,6 +13,7 @@
 struct fuse {
     struct ir *ir;
     struct ir_uses u;
+    bool training;
 };
 
 /* The operation before t that could take in what follows; *slot its number. */
@@ -19,15 +23,18 @@ static struct dev_op *host_of(const struct fuse *f, uint32_t t, uint32_t *slot)
     struct dev_op *op = w == DEV_NONE ? NULL : &f->ir->g.ops[w];
 
     if (!op || f->u.reads[root] != 1 || op->act != DEV_ACT_NONE ||
-        (op->kind != DEV_OP_CONV && op->kind != DEV_OP_MATMUL))
+        (op->kind != DEV_OP_MATMUL && (op->kind != DEV_OP_CONV || f->training)))
         return NULL;
     *slot = w;
     return op;
 }
 
+/* During a run: training changes parameters behind it. */
 static bool is_constant(const struct ir *ir, uint32_t t)
 {
-    return ir_t(ir, ir_root(ir, t))->role == DEV_ROLE_WEIGHT;
+    const enum dev_role role = ir_t(ir, ir_root(ir, t))->role;
+
+    return role == DEV_ROLE_WEIGHT || role == DEV_ROLE_STATE;
 }
 
 /* Is t one number per output channel of op, as its bias is? */
@@ -125,7 +132,7 @@ static int try_act(struct fuse *f, struct dev_op *act, struct sh_err *err)
         op->kind != DEV_OP_BINARY)
         return SH_OK;
     scales = scales && op->kind == DEV_OP_MATMUL && op->in[2] == DEV_NONE && op->in[3] == DEV_NONE;
-    if (!scales && !fusable(act->act))
+    if (!scales && (f->training || !fusable(act->act)))
         return SH_OK;
     rc = pass__take_output(ir, op, act, err);
     if (rc)
@@ -143,9 +150,9 @@ static int try_act(struct fuse *f, struct dev_op *act, struct sh_err *err)
     return SH_OK;
 }
 
-int pass_fuse(struct ir *ir, struct sh_err *err)
+int pass_fuse(struct ir *ir, bool training, struct sh_err *err)
 {
-    struct fuse f = {.ir = ir};
+    struct fuse f = {.ir = ir, .training = training};
     int rc = ir_uses_init(&f.u, ir, err);
 
     for (uint32_t i = 0; i < ir->g.n_ops && rc == SH_OK; i++) {

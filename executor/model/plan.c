@@ -18,7 +18,7 @@
 struct block { /* one alias class, or one operation's scratch */
     size_t bytes, offset;
     int64_t first, last; /* operations, both included; -1 = before the run */
-    uint32_t id;         /* tensor, or n_tensors + op */
+    uint32_t id;         /* tensor, or n_tensors + op; n_tensors + n_ops: the keep bytes */
 };
 
 struct work {
@@ -154,7 +154,7 @@ static int lifetimes(const struct dev_graph *g, struct block *by_root, struct sh
     return SH_OK;
 }
 
-static void collect(struct work *w, const struct block *by_root, const size_t *scratch)
+static void collect(struct work *w, const struct block *by_root, const size_t *scratch, size_t keep)
 {
     const struct dev_graph *g = w->g;
 
@@ -166,6 +166,9 @@ static void collect(struct work *w, const struct block *by_root, const size_t *s
         if (scratch[i])
             w->blocks[w->n++] =
                 (struct block){.bytes = scratch[i], .first = i, .last = i, .id = g->n_tensors + i};
+    if (keep)
+        w->blocks[w->n++] = (struct block){
+            .bytes = keep, .first = -1, .last = g->n_ops, .id = g->n_tensors + g->n_ops};
 }
 
 /* ------------------------------------------------------------------ placement */
@@ -282,6 +285,8 @@ static void place_workspace(struct work *w, struct plan *p)
 
         if (b->id < w->g->n_tensors)
             w->g->tensors[b->id].offset = w->best[i];
+        else if (b->id == w->g->n_tensors + w->g->n_ops)
+            p->keep = w->best[i];
         else
             p->scratch[b->id - w->g->n_tensors] = w->best[i];
     }
@@ -321,7 +326,7 @@ static int live_bytes(const struct work *w, size_t *out, struct sh_err *err)
     return SH_OK;
 }
 
-static int plan_workspace(struct dev_graph *g, const size_t *scratch, struct plan *p,
+static int plan_workspace(struct dev_graph *g, const size_t *scratch, size_t keep, struct plan *p,
                           struct sh_err *err)
 {
     size_t n = (size_t)g->n_tensors + g->n_ops + 1;
@@ -341,7 +346,7 @@ static int plan_workspace(struct dev_graph *g, const size_t *scratch, struct pla
     if (!rc)
         rc = lifetimes(g, by_root, err);
     if (!rc) {
-        collect(&w, by_root, scratch);
+        collect(&w, by_root, scratch, keep);
         rc = check_sum(&w, err);
     }
     if (!rc)
@@ -356,7 +361,7 @@ static int plan_workspace(struct dev_graph *g, const size_t *scratch, struct pla
     return rc;
 }
 
-int plan_make(struct dev_graph *g, const size_t *scratch_bytes, struct plan *out,
+int plan_make(struct dev_graph *g, const size_t *scratch_bytes, size_t keep_bytes, struct plan *out,
               struct sh_err *err)
 {
     int rc;
@@ -366,7 +371,7 @@ int plan_make(struct dev_graph *g, const size_t *scratch_bytes, struct plan *out
     if (!rc)
         rc = place_state(g, out, err);
     if (!rc)
-        rc = plan_workspace(g, scratch_bytes, out, err);
+        rc = plan_workspace(g, scratch_bytes, keep_bytes, out, err);
     for (uint32_t i = 0; rc == SH_OK && i < g->n_tensors; i++)
         g->tensors[i].offset = g->tensors[root_of(g, i)].offset;
     if (rc)

@@ -6,8 +6,8 @@
  * State      STATE tensors in order of their numbers.
  * Workspace  everything else. A class of aliases lives from its first write (before the run for
  *            INPUT and LABEL) to its last read (the end of the run for OUTPUT, KEEP and integer
- *            inputs); scratch lives during its operation. Classes that live at the same time never
- *            share bytes.
+ *            inputs); scratch lives during its operation, the device's `keep` bytes through the
+ *            whole run. Classes that live at the same time never share bytes.
  *            Placement is by several greedy orders, and the best result wins; deterministic.
  */
 #ifndef SH_EXECUTOR_MODEL_PLAN_H
@@ -21,12 +21,13 @@ struct plan {
     size_t image_bytes, state_bytes, workspace_bytes;
     size_t live_bytes; /* most bytes alive at one operation: no plan can be smaller */
     size_t *scratch;   /* OWNED: workspace offset of each operation's scratch; SIZE_MAX: none */
+    size_t keep;       /* workspace offset of the keep bytes; 0 when there are none */
 };
 
-/* tensors[].bytes are set; scratch_bytes[op] (BORROWED) may be NULL. Sets tensors[].offset,
+/* tensors[].bytes are set; scratch_bytes[op] (BORROWED) may be NULL; keep_bytes may be 0. Sets tensors[].offset,
  * ops[].layer and n_layers. Fails: SH_E_NOMEM, SH_E_TOOBIG, SH_E_BUG (read before written). */
-int plan_make(struct dev_graph *g, const size_t *scratch_bytes, struct plan *out,
-              struct sh_err *err);
+int plan_make(struct dev_graph *g, const size_t *scratch_bytes, size_t keep_bytes,
+              struct plan *out, struct sh_err *err);
 void plan_fini(struct plan *p);
 
 #endif

@@ -17,7 +17,8 @@ struct program {
     struct plan plan;
     struct program_io *inputs, *outputs, label;
     struct program_state_entry *state;
-    char **state_names; /* OWNED: names that the entries borrow */
+    uint32_t *gradients; /* of each entry of the state: tensor, or DEV_NONE */
+    char **state_names;  /* OWNED: names that the entries borrow */
     char **op_labels;
     uint32_t n_state, n_ops;
 };
@@ -38,6 +39,7 @@ void program_free(struct program *p)
     free(p->inputs);
     free(p->outputs);
     free(p->state);
+    free(p->gradients);
     free_strings(p->state_names, p->n_state);
     free_strings(p->op_labels, p->n_ops);
     ir_free(p->ir);
@@ -120,10 +122,9 @@ static int add_state_entry(struct program *p, uint32_t t, struct sh_err *err)
                                       .rank = d->rank,
                                       .offset = d->offset,
                                       .bytes = (size_t)ir_elements(p->ir, t) * sizeof(float),
-                                      .grad_offset = SIZE_MAX};
+                                      .has_gradient = info->grad != DEV_NONE};
     memcpy(e->dims, d->dims, sizeof(e->dims));
-    if (info->grad != DEV_NONE)
-        e->grad_offset = ir_t(p->ir, info->grad)->offset;
+    p->gradients[p->n_state] = info->grad;
     p->n_state++;
     return SH_OK;
 }
@@ -144,7 +145,8 @@ static int list_state(struct program *p, struct sh_err *err)
         n += is_state(ir, i);
     p->state = calloc(n + 1, sizeof(*p->state));
     p->state_names = calloc(n + 1, sizeof(*p->state_names));
-    if (!p->state || !p->state_names)
+    p->gradients = calloc(n + 1, sizeof(*p->gradients));
+    if (!p->state || !p->state_names || !p->gradients)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the list of the training state");
     for (uint32_t i = 0; i < ir->g.n_tensors && rc == SH_OK; i++)
         if (is_state(ir, i))
@@ -178,7 +180,9 @@ static int make_plan(struct program *p, struct sh_err *err)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the plan of %u operations", g->n_ops);
     for (uint32_t i = 0; i < g->n_ops; i++)
         scratch[i] = dev_plan_scratch_bytes(p->dp, i);
-    rc = plan_make(g, scratch, &p->plan, err);
+    rc = plan_make(g, scratch, dev_plan_keep_bytes(p->dp), &p->plan, err);
+    if (!rc)
+        dev_plan_set_keep(p->dp, p->plan.keep);
     for (uint32_t i = 0; rc == SH_OK && i < g->n_ops; i++)
         if (p->plan.scratch[i] != SIZE_MAX)
             dev_plan_set_scratch(p->dp, i, p->plan.scratch[i]);
@@ -398,6 +402,38 @@ size_t program_n_state(const struct program *p)
 const struct program_state_entry *program_state(const struct program *p, size_t i)
 {
     return i < p->n_state ? &p->state[i] : NULL;
+}
+
+int program_gradient(struct program *p, const struct dev_bases *b, size_t i, float *out,
+                     struct sh_err *err)
+{
+    const struct dev_tensor *t;
+    void *stored;
+    int rc;
+
+    if (i >= p->n_state || !p->state[i].has_gradient)
+        return SH_FAIL(err, SH_E_INVALID, "entry %zu of the state has no gradient", i);
+    t = ir_t(p->ir, p->gradients[i]);
+    stored = malloc(t->bytes ? t->bytes : 1);
+    if (!stored)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a gradient of %zu bytes", t->bytes);
+    rc = dev_download(p->dp->dev, stored, b->workspace + t->offset, t->bytes, err);
+    if (!rc)
+        rc = dev_sync(p->dp->dev, err);
+    if (!rc)
+        rc = dev_plan_unpack(p->dp, p->gradients[i], stored, out, err);
+    free(stored);
+    return rc;
+}
+
+int program_warm(struct program *p, struct sh_err *err)
+{
+    return dev_plan_warm(p->dp, err);
+}
+
+int program_prepare(struct program *p, const struct dev_bases *b, struct sh_err *err)
+{
+    return dev_plan_prepare(p->dp, b, err);
 }
 
 int program_run(struct program *p, const struct dev_bases *b, uint32_t from, uint32_t to,

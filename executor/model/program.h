@@ -89,14 +89,19 @@ struct program_state_entry {
     uint32_t rank;
     int64_t dims[SH_MAX_RANK];
     size_t offset, bytes; /* in the state */
-    size_t grad_offset;   /* PARAM: its gradient in the workspace, valid from update_begin on until
-                             the end of the step; SIZE_MAX otherwise */
+    bool has_gradient;    /* PARAM that the loss depends on */
 };
 size_t program_n_state(const struct program *p);
 const struct program_state_entry *program_state(const struct program *p, size_t i);
+/* The gradient of entry i, plain, into out[bytes / 4]. Blocks. Valid when exactly the operations
+ * before update_begin have run. SH_E_INVALID: it has none. */
+int program_gradient(struct program *p, const struct dev_bases *b, size_t i, float *out,
+                     struct sh_err *err);
 
 int program_run(struct program *p, const struct dev_bases *b, uint32_t from, uint32_t to,
                 struct sh_err *err);
+int program_warm(struct program *p, struct sh_err *err);
+int program_prepare(struct program *p, const struct dev_bases *b, struct sh_err *err);
 int program_profile(struct program *p, const struct dev_bases *b, uint32_t repeat, double *op_ns,
                     struct sh_err *err); /* op_ns[n_ops] */
 

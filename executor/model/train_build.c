@@ -1,6 +1,7 @@
 /* train_build.c - loss and update around the backward pass. */
 #include "common/mem.h"
 #include "executor/model/autodiff.h"
+#include "executor/model/pass.h"
 
 /* ------------------------------------------------------------------ loss */
 
@@ -59,13 +60,6 @@ static int optim_state(struct ir *ir, uint32_t param, const char *suffix, struct
     return SH_OK;
 }
 
-/* The gradient stays readable until the end of the step. */
-static void keep(struct ir *ir, uint32_t grad)
-{
-    ir_t(ir, grad)->role = DEV_ROLE_KEEP;
-    ir_t(ir, ir_root(ir, grad))->role = DEV_ROLE_KEEP;
-}
-
 static int update_param(struct ir *ir, const struct train_spec *t, uint32_t param,
                         struct sh_err *err)
 {
@@ -83,7 +77,6 @@ static int update_param(struct ir *ir, const struct train_spec *t, uint32_t para
     op.u.optim.eps = (float)t->eps;
     op.u.optim.nesterov = t->nesterov;
     op.u.optim.decoupled = t->optimizer == PROGRAM_ADAMW;
-    keep(ir, grad);
     if (is_sgd && t->momentum != 0.0)
         rc = optim_state(ir, param, "momentum", &op, err);
     if (!is_sgd)
@@ -149,6 +142,8 @@ int autodiff_train(struct ir *ir, const struct train_spec *t, struct sh_err *err
         rc = autodiff_backward(ir, pred, seed, NULL, err);
     if (!rc)
         rc = add_update(ir, t, err);
+    if (!rc)
+        rc = pass_fuse_sums(ir, err);
     if (!rc)
         rc = ir_drop_unused(ir, err);
     if (rc)

@@ -5,12 +5,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define COMMON_OPTS                                                                               \
-    SH_OPT_STR(struct run_conf, device, "device", "cpu", 0, "cpu or cuda"),                       \
-        SH_OPT_INT(struct run_conf, ordinal, "ordinal", 0, 0, 63, 0, "which device of its kind"), \
-        SH_OPT_INT(struct run_conf, threads, "threads", 0, 0, 1024, 0,                            \
-                   "threads of the cpu device; 0 = one per core"),                                \
-        SH_OPT_STR(struct run_conf, model, "model", NULL, 0, "ONNX file")
+#define COMMON_OPTS                                                                                \
+    SH_OPT_STR(struct run_conf, device, "device", "cpu", 0, "cpu or cuda"),                        \
+        SH_OPT_INT(struct run_conf, ordinal, "ordinal", 0, 0, 63, 0, "which device of its kind"),  \
+        SH_OPT_INT(struct run_conf, threads, "threads", 0, 0, 1024, 0,                             \
+                   "threads of the cpu device; 0 = one per core"),                                 \
+        SH_OPT_STR(struct run_conf, model, "model", NULL, 0, "ONNX file"),                         \
+        SH_OPT_BOOL(struct run_conf, deterministic, "deterministic", true, 0,                      \
+                    "only kernels that give the same bits each time"),                             \
+        SH_OPT_STR(struct run_conf, tune, "tune", NULL, 0,                                         \
+                   "file that keeps which kernels measured fastest; made if need be, and without " \
+                   "it nothing is measured")
 #define PRECISION_OPT(def, more)                                \
     SH_OPT_STR(struct run_conf, precision, "precision", def, 0, \
                "fp32, tf32, fp16, bf16, or fp64 (cpu: slow, for checking)" more)
@@ -56,6 +61,24 @@ static const struct sh_conf_opt TRAIN_OPTS[] = {
                "safetensors file to write: parameters and running statistics at the end"),
 };
 
+static const struct sh_conf_opt BENCH_OPTS[] = {
+    COMMON_OPTS,
+    PRECISION_OPT("fp32", ""),
+    SH_OPT_STR(struct run_conf, inputs, "inputs", NULL, 0,
+               "safetensors file with a tensor for each input of the model; others are ignored"),
+    SH_OPT_STR(struct run_conf, labels, "labels", NULL, 0,
+               "TENSOR of --inputs: times training steps instead of inference"),
+    SH_OPT_STR(struct run_conf, loss, "loss", "cross-entropy", 0, "cross-entropy or mse"),
+    SH_OPT_STR(struct run_conf, optimizer, "optimizer", "sgd", 0, "sgd, adam or adamw"),
+    SH_OPT_F64(struct run_conf, lr, "lr", 1e-4, 0, 1e6, 0, "learning rate"),
+    SH_OPT_F64(struct run_conf, momentum, "momentum", 0.9, 0, 1, 0, "of sgd"),
+    BATCH_OPT("samples in one run or step; 0 = all of the file, or what the model fixes"),
+    SH_OPT_INT(struct run_conf, runs, "runs", 50, 1, 1000000, 0, "that are timed"),
+    SH_OPT_INT(struct run_conf, warm_runs, "warm-runs", 10, 0, 1000000, 0, "before them"),
+    SH_OPT_BOOL(struct run_conf, prepare, "prepare", true, 0,
+                "make whole runs cheap to enqueue first, where the device can"),
+};
+
 static const struct sh_conf_opt PROFILE_OPTS[] = {
     COMMON_OPTS,
     PRECISION_OPT("fp32", ""),
@@ -82,6 +105,10 @@ static const struct command {
      train_run,
      {"shunt-run train", "Trains a model on the samples of a file.", TRAIN_OPTS,
       SH_ARRAY_LEN(TRAIN_OPTS), sizeof(struct run_conf)}},
+    {"bench",
+     bench_run,
+     {"shunt-run bench", "Times a ready model, its inputs on the device; prints JSON.", BENCH_OPTS,
+      SH_ARRAY_LEN(BENCH_OPTS), sizeof(struct run_conf)}},
     {"profile",
      profile_run,
      {"shunt-run profile", "Shows time and bytes of each layer, and how copies are grouped.",

@@ -13,7 +13,9 @@
 
 struct run_conf {
     char *device, *precision, *model, *inputs, *outputs;
+    char *tune;
     int64_t ordinal, threads, batch;
+    bool deterministic;
     /* train */
     char *labels, *loss, *optimizer, *losses, *gradients, *state;
     double lr, momentum, weight_decay, beta1, beta2, eps;
@@ -23,6 +25,9 @@ struct run_conf {
     char *report;
     int64_t repeat;
     double copy_gb_per_s, copy_latency_us;
+    /* bench */
+    int64_t runs, warm_runs;
+    bool prepare;
 };
 
 struct session {
@@ -62,6 +67,7 @@ int tensors_upload(struct session *s, const struct sh_st_tensor *t, const struct
 
 int infer_run(const struct run_conf *c, struct sh_err *err);
 int train_run(const struct run_conf *c, struct sh_err *err);
+int bench_run(const struct run_conf *c, struct sh_err *err);
 int profile_run(const struct run_conf *c, struct sh_err *err);
 
 #endif

@@ -34,7 +34,8 @@ static int compile_once(struct session *s, const struct run_conf *c, int64_t bat
     struct dev_conf conf = {.ordinal = (uint32_t)c->ordinal,
                             .threads = (uint32_t)c->threads,
                             .arena_bytes = arena_bytes,
-                            .deterministic = true};
+                            .deterministic = c->deterministic,
+                            .tune_path = c->tune};
     enum dev_precision precision = DEV_FP32;
     int rc = t ? SH_OK : dev_precision_parse(c->precision, &precision, err);
 

@@ -139,18 +139,16 @@ static int load_step(struct train *t, int64_t step, struct sh_err *err)
 /* Writes the state's entries of the given kinds, or their gradients. */
 static int write_entries(struct train *t, const char *path, bool gradients, struct sh_err *err)
 {
-    const struct program *p = t->s.program;
+    struct program *p = t->s.program;
     size_t n = 0, n_state = program_n_state(p);
     struct sh_st_tensor *list = calloc(n_state + 1, sizeof(*list));
     int rc = list ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate the list of tensors");
 
     for (size_t i = 0; i < n_state && rc == SH_OK; i++) {
         const struct program_state_entry *e = program_state(p, i);
-        size_t at =
-            gradients ? t->s.bases.workspace + e->grad_offset : t->s.bases.state + e->offset;
         void *data;
 
-        if (e->kind == PROGRAM_STATE_OPTIM || (gradients && e->grad_offset == SIZE_MAX))
+        if (e->kind == PROGRAM_STATE_OPTIM || (gradients && !e->has_gradient))
             continue;
         data = malloc(e->bytes ? e->bytes : 1);
         if (!data) {
@@ -161,7 +159,8 @@ static int write_entries(struct train *t, const char *path, bool gradients, stru
         list[n].data = data;
         memcpy(list[n].dims, e->dims, sizeof(list[n].dims));
         n++;
-        rc = dev_download(t->s.dev, data, at, e->bytes, err);
+        rc = gradients ? program_gradient(p, &t->s.bases, i, data, err)
+                       : dev_download(t->s.dev, data, t->s.bases.state + e->offset, e->bytes, err);
     }
     if (!rc)
         rc = dev_sync(t->s.dev, err);

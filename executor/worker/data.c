@@ -1,18 +1,26 @@
 /* data.c - see worker.h. An epoch takes every sample once, in whole batches; what does not fill a
  * batch is left out of that epoch. With shuffle, the order of epoch e is a Fisher-Yates permutation
- * drawn from SplitMix64 seeded with (seed, e). */
+ * drawn from SplitMix64 seeded with (seed, e).
+ *
+ * A thread collects the samples of the next step while the device computes this one, into the other
+ * of two page-locked buffers; the upload of step k - 1 is over when step k is loaded, since a step
+ * commits in between. */
+#include "common/log.h"
 #include "common/mem.h"
 #include "executor/model/order.h"
 #include "executor/worker/worker.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
+
+#define NO_STEP INT64_MIN
 
 struct column { /* one input, or the labels */
     const struct sh_st_tensor *src;
     const struct program_io *dst;
     size_t sample_bytes;
-    char *staging; /* OWNED: one batch */
+    char *staging[2]; /* OWNED: one batch each; that of step k is staging[k % 2] */
 };
 
 struct data {
@@ -22,8 +30,16 @@ struct data {
     int64_t n_samples, batch, per_epoch, steps;
     bool shuffle;
     uint64_t seed;
-    int64_t order_epoch; /* which epoch `order` is for; -1 = none */
+    int64_t order_epoch; /* which epoch `order` is for; -1 = none. Of the thread only */
     uint32_t *order;
+    struct dev *dev; /* BORROWED: locks the buffers */
+
+    pthread_t thread;
+    bool has_thread, has_lock;
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t changed;
+    int64_t want, ready; /* steps; the thread makes ready = want */
+    bool stop;
 };
 
 /* `name` in the file is `dst->name`, except for the labels, which the spec names. */
@@ -50,10 +66,16 @@ static int bind_column(struct data *d, const char *name, const struct program_io
                        "\"%s\" has %" PRId64 " samples, the tensors before it %" PRId64, name,
                        t->dims[0], d->n_samples);
     d->n_samples = t->dims[0];
-    c->staging = malloc(dst->bytes);
-    if (!c->staging)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a batch of \"%s\"", name);
     d->n_columns++;
+    for (int k = 0; k < 2; k++) {
+        struct sh_err why = {0};
+
+        c->staging[k] = aligned_alloc(4096, SH_ALIGN_UP(dst->bytes, (size_t)4096));
+        if (!c->staging[k])
+            return SH_FAIL(err, SH_E_NOMEM, "could not allocate a batch of \"%s\"", name);
+        if (dev_host_lock(d->dev, c->staging[k], SH_ALIGN_UP(dst->bytes, (size_t)4096), &why))
+            sh_log_err(SH_LOG_WARN, "data.lock", &why); /* uploads are slower, nothing else */
+    }
     return SH_OK;
 }
 
@@ -94,8 +116,79 @@ static int check_classes(const struct data *d, const struct program *p, const st
     return SH_OK;
 }
 
+/* ------------------------------------------------------------------ collecting */
+
+static void collect(struct data *d, int64_t step)
+{
+    int64_t epoch = step / d->per_epoch, first = step % d->per_epoch * d->batch;
+
+    if (d->order_epoch != epoch) {
+        order_draw(d->seed, epoch, d->shuffle, d->order, d->n_samples);
+        d->order_epoch = epoch;
+    }
+    for (size_t i = 0; i < d->n_columns; i++) {
+        const struct column *c = &d->columns[i];
+
+        for (int64_t k = 0; k < d->batch; k++)
+            memcpy(c->staging[step % 2] + (size_t)k * c->sample_bytes,
+                   (const char *)c->src->data + d->order[first + k] * c->sample_bytes,
+                   c->sample_bytes);
+    }
+}
+
+static void *collect_ahead(void *arg)
+{
+    struct data *d = arg;
+
+    pthread_mutex_lock(&d->lock);
+    while (!d->stop) {
+        int64_t step = d->want;
+
+        if (step == d->ready || step == NO_STEP) {
+            pthread_cond_wait(&d->changed, &d->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&d->lock);
+        collect(d, step);
+        pthread_mutex_lock(&d->lock);
+        d->ready = step;
+        pthread_cond_broadcast(&d->changed);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return NULL;
+}
+
+static int start_thread(struct data *d, struct sh_err *err)
+{
+    int e;
+
+    d->want = d->ready = NO_STEP;
+    e = pthread_mutex_init(&d->lock, NULL);
+    if (!e)
+        e = pthread_cond_init(&d->changed, NULL);
+    d->has_lock = !e;
+    if (!e)
+        e = pthread_create(&d->thread, NULL, collect_ahead, d);
+    d->has_thread = !e;
+    return e ? SH_FAIL(err, SH_E_NOMEM, "could not start the thread that reads the dataset (%s)",
+                       strerror(e))
+             : SH_OK;
+}
+
+static void want_step(struct data *d, int64_t step, bool wait)
+{
+    pthread_mutex_lock(&d->lock);
+    d->want = step;
+    pthread_cond_broadcast(&d->changed);
+    while (wait && d->ready != step)
+        pthread_cond_wait(&d->changed, &d->lock);
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* ------------------------------------------------------------------ the contract */
+
 int data_open(const char *path, const struct program *p, const struct train_spec *t,
-              struct data **out, struct sh_err *err)
+              struct dev *dev, struct data **out, struct sh_err *err)
 {
     struct data *d = calloc(1, sizeof(*d));
     struct sh_err why = {0};
@@ -104,6 +197,7 @@ int data_open(const char *path, const struct program *p, const struct train_spec
     *out = NULL;
     if (!d)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a dataset");
+    d->dev = dev;
     d->batch = t->batch;
     d->shuffle = t->shuffle;
     d->seed = t->seed;
@@ -133,6 +227,9 @@ int data_open(const char *path, const struct program *p, const struct train_spec
                      d->n_samples);
         goto out;
     }
+    rc = start_thread(d, err);
+    if (rc)
+        goto out;
     *out = d;
     d = NULL;
 out:
@@ -144,8 +241,23 @@ void data_close(struct data *d)
 {
     if (!d)
         return;
-    for (size_t i = 0; i < d->n_columns; i++)
-        free(d->columns[i].staging);
+    if (d->has_thread) {
+        pthread_mutex_lock(&d->lock);
+        d->stop = true;
+        pthread_cond_broadcast(&d->changed);
+        pthread_mutex_unlock(&d->lock);
+        pthread_join(d->thread, NULL);
+    }
+    if (d->has_lock) {
+        pthread_cond_destroy(&d->changed);
+        pthread_mutex_destroy(&d->lock);
+    }
+    for (size_t i = 0; i < 2 * d->n_columns; i++) {
+        char *staging = d->columns[i / 2].staging[i % 2];
+
+        dev_host_unlock(d->dev, staging);
+        free(staging);
+    }
     free(d->columns);
     free(d->order);
     sh_st_close(d->file);
@@ -157,25 +269,17 @@ int64_t data_steps(const struct data *d)
     return d->steps;
 }
 
-int data_load(struct data *d, struct dev *dev, size_t ws_off, int64_t step, struct sh_err *err)
+int data_load(struct data *d, size_t ws_off, int64_t step, struct sh_err *err)
 {
-    int64_t epoch = step / d->per_epoch, first = step % d->per_epoch * d->batch;
+    int rc = SH_OK;
 
-    if (d->order_epoch != epoch) {
-        order_draw(d->seed, epoch, d->shuffle, d->order, d->n_samples);
-        d->order_epoch = epoch;
-    }
-    for (size_t i = 0; i < d->n_columns; i++) {
-        struct column *c = &d->columns[i];
-        int rc;
+    want_step(d, step, true);
+    for (size_t i = 0; i < d->n_columns && !rc; i++) {
+        const struct column *c = &d->columns[i];
 
-        for (int64_t k = 0; k < d->batch; k++)
-            memcpy(c->staging + (size_t)k * c->sample_bytes,
-                   (const char *)c->src->data + d->order[first + k] * c->sample_bytes,
-                   c->sample_bytes);
-        rc = dev_upload(dev, ws_off + c->dst->offset, c->staging, c->dst->bytes, err);
-        if (rc)
-            return rc;
+        rc = dev_upload(d->dev, ws_off + c->dst->offset, c->staging[step % 2], c->dst->bytes, err);
     }
-    return SH_OK;
+    if (step + 1 < d->steps)
+        want_step(d, step + 1, false);
+    return rc;
 }

@@ -156,6 +156,19 @@ static int build_image(struct worker *w, struct wk_model *m, enum dev_precision 
     return rc;
 }
 
+/* A worker that cannot try its programs out is still good for them; only its first run is slower. */
+static void warm(const struct wk_model *m)
+{
+    for (uint32_t i = 0; i < m->n_batches; i++) {
+        struct sh_err why = {0};
+
+        if (program_warm(m->program[i], &why)) {
+            sh_log_err(SH_LOG_WARN, "model.warm", &why);
+            return;
+        }
+    }
+}
+
 static int load_model(struct worker *w, const struct msg_wk_model *msg, enum dev_precision p,
                       struct wk_model **out, struct sh_err *err)
 {
@@ -181,6 +194,7 @@ static int load_model(struct worker *w, const struct msg_wk_model *msg, enum dev
         free_model(m);
         return rc;
     }
+    warm(m);
     w->models[w->n_models++] = m;
     *out = m;
     return SH_OK;
@@ -373,12 +387,15 @@ static int clear_padding(struct worker *w, const struct program *p, const struct
     return rc;
 }
 
-/* In slices, so that a long run shows the executor's watchdog that it moves. */
+/* Where the operations run inside the call, in slices, so that a long run shows the executor's
+ * watchdog that it moves. */
 static int run_ops(struct worker *w, struct program *p, const struct dev_bases *bases,
                    uint32_t from, uint32_t to, struct sh_err *err)
 {
     int rc = SH_OK;
 
+    if (dev_is_queued(w->dev))
+        return from < to ? program_run(p, bases, from, to, err) : SH_OK;
     while (!rc && from < to) {
         uint32_t end = to - from > RUN_SLICE ? from + RUN_SLICE : to;
 
@@ -418,15 +435,26 @@ static int run_groups(struct worker *w, struct program *p, const struct msg_wk_r
     return rc ? rc : run_ops(w, p, &bases, op, n_ops, err);
 }
 
-static struct program *program_for(const struct wk_model *m, uint32_t batch, uint32_t *size)
+/* The smallest batch size that fits; n_batches if none does. */
+static uint32_t size_for(const struct wk_model *m, uint32_t batch)
 {
-    for (uint32_t i = 0; i < m->n_batches; i++) {
-        if (m->batch[i] >= batch) {
-            *size = m->batch[i];
-            return m->program[i];
-        }
-    }
-    return NULL;
+    uint32_t i = 0;
+
+    while (i < m->n_batches && m->batch[i] < batch)
+        i++;
+    return i;
+}
+
+/* A model that ran twice at one place will run there again. */
+static void prepare_again(struct wk_model *m, uint32_t i, const struct msg_wk_run *run)
+{
+    const struct dev_bases b = {.image = run->image_off, .workspace = run->ws_off};
+    struct sh_err why = {0};
+
+    if (m->last[i].image == b.image && m->last[i].workspace == b.workspace &&
+        program_prepare(m->program[i], &b, &why))
+        sh_log_err(SH_LOG_WARN, "run.prepare", &why); /* the next run costs more, nothing else */
+    m->last[i] = b;
 }
 
 int infer_on_run(struct worker *w, const struct msg_wk_run *m, struct sh_err *err)
@@ -436,11 +464,13 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, struct sh_err *er
     struct program *p = NULL;
     struct sh_err why = {0};
     int64_t start = sh_clock_ns(), first = start;
-    uint32_t size = 0;
+    uint32_t i = model ? size_for(model, m->batch) : 0, size = 0;
     int rc = SH_OK;
 
-    if (model && m->batch > 0)
-        p = program_for(model, m->batch, &size);
+    if (model && m->batch > 0 && i < model->n_batches) {
+        p = model->program[i];
+        size = model->batch[i];
+    }
     if (!p)
         rc = SH_FAIL(&why, SH_E_NOTFOUND, "this worker has no program for a batch of %u", m->batch);
     else if (w->n_parts != m->n_parts || (m->n_parts > 0 && w->parts[0].run_id != m->run_id))
@@ -464,5 +494,7 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, struct sh_err *er
                                                .end_ns = sh_clock_ns()};
     if (worker_send(w, &r, NULL, 0, err))
         return err->rc;
+    if (!rc)
+        prepare_again(model, i, m);
     return rc == SH_E_DEVLOST ? sh_err_copy(err, &why) : SH_OK;
 }

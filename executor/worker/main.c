@@ -2,6 +2,7 @@
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/mem.h"
 #include "common/spawn.h"
 #include "common/wire.h"
 #include "executor/worker/worker.h"
@@ -30,15 +31,20 @@ static int on_init(struct worker *w, const struct msg_wk_init *m, const int *fds
     w->id = m->worker;
     w->ckpt_slot = m->ticket_slot;
     w->ckpt_value = m->ticket_value;
+    rc = sh_strdup(m->tune_path, &w->tune_path, err);
+    if (rc)
+        goto out;
     w->conf = (struct dev_conf){.ordinal = m->ordinal,
                                 .threads = m->threads,
                                 .arena_bytes = m->arena_bytes,
                                 .fds = fds + 1,
                                 .n_fds = n_fds - 1,
-                                .deterministic = m->deterministic != 0};
+                                .deterministic = m->deterministic != 0,
+                                .tune_path = w->tune_path};
     rc = dev_lib_open(m->device, &w->lib, err);
     if (!rc)
         rc = dev_open(w->lib, &w->conf, &w->dev, err);
+out:
     for (size_t i = 1; i < n_fds; i++)
         close(fds[i]); /* the device keeps its own mapping */
     w->conf.fds = NULL;
@@ -51,6 +57,7 @@ static int on_init(struct worker *w, const struct msg_wk_init *m, const int *fds
 
 static int on_slab(struct worker *w, const struct msg_wk_slab *m, int fd, struct sh_err *err)
 {
+    struct sh_err why = {0};
     struct sh_shm shm;
     int rc;
 
@@ -65,6 +72,8 @@ static int on_slab(struct worker *w, const struct msg_wk_slab *m, int fd, struct
         return rc;
     }
     w->slabs[w->n_slabs++] = (struct wk_slab){.api_id = m->api_id, .shm = shm};
+    if (dev_host_lock(w->dev, shm.base, shm.bytes, &why))
+        sh_log_err(SH_LOG_WARN, "slab.lock", &why); /* copies are slower, nothing else */
     return SH_OK;
 }
 
@@ -74,6 +83,7 @@ static void on_slab_gone(struct worker *w, uint64_t api_id)
 
     if (!s)
         return;
+    dev_host_unlock(w->dev, s->shm.base);
     sh_shm_fini(&s->shm);
     *s = w->slabs[--w->n_slabs];
 }
@@ -124,6 +134,7 @@ static void worker_fini(struct worker *w)
     dev_lib_close(w->lib);
     if (w->ctl)
         sh_shm_fini(&w->ctl_shm);
+    free(w->tune_path);
 }
 
 int main(void)

@@ -9,6 +9,7 @@
  */
 #include "common/clock.h"
 #include "common/json.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "executor/model/package.h"
 #include "executor/worker/worker.h"
@@ -60,6 +61,7 @@ static int compile(struct worker *w, const struct msg_wk_train *m, struct wk_tra
                    struct sh_err *err)
 {
     struct wk_train *t = calloc(1, sizeof(*t));
+    struct sh_err why = {0};
     json_t *spec = NULL;
     int rc;
 
@@ -74,8 +76,10 @@ static int compile(struct worker *w, const struct msg_wk_train *m, struct wk_tra
         rc = package_read(m->package, &t->graph, err);
     if (!rc)
         rc = program_train(w->dev, t->graph, &t->spec, &t->program, err);
+    if (!rc && program_warm(t->program, &why))
+        sh_log_err(SH_LOG_WARN, "train.warm", &why); /* only the first step is slower */
     if (!rc)
-        rc = data_open(m->dataset, t->program, &t->spec, &t->data, err);
+        rc = data_open(m->dataset, t->program, &t->spec, w->dev, &t->data, err);
     json_decref(spec);
     if (rc) {
         free_train(t);
@@ -256,7 +260,7 @@ static int run_steps(struct worker *w, struct wk_train *t, const struct msg_wk_t
         if (must_stop(w, t->op > update))
             return SH_OK;
         if (!t->is_loaded) {
-            rc = data_load(t->data, w->dev, go->ws_off, *step, err);
+            rc = data_load(t->data, go->ws_off, *step, err);
             t->is_loaded = true;
         }
         if (!rc && t->op == update)

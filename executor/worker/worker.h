@@ -32,6 +32,7 @@ struct wk_model {
     uint32_t n_batches;
     uint32_t batch[WORKER_MAX_BATCHES]; /* ascending */
     struct program *program[WORKER_MAX_BATCHES];
+    struct dev_bases last[WORKER_MAX_BATCHES]; /* where each of them ran last */
 };
 
 struct wk_part { /* one request's share of the run being assembled */
@@ -51,6 +52,7 @@ struct worker {
     struct worker_ctl *ctl;
     uint32_t ckpt_slot, ckpt_value; /* ticket of this worker's checkpoints: the last value used */
     struct dev_conf conf;           /* for the private device that profiles */
+    char *tune_path;                /* OWNED; conf borrows it */
     struct wk_slab slabs[WORKER_MAX_SLABS];
     size_t n_slabs;
     struct wk_model **models;
@@ -82,10 +84,10 @@ void train_on_drop(struct worker *w, int64_t job);
  * (seed, k) alone, so that the step number is the cursor. */
 struct data;
 int data_open(const char *path, const struct program *p, const struct train_spec *t,
-              struct data **out, struct sh_err *err); /* OWNED, data_close() */
+              struct dev *dev, struct data **out, struct sh_err *err); /* OWNED, data_close() */
 void data_close(struct data *d);
 int64_t data_steps(const struct data *d); /* of the whole job */
 /* Enqueues the upload of step k's inputs and labels into the workspace. */
-int data_load(struct data *d, struct dev *dev, size_t ws_off, int64_t step, struct sh_err *err);
+int data_load(struct data *d, size_t ws_off, int64_t step, struct sh_err *err);
 
 #endif

@@ -13,6 +13,7 @@
 #define T_MAX_TENSORS 64
 #define T_MAX_OPS 32
 #define T_ARENA ((size_t)96 << 20)
+#define T_EXACT 1e-14 /* elements only moved; or, at fp32, rounded once */
 
 struct t_graph {
     struct dev_graph g;
@@ -20,6 +21,7 @@ struct t_graph {
     struct dev_op ops[T_MAX_OPS];
     void *plain[T_MAX_TENSORS]; /* OWNED: what goes in, then what came out */
     char names[T_MAX_TENSORS][16];
+    bool given[T_MAX_TENSORS]; /* an ACT that is filled like an INPUT */
     int64_t step;
 };
 
@@ -37,13 +39,23 @@ struct t_dims {
 int t_setup(void **state);
 int t_teardown(void **state);
 struct dev *t_dev(void);
+const char *t_kind(void); /* "cpu", "cuda" */
 const struct dev_lib *t_lib(void);
 
 void t_init(struct t_graph *t);
 void t_fini(struct t_graph *t);
 
+/* The nearest number that $PRECISION stores and multiplies without rounding it. All operands are of
+ * this kind, so that what is measured is the operation and not the rounding of what it is given. */
+float t_round(double x);
+/* Of one rounding to 16 bit, relative; 0 where storage is F32. */
+double t_unit(void);
+bool t_trains(void); /* fp16 does not, for want of loss scaling */
+
 /* A tensor; floats are filled with numbers in [-1, 1] that depend on its index alone. */
 uint32_t t_add(struct t_graph *t, enum dev_role role, enum sh_dtype type, struct t_dims dims);
+/* Where activations have 16 bit, every other one of t_in's and t_out's is an ACT instead: kernels
+ * meet operands of both widths. */
 uint32_t t_in(struct t_graph *t, struct t_dims dims);     /* F32 INPUT */
 uint32_t t_weight(struct t_graph *t, struct t_dims dims); /* F32 WEIGHT */
 uint32_t t_state(struct t_graph *t, struct t_dims dims);  /* F32 STATE */
@@ -71,8 +83,14 @@ int t_plan_fails(struct t_graph *t, enum dev_precision p, struct sh_err *err);
 /* Plans and runs once; for runs that must fail. */
 int t_run_fails(struct t_graph *t, struct sh_err *err);
 
-/* sum((got-want)^2) / sum(want^2) <= bound; want must not be all zero nor hold NaN. */
+/* sum((got-want)^2) / sum(want^2) <= bound; want must not be all zero nor hold NaN. The bound is
+ * for fp32. Other precisions may miss it (but not T_EXACT) up to what their roundings cost: */
+#define T_BOUND_TF32 1e-5
+#define T_BOUND_FP16 1e-5
+#define T_BOUND_BF16 1e-4
 void t_close(struct t_graph *t, uint32_t tensor, const double *want, double bound);
+/* For what is F32 at every precision, with all that goes into it. */
+void t_close_f32(struct t_graph *t, uint32_t tensor, const double *want, double bound);
 double *t_doubles(size_t n); /* OWNED, zeroed */
 
 #endif

@@ -344,7 +344,8 @@ static void pooling_and_its_gradients_match_the_loops(void **state)
         {2, 20, 11, 9, 3, 2, 1, 6, 5, false, true}, {2, 16, 8, 8, 2, 2, 0, 4, 4, false, true},
         {1, 5, 7, 7, 3, 1, 1, 7, 7, true, false},   {2, 33, 8, 6, 3, 2, 1, 4, 3, false, false},
         {2, 19, 7, 7, 7, 1, 0, 1, 1, false, false}, {2, 7, 8, 8, 3, 2, 0, 4, 4, true, false},
-        {2, 7, 8, 8, 3, 2, 0, 4, 4, false, true},
+        {2, 7, 8, 8, 3, 2, 0, 4, 4, false, true},   {2, 32, 7, 7, 7, 1, 0, 1, 1, false, false},
+        {2, 24, 9, 9, 3, 1, 1, 9, 9, false, false}, {3, 8, 9, 7, 5, 2, 2, 5, 4, false, true},
     };
 
     (void)state;

@@ -2,16 +2,23 @@
  *
  * Without it a switch could start kernels before their weights are there (a ticket before its
  * copy), hang (a lost wake-up), or prove pipelining on a link that is not as slow as it says.
+ *
+ * A worker is this program again, with the descriptors of the arena: a device context does not
+ * survive fork().
  */
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/shm.h"
 #include "tests/device/dev_test.h"
 
 #include <poll.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #define POOL ((size_t)32 << 20)
 #define WAIT_MS 10000
+#define ROUNDS 50
+#define ROUND_BYTES ((size_t)1 << 20)
 
 static struct dev_mem *open_mem(double gb_per_s, double latency_us, uint32_t lanes)
 {
@@ -81,6 +88,110 @@ static void copies_moves_and_scrubs_arrive_in_order(void **state)
     free(dst);
 }
 
+static void moves_may_overlap_in_both_directions(void **state)
+{
+    static const struct {
+        size_t dst, src, bytes;
+    } MOVES[] = {{5000, 4096, 3000001},        {4096, 5000, 3000001},
+                 {1 << 20, 0, 20 << 20},       {0, 1 << 20, 20 << 20},
+                 {3 << 20, 1, (11 << 20) + 7}, {1, 3 << 20, (11 << 20) + 7},
+                 {20 << 20, 0, 12 << 20},      {77, 77, 4096}};
+    unsigned char *want = pattern(POOL), *got = calloc(1, POOL);
+    struct dev_mem *m = open_mem(0, 0, 2);
+    struct sh_err err = {0};
+
+    (void)state;
+    assert_non_null(got);
+    assert_ok(dev_mem_copy(m, 0, DEV_H2D, 0, want, POOL, &err));
+    assert_ok(dev_mem_mark(m, 0, 1, &err));
+    wait_mark(m);
+    for (size_t i = 0; i < SH_ARRAY_LEN(MOVES); i++) {
+        memmove(want + MOVES[i].dst, want + MOVES[i].src, MOVES[i].bytes);
+        assert_ok(dev_mem_move(m, 0, MOVES[i].dst, MOVES[i].src, MOVES[i].bytes, &err));
+        assert_ok(dev_mem_copy(m, 0, DEV_D2H, 0, got, POOL, &err));
+        assert_ok(dev_mem_mark(m, 0, i, &err));
+        wait_mark(m);
+        assert_memory_equal(want, got, POOL);
+    }
+    dev_mem_close(m);
+    free(want);
+    free(got);
+}
+
+/* An image is mapped for reading only. */
+static void memory_that_cannot_be_written_is_locked_and_copied(void **state)
+{
+    const size_t n = 300001;
+    unsigned char *want = pattern(n), *got = calloc(1, n);
+    struct sh_shm file, view;
+    struct dev_mem *m = open_mem(0, 0, 1);
+    struct sh_err err = {0};
+
+    (void)state;
+    assert_non_null(got);
+    assert_ok_err(sh_shm_create("image", n, &file, &err), &err);
+    memcpy(file.base, want, n);
+    assert_ok_err(sh_shm_map(dup(file.fd), n, false, &view, &err), &err);
+    assert_ok_err(dev_mem_host_lock(m, view.base, view.bytes, &err), &err);
+    assert_ok(dev_mem_copy(m, 0, DEV_H2D, 0, view.base, n, &err));
+    assert_ok(dev_mem_copy(m, 0, DEV_D2H, 0, got, n, &err));
+    assert_ok(dev_mem_mark(m, 0, 1, &err));
+    wait_mark(m);
+    assert_memory_equal(want, got, n);
+    dev_mem_host_unlock(m, view.base);
+    sh_shm_fini(&view);
+    sh_shm_fini(&file);
+    dev_mem_close(m);
+    free(want);
+    free(got);
+}
+
+/* Memory that is not page-locked may go through memory that is; locked memory goes straight. */
+static void uploads_and_downloads_of_any_size_arrive(void **state)
+{
+    const size_t n = ((size_t)21 << 20) + 13;
+    unsigned char *want = pattern(n), *got = calloc(1, n);
+    struct sh_err err = {0};
+
+    (void)state;
+    assert_non_null(got);
+    for (int locked = 0; locked < 2; locked++) {
+        memset(got, 0, n);
+        if (locked) {
+            assert_ok_err(dev_host_lock(t_dev(), want, n, &err), &err);
+            assert_ok_err(dev_host_lock(t_dev(), got, n, &err), &err);
+        }
+        assert_ok(dev_fill(t_dev(), 0, 0, n, &err));
+        assert_ok_err(dev_upload(t_dev(), 0, want, n, &err), &err);
+        for (size_t i = 0; i < 3000; i++) /* small ones, at odd places */
+            assert_ok(dev_upload(t_dev(), i * 7, want + i * 7, 7, &err));
+        assert_ok_err(dev_download(t_dev(), got + 3000 * 7, 3000 * 7, n - 3000 * 7, &err), &err);
+        for (size_t i = 0; i < 3000; i++)
+            assert_ok(dev_download(t_dev(), got + i * 7, i * 7, 7, &err));
+        assert_ok_err(dev_sync(t_dev(), &err), &err);
+        assert_memory_equal(want, got, n);
+        if (locked) {
+            dev_host_unlock(t_dev(), want);
+            dev_host_unlock(t_dev(), got);
+        }
+    }
+    free(want);
+    free(got);
+}
+
+static void a_throttled_queue_ends(void **state)
+{
+    struct sh_err err = {0};
+
+    (void)state;
+    for (uint32_t i = 0; i < 3000; i++) {
+        assert_ok(dev_fill(t_dev(), 0, (int)i, 4096, &err));
+        assert_ok_err(dev_throttle(t_dev(), i % 3 ? 8 : i, &err), &err);
+    }
+    assert_ok_err(dev_throttle(t_dev(), 0, &err), &err);
+    assert_ok_err(dev_sync(t_dev(), &err), &err);
+}
+
 static void marks_come_out_once_and_clear_the_descriptor(void **state)
 {
     struct dev_mem *m = open_mem(0, 0, 1);
@@ -100,56 +211,92 @@ static void marks_come_out_once_and_clear_the_descriptor(void **state)
 }
 
 /* The worker: another process that maps the arena and may read only after the ticket. */
-static int worker(const struct dev_mem *m, uint32_t rounds, size_t n)
+static int worker(const int *fds, size_t n_fds)
 {
-    int fds[DEV_MAX_FDS];
-    struct dev_conf c = {.threads = 1, .arena_bytes = POOL, .fds = fds};
+    struct dev_conf c = {.threads = 1, .arena_bytes = POOL, .fds = fds, .n_fds = n_fds};
+    struct dev_lib *lib = NULL;
     struct dev *d = NULL;
-    unsigned char *got = malloc(n);
+    unsigned char *got = malloc(ROUND_BYTES);
 
-    if (!got || dev_mem_export(m, fds, &c.n_fds, NULL) || dev_open(t_lib(), &c, &d, NULL))
+    if (!got || dev_lib_open(t_kind(), &lib, NULL) || dev_open(lib, &c, &d, NULL))
         return 1;
-    for (uint32_t r = 1; r <= rounds; r++) {
-        if (dev_wait(d, 3, r, WAIT_MS, NULL) || dev_download(d, got, 0, n, NULL))
+    for (uint32_t r = 1; r <= ROUNDS; r++) {
+        if (dev_wait(d, 3, r, WAIT_MS, NULL) || dev_download(d, got, 0, ROUND_BYTES, NULL) ||
+            dev_sync(d, NULL))
             return 2;
-        for (size_t i = 0; i < n; i++)
+        for (size_t i = 0; i < ROUND_BYTES; i++)
             if (got[i] != (unsigned char)r)
                 return 3;
-        if (dev_upload(d, n, &r, sizeof(r), NULL)) /* "seen": the next round may begin */
+        /* "seen": the next round may begin */
+        if (dev_upload(d, ROUND_BYTES, &r, sizeof(r), NULL) || dev_sync(d, NULL))
             return 4;
     }
     dev_close(d);
+    dev_lib_close(lib);
     free(got);
     return 0;
 }
 
+static int worker_main(int argc, char **argv)
+{
+    int fds[DEV_MAX_FDS];
+    size_t n = 0;
+
+    for (int i = 2; i < argc && n < DEV_MAX_FDS; i++)
+        fds[n++] = (int)strtol(argv[i], NULL, 10);
+    return worker(fds, n);
+}
+
+static pid_t start_worker(const struct dev_mem *m)
+{
+    char text[DEV_MAX_FDS][16], exe[] = "/proc/self/exe", word[] = "worker";
+    char *argv[DEV_MAX_FDS + 3] = {exe, word};
+    int fds[DEV_MAX_FDS];
+    size_t n = 0;
+    pid_t pid;
+
+    assert_ok(dev_mem_export(m, fds, &n, NULL));
+    for (size_t i = 0; i < n; i++) {
+        fds[i] = dup(fds[i]); /* without close-on-exec */
+        assert_true(fds[i] >= 0);
+        snprintf(text[i], sizeof(text[i]), "%d", fds[i]);
+        argv[2 + i] = text[i];
+    }
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        execv(exe, argv);
+        _exit(127);
+    }
+    for (size_t i = 0; i < n; i++)
+        close(fds[i]);
+    return pid;
+}
+
 static void a_ticket_is_seen_by_another_process_after_its_copy(void **state)
 {
-    const uint32_t rounds = 50;
-    const size_t n = 1 << 20;
     struct dev_mem *m = open_mem(0, 0, 1);
     struct dev *d = import(m);
-    unsigned char *host = malloc(n);
+    unsigned char *host = malloc(ROUND_BYTES);
     struct sh_err err = {0};
     pid_t pid;
     int status;
 
     (void)state;
     assert_non_null(host);
-    pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0)
-        _exit(worker(m, rounds, n));
-    for (uint32_t r = 1; r <= rounds; r++) {
+    pid = start_worker(m);
+    for (uint32_t r = 1; r <= ROUNDS; r++) {
         int64_t end = sh_clock_ns() + INT64_C(1000000) * WAIT_MS;
         uint32_t seen = 0;
 
-        memset(host, (int)r, n);
-        assert_ok(dev_mem_copy(m, 0, DEV_H2D, 0, host, n, &err));
+        memset(host, (int)r, ROUND_BYTES);
+        assert_ok(dev_mem_copy(m, 0, DEV_H2D, 0, host, ROUND_BYTES, &err));
         assert_ok(dev_mem_ticket(m, 0, 3, r, &err));
         assert_ok(dev_mem_mark(m, 0, r, &err));
-        while (seen != r && sh_clock_ns() < end && waitpid(pid, &status, WNOHANG) == 0)
-            assert_ok(dev_download(d, &seen, n, sizeof(seen), &err));
+        while (seen != r && sh_clock_ns() < end && waitpid(pid, &status, WNOHANG) == 0) {
+            assert_ok(dev_download(d, &seen, ROUND_BYTES, sizeof(seen), &err));
+            assert_ok(dev_sync(d, &err));
+        }
         if (seen != r)
             break;
         wait_mark(m); /* `host` is ours again */
@@ -157,12 +304,13 @@ static void a_ticket_is_seen_by_another_process_after_its_copy(void **state)
     waitpid(pid, &status, 0);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
-    assert_int_equal(dev_ticket_value(m, 3), rounds);
+    assert_int_equal(dev_ticket_value(m, 3), ROUNDS);
     dev_close(d);
     dev_mem_close(m);
     free(host);
 }
 
+/* On a device with a queue the wait is an operation of its stream, which only a ticket ends. */
 static void a_wait_times_out_and_force_frees_it(void **state)
 {
     struct dev_mem *m = open_mem(0, 0, 1);
@@ -170,14 +318,44 @@ static void a_wait_times_out_and_force_frees_it(void **state)
     struct sh_err err = {0};
 
     (void)state;
-    assert_fails(dev_wait(d, 9, 5, 20, &err), SH_E_TIMEOUT, &err, "ticket 9 did not reach 5");
+    if (dev_is_queued(d))
+        assert_ok_err(dev_wait(d, 9, 5, 20, &err), &err);
+    else
+        assert_fails(dev_wait(d, 9, 5, 20, &err), SH_E_TIMEOUT, &err, "ticket 9 did not reach 5");
     dev_ticket_force(m, 9, 7);
     err = (struct sh_err){0};
     assert_ok_err(dev_wait(d, 9, 5, 0, &err), &err);
+    assert_ok_err(dev_sync(d, &err), &err);
     dev_ticket_force(m, 9, 6); /* never back */
     assert_int_equal(dev_ticket_value(m, 9), 7);
     dev_close(d);
     dev_mem_close(m);
+}
+
+/* Writes of earlier tickets may be on their way when the watchdog forces a later one. */
+static void a_forced_ticket_stays_when_the_lane_catches_up(void **state)
+{
+    struct dev_mem *m = open_mem(0, 0, 1);
+    struct dev *d = import(m);
+    unsigned char *host = pattern((size_t)16 << 20);
+    struct sh_err err = {0};
+
+    (void)state;
+    assert_ok_err(dev_mem_host_lock(m, host, (size_t)16 << 20, &err), &err);
+    for (uint32_t v = 1; v <= 20; v++) {
+        assert_ok(dev_mem_copy(m, 0, DEV_H2D, 0, host, (size_t)16 << 20, &err));
+        assert_ok(dev_mem_ticket(m, 0, 9, v, &err));
+    }
+    dev_ticket_force(m, 9, 30);
+    assert_ok(dev_mem_mark(m, 0, 1, &err));
+    wait_mark(m);
+    assert_int_equal(dev_ticket_value(m, 9), 30);
+    assert_ok_err(dev_wait(d, 9, 30, WAIT_MS, &err), &err);
+    assert_ok_err(dev_sync(d, &err), &err);
+    dev_mem_host_unlock(m, host);
+    dev_close(d);
+    dev_mem_close(m);
+    free(host);
 }
 
 static void tickets_wrap_around(void **state)
@@ -192,6 +370,7 @@ static void tickets_wrap_around(void **state)
     assert_int_equal(dev_ticket_value(m, 0), UINT32_MAX - 1);
     assert_ok(dev_mem_ticket(m, 0, 0, 2, &err)); /* 4 further */
     assert_ok_err(dev_wait(d, 0, 1, WAIT_MS, &err), &err);
+    assert_ok_err(dev_sync(d, &err), &err);
     assert_int_equal(dev_ticket_value(m, 0), 2);
     dev_close(d);
     dev_mem_close(m);
@@ -221,14 +400,25 @@ static double copy_time(struct dev_mem *m, void *host, size_t bytes, int pieces)
 #define LATE 1
 #endif
 
+/* Only the cpu device slows its copies. */
+static bool has_rate(void)
+{
+    return strcmp(t_kind(), "cpu") == 0;
+}
+
 static void slowed_copies_take_as_long_as_the_rate_says(void **state)
 {
-    struct dev_mem *m = open_mem(1, 0, 2);
-    unsigned char *host = pattern((size_t)4 << 20);
-    double one = copy_time(m, host, (size_t)4 << 20, 1);
-    double many = copy_time(m, host, (size_t)256 << 10, 64);
+    struct dev_mem *m;
+    unsigned char *host;
+    double one, many;
 
     (void)state;
+    if (!has_rate())
+        skip();
+    m = open_mem(1, 0, 2);
+    host = pattern((size_t)4 << 20);
+    one = copy_time(m, host, (size_t)4 << 20, 1);
+    many = copy_time(m, host, (size_t)256 << 10, 64);
     /* 4 MiB at 1 GB/s; a late mark adds some microseconds, never less time */
     assert_true(one >= 4.194304e-3 * 0.999 && one <= 4.194304e-3 * 1.05 * LATE);
     /* a train of copies does not pay for each piece's wake-up */
@@ -239,13 +429,18 @@ static void slowed_copies_take_as_long_as_the_rate_says(void **state)
 
 static void two_lanes_share_one_link(void **state)
 {
-    struct dev_mem *m = open_mem(1, 0, 2);
-    unsigned char *host = pattern((size_t)4 << 20);
     struct sh_err err = {0};
-    int64_t t0 = sh_clock_ns();
+    struct dev_mem *m;
+    unsigned char *host;
+    int64_t t0;
     double s;
 
     (void)state;
+    if (!has_rate())
+        skip();
+    m = open_mem(1, 0, 2);
+    host = pattern((size_t)4 << 20);
+    t0 = sh_clock_ns();
     for (uint32_t lane = 0; lane < 2; lane++) {
         assert_ok(dev_mem_copy(m, lane, DEV_H2D, (size_t)lane << 23, host, (size_t)4 << 20, &err));
         assert_ok(dev_mem_mark(m, lane, lane, &err));
@@ -273,10 +468,15 @@ static void the_cost_of_a_copy_is_measured(void **state)
 
         for (int k = 0; k < 10 && !is_close; k++) { /* the machine has other work */
             assert_ok_err(dev_mem_measure(m, lane, &alpha, &beta, &err), &err);
-            assert_true(beta > 0.49 && alpha > (LATE > 1 ? 0 : 80e3));
-            is_close = beta < 0.52 * LATE && alpha < 160e3 * LATE;
+            if (has_rate()) {
+                assert_true(beta > 0.49 && alpha > (LATE > 1 ? 0 : 80e3));
+                is_close = beta < 0.52 * LATE && alpha < 160e3 * LATE;
+            } else { /* 1 to 200 GB/s; not the way of a mark, which takes longer */
+                is_close = beta > 0.005 && beta < 1 && alpha < 20e3;
+            }
         }
-        assert_true(is_close);
+        if (!is_close)
+            fail_msg("lane %u: %g ns a copy and %g ns a byte", lane, alpha, beta);
     }
     assert_ok(dev_mem_copy(m, 0, DEV_D2H, 0, after, 1 << 20, &err));
     assert_ok(dev_mem_mark(m, 0, 1, &err));
@@ -299,7 +499,8 @@ static void a_full_lane_refuses_and_closing_waits(void **state)
         rc = dev_mem_copy(m, 0, DEV_H2D, 0, host, sizeof(host), &err);
         n++;
     }
-    assert_fails(rc, SH_E_QUEUEFULL, &err, "lane 0");
+    if (rc || has_rate()) /* a driver may hold the caller instead */
+        assert_fails(rc, SH_E_QUEUEFULL, &err, "lane 0");
     dev_mem_close(m); /* `host` must not be read after this */
 }
 
@@ -336,13 +537,18 @@ static void a_back_end_that_is_not_there_is_named(void **state)
     assert_null(l);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies_moves_and_scrubs_arrive_in_order),
+        cmocka_unit_test(moves_may_overlap_in_both_directions),
+        cmocka_unit_test(memory_that_cannot_be_written_is_locked_and_copied),
+        cmocka_unit_test(uploads_and_downloads_of_any_size_arrive),
+        cmocka_unit_test(a_throttled_queue_ends),
         cmocka_unit_test(marks_come_out_once_and_clear_the_descriptor),
         cmocka_unit_test(a_ticket_is_seen_by_another_process_after_its_copy),
         cmocka_unit_test(a_wait_times_out_and_force_frees_it),
+        cmocka_unit_test(a_forced_ticket_stays_when_the_lane_catches_up),
         cmocka_unit_test(tickets_wrap_around),
         cmocka_unit_test(slowed_copies_take_as_long_as_the_rate_says),
         cmocka_unit_test(two_lanes_share_one_link),
@@ -352,5 +558,7 @@ int main(void)
         cmocka_unit_test(a_back_end_that_is_not_there_is_named),
     };
 
+    if (argc > 1 && strcmp(argv[1], "worker") == 0)
+        return worker_main(argc, argv);
     return cmocka_run_group_tests(tests, t_setup, t_teardown);
 }

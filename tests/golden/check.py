@@ -7,14 +7,18 @@ unnoticed: everything runs, losses fall, and the numbers are wrong.
 Needs Debian's python3-numpy and nothing else. GOLDENS names the folder of the golden models
 (default: shared/goldens beside the checkout), SHUNT_RUN the program, DEVICE and THREADS the device.
 
-    check.py [model ...]     default: the models of MODELS
+    check.py [--device cpu|cuda] [--precision P,...] [--json FILE] [model ...]
 
-Training is checked twice on the cpu: with shunt-run's default, fp64, and at fp32. Ten steps of
-resnet_tiny cannot be compared at fp32: some of its units come within 1e-6 of their kink, where
-rounding decides on which side they fall, and the trajectories part (a change of the inputs by 1e-7
-does the same; NumPy at float32 is off by 4e-2 at step 10). There fp32 is held to the gradients and
-to the losses before the first such turn, and the rest is printed for information.
+By default all of MODELS in every precision of the device: see PRECISIONS and BOUNDS.
+
+Training is checked twice on the cpu: in fp64, and at fp32. Ten steps of resnet_tiny cannot be
+compared at fp32: some of its units come within 1e-6 of their kink, where rounding decides on which
+side they fall, and the trajectories part (a change of the inputs by 1e-7 does the same; NumPy at
+float32 is off by 4e-2 at step 10). There fp32 and what is coarser is held to the gradients and to
+the losses before the first such turn, and the rest is printed for information. The same holds for
+gradients and final states in the coarser precisions, whose losses alone have bounds.
 """
+import argparse
 import json
 import os
 import struct
@@ -30,16 +34,20 @@ except ImportError:
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 GOLDENS = os.environ.get("GOLDENS") or os.path.join(ROOT, "..", "shared", "goldens")
 SHUNT_RUN = os.environ.get("SHUNT_RUN") or os.path.join(ROOT, "build", "bin", "shunt-run")
-DEVICE = os.environ.get("DEVICE") or "cpu"
 THREADS = os.environ.get("THREADS") or "2"
 MODELS = ["mlp", "lenet_digits", "resnet_tiny", "inception_tiny"]
 
-SENSITIVE = {"resnet_tiny": 2}  # losses that fp32 must match
+SENSITIVE = {"resnet_tiny": 2}  # losses that must match in all but fp64
 
-BOUND_LOGITS = 1e-4  # of the range of the logits
-BOUND_LOSS = 1e-3  # relative
-BOUND_GRAD = 1e-3  # of each tensor's range
-BOUND_FINAL = 2e-3  # of each tensor's range
+PRECISIONS = {"cpu": {"infer": ["fp32"], "train": ["fp64", "fp32"]},
+              "cuda": {"infer": ["fp32", "tf32", "fp16", "bf16"], "train": ["fp32", "tf32", "bf16"]}}
+# logits: of their range; loss: relative; grad and final: of each tensor's range, None: not bounded
+BOUNDS = {("cpu", "fp64"): {"loss": 1e-3, "grad": 1e-3, "final": 2e-3},
+          ("cpu", "fp32"): {"logits": 1e-4, "loss": 1e-3, "grad": 1e-3, "final": 2e-3},
+          ("cuda", "fp32"): {"logits": 1e-3, "loss": 2e-3, "grad": 1e-3, "final": 2e-3},
+          ("cuda", "tf32"): {"logits": 1e-2, "loss": 2e-2, "grad": None, "final": None},
+          ("cuda", "fp16"): {"logits": 3e-2, "loss": 2e-2, "grad": None, "final": None},
+          ("cuda", "bf16"): {"logits": 3e-2, "loss": 2e-2, "grad": None, "final": None}}
 NO_GRADIENT = 1e-12  # below this everywhere, rounding decides what Adam does
 
 DTYPES = {"F32": np.float32, "F64": np.float64, "I64": np.int64, "I32": np.int32,
@@ -76,44 +84,49 @@ def error_of_range(got, want):
 class Checks:
     """Rows of a table, and how many failed."""
 
-    def __init__(self):
+    def __init__(self, device):
+        self.device = device
         self.passed = self.failed = 0
+        self.rows = []
 
     def row(self, model, what, error, bound, note=""):
-        good = error <= bound
-        self.passed += good
+        """A bound of None: for information."""
+        good = bound is None or error <= bound
+        self.passed += good and bound is not None
         self.failed += not good
-        print(f"  {'ok  ' if good else 'FAIL'} {model:20} {what:38} {error:10.2e}  <= {bound:.0e}  "
-              f"{note}", flush=True)
-
-    @staticmethod
-    def info(model, what, error, note=""):
-        print(f"  --   {model:20} {what:38} {error:10.2e}  (not checked)  {note}", flush=True)
+        sign = "--  " if bound is None else "ok  " if good else "FAIL"
+        limit = "(not checked)" if bound is None else f"<= {bound:.0e}"
+        print(f"  {sign} {model:20} {what:38} {error:10.2e}  {limit}  {note}", flush=True)
+        self.keep(model, what, error=error, bound=bound, ok=good)
 
     def broken(self, model, what, text):
         self.failed += 1
         print(f"  FAIL {model:20} {what:38} {text}", flush=True)
+        self.keep(model, what, wrong=text, ok=False)
+
+    def keep(self, model, what, **more):
+        self.rows.append({"model": model, "check": what, **more})
+
+    def shunt_run(self, *args):
+        """None, or what went wrong."""
+        try:
+            r = subprocess.run([SHUNT_RUN, *args, "--device", self.device, "--threads", THREADS],
+                               capture_output=True, text=True, timeout=300)
+        except (OSError, subprocess.TimeoutExpired) as e:
+            return str(e)
+        return None if r.returncode == 0 else f"exit {r.returncode}: {r.stderr.strip()[-300:]}"
 
 
-def shunt_run(*args):
-    """None, or what went wrong."""
-    try:
-        r = subprocess.run([SHUNT_RUN, *args, "--device", DEVICE, "--threads", THREADS],
-                           capture_output=True, text=True, timeout=300)
-    except (OSError, subprocess.TimeoutExpired) as e:
-        return str(e)
-    return None if r.returncode == 0 else f"exit {r.returncode}: {r.stderr.strip()[-300:]}"
-
-
-def check_eval(checks, model, folder, onnx, tmp):
+def check_eval(checks, model, folder, onnx, precision, tmp):
     inputs, out = os.path.join(folder, "eval.safetensors"), os.path.join(tmp, "out.safetensors")
-    wrong = shunt_run("infer", "--model", os.path.join(folder, onnx), "--inputs", inputs,
-                      "--outputs", out)
+    what = f"{onnx[:-5]} {precision} logits"
+    wrong = checks.shunt_run("infer", "--model", os.path.join(folder, onnx), "--inputs", inputs,
+                             "--outputs", out, "--precision", precision)
     if wrong:
-        checks.broken(model, onnx, wrong)
+        checks.broken(model, what, wrong)
         return
-    checks.row(model, onnx + " logits", error_of_range(load(out)["logits"], load(inputs)["logits"]),
-               BOUND_LOGITS)
+    checks.row(model, what, error_of_range(load(out)["logits"], load(inputs)["logits"]),
+               BOUNDS[checks.device, precision]["logits"])
 
 
 def worst(got, want, skip):
@@ -145,28 +158,29 @@ def train_args(folder, onnx, optimizer, conf, tmp):
     return args
 
 
-def check_losses(checks, model, what, losses, wanted, n_checked):
+def check_losses(checks, model, what, losses, wanted, bound, n_checked):
     if len(losses) != len(wanted):
         checks.broken(model, what, f"{len(losses)} losses, not {len(wanted)}")
         return
     errors = [abs(a - b) / abs(b) for a, b in zip(losses, wanted)]
-    checks.row(model, what + " losses", max(errors[:n_checked]), BOUND_LOSS,
-               f"steps 1 to {n_checked}")
+    checks.row(model, what + " losses", max(errors[:n_checked]), bound, f"steps 1 to {n_checked}")
     if n_checked < len(errors):
-        checks.info(model, what + " losses", max(errors), "all steps")
+        checks.row(model, what + " losses", max(errors), None, "all steps")
 
 
 def check_train(checks, model, folder, onnx, optimizer, precision, tmp):
     with open(os.path.join(folder, f"train_{optimizer}.json"), encoding="utf-8") as f:
         conf = json.load(f)
     what = f"{onnx[6:-5]} {optimizer} {precision}"
-    wrong = shunt_run(*train_args(folder, onnx, optimizer, conf, tmp), "--precision", precision)
+    wrong = checks.shunt_run(*train_args(folder, onnx, optimizer, conf, tmp), "--precision",
+                             precision)
     if wrong:
         checks.broken(model, what, wrong)
         return
-    sensitive = model in SENSITIVE and precision != "auto"
+    bounds = BOUNDS[checks.device, precision]
+    sensitive = model in SENSITIVE and precision != "fp64"
     with open(os.path.join(tmp, "losses.json"), encoding="utf-8") as f:
-        check_losses(checks, model, what, json.load(f), conf["losses_float64"],
+        check_losses(checks, model, what, json.load(f), conf["losses_float64"], bounds["loss"],
                      SENSITIVE[model] if sensitive else conf["steps"])
     golden = load(os.path.join(folder, f"train_{optimizer}.safetensors"))
     grad = {k[6:]: v for k, v in golden.items() if k.startswith("grad1/")}
@@ -177,40 +191,59 @@ def check_train(checks, model, folder, onnx, optimizer, precision, tmp):
     if "dynamo" in onnx and not set(grad) <= set(state):
         return  # the newer exporter renamed initializers: only the losses can be compared
     error, name = worst(load(os.path.join(tmp, "grad.safetensors")), grad, flat)
-    checks.row(model, what + " grad1", error, BOUND_GRAD, f"{len(grad)} tensors, worst {name}")
+    checks.row(model, what + " grad1", error, bounds["grad"], f"{len(grad)} tensors, worst {name}")
     error, name = worst(state, final, flat | counters)
-    note = f"{len(final) - len(counters)} tensors, worst {name}"
-    if sensitive:
-        checks.info(model, what + " final", error, note)
-    else:
-        checks.row(model, what + " final", error, BOUND_FINAL, note)
+    checks.row(model, what + " final", error, None if sensitive else bounds["final"],
+               f"{len(final) - len(counters)} tensors, worst {name}")
 
 
-def check_model(checks, model, tmp):
+def check_model(checks, model, wanted, tmp):
+    """wanted: precisions, or None for all."""
     folder = os.path.join(GOLDENS, model)
     files = sorted(f for f in os.listdir(folder) if f.endswith(".onnx"))
     for onnx in files:
-        if onnx.startswith("eval_"):
-            check_eval(checks, model, folder, onnx, tmp)
-    for onnx in files:
-        if onnx.startswith("train_"):
+        form = "infer" if onnx.startswith("eval_") else "train"
+        for precision in PRECISIONS[checks.device][form]:
+            if wanted and precision not in wanted:
+                continue
+            if form == "infer":
+                check_eval(checks, model, folder, onnx, precision, tmp)
+                continue
             for optimizer in ("sgd", "adamw"):
-                for precision in ("auto", "fp32") if DEVICE == "cpu" else ("auto",):
-                    check_train(checks, model, folder, onnx, optimizer, precision, tmp)
+                check_train(checks, model, folder, onnx, optimizer, precision, tmp)
+
+
+def options():
+    p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    p.add_argument("--device", default=os.environ.get("DEVICE") or "cpu", choices=PRECISIONS)
+    p.add_argument("--precision", help="some of them, with commas; default: all of the device")
+    p.add_argument("--json", help="file to write the results to as well")
+    p.add_argument("models", nargs="*", help="default: " + " ".join(MODELS))
+    args = p.parse_args()
+    args.precision = args.precision.split(",") if args.precision else None
+    known = {x for form in PRECISIONS[args.device].values() for x in form}
+    if args.precision and not set(args.precision) <= known:
+        p.error(f"the precisions of {args.device} are {' '.join(sorted(known))}")
+    return args
 
 
 def main():
+    args = options()
     if not os.path.isdir(GOLDENS):
         if os.environ.get("GOLDENS"):
             sys.exit(f"check.py: there is no folder {GOLDENS}")
         print("skip: the golden models are not beside this checkout (set GOLDENS)")
         print("0 passed, 0 failed, 1 skipped")
-        return
-    checks = Checks()
+        return 0
+    checks = Checks(args.device)
     with tempfile.TemporaryDirectory(prefix="shunt-golden-") as tmp:
-        for model in sys.argv[1:] or MODELS:
-            check_model(checks, model, tmp)
+        for model in args.models or MODELS:
+            check_model(checks, model, args.precision, tmp)
     print(f"{checks.passed} passed, {checks.failed} failed")
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as f:
+            json.dump({"device": args.device, "passed": checks.passed, "failed": checks.failed,
+                       "checks": checks.rows}, f, indent=1)
     return 1 if checks.failed else 0
 
 

@@ -37,7 +37,9 @@ only 'microhttpd\.h' 'api/http[a-z_]*\.[ch]:|common/metrics_http\.c:'
 only '(postgresql/)?libpq-fe\.h' 'common/db\.[ch]:'
 only 'gnutls/' 'common/hash\.c:|api/http[a-z_]*\.[ch]:'
 only '(oneapi/)?dnnl' 'executor/device/cpu/'
-only 'cuda|cudnn|cublas|nvml|nvrtc|nvtx' 'executor/device/cuda/'
+only 'cuda|cudnn|cublas|nvml|nvrtc|nvtx|cub/|thrust/|mma\.h|cooperative_groups' \
+    'executor/device/cuda/'
+only 'executor/device/cuda/' 'executor/device/cuda/'
 only 'curl/' 'cli/http\.[ch]:'
 only 'protobuf-c/|(google/)?protobuf|onnx\.pb-c\.h' 'executor/model/onnx|executor/import/|zoo/'
 exit $rc

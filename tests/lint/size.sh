@@ -16,8 +16,9 @@ git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' '*.sh' | xargs -r
             $n++;
             my $len = length $line;
             say_no("$file:$n: $len columns, at most 100") if $len > 100 && $line !~ m{^/\* uses: };
-            # clang-format puts the brace of a function, and only that, at the margin
-            ($start, $name) = ($n, $before) if $file !~ /\.sh$/ && $line eq "{";
+            # clang-format puts the brace of a function at the margin, and those of namespaces too
+            ($start, $name) = ($n, $before)
+                if $file !~ /\.sh$/ && $line eq "{" && $before !~ /^(namespace|class|extern)\b/;
             if ($start && $line eq "}") {
                 my $lines = $n - $start + 1;
                 say_no("$file:$start: $lines lines, at most 80: $name") if $lines > 80;

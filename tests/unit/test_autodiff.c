@@ -230,10 +230,10 @@ static void slopes(struct bench *b, const float *label, uint64_t *x, double *by_
 
         if (e->kind != PROGRAM_STATE_PARAM)
             continue;
-        assert_true(e->grad_offset != SIZE_MAX);
+        assert_true(e->has_gradient);
         grad = malloc(e->bytes);
         assert_non_null(grad);
-        get(b, b->bases.workspace + e->grad_offset, grad, e->bytes);
+        assert_ok(program_gradient(b->p, &b->bases, i, grad, NULL));
         for (size_t k = 0; k < n; k++) {
             double d = uniform(x) * 2 - 1;
 
@@ -272,6 +272,74 @@ static void every_gradient_is_the_slope_of_the_loss(void **state)
         free(label);
         clear(b);
     }
+}
+
+static uint32_t some_node(struct graph *g, const char *op, const char *name, const uint32_t *in,
+                          uint32_t n_in)
+{
+    uint32_t y, node;
+
+    assert_ok(graph_add_value(g, name, SH_F32, -1, NULL, &y, NULL));
+    assert_ok(graph_add_node(g, name, op, in, n_in, &y, 1, &node, NULL));
+    return y;
+}
+
+static uint32_t some_bn(struct graph *g, const char *name, uint32_t x)
+{
+    const int64_t channels = 3;
+    uint32_t in[5] = {x};
+
+    for (uint32_t i = 1; i < 5; i++) {
+        float *data = calloc(3, sizeof(*data));
+        char n[24];
+
+        assert_non_null(data);
+        snprintf(n, sizeof(n), "%s.%u", name, i);
+        data[0] = data[1] = data[2] = i == 4;
+        assert_ok(graph_add_const(g, n, SH_F32, 1, &channels, data, &in[i], NULL));
+        g->values[in[i]].is_param = i < 3;
+    }
+    return some_node(g, "BatchNormalization", name, in, 5);
+}
+
+/* a = relu(bn(p)), b = relu(bn(a) + a), y = bn(b) + b */
+static struct graph *residual_net(void)
+{
+    struct graph *g =
+        text_graph("BatchNormalization", "p[4,3,5,5] p[3] p[3] c[3]=0,0,0 c[3]=1,1,1", "", 1);
+    uint32_t a = g->outputs[0], b;
+
+    a = some_node(g, "Relu", "a", &a, 1);
+    b = some_node(g, "Add", "sum", (uint32_t[]){some_bn(g, "bn2", a), a}, 2);
+    b = some_node(g, "Relu", "b", &b, 1);
+    g->outputs[0] = some_node(g, "Add", "y", (uint32_t[]){b, some_bn(g, "bn3", b)}, 2);
+    return g;
+}
+
+static void fused_normalisations_have_the_same_gradients(void **state)
+{
+    struct train_spec t = {.loss = PROGRAM_LOSS_MSE, .lr = 0.1, .batch = 1, .labels = "label"};
+    struct bench *b = *state;
+    uint64_t x = 5;
+    float *label;
+
+    compile(b, residual_net(), 0.5, 1, &t);
+    for (uint32_t i = 0; i < program_n_ops(b->p); i++) {
+        const char *op = program_op_label(b->p, i);
+
+        if (strncmp(op, "ACT", 3) == 0 || strncmp(op, "BINARY", 6) == 0)
+            fail_msg("%s stands alone", op);
+    }
+    label = some_label(b);
+    for (int k = 0; k < 3; k++) {
+        double by_gradient, by_loss;
+
+        slopes(b, label, &x, &by_gradient, &by_loss);
+        if (fabs(by_gradient - by_loss) > 2e-2 * (fabs(by_gradient) + 0.02))
+            fail_msg("the gradient says %g, the loss %g", by_gradient, by_loss);
+    }
+    free(label);
+    clear(b);
 }
 
 static struct graph *small_net(void)
@@ -381,6 +449,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_gradient_is_the_slope_of_the_loss),
+        cmocka_unit_test(fused_normalisations_have_the_same_gradients),
         cmocka_unit_test(nothing_before_the_update_changes_the_state),
         cmocka_unit_test(masks_of_dropout_follow_seed_and_step),
         cmocka_unit_test(what_cannot_be_trained_is_refused_with_a_reason),

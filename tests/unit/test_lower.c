@@ -138,7 +138,7 @@ static void a_residual_block_is_three_convolutions(void **state)
     assert_string_equal(text, "CONV+RELU CONV CONV+RELU");
 }
 
-static void training_keeps_the_layers_apart(void **state)
+static void training_fuses_into_normalisations_alone(void **state)
 {
     char text[256];
     struct graph *g;
@@ -147,7 +147,7 @@ static void training_keeps_the_layers_apart(void **state)
     (void)state;
     g = block(&y);
     kinds(g, y, 2, true, text, sizeof(text));
-    assert_string_equal(text, "CONV BN_TRAIN ACT+RELU CONV BN_TRAIN CONV BN_TRAIN BINARY ACT+RELU");
+    assert_string_equal(text, "CONV BN_TRAIN+RELU CONV BN_TRAIN CONV BN_TRAIN+RELU");
 }
 
 static void a_linear_layer_on_a_sequence_is_one_product(void **state)
@@ -163,6 +163,22 @@ static void a_linear_layer_on_a_sequence_is_one_product(void **state)
     y = NODE(g, "Tanh", "y", y);
     kinds(g, y, 3, false, text, sizeof(text));
     assert_string_equal(text, "MATMUL+TANH");
+}
+
+static void training_gives_a_product_its_bias_and_factor(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 5, 8}), y, z;
+    char text[256];
+
+    (void)state;
+    y = NODE(g, "MatMul", "m", x, param(g, "w", 2, (int64_t[]){8, 8}));
+    y = NODE(g, "Add", "b", y, param(g, "bias", 1, (int64_t[]){8}));
+    y = NODE(g, "Tanh", "t", NODE(g, "Add", "r", y, x));
+    z = NODE(g, "MatMul", "n", y, param(g, "v", 2, (int64_t[]){8, 4}));
+    z = NODE(g, "Div", "y", z, number(g, "eight", 8.0f));
+    kinds(g, z, 3, true, text, sizeof(text));
+    assert_string_equal(text, "MATMUL ACT+TANH MATMUL");
 }
 
 static uint32_t gelu(struct graph *g, uint32_t x)
@@ -213,6 +229,104 @@ static void a_spelled_out_layer_norm_is_one_operation(void **state)
     (void)state;
     kinds(g, y, 3, false, text, sizeof(text));
     assert_string_equal(text, "LAYERNORM");
+}
+
+static uint32_t shape_of(struct graph *g, const char *name, int64_t n, const int64_t *dims)
+{
+    int64_t *data = malloc((size_t)n * sizeof(*data));
+    uint32_t v;
+
+    assert_non_null(data);
+    memcpy(data, dims, (size_t)n * sizeof(*data));
+    assert_ok(graph_add_const(g, name, SH_I64, 1, &n, data, &v, NULL));
+    return v;
+}
+
+static uint32_t turn(struct graph *g, const char *name, uint32_t x, const int64_t perm[4])
+{
+    uint32_t y = NODE(g, "Transpose", name, x);
+
+    assert_ok(graph_set_ints(&g->nodes[g->n_nodes - 1], "perm", perm, 4, NULL));
+    return y;
+}
+
+/* x [B,6,8] through a linear layer, as two heads of 4. */
+static uint32_t heads(struct graph *g, char part, uint32_t x, bool keys)
+{
+    static const int64_t ROWS[4] = {0, 2, 1, 3}, COLUMNS[4] = {0, 2, 3, 1};
+    char name[5][8];
+    uint32_t y;
+
+    for (int i = 0; i < 5; i++)
+        snprintf(name[i], sizeof(name[i]), "%c%d", part, i);
+    y = NODE(g, "MatMul", name[0], x, param(g, name[1], 2, (int64_t[]){8, 8}));
+    y = NODE(g, "Add", name[2], y, param(g, name[3], 1, (int64_t[]){8}));
+    y = NODE(g, "Reshape", name[4], y,
+             shape_of(g,
+                      part == 'q'   ? "sq"
+                      : part == 'k' ? "sk"
+                                    : "sv",
+                      4, (int64_t[]){-1, 6, 2, 4}));
+    return turn(g, part == 'q' ? "tq" : part == 'k' ? "tk" : "tv", y, keys ? COLUMNS : ROWS);
+}
+
+enum { ATTN_PLAIN, ATTN_MASK, ATTN_READ_TWICE, ATTN_OTHER_ROWS };
+
+static struct graph *attention(int form, uint32_t *out)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 6, 8}), z = x, q, k, v, s, y;
+
+    if (form == ATTN_OTHER_ROWS)
+        z = input(g, "z", 3, (int64_t[]){-1, 6, 8});
+    q = heads(g, 'q', x, false);
+    k = heads(g, 'k', z, true);
+    v = heads(g, 'v', z, false);
+    s = NODE(g, "Div", "scaled", NODE(g, "MatMul", "scores", q, k), number(g, "two", 2.0f));
+    if (form == ATTN_MASK)
+        s = NODE(g, "Add", "masked", s, input(g, "mask", 4, (int64_t[]){-1, 1, 1, 6}));
+    s = NODE(g, "Softmax", "soft", s);
+    y = turn(g, "back", NODE(g, "MatMul", "context", s, v), (int64_t[]){0, 2, 1, 3});
+    y = NODE(g, "Reshape", "y", y, shape_of(g, "joined", 3, (int64_t[]){-1, 6, 8}));
+    if (form == ATTN_READ_TWICE)
+        assert_ok(graph_add_output(g, s, NULL));
+    *out = y;
+    return g;
+}
+
+static void spelled_out_attention_is_one_product_and_one_operation(void **state)
+{
+    static const char *const WANT[] = {
+        [ATTN_PLAIN] = "MATMUL ATTENTION",
+        [ATTN_MASK] = "MATMUL ATTENTION",
+        [ATTN_READ_TWICE] = "MATMUL TRANSPOSE MATMUL TRANSPOSE MATMUL TRANSPOSE MATMUL SOFTMAX "
+                            "MATMUL TRANSPOSE",
+        [ATTN_OTHER_ROWS] = "MATMUL MATMUL MATMUL ATTENTION",
+    };
+
+    (void)state;
+    for (int i = 0; i < (int)SH_ARRAY_LEN(WANT); i++) {
+        char text[256];
+        struct graph *g;
+        uint32_t y;
+
+        g = attention(i, &y);
+        kinds(g, y, 3, false, text, sizeof(text));
+        assert_string_equal(text, WANT[i]);
+    }
+}
+
+static void attention_is_spelled_out_in_training(void **state)
+{
+    char text[512];
+    struct graph *g;
+    uint32_t y;
+
+    (void)state;
+    g = attention(ATTN_PLAIN, &y);
+    kinds(g, y, 3, true, text, sizeof(text));
+    assert_null(strstr(text, "ATTENTION"));
+    assert_non_null(strstr(text, "SOFTMAX"));
 }
 
 static void reshapes_move_nothing(void **state)
@@ -308,6 +422,44 @@ static void batch_sizes_share_one_image_and_agree(void **state)
     dev_lib_close(l);
 }
 
+/* With the scores as a second output nothing is fused: the same model in both forms. */
+static void attention_gives_what_it_gives_when_spelled_out(void **state)
+{
+    struct dev_lib *l;
+    struct dev *d = open_cpu(&l);
+    struct sh_err err = {0};
+    float x[2 * 6 * 8], *y[2];
+    size_t bytes[2];
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(x); i++)
+        x[i] = (float)(i * 37 % 101) / 101.0f - 0.5f;
+    for (int i = 0; i < 2; i++) {
+        struct program *p;
+        struct graph *g;
+        uint32_t out, scores;
+
+        g = attention(i ? ATTN_READ_TWICE : ATTN_PLAIN, &out);
+        scores = g->n_outputs ? g->outputs[0] : GRAPH_NONE;
+        g->n_outputs = 0;
+        assert_ok(graph_add_output(g, out, NULL));
+        if (scores != GRAPH_NONE)
+            assert_ok(graph_add_output(g, scores, NULL));
+        assert_ok_err(program_infer(d, g, 2, DEV_FP32, NULL, &p, &err), &err);
+        assert_int_equal(program_n_ops(p), i ? 10 : 2);
+        y[i] = run(d, p, x, &bytes[i]);
+        program_free(p);
+        graph_free(g);
+    }
+    assert_int_equal(bytes[0], sizeof(x));
+    for (size_t i = 0; i < SH_ARRAY_LEN(x); i++)
+        assert_true(fabsf(y[0][i] - y[1][i]) < 1e-4f * (1 + fabsf(y[1][i])));
+    free(y[0]);
+    free(y[1]);
+    dev_close(d);
+    dev_lib_close(l);
+}
+
 static void layers_begin_where_their_weights_are_first_used(void **state)
 {
     struct dev_lib *l;
@@ -383,10 +535,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_residual_block_is_three_convolutions),
-        cmocka_unit_test(training_keeps_the_layers_apart),
+        cmocka_unit_test(training_fuses_into_normalisations_alone),
         cmocka_unit_test(a_linear_layer_on_a_sequence_is_one_product),
+        cmocka_unit_test(training_gives_a_product_its_bias_and_factor),
         cmocka_unit_test(a_spelled_out_gelu_goes_into_its_product),
         cmocka_unit_test(a_spelled_out_layer_norm_is_one_operation),
+        cmocka_unit_test(spelled_out_attention_is_one_product_and_one_operation),
+        cmocka_unit_test(attention_is_spelled_out_in_training),
+        cmocka_unit_test(attention_gives_what_it_gives_when_spelled_out),
         cmocka_unit_test(reshapes_move_nothing),
         cmocka_unit_test(an_output_that_is_an_input_is_copied),
         cmocka_unit_test(batch_sizes_share_one_image_and_agree),

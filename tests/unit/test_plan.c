@@ -149,11 +149,17 @@ static bool is_work(const struct fixture *f, uint32_t t)
     return t != DEV_NONE && f->tensors[root_of(f, t)].role != DEV_ROLE_WEIGHT;
 }
 
-static void play(const struct fixture *f, const struct plan *p)
+#define KEEP (DEV_NONE - 1)
+
+static void play(const struct fixture *f, const struct plan *p, size_t keep_bytes)
 {
     struct marks *w = calloc(1, sizeof(*w));
 
     assert_non_null(w);
+    if (keep_bytes) {
+        assert_true(p->keep + keep_bytes <= p->workspace_bytes);
+        write_bytes(w, p->keep, keep_bytes, KEEP);
+    }
     for (uint32_t i = 0; i < 3; i++)
         write_tensor(w, f, i, p->workspace_bytes);
     for (uint32_t i = 0; i < f->g.n_ops; i++) {
@@ -175,6 +181,8 @@ static void play(const struct fixture *f, const struct plan *p)
         if (f->tensors[i].role == DEV_ROLE_OUTPUT || f->tensors[i].role == DEV_ROLE_KEEP)
             expect(w, root_of(f, i), "the run has ended");
     expect(w, 2, "integers that come in stay");
+    if (keep_bytes)
+        expect(w, KEEP, "the device keeps them through the run");
     free(w);
 }
 
@@ -183,10 +191,11 @@ static void no_tensor_is_overwritten_while_it_is_needed(void **state)
     (void)state;
     for (uint64_t seed = 0; seed < 60; seed++) {
         struct fixture *f = random_graph(seed, 5 + (uint32_t)seed * 4);
+        size_t keep_bytes = seed % 3 * 5000;
         struct plan p;
 
-        assert_ok(plan_make(&f->g, f->scratch, &p, NULL));
-        play(f, &p);
+        assert_ok(plan_make(&f->g, f->scratch, keep_bytes, &p, NULL));
+        play(f, &p, keep_bytes);
         plan_fini(&p);
         free(f);
     }
@@ -202,7 +211,7 @@ static void the_plan_is_within_a_fifth_of_the_lower_bound(void **state)
         struct plan p;
         double factor;
 
-        assert_ok(plan_make(&f->g, f->scratch, &p, NULL));
+        assert_ok(plan_make(&f->g, f->scratch, 0, &p, NULL));
         factor = (double)p.workspace_bytes / (double)p.live_bytes;
         worst = SH_MAX(worst, factor);
         assert_true(factor >= 1.0);
@@ -219,8 +228,8 @@ static void two_plans_of_one_graph_are_equal(void **state)
     struct plan p, q;
 
     (void)state;
-    assert_ok(plan_make(&f->g, f->scratch, &p, NULL));
-    assert_ok(plan_make(&h->g, h->scratch, &q, NULL));
+    assert_ok(plan_make(&f->g, f->scratch, 0, &p, NULL));
+    assert_ok(plan_make(&h->g, h->scratch, 0, &q, NULL));
     assert_int_equal(p.workspace_bytes, q.workspace_bytes);
     for (uint32_t i = 0; i < f->g.n_tensors; i++)
         assert_int_equal(f->tensors[i].offset, h->tensors[i].offset);
@@ -253,7 +262,7 @@ static void weights_lie_in_order_of_first_use_and_begin_layers(void **state)
     f->ops[3] =
         (struct dev_op){.name = "d", .n_in = 2, .in = {y[2], w[1]}, .n_out = 1, .out = {y[3]}};
     f->g.n_ops = 4;
-    assert_ok(plan_make(&f->g, NULL, &p, NULL));
+    assert_ok(plan_make(&f->g, NULL, 0, &p, NULL));
     assert_int_equal(f->tensors[w[2]].offset, 0);
     assert_int_equal(f->tensors[w[0]].offset, 512);
     assert_int_equal(f->tensors[w[1]].offset, 1024);
@@ -284,7 +293,7 @@ static void a_tensor_that_nobody_wrote_is_an_error(void **state)
     y = add(f, DEV_ROLE_OUTPUT, 100, DEV_NONE);
     f->ops[0] = (struct dev_op){.name = "a", .n_in = 1, .in = {x}, .n_out = 1, .out = {y}};
     f->g.n_ops = 1;
-    assert_fails(plan_make(&f->g, NULL, &p, &err), SH_E_BUG, &err, "before anything writes it");
+    assert_fails(plan_make(&f->g, NULL, 0, &p, &err), SH_E_BUG, &err, "before anything writes it");
     free(f);
 }
 
@@ -296,7 +305,7 @@ static void impossible_sizes_are_refused(void **state)
 
     (void)state;
     f->tensors[f->ops[10].out[0]].bytes = SIZE_MAX / 2;
-    assert_fails(plan_make(&f->g, f->scratch, &p, &err), SH_E_TOOBIG, &err, "needs more than");
+    assert_fails(plan_make(&f->g, f->scratch, 0, &p, &err), SH_E_TOOBIG, &err, "needs more than");
     free(f);
 }
 

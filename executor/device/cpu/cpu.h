@@ -213,6 +213,7 @@ void cpu__strides(uint32_t rank, const int64_t *dims, int64_t *out); /* of a pla
 
 cpu_builder cpu__conv, cpu__conv_bwd_data, cpu__conv_bwd_weight;
 cpu_builder cpu__matmul;
+cpu_builder cpu__attention;
 cpu_builder cpu__pool, cpu__pool_bwd;
 cpu_builder cpu__act, cpu__act_bwd, cpu__binary, cpu__where;
 cpu_builder cpu__softmax, cpu__softmax_bwd;

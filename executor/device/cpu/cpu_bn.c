@@ -3,6 +3,9 @@
  *   y   = (x - mean) invstd scale + bias
  *   d_x = scale invstd (d_y - sum(d_y)/n - (x - mean) invstd^2 sum(d_y (x - mean))/n)
  *
+ * A residual and an activation are applied to a finished row in single precision, as the separate
+ * operations would; backward, they make a d_y of their own before anything else.
+ *
  * Why not oneDNN's: it sums in single precision. The gradient is a small difference of large terms,
  * Adam divides by its size, and with few samples the error decides the sign of whole updates. Here
  * everything between two stores is double.
@@ -98,14 +101,59 @@ VECTORISE static void row_backward(const float *x, const float *dy, float *restr
             (float)(l->gain[k] * (dy[i + k] - l->shift[k] - (x[i + k] - l->mean[k]) * l->slope[k]));
 }
 
+struct bounds {
+    float lo, hi; /* of the activation */
+};
+
+static inline float clip(float v, const struct bounds *b)
+{
+    return v < b->lo ? b->lo : v > b->hi ? b->hi : v;
+}
+
+/* y = act(y + r) */
+VECTORISE static void row_finish(float *restrict y, const float *r, int64_t n,
+                                 const struct bounds *b)
+{
+    if (!r)
+        for (int64_t i = 0; i < n; i++)
+            y[i] = clip(y[i], b);
+    else
+        for (int64_t i = 0; i < n; i++)
+            y[i] = clip(y[i] + r[i], b);
+}
+
+/* g = dy where y is within the bounds, else 0; g may be y. */
+VECTORISE static void row_mask(const float *dy, const float *y, float *g, int64_t n,
+                               const struct bounds *b)
+{
+    for (int64_t i = 0; i < n; i++)
+        g[i] = y[i] > b->lo && y[i] < b->hi ? dy[i] : 0;
+}
+
+VECTORISE static void row_mask_sum(const float *dy, const float *dy2, const float *y, float *g,
+                                   int64_t n, const struct bounds *b)
+{
+    for (int64_t i = 0; i < n; i++)
+        g[i] = y[i] > b->lo && y[i] < b->hi ? dy[i] + dy2[i] : 0;
+}
+
+VECTORISE static void row_add(const float *dy, const float *dy2, float *restrict g, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        g[i] = dy[i] + dy2[i];
+}
+
 /* ------------------------------------------------------------------ all rows */
 
-enum pass { PASS_SUM, PASS_SQUARE, PASS_SUM_DY, PASS_DOT, PASS_FORWARD, PASS_BACKWARD };
+enum pass { PASS_SUM, PASS_SQUARE, PASS_SUM_DY, PASS_DOT, PASS_FORWARD, PASS_MASK, PASS_BACKWARD };
 
 struct job {
     const struct geometry *g;
     enum pass pass;
     const float *x, *dy;
+    const float *residual, *dy2, *y; /* NULL: absent */
+    struct bounds bounds;
+    bool has_act;
     float *out;
     struct lanes *lanes; /* [units] */
     double *part;        /* [n units block] */
@@ -117,6 +165,26 @@ static void fold(const struct geometry *g, const double *s, double *part)
         part[b] = 0;
     for (int k = 0; k < LANES; k++)
         part[k % g->block] += s[k];
+}
+
+/* One row of d_y as it is before activation and residual. Without y it is computed again first. */
+static void mask_row(const struct job *j, int64_t at, const struct lanes *l)
+{
+    const int64_t n = j->g->len;
+    const float *dy = j->dy + at, *dy2 = j->dy2 ? j->dy2 + at : NULL;
+    const float *y = j->y ? j->y + at : j->out + at;
+    float *g = j->out + at;
+
+    if (j->has_act && !j->y)
+        row_forward(j->x + at, g, n, l);
+    if (j->has_act && dy2)
+        row_mask_sum(dy, dy2, y, g, n, &j->bounds);
+    else if (j->has_act)
+        row_mask(dy, y, g, n, &j->bounds);
+    else if (dy2)
+        row_add(dy, dy2, g, n);
+    else
+        memcpy(g, dy, (size_t)n * sizeof(*g));
 }
 
 static void run_rows(void *ctx, int64_t from, int64_t to)
@@ -144,6 +212,12 @@ static void run_rows(void *ctx, int64_t from, int64_t to)
             break;
         case PASS_FORWARD:
             row_forward(x, j->out + r * g->len, g->len, l);
+            if (j->residual || j->has_act)
+                row_finish(j->out + r * g->len, j->residual ? j->residual + r * g->len : NULL,
+                           g->len, &j->bounds);
+            continue;
+        case PASS_MASK:
+            mask_row(j, r * g->len, l);
             continue;
         case PASS_BACKWARD:
             row_backward(x, dy, j->out + r * g->len, g->len, l);
@@ -191,7 +265,7 @@ static struct job job_new(const struct geometry *g, void *scratch, const float *
     return j;
 }
 
-/* p: x scale bias run_mean run_var y mean invstd new_mean new_var scratch */
+/* p: x scale bias run_mean run_var y mean invstd new_mean new_var scratch [residual] */
 static int forward_fn(const struct cpu_call *c, struct sh_err *err)
 {
     const struct geometry *g = c->aux;
@@ -201,6 +275,9 @@ static int forward_fn(const struct cpu_call *c, struct sh_err *err)
     const double keep = c->op->u.norm.momentum;
 
     (void)err;
+    j.residual = cpu__opt_in(c->op, 5) != DEV_NONE ? c->p[11] : NULL;
+    j.has_act = c->op->act != DEV_ACT_NONE;
+    dev_act_bounds(c->op, &j.bounds.lo, &j.bounds.hi);
     run_pass(&j, PASS_SUM, c->threads);
     for (int64_t k = 0; k < g->c; k++) {
         double m = total(&j, k) / g->count;
@@ -224,7 +301,32 @@ static int forward_fn(const struct cpu_call *c, struct sh_err *err)
     return SH_OK;
 }
 
-/* p: x d_y scale mean invstd d_x d_scale d_bias scratch */
+/* Does d_y differ from the d_y that the normalisation sees, or is the latter wanted? */
+static bool has_mask(const struct dev_op *op)
+{
+    return op->act != DEV_ACT_NONE || cpu__opt_in(op, 7) != DEV_NONE ||
+           cpu__opt_out(op, 3) != DEV_NONE;
+}
+
+/* p: [bias] [y] [d_y2], then where the result goes */
+static void mask_d_y(const struct cpu_call *c, void *const *p, struct job *j)
+{
+    float *d_x = j->out;
+    const float *bias = cpu__opt_in(c->op, 5) != DEV_NONE ? *p++ : NULL;
+
+    j->y = cpu__opt_in(c->op, 6) != DEV_NONE ? *p++ : NULL;
+    j->dy2 = cpu__opt_in(c->op, 7) != DEV_NONE ? *p++ : NULL;
+    j->has_act = c->op->act != DEV_ACT_NONE;
+    dev_act_bounds(c->op, &j->bounds.lo, &j->bounds.hi);
+    for (int64_t k = 0; k < j->g->c && bias; k++)
+        SET(j, k, shift, bias[k]);
+    j->out = *p;
+    run_pass(j, PASS_MASK, c->threads);
+    j->dy = j->out;
+    j->out = d_x;
+}
+
+/* p: x d_y scale mean invstd d_x d_scale d_bias scratch, then as for mask_d_y */
 static int backward_fn(const struct cpu_call *c, struct sh_err *err)
 {
     const struct geometry *g = c->aux;
@@ -237,6 +339,8 @@ static int backward_fn(const struct cpu_call *c, struct sh_err *err)
         SET(&j, k, mean, mean[k]);
         SET(&j, k, gain, (double)scale[k] * invstd[k]);
     }
+    if (has_mask(c->op))
+        mask_d_y(c, c->p + 9, &j);
     run_pass(&j, PASS_SUM_DY, c->threads);
     for (int64_t k = 0; k < g->c; k++) {
         double sum = total(&j, k);
@@ -318,16 +422,44 @@ static int step(struct cpu_build *b, cpu_fn *fn, const struct cpu_ref *refs, uin
     return cpu__step_fn(b, fn, refs, n, aux);
 }
 
+static int check_act(struct cpu_build *b, bool is_known)
+{
+    float lo, hi;
+
+    if (!dev_act_bounds(b->op, &lo, &hi))
+        return cpu__refuse(b, SH_E_UNSUPPORTED, "cannot apply %s", dev_act_name(b->op->act));
+    return is_known || b->op->act == DEV_ACT_NONE
+               ? SH_OK
+               : cpu__refuse(b, SH_E_BUG, "an activation needs y or the bias");
+}
+
+/* An optional operand of x's shape, in layout md. */
+static int in_like_x(struct cpu_build *b, uint32_t t, const dnnl_memory_desc_t *md,
+                     struct cpu_ref *refs, uint32_t *n)
+{
+    int rc;
+
+    if (t == DEV_NONE)
+        return SH_OK;
+    rc = cpu__need_f32(b, &t, 1);
+    if (!rc)
+        rc = cpu__same_shape(b, b->op->in[0], t);
+    return rc ? rc : cpu__in(b, t, NULL, md, &refs[(*n)++]);
+}
+
 int cpu__bn_train(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
     const uint32_t vectors[] = {op->in[1],  op->in[2],  op->in[3],  op->in[4],
                                 op->out[1], op->out[2], op->out[3], op->out[4]};
-    struct cpu_ref r[11];
+    struct cpu_ref r[12];
     struct geometry g;
     const dnnl_memory_desc_t *md;
+    uint32_t n = 11;
     int rc = check(b, op->in[0], vectors, SH_ARRAY_LEN(vectors));
 
+    if (!rc)
+        rc = check_act(b, true);
     if (!rc)
         rc = cpu__same_shape(b, op->in[0], op->out[0]);
     if (rc)
@@ -341,18 +473,47 @@ int cpu__bn_train(struct cpu_build *b)
     for (uint32_t i = 1; i < 5 && !rc; i++)
         rc = cpu__out_plain(b, op->out[i], &r[5 + i]);
     r[10] = cpu__scratch(b, scratch_bytes(&g));
-    return rc ? rc : step(b, forward_fn, r, 11, &g);
+    if (!rc)
+        rc = in_like_x(b, cpu__opt_in(op, 5), md, r, &n);
+    return rc ? rc : step(b, forward_fn, r, n, &g);
+}
+
+/* See mask_d_y. */
+static int mask_refs(struct cpu_build *b, const dnnl_memory_desc_t *md, struct cpu_ref *refs,
+                     uint32_t *n)
+{
+    const struct dev_op *op = b->op;
+    const uint32_t bias = cpu__opt_in(op, 5), d_residual = cpu__opt_out(op, 3);
+    int rc = SH_OK;
+
+    if (bias != DEV_NONE)
+        rc = cpu__in_plain(b, bias, &refs[(*n)++]);
+    for (uint32_t i = 6; i < 8 && !rc; i++)
+        rc = in_like_x(b, cpu__opt_in(op, i), md, refs, n);
+    if (!rc && d_residual != DEV_NONE)
+        rc = cpu__same_shape(b, op->in[0], d_residual);
+    if (!rc && d_residual != DEV_NONE)
+        rc = cpu__out(b, d_residual, md, true, &refs[*n]);
+    else if (!rc)
+        refs[*n] = cpu__scratch(b, dnnl_memory_desc_get_size(md));
+    (*n)++;
+    return rc;
 }
 
 int cpu__bn_train_bwd(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
-    const uint32_t vectors[] = {op->in[2], op->in[3], op->in[4], op->out[1], op->out[2]};
-    struct cpu_ref r[9];
+    const uint32_t bias = cpu__opt_in(op, 5);
+    const uint32_t vectors[] = {op->in[2],  op->in[3],  op->in[4],
+                                op->out[1], op->out[2], bias == DEV_NONE ? op->in[2] : bias};
+    struct cpu_ref r[13];
     struct geometry g;
     const dnnl_memory_desc_t *md;
+    uint32_t n = 9;
     int rc = check(b, op->in[0], vectors, SH_ARRAY_LEN(vectors));
 
+    if (!rc)
+        rc = check_act(b, bias != DEV_NONE || cpu__opt_in(op, 6) != DEV_NONE);
     if (!rc)
         rc = cpu__same_shape(b, op->in[0], op->in[1]);
     if (!rc)
@@ -370,5 +531,7 @@ int cpu__bn_train_bwd(struct cpu_build *b)
     for (uint32_t i = 1; i < 3 && !rc; i++)
         rc = cpu__out_plain(b, op->out[i], &r[5 + i]);
     r[8] = cpu__scratch(b, scratch_bytes(&g));
-    return rc ? rc : step(b, backward_fn, r, 9, &g);
+    if (!rc && has_mask(op))
+        rc = mask_refs(b, md, r, &n);
+    return rc ? rc : step(b, backward_fn, r, n, &g);
 }

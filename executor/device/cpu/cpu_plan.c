@@ -8,6 +8,7 @@
 static cpu_builder *const BUILDERS[DEV_N_OPS] = {
     [DEV_OP_CONV] = cpu__conv,
     [DEV_OP_MATMUL] = cpu__matmul,
+    [DEV_OP_ATTENTION] = cpu__attention,
     [DEV_OP_POOL_MAX] = cpu__pool,
     [DEV_OP_POOL_AVG] = cpu__pool,
     [DEV_OP_ACT] = cpu__act,

@@ -9,6 +9,7 @@
 static f64_fn *const KERNELS[DEV_N_OPS] = {
     [DEV_OP_CONV] = f64__conv,
     [DEV_OP_MATMUL] = f64__matmul,
+    [DEV_OP_ATTENTION] = f64__attention,
     [DEV_OP_POOL_MAX] = f64__pool_max,
     [DEV_OP_POOL_AVG] = f64__pool_avg,
     [DEV_OP_ACT] = f64__act,

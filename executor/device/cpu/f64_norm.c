@@ -40,6 +40,7 @@ int f64__bn_train(const struct f64_call *c, struct sh_err *err)
     const struct channels s = channels_of(c->in[0]);
     const double n = (double)(s.n * s.inner), keep = (double)c->op->u.norm.momentum;
     const double unbiased = n > 1 ? n / (n - 1) : 1;
+    const double *residual = c->op->n_in > 5 ? c->x[5] : NULL;
 
     (void)err;
     for (int64_t ch = 0; ch < s.c; ch++) {
@@ -59,28 +60,59 @@ int f64__bn_train(const struct f64_call *c, struct sh_err *err)
         c->y[3][ch] = keep * c->x[3][ch] + (1 - keep) * mean;
         c->y[4][ch] = keep * c->x[4][ch] + (1 - keep) * var * unbiased;
     }
+    for (int64_t i = 0; residual && i < f64__n(c->in[0]); i++)
+        c->y[0][i] += residual[i];
+    f64__act_out(c);
     return SH_OK;
+}
+
+/* d_y at element i of channel ch, as it is before activation and residual. */
+static double inner_d_y(const struct f64_call *c, int64_t ch, int64_t i)
+{
+    const struct dev_op *op = c->op;
+    const double dy = c->x[1][i] + (op->n_in > 7 && c->x[7] ? c->x[7][i] : 0);
+    float lo, hi;
+    double y;
+
+    if (op->act == DEV_ACT_NONE)
+        return dy;
+    dev_act_bounds(op, &lo, &hi);
+    if (op->n_in > 6 && c->x[6])
+        y = c->x[6][i];
+    else
+        y = (c->x[0][i] - c->x[3][ch]) * c->x[4][ch] * c->x[2][ch] + c->x[5][ch];
+    return y > (double)lo && y < (double)hi ? dy : 0;
 }
 
 /* d_x = scale inv (d_y - mean(d_y) - xhat mean(d_y xhat)) */
 int f64__bn_train_bwd(const struct f64_call *c, struct sh_err *err)
 {
-    const double *x = c->x[0], *dy = c->x[1];
+    const double *x = c->x[0];
+    double *d_residual = c->op->n_out > 3 ? c->y[3] : NULL;
     const struct channels s = channels_of(c->in[0]);
     const double n = (double)(s.n * s.inner);
+    const bool knows_y = (c->op->n_in > 5 && c->x[5]) || (c->op->n_in > 6 && c->x[6]);
+    float lo, hi;
 
-    (void)err;
+    if (!dev_act_bounds(c->op, &lo, &hi) || (c->op->act != DEV_ACT_NONE && !knows_y))
+        return SH_FAIL(err, SH_E_UNSUPPORTED, "BN_TRAIN_BWD (node \"%s\"): cannot undo %s",
+                       c->op->name, dev_act_name(c->op->act));
     for (int64_t ch = 0; ch < s.c; ch++) {
         const double mean = c->x[3][ch], inv = c->x[4][ch];
         double sum = 0, dot = 0;
 
         EACH_OF_CHANNEL(s, ch, i)
         {
-            sum += dy[i];
-            dot += dy[i] * (x[i] - mean) * inv;
+            const double dy = inner_d_y(c, ch, i);
+
+            sum += dy;
+            dot += dy * (x[i] - mean) * inv;
+            if (d_residual)
+                d_residual[i] = dy;
         }
         EACH_OF_CHANNEL(s, ch, i)
-        c->y[0][i] = c->x[2][ch] * inv * (dy[i] - sum / n - (x[i] - mean) * inv * dot / n);
+        c->y[0][i] =
+            c->x[2][ch] * inv * (inner_d_y(c, ch, i) - sum / n - (x[i] - mean) * inv * dot / n);
         c->y[1][ch] = dot;
         c->y[2][ch] = sum;
     }

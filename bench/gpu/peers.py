@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""The same work with PyTorch (../peers/): ready, load, process, share, train.
+
+What has to be compiled is compiled first, in one process for each model at the same time, so that
+only the figures are taken one after the other.
+"""
+import json
+import os
+import signal
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import part  # noqa: E402
+from rows import failed  # noqa: E402
+
+PEERS = {"ready": {"--precisions": "tf32,fp16", "--batch": 8},
+         "load": {"--precisions": "tf32,fp16", "--batch": 8},
+         "process": {"--precisions": "tf32", "--batch": 8},
+         "train": {"--precisions": "tf32,bf16", "--batch": 32},
+         "share": {"--precisions": "tf32", "--batch": 8}}
+COMPILED = ("ready", "train")
+LIMIT_S = 540  # of one peer; it prints what it has when it is stopped
+COMPILE_LIMIT_S = 300
+STOP_S = 60
+
+
+def command(name, args, models, **more):
+    given = {**PEERS[name], "--models": ",".join(models), **more}
+    if args.precisions:
+        given["--precisions"] = ",".join(args.precisions)
+    return [sys.executable, os.path.join(part.ROOT, "bench", "peers", name + ".py"),
+            *(str(x) for kv in given.items() for x in kv if x is not True)]
+
+
+def ended(p, limit_s):
+    """What it printed; it is told to stop after the limit, or when we are."""
+    try:
+        return p.communicate(timeout=limit_s)[0]
+    except (subprocess.TimeoutExpired, SystemExit) as e:
+        p.send_signal(signal.SIGTERM)
+        try:
+            out = p.communicate(timeout=STOP_S)[0]
+        except subprocess.TimeoutExpired:
+            p.kill()
+            out = p.communicate()[0]
+        if isinstance(e, SystemExit):
+            signal.raise_signal(signal.SIGTERM)  # once more, when what it printed is kept
+        return out
+
+
+def compile_all(names, args):
+    """Fills the compiler's caches; what fails here fails again, and is reported, when measured."""
+    running = [subprocess.Popen(command(n, args, [m], **{"--only-compile": True, "--runs": 1}),
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+               for n in names if n in COMPILED for m in args.models]
+    for p in running:
+        ended(p, COMPILE_LIMIT_S)
+
+
+def run(name, args):
+    more = {"--seconds": args.seconds} if name == "share" else {}
+    if args.runs and name in ("ready", "load", "train"):
+        more["--runs"] = args.runs
+    p = subprocess.Popen(command(name, args, args.models, **more), stdout=subprocess.PIPE, text=True)
+    return json.loads(ended(p, LIMIT_S))
+
+
+def main():
+    p = part.options(__doc__, precisions=None, runs=0)
+    args = p.parse_args()
+    names = args.only or list(PEERS)
+    unknown = [n for n in names if n not in PEERS]
+    if unknown:
+        p.error("there is no peer %s; there are %s" % (unknown[0], " ".join(PEERS)))
+    rows, settings = [], {}
+    signal.signal(signal.SIGTERM, part.stop)
+    try:
+        compile_all(names, args)
+        for name in names:
+            print("  peer", name, file=sys.stderr, flush=True)
+            try:
+                got = run(name, args)
+                rows += got["rows"]
+                settings[name] = got["settings"]
+            except (OSError, ValueError) as e:
+                rows.append(failed(name, "pytorch", {}, e))
+    finally:
+        print(json.dumps({"settings": settings, "rows": rows}), flush=True)
+    return 1 if any("error" in r for r in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,291 @@
+/* cuda_dev.c - the table of the cuda back end, and its compute device: arena, stream, libraries.
+ *
+ * All work of a dev goes to one stream. A wait for a ticket is an operation of that stream: the
+ * host goes on, and kernels behind it start when the executor's copy has arrived. It cannot time
+ * out; the executor's watchdog raises the tickets of a switch that is stuck, and ends a worker that
+ * does not move.
+ *
+ * The host waits by yielding: it notices the end within microseconds, as by spinning, but a thread
+ * that collects data on the same core gets its turn. Sleeping until an interrupt would cost some 30
+ * microseconds for each run and each step.
+ *
+ * Kernels are loaded when the context is made, and not when each is first launched: loading may
+ * wait for the stream, which may be waiting for a ticket. It costs memory and time once a worker.
+ */
+#include "common/clock.h"
+#include "common/mem.h"
+#include "executor/device/cuda/cuda.h"
+#include "executor/device/cuda/cuda_mem.h"
+#include "executor/device/cuda/cuda_tune.h"
+
+#include <stdlib.h>
+
+struct open_dev {
+    struct cuda_dev d; /* first member; what the other files see */
+    struct cuda_context context;
+    struct cuda_arena arena;
+    struct cuda_tickets tickets; /* of a shared arena */
+    struct cuda_stage *stage;
+};
+
+static struct open_dev *dev_of(struct dev *d)
+{
+    return (struct open_dev *)d;
+}
+
+/* ------------------------------------------------------------------ life */
+
+static int map_arena(struct open_dev *o, const struct dev_conf *c, struct sh_err *err)
+{
+    int rc;
+
+    if (c->n_fds == 0)
+        return cuda__arena_create(o->context.device, c->arena_bytes, false, &o->arena, err);
+    if (c->n_fds != CUDA_N_FDS)
+        return SH_FAIL(err, SH_E_BUG, "the cuda device needs %d descriptors, not %zu", CUDA_N_FDS,
+                       c->n_fds);
+    rc = cuda__arena_import(o->context.device, c->fds[0], c->arena_bytes, &o->arena, err);
+    return rc ? rc : cuda__tickets_import(c->fds[1], &o->tickets, err);
+}
+
+static int make_stream(struct cuda_dev *d, struct sh_err *err)
+{
+    int least = 0, greatest = 0;
+    int rc = cuda__check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                         "ask for the priorities of streams", err);
+
+    if (!rc)
+        rc = cuda__check(cudaStreamCreateWithPriority(&d->stream, cudaStreamNonBlocking, greatest),
+                         "create a stream", err);
+    for (uint32_t i = 0; i < CUDA_MAX_QUEUED && !rc; i++)
+        rc = cuda__check(cudaEventCreateWithFlags(&d->queue[i], cudaEventDisableTiming),
+                         "create an event", err);
+    return rc;
+}
+
+static int start_libraries(struct cuda_dev *d, struct sh_err *err)
+{
+    int rc = cuda__check_dnn(cudnnCreate(&d->cudnn), "start cuDNN", err);
+
+    if (!rc)
+        rc = cuda__check_dnn(cudnnSetStream(d->cudnn, d->stream), "start cuDNN", err);
+    return rc ? rc : cuda__check_blas(cublasLtCreate(&d->lt), "start cuBLASLt", err);
+}
+
+static void cuda_close(struct dev *base)
+{
+    struct open_dev *o = dev_of(base);
+
+    /* What is queued uses all that follows. If it waits for a ticket that does not come, only the
+     * end of the process frees it. */
+    if (!o || !cuda__wait_idle(o->d.stream, sh_clock_ns() + CUDA_CLOSE_NS))
+        return;
+    cuda__convs_free(&o->d);
+    cuda_tune_close(o->d.tune);
+    if (o->d.lt)
+        cublasLtDestroy(o->d.lt);
+    if (o->d.cudnn)
+        cudnnDestroy(o->d.cudnn);
+    cuda__stage_free(o->stage);
+    cuda__grid_close(&o->d);
+    for (uint32_t i = 0; i < CUDA_MAX_QUEUED; i++)
+        if (o->d.queue[i])
+            cudaEventDestroy(o->d.queue[i]);
+    if (o->d.stream)
+        cudaStreamDestroy(o->d.stream);
+    cuda__tickets_fini(&o->tickets);
+    cuda__arena_fini(&o->arena);
+    cuda__context_close(&o->context);
+    free(o);
+}
+
+static int open_context(struct open_dev *o, uint32_t ordinal, struct sh_err *err)
+{
+    int rc;
+
+    /* A plan is warmed up before it is used (dev_plan_warm), so only what it needs is loaded: all
+     * that the libraries have takes two seconds. Read once, by cuInit; who set it knows better. */
+    if (setenv("CUDA_MODULE_LOADING", "LAZY", 0) != 0)
+        return SH_FAIL_ERRNO(err, SH_E_NOMEM, "could not choose how CUDA loads kernels");
+    rc = cuda__context_open(ordinal, CU_CTX_SCHED_YIELD, &o->context, err);
+    if (rc)
+        return rc;
+    o->d.device = o->context.device;
+    o->d.context = o->context.context;
+    return cuda__check_drv(
+        cuDeviceGetAttribute(&o->d.n_sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, o->d.device),
+        "ask for the properties of the device", err);
+}
+
+static int cuda_open(const struct dev_conf *c, struct dev **out, struct sh_err *err)
+{
+    struct open_dev *o = calloc(1, sizeof(*o));
+    int rc;
+
+    *out = NULL;
+    if (!o)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate device");
+    o->tickets.shm.fd = -1;
+    o->d.base.arena_bytes = c->arena_bytes;
+    o->d.deterministic = c->deterministic;
+    rc = open_context(o, c->ordinal, err);
+    if (!rc)
+        rc = map_arena(o, c, err);
+    o->d.arena = o->arena.base;
+    if (!rc)
+        rc = make_stream(&o->d, err);
+    if (!rc)
+        rc = cuda__stage_new(o->d.stream, &o->stage, err);
+    if (!rc)
+        rc = cuda__grid_open(&o->d, err);
+    if (!rc)
+        rc = start_libraries(&o->d, err);
+    if (!rc && c->tune_path)
+        rc = cuda_tune_open(c->tune_path, &o->d.tune, err);
+    if (rc)
+        goto out;
+    *out = &o->d.base;
+    o = NULL;
+out:
+    cuda_close(o ? &o->d.base : NULL);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ stream */
+
+static int cuda_host_lock(struct dev *d, void *base, size_t bytes, struct sh_err *err)
+{
+    (void)d;
+    return cuda__host_lock(base, bytes, err);
+}
+
+static void cuda_host_unlock(struct dev *d, void *base)
+{
+    (void)d;
+    cuda__host_unlock(base);
+}
+
+static int cuda_upload(struct dev *base, size_t off, const void *host, size_t bytes,
+                       struct sh_err *err)
+{
+    struct open_dev *o = dev_of(base);
+
+    if (bytes == 0)
+        return SH_OK;
+    if (cuda__stage_is_needed(host, bytes))
+        return cuda__stage_upload(o->stage, o->d.arena + off, host, bytes, err);
+    return cuda__check(
+        cudaMemcpyAsync(o->d.arena + off, host, bytes, cudaMemcpyHostToDevice, o->d.stream),
+        "enqueue an upload", err);
+}
+
+static int cuda_download(struct dev *base, void *host, size_t off, size_t bytes, struct sh_err *err)
+{
+    struct open_dev *o = dev_of(base);
+
+    if (bytes == 0)
+        return SH_OK;
+    if (cuda__stage_is_needed(host, bytes))
+        return cuda__stage_download(o->stage, host, o->d.arena + off, bytes, err);
+    return cuda__check(
+        cudaMemcpyAsync(host, o->d.arena + off, bytes, cudaMemcpyDeviceToHost, o->d.stream),
+        "enqueue a download", err);
+}
+
+static int cuda_fill(struct dev *base, size_t off, int byte, size_t bytes, struct sh_err *err)
+{
+    struct cuda_dev *d = &dev_of(base)->d;
+
+    if (bytes == 0)
+        return SH_OK;
+    return cuda__check(cudaMemsetAsync(d->arena + off, byte, bytes, d->stream), "enqueue a fill",
+                       err);
+}
+
+static int cuda_wait(struct dev *base, uint32_t slot, uint32_t value, int64_t timeout_ms,
+                     struct sh_err *err)
+{
+    struct open_dev *o = dev_of(base);
+
+    (void)timeout_ms; /* see the top */
+    if (!o->tickets.shm.base)
+        return SH_FAIL(err, SH_E_BUG, "a private arena has no tickets to wait for");
+    /* Often it has been reached before the kernels are enqueued. */
+    if ((int32_t)(__atomic_load_n(cuda__ticket(&o->tickets, slot), __ATOMIC_ACQUIRE) - value) >= 0)
+        return SH_OK;
+    return cuda__check_drv(cuStreamWaitValue32(o->d.stream,
+                                               o->tickets.device + slot * sizeof(uint32_t), value,
+                                               CU_STREAM_WAIT_VALUE_GEQ),
+                           "enqueue a wait for a ticket", err);
+}
+
+static int cuda_sync(struct dev *base, struct sh_err *err)
+{
+    struct open_dev *o = dev_of(base);
+    int rc = cuda__check(cudaStreamSynchronize(o->d.stream), "run on the device", err);
+
+    if (!rc)
+        cuda__stage_drain(o->stage);
+    return rc ? rc : cuda__fault_check(&o->d, err);
+}
+
+/* Each call leaves an event behind what was enqueued so far. */
+static int cuda_throttle(struct dev *base, uint32_t n, struct sh_err *err)
+{
+    struct cuda_dev *d = &dev_of(base)->d;
+    uint64_t allowed = SH_MIN(n, CUDA_MAX_QUEUED - 1), last = d->n_queued;
+    int rc =
+        cuda__check(cudaEventRecord(d->queue[last % CUDA_MAX_QUEUED], d->stream), "queue", err);
+
+    if (rc)
+        return rc;
+    d->n_queued++;
+    if (last < allowed)
+        return SH_OK;
+    return cuda__check(cudaEventSynchronize(d->queue[(last - allowed) % CUDA_MAX_QUEUED]),
+                       "run on the device", err);
+}
+
+extern const struct dev_ops shunt_dev_ops;
+__attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
+    .abi = DEV_ABI,
+    .name = "cuda",
+    .is_queued = true,
+    .mem_open = cuda__mem_open,
+    .mem_close = cuda__mem_close,
+    .mem_export = cuda__mem_export,
+    .mem_host_lock = cuda__mem_host_lock,
+    .mem_host_unlock = cuda__mem_host_unlock,
+    .mem_copy = cuda__mem_copy,
+    .mem_move = cuda__mem_move,
+    .mem_zero = cuda__mem_zero,
+    .mem_ticket = cuda__mem_ticket,
+    .mem_mark = cuda__mem_mark,
+    .mem_event_fd = cuda__mem_event_fd,
+    .mem_next_mark = cuda__mem_next_mark,
+    .ticket_force = cuda__ticket_force,
+    .ticket_value = cuda__ticket_value,
+    .open = cuda_open,
+    .close = cuda_close,
+    .host_lock = cuda_host_lock,
+    .host_unlock = cuda_host_unlock,
+    .upload = cuda_upload,
+    .download = cuda_download,
+    .fill = cuda_fill,
+    .wait = cuda_wait,
+    .sync = cuda_sync,
+    .throttle = cuda_throttle,
+    .plan_new = cuda__plan_new,
+    .plan_free = cuda__plan_free,
+    .plan_scratch_bytes = cuda__plan_scratch_bytes,
+    .plan_set_scratch = cuda__plan_set_scratch,
+    .plan_keep_bytes = cuda__plan_keep_bytes,
+    .plan_set_keep = cuda__plan_set_keep,
+    .plan_finish = cuda__plan_finish,
+    .plan_pack = cuda__plan_pack,
+    .plan_unpack = cuda__plan_unpack,
+    .plan_run = cuda__plan_run,
+    .plan_profile = cuda__plan_profile,
+    .plan_warm = cuda__plan_warm,
+    .plan_prepare = cuda__plan_prepare,
+};

@@ -1,0 +1,190 @@
+/* cuda_loss.c - losses and dropout; the kernels are in loss.cu. */
+#include "common/mem.h"
+#include "executor/device/cuda/cuda.h"
+#include "executor/device/philox.h"
+
+static int same_shape(struct cuda_build *b, uint32_t x, uint32_t y)
+{
+    const struct dev_tensor *s = cuda__t(b, x), *t = cuda__t(b, y);
+    bool same = s->rank == t->rank && s->dtype == SH_F32 && t->dtype == SH_F32;
+
+    for (uint32_t i = 0; same && i < s->rank; i++)
+        same = s->dims[i] == t->dims[i];
+    return same ? SH_OK
+                : cuda__refuse(b, SH_E_BUG, "tensors \"%s\" and \"%s\" differ in shape or type",
+                               s->name, t->name);
+}
+
+static enum cuda_type type_of(const struct cuda_call *c, uint32_t tensor)
+{
+    return c->plan->tensors[tensor].form.type;
+}
+
+/* Row-major, in `type`. */
+static struct cuda_form plain(enum cuda_type type)
+{
+    return (struct cuda_form){.type = type, .layout = CUDA_PLAIN};
+}
+
+/* ------------------------------------------------------------------ losses */
+
+static struct k_loss loss_args(const struct cuda_call *c)
+{
+    return (struct k_loss){.x_type = (int)type_of(c, c->op->in[0]),
+                           .d_type = (int)type_of(c, c->op->out[1]),
+                           .x = c->in[0],
+                           .d = c->out[1],
+                           .loss = c->out[0],
+                           .scratch = c->scratch,
+                           .fault = c->dev->fault,
+                           .op = c->index};
+}
+
+static int run_xent(const struct cuda_call *c, struct sh_err *err)
+{
+    const struct dev_tensor *x = &c->plan->base.g->tensors[c->op->in[0]];
+    struct k_loss a = loss_args(c);
+
+    k_loss_xent(c->stream, &a, c->in[1], x->dims[0], x->dims[1]);
+    return cuda__launched(c, err);
+}
+
+static int run_mse(const struct cuda_call *c, struct sh_err *err)
+{
+    const struct dev_tensor *x = &c->plan->base.g->tensors[c->op->in[0]];
+    struct k_loss a = loss_args(c);
+
+    k_loss_mse(c->stream, &a, (int)type_of(c, c->op->in[1]), c->in[1], dev_tensor_elements(x));
+    return cuda__launched(c, err);
+}
+
+/* Everything row-major in the type that it has; the loss itself is F32. */
+static int take_loss(struct cuda_build *b)
+{
+    const struct dev_op *op = b->op;
+    int rc = same_shape(b, op->in[0], op->out[1]);
+
+    if (!rc && (dev_tensor_elements(cuda__t(b, op->out[0])) != 1 ||
+                cuda__t(b, op->out[0])->dtype != SH_F32))
+        rc = cuda__refuse(b, SH_E_BUG, "the loss is not one F32");
+    for (uint32_t i = 0; i < 2 && !rc; i++)
+        rc = cuda__in(b, i, plain(cuda__form(b, op->in[i]).type));
+    if (!rc)
+        rc = cuda__out(b, 0, plain(CUDA_T_F32));
+    return rc ? rc : cuda__out(b, 1, plain(cuda__form(b, op->out[1]).type));
+}
+
+int cuda__loss_xent(struct cuda_build *b)
+{
+    const struct dev_tensor *x = cuda__t(b, b->op->in[0]), *l = cuda__t(b, b->op->in[1]);
+
+    if (x->rank != 2 || l->dtype != SH_I64 || dev_tensor_elements(l) != x->dims[0] ||
+        x->dims[0] > INT32_MAX)
+        return cuda__refuse(b, SH_E_UNSUPPORTED,
+                            "needs logits [batch, classes] and one I64 label per sample");
+    cuda__scratch(b, k_loss_xent_scratch(x->dims[0]));
+    b->co->run = run_xent;
+    return take_loss(b);
+}
+
+int cuda__loss_mse(struct cuda_build *b)
+{
+    int rc = same_shape(b, b->op->in[0], b->op->in[1]);
+
+    if (rc)
+        return rc;
+    cuda__scratch(b, k_loss_mse_scratch(dev_tensor_elements(cuda__t(b, b->op->in[0]))));
+    b->co->run = run_mse;
+    return take_loss(b);
+}
+
+/* ------------------------------------------------------------------ dropout */
+
+#define DROPOUT_MAX ((int64_t)INT32_MAX * 2048) /* elements of a grid of blocks */
+
+static float scale_of(const struct dev_op *op)
+{
+    return op->u.dropout.ratio < 1 ? 1 / (1 - op->u.dropout.ratio) : 0;
+}
+
+static int64_t elements(const struct cuda_call *c)
+{
+    return dev_tensor_elements(&c->plan->base.g->tensors[c->op->in[0]]);
+}
+
+static int run_dropout(const struct cuda_call *c, struct sh_err *err)
+{
+    struct k_dropout d = {.n = elements(c),
+                          .step = c->step,
+                          .seed = c->op->u.dropout.seed,
+                          .op = c->index,
+                          .threshold = dev_philox_threshold(c->op->u.dropout.ratio),
+                          .scale = scale_of(c->op)};
+
+    k_dropout(c->stream, &d, (int)type_of(c, c->op->out[0]), c->in[0], c->out[0], c->out[1]);
+    return cuda__launched(c, err);
+}
+
+static int run_dropout_bwd(const struct cuda_call *c, struct sh_err *err)
+{
+    k_dropout_bwd(c->stream, elements(c), scale_of(c->op), (int)type_of(c, c->op->out[0]), c->in[0],
+                  c->in[1], c->out[0]);
+    return cuda__launched(c, err);
+}
+
+static int check_mask(struct cuda_build *b, uint32_t mask)
+{
+    const struct dev_tensor *m = cuda__t(b, mask), *x = cuda__t(b, b->op->in[0]);
+
+    if (sh_dtype_bytes(m->dtype) != 1 || dev_tensor_elements(m) != dev_tensor_elements(x))
+        return cuda__refuse(b, SH_E_BUG, "the mask needs one byte per element");
+    return SH_OK;
+}
+
+static int check_dropout(struct cuda_build *b)
+{
+    int64_t n = dev_tensor_elements(cuda__t(b, b->op->in[0]));
+
+    if (!(b->op->u.dropout.ratio >= 0 && b->op->u.dropout.ratio <= 1))
+        return cuda__refuse(b, SH_E_INVALID, "ratio %g is not between 0 and 1",
+                            (double)b->op->u.dropout.ratio);
+    if (n / 4 > UINT32_MAX || n > DROPOUT_MAX)
+        return cuda__refuse(b, SH_E_TOOBIG, "more elements than random numbers");
+    return same_shape(b, b->op->in[0], b->op->out[0]);
+}
+
+/* The order of the elements is that of the random numbers: row-major. */
+int cuda__dropout(struct cuda_build *b)
+{
+    const uint32_t mask = cuda__opt_out(b->op, 1);
+    struct cuda_form f = plain(cuda__form(b, b->op->out[0]).type);
+    int rc = check_dropout(b);
+
+    if (!rc && mask != DEV_NONE)
+        rc = check_mask(b, mask);
+    if (!rc && mask != DEV_NONE)
+        rc = cuda__out(b, 1, plain(cuda__form(b, mask).type));
+    if (!rc)
+        rc = cuda__in(b, 0, f);
+    if (!rc)
+        rc = cuda__out(b, 0, f);
+    b->co->run = run_dropout;
+    return rc;
+}
+
+int cuda__dropout_bwd(struct cuda_build *b)
+{
+    struct cuda_form f = plain(cuda__form(b, b->op->out[0]).type);
+    int rc = check_dropout(b);
+
+    if (!rc)
+        rc = check_mask(b, b->op->in[1]);
+    if (!rc)
+        rc = cuda__in(b, 0, f);
+    if (!rc)
+        rc = cuda__in(b, 1, plain(cuda__form(b, b->op->in[1]).type));
+    if (!rc)
+        rc = cuda__out(b, 0, f);
+    b->co->run = run_dropout_bwd;
+    return rc;
+}

@@ -1,0 +1,22 @@
+/* cuda_nest.h - struct k_nest from tensors: what the builders of element-wise and moving operations
+ * share. Axes are the logical ones of the destination until k_nest_pack() puts them in order.
+ */
+#ifndef SH_EXECUTOR_DEVICE_CUDA_NEST_H
+#define SH_EXECUTOR_DEVICE_CUDA_NEST_H
+
+#include "executor/device/cuda/cuda.h"
+
+/* A loop over `dims`; all strides 0. Rank 0 becomes one axis of one. */
+void cuda__nest_init(struct k_nest *n, uint32_t rank, const int64_t *dims);
+/* Operand k is `tensor` as stored, broadcast to the nest's dims (numpy's rules). Fails: SH_E_BUG,
+ * the shapes do not fit. */
+int cuda__nest_add(struct cuda_build *b, struct k_nest *n, int k, uint32_t tensor);
+/* The same shape on both sides: a move from x to y, each as stored. */
+int cuda__nest_move(struct cuda_build *b, struct k_nest *n, uint32_t x, uint32_t y);
+/* All of them F32 (DEV_NONE passes): else SH_E_UNSUPPORTED. */
+int cuda__need_f32(struct cuda_build *b, const uint32_t *tensors, uint32_t n);
+int cuda__same_shape(struct cuda_build *b, uint32_t x, uint32_t y);
+/* Zeroed memory that the plan frees with the operation; NULL: *rc says why. */
+void *cuda__aux_new(struct cuda_build *b, size_t bytes, int *rc);
+
+#endif

@@ -1,0 +1,132 @@
+/* cuda_profile.c - what each operation of a plan takes on the device.
+ *
+ * Events between operations cost time themselves, more than a small kernel does. So the operations
+ * are timed in one run with events, behind a delay that lets the host get ahead, and then scaled so
+ * that their sum is what a run without events takes.
+ */
+#include "common/mem.h"
+#include "executor/device/cuda/cuda.h"
+
+#include <stdlib.h>
+
+#define DELAY_NS_PER_OP 12000u /* the host enqueues an operation in less */
+#define DELAY_NS_MAX 50000000u
+
+struct stopwatch {
+    cudaEvent_t *event; /* OWNED n */
+    uint32_t n;
+};
+
+static void stopwatch_fini(struct stopwatch *w)
+{
+    for (uint32_t i = 0; w->event && i < w->n; i++)
+        if (w->event[i])
+            cudaEventDestroy(w->event[i]);
+    free(w->event);
+}
+
+static int stopwatch_init(struct stopwatch *w, uint32_t n, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    *w = (struct stopwatch){.event = calloc(n, sizeof(*w->event)), .n = n};
+    if (!w->event)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate %u events", n);
+    for (uint32_t i = 0; i < n && !rc; i++)
+        rc = cuda__check(cudaEventCreate(&w->event[i]), "create an event", err);
+    return rc;
+}
+
+static int mark(const struct stopwatch *w, uint32_t i, cudaStream_t s, struct sh_err *err)
+{
+    return cuda__check(cudaEventRecord(w->event[i], s), "record an event", err);
+}
+
+static int between(const struct stopwatch *w, uint32_t a, uint32_t b, double *ns,
+                   struct sh_err *err)
+{
+    float ms = 0;
+    int rc = cuda__check(cudaEventElapsedTime(&ms, w->event[a], w->event[b]), "read an event", err);
+
+    *ns = (double)ms * 1e6;
+    return rc;
+}
+
+static void delay(const struct cuda_plan *p)
+{
+    uint64_t ns = (uint64_t)p->base.g->n_ops * DELAY_NS_PER_OP;
+
+    k_delay(cuda__dev(p)->stream, SH_MIN(ns, (uint64_t)DELAY_NS_MAX));
+}
+
+/* One run, an event after each operation. */
+static int time_ops(struct cuda_plan *p, const struct dev_bases *b, const struct stopwatch *w,
+                    double *ns, bool first, struct sh_err *err)
+{
+    cudaStream_t s = cuda__dev(p)->stream;
+    uint32_t n = p->base.g->n_ops;
+    int rc;
+
+    delay(p);
+    rc = mark(w, 0, s, err);
+    for (uint32_t i = 0; i < n && !rc; i++) {
+        rc = cuda__enqueue(p, b, i, i + 1, err);
+        if (!rc)
+            rc = mark(w, i + 1, s, err);
+    }
+    if (!rc)
+        rc = cuda__check(cudaStreamSynchronize(s), "profile", err);
+    for (uint32_t i = 0; i < n && !rc; i++) {
+        double took = 0;
+
+        rc = between(w, i, i + 1, &took, err);
+        if (first || took < ns[i])
+            ns[i] = took;
+    }
+    return rc;
+}
+
+static int time_whole(struct cuda_plan *p, const struct dev_bases *b, const struct stopwatch *w,
+                      double *best, struct sh_err *err)
+{
+    cudaStream_t s = cuda__dev(p)->stream;
+    double took = 0;
+    int rc;
+
+    delay(p);
+    rc = mark(w, 0, s, err);
+    if (!rc)
+        rc = cuda__enqueue(p, b, 0, p->base.g->n_ops, err);
+    if (!rc)
+        rc = mark(w, 1, s, err);
+    if (!rc)
+        rc = cuda__check(cudaStreamSynchronize(s), "profile", err);
+    if (!rc)
+        rc = between(w, 0, 1, &took, err);
+    *best = SH_MIN(*best, took);
+    return rc;
+}
+
+int cuda__plan_profile(struct dev_plan *base, const struct dev_bases *b, uint32_t repeat,
+                       double *ns, struct sh_err *err)
+{
+    struct cuda_plan *p = (struct cuda_plan *)base;
+    uint32_t n = base->g->n_ops;
+    double whole = 1e300, sum = 0;
+    struct stopwatch w = {0};
+    int rc = stopwatch_init(&w, n + 2, err);
+
+    if (!rc) /* loads modules and fills caches */
+        rc = cuda__enqueue(p, b, 0, n, err);
+    for (uint32_t k = 0; k < repeat && !rc; k++) {
+        rc = time_ops(p, b, &w, ns, k == 0, err);
+        if (!rc)
+            rc = time_whole(p, b, &w, &whole, err);
+    }
+    for (uint32_t i = 0; i < n && !rc; i++)
+        sum += ns[i];
+    for (uint32_t i = 0; i < n && !rc && sum > whole; i++)
+        ns[i] *= whole / sum;
+    stopwatch_fini(&w);
+    return rc;
+}

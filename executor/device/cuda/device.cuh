@@ -1,0 +1,231 @@
+/* device.cuh - what every kernel of this folder uses: conversion, vectors, reductions, dispatch.
+ *
+ * Rounding: from_f rounds to nearest even. F16 and BF16 saturate FINITE values at their largest
+ * number; Inf and NaN stay. Integers: nearest towards zero, clamped, NaN becomes 0.
+ *
+ * The block reductions need every thread of the block and end with a barrier before the shared
+ * memory may be used again; all threads get the result. Their order of summation is fixed.
+ */
+#ifndef SH_EXECUTOR_DEVICE_CUDA_DEVICE_CUH
+#define SH_EXECUTOR_DEVICE_CUDA_DEVICE_CUH
+
+#include "executor/device/cuda/kernels.h"
+
+#include <cfloat>
+#include <climits>
+#include <cmath>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#define DEV_INLINE __device__ __forceinline__
+#define WARP 32
+
+using f16 = __half;
+using bf16 = __nv_bfloat16;
+
+/* ------------------------------------------------------------------ conversion */
+
+DEV_INLINE float to_f(float v)
+{
+    return v;
+}
+DEV_INLINE float to_f(f16 v)
+{
+    return __half2float(v);
+}
+DEV_INLINE float to_f(bf16 v)
+{
+    return __bfloat162float(v);
+}
+template <class T> DEV_INLINE float to_f(T v) /* integers and double */
+{
+    return (float)v;
+}
+
+/* v clamped to [-limit, limit] if it is finite. */
+DEV_INLINE float clamp_finite(float v, float limit)
+{
+    return fabsf(v) <= FLT_MAX ? fminf(fmaxf(v, -limit), limit) : v;
+}
+
+template <class T> struct from_f_ {
+    static DEV_INLINE T of(float v) /* int32_t, int8_t, uint8_t */
+    {
+        const int i = __float2int_rz(v); /* clamps; NaN gives 0 */
+        const int lo = sizeof(T) == 4 ? INT_MIN : (T)-1 < (T)0 ? -128 : 0;
+        const int hi = sizeof(T) == 4 ? INT_MAX : (T)-1 < (T)0 ? 127 : 255;
+
+        return (T)(i < lo ? lo : i > hi ? hi : i);
+    }
+};
+template <> struct from_f_<float> {
+    static DEV_INLINE float of(float v)
+    {
+        return v;
+    }
+};
+template <> struct from_f_<double> {
+    static DEV_INLINE double of(float v)
+    {
+        return v;
+    }
+};
+template <> struct from_f_<f16> {
+    static DEV_INLINE f16 of(float v)
+    {
+        return __float2half_rn(clamp_finite(v, 65504.0f));
+    }
+};
+template <> struct from_f_<bf16> {
+    static DEV_INLINE bf16 of(float v)
+    {
+        return __float2bfloat16_rn(clamp_finite(v, 3.3895313892515355e38f));
+    }
+};
+template <> struct from_f_<int64_t> {
+    static DEV_INLINE int64_t of(float v)
+    {
+        return v != v ? 0 : (int64_t)__float2ll_rz(v);
+    }
+};
+template <class T> DEV_INLINE T from_f(float v)
+{
+    return from_f_<T>::of(v);
+}
+
+/* ------------------------------------------------------------------ vectors */
+
+template <class T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) vec {
+    T v[N];
+};
+/* Elements of T in 16 bytes. */
+template <class T> constexpr int VEC = 16 / (int)sizeof(T);
+
+/* p: aligned to min(N * sizeof(T), 16); N a power of two. */
+template <int N, class T> DEV_INLINE vec<T, N> load_vec(const T *p)
+{
+    return *reinterpret_cast<const vec<T, N> *>(p);
+}
+template <int N, class T> DEV_INLINE void store_vec(T *p, const vec<T, N> &v)
+{
+    *reinterpret_cast<vec<T, N> *>(p) = v;
+}
+template <int N, class T> DEV_INLINE void load_f(const T *p, float (&out)[N])
+{
+    const vec<T, N> v = load_vec<N>(p);
+
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        out[i] = to_f(v.v[i]);
+}
+template <int N, class T> DEV_INLINE void store_f(T *p, const float (&in)[N])
+{
+    vec<T, N> v;
+
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        v.v[i] = from_f<T>(in[i]);
+    store_vec<N>(p, v);
+}
+
+/* ------------------------------------------------------------------ reductions */
+
+/* The larger (smaller); NaN if either is. */
+DEV_INLINE float max_nan(float a, float b)
+{
+    return a > b || a != a ? a : b;
+}
+DEV_INLINE float min_nan(float a, float b)
+{
+    return a < b || a != a ? a : b;
+}
+
+/* Every lane of the warp takes part and gets the result. */
+template <class T> DEV_INLINE T warp_sum(T v)
+{
+#pragma unroll
+    for (int d = WARP / 2; d > 0; d /= 2)
+        v += __shfl_xor_sync(0xffffffffu, v, d);
+    return v;
+}
+DEV_INLINE float warp_max(float v)
+{
+#pragma unroll
+    for (int d = WARP / 2; d > 0; d /= 2)
+        v = max_nan(v, __shfl_xor_sync(0xffffffffu, v, d));
+    return v;
+}
+
+/* THREADS: of the block, a multiple of WARP, at most 1024; smem: THREADS / WARP numbers. */
+template <int THREADS, class T> DEV_INLINE T block_sum(T v, T *smem)
+{
+    T all = 0;
+
+    v = warp_sum(v);
+    if (THREADS == WARP)
+        return v;
+    if (threadIdx.x % WARP == 0)
+        smem[threadIdx.x / WARP] = v;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < THREADS / WARP; i++)
+        all += smem[i];
+    __syncthreads();
+    return all;
+}
+template <int THREADS> DEV_INLINE float block_max(float v, float *smem)
+{
+    float all;
+
+    v = warp_max(v);
+    if (THREADS == WARP)
+        return v;
+    if (threadIdx.x % WARP == 0)
+        smem[threadIdx.x / WARP] = v;
+    __syncthreads();
+    all = smem[0];
+#pragma unroll
+    for (int i = 1; i < THREADS / WARP; i++)
+        all = max_nan(all, smem[i]);
+    __syncthreads();
+    return all;
+}
+
+/* ------------------------------------------------------------------ launching */
+
+static inline int64_t cdiv64(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* Runs the statements with T naming the C++ type of `type`; a builder has refused all others.
+ *     DISPATCH_FLOAT(type, T, kernel<T><<<grid, block, 0, s>>>((const T *)x, n)); */
+#define DISPATCH_CASE_(value, type, T, ...) \
+    case value: {                           \
+        using T = type;                     \
+        __VA_ARGS__;                        \
+        break;                              \
+    }
+#define DISPATCH_FLOAT(type, T, ...)                      \
+    switch (type) {                                       \
+        DISPATCH_CASE_(CUDA_T_F32, float, T, __VA_ARGS__) \
+        DISPATCH_CASE_(CUDA_T_F16, f16, T, __VA_ARGS__)   \
+        DISPATCH_CASE_(CUDA_T_BF16, bf16, T, __VA_ARGS__) \
+    default:                                              \
+        break;                                            \
+    }
+#define DISPATCH_TYPE(type, T, ...)                         \
+    switch (type) {                                         \
+        DISPATCH_CASE_(CUDA_T_F32, float, T, __VA_ARGS__)   \
+        DISPATCH_CASE_(CUDA_T_F16, f16, T, __VA_ARGS__)     \
+        DISPATCH_CASE_(CUDA_T_BF16, bf16, T, __VA_ARGS__)   \
+        DISPATCH_CASE_(CUDA_T_F64, double, T, __VA_ARGS__)  \
+        DISPATCH_CASE_(CUDA_T_I64, int64_t, T, __VA_ARGS__) \
+        DISPATCH_CASE_(CUDA_T_I32, int32_t, T, __VA_ARGS__) \
+        DISPATCH_CASE_(CUDA_T_U8, uint8_t, T, __VA_ARGS__)  \
+        DISPATCH_CASE_(CUDA_T_I8, int8_t, T, __VA_ARGS__)   \
+    default:                                                \
+        break;                                              \
+    }
+
+#endif

@@ -1,0 +1,39 @@
+/* grid.cuh - what the blocks of a grid tell each other and the host. */
+#ifndef SH_EXECUTOR_DEVICE_CUDA_GRID_CUH
+#define SH_EXECUTOR_DEVICE_CUDA_GRID_CUH
+
+#include "executor/device/cuda/device.cuh"
+
+/* True in all threads of the last of `n` blocks that come here, which then sees all that the others
+ * wrote before: read it with __ldcg. So a sum over blocks needs no second kernel, and the order in
+ * which that block adds does not depend on who came when. *arrived is 0 before and after: a
+ * __device__ variable, used by one stream at a time. */
+DEV_INLINE bool comes_last(unsigned *arrived, unsigned n)
+{
+    __shared__ bool is_last;
+
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        is_last = atomicAdd(arrived, 1u) == n - 1;
+        if (is_last)
+            *arrived = 0;
+    }
+    __syncthreads();
+    if (is_last)
+        __threadfence();
+    return is_last;
+}
+
+/* Tells the host about a bad index. One store of 16 bytes, so that what the host reads belongs
+ * together; where there are several, any of them. */
+DEV_INLINE void raise_fault(struct k_fault *f, uint32_t op, int64_t at, int64_t value)
+{
+    const uint64_t where = at < UINT32_MAX ? (uint64_t)at : UINT32_MAX;
+
+    if (f)
+        *reinterpret_cast<longlong2 *>(f) =
+            make_longlong2(value, (long long)((uint64_t)(op + 1) << 32 | where));
+}
+
+#endif

@@ -1,0 +1,239 @@
+/* kernels.h - the launchers of our kernels: C linkage, plain types, so that host C can call them.
+ *
+ * A launcher enqueues on `s` and returns; the caller asks cuda__launched() for the error. Pointers
+ * are device pointers aligned to 16 bytes unless said otherwise; `type` is an enum cuda_type.
+ * Families add their section here; what a kernel computes and how stands in its .cu file.
+ */
+#ifndef SH_EXECUTOR_DEVICE_CUDA_KERNELS_H
+#define SH_EXECUTOR_DEVICE_CUDA_KERNELS_H
+
+#include "executor/device/cuda/kernels_elem.h"
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How a tensor's elements are stored. */
+enum cuda_type {
+    CUDA_T_F32,
+    CUDA_T_F16,
+    CUDA_T_BF16,
+    CUDA_T_F64,
+    CUDA_T_I64,
+    CUDA_T_I32,
+    CUDA_T_U8, /* BOOL too */
+    CUDA_T_I8,
+    CUDA_N_TYPES
+};
+
+/* What a kernel saw that the host must say: an index outside its table, a label that is no class.
+ * On a host page that the device sees, see cuda_fault.c. */
+struct k_fault { /* written as two words of 64 bits */
+    int64_t value;
+    uint32_t at; /* position in the indices */
+    uint32_t op; /* 1 + its number; 0: nothing happened */
+};
+
+/* ------------------------------------------------------------------ bn.cu */
+
+struct k_bn {
+    int type;          /* of x and everything of its shape: F32, F16 or BF16 */
+    bool is_last;      /* channels last: [n len][c]; otherwise [n][c][len] */
+    int64_t n, c, len; /* c at most k_bn_max_channels() */
+    int n_sms;
+};
+int64_t k_bn_max_channels(void);
+size_t k_bn_scratch_bytes(const struct k_bn *g); /* for training */
+
+/* Vectors are F32 [c]. y = clip(bn(x) + residual, lo, hi). */
+struct k_bn_train_args {
+    const void *x, *residual; /* residual may be NULL */
+    const float *scale, *bias, *run_mean, *run_var;
+    void *y;
+    float *mean, *invstd, *new_mean, *new_var;
+    void *scratch;
+    float eps, momentum, lo, hi;
+};
+void k_bn_train(cudaStream_t s, const struct k_bn *g, const struct k_bn_train_args *a);
+
+/* d = d_y + d_y2, 0 where y is not inside (lo, hi); d_residual = d, the rest is the gradient of the
+ * normalisation for d. y NULL: computed again from bias. d_y2, d_residual may be NULL. */
+struct k_bn_bwd_args {
+    const void *x, *d_y, *d_y2, *y;
+    const float *scale, *mean, *invstd, *bias;
+    void *d_x, *d_residual;
+    float *d_scale, *d_bias;
+    void *scratch;
+    float lo, hi;
+    bool has_act;
+};
+void k_bn_train_bwd(cudaStream_t s, const struct k_bn *g, const struct k_bn_bwd_args *a);
+
+struct k_bn_infer_args {
+    const void *x;
+    const float *scale, *bias, *mean, *var;
+    void *y;
+    float eps, p0, p1;
+    int act; /* enum dev_act */
+};
+void k_bn_infer(cudaStream_t s, const struct k_bn *g, const struct k_bn_infer_args *a);
+
+/* ------------------------------------------------------------------ norm.cu */
+
+struct k_lines { /* a tensor seen as [outer][n][inner]: lines of n elements in steps of inner */
+    int64_t outer, n, inner;
+};
+/* Floats of any type, mixed. */
+void k_softmax(cudaStream_t s, const struct k_lines *l, struct k_operand x, struct k_operand y,
+               bool is_log);
+void k_softmax_bwd(cudaStream_t s, const struct k_lines *l, struct k_operand y, struct k_operand dy,
+                   struct k_operand dx, bool is_log);
+
+struct k_layernorm { /* p NULL: no scale, no bias; mean and invstd may be NULL */
+    int64_t rows, n;
+    float eps;
+    struct k_operand x, scale, bias, y;
+    float *mean, *invstd;
+};
+void k_layernorm(cudaStream_t s, const struct k_layernorm *a);
+
+struct k_layernorm_bwd {
+    int64_t rows, n;
+    struct k_operand x, dy, scale, dx;
+    const float *mean, *invstd;
+    float *parts;            /* scratch: n_parts * 2 * n; NULL when neither of the next is wanted */
+    int n_parts;             /* k_layernorm_parts() */
+    float *d_scale, *d_bias; /* may be NULL */
+};
+int k_layernorm_parts(int64_t rows, int64_t n, int n_sms);
+void k_layernorm_bwd(cudaStream_t s, const struct k_layernorm_bwd *a);
+
+/* ------------------------------------------------------------------ conv_direct.cu */
+
+/* A convolution: x [n][h][w][c], weights [m][r][s][c/groups], y [n][p][q][m]; pad: at the begin.
+ * All operands are of one float type. */
+struct k_conv {
+    int64_t n, h, w, c, m, r, s, p, q, groups;
+    int64_t stride[2], dilation[2], pad[2];
+};
+/* There is a fast kernel for it; else one thread computes each result. */
+bool k_conv_is_depthwise(const struct k_conv *v);
+/* y = act(x * w + bias + z); bias [m] and z (like y) may be NULL. */
+void k_conv_fwd(cudaStream_t s, const struct k_conv *v, int type, const void *x, const void *w,
+                const void *bias, const void *z, int act, float p0, float p1, void *y);
+void k_conv_bwd_data(cudaStream_t s, const struct k_conv *v, int type, const void *dy,
+                     const void *w, void *dx);
+size_t k_conv_bwd_weight_scratch(const struct k_conv *v); /* bytes */
+void k_conv_bwd_weight(cudaStream_t s, const struct k_conv *v, int type, const void *x,
+                       const void *dy, void *scratch, void *dw);
+/* out[cols] = sums over the rows of x [rows][cols], in a fixed order. */
+size_t k_column_sums_scratch(int64_t cols); /* bytes */
+void k_column_sums(cudaStream_t s, int type, const void *x, int64_t rows, int64_t cols,
+                   void *scratch, float *out);
+/* dst [n][hw][padded] = src with zeros behind its c channels; src [n][c][hw] if is_plain, else
+ * [n][hw][c]. */
+void k_conv_pad(cudaStream_t s, int src_type, const void *src, bool is_plain, int64_t n, int64_t hw,
+                int c, int type, void *dst, int padded);
+void k_conv_noise(cudaStream_t s, int type, int64_t n, uint32_t seed, void *dst); /* in [-1, 1] */
+
+/* ------------------------------------------------------------------ attn.cu */
+
+#define K_ATTN_SHARED ((size_t)128 << 10) /* the most shared memory that a block takes */
+struct k_attn {     /* what struct dev_attn says; q, k, v at their planes; y: [batch, q_rows, heads,
+                   width] */
+    int type;       /* of q, k, v and y: F32, F16 or BF16 */
+    bool may_round; /* F32 may go through TF32 */
+    float scale;
+    int64_t batch, heads, width, q_rows, k_rows;
+    int64_t batch_stride[3], row_stride[3], mask_stride[4];
+    const void *q, *k, *v;
+    void *y;
+    struct k_operand mask; /* any float; p NULL: none */
+};
+/* false: a row of scores does not fit on the chip, or there are too many rows. */
+bool k_attention_fits(const struct k_attn *a);
+void k_attention(cudaStream_t s, const struct k_attn *a);
+
+/* ------------------------------------------------------------------ optim.cu */
+
+#define K_OPTIM_MAX 576    /* tensors of a launch: its parameters may take 32,764 bytes */
+#define K_OPTIM_PIECE 8192 /* elements of a block, or a little less */
+
+enum k_optim_kind { K_OPTIM_SGD, K_OPTIM_ADAM, K_OPTIM_COPY };
+
+struct k_optim_item {
+    float *p;      /* COPY: where to */
+    const void *g; /* [m][taps][c] when taps > 1, while p, m, v are [m][c][taps] */
+    float *m, *v;  /* SGD: m is the momentum or NULL */
+    int64_t n;
+    uint32_t first; /* number of its first piece */
+    int g_type, c, taps;
+};
+
+struct k_optim { /* formulas: cpu_optim.c */
+    enum k_optim_kind kind;
+    int n_items;
+    float lr, momentum, decay, shrink, beta1, beta2, eps;
+    float step_size, root_bias2; /* ADAM: lr / (1 - beta1^t), sqrt(1 - beta2^t) */
+    bool nesterov, has_momentum;
+    struct k_optim_item items[K_OPTIM_MAX];
+};
+int64_t k_optim_pieces(const struct k_optim_item *t);
+void k_optim_update(cudaStream_t s, const struct k_optim *o, uint32_t pieces);
+
+/* ------------------------------------------------------------------ gather.cu */
+
+struct k_gather {
+    int64_t outer, n, inner; /* the table as [outer][n][inner] */
+    int64_t n_index;
+    const void *indices; /* row-major; -n .. n - 1 */
+    bool is_wide;        /* I64, else I32 */
+    struct k_fault *fault;
+    uint32_t op; /* its number, for a fault */
+};
+/* Any types if they are the same, else two of float. table_size: bytes of an element. */
+void k_gather(cudaStream_t s, const struct k_gather *g, int table_type, size_t table_size,
+              const void *table, int y_type, void *y);
+/* At most 2^31 - 1 rows (outer * n_index) and 65535 * 32 elements in each; float types. */
+void k_gather_bwd(cudaStream_t s, const struct k_gather *g, int y_type, const void *d_y,
+                  int table_type, size_t table_size, void *d_table);
+
+/* ------------------------------------------------------------------ loss.cu */
+
+struct k_loss { /* everything row-major, float types */
+    int x_type, d_type;
+    const void *x;
+    void *d;
+    float *loss;
+    void *scratch;
+    struct k_fault *fault;
+    uint32_t op;
+};
+size_t k_loss_xent_scratch(int64_t rows);
+size_t k_loss_mse_scratch(int64_t n);
+void k_loss_xent(cudaStream_t s, const struct k_loss *a, const int64_t *label, int64_t rows,
+                 int64_t n);
+void k_loss_mse(cudaStream_t s, const struct k_loss *a, int t_type, const void *t, int64_t n);
+
+struct k_dropout { /* see philox.h */
+    int64_t n, step;
+    uint64_t seed;
+    uint32_t op, threshold;
+    float scale;
+};
+/* mask: one byte per element, may be NULL. */
+void k_dropout(cudaStream_t s, const struct k_dropout *d, int type, const void *x, void *y,
+               uint8_t *mask);
+void k_dropout_bwd(cudaStream_t s, int64_t n, float scale, int type, const void *d_y,
+                   const uint8_t *mask, void *d_x);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

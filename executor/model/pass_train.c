@@ -1,0 +1,120 @@
+/* pass_train.c - what training can fuse: the element-wise operations around a BN_TRAIN.
+ *
+ * Forward, residual and activation go into the BN_TRAIN before them. The gradient rule of BN_TRAIN
+ * knows both, so the backward pass is fused by itself but for one addition: where a tensor has two
+ * readers (the shortcut around a block) their gradients are summed, and BN_TRAIN_BWD takes both.
+ *
+ * Only operations that see the same shape are fused: an alias in between would force a tensor to
+ * be stored plain.
+ */
+#include "executor/model/pass.h"
+
+/* The BN_TRAIN that writes t, if nothing else reads it and it could take in what follows. */
+static struct dev_op *host_of(const struct ir *ir, const struct ir_uses *u, uint32_t t)
+{
+    struct dev_op *op = pass__writer(ir, u, t, DEV_OP_BN_TRAIN);
+
+    return op && op->out[0] == t && u->reads[t] == 1 && op->act == DEV_ACT_NONE ? op : NULL;
+}
+
+static void note_result(const struct ir *ir, struct ir_uses *u, const struct dev_op *op,
+                        uint32_t reads)
+{
+    u->writer[op->out[0]] = (uint32_t)(op - ir->g.ops);
+    u->reads[op->out[0]] = reads;
+}
+
+static int try_act(struct ir *ir, struct ir_uses *u, struct dev_op *act, struct sh_err *err)
+{
+    struct dev_op *op = host_of(ir, u, act->in[0]);
+    float lo, hi;
+    int rc;
+
+    if (!op || !dev_act_bounds(act, &lo, &hi) || !ir_same_shape(ir, act->in[0], act->out[0]))
+        return SH_OK;
+    rc = pass__take_output(ir, op, act, err);
+    if (rc)
+        return rc;
+    op->act = act->act;
+    op->act_p0 = act->act_p0;
+    op->act_p1 = act->act_p1;
+    note_result(ir, u, op, u->reads[act->out[0]]);
+    ir_kill(act);
+    return SH_OK;
+}
+
+/* The BN_TRAIN moves to the place of the addition, whose other operand may be computed in between;
+ * of two that could take it the later one does. */
+static int try_add(struct ir *ir, struct ir_uses *u, struct dev_op *add, struct sh_err *err)
+{
+    struct dev_op *best = NULL;
+    uint32_t other = DEV_NONE, reads = u->reads[add->out[0]];
+    int rc;
+
+    for (uint32_t k = 0; k < 2; k++) {
+        struct dev_op *op = host_of(ir, u, add->in[k]);
+        uint32_t o = add->in[1 - k];
+
+        if (!op || op->n_in > 5 || (best && best > op) || ir_t(ir, o)->dtype != SH_F32 ||
+            !ir_same_shape(ir, add->in[k], add->out[0]) || !ir_same_shape(ir, o, add->out[0]))
+            continue;
+        best = op;
+        other = o;
+    }
+    if (!best)
+        return SH_OK;
+    rc = pass__take_output(ir, best, add, err);
+    if (rc)
+        return rc;
+    *add = *best;
+    add->in[5] = other;
+    add->n_in = 6;
+    ir_kill(best);
+    note_result(ir, u, add, reads);
+    return SH_OK;
+}
+
+int pass_fuse_bn(struct ir *ir, struct sh_err *err)
+{
+    struct ir_uses u;
+    int rc = ir_uses_init(&u, ir, err);
+
+    for (uint32_t i = 0; i < ir->g.n_ops && rc == SH_OK; i++) {
+        struct dev_op *op = &ir->g.ops[i];
+
+        if (op->kind == DEV_OP_ACT)
+            rc = try_act(ir, &u, op, err);
+        else if (op->kind == DEV_OP_BINARY && op->u.binary.kind == DEV_BIN_ADD &&
+                 op->act == DEV_ACT_NONE)
+            rc = try_add(ir, &u, op, err);
+    }
+    ir_uses_fini(&u);
+    ir_sweep(ir);
+    return rc;
+}
+
+int pass_fuse_sums(struct ir *ir, struct sh_err *err)
+{
+    struct ir_uses u;
+    int rc = ir_uses_init(&u, ir, err);
+
+    for (uint32_t i = 0; i < ir->g.n_ops && rc == SH_OK; i++) {
+        struct dev_op *op = &ir->g.ops[i], *add;
+        uint32_t dy = op->in[1];
+
+        if (op->kind != DEV_OP_BN_TRAIN_BWD || op->n_in != 7)
+            continue;
+        add = pass__writer(ir, &u, dy, DEV_OP_BINARY);
+        if (!add || add->out[0] != dy || u.reads[dy] != 1 || add->act != DEV_ACT_NONE ||
+            add->u.binary.kind != DEV_BIN_ADD || !ir_same_shape(ir, add->in[0], dy) ||
+            !ir_same_shape(ir, add->in[1], dy))
+            continue;
+        op->in[1] = add->in[0];
+        op->in[7] = add->in[1];
+        op->n_in = 8;
+        ir_kill(add);
+    }
+    ir_uses_fini(&u);
+    ir_sweep(ir);
+    return rc;
+}
