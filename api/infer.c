@@ -125,7 +125,7 @@ static int find_version(struct api_req *q, struct infer *i, struct sh_err *err)
     i->v = cat_find(i->table, q->tenant, q->params[0], version);
     if (i->v && i->v->ready && i->v->usable)
         return SH_OK;
-    if (!q->db)
+    if (!q->db && catalog_should_ask(q->api->catalog, q->who.tenant_id, sh_clock_ns()))
         return API_AGAIN; /* perhaps it was made a moment ago */
     if (!i->v)
         return SH_FAIL(err, SH_E_NOTFOUND, "there is no model \"%.128s\"%s%.32s", q->params[0],
@@ -198,7 +198,7 @@ static int open_infer(struct api_req *q, struct infer *i, struct sh_err *err)
     if (!rc)
         rc = check_rate(q, err);
     if (!rc)
-        rc = slab_take(q->api->slab, i->body_bytes, &i->body, err);
+        rc = slab_take(q->api->slab, i->tenant, i->body_bytes, &i->body, err);
     if (!rc)
         rc = link_open(q->api->link, i, err);
     return rc;
@@ -273,7 +273,7 @@ static int convert(struct infer *i, struct sh_err *err)
 
     if (i->plan.json_bytes == 0)
         return SH_OK;
-    rc = slab_take(i->api->slab, i->plan.json_bytes, &i->converted, err);
+    rc = slab_take(i->api->slab, i->tenant, i->plan.json_bytes, &i->converted, err);
     if (rc)
         return rc;
     to = slab_at(i->api->slab, i->converted->off);
@@ -302,7 +302,7 @@ static int prepare(struct infer *i, struct sh_err *err)
     if (!rc)
         rc = convert(i, err);
     if (!rc)
-        rc = slab_take(i->api->slab, i->plan.all_out_bytes, &i->outputs, err);
+        rc = slab_take(i->api->slab, i->tenant, i->plan.all_out_bytes, &i->outputs, err);
     return rc;
 }
 

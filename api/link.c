@@ -204,6 +204,8 @@ static void run_hints(struct link *l)
         link__send(l, &(struct sh_msg){.type = MSG_HINT, .u.hint = {.what = "jobs"}});
     if (hints & HINT_MODELS)
         link__send(l, &(struct sh_msg){.type = MSG_HINT, .u.hint = {.what = "models"}});
+    if (hints & HINT_REACHED)
+        link__send(l, &(struct sh_msg){.type = MSG_HINT, .u.hint = {.what = "reached"}});
 }
 
 static void on_wake(struct sh_loop *loop, void *arg)
@@ -282,8 +284,12 @@ void link_cancel(struct link *l, struct infer *i)
 
 void link_hint(struct link *l, const char *what)
 {
+    unsigned hint = strcmp(what, "jobs") == 0     ? HINT_JOBS
+                    : strcmp(what, "models") == 0 ? HINT_MODELS
+                                                  : HINT_REACHED;
+
     pthread_mutex_lock(&l->lock);
-    l->hints |= strcmp(what, "jobs") == 0 ? HINT_JOBS : HINT_MODELS;
+    l->hints |= hint;
     pthread_mutex_unlock(&l->lock);
     sh_loop_wake(l->loop);
 }

@@ -11,7 +11,7 @@
 #define LIMBO_NS (30000 * LINK_NS_PER_MS) /* an executor nobody hears of writes no longer */
 
 enum { CMD_OPEN = 1, CMD_READY = 2, CMD_CANCEL = 4 };
-enum { HINT_JOBS = 1, HINT_MODELS = 2 };
+enum { HINT_JOBS = 1, HINT_MODELS = 2, HINT_REACHED = 4 };
 
 struct link_exec { /* one executor's data connection */
     struct link *link;

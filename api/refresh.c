@@ -3,6 +3,7 @@
 
 #include "api/auth.h"
 #include "api/catalog.h"
+#include "api/link.h"
 #include "api/store.h"
 #include "common/clock.h"
 #include "common/db.h"
@@ -63,6 +64,8 @@ static int refresh_once(struct refresh *r, struct sh_err *err)
         rc = auth_refresh(r->api->auth, r->db, err);
     }
     drain_notifications(r);
+    if (!rc && now == r->models_ns)
+        link_hint(r->api->link, "reached"); /* by us: a scheduler that does not may want to know */
     return rc;
 }
 

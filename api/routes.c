@@ -105,8 +105,9 @@ const struct api_route API_ROUTES[] = {
      "every change of the job's state, oldest first", NULL, "[JobEvent]"},
     {"GET", JOB "/checkpoints", ACCESS_READ, BODY_NONE, T | ROUTE_LIST, 0, jobs_checkpoints, 200,
      "complete checkpoints on disk, oldest first", NULL, "[Checkpoint]"},
-    {"GET", JOB "/losses", ACCESS_READ, BODY_NONE, T, 0, jobs_losses, 200,
-     "the loss of each committed step written so far", NULL, "Losses"},
+    {"GET", JOB "/losses", ACCESS_READ, BODY_NONE, T | ROUTE_RANGE, 0, jobs_losses, 200,
+     "the losses of committed steps written so far; of more than a million steps each k-th", NULL,
+     "Losses"},
     {"GET", "/api/v1/executors", ACCESS_READ, BODY_NONE, ROUTE_LIST, 0, executors_list, 200,
      "list executors", NULL, "[Executor]"},
 

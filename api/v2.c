@@ -4,6 +4,7 @@
 #include "api/handlers.h"
 #include "api/link.h"
 #include "api/stats.h"
+#include "common/clock.h"
 #include "common/conf.h"
 #include "common/mem.h"
 
@@ -47,6 +48,7 @@ static int find(struct api_req *q, struct cat_table **table, const struct cat_ve
                 struct sh_err *err)
 {
     int64_t version = 0;
+    bool again;
     int rc = SH_OK;
 
     *table = NULL;
@@ -59,11 +61,14 @@ static int find(struct api_req *q, struct cat_table **table, const struct cat_ve
         return rc;
     *table = catalog_get(q->api->catalog);
     *out = cat_find(*table, q->tenant, q->params[0], version);
-    if (*out && ((*out)->ready || q->db))
+    if (*out && (*out)->ready)
+        return SH_OK;
+    again = !q->db && catalog_should_ask(q->api->catalog, q->who.tenant_id, sh_clock_ns());
+    if (*out && !again)
         return SH_OK;
     catalog_put(*table);
     *table = NULL;
-    if (!q->db)
+    if (again)
         return API_AGAIN;
     return SH_FAIL(err, SH_E_NOTFOUND, "there is no model \"%.128s\"%s%.32s", q->params[0],
                    version ? " with version " : "", version ? q->params[1] : "");

@@ -359,6 +359,15 @@ static void link_trained(const struct finish *f)
     free(to);
 }
 
+/* No row refers to the package until the scheduler has heard of it. The API removes what has no row
+ * when it is old, so it must look young. */
+static int keep_package(const struct finish *f, struct sh_err *err)
+{
+    return utimensat(AT_FDCWD, f->package, NULL, 0) == 0
+               ? SH_OK
+               : SH_FAIL_ERRNO(err, SH_E_IO, "could not keep the trained model");
+}
+
 /* The package gets the name of its content; the same content may be there already. */
 static int place_package(struct finish *f, struct sh_err *err)
 {
@@ -369,9 +378,9 @@ static int place_package(struct finish *f, struct sh_err *err)
     if (!rc)
         rc = exec_path(j->x, "blobs", name, &f->package, err);
     if (!rc && rename(f->tmp, f->package) < 0) {
-        if (errno == EEXIST || errno == ENOTEMPTY)
+        if (keep_package(f, NULL) == SH_OK)
             remove_dir(f->tmp);
-        else
+        else if (rename(f->tmp, f->package) < 0) /* the old one may have gone just now */
             rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not store the trained model");
     }
     if (!rc)
@@ -422,6 +431,10 @@ static void succeed(struct finish *f)
     char package[SH_SHA256_HEX + 16];
     json_t *r;
 
+    if (keep_package(f, &err)) {
+        fail(f, &err);
+        return;
+    }
     snprintf(package, sizeof(package), "packages/%s", f->digest);
     r = json_pack("{s:o,s:o,s:o,s:I,s:s,s:s,s:I,s:O}", "accuracy", number(acc), "eval_loss",
                   number(loss), "final_loss", number(j->last_loss), "steps", (json_int_t)j->steps,
