@@ -65,12 +65,6 @@ int cat_table_new(struct cat_version *rows, size_t n, struct cat_table **out, st
     return SH_OK;
 }
 
-struct cat_table *catalog_ref(struct cat_table *t)
-{
-    atomic_fetch_add(&t->refs, 1);
-    return t;
-}
-
 void catalog_put(struct cat_table *t)
 {
     if (!t || atomic_fetch_sub(&t->refs, 1) > 1)
@@ -117,7 +111,8 @@ struct cat_table *catalog_get(struct catalog *c)
     struct cat_table *t;
 
     pthread_mutex_lock(&c->lock);
-    t = catalog_ref(c->table);
+    t = c->table;
+    atomic_fetch_add(&t->refs, 1);
     pthread_mutex_unlock(&c->lock);
     return t;
 }
@@ -138,7 +133,8 @@ static int read_tensor(const json_t *j, struct cat_tensor *t, struct sh_err *err
     return SH_OK;
 }
 
-int cat_read_tensors(const json_t *list, struct cat_tensor **out, size_t *n, struct sh_err *err)
+/* [{"name","datatype","shape"}] */
+static int read_tensors(const json_t *list, struct cat_tensor **out, size_t *n, struct sh_err *err)
 {
     size_t count = json_array_size(list);
     int rc = SH_OK;
@@ -172,7 +168,7 @@ void cat_version_finish(struct cat_version *v)
 static int parse_tensors(const char *text, struct cat_tensor **out, size_t *n, struct sh_err *err)
 {
     json_t *j = json_loads(text ? text : "[]", 0, NULL);
-    int rc = j ? cat_read_tensors(j, out, n, err)
+    int rc = j ? read_tensors(j, out, n, err)
                : SH_FAIL(err, SH_E_NOMEM, "could not read a model's tensors");
 
     json_decref(j);

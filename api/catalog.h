@@ -50,8 +50,7 @@ int catalog_refresh(struct catalog *c, struct db *db, struct sh_err *err);
  * False: it has none left, and the table was right less than max_age_ns ago. */
 bool catalog_should_ask(struct catalog *c, int64_t tenant_id, int64_t now_ns);
 struct cat_table *catalog_get(struct catalog *c); /* counted: catalog_put() */
-struct cat_table *catalog_ref(struct cat_table *t);
-void catalog_put(struct cat_table *t); /* NULL is allowed */
+void catalog_put(struct cat_table *t);            /* NULL is allowed */
 
 /* version 0: the newest ready one, else the newest. BORROWED from the table; NULL if there is none
  * that this tenant sees. */
@@ -63,8 +62,6 @@ bool cat_sees(const struct cat_version *v, const char *tenant);
 
 /* A table of the given rows. TAKES rows (malloc) and what they own. */
 int cat_table_new(struct cat_version *rows, size_t n, struct cat_table **out, struct sh_err *err);
-/* [{"name","datatype","shape"}] */
-int cat_read_tensors(const json_t *list, struct cat_tensor **out, size_t *n, struct sh_err *err);
 void cat_version_finish(struct cat_version *v); /* sets batched and usable from the tensors */
 
 #endif

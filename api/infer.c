@@ -111,25 +111,10 @@ void infer_close(struct infer *i)
 
 static int find_version(struct api_req *q, struct infer *i, struct sh_err *err)
 {
-    int64_t version = 0;
-    int rc = SH_OK;
+    int rc = v2_find(q, &i->table, &i->v, err);
 
-    if (q->params[1] && sh_parse_i64(q->params[1], 1, INT32_MAX, "version", &version, NULL))
-        return SH_FAIL(err, SH_E_NOTFOUND, "there is no version \"%.32s\": versions are numbers",
-                       q->params[1]);
-    if (q->db)
-        rc = catalog_refresh(q->api->catalog, q->db, err);
-    if (rc)
+    if (rc || (i->v->ready && i->v->usable))
         return rc;
-    i->table = catalog_get(q->api->catalog);
-    i->v = cat_find(i->table, q->tenant, q->params[0], version);
-    if (i->v && i->v->ready && i->v->usable)
-        return SH_OK;
-    if (!q->db && catalog_should_ask(q->api->catalog, q->who.tenant_id, sh_clock_ns()))
-        return API_AGAIN; /* perhaps it was made a moment ago */
-    if (!i->v)
-        return SH_FAIL(err, SH_E_NOTFOUND, "there is no model \"%.128s\"%s%.32s", q->params[0],
-                       version ? " with version " : "", version ? q->params[1] : "");
     q->reply.retry_after_ms = 2000;
     return SH_FAIL(err, SH_E_UNAVAILABLE,
                    "version %" PRId64 " of model \"%s\" is not ready: %s%s%s", i->v->version,

@@ -38,7 +38,7 @@ static void table_add(struct link *l, struct infer *i)
     l->all = i;
 }
 
-void link__forget(struct link *l, struct infer *i)
+static void forget(struct link *l, struct infer *i)
 {
     struct infer **at = &l->buckets[i->rid % LINK_BUCKETS];
 
@@ -69,7 +69,7 @@ void link__end(struct link *l, struct infer *i, const struct infer_result *r, in
     if (keep_ns > 0 && i->link.ready)
         i->link.limbo_ns = sh_clock_ns() + keep_ns;
     else
-        link__forget(l, i);
+        forget(l, i);
 }
 
 void link__fail(struct link *l, struct infer *i, int rc, const char *msg, int64_t keep_ns)
@@ -406,7 +406,7 @@ static void on_timer(struct sh_loop *loop, void *arg)
 
         next = i->link.next;
         if (i->link.over && now >= i->link.limbo_ns) {
-            link__forget(l, i);
+            forget(l, i);
         } else if (!i->link.over && now >= i->link.deadline_ns) {
             send_cancel(l, i);
             link__fail(l, i, lost ? SH_E_UNAVAILABLE : SH_E_TIMEOUT,

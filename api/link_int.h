@@ -50,7 +50,6 @@ struct infer *link__find(struct link *l, uint64_t rid);
 /* Completes; keep_ns > 0: an executor may still write into the slots for so long. */
 void link__end(struct link *l, struct infer *i, const struct infer_result *r, int64_t keep_ns);
 void link__fail(struct link *l, struct infer *i, int rc, const char *msg, int64_t keep_ns);
-void link__forget(struct link *l, struct infer *i);
 void link__send(struct link *l, const struct sh_msg *m);
 
 /* link_data.c: executors. */

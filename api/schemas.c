@@ -12,7 +12,6 @@
 #define TIME0 "{'type':['string','null'],'format':'date-time'}"
 #define INT "{'type':'integer'}"
 #define INT0 "{'type':['integer','null']}"
-#define NUM "{'type':'number'}"
 #define NUM0 "{'type':['number','null']}"
 #define BOOL "{'type':'boolean'}"
 #define RANGE(type, min, max) "{'type':'" type "','minimum':" min ",'maximum':" max "}"

@@ -79,6 +79,24 @@ int store_one(struct db *db, const struct db_stmt *s, const char *const *params,
     return rc;
 }
 
+int store_slot(struct db *db, const struct db_stmt *s, const char *const *params,
+               struct store_slot *out, struct sh_err *err)
+{
+    struct db_res *res = NULL;
+    int rc = db_exec(db, s, params, &res, err);
+
+    *out = (struct store_slot){0};
+    if (!rc && db_rows(res) > 0) {
+        out->id = db_i64(res, 0, 0, 0);
+        sh_strlcpy(out->state, db_text(res, 0, 1), sizeof(out->state));
+        out->open = db_bool(res, 0, 2);
+        out->used_bytes = db_i64(res, 0, 3, 0);
+        out->max_bytes = db_i64(res, 0, 4, 0);
+    }
+    db_res_free(res);
+    return rc;
+}
+
 static int add_row(json_t *items, const struct db_res *res, size_t row, const struct db_stmt *s,
                    struct sh_err *err)
 {

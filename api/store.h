@@ -87,6 +87,9 @@ struct store_slot {
     bool open; /* may be uploaded now */
     char state[16];
 };
+/* One row: id, state, open, used and allowed bytes of storage. Without a row *out is zeroed. */
+int store_slot(struct db *db, const struct db_stmt *s, const char *const *params,
+               struct store_slot *out, struct sh_err *err);
 int store_version_slot(struct api_req *q, const char *model, const char *version,
                        struct store_slot *out, struct sh_err *err);
 struct store_artifact {

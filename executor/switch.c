@@ -314,6 +314,8 @@ void switch_on_part(struct switcher *sw, const struct msg_run_part *m)
         return;
     }
     l = calloc(1, sizeof(*l));
+    if (!l)
+        SH_FAIL(&err, SH_E_NOMEM, "could not allocate a part of a run");
     if (!l || run__copy_part(m, &l->part, &err)) {
         sh_log_err(SH_LOG_ERROR, "run.part", &err);
         free(l);
