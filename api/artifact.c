@@ -18,6 +18,7 @@
 
 #define MAX_VERDICT (16u << 20)
 #define MAX_NODES 1000
+#define PLACE_TRIES 4
 
 void artifact_fini(struct artifact *a)
 {
@@ -168,6 +169,23 @@ static int sync_dir(const char *path, struct sh_err *err)
     return rc;
 }
 
+/* A file replaces an equal one; a folder cannot, so the one that is there is made young (blobs.h),
+ * unless it is taken away just now: then the place is free. */
+static int move_to(const char *from, const char *to, struct sh_err *err)
+{
+    for (int i = 0; i < PLACE_TRIES; i++) {
+        if (rename(from, to) == 0)
+            return SH_OK;
+        if (errno != EEXIST && errno != ENOTEMPTY)
+            break;
+        if (utimensat(AT_FDCWD, to, NULL, 0) == 0)
+            return SH_OK;
+        if (errno != ENOENT)
+            break;
+    }
+    return SH_FAIL_ERRNO(err, SH_E_IO, "could not put the upload in its place");
+}
+
 /* from -> <state>/blobs/<below>. Somebody else's equal file is as good as ours. */
 static int put_in_place(const struct api_conf *c, const char *from, const char *kind,
                         const char *below, struct sh_err *err)
@@ -177,8 +195,8 @@ static int put_in_place(const struct api_conf *c, const char *from, const char *
 
     if (!rc)
         rc = sh_asprintf(err, &parent, "%s/blobs/%s", c->state_dir, kind);
-    if (!rc && access(to, F_OK) != 0 && rename(from, to) && errno != EEXIST && errno != ENOTEMPTY)
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not put the upload in its place");
+    if (!rc)
+        rc = move_to(from, to, err);
     if (!rc)
         rc = sync_dir(parent, err);
     free(parent);

@@ -33,7 +33,8 @@ struct auth {
     struct entry *slots;
 };
 
-unsigned auth_role(const char *name)
+/* enum api_role; 0 if unknown. */
+static unsigned role_of(const char *name)
 {
     static const struct {
         const char *name;
@@ -145,7 +146,7 @@ static int read_row(const struct db_res *res, size_t row, struct entry *out, str
     sh_strlcpy(out->who.key_id, out->id, sizeof(out->who.key_id));
     out->who.tenant_id = db_i64(res, row, 1, 0);
     sh_strlcpy(out->who.tenant, db_text(res, row, 2), sizeof(out->who.tenant));
-    out->who.role = auth_role(db_text(res, row, 3));
+    out->who.role = role_of(db_text(res, row, 3));
     out->who.suspended = strcmp(state, "SUSPENDED") == 0;
     out->known = db_bool(res, row, 6) && strcmp(state, "DELETED") != 0;
     out->expires_ms = db_i64(res, row, 7, 0);

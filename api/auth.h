@@ -30,7 +30,6 @@ int auth_refresh(struct auth *a, struct db *db, struct sh_err *err);
 /* Splits "Bearer shunt_<id>_<secret>". secret is BORROWED from header. SH_E_UNAUTHENTICATED. */
 int auth_parse(const char *header, char id[static AUTH_ID_CHARS + 1], const char **secret,
                struct sh_err *err);
-unsigned auth_role(const char *name); /* enum api_role; 0 if unknown */
 /* A new key: its id, its text for the owner, its hash for the database. */
 struct auth_new_key {
     char id[AUTH_ID_CHARS + 1], text[AUTH_KEY_BYTES], hash_hex[65];

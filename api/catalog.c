@@ -1,7 +1,9 @@
 /* catalog.c - see catalog.h. */
 #include "api/catalog.h"
 
+#include "api/rate.h"
 #include "api/store.h"
+#include "common/clock.h"
 #include "common/mem.h"
 
 #include <pthread.h>
@@ -17,10 +19,13 @@ struct cat_table {
 };
 
 struct catalog {
-    pthread_mutex_t lock;    /* the pointer below */
+    pthread_mutex_t lock;    /* table and checked_ns */
     pthread_mutex_t loading; /* one refresh at a time; taken before lock */
     struct cat_table *table;
-    char mark[MARK_BYTES];
+    int64_t checked_ns;    /* when the table was last what the database had; 0: never */
+    char mark[MARK_BYTES]; /* protected by `loading` */
+    struct rate *lookups;
+    int64_t max_age_ns;
 };
 
 static void free_rows(struct cat_version *rows, size_t n)
@@ -60,12 +65,6 @@ int cat_table_new(struct cat_version *rows, size_t n, struct cat_table **out, st
     return SH_OK;
 }
 
-struct cat_table *catalog_ref(struct cat_table *t)
-{
-    atomic_fetch_add(&t->refs, 1);
-    return t;
-}
-
 void catalog_put(struct cat_table *t)
 {
     if (!t || atomic_fetch_sub(&t->refs, 1) > 1)
@@ -74,7 +73,7 @@ void catalog_put(struct cat_table *t)
     free(t);
 }
 
-int catalog_new(struct catalog **out, struct sh_err *err)
+int catalog_new(int64_t max_age_ns, struct catalog **out, struct sh_err *err)
 {
     struct catalog *c = calloc(1, sizeof(*c));
     int rc;
@@ -82,9 +81,12 @@ int catalog_new(struct catalog **out, struct sh_err *err)
     *out = NULL;
     if (!c)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the model catalog");
+    c->max_age_ns = max_age_ns;
     pthread_mutex_init(&c->lock, NULL);
     pthread_mutex_init(&c->loading, NULL);
     rc = cat_table_new(NULL, 0, &c->table, err);
+    if (!rc)
+        rc = rate_new(&c->lookups, err);
     if (rc) {
         catalog_free(c);
         return rc;
@@ -98,6 +100,7 @@ void catalog_free(struct catalog *c)
     if (!c)
         return;
     catalog_put(c->table);
+    rate_free(c->lookups);
     pthread_mutex_destroy(&c->lock);
     pthread_mutex_destroy(&c->loading);
     free(c);
@@ -108,7 +111,8 @@ struct cat_table *catalog_get(struct catalog *c)
     struct cat_table *t;
 
     pthread_mutex_lock(&c->lock);
-    t = catalog_ref(c->table);
+    t = c->table;
+    atomic_fetch_add(&t->refs, 1);
     pthread_mutex_unlock(&c->lock);
     return t;
 }
@@ -129,7 +133,8 @@ static int read_tensor(const json_t *j, struct cat_tensor *t, struct sh_err *err
     return SH_OK;
 }
 
-int cat_read_tensors(const json_t *list, struct cat_tensor **out, size_t *n, struct sh_err *err)
+/* [{"name","datatype","shape"}] */
+static int read_tensors(const json_t *list, struct cat_tensor **out, size_t *n, struct sh_err *err)
 {
     size_t count = json_array_size(list);
     int rc = SH_OK;
@@ -163,7 +168,7 @@ void cat_version_finish(struct cat_version *v)
 static int parse_tensors(const char *text, struct cat_tensor **out, size_t *n, struct sh_err *err)
 {
     json_t *j = json_loads(text ? text : "[]", 0, NULL);
-    int rc = j ? cat_read_tensors(j, out, n, err)
+    int rc = j ? read_tensors(j, out, n, err)
                : SH_FAIL(err, SH_E_NOMEM, "could not read a model's tensors");
 
     json_decref(j);
@@ -227,27 +232,42 @@ static int load(struct db *db, struct cat_table **out, struct sh_err *err)
 
 int catalog_refresh(struct catalog *c, struct db *db, struct sh_err *err)
 {
-    struct cat_table *fresh = NULL, *old;
+    struct cat_table *fresh = NULL, *old = NULL;
     char mark[MARK_BYTES];
+    int64_t now;
     int rc;
 
     pthread_mutex_lock(&c->loading);
+    now = sh_clock_ns();
     /* The mark is read before the rows: a change in between is seen again next time. */
     rc = store_catalog_mark(db, mark, sizeof(mark), err);
-    if (rc || strcmp(mark, c->mark) == 0)
-        goto out;
-    rc = load(db, &fresh, err);
+    if (!rc && strcmp(mark, c->mark) != 0)
+        rc = load(db, &fresh, err);
     if (rc)
         goto out;
     pthread_mutex_lock(&c->lock);
-    old = c->table;
-    c->table = fresh;
+    c->checked_ns = now;
+    if (fresh) {
+        old = c->table;
+        c->table = fresh;
+    }
     pthread_mutex_unlock(&c->lock);
     catalog_put(old);
     memcpy(c->mark, mark, sizeof(mark));
 out:
     pthread_mutex_unlock(&c->loading);
     return rc;
+}
+
+bool catalog_should_ask(struct catalog *c, int64_t tenant_id, int64_t now_ns)
+{
+    int64_t checked_ns;
+
+    pthread_mutex_lock(&c->lock);
+    checked_ns = c->checked_ns;
+    pthread_mutex_unlock(&c->lock);
+    return rate_take(c->lookups, tenant_id, CAT_LOOKUPS_PER_S, 0, now_ns) == 0 || !checked_ns ||
+           now_ns - checked_ns > c->max_age_ns;
 }
 
 bool cat_sees(const struct cat_version *v, const char *tenant)

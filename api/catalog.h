@@ -2,7 +2,9 @@
  *
  * A table is immutable and counted; a refresh builds a new one and swaps it in. Tables are made
  * anew only when the database's mark (numbers and sums of row versions) moved, so that a refresh is
- * cheap enough for each unknown name: what was created a moment ago works at once.
+ * cheap enough to look for what the table lacks: what was created a moment ago works at once. So
+ * that made-up names do not keep the database busy, each tenant has CAT_LOOKUPS_PER_S of these; on
+ * top of them the table's word counts, which follows notifications and a poll (refresh.h).
  *
  * A tenant sees its own models and shared ones; its own hides a shared one of the same name.
  * Thread-safe.
@@ -15,6 +17,7 @@
 #include "common/json.h"
 
 #define CAT_MAX_IO 64
+#define CAT_LOOKUPS_PER_S 20
 
 struct cat_tensor {
     char name[128];
@@ -39,12 +42,15 @@ struct cat_version {
 struct catalog;
 struct cat_table;
 
-int catalog_new(struct catalog **out, struct sh_err *err); /* OWNED, catalog_free() */
+int catalog_new(int64_t max_age_ns, struct catalog **out,
+                struct sh_err *err); /* OWNED, catalog_free() */
 void catalog_free(struct catalog *c);
 int catalog_refresh(struct catalog *c, struct db *db, struct sh_err *err);
+/* Is the database to be asked about what the table lacks? A look-up of the tenant's is used up.
+ * False: it has none left, and the table was right less than max_age_ns ago. */
+bool catalog_should_ask(struct catalog *c, int64_t tenant_id, int64_t now_ns);
 struct cat_table *catalog_get(struct catalog *c); /* counted: catalog_put() */
-struct cat_table *catalog_ref(struct cat_table *t);
-void catalog_put(struct cat_table *t); /* NULL is allowed */
+void catalog_put(struct cat_table *t);            /* NULL is allowed */
 
 /* version 0: the newest ready one, else the newest. BORROWED from the table; NULL if there is none
  * that this tenant sees. */
@@ -56,8 +62,6 @@ bool cat_sees(const struct cat_version *v, const char *tenant);
 
 /* A table of the given rows. TAKES rows (malloc) and what they own. */
 int cat_table_new(struct cat_version *rows, size_t n, struct cat_table **out, struct sh_err *err);
-/* [{"name","datatype","shape"}] */
-int cat_read_tensors(const json_t *list, struct cat_tensor **out, size_t *n, struct sh_err *err);
 void cat_version_finish(struct cat_version *v); /* sets batched and usable from the tensors */
 
 #endif

@@ -14,10 +14,24 @@ api_fn slo_get, slo_put, slo_delete; /* slo.c */
 api_fn datasets_list, datasets_create, datasets_get, datasets_delete, datasets_upload;
 api_fn queues_list;                                   /* queues.c */
 api_fn jobs_list, jobs_create, jobs_get, jobs_cancel; /* jobs.c */
-api_fn jobs_events, jobs_checkpoints, jobs_losses;    /* jobs.c */
+api_fn jobs_events, jobs_checkpoints;                 /* jobs.c */
+api_fn jobs_losses;                                   /* losses.c */
 api_fn executors_list;                                /* executors.c */
 api_fn v2_server, v2_live, v2_ready, v2_index, v2_stats_all, v2_model, v2_model_ready; /* v2.c */
 api_fn v2_config, v2_stats;                                                            /* v2.c */
 api_fn infer_main;                                                                     /* infer.c */
+
+/* v2.c: the version that the path names, ready or not. API_AGAIN once before saying that there is
+ * none or that it is not ready. *table: counted, catalog_put(); NULL on failure. *out: BORROWED
+ * from it. */
+struct cat_table;
+struct cat_version;
+int v2_find(struct api_req *q, struct cat_table **table, const struct cat_version **out,
+            struct sh_err *err);
+
+/* losses.c: [offset, offset + limit) of the JSON array in a file, and how many it has. A file that
+ * is not there is empty. *out: OWNED, json_decref(). Fails: SH_E_IO. */
+int losses_read(const char *path, int64_t offset, int64_t limit, json_t **out, int64_t *total,
+                struct sh_err *err);
 
 #endif

@@ -7,11 +7,10 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/wire.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -127,32 +126,12 @@ static int read_pem(const char *path, char **out, struct sh_err *err)
 
 static int listen_on(const char *addr, int *fd_out, struct sh_err *err)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list = NULL;
-    char host[256];
-    const char *colon = strrchr(addr, ':');
-    int fd = -1, on = 1, rc;
+    char *tcp = NULL;
+    int rc = sh_asprintf(err, &tcp, "tcp:%s", addr);
 
-    if (!colon || (size_t)(colon - addr) >= sizeof(host))
-        return SH_FAIL(err, SH_E_INVALID, "\"%s\" is not of the form host:port", addr);
-    memcpy(host, addr, (size_t)(colon - addr));
-    host[colon - addr] = '\0';
-    if (host[0] == '[') { /* [::1]:8000 */
-        memmove(host, host + 1, strlen(host));
-        host[strcspn(host, "]")] = '\0';
-    }
-    rc = getaddrinfo(host[0] ? host : NULL, colon + 1, &hints, &list);
-    if (rc)
-        return SH_FAIL(err, SH_E_INVALID, "cannot resolve the address \"%s\": %s", addr,
-                       gai_strerror(rc));
-    fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    rc = SH_OK;
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) ||
-        bind(fd, list->ai_addr, list->ai_addrlen) || listen(fd, 1024))
-        rc = SH_FAIL_ERRNO(err, SH_E_UNAVAILABLE, "could not listen on \"%s\"", addr);
-    freeaddrinfo(list);
-    if (rc && fd >= 0)
-        close(fd);
-    *fd_out = rc ? -1 : fd;
+    if (!rc)
+        rc = sh_wire_listen(tcp, fd_out, err);
+    free(tcp);
     return rc;
 }
 
@@ -219,8 +198,10 @@ int http_start(struct api *a, struct http **out, struct sh_err *err)
     }
     if (!rc)
         rc = listen_on(a->conf->listen, &fd, err);
-    if (!rc)
+    if (!rc) {
+        h->port = sh_wire_port(fd);
         rc = start_daemon(h, fd, err);
+    }
     if (rc) {
         if (fd >= 0)
             close(fd);
@@ -233,18 +214,7 @@ int http_start(struct api *a, struct http **out, struct sh_err *err)
 
 int http_port(const struct http *h)
 {
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_BIND_PORT);
-    const union MHD_DaemonInfo *sock = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_LISTEN_FD);
-    struct sockaddr_storage ss;
-    socklen_t len = sizeof(ss);
-
-    if (info && info->port)
-        return info->port;
-    if (!sock || getsockname((int)sock->listen_fd, (struct sockaddr *)&ss, &len))
-        return 0;
-    if (ss.ss_family == AF_INET6)
-        return ntohs(((struct sockaddr_in6 *)&ss)->sin6_port);
-    return ntohs(((struct sockaddr_in *)&ss)->sin_port);
+    return h->port;
 }
 
 void http_quiesce(struct http *h)

@@ -24,6 +24,7 @@ struct http_conn { /* one TCP connection; list under http.lock */
 struct http {
     struct api *api;
     struct MHD_Daemon *daemon;
+    int port;
     int quiesced_fd; /* OWNED once quiesced; -1 before */
     atomic_int n_active;
     pthread_mutex_t lock; /* the list below; only shutdown() and recv() are called in it */
@@ -67,7 +68,5 @@ void http_on_done(void *cls, struct MHD_Connection *conn, void **con_cls,
                   enum MHD_RequestTerminationCode code);
 /* http_reply.c: queues the response for r->rc, r->err and r->q.reply. */
 enum MHD_Result http_reply_send(struct http_req *r);
-/* The HTTP status and whole problem document of a failure. *out: OWNED, json_decref(). */
-int http_problem(const struct http_req *r, int status, json_t **out, struct sh_err *err);
 
 #endif

@@ -33,7 +33,8 @@ static bool is_v2(const struct http_req *r)
     return r->raw_uri && strncmp(r->raw_uri, "/v2", 3) == 0;
 }
 
-int http_problem(const struct http_req *r, int status, json_t **out, struct sh_err *err)
+/* The whole document of a failure. *out: OWNED, json_decref(). */
+static int problem(const struct http_req *r, int status, json_t **out, struct sh_err *err)
 {
     const struct api_reply *p = &r->q.reply;
     const char *code = sh_rc_name(r->rc);
@@ -97,7 +98,7 @@ static int json_response(const json_t *body, const char *type, struct MHD_Respon
 static int problem_response(struct http_req *r, int status, struct MHD_Response **out)
 {
     json_t *body = NULL;
-    int rc = http_problem(r, status, &body, NULL);
+    int rc = problem(r, status, &body, NULL);
 
     *out = NULL;
     if (!rc)

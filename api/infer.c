@@ -111,25 +111,10 @@ void infer_close(struct infer *i)
 
 static int find_version(struct api_req *q, struct infer *i, struct sh_err *err)
 {
-    int64_t version = 0;
-    int rc = SH_OK;
+    int rc = v2_find(q, &i->table, &i->v, err);
 
-    if (q->params[1] && sh_parse_i64(q->params[1], 1, INT32_MAX, "version", &version, NULL))
-        return SH_FAIL(err, SH_E_NOTFOUND, "there is no version \"%.32s\": versions are numbers",
-                       q->params[1]);
-    if (q->db)
-        rc = catalog_refresh(q->api->catalog, q->db, err);
-    if (rc)
+    if (rc || (i->v->ready && i->v->usable))
         return rc;
-    i->table = catalog_get(q->api->catalog);
-    i->v = cat_find(i->table, q->tenant, q->params[0], version);
-    if (i->v && i->v->ready && i->v->usable)
-        return SH_OK;
-    if (!q->db)
-        return API_AGAIN; /* perhaps it was made a moment ago */
-    if (!i->v)
-        return SH_FAIL(err, SH_E_NOTFOUND, "there is no model \"%.128s\"%s%.32s", q->params[0],
-                       version ? " with version " : "", version ? q->params[1] : "");
     q->reply.retry_after_ms = 2000;
     return SH_FAIL(err, SH_E_UNAVAILABLE,
                    "version %" PRId64 " of model \"%s\" is not ready: %s%s%s", i->v->version,
@@ -198,7 +183,7 @@ static int open_infer(struct api_req *q, struct infer *i, struct sh_err *err)
     if (!rc)
         rc = check_rate(q, err);
     if (!rc)
-        rc = slab_take(q->api->slab, i->body_bytes, &i->body, err);
+        rc = slab_take(q->api->slab, i->tenant, i->body_bytes, &i->body, err);
     if (!rc)
         rc = link_open(q->api->link, i, err);
     return rc;
@@ -273,7 +258,7 @@ static int convert(struct infer *i, struct sh_err *err)
 
     if (i->plan.json_bytes == 0)
         return SH_OK;
-    rc = slab_take(i->api->slab, i->plan.json_bytes, &i->converted, err);
+    rc = slab_take(i->api->slab, i->tenant, i->plan.json_bytes, &i->converted, err);
     if (rc)
         return rc;
     to = slab_at(i->api->slab, i->converted->off);
@@ -302,7 +287,7 @@ static int prepare(struct infer *i, struct sh_err *err)
     if (!rc)
         rc = convert(i, err);
     if (!rc)
-        rc = slab_take(i->api->slab, i->plan.all_out_bytes, &i->outputs, err);
+        rc = slab_take(i->api->slab, i->tenant, i->plan.all_out_bytes, &i->outputs, err);
     return rc;
 }
 

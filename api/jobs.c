@@ -10,9 +10,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
-
-#define MAX_LOSSES_FILE (256u << 20)
 
 int jobs_list(struct api_req *q, struct sh_err *err)
 {
@@ -230,31 +227,4 @@ int jobs_events(struct api_req *q, struct sh_err *err)
 int jobs_checkpoints(struct api_req *q, struct sh_err *err)
 {
     return job_page(q, store_job_checkpoints, err);
-}
-
-/* The executor writes the file; before the first checkpoint there is none, which is an empty list.
- */
-int jobs_losses(struct api_req *q, struct sh_err *err)
-{
-    json_t *job = NULL, *losses = NULL;
-    char *path = NULL;
-    int rc = get_job(q, &job, err);
-
-    if (!rc)
-        rc = sh_asprintf(err, &path, "%s/jobs/%s/losses.json", q->api->conf->state_dir,
-                         q->params[0]);
-    if (!rc && access(path, F_OK) == 0)
-        rc = sh_json_load_file(path, MAX_LOSSES_FILE, &losses, err);
-    else if (!rc)
-        losses = json_array();
-    if (!rc && !json_is_array(losses))
-        rc = SH_FAIL(err, SH_E_IO, "the file of losses is damaged");
-    if (!rc)
-        rc = req_reply(q,
-                       json_pack("{s:O, s:O}", "job", json_object_get(job, "id"), "losses", losses),
-                       NULL, err);
-    json_decref(job);
-    json_decref(losses);
-    free(path);
-    return rc;
 }

@@ -38,7 +38,7 @@ static void table_add(struct link *l, struct infer *i)
     l->all = i;
 }
 
-void link__forget(struct link *l, struct infer *i)
+static void forget(struct link *l, struct infer *i)
 {
     struct infer **at = &l->buckets[i->rid % LINK_BUCKETS];
 
@@ -69,7 +69,7 @@ void link__end(struct link *l, struct infer *i, const struct infer_result *r, in
     if (keep_ns > 0 && i->link.ready)
         i->link.limbo_ns = sh_clock_ns() + keep_ns;
     else
-        link__forget(l, i);
+        forget(l, i);
 }
 
 void link__fail(struct link *l, struct infer *i, int rc, const char *msg, int64_t keep_ns)
@@ -204,6 +204,8 @@ static void run_hints(struct link *l)
         link__send(l, &(struct sh_msg){.type = MSG_HINT, .u.hint = {.what = "jobs"}});
     if (hints & HINT_MODELS)
         link__send(l, &(struct sh_msg){.type = MSG_HINT, .u.hint = {.what = "models"}});
+    if (hints & HINT_REACHED)
+        link__send(l, &(struct sh_msg){.type = MSG_HINT, .u.hint = {.what = "reached"}});
 }
 
 static void on_wake(struct sh_loop *loop, void *arg)
@@ -282,8 +284,12 @@ void link_cancel(struct link *l, struct infer *i)
 
 void link_hint(struct link *l, const char *what)
 {
+    unsigned hint = strcmp(what, "jobs") == 0     ? HINT_JOBS
+                    : strcmp(what, "models") == 0 ? HINT_MODELS
+                                                  : HINT_REACHED;
+
     pthread_mutex_lock(&l->lock);
-    l->hints |= strcmp(what, "jobs") == 0 ? HINT_JOBS : HINT_MODELS;
+    l->hints |= hint;
     pthread_mutex_unlock(&l->lock);
     sh_loop_wake(l->loop);
 }
@@ -400,7 +406,7 @@ static void on_timer(struct sh_loop *loop, void *arg)
 
         next = i->link.next;
         if (i->link.over && now >= i->link.limbo_ns) {
-            link__forget(l, i);
+            forget(l, i);
         } else if (!i->link.over && now >= i->link.deadline_ns) {
             send_cancel(l, i);
             link__fail(l, i, lost ? SH_E_UNAVAILABLE : SH_E_TIMEOUT,

@@ -29,7 +29,8 @@ void link_free(struct link *l); /* after link_stop, when no request is left; NUL
 int link_open(struct link *l, struct infer *i, struct sh_err *err);
 void link_ready(struct link *l, struct infer *i);
 void link_cancel(struct link *l, struct infer *i);
-void link_hint(struct link *l, const char *what); /* "jobs" or "models"; never blocks */
-bool link_is_up(const struct link *l);            /* a leading scheduler said WELCOME */
+/* "jobs" or "models" have changed in the database, or it was "reached"; never blocks. */
+void link_hint(struct link *l, const char *what);
+bool link_is_up(const struct link *l); /* a leading scheduler said WELCOME */
 
 #endif

@@ -11,7 +11,7 @@
 #define LIMBO_NS (30000 * LINK_NS_PER_MS) /* an executor nobody hears of writes no longer */
 
 enum { CMD_OPEN = 1, CMD_READY = 2, CMD_CANCEL = 4 };
-enum { HINT_JOBS = 1, HINT_MODELS = 2 };
+enum { HINT_JOBS = 1, HINT_MODELS = 2, HINT_REACHED = 4 };
 
 struct link_exec { /* one executor's data connection */
     struct link *link;
@@ -50,7 +50,6 @@ struct infer *link__find(struct link *l, uint64_t rid);
 /* Completes; keep_ns > 0: an executor may still write into the slots for so long. */
 void link__end(struct link *l, struct infer *i, const struct infer_result *r, int64_t keep_ns);
 void link__fail(struct link *l, struct infer *i, int rc, const char *msg, int64_t keep_ns);
-void link__forget(struct link *l, struct infer *i);
 void link__send(struct link *l, const struct sh_msg *m);
 
 /* link_data.c: executors. */

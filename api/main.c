@@ -1,6 +1,7 @@
 /* main.c - shunt-api: start, signals, stop. */
 #include "api/api.h"
 #include "api/auth.h"
+#include "api/blobs.h"
 #include "api/catalog.h"
 #include "api/http.h"
 #include "api/link.h"
@@ -30,6 +31,7 @@ struct daemon {
     struct api api;
     struct http *http;
     struct refresh *refresh;
+    struct blobs *blobs;
     struct sh_metrics_http *metrics;
     struct sh_loop *loop;
     struct sh_timer *tick;
@@ -118,7 +120,7 @@ static int start_parts(struct daemon *d, struct sh_err *err)
     if (!rc)
         rc = upload_prepare_dirs(c->state_dir, err);
     if (!rc)
-        rc = slab_new((size_t)c->slab_bytes, &a->slab, err);
+        rc = slab_new((size_t)c->slab_bytes, api_conf_tenant_slab(c), &a->slab, err);
     if (!rc)
         rc = stats_new(&a->stats, err);
     if (!rc)
@@ -126,13 +128,15 @@ static int start_parts(struct daemon *d, struct sh_err *err)
     if (!rc)
         rc = auth_new(&a->auth, err);
     if (!rc)
-        rc = catalog_new(&a->catalog, err);
+        rc = catalog_new((2 * c->model_poll_ms + 1000) * 1000000, &a->catalog, err);
     if (!rc)
         rc = pool_new("shunt-api", c->db_url, (size_t)c->db_threads, (size_t)c->db_queue, &a->ctl,
                       err);
     if (!rc)
         rc = pool_new("shunt-api-bulk", c->db_url, (size_t)c->bulk_threads, UPLOAD_MAX * 4,
                       &a->bulk, err);
+    if (!rc)
+        rc = blobs_new(a, &d->blobs, err);
     if (!rc)
         rc = link_start(a, &a->link, err);
     if (!rc)
@@ -155,6 +159,7 @@ static void stop_parts(struct daemon *d)
     http_stop(d->http);
     pool_free(a->ctl);
     pool_free(a->bulk);
+    blobs_free(d->blobs);
     refresh_stop(d->refresh);
     link_free(a->link);
     sh_metrics_http_stop(d->metrics);
@@ -171,8 +176,10 @@ static void on_tick(struct sh_loop *l, void *arg)
     struct daemon *d = arg;
 
     http_sweep(d->http);
-    if (d->drain_until_ns == 0)
+    if (d->drain_until_ns == 0) {
+        blobs_tick(d->blobs);
         return;
+    }
     if (http_active(d->http) == 0 || sh_clock_ns() >= d->drain_until_ns)
         sh_loop_stop(l);
 }

@@ -97,6 +97,13 @@ static json_t *parameters_of(const struct api_route *r)
         json_array_append_new(
             list, parameter("cursor", "query", "string", "next_cursor of the page before"));
     }
+    if (r->flags & ROUTE_RANGE) {
+        json_array_append_new(list,
+                              parameter("offset", "query", "integer", "leave out so many; 0"));
+        json_array_append_new(list,
+                              parameter("limit", "query", "integer",
+                                        "at most so many; 10000 if absent, never above 100000"));
+    }
     if (r->flags & ROUTE_ETAG)
         json_array_append_new(list, parameter("If-Match", "header", "string",
                                               "the ETag that was read; 412 if it is not current"));

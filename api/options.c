@@ -25,6 +25,8 @@ static const struct sh_conf_opt OPTS[] = {
     SH_OPT_STR(ST, tls_key, "tls-key", "", 0, "PEM file with the private key"),
     SH_OPT_BYTES(ST, slab_bytes, "slab-bytes", "256M", 1 << 20, 1e12, 0,
                  "memory for payloads of requests in flight, bytes"),
+    SH_OPT_INT(ST, slab_tenant_percent, "slab-tenant-percent", 50, 1, 100, 0,
+               "part of slab-bytes that one tenant may hold, percent; beyond that 429"),
     SH_OPT_BYTES(ST, max_infer_bytes, "max-infer-bytes", "64M", 4096, 1e12, 0,
                  "largest body of an inference request, bytes"),
     SH_OPT_BYTES(ST, max_json_tensor_bytes, "max-json-bytes", "16M", 4096, 1e9, 0,
@@ -62,6 +64,8 @@ static const struct sh_conf_opt OPTS[] = {
                "cached keys are checked again at least this often, ms"),
     SH_OPT_INT(ST, model_poll_ms, "model-poll-ms", 1000, 100, 60000, 0,
                "the model catalog is compared with the database at least this often, ms"),
+    SH_OPT_INT(ST, blob_keep_s, "blob-keep-s", 3600, 1, 31536000, 0,
+               "a file of a model or dataset that nothing refers to stays this long, s"),
     SH_OPT_INT(ST, drain_s, "drain-s", 30, 0, 600, 0,
                "time that requests in flight get to finish after TERM, s"),
 };
@@ -74,15 +78,21 @@ const struct sh_conf_table API_CONF_TABLE = {
     .struct_bytes = sizeof(ST),
 };
 
+size_t api_conf_tenant_slab(const struct api_conf *c)
+{
+    return (size_t)(c->slab_bytes / 100 * c->slab_tenant_percent);
+}
+
 int api_conf_check(const struct api_conf *c, struct sh_err *err)
 {
     bool cert = c->tls_cert && c->tls_cert[0], key = c->tls_key && c->tls_key[0];
 
     if (cert != key)
         return SH_FAIL(err, SH_E_INVALID, "tls-cert and tls-key must be given together");
-    if (c->max_infer_bytes > c->slab_bytes)
+    if (c->max_infer_bytes > (int64_t)api_conf_tenant_slab(c))
         return SH_FAIL(err, SH_E_INVALID,
-                       "max-infer-bytes (%" PRId64 ") must not be above slab-bytes (%" PRId64 ")",
-                       c->max_infer_bytes, c->slab_bytes);
+                       "max-infer-bytes (%" PRId64 ") must not be above slab-tenant-percent of "
+                       "slab-bytes (%" PRId64 " %% of %" PRId64 ")",
+                       c->max_infer_bytes, c->slab_tenant_percent, c->slab_bytes);
     return SH_OK;
 }

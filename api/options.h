@@ -4,20 +4,24 @@
 
 #include "common/conf.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct api_conf {
     char *listen, *metrics_addr, *db_url, *scheduler, *name, *state_dir, *log_level;
     char *admin_key_file, *tls_cert, *tls_key;
-    int64_t slab_bytes, max_infer_bytes, max_json_tensor_bytes, max_model_bytes, max_dataset_bytes;
+    int64_t slab_bytes, slab_tenant_percent, max_infer_bytes, max_json_tensor_bytes;
+    int64_t max_model_bytes, max_dataset_bytes;
     int64_t threads, db_threads, bulk_threads, db_queue;
     int64_t max_connections, max_connections_per_ip, idle_timeout_s, header_timeout_s;
     int64_t upload_min_rate, upload_grace_s, max_inflight, infer_timeout_ms, import_timeout_s;
-    int64_t key_poll_ms, model_poll_ms, drain_s;
+    int64_t key_poll_ms, model_poll_ms, blob_keep_s, drain_s;
 };
 
 extern const struct sh_conf_table API_CONF_TABLE;
 
+/* Payload memory that one tenant may hold. */
+size_t api_conf_tenant_slab(const struct api_conf *c);
 /* What one option alone cannot say: pairs, and limits that depend on each other. */
 int api_conf_check(const struct api_conf *c, struct sh_err *err);
 

@@ -3,6 +3,7 @@
 
 #include "api/auth.h"
 #include "api/catalog.h"
+#include "api/link.h"
 #include "api/store.h"
 #include "common/clock.h"
 #include "common/db.h"
@@ -25,7 +26,8 @@ struct refresh {
     int wake_fd; /* readable = stop */
     pthread_t thread;
     bool has_thread;
-    bool listening, was_down;
+    uint64_t listens; /* db_generation() of the connection that listens; 0: none */
+    bool was_down;
     int64_t keys_ns, models_ns; /* last time each was read */
     bool keys_due, models_due;
 };
@@ -45,11 +47,15 @@ static int refresh_once(struct refresh *r, struct sh_err *err)
     int64_t now = sh_clock_ns();
     int rc = SH_OK;
 
-    if (db_fd(r->db) < 0)
-        r->listening = false;
-    if (!r->listening) {
-        rc = store_key_listen(r->db, err);
-        r->listening = !rc;
+    /* One that was lost between two statements and made again unseen does not listen either. */
+    if (db_fd(r->db) < 0 || r->listens != db_generation(r->db)) {
+        uint64_t connection;
+
+        rc = db_ready(r->db, 0, err);
+        connection = db_generation(r->db);
+        if (!rc)
+            rc = store_key_listen(r->db, err);
+        r->listens = rc ? 0 : connection;
         r->keys_due = r->models_due = true; /* what was said meanwhile was not heard */
     }
     if (!rc && (r->models_due || now - r->models_ns >= r->api->conf->model_poll_ms * NS_PER_MS)) {
@@ -63,6 +69,8 @@ static int refresh_once(struct refresh *r, struct sh_err *err)
         rc = auth_refresh(r->api->auth, r->db, err);
     }
     drain_notifications(r);
+    if (!rc && now == r->models_ns)
+        link_hint(r->api->link, "reached"); /* by us: a scheduler that does not may want to know */
     return rc;
 }
 

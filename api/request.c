@@ -73,9 +73,11 @@ static int check_query(struct api_req *q, struct sh_err *err)
     for (size_t i = 0; i < q->uri.n_query; i++) {
         const char *name = q->uri.query[i].name;
         bool list = strcmp(name, "limit") == 0 || strcmp(name, "cursor") == 0;
+        bool range = strcmp(name, "limit") == 0 || strcmp(name, "offset") == 0;
         bool known = (q->route->flags & ROUTE_V2) ||
                      ((q->route->flags & ROUTE_TENANT) && strcmp(name, "tenant") == 0) ||
-                     ((q->route->flags & ROUTE_LIST) && list);
+                     ((q->route->flags & ROUTE_LIST) && list) ||
+                     ((q->route->flags & ROUTE_RANGE) && range);
 
         if (!known)
             return SH_FAIL(err, SH_E_INVALID, "\"%.64s\" is not a query parameter of %s", name,

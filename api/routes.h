@@ -26,6 +26,7 @@ enum {
     ROUTE_V2 = 8,     /* inference protocol: errors as application/json, unknown queries ignored */
     ROUTE_OPTIONAL = 16, /* the body may be empty */
     ROUTE_ETAG = 32,     /* If-Match is honoured */
+    ROUTE_RANGE = 64,    /* takes offset and limit */
 };
 
 struct api_route {

@@ -12,7 +12,6 @@
 #define TIME0 "{'type':['string','null'],'format':'date-time'}"
 #define INT "{'type':'integer'}"
 #define INT0 "{'type':['integer','null']}"
-#define NUM "{'type':'number'}"
 #define NUM0 "{'type':['number','null']}"
 #define BOOL "{'type':'boolean'}"
 #define RANGE(type, min, max) "{'type':'" type "','minimum':" min ",'maximum':" max "}"
@@ -115,7 +114,8 @@ const struct api_schema API_SCHEMAS[] = {
      ",'detail':{'type':'object'}")},
     {"Checkpoint", OPEN("'id':" INT ",'attempt':" INT ",'step':" INT ",'digest':" TEXT ",'bytes':"
      INT ",'created_at':" TIME)},
-    {"Losses", OPEN("'job':" INT ",'losses':{'type':'array','items':" NUM "}")},
+    {"Losses", OPEN("'job':" INT ",'offset':" INT ",'total':" INT
+     ",'losses':{'type':'array','items':" NUM0 "}")},
     {"Executor", OPEN("'name':" TEXT ",'host_id':" TEXT ",'device':" TEXT ",'pool_bytes':" INT
      ",'state':{'enum':['UP','DOWN']},'seen_at':" TIME)},
     {"ServerMetadata", OPEN("'name':" TEXT ",'version':" TEXT

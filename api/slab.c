@@ -6,22 +6,30 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
+
+struct holder { /* a tenant that holds a slot; gone with its last one */
+    struct holder *next;
+    size_t used;
+    char tenant[];
+};
 
 struct range {
     struct slab_slot slot; /* first: a slot is its range */
     size_t len;            /* multiple of SLAB_ALIGN */
-    bool used;
+    struct holder *holder; /* NULL: free */
     struct range *prev, *next;
 };
 
 struct slab {
-    pthread_mutex_t lock; /* the list and the sum */
+    pthread_mutex_t lock; /* the lists and the sums */
     struct sh_shm shm;
     struct range *first;
-    size_t used;
+    struct holder *holders;
+    size_t used, share;
 };
 
-int slab_new(size_t bytes, struct slab **out, struct sh_err *err)
+int slab_new(size_t bytes, size_t share, struct slab **out, struct sh_err *err)
 {
     struct slab *s = calloc(1, sizeof(*s));
     int rc;
@@ -31,6 +39,7 @@ int slab_new(size_t bytes, struct slab **out, struct sh_err *err)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the payload slab");
     pthread_mutex_init(&s->lock, NULL);
     s->shm.fd = -1;
+    s->share = SH_ALIGN_UP(share, SLAB_ALIGN);
     s->first = calloc(1, sizeof(*s->first));
     rc = s->first ? sh_shm_create("shunt-payload", SH_ALIGN_UP(bytes, SLAB_ALIGN), &s->shm, err)
                   : SH_FAIL(err, SH_E_NOMEM, "could not allocate the payload slab");
@@ -50,6 +59,10 @@ void slab_free(struct slab *s)
     for (struct range *r = s->first, *next; r; r = next) {
         next = r->next;
         free(r);
+    }
+    for (struct holder *h = s->holders, *next; h; h = next) {
+        next = h->next;
+        free(h);
     }
     if (s->shm.fd >= 0)
         sh_shm_fini(&s->shm);
@@ -78,29 +91,82 @@ static bool split(struct range *r, size_t len)
     return true;
 }
 
-int slab_take(struct slab *s, size_t bytes, struct slab_slot **out, struct sh_err *err)
+/* The tenant's entry, made where there is none; NULL: no memory. */
+static struct holder *holder_of(struct slab *s, const char *tenant)
 {
-    size_t len = SH_ALIGN_UP(SH_MAX(bytes, 1u), SLAB_ALIGN);
-    struct range *r;
-    int rc = SH_OK;
+    size_t len = strlen(tenant) + 1;
+    struct holder *h = s->holders;
+
+    while (h && strcmp(h->tenant, tenant) != 0)
+        h = h->next;
+    if (h)
+        return h;
+    h = calloc(1, sizeof(*h) + len);
+    if (!h)
+        return NULL;
+    memcpy(h->tenant, tenant, len);
+    h->next = s->holders;
+    s->holders = h;
+    return h;
+}
+
+static void drop_if_empty(struct slab *s, struct holder *h)
+{
+    struct holder **p = &s->holders;
+
+    if (h->used > 0)
+        return;
+    while (*p != h)
+        p = &(*p)->next;
+    *p = h->next;
+    free(h);
+}
+
+static int take(struct slab *s, struct holder *h, size_t len, struct range **out,
+                struct sh_err *err)
+{
+    struct range *r = s->first;
+
+    if (len > s->share - SH_MIN(h->used, s->share))
+        return SH_FAIL(err, SH_E_QUOTA,
+                       "requests of tenant \"%s\" in flight hold %zu bytes of payload memory and "
+                       "may hold %zu; wait for some of them to end",
+                       h->tenant, h->used, s->share);
+    while (r && (r->holder || r->len < len))
+        r = r->next;
+    if (!r)
+        return SH_FAIL(err, SH_E_QUEUEFULL,
+                       "the memory for payloads of requests in flight is full; try again later");
+    if (!split(r, len))
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a payload slot");
+    r->holder = h;
+    h->used += len;
+    s->used += len;
+    *out = r;
+    return SH_OK;
+}
+
+int slab_take(struct slab *s, const char *tenant, size_t bytes, struct slab_slot **out,
+              struct sh_err *err)
+{
+    struct range *r = NULL;
+    struct holder *h;
+    int rc;
 
     *out = NULL;
-    if (bytes > s->shm.bytes)
-        return SH_FAIL(err, SH_E_TOOBIG, "%zu bytes do not fit in the payload memory of %zu", bytes,
-                       s->shm.bytes);
+    if (bytes > s->share)
+        return SH_FAIL(err, SH_E_TOOBIG,
+                       "%zu bytes do not fit in the payload memory of a tenant, %zu", bytes,
+                       s->share);
     pthread_mutex_lock(&s->lock);
-    for (r = s->first; r && (r->used || r->len < len); r = r->next)
-        ;
-    if (!r) {
-        rc = SH_FAIL(err, SH_E_QUEUEFULL,
-                     "the memory for payloads of requests in flight is full; try again later");
-    } else if (!split(r, len)) {
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a payload slot");
-    } else {
-        r->used = true;
+    h = holder_of(s, tenant);
+    rc = h ? take(s, h, SH_ALIGN_UP(SH_MAX(bytes, 1u), SLAB_ALIGN), &r, err)
+           : SH_FAIL(err, SH_E_NOMEM, "could not allocate a payload slot");
+    if (!rc) {
         r->slot.bytes = bytes;
-        s->used += len;
         *out = &r->slot;
+    } else if (h) {
+        drop_if_empty(s, h);
     }
     pthread_mutex_unlock(&s->lock);
     return rc;
@@ -126,10 +192,12 @@ void slab_release(struct slab *s, struct slab_slot *slot)
         return;
     pthread_mutex_lock(&s->lock);
     s->used -= r->len;
-    r->used = false;
-    if (r->next && !r->next->used)
+    r->holder->used -= r->len;
+    drop_if_empty(s, r->holder);
+    r->holder = NULL;
+    if (r->next && !r->next->holder)
         merge(r);
-    if (r->prev && !r->prev->used)
+    if (r->prev && !r->prev->holder)
         merge(r->prev);
     pthread_mutex_unlock(&s->lock);
 }

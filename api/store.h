@@ -87,6 +87,9 @@ struct store_slot {
     bool open; /* may be uploaded now */
     char state[16];
 };
+/* One row: id, state, open, used and allowed bytes of storage. Without a row *out is zeroed. */
+int store_slot(struct db *db, const struct db_stmt *s, const char *const *params,
+               struct store_slot *out, struct sh_err *err);
 int store_version_slot(struct api_req *q, const char *model, const char *version,
                        struct store_slot *out, struct sh_err *err);
 struct store_artifact {
@@ -105,6 +108,10 @@ int store_catalog_mark(struct db *db, char *out, size_t size, struct sh_err *err
 /* Rows: version id, model id, tenant id, tenant, model, version, state, shared, max_batch,
  * precision, inputs, outputs, SLO latency_ms (NULL = none), priority, on_miss, reason. */
 int store_catalog_load(struct db *db, struct db_res **out, struct sh_err *err);
+
+/* store_blob.c. Rows: every path below blobs/ that something refers to, in order of bytes. */
+int store_blob_list(struct db *db, struct db_res **out, struct sh_err *err);
+int store_blob_used(struct db *db, const char *path, bool *out, struct sh_err *err);
 
 /* store_dataset.c */
 int store_dataset_list(struct api_req *q, const struct req_page *page, json_t **out,

@@ -50,7 +50,7 @@ static const struct db_stmt JOB_CREATE = {
     "e AS (INSERT INTO job_event (job_id, to_state, reason) "
     "SELECT id, state, 'Submitted' FROM j), " SQL_AUDIT("$12", "$13", "job.create", "j.tenant_id",
     "'job/' || j.id", "NULL", "to_jsonb(j.*)", "j")
-    "SELECT " SQL_JOB("j") ", pg_notify('shunt_jobs', '') FROM j",
+    "SELECT " SQL_JOB("j") " FROM j",
     13,
 };
 
@@ -67,7 +67,7 @@ static const struct db_stmt JOB_CANCEL = {
     "SELECT j.id, o.state, j.state, j.reason FROM j, o), " SQL_AUDIT("$3", "$4", "job.cancel",
     "j.tenant_id", "'job/' || j.id", "jsonb_build_object('state', o.state)",
     "jsonb_build_object('state', j.state)", "j, o")
-    "SELECT j.id, pg_notify('shunt_jobs', '') FROM j",
+    "SELECT j.id FROM j",
     4,
 };
 

@@ -154,21 +154,9 @@ int store_version_slot(struct api_req *q, const char *model, const char *version
 {
     char tenant[24];
     const char *p[] = {tenant, model, version};
-    struct db_res *res = NULL;
-    int rc;
 
-    *out = (struct store_slot){0};
     snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
-    rc = db_exec(q->db, &VERSION_SLOT, p, &res, err);
-    if (!rc && db_rows(res) > 0) {
-        out->id = db_i64(res, 0, 0, 0);
-        sh_strlcpy(out->state, db_text(res, 0, 1), sizeof(out->state));
-        out->open = db_bool(res, 0, 2);
-        out->used_bytes = db_i64(res, 0, 3, 0);
-        out->max_bytes = db_i64(res, 0, 4, 0);
-    }
-    db_res_free(res);
-    return rc;
+    return store_slot(q->db, &VERSION_SLOT, p, out, err);
 }
 
 int store_version_register(struct api_req *q, const struct store_artifact *a, json_t **out,

@@ -6,6 +6,7 @@
 #include "api/handlers.h"
 #include "api/link.h"
 #include "api/noun.h"
+#include "api/pool.h"
 #include "api/routes.h"
 #include "api/store.h"
 #include "common/hash.h"
@@ -24,6 +25,7 @@
 #define LEFT_OVER_S (24 * 3600) /* no upload or import lasts as long */
 
 struct upload {
+    struct pool_task task; /* first member: at the end, for what is left of the file */
     struct api *api;
     int fd;
     char *path; /* OWNED: blobs/tmp/<random> */
@@ -34,18 +36,38 @@ struct upload {
     int64_t row_id, room_bytes;
 };
 
+static void remove_file(struct pool_task *t, struct db *db)
+{
+    struct upload *u = (struct upload *)t;
+
+    (void)db;
+    close(u->fd);
+    unlink(u->path);
+    free(u->path);
+    free(u);
+}
+
+/* Removing gigabytes frees as many blocks and pages: a pool thread does it. Where there is none any
+ * more the process is about to end and nobody waits. */
 void upload_close(struct upload *u)
 {
+    struct api *a;
+
     if (!u)
         return;
-    if (u->fd >= 0)
-        close(u->fd);
-    if (u->path)
-        unlink(u->path); /* gone already when it was put in place */
+    a = u->api;
     sh_sha256_free(u->sha);
     free(u->buffer);
+    atomic_fetch_sub(&a->n_uploads, 1);
+    u->task.run = remove_file;
+    if (u->fd >= 0 && access(u->path, F_OK) == 0) { /* else it was put in place */
+        if (pool_submit(a->bulk, &u->task, NULL))
+            remove_file(&u->task, NULL);
+        return;
+    }
+    if (u->fd >= 0)
+        close(u->fd);
     free(u->path);
-    atomic_fetch_sub(&u->api->n_uploads, 1);
     free(u);
 }
 

@@ -19,7 +19,8 @@ int upload_begin(struct api_req *q, struct sh_err *err);
 /* API_AGAIN: the buffer is full, run upload_flush before the next piece. */
 int upload_piece(struct api_req *q, const char *data, size_t n, struct sh_err *err);
 int upload_flush(struct api_req *q, struct sh_err *err);
-void upload_close(struct upload *u); /* NULL is allowed; removes what is left */
+/* Any thread; does not wait for the disk: what is left is removed on the pool. NULL is allowed. */
+void upload_close(struct upload *u);
 
 /* Makes the folders below state_dir and removes left-overs from blobs/tmp. */
 int upload_prepare_dirs(const char *state_dir, struct sh_err *err);

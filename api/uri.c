@@ -1,18 +1,9 @@
 /* uri.c - see uri.h. */
 #include "api/uri.h"
 
-#include <string.h>
+#include "common/hash.h"
 
-static int hex(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
+#include <string.h>
 
 /* In place. '+' is a blank only in queries. */
 static int decode(char *s, bool query, struct sh_err *err)
@@ -23,8 +14,8 @@ static int decode(char *s, bool query, struct sh_err *err)
         int hi, lo, c = (unsigned char)*s;
 
         if (c == '%') {
-            hi = hex(s[1]);
-            lo = hi < 0 ? -1 : hex(s[2]);
+            hi = sh_hex_digit(s[1]);
+            lo = hi < 0 ? -1 : sh_hex_digit(s[2]);
             if (lo < 0)
                 return SH_FAIL(err, SH_E_INVALID, "the URL has a %% without two hex digits");
             c = hi * 16 + lo;

@@ -4,6 +4,7 @@
 #include "api/handlers.h"
 #include "api/link.h"
 #include "api/stats.h"
+#include "common/clock.h"
 #include "common/conf.h"
 #include "common/mem.h"
 
@@ -42,14 +43,15 @@ int v2_server(struct api_req *q, struct sh_err *err)
                       err);
 }
 
-/* The version that the path names. API_AGAIN once before saying that there is none. */
-static int find(struct api_req *q, struct cat_table **table, const struct cat_version **out,
-                struct sh_err *err)
+int v2_find(struct api_req *q, struct cat_table **table, const struct cat_version **out,
+            struct sh_err *err)
 {
     int64_t version = 0;
+    bool again;
     int rc = SH_OK;
 
     *table = NULL;
+    *out = NULL;
     if (q->params[1] && sh_parse_i64(q->params[1], 1, INT32_MAX, "version", &version, NULL))
         return SH_FAIL(err, SH_E_NOTFOUND, "there is no version \"%.32s\": versions are numbers",
                        q->params[1]);
@@ -59,11 +61,15 @@ static int find(struct api_req *q, struct cat_table **table, const struct cat_ve
         return rc;
     *table = catalog_get(q->api->catalog);
     *out = cat_find(*table, q->tenant, q->params[0], version);
-    if (*out && ((*out)->ready || q->db))
+    if (*out && (*out)->ready)
+        return SH_OK;
+    again = !q->db && catalog_should_ask(q->api->catalog, q->who.tenant_id, sh_clock_ns());
+    if (*out && !again)
         return SH_OK;
     catalog_put(*table);
     *table = NULL;
-    if (!q->db)
+    *out = NULL;
+    if (again)
         return API_AGAIN;
     return SH_FAIL(err, SH_E_NOTFOUND, "there is no model \"%.128s\"%s%.32s", q->params[0],
                    version ? " with version " : "", version ? q->params[1] : "");
@@ -107,7 +113,7 @@ int v2_model(struct api_req *q, struct sh_err *err)
 {
     struct cat_table *t;
     const struct cat_version *v;
-    int rc = find(q, &t, &v, err);
+    int rc = v2_find(q, &t, &v, err);
 
     if (rc)
         return rc;
@@ -125,7 +131,7 @@ int v2_model_ready(struct api_req *q, struct sh_err *err)
 {
     struct cat_table *t;
     const struct cat_version *v;
-    int rc = find(q, &t, &v, err);
+    int rc = v2_find(q, &t, &v, err);
 
     if (rc)
         return rc;
@@ -141,7 +147,7 @@ int v2_config(struct api_req *q, struct sh_err *err)
     struct cat_table *t;
     const struct cat_version *v;
     json_t *j;
-    int rc = find(q, &t, &v, err);
+    int rc = v2_find(q, &t, &v, err);
 
     if (rc)
         return rc;
@@ -173,7 +179,7 @@ int v2_stats(struct api_req *q, struct sh_err *err)
     struct cat_table *t;
     const struct cat_version *v;
     json_t *list = NULL;
-    int rc = find(q, &t, &v, err);
+    int rc = v2_find(q, &t, &v, err);
 
     if (rc)
         return rc;

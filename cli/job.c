@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #define POLL_MS 250
+#define LOSSES_PAGE 10000
 #define AWAY_NS 30000000000LL /* a server that is restarted meanwhile does not end a wait */
 #define MAX_SPEC (1u << 20)
 
@@ -461,23 +462,58 @@ int job_events(struct cli *c, struct sh_err *err)
     return rc;
 }
 
-int job_losses(struct cli *c, struct sh_err *err)
+static int get_losses(struct cli *c, const char *path, size_t offset, size_t limit, json_t **out,
+                      struct sh_err *err)
 {
-    char path[REST_PATH_MAX];
-    json_t *j = NULL, *losses;
-    int rc = job_path(c, path, c->args[0], "losses", err);
-    size_t n, from;
+    char *url = NULL;
+    int rc = sh_asprintf(err, &url, "%s?offset=%zu&limit=%zu", path, offset, limit);
 
     if (!rc)
-        rc = rest_get(c, path, REST_TENANT, &j, err);
-    losses = json_object_get(j, "losses");
-    n = json_array_size(losses);
-    from = n > (size_t)c->conf->last ? n - (size_t)c->conf->last : 0;
+        rc = rest_get(c, url, REST_TENANT, out, err);
+    free(url);
+    return rc;
+}
+
+/* Appends the losses from `from` on. */
+static int collect_losses(struct cli *c, const char *path, size_t from, json_t *all,
+                          struct sh_err *err)
+{
+    bool more = true;
+    int rc = SH_OK;
+
+    while (!rc && more) {
+        json_t *j = NULL;
+
+        rc = get_losses(c, path, from + json_array_size(all), LOSSES_PAGE, &j, err);
+        more = json_array_size(json_object_get(j, "losses")) == LOSSES_PAGE;
+        if (!rc && json_array_extend(all, json_object_get(j, "losses")))
+            rc = SH_FAIL(err, SH_E_PROTO, "the server's answer holds no losses");
+        json_decref(j);
+    }
+    return rc;
+}
+
+int job_losses(struct cli *c, struct sh_err *err)
+{
+    json_t *j = NULL, *all = json_array();
+    char path[REST_PATH_MAX];
+    size_t n, from = 0;
+    int rc = all ? job_path(c, path, c->args[0], "losses", err)
+                 : SH_FAIL(err, SH_E_NOMEM, "could not allocate a list");
+
+    if (!rc)
+        rc = get_losses(c, path, 0, 1, &j, err);
+    n = (size_t)json_integer_value(json_object_get(j, "total"));
+    if (c->output != OUTPUT_JSON && n > (size_t)c->conf->last)
+        from = n - (size_t)c->conf->last;
+    if (!rc)
+        rc = collect_losses(c, path, from, all, err);
     if (!rc && c->output == OUTPUT_JSON)
-        out_json(losses);
+        out_json(all);
     if (!rc && c->output != OUTPUT_JSON)
-        for (size_t i = from; i < n; i++)
-            printf("%8zu  %.6g\n", i + 1, json_number_value(json_array_get(losses, i)));
+        for (size_t i = 0; i < json_array_size(all); i++)
+            printf("%8zu  %.6g\n", from + i + 1, json_number_value(json_array_get(all, i)));
+    json_decref(all);
     json_decref(j);
     return rc;
 }

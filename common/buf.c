@@ -99,15 +99,6 @@ int sh_buf_reserve(struct sh_buf *b, size_t n, char **out, struct sh_err *err)
     return SH_OK;
 }
 
-void sh_buf_consume(struct sh_buf *b, size_t n)
-{
-    if (!b->data)
-        return;
-    n = SH_MIN(n, b->len);
-    memmove(b->data, b->data + n, b->len - n + 1);
-    b->len -= n;
-}
-
 char *sh_buf_take(struct sh_buf *b)
 {
     char *p = b->data;

@@ -21,7 +21,6 @@ int sh_buf_printf(struct sh_buf *b, struct sh_err *err, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* Makes room for n more bytes and returns where to write them; add to len yourself. */
 int sh_buf_reserve(struct sh_buf *b, size_t n, char **out, struct sh_err *err);
-void sh_buf_consume(struct sh_buf *b, size_t n); /* drops n bytes from the front */
-char *sh_buf_take(struct sh_buf *b);             /* OWNED by the caller, free(); b is empty then */
+char *sh_buf_take(struct sh_buf *b); /* OWNED by the caller, free(); b is empty then */
 
 #endif

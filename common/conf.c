@@ -345,16 +345,15 @@ void sh_conf_print_docs(const struct sh_conf_table *t, FILE *out)
     char range[64], env[96];
 
     fprintf(out, "## %s\n\n%s\n\n", t->program, t->purpose);
-    fprintf(out, "| option | environment | type | default | range | live | meaning |\n"
-                 "| --- | --- | --- | --- | --- | --- | --- |\n");
+    fprintf(out, "| option | environment | type | default | range | meaning |\n"
+                 "| --- | --- | --- | --- | --- | --- |\n");
     for (size_t i = 0; i < t->n_opts; i++) {
         const struct sh_conf_opt *o = &t->opts[i];
 
         range_text(o, range, sizeof(range));
         env_name(o->name, env, sizeof(env));
-        fprintf(out, "| `--%s` | `%s` | %s | %s | %s | %s | %s |\n", o->name, env,
-                type_name(o->type), shown_default(o), range,
-                o->flags & SH_CONF_RELOAD ? "yes" : "no", o->help);
+        fprintf(out, "| `--%s` | `%s` | %s | %s | %s | %s |\n", o->name, env, type_name(o->type),
+                shown_default(o), range, o->help);
     }
     fprintf(out, "\n");
 }

@@ -1,12 +1,9 @@
-/* conf.h - options as a table; loading in two phases.
+/* conf.h - options as a table, read once at start.
  *
  * One table per program gives parsing, defaults, ranges, --help, docs/config.md and environment
  * names. Order: default < file (--config FILE, lines `name = value`, # comments) < environment
  * (SHUNT_<NAME>, upper case, '-' to '_') < command line (--name=value, --name value; a bool also
  * as --name / --no-name).
- *
- * Two phases: sh_conf_load() fills a NEW struct and checks everything; only then does the caller
- * swap pointers. A bad edit and a SIGHUP cost one log line.
  *
  * No getenv() and no option parsing outside conf.c.
  */
@@ -20,10 +17,7 @@
 #include <stdio.h>
 
 enum sh_conf_type { SH_CONF_INT, SH_CONF_F64, SH_CONF_BOOL, SH_CONF_STR, SH_CONF_BYTES };
-enum {
-    SH_CONF_RELOAD = 1, /* may change on SIGHUP */
-    SH_CONF_SECRET = 2, /* prints as *** */
-};
+enum { SH_CONF_SECRET = 1 /* prints as *** */ };
 
 struct sh_conf_opt {
     enum sh_conf_type type; /* INT, BYTES: int64_t; F64: double; BOOL: bool; STR: char * (OWNED) */

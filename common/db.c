@@ -40,7 +40,7 @@ struct db {
     int64_t limit_ms;
     int64_t retry_at_ns, retry_ms; /* no new attempt before */
     char down_detail[256];         /* why the last attempt failed */
-    char sqlstate[6], constraint[64];
+    char sqlstate[6];
     bool in_tx;
     int tx_rc; /* the failure that aborted the transaction on the server */
 };
@@ -57,11 +57,6 @@ static void ignore_notice(void *arg, const PGresult *r)
     (void)r;
 }
 
-static void set_up(bool up)
-{
-    sh_metric_set(M_shunt_db_up, NULL, up ? 1 : 0);
-}
-
 static void disconnect(struct db *db)
 {
     PQfinish(db->conn); /* NULL is allowed */
@@ -76,7 +71,6 @@ static int lost(struct db *db, struct sh_err *err, const char *detail)
     if (err && err->rc == rc && !err->detail[0])
         sh_err_detail(err, "%s", detail);
     disconnect(db);
-    set_up(false);
     return rc;
 }
 
@@ -152,7 +146,6 @@ static int connect_now(struct db *db, int64_t end_ns, struct sh_err *err)
     db->conn = open_connection(db, SH_MIN(end_ns, now_ns + CALL_MS * NS_PER_MS));
     rc = db->conn ? run_script(db, "session settings", SESSION_SETUP, end_ns, err)
                   : fail_down(db, err);
-    set_up(!rc);
     if (rc) {
         disconnect(db);
         db->retry_ms = SH_MAX(SH_MIN(db->retry_ms * 2, RETRY_MAX_MS), RETRY_MIN_MS);
@@ -271,7 +264,6 @@ static int fail_result(struct db *db, const char *what, const char *sql, const P
     }
     rc = classify(state);
     sh_strlcpy(db->sqlstate, state, sizeof(db->sqlstate));
-    sh_strlcpy(db->constraint, field(r, PG_DIAG_CONSTRAINT_NAME), sizeof(db->constraint));
     if (!err || err->rc == SH_OK) {
         SH_FAIL(err, rc, "%s", say(rc));
         sh_err_detail(err, "%s line %d: SQLSTATE %s: %s; %s", what, line_of(r, sql), state,
@@ -279,10 +271,8 @@ static int fail_result(struct db *db, const char *what, const char *sql, const P
     }
     if (db->in_tx && db->tx_rc == SH_OK)
         db->tx_rc = rc;
-    if (rc == SH_E_DBDOWN) {
+    if (rc == SH_E_DBDOWN)
         disconnect(db);
-        set_up(false);
-    }
     return rc;
 }
 
@@ -420,7 +410,6 @@ int db_exec(struct db *db, const struct db_stmt *s, const char *const *params, s
     if (out)
         *out = NULL;
     db->sqlstate[0] = '\0';
-    db->constraint[0] = '\0';
     /* Behind a failed statement the server refuses everything; the cause is the earlier failure. */
     if (db->in_tx && db->tx_rc)
         return SH_FAIL(err, db->tx_rc, "the transaction has already failed: %s", say(db->tx_rc));
@@ -691,11 +680,6 @@ int db_fd(const struct db *db)
 uint64_t db_generation(const struct db *db)
 {
     return db->generation;
-}
-
-const char *db_constraint(const struct db *db)
-{
-    return db->constraint;
 }
 
 bool db_notification(struct db *db, char *channel, char *payload)

@@ -37,8 +37,6 @@ uint64_t db_generation(const struct db *db);
  * Look after every statement too: its answer may have brought one along. Never blocks; notices a
  * lost connection (db_fd is -1 then). */
 bool db_notification(struct db *db, char *channel, char *payload);
-/* BORROWED until the next call: name of the constraint that the last statement broke, else "". */
-const char *db_constraint(const struct db *db);
 
 /* One statement with its name (for metrics and errors; unique). Prepared on first use per
  * connection; KEPT, so make it static. */

@@ -74,7 +74,7 @@ void sh_hex(const uint8_t *p, size_t n, char *out)
     out[2 * n] = '\0';
 }
 
-static int nibble(char c)
+int sh_hex_digit(char c)
 {
     if (c >= '0' && c <= '9')
         return c - '0';
@@ -91,7 +91,7 @@ int sh_unhex(const char *s, uint8_t *out, size_t n, struct sh_err *err)
 
     /* The NUL is no digit: a short string ends the loop before it is read past its end. */
     for (; i < n; i++) {
-        int hi = nibble(s[2 * i]), lo = hi < 0 ? -1 : nibble(s[2 * i + 1]);
+        int hi = sh_hex_digit(s[2 * i]), lo = hi < 0 ? -1 : sh_hex_digit(s[2 * i + 1]);
 
         if (lo < 0)
             break;

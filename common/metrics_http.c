@@ -4,15 +4,12 @@
 #include "common/metrics.h"
 #include "common/wire.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <microhttpd.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #define MAX_CONNECTIONS 16
@@ -118,17 +115,6 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
     return is_metrics ? reply_metrics(c, h->proc) : reply_line(c, MHD_HTTP_OK, "ok\n");
 }
 
-static int port_of(int fd)
-{
-    struct sockaddr_storage sa = {0};
-    socklen_t n = sizeof(sa);
-
-    if (getsockname(fd, (struct sockaddr *)&sa, &n) < 0)
-        return 0;
-    return sa.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&sa)->sin6_port)
-                                    : ntohs(((struct sockaddr_in *)&sa)->sin_port);
-}
-
 /* Its threads must not take the signals meant for the event loop. TAKES fd. */
 static struct MHD_Daemon *start_daemon(struct sh_metrics_http *h, int fd)
 {
@@ -167,7 +153,7 @@ int sh_metrics_http_start(char proc, const char *addr, struct sh_metrics_http **
     rc = sh_wire_listen(tcp, &fd, err);
     if (rc)
         goto out;
-    h->port = port_of(fd);
+    h->port = sh_wire_port(fd);
     h->daemon = start_daemon(h, fd);
     if (!h->daemon) {
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not start the metrics server on %s", addr);

@@ -392,7 +392,7 @@ int sh_wire_send(struct sh_wire *w, const struct sh_msg *m, struct sh_err *err)
 
 /* ---------------------------------------------------------------- reading */
 
-/* Hands over one frame of `len` bytes. Descriptors belong to the callee from then on. */
+/* Hands over one frame. The wire may be dead afterwards. */
 static int deliver(struct sh_wire *w, const struct sh_wire__header *h, const unsigned char *payload,
                    struct sh_err *err)
 {
@@ -410,6 +410,9 @@ static int deliver(struct sh_wire *w, const struct sh_wire__header *h, const uns
     w->n_in_fds -= h->n_fds;
     memmove(w->in_fds, w->in_fds + h->n_fds, w->n_in_fds * sizeof(int));
     w->h.on_msg(w, &m, fds, h->n_fds, w->h.arg);
+    for (size_t i = 0; i < h->n_fds; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
     return SH_OK;
 }
 
@@ -666,11 +669,6 @@ void sh_wire_finish(struct sh_wire *w)
 bool sh_wire_is_local(const struct sh_wire *w)
 {
     return w->is_local;
-}
-
-void *sh_wire_arg(const struct sh_wire *w)
-{
-    return w->h.arg;
 }
 
 void sh_wire__set_owner(struct sh_wire *w, void *owner, void (*gone)(void *owner))

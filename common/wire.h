@@ -25,8 +25,8 @@
 
 struct sh_wire;
 
-/* m is BORROWED for the call (views point into the receive buffer). fds[n_fds] are OWNED by the
- * callee from then on. */
+/* m is BORROWED for the call (views point into the receive buffer). fds[n_fds] are closed after the
+ * call, but for those that the callee took and set to -1. */
 typedef void sh_wire_msg_fn(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n_fds,
                             void *arg);
 /* Called once; the wire is freed when it returns. why is never NULL. */
@@ -54,12 +54,10 @@ int sh_wire_send(struct sh_wire *w, const struct sh_msg *m, struct sh_err *err);
 int sh_wire_send_fds(struct sh_wire *w, const struct sh_msg *m, const int *fds, size_t n_fds,
                      struct sh_err *err);       /* dups fds; the caller may close its own */
 bool sh_wire_is_local(const struct sh_wire *w); /* Unix socket */
-void *sh_wire_arg(const struct sh_wire *w);
 
 /* Addresses. Listening on a Unix path replaces a stale socket file, never a live one. */
 int sh_wire_listen(const char *addr, int *fd_out, struct sh_err *err);
-/* Blocking connect with a time limit, for start-up and tools. */
-int sh_wire_connect(const char *addr, int64_t timeout_ms, int *fd_out, struct sh_err *err);
+int sh_wire_port(int listen_fd); /* of a TCP socket; 0 if it has none */
 
 /* A client connection that reconnects by itself with back-off (50 ms .. 2 s, jitter). on_up is
  * called after each connect: send HELLO there. */

@@ -1,5 +1,4 @@
 /* wire_addr.c - addresses, name lookups, listening and connecting. */
-#include "common/clock.h"
 #include "common/mem.h"
 #include "common/wire_int.h"
 
@@ -23,7 +22,6 @@
 #define SOCKET_MODE 0660 /* our user and group: what a message says is trusted */
 #define LOCK_TRIES 100
 #define LOCK_WAIT_MS 10
-#define BUSY_WAIT_MS 5 /* between two tries while the listener's backlog is full */
 
 /* ---------------------------------------------------------------- parsing and looking up */
 
@@ -339,6 +337,18 @@ int sh_wire_listen(const char *addr, int *fd_out, struct sh_err *err)
     return bind_and_listen(&addrs.list[0], addr, fd_out, err);
 }
 
+int sh_wire_port(int listen_fd)
+{
+    struct sockaddr_storage sa = {0};
+    socklen_t n = sizeof(sa);
+
+    if (getsockname(listen_fd, (struct sockaddr *)&sa, &n) < 0)
+        return 0;
+    if (sa.ss_family == AF_INET6)
+        return ntohs(((struct sockaddr_in6 *)&sa)->sin6_port);
+    return sa.ss_family == AF_INET ? ntohs(((struct sockaddr_in *)&sa)->sin_port) : 0;
+}
+
 /* ---------------------------------------------------------------- connect */
 
 int sh_wire__connect_start(const struct sh_wire__addr *a, int *fd_out, bool *pending,
@@ -387,94 +397,4 @@ int sh_wire__connect_end(int fd, struct sh_err *err)
         return SH_OK;
     errno = e;
     return SH_FAIL_ERRNO(err, SH_E_UNAVAILABLE, "could not connect");
-}
-
-static int left_ms(int64_t end_ns)
-{
-    int64_t ns = end_ns - sh_clock_ns();
-
-    return ns <= 0 ? 0 : (int)SH_MIN((ns + 999999) / 1000000, INT64_C(1000000));
-}
-
-static int wait_fd(int fd, short events, int64_t end_ns, struct sh_err *err)
-{
-    struct pollfd p = {.fd = fd, .events = events};
-    int n;
-
-    do
-        n = poll(&p, 1, left_ms(end_ns));
-    while (n < 0 && errno == EINTR);
-    if (n < 0)
-        return SH_FAIL_ERRNO(err, SH_E_IO, "could not wait for a connection");
-    if (n == 0)
-        return SH_FAIL(err, SH_E_TIMEOUT, "could not connect in time");
-    return SH_OK;
-}
-
-static int resolve(const struct sh_wire__target *t, int64_t end_ns, struct sh_wire__addrs *out,
-                   struct sh_err *err)
-{
-    struct sh_wire__lookup *k = NULL;
-    int rc = sh_wire__resolve_now(t, out, err);
-
-    if (rc || out->n > 0)
-        return rc;
-    rc = sh_wire__lookup_start(t, &k, err);
-    if (!rc)
-        rc = wait_fd(sh_wire__lookup_fd(k), POLLIN, end_ns, err);
-    if (!rc)
-        rc = sh_wire__lookup_take(k, out, err);
-    sh_wire__lookup_free(k);
-    return rc;
-}
-
-static int connect_one(const struct sh_wire__addr *a, int64_t end_ns, int *fd_out,
-                       struct sh_err *err)
-{
-    struct sh_err one;
-    bool pending = false;
-    int fd = -1, rc;
-
-    for (;;) {
-        one = (struct sh_err){0};
-        rc = sh_wire__connect_start(a, &fd, &pending, &one);
-        if (!rc || one.native != EAGAIN || sh_clock_ns() >= end_ns)
-            break;
-        poll(NULL, 0, BUSY_WAIT_MS);
-    }
-    if (!rc && pending)
-        rc = wait_fd(fd, POLLOUT, end_ns, &one);
-    if (!rc && pending)
-        rc = sh_wire__connect_end(fd, &one);
-    if (!rc)
-        *fd_out = fd;
-    else if (fd >= 0)
-        close(fd);
-    return rc ? sh_err_copy(err, &one) : SH_OK;
-}
-
-int sh_wire_connect(const char *addr, int64_t timeout_ms, int *fd_out, struct sh_err *err)
-{
-    int64_t end_ns = sh_clock_ns() + timeout_ms * 1000000;
-    struct sh_wire__target t;
-    struct sh_wire__addrs addrs;
-    struct sh_err last = {0};
-    int rc;
-
-    *fd_out = -1;
-    rc = sh_wire__parse(addr, &t, err);
-    if (!rc)
-        rc = resolve(&t, end_ns, &addrs, err);
-    if (rc)
-        return rc;
-    for (size_t i = 0; i < addrs.n; i++) {
-        last = (struct sh_err){0};
-        rc = connect_one(&addrs.list[i], end_ns, fd_out, &last);
-        if (!rc)
-            return SH_OK;
-    }
-    SH_FAIL(err, rc, "could not connect to %s within %lld ms", addr, (long long)timeout_ms);
-    if (err && err->rc == rc && !err->detail[0])
-        sh_err_detail(err, "%s", last.detail[0] ? last.detail : last.msg);
-    return rc;
 }

@@ -17,6 +17,5 @@ int agent_new(struct exec *x, struct agent **out, struct sh_err *err); /* OWNED,
 void agent_free(struct agent *a);
 void agent_send(struct agent *a, const struct sh_msg *m); /* dropped while there is no scheduler */
 void agent_model_state(struct agent *a, const struct model *m);
-bool agent_is_up(const struct agent *a);
 
 #endif

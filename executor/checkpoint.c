@@ -150,11 +150,11 @@ static void do_task(struct ckpt_task *t)
 {
     int64_t start = sh_clock_ns();
     bool wrote = false;
-    int rc = SH_OK;
+    int rc = t->work ? t->work(t, &t->err) : SH_OK;
 
-    if (t->sweep_dir)
+    if (!rc && t->sweep_dir)
         sweep(t);
-    if (t->write_path) {
+    if (!rc && t->write_path) {
         rc = sh_st_write(t->write_path, t->tensors, t->n_tensors, t->meta, &t->err);
         wrote = rc == SH_OK;
     }

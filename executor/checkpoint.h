@@ -1,4 +1,5 @@
-/* checkpoint.h - the thread that does slow things with files: checkpoints, losses, digests.
+/* checkpoint.h - the thread that does slow things with files: checkpoints, losses, digests, and
+ * whatever else a task brings with it.
  *
  * Tasks are done in order, one at a time. A task and all it points to belong to the thread from
  * ckpt_submit() until its done() is called from the loop. At most CKPT_MAX_TASKS wait.
@@ -14,11 +15,13 @@
 
 struct ckpt;
 struct ckpt_task;
-typedef void ckpt_done_fn(struct ckpt_task *t); /* frees the task */
+typedef void ckpt_done_fn(struct ckpt_task *t);                    /* on the loop; frees the task */
+typedef int ckpt_work_fn(struct ckpt_task *t, struct sh_err *err); /* on the thread */
 
 struct ckpt_task {
     struct ckpt_task *next;
     /* what to do, in this order; NULL = not wanted */
+    ckpt_work_fn *work;
     const char *sweep_dir;  /* a job's folder: removes ckpt-*.safetensors and parts of such */
     const char *sweep_keep; /* but not the file of this name */
     const char *write_path; /* safetensors: durable and atomic */

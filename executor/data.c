@@ -171,9 +171,6 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
         rc = SH_FAIL(&err, SH_E_PROTO, "%s is no message for an executor's data port",
                      sh_msg_name(m->type));
     }
-    for (size_t i = 0; i < n_fds; i++)
-        if (fds[i] >= 0)
-            close(fds[i]);
     if (rc)
         refuse(p, &err);
 }
@@ -195,7 +192,7 @@ bool data_is_complete(const struct data *d, uint64_t api_id, uint64_t rid)
 
     if (!p || p->is_local)
         return true;
-    for (size_t i = 0; i < p->n_ended; i++)
+    for (size_t i = p->n_ended; i-- > 0;) /* at the front lie those that were cancelled */
         if (p->ended[i] == rid)
             return true;
     return false;
@@ -203,7 +200,7 @@ bool data_is_complete(const struct data *d, uint64_t api_id, uint64_t rid)
 
 static void forget_ended(struct peer *p, uint64_t rid)
 {
-    for (size_t i = 0; i < p->n_ended; i++)
+    for (size_t i = p->n_ended; i-- > 0;)
         if (p->ended[i] == rid) {
             memmove(p->ended + i, p->ended + i + 1, (p->n_ended - i - 1) * sizeof(*p->ended));
             p->n_ended--;

@@ -55,7 +55,7 @@ static int make_dirs(const struct exec *x, struct sh_err *err)
 
 /* ------------------------------------------------------------------ turn */
 
-void exec_turn(struct exec *x)
+static void turn(struct exec *x)
 {
     for (int i = 0; i < MAX_STEPS; i++)
         if (!store_turn(x->store) && !switch_turn(x->sw) && !train_turn(x->train)) {
@@ -69,7 +69,7 @@ void exec_turn(struct exec *x)
 static void on_before_sleep(struct sh_loop *l, void *arg)
 {
     (void)l;
-    exec_turn(arg);
+    turn(arg);
 }
 
 static void on_idle(struct sh_loop *l, void *arg)

@@ -1,7 +1,7 @@
 /* exec.h - what the modules of one executor share.
  *
  * One loop, one thread. Handlers of events (a message, a mark, a death, a timer) only change the
- * state of their module; exec_turn(), called before the loop sleeps, asks each module for its next
+ * state of their module; turn(), called before the loop sleeps, asks each module for its next
  * step until nobody has one. So no handler calls another module's handler half-way through its own,
  * and decisions are made at one place, with everything known.
  */
@@ -58,7 +58,6 @@ struct exec {
 /* Reads the options into an executor: starts all modules. */
 int exec_start(struct exec *x, const struct exec_conf *conf, struct sh_loop *loop,
                struct sh_err *err);
-void exec_turn(struct exec *x);
 /* Suspends what trains, ends the runs there are, then stops the loop; at most 10 s. */
 void exec_stop(struct exec *x);
 void exec_fini(struct exec *x);

@@ -94,6 +94,17 @@ static void remove_dir(const char *dir)
     rmdir(dir);
 }
 
+static void free_file_task(struct file_task *ft)
+{
+    if (!ft)
+        return;
+    free(ft->tensors);
+    free(ft->losses);
+    free(ft->path);
+    free(ft->losses_path);
+    free(ft);
+}
+
 static void on_file(struct ckpt_task *t)
 {
     struct file_task *ft = (struct file_task *)t;
@@ -108,11 +119,7 @@ static void on_file(struct ckpt_task *t)
     if (ft->slot)
         ft->slot->is_writing = false;
     j->writing = NULL;
-    free(ft->tensors);
-    free(ft->losses);
-    free(ft->path);
-    free(ft->losses_path);
-    free(ft);
+    free_file_task(ft);
     if (!f || j->end != END_DONE)
         return;
     if (err.rc)
@@ -128,16 +135,14 @@ static int submit(struct finish *f, struct file_task *ft, struct sh_err *err)
     ft->job = f->job;
     ft->task.done = on_file;
     rc = ckpt_submit(f->job->x->ckpt, &ft->task, err);
-    if (!rc) {
-        f->job->writing = &ft->task;
-        return SH_OK;
+    if (rc) {
+        free_file_task(ft);
+        return rc;
     }
-    free(ft->tensors);
-    free(ft->losses);
-    free(ft->path);
-    free(ft->losses_path);
-    free(ft);
-    return rc;
+    f->job->writing = &ft->task;
+    if (ft->slot)
+        ft->slot->is_writing = true;
+    return SH_OK;
 }
 
 /* The trained weights and running statistics; the optimizer's state is of no use any more. */
@@ -170,13 +175,7 @@ static int write_final(struct finish *f, struct sh_err *err)
         ft->path = job_file(j, "final.safetensors");
     }
     if (!ft || !ft->tensors || !ft->losses || !ft->losses_path || !ft->path) {
-        if (ft) {
-            free(ft->tensors);
-            free(ft->losses);
-            free(ft->losses_path);
-            free(ft->path);
-        }
-        free(ft);
+        free_file_task(ft);
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the final checkpoint");
     }
     memcpy(ft->losses, j->losses, j->n_losses * sizeof(*ft->losses));
@@ -187,7 +186,6 @@ static int write_final(struct finish *f, struct sh_err *err)
                                   .losses_path = ft->losses_path,
                                   .losses = ft->losses,
                                   .n_losses = j->n_losses};
-    s->is_writing = true;
     return submit(f, ft, err);
 }
 
@@ -200,7 +198,7 @@ static int digest_model(struct finish *f, struct sh_err *err)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a digest");
     rc = sh_strdup(f->onnx, &ft->path, err);
     if (rc) {
-        free(ft);
+        free_file_task(ft);
         return rc;
     }
     ft->task.digest_path = ft->path;
@@ -359,6 +357,15 @@ static void link_trained(const struct finish *f)
     free(to);
 }
 
+/* No row refers to the package until the scheduler has heard of it. The API removes what has no row
+ * when it is old, so it must look young. */
+static int keep_package(const struct finish *f, struct sh_err *err)
+{
+    return utimensat(AT_FDCWD, f->package, NULL, 0) == 0
+               ? SH_OK
+               : SH_FAIL_ERRNO(err, SH_E_IO, "could not keep the trained model");
+}
+
 /* The package gets the name of its content; the same content may be there already. */
 static int place_package(struct finish *f, struct sh_err *err)
 {
@@ -369,9 +376,9 @@ static int place_package(struct finish *f, struct sh_err *err)
     if (!rc)
         rc = exec_path(j->x, "blobs", name, &f->package, err);
     if (!rc && rename(f->tmp, f->package) < 0) {
-        if (errno == EEXIST || errno == ENOTEMPTY)
+        if (keep_package(f, NULL) == SH_OK)
             remove_dir(f->tmp);
-        else
+        else if (rename(f->tmp, f->package) < 0) /* the old one may have gone just now */
             rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not store the trained model");
     }
     if (!rc)
@@ -422,6 +429,10 @@ static void succeed(struct finish *f)
     char package[SH_SHA256_HEX + 16];
     json_t *r;
 
+    if (keep_package(f, &err)) {
+        fail(f, &err);
+        return;
+    }
     snprintf(package, sizeof(package), "packages/%s", f->digest);
     r = json_pack("{s:o,s:o,s:o,s:I,s:s,s:s,s:I,s:O}", "accuracy", number(acc), "eval_loss",
                   number(loss), "final_loss", number(j->last_loss), "steps", (json_int_t)j->steps,

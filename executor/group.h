@@ -6,7 +6,7 @@
  * is found by bisection over the makespan with a greedy test, O(n log T), exact for integer times:
  * groups g = 1..k ending at layers e_g satisfy  g alpha + T(e_g) <= D - C(n) + C(e_{g-1}).
  *
- * Pure: no clock, no allocation beyond *ends.
+ * Pure: no clock; what it allocates is freed before it returns, but for *ends.
  */
 #ifndef SH_EXECUTOR_GROUP_H
 #define SH_EXECUTOR_GROUP_H
@@ -25,7 +25,7 @@ struct group_plan {
     int64_t finish_ns; /* predicted: from the first copy to the last computation */
 };
 
-/* max_group_bytes-like limits are not needed: copies go straight to their place. */
+/* *out: OWNED, group_plan_fini(). Fails: SH_E_INVALID (an impossible time), SH_E_NOMEM. */
 int group_solve(const int64_t *copy_ns, const int64_t *compute_ns, uint32_t n, int64_t alpha_ns,
                 struct group_plan *out, struct sh_err *err);
 /* Predicted finish of given cuts, for reports: per layer, fixed size, one group. */

@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #define SPEC_MAX_BYTES ((size_t)1 << 20)
-#define LOSSES_FILE_MAX ((size_t)64 << 20)
 #define TABLE_MAX_BYTES ((size_t)8 << 20)
 
 /* ------------------------------------------------------------------ new and free */
@@ -145,6 +144,14 @@ char *job_file(const struct job *j, const char *name)
     return sh_asprintf(NULL, &path, "%s/%s", j->dir, name) ? NULL : path;
 }
 
+char *job_ckpt_path(const struct job *j, int64_t step)
+{
+    char name[64];
+
+    snprintf(name, sizeof(name), "ckpt-%" PRId64 ".safetensors", step);
+    return job_file(j, name);
+}
+
 /* ------------------------------------------------------------------ the state's table */
 
 static int read_entry(const struct job *j, json_t *e, struct sh_st_tensor *t, struct sh_err *err)
@@ -190,23 +197,6 @@ static int read_table(struct job *j, const char *text, struct sh_err *err)
     return rc;
 }
 
-/* An attempt that goes on keeps the losses of those before it. */
-static void load_losses(struct job *j)
-{
-    char *path = job_file(j, "losses.json");
-    json_t *a = NULL;
-
-    if (path && j->resume_step > 0 && !sh_json_load_file(path, LOSSES_FILE_MAX, &a, NULL))
-        for (size_t i = 0; i < j->n_losses && i < json_array_size(a); i++) {
-            const json_t *v = json_array_get(a, i);
-
-            if ((int64_t)i * j->loss_stride < j->resume_step && json_is_number(v))
-                j->losses[i] = json_number_value(v);
-        }
-    json_decref(a);
-    free(path);
-}
-
 static int make_losses(struct job *j, struct sh_err *err)
 {
     j->loss_stride = (j->steps + JOB_MAX_LOSSES - 1) / JOB_MAX_LOSSES;
@@ -218,7 +208,6 @@ static int make_losses(struct job *j, struct sh_err *err)
                        j->steps);
     for (size_t i = 0; i < j->n_losses; i++)
         j->losses[i] = NAN;
-    load_losses(j);
     return SH_OK;
 }
 
@@ -256,11 +245,12 @@ int job_take_built(struct job *j, const struct msg_wk_train_ready *m, int *fds, 
             fds[0] = -1;
     }
     if (!rc)
-        rc = slots_init(j, state.base, err);
+        rc = slots_init(j, err);
     if (!rc)
-        rc = make_losses(j, err); /* known up to the step that the slots begin with */
+        rc = make_losses(j, err);
+    if (!rc)
+        rc = resume_start(j, &state, err);
     sh_shm_fini(&state);
-    j->is_built = rc == SH_OK;
     return rc;
 }
 

@@ -1,6 +1,6 @@
 /* job.h - what the files of training share: the job itself. train.c moves it, job.c makes and
- * reports it, slots.c keeps its state in host memory and on disk, finish.c turns it into a
- * served model. */
+ * reports it, resume.c reads what it begins with, slots.c keeps its state in host memory and on
+ * disk, finish.c turns it into a served model. */
 #ifndef SH_EXECUTOR_JOB_H
 #define SH_EXECUTOR_JOB_H
 
@@ -35,8 +35,9 @@ struct job {
     char *labels, *precision; /* from spec, OWNED */
     int64_t resume_step, interval_ns;
 
-    /* from WK_TRAIN_READY of the first compilation */
-    bool is_built;
+    /* from WK_TRAIN_READY of the first compilation, and then from disk */
+    bool is_built;             /* compiled once, and there is a state to start from */
+    struct ckpt_task *reading; /* resume.c: that state is being read; nothing happens meanwhile */
     uint64_t state_bytes, ws_bytes;
     int64_t steps;
     uint32_t batch;
@@ -108,13 +109,19 @@ void job_set_phase(struct job *j, enum msg_job_phase p); /* reports what must no
 int job_take_built(struct job *j, const struct msg_wk_train_ready *m, int *fds, size_t n_fds,
                    struct sh_err *err);
 void job_note_losses(struct job *j, const struct msg_wk_train_losses *m);
-void job_note_steps(struct job *j, int64_t step);      /* committed; counts new ones */
-char *job_file(const struct job *j, const char *name); /* OWNED, free(); NULL: no memory */
+void job_note_steps(struct job *j, int64_t step);       /* committed; counts new ones */
+char *job_file(const struct job *j, const char *name);  /* OWNED, free(); NULL: no memory */
+char *job_ckpt_path(const struct job *j, int64_t step); /* likewise */
+
+/* resume.c. TAKES state (then empty), the initial one; puts it, or the checkpoint to resume from,
+ * into the first slot and sets is_built, or calls train__fail(). */
+int resume_start(struct job *j, struct sh_shm *state, struct sh_err *err);
 
 /* slots.c */
 struct slot *slots_newest(struct job *j);
 bool slots_have_room(struct job *j);
-int slots_init(struct job *j, const void *state, struct sh_err *err); /* the initial state */
+int slots_init(struct job *j, struct sh_err *err); /* makes two, empty */
+void slots_begin(struct job *j);                   /* publishes the first, which was filled */
 /* Starts the copy of the device's state, which is that of `step`, to a slot; at its end the ticket
  * (unless ticket_slot is TX_NO_TICKET) and slots_on_copied. Fails: SH_E_CONFLICT: no room now. */
 int slots_copy_out(struct job *j, int64_t step, uint32_t ticket_slot, uint32_t ticket_value,

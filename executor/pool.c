@@ -58,11 +58,6 @@ struct pool {
     char *tune_path; /* OWNED: what workers measured of their kernels, for all of them */
 };
 
-const char *worker_state_name(enum worker_state s)
-{
-    return STATE_NAME[s];
-}
-
 static void update_gauges(struct pool *p)
 {
     int n[WORKER_N_STATES] = {0};
@@ -217,9 +212,6 @@ static void on_msg(struct sh_wire *wire, const struct sh_msg *m, int *fds, size_
         SH_ERROR("worker.message.bug", "worker=%u type=%s", w->index, sh_msg_name(m->type));
         worker_kill(w, "protocol");
     }
-    for (size_t i = 0; i < n_fds; i++)
-        if (fds[i] >= 0)
-            close(fds[i]); /* handlers that keep one set it to -1 */
 }
 
 static void on_close(struct sh_wire *wire, const struct sh_err *why, void *arg)
@@ -301,7 +293,7 @@ static void on_death(struct sh_loop *l, pid_t pid, int status, void *arg)
     w->serial++;
     forget_process(w);
     pool_set_state(w, WORKER_DEAD);
-    store_on_worker_dead(x->store, w, preparing);
+    store_on_worker_dead(x->store, preparing);
     switch_on_worker_dead(x->sw, w);
     train_on_worker_dead(x->train, w);
     sh_shm_fini(&w->ctl_shm);

@@ -63,7 +63,6 @@ int pool_start(struct pool *p, struct sh_err *err);
 
 /* The only writer of the state; an illegal change is logged as our bug and made nevertheless. */
 void pool_set_state(struct worker *w, enum worker_state to);
-const char *worker_state_name(enum worker_state s);
 
 size_t pool_size(const struct pool *p);
 struct worker *pool_at(struct pool *p, size_t i);

@@ -216,11 +216,6 @@ uint32_t residency_held(const struct residency *r, uint32_t id)
     return r->images[id].held;
 }
 
-uint32_t residency_first(const struct residency *r, uint32_t id)
-{
-    return r->images[id].first;
-}
-
 uint32_t residency_tag(const struct residency *r, uint32_t id)
 {
     return r->images[id].conf.tag;

@@ -59,7 +59,6 @@ void residency_unpin(struct residency *r, uint32_t id);
 uint32_t residency_pins(const struct residency *r, uint32_t id);
 void residency_touch(struct residency *r, uint32_t id, int64_t now_ns); /* a use */
 uint32_t residency_held(const struct residency *r, uint32_t id);
-uint32_t residency_first(const struct residency *r, uint32_t id);
 uint32_t residency_tag(const struct residency *r, uint32_t id);
 
 /* Gives the image its whole range, evicting others as needed if may_evict. Fails: SH_E_DEVMEM; then

@@ -53,8 +53,12 @@ void run__drop_parts(struct run *r, uint64_t rid, uint64_t api_id)
 
     for (size_t i = 0; i < r->n_parts; i++) {
         struct run_part *p = &r->parts[i];
+        const struct msg_result m = {
+            .rid = p->rid, .rc = SH_E_CANCELLED, .msg = "cancelled before it ran"};
 
         if ((!rid || p->rid == rid) && (!api_id || p->api_id == api_id)) {
+            if (!api_id) /* its API keeps the payload until it knows that nobody reads it */
+                data_result(r->x->data, p, &m);
             r->batch -= p->batch;
             run__free_part(p);
         } else {

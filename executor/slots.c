@@ -13,8 +13,6 @@
 #include "common/metrics.h"
 #include "executor/job.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,81 +83,6 @@ void slots_fini(struct job *j)
 
 /* ------------------------------------------------------------------ the first state */
 
-static char *ckpt_path(const struct job *j, int64_t step)
-{
-    char name[64];
-
-    snprintf(name, sizeof(name), "ckpt-%" PRId64 ".safetensors", step);
-    return job_file(j, name);
-}
-
-/* Step of "ckpt-<step>.safetensors", else -1. */
-static int64_t step_of(const char *name)
-{
-    int64_t step = -1;
-    int end = 0;
-
-    if (sscanf(name, "ckpt-%18" SCNd64 ".safetensors%n", &step, &end) != 1 || !end || name[end])
-        return -1;
-    return step;
-}
-
-/* The scheduler may name a file that a newer one has replaced before it heard of that. */
-static int find_resume(struct job *j, struct sh_err *err)
-{
-    struct dirent *e;
-    int64_t best = -1;
-    char *path;
-    DIR *d;
-
-    if (access(j->resume, F_OK) == 0 || errno != ENOENT || !(d = opendir(j->dir)))
-        return SH_OK; /* opening it tells what is wrong */
-    while ((e = readdir(d)))
-        best = SH_MAX(best, step_of(e->d_name));
-    closedir(d);
-    if (best < 0)
-        return SH_OK;
-    path = ckpt_path(j, best);
-    if (!path)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the path of a checkpoint");
-    SH_WARN("job.resume",
-            "job=%" PRId64 " msg=\"the checkpoint of step %" PRId64
-            " is not there; the newest is of step %" PRId64 "\"",
-            j->id, j->resume_step, best);
-    free(j->resume);
-    j->resume = path;
-    j->resume_step = best;
-    return SH_OK;
-}
-
-static int read_checkpoint(struct job *j, struct slot *s, struct sh_err *err)
-{
-    struct sh_st *f = NULL;
-    int rc = find_resume(j, err);
-
-    if (!rc)
-        rc = sh_st_open(j->resume, &f, err);
-    if (rc)
-        return rc;
-    for (size_t i = 0; !rc && i < j->n_tensors; i++) {
-        const struct sh_st_tensor *want = &j->tensors[i], *t = sh_st_find(f, want->name);
-        int64_t off = json_integer_value(json_object_get(json_array_get(j->table, i), "off"));
-
-        if (!t || t->bytes != want->bytes || t->dtype != want->dtype)
-            rc = SH_FAIL(err, SH_E_INVALID,
-                         "the checkpoint of step %" PRId64
-                         " does not hold \"%s\" as this job has it",
-                         j->resume_step, want->name);
-        else
-            memcpy((char *)s->mem.base + off, t->data, t->bytes);
-    }
-    if (!rc && sh_st_meta(f, "step"))
-        rc = sh_parse_i64(sh_st_meta(f, "step"), 0, INT64_MAX, "step of the checkpoint",
-                          &j->resume_step, err);
-    sh_st_close(f);
-    return rc;
-}
-
 struct sweep_task {        /* a task with what it points to */
     struct ckpt_task task; /* first member */
     char *dir, *keep;
@@ -197,31 +120,22 @@ static void remove_old_files(const struct job *j)
         on_swept(&s->task);
 }
 
-int slots_init(struct job *j, const void *state, struct sh_err *err)
+int slots_init(struct job *j, struct sh_err *err)
+{
+    int rc = make(j, &j->slots[0], err);
+
+    return rc ? rc : make(j, &j->slots[1], err);
+}
+
+void slots_begin(struct job *j)
 {
     struct slot *s = &j->slots[0];
-    int rc = make(j, s, err);
 
-    if (!rc)
-        rc = make(j, &j->slots[1], err);
-    if (rc)
-        return rc;
-    memcpy(s->mem.base, state, (size_t)j->state_bytes);
-    if (j->resume) {
-        rc = read_checkpoint(j, s, err);
-        if (!rc && j->resume_step > j->steps)
-            rc = SH_FAIL(err, SH_E_INVALID,
-                         "the checkpoint is of step %" PRId64 ", the job has %" PRId64 " steps",
-                         j->resume_step, j->steps);
-        s->step = j->resume_step;
-        j->disk_step = j->resume_step; /* as good as written */
-    }
-    if (rc)
-        return rc;
+    if (j->resume)
+        s->step = j->disk_step = j->resume_step; /* as good as written */
     remove_old_files(j);
     s->is_valid = true;
     j->step = j->max_step = j->death_step = s->step;
-    return SH_OK;
 }
 
 /* ------------------------------------------------------------------ from the device */
@@ -347,10 +261,10 @@ static int fill_task(struct job *j, struct slot *s, struct disk_task *d, struct 
     memcpy(d->meta, meta, sizeof(meta));
     d->tensors = malloc((j->n_tensors + 1) * sizeof(*d->tensors));
     d->losses = malloc((j->n_losses + 1) * sizeof(*d->losses));
-    d->path = ckpt_path(j, s->step);
+    d->path = job_ckpt_path(j, s->step);
     d->losses_path = job_file(j, "losses.json");
     if (j->disk_prev_step >= 0)
-        d->remove_path = ckpt_path(j, j->disk_prev_step);
+        d->remove_path = job_ckpt_path(j, j->disk_prev_step);
     if (!d->tensors || !d->losses || !d->path || !d->losses_path)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a checkpoint");
     memcpy(d->tensors, j->tensors, j->n_tensors * sizeof(*d->tensors));

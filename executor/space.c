@@ -11,11 +11,10 @@
 #define IDLE_SCRUB_BLOCKS 16u /* a tick: 32 MiB, a few milliseconds even on a slow device */
 #define IDLE_NS ((int64_t)2000000000)
 
-struct pending { /* what the lane will still do with blocks, whoever has them by then */
+struct pending { /* the lane will still zero or read blocks, whoever has them by then */
     struct pending *next;
     struct space *space;
     struct arena_range range;
-    bool is_move; /* reads them; else: zeroes them */
 };
 
 struct space {
@@ -121,13 +120,13 @@ static void on_passed(void *arg)
 
 /* Notes what was just enqueued. If that fails the blocks are foreign to everyone: whoever takes
  * them scrubs them, behind it on the lane, and waits for that. */
-static int note(struct space *s, struct arena_range r, bool is_move, struct sh_err *err)
+static int note(struct space *s, struct arena_range r, struct sh_err *err)
 {
     struct pending *p = calloc(1, sizeof(*p));
     int rc;
 
     if (p) {
-        *p = (struct pending){.space = s, .range = r, .is_move = is_move, .next = s->pending};
+        *p = (struct pending){.space = s, .range = r, .next = s->pending};
         rc = tx_mark(s->tx, TX_LANE_IN, on_passed, p, err);
     } else {
         rc = SH_FAIL(err, SH_E_NOMEM, "could not note what the copy lane does");
@@ -148,7 +147,7 @@ static int scrub(struct space *s, struct arena_range r, struct sh_err *err)
     int rc = tx_zero(s->tx, (size_t)r.first * DEV_BLOCK, (size_t)r.n * DEV_BLOCK, err);
 
     if (!rc)
-        rc = note(s, r, false, err);
+        rc = note(s, r, err);
     if (!rc)
         arena_set_tag(residency_arena(s->res), r, ARENA_SCRUBBING);
     return rc;
@@ -225,14 +224,6 @@ size_t space_offset(const struct space_range *r)
 
 /* ------------------------------------------------------------------ images */
 
-bool space_is_moving(const struct space *s)
-{
-    for (const struct pending *p = s->pending; p; p = p->next)
-        if (p->is_move)
-            return true;
-    return false;
-}
-
 /* The image does not fill its last block: the rest of it must not stay another tenant's under the
  * tag of this one. */
 static int scrub_tail(struct space *s, const struct residency_place *p, uint64_t image_bytes,
@@ -256,7 +247,7 @@ static bool move_head(struct space *s, const struct residency_place *p, size_t b
     if (tx_move(s->tx, (size_t)p->range.first * DEV_BLOCK, (size_t)p->had_first * DEV_BLOCK, bytes,
                 NULL))
         return false;
-    note(s, (struct arena_range){p->had_first, p->had_blocks}, true, NULL);
+    note(s, (struct arena_range){p->had_first, p->had_blocks}, NULL);
     return true;
 }
 

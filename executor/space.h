@@ -4,6 +4,12 @@
  * gets its foreign blocks zeroed on the copy lane first; in the background (space_idle) free blocks
  * are scrubbed, and tails of idle images are evicted, so that on the path there is rarely anything
  * to do.
+ *
+ * Moves. The head of an image that gets another place is copied there on the same lane. Nobody
+ * waits for that on the CPU but one who takes the blocks it comes from as memory that a worker
+ * writes (must_wait). Whoever reads the new place waits for the tickets of the image's groups, all
+ * of which come behind the move (tx_load); what else is put into either place is copied on this
+ * lane, behind it too; training waits for a ticket of its own there.
  */
 #ifndef SH_EXECUTOR_SPACE_H
 #define SH_EXECUTOR_SPACE_H
@@ -39,8 +45,6 @@ size_t space_offset(const struct space_range *r); /* bytes in the arena */
  * its way unless it is whole. Fails: SH_E_DEVMEM; and what the device says. */
 int space_place(struct space *s, uint32_t image, uint64_t image_bytes, bool may_evict,
                 struct tx_place *out, struct sh_err *err);
-
-bool space_is_moving(const struct space *s); /* a head is on its way to another place */
 
 /* Would an image and a workspace fit if these ranges were given back? Changes nothing. */
 bool space_would_fit(struct space *s, uint32_t image, size_t ws_bytes,

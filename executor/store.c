@@ -424,12 +424,11 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
         m->phase = m->handle < 0 ? MODEL_READY : MODEL_SPREADING;
 }
 
-void store_on_worker_dead(struct store *s, struct worker *w, int64_t preparing)
+void store_on_worker_dead(struct store *s, int64_t preparing)
 {
     struct model *m = preparing ? store_find(s, preparing) : NULL;
     struct sh_err err = {0};
 
-    (void)w;
     /* A kill from outside looks the same as one for lack of memory, so every death counts. */
     if (!m || ++m->n_crashes < MODEL_MAX_CRASHES)
         return;

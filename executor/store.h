@@ -71,7 +71,7 @@ void store_update_metrics(struct store *s);
 
 void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_model_done *m,
                          int *fds, size_t n_fds);
-void store_on_worker_dead(struct store *s, struct worker *w, int64_t preparing);
+void store_on_worker_dead(struct store *s, int64_t preparing);
 
 /* The table row for a batch: the smallest compiled size that holds it; NULL: too large. */
 const struct msg_batch *model_batch(const struct model *m, uint32_t batch, const double **layer_ns);

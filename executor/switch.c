@@ -239,6 +239,9 @@ static void send_parts(const struct run *r, struct worker *w)
     }
 }
 
+/* Only the workspace has to be waited for: the worker writes inputs to it at once. The image need
+ * not have arrived, and its head need not have moved to its place yet: each group carries a ticket
+ * that the lane raises behind that group's bytes, and behind the move before them (tx_load). */
 static bool send_run(struct switcher *sw, struct run *r)
 {
     const struct msg_group all = {.end_layer = r->model->n_layers, .ticket_slot = TX_NO_TICKET};
@@ -246,8 +249,7 @@ static bool send_run(struct switcher *sw, struct run *r)
     struct worker *w = find_worker(sw, r->model);
     struct sh_msg m = {.type = MSG_WK_RUN};
 
-    if (!w || space_is_moving(sw->x->space) ||
-        (r->ws.must_wait && !space_is_clean(sw->x->space, &r->ws)))
+    if (!w || (r->ws.must_wait && !space_is_clean(sw->x->space, &r->ws)))
         return false;
     send_parts(r, w);
     m.u.wk_run = (struct msg_wk_run){.run_id = r->id,
@@ -312,6 +314,8 @@ void switch_on_part(struct switcher *sw, const struct msg_run_part *m)
         return;
     }
     l = calloc(1, sizeof(*l));
+    if (!l)
+        SH_FAIL(&err, SH_E_NOMEM, "could not allocate a part of a run");
     if (!l || run__copy_part(m, &l->part, &err)) {
         sh_log_err(SH_LOG_ERROR, "run.part", &err);
         free(l);

@@ -5,8 +5,8 @@
  *   QUEUED   its parts are known; over TCP, perhaps not their payload         [switch_on_run]
  *   MEMORY   it is the current one; its image and workspace need room, perhaps of
  *            training, which must stop and give it up first                   [give_memory]
- *   SEND     it has its memory; the copies are on their way; a scrub of the workspace or the move
- *            of an image may still have to finish                             [send_run]
+ *   SEND     it has its memory; the copies are on their way; the lane may still have to scrub its
+ *            workspace, or to move away what lay there                        [send_run]
  *   ACTIVE   a standby worker runs it                                         [switch_on_run_done]
  *
  * Training is told to stop at the moment a run becomes the current one, together with the copies;

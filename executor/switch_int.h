@@ -36,7 +36,8 @@ struct run {
 void run__free(struct run *r); /* gives back what it holds */
 /* Tells all who wait: API, scheduler or fn. why->rc = 0: done. */
 void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_run_done *done);
-/* Removes the parts that match (0 = any); keeps the batch right. */
+/* Removes the parts that match (0 = any); keeps the batch right. Their APIs get a RESULT each, but
+ * for an API that is named here: it is gone. */
 void run__drop_parts(struct run *r, uint64_t rid, uint64_t api_id);
 int run__copy_part(const struct msg_run_part *m, struct run_part *out, struct sh_err *err);
 void run__free_part(struct run_part *p);

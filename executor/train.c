@@ -395,7 +395,7 @@ bool train_turn(struct train *t)
     struct job *j = t->job;
     enum target want;
 
-    if (!j)
+    if (!j || j->reading)
         return false;
     if (j->has_ended) {
         if (j->filling || j->writing || j->n_flights)

@@ -20,7 +20,6 @@ struct mark {
 
 struct tx {
     struct dev_mem *mem;
-    struct sh_loop *loop;
     struct sh_io *io;
     const char *executor;
     enum tx_mode mode;
@@ -106,7 +105,6 @@ int tx_new(struct sh_loop *loop, struct dev_mem *mem, enum tx_mode mode, const c
     if (!t)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the transmission");
     t->mem = mem;
-    t->loop = loop;
     t->mode = mode;
     t->executor = executor;
     t->next_cookie = 1;

@@ -19,8 +19,7 @@
 #define TX_LANE_IN 0u
 #define TX_LANE_OUT 1u
 #define TX_N_LANES 2u
-#define TX_SLOT_WORKER 0u /* + index of the worker: its checkpoints */
-#define TX_MAX_WORKERS 64u
+#define TX_SLOT_WORKER 0u  /* + index of the worker, at most 63: its checkpoints */
 #define TX_SLOT_STATE 64u  /* training state on its way in */
 #define TX_SLOT_IMAGE 128u /* + id of the image */
 #define TX_NO_TICKET UINT32_MAX

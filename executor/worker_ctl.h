@@ -28,11 +28,10 @@ struct worker_ctl {
     /* written by the worker */
     _Atomic uint32_t stop_ack;
     _Atomic uint32_t ckpt_ack;
-    _Atomic uint64_t progress;    /* grows with every operation or message: the heartbeat */
-    _Atomic int64_t step;         /* committed steps of the running job */
-    _Atomic uint64_t loss_bits;   /* double: loss of the last committed step */
-    _Atomic int64_t stop_seen_ns; /* sh_clock_ns when the last stop was seen; and drained */
-    _Atomic int64_t stop_drained_ns;
+    _Atomic uint64_t progress;       /* grows with every operation or message: the heartbeat */
+    _Atomic int64_t step;            /* committed steps of the running job */
+    _Atomic uint64_t loss_bits;      /* double: loss of the last committed step */
+    _Atomic int64_t stop_drained_ns; /* sh_clock_ns when the last stop was through */
 };
 
 #endif

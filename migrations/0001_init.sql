@@ -1,7 +1,7 @@
 -- 0001_init.sql - schema version 1: tenants, keys, quotas, models, SLOs, datasets, queues, jobs,
 -- events, checkpoints, usage, audit, the leader's lease.
 --
--- Applied by the migration runner (common/db.c) in one transaction under an advisory lock; it also
+-- Applied by common/db_migrate.c in one transaction under an advisory lock, which also
 -- records the number and the file's SHA-256. Forward only; never edit a file that has run anywhere.
 -- Every table that a client may change has row_version (its ETag), raised by the writer.
 

@@ -2,9 +2,11 @@
 
 #include "common/log.h"
 #include "common/mem.h"
+#include "scheduler/leader.h"
 #include "scheduler/sched.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 int apis_on_hello(struct sched *s, struct session *x, const struct msg_api_hello *m,
                   struct sh_err *err)
@@ -50,7 +52,9 @@ void apis_on_msg(struct sched *s, struct api *a, const struct sh_msg *m)
         requests_on_cancel(s, a, m->u.infer_cancel.rid);
         break;
     case MSG_HINT:
-        sched_poll(s);
+        leader_on_word(s);
+        if (strcmp(m->u.hint.what, "reached") != 0)
+            sched_poll(s);
         break;
     default:
         SH_ERROR("api.message", "api=%s type=%s msg=\"not for a scheduler\"", a->name,

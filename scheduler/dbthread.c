@@ -287,13 +287,3 @@ bool dbthread_is_up(struct dbthread *t)
 {
     return atomic_load(&t->up);
 }
-
-size_t dbthread_queued(struct dbthread *t)
-{
-    size_t n;
-
-    pthread_mutex_lock(&t->lock);
-    n = t->todo.n + (t->running ? 1 : 0);
-    pthread_mutex_unlock(&t->lock);
-    return n;
-}

@@ -56,6 +56,5 @@ void dbthread_collect(struct dbthread *t, const uint64_t *generation);
 /* Drops queued operations of that generation (a lost lease: their fence would refuse them). */
 void dbthread_drop(struct dbthread *t, uint64_t generation);
 bool dbthread_is_up(struct dbthread *t); /* did the last operation reach the database? */
-size_t dbthread_queued(struct dbthread *t);
 
 #endif

@@ -178,7 +178,7 @@ void execs_on_msg(struct sched *s, struct exec *e, const struct sh_msg *m)
         e->synced = true;
         SH_INFO("executor.synced", "executor=%s", e->info.name);
         jobs_on_exec_synced(s, e);
-        models_tell_exec(s, e);
+        models_load_missing(s);
         sched_wake_jobs(s);
         break;
     case MSG_MODEL_STATE:

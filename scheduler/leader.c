@@ -1,7 +1,9 @@
 #include "scheduler/leader.h"
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "scheduler/lease_watch.h"
 #include "scheduler/sched.h"
 
 #include <inttypes.h>
@@ -11,7 +13,10 @@
 struct leader {
     struct sched *sched;
     struct sh_timer *timer;
-    bool asking; /* one operation at a time */
+    bool asking;          /* one operation at a time ... */
+    int64_t asked_ns;     /* ... begun then, ... */
+    uint64_t asked_epoch; /* ... when this was the epoch; 0: to acquire */
+    struct lease_watch watch;
     int64_t warned_ns;
     uint64_t warned_left;
 };
@@ -29,9 +34,15 @@ static void on_answer(void *ctx, void *arg, int rc, const struct sh_err *err)
         }
         return;
     }
+    /* A renewal that comes after we have stood down renews nothing: what we knew is thrown away,
+     * and the next time of leading needs an epoch of its own. */
+    if (s->epoch != s->leader->asked_epoch)
+        return;
+    if (l->held)
+        lease_watch_on_success(&s->leader->watch, s->leader->asked_ns);
     if (s->epoch == 0 && l->held)
         sched_lead(s, l->fence.epoch);
-    else if (s->epoch && s->epoch == l->fence.epoch && !l->held)
+    else if (s->epoch && !l->held)
         sched_stand_down(s, "another scheduler has the lease");
 }
 
@@ -58,20 +69,44 @@ static int ask(struct sched *s, dbop_run_fn *run, struct sh_err *err)
     return rc;
 }
 
-static void on_timer(struct sh_loop *loop, void *arg)
+static void try_now(struct leader *l, int64_t now)
 {
-    struct leader *l = arg;
     struct sched *s = l->sched;
     struct sh_err err = {0};
 
-    (void)loop;
-    if (l->asking)
-        return;
     l->asking = true;
+    l->asked_ns = now;
+    l->asked_epoch = s->epoch;
+    lease_watch_on_try(&l->watch, now);
     if (ask(s, s->epoch ? store_lease_renew : store_lease_acquire, &err)) {
         l->asking = false;
         sh_log_err(SH_LOG_ERROR, "lease.ask", &err);
     }
+}
+
+static void on_timer(struct sh_loop *loop, void *arg)
+{
+    struct leader *l = arg;
+    struct sched *s = l->sched;
+    int64_t ttl_ns = s->conf->lease_ttl_ms * 1000000, now = sh_clock_ns();
+
+    (void)loop;
+    if (s->epoch && lease_watch_is_lost(&l->watch, ttl_ns, now))
+        sched_stand_down(s, "the lease ends, and the database is reached by others, not by us");
+    if (s->epoch == 0)
+        l->watch = (struct lease_watch){0};
+    if (!l->asking && now - l->asked_ns >= ttl_ns / 3)
+        try_now(l, now);
+}
+
+void leader_on_word(struct sched *s)
+{
+    struct leader *l = s->leader;
+    int64_t now = sh_clock_ns();
+
+    if (s->epoch && lease_watch_on_word(&l->watch, s->conf->lease_ttl_ms * 1000000, now) &&
+        !l->asking)
+        try_now(l, now);
 }
 
 int leader_new(struct sched *s, struct leader **out, struct sh_err *err)
@@ -83,7 +118,8 @@ int leader_new(struct sched *s, struct leader **out, struct sh_err *err)
     if (!l)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the leader");
     l->sched = s;
-    rc = sh_timer_add(s->loop, 0, s->conf->lease_ttl_ms * 1000000 / 3, on_timer, l, &l->timer, err);
+    rc =
+        sh_timer_add(s->loop, 0, s->conf->lease_ttl_ms * 1000000 / 12, on_timer, l, &l->timer, err);
     if (rc) {
         free(l);
         return rc;

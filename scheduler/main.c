@@ -69,6 +69,7 @@ static int serve(const struct sched_conf *c, struct sh_err *err)
     if (!rc)
         rc = sched_new(c, loop, &s, err);
     if (!rc) {
+        sh_metric_set(M_shunt_build_info, SH_LABELS(sh_conf_version(), ""), 1);
         SH_INFO("sched.start", "holder=%s state_dir=%s", s->holder, s->state_dir);
         rc = sh_loop_run(loop, err);
     }

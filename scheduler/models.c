@@ -99,9 +99,8 @@ static void load_where_missing(struct sched *s, struct model *m)
     }
 }
 
-void models_tell_exec(struct sched *s, struct exec *e)
+void models_load_missing(struct sched *s)
 {
-    (void)e;
     for (size_t i = 0; i < s->models.n; i++)
         load_where_missing(s, s->models.items[i]);
 }
@@ -367,35 +366,47 @@ int models_merge(struct sched *s, const struct store_view *v, struct sh_err *err
         if (!m->gone && m->seen_poll != s->n_polls && v->n_models < STORE_MAX_MODELS)
             forget(s, m);
     }
-    for (size_t i = 0; i < ms->n; i++)
-        load_where_missing(s, ms->items[i]);
+    models_load_missing(s);
     return SH_OK;
+}
+
+/* Versions of one model share a series: the first of them counts for all. */
+static void count_waiting(struct sched *s)
+{
+    struct idmap first = {0}; /* by the model's id */
+
+    for (size_t i = 0; i < s->models.n; i++) {
+        struct model *m = s->models.items[i];
+
+        m->n_waiting = 0;
+        if (!m->gone && !idmap_get(&first, (uint64_t)m->model_id) &&
+            idmap_put(&first, (uint64_t)m->model_id, m, NULL))
+            goto out; /* no memory: the gauges are of a second ago */
+    }
+    for (size_t i = 0; i < s->requests.n; i++) {
+        const struct request *r = s->requests.items[i];
+        struct model *m = idmap_get(&first, (uint64_t)r->model->model_id);
+
+        if (m && r->state != REQUEST_RUNNING)
+            m->n_waiting++;
+    }
+    for (size_t i = 0; i < s->models.n; i++) {
+        const struct model *m = s->models.items[i];
+
+        if (idmap_get(&first, (uint64_t)m->model_id) == m)
+            sh_metric_set(M_shunt_request_queue_length, SH_LABELS(m->tenant, m->name),
+                          m->n_waiting);
+    }
+out:
+    idmap_fini(&first);
 }
 
 void models_second(struct sched *s)
 {
-    for (size_t i = 0; i < s->models.n; i++) {
-        struct model *m = s->models.items[i];
-
-        load_where_missing(s, m);
-        settle(s, m); /* the executor we waited for may be gone */
-        if (!m->gone)
-            sh_metric_set(M_shunt_request_queue_length, SH_LABELS(m->tenant, m->name), 0);
-    }
-    for (size_t i = 0; i < s->requests.n; i++) {
-        const struct request *r = s->requests.items[i];
-        double n = 0;
-
-        if (r->state == REQUEST_RUNNING || r->model->gone)
-            continue;
-        /* Versions of one model share a series; the count is of the whole model. */
-        for (size_t k = 0; k < s->requests.n; k++) {
-            const struct request *o = s->requests.items[k];
-
-            n += o->state != REQUEST_RUNNING && o->model->model_id == r->model->model_id;
-        }
-        sh_metric_set(M_shunt_request_queue_length, SH_LABELS(r->model->tenant, r->model->name), n);
-    }
+    models_load_missing(s);
+    for (size_t i = 0; i < s->models.n; i++)
+        settle(s, s->models.items[i]); /* the executor we waited for may be gone */
+    count_waiting(s);
 }
 
 void models_charge(struct sched *s, const struct run *run, const struct msg_run_done *m)

@@ -50,6 +50,7 @@ struct model { /* one version */
     int fail_rc; /* of the last failure */
     char fail_msg[512];
     uint32_t n_requests, n_runs;
+    uint32_t n_waiting; /* of all versions of the model; models.c */
     bool gone;
     uint64_t seen_poll;
     uint32_t snap; /* index in the snapshot of the present pass; pass.c */
@@ -66,7 +67,7 @@ void models_fini(struct sched *s);
 struct model *models_find(const struct models *m, int64_t version_id); /* NULL if unknown */
 int models_merge(struct sched *s, const struct store_view *v, struct sh_err *err);
 void models_on_state(struct sched *s, struct exec *e, const struct msg_model_state *m);
-void models_tell_exec(struct sched *s, struct exec *e); /* MODEL_LOAD for what it lacks */
+void models_load_missing(struct sched *s); /* MODEL_LOAD for what an executor lacks */
 void models_forget_exec(struct sched *s, uint32_t exec_index);
 void models_second(struct sched *s); /* retries, gauges */
 /* Device time of a finished run. */

@@ -14,7 +14,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #define SECOND_NS INT64_C(1000000000)
 #define LAST_WRITES_MS 3000
@@ -71,8 +70,10 @@ bool sched_op_ok(struct sched *s, const char *name, int rc, const struct sh_err 
         return false;
     }
     if (rc != SH_E_DBDOWN) {
-        SH_ERROR("db.failed", "op=%s code=%s", name, sh_rc_name(rc));
-        sh_log_err(SH_LOG_ERROR, "db.failed", err);
+        struct sh_err named = *err;
+
+        sh_err_detail(&named, "operation %s", name);
+        sh_log_err(SH_LOG_ERROR, "db.failed", &named);
     }
     return false;
 }
@@ -231,25 +232,11 @@ static void on_tick(struct sh_loop *l, void *arg)
         sched_wake_jobs(s);
 }
 
-static double resident_bytes(void)
-{
-    FILE *f = fopen("/proc/self/statm", "re");
-    long pages = 0;
-
-    if (!f)
-        return 0;
-    if (fscanf(f, "%*s %ld", &pages) != 1)
-        pages = 0;
-    fclose(f);
-    return (double)pages * (double)sysconf(_SC_PAGESIZE);
-}
-
 static void on_second(struct sh_loop *l, void *arg)
 {
     struct sched *s = arg;
 
     (void)l;
-    sh_metric_set(M_shunt_process_resident_bytes, NULL, resident_bytes());
     sh_metric_set(M_shunt_db_up, NULL, dbthread_is_up(s->db));
     sessions_second(s);
     if (s->epoch == 0 || !s->loaded)

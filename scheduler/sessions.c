@@ -12,12 +12,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static void close_fds(const int *fds, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        close(fds[i]);
-}
-
 /* Tells the part that used the session; it has no user afterwards. */
 static void detach(struct session *x, const char *why)
 {
@@ -126,8 +120,7 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
 {
     struct session *x = arg;
 
-    (void)w;
-    close_fds(fds, n_fds); /* nobody sends us any */
+    (void)w, (void)fds, (void)n_fds;
     x->heard_ns = sh_clock_ns();
     if (x->ending)
         return;

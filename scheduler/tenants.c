@@ -31,13 +31,6 @@ static size_t lower_bound(const struct tenants *t, const char *name)
     return lo;
 }
 
-struct tenant *tenants_find(const struct tenants *t, const char *name)
-{
-    size_t i = lower_bound(t, name);
-
-    return i < t->n && strcmp(t->items[i]->name, name) == 0 ? t->items[i] : NULL;
-}
-
 struct tenant *tenants_by_id(const struct tenants *t, int64_t id)
 {
     return idmap_get(&t->by_id, (uint64_t)id);

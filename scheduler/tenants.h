@@ -26,8 +26,7 @@ struct tenants {
 };
 
 void tenants_fini(struct tenants *t);
-struct tenant *tenants_find(const struct tenants *t, const char *name); /* NULL if unknown */
-struct tenant *tenants_by_id(const struct tenants *t, int64_t id);
+struct tenant *tenants_by_id(const struct tenants *t, int64_t id); /* NULL if unknown */
 /* Finds it or makes one with the default quota: a key may be younger than our last look at the
  * database. Fails: SH_E_NOMEM, SH_E_TOOBIG, SH_E_INVALID (name). */
 int tenants_get(struct tenants *t, const char *name, struct tenant **out, struct sh_err *err);

@@ -35,7 +35,8 @@ bool ad__wants(const struct ad *a, uint32_t t)
     return t != DEV_NONE && a->wants[ir_root(a->ir, t)];
 }
 
-int ad__shaped(struct ad *a, uint32_t g, uint32_t t, uint32_t *out, struct sh_err *err)
+/* An alias of g in the shape of t. */
+static int shaped(struct ad *a, uint32_t g, uint32_t t, uint32_t *out, struct sh_err *err)
 {
     struct dev_tensor d = *ir_t(a->ir, t);
 
@@ -45,7 +46,7 @@ int ad__shaped(struct ad *a, uint32_t g, uint32_t t, uint32_t *out, struct sh_er
 int ad__add(struct ad *a, uint32_t t, uint32_t g, struct sh_err *err)
 {
     uint32_t root = ir_root(a->ir, t), *have = &a->grads[root];
-    int rc = ad__shaped(a, g, root, &g, err);
+    int rc = shaped(a, g, root, &g, err);
 
     if (rc)
         return rc;
@@ -141,7 +142,7 @@ static int step_back(struct ad *a, uint32_t i, struct sh_err *err)
         return SH_OK; /* the loss does not depend on it */
     if (!RULES[op.kind])
         return ad__unsupported(&op, err, "the operation has no gradient");
-    rc = ad__shaped(a, dy, op.out[0], &dy, err);
+    rc = shaped(a, dy, op.out[0], &dy, err);
     a->op = i;
     return rc ? rc : RULES[op.kind](a, &op, dy, err);
 }

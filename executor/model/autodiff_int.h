@@ -24,8 +24,6 @@ int ad__add(struct ad *a, uint32_t t, uint32_t g, struct sh_err *err);
 int ad__add_reduced(struct ad *a, uint32_t t, uint32_t g, struct sh_err *err);
 int ad__zero(struct ad *a, uint32_t *out, struct sh_err *err);
 int ad__unsupported(const struct dev_op *op, struct sh_err *err, const char *why);
-/* An alias of g in the shape of t. */
-int ad__shaped(struct ad *a, uint32_t g, uint32_t t, uint32_t *out, struct sh_err *err);
 /* The sum of g over all axes but the last. */
 int ad__column_sums(struct ad *a, const char *name, uint32_t g, uint32_t *out, struct sh_err *err);
 

@@ -217,7 +217,7 @@ int graph_add_node(struct graph *g, const char *name, const char *op, const uint
     return rc;
 }
 
-int graph__add_io(uint32_t **list, uint32_t *n, uint32_t value, struct sh_err *err)
+static int add_io(uint32_t **list, uint32_t *n, uint32_t value, struct sh_err *err)
 {
     uint32_t *p;
 
@@ -234,12 +234,12 @@ int graph__add_io(uint32_t **list, uint32_t *n, uint32_t value, struct sh_err *e
 
 int graph_add_input(struct graph *g, uint32_t value, struct sh_err *err)
 {
-    return graph__add_io(&g->inputs, &g->n_inputs, value, err);
+    return add_io(&g->inputs, &g->n_inputs, value, err);
 }
 
 int graph_add_output(struct graph *g, uint32_t value, struct sh_err *err)
 {
-    return graph__add_io(&g->outputs, &g->n_outputs, value, err);
+    return add_io(&g->outputs, &g->n_outputs, value, err);
 }
 
 /* ---------------------------------------------------------------- attributes */
@@ -506,10 +506,4 @@ const char *graph__shape_text(const struct graph_value *v, char *out, size_t siz
     if (at < size)
         snprintf(out + at, size - at, "%s", v->rank < 0 ? "?]" : "]");
     return out;
-}
-
-void graph__truncate_values(struct graph *g, uint32_t n)
-{
-    while (g->n_values > n)
-        graph__value_fini(&g->values[--g->n_values]);
 }

@@ -27,8 +27,6 @@ int graph__set_floats(struct graph_node *n, const char *name, const float *v, si
                       struct sh_err *err);
 const struct graph_attr *graph__attr(const struct graph_node *n, const char *name);
 void graph__drop_attr(struct graph_node *n, const char *name);
-int graph__add_io(uint32_t **list, uint32_t *n, uint32_t value, struct sh_err *err);
-void graph__truncate_values(struct graph *g, uint32_t n); /* drops values n.. */
 
 /* Size of a tensor; SH_E_INVALID for a negative dimension, SH_E_TOOBIG above the limit. */
 int graph__bytes(enum sh_dtype t, int rank, const int64_t *dims, size_t *out, struct sh_err *err);

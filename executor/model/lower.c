@@ -82,7 +82,7 @@ const struct graph_value *lower__out(const struct lower *lo, const struct graph_
     return &lo->g->values[n->out[0]];
 }
 
-bool lower__has(const struct graph_node *n, uint32_t i)
+static bool has(const struct graph_node *n, uint32_t i)
 {
     return i < n->n_in && n->in[i] != GRAPH_NONE;
 }
@@ -106,7 +106,8 @@ static bool is_trained(const struct lower *lo, const struct graph_value *v)
     return lo->training && v->is_param && v->dtype == SH_F32 && v->rank > 0;
 }
 
-bool lower__is_fixed(const struct lower *lo, uint32_t value)
+/* A constant that training does not change. */
+static bool is_fixed(const struct lower *lo, uint32_t value)
 {
     const struct graph_value *v = &lo->g->values[value];
 
@@ -119,7 +120,7 @@ bool lower__scalar(const struct lower *lo, uint32_t value, double *out)
     int64_t i;
     float f;
 
-    if (!lower__is_fixed(lo, value) || graph_elements(v) != 1)
+    if (!is_fixed(lo, value) || graph_elements(v) != 1)
         return false;
     switch (v->dtype) {
     case SH_F32:
@@ -162,7 +163,7 @@ int lower__use_value(struct lower *lo, uint32_t value, uint32_t *out, struct sh_
 int lower__use(struct lower *lo, const struct graph_node *n, uint32_t i, uint32_t *out,
                struct sh_err *err)
 {
-    if (!lower__has(n, i)) {
+    if (!has(n, i)) {
         *out = DEV_NONE;
         return SH_OK;
     }

@@ -17,7 +17,6 @@ typedef int lower_fn(struct lower *lo, const struct graph_node *n, struct sh_err
 /* ---- helpers */
 const struct graph_value *lower__in(const struct lower *lo, const struct graph_node *n, uint32_t i);
 const struct graph_value *lower__out(const struct lower *lo, const struct graph_node *n);
-bool lower__has(const struct graph_node *n, uint32_t i);
 /* The tensor of input i; a constant becomes one when it is first asked for. */
 int lower__use(struct lower *lo, const struct graph_node *n, uint32_t i, uint32_t *out,
                struct sh_err *err);
@@ -32,7 +31,6 @@ int lower__emit(struct lower *lo, const struct graph_node *n, struct dev_op *op,
 int lower__is(struct lower *lo, const struct graph_node *n, uint32_t t, struct sh_err *err);
 /* A constant that training does not change, with one element of type F32, F64 or I64. */
 bool lower__scalar(const struct lower *lo, uint32_t value, double *out);
-bool lower__is_fixed(const struct lower *lo, uint32_t value); /* constant, not a parameter */
 int lower__unsupported(const struct graph_node *n, struct sh_err *err, const char *why);
 int lower__float(const struct graph_node *n, const char *name, float *out, struct sh_err *err);
 

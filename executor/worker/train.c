@@ -318,7 +318,6 @@ int train_on_go(struct worker *w, const struct msg_wk_train_go *go, struct sh_er
     rc = dev_wait(w->dev, go->ticket_slot, go->ticket_value, WORKER_TICKET_TIMEOUT_MS, &why);
     if (!rc)
         rc = run_steps(w, t, go, &step, &why);
-    atomic_store(&w->ctl->stop_seen_ns, sh_clock_ns());
     if (!rc)
         rc = dev_sync(w->dev, &why);
     if (send_losses(w, t, err) || answer_stopped(w, t, step, &why, err))

@@ -151,8 +151,8 @@ static void failures_are_told_apart_by_kind(void **state)
         struct sh_err err = {0};
 
         assert_fails(db_exec(w->db, &CASES[i].s, NULL, NULL, &err), CASES[i].rc, &err, "database");
-        assert_string_equal(db_constraint(w->db), CASES[i].constraint);
         assert_has(err.detail, CASES[i].s.name);
+        assert_has(err.detail, CASES[i].constraint);
         assert_has(err.detail, "SQLSTATE");
         assert_has_not(err.msg, "t_pkey"); /* a tenant may read msg */
     }
@@ -177,7 +177,6 @@ static void statements_are_counted_by_name(void **state)
     sh_buf_init(&b, 1u << 20);
     assert_ok(sh_metrics_render('a', &b, NULL));
     assert_has(b.data, "shunt_db_query_seconds_count{statement=\"n_of_1\"} 1\n");
-    assert_has(b.data, "\nshunt_db_up 1\n");
     sh_buf_fini(&b);
 }
 

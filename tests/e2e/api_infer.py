@@ -278,6 +278,15 @@ def binary_body(batch=2, **extra):
     return b, raw
 
 
+def wait_for(test, timeout=5):
+    end = time.monotonic() + timeout
+    while not test():
+        if time.monotonic() >= end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
 class Infer(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -437,6 +446,32 @@ class Infer(unittest.TestCase):
         s.close()
         self.assertIn(" 503 ", reply)
         self.assertIn("the queue is full", reply)
+
+    def test_a_tenant_holds_its_share_of_the_payload_memory_and_no_more(self):
+        head = ("POST /v2/models/double/infer HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"
+                "Content-Length: 240000\r\n\r\n" % self.s.key).encode()
+        slow = []
+        for i in range(2):
+            slow.append(socket.create_connection(("127.0.0.1", self.s.port)))
+            slow[i].sendall(head + b"{")
+            self.assertTrue(wait_for(lambda: sum(t == "INFER_OPEN" for t, _ in self.s.played.log) > i))
+        r = self.s.call("POST", "/v2/models/double/infer", b" " * 100000, self.s.key)
+        self.assertEqual((r[0], "payload memory" in r[1]["error"]), (429, True), r)
+        self.assertEqual(self.s.headers["retry-after"], "1")
+        self.assertEqual(self.s.infer(body(), model="common", key=self.s.other)[0], 200)
+        for c in slow:
+            c.close()
+        self.assertTrue(wait_for(lambda: self.s.call(
+            "POST", "/v2/models/double/infer", b" " * 100000, self.s.key)[0] == 400))
+
+    def test_made_up_names_do_not_keep_the_database_busy(self):
+        name = 'shunt_db_query_seconds_count{statement="catalog_mark"}'
+        before, start = self.s.metric(name), time.monotonic()
+        for i in range(300):
+            self.refused(404, "no model", body(), model="made-up-%d" % i)
+        asked, took = self.s.metric(name) - before, time.monotonic() - start
+        self.assertTrue(10 <= asked <= 20 + 25 * (took + 1), (asked, took))
+        self.assertEqual(self.s.infer(body())[0], 200)
 
     def test_more_requests_a_second_than_the_quota_allows(self):
         quota = "/api/v1/tenants/other/quota"

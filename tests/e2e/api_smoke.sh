@@ -246,6 +246,11 @@ req GET "/api/v1/jobs/$id"; is "one job" 200 '"model":"digits"'
 req GET "/api/v1/jobs/$id/events"; is "its events" 200 Submitted
 req GET "/api/v1/jobs/$id/checkpoints"; is "its checkpoints" 200 '"items":\[\]'
 req GET "/api/v1/jobs/$id/losses"; is "its losses" 200 '"losses":\[\]'
+mkdir -p "$dir/state/jobs/$id"
+echo '[0.5,null,0.25]' >"$dir/state/jobs/$id/losses.json"
+req GET "/api/v1/jobs/$id/losses?offset=1&limit=1"; is "some of them" 200 '"losses":\[null\]'
+is "of how many" 200 '"total":3'
+req GET "/api/v1/jobs/$id/losses?cursor=x"; is "a range has no cursor" 400 cursor
 req GET '/api/v1/jobs?limit=1'; is "list jobs" 200 next_cursor
 req GET /api/v1/queues; is "queues" 200 '"default"'
 req GET /api/v1/executors; is "executors" 200
@@ -317,11 +322,25 @@ n=$((n + 1))
 echo shunt_aaaaaaaaaaaa_stale >"$dir/admin"
 touch "$dir/state/blobs/tmp/young"
 touch -d '2 days ago' "$dir/state/blobs/tmp/old"
+digits=$dir/state/blobs/packages/$(sha256sum "$dir/digits.onnx" | cut -d' ' -f1)
+orphan=$dir/state/blobs/packages/$(printf 'f%.0s' $(seq 64))
+mkdir "$orphan"
+touch "$orphan/model.onnx"
+touch -d '2 days ago' "$orphan" "$digits"
 restart
 n=$((n + 1))
 if [ "$key" != shunt_aaaaaaaaaaaa_stale ] || [ ! -e "$dir/state/blobs/tmp/young" ] ||
     [ -e "$dir/state/blobs/tmp/old" ]; then
     echo "FAILED: a second admin key, or blobs/tmp"
+    failed=$((failed + 1))
+fi
+n=$((n + 1))
+for _ in $(seq 100); do
+    [ -e "$orphan" ] || break
+    sleep 0.1
+done
+if [ -e "$orphan" ] || [ ! -e "$digits/graph.json" ]; then
+    echo "FAILED: a package without a version stays, or one with a version goes"
     failed=$((failed + 1))
 fi
 key=$admin

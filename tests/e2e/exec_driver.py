@@ -12,6 +12,7 @@ import tempfile
 import time
 
 import wire
+from system import read_st, st_bytes  # noqa: F401
 
 BIN = os.environ.get("SHUNT_BIN", os.path.join(wire.ROOT, "build", "bin"))
 PHASE = ["LOADING", "READY", "FAILED", "GONE"]
@@ -20,26 +21,9 @@ FINAL = ("DONE", "FAILED", "CANCELLED", "SUSPENDED")
 SLAB = 64 << 20
 
 
-def read_st(path):
-    """safetensors: {name: (dtype, shape, bytes)}"""
-    raw = open(path, "rb").read()
-    (n,) = struct.unpack_from("<Q", raw)
-    head = json.loads(raw[8:8 + n])
-    return {k: (v["dtype"], v["shape"], raw[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]])
-            for k, v in head.items() if k != "__metadata__"}
-
-
 def write_st(path, tensors):
-    head, at = {}, 0
-    for k, (dtype, shape, data) in tensors.items():
-        head[k] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
-        at += len(data)
-    text = json.dumps(head).encode()
-    text += b" " * (-(8 + len(text)) % 64)
     with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text)
-        for _, _, data in tensors.values():
-            f.write(data)
+        f.write(st_bytes(tensors))
 
 
 class Driver:

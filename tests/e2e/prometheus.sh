@@ -53,8 +53,9 @@ has_data() {
         jq -e '.status == "success" and ([.data.result[].value[1]] | any(. != "NaN"))' >/dev/null
 }
 
-all_up() {
-    [ "$(curl -fsS "http://127.0.0.1:$port/api/v1/query?query=up" |
+# all_three METRIC: it is 1 in each process
+all_three() {
+    [ "$(curl -fsS "http://127.0.0.1:$port/api/v1/query?query=$1" |
         jq '[.data.result[] | select(.value[1] == "1")] | length')" = 3 ]
 }
 
@@ -62,7 +63,9 @@ start_load
 ok "the configuration is valid" promtool check config "$state/prometheus/prometheus.yml"
 ok "the alerts are valid" promtool check rules "$state/prometheus/alerts.yml"
 start_prometheus
-ok "Prometheus reads all three processes" until_ok 20 all_up
+ok "Prometheus reads all three processes" until_ok 20 all_three up
+ok "each says its version: the dashboard finds instances by it" \
+    until_ok 20 all_three shunt_build_info
 
 n=0
 while IFS= read -r expr; do

@@ -25,6 +25,7 @@ import wire  # noqa: E402
 DIGITS = os.path.join(wire.ROOT, "examples", "digits")
 TRAIN, TEST = os.path.join(DIGITS, "train.safetensors"), os.path.join(DIGITS, "test.safetensors")
 OPTIONS = ("--threads=1", "--pool-bytes=256M")
+CANCELLED = -9
 
 
 def spec(**over):
@@ -105,6 +106,23 @@ class Runs(Case):
         d = self.driver(tcp=True)
         d.load(1, d.package(self.net)[0])
         self.assert_close(self.infer(d, 1, 0, 3)[0][:10], self.infer(d, 1, 0)[0])
+
+    def test_a_cancelled_part_that_waits_is_answered_at_once(self):
+        d = self.driver("--copy-gb-per-s=0.05", "--pool-bytes=192M")
+        d.load(1, d.package(self.net)[0])
+        d.load(2, d.package(self.zoo("resnet18", "inference"))[0], max_batch=1)
+        first = d.run(2, [bytes(602112)], [4000], 1)  # copies for most of a second
+        run = d.run(1, [self.digits(0, 1)], [40], 1, parts=2)
+        alone = d.run(1, [self.digits(0, 1)], [40], 1)
+        (gone, _), (rid, spans) = run[1]
+        d.scheduler.send("RUN_CANCEL", run_id=run[0], rid=gone)
+        d.scheduler.send("RUN_CANCEL", run_id=alone[0], rid=alone[1][0][0])
+        d.wait(lambda: gone in d.results and alone[1][0][0] in d.results, 5, "answer")
+        self.assertEqual((d.results[gone].rc, d.results[alone[1][0][0]].rc), (CANCELLED, CANCELLED))
+        self.assertNotIn(first[0], d.done)
+        d.wait(lambda: alone[0] in d.done and rid in d.results, 60, "result")
+        self.assertEqual((d.results[rid].rc, d.results[rid].run_batch), (0, 1))
+        d.result(first)
 
     def test_models_that_do_not_fit_together_are_evicted_and_come_back(self):
         d = self.driver("--pool-bytes=120M")

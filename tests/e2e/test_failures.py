@@ -73,6 +73,13 @@ class Failures(Story):
             self.assertEqual(r.json["outputs"][0]["data"], [1.0, -1.25, 2.0])
         return r
 
+    @staticmethod
+    def served(got, n, more_than):
+        try:
+            until("requests are served", lambda: sum(r.status == 200 for r in got[n:]) > more_than)
+        except AssertionError as e:
+            raise AssertionError("%s: %d answers, the last: %s" % (e, len(got) - n, got[n:][-4:])) from None
+
     def train(self, steps, **more):
         spec = {"epochs": None, "steps": steps, "checkpoint_interval_ms": 200, **more.pop("spec", {})}
         r = self.s.submit(self.key, model="digits", version=1, dataset="train", spec=spec, **more)
@@ -197,7 +204,7 @@ class Failures(Story):
             for _ in range(3):
                 with lock:
                     n = len(got)
-                until("requests are served", lambda: sum(r.status == 200 for r in got[n:]) > 3)
+                self.served(got, n, 3)
                 self.s.wait_new("scheduler", self.s.kill("scheduler"))
         finally:
             stop.set()
@@ -290,7 +297,7 @@ class Failures(Story):
                 workers = until("all workers are there", lambda: (lambda w: len(w) == 3 and w)(
                     self.s.workers()))
                 os.kill(workers[turn % 3], signal.SIGKILL)
-                until("requests are served", lambda: sum(r.status == 200 for r in got[n:]) > 1)
+                self.served(got, n, 1)
         finally:
             stop.set()
             t.join()

@@ -616,6 +616,29 @@ class Case(unittest.TestCase):
         wait("usage", lambda: sql("SELECT sum(requests) FROM usage") == "29")
         self.assertFalse(e.closed or a.closed)
 
+    @unittest.skipUnless(os.environ.get("SHUNT_PG_DATA"), "needs the PostgreSQL of tests/pg.sh")
+    def test_a_leader_that_alone_does_not_reach_the_database_stops(self):
+        self.start()
+        e, a = self.ready_executor(), self.api()
+        job = self.running(e)
+        a.send("HINT", what="reached")  # all is well
+        time.sleep(0.5)
+        self.assertFalse(e.closed)
+        self.stop_database()
+        try:
+            def lost():
+                if not a.closed:
+                    a.send("HINT", what="reached")  # as if the API still did
+                return e.closed and a.closed
+            wait("the loss", lost, 5)
+            with self.assertRaises(OSError):
+                wire.connect("unix:" + self.addr, 0.3)
+        finally:
+            self.start_database()
+        wait("the lease", lambda: sql("SELECT epoch FROM lease") == "2")
+        e = self.exec(models=[1], jobs=[(job, 1, RUNNING)])
+        self.assertEqual(e.expect("WELCOME").epoch, 2)
+
 
 Api.next = 100
 

@@ -62,22 +62,6 @@ static void reserved_bytes_end_with_nul_however_many_are_filled(void **state)
     sh_buf_fini(&b);
 }
 
-static void consume_drops_from_the_front(void **state)
-{
-    struct sh_buf b;
-    (void)state;
-
-    sh_buf_init(&b, 100);
-    sh_buf_consume(&b, 5); /* nothing there: nothing happens */
-    assert_ok(sh_buf_puts(&b, "abcdef", NULL));
-    sh_buf_consume(&b, 2);
-    assert_string_equal(b.data, "cdef");
-    sh_buf_consume(&b, 100);
-    assert_int_equal(b.len, 0);
-    assert_string_equal(b.data, "");
-    sh_buf_fini(&b);
-}
-
 static void take_hands_the_memory_over_and_the_buffer_still_works(void **state)
 {
     struct sh_buf b;
@@ -101,7 +85,6 @@ int main(void)
         cmocka_unit_test(text_is_appended_and_terminated),
         cmocka_unit_test(the_limit_holds_to_the_byte_and_a_refusal_changes_nothing),
         cmocka_unit_test(reserved_bytes_end_with_nul_however_many_are_filled),
-        cmocka_unit_test(consume_drops_from_the_front),
         cmocka_unit_test(take_hands_the_memory_over_and_the_buffer_still_works),
     };
 

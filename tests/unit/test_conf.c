@@ -13,7 +13,7 @@ struct conf {
 };
 
 static const struct sh_conf_opt OPTS[] = {
-    SH_OPT_INT(struct conf, tick_ms, "tick-ms", 200, 10, 60000, SH_CONF_RELOAD, "wait, ms"),
+    SH_OPT_INT(struct conf, tick_ms, "tick-ms", 200, 10, 60000, 0, "wait, ms"),
     SH_OPT_BYTES(struct conf, cache, "cache", "256M", 0, 1e12, 0, "cache, bytes"),
     SH_OPT_F64(struct conf, share, "share", 0.5, 0, 1, 0, "share of the device"),
     SH_OPT_BOOL(struct conf, fast, "fast", true, 0, "be fast"),

@@ -3,10 +3,10 @@
 /* link: -lmicrohttpd */
 #include "common/mem.h"
 #include "common/metrics.h"
-#include "common/wire.h"
 #include "tests/unit/sh_test.h"
 
 #include <math.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -263,14 +263,16 @@ static void the_documentation_lists_every_metric(void **state)
 /* One request on a connection of its own. *out: NUL-terminated. */
 static void ask(int port, const char *method, const char *path, char *out, size_t size)
 {
-    char addr[64], request[128];
+    struct sockaddr_in sa = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    char request[128];
     size_t len = 0;
     ssize_t n;
     int fd;
 
-    snprintf(addr, sizeof(addr), "tcp:127.0.0.1:%d", port);
-    assert_ok(sh_wire_connect(addr, 5000, &fd, NULL));
-    assert_int_equal(fcntl(fd, F_SETFL, 0), 0); /* blocking */
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
     n = snprintf(request, sizeof(request),
                  "%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi",
                  method, path);

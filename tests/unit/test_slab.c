@@ -1,7 +1,7 @@
 /* test_slab.c - the payload slab.
  *
- * Without it two requests could share bytes, or memory given back would stay in pieces until
- * nothing large fits any more.
+ * Without it two requests could share bytes, memory given back would stay in pieces until nothing
+ * large fits any more, or one tenant could keep all others out.
  */
 /* uses: api/slab.o */
 #include "api/slab.h"
@@ -10,29 +10,29 @@
 
 #define BYTES ((size_t)1 << 20)
 
-static struct slab *make(void)
+static struct slab *make(size_t share)
 {
     struct sh_err err = {0};
     struct slab *s = NULL;
 
-    assert_ok_err(slab_new(BYTES, &s, &err), &err);
+    assert_ok_err(slab_new(BYTES, share, &s, &err), &err);
     return s;
 }
 
 static void slots_never_overlap(void **state)
 {
-    struct slab *s = make();
+    struct slab *s = make(BYTES);
     struct slab_slot *slot[64];
     uint32_t x = 12345;
 
     (void)state;
     for (size_t i = 0; i < 64; i++)
-        assert_ok(slab_take(s, 1 + (x = x * 1664525u + 1013904223u) % 8192, &slot[i], NULL));
+        assert_ok(slab_take(s, "a", 1 + (x = x * 1664525u + 1013904223u) % 8192, &slot[i], NULL));
     for (size_t round = 0; round < 2000; round++) {
         size_t i = (x = x * 1664525u + 1013904223u) % 64;
 
         slab_release(s, slot[i]);
-        assert_ok(slab_take(s, 1 + (x = x * 1664525u + 1013904223u) % 8192, &slot[i], NULL));
+        assert_ok(slab_take(s, "a", 1 + (x = x * 1664525u + 1013904223u) % 8192, &slot[i], NULL));
         assert_int_equal(slot[i]->off % SLAB_ALIGN, 0);
         for (size_t k = 0; k < 64; k++)
             assert_true(k == i || slot[k]->off + slot[k]->bytes <= slot[i]->off ||
@@ -47,15 +47,15 @@ static void slots_never_overlap(void **state)
 static void what_is_given_back_becomes_whole_again(void **state)
 {
     static const size_t ORDER[] = {1, 3, 0, 2}; /* both neighbours, one, none */
-    struct slab *s = make();
+    struct slab *s = make(BYTES);
     struct slab_slot *slot[4], *all = NULL;
 
     (void)state;
     for (size_t i = 0; i < 4; i++)
-        assert_ok(slab_take(s, BYTES / 4, &slot[i], NULL));
+        assert_ok(slab_take(s, "a", BYTES / 4, &slot[i], NULL));
     for (size_t i = 0; i < 4; i++)
         slab_release(s, slot[ORDER[i]]);
-    assert_ok(slab_take(s, BYTES, &all, NULL));
+    assert_ok(slab_take(s, "a", BYTES, &all, NULL));
     slab_release(s, all);
     slab_release(s, NULL);
     slab_free(s);
@@ -63,19 +63,43 @@ static void what_is_given_back_becomes_whole_again(void **state)
 
 static void a_full_slab_says_so(void **state)
 {
-    struct slab *s = make();
+    struct slab *s = make(BYTES);
     struct slab_slot *all = NULL, *one = NULL;
     struct sh_err err = {0};
 
     (void)state;
-    assert_ok(slab_take(s, BYTES, &all, NULL));
-    assert_fails(slab_take(s, 1, &one, &err), SH_E_QUEUEFULL, &err, "full");
+    assert_ok(slab_take(s, "a", BYTES, &all, NULL));
+    assert_fails(slab_take(s, "b", 1, &one, &err), SH_E_QUEUEFULL, &err, "full");
     assert_null(one);
     err = (struct sh_err){0};
-    assert_fails(slab_take(s, BYTES + 1, &one, &err), SH_E_TOOBIG, &err, "do not fit");
+    assert_fails(slab_take(s, "a", BYTES + 1, &one, &err), SH_E_TOOBIG, &err, "do not fit");
     slab_release(s, all);
-    assert_ok(slab_take(s, 0, &one, NULL)); /* a model may have empty tensors */
+    assert_ok(slab_take(s, "a", 0, &one, NULL)); /* a model may have empty tensors */
     slab_release(s, one);
+    slab_free(s);
+}
+
+static void a_tenant_holds_no_more_than_its_share(void **state)
+{
+    struct slab *s = make(BYTES / 2);
+    struct slab_slot *mine[2], *theirs = NULL, *more = NULL;
+    struct sh_err err = {0};
+
+    (void)state;
+    assert_fails(slab_take(s, "a", BYTES / 2 + 1, &more, &err), SH_E_TOOBIG, &err, "do not fit");
+    assert_ok(slab_take(s, "a", BYTES / 4, &mine[0], NULL));
+    assert_ok(slab_take(s, "a", BYTES / 4, &mine[1], NULL));
+    err = (struct sh_err){0};
+    assert_fails(slab_take(s, "a", 1, &more, &err), SH_E_QUOTA, &err, "tenant \"a\"");
+    assert_ok(slab_take(s, "b", BYTES / 2, &theirs, NULL));
+    slab_release(s, mine[1]);
+    assert_ok(slab_take(s, "a", BYTES / 4, &mine[1], NULL)); /* what is given back counts again */
+    slab_release(s, theirs);
+    slab_release(s, mine[0]);
+    slab_release(s, mine[1]);
+    assert_ok(slab_take(s, "a", BYTES / 2, &more, NULL));
+    slab_release(s, more);
+    assert_int_equal(slab_used(s), 0);
     slab_free(s);
 }
 
@@ -85,6 +109,7 @@ int main(void)
         cmocka_unit_test(slots_never_overlap),
         cmocka_unit_test(what_is_given_back_becomes_whole_again),
         cmocka_unit_test(a_full_slab_says_so),
+        cmocka_unit_test(a_tenant_holds_no_more_than_its_share),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -74,7 +74,7 @@ static uint32_t add_image(struct rig *r, uint32_t blocks)
 }
 
 /* A workspace takes the tail of the image, and stays; then the head must go elsewhere. */
-static void a_moved_head_is_announced_until_it_has_arrived(void **state)
+static void a_head_that_moves_is_announced(void **state)
 {
     struct space_range low, high, ws;
     struct tx_place at;
@@ -88,7 +88,7 @@ static void a_moved_head_is_announced_until_it_has_arrived(void **state)
     high = take(&r, MINE, 8);
     assert_ok(space_place(r.s, id, 6 * DEV_BLOCK, true, &at, NULL));
     assert_int_equal(at.resident, 0);
-    assert_false(space_is_moving(r.s)); /* nothing of it was there */
+    assert_false(at.moved); /* nothing of it was there */
     first = at.off / DEV_BLOCK;
     low = take(&r, MINE, 2); /* what is left: a block or two beside the image */
     residency_truncate(space_residency(r.s), id, 3);
@@ -98,9 +98,8 @@ static void a_moved_head_is_announced_until_it_has_arrived(void **state)
     assert_ok(space_place(r.s, id, 6 * DEV_BLOCK, true, &at, NULL));
     assert_int_equal(at.resident, 3 * DEV_BLOCK);
     assert_true(at.off / DEV_BLOCK != first);
-    assert_true(space_is_moving(r.s));
+    assert_true(at.moved);
     settle(&r);
-    assert_false(space_is_moving(r.s));
     space_give(r.s, &low, MINE);
     space_give(r.s, &ws, MINE);
     rig_close(&r);
@@ -134,7 +133,7 @@ static void a_range_given_back_before_its_scrub_keeps_its_next_user_waiting(void
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_moved_head_is_announced_until_it_has_arrived),
+        cmocka_unit_test(a_head_that_moves_is_announced),
         cmocka_unit_test(a_range_given_back_before_its_scrub_keeps_its_next_user_waiting),
     };
 

@@ -211,6 +211,20 @@ static void queued_descriptors_may_be_closed_by_the_sender(void **state)
     assert_int_equal(write(w->b.fds[1], "x", 1), 1);
 }
 
+static void descriptors_that_nobody_takes_are_closed(void **state)
+{
+    struct world *w = *state;
+    struct sh_msg m = ping(1);
+    int before;
+
+    open_both(w);
+    before = sh_test_open_fds();
+    w->b.leaves_fds = true;
+    assert_ok(sh_wire_send_fds(w->a.w, &m, (int[]){0, 1}, 2, NULL));
+    UNTIL(w, w->b.n_msgs == 1);
+    assert_int_equal(sh_test_open_fds(), before);
+}
+
 static void closing_with_queued_descriptors_leaks_none(void **state)
 {
     static unsigned char buf[500000];
@@ -493,6 +507,7 @@ int main(void)
         TEST(a_blocking_read_closes_descriptors_beyond_the_most_allowed),
         TEST(descriptors_travel_with_their_message),
         TEST(queued_descriptors_may_be_closed_by_the_sender),
+        TEST(descriptors_that_nobody_takes_are_closed),
         TEST(closing_with_queued_descriptors_leaks_none),
         TEST(too_many_descriptors_are_refused),
         TEST(the_end_of_the_peer_is_reported_after_its_last_message),

@@ -76,7 +76,8 @@ static struct cpu_mem *mem_of(struct dev_mem *m)
 
 /* ------------------------------------------------------------------ tickets and marks */
 
-void cpu__ticket_raise(uint32_t *word, uint32_t value)
+/* To at least `value` (cyclic); wakes who waits. Any thread, any process. */
+static void ticket_raise(uint32_t *word, uint32_t value)
 {
     uint32_t old = __atomic_load_n(word, __ATOMIC_RELAXED);
 
@@ -90,7 +91,7 @@ void cpu__ticket_raise(uint32_t *word, uint32_t value)
 
 void cpu__ticket_force(struct dev_mem *m, uint32_t slot, uint32_t value)
 {
-    cpu__ticket_raise((uint32_t *)mem_of(m)->tickets.base + slot, value);
+    ticket_raise((uint32_t *)mem_of(m)->tickets.base + slot, value);
 }
 
 uint32_t cpu__ticket_value(const struct dev_mem *m, uint32_t slot)
@@ -221,7 +222,7 @@ static void run_cmd(struct lane *l, const struct cmd *c)
         memset(c->dst, 0, c->bytes);
         break;
     case CMD_TICKET:
-        cpu__ticket_raise((uint32_t *)m->tickets.base + c->slot, (uint32_t)c->value);
+        ticket_raise((uint32_t *)m->tickets.base + c->slot, (uint32_t)c->value);
         return;
     case CMD_MARK:
         push_mark(m, c->value);

@@ -30,7 +30,4 @@ bool cpu__mem_next_mark(struct dev_mem *m, uint64_t *cookie);
 void cpu__ticket_force(struct dev_mem *m, uint32_t slot, uint32_t value);
 uint32_t cpu__ticket_value(const struct dev_mem *m, uint32_t slot);
 
-/* Raises a word to at least `value` (cyclic) and wakes who waits on it. Any thread, any process. */
-void cpu__ticket_raise(uint32_t *word, uint32_t value);
-
 #endif

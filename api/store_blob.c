@@ -1,0 +1,41 @@
+/* store_blob.c - SQL of what refers to the files in blobs/. */
+#include "api/store.h"
+#include "api/store_sql.h"
+
+/* clang-format off */
+/* Deleting what a live job uses is refused; should such a job be there all the same, its files
+ * stay until it ends. */
+#define SQL_BLOBS                                                                                  \
+    "(SELECT v.package AS path FROM model_version v WHERE v.package IS NOT NULL AND (v.state <> "  \
+    "'DELETED' OR EXISTS (SELECT 1 FROM job j WHERE j.version_id = v.id AND j.state NOT IN "       \
+    SQL_FINAL ")) UNION SELECT d.path FROM dataset d WHERE d.path IS NOT NULL AND (d.state <> "    \
+    "'DELETED' OR EXISTS (SELECT 1 FROM job j WHERE (j.dataset_id = d.id OR j.eval_dataset_id = "  \
+    "d.id) AND j.state NOT IN " SQL_FINAL "))) b"
+
+static const struct db_stmt BLOB_LIST = {
+    "blob_list",
+    "SELECT b.path FROM " SQL_BLOBS " ORDER BY b.path COLLATE \"C\"",
+    0,
+};
+
+static const struct db_stmt BLOB_USED = {
+    "blob_used",
+    "SELECT EXISTS (SELECT 1 FROM " SQL_BLOBS " WHERE b.path = $1)",
+    1,
+};
+/* clang-format on */
+
+int store_blob_list(struct db *db, struct db_res **out, struct sh_err *err)
+{
+    return db_exec(db, &BLOB_LIST, NULL, out, err);
+}
+
+int store_blob_used(struct db *db, const char *path, bool *out, struct sh_err *err)
+{
+    struct db_res *res = NULL;
+    int rc = db_exec(db, &BLOB_USED, (const char *[]){path}, &res, err);
+
+    *out = !rc && db_rows(res) > 0 && db_bool(res, 0, 0);
+    db_res_free(res);
+    return rc;
+}

@@ -1,0 +1,229 @@
+/* test_resume.c - what a job begins with, read from disk.
+ *
+ * Without it: the loop, and with it every request, could stand still while gigabytes are read; a
+ * job could begin with half a checkpoint, or with losses of steps that it has yet to do. */
+/* uses: executor/resume.o executor/checkpoint.o */
+#include "common/clock.h"
+#include "common/mem.h"
+#include "executor/train_int.h"
+#include "tests/unit/sh_test.h"
+
+#include <math.h>
+#include <semaphore.h>
+#include <unistd.h>
+
+#define N_VALUES 4
+
+struct rig {
+    struct sh_loop *loop;
+    struct exec x;
+    struct job j;
+    struct sh_st_tensor tensor;
+    char dir[SH_TEST_DIR_BYTES];
+    double losses[N_VALUES];
+};
+
+/* What the rest of the executor does. */
+char *job_file(const struct job *j, const char *name)
+{
+    char *path = NULL;
+
+    return sh_asprintf(NULL, &path, "%s/%s", j->dir, name) ? NULL : path;
+}
+
+char *job_ckpt_path(const struct job *j, int64_t step)
+{
+    char name[64];
+
+    snprintf(name, sizeof(name), "ckpt-%d.safetensors", (int)step);
+    return job_file(j, name);
+}
+
+void slots_begin(struct job *j)
+{
+    j->slots[0].is_valid = true;
+}
+
+void train__fail(struct job *j, const struct sh_err *why)
+{
+    j->why = *why;
+}
+
+static void rig_open(struct rig *r)
+{
+    *r = (struct rig){.tensor = {.name = "w", .dtype = SH_F32, .rank = 1, .dims = {N_VALUES}}};
+    r->tensor.bytes = N_VALUES * sizeof(float);
+    sh_test_dir_make(r->dir);
+    assert_ok(sh_loop_new(&r->loop, NULL));
+    assert_ok(ckpt_new(r->loop, &r->x.ckpt, NULL));
+    r->j = (struct job){.x = &r->x,
+                        .id = 7,
+                        .dir = r->dir,
+                        .state_bytes = r->tensor.bytes,
+                        .steps = N_VALUES,
+                        .tensors = &r->tensor,
+                        .n_tensors = 1,
+                        .losses = r->losses,
+                        .n_losses = N_VALUES,
+                        .loss_stride = 1};
+    r->j.table = json_pack("[{s:i}]", "off", 0);
+    assert_ok(sh_shm_create("slot", r->tensor.bytes, &r->j.slots[0].mem, NULL));
+    for (int i = 0; i < N_VALUES; i++)
+        r->losses[i] = NAN;
+}
+
+static void rig_close(struct rig *r)
+{
+    ckpt_free(r->x.ckpt);
+    sh_loop_free(r->loop);
+    json_decref(r->j.table);
+    sh_shm_fini(&r->j.slots[0].mem);
+    free(r->j.resume);
+    sh_test_dir_remove(r->dir);
+}
+
+static void write_checkpoint(struct rig *r, int step, float value)
+{
+    const char *meta[] = {"step", step == 2 ? "2" : "3", NULL};
+    float data[N_VALUES] = {value, value, value, value};
+    char *path = job_ckpt_path(&r->j, step);
+
+    r->tensor.data = data;
+    assert_ok(sh_st_write(path, &r->tensor, 1, meta, NULL));
+    r->tensor.data = NULL;
+    free(path);
+}
+
+/* Starts with an initial state of ones; wants the checkpoint of `step`, 0: none. */
+static void start(struct rig *r, int step)
+{
+    struct sh_shm state;
+
+    assert_ok(sh_shm_create("initial", r->tensor.bytes, &state, NULL));
+    for (int i = 0; i < N_VALUES; i++)
+        ((float *)state.base)[i] = 1;
+    r->j.resume = step ? job_ckpt_path(&r->j, step) : NULL;
+    r->j.resume_step = step;
+    assert_ok(resume_start(&r->j, &state, NULL));
+    assert_int_equal(state.fd, -1);
+}
+
+static void finish(struct rig *r)
+{
+    int64_t end = sh_clock_ns() + 10000000000;
+
+    while (r->j.reading) {
+        assert_true(sh_clock_ns() < end);
+        assert_ok(sh_loop_once(r->loop, 10000000, NULL));
+    }
+}
+
+static float first_value(const struct rig *r)
+{
+    return *(const float *)r->j.slots[0].mem.base;
+}
+
+static sem_t gate;
+
+static int wait_at_gate(struct ckpt_task *t, struct sh_err *err)
+{
+    (void)t, (void)err;
+    sem_wait(&gate);
+    return SH_OK;
+}
+
+static void passed(struct ckpt_task *t)
+{
+    *(bool *)t->arg = true;
+}
+
+static void the_loop_goes_on_while_the_disk_is_slow(void **state)
+{
+    bool is_through = false;
+    struct ckpt_task slow = {.work = wait_at_gate, .done = passed, .arg = &is_through};
+    struct rig r;
+
+    (void)state;
+    rig_open(&r);
+    sem_init(&gate, 0, 0);
+    assert_ok(ckpt_submit(r.x.ckpt, &slow, NULL));
+    write_checkpoint(&r, 2, 5);
+    start(&r, 2);
+    for (int i = 0; i < 3; i++)
+        assert_ok(sh_loop_once(r.loop, 1000000, NULL));
+    assert_non_null(r.j.reading);
+    assert_false(r.j.is_built);
+    assert_false(r.j.slots[0].is_valid);
+    sem_post(&gate);
+    finish(&r);
+    assert_true(is_through);
+    assert_true(r.j.is_built && r.j.slots[0].is_valid);
+    assert_true(first_value(&r) == 5);
+    rig_close(&r);
+}
+
+static void without_a_checkpoint_it_is_the_initial_state(void **state)
+{
+    struct rig r;
+
+    (void)state;
+    rig_open(&r);
+    start(&r, 0);
+    finish(&r);
+    assert_true(r.j.is_built);
+    assert_true(first_value(&r) == 1);
+    rig_close(&r);
+}
+
+static void the_newest_file_stands_in_for_one_that_is_gone(void **state)
+{
+    struct rig r;
+    char *path;
+    FILE *f;
+
+    (void)state;
+    rig_open(&r);
+    write_checkpoint(&r, 2, 5);
+    write_checkpoint(&r, 3, 6);
+    path = job_file(&r.j, "losses.json");
+    f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("[0.5,null,0.25,0.125]", f);
+    fclose(f);
+    free(path);
+    start(&r, 1);
+    finish(&r);
+    assert_true(r.j.is_built);
+    assert_int_equal(r.j.resume_step, 3);
+    assert_true(first_value(&r) == 6);
+    assert_true(r.losses[0] == 0.5 && isnan(r.losses[1]) && r.losses[2] == 0.25);
+    assert_true(isnan(r.losses[3])); /* of a step that is yet to come */
+    rig_close(&r);
+}
+
+static void a_checkpoint_of_another_job_fails_this_one(void **state)
+{
+    struct rig r;
+
+    (void)state;
+    rig_open(&r);
+    write_checkpoint(&r, 2, 5);
+    r.tensor.name = "other";
+    start(&r, 2);
+    finish(&r);
+    assert_false(r.j.is_built || r.j.slots[0].is_valid);
+    assert_int_equal(r.j.why.rc, SH_E_INVALID);
+    rig_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_loop_goes_on_while_the_disk_is_slow),
+        cmocka_unit_test(without_a_checkpoint_it_is_the_initial_state),
+        cmocka_unit_test(the_newest_file_stands_in_for_one_that_is_gone),
+        cmocka_unit_test(a_checkpoint_of_another_job_fails_this_one),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
