@@ -30,7 +30,7 @@ struct exec_conf {
     double copy_gb_per_s, copy_latency_us;
     int64_t checkpoint_interval_ms, max_queued_runs, hang_ms, compile_ms, run_ms;
     int64_t low_percent, high_percent;
-    bool deterministic;
+    bool deterministic, debug_cold;
 };
 
 struct exec {

@@ -51,6 +51,8 @@ static const struct sh_conf_opt OPTIONS[] = {
     SH_OPT_STR(struct exec_conf, debug_stop_way, "debug-stop-way", "auto", 0,
                "for tests and measurements: how training stops for a run, auto (by the memory "
                "needed), pause, drop or swap"),
+    SH_OPT_BOOL(struct exec_conf, debug_cold, "debug-cold", false, 0,
+                "for tests and measurements: a model leaves the device when its run ends"),
 };
 
 static const struct sh_conf_table TABLE = {

@@ -16,10 +16,11 @@ def main():
     with tempfile.NamedTemporaryFile() as f:
         r = subprocess.run([sys.executable, os.path.join(part.ROOT, "tests", "golden", "check.py"),
                             "--device", args.device, "--json", f.name, *(args.only or [])],
-                           env=env, stdout=sys.stderr)
+                           env=env, stdout=sys.stderr, stderr=subprocess.PIPE, text=True)
         text = f.read()
+    why = r.stderr.strip() or "no golden models: GOLDENS names their folder"
     got = json.loads(text) if text else {"checks": [{"model": "all", "check": "run", "ok": False,
-                                                     "wrong": "no golden models: set GOLDENS"}]}
+                                                     "wrong": why}]}
     print(json.dumps({"settings": vars(args), "rows": [],
                       "checks": [{**c, "check": c["model"] + " " + c["check"]}
                                  for c in got["checks"]]}))

@@ -24,6 +24,8 @@ LIMIT_S = 540  # of one peer; it prints what it has when it is stopped
 COMPILE_LIMIT_S = 300
 STOP_S = 60
 
+running, told = [], []  # processes; not empty once we are told to stop
+
 
 def command(name, args, models, **more):
     given = {**PEERS[name], "--models": ",".join(models), **more}
@@ -33,28 +35,38 @@ def command(name, args, models, **more):
             *(str(x) for kv in given.items() for x in kv if x is not True)]
 
 
+def start(cmd, **more):
+    p = subprocess.Popen(cmd, **more)
+    running.append(p)
+    return p
+
+
 def ended(p, limit_s):
-    """What it printed; it is told to stop after the limit, or when we are."""
+    """What it printed; it is told to stop after the limit."""
     try:
         return p.communicate(timeout=limit_s)[0]
-    except (subprocess.TimeoutExpired, SystemExit) as e:
-        p.send_signal(signal.SIGTERM)
-        try:
-            out = p.communicate(timeout=STOP_S)[0]
-        except subprocess.TimeoutExpired:
-            p.kill()
-            out = p.communicate()[0]
-        if isinstance(e, SystemExit):
-            signal.raise_signal(signal.SIGTERM)  # once more, when what it printed is kept
-        return out
+    except subprocess.TimeoutExpired:
+        p.terminate()
+    try:
+        return p.communicate(timeout=STOP_S)[0]
+    except subprocess.TimeoutExpired:
+        p.kill()
+        return p.communicate()[0]
+
+
+def on_stop(*_):
+    """What runs prints what it has; nothing else is started."""
+    told.append(True)
+    for p in running:
+        if p.poll() is None:
+            p.terminate()
 
 
 def compile_all(names, args):
     """Fills the compiler's caches; what fails here fails again, and is reported, when measured."""
-    running = [subprocess.Popen(command(n, args, [m], **{"--only-compile": True, "--runs": 1}),
-                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-               for n in names if n in COMPILED for m in args.models]
-    for p in running:
+    for p in [start(command(n, args, [m], **{"--only-compile": True, "--runs": 1}),
+                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+              for n in names if n in COMPILED for m in args.models]:
         ended(p, COMPILE_LIMIT_S)
 
 
@@ -62,7 +74,7 @@ def run(name, args):
     more = {"--seconds": args.seconds} if name == "share" else {}
     if args.runs and name in ("ready", "load", "train"):
         more["--runs"] = args.runs
-    p = subprocess.Popen(command(name, args, args.models, **more), stdout=subprocess.PIPE, text=True)
+    p = start(command(name, args, args.models, **more), stdout=subprocess.PIPE, text=True)
     return json.loads(ended(p, LIMIT_S))
 
 
@@ -74,20 +86,20 @@ def main():
     if unknown:
         p.error("there is no peer %s; there are %s" % (unknown[0], " ".join(PEERS)))
     rows, settings = [], {}
-    signal.signal(signal.SIGTERM, part.stop)
-    try:
-        compile_all(names, args)
-        for name in names:
-            print("  peer", name, file=sys.stderr, flush=True)
-            try:
-                got = run(name, args)
-                rows += got["rows"]
-                settings[name] = got["settings"]
-            except (OSError, ValueError) as e:
-                rows.append(failed(name, "pytorch", {}, e))
-    finally:
-        print(json.dumps({"settings": settings, "rows": rows}), flush=True)
-    return 1 if any("error" in r for r in rows) else 0
+    signal.signal(signal.SIGTERM, on_stop)
+    compile_all(names, args)
+    for name in names:
+        if told:
+            break
+        print("  peer", name, file=sys.stderr, flush=True)
+        try:
+            got = run(name, args)
+            rows += got["rows"]
+            settings[name] = got["settings"]
+        except (OSError, ValueError) as e:
+            rows.append(failed(name, "pytorch", {}, e))
+    print(json.dumps({"settings": settings, "rows": rows}))
+    return 1 if told or any("error" in r for r in rows) else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the parts of ../gpu/ share: options, programs, models, inputs, the one JSON object they print.
+"""What the parts of ../gpu/ share: options, programs, models, inputs, the JSON object they print.
 
 A part measures one thing with the programs that are shipped. bench/gpu.sh starts it with these
 options and merges what it prints (rows.py). It may also print "checks": [{"check", "ok", ...}].
@@ -96,8 +96,8 @@ def stop(*_):
 
 
 def collect(args, work):
-    """Measures one thing after the other; prints what came of it, also when told to stop. work: (what,
-    by, case, function that gives rows) each."""
+    """Measures one thing after the other; prints what came of it, also when told to stop. work:
+    (what, by, case, function that gives rows) each."""
     from rows import failed
     rows = []
     signal.signal(signal.SIGTERM, stop)

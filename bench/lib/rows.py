@@ -4,7 +4,8 @@
      "unit": "ms", "value": 2.31, "p99": 2.40, "samples": [...], ...}
 
 Rows with the same what and case are compared by their value: of "ms" the smaller is better, of
-anything else (samples/s) the larger. What could not be measured has "error" instead of a value.
+anything else (samples/s) the larger. What could not be measured has "error" instead of a value;
+what this machine does not offer, "skipped".
 """
 import random
 import statistics
@@ -28,6 +29,10 @@ def failed(what, by, case, why):
     if len(text) > 600:
         text = text[:300] + " ... " + text[-300:]
     return {"what": what, "by": by, "case": case, "error": text.strip()}
+
+
+def skipped(what, by, case, why):
+    return {"what": what, "by": by, "case": case, "skipped": str(why).strip()}
 
 
 def arrivals(rate, seconds, seed=1):

@@ -1,7 +1,7 @@
 """What the peers share: models, precisions, timing. Needs torch, torchvision and transformers.
 
-Weights are random and nothing is downloaded. BERT gets no attention mask: PyTorch is faster without,
-and all tokens count.
+Weights are random and nothing is downloaded. BERT gets no attention mask: PyTorch is faster
+without, and all tokens count.
 """
 import argparse
 import contextlib

@@ -19,7 +19,7 @@ def tensors(model):
 
 
 def in_one_buffer(model):
-    """Moves all tensors of the model into one device buffer; returns it and its page-locked copy."""
+    """Moves all tensors of the model into one device buffer: (buffer, its page-locked copy)."""
     offsets, end = [], 0
     for t in tensors(model):
         offsets.append(end)
@@ -72,7 +72,8 @@ def measure(case, args, by, way):
 
 
 def work(args):
-    ways = (("pytorch load by tensor, eager", by_tensor), ("pytorch load at once, graph", in_one_copy))
+    ways = (("pytorch load by tensor, eager", by_tensor),
+            ("pytorch load at once, graph", in_one_copy))
     for case in c.cases(args):
         for by, way in ways:
             yield "cold", by, case, lambda case=case, by=by, way=way: measure(case, args, by, way)

@@ -112,11 +112,12 @@ class Child:
 
 @contextlib.contextmanager
 def mps():
-    """The environment in which processes share by MPS. Raises RuntimeError where it cannot start."""
+    """The environment in which processes share by MPS; RuntimeError where it cannot start."""
     control = shutil.which("nvidia-cuda-mps-control")
     if not control:
         raise RuntimeError("nvidia-cuda-mps-control is not installed")
-    with tempfile.TemporaryDirectory(prefix="shunt-mps-", ignore_cleanup_errors=True) as d:
+    folder = tempfile.TemporaryDirectory(prefix="shunt-mps-", ignore_cleanup_errors=True)
+    with folder as d:
         env = dict(os.environ, CUDA_MPS_PIPE_DIRECTORY=d, CUDA_MPS_LOG_DIRECTORY=d)
         r = subprocess.run([control, "-d"], env=env, capture_output=True, text=True, timeout=STOP_S)
         if r.returncode:
@@ -172,12 +173,9 @@ def measure(case, args, by, env):
     return rows
 
 
-def give_up(e):
-    raise e
-
-
 def work(args):
     import common as c
+    from rows import skipped
     for by, sharing in (("pytorch time slicing", time_slicing), ("pytorch mps", mps)):
         try:
             with sharing() as env:
@@ -185,7 +183,7 @@ def work(args):
                     yield ("share", by, case,
                            lambda case=case, by=by, env=env: measure(case, args, by, env))
         except RuntimeError as e:
-            yield "share", by, {}, lambda e=e: give_up(e)
+            yield "share", by, {}, lambda by=by, e=e: [skipped("share", by, {}, e)]
 
 
 def main():

@@ -89,8 +89,8 @@ enum dev_red { DEV_RED_SUM, DEV_RED_MEAN, DEV_RED_MAX, DEV_RED_MIN };
 
 /* in[] and out[] by kind; [x] = may be DEV_NONE. d_ = gradient of the loss.
  *
- * BN_TRAIN      x scale bias run_mean run_var [residual] -> y save_mean save_invstd new_mean new_var
- *               y = act(bn(x) + residual); act: NONE, RELU, or CLIP with p0 <= 0 <= p1
+ * BN_TRAIN      x scale bias run_mean run_var [residual] -> y save_mean save_invstd new_mean
+ *               new_var; y = act(bn(x) + residual), act NONE, RELU, or CLIP with p0 <= 0 <= p1
  * BN_TRAIN_BWD  x d_y scale save_mean save_invstd [bias] [y] [d_y2] -> d_x d_scale d_bias
  *               [d_residual]; d_residual = act'(y) (d_y + d_y2), and the rest follows from it. With
  *               an act it needs y or, when there was no residual, bias: then y is computed again

@@ -161,9 +161,10 @@ class Driver:
         assert meta["ok"], meta
         return out, meta
 
-    def load(self, version, package, max_batch=8, tenant="t", model="m", wait=True):
+    def load(self, version, package, max_batch=8, tenant="t", model="m", wait=True,
+             precision="fp32"):
         self.scheduler.send("MODEL_LOAD", epoch=self.epoch, version_id=version, tenant=tenant,
-                            model=model, package=package, max_batch=max_batch, precision="fp32")
+                            model=model, package=package, max_batch=max_batch, precision=precision)
         if wait:
             self.wait(lambda: version in self.states and self.states[version].phase in
                       ("READY", "FAILED"), 300, "READY")

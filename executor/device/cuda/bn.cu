@@ -21,23 +21,20 @@
 #define SUMS_BLOCKS 1
 #define EACH_THREADS 256 /* of the element-wise kernels */
 #define EACH_BLOCKS 3
-#define MAX_COLUMNS 4096 /* of blocks */
-
-/* Blocks of a column that have left their partial sums. */
-static __device__ unsigned arrivals[MAX_COLUMNS];
 
 /* ------------------------------------------------------------------ channels last: the matrix */
 
 struct cols {
     int64_t rows;
     int c, log_tx; /* threads of a block side by side: 2^log_tx */
-    int gx, gy;    /* blocks: along channels, along rows */
+    int gx, gy;    /* blocks: along channels (at most K_ARRIVALS), along rows */
+    uint32_t *arrivals;
 };
 
 static struct cols cols_of(const struct k_bn *b, int v, int threads, int blocks)
 {
     const int vecs = (int)(b->c / v);
-    struct cols g = {b->n * b->len, (int)b->c, 5, 1, 1};
+    struct cols g = {b->n * b->len, (int)b->c, 5, 1, 1, b->arrivals};
     int64_t rows_at_once;
 
     /* 128 bytes side by side are enough; idle threads are not wanted. */
@@ -222,7 +219,7 @@ __global__ __launch_bounds__(REDUCE_THREADS,
         }
     }
     reduce_block<V>(g, s, q, &smem, part);
-    if (!comes_last(&arrivals[blockIdx.x], gridDim.y))
+    if (!comes_last(&g.arrivals[blockIdx.x], gridDim.y))
         return;
     sum = total_of_column<V>(g, &smem, part);
     ch = (int)blockIdx.x * (V << g.log_tx) + (int)threadIdx.x;
@@ -370,7 +367,7 @@ __global__ __launch_bounds__(REDUCE_THREADS,
         }
     }
     reduce_block<V>(g, s, q, &smem, part);
-    if (!comes_last(&arrivals[blockIdx.x], gridDim.y))
+    if (!comes_last(&g.arrivals[blockIdx.x], gridDim.y))
         return;
     sum = total_of_column<V>(g, &smem, part);
     ch = (int)blockIdx.x * (V << g.log_tx) + (int)threadIdx.x;
@@ -604,11 +601,6 @@ static struct cols each_cols(const struct k_bn *g)
         constexpr int V = 1;      \
         __VA_ARGS__;              \
     }
-
-int64_t k_bn_max_channels(void)
-{
-    return (int64_t)MAX_COLUMNS * WARP;
-}
 
 /* numbers[c], then part[gy][c]; the gradient's gy is not larger. */
 size_t k_bn_scratch_bytes(const struct k_bn *g)

@@ -16,14 +16,15 @@ static int geometry(struct cuda_build *b, const uint32_t *like, uint32_t n, stru
                        .n = x->dims[0],
                        .c = x->dims[1],
                        .len = dev_tensor_elements(x) / (x->dims[0] * x->dims[1]),
-                       .n_sms = cuda__dev(b->plan)->n_sms};
+                       .n_sms = cuda__dev(b->plan)->n_sms,
+                       .arrivals = cuda__dev(b->plan)->arrivals};
     g->is_last = g->len == 1;
     for (uint32_t i = 0; i < n; i++)
         if (like[i] != DEV_NONE && cuda__form(b, like[i]).layout == CUDA_NHWC)
             g->is_last = true;
-    if (g->c > k_bn_max_channels())
-        return cuda__refuse(b, SH_E_UNSUPPORTED, "%lld channels, at most %lld are supported",
-                            (long long)g->c, (long long)k_bn_max_channels());
+    if (g->c > K_BN_MAX_CHANNELS)
+        return cuda__refuse(b, SH_E_UNSUPPORTED, "%lld channels, at most %d are supported",
+                            (long long)g->c, K_BN_MAX_CHANNELS);
     return SH_OK;
 }
 

@@ -36,6 +36,7 @@ static struct k_loss loss_args(const struct cuda_call *c)
                            .d = c->out[1],
                            .loss = c->out[0],
                            .scratch = c->scratch,
+                           .arrivals = c->dev->arrivals,
                            .fault = c->dev->fault,
                            .op = c->index};
 }

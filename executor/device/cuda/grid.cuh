@@ -6,9 +6,9 @@
 
 /* True in all threads of the last of `n` blocks that come here, which then sees all that the others
  * wrote before: read it with __ldcg. So a sum over blocks needs no second kernel, and the order in
- * which that block adds does not depend on who came when. *arrived is 0 before and after: a
- * __device__ variable, used by one stream at a time. */
-DEV_INLINE bool comes_last(unsigned *arrived, unsigned n)
+ * which that block adds does not depend on who came when. *arrived (of cuda_dev.arrivals) is 0
+ * before and after. */
+DEV_INLINE bool comes_last(uint32_t *arrived, unsigned n)
 {
     __shared__ bool is_last;
 

@@ -32,22 +32,25 @@ enum cuda_type {
 };
 
 /* What a kernel saw that the host must say: an index outside its table, a label that is no class.
- * On a host page that the device sees, see cuda_fault.c. */
+ * On a host page that the device sees, see cuda_grid.c. */
 struct k_fault { /* written as two words of 64 bits */
     int64_t value;
     uint32_t at; /* position in the indices */
     uint32_t op; /* 1 + its number; 0: nothing happened */
 };
 
+#define K_ARRIVALS 4096 /* counters of blocks, for kernels that need to know who comes last */
+
 /* ------------------------------------------------------------------ bn.cu */
 
 struct k_bn {
     int type;          /* of x and everything of its shape: F32, F16 or BF16 */
     bool is_last;      /* channels last: [n len][c]; otherwise [n][c][len] */
-    int64_t n, c, len; /* c at most k_bn_max_channels() */
+    int64_t n, c, len; /* c at most K_BN_MAX_CHANNELS */
     int n_sms;
+    uint32_t *arrivals; /* K_ARRIVALS, 0 before and after */
 };
-int64_t k_bn_max_channels(void);
+#define K_BN_MAX_CHANNELS (K_ARRIVALS * 32)
 size_t k_bn_scratch_bytes(const struct k_bn *g); /* for training */
 
 /* Vectors are F32 [c]. y = clip(bn(x) + residual, lo, hi). */
@@ -211,6 +214,7 @@ struct k_loss { /* everything row-major, float types */
     void *d;
     float *loss;
     void *scratch;
+    uint32_t *arrivals;
     struct k_fault *fault;
     uint32_t op;
 };

@@ -1,8 +1,8 @@
 /* loss.cu - losses with their gradients, and dropout.
  *
  * Losses: a block for each row (cross-entropy) or for a share of the elements (squared error); the
- * last one adds up what the others left, in F64 and in order. They are small next to the network in
- * front of them, so types are looked up for each element.
+ * last one adds up what the others left, in order. They are small next to the network in front of
+ * them: F64 throughout, and types are looked up for each element.
  *
  * Dropout: a thread has eight elements, so two blocks of random numbers (philox.h).
  */
@@ -10,8 +10,6 @@
 #include "executor/device/philox.h"
 
 #define THREADS 256
-
-static __device__ unsigned arrivals; /* blocks of a loss that have left their sum */
 
 DEV_INLINE float load_any(int type, const void *p, int64_t i)
 {
@@ -31,19 +29,20 @@ DEV_INLINE void store_any(int type, void *p, int64_t i, float v)
 }
 
 /* In all blocks: leaves `mine` (of thread 0); the last one writes the sum of all / count. */
-DEV_INLINE void add_up(double mine, double *part, double *smem, double count, float *loss)
+DEV_INLINE void add_up(const struct k_loss &a, double mine, double *smem, double count)
 {
+    double *const part = (double *)a.scratch;
     double sum = 0;
 
     if (threadIdx.x == 0)
         part[blockIdx.x] = mine;
-    if (!comes_last(&arrivals, gridDim.x))
+    if (!comes_last(a.arrivals, gridDim.x))
         return;
     for (unsigned i = threadIdx.x; i < gridDim.x; i += THREADS)
         sum += __ldcg(&part[i]);
     sum = block_sum<THREADS>(sum, smem);
     if (threadIdx.x == 0)
-        *loss = (float)(sum / count);
+        *a.loss = (float)(sum / count);
 }
 
 /* ------------------------------------------------------------------ losses */
@@ -52,30 +51,27 @@ __global__ __launch_bounds__(THREADS) static void xent_kernel(struct k_loss a, c
                                                               int64_t rows, int64_t n)
 {
     __shared__ double smem[THREADS / WARP];
-    float *const smem_f = (float *)smem;
     const int64_t row = blockIdx.x, at = row * n, target = label[row];
     const bool is_class = target >= 0 && target < n;
-    const float share = 1.0f / (float)rows;
-    float max = -INFINITY, sum = 0;
-    double mine = 0;
+    double sum = 0, mine = 0;
+    float max = -INFINITY;
 
     for (int64_t i = threadIdx.x; i < n; i += THREADS)
         max = max_nan(max, load_any(a.x_type, a.x, at + i));
-    max = block_max<THREADS>(max, smem_f);
+    max = block_max<THREADS>(max, (float *)smem);
     for (int64_t i = threadIdx.x; i < n; i += THREADS)
-        sum += expf(load_any(a.x_type, a.x, at + i) - max);
-    sum = block_sum<THREADS>(sum, smem_f);
+        sum += exp((double)load_any(a.x_type, a.x, at + i) - max);
+    sum = block_sum<THREADS>(sum, smem);
     for (int64_t i = threadIdx.x; i < n; i += THREADS) {
-        const float p = expf(load_any(a.x_type, a.x, at + i) - max) / sum;
+        const double p = exp((double)load_any(a.x_type, a.x, at + i) - max) / sum;
 
-        store_any(a.d_type, a.d, at + i, (p - (i == target ? 1.0f : 0.0f)) * share);
+        store_any(a.d_type, a.d, at + i, (float)((p - (i == target)) / (double)rows));
     }
     if (threadIdx.x == 0 && !is_class)
         raise_fault(a.fault, a.op, row, target);
     if (threadIdx.x == 0)
-        mine = is_class ? (double)(max - load_any(a.x_type, a.x, at + target)) + log((double)sum)
-                        : NAN;
-    add_up(mine, (double *)a.scratch, smem, (double)rows, a.loss);
+        mine = is_class ? (double)max - load_any(a.x_type, a.x, at + target) + log(sum) : NAN;
+    add_up(a, mine, smem, (double)rows);
 }
 
 __global__ __launch_bounds__(THREADS) static void mse_kernel(struct k_loss a, int t_type,
@@ -92,7 +88,7 @@ __global__ __launch_bounds__(THREADS) static void mse_kernel(struct k_loss a, in
         store_any(a.d_type, a.d, i, (float)(2 * e / (double)n));
     }
     sum = block_sum<THREADS>(sum, smem);
-    add_up(sum, (double *)a.scratch, smem, (double)n, a.loss);
+    add_up(a, sum, smem, (double)n);
 }
 
 #define MSE_MAX_BLOCKS 1024

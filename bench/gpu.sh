@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# gpu.sh [OPTION...] [PART...] - measures Shunt on a GPU and the same work with PyTorch in the same
+# run; prints tables and writes bench/results/<gpu>.json with all samples.
+#
+#   PART              a program of bench/gpu/; PART:A,B does only some of it (peers:ready,train).
+#                     Default: all of them
+#   --models A,B      of resnet152, inception-v3, bert-base (default: all)
+#   --precisions A,B  instead of each part's own
+#   --runs N          timed runs of each case
+#   --seconds N       of each load
+#   --device D        cuda (default) or cpu
+#   --out FILE        another file for the results
+#   --limit S         seconds that one part may take (default 1500); it prints what it has then
+#
+# Programs: SHUNT_BIN, else those of a bundle in build/bundle/*.tar.gz if nothing is built here, or
+# else what `make all` builds. GOLDENS: the golden models. Python needs PyTorch for peers alone.
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+limit_s=1500
+device=cuda
+options=()
+report=()
+parts=()
+
+fail() {
+    echo "gpu.sh: $*" >&2
+    exit 2
+}
+
+known=("$root"/bench/gpu/*.py)
+known=("${known[@]##*/}")
+known=("${known[@]%.py}")
+while [ $# -gt 0 ]; do
+    case $1 in
+    --help)
+        sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0"
+        exit 0 ;;
+    --*) [ $# -ge 2 ] || fail "there is no option $1, or its value is missing; see --help" ;;&
+    --models | --precisions | --runs | --seconds) options+=("$1" "$2"); shift ;;
+    --device) device=$2; shift ;;
+    --out) report+=("$1" "$2"); shift ;;
+    --limit) limit_s=$2; shift ;;
+    --*) fail "there is no option $1; see --help" ;;
+    *)
+        [[ " ${known[*]} " == *" ${1%%:*} "* ]] ||
+            fail "there is no part ${1%%:*}; there are: ${known[*]}"
+        parts+=("$1") ;;
+    esac
+    shift
+done
+[ ${#parts[@]} -gt 0 ] || parts=("${known[@]}")
+
+work=$(mktemp -d /var/tmp/shunt-bench.XXXXXX)
+chmod 755 "$work" # PostgreSQL's user goes through, in parts that start a whole system
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+find_programs() {
+    local bundle
+    bundle=$(find "$root/build/bundle" -maxdepth 1 -name '*.tar.gz' 2>/dev/null | tail -n 1)
+    if [ -n "${SHUNT_BIN:-}" ]; then
+        [ -x "$SHUNT_BIN/shunt-run" ] || fail "there is no shunt-run in SHUNT_BIN=$SHUNT_BIN"
+    elif [ ! -d "$root/build/bin" ] && [ -n "$bundle" ]; then
+        mkdir "$work/bundle"
+        tar -xzf "$bundle" -C "$work/bundle" --strip-components=1
+        SHUNT_BIN=$work/bundle/bin
+        [ "$device" != cuda ] || "$SHUNT_BIN/shunt-cuda-libs" >&2
+    else
+        make -C "$root" --no-print-directory all >&2
+        SHUNT_BIN=$root/build/bin
+    fi
+    export SHUNT_BIN
+}
+
+find_programs
+mkdir "$work/out" "$work/files"
+failed=()
+for part in "${parts[@]}"; do
+    name=${part%%:*}
+    only=()
+    [ "$name" = "$part" ] || only=(--only "${part#*:}")
+    echo "== $part" >&2
+    started=$SECONDS
+    timeout -k 120 "$limit_s" python3 "$root/bench/gpu/$name.py" --device "$device" \
+        --work "$work/files" "${options[@]}" "${only[@]}" >"$work/out/$name.json" ||
+        failed+=("$part")
+    echo "   $((SECONDS - started)) s" >&2
+done
+python3 "$root/bench/lib/report.py" "$work/out" "${report[@]}" || failed+=(report)
+[ ${#failed[@]} -eq 0 ] || { echo "gpu.sh: not all was measured: ${failed[*]}" >&2; exit 1; }

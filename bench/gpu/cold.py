@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""A cold switch: training runs, a request comes for a model with nothing on the device.
+
+From the executor's dispatch to the result in host memory, beside what the copy of the weights alone
+takes (bytes over the link's measured rate) and what the model takes when it is resident and nothing
+else runs. --timeline prints the events of one switch.
+"""
+import argparse
+import json
+import statistics
+import sys
+
+from lab import MODELS, TRAIN_PRECISION, Lab, drains
+from rows import p99, row
+
+LIMIT = "median <= 1.10 x max(copy, ready) + 0.4 ms"
+EVENTS = {"switch.start": "run is current", "train.stop": "training told to stop",
+          "train.drained": "training drained ({way})",
+          "switch.send": "{groups} groups enqueued, worker {worker} told",
+          "group.arrived": "  group {group} arrived", "group.compute": "  group {group} enqueued",
+          "switch.done": "result"}
+
+
+def timeline(events):
+    """The last run's."""
+    out = []
+    for name, f in events:
+        if name == "switch.start":
+            out = []
+        if name in EVENTS and "ns" in f:
+            out.append((int(f["ns"]), EVENTS[name].format(**f)))
+    out.sort()
+    return [(round((ns - out[0][0]) / 1e6, 3), text) for ns, text in out]
+
+
+def case_of(model, precision):
+    return {"model": model, "precision": precision, "batch": 8}
+
+
+def measure(model, precision, runs):
+    case = case_of(model, precision)
+    with Lab("--debug-cold") as lab:
+        lab.load(1, model, precision)
+        for _ in range(5):
+            lab.run(1)
+        alone = [lab.run(1)["total_ms"] for _ in range(runs)]
+        lab.train(1, model, TRAIN_PRECISION[precision])
+        for _ in range(5):
+            lab.run(1)
+        before = len(lab.events())
+        got = []
+        for _ in range(runs):
+            lab.d.rest(0.06)
+            got.append(lab.run(1))
+        latency, rate = lab.link()
+        copy_ms = 1e3 * (latency + lab.image_bytes(1) / rate)
+        lab.d.rest(0.2)
+        events = lab.events()[before:]
+        stop = drains(events)
+        return [
+            row("cold", "shunt", case, [g["total_ms"] for g in got], copy_ms=round(copy_ms, 4),
+                copy_measured=[round(g["copy_ms"], 4) for g in got],
+                compute=[round(g["compute_ms"], 4) for g in got],
+                image_bytes=lab.image_bytes(1), link_gb_per_s=round(rate / 1e9, 2),
+                timeline=timeline(events), limit=LIMIT),
+            row("cold-no-training", "shunt", case, alone, copy_ms=round(copy_ms, 4)),
+            row("stop-to-drained", "shunt", case, stop)]
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p.add_argument("--models", default=",".join(MODELS))
+    p.add_argument("--precisions", default="tf32,fp16")
+    p.add_argument("--runs", type=int, default=60)
+    p.add_argument("--timeline", action="store_true")
+    args = p.parse_args()
+    rows = []
+    for model in args.models.split(","):
+        for precision in args.precisions.split(","):
+            got = measure(model, precision, args.runs)
+            rows += got
+            for r in got:
+                print("%-18s %-13s %-5s median %7.3f p99 %7.3f ms  %s" % (
+                    r["what"], model, precision, r["median"], r["p99"],
+                    "copy %.3f" % r["copy_ms"] if "copy_ms" in r else ""), file=sys.stderr)
+            if args.timeline:
+                for ms, text in got[0]["timeline"]:
+                    print("  %9.3f ms  %s" % (ms, text), file=sys.stderr)
+                print("  compute: median %.3f, copy %.3f" % (
+                    statistics.median(got[0]["compute"]),
+                    statistics.median(got[0]["copy_measured"])), file=sys.stderr)
+    json.dump({"rows": rows}, sys.stdout)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

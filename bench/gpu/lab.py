@@ -1,0 +1,191 @@
+"""One real executor on a GPU, played by tests/e2e/exec_driver.py: what the parts of bench/gpu share.
+
+Models come from shunt-zoo with random weights, data are random. Files are made once per folder
+(SHUNT_BENCH_DIR, default /tmp/shunt-bench) and shared by all parts; so is the file in which the
+executor keeps which kernels measured fastest.
+"""
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
+sys.path.insert(0, os.path.join(ROOT, "bench", "lib"))
+from exec_driver import BIN, Driver  # noqa: E402
+
+FOLDER = os.environ.get("SHUNT_BENCH_DIR", "/tmp/shunt-bench")
+MODELS = ("resnet152", "inception-v3", "bert-base")
+TRAIN_PRECISION = {"tf32": "tf32", "fp16": "bf16", "bf16": "bf16"}
+BATCH, TRAIN_BATCH = 8, 32
+SAMPLES = 256  # of a training set
+CLASSES = {"resnet152": 1000, "inception-v3": 1000, "bert-base": 2}
+SIZE = {"resnet152": 224, "inception-v3": 299}
+TOKENS, VOCABULARY = 128, 30000
+OPTIMIZER = {"bert-base": {"name": "adamw", "lr": 1e-5}}
+SGD = {"name": "sgd", "lr": 1e-4, "momentum": 0.9}
+TUNE = os.path.join(FOLDER, "tune")
+
+
+def tensors(model, n, seed=0):
+    """n samples of each input, in the model's order."""
+    rng = np.random.default_rng(seed)
+    if model in SIZE:
+        return {"x": rng.standard_normal((n, 3, SIZE[model], SIZE[model]), dtype=np.float32)}
+    return {"input_ids": rng.integers(0, VOCABULARY, (n, TOKENS)),
+            "attention_mask": np.ones((n, TOKENS), np.int64)}
+
+
+def write_st(path, arrays):
+    head, at = {}, 0
+    for k, a in arrays.items():
+        dtype = {"float32": "F32", "int64": "I64"}[a.dtype.name]
+        head[k] = {"dtype": dtype, "shape": list(a.shape), "data_offsets": [at, at + a.nbytes]}
+        at += a.nbytes
+    text = json.dumps(head).encode()
+    text += b" " * (-(8 + len(text)) % 64)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        for a in arrays.values():
+            f.write(a.tobytes())
+
+
+def made(name, make):
+    """Path of a file of FOLDER; make(path) writes it if it is not there."""
+    path = os.path.join(FOLDER, name)
+    if not os.path.exists(path):
+        os.makedirs(FOLDER, exist_ok=True)
+        make(path + ".tmp")
+        os.rename(path + ".tmp", path)
+    return path
+
+
+def onnx(model, form="inference"):
+    return made("%s-%s.onnx" % (model, form), lambda path: subprocess.run(
+        [os.path.join(BIN, "shunt-zoo"), model, "--form", form, "--out", path], check=True,
+        stdout=subprocess.DEVNULL))
+
+
+def dataset(model):
+    def write(path):
+        arrays = tensors(model, SAMPLES)
+        arrays["label"] = np.random.default_rng(1).integers(0, CLASSES[model], SAMPLES)
+        write_st(path, arrays)
+    return made("%s-train.st" % model, write)
+
+
+class Lab:
+    """An executor on a GPU. Options are those of shunt-executor."""
+
+    def __init__(self, *options, pool="48G", deterministic=False):
+        os.makedirs(FOLDER, exist_ok=True)
+        self.d = Driver("--device=cuda", "--pool-bytes=" + pool, "--log-level=debug",
+                        "--deterministic" if deterministic else "--no-deterministic", *options)
+        if not os.path.exists(TUNE):
+            open(TUNE, "w").close()
+        os.symlink(TUNE, os.path.join(self.d.dir, "tune-e0"))
+        self.log = os.path.join(self.d.dir, "executor.log")
+        self.models, self.packages = {}, {}
+        try:
+            self.d.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        try:
+            if self.d.scheduler:
+                self.d.stop(60)
+        finally:
+            if os.environ.get("SHUNT_BENCH_KEEP"):
+                os.makedirs(os.environ["SHUNT_BENCH_KEEP"], exist_ok=True)
+                to = os.path.join(os.environ["SHUNT_BENCH_KEEP"], "executor-%d.log" % os.getpid())
+                with open(to, "ab") as out, open(self.log, "rb") as log:
+                    out.write(log.read())
+            self.d.close()
+
+    def package(self, model, form="inference"):
+        if (model, form) not in self.packages:
+            self.packages[model, form] = self.d.package(onnx(model, form))[0]
+        return self.packages[model, form]
+
+    def load(self, version, model, precision, batch=BATCH, wait=True):
+        self.models[version] = (model, [np.ascontiguousarray(a).tobytes()
+                                        for a in tensors(model, batch).values()], batch)
+        self.d.load(version, self.package(model), max_batch=batch, tenant="bench",
+                    model="m%d" % version, precision=precision, wait=wait)
+
+    def send(self, version):
+        model, inputs, batch = self.models[version]
+        return self.d.run(version, inputs, [CLASSES[model] * 4 * batch], batch, tenant="bench")
+
+    def run(self, version):
+        """A run, waited for: times in ms."""
+        r, out = self.d.result(self.send(version))
+        assert r.rc == 0, r
+        assert np.isfinite(np.frombuffer(out[0][0], np.float32)).all(), "the result is not finite"
+        return {"total_ms": r.total_ns / 1e6, "copy_ms": r.copy_ns / 1e6,
+                "compute_ms": r.compute_ns / 1e6, "queue_ms": r.queue_ns / 1e6}
+
+    def train(self, job, model, precision, **spec):
+        spec = {"loss": "cross-entropy", "optimizer": OPTIMIZER.get(model, SGD),
+                "batch": TRAIN_BATCH, "steps": 10000000, "seed": 1, "labels": "label",
+                "precision": precision, "checkpoint_interval_ms": 3600000, **spec}
+        self.d.start_job(job, self.package(model, "training"), dataset(model), spec)
+        self.d.wait_job(job, ("RUNNING",), 300)
+        self.steps(job, 3)
+
+    def steps(self, job, n, timeout=120):
+        """Waits for n more steps."""
+        self.d.wait_step(job, self.d.jobs[job].step + n, timeout)
+        assert self.d.jobs[job].phase in ("RUNNING", "PREEMPTED"), self.d.jobs[job]
+
+    def throughput(self, job, seconds):
+        """Samples per second of a job that trains undisturbed."""
+        self.steps(job, 1)
+        s0, t0 = self.d.jobs[job].step, time.monotonic()
+        self.d.rest(seconds)
+        self.steps(job, 1)
+        return (self.d.jobs[job].step - s0) * TRAIN_BATCH / (time.monotonic() - t0)
+
+    def link(self):
+        """(seconds per copy, bytes per second) as the executor measured them."""
+        m = self.d.metrics()
+        return (m['shunt_link_latency_seconds{executor="e0"}'],
+                m['shunt_link_bytes_per_second{executor="e0"}'])
+
+    def image_bytes(self, version):
+        return self.d.states[version].image_bytes
+
+    def events(self):
+        """(name, fields) of the executor's and workers' debug log so far."""
+        out = []
+        with open(self.log, errors="replace") as f:
+            for line in f:
+                fields = dict(re.findall(r"(\S+?)=(\S+)", line))
+                if "ev" in fields:
+                    out.append((fields["ev"], fields))
+        return out
+
+
+def drains(events):
+    """ms from each stop of training to the drained device."""
+    out, at = [], None
+    for name, f in events:
+        if name == "train.stop":
+            at = int(f["ns"])
+        elif name == "train.drained" and at:
+            out.append((int(f["ns"]) - at) / 1e6)
+            at = None
+    return out
