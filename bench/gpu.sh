@@ -83,7 +83,7 @@ for part in "${parts[@]}"; do
     [ "$name" = "$part" ] || only=(--only "${part#*:}")
     echo "== $part" >&2
     started=$SECONDS
-    timeout -k 120 "$limit_s" python3 "$root/bench/gpu/$name.py" --device "$device" \
+    timeout --foreground -k 120 "$limit_s" python3 "$root/bench/gpu/$name.py" --device "$device" \
         --work "$work/files" "${options[@]}" "${only[@]}" >"$work/out/$name.json" ||
         failed+=("$part")
     echo "   $((SECONDS - started)) s" >&2

@@ -113,12 +113,13 @@ set_rpath() {
     done < <(elf_files)
 }
 
-# Nothing of ours may come from the host that built it.
+# What a file of ours needs directly is found, and inside the bundle.
 check() {
-    local file bad
+    local file needed bad
     while IFS= read -r file; do
-        bad=$(ldd "$file" | awk '$2 == "=>" { print $1, $3 }' | grep -vE "$host_libs|$cuda_libs" |
-            grep -vF " $out/") || continue
+        needed=$(patchelf --print-needed "$file" | grep -vE "$host_libs|$cuda_libs") || continue
+        bad=$(ldd "$file" | grep -F "$needed" | grep -vE "$host_libs|$cuda_libs" |
+            grep -vF " => $out/" | grep -F " => ") || continue
         fail "$file takes libraries from outside the bundle: $bad"
     done < <(elf_files)
 }

@@ -189,13 +189,22 @@ uint64_t model_resident_bytes(const struct model *m)
     return SH_MIN(held, m->image_bytes);
 }
 
+void model_unpin(struct model *m)
+{
+    struct residency *res = residency_of(m);
+
+    residency_unpin(res, m->res);
+    if (store__exec(m->store)->conf->debug_cold && residency_pins(res, m->res) == 0)
+        residency_truncate(res, m->res, 0);
+}
+
 static void on_arrived(void *arg)
 {
     struct model *m = arg;
 
     m->has_mark = false;
     tx_image_arrived(&m->tx);
-    residency_unpin(residency_of(m), m->res);
+    model_unpin(m);
     if (m->is_broken) {
         m->is_broken = false;
         residency_forget(residency_of(m), m->res);

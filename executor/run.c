@@ -68,19 +68,12 @@ void run__drop_parts(struct run *r, uint64_t rid, uint64_t api_id)
     r->n_parts = keep;
 }
 
-static void let_go(struct residency *res, uint32_t image, bool cold)
-{
-    residency_unpin(res, image);
-    if (cold && residency_pins(res, image) == 0)
-        residency_truncate(res, image, 0);
-}
-
 void run__free(struct run *r)
 {
     if (!r)
         return;
     if (r->has_pin)
-        let_go(space_residency(r->x->space), r->model->res, r->x->conf->debug_cold);
+        model_unpin(r->model);
     if (r->has_ws)
         space_give(r->x->space, &r->ws, r->tag);
     if (r->model)

@@ -92,6 +92,7 @@ def inputs(args, name, batch):
 
 
 def stop(*_):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not interrupt the report
     raise SystemExit(143)
 
 

@@ -84,9 +84,12 @@ class Child:
     def line(self):
         """Its next line; the process is killed if that takes too long."""
         timer = threading.Timer(self.limit_s, self.p.kill)
+        timer.daemon = True
         timer.start()
-        text = self.p.stdout.readline()
-        timer.cancel()
+        try:
+            text = self.p.stdout.readline()
+        finally:
+            timer.cancel()
         if not text:
             self.p.wait(STOP_S)
             self.log.seek(0)

@@ -1,8 +1,8 @@
 /* measure.c - what a copy costs: alpha + bytes * beta, fitted over sizes.
  *
- * Copies travel one behind the other, so what counts is what one more copy adds: the time of a few
- * less the time of one. That leaves out what is paid once, above all the way of the mark, which on
- * a real device takes longer than a small copy.
+ * Copies travel one behind the other, each with its ticket, so what counts is what one more copy
+ * and ticket add: the time of many less the time of one. That leaves out what is paid once, above
+ * all the way of the mark, which on a real device takes longer than a small copy.
  *
  * The bytes that are copied in were copied out of the same place just before, so the arena keeps
  * its contents as long as nothing else writes there meanwhile.
@@ -17,20 +17,26 @@
 #define MAX_BYTES ((size_t)16 << 20)
 #define BUDGET_NS INT64_C(600000000)
 #define WAIT_MS 5000
-#define REPEAT 5 /* the best counts: the machine has other work too */
-#define TRAIN 4  /* copies that follow the first one */
+#define REPEAT 5     /* the best counts: the machine has other work too */
+#define TRAIN_NS 4e6 /* copies that follow the first one: so many as take this long, */
+#define MIN_TRAIN 4  /* at least */
+#define MAX_TRAIN 32 /* and at most */
 #define PAGE ((size_t)4096)
 
 static int run_copies(struct dev_mem *m, uint32_t lane, enum dev_dir dir, void *host, size_t bytes,
                       int n, double *ns, struct sh_err *err)
 {
     struct pollfd p = {.fd = dev_mem_event_fd(m), .events = POLLIN};
+    const uint32_t value = dev_ticket_value(m, 0); /* written again, it changes nothing */
     int64_t t0 = sh_clock_ns();
     uint64_t cookie = 0;
     int rc = SH_OK;
 
-    for (int i = 0; i < n && !rc; i++)
+    for (int i = 0; i < n && !rc; i++) {
         rc = dev_mem_copy(m, lane, dir, 0, host, bytes, err);
+        if (!rc)
+            rc = dev_mem_ticket(m, lane, 0, value, err);
+    }
     if (!rc)
         rc = dev_mem_mark(m, lane, (uint64_t)t0, err);
     if (rc)
@@ -49,17 +55,20 @@ static int measure_size(struct dev_mem *m, uint32_t lane, enum dev_dir dir, void
                         size_t bytes, double *out, struct sh_err *err)
 {
     double one = 0, train = 0, ns = 0;
-    int rc = run_copies(m, lane, DEV_D2H, host, bytes, 1, &ns, err);
+    int rc = run_copies(m, lane, DEV_D2H, host, bytes, 1, &ns, err), n = MIN_TRAIN;
 
     for (int i = 0; !rc && i < REPEAT; i++) {
         rc = run_copies(m, lane, dir, host, bytes, 1, &ns, err);
         one = i == 0 ? ns : SH_MIN(one, ns);
-        if (!rc)
-            rc = run_copies(m, lane, dir, host, bytes, 1 + TRAIN, &ns, err);
+    }
+    if (!rc && one > 0)
+        n = (int)SH_MAX(MIN_TRAIN, SH_MIN(MAX_TRAIN, TRAIN_NS / one));
+    for (int i = 0; !rc && i < REPEAT; i++) {
+        rc = run_copies(m, lane, dir, host, bytes, 1 + n, &ns, err);
         train = i == 0 ? ns : SH_MIN(train, ns);
     }
     /* A single copy that something disturbed must not make the others look free. */
-    *out = SH_MAX((train - one) / TRAIN, train / (1 + TRAIN) / 4);
+    *out = SH_MAX((train - one) / n, train / (1 + n) / 4);
     *out = SH_MAX(*out, 1);
     return rc;
 }
