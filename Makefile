@@ -76,7 +76,7 @@ uses_shunt-import     := $(model)
 uses_shunt-run       := $(BUILD)/executor/group.o $(model) $(device)
 uses_shunt-zoo        := $(model)
 
-# A unit test may name, on lines of their own, what it needs beyond libcommon.a and linker flags:
+# A test may name, on lines of their own, what it needs beyond libcommon.a and linker flags:
 #     /* uses: executor/group.o libmodel.a */
 #     /* link: -Wl,--wrap=calloc -ldnnl */
 test_line = $(shell sed -nE 's|^/\* $(1): (.*) \*/$$|\1|p' tests/unit/$(2).c)
@@ -85,6 +85,7 @@ UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
 UNIT_BIN := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
 DEV_SRC  := $(sort $(wildcard tests/device/test_*.c))
 DEV_BIN  := $(patsubst tests/device/%.c,$(BUILD)/device-tests/%,$(DEV_SRC))
+dev_uses  = $(addprefix $(BUILD)/,$(shell sed -nE 's|^/\* uses: (.*) \*/$$|\1|p' tests/device/$(1).c))
 DB_BIN   := $(patsubst tests/db/%.c,$(BUILD)/db-tests/%,$(sort $(wildcard tests/db/test_*.c)))
 db_line   = $(shell sed -nE 's|^/\* $(1): (.*) \*/$$|\1|p' tests/db/$(2).c)
 db_uses   = $(addprefix $(BUILD)/,$(call db_line,uses,$(1)))
@@ -215,7 +216,7 @@ device-tests: $(DEV_BIN) $(BUILD)/lib/shunt-dev-$(BACKEND).so ## every operation
 	@$(if $(filter cpu,$(BACKEND)),$(if $(SAN),THREADS=1) PRECISION=fp64 tests/run_unit.sh \
 	    $(filter-out %/test_mem,$(DEV_BIN)))
 
-$(DEV_BIN): $(BUILD)/device-tests/%: $(BUILD)/tests/device/%.o $(BUILD)/tests/device/dev_test.o $(device) $(common)
+$(DEV_BIN): $(BUILD)/device-tests/%: $(BUILD)/tests/device/%.o $(BUILD)/tests/device/dev_test.o $$(call dev_uses,$$*) $(device) $(common)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS) -ldl -lcmocka
 
@@ -239,7 +240,7 @@ bench: $(BUILD)/bench/group $(BIN) $(PLUGINS) ## switch latency and the grouping
 $(BUILD)/bench/group: $(BUILD)/bench/group.o $(BUILD)/executor/group.o $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
 
-bundle: build ## one relocatable folder for hosts without package access, and its .tar.gz, in build/bundle
+bundle: build ## one relocatable folder for hosts without package access, and its .tar.xz, in build/bundle
 	@deploy/bundle.sh $(BUILD) $(VERSION)
 
 lint: ## layers, banned calls, sizes, format, words, dashboards, docs, shell

@@ -13,6 +13,7 @@
 #include "common/metrics.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* More JSON than this is parsed or printed on a pool thread: the HTTP thread has other clients. */
@@ -318,6 +319,14 @@ static size_t json_output_bytes(const struct infer *i)
     return n;
 }
 
+/* What the executor took, in ms; the rest of the client's latency is ours and the network's. */
+static void print_timing(const struct infer_result *r, char *out, size_t size)
+{
+    snprintf(out, size, "queue;dur=%.3f, copy;dur=%.3f, compute;dur=%.3f, total;dur=%.3f",
+             (double)r->queue_ns / 1e6, (double)r->copy_ns / 1e6, (double)r->compute_ns / 1e6,
+             (double)r->total_ns / 1e6);
+}
+
 static int reply(struct api_req *q, struct infer *i, struct sh_err *err)
 {
     const char *outputs = slab_at(i->api->slab, i->outputs->off);
@@ -343,6 +352,7 @@ static int reply(struct api_req *q, struct infer *i, struct sh_err *err)
             p->parts[p->n_parts++] = (struct iovec){(void *)(outputs + i->plan.out_off[index]),
                                                     i->plan.out_bytes[index]};
     }
+    print_timing(&i->result, p->timing, sizeof(p->timing));
     p->head_len = head.len;
     p->head = sh_buf_take(&head);
     sh_buf_fini(&head);

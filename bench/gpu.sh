@@ -2,8 +2,8 @@
 # gpu.sh [OPTION...] [PART...] - measures Shunt on a GPU and the same work with PyTorch in the same
 # run; prints tables and writes bench/results/<gpu>.json with all samples.
 #
-#   PART              a program of bench/gpu/; PART:A,B does only some of it (peers:ready,train).
-#                     Default: all of them
+#   PART              an executable of bench/gpu/, default: all; PART:A,B does only some of it
+#                     (peers:ready,train)
 #   --models A,B      of resnet152, inception-v3, bert-base (default: all)
 #   --precisions A,B  instead of each part's own
 #   --runs N          timed runs of each case
@@ -12,8 +12,9 @@
 #   --out FILE        another file for the results
 #   --limit S         seconds that one part may take (default 1500); it prints what it has then
 #
-# Programs: SHUNT_BIN, else those of a bundle in build/bundle/*.tar.gz if nothing is built here, or
-# else what `make all` builds. GOLDENS: the golden models. Python needs PyTorch for peers alone.
+# Programs: SHUNT_BIN, else those of a bundle in build/bundle/*.tar.xz if nothing is built here, or
+# else what `make all` builds. GOLDENS: the golden models. SHUNT_BENCH_DIR: keeps models, inputs and
+# which kernels measured fastest for the next run. Python needs numpy, and PyTorch for peers alone.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -28,9 +29,10 @@ fail() {
     exit 2
 }
 
-known=("$root"/bench/gpu/*.py)
-known=("${known[@]##*/}")
-known=("${known[@]%.py}")
+known=()
+for file in "$root"/bench/gpu/*.py; do
+    [ ! -x "$file" ] || known+=("$(basename "$file" .py)")
+done
 while [ $# -gt 0 ]; do
     case $1 in
     --help)
@@ -59,23 +61,22 @@ trap 'exit 143' TERM
 
 find_programs() {
     local bundle
-    bundle=$(find "$root/build/bundle" -maxdepth 1 -name '*.tar.gz' 2>/dev/null | tail -n 1)
+    bundle=$(find "$root/build/bundle" -maxdepth 1 -name '*.tar.xz' 2>/dev/null | tail -n 1)
     if [ -n "${SHUNT_BIN:-}" ]; then
         [ -x "$SHUNT_BIN/shunt-run" ] || fail "there is no shunt-run in SHUNT_BIN=$SHUNT_BIN"
     elif [ ! -d "$root/build/bin" ] && [ -n "$bundle" ]; then
-        mkdir "$work/bundle"
-        tar -xzf "$bundle" -C "$work/bundle" --strip-components=1
-        SHUNT_BIN=$work/bundle/bin
+        python3 -m tarfile -e "$bundle" "$work" # there may be no xz
+        SHUNT_BIN=$(echo "$work"/shunt-*/bin)
         [ "$device" != cuda ] || "$SHUNT_BIN/shunt-cuda-libs" >&2
     else
         make -C "$root" --no-print-directory all >&2
         SHUNT_BIN=$root/build/bin
     fi
-    export SHUNT_BIN
+    export SHUNT_BIN SHUNT_BENCH_DEVICE=$device SHUNT_BENCH_DIR=${SHUNT_BENCH_DIR:-$work/files}
 }
 
 find_programs
-mkdir "$work/out" "$work/files"
+mkdir "$work/out"
 failed=()
 for part in "${parts[@]}"; do
     name=${part%%:*}
@@ -83,8 +84,8 @@ for part in "${parts[@]}"; do
     [ "$name" = "$part" ] || only=(--only "${part#*:}")
     echo "== $part" >&2
     started=$SECONDS
-    timeout --foreground -k 120 "$limit_s" python3 "$root/bench/gpu/$name.py" --device "$device" \
-        --work "$work/files" "${options[@]}" "${only[@]}" >"$work/out/$name.json" ||
+    timeout --foreground -k 120 "$limit_s" python3 "$root/bench/gpu/$name.py" "${options[@]}" \
+        "${only[@]}" >"$work/out/$name.json" ||
         failed+=("$part")
     echo "   $((SECONDS - started)) s" >&2
 done

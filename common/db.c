@@ -21,7 +21,7 @@
 #define NS_PER_MS INT64_C(1000000)
 #define CALL_MS 2000
 /* The server's own limits end first, with room for a busy host, so that a slow statement does not
- * cost the connection. GMT is the one time zone that PostgreSQL knows without a time zone database. */
+ * cost the connection. GMT is the zone that PostgreSQL knows without a time zone database. */
 #define SESSION_SETUP                                                         \
     "SET statement_timeout = 1500; SET lock_timeout = 1000; "                 \
     "SET idle_in_transaction_session_timeout = 10000; SET TimeZone = 'GMT'; " \

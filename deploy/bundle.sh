@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
-# bundle.sh BUILD VERSION - one folder that runs on a host where nothing can be installed: programs,
-# back ends, the shared libraries that they need, a PostgreSQL server, migrations, examples. It may be
-# moved anywhere: each file finds its libraries relative to itself, PostgreSQL its own by keeping
-# Debian's layout, and `shunt` the rest (cli/plan.h, cli/pg.c).
+# bundle.sh BUILD VERSION [--folder] - one folder for hosts where nothing can be installed: programs,
+# back ends, the shared libraries that they need, a PostgreSQL server, migrations, examples. It may
+# be moved anywhere: each file finds its libraries relative to itself, PostgreSQL its own files by
+# keeping Debian's layout, and `shunt` the rest (cli/plan.h, cli/pg.c).
 #
 #   BUILD/bundle/shunt-VERSION/          bin/ lib/ share/ README.md
-#   BUILD/bundle/shunt-VERSION.tar.gz
+#   BUILD/bundle/shunt-VERSION.tar.xz    not with --folder
 #
-# Left to the host: glibc 2.36 or newer, the NVIDIA driver, and CUDA's libraries, which are too large
-# and which bin/shunt-cuda-libs finds there.
+# Left to the host: glibc 2.36 or newer, the NVIDIA driver, and CUDA's libraries, which are too
+# large and which bin/shunt-cuda-libs finds there.
 set -euo pipefail
 
-build=${1:?usage: deploy/bundle.sh BUILD VERSION}
-version=${2:?usage: deploy/bundle.sh BUILD VERSION}
+usage='usage: deploy/bundle.sh BUILD VERSION [--folder]'
+build=${1:?$usage}
+version=${2:?$usage}
 root=$(cd "$(dirname "$0")/.." && pwd)
 name=shunt-$version
 out=$build/bundle/$name
@@ -133,6 +134,7 @@ copy_data
 copy_libraries
 set_rpath
 check
+[ "${3:-}" != --folder ] || exit 0
 tar -C "$build/bundle" --owner=0 --group=0 --sort=name -cf - "$name" |
-    gzip -9 >"$build/bundle/$name.tar.gz"
-du -sh "$out" "$build/bundle/$name.tar.gz"
+    xz -6 -T0 >"$build/bundle/$name.tar.xz"
+du -sh "$out" "$build/bundle/$name.tar.xz"

@@ -11,8 +11,8 @@
 #   --bursts N          of requests                                       SHUNT_DEMO_BURSTS
 #   --state-dir DIR     instead of .shunt/                                SHUNT_DEMO_STATE
 #
-# The summary is demo.json in the state folder. Everything is stopped at the end, state and logs stay
-# (shunt down --purge removes them). Only a folder that a demo made (made-by-demo is in it) is
+# The summary is demo.json in the state folder. Everything is stopped at the end, state and logs
+# stay (shunt down --purge removes them). Only a folder that a demo made (made-by-demo is in it) is
 # replaced by the next one.
 set -euo pipefail
 

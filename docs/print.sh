@@ -39,7 +39,7 @@ TEXT
     for p in shunt-api shunt-scheduler shunt-executor shunt-import shunt-zoo; do
         "$bin/$p" --docs
     done
-    for p in infer train profile; do
+    for p in infer train bench profile; do
         "$bin/shunt-run" $p --docs
     done
 }

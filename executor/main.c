@@ -36,6 +36,9 @@ static const struct sh_conf_opt OPTIONS[] = {
                86400000, 0, "time between checkpoints of a job that does not say, ms"),
     SH_OPT_INT(struct exec_conf, max_queued_runs, "max-queued-runs", 256, 1, 65536, 0,
                "runs that may wait for the device; more are refused"),
+    SH_OPT_INT(struct exec_conf, stop_bound_us, "stop-bound-us", 120, 10, 10000000, 0,
+               "work that training may have queued on the device, us: it bounds the time that a "
+               "request waits for it to stop"),
     SH_OPT_INT(struct exec_conf, hang_ms, "hang-ms", 15000, 100, 3600000, 0,
                "a busy worker without progress for this long is killed, ms"),
     SH_OPT_INT(struct exec_conf, compile_ms, "compile-ms", 300000, 1000, 3600000, 0,

@@ -261,6 +261,8 @@ static const char *cause_of(const struct worker *w, int status)
         return "crash";
     if (WIFSIGNALED(status))
         return "killed";
+    if (WEXITSTATUS(status) == WORKER_EXIT_DEVLOST)
+        return "device";
     return WEXITSTATUS(status) == 0 ? "exit" : "error";
 }
 
@@ -322,7 +324,8 @@ static int send_init(struct worker *w, struct sh_err *err)
                                        .ticket_slot = TX_SLOT_WORKER + w->index,
                                        .ticket_value = w->ckpt_value,
                                        .log_level = (uint32_t)sh_log_get_level(),
-                                       .tune_path = x->pool->tune_path};
+                                       .tune_path = x->pool->tune_path,
+                                       .stop_bound_us = (uint32_t)x->conf->stop_bound_us};
     return sh_wire_send_fds(w->wire, &m, fds, n + 1, err);
 }
 

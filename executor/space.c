@@ -142,9 +142,18 @@ static int note(struct space *s, struct arena_range r, struct sh_err *err)
 
 /* ------------------------------------------------------------------ scrubbing */
 
+static int zero(struct space *s, size_t off, size_t bytes, struct sh_err *err)
+{
+    int rc = tx_zero(s->tx, off, bytes, err);
+
+    if (!rc)
+        sh_metric_add(M_shunt_scrubbed_bytes_total, SH_LABELS(s->executor), (double)bytes);
+    return rc;
+}
+
 static int scrub(struct space *s, struct arena_range r, struct sh_err *err)
 {
-    int rc = tx_zero(s->tx, (size_t)r.first * DEV_BLOCK, (size_t)r.n * DEV_BLOCK, err);
+    int rc = zero(s, (size_t)r.first * DEV_BLOCK, (size_t)r.n * DEV_BLOCK, err);
 
     if (!rc)
         rc = note(s, r, err);
@@ -238,7 +247,7 @@ static int scrub_tail(struct space *s, const struct residency_place *p, uint64_t
     was = arena_seg_at(residency_arena(s->res), p->range.first + p->range.n - 1).tag;
     if (was == tag || was == ARENA_CLEAN || was == ARENA_SCRUBBING)
         return SH_OK;
-    return tx_zero(s->tx, from, to - from, err);
+    return zero(s, from, to - from, err);
 }
 
 /* True: the head is on its way. Its old blocks may be somebody else's already, or soon. */

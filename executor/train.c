@@ -124,6 +124,8 @@ static void send_go(struct job *j, bool resume, uint32_t slot, uint32_t value)
     j->is_running = true;
     j->is_stop_raised = false;
     j->go_ns = sh_clock_ns();
+    SH_DEBUG("train.go", "job=%" PRId64 " worker=%u step=%" PRId64 " resume=%d ns=%" PRId64, j->id,
+             j->w->index, j->step, resume, j->go_ns);
     train__ask_checkpoint(j);
     j->w->grace_ns = 2 * (int64_t)((double)j->state_bytes * tx_beta_ns(j->x->tx));
     worker_send(j->w, &m, NULL, 0);
@@ -295,6 +297,8 @@ static int load_state(struct job *j, struct sh_err *err)
     slots_note_flight(j);
     j->has_state = true;
     j->step = s->step;
+    SH_DEBUG("train.load", "job=%" PRId64 " step=%" PRId64 " bytes=%" PRIu64 " ns=%" PRId64, j->id,
+             j->step, j->state_bytes, sh_clock_ns());
     return SH_OK;
 }
 

@@ -442,5 +442,7 @@ int tx_load(struct tx *t, struct tx_image *im, const struct tx_place *place, con
         rc = tx_mark(t, TX_LANE_IN, fn, arg, err);
     if (rc)
         im->n_groups = 0;
+    SH_DEBUG("image.send", "image=%u bytes=%" PRIu64 " groups=%u rc=%d ns=%" PRId64,
+             im->slot - TX_SLOT_IMAGE, im->bytes - place->resident, im->n_groups, rc, im->sent_ns);
     return rc;
 }

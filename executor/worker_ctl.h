@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #define WORKER_CTL_BYTES 4096u
+#define WORKER_EXIT_DEVLOST 2 /* exit status of a worker that lost its device context */
 
 struct worker_ctl {
     /* written by the executor */

@@ -6,8 +6,8 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-import part  # noqa: E402
+import lab
+import part
 
 
 def main():
@@ -15,7 +15,7 @@ def main():
     env = dict(os.environ, SHUNT_RUN=os.path.join(part.BIN, "shunt-run"))
     with tempfile.NamedTemporaryFile() as f:
         r = subprocess.run([sys.executable, os.path.join(part.ROOT, "tests", "golden", "check.py"),
-                            "--device", args.device, "--json", f.name, *(args.only or [])],
+                            "--device", lab.DEVICE, "--json", f.name, *(args.only or [])],
                            env=env, stdout=sys.stderr, stderr=subprocess.PIPE, text=True)
         text = f.read()
     why = r.stderr.strip() or "no golden models: GOLDENS names their folder"

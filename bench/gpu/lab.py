@@ -30,6 +30,7 @@ TOKENS, VOCABULARY = 128, 30000
 OPTIMIZER = {"bert-base": {"name": "adamw", "lr": 1e-5}}
 SGD = {"name": "sgd", "lr": 1e-4, "momentum": 0.9}
 TUNE = os.path.join(FOLDER, "tune")
+DEVICE = os.environ.get("SHUNT_BENCH_DEVICE", "cuda")  # cpu: to try a part out
 
 
 def tensors(model, n, seed=0):
@@ -82,9 +83,10 @@ def dataset(model):
 class Lab:
     """An executor on a GPU. Options are those of shunt-executor."""
 
-    def __init__(self, *options, pool="48G", deterministic=False):
+    def __init__(self, *options, pool="48G", deterministic=False, log="info"):
+        """log: "debug" for events(); it makes the copies of groups a little slower."""
         os.makedirs(FOLDER, exist_ok=True)
-        self.d = Driver("--device=cuda", "--pool-bytes=" + pool, "--log-level=debug",
+        self.d = Driver("--device=" + DEVICE, "--pool-bytes=" + pool, "--log-level=" + log,
                         "--deterministic" if deterministic else "--no-deterministic", *options)
         if not os.path.exists(TUNE):
             open(TUNE, "w").close()

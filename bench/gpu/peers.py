@@ -10,9 +10,9 @@ import signal
 import subprocess
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-import part  # noqa: E402
-from rows import failed  # noqa: E402
+import lab  # noqa: F401 (makes ../lib known)
+import part
+from rows import failed
 
 PEERS = {"ready": {"--precisions": "tf32,fp16", "--batch": 8},
          "load": {"--precisions": "tf32,fp16", "--batch": 8},

@@ -14,7 +14,7 @@ from rows import row
 
 def measure(model, precision, runs, seconds):
     case = {"model": model, "precision": precision, "batch": 8}
-    with Lab() as lab:
+    with Lab(log="debug") as lab:
         lab.load(1, model, precision)
         for _ in range(10):
             lab.run(1)

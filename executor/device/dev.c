@@ -31,13 +31,14 @@ static int ops_check(const struct dev_ops *o, struct sh_err *err)
     if (!o->name || !o->mem_open || !o->mem_close || !o->mem_export || !o->mem_copy ||
         !o->mem_move || !o->mem_zero || !o->mem_ticket || !o->mem_mark || !o->mem_event_fd ||
         !o->mem_next_mark || !o->ticket_force || !o->ticket_value || !o->open || !o->close ||
-        !o->upload || !o->download || !o->fill || !o->wait || !o->sync || !o->plan_new ||
-        !o->plan_free || !o->plan_scratch_bytes || !o->plan_set_scratch || !o->plan_finish ||
-        !o->plan_pack || !o->plan_unpack || !o->plan_run || !o->plan_profile)
+        !o->upload || !o->download || !o->fill || !o->move || !o->wait || !o->sync ||
+        !o->plan_new || !o->plan_free || !o->plan_scratch_bytes || !o->plan_set_scratch ||
+        !o->plan_finish || !o->plan_pack || !o->plan_unpack || !o->plan_run || !o->plan_profile)
         return SH_FAIL(err, SH_E_BUG, "device back end \"%s\" lacks a required call",
                        o->name ? o->name : "?");
     if (!o->mem_host_lock != !o->mem_host_unlock || !o->host_lock != !o->host_unlock ||
-        !o->plan_keep_bytes != !o->plan_set_keep)
+        !o->plan_keep_bytes != !o->plan_set_keep || !o->prefetch != !o->prefetch_fence ||
+        !o->prefetch != !o->prefetch_join || !o->mark != !o->sync_mark)
         return SH_FAIL(err, SH_E_BUG, "device back end \"%s\" has half of a pair", o->name);
     return SH_OK;
 }
@@ -374,6 +375,39 @@ int dev_fill(struct dev *d, size_t arena_off, int byte, size_t bytes, struct sh_
     return rc ? rc : d->ops->fill(d, arena_off, byte, bytes, err);
 }
 
+int dev_move(struct dev *d, size_t dst_off, size_t src_off, size_t bytes, struct sh_err *err)
+{
+    int rc = check_range(dst_off, bytes, d->arena_bytes, "move", err);
+
+    if (!rc)
+        rc = check_range(src_off, bytes, d->arena_bytes, "move", err);
+    if (!rc && bytes > 0 && dst_off < src_off + bytes && src_off < dst_off + bytes)
+        rc = SH_FAIL(err, SH_E_BUG, "move of %zu bytes from %zu to %zu overlaps itself", bytes,
+                     src_off, dst_off);
+    return rc ? rc : d->ops->move(d, dst_off, src_off, bytes, err);
+}
+
+int dev_prefetch(struct dev *d, size_t arena_off, const void *host, size_t bytes,
+                 struct sh_err *err)
+{
+    int rc = check_range(arena_off, bytes, d->arena_bytes, "prefetch", err);
+
+    if (rc)
+        return rc;
+    return d->ops->prefetch ? d->ops->prefetch(d, arena_off, host, bytes, err)
+                            : d->ops->upload(d, arena_off, host, bytes, err);
+}
+
+int dev_prefetch_fence(struct dev *d, struct sh_err *err)
+{
+    return d->ops->prefetch_fence ? d->ops->prefetch_fence(d, err) : SH_OK;
+}
+
+int dev_prefetch_join(struct dev *d, struct sh_err *err)
+{
+    return d->ops->prefetch_join ? d->ops->prefetch_join(d, err) : SH_OK;
+}
+
 int dev_wait(struct dev *d, uint32_t slot, uint32_t value, int64_t timeout_ms, struct sh_err *err)
 {
     if (slot >= DEV_N_TICKETS || timeout_ms < 0)
@@ -384,6 +418,16 @@ int dev_wait(struct dev *d, uint32_t slot, uint32_t value, int64_t timeout_ms, s
 int dev_sync(struct dev *d, struct sh_err *err)
 {
     return d->ops->sync(d, err);
+}
+
+int dev_mark(struct dev *d, struct sh_err *err)
+{
+    return d->ops->mark ? d->ops->mark(d, err) : SH_OK;
+}
+
+int dev_sync_mark(struct dev *d, struct sh_err *err)
+{
+    return d->ops->sync_mark ? d->ops->sync_mark(d, err) : d->ops->sync(d, err);
 }
 
 int dev_throttle(struct dev *d, uint32_t n, struct sh_err *err)
@@ -471,9 +515,11 @@ int dev_plan_run(struct dev_plan *p, const struct dev_bases *b, uint32_t from, u
     return p->dev->ops->plan_run(p, b, from, to, err);
 }
 
-int dev_plan_warm(struct dev_plan *p, struct sh_err *err)
+int dev_plan_warm(struct dev_plan *p, double *ns, struct sh_err *err)
 {
-    return p->dev->ops->plan_warm ? p->dev->ops->plan_warm(p, err) : SH_OK;
+    for (uint32_t i = 0; ns && i < p->g->n_ops; i++)
+        ns[i] = 0;
+    return p->dev->ops->plan_warm ? p->dev->ops->plan_warm(p, ns, err) : SH_OK;
 }
 
 int dev_plan_prepare(struct dev_plan *p, const struct dev_bases *b, struct sh_err *err)

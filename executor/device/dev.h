@@ -24,7 +24,7 @@
 #include "common/err.h"
 #include "executor/device/op.h"
 
-#define DEV_ABI 2u /* bump on ANY change of struct dev_ops or of op.h */
+#define DEV_ABI 3u /* bump on ANY change of struct dev_ops or of op.h */
 #define DEV_BLOCK ((size_t)2 << 20)
 #define DEV_ALIGN 256u /* of tensors inside an image, state or workspace */
 #define DEV_MAX_FDS 4  /* what dev_mem_export gives */
@@ -114,9 +114,23 @@ void dev_host_unlock(struct dev *d, void *base);
 int dev_upload(struct dev *d, size_t arena_off, const void *host, size_t bytes, struct sh_err *err);
 int dev_download(struct dev *d, void *host, size_t arena_off, size_t bytes, struct sh_err *err);
 int dev_fill(struct dev *d, size_t arena_off, int byte, size_t bytes, struct sh_err *err);
+int dev_move(struct dev *d, size_t dst_off, size_t src_off, size_t bytes,
+             struct sh_err *err); /* within the arena, no overlap */
+/* Uploads that travel while the stream computes: on a second stream, so nothing orders them with
+ * the first but two calls. [enqueue]
+ * fence: what is prefetched from now on comes after all that the stream holds now
+ * join: what the stream gets from now on comes after all that has been prefetched */
+int dev_prefetch(struct dev *d, size_t arena_off, const void *host, size_t bytes,
+                 struct sh_err *err);
+int dev_prefetch_fence(struct dev *d, struct sh_err *err);
+int dev_prefetch_join(struct dev *d, struct sh_err *err);
 /* [enqueue] nothing later starts before the ticket. cpu: blocks; SH_E_TIMEOUT after timeout_ms. */
 int dev_wait(struct dev *d, uint32_t slot, uint32_t value, int64_t timeout_ms, struct sh_err *err);
-int dev_sync(struct dev *d, struct sh_err *err);
+int dev_sync(struct dev *d, struct sh_err *err); /* prefetches too */
+/* [enqueue] notes this place of the stream; the last one counts. */
+int dev_mark(struct dev *d, struct sh_err *err);
+/* Waits for what lies before the mark, downloads included, and not for what was enqueued after. */
+int dev_sync_mark(struct dev *d, struct sh_err *err);
 /* Waits until at most `n` operations are queued. cpu: returns at once (nothing is ever queued). */
 int dev_throttle(struct dev *d, uint32_t n, struct sh_err *err);
 
@@ -150,10 +164,11 @@ struct dev_bases { /* arena offsets */
  * the same bases, unless the executor moved all the bytes. */
 int dev_plan_run(struct dev_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
                  struct sh_err *err);
-/* Blocking, off the path: runs the plan once on zeros, in memory of its own and not in the arena, so
- * that whatever is loaded at first use is there when a request comes. Fails with SH_E_DEVMEM when
- * the device has no such memory left; the plan is as good as before. */
-int dev_plan_warm(struct dev_plan *p, struct sh_err *err);
+/* Blocking, off the path: runs the plan on zeros, in memory of its own and not in the arena, so that
+ * whatever is loaded at first use is there when a request comes. ns: NULL, or what each operation
+ * took, f64[n_ops]; 0 where that is not known. Fails with SH_E_DEVMEM when the device has no such
+ * memory left; the plan is as good as before. */
+int dev_plan_warm(struct dev_plan *p, double *ns, struct sh_err *err);
 /* Blocking, off the path: makes a later whole run at these bases cheap to enqueue. A wish. */
 int dev_plan_prepare(struct dev_plan *p, const struct dev_bases *b, struct sh_err *err);
 /* Blocking: best of `repeat` runs of each operation, nanoseconds into ns[n_ops]. */
@@ -206,16 +221,22 @@ struct dev_ops {
     int (*upload)(struct dev *, size_t, const void *, size_t, struct sh_err *);
     int (*download)(struct dev *, void *, size_t, size_t, struct sh_err *);
     int (*fill)(struct dev *, size_t, int, size_t, struct sh_err *);
+    int (*move)(struct dev *, size_t, size_t, size_t, struct sh_err *);
+    int (*prefetch)(struct dev *, size_t, const void *, size_t, struct sh_err *); /* optional, */
+    int (*prefetch_fence)(struct dev *, struct sh_err *); /* all three; without: an upload */
+    int (*prefetch_join)(struct dev *, struct sh_err *);
     int (*wait)(struct dev *, uint32_t, uint32_t, int64_t, struct sh_err *);
     int (*sync)(struct dev *, struct sh_err *);
+    int (*mark)(struct dev *, struct sh_err *);               /* optional, */
+    int (*sync_mark)(struct dev *, struct sh_err *);          /* both; without: sync */
     int (*throttle)(struct dev *, uint32_t, struct sh_err *); /* optional */
     int (*plan_new)(struct dev *, struct dev_graph *, enum dev_precision, const struct dev_plan *,
                     struct dev_plan **, struct sh_err *);
     void (*plan_free)(struct dev_plan *);
     size_t (*plan_scratch_bytes)(const struct dev_plan *, uint32_t);
     void (*plan_set_scratch)(struct dev_plan *, uint32_t, size_t);
-    size_t (*plan_keep_bytes)(const struct dev_plan *);  /* optional */
-    void (*plan_set_keep)(struct dev_plan *, size_t);    /* both or neither */
+    size_t (*plan_keep_bytes)(const struct dev_plan *); /* optional */
+    void (*plan_set_keep)(struct dev_plan *, size_t);   /* both or neither */
     int (*plan_finish)(struct dev_plan *, struct sh_err *);
     int (*plan_pack)(struct dev_plan *, uint32_t, const void *, void *, struct sh_err *);
     int (*plan_unpack)(struct dev_plan *, uint32_t, const void *, void *, struct sh_err *);
@@ -223,8 +244,9 @@ struct dev_ops {
                     struct sh_err *);
     int (*plan_profile)(struct dev_plan *, const struct dev_bases *, uint32_t, double *,
                         struct sh_err *);
-    int (*plan_warm)(struct dev_plan *, struct sh_err *);                              /* optional */
-    int (*plan_prepare)(struct dev_plan *, const struct dev_bases *, struct sh_err *); /* optional */
+    int (*plan_warm)(struct dev_plan *, double *, struct sh_err *); /* optional */
+    int (*plan_prepare)(struct dev_plan *, const struct dev_bases *,
+                        struct sh_err *); /* optional */
 };
 
 /* Between the files of this folder. */

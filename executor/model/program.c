@@ -394,6 +394,24 @@ size_t program_loss_offset(const struct program *p)
     return p->ir->loss == DEV_NONE ? SIZE_MAX : ir_t(p->ir, p->ir->loss)->offset;
 }
 
+static bool writes(const struct dev_op *op, uint32_t tensor)
+{
+    for (uint32_t i = 0; i < op->n_out; i++)
+        if (op->out[i] == tensor)
+            return true;
+    return false;
+}
+
+uint32_t program_loss_end(const struct program *p)
+{
+    const struct dev_graph *g = &p->ir->g;
+    uint32_t end = g->n_ops;
+
+    while (end > 0 && !writes(&g->ops[end - 1], p->ir->loss))
+        end--;
+    return end;
+}
+
 size_t program_n_state(const struct program *p)
 {
     return p->n_state;
@@ -426,9 +444,9 @@ int program_gradient(struct program *p, const struct dev_bases *b, size_t i, flo
     return rc;
 }
 
-int program_warm(struct program *p, struct sh_err *err)
+int program_warm(struct program *p, double *op_ns, struct sh_err *err)
 {
-    return dev_plan_warm(p->dp, err);
+    return dev_plan_warm(p->dp, op_ns, err);
 }
 
 int program_prepare(struct program *p, const struct dev_bases *b, struct sh_err *err)

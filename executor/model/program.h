@@ -78,6 +78,8 @@ const struct program_io *program_input(const struct program *p, size_t i);
 const struct program_io *program_output(const struct program *p, size_t i);
 const struct program_io *program_label(const struct program *p); /* training */
 size_t program_loss_offset(const struct program *p); /* training: F32 in the workspace */
+uint32_t
+program_loss_end(const struct program *p); /* training: before this operation it is there */
 
 /* Training state by name (constants of a training program lie in the state too, without a name, and
  * never change): parameters and running statistics under the initializers' names, optimizer
@@ -100,7 +102,7 @@ int program_gradient(struct program *p, const struct dev_bases *b, size_t i, flo
 
 int program_run(struct program *p, const struct dev_bases *b, uint32_t from, uint32_t to,
                 struct sh_err *err);
-int program_warm(struct program *p, struct sh_err *err);
+int program_warm(struct program *p, double *op_ns, struct sh_err *err);
 int program_prepare(struct program *p, const struct dev_bases *b, struct sh_err *err);
 int program_profile(struct program *p, const struct dev_bases *b, uint32_t repeat, double *op_ns,
                     struct sh_err *err); /* op_ns[n_ops] */

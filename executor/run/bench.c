@@ -1,7 +1,7 @@
 /* bench.c - shunt-run bench: how long a ready model takes, again and again.
  *
- * Everything is on the device before the clock starts: weights or state, inputs, labels. A sample is
- * the time from the call that enqueues a whole run (or training step) to its end, as seen by the
+ * Everything is on the device before the clock starts: weights or state, inputs, labels. A sample
+ * is the time from the call that enqueues a whole run (or training step) to its end, as seen by the
  * host. Then as many runs without a wait in between give the throughput. The values are those of a
  * file, because some operations are faster on zeros.
  */
@@ -12,6 +12,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#define PROFILES 3 /* the best counts */
 
 struct bench {
     struct session s;
@@ -152,6 +154,25 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* [{"name", "us"}] of every operation, in order. */
+static json_t *ops_json(struct bench *b, struct sh_err *err)
+{
+    struct program *p = b->s.program;
+    double *ns = calloc(program_n_ops(p) + 1u, sizeof(*ns));
+    json_t *list = json_array();
+    int rc = ns && list ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not list the operations");
+
+    if (!rc)
+        rc = program_profile(p, &b->s.bases, PROFILES, ns, err);
+    for (uint32_t i = 0; i < program_n_ops(p) && rc == SH_OK; i++)
+        json_array_append_new(list, json_pack("{s:s, s:f}", "name", program_op_label(p, i), "us",
+                                              round(ns[i] / 10) / 100));
+    free(ns);
+    if (rc)
+        json_decref(list);
+    return rc ? NULL : list;
+}
+
 static int report(struct bench *b, const struct run_conf *c, struct sh_err *err)
 {
     json_t *ms = json_array(), *j;
@@ -176,6 +197,8 @@ static int report(struct bench *b, const struct run_conf *c, struct sh_err *err)
         (json_int_t)program_workspace_bytes(b->s.program));
     if (!rc && j && b->trains)
         json_object_set_new(j, "loss", json_real(loss));
+    if (!rc && j && c->ops)
+        rc = json_object_set_new(j, "ops", ops_json(b, err)) ? err->rc : SH_OK;
     if (!rc && (!j || json_dumpf(j, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9)) != 0))
         rc = SH_FAIL(err, SH_E_IO, "could not print the report");
     if (!rc)

@@ -75,6 +75,7 @@ static const struct sh_conf_opt BENCH_OPTS[] = {
     BATCH_OPT("samples in one run or step; 0 = all of the file, or what the model fixes"),
     SH_OPT_INT(struct run_conf, runs, "runs", 50, 1, 1000000, 0, "that are timed"),
     SH_OPT_INT(struct run_conf, warm_runs, "warm-runs", 10, 0, 1000000, 0, "before them"),
+    SH_OPT_BOOL(struct run_conf, ops, "ops", false, 0, "adds what each operation takes"),
     SH_OPT_BOOL(struct run_conf, prepare, "prepare", true, 0,
                 "make whole runs cheap to enqueue first, where the device can"),
 };

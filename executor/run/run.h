@@ -24,6 +24,7 @@ struct run_conf {
     /* profile */
     char *report;
     int64_t repeat;
+    bool ops;
     double copy_gb_per_s, copy_latency_us;
     /* bench */
     int64_t runs, warm_runs;

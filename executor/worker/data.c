@@ -2,9 +2,15 @@
  * batch is left out of that epoch. With shuffle, the order of epoch e is a Fisher-Yates permutation
  * drawn from SplitMix64 seeded with (seed, e).
  *
- * A thread collects the samples of the next step while the device computes this one, into the other
- * of two page-locked buffers; the upload of step k - 1 is over when step k is loaded, since a step
- * commits in between. */
+ * The batch of step k + 1 travels while the device computes step k. A thread collects its samples
+ * into the other of two page-locked buffers; from there it is prefetched, a piece at a time, into
+ * the tail of the workspace; when step k + 1 begins, the device moves it from there to its places.
+ * The buffer of step k is free when step k + 1 is loaded: the loss of step k was read in between,
+ * for which the batch had to be there.
+ *
+ * A stop waits for the pieces that are on their way and shares the link with them, so they are
+ * small and there is one for each portion of operations that is enqueued: no more of them are on
+ * their way than take about as long as those operations. */
 #include "common/log.h"
 #include "common/mem.h"
 #include "executor/model/order.h"
@@ -15,12 +21,14 @@
 #include <stdlib.h>
 
 #define NO_STEP INT64_MIN
+#define PAGE ((size_t)4096)
+#define PIECE ((size_t)1 << 20) /* some 20 microseconds, at nine tenths of the link's speed */
 
 struct column { /* one input, or the labels */
     const struct sh_st_tensor *src;
     const struct program_io *dst;
     size_t sample_bytes;
-    char *staging[2]; /* OWNED: one batch each; that of step k is staging[k % 2] */
+    size_t offset; /* in a batch */
 };
 
 struct data {
@@ -32,7 +40,12 @@ struct data {
     uint64_t seed;
     int64_t order_epoch; /* which epoch `order` is for; -1 = none. Of the thread only */
     uint32_t *order;
-    struct dev *dev; /* BORROWED: locks the buffers */
+    struct dev *dev;  /* BORROWED */
+    char *batches[2]; /* OWNED, page-locked if possible; that of step k is batches[k % 2] */
+    size_t batch_bytes;
+    size_t tail;    /* where one lies in the workspace: behind what the program needs */
+    int64_t ahead;  /* the step whose batch the tail holds, or will; NO_STEP: of none */
+    size_t n_ahead; /* bytes of it that are there or on their way */
 
     pthread_t thread;
     bool has_thread, has_lock;
@@ -67,15 +80,8 @@ static int bind_column(struct data *d, const char *name, const struct program_io
                        t->dims[0], d->n_samples);
     d->n_samples = t->dims[0];
     d->n_columns++;
-    for (int k = 0; k < 2; k++) {
-        struct sh_err why = {0};
-
-        c->staging[k] = aligned_alloc(4096, SH_ALIGN_UP(dst->bytes, (size_t)4096));
-        if (!c->staging[k])
-            return SH_FAIL(err, SH_E_NOMEM, "could not allocate a batch of \"%s\"", name);
-        if (dev_host_lock(d->dev, c->staging[k], SH_ALIGN_UP(dst->bytes, (size_t)4096), &why))
-            sh_log_err(SH_LOG_WARN, "data.lock", &why); /* uploads are slower, nothing else */
-    }
+    c->offset = d->batch_bytes;
+    d->batch_bytes += SH_ALIGN_UP(dst->bytes, (size_t)DEV_ALIGN);
     return SH_OK;
 }
 
@@ -91,7 +97,25 @@ static int bind_all(struct data *d, const struct program *p, const struct train_
         rc = bind_column(d, program_input(p, i)->name, program_input(p, i), err);
     if (!rc)
         rc = bind_column(d, t->labels, program_label(p), err);
+    d->tail = SH_ALIGN_UP(program_workspace_bytes(p), (size_t)DEV_ALIGN);
     return rc;
+}
+
+static int make_batches(struct data *d, struct sh_err *err)
+{
+    const size_t bytes = SH_ALIGN_UP(d->batch_bytes, PAGE);
+
+    for (int k = 0; k < 2; k++) {
+        struct sh_err why = {0};
+
+        d->batches[k] = aligned_alloc(PAGE, bytes);
+        if (!d->batches[k])
+            return SH_FAIL(err, SH_E_NOMEM, "could not allocate a batch of %zu bytes", bytes);
+        memset(d->batches[k], 0, bytes); /* what lies between the columns travels too */
+        if (dev_host_lock(d->dev, d->batches[k], bytes, &why))
+            sh_log_err(SH_LOG_WARN, "data.lock", &why); /* uploads are slower, nothing else */
+    }
+    return SH_OK;
 }
 
 /* Found here, and not by the step that meets it: after hours, or by a device that cannot tell. */
@@ -130,7 +154,7 @@ static void collect(struct data *d, int64_t step)
         const struct column *c = &d->columns[i];
 
         for (int64_t k = 0; k < d->batch; k++)
-            memcpy(c->staging[step % 2] + (size_t)k * c->sample_bytes,
+            memcpy(d->batches[step % 2] + c->offset + (size_t)k * c->sample_bytes,
                    (const char *)c->src->data + d->order[first + k] * c->sample_bytes,
                    c->sample_bytes);
     }
@@ -185,6 +209,16 @@ static void want_step(struct data *d, int64_t step, bool wait)
     pthread_mutex_unlock(&d->lock);
 }
 
+static bool is_collected(struct data *d, int64_t step)
+{
+    bool is_ready;
+
+    pthread_mutex_lock(&d->lock);
+    is_ready = d->ready == step;
+    pthread_mutex_unlock(&d->lock);
+    return is_ready;
+}
+
 /* ------------------------------------------------------------------ the contract */
 
 int data_open(const char *path, const struct program *p, const struct train_spec *t,
@@ -202,6 +236,7 @@ int data_open(const char *path, const struct program *p, const struct train_spec
     d->shuffle = t->shuffle;
     d->seed = t->seed;
     d->order_epoch = -1;
+    d->ahead = NO_STEP;
     rc = sh_st_open(path, &d->file, &why);
     if (rc) {
         SH_FAIL(err, rc, "the file of the dataset cannot be used: %s", why.msg);
@@ -227,7 +262,9 @@ int data_open(const char *path, const struct program *p, const struct train_spec
                      d->n_samples);
         goto out;
     }
-    rc = start_thread(d, err);
+    rc = make_batches(d, err);
+    if (!rc)
+        rc = start_thread(d, err);
     if (rc)
         goto out;
     *out = d;
@@ -252,11 +289,9 @@ void data_close(struct data *d)
         pthread_cond_destroy(&d->changed);
         pthread_mutex_destroy(&d->lock);
     }
-    for (size_t i = 0; i < 2 * d->n_columns; i++) {
-        char *staging = d->columns[i / 2].staging[i % 2];
-
-        dev_host_unlock(d->dev, staging);
-        free(staging);
+    for (int k = 0; k < 2; k++) {
+        dev_host_unlock(d->dev, d->batches[k]);
+        free(d->batches[k]);
     }
     free(d->columns);
     free(d->order);
@@ -269,17 +304,76 @@ int64_t data_steps(const struct data *d)
     return d->steps;
 }
 
-int data_load(struct data *d, size_t ws_off, int64_t step, struct sh_err *err)
+size_t data_ws_bytes(const struct data *d)
 {
-    int rc = SH_OK;
+    return d->tail + d->batch_bytes;
+}
 
-    want_step(d, step, true);
+void data_forget(struct data *d)
+{
+    d->ahead = NO_STEP;
+}
+
+static int send_piece(struct data *d, size_t ws_off, size_t max, struct sh_err *err)
+{
+    size_t n = SH_MIN(d->batch_bytes - d->n_ahead, max);
+    int rc = dev_prefetch(d->dev, ws_off + d->tail + d->n_ahead,
+                          d->batches[d->ahead % 2] + d->n_ahead, n, err);
+
+    d->n_ahead += n;
+    return rc;
+}
+
+int data_prefetch(struct data *d, size_t ws_off, struct sh_err *err)
+{
+    if (d->ahead == NO_STEP || d->n_ahead == d->batch_bytes || !is_collected(d, d->ahead))
+        return SH_OK;
+    return send_piece(d, ws_off, PIECE, err);
+}
+
+static int take_tail(struct data *d, size_t ws_off, struct sh_err *err)
+{
+    int rc = send_piece(d, ws_off, SIZE_MAX, err); /* what a short step had no portions for */
+
+    if (!rc)
+        rc = dev_prefetch_join(d->dev, err);
     for (size_t i = 0; i < d->n_columns && !rc; i++) {
         const struct column *c = &d->columns[i];
 
-        rc = dev_upload(d->dev, ws_off + c->dst->offset, c->staging[step % 2], c->dst->bytes, err);
+        rc = dev_move(d->dev, ws_off + c->dst->offset, ws_off + d->tail + c->offset, c->dst->bytes,
+                      err);
     }
-    if (step + 1 < d->steps)
-        want_step(d, step + 1, false);
     return rc;
+}
+
+static int upload(struct data *d, size_t ws_off, int64_t step, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (size_t i = 0; i < d->n_columns && !rc; i++) {
+        const struct column *c = &d->columns[i];
+
+        rc = dev_upload(d->dev, ws_off + c->dst->offset, d->batches[step % 2] + c->offset,
+                        c->dst->bytes, err);
+    }
+    return rc;
+}
+
+int data_load(struct data *d, size_t ws_off, int64_t step, struct sh_err *err)
+{
+    bool is_last = step + 1 >= d->steps;
+    int rc;
+
+    want_step(d, step, true);
+    rc = d->ahead == step ? take_tail(d, ws_off, err) : upload(d, ws_off, step, err);
+    if (rc)
+        return rc;
+    d->ahead = is_last ? NO_STEP : step + 1;
+    d->n_ahead = 0;
+    if (is_last)
+        return SH_OK;
+    want_step(d, step + 1, false);
+    /* The tail is free behind the moves; and the first time the workspace is ours, ticket waited
+     * for. */
+    return dev_prefetch_fence(d->dev, err);
 }

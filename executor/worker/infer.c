@@ -162,7 +162,7 @@ static void warm(const struct wk_model *m)
     for (uint32_t i = 0; i < m->n_batches; i++) {
         struct sh_err why = {0};
 
-        if (program_warm(m->program[i], &why)) {
+        if (program_warm(m->program[i], NULL, &why)) {
             sh_log_err(SH_LOG_WARN, "model.warm", &why);
             return;
         }

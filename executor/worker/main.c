@@ -31,6 +31,7 @@ static int on_init(struct worker *w, const struct msg_wk_init *m, const int *fds
     w->id = m->worker;
     w->ckpt_slot = m->ticket_slot;
     w->ckpt_value = m->ticket_value;
+    w->stop_bound_ns = (double)m->stop_bound_us * 1e3;
     rc = sh_strdup(m->tune_path, &w->tune_path, err);
     if (rc)
         goto out;
@@ -168,5 +169,5 @@ int main(void)
         sh_log_err(SH_LOG_ERROR, "worker.exit", &err);
     worker_fini(&w);
     sh_buf_fini(&buf);
-    return rc == SH_E_UNAVAILABLE ? 0 : 1;
+    return rc == SH_E_UNAVAILABLE ? 0 : rc == SH_E_DEVLOST ? WORKER_EXIT_DEVLOST : 1;
 }

@@ -1,11 +1,13 @@
 /* train.c - one training job in this worker: compile, run, stop between operations, commit.
  *
  * A step is the whole list of operations of the program. It commits when the last one is done: only
- * then does `step` in the control page grow. Before program_update_begin() nothing changes the
+ * then does `step` in the control page grow, and a device with a queue is not made to wait for
+ * that, so there it may grow as late as the loss of the next step. Before program_update_begin() nothing changes the
  * state, so a step can be abandoned there without a trace; from there on it can only be paused or
  * finished (executor/worker_ctl.h). Two things happen on the threshold: the loss is read, and a
  * loss that is not a number ends the job with the state of the last commit intact; and the copy of
- * a checkpoint that is still leaving the device is waited for.
+ * a checkpoint that is still leaving the device is waited for. The loss has been on its way since
+ * the end of the forward pass, so to read it the device need not have done the backward pass.
  */
 #include "common/clock.h"
 #include "common/json.h"
@@ -21,7 +23,11 @@
 #define SPEC_MAX_BYTES (1u << 20)
 #define LOSSES_MAX 256
 #define LOSSES_EVERY_NS 200000000
-#define MAX_IN_FLIGHT 8 /* operations queued on the device: bounds the time from stop to drained */
+#define PORTION_NS 20000.0
+/* Portions queued on the device: where their times are not known (each is one operation), and at
+ * most. */
+#define FEW_QUEUED 8u
+#define MAX_QUEUED 256u
 
 struct wk_train {
     int64_t job;
@@ -31,8 +37,15 @@ struct wk_train {
     struct train_spec spec;
     uint32_t op;       /* next operation of the current step */
     bool is_loaded;    /* the current step's batch is in the workspace */
+    bool has_asked;    /* its loss is on its way, or there: in `arrived` */
+    float arrived;     /* written by the device */
     bool ckpt_pending; /* the update must wait for (ckpt_slot, ckpt_value) */
-    double loss;       /* of the current step */
+    double loss;       /* of the step that updates, or did so last */
+    int64_t unsaid;    /* steps committed, when the control page does not say so yet; else 0 */
+    double *op_ns;     /* OWNED f64[n_ops]: what each operation takes; zeros: not known */
+    bool has_op_ns;
+    double portion_ns[MAX_QUEUED]; /* ring: what the portions enqueued last take */
+    uint32_t n_portions;
     double losses[LOSSES_MAX];
     int64_t losses_first; /* step of losses[0] */
     size_t n_losses;
@@ -46,6 +59,7 @@ static void free_train(struct wk_train *t)
     program_free(t->program);
     graph_free(t->graph);
     data_close(t->data);
+    free(t->op_ns);
     free(t);
 }
 
@@ -57,11 +71,27 @@ void train_on_drop(struct worker *w, int64_t job)
     w->train = NULL;
 }
 
+/* A device that cannot try the program out is still good for it; only the first step is slower. */
+static int warm(struct wk_train *t, struct sh_err *err)
+{
+    uint32_t n = program_n_ops(t->program);
+    struct sh_err why = {0};
+
+    t->op_ns = calloc(n + 1u, sizeof(*t->op_ns));
+    if (!t->op_ns)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the times of %u operations", n);
+    if (program_warm(t->program, t->op_ns, &why))
+        sh_log_err(SH_LOG_WARN, "train.warm", &why);
+    else
+        for (uint32_t i = 0; i < n; i++)
+            t->has_op_ns |= t->op_ns[i] > 0;
+    return SH_OK;
+}
+
 static int compile(struct worker *w, const struct msg_wk_train *m, struct wk_train **out,
                    struct sh_err *err)
 {
     struct wk_train *t = calloc(1, sizeof(*t));
-    struct sh_err why = {0};
     json_t *spec = NULL;
     int rc;
 
@@ -76,8 +106,8 @@ static int compile(struct worker *w, const struct msg_wk_train *m, struct wk_tra
         rc = package_read(m->package, &t->graph, err);
     if (!rc)
         rc = program_train(w->dev, t->graph, &t->spec, &t->program, err);
-    if (!rc && program_warm(t->program, &why))
-        sh_log_err(SH_LOG_WARN, "train.warm", &why); /* only the first step is slower */
+    if (!rc)
+        rc = warm(t, err);
     if (!rc)
         rc = data_open(m->dataset, t->program, &t->spec, w->dev, &t->data, err);
     json_decref(spec);
@@ -143,7 +173,7 @@ int train_on_train(struct worker *w, const struct msg_wk_train *m, struct sh_err
     *d = (struct msg_wk_train_ready){.job = m->job, .rc = rc, .msg = why.msg};
     if (!rc) {
         d->state_bytes = program_state_bytes(t->program);
-        d->ws_bytes = program_workspace_bytes(t->program);
+        d->ws_bytes = data_ws_bytes(t->data);
         d->steps = data_steps(t->data);
         d->batch = (uint32_t)t->spec.batch;
         d->table = table;
@@ -172,35 +202,51 @@ static int send_losses(struct worker *w, struct wk_train *t, struct sh_err *err)
     return worker_send(w, &m, NULL, 0, err);
 }
 
-static int note_loss(struct worker *w, struct wk_train *t, int64_t step, struct sh_err *err)
+/* The device has done what it was given up to the last commit: says so. */
+static int publish(struct worker *w, struct wk_train *t, struct sh_err *err)
 {
+    int64_t step = t->unsaid;
+    uint64_t bits;
+
+    if (step == 0)
+        return SH_OK;
+    t->unsaid = 0;
+    memcpy(&bits, &t->loss, sizeof(bits));
+    atomic_store(&w->ctl->loss_bits, bits);
+    atomic_store(&w->ctl->step, step);
     if (t->n_losses == 0)
-        t->losses_first = step;
+        t->losses_first = step - 1;
     t->losses[t->n_losses++] = t->loss;
     if (t->n_losses == LOSSES_MAX || sh_clock_ns() - t->losses_sent_ns > LOSSES_EVERY_NS)
         return send_losses(w, t, err);
     return SH_OK;
 }
 
-/* On the threshold of the update; see the top. */
-static int before_update(struct worker *w, struct wk_train *t, const struct msg_wk_train_go *go,
-                         int64_t step, struct sh_err *err)
+static int ask_loss(struct worker *w, struct wk_train *t, const struct msg_wk_train_go *go,
+                    struct sh_err *err)
 {
-    float loss;
-    int rc;
+    int rc = dev_download(w->dev, &t->arrived, go->ws_off + program_loss_offset(t->program),
+                          sizeof(t->arrived), err);
 
-    rc = dev_download(w->dev, &loss, go->ws_off + program_loss_offset(t->program), sizeof(loss),
-                      err);
+    t->has_asked = true;
+    return rc ? rc : dev_mark(w->dev, err);
+}
+
+/* On the threshold of the update; see the top. */
+static int before_update(struct worker *w, struct wk_train *t, int64_t step, struct sh_err *err)
+{
+    int rc = dev_sync_mark(w->dev, err);
+
     if (!rc)
-        rc = dev_sync(w->dev, err);
+        rc = publish(w, t, err); /* of the step before, which lies before the mark */
     if (rc)
         return rc;
-    if (!isfinite(loss))
+    if (!isfinite(t->arrived))
         return SH_FAIL(err, SH_E_NAN,
                        "the loss of step %" PRId64
                        " is not a finite number; try a smaller learning rate, and check the data",
                        step + 1);
-    t->loss = loss;
+    t->loss = t->arrived;
     if (t->ckpt_pending) {
         rc = dev_wait(w->dev, w->ckpt_slot, w->ckpt_value, WORKER_TICKET_TIMEOUT_MS, err);
         t->ckpt_pending = false;
@@ -212,18 +258,18 @@ static int commit(struct worker *w, struct wk_train *t, int64_t step, struct sh_
 {
     struct worker_ctl *c = w->ctl;
     uint32_t wanted = atomic_load(&c->ckpt_wanted);
-    uint64_t bits;
-    int rc = dev_sync(w->dev, err);
+    bool has_ckpt = wanted != atomic_load(&c->ckpt_ack);
+    int rc;
 
-    if (rc)
-        return rc;
-    memcpy(&bits, &t->loss, sizeof(bits));
-    atomic_store(&c->loss_bits, bits);
-    atomic_store(&c->step, step);
     t->op = 0;
-    t->is_loaded = false;
-    rc = note_loss(w, t, step - 1, err);
-    if (!rc && wanted != atomic_load(&c->ckpt_ack)) {
+    t->is_loaded = t->has_asked = false;
+    t->unsaid = step;
+    if (dev_is_queued(w->dev) && !has_ckpt)
+        return SH_OK; /* see the top */
+    rc = dev_sync(w->dev, err);
+    if (!rc)
+        rc = publish(w, t, err);
+    if (!rc && has_ckpt) {
         struct sh_msg m = {.type = MSG_WK_TRAIN_CKPT};
 
         t->ckpt_pending = true;
@@ -247,14 +293,62 @@ static bool must_stop(const struct worker *w, bool in_update)
     return !in_update || !atomic_load(&w->ctl->stop_finish);
 }
 
+/* Operations are enqueued in portions of about PORTION_NS, between which a stop is seen. */
+static uint32_t portion_end(const struct wk_train *t, uint32_t limit, double *ns)
+{
+    uint32_t end = t->op;
+
+    *ns = 0;
+    do
+        *ns += t->op_ns[end++];
+    while (t->has_op_ns && end < limit && *ns + t->op_ns[end] <= PORTION_NS);
+    return end;
+}
+
+/* How many of the last portions may be queued, so that the device drains within the bound when
+ * training is told to stop. */
+static uint32_t may_queue(const struct worker *w, struct wk_train *t, double ns)
+{
+    double sum = 0;
+    uint32_t n = 0;
+
+    if (!t->has_op_ns)
+        return FEW_QUEUED;
+    t->portion_ns[t->n_portions++ % MAX_QUEUED] = ns;
+    for (; n < t->n_portions && n < MAX_QUEUED; n++) {
+        sum += t->portion_ns[(t->n_portions - 1 - n) % MAX_QUEUED];
+        if (sum > w->stop_bound_ns)
+            break;
+    }
+    return SH_MAX(n, 1u);
+}
+
+/* For measurements: at debug level alone the first operations after a start are waited for, so that
+ * the log can say when training went on. */
+static int log_start(struct worker *w, const struct wk_train *t, int64_t step, struct sh_err *err)
+{
+    int rc;
+
+    if (sh_log_get_level() < SH_LOG_DEBUG)
+        return SH_OK;
+    rc = dev_throttle(w->dev, 0, err);
+    SH_DEBUG("train.continue", "job=%" PRId64 " step=%" PRId64 " op=%u ns=%" PRId64, t->job, step,
+             t->op, sh_clock_ns());
+    return rc;
+}
+
 /* Runs until a stop, the end or a failure. *step: committed steps. */
 static int run_steps(struct worker *w, struct wk_train *t, const struct msg_wk_train_go *go,
                      int64_t *step, struct sh_err *err)
 {
     const uint32_t n_ops = program_n_ops(t->program), update = program_update_begin(t->program);
+    const uint32_t loss_end = program_loss_end(t->program);
+    bool is_first = true;
 
     while (*step < data_steps(t->data)) {
         struct dev_bases b = {.state = go->state_off, .workspace = go->ws_off, .step = *step};
+        uint32_t end;
+        double ns;
         int rc = SH_OK;
 
         if (must_stop(w, t->op > update))
@@ -263,16 +357,25 @@ static int run_steps(struct worker *w, struct wk_train *t, const struct msg_wk_t
             rc = data_load(t->data, go->ws_off, *step, err);
             t->is_loaded = true;
         }
+        if (!rc && !t->has_asked && t->op >= loss_end)
+            rc = ask_loss(w, t, go, err);
         if (!rc && t->op == update)
-            rc = before_update(w, t, go, *step, err);
+            rc = before_update(w, t, *step, err);
+        end = portion_end(t, t->op < update ? update : n_ops, &ns);
         if (!rc)
-            rc = program_run(t->program, &b, t->op, t->op + 1, err);
+            rc = program_run(t->program, &b, t->op, end, err);
         if (!rc)
-            rc = dev_throttle(w->dev, MAX_IN_FLIGHT, err);
+            rc = data_prefetch(t->data, go->ws_off, err);
+        if (!rc)
+            rc = dev_throttle(w->dev, may_queue(w, t, ns), err);
+        if (!rc && is_first)
+            rc = log_start(w, t, *step, err);
+        is_first = false;
         if (rc)
             return rc;
         atomic_fetch_add(&w->ctl->progress, 1);
-        if (++t->op == n_ops) {
+        t->op = end;
+        if (t->op == n_ops) {
             rc = commit(w, t, *step + 1, err);
             if (rc)
                 return rc;
@@ -306,20 +409,25 @@ int train_on_go(struct worker *w, const struct msg_wk_train_go *go, struct sh_er
     struct wk_train *t = w->train;
     struct sh_err why = {0};
     int64_t step = go->step;
-    int rc;
+    int rc, synced;
 
     if (!t || t->job != go->job)
         return SH_FAIL(err, SH_E_PROTO, "WK_TRAIN_GO for a job that was not compiled here");
     if (!go->resume) {
         t->op = 0;
-        t->is_loaded = false;
+        t->is_loaded = t->has_asked = false;
+        data_forget(t->data);
     }
     atomic_store(&w->ctl->step, step);
     rc = dev_wait(w->dev, go->ticket_slot, go->ticket_value, WORKER_TICKET_TIMEOUT_MS, &why);
     if (!rc)
         rc = run_steps(w, t, go, &step, &why);
+    /* After a failure too: the memory may be taken when this is answered. */
+    synced = dev_sync(w->dev, rc ? NULL : &why);
     if (!rc)
-        rc = dev_sync(w->dev, &why);
+        rc = synced;
+    if (synced != SH_E_DEVLOST && publish(w, t, err))
+        return err->rc;
     if (send_losses(w, t, err) || answer_stopped(w, t, step, &why, err))
         return err->rc;
     return rc == SH_E_DEVLOST ? sh_err_copy(err, &why) : SH_OK;

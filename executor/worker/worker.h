@@ -53,6 +53,7 @@ struct worker {
     uint32_t ckpt_slot, ckpt_value; /* ticket of this worker's checkpoints: the last value used */
     struct dev_conf conf;           /* for the private device that profiles */
     char *tune_path;                /* OWNED; conf borrows it */
+    double stop_bound_ns;           /* work that training may have queued on the device */
     struct wk_slab slabs[WORKER_MAX_SLABS];
     size_t n_slabs;
     struct wk_model **models;
@@ -87,7 +88,14 @@ int data_open(const char *path, const struct program *p, const struct train_spec
               struct dev *dev, struct data **out, struct sh_err *err); /* OWNED, data_close() */
 void data_close(struct data *d);
 int64_t data_steps(const struct data *d); /* of the whole job */
-/* Enqueues the upload of step k's inputs and labels into the workspace. */
+/* What the job needs as workspace: the program's, and a tail for the batch of the next step. */
+size_t data_ws_bytes(const struct data *d);
+/* [enqueue] step k's inputs and labels, to where the program reads them. */
 int data_load(struct data *d, size_t ws_off, int64_t step, struct sh_err *err);
+/* [enqueue] a piece of the batch of the step after the loaded one, into the tail, if one is ready.
+ * Between any two operations. */
+int data_prefetch(struct data *d, size_t ws_off, struct sh_err *err);
+/* The workspace is not what it was: nothing of a batch is in it. */
+void data_forget(struct data *d);
 
 #endif

@@ -136,6 +136,13 @@ static int cpu_fill(struct dev *d, size_t off, int byte, size_t bytes, struct sh
     return SH_OK;
 }
 
+static int cpu_move(struct dev *d, size_t dst, size_t src, size_t bytes, struct sh_err *err)
+{
+    (void)err;
+    memcpy(dev_of(d)->memory + dst, dev_of(d)->memory + src, bytes);
+    return SH_OK;
+}
+
 static int cpu_wait(struct dev *d, uint32_t slot, uint32_t value, int64_t timeout_ms,
                     struct sh_err *err)
 {
@@ -190,6 +197,7 @@ __attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
     .upload = cpu_upload,
     .download = cpu_download,
     .fill = cpu_fill,
+    .move = cpu_move,
     .wait = cpu_wait,
     .sync = cpu_sync,
     .plan_new = cpu__plan_new,

@@ -57,6 +57,7 @@ struct cuda_dev {
     struct k_fault *fault;           /* host page, see cuda_grid.c */
     uint32_t *arrivals;              /* K_ARRIVALS, on the device: 0 between two kernels */
     const struct cuda_plan *running; /* the last one enqueued: which operation a fault means */
+    const char *debug_fault;         /* BORROWED: file that asks for a fault; NULL, but in tests */
     int n_sms;
     bool deterministic;
 };
@@ -206,6 +207,11 @@ void cuda__grid_close(struct cuda_dev *d);
 /* After the stream was waited for. SH_E_INVALID: a kernel met a bad index or label since. */
 int cuda__fault_check(struct cuda_dev *d, struct sh_err *err);
 
+/* ------------------------------------------------------------------ tests (cuda_fault.c) */
+
+const char *cuda__debug_fault_file(void); /* NULL: none is wanted */
+int cuda__debug_fault(const struct cuda_plan *p, struct sh_err *err); /* if the file asks for it */
+
 /* ------------------------------------------------------------------ families */
 
 cuda_builder cuda__conv, cuda__conv_bwd_data, cuda__conv_bwd_weight;           /* cuda_conv.c */
@@ -241,9 +247,14 @@ int cuda__plan_run(struct dev_plan *p, const struct dev_bases *b, uint32_t from,
                    struct sh_err *err);
 int cuda__plan_profile(struct dev_plan *p, const struct dev_bases *b, uint32_t repeat, double *ns,
                        struct sh_err *err);
-int cuda__plan_warm(struct dev_plan *p, struct sh_err *err);
+int cuda__plan_warm(struct dev_plan *p, double *ns, struct sh_err *err);
 int cuda__plan_prepare(struct dev_plan *p, const struct dev_bases *b, struct sh_err *err);
-/* Plain launches of operations [from, to), moves included; cuda_graph.c captures it. */
+/* The call of a run at these bases, checked; then plain launches of operations [from, to), moves
+ * included. cuda__enqueue does both; cuda_graph.c captures it. */
+int cuda__begin(const struct cuda_plan *p, const struct dev_bases *b, struct cuda_call *c,
+                struct sh_err *err);
+int cuda__run_range(struct cuda_plan *p, struct cuda_call *c, uint32_t from, uint32_t to,
+                    struct sh_err *err);
 int cuda__enqueue(struct cuda_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
                   struct sh_err *err);
 

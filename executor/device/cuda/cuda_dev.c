@@ -1,9 +1,10 @@
 /* cuda_dev.c - the table of the cuda back end, and its compute device: arena, stream, libraries.
  *
- * All work of a dev goes to one stream. A wait for a ticket is an operation of that stream: the
- * host goes on, and kernels behind it start when the executor's copy has arrived. It cannot time
- * out; the executor's watchdog raises the tickets of a switch that is stuck, and ends a worker that
- * does not move.
+ * All work of a dev goes to one stream, except prefetches: they go to a second one, for a copy
+ * engine, and events order the two. A wait for a ticket is an operation of the first: the host goes
+ * on, and kernels behind it start when the executor's copy has arrived. It cannot time out; the
+ * executor's watchdog raises the tickets of a switch that is stuck, and ends a worker that does not
+ * move.
  *
  * The host waits by yielding: it notices the end within microseconds, as by spinning, but a thread
  * that collects data on the same core gets its turn. Sleeping until an interrupt would cost some 30
@@ -26,6 +27,9 @@ struct open_dev {
     struct cuda_arena arena;
     struct cuda_tickets tickets; /* of a shared arena */
     struct cuda_stage *stage;
+    cudaStream_t ahead; /* for prefetches */
+    bool is_ahead;      /* something was prefetched since the last sync */
+    cudaEvent_t fence, join, mark;
 };
 
 static struct open_dev *dev_of(struct dev *d)
@@ -48,8 +52,15 @@ static int map_arena(struct open_dev *o, const struct dev_conf *c, struct sh_err
     return rc ? rc : cuda__tickets_import(c->fds[1], &o->tickets, err);
 }
 
-static int make_stream(struct cuda_dev *d, struct sh_err *err)
+static int make_event(cudaEvent_t *out, struct sh_err *err)
 {
+    return cuda__check(cudaEventCreateWithFlags(out, cudaEventDisableTiming), "create an event",
+                       err);
+}
+
+static int make_streams(struct open_dev *o, struct sh_err *err)
+{
+    struct cuda_dev *d = &o->d;
     int least = 0, greatest = 0;
     int rc = cuda__check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
                          "ask for the priorities of streams", err);
@@ -57,9 +68,17 @@ static int make_stream(struct cuda_dev *d, struct sh_err *err)
     if (!rc)
         rc = cuda__check(cudaStreamCreateWithPriority(&d->stream, cudaStreamNonBlocking, greatest),
                          "create a stream", err);
+    if (!rc)
+        rc = cuda__check(cudaStreamCreateWithFlags(&o->ahead, cudaStreamNonBlocking),
+                         "create a stream", err);
+    if (!rc)
+        rc = make_event(&o->fence, err);
+    if (!rc)
+        rc = make_event(&o->join, err);
+    if (!rc)
+        rc = make_event(&o->mark, err);
     for (uint32_t i = 0; i < CUDA_MAX_QUEUED && !rc; i++)
-        rc = cuda__check(cudaEventCreateWithFlags(&d->queue[i], cudaEventDisableTiming),
-                         "create an event", err);
+        rc = make_event(&d->queue[i], err);
     return rc;
 }
 
@@ -72,13 +91,30 @@ static int start_libraries(struct cuda_dev *d, struct sh_err *err)
     return rc ? rc : cuda__check_blas(cublasLtCreate(&d->lt), "start cuBLASLt", err);
 }
 
+static void free_streams(struct open_dev *o)
+{
+    cudaEvent_t events[] = {o->fence, o->join, o->mark};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(events); i++)
+        if (events[i])
+            cudaEventDestroy(events[i]);
+    for (uint32_t i = 0; i < CUDA_MAX_QUEUED; i++)
+        if (o->d.queue[i])
+            cudaEventDestroy(o->d.queue[i]);
+    if (o->ahead)
+        cudaStreamDestroy(o->ahead);
+    if (o->d.stream)
+        cudaStreamDestroy(o->d.stream);
+}
+
 static void cuda_close(struct dev *base)
 {
     struct open_dev *o = dev_of(base);
+    int64_t end = sh_clock_ns() + CUDA_CLOSE_NS;
 
     /* What is queued uses all that follows. If it waits for a ticket that does not come, only the
      * end of the process frees it. */
-    if (!o || !cuda__wait_idle(o->d.stream, sh_clock_ns() + CUDA_CLOSE_NS))
+    if (!o || !cuda__wait_idle(o->d.stream, end) || !cuda__wait_idle(o->ahead, end))
         return;
     cuda__convs_free(&o->d);
     cuda_tune_close(o->d.tune);
@@ -88,11 +124,7 @@ static void cuda_close(struct dev *base)
         cudnnDestroy(o->d.cudnn);
     cuda__stage_free(o->stage);
     cuda__grid_close(&o->d);
-    for (uint32_t i = 0; i < CUDA_MAX_QUEUED; i++)
-        if (o->d.queue[i])
-            cudaEventDestroy(o->d.queue[i]);
-    if (o->d.stream)
-        cudaStreamDestroy(o->d.stream);
+    free_streams(o);
     cuda__tickets_fini(&o->tickets);
     cuda__arena_fini(&o->arena);
     cuda__context_close(&o->context);
@@ -128,12 +160,13 @@ static int cuda_open(const struct dev_conf *c, struct dev **out, struct sh_err *
     o->tickets.shm.fd = -1;
     o->d.base.arena_bytes = c->arena_bytes;
     o->d.deterministic = c->deterministic;
+    o->d.debug_fault = cuda__debug_fault_file();
     rc = open_context(o, c->ordinal, err);
     if (!rc)
         rc = map_arena(o, c, err);
     o->d.arena = o->arena.base;
     if (!rc)
-        rc = make_stream(&o->d, err);
+        rc = make_streams(o, err);
     if (!rc)
         rc = cuda__stage_new(o->d.stream, &o->stage, err);
     if (!rc)
@@ -202,6 +235,54 @@ static int cuda_fill(struct dev *base, size_t off, int byte, size_t bytes, struc
                        err);
 }
 
+static int cuda_move(struct dev *base, size_t dst, size_t src, size_t bytes, struct sh_err *err)
+{
+    struct cuda_dev *d = &dev_of(base)->d;
+
+    if (bytes == 0)
+        return SH_OK;
+    return cuda__check(
+        cudaMemcpyAsync(d->arena + dst, d->arena + src, bytes, cudaMemcpyDeviceToDevice, d->stream),
+        "enqueue a move", err);
+}
+
+/* Pageable memory is not worth a ring of its own: the driver may hold the caller until the fence
+ * is passed. */
+static int cuda_prefetch(struct dev *base, size_t off, const void *host, size_t bytes,
+                         struct sh_err *err)
+{
+    struct open_dev *o = dev_of(base);
+
+    if (bytes == 0)
+        return SH_OK;
+    o->is_ahead = true;
+    return cuda__check(
+        cudaMemcpyAsync(o->d.arena + off, host, bytes, cudaMemcpyHostToDevice, o->ahead),
+        "enqueue a prefetch", err);
+}
+
+/* What `second` gets from now on comes after what `first` holds now. */
+static int order(cudaStream_t first, cudaStream_t second, cudaEvent_t here, struct sh_err *err)
+{
+    int rc = cuda__check(cudaEventRecord(here, first), "order two streams", err);
+
+    return rc ? rc : cuda__check(cudaStreamWaitEvent(second, here, 0), "order two streams", err);
+}
+
+static int cuda_prefetch_fence(struct dev *base, struct sh_err *err)
+{
+    struct open_dev *o = dev_of(base);
+
+    return order(o->d.stream, o->ahead, o->fence, err);
+}
+
+static int cuda_prefetch_join(struct dev *base, struct sh_err *err)
+{
+    struct open_dev *o = dev_of(base);
+
+    return order(o->ahead, o->d.stream, o->join, err);
+}
+
 static int cuda_wait(struct dev *base, uint32_t slot, uint32_t value, int64_t timeout_ms,
                      struct sh_err *err)
 {
@@ -224,8 +305,29 @@ static int cuda_sync(struct dev *base, struct sh_err *err)
     struct open_dev *o = dev_of(base);
     int rc = cuda__check(cudaStreamSynchronize(o->d.stream), "run on the device", err);
 
+    if (!rc && o->is_ahead)
+        rc = cuda__check(cudaStreamSynchronize(o->ahead), "prefetch", err);
+    if (rc)
+        return rc;
+    o->is_ahead = false;
+    cuda__stage_drain(o->stage);
+    return cuda__fault_check(&o->d, err);
+}
+
+static int cuda_mark(struct dev *base, struct sh_err *err)
+{
+    struct open_dev *o = dev_of(base);
+
+    return cuda__check(cudaEventRecord(o->mark, o->d.stream), "mark a place in a stream", err);
+}
+
+static int cuda_sync_mark(struct dev *base, struct sh_err *err)
+{
+    struct open_dev *o = dev_of(base);
+    int rc = cuda__check(cudaEventSynchronize(o->mark), "run on the device", err);
+
     if (!rc)
-        cuda__stage_drain(o->stage);
+        rc = cuda__stage_settle(o->stage, err);
     return rc ? rc : cuda__fault_check(&o->d, err);
 }
 
@@ -272,8 +374,14 @@ __attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
     .upload = cuda_upload,
     .download = cuda_download,
     .fill = cuda_fill,
+    .move = cuda_move,
+    .prefetch = cuda_prefetch,
+    .prefetch_fence = cuda_prefetch_fence,
+    .prefetch_join = cuda_prefetch_join,
     .wait = cuda_wait,
     .sync = cuda_sync,
+    .mark = cuda_mark,
+    .sync_mark = cuda_sync_mark,
     .throttle = cuda_throttle,
     .plan_new = cuda__plan_new,
     .plan_free = cuda__plan_free,

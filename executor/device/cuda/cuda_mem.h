@@ -110,9 +110,10 @@ void cuda__stage_free(struct cuda_stage *g); /* drops what was not drained */
 bool cuda__stage_is_needed(const void *host, size_t bytes);
 int cuda__stage_upload(struct cuda_stage *g, void *device, const void *host, size_t bytes,
                        struct sh_err *err);
-/* `host` is filled by a later call or by cuda__stage_drain. */
+/* `host` is filled by a later call, at the latest by cuda__stage_settle or _drain. */
 int cuda__stage_download(struct cuda_stage *g, void *host, const void *device, size_t bytes,
                          struct sh_err *err);
-void cuda__stage_drain(struct cuda_stage *g); /* when the stream is idle */
+int cuda__stage_settle(struct cuda_stage *g, struct sh_err *err); /* waits for downloads alone */
+void cuda__stage_drain(struct cuda_stage *g);                     /* when the stream is idle */
 
 #endif

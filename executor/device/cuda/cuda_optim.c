@@ -12,6 +12,8 @@
 #include <stdlib.h>
 
 #define OPTIM_SLOTS 4 /* p, gradient, m, v */
+/* Elements of one launch, beyond the first operation's: it bounds how long a stop waits. */
+#define MAX_ELEMENTS ((int64_t)8 << 20)
 
 struct batch {
     uint32_t end; /* one behind its last operation */
@@ -134,6 +136,8 @@ static void collect(struct cuda_build *b, struct batch *t, uint8_t *marks)
             return;
         pieces = k_optim_pieces(item);
         slots_of(op, slots);
+        if (o->n_items > 0 && (t->n_pieces + pieces) * K_OPTIM_PIECE > MAX_ELEMENTS)
+            return;
         if (pieces > INT32_MAX - (int64_t)t->n_pieces || !is_independent(b, slots, marks))
             return;
         item->first = t->n_pieces;

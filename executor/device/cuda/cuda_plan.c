@@ -484,8 +484,8 @@ int cuda__plan_finish(struct dev_plan *base, struct sh_err *err)
 
 /* ------------------------------------------------------------------ running */
 
-static int begin_run(const struct cuda_plan *p, const struct dev_bases *b, struct cuda_call *c,
-                     struct sh_err *err)
+int cuda__begin(const struct cuda_plan *p, const struct dev_bases *b, struct cuda_call *c,
+                struct sh_err *err)
 {
     const size_t off[CUDA_N_SPACES] = {b->image, b->state, b->workspace};
     struct cuda_dev *d = cuda__dev(p);
@@ -593,8 +593,8 @@ static int run_op(struct cuda_plan *p, struct cuda_call *c, uint32_t i, struct s
     return cuda__launched(c, err);
 }
 
-static int run_range(struct cuda_plan *p, struct cuda_call *c, uint32_t from, uint32_t to,
-                     struct sh_err *err)
+int cuda__run_range(struct cuda_plan *p, struct cuda_call *c, uint32_t from, uint32_t to,
+                    struct sh_err *err)
 {
     int rc = SH_OK;
 
@@ -609,43 +609,19 @@ int cuda__enqueue(struct cuda_plan *p, const struct dev_bases *b, uint32_t from,
                   struct sh_err *err)
 {
     struct cuda_call c = {.step = 0};
-    int rc = begin_run(p, b, &c, err);
+    int rc = cuda__begin(p, b, &c, err);
 
-    return rc ? rc : run_range(p, &c, from, to, err);
-}
-
-int cuda__plan_warm(struct dev_plan *base, struct sh_err *err)
-{
-    struct cuda_plan *p = plan_of(base);
-    struct cuda_dev *d = cuda__dev(p);
-    struct cuda_call c = {.dev = d, .plan = p, .stream = d->stream};
-    int rc = p->is_finished ? SH_OK : SH_FAIL(err, SH_E_BUG, "the plan is not finished");
-
-    for (int i = 0; i < CUDA_N_SPACES && !rc; i++) {
-        if (p->extent[i] == 0)
-            continue;
-        rc = cuda__check(cudaMalloc((void **)&c.base[i], p->extent[i]),
-                         "allocate memory to warm a plan up", err);
-        if (!rc)
-            rc = cuda__check(cudaMemsetAsync(c.base[i], 0, p->extent[i], d->stream),
-                             "clear memory to warm a plan up", err);
-    }
-    if (!rc)
-        rc = run_range(p, &c, 0, base->g->n_ops, err);
-    if (!rc)
-        rc = cuda__check(cudaStreamSynchronize(d->stream), "warm a plan up", err);
-    for (int i = 0; i < CUDA_N_SPACES; i++)
-        if (c.base[i])
-            cudaFree(c.base[i]);
-    return rc;
+    return rc ? rc : cuda__run_range(p, &c, from, to, err);
 }
 
 int cuda__plan_run(struct dev_plan *base, const struct dev_bases *b, uint32_t from, uint32_t to,
                    struct sh_err *err)
 {
     struct cuda_plan *p = plan_of(base);
-    int rc;
+    int rc = cuda__dev(p)->debug_fault ? cuda__debug_fault(p, err) : SH_OK;
 
+    if (rc)
+        return rc;
     cuda__dev(p)->running = p;
     if (from == 0 && to == base->g->n_ops && cuda__graph_launch(p, b, &rc, err))
         return rc;

@@ -60,22 +60,21 @@ static void delay(const struct cuda_plan *p)
 }
 
 /* One run, an event after each operation. */
-static int time_ops(struct cuda_plan *p, const struct dev_bases *b, const struct stopwatch *w,
-                    double *ns, bool first, struct sh_err *err)
+static int time_ops(struct cuda_plan *p, struct cuda_call *c, const struct stopwatch *w, double *ns,
+                    bool first, struct sh_err *err)
 {
-    cudaStream_t s = cuda__dev(p)->stream;
     uint32_t n = p->base.g->n_ops;
     int rc;
 
     delay(p);
-    rc = mark(w, 0, s, err);
+    rc = mark(w, 0, c->stream, err);
     for (uint32_t i = 0; i < n && !rc; i++) {
-        rc = cuda__enqueue(p, b, i, i + 1, err);
+        rc = cuda__run_range(p, c, i, i + 1, err);
         if (!rc)
-            rc = mark(w, i + 1, s, err);
+            rc = mark(w, i + 1, c->stream, err);
     }
     if (!rc)
-        rc = cuda__check(cudaStreamSynchronize(s), "profile", err);
+        rc = cuda__check(cudaStreamSynchronize(c->stream), "profile", err);
     for (uint32_t i = 0; i < n && !rc; i++) {
         double took = 0;
 
@@ -86,24 +85,44 @@ static int time_ops(struct cuda_plan *p, const struct dev_bases *b, const struct
     return rc;
 }
 
-static int time_whole(struct cuda_plan *p, const struct dev_bases *b, const struct stopwatch *w,
+static int time_whole(struct cuda_plan *p, struct cuda_call *c, const struct stopwatch *w,
                       double *best, struct sh_err *err)
 {
-    cudaStream_t s = cuda__dev(p)->stream;
     double took = 0;
     int rc;
 
     delay(p);
-    rc = mark(w, 0, s, err);
+    rc = mark(w, 0, c->stream, err);
     if (!rc)
-        rc = cuda__enqueue(p, b, 0, p->base.g->n_ops, err);
+        rc = cuda__run_range(p, c, 0, p->base.g->n_ops, err);
     if (!rc)
-        rc = mark(w, 1, s, err);
+        rc = mark(w, 1, c->stream, err);
     if (!rc)
-        rc = cuda__check(cudaStreamSynchronize(s), "profile", err);
+        rc = cuda__check(cudaStreamSynchronize(c->stream), "profile", err);
     if (!rc)
         rc = between(w, 0, 1, &took, err);
     *best = SH_MIN(*best, took);
+    return rc;
+}
+
+static int profile(struct cuda_plan *p, struct cuda_call *c, uint32_t repeat, double *ns,
+                   struct sh_err *err)
+{
+    uint32_t n = p->base.g->n_ops;
+    double whole = 1e300, sum = 0;
+    struct stopwatch w = {0};
+    int rc = stopwatch_init(&w, n + 2, err);
+
+    for (uint32_t k = 0; k < repeat && !rc; k++) {
+        rc = time_ops(p, c, &w, ns, k == 0, err);
+        if (!rc)
+            rc = time_whole(p, c, &w, &whole, err);
+    }
+    for (uint32_t i = 0; i < n && !rc; i++)
+        sum += ns[i];
+    for (uint32_t i = 0; i < n && !rc && sum > whole; i++)
+        ns[i] *= whole / sum;
+    stopwatch_fini(&w);
     return rc;
 }
 
@@ -111,22 +130,38 @@ int cuda__plan_profile(struct dev_plan *base, const struct dev_bases *b, uint32_
                        double *ns, struct sh_err *err)
 {
     struct cuda_plan *p = (struct cuda_plan *)base;
-    uint32_t n = base->g->n_ops;
-    double whole = 1e300, sum = 0;
-    struct stopwatch w = {0};
-    int rc = stopwatch_init(&w, n + 2, err);
+    struct cuda_call c = {.step = 0};
+    int rc = cuda__begin(p, b, &c, err);
 
     if (!rc) /* loads modules and fills caches */
-        rc = cuda__enqueue(p, b, 0, n, err);
-    for (uint32_t k = 0; k < repeat && !rc; k++) {
-        rc = time_ops(p, b, &w, ns, k == 0, err);
+        rc = cuda__run_range(p, &c, 0, base->g->n_ops, err);
+    return rc ? rc : profile(p, &c, repeat, ns, err);
+}
+
+int cuda__plan_warm(struct dev_plan *base, double *ns, struct sh_err *err)
+{
+    struct cuda_plan *p = (struct cuda_plan *)base;
+    struct cuda_dev *d = cuda__dev(p);
+    struct cuda_call c = {.dev = d, .plan = p, .stream = d->stream};
+    int rc = p->is_finished ? SH_OK : SH_FAIL(err, SH_E_BUG, "the plan is not finished");
+
+    for (int i = 0; i < CUDA_N_SPACES && !rc; i++) {
+        if (p->extent[i] == 0)
+            continue;
+        rc = cuda__check(cudaMalloc((void **)&c.base[i], p->extent[i]),
+                         "allocate memory to warm a plan up", err);
         if (!rc)
-            rc = time_whole(p, b, &w, &whole, err);
+            rc = cuda__check(cudaMemsetAsync(c.base[i], 0, p->extent[i], d->stream),
+                             "clear memory to warm a plan up", err);
     }
-    for (uint32_t i = 0; i < n && !rc; i++)
-        sum += ns[i];
-    for (uint32_t i = 0; i < n && !rc && sum > whole; i++)
-        ns[i] *= whole / sum;
-    stopwatch_fini(&w);
+    if (!rc)
+        rc = cuda__run_range(p, &c, 0, base->g->n_ops, err);
+    if (!rc && ns)
+        rc = profile(p, &c, 1, ns, err);
+    if (!rc)
+        rc = cuda__check(cudaStreamSynchronize(d->stream), "warm a plan up", err);
+    for (int i = 0; i < CUDA_N_SPACES; i++)
+        if (c.base[i])
+            cudaFree(c.base[i]);
     return rc;
 }

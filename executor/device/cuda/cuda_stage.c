@@ -1,8 +1,8 @@
 /* cuda_stage.c - copies of pageable host memory through a ring of page-locked slots.
  *
  * Each slot has an event behind the last copy that uses it; small copies share a slot. What is
- * downloaded waits in its slot until the copy is done: until the slot is needed again, or the
- * stream is known to be idle.
+ * downloaded waits in its slot until the copy is done: until the slot is needed again, somebody
+ * waits for it, or the stream is known to be idle.
  */
 #include "common/mem.h"
 #include "executor/device/cuda/cuda.h"
@@ -102,6 +102,17 @@ static void hand_over(struct cuda_stage *g, uint32_t slot)
             g->late[kept++] = g->late[i];
     }
     g->n_late = kept;
+}
+
+int cuda__stage_settle(struct cuda_stage *g, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (uint32_t i = 0; i < g->n_late && !rc; i++)
+        rc = cuda__check(cudaEventSynchronize(g->done[g->late[i].slot]), "wait for a copy", err);
+    if (!rc)
+        hand_over(g, N_SLOTS);
+    return rc;
 }
 
 void cuda__stage_drain(struct cuda_stage *g)

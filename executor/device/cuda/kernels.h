@@ -236,6 +236,11 @@ void k_dropout(cudaStream_t s, const struct k_dropout *d, int type, const void *
 void k_dropout_bwd(cudaStream_t s, int64_t n, float scale, int type, const void *d_y,
                    const uint8_t *mask, void *d_x);
 
+/* ------------------------------------------------------------------ fault.cu, for tests */
+
+void k_illegal(cudaStream_t s);                       /* ends the context */
+void k_endless(cudaStream_t s, const uint32_t *zero); /* while *zero is 0 */
+
 #ifdef __cplusplus
 }
 #endif

@@ -118,6 +118,13 @@ static int fake_fill(struct dev *d, size_t off, int byte, size_t n, struct sh_er
     return SH_OK;
 }
 
+static int fake_move(struct dev *d, size_t dst, size_t src, size_t n, struct sh_err *err)
+{
+    (void)err;
+    memcpy(at(d, dst), at(d, src), n);
+    return SH_OK;
+}
+
 static int fake_wait(struct dev *d, uint32_t slot, uint32_t value, int64_t timeout_ms,
                      struct sh_err *err)
 {
@@ -356,6 +363,7 @@ __attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
     .upload = fake_upload,
     .download = fake_download,
     .fill = fake_fill,
+    .move = fake_move,
     .wait = fake_wait,
     .sync = fake_sync,
     .plan_new = plan_new,

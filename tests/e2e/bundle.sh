@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# bundle.sh - `make bundle` runs from where it is unpacked, with nothing of the host but glibc.
+# Without it, a library or a file of PostgreSQL that only the building host has would go unnoticed.
+set -uo pipefail
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+cd "$tmp" || exit 1
+
+mkdir built
+ln -s "$bin" built/bin
+ln -s "$bin/../lib" built/lib
+ok "the bundle is made" "$root/deploy/bundle.sh" built test --folder
+mv built/bundle/shunt-test "$tmp/moved away"
+home=$tmp/moved\ away
+bare() { env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME="$tmp" "$@"; }
+bundled() { bare "$home/bin/shunt" "$@" --state-dir "$state"; }
+
+# mapped PROCESS: the shared libraries that it has mapped
+mapped() {
+    local pid _
+    read -r pid _ <"$state/run/$1.pid"
+    sed -nE 's/^([^ ]+ +){5}(.*\.so.*)$/\2/p' "/proc/$pid/maps" | sort -u
+}
+
+# own PROCESS: no library but glibc's comes from outside the bundle
+own() {
+    mapped "$1" | grep -qF "$home/" || return 1
+    ! mapped "$1" | grep -vF "$home/" |
+        grep -vE '/(ld-linux|lib(c|m|dl|rt|pthread|resolv|nss_[a-z]+))[.-]'
+}
+
+ok "it starts" bundled up --port 0 --workers 2 --quiet
+for p in postgres scheduler executor-cpu0 api; do ok "$p has its own libraries" own "$p"; done
+ok "PostgreSQL's programs are its own" grep -q "^$home/lib/postgresql/" <(
+    read -r pid _ <"$state/run/postgres.pid" && readlink "/proc/$pid/exe")
+ok "a tenant is made" bundled create tenant a
+ok "a model is made" bare "$home/bin/shunt-zoo" digits-cnn --out "$tmp/d.onnx"
+ok "a model is served" bundled push model d "$tmp/d.onnx" --tenant a --wait
+ok "it answers" bundled infer d --random 1 --tenant a
+ok "it stops" bundled down --purge
+
+if [ "$(id -u)" -eq 0 ]; then
+    chmod 700 "$home"
+    exits "a place that PostgreSQL's user cannot reach is named" 1 "cannot reach" \
+        bundled up --port 0 --pg-bin "$(echo "$home"/lib/postgresql/*/bin)"
+fi
