@@ -115,18 +115,15 @@ static json_t *graph_json(const struct graph *g)
                      link_list(g->outputs, g->n_outputs));
 }
 
-static int write_weights(const struct graph *g, const char *path, struct sh_err *err)
+/* The constants whose elements have `unit` bytes. */
+static size_t list_weights(const struct graph *g, size_t unit, struct sh_st_tensor *t)
 {
-    struct sh_st_tensor *t = calloc((size_t)g->n_values + 1, sizeof(*t));
     size_t n = 0;
-    int rc;
 
-    if (!t)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a list of weights");
     for (uint32_t i = 0; i < g->n_values; i++) {
         const struct graph_value *v = &g->values[i];
 
-        if (!v->data)
+        if (!v->data || sh_dtype_bytes(v->dtype) != unit)
             continue;
         t[n] = (struct sh_st_tensor){.name = v->name,
                                      .dtype = v->dtype,
@@ -135,6 +132,21 @@ static int write_weights(const struct graph *g, const char *path, struct sh_err 
                                      .bytes = v->bytes};
         memcpy(t[n++].dims, v->dims, sizeof(v->dims));
     }
+    return n;
+}
+
+/* There is no room between the tensors of a file, so the widest elements come first: then all of
+ * them are aligned, and the reader can use them where they lie. */
+static int write_weights(const struct graph *g, const char *path, struct sh_err *err)
+{
+    struct sh_st_tensor *t = calloc((size_t)g->n_values + 1, sizeof(*t));
+    size_t n = 0;
+    int rc;
+
+    if (!t)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a list of weights");
+    for (size_t unit = 8; unit > 0; unit /= 2)
+        n += list_weights(g, unit, t + n);
     rc = sh_st_write(path, t, n, NULL, err);
     free(t);
     return rc;

@@ -225,8 +225,9 @@ class Driver:
         return d
 
     def wait_job(self, job, phases, timeout=120):
-        self.wait(lambda: job in self.jobs and self.jobs[job].phase in phases, timeout,
+        self.wait(lambda: job in self.jobs and self.jobs[job].phase in phases + FINAL, timeout,
                   "job state " + "/".join(phases))
+        assert self.jobs[job].phase in phases, self.jobs[job]
         return self.jobs[job]
 
     def wait_step(self, job, step, timeout=60):

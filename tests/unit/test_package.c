@@ -30,9 +30,12 @@ static struct graph *model(void)
         text_graph("Clip", "f[-1,3] c[]=-1 c[]=6.25", "note:text list=1,-2, a~0.1", 1);
     uint32_t w, in[2], y;
     float *data = calloc(3, sizeof(*data));
+    bool *flag = calloc(1, sizeof(*flag)); /* one byte, in front of numbers that must be aligned */
 
     assert_non_null(data);
+    assert_non_null(flag);
     data[1] = 1.0f / 3.0f;
+    assert_ok(graph_add_const(g, "flag", SH_BOOL, 0, NULL, flag, &w, NULL));
     assert_ok(graph_add_const(g, "weight", SH_F32, 1, (int64_t[]){3}, data, &w, NULL));
     g->values[w].is_param = true;
     assert_ok(graph_set_float(&g->nodes[0], "open", INFINITY, NULL));
