@@ -7,6 +7,7 @@ executor keeps which kernels measured fastest.
 import json
 import os
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -24,8 +25,10 @@ MODELS = ("resnet152", "inception-v3", "bert-base")
 TRAIN_PRECISION = {"tf32": "tf32", "fp16": "bf16", "bf16": "bf16"}
 BATCH, TRAIN_BATCH = 8, 32
 SAMPLES = 256  # of a training set
-CLASSES = {"resnet152": 1000, "inception-v3": 1000, "bert-base": 2}
-SIZE = {"resnet152": 224, "inception-v3": 299}
+CLASSES = {"resnet152": 1000, "inception-v3": 1000, "bert-base": 2,
+           "resnet18": 1000, "resnet50": 1000, "digits-cnn": 10}
+IMAGE = {"resnet152": (3, 224, 224), "inception-v3": (3, 299, 299), "resnet18": (3, 224, 224),
+         "resnet50": (3, 224, 224), "digits-cnn": (1, 8, 8)}
 TOKENS, VOCABULARY = 128, 30000
 OPTIMIZER = {"bert-base": {"name": "adamw", "lr": 1e-5}}
 SGD = {"name": "sgd", "lr": 1e-4, "momentum": 0.9}
@@ -36,8 +39,8 @@ DEVICE = os.environ.get("SHUNT_BENCH_DEVICE", "cuda")  # cpu: to try a part out
 def tensors(model, n, seed=0):
     """n samples of each input, in the model's order."""
     rng = np.random.default_rng(seed)
-    if model in SIZE:
-        return {"x": rng.standard_normal((n, 3, SIZE[model], SIZE[model]), dtype=np.float32)}
+    if model in IMAGE:
+        return {"x": rng.standard_normal((n, *IMAGE[model]), dtype=np.float32)}
     return {"input_ids": rng.integers(0, VOCABULARY, (n, TOKENS)),
             "attention_mask": np.ones((n, TOKENS), np.int64)}
 
@@ -80,6 +83,18 @@ def dataset(model):
     return made("%s-train.st" % model, write)
 
 
+def lend_tune(path):
+    """What earlier executors measured of their kernels, where the next one looks for it."""
+    if os.path.exists(TUNE):
+        shutil.copyfile(TUNE, path)
+
+
+def keep_tune(path):
+    if os.path.exists(path):
+        shutil.copyfile(path, TUNE + ".tmp")
+        os.rename(TUNE + ".tmp", TUNE)
+
+
 class Lab:
     """An executor on a GPU. Options are those of shunt-executor."""
 
@@ -88,9 +103,8 @@ class Lab:
         os.makedirs(FOLDER, exist_ok=True)
         self.d = Driver("--device=" + DEVICE, "--pool-bytes=" + pool, "--log-level=" + log,
                         "--deterministic" if deterministic else "--no-deterministic", *options)
-        if not os.path.exists(TUNE):
-            open(TUNE, "w").close()
-        os.symlink(TUNE, os.path.join(self.d.dir, "tune-e0"))
+        self.tune = os.path.join(self.d.dir, "tune-e0")
+        lend_tune(self.tune)
         self.log = os.path.join(self.d.dir, "executor.log")
         self.models, self.packages = {}, {}
         try:
@@ -110,6 +124,7 @@ class Lab:
             if self.d.scheduler:
                 self.d.stop(60)
         finally:
+            keep_tune(self.tune)
             if os.environ.get("SHUNT_BENCH_KEEP"):
                 os.makedirs(os.environ["SHUNT_BENCH_KEEP"], exist_ok=True)
                 to = os.path.join(os.environ["SHUNT_BENCH_KEEP"], "executor-%d.log" % os.getpid())

@@ -179,6 +179,94 @@ static void uploads_and_downloads_of_any_size_arrive(void **state)
     free(got);
 }
 
+/* Each step's bytes go through one tail to one place; a missing fence or join mixes the steps. */
+static void prefetches_keep_to_their_fence_and_join(void **state)
+{
+    enum { ROUNDS_AHEAD = 16 };
+    const size_t n = ((size_t)2 << 20) + 13, piece = (size_t)1 << 20, tail = (size_t)8 << 20;
+    unsigned char *want = pattern(ROUNDS_AHEAD * n), *got = calloc(ROUNDS_AHEAD, n);
+    struct sh_err err = {0};
+
+    (void)state;
+    assert_non_null(got);
+    for (int locked = 0; locked < 2; locked++) {
+        memset(got, 0, ROUNDS_AHEAD * n);
+        if (locked) {
+            assert_ok_err(dev_host_lock(t_dev(), want, ROUNDS_AHEAD * n, &err), &err);
+            assert_ok_err(dev_host_lock(t_dev(), got, ROUNDS_AHEAD * n, &err), &err);
+        }
+        assert_ok(dev_fill(t_dev(), 0, 0, tail + n, &err));
+        for (size_t r = 0; r < ROUNDS_AHEAD; r++) {
+            assert_ok_err(dev_prefetch_fence(t_dev(), &err), &err);
+            for (size_t at = 0; at < n; at += piece)
+                assert_ok_err(dev_prefetch(t_dev(), tail + at, want + r * n + at,
+                                           SH_MIN(piece, n - at), &err),
+                              &err);
+            assert_ok_err(dev_prefetch_join(t_dev(), &err), &err);
+            assert_ok_err(dev_move(t_dev(), 0, tail, n, &err), &err);
+            assert_ok(dev_download(t_dev(), got + r * n, 0, n, &err));
+        }
+        assert_ok_err(dev_sync(t_dev(), &err), &err);
+        assert_memory_equal(want, got, ROUNDS_AHEAD * n);
+        if (locked) {
+            dev_host_unlock(t_dev(), want);
+            dev_host_unlock(t_dev(), got);
+        }
+    }
+    free(want);
+    free(got);
+}
+
+static void what_was_prefetched_is_there_after_a_sync(void **state)
+{
+    const size_t n = ((size_t)5 << 20) + 1;
+    unsigned char *want = pattern(n), *got = calloc(1, n);
+    struct sh_err err = {0};
+
+    (void)state;
+    assert_non_null(got);
+    assert_ok(dev_fill(t_dev(), 0, 0, n, &err));
+    assert_ok_err(dev_prefetch_fence(t_dev(), &err), &err);
+    assert_ok_err(dev_prefetch(t_dev(), 0, want, n, &err), &err);
+    assert_ok_err(dev_sync(t_dev(), &err), &err);
+    assert_ok(dev_download(t_dev(), got, 0, n, &err));
+    assert_ok_err(dev_sync(t_dev(), &err), &err);
+    assert_memory_equal(want, got, n);
+    free(want);
+    free(got);
+}
+
+/* Of locked and of other memory, small and large, while the stream has more to do. */
+static void what_was_downloaded_before_a_mark_is_there(void **state)
+{
+    const size_t n = ((size_t)3 << 20) + 5;
+    unsigned char *want = pattern(n), *got = calloc(1, n);
+    struct sh_err err = {0};
+
+    (void)state;
+    assert_non_null(got);
+    for (int k = 0; k < 4; k++) {
+        const size_t bytes = k % 2 ? n : 4;
+
+        memset(got, 0, n);
+        if (k >= 2)
+            assert_ok_err(dev_host_lock(t_dev(), got, n, &err), &err);
+        assert_ok(dev_upload(t_dev(), 64, want, bytes, &err));
+        assert_ok(dev_download(t_dev(), got, 64, bytes, &err));
+        assert_ok_err(dev_mark(t_dev(), &err), &err);
+        for (int i = 0; i < 200; i++)
+            assert_ok(dev_fill(t_dev(), 0, i, (size_t)16 << 20, &err));
+        assert_ok_err(dev_sync_mark(t_dev(), &err), &err);
+        assert_memory_equal(want, got, bytes);
+        assert_ok_err(dev_sync(t_dev(), &err), &err);
+        assert_memory_equal(want, got, bytes);
+        if (k >= 2)
+            dev_host_unlock(t_dev(), got);
+    }
+    free(want);
+    free(got);
+}
+
 static void a_throttled_queue_ends(void **state)
 {
     struct sh_err err = {0};
@@ -521,6 +609,12 @@ static void what_leaves_the_arena_is_refused(void **state)
     assert_fails(dev_mem_ticket(m, 0, DEV_N_TICKETS, 1, &err), SH_E_BUG, &err, "ticket");
     err = (struct sh_err){0};
     assert_fails(dev_download(d, b, POOL - 7, 8, &err), SH_E_BUG, &err, "leaves");
+    err = (struct sh_err){0};
+    assert_fails(dev_prefetch(d, POOL - 7, b, 8, &err), SH_E_BUG, &err, "leaves");
+    err = (struct sh_err){0};
+    assert_fails(dev_move(d, 0, POOL - 7, 8, &err), SH_E_BUG, &err, "leaves");
+    err = (struct sh_err){0};
+    assert_fails(dev_move(d, 0, 7, 8, &err), SH_E_BUG, &err, "overlaps");
     dev_close(d);
     dev_mem_close(m);
 }
@@ -544,6 +638,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(moves_may_overlap_in_both_directions),
         cmocka_unit_test(memory_that_cannot_be_written_is_locked_and_copied),
         cmocka_unit_test(uploads_and_downloads_of_any_size_arrive),
+        cmocka_unit_test(prefetches_keep_to_their_fence_and_join),
+        cmocka_unit_test(what_was_prefetched_is_there_after_a_sync),
+        cmocka_unit_test(what_was_downloaded_before_a_mark_is_there),
         cmocka_unit_test(a_throttled_queue_ends),
         cmocka_unit_test(marks_come_out_once_and_clear_the_descriptor),
         cmocka_unit_test(a_ticket_is_seen_by_another_process_after_its_copy),

@@ -285,8 +285,9 @@ static void binary_operations_take_images_as_they_lie(void **state)
 static void integers_divide_without_a_trap(void **state)
 {
     const int64_t a[] = {7, -7, INT64_MIN, 5}, b[] = {2, 2, -1, 0}, want[] = {3, -3, INT64_MIN, 0};
+    const uint8_t a8[] = {200, 255, 7, 9}, b8[] = {255, 255, 2, 0}, want8[] = {0, 1, 3, 0};
     struct t_graph t;
-    uint32_t x, y, z;
+    uint32_t x, y, z, x8, y8, z8;
 
     (void)state;
     t_init(&t);
@@ -295,9 +296,16 @@ static void integers_divide_without_a_trap(void **state)
     z = t_add(&t, DEV_ROLE_OUTPUT, SH_I64, DIMS(4));
     memcpy(t.plain[x], a, sizeof(a));
     memcpy(t.plain[y], b, sizeof(b));
+    x8 = t_add(&t, DEV_ROLE_INPUT, SH_U8, DIMS(4));
+    y8 = t_add(&t, DEV_ROLE_INPUT, SH_U8, DIMS(4));
+    z8 = t_add(&t, DEV_ROLE_OUTPUT, SH_U8, DIMS(4));
+    memcpy(t.plain[x8], a8, sizeof(a8));
+    memcpy(t.plain[y8], b8, sizeof(b8));
     t_op(&t, DEV_OP_BINARY, IN(x, y), OUT(z))->u.binary.kind = DEV_BIN_DIV;
+    t_op(&t, DEV_OP_BINARY, IN(x8, y8), OUT(z8))->u.binary.kind = DEV_BIN_DIV;
     t_run(&t);
     assert_memory_equal(t.plain[z], want, sizeof(want));
+    assert_memory_equal(t.plain[z8], want8, sizeof(want8));
     t_fini(&t);
 }
 
