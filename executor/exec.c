@@ -118,7 +118,11 @@ static int parse_modes(struct exec *x, struct sh_err *err)
     if (rc)
         return rc;
     x->debug_way = STOP_N_WAYS;
-    if (strcmp(x->conf->debug_stop_way, "auto") == 0)
+    rc = ablation_parse(x, x->conf->debug_ablation, err);
+    if (rc || strcmp(x->conf->debug_stop_way, "auto") == 0)
+        return rc;
+    x->debug_turns = strcmp(x->conf->debug_stop_way, "turns") == 0;
+    if (x->debug_turns)
         return SH_OK;
     for (int w = 0; w < STOP_N_WAYS; w++)
         if (strcmp(x->conf->debug_stop_way, stop_way_name((enum stop_way)w)) == 0) {
@@ -126,7 +130,7 @@ static int parse_modes(struct exec *x, struct sh_err *err)
             return SH_OK;
         }
     return SH_FAIL(err, SH_E_INVALID,
-                   "debug-stop-way \"%.32s\" is unknown; use auto, pause, drop or swap",
+                   "debug-stop-way \"%.32s\" is unknown; use auto, pause, drop, swap or turns",
                    x->conf->debug_stop_way);
 }
 

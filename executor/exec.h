@@ -9,6 +9,7 @@
 #define SH_EXECUTOR_EXEC_H
 
 #include "common/loop.h"
+#include "executor/ablation.h"
 #include "executor/device/dev.h"
 #include "executor/space.h"
 #include "executor/transmit.h"
@@ -25,7 +26,7 @@ enum stop_way { STOP_PAUSE, STOP_DROP, STOP_SWAP, STOP_N_WAYS };
 
 struct exec_conf {
     char *name, *scheduler, *data_addr, *state_dir, *device, *metrics_addr, *log_level;
-    char *switch_mode, *debug_stop_way;
+    char *switch_mode, *debug_stop_way, *debug_ablation;
     int64_t ordinal, pool_bytes, workers, threads;
     double copy_gb_per_s, copy_latency_us;
     int64_t checkpoint_interval_ms, max_queued_runs, hang_ms, compile_ms, run_ms;
@@ -38,6 +39,8 @@ struct exec {
     uint64_t incarnation;
     enum tx_mode mode;
     enum stop_way debug_way; /* STOP_N_WAYS: chosen by the memory needed */
+    bool debug_turns;        /* each way in its turn instead */
+    struct ablations ablations;
     struct sh_loop *loop;
     struct dev_lib *lib;
     struct dev_mem *mem;

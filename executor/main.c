@@ -53,7 +53,11 @@ static const struct sh_conf_opt OPTIONS[] = {
                "grouping of copies: optimum, per-layer, one-group or fixed-2mb (for comparison)"),
     SH_OPT_STR(struct exec_conf, debug_stop_way, "debug-stop-way", "auto", 0,
                "for tests and measurements: how training stops for a run, auto (by the memory "
-               "needed), pause, drop or swap"),
+               "needed), pause, drop, swap or turns (one after the other)"),
+    SH_OPT_STR(struct exec_conf, debug_ablation, "debug-ablation", "none", 0,
+               "for measurements: leaves out what makes a switch fast (executor/ablation.h): none, "
+               "no-daemon, ipc, pageable, one-process, two-processes, new-process or a "
+               "switch-mode; several with commas: SIGHUP goes on to the next"),
     SH_OPT_BOOL(struct exec_conf, debug_cold, "debug-cold", false, 0,
                 "for tests and measurements: a model leaves the device when its run ends"),
 };
@@ -73,6 +77,12 @@ static void on_term(struct sh_loop *l, void *arg)
     exec_stop(arg);
 }
 
+static void on_hup(struct sh_loop *l, void *arg)
+{
+    (void)l;
+    ablation_step(arg);
+}
+
 static int run(struct exec *x, const struct exec_conf *conf, struct sh_err *err)
 {
     struct sh_metrics_http *http = NULL;
@@ -81,7 +91,7 @@ static int run(struct exec *x, const struct exec_conf *conf, struct sh_err *err)
 
     if (rc)
         return rc;
-    rc = sh_loop_signals(loop, on_term, NULL, x, err);
+    rc = sh_loop_signals(loop, on_term, on_hup, x, err);
     if (!rc && conf->metrics_addr && conf->metrics_addr[0])
         rc = sh_metrics_http_start('e', conf->metrics_addr, &http, err);
     if (!rc && http)

@@ -111,6 +111,8 @@ static int take_image(struct model *m, int *fds, size_t n_fds, struct sh_err *er
     if (rc)
         return rc;
     fds[0] = -1;
+    if (x->ablations.now == ABLATION_PAGEABLE)
+        return SH_OK;
     rc = dev_mem_host_lock(x->mem, m->image.base, m->image.bytes, err);
     m->is_locked = rc == SH_OK;
     return rc;
@@ -269,7 +271,8 @@ void model_prepare(struct model *m)
     uint64_t hit;
 
     if (m->phase != MODEL_READY || !m->has_image || !model_batch(m, 1, &layer_ns) ||
-        switch_wants_memory(store__exec(m->store)->sw))
+        switch_wants_memory(store__exec(m->store)->sw) ||
+        store__exec(m->store)->ablations.now == ABLATION_NO_DAEMON)
         return;
     if (transmit(m, layer_ns, false, &hit, NULL))
         return; /* no room without hurting others: the run will make it */

@@ -226,6 +226,7 @@ static void on_close(struct sh_wire *wire, const struct sh_err *why, void *arg)
 /* ------------------------------------------------------------------ life */
 
 static int spawn(struct worker *w, struct sh_err *err);
+static int send_init(struct worker *w, struct sh_err *err);
 
 static void on_restart(struct sh_loop *l, void *arg)
 {
@@ -238,6 +239,19 @@ static void on_restart(struct sh_loop *l, void *arg)
     if (spawn(w, &err)) {
         sh_log_err(SH_LOG_ERROR, "worker.spawn", &err);
         sh_timer_set(w->restart, BACKOFF_MAX_NS);
+    }
+}
+
+void pool_release(struct worker *w)
+{
+    struct sh_err err = {0};
+
+    w->is_held = false;
+    if (w->state == WORKER_DEAD) {
+        on_restart(w->x->loop, w);
+    } else if (w->wire && send_init(w, &err)) {
+        sh_log_err(SH_LOG_ERROR, "worker.spawn", &err);
+        worker_kill(w, "socket");
     }
 }
 
@@ -301,7 +315,7 @@ static void on_death(struct sh_loop *l, pid_t pid, int status, void *arg)
     sh_shm_fini(&w->ctl_shm);
     w->ctl = NULL;
     if (!x->is_stopping)
-        sh_timer_set(w->restart, wait_ns);
+        sh_timer_set(w->restart, ablation_restart_ns(w, wait_ns));
 }
 
 static int send_init(struct worker *w, struct sh_err *err)
@@ -325,7 +339,9 @@ static int send_init(struct worker *w, struct sh_err *err)
                                        .ticket_value = w->ckpt_value,
                                        .log_level = (uint32_t)sh_log_get_level(),
                                        .tune_path = x->pool->tune_path,
-                                       .stop_bound_us = (uint32_t)x->conf->stop_bound_us};
+                                       .stop_bound_us = (uint32_t)x->conf->stop_bound_us,
+                                       .hold = w->is_held,
+                                       .for_one = w->is_for_one};
     return sh_wire_send_fds(w->wire, &m, fds, n + 1, err);
 }
 
@@ -405,6 +421,8 @@ static int64_t patience_ns(const struct worker *w)
 {
     const struct exec_conf *c = w->x->conf;
 
+    if (w->is_held)
+        return 0;
     if (w->preparing || w->job_compiling || !w->is_ready)
         return c->compile_ms * 1000000;
     if (w->state == WORKER_ACTIVE)

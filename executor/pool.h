@@ -55,6 +55,8 @@ struct worker { /* one place in the pool; the process in it changes */
     const char *kill_cause; /* static; NULL: not killed by us */
     uint32_t n_fast_deaths;
     struct sh_timer *restart;
+    bool is_for_one; /* --debug-ablation: it ends after one run, and the next one too */
+    bool is_held;    /* likewise: pool_release() starts it; its process may be there already */
 };
 
 int pool_new(struct exec *x, struct pool **out, struct sh_err *err); /* OWNED, pool_free() */
@@ -75,6 +77,7 @@ int worker_note_model(struct worker *w, int64_t handle, struct sh_err *err);
 /* A lost connection is no failure here: the death is handled when the process is reaped. */
 void worker_send(struct worker *w, const struct sh_msg *m, const int *fds, size_t n_fds);
 void worker_kill(struct worker *w, const char *cause); /* cause: static, a metric label */
+void pool_release(struct worker *w);                   /* it is held: lets it start now */
 void worker_busy(struct worker *w); /* work begins: the heartbeat's time starts now */
 
 /* A slab appeared or went: tells every worker, and new ones later. The descriptor is duplicated. */

@@ -232,8 +232,11 @@ static bool wants(const struct model *m, const struct worker *w)
     return m->phase == MODEL_SPREADING || (m->phase == MODEL_READY && m->handle > 0);
 }
 
+/* Asked several times a turn; what a worker has is a part of what the store has. */
 static struct model *next_wanted(struct store *s, const struct worker *w)
 {
+    if (w->n_models == s->n_models)
+        return NULL;
     for (struct model *m = s->models; m; m = m->next)
         if (wants(m, w))
             return m;

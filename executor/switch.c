@@ -30,6 +30,7 @@ struct switcher {
     struct loose *loose;
     size_t n_loose;
     struct sh_timer *tick;
+    uint32_t n_stops; /* for debug-stop-way=turns */
 };
 
 /* ------------------------------------------------------------------ queue */
@@ -64,7 +65,7 @@ static struct worker *find_worker(struct switcher *sw, const struct model *m)
     for (size_t i = 0; i < pool_size(sw->x->pool); i++) {
         struct worker *w = pool_at(sw->x->pool, i);
 
-        if (worker_is_idle(w) && worker_has_model(w, m->handle))
+        if (worker_is_idle(w) && worker_has_model(w, m->handle) && ablation_may_run(w))
             return w;
     }
     return NULL;
@@ -84,7 +85,8 @@ static struct run **pick(struct switcher *sw)
     struct run **own = NULL;
 
     for (struct run **p = &sw->queue; *p; p = &(*p)->next) {
-        if (!payload_is_here(sw, *p) || !find_worker(sw, (*p)->model))
+        if (!payload_is_here(sw, *p) ||
+            (!find_worker(sw, (*p)->model) && !ablation_frees_worker(sw->x, (*p)->model)))
             continue;
         if (!(*p)->fn)
             return p;
@@ -155,8 +157,11 @@ static int take_with(struct run *r, uint32_t spare, struct sh_err *err)
 static int take_memory(struct run *r, struct sh_err *err)
 {
     struct sh_err first = {0};
-    int rc = take_with(r, r->model->res, &first);
+    int rc;
 
+    if (r->x->ablations.now == ABLATION_NO_DAEMON)
+        return SH_OK; /* the worker takes it, elsewhere */
+    rc = take_with(r, r->model->res, &first);
     /* The image may lie so that no piece is large enough; then it is better copied again elsewhere
      * than that training loses its step. */
     if (rc == SH_E_DEVMEM)
@@ -179,6 +184,14 @@ static enum stop_way way_for(struct run *r)
     return STOP_SWAP;
 }
 
+/* How it stops if the run fits beside all that it has. */
+static enum stop_way way_beside(struct switcher *sw)
+{
+    if (sw->x->debug_turns)
+        return (enum stop_way)(sw->n_stops++ % STOP_N_WAYS);
+    return sw->x->debug_way == STOP_N_WAYS ? STOP_PAUSE : sw->x->debug_way;
+}
+
 static void ask_training(struct run *r, enum stop_way way)
 {
     if (r->has_asked && r->way >= way)
@@ -194,12 +207,19 @@ static bool give_memory(struct switcher *sw, struct run *r)
     struct sh_err err = {0};
     int rc;
 
+    if (sw->x->ablations.now == ABLATION_ONE_PROCESS && !r->has_asked) {
+        ablation_choose(sw->x);
+        ask_training(r, STOP_SWAP);
+        return true;
+    }
     if (r->has_asked && !train_has_yielded(sw->x->train, r->way))
         return false;
+    if (sw->x->ablations.now == ABLATION_ONE_PROCESS)
+        ablation_clean_up(sw->x);
     rc = take_memory(r, &err);
     if (!rc) {
         r->phase = RUN_SEND;
-        ask_training(r, sw->x->debug_way == STOP_N_WAYS ? STOP_PAUSE : sw->x->debug_way);
+        ask_training(r, way_beside(sw));
         return true;
     }
     if (rc == SH_E_DEVMEM) {
@@ -248,7 +268,10 @@ static bool send_run(struct switcher *sw, struct run *r)
     const struct tx_image *im = &r->model->tx;
     struct worker *w = find_worker(sw, r->model);
     struct sh_msg m = {.type = MSG_WK_RUN};
+    struct ablation_send extra;
 
+    if (!w)
+        ablation_wake(sw->x);
     if (!w || (r->ws.must_wait && !space_is_clean(sw->x->space, &r->ws)))
         return false;
     send_parts(r, w);
@@ -261,12 +284,14 @@ static bool send_run(struct switcher *sw, struct run *r)
                                      .groups = {&all, sizeof(all)}};
     if (tx_image_busy(im))
         m.u.wk_run.groups = (struct sh_blob){im->groups, im->n_groups * sizeof(*im->groups)};
+    ablation_fill_run(r, &m.u.wk_run, &extra);
     pool_set_state(w, WORKER_ACTIVE);
     w->grace_ns = tx_image_busy(im) ? 2 * im->predicted_ns : 0;
-    worker_send(w, &m, NULL, 0);
+    worker_send(w, &m, extra.fds, extra.n_fds);
     SH_DEBUG("switch.send", "run=%" PRIu64 " worker=%u image=%u groups=%zu ns=%" PRId64, r->id,
              w->index, r->model->res, m.u.wk_run.groups.len / sizeof(struct msg_group),
              sh_clock_ns());
+    free(extra.groups);
     r->worker = w;
     r->worker_serial = w->serial;
     r->sent_ns = sh_clock_ns();
@@ -280,8 +305,10 @@ bool switch_turn(struct switcher *sw)
     struct run *r = sw->current;
 
     if (!r) {
-        struct run **p = pick(sw);
+        struct run **p;
 
+        ablation_turn(sw->x);
+        p = pick(sw);
         if (!p)
             return false;
         r = *p;
@@ -556,6 +583,7 @@ void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_
         SH_FAIL(&why, (int)m->rc, "%s", m->msg);
     sw->current = NULL;
     end_run(r, &why, m);
+    ablation_on_run_done(w);
 }
 
 void switch_on_worker_dead(struct switcher *sw, struct worker *w)

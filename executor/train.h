@@ -38,7 +38,8 @@ void train_on_stop(struct train *t, const struct msg_job_stop *m);
 /* Suspend for the end of this process; train_is_quiet() when it is on disk. */
 void train_suspend(struct train *t);
 bool train_is_quiet(const struct train *t);
-void train_report_all(struct train *t); /* to a scheduler that has just connected */
+struct worker *train_worker(const struct train *t); /* has the job, or compiles it; NULL: none */
+void train_report_all(struct train *t);             /* to a scheduler that has just connected */
 
 void train_on_ready(struct train *t, struct worker *w, const struct msg_wk_train_ready *m, int *fds,
                     size_t n_fds);

@@ -300,6 +300,13 @@ bool train_is_quiet(const struct train *t)
     return !t->job;
 }
 
+struct worker *train_worker(const struct train *t)
+{
+    const struct job *j = t->job;
+
+    return !j ? NULL : j->w ? j->w : j->compiling;
+}
+
 void train_report_all(struct train *t)
 {
     for (size_t i = 0; i < MAX_ENDED; i++) {

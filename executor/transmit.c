@@ -48,6 +48,16 @@ int tx_mode_parse(const char *name, enum tx_mode *out, struct sh_err *err)
         "switch-mode \"%.32s\" is unknown; use optimum, per-layer, one-group or fixed-2mb", name);
 }
 
+const char *tx_mode_name(enum tx_mode m)
+{
+    return MODES[m];
+}
+
+void tx_set_mode(struct tx *t, enum tx_mode mode)
+{
+    t->mode = mode;
+}
+
 /* ------------------------------------------------------------------ marks */
 
 static void on_marks(struct sh_loop *l, int fd, unsigned events, void *arg)
@@ -442,7 +452,5 @@ int tx_load(struct tx *t, struct tx_image *im, const struct tx_place *place, con
         rc = tx_mark(t, TX_LANE_IN, fn, arg, err);
     if (rc)
         im->n_groups = 0;
-    SH_DEBUG("image.send", "image=%u bytes=%" PRIu64 " groups=%u rc=%d ns=%" PRId64,
-             im->slot - TX_SLOT_IMAGE, im->bytes - place->resident, im->n_groups, rc, im->sent_ns);
     return rc;
 }

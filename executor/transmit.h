@@ -35,6 +35,8 @@ int tx_new(struct sh_loop *loop, struct dev_mem *mem, enum tx_mode mode, const c
            struct tx **out, struct sh_err *err);
 void tx_free(struct tx *t); /* no callback comes after it */
 int tx_mode_parse(const char *name, enum tx_mode *out, struct sh_err *err);
+const char *tx_mode_name(enum tx_mode m);
+void tx_set_mode(struct tx *t, enum tx_mode mode); /* of images that are sent from now on */
 struct dev_mem *tx_mem(struct tx *t);
 double tx_alpha_ns(const struct tx *t);
 double tx_beta_ns(const struct tx *t);

@@ -5,11 +5,10 @@ From the executor's dispatch to the result in host memory, beside what the copy 
 takes (bytes over the link's measured rate) and what the model takes when it is resident and nothing
 else runs. --timeline prints the events of one switch.
 """
-import argparse
-import json
 import sys
 
-from lab import MODELS, TRAIN_PRECISION, Lab
+import part
+from lab import TRAIN_PRECISION, Lab
 from rows import row
 
 LIMIT = "median <= 1.10 x max(copy, ready) + 0.4 ms"
@@ -32,8 +31,8 @@ def timeline(events):
     return [(round((ns - out[0][0]) / 1e6, 3), text) for ns, text in out]
 
 
-def measure(model, precision, runs, log):
-    case = {"model": model, "precision": precision, "batch": 8}
+def measure(case, runs, log):
+    model, precision = case["model"], case["precision"]
     with Lab("--debug-cold", log=log) as lab:
         lab.load(1, model, precision)
         for _ in range(5):
@@ -59,27 +58,17 @@ def measure(model, precision, runs, log):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    p.add_argument("--models", default=",".join(MODELS))
-    p.add_argument("--precisions", default="tf32,fp16")
-    p.add_argument("--runs", type=int, default=60)
+    p = part.options(__doc__, runs=60)
     p.add_argument("--timeline", action="store_true",
                    help="print the events of the last switch; logging them costs a little")
     args = p.parse_args()
-    rows = []
-    for model in args.models.split(","):
-        for precision in args.precisions.split(","):
-            got = measure(model, precision, args.runs, "debug" if args.timeline else "info")
-            rows += got
-            for r in got:
-                print("%-18s %-13s %-5s median %7.3f p99 %7.3f ms  %s" % (
-                    r["what"], model, precision, r["median"], r["p99"],
-                    "copy %.3f" % r["copy_ms"] if "copy_ms" in r else ""), file=sys.stderr)
-            if args.timeline:
-                for ms, text in got[0]["timeline"]:
-                    print("  %9.3f ms  %s" % (ms, text), file=sys.stderr)
-    json.dump({"rows": rows}, sys.stdout)
-    return 0
+
+    def one(case):
+        rows = measure(case, args.runs, "debug" if args.timeline else "info")
+        for ms, text in rows[0]["timeline"] if args.timeline else ():
+            print("  %9.3f ms  %s" % (ms, text), file=sys.stderr)
+        return rows
+    return part.collect(args, "cold", "shunt", one)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ Models come from shunt-zoo with random weights, data are random. Files are made 
 (SHUNT_BENCH_DIR, default /tmp/shunt-bench) and shared by all parts; so is the file in which the
 executor keeps which kernels measured fastest.
 """
+import functools
 import json
 import os
 import re
@@ -34,6 +35,7 @@ OPTIMIZER = {"bert-base": {"name": "adamw", "lr": 1e-5}}
 SGD = {"name": "sgd", "lr": 1e-4, "momentum": 0.9}
 TUNE = os.path.join(FOLDER, "tune")
 DEVICE = os.environ.get("SHUNT_BENCH_DEVICE", "cuda")  # cpu: to try a part out
+POOL = "48G" if DEVICE == "cuda" else "2G"
 
 
 def tensors(model, n, seed=0):
@@ -43,6 +45,12 @@ def tensors(model, n, seed=0):
         return {"x": rng.standard_normal((n, *IMAGE[model]), dtype=np.float32)}
     return {"input_ids": rng.integers(0, VOCABULARY, (n, TOKENS)),
             "attention_mask": np.ones((n, TOKENS), np.int64)}
+
+
+@functools.lru_cache(8)
+def inputs(model, n):
+    """Bytes of each input."""
+    return [np.ascontiguousarray(a).tobytes() for a in tensors(model, n).values()]
 
 
 def write_st(path, arrays):
@@ -98,7 +106,7 @@ def keep_tune(path):
 class Lab:
     """An executor on a GPU. Options are those of shunt-executor."""
 
-    def __init__(self, *options, pool="48G", deterministic=False, log="info"):
+    def __init__(self, *options, pool=POOL, deterministic=False, log="info"):
         """log: "debug" for events(); it makes the copies of groups a little slower."""
         os.makedirs(FOLDER, exist_ok=True)
         self.d = Driver("--device=" + DEVICE, "--pool-bytes=" + pool, "--log-level=" + log,
@@ -138,8 +146,7 @@ class Lab:
         return self.packages[model, form]
 
     def load(self, version, model, precision, batch=BATCH, wait=True):
-        self.models[version] = (model, [np.ascontiguousarray(a).tobytes()
-                                        for a in tensors(model, batch).values()], batch)
+        self.models[version] = (model, inputs(model, batch), batch)
         self.d.load(version, self.package(model), max_batch=batch, tenant="bench",
                     model="m%d" % version, precision=precision, wait=wait)
 

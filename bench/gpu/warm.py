@@ -4,16 +4,15 @@
 Also what bounded launching costs the training: its throughput alone, beside that of the same steps
 launched without a bound (shunt-run bench).
 """
-import argparse
-import json
 import sys
 
-from lab import MODELS, TRAIN_PRECISION, Lab, drains
+import part
+from lab import TRAIN_PRECISION, Lab, drains
 from rows import row
 
 
-def measure(model, precision, runs, seconds):
-    case = {"model": model, "precision": precision, "batch": 8}
+def measure(case, runs, seconds):
+    model, precision = case["model"], case["precision"]
     with Lab(log="debug") as lab:
         lab.load(1, model, precision)
         for _ in range(10):
@@ -41,23 +40,8 @@ def measure(model, precision, runs, seconds):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    p.add_argument("--models", default=",".join(MODELS))
-    p.add_argument("--precisions", default="tf32,fp16")
-    p.add_argument("--runs", type=int, default=100)
-    p.add_argument("--seconds", type=float, default=4)
-    args = p.parse_args()
-    rows = []
-    for model in args.models.split(","):
-        for precision in args.precisions.split(","):
-            got = measure(model, precision, args.runs, args.seconds)
-            rows += got
-            for r in got:
-                print("%-22s %-13s %-5s median %8.3f p99 %8.3f %s" % (
-                    r["what"], model, r["case"]["precision"], r["median"], r["p99"], r["unit"]),
-                    file=sys.stderr)
-    json.dump({"rows": rows}, sys.stdout)
-    return 0
+    args = part.options(__doc__, seconds=4).parse_args()
+    return part.collect(args, "warm", "shunt", lambda c: measure(c, args.runs, args.seconds))
 
 
 if __name__ == "__main__":

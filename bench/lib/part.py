@@ -48,18 +48,37 @@ def stop(*_):
     raise SystemExit(143)
 
 
-def collect(args, what, by, measure):
-    """The rows of measure(case) for each case; prints what came of it, also when told to stop."""
+def show(row):
+    """One line of a row or a check, while the others are still to come."""
+    if "error" in row:
+        text = "%-20s %s" % (row["by"], row["error"])
+    elif "check" in row:
+        text = "%s  %s" % ("ok  " if row["ok"] else "FAIL", row["check"])
+    else:
+        name = row["what"] if row["by"] == "shunt" else row["by"]
+        text = "%-20s %-44s" % (name, " ".join(map(str, row["case"].values())))
+        text += "median %9.3f  p99 %9.3f %s" % (row["median"], row["p99"], row["unit"])
+    print("    ", text, file=sys.stderr, flush=True)
+
+
+def collect(args, what, by, measure, of=None):
+    """The rows of measure(case) for each case, and checks, which have "check" and "ok"; prints what
+    came of it, also when told to stop. of: other cases than models x precisions."""
     from rows import failed
-    rows = []
+    rows, checks = [], []
     signal.signal(signal.SIGTERM, stop)
     try:
-        for case in cases(args):
+        for case in of or cases(args):
             print("  ", what, by, *case.values(), file=sys.stderr, flush=True)
             try:
-                rows += measure(case)
-            except (RuntimeError, OSError, ValueError, subprocess.SubprocessError) as e:
+                for r in measure(case):
+                    (checks if "check" in r else rows).append(r)
+                    show(r)
+            except (RuntimeError, OSError, ValueError, AssertionError, EOFError,
+                    subprocess.SubprocessError) as e:
                 rows.append(failed(what, by, case, e))
+                print("    ", rows[-1]["error"], file=sys.stderr)
     finally:
-        print(json.dumps({"settings": vars(args), "rows": rows}), flush=True)
-    return 1 if any("error" in r for r in rows) else 0
+        got = {"settings": vars(args), "rows": rows, **({"checks": checks} if checks else {})}
+        print(json.dumps(got), flush=True)
+    return 1 if any("error" in r for r in rows) or not all(c["ok"] for c in checks) else 0

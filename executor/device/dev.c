@@ -336,6 +336,32 @@ void dev_close(struct dev *d)
         d->ops->close(d);
 }
 
+int dev_remap(struct dev *d, const int *fds, size_t n_fds, struct sh_err *err)
+{
+    if (n_fds == 0 || n_fds > DEV_MAX_FDS)
+        return SH_FAIL(err, SH_E_BUG, "an arena with %zu descriptors", n_fds);
+    if (!d->ops->remap)
+        return SH_FAIL(err, SH_E_UNSUPPORTED, "the %s device cannot map its arena anew",
+                       d->ops->name);
+    return d->ops->remap(d, fds, n_fds, err);
+}
+
+int dev_own_memory(struct dev *d, size_t bytes, struct sh_err *err)
+{
+    int rc;
+
+    if (!d->ops->own_memory)
+        return SH_FAIL(err, SH_E_UNSUPPORTED, "the %s device has no memory beside its arena",
+                       d->ops->name);
+    rc = d->ops->own_memory(d, bytes, err);
+    if (rc)
+        return rc;
+    if (!d->shared_bytes)
+        d->shared_bytes = d->arena_bytes;
+    d->arena_bytes = bytes ? bytes : d->shared_bytes;
+    return SH_OK;
+}
+
 bool dev_is_queued(const struct dev *d)
 {
     return d->ops->is_queued;

@@ -24,7 +24,7 @@
 #include "common/err.h"
 #include "executor/device/op.h"
 
-#define DEV_ABI 3u /* bump on ANY change of struct dev_ops or of op.h */
+#define DEV_ABI 4u /* bump on ANY change of struct dev_ops or of op.h */
 #define DEV_BLOCK ((size_t)2 << 20)
 #define DEV_ALIGN 256u /* of tensors inside an image, state or workspace */
 #define DEV_MAX_FDS 4  /* what dev_mem_export gives */
@@ -104,6 +104,12 @@ struct dev_conf {
 int dev_open(const struct dev_lib *l, const struct dev_conf *c, struct dev **out,
              struct sh_err *err);
 void dev_close(struct dev *d);
+/* Other memory for a dev, to measure what a shared arena that is mapped once spares. Nothing may be
+ * enqueued. Fail: SH_E_UNSUPPORTED; SH_E_DEVMEM: the dev is as it was.
+ * remap: the arena of these descriptors, which it has, mapped anew; the old mapping goes
+ * own_memory: offsets mean zeroed memory of its own of `bytes`; 0: the arena again, that goes */
+int dev_remap(struct dev *d, const int *fds, size_t n_fds, struct sh_err *err);
+int dev_own_memory(struct dev *d, size_t bytes, struct sh_err *err);
 /* true: calls marked [enqueue] return before the device is done. */
 bool dev_is_queued(const struct dev *d);
 
@@ -164,10 +170,10 @@ struct dev_bases { /* arena offsets */
  * the same bases, unless the executor moved all the bytes. */
 int dev_plan_run(struct dev_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
                  struct sh_err *err);
-/* Blocking, off the path: runs the plan on zeros, in memory of its own and not in the arena, so that
- * whatever is loaded at first use is there when a request comes. ns: NULL, or what each operation
- * took, f64[n_ops]; 0 where that is not known. Fails with SH_E_DEVMEM when the device has no such
- * memory left; the plan is as good as before. */
+/* Blocking, off the path: runs the plan on zeros, in memory of its own and not in the arena, so
+ * that whatever is loaded at first use is there when a request comes. ns: NULL, or what each
+ * operation took, f64[n_ops]; 0 where that is not known. Fails with SH_E_DEVMEM when the device has
+ * no such memory left; the plan is as good as before. */
 int dev_plan_warm(struct dev_plan *p, double *ns, struct sh_err *err);
 /* Blocking, off the path: makes a later whole run at these bases cheap to enqueue. A wish. */
 int dev_plan_prepare(struct dev_plan *p, const struct dev_bases *b, struct sh_err *err);
@@ -187,6 +193,7 @@ struct dev_mem {
 struct dev {
     const struct dev_ops *ops;
     size_t arena_bytes;
+    size_t shared_bytes; /* of the arena that dev_own_memory has replaced once; 0: it never has */
 };
 struct dev_plan {
     struct dev *dev;
@@ -216,8 +223,10 @@ struct dev_ops {
 
     int (*open)(const struct dev_conf *, struct dev **, struct sh_err *);
     void (*close)(struct dev *);
-    int (*host_lock)(struct dev *, void *, size_t, struct sh_err *); /* optional */
-    void (*host_unlock)(struct dev *, void *);                       /* both or neither */
+    int (*remap)(struct dev *, const int *fds, size_t n_fds, struct sh_err *); /* optional */
+    int (*own_memory)(struct dev *, size_t bytes, struct sh_err *);            /* optional */
+    int (*host_lock)(struct dev *, void *, size_t, struct sh_err *);           /* optional */
+    void (*host_unlock)(struct dev *, void *);                                 /* both or neither */
     int (*upload)(struct dev *, size_t, const void *, size_t, struct sh_err *);
     int (*download)(struct dev *, void *, size_t, size_t, struct sh_err *);
     int (*fill)(struct dev *, size_t, int, size_t, struct sh_err *);

@@ -24,10 +24,10 @@ struct plan {
     size_t keep;       /* workspace offset of the keep bytes; 0 when there are none */
 };
 
-/* tensors[].bytes are set; scratch_bytes[op] (BORROWED) may be NULL; keep_bytes may be 0. Sets tensors[].offset,
+/* tensors[].bytes are set; scratch_bytes[op] (BORROWED) may be NULL. Sets tensors[].offset,
  * ops[].layer and n_layers. Fails: SH_E_NOMEM, SH_E_TOOBIG, SH_E_BUG (read before written). */
-int plan_make(struct dev_graph *g, const size_t *scratch_bytes, size_t keep_bytes,
-              struct plan *out, struct sh_err *err);
+int plan_make(struct dev_graph *g, const size_t *scratch_bytes, size_t keep_bytes, struct plan *out,
+              struct sh_err *err);
 void plan_fini(struct plan *p);
 
 #endif

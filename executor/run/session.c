@@ -72,6 +72,18 @@ static int fill(struct session *s, size_t offset, size_t bytes,
     return rc;
 }
 
+/* As a worker does, so that what is run here is what a worker runs. */
+static int warm(struct session *s, struct sh_err *err)
+{
+    struct sh_err why = {0};
+    int rc = program_warm(s->program, NULL, &why);
+
+    if (rc == SH_OK || rc == SH_E_DEVMEM) /* without the memory for it the program is as good */
+        return SH_OK;
+    *err = why;
+    return rc;
+}
+
 int session_compile(struct session *s, const struct run_conf *c, int64_t batch,
                     const struct train_spec *t, struct sh_err *err)
 {
@@ -89,7 +101,9 @@ int session_compile(struct session *s, const struct run_conf *c, int64_t batch,
     if (rc)
         return rc;
     s->bases = (struct dev_bases){.image = 0, .state = image, .workspace = image + state};
-    rc = fill(s, s->bases.image, program_image_bytes(s->program), program_write_image, err);
+    rc = warm(s, err);
+    if (!rc)
+        rc = fill(s, s->bases.image, program_image_bytes(s->program), program_write_image, err);
     if (!rc)
         rc = fill(s, s->bases.state, program_state_bytes(s->program), program_write_state, err);
     return rc;

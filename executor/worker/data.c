@@ -16,6 +16,7 @@
 #include "executor/model/order.h"
 #include "executor/worker/worker.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -194,8 +195,8 @@ static int start_thread(struct data *d, struct sh_err *err)
     if (!e)
         e = pthread_create(&d->thread, NULL, collect_ahead, d);
     d->has_thread = !e;
-    return e ? SH_FAIL(err, SH_E_NOMEM, "could not start the thread that reads the dataset (%s)",
-                       strerror(e))
+    errno = e;
+    return e ? SH_FAIL_ERRNO(err, SH_E_NOMEM, "could not start the thread that reads the dataset")
              : SH_OK;
 }
 

@@ -44,7 +44,7 @@ static uint32_t batch_list(uint32_t max_batch, uint32_t out[static WORKER_MAX_BA
     return n;
 }
 
-/* Compiles all batch sizes of m->graph on d, the largest first. */
+/* Compiles the batch sizes of m->graph on d, the largest first. */
 static int compile(struct dev *d, struct wk_model *m, enum dev_precision p, struct sh_err *err)
 {
     const struct program *share = NULL;
@@ -156,7 +156,7 @@ static int build_image(struct worker *w, struct wk_model *m, enum dev_precision 
     return rc;
 }
 
-/* A worker that cannot try its programs out is still good for them; only its first run is slower. */
+/* A worker that cannot try its programs out is still good for them; its first run is slower. */
 static void warm(const struct wk_model *m)
 {
     for (uint32_t i = 0; i < m->n_batches; i++) {
@@ -183,7 +183,12 @@ static int load_model(struct worker *w, const struct msg_wk_model *msg, enum dev
     if (!m)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a model");
     m->handle = msg->handle;
+    m->image.fd = -1;
     m->n_batches = batch_list(msg->max_batch, m->batch);
+    if (w->is_for_one) {
+        m->n_batches = 1;
+        m->batch[0] = msg->max_batch;
+    }
     rc = package_read(msg->package, &m->graph, err);
     if (!rc)
         rc = compile(w->dev, m, p, err);
@@ -194,7 +199,8 @@ static int load_model(struct worker *w, const struct msg_wk_model *msg, enum dev
         free_model(m);
         return rc;
     }
-    warm(m);
+    if (!w->is_for_one)
+        warm(m);
     w->models[w->n_models++] = m;
     *out = m;
     return SH_OK;
@@ -256,6 +262,7 @@ void infer_on_model_drop(struct worker *w, int64_t handle)
     for (size_t i = 0; i < w->n_models; i++) {
         if (w->models[i]->handle != handle)
             continue;
+        ablation_forget(w, w->models[i]);
         free_model(w->models[i]);
         w->models[i] = w->models[--w->n_models];
         return;
@@ -406,12 +413,12 @@ static int run_ops(struct worker *w, struct program *p, const struct dev_bases *
     return rc;
 }
 
-static int run_groups(struct worker *w, struct program *p, const struct msg_wk_run *m,
-                      int64_t *first_ns, struct sh_err *err)
+static int run_groups(struct worker *w, const struct wk_model *model, struct program *p,
+                      const struct msg_wk_run *m, int64_t *first_ns, struct sh_err *err)
 {
     const struct dev_bases bases = {.image = m->image_off, .workspace = m->ws_off};
     size_t n = m->groups.len / sizeof(struct msg_group);
-    uint32_t op = 0, n_ops = program_n_ops(p);
+    uint32_t op = 0, n_ops = program_n_ops(p), layer = 0;
     int rc = SH_OK;
 
     for (size_t i = 0; !rc && i < n; i++) {
@@ -423,6 +430,8 @@ static int run_groups(struct worker *w, struct program *p, const struct msg_wk_r
                                                               : program_layer_begin(p, g.end_layer);
         if (g.ticket_slot < DEV_N_TICKETS)
             rc = dev_wait(w->dev, g.ticket_slot, g.ticket_value, WORKER_TICKET_TIMEOUT_MS, err);
+        if (!rc && m->memory == MSG_RUN_PRIVATE)
+            rc = ablation_bring(w, model, p, &layer, g.end_layer, err);
         if (i == 0)
             *first_ns = sh_clock_ns();
         SH_DEBUG("group.compute", "run=%" PRIu64 " group=%zu ns=%" PRId64, m->run_id, i,
@@ -457,7 +466,8 @@ static void prepare_again(struct wk_model *m, uint32_t i, const struct msg_wk_ru
     m->last[i] = b;
 }
 
-int infer_on_run(struct worker *w, const struct msg_wk_run *m, struct sh_err *err)
+int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t n_fds,
+                 struct sh_err *err)
 {
     struct sh_msg r = {.type = MSG_WK_RUN_DONE};
     struct wk_model *model = find_model(w, m->handle);
@@ -467,7 +477,8 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, struct sh_err *er
     uint32_t i = model ? size_for(model, m->batch) : 0, size = 0;
     int rc = SH_OK;
 
-    if (model && m->batch > 0 && i < model->n_batches) {
+    if (model && m->batch > 0 && i < model->n_batches &&
+        (!w->is_for_one || m->batch == model->batch[i])) {
         p = model->program[i];
         size = model->batch[i];
     }
@@ -475,12 +486,14 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, struct sh_err *er
         rc = SH_FAIL(&why, SH_E_NOTFOUND, "this worker has no program for a batch of %u", m->batch);
     else if (w->n_parts != m->n_parts || (m->n_parts > 0 && w->parts[0].run_id != m->run_id))
         rc = SH_FAIL(&why, SH_E_PROTO, "%zu of %u parts of the run came", w->n_parts, m->n_parts);
+    if (!rc && m->memory != MSG_RUN_ARENA)
+        rc = ablation_begin_run(w, model, p, m, fds, n_fds, &why);
     if (!rc)
         rc = clear_padding(w, p, m, size, &why);
     if (!rc)
         rc = move_parts(w, p, m, size, true, &why);
     if (!rc)
-        rc = run_groups(w, p, m, &first, &why);
+        rc = run_groups(w, model, p, m, &first, &why);
     if (!rc)
         rc = move_parts(w, p, m, size, false, &why);
     if (!rc)
@@ -494,7 +507,9 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, struct sh_err *er
                                                .end_ns = sh_clock_ns()};
     if (worker_send(w, &r, NULL, 0, err))
         return err->rc;
-    if (!rc)
+    if (m->memory != MSG_RUN_ARENA)
+        ablation_end_run(w, m);
+    else if (!rc)
         prepare_again(model, i, m);
     return rc == SH_E_DEVLOST ? sh_err_copy(err, &why) : SH_OK;
 }

@@ -21,6 +21,11 @@ static int on_init(struct worker *w, const struct msg_wk_init *m, const int *fds
         return SH_FAIL(err, SH_E_PROTO, "WK_INIT came twice or without its descriptors");
     if (m->log_level < SH_LOG_N_LEVELS)
         sh_log_set_level((enum sh_log_level)m->log_level);
+    if (m->hold) {
+        for (size_t i = 0; i < n_fds; i++)
+            close(fds[i]);
+        return dev_lib_open(m->device, &w->lib, err);
+    }
     rc = sh_shm_map(fds[0], WORKER_CTL_BYTES, true, &w->ctl_shm, err);
     if (rc) {
         for (size_t i = 0; i < n_fds; i++)
@@ -29,6 +34,7 @@ static int on_init(struct worker *w, const struct msg_wk_init *m, const int *fds
     }
     w->ctl = w->ctl_shm.base;
     w->id = m->worker;
+    w->is_for_one = m->for_one != 0;
     w->ckpt_slot = m->ticket_slot;
     w->ckpt_value = m->ticket_value;
     w->stop_bound_ns = (double)m->stop_bound_us * 1e3;
@@ -42,7 +48,8 @@ static int on_init(struct worker *w, const struct msg_wk_init *m, const int *fds
                                 .n_fds = n_fds - 1,
                                 .deterministic = m->deterministic != 0,
                                 .tune_path = w->tune_path};
-    rc = dev_lib_open(m->device, &w->lib, err);
+    if (!w->lib)
+        rc = dev_lib_open(m->device, &w->lib, err);
     if (!rc)
         rc = dev_open(w->lib, &w->conf, &w->dev, err);
 out:
@@ -89,7 +96,18 @@ static void on_slab_gone(struct worker *w, uint64_t api_id)
     *s = w->slabs[--w->n_slabs];
 }
 
-static int dispatch(struct worker *w, const struct sh_msg *m, const int *fds, size_t n_fds,
+static int on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t n_fds,
+                  struct sh_err *err)
+{
+    int rc = infer_on_run(w, m, fds, n_fds, err);
+
+    for (size_t i = 0; i < n_fds; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    return rc;
+}
+
+static int dispatch(struct worker *w, const struct sh_msg *m, int *fds, size_t n_fds,
                     struct sh_err *err)
 {
     if (m->type != MSG_WK_INIT && !w->dev)
@@ -112,7 +130,7 @@ static int dispatch(struct worker *w, const struct sh_msg *m, const int *fds, si
     case MSG_WK_PART:
         return infer_on_part(w, &m->u.wk_part, err);
     case MSG_WK_RUN:
-        return infer_on_run(w, &m->u.wk_run, err);
+        return on_run(w, &m->u.wk_run, fds, n_fds, err);
     case MSG_WK_TRAIN:
         return train_on_train(w, &m->u.wk_train, err);
     case MSG_WK_TRAIN_GO:

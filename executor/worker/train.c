@@ -1,13 +1,14 @@
 /* train.c - one training job in this worker: compile, run, stop between operations, commit.
  *
  * A step is the whole list of operations of the program. It commits when the last one is done: only
- * then does `step` in the control page grow, and a device with a queue is not made to wait for
- * that, so there it may grow as late as the loss of the next step. Before program_update_begin() nothing changes the
- * state, so a step can be abandoned there without a trace; from there on it can only be paused or
- * finished (executor/worker_ctl.h). Two things happen on the threshold: the loss is read, and a
- * loss that is not a number ends the job with the state of the last commit intact; and the copy of
- * a checkpoint that is still leaving the device is waited for. The loss has been on its way since
- * the end of the forward pass, so to read it the device need not have done the backward pass.
+ * then does `step` in the control page grow. A device with a queue is not made to wait for that, so
+ * there it may grow as late as the loss of the next step. Before program_update_begin() nothing
+ * changes the state, so a step can be abandoned there without a trace; from there on it can only be
+ * paused or finished (executor/worker_ctl.h). Two things happen on the threshold: the loss is read,
+ * and a loss that is not a number ends the job with the state of the last commit intact; and the
+ * copy of a checkpoint that is still leaving the device is waited for. The loss has been on its way
+ * since the end of the forward pass, so to read it the device need not be done with the backward
+ * pass.
  */
 #include "common/clock.h"
 #include "common/json.h"

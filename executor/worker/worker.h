@@ -33,6 +33,7 @@ struct wk_model {
     uint32_t batch[WORKER_MAX_BATCHES]; /* ascending */
     struct program *program[WORKER_MAX_BATCHES];
     struct dev_bases last[WORKER_MAX_BATCHES]; /* where each of them ran last */
+    struct sh_shm image;                       /* ablation.c: of the executor's; fd -1: not here */
 };
 
 struct wk_part { /* one request's share of the run being assembled */
@@ -54,6 +55,7 @@ struct worker {
     struct dev_conf conf;           /* for the private device that profiles */
     char *tune_path;                /* OWNED; conf borrows it */
     double stop_bound_ns;           /* work that training may have queued on the device */
+    bool is_for_one;                /* for one run of the largest batch; WK_INIT */
     struct wk_slab slabs[WORKER_MAX_SLABS];
     size_t n_slabs;
     struct wk_model **models;
@@ -73,8 +75,18 @@ struct wk_slab *worker_slab(struct worker *w, uint64_t api_id);
 int infer_on_model(struct worker *w, const struct msg_wk_model *m, struct sh_err *err);
 void infer_on_model_drop(struct worker *w, int64_t handle);
 int infer_on_part(struct worker *w, const struct msg_wk_part *m, struct sh_err *err);
-int infer_on_run(struct worker *w, const struct msg_wk_run *m, struct sh_err *err);
+int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t n_fds,
+                 struct sh_err *err); /* takes out of fds what it keeps */
 void infer_free_all(struct worker *w);
+
+/* ablation.c. A run whose memory is not the arena as it is mapped: begin, bring the layers from
+ * *layer to end (and moves *layer), end. Takes out of fds what it keeps. */
+int ablation_begin_run(struct worker *w, struct wk_model *model, const struct program *p,
+                       const struct msg_wk_run *m, int *fds, size_t n_fds, struct sh_err *err);
+int ablation_bring(struct worker *w, const struct wk_model *model, const struct program *p,
+                   uint32_t *layer, uint32_t end, struct sh_err *err);
+void ablation_end_run(struct worker *w, const struct msg_wk_run *m);
+void ablation_forget(struct worker *w, struct wk_model *m);
 
 /* train.c, likewise. */
 int train_on_train(struct worker *w, const struct msg_wk_train *m, struct sh_err *err);

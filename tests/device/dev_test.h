@@ -1,8 +1,9 @@
-/* dev_test.h - builds a small graph, runs it on a back end in two ways, compares with doubles.
+/* dev_test.h - builds a small graph, runs it on a back end in three ways, compares with doubles.
  *
- * Every graph runs twice: once in one call, once operation by operation, at other places of the
- * arena. Both must give the same bits. Before each run the workspace holds a pattern that reads as
- * large numbers, so that memory that an operation forgets to write shows.
+ * Every graph runs three times, each time at other places of the arena: in one call, operation by
+ * operation, and in one call after dev_plan_warm. All must give the same bits. Before each run the
+ * workspace holds a pattern that reads as large numbers, so that memory that an operation forgets
+ * to write shows.
  */
 #ifndef SH_TESTS_DEVICE_DEV_TEST_H
 #define SH_TESTS_DEVICE_DEV_TEST_H

@@ -267,6 +267,46 @@ static void what_was_downloaded_before_a_mark_is_there(void **state)
     free(got);
 }
 
+static void memory_beside_the_arena_leaves_the_arena_as_it_was(void **state)
+{
+    const size_t n = 3000001, own = 5 << 20, at = own - n;
+    unsigned char *src = pattern(n), *got = malloc(n), *zero = calloc(1, n);
+    struct dev_mem *m = open_mem(0, 0, 2);
+    struct dev *d = import(m);
+    int fds[DEV_MAX_FDS];
+    struct sh_err err = {0};
+    size_t n_fds;
+
+    (void)state;
+    assert_true(got && zero);
+    assert_ok(dev_mem_export(m, fds, &n_fds, &err));
+    assert_ok(dev_upload(d, at, src, n, &err));
+    assert_ok_err(dev_sync(d, &err), &err);
+    for (int round = 0; round < 3; round++) {
+        assert_ok_err(dev_own_memory(d, own, &err), &err);
+        assert_int_equal(dev_upload(d, at + 1, src, n, NULL), SH_E_BUG);
+        assert_ok(dev_download(d, got, at, n, &err));
+        assert_ok_err(dev_sync(d, &err), &err);
+        assert_memory_equal(got, zero, n);
+        assert_ok(dev_prefetch(d, at, zero, n, &err)); /* not into the arena */
+        assert_ok(dev_prefetch_join(d, &err));
+        assert_ok(dev_fill(d, at, 7, n, &err));
+        assert_ok_err(dev_sync(d, &err), &err);
+        assert_ok_err(dev_own_memory(d, 0, &err), &err);
+        assert_ok_err(dev_remap(d, fds, n_fds, &err), &err);
+        memset(got, 0, n);
+        assert_ok(dev_download(d, got, at, n, &err));
+        assert_ok_err(dev_sync(d, &err), &err);
+        assert_memory_equal(got, src, n);
+    }
+    assert_int_equal(dev_remap(d, fds, 0, NULL), SH_E_BUG);
+    dev_close(d);
+    dev_mem_close(m);
+    free(src);
+    free(got);
+    free(zero);
+}
+
 static void a_throttled_queue_ends(void **state)
 {
     struct sh_err err = {0};
@@ -641,6 +681,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(prefetches_keep_to_their_fence_and_join),
         cmocka_unit_test(what_was_prefetched_is_there_after_a_sync),
         cmocka_unit_test(what_was_downloaded_before_a_mark_is_there),
+        cmocka_unit_test(memory_beside_the_arena_leaves_the_arena_as_it_was),
         cmocka_unit_test(a_throttled_queue_ends),
         cmocka_unit_test(marks_come_out_once_and_clear_the_descriptor),
         cmocka_unit_test(a_ticket_is_seen_by_another_process_after_its_copy),

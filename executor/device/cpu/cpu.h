@@ -25,7 +25,9 @@
 struct cpu_dev {
     struct dev base;              /* first member */
     struct sh_shm arena, tickets; /* imported; fd -1 and base NULL for a private arena */
-    unsigned char *memory;        /* the arena */
+    unsigned char *memory;        /* the arena; or instead: */
+    unsigned char *own;           /* OWNED own_bytes, of dev_own_memory; NULL: none */
+    size_t own_bytes;
     bool is_private;
     unsigned threads;
     dnnl_engine_t engine;

@@ -158,45 +158,45 @@ static void row_f32(void *ctx, const struct cpu_nd *nd, int64_t n, const int64_t
 }
 
 /* Integers: arithmetic modulo 2^64, so that overflow is defined; x / 0 is 0. */
-#define INT_ROWS(NAME, TYPE, UTYPE)                                                     \
-    static void NAME(void *ctx, const struct cpu_nd *nd, int64_t n, const int64_t *off) \
-    {                                                                                   \
-        const struct bin_ctx *c = ctx;                                                  \
-                                                                                        \
-        switch (c->op->u.binary.kind) {                                                 \
-        case DEV_BIN_ADD:                                                               \
-            ROW(TYPE, TYPE, (UTYPE)a + (UTYPE)b);                                       \
-            break;                                                                      \
-        case DEV_BIN_SUB:                                                               \
-            ROW(TYPE, TYPE, (UTYPE)a - (UTYPE)b);                                       \
-            break;                                                                      \
-        case DEV_BIN_MUL:                                                               \
-            ROW(TYPE, TYPE, (UTYPE)a *(UTYPE)b);                                        \
-            break;                                                                      \
-        case DEV_BIN_DIV:                                                               \
-            ROW(TYPE, TYPE, b == 0 ? 0 : b == (TYPE)-1 ? (TYPE)(0 - (UTYPE)a) : a / b); \
-            break;                                                                      \
-        case DEV_BIN_MIN:                                                               \
-            ROW(TYPE, TYPE, a < b ? a : b);                                             \
-            break;                                                                      \
-        case DEV_BIN_MAX:                                                               \
-            ROW(TYPE, TYPE, a > b ? a : b);                                             \
-            break;                                                                      \
-        case DEV_BIN_POW:                                                               \
-            ROW(TYPE, TYPE, pow((double)a, (double)b));                                 \
-            break;                                                                      \
-        case DEV_BIN_EQUAL:                                                             \
-            ROW(TYPE, uint8_t, a == b);                                                 \
-            break;                                                                      \
-        case DEV_BIN_LESS:                                                              \
-            ROW(TYPE, uint8_t, a < b);                                                  \
-            break;                                                                      \
-        case DEV_BIN_GREATER:                                                           \
-            ROW(TYPE, uint8_t, a > b);                                                  \
-            break;                                                                      \
-        case DEV_N_BINS:                                                                \
-            break;                                                                      \
-        }                                                                               \
+#define INT_ROWS(NAME, TYPE, UTYPE)                                                           \
+    static void NAME(void *ctx, const struct cpu_nd *nd, int64_t n, const int64_t *off)       \
+    {                                                                                         \
+        const struct bin_ctx *c = ctx;                                                        \
+                                                                                              \
+        switch (c->op->u.binary.kind) {                                                       \
+        case DEV_BIN_ADD:                                                                     \
+            ROW(TYPE, TYPE, (UTYPE)a + (UTYPE)b);                                             \
+            break;                                                                            \
+        case DEV_BIN_SUB:                                                                     \
+            ROW(TYPE, TYPE, (UTYPE)a - (UTYPE)b);                                             \
+            break;                                                                            \
+        case DEV_BIN_MUL:                                                                     \
+            ROW(TYPE, TYPE, (UTYPE)a *(UTYPE)b);                                              \
+            break;                                                                            \
+        case DEV_BIN_DIV:                                                                     \
+            ROW(TYPE, TYPE, b == 0 ? 0 : (int64_t)b + 1 == 0 ? (TYPE)(0 - (UTYPE)a) : a / b); \
+            break;                                                                            \
+        case DEV_BIN_MIN:                                                                     \
+            ROW(TYPE, TYPE, a < b ? a : b);                                                   \
+            break;                                                                            \
+        case DEV_BIN_MAX:                                                                     \
+            ROW(TYPE, TYPE, a > b ? a : b);                                                   \
+            break;                                                                            \
+        case DEV_BIN_POW:                                                                     \
+            ROW(TYPE, TYPE, pow((double)a, (double)b));                                       \
+            break;                                                                            \
+        case DEV_BIN_EQUAL:                                                                   \
+            ROW(TYPE, uint8_t, a == b);                                                       \
+            break;                                                                            \
+        case DEV_BIN_LESS:                                                                    \
+            ROW(TYPE, uint8_t, a < b);                                                        \
+            break;                                                                            \
+        case DEV_BIN_GREATER:                                                                 \
+            ROW(TYPE, uint8_t, a > b);                                                        \
+            break;                                                                            \
+        case DEV_N_BINS:                                                                      \
+            break;                                                                            \
+        }                                                                                     \
     }
 INT_ROWS(row_i64, int64_t, uint64_t)
 INT_ROWS(row_i32, int32_t, uint32_t)

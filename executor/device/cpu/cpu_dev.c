@@ -32,9 +32,20 @@ static int map_fd(int fd, size_t bytes, struct sh_shm *out, struct sh_err *err)
     return rc;
 }
 
+static int map_private(size_t bytes, unsigned char **out, struct sh_err *err)
+{
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (base == MAP_FAILED)
+        return SH_FAIL_ERRNO(err, SH_E_DEVMEM, "could not reserve an arena of %zu bytes", bytes);
+    madvise(base, bytes, MADV_HUGEPAGE); /* a wish; without it only slower */
+    *out = base;
+    return SH_OK;
+}
+
 static int map_arena(struct cpu_dev *d, const struct dev_conf *c, struct sh_err *err)
 {
-    void *base;
     int rc;
 
     if (c->n_fds == N_FDS) {
@@ -47,14 +58,45 @@ static int map_arena(struct cpu_dev *d, const struct dev_conf *c, struct sh_err 
     if (c->n_fds != 0)
         return SH_FAIL(err, SH_E_BUG, "the cpu device needs %d descriptors, not %zu", N_FDS,
                        c->n_fds);
-    base = mmap(NULL, c->arena_bytes, PROT_READ | PROT_WRITE,
-                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED)
-        return SH_FAIL_ERRNO(err, SH_E_DEVMEM, "could not reserve an arena of %zu bytes",
-                             c->arena_bytes);
-    madvise(base, c->arena_bytes, MADV_HUGEPAGE); /* a wish; without it only slower */
-    d->memory = base;
-    d->is_private = true;
+    rc = map_private(c->arena_bytes, &d->memory, err);
+    d->is_private = rc == SH_OK;
+    return rc;
+}
+
+static int cpu_remap(struct dev *base, const int *fds, size_t n_fds, struct sh_err *err)
+{
+    struct cpu_dev *d = dev_of(base);
+    struct sh_shm arena;
+    int rc;
+
+    if (n_fds != N_FDS || !d->arena.base || d->own)
+        return SH_FAIL(err, SH_E_BUG, "only a shared arena can be mapped anew");
+    rc = map_fd(fds[0], base->arena_bytes, &arena, err);
+    if (rc)
+        return rc;
+    sh_shm_fini(&d->arena);
+    d->arena = arena;
+    d->memory = arena.base;
+    return SH_OK;
+}
+
+static int cpu_own_memory(struct dev *base, size_t bytes, struct sh_err *err)
+{
+    struct cpu_dev *d = dev_of(base);
+    unsigned char *own = NULL;
+    int rc = SH_OK;
+
+    if (!d->arena.base)
+        return SH_FAIL(err, SH_E_BUG, "the memory is private already");
+    if (bytes)
+        rc = map_private(bytes, &own, err);
+    if (rc)
+        return rc;
+    if (d->own)
+        munmap(d->own, d->own_bytes);
+    d->own = own;
+    d->own_bytes = bytes;
+    d->memory = own ? own : d->arena.base;
     return SH_OK;
 }
 
@@ -70,6 +112,8 @@ static void cpu_close(struct dev *base)
         dnnl_engine_destroy(d->engine);
     if (d->is_private)
         munmap(d->memory, d->base.arena_bytes);
+    if (d->own)
+        munmap(d->own, d->own_bytes);
     sh_shm_fini(&d->arena);
     sh_shm_fini(&d->tickets);
     free(d);
@@ -194,6 +238,8 @@ __attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
     .ticket_value = cpu__ticket_value,
     .open = cpu_open,
     .close = cpu_close,
+    .remap = cpu_remap,
+    .own_memory = cpu_own_memory,
     .upload = cpu_upload,
     .download = cpu_download,
     .fill = cpu_fill,

@@ -27,7 +27,6 @@
 #define SH_EXECUTOR_DEVICE_CUDA_H
 
 #include "executor/device/cuda/kernels.h"
-#include "executor/device/cuda/kernels.h"
 #include "executor/device/dev.h"
 
 #include <cublasLt.h>
@@ -39,7 +38,7 @@
 /* Of libraries, once per dev and not per plan: private to the worker, outside of the arena. */
 #define CUDA_LIB_WORKSPACE ((size_t)64 << 20)
 
-struct cuda_tune; /* cuda_tune.h: which kernels measured fastest, shared by the workers */
+struct cuda_tune;  /* cuda_tune.h: which kernels measured fastest, shared by the workers */
 struct cuda_convs; /* cuda_conv.h: engines by problem, shared by the plans of one dev */
 
 struct cuda_dev {
@@ -50,10 +49,10 @@ struct cuda_dev {
     cudaStream_t stream;
     cudnnHandle_t cudnn;
     cublasLtHandle_t lt;
-    struct cuda_tune *tune; /* NULL: heuristics decide */
+    struct cuda_tune *tune;   /* NULL: heuristics decide */
     struct cuda_convs *convs; /* OWNED, cuda__convs_free(): convolutions built so far; NULL: none */
     cudaEvent_t queue[CUDA_MAX_QUEUED];
-    uint64_t n_queued; /* events recorded so far */
+    uint64_t n_queued;               /* events recorded so far */
     struct k_fault *fault;           /* host page, see cuda_grid.c */
     uint32_t *arrivals;              /* K_ARRIVALS, on the device: 0 between two kernels */
     const struct cuda_plan *running; /* the last one enqueued: which operation a fault means */
@@ -109,6 +108,7 @@ struct cuda_op {
     uint32_t keep_in[DEV_MAX_IN]; /* 1 + index of the keep entry that replaces in[k]; 0: none */
     size_t scratch_bytes, scratch_off; /* in all; in the workspace */
     size_t own_off;                    /* of what the builder asked for, in the scratch */
+    bool by_step;                      /* what it launches depends on call.step */
 };
 
 struct cuda_keep { /* STATE tensor in another form, fresh at every step's begin */
@@ -117,7 +117,8 @@ struct cuda_keep { /* STATE tensor in another form, fresh at every step's begin 
     size_t off;
 };
 
-struct cuda_graph; /* cuda_graph.c: captured runs */
+struct cuda_graph;  /* cuda_graph.c: captured runs */
+struct cuda_record; /* cuda_record.c: launches of an operation */
 
 struct cuda_plan {
     struct dev_plan base;
@@ -131,6 +132,7 @@ struct cuda_plan {
     size_t keep_bytes, keep_off;
     size_t extent[CUDA_N_SPACES]; /* bytes that a run touches behind each base */
     struct cuda_graph *graphs;    /* OWNED */
+    struct cuda_record *records;  /* OWNED by operation; NULL: none */
     bool is_finished;
 };
 
@@ -199,6 +201,7 @@ int cuda__check_dnn(cudnnStatus_t e, const char *what, struct sh_err *err);
 int cuda__check_blas(cublasStatus_t e, const char *what, struct sh_err *err);
 /* After a launch: the launch's own error, as "<KIND> (node \"x\")". */
 int cuda__launched(const struct cuda_call *c, struct sh_err *err);
+int cuda__launch_failed(const struct cuda_call *c, CUresult e, struct sh_err *err);
 
 /* ------------------------------------------------------------------ grids (cuda_grid.c) */
 
@@ -209,25 +212,25 @@ int cuda__fault_check(struct cuda_dev *d, struct sh_err *err);
 
 /* ------------------------------------------------------------------ tests (cuda_fault.c) */
 
-const char *cuda__debug_fault_file(void); /* NULL: none is wanted */
+const char *cuda__debug_fault_file(void);                             /* NULL: none is wanted */
 int cuda__debug_fault(const struct cuda_plan *p, struct sh_err *err); /* if the file asks for it */
 
 /* ------------------------------------------------------------------ families */
 
-cuda_builder cuda__conv, cuda__conv_bwd_data, cuda__conv_bwd_weight;           /* cuda_conv.c */
+cuda_builder cuda__conv, cuda__conv_bwd_data, cuda__conv_bwd_weight; /* cuda_conv.c */
 void cuda__convs_free(struct cuda_dev *d); /* after all plans, before the cudnn handle */
-cuda_builder cuda__matmul;                                                     /* cuda_matmul.c */
-cuda_builder cuda__attention;                                                  /* cuda_attn.c */
-cuda_builder cuda__pool, cuda__pool_bwd;                                       /* cuda_pool.c */
-cuda_builder cuda__act, cuda__act_bwd, cuda__binary, cuda__where, cuda__fill;  /* cuda_elem.c */
-cuda_builder cuda__concat, cuda__slice, cuda__pad, cuda__transpose;            /* cuda_shape.c */
-cuda_builder cuda__copy, cuda__expand, cuda__reduce;                           /* cuda_shape.c */
-cuda_builder cuda__gather, cuda__gather_bwd;                                   /* cuda_gather.c */
-cuda_builder cuda__softmax, cuda__softmax_bwd;                                 /* cuda_norm.c */
-cuda_builder cuda__layernorm, cuda__layernorm_bwd;                             /* cuda_norm.c */
-cuda_builder cuda__bn_infer, cuda__bn_train, cuda__bn_train_bwd;               /* cuda_bn.c */
+cuda_builder cuda__matmul;                 /* cuda_matmul.c */
+cuda_builder cuda__attention;              /* cuda_attn.c */
+cuda_builder cuda__pool, cuda__pool_bwd;   /* cuda_pool.c */
+cuda_builder cuda__act, cuda__act_bwd, cuda__binary, cuda__where, cuda__fill;   /* cuda_elem.c */
+cuda_builder cuda__concat, cuda__slice, cuda__pad, cuda__transpose;             /* cuda_shape.c */
+cuda_builder cuda__copy, cuda__expand, cuda__reduce;                            /* cuda_shape.c */
+cuda_builder cuda__gather, cuda__gather_bwd;                                    /* cuda_gather.c */
+cuda_builder cuda__softmax, cuda__softmax_bwd;                                  /* cuda_norm.c */
+cuda_builder cuda__layernorm, cuda__layernorm_bwd;                              /* cuda_norm.c */
+cuda_builder cuda__bn_infer, cuda__bn_train, cuda__bn_train_bwd;                /* cuda_bn.c */
 cuda_builder cuda__dropout, cuda__dropout_bwd, cuda__loss_xent, cuda__loss_mse; /* cuda_loss.c */
-cuda_builder cuda__sgd, cuda__adam, cuda__commit;                              /* cuda_optim.c */
+cuda_builder cuda__sgd, cuda__adam, cuda__commit;                               /* cuda_optim.c */
 
 /* ------------------------------------------------------------------ the plan's calls */
 
@@ -255,6 +258,8 @@ int cuda__begin(const struct cuda_plan *p, const struct dev_bases *b, struct cud
                 struct sh_err *err);
 int cuda__run_range(struct cuda_plan *p, struct cuda_call *c, uint32_t from, uint32_t to,
                     struct sh_err *err);
+/* One operation without its record. */
+int cuda__run_op(struct cuda_plan *p, struct cuda_call *c, uint32_t i, struct sh_err *err);
 int cuda__enqueue(struct cuda_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
                   struct sh_err *err);
 

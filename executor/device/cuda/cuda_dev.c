@@ -24,8 +24,8 @@
 struct open_dev {
     struct cuda_dev d; /* first member; what the other files see */
     struct cuda_context context;
-    struct cuda_arena arena;
-    struct cuda_tickets tickets; /* of a shared arena */
+    struct cuda_arena arena, own; /* own: of dev_own_memory, instead of the arena */
+    struct cuda_tickets tickets;  /* of a shared arena */
     struct cuda_stage *stage;
     cudaStream_t ahead; /* for prefetches */
     bool is_ahead;      /* something was prefetched since the last sync */
@@ -126,6 +126,7 @@ static void cuda_close(struct dev *base)
     cuda__grid_close(&o->d);
     free_streams(o);
     cuda__tickets_fini(&o->tickets);
+    cuda__arena_fini(&o->own);
     cuda__arena_fini(&o->arena);
     cuda__context_close(&o->context);
     free(o);
@@ -182,6 +183,41 @@ static int cuda_open(const struct dev_conf *c, struct dev **out, struct sh_err *
 out:
     cuda_close(o ? &o->d.base : NULL);
     return rc;
+}
+
+static int cuda_remap(struct dev *base, const int *fds, size_t n_fds, struct sh_err *err)
+{
+    struct open_dev *o = dev_of(base);
+    struct cuda_arena arena;
+    int rc;
+
+    if (n_fds != CUDA_N_FDS || !o->tickets.shm.base || o->own.base)
+        return SH_FAIL(err, SH_E_BUG, "only a shared arena can be mapped anew");
+    rc = cuda__arena_import(o->context.device, fds[0], base->arena_bytes, &arena, err);
+    if (rc)
+        return rc;
+    cuda__arena_fini(&o->arena);
+    o->arena = arena;
+    o->d.arena = arena.base;
+    return SH_OK;
+}
+
+static int cuda_own_memory(struct dev *base, size_t bytes, struct sh_err *err)
+{
+    struct open_dev *o = dev_of(base);
+    struct cuda_arena own = {.base = NULL};
+    int rc = SH_OK;
+
+    if (!o->tickets.shm.base)
+        return SH_FAIL(err, SH_E_BUG, "the memory is private already");
+    if (bytes)
+        rc = cuda__arena_create(o->context.device, bytes, false, &own, err);
+    if (rc)
+        return rc;
+    cuda__arena_fini(&o->own);
+    o->own = own;
+    o->d.arena = own.base ? own.base : o->arena.base;
+    return SH_OK;
 }
 
 /* ------------------------------------------------------------------ stream */
@@ -369,6 +405,8 @@ __attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
     .ticket_value = cuda__ticket_value,
     .open = cuda_open,
     .close = cuda_close,
+    .remap = cuda_remap,
+    .own_memory = cuda_own_memory,
     .host_lock = cuda_host_lock,
     .host_unlock = cuda_host_unlock,
     .upload = cuda_upload,

@@ -120,6 +120,20 @@ int cuda__check_blas(cublasStatus_t e, const char *what, struct sh_err *err)
     return fail(err, rc, (int)e, what, cublasLtGetStatusString(e), cublasLtGetStatusName(e));
 }
 
+static void describe(const struct cuda_call *c, char *out, size_t size)
+{
+    snprintf(out, size, "run %s (node \"%.100s\")", dev_op_name(c->op->kind),
+             c->op->name ? c->op->name : "");
+}
+
+int cuda__launch_failed(const struct cuda_call *c, CUresult e, struct sh_err *err)
+{
+    char what[160];
+
+    describe(c, what, sizeof(what));
+    return cuda__check_drv(e, what, err);
+}
+
 int cuda__launched(const struct cuda_call *c, struct sh_err *err)
 {
     cudaError_t e = cudaGetLastError();
@@ -127,7 +141,6 @@ int cuda__launched(const struct cuda_call *c, struct sh_err *err)
 
     if (e == cudaSuccess)
         return SH_OK;
-    snprintf(what, sizeof(what), "run %s (node \"%.100s\")", dev_op_name(c->op->kind),
-             c->op->name ? c->op->name : "");
+    describe(c, what, sizeof(what));
     return fail(err, class_of((int)e), (int)e, what, cudaGetErrorString(e), cudaGetErrorName(e));
 }

@@ -1,7 +1,7 @@
 /* cuda_fault.c - a device that misbehaves on demand: what one worker's fault does to the others can
  * only be tested with a fault.
  *
- * For tests alone. SHUNT_CUDA_DEBUG_FAULT, in the environment of the executor, names a file. It says
+ * For tests alone. SHUNT_CUDA_DEBUG_FAULT, in the executor's environment, names a file. It says
  * which fault, "illegal" (a kernel writes where no memory is) or "endless" (a kernel never ends),
  * and of what, "run" or "train": `echo illegal run >FILE`. The next worker that runs such a plan
  * removes the file and enqueues the fault before the operations, so each file is one fault. Without

@@ -13,17 +13,21 @@
 
 struct cuda_graph {
     struct {
-        cudaGraphExec_t exec; /* OWNED; NULL: free */
+        cudaGraphExec_t exec;       /* OWNED; NULL: free */
+        const unsigned char *arena; /* where it was mapped */
         size_t image, workspace;
         uint64_t used; /* the turn of its last use: the oldest makes room */
     } at[MAX_GRAPHS];
     uint64_t turn;
 };
 
-static int find(const struct cuda_graph *g, const struct dev_bases *b)
+static int find(const struct cuda_plan *p, const struct dev_bases *b)
 {
+    const struct cuda_graph *g = p->graphs;
+
     for (int i = 0; g && i < MAX_GRAPHS; i++)
-        if (g->at[i].exec && g->at[i].image == b->image && g->at[i].workspace == b->workspace)
+        if (g->at[i].exec && g->at[i].arena == cuda__dev(p)->arena && g->at[i].image == b->image &&
+            g->at[i].workspace == b->workspace)
             return i;
     return -1;
 }
@@ -31,7 +35,7 @@ static int find(const struct cuda_graph *g, const struct dev_bases *b)
 bool cuda__graph_launch(struct cuda_plan *p, const struct dev_bases *b, int *rc, struct sh_err *err)
 {
     struct cuda_graph *g = p->graphs;
-    int i = find(g, b);
+    int i = find(p, b);
 
     if (i < 0)
         return false;
@@ -84,7 +88,7 @@ int cuda__graph_capture(struct cuda_plan *p, const struct dev_bases *b, struct s
         p->graphs = calloc(1, sizeof(*p->graphs));
     if (!p->graphs)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the graphs of a plan");
-    if (find(p->graphs, b) >= 0)
+    if (find(p, b) >= 0)
         return SH_OK;
     rc = capture(p, b, &exec, err);
     if (rc) {
@@ -96,6 +100,7 @@ int cuda__graph_capture(struct cuda_plan *p, const struct dev_bases *b, struct s
     if (p->graphs->at[i].exec)
         cudaGraphExecDestroy(p->graphs->at[i].exec);
     p->graphs->at[i].exec = exec;
+    p->graphs->at[i].arena = cuda__dev(p)->arena;
     p->graphs->at[i].image = b->image;
     p->graphs->at[i].workspace = b->workspace;
     p->graphs->at[i].used = ++p->graphs->turn;

@@ -170,6 +170,7 @@ int cuda__dropout(struct cuda_build *b)
     if (!rc)
         rc = cuda__out(b, 0, f);
     b->co->run = run_dropout;
+    b->co->by_step = true;
     return rc;
 }
 

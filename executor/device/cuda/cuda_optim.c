@@ -193,6 +193,7 @@ static int build(struct cuda_build *b, enum k_optim_kind kind)
     if (t->o.n_items == 0)
         return cuda__refuse(b, SH_E_TOOBIG, "\"%s\" is too large", cuda__t(b, op->in[0])->name);
     b->co->run = run_batch;
+    b->co->by_step = kind == K_OPTIM_ADAM;
     return SH_OK;
 }
 

@@ -51,10 +51,12 @@ static float from_f16(uint16_t h)
 
 static uint16_t to_bf16(float x)
 {
-    uint32_t u = bits_of(x);
+    uint32_t u = bits_of(x), a = u & 0x7fffffffu;
 
-    if ((u & 0x7fffffffu) > 0x7f800000u)
+    if (a > 0x7f800000u)
         return (uint16_t)(u >> 16 | 0x40u);
+    if (a >= 0x7f7f8000u && a < 0x7f800000u)
+        return (uint16_t)((u >> 16 & 0x8000u) | 0x7f7fu);
     return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
 }
 

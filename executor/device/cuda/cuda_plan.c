@@ -2,6 +2,7 @@
  * launches. */
 #include "common/mem.h"
 #include "executor/device/cuda/cuda.h"
+#include "executor/device/cuda/cuda_record.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -412,6 +413,7 @@ void cuda__plan_free(struct dev_plan *base)
     if (cuda__dev(p)->running == p)
         cuda__dev(p)->running = NULL;
     cuda__graphs_free(p);
+    cuda__records_free(p);
     for (uint32_t i = 0; p->ops && i < p->base.g->n_ops; i++) {
         struct cuda_op *co = &p->ops[i];
 
@@ -561,7 +563,7 @@ static void move_all(const struct cuda_call *c, const struct cuda_move *moves, u
     }
 }
 
-static int run_op(struct cuda_plan *p, struct cuda_call *c, uint32_t i, struct sh_err *err)
+int cuda__run_op(struct cuda_plan *p, struct cuda_call *c, uint32_t i, struct sh_err *err)
 {
     const struct cuda_op *co = &p->ops[i];
     const struct dev_op *op = &p->base.g->ops[i];
@@ -601,7 +603,8 @@ int cuda__run_range(struct cuda_plan *p, struct cuda_call *c, uint32_t from, uin
     if (from == 0 && p->n_keep)
         rc = refresh_keep(p, c, err);
     for (uint32_t i = from; i < to && !rc; i++)
-        rc = run_op(p, c, i, err);
+        if (!cuda__record_run(p, c, i, &rc, err))
+            rc = cuda__run_op(p, c, i, err);
     return rc;
 }
 

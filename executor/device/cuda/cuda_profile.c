@@ -6,6 +6,7 @@
  */
 #include "common/mem.h"
 #include "executor/device/cuda/cuda.h"
+#include "executor/device/cuda/cuda_record.h"
 
 #include <stdlib.h>
 
@@ -148,14 +149,17 @@ int cuda__plan_warm(struct dev_plan *base, double *ns, struct sh_err *err)
     for (int i = 0; i < CUDA_N_SPACES && !rc; i++) {
         if (p->extent[i] == 0)
             continue;
-        rc = cuda__check(cudaMalloc((void **)&c.base[i], p->extent[i]),
+        rc = cuda__check(cudaMalloc((void **)&c.base[i], p->extent[i] + CUDA_RECORD_SLACK),
                          "allocate memory to warm a plan up", err);
         if (!rc)
             rc = cuda__check(cudaMemsetAsync(c.base[i], 0, p->extent[i], d->stream),
                              "clear memory to warm a plan up", err);
     }
+    cuda__records_free(p); /* of a time before: what is loaded shall be what they are made from */
     if (!rc)
         rc = cuda__run_range(p, &c, 0, base->g->n_ops, err);
+    if (!rc)
+        cuda__records_make(p, &c);
     if (!rc && ns)
         rc = profile(p, &c, 1, ns, err);
     if (!rc)

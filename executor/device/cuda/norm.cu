@@ -206,8 +206,8 @@ void k_softmax(cudaStream_t s, const struct k_lines *l, struct k_operand x, stru
 }
 
 // d_x = y (d_y - sum(d_y y) / sum(y)); of the logarithm: d_x = d_y - exp(y) sum(d_y). Without the
-// sum of y, which is 1 but for rounding, a y stored in 16 bits would lose the small differences of a
-// line that one element dominates.
+// sum of y, which is 1 but for rounding, a y stored in 16 bits would lose the small differences of
+// a line that one element dominates.
 static DEV_INLINE float softmax_slope(float y, float dy, float sum, bool is_log)
 {
     return is_log ? dy - expf(y) * sum : y * (dy - sum);

@@ -1,0 +1,53 @@
+"""Bar charts as SVG: horizontal bars on a logarithmic axis. No dependency."""
+import math
+from xml.sax.saxutils import escape
+
+WIDTH, LEFT, RIGHT, TOP, BAR, GAP = 760, 190, 80, 58, 20, 8
+FIRST, OTHER, INK, FAINT = "#1f6feb", "#9aa4b2", "#1b1f24", "#d8dee4"
+
+
+def number(v):
+    """Three digits, without an exponent."""
+    digits = max(0, 2 - math.floor(math.log10(v)))
+    return "%.*f" % (min(digits, 3), v)
+
+
+def text(x, y, s, anchor="start", size=12, weight="normal"):
+    return ('<text x="%.1f" y="%.1f" text-anchor="%s" font-size="%d" font-weight="%s" fill="%s">'
+            '%s</text>' % (x, y, anchor, size, weight, INK, escape(s)))
+
+
+def ticks(low, high):
+    """1, 2 and 5 of each decade, of a short axis; else the decades."""
+    decades = range(round(math.log10(low)), round(math.log10(high)) + 1)
+    parts = (1, 2, 5) if len(decades) < 4 else (1,)
+    return [m * 10.0 ** d for d in decades for m in parts if m * 10.0 ** d <= high]
+
+
+def bars(path, title, note, unit, rows):
+    """rows: [(label, value > 0)]; the first one is ours, and stands out."""
+    values = [v for _, v in rows]
+    low = 10.0 ** math.floor(math.log10(min(values) * 0.999))
+    high = 10.0 ** math.ceil(math.log10(max(values)))
+    bottom = TOP + len(rows) * (BAR + GAP)
+
+    def at(v):
+        return LEFT + (WIDTH - LEFT - RIGHT) * math.log10(v / low) / math.log10(high / low)
+
+    out = ['<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" '
+           'font-family="sans-serif">' % ((WIDTH, bottom + 34) * 2),
+           '<rect width="100%" height="100%" fill="white"/>',
+           text(12, 22, title, size=15, weight="bold"), text(12, 41, note)]
+    for t in ticks(low, high):
+        out.append('<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="%s"/>' % (
+            at(t), at(t), TOP - 4, bottom, FAINT))
+        out.append(text(at(t), bottom + 16, "%g" % t, "middle", 11))
+    out.append(text(WIDTH - 12, bottom + 16, unit, "end", 11))
+    for i, (label, v) in enumerate(rows):
+        y = TOP + i * (BAR + GAP)
+        out.append(text(LEFT - 8, y + 15, label, "end"))
+        out.append('<rect x="%d" y="%d" width="%.1f" height="%d" fill="%s"/>' % (
+            LEFT, y, max(at(v) - LEFT, 1), BAR, OTHER if i else FIRST))
+        out.append(text(at(v) + 6, y + 15, number(v)))
+    with open(path, "w") as f:
+        f.write("\n".join(out) + "\n</svg>\n")

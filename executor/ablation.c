@@ -1,0 +1,244 @@
+/* ablation.c - see ablation.h. */
+#include "executor/ablation.h"
+
+#include "common/log.h"
+#include "common/mem.h"
+#include "executor/switch_int.h"
+#include "executor/train.h"
+
+#include <stdlib.h>
+
+static const char *const NAME[ABLATION_N] = {
+    [ABLATION_NONE] = "none",
+    [ABLATION_NO_DAEMON] = "no-daemon",
+    [ABLATION_IPC] = "ipc",
+    [ABLATION_PAGEABLE] = "pageable",
+    [ABLATION_ONE_PROCESS] = "one-process",
+    [ABLATION_TWO_PROCESSES] = "two-processes",
+    [ABLATION_NEW_PROCESS] = "new-process",
+};
+
+/* ------------------------------------------------------------------ the list */
+
+static int add_step(struct exec *x, const char *name, struct sh_err *err)
+{
+    struct ablations *a = &x->ablations;
+    enum tx_mode mode = x->mode;
+    int what = ABLATION_NONE;
+
+    if (a->n_steps == ABLATION_MAX_STEPS)
+        return SH_FAIL(err, SH_E_TOOBIG, "debug-ablation names more than %d steps",
+                       ABLATION_MAX_STEPS);
+    if (tx_mode_parse(name, &mode, NULL)) {
+        while (what < ABLATION_N && strcmp(name, NAME[what]) != 0)
+            what++;
+        if (what == ABLATION_N)
+            return SH_FAIL(err, SH_E_INVALID,
+                           "debug-ablation \"%.32s\" is unknown; use none, no-daemon, ipc, "
+                           "pageable, one-process, two-processes, new-process, or a switch-mode",
+                           name);
+    }
+    a->steps[a->n_steps].what = (enum ablation)what;
+    a->steps[a->n_steps].mode = mode;
+    a->n_steps++;
+    return SH_OK;
+}
+
+int ablation_parse(struct exec *x, const char *list, struct sh_err *err)
+{
+    struct ablations *a = &x->ablations;
+    char *copy = NULL, *rest, *name;
+    int rc = sh_strdup(list, &copy, err);
+
+    if (rc)
+        return rc;
+    for (rest = copy; !rc && (name = strsep(&rest, ","));)
+        rc = add_step(x, name, err);
+    free(copy);
+    if (rc)
+        return rc;
+    a->now = a->steps[0].what;
+    x->mode = a->steps[0].mode;
+    return SH_OK;
+}
+
+void ablation_step(struct exec *x)
+{
+    x->ablations.must_step = x->ablations.n_steps > 1;
+}
+
+static bool is_per_run(enum ablation a)
+{
+    return a == ABLATION_TWO_PROCESSES || a == ABLATION_NEW_PROCESS;
+}
+
+static void lock_images(struct exec *x, bool lock)
+{
+    for (struct model *m = store_next(x->store, NULL); m; m = store_next(x->store, m)) {
+        struct sh_err err = {0};
+
+        if (!m->has_image || m->is_locked == lock)
+            continue;
+        if (!lock)
+            dev_mem_host_unlock(x->mem, m->image.base);
+        else if (dev_mem_host_lock(x->mem, m->image.base, m->image.bytes, &err))
+            sh_log_err(SH_LOG_ERROR, "ablation.lock", &err);
+        m->is_locked = lock && !err.rc;
+    }
+}
+
+static bool images_travel(struct exec *x)
+{
+    for (struct model *m = store_next(x->store, NULL); m; m = store_next(x->store, m))
+        if (tx_image_busy(&m->tx))
+            return true;
+    return false;
+}
+
+void ablation_turn(struct exec *x)
+{
+    struct ablations *a = &x->ablations;
+
+    if (!a->must_step || images_travel(x))
+        return;
+    a->must_step = false;
+    a->at = (a->at + 1) % a->n_steps;
+    a->now = a->steps[a->at].what;
+    a->cleaned = NULL;
+    tx_set_mode(x->tx, a->steps[a->at].mode);
+    lock_images(x, a->now != ABLATION_PAGEABLE);
+    for (size_t i = 0; !is_per_run(a->now) && i < pool_size(x->pool); i++) {
+        struct worker *w = pool_at(x->pool, i);
+
+        if (w->is_for_one && !w->is_held)
+            worker_kill(w, "one-run"); /* it would refuse other batches */
+        w->is_for_one = false;
+        if (w->is_held)
+            pool_release(w);
+    }
+    SH_INFO("ablation.step", "now=%s mode=%s", NAME[a->now], tx_mode_name(a->steps[a->at].mode));
+}
+
+/* ------------------------------------------------------------------ which worker, and when */
+
+bool ablation_frees_worker(const struct exec *x, const struct model *m)
+{
+    struct worker *trainer = train_worker(x->train);
+
+    if (x->ablations.now == ABLATION_ONE_PROCESS)
+        return trainer && worker_is_alive(trainer) && worker_has_model(trainer, m->handle);
+    for (size_t i = 0; is_per_run(x->ablations.now) && i < pool_size(x->pool); i++)
+        if (pool_at(x->pool, i)->is_held)
+            return true;
+    return false;
+}
+
+bool ablation_may_run(const struct worker *w)
+{
+    const struct ablations *a = &w->x->ablations;
+
+    return a->now != ABLATION_ONE_PROCESS || !a->cleaned || a->cleaned == w;
+}
+
+void ablation_wake(struct exec *x)
+{
+    struct worker *held = NULL;
+
+    if (!is_per_run(x->ablations.now))
+        return;
+    for (size_t i = 0; i < pool_size(x->pool); i++) {
+        struct worker *w = pool_at(x->pool, i);
+
+        if (w->is_held)
+            held = w;
+        else if (w->state == WORKER_STARTING)
+            return; /* one is on its way */
+    }
+    if (held)
+        pool_release(held);
+}
+
+void ablation_choose(struct exec *x)
+{
+    x->ablations.cleaned = train_worker(x->train);
+}
+
+void ablation_clean_up(struct exec *x)
+{
+    struct worker *w = x->ablations.cleaned;
+    struct sh_msg m = {.type = MSG_WK_TRAIN_DROP};
+
+    if (!w || !w->job)
+        return;
+    m.u.wk_train_drop.job = w->job;
+    worker_send(w, &m, NULL, 0);
+    w->job = 0;
+}
+
+void ablation_on_run_done(struct worker *w)
+{
+    if (is_per_run(w->x->ablations.now)) {
+        w->is_for_one = true;
+        worker_kill(w, "one-run");
+    }
+}
+
+int64_t ablation_restart_ns(struct worker *w, int64_t wait_ns)
+{
+    if (!w->is_for_one)
+        return wait_ns;
+    w->is_held = true;
+    return w->x->ablations.now == ABLATION_NEW_PROCESS ? -1 : 0;
+}
+
+/* ------------------------------------------------------------------ a run in memory of its own */
+
+/* As if nothing of the image were there, which is so: the same groups as the executor's copies. */
+static int make_groups(const struct run *r, struct msg_group **out, size_t *n_out,
+                       struct sh_err *err)
+{
+    const struct model *m = r->model;
+    uint64_t *missing = calloc(m->n_layers + 1u, sizeof(*missing));
+    const double *layer_ns = NULL;
+    uint32_t *ends = NULL, n = 0;
+    int rc = SH_OK;
+
+    if (!missing)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the grouping");
+    for (uint32_t i = 0; i < m->n_layers; i++)
+        missing[i] = m->layer_ends[i] - (i ? m->layer_ends[i - 1] : 0);
+    model_batch(m, r->batch, &layer_ns);
+    rc = tx_group(r->x->ablations.steps[r->x->ablations.at].mode, tx_alpha_ns(r->x->tx),
+                  tx_beta_ns(r->x->tx), missing, layer_ns, m->n_layers, &ends, &n, err);
+    if (!rc && !(*out = calloc(n, sizeof(**out))))
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate %u groups", n);
+    for (uint32_t i = 0; !rc && i < n; i++)
+        (*out)[i] = (struct msg_group){.end_layer = ends[i], .ticket_slot = TX_NO_TICKET};
+    *n_out = n;
+    free(missing);
+    free(ends);
+    return rc;
+}
+
+void ablation_fill_run(const struct run *r, struct msg_wk_run *m, struct ablation_send *out)
+{
+    struct sh_err err = {0};
+    size_t n = 0;
+    int rc = SH_OK;
+
+    *out = (struct ablation_send){.n_fds = 0};
+    if (r->x->ablations.now == ABLATION_IPC) {
+        m->memory = MSG_RUN_MAP_ANEW;
+        rc = dev_mem_export(r->x->mem, out->fds, &out->n_fds, &err);
+    } else if (r->x->ablations.now == ABLATION_NO_DAEMON) {
+        m->memory = MSG_RUN_PRIVATE;
+        m->image_off = 0;
+        m->ws_off = SH_ALIGN_UP(r->model->image_bytes, DEV_BLOCK);
+        out->fds[out->n_fds++] = r->model->image.fd;
+        rc = make_groups(r, &out->groups, &n, &err);
+        if (!rc)
+            m->groups = (struct sh_blob){out->groups, n * sizeof(*out->groups)};
+    }
+    if (rc) /* the run goes on: in one group, or it is refused by the worker */
+        sh_log_err(SH_LOG_ERROR, "ablation.run", &err);
+}

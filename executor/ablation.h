@@ -1,0 +1,87 @@
+/* ablation.h - a switch without one of the things that make it fast, to measure what each is worth
+ * (--debug-ablation; bench/gpu/ablations.py). What a run's time includes then:
+ *
+ *   none          nothing is left out
+ *   per-layer, fixed-2mb, one-group, optimum   --switch-mode; one-group: no pipelining
+ *   no-daemon     the worker allocates device memory for the run, cleared, and copies the weights
+ *                 there itself: from the same page-locked image, in the same groups, as far ahead
+ *                 of computing. It frees the memory when the result is out
+ *   ipc           the arena's descriptors come with the run; the worker maps it anew, and unmaps
+ *                 the mapping it had
+ *   pageable      images are not page-locked. Such copies hold the executor until they are done, so
+ *                 they overlap neither with computing nor with the end of training
+ *   one-process   the worker that trains cleans up first: it stops, the state goes to host memory,
+ *                 the training's memory and program are freed. Then it runs the request, for which
+ *                 it has the program
+ *   two-processes a process is there that has loaded its libraries. It makes its device context,
+ *                 compiles the model for the largest batch (with what is known of its kernels),
+ *                 runs, and ends; another takes its place, off the path
+ *   new-process   the same with a process that starts for the run
+ *
+ * In the last two, training stops before the process begins, and the copies of the weights travel
+ * meanwhile. Workers that were there before serve one run each: warm up with as many runs as there
+ * are workers. Load one model, and run it with its largest batch.
+ */
+#ifndef SH_EXECUTOR_ABLATION_H
+#define SH_EXECUTOR_ABLATION_H
+
+#include "common/msg.h"
+#include "executor/device/dev.h"
+#include "executor/transmit.h"
+
+#define ABLATION_MAX_STEPS 16
+
+struct exec;
+struct model;
+struct run;
+struct worker;
+
+enum ablation {
+    ABLATION_NONE,
+    ABLATION_NO_DAEMON,
+    ABLATION_IPC,
+    ABLATION_PAGEABLE,
+    ABLATION_ONE_PROCESS,
+    ABLATION_TWO_PROCESSES,
+    ABLATION_NEW_PROCESS,
+    ABLATION_N
+};
+
+struct ablations { /* of one executor; all zero: nothing is left out */
+    enum ablation now;
+    struct {
+        enum ablation what;
+        enum tx_mode mode;
+    } steps[ABLATION_MAX_STEPS];
+    size_t n_steps, at;
+    bool must_step;         /* SIGHUP came: at the next moment without a run */
+    struct worker *cleaned; /* one-process: runs go to it; NULL: to any */
+};
+
+struct ablation_send {    /* what goes with a run */
+    int fds[DEV_MAX_FDS]; /* BORROWED */
+    size_t n_fds;
+    struct msg_group *groups; /* OWNED, free(); NULL: as without ablation */
+};
+
+/* list: names of the above with commas; the first one counts until ablation_step(). */
+int ablation_parse(struct exec *x, const char *list, struct sh_err *err);
+void ablation_step(struct exec *x); /* SIGHUP: the next of the list, after the last the first */
+
+/* switch.c. Before a run becomes the current one. */
+void ablation_turn(struct exec *x);
+/* No worker is free for a run of the model, but one will be once it is the current one. */
+bool ablation_frees_worker(const struct exec *x, const struct model *m);
+bool ablation_may_run(const struct worker *w);
+/* The current run finds no worker: starts one if that is what is measured. */
+void ablation_wake(struct exec *x);
+/* one-process: which worker has to clean up; and that training has left it. */
+void ablation_choose(struct exec *x);
+void ablation_clean_up(struct exec *x);
+void ablation_fill_run(const struct run *r, struct msg_wk_run *m, struct ablation_send *out);
+void ablation_on_run_done(struct worker *w);
+
+/* pool.c. How long a worker that has died waits; < 0: until a run comes. */
+int64_t ablation_restart_ns(struct worker *w, int64_t wait_ns);
+
+#endif
