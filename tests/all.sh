@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # all.sh - every check there is, one step after the other; what `make test` and CI run.
 #
-#   tests/all.sh [STEP...]     without names: lint to e2e. A failed step does not keep the next ones
+#   tests/all.sh [STEP...]     without names: all of them. A failed step does not keep the next ones
 #                              from running. Logs: build/test-logs/STEP.log
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 
-steps=(lint unit device db golden e2e) # by name also: long, sanitize, clang
+steps=(lint unit device db golden e2e sanitize clang)
 declare -A what=(
     [lint]='make --no-print-directory lint'
     [unit]='make --no-print-directory unit'
@@ -14,8 +14,6 @@ declare -A what=(
     [db]='make --no-print-directory db-tests'
     [golden]='make --no-print-directory golden'
     [e2e]='make --no-print-directory e2e'
-    # The long stories: bit identity under a storm of kills, soak, failures of each part. By name.
-    [long]='make --no-print-directory e2e'
     [sanitize]='make --no-print-directory unit db-tests SAN=address,undefined'
     [clang]='make --no-print-directory all CC=clang'
 )
@@ -25,9 +23,6 @@ declare -A what=(
 export SHUNT_TEST_TIMEOUT_S=${SHUNT_TEST_TIMEOUT_S:-900}
 logs=build/test-logs
 mkdir -p "$logs"
-short_stories='api_smoke.sh cli.sh prometheus.sh test_executor.py test_scheduler.py
-    test_triton.py test_bad_input.py'
-long_stories='test_preempt_identity.py test_soak.py test_failures.py'
 passed=0
 failed=()
 for s in "${steps[@]}"; do
@@ -37,10 +32,6 @@ for s in "${steps[@]}"; do
         exit 2
     fi
     printf '%-9s ... ' "$s"
-    STORIES=
-    [ "$s" != e2e ] || STORIES=${short_stories//$'\n'/ }
-    [ "$s" != long ] || STORIES=$long_stories
-    export STORIES
     if ${what[$s]} >"$logs/$s.log" 2>&1 </dev/null; then
         passed=$((passed + 1))
         printf 'ok     %4d s\n' $((SECONDS - begin))
