@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checkpoints: what one a second costs, how soon a job goes on after a swap, and that a job which was
-preempted and killed ends with the same bits.
+"""Checkpoints: what one a second costs, how soon a job goes on after a swap, and that a job which
+was preempted and killed ends with the same bits.
 
 --only overhead,resume,identity
 """
@@ -10,7 +10,7 @@ import random
 import signal
 import sys
 
-from lab import DEVICE, TRAIN_BATCH, TRAIN_PRECISION, Lab
+from lab import DEVICE, TRAIN_BATCH, TRAIN_PRECISION, Lab, Sender
 import part
 from rows import p99, row
 
@@ -95,10 +95,12 @@ def resume(case, args):
         lab.load(VERSION, case["model"], case["precision"], case["batch"])
         lab.run(VERSION)
         lab.train(JOB, case["model"], train_precision(case))
+        sender, results = Sender(lab, VERSION), lab.d.results
         before = len(lab.events())
         for _ in range(args.runs):
-            for run in [lab.send(VERSION) for _ in range(BURST)]:
-                assert lab.d.result(run)[0].rc == 0
+            sent = [sender.send() for _ in range(BURST)]
+            lab.d.wait(lambda sent=sent: all(rid in results for rid in sent), 60, "results")
+            assert all(results[rid].rc == 0 for rid in sent), [results[rid] for rid in sent]
             lab.steps(JOB, 2)
         lab.d.rest(0.2)
         latency, rate = lab.link()
@@ -128,7 +130,7 @@ def kill_trainer(lab):
 
 
 def outcome(case, steps, disturbed):
-    """Final state and losses of a job; a disturbed one is preempted in each way, and killed once."""
+    """Final state and losses of a job; a disturbed one is preempted in each way, killed once."""
     with Lab("--debug-stop-way=turns", deterministic=True, log="debug") as lab:
         lab.load(VERSION, case["model"], case["precision"], case["batch"])
         lab.train(JOB, case["model"], train_precision(case), steps=steps,

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Faults in one worker: SIGKILL, an illegal access, an endless kernel, in a run and in training.
 
-The executor, the other workers and what lies in the arena must live on, the request that was hit and
-the next one be answered with the same bits as before, the job go on, and the cause be told. Faults
-of the device are asked for by a file (executor/device/cuda/cuda_fault.c); on the cpu device, which
-has no kernels, signals stand for them. --only kill,illegal,endless
+The executor, the other workers and what lies in the arena must live on, the request that was hit
+and the next one be answered as before, the job go on, and the cause be told. Faults of the device
+are asked for by a file (executor/device/cuda/cuda_fault.c); on the cpu device, which has no
+kernels, signals stand for them. --only kill,illegal,endless
 """
 import os
 import re
@@ -12,6 +12,8 @@ import signal
 import sys
 import tempfile
 import time
+
+import numpy as np
 
 from lab import DEVICE, TRAIN_PRECISION, Lab
 import part
@@ -22,6 +24,7 @@ SIGNAL = {"kill": signal.SIGKILL, "illegal": signal.SIGSEGV, "endless": signal.S
 CAUSE = {"kill": "killed", "illegal": "device" if DEVICE == "cuda" else "crash", "endless": "hang"}
 JOB, VERSION = 1, 1
 HANG_MS = 2000
+NEAR = 1e-2  # of the range: atomics may add in another order
 BACK_S = 120  # until a worker that ended is there again, with all that it must compile
 EXIT_S = 30
 
@@ -32,7 +35,7 @@ class Patient:
     def __init__(self, case, folder):
         self.file = os.path.join(folder, "fault")
         os.environ["SHUNT_CUDA_DEBUG_FAULT"] = self.file
-        self.lab = Lab("--hang-ms=%d" % HANG_MS, deterministic=True, log="debug")
+        self.lab = Lab("--hang-ms=%d" % HANG_MS, log="debug")
         try:
             self.lab.load(VERSION, case["model"], case["precision"], case["batch"])
             self.want = self.answer().out
@@ -44,12 +47,15 @@ class Patient:
             raise
 
     def answer(self, run=None):
-        """The result of a request, with its bytes as `out`."""
+        """The result of a request, with its numbers as `out`."""
         r, out = self.lab.d.result(run or self.lab.send(VERSION))
         assert r.rc == 0, "the request failed: %s" % r.msg
-        r.out = out[0]
+        r.out = np.frombuffer(out[0][0], np.float32)
         self.run_s = (r.total_ns - r.queue_ns) / 1e9
         return r
+
+    def is_right(self, out):
+        return bool(np.abs(out - self.want).max() <= NEAR * np.ptp(self.want))
 
     def workers(self):
         """{index: pid} of the processes that were started last."""
@@ -124,8 +130,8 @@ def hit(p, fault, where):
     grown = {c: n - before["exits"].get(c, 0) for c, n in after.items()
              if n != before["exits"].get(c, 0)}
     return {"ms": ms, "causes": grown, "log": p.said(before["log"]),
-            "holds": {"the request that was hit is answered": first == p.want,
-                      "the next request is answered": following.out == p.want,
+            "holds": {"the request that was hit is answered": p.is_right(first),
+                      "the next request is answered": p.is_right(following.out),
                       "the job goes on": d.jobs[JOB].phase in ("RUNNING", "PREEMPTED"),
                       "two workers live on": len(before["pids"] & pids) == 2 and len(pids) == 3,
                       "the executor lives on": d.proc.poll() is None,
@@ -134,7 +140,7 @@ def hit(p, fault, where):
 
 
 def scrubbed(p):
-    """Bytes zeroed while the device has nothing to do but to train, after a run of another tenant."""
+    """Bytes zeroed while nobody asks, after a run of another tenant than the job's."""
     before = p.value("shunt_scrubbed_bytes_total")
     p.answer()
     p.lab.d.rest(1.0)

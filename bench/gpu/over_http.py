@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The whole system (`shunt up`) while it trains: requests over HTTP with binary tensors, by a client
-on the same host that keeps its connection; warm, and with nothing of the model on the device.
+"""The whole system (`shunt up`) while it trains: requests over HTTP with binary tensors, by a
+client on the same host that keeps its connection; warm, and with nothing of the model on the device.
 
 What HTTP adds is the client's latency less what the executor says it took (Server-Timing). The
 client is a socket; now and then it is Python's http.client, which itself takes a quarter of a
-millisecond more. Then a request whose body comes slowly: when the copy of the weights starts, and when the
-body ends.
+millisecond more. Then a request whose body comes slowly: when the copy of the weights starts, and
+when the body ends.
 --models: the first one also trains.
 """
 import http.client
@@ -135,7 +135,7 @@ class Request:
             if at < 0:
                 at = got.find(b"\r\n\r\n")
                 if at >= 0:
-                    length = int(re.search(rb"Content-Length: (\d+)", got[:at], re.I).group(1))
+                    length = int(re.search(rb"\nContent-Length: (\d+)", got[:at]).group(1))
         return got[:at].decode(), got[at + 4:]
 
     def send(self):

@@ -54,7 +54,7 @@ def measure(case, args):
     with Lab("--debug-cold") as lab:
         rows = []
         for job, n in enumerate((FEW, args.count), 1):
-            each = load(lab, case, n, args.seconds)
+            each = load(lab, case, n, args.load_limit)
             lab.train(job, case["model"], TRAIN_PRECISION.get(case["precision"], case["precision"]))
             # With many: those few again, and then all of them.
             for among in sorted({FEW, len(lab.models)}):
@@ -71,9 +71,11 @@ def measure(case, args):
 
 def main():
     # One batch size: there is one program to compile for each model and worker.
-    p = part.options(__doc__, "fp16", batch=1, runs=100, seconds=90)
+    p = part.options(__doc__, "fp16", batch=1, runs=100)
     p.set_defaults(models=["resnet18"])
-    p.add_argument("--count", type=int, default=100, help="models; fewer if it takes --seconds")
+    p.add_argument("--count", type=int, default=100, help="models")
+    p.add_argument("--load-limit", type=float, default=90,
+                   help="seconds after which no more are registered")
     args = p.parse_args()
     return part.collect(args, "scale", "shunt", lambda case: measure(case, args))
 
