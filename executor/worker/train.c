@@ -310,7 +310,6 @@ int train_on_go(struct worker *w, const struct msg_wk_train_go *go, struct sh_er
         t->op = 0;
         t->is_loaded = false;
     }
-    atomic_store(&w->ctl->step, step);
     rc = dev_wait(w->dev, go->ticket_slot, go->ticket_value, WORKER_TICKET_TIMEOUT_MS, &why);
     if (!rc)
         rc = run_steps(w, t, go, &step, &why);
