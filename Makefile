@@ -183,12 +183,15 @@ deps: ## install what is missing (Debian packages; needs root or sudo)
 build: deps ## every program; the CUDA back end too where nvcc is present
 	@$(MAKE) --no-print-directory all
 all: $(BIN) $(PLUGINS)
+	@: # not "Nothing to be done"
 
 clean: ## remove what was built, and .shunt/ if the demo made it
 	$(Q)if [ -e .shunt/made-by-demo ] && [ -x build/bin/shunt ]; then \
 	    build/bin/shunt down --purge --quiet --state-dir .shunt; \
+	elif ls .shunt/run/*.pid >/dev/null 2>&1; then \
+	    echo "clean: a system runs in .shunt/; stop it first: build/bin/shunt down" >&2; exit 1; \
 	elif [ -e .shunt ]; then \
-	    echo "clean: .shunt/ was left: the demo did not make it, or there is no program to stop it"; \
+	    echo "clean: .shunt/ is left; to remove it: make build, then build/bin/shunt down --purge"; \
 	fi
 	$(Q)rm -rf build build-*
 

@@ -155,12 +155,14 @@ const struct cli_cmd CLI_CMDS[] = {
     {"get", "datasets", "[NAME]", "datasets", dataset_get, NONE},
     {"get", "queues", "", "queues", queue_get, NONE},
     {"get", "jobs", "[JOB]", "jobs, newest first, or one job", job_get, NONE},
-    {"get", "checkpoints", "JOB", "complete checkpoints of a job", job_checkpoints, NONE},
-    {"get", "executors", "", "executors", executor_get, NONE},
+    {"get", "checkpoints", "JOB",
+     "checkpoints that were written; the files of the last two are kept", job_checkpoints, NONE},
+    {"get", "executors", "", "executors, and since when they are up or down", executor_get, NONE},
 
     {"set", "slo", "MODEL", "set the latency target of a model", slo_set, OPTS(SLO_SET)},
     {"set", "quota", "TENANT FIELD=VALUE...",
-     "change limits of a tenant; null = no limit", quota_set, NONE},
+     "change limits of a tenant; null = the default; get quota -o json shows every field",
+     quota_set, NONE},
 
     {"delete", "tenant", "NAME", "delete a tenant that has no live jobs", tenant_delete, NONE},
     {"delete", "key", "ID", "revoke an API key at once", key_delete, NONE},

@@ -79,6 +79,8 @@ int dataset_push(struct cli *c, struct sh_err *err)
     char path[REST_PATH_MAX], bytes[32];
     int rc = dataset_path(c, path, NULL, err);
 
+    if (!rc)
+        rc = upload_check(c->args[1], err);
     if (rc)
         return rc;
     if (rest_get(c, path, REST_TENANT | REST_QUIET, &have, &ignored) == SH_E_NOTFOUND)

@@ -104,7 +104,7 @@ int executor_get(struct cli *c, struct sh_err *err)
                                           {"STATE", "state", OUT_TEXT},
                                           {"DEVICE", "device", OUT_TEXT},
                                           {"POOL", "pool_bytes", OUT_BYTES},
-                                          {"SEEN", "seen_at", OUT_TIME}};
+                                          {"SINCE", "seen_at", OUT_TIME}};
     json_t *j = NULL;
     int rc = rest_list(c, "/api/v1/executors", 0, &j, err);
 
@@ -330,6 +330,7 @@ static int report_end(struct cli *c, const json_t *j, struct sh_err *err)
     const json_t *result = json_object_get(j, "result");
     const char *state = rest_text(j, "state");
     json_int_t id = json_integer_value(json_object_get(j, "id"));
+    bool is_rated = json_is_number(json_object_get(result, "accuracy"));
     char accuracy[32], version[32];
 
     if (c->output == OUTPUT_JSON)
@@ -341,8 +342,8 @@ static int report_end(struct cli *c, const json_t *j, struct sh_err *err)
     }
     out_text(result, "accuracy", OUT_NUMBER, accuracy, sizeof(accuracy));
     out_text(j, "result_version", OUT_TEXT, version, sizeof(version));
-    out_say(c, "Job %" JSON_INTEGER_FORMAT " SUCCEEDED: %s:%s, accuracy %s.", id,
-            rest_text(j, "model"), version, accuracy);
+    out_say(c, "Job %" JSON_INTEGER_FORMAT " SUCCEEDED: %s:%s%s%s.", id, rest_text(j, "model"),
+            version, is_rated ? ", accuracy " : "", is_rated ? accuracy : "");
     return SH_OK;
 }
 

@@ -240,6 +240,8 @@ static int push(struct cli *c, const char *model, const char *file, json_t **out
     int64_t version = 0;
     int rc = model_path(path, model, NULL, err);
 
+    if (!rc)
+        rc = upload_check(file, err);
     if (rc)
         return rc;
     if (rest_get(c, path, REST_TENANT | REST_QUIET, &have, &ignored) == SH_E_NOTFOUND)

@@ -210,8 +210,9 @@ static void print_up(const struct cli *c, const struct state *s, const struct pl
         p->server, p->key_file, s->dir);
     print_metrics(p, c->conf->bind);
     if (prometheus)
-        printf("  Prometheus       prometheus --config.file=%s/prometheus/prometheus.yml\n",
-               s->dir);
+        printf("  Prometheus       prometheus --config.file=%s/prometheus/prometheus.yml "
+               "--storage.tsdb.path=%s/prometheus/data\n",
+               s->dir, s->dir);
     printf("Next:\n"
            "  shunt%s%s create tenant demo\n"
            "  shunt%s%s --tenant demo push model NAME FILE.onnx --wait\n"
@@ -318,7 +319,8 @@ static int say_running(const struct cli *c, const struct state *s, struct sh_err
     else if (!rc && c->output == OUTPUT_NAME)
         puts(rest_text(system, "server"));
     else if (!rc)
-        out_say(c, "Shunt already runs in %s: %s", s->dir, rest_text(system, "server"));
+        out_say(c, "Shunt already runs in %s: %s. For other options: shunt down, then up again.",
+                s->dir, rest_text(system, "server"));
     json_decref(system);
     return rc;
 }

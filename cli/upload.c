@@ -71,6 +71,16 @@ static int open_file(const char *file, int *fd, int64_t *bytes, struct sh_err *e
     return SH_OK;
 }
 
+int upload_check(const char *file, struct sh_err *err)
+{
+    int64_t bytes;
+    int fd = -1, rc = open_file(file, &fd, &bytes, err);
+
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
 int upload_file(struct cli *c, const char *path, const char *file, json_t **out, struct sh_err *err)
 {
     struct http_reply r = {0};

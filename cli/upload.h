@@ -4,6 +4,9 @@
 
 #include "cli/cli.h"
 
+/* Can it be sent? Asked before something is created for it. */
+int upload_check(const char *file, struct sh_err *err);
+
 /* PUT path with the file's bytes and Content-Digest. *out: OWNED, json_decref(). */
 int upload_file(struct cli *c, const char *path, const char *file, json_t **out,
                 struct sh_err *err);

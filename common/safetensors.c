@@ -231,9 +231,10 @@ static int parse(struct sh_st *s, struct sh_err *err)
                        "the safetensors file has %zu bytes, at least 8 are needed", s->bytes);
     n_header = get_u64(s->base);
     if (n_header > SH_ST_MAX_HEADER)
-        return SH_FAIL(err, SH_E_TOOBIG,
-                       "the safetensors header claims %llu bytes, at most %u are allowed",
-                       (unsigned long long)n_header, SH_ST_MAX_HEADER);
+        return SH_FAIL(
+            err, SH_E_TOOBIG,
+            "this is no safetensors file: its header claims %llu bytes, at most %u are allowed",
+            (unsigned long long)n_header, SH_ST_MAX_HEADER);
     if (n_header > s->bytes - 8)
         return SH_FAIL(err, SH_E_INVALID,
                        "the safetensors file is cut: its header needs %llu bytes, %zu are there",

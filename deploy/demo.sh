@@ -87,7 +87,7 @@ research() { shunt "$@" --key-file "$work/research.key"; }
 vision() { shunt "$@" --key-file "$work/vision.key"; }
 chapter() { printf '\n%s\n' "== $*"; }
 now() { date +%s.%N; }
-calc() { awk "BEGIN { printf \"%.6f\", $1 }"; }
+calc() { awk "BEGIN { printf \"%.${2:-6}f\", $1 }"; } # calc EXPRESSION [DIGITS]
 
 # A system that somebody started with `shunt up` is neither stopped nor removed.
 claim_state() {
@@ -95,7 +95,7 @@ claim_state() {
         shunt down --purge --quiet
     elif [ -e "$state" ] && [ -n "$(ls -A "$state")" ]; then
         fail "$state was not made by a demo and is left alone: name another folder with" \
-            "SHUNT_DEMO_STATE, or remove it with: shunt down --purge --state-dir $state"
+            "SHUNT_DEMO_STATE, or remove it with: $bin/shunt down --purge --state-dir $state"
     fi
 }
 mark_state() { [ ! -e "$state/created-by-shunt" ] || : >"$state/made-by-demo"; }
@@ -157,7 +157,7 @@ wait_step() {
         job_state=$(research get job "$job" -o json | jq -r .state)
         case $job_state in
         FAILED | CANCELLED | EXPIRED | SUCCEEDED)
-            fail "the job is $job_state before step $1; see: shunt events $job" ;;
+            fail "the job is $job_state before step $1; the logs tell why" ;;
         esac
         sleep 0.1
     done
@@ -246,7 +246,7 @@ measure_alone() {
     s1=$(step) t1=$(now)
     each=$(calc "($t1 - $t0) / ($s1 - $s0)")
     alone+=("$each")
-    echo "   alone, a step takes $(calc "$each * 1000") ms (steps $s0 to $s1)"
+    echo "   alone, a step takes $(calc "$each * 1000" 1) ms (steps $s0 to $s1)"
 }
 
 send_bursts() {
@@ -273,8 +273,8 @@ send_bursts() {
     done
     s1=$(step) t1=$(now)
     busy1=$(metric scheduler shunt_tenant_gpu_seconds_total 'class="inference"')
-    echo "   steps $s0 to $s1 took $(calc "$t1 - $t0") s," \
-        "$(calc "$busy1 - $busy0") s of it inference"
+    echo "   steps $s0 to $s1 took $(calc "$t1 - $t0" 1) s," \
+        "$(calc "$busy1 - $busy0" 1) s of it inference"
     measure_alone 85 95
     # Measured time of these steps, over what the steps alone and the inference alone would take.
     # Alone: the mean of before and after, as other work on the machine comes and goes.
@@ -363,4 +363,5 @@ send_bursts
 finish_training
 write_summary
 check_summary
-chapter "Done. The system is stopped now: shunt up --state-dir $state starts it again"
+chapter "Done. The system is stopped now; shunt up --state-dir $state starts it again. The next" \
+    "demo removes it, and so does shunt down --purge --state-dir $state"

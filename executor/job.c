@@ -296,7 +296,7 @@ void job_fill_state(const struct job *j, struct msg_job_state *out)
                                   .state = j->phase,
                                   .step = SH_MAX(j->step, j->max_step),
                                   .steps = j->steps,
-                                  .loss = isfinite(j->last_loss) ? j->last_loss : 0,
+                                  .loss = j->last_loss,
                                   .samples_per_s = rate,
                                   .redone = j->redone,
                                   .preemptions = j->preemptions,

@@ -112,6 +112,7 @@ void train__ask_checkpoint(struct job *j)
 static void send_go(struct job *j, bool resume, uint32_t slot, uint32_t value)
 {
     struct sh_msg m = {.type = MSG_WK_TRAIN_GO};
+    uint64_t loss;
 
     m.u.wk_train_go = (struct msg_wk_train_go){.job = j->id,
                                                .state_off = space_offset(&j->state),
@@ -124,6 +125,10 @@ static void send_go(struct job *j, bool resume, uint32_t slot, uint32_t value)
     j->is_running = true;
     j->is_stop_raised = false;
     j->go_ns = sh_clock_ns();
+    /* Until its first commit here the page would tell of the worker's last job. */
+    memcpy(&loss, &j->last_loss, sizeof(loss));
+    atomic_store(&j->w->ctl->loss_bits, loss);
+    atomic_store(&j->w->ctl->step, j->step);
     SH_DEBUG("train.go", "job=%" PRId64 " worker=%u step=%" PRId64 " resume=%d ns=%" PRId64, j->id,
              j->w->index, j->step, resume, j->go_ns);
     train__ask_checkpoint(j);

@@ -7,6 +7,7 @@
 #include "executor/train_int.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
 #define TICK_NS ((int64_t)100000000)
@@ -340,7 +341,8 @@ static void on_tick(struct sh_loop *l, void *arg)
 
         job_note_steps(j, atomic_load(&j->w->ctl->step));
         memcpy(&j->last_loss, &bits, sizeof(bits));
-        sh_metric_set(M_shunt_train_loss, SH_LABELS(j->tenant, j->model), j->last_loss);
+        if (isfinite(j->last_loss))
+            sh_metric_set(M_shunt_train_loss, SH_LABELS(j->tenant, j->model), j->last_loss);
     }
     train__ask_checkpoint(j);
     if (now - j->reported_ns >= REPORT_NS &&

@@ -26,12 +26,12 @@ struct worker_ctl {
     _Atomic uint32_t ckpt_wanted; /* the same for a checkpoint, taken at the next commit */
     _Atomic uint32_t stop_finish;
     uint32_t pad0[13];
-    /* written by the worker */
+    /* written by the worker; step and loss_bits by the executor before each WK_TRAIN_GO */
     _Atomic uint32_t stop_ack;
     _Atomic uint32_t ckpt_ack;
     _Atomic uint64_t progress;       /* grows with every operation or message: the heartbeat */
     _Atomic int64_t step;            /* committed steps of the running job */
-    _Atomic uint64_t loss_bits;      /* double: loss of the last committed step */
+    _Atomic uint64_t loss_bits;      /* double: loss of the last committed step, NAN = not known */
     _Atomic int64_t stop_drained_ns; /* sh_clock_ns when the last stop was through */
 };
 

@@ -14,6 +14,7 @@ struct pool {
     double *share; /* by tenant: decayed usage / weight */
     uint32_t *slot; /* by executor: the job that holds it, or SNAP_NONE */
     bool *settled;  /* by job: started now, or its wait has its reason */
+    bool any_up;    /* is there an executor? */
 };
 
 static double share_of(const struct snap_tenant *t)
@@ -33,6 +34,8 @@ static enum decide_reason blocked(const struct pool *p, const struct snap_job *j
         return DECIDE_TENANT_SUSPENDED;
     if (!j->queue_open)
         return DECIDE_QUEUE_HELD;
+    if (!p->any_up)
+        return DECIDE_NO_EXECUTOR;
     if (!j->model_ready)
         return DECIDE_MODEL_LOADING;
     if (j->not_before_ns > p->in->now_ns)
@@ -229,8 +232,10 @@ static uint32_t survey(struct pool *p)
 
     for (size_t t = 0; t < in->n_tenants; t++)
         p->share[t] = share_of(&in->tenants[t]);
-    for (size_t e = 0; e < in->n_execs; e++)
+    for (size_t e = 0; e < in->n_execs; e++) {
         p->slot[e] = in->execs[e].job;
+        p->any_up = p->any_up || in->execs[e].up;
+    }
     for (size_t i = 0; i < in->n_jobs; i++) {
         const struct snap_job *j = &in->jobs[i];
 

@@ -78,6 +78,7 @@ int main(int argc, char **argv)
         rc = run(&c, rest, n_rest, &err);
     sh_conf_free(&TABLE, &c);
     if (rc)
-        fprintf(stderr, "shunt-zoo: %s\n", err.msg);
+        fprintf(stderr, "shunt-zoo: %s%s%s%s\n", err.msg, err.detail[0] ? " (" : "", err.detail,
+                err.detail[0] ? ")" : "");
     return rc ? 1 : 0;
 }

@@ -20,6 +20,7 @@ int atomic_file_open(struct atomic_file *a, const char *path, struct sh_err *err
     fd = open(a->temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640);
     if (fd < 0) {
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not create a file");
+        sh_err_detail(err, "file %s", path);
         free(a->temp); /* not ours to remove */
         a->temp = NULL;
         goto out;

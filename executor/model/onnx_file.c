@@ -189,6 +189,7 @@ int onnx_file_load(const char *path, Onnx__ModelProto **out, struct sh_err *err)
     if (fd < 0 || fstat(fd, &st) != 0) {
         rc = SH_FAIL_ERRNO(err, errno == ENOENT ? SH_E_NOTFOUND : SH_E_IO,
                            "could not open the ONNX file");
+        sh_err_detail(err, "file %s", path);
         goto out;
     }
     if (!S_ISREG(st.st_mode) || st.st_size == 0) {

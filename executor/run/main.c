@@ -154,6 +154,8 @@ int main(int argc, char **argv)
             fprintf(stderr, "  (%s)\n", err.detail);
         return EXIT_FAILURE;
     }
+    if (argc >= 2)
+        fprintf(stderr, "shunt-run: there is no command \"%.40s\"\n\n", argv[1]);
     usage(stderr);
     return 2;
 }

@@ -255,6 +255,9 @@ int train_run(const struct run_conf *c, struct sh_err *err)
         rc = write_losses(&t, c->losses, err);
     if (!rc && c->state)
         rc = write_entries(&t, c->state, false, err);
+    if (!rc)
+        printf("%lld steps, last loss %.6g\n", (long long)c->steps,
+               json_number_value(json_array_get(t.losses, (size_t)c->steps - 1)));
     json_decref(t.losses);
     free(t.bound);
     free(t.order);

@@ -419,7 +419,6 @@ int train_on_go(struct worker *w, const struct msg_wk_train_go *go, struct sh_er
         t->is_loaded = t->has_asked = false;
         data_forget(t->data);
     }
-    atomic_store(&w->ctl->step, step);
     rc = dev_wait(w->dev, go->ticket_slot, go->ticket_value, WORKER_TICKET_TIMEOUT_MS, &why);
     if (!rc)
         rc = run_steps(w, t, go, &step, &why);

@@ -86,8 +86,9 @@ static void a_tenant_below_its_guarantee_goes_before_a_smaller_share(void **stat
 static void what_blocks_a_job_is_named(void **state)
 {
     static const enum decide_reason WANT[] = {
-        DECIDE_TENANT_SUSPENDED, DECIDE_QUEUE_HELD,  DECIDE_MODEL_LOADING, DECIDE_BACKOFF,
-        DECIDE_QUOTA_LIMIT,      DECIDE_QUOTA_LIMIT, DECIDE_QUOTA_LIMIT,   DECIDE_DATABASE_DOWN,
+        DECIDE_TENANT_SUSPENDED, DECIDE_QUEUE_HELD,    DECIDE_MODEL_LOADING,
+        DECIDE_BACKOFF,          DECIDE_QUOTA_LIMIT,   DECIDE_QUOTA_LIMIT,
+        DECIDE_QUOTA_LIMIT,      DECIDE_DATABASE_DOWN, DECIDE_NO_EXECUTOR,
     };
 
     (void)state;
@@ -105,6 +106,7 @@ static void what_blocks_a_job_is_named(void **state)
         w.tenants[0].max_running_jobs = i == 5 ? 0 : 1;
         w.tenants[0].weight = i == 6 ? 0 : 1;
         w.in.db_up = i != 7;
+        w.execs[0].up = i != 8;
         world_decide(&w);
         assert_int_equal(count(&w, DECISION_START), 0);
         if (nth(&w, DECISION_WAIT, 0)->reason != WANT[i])
