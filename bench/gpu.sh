@@ -61,7 +61,8 @@ trap 'exit 143' TERM
 
 find_programs() {
     local bundle
-    bundle=$(find "$root/build/bundle" -maxdepth 1 -name '*.tar.xz' 2>/dev/null | tail -n 1)
+    bundle=$(find "$root/build/bundle" -maxdepth 1 -name '*.tar.xz' 2>/dev/null |
+        tail -n 1) || true # there may be no such folder
     if [ -n "${SHUNT_BIN:-}" ]; then
         [ -x "$SHUNT_BIN/shunt-run" ] || fail "there is no shunt-run in SHUNT_BIN=$SHUNT_BIN"
     elif [ ! -d "$root/build/bin" ] && [ -n "$bundle" ]; then

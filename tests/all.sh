@@ -34,7 +34,8 @@ for s in "${steps[@]}"; do
     printf '%-9s ... ' "$s"
     if ${what[$s]} >"$logs/$s.log" 2>&1 </dev/null; then
         passed=$((passed + 1))
-        printf 'ok     %4d s\n' $((SECONDS - begin))
+        skipped=$(sed -n 's/^skip: */  skipped: /p' "$logs/$s.log")
+        printf 'ok     %4d s%s\n' $((SECONDS - begin)) "$skipped"
     else
         failed+=("$s")
         printf 'FAILED %4d s\n' $((SECONDS - begin))

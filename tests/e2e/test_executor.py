@@ -306,8 +306,12 @@ class Training(Case):
                                     (("--debug-stop-way=swap",), 0, 2),
                                     ((), 2, 0),
                                     (("--debug-stop-way=swap",), 2, 2)):
-            j = self.train(*options, runs=40, kills=kills)
-            self.assertEqual(j.final, calm.final, options)
+            for _ in range(3):  # on a loaded machine it may be over before it was disturbed enough
+                j = self.train(*options, runs=40, kills=kills)
+                self.assertEqual(j.final, calm.final, options)
+                if self.ways(j)[way] >= 20:
+                    break
+                j.driver.stop()
             self.assertEqual(j.losses, calm.losses, options)
             self.assertGreaterEqual(self.ways(j)[way], 20, (options, j.runs, j.preemptions, j.redone))
             self.assertEqual(j.preemptions, sum(self.ways(j)))
