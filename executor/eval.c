@@ -1,10 +1,16 @@
-/* eval.c - see eval.h. One batch at a time, behind the requests of others. */
+/* eval.c - see eval.h. One batch at a time, behind the requests of others.
+ *
+ * The dataset may be large and on a slow disk, so only the checkpoint thread touches its mapping:
+ * it opens it and checks the labels, then copies each batch before the run of that batch, and
+ * closes it behind the last. While is_reading is set, all that it uses of the eval is the thread's.
+ */
 #include "executor/eval.h"
 
 #include "common/clock.h"
 #include "common/json.h"
 #include "common/mem.h"
 #include "common/safetensors.h"
+#include "executor/checkpoint.h"
 #include "executor/switch.h"
 
 #include <inttypes.h>
@@ -22,12 +28,20 @@ struct io {
 };
 
 struct eval {
+    struct ckpt_task task; /* first member */
+    bool is_reading;       /* the thread has the task */
+    bool is_gone;          /* eval_free() came meanwhile: only what the thread uses is left */
     struct exec *x;
     struct model *model;
     eval_done_fn *fn;
     void *arg;
-    struct sh_st *file;
-    const struct sh_st_tensor *labels;
+    char *dataset, *label_name; /* OWNED */
+    json_t *meta;
+    struct sh_st *file;                /* NULL: all was copied */
+    const struct sh_st_tensor *labels; /* while there is a file */
+    enum sh_dtype label_type;
+    size_t label_bytes; /* of one sample */
+    char *want;         /* OWNED: the labels of the batch */
     struct io in[MAX_IO], out[MAX_IO];
     size_t n_in, n_out;
     struct sh_shm slab;
@@ -37,7 +51,7 @@ struct eval {
     double loss;
 };
 
-/* ------------------------------------------------------------------ setup */
+/* ------------------------------------------------------------------ on the thread */
 
 static enum sh_dtype dtype_of(const json_t *io)
 {
@@ -92,18 +106,21 @@ static int bind_input(struct eval *e, const json_t *io, struct sh_err *err)
     return SH_OK;
 }
 
-static int bind_all(struct eval *e, const struct eval_conf *c, struct sh_err *err)
+static int bind_all(struct eval *e, struct sh_err *err)
 {
-    const json_t *in = json_object_get(c->meta, "inputs"),
-                 *out = json_object_get(c->meta, "outputs");
+    const json_t *in = json_object_get(e->meta, "inputs"),
+                 *out = json_object_get(e->meta, "outputs");
     int rc = SH_OK;
 
     if (json_array_size(in) > MAX_IO || json_array_size(out) > MAX_IO || json_array_size(out) < 1)
         return SH_FAIL(err, SH_E_UNSUPPORTED, "a model with this many tensors cannot be evaluated");
-    e->labels = sh_st_find(e->file, c->labels);
+    e->labels = sh_st_find(e->file, e->label_name);
     if (!e->labels || e->labels->rank < 1 || e->labels->dims[0] < 1)
-        return SH_FAIL(err, SH_E_INVALID, "the evaluation dataset has no tensor \"%s\"", c->labels);
+        return SH_FAIL(err, SH_E_INVALID, "the evaluation dataset has no tensor \"%s\"",
+                       e->label_name);
     e->n = e->labels->dims[0];
+    e->label_type = e->labels->dtype;
+    e->label_bytes = e->labels->bytes / (size_t)e->n;
     for (size_t i = 0; !rc && i < json_array_size(in); i++)
         rc = bind_input(e, json_array_get(in, i), err);
     for (size_t i = 0; !rc && i < json_array_size(out); i++)
@@ -115,16 +132,16 @@ static int bind_all(struct eval *e, const struct eval_conf *c, struct sh_err *er
     return rc;
 }
 
-static int64_t label_of(const struct eval *e, int64_t i)
+static int64_t label_of(const struct eval *e, const char *labels, int64_t i)
 {
     int64_t v64;
     int32_t v32;
 
-    if (e->labels->dtype == SH_I32) {
-        memcpy(&v32, (const char *)e->labels->data + i * 4, sizeof(v32));
+    if (e->label_type == SH_I32) {
+        memcpy(&v32, labels + i * 4, sizeof(v32));
         return v32;
     }
-    memcpy(&v64, (const char *)e->labels->data + i * 8, sizeof(v64));
+    memcpy(&v64, labels + i * 8, sizeof(v64));
     return v64;
 }
 
@@ -133,7 +150,7 @@ static int check_classes(const struct eval *e, struct sh_err *err)
     const int64_t n = (int64_t)(e->out[0].sample_bytes / sizeof(float));
 
     for (int64_t i = 0; i < e->n; i++) {
-        int64_t label = label_of(e, i);
+        int64_t label = label_of(e, e->labels->data, i);
 
         if (label < 0 || label >= n)
             return SH_FAIL(err, SH_E_INVALID,
@@ -146,16 +163,47 @@ static int check_classes(const struct eval *e, struct sh_err *err)
 
 static int check_labels(const struct eval *e, struct sh_err *err)
 {
-    size_t sample = e->labels->bytes / (size_t)e->n;
-    enum sh_dtype dt = e->labels->dtype;
+    enum sh_dtype dt = e->label_type;
 
-    if (e->is_xent && (sample != sh_dtype_bytes(dt) || (dt != SH_I64 && dt != SH_I32)))
+    if (e->is_xent && (e->label_bytes != sh_dtype_bytes(dt) || (dt != SH_I64 && dt != SH_I32)))
         return SH_FAIL(err, SH_E_INVALID, "labels of classes must be one INT64 or INT32 a sample");
-    if (!e->is_xent && (dt != SH_F32 || sample != e->out[0].sample_bytes))
+    if (!e->is_xent && (dt != SH_F32 || e->label_bytes != e->out[0].sample_bytes))
         return SH_FAIL(err, SH_E_INVALID,
                        "labels must be FP32 and of the size of the model's first output");
     return e->is_xent ? check_classes(e, err) : SH_OK;
 }
+
+static int open_dataset(struct ckpt_task *t, struct sh_err *err)
+{
+    struct eval *e = (struct eval *)t;
+    int rc = sh_st_open(e->dataset, &e->file, err);
+
+    if (!rc)
+        rc = bind_all(e, err);
+    if (!rc)
+        rc = check_labels(e, err);
+    return rc;
+}
+
+static int copy_batch(struct ckpt_task *t, struct sh_err *err)
+{
+    struct eval *e = (struct eval *)t;
+    const size_t at = (size_t)e->at, n = (size_t)e->batch;
+
+    (void)err;
+    for (size_t i = 0; i < e->n_in; i++)
+        memcpy((char *)e->slab.base + e->in[i].off,
+               (const char *)e->in[i].src->data + at * e->in[i].sample_bytes,
+               n * e->in[i].sample_bytes);
+    memcpy(e->want, (const char *)e->labels->data + at * e->label_bytes, n * e->label_bytes);
+    if (at + n == (size_t)e->n) {
+        sh_st_close(e->file); /* here: many pages take a while */
+        e->file = NULL;
+    }
+    return SH_OK;
+}
+
+/* ------------------------------------------------------------------ batches */
 
 static int make_slab(struct eval *e, struct sh_err *err)
 {
@@ -171,14 +219,15 @@ static int make_slab(struct eval *e, struct sh_err *err)
                            MAX_SLAB >> 20);
         at = SH_ALIGN_UP(at + v->sample_bytes * batch, ALIGN);
     }
+    e->want = malloc(e->label_bytes * batch); /* as many as of an output: not too many */
+    if (!e->want)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the labels of a batch");
     rc = sh_shm_create("shunt-eval", SH_MAX(at, (size_t)1), &e->slab, err);
     if (!rc)
         rc = pool_add_slab(e->x->pool, SLAB_ID, e->slab.fd, e->slab.bytes, err);
     e->has_slab = rc == SH_OK;
     return rc;
 }
-
-/* ------------------------------------------------------------------ batches */
 
 static void score_class(struct eval *e, const float *y, size_t n, int64_t label)
 {
@@ -215,11 +264,9 @@ static void score_batch(struct eval *e)
         const float *y = (const float *)(const void *)(out + (size_t)i * e->out[0].sample_bytes);
 
         if (e->is_xent)
-            score_class(e, y, n, label_of(e, e->at + i));
+            score_class(e, y, n, label_of(e, e->want, i));
         else
-            score_values(e, y, n,
-                         (const char *)e->labels->data +
-                             (size_t)(e->at + i) * e->out[0].sample_bytes);
+            score_values(e, y, n, e->want + (size_t)i * e->label_bytes);
     }
 }
 
@@ -246,17 +293,11 @@ static int fill_spans(const struct eval *e, struct run_part *p, struct sh_err *e
     return SH_OK;
 }
 
-static int next_batch(struct eval *e, struct sh_err *err)
+static int run_batch(struct eval *e, struct sh_err *err)
 {
     struct run_part part;
-    int rc;
+    int rc = fill_spans(e, &part, err);
 
-    e->batch = SH_MIN((int64_t)e->model->max_batch, e->n - e->at);
-    for (size_t i = 0; i < e->n_in; i++)
-        memcpy((char *)e->slab.base + e->in[i].off,
-               (const char *)e->in[i].src->data + (size_t)e->at * e->in[i].sample_bytes,
-               (size_t)e->batch * e->in[i].sample_bytes);
-    rc = fill_spans(e, &part, err);
     if (rc)
         return rc;
     rc = switch_submit(e->x->sw, e->model, &part, on_run, e, err);
@@ -267,10 +308,38 @@ static int next_batch(struct eval *e, struct sh_err *err)
     return rc;
 }
 
+static void on_read(struct ckpt_task *t);
+
+static int read_with(struct eval *e, ckpt_work_fn *work, struct sh_err *err)
+{
+    int rc;
+
+    e->task = (struct ckpt_task){.work = work, .done = on_read};
+    rc = ckpt_submit(e->x->ckpt, &e->task, err);
+    e->is_reading = rc == SH_OK;
+    return rc;
+}
+
+static int read_batch(struct eval *e, struct sh_err *err)
+{
+    e->batch = SH_MIN((int64_t)e->model->max_batch, e->n - e->at);
+    return read_with(e, copy_batch, err);
+}
+
+static void end(struct eval *e, const struct sh_err *why)
+{
+    struct eval_result res = {.n_samples = e->n, .accuracy = NAN, .loss = NAN};
+
+    if (e->n_values)
+        res.loss = e->loss / (double)e->n_values;
+    if (e->n_values && e->is_xent)
+        res.accuracy = (double)e->correct / (double)e->n;
+    e->fn(e->arg, &res, why);
+}
+
 static void on_run(void *arg, const struct run_result *r)
 {
     struct eval *e = arg;
-    struct eval_result res = {0};
     struct sh_err err = {0};
     int rc = r->rc ? SH_FAIL(&err, r->rc, "%s", r->msg) : SH_OK;
 
@@ -278,15 +347,46 @@ static void on_run(void *arg, const struct run_result *r)
         score_batch(e);
         e->at += e->batch;
         if (e->at < e->n)
-            rc = next_batch(e, &err);
-        if (!rc && e->at < e->n)
-            return;
+            rc = read_batch(e, &err);
     }
-    res.n_samples = e->n;
-    res.accuracy = e->is_xent ? (double)e->correct / (double)e->n : NAN;
-    res.loss = e->n_values ? e->loss / (double)e->n_values : NAN;
-    e->fn(e->arg, &res, &err);
+    if (rc || e->at == e->n)
+        end(e, &err);
 }
+
+static void destroy(struct eval *e)
+{
+    sh_shm_fini(&e->slab);
+    sh_st_close(e->file);
+    json_decref(e->meta);
+    free(e->dataset);
+    free(e->label_name);
+    free(e->want);
+    free(e);
+}
+
+static void on_read(struct ckpt_task *t)
+{
+    struct eval *e = (struct eval *)t;
+    struct sh_err err = t->err;
+    int rc = err.rc;
+
+    e->is_reading = false;
+    if (e->is_gone) {
+        destroy(e);
+        return;
+    }
+    if (!rc && e->has_slab) {
+        rc = run_batch(e, &err);
+    } else if (!rc) { /* it was opened */
+        rc = make_slab(e, &err);
+        if (!rc)
+            rc = read_batch(e, &err);
+    }
+    if (rc)
+        end(e, &err);
+}
+
+/* ------------------------------------------------------------------ start and end */
 
 int eval_start(struct exec *x, const struct eval_conf *c, eval_done_fn *fn, void *arg,
                struct eval **out, struct sh_err *err)
@@ -299,17 +399,14 @@ int eval_start(struct exec *x, const struct eval_conf *c, eval_done_fn *fn, void
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate an evaluation");
     *e = (struct eval){
         .x = x, .model = c->model, .fn = fn, .arg = arg, .is_xent = c->is_xent, .slab = {.fd = -1}};
-    rc = sh_st_open(c->dataset, &e->file, err);
+    e->meta = json_incref(c->meta);
+    rc = sh_strdup(c->dataset, &e->dataset, err);
     if (!rc)
-        rc = bind_all(e, c, err);
+        rc = sh_strdup(c->labels, &e->label_name, err);
     if (!rc)
-        rc = check_labels(e, err);
-    if (!rc)
-        rc = make_slab(e, err);
-    if (!rc)
-        rc = next_batch(e, err);
+        rc = read_with(e, open_dataset, err);
     if (rc) {
-        eval_free(e);
+        destroy(e);
         return rc;
     }
     *out = e;
@@ -323,7 +420,8 @@ void eval_free(struct eval *e)
     switch_withdraw(e->x->sw, e);
     if (e->has_slab)
         pool_drop_slab(e->x->pool, SLAB_ID);
-    sh_shm_fini(&e->slab);
-    sh_st_close(e->file);
-    free(e);
+    if (e->is_reading)
+        e->is_gone = true; /* on_read() frees it */
+    else
+        destroy(e);
 }

@@ -10,10 +10,10 @@
 struct eval;
 
 struct eval_conf {
-    struct model *model; /* READY; BORROWED */
-    const char *dataset, *labels;
-    bool is_xent;       /* cross-entropy over classes; else mean squared error */
-    const json_t *meta; /* shunt-import's: "inputs", "outputs" */
+    struct model *model;          /* READY; BORROWED until eval_free() */
+    const char *dataset, *labels; /* path and tensor; BORROWED for the call */
+    bool is_xent;                 /* cross-entropy over classes; else mean squared error */
+    json_t *meta;                 /* shunt-import's: "inputs", "outputs"; the eval holds it too */
 };
 
 struct eval_result {
@@ -22,10 +22,12 @@ struct eval_result {
     int64_t n_samples;
 };
 
-/* Called once, from the loop; the eval may be freed in it. */
+/* Called once, from the loop; the eval may be freed in it. A dataset that cannot be read or does
+ * not fit the model is told here too. */
 typedef void eval_done_fn(void *arg, const struct eval_result *r, const struct sh_err *why);
 
-/* *out: OWNED, eval_free(). */
+/* Reads the dataset on the checkpoint thread. *out: OWNED, eval_free(). Fails: SH_E_NOMEM,
+ * SH_E_QUEUEFULL. */
 int eval_start(struct exec *x, const struct eval_conf *c, eval_done_fn *fn, void *arg,
                struct eval **out, struct sh_err *err);
 void eval_free(struct eval *e); /* also half-way */

@@ -1,0 +1,348 @@
+/* test_eval.c - a trained model over a dataset on disk.
+ *
+ * Without it: the loop, and with it every request, could stand still while a large dataset is read;
+ * a job that ends meanwhile could take away what is being read into; accuracies could be wrong. */
+/* uses: executor/eval.o executor/checkpoint.o */
+#include "common/clock.h"
+#include "common/mem.h"
+#include "executor/checkpoint.h"
+#include "executor/eval.h"
+#include "executor/switch.h"
+#include "tests/unit/sh_test.h"
+
+#include <math.h>
+#include <semaphore.h>
+#include <unistd.h>
+
+#define N_SAMPLES 5
+#define N_CLASSES 2
+#define MAX_BATCH 4
+
+struct rig {
+    struct sh_loop *loop;
+    struct exec x;
+    struct model model;
+    json_t *meta;
+    char dir[SH_TEST_DIR_BYTES], path[SH_TEST_DIR_BYTES + 16];
+    struct eval *eval;
+    struct sh_shm slab; /* as a worker sees it; unset: there is none */
+    /* the run that waits for its worker */
+    struct run_part part;
+    run_done_fn *run_done;
+    void *run_arg;
+    int n_runs, n_ends;
+    struct eval_result result;
+    struct sh_err why;
+};
+
+static struct rig *the_rig;
+
+/* What the rest of the executor does. */
+int pool_add_slab(struct pool *p, uint64_t api_id, int fd, uint64_t bytes, struct sh_err *err)
+{
+    (void)p, (void)api_id;
+    return sh_shm_map(fcntl(fd, F_DUPFD_CLOEXEC, 3), (size_t)bytes, true, &the_rig->slab, err);
+}
+
+void pool_drop_slab(struct pool *p, uint64_t api_id)
+{
+    (void)p, (void)api_id;
+    sh_shm_fini(&the_rig->slab);
+}
+
+static void drop_run(struct rig *r)
+{
+    free(r->part.in);
+    free(r->part.out);
+    r->part = (struct run_part){0};
+    r->run_done = NULL;
+}
+
+int switch_submit(struct switcher *sw, struct model *m, const struct run_part *part,
+                  run_done_fn *fn, void *arg, struct sh_err *err)
+{
+    (void)sw, (void)m, (void)err;
+    assert_null(the_rig->run_done);
+    the_rig->part = *part;
+    the_rig->run_done = fn;
+    the_rig->run_arg = arg;
+    the_rig->n_runs++;
+    return SH_OK;
+}
+
+void switch_withdraw(struct switcher *sw, const void *arg)
+{
+    (void)sw, (void)arg;
+    drop_run(the_rig);
+}
+
+static void rig_open(struct rig *r)
+{
+    *r = (struct rig){.model = {.max_batch = MAX_BATCH}, .slab = {.fd = -1}};
+    the_rig = r;
+    sh_test_dir_make(r->dir);
+    snprintf(r->path, sizeof(r->path), "%s/eval", r->dir);
+    assert_ok(sh_loop_new(&r->loop, NULL));
+    assert_ok(ckpt_new(r->loop, &r->x.ckpt, NULL));
+    r->meta = json_pack("{s:[{s:s,s:s,s:[i,i]}],s:[{s:s,s:s,s:[i,i]}]}", "inputs", "name", "x",
+                        "datatype", "FP32", "shape", -1, N_CLASSES, "outputs", "name", "y",
+                        "datatype", "FP32", "shape", -1, N_CLASSES);
+    assert_non_null(r->meta);
+}
+
+static void rig_close(struct rig *r)
+{
+    eval_free(r->eval);
+    ckpt_free(r->x.ckpt);
+    sh_loop_free(r->loop);
+    json_decref(r->meta);
+    assert_int_equal(r->slab.fd, -1);
+    sh_test_dir_remove(r->dir);
+}
+
+/* Samples that the model, which gives back its input, takes for classes 0 1 0 1 0. */
+static void write_dataset(struct rig *r, const struct sh_st_tensor *labels)
+{
+    float x[N_SAMPLES][N_CLASSES];
+    struct sh_st_tensor t[] = {{.name = "x", .dtype = SH_F32, .rank = 2, .bytes = sizeof(x)},
+                               *labels};
+
+    for (int i = 0; i < N_SAMPLES; i++) {
+        x[i][i % 2] = 1;
+        x[i][1 - i % 2] = 0;
+    }
+    t[0].dims[0] = N_SAMPLES;
+    t[0].dims[1] = N_CLASSES;
+    t[0].data = x;
+    assert_ok(sh_st_write(r->path, t, SH_ARRAY_LEN(t), NULL, NULL));
+}
+
+static void write_classes(struct rig *r, const int64_t labels[static N_SAMPLES])
+{
+    const struct sh_st_tensor t = {.name = "label",
+                                   .dtype = SH_I64,
+                                   .rank = 1,
+                                   .dims = {N_SAMPLES},
+                                   .data = labels,
+                                   .bytes = N_SAMPLES * sizeof(*labels)};
+
+    write_dataset(r, &t);
+}
+
+static void on_end(void *arg, const struct eval_result *res, const struct sh_err *why)
+{
+    struct rig *r = arg;
+
+    r->result = *res;
+    r->why = *why;
+    r->n_ends++;
+    eval_free(r->eval);
+    r->eval = NULL;
+}
+
+static void start(struct rig *r, bool is_xent)
+{
+    const struct eval_conf c = {.model = &r->model,
+                                .dataset = r->path,
+                                .labels = "label",
+                                .is_xent = is_xent,
+                                .meta = r->meta};
+
+    assert_ok(eval_start(&r->x, &c, on_end, r, &r->eval, NULL));
+}
+
+/* A task that keeps the thread busy, as a slow disk does, until open_gate(). */
+static sem_t gate;
+static bool is_through;
+
+static int wait_at_gate(struct ckpt_task *t, struct sh_err *err)
+{
+    (void)t, (void)err;
+    sem_wait(&gate);
+    return SH_OK;
+}
+
+static void passed(struct ckpt_task *t)
+{
+    (void)t;
+    is_through = true;
+}
+
+static void close_gate(struct rig *r, struct ckpt_task *slow)
+{
+    *slow = (struct ckpt_task){.work = wait_at_gate, .done = passed};
+    is_through = false;
+    sem_init(&gate, 0, 0);
+    assert_ok(ckpt_submit(r->x.ckpt, slow, NULL));
+}
+
+static void turn(struct rig *r, int n)
+{
+    for (int i = 0; i < n; i++)
+        assert_ok(sh_loop_once(r->loop, 1000000, NULL));
+}
+
+static void turn_until(struct rig *r, int n_runs, int n_ends)
+{
+    int64_t end = sh_clock_ns() + 10000000000;
+
+    while (r->n_runs < n_runs || r->n_ends < n_ends) {
+        assert_true(sh_clock_ns() < end);
+        turn(r, 1);
+    }
+    assert_int_equal(r->n_runs, n_runs);
+    assert_int_equal(r->n_ends, n_ends);
+}
+
+/* What a worker does: the outputs are the inputs. */
+static void do_run(struct rig *r, uint32_t batch)
+{
+    const struct run_result ok = {.batch = batch};
+    run_done_fn *fn = r->run_done;
+    char *base = r->slab.base;
+
+    assert_non_null(fn);
+    assert_int_equal(r->part.batch, batch);
+    assert_int_equal(r->part.in[0].len, batch * N_CLASSES * sizeof(float));
+    memcpy(base + r->part.out[0].off, base + r->part.in[0].off, (size_t)r->part.in[0].len);
+    drop_run(r);
+    fn(r->run_arg, &ok);
+}
+
+/* Puts zeroes over those of the first batch, in place: a mapping of the file shows them. */
+static void forget_labels(const struct rig *r)
+{
+    const int64_t zeroes[MAX_BATCH] = {0};
+    int fd = open(r->path, O_WRONLY | O_CLOEXEC);
+    off_t end = lseek(fd, 0, SEEK_END);
+
+    assert_int_equal(pwrite(fd, zeroes, sizeof(zeroes), end - N_SAMPLES * (off_t)sizeof(int64_t)),
+                     sizeof(zeroes));
+    close(fd);
+}
+
+static const int64_t LABELS[N_SAMPLES] = {0, 1, 0, 1, 1}; /* four of five as the model says */
+
+static void the_loop_goes_on_while_the_disk_is_slow(void **state)
+{
+    const double right = log(1 + exp(-1)), wrong = log(1 + exp(1));
+    struct ckpt_task slow;
+    struct rig r;
+
+    (void)state;
+    rig_open(&r);
+    write_classes(&r, LABELS);
+    close_gate(&r, &slow);
+    start(&r, true);
+    turn(&r, 3);
+    assert_int_equal(r.slab.fd, -1); /* not even opened */
+    sem_post(&gate);
+    turn_until(&r, 1, 0);
+    assert_true(is_through);
+    forget_labels(&r); /* they were read with the batch, and are not looked at again */
+    close_gate(&r, &slow);
+    do_run(&r, MAX_BATCH);
+    turn(&r, 3);
+    assert_int_equal(r.n_runs, 1); /* the next batch is not read */
+    sem_post(&gate);
+    turn_until(&r, 2, 0);
+    do_run(&r, N_SAMPLES - MAX_BATCH);
+    turn_until(&r, 2, 1);
+    assert_int_equal(r.why.rc, SH_OK);
+    assert_int_equal(r.result.n_samples, N_SAMPLES);
+    assert_true(r.result.accuracy == 4.0 / 5);
+    assert_true(fabs(r.result.loss - (4 * right + wrong) / 5) < 1e-6);
+    rig_close(&r);
+}
+
+static void values_are_compared_with_the_labels_of_their_batch(void **state)
+{
+    float want[N_SAMPLES][N_CLASSES];
+    struct sh_st_tensor t = {.name = "label", .dtype = SH_F32, .rank = 2, .bytes = sizeof(want)};
+    struct rig r;
+
+    (void)state;
+    rig_open(&r);
+    for (int i = 0; i < N_SAMPLES; i++) {
+        want[i][i % 2] = i == N_SAMPLES - 1 ? 3 : 1;
+        want[i][1 - i % 2] = 0;
+    }
+    t.dims[0] = N_SAMPLES;
+    t.dims[1] = N_CLASSES;
+    t.data = want;
+    write_dataset(&r, &t);
+    start(&r, false);
+    turn_until(&r, 1, 0);
+    do_run(&r, MAX_BATCH);
+    turn_until(&r, 2, 0);
+    do_run(&r, N_SAMPLES - MAX_BATCH);
+    assert_int_equal(r.n_ends, 1);
+    assert_int_equal(r.why.rc, SH_OK);
+    assert_true(isnan(r.result.accuracy));
+    assert_true(r.result.loss == 4.0 / (N_SAMPLES * N_CLASSES));
+    rig_close(&r);
+}
+
+static void what_is_wrong_with_the_dataset_is_told_from_the_loop(void **state)
+{
+    const int64_t bad[N_SAMPLES] = {0, 1, 0, 1, N_CLASSES};
+    struct rig r;
+
+    (void)state;
+    rig_open(&r);
+    start(&r, true); /* there is none */
+    turn_until(&r, 0, 1);
+    assert_int_equal(r.why.rc, SH_E_NOTFOUND);
+    write_classes(&r, bad);
+    start(&r, true);
+    turn_until(&r, 0, 2);
+    assert_int_equal(r.why.rc, SH_E_INVALID);
+    assert_has(r.why.msg, "label 2 of sample 4");
+    rig_close(&r);
+}
+
+/* The job may be cancelled at any time. */
+static void it_may_be_freed_while_it_is_read(void **state)
+{
+    int n_fds = sh_test_open_fds();
+    struct ckpt_task slow;
+    struct rig r;
+
+    (void)state;
+    for (int n_runs = 0; n_runs < 2; n_runs++) { /* before the opening; before a batch */
+        rig_open(&r);
+        write_classes(&r, LABELS);
+        if (n_runs == 0)
+            close_gate(&r, &slow);
+        start(&r, true);
+        if (n_runs == 1) {
+            turn_until(&r, 1, 0);
+            close_gate(&r, &slow);
+            do_run(&r, MAX_BATCH);
+        }
+        eval_free(r.eval);
+        r.eval = NULL;
+        json_decref(r.meta);
+        r.meta = NULL;
+        assert_int_equal(r.slab.fd, -1);
+        sem_post(&gate);
+        while (!is_through)
+            turn(&r, 1);
+        rig_close(&r); /* the thread ends what it has */
+        assert_int_equal(r.n_runs, n_runs);
+        assert_int_equal(r.n_ends, 0);
+    }
+    assert_int_equal(sh_test_open_fds(), n_fds);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_loop_goes_on_while_the_disk_is_slow),
+        cmocka_unit_test(values_are_compared_with_the_labels_of_their_batch),
+        cmocka_unit_test(what_is_wrong_with_the_dataset_is_told_from_the_loop),
+        cmocka_unit_test(it_may_be_freed_while_it_is_read),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
