@@ -254,6 +254,19 @@ int job_take_built(struct job *j, const struct msg_wk_train_ready *m, int *fds, 
     return rc;
 }
 
+int job_agree(struct job *j, const struct msg_wk_train_ready *m, struct sh_err *err)
+{
+    if (m->state_bytes != j->state_bytes || m->steps != j->steps || m->batch != j->batch)
+        return SH_FAIL(err, SH_E_BUG, "a worker compiled the job to another state");
+    if (m->ws_bytes <= j->ws_bytes)
+        return SH_OK;
+    j->ws_bytes = m->ws_bytes;
+    if (j->has_ws) /* nothing is in it: a job that is paused is compiled by nobody else */
+        space_give(j->x->space, &j->ws, j->tag);
+    j->has_ws = false;
+    return check_fits(j, err);
+}
+
 /* ------------------------------------------------------------------ progress */
 
 void job_note_losses(struct job *j, const struct msg_wk_train_losses *m)

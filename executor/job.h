@@ -108,6 +108,9 @@ void job_report_checkpoint(struct job *j);               /* the newest on disk, 
 void job_set_phase(struct job *j, enum msg_job_phase p); /* reports what must not wait */
 int job_take_built(struct job *j, const struct msg_wk_train_ready *m, int *fds, size_t n_fds,
                    struct sh_err *err);
+/* Another worker's answer about a built job: the same state, and as much workspace as any of them
+ * needs, since each may have chosen other kernels. SH_E_BUG: another state. SH_E_TOOBIG. */
+int job_agree(struct job *j, const struct msg_wk_train_ready *m, struct sh_err *err);
 void job_note_losses(struct job *j, const struct msg_wk_train_losses *m);
 void job_note_steps(struct job *j, int64_t step);       /* committed; counts new ones */
 char *job_file(const struct job *j, const char *name);  /* OWNED, free(); NULL: no memory */

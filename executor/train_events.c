@@ -110,8 +110,8 @@ void train_on_ready(struct train *t, struct worker *w, const struct msg_wk_train
     j->compiling = NULL;
     if (m->rc)
         rc = SH_FAIL(&err, (int)m->rc, "%s", m->msg);
-    else if (!j->is_built)
-        rc = job_take_built(j, m, fds, n_fds, &err);
+    else
+        rc = j->is_built ? job_agree(j, m, &err) : job_take_built(j, m, fds, n_fds, &err);
     if (rc)
         train__fail(j, &err);
 }

@@ -15,7 +15,7 @@ declare -A what=(
     [golden]='make --no-print-directory golden'
     [e2e]='make --no-print-directory e2e'
     [sanitize]='make --no-print-directory unit db-tests SAN=address,undefined'
-    [clang]='make --no-print-directory all CC=clang'
+    [clang]='make --no-print-directory all CC=clang NVCC='
 )
 [ $# -eq 0 ] || steps=("$@")
 

@@ -157,16 +157,20 @@ static int build_image(struct worker *w, struct wk_model *m, enum dev_precision 
 }
 
 /* A worker that cannot try its programs out is still good for them; its first run is slower. */
-static void warm(const struct wk_model *m)
+static int warm(const struct wk_model *m, struct sh_err *err)
 {
     for (uint32_t i = 0; i < m->n_batches; i++) {
         struct sh_err why = {0};
+        int rc = program_warm(m->program[i], NULL, &why);
 
-        if (program_warm(m->program[i], NULL, &why)) {
+        if (rc == SH_E_DEVLOST)
+            return sh_err_copy(err, &why);
+        if (rc) {
             sh_log_err(SH_LOG_WARN, "model.warm", &why);
-            return;
+            break;
         }
     }
+    return SH_OK;
 }
 
 static int load_model(struct worker *w, const struct msg_wk_model *msg, enum dev_precision p,
@@ -195,12 +199,12 @@ static int load_model(struct worker *w, const struct msg_wk_model *msg, enum dev
     if (!rc)
         rc = sh_grow(&w->models, &w->cap_models, w->n_models + 1, sizeof(*w->models),
                      WORKER_MAX_MODELS, "models of one worker", err);
+    if (!rc && !w->is_for_one)
+        rc = warm(m, err);
     if (rc) {
         free_model(m);
         return rc;
     }
-    if (!w->is_for_one)
-        warm(m);
     w->models[w->n_models++] = m;
     *out = m;
     return SH_OK;
@@ -249,9 +253,12 @@ int infer_on_model(struct worker *w, const struct msg_wk_model *msg, struct sh_e
         rc = layer_ns ? build_image(w, m, p, &image, layer_ns, &why)
                       : SH_FAIL(&why, SH_E_NOMEM, "could not allocate a profile");
     }
+    if (rc)
+        worker_settle(w, &why); /* what a library could not do may be the device's end */
     if (rc && m)
         infer_on_model_drop(w, msg->handle);
-    rc = answer_model(w, msg, m, layer_ns, &image, &why, err);
+    rc = why.rc == SH_E_DEVLOST ? sh_err_copy(err, &why)
+                                : answer_model(w, msg, m, layer_ns, &image, &why, err);
     sh_shm_fini(&image);
     free(layer_ns);
     return rc;
@@ -496,8 +503,8 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
         rc = run_groups(w, model, p, m, &first, &why);
     if (!rc)
         rc = move_parts(w, p, m, size, false, &why);
-    if (!rc)
-        rc = dev_sync(w->dev, &why);
+    if (worker_settle(w, &why))
+        rc = why.rc;
     drop_parts(w);
     r.u.wk_run_done = (struct msg_wk_run_done){.run_id = m->run_id,
                                                .rc = rc,

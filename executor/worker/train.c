@@ -77,15 +77,18 @@ static int warm(struct wk_train *t, struct sh_err *err)
 {
     uint32_t n = program_n_ops(t->program);
     struct sh_err why = {0};
+    int rc;
 
     t->op_ns = calloc(n + 1u, sizeof(*t->op_ns));
     if (!t->op_ns)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the times of %u operations", n);
-    if (program_warm(t->program, t->op_ns, &why))
+    rc = program_warm(t->program, t->op_ns, &why);
+    if (rc == SH_E_DEVLOST)
+        return sh_err_copy(err, &why);
+    if (rc)
         sh_log_err(SH_LOG_WARN, "train.warm", &why);
-    else
-        for (uint32_t i = 0; i < n; i++)
-            t->has_op_ns |= t->op_ns[i] > 0;
+    for (uint32_t i = 0; i < n && !rc; i++)
+        t->has_op_ns |= t->op_ns[i] > 0;
     return SH_OK;
 }
 
@@ -171,6 +174,8 @@ int train_on_train(struct worker *w, const struct msg_wk_train *m, struct sh_err
                            &state, &why);
     if (!rc && m->build)
         rc = program_write_state(t->program, state.base, &why);
+    if (rc)
+        rc = worker_settle(w, &why); /* what a library could not do may be the device's end */
     *d = (struct msg_wk_train_ready){.job = m->job, .rc = rc, .msg = why.msg};
     if (!rc) {
         d->state_bytes = program_state_bytes(t->program);
@@ -181,7 +186,10 @@ int train_on_train(struct worker *w, const struct msg_wk_train *m, struct sh_err
         w->train = t;
         t = NULL;
     }
-    rc = worker_send(w, &r, state.fd >= 0 ? &state.fd : NULL, state.fd >= 0 ? 1 : 0, err);
+    if (why.rc == SH_E_DEVLOST)
+        rc = sh_err_copy(err, &why);
+    else
+        rc = worker_send(w, &r, state.fd >= 0 ? &state.fd : NULL, state.fd >= 0 ? 1 : 0, err);
     free_train(t);
     free(table);
     sh_shm_fini(&state);
@@ -410,7 +418,7 @@ int train_on_go(struct worker *w, const struct msg_wk_train_go *go, struct sh_er
     struct wk_train *t = w->train;
     struct sh_err why = {0};
     int64_t step = go->step;
-    int rc, synced;
+    int rc;
 
     if (!t || t->job != go->job)
         return SH_FAIL(err, SH_E_PROTO, "WK_TRAIN_GO for a job that was not compiled here");
@@ -422,11 +430,9 @@ int train_on_go(struct worker *w, const struct msg_wk_train_go *go, struct sh_er
     rc = dev_wait(w->dev, go->ticket_slot, go->ticket_value, WORKER_TICKET_TIMEOUT_MS, &why);
     if (!rc)
         rc = run_steps(w, t, go, &step, &why);
-    /* After a failure too: the memory may be taken when this is answered. */
-    synced = dev_sync(w->dev, rc ? NULL : &why);
-    if (!rc)
-        rc = synced;
-    if (synced != SH_E_DEVLOST && publish(w, t, err))
+    if (worker_settle(w, &why))
+        rc = why.rc;
+    if (rc != SH_E_DEVLOST && publish(w, t, err))
         return err->rc;
     if (send_losses(w, t, err) || answer_stopped(w, t, step, &why, err))
         return err->rc;

@@ -10,6 +10,15 @@ int worker_send(struct worker *w, const struct sh_msg *m, const int *fds, size_t
     return sh_wire_write_blocking(WORKER_FD, m, fds, n_fds, err);
 }
 
+int worker_settle(struct worker *w, struct sh_err *why)
+{
+    struct sh_err late = {0};
+
+    if (dev_sync(w->dev, &late) && (why->rc == SH_OK || late.rc == SH_E_DEVLOST))
+        *why = late;
+    return why->rc;
+}
+
 struct wk_slab *worker_slab(struct worker *w, uint64_t api_id)
 {
     for (size_t i = 0; i < w->n_slabs; i++)

@@ -67,11 +67,16 @@ struct worker {
 
 int worker_send(struct worker *w, const struct sh_msg *m, const int *fds, size_t n_fds,
                 struct sh_err *err);
+/* Waits for the device, after a failure (why->rc) too: when that is answered, the memory that is
+ * read and written here may be taken. Adds what it finds to why; a lost device outweighs all else.
+ * Returns why->rc. */
+int worker_settle(struct worker *w, struct sh_err *why);
 /* NULL if there is none. */
 struct wk_slab *worker_slab(struct worker *w, uint64_t api_id);
 
 /* infer.c. Failures of the model or request travel back in the answer; the return value is for what
- * ends the worker: the executor is gone, or the device is lost. */
+ * ends the worker: the executor is gone, or the device is lost. A model that the device was lost
+ * over is not answered for: the worker's end says it, and the model is tried again. */
 int infer_on_model(struct worker *w, const struct msg_wk_model *m, struct sh_err *err);
 void infer_on_model_drop(struct worker *w, int64_t handle);
 int infer_on_part(struct worker *w, const struct msg_wk_part *m, struct sh_err *err);

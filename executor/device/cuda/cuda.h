@@ -35,17 +35,13 @@
 #include <cudnn.h>
 
 #define CUDA_MAX_QUEUED 1024 /* marks of the stream that dev_throttle can look back to */
-/* Of libraries, once per dev and not per plan: private to the worker, outside of the arena. */
-#define CUDA_LIB_WORKSPACE ((size_t)64 << 20)
 
 struct cuda_tune;  /* cuda_tune.h: which kernels measured fastest, shared by the workers */
 struct cuda_convs; /* cuda_conv.h: engines by problem, shared by the plans of one dev */
 
 struct cuda_dev {
-    struct dev base; /* first member */
-    CUdevice device;
-    CUcontext context;    /* the primary one; cuda_dev.c holds it, the arena and the tickets */
-    unsigned char *arena; /* device pointer of offset 0 */
+    struct dev base;      /* first member */
+    unsigned char *arena; /* device pointer of offset 0; cuda_dev.c holds what it belongs to */
     cudaStream_t stream;
     cudnnHandle_t cudnn;
     cublasLtHandle_t lt;
@@ -188,8 +184,6 @@ void *cuda__ptr(const struct cuda_call *c, uint32_t tensor);
 void cuda__strides(const struct dev_tensor *t, enum cuda_layout layout,
                    int64_t out[static SH_MAX_RANK]);
 size_t cuda__type_bytes(enum cuda_type t);
-/* dtype as the caller knows it, stored unchanged. false: the device cannot store it. */
-bool cuda__type_of(enum sh_dtype t, enum cuda_type *out);
 
 /* ------------------------------------------------------------------ errors (cuda_err.c) */
 /* SH_OK, or: SH_E_DEVMEM for lack of memory; SH_E_DEVLOST with the cause for what only ends with
@@ -205,7 +199,7 @@ int cuda__launch_failed(const struct cuda_call *c, CUresult e, struct sh_err *er
 
 /* ------------------------------------------------------------------ grids (cuda_grid.c) */
 
-int cuda__grid_open(struct cuda_dev *d, struct sh_err *err);
+int cuda__grid_open(struct cuda_dev *d, struct sh_err *err); /* d has its stream */
 void cuda__grid_close(struct cuda_dev *d);
 /* After the stream was waited for. SH_E_INVALID: a kernel met a bad index or label since. */
 int cuda__fault_check(struct cuda_dev *d, struct sh_err *err);

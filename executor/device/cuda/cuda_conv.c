@@ -9,6 +9,7 @@
 #include "executor/device/cuda/cuda_conv.h"
 
 #include "common/mem.h"
+#include "executor/device/cuda/cuda_nest.h"
 #include "executor/device/cuda/cuda_tune.h"
 
 #include <stdio.h>
@@ -132,7 +133,8 @@ static struct conv_method *by_measuring(struct cuda_dev *d, const struct conv_pr
     return m;
 }
 
-int cuda__conv_method(struct cuda_dev *d, const struct conv_problem *p, struct conv_method **out,
+/* *out: OWNED, cuda__conv_drop(). Finds, measures or takes by heuristics. There always is one. */
+static int method_for(struct cuda_dev *d, const struct conv_problem *p, struct conv_method **out,
                       struct sh_err *err)
 {
     struct conv_method *m;
@@ -244,14 +246,6 @@ static void conv_op_free(void *aux)
     free(o);
 }
 
-static int need_f32(struct cuda_build *b, const uint32_t *tensors, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (tensors[i] != DEV_NONE && cuda__t(b, tensors[i])->dtype != SH_F32)
-            return cuda__refuse(b, SH_E_UNSUPPORTED, "only tensors of type float32 are supported");
-    return SH_OK;
-}
-
 /* Paddings that give the y that the graph has. The end is made like the begin where that makes no
  * difference, since many kernels know only that; a stride can leave part of it unused. */
 static void read_padding(const struct dev_conv *c, struct conv_problem *p)
@@ -325,7 +319,7 @@ static int attach(struct cuda_build *b, const struct conv_problem *p, size_t mor
     if (!o)
         return cuda__refuse(b, SH_E_NOMEM, "could not allocate an operation");
     o->p = *p;
-    rc = cuda__conv_method(cuda__dev(b->plan), p, &o->m, b->err);
+    rc = method_for(cuda__dev(b->plan), p, &o->m, b->err);
     if (rc) {
         conv_op_free(o);
         return rc;
@@ -358,7 +352,7 @@ int cuda__conv(struct cuda_build *b)
     const struct cuda_form nhwc = {.type = b->plan->compute, .layout = CUDA_NHWC};
     const struct cuda_form plain = {.type = b->plan->compute, .layout = CUDA_PLAIN};
     struct conv_problem p;
-    int rc = need_f32(b, all, SH_ARRAY_LEN(all));
+    int rc = cuda__need_f32(b, all, SH_ARRAY_LEN(all));
 
     if (!rc)
         rc = read_problem(b, DNN_FORWARD, x, op->in[1], op->out[0], &p);
@@ -405,7 +399,7 @@ int cuda__conv_bwd_data(struct cuda_build *b)
     const uint32_t all[] = {op->in[0], op->in[1], op->out[0]};
     const struct cuda_form nhwc = {.type = b->plan->compute, .layout = CUDA_NHWC};
     struct conv_problem p;
-    int rc = need_f32(b, all, SH_ARRAY_LEN(all));
+    int rc = cuda__need_f32(b, all, SH_ARRAY_LEN(all));
 
     if (!rc)
         rc = read_problem(b, DNN_BWD_DATA, op->out[0], op->in[1], op->in[0], &p);
@@ -442,7 +436,7 @@ int cuda__conv_bwd_weight(struct cuda_build *b)
     const struct cuda_form nhwc = {.type = b->plan->compute, .layout = CUDA_NHWC};
     const struct cuda_form f32 = {.type = CUDA_T_F32, .layout = CUDA_PLAIN};
     struct conv_problem p;
-    int rc = need_f32(b, all, SH_ARRAY_LEN(all));
+    int rc = cuda__need_f32(b, all, SH_ARRAY_LEN(all));
 
     if (!rc)
         rc = read_problem(b, DNN_BWD_WEIGHT, op->in[0], op->out[0], op->in[1], &p);

@@ -66,9 +66,6 @@ struct conv_args {          /* device pointers */
     unsigned char *scratch; /* cuda__conv_scratch() bytes, aligned to DEV_ALIGN */
 };
 
-/* *out: OWNED, cuda__conv_drop(). Finds, measures or takes by heuristics. There always is one. */
-int cuda__conv_method(struct cuda_dev *d, const struct conv_problem *p, struct conv_method **out,
-                      struct sh_err *err);
 void cuda__conv_drop(struct conv_method *m); /* NULL is allowed */
 size_t cuda__conv_scratch(const struct conv_method *m);
 /* [enqueue] */
@@ -88,8 +85,6 @@ struct conv_search {
 };
 bool cuda__conv_each(struct cuda_dev *d, const struct conv_problem *p, const struct conv_search *s,
                      conv_visit *visit, void *ctx);
-/* Can it be solved so at all? */
-bool cuda__conv_fits(const struct conv_problem *p, enum conv_how how, int64_t padded);
 /* Widths of x worth a try, best guess first; 0: as it comes. Returns how many. */
 int cuda__conv_widths(const struct conv_problem *p, int64_t out[static 4]);
 struct conv_method *cuda__conv_own(const struct conv_problem *p, int64_t padded);

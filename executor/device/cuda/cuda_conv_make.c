@@ -79,7 +79,8 @@ static bool is_read_behind(const struct conv_problem *p)
            (p->pad_begin[0] != p->pad_end[0] || p->pad_begin[1] != p->pad_end[1]);
 }
 
-bool cuda__conv_fits(const struct conv_problem *p, enum conv_how how, int64_t padded)
+/* Can it be solved so at all? */
+static bool fits(const struct conv_problem *p, enum conv_how how, int64_t padded)
 {
     const bool has_act = p->act != DEV_ACT_NONE;
     struct dnn_conv c = {.has_act = false};
@@ -325,7 +326,7 @@ bool cuda__conv_each(struct cuda_dev *d, const struct conv_problem *p, const str
 {
     struct conv_method *m;
 
-    if (!cuda__conv_fits(p, s->how, s->padded))
+    if (!fits(p, s->how, s->padded))
         return false;
     if (s->how == CONV_GEMM)
         return each_gemm(d, p, s, visit, ctx);
@@ -373,7 +374,7 @@ static bool parse(const struct conv_problem *p, const char *text, enum conv_how 
     while (n > 0 && widths[n - 1] != *padded)
         n--;
     *how = (enum conv_how)h;
-    return n > 0 && cuda__conv_fits(p, *how, *padded);
+    return n > 0 && fits(p, *how, *padded);
 }
 
 struct conv_method *cuda__conv_load(struct cuda_dev *d, const struct conv_problem *p,

@@ -10,8 +10,8 @@
  * that collects data on the same core gets its turn. Sleeping until an interrupt would cost some 30
  * microseconds for each run and each step.
  *
- * Kernels are loaded when the context is made, and not when each is first launched: loading may
- * wait for the stream, which may be waiting for a ticket. It costs memory and time once a worker.
+ * A kernel is loaded when it is first launched, which the warm-up of a plan does: loading may wait
+ * for the stream, which may be waiting for a ticket.
  */
 #include "common/clock.h"
 #include "common/mem.h"
@@ -143,11 +143,10 @@ static int open_context(struct open_dev *o, uint32_t ordinal, struct sh_err *err
     rc = cuda__context_open(ordinal, CU_CTX_SCHED_YIELD, &o->context, err);
     if (rc)
         return rc;
-    o->d.device = o->context.device;
-    o->d.context = o->context.context;
-    return cuda__check_drv(
-        cuDeviceGetAttribute(&o->d.n_sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, o->d.device),
-        "ask for the properties of the device", err);
+    return cuda__check_drv(cuDeviceGetAttribute(&o->d.n_sms,
+                                                CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+                                                o->context.device),
+                           "ask for the properties of the device", err);
 }
 
 static int cuda_open(const struct dev_conf *c, struct dev **out, struct sh_err *err)

@@ -17,6 +17,7 @@ static int class_of(int code)
     case cudaErrorOperatingSystem:
         return SH_E_IO;
     case cudaErrorNotSupported:
+    case cudaErrorInsufficientDriver:
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorUnsupportedPtxVersion:
         return SH_E_UNSUPPORTED;

@@ -64,6 +64,8 @@ static int capture(struct cuda_plan *p, const struct dev_bases *b, cudaGraphExec
         rc = cuda__check(cudaGraphInstantiate(out, graph, 0), "instantiate a run", err);
     if (!rc)
         rc = cuda__check(cudaGraphUpload(*out, s), "upload a run", err);
+    if (rc) /* that the capture was given up has been said; no later launch is to blame for it */
+        (void)cudaGetLastError();
     if (graph)
         cudaGraphDestroy(graph);
     return rc;

@@ -17,8 +17,9 @@ int cuda__grid_open(struct cuda_dev *d, struct sh_err *err)
         return rc;
     *d->fault = (struct k_fault){.op = 0};
     rc = cuda__check(cudaMalloc((void **)&d->arrivals, bytes), "allocate counters of blocks", err);
-    if (!rc)
-        rc = cuda__check(cudaMemset(d->arrivals, 0, bytes), "clear the counters of blocks", err);
+    if (!rc) /* before the kernels, which the stream does not order with what other streams do */
+        rc = cuda__check(cudaMemsetAsync(d->arrivals, 0, bytes, d->stream),
+                         "clear the counters of blocks", err);
     return rc;
 }
 

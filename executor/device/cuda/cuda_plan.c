@@ -66,7 +66,8 @@ size_t cuda__type_bytes(enum cuda_type t)
     return BYTES[t];
 }
 
-bool cuda__type_of(enum sh_dtype t, enum cuda_type *out)
+/* dtype as the caller knows it, stored unchanged. false: the device cannot store it. */
+static bool type_of(enum sh_dtype t, enum cuda_type *out)
 {
     switch (t) {
     case SH_F32:
@@ -167,7 +168,7 @@ static struct cuda_form form_of(const struct cuda_plan *p, const struct dev_tens
     bool is_ours = t->role == DEV_ROLE_ACT || t->role == DEV_ROLE_WEIGHT;
 
     if (t->dtype != SH_F32)
-        cuda__type_of(t->dtype, &f.type);
+        type_of(t->dtype, &f.type);
     else if (is_ours && !traits->is_statistic &&
              (t->rank >= 2 || (t->role == DEV_ROLE_WEIGHT && traits->is_bias)))
         f.type = p->compute;
@@ -195,7 +196,7 @@ static int init_tensors(struct cuda_plan *p, struct sh_err *err)
         struct cuda_tensor *c = &p->tensors[i];
         enum cuda_type type;
 
-        if (!cuda__type_of(t->dtype, &type)) {
+        if (!type_of(t->dtype, &type)) {
             rc = SH_FAIL(err, SH_E_UNSUPPORTED,
                          "tensor \"%s\" is %s, which the cuda device cannot store", t->name,
                          sh_dtype_st(t->dtype));
