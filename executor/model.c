@@ -164,23 +164,6 @@ int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *
     return SH_OK;
 }
 
-int model__agree(struct model *m, const struct msg_wk_model_done *d, struct sh_err *err)
-{
-    struct msg_batch theirs[MAX_BATCH_SIZES];
-
-    if (d->image_bytes != m->image_bytes || d->layer_ends.len != m->n_layers * sizeof(uint64_t) ||
-        (m->n_layers && memcmp(d->layer_ends.data, m->layer_ends, d->layer_ends.len) != 0) ||
-        d->batches.len != m->n_batches * sizeof(theirs[0]))
-        return SH_FAIL(err, SH_E_BUG, "a worker compiled the model to another image");
-    memcpy(theirs, d->batches.data, d->batches.len);
-    for (uint32_t i = 0; i < m->n_batches; i++) {
-        if (theirs[i].batch != m->batches[i].batch)
-            return SH_FAIL(err, SH_E_BUG, "a worker compiled the model for other batch sizes");
-        m->batches[i].ws_bytes = SH_MAX(m->batches[i].ws_bytes, theirs[i].ws_bytes);
-    }
-    return check_fits(m, err);
-}
-
 const struct msg_batch *model_batch(const struct model *m, uint32_t batch, const double **layer_ns)
 {
     for (uint32_t i = 0; i < m->n_batches; i++)

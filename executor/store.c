@@ -415,11 +415,9 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
     if (d->rc)
         rc = SH_FAIL(&err, (int)d->rc, "%s", d->msg);
     if (!rc)
-        rc = m->phase == MODEL_BUILDING ? model__take_tables(m, d, fds, n_fds, &err)
-             : m->has_image             ? model__agree(m, d, &err)
-                                        : SH_OK;
-    if (!rc)
         rc = worker_note_model(w, d->handle, &err);
+    if (!rc && m->phase == MODEL_BUILDING)
+        rc = model__take_tables(m, d, fds, n_fds, &err);
     if (rc) {
         note_failure(s, m, &err);
         return;

@@ -142,7 +142,6 @@ static int take_with(struct run *r, uint32_t spare, struct sh_err *err)
     rc = space_alloc(r->x->space, b->ws_bytes, &need, &r->ws, err);
     if (rc)
         return rc;
-    r->ws_bytes = b->ws_bytes;
     rc = model_transmit(r->model, layer_ns, &r->hit_bytes, err);
     if (rc) {
         space_give(r->x->space, &r->ws, r->tag);
@@ -270,17 +269,11 @@ static bool send_run(struct switcher *sw, struct run *r)
     struct worker *w = find_worker(sw, r->model);
     struct sh_msg m = {.type = MSG_WK_RUN};
     struct ablation_send extra;
-    const double *layer_ns;
 
     if (!w)
         ablation_wake(sw->x);
     if (!w || (r->ws.must_wait && !space_is_clean(sw->x->space, &r->ws)))
         return false;
-    if (model_batch(r->model, r->batch, &layer_ns)->ws_bytes > r->ws_bytes) {
-        run__give_back(r); /* a worker that joined meanwhile needs more */
-        r->phase = RUN_MEMORY;
-        return true;
-    }
     send_parts(r, w);
     m.u.wk_run = (struct msg_wk_run){.run_id = r->id,
                                      .handle = r->model->handle,
