@@ -118,10 +118,11 @@ static int take_image(struct model *m, int *fds, size_t n_fds, struct sh_err *er
     return rc;
 }
 
-static int check_fits(const struct model *m, struct sh_err *err)
+/* ws: what the largest batch needs. */
+static int check_fits(const struct model *m, uint64_t ws, struct sh_err *err)
 {
     struct exec *x = store__exec(m->store);
-    uint64_t ws = m->batches[m->n_batches - 1].ws_bytes, pool = dev_mem_bytes(x->mem);
+    uint64_t pool = dev_mem_bytes(x->mem);
     uint64_t need = SH_ALIGN_UP(m->image_bytes, DEV_BLOCK) + SH_ALIGN_UP(ws, DEV_BLOCK);
 
     if (need > pool)
@@ -142,7 +143,7 @@ int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *
     int rc = read_tables(m, d, err);
 
     if (!rc)
-        rc = check_fits(m, err);
+        rc = check_fits(m, m->batches[m->n_batches - 1].ws_bytes, err);
     if (!rc)
         rc = take_image(m, fds, n_fds, err);
     if (rc)
@@ -162,6 +163,39 @@ int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *
     m->tx.value = dev_ticket_value(x->mem, m->tx.slot);
     m->has_image = true;
     return SH_OK;
+}
+
+static struct msg_batch *row_of(const struct model *m, uint32_t batch)
+{
+    for (uint32_t i = 0; i < m->n_batches; i++)
+        if (m->batches[i].batch == batch)
+            return &m->batches[i];
+    return NULL;
+}
+
+int model__agree(struct model *m, const struct msg_wk_model_done *d, struct sh_err *err)
+{
+    size_t n = d->batches.len / sizeof(struct msg_batch);
+    struct msg_batch theirs[MAX_BATCH_SIZES];
+    int rc;
+
+    if (d->image_bytes != m->image_bytes || d->layer_ends.len != m->n_layers * sizeof(uint64_t) ||
+        (m->n_layers && memcmp(d->layer_ends.data, m->layer_ends, d->layer_ends.len) != 0))
+        return SH_FAIL(err, SH_E_BUG, "a worker compiled the model to another image");
+    if (d->batches.len % sizeof(theirs[0]) || n < 1 || n > m->n_batches)
+        return SH_FAIL(err, SH_E_PROTO, "the table of batch sizes of a model has the wrong size");
+    memcpy(theirs, d->batches.data, d->batches.len);
+    for (size_t i = 0; i < n; i++)
+        if (!row_of(m, theirs[i].batch))
+            return SH_FAIL(err, SH_E_BUG, "a worker compiled the model for a batch of %u",
+                           theirs[i].batch);
+    rc = check_fits(m, theirs[n - 1].ws_bytes, err);
+    for (size_t i = 0; !rc && i < n; i++) {
+        struct msg_batch *b = row_of(m, theirs[i].batch);
+
+        b->ws_bytes = SH_MAX(b->ws_bytes, theirs[i].ws_bytes);
+    }
+    return rc;
 }
 
 const struct msg_batch *model_batch(const struct model *m, uint32_t batch, const double **layer_ns)

@@ -9,5 +9,9 @@ void model__free(struct model *m); /* NULL is allowed */
 /* Checks and keeps what the builder made; takes its image out of fds. */
 int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *fds, size_t n_fds,
                        struct sh_err *err);
+/* Another worker's tables of a built model: the same image, and as much workspace as any of them
+ * needs, since each may have chosen other kernels. It may have fewer batch sizes. SH_E_BUG: another
+ * image or batch. SH_E_TOOBIG. */
+int model__agree(struct model *m, const struct msg_wk_model_done *d, struct sh_err *err);
 
 #endif

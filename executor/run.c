@@ -68,14 +68,20 @@ void run__drop_parts(struct run *r, uint64_t rid, uint64_t api_id)
     r->n_parts = keep;
 }
 
-void run__free(struct run *r)
+void run__give_back(struct run *r)
 {
-    if (!r)
-        return;
     if (r->has_pin)
         model_unpin(r->model);
     if (r->has_ws)
         space_give(r->x->space, &r->ws, r->tag);
+    r->has_pin = r->has_ws = false;
+}
+
+void run__free(struct run *r)
+{
+    if (!r)
+        return;
+    run__give_back(r);
     if (r->model)
         r->model->n_users--;
     for (size_t i = 0; i < r->n_parts; i++)

@@ -181,24 +181,27 @@ static bool is_compiled_now(struct store *s, int64_t handle)
     return false;
 }
 
+static void drop_in_worker(struct worker *w, int64_t handle)
+{
+    struct sh_msg m = {.type = MSG_WK_MODEL_DROP};
+
+    m.u.wk_model_drop.handle = handle;
+    worker_send(w, &m, NULL, 0);
+    worker_forget_model(w, handle);
+}
+
 /* A model that is going leaves when nothing needs it any more. */
 static bool reap(struct store *s)
 {
     for (struct model **p = &s->models; *p; p = &(*p)->next) {
         struct model *m = *p;
-        struct sh_msg msg = {.type = MSG_WK_MODEL_DROP};
 
         if (m->phase != MODEL_GOING || m->n_users || tx_image_busy(&m->tx) || m->is_broken ||
             is_compiled_now(s, m->handle))
             continue;
-        msg.u.wk_model_drop.handle = m->handle;
-        for (size_t i = 0; i < pool_size(s->x->pool); i++) {
-            struct worker *w = pool_at(s->x->pool, i);
-
-            if (worker_has_model(w, m->handle))
-                worker_send(w, &msg, NULL, 0);
-            worker_forget_model(w, m->handle);
-        }
+        for (size_t i = 0; i < pool_size(s->x->pool); i++)
+            if (worker_has_model(pool_at(s->x->pool, i), m->handle))
+                drop_in_worker(pool_at(s->x->pool, i), m->handle);
         *p = m->next;
         s->n_models--;
         agent_model_state(s->x->agent, m);
@@ -418,7 +421,11 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
         rc = worker_note_model(w, d->handle, &err);
     if (!rc && m->phase == MODEL_BUILDING)
         rc = model__take_tables(m, d, fds, n_fds, &err);
+    else if (!rc && m->has_image)
+        rc = model__agree(m, d, &err);
     if (rc) {
+        if (!d->rc) /* it has it, and must not run it */
+            drop_in_worker(w, m->handle);
         note_failure(s, m, &err);
         return;
     }

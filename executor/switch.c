@@ -142,6 +142,7 @@ static int take_with(struct run *r, uint32_t spare, struct sh_err *err)
     rc = space_alloc(r->x->space, b->ws_bytes, &need, &r->ws, err);
     if (rc)
         return rc;
+    r->ws_bytes = b->ws_bytes;
     rc = model_transmit(r->model, layer_ns, &r->hit_bytes, err);
     if (rc) {
         space_give(r->x->space, &r->ws, r->tag);
@@ -259,6 +260,14 @@ static void send_parts(const struct run *r, struct worker *w)
     }
 }
 
+/* A worker that joined after the run got its memory may need a larger workspace. */
+static bool has_outgrown(const struct run *r)
+{
+    const double *layer_ns;
+
+    return r->has_ws && model_batch(r->model, r->batch, &layer_ns)->ws_bytes > r->ws_bytes;
+}
+
 /* Only the workspace has to be waited for: the worker writes inputs to it at once. The image need
  * not have arrived, and its head need not have moved to its place yet: each group carries a ticket
  * that the lane raises behind that group's bytes, and behind the move before them (tx_load). */
@@ -274,6 +283,11 @@ static bool send_run(struct switcher *sw, struct run *r)
         ablation_wake(sw->x);
     if (!w || (r->ws.must_wait && !space_is_clean(sw->x->space, &r->ws)))
         return false;
+    if (has_outgrown(r)) {
+        run__give_back(r);
+        r->phase = RUN_MEMORY;
+        return true;
+    }
     send_parts(r, w);
     m.u.wk_run = (struct msg_wk_run){.run_id = r->id,
                                      .handle = r->model->handle,
@@ -288,9 +302,10 @@ static bool send_run(struct switcher *sw, struct run *r)
     pool_set_state(w, WORKER_ACTIVE);
     w->grace_ns = tx_image_busy(im) ? 2 * im->predicted_ns : 0;
     worker_send(w, &m, extra.fds, extra.n_fds);
-    SH_DEBUG("switch.send", "run=%" PRIu64 " worker=%u image=%u groups=%zu ns=%" PRId64, r->id,
-             w->index, r->model->res, m.u.wk_run.groups.len / sizeof(struct msg_group),
-             sh_clock_ns());
+    SH_DEBUG("switch.send",
+             "run=%" PRIu64 " worker=%u image=%u groups=%zu ws_bytes=%" PRIu64 " ns=%" PRId64,
+             r->id, w->index, r->model->res, m.u.wk_run.groups.len / sizeof(struct msg_group),
+             r->ws_bytes, sh_clock_ns());
     free(extra.groups);
     r->worker = w;
     r->worker_serial = w->serial;

@@ -21,6 +21,7 @@ struct run {
     uint32_t n_attempts;
 
     struct space_range ws;
+    uint64_t ws_bytes; /* of ws, as asked for */
     bool has_ws, has_pin;
     uint64_t hit_bytes; /* of the image, found on the device */
     struct worker *worker;
@@ -33,7 +34,8 @@ struct run {
     void *arg;
 };
 
-void run__free(struct run *r); /* gives back what it holds */
+void run__give_back(struct run *r); /* its workspace, and its hold on the image */
+void run__free(struct run *r);      /* gives back what it holds */
 /* Tells all who wait: API, scheduler or fn. why->rc = 0: done. */
 void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_run_done *done);
 /* Removes the parts that match (0 = any); keeps the batch right. Their APIs get a RESULT each, but
