@@ -3,6 +3,7 @@
 #ifndef SH_API_API_H
 #define SH_API_API_H
 
+#include "api/cursor.h"
 #include "api/options.h"
 
 #include <stdatomic.h>
@@ -18,7 +19,8 @@ struct api {
     struct link *link;
     struct stats *stats;
     struct rate *rate;
-    char *openapi;        /* the document as text */
+    char *openapi; /* the document as text */
+    uint8_t cursor_key[CURSOR_KEY_BYTES];
     atomic_bool stopping; /* draining: not ready any more */
     atomic_int n_uploads;
 };

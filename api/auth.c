@@ -33,22 +33,30 @@ struct auth {
     struct entry *slots;
 };
 
+static const struct {
+    const char *name;
+    unsigned role;
+} ROLES[] = {
+    {"admin", ROLE_ADMIN},   {"tenant-admin", ROLE_TENANT_ADMIN},
+    {"submit", ROLE_SUBMIT}, {"infer", ROLE_INFER},
+    {"read", ROLE_READ},
+};
+
 /* enum api_role; 0 if unknown. */
 static unsigned role_of(const char *name)
 {
-    static const struct {
-        const char *name;
-        unsigned role;
-    } ROLES[] = {
-        {"admin", ROLE_ADMIN},   {"tenant-admin", ROLE_TENANT_ADMIN},
-        {"submit", ROLE_SUBMIT}, {"infer", ROLE_INFER},
-        {"read", ROLE_READ},
-    };
-
     for (size_t i = 0; i < SH_ARRAY_LEN(ROLES); i++)
         if (strcmp(ROLES[i].name, name) == 0)
             return ROLES[i].role;
     return 0;
+}
+
+const char *auth_role_name(unsigned role)
+{
+    for (size_t i = 0; i < SH_ARRAY_LEN(ROLES); i++)
+        if (ROLES[i].role == role)
+            return ROLES[i].name;
+    return NULL;
 }
 
 int auth_new(struct auth **out, struct sh_err *err)

@@ -18,6 +18,8 @@
 
 struct auth;
 
+const char *auth_role_name(unsigned role); /* of enum api_role; NULL if it is none */
+
 int auth_new(struct auth **out, struct sh_err *err); /* OWNED, auth_free() */
 void auth_free(struct auth *a);
 /* header: the Authorization header or NULL. API_AGAIN: the id is not in the cache and db is NULL.

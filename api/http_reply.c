@@ -1,4 +1,5 @@
 /* http_reply.c - the one place that turns (rc, err, reply) into an HTTP response. */
+#include "api/answers.h"
 #include "api/api.h"
 #include "api/http_int.h"
 #include "common/log.h"
@@ -150,6 +151,9 @@ static void log_reply(const struct http_req *r, int status)
 {
     char uri[160];
 
+    if (r->q.route && !route_answers(r->q.route, status))
+        SH_WARN("http.undescribed", "method=%s route=%s status=%d request=%s", r->q.method,
+                r->q.route->path, status, r->q.request_id);
     if (status >= 500 && status != 503 && status != 504) {
         SH_ERROR("http.failed", "method=%s uri=\"%s\" status=%d request=%s", r->q.method,
                  sh_log_quote(r->raw_uri, uri, sizeof(uri)), status, r->q.request_id);

@@ -124,9 +124,13 @@ static int open_request(struct http_req *r, const char *method)
     r->q.has_length = r->framing.n_length == 1 || !r->framing.n_encoding;
     r->q.content_length = r->framing.length;
     sh_buf_init(&r->body, 0);
-    rc = framing_check(&r->framing, &r->err);
+    rc = request_identify(&r->q, &r->err);
+    if (!rc)
+        rc = framing_check(&r->framing, &r->err);
     if (!rc)
         rc = uri_parse(r->raw_uri, &r->q.uri, &r->err);
+    if (rc == SH_E_TOOBIG)
+        r->q.reply.status = 414;
     if (!rc)
         rc = request_route(&r->q, &r->err);
     if (!rc && r->q.route->body == BODY_NONE && r->framing.chunked)

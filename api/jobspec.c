@@ -60,7 +60,7 @@ static int read_training(const json_t *j, struct jobspec *out, struct sh_err *er
         {"steps", SH_JSON_INT, &steps, .min = 1, .max = 1e12},
         {"epochs", SH_JSON_INT, &epochs, .min = 1, .max = 1e9},
         {"seed", SH_JSON_INT, &seed, .min = 0, .max = 9e15},
-        {"labels", SH_JSON_STR, &out->labels, .min = 1, .max = 127},
+        {"labels", SH_JSON_STR, &out->labels, .min = 1, .max = 127, .in_bytes = true},
         {"precision", SH_JSON_STR, &precision, .required = false},
         {"shuffle", SH_JSON_BOOL, &shuffle, .required = false},
         {"checkpoint_interval_ms", SH_JSON_INT, &interval, .min = 0, .max = 864e5},

@@ -54,7 +54,7 @@ int keys_create(struct api_req *q, struct sh_err *err)
         rc = store_key_create(q->db, q->who.key_id, q->request_id, &k, &j, err);
     if (!rc && !j)
         rc = noun_missing("tenant", q->params[0], err);
-    if (!rc && json_object_set_new(j, "key", json_string(made.text)))
+    if (!rc && json_object_set_new(j, "key", q->dry_run ? json_null() : json_string(made.text)))
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the reply");
     if (rc) {
         json_decref(j);

@@ -120,6 +120,8 @@ static int start_parts(struct daemon *d, struct sh_err *err)
     if (!rc)
         rc = upload_prepare_dirs(c->state_dir, err);
     if (!rc)
+        rc = cursor_key_load(c->state_dir, a->cursor_key, err);
+    if (!rc)
         rc = slab_new((size_t)c->slab_bytes, api_conf_tenant_slab(c), &a->slab, err);
     if (!rc)
         rc = stats_new(&a->stats, err);

@@ -1,40 +1,152 @@
-/* openapi.c - see openapi.h. */
+/* openapi.c - see openapi.h. Nothing here knows one route from another: what an operation takes and
+ * answers follows from its row of the route table, by answers.c and schemas.c. */
 #include "api/openapi.h"
 
+#include "api/answers.h"
 #include "api/api.h"
+#include "api/auth.h"
 #include "api/handlers.h"
-#include "api/routes.h"
 #include "common/mem.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 
-static int add_schema(json_t *schemas, const struct api_schema *s, struct sh_err *err)
+#define I64_MAX_TEXT "9223372036854775807"
+
+struct doc {                             /* the document in the making */
+    json_t *schemas, *responses, *paths; /* OWNED */
+    bool no_memory;                      /* a value could not be made or kept */
+};
+
+/* TAKES value; NULL is a value that could not be made. */
+static void put(struct doc *d, json_t *to, const char *key, json_t *value)
+{
+    if (json_object_set_new(to, key, value))
+        d->no_memory = true;
+}
+
+static void add(struct doc *d, json_t *to, json_t *value)
+{
+    if (json_array_append_new(to, value))
+        d->no_memory = true;
+}
+
+/* Text of our tables, with '...' for quotes. *out: OWNED, json_decref(). */
+static int parse(const char *what, const char *quoted, json_t **out, struct sh_err *err)
 {
     char *text = NULL;
     json_error_t e;
-    json_t *j = NULL;
-    int rc = sh_strdup(s->json, &text, err);
+    int rc = sh_strdup(quoted, &text, err);
 
+    *out = NULL;
     if (rc)
         return rc;
     for (char *p = text; *p; p++)
         if (*p == '\'')
             *p = '"';
-    j = json_loads(text, 0, &e);
-    if (!j)
-        rc = SH_FAIL(err, SH_E_BUG, "schema \"%s\" is wrong: %s", s->name, e.text);
-    else if (json_object_set_new(schemas, s->name, j))
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the description");
+    *out = json_loads(text, 0, &e);
+    if (!*out)
+        rc = SH_FAIL(err, SH_E_BUG, "the description of \"%s\" is wrong: %s", what, e.text);
     free(text);
     return rc;
 }
 
-static json_t *ref(const char *name)
-{
-    char path[96];
+/* ---------------------------------------------------------------- schemas */
 
-    snprintf(path, sizeof(path), "#/components/schemas/%s", name);
+static void require_all(struct doc *d, json_t *schema)
+{
+    json_t *names = json_array(), *property;
+    const char *name;
+
+    json_object_foreach(json_object_get(schema, "properties"), name, property)
+        add(d, names, json_string(name));
+    put(d, schema, "required", names);
+}
+
+static bool is_required(const json_t *schema, const char *name)
+{
+    json_t *entry;
+    size_t i;
+
+    json_array_foreach(json_object_get(schema, "required"), i, entry)
+    {
+        if (strcmp(json_string_value(entry), name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* A JSON text of ours holds no NUL. */
+static void forbid_nul(struct doc *d, json_t *schema)
+{
+    const char *type = json_string_value(json_object_get(schema, "type"));
+
+    if (type && strcmp(type, "string") == 0 && !json_object_get(schema, "pattern") &&
+        !json_object_get(schema, "format"))
+        put(d, schema, "pattern", json_string("^[^\\x00]*$"));
+}
+
+/* sh_json_read() takes null for absent. */
+static void allow_null(struct doc *d, json_t *schema)
+{
+    json_t *type = json_object_get(schema, "type"), *choices = json_object_get(schema, "enum");
+
+    if (json_is_string(type))
+        put(d, schema, "type", json_pack("[O, s]", type, "null"));
+    if (choices)
+        add(d, choices, json_null());
+}
+
+/* What our short forms stand for: "required":"all", and null for the absent fields of a body. */
+static void complete(struct doc *d, json_t *schema)
+{
+    bool is_body = json_is_false(json_object_get(schema, "additionalProperties"));
+    const char *key;
+    json_t *inner;
+    size_t i;
+
+    if (json_is_string(json_object_get(schema, "required")))
+        require_all(d, schema);
+    json_object_foreach(json_object_get(schema, "properties"), key, inner)
+    {
+        if (is_body)
+            forbid_nul(d, inner);
+        if (is_body && !is_required(schema, key))
+            allow_null(d, inner);
+        complete(d, inner);
+    }
+    inner = json_object_get(schema, "items");
+    if (inner)
+        complete(d, inner);
+    json_array_foreach(json_object_get(schema, "oneOf"), i, inner) complete(d, inner);
+}
+
+static int add_schemas(struct doc *d, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (size_t i = 0; !rc && i < API_N_SCHEMAS; i++) {
+        const struct api_schema *s = &API_SCHEMAS[i];
+        json_t *schema = NULL, *example = NULL;
+
+        rc = parse(s->name, s->json, &schema, err);
+        if (!rc && s->example)
+            rc = parse(s->name, s->example, &example, err);
+        if (!rc)
+            complete(d, schema);
+        if (example)
+            put(d, schema, "examples", json_pack("[o]", example));
+        if (schema)
+            put(d, d->schemas, s->name, schema);
+    }
+    return rc;
+}
+
+static json_t *ref(const char *kind, const char *name)
+{
+    char path[128];
+
+    snprintf(path, sizeof(path), "#/components/%s/%s", kind, name);
     return json_pack("{s:s}", "$ref", path);
 }
 
@@ -42,79 +154,254 @@ static json_t *ref(const char *name)
 static json_t *schema_of(const char *name)
 {
     char inner[64];
-    size_t len = strlen(name);
 
     if (name[0] != '[')
-        return ref(name);
-    sh_strlcpy(inner, name + 1, SH_MIN(sizeof(inner), len - 1));
-    return json_pack("{s:s, s:{s:{s:s, s:o}, s:{s:s}}}", "type", "object", "properties", "items",
-                     "type", "array", "items", ref(inner), "next_cursor", "type", "string");
+        return ref("schemas", name);
+    sh_strlcpy(inner, name + 1, SH_MIN(sizeof(inner), strlen(name) - 1));
+    return json_pack("{s:s, s:[s], s:{s:{s:s, s:o}, s:{s:s, s:s}}}", "type", "object", "required",
+                     "items", "properties", "items", "type", "array", "items",
+                     ref("schemas", inner), "next_cursor", "type", "string", "description",
+                     "cursor of the next page; absent on the last");
 }
 
-static json_t *media(const struct api_route *r, const char *schema)
-{
-    const char *type =
-        strcmp(schema, "Binary") == 0 ? "application/octet-stream" : "application/json";
-    json_t *body = strcmp(schema, "Binary") == 0 ? json_object()
-                                                 : json_pack("{s:o}", "schema", schema_of(schema));
-    json_t *j = json_pack("{s:o}", type, body);
+/* ---------------------------------------------------------------- headers */
 
-    if (j && r->body == BODY_INFER)
-        json_object_set_new(j, "application/octet-stream", json_object());
-    return j;
+enum header_of { OF_ALL, OF_CONTROL, OF_ROW, OF_CREATED, OF_BUSY, OF_KEYLESS, OF_INFER };
+
+static const struct {
+    const char *name, *json, *text;
+    enum header_of of;
+    bool always;
+} HEADERS[] = {
+    {"X-Request-ID", "{'type':'string','minLength':1,'maxLength':64}",
+     "the id that the request sent, or a new one; the log knows it", OF_ALL, true},
+    {"Cache-Control", "{'const':'no-store'}", "answers are not to be kept", OF_CONTROL, true},
+    {"ETag", "{'type':'string','pattern':'^\\\"[1-9][0-9]*\\\"$'}",
+     "version of the thing, for If-Match", OF_ROW, true},
+    {"Location", "{'type':'string','format':'uri-reference'}", "path of what was created",
+     OF_CREATED, true},
+    {"Retry-After", "{'type':'integer','minimum':1}", "seconds to wait before another try", OF_BUSY,
+     true},
+    {"WWW-Authenticate", "{'type':'string'}", "how to send a key", OF_KEYLESS, true},
+    {"Inference-Header-Content-Length", "{'type':'integer','minimum':1}",
+     "bytes of the JSON part; binary tensors follow", OF_INFER, false},
+    {"Server-Timing", "{'type':'string'}", "queue, copy, compute and total, in ms", OF_INFER, true},
+};
+
+static bool has_row_version(const struct doc *d, const char *schema)
+{
+    const json_t *s = schema ? json_object_get(d->schemas, schema) : NULL;
+
+    return json_object_get(json_object_get(s, "properties"), "row_version") != NULL;
 }
 
-static json_t *parameter(const char *name, const char *in, const char *type, const char *text)
+struct reply { /* of which headers are asked for */
+    int status;
+    bool v2, fails, has_row, infers;
+};
+
+static bool has_header(const struct reply *r, enum header_of of)
 {
-    return json_pack("{s:s, s:s, s:b, s:{s:s}, s:s}", "name", name, "in", in, "required",
-                     strcmp(in, "path") == 0, "schema", "type", type, "description", text);
-}
-
-static void add_path_parameters(const struct api_route *r, json_t *list)
-{
-    char name[64];
-
-    for (const char *p = strchr(r->path, '{'); p; p = strchr(p + 1, '{')) {
-        bool number;
-
-        sh_strlcpy(name, p + 1, SH_MIN(sizeof(name), strcspn(p, "}")));
-        number = strcmp(name, "version") == 0 || strcmp(name, "job") == 0;
-        json_array_append_new(list, parameter(name, "path", number ? "integer" : "string", ""));
+    switch (of) {
+    case OF_ALL:
+        return true;
+    case OF_CONTROL:
+        return !r->v2;
+    case OF_ROW:
+        return r->has_row && !r->fails;
+    case OF_CREATED:
+        return r->status == 201;
+    case OF_BUSY:
+        return r->status == 429 || r->status == 503;
+    case OF_KEYLESS:
+        return r->status == 401;
+    case OF_INFER:
+        return r->infers && !r->fails;
     }
+    return false;
 }
 
-static json_t *parameters_of(const struct api_route *r)
+static int add_headers(struct doc *d, const struct reply *r, json_t *response, struct sh_err *err)
+{
+    json_t *headers = json_object();
+    int rc = SH_OK;
+
+    for (size_t i = 0; !rc && i < SH_ARRAY_LEN(HEADERS); i++) {
+        json_t *schema = NULL;
+
+        if (!has_header(r, HEADERS[i].of))
+            continue;
+        rc = parse(HEADERS[i].name, HEADERS[i].json, &schema, err);
+        if (!rc)
+            put(d, headers, HEADERS[i].name,
+                json_pack("{s:s, s:b, s:o}", "description", HEADERS[i].text, "required",
+                          HEADERS[i].always, "schema", schema));
+    }
+    put(d, response, "headers", headers);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- failures */
+
+/* Every code of err.h that has this status, and those that borrow it. */
+static json_t *codes_of(struct doc *d, const struct answer *a)
 {
     json_t *list = json_array();
 
-    add_path_parameters(r, list);
-    if ((r->flags & (ROUTE_TENANT | ROUTE_V2)) && r->access != ACCESS_PUBLIC)
-        json_array_append_new(
-            list, parameter("tenant", "query", "string", "whose things; needed with an admin key"));
-    if (r->flags & ROUTE_LIST) {
-        json_array_append_new(list, parameter("limit", "query", "integer",
-                                              "at most so many; 100 if absent, never above 1000"));
-        json_array_append_new(
-            list, parameter("cursor", "query", "string", "next_cursor of the page before"));
-    }
-    if (r->flags & ROUTE_RANGE) {
-        json_array_append_new(list,
-                              parameter("offset", "query", "integer", "leave out so many; 0"));
-        json_array_append_new(list,
-                              parameter("limit", "query", "integer",
-                                        "at most so many; 10000 if absent, never above 100000"));
-    }
-    if (r->flags & ROUTE_ETAG)
-        json_array_append_new(list, parameter("If-Match", "header", "string",
-                                              "the ETag that was read; 412 if it is not current"));
-    if (r->fn == jobs_create)
-        json_array_append_new(list, parameter("Idempotency-Key", "header", "string",
-                                              "repeating it returns the first job"));
-    if (r->body == BODY_MODEL || r->body == BODY_DATASET)
-        json_array_append_new(
-            list, parameter("Content-Digest", "header", "string", "sha-256=:base64: of the file"));
+    for (int rc = -1; strcmp(sh_rc_name(rc), "?") != 0; rc--)
+        if (sh_rc_http(rc) == a->status)
+            add(d, list, json_string(sh_rc_name(rc)));
+    if (a->also)
+        add(d, list, json_string(a->also));
     return list;
 }
+
+static json_t *problem_schema(struct doc *d, const struct answer *a)
+{
+    return json_pack("{s:[o, {s:{s:{s:i}, s:{s:o}}}]}", "allOf", ref("schemas", "Problem"),
+                     "properties", "status", "const", a->status, "code", "enum", codes_of(d, a));
+}
+
+static void failure_name(const struct answer *a, bool v2, char *out, size_t size)
+{
+    snprintf(out, size, "%s%d", v2 ? "V2Problem" : "Problem", a->status);
+}
+
+static int add_failure(struct doc *d, const struct answer *a, bool v2, struct sh_err *err)
+{
+    const struct reply reply = {.status = a->status, .v2 = v2, .fails = true};
+    char name[32];
+    json_t *r = json_pack("{s:s, s:{s:{s:o}}}", "description", a->text, "content",
+                          v2 ? "application/json" : "application/problem+json", "schema",
+                          problem_schema(d, a));
+
+    failure_name(a, v2, name, sizeof(name));
+    put(d, d->responses, name, r);
+    return r ? add_headers(d, &reply, r, err) : SH_OK;
+}
+
+static int add_failures(struct doc *d, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (size_t i = 0; !rc && i < API_N_ANSWERS; i++) {
+        rc = add_failure(d, &API_ANSWERS[i], false, err);
+        if (!rc)
+            rc = add_failure(d, &API_ANSWERS[i], true, err);
+    }
+    return rc;
+}
+
+/* ---------------------------------------------------------------- parameters */
+
+static json_t *parameter(const char *name, const char *in, json_t *schema, const char *text)
+{
+    return json_pack("{s:s, s:s, s:b, s:o, s:s}", "name", name, "in", in, "required",
+                     strcmp(in, "path") == 0, "schema", schema, "description", text);
+}
+
+static int add_path_parameters(struct doc *d, const struct api_route *r, json_t *list,
+                               struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (const char *p = strchr(r->path, '{'); !rc && p; p = strchr(p + 1, '{')) {
+        size_t len = strcspn(p + 1, "}"), i = 0;
+        json_t *schema = NULL;
+        char name[64];
+
+        sh_strlcpy(name, p + 1, SH_MIN(sizeof(name), len + 1));
+        while (i < API_N_PARAMS && strcmp(API_PARAMS[i].name, name) != 0)
+            i++;
+        if (i == API_N_PARAMS)
+            return SH_FAIL(err, SH_E_BUG, "schemas.c says nothing about the parameter \"%s\"",
+                           name);
+        rc = parse(name, API_PARAMS[i].json, &schema, err);
+        if (!rc)
+            add(d, list, parameter(name, "path", schema, API_PARAMS[i].text));
+    }
+    return rc;
+}
+
+static bool takes_tenant(const struct api_route *r)
+{
+    return (r->flags & (ROUTE_TENANT | ROUTE_V2)) && r->access != ACCESS_PUBLIC;
+}
+
+static bool takes_page(const struct api_route *r)
+{
+    return r->flags & ROUTE_LIST;
+}
+
+static bool takes_range(const struct api_route *r)
+{
+    return r->flags & ROUTE_RANGE;
+}
+
+static bool takes_if_match(const struct api_route *r)
+{
+    return r->flags & ROUTE_ETAG;
+}
+
+static bool takes_token(const struct api_route *r)
+{
+    return r->fn == jobs_create;
+}
+
+static bool takes_digest(const struct api_route *r)
+{
+    return r->body == BODY_MODEL || r->body == BODY_DATASET;
+}
+
+static bool takes_tensors(const struct api_route *r)
+{
+    return r->body == BODY_INFER;
+}
+
+static const struct {
+    const char *name, *in, *json, *text;
+    bool (*when)(const struct api_route *r);
+} OPTIONS[] = {
+    {"tenant", "query", "{'type':'string','pattern':'^[a-z0-9][a-z0-9-]{0,62}$'}",
+     "whose things; needed with an admin key, else the key's own tenant", takes_tenant},
+    {"limit", "query", "{'type':'integer','minimum':1,'maximum':" I64_MAX_TEXT ",'default':100}",
+     "at most so many; above 1000 it counts as 1000", takes_page},
+    {"cursor", "query", "{'type':'string','pattern':'^[A-Za-z0-9_-]{32}$'}",
+     "`next_cursor` of the page before; any other text is refused", takes_page},
+    {"offset", "query", "{'type':'integer','minimum':0,'maximum':" I64_MAX_TEXT ",'default':0}",
+     "leave out so many", takes_range},
+    {"limit", "query", "{'type':'integer','minimum':1,'maximum':" I64_MAX_TEXT ",'default':10000}",
+     "at most so many; above 100000 it counts as 100000", takes_range},
+    {"dry_run", "query", "{'type':'boolean','default':false}",
+     "check everything, answer 200 with what would be, and keep nothing", route_takes_dry_run},
+    {"If-Match", "header", "{'type':'string','pattern':'^(\\\\*|\\\"[1-9][0-9]{0,17}\\\")$'}",
+     "the ETag that was read; without it, or with *, any version is changed", takes_if_match},
+    {"Idempotency-Key", "header",
+     "{'type':'string','pattern':'^(\\\"[ !#-~]{1,253}\\\"|[!#-~]{1,255})$'}",
+     "repeating it returns the first job, with 200", takes_token},
+    {"Content-Digest", "header", "{'type':'string','pattern':'^sha-256=:[A-Za-z0-9+/]{43}=:$'}",
+     "SHA-256 of the file; it is checked", takes_digest},
+    {"Inference-Header-Content-Length", "header", "{'type':'integer','minimum':1}",
+     "bytes of the JSON part; binary tensors follow", takes_tensors},
+};
+
+static int add_options(struct doc *d, const struct api_route *r, json_t *list, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (size_t i = 0; !rc && i < SH_ARRAY_LEN(OPTIONS); i++) {
+        json_t *schema = NULL;
+
+        if (!OPTIONS[i].when(r))
+            continue;
+        rc = parse(OPTIONS[i].name, OPTIONS[i].json, &schema, err);
+        if (!rc)
+            add(d, list, parameter(OPTIONS[i].name, OPTIONS[i].in, schema, OPTIONS[i].text));
+    }
+    return rc;
+}
+
+/* ---------------------------------------------------------------- operations */
 
 /* get /api/v1/models/{model} -> "get_models_model" */
 static void operation_id(const struct api_route *r, char *out, size_t size)
@@ -134,79 +421,170 @@ static void operation_id(const struct api_route *r, char *out, size_t size)
     out[n] = '\0';
 }
 
-static json_t *responses_of(const struct api_route *r)
+/* Tensors are JSON or binary, in requests and replies. Any bytes are a file. */
+static json_t *content(struct doc *d, const struct api_route *r, const char *schema)
 {
-    char status[8];
-    json_t *ok = json_pack("{s:s}", "description", "success");
-    json_t *problem =
-        json_pack("{s:s, s:{s:{s:o}}}", "description", "a failure", "content",
-                  r->flags & ROUTE_V2 ? "application/json" : "application/problem+json", "schema",
-                  ref("Problem"));
+    json_t *j = json_object();
 
-    snprintf(status, sizeof(status), "%d", r->status);
+    if (strcmp(schema, "Binary") != 0)
+        put(d, j, "application/json", json_pack("{s:o}", "schema", schema_of(schema)));
+    if (strcmp(schema, "Binary") == 0 || r->body == BODY_INFER)
+        put(d, j, "application/octet-stream", json_object());
+    return j;
+}
+
+static json_t *request_body(struct doc *d, const struct api_route *r)
+{
+    json_t *c = content(d, r, r->request);
+
+    if (strcmp(r->method, "PATCH") == 0)
+        put(d, c, "application/merge-patch+json",
+            json_pack("{s:o}", "schema", schema_of(r->request)));
+    return json_pack("{s:b, s:o}", "required", !(r->flags & ROUTE_OPTIONAL), "content", c);
+}
+
+static int add_success(struct doc *d, const struct api_route *r, int status, const char *text,
+                       json_t *responses, struct sh_err *err)
+{
+    const struct reply reply = {.status = status,
+                                .v2 = r->flags & ROUTE_V2,
+                                .has_row = has_row_version(d, r->response),
+                                .infers = r->body == BODY_INFER};
+    json_t *success = json_pack("{s:s}", "description", text);
+    char key[8];
+
+    snprintf(key, sizeof(key), "%d", status);
     if (r->response)
-        json_object_set_new(ok, "content", media(r, r->response));
-    return json_pack("{s:o, s:o}", status, ok, "default", problem);
+        put(d, success, "content", content(d, r, r->response));
+    put(d, responses, key, success);
+    return success ? add_headers(d, &reply, success, err) : SH_OK;
 }
 
-static json_t *operation_of(const struct api_route *r)
+/* A probe says no with the body of success; a failure is possible all the same. */
+static int add_probe(struct doc *d, const struct api_route *r, json_t *responses,
+                     struct sh_err *err)
 {
-    char id[128];
-    json_t *op;
+    const struct reply reply = {.status = 503, .v2 = true, .fails = true};
+    json_t *no = json_pack("{s:s, s:{s:{s:{s:[o, o]}}}}", "description", "no, or it cannot be told",
+                           "content", "application/json", "schema", "anyOf",
+                           ref("schemas", r->response), ref("schemas", "Problem"));
 
-    operation_id(r, id, sizeof(id));
-    op = json_pack("{s:s, s:s, s:s, s:o, s:o}", "operationId", id, "summary", r->summary,
-                   "description", access_text(r->access), "parameters", parameters_of(r),
-                   "responses", responses_of(r));
-    if (op && r->request)
-        json_object_set_new(op, "requestBody",
-                            json_pack("{s:b, s:o}", "required", !(r->flags & ROUTE_OPTIONAL),
-                                      "content", media(r, r->request)));
-    if (op && r->access == ACCESS_PUBLIC)
-        json_object_set_new(op, "security", json_array());
-    return op;
+    put(d, responses, "503", no);
+    return no ? add_headers(d, &reply, no, err) : SH_OK;
 }
 
-static int add_route(json_t *paths, const struct api_route *r, struct sh_err *err)
+static int add_responses(struct doc *d, const struct api_route *r, json_t *responses,
+                         struct sh_err *err)
 {
-    json_t *item = json_object_get(paths, r->path);
-    char method[16];
+    int rc = add_success(d, r, r->status, r->status == 201 ? "created" : "done", responses, err);
+
+    if (!rc && r->status == 201)
+        rc = add_success(d, r, 200, "with dry_run: what would be created; a repetition: what was",
+                         responses, err);
+    for (size_t i = 0; i < API_N_ANSWERS; i++) {
+        char key[8], name[32];
+
+        if (!route_fails_with(r, &API_ANSWERS[i]))
+            continue;
+        snprintf(key, sizeof(key), "%d", API_ANSWERS[i].status);
+        failure_name(&API_ANSWERS[i], r->flags & ROUTE_V2, name, sizeof(name));
+        put(d, responses, key, ref("responses", name));
+    }
+    if (!rc && (r->flags & ROUTE_PROBE))
+        rc = add_probe(d, r, responses, err);
+    return rc;
+}
+
+/* One alternative a role. */
+static json_t *security(struct doc *d, const struct api_route *r)
+{
+    json_t *list = json_array();
+
+    for (unsigned role = 1; r->access != ACCESS_PUBLIC && auth_role_name(role); role <<= 1)
+        if (access_roles(r->access) & role)
+            add(d, list, json_pack("{s:[s]}", "key", auth_role_name(role)));
+    return list;
+}
+
+/* The first noun of the path groups operations in tools that show them. */
+static json_t *tag_of(const struct api_route *r)
+{
+    const char *p = strncmp(r->path, "/api/v1/", 8) == 0 ? r->path + 8 : r->path + 1;
+
+    return json_stringn(p, strcspn(p, "/"));
+}
+
+static int add_route(struct doc *d, const struct api_route *r, struct sh_err *err)
+{
+    json_t *item = json_object_get(d->paths, r->path), *op, *params, *responses;
+    char id[128], method[16];
     size_t n = 0;
+    int rc;
 
     if (!item) {
         item = json_object();
-        if (json_object_set_new(paths, r->path, item))
-            return SH_FAIL(err, SH_E_NOMEM, "could not allocate the description");
+        put(d, d->paths, r->path, item);
     }
+    operation_id(r, id, sizeof(id));
+    params = json_array();
+    responses = json_object();
+    op = json_pack("{s:s, s:s, s:s, s:[o], s:o, s:o, s:o}", "operationId", id, "summary",
+                   r->summary, "description", access_text(r->access), "tags", tag_of(r),
+                   "parameters", params, "responses", responses, "security", security(d, r));
     for (; r->method[n] && n + 1 < sizeof(method); n++)
         method[n] = (char)tolower((unsigned char)r->method[n]);
     method[n] = '\0';
-    if (json_object_set_new(item, method, operation_of(r)))
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the description");
-    return SH_OK;
+    put(d, item, method, op);
+    if (d->no_memory)
+        return SH_OK; /* said at the end */
+    rc = add_path_parameters(d, r, params, err);
+    if (!rc)
+        rc = add_options(d, r, params, err);
+    if (!rc)
+        rc = add_responses(d, r, responses, err);
+    if (!rc && r->request)
+        put(d, op, "requestBody", request_body(d, r));
+    return rc;
+}
+
+/* ---------------------------------------------------------------- the document */
+
+static json_t *assemble(struct doc *d)
+{
+    json_t *info = json_pack("{s:s, s:s, s:s}", "title", "Shunt", "version", "1", "description",
+                             "Multi-tenant GPU scheduler: inference protocol (/v2) and control "
+                             "plane (/api/v1). GET answers HEAD too; OPTIONS tells the methods of "
+                             "a path, and another method gets 405 with Allow.");
+    json_t *key = json_pack("{s:s, s:s, s:s, s:s}", "type", "http", "scheme", "bearer",
+                            "bearerFormat", "shunt_<id>_<secret>", "description",
+                            "An API key. The names beside it are roles; one of them is enough.");
+
+    return json_pack("{s:s, s:o, s:[{s:s}], s:O, s:{s:O, s:O, s:{s:o}}}", "openapi", "3.1.0",
+                     "info", info, "servers", "url", "/", "paths", d->paths, "components",
+                     "schemas", d->schemas, "responses", d->responses, "securitySchemes", "key",
+                     key);
 }
 
 int openapi_build(json_t **out, struct sh_err *err)
 {
-    json_t *schemas = json_object(), *paths = json_object();
-    int rc = SH_OK;
+    struct doc d = {json_object(), json_object(), json_object(), false};
+    int rc = add_schemas(&d, err);
 
     *out = NULL;
-    for (size_t i = 0; !rc && i < API_N_SCHEMAS; i++)
-        rc = add_schema(schemas, &API_SCHEMAS[i], err);
-    for (size_t i = 0; !rc && i < API_N_ROUTES; i++)
-        rc = add_route(paths, &API_ROUTES[i], err);
     if (!rc)
-        *out =
-            json_pack("{s:s, s:{s:s, s:s, s:s}, s:O, s:{s:O, s:{s:{s:s, s:s}}}, s:[{s:[]}]}",
-                      "openapi", "3.1.0", "info", "title", "Shunt", "version", "1", "description",
-                      "Multi-tenant GPU scheduler: inference protocol and control plane.", "paths",
-                      paths, "components", "schemas", schemas, "securitySchemes", "key", "type",
-                      "http", "scheme", "bearer", "security", "key");
-    if (!rc && !*out)
+        rc = add_failures(&d, err);
+    for (size_t i = 0; !rc && i < API_N_ROUTES; i++)
+        rc = add_route(&d, &API_ROUTES[i], err);
+    if (!rc)
+        *out = assemble(&d);
+    if (!rc && (!*out || d.no_memory)) {
+        json_decref(*out);
+        *out = NULL;
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the description");
-    json_decref(schemas);
-    json_decref(paths);
+    }
+    json_decref(d.schemas);
+    json_decref(d.responses);
+    json_decref(d.paths);
     return rc;
 }
 
@@ -226,8 +604,9 @@ void openapi_print_docs(FILE *out)
             "Every request but those marked \"no key\" carries `Authorization: Bearer shunt_...`. "
             "The tenant is the key's; an admin key names one with `?tenant=`. Failures are "
             "`application/problem+json` (`application/json` below `/v2`) with `code`, `error` and "
-            "`request_id`.\n\n| method | path | who | answer | what |\n| --- | --- | --- | --- | "
-            "--- |\n");
+            "`request_id`. Requests that create or change by a JSON body take `?dry_run=true`: "
+            "everything is checked, the answer is 200 with what would be, nothing is kept.\n\n"
+            "| method | path | who | answer | what |\n| --- | --- | --- | --- | --- |\n");
     for (size_t i = 0; i < API_N_ROUTES; i++) {
         const struct api_route *r = &API_ROUTES[i];
 

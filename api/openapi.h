@@ -6,11 +6,18 @@
 
 #include <stdio.h>
 
+/* schemas.c. JSON and JSON Schema with '...' for quotes. */
 struct api_schema {
-    const char *name, *json; /* JSON Schema, with '...' for quotes: see schemas.c */
+    const char *name, *json;
+    const char *example; /* or NULL */
 };
 extern const struct api_schema API_SCHEMAS[];
 extern const size_t API_N_SCHEMAS;
+struct api_param { /* a path parameter, by its name in the pattern */
+    const char *name, *text, *json;
+};
+extern const struct api_param API_PARAMS[];
+extern const size_t API_N_PARAMS;
 
 /* The OpenAPI 3.1 document. *out: OWNED, json_decref(). */
 int openapi_build(json_t **out, struct sh_err *err);

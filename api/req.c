@@ -1,6 +1,7 @@
 /* req.c - helpers of handlers: see req.h. */
 #include "api/req.h"
 
+#include "api/api.h"
 #include "api/routes.h"
 #include "common/hash.h"
 #include "common/mem.h"
@@ -51,24 +52,14 @@ int base64_decode(const char *s, size_t len, uint8_t *out, size_t n, struct sh_e
     return SH_OK;
 }
 
-void cursor_encode(int64_t id, char out[static 40])
+/* What a cursor is bound to: the list, and whose. */
+static void list_of(const struct api_req *q, char out[static REQ_LIST_TEXT])
 {
-    char text[24];
+    int64_t tenant = q->route->flags & ROUTE_TENANT ? q->tenant_id : 0; /* else the path names it */
+    size_t n = (size_t)snprintf(out, REQ_LIST_TEXT, "%s %" PRId64, q->route->path, tenant);
 
-    snprintf(text, sizeof(text), "c%019" PRId64, id);
-    sh_base64url((const uint8_t *)text, 20, out);
-}
-
-int cursor_decode(const char *s, int64_t *id, struct sh_err *err)
-{
-    uint8_t text[21] = {0};
-
-    if (base64_decode(s, strlen(s), text, 20, NULL) || text[0] != 'c' ||
-        sh_parse_i64((char *)text + 1 + strspn((char *)text + 1, "0"), 1, INT64_MAX, "cursor", id,
-                     NULL))
-        return SH_FAIL(err, SH_E_INVALID,
-                       "the cursor is not one of ours; take \"next_cursor\" of the page before");
-    return SH_OK;
+    for (size_t i = 0; i < API_MAX_PARAMS && q->params[i] && n < REQ_LIST_TEXT; i++)
+        n += (size_t)snprintf(out + n, REQ_LIST_TEXT - n, " %s", q->params[i]);
 }
 
 int req_page(const struct api_req *q, struct req_page *out, struct sh_err *err)
@@ -77,11 +68,12 @@ int req_page(const struct api_req *q, struct req_page *out, struct sh_err *err)
     int64_t id = 0;
     int rc = SH_OK;
 
-    *out = (struct req_page){.limit = PAGE_DEFAULT};
+    *out = (struct req_page){.limit = PAGE_DEFAULT, .cursor_key = q->api->cursor_key};
+    list_of(q, out->list);
     if (limit)
         rc = sh_parse_i64(limit, 1, INT64_MAX, "limit", &out->limit, err);
     if (!rc && cursor)
-        rc = cursor_decode(cursor, &id, err);
+        rc = cursor_open(out->cursor_key, out->list, cursor, &id, err);
     if (rc)
         return rc;
     out->limit = SH_MIN(out->limit, PAGE_MAX);

@@ -88,6 +88,7 @@ struct api_req {
     int64_t tenant_id; /* its number; set on pool threads for routes with ROUTE_TENANT */
     uint64_t content_length;
     bool has_length;  /* else chunked, or no body */
+    bool dry_run;     /* what the handler changes in the database is undone */
     const char *body; /* BORROWED; NULL unless the route's body is JSON */
     size_t body_len;
     json_t *json;          /* OWNED by the request: the parsed body; NULL if it was empty */
@@ -105,17 +106,17 @@ int req_if_match(const struct api_req *q, char buf[static 24], const char **out,
 /* Sets body (TAKES j, even on failure), ETag from its row_version, Location unless it is NULL. */
 int req_reply(struct api_req *q, json_t *j, const char *location, struct sh_err *err);
 /* limit and cursor of a list. cursor: the last id of the page before, as text; NULL at first. */
+#define REQ_LIST_TEXT 640
 struct req_page {
     int64_t limit;
     char limit_text[24], after[24];
-    const char *cursor; /* NULL or after */
+    const char *cursor;        /* NULL or after */
+    const uint8_t *cursor_key; /* for the cursor of the next page: cursor.h */
+    char list[REQ_LIST_TEXT];
 };
 int req_page(const struct api_req *q, struct req_page *out, struct sh_err *err);
 void req_reply_free(struct api_reply *r);
 
-/* Cursors are opaque: base64url of the last id. They carry no authority. */
-void cursor_encode(int64_t id, char out[static 40]);
-int cursor_decode(const char *s, int64_t *id, struct sh_err *err);
 /* Both alphabets, padding optional. Fails: SH_E_INVALID unless exactly n bytes come out. */
 int base64_decode(const char *s, size_t len, uint8_t *out, size_t n, struct sh_err *err);
 

@@ -1,6 +1,7 @@
 /* request.c - see request.h. */
 #include "api/request.h"
 
+#include "api/answers.h"
 #include "api/api.h"
 #include "api/auth.h"
 #include "api/infer.h"
@@ -16,8 +17,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* A client's own id is taken over if it is plain; else one is drawn. */
-static int pick_request_id(struct api_req *q, struct sh_err *err)
+int request_identify(struct api_req *q, struct sh_err *err)
 {
     static const char PLAIN[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     const char *id = q->h.request_id;
@@ -75,6 +75,7 @@ static int check_query(struct api_req *q, struct sh_err *err)
         bool list = strcmp(name, "limit") == 0 || strcmp(name, "cursor") == 0;
         bool range = strcmp(name, "limit") == 0 || strcmp(name, "offset") == 0;
         bool known = (q->route->flags & ROUTE_V2) ||
+                     (route_takes_dry_run(q->route) && strcmp(name, "dry_run") == 0) ||
                      ((q->route->flags & ROUTE_TENANT) && strcmp(name, "tenant") == 0) ||
                      ((q->route->flags & ROUTE_LIST) && list) ||
                      ((q->route->flags & ROUTE_RANGE) && range);
@@ -83,6 +84,16 @@ static int check_query(struct api_req *q, struct sh_err *err)
             return SH_FAIL(err, SH_E_INVALID, "\"%.64s\" is not a query parameter of %s", name,
                            q->route->path);
     }
+    return SH_OK;
+}
+
+static int check_dry_run(struct api_req *q, struct sh_err *err)
+{
+    const char *dry = route_takes_dry_run(q->route) ? uri_query(&q->uri, "dry_run") : NULL;
+
+    q->dry_run = dry && strcmp(dry, "true") == 0;
+    if (dry && !q->dry_run && strcmp(dry, "false") != 0)
+        return SH_FAIL(err, SH_E_INVALID, "\"dry_run\" must be true or false");
     return SH_OK;
 }
 
@@ -107,15 +118,13 @@ static int check_media(struct api_req *q, struct sh_err *err)
 
 int request_route(struct api_req *q, struct sh_err *err)
 {
-    int rc = pick_request_id(q, err);
-
-    if (rc)
-        return rc;
-    rc = route_find(q->method, &q->uri, &q->route, q->params, q->reply.allow, err);
+    int rc = route_find(q->method, &q->uri, &q->route, q->params, q->reply.allow, err);
     if (!rc)
         rc = check_body_limit(q, err);
     if (!rc)
         rc = check_query(q, err);
+    if (!rc)
+        rc = check_dry_run(q, err);
     if (!rc)
         rc = check_media(q, err);
     return rc;
@@ -183,6 +192,22 @@ static int parse_body(struct api_req *q, struct sh_err *err)
     return SH_OK;
 }
 
+/* The handler runs as ever, against a database that forgets it. */
+static int rehearse(struct api_req *q, struct sh_err *err)
+{
+    int rc;
+
+    if (!q->db)
+        return API_AGAIN;
+    rc = db_rehearse(q->db, err);
+    if (!rc)
+        rc = q->route->fn(q, err);
+    db_undo(q->db);
+    q->reply.status = rc ? q->reply.status : 200;
+    q->reply.location[0] = '\0';
+    return rc;
+}
+
 int request_main(struct api_req *q, struct sh_err *err)
 {
     int rc = parse_body(q, err);
@@ -192,5 +217,7 @@ int request_main(struct api_req *q, struct sh_err *err)
             return API_AGAIN;
         rc = store_tenant_id(q->db, q->tenant, &q->tenant_id, err);
     }
-    return rc ? rc : q->route->fn(q, err);
+    if (rc)
+        return rc;
+    return q->dry_run ? rehearse(q, err) : q->route->fn(q, err);
 }

@@ -5,6 +5,9 @@
 
 #include "api/req.h"
 
+/* Its id: the client's own if that is plain, else one is drawn. Before all others: every reply has
+ * one. */
+int request_identify(struct api_req *q, struct sh_err *err);
 int request_route(struct api_req *q, struct sh_err *err); /* route, limits, query, content type */
 int request_auth(struct api_req *q, struct sh_err *err);  /* who, role, tenant's name */
 int request_begin(struct api_req *q, struct sh_err *err); /* before the body */

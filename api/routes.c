@@ -21,6 +21,7 @@
 #define JOBS "/api/v1/jobs"
 #define JOB JOBS "/{job}"
 #define V2 ROUTE_V2 | ROUTE_HERE
+#define PROBE V2 | ROUTE_PROBE
 #define V2M "/v2/models/{model}"
 #define V2V V2M "/versions/{version}"
 
@@ -116,7 +117,7 @@ const struct api_route API_ROUTES[] = {
      "server metadata", NULL, "ServerMetadata"},
     {"GET", "/v2/health/live", ACCESS_PUBLIC, BODY_NONE, V2, 0, v2_live, 200,
      "is this process alive", NULL, "Health"},
-    {"GET", "/v2/health/ready", ACCESS_PUBLIC, BODY_NONE, V2, 0, v2_ready, 200,
+    {"GET", "/v2/health/ready", ACCESS_PUBLIC, BODY_NONE, PROBE, 0, v2_ready, 200,
      "can inference requests be served (200) or not (503)", NULL, "Health"},
     {"POST", "/v2/repository/index", ACCESS_ANY, BODY_JSON, V2 | ROUTE_OPTIONAL, 4 * KIB,
      v2_index, 200,
@@ -127,9 +128,9 @@ const struct api_route API_ROUTES[] = {
      "model metadata", NULL, "ModelMetadata"},
     {"GET", V2V, ACCESS_ANY, BODY_NONE, V2, 0, v2_model, 200,
      "metadata of one version", NULL, "ModelMetadata"},
-    {"GET", V2M "/ready", ACCESS_ANY, BODY_NONE, V2, 0, v2_model_ready, 200,
+    {"GET", V2M "/ready", ACCESS_ANY, BODY_NONE, PROBE, 0, v2_model_ready, 200,
      "is the model ready (200) or not (503)", NULL, "Health"},
-    {"GET", V2V "/ready", ACCESS_ANY, BODY_NONE, V2, 0, v2_model_ready, 200,
+    {"GET", V2V "/ready", ACCESS_ANY, BODY_NONE, PROBE, 0, v2_model_ready, 200,
      "is the version ready (200) or not (503)", NULL, "Health"},
     {"GET", V2M "/config", ACCESS_ANY, BODY_NONE, V2, 0, v2_config, 200,
      "model configuration", NULL, "ModelConfig"},

@@ -1,5 +1,9 @@
-/* schemas.c - JSON Schema of every body, by the names that routes.c uses. Single quotes stand for
- * double ones; no text here holds an apostrophe. */
+/* schemas.c - JSON Schema of every body and path parameter, by the names that routes.c uses. Single
+ * quotes stand for double ones; no text here holds an apostrophe.
+ *
+ * Objects: CLOSED is a body that we read (unknown fields are refused; openapi.c adds that null
+ * stands for an absent field), OPEN is one that we write with all these fields, SOME one that may
+ * lack some. */
 #include "api/openapi.h"
 #include "common/mem.h"
 
@@ -15,31 +19,42 @@
 #define NUM0 "{'type':['number','null']}"
 #define BOOL "{'type':'boolean'}"
 #define RANGE(type, min, max) "{'type':'" type "','minimum':" min ",'maximum':" max "}"
-#define OPEN(properties) "{'type':'object','properties':{" properties "}}"
-#define CLOSED(required, properties)                                                               \
-    "{'type':'object','additionalProperties':false,'required':[" required "],'properties':{"       \
-    properties "}}"
+#define STR(min, max)                                                                              \
+    "{'type':'string','minLength':" min ",'maxLength':" max "}"
+#define OPEN(properties) "{'type':'object','required':'all','properties':{" properties "}}"
+#define SOME(required, properties)                                                                 \
+    "{'type':'object','required':[" required "],'properties':{" properties "}}"
+#define CLOSED_IF(rule, required, properties)                                                      \
+    "{'type':'object','additionalProperties':false," rule "'required':[" required                  \
+    "],'properties':{" properties "}}"
+#define CLOSED(required, properties) CLOSED_IF("", required, properties)
+#define NUMBER(max) "'type':['number','null'],'minimum':0,'maximum':" max
 #define TENSORS                                                                                    \
     "{'type':'array','items':{'type':'object','required':['name','datatype','shape'],"             \
     "'properties':{'name':" TEXT ",'datatype':" TEXT ",'shape':{'type':'array','items':" INT       \
     "}}}}"
+#define PARAMETERS "{'type':'object','additionalProperties':{'type':['string','number','boolean']}}"
 #define STORED_ONLY                                                                                \
     "'description':'stored, without effect yet: it takes effect with the control-plane release'"
 #define QUOTA_FIELDS                                                                               \
-    "'guaranteed_gpus':{'type':'number','minimum':0},'max_gpus':{'type':['number','null'],"        \
-    "'minimum':0},'over_quota_weight':{'type':'number','minimum':0},"                              \
-    "'borrowing_limit':{'type':['number','null'],'minimum':0},"                                    \
-    "'lending_limit':{'type':['number','null'],'minimum':0," STORED_ONLY "},"                      \
-    "'gpu_memory_min_bytes':{'type':'integer','minimum':0," STORED_ONLY "},"                       \
-    "'gpu_memory_share':{'type':'number','minimum':0," STORED_ONLY "},"                            \
-    "'gpu_memory_max_bytes':{'type':['integer','null'],'minimum':1," STORED_ONLY "},"              \
-    "'max_running_jobs':{'type':'integer','minimum':0},'max_queued_jobs':{'type':'integer',"       \
-    "'minimum':0},'max_concurrent_requests':{'type':'integer','minimum':0},"                       \
-    "'requests_per_second':{'type':['number','null'],'minimum':0.001,'description':'inference "    \
+    "'guaranteed_gpus':" RANGE("number", "0", "1e6") ",'max_gpus':{" NUMBER("1e6")                 \
+    "},'over_quota_weight':" RANGE("number", "0", "1e6") ",'borrowing_limit':{" NUMBER("1e6")      \
+    "},'lending_limit':{" NUMBER("1e6") "," STORED_ONLY "},"                                       \
+    "'gpu_memory_min_bytes':{'type':'integer','minimum':0,'maximum':9000000000000000,"             \
+    STORED_ONLY "},"                                                                               \
+    "'gpu_memory_share':{'type':'number','minimum':0,'maximum':1e6," STORED_ONLY "},"              \
+    "'gpu_memory_max_bytes':{'type':['integer','null'],'minimum':1,"                               \
+    "'maximum':9000000000000000," STORED_ONLY "},"                                                 \
+    "'max_running_jobs':" RANGE("integer", "0", "1000000000")                                      \
+    ",'max_queued_jobs':" RANGE("integer", "0", "1000000000")                                      \
+    ",'max_concurrent_requests':" RANGE("integer", "0", "1000000000")                              \
+    ",'requests_per_second':{'type':['number','null'],'minimum':0.001,'maximum':1e9,"              \
+    "'description':'inference "                                                                    \
     "requests a second, counted by each API process for itself and for the keys of the tenant; "   \
     "more get 429 with Retry-After; null: no limit'},'burst':{'type':['integer','null'],"          \
-    "'minimum':1,'description':'inference requests that may come at once; null: as many as one "   \
-    "second allows'},'max_storage_bytes':{'type':'integer','minimum':0}"
+    "'minimum':1,'maximum':1000000000,'description':'inference requests that may come at once; "   \
+    "null: as many as one second allows'},'max_storage_bytes':"                                    \
+    RANGE("integer", "0", "9000000000000000")
 #define KEY_FIELDS                                                                                 \
     "'id':" TEXT ",'name':" TEXT ",'role':" TEXT ",'tenant':" TEXT0 ",'created_at':" TIME          \
     ",'expires_at':" TIME0 ",'revoked_at':" TIME0
@@ -47,54 +62,66 @@
     "'latency_ms':" RANGE("number", "0.001", "3600000") ",'percentile':" RANGE("number",           \
     "0.001", "99.999") ",'priority':" RANGE("integer", "0", "100")                                 \
     ",'on_miss':{'enum':['reject','delay','best-effort']}"
+#define ANY_OPTIMIZER                                                                              \
+    ",'lr':" RANGE("number", "0", "1000000") ",'weight_decay':" RANGE("number", "0", "1000000")
 #define OPTIMIZER                                                                                  \
-    CLOSED("'name'", "'name':{'enum':['sgd','adam','adamw']},'lr':" RANGE("number", "0",           \
-    "1000000") ",'momentum':" RANGE("number", "0", "1") ",'weight_decay':" RANGE("number", "0",    \
-    "1000000") ",'beta1':" RANGE("number", "0", "0.9999999") ",'beta2':" RANGE("number", "0",      \
-    "0.9999999") ",'eps':" RANGE("number", "0", "1") ",'nesterov':" BOOL)
+    "{'type':'object','oneOf':[" CLOSED("'name'", "'name':{'const':'sgd'}" ANY_OPTIMIZER           \
+    ",'momentum':" RANGE("number", "0", "1") ",'nesterov':" BOOL) "," CLOSED("'name'",             \
+    "'name':{'enum':['adam','adamw']}" ANY_OPTIMIZER ",'beta1':" RANGE("number", "0", "0.9999999") \
+    ",'beta2':" RANGE("number", "0", "0.9999999") ",'eps':" RANGE("number", "0", "1")) "]}"
+#define STEPS_OR_EPOCHS                                                                            \
+    "'oneOf':[{'required':['steps'],'properties':{'steps':{'type':'integer'}}},"                   \
+    "{'required':['epochs'],'properties':{'epochs':{'type':'integer'}}}],"
 #define TRAINING                                                                                   \
-    CLOSED("'optimizer'", "'loss':{'enum':['cross-entropy','mse']},'optimizer':" OPTIMIZER         \
+    CLOSED_IF(STEPS_OR_EPOCHS, "'optimizer'", "'loss':{'enum':['cross-entropy','mse']},"           \
+    "'optimizer':" OPTIMIZER                                                                       \
     ",'batch':" RANGE("integer", "1", "65536") ",'steps':" RANGE("integer", "1",                   \
     "1000000000000") ",'epochs':" RANGE("integer", "1", "1000000000") ",'seed':" RANGE(            \
-    "integer", "0", "9000000000000000") ",'labels':" TEXT ",'precision':{'enum':['fp32',"          \
-    "'tf32','fp16','bf16']},'shuffle':" BOOL ",'checkpoint_interval_ms':" RANGE("integer", "0",    \
-    "86400000"))
+    "integer", "0", "9000000000000000") ",'labels':" STR("1", "127") ",'precision':{'enum':["      \
+    "'fp32','tf32','fp16','bf16']},'shuffle':" BOOL ",'checkpoint_interval_ms':"            \
+    RANGE("integer", "0", "86400000"))
 
 const struct api_schema API_SCHEMAS[] = {
     {"Any", "{}"},
     {"Empty", CLOSED("", "")},
-    {"Health", OPEN("'live':" BOOL ",'ready':" BOOL ",'name':" TEXT)},
+    {"Health", SOME("", "'live':" BOOL ",'ready':" BOOL ",'name':" TEXT)},
     {"Problem", "{'type':'object','required':['type','title','status','detail','code','error'],"
      "'properties':{'type':" TEXT ",'title':" TEXT ",'status':" INT ",'detail':" TEXT ",'code':"
-     TEXT ",'error':" TEXT ",'request_id':" TEXT ",'nodes':{'type':'array',"
-     "'items':{'type':'object'}}}}"},
+     TEXT ",'error':{'type':'string','description':'the same as detail, for clients of the "
+     "inference protocol'},'request_id':" TEXT ",'nodes':{'type':'array','items':{'type':'object'},"
+     "'description':'of a model that was refused: every node that is not supported'}}}"},
     {"Tenant", OPEN("'name':" LOWER_NAME ",'state':{'enum':['ACTIVE','SUSPENDED','DELETED']},"
      "'created_at':" TIME ",'row_version':" INT)},
-    {"TenantCreate", CLOSED("'name'", "'name':" LOWER_NAME)},
-    {"TenantPatch", CLOSED("'state'", "'state':{'enum':['ACTIVE','SUSPENDED']}")},
+    {"TenantCreate", CLOSED("'name'", "'name':" LOWER_NAME), "{'name':'vision'}"},
+    {"TenantPatch", CLOSED("'state'", "'state':{'enum':['ACTIVE','SUSPENDED']}"),
+     "{'state':'SUSPENDED'}"},
     {"Quota", OPEN(QUOTA_FIELDS ",'row_version':" INT)},
-    {"QuotaPut", CLOSED("", QUOTA_FIELDS)},
+    {"QuotaPut", CLOSED("", QUOTA_FIELDS),
+     "{'guaranteed_gpus':1,'max_gpus':4,'max_queued_jobs':100,'requests_per_second':50}"},
     {"Key", OPEN(KEY_FIELDS)},
-    {"KeySecret", OPEN(KEY_FIELDS ",'key':" TEXT)},
-    {"KeyCreate", CLOSED("'name','role'", "'name':{'type':'string','minLength':1,'maxLength':64},"
-     "'role':{'enum':['tenant-admin','submit','infer','read']},'expires_at':" TIME)},
+    {"KeySecret", OPEN(KEY_FIELDS ",'key':{'type':['string','null'],'description':'null in a dry "
+     "run: there is no such key'}")},
+    {"KeyCreate", CLOSED("'name','role'", "'name':" STR("1", "64") ",'role':{'enum':["
+     "'tenant-admin','submit','infer','read']},'expires_at':" TIME),
+     "{'name':'ci','role':'submit','expires_at':'2037-01-31T00:00:00Z'}"},
     {"Model", OPEN("'name':" NAME ",'tenant':" TEXT ",'visibility':{'enum':['private','shared']},"
      "'created_at':" TIME ",'versions':{'type':'array','items':{'type':'object'}},'row_version':"
      INT)},
-    {"ModelCreate", CLOSED("'name'", "'name':" NAME ",'visibility':{'enum':['private','shared']}")
-     },
+    {"ModelCreate", CLOSED("'name'", "'name':" NAME ",'visibility':{'enum':['private','shared']}"),
+     "{'name':'digits','visibility':'private'}"},
     {"Version", OPEN("'model':" NAME ",'version':" INT ",'state':" TEXT ",'reason_code':" TEXT0
      ",'reason':" TEXT0 ",'digest':" TEXT0 ",'bytes':" INT0 ",'inputs':" TENSORS ",'outputs':"
      TENSORS ",'meta':{'type':'object'},'max_batch':" INT ",'precision':" TEXT ",'image_bytes':"
      INT0 ",'profile':{},'source_job':" INT0 ",'created_at':" TIME ",'ready_at':" TIME0
      ",'row_version':" INT)},
     {"VersionCreate", CLOSED("", "'version':" RANGE("integer", "1", "2147483647") ",'max_batch':"
-     RANGE("integer", "1", "1024") ",'precision':{'enum':['fp32','tf32','fp16','bf16']}")},
+     RANGE("integer", "1", "1024") ",'precision':{'enum':['fp32','tf32','fp16','bf16']}"),
+     "{'max_batch':16,'precision':'fp32'}"},
     {"Slo", OPEN("'model':" NAME "," SLO_FIELDS ",'created_at':" TIME ",'row_version':" INT)},
-    {"SloPut", CLOSED("'latency_ms'", SLO_FIELDS)},
+    {"SloPut", CLOSED("'latency_ms'", SLO_FIELDS), "{'latency_ms':20,'on_miss':'reject'}"},
     {"Dataset", OPEN("'name':" NAME ",'state':" TEXT ",'digest':" TEXT0 ",'bytes':" INT0
      ",'tensors':" TENSORS ",'n_samples':" INT0 ",'created_at':" TIME ",'row_version':" INT)},
-    {"DatasetCreate", CLOSED("'name'", "'name':" NAME)},
+    {"DatasetCreate", CLOSED("'name'", "'name':" NAME), "{'name':'digits-train'}"},
     {"Queue", OPEN("'name':" LOWER_NAME ",'shared':" BOOL ",'state':" TEXT ",'priority':" INT
      ",'jobs':" INT ",'row_version':" INT)},
     {"Job", OPEN("'id':" INT ",'kind':" TEXT ",'name':" TEXT ",'state':" TEXT ",'reason':" TEXT
@@ -108,8 +135,10 @@ const struct api_schema API_SCHEMAS[] = {
     {"JobCreate", CLOSED("'kind','model','dataset','spec'", "'kind':{'enum':['training']},"
      "'model':" NAME ",'version':" RANGE("integer", "1", "2147483647") ",'dataset':" NAME
      ",'eval_dataset':" NAME ",'queue':" LOWER_NAME ",'priority':" RANGE("integer", "-1000", "1000"
-     ) ",'name':{'type':'string','maxLength':128},'max_attempts':" RANGE("integer", "1", "100")
-     ",'client_token':{'type':'string','minLength':1,'maxLength':255},'spec':" TRAINING)},
+     ) ",'name':" STR("0", "128") ",'max_attempts':" RANGE("integer", "1", "100")
+     ",'client_token':" STR("1", "255") ",'spec':" TRAINING),
+     "{'kind':'training','model':'digits','dataset':'digits-train','spec':{'optimizer':"
+     "{'name':'sgd','lr':0.05,'momentum':0.9},'batch':32,'epochs':2,'seed':1}}"},
     {"JobEvent", OPEN("'id':" INT ",'at':" TIME ",'from':" TEXT0 ",'to':" TEXT ",'reason':" TEXT
      ",'detail':{'type':'object'}")},
     {"Checkpoint", OPEN("'id':" INT ",'attempt':" INT ",'step':" INT ",'digest':" TEXT ",'bytes':"
@@ -122,23 +151,37 @@ const struct api_schema API_SCHEMAS[] = {
      ",'extensions':{'type':'array','items':" TEXT "}")},
     {"ModelMetadata", OPEN("'name':" NAME ",'versions':{'type':'array','items':" TEXT
      "},'platform':" TEXT ",'inputs':" TENSORS ",'outputs':" TENSORS)},
-    {"ModelConfig", OPEN("'name':" NAME ",'platform':" TEXT ",'backend':" TEXT
+    {"ModelConfig", SOME("'name','platform','max_batch_size','input','output'", "'name':" NAME
+     ",'platform':" TEXT ",'backend':" TEXT
      ",'max_batch_size':" INT ",'input':{'type':'array'},'output':{'type':'array'},"
      "'dynamic_batching':{'type':'object'}")},
     {"Stats", OPEN("'model_stats':{'type':'array','items':{'type':'object'}}")},
     {"IndexRequest", CLOSED("", "'ready':" BOOL)},
-    {"Index", "{'type':'array','items':{'type':'object','properties':{'name':" TEXT ",'version':"
-     TEXT ",'state':" TEXT ",'reason':" TEXT "}}}"},
-    {"InferRequest", CLOSED("'inputs'", "'id':" TEXT ",'parameters':{'type':'object'},"
-     "'inputs':{'type':'array','minItems':1,'items':" CLOSED("'name','datatype','shape'", "'name':"
-     TEXT ",'datatype':" TEXT ",'shape':{'type':'array','items':" INT
-     "},'parameters':{'type':'object'},'data':{'type':'array'}")
-     "},'outputs':{'type':'array','items':" CLOSED("'name'", "'name':" TEXT
-     ",'parameters':{'type':'object'}") "}")},
-    {"InferResponse", OPEN("'model_name':" TEXT ",'model_version':" TEXT ",'id':" TEXT
-     ",'outputs':{'type':'array','items':{'type':'object','required':['name','datatype','shape']}}"
-     )},
+    {"Index", "{'type':'array','items':" OPEN("'name':" TEXT ",'version':" TEXT ",'state':" TEXT
+     ",'reason':" TEXT) "}"},
+    {"InferRequest", CLOSED("'inputs'", "'id':" STR("0", "1024") ",'parameters':" PARAMETERS
+     ",'inputs':{'type':'array','minItems':1,'maxItems':64,'items':" CLOSED(
+     "'name','datatype','shape'", "'name':" STR("0", "1024") ",'datatype':" STR("0", "16")
+     ",'shape':{'type':'array','maxItems':32,'items':{'type':'integer','minimum':0}},'parameters':"
+     "{'type':'object'},'data':{'type':'array'}")
+     "},'outputs':{'type':'array','maxItems':64,'items':" CLOSED("'name'", "'name':" STR("0",
+     "1024") ",'parameters':{'type':'object'}") "}"),
+     "{'inputs':[{'name':'x','datatype':'FP32','shape':[1,4],'data':[1,0,0,0]}]}"},
+    {"InferResponse", SOME("'model_name','model_version','outputs'", "'model_name':" TEXT
+     ",'model_version':" TEXT ",'id':" TEXT ",'outputs':{'type':'array','items':" SOME(
+     "'name','datatype','shape'", "'name':" TEXT ",'datatype':" TEXT ",'shape':{'type':'array',"
+     "'items':" INT "},'data':{'type':'array'},'parameters':{'type':'object'}") "}")},
     {"Binary", "{}"},
+};
+
+const struct api_param API_PARAMS[] = {
+    {"tenant", "name of the tenant", LOWER_NAME},
+    {"key", "the id of the key, not its secret", "{'type':'string','pattern':'^[a-z0-9]{12}$'}"},
+    {"model", "name of the model", NAME},
+    {"version", "number of the version", RANGE("integer", "1", "2147483647")},
+    {"dataset", "name of the dataset", NAME},
+    {"job", "number of the job", RANGE("integer", "1", "9223372036854775807")},
 };
 /* clang-format on */
 const size_t API_N_SCHEMAS = SH_ARRAY_LEN(API_SCHEMAS);
+const size_t API_N_PARAMS = SH_ARRAY_LEN(API_PARAMS);

@@ -1,6 +1,7 @@
 /* store.c - the forms that statements share. */
 #include "api/store.h"
 
+#include "api/cursor.h"
 #include "common/mem.h"
 
 #include <math.h>
@@ -112,7 +113,7 @@ int store_page(struct db *db, const struct db_stmt *s, const char *const *params
 {
     struct db_res *res = NULL;
     json_t *items = json_array(), *j = NULL;
-    char cursor[40];
+    char cursor[CURSOR_TEXT];
     size_t n;
     int rc;
 
@@ -128,13 +129,17 @@ int store_page(struct db *db, const struct db_stmt *s, const char *const *params
         goto out;
     j = json_pack("{s:O}", "items", items);
     if (j && db_rows(res) > n && n > 0) {
-        cursor_encode(db_i64(res, n - 1, 0, 0), cursor);
-        json_object_set_new(j, "next_cursor", json_string(cursor));
+        rc = cursor_seal(page->cursor_key, page->list, db_i64(res, n - 1, 0, 0), cursor, err);
+        json_object_set_new(j, "next_cursor", rc ? NULL : json_string(cursor));
     }
     if (!j)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a list");
+    if (rc)
+        goto out;
     *out = j;
+    j = NULL; /* now the caller's */
 out:
+    json_decref(j);
     json_decref(items);
     db_res_free(res);
     return rc;

@@ -42,7 +42,8 @@ struct db {
     char down_detail[256];         /* why the last attempt failed */
     char sqlstate[6];
     bool in_tx;
-    int tx_rc; /* the failure that aborted the transaction on the server */
+    bool rehearses; /* inside db_rehearse() and db_undo(); in_tx is set too */
+    int tx_rc;      /* the failure that aborted the transaction on the server */
 };
 
 struct db_res {
@@ -551,6 +552,8 @@ int db_tx(struct db *db, const char *name, db_tx_fn *fn, const void *arg, struct
     struct sh_err one = {0};
     int rc = SH_E_BUG;
 
+    if (db->rehearses)
+        return fn(db, arg, err);
     if (db->in_tx)
         return SH_FAIL(err, SH_E_BUG, "transaction %s began inside another one", name);
     for (int attempt = 0; attempt < TX_TRIES; attempt++) {
@@ -574,6 +577,22 @@ int db_tx(struct db *db, const char *name, db_tx_fn *fn, const void *arg, struct
         SH_FAIL(&one, rc, "transaction %s failed: %s", name, sh_rc_text(rc));
     sh_err_copy(err, &one);
     return rc;
+}
+
+int db_rehearse(struct db *db, struct sh_err *err)
+{
+    int rc = begin(db, err);
+
+    db->rehearses = !rc;
+    return rc;
+}
+
+void db_undo(struct db *db)
+{
+    if (!db->rehearses)
+        return;
+    db->rehearses = false;
+    rollback(db);
 }
 
 bool db__in_transaction(const struct db *db)

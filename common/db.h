@@ -63,6 +63,12 @@ size_t db_affected(const struct db_res *r);
 typedef int db_tx_fn(struct db *db, const void *arg, struct sh_err *err);
 int db_tx(struct db *db, const char *name, db_tx_fn *fn, const void *arg, struct sh_err *err);
 
+/* A rehearsal: what is executed from db_rehearse() to db_undo() happens in one transaction that is
+ * always undone. A db_tx() in between is part of it and is not repeated; after a failed statement
+ * the others fail with its code. db_undo() without a rehearsal does nothing. */
+int db_rehearse(struct db *db, struct sh_err *err);
+void db_undo(struct db *db);
+
 /* Migrations: files NNNN_name.sql of dir, in order, each in one transaction, under an advisory
  * lock, with a SHA-256 recorded; a changed or missing applied file is refused. *applied: how many
  * ran. Only this function may last longer than 2 s. */

@@ -63,6 +63,14 @@ int sh_sha256(const void *p, size_t n, uint8_t out[static SH_SHA256_BYTES], stru
     return e < 0 ? fail_gnutls(err, e, "compute a SHA-256 digest") : SH_OK;
 }
 
+int sh_hmac_sha256(const void *key, size_t key_bytes, const void *p, size_t n,
+                   uint8_t out[static SH_SHA256_BYTES], struct sh_err *err)
+{
+    int e = gnutls_hmac_fast(GNUTLS_MAC_SHA256, key, key_bytes, n ? p : "", n, out);
+
+    return e < 0 ? fail_gnutls(err, e, "compute an HMAC") : SH_OK;
+}
+
 void sh_hex(const uint8_t *p, size_t n, char *out)
 {
     static const char DIGIT[] = "0123456789abcdef";

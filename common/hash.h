@@ -18,6 +18,8 @@ void sh_sha256_final(struct sh_sha256 *h, uint8_t out[static SH_SHA256_BYTES]);
 void sh_sha256_free(struct sh_sha256 *h);
 
 int sh_sha256(const void *p, size_t n, uint8_t out[static SH_SHA256_BYTES], struct sh_err *err);
+int sh_hmac_sha256(const void *key, size_t key_bytes, const void *p, size_t n,
+                   uint8_t out[static SH_SHA256_BYTES], struct sh_err *err);
 void sh_hex(const uint8_t *p, size_t n, char *out); /* out: 2n + 1 bytes */
 int sh_unhex(const char *s, uint8_t *out, size_t n, struct sh_err *err);
 int sh_hex_digit(char c); /* 0 to 15; -1 if it is none */

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -12,6 +13,7 @@
 
 #define MAX_DEPTH 64
 #define MAX_STRING 4096
+#define EXACT 9007199254740992.0 /* 2^53: below it a double holds every integer */
 #define PATH_BYTES 160
 
 /* "what.name", or "name" where there is no what. */
@@ -40,7 +42,8 @@ static void describe(const struct sh_json_field *f, char out[static 96])
     size_t room = 96 - (size_t)n;
 
     if (f->type == SH_JSON_STR)
-        snprintf(rest, room, " of %.0f to %.0f bytes", f->min, max);
+        snprintf(rest, room, " of %.0f to %.0f %s", f->min, max,
+                 f->in_bytes ? "bytes" : "characters");
     else if (f->type == SH_JSON_ARR && has_upper(f))
         snprintf(rest, room, " of %.0f to %.0f elements", f->min, max);
     else if (f->type == SH_JSON_ARR && f->min > 0)
@@ -58,22 +61,48 @@ static bool in_range(const struct sh_json_field *f, double v)
     return v >= f->min && (!has_upper(f) || v <= f->max);
 }
 
+/* As JSON Schema counts: the bytes of UTF-8 but for those that continue a character. */
+static double length_of(const struct sh_json_field *f, const json_t *v)
+{
+    const char *s = json_string_value(v);
+    size_t n = 0;
+
+    if (f->in_bytes)
+        return (double)json_string_length(v);
+    for (; *s; s++)
+        n += ((unsigned char)*s & 0xc0) != 0x80;
+    return (double)n;
+}
+
+/* 2.0 is a whole number too. */
+static bool whole(const json_t *v, int64_t *out)
+{
+    double real = json_real_value(v);
+
+    *out = json_is_integer(v) ? json_integer_value(v) : 0;
+    if (!json_is_real(v) || fabs(real) > EXACT || real != trunc(real))
+        return json_is_integer(v);
+    *out = (int64_t)real;
+    return true;
+}
+
 /* Stores the value; false if it is not what the field must be. */
 static bool store(const struct sh_json_field *f, json_t *v)
 {
     struct sh_json_field len = *f;
+    int64_t n;
 
     switch (f->type) {
     case SH_JSON_STR:
         len.max = f->max > 0 ? f->max : MAX_STRING;
-        if (!json_is_string(v) || !in_range(&len, (double)json_string_length(v)))
+        if (!json_is_string(v) || !in_range(&len, length_of(f, v)))
             return false;
         *(const char **)f->out = json_string_value(v);
         return true;
     case SH_JSON_INT:
-        if (!json_is_integer(v) || !in_range(f, (double)json_integer_value(v)))
+        if (!whole(v, &n) || !in_range(f, (double)n))
             return false;
-        *(int64_t *)f->out = json_integer_value(v);
+        *(int64_t *)f->out = n;
         return true;
     case SH_JSON_F64:
         if (!json_is_number(v) || !in_range(f, json_number_value(v)))

@@ -19,8 +19,8 @@
 #include <stdbool.h>
 
 enum sh_json_type {
-    SH_JSON_STR,  /* const char **: BORROWED from the object; min/max = length in bytes */
-    SH_JSON_INT,  /* int64_t * */
+    SH_JSON_STR,  /* const char **: BORROWED from the object; min/max = length in characters */
+    SH_JSON_INT,  /* int64_t * (also written 2.0) */
     SH_JSON_F64,  /* double * (integers too) */
     SH_JSON_BOOL, /* bool * */
     SH_JSON_OBJ,  /* json_t **: BORROWED */
@@ -33,7 +33,8 @@ struct sh_json_field {
     enum sh_json_type type;
     void *out;
     bool required;
-    double min, max; /* both 0: no limit (strings: at most 4096 bytes) */
+    double min, max; /* both 0: no limit (strings: at most 4096) */
+    bool in_bytes;   /* a string's length: for one that is copied into an array */
 };
 
 int sh_json_read(const json_t *obj, const char *what, const struct sh_json_field *f, size_t n,

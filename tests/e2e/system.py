@@ -18,6 +18,8 @@ import tempfile
 import time
 import unittest
 
+import spec
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.environ.get("SHUNT_BIN", os.path.join(ROOT, "build", "bin"))
 DIGITS = os.path.join(ROOT, "examples", "digits")
@@ -116,6 +118,7 @@ class System:
         self.env["SHUNT_CONFIG"] = os.path.join(self.dir, "empty.conf")
         open(self.env["SHUNT_CONFIG"], "w").close()
         self.failed = self.stopped = False
+        self.described = None
         atexit.register(self.stop)
         try:
             up = self.cli("up", "--port=0", "--pool-bytes=256M", "--threads=1", "-o", "json", *options,
@@ -161,9 +164,22 @@ class System:
         try:
             c.request(method, path, body, h)
             r = c.getresponse()
-            return Reply(r.status, r.getheaders(), r.read())
+            got = Reply(r.status, r.getheaders(), r.read())
         finally:
             c.close()
+        self.spec().check(method, path, got.status, got.headers, got.raw)
+        return got
+
+    def spec(self):
+        """The description that this system serves; every reply of call() is checked by it."""
+        if not self.described:
+            c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
+            try:
+                c.request("GET", "/openapi.json")
+                self.described = spec.Spec(json.loads(c.getresponse().read()))
+            finally:
+                c.close()
+        return self.described
 
     def talk(self, data, then_close=False, timeout=20):
         """Bytes as they are; the reply's first line and the rest, or "" where the server just closes."""

@@ -14,11 +14,8 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
-VENV = os.path.join(HERE, "..", "..", "build", "venv")
-if os.path.realpath(sys.prefix) != os.path.realpath(VENV):  # go on in the interpreter with the packages
-    subprocess.run([os.path.join(HERE, "..", "venv.sh")], check=True, stdout=subprocess.DEVNULL)
-    python = os.path.join(VENV, "bin", "python")
-    os.execv(python, [python, os.path.abspath(__file__), *sys.argv[1:]])
+import packages  # noqa: E402
+packages.enter(__file__)
 import numpy as np  # noqa: E402
 import tritonclient.http as triton  # noqa: E402
 from tritonclient.utils import InferenceServerException  # noqa: E402

@@ -7,6 +7,7 @@
 /* link: -lmicrohttpd -lpq */
 #include "api/artifact.h"
 #include "api/auth.h"
+#include "api/cursor.h"
 #include "api/framing.h"
 #include "api/noun.h"
 #include "common/mem.h"
@@ -105,19 +106,82 @@ static void a_new_key_is_one_of_ours(void **state)
 static void a_cursor_comes_back_as_it_was(void **state)
 {
     static const int64_t IDS[] = {1, 42, 1000000, INT64_MAX};
-    static const char *const BAD[] = {"", "abc", "????", "Y2FiYw", "AAAAAAAAAAAAAAAAAAAAAAAAAAA"};
-    char text[40];
+    const uint8_t key[CURSOR_KEY_BYTES] = {1, 2, 3};
+    char text[CURSOR_TEXT];
     int64_t id;
 
     (void)state;
     for (size_t i = 0; i < SH_ARRAY_LEN(IDS); i++) {
-        cursor_encode(IDS[i], text);
-        assert_ok(cursor_decode(text, &id, NULL));
+        assert_ok(cursor_seal(key, "/jobs 1", IDS[i], text, NULL));
+        assert_int_equal(strlen(text), CURSOR_TEXT - 1);
+        assert_ok(cursor_open(key, "/jobs 1", text, &id, NULL));
         assert_int_equal(id, IDS[i]);
         assert_null(strpbrk(text, "+/=&?%"));
     }
+}
+
+static void a_cursor_that_was_changed_is_refused(void **state)
+{
+    static const char *const BAD[] = {"", "abc", "YzAwMDAwMDAwMDAwMDAwMDAwMDE",
+                                      "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+                                      "????????????????????????????????"};
+    const uint8_t key[CURSOR_KEY_BYTES] = {1, 2, 3}, other[CURSOR_KEY_BYTES] = {1, 2, 4};
+    char text[CURSOR_TEXT];
+    int64_t id;
+
+    (void)state;
     for (size_t i = 0; i < SH_ARRAY_LEN(BAD); i++)
-        assert_int_equal(cursor_decode(BAD[i], &id, NULL), SH_E_INVALID);
+        assert_int_equal(cursor_open(key, "/jobs 1", BAD[i], &id, NULL), SH_E_INVALID);
+    assert_ok(cursor_seal(key, "/jobs 1", 7, text, NULL));
+    assert_int_equal(cursor_open(other, "/jobs 1", text, &id, NULL), SH_E_INVALID);
+    assert_int_equal(cursor_open(key, "/jobs 2", text, &id, NULL), SH_E_INVALID);
+    for (size_t i = 0; i < CURSOR_TEXT - 1; i++) {
+        char was = text[i];
+
+        text[i] = was == 'A' ? 'B' : 'A';
+        assert_int_equal(cursor_open(key, "/jobs 1", text, &id, NULL), SH_E_INVALID);
+        assert_int_equal(id, 0);
+        text[i] = was;
+    }
+    assert_ok(cursor_open(key, "/jobs 1", text, &id, NULL));
+}
+
+static void the_next_cursor_tells_nothing_of_the_one_before(void **state)
+{
+    const uint8_t key[CURSOR_KEY_BYTES] = {1, 2, 3};
+    char a[CURSOR_TEXT], b[CURSOR_TEXT];
+    size_t same = 0;
+
+    (void)state;
+    assert_ok(cursor_seal(key, "/jobs 1", 1000, a, NULL));
+    assert_ok(cursor_seal(key, "/jobs 1", 1001, b, NULL));
+    for (size_t i = 0; i < CURSOR_TEXT - 1; i++)
+        same += a[i] == b[i];
+    assert_in_range(same, 0, 5); /* of 32: by chance one in 64 is the same */
+}
+
+static void every_process_of_a_folder_has_the_same_secret(void **state)
+{
+    uint8_t first[CURSOR_KEY_BYTES], again[CURSOR_KEY_BYTES], none[CURSOR_KEY_BYTES] = {0};
+    char dir[SH_TEST_DIR_BYTES], path[SH_TEST_DIR_BYTES + 16];
+    struct sh_err err = {0};
+    struct stat st;
+    FILE *f;
+
+    (void)state;
+    sh_test_dir_make(dir);
+    assert_ok_err(cursor_key_load(dir, first, &err), &err);
+    assert_ok_err(cursor_key_load(dir, again, &err), &err);
+    assert_memory_equal(first, again, sizeof(first));
+    assert_memory_not_equal(first, none, sizeof(first));
+    snprintf(path, sizeof(path), "%s/cursor.key", dir);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    f = fopen(path, "w");
+    assert_non_null(f);
+    fclose(f);
+    assert_fails(cursor_key_load(dir, again, &err), SH_E_IO, &err, "does not hold 32 bytes");
+    sh_test_dir_remove(dir);
 }
 
 static void base64_of_the_wrong_length_is_refused(void **state)
@@ -191,6 +255,9 @@ int main(void)
         cmocka_unit_test(only_our_own_keys_are_looked_up),
         cmocka_unit_test(a_new_key_is_one_of_ours),
         cmocka_unit_test(a_cursor_comes_back_as_it_was),
+        cmocka_unit_test(a_cursor_that_was_changed_is_refused),
+        cmocka_unit_test(the_next_cursor_tells_nothing_of_the_one_before),
+        cmocka_unit_test(every_process_of_a_folder_has_the_same_secret),
         cmocka_unit_test(base64_of_the_wrong_length_is_refused),
         cmocka_unit_test(names_are_plain),
         cmocka_unit_test(a_refused_model_says_which_nodes),

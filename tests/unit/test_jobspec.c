@@ -2,7 +2,7 @@
  *
  * Without it a typing error would cost a queue's waiting time and fail on the device.
  */
-/* uses: api/jobspec.o api/noun.o api/req.o api/uri.o */
+/* uses: api/jobspec.o api/noun.o api/req.o api/cursor.o api/uri.o */
 #include "api/jobspec.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"

@@ -63,14 +63,14 @@ static void each_refusal_names_the_path_and_the_range(void **state)
            "\"job.lr\" must be a number from 0 to 10");
     refuse("{\"lr\":10.1}", (struct sh_json_field){"lr", SH_JSON_F64, NULL, .max = 10},
            "\"job.lr\" must be a number from 0 to 10");
-    refuse("{\"n\":1.0}", (struct sh_json_field){"n", SH_JSON_INT, NULL},
+    refuse("{\"n\":1.5}", (struct sh_json_field){"n", SH_JSON_INT, NULL},
            "\"job.n\" must be a whole number");
     refuse("{\"n\":0}", (struct sh_json_field){"n", SH_JSON_INT, NULL, .min = 1},
            "\"job.n\" must be a whole number of at least 1");
     refuse("{\"n\":1}", (struct sh_json_field){"n", SH_JSON_INT, NULL, .min = -5, .max = -1},
            "from -5 to -1");
     refuse("{\"s\":\"abcd\"}", (struct sh_json_field){"s", SH_JSON_STR, NULL, .min = 1, .max = 3},
-           "\"job.s\" must be a string of 1 to 3 bytes");
+           "\"job.s\" must be a string of 1 to 3 characters");
     refuse("{\"s\":\"\"}", (struct sh_json_field){"s", SH_JSON_STR, NULL, .min = 1}, "1 to 4096");
     refuse("{\"b\":1}", (struct sh_json_field){"b", SH_JSON_BOOL, NULL}, "true or false");
     refuse("{\"o\":[]}", (struct sh_json_field){"o", SH_JSON_OBJ, NULL}, "an object");

@@ -1,0 +1,94 @@
+/* answers.c - see answers.h. */
+#include "api/answers.h"
+
+#include "common/mem.h"
+
+#include <string.h>
+
+enum { /* facts about a route */
+       ALWAYS = 1,
+       KEYED = 2,       /* it wants a key, so the database may be asked */
+       FENCED = 4,      /* a key may be the wrong one: its role, its tenant, or it is suspended */
+       NAMING = 8,      /* it names things that may not be there */
+       CHANGING = 16,   /* a control-plane change */
+       WITH_BODY = 32,  /* of any kind */
+       WITH_FILE = 64,  /* the body is a file */
+       INFERRING = 128, /* the body is tensors */
+       MATCHING = 256,  /* If-Match is honoured */
+       PROBING = 512,   /* asks whether something is ready */
+};
+
+static unsigned facts_of(const struct api_route *r)
+{
+    bool keyed = r->access != ACCESS_PUBLIC, v2 = r->flags & ROUTE_V2;
+    bool reads = strcmp(r->method, "GET") == 0;
+    unsigned f = ALWAYS;
+
+    if (keyed)
+        f |= KEYED;
+    if (keyed && (r->access != ACCESS_ANY || !reads || (r->flags & (ROUTE_TENANT | ROUTE_V2))))
+        f |= FENCED;
+    if (strchr(r->path, '{') || (r->flags & ROUTE_TENANT))
+        f |= NAMING;
+    if (!reads && !v2)
+        f |= CHANGING;
+    if (r->body != BODY_NONE)
+        f |= WITH_BODY;
+    if (r->body == BODY_MODEL || r->body == BODY_DATASET)
+        f |= WITH_FILE;
+    if (r->body == BODY_INFER)
+        f |= INFERRING;
+    if (r->flags & ROUTE_ETAG)
+        f |= MATCHING;
+    if (r->flags & ROUTE_PROBE)
+        f |= PROBING;
+    return f;
+}
+
+/* clang-format off */
+const struct answer API_ANSWERS[] = {
+    {400, ALWAYS, "malformed: the URL, a parameter, a header or the body; `detail` says which and "
+     "what it must be", NULL},
+    {401, KEYED, "no key, or one that is unknown, expired or revoked", NULL},
+    {403, FENCED, "the key's role is not among those of this operation, the key belongs to another "
+     "tenant than the one named, or the tenant is suspended", NULL},
+    {404, NAMING, "there is none of this name, or it is another tenant's", NULL},
+    {409, CHANGING, "it contradicts the present state: the name is taken, a job uses it, it has "
+     "ended", NULL},
+    {411, INFERRING, "the body was sent without Content-Length", "INVALID"},
+    {412, MATCHING, "If-Match names another version than the current one", NULL},
+    {413, WITH_BODY, "the body, or a part of it, is larger than allowed", NULL},
+    {414, ALWAYS, "the URL is longer than allowed", "TOOBIG"},
+    {415, WITH_BODY, "Content-Type or Content-Encoding is none that is taken here", "UNSUPPORTED"},
+    {422, WITH_BODY, "well-formed, and asks for what is not supported", "CONFLICT"},
+    {429, CHANGING | INFERRING, "a quota of the tenant is used up", NULL},
+    {500, ALWAYS, "a failure of the server; `request_id` finds it in the log", NULL},
+    {503, KEYED | PROBING, "cannot be served now: database, scheduler, memory, queue or deadline; "
+     "try again after Retry-After", NULL},
+    {504, KEYED, "it took longer than it may", NULL},
+    {507, CHANGING, "no space left on disk", NULL},
+};
+/* clang-format on */
+const size_t API_N_ANSWERS = SH_ARRAY_LEN(API_ANSWERS);
+
+bool route_fails_with(const struct api_route *r, const struct answer *a)
+{
+    return facts_of(r) & a->when;
+}
+
+bool route_answers(const struct api_route *r, int status)
+{
+    if (status == r->status || (status == 200 && r->status == 201))
+        return true;
+    for (size_t i = 0; i < API_N_ANSWERS; i++)
+        if (API_ANSWERS[i].status == status)
+            return route_fails_with(r, &API_ANSWERS[i]);
+    return false;
+}
+
+bool route_takes_dry_run(const struct api_route *r)
+{
+    if (r->body != BODY_JSON || (r->flags & ROUTE_V2))
+        return false;
+    return r->status == 201 || strcmp(r->method, "PATCH") == 0 || strcmp(r->method, "PUT") == 0;
+}

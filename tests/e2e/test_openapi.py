@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""The description at /openapi.json against the server: schemathesis calls every operation with generated
+requests, good and bad ones, with all of its checks.
+
+Without it: a status, header, media type or field could be described and not answered, or the reverse; a
+request that the description allows could be refused, or a wrong one taken; and an odd one could end in
+"internal error".
+
+SCHEMATHESIS_CASES: how many cases at least (600). Usage: test_openapi.py [-v] [name ...]
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+import packages  # noqa: E402
+packages.enter(__file__, else_skip=True)
+import onnx_bytes as onnx  # noqa: E402
+from system import Story, System, st_bytes  # noqa: E402
+
+CASES = int(os.environ.get("SCHEMATHESIS_CASES", "600"))
+LIMIT_S = int(os.environ.get("SHUNT_TEST_TIMEOUT_S", "600")) - 60
+OK = ["2xx", "401", "403", "404", "409", "429", "5xx"]  # what the tool takes a good request to get
+
+# No check is off. Some expect what this API cannot promise: the statuses that are right here too, and why.
+EXPECT = (
+    # Which version is current is not in the description: any well-formed ETag may be an old one.
+    (lambda path, op: has_header(op, "If-Match"), "positive_data_acceptance", [*OK, "412"]),
+    # Whether tensors fit a model, a file is a model, or a job fits a dataset only they themselves say.
+    (lambda path, op: path.endswith(("/infer", "/artifact", "/jobs")), "positive_data_acceptance",
+     [*OK, "400", "413", "415", "422"]),
+    # "Not ready" is 503 in this protocol, and a model without a file never is.
+    (lambda path, op: path.endswith(("/ready", "/infer")), "not_a_server_error",
+     ["2xx", "3xx", "4xx", "503"]),
+)
+
+
+def has_header(op, name):
+    return any(p["in"] == "header" and p["name"] == name for p in op["parameters"])
+
+
+class OpenApi(Story):
+    @classmethod
+    def setUpClass(cls):
+        cls.s = s = System("--workers=2")
+        cls.addClassCleanup(s.stop)
+        cls.key = s.tenant("fuzz")
+        for name in ("prey", "prey2"):
+            s.tenant(name)
+        # Jobs stay in the queue, so that they are there to be looked at and nothing trains for a year.
+        s.call("PUT", "/api/v1/tenants/fuzz/quota", {"max_running_jobs": 0}, s.admin)
+        s.push(cls.key, "lin", onnx.linear(64, 10), max_batch=4)
+        s.push(cls.key, "lin", onnx.linear(64, 10), max_batch=4)
+        s.push(cls.key, "second", onnx.linear(4, 2), max_batch=4)
+        s.call("PUT", "/api/v1/models/lin/slo", {"latency_ms": 50}, cls.key)
+        for name in ("data", "data2"):
+            s.push_data(cls.key, name, st_bytes({"x": ("F32", [64, 64], bytes(64 * 256)),
+                                                 "label": ("I64", [64], bytes(512))}))
+        jobs = [s.submit(cls.key, model="lin", dataset="data").json["id"] for _ in range(3)]
+        other = s.key("fuzz", "read")
+        cls.things = {"tenant": "fuzz", "model": "lin", "version": 1, "dataset": "data",
+                      "job": jobs[0], "key": other.split("_")[1], "queue": "default"}
+
+    def cursors(self):
+        """A real one for each list that has two pages."""
+        found = {}
+        for method, path, op in self.s.spec().operations():
+            if method != "GET" or not any(p["name"] == "cursor" for p in op["parameters"]):
+                continue
+            platform = op["security"] == [{"key": ["admin"]}]
+            r = self.s.call("GET", path.format(**self.things) + "?limit=1",
+                            key=self.s.admin if platform else self.key)
+            if "next_cursor" in r.json:
+                found[path] = r.json["next_cursor"]
+        return found
+
+    def config(self):
+        """The tool's configuration, by operations that exist."""
+        lines = ['hooks = "%s"' % os.path.join(HERE, "openapi_hooks.py"), 'warnings = false',
+                 '[generation]', 'database = "none"', 'deterministic = true']
+        checks = {}
+        for method, path, op in self.s.spec().operations():
+            for applies, check, statuses in EXPECT:
+                if applies(path, op):
+                    checks.setdefault(op["operationId"], {}).setdefault(check, set()).update(statuses)
+        for name, wanted in checks.items():
+            lines += ["[[operations]]", 'include-operation-id = "%s"' % name]
+            lines += ["checks.%s.expected-statuses = %s" % (c, json.dumps(sorted(s)))
+                      for c, s in wanted.items()]
+        return "\n".join(lines) + "\n"
+
+    def test_every_operation_answers_as_described(self):
+        n = len(self.s.spec().operations())
+        d = tempfile.mkdtemp(dir=self.s.dir)
+        files = {k: os.path.join(d, k) for k in ("WORLD", "COUNTS", "schemathesis.toml")}
+        with open(files["WORLD"], "w") as f:
+            json.dump({"key": self.key, "admin": self.s.admin, "cursors": self.cursors(),
+                       "things": self.things, "platform": {**self.things, "tenant": "prey"}}, f)
+        with open(files["schemathesis.toml"], "w") as f:
+            f.write(self.config())
+        run = subprocess.run(
+            [os.path.join(packages.VENV, "bin", "schemathesis"), "--config-file",
+             files["schemathesis.toml"], "run", "http://127.0.0.1:%d/openapi.json" % self.s.port,
+             "--checks", "all", "--phases", "examples,coverage,fuzzing,stateful", "--max-examples",
+             str(max(1, CASES // n)), "--continue-on-failure", "--no-color", "--request-timeout", "30"],
+            cwd=d, env={**os.environ, **files}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, timeout=LIMIT_S)
+        self.assertEqual(run.returncode, 0, run.stdout[-60000:])
+        with open(files["COUNTS"]) as f:
+            calls = json.load(f)
+        missed = [m + " " + p for m, p, _ in self.s.spec().operations() if not calls.get(m + " " + p)]
+        self.assertEqual(missed, [], "never called")
+        self.assertGreaterEqual(sum(calls.values()), CASES, calls)
+        self.assertEqual(self.s.call("GET", "/api/v1/models", key=self.key).status, 200)
+        self.assertEqual(self.s.call("GET", "/api/v1/tenants", key=self.s.admin).status, 200)
+        print("%d cases, %d operations; the fewest: %s" % (
+            sum(calls.values()), n, min(calls.items(), key=lambda c: c[1])))
+        print("\n".join(re.findall(r"^.*(?:Test cases|generated|skipped).*$", run.stdout, re.M)))
+
+
+if __name__ == "__main__":
+    sys.exit(0 if unittest.main(exit=False, warnings="ignore").result.wasSuccessful() else 1)
