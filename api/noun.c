@@ -82,20 +82,27 @@ int noun_missing(const char *what, const char *name, struct sh_err *err)
     return SH_FAIL(err, SH_E_NOTFOUND, "there is no %s \"%.128s\"", what, name);
 }
 
+int noun_check_version(int64_t have, const char *if_match, const char *what, struct sh_err *err)
+{
+    char text[24];
+
+    snprintf(text, sizeof(text), "%" PRId64, have);
+    if (strcmp(text, if_match) == 0)
+        return SH_OK;
+    return SH_FAIL(err, SH_E_PRECONDITION,
+                   "the %s was changed meanwhile: it has ETag \"%s\", not \"%s\"; read it again",
+                   what, text, if_match);
+}
+
 int noun_refused(const json_t *now, const char *if_match, const char *what, const char *name,
                  const char *reason, struct sh_err *err)
 {
-    json_int_t have = json_integer_value(json_object_get(now, "row_version"));
-    char text[24];
+    int64_t have = json_integer_value(json_object_get(now, "row_version"));
 
     if (!now)
         return noun_missing(what, name, err);
-    snprintf(text, sizeof(text), "%" JSON_INTEGER_FORMAT, have);
-    if (if_match && strcmp(text, if_match) != 0)
-        return SH_FAIL(err, SH_E_PRECONDITION,
-                       "the %s was changed meanwhile: it has ETag \"%s\", not \"%s\"; read it "
-                       "again",
-                       what, text, if_match);
+    if (if_match && noun_check_version(have, if_match, what, err))
+        return SH_E_PRECONDITION;
     return SH_FAIL(err, SH_E_CONFLICT, "%s", reason);
 }
 

@@ -18,6 +18,8 @@ int noun_check_choice(const char *field, const char *s, const char *const *list,
                       struct sh_err *err);
 /* SH_E_NOTFOUND: there is no <what> "<name>". */
 int noun_missing(const char *what, const char *name, struct sh_err *err);
+/* SH_E_PRECONDITION unless the version that If-Match names is the one it has. */
+int noun_check_version(int64_t have, const char *if_match, const char *what, struct sh_err *err);
 /* Why a change touched no row: missing (now is NULL), another version than If-Match names, or the
  * reason given. */
 int noun_refused(const json_t *now, const char *if_match, const char *what, const char *name,

@@ -70,7 +70,7 @@ const struct api_route API_ROUTES[] = {
      "one version with its state and tensors", NULL, "Version"},
     {"DELETE", VERSION, ACCESS_SUBMIT, BODY_NONE, T | ROUTE_ETAG, 0, versions_delete, 204,
      "delete a version; refused while a job uses it", NULL, NULL},
-    {"PUT", VERSION "/artifact", ACCESS_SUBMIT, BODY_MODEL, T, 0, versions_upload, 200,
+    {"PUT", VERSION "/artifact", ACCESS_SUBMIT, BODY_MODEL, T | ROUTE_ETAG, 0, versions_upload, 200,
      "upload the ONNX file; Content-Digest: sha-256=:...: is checked if given",
      "Binary", "Version"},
     {"GET", MODEL "/slo", ACCESS_READ, BODY_NONE, T, 0, slo_get, 200,
@@ -88,7 +88,8 @@ const struct api_route API_ROUTES[] = {
      "one dataset with its tensors", NULL, "Dataset"},
     {"DELETE", DATASET, ACCESS_SUBMIT, BODY_NONE, T | ROUTE_ETAG, 0, datasets_delete, 204,
      "delete a dataset; refused while a job uses it", NULL, NULL},
-    {"PUT", DATASET "/artifact", ACCESS_SUBMIT, BODY_DATASET, T, 0, datasets_upload, 200,
+    {"PUT", DATASET "/artifact", ACCESS_SUBMIT, BODY_DATASET, T | ROUTE_ETAG, 0,
+     datasets_upload, 200,
      "upload the safetensors file; axis 0 of every tensor is the sample", "Binary", "Dataset"},
 
     {"GET", "/api/v1/queues", ACCESS_READ, BODY_NONE, T | ROUTE_LIST, 0, queues_list, 200,

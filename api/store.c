@@ -93,6 +93,7 @@ int store_slot(struct db *db, const struct db_stmt *s, const char *const *params
         out->open = db_bool(res, 0, 2);
         out->used_bytes = db_i64(res, 0, 3, 0);
         out->max_bytes = db_i64(res, 0, 4, 0);
+        out->row_version = db_i64(res, 0, 5, 0);
     }
     db_res_free(res);
     return rc;

@@ -83,11 +83,12 @@ int store_version_delete(struct api_req *q, const char *model, const char *versi
                          const char *if_match, json_t **out, struct sh_err *err);
 /* What an upload needs to know: id, state, storage used and allowed. id 0: no such thing. */
 struct store_slot {
-    int64_t id, used_bytes, max_bytes;
+    int64_t id, used_bytes, max_bytes, row_version;
     bool open; /* may be uploaded now */
     char state[16];
 };
-/* One row: id, state, open, used and allowed bytes of storage. Without a row *out is zeroed. */
+/* One row: id, state, open, used and allowed bytes of storage, row version. Without a row *out is
+ * zeroed. */
 int store_slot(struct db *db, const struct db_stmt *s, const char *const *params,
                struct store_slot *out, struct sh_err *err);
 int store_version_slot(struct api_req *q, const char *model, const char *version,
@@ -98,6 +99,7 @@ struct store_artifact {
     uint64_t bytes;
     const char *inputs, *outputs, *meta; /* JSON text; datasets: inputs = tensors */
     int64_t n_samples;                   /* datasets */
+    const char *if_match;                /* row version or NULL */
 };
 int store_version_register(struct api_req *q, const struct store_artifact *a, json_t **out,
                            struct sh_err *err);

@@ -49,7 +49,8 @@ static const struct db_stmt DATASET_SLOT = {
     "SELECT d.id, d.state, d.state = 'UPLOADING', (SELECT coalesce(sum(y.bytes), 0) FROM "
     "model_version y JOIN model z ON z.id = y.model_id WHERE z.tenant_id = $1::bigint AND "
     "y.state <> 'DELETED') + (SELECT coalesce(sum(y.bytes), 0) FROM dataset y WHERE y.tenant_id "
-    "= $1::bigint AND y.state <> 'DELETED'), qt.max_storage_bytes FROM dataset d JOIN quota qt "
+    "= $1::bigint AND y.state <> 'DELETED'), qt.max_storage_bytes, d.row_version FROM dataset d "
+    "JOIN quota qt "
     "ON qt.tenant_id = d.tenant_id WHERE d.tenant_id = $1::bigint AND d.name = $2 AND d.state <> "
     "'DELETED'",
     2,
@@ -59,11 +60,12 @@ static const struct db_stmt DATASET_READY = {
     "dataset_ready",
     "WITH d AS (UPDATE dataset x SET state = 'READY', digest = $2, bytes = $3::bigint, path = $4,"
     " tensors = $5::jsonb, n_samples = $6::bigint, row_version = x.row_version + 1 WHERE x.id = "
-    "$1::bigint AND x.state = 'UPLOADING' RETURNING x.*), " SQL_AUDIT("$7", "$8", "dataset.upload"
-    , "d.tenant_id", "'dataset/' || d.name", "NULL", "jsonb_build_object('digest', d.digest, "
+    "$1::bigint AND x.state = 'UPLOADING' AND " SQL_IF_MATCH("$9", "x.row_version")
+    " RETURNING x.*), " SQL_AUDIT("$7", "$8", "dataset.upload", "d.tenant_id", "'dataset/' || d.name",
+    "NULL", "jsonb_build_object('digest', d.digest, "
     "'bytes', d.bytes)", "d")
     "SELECT " SQL_DATASET("d") " FROM d",
-    8,
+    9,
 };
 
 static const struct db_stmt QUEUE_LIST = {
@@ -139,7 +141,8 @@ int store_dataset_ready(struct api_req *q, const struct store_artifact *a, json_
                         struct sh_err *err)
 {
     char id[24], bytes[24], n[24];
-    const char *p[] = {id, a->digest, bytes, a->path, a->inputs, n, q->who.key_id, q->request_id};
+    const char *p[] = {id, a->digest,     bytes,         a->path,    a->inputs,
+                       n,  q->who.key_id, q->request_id, a->if_match};
 
     snprintf(id, sizeof(id), "%" PRId64, a->id);
     snprintf(bytes, sizeof(bytes), "%" PRIu64, a->bytes);

@@ -64,7 +64,8 @@ static const struct db_stmt VERSION_SLOT = {
     "SELECT v.id, v.state, " SQL_OPEN("v") ", (SELECT coalesce(sum(y.bytes), 0) FROM "
     "model_version y JOIN model z ON z.id = y.model_id WHERE z.tenant_id = $1::bigint AND "
     "y.state <> 'DELETED') + (SELECT coalesce(sum(y.bytes), 0) FROM dataset y WHERE y.tenant_id "
-    "= $1::bigint AND y.state <> 'DELETED'), qt.max_storage_bytes FROM model_version v JOIN "
+    "= $1::bigint AND y.state <> 'DELETED'), qt.max_storage_bytes, v.row_version FROM "
+    "model_version v JOIN "
     "model m ON m.id = v.model_id JOIN quota qt ON qt.tenant_id = m.tenant_id WHERE m.tenant_id "
     "= $1::bigint AND m.name = $2 AND m.deleted_at IS NULL AND v.version = $3::int AND v.state "
     "<> 'DELETED'",
@@ -76,12 +77,13 @@ static const struct db_stmt VERSION_REGISTER = {
     "WITH v AS (UPDATE model_version x SET state = 'REGISTERED', reason_code = NULL, reason = "
     "NULL, digest = $2, bytes = $3::bigint, package = $4, inputs = $5::jsonb, outputs = "
     "$6::jsonb, meta = $7::jsonb, row_version = x.row_version + 1 WHERE x.id = $1::bigint AND "
-    SQL_OPEN("x") " RETURNING x.*), " SQL_AUDIT("$8", "$9", "version.upload", "m.tenant_id",
+    SQL_OPEN("x") " AND " SQL_IF_MATCH("$10", "x.row_version") " RETURNING x.*), " SQL_AUDIT("$8",
+    "$9", "version.upload", "m.tenant_id",
     "'model/' || m.name || '/versions/' || v.version", "NULL",
     "jsonb_build_object('digest', v.digest, 'bytes', v.bytes)",
     "v JOIN model m ON m.id = v.model_id")
     "SELECT " SQL_VERSION("v") ", pg_notify('shunt_models', '') FROM v",
-    9,
+    10,
 };
 
 static const struct db_stmt VERSION_FAIL = {
@@ -163,8 +165,8 @@ int store_version_register(struct api_req *q, const struct store_artifact *a, js
                            struct sh_err *err)
 {
     char id[24], bytes[24];
-    const char *p[] = {id,         a->digest, bytes,         a->path,      a->inputs,
-                       a->outputs, a->meta,   q->who.key_id, q->request_id};
+    const char *p[] = {id,         a->digest, bytes,         a->path,       a->inputs,
+                       a->outputs, a->meta,   q->who.key_id, q->request_id, a->if_match};
 
     snprintf(id, sizeof(id), "%" PRId64, a->id);
     snprintf(bytes, sizeof(bytes), "%" PRIu64, a->bytes);

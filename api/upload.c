@@ -34,6 +34,8 @@ struct upload {
     uint64_t bytes;
     struct sh_sha256 *sha;
     int64_t row_id, room_bytes;
+    char if_match_text[24];
+    const char *if_match; /* NULL or if_match_text */
 };
 
 static void remove_file(struct pool_task *t, struct db *db)
@@ -74,7 +76,8 @@ void upload_close(struct upload *u)
 static int find_slot(struct api_req *q, struct store_slot *slot, struct sh_err *err)
 {
     bool model = q->route->body == BODY_MODEL;
-    const char *what = model ? "version" : "dataset", *name = q->params[model ? 1 : 0];
+    const char *what = model ? "version" : "dataset", *name = q->params[model ? 1 : 0], *match;
+    char buf[24];
     int rc = SH_OK;
 
     *slot = (struct store_slot){0};
@@ -84,6 +87,10 @@ static int find_slot(struct api_req *q, struct store_slot *slot, struct sh_err *
         rc = store_dataset_slot(q, name, slot, err);
     if (!rc && slot->id == 0)
         rc = noun_missing(what, name, err);
+    if (!rc)
+        rc = req_if_match(q, buf, &match, err);
+    if (!rc && match)
+        rc = noun_check_version(slot->row_version, match, what, err);
     if (!rc && !slot->open)
         rc = SH_FAIL(err, SH_E_CONFLICT,
                      "the %s is %s: its file cannot be replaced; create a new "
@@ -140,9 +147,12 @@ int upload_begin(struct api_req *q, struct sh_err *err)
     u->api = q->api;
     u->fd = -1;
     u->row_id = slot.id;
+    rc = req_if_match(q, u->if_match_text, &u->if_match, err);
     u->room_bytes = slot.max_bytes - slot.used_bytes;
     q->upload = u; /* the request's from now on, whatever fails */
     u->buffer = malloc(BUFFER_BYTES);
+    if (rc)
+        return rc;
     if (!u->buffer)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate an upload");
     rc = sh_sha256_new(&u->sha, err);
@@ -256,7 +266,8 @@ int versions_upload(struct api_req *q, struct sh_err *err)
                                      .bytes = u->bytes,
                                      .inputs = a.inputs,
                                      .outputs = a.outputs,
-                                     .meta = a.meta};
+                                     .meta = a.meta,
+                                     .if_match = u->if_match};
 
         rc = store_version_register(q, &row, &j, err);
         if (!rc && !j)
@@ -285,7 +296,8 @@ int datasets_upload(struct api_req *q, struct sh_err *err)
                                      .path = a.path,
                                      .bytes = u->bytes,
                                      .inputs = a.inputs,
-                                     .n_samples = a.n_samples};
+                                     .n_samples = a.n_samples,
+                                     .if_match = u->if_match};
 
         rc = store_dataset_ready(q, &row, &j, err);
         if (!rc && !j)

@@ -283,6 +283,44 @@ static int lose_once(struct db *db, const void *arg, struct sh_err *err)
     return rc ? rc : db_exec(db, &ADD, P("1"), NULL, err);
 }
 
+static const struct db_stmt N_CHANGED = {"n_changed",
+                                         "SELECT count(*) FROM t WHERE n = 99 OR id = 77", 0};
+
+static int insert_77(struct db *db, const void *arg, struct sh_err *err)
+{
+    (void)arg;
+    return db_exec(db, &INSERT, P("77", "7"), NULL, err);
+}
+
+static void a_rehearsal_is_seen_from_within_and_leaves_nothing(void **state)
+{
+    struct world *w = *state;
+    struct sh_err err = {0};
+
+    assert_ok_err(db_rehearse(w->db, &err), &err);
+    run(w->db, "UPDATE t SET n = 99 WHERE id = 1");
+    assert_ok_err(db_tx(w->db, "inner", insert_77, NULL, &err), &err);
+    assert_int_equal(number(w->db, &N_CHANGED), 2);
+    db_undo(w->db);
+    assert_int_equal(number(w->db, &N_CHANGED), 0);
+    assert_ok_err(db_tx(w->db, "outer", insert_77, NULL, &err), &err);
+    assert_int_equal(number(w->db, &N_CHANGED), 1);
+    db_undo(w->db); /* nothing is rehearsed: nothing happens */
+    assert_int_equal(number(w->db, &N_CHANGED), 1);
+}
+
+static void a_failure_in_a_rehearsal_is_told_and_the_connection_goes_on(void **state)
+{
+    struct world *w = *state;
+    struct sh_err err = {0};
+
+    run(w->db, "INSERT INTO t (id, n) VALUES (77, 7)");
+    assert_ok_err(db_rehearse(w->db, &err), &err);
+    assert_int_equal(db_tx(w->db, "inner", insert_77, NULL, &err), SH_E_CONFLICT);
+    db_undo(w->db);
+    assert_int_equal(number(w->db, &N_CHANGED), 1);
+}
+
 static void a_serialization_failure_is_tried_again(void **state)
 {
     struct world *w = *state;
@@ -692,6 +730,8 @@ int main(void)
         TEST(behind_a_failure_the_cause_is_reported_not_the_follow_up),
         TEST(a_body_that_refuses_undoes_its_work),
         TEST(transactions_do_not_nest),
+        TEST(a_rehearsal_is_seen_from_within_and_leaves_nothing),
+        TEST(a_failure_in_a_rehearsal_is_told_and_the_connection_goes_on),
         TEST(a_serialization_failure_is_tried_again),
         TEST(a_conflict_that_stays_is_given_up_after_five_tries),
         TEST(a_deadlock_is_resolved_by_trying_again),

@@ -1,16 +1,20 @@
 /* test_routes.c - the route table, and the description that is made from it.
  *
- * Without it a route could be missing from /openapi.json (or the reverse), a schema could be named
- * that does not exist, and a pattern could swallow the fixed path beside it.
+ * Without it a route could be missing from /openapi.json (or the reverse), a status, a role or the
+ * form of a name could be described otherwise than it is, a change could ignore If-Match, and a
+ * pattern could swallow the fixed path beside it.
  */
 /* uses: libapi.a */
 /* link: -lmicrohttpd -lpq */
+#include "api/answers.h"
+#include "api/auth.h"
+#include "api/noun.h"
 #include "api/openapi.h"
-#include "api/routes.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
 
 #include <ctype.h>
+#include <regex.h>
 
 static int find(const char *method, const char *url, const struct api_route **out,
                 const char **params, char allow[static 64], struct sh_err *err)
@@ -114,6 +118,158 @@ static void every_reference_leads_somewhere(void **state)
     json_decref(doc);
 }
 
+/* get or post, as the description has them; *out: BORROWED from doc. */
+static json_t *operation(const json_t *doc, const struct api_route *r)
+{
+    char method[16] = "";
+
+    for (size_t k = 0; r->method[k]; k++)
+        method[k] = (char)tolower((unsigned char)r->method[k]);
+    return json_object_get(json_object_get(json_object_get(doc, "paths"), r->path), method);
+}
+
+static const struct api_route *route(const char *method, const char *path)
+{
+    for (size_t i = 0; i < API_N_ROUTES; i++)
+        if (strcmp(API_ROUTES[i].method, method) == 0 && strcmp(API_ROUTES[i].path, path) == 0)
+            return &API_ROUTES[i];
+    fail_msg("there is no route %s %s", method, path);
+    return NULL;
+}
+
+static void the_statuses_described_are_those_that_a_reply_is_judged_by(void **state)
+{
+    json_t *doc = document();
+
+    (void)state;
+    for (size_t i = 0; i < API_N_ROUTES; i++) {
+        const struct api_route *r = &API_ROUTES[i];
+        const json_t *responses = json_object_get(operation(doc, r), "responses");
+
+        for (int status = 200; status < 600; status++) {
+            char key[8];
+
+            snprintf(key, sizeof(key), "%d", status);
+            if (route_answers(r, status) != (json_object_get(responses, key) != NULL))
+                fail_msg("%s %s: %d", r->method, r->path, status);
+        }
+        assert_null(json_object_get(responses, "default"));
+    }
+    json_decref(doc);
+}
+
+static void statuses_follow_from_what_a_route_is(void **state)
+{
+    static const struct {
+        const char *method, *path;
+        int yes[12], no[8];
+    } CASES[] = {
+        {"GET", "/healthz", {200, 400, 500}, {401, 403, 404, 409, 412, 429}},
+        {"GET", "/v2/health/ready", {200, 503}, {401, 403, 404}},
+        {"GET", "/api/v1/models", {200, 400, 401, 403, 503, 504}, {201, 409, 412, 413, 415, 507}},
+        {"POST", "/api/v1/models", {201, 200, 401, 403, 409, 413, 415, 422, 429, 507}, {411, 412}},
+        {"PUT", "/api/v1/models/{model}/slo", {200, 404, 412, 415}, {201, 411}},
+        {"DELETE", "/api/v1/models/{model}", {204, 404, 409, 412}, {200, 413, 415, 422}},
+        {"POST", "/v2/models/{model}/infer", {200, 404, 411, 413, 422, 429, 503, 504}, {409, 412}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        const struct api_route *r = route(CASES[i].method, CASES[i].path);
+
+        for (size_t k = 0; CASES[i].yes[k]; k++)
+            if (!route_answers(r, CASES[i].yes[k]))
+                fail_msg("%s %s cannot answer %d", r->method, r->path, CASES[i].yes[k]);
+        for (size_t k = 0; CASES[i].no[k]; k++)
+            if (route_answers(r, CASES[i].no[k]))
+                fail_msg("%s %s can answer %d", r->method, r->path, CASES[i].no[k]);
+    }
+}
+
+/* Every status that a code of err.h can become is some route's answer, or of no route at all. */
+static void every_code_has_its_status(void **state)
+{
+    (void)state;
+    for (int rc = -1; strcmp(sh_rc_name(rc), "?") != 0; rc--) {
+        bool found = rc == SH_E_METHOD || rc == SH_E_CANCELLED; /* of a path; nobody is there */
+
+        for (size_t i = 0; i < API_N_ANSWERS; i++)
+            found |= API_ANSWERS[i].status == sh_rc_http(rc);
+        if (!found)
+            fail_msg("%s is %d, which no route answers", sh_rc_name(rc), sh_rc_http(rc));
+    }
+}
+
+static void roles_are_described_as_they_are_checked(void **state)
+{
+    json_t *doc = document();
+
+    (void)state;
+    for (size_t i = 0; i < API_N_ROUTES; i++) {
+        const struct api_route *r = &API_ROUTES[i];
+        const json_t *security = json_object_get(operation(doc, r), "security");
+        size_t n = 0;
+
+        for (unsigned role = 1; auth_role_name(role); role <<= 1)
+            n += r->access != ACCESS_PUBLIC && (access_roles(r->access) & role);
+        assert_int_equal(json_array_size(security), n);
+    }
+    json_decref(doc);
+}
+
+static void what_has_a_version_is_changed_by_it(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < API_N_ROUTES; i++) {
+        const struct api_route *r = &API_ROUTES[i];
+        bool changes = strcmp(r->method, "PUT") == 0 || strcmp(r->method, "PATCH") == 0 ||
+                       strcmp(r->method, "DELETE") == 0;
+
+        if (!changes || (r->flags & ROUTE_ETAG))
+            continue;
+        /* A key is revoked or not; there is nothing else of it that could have changed. */
+        if (!strstr(r->path, "/keys/{key}"))
+            fail_msg("%s %s does not look at If-Match", r->method, r->path);
+    }
+}
+
+static void names_are_described_as_they_are_checked(void **state)
+{
+    static const char *const NAMES[] = {"a",   "A",  "0",        "-a",  "_a",   ".a", "a.b",
+                                        "a_b", "a-", "a b",      "",    "a/b",  "12", "1.0",
+                                        "+1",  "01", "\xc3\xa4", "a\n", "zzzz", "9",  "2147483647"};
+
+    (void)state;
+    for (size_t i = 0; i < API_N_PARAMS; i++) {
+        json_t *schema = NULL;
+        char text[256];
+        regex_t re;
+
+        snprintf(text, sizeof(text), "%s", API_PARAMS[i].json);
+        for (char *p = text; *p; p++)
+            *p = *p == '\'' ? '"' : *p;
+        schema = json_loads(text, 0, NULL);
+        assert_non_null(schema);
+        for (size_t k = 0; json_object_get(schema, "pattern") && k < SH_ARRAY_LEN(NAMES); k++) {
+            const char *pattern = json_string_value(json_object_get(schema, "pattern"));
+            bool described, taken;
+
+            assert_int_equal(regcomp(&re, pattern, REG_EXTENDED | REG_NOSUB), 0);
+            described = regexec(&re, NAMES[k], 0, NULL, 0) == 0;
+            regfree(&re);
+            if (strstr(pattern, "A-Z"))
+                taken = noun_is_name(NAMES[k]);
+            else if (strstr(pattern, "{12}"))
+                continue;
+            else
+                taken = noun_is_tenant_name(NAMES[k]);
+            if (described != taken)
+                fail_msg("{%s}: \"%s\"", API_PARAMS[i].name, NAMES[k]);
+        }
+        json_decref(schema);
+    }
+}
+
 static void parameters_come_in_the_order_of_the_pattern(void **state)
 {
     const struct api_route *r = NULL;
@@ -208,6 +364,12 @@ int main(void)
         cmocka_unit_test(every_route_is_described),
         cmocka_unit_test(everything_described_is_routed),
         cmocka_unit_test(every_reference_leads_somewhere),
+        cmocka_unit_test(the_statuses_described_are_those_that_a_reply_is_judged_by),
+        cmocka_unit_test(statuses_follow_from_what_a_route_is),
+        cmocka_unit_test(every_code_has_its_status),
+        cmocka_unit_test(roles_are_described_as_they_are_checked),
+        cmocka_unit_test(what_has_a_version_is_changed_by_it),
+        cmocka_unit_test(names_are_described_as_they_are_checked),
         cmocka_unit_test(parameters_come_in_the_order_of_the_pattern),
         cmocka_unit_test(a_fixed_path_hides_the_pattern_beside_it),
         cmocka_unit_test(head_is_get_and_a_wrong_method_names_the_right_ones),
