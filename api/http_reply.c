@@ -1,6 +1,6 @@
 /* http_reply.c - the one place that turns (rc, err, reply) into an HTTP response. */
-#include "api/answers.h"
 #include "api/api.h"
+#include "api/contract.h"
 #include "api/http_int.h"
 #include "common/log.h"
 #include "common/mem.h"

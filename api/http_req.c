@@ -124,7 +124,7 @@ static int open_request(struct http_req *r, const char *method)
     r->q.has_length = r->framing.n_length == 1 || !r->framing.n_encoding;
     r->q.content_length = r->framing.length;
     sh_buf_init(&r->body, 0);
-    rc = request_identify(&r->q, &r->err);
+    rc = request_id(&r->q, &r->err);
     if (!rc)
         rc = framing_check(&r->framing, &r->err);
     if (!rc)

@@ -1,17 +1,15 @@
 /* openapi.c - see openapi.h. Nothing here knows one route from another: what an operation takes and
- * answers follows from its row of the route table, by answers.c and schemas.c. */
+ * answers follows from its row of the route table, by contract.c and schemas.c. */
 #include "api/openapi.h"
 
-#include "api/answers.h"
 #include "api/api.h"
 #include "api/auth.h"
+#include "api/contract.h"
 #include "api/handlers.h"
 #include "common/mem.h"
 
 #include <ctype.h>
 #include <stdlib.h>
-
-#define I64_MAX_TEXT "9223372036854775807"
 
 struct doc {                             /* the document in the making */
     json_t *schemas, *responses, *paths; /* OWNED */
@@ -97,28 +95,31 @@ static void allow_null(struct doc *d, json_t *schema)
         add(d, choices, json_null());
 }
 
-/* What our short forms stand for: "required":"all", and null for the absent fields of a body. */
-static void complete(struct doc *d, json_t *schema)
+/* What our short forms stand for: "required":"all"; in bodies null for absent fields, no NUL. */
+static void complete(struct doc *d, json_t *schema, bool is_body)
 {
-    bool is_body = json_is_false(json_object_get(schema, "additionalProperties"));
+    static const char *const BELOW[] = {"items", "additionalProperties"};
     const char *key;
     json_t *inner;
     size_t i;
 
+    is_body |= json_is_false(json_object_get(schema, "additionalProperties"));
+    if (is_body)
+        forbid_nul(d, schema);
     if (json_is_string(json_object_get(schema, "required")))
         require_all(d, schema);
     json_object_foreach(json_object_get(schema, "properties"), key, inner)
     {
-        if (is_body)
-            forbid_nul(d, inner);
-        if (is_body && !is_required(schema, key))
+        bool optional = is_body && !is_required(schema, key);
+
+        complete(d, inner, is_body);
+        if (optional && json_object_get(schema, "additionalProperties"))
             allow_null(d, inner);
-        complete(d, inner);
     }
-    inner = json_object_get(schema, "items");
-    if (inner)
-        complete(d, inner);
-    json_array_foreach(json_object_get(schema, "oneOf"), i, inner) complete(d, inner);
+    for (i = 0; i < SH_ARRAY_LEN(BELOW); i++)
+        if (json_is_object(json_object_get(schema, BELOW[i])))
+            complete(d, json_object_get(schema, BELOW[i]), is_body);
+    json_array_foreach(json_object_get(schema, "oneOf"), i, inner) complete(d, inner, is_body);
 }
 
 static int add_schemas(struct doc *d, struct sh_err *err)
@@ -133,7 +134,7 @@ static int add_schemas(struct doc *d, struct sh_err *err)
         if (!rc && s->example)
             rc = parse(s->name, s->example, &example, err);
         if (!rc)
-            complete(d, schema);
+            complete(d, schema, false);
         if (example)
             put(d, schema, "examples", json_pack("[o]", example));
         if (schema)
@@ -166,7 +167,7 @@ static json_t *schema_of(const char *name)
 
 /* ---------------------------------------------------------------- headers */
 
-enum header_of { OF_ALL, OF_CONTROL, OF_ROW, OF_CREATED, OF_BUSY, OF_KEYLESS, OF_INFER };
+enum header_of { OF_ALL, OF_CONTROL, OF_ROW, OF_CREATED, OF_BUSY, OF_KEYLESS, OF_INFER, OF_RATED };
 
 static const struct {
     const char *name, *json, *text;
@@ -186,6 +187,11 @@ static const struct {
     {"Inference-Header-Content-Length", "{'type':'integer','minimum':1}",
      "bytes of the JSON part; binary tensors follow", OF_INFER, false},
     {"Server-Timing", "{'type':'string'}", "queue, copy, compute and total, in ms", OF_INFER, true},
+    {"RateLimit-Policy", "{'type':'string'}",
+     "requests and seconds that the quota allows, where it has requests_per_second", OF_RATED,
+     false},
+    {"RateLimit", "{'type':'string'}", "requests that are left of it, and until when", OF_RATED,
+     false},
 };
 
 static bool has_row_version(const struct doc *d, const char *schema)
@@ -217,6 +223,8 @@ static bool has_header(const struct reply *r, enum header_of of)
         return r->status == 401;
     case OF_INFER:
         return r->infers && !r->fails;
+    case OF_RATED:
+        return r->infers || (r->v2 && r->status == 429);
     }
     return false;
 }
@@ -311,92 +319,31 @@ static int add_path_parameters(struct doc *d, const struct api_route *r, json_t 
         char name[64];
 
         sh_strlcpy(name, p + 1, SH_MIN(sizeof(name), len + 1));
-        while (i < API_N_PARAMS && strcmp(API_PARAMS[i].name, name) != 0)
+        while (i < API_N_PATH_PARAMS && strcmp(API_PATH_PARAMS[i].name, name) != 0)
             i++;
-        if (i == API_N_PARAMS)
-            return SH_FAIL(err, SH_E_BUG, "schemas.c says nothing about the parameter \"%s\"",
-                           name);
-        rc = parse(name, API_PARAMS[i].json, &schema, err);
+        rc = parse(name, i < API_N_PATH_PARAMS ? API_PATH_PARAMS[i].json : "{'type':'string'}",
+                   &schema, err);
         if (!rc)
-            add(d, list, parameter(name, "path", schema, API_PARAMS[i].text));
+            add(d, list,
+                parameter(name, "path", schema,
+                          i < API_N_PATH_PARAMS ? API_PATH_PARAMS[i].text : name));
     }
     return rc;
 }
-
-static bool takes_tenant(const struct api_route *r)
-{
-    return (r->flags & (ROUTE_TENANT | ROUTE_V2)) && r->access != ACCESS_PUBLIC;
-}
-
-static bool takes_page(const struct api_route *r)
-{
-    return r->flags & ROUTE_LIST;
-}
-
-static bool takes_range(const struct api_route *r)
-{
-    return r->flags & ROUTE_RANGE;
-}
-
-static bool takes_if_match(const struct api_route *r)
-{
-    return r->flags & ROUTE_ETAG;
-}
-
-static bool takes_token(const struct api_route *r)
-{
-    return r->fn == jobs_create;
-}
-
-static bool takes_digest(const struct api_route *r)
-{
-    return r->body == BODY_MODEL || r->body == BODY_DATASET;
-}
-
-static bool takes_tensors(const struct api_route *r)
-{
-    return r->body == BODY_INFER;
-}
-
-static const struct {
-    const char *name, *in, *json, *text;
-    bool (*when)(const struct api_route *r);
-} OPTIONS[] = {
-    {"tenant", "query", "{'type':'string','pattern':'^[a-z0-9][a-z0-9-]{0,62}$'}",
-     "whose things; needed with an admin key, else the key's own tenant", takes_tenant},
-    {"limit", "query", "{'type':'integer','minimum':1,'maximum':" I64_MAX_TEXT ",'default':100}",
-     "at most so many; above 1000 it counts as 1000", takes_page},
-    {"cursor", "query", "{'type':'string','pattern':'^[A-Za-z0-9_-]{32}$'}",
-     "`next_cursor` of the page before; any other text is refused", takes_page},
-    {"offset", "query", "{'type':'integer','minimum':0,'maximum':" I64_MAX_TEXT ",'default':0}",
-     "leave out so many", takes_range},
-    {"limit", "query", "{'type':'integer','minimum':1,'maximum':" I64_MAX_TEXT ",'default':10000}",
-     "at most so many; above 100000 it counts as 100000", takes_range},
-    {"dry_run", "query", "{'type':'boolean','default':false}",
-     "check everything, answer 200 with what would be, and keep nothing", route_takes_dry_run},
-    {"If-Match", "header", "{'type':'string','pattern':'^(\\\\*|\\\"[1-9][0-9]{0,17}\\\")$'}",
-     "the ETag that was read; without it, or with *, any version is changed", takes_if_match},
-    {"Idempotency-Key", "header",
-     "{'type':'string','pattern':'^(\\\"[ !#-~]{1,253}\\\"|[!#-~]{1,255})$'}",
-     "repeating it returns the first job, with 200", takes_token},
-    {"Content-Digest", "header", "{'type':'string','pattern':'^sha-256=:[A-Za-z0-9+/]{43}=:$'}",
-     "SHA-256 of the file; it is checked", takes_digest},
-    {"Inference-Header-Content-Length", "header", "{'type':'integer','minimum':1}",
-     "bytes of the JSON part; binary tensors follow", takes_tensors},
-};
 
 static int add_options(struct doc *d, const struct api_route *r, json_t *list, struct sh_err *err)
 {
     int rc = SH_OK;
 
-    for (size_t i = 0; !rc && i < SH_ARRAY_LEN(OPTIONS); i++) {
+    for (size_t i = 0; !rc && i < API_N_OPTIONS; i++) {
+        const struct option *o = &API_OPTIONS[i];
         json_t *schema = NULL;
 
-        if (!OPTIONS[i].when(r))
+        if (!o->taken_by(r))
             continue;
-        rc = parse(OPTIONS[i].name, OPTIONS[i].json, &schema, err);
+        rc = parse(o->name, o->json, &schema, err);
         if (!rc)
-            add(d, list, parameter(OPTIONS[i].name, OPTIONS[i].in, schema, OPTIONS[i].text));
+            add(d, list, parameter(o->name, o->in, schema, o->text));
     }
     return rc;
 }

@@ -13,11 +13,11 @@ struct api_schema {
 };
 extern const struct api_schema API_SCHEMAS[];
 extern const size_t API_N_SCHEMAS;
-struct api_param { /* a path parameter, by its name in the pattern */
+struct path_param { /* by its name in the pattern */
     const char *name, *text, *json;
 };
-extern const struct api_param API_PARAMS[];
-extern const size_t API_N_PARAMS;
+extern const struct path_param API_PATH_PARAMS[];
+extern const size_t API_N_PATH_PARAMS;
 
 /* The OpenAPI 3.1 document. *out: OWNED, json_decref(). */
 int openapi_build(json_t **out, struct sh_err *err);

@@ -1,9 +1,9 @@
 /* request.c - see request.h. */
 #include "api/request.h"
 
-#include "api/answers.h"
 #include "api/api.h"
 #include "api/auth.h"
+#include "api/contract.h"
 #include "api/infer.h"
 #include "api/routes.h"
 #include "api/store.h"
@@ -17,7 +17,8 @@
 #include <string.h>
 #include <strings.h>
 
-int request_identify(struct api_req *q, struct sh_err *err)
+/* A client's own id is taken over if it is plain; else one is drawn. */
+int request_id(struct api_req *q, struct sh_err *err)
 {
     static const char PLAIN[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     const char *id = q->h.request_id;
@@ -72,15 +73,8 @@ static int check_query(struct api_req *q, struct sh_err *err)
 {
     for (size_t i = 0; i < q->uri.n_query; i++) {
         const char *name = q->uri.query[i].name;
-        bool list = strcmp(name, "limit") == 0 || strcmp(name, "cursor") == 0;
-        bool range = strcmp(name, "limit") == 0 || strcmp(name, "offset") == 0;
-        bool known = (q->route->flags & ROUTE_V2) ||
-                     (route_takes_dry_run(q->route) && strcmp(name, "dry_run") == 0) ||
-                     ((q->route->flags & ROUTE_TENANT) && strcmp(name, "tenant") == 0) ||
-                     ((q->route->flags & ROUTE_LIST) && list) ||
-                     ((q->route->flags & ROUTE_RANGE) && range);
 
-        if (!known)
+        if (!(q->route->flags & ROUTE_V2) && !route_takes_query(q->route, name))
             return SH_FAIL(err, SH_E_INVALID, "\"%.64s\" is not a query parameter of %s", name,
                            q->route->path);
     }

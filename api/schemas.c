@@ -174,7 +174,7 @@ const struct api_schema API_SCHEMAS[] = {
     {"Binary", "{}"},
 };
 
-const struct api_param API_PARAMS[] = {
+const struct path_param API_PATH_PARAMS[] = {
     {"tenant", "name of the tenant", LOWER_NAME},
     {"key", "the id of the key, not its secret", "{'type':'string','pattern':'^[a-z0-9]{12}$'}"},
     {"model", "name of the model", NAME},
@@ -184,4 +184,4 @@ const struct api_param API_PARAMS[] = {
 };
 /* clang-format on */
 const size_t API_N_SCHEMAS = SH_ARRAY_LEN(API_SCHEMAS);
-const size_t API_N_PARAMS = SH_ARRAY_LEN(API_PARAMS);
+const size_t API_N_PATH_PARAMS = SH_ARRAY_LEN(API_PATH_PARAMS);

@@ -61,8 +61,8 @@ static const struct db_stmt DATASET_READY = {
     "WITH d AS (UPDATE dataset x SET state = 'READY', digest = $2, bytes = $3::bigint, path = $4,"
     " tensors = $5::jsonb, n_samples = $6::bigint, row_version = x.row_version + 1 WHERE x.id = "
     "$1::bigint AND x.state = 'UPLOADING' AND " SQL_IF_MATCH("$9", "x.row_version")
-    " RETURNING x.*), " SQL_AUDIT("$7", "$8", "dataset.upload", "d.tenant_id", "'dataset/' || d.name",
-    "NULL", "jsonb_build_object('digest', d.digest, "
+    " RETURNING x.*), " SQL_AUDIT("$7", "$8", "dataset.upload", "d.tenant_id",
+    "'dataset/' || d.name", "NULL", "jsonb_build_object('digest', d.digest, "
     "'bytes', d.bytes)", "d")
     "SELECT " SQL_DATASET("d") " FROM d",
     9,

@@ -61,6 +61,8 @@ req() {
     code=$(curl "${args[@]}" "$@" "$base$path")
     body=$(cat "$dir/body" 2>/dev/null)
     headers=$(tr -d '\r' <"$dir/headers" 2>/dev/null)
+    printf '%s %s %s %s\n' "$method" "$path" "$code" \
+        "$(sed -nE 's/^Content-Type: ([^;]*).*/\1/Ip' <<<"$headers")" >>"$dir/replies"
 }
 is() { # is NAME CODE [PATTERN in body or headers]
     n=$((n + 1))
@@ -350,6 +352,11 @@ restart
 req GET /api/v1/tenants; is "without a live admin key one is made" 200
 
 # --- the end
+key='' req GET /openapi.json; is "openapi" 200
+cp "$dir/body" "$dir/openapi.json"
+n=$((n + 1))
+python3 tests/e2e/spec.py "$dir/openapi.json" <"$dir/replies" ||
+    { echo "FAILED: replies that the description does not list"; failed=$((failed + 1)); }
 kill -TERM "$api_pid"
 wait "$api_pid"
 rc=$?

@@ -62,6 +62,9 @@ finish() {
     if [ "$n_failed" -gt 0 ]; then
         tail -n 8 "$state"/log/*.log 2>/dev/null | cut -c 1-240
     fi
+    if grep -h ' ev=http.undescribed ' "$state"/log/api.log 2>/dev/null; then
+        n_failed=$((n_failed + 1)) # /openapi.json does not list such a status
+    fi
     # shellcheck disable=SC2046 # one word a job
     kill $(jobs -p) 2>/dev/null
     "$bin/shunt" down --purge --quiet --state-dir "$state"

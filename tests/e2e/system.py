@@ -137,6 +137,8 @@ class System:
         if self.stopped:
             return
         self.stopped = True
+        undescribed = self.undescribed()
+        self.failed |= bool(undescribed)
         if self.failed:
             for path in sorted(glob.glob(os.path.join(self.state, "log", "*.log"))):
                 with open(path, errors="replace") as f:
@@ -145,6 +147,15 @@ class System:
         subprocess.run([os.path.join(BIN, "shunt"), "down", "--purge", "--quiet", "--state-dir",
                         self.state], env=self.env, timeout=150, check=False)
         shutil.rmtree(self.dir, ignore_errors=True)
+        assert not undescribed, "statuses that /openapi.json does not list:\n" + "".join(undescribed)
+
+    def undescribed(self):
+        """Replies, to whatever client, with a status that is not in the description."""
+        try:
+            with open(os.path.join(self.state, "log", "api.log"), errors="replace") as f:
+                return [line for line in f if " ev=http.undescribed " in line]
+        except OSError:
+            return []
 
     def cli(self, *args, env=None):
         return subprocess.run([os.path.join(BIN, "shunt"), *args, "--quiet", "--state-dir", self.state],

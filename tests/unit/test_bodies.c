@@ -1,5 +1,5 @@
-/* test_bodies.c - the body that is described is the body that is read: every handler of a JSON body is
- * called with the example of its description, and each table of fields that it hands to
+/* test_bodies.c - the body that is described is the body that is read: every handler of a JSON body
+ * is called with the example of its description, and each table of fields that it hands to
  * sh_json_read() is compared with the schema.
  *
  * Without it a field, a bound or a "required" of the description could be another one than that of
@@ -74,7 +74,7 @@ static const json_t *below(const json_t *schema, const char *what)
     char path[128], *rest = path;
 
     assert_true(strlen(what) < sizeof(path));
-    strcpy(path, what);
+    sh_strlcpy(path, what, sizeof(path));
     for (char *step = strtok_r(path, ".", &rest); step; step = strtok_r(NULL, ".", &rest)) {
         size_t len = strlen(step);
         bool list = len > 2 && strcmp(step + len - 2, "[]") == 0;

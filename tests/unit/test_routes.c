@@ -6,8 +6,8 @@
  */
 /* uses: libapi.a */
 /* link: -lmicrohttpd -lpq */
-#include "api/answers.h"
 #include "api/auth.h"
+#include "api/contract.h"
 #include "api/noun.h"
 #include "api/openapi.h"
 #include "common/mem.h"
@@ -86,7 +86,7 @@ static bool leads_somewhere(const json_t *doc, const char *ref)
     const json_t *at = doc;
 
     assert_true(strncmp(ref, "#/", 2) == 0 && strlen(ref) < sizeof(path));
-    strcpy(path, ref + 2);
+    sh_strlcpy(path, ref + 2, sizeof(path));
     for (char *step = strtok_r(path, "/", &rest); step; step = strtok_r(NULL, "/", &rest))
         at = json_object_get(at, step);
     return at != NULL;
@@ -240,12 +240,12 @@ static void names_are_described_as_they_are_checked(void **state)
                                         "+1",  "01", "\xc3\xa4", "a\n", "zzzz", "9",  "2147483647"};
 
     (void)state;
-    for (size_t i = 0; i < API_N_PARAMS; i++) {
+    for (size_t i = 0; i < API_N_PATH_PARAMS; i++) {
         json_t *schema = NULL;
         char text[256];
         regex_t re;
 
-        snprintf(text, sizeof(text), "%s", API_PARAMS[i].json);
+        snprintf(text, sizeof(text), "%s", API_PATH_PARAMS[i].json);
         for (char *p = text; *p; p++)
             *p = *p == '\'' ? '"' : *p;
         schema = json_loads(text, 0, NULL);
@@ -264,7 +264,7 @@ static void names_are_described_as_they_are_checked(void **state)
             else
                 taken = noun_is_tenant_name(NAMES[k]);
             if (described != taken)
-                fail_msg("{%s}: \"%s\"", API_PARAMS[i].name, NAMES[k]);
+                fail_msg("{%s}: \"%s\"", API_PATH_PARAMS[i].name, NAMES[k]);
         }
         json_decref(schema);
     }

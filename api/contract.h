@@ -1,7 +1,8 @@
-/* answers.h - what a route can answer, derived from its row of the route table. /openapi.json is
- * made from it, and http_reply.c reports a reply that is not in it. */
-#ifndef SH_API_ANSWERS_H
-#define SH_API_ANSWERS_H
+/* contract.h - what a route takes beside its path and body, and what it can answer, derived from
+ * its row of the route table. A request's query is checked by it, http_reply.c reports a reply that
+ * is not in it, and /openapi.json is made from it. */
+#ifndef SH_API_CONTRACT_H
+#define SH_API_CONTRACT_H
 
 #include "api/routes.h"
 
@@ -19,5 +20,16 @@ bool route_fails_with(const struct api_route *r, const struct answer *a);
 bool route_answers(const struct api_route *r, int status);
 /* Creates something, or changes it by a JSON body: then ?dry_run=true is taken. */
 bool route_takes_dry_run(const struct api_route *r);
+
+struct option {            /* a parameter that may be left out */
+    const char *name, *in; /* in: "query" or "header" */
+    const char *json;      /* JSON Schema with '...' for quotes */
+    const char *text;
+    bool (*taken_by)(const struct api_route *r);
+};
+extern const struct option API_OPTIONS[];
+extern const size_t API_N_OPTIONS;
+
+bool route_takes_query(const struct api_route *r, const char *name);
 
 #endif

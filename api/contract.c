@@ -1,9 +1,14 @@
-/* answers.c - see answers.h. */
-#include "api/answers.h"
+/* contract.c - see contract.h. */
+#include "api/contract.h"
 
+#include "api/handlers.h"
 #include "common/mem.h"
 
 #include <string.h>
+
+#define I64_MAX_TEXT "9223372036854775807"
+
+/* ---------------------------------------------------------------- answers */
 
 enum { /* facts about a route */
        ALWAYS = 1,
@@ -26,11 +31,11 @@ static unsigned facts_of(const struct api_route *r)
 
     if (keyed)
         f |= KEYED;
-    if (keyed && (r->access != ACCESS_ANY || !reads || (r->flags & (ROUTE_TENANT | ROUTE_V2))))
+    if (keyed && (r->access != ACCESS_ANY || !reads || route_takes_query(r, "tenant")))
         f |= FENCED;
-    if (strchr(r->path, '{') || (r->flags & ROUTE_TENANT))
+    if (strchr(r->path, '{') || route_takes_query(r, "tenant"))
         f |= NAMING;
-    if (!reads && !v2)
+    if (!reads && (!v2 || (r->flags & ROUTE_TENANT)))
         f |= CHANGING;
     if (r->body != BODY_NONE)
         f |= WITH_BODY;
@@ -91,4 +96,77 @@ bool route_takes_dry_run(const struct api_route *r)
     if (r->body != BODY_JSON || (r->flags & ROUTE_V2))
         return false;
     return r->status == 201 || strcmp(r->method, "PATCH") == 0 || strcmp(r->method, "PUT") == 0;
+}
+
+/* ---------------------------------------------------------------- parameters */
+
+static bool takes_tenant(const struct api_route *r)
+{
+    return (r->flags & (ROUTE_TENANT | ROUTE_V2)) && r->access != ACCESS_PUBLIC;
+}
+
+static bool takes_page(const struct api_route *r)
+{
+    return r->flags & ROUTE_LIST;
+}
+
+static bool takes_range(const struct api_route *r)
+{
+    return r->flags & ROUTE_RANGE;
+}
+
+static bool takes_if_match(const struct api_route *r)
+{
+    return r->flags & ROUTE_ETAG;
+}
+
+static bool takes_token(const struct api_route *r)
+{
+    return r->fn == jobs_create;
+}
+
+static bool takes_digest(const struct api_route *r)
+{
+    return r->body == BODY_MODEL || r->body == BODY_DATASET;
+}
+
+static bool takes_tensors(const struct api_route *r)
+{
+    return r->body == BODY_INFER;
+}
+
+/* clang-format off */
+const struct option API_OPTIONS[] = {
+    {"tenant", "query", "{'type':'string','pattern':'^[a-z0-9][a-z0-9-]{0,62}$'}",
+     "whose things; needed with an admin key, else the key's own tenant", takes_tenant},
+    {"limit", "query", "{'type':'integer','minimum':1,'maximum':" I64_MAX_TEXT ",'default':100}",
+     "at most so many; above 1000 it counts as 1000", takes_page},
+    {"cursor", "query", "{'type':'string','pattern':'^[A-Za-z0-9_-]{32}$'}",
+     "`next_cursor` of the page before; any other text is refused", takes_page},
+    {"offset", "query", "{'type':'integer','minimum':0,'maximum':" I64_MAX_TEXT ",'default':0}",
+     "leave out so many", takes_range},
+    {"limit", "query", "{'type':'integer','minimum':1,'maximum':" I64_MAX_TEXT ",'default':10000}",
+     "at most so many; above 100000 it counts as 100000", takes_range},
+    {"dry_run", "query", "{'type':'boolean','default':false}",
+     "check everything, answer 200 with what would be, and keep nothing", route_takes_dry_run},
+    {"If-Match", "header", "{'type':'string','pattern':'^(\\\\*|\\\"[1-9][0-9]{0,17}\\\")$'}",
+     "the ETag that was read; without it, or with *, any version is changed", takes_if_match},
+    {"Idempotency-Key", "header",
+     "{'type':'string','pattern':'^(\\\"[ !#-~]{1,253}\\\"|[!#-~]{1,255})$'}",
+     "repeating it returns the first job, with 200", takes_token},
+    {"Content-Digest", "header", "{'type':'string','pattern':'^sha-256=:[A-Za-z0-9+/]{43}=:$'}",
+     "SHA-256 of the file; it is checked", takes_digest},
+    {"Inference-Header-Content-Length", "header", "{'type':'integer','minimum':1}",
+     "bytes of the JSON part; binary tensors follow", takes_tensors},
+};
+/* clang-format on */
+const size_t API_N_OPTIONS = SH_ARRAY_LEN(API_OPTIONS);
+
+bool route_takes_query(const struct api_route *r, const char *name)
+{
+    for (size_t i = 0; i < API_N_OPTIONS; i++)
+        if (strcmp(API_OPTIONS[i].in, "query") == 0 && strcmp(API_OPTIONS[i].name, name) == 0 &&
+            API_OPTIONS[i].taken_by(r))
+            return true;
+    return false;
 }
