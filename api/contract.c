@@ -12,15 +12,14 @@
 
 enum { /* facts about a route */
        ALWAYS = 1,
-       KEYED = 2,       /* it wants a key, so the database may be asked */
-       FENCED = 4,      /* a key may be the wrong one: its role, its tenant, or it is suspended */
-       NAMING = 8,      /* it names things that may not be there */
-       CHANGING = 16,   /* a control-plane change */
-       WITH_BODY = 32,  /* of any kind */
-       WITH_FILE = 64,  /* the body is a file */
-       INFERRING = 128, /* the body is tensors */
-       MATCHING = 256,  /* If-Match is honoured */
-       PROBING = 512,   /* asks whether something is ready */
+       KEYED = 2,      /* it wants a key, so the database may be asked */
+       FENCED = 4,     /* a key may be the wrong one: its role, its tenant, or it is suspended */
+       NAMING = 8,     /* it names things that may not be there */
+       CHANGING = 16,  /* a control-plane change */
+       WITH_BODY = 32, /* of any kind */
+       INFERRING = 64, /* the body is tensors */
+       MATCHING = 128, /* If-Match is honoured */
+       PROBING = 256,  /* asks whether something is ready */
 };
 
 static unsigned facts_of(const struct api_route *r)
@@ -39,8 +38,6 @@ static unsigned facts_of(const struct api_route *r)
         f |= CHANGING;
     if (r->body != BODY_NONE)
         f |= WITH_BODY;
-    if (r->body == BODY_MODEL || r->body == BODY_DATASET)
-        f |= WITH_FILE;
     if (r->body == BODY_INFER)
         f |= INFERRING;
     if (r->flags & ROUTE_ETAG)
@@ -66,7 +63,7 @@ const struct answer API_ANSWERS[] = {
     {414, ALWAYS, "the URL is longer than allowed", "TOOBIG"},
     {415, WITH_BODY, "Content-Type or Content-Encoding is none that is taken here", "UNSUPPORTED"},
     {422, WITH_BODY, "well-formed, and asks for what is not supported", "CONFLICT"},
-    {429, CHANGING | INFERRING, "a quota of the tenant is used up", NULL},
+    {429, KEYED, "a quota of the tenant or a limit of the key is used up", NULL},
     {500, ALWAYS, "a failure of the server; `request_id` finds it in the log", NULL},
     {503, KEYED | PROBING, "cannot be served now: database, scheduler, memory, queue or deadline; "
      "try again after Retry-After", NULL},

@@ -64,6 +64,9 @@ def before_call(context, case, kwargs):
         things = WORLD["platform"] if platform else WORLD["things"]
         for name in path:
             path[name] = things.get(name, path[name])
+    if isinstance(case.body, dict) and is_good(case, "BODY") and DRAW.random() < 0.6:
+        for name in set(case.body) & {"model", "dataset", "eval_dataset", "version", "queue"}:
+            case.body[name] = WORLD["things"][name]
     # The run's own key is among those that it lists.
     if case.method == "DELETE" and path.get("key") == WORLD["key"].split("_")[1]:
         path["key"] = "aaaaaaaaaaaa"

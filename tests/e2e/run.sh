@@ -27,6 +27,7 @@ for file in "${names[@]}"; do
     if [ "$rc" -eq 0 ]; then
         passed=$((passed + 1))
         printf 'ok    %-24s %7d ms  %s\n' "$file" "$ms" "$(tail -n 1 "$log" | cut -c 1-60)"
+        sed -n "s/^skip:/skip: $file:/p" "$log"
         continue
     fi
     failed+=("$file")

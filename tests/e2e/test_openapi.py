@@ -67,7 +67,8 @@ class OpenApi(Story):
         jobs = [s.submit(cls.key, model="lin", dataset="data").json["id"] for _ in range(3)]
         other = s.key("fuzz", "read")
         cls.things = {"tenant": "fuzz", "model": "lin", "version": 1, "dataset": "data",
-                      "job": jobs[0], "key": other.split("_")[1], "queue": "default"}
+                      "eval_dataset": "data2", "job": jobs[0], "key": other.split("_")[1],
+                      "queue": "default"}
 
     def cursors(self):
         """A real one for each list that has two pages."""

@@ -85,6 +85,29 @@ static void each_refusal_names_the_path_and_the_range(void **state)
     refuse("[]", (struct sh_json_field){"a", SH_JSON_INT, NULL}, "\"job\" must be an object");
 }
 
+static void lengths_count_characters_and_2_0_is_a_whole_number(void **state)
+{
+    json_t *j = parse("{\"s\":\"\u00e4\u20ac\U0001f600\",\"n\":-2.0}"); /* 2, 3 and 4 bytes */
+    const char *s = NULL;
+    int64_t n = 0;
+    struct sh_json_field f[] = {
+        {"s", SH_JSON_STR, &s, .min = 3, .max = 3},
+        {"n", SH_JSON_INT, &n, .min = -2, .max = -1},
+    };
+    (void)state;
+
+    assert_ok(sh_json_read(j, "", f, 2, NULL));
+    assert_int_equal(n, -2);
+    f[0].in_bytes = true;
+    assert_int_equal(sh_json_read(j, "", f, 2, NULL), SH_E_INVALID);
+    f[0].min = f[0].max = 9;
+    assert_ok(sh_json_read(j, "", f, 2, NULL));
+    json_decref(j);
+    refuse("{\"n\":1e300}", (struct sh_json_field){"n", SH_JSON_INT, NULL}, "whole number");
+    refuse("{\"n\":9007199254740994.0}", (struct sh_json_field){"n", SH_JSON_INT, NULL},
+           "whole number"); /* a double cannot tell it from its neighbour */
+}
+
 static void a_string_without_a_limit_has_at_most_4096_bytes(void **state)
 {
     char *text = calloc(1, 5000);
@@ -193,6 +216,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_type_is_read_and_absent_fields_keep_their_default),
         cmocka_unit_test(each_refusal_names_the_path_and_the_range),
+        cmocka_unit_test(lengths_count_characters_and_2_0_is_a_whole_number),
         cmocka_unit_test(a_string_without_a_limit_has_at_most_4096_bytes),
         cmocka_unit_test(a_wrong_text_is_refused_with_its_place),
         cmocka_unit_test(depth_and_size_are_limited),
