@@ -89,7 +89,10 @@ const struct api_schema API_SCHEMAS[] = {
      "'properties':{'type':" TEXT ",'title':" TEXT ",'status':" INT ",'detail':" TEXT ",'code':"
      TEXT ",'error':{'type':'string','description':'the same as detail, for clients of the "
      "inference protocol'},'request_id':" TEXT ",'nodes':{'type':'array','items':{'type':'object'},"
-     "'description':'of a model that was refused: every node that is not supported'}}}"},
+     "'description':'of a model that was refused: every node that is not supported'}}}",
+     "{'type':'urn:shunt:error:NOTFOUND','title':'not found','status':404,'detail':'there is no "
+     "model \\\"digits\\\"','code':'NOTFOUND','error':'there is no model \\\"digits\\\"',"
+     "'request_id':'446de02435d592c0f8b0f5c99018fd8a'}"},
     {"Tenant", OPEN("'name':" LOWER_NAME ",'state':{'enum':['ACTIVE','SUSPENDED','DELETED']},"
      "'created_at':" TIME ",'row_version':" INT)},
     {"TenantCreate", CLOSED("'name'", "'name':" LOWER_NAME), "{'name':'vision'}"},

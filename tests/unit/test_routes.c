@@ -217,6 +217,22 @@ static void roles_are_described_as_they_are_checked(void **state)
     json_decref(doc);
 }
 
+static void every_operation_has_a_name_of_its_own(void **state)
+{
+    json_t *doc = document(), *names = json_object();
+
+    (void)state;
+    for (size_t i = 0; i < API_N_ROUTES; i++) {
+        const json_t *id = json_object_get(operation(doc, &API_ROUTES[i]), "operationId");
+
+        assert_true(json_is_string(id));
+        json_object_set_new(names, json_string_value(id), json_true());
+    }
+    assert_int_equal(json_object_size(names), API_N_ROUTES);
+    json_decref(names);
+    json_decref(doc);
+}
+
 static void what_has_a_version_is_changed_by_it(void **state)
 {
     (void)state;
@@ -368,6 +384,7 @@ int main(void)
         cmocka_unit_test(statuses_follow_from_what_a_route_is),
         cmocka_unit_test(every_code_has_its_status),
         cmocka_unit_test(roles_are_described_as_they_are_checked),
+        cmocka_unit_test(every_operation_has_a_name_of_its_own),
         cmocka_unit_test(what_has_a_version_is_changed_by_it),
         cmocka_unit_test(names_are_described_as_they_are_checked),
         cmocka_unit_test(parameters_come_in_the_order_of_the_pattern),
