@@ -5,7 +5,7 @@ import onnx_bytes as onnx
 from system import st_bytes, until
 
 ROLES = ("admin", "tenant-admin", "submit", "infer", "read")
-VOLATILE = {"seen_at"}  # moves by itself
+VOLATILE = {"seen_at", "at", "last_use_at", "last_used_at", "request_id"}  # moves by itself
 
 
 def roles_of(op):
@@ -26,7 +26,7 @@ class Tenant:
     """Its name is part of the names of all that it has. No job of it runs."""
 
     def __init__(self, s, name):
-        self.s, self.name = s, name
+        self.s, self.name, self.nobodys = s, name, set()
         self.admin = s.tenant(name)
         self.keys = {role: self.admin if role == "tenant-admin" else s.key(name, role)
                      for role in ROLES[1:]}
@@ -49,6 +49,9 @@ class Tenant:
         if param not in self.id:
             collection = path[:path.index("/{%s}" % param)].format(**self.id)
             op = self.s.spec().find("POST", collection)
+            if op is None:  # there is no list of such things: none is anybody's
+                self.nobodys.add(param)
+                return self.name + "-" + param
             body = self.s.spec().example(op) if isinstance(op, dict) else None
             made = self.s.call("POST", collection, body, self.admin) if body is not None else None
             listed = self.s.call("GET", collection, key=self.admin).json or {}
@@ -57,6 +60,11 @@ class Tenant:
             assert known, "no identifier for {%s} of %s: let Tenant make one" % (param, path)
             self.id[param] = known[0]
         return self.id[param]
+
+    def owns(self, path):
+        """Whether there are things of this tenant for all of the path."""
+        self.params(path)
+        return not any("{%s}" % p in path for p in self.nobodys)
 
     def params(self, path):
         return {p: self.find(p, path) for p in re.findall(r"\{(\w+)\}", path)}
