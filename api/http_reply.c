@@ -117,6 +117,38 @@ static int text_response(const char *text, const char *type, struct MHD_Response
     return SH_OK;
 }
 
+/* On an HTTP thread. Suspending here is allowed, and going on with nothing would be a busy loop;
+ * the wake-up is that of a handler that waits (http.c). */
+static ssize_t on_stream_read(void *cls, uint64_t pos, char *buf, size_t max)
+{
+    struct http_req *r = cls;
+    const struct api_stream *s = &r->q.reply.stream;
+    int none = WAKE_NONE;
+    ssize_t n;
+
+    (void)pos;
+    atomic_store(&r->wake, WAKE_NONE);
+    n = s->read(s->owner, buf, max);
+    if (n < 0)
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    if (n > 0)
+        return n;
+    MHD_suspend_connection(r->conn);
+    if (!atomic_compare_exchange_strong(&r->wake, &none, WAKE_ASLEEP))
+        MHD_resume_connection(r->conn);
+    return 0;
+}
+
+static int stream_response(struct http_req *r, struct MHD_Response **out)
+{
+    /* The request outlives its response: http_on_done() closes the stream. */
+    *out = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, on_stream_read, r, NULL);
+    if (!*out)
+        return SH_E_NOMEM;
+    MHD_add_response_header(*out, "Content-Type", "text/event-stream");
+    return SH_OK;
+}
+
 static void add_headers(struct http_req *r, struct MHD_Response *resp, int status)
 {
     const struct api_reply *p = &r->q.reply;
@@ -182,6 +214,8 @@ enum MHD_Result http_reply_send(struct http_req *r)
         rc = problem_response(r, status, &resp);
     else if (p->head)
         rc = raw_response(r, &resp);
+    else if (p->stream.read)
+        rc = stream_response(r, &resp);
     else if (p->body)
         rc = json_response(p->body, "application/json", &resp);
     else

@@ -6,6 +6,7 @@
  * comes is thrown away, up to a limit).
  */
 #include "api/api.h"
+#include "api/explain.h"
 #include "api/http_int.h"
 #include "api/infer.h"
 #include "api/request.h"
@@ -73,6 +74,7 @@ void http_on_done(void *cls, struct MHD_Connection *conn, void **con_cls,
         atomic_fetch_sub(&r->http->n_active, 1);
     infer_close(r->q.infer);
     upload_close(r->q.upload);
+    explain_free(r->q.explain);
     req_reply_free(&r->q.reply);
     json_decref(r->q.json);
     sh_buf_fini(&r->body);
@@ -95,6 +97,8 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
         {"Content-Encoding", offsetof(struct api_headers, content_encoding)},
         {"Inference-Header-Content-Length", offsetof(struct api_headers, infer_header_len)},
         {"X-Request-ID", offsetof(struct api_headers, request_id)},
+        {"Accept", offsetof(struct api_headers, accept)},
+        {"Last-Event-ID", offsetof(struct api_headers, last_event_id)},
     };
     struct http_req *r = cls;
 

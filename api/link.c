@@ -224,6 +224,7 @@ static void on_wake(struct sh_loop *loop, void *arg)
             run_cancel(l, i);
         infer_unref(i);
     }
+    link__ask_send(l);
     run_hints(l);
     if (atomic_load(&l->stop))
         sh_loop_stop(l->loop);
@@ -352,6 +353,9 @@ static void on_scheduler_msg(struct sh_wire *w, const struct sh_msg *m, int *fds
     case MSG_INFER_REFUSED:
         on_refused(l, &m->u.infer_refused);
         break;
+    case MSG_JOB_EXPLAINED:
+        link__ask_answer(l, &m->u.job_explained);
+        break;
     case MSG_PING:
         sh_wire_send(w, &(struct sh_msg){.type = MSG_PONG, .u.pong = {m->u.ping.cookie}}, NULL);
         break;
@@ -376,6 +380,7 @@ static void on_scheduler_down(struct sh_wire *w, const struct sh_err *why, void 
     struct infer *next;
 
     (void)w;
+    link__ask_sweep(l, true);
     if (atomic_exchange(&l->up, false))
         SH_WARN("scheduler.down", "code=%s msg=\"%s\"", sh_rc_name(why->rc), why->msg);
     for (struct infer *i = l->all; i; i = next) {
@@ -416,6 +421,7 @@ static void on_timer(struct sh_loop *loop, void *arg)
         }
     }
     link__exec_sweep(l);
+    link__ask_sweep(l, false);
     sh_metric_set(M_shunt_payload_bytes, SH_LABELS("used"), (double)slab_used(l->api->slab));
     sh_metric_set(M_shunt_payload_bytes, SH_LABELS("total"), (double)slab_bytes(l->api->slab));
 }
@@ -434,6 +440,7 @@ static void *thread_main(void *arg)
     pthread_mutex_unlock(&l->lock);
     on_wake(l->loop, l); /* commands that came while it ended */
     atomic_store(&l->up, false);
+    link__ask_sweep(l, true);
     while (l->all) { /* nobody waits any longer: the process is about to end */
         struct infer *i = l->all;
 

@@ -12,6 +12,7 @@
 #include "api/slab.h"
 #include "api/stats.h"
 #include "api/upload.h"
+#include "api/watch.h"
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/log.h"
@@ -140,6 +141,8 @@ static int start_parts(struct daemon *d, struct sh_err *err)
     if (!rc)
         rc = link_start(a, &a->link, err);
     if (!rc)
+        rc = watch_start(a, &a->watch, err);
+    if (!rc)
         rc = refresh_start(a, &d->refresh, err);
     if (!rc && c->metrics_addr && c->metrics_addr[0])
         rc = sh_metrics_http_start('a', c->metrics_addr, &d->metrics, err);
@@ -156,7 +159,9 @@ static void stop_parts(struct daemon *d)
     link_stop(a->link); /* wakes every request that waits for a result */
     pool_stop(a->ctl);  /* runs what is queued: every request that waits for a thread is woken */
     pool_stop(a->bulk);
+    watch_stop(a->watch); /* wakes every stream */
     http_stop(d->http);
+    watch_free(a->watch);
     pool_free(a->ctl);
     pool_free(a->bulk);
     blobs_free(d->blobs);

@@ -5,7 +5,9 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define LOWER "abcdefghijklmnopqrstuvwxyz0123456789"
 #define UPPER "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -75,6 +77,37 @@ int noun_check_choice(const char *field, const char *s, const char *const *list,
             len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%s", i ? ", " : "", list[i]);
     }
     return SH_FAIL(err, SH_E_INVALID, "\"%s\" must be one of: %s", field, text);
+}
+
+int noun_check_time(const char *field, const char *s, int64_t *unix_ms, struct sh_err *err)
+{
+    int y, mo, d, h, mi, n = 0, zh = 0, zm = 0;
+    double sec;
+    bool ok = sscanf(s, "%4d-%2d-%2dT%2d:%2d:%n", &y, &mo, &d, &h, &mi, &n) == 5 && n == 17 &&
+              s[n] >= '0' && s[n] <= '9';
+    char *end = NULL;
+    int64_t zone_s = 0;
+    struct tm tm;
+
+    sec = ok ? strtod(s + n, &end) : 0;
+    if (ok && (*end == '+' || *end == '-')) {
+        ok = sscanf(end + 1, "%2d:%2d%n", &zh, &zm, &n) == 2 && n == 5 && !end[6] && zh < 24 &&
+             zm < 60;
+        zone_s = (*end == '-' ? -1 : 1) * (zh * 3600 + zm * 60);
+    } else if (ok) {
+        ok = strcmp(end, "Z") == 0;
+    }
+    ok = ok && y >= 1970 && mo >= 1 && mo <= 12 && d >= 1 && d <= 31 && h <= 23 && mi <= 59 &&
+         sec < 60 && strspn(s, "0123456789-:.TZ+") == strlen(s) && strlen(s) <= 35;
+    if (!ok)
+        return SH_FAIL(err, SH_E_INVALID, "\"%s\" must be a time such as 2027-01-31T00:00:00Z",
+                       field);
+    tm = (struct tm){
+        .tm_year = y - 1900, .tm_mon = mo - 1, .tm_mday = d, .tm_hour = h, .tm_min = mi};
+    *unix_ms = ((int64_t)timegm(&tm) - zone_s) * 1000 + (int64_t)(sec * 1000);
+    if (tm.tm_mday != d)
+        return SH_FAIL(err, SH_E_INVALID, "\"%s\" names a day that its month does not have", field);
+    return SH_OK;
 }
 
 int noun_missing(const char *what, const char *name, struct sh_err *err)

@@ -97,6 +97,13 @@ static json_t *parameters_of(const struct api_route *r)
         json_array_append_new(
             list, parameter("cursor", "query", "string", "next_cursor of the page before"));
     }
+    if (r->flags & ROUTE_JOBS) {
+        json_array_append_new(
+            list, parameter("state", "query", "string", "one of these states: QUEUED,HELD"));
+        json_array_append_new(list, parameter("queue", "query", "string", "of this queue"));
+        json_array_append_new(list, parameter("label", "query", "string",
+                                              "with all of these labels: KEY=VALUE,KEY=VALUE"));
+    }
     if (r->flags & ROUTE_RANGE) {
         json_array_append_new(list,
                               parameter("offset", "query", "integer", "leave out so many; 0"));
@@ -107,6 +114,9 @@ static json_t *parameters_of(const struct api_route *r)
     if (r->flags & ROUTE_ETAG)
         json_array_append_new(list, parameter("If-Match", "header", "string",
                                               "the ETag that was read; 412 if it is not current"));
+    if (r->fn == jobs_events)
+        json_array_append_new(list, parameter("Last-Event-ID", "header", "integer",
+                                              "of a stream: only what came after this event"));
     if (r->fn == jobs_create)
         json_array_append_new(list, parameter("Idempotency-Key", "header", "string",
                                               "repeating it returns the first job"));
@@ -146,6 +156,12 @@ static json_t *responses_of(const struct api_route *r)
     snprintf(status, sizeof(status), "%d", r->status);
     if (r->response)
         json_object_set_new(ok, "content", media(r, r->response));
+    if (r->fn == jobs_events) { /* also as a stream; 204: all of it was heard already */
+        json_object_set_new(json_object_get(ok, "content"), "text/event-stream",
+                            json_pack("{s:{s:s}}", "schema", "type", "string"));
+        return json_pack("{s:o, s:{s:s}, s:o}", status, ok, "204", "description",
+                         "nothing came after Last-Event-ID, and nothing will", "default", problem);
+    }
     return json_pack("{s:o, s:o}", status, ok, "default", problem);
 }
 

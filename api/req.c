@@ -130,6 +130,8 @@ void req_reply_free(struct api_reply *r)
     json_decref(r->problem);
     if (r->release)
         r->release(r->owner);
+    if (r->stream.close)
+        r->stream.close(r->stream.owner);
     free(r->head);
     free(r->parts);
     *r = (struct api_reply){0};

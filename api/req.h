@@ -21,6 +21,7 @@
 
 struct api;
 struct api_route;
+struct explain;
 struct infer;
 struct upload;
 
@@ -49,7 +50,16 @@ struct api_who { /* whose key it is; filled by auth.c */
 
 struct api_headers { /* BORROWED for the request; NULL if absent */
     const char *authorization, *if_match, *idempotency_key, *content_digest, *content_type;
-    const char *content_encoding, *infer_header_len, *request_id;
+    const char *content_encoding, *infer_header_len, *request_id, *accept, *last_event_id;
+};
+
+/* A reply whose body comes as time goes by. read: up to max bytes; 0: nothing now, the connection
+ * sleeps until http_wake(), which must come exactly once for each 0 and may come before read has
+ * returned; below 0: the end. close: called once, when the connection has no more use for it. */
+struct api_stream {
+    ssize_t (*read)(void *owner, char *buf, size_t max);
+    void (*close)(void *owner);
+    void *owner;
 };
 
 struct api_reply {
@@ -70,6 +80,7 @@ struct api_reply {
     size_t n_parts;
     void (*release)(void *owner);
     void *owner;
+    struct api_stream stream; /* read NULL: none. text/event-stream */
 };
 
 #define API_MAX_PARAMS 3
@@ -90,9 +101,10 @@ struct api_req {
     bool has_length;  /* else chunked, or no body */
     const char *body; /* BORROWED; NULL unless the route's body is JSON */
     size_t body_len;
-    json_t *json;          /* OWNED by the request: the parsed body; NULL if it was empty */
-    struct infer *infer;   /* OWNED by the request */
-    struct upload *upload; /* OWNED by the request */
+    json_t *json;            /* OWNED by the request: the parsed body; NULL if it was empty */
+    struct infer *infer;     /* OWNED by the request */
+    struct upload *upload;   /* OWNED by the request */
+    struct explain *explain; /* OWNED by the request */
     struct api_reply reply;
     int64_t start_ns;
 };

@@ -73,10 +73,13 @@ static int check_query(struct api_req *q, struct sh_err *err)
     for (size_t i = 0; i < q->uri.n_query; i++) {
         const char *name = q->uri.query[i].name;
         bool list = strcmp(name, "limit") == 0 || strcmp(name, "cursor") == 0;
+        bool job =
+            strcmp(name, "state") == 0 || strcmp(name, "queue") == 0 || strcmp(name, "label") == 0;
         bool range = strcmp(name, "limit") == 0 || strcmp(name, "offset") == 0;
         bool known = (q->route->flags & ROUTE_V2) ||
                      ((q->route->flags & ROUTE_TENANT) && strcmp(name, "tenant") == 0) ||
                      ((q->route->flags & ROUTE_LIST) && list) ||
+                     ((q->route->flags & ROUTE_JOBS) && job) ||
                      ((q->route->flags & ROUTE_RANGE) && range);
 
         if (!known)

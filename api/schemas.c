@@ -47,6 +47,10 @@
     "'latency_ms':" RANGE("number", "0.001", "3600000") ",'percentile':" RANGE("number",           \
     "0.001", "99.999") ",'priority':" RANGE("integer", "0", "100")                                 \
     ",'on_miss':{'enum':['reject','delay','best-effort']}"
+#define LABELS                                                                                     \
+    "{'type':'object','maxProperties':32,'propertyNames':{'pattern':"                              \
+    "'^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$'},'additionalProperties':{'type':'string','maxLength':"   \
+    "128}}"
 #define OPTIMIZER                                                                                  \
     CLOSED("'name'", "'name':{'enum':['sgd','adam','adamw']},'lr':" RANGE("number", "0",           \
     "1000000") ",'momentum':" RANGE("number", "0", "1") ",'weight_decay':" RANGE("number", "0",    \
@@ -97,7 +101,10 @@ const struct api_schema API_SCHEMAS[] = {
     {"DatasetCreate", CLOSED("'name'", "'name':" NAME)},
     {"Queue", OPEN("'name':" LOWER_NAME ",'shared':" BOOL ",'state':" TEXT ",'priority':" INT
      ",'jobs':" INT ",'row_version':" INT)},
-    {"Job", OPEN("'id':" INT ",'kind':" TEXT ",'name':" TEXT ",'state':" TEXT ",'reason':" TEXT
+    {"Job", OPEN("'labels':" LABELS ",'deadline':" TIME0 ",'min_runtime_ms':" INT
+     ",'preemptible':" BOOL ",'not_before':" TIME0 ",'queued_at':" TIME ",'flags':{'type':'array',"
+     "'items':{'enum':['SUSPEND_PENDING','REQUEUE_PENDING','CHECKPOINTING']}},'id':" INT
+     ",'kind':" TEXT ",'name':" TEXT ",'state':" TEXT ",'reason':" TEXT
      ",'priority':" INT ",'queue':" TEXT ",'model':" TEXT ",'version':" INT ",'dataset':" TEXT0
      ",'eval_dataset':" TEXT0 ",'spec':{'type':'object'},'client_token':" TEXT0 ",'attempt':" INT
      ",'max_attempts':" INT ",'executor':" TEXT0 ",'step':" INT ",'steps':" INT ",'loss':" NUM0
@@ -105,13 +112,28 @@ const struct api_schema API_SCHEMAS[] = {
      ",'result':{'type':['object','null']},'result_version':" INT0 ",'error_code':" TEXT0
      ",'error':" TEXT0 ",'created_at':" TIME ",'started_at':" TIME0 ",'finished_at':" TIME0
      ",'row_version':" INT)},
-    {"JobCreate", CLOSED("'kind','model','dataset','spec'", "'kind':{'enum':['training']},"
+    {"JobPatch", CLOSED("", "'priority':" RANGE("integer", "-1000", "1000") ",'labels':{'type':"
+     "'object','maxProperties':32,'additionalProperties':{'type':['string','null'],'maxLength':"
+     "128}},'deadline':" TIME0)},
+    {"JobCreate", CLOSED("'kind','model','dataset','spec'", "'labels':" LABELS ",'deadline':" TIME
+     ",'min_runtime_ms':" RANGE("integer", "0", "86400000") ",'hold':" BOOL ",'preemptible':" BOOL
+     ",'kind':{'enum':['training']},"
      "'model':" NAME ",'version':" RANGE("integer", "1", "2147483647") ",'dataset':" NAME
      ",'eval_dataset':" NAME ",'queue':" LOWER_NAME ",'priority':" RANGE("integer", "-1000", "1000"
      ) ",'name':{'type':'string','maxLength':128},'max_attempts':" RANGE("integer", "1", "100")
      ",'client_token':{'type':'string','minLength':1,'maxLength':255},'spec':" TRAINING)},
     {"JobEvent", OPEN("'id':" INT ",'at':" TIME ",'from':" TEXT0 ",'to':" TEXT ",'reason':" TEXT
      ",'detail':{'type':'object'}")},
+    {"Explanation", OPEN("'id':" INT ",'state':" TEXT ",'flags':{'type':'array','items':" TEXT
+     "},'allowed':{'type':'array','items':" TEXT "},'reason':" TEXT ",'text':" TEXT
+     ",'position':" INT ",'waiting':" INT ",'estimated_wait_ms':" INT ",'estimated_start':" TIME
+     ",'basis':" TEXT
+     ",'waits_for':{'type':'array','items':" OPEN("'executor':" TEXT ",'job':" INT ",'state':" TEXT
+     ",'steps_left':" INT ",'steps_per_s':{'type':'number'},'left_ms':" INT) "},'factors':" OPEN(
+     "'priority':" INT ",'preemptible':" BOOL ",'tenant_running_jobs':" INT
+     ",'tenant_guaranteed_gpus':{'type':'number'},'tenant_weight':{'type':'number'},"
+     "'tenant_usage_gpu_s':{'type':'number'},'tenant_share_gpu_s':{'type':'number'},'min_run_ms':"
+     INT))},
     {"Checkpoint", OPEN("'id':" INT ",'attempt':" INT ",'step':" INT ",'digest':" TEXT ",'bytes':"
      INT ",'created_at':" TIME)},
     {"Losses", OPEN("'job':" INT ",'offset':" INT ",'total':" INT

@@ -7,6 +7,8 @@
 #ifndef SH_API_STORE_H
 #define SH_API_STORE_H
 
+#include "api/jobctl.h"
+#include "api/jobfilter.h"
 #include "api/req.h"
 
 /* store.c: the forms that statements share. */
@@ -133,19 +135,40 @@ int store_executor_list(struct api_req *q, const struct req_page *page, json_t *
 struct store_job {
     const char *kind, *name, *queue, *client_token; /* token: NULL = none */
     int64_t priority, max_attempts, version_id, dataset_id, eval_dataset_id; /* 0 = none */
-    const char *spec;                                                        /* JSON text */
+    const char *spec, *labels;                                               /* JSON text */
+    const char *deadline;                                                    /* NULL = none */
+    int64_t min_runtime_ms;
+    bool hold, preemptible;
 };
 /* *created: false if client_token names an earlier job, which is then returned. Fails: SH_E_QUOTA,
  * SH_E_NOTFOUND (queue). */
 int store_job_create(struct api_req *q, const struct store_job *j, bool *created, json_t **out,
                      struct sh_err *err);
-int store_job_list(struct api_req *q, const struct req_page *page, json_t **out,
-                   struct sh_err *err);
+int store_job_list(struct api_req *q, const struct jobfilter *f, const struct req_page *page,
+                   json_t **out, struct sh_err *err);
 int store_job_get(struct api_req *q, const char *id, json_t **out, struct sh_err *err);
-/* *out: the job as it is now. It is NULL if there is none. */
-int store_job_cancel(struct api_req *q, const char *id, json_t **out, struct sh_err *err);
+/* One action, with its event. *changed: false where the job did not allow it. *out: the job as it
+ * is now; NULL if there is none. */
+int store_job_control(struct api_req *q, const char *id, const struct jobctl *c, bool *changed,
+                      json_t **out, struct sh_err *err);
+/* patch: JSON text. *out: NULL where the job is missing, final, of another version than if_match
+ * names, or would have too many labels. */
+int store_job_patch(struct api_req *q, const char *id, const char *if_match, const char *patch,
+                    json_t **out, struct sh_err *err);
 int store_job_events(struct api_req *q, const char *id, const struct req_page *page, json_t **out,
                      struct sh_err *err);
+/* For event streams. *newest: the id of its last event (0: none); *is_final: no more will come.
+ * *exists: false if there is no such job. */
+int store_job_newest_event(struct api_req *q, const char *id, bool *exists, int64_t *newest,
+                           bool *is_final, struct sh_err *err);
+struct store_watch {
+    int64_t job, after;
+};
+/* What is new of n jobs at once: rows (place in asks from 1, id, JSON in one line, last of its
+ * job?), by id; at most STORE_WATCH_EVENTS of each. *out: OWNED, db_res_free(). */
+#define STORE_WATCH_EVENTS 100
+int store_job_watch(struct db *db, const struct store_watch *asks, size_t n, struct db_res **out,
+                    struct sh_err *err);
 int store_job_checkpoints(struct api_req *q, const char *id, const struct req_page *page,
                           json_t **out, struct sh_err *err);
 /* Version (JSON: id, state, inputs, outputs, meta) and dataset (id, state, tensors, n_samples) that

@@ -65,8 +65,15 @@
     ".result, 'result_version', rv.version, 'error_code', " j ".error_code, 'error', " j           \
     ".error, 'created_at', " SQL_TIME(j ".created_at") ", 'started_at', " SQL_TIME(j               \
     ".started_at") ", 'finished_at', " SQL_TIME(j ".finished_at") ", 'row_version', " j            \
-    ".row_version) FROM queue qu, model_version v JOIN model m ON m.id = v.model_id LEFT JOIN "    \
-    "dataset ds ON ds.id = " j ".dataset_id LEFT JOIN dataset es ON es.id = " j                    \
+    ".row_version) || jsonb_build_object('labels', " j ".labels, 'deadline', " SQL_TIME(j          \
+    ".deadline") ", 'min_runtime_ms', " j ".min_runtime_ms, 'preemptible', " j                     \
+    ".preemptible, 'not_before', " SQL_TIME(j ".not_before") ", 'queued_at', " SQL_TIME(j          \
+    ".queued_at") ", 'flags', array_remove(ARRAY[CASE " j ".wish WHEN 'SUSPEND' THEN "             \
+    "'SUSPEND_PENDING' WHEN 'REQUEUE' THEN 'REQUEUE_PENDING' END, CASE WHEN " j ".save_asked > " j \
+    ".save_done AND " j ".executor IS NOT NULL AND " j ".state NOT IN " SQL_FINAL                  \
+    " THEN 'CHECKPOINTING' END], NULL)) FROM queue qu, model_version v JOIN model m ON m.id = "    \
+    "v.model_id LEFT JOIN dataset ds ON ds.id = " j                                                \
+    ".dataset_id LEFT JOIN dataset es ON es.id = " j                                               \
     ".eval_dataset_id LEFT JOIN model_version rv ON rv.id = " j                                    \
     ".result_version_id WHERE qu.id = " j ".queue_id AND v.id = " j ".version_id)"
 /* clang-format on */

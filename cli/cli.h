@@ -37,9 +37,10 @@ struct cli_conf {
     /* jobs */
     char *model, *dataset, *eval_dataset, *labels, *loss, *optimizer, *spec, *job_name, *queue;
     char *lr, *momentum, *weight_decay, *beta1, *beta2, *eps, *batch, *epochs, *steps, *seed;
-    char *checkpoint_interval_ms, *token;
+    char *checkpoint_interval_ms, *token, *job_labels, *deadline, *min_runtime_ms, *state;
+    char *new_priority;
     int64_t priority, max_attempts, last;
-    bool follow;
+    bool follow, hold, no_preempt;
     /* infer, top */
     char *inputs, *outputs, *truth;
     int64_t rows, offset, repeat, random, interval_ms;
@@ -114,15 +115,25 @@ static inline const char *rest_text(const json_t *j, const char *name)
     return s ? s : "";
 }
 
+/* job.c: "/api/v1/jobs/ID[/below]"; usage if the id is not a number. */
+#define REST_PATH_MAX 1024
+int job_path(struct cli *c, char path[static REST_PATH_MAX], const char *id, const char *below,
+             struct sh_err *err);
+bool job_is_final(const char *state);
+
 /* Turns an answer into a failure (status >= 400) or SH_OK; keeps the document. */
 int rest_check(struct cli *c, const struct http_reply *r, unsigned flags, struct sh_err *err);
 /* Adds ?tenant= to a path. */
 int rest_with_tenant(const struct cli *c, const char *path, char **out, struct sh_err *err);
 
-#define REST_PATH_MAX 1024
 /* Joins segments to "/a/b/c", each escaped; the list ends with NULL. */
 int rest_path(char out[static REST_PATH_MAX], struct sh_err *err, const char *first, ...)
     __attribute__((sentinel));
+
+/* path?name=value&...: of pairs (name, value), ended by NULL, those whose value is neither NULL nor
+ * "". */
+int rest_query(char out[static REST_PATH_MAX], struct sh_err *err, const char *path,
+               const char *const *pairs);
 
 /* "NAME" or "NAME:VERSION". *version is 0 without one. name: room for 129 bytes. */
 int rest_model_ref(struct cli *c, const char *ref, char name[static 129], int64_t *version,
@@ -138,8 +149,10 @@ cli_fn key_create, key_get, key_delete, quota_get, quota_set;          /* admin.
 cli_fn model_create, model_get, model_delete, model_push, version_get; /* model.c */
 cli_fn model_wait, slo_set, slo_get, slo_delete;                       /* model.c */
 cli_fn dataset_create, dataset_get, dataset_delete, dataset_push;      /* dataset.c */
-cli_fn job_get, job_submit, job_cancel, job_wait, job_events;          /* job.c */
-cli_fn job_losses, job_checkpoints, queue_get, executor_get;           /* job.c */
+cli_fn job_get, job_submit, job_control, job_set, job_wait;            /* job.c */
+cli_fn job_explain, job_losses, job_checkpoints;                       /* job.c */
+cli_fn job_events;                                                     /* events.c */
+cli_fn queue_get, executor_get;                                        /* job.c */
 cli_fn infer_main;                                                     /* infer.c */
 
 #endif

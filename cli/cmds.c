@@ -90,15 +90,33 @@ static const struct sh_conf_opt SUBMIT[] = {
     STR(queue, "queue", NULL, "queue"),
     INT(priority, "priority", 0, -1000, 1000, "higher goes first"),
     INT(max_attempts, "max-attempts", 5, 1, 100, "starts before the job counts as failed"),
+    STR(job_labels, "label", NULL, "labels of the job: KEY=VALUE,KEY=VALUE"),
+    STR(deadline, "deadline", NULL,
+        "time such as 2027-01-31T00:00:00Z; a job that cannot end by then is not started"),
+    STR(min_runtime_ms, "min-runtime-ms", NULL,
+        "no other job takes its place before, ms; without it the scheduler's --min-run-ms"),
+    BOOL(no_preempt, "no-preempt",
+         "no other job takes its place at all; such jobs run only within the tenant's guarantee"),
+    BOOL(hold, "hold", "do not start before `shunt release`"),
     STR(token, "token", NULL, "submitting again with the same token gives the first job"),
     BOOL(wait, "wait", "wait for the end and show how it goes"),
     INT(wait_s, "wait-s", 86400, 1, 31536000, "longest wait, s"),
+};
+static const struct sh_conf_opt GET_JOBS[] = {
+    STR(state, "state", NULL, "only those in one of these states: QUEUED,HELD"),
+    STR(queue, "queue", NULL, "only those of this queue"),
+    STR(job_labels, "label", NULL, "only those with these labels: KEY=VALUE,KEY=VALUE"),
+};
+static const struct sh_conf_opt SET_JOB[] = {
+    STR(new_priority, "priority", NULL, "-1000 to 1000; higher goes first"),
+    STR(job_labels, "label", NULL, "KEY=VALUE,KEY=VALUE; KEY= removes one"),
+    STR(deadline, "deadline", NULL, "time such as 2027-01-31T00:00:00Z; \"none\" removes it"),
 };
 static const struct sh_conf_opt WAIT[] = {
     INT(wait_s, "wait-s", 3600, 1, 31536000, "longest wait, s"),
 };
 static const struct sh_conf_opt EVENTS[] = {
-    BOOL(follow, "follow", "go on until the job ends"),
+    BOOL(follow, "follow", "go on until the job ends; short: -f"),
 };
 static const struct sh_conf_opt LOSSES[] = {
     INT(last, "last", 20, 1, 1000000000, "print only this many"),
@@ -154,12 +172,13 @@ const struct cli_cmd CLI_CMDS[] = {
     {"get", "slo", "MODEL", "latency target of a model", slo_get, NONE},
     {"get", "datasets", "[NAME]", "datasets", dataset_get, NONE},
     {"get", "queues", "", "queues", queue_get, NONE},
-    {"get", "jobs", "[JOB]", "jobs, newest first, or one job", job_get, NONE},
+    {"get", "jobs", "[JOB]", "jobs, newest first, or one job", job_get, OPTS(GET_JOBS)},
     {"get", "checkpoints", "JOB",
      "checkpoints that were written; the files of the last two are kept", job_checkpoints, NONE},
     {"get", "executors", "", "executors, and since when they are up or down", executor_get, NONE},
 
     {"set", "slo", "MODEL", "set the latency target of a model", slo_set, OPTS(SLO_SET)},
+    {"set", "job", "JOB", "change priority, labels or deadline of a job", job_set, OPTS(SET_JOB)},
     {"set", "quota", "TENANT FIELD=VALUE...",
      "change limits of a tenant; null = the default; get quota -o json shows every field",
      quota_set, NONE},
@@ -172,10 +191,19 @@ const struct cli_cmd CLI_CMDS[] = {
     {"delete", "dataset", "NAME", "delete a dataset", dataset_delete, NONE},
 
     {"submit", NULL, "", "submit a training job", job_submit, OPTS(SUBMIT)},
-    {"cancel", NULL, "JOB", "cancel a job", job_cancel, NONE},
+    {"cancel", NULL, "JOB", "cancel a job", job_control, NONE},
+    {"hold", NULL, "JOB", "keep a queued job from starting", job_control, NONE},
+    {"release", NULL, "JOB", "let a held job start", job_control, NONE},
+    {"suspend", NULL, "JOB",
+     "take a job from its executor, with a checkpoint, until it is resumed", job_control, NONE},
+    {"resume", NULL, "JOB", "let a suspended job go on", job_control, NONE},
+    {"requeue", NULL, "JOB",
+     "take a job from its executor, with a checkpoint, to the end of its queue", job_control, NONE},
+    {"checkpoint", NULL, "JOB", "write a checkpoint after the next step", job_control, NONE},
     {"wait", "job", "JOB",
      "wait for a job's end; exit status 0 if it succeeded", job_wait, OPTS(WAIT)},
     {"wait", "model", "MODEL[:VERSION]", "wait until a version is READY", model_wait, OPTS(WAIT)},
+    {"explain", NULL, "JOB", "why a job waits or keeps its place, in words", job_explain, NONE},
     {"events", NULL, "JOB", "every change of a job's state", job_events, OPTS(EVENTS)},
     {"losses", NULL, "JOB", "loss of each committed step", job_losses, OPTS(LOSSES)},
     {"infer", NULL, "MODEL[:VERSION]",

@@ -114,6 +114,29 @@ int rest_path(char out[static REST_PATH_MAX], struct sh_err *err, const char *fi
     return rc;
 }
 
+int rest_query(char out[static REST_PATH_MAX], struct sh_err *err, const char *path,
+               const char *const *pairs)
+{
+    struct sh_buf b;
+    int rc;
+    char sep = '?';
+
+    sh_buf_init(&b, REST_PATH_MAX - 1);
+    rc = sh_buf_puts(&b, path, err);
+    for (; !rc && pairs[0]; pairs += 2) {
+        if (!pairs[1] || !pairs[1][0])
+            continue;
+        rc = sh_buf_printf(&b, err, "%c%s=", sep, pairs[0]);
+        if (!rc)
+            rc = escape(&b, pairs[1], err);
+        sep = '&';
+    }
+    if (!rc)
+        sh_strlcpy(out, b.data, REST_PATH_MAX);
+    sh_buf_fini(&b);
+    return rc;
+}
+
 int rest_with_tenant(const struct cli *c, const char *path, char **out, struct sh_err *err)
 {
     struct sh_buf b;
@@ -238,8 +261,8 @@ int rest_list(struct cli *c, const char *path, unsigned flags, json_t **out, str
         const char *next;
 
         if (!rc)
-            rc = sh_asprintf(err, &url, "%s?limit=1000%s%s", path, cursor[0] ? "&cursor=" : "",
-                             cursor);
+            rc = sh_asprintf(err, &url, "%s%climit=1000%s%s", path, strchr(path, '?') ? '&' : '?',
+                             cursor[0] ? "&cursor=" : "", cursor);
         if (!rc)
             rc = rest_get(c, url, flags, &page, err);
         if (!rc && json_array_extend(all, json_object_get(page, "items")))

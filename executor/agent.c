@@ -188,6 +188,10 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
         if (is_current(a, m->u.job_stop.epoch, "JOB_STOP"))
             train_on_stop(x->train, &m->u.job_stop);
         return;
+    case MSG_JOB_SAVE:
+        if (is_current(a, m->u.job_save.epoch, "JOB_SAVE"))
+            train_on_save(x->train, &m->u.job_save);
+        return;
     default:
         SH_WARN("scheduler.message", "type=%s msg=\"not for an executor\"", sh_msg_name(m->type));
     }

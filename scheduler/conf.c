@@ -35,6 +35,8 @@ static const struct sh_conf_opt SCHED_OPTS[] = {
     INT(max_runs, "max-runs", 2, 1, 16, "runs outstanding for one executor"),
     INT(min_run_ms, "min-run-ms", 30000, 0, 86400000,
         "a training job keeps its place for at least this long, ms"),
+    INT(max_min_run_ms, "max-min-run-ms", 600000, 0, 86400000,
+        "the longest min_runtime_ms of a job that counts, ms"),
     INT(usage_half_life_s, "usage-half-life-s", 3600, 1, 31536000,
         "time in which past usage counts half for the fair share, s"),
     INT(max_db_ops, "max-db-ops", 20000, 100, 1000000, "writes that wait for the database"),

@@ -13,8 +13,10 @@
  *
  * Training. One job holds the training slot of an executor. Free slots go to tenants below their
  * guarantee first, then by decayed usage / weight, then priority, then FIFO. A job loses its slot
- * only after min_run_ns, to a tenant below its guarantee, to one whose share is smaller by more
- * than one minimum run, or to a higher priority of the same tenant.
+ * only after its minimum run time, to a tenant below its guarantee, to one whose share is smaller
+ * by more than one minimum run, or to a higher priority of the same tenant. A fixed job never
+ * loses it; so that it takes nothing that is owed to others, a tenant runs no more of them than
+ * its guarantee.
  */
 #ifndef SH_SCHEDULER_DECIDE_H
 #define SH_SCHEDULER_DECIDE_H
@@ -78,6 +80,11 @@ struct decisions {
 int decide(const struct snapshot *in, struct decisions *out, struct sh_err *err);
 void decisions_fini(struct decisions *d);             /* a zeroed struct is empty */
 const char *decide_reason_name(enum decide_reason r); /* BORROWED, static */
+
+/* The queued jobs that may start, the next one first: *n indices into in->jobs; order has room for
+ * all of them. Uses the scratch memory of `d` and leaves its decisions alone. Fails: SH_E_NOMEM. */
+int decide_order(const struct snapshot *in, struct decisions *d, uint32_t *order, size_t *n,
+                 struct sh_err *err);
 
 /* For decide_jobs.c */
 int decide__add(struct decisions *out, const struct decision *d, struct sh_err *err);

@@ -2,6 +2,7 @@
 #include "scheduler/decide.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* Training: who gets a free slot, who has to give one up, and why the others wait. */
 
@@ -11,6 +12,7 @@ struct pool {
     double
         *running;  /* by tenant: jobs that hold a slot and keep it, those that start now included */
     double *held;  /* by tenant: the same and those that are giving their slot up */
+    double *fixed; /* by tenant: those of `held` that never give their slot up */
     double *share; /* by tenant: decayed usage / weight */
     uint32_t *slot; /* by executor: the job that holds it, or SNAP_NONE */
     bool *settled;  /* by job: started now, or its wait has its reason */
@@ -44,6 +46,8 @@ static enum decide_reason blocked(const struct pool *p, const struct snap_job *j
         return DECIDE_QUOTA_LIMIT;
     if (t->weight <= 0 && held >= t->guaranteed_gpus)
         return DECIDE_QUOTA_LIMIT;
+    if (j->is_fixed && p->fixed[j->tenant] + 1 > t->guaranteed_gpus)
+        return DECIDE_QUOTA_GUARANTEED;
     return DECIDE_NONE;
 }
 
@@ -64,7 +68,7 @@ static bool goes_first(const struct pool *p, const struct snap_job *a, const str
     }
     if (a->priority != b->priority)
         return a->priority > b->priority;
-    return a->id < b->id;
+    return a->queued_us != b->queued_us ? a->queued_us < b->queued_us : a->id < b->id;
 }
 
 /* The queued job that is next, or SNAP_NONE. */
@@ -113,6 +117,7 @@ static int start_jobs(struct pool *p, struct sh_err *err)
         p->settled[i] = true;
         p->running[in->jobs[i].tenant] += 1;
         p->held[in->jobs[i].tenant] += 1;
+        p->fixed[in->jobs[i].tenant] += in->jobs[i].is_fixed;
         /* Charged at once, so that one tenant does not take every slot of this pass. */
         if (t->weight > 0)
             p->share[in->jobs[i].tenant] += (double)in->min_run_ns / t->weight;
@@ -142,6 +147,11 @@ static enum decide_reason claim(const struct pool *p, const struct snap_job *wan
     return DECIDE_NONE;
 }
 
+static int64_t min_run_of(const struct snapshot *in, const struct snap_job *j)
+{
+    return j->min_run_ns > 0 ? j->min_run_ns : in->min_run_ns;
+}
+
 /* The job that gives way to `want`: of the tenant with the greatest share, the lowest priority, the
  * youngest. *why_out: the claim, or why nobody has to. */
 static uint32_t find_victim(const struct pool *p, const struct snap_job *want,
@@ -156,12 +166,12 @@ static uint32_t find_victim(const struct pool *p, const struct snap_job *want,
         const struct snap_job *b = best == SNAP_NONE ? NULL : &in->jobs[best];
         enum decide_reason c;
 
-        if (j->state != SNAP_RUNNING || j->exec == SNAP_NONE || p->settled[i])
+        if (j->state != SNAP_RUNNING || j->exec == SNAP_NONE || j->is_fixed || p->settled[i])
             continue;
         c = claim(p, want, j);
         if (c == DECIDE_NONE)
             continue;
-        if (!j->may_suspend || in->now_ns - j->since_ns < in->min_run_ns) {
+        if (!j->may_suspend || in->now_ns - j->since_ns < min_run_of(in, j)) {
             if (!b)
                 why = DECIDE_MIN_RUN;
             continue;
@@ -242,6 +252,7 @@ static uint32_t survey(struct pool *p)
         if (j->state == SNAP_QUEUED)
             continue;
         p->held[j->tenant] += 1;
+        p->fixed[j->tenant] += j->is_fixed;
         if (j->state == SNAP_STOPPING)
             coming++;
         else
@@ -250,24 +261,64 @@ static uint32_t survey(struct pool *p)
     return coming;
 }
 
-int decide__jobs(const struct snapshot *in, struct decisions *out, struct sh_err *err)
+static int pool_init(struct pool *p, const struct snapshot *in, struct decisions *out,
+                     struct sh_err *err)
 {
-    struct pool p = {.in = in, .out = out};
-    size_t at_held = in->n_tenants * sizeof(*p.running);
-    size_t at_share = at_held + in->n_tenants * sizeof(*p.held);
-    size_t at_slot = at_share + in->n_tenants * sizeof(*p.share);
-    size_t at_settled = at_slot + in->n_execs * sizeof(*p.slot);
-    uint32_t coming;
+    size_t at_held = in->n_tenants * sizeof(*p->running);
+    size_t at_fixed = at_held + in->n_tenants * sizeof(*p->held);
+    size_t at_share = at_fixed + in->n_tenants * sizeof(*p->fixed);
+    size_t at_slot = at_share + in->n_tenants * sizeof(*p->share);
+    size_t at_settled = at_slot + in->n_execs * sizeof(*p->slot);
     void *mem;
-    int rc = decide__scratch(out, at_settled + in->n_jobs * sizeof(*p.settled), &mem, err);
+    int rc = decide__scratch(out, at_settled + in->n_jobs * sizeof(*p->settled), &mem, err);
 
     if (rc)
         return rc;
-    p.running = mem;
-    p.held = (void *)((char *)mem + at_held);
-    p.share = (void *)((char *)mem + at_share);
-    p.slot = (void *)((char *)mem + at_slot);
-    p.settled = (void *)((char *)mem + at_settled);
+    *p = (struct pool){.in = in,
+                       .out = out,
+                       .running = mem,
+                       .held = (void *)((char *)mem + at_held),
+                       .fixed = (void *)((char *)mem + at_fixed),
+                       .share = (void *)((char *)mem + at_share),
+                       .slot = (void *)((char *)mem + at_slot),
+                       .settled = (void *)((char *)mem + at_settled)};
+    return SH_OK;
+}
+
+static int compare(const void *a, const void *b, void *pool)
+{
+    const struct pool *p = pool;
+    const struct snap_job *x = &p->in->jobs[*(const uint32_t *)a];
+    const struct snap_job *y = &p->in->jobs[*(const uint32_t *)b];
+
+    return x == y ? 0 : goes_first(p, x, y) ? -1 : 1;
+}
+
+int decide_order(const struct snapshot *in, struct decisions *d, uint32_t *order, size_t *n,
+                 struct sh_err *err)
+{
+    struct pool p;
+    int rc = pool_init(&p, in, d, err);
+
+    *n = 0;
+    if (rc)
+        return rc;
+    survey(&p);
+    for (uint32_t i = 0; i < in->n_jobs; i++)
+        if (in->jobs[i].state == SNAP_QUEUED && blocked(&p, &in->jobs[i]) == DECIDE_NONE)
+            order[(*n)++] = i;
+    qsort_r(order, *n, sizeof(*order), compare, &p);
+    return SH_OK;
+}
+
+int decide__jobs(const struct snapshot *in, struct decisions *out, struct sh_err *err)
+{
+    struct pool p;
+    uint32_t coming;
+    int rc = pool_init(&p, in, out, err);
+
+    if (rc)
+        return rc;
     coming = survey(&p);
     rc = start_jobs(&p, err);
     if (!rc)

@@ -193,6 +193,9 @@ void execs_on_msg(struct sched *s, struct exec *e, const struct sh_msg *m)
     case MSG_JOB_CHECKPOINT:
         jobs_on_checkpoint(s, e, &m->u.job_checkpoint);
         break;
+    case MSG_JOB_SAVED:
+        jobs_on_saved(s, e, &m->u.job_saved);
+        break;
     default:
         SH_ERROR("executor.message", "executor=%s type=%s msg=\"not for a scheduler\"",
                  e->info.name, sh_msg_name(m->type));

@@ -150,6 +150,7 @@ static enum snap_job_state job_state_of(const struct job *j)
 
 static void take_jobs(struct sched *s, struct snapshot *in)
 {
+    const int64_t max_min_run_ns = s->conf->max_min_run_ms * 1000000;
     struct pass *p = &s->pass;
 
     for (size_t i = 0; i < s->jobs.n; i++) {
@@ -165,7 +166,8 @@ static void take_jobs(struct sched *s, struct snapshot *in)
             p->execs[e->index].job = (uint32_t)in->n_jobs;
         p->job_of[in->n_jobs] = j;
         p->jobs[in->n_jobs++] =
-            (struct snap_job){.id = j->id,
+            (struct snap_job){.queued_us = j->queued_us,
+                              .id = j->id,
                               .state = job_state_of(j),
                               .tenant = t->snap,
                               .exec = e ? e->index : SNAP_NONE,
@@ -174,6 +176,8 @@ static void take_jobs(struct sched *s, struct snapshot *in)
                               .model_ready = j->model_ready || j->model_gone,
                               .not_before_ns = j->not_before_ns,
                               .since_ns = j->since_ns,
+                              .min_run_ns = SH_MIN(j->min_run_ns, max_min_run_ns),
+                              .is_fixed = !j->preemptible,
                               .may_suspend = j->state == JOB_RUNNING || j->state == JOB_PREEMPTED};
     }
     in->jobs = p->jobs;
@@ -241,27 +245,36 @@ static void act(struct sched *s, const struct decision *d)
     }
 }
 
+int pass_snapshot(struct sched *s, bool with_jobs, struct snapshot *in, struct sh_err *err)
+{
+    int rc = room(s, err);
+
+    *in = (struct snapshot){.now_ns = sh_clock_ns(),
+                            .db_up = dbthread_is_up(s->db),
+                            .with_jobs = with_jobs,
+                            .max_runs = (uint32_t)s->conf->max_runs,
+                            .margin_ns = s->conf->margin_us * 1000,
+                            .min_run_ns = s->conf->min_run_ms * 1000000};
+    if (rc)
+        return rc;
+    take_tenants(s, in);
+    take_execs(s, in);
+    take_requests(s, in);
+    if (with_jobs)
+        take_jobs(s, in);
+    return SH_OK;
+}
+
 void pass_run(struct sched *s, bool with_jobs)
 {
     struct pass *p = &s->pass;
     int64_t began = sh_clock_ns();
-    struct snapshot in = {.now_ns = began,
-                          .db_up = dbthread_is_up(s->db),
-                          .with_jobs = with_jobs,
-                          .max_runs = (uint32_t)s->conf->max_runs,
-                          .margin_ns = s->conf->margin_us * 1000,
-                          .min_run_ns = s->conf->min_run_ms * 1000000};
+    struct snapshot in;
     struct sh_err err = {0};
-    int rc = room(s, &err);
+    int rc = pass_snapshot(s, with_jobs, &in, &err);
 
-    if (!rc) {
-        take_tenants(s, &in);
-        take_execs(s, &in);
-        take_requests(s, &in);
-        if (with_jobs)
-            take_jobs(s, &in);
+    if (!rc)
         rc = decide(&in, &p->out, &err);
-    }
     if (rc) {
         sh_log_err(SH_LOG_ERROR, "pass.failed", &err);
         return;

@@ -134,12 +134,15 @@ static const struct db_stmt VIEW_JOBS = {
     "SELECT j.id, j.tenant_id, j.version_id, m.id, t.name, m.name, j.state, q.state, v.state,"
     " coalesce(j.executor, ''), j.reason, j.priority + q.priority, j.attempt, j.max_attempts,"
     " j.step, j.steps, j.loss, j.samples_per_s, j.steps_redone, j.preemptions, j.busy_ns,"
-    " j.base_redone, j.base_preemptions, j.base_busy_ns"
+    " j.base_redone, j.base_preemptions, j.base_busy_ns, j.wish, j.save_asked, j.save_done,"
+    " (extract(epoch FROM j.queued_at) * 1000000)::bigint, j.min_runtime_ms, j.preemptible,"
+    " extract(epoch FROM j.deadline - now()), extract(epoch FROM j.not_before - now())"
     " FROM job j JOIN tenant t ON t.id = j.tenant_id JOIN queue q ON q.id = j.queue_id"
     " JOIN model_version v ON v.id = j.version_id JOIN model m ON m.id = v.model_id"
     " WHERE j.state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXPIRED')"
     " AND j.kind = 'training'"
-    " ORDER BY j.state IN ('QUEUED', 'HELD', 'SUSPENDED'), j.priority DESC, j.id LIMIT $1",
+    " ORDER BY CASE WHEN j.state = 'QUEUED' THEN 1 WHEN j.state IN ('HELD', 'SUSPENDED') THEN 2"
+    " ELSE 0 END, j.priority DESC, j.id LIMIT $1",
     1};
 static const struct db_stmt VIEW_USAGE = {
     "view_usage",
@@ -256,6 +259,14 @@ static int load_jobs(struct db *db, struct store_view *v, struct sh_err *err)
             .base = {.redone = db_i64(r, i, 21, 0),
                      .preemptions = db_i64(r, i, 22, 0),
                      .busy_ns = db_i64(r, i, 23, 0)},
+            .wish = db_text(r, i, 24),
+            .save_asked = db_i64(r, i, 25, 0),
+            .save_done = db_i64(r, i, 26, 0),
+            .queued_us = db_i64(r, i, 27, 0),
+            .min_runtime_ms = db_i64(r, i, 28, 0),
+            .preemptible = db_bool(r, i, 29),
+            .deadline_s = db_f64(r, i, 30, NAN),
+            .not_before_s = db_f64(r, i, 31, NAN),
         };
     }
     return rc;

@@ -59,7 +59,11 @@ struct store_model {
 struct store_job {
     int64_t id, tenant_id, version_id, model_id;
     const char *tenant, *model, *state, *queue_state, *version_state, *executor, *reason;
+    const char *wish;
     int32_t priority;
+    int64_t queued_us, min_runtime_ms, save_asked, save_done;
+    bool preemptible;
+    double deadline_s, not_before_s; /* from now; NaN: none */
     uint32_t attempt, max_attempts;
     struct job_progress progress, base;
 };
@@ -98,7 +102,9 @@ struct store_start {
 int store_job_start(struct db *db, void *arg, struct sh_err *err);
 void store_start_free(void *start);
 
-/* arg is struct store_write: changes of state with their events, checkpoints, progress. */
+/* arg is struct store_write: changes of state with their events, checkpoints, progress. A job that
+ * leaves its executor has no wish any more; one that goes to QUEUED is SUSPENDED, or goes to the
+ * end of the queue, if its wish says so. */
 struct store_version { /* the trained model, as shunt-import described it */
     char *digest, *package, *inputs, *outputs, *meta; /* OWNED, JSON but for the first two */
     int64_t bytes;
@@ -114,14 +120,16 @@ struct store_write {
     struct job_checkpoint *checkpoints; /* OWNED */
     size_t n_checkpoints;
     struct job_progress progress;
-    int error_rc; /* of the last change to QUEUED or FAILED; 0 = none */
+    struct job_saved saved;
+    int64_t backoff_ms; /* of a change to QUEUED */
+    int error_rc;       /* of the last change to QUEUED, FAILED or EXPIRED; 0 = none */
     char error[512];
     char *result;                 /* OWNED: JSON without "version"; SUCCEEDED only */
     struct store_version version; /* digest NULL: none was made */
     struct store_write_out {
-        bool conflict; /* nothing was written: the database had another state */
-        enum job_state state;
-        int64_t version_id; /* of the trained model; 0 = none */
+        bool conflict;        /* nothing was written: the database had another state */
+        enum job_state state; /* now; SUSPENDED where QUEUED was written and a client wished it */
+        int64_t version_id;   /* of the trained model; 0 = none */
         int32_t version;
     } * out;
 };

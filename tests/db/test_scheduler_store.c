@@ -10,6 +10,8 @@
 #include "scheduler/store.h"
 #include "tests/unit/sh_test.h"
 
+#include <math.h>
+
 struct world {
     struct db *a, *b; /* two schedulers */
     struct store_lease lease;
@@ -412,6 +414,141 @@ static void a_failure_keeps_its_code_and_text_and_a_requeued_job_has_no_executor
     store_write_free(x);
 }
 
+/* ------------------------------------------------------------------ what clients wish */
+
+static void requeue(struct world *w, const char *reason)
+{
+    static const enum job_state CHAIN[] = {JOB_STARTING, JOB_QUEUED};
+    struct store_write *x = write_arg(w, 1, CHAIN);
+    struct sh_err err = {0};
+
+    sh_strlcpy(x->changes[0].reason, reason, sizeof(x->changes[0].reason));
+    assert_ok_err(store_job_write(w->a, x, &err), &err);
+    assert_false(x->out->conflict);
+    assert_int_equal(x->out->state, number(w->a, "SELECT (state = 'SUSPENDED')::int FROM job")
+                                        ? JOB_SUSPENDED
+                                        : JOB_QUEUED);
+    store_write_free(x);
+}
+
+static void a_wish_to_suspend_wins_over_every_way_back_to_the_queue(void **state)
+{
+    struct world *w = *state;
+
+    start(w);
+    run(w->a, "UPDATE job SET wish = 'SUSPEND'");
+    requeue(w, "ExecutorLost");
+    assert_text(w->a, "SELECT concat_ws('|', state, reason, wish, executor) FROM job",
+                "SUSPENDED|Suspended|");
+    assert_text(w->a,
+                "SELECT from_state || to_state || reason FROM job_event ORDER BY id DESC LIMIT"
+                " 1",
+                "STARTINGSUSPENDEDSuspended");
+}
+
+static void a_requeued_job_goes_behind_its_equals_and_others_keep_their_place(void **state)
+{
+    struct world *w = *state;
+
+    run(w->a, "UPDATE job SET queued_at = now() - interval '1 hour'");
+    start(w);
+    requeue(w, "Priority");
+    assert_int_equal(number(w->a, "SELECT (queued_at < now() - interval '1 min')::int FROM job"),
+                     1);
+    start(w);
+    run(w->a, "UPDATE job SET wish = 'REQUEUE'");
+    requeue(w, "");
+    assert_text(w->a,
+                "SELECT state || reason || wish || (queued_at > now() - interval '1 min')"
+                " FROM job",
+                "QUEUEDRequeuedtrue");
+}
+
+static void a_wish_outlives_a_change_that_keeps_the_executor(void **state)
+{
+    static const enum job_state CHAIN[] = {JOB_STARTING, JOB_RUNNING};
+    struct world *w = *state;
+    struct store_write *x = write_arg(w, 1, CHAIN);
+
+    start(w);
+    run(w->a, "UPDATE job SET wish = 'SUSPEND'");
+    assert_ok(store_job_write(w->a, x, NULL));
+    assert_text(w->a, "SELECT state || wish FROM job", "RUNNINGSUSPEND");
+    store_write_free(x);
+}
+
+static void a_checkpoint_that_was_asked_for_is_answered_once(void **state)
+{
+    struct world *w = *state;
+    static const enum job_state NONE[] = {JOB_STARTING};
+
+    start(w);
+    run(w->a, "UPDATE job SET save_asked = 2");
+    for (int i = 0; i < 2; i++) { /* repeated after a lost commit */
+        struct store_write *x = write_arg(w, 0, NONE);
+        struct sh_err err = {0};
+
+        x->saved = (struct job_saved){.asked = 2, .step = 7};
+        assert_ok_err(store_job_write(w->a, x, &err), &err);
+        store_write_free(x);
+    }
+    assert_int_equal(number(w->a, "SELECT save_done FROM job"), 2);
+    assert_text(w->a,
+                "SELECT string_agg(from_state || to_state || reason || (detail ->> 'step'),"
+                " ' ') FROM job_event WHERE reason LIKE 'Check%'",
+                "STARTINGSTARTINGCheckpointWritten7");
+}
+
+static void a_back_off_is_in_the_row_until_the_next_start(void **state)
+{
+    static const enum job_state CHAIN[] = {JOB_STARTING, JOB_QUEUED};
+    struct world *w = *state;
+    struct store_write *x = write_arg(w, 1, CHAIN);
+
+    start(w);
+    x->backoff_ms = 30000;
+    assert_ok(store_job_write(w->a, x, NULL));
+    store_write_free(x);
+    assert_int_equal(number(w->a, "SELECT (not_before - now() BETWEEN interval '20 s' AND interval"
+                                  " '30 s')::int FROM job"),
+                     1);
+    start(w);
+    assert_int_equal(number(w->a, "SELECT (not_before IS NULL)::int FROM job"), 1);
+}
+
+static void what_has_ended_stays_as_it_ended(void **state)
+{
+    static struct db_stmt again = {"again", "UPDATE job SET state = 'QUEUED', finished_at = NULL",
+                                   0};
+    struct world *w = *state;
+    struct sh_err err = {0};
+
+    run(w->a, "UPDATE job SET state = 'EXPIRED', finished_at = now()");
+    assert_fails(db_exec(w->a, &again, NULL, NULL, &err), SH_E_INVALID, &err, "");
+    assert_text(w->a, "SELECT state FROM job", "EXPIRED");
+}
+
+static void the_scheduler_reads_what_a_client_asks(void **state)
+{
+    struct world *w = *state;
+    struct store_view *v = calloc(1, sizeof(*v));
+    struct sh_err err = {0};
+
+    assert_non_null(v);
+    run(w->a, "UPDATE job SET wish = 'REQUEUE', save_asked = 3, save_done = 1, min_runtime_ms = 5,"
+              " preemptible = false, deadline = now() + interval '1 min'");
+    assert_ok_err(store_view_load(w->a, v, &err), &err);
+    assert_int_equal(v->n_jobs, 1);
+    assert_string_equal(v->jobs[0].wish, "REQUEUE");
+    assert_int_equal(v->jobs[0].save_asked, 3);
+    assert_int_equal(v->jobs[0].save_done, 1);
+    assert_int_equal(v->jobs[0].min_runtime_ms, 5);
+    assert_false(v->jobs[0].preemptible);
+    assert_true(v->jobs[0].deadline_s > 50 && v->jobs[0].deadline_s <= 60);
+    assert_true(isnan(v->jobs[0].not_before_s));
+    store_view_free(v);
+}
+
 /* ------------------------------------------------------------------ the fence */
 
 static void a_leader_that_was_replaced_can_write_nothing(void **state)
@@ -579,6 +716,13 @@ int main(void)
         TEST(success_of_a_deleted_model_makes_no_version),
         TEST(a_version_that_cannot_be_made_leaves_the_job_as_it_was),
         TEST(a_failure_keeps_its_code_and_text_and_a_requeued_job_has_no_executor),
+        TEST(a_wish_to_suspend_wins_over_every_way_back_to_the_queue),
+        TEST(a_requeued_job_goes_behind_its_equals_and_others_keep_their_place),
+        TEST(a_wish_outlives_a_change_that_keeps_the_executor),
+        TEST(a_checkpoint_that_was_asked_for_is_answered_once),
+        TEST(a_back_off_is_in_the_row_until_the_next_start),
+        TEST(what_has_ended_stays_as_it_ended),
+        TEST(the_scheduler_reads_what_a_client_asks),
         TEST(a_leader_that_was_replaced_can_write_nothing),
         TEST(the_same_epoch_with_another_holder_is_refused_too),
         TEST(usage_is_added_once_for_each_number),

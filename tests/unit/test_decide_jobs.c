@@ -244,6 +244,79 @@ static void a_job_that_starts_or_completes_is_not_suspended(void **state)
     decisions_fini(&w.out);
 }
 
+static void the_order_of_those_that_wait_is_that_of_their_starts(void **state)
+{
+    struct world w;
+    uint32_t order[W_JOBS];
+    size_t n = 0;
+    struct sh_err err = {0};
+
+    (void)state;
+    world_init(&w, 1);
+    w.tenants[0].usage_ns = 100e9;
+    add_running(&w, 2, 0, 1000);
+    add_job(&w, 0);                          /* 1: a great share */
+    add_job(&w, 1)->queued_us = 5;           /* 2: went to the end */
+    add_job(&w, 1);                          /* 3 */
+    add_job(&w, 1)->priority = 1;            /* 4 */
+    add_job(&w, 1)->queue_open = false;      /* 5: may not start */
+    add_job(&w, 3)->not_before_ns = NOW + 1; /* 6: neither */
+    assert_ok_err(decide_order(&w.in, &w.out, order, &n, &err), &err);
+    assert_int_equal(n, 4);
+    assert_int_equal(order[0], 4);
+    assert_int_equal(order[1], 3);
+    assert_int_equal(order[2], 2);
+    assert_int_equal(order[3], 1);
+    world_decide(&w); /* the policy itself names the same one as next in line */
+    assert_int_equal(about(&w, DECISION_WAIT, &w.jobs[5])->reason, DECIDE_QUEUE_HELD);
+    assert_int_equal(about(&w, DECISION_WAIT, &w.jobs[1])->reason, DECIDE_PRIORITY);
+    w.execs[0].job = SNAP_NONE;
+    w.jobs[0].state = SNAP_STOPPING;
+    world_decide(&w);
+    assert_int_equal(nth(&w, DECISION_START, 0)->job, 4);
+    decisions_fini(&w.out);
+}
+
+static void a_fixed_job_is_no_victim_and_runs_within_the_guarantee_only(void **state)
+{
+    struct world w;
+    struct snap_job *fixed, *wants;
+
+    (void)state;
+    world_init(&w, 1);
+    w.tenants[0].guaranteed_gpus = 1;
+    fixed = add_running(&w, 0, 0, 60000);
+    fixed->is_fixed = true;
+    wants = add_job(&w, 0);
+    wants->priority = 9;
+    world_decide(&w);
+    assert_int_equal(count(&w, DECISION_SUSPEND), 0);
+    assert_int_equal(about(&w, DECISION_WAIT, wants)->reason, DECIDE_RESOURCES);
+    wants->is_fixed = true; /* the second one of a guarantee of 1 */
+    world_decide(&w);
+    assert_int_equal(about(&w, DECISION_WAIT, wants)->reason, DECIDE_QUOTA_GUARANTEED);
+    decisions_fini(&w.out);
+}
+
+static void a_jobs_own_minimum_run_replaces_the_common_one(void **state)
+{
+    struct world w;
+    struct snap_job *runs, *wants;
+
+    (void)state;
+    world_init(&w, 1);
+    runs = add_running(&w, 0, 0, 10000); /* of 30 s */
+    wants = add_job(&w, 0);
+    wants->priority = 9;
+    runs->min_run_ns = 9000 * MS;
+    world_decide(&w);
+    assert_non_null(about(&w, DECISION_SUSPEND, runs));
+    runs->min_run_ns = 11000 * MS;
+    world_decide(&w);
+    assert_int_equal(about(&w, DECISION_WAIT, wants)->reason, DECIDE_MIN_RUN);
+    decisions_fini(&w.out);
+}
+
 static void one_job_that_waits_suspends_one_job_and_not_another_while_that_stops(void **state)
 {
     struct world w;
@@ -465,6 +538,9 @@ int main(void)
         cmocka_unit_test(a_tenant_within_its_guarantee_keeps_its_slot),
         cmocka_unit_test(a_higher_priority_of_the_same_tenant_takes_the_slot),
         cmocka_unit_test(a_job_that_starts_or_completes_is_not_suspended),
+        cmocka_unit_test(the_order_of_those_that_wait_is_that_of_their_starts),
+        cmocka_unit_test(a_fixed_job_is_no_victim_and_runs_within_the_guarantee_only),
+        cmocka_unit_test(a_jobs_own_minimum_run_replaces_the_common_one),
         cmocka_unit_test(one_job_that_waits_suspends_one_job_and_not_another_while_that_stops),
         cmocka_unit_test(two_equal_tenants_take_turns_of_at_least_the_minimum_run),
         cmocka_unit_test(decisions_never_exceed_a_limit),
