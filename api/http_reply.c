@@ -162,6 +162,8 @@ static void add_headers(struct http_req *r, struct MHD_Response *resp, int statu
         MHD_add_response_header(resp, "Allow", p->allow);
     if (p->timing[0])
         MHD_add_response_header(resp, "Server-Timing", p->timing);
+    if (p->replayed)
+        MHD_add_response_header(resp, "Idempotency-Replayed", "true");
     if (p->location[0])
         MHD_add_response_header(resp, "Location", p->location);
     if (p->row_version > 0 && !r->rc) {

@@ -47,31 +47,6 @@ int jobs_get(struct api_req *q, struct sh_err *err)
     return rc ? rc : req_reply(q, j, NULL, err);
 }
 
-/* The header wins over the field; both at once must agree. Quotes of the header's structured form
- * are optional. */
-static int pick_token(const struct api_req *q, struct jobspec *s, char buf[static 256],
-                      struct sh_err *err)
-{
-    const char *h = q->h.idempotency_key;
-    size_t len = h ? strlen(h) : 0;
-
-    if (!h)
-        return SH_OK;
-    if (len >= 2 && h[0] == '"' && h[len - 1] == '"') {
-        h++;
-        len -= 2;
-    }
-    if (len < 1 || len > 255)
-        return SH_FAIL(err, SH_E_INVALID, "Idempotency-Key must have 1 to 255 characters");
-    memcpy(buf, h, len);
-    buf[len] = '\0';
-    if (s->client_token && strcmp(s->client_token, buf) != 0)
-        return SH_FAIL(err, SH_E_INVALID,
-                       "Idempotency-Key and \"client_token\" are different; send one of them");
-    s->client_token = buf;
-    return SH_OK;
-}
-
 struct parts {                        /* what a job refers to */
     json_t *version, *dataset, *eval; /* OWNED */
 };
@@ -128,8 +103,8 @@ static int check_same(struct api_req *q, const struct jobspec *s, const json_t *
                    id_of(job));
 }
 
-static int create(struct api_req *q, const struct jobspec *s, json_t **out, bool *created,
-                  struct sh_err *err)
+static int create(struct api_req *q, const struct jobspec *s, const struct req_idem *idem,
+                  json_t **out, enum store_made *made, struct sh_err *err)
 {
     struct parts p = {0};
     char *spec = NULL, *labels = NULL;
@@ -154,9 +129,10 @@ static int create(struct api_req *q, const struct jobspec *s, json_t **out, bool
                               .deadline = s->deadline,
                               .min_runtime_ms = s->min_runtime_ms,
                               .hold = s->hold,
-                              .preemptible = s->preemptible};
+                              .preemptible = s->preemptible,
+                              .idem = idem->key[0] ? idem : NULL};
 
-        rc = store_job_create(q, &j, created, out, err);
+        rc = store_job_create(q, &j, made, out, err);
     }
     free(spec);
     free(labels);
@@ -166,28 +142,33 @@ static int create(struct api_req *q, const struct jobspec *s, json_t **out, bool
     return rc;
 }
 
+/* An answer that was given once is given again, whatever has become of the job since. */
 int jobs_create(struct api_req *q, struct sh_err *err)
 {
+    enum store_made made = STORE_REPLAYED;
+    struct req_idem idem;
     struct jobspec s;
-    char token[256], location[64];
+    char location[64];
     json_t *job = NULL;
-    bool created = false;
     int rc = jobspec_read(q->json, &s, err);
 
     if (!rc)
-        rc = pick_token(q, &s, token, err);
-    if (!rc)
-        rc = create(q, &s, &job, &created, err);
-    if (!rc && !created)
+        rc = req_idem(q, &idem, err);
+    if (!rc && idem.key[0])
+        rc = store_idem_find(q, &idem, &job, err);
+    if (!rc && !job)
+        rc = create(q, &s, &idem, &job, &made, err);
+    if (!rc && made == STORE_MADE_EARLIER)
         rc = check_same(q, &s, job, err);
     if (rc) {
         json_decref(job);
         return rc;
     }
-    if (created)
+    if (made == STORE_MADE)
         link_hint(q->api->link, "jobs");
-    else
+    if (made == STORE_MADE_EARLIER)
         q->reply.status = 200;
+    q->reply.replayed = made == STORE_REPLAYED;
     snprintf(location, sizeof(location), "/api/v1/jobs/%" JSON_INTEGER_FORMAT, id_of(job));
     return req_reply(q, job, location, err);
 }

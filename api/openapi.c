@@ -119,7 +119,9 @@ static json_t *parameters_of(const struct api_route *r)
                                               "of a stream: only what came after this event"));
     if (r->fn == jobs_create)
         json_array_append_new(list, parameter("Idempotency-Key", "header", "string",
-                                              "repeating it returns the first job"));
+                                              "repeating it within a day gives the first "
+                                              "answer again; 422 with another body, 409 "
+                                              "while the first request is carried out"));
     if (r->body == BODY_MODEL || r->body == BODY_DATASET)
         json_array_append_new(
             list, parameter("Content-Digest", "header", "string", "sha-256=:base64: of the file"));

@@ -69,6 +69,7 @@ struct api_reply {
     const char *text, *text_type; /* BORROWED for ever: instead of body */
     int64_t row_version;          /* > 0: the ETag */
     int64_t retry_after_ms;       /* 0: a default where the code is worth a retry */
+    bool replayed;                /* the first answer to an Idempotency-Key, once more */
     char location[320];
     char allow[64];
     char timing[128]; /* Server-Timing, of inference */
@@ -114,6 +115,13 @@ typedef int api_fn(struct api_req *q, struct sh_err *err);
 /* If-Match as a row version: NULL without one (or "*"). The text is BORROWED from buf. */
 int req_if_match(const struct api_req *q, char buf[static 24], const char **out,
                  struct sh_err *err);
+/* Idempotency-Key, its quotes optional; key is "" without one. Pool threads only: it hashes the
+ * body. */
+struct req_idem {
+    char key[256];
+    char fingerprint[65]; /* SHA-256 of method, path and the body's meaning, hex */
+};
+int req_idem(const struct api_req *q, struct req_idem *out, struct sh_err *err);
 /* Sets body (TAKES j, even on failure), ETag from its row_version, Location unless it is NULL. */
 int req_reply(struct api_req *q, json_t *j, const char *location, struct sh_err *err);
 /* limit and cursor of a list. cursor: the last id of the page before, as text; NULL at first. */

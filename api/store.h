@@ -18,6 +18,20 @@ int store_one(struct db *db, const struct db_stmt *s, const char *const *params,
 int store_page(struct db *db, const struct db_stmt *s, const char *const *params,
                const struct req_page *page, json_t **out, struct sh_err *err);
 
+/* A row's JSON; name: of the statement. *out: OWNED. */
+int store_json(const char *text, const char *name, json_t **out, struct sh_err *err);
+
+/* store_idem.c: for Idempotency-Key. One that is known with another fingerprint: SH_E_CONFLICT, and
+ * the reply's status is 422. */
+/* *out: the first answer; NULL if there is none yet. */
+int store_idem_find(struct api_req *q, const struct req_idem *i, json_t **out, struct sh_err *err);
+/* In the transaction that does the work, first: the same, and until its end no other one may begin.
+ * Fails: SH_E_CONFLICT (another one has begun). */
+int store_idem_begin(struct api_req *q, const struct req_idem *i, json_t **out, struct sh_err *err);
+/* In that transaction, last: from its commit on this is the answer, for a day. */
+int store_idem_keep(struct api_req *q, const struct req_idem *i, const json_t *answer,
+                    struct sh_err *err);
+
 /* store_tenant.c */
 int store_tenant_id(struct db *db, const char *name, int64_t *out, struct sh_err *err);
 int store_tenant_list(struct api_req *q, const struct req_page *page, json_t **out,
@@ -139,11 +153,14 @@ struct store_job {
     const char *deadline;                                                    /* NULL = none */
     int64_t min_runtime_ms;
     bool hold, preemptible;
+    const struct req_idem *idem; /* NULL = none */
 };
-/* *created: false if client_token names an earlier job, which is then returned. Fails: SH_E_QUOTA,
- * SH_E_NOTFOUND (queue). */
-int store_job_create(struct api_req *q, const struct store_job *j, bool *created, json_t **out,
-                     struct sh_err *err);
+/* What *out is: a new job, the one that client_token names already, or the answer that the
+ * Idempotency-Key had before. */
+enum store_made { STORE_MADE, STORE_MADE_EARLIER, STORE_REPLAYED };
+/* Fails: SH_E_QUOTA, SH_E_NOTFOUND (queue), and as store_idem_begin(). */
+int store_job_create(struct api_req *q, const struct store_job *j, enum store_made *made,
+                     json_t **out, struct sh_err *err);
 int store_job_list(struct api_req *q, const struct jobfilter *f, const struct req_page *page,
                    json_t **out, struct sh_err *err);
 int store_job_get(struct api_req *q, const char *id, json_t **out, struct sh_err *err);

@@ -162,7 +162,7 @@ struct create {
     struct api_req *q;
     const struct store_job *j;
     json_t **out; /* reset at each try of the transaction */
-    bool *created;
+    enum store_made *made;
 };
 
 static int check_quota(struct db *db, const char *tenant, struct sh_err *err)
@@ -207,7 +207,7 @@ static int create_tx(struct db *db, const void *arg, struct sh_err *err)
 
     json_decref(*c->out);
     *c->out = NULL;
-    *c->created = false;
+    *c->made = STORE_REPLAYED;
     snprintf(tenant, sizeof(tenant), "%" PRId64, c->q->tenant_id);
     snprintf(priority, sizeof(priority), "%" PRId64, j->priority);
     snprintf(version, sizeof(version), "%" PRId64, j->version_id);
@@ -215,6 +215,11 @@ static int create_tx(struct db *db, const void *arg, struct sh_err *err)
     snprintf(eval, sizeof(eval), "%" PRId64, j->eval_dataset_id);
     snprintf(attempts, sizeof(attempts), "%" PRId64, j->max_attempts);
     snprintf(min_run, sizeof(min_run), "%" PRId64, j->min_runtime_ms);
+    if (j->idem)
+        rc = store_idem_begin(c->q, j->idem, c->out, err);
+    if (rc || *c->out)
+        return rc;
+    *c->made = STORE_MADE_EARLIER;
     rc = check_quota(db, tenant, err);
     /* The lock is held now, so a repeated submission finds what the first one inserted. A full
      * queue must not turn a repetition into an error. */
@@ -226,7 +231,7 @@ static int create_tx(struct db *db, const void *arg, struct sh_err *err)
             return sh_err_copy(err, &inner), found;
         if (*c->out) {
             *err = (struct sh_err){0};
-            return SH_OK;
+            return j->idem ? store_idem_keep(c->q, j->idem, *c->out, err) : SH_OK;
         }
     }
     if (rc)
@@ -234,18 +239,19 @@ static int create_tx(struct db *db, const void *arg, struct sh_err *err)
     rc = store_one(db, &JOB_CREATE, p, c->out, err);
     if (!rc && !*c->out)
         rc = SH_FAIL(err, SH_E_NOTFOUND, "there is no open queue \"%s\"", j->queue);
-    *c->created = !rc;
+    if (!rc && j->idem)
+        rc = store_idem_keep(c->q, j->idem, *c->out, err);
+    *c->made = STORE_MADE;
     return rc;
 }
 
-int store_job_create(struct api_req *q, const struct store_job *j, bool *created, json_t **out,
-                     struct sh_err *err)
+int store_job_create(struct api_req *q, const struct store_job *j, enum store_made *made,
+                     json_t **out, struct sh_err *err)
 {
-    const struct create c = {.q = q, .j = j, .out = out, .created = created};
+    const struct create c = {.q = q, .j = j, .out = out, .made = made};
     int rc;
 
     *out = NULL;
-    *created = false;
     rc = db_tx(q->db, "job_create", create_tx, &c, err);
     if (rc) {
         json_decref(*out);
