@@ -188,8 +188,11 @@ int watch_open(struct watch *w, struct api_req *q, int64_t job, int64_t after, b
 
 /* ---------------------------------------------------------------- the round */
 
-struct round {                /* what one round asks for */
-    struct stream **streams;  /* OWNED; those may be closed meanwhile */
+struct round { /* what one round asks for */
+    struct asked {
+        struct stream *s; /* may be closed meanwhile */
+        bool is_final, has_rows;
+    } * who;                  /* OWNED */
     struct store_watch *asks; /* OWNED */
     size_t n;
 };
@@ -199,14 +202,14 @@ static int collect(struct watch *w, struct round *r, struct sh_err *err)
 {
     size_t n = 0;
 
-    r->streams = calloc(w->n + 1, sizeof(*r->streams));
+    r->who = calloc(w->n + 1, sizeof(*r->who));
     r->asks = calloc(w->n + 1, sizeof(*r->asks));
-    if (!r->streams || !r->asks)
+    if (!r->who || !r->asks)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a round of streams");
     for (struct stream *s = w->all; s; s = s->next) {
         if (s->ended || s->buf.len - s->sent > MAX_UNREAD)
             continue;
-        r->streams[n] = s;
+        r->who[n] = (struct asked){.s = s, .is_final = s->is_final};
         r->asks[n++] = (struct store_watch){.job = s->job, .after = s->after};
     }
     r->n = n;
@@ -214,13 +217,15 @@ static int collect(struct watch *w, struct round *r, struct sh_err *err)
 }
 
 /* Rows: place in the round, id, data, is it the last one of the job. */
-static void hand_out(struct watch *w, const struct round *r, const struct db_res *res)
+static void hand_out(struct watch *w, struct round *r, const struct db_res *res)
 {
     for (size_t i = 0; i < db_rows(res); i++) {
         size_t at = (size_t)db_i64(res, i, 0, 0) - 1;
-        struct stream *s = at < r->n ? find(w, r->streams[at]) : NULL;
+        struct stream *s = at < r->n ? find(w, r->who[at].s) : NULL;
         int64_t id = db_i64(res, i, 1, 0);
 
+        if (at < r->n)
+            r->who[at].has_rows = true;
         if (!s || s->job != r->asks[at].job || id <= s->after)
             continue; /* closed, and perhaps another one at its address */
         s->after = id;
@@ -231,15 +236,12 @@ static void hand_out(struct watch *w, const struct round *r, const struct db_res
 }
 
 /* A job that had ended when the stream was opened, and has nothing more to tell. */
-static void finish(struct watch *w, const struct round *r, const struct db_res *res)
+static void finish(struct watch *w, const struct round *r)
 {
     for (size_t k = 0; k < r->n; k++) {
-        struct stream *s = find(w, r->streams[k]);
-        bool has_rows = false;
+        struct stream *s = r->who[k].is_final && !r->who[k].has_rows ? find(w, r->who[k].s) : NULL;
 
-        for (size_t i = 0; i < db_rows(res) && !has_rows; i++)
-            has_rows = (size_t)db_i64(res, i, 0, 0) == k + 1;
-        if (s && s->job == r->asks[k].job && s->is_final && !has_rows && !s->ended) {
+        if (s && s->job == r->asks[k].job && s->is_final && !s->ended) {
             s->ended = true;
             wake(s);
         }
@@ -270,12 +272,12 @@ static int round_once(struct watch *w, struct sh_err *err)
     pthread_mutex_lock(&w->lock);
     if (!rc && r.n > 0) {
         hand_out(w, &r, res);
-        finish(w, &r, res);
+        finish(w, &r);
     }
     ping(w);
     pthread_mutex_unlock(&w->lock);
     db_res_free(res);
-    free(r.streams);
+    free(r.who);
     free(r.asks);
     return rc;
 }

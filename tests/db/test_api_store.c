@@ -1,7 +1,8 @@
 /* test_api_store.c - what the API reads of and does to the database.
  *
  * Without it: a job whose loss explodes could not be looked at any more, made-up names of models
- * could keep the database busy, files of deleted models could fill the disk, or a file could be
+ * could keep the database busy, an action could change a job where it makes no sense or without an
+ * event, a request could be carried out twice, files of deleted models could fill the disk, or a file could be
  * removed that somebody has just come to rely on.
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
@@ -26,7 +27,7 @@ struct world {
 /* A statement is kept by its connection, so it has to stay. */
 static void run(struct db *db, const char *sql)
 {
-    static struct db_stmt kept[64];
+    static struct db_stmt kept[256];
     static char names[SH_ARRAY_LEN(kept)][16];
     static size_t n;
     struct sh_err err = {0};
@@ -41,7 +42,7 @@ static void run(struct db *db, const char *sql)
 /* Digests are letters: version 1 has a, a deleted one d, the dataset b, and so on. */
 static void fill(struct db *db)
 {
-    run(db, "INSERT INTO tenant (name) VALUES ('research')");
+    run(db, "INSERT INTO tenant (name) VALUES ('research'), ('vision')");
     run(db, "INSERT INTO model (tenant_id, name) VALUES (1, 'digits')");
     run(db, "INSERT INTO model_version (model_id, version, state, digest, package) SELECT 1, n, "
             "CASE n WHEN 1 THEN 'READY' ELSE 'DELETED' END, repeat(c, 64), 'packages/' || "
@@ -155,6 +156,202 @@ static void a_tenant_has_few_look_ups_of_what_is_not_there(void **state)
     catalog_free(c);
 }
 
+/* ------------------------------------------------------------------ jobs */
+
+static struct api_req request(const struct world *w)
+{
+    return (struct api_req){.db = w->db, .tenant_id = 1, .request_id = "r", .who.key_id = "k"};
+}
+
+static void assert_json(const json_t *j, const char *field, const char *want)
+{
+    char *text = json_dumps(json_object_get(j, field), JSON_COMPACT | JSON_ENCODE_ANY);
+
+    assert_non_null(text);
+    assert_string_equal(text, want);
+    free(text);
+}
+
+/* What the action did, and the state afterwards. */
+static bool act(const struct world *w, const char *action, const char *state)
+{
+    struct api_req q = request(w);
+    struct sh_err err = {0};
+    json_t *j = NULL;
+    bool changed = false;
+
+    assert_ok_err(store_job_control(&q, "1", jobctl_find(action), &changed, &j, &err), &err);
+    assert_string_equal(json_string_value(json_object_get(j, "state")), state);
+    json_decref(j);
+    return changed;
+}
+
+static void an_action_changes_the_job_where_it_is_allowed_and_only_there(void **state)
+{
+    struct world *w = *state;
+    struct api_req q = request(w);
+    struct sh_err err = {0};
+    json_t *events = NULL, *e;
+    struct req_page page = {.limit = 100, .limit_text = "100"};
+    size_t i;
+
+    assert_false(act(w, "release", "QUEUED"));
+    assert_true(act(w, "hold", "HELD"));
+    assert_false(act(w, "hold", "HELD"));
+    assert_false(act(w, "suspend", "HELD"));
+    assert_true(act(w, "release", "QUEUED"));
+    run(w->db, "UPDATE job SET state = 'RUNNING', executor = 'e'");
+    assert_true(act(w, "suspend", "RUNNING"));
+    assert_false(act(w, "suspend", "RUNNING"));
+    assert_false(act(w, "requeue", "RUNNING"));
+    assert_true(act(w, "resume", "RUNNING"));
+    assert_true(act(w, "checkpoint", "RUNNING"));
+    assert_true(act(w, "requeue", "RUNNING"));
+    assert_true(act(w, "cancel", "CANCELLING"));
+    run(w->db, "UPDATE job SET state = 'CANCELLED', finished_at = now()");
+    assert_false(act(w, "release", "CANCELLED"));
+    assert_ok_err(store_job_events(&q, "1", &page, &events, &err), &err);
+    assert_int_equal(json_array_size(json_object_get(events, "items")), 7); /* one for each true */
+    json_array_foreach(json_object_get(events, "items"), i, e)
+    {
+        assert_true(json_is_string(json_object_get(e, "from")));
+    }
+    json_decref(events);
+}
+
+static void another_tenants_job_is_not_touched(void **state)
+{
+    struct world *w = *state;
+    struct api_req q = request(w);
+    struct sh_err err = {0};
+    json_t *j = NULL;
+    bool changed = true;
+
+    q.tenant_id = 2;
+    assert_ok_err(store_job_control(&q, "1", jobctl_find("hold"), &changed, &j, &err), &err);
+    assert_null(j);
+    assert_false(changed);
+    assert_ok_err(store_job_patch(&q, "1", NULL, "{\"priority\":1}", &j, &err), &err);
+    assert_null(j);
+    assert_true(act(w, "hold", "HELD"));
+}
+
+static void a_change_merges_labels_and_says_so_in_one_event(void **state)
+{
+    struct world *w = *state;
+    struct api_req q = request(w);
+    struct sh_err err = {0};
+    json_t *j = NULL;
+
+    run(w->db, "UPDATE job SET labels = '{\"a\":\"1\",\"b\":\"2\"}'");
+    assert_ok_err(store_job_patch(&q, "1", "1",
+                                  "{\"labels\":{\"a\":null,\"c\":\"3\"},\"deadline\":"
+                                  "\"2999-01-01T00:00:00Z\"}",
+                                  &j, &err),
+                  &err);
+    assert_json(j, "labels", "{\"b\":\"2\",\"c\":\"3\"}");
+    assert_json(j, "deadline", "\"2999-01-01T00:00:00.000Z\"");
+    assert_json(j, "priority", "0");
+    json_decref(j);
+    assert_ok_err(store_job_patch(&q, "1", "1", "{\"priority\":1}", &j, &err), &err);
+    assert_null(j); /* an old row version */
+    run(w->db, "UPDATE job SET state = 'FAILED', finished_at = now()");
+    assert_ok_err(store_job_patch(&q, "1", NULL, "{\"priority\":1}", &j, &err), &err);
+    assert_null(j);
+}
+
+static void one_statement_tells_all_streams_what_is_new_to_each(void **state)
+{
+    static const struct store_watch ASKS[] = {{1, 0}, {2, 0}, {1, 2}, {99, 0}};
+    static const int64_t WANT[][2] = {{1, 1}, {1, 2}, {1, 3}, {3, 3}, {2, 4}}; /* place, event */
+    struct world *w = *state;
+    struct sh_err err = {0};
+    struct db_res *res = NULL;
+
+    run(w->db,
+        "INSERT INTO job (tenant_id, queue_id, kind, version_id, dataset_id, spec) VALUES (1, "
+        "1, 'training', 1, 1, '{}')");
+    run(w->db, "INSERT INTO job_event (job_id, to_state) VALUES (1, 'QUEUED'), (1, 'RUNNING'), (1, "
+               "'SUCCEEDED'), (2, 'QUEUED')");
+    assert_ok_err(store_job_watch(w->db, ASKS, SH_ARRAY_LEN(ASKS), &res, &err), &err);
+    assert_int_equal(db_rows(res), SH_ARRAY_LEN(WANT));
+    for (size_t i = 0; i < SH_ARRAY_LEN(WANT); i++) {
+        bool last = db_i64(res, i, 1, 0) == 3;
+        bool found = false;
+
+        for (size_t k = 0; k < SH_ARRAY_LEN(WANT); k++)
+            found |= db_i64(res, i, 0, 0) == WANT[k][0] && db_i64(res, i, 1, 0) == WANT[k][1];
+        assert_true(found);
+        assert_int_equal(db_bool(res, i, 3), last);
+        assert_null(strchr(db_text(res, i, 2), '\n'));
+        assert_true(i == 0 || db_i64(res, i, 1, 0) >= db_i64(res, i - 1, 1, 0));
+    }
+    db_res_free(res);
+}
+
+struct idem_case {
+    struct api_req *q;
+    const struct req_idem *idem;
+    const json_t *answer;
+    json_t **found;
+    struct db *other; /* asks in the middle, if not NULL */
+    int other_rc;
+};
+
+static int idem_tx(struct db *db, const void *arg, struct sh_err *err)
+{
+    struct idem_case *c = (struct idem_case *)arg;
+    int rc = store_idem_begin(c->q, c->idem, c->found, err);
+
+    (void)db;
+    if (!rc && c->other) {
+        struct api_req second = *c->q;
+        json_t *j = NULL;
+
+        second.db = c->other;
+        c->other_rc = store_idem_begin(&second, c->idem, &j, NULL);
+    }
+    return rc || *c->found ? rc : store_idem_keep(c->q, c->idem, c->answer, err);
+}
+
+static void an_idempotency_key_has_one_answer_for_a_day(void **state)
+{
+    struct world *w = *state;
+    struct api_req q = request(w);
+    struct req_idem idem = {.key = "k1"};
+    json_t *answer = json_pack("{s:i}", "id", 5), *found = NULL;
+    struct idem_case c = {.q = &q, .idem = &idem, .answer = answer, .found = &found};
+    struct sh_err err = {0};
+
+    memset(idem.fingerprint, 'a', 64);
+    assert_ok(db_new(getenv("DATABASE_URL"), "second", &c.other, NULL));
+    assert_ok_err(db_tx(w->db, "idem", idem_tx, &c, &err), &err);
+    assert_null(found);
+    assert_int_equal(c.other_rc, SH_E_CONFLICT); /* the first was being carried out */
+    assert_ok_err(store_idem_find(&q, &idem, &found, &err), &err);
+    assert_true(json_equal(found, answer));
+    json_decref(found);
+    idem.fingerprint[0] = 'b';
+    assert_fails(store_idem_find(&q, &idem, &found, &err), SH_E_CONFLICT, &err, "another request");
+    assert_int_equal(q.reply.status, 422);
+    q.tenant_id = 2; /* has keys of its own */
+    assert_ok(store_idem_find(&q, &idem, &found, NULL));
+    assert_null(found);
+    q.tenant_id = 1;
+    run(w->db, "UPDATE idempotency_key SET expires_at = now() - interval '1 s'");
+    run(w->db, "INSERT INTO idempotency_key (tenant_id, key, fingerprint, response, expires_at) "
+               "SELECT 1, 'old' || n, repeat('c', 64), '{}', now() - interval '1 day' FROM "
+               "generate_series(1, 10) n");
+    assert_ok_err(db_tx(w->db, "idem", idem_tx, &c, &err), &err);
+    assert_null(found); /* it was forgotten: this is a new request */
+    assert_ok(store_idem_find(&q, &idem, &found, NULL));
+    assert_non_null(found);
+    json_decref(found);
+    run(w->db, "DO $$ BEGIN ASSERT (SELECT count(*) FROM idempotency_key) = 1; END $$");
+    json_decref(answer);
+    db_free(c.other);
+}
+
 /* ------------------------------------------------------------------ files without rows */
 
 static char *blob(const struct world *w, const char *kind, char letter, const char *suffix)
@@ -240,6 +437,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(numbers_of_any_size_are_read, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_tenant_has_few_look_ups_of_what_is_not_there, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(
+            an_action_changes_the_job_where_it_is_allowed_and_only_there, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(another_tenants_job_is_not_touched, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_change_merges_labels_and_says_so_in_one_event, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(one_statement_tells_all_streams_what_is_new_to_each, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(an_idempotency_key_has_one_answer_for_a_day, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(only_old_files_without_a_row_are_removed, set_up,
                                         tear_down),
