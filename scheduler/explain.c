@@ -18,11 +18,12 @@ struct query {
     const struct job *j;
     const struct tenant *t;
     struct snapshot in;
-    uint32_t *order;       /* OWNED: indices of the jobs that may start, the next one first */
-    size_t n_order, place; /* place: of ours, from 1; 0: it may not start now */
-    int64_t *free_at;      /* OWNED: by executor, ns from now */
-    int64_t typical_ns;    /* how long jobs take that run now; UNKNOWN */
-    int64_t wait_ns;       /* estimate; UNKNOWN */
+    uint32_t *order;        /* OWNED: indices of the jobs that may start, the next one first */
+    size_t n_order, place;  /* place: of ours, from 1; 0: it may not start now */
+    enum decide_reason why; /* it waits; NONE: it does not */
+    int64_t *free_at;       /* OWNED: by executor, ns from now */
+    int64_t typical_ns;     /* how long jobs take that run now; UNKNOWN */
+    int64_t wait_ns;        /* estimate; UNKNOWN */
     char basis[320];
 };
 
@@ -109,67 +110,82 @@ static void estimate(struct query *q)
 
 /* ------------------------------------------------------------------ words */
 
-static const char *plural(size_t n)
+static void say_quota(const struct query *q, char *out, size_t size)
 {
-    return n == 1 ? "" : "s";
+    const struct tenant *t = q->t;
+    char max_gpus[32] = "no limit";
+
+    if (t->max_gpus >= 0)
+        snprintf(max_gpus, sizeof(max_gpus), "%.4g", t->max_gpus);
+    snprintf(out, size,
+             "Its tenant has as many jobs on executors as its quota allows: max_running_jobs %u, "
+             "max_gpus %s, over_quota_weight %.4g, guaranteed_gpus %.4g. One of them has to end.",
+             t->max_running_jobs, max_gpus, t->weight, t->guaranteed_gpus);
+}
+
+static void say_backoff(const struct query *q, char *out, size_t size)
+{
+    double left_s = (double)(q->j->not_before_ns - q->in.now_ns) / SECOND_NS;
+
+    snprintf(out, size,
+             "Attempt %u failed a moment ago%s%.200s; the next of %u starts in %.0f s at the "
+             "earliest.",
+             q->j->attempt - 1, q->j->error[0] ? ": " : "", q->j->error, q->j->max_attempts,
+             SH_MAX(left_s, 0.0));
 }
 
 static void say_waiting(const struct query *q, char *out, size_t size)
 {
-    const struct tenant *t = q->t;
-    const char *reason = q->j->reason;
-    double backoff_s = (double)(q->j->not_before_ns - q->in.now_ns) / SECOND_NS;
+    static const char *const WORDS[DECIDE_N_REASONS] = {
+        [DECIDE_NONE] = "An executor is free: it is about to start.",
+        [DECIDE_TENANT_SUSPENDED] = "An admin has suspended the tenant; no job of it starts.",
+        [DECIDE_QUEUE_HELD] = "Its queue is held; no job of it starts before it is opened again.",
+        [DECIDE_NO_EXECUTOR] = "No executor is connected; it starts when one is.",
+        [DECIDE_MODEL_LOADING] = "No executor has compiled the model version yet.",
+        [DECIDE_MIN_RUN] =
+            "It may take the place of a job that runs, and waits for the minimum run "
+            "time of that one to pass.",
+        [DECIDE_DATABASE_DOWN] =
+            "The scheduler does not reach its database; it starts no job until then.",
+        [DECIDE_RESOURCES] = "It is next; every executor trains, or is being freed.",
+    };
 
-    if (strcmp(reason, decide_reason_name(DECIDE_TENANT_SUSPENDED)) == 0)
-        snprintf(out, size, "An admin has suspended the tenant; no job of it starts.");
-    else if (strcmp(reason, decide_reason_name(DECIDE_QUEUE_HELD)) == 0)
-        snprintf(out, size, "Its queue is held; no job of it starts before it is opened again.");
-    else if (strcmp(reason, decide_reason_name(DECIDE_NO_EXECUTOR)) == 0)
-        snprintf(out, size, "No executor is connected; it starts when one is.");
-    else if (strcmp(reason, decide_reason_name(DECIDE_MODEL_LOADING)) == 0)
-        snprintf(out, size, "No executor has compiled the model version yet.");
-    else if (strcmp(reason, decide_reason_name(DECIDE_BACKOFF)) == 0)
-        snprintf(out, size,
-                 "Attempt %u failed a moment ago (%.120s); the next of %u starts in %.0f s at the "
-                 "earliest.",
-                 q->j->attempt - 1, q->j->error, q->j->max_attempts, SH_MAX(backoff_s, 0.0));
-    else if (strcmp(reason, decide_reason_name(DECIDE_QUOTA_LIMIT)) == 0)
-        snprintf(out, size,
-                 "Its tenant has as many jobs on executors as its quota allows: max_running_jobs "
-                 "%u, max_gpus %.4g%s, guaranteed_gpus %.4g. One of them has to end.",
-                 t->max_running_jobs, t->max_gpus < 0 ? 0 : t->max_gpus,
-                 t->max_gpus < 0 ? " (no limit)" : "", t->guaranteed_gpus);
-    else if (strcmp(reason, decide_reason_name(DECIDE_QUOTA_GUARANTEED)) == 0)
+    if (q->why == DECIDE_NONE && !q->place)
+        snprintf(out, size, "Its last change is being recorded; then it takes its place.");
+    else if (q->why == DECIDE_PRIORITY && q->place < 2)
+        sh_strlcpy(out, WORDS[DECIDE_RESOURCES], size);
+    else if (q->why == DECIDE_BACKOFF)
+        say_backoff(q, out, size);
+    else if (q->why == DECIDE_QUOTA_LIMIT)
+        say_quota(q, out, size);
+    else if (q->why == DECIDE_QUOTA_GUARANTEED)
         snprintf(out, size,
                  "It is not preemptible, and such jobs run only within the tenant's guarantee of "
                  "%.4g GPUs.",
-                 t->guaranteed_gpus);
-    else if (strcmp(reason, decide_reason_name(DECIDE_MIN_RUN)) == 0)
-        snprintf(out, size,
-                 "It may take the place of a job that runs, and waits for the minimum "
-                 "run time of that one to pass.");
-    else if (strcmp(reason, decide_reason_name(DECIDE_DATABASE_DOWN)) == 0)
-        snprintf(out, size,
-                 "The scheduler does not reach its database; it starts no job until "
-                 "then.");
-    else if (q->place > 1)
-        snprintf(out, size,
-                 "%zu job%s go%s first: of a tenant below its guarantee or with a "
-                 "smaller share, of higher priority, or older.",
-                 q->place - 1, plural(q->place - 1), q->place == 2 ? "es" : "");
+                 q->t->guaranteed_gpus);
+    else if (WORDS[q->why])
+        sh_strlcpy(out, WORDS[q->why], size);
     else
-        snprintf(out, size, "It is next; every executor trains, or is being freed.");
+        snprintf(
+            out, size,
+            "%zu job%s go%s first: of a tenant below its guarantee or with a smaller share, of "
+            "higher priority, or older.",
+            q->place - 1, q->place == 2 ? "" : "s", q->place == 2 ? "es" : "");
+}
+
+/* As pass.c and decide_jobs.c count it. */
+static int64_t min_run_ns(const struct query *q)
+{
+    int64_t own = SH_MIN(q->j->min_run_ns, q->s->conf->max_min_run_ms * 1000000);
+
+    return own > 0 ? own : q->in.min_run_ns;
 }
 
 static void say_running(const struct query *q, char *out, size_t size)
 {
     const struct job *j = q->j;
     const struct tenant *t = q->t;
-    int64_t own_ns = j->min_run_ns ? j->min_run_ns : q->in.min_run_ns;
-    double safe_s =
-        (double)(SH_MIN(own_ns, SH_MAX(q->in.min_run_ns, q->s->conf->max_min_run_ms * 1000000)) -
-                 (q->in.now_ns - j->since_ns)) /
-        SECOND_NS;
+    double safe_s = (double)(min_run_ns(q) - (q->in.now_ns - j->since_ns)) / SECOND_NS;
     int n = snprintf(out, size, "It has priority %" PRId32 ", its queue's included. ", j->priority);
 
     if (n < 0 || (size_t)n >= size)
@@ -218,12 +234,12 @@ static json_t *factors(const struct query *q)
 
     for (size_t i = 0; i < q->s->jobs.n; i++)
         running += q->s->jobs.items[i]->tenant_id == t->id && q->s->jobs.items[i]->executor[0];
-    return json_pack(
-        "{s:i, s:b, s:i, s:f, s:f, s:f, s:f, s:I}", "priority", (int)q->j->priority, "preemptible",
-        q->j->preemptible, "tenant_running_jobs", running, "tenant_guaranteed_gpus",
-        t->guaranteed_gpus, "tenant_weight", t->weight, "tenant_usage_gpu_s", usage_s,
-        "tenant_share_gpu_s", t->weight > 0 ? usage_s / t->weight : 0, "min_run_ms",
-        (json_int_t)((q->j->min_run_ns ? q->j->min_run_ns : q->in.min_run_ns) / 1000000));
+    return json_pack("{s:i, s:b, s:i, s:f, s:f, s:f, s:f, s:I}", "priority", (int)q->j->priority,
+                     "preemptible", q->j->preemptible, "tenant_running_jobs", running,
+                     "tenant_guaranteed_gpus", t->guaranteed_gpus, "tenant_weight", t->weight,
+                     "tenant_usage_gpu_s", usage_s, "tenant_share_gpu_s",
+                     t->weight > 0 ? usage_s / t->weight : 0, "min_run_ms",
+                     (json_int_t)(min_run_ns(q) / 1000000));
 }
 
 static int answer(struct query *q, json_t **out, struct sh_err *err)
@@ -239,8 +255,8 @@ static int answer(struct query *q, json_t **out, struct sh_err *err)
     for (size_t e = 0; waits && e < q->s->execs.n; e++)
         if (q->s->execs.items[e]->session)
             json_array_append_new(holders, holder(q, q->s->execs.items[e]));
-    o = json_pack("{s:s, s:s, s:o, s:o}", "reason", waits ? q->j->reason : "", "text", text,
-                  "waits_for", holders, "factors", factors(q));
+    o = json_pack("{s:s, s:s, s:o, s:o}", "reason", waits ? decide_reason_name(q->why) : "", "text",
+                  text, "waits_for", holders, "factors", factors(q));
     if (!o)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate an answer");
     if (waits && q->place) {
@@ -256,7 +272,9 @@ static int answer(struct query *q, json_t **out, struct sh_err *err)
 
 static int look(struct query *q, struct sh_err *err)
 {
-    int rc = pass_snapshot(q->s, true, &q->in, err);
+    struct sched *s = q->s;
+    struct decisions *out = &s->pass.out;
+    int rc = pass_snapshot(s, true, &q->in, err);
 
     if (rc)
         return rc;
@@ -264,7 +282,12 @@ static int look(struct query *q, struct sh_err *err)
     q->free_at = calloc(q->s->execs.n + 1, sizeof(*q->free_at));
     if (!q->order || !q->free_at)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate an answer");
-    rc = decide_order(&q->in, &q->s->pass.out, q->order, &q->n_order, err);
+    rc = decide(&q->in, out, err); /* only looked at: the next pass acts */
+    for (size_t i = 0; i < out->n && !rc; i++)
+        if (out->items[i].kind == DECISION_WAIT && s->pass.job_of[out->items[i].job] == q->j)
+            q->why = out->items[i].reason;
+    if (!rc)
+        rc = decide_order(&q->in, out, q->order, &q->n_order, err);
     for (size_t i = 0; i < q->n_order && !rc; i++)
         if (q->s->pass.job_of[q->order[i]] == q->j)
             q->place = i + 1;

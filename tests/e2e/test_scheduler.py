@@ -671,11 +671,12 @@ class Case(unittest.TestCase):
         e = self.ready_executor()
         runs = self.running(e)
         sql("UPDATE job SET deadline = now() + interval '1 s'")
-        waits, held, tight = self.submit(), self.submit(), self.submit()
+        waits, held = self.submit(), self.submit()
+        tight = int(sql("INSERT INTO job (tenant_id, queue_id, kind, version_id, dataset_id, spec,"
+                        " deadline, step, steps, busy_ns) VALUES (1, 1, 'training', 1, 1, '{}', now()"
+                        " + interval '1 h', 10, 100000, 10000000000) RETURNING id"))
         sql("UPDATE job SET deadline = now() + interval '1 s' WHERE id = %d; UPDATE job SET state ="
-            " 'HELD', deadline = now() + interval '1 s' WHERE id = %d; UPDATE job SET deadline ="
-            " now() + interval '1 h', step = 10, steps = 100000, busy_ns = 10000000000 WHERE id = %d"
-            % (waits, held, tight))
+            " 'HELD', deadline = now() + interval '1 s' WHERE id = %d" % (waits, held))
         for job in (waits, held, tight):
             self.state(job, "EXPIRED")
         self.assertEqual(sql("SELECT reason FROM job WHERE id = %d" % tight), "DeadlineUnreachable")
