@@ -95,8 +95,8 @@ const struct api_route API_ROUTES[] = {
     {"GET", JOBS, ACCESS_READ, BODY_NONE, T | ROUTE_LIST | ROUTE_JOBS, 0, jobs_list, 200,
      "list jobs, newest first", NULL, "[Job]"},
     {"POST", JOBS, ACCESS_SUBMIT, BODY_JSON, T, 64 * KIB, jobs_create, 201,
-     "submit a job; an Idempotency-Key that is repeated within a day gives the first answer again, a "
-     "client_token the first job, with 200", "JobCreate", "Job"},
+     "submit a job; an Idempotency-Key that is repeated within a day gives the first answer again, "
+     "a client_token the first job, with 200", "JobCreate", "Job"},
     {"GET", JOB, ACCESS_READ, BODY_NONE, T, 0, jobs_get, 200,
      "one job", NULL, "Job"},
     {"PATCH", JOB, ACCESS_SUBMIT, BODY_JSON, T | ROUTE_ETAG, 16 * KIB, jobs_patch, 200,

@@ -2,8 +2,8 @@
  *
  * Without it: a job whose loss explodes could not be looked at any more, made-up names of models
  * could keep the database busy, an action could change a job where it makes no sense or without an
- * event, a request could be carried out twice, files of deleted models could fill the disk, or a file could be
- * removed that somebody has just come to rely on.
+ * event, a request could be carried out twice, files of deleted models could fill the disk, or a
+ * file could be removed that somebody has just come to rely on.
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
 /* uses: libapi.a */

@@ -251,7 +251,8 @@ is "while the first one is carried out" 409 'being carried out'
 echo 'COMMIT; \q' >&"${LOCKER[1]}"
 wait "$slow"
 n=$((n + 1))
-[ "$(cat "$dir/slow.code")" = 201 ] || { echo "FAILED: $(cat "$dir/slow")"; failed=$((failed + 1)); }
+[ "$(cat "$dir/slow.code")" = 201 ] ||
+    { echo "FAILED: $(cat "$dir/slow")"; failed=$((failed + 1)); }
 slow_id=$(jq .id "$dir/slow")
 req POST /api/v1/jobs "$(job "$spec")" -H 'Idempotency-Key: slow'
 is "and then its answer" 201 "\"id\":${slow_id}[,}]"
