@@ -138,6 +138,9 @@ int jobspec_read_patch(const json_t *body, struct sh_err *err)
         rc = check_labels_map(labels, true, err);
     if (!rc && deadline)
         rc = check_deadline(deadline, err);
+    if (!rc && (json_is_null(json_object_get(body, "labels")) ||
+                json_is_null(json_object_get(body, "priority"))))
+        rc = SH_FAIL(err, SH_E_INVALID, "only a label and \"deadline\" can be removed with null");
     if (!rc && json_object_size(body) == 0)
         rc = SH_FAIL(err, SH_E_INVALID,
                      "nothing to change: give \"priority\", \"labels\" or \"deadline\"");

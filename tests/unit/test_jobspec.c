@@ -58,6 +58,8 @@ static void a_change_is_checked_like_a_job(void **state)
         {"{\"deadline\":null}", NULL},
         {"{\"deadline\":\"2999-01-31T12:00:00.5+02:00\"}", NULL},
         {"{}", "nothing to change"},
+        {"{\"labels\":null}", "can be removed"},
+        {"{\"priority\":null,\"deadline\":null}", "can be removed"},
         {"{\"state\":\"HELD\"}", "state"},
         {"{\"priority\":1001}", "priority"},
         {"{\"labels\":{\"-\":\"a\"}}", "label"},
