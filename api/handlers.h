@@ -8,9 +8,11 @@ api_fn openapi_get;                                                             
 api_fn tenants_list, tenants_create, tenants_get, tenants_patch, tenants_delete; /* tenants.c */
 api_fn quota_get, quota_put;                                                     /* tenants.c */
 api_fn keys_list, keys_create, keys_delete;                                      /* keys.c */
-api_fn models_list, models_create, models_get, models_delete;                    /* models.c */
+api_fn models_list, models_create, models_get, models_patch, models_delete;      /* models.c */
 api_fn versions_list, versions_create, versions_get, versions_delete, versions_upload;
-api_fn slo_get, slo_put, slo_delete; /* slo.c */
+api_fn loads_load, loads_unload, loads_pin, loads_unpin; /* loads.c */
+api_fn loads_placements, loads_profile;                  /* loads.c */
+api_fn slo_get, slo_put, slo_delete, slo_attainment;     /* slo.c */
 api_fn datasets_list, datasets_create, datasets_get, datasets_delete, datasets_upload;
 api_fn queues_list;                                   /* queues.c */
 api_fn jobs_list, jobs_create, jobs_get, jobs_cancel; /* jobs.c */

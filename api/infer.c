@@ -6,6 +6,7 @@
 #include "api/http.h"
 #include "api/link.h"
 #include "api/rate.h"
+#include "api/slo_count.h"
 #include "api/stats.h"
 #include "common/buf.h"
 #include "common/clock.h"
@@ -78,11 +79,13 @@ static void count(struct infer *i)
                       (double)i->latency_ns / 1e9);
     stats_add(i->api->stats, i->v->id, &s);
     if (i->v->has_slo && ours) { /* a client's own mistakes are no matter of the SLO */
-        const char *slo = i->outcome                                    ? "rejected"
-                          : (double)i->latency_ns <= i->v->slo_ms * 1e6 ? "met"
-                                                                        : "missed";
+        static const char *const NAMES[] = {"met", "missed", "rejected"};
+        enum slo_outcome slo = i->outcome                                    ? SLO_REJECTED
+                               : (double)i->latency_ns <= i->v->slo_ms * 1e6 ? SLO_MET
+                                                                             : SLO_MISSED;
 
-        sh_metric_add(M_shunt_slo_requests_total, SH_LABELS(i->tenant, i->v->model, slo), 1);
+        sh_metric_add(M_shunt_slo_requests_total, SH_LABELS(i->tenant, i->v->model, NAMES[slo]), 1);
+        slo_counts_add(i->api->slo, i->v->model_id, slo, i->latency_ns, sh_clock_wall_ms());
     }
 }
 

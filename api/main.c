@@ -10,6 +10,7 @@
 #include "api/rate.h"
 #include "api/refresh.h"
 #include "api/slab.h"
+#include "api/slo_count.h"
 #include "api/stats.h"
 #include "api/upload.h"
 #include "common/buf.h"
@@ -126,6 +127,8 @@ static int start_parts(struct daemon *d, struct sh_err *err)
     if (!rc)
         rc = rate_new(&a->rate, err);
     if (!rc)
+        rc = slo_counts_new(&a->slo, err);
+    if (!rc)
         rc = auth_new(&a->auth, err);
     if (!rc)
         rc = catalog_new((2 * c->model_poll_ms + 1000) * 1000000, &a->catalog, err);
@@ -165,6 +168,7 @@ static void stop_parts(struct daemon *d)
     sh_metrics_http_stop(d->metrics);
     catalog_free(a->catalog);
     auth_free(a->auth);
+    slo_counts_free(a->slo);
     rate_free(a->rate);
     stats_free(a->stats);
     slab_free(a->slab);

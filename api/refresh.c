@@ -4,6 +4,7 @@
 #include "api/auth.h"
 #include "api/catalog.h"
 #include "api/link.h"
+#include "api/slo_count.h"
 #include "api/store.h"
 #include "common/clock.h"
 #include "common/db.h"
@@ -29,6 +30,7 @@ struct refresh {
     uint64_t listens; /* db_generation() of the connection that listens; 0: none */
     bool was_down;
     int64_t keys_ns, models_ns; /* last time each was read */
+    int64_t slo_ns;             /* ... and counts were written */
     bool keys_due, models_due;
 };
 
@@ -68,6 +70,10 @@ static int refresh_once(struct refresh *r, struct sh_err *err)
         r->keys_ns = now;
         rc = auth_refresh(r->api->auth, r->db, err);
     }
+    if (!rc && now - r->slo_ns >= SLO_FLUSH_MS * NS_PER_MS) {
+        r->slo_ns = now;
+        rc = slo_counts_flush(r->api->slo, r->db, sh_clock_wall_ms(), err);
+    }
     drain_notifications(r);
     if (!rc && now == r->models_ns)
         link_hint(r->api->link, "reached"); /* by us: a scheduler that does not may want to know */
@@ -96,8 +102,10 @@ static void *thread_main(void *arg)
         p[1].fd = db_fd(r->db);
         if (poll(p, 2, (int)SH_MIN(r->api->conf->model_poll_ms, 1000)) < 0 && errno != EINTR)
             SH_WARN("refresh.poll", "errno=%d", errno);
-        if (p[0].revents)
+        if (p[0].revents) {
+            slo_counts_flush(r->api->slo, r->db, sh_clock_wall_ms(), NULL);
             return NULL;
+        }
         drain_notifications(r);
     }
 }

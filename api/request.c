@@ -77,7 +77,8 @@ static int check_query(struct api_req *q, struct sh_err *err)
         bool known = (q->route->flags & ROUTE_V2) ||
                      ((q->route->flags & ROUTE_TENANT) && strcmp(name, "tenant") == 0) ||
                      ((q->route->flags & ROUTE_LIST) && list) ||
-                     ((q->route->flags & ROUTE_RANGE) && range);
+                     ((q->route->flags & ROUTE_RANGE) && range) ||
+                     ((q->route->flags & ROUTE_WINDOW) && strcmp(name, "window") == 0);
 
         if (!known)
             return SH_FAIL(err, SH_E_INVALID, "\"%.64s\" is not a query parameter of %s", name,

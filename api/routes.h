@@ -27,6 +27,7 @@ enum {
     ROUTE_OPTIONAL = 16, /* the body may be empty */
     ROUTE_ETAG = 32,     /* If-Match is honoured */
     ROUTE_RANGE = 64,    /* takes offset and limit */
+    ROUTE_WINDOW = 4096, /* takes window */
 };
 
 struct api_route {

@@ -83,14 +83,29 @@ const struct api_schema API_SCHEMAS[] = {
      INT)},
     {"ModelCreate", CLOSED("'name'", "'name':" NAME ",'visibility':{'enum':['private','shared']}")
      },
-    {"Version", OPEN("'model':" NAME ",'version':" INT ",'state':" TEXT ",'reason_code':" TEXT0
+    {"ModelPatch", CLOSED("'visibility'", "'visibility':{'enum':['private','shared']}")},
+    {"Version", OPEN("'model':" NAME ",'version':" INT ",'state':" TEXT ",'pinned':" BOOL
+     ",'reason_code':" TEXT0
      ",'reason':" TEXT0 ",'digest':" TEXT0 ",'bytes':" INT0 ",'inputs':" TENSORS ",'outputs':"
      TENSORS ",'meta':{'type':'object'},'max_batch':" INT ",'precision':" TEXT ",'image_bytes':"
      INT0 ",'profile':{},'source_job':" INT0 ",'created_at':" TIME ",'ready_at':" TIME0
      ",'row_version':" INT)},
     {"VersionCreate", CLOSED("", "'version':" RANGE("integer", "1", "2147483647") ",'max_batch':"
      RANGE("integer", "1", "1024") ",'precision':{'enum':['fp32','tf32','fp16','bf16']}")},
+    {"Placements", OPEN("'model':" NAME ",'version':" INT ",'state':" TEXT ",'reason':" TEXT0
+     ",'pinned':" BOOL ",'image_bytes':" INT0 ",'placements':{'type':'array','items':" OPEN(
+     "'executor':" TEXT ",'state':{'enum':['LOADING','READY','UNLOADING','FAILED']},"
+     "'pin':{'enum':['none','held','waiting']},'device_bytes':" INT ",'host_bytes':" INT
+     ",'disk_bytes':" INT ",'last_use_at':" TIME0 ",'at':" TIME) "}")},
+    {"Profile", OPEN("'model':" NAME ",'version':" INT
+     ",'percentile':{'type':'number'},'batches':{'type':'array','items':" OPEN("'batch':" INT
+     ",'predicted_ms':{'type':'number'},'source':{'enum':['runs','profile','guess']},'runs':" INT
+     ",'recent':" INT ",'p50_ms':" NUM0 ",'p99_ms':" NUM0 ",'at':" TIME) "}")},
     {"Slo", OPEN("'model':" NAME "," SLO_FIELDS ",'created_at':" TIME ",'row_version':" INT)},
+    {"Attainment", OPEN("'model':" NAME ",'window':{'enum':['5m','1h','1d']},'latency_ms':"
+     "{'type':'number'},'percentile':{'type':'number'},'on_miss':" TEXT ",'requests':" INT
+     ",'met':" INT ",'missed':" INT ",'rejected':" INT ",'attained_percent':" NUM0
+     ",'error_budget_left':{'type':'number'},'p50_ms':" NUM0 ",'p95_ms':" NUM0 ",'p99_ms':" NUM0)},
     {"SloPut", CLOSED("'latency_ms'", SLO_FIELDS)},
     {"Dataset", OPEN("'name':" NAME ",'state':" TEXT ",'digest':" TEXT0 ",'bytes':" INT0
      ",'tensors':" TENSORS ",'n_samples':" INT0 ",'created_at':" TIME ",'row_version':" INT)},

@@ -55,6 +55,8 @@ int store_model_list(struct api_req *q, const struct req_page *page, json_t **ou
 int store_model_get(struct api_req *q, const char *model, json_t **out, struct sh_err *err);
 int store_model_create(struct api_req *q, const char *model, const char *visibility, json_t **out,
                        struct sh_err *err);
+int store_model_patch(struct api_req *q, const char *model, const char *if_match,
+                      const char *visibility, json_t **out, struct sh_err *err);
 int store_model_delete(struct api_req *q, const char *model, const char *if_match, json_t **out,
                        struct sh_err *err);
 int store_slo_get(struct api_req *q, const char *model, json_t **out, struct sh_err *err);
@@ -103,6 +105,24 @@ int store_version_register(struct api_req *q, const struct store_artifact *a, js
                            struct sh_err *err);
 int store_version_fail(struct api_req *q, int64_t id, const char *code, const char *reason,
                        struct sh_err *err);
+/* store_slo.c. rows: JSON, {model, minute (Unix ms), met, missed, rejected, bucket[], count[]};
+ * each replaces what this API (a random number) wrote for its minute. */
+int store_slo_minutes(struct db *db, int64_t api, const char *rows, struct sh_err *err);
+int store_slo_sweep(struct db *db, struct sh_err *err); /* rows older than SLO_KEEP_H */
+/* The target and the sums of the last minutes, "buckets" as [number, count]. *out is NULL when
+ * there is no model or no target. */
+int store_slo_attainment(struct api_req *q, const char *model, int64_t minutes, json_t **out,
+                         struct sh_err *err);
+/* store_load.c. Loading, unloading and pinning: of a version, or (version NULL) of all of a model.
+ * *n_out: how many changed. Pinning fails with SH_E_QUOTA and SH_E_CONFLICT when there is no room
+ * for it. */
+enum store_wish { STORE_LOAD, STORE_UNLOAD, STORE_PIN, STORE_UNPIN };
+int store_version_wish(struct api_req *q, enum store_wish wish, const char *model,
+                       const char *version, int64_t *n_out, struct sh_err *err);
+int store_version_placements(struct api_req *q, const char *model, const char *version,
+                             json_t **out, struct sh_err *err);
+int store_version_profile(struct api_req *q, const char *model, const char *version, json_t **out,
+                          struct sh_err *err);
 /* store_catalog.c. Text that changes whenever the catalog's rows do. */
 int store_catalog_mark(struct db *db, char *out, size_t size, struct sh_err *err);
 /* Rows: version id, model id, tenant id, tenant, model, version, state, shared, max_batch,

@@ -49,7 +49,8 @@ static const struct db_stmt VERSION_DELETE = {
     "version_delete",
     "WITH o AS (SELECT v.*, m.tenant_id, m.name FROM model_version v JOIN model m ON m.id = "
     "v.model_id WHERE m.tenant_id = $1::bigint AND m.name = $2 AND m.deleted_at IS NULL AND "
-    "v.version = $3::int AND v.state <> 'DELETED' AND " SQL_IF_MATCH("$4", "v.row_version")
+    "v.version = $3::int AND v.state <> 'DELETED' AND NOT v.pinned AND " SQL_IF_MATCH("$4",
+    "v.row_version")
     " AND NOT EXISTS (SELECT 1 FROM job j WHERE j.version_id = v.id AND j.state NOT IN " SQL_FINAL
     ") FOR UPDATE OF v), "
     "v AS (UPDATE model_version x SET state = 'DELETED', row_version = x.row_version + 1 FROM o "

@@ -29,7 +29,7 @@ struct cli_conf {
     bool foreground, purge;
     /* tenants, keys, models, targets */
     char *role, *expires_at, *save, *visibility, *percentile, *on_miss, *latency_ms,
-        *target_priority;
+        *target_priority, *window;
     /* push */
     int64_t max_batch;
     char *precision;
@@ -128,6 +128,13 @@ int rest_path(char out[static REST_PATH_MAX], struct sh_err *err, const char *fi
 int rest_model_ref(struct cli *c, const char *ref, char name[static 129], int64_t *version,
                    struct sh_err *err);
 
+/* model.c: paths of the API, below may be NULL; and the newest version of a model. */
+int model_path(char path[static REST_PATH_MAX], const char *model, const char *below,
+               struct sh_err *err);
+int version_path(char path[static REST_PATH_MAX], const char *model, int64_t version,
+                 const char *below, struct sh_err *err);
+int model_newest(struct cli *c, const char *model, int64_t *version, struct sh_err *err);
+
 /* "1 READY, 2 LOADING" as "summary" of each model of a list. */
 void model_add_summary(json_t *models);
 
@@ -137,6 +144,8 @@ cli_fn tenant_create, tenant_get, tenant_delete;                       /* admin.
 cli_fn key_create, key_get, key_delete, quota_get, quota_set;          /* admin.c */
 cli_fn model_create, model_get, model_delete, model_push, version_get; /* model.c */
 cli_fn model_wait, slo_set, slo_get, slo_delete;                       /* model.c */
+cli_fn model_load, model_unload, model_pin, model_unpin, model_share;  /* load.c */
+cli_fn placement_get, profile_get, slo_report;                         /* load.c */
 cli_fn dataset_create, dataset_get, dataset_delete, dataset_push;      /* dataset.c */
 cli_fn job_get, job_submit, job_cancel, job_wait, job_events;          /* job.c */
 cli_fn job_losses, job_checkpoints, queue_get, executor_get;           /* job.c */

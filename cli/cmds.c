@@ -67,6 +67,13 @@ static const struct sh_conf_opt SLO_SET[] = {
     STR(target_priority, "priority", NULL, "0 to 100; higher goes first"),
     STR(on_miss, "on-miss", NULL, "reject, delay or best-effort"),
 };
+static const struct sh_conf_opt SLO_REPORT[] = {
+    STR(window, "window", "1h", "5m, 1h or 1d"),
+};
+static const struct sh_conf_opt LOAD[] = {
+    BOOL(wait, "wait", "wait until the version, or the newest, is READY"),
+    INT(wait_s, "wait-s", 600, 1, 86400, "longest wait, s"),
+};
 static const struct sh_conf_opt SUBMIT[] = {
     STR(model, "model", NULL, "MODEL or MODEL:VERSION to train (required)"),
     STR(dataset, "dataset", NULL, "dataset to train on (required)"),
@@ -151,6 +158,10 @@ const struct cli_cmd CLI_CMDS[] = {
     {"get", "models", "[NAME]", "models", model_get, NONE},
     {"get", "versions", "MODEL[:VERSION]",
      "versions of a model, or one with its tensors", version_get, NONE},
+    {"get", "placements", "MODEL[:VERSION]",
+     "where a version stands: state and bytes by executor", placement_get, NONE},
+    {"get", "profile", "MODEL[:VERSION]",
+     "how long runs of a version take by batch, and what is predicted", profile_get, NONE},
     {"get", "slo", "MODEL", "latency target of a model", slo_get, NONE},
     {"get", "datasets", "[NAME]", "datasets", dataset_get, NONE},
     {"get", "queues", "", "queues", queue_get, NONE},
@@ -159,6 +170,8 @@ const struct cli_cmd CLI_CMDS[] = {
      "checkpoints that were written; the files of the last two are kept", job_checkpoints, NONE},
     {"get", "executors", "", "executors, and since when they are up or down", executor_get, NONE},
 
+    {"set", "visibility", "MODEL private|shared",
+     "share a model with every tenant for inference, or no longer", model_share, NONE},
     {"set", "slo", "MODEL", "set the latency target of a model", slo_set, OPTS(SLO_SET)},
     {"set", "quota", "TENANT FIELD=VALUE...",
      "change limits of a tenant; null = the default; get quota -o json shows every field",
@@ -170,6 +183,16 @@ const struct cli_cmd CLI_CMDS[] = {
      "delete a model with all versions, or one version", model_delete, NONE},
     {"delete", "slo", "MODEL", "remove the latency target of a model", slo_delete, NONE},
     {"delete", "dataset", "NAME", "delete a dataset", dataset_delete, NONE},
+
+    {"load", NULL, "MODEL[:VERSION]",
+     "load what was unloaded or has failed; without a version all", model_load, OPTS(LOAD)},
+    {"unload", NULL, "MODEL[:VERSION]",
+     "take versions off the executors; requests for them are refused until they are loaded",
+     model_unload, NONE},
+    {"pin", NULL, "MODEL[:VERSION]",
+     "keep images in device memory, within the tenant's quota", model_pin, NONE},
+    {"unpin", NULL, "MODEL[:VERSION]", "let images be evicted like others", model_unpin, NONE},
+    {"slo", "report", "MODEL", "how the latency target was met", slo_report, OPTS(SLO_REPORT)},
 
     {"submit", NULL, "", "submit a training job", job_submit, OPTS(SUBMIT)},
     {"cancel", NULL, "JOB", "cancel a job", job_cancel, NONE},

@@ -105,7 +105,10 @@ static int merge_one(struct sched *s, const struct store_job *row, struct sh_err
     j->priority = row->priority;
     j->max_attempts = row->max_attempts;
     j->queue_open = strcmp(row->queue_state, "HELD") != 0;
-    j->model_ready = strcmp(row->version_state, "READY") == 0;
+    /* Training compiles for itself: it does not need a version that was unloaded to be back. */
+    j->model_ready = strcmp(row->version_state, "READY") == 0 ||
+                     strcmp(row->version_state, "UNLOADING") == 0 ||
+                     strcmp(row->version_state, "UNLOADED") == 0;
     /* FAILED and DELETED: starting finds out and ends the job with the reason. */
     j->model_gone =
         strcmp(row->version_state, "FAILED") == 0 || strcmp(row->version_state, "DELETED") == 0;

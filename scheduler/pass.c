@@ -82,7 +82,7 @@ static void take_model(struct sched *s, struct snapshot *in, struct model *m)
     p->model_of[in->n_models] = m;
     *x = (struct snap_model){.max_batch = m->max_batch, .image_bytes = m->image_bytes};
     for (unsigned b = 0; b < PREDICT_N_BUCKETS; b++)
-        x->run_ns[b] = predict_run_ns(&m->predict, 1u << b, in->now_ns);
+        x->run_ns[b] = predict_run_ns(&m->predict, 1u << b, m->slo_percentile, in->now_ns);
     for (size_t e = 0; e < s->execs.n; e++)
         p->places[in->n_models * s->execs.n + e] =
             (struct snap_place){.ready = m->on[e].phase == MODEL_ON_READY && !m->gone,

@@ -81,7 +81,8 @@ void requests_on_cancel(struct sched *s, struct api *a, uint64_t rid);
 void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_done *m);
 void requests_on_api_lost(struct sched *s, struct api *a);
 void requests_on_exec_lost(struct sched *s, struct exec *e);
-void requests_on_model_gone(struct sched *s, struct model *m);
+/* Those that wait are refused; those that run go on. */
+void requests_on_model_away(struct sched *s, struct model *m, int rc, const char *why);
 void requests_expire(struct sched *s, int64_t now_ns);
 /* Tells every API that its requests are refused; used when the scheduler stands down. */
 void requests_refuse_all(struct sched *s, const char *why);

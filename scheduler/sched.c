@@ -165,6 +165,7 @@ static void forget_all(struct sched *s)
     execs_fini(&s->execs);
     tenants_fini(&s->tenants);
     usage_fini(&s->usage);
+    s->report = (struct report){0};
 }
 
 void sched_stand_down(struct sched *s, const char *why)
@@ -244,6 +245,7 @@ static void on_second(struct sh_loop *l, void *arg)
     open_doors(s);
     usage_flush(s);
     models_second(s);
+    report_second(s);
     jobs_second(s);
     execs_metrics(s);
 }

@@ -19,6 +19,7 @@
 #include "scheduler/jobs.h"
 #include "scheduler/models.h"
 #include "scheduler/pass.h"
+#include "scheduler/report.h"
 #include "scheduler/request.h"
 #include "scheduler/sessions.h"
 #include "scheduler/tenants.h"
@@ -50,6 +51,7 @@ struct sched {
     struct requests requests;
     struct sessions sessions;
     struct usage usage;
+    struct report report;
     struct pass pass;
 };
 

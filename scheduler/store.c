@@ -123,10 +123,11 @@ static const struct db_stmt VIEW_MODELS = {
     "view_models",
     "SELECT v.id, m.id, t.id, t.name, m.name, v.state, v.package, v.precision, v.profile::text,"
     " v.version, v.max_batch, coalesce(v.image_bytes, 0), coalesce(s.latency_ms, 0),"
-    " coalesce(s.priority, 0), coalesce(s.on_miss, 'best-effort')"
+    " coalesce(s.priority, 0), coalesce(s.on_miss, 'best-effort'), coalesce(s.percentile, 99),"
+    " v.pinned"
     " FROM model_version v JOIN model m ON m.id = v.model_id JOIN tenant t ON t.id = m.tenant_id"
     " LEFT JOIN slo s ON s.model_id = m.id"
-    " WHERE v.state IN ('REGISTERED', 'LOADING', 'READY') AND m.deleted_at IS NULL"
+    " WHERE v.state IN ('REGISTERED', 'LOADING', 'READY', 'UNLOADING') AND m.deleted_at IS NULL"
     " AND t.state <> 'DELETED' ORDER BY v.id LIMIT $1",
     1};
 static const struct db_stmt VIEW_JOBS = {
@@ -212,6 +213,8 @@ static int load_models(struct db *db, struct store_view *v, struct sh_err *err)
             .slo_ms = db_f64(r, i, 12, 0),
             .slo_priority = (int32_t)db_i64(r, i, 13, 0),
             .on_miss = db_text(r, i, 14),
+            .slo_percentile = db_f64(r, i, 15, 99),
+            .pinned = db_bool(r, i, 16),
         };
     }
     return rc;
@@ -327,7 +330,8 @@ static const struct db_stmt MODEL_SET = {
     " image_bytes = coalesce($5::bigint, image_bytes), profile = coalesce($6::jsonb, profile),"
     " ready_at = CASE WHEN $2 = 'READY' THEN now() ELSE ready_at END,"
     " row_version = row_version + 1"
-    " WHERE id = $1 AND state IN ('REGISTERED', 'LOADING')",
+    " WHERE id = $1 AND CASE WHEN $2 = 'UNLOADED' THEN state = 'UNLOADING'"
+    " ELSE state IN ('REGISTERED', 'LOADING') END",
     6};
 static const struct db_stmt MODEL_NOTIFY = {"model_notify", "SELECT pg_notify('shunt_models', $1)",
                                             1};

@@ -52,8 +52,10 @@ struct store_model {
     uint32_t version, max_batch;
     uint64_t image_bytes;
     double slo_ms; /* 0: none */
+    double slo_percentile;
     int32_t slo_priority;
     const char *on_miss;
+    bool pinned;
 };
 
 struct store_job {
@@ -139,11 +141,12 @@ struct store_reasons {
 int store_job_reasons(struct db *db, void *arg, struct sh_err *err);
 
 /* ---- models: arg is struct store_model_state. Notifies channel shunt_models with the version's
- * id. Does nothing unless the version is REGISTERED or LOADING. */
+ * id. Does nothing unless the version is REGISTERED or LOADING, or for UNLOADED unless it is
+ * UNLOADING. */
 struct store_model_state {
     struct store_fence fence;
     int64_t version_id;
-    const char *state; /* static: LOADING, READY, FAILED */
+    const char *state; /* static: LOADING, READY, FAILED, UNLOADED */
     char reason_code[40], reason[512];
     uint64_t image_bytes;
     char *profile; /* OWNED: JSON or NULL */
@@ -159,6 +162,18 @@ struct store_executor {
     bool up;
 };
 int store_executor_put(struct db *db, void *arg, struct sh_err *err);
+
+/* ---- reports: arg is struct store_report. Each list is JSON, OWNED, or NULL for none.
+ * resets: names of executors whose placements are forgotten first. places: {version, executor,
+ * state, pin, device, host, used (Unix ms)}, without a state: away with it. measured: {version,
+ * batch, predicted, source, runs, recent, p50, p99}. with_sweep: versions that stand nowhere. */
+struct store_report {
+    struct store_fence fence;
+    char *resets, *places, *measured;
+    bool with_sweep;
+};
+int store_report_put(struct db *db, void *arg, struct sh_err *err);
+void store_report_free(void *report);
 
 /* ---- usage: arg is struct store_usage. seq grows by one with each flush of an epoch. */
 struct store_usage_row {

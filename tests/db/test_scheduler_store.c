@@ -3,7 +3,7 @@
  * connection could happen twice.
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
-/* uses: scheduler/store.o scheduler/store_job.o scheduler/job.o */
+/* uses: scheduler/store.o scheduler/store_job.o scheduler/store_report.o scheduler/job.o */
 /* link: -lpq */
 #include "common/db.h"
 #include "common/mem.h"
