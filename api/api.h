@@ -19,6 +19,7 @@ struct api {
     struct stats *stats;
     struct rate *rate;
     struct slo_counts *slo;
+    struct waiters *waiters;
     char *openapi;        /* the document as text */
     atomic_bool stopping; /* draining: not ready any more */
     atomic_int n_uploads;

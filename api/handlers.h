@@ -20,8 +20,10 @@ api_fn jobs_events, jobs_checkpoints;                 /* jobs.c */
 api_fn jobs_losses;                                   /* losses.c */
 api_fn executors_list;                                /* executors.c */
 api_fn v2_server, v2_live, v2_ready, v2_index, v2_stats_all, v2_model, v2_model_ready; /* v2.c */
-api_fn v2_config, v2_stats;                                                            /* v2.c */
-api_fn infer_main;                                                                     /* infer.c */
+api_fn v2_load, v2_unload;                                             /* v2_repo.c */
+api_fn v2_shm_list, v2_shm_status, v2_shm_register, v2_shm_unregister; /* v2_repo.c */
+api_fn v2_config, v2_stats;                                            /* v2.c */
+api_fn infer_main;                                                     /* infer.c */
 
 /* v2.c: the version that the path names, ready or not. API_AGAIN once before saying that there is
  * none or that it is not ready. *table: counted, catalog_put(); NULL on failure. *out: BORROWED

@@ -13,6 +13,7 @@
 #include "api/slo_count.h"
 #include "api/stats.h"
 #include "api/upload.h"
+#include "api/waiters.h"
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/log.h"
@@ -129,6 +130,8 @@ static int start_parts(struct daemon *d, struct sh_err *err)
     if (!rc)
         rc = slo_counts_new(&a->slo, err);
     if (!rc)
+        rc = waiters_new(&a->waiters, err);
+    if (!rc)
         rc = auth_new(&a->auth, err);
     if (!rc)
         rc = catalog_new((2 * c->model_poll_ms + 1000) * 1000000, &a->catalog, err);
@@ -157,7 +160,8 @@ static void stop_parts(struct daemon *d)
     struct api *a = &d->api;
 
     link_stop(a->link); /* wakes every request that waits for a result */
-    pool_stop(a->ctl);  /* runs what is queued: every request that waits for a thread is woken */
+    waiters_close(a->waiters);
+    pool_stop(a->ctl); /* runs what is queued: every request that waits for a thread is woken */
     pool_stop(a->bulk);
     http_stop(d->http);
     pool_free(a->ctl);
@@ -169,6 +173,7 @@ static void stop_parts(struct daemon *d)
     catalog_free(a->catalog);
     auth_free(a->auth);
     slo_counts_free(a->slo);
+    waiters_free(a->waiters);
     rate_free(a->rate);
     stats_free(a->stats);
     slab_free(a->slab);

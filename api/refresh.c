@@ -6,6 +6,7 @@
 #include "api/link.h"
 #include "api/slo_count.h"
 #include "api/store.h"
+#include "api/waiters.h"
 #include "common/clock.h"
 #include "common/db.h"
 #include "common/log.h"
@@ -74,6 +75,7 @@ static int refresh_once(struct refresh *r, struct sh_err *err)
         r->slo_ns = now;
         rc = slo_counts_flush(r->api->slo, r->db, sh_clock_wall_ms(), err);
     }
+    waiters_wake(r->api->waiters);
     drain_notifications(r);
     if (!rc && now == r->models_ns)
         link_hint(r->api->link, "reached"); /* by us: a scheduler that does not may want to know */

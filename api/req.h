@@ -95,6 +95,7 @@ struct api_req {
     struct upload *upload; /* OWNED by the request */
     struct api_reply reply;
     int64_t start_ns;
+    int64_t wait_until_ns; /* of a handler that waits (waiters.h); 0 at its first call */
 };
 
 typedef int api_fn(struct api_req *q, struct sh_err *err);

@@ -142,6 +142,8 @@ const struct api_schema API_SCHEMAS[] = {
      "'dynamic_batching':{'type':'object'}")},
     {"Stats", OPEN("'model_stats':{'type':'array','items':{'type':'object'}}")},
     {"IndexRequest", CLOSED("", "'ready':" BOOL)},
+    {"RepoRequest", OPEN("'parameters':{'type':'object'}")},
+    {"Regions", "{'type':'array','items':{'type':'object'}}"},
     {"Index", "{'type':'array','items':{'type':'object','properties':{'name':" TEXT ",'version':"
      TEXT ",'state':" TEXT ",'reason':" TEXT "}}}"},
     {"InferRequest", CLOSED("'inputs'", "'id':" TEXT ",'parameters':{'type':'object'},"
