@@ -155,8 +155,8 @@ static void run_ready(struct link *l, struct infer *i)
                                                .in_spans = {in, i->v->n_inputs * sizeof(in[0])},
                                                .out_spans = {out, i->v->n_outputs * sizeof(out[0])},
                                                .priority = i->plan.priority};
-    if (budget_ns > 0) { /* counts from the headers */
-        i->link.deadline_ns = i->begin_ns + budget_ns;
+    if (budget_ns > 0) { /* counts from the headers; a client can only ask for less time */
+        i->link.deadline_ns = SH_MIN(i->link.deadline_ns, i->begin_ns + budget_ns);
         m.u.infer_ready.budget_ns = SH_MAX(i->link.deadline_ns - sh_clock_ns(), 1);
     }
     i->link.ready = true;

@@ -32,7 +32,8 @@
     "'lending_limit':{'type':['number','null'],'minimum':0," STORED_ONLY "},"                      \
     "'gpu_memory_min_bytes':{'type':'integer','minimum':0," STORED_ONLY "},"                       \
     "'gpu_memory_share':{'type':'number','minimum':0," STORED_ONLY "},"                            \
-    "'gpu_memory_max_bytes':{'type':['integer','null'],'minimum':1," STORED_ONLY "},"              \
+    "'gpu_memory_max_bytes':{'type':['integer','null'],'minimum':1,'description':'of pinned "      \
+    "images on each device; null: a quarter of the smallest device'},"                             \
     "'max_running_jobs':{'type':'integer','minimum':0},'max_queued_jobs':{'type':'integer',"       \
     "'minimum':0},'max_concurrent_requests':{'type':'integer','minimum':0},"                       \
     "'requests_per_second':{'type':['number','null'],'minimum':0.001,'description':'inference "    \

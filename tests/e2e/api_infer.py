@@ -507,6 +507,12 @@ class Infer(unittest.TestCase):
         self.assertTrue(0 < m.budget_ns <= 200000000)
         self.assertTrue(self.s.played.wait("INFER_CANCEL", m.rid))
 
+    def test_more_time_than_there_is_cannot_be_had(self):
+        self.s.played.mode = "silent"
+        self.refused(504, "in its time", body(parameters={"timeout": 3600000000}))
+        m = self.s.played.ready[self.s.played.open.rid]
+        self.assertTrue(0 < m.budget_ns <= 4e9, m)  # --infer-timeout-ms
+
     def test_a_client_that_leaves_cancels(self):
         self.s.played.mode = "silent"
         text = json.dumps(body()).encode()
