@@ -1,8 +1,8 @@
 /* test_api_store.c - what the API reads of and does to the database.
  *
  * Without it: a job whose loss explodes could not be looked at any more, made-up names of models
- * could keep the database busy, files of deleted models could fill the disk, or a file could be
- * removed that somebody has just come to rely on.
+ * could keep the database busy, files of deleted models could fill the disk, a file could be
+ * removed that somebody has just come to rely on, or pins could take a whole device.
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
 /* uses: libapi.a */
@@ -235,14 +235,89 @@ static void only_old_files_without_a_row_are_removed(void **state)
     assert_false(has(w, "packages", 'e', ""));
 }
 
+/* ------------------------------------------------------------------ pins */
+
+/* Two tenants with four READY versions each, of 100 MiB a piece. */
+static void fill_pins(struct world *w)
+{
+    run(w->db, "INSERT INTO tenant (name) VALUES ('vision')");
+    run(w->db, "INSERT INTO quota (tenant_id) VALUES (1), (2)");
+    run(w->db, "INSERT INTO model (tenant_id, name) VALUES (1, 'a'), (2, 'b')");
+    run(w->db,
+        "INSERT INTO model_version (model_id, version, state, digest, package, image_bytes) "
+        "SELECT m.id, n, 'READY', repeat('f', 64), 'packages/f', 100 * 1048576 FROM model m, "
+        "generate_series(1, 4) n WHERE m.name IN ('a', 'b')");
+}
+
+static int wish(struct world *w, enum store_wish wish, int64_t tenant, const char *version,
+                int64_t *n, struct sh_err *err)
+{
+    struct api_req q = {.db = w->db, .tenant_id = tenant, .request_id = "r"};
+
+    *err = (struct sh_err){0};
+    return store_version_wish(&q, wish, tenant == 1 ? "a" : "b", version, n, err);
+}
+
+static void pins_are_bounded_by_quota_by_share_and_by_the_device(void **state)
+{
+    struct world *w = *state;
+    struct sh_err err = {0};
+    int64_t n = 0;
+
+    fill_pins(w);
+    assert_fails(wish(w, STORE_PIN, 1, "1", &n, &err), SH_E_UNAVAILABLE, &err, "no executor");
+    run(w->db, "INSERT INTO executor (name, host_id, device, pool_bytes, data_addr, state, epoch) "
+               "VALUES ('big', 'h', 'd', 9000 * 1048576::bigint, '', 'UP', 1), ('small', 'h', 'd', "
+               "800 * 1048576, '', 'UP', 1), ('tiny', 'h', 'd', 1048576, '', 'DOWN', 1)");
+    /* A quarter of the smallest that is up: 200 MiB. */
+    assert_ok_err(wish(w, STORE_PIN, 1, "1", &n, &err), &err);
+    assert_int_equal(n, 1);
+    assert_ok_err(wish(w, STORE_PIN, 1, "1", &n, &err), &err);
+    assert_int_equal(n, 0); /* is pinned already, and counts once */
+    assert_ok_err(wish(w, STORE_PIN, 1, "2", &n, &err), &err);
+    assert_fails(wish(w, STORE_PIN, 1, "3", &n, &err), SH_E_QUOTA, &err, "share without a quota");
+    /* The other tenant may have more by its quota, but not what is left of half the device. */
+    run(w->db, "UPDATE quota SET gpu_memory_max_bytes = 700 * 1048576 WHERE tenant_id = 2");
+    assert_fails(wish(w, STORE_PIN, 2, NULL, &n, &err), SH_E_CONFLICT, &err, "all tenants");
+    assert_ok_err(wish(w, STORE_PIN, 2, "1", &n, &err), &err);
+    assert_ok_err(wish(w, STORE_PIN, 2, "2", &n, &err), &err);
+    assert_fails(wish(w, STORE_PIN, 2, "3", &n, &err), SH_E_CONFLICT, &err, "50 %");
+    assert_ok_err(wish(w, STORE_UNPIN, 1, NULL, &n, &err), &err);
+    assert_int_equal(n, 2);
+    assert_ok_err(wish(w, STORE_PIN, 2, NULL, &n, &err), &err);
+    assert_int_equal(n, 2); /* the rest of its four */
+}
+
+static void a_pinned_version_is_not_unloaded_and_an_unloaded_one_not_pinned(void **state)
+{
+    struct world *w = *state;
+    struct sh_err err = {0};
+    int64_t n = 0;
+
+    fill_pins(w);
+    run(w->db, "INSERT INTO executor (name, host_id, device, pool_bytes, data_addr, state, epoch) "
+               "VALUES ('e', 'h', 'd', 8000 * 1048576::bigint, '', 'UP', 1)");
+    assert_ok_err(wish(w, STORE_PIN, 1, "1", &n, &err), &err);
+    assert_ok_err(wish(w, STORE_UNLOAD, 1, NULL, &n, &err), &err);
+    assert_int_equal(n, 3); /* the others */
+    assert_ok_err(wish(w, STORE_PIN, 1, "2", &n, &err), &err);
+    assert_int_equal(n, 0);
+    assert_ok_err(wish(w, STORE_LOAD, 1, NULL, &n, &err), &err);
+    assert_int_equal(n, 3);
+    assert_ok_err(wish(w, STORE_LOAD, 2, "9", &n, &err), &err);
+    assert_int_equal(n, 0);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(numbers_of_any_size_are_read, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_tenant_has_few_look_ups_of_what_is_not_there, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(only_old_files_without_a_row_are_removed, set_up,
-                                        tear_down),
+        TEST(numbers_of_any_size_are_read),
+        TEST(a_tenant_has_few_look_ups_of_what_is_not_there),
+        TEST(only_old_files_without_a_row_are_removed),
+        TEST(pins_are_bounded_by_quota_by_share_and_by_the_device),
+        TEST(a_pinned_version_is_not_unloaded_and_an_unloaded_one_not_pinned),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -86,7 +86,8 @@ class Models(Story):
         m = self.model()
         self.assertEqual(self.infer(m).status, 200)
         r = self.do("unload", m, 1)
-        self.assertEqual((r.status, r.json["state"]), (202, "UNLOADING"), r)
+        self.assertEqual(r.status, 202, r)
+        self.assertIn(r.json["state"], ("UNLOADING", "UNLOADED"))  # it may be that fast
         v = self.state(m, "UNLOADED")
         self.assertEqual(v["reason_code"], "UNLOADED")
         r = self.infer(m)
