@@ -74,6 +74,24 @@ static int refused(struct api_req *q, const char *name, const char *match, const
     return rc;
 }
 
+static const char *why_kept(struct api_req *q, const char *name)
+{
+    const json_t *v;
+    json_t *now = NULL;
+    bool pinned = false;
+    size_t i;
+
+    if (store_model_get(q, name, &now, NULL))
+        return "it is in use";
+    json_array_foreach(json_object_get(now, "versions"), i, v)
+    {
+        pinned |= json_is_true(json_object_get(v, "pinned"));
+    }
+    json_decref(now);
+    return pinned ? "a version of this model is pinned; unpin it first"
+                  : "jobs use a version of this model; cancel them first";
+}
+
 int models_patch(struct api_req *q, struct sh_err *err)
 {
     const char *match, *name = q->params[0], *visibility = NULL;
@@ -107,10 +125,7 @@ int models_delete(struct api_req *q, struct sh_err *err)
     if (!rc)
         rc = store_model_delete(q, name, match, &j, err);
     if (!rc && !j)
-        rc = refused(q, name, match,
-                     "jobs use a version of this model, or one is pinned; cancel them or unpin it "
-                     "first",
-                     err);
+        rc = refused(q, name, match, why_kept(q, name), err);
     if (!rc)
         link_hint(q->api->link, "models");
     json_decref(j);

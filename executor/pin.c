@@ -2,6 +2,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/metrics.h"
 #include "executor/agent.h"
 #include "executor/model_int.h"
 #include "executor/switch.h"
@@ -87,6 +88,21 @@ static bool tell(struct store *s, struct model *m)
     return true;
 }
 
+static void update_metrics(struct store *s)
+{
+    const char *executor = store__exec(s)->conf->name;
+    double held = 0, all = 0;
+
+    for (struct model *m = store_next(s, NULL); m; m = store_next(s, m)) {
+        if (!m->is_pinned)
+            continue;
+        held += (double)model_resident_bytes(m);
+        all += (double)m->image_bytes;
+    }
+    sh_metric_set(M_shunt_pinned_bytes, SH_LABELS(executor, "held"), held);
+    sh_metric_set(M_shunt_pinned_bytes, SH_LABELS(executor, "waiting"), all - held);
+}
+
 void store_second(struct store *s)
 {
     bool is_idle = switch_is_idle(store__exec(s)->sw);
@@ -97,6 +113,7 @@ void store_second(struct store *s)
             bring_back(m);
     for (struct model *m = store_next(s, NULL); m && n < MAX_TOLD; m = store_next(s, m))
         n += tell(s, m);
+    update_metrics(s);
 }
 
 void store_told_nothing(struct store *s)

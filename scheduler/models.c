@@ -421,6 +421,8 @@ static void follow(struct sched *s, struct model *m, const char *state)
 
 static void refresh(struct model *m, const struct store_model *row)
 {
+    if (m->slo_percentile != row->slo_percentile)
+        m->n_runs_shown = 0; /* other predictions */
     m->slo_percentile = row->slo_percentile;
     m->pinned = row->pinned;
     m->slo_ns = (int64_t)(SH_MIN(row->slo_ms, 86400e3) * 1e6);

@@ -27,13 +27,13 @@
 
 struct run;
 
-enum model_state {
-    MODEL_REGISTERED,
-    MODEL_LOADING,
-    MODEL_READY,
-    MODEL_FAILED,
-    MODEL_UNLOADING,
-    MODEL_UNLOADED
+enum model_state { /* from FAILED on it is not to be loaded, from UNLOADING on it is to leave */
+                   MODEL_REGISTERED,
+                   MODEL_LOADING,
+                   MODEL_READY,
+                   MODEL_FAILED,
+                   MODEL_UNLOADING,
+                   MODEL_UNLOADED
 };
 enum model_phase {
     MODEL_ON_ABSENT,

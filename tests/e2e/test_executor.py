@@ -160,6 +160,7 @@ class Runs(Case):
         for v in (2, 3, 2, 3):
             self.assertEqual(d.result(d.run(v, [x], [4000], 1))[0].rc, 0)
         place(2, lambda p: p.idle_ns >= 0)
+        self.assertEqual(d.metrics()['shunt_pinned_bytes{executor="e0",state="held"}'], image)
         r, _ = d.result(d.run(1, [x], [4000], 1))
         self.assertEqual(d.metrics()['shunt_residency_total{executor="e0",result="full"}'], 1)
         big = d.package(self.zoo("resnet18", "inference", 4))[0]

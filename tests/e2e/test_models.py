@@ -256,7 +256,7 @@ class Models(Story):
         for below in ("/versions/1", ""):
             r = self.s.call("DELETE", "/api/v1/models/" + m + below, key=self.key)
             self.assertEqual((r.status, r.code), (409, "CONFLICT"), r)
-            self.assertIn("pinned", r.error)
+            self.assertIn("unpin it first", r.error)
         self.s.wait_new("executor-cpu0", self.s.kill("executor-cpu0"))  # a pin outlives what held it
         self.place(m, lambda p: p["pin"] == "held" and p["device_bytes"] == image)
         self.assertEqual(self.do("unpin", m, 1).json["pinned"], False)
