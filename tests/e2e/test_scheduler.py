@@ -366,6 +366,32 @@ class Case(unittest.TestCase):
         if source == "runs":  # its runs are not too old for that on a machine that is busy
             self.assertLessEqual(int(low), int(p50))
 
+    def test_a_target_of_higher_priority_goes_first(self):
+        sql("INSERT INTO model (tenant_id, name) VALUES (1, 'urgent'); INSERT INTO model_version"
+            " (model_id, version, state, digest, package) VALUES (2, 1, 'REGISTERED', repeat('c', 64),"
+            " 'packages/c'); INSERT INTO slo (model_id, latency_ms, priority) VALUES (2, 60000, 50)")
+        self.start("s1", "--max-runs=1")
+        e = self.ready_executor()
+        e.load(2)
+        wait("both READY", lambda: sql("SELECT count(*) FROM model_version WHERE state = 'READY'") ==
+             "2")
+        api = self.api()
+        for rid, version in ((1, 1), (2, 1), (3, 2)):
+            api.open(rid, version=version)
+            api.expect("INFER_PLACED", rid=rid)
+            api.ready(rid)
+            if rid == 1:
+                e.expect("RUN")
+        api.open(4)  # when it is placed, all before it has arrived
+        api.expect("INFER_PLACED", rid=4)
+        # Both wait for the first run's end; the later one goes first.
+        e.done(e.all("RUN")[0])
+        second = wait("the next run", lambda: len(e.all("RUN")) == 2 and e.all("RUN")[1])
+        self.assertEqual(second.version_id, 2)
+        e.done(second)
+        third = wait("the last run", lambda: len(e.all("RUN")) == 3 and e.all("RUN")[2])
+        self.assertEqual(third.version_id, 1)
+
     def test_a_request_is_placed_prepared_run_and_accounted(self):
         self.start()
         e, a = self.ready_executor(), self.api()
