@@ -224,6 +224,8 @@ int infer_begin(struct api_req *q, struct sh_err *err)
 static int failure(struct api_req *q, const struct infer *i, struct sh_err *err)
 {
     q->reply.retry_after_ms = i->result.retry_after_ms;
+    if (i->result.predicted_ms > 0 && !q->reply.problem)
+        q->reply.problem = json_pack("{s:I}", "predicted_ms", (json_int_t)i->result.predicted_ms);
     return SH_FAIL(err, i->result.rc, "%s",
                    i->result.msg[0] ? i->result.msg : sh_rc_text(i->result.rc));
 }

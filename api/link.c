@@ -305,7 +305,8 @@ static void on_refused(struct link *l, const struct msg_infer_refused *m)
 {
     struct infer *i = link__find(l, m->rid);
     struct infer_result r = {.rc = m->rc < 0 ? (int)m->rc : SH_E_UNAVAILABLE,
-                             .retry_after_ms = m->retry_after_ms};
+                             .retry_after_ms = m->retry_after_ms,
+                             .predicted_ms = m->predicted_ms};
 
     if (!i)
         return;

@@ -67,7 +67,7 @@ const struct api_schema API_SCHEMAS[] = {
     {"Health", OPEN("'live':" BOOL ",'ready':" BOOL ",'name':" TEXT)},
     {"Problem", "{'type':'object','required':['type','title','status','detail','code','error'],"
      "'properties':{'type':" TEXT ",'title':" TEXT ",'status':" INT ",'detail':" TEXT ",'code':"
-     TEXT ",'error':" TEXT ",'request_id':" TEXT ",'nodes':{'type':'array',"
+     TEXT ",'error':" TEXT ",'request_id':" TEXT ",'predicted_ms':" INT ",'nodes':{'type':'array',"
      "'items':{'type':'object'}}}}"},
     {"Tenant", OPEN("'name':" LOWER_NAME ",'state':{'enum':['ACTIVE','SUSPENDED','DELETED']},"
      "'created_at':" TIME ",'row_version':" INT)},

@@ -189,6 +189,7 @@ static void refuse(struct sched *s, const struct decision *d)
 
     switch (d->reason) {
     case DECIDE_DEADLINE:
+        r->predicted_ms = (d->predicted_ns + 999999) / 1000000;
         snprintf(msg, sizeof(msg),
                  "the deadline of %" PRId64
                  " ms cannot be met: the result is expected after %" PRId64 " ms",

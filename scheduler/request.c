@@ -38,7 +38,7 @@ void requests_refuse(struct sched *s, struct request *r, int rc, int64_t retry_a
                      const char *msg)
 {
     if (r->api)
-        apis_refuse(r->api, r->rid, rc, retry_after_ms, msg);
+        apis_refuse(r->api, r->rid, rc, retry_after_ms, r->predicted_ms, msg);
     request_end(s, r);
 }
 
@@ -142,7 +142,7 @@ void requests_on_open(struct sched *s, struct api *a, const struct msg_infer_ope
     else
         rc = request_new(s, a, m, &err);
     if (rc)
-        apis_refuse(a, m->rid, rc, sh_rc_retry(rc) ? RETRY_SOON_MS : 0, err.msg);
+        apis_refuse(a, m->rid, rc, sh_rc_retry(rc) ? RETRY_SOON_MS : 0, 0, err.msg);
     else
         sched_wake(s);
 }
@@ -220,7 +220,7 @@ void requests_on_cancel(struct sched *s, struct api *a, uint64_t rid)
     request_end(s, r);
     sched_wake(s);
     /* No executor touches its payload: the API may use the memory again at once. */
-    apis_refuse(a, rid, SH_E_CANCELLED, 0, "cancelled");
+    apis_refuse(a, rid, SH_E_CANCELLED, 0, 0, "cancelled");
 }
 
 void requests_on_api_lost(struct sched *s, struct api *a)

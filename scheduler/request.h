@@ -47,6 +47,7 @@ struct request {
     int64_t open_ns, ready_ns;
     int64_t deadline_ns, limit_ns; /* as in snapshot.h */
     int64_t expires_ns;            /* the API gives up then, so do we */
+    int64_t predicted_ms;          /* when it is refused for that; else 0 */
     struct msg_span *spans;        /* OWNED: inputs, then outputs */
     size_t n_in, n_out;
     size_t index;

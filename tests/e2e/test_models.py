@@ -189,6 +189,7 @@ class Models(Story):
         self.assertEqual((r.status, r.code), (503, "SLO"), r)
         self.assertGreaterEqual(int(r.headers["retry-after"]), 1)
         self.assertRegex(r.error, r"cannot be met: the result is expected after \d+ ms")
+        self.assertGreaterEqual(r.json["predicted_ms"], 1)
         for on_miss in ("delay", "best-effort"):
             switched(on_miss, 200)
             before = self.outcomes(m)
