@@ -446,7 +446,11 @@ static void *thread_main(void *arg)
 int link_start(struct api *a, struct link **out, struct sh_err *err)
 {
     struct link *l = calloc(1, sizeof(*l));
-    struct sh_link_handler h = {on_scheduler_up, on_scheduler_msg, on_scheduler_down, l};
+    struct sh_link_handler h = {.on_up = on_scheduler_up,
+                                .on_msg = on_scheduler_msg,
+                                .on_down = on_scheduler_down,
+                                .arg = l,
+                                .max_silence_ms = a->conf->scheduler_silence_ms};
     int rc;
 
     *out = NULL;

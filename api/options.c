@@ -14,7 +14,10 @@ static const struct sh_conf_opt OPTS[] = {
     SH_OPT_STR(ST, db_url, "db-url", "postgresql:///shunt", SH_CONF_SECRET,
                "libpq connection string"),
     SH_OPT_STR(ST, scheduler, "scheduler", "unix:.shunt/run/scheduler.sock", 0,
-               "address of the scheduler: unix:/path or tcp:host:port"),
+               "addresses of the schedulers, comma-separated, tried in turn: unix:/path or "
+               "tcp:host:port"),
+    SH_OPT_INT(ST, scheduler_silence_ms, "scheduler-silence-ms", 2500, 0, 600000, 0,
+               "a scheduler that says nothing for this long is given up, ms; 0 = never"),
     SH_OPT_STR(ST, name, "name", "api", 0, "name of this process for the scheduler's log"),
     SH_OPT_STR(ST, state_dir, "state-dir", ".shunt", 0, "folder with blobs/ and jobs/"),
     SH_OPT_STR(ST, log_level, "log-level", "info", 0, "error, warn, info or debug"),

@@ -23,7 +23,7 @@ struct cli_conf {
     char *server, *key, *key_file, *tenant, *output, *state_dir;
     bool quiet;
     /* up, down */
-    int64_t port, executors, workers, threads, pool_bytes, wait_s;
+    int64_t port, executors, schedulers, workers, threads, pool_bytes, wait_s;
     double copy_gb_per_s;
     char *bind, *device, *db_url, *migrations_dir, *dashboards_dir, *pg_bin, *log_level;
     bool foreground, purge;

@@ -26,6 +26,7 @@ static const struct sh_conf_opt UP[] = {
     STR(bind, "bind", "127.0.0.1", "address to listen on, for the API and for metrics"),
     STR(device, "device", "cpu", "device of the executors: cpu or cuda"),
     INT(executors, "executors", 1, 1, 64, "executors, one for each device of the host"),
+    INT(schedulers, "schedulers", 1, 1, 4, "one leads, the others stand by"),
     INT(workers, "workers", 3, 2, 64, "worker processes of an executor"),
     SH_OPT_BYTES(ST, pool_bytes, "pool-bytes", "1G", 1 << 24, 1e13, 0,
                  "device memory that an executor owns, bytes"),
