@@ -274,17 +274,6 @@ void cuda__tickets_fini(struct cuda_tickets *t)
     sh_shm_fini(&t->shm);
 }
 
-void cuda__ticket_raise(uint32_t *word, uint32_t value)
-{
-    uint32_t old = __atomic_load_n(word, __ATOMIC_RELAXED);
-
-    /* The device may store between the two; then the exchange fails and looks again. */
-    while (
-        (int32_t)(value - old) > 0 &&
-        !__atomic_compare_exchange_n(word, &old, value, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
-        ;
-}
-
 /* ------------------------------------------------------------------ host memory */
 
 int cuda__host_lock(void *base, size_t bytes, struct sh_err *err)

@@ -72,8 +72,6 @@ static inline uint32_t *cuda__ticket(const struct cuda_tickets *t, uint32_t slot
 {
     return (uint32_t *)t->shm.base + slot;
 }
-/* Raises a word to at least `value` (cyclic). Any thread, any process. */
-void cuda__ticket_raise(uint32_t *word, uint32_t value);
 
 /* Page-locks memory for copies of this process; a mapping that cannot be written is locked for
  * copies to the device only. */
