@@ -164,6 +164,10 @@ static inline struct cuda_form cuda__form(const struct cuda_build *b, uint32_t t
 {
     return b->plan->tensors[tensor].form;
 }
+static inline struct cuda_form cuda__plain(enum cuda_type t) /* row-major */
+{
+    return (struct cuda_form){t, CUDA_PLAIN};
+}
 
 /* "<KIND> (node \"x\"): <text>" with rc. */
 int cuda__refuse(struct cuda_build *b, int rc, const char *fmt, ...)
@@ -174,12 +178,19 @@ int cuda__refuse(struct cuda_build *b, int rc, const char *fmt, ...)
  * (cuda__form). A STATE tensor is converted once per step, into the plan's keep memory. */
 int cuda__in(struct cuda_build *b, uint32_t slot, struct cuda_form form);
 int cuda__out(struct cuda_build *b, uint32_t slot, struct cuda_form form);
+/* Row-major, in the type in which it is stored. */
+int cuda__in_plain(struct cuda_build *b, uint32_t slot);
+int cuda__out_plain(struct cuda_build *b, uint32_t slot);
 /* call.scratch: at least `bytes`, aligned to DEV_ALIGN. Once per operation. */
 void cuda__scratch(struct cuda_build *b, size_t bytes);
 /* The plan frees aux by fn, on failure of the builder too. */
 void cuda__aux(struct cuda_build *b, void *aux, void (*fn)(void *aux));
 /* Another operation's tensor in this run, as stored. */
 void *cuda__ptr(const struct cuda_call *c, uint32_t tensor);
+static inline enum cuda_type cuda__stored_type(const struct cuda_call *c, uint32_t tensor)
+{
+    return c->plan->tensors[tensor].form.type;
+}
 /* Strides in elements, by logical axis, of tensor t stored in `layout`. */
 void cuda__strides(const struct dev_tensor *t, enum cuda_layout layout,
                    int64_t out[static SH_MAX_RANK]);

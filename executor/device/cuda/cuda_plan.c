@@ -317,6 +317,20 @@ int cuda__out(struct cuda_build *b, uint32_t slot, struct cuda_form form)
     return add_move(b, slot, tensor, form, false);
 }
 
+int cuda__in_plain(struct cuda_build *b, uint32_t slot)
+{
+    const uint32_t t = cuda__opt_in(b->op, slot);
+
+    return t == DEV_NONE ? SH_OK : cuda__in(b, slot, cuda__plain(cuda__form(b, t).type));
+}
+
+int cuda__out_plain(struct cuda_build *b, uint32_t slot)
+{
+    const uint32_t t = cuda__opt_out(b->op, slot);
+
+    return t == DEV_NONE ? SH_OK : cuda__out(b, slot, cuda__plain(cuda__form(b, t).type));
+}
+
 static int build_ops(struct cuda_plan *p, struct sh_err *err)
 {
     const struct dev_graph *g = p->base.g;
