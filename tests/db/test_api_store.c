@@ -12,8 +12,7 @@
 #include "api/catalog.h"
 #include "api/store.h"
 #include "common/clock.h"
-#include "common/mem.h"
-#include "tests/unit/sh_test.h"
+#include "tests/db/db_test.h"
 
 #define SECOND INT64_C(1000000000)
 #define KEEP_S 3600
@@ -22,21 +21,6 @@ struct world {
     struct db *db;
     char dir[SH_TEST_DIR_BYTES];
 };
-
-/* A statement is kept by its connection, so it has to stay. */
-static void run(struct db *db, const char *sql)
-{
-    static struct db_stmt kept[64];
-    static char names[SH_ARRAY_LEN(kept)][16];
-    static size_t n;
-    struct sh_err err = {0};
-
-    assert_true(n < SH_ARRAY_LEN(kept));
-    snprintf(names[n], sizeof(names[n]), "once%zu", n);
-    kept[n] = (struct db_stmt){names[n], sql, 0};
-    assert_ok_err(db_exec(db, &kept[n], NULL, NULL, &err), &err);
-    n++;
-}
 
 /* Digests are letters: version 1 has a, a deleted one d, the dataset b, and so on. */
 static void fill(struct db *db)
@@ -67,16 +51,11 @@ static void make_dirs(const struct world *w)
 static int set_up(void **state)
 {
     struct world *w = calloc(1, sizeof(*w));
-    const char *url = getenv("DATABASE_URL");
-    struct sh_err err = {0};
-    int applied = 0;
 
     assert_non_null(w);
-    assert_non_null(url);
-    assert_ok(db_new(url, "test_api_store", &w->db, NULL));
-    run(w->db, "DROP SCHEMA public CASCADE");
-    run(w->db, "CREATE SCHEMA public");
-    assert_ok_err(db_migrate(w->db, "migrations", &applied, &err), &err);
+    w->db = open_db("test_api_store");
+    make_empty(w->db);
+    migrate(w->db);
     fill(w->db);
     sh_test_dir_make(w->dir);
     make_dirs(w);

@@ -5,38 +5,14 @@
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
 /* uses: scheduler/store.o scheduler/store_job.o scheduler/job.o */
 /* link: -lpq */
-#include "common/db.h"
-#include "common/mem.h"
 #include "scheduler/store.h"
-#include "tests/unit/sh_test.h"
+#include "tests/db/db_test.h"
 
 struct world {
     struct db *a, *b; /* two schedulers */
     struct store_lease lease;
     struct store_fence fence;
 };
-
-/* A statement is kept by its connection, so it has to stay. */
-static struct db_res *query(struct db *db, const char *sql)
-{
-    static struct db_stmt kept[512];
-    static char names[SH_ARRAY_LEN(kept)][16];
-    static size_t n;
-    struct db_res *r = NULL;
-    struct sh_err err = {0};
-
-    assert_true(n < SH_ARRAY_LEN(kept));
-    snprintf(names[n], sizeof(names[n]), "once%zu", n);
-    kept[n] = (struct db_stmt){names[n], sql, 0};
-    assert_ok_err(db_exec(db, &kept[n], NULL, &r, &err), &err);
-    n++;
-    return r;
-}
-
-static void run(struct db *db, const char *sql)
-{
-    db_res_free(query(db, sql));
-}
 
 static int64_t number(struct db *db, const char *sql)
 {
@@ -73,17 +49,13 @@ static void fill(struct db *db)
 static int set_up(void **state)
 {
     struct world *w = calloc(1, sizeof(*w));
-    const char *url = getenv("DATABASE_URL");
     struct sh_err err = {0};
-    int applied = 0;
 
     assert_non_null(w);
-    assert_non_null(url);
-    assert_ok(db_new(url, "scheduler_a", &w->a, NULL));
-    assert_ok(db_new(url, "scheduler_b", &w->b, NULL));
-    run(w->a, "DROP SCHEMA public CASCADE");
-    run(w->a, "CREATE SCHEMA public");
-    assert_ok_err(db_migrate(w->a, "migrations", &applied, &err), &err);
+    w->a = open_db("scheduler_a");
+    w->b = open_db("scheduler_b");
+    make_empty(w->a);
+    migrate(w->a);
     fill(w->a);
     w->lease = (struct store_lease){.fence.holder = "a/1", .ttl_ms = 60000};
     assert_ok_err(store_lease_acquire(w->a, &w->lease, &err), &err);
