@@ -95,6 +95,23 @@ void cuda__context_close(struct cuda_context *c)
     c->context = NULL;
 }
 
+int cuda__stream_new(cudaStream_t *out, struct sh_err *err)
+{
+    int least = 0, greatest = 0;
+    int rc = cuda__check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                         "ask for the priorities of streams", err);
+
+    return rc ? rc
+              : cuda__check(cudaStreamCreateWithPriority(out, cudaStreamNonBlocking, greatest),
+                            "create a stream", err);
+}
+
+int cuda__event_new(cudaEvent_t *out, struct sh_err *err)
+{
+    return cuda__check(cudaEventCreateWithFlags(out, cudaEventDisableTiming), "create an event",
+                       err);
+}
+
 bool cuda__wait_idle(cudaStream_t s, int64_t end_ns)
 {
     const struct timespec step = {.tv_nsec = POLL_NS};

@@ -52,33 +52,22 @@ static int map_arena(struct open_dev *o, const struct dev_conf *c, struct sh_err
     return rc ? rc : cuda__tickets_import(c->fds[1], &o->tickets, err);
 }
 
-static int make_event(cudaEvent_t *out, struct sh_err *err)
-{
-    return cuda__check(cudaEventCreateWithFlags(out, cudaEventDisableTiming), "create an event",
-                       err);
-}
-
 static int make_streams(struct open_dev *o, struct sh_err *err)
 {
     struct cuda_dev *d = &o->d;
-    int least = 0, greatest = 0;
-    int rc = cuda__check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
-                         "ask for the priorities of streams", err);
+    int rc = cuda__stream_new(&d->stream, err);
 
-    if (!rc)
-        rc = cuda__check(cudaStreamCreateWithPriority(&d->stream, cudaStreamNonBlocking, greatest),
-                         "create a stream", err);
     if (!rc)
         rc = cuda__check(cudaStreamCreateWithFlags(&o->ahead, cudaStreamNonBlocking),
                          "create a stream", err);
     if (!rc)
-        rc = make_event(&o->fence, err);
+        rc = cuda__event_new(&o->fence, err);
     if (!rc)
-        rc = make_event(&o->join, err);
+        rc = cuda__event_new(&o->join, err);
     if (!rc)
-        rc = make_event(&o->mark, err);
+        rc = cuda__event_new(&o->mark, err);
     for (uint32_t i = 0; i < CUDA_MAX_QUEUED && !rc; i++)
-        rc = make_event(&d->queue[i], err);
+        rc = cuda__event_new(&d->queue[i], err);
     return rc;
 }
 

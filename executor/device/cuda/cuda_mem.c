@@ -255,24 +255,19 @@ void cuda__mem_host_unlock(struct dev_mem *m, void *base)
 static int start_lane(struct cuda_mem *m, uint32_t i, struct sh_err *err)
 {
     struct lane *l = &m->lanes[i];
-    int least = 0, greatest = 0;
-    int rc = cuda__check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
-                         "ask for the priorities of streams", err);
+    int rc = SH_OK;
 
     l->mem = m;
     l->bounce = m->bounce + i * BOUNCE;
     l->cookies = calloc(DEV_MAX_MARKS, sizeof(*l->cookies));
-    if (!rc && !l->cookies)
+    if (!l->cookies)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate copy lane %u", i);
     if (!rc)
-        rc = cuda__check(cudaStreamCreateWithPriority(&l->stream, cudaStreamNonBlocking, greatest),
-                         "create a copy lane", err);
+        rc = cuda__stream_new(&l->stream, err);
     if (!rc)
-        rc = cuda__check(cudaStreamCreateWithPriority(&l->marks, cudaStreamNonBlocking, greatest),
-                         "create a copy lane", err);
+        rc = cuda__stream_new(&l->marks, err);
     if (!rc)
-        rc = cuda__check(cudaEventCreateWithFlags(&l->here, cudaEventDisableTiming),
-                         "create a copy lane", err);
+        rc = cuda__event_new(&l->here, err);
     /* No attribute says whether a device has stream memory operations: this asks it. */
     if (!rc)
         rc = cuda__check_drv(cuStreamWriteValue32(l->stream, m->notes_dev + i * sizeof(uint32_t), 0,
