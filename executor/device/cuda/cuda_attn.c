@@ -6,7 +6,6 @@
 #include "common/mem.h"
 #include "executor/device/cuda/cuda_nest.h"
 
-
 struct attention {
     struct k_attn k; /* without the pointers */
     int64_t at[3];   /* of the planes, in elements */
