@@ -124,8 +124,8 @@ struct cuda_plan {
     struct cuda_tensor *tensors; /* OWNED */
     struct cuda_op *ops;         /* OWNED */
     struct cuda_keep *keep;      /* OWNED */
-    uint32_t n_keep, cap_keep;
-    size_t keep_bytes, keep_off;
+    uint32_t n_keep;
+    size_t cap_keep, keep_bytes, keep_off;
     size_t extent[CUDA_N_SPACES]; /* bytes that a run touches behind each base */
     struct cuda_graph *graphs;    /* OWNED */
     struct cuda_record *records;  /* OWNED by operation; NULL: none */

@@ -274,7 +274,6 @@ static int add_move(struct cuda_build *b, uint32_t slot, uint32_t tensor, struct
 static int keep_entry(struct cuda_build *b, uint32_t tensor, struct cuda_form form, uint32_t *out)
 {
     struct cuda_plan *p = b->plan;
-    size_t cap = p->cap_keep;
     int rc;
 
     for (uint32_t i = 0; i < p->n_keep; i++)
@@ -282,11 +281,10 @@ static int keep_entry(struct cuda_build *b, uint32_t tensor, struct cuda_form fo
             *out = i;
             return SH_OK;
         }
-    rc = sh_grow(&p->keep, &cap, (size_t)p->n_keep + 1, sizeof(*p->keep), MAX_KEEP,
+    rc = sh_grow(&p->keep, &p->cap_keep, (size_t)p->n_keep + 1, sizeof(*p->keep), MAX_KEEP,
                  "converted parameters of one plan", b->err);
     if (rc)
         return rc;
-    p->cap_keep = (uint32_t)cap;
     p->keep[p->n_keep] = (struct cuda_keep){.tensor = tensor, .form = form, .off = p->keep_bytes};
     p->keep_bytes += SH_ALIGN_UP(form_bytes(cuda__t(b, tensor), form), (size_t)DEV_ALIGN);
     *out = p->n_keep++;
