@@ -31,9 +31,10 @@ static int ops_check(const struct dev_ops *o, struct sh_err *err)
     if (!o->name || !o->mem_open || !o->mem_close || !o->mem_export || !o->mem_copy ||
         !o->mem_move || !o->mem_zero || !o->mem_ticket || !o->mem_mark || !o->mem_event_fd ||
         !o->mem_next_mark || !o->ticket_force || !o->ticket_value || !o->open || !o->close ||
-        !o->upload || !o->download || !o->fill || !o->move || !o->wait || !o->sync ||
-        !o->plan_new || !o->plan_free || !o->plan_scratch_bytes || !o->plan_set_scratch ||
-        !o->plan_finish || !o->plan_pack || !o->plan_unpack || !o->plan_run || !o->plan_profile)
+        !o->own_memory || !o->upload || !o->download || !o->fill || !o->move || !o->wait ||
+        !o->sync || !o->plan_new || !o->plan_free || !o->plan_scratch_bytes ||
+        !o->plan_set_scratch || !o->plan_finish || !o->plan_pack || !o->plan_unpack ||
+        !o->plan_run || !o->plan_profile)
         return SH_FAIL(err, SH_E_BUG, "device back end \"%s\" lacks a required call",
                        o->name ? o->name : "?");
     if (!o->mem_host_lock != !o->mem_host_unlock || !o->host_lock != !o->host_unlock ||
@@ -348,12 +349,8 @@ int dev_remap(struct dev *d, const int *fds, size_t n_fds, struct sh_err *err)
 
 int dev_own_memory(struct dev *d, size_t bytes, struct sh_err *err)
 {
-    int rc;
+    int rc = d->ops->own_memory(d, bytes, err);
 
-    if (!d->ops->own_memory)
-        return SH_FAIL(err, SH_E_UNSUPPORTED, "the %s device has no memory beside its arena",
-                       d->ops->name);
-    rc = d->ops->own_memory(d, bytes, err);
     if (rc)
         return rc;
     if (!d->shared_bytes)

@@ -104,9 +104,10 @@ struct dev_conf {
 int dev_open(const struct dev_lib *l, const struct dev_conf *c, struct dev **out,
              struct sh_err *err);
 void dev_close(struct dev *d);
-/* Other memory for a dev, to measure what a shared arena that is mapped once spares. Nothing may be
- * enqueued. Fail: SH_E_UNSUPPORTED; SH_E_DEVMEM: the dev is as it was.
- * remap: the arena of these descriptors, which it has, mapped anew; the old mapping goes
+/* Other memory for a dev with a shared arena. Nothing may be enqueued. Fail: SH_E_DEVMEM: the dev
+ * is as it was; remap: SH_E_UNSUPPORTED.
+ * remap: the arena of these descriptors, which it has, mapped anew, to measure what mapping it once
+ * spares; the old mapping goes
  * own_memory: offsets mean zeroed memory of its own of `bytes`; 0: the arena again, that goes */
 int dev_remap(struct dev *d, const int *fds, size_t n_fds, struct sh_err *err);
 int dev_own_memory(struct dev *d, size_t bytes, struct sh_err *err);
@@ -224,9 +225,9 @@ struct dev_ops {
     int (*open)(const struct dev_conf *, struct dev **, struct sh_err *);
     void (*close)(struct dev *);
     int (*remap)(struct dev *, const int *fds, size_t n_fds, struct sh_err *); /* optional */
-    int (*own_memory)(struct dev *, size_t bytes, struct sh_err *);            /* optional */
-    int (*host_lock)(struct dev *, void *, size_t, struct sh_err *);           /* optional */
-    void (*host_unlock)(struct dev *, void *);                                 /* both or neither */
+    int (*own_memory)(struct dev *, size_t bytes, struct sh_err *);
+    int (*host_lock)(struct dev *, void *, size_t, struct sh_err *); /* optional */
+    void (*host_unlock)(struct dev *, void *);                       /* both or neither */
     int (*upload)(struct dev *, size_t, const void *, size_t, struct sh_err *);
     int (*download)(struct dev *, void *, size_t, size_t, struct sh_err *);
     int (*fill)(struct dev *, size_t, int, size_t, struct sh_err *);

@@ -52,10 +52,9 @@ struct worker {
     struct sh_shm ctl_shm;
     struct worker_ctl *ctl;
     uint32_t ckpt_slot, ckpt_value; /* ticket of this worker's checkpoints: the last value used */
-    struct dev_conf conf;           /* for the private device that profiles */
-    char *tune_path;                /* OWNED; conf borrows it */
-    double stop_bound_ns;           /* work that training may have queued on the device */
-    bool is_for_one;                /* for one run of the largest batch; WK_INIT */
+    size_t arena_bytes;
+    double stop_bound_ns; /* work that training may have queued on the device */
+    bool is_for_one;      /* for one run of the largest batch; WK_INIT */
     struct wk_slab slabs[WORKER_MAX_SLABS];
     size_t n_slabs;
     struct wk_model **models;

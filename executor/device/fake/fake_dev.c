@@ -16,6 +16,7 @@
 struct fake_dev {
     struct dev base; /* first member */
     struct sh_shm arena, tickets;
+    struct sh_shm own; /* of dev_own_memory, instead of the arena; base NULL: none */
 };
 
 struct script {
@@ -47,6 +48,7 @@ static void fake_close(struct dev *base)
 
     if (!d)
         return;
+    sh_shm_fini(&d->own);
     sh_shm_fini(&d->arena);
     sh_shm_fini(&d->tickets);
     free(d);
@@ -73,7 +75,7 @@ static int fake_open(const struct dev_conf *c, struct dev **out, struct sh_err *
     *out = NULL;
     if (!d)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate device");
-    d->arena.fd = d->tickets.fd = -1;
+    d->arena.fd = d->tickets.fd = d->own.fd = -1;
     d->base.arena_bytes = c->arena_bytes;
     if (c->n_fds == 2) {
         rc = import(c->fds[0], c->arena_bytes, &d->arena, err);
@@ -92,9 +94,24 @@ static int fake_open(const struct dev_conf *c, struct dev **out, struct sh_err *
     return rc;
 }
 
+static int fake_own_memory(struct dev *base, size_t bytes, struct sh_err *err)
+{
+    struct fake_dev *d = dev_of(base);
+    struct sh_shm own = {.fd = -1};
+    int rc = bytes ? sh_shm_create("shunt-fake-own", bytes, &own, err) : SH_OK;
+
+    if (rc)
+        return rc;
+    sh_shm_fini(&d->own);
+    d->own = own;
+    return SH_OK;
+}
+
 static unsigned char *at(struct dev *d, size_t off)
 {
-    return (unsigned char *)dev_of(d)->arena.base + off;
+    const struct fake_dev *f = dev_of(d);
+
+    return (unsigned char *)(f->own.base ? f->own.base : f->arena.base) + off;
 }
 
 static int fake_upload(struct dev *d, size_t off, const void *host, size_t n, struct sh_err *err)
@@ -360,6 +377,7 @@ __attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
     .ticket_value = fake__ticket_value,
     .open = fake_open,
     .close = fake_close,
+    .own_memory = fake_own_memory,
     .upload = fake_upload,
     .download = fake_download,
     .fill = fake_fill,
