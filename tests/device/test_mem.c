@@ -1,7 +1,8 @@
 /* test_mem.c - the memory face: copies, tickets between processes, marks, the throttle.
  *
  * Without it a switch could start kernels before their weights are there (a ticket before its
- * copy), hang (a lost wake-up), or prove pipelining on a link that is not as slow as it says.
+ * copy), hang (a lost wake-up), or prove pipelining on a link that is not as slow as it says; an
+ * executor could give up at its start because a signal came.
  *
  * A worker is this program again, with the descriptors of the arena: a device context does not
  * survive fork().
@@ -12,6 +13,8 @@
 #include "tests/device/dev_test.h"
 
 #include <poll.h>
+#include <signal.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -615,6 +618,31 @@ static void the_cost_of_a_copy_is_measured(void **state)
     free(after);
 }
 
+static void on_alarm(int sig)
+{
+    (void)sig;
+}
+
+static void signals_do_not_end_the_measuring_of_copies(void **state)
+{
+    const struct itimerval often = {.it_interval = {.tv_usec = 500}, .it_value = {.tv_usec = 500}};
+    const struct itimerval never = {.it_value = {0}};
+    struct sigaction act = {.sa_handler = on_alarm}, before;
+    struct dev_mem *m = open_mem(1, 1000, 2);
+    double alpha = 0, beta = 0;
+    struct sh_err err = {0};
+    int rc;
+
+    (void)state;
+    assert_int_equal(sigaction(SIGALRM, &act, &before), 0);
+    assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
+    rc = dev_mem_measure(m, 0, &alpha, &beta, &err);
+    assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
+    assert_int_equal(sigaction(SIGALRM, &before, NULL), 0);
+    assert_ok_err(rc, &err);
+    dev_mem_close(m);
+}
+
 static void a_full_lane_refuses_and_closing_waits(void **state)
 {
     struct dev_mem *m = open_mem(0, 200, 1);
@@ -691,6 +719,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(slowed_copies_take_as_long_as_the_rate_says),
         cmocka_unit_test(two_lanes_share_one_link),
         cmocka_unit_test(the_cost_of_a_copy_is_measured),
+        cmocka_unit_test(signals_do_not_end_the_measuring_of_copies),
         cmocka_unit_test(a_full_lane_refuses_and_closing_waits),
         cmocka_unit_test(what_leaves_the_arena_is_refused),
         cmocka_unit_test(a_back_end_that_is_not_there_is_named),
