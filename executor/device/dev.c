@@ -76,6 +76,33 @@ static bool kind_is_valid(const char *kind)
     return true;
 }
 
+int dev__not_loaded(const char *kind, const char *why, struct sh_err *err)
+{
+    static const char LINKS[] = "install CUDA and cuDNN, then run bin/shunt-cuda-libs (in a source "
+                                "tree deploy/cuda-libs.sh), which finds them";
+    static const struct {
+        const char *lib, *hint; /* lib: how its name begins */
+    } HINTS[] = {
+        {"libcuda.so", "install the NVIDIA driver, which brings it"},
+        {"libcudart", LINKS},
+        {"libcudnn", LINKS},
+        {"libcublas", LINKS},
+    };
+    int rc = SH_OK;
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(HINTS) && !rc; i++)
+        if (strncmp(why, HINTS[i].lib, strlen(HINTS[i].lib)) == 0)
+            rc = SH_FAIL(err, SH_E_NOTFOUND,
+                         "device back end \"%s\" cannot be loaded without %.*s; %s", kind,
+                         (int)SH_MIN(strcspn(why, ":"), (size_t)64), why, HINTS[i].hint);
+    if (!rc)
+        rc = SH_FAIL(err, SH_E_NOTFOUND,
+                     "device back end \"%s\" cannot be loaded; is shunt-dev-%s.so installed?", kind,
+                     kind);
+    sh_err_detail(err, "%s", why);
+    return rc;
+}
+
 int dev_lib_open(const char *kind, struct dev_lib **out, struct sh_err *err)
 {
     char path[PATH_MAX];
@@ -106,10 +133,7 @@ int dev_lib_open(const char *kind, struct dev_lib **out, struct sh_err *err)
     /* Never unmapped: runtimes (OpenMP, CUDA) keep threads in their code after the last call. */
     l->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!l->handle) {
-        rc = SH_FAIL(err, SH_E_NOTFOUND,
-                     "device back end \"%s\" cannot be loaded; is shunt-dev-%s.so installed?", kind,
-                     kind);
-        sh_err_detail(err, "%s", dlerror());
+        rc = dev__not_loaded(kind, dlerror(), err);
         goto out;
     }
     l->ops = dlsym(l->handle, "shunt_dev_ops");

@@ -699,6 +699,31 @@ static void a_back_end_that_is_not_there_is_named(void **state)
     assert_null(l);
 }
 
+static void a_library_that_is_not_there_is_named_with_what_brings_it(void **state)
+{
+    static const char NOT_THERE[] = ": cannot open shared object file: No such file or directory";
+    static const struct {
+        const char *lib, *want[2];
+    } CASES[] = {
+        {"libcuda.so.1", {"without libcuda.so.1;", "NVIDIA driver"}},
+        {"libcudart.so.13", {"without libcudart.so.13;", "bin/shunt-cuda-libs"}},
+        {"libcublasLt.so.13", {"without libcublasLt.so.13;", "bin/shunt-cuda-libs"}},
+        {"libcudnn.so.9", {"without libcudnn.so.9;", "bin/shunt-cuda-libs"}},
+        {"/opt/shunt/bin/../lib/shunt-dev-cuda.so", {"is shunt-dev-cuda.so installed?", "cuda"}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        struct sh_err err = {0};
+        char why[256];
+
+        snprintf(why, sizeof(why), "%s%s", CASES[i].lib, NOT_THERE);
+        assert_fails(dev__not_loaded("cuda", why, &err), SH_E_NOTFOUND, &err, CASES[i].want[0]);
+        assert_non_null(strstr(err.msg, CASES[i].want[1]));
+        assert_string_equal(err.detail, why);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -723,6 +748,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_full_lane_refuses_and_closing_waits),
         cmocka_unit_test(what_leaves_the_arena_is_refused),
         cmocka_unit_test(a_back_end_that_is_not_there_is_named),
+        cmocka_unit_test(a_library_that_is_not_there_is_named_with_what_brings_it),
     };
 
     if (argc > 1 && strcmp(argv[1], "worker") == 0)
