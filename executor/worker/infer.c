@@ -112,7 +112,7 @@ static int profile(struct worker *w, const struct wk_model *m, const struct sh_s
     for (uint32_t i = 0; !rc && i < m->n_batches; i++)
         rc = profile_batch(m->program[i], ws_off,
                            layer_ns + (size_t)i * program_n_layers(m->program[i]), err);
-    /* Zeros are no inputs: that an operation met a bad index among them is not the model's fault. */
+    /* Zeros are no inputs: a bad index that an operation met among them is not the fault of m. */
     if (dev_sync(w->dev, &late) != SH_E_DEVLOST)
         late = (struct sh_err){0};
     if (!late.rc)
@@ -457,16 +457,14 @@ static uint32_t size_for(const struct wk_model *m, uint32_t batch)
     return i;
 }
 
-/* A model that ran twice at one place will run there again. */
+/* A program that ran twice at one place lately will run there again. */
 static void prepare_again(struct wk_model *m, uint32_t i, const struct msg_wk_run *run)
 {
     const struct dev_bases b = {.image = run->image_off, .workspace = run->ws_off};
     struct sh_err why = {0};
 
-    if (m->last[i].image == b.image && m->last[i].workspace == b.workspace &&
-        program_prepare(m->program[i], &b, &why))
+    if (places_again(&m->places[i], &b) && program_prepare(m->program[i], &b, &why))
         sh_log_err(SH_LOG_WARN, "run.prepare", &why); /* the next run costs more, nothing else */
-    m->last[i] = b;
 }
 
 int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t n_fds,
