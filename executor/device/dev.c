@@ -32,7 +32,7 @@ static int ops_check(const struct dev_ops *o, struct sh_err *err)
         !o->mem_move || !o->mem_zero || !o->mem_ticket || !o->mem_mark || !o->mem_event_fd ||
         !o->mem_next_mark || !o->ticket_force || !o->ticket_value || !o->open || !o->close ||
         !o->own_memory || !o->upload || !o->download || !o->fill || !o->move || !o->wait ||
-        !o->sync || !o->plan_new || !o->plan_free || !o->plan_scratch_bytes ||
+        !o->has_ticket || !o->sync || !o->plan_new || !o->plan_free || !o->plan_scratch_bytes ||
         !o->plan_set_scratch || !o->plan_finish || !o->plan_pack || !o->plan_unpack ||
         !o->plan_run || !o->plan_profile)
         return SH_FAIL(err, SH_E_BUG, "device back end \"%s\" lacks a required call",
@@ -460,6 +460,11 @@ int dev_wait(struct dev *d, uint32_t slot, uint32_t value, int64_t timeout_ms, s
     if (slot >= DEV_N_TICKETS || timeout_ms < 0)
         return SH_FAIL(err, SH_E_BUG, "wait for ticket %u of %u", slot, DEV_N_TICKETS);
     return d->ops->wait(d, slot, value, timeout_ms, err);
+}
+
+bool dev_has_ticket(const struct dev *d, uint32_t slot, uint32_t value)
+{
+    return slot < DEV_N_TICKETS && d->ops->has_ticket(d, slot, value);
 }
 
 int dev_sync(struct dev *d, struct sh_err *err)

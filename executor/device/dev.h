@@ -24,7 +24,7 @@
 #include "common/err.h"
 #include "executor/device/op.h"
 
-#define DEV_ABI 4u /* bump on ANY change of struct dev_ops or of op.h */
+#define DEV_ABI 5u /* bump on ANY change of struct dev_ops or of op.h */
 #define DEV_BLOCK ((size_t)2 << 20)
 #define DEV_ALIGN 256u /* of tensors inside an image, state or workspace */
 #define DEV_MAX_FDS 4  /* what dev_mem_export gives */
@@ -133,6 +133,8 @@ int dev_prefetch_fence(struct dev *d, struct sh_err *err);
 int dev_prefetch_join(struct dev *d, struct sh_err *err);
 /* [enqueue] nothing later starts before the ticket. cpu: blocks; SH_E_TIMEOUT after timeout_ms. */
 int dev_wait(struct dev *d, uint32_t slot, uint32_t value, int64_t timeout_ms, struct sh_err *err);
+/* Has the ticket come? For a wait of the host's that something else may end too. */
+bool dev_has_ticket(const struct dev *d, uint32_t slot, uint32_t value);
 int dev_sync(struct dev *d, struct sh_err *err); /* prefetches too */
 /* [enqueue] notes this place of the stream; the last one counts. */
 int dev_mark(struct dev *d, struct sh_err *err);
@@ -236,6 +238,7 @@ struct dev_ops {
     int (*prefetch_fence)(struct dev *, struct sh_err *); /* all three; without: an upload */
     int (*prefetch_join)(struct dev *, struct sh_err *);
     int (*wait)(struct dev *, uint32_t, uint32_t, int64_t, struct sh_err *);
+    bool (*has_ticket)(const struct dev *, uint32_t, uint32_t);
     int (*sync)(struct dev *, struct sh_err *);
     int (*mark)(struct dev *, struct sh_err *);               /* optional, */
     int (*sync_mark)(struct dev *, struct sh_err *);          /* both; without: sync */

@@ -453,7 +453,10 @@ static void a_wait_times_out_and_force_frees_it(void **state)
         assert_ok_err(dev_wait(d, 9, 5, 20, &err), &err);
     else
         assert_fails(dev_wait(d, 9, 5, 20, &err), SH_E_TIMEOUT, &err, "ticket 9 did not reach 5");
+    assert_false(dev_has_ticket(d, 9, 5));
     dev_ticket_force(m, 9, 7);
+    assert_true(dev_has_ticket(d, 9, 5) && dev_has_ticket(d, 9, 7) && !dev_has_ticket(d, 9, 8));
+    assert_false(dev_has_ticket(d, DEV_N_TICKETS, 0));
     err = (struct sh_err){0};
     assert_ok_err(dev_wait(d, 9, 5, 0, &err), &err);
     assert_ok_err(dev_sync(d, &err), &err);

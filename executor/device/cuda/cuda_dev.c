@@ -307,6 +307,15 @@ static int cuda_prefetch_join(struct dev *base, struct sh_err *err)
     return order(o->ahead, o->d.stream, o->join, err);
 }
 
+static bool cuda_has_ticket(const struct dev *base, uint32_t slot, uint32_t value)
+{
+    const struct open_dev *o = (const struct open_dev *)base;
+
+    return o->tickets.shm.base &&
+           (int32_t)(__atomic_load_n(cuda__ticket(&o->tickets, slot), __ATOMIC_ACQUIRE) - value) >=
+               0;
+}
+
 static int cuda_wait(struct dev *base, uint32_t slot, uint32_t value, int64_t timeout_ms,
                      struct sh_err *err)
 {
@@ -316,7 +325,7 @@ static int cuda_wait(struct dev *base, uint32_t slot, uint32_t value, int64_t ti
     if (!o->tickets.shm.base)
         return SH_FAIL(err, SH_E_BUG, "a private arena has no tickets to wait for");
     /* Often it has been reached before the kernels are enqueued. */
-    if ((int32_t)(__atomic_load_n(cuda__ticket(&o->tickets, slot), __ATOMIC_ACQUIRE) - value) >= 0)
+    if (cuda_has_ticket(base, slot, value))
         return SH_OK;
     return cuda__check_drv(cuStreamWaitValue32(o->d.stream,
                                                o->tickets.device + slot * sizeof(uint32_t), value,
@@ -405,6 +414,7 @@ __attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
     .prefetch_fence = cuda_prefetch_fence,
     .prefetch_join = cuda_prefetch_join,
     .wait = cuda_wait,
+    .has_ticket = cuda_has_ticket,
     .sync = cuda_sync,
     .mark = cuda_mark,
     .sync_mark = cuda_sync_mark,

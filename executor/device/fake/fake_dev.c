@@ -159,6 +159,13 @@ static int fake_wait(struct dev *d, uint32_t slot, uint32_t value, int64_t timeo
     }
 }
 
+static bool fake_has_ticket(const struct dev *base, uint32_t slot, uint32_t value)
+{
+    const uint32_t *word = ((const struct fake_dev *)base)->tickets.base;
+
+    return (int32_t)(__atomic_load_n(word + slot, __ATOMIC_ACQUIRE) - value) >= 0;
+}
+
 static int fake_sync(struct dev *d, struct sh_err *err)
 {
     (void)d;
@@ -383,6 +390,7 @@ __attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
     .fill = fake_fill,
     .move = fake_move,
     .wait = fake_wait,
+    .has_ticket = fake_has_ticket,
     .sync = fake_sync,
     .plan_new = plan_new,
     .plan_free = plan_free,
