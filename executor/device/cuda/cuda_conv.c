@@ -124,9 +124,8 @@ static struct conv_method *by_measuring(struct cuda_dev *d, const struct conv_pr
     }
     if (m)
         return m;
-    cuda__conv_fastest(d, p, &tried, &m);
-    if (!m)
-        return NULL;
+    if (!cuda__conv_fastest(d, p, &tried, &m))
+        return m;
     cuda__conv_save(m, tried, text, sizeof(text), &blob, &bytes);
     cuda_tune_record(d->tune, key, text, blob, bytes);
     free(blob);
