@@ -1,7 +1,9 @@
 /* cuda_plan.c - a plan: how each tensor is stored, one builder call per operation, then nothing but
  * launches. */
+#include "common/clock.h"
 #include "common/mem.h"
 #include "executor/device/cuda/cuda.h"
+#include "executor/device/cuda/cuda_mem.h"
 #include "executor/device/cuda/cuda_record.h"
 
 #include <stdarg.h>
@@ -425,6 +427,10 @@ void cuda__plan_free(struct dev_plan *base)
         return;
     if (cuda__dev(p)->running == p)
         cuda__dev(p)->running = NULL;
+    /* What a failure left in the queue may use it. If that waits for a ticket which does not come,
+     * only the end of the process frees it. */
+    if (!cuda__wait_idle(cuda__dev(p)->stream, sh_clock_ns() + CUDA_CLOSE_NS))
+        return;
     cuda__graphs_free(p);
     cuda__records_free(p);
     for (uint32_t i = 0; p->ops && i < p->base.g->n_ops; i++) {
