@@ -162,6 +162,7 @@ static int warm(const struct wk_model *m, struct sh_err *err)
         if (rc == SH_E_DEVLOST)
             return sh_err_copy(err, &why);
         if (rc) {
+            sh_err_detail(&why, "the first run of each batch size is slow, and so is every launch");
             sh_log_err(SH_LOG_WARN, "model.warm", &why);
             break;
         }

@@ -87,8 +87,10 @@ static int warm(struct wk_train *t, struct sh_err *err)
     rc = program_warm(t->program, t->op_ns, &why);
     if (rc == SH_E_DEVLOST)
         return sh_err_copy(err, &why);
-    if (rc)
+    if (rc) {
+        sh_err_detail(&why, "the first step is slow, and a stop may exceed stop-bound-us");
         sh_log_err(SH_LOG_WARN, "train.warm", &why);
+    }
     for (uint32_t i = 0; i < n && !rc; i++)
         t->has_op_ns |= t->op_ns[i] > 0;
     return SH_OK;

@@ -202,6 +202,7 @@ size_t cuda__type_bytes(enum cuda_type t);
  * <what>". A driver's error that is not sticky is cleared. */
 int cuda__check(cudaError_t e, const char *what, struct sh_err *err);
 int cuda__check_drv(CUresult e, const char *what, struct sh_err *err);
+int cuda__no_memory(size_t bytes, struct sh_err *err); /* SH_E_DEVMEM: what is free, what to do */
 int cuda__check_dnn(cudnnStatus_t e, const char *what, struct sh_err *err);
 int cuda__check_blas(cublasStatus_t e, const char *what, struct sh_err *err);
 /* After a launch: the launch's own error, as "<KIND> (node \"x\")". */

@@ -171,21 +171,29 @@ static int map(CUdevice device, struct cuda_arena *a, struct sh_err *err)
                            err);
 }
 
+/* Without the reserve no worker could start. */
+static int check_reserve(const struct cuda_arena *a, struct sh_err *err)
+{
+    size_t free_bytes = 0, total = 0;
+    int rc = cuda__check_drv(cuMemGetInfo(&free_bytes, &total), "ask for free device memory", err);
+
+    if (rc || (free_bytes >= CUDA_RESERVE && a->bytes <= free_bytes - CUDA_RESERVE))
+        return rc;
+    return SH_FAIL(err, SH_E_DEVMEM,
+                   "a pool of %zu MiB does not fit: %zu of the device's %zu MiB are free, and "
+                   "workers need at least %zu of them beside the pool; lower pool-bytes, or end "
+                   "what else uses the device",
+                   a->bytes >> 20, free_bytes >> 20, total >> 20, CUDA_RESERVE >> 20);
+}
+
 static int allocate(CUdevice device, bool is_shared, struct cuda_arena *a, struct sh_err *err)
 {
     CUmemAllocationProp prop = prop_of(device, is_shared);
     CUresult e = cuMemCreate(&a->handle, a->bytes, &prop, 0);
-    size_t free_bytes = 0, total = 0;
 
-    if (e != CUDA_ERROR_OUT_OF_MEMORY) {
-        a->has_handle = e == CUDA_SUCCESS;
-        return cuda__check_drv(e, "allocate device memory", err);
-    }
-    cuMemGetInfo(&free_bytes, &total);
-    return SH_FAIL(err, SH_E_DEVMEM,
-                   "could not get %zu MiB of device memory: %zu of %zu MiB are free; ask for less "
-                   "(pool-bytes), or end what else uses the device",
-                   a->bytes >> 20, free_bytes >> 20, total >> 20);
+    a->has_handle = e == CUDA_SUCCESS;
+    return e == CUDA_ERROR_OUT_OF_MEMORY ? cuda__no_memory(a->bytes, err)
+                                         : cuda__check_drv(e, "allocate device memory", err);
 }
 
 int cuda__arena_create(CUdevice device, size_t bytes, bool is_shared, struct cuda_arena *out,
@@ -194,6 +202,8 @@ int cuda__arena_create(CUdevice device, size_t bytes, bool is_shared, struct cud
     struct cuda_arena a = {.base = NULL};
     int rc = round_up(device, is_shared, bytes, &a.bytes, err);
 
+    if (!rc && is_shared)
+        rc = check_reserve(&a, err);
     if (!rc)
         rc = allocate(device, is_shared, &a, err);
     if (!rc)

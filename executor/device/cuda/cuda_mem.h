@@ -54,7 +54,11 @@ struct cuda_arena {
     size_t bytes;        /* mapped: whole granules */
     bool has_handle, is_reserved, is_mapped;
 };
-/* Zeroed. is_shared: can be exported. Fails: SH_E_DEVMEM saying how much is free. */
+/* What an arena leaves on the device: a context takes some 500 MiB, and workers try out what they
+ * compile. */
+#define CUDA_RESERVE ((size_t)1 << 30)
+/* Zeroed. is_shared: can be exported, and must leave CUDA_RESERVE. Fails: SH_E_DEVMEM saying how
+ * much is free. */
 int cuda__arena_create(CUdevice device, size_t bytes, bool is_shared, struct cuda_arena *out,
                        struct sh_err *err);
 int cuda__arena_import(CUdevice device, int fd, size_t bytes, struct cuda_arena *out,

@@ -149,9 +149,14 @@ static int take_memory(const struct cuda_dev *d, size_t bytes, unsigned char **o
 {
     size_t all;
     int rc = sh_add_size(bytes, CUDA_RECORD_SLACK, &all, err);
+    cudaError_t e = rc ? cudaSuccess : cudaMalloc((void **)out, all);
 
+    if (e == cudaErrorMemoryAllocation) {
+        cudaGetLastError();
+        return cuda__no_memory(all, err);
+    }
     if (!rc)
-        rc = cuda__check(cudaMalloc((void **)out, all), "allocate memory to warm a plan up", err);
+        rc = cuda__check(e, "allocate memory to warm a plan up", err);
     return rc ? rc
               : cuda__check(cudaMemsetAsync(*out, 0, bytes, d->stream),
                             "clear memory to warm a plan up", err);
