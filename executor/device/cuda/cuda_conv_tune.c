@@ -190,6 +190,8 @@ static bool measure(struct tuner *t, struct conv_method *m, int rounds)
         if (t->best_ns > 0 && m->ns > t->best_ns * HOPELESS)
             break;
     }
+    if (!ok) /* a part of it may be under way */
+        cudaStreamSynchronize(t->d->stream);
     if (exec)
         cudaGraphExecDestroy(exec);
     dnn_pack_fini(&pack);
