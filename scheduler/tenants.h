@@ -2,7 +2,7 @@
 #ifndef SH_SCHEDULER_TENANTS_H
 #define SH_SCHEDULER_TENANTS_H
 
-#include "scheduler/idmap.h"
+#include "common/idmap.h"
 #include "scheduler/store.h"
 
 struct tenant { /* lives until the scheduler stands down, also when deleted in the database */
