@@ -1,4 +1,5 @@
 /* keys.c - a tenant's API keys. */
+#include "api/api.h"
 #include "api/auth.h"
 #include "api/handlers.h"
 #include "api/noun.h"
@@ -6,6 +7,8 @@
 #include "common/mem.h"
 
 #include <stdio.h>
+
+#define MAX_OVERLAP_S (30 * 86400)
 
 int keys_list(struct api_req *q, struct sh_err *err)
 {
@@ -43,13 +46,10 @@ int keys_create(struct api_req *q, struct sh_err *err)
         rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
     if (!rc)
         rc = noun_check_choice("role", k.role, ROLES, err);
-    /* RFC 3339 begins with a date and has a T: PostgreSQL alone would also take "tomorrow". */
-    if (!rc && k.expires_at &&
-        (strlen(k.expires_at) < 20 || k.expires_at[4] != '-' || k.expires_at[10] != 'T'))
-        rc = SH_FAIL(err, SH_E_INVALID,
-                     "\"expires_at\" must be a time such as 2027-01-31T00:00:00Z");
+    if (!rc && k.expires_at)
+        rc = noun_check_time("expires_at", k.expires_at, err);
     if (!rc)
-        rc = auth_make_key(&made, err);
+        rc = auth_make_key(NULL, &made, err);
     if (!rc)
         rc = store_key_create(q->db, q->who.key_id, q->request_id, &k, &j, err);
     if (!rc && !j)
@@ -64,6 +64,66 @@ int keys_create(struct api_req *q, struct sh_err *err)
     return req_reply(q, j, location, err);
 }
 
+int keys_get(struct api_req *q, struct sh_err *err)
+{
+    json_t *j = NULL;
+    int rc = noun_path_tenant(q, q->params[0], err);
+
+    if (!rc)
+        rc = store_key_get(q, q->params[0], q->params[1], &j, err);
+    if (!rc && !j)
+        rc = noun_missing("key", q->params[1], err);
+    return rc ? rc : req_reply(q, j, NULL, err);
+}
+
+/* Why a key cannot be rotated. */
+static int not_live(struct api_req *q, struct sh_err *err)
+{
+    json_t *now = NULL;
+    int rc = store_key_get(q, q->params[0], q->params[1], &now, err);
+
+    if (!rc && !now)
+        rc = noun_missing("key", q->params[1], err);
+    else if (!rc)
+        rc = SH_FAIL(err, SH_E_CONFLICT, "the key %s; create a new one",
+                     json_is_null(json_object_get(now, "revoked_at")) ? "has expired"
+                                                                      : "was revoked");
+    json_decref(now);
+    return rc;
+}
+
+int keys_rotate(struct api_req *q, struct sh_err *err)
+{
+    struct auth_new_key made;
+    struct store_key k = {.tenant = q->params[0], .id = made.id, .hash_hex = made.hash_hex};
+    int64_t overlap_s = 0;
+    struct sh_json_field f[] = {
+        {"overlap_s", SH_JSON_INT, &overlap_s, .min = 0, .max = MAX_OVERLAP_S},
+    };
+    json_t *j = NULL;
+    int rc = noun_path_tenant(q, q->params[0], err);
+
+    if (!rc)
+        rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
+    if (!rc && strlen(q->params[1]) != AUTH_ID_CHARS)
+        rc = noun_missing("key", q->params[1], err);
+    if (!rc)
+        rc = auth_make_key(q->params[1], &made, err);
+    if (!rc)
+        rc = store_key_rotate(q, &k, overlap_s, &j, err);
+    if (!rc && !j)
+        rc = not_live(q, err);
+    if (!rc)
+        auth_forget(q->api->auth, made.id);
+    if (!rc && json_object_set_new(j, "key", json_string(made.text)))
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the reply");
+    if (rc) {
+        json_decref(j);
+        return rc;
+    }
+    return req_reply(q, j, NULL, err);
+}
+
 int keys_delete(struct api_req *q, struct sh_err *err)
 {
     json_t *j = NULL;
@@ -73,6 +133,8 @@ int keys_delete(struct api_req *q, struct sh_err *err)
         rc = store_key_revoke(q, q->params[0], q->params[1], &j, err);
     if (!rc && !j)
         rc = noun_missing("key", q->params[1], err);
+    if (!rc)
+        auth_forget(q->api->auth, q->params[1]);
     json_decref(j);
     return rc;
 }

@@ -77,6 +77,31 @@ int noun_check_choice(const char *field, const char *s, const char *const *list,
     return SH_FAIL(err, SH_E_INVALID, "\"%s\" must be one of: %s", field, text);
 }
 
+/* Does s have the form of the pattern, d standing for a digit? Returns the rest, NULL if not. */
+static const char *after_form(const char *s, const char *pattern)
+{
+    for (; *pattern; pattern++, s++)
+        if (*pattern == 'd' ? *s < '0' || *s > '9' : *s != *pattern)
+            return NULL;
+    return s;
+}
+
+int noun_check_time(const char *field, const char *s, struct sh_err *err)
+{
+    const char *rest = strlen(s) <= 35 ? after_form(s, "dddd-dd-ddTdd:dd:dd") : NULL;
+
+    if (rest && rest[0] == '.' && rest[1] >= '0' && rest[1] <= '9')
+        rest += 1 + strspn(rest + 1, "0123456789");
+    if (rest && strcmp(rest, "Z") != 0) {
+        rest = rest[0] == '+' || rest[0] == '-' ? after_form(rest + 1, "dd:dd") : NULL;
+        if (rest && rest[0])
+            rest = NULL;
+    }
+    if (rest)
+        return SH_OK;
+    return SH_FAIL(err, SH_E_INVALID, "\"%s\" must be a time such as 2027-01-31T00:00:00Z", field);
+}
+
 int noun_missing(const char *what, const char *name, struct sh_err *err)
 {
     return SH_FAIL(err, SH_E_NOTFOUND, "there is no %s \"%.128s\"", what, name);

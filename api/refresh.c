@@ -29,6 +29,7 @@ struct refresh {
     uint64_t listens; /* db_generation() of the connection that listens; 0: none */
     bool was_down;
     int64_t keys_ns, models_ns; /* last time each was read */
+    int64_t used_ns;            /* last time the uses of keys were written */
     bool keys_due, models_due;
 };
 
@@ -68,6 +69,10 @@ static int refresh_once(struct refresh *r, struct sh_err *err)
         r->keys_ns = now;
         rc = auth_refresh(r->api->auth, r->db, err);
     }
+    if (!rc && now - r->used_ns >= r->api->conf->key_poll_ms * NS_PER_MS) {
+        r->used_ns = now;
+        rc = auth_write_used(r->api->auth, r->db, err);
+    }
     drain_notifications(r);
     if (!rc && now == r->models_ns)
         link_hint(r->api->link, "reached"); /* by us: a scheduler that does not may want to know */
@@ -97,9 +102,11 @@ static void *thread_main(void *arg)
         if (poll(p, 2, (int)SH_MIN(r->api->conf->model_poll_ms, 1000)) < 0 && errno != EINTR)
             SH_WARN("refresh.poll", "errno=%d", errno);
         if (p[0].revents)
-            return NULL;
+            break;
         drain_notifications(r);
     }
+    auth_write_used(r->api->auth, r->db, NULL);
+    return NULL;
 }
 
 int refresh_start(struct api *a, struct refresh **out, struct sh_err *err)

@@ -50,6 +50,12 @@ const struct api_route API_ROUTES[] = {
      "list a tenant's API keys, without secrets", NULL, "[Key]"},
     {"POST", KEYS, ACCESS_MANAGE, BODY_JSON, 0, 16 * KIB, keys_create, 201,
      "create an API key; the secret is shown this once", "KeyCreate", "KeySecret"},
+    {"GET", KEYS "/{key}", ACCESS_MANAGE, BODY_NONE, 0, 0, keys_get, 200,
+     "one API key, without its secret", NULL, "Key"},
+    {"POST", KEYS "/{key}/rotate", ACCESS_MANAGE, BODY_JSON, ROUTE_OPTIONAL, 4 * KIB, keys_rotate,
+     200,
+     "give a key a new secret, shown this once; the old one is valid for overlap_s more seconds",
+     "KeyRotate", "KeySecret"},
     {"DELETE", KEYS "/{key}", ACCESS_MANAGE, BODY_NONE, 0, 0, keys_delete, 204,
      "revoke an API key at once", NULL, NULL},
 

@@ -42,7 +42,8 @@
     "second allows'},'max_storage_bytes':{'type':'integer','minimum':0}"
 #define KEY_FIELDS                                                                                 \
     "'id':" TEXT ",'name':" TEXT ",'role':" TEXT ",'tenant':" TEXT0 ",'created_at':" TIME          \
-    ",'expires_at':" TIME0 ",'revoked_at':" TIME0
+    ",'expires_at':" TIME0 ",'revoked_at':" TIME0 ",'rotated_at':" TIME0                           \
+    ",'old_secret_until':" TIME0 ",'last_used_at':" TIME0
 #define SLO_FIELDS                                                                                 \
     "'latency_ms':" RANGE("number", "0.001", "3600000") ",'percentile':" RANGE("number",           \
     "0.001", "99.999") ",'priority':" RANGE("integer", "0", "100")                                 \
@@ -78,6 +79,7 @@ const struct api_schema API_SCHEMAS[] = {
     {"KeySecret", OPEN(KEY_FIELDS ",'key':" TEXT)},
     {"KeyCreate", CLOSED("'name','role'", "'name':{'type':'string','minLength':1,'maxLength':64},"
      "'role':{'enum':['tenant-admin','submit','infer','read']},'expires_at':" TIME)},
+    {"KeyRotate", CLOSED("", "'overlap_s':" RANGE("integer", "0", "2592000"))},
     {"Model", OPEN("'name':" NAME ",'tenant':" TEXT ",'visibility':{'enum':['private','shared']},"
      "'created_at':" TIME ",'versions':{'type':'array','items':{'type':'object'}},'row_version':"
      INT)},

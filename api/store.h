@@ -42,10 +42,18 @@ int store_key_create(struct db *db, const char *by_key, const char *request_id,
 /* Is there an admin key that is neither revoked nor expired? In a transaction: until its end no
  * other caller gets an answer. */
 int store_key_admin_exists(struct db *db, bool *out, struct sh_err *err);
+int store_key_get(struct api_req *q, const char *tenant, const char *id, json_t **out,
+                  struct sh_err *err);
+/* tenant, id, hash_hex: the new secret's. *out is NULL for a key that is not there, or not live. */
+int store_key_rotate(struct api_req *q, const struct store_key *k, int64_t overlap_s, json_t **out,
+                     struct sh_err *err);
+/* ids and Unix ms, each a list with commas: notes these last uses unless later ones are known. */
+int store_key_used(struct db *db, const char *ids, const char *times, struct sh_err *err);
 int store_key_revoke(struct api_req *q, const char *tenant, const char *id, json_t **out,
                      struct sh_err *err);
 /* ids: comma-separated. Rows: id, tenant id, tenant, role, hash (hex), tenant state, live, expiry
- * in Unix ms (NULL = never), the tenant's requests_per_second and burst (0 = not set). */
+ * in Unix ms (NULL = never), the tenant's requests_per_second and burst (0 = not set), the hash
+ * before (hex, NULL = none) and until when it counts in Unix ms. */
 int store_key_load(struct db *db, const char *ids, struct db_res **out, struct sh_err *err);
 int store_key_listen(struct db *db, struct sh_err *err); /* LISTEN shunt_keys, shunt_models */
 

@@ -28,6 +28,7 @@ struct cli_conf {
     char *bind, *device, *db_url, *migrations_dir, *dashboards_dir, *pg_bin, *log_level;
     bool foreground, purge;
     /* tenants, keys, models, targets */
+    int64_t overlap_s;
     char *role, *expires_at, *save, *visibility, *percentile, *on_miss, *latency_ms,
         *target_priority;
     /* push */
@@ -134,7 +135,8 @@ void model_add_summary(json_t *models);
 /* The commands, by file. */
 cli_fn up_main, down_main, status_main, top_main;                      /* up.c, top.c */
 cli_fn tenant_create, tenant_get, tenant_delete;                       /* admin.c */
-cli_fn key_create, key_get, key_delete, quota_get, quota_set;          /* admin.c */
+cli_fn key_create, key_get, key_delete, key_rotate;                    /* admin.c */
+cli_fn quota_get, quota_set;                                           /* admin.c */
 cli_fn model_create, model_get, model_delete, model_push, version_get; /* model.c */
 cli_fn model_wait, slo_set, slo_get, slo_delete;                       /* model.c */
 cli_fn dataset_create, dataset_get, dataset_delete, dataset_push;      /* dataset.c */

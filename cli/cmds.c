@@ -53,6 +53,10 @@ static const struct sh_conf_opt KEY_CREATE[] = {
     STR(expires_at, "expires-at", NULL, "time such as 2027-01-31T00:00:00Z"),
     STR(save, "save", NULL, "write the key to this file (mode 0600)"),
 };
+static const struct sh_conf_opt KEY_ROTATE[] = {
+    INT(overlap_s, "overlap-s", 0, 0, 2592000, "the old secret is valid for so much longer, s"),
+    STR(save, "save", NULL, "write the key to this file (mode 0600)"),
+};
 static const struct sh_conf_opt MODEL_CREATE[] = {
     STR(visibility, "visibility", "private", "private, or shared with every tenant for inference"),
 };
@@ -140,6 +144,9 @@ const struct cli_cmd CLI_CMDS[] = {
      "create a model: a name for versions", model_create, OPTS(MODEL_CREATE)},
     {"create", "dataset", "NAME", "create a dataset; push its file next", dataset_create, NONE},
 
+    {"rotate", "key", "ID",
+     "give an API key of --tenant a new secret, shown this once", key_rotate, OPTS(KEY_ROTATE)},
+
     {"push", "model", "NAME FILE",
      "upload an ONNX file as the next version; creates the model if needed",
      model_push, OPTS(PUSH_MODEL)},
@@ -147,7 +154,7 @@ const struct cli_cmd CLI_CMDS[] = {
      "upload a safetensors file; creates the dataset if needed", dataset_push, NONE},
 
     {"get", "tenants", "[NAME]", "tenants", tenant_get, NONE},
-    {"get", "keys", "", "API keys of --tenant, without secrets", key_get, NONE},
+    {"get", "keys", "[ID]", "API keys of --tenant, without secrets", key_get, NONE},
     {"get", "quota", "[TENANT]", "limits of a tenant", quota_get, NONE},
     {"get", "models", "[NAME]", "models", model_get, NONE},
     {"get", "versions", "MODEL[:VERSION]",
