@@ -165,6 +165,7 @@ static void forget_all(struct sched *s)
     execs_fini(&s->execs);
     tenants_fini(&s->tenants);
     usage_fini(&s->usage);
+    s->shares = (struct shares){0};
 }
 
 void sched_stand_down(struct sched *s, const char *why)

@@ -21,6 +21,7 @@
 #include "scheduler/pass.h"
 #include "scheduler/request.h"
 #include "scheduler/sessions.h"
+#include "scheduler/shares.h"
 #include "scheduler/tenants.h"
 #include "scheduler/usage.h"
 
@@ -50,6 +51,7 @@ struct sched {
     struct requests requests;
     struct sessions sessions;
     struct usage usage;
+    struct shares shares;
     struct pass pass;
 };
 

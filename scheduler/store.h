@@ -43,6 +43,7 @@ struct store_tenant {
     const char *name;
     bool active;
     double guaranteed_gpus, max_gpus /* < 0: unlimited */, weight;
+    double lending_limit; /* < 0: all of the guarantee */
     uint32_t max_running_jobs, max_concurrent_requests;
 };
 
@@ -159,6 +160,22 @@ struct store_executor {
     bool up;
 };
 int store_executor_put(struct db *db, void *arg, struct sh_err *err);
+
+/* ---- shares: arg is struct store_shares. What was decided by, for people; replaces older rows. */
+#define STORE_MAX_SHARES 256
+struct store_share {
+    int64_t tenant_id;
+    double guaranteed_gpus, max_gpus /* < 0: unlimited */, weight;
+    double running_gpus, waiting_gpus, fair_gpus, reserved_gpus;
+    double usage_ns; /* decayed, as of now */
+};
+struct store_shares {
+    struct store_fence fence;
+    double half_life_s;
+    size_t n;
+    struct store_share rows[STORE_MAX_SHARES];
+};
+int store_share_put(struct db *db, void *arg, struct sh_err *err);
 
 /* ---- usage: arg is struct store_usage. seq grows by one with each flush of an epoch. */
 struct store_usage_row {
