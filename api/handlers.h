@@ -12,11 +12,13 @@ api_fn models_list, models_create, models_get, models_delete;                   
 api_fn versions_list, versions_create, versions_get, versions_delete, versions_upload;
 api_fn slo_get, slo_put, slo_delete; /* slo.c */
 api_fn datasets_list, datasets_create, datasets_get, datasets_delete, datasets_upload;
-api_fn queues_list;                                   /* queues.c */
-api_fn jobs_list, jobs_create, jobs_get, jobs_cancel; /* jobs.c */
-api_fn jobs_events, jobs_checkpoints;                 /* jobs.c */
-api_fn jobs_losses;                                   /* losses.c */
-api_fn executors_list;                                /* executors.c */
+api_fn queues_list, queues_get, queues_create, queues_patch, queues_delete; /* queues.c */
+api_fn usage_get, shares_get, shares_list;                                  /* usage.c */
+api_fn audit_list;                                                          /* audit.c */
+api_fn jobs_list, jobs_create, jobs_get, jobs_cancel;                       /* jobs.c */
+api_fn jobs_events, jobs_checkpoints;                                       /* jobs.c */
+api_fn jobs_losses;                                                         /* losses.c */
+api_fn executors_list;                                                      /* executors.c */
 api_fn v2_server, v2_live, v2_ready, v2_index, v2_stats_all, v2_model, v2_model_ready; /* v2.c */
 api_fn v2_config, v2_stats;                                                            /* v2.c */
 api_fn infer_main;                                                                     /* infer.c */

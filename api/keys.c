@@ -40,6 +40,7 @@ int keys_create(struct api_req *q, struct sh_err *err)
         {"expires_at", SH_JSON_STR, &k.expires_at, .max = 35},
     };
     json_t *j = NULL;
+    int64_t expires_ms;
     int rc = noun_path_tenant(q, q->params[0], err);
 
     if (!rc)
@@ -47,7 +48,7 @@ int keys_create(struct api_req *q, struct sh_err *err)
     if (!rc)
         rc = noun_check_choice("role", k.role, ROLES, err);
     if (!rc && k.expires_at)
-        rc = noun_check_time("expires_at", k.expires_at, err);
+        rc = noun_read_time("expires_at", k.expires_at, &expires_ms, err);
     if (!rc)
         rc = auth_make_key(NULL, &made, err);
     if (!rc)

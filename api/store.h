@@ -132,10 +132,57 @@ int store_dataset_slot(struct api_req *q, const char *name, struct store_slot *o
                        struct sh_err *err);
 int store_dataset_ready(struct api_req *q, const struct store_artifact *a, json_t **out,
                         struct sh_err *err);
-int store_queue_list(struct api_req *q, const struct req_page *page, json_t **out,
-                     struct sh_err *err);
 int store_executor_list(struct api_req *q, const struct req_page *page, json_t **out,
                         struct sh_err *err);
+
+/* store_queue.c. q->tenant_id: whose queues are seen beside the shared ones; 0: those alone. */
+#define STORE_MAX_QUEUES 100 /* of one tenant, and of nobody */
+struct store_queue {
+    int64_t tenant_id;        /* the owner; 0: shared */
+    const char *name, *state; /* state NULL: OPEN when it is made, unchanged else */
+    int64_t priority;
+    bool has_priority;
+};
+int store_queue_list(struct api_req *q, const struct req_page *page, json_t **out,
+                     struct sh_err *err);
+int store_queue_get(struct api_req *q, const char *name, json_t **out, struct sh_err *err);
+/* *out is NULL if the name is taken or there are too many. */
+int store_queue_create(struct api_req *q, const struct store_queue *x, json_t **out,
+                       struct sh_err *err);
+int store_queue_patch(struct api_req *q, const struct store_queue *x, const char *if_match,
+                      json_t **out, struct sh_err *err);
+int store_queue_delete(struct api_req *q, const struct store_queue *x, const char *if_match,
+                       json_t **out, struct sh_err *err);
+/* Why a job cannot go into this queue: always a failure. */
+int store_queue_refuse(struct api_req *q, const char *name, struct sh_err *err);
+
+/* store_usage.c */
+enum usage_by {
+    USAGE_BY_CLASS,
+    USAGE_BY_MODEL,
+    USAGE_BY_MINUTE,
+    USAGE_BY_HOUR,
+    USAGE_BY_DAY,
+    USAGE_N_BY
+};
+struct store_usage {
+    const char *tenant, *class, *model; /* the last two may be NULL: all */
+    enum usage_by by;
+    int64_t from_ms, to_ms; /* Unix time, [from, to) */
+};
+int store_usage(struct api_req *q, const struct store_usage *u, const struct req_page *page,
+                json_t **out, struct sh_err *err);
+int store_share_get(struct api_req *q, const char *tenant, json_t **out, struct sh_err *err);
+int store_share_list(struct api_req *q, const struct req_page *page, json_t **out,
+                     struct sh_err *err);
+
+/* store_audit.c. Newest first. */
+struct store_audit {
+    const char *tenant, *actor, *action, *resource; /* NULL: any */
+    int64_t from_ms, to_ms;                         /* Unix time, [from, to); < 0: any */
+};
+int store_audit_list(struct db *db, const struct store_audit *f, const struct req_page *page,
+                     json_t **out, struct sh_err *err);
 
 /* store_job.c */
 struct store_job {

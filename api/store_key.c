@@ -68,7 +68,8 @@ static const struct db_stmt KEY_REVOKE = {
     4,
 };
 
-/* The secret before goes on for $4 seconds; one that still went on from an earlier rotation ends. */
+/* The secret before goes on for $4 seconds; one that still went on from an earlier rotation ends.
+ */
 static const struct db_stmt KEY_ROTATE = {
     "key_rotate",
     "WITH o AS (SELECT x.* FROM api_key x JOIN tenant t ON t.id = x.tenant_id WHERE x.id = $1 AND "
@@ -86,8 +87,8 @@ static const struct db_stmt KEY_ROTATE = {
 /* In one order, so that two processes that write the same keys do not wait for each other. */
 static const struct db_stmt KEY_USED = {
     "key_used",
-    "WITH u AS (SELECT x.id, to_timestamp(x.ms / 1000.0) AS at FROM unnest(string_to_array($1, ','), "
-    "string_to_array($2, ',')::bigint[]) AS x (id, ms)), "
+    "WITH u AS (SELECT x.id, to_timestamp(x.ms / 1000.0) AS at FROM unnest(string_to_array($1, "
+    "','), string_to_array($2, ',')::bigint[]) AS x (id, ms)), "
     "l AS (SELECT k.id, u.at FROM api_key k JOIN u ON u.id = k.id WHERE k.last_used_at IS NULL OR "
     "k.last_used_at < u.at ORDER BY k.id FOR NO KEY UPDATE OF k) "
     "UPDATE api_key k SET last_used_at = l.at FROM l WHERE k.id = l.id",

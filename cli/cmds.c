@@ -57,6 +57,24 @@ static const struct sh_conf_opt KEY_ROTATE[] = {
     INT(overlap_s, "overlap-s", 0, 0, 2592000, "the old secret is valid for so much longer, s"),
     STR(save, "save", NULL, "write the key to this file (mode 0600)"),
 };
+static const struct sh_conf_opt QUEUE_SET[] = {
+    STR(state, "state", NULL, "OPEN, HELD (starts nothing) or DRAINING (takes nothing new)"),
+    STR(target_priority, "priority", NULL, "-1000 to 1000, added to that of each job"),
+};
+static const struct sh_conf_opt USAGE_GET[] = {
+    STR(by, "by", "class", "class, model, minute, hour or day"),
+    STR(from, "from", NULL, "time such as 2027-01-31T00:00:00Z; without it a day before --to"),
+    STR(to, "to", NULL, "time, not included; without it now"),
+    STR(class, "class", NULL, "inference or training alone"),
+    STR(model, "model", NULL, "this model alone"),
+};
+static const struct sh_conf_opt AUDIT_GET[] = {
+    STR(actor, "actor", NULL, "id of the key that made the changes"),
+    STR(action, "action", NULL, "such as key.rotate, or key for all of them"),
+    STR(resource, "resource", NULL, "such as model/digits"),
+    STR(from, "from", NULL, "time such as 2027-01-31T00:00:00Z"),
+    STR(to, "to", NULL, "time, not included"),
+};
 static const struct sh_conf_opt MODEL_CREATE[] = {
     STR(visibility, "visibility", "private", "private, or shared with every tenant for inference"),
 };
@@ -143,6 +161,9 @@ const struct cli_cmd CLI_CMDS[] = {
     {"create", "model", "NAME",
      "create a model: a name for versions", model_create, OPTS(MODEL_CREATE)},
     {"create", "dataset", "NAME", "create a dataset; push its file next", dataset_create, NONE},
+    {"create", "queue", "NAME",
+     "create a queue of --tenant; an admin without --tenant creates a shared one",
+     queue_create, OPTS(QUEUE_SET)},
 
     {"rotate", "key", "ID",
      "give an API key of --tenant a new secret, shown this once", key_rotate, OPTS(KEY_ROTATE)},
@@ -161,13 +182,19 @@ const struct cli_cmd CLI_CMDS[] = {
      "versions of a model, or one with its tensors", version_get, NONE},
     {"get", "slo", "MODEL", "latency target of a model", slo_get, NONE},
     {"get", "datasets", "[NAME]", "datasets", dataset_get, NONE},
-    {"get", "queues", "", "queues", queue_get, NONE},
+    {"get", "queues", "[NAME]", "queues that --tenant may use", queue_get, NONE},
+    {"get", "usage", "[TENANT]", "device time, requests and samples", usage_get, OPTS(USAGE_GET)},
+    {"get", "share", "[TENANT]",
+     "what the scheduler decides by: guarantees, fair shares, usage", share_get, NONE},
+    {"get", "audit", "", "every change, newest first", audit_get, OPTS(AUDIT_GET)},
     {"get", "jobs", "[JOB]", "jobs, newest first, or one job", job_get, NONE},
     {"get", "checkpoints", "JOB",
      "checkpoints that were written; the files of the last two are kept", job_checkpoints, NONE},
     {"get", "executors", "", "executors, and since when they are up or down", executor_get, NONE},
 
     {"set", "slo", "MODEL", "set the latency target of a model", slo_set, OPTS(SLO_SET)},
+    {"set", "queue", "NAME", "hold, drain or open a queue of --tenant, or change its priority",
+     queue_set, OPTS(QUEUE_SET)},
     {"set", "quota", "TENANT FIELD=VALUE...",
      "change limits of a tenant; null = the default; get quota -o json shows every field",
      quota_set, NONE},
@@ -177,6 +204,8 @@ const struct cli_cmd CLI_CMDS[] = {
     {"delete", "model", "MODEL[:VERSION]",
      "delete a model with all versions, or one version", model_delete, NONE},
     {"delete", "slo", "MODEL", "remove the latency target of a model", slo_delete, NONE},
+    {"delete", "queue", "NAME", "delete a queue of --tenant that has no live jobs", queue_delete,
+     NONE},
     {"delete", "dataset", "NAME", "delete a dataset", dataset_delete, NONE},
 
     {"submit", NULL, "", "submit a training job", job_submit, OPTS(SUBMIT)},

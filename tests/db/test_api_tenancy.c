@@ -14,6 +14,8 @@
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
 
+#include <math.h>
+
 struct world {
     struct db *db;
     struct auth *auth;
@@ -257,6 +259,302 @@ static void uses_are_written_in_one_go_and_never_backwards(void **state)
     assert_int_equal(number(w->db, "SELECT count(last_used_at) FROM api_key"), 0);
 }
 
+/* ------------------------------------------------------------------ usage, shares */
+
+#define MINUTE INT64_C(60000)
+#define NOON INT64_C(1790856000000) /* 2026-10-01T12:00:00Z */
+
+/* Two models, two classes: each minute from noon on has one second and one request in each. */
+static void fill_usage(struct world *w)
+{
+    run(w->db, "INSERT INTO model (tenant_id, name) VALUES (1, 'a'), (1, 'b'), (2, 'a')");
+    run(w->db, "INSERT INTO usage SELECT m.tenant_id, m.id, c, to_timestamp(1790856000) + i * "
+               "interval '1 minute', 1000000000, 1, 2 FROM model m, unnest(ARRAY['inference', "
+               "'training']) c, generate_series(0, 149) i");
+}
+
+static struct req_page page_of(int64_t limit)
+{
+    struct req_page p = {.limit = limit};
+
+    snprintf(p.limit_text, sizeof(p.limit_text), "%lld", (long long)limit);
+    return p;
+}
+
+/* Walks all pages. *n: groups; returns their GPU seconds. */
+static double walk_usage(struct world *w, const struct store_usage *u, int64_t limit, size_t *n)
+{
+    struct req_page page = page_of(limit);
+    double seconds = 0;
+    const char *cursor;
+
+    *n = 0;
+    do {
+        struct sh_err err = {0};
+        json_t *j = NULL, *items, *item;
+        int64_t id;
+        size_t i;
+
+        assert_ok_err(store_usage(&w->q, u, &page, &j, &err), &err);
+        items = json_object_get(j, "items");
+        assert_true(json_array_size(items) <= (size_t)limit);
+        json_array_foreach(items, i, item)
+        {
+            seconds += json_number_value(json_object_get(item, "gpu_seconds"));
+            ++*n;
+        }
+        cursor = json_string_value(json_object_get(j, "next_cursor"));
+        page.cursor = cursor ? page.after : NULL;
+        if (cursor) {
+            assert_ok(cursor_decode(cursor, &id, NULL));
+            snprintf(page.after, sizeof(page.after), "%lld", (long long)id);
+        }
+        json_decref(j);
+    } while (page.cursor);
+    return seconds;
+}
+
+static void usage_adds_up_the_same_by_whatever_it_is_grouped(void **state)
+{
+    static const size_t GROUPS[USAGE_N_BY] = {2, 2, 150, 3, 1};
+    struct world *w = *state;
+    struct store_usage u = {.tenant = "research", .from_ms = 0, .to_ms = NOON + 1000 * MINUTE};
+    size_t n;
+
+    fill_usage(w);
+    for (u.by = 0; u.by < USAGE_N_BY; u.by++) {
+        for (int64_t limit = 1; limit < 200; limit += 40) {
+            assert_true(walk_usage(w, &u, limit, &n) == 600);
+            assert_int_equal(n, GROUPS[u.by]);
+        }
+    }
+}
+
+static void usage_is_of_the_range_the_class_and_the_model_that_were_asked_for(void **state)
+{
+    struct world *w = *state;
+    struct store_usage u = {.tenant = "research",
+                            .by = USAGE_BY_MINUTE,
+                            .from_ms = NOON + 10 * MINUTE,
+                            .to_ms = NOON + 15 * MINUTE};
+    size_t n;
+
+    fill_usage(w);
+    assert_true(walk_usage(w, &u, 100, &n) == 20);
+    assert_int_equal(n, 5);
+    u.class = "training";
+    assert_true(walk_usage(w, &u, 100, &n) == 10);
+    u.model = "b";
+    assert_true(walk_usage(w, &u, 100, &n) == 5);
+    u.model = "c";
+    assert_true(walk_usage(w, &u, 100, &n) == 0);
+}
+
+static double field(const json_t *j, const char *name)
+{
+    return json_number_value(json_object_get(j, name));
+}
+
+static void a_share_shows_its_row_with_the_usage_as_it_has_decayed_by_now(void **state)
+{
+    struct world *w = *state;
+    struct sh_err err = {0};
+    json_t *j = NULL;
+
+    run(w->db, "UPDATE quota SET guaranteed_gpus = 2, over_quota_weight = 3 WHERE tenant_id = 1");
+    assert_ok_err(store_share_get(&w->q, "research", &j, &err), &err);
+    assert_true(field(j, "guaranteed_gpus") == 2 && field(j, "running_gpus") == 0);
+    assert_true(json_is_null(json_object_get(j, "at")));
+    json_decref(j);
+    run(w->db,
+        "INSERT INTO tenant_share (tenant_id, at, epoch, guaranteed_gpus, weight, "
+        "running_gpus, waiting_gpus, fair_gpus, reserved_gpus, usage_ns, half_life_s) VALUES "
+        "(1, now() - interval '1000 s', 1, 2, 3, 1, 4, 2, 1, 36e9, 1000), "
+        "(2, now(), 1, 0, 1, 0, 0, 0, 0, 2e9, 1000)");
+    assert_ok_err(store_share_get(&w->q, "research", &j, &err), &err);
+    assert_true(fabs(field(j, "usage_gpu_seconds") - 18) < 0.5);
+    assert_true(fabs(field(j, "usage_per_weight") - 6) < 0.2);
+    assert_true(fabs(field(j, "usage_fraction") - 0.9) < 0.02);
+    assert_true(fabs(field(j, "weight_fraction") - 0.75) < 1e-9);
+    assert_true(field(j, "saturation") == 0.5 && field(j, "reserved_gpus") == 1);
+    json_decref(j);
+    assert_ok_err(store_share_get(&w->q, "vision", &j, &err), &err);
+    assert_true(json_is_null(json_object_get(j, "saturation"))); /* of nothing */
+    json_decref(j);
+    assert_ok_err(store_share_get(&w->q, "nobody", &j, &err), &err);
+    assert_null(j);
+}
+
+/* ------------------------------------------------------------------ queues */
+
+static const char *text(const json_t *j, const char *name)
+{
+    const char *s = json_string_value(json_object_get(j, name));
+
+    return s ? s : "";
+}
+
+static json_t *create_queue(struct world *w, int64_t tenant, const char *name)
+{
+    struct store_queue x = {.tenant_id = tenant, .name = name};
+    struct sh_err err = {0};
+    json_t *j = NULL;
+
+    assert_ok_err(store_queue_create(&w->q, &x, &j, &err), &err);
+    return j;
+}
+
+static void a_live_name_is_unique_among_the_queues_that_a_tenant_sees(void **state)
+{
+    struct world *w = *state;
+    struct store_queue x = {.tenant_id = 1, .name = "night"};
+    json_t *j = create_queue(w, 1, "night");
+
+    assert_string_equal(text(j, "state"), "OPEN");
+    json_decref(j);
+    assert_null(create_queue(w, 1, "night"));
+    assert_null(create_queue(w, 1, "default")); /* a shared one */
+    assert_null(create_queue(w, 0, "night"));
+    j = create_queue(w, 2, "night"); /* another tenant's */
+    assert_non_null(j);
+    json_decref(j);
+    assert_ok(store_queue_delete(&w->q, &x, NULL, &j, NULL));
+    json_decref(j);
+    j = create_queue(w, 1, "night");
+    assert_non_null(j);
+    json_decref(j);
+}
+
+static void a_tenant_sees_its_own_queues_and_the_shared_ones(void **state)
+{
+    struct world *w = *state;
+    json_t *j = create_queue(w, 1, "night");
+
+    json_decref(j);
+    w->q.tenant_id = 2;
+    assert_ok(store_queue_get(&w->q, "night", &j, NULL));
+    assert_null(j);
+    assert_ok(store_queue_get(&w->q, "default", &j, NULL));
+    assert_non_null(j);
+    json_decref(j);
+    w->q.tenant_id = 1;
+    assert_ok(store_queue_get(&w->q, "night", &j, NULL));
+    assert_non_null(j);
+    json_decref(j);
+}
+
+static void a_queue_with_live_jobs_stays_and_one_with_ended_ones_goes(void **state)
+{
+    struct world *w = *state;
+    struct store_queue x = {.tenant_id = 1, .name = "night"};
+    struct sh_err err = {0};
+    json_t *j = create_queue(w, 1, "night");
+
+    json_decref(j);
+    w->q.tenant_id = 1;
+    run(w->db, "INSERT INTO model (tenant_id, name) VALUES (1, 'm')");
+    run(w->db, "INSERT INTO model_version (model_id, version) VALUES (1, 1)");
+    run(w->db, "INSERT INTO dataset (tenant_id, name) VALUES (1, 'd')");
+    run(w->db, "INSERT INTO job (tenant_id, queue_id, kind, version_id, dataset_id, spec) SELECT "
+               "1, id, 'training', 1, 1, '{}' FROM queue WHERE name = 'night'");
+    assert_ok_err(store_queue_delete(&w->q, &x, NULL, &j, &err), &err);
+    assert_null(j);
+    run(w->db, "UPDATE job SET state = 'CANCELLED', finished_at = now()");
+    assert_ok_err(store_queue_delete(&w->q, &x, NULL, &j, &err), &err);
+    assert_non_null(j);
+    json_decref(j);
+    assert_ok(store_queue_get(&w->q, "night", &j, NULL));
+    assert_null(j);
+    assert_int_equal(number(w->db, "SELECT count(*) FROM job"), 1);
+    assert_fails(store_queue_refuse(&w->q, "night", &err), SH_E_NOTFOUND, &err, "no queue");
+}
+
+static void a_change_of_a_queue_leaves_the_rest_as_it_was(void **state)
+{
+    struct world *w = *state;
+    struct store_queue x = {.tenant_id = 1, .name = "night", .priority = 7, .has_priority = true};
+    struct sh_err err = {0};
+    json_t *j = create_queue(w, 1, "night");
+
+    json_decref(j);
+    w->q.tenant_id = 1;
+    assert_ok_err(store_queue_patch(&w->q, &x, "1", &j, &err), &err);
+    assert_true(field(j, "priority") == 7 && field(j, "row_version") == 2);
+    json_decref(j);
+    x = (struct store_queue){.tenant_id = 1, .name = "night", .state = "DRAINING"};
+    assert_ok(store_queue_patch(&w->q, &x, "1", &j, NULL));
+    assert_null(j); /* an old row version */
+    assert_ok_err(store_queue_patch(&w->q, &x, NULL, &j, &err), &err);
+    assert_string_equal(text(j, "state"), "DRAINING");
+    assert_true(field(j, "priority") == 7);
+    json_decref(j);
+    assert_fails(store_queue_refuse(&w->q, "night", &err), SH_E_CONFLICT, &err, "DRAINING");
+}
+
+static void a_tenant_has_a_limited_number_of_queues(void **state)
+{
+    struct world *w = *state;
+
+    run(w->db, "INSERT INTO queue (tenant_id, name) SELECT 1, 'q' || i FROM generate_series(1, "
+               "100) i");
+    assert_null(create_queue(w, 1, "one-more"));
+    run(w->db, "UPDATE queue SET state = 'DRAINING', deleted_at = now() WHERE name = 'q1'");
+    json_decref(create_queue(w, 1, "one-more"));
+    assert_int_equal(number(w->db, "SELECT count(*) FROM queue WHERE name = 'one-more'"), 1);
+}
+
+/* ------------------------------------------------------------------ audit */
+
+static size_t n_audit(struct world *w, const struct store_audit *f, const char **first_action)
+{
+    static char kept[64];
+    struct req_page page = page_of(50);
+    struct sh_err err = {0};
+    json_t *j = NULL, *items;
+    size_t n;
+
+    assert_ok_err(store_audit_list(w->db, f, &page, &j, &err), &err);
+    items = json_object_get(j, "items");
+    n = json_array_size(items);
+    sh_strlcpy(kept, text(json_array_get(items, 0), "action"), sizeof(kept));
+    *first_action = kept;
+    json_decref(j);
+    return n;
+}
+
+static void the_audit_is_found_by_tenant_actor_action_and_time(void **state)
+{
+    struct world *w = *state;
+    struct store_audit all = {.from_ms = -1, .to_ms = -1}, f = all;
+    const char *action;
+
+    run(w->db, "INSERT INTO audit (at, key_id, tenant_id, request_id, action, resource) VALUES "
+               "(to_timestamp(1000), 'anna', 1, 'r1', 'key.create', 'key/1'), "
+               "(to_timestamp(2000), 'anna', 2, 'r2', 'key.rotate', 'key/1'), "
+               "(to_timestamp(3000), 'bert', 1, 'r3', 'keyring.patch', 'keyring/1')");
+    assert_int_equal(n_audit(w, &all, &action), 3);
+    assert_string_equal(action, "keyring.patch"); /* newest first */
+    f.tenant = "research";
+    assert_int_equal(n_audit(w, &f, &action), 2);
+    f.actor = "anna";
+    assert_int_equal(n_audit(w, &f, &action), 1);
+    assert_string_equal(action, "key.create");
+    f = all;
+    f.action = "key";
+    assert_int_equal(n_audit(w, &f, &action), 2);
+    f.action = "key.rotate";
+    assert_int_equal(n_audit(w, &f, &action), 1);
+    f = all;
+    f.resource = "key/1";
+    assert_int_equal(n_audit(w, &f, &action), 2);
+    f = all;
+    f.from_ms = 1000000;
+    f.to_ms = 3000000;
+    assert_int_equal(n_audit(w, &f, &action), 2);
+    f.from_ms = 1000001;
+    assert_int_equal(n_audit(w, &f, &action), 1);
+}
+
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
 
 int main(void)
@@ -269,6 +567,15 @@ int main(void)
         TEST(an_expired_key_is_refused_from_the_cache_too),
         TEST(a_key_that_was_forgotten_is_read_again),
         TEST(uses_are_written_in_one_go_and_never_backwards),
+        TEST(usage_adds_up_the_same_by_whatever_it_is_grouped),
+        TEST(usage_is_of_the_range_the_class_and_the_model_that_were_asked_for),
+        TEST(a_share_shows_its_row_with_the_usage_as_it_has_decayed_by_now),
+        TEST(a_live_name_is_unique_among_the_queues_that_a_tenant_sees),
+        TEST(a_tenant_sees_its_own_queues_and_the_shared_ones),
+        TEST(a_queue_with_live_jobs_stays_and_one_with_ended_ones_goes),
+        TEST(a_change_of_a_queue_leaves_the_rest_as_it_was),
+        TEST(a_tenant_has_a_limited_number_of_queues),
+        TEST(the_audit_is_found_by_tenant_actor_action_and_time),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

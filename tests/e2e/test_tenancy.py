@@ -18,7 +18,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import wire  # noqa: E402
-from system import System  # noqa: E402
+from system import DIGITS, System, zoo  # noqa: E402
 from test_scheduler import BIN, RUNNING, URL, Case, sql, wait  # noqa: E402
 
 LONG_S = 60  # for what takes a moment on an idle machine
@@ -130,6 +130,176 @@ class Tenancy(Case):
             self.refused(404, "no key", method, p.replace("research", "vision"), key=stranger["key"])
         self.assertEqual(self.ok("GET", path, key=k["key"])["id"], k["id"])
         self.ok("POST", path + "/rotate", key=k["key"], status=200)
+
+    # ------------------------------------------------------------ quotas, usage, shares
+    def quota(self, tenant, **fields):
+        self.ok("PUT", "/api/v1/tenants/%s/quota" % tenant, fields)
+
+    def share(self, tenant):
+        return self.ok("GET", "/api/v1/tenants/%s/share" % tenant)
+
+    def reason(self, job, want):
+        wait("job %d waits: %s" % (job, want),
+             lambda: sql("SELECT reason FROM job WHERE id = %d" % job) == want, LONG_S)
+
+    def test_what_is_not_lent_is_kept_and_the_share_says_so(self):
+        self.quota("research", guaranteed_gpus=1, lending_limit=0)
+        e = self.ready_executor()
+        borrower = self.submit(tenant=2)
+        self.reason(borrower, "LendingLimit")
+        wait("what is kept", lambda: self.share("research")["reserved_gpus"] == 1, LONG_S)
+        owner = self.submit(tenant=1)
+        m = e.expect("JOB_START", job=owner)
+        e.job(owner, RUNNING, attempt=m.attempt, step=1, busy_ns=5 * 10 ** 9)
+        self.state(owner, "RUNNING")
+        own = wait("the share", lambda: (s := self.share("research"))["usage_gpu_seconds"] > 4 and s,
+                   LONG_S)
+        self.assertEqual([own["running_gpus"], own["reserved_gpus"], own["fair_gpus"]], [1, 0, 1])
+        self.assertEqual(own["saturation"], 1)
+        other = self.share("vision")
+        self.assertEqual([other["running_gpus"], other["waiting_gpus"]], [0, 1])
+        self.assertEqual({s["tenant"] for s in self.ok("GET", "/api/v1/shares")["items"]},
+                         {"research", "vision"})
+        path = "/api/v1/tenants/research/usage"
+        wait("the usage", lambda: self.ok("GET", path)["items"], LONG_S)
+        for by in ("class", "model", "minute", "hour", "day"):
+            items = self.ok("GET", "%s?by=%s&class=training" % (path, by))["items"]
+            self.assertEqual(sum(i["gpu_seconds"] for i in items), 5, by)
+        self.refused(400, "at most 7 days", "GET", path + "?by=minute&from=" + at(-9 * 86400))
+        self.refused(400, "before", "GET", "%s?from=%s&to=%s" % (path, at(9), at(0)))
+        self.refused(400, "by", "GET", path + "?by=colour")
+        self.refused(404, "no tenant", "GET", path, key=self.key(tenant="vision")["key"])
+
+    # ------------------------------------------------------------ queues
+    def submit_to(self, queue):
+        return int(sql("INSERT INTO job (tenant_id, queue_id, kind, version_id, dataset_id, spec)"
+                       " SELECT 1, id, 'training', 1, 1, '{\"batch\": 4}' FROM queue WHERE name ="
+                       " '%s' AND deleted_at IS NULL RETURNING id" % queue))
+
+    def test_a_queue_that_is_held_starts_nothing_and_one_that_drains_goes_on(self):
+        k = self.key()["key"]
+        e = self.ready_executor()
+        q = self.ok("POST", "/api/v1/queues", {"name": "night", "state": "HELD"}, k)
+        self.assertEqual([q["state"], q["shared"], q["jobs"]], ["HELD", False, 0])
+        job = self.submit_to("night")
+        self.reason(job, "QueueHeld")
+        self.ok("PATCH", "/api/v1/queues/night", {"state": "DRAINING", "priority": 5}, k)
+        m = e.expect("JOB_START", job=job)
+        e.job(job, RUNNING, attempt=m.attempt, step=1)
+        self.state(job, "RUNNING")
+        self.ok("PATCH", "/api/v1/queues/night", {"state": "HELD"}, k)
+        self.refused(409, "live jobs", "DELETE", "/api/v1/queues/night", key=k)
+        self.assertEqual(sql("SELECT state FROM job WHERE id = %d" % job), "RUNNING")
+        self.cancel(job)
+        e.expect("JOB_STOP", job=job)
+        e.job(job, 6, attempt=m.attempt, step=1)
+        self.state(job, "CANCELLED")
+        self.ok("DELETE", "/api/v1/queues/night", key=k)
+        self.refused(404, "no queue", "GET", "/api/v1/queues/night", key=k)
+
+    def test_shared_queues_are_the_admins(self):
+        k, reader = self.key()["key"], self.key("read")["key"]
+        self.refused(403, "admin key", "PATCH", "/api/v1/queues/default", {"state": "HELD"}, k)
+        self.refused(403, "tenant-admin", "POST", "/api/v1/queues", {"name": "x"}, reader)
+        self.refused(409, "cannot be deleted", "DELETE", "/api/v1/queues/default")
+        self.refused(409, "exists already", "POST", "/api/v1/queues", {"name": "default"}, k)
+        self.refused(400, "state", "PATCH", "/api/v1/queues/default", {})
+        self.refused(400, "HELD", "PATCH", "/api/v1/queues/default", {"state": "SHUT"})
+        self.ok("POST", "/api/v1/queues", {"name": "all"})
+        self.assertTrue(self.ok("GET", "/api/v1/queues/all", key=reader)["shared"])
+        r = self.ok("PATCH", "/api/v1/queues/all?tenant=research", {"priority": 3})
+        self.refused(412, "ETag", "PATCH", "/api/v1/queues/all", {"priority": 4},
+                     headers={"If-Match": '"%d"' % (r["row_version"] - 1)})
+        self.assertEqual([q["name"] for q in self.ok("GET", "/api/v1/queues")["items"]],
+                         ["default", "all"])
+
+    # ------------------------------------------------------------ audit
+    def changes(self):
+        """One use of each route that changes something: method, route, path, body, what there was."""
+        t, m, d = "/api/v1/tenants", "/api/v1/models", "/api/v1/datasets"
+        q, j, of = "/api/v1/queues", "/api/v1/jobs", "?tenant=new"
+        spec = {"loss": "cross-entropy", "optimizer": {"name": "sgd", "lr": 0.05}, "batch": 32,
+                "epochs": 1, "labels": "label"}
+        job = {"kind": "training", "model": "m", "dataset": "d", "spec": spec, "queue": "q"}
+        with open(DIGITS + "/test.safetensors", "rb") as f:
+            data = f.read()
+        yield "POST", t, t, {"name": "new"}, False
+        yield "PATCH", t + "/{tenant}", t + "/new", {"state": "ACTIVE"}, True
+        yield "PUT", t + "/{tenant}/quota", t + "/new/quota", {"max_running_jobs": 3}, True
+        yield "POST", t + "/{tenant}/keys", t + "/new/keys", {"name": "k", "role": "read"}, False
+        key = t + "/new/keys/" + self.last["id"]
+        yield "POST", t + "/{tenant}/keys/{key}/rotate", key + "/rotate", {"overlap_s": 60}, True
+        yield "DELETE", t + "/{tenant}/keys/{key}", key, None, True
+        yield "POST", m, m + of, {"name": "m"}, False
+        yield "POST", m + "/{model}/versions", m + "/m/versions" + of, {}, False
+        yield ("PUT", m + "/{model}/versions/{version}/artifact", m + "/m/versions/1/artifact" + of,
+               zoo("digits-cnn", "training"), True)
+        yield "PUT", m + "/{model}/slo", m + "/m/slo" + of, {"latency_ms": 5}, False
+        yield "PUT", m + "/{model}/slo", m + "/m/slo" + of, {"latency_ms": 6}, True
+        yield "DELETE", m + "/{model}/slo", m + "/m/slo" + of, None, True
+        yield "POST", d, d + of, {"name": "d"}, False
+        yield "PUT", d + "/{dataset}/artifact", d + "/d/artifact" + of, data, True
+        yield "POST", q, q + of, {"name": "q"}, False
+        yield "POST", j, j + of, job, False
+        at_job = j + "/%d/cancel" % self.last["id"]
+        yield "PATCH", q + "/{queue}", q + "/q" + of, {"state": "DRAINING"}, True
+        self.refused(409, "DRAINING", "POST", j + of, job)
+        yield "POST", j + "/{job}/cancel", at_job + of, None, True
+        yield "DELETE", q + "/{queue}", q + "/q" + of, None, True
+        yield "DELETE", d + "/{dataset}", d + "/d" + of, None, True
+        yield "DELETE", m + "/{model}/versions/{version}", m + "/m/versions/1" + of, None, True
+        yield "DELETE", m + "/{model}", m + "/m" + of, None, True
+        yield "DELETE", t + "/{tenant}", t + "/new", None, True
+
+    def audit(self, query):
+        return self.ok("GET", "/api/v1/audit?" + query)
+
+    def test_every_route_that_changes_something_says_so_in_the_audit(self):
+        routes = {(method.upper(), path) for path, methods in self.ok("GET", "/openapi.json")[
+            "paths"].items() for method in methods if path.startswith("/api/v1/") and
+            method in ("post", "put", "patch", "delete")}
+        me, used, secrets = self.admin.split("_")[1], set(), [self.admin.split("_", 2)[2]]
+        for n, (method, route, path, body, had) in enumerate(self.changes()):
+            request = "change-%d" % n
+            r = self.one.call(method, path, body, self.admin, {"X-Request-ID": request})
+            self.assertIn(r.status, (200, 201, 204), (path, r))
+            self.last = r.json
+            if "key" in (r.json or {}):
+                secrets.append(r.json["key"].split("_", 2)[2])
+            used.add((method, route))
+            rows = [a for a in self.audit("actor=" + me)["items"] if a["request_id"] == request]
+            self.assertEqual(len(rows), 1, (method, route))
+            a = rows[0]
+            self.assertEqual([a["actor"], a["tenant"] or "new"], [me, "new"], a)
+            self.assertRegex(a["action"], r"^[a-z]+\.[a-z]+$")
+            self.assertTrue(a["resource"], a)
+            self.assertEqual(a["before"] is not None, had, a)
+            self.assertTrue(method == "DELETE" or a["after"], a)
+        self.assertEqual(routes - used, set(), "changes() has no use of these routes")
+        self.assertEqual(used - routes, set())
+        text = sql("SELECT string_agg(a::text, ' ') FROM audit a")
+        hashes = sql("SELECT string_agg(encode(hash, 'hex') || ' ' || coalesce(encode(old_hash,"
+                     " 'hex'), ''), ' ') FROM api_key").split()
+        for secret in secrets + hashes:
+            self.assertNotIn(secret, text)
+
+    def test_what_is_refused_is_not_in_the_audit_and_its_pages_are_for_admins(self):
+        k = self.key()
+        self.one.call("POST", "/api/v1/tenants", {"name": "research"}, self.admin,
+                      {"X-Request-ID": "refused"})
+        self.refused(403, "admin", "GET", "/api/v1/audit", key=k["key"])
+        rows, cursor = [], ""
+        while cursor is not None:
+            page = self.audit("limit=1" + cursor)
+            rows += page["items"]
+            cursor = "&cursor=" + page["next_cursor"] if "next_cursor" in page else None
+        self.assertNotIn("refused", [r["request_id"] for r in rows])
+        self.assertEqual([r["id"] for r in rows], sorted((r["id"] for r in rows), reverse=True))
+        self.assertIn("key/" + k["id"], [r["resource"] for r in rows])
+        self.assertEqual(self.audit("tenant=vision")["items"], [])
+        self.assertEqual(self.audit("tenant=research&action=key")["items"][0]["action"], "key.create")
+        self.assertEqual(self.audit("to=" + at(-60))["items"], [])
+        self.refused(400, "from", "GET", "/api/v1/audit?from=yesterday")
 
 
 if __name__ == "__main__":

@@ -102,6 +102,48 @@ static void a_new_key_is_one_of_ours(void **state)
     assert_int_equal(strlen(secret), 43);
 }
 
+static void times_are_read_to_the_letter(void **state)
+{
+    static const struct {
+        const char *text;
+        int64_t ms;
+    } GOOD[] = {{"1970-01-01T00:00:00Z", 0},
+                {"2026-10-01T12:00:00Z", 1790856000000},
+                {"2026-10-01T12:00:00.5Z", 1790856000500},
+                {"2026-10-01T12:00:00.123456789Z", 1790856000123},
+                {"2026-10-01T14:30:00+02:30", 1790856000000},
+                {"2026-10-01T11:00:00-01:00", 1790856000000},
+                {"2024-02-29T00:00:00Z", 1709164800000}};
+    static const char *const BAD[] = {"",
+                                      "tomorrow",
+                                      "2026-10-01",
+                                      "2026-10-01 12:00:00Z",
+                                      "2026-10-01T12:00:00",
+                                      "2026-10-01T12:00:00.Z",
+                                      "2026-10-01T24:00:00Z",
+                                      "2026-10-01T12:60:00Z",
+                                      "2026-13-01T12:00:00Z",
+                                      "2026-02-29T12:00:00Z",
+                                      "2026-10-00T12:00:00Z",
+                                      "1969-12-31T23:59:59Z",
+                                      "2026-10-01T12:00:00+25:00",
+                                      "2026-10-01T12:00:00+0100",
+                                      "2026-10-01T12:00:00ZZ",
+                                      "+026-10-01T12:00:00Z"};
+    int64_t ms = -1;
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(GOOD); i++) {
+        struct sh_err err = {0};
+
+        assert_ok_err(noun_read_time("t", GOOD[i].text, &ms, &err), &err);
+        assert_int_equal(ms, GOOD[i].ms);
+    }
+    for (size_t i = 0; i < SH_ARRAY_LEN(BAD); i++)
+        if (noun_read_time("t", BAD[i], &ms, NULL) != SH_E_INVALID)
+            fail_msg("\"%s\" was taken", BAD[i]);
+}
+
 static void a_cursor_comes_back_as_it_was(void **state)
 {
     static const int64_t IDS[] = {1, 42, 1000000, INT64_MAX};
@@ -190,6 +232,7 @@ int main(void)
         cmocka_unit_test(a_body_has_one_length_only),
         cmocka_unit_test(only_our_own_keys_are_looked_up),
         cmocka_unit_test(a_new_key_is_one_of_ours),
+        cmocka_unit_test(times_are_read_to_the_letter),
         cmocka_unit_test(a_cursor_comes_back_as_it_was),
         cmocka_unit_test(base64_of_the_wrong_length_is_refused),
         cmocka_unit_test(names_are_plain),
