@@ -11,7 +11,8 @@ static const struct db_stmt AUDIT_LIST = {
     "audit_list",
     "SELECT a.id, jsonb_build_object('id', a.id, 'at', " SQL_TIME("a.at") ", 'actor', a.key_id, "
     "'tenant', (SELECT t.name FROM tenant t WHERE t.id = a.tenant_id), 'request_id', "
-    "a.request_id, 'action', a.action, 'resource', a.resource, 'before', a.before, 'after', a.after) FROM audit a "
+    "a.request_id, 'action', a.action, 'resource', a.resource, 'before', a.before, 'after', "
+    "a.after) FROM audit a "
     "WHERE ($1::text IS NULL OR a.tenant_id = (SELECT t.id FROM tenant t WHERE t.name = $1)) "
     "AND ($2::text IS NULL OR a.key_id = $2) "
     "AND ($3::text IS NULL OR a.action = $3 OR starts_with(a.action, $3 || '.')) "

@@ -42,6 +42,9 @@ CREATE INDEX audit_tenant ON audit (tenant_id, id);
 CREATE INDEX audit_key ON audit (key_id, id);
 CREATE INDEX audit_at ON audit (at);
 CREATE INDEX usage_minute ON usage (minute);
+-- What is not added up to hours yet: rows of another minute than an hour's first.
+CREATE INDEX usage_minutes ON usage (minute)
+    WHERE extract(epoch FROM minute - timestamptz '1970-01-01 00:00:00+00')::bigint % 3600 <> 0;
 CREATE INDEX usage_tenant ON usage (tenant_id, minute);
 CREATE INDEX job_event_at ON job_event (at);
 CREATE INDEX job_finished ON job (finished_at) WHERE finished_at IS NOT NULL;

@@ -38,6 +38,16 @@ static const struct sh_conf_opt SCHED_OPTS[] = {
     INT(usage_half_life_s, "usage-half-life-s", 3600, 1, 31536000,
         "time in which past usage counts half for the fair share, s"),
     INT(max_db_ops, "max-db-ops", 20000, 100, 1000000, "writes that wait for the database"),
+    INT(keep_events_days, "keep-events-days", 90, 0, 36500,
+        "events of ended jobs are removed after this, days; 0 = never"),
+    INT(keep_jobs_days, "keep-jobs-days", 365, 0, 36500,
+        "ended jobs are removed after this, with their events and checkpoints, days; 0 = never"),
+    INT(keep_minutes_days, "keep-minutes-days", 30, 0, 36500,
+        "usage of minutes is added up to hours after this, days; 0 = never"),
+    INT(keep_usage_days, "keep-usage-days", 800, 0, 36500,
+        "usage is removed after this, days; 0 = never"),
+    INT(keep_audit_days, "keep-audit-days", 800, 0, 36500,
+        "rows of the audit are removed after this, days; 0 = never"),
     INT(max_sessions, "max-sessions", 256, 2, 10000, "connections of APIs and executors"),
 };
 

@@ -22,6 +22,7 @@
 #include "scheduler/request.h"
 #include "scheduler/sessions.h"
 #include "scheduler/shares.h"
+#include "scheduler/sweep.h"
 #include "scheduler/tenants.h"
 #include "scheduler/usage.h"
 
@@ -52,6 +53,7 @@ struct sched {
     struct sessions sessions;
     struct usage usage;
     struct shares shares;
+    struct sweep sweep;
     struct pass pass;
 };
 

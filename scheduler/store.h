@@ -177,6 +177,28 @@ struct store_shares {
 };
 int store_share_put(struct db *db, void *arg, struct sh_err *err);
 
+/* ---- what is old: arg is struct store_sweep. One batch. Jobs go with their events and
+ * checkpoints; of others only events of jobs that have ended. Usage of minutes is added up to hours
+ * (UTC). */
+enum store_sweep_kind {
+    SWEEP_EVENTS,
+    SWEEP_JOBS,
+    SWEEP_USAGE_HOURS,
+    SWEEP_USAGE,
+    SWEEP_AUDIT,
+    SWEEP_N_KINDS
+};
+struct store_sweep {
+    struct store_fence fence;
+    enum store_sweep_kind kind;
+    int64_t days; /* what is older goes */
+    int64_t batch;
+    int64_t n_rows; /* out */
+    bool more;      /* out: there may be another batch */
+};
+int store_sweep(struct db *db, void *arg, struct sh_err *err);
+const char *store_sweep_name(enum store_sweep_kind kind); /* BORROWED, static */
+
 /* ---- usage: arg is struct store_usage. seq grows by one with each flush of an epoch. */
 struct store_usage_row {
     int64_t tenant_id, model_id;

@@ -301,6 +301,27 @@ class Tenancy(Case):
         self.assertEqual(self.audit("to=" + at(-60))["items"], [])
         self.refused(400, "from", "GET", "/api/v1/audit?from=yesterday")
 
+    # ------------------------------------------------------------ the end of what is old
+    def test_the_leader_removes_what_is_old_while_jobs_go_on(self):
+        self.procs[0].terminate()
+        self.procs[0].wait(10)
+        sql("""INSERT INTO job (tenant_id, queue_id, kind, version_id, dataset_id, spec, state,
+                                finished_at)
+                   SELECT 1, 1, 'training', 1, 1, '{}', 'SUCCEEDED', now() - interval '9 days'
+                   FROM generate_series(1, 3000);
+               INSERT INTO job_event (job_id, to_state, at)
+                   SELECT id, 'SUCCEEDED', finished_at FROM job;
+               INSERT INTO audit (at, request_id, action, resource)
+                   SELECT now() - interval '9 days', 'old', 'a.b', 'c' FROM generate_series(1, 3000)""")
+        self.start("s2", "--keep-jobs-days=5", "--keep-audit-days=5")
+        e = self.ready_executor()
+        job = self.running(e)
+        wait("old jobs are gone", lambda: sql("SELECT count(*) FROM job") == "1", LONG_S)
+        wait("the audit too", lambda: sql("SELECT count(*) FROM audit WHERE request_id = 'old'")
+             == "0", LONG_S)
+        self.assertEqual(self.chain(job), ["STARTING", "RUNNING"])
+        self.assertEqual(sql("SELECT epoch FROM lease"), "2")
+
 
 if __name__ == "__main__":
     if not URL:  # with a throw-away cluster
