@@ -120,6 +120,8 @@ int store_catalog_load(struct db *db, struct db_res **out, struct sh_err *err);
 /* store_blob.c. Rows: every path below blobs/ that something refers to, in order of bytes. */
 int store_blob_list(struct db *db, struct db_res **out, struct sh_err *err);
 int store_blob_used(struct db *db, const char *path, bool *out, struct sh_err *err);
+/* ids: comma-separated. Rows: those that no job has. */
+int store_blob_jobs_gone(struct db *db, const char *ids, struct db_res **out, struct sh_err *err);
 
 /* store_dataset.c */
 int store_dataset_list(struct api_req *q, const struct req_page *page, json_t **out,

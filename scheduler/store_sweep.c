@@ -6,8 +6,8 @@
 /* The end of what is old: the sweep's part of store.h.
  *
  * Each statement takes at most a batch of rows by an index, oldest first, and passes by what
- * somebody has locked. The lease is looked at and not locked: its renewal must not wait for a batch,
- * and what a leader that was just replaced removes its successor would remove too. */
+ * somebody has locked. The lease is looked at and not locked: its renewal must not wait for a
+ * batch, and what a leader that was just replaced removes its successor would remove too. */
 
 #define STATEMENT_MS "500"
 #define LOCK_MS "50"

@@ -214,6 +214,50 @@ static void only_old_files_without_a_row_are_removed(void **state)
     assert_false(has(w, "packages", 'e', ""));
 }
 
+static void put_job(const struct world *w, const char *name, int64_t age_s)
+{
+    char path[256], file[300];
+
+    snprintf(path, sizeof(path), "%s/jobs/%s", w->dir, name);
+    assert_int_equal(mkdir(path, 0755), 0);
+    snprintf(file, sizeof(file), "%s/losses.json", path);
+    put_file(file, age_s);
+    set_age(path, age_s);
+}
+
+static bool has_job(const struct world *w, const char *name)
+{
+    char path[256];
+
+    snprintf(path, sizeof(path), "%s/jobs/%s", w->dir, name);
+    return access(path, F_OK) == 0;
+}
+
+static void a_folder_of_a_job_goes_when_the_job_is_gone(void **state)
+{
+    struct world *w = *state;
+    char jobs[256], name[16];
+
+    assert_int_equal(sweep(w), 0); /* there is no such folder */
+    snprintf(jobs, sizeof(jobs), "%s/jobs", w->dir);
+    assert_int_equal(mkdir(jobs, 0755), 0);
+    put_job(w, "1", 2 * KEEP_S);
+    put_job(w, "2", KEEP_S / 2);
+    put_job(w, "attic", 2 * KEEP_S);
+    for (int i = 1000; i < 1600; i++) { /* more than one look at the database */
+        snprintf(name, sizeof(name), "%d", i);
+        put_job(w, name, 2 * KEEP_S);
+    }
+    assert_int_equal(sweep(w), 600);
+    assert_true(has_job(w, "1") && has_job(w, "2") && has_job(w, "attic"));
+    assert_false(has_job(w, "1000") || has_job(w, "1599"));
+    run(w->db, "DELETE FROM job");
+    assert_int_equal(sweep(w), 1);
+    assert_false(has_job(w, "1"));
+    assert_ok(artifact_empty_dir(jobs, NULL));
+    assert_int_equal(rmdir(jobs), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -221,6 +265,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_tenant_has_few_look_ups_of_what_is_not_there, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(only_old_files_without_a_row_are_removed, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_folder_of_a_job_goes_when_the_job_is_gone, set_up,
                                         tear_down),
     };
 
