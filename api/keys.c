@@ -28,6 +28,17 @@ int keys_list(struct api_req *q, struct sh_err *err)
     return noun_page_reply(q, rc, j, err);
 }
 
+/* Why no key was made. */
+static int not_made(struct api_req *q, struct sh_err *err)
+{
+    int64_t id;
+    int rc = store_tenant_id(q->db, q->params[0], &id, err);
+
+    return rc ? rc
+              : SH_FAIL(err, SH_E_QUOTA, "a tenant has at most %d live keys; revoke one",
+                        STORE_MAX_KEYS);
+}
+
 int keys_create(struct api_req *q, struct sh_err *err)
 {
     static const char *const ROLES[] = {"tenant-admin", "submit", "infer", "read", NULL};
@@ -54,7 +65,7 @@ int keys_create(struct api_req *q, struct sh_err *err)
     if (!rc)
         rc = store_key_create(q->db, q->who.key_id, q->request_id, &k, &j, err);
     if (!rc && !j)
-        rc = noun_missing("tenant", q->params[0], err);
+        rc = not_made(q, err);
     if (!rc && json_object_set_new(j, "key", json_string(made.text)))
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the reply");
     if (rc) {

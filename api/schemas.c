@@ -26,7 +26,7 @@
     "'properties':{'name':" TEXT ",'datatype':" TEXT ",'shape':{'type':'array','items':" INT       \
     "}}}}"
 #define STORED_ONLY                                                                                \
-    "'description':'stored, without effect yet: it takes effect with the control-plane release'"
+    "'description':'stored, without effect yet: executors do not divide memory by tenant'"
 #define QUOTA_FIELDS                                                                               \
     "'guaranteed_gpus':{'type':'number','minimum':0},'max_gpus':{'type':['number','null'],"        \
     "'minimum':0},'over_quota_weight':{'type':'number','minimum':0},"                              \

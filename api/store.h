@@ -32,11 +32,13 @@ int store_quota_put(struct api_req *q, const char *tenant, const char *if_match,
                     json_t **out, struct sh_err *err);
 
 /* store_key.c */
-struct store_key { /* tenant: NULL for an admin key */
+#define STORE_MAX_KEYS 1000 /* live ones of a tenant */
+struct store_key {          /* tenant: NULL for an admin key */
     const char *tenant, *id, *name, *role, *hash_hex, *expires_at;
 };
 int store_key_list(struct api_req *q, const char *tenant, const struct req_page *page, json_t **out,
                    struct sh_err *err);
+/* *out is NULL if there is no such tenant, or if it has too many. */
 int store_key_create(struct db *db, const char *by_key, const char *request_id,
                      const struct store_key *k, json_t **out, struct sh_err *err);
 /* Is there an admin key that is neither revoked nor expired? In a transaction: until its end no

@@ -25,14 +25,17 @@ static const struct db_stmt KEY_GET = {
     2,
 };
 
+/* Two that are created at the same moment may go one above the limit: harmless. */
 static const struct db_stmt KEY_CREATE = {
     "key_create",
     "WITH k AS (INSERT INTO api_key (id, tenant_id, name, role, hash, expires_at) "
     "SELECT $1, t.id, $2, $3, decode($4, 'hex'), $5::timestamptz FROM tenant t WHERE t.name = $6 "
-    "AND t.state <> 'DELETED' RETURNING *), " SQL_AUDIT("$7", "$8", "key.create", "k.tenant_id",
+    "AND t.state <> 'DELETED' AND (SELECT count(*) FROM api_key x WHERE x.tenant_id = t.id AND "
+    "x.revoked_at IS NULL AND (x.expires_at IS NULL OR x.expires_at > now())) < $9::bigint "
+    "RETURNING *), " SQL_AUDIT("$7", "$8", "key.create", "k.tenant_id",
     "'key/' || k.id", "NULL", SQL_KEY("k"), "k")
     "SELECT " SQL_KEY("k") " FROM k",
-    8,
+    9,
 };
 
 static const struct db_stmt KEY_CREATE_ADMIN = {
@@ -135,10 +138,12 @@ int store_key_get(struct api_req *q, const char *tenant, const char *id, json_t 
 int store_key_create(struct db *db, const char *by_key, const char *request_id,
                      const struct store_key *k, json_t **out, struct sh_err *err)
 {
-    const char *p[] = {k->id,         k->name,   k->role, k->hash_hex,
-                       k->expires_at, k->tenant, by_key,  request_id};
+    char limit[24];
+    const char *p[] = {k->id,     k->name, k->role,    k->hash_hex, k->expires_at,
+                       k->tenant, by_key,  request_id, limit};
     const char *admin[] = {k->id, k->name, k->hash_hex, by_key, request_id};
 
+    snprintf(limit, sizeof(limit), "%d", STORE_MAX_KEYS);
     if (!k->tenant)
         return store_one(db, &KEY_CREATE_ADMIN, admin, out, err);
     return store_one(db, &KEY_CREATE, p, out, err);

@@ -48,6 +48,8 @@ static const struct sh_conf_opt SCHED_OPTS[] = {
         "usage is removed after this, days; 0 = never"),
     INT(keep_audit_days, "keep-audit-days", 800, 0, 36500,
         "rows of the audit are removed after this, days; 0 = never"),
+    INT(keep_keys_days, "keep-keys-days", 90, 0, 36500,
+        "revoked and expired API keys are removed after this, days; 0 = never"),
     INT(max_sessions, "max-sessions", 256, 2, 10000, "connections of APIs and executors"),
 };
 

@@ -186,6 +186,7 @@ enum store_sweep_kind {
     SWEEP_USAGE_HOURS,
     SWEEP_USAGE,
     SWEEP_AUDIT,
+    SWEEP_KEYS, /* revoked or expired */
     SWEEP_N_KINDS
 };
 struct store_sweep {

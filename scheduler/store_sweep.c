@@ -73,6 +73,12 @@ static const struct db_stmt AUDIT = {
     "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE at < " CUTOFF
     " ORDER BY at LIMIT $2 FOR UPDATE SKIP LOCKED)",
     2};
+/* Few: a tenant has a limited number of live ones, and the dead ones are swept. */
+static const struct db_stmt KEYS = {"sweep_keys",
+                                    "DELETE FROM api_key WHERE id IN (SELECT id FROM api_key WHERE "
+                                    "least(revoked_at, expires_at) < " CUTOFF
+                                    " LIMIT $2 FOR UPDATE SKIP LOCKED)",
+                                    2};
 
 static const struct {
     const char *name;
@@ -83,6 +89,7 @@ static const struct {
     [SWEEP_USAGE_HOURS] = {"usage_hours", {&USAGE_HOURS}},
     [SWEEP_USAGE] = {"usage", {&USAGE}},
     [SWEEP_AUDIT] = {"audit", {&AUDIT}},
+    [SWEEP_KEYS] = {"keys", {&KEYS}},
 };
 
 const char *store_sweep_name(enum store_sweep_kind kind)

@@ -25,6 +25,8 @@ static int64_t days_of(const struct sched_conf *c, enum store_sweep_kind kind)
         return c->keep_usage_days;
     case SWEEP_AUDIT:
         return c->keep_audit_days;
+    case SWEEP_KEYS:
+        return c->keep_keys_days;
     case SWEEP_N_KINDS:
         break;
     }

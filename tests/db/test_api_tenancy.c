@@ -225,6 +225,29 @@ static void a_key_that_was_forgotten_is_read_again(void **state)
     assert_fails(check(w, &k, &err), SH_E_UNAUTHENTICATED, &err, "revoked");
 }
 
+static void a_tenant_has_a_limited_number_of_live_keys(void **state)
+{
+    struct world *w = *state;
+    struct auth_new_key made;
+    struct store_key k = {.tenant = "research",
+                          .name = "k",
+                          .role = "read",
+                          .id = made.id,
+                          .hash_hex = made.hash_hex};
+    json_t *j = NULL;
+
+    run(w->db, "INSERT INTO api_key (id, tenant_id, name, role, hash, revoked_at) SELECT "
+               "lpad(i::text, 12, '0'), 1, 'k', 'read', decode(repeat('00', 32), 'hex'), CASE WHEN "
+               "i > 1000 THEN now() END FROM generate_series(1, 1010) i");
+    assert_ok(auth_make_key(NULL, &made, NULL));
+    assert_ok(store_key_create(w->db, "admin0000000", "r-1", &k, &j, NULL));
+    assert_null(j);
+    run(w->db, "UPDATE api_key SET expires_at = now() WHERE id = lpad('7', 12, '0')");
+    assert_ok(store_key_create(w->db, "admin0000000", "r-1", &k, &j, NULL));
+    assert_non_null(j);
+    json_decref(j);
+}
+
 static void uses_are_written_in_one_go_and_never_backwards(void **state)
 {
     static const struct db_stmt NAMES = {
@@ -566,6 +589,7 @@ int main(void)
         TEST(a_key_of_another_tenant_is_neither_seen_nor_rotated),
         TEST(an_expired_key_is_refused_from_the_cache_too),
         TEST(a_key_that_was_forgotten_is_read_again),
+        TEST(a_tenant_has_a_limited_number_of_live_keys),
         TEST(uses_are_written_in_one_go_and_never_backwards),
         TEST(usage_adds_up_the_same_by_whatever_it_is_grouped),
         TEST(usage_is_of_the_range_the_class_and_the_model_that_were_asked_for),

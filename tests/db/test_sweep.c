@@ -199,6 +199,20 @@ static void old_usage_and_audit_go(void **state)
     assert_int_equal(number(w->a, "SELECT count(*) FROM audit"), 39);
 }
 
+static void keys_go_that_ended_long_ago(void **state)
+{
+    struct world *w = *state;
+
+    run(w->a,
+        "INSERT INTO api_key (id, tenant_id, name, role, hash, revoked_at, expires_at) SELECT "
+        "'aaaaaaaaaaa' || i, 1, 'k', 'read', decode(repeat('00', 32), 'hex'), r, e FROM "
+        "(VALUES (1, now() - interval '50 days', NULL), (2, NULL, now() - interval '50 days'), "
+        "(3, now() - interval '1 day', NULL), (4, NULL, now() + interval '1 day'), "
+        "(5, NULL, NULL)) v (i, r, e)");
+    assert_int_equal(sweep(w, SWEEP_KEYS, 30, 1), 2);
+    assert_int_equal(number(w->a, "SELECT count(*) FROM api_key WHERE id >= 'aaaaaaaaaaa3'"), 3);
+}
+
 static void a_leader_that_was_replaced_removes_nothing(void **state)
 {
     struct world *w = *state;
@@ -256,6 +270,7 @@ int main(void)
         TEST(a_job_with_more_events_than_a_batch_goes_too),
         TEST(minutes_become_hours_and_their_sums_stay),
         TEST(old_usage_and_audit_go),
+        TEST(keys_go_that_ended_long_ago),
         TEST(a_leader_that_was_replaced_removes_nothing),
         TEST(what_somebody_has_locked_is_passed_by_and_goes_the_next_time),
         TEST(the_limits_of_a_batch_end_with_it),
