@@ -37,7 +37,7 @@ static const struct db_stmt USAGE[USAGE_N_BY] = {
 #define SHARE(where)                                                                               \
     "WITH w AS (SELECT s.tenant_id, " SQL_USAGE_NOW("s") " AS used FROM tenant_share s), "         \
     "a AS (SELECT sum(w.used) AS used, sum(s.weight) AS weight FROM w JOIN tenant_share s ON "     \
-    "s.tenant_id = w.tenant_id) "                                                                  \
+    "s.tenant_id = w.tenant_id JOIN tenant t ON t.id = w.tenant_id AND t.state <> 'DELETED') "     \
     "SELECT t.id, jsonb_build_object('tenant', t.name, 'at', " SQL_TIME("s.at")                    \
     ", 'guaranteed_gpus', coalesce(s.guaranteed_gpus, q.guaranteed_gpus), 'max_gpus', CASE WHEN "  \
     "s.tenant_id IS NULL THEN least(q.max_gpus, q.guaranteed_gpus + q.borrowing_limit) ELSE "      \

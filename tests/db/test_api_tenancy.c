@@ -466,6 +466,25 @@ static void a_tenant_sees_its_own_queues_and_the_shared_ones(void **state)
     json_decref(j);
 }
 
+static void the_queues_and_the_share_of_a_deleted_tenant_count_no_more(void **state)
+{
+    struct world *w = *state;
+    json_t *j = create_queue(w, 2, "night");
+
+    json_decref(j);
+    run(w->db, "INSERT INTO tenant_share (tenant_id, epoch, guaranteed_gpus, weight, running_gpus, "
+               "waiting_gpus, fair_gpus, reserved_gpus, usage_ns, half_life_s) SELECT id, 1, 0, 1, "
+               "0, 0, 0, 0, 1e9, 1000 FROM tenant");
+    assert_ok(store_tenant_delete(&w->q, "vision", NULL, &j, NULL));
+    json_decref(j);
+    j = create_queue(w, 0, "night");
+    assert_non_null(j);
+    json_decref(j);
+    assert_ok(store_share_get(&w->q, "research", &j, NULL));
+    assert_true(fabs(field(j, "usage_fraction") - 1) < 1e-9 && field(j, "weight_fraction") == 1);
+    json_decref(j);
+}
+
 static void a_queue_with_live_jobs_stays_and_one_with_ended_ones_goes(void **state)
 {
     struct world *w = *state;
@@ -596,6 +615,7 @@ int main(void)
         TEST(a_share_shows_its_row_with_the_usage_as_it_has_decayed_by_now),
         TEST(a_live_name_is_unique_among_the_queues_that_a_tenant_sees),
         TEST(a_tenant_sees_its_own_queues_and_the_shared_ones),
+        TEST(the_queues_and_the_share_of_a_deleted_tenant_count_no_more),
         TEST(a_queue_with_live_jobs_stays_and_one_with_ended_ones_goes),
         TEST(a_change_of_a_queue_leaves_the_rest_as_it_was),
         TEST(a_tenant_has_a_limited_number_of_queues),
