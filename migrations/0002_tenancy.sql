@@ -1,4 +1,4 @@
--- 0003_tenancy.sql - schema version 3: keys whose secret changes, queues that end, what the scheduler
+-- 0002_tenancy.sql - schema version 2: keys whose secret changes, queues that end, what the scheduler
 -- makes of quotas, and indexes for reading and ending histories.
 
 ALTER TABLE api_key
