@@ -49,12 +49,17 @@ static const struct sh_conf_opt OPTS[] = {
                "open HTTP connections"),
     SH_OPT_INT(ST, max_connections_per_ip, "max-connections-per-ip", 0, 0, 1000000, 0,
                "open HTTP connections of one address; 0 = no limit (behind a proxy)"),
+    SH_OPT_INT(ST, max_connections_per_key, "max-connections-per-key", 1024, 0, 1000000, 0,
+               "open HTTP connections whose last request had the same key, admins' apart; beyond "
+               "that 429; 0 = no limit"),
     SH_OPT_INT(ST, idle_timeout_s, "idle-timeout-s", 60, 1, 3600, 0,
                "a connection without any byte for this long is closed, s"),
     SH_OPT_INT(ST, header_timeout_s, "header-timeout-s", 90, 2, 3600, 0,
                "longest wait from the last reply to the end of the next request's headers, s"),
-    SH_OPT_BYTES(ST, upload_min_rate, "upload-min-rate", "16K", 1, 1e9, 0,
-                 "a body that arrives slower than this many bytes/s is cut off"),
+    SH_OPT_BYTES(
+        ST, upload_min_rate, "upload-min-rate", "16K", 1, 1e9, 0,
+        "a body that arrives slower than this, or a reply that is taken slower, is cut off, "
+        "bytes/s"),
     SH_OPT_INT(ST, upload_grace_s, "upload-grace-s", 20, 1, 3600, 0,
                "time before upload-min-rate applies, s"),
     SH_OPT_INT(ST, max_inflight, "max-inflight", 4096, 1, 1000000, 0,

@@ -17,7 +17,7 @@
 #include <strings.h>
 
 /* A client's own id is taken over if it is plain; else one is drawn. */
-static int pick_request_id(struct api_req *q, struct sh_err *err)
+int request_id(struct api_req *q, struct sh_err *err)
 {
     static const char PLAIN[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     const char *id = q->h.request_id;
@@ -115,11 +115,7 @@ static int check_media(struct api_req *q, struct sh_err *err)
 
 int request_route(struct api_req *q, struct sh_err *err)
 {
-    int rc = pick_request_id(q, err);
-
-    if (rc)
-        return rc;
-    rc = route_find(q->method, &q->uri, &q->route, q->params, q->reply.allow, err);
+    int rc = route_find(q->method, &q->uri, &q->route, q->params, q->reply.allow, err);
     if (!rc)
         rc = check_body_limit(q, err);
     if (!rc)

@@ -54,6 +54,50 @@ static void a_body_has_one_length_only(void **state)
             fail_msg("\"%s: %s\" was taken", BAD[i][0], BAD[i][1]);
 }
 
+/* As the library leaves it: NULs in place of what ended a text. `^` stands for one. The target is
+ * the first text, then version, then names and values. */
+static int head(const char *text, size_t n_headers, struct sh_err *err)
+{
+    struct framing f = {0};
+    char buf[128] = "";
+    const char *at = buf, *value;
+
+    *err = (struct sh_err){0};
+    for (size_t i = 0; text[i]; i++)
+        buf[i] = (char)(text[i] == '^' ? '\0' : text[i]);
+    framing_target(&f, at);
+    for (at += strlen(at); !*at;)
+        at++;
+    framing_version(&f, at);
+    at += strlen(at) + 1;
+    for (size_t i = 0; i < n_headers; i++) {
+        while (!*at)
+            at++;
+        value = at + strlen(at) + 1;
+        value += strspn(value, " ");
+        framing_add(&f, at, strlen(at), value, strlen(value));
+        at = value + strlen(value) + 1;
+    }
+    return framing_check(&f, err);
+}
+
+static void every_line_of_a_head_ends_with_crlf(void **state)
+{
+    struct sh_err err;
+
+    (void)state;
+    assert_ok_err(head("/v2^HTTP/1.1^^Host^ x^^X^y^^^^", 2, &err), &err);
+    assert_ok_err(head("/v2^HTTP/1.1^^Host^^^^^body", 1, &err), &err);
+    assert_ok_err(head("/v2^HTTP/1.0^^^^", 0, &err), &err);
+    assert_fails(head("/v2^HTTP/1.1^Host^ x^^X^y^^^^", 2, &err), SH_E_INVALID, &err, "CRLF");
+    assert_fails(head("/v2^HTTP/1.1^^Host^ x^X^y^^^^", 2, &err), SH_E_INVALID, &err, "CRLF");
+    assert_fails(head("/v2^HTTP/1.1^^Host^ x^^X^y^^a", 2, &err), SH_E_INVALID, &err, "CRLF");
+    assert_fails(head("/v2^HTTP/1.1^^Host^ x^a^^^^", 1, &err), SH_E_INVALID, &err, "CRLF");
+    assert_fails(head("/v2^^HTTP/1.1^^Host^ x^^^^", 1, &err), SH_E_INVALID, &err, "CRLF");
+    assert_fails(head("/v2^HTTP/1.1^^Host^ x\ry^^^^", 1, &err), SH_E_INVALID, &err, "control");
+    assert_fails(head("/v2^HTTP/1.1^^X^y^^^^", 1, &err), SH_E_INVALID, &err, "no Host");
+}
+
 static void only_our_own_keys_are_looked_up(void **state)
 {
     static const char *const BAD[] = {
@@ -230,6 +274,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_body_has_one_length_only),
+        cmocka_unit_test(every_line_of_a_head_ends_with_crlf),
         cmocka_unit_test(only_our_own_keys_are_looked_up),
         cmocka_unit_test(a_new_key_is_one_of_ours),
         cmocka_unit_test(times_are_read_to_the_letter),
