@@ -137,11 +137,14 @@ int conns_claim(struct http_conns *s, struct http_conn *c, const char *key_id, i
                      "key %s has %" PRId64 " open connections, the most allowed "
                      "(max-connections-per-key); close some, or use them again",
                      key_id, max);
-    } else if (!k && !(k = calloc(1, sizeof(*k)))) {
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a key's connections");
-    } else {
-        sh_strlcpy(k->id, key_id, sizeof(k->id));
-        *p = k;
+    } else if (!k) {
+        *p = k = calloc(1, sizeof(*k));
+        if (k)
+            sh_strlcpy(k->id, key_id, sizeof(k->id));
+        else
+            rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a key's connections");
+    }
+    if (!rc) {
         k->n++;
         c->key = k;
     }

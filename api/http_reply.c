@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define MAX_FLAT ((size_t)64 << 10) /* a copy of so much costs less than one more call */
+
 struct raw { /* what a raw response owns until its last byte is sent */
     char *head;
     struct iovec *parts;
@@ -49,22 +51,38 @@ static int problem(const struct http_req *r, int status, json_t **out, struct sh
     return SH_OK;
 }
 
-static int raw_response(struct http_req *r, struct MHD_Response **out)
+/* Head and parts in one piece: the library sends it together with the headers, in one call. */
+static int flat_response(struct http_req *r, struct MHD_Response **out)
+{
+    struct api_reply *p = &r->q.reply;
+    char *all = realloc(p->head, r->reply_bytes), *to;
+
+    *out = NULL;
+    if (!all)
+        return SH_E_NOMEM;
+    p->head = all;
+    to = all + p->head_len;
+    for (size_t i = 0; i < p->n_parts; i++)
+        to = (char *)memcpy(to, p->parts[i].iov_base, p->parts[i].iov_len) + p->parts[i].iov_len;
+    *out = MHD_create_response_from_buffer(r->reply_bytes, all, MHD_RESPMEM_MUST_FREE);
+    if (!*out)
+        return SH_E_NOMEM;
+    p->head = NULL;
+    return SH_OK;
+}
+
+static int iovec_response(struct http_req *r, struct MHD_Response **out)
 {
     struct api_reply *p = &r->q.reply;
     struct MHD_IoVec *iov = calloc(p->n_parts + 1, sizeof(*iov));
     struct raw *w = calloc(1, sizeof(*w));
-    char text[24];
 
     *out = NULL;
     if (iov && w) {
         *w = (struct raw){p->head, p->parts, p->release, p->owner};
         iov[0] = (struct MHD_IoVec){p->head, p->head_len};
-        r->reply_bytes = p->head_len;
-        for (size_t i = 0; i < p->n_parts; i++) {
+        for (size_t i = 0; i < p->n_parts; i++)
             iov[i + 1] = (struct MHD_IoVec){p->parts[i].iov_base, p->parts[i].iov_len};
-            r->reply_bytes += p->parts[i].iov_len;
-        }
         *out = MHD_create_response_from_iovec(iov, (unsigned)p->n_parts + 1, raw_free, w);
     }
     free(iov);
@@ -72,16 +90,30 @@ static int raw_response(struct http_req *r, struct MHD_Response **out)
         free(w);
         return SH_E_NOMEM;
     }
-    if (p->binary) {
-        snprintf(text, sizeof(text), "%zu", p->head_len);
-        MHD_add_response_header(*out, "Inference-Header-Content-Length", text);
-    }
-    MHD_add_response_header(*out, "Content-Type",
-                            p->binary ? "application/octet-stream" : "application/json");
     /* Moved into the response. */
     p->head = NULL;
     p->parts = NULL;
     p->release = NULL;
+    return SH_OK;
+}
+
+static int raw_response(struct http_req *r, struct MHD_Response **out)
+{
+    struct api_reply *p = &r->q.reply;
+    char head_len[24];
+    int rc;
+
+    snprintf(head_len, sizeof(head_len), "%zu", p->head_len);
+    r->reply_bytes = p->head_len;
+    for (size_t i = 0; i < p->n_parts; i++)
+        r->reply_bytes += p->parts[i].iov_len;
+    rc = r->reply_bytes <= MAX_FLAT ? flat_response(r, out) : iovec_response(r, out);
+    if (rc)
+        return rc;
+    if (p->binary)
+        MHD_add_response_header(*out, "Inference-Header-Content-Length", head_len);
+    MHD_add_response_header(*out, "Content-Type",
+                            p->binary ? "application/octet-stream" : "application/json");
     return SH_OK;
 }
 
