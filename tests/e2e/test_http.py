@@ -342,7 +342,7 @@ class Holes(Served):
 
 class Limits(Served):
     OPTIONS = {"MAX_CONNECTIONS_PER_KEY": "3", "MAX_CONNECTIONS_PER_IP": "12", "UPLOAD_GRACE_S": "2",
-               "UPLOAD_MIN_RATE": "64M"}
+               "UPLOAD_MIN_RATE": "64M", "IDLE_TIMEOUT_S": "3600"}
 
     def test_connections_of_a_key(self):
         other = self.s.key("vision", "infer")
