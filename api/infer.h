@@ -52,8 +52,8 @@ struct infer {
     struct cat_table *table; /* keeps v alive */
     const struct cat_version *v;
     char tenant[64];
-    int fd; /* of the connection */
-    int64_t begin_ns;
+    int fd;                               /* of the connection */
+    int64_t begin_ns, body_ns, answer_ns; /* first line; body complete; result here */
     size_t body_bytes, header_bytes, received;
     struct slab_slot *body, *converted, *outputs;
     struct infer_plan plan;

@@ -24,9 +24,11 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define NS_PER_S INT64_C(1000000000)
+#define OTHER_DESCRIPTORS 512
 #define METRICS_DOC_MAX ((size_t)1 << 20)
 
 struct daemon {
@@ -208,6 +210,26 @@ static void on_term(struct sh_loop *l, void *arg)
     sh_timer_set(d->tick, 0);
 }
 
+/* A connection is a descriptor, and the database, uploads and executors need some too. */
+static void fit_connections(struct api_conf *c)
+{
+    struct rlimit l;
+    int64_t room;
+
+    if (getrlimit(RLIMIT_NOFILE, &l))
+        return;
+    l.rlim_cur = l.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &l);
+    room = SH_MAX((int64_t)SH_MIN(l.rlim_cur, (rlim_t)INT64_MAX) - OTHER_DESCRIPTORS, 16);
+    if (c->max_connections <= room)
+        return;
+    SH_WARN("api.descriptors",
+            "max_connections=%lld room=%lld msg=\"the limit of open files leaves room for fewer "
+            "connections; raise it (ulimit -Hn, LimitNOFILE=)\"",
+            (long long)c->max_connections, (long long)room);
+    c->max_connections = room;
+}
+
 static int serve(struct daemon *d, struct sh_err *err)
 {
     const struct api_conf *c = d->api.conf;
@@ -258,6 +280,7 @@ int main(int argc, char **argv)
         if (!rc) {
             sh_log_set_level(level);
             sh_conf_log(&API_CONF_TABLE, &conf);
+            fit_connections(&conf);
             rc = serve(&d, &err);
         }
     }

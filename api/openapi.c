@@ -104,9 +104,8 @@ static json_t *parameters_of(const struct api_route *r)
                               parameter("limit", "query", "integer",
                                         "at most so many; 10000 if absent, never above 100000"));
     }
-    if (r->flags & ROUTE_WINDOW)
-        json_array_append_new(list,
-                              parameter("window", "query", "string", "5m, 1h or 1d; 1h if absent"));
+    for (const struct api_param *p = r->query; p && p->name; p++)
+        json_array_append_new(list, parameter(p->name, "query", p->type, p->text));
     if (r->flags & ROUTE_ETAG)
         json_array_append_new(list, parameter("If-Match", "header", "string",
                                               "the ETag that was read; 412 if it is not current"));

@@ -32,6 +32,7 @@ struct refresh {
     bool was_down;
     int64_t keys_ns, models_ns; /* last time each was read */
     int64_t slo_ns;             /* ... and counts were written */
+    int64_t used_ns;            /* last time the uses of keys were written */
     bool keys_due, models_due;
 };
 
@@ -75,6 +76,10 @@ static int refresh_once(struct refresh *r, struct sh_err *err)
         r->slo_ns = now;
         rc = slo_counts_flush(r->api->slo, r->db, sh_clock_wall_ms(), err);
     }
+    if (!rc && now - r->used_ns >= r->api->conf->key_poll_ms * NS_PER_MS) {
+        r->used_ns = now;
+        rc = auth_write_used(r->api->auth, r->db, err);
+    }
     waiters_wake(r->api->waiters);
     drain_notifications(r);
     if (!rc && now == r->models_ns)
@@ -104,12 +109,13 @@ static void *thread_main(void *arg)
         p[1].fd = db_fd(r->db);
         if (poll(p, 2, (int)SH_MIN(r->api->conf->model_poll_ms, 1000)) < 0 && errno != EINTR)
             SH_WARN("refresh.poll", "errno=%d", errno);
-        if (p[0].revents) {
-            slo_counts_flush(r->api->slo, r->db, sh_clock_wall_ms(), NULL);
-            return NULL;
-        }
+        if (p[0].revents)
+            break;
         drain_notifications(r);
     }
+    auth_write_used(r->api->auth, r->db, NULL);
+    slo_counts_flush(r->api->slo, r->db, sh_clock_wall_ms(), NULL);
+    return NULL;
 }
 
 int refresh_start(struct api *a, struct refresh **out, struct sh_err *err)

@@ -61,7 +61,8 @@ struct api_reply {
     int64_t retry_after_ms;       /* 0: a default where the code is worth a retry */
     char location[320];
     char allow[64];
-    char timing[128]; /* Server-Timing, of inference */
+    char rate[48], rate_policy[48]; /* header fields; empty: no such limit here */
+    char timing[192];               /* Server-Timing, of inference */
     /* Raw reply: a head, then parts of the slab. Freed with release(owner). */
     char *head; /* OWNED, free() */
     size_t head_len;

@@ -9,6 +9,7 @@
 
 #define KIB 1024
 #define T ROUTE_TENANT
+#define QUEUES "/api/v1/queues"
 #define TENANTS "/api/v1/tenants"
 #define TENANT TENANTS "/{tenant}"
 #define KEYS TENANT "/keys"
@@ -24,8 +25,36 @@
 #define V2M "/v2/models/{model}"
 #define V2V V2M "/versions/{version}"
 
+static const struct api_param USAGE_QUERY[] = {
+    {"by", "string", "class, model, minute, hour or day; class if absent"},
+    {"from", "string", "RFC 3339; a day before to if absent"},
+    {"to", "string", "RFC 3339, not included; now if absent"},
+    {"class", "string", "inference or training alone"},
+    {"model", "string", "this model alone"},
+    {NULL},
+};
+static const struct api_param AUDIT_QUERY[] = {
+    {"tenant", "string", "changes of this tenant's things alone"},
+    {"actor", "string", "changes by the key of this id"},
+    {"action", "string", "such as key.rotate, or key for all of them"},
+    {"resource", "string", "such as model/digits"},
+    {"from", "string", "RFC 3339"},
+    {"to", "string", "RFC 3339, not included"},
+    {NULL},
+};
+static const struct api_param QUEUE_QUERY[] = {
+    {"tenant", "string", "whose queues; an admin key without it means the shared ones"},
+    {NULL},
+};
+
+static const struct api_param WINDOW_QUERY[] = {
+    {"window", "string", "5m, 1h or 1d; 1h if absent"},
+    {NULL},
+};
+
 /* clang-format off */
-/* method, path, access, body, flags, max body, handler, status, summary, request, response */
+/* method, path, access, body, flags, max body, handler, status, summary, request, response,
+ * further query parameters */
 const struct api_route API_ROUTES[] = {
     {"GET", "/healthz", ACCESS_PUBLIC, BODY_NONE, ROUTE_HERE, 0, v2_live, 200,
      "is this process alive", NULL, "Health"},
@@ -46,10 +75,26 @@ const struct api_route API_ROUTES[] = {
      "a tenant's limits", NULL, "Quota"},
     {"PUT", TENANT "/quota", ACCESS_PLATFORM, BODY_JSON, ROUTE_ETAG, 16 * KIB, quota_put, 200,
      "replace a tenant's limits; absent fields get their defaults", "QuotaPut", "Quota"},
+    {"GET", TENANT "/usage", ACCESS_READ, BODY_NONE, ROUTE_LIST, 0, usage_get, 200,
+     "device time, requests and samples of a range of time, added up", NULL, "[Usage]",
+     USAGE_QUERY},
+    {"GET", TENANT "/share", ACCESS_READ, BODY_NONE, 0, 0, shares_get, 200,
+     "what the scheduler decides by: guarantee, fair share, what runs and waits, decayed usage",
+     NULL, "Share"},
+    {"GET", "/api/v1/shares", ACCESS_PLATFORM, BODY_NONE, ROUTE_LIST, 0, shares_list, 200,
+     "the shares of all tenants", NULL, "[Share]"},
+    {"GET", "/api/v1/audit", ACCESS_PLATFORM, BODY_NONE, ROUTE_LIST, 0, audit_list, 200,
+     "every change, newest first: who, what, before, after", NULL, "[Audit]", AUDIT_QUERY},
     {"GET", KEYS, ACCESS_MANAGE, BODY_NONE, ROUTE_LIST, 0, keys_list, 200,
      "list a tenant's API keys, without secrets", NULL, "[Key]"},
     {"POST", KEYS, ACCESS_MANAGE, BODY_JSON, 0, 16 * KIB, keys_create, 201,
      "create an API key; the secret is shown this once", "KeyCreate", "KeySecret"},
+    {"GET", KEYS "/{key}", ACCESS_MANAGE, BODY_NONE, 0, 0, keys_get, 200,
+     "one API key, without its secret", NULL, "Key"},
+    {"POST", KEYS "/{key}/rotate", ACCESS_MANAGE, BODY_JSON, ROUTE_OPTIONAL, 4 * KIB, keys_rotate,
+     200,
+     "give a key a new secret, shown this once; the old one is valid for overlap_s more seconds",
+     "KeyRotate", "KeySecret"},
     {"DELETE", KEYS "/{key}", ACCESS_MANAGE, BODY_NONE, 0, 0, keys_delete, 204,
      "revoke an API key at once", NULL, NULL},
 
@@ -108,10 +153,9 @@ const struct api_route API_ROUTES[] = {
      "a model's latency target", NULL, "Slo"},
     {"PUT", MODEL "/slo", ACCESS_SUBMIT, BODY_JSON, T | ROUTE_ETAG, 16 * KIB, slo_put, 200,
      "set a model's latency target", "SloPut", "Slo"},
-    {"GET", MODEL "/slo/attainment", ACCESS_READ, BODY_NONE, T | ROUTE_WINDOW, 0, slo_attainment,
-     200,
+    {"GET", MODEL "/slo/attainment", ACCESS_READ, BODY_NONE, T, 0, slo_attainment, 200,
      "how requests met the latency target; error_budget_left: 1 = unspent, below 0 = missed",
-     NULL, "Attainment"},
+     NULL, "Attainment", WINDOW_QUERY},
     {"DELETE", MODEL "/slo", ACCESS_SUBMIT, BODY_NONE, T | ROUTE_ETAG, 0, slo_delete, 204,
      "remove a model's latency target", NULL, NULL},
 
@@ -126,8 +170,18 @@ const struct api_route API_ROUTES[] = {
     {"PUT", DATASET "/artifact", ACCESS_SUBMIT, BODY_DATASET, T, 0, datasets_upload, 200,
      "upload the safetensors file; axis 0 of every tensor is the sample", "Binary", "Dataset"},
 
-    {"GET", "/api/v1/queues", ACCESS_READ, BODY_NONE, T | ROUTE_LIST, 0, queues_list, 200,
-     "list the queues that a tenant may use", NULL, "[Queue]"},
+    {"GET", QUEUES, ACCESS_READ, BODY_NONE, ROUTE_LIST, 0, queues_list, 200,
+     "list the queues that a tenant may use", NULL, "[Queue]", QUEUE_QUERY},
+    {"POST", QUEUES, ACCESS_MANAGE, BODY_JSON, 0, 16 * KIB, queues_create, 201,
+     "create a queue of a tenant; an admin key that names none creates a shared one",
+     "QueueCreate", "Queue", QUEUE_QUERY},
+    {"GET", QUEUES "/{queue}", ACCESS_READ, BODY_NONE, 0, 0, queues_get, 200,
+     "one queue", NULL, "Queue", QUEUE_QUERY},
+    {"PATCH", QUEUES "/{queue}", ACCESS_MANAGE, BODY_JSON, ROUTE_ETAG, 16 * KIB, queues_patch, 200,
+     "change a queue's priority or state: HELD starts nothing, DRAINING takes nothing new",
+     "QueuePatch", "Queue", QUEUE_QUERY},
+    {"DELETE", QUEUES "/{queue}", ACCESS_MANAGE, BODY_NONE, ROUTE_ETAG, 0, queues_delete, 204,
+     "delete a queue; refused while it has live jobs", NULL, NULL, QUEUE_QUERY},
     {"GET", JOBS, ACCESS_READ, BODY_NONE, T | ROUTE_LIST, 0, jobs_list, 200,
      "list jobs, newest first", NULL, "[Job]"},
     {"POST", JOBS, ACCESS_SUBMIT, BODY_JSON, T, 64 * KIB, jobs_create, 201,

@@ -12,6 +12,8 @@
 #define TIME0 "{'type':['string','null'],'format':'date-time'}"
 #define INT "{'type':'integer'}"
 #define INT0 "{'type':['integer','null']}"
+#define NUM "{'type':'number'}"
+#define QUEUE_STATE "{'enum':['OPEN','HELD','DRAINING']}"
 #define NUM0 "{'type':['number','null']}"
 #define BOOL "{'type':'boolean'}"
 #define RANGE(type, min, max) "{'type':'" type "','minimum':" min ",'maximum':" max "}"
@@ -24,12 +26,14 @@
     "'properties':{'name':" TEXT ",'datatype':" TEXT ",'shape':{'type':'array','items':" INT       \
     "}}}}"
 #define STORED_ONLY                                                                                \
-    "'description':'stored, without effect yet: it takes effect with the control-plane release'"
+    "'description':'stored, without effect yet: executors do not divide memory by tenant'"
 #define QUOTA_FIELDS                                                                               \
     "'guaranteed_gpus':{'type':'number','minimum':0},'max_gpus':{'type':['number','null'],"        \
     "'minimum':0},'over_quota_weight':{'type':'number','minimum':0},"                              \
-    "'borrowing_limit':{'type':['number','null'],'minimum':0},"                                    \
-    "'lending_limit':{'type':['number','null'],'minimum':0," STORED_ONLY "},"                      \
+    "'borrowing_limit':{'type':['number','null'],'minimum':0,'description':'most that may be "     \
+    "held beyond guaranteed_gpus; null: up to max_gpus'},"                                         \
+    "'lending_limit':{'type':['number','null'],'minimum':0,'description':'of guaranteed_gpus, "    \
+    "what others may use while this tenant does not; null: all of it'},"                           \
     "'gpu_memory_min_bytes':{'type':'integer','minimum':0," STORED_ONLY "},"                       \
     "'gpu_memory_share':{'type':'number','minimum':0," STORED_ONLY "},"                            \
     "'gpu_memory_max_bytes':{'type':['integer','null'],'minimum':1,'description':'of pinned "      \
@@ -43,7 +47,8 @@
     "second allows'},'max_storage_bytes':{'type':'integer','minimum':0}"
 #define KEY_FIELDS                                                                                 \
     "'id':" TEXT ",'name':" TEXT ",'role':" TEXT ",'tenant':" TEXT0 ",'created_at':" TIME          \
-    ",'expires_at':" TIME0 ",'revoked_at':" TIME0
+    ",'expires_at':" TIME0 ",'revoked_at':" TIME0 ",'rotated_at':" TIME0                           \
+    ",'old_secret_until':" TIME0 ",'last_used_at':" TIME0
 #define SLO_FIELDS                                                                                 \
     "'latency_ms':" RANGE("number", "0.001", "3600000") ",'percentile':" RANGE("number",           \
     "0.001", "99.999") ",'priority':" RANGE("integer", "0", "100")                                 \
@@ -79,6 +84,7 @@ const struct api_schema API_SCHEMAS[] = {
     {"KeySecret", OPEN(KEY_FIELDS ",'key':" TEXT)},
     {"KeyCreate", CLOSED("'name','role'", "'name':{'type':'string','minLength':1,'maxLength':64},"
      "'role':{'enum':['tenant-admin','submit','infer','read']},'expires_at':" TIME)},
+    {"KeyRotate", CLOSED("", "'overlap_s':" RANGE("integer", "0", "2592000"))},
     {"Model", OPEN("'name':" NAME ",'tenant':" TEXT ",'visibility':{'enum':['private','shared']},"
      "'created_at':" TIME ",'versions':{'type':'array','items':{'type':'object'}},'row_version':"
      INT)},
@@ -111,8 +117,22 @@ const struct api_schema API_SCHEMAS[] = {
     {"Dataset", OPEN("'name':" NAME ",'state':" TEXT ",'digest':" TEXT0 ",'bytes':" INT0
      ",'tensors':" TENSORS ",'n_samples':" INT0 ",'created_at':" TIME ",'row_version':" INT)},
     {"DatasetCreate", CLOSED("'name'", "'name':" NAME)},
-    {"Queue", OPEN("'name':" LOWER_NAME ",'shared':" BOOL ",'state':" TEXT ",'priority':" INT
-     ",'jobs':" INT ",'row_version':" INT)},
+    {"Queue", OPEN("'name':" LOWER_NAME ",'shared':" BOOL ",'state':" QUEUE_STATE ",'priority':" INT
+     ",'jobs':" INT ",'created_at':" TIME ",'row_version':" INT)},
+    {"QueueCreate", CLOSED("'name'", "'name':" LOWER_NAME ",'state':" QUEUE_STATE ",'priority':"
+     RANGE("integer", "-1000", "1000"))},
+    {"QueuePatch", "{'type':'object','additionalProperties':false,'minProperties':1,'properties':{"
+     "'state':" QUEUE_STATE ",'priority':" RANGE("integer", "-1000", "1000") "}}"},
+    {"Usage", OPEN("'class':{'enum':['inference','training']},'model':" NAME ",'from':" TIME
+     ",'gpu_seconds':{'type':'number'},'requests':" INT ",'samples':" INT)},
+    {"Share", OPEN("'tenant':" LOWER_NAME ",'at':" TIME0 ",'guaranteed_gpus':" NUM ",'max_gpus':"
+     NUM0 ",'weight':" NUM ",'running_gpus':" NUM ",'waiting_gpus':" NUM ",'fair_gpus':" NUM
+     ",'reserved_gpus':" NUM ",'saturation':" NUM0 ",'usage_gpu_seconds':" NUM
+     ",'usage_per_weight':" NUM0 ",'usage_fraction':" NUM ",'weight_fraction':" NUM
+     ",'half_life_s':" NUM0)},
+    {"Audit", OPEN("'id':" INT ",'at':" TIME ",'actor':" TEXT0 ",'tenant':" TEXT0 ",'request_id':"
+     TEXT ",'action':" TEXT ",'resource':" TEXT ",'before':{'type':['object','null']},"
+     "'after':{'type':['object','null']}")},
     {"Job", OPEN("'id':" INT ",'kind':" TEXT ",'name':" TEXT ",'state':" TEXT ",'reason':" TEXT
      ",'priority':" INT ",'queue':" TEXT ",'model':" TEXT ",'version':" INT ",'dataset':" TEXT0
      ",'eval_dataset':" TEXT0 ",'spec':{'type':'object'},'client_token':" TEXT0 ",'attempt':" INT

@@ -53,7 +53,9 @@
     "jsonb_build_object('id', " k ".id, 'name', " k ".name, 'role', " k                            \
     ".role, 'tenant', (SELECT name FROM tenant WHERE id = " k ".tenant_id), 'created_at', "        \
     SQL_TIME(k ".created_at") ", 'expires_at', " SQL_TIME(k ".expires_at") ", 'revoked_at', "      \
-    SQL_TIME(k ".revoked_at") ")"
+    SQL_TIME(k ".revoked_at") ", 'rotated_at', " SQL_TIME(k ".rotated_at")                         \
+    ", 'old_secret_until', " SQL_TIME(k ".old_until") ", 'last_used_at', "                         \
+    SQL_TIME(k ".last_used_at") ")"
 
 #define SQL_JOB(j)                                                                                 \
     "(SELECT jsonb_build_object('id', " j ".id, 'kind', " j ".kind, 'name', " j                    \

@@ -23,11 +23,13 @@ struct cli_conf {
     char *server, *key, *key_file, *tenant, *output, *state_dir;
     bool quiet;
     /* up, down */
-    int64_t port, executors, workers, threads, pool_bytes, wait_s;
+    int64_t port, executors, schedulers, workers, threads, pool_bytes, wait_s;
     double copy_gb_per_s;
     char *bind, *device, *db_url, *migrations_dir, *dashboards_dir, *pg_bin, *log_level;
     bool foreground, purge;
     /* tenants, keys, models, targets */
+    int64_t overlap_s;
+    char *by, *from, *to, *class, *actor, *action, *resource, *state;
     char *role, *expires_at, *save, *visibility, *percentile, *on_miss, *latency_ms,
         *target_priority, *window;
     /* push */
@@ -124,6 +126,10 @@ int rest_with_tenant(const struct cli *c, const char *path, char **out, struct s
 int rest_path(char out[static REST_PATH_MAX], struct sh_err *err, const char *first, ...)
     __attribute__((sentinel));
 
+/* Adds query parameters: pairs of name and value, ended by a NULL name; those without a value are
+ * left out. *out: OWNED, free(). */
+int rest_query(const char *path, char **out, struct sh_err *err, ...) __attribute__((sentinel));
+
 /* "NAME" or "NAME:VERSION". *version is 0 without one. name: room for 129 bytes. */
 int rest_model_ref(struct cli *c, const char *ref, char name[static 129], int64_t *version,
                    struct sh_err *err);
@@ -141,14 +147,17 @@ void model_add_summary(json_t *models);
 /* The commands, by file. */
 cli_fn up_main, down_main, status_main, top_main;                      /* up.c, top.c */
 cli_fn tenant_create, tenant_get, tenant_delete;                       /* admin.c */
-cli_fn key_create, key_get, key_delete, quota_get, quota_set;          /* admin.c */
+cli_fn key_create, key_get, key_delete, key_rotate;                    /* admin.c */
+cli_fn quota_get, quota_set;                                           /* admin.c */
 cli_fn model_create, model_get, model_delete, model_push, version_get; /* model.c */
 cli_fn model_wait, slo_set, slo_get, slo_delete;                       /* model.c */
 cli_fn model_load, model_unload, model_pin, model_unpin, model_share;  /* load.c */
 cli_fn placement_get, profile_get, slo_report;                         /* load.c */
 cli_fn dataset_create, dataset_get, dataset_delete, dataset_push;      /* dataset.c */
 cli_fn job_get, job_submit, job_cancel, job_wait, job_events;          /* job.c */
-cli_fn job_losses, job_checkpoints, queue_get, executor_get;           /* job.c */
+cli_fn job_losses, job_checkpoints, executor_get;                      /* job.c */
+cli_fn queue_get, queue_create, queue_set, queue_delete;               /* queue.c */
+cli_fn usage_get, share_get, audit_get;                                /* usage.c */
 cli_fn infer_main;                                                     /* infer.c */
 
 #endif

@@ -84,20 +84,6 @@ int job_checkpoints(struct cli *c, struct sh_err *err)
     return rc;
 }
 
-int queue_get(struct cli *c, struct sh_err *err)
-{
-    static const struct out_col COLS[] = {{"NAME", "name", OUT_TEXT},
-                                          {"STATE", "state", OUT_TEXT},
-                                          {"PRIORITY", "priority", OUT_TEXT}};
-    json_t *j = NULL;
-    int rc = rest_list(c, "/api/v1/queues", REST_TENANT, &j, err);
-
-    if (!rc)
-        rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "name", err);
-    json_decref(j);
-    return rc;
-}
-
 int executor_get(struct cli *c, struct sh_err *err)
 {
     static const struct out_col COLS[] = {{"NAME", "name", OUT_TEXT},

@@ -215,7 +215,11 @@ static void read_host_id(char *out, size_t size)
 int agent_new(struct exec *x, struct agent **out, struct sh_err *err)
 {
     struct agent *a = calloc(1, sizeof(*a));
-    struct sh_link_handler h = {.on_up = on_up, .on_msg = on_msg, .on_down = on_down, .arg = a};
+    struct sh_link_handler h = {.on_up = on_up,
+                                .on_msg = on_msg,
+                                .on_down = on_down,
+                                .arg = a,
+                                .max_silence_ms = x->conf->scheduler_silence_ms};
     int rc;
 
     *out = NULL;

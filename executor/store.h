@@ -101,9 +101,9 @@ int model_transmit(struct model *m, const double *layer_ns, uint64_t *hit_out, s
 void model_prepare(struct model *m);
 /* Gives up what PREPARE announced: at its time (now_ns), or at once (INT64_MAX). */
 void model_unkeep(struct model *m, int64_t now_ns);
-/* On every tick: what is over in time, and what the device refused. */
 /* Takes one pin off; with --debug-cold the image leaves the device with the last one. */
 void model_unpin(struct model *m);
+/* On every tick: what is over in time, and what the device refused. */
 void model_tick(struct model *m, int64_t now_ns);
 /* The watchdog: frees who waits for this image and forgets what is on the device. */
 void model_force(struct model *m);

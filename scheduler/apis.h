@@ -2,8 +2,8 @@
 #ifndef SH_SCHEDULER_APIS_H
 #define SH_SCHEDULER_APIS_H
 
+#include "common/idmap.h"
 #include "common/msg.h"
-#include "scheduler/idmap.h"
 
 struct sched;
 struct session;

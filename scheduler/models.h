@@ -16,8 +16,8 @@
 #ifndef SH_SCHEDULER_MODELS_H
 #define SH_SCHEDULER_MODELS_H
 
+#include "common/idmap.h"
 #include "scheduler/executors.h"
-#include "scheduler/idmap.h"
 #include "scheduler/predict.h"
 #include "scheduler/snapshot.h"
 #include "scheduler/store.h"

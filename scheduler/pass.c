@@ -103,6 +103,7 @@ static void take_tenants(struct sched *s, struct snapshot *in)
                                  .weight = t->weight,
                                  .guaranteed_gpus = t->guaranteed_gpus,
                                  .max_gpus = t->max_gpus,
+                                 .lending_limit = t->lending_limit,
                                  .max_running_jobs = t->max_running_jobs,
                                  .usage_ns = tenants_usage_ns(&s->tenants, t, in->now_ns)};
     }
@@ -269,5 +270,7 @@ void pass_run(struct sched *s, bool with_jobs)
     }
     for (size_t i = 0; i < p->out.n; i++)
         act(s, &p->out.items[i]);
+    if (with_jobs)
+        shares_show(s, &in);
     sh_metric_observe(M_shunt_scheduler_pass_seconds, NULL, (double)(sh_clock_ns() - began) / 1e9);
 }

@@ -17,8 +17,8 @@
 #ifndef SH_SCHEDULER_REQUEST_H
 #define SH_SCHEDULER_REQUEST_H
 
+#include "common/idmap.h"
 #include "common/msg.h"
-#include "scheduler/idmap.h"
 
 #include <stdbool.h>
 #include <stddef.h>

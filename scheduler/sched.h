@@ -22,6 +22,8 @@
 #include "scheduler/report.h"
 #include "scheduler/request.h"
 #include "scheduler/sessions.h"
+#include "scheduler/shares.h"
+#include "scheduler/sweep.h"
 #include "scheduler/tenants.h"
 #include "scheduler/usage.h"
 
@@ -52,6 +54,8 @@ struct sched {
     struct sessions sessions;
     struct usage usage;
     struct report report;
+    struct shares shares;
+    struct sweep sweep;
     struct pass pass;
 };
 

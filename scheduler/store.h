@@ -43,6 +43,7 @@ struct store_tenant {
     const char *name;
     bool active;
     double guaranteed_gpus, max_gpus /* < 0: unlimited */, weight;
+    double lending_limit; /* < 0: all of the guarantee */
     uint32_t max_running_jobs, max_concurrent_requests;
 };
 
@@ -174,6 +175,44 @@ struct store_report {
 };
 int store_report_put(struct db *db, void *arg, struct sh_err *err);
 void store_report_free(void *report);
+/* ---- shares: arg is struct store_shares. What was decided by, for people; replaces older rows. */
+#define STORE_MAX_SHARES 256
+struct store_share {
+    int64_t tenant_id;
+    double guaranteed_gpus, max_gpus /* < 0: unlimited */, weight;
+    double running_gpus, waiting_gpus, fair_gpus, reserved_gpus;
+    double usage_ns; /* decayed, as of now */
+};
+struct store_shares {
+    struct store_fence fence;
+    double half_life_s;
+    size_t n;
+    struct store_share rows[STORE_MAX_SHARES];
+};
+int store_share_put(struct db *db, void *arg, struct sh_err *err);
+
+/* ---- what is old: arg is struct store_sweep. One batch. Jobs go with their events and
+ * checkpoints; of others only events of jobs that have ended. Usage of minutes is added up to hours
+ * (UTC). */
+enum store_sweep_kind {
+    SWEEP_EVENTS,
+    SWEEP_JOBS,
+    SWEEP_USAGE_HOURS,
+    SWEEP_USAGE,
+    SWEEP_AUDIT,
+    SWEEP_KEYS, /* revoked or expired */
+    SWEEP_N_KINDS
+};
+struct store_sweep {
+    struct store_fence fence;
+    enum store_sweep_kind kind;
+    int64_t days; /* what is older goes */
+    int64_t batch;
+    int64_t n_rows; /* out */
+    bool more;      /* out: there may be another batch */
+};
+int store_sweep(struct db *db, void *arg, struct sh_err *err);
+const char *store_sweep_name(enum store_sweep_kind kind); /* BORROWED, static */
 
 /* ---- usage: arg is struct store_usage. seq grows by one with each flush of an epoch. */
 struct store_usage_row {

@@ -12,8 +12,7 @@
 #include "api/catalog.h"
 #include "api/store.h"
 #include "common/clock.h"
-#include "common/mem.h"
-#include "tests/unit/sh_test.h"
+#include "tests/db/db_test.h"
 
 #define SECOND INT64_C(1000000000)
 #define KEEP_S 3600
@@ -22,21 +21,6 @@ struct world {
     struct db *db;
     char dir[SH_TEST_DIR_BYTES];
 };
-
-/* A statement is kept by its connection, so it has to stay. */
-static void run(struct db *db, const char *sql)
-{
-    static struct db_stmt kept[64];
-    static char names[SH_ARRAY_LEN(kept)][16];
-    static size_t n;
-    struct sh_err err = {0};
-
-    assert_true(n < SH_ARRAY_LEN(kept));
-    snprintf(names[n], sizeof(names[n]), "once%zu", n);
-    kept[n] = (struct db_stmt){names[n], sql, 0};
-    assert_ok_err(db_exec(db, &kept[n], NULL, NULL, &err), &err);
-    n++;
-}
 
 /* Digests are letters: version 1 has a, a deleted one d, the dataset b, and so on. */
 static void fill(struct db *db)
@@ -67,16 +51,11 @@ static void make_dirs(const struct world *w)
 static int set_up(void **state)
 {
     struct world *w = calloc(1, sizeof(*w));
-    const char *url = getenv("DATABASE_URL");
-    struct sh_err err = {0};
-    int applied = 0;
 
     assert_non_null(w);
-    assert_non_null(url);
-    assert_ok(db_new(url, "test_api_store", &w->db, NULL));
-    run(w->db, "DROP SCHEMA public CASCADE");
-    run(w->db, "CREATE SCHEMA public");
-    assert_ok_err(db_migrate(w->db, "migrations", &applied, &err), &err);
+    w->db = open_db("test_api_store");
+    make_empty(w->db);
+    migrate(w->db);
     fill(w->db);
     sh_test_dir_make(w->dir);
     make_dirs(w);
@@ -308,6 +287,50 @@ static void a_pinned_version_is_not_unloaded_and_an_unloaded_one_not_pinned(void
     assert_int_equal(n, 0);
 }
 
+static void put_job(const struct world *w, const char *name, int64_t age_s)
+{
+    char path[256], file[300];
+
+    snprintf(path, sizeof(path), "%s/jobs/%s", w->dir, name);
+    assert_int_equal(mkdir(path, 0755), 0);
+    snprintf(file, sizeof(file), "%s/losses.json", path);
+    put_file(file, age_s);
+    set_age(path, age_s);
+}
+
+static bool has_job(const struct world *w, const char *name)
+{
+    char path[256];
+
+    snprintf(path, sizeof(path), "%s/jobs/%s", w->dir, name);
+    return access(path, F_OK) == 0;
+}
+
+static void a_folder_of_a_job_goes_when_the_job_is_gone(void **state)
+{
+    struct world *w = *state;
+    char jobs[256], name[16];
+
+    assert_int_equal(sweep(w), 0); /* there is no such folder */
+    snprintf(jobs, sizeof(jobs), "%s/jobs", w->dir);
+    assert_int_equal(mkdir(jobs, 0755), 0);
+    put_job(w, "1", 2 * KEEP_S);
+    put_job(w, "2", KEEP_S / 2);
+    put_job(w, "attic", 2 * KEEP_S);
+    for (int i = 1000; i < 1600; i++) { /* more than one look at the database */
+        snprintf(name, sizeof(name), "%d", i);
+        put_job(w, name, 2 * KEEP_S);
+    }
+    assert_int_equal(sweep(w), 600);
+    assert_true(has_job(w, "1") && has_job(w, "2") && has_job(w, "attic"));
+    assert_false(has_job(w, "1000") || has_job(w, "1599"));
+    run(w->db, "DELETE FROM job");
+    assert_int_equal(sweep(w), 1);
+    assert_false(has_job(w, "1"));
+    assert_ok(artifact_empty_dir(jobs, NULL));
+    assert_int_equal(rmdir(jobs), 0);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
@@ -318,6 +341,7 @@ int main(void)
         TEST(only_old_files_without_a_row_are_removed),
         TEST(pins_are_bounded_by_quota_by_share_and_by_the_device),
         TEST(a_pinned_version_is_not_unloaded_and_an_unloaded_one_not_pinned),
+        TEST(a_folder_of_a_job_goes_when_the_job_is_gone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -60,6 +60,7 @@ up_and_down() {
 }
 
 nouns() {
+    local id
     ok "create a tenant" shunt create tenant alpha
     exits "a second one of the name is refused" 1 "exists already" shunt create tenant alpha
     ok "create a key" shunt create key k --tenant alpha --role tenant-admin --save "$tmp/key"
@@ -68,6 +69,23 @@ nouns() {
         shunt get models --key shunt_aaaaaaaaaaaa_x
     exits "an admin is told to name the tenant" 1 "--tenant NAME" shunt get models
     exits "a tenant sees its own things" 0 "NAME" shunt get models --key-file "$tmp/key"
+    id=$(shunt get keys --tenant alpha -o name)
+    ok "rotate it" shunt rotate key "$id" --tenant alpha --save "$tmp/key" --overlap-s 60
+    exits "the new secret opens" 0 "NAME" shunt get models --key-file "$tmp/key"
+    exits "one key, with its rotation" 0 "rotated_at" shunt get keys "$id" --tenant alpha
+    exits "create a queue" 0 "OPEN" shunt create queue night --tenant alpha --priority 3
+    exits "hold it" 0 "HELD" shunt set queue night --state HELD --key-file "$tmp/key"
+    exits "nothing to change is a usage error" 2 "--state" shunt set queue night --tenant alpha
+    exits "a shared queue is the admin's" 1 "admin key" \
+        shunt set queue default --state HELD --key-file "$tmp/key"
+    exits "queues show their state" 0 "night" shunt get queues --tenant alpha
+    ok "delete it" shunt delete queue night --tenant alpha
+    exits "the audit knows who held it" 0 "queue.patch" shunt get audit --action queue \
+        --actor "$id" --tenant alpha
+    exits "usage of nothing" 0 "GPU SECONDS" shunt get usage alpha --by hour
+    exits "usage by something else is refused" 1 "minute" shunt get usage alpha --by colour
+    exits "a share" 0 "fair_gpus" shunt get share alpha
+    exits "all shares" 0 "alpha" shunt get share
     exits "a quota can be changed" 0 "7" shunt set quota alpha max_running_jobs=7
     ok "and keeps the other fields" \
         [ "$(shunt get quota alpha -o json | jq .max_queued_jobs)" = 1000 ]

@@ -55,6 +55,7 @@ class Driver:
         log = open(os.path.join(self.dir, "executor.log"), "ab")
         self.proc = subprocess.Popen(
             [os.path.join(BIN, "shunt-executor"), "--name=e0", "--scheduler=unix:" + self.sched_addr,
+             "--scheduler-silence-ms=0",  # this file does not always listen
              "--data-addr=" + self.data_addr, "--state-dir=" + self.dir,
              "--metrics-addr=127.0.0.1:%d" % self.metrics_port, *self.options], stderr=log)
         self.accept()

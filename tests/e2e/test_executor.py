@@ -125,6 +125,17 @@ class Runs(Case):
         self.assertEqual((d.results[rid].rc, d.results[rid].run_batch), (0, 1))
         d.result(first)
 
+    def test_loading_a_model_leaves_the_weights_of_others_alone(self):
+        d = self.driver("--pool-bytes=120M")
+        d.load(1, d.package(self.net)[0])
+        want = self.infer(d, 1, 0, 3)[0]
+        # Its layers are timed by a worker that maps the arena, where the weights of 1 lie.
+        d.load(2, d.package(self.zoo("resnet18", "inference"))[0], max_batch=1)
+        self.assertEqual(self.infer(d, 1, 0, 3)[0], want)
+        r, _ = d.result(d.run(2, [bytes(602112)], [4000], 1))
+        self.assertEqual((r.rc, r.msg), (0, ""))
+        self.assertEqual(self.infer(d, 1, 0, 3)[0], want)
+
     def test_models_that_do_not_fit_together_are_evicted_and_come_back(self):
         d = self.driver("--pool-bytes=120M")
         want = {}

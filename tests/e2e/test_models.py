@@ -136,8 +136,8 @@ class Models(Story):
         self.state(m, "UNLOADED")
         for name in ("executor-cpu0", "scheduler"):
             self.s.wait_new(name, self.s.kill(name))
-        other = self.model()  # loaded after the restart: everything is up
-        self.assertEqual(self.infer(other).status, 200)
+        other = self.model()
+        until("everything is up again", lambda: self.infer(other).status == 200)
         self.assertEqual(self.get(m).json["state"], "UNLOADED")
         self.assertEqual(self.infer(m).status, 503)
         self.do("load", m, 1)

@@ -140,6 +140,8 @@ class Api(Peer):
 
 
 class Case(unittest.TestCase):
+    """A scheduler's world without stories of its own."""
+
     def setUp(self):
         self.dir = tempfile.mkdtemp(prefix="shunt-sched-")
         self.addr, self.procs, self.peers = self.dir + "/s.sock", [], []
@@ -226,6 +228,8 @@ class Case(unittest.TestCase):
             self.assertEqual(a[1], b[0], rows)
         return [r[1] for r in rows]
 
+
+class Scheduler(Case):
     # ------------------------------------------------------------ models and requests
 
     def test_a_version_is_loaded_and_becomes_ready_with_its_profile(self):

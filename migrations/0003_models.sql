@@ -1,4 +1,4 @@
--- 0002_models.sql - versions that are unloaded or pinned; where versions stand and how fast they
+-- 0003_models.sql - schema version 3: versions that are unloaded or pinned; where versions stand and how fast they
 -- run; how latency targets were met.
 
 ALTER TABLE model_version DROP CONSTRAINT model_version_state_check;
