@@ -115,7 +115,7 @@ static int check_labels_map(const json_t *labels, bool may_remove, struct sh_err
 static int check_deadline(const char *text, struct sh_err *err)
 {
     int64_t when_ms = 0;
-    int rc = noun_check_time("deadline", text, &when_ms, err);
+    int rc = noun_read_time("deadline", text, &when_ms, err);
 
     if (!rc && when_ms <= (int64_t)time(NULL) * 1000)
         rc = SH_FAIL(err, SH_E_INVALID, "\"deadline\" %s has passed already", text);

@@ -155,13 +155,11 @@ static void run_ready(struct link *l, struct infer *i)
                                                .in_spans = {in, i->v->n_inputs * sizeof(in[0])},
                                                .out_spans = {out, i->v->n_outputs * sizeof(out[0])},
                                                .priority = i->plan.priority};
-    if (budget_ns > 0) { /* counts from the headers */
-        i->link.deadline_ns = i->begin_ns + budget_ns;
+    if (budget_ns > 0) { /* counts from the headers; a client can only ask for less time */
+        i->link.deadline_ns = SH_MIN(i->link.deadline_ns, i->begin_ns + budget_ns);
         m.u.infer_ready.budget_ns = SH_MAX(i->link.deadline_ns - sh_clock_ns(), 1);
     }
     i->link.ready = true;
-    /* Failing to watch costs only early notice. */
-    sh_io_add(l->loop, i->fd, SH_IO_HUP, on_client_gone, i, &i->link.watch, NULL);
     link__send(l, &m);
     link__send_inputs(l, i);
 }
@@ -306,7 +304,8 @@ static void on_refused(struct link *l, const struct msg_infer_refused *m)
 {
     struct infer *i = link__find(l, m->rid);
     struct infer_result r = {.rc = m->rc < 0 ? (int)m->rc : SH_E_UNAVAILABLE,
-                             .retry_after_ms = m->retry_after_ms};
+                             .retry_after_ms = m->retry_after_ms,
+                             .predicted_ms = m->predicted_ms};
 
     if (!i)
         return;
@@ -412,6 +411,9 @@ static void on_timer(struct sh_loop *loop, void *arg)
         next = i->link.next;
         if (i->link.over && now >= i->link.limbo_ns) {
             forget(l, i);
+        } else if (!i->link.over && i->link.ready && !i->link.watch && now < i->link.deadline_ns) {
+            /* Not before: most are over sooner. Failing to watch costs only early notice. */
+            sh_io_add(l->loop, i->fd, SH_IO_HUP, on_client_gone, i, &i->link.watch, NULL);
         } else if (!i->link.over && now >= i->link.deadline_ns) {
             send_cancel(l, i);
             link__fail(l, i, lost ? SH_E_UNAVAILABLE : SH_E_TIMEOUT,
@@ -453,7 +455,11 @@ static void *thread_main(void *arg)
 int link_start(struct api *a, struct link **out, struct sh_err *err)
 {
     struct link *l = calloc(1, sizeof(*l));
-    struct sh_link_handler h = {on_scheduler_up, on_scheduler_msg, on_scheduler_down, l};
+    struct sh_link_handler h = {.on_up = on_scheduler_up,
+                                .on_msg = on_scheduler_msg,
+                                .on_down = on_scheduler_down,
+                                .arg = l,
+                                .max_silence_ms = a->conf->scheduler_silence_ms};
     int rc;
 
     *out = NULL;

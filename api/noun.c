@@ -79,35 +79,70 @@ int noun_check_choice(const char *field, const char *s, const char *const *list,
     return SH_FAIL(err, SH_E_INVALID, "\"%s\" must be one of: %s", field, text);
 }
 
-int noun_check_time(const char *field, const char *s, int64_t *unix_ms, struct sh_err *err)
+/* Does s have the form of the pattern, d standing for a digit? Returns the rest, NULL if not. */
+static const char *after_form(const char *s, const char *pattern)
 {
-    int y, mo, d, h, mi, n = 0, zh = 0, zm = 0;
-    double sec;
-    bool ok = sscanf(s, "%4d-%2d-%2dT%2d:%2d:%n", &y, &mo, &d, &h, &mi, &n) == 5 && n == 17 &&
-              s[n] >= '0' && s[n] <= '9';
-    char *end = NULL;
-    int64_t zone_s = 0;
-    struct tm tm;
+    for (; *pattern; pattern++, s++)
+        if (*pattern == 'd' ? *s < '0' || *s > '9' : *s != *pattern)
+            return NULL;
+    return s;
+}
 
-    sec = ok ? strtod(s + n, &end) : 0;
-    if (ok && (*end == '+' || *end == '-')) {
-        ok = sscanf(end + 1, "%2d:%2d%n", &zh, &zm, &n) == 2 && n == 5 && !end[6] && zh < 24 &&
-             zm < 60;
-        zone_s = (*end == '-' ? -1 : 1) * (zh * 3600 + zm * 60);
-    } else if (ok) {
-        ok = strcmp(end, "Z") == 0;
+/* "Z" or "+hh:mm" as minutes. */
+static bool read_zone(const char *s, int *out)
+{
+    int h, m;
+
+    *out = 0;
+    if (strcmp(s, "Z") == 0)
+        return true;
+    if ((s[0] != '+' && s[0] != '-') || !after_form(s + 1, "dd:dd") || s[6])
+        return false;
+    h = (s[1] - '0') * 10 + s[2] - '0';
+    m = (s[4] - '0') * 10 + s[5] - '0';
+    *out = (s[0] == '-' ? -1 : 1) * (h * 60 + m);
+    return h < 24 && m < 60;
+}
+
+static int number_at(const char *s, int digits)
+{
+    int n = 0;
+
+    while (digits-- > 0)
+        n = n * 10 + (*s++ - '0');
+    return n;
+}
+
+int noun_read_time(const char *field, const char *s, int64_t *ms_out, struct sh_err *err)
+{
+    const char *rest = strlen(s) <= 35 ? after_form(s, "dddd-dd-ddTdd:dd:dd") : NULL;
+    struct tm tm = {0}, asked;
+    int ms = 0, zone = 0;
+    int64_t at;
+
+    if (!rest)
+        goto bad;
+    if (rest[0] == '.' && rest[1] >= '0' && rest[1] <= '9') {
+        rest++;
+        for (int scale = 100; *rest >= '0' && *rest <= '9'; rest++, scale /= 10)
+            ms += (*rest - '0') * scale;
     }
-    ok = ok && y >= 1970 && mo >= 1 && mo <= 12 && d >= 1 && d <= 31 && h <= 23 && mi <= 59 &&
-         sec < 60 && strspn(s, "0123456789-:.TZ+") == strlen(s) && strlen(s) <= 35;
-    if (!ok)
-        return SH_FAIL(err, SH_E_INVALID, "\"%s\" must be a time such as 2027-01-31T00:00:00Z",
-                       field);
-    tm = (struct tm){
-        .tm_year = y - 1900, .tm_mon = mo - 1, .tm_mday = d, .tm_hour = h, .tm_min = mi};
-    *unix_ms = ((int64_t)timegm(&tm) - zone_s) * 1000 + (int64_t)(sec * 1000);
-    if (tm.tm_mday != d)
-        return SH_FAIL(err, SH_E_INVALID, "\"%s\" names a day that its month does not have", field);
+    asked = (struct tm){.tm_year = number_at(s, 4) - 1900,
+                        .tm_mon = number_at(s + 5, 2) - 1,
+                        .tm_mday = number_at(s + 8, 2),
+                        .tm_hour = number_at(s + 11, 2),
+                        .tm_min = number_at(s + 14, 2),
+                        .tm_sec = number_at(s + 17, 2)};
+    tm = asked;
+    at = timegm(&tm); /* normalises: what is no date comes out as another */
+    if (!read_zone(rest, &zone) || asked.tm_year < 70 || tm.tm_mon != asked.tm_mon ||
+        tm.tm_mday != asked.tm_mday || tm.tm_hour != asked.tm_hour || tm.tm_min != asked.tm_min ||
+        tm.tm_sec != asked.tm_sec)
+        goto bad;
+    *ms_out = (at - zone * 60) * 1000 + ms;
     return SH_OK;
+bad:
+    return SH_FAIL(err, SH_E_INVALID, "\"%s\" must be a time such as 2027-01-31T00:00:00Z", field);
 }
 
 int noun_missing(const char *what, const char *name, struct sh_err *err)

@@ -97,13 +97,6 @@ static json_t *parameters_of(const struct api_route *r)
         json_array_append_new(
             list, parameter("cursor", "query", "string", "next_cursor of the page before"));
     }
-    if (r->flags & ROUTE_JOBS) {
-        json_array_append_new(
-            list, parameter("state", "query", "string", "one of these states: QUEUED,HELD"));
-        json_array_append_new(list, parameter("queue", "query", "string", "of this queue"));
-        json_array_append_new(list, parameter("label", "query", "string",
-                                              "with all of these labels: KEY=VALUE,KEY=VALUE"));
-    }
     if (r->flags & ROUTE_RANGE) {
         json_array_append_new(list,
                               parameter("offset", "query", "integer", "leave out so many; 0"));
@@ -111,6 +104,8 @@ static json_t *parameters_of(const struct api_route *r)
                               parameter("limit", "query", "integer",
                                         "at most so many; 10000 if absent, never above 100000"));
     }
+    for (const struct api_param *p = r->query; p && p->name; p++)
+        json_array_append_new(list, parameter(p->name, "query", p->type, p->text));
     if (r->flags & ROUTE_ETAG)
         json_array_append_new(list, parameter("If-Match", "header", "string",
                                               "the ETag that was read; 412 if it is not current"));

@@ -14,7 +14,10 @@ static const struct sh_conf_opt OPTS[] = {
     SH_OPT_STR(ST, db_url, "db-url", "postgresql:///shunt", SH_CONF_SECRET,
                "libpq connection string"),
     SH_OPT_STR(ST, scheduler, "scheduler", "unix:.shunt/run/scheduler.sock", 0,
-               "address of the scheduler: unix:/path or tcp:host:port"),
+               "addresses of the schedulers, comma-separated, tried in turn: unix:/path or "
+               "tcp:host:port"),
+    SH_OPT_INT(ST, scheduler_silence_ms, "scheduler-silence-ms", 2500, 0, 600000, 0,
+               "a scheduler that says nothing for this long is given up, ms; 0 = never"),
     SH_OPT_STR(ST, name, "name", "api", 0, "name of this process for the scheduler's log"),
     SH_OPT_STR(ST, state_dir, "state-dir", ".shunt", 0, "folder with blobs/ and jobs/"),
     SH_OPT_STR(ST, log_level, "log-level", "info", 0, "error, warn, info or debug"),
@@ -46,12 +49,17 @@ static const struct sh_conf_opt OPTS[] = {
                "open HTTP connections"),
     SH_OPT_INT(ST, max_connections_per_ip, "max-connections-per-ip", 0, 0, 1000000, 0,
                "open HTTP connections of one address; 0 = no limit (behind a proxy)"),
+    SH_OPT_INT(ST, max_connections_per_key, "max-connections-per-key", 1024, 0, 1000000, 0,
+               "open HTTP connections whose last request had the same key, admins' apart; beyond "
+               "that 429; 0 = no limit"),
     SH_OPT_INT(ST, idle_timeout_s, "idle-timeout-s", 60, 1, 3600, 0,
                "a connection without any byte for this long is closed, s"),
     SH_OPT_INT(ST, header_timeout_s, "header-timeout-s", 90, 2, 3600, 0,
                "longest wait from the last reply to the end of the next request's headers, s"),
-    SH_OPT_BYTES(ST, upload_min_rate, "upload-min-rate", "16K", 1, 1e9, 0,
-                 "a body that arrives slower than this many bytes/s is cut off"),
+    SH_OPT_BYTES(
+        ST, upload_min_rate, "upload-min-rate", "16K", 1, 1e9, 0,
+        "a body that arrives slower than this, or a reply that is taken slower, is cut off, "
+        "bytes/s"),
     SH_OPT_INT(ST, upload_grace_s, "upload-grace-s", 20, 1, 3600, 0,
                "time before upload-min-rate applies, s"),
     SH_OPT_INT(ST, max_inflight, "max-inflight", 4096, 1, 1000000, 0,

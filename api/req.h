@@ -72,7 +72,8 @@ struct api_reply {
     bool replayed;                /* the first answer to an Idempotency-Key, once more */
     char location[320];
     char allow[64];
-    char timing[128]; /* Server-Timing, of inference */
+    char rate[48], rate_policy[48]; /* header fields; empty: no such limit here */
+    char timing[192];               /* Server-Timing, of inference */
     /* Raw reply: a head, then parts of the slab. Freed with release(owner). */
     char *head; /* OWNED, free() */
     size_t head_len;
@@ -108,6 +109,7 @@ struct api_req {
     struct explain *explain; /* OWNED by the request */
     struct api_reply reply;
     int64_t start_ns;
+    int64_t wait_until_ns; /* of a handler that waits (waiters.h); 0 at its first call */
 };
 
 typedef int api_fn(struct api_req *q, struct sh_err *err);

@@ -27,7 +27,10 @@ enum {
     ROUTE_OPTIONAL = 16, /* the body may be empty */
     ROUTE_ETAG = 32,     /* If-Match is honoured */
     ROUTE_RANGE = 64,    /* takes offset and limit */
-    ROUTE_JOBS = 1024,   /* takes state, queue and label */
+};
+
+struct api_param { /* a query parameter beside those of the flags */
+    const char *name, *type, *text;
 };
 
 struct api_route {
@@ -40,6 +43,7 @@ struct api_route {
     int status; /* of success */
     const char *summary;
     const char *request, *response; /* names of schemas; NULL = none; "[x]" = list of x */
+    const struct api_param *query;  /* ended by a NULL name; NULL = none */
 };
 
 extern const struct api_route API_ROUTES[];

@@ -238,7 +238,7 @@ static int create_tx(struct db *db, const void *arg, struct sh_err *err)
         return rc;
     rc = store_one(db, &JOB_CREATE, p, c->out, err);
     if (!rc && !*c->out)
-        rc = SH_FAIL(err, SH_E_NOTFOUND, "there is no open queue \"%s\"", j->queue);
+        rc = store_queue_refuse(c->q, j->queue, err);
     if (!rc && j->idem)
         rc = store_idem_keep(c->q, j->idem, *c->out, err);
     *c->made = STORE_MADE;

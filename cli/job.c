@@ -52,12 +52,13 @@ int job_get(struct cli *c, struct sh_err *err)
     int rc;
 
     if (c->n_args == 0) {
-        const char *const filter[] = {"state", c->conf->state,      "queue", c->conf->queue,
-                                      "label", c->conf->job_labels, NULL};
+        char *url = NULL;
 
-        rc = rest_query(path, err, "/api/v1/jobs", filter);
+        rc = rest_query("/api/v1/jobs", &url, err, "state", c->conf->state, "queue", c->conf->queue,
+                        "label", c->conf->job_labels, NULL);
         if (!rc)
-            rc = rest_list(c, path, REST_TENANT, &j, err);
+            rc = rest_list(c, url, REST_TENANT, &j, err);
+        free(url);
         if (!rc)
             rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "id", err);
     } else {
@@ -85,20 +86,6 @@ int job_checkpoints(struct cli *c, struct sh_err *err)
         rc = rest_list(c, path, REST_TENANT, &j, err);
     if (!rc)
         rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "step", err);
-    json_decref(j);
-    return rc;
-}
-
-int queue_get(struct cli *c, struct sh_err *err)
-{
-    static const struct out_col COLS[] = {{"NAME", "name", OUT_TEXT},
-                                          {"STATE", "state", OUT_TEXT},
-                                          {"PRIORITY", "priority", OUT_TEXT}};
-    json_t *j = NULL;
-    int rc = rest_list(c, "/api/v1/queues", REST_TENANT, &j, err);
-
-    if (!rc)
-        rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "name", err);
     json_decref(j);
     return rc;
 }

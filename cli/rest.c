@@ -114,29 +114,6 @@ int rest_path(char out[static REST_PATH_MAX], struct sh_err *err, const char *fi
     return rc;
 }
 
-int rest_query(char out[static REST_PATH_MAX], struct sh_err *err, const char *path,
-               const char *const *pairs)
-{
-    struct sh_buf b;
-    int rc;
-    char sep = '?';
-
-    sh_buf_init(&b, REST_PATH_MAX - 1);
-    rc = sh_buf_puts(&b, path, err);
-    for (; !rc && pairs[0]; pairs += 2) {
-        if (!pairs[1] || !pairs[1][0])
-            continue;
-        rc = sh_buf_printf(&b, err, "%c%s=", sep, pairs[0]);
-        if (!rc)
-            rc = escape(&b, pairs[1], err);
-        sep = '&';
-    }
-    if (!rc)
-        sh_strlcpy(out, b.data, REST_PATH_MAX);
-    sh_buf_fini(&b);
-    return rc;
-}
-
 int rest_with_tenant(const struct cli *c, const char *path, char **out, struct sh_err *err)
 {
     struct sh_buf b;
@@ -150,6 +127,34 @@ int rest_with_tenant(const struct cli *c, const char *path, char **out, struct s
         if (!rc)
             rc = escape(&b, c->conf->tenant, err);
     }
+    if (!rc)
+        *out = sh_buf_take(&b);
+    sh_buf_fini(&b);
+    return rc;
+}
+
+int rest_query(const char *path, char **out, struct sh_err *err, ...)
+{
+    const char *name, *value;
+    struct sh_buf b;
+    va_list ap;
+    char sep = strchr(path, '?') ? '&' : '?';
+    int rc;
+
+    *out = NULL;
+    sh_buf_init(&b, 4096);
+    rc = sh_buf_puts(&b, path, err);
+    va_start(ap, err);
+    while ((name = va_arg(ap, const char *))) {
+        value = va_arg(ap, const char *);
+        if (rc || !value || !value[0])
+            continue;
+        rc = sh_buf_printf(&b, err, "%c%s=", sep, name);
+        if (!rc)
+            rc = escape(&b, value, err);
+        sep = '&';
+    }
+    va_end(ap);
     if (!rc)
         *out = sh_buf_take(&b);
     sh_buf_fini(&b);

@@ -355,6 +355,8 @@ static bool go_on(struct train *t, struct job *j)
         /* What is pinned now will be free soon; if not, the state itself lies in the way. */
         if (!j->refused_ns)
             j->refused_ns = sh_clock_ns();
+        if (err.rc == SH_E_DEVMEM && switch_is_idle(t->x->sw) && store_yield_pins(t->x->store))
+            return true;
         j->is_cornered = j->has_state && sh_clock_ns() - j->refused_ns > CORNERED_NS;
         return false;
     }

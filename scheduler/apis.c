@@ -84,11 +84,13 @@ void apis_on_msg(struct sched *s, struct api *a, const struct sh_msg *m)
     }
 }
 
-void apis_refuse(struct api *a, uint64_t rid, int rc, int64_t retry_after_ms, const char *msg)
+void apis_refuse(struct api *a, uint64_t rid, int rc, int64_t retry_after_ms, int64_t predicted_ms,
+                 const char *msg)
 {
-    session_send(
-        a->session,
-        &(struct sh_msg){.type = MSG_INFER_REFUSED,
-                         .u.infer_refused = {
-                             .rid = rid, .rc = rc, .retry_after_ms = retry_after_ms, .msg = msg}});
+    session_send(a->session, &(struct sh_msg){.type = MSG_INFER_REFUSED,
+                                              .u.infer_refused = {.rid = rid,
+                                                                  .rc = rc,
+                                                                  .retry_after_ms = retry_after_ms,
+                                                                  .msg = msg,
+                                                                  .predicted_ms = predicted_ms}});
 }

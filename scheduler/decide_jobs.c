@@ -14,9 +14,10 @@ struct pool {
     double *held;  /* by tenant: the same and those that are giving their slot up */
     double *fixed; /* by tenant: those of `held` that never give their slot up */
     double *share; /* by tenant: decayed usage / weight */
-    uint32_t *slot; /* by executor: the job that holds it, or SNAP_NONE */
-    bool *settled;  /* by job: started now, or its wait has its reason */
-    bool any_up;    /* is there an executor? */
+    uint32_t *slot;  /* by executor: the job that holds it, or SNAP_NONE */
+    bool *settled;   /* by job: started now, or its wait has its reason */
+    double reserved; /* slots kept free, for all tenants together */
+    bool any_up;     /* is there an executor? */
 };
 
 static double share_of(const struct snap_tenant *t)
@@ -71,15 +72,24 @@ static bool goes_first(const struct pool *p, const struct snap_job *a, const str
     return a->queued_us != b->queued_us ? a->queued_us < b->queued_us : a->id < b->id;
 }
 
-/* The queued job that is next, or SNAP_NONE. */
-static uint32_t next_job(const struct pool *p)
+/* May this tenant take one of n_free slots, as far as others have reserved some? */
+static bool may_take(const struct pool *p, uint32_t tenant, double n_free)
+{
+    double own = decide__reserved(&p->in->tenants[tenant], p->held[tenant]);
+
+    return below_guarantee(p, tenant) || n_free - (p->reserved - own) >= 1;
+}
+
+/* The queued job that is next for one of n_free slots, or SNAP_NONE. */
+static uint32_t next_job(const struct pool *p, double n_free)
 {
     uint32_t best = SNAP_NONE;
 
     for (uint32_t i = 0; i < p->in->n_jobs; i++) {
         const struct snap_job *j = &p->in->jobs[i];
 
-        if (j->state != SNAP_QUEUED || p->settled[i] || blocked(p, j) != DECIDE_NONE)
+        if (j->state != SNAP_QUEUED || p->settled[i] || blocked(p, j) != DECIDE_NONE ||
+            !may_take(p, j->tenant, n_free))
             continue;
         if (best == SNAP_NONE || goes_first(p, j, &p->in->jobs[best]))
             best = i;
@@ -87,13 +97,17 @@ static uint32_t next_job(const struct pool *p)
     return best;
 }
 
-static uint32_t free_slot(const struct pool *p)
+/* *n_out: how many there are. */
+static uint32_t free_slot(const struct pool *p, double *n_out)
 {
     uint32_t best = SNAP_NONE;
+
+    *n_out = 0;
 
     for (uint32_t e = 0; e < p->in->n_execs; e++) {
         if (!p->in->execs[e].up || p->in->execs[e].slot_taken || p->slot[e] != SNAP_NONE)
             continue;
+        *n_out += 1;
         if (best == SNAP_NONE || p->in->execs[e].n_runs < p->in->execs[best].n_runs)
             best = e;
     }
@@ -106,8 +120,9 @@ static int start_jobs(struct pool *p, struct sh_err *err)
     int rc = SH_OK;
 
     while (!rc) {
-        uint32_t e = free_slot(p);
-        uint32_t i = e == SNAP_NONE ? SNAP_NONE : next_job(p);
+        double n_free;
+        uint32_t e = free_slot(p, &n_free);
+        uint32_t i = e == SNAP_NONE ? SNAP_NONE : next_job(p, n_free);
         const struct snap_tenant *t;
 
         if (i == SNAP_NONE)
@@ -116,8 +131,10 @@ static int start_jobs(struct pool *p, struct sh_err *err)
         p->slot[e] = i;
         p->settled[i] = true;
         p->running[in->jobs[i].tenant] += 1;
+        p->reserved -= decide__reserved(t, p->held[in->jobs[i].tenant]);
         p->held[in->jobs[i].tenant] += 1;
         p->fixed[in->jobs[i].tenant] += in->jobs[i].is_fixed;
+        p->reserved += decide__reserved(t, p->held[in->jobs[i].tenant]);
         /* Charged at once, so that one tenant does not take every slot of this pass. */
         if (t->weight > 0)
             p->share[in->jobs[i].tenant] += (double)in->min_run_ns / t->weight;
@@ -198,14 +215,17 @@ static int wait_for(struct pool *p, uint32_t i, enum decide_reason why, struct s
                        err);
 }
 
-/* Those next in line: the first `coming` get slots that are being given up already. */
+/* Those next in line: the first `coming` get slots that are being given up already. A slot that is
+ * free by now is reserved for others. */
 static int suspend_jobs(struct pool *p, uint32_t coming, struct sh_err *err)
 {
     const struct snapshot *in = p->in;
+    double n_free;
+    bool reserved = free_slot(p, &n_free) != SNAP_NONE;
     int rc = SH_OK;
 
     for (size_t n = 0; n < in->n_execs && !rc; n++) {
-        uint32_t i = next_job(p), victim = SNAP_NONE;
+        uint32_t i = next_job(p, INFINITY), victim = SNAP_NONE;
         enum decide_reason why = DECIDE_RESOURCES;
 
         if (i == SNAP_NONE)
@@ -214,6 +234,8 @@ static int suspend_jobs(struct pool *p, uint32_t coming, struct sh_err *err)
             coming--;
         else
             victim = find_victim(p, &in->jobs[i], &why);
+        if (victim == SNAP_NONE && why == DECIDE_RESOURCES && reserved)
+            why = DECIDE_LENDING_LIMIT;
         if (victim != SNAP_NONE) {
             p->settled[victim] = true;
             p->running[in->jobs[victim].tenant] -= 1;
@@ -240,8 +262,11 @@ static uint32_t survey(struct pool *p)
     const struct snapshot *in = p->in;
     uint32_t coming = 0;
 
-    for (size_t t = 0; t < in->n_tenants; t++)
+    for (size_t t = 0; t < in->n_tenants; t++) {
         p->share[t] = share_of(&in->tenants[t]);
+        p->held[t] = p->out->shares[t].running;
+        p->reserved += p->out->shares[t].reserved;
+    }
     for (size_t e = 0; e < in->n_execs; e++) {
         p->slot[e] = in->execs[e].job;
         p->any_up = p->any_up || in->execs[e].up;
@@ -251,7 +276,6 @@ static uint32_t survey(struct pool *p)
 
         if (j->state == SNAP_QUEUED)
             continue;
-        p->held[j->tenant] += 1;
         p->fixed[j->tenant] += j->is_fixed;
         if (j->state == SNAP_STOPPING)
             coming++;
@@ -270,8 +294,10 @@ static int pool_init(struct pool *p, const struct snapshot *in, struct decisions
     size_t at_slot = at_share + in->n_tenants * sizeof(*p->share);
     size_t at_settled = at_slot + in->n_execs * sizeof(*p->slot);
     void *mem;
-    int rc = decide__scratch(out, at_settled + in->n_jobs * sizeof(*p->settled), &mem, err);
+    int rc = decide__shares(in, out, err);
 
+    if (!rc)
+        rc = decide__scratch(out, at_settled + in->n_jobs * sizeof(*p->settled), &mem, err);
     if (rc)
         return rc;
     *p = (struct pool){.in = in,

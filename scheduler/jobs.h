@@ -20,9 +20,9 @@
 #ifndef SH_SCHEDULER_JOBS_H
 #define SH_SCHEDULER_JOBS_H
 
+#include "common/idmap.h"
 #include "common/msg.h"
 #include "scheduler/decide.h"
-#include "scheduler/idmap.h"
 #include "scheduler/job.h"
 #include "scheduler/store.h"
 

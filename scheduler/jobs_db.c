@@ -107,7 +107,10 @@ static void take_fields(struct job *j, const struct store_job *row)
     if (isfinite(row->deadline_s)) /* the year 2999 is too far away for nanoseconds */
         j->deadline_ns = sh_clock_ns() + (int64_t)(SH_MIN(row->deadline_s, MAX_AHEAD_S) * 1e9);
     j->queue_open = strcmp(row->queue_state, "HELD") != 0;
-    j->model_ready = strcmp(row->version_state, "READY") == 0;
+    /* Training compiles for itself: it does not need a version that was unloaded to be back. */
+    j->model_ready = strcmp(row->version_state, "READY") == 0 ||
+                     strcmp(row->version_state, "UNLOADING") == 0 ||
+                     strcmp(row->version_state, "UNLOADED") == 0;
     /* FAILED and DELETED: starting finds out and ends the job with the reason. */
     j->model_gone =
         strcmp(row->version_state, "FAILED") == 0 || strcmp(row->version_state, "DELETED") == 0;

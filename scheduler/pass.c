@@ -82,7 +82,7 @@ static void take_model(struct sched *s, struct snapshot *in, struct model *m)
     p->model_of[in->n_models] = m;
     *x = (struct snap_model){.max_batch = m->max_batch, .image_bytes = m->image_bytes};
     for (unsigned b = 0; b < PREDICT_N_BUCKETS; b++)
-        x->run_ns[b] = predict_run_ns(&m->predict, 1u << b, in->now_ns);
+        x->run_ns[b] = predict_run_ns(&m->predict, 1u << b, m->slo_percentile, in->now_ns);
     for (size_t e = 0; e < s->execs.n; e++)
         p->places[in->n_models * s->execs.n + e] =
             (struct snap_place){.ready = m->on[e].phase == MODEL_ON_READY && !m->gone,
@@ -103,6 +103,7 @@ static void take_tenants(struct sched *s, struct snapshot *in)
                                  .weight = t->weight,
                                  .guaranteed_gpus = t->guaranteed_gpus,
                                  .max_gpus = t->max_gpus,
+                                 .lending_limit = t->lending_limit,
                                  .max_running_jobs = t->max_running_jobs,
                                  .usage_ns = tenants_usage_ns(&s->tenants, t, in->now_ns)};
     }
@@ -193,6 +194,7 @@ static void refuse(struct sched *s, const struct decision *d)
 
     switch (d->reason) {
     case DECIDE_DEADLINE:
+        r->predicted_ms = (d->predicted_ns + 999999) / 1000000;
         snprintf(msg, sizeof(msg),
                  "the deadline of %" PRId64
                  " ms cannot be met: the result is expected after %" PRId64 " ms",
@@ -281,5 +283,7 @@ void pass_run(struct sched *s, bool with_jobs)
     }
     for (size_t i = 0; i < p->out.n; i++)
         act(s, &p->out.items[i]);
+    if (with_jobs)
+        shares_show(s, &in);
     sh_metric_observe(M_shunt_scheduler_pass_seconds, NULL, (double)(sh_clock_ns() - began) / 1e9);
 }

@@ -44,7 +44,8 @@ struct snap_tenant {
     bool active;
     double weight; /* of its share above the guarantee; 0 = none */
     double guaranteed_gpus;
-    double max_gpus; /* < 0: unlimited */
+    double max_gpus;      /* < 0: unlimited */
+    double lending_limit; /* of the guarantee, what others may use while it is idle; < 0: all */
     uint32_t max_running_jobs;
     double usage_ns; /* decayed device time */
 };

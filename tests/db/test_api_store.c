@@ -2,8 +2,8 @@
  *
  * Without it: a job whose loss explodes could not be looked at any more, made-up names of models
  * could keep the database busy, an action could change a job where it makes no sense or without an
- * event, a request could be carried out twice, files of deleted models could fill the disk, or a
- * file could be removed that somebody has just come to rely on.
+ * event, a request could be carried out twice, files of deleted models could fill the disk, a file
+ * could be removed that somebody has just come to rely on, or pins could take a whole device.
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
 /* uses: libapi.a */
@@ -13,8 +13,7 @@
 #include "api/catalog.h"
 #include "api/store.h"
 #include "common/clock.h"
-#include "common/mem.h"
-#include "tests/unit/sh_test.h"
+#include "tests/db/db_test.h"
 
 #define SECOND INT64_C(1000000000)
 #define KEEP_S 3600
@@ -23,21 +22,6 @@ struct world {
     struct db *db;
     char dir[SH_TEST_DIR_BYTES];
 };
-
-/* A statement is kept by its connection, so it has to stay. */
-static void run(struct db *db, const char *sql)
-{
-    static struct db_stmt kept[256];
-    static char names[SH_ARRAY_LEN(kept)][16];
-    static size_t n;
-    struct sh_err err = {0};
-
-    assert_true(n < SH_ARRAY_LEN(kept));
-    snprintf(names[n], sizeof(names[n]), "once%zu", n);
-    kept[n] = (struct db_stmt){names[n], sql, 0};
-    assert_ok_err(db_exec(db, &kept[n], NULL, NULL, &err), &err);
-    n++;
-}
 
 /* Digests are letters: version 1 has a, a deleted one d, the dataset b, and so on. */
 static void fill(struct db *db)
@@ -68,16 +52,11 @@ static void make_dirs(const struct world *w)
 static int set_up(void **state)
 {
     struct world *w = calloc(1, sizeof(*w));
-    const char *url = getenv("DATABASE_URL");
-    struct sh_err err = {0};
-    int applied = 0;
 
     assert_non_null(w);
-    assert_non_null(url);
-    assert_ok(db_new(url, "test_api_store", &w->db, NULL));
-    run(w->db, "DROP SCHEMA public CASCADE");
-    run(w->db, "CREATE SCHEMA public");
-    assert_ok_err(db_migrate(w->db, "migrations", &applied, &err), &err);
+    w->db = open_db("test_api_store");
+    make_empty(w->db);
+    migrate(w->db);
     fill(w->db);
     sh_test_dir_make(w->dir);
     make_dirs(w);
@@ -432,23 +411,138 @@ static void only_old_files_without_a_row_are_removed(void **state)
     assert_false(has(w, "packages", 'e', ""));
 }
 
+/* ------------------------------------------------------------------ pins */
+
+/* Two tenants with four READY versions each, of 100 MiB a piece. */
+static void fill_pins(struct world *w)
+{
+    run(w->db, "INSERT INTO quota (tenant_id) VALUES (1), (2)");
+    run(w->db, "INSERT INTO model (tenant_id, name) VALUES (1, 'a'), (2, 'b')");
+    run(w->db,
+        "INSERT INTO model_version (model_id, version, state, digest, package, image_bytes) "
+        "SELECT m.id, n, 'READY', repeat('f', 64), 'packages/f', 100 * 1048576 FROM model m, "
+        "generate_series(1, 4) n WHERE m.name IN ('a', 'b')");
+}
+
+static int wish(struct world *w, enum store_wish wish, int64_t tenant, const char *version,
+                int64_t *n, struct sh_err *err)
+{
+    struct api_req q = {.db = w->db, .tenant_id = tenant, .request_id = "r"};
+
+    *err = (struct sh_err){0};
+    return store_version_wish(&q, wish, tenant == 1 ? "a" : "b", version, n, err);
+}
+
+static void pins_are_bounded_by_quota_by_share_and_by_the_device(void **state)
+{
+    struct world *w = *state;
+    struct sh_err err = {0};
+    int64_t n = 0;
+
+    fill_pins(w);
+    assert_fails(wish(w, STORE_PIN, 1, "1", &n, &err), SH_E_UNAVAILABLE, &err, "no executor");
+    run(w->db, "INSERT INTO executor (name, host_id, device, pool_bytes, data_addr, state, epoch) "
+               "VALUES ('big', 'h', 'd', 9000 * 1048576::bigint, '', 'UP', 1), ('small', 'h', 'd', "
+               "800 * 1048576, '', 'UP', 1), ('tiny', 'h', 'd', 1048576, '', 'DOWN', 1)");
+    /* A quarter of the smallest that is up: 200 MiB. */
+    assert_ok_err(wish(w, STORE_PIN, 1, "1", &n, &err), &err);
+    assert_int_equal(n, 1);
+    assert_ok_err(wish(w, STORE_PIN, 1, "1", &n, &err), &err);
+    assert_int_equal(n, 0); /* is pinned already, and counts once */
+    assert_ok_err(wish(w, STORE_PIN, 1, "2", &n, &err), &err);
+    assert_fails(wish(w, STORE_PIN, 1, "3", &n, &err), SH_E_QUOTA, &err, "share without a quota");
+    /* The other tenant may have more by its quota, but not what is left of half the device. */
+    run(w->db, "UPDATE quota SET gpu_memory_max_bytes = 700 * 1048576 WHERE tenant_id = 2");
+    assert_fails(wish(w, STORE_PIN, 2, NULL, &n, &err), SH_E_CONFLICT, &err, "all tenants");
+    assert_ok_err(wish(w, STORE_PIN, 2, "1", &n, &err), &err);
+    assert_ok_err(wish(w, STORE_PIN, 2, "2", &n, &err), &err);
+    assert_fails(wish(w, STORE_PIN, 2, "3", &n, &err), SH_E_CONFLICT, &err, "50 %");
+    assert_ok_err(wish(w, STORE_UNPIN, 1, NULL, &n, &err), &err);
+    assert_int_equal(n, 2);
+    assert_ok_err(wish(w, STORE_PIN, 2, NULL, &n, &err), &err);
+    assert_int_equal(n, 2); /* the rest of its four */
+}
+
+static void a_pinned_version_is_not_unloaded_and_an_unloaded_one_not_pinned(void **state)
+{
+    struct world *w = *state;
+    struct sh_err err = {0};
+    int64_t n = 0;
+
+    fill_pins(w);
+    run(w->db, "INSERT INTO executor (name, host_id, device, pool_bytes, data_addr, state, epoch) "
+               "VALUES ('e', 'h', 'd', 8000 * 1048576::bigint, '', 'UP', 1)");
+    assert_ok_err(wish(w, STORE_PIN, 1, "1", &n, &err), &err);
+    assert_ok_err(wish(w, STORE_UNLOAD, 1, NULL, &n, &err), &err);
+    assert_int_equal(n, 3); /* the others */
+    assert_ok_err(wish(w, STORE_PIN, 1, "2", &n, &err), &err);
+    assert_int_equal(n, 0);
+    assert_ok_err(wish(w, STORE_LOAD, 1, NULL, &n, &err), &err);
+    assert_int_equal(n, 3);
+    assert_ok_err(wish(w, STORE_LOAD, 2, "9", &n, &err), &err);
+    assert_int_equal(n, 0);
+}
+
+static void put_job(const struct world *w, const char *name, int64_t age_s)
+{
+    char path[256], file[300];
+
+    snprintf(path, sizeof(path), "%s/jobs/%s", w->dir, name);
+    assert_int_equal(mkdir(path, 0755), 0);
+    snprintf(file, sizeof(file), "%s/losses.json", path);
+    put_file(file, age_s);
+    set_age(path, age_s);
+}
+
+static bool has_job(const struct world *w, const char *name)
+{
+    char path[256];
+
+    snprintf(path, sizeof(path), "%s/jobs/%s", w->dir, name);
+    return access(path, F_OK) == 0;
+}
+
+static void a_folder_of_a_job_goes_when_the_job_is_gone(void **state)
+{
+    struct world *w = *state;
+    char jobs[256], name[16];
+
+    assert_int_equal(sweep(w), 0); /* there is no such folder */
+    snprintf(jobs, sizeof(jobs), "%s/jobs", w->dir);
+    assert_int_equal(mkdir(jobs, 0755), 0);
+    put_job(w, "1", 2 * KEEP_S);
+    put_job(w, "2", KEEP_S / 2);
+    put_job(w, "attic", 2 * KEEP_S);
+    for (int i = 1000; i < 1600; i++) { /* more than one look at the database */
+        snprintf(name, sizeof(name), "%d", i);
+        put_job(w, name, 2 * KEEP_S);
+    }
+    assert_int_equal(sweep(w), 600);
+    assert_true(has_job(w, "1") && has_job(w, "2") && has_job(w, "attic"));
+    assert_false(has_job(w, "1000") || has_job(w, "1599"));
+    run(w->db, "DELETE FROM job");
+    assert_int_equal(sweep(w), 1);
+    assert_false(has_job(w, "1"));
+    assert_ok(artifact_empty_dir(jobs, NULL));
+    assert_int_equal(rmdir(jobs), 0);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(numbers_of_any_size_are_read, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_tenant_has_few_look_ups_of_what_is_not_there, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(
-            an_action_changes_the_job_where_it_is_allowed_and_only_there, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(another_tenants_job_is_not_touched, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_change_merges_labels_and_says_so_in_one_event, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(one_statement_tells_all_streams_what_is_new_to_each, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(an_idempotency_key_has_one_answer_for_a_day, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(only_old_files_without_a_row_are_removed, set_up,
-                                        tear_down),
+        TEST(numbers_of_any_size_are_read),
+        TEST(a_tenant_has_few_look_ups_of_what_is_not_there),
+        TEST(only_old_files_without_a_row_are_removed),
+        TEST(pins_are_bounded_by_quota_by_share_and_by_the_device),
+        TEST(a_pinned_version_is_not_unloaded_and_an_unloaded_one_not_pinned),
+        TEST(a_folder_of_a_job_goes_when_the_job_is_gone),
+        TEST(an_action_changes_the_job_where_it_is_allowed_and_only_there),
+        TEST(another_tenants_job_is_not_touched),
+        TEST(a_change_merges_labels_and_says_so_in_one_event),
+        TEST(one_statement_tells_all_streams_what_is_new_to_each),
+        TEST(an_idempotency_key_has_one_answer_for_a_day),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,12 +3,10 @@
  * connection could happen twice.
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
-/* uses: scheduler/store.o scheduler/store_job.o scheduler/job.o */
+/* uses: scheduler/store.o scheduler/store_job.o scheduler/store_report.o scheduler/store_share.o scheduler/job.o */
 /* link: -lpq */
-#include "common/db.h"
-#include "common/mem.h"
 #include "scheduler/store.h"
-#include "tests/unit/sh_test.h"
+#include "tests/db/db_test.h"
 
 #include <math.h>
 
@@ -17,28 +15,6 @@ struct world {
     struct store_lease lease;
     struct store_fence fence;
 };
-
-/* A statement is kept by its connection, so it has to stay. */
-static struct db_res *query(struct db *db, const char *sql)
-{
-    static struct db_stmt kept[512];
-    static char names[SH_ARRAY_LEN(kept)][16];
-    static size_t n;
-    struct db_res *r = NULL;
-    struct sh_err err = {0};
-
-    assert_true(n < SH_ARRAY_LEN(kept));
-    snprintf(names[n], sizeof(names[n]), "once%zu", n);
-    kept[n] = (struct db_stmt){names[n], sql, 0};
-    assert_ok_err(db_exec(db, &kept[n], NULL, &r, &err), &err);
-    n++;
-    return r;
-}
-
-static void run(struct db *db, const char *sql)
-{
-    db_res_free(query(db, sql));
-}
 
 static int64_t number(struct db *db, const char *sql)
 {
@@ -61,8 +37,8 @@ static void assert_text(struct db *db, const char *sql, const char *want)
 static void fill(struct db *db)
 {
     run(db, "INSERT INTO tenant (name) VALUES ('research'), ('vision')");
-    run(db, "INSERT INTO quota (tenant_id, guaranteed_gpus, borrowing_limit, max_gpus)"
-            " VALUES (1, 1, 2, 8)");
+    run(db, "INSERT INTO quota (tenant_id, guaranteed_gpus, borrowing_limit, max_gpus,"
+            " lending_limit) VALUES (1, 1, 2, 8, 0.5)");
     run(db, "INSERT INTO model (tenant_id, name) VALUES (1, 'digits')");
     run(db, "INSERT INTO model_version (model_id, version, state, digest, package, max_batch,"
             " precision) VALUES (1, 1, 'READY', repeat('a', 64), 'packages/a', 16, 'tf32')");
@@ -75,17 +51,13 @@ static void fill(struct db *db)
 static int set_up(void **state)
 {
     struct world *w = calloc(1, sizeof(*w));
-    const char *url = getenv("DATABASE_URL");
     struct sh_err err = {0};
-    int applied = 0;
 
     assert_non_null(w);
-    assert_non_null(url);
-    assert_ok(db_new(url, "scheduler_a", &w->a, NULL));
-    assert_ok(db_new(url, "scheduler_b", &w->b, NULL));
-    run(w->a, "DROP SCHEMA public CASCADE");
-    run(w->a, "CREATE SCHEMA public");
-    assert_ok_err(db_migrate(w->a, "migrations", &applied, &err), &err);
+    w->a = open_db("scheduler_a");
+    w->b = open_db("scheduler_b");
+    make_empty(w->a);
+    migrate(w->a);
     fill(w->a);
     w->lease = (struct store_lease){.fence.holder = "a/1", .ttl_ms = 60000};
     assert_ok_err(store_lease_acquire(w->a, &w->lease, &err), &err);
@@ -668,7 +640,8 @@ static void the_view_holds_tenants_models_jobs_and_decayed_usage(void **state)
     assert_ok_err(store_view_load(w->a, v, &err), &err);
     assert_int_equal(v->n_tenants, 2);
     assert_true(v->tenants[0].max_gpus == 3); /* guarantee + borrowing, below the maximum */
-    assert_true(v->tenants[1].max_gpus < 0);  /* no quota row: unlimited */
+    assert_true(v->tenants[0].lending_limit == 0.5 && v->tenants[1].lending_limit < 0);
+    assert_true(v->tenants[1].max_gpus < 0); /* no quota row: unlimited */
     assert_int_equal(v->n_models, 1);
     assert_string_equal(v->models[0].package, "packages/a");
     assert_string_equal(v->models[0].on_miss, "best-effort");
@@ -695,11 +668,45 @@ static void deleted_models_and_finished_jobs_are_not_in_the_view(void **state)
     store_view_free(v);
 }
 
+/* ------------------------------------------------------------------ shares */
+
+static void a_share_replaces_the_row_before_and_a_replaced_leader_shows_nothing(void **state)
+{
+    struct world *w = *state;
+    struct store_shares *x = calloc(1, sizeof(*x));
+    struct sh_err err = {0};
+
+    assert_non_null(x);
+    x->fence = w->fence;
+    x->half_life_s = 3600;
+    x->n = 3;
+    x->rows[0] = (struct store_share){.tenant_id = 1, .max_gpus = -1, .fair_gpus = 0.5};
+    x->rows[1] = (struct store_share){.tenant_id = 2, .max_gpus = 3, .usage_ns = 1e18 / 3};
+    x->rows[2] = (struct store_share){.tenant_id = 99}; /* not in the database */
+    assert_ok_err(store_share_put(w->a, x, &err), &err);
+    assert_int_equal(number(w->a, "SELECT count(*) FROM tenant_share"), 2);
+    assert_text(w->a,
+                "SELECT max_gpus::text || ' ' || (usage_ns = 1e18::float8 / 3) FROM "
+                "tenant_share WHERE tenant_id = 2",
+                "3 true");
+    assert_text(w->a, "SELECT max_gpus IS NULL FROM tenant_share WHERE tenant_id = 1", "t");
+    x->n = 1;
+    x->rows[0].running_gpus = 2;
+    assert_ok_err(store_share_put(w->a, x, &err), &err);
+    assert_int_equal(number(w->a, "SELECT running_gpus::int FROM tenant_share WHERE tenant_id = 1"),
+                     2);
+    assert_int_equal(number(w->a, "SELECT count(*) FROM tenant_share"), 2);
+    x->fence.epoch--;
+    assert_fails(store_share_put(w->a, x, &err), SH_E_PRECONDITION, &err, "no longer ours");
+    free(x);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(a_share_replaces_the_row_before_and_a_replaced_leader_shows_nothing),
         TEST(only_one_of_two_holds_the_lease),
         TEST(a_lease_that_ended_is_taken_with_the_next_epoch_and_not_renewed),
         TEST(a_lease_that_ended_and_was_not_taken_can_be_renewed),

@@ -140,6 +140,8 @@ class Api(Peer):
 
 
 class Case(unittest.TestCase):
+    """A scheduler's world without stories of its own."""
+
     def setUp(self):
         self.dir = tempfile.mkdtemp(prefix="shunt-sched-")
         self.addr, self.procs, self.peers = self.dir + "/s.sock", [], []
@@ -226,6 +228,8 @@ class Case(unittest.TestCase):
             self.assertEqual(a[1], b[0], rows)
         return [r[1] for r in rows]
 
+
+class Scheduler(Case):
     # ------------------------------------------------------------ models and requests
 
     def test_a_version_is_loaded_and_becomes_ready_with_its_profile(self):
@@ -261,6 +265,136 @@ class Case(unittest.TestCase):
         e = self.ready_executor()
         sql("UPDATE model_version SET state = 'DELETED'")
         e.expect("MODEL_UNLOAD", version_id=1)
+
+    def test_an_unloaded_version_leaves_every_executor_before_it_is_said_to_have(self):
+        self.start()
+        e = self.ready_executor()
+        api = self.api()
+        api.open(1)
+        api.expect("INFER_PLACED", rid=1)
+        sql("UPDATE model_version SET state = 'UNLOADING', row_version = row_version + 1")
+        m = api.expect("INFER_REFUSED", rid=1)
+        self.assertEqual(m.rc, UNAVAILABLE)
+        self.assertIn("unloaded", m.msg)
+        e.expect("MODEL_UNLOAD", version_id=1)
+        api.open(2)
+        self.assertIn("not loaded", api.expect("INFER_REFUSED", rid=2).msg)
+        e.model(1)  # a word from before it heard: no reason to believe that it is back
+        self.assertEqual(sql("SELECT state FROM model_version"), "UNLOADING")
+        e.model(1, state=GONE)
+        wait("UNLOADED", lambda: sql("SELECT state, reason_code FROM model_version") ==
+             "UNLOADED|UNLOADED")
+        e.inbox.clear()
+        sql("UPDATE model_version SET state = 'REGISTERED', row_version = row_version + 1")
+        e.load(1)
+        wait("READY", lambda: sql("SELECT state FROM model_version") == "READY")
+        api.open(3)
+        api.expect("INFER_PLACED", rid=3)
+
+    def test_a_wish_to_load_while_it_leaves_waits_until_it_has_left(self):
+        self.start()
+        e = self.ready_executor()
+        e.inbox.clear()
+        sql("UPDATE model_version SET state = 'UNLOADING'")
+        e.expect("MODEL_UNLOAD", version_id=1)
+        sql("UPDATE model_version SET state = 'REGISTERED'")
+        time.sleep(0.2)  # several looks at the database
+        self.assertIsNone(e.find("MODEL_LOAD"))
+        e.model(1, state=GONE)
+        e.load(1)
+        wait("READY", lambda: sql("SELECT state FROM model_version") == "READY")
+
+    def test_an_executor_that_comes_back_with_an_unloaded_version_gives_it_up(self):
+        self.start()
+        self.ready_executor().close()
+        sql("UPDATE model_version SET state = 'UNLOADING'")
+        wait("UNLOADED", lambda: sql("SELECT state FROM model_version") == "UNLOADED")
+        e = self.exec(incarnation=1, models=(1,))
+        e.expect("MODEL_UNLOAD", version_id=1)
+
+    def test_an_unloaded_version_can_still_be_trained(self):
+        self.start()
+        e = self.ready_executor()
+        sql("UPDATE model_version SET state = 'UNLOADING'")
+        e.expect("MODEL_UNLOAD", version_id=1)
+        e.model(1, state=GONE)
+        wait("UNLOADED", lambda: sql("SELECT state FROM model_version") == "UNLOADED")
+        self.running(e)
+
+    def test_pins_and_places_go_through(self):
+        self.start()
+        e = self.ready_executor()
+        sql("UPDATE model_version SET pinned = true")
+        self.assertEqual(e.expect("MODEL_PIN", version_id=1).pinned, 1)
+        e.send("MODEL_PLACE", version_id=1, device_bytes=77, host_bytes=99, pin=1, idle_ns=int(3e9))
+        wait("its place", lambda: sql("SELECT executor, state, pin, device_bytes, host_bytes, extract("
+                                      "epoch FROM now() - last_use_at) BETWEEN 2 AND 30 FROM"
+                                      " placement") == "e0|READY|held|77|99|t")
+        e.send("MODEL_PLACE", version_id=1, device_bytes=1, host_bytes=2, pin=900, idle_ns=-1)
+        wait("nonsense does no harm", lambda: sql("SELECT pin, device_bytes, last_use_at IS NULL FROM"
+                                                  " placement") == "waiting|1|t")
+        e.close()
+        e = self.exec(incarnation=2)  # another process: it holds nothing and knows of no pin
+        e.expect("MODEL_LOAD", version_id=1)
+        wait("what it held is forgotten", lambda: sql("SELECT count(*), sum(device_bytes) FROM"
+                                                      " placement") == "1|0")
+        e.model(1)
+        e.expect("MODEL_PIN", version_id=1)
+        sql("UPDATE model_version SET pinned = false, state = 'UNLOADING'")
+        e.expect("MODEL_UNLOAD", version_id=1)
+        e.model(1, state=GONE)
+        wait("no place", lambda: sql("SELECT count(*) FROM placement") == "0")
+
+    def test_runs_become_a_profile_and_the_targets_percentile_predicts(self):
+        sql("INSERT INTO slo (model_id, latency_ms, percentile) VALUES (1, 60000, 20)")
+        self.start()
+        e = self.ready_executor()
+        wait("the first profile", lambda: sql("SELECT predicted_ns, source, runs FROM measured WHERE"
+                                              " batch = 1") == "5000000|profile|0")
+        self.assertEqual(sql("SELECT max(batch) FROM measured"), "8")
+        api = self.api()
+        for i in range(12):
+            api.open(i)
+            api.expect("INFER_PLACED", rid=i)
+            api.ready(i)
+            run = wait("a run", lambda: len(e.all("RUN")) == i + 1 and e.all("RUN")[-1])
+            if i == 11:
+                time.sleep(0.3)  # one that is far slower than all others
+            e.done(run)
+        wait("a dozen runs", lambda: sql("SELECT runs, recent FROM measured WHERE batch = 1") ==
+             "12|12", timeout=20)
+        source, low, p50, p99 = sql("SELECT source, predicted_ns, p50_ns, p99_ns FROM measured WHERE"
+                                    " batch = 1").split("|")
+        self.assertGreater(int(p99), 3e8)
+        self.assertLessEqual(int(p50), int(p99))
+        if source == "runs":  # its runs are not too old for that on a machine that is busy
+            self.assertLessEqual(int(low), int(p50))
+
+    def test_a_target_of_higher_priority_goes_first(self):
+        sql("INSERT INTO model (tenant_id, name) VALUES (1, 'urgent'); INSERT INTO model_version"
+            " (model_id, version, state, digest, package) VALUES (2, 1, 'REGISTERED', repeat('c', 64),"
+            " 'packages/c'); INSERT INTO slo (model_id, latency_ms, priority) VALUES (2, 60000, 50)")
+        self.start("s1", "--max-runs=1")
+        e = self.ready_executor()
+        e.load(2)
+        wait("both READY", lambda: sql("SELECT count(*) FROM model_version WHERE state = 'READY'") ==
+             "2")
+        api = self.api()
+        for rid, version in ((1, 1), (2, 1), (3, 2)):
+            api.open(rid, version=version)
+            api.expect("INFER_PLACED", rid=rid)
+            api.ready(rid)
+            if rid == 1:
+                e.expect("RUN")
+        api.open(4)  # when it is placed, all before it has arrived
+        api.expect("INFER_PLACED", rid=4)
+        # Both wait for the first run's end; the later one goes first.
+        e.done(e.all("RUN")[0])
+        second = wait("the next run", lambda: len(e.all("RUN")) == 2 and e.all("RUN")[1])
+        self.assertEqual(second.version_id, 2)
+        e.done(second)
+        third = wait("the last run", lambda: len(e.all("RUN")) == 3 and e.all("RUN")[2])
+        self.assertEqual(third.version_id, 1)
 
     def test_a_request_is_placed_prepared_run_and_accounted(self):
         self.start()

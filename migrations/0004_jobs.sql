@@ -1,4 +1,4 @@
--- 0002_jobs.sql - schema version 2: control of jobs. What a client asks of a job that an executor
+-- 0004_jobs.sql - schema version 4: control of jobs. What a client asks of a job that an executor
 -- has, labels, deadlines, protection from other jobs, back-off that outlives a scheduler, and the
 -- answers that Idempotency-Key repeats.
 
