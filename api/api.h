@@ -19,7 +19,10 @@ struct api {
     struct link *link;
     struct stats *stats;
     struct rate *rate;
-    char *openapi; /* the document as text */
+    struct slo_counts *slo;
+    struct waiters *waiters;
+    struct watch *watch; /* event streams */
+    char *openapi;       /* the document as text */
     uint8_t cursor_key[CURSOR_KEY_BYTES];
     atomic_bool stopping; /* draining: not ready any more */
     atomic_int n_uploads;

@@ -7,6 +7,14 @@
 #include <string.h>
 
 #define I64_MAX_TEXT "9223372036854775807"
+#define NAME "{'type':'string','pattern':'^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$'}"
+#define LOWER_NAME "{'type':'string','pattern':'^[a-z0-9][a-z0-9-]{0,62}$'}"
+#define WORD "{'type':'string','pattern':'^[!-~]{1,255}$'}"
+#define TIME "{'type':'string','format':'date-time'}"
+#define STATES                                                                                 \
+    "QUEUED|HELD|STARTING|RUNNING|PREEMPTED|SUSPENDED|COMPLETING|CANCELLING|SUCCEEDED|FAILED|" \
+    "CANCELLED|EXPIRED"
+#define LABEL "[A-Za-z0-9][A-Za-z0-9._/-]{0,62}=[ -+.-~-]{0,128}"
 
 /* ---------------------------------------------------------------- answers */
 
@@ -20,6 +28,7 @@ enum { /* facts about a route */
        INFERRING = 64, /* the body is tensors */
        MATCHING = 128, /* If-Match is honoured */
        PROBING = 256,  /* asks whether something is ready */
+       REFUSED = 512,  /* whatever it asks */
 };
 
 static unsigned facts_of(const struct api_route *r)
@@ -44,13 +53,15 @@ static unsigned facts_of(const struct api_route *r)
         f |= MATCHING;
     if (r->flags & ROUTE_PROBE)
         f |= PROBING;
+    if (r->fn == v2_shm_register)
+        f |= REFUSED;
     return f;
 }
 
 /* clang-format off */
 const struct answer API_ANSWERS[] = {
     {400, ALWAYS, "malformed: the URL, a parameter, a header or the body; `detail` says which and "
-     "what it must be", NULL},
+     "what it must be", "UNSUPPORTED"},
     {401, KEYED, "no key, or one that is unknown, expired or revoked", NULL},
     {403, FENCED, "the key's role is not among those of this operation, the key belongs to another "
      "tenant than the one named, or the tenant is suspended", NULL},
@@ -65,6 +76,7 @@ const struct answer API_ANSWERS[] = {
     {422, WITH_BODY, "well-formed, and asks for what is not supported", "CONFLICT"},
     {429, KEYED, "a quota of the tenant or a limit of the key is used up", NULL},
     {500, ALWAYS, "a failure of the server; `request_id` finds it in the log", NULL},
+    {501, REFUSED, "what it asks for is not offered", "UNSUPPORTED"},
     {503, KEYED | PROBING, "cannot be served now: database, scheduler, memory, queue or deadline; "
      "try again after Retry-After", NULL},
     {504, KEYED, "it took longer than it may", NULL},
@@ -80,7 +92,8 @@ bool route_fails_with(const struct api_route *r, const struct answer *a)
 
 bool route_answers(const struct api_route *r, int status)
 {
-    if (status == r->status || (status == 200 && r->status == 201))
+    if (status == r->status || (status == 200 && r->status == 201) ||
+        (status == 204 && (r->flags & ROUTE_STREAM)))
         return true;
     for (size_t i = 0; i < API_N_ANSWERS; i++)
         if (API_ANSWERS[i].status == status)
@@ -117,9 +130,40 @@ static bool takes_if_match(const struct api_route *r)
     return r->flags & ROUTE_ETAG;
 }
 
-static bool takes_token(const struct api_route *r)
+bool route_replays(const struct api_route *r)
 {
     return r->fn == jobs_create;
+}
+
+static bool takes_last_event(const struct api_route *r)
+{
+    return r->flags & ROUTE_STREAM;
+}
+
+/* On the queues of one tenant, or on the shared ones. */
+static bool takes_owner(const struct api_route *r)
+{
+    return strncmp(r->path, "/api/v1/queues", 14) == 0;
+}
+
+static bool is_usage(const struct api_route *r)
+{
+    return r->fn == usage_get;
+}
+
+static bool is_audit(const struct api_route *r)
+{
+    return r->fn == audit_list;
+}
+
+static bool is_jobs(const struct api_route *r)
+{
+    return r->fn == jobs_list;
+}
+
+static bool is_attainment(const struct api_route *r)
+{
+    return r->fn == slo_attainment;
 }
 
 static bool takes_digest(const struct api_route *r)
@@ -134,7 +178,7 @@ static bool takes_tensors(const struct api_route *r)
 
 /* clang-format off */
 const struct option API_OPTIONS[] = {
-    {"tenant", "query", "{'type':'string','pattern':'^[a-z0-9][a-z0-9-]{0,62}$'}",
+    {"tenant", "query", LOWER_NAME,
      "whose things; needed with an admin key, else the key's own tenant", takes_tenant},
     {"limit", "query", "{'type':'integer','minimum':1,'maximum':" I64_MAX_TEXT ",'default':100}",
      "at most so many; above 1000 it counts as 1000", takes_page},
@@ -146,11 +190,35 @@ const struct option API_OPTIONS[] = {
      "at most so many; above 100000 it counts as 100000", takes_range},
     {"dry_run", "query", "{'type':'boolean','default':false}",
      "check everything, answer 200 with what would be, and keep nothing", route_takes_dry_run},
+    {"tenant", "query", LOWER_NAME, "whose queues; an admin key without it means the shared ones",
+     takes_owner},
+    {"by", "query", "{'enum':['class','model','minute','hour','day'],'default':'class'}",
+     "what to add up by; by minute at most 7 days, by hour 100, else 400", is_usage},
+    {"from", "query", TIME, "where the range begins; a day before `to` if absent", is_usage},
+    {"to", "query", TIME, "where it ends, not included; now if absent", is_usage},
+    {"class", "query", "{'enum':['inference','training']}", "this class alone", is_usage},
+    {"model", "query", NAME, "this model alone", is_usage},
+    {"tenant", "query", LOWER_NAME, "changes of this tenant's things alone", is_audit},
+    {"actor", "query", WORD, "changes by the key of this id", is_audit},
+    {"action", "query", WORD, "such as key.rotate, or key for all of them", is_audit},
+    {"resource", "query", WORD, "such as model/digits", is_audit},
+    {"from", "query", TIME, "changes since then", is_audit},
+    {"to", "query", TIME, "changes before then", is_audit},
+    {"state", "query", "{'type':'string','pattern':'^(" STATES ")(,(" STATES ")){0,31}$'}",
+     "one of these states: QUEUED,HELD", is_jobs},
+    {"queue", "query", LOWER_NAME, "of this queue", is_jobs},
+    {"label", "query", "{'type':'string','pattern':'^" LABEL "(," LABEL "){0,31}$'}",
+     "with all of these labels: KEY=VALUE,KEY=VALUE", is_jobs},
+    {"window", "query", "{'enum':['5m','1h','1d'],'default':'1h'}", "so long until now",
+     is_attainment},
     {"If-Match", "header", "{'type':'string','pattern':'^(\\\\*|\\\"[1-9][0-9]{0,17}\\\")$'}",
      "the ETag that was read; without it, or with *, any version is changed", takes_if_match},
     {"Idempotency-Key", "header",
      "{'type':'string','pattern':'^(\\\"[ !#-~]{1,253}\\\"|[!#-~]{1,255})$'}",
-     "repeating it returns the first job, with 200", takes_token},
+     "repeating it within a day gives the first answer again, with Idempotency-Replayed: true; 422 "
+     "with another body, 409 while the first request is carried out", route_replays},
+    {"Last-Event-ID", "header", "{'type':'integer','minimum':0,'maximum':" I64_MAX_TEXT "}",
+     "of a stream: only what came after this event; 204 if nothing will", takes_last_event},
     {"Content-Digest", "header", "{'type':'string','pattern':'^sha-256=:[A-Za-z0-9+/]{43}=:$'}",
      "SHA-256 of the file; it is checked", takes_digest},
     {"Inference-Header-Content-Length", "header", "{'type':'integer','minimum':1}",

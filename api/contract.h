@@ -21,6 +21,9 @@ bool route_answers(const struct api_route *r, int status);
 /* Creates something, or changes it by a JSON body: then ?dry_run=true is taken. */
 bool route_takes_dry_run(const struct api_route *r);
 
+/* Idempotency-Key is honoured. */
+bool route_replays(const struct api_route *r);
+
 struct option {            /* a parameter that may be left out */
     const char *name, *in; /* in: "query" or "header" */
     const char *json;      /* JSON Schema with '...' for quotes */

@@ -11,13 +11,23 @@
 struct jobspec { /* strings and spec are BORROWED from the body */
     const char *kind, *model, *dataset, *eval_dataset, *queue, *name, *client_token;
     int64_t version, priority, max_attempts; /* version 0: the newest */
+    const char *deadline;                    /* NULL: none */
+    const json_t *label_map;                 /* NULL: none */
+    int64_t min_runtime_ms;
+    bool hold, preemptible;
     const json_t *spec;
     const char *loss, *labels;
     int64_t batch;
 };
 
+#define JOBSPEC_MAX_LABELS 32u
+
 /* Fails: SH_E_INVALID, SH_E_UNSUPPORTED (a kind that is not available). */
 int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err);
+/* A change: {"priority","labels","deadline"}, at least one of them. A label that is null is
+ * removed, and so is a deadline. */
+int jobspec_read_patch(const json_t *body, struct sh_err *err);
+bool jobspec_is_label(const char *key);
 /* version: {"inputs","outputs","meta","state",...}. Fails: SH_E_CONFLICT (not usable yet),
  * SH_E_UNSUPPORTED (not trainable, or the loss does not fit its output). */
 int jobspec_fits_model(const struct jobspec *s, const json_t *version, struct sh_err *err);

@@ -167,7 +167,17 @@ static json_t *schema_of(const char *name)
 
 /* ---------------------------------------------------------------- headers */
 
-enum header_of { OF_ALL, OF_CONTROL, OF_ROW, OF_CREATED, OF_BUSY, OF_KEYLESS, OF_INFER, OF_RATED };
+enum header_of {
+    OF_ALL,
+    OF_CONTROL,
+    OF_ROW,
+    OF_CREATED,
+    OF_BUSY,
+    OF_KEYLESS,
+    OF_INFER,
+    OF_RATED,
+    OF_REPLAY
+};
 
 static const struct {
     const char *name, *json, *text;
@@ -181,6 +191,7 @@ static const struct {
      "version of the thing, for If-Match", OF_ROW, true},
     {"Location", "{'type':'string','format':'uri-reference'}", "path of what was created",
      OF_CREATED, true},
+    {"Idempotency-Replayed", "{'const':'true'}", "this answer was given before", OF_REPLAY, false},
     {"Retry-After", "{'type':'integer','minimum':1}", "seconds to wait before another try", OF_BUSY,
      true},
     {"WWW-Authenticate", "{'type':'string'}", "how to send a key", OF_KEYLESS, true},
@@ -203,7 +214,7 @@ static bool has_row_version(const struct doc *d, const char *schema)
 
 struct reply { /* of which headers are asked for */
     int status;
-    bool v2, fails, has_row, infers;
+    bool v2, fails, has_row, infers, replays;
 };
 
 static bool has_header(const struct reply *r, enum header_of of)
@@ -223,6 +234,8 @@ static bool has_header(const struct reply *r, enum header_of of)
         return r->status == 401;
     case OF_INFER:
         return r->infers && !r->fails;
+    case OF_REPLAY:
+        return r->replays;
     case OF_RATED:
         return r->infers || (r->v2 && r->status == 429);
     }
@@ -396,13 +409,17 @@ static int add_success(struct doc *d, const struct api_route *r, int status, con
     const struct reply reply = {.status = status,
                                 .v2 = r->flags & ROUTE_V2,
                                 .has_row = has_row_version(d, r->response),
-                                .infers = r->body == BODY_INFER};
+                                .infers = r->body == BODY_INFER,
+                                .replays = route_replays(r)};
     json_t *success = json_pack("{s:s}", "description", text);
     char key[8];
 
     snprintf(key, sizeof(key), "%d", status);
     if (r->response)
         put(d, success, "content", content(d, r, r->response));
+    if (r->flags & ROUTE_STREAM)
+        put(d, json_object_get(success, "content"), "text/event-stream",
+            json_pack("{s:{s:s}}", "schema", "type", "string"));
     put(d, responses, key, success);
     return success ? add_headers(d, &reply, success, err) : SH_OK;
 }
@@ -423,11 +440,16 @@ static int add_probe(struct doc *d, const struct api_route *r, json_t *responses
 static int add_responses(struct doc *d, const struct api_route *r, json_t *responses,
                          struct sh_err *err)
 {
-    int rc = add_success(d, r, r->status, r->status == 201 ? "created" : "done", responses, err);
+    const char *text = r->status == 201 ? "created" : r->status == 202 ? "accepted" : "done";
+    int rc = add_success(d, r, r->status, text, responses, err);
 
     if (!rc && r->status == 201)
         rc = add_success(d, r, 200, "with dry_run: what would be created; a repetition: what was",
                          responses, err);
+    if (r->flags & ROUTE_STREAM)
+        put(d, responses, "204",
+            json_pack("{s:s}", "description",
+                      "nothing came after Last-Event-ID, and nothing will"));
     for (size_t i = 0; i < API_N_ANSWERS; i++) {
         char key[8], name[32];
 

@@ -2,6 +2,7 @@
 #include "api/req.h"
 
 #include "api/api.h"
+#include "api/contract.h"
 #include "api/routes.h"
 #include "common/hash.h"
 #include "common/mem.h"
@@ -55,8 +56,12 @@ int base64_decode(const char *s, size_t len, uint8_t *out, size_t n, struct sh_e
 /* What a cursor is bound to: the list, and whose. */
 static void list_of(const struct api_req *q, char out[static REQ_LIST_TEXT])
 {
-    int64_t tenant = q->route->flags & ROUTE_TENANT ? q->tenant_id : 0; /* else the path names it */
-    size_t n = (size_t)snprintf(out, REQ_LIST_TEXT, "%s %" PRId64, q->route->path, tenant);
+    /* Else the path names it. */
+    int64_t tenant = route_takes_query(q->route, "tenant") ? q->tenant_id : 0;
+    const char *by =
+        uri_query(&q->uri, "by"); /* what is added up by another thing is another list */
+    size_t n = (size_t)snprintf(out, REQ_LIST_TEXT, "%s %" PRId64 " %.16s", q->route->path, tenant,
+                                by ? by : "");
 
     for (size_t i = 0; i < API_MAX_PARAMS && q->params[i] && n < REQ_LIST_TEXT; i++)
         n += (size_t)snprintf(out + n, REQ_LIST_TEXT - n, " %s", q->params[i]);
@@ -104,6 +109,37 @@ int req_if_match(const struct api_req *q, char buf[static 24], const char **out,
     return SH_FAIL(err, SH_E_PRECONDITION, "If-Match names a version that is not current");
 }
 
+int req_idem(const struct api_req *q, struct req_idem *out, struct sh_err *err)
+{
+    const char *h = q->h.idempotency_key;
+    size_t len = h ? strlen(h) : 0;
+    char *body = NULL, *text = NULL;
+    uint8_t digest[SH_SHA256_BYTES];
+    int rc;
+
+    out->key[0] = '\0';
+    if (!h)
+        return SH_OK;
+    if (len >= 2 && h[0] == '"' && h[len - 1] == '"') {
+        h++;
+        len -= 2;
+    }
+    if (len < 1 || len >= sizeof(out->key))
+        return SH_FAIL(err, SH_E_INVALID, "Idempotency-Key must have 1 to 255 characters");
+    memcpy(out->key, h, len);
+    out->key[len] = '\0';
+    rc = sh_json_dump(q->json, &body, err); /* sorted: the order of fields means nothing */
+    if (!rc)
+        rc = sh_asprintf(err, &text, "%s %s %s", q->method, q->route->path, body);
+    if (!rc)
+        rc = sh_sha256(text, strlen(text), digest, err);
+    if (!rc)
+        sh_hex(digest, sizeof(digest), out->fingerprint);
+    free(body);
+    free(text);
+    return rc;
+}
+
 int req_reply(struct api_req *q, json_t *j, const char *location, struct sh_err *err)
 {
     if (!j)
@@ -122,6 +158,8 @@ void req_reply_free(struct api_reply *r)
     json_decref(r->problem);
     if (r->release)
         r->release(r->owner);
+    if (r->stream.close)
+        r->stream.close(r->stream.owner);
     free(r->head);
     free(r->parts);
     *r = (struct api_reply){0};

@@ -28,6 +28,7 @@ enum {
     ROUTE_ETAG = 32,     /* If-Match is honoured */
     ROUTE_RANGE = 64,    /* takes offset and limit */
     ROUTE_PROBE = 128,   /* 503 with the body of success means "no" */
+    ROUTE_STREAM = 256,  /* text/event-stream if Accept asks for it; 204: nothing more will come */
 };
 
 struct api_route {

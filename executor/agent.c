@@ -93,6 +93,7 @@ static void on_up(struct sh_wire *w, void *arg)
     for (struct model *o = store_next(x->store, NULL); o; o = store_next(x->store, o))
         if (o->phase != MODEL_GOING)
             model_state(w, o);
+    store_told_nothing(x->store);
     train_report_all(x->train);
     m = (struct sh_msg){.type = MSG_EXEC_SYNCED};
     m.u.exec_synced.incarnation = x->incarnation;
@@ -168,6 +169,10 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
         if (is_current(a, m->u.model_unload.epoch, "MODEL_UNLOAD"))
             store_unload(x->store, m->u.model_unload.version_id);
         return;
+    case MSG_MODEL_PIN:
+        if (is_current(a, m->u.model_pin.epoch, "MODEL_PIN"))
+            store_pin(x->store, m->u.model_pin.version_id, m->u.model_pin.pinned != 0);
+        return;
     case MSG_PREPARE:
         on_prepare(a, &m->u.prepare);
         return;
@@ -187,6 +192,10 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
     case MSG_JOB_STOP:
         if (is_current(a, m->u.job_stop.epoch, "JOB_STOP"))
             train_on_stop(x->train, &m->u.job_stop);
+        return;
+    case MSG_JOB_SAVE:
+        if (is_current(a, m->u.job_save.epoch, "JOB_SAVE"))
+            train_on_save(x->train, &m->u.job_save);
         return;
     default:
         SH_WARN("scheduler.message", "type=%s msg=\"not for an executor\"", sh_msg_name(m->type));
@@ -210,7 +219,11 @@ static void read_host_id(char *out, size_t size)
 int agent_new(struct exec *x, struct agent **out, struct sh_err *err)
 {
     struct agent *a = calloc(1, sizeof(*a));
-    struct sh_link_handler h = {.on_up = on_up, .on_msg = on_msg, .on_down = on_down, .arg = a};
+    struct sh_link_handler h = {.on_up = on_up,
+                                .on_msg = on_msg,
+                                .on_down = on_down,
+                                .arg = a,
+                                .max_silence_ms = x->conf->scheduler_silence_ms};
     int rc;
 
     *out = NULL;

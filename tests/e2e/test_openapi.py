@@ -41,6 +41,11 @@ EXPECT = (
     # Whether tensors fit a model, a file is a model, or a job fits a dataset only they themselves say.
     (lambda path, op: path.endswith(("/infer", "/artifact", "/jobs")), "positive_data_acceptance",
      [*OK, "400", "413", "415", "422"]),
+    # A time may be too long ago, or in the past, or after the other end of its range.
+    (lambda path, op: any(has_parameter(op, n, "query") for n in ("from", "to")) or
+     path.endswith("/jobs/{job}"), "positive_data_acceptance", [*OK, "400"]),
+    # Shared memory of clients is off, and said to be.
+    (lambda path, op: "501" in op["responses"], "not_a_server_error", ["2xx", "4xx", "501"]),
     # "Not ready" is 503 in this protocol, and a model without a file never is.
     (lambda path, op: path.endswith(("/ready", "/infer")), "not_a_server_error",
      ["2xx", "3xx", "4xx", "503"]),

@@ -42,6 +42,9 @@ class Tenant:
         r = s.submit(self.admin, model=self.id["model"], dataset=self.id["dataset"], name=name + "-job")
         assert r.status == 201, r
         self.id["job"] = r.json["id"]
+        self.id["queue"] = name + "-queue"
+        r = s.call("POST", "/api/v1/queues", {"name": self.id["queue"]}, self.admin)
+        assert r.status == 201, r
         until("the scheduler says why it waits", lambda: s.job(self.admin, self.id["job"]).json["reason"])
 
     def find(self, param, path):
@@ -73,7 +76,7 @@ class Tenant:
         """What the operation takes: the example of its description, about things of this tenant."""
         body = self.s.spec().example(op)
         if isinstance(body, dict):
-            body = {k: self.id[k] if k in ("model", "dataset") else v for k, v in body.items()}
+            body = {k: self.id[k] if k in ("model", "dataset", "queue") else v for k, v in body.items()}
         return body
 
     def seen(self):
