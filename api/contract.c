@@ -140,10 +140,9 @@ static bool takes_last_event(const struct api_route *r)
     return r->flags & ROUTE_STREAM;
 }
 
-/* On the queues of one tenant, or on the shared ones. */
 static bool takes_owner(const struct api_route *r)
 {
-    return strncmp(r->path, "/api/v1/queues", 14) == 0;
+    return r->flags & ROUTE_OWNER;
 }
 
 static bool is_usage(const struct api_route *r)

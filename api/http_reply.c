@@ -232,7 +232,7 @@ static void log_reply(const struct http_req *r, int status)
 {
     char uri[160];
 
-    if (r->q.route && !route_answers(r->q.route, status))
+    if (r->q.route && r->rc != SH_E_CANCELLED && !route_answers(r->q.route, status))
         SH_WARN("http.undescribed", "method=%s route=%s status=%d request=%s", r->q.method,
                 r->q.route->path, status, r->q.request_id);
     if (status >= 500 && status != 503 && status != 504) {

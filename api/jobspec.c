@@ -105,7 +105,7 @@ static int check_labels_map(const json_t *labels, bool may_remove, struct sh_err
                            key);
         if (may_remove && json_is_null(v))
             continue;
-        if (!json_is_string(v) || sh_utf8_len(json_string_value(v)) > 128)
+        if (!json_is_string(v) || sh_utf8_count(json_string_value(v)) > 128)
             return SH_FAIL(err, SH_E_INVALID,
                            "the label \"%.64s\" must have a text of at most 128 characters", key);
     }

@@ -2,7 +2,6 @@
 #include "api/req.h"
 
 #include "api/api.h"
-#include "api/contract.h"
 #include "api/routes.h"
 #include "common/hash.h"
 #include "common/mem.h"
@@ -57,7 +56,7 @@ int base64_decode(const char *s, size_t len, uint8_t *out, size_t n, struct sh_e
 static void list_of(const struct api_req *q, char out[static REQ_LIST_TEXT])
 {
     /* Else the path names it. */
-    int64_t tenant = route_takes_query(q->route, "tenant") ? q->tenant_id : 0;
+    int64_t tenant = q->route->flags & (ROUTE_TENANT | ROUTE_OWNER) ? q->tenant_id : 0;
     const char *by =
         uri_query(&q->uri, "by"); /* what is added up by another thing is another list */
     size_t n = (size_t)snprintf(out, REQ_LIST_TEXT, "%s %" PRId64 " %.16s", q->route->path, tenant,

@@ -120,7 +120,8 @@ const struct api_schema API_SCHEMAS[] = {
     {"KeyCreate", CLOSED("'name','role'", "'name':" STR("1", "64") ",'role':{'enum':["
      "'tenant-admin','submit','infer','read']},'expires_at':" TIME),
      "{'name':'ci','role':'submit','expires_at':'2037-01-31T00:00:00Z'}"},
-    {"KeyRotate", CLOSED("", "'overlap_s':" RANGE("integer", "0", "2592000")), "{'overlap_s':3600}"},
+    {"KeyRotate", CLOSED("", "'overlap_s':" RANGE("integer", "0", "2592000")),
+     "{'overlap_s':3600}"},
     {"Model", OPEN("'name':" NAME ",'tenant':" TEXT ",'visibility':{'enum':['private','shared']},"
      "'created_at':" TIME ",'versions':{'type':'array','items':{'type':'object'}},'row_version':"
      INT)},
@@ -161,8 +162,9 @@ const struct api_schema API_SCHEMAS[] = {
      RANGE("integer", "-1000", "1000")), "{'name':'nightly','priority':10}"},
     {"QueuePatch", CLOSED_IF("'minProperties':1,", "", "'state':" QUEUE_STATE ",'priority':"
      RANGE("integer", "-1000", "1000")), "{'state':'HELD'}"},
-    {"Usage", SOME("'gpu_seconds','requests','samples'", "'class':{'enum':['inference','training']},"
-     "'model':" TEXT0 ",'from':" TIME ",'gpu_seconds':" NUM ",'requests':" INT ",'samples':" INT)},
+    {"Usage", SOME("'gpu_seconds','requests','samples'", "'class':{'enum':['inference',"
+     "'training']},'model':" TEXT0 ",'from':" TIME ",'gpu_seconds':" NUM ",'requests':" INT
+     ",'samples':" INT)},
     {"Share", OPEN("'tenant':" LOWER_NAME ",'at':" TIME0 ",'guaranteed_gpus':" NUM ",'max_gpus':"
      NUM0 ",'weight':" NUM ",'running_gpus':" NUM ",'waiting_gpus':" NUM ",'fair_gpus':" NUM
      ",'reserved_gpus':" NUM ",'saturation':" NUM0 ",'usage_gpu_seconds':" NUM
@@ -182,8 +184,8 @@ const struct api_schema API_SCHEMAS[] = {
      ",'result':{'type':['object','null']},'result_version':" INT0 ",'error_code':" TEXT0
      ",'error':" TEXT0 ",'created_at':" TIME ",'started_at':" TIME0 ",'finished_at':" TIME0
      ",'row_version':" INT)},
-    {"JobPatch", CLOSED_IF("'minProperties':1,", "", "'priority':{'type':['integer'],'minimum':-1000,"
-     "'maximum':1000},'labels':{'type':['object'],'maxProperties':32," LABEL_NAMES
+    {"JobPatch", CLOSED_IF("'minProperties':1,", "", "'priority':{'type':['integer'],"
+     "'minimum':-1000,'maximum':1000},'labels':{'type':['object'],'maxProperties':32," LABEL_NAMES
      ",'additionalProperties':{'type':['string','null'],'maxLength':128,'pattern':'^[^\\\\x00]*$',"
      "'description':'null removes the label'}},'deadline':" TIME0),
      "{'priority':5,'labels':{'team':'vision'}}"},
@@ -195,20 +197,17 @@ const struct api_schema API_SCHEMAS[] = {
      ) ",'name':" STR("0", "128") ",'max_attempts':" RANGE("integer", "1", "100")
      ",'client_token':" STR("1", "255") ",'spec':" TRAINING),
      "{'kind':'training','model':'digits','dataset':'digits-train','queue':'default',"
-     "'spec':{'optimizer':"
-     "{'name':'sgd','lr':0.05,'momentum':0.9},'batch':32,'epochs':2,'seed':1}}"},
+     "'spec':{'optimizer':{'name':'sgd','lr':0.05,'momentum':0.9},'batch':32,'epochs':2}}"},
     {"JobEvent", OPEN("'id':" INT ",'at':" TIME ",'from':" TEXT0 ",'to':" TEXT ",'reason':" TEXT
      ",'detail':{'type':'object'}")},
-    {"Explanation", SOME("'id','state','flags','allowed','reason','text'", "'id':" INT ",'state':" TEXT ",'flags':" TEXTS
-     ",'allowed':" TEXTS ",'reason':" TEXT ",'text':" TEXT
-     ",'position':" INT ",'waiting':" INT ",'estimated_wait_ms':" INT ",'estimated_start':" TIME
-     ",'basis':" TEXT
-     ",'waits_for':{'type':'array','items':" SOME("'executor'", "'executor':" TEXT ",'job':" INT ",'state':" TEXT
-     ",'steps_left':" INT ",'steps_per_s':{'type':'number'},'left_ms':" INT) "},'factors':" SOME("", 
-     "'priority':" INT ",'preemptible':" BOOL ",'tenant_running_jobs':" INT
-     ",'tenant_guaranteed_gpus':{'type':'number'},'tenant_weight':{'type':'number'},"
-     "'tenant_usage_gpu_s':{'type':'number'},'tenant_share_gpu_s':{'type':'number'},'min_run_ms':"
-     INT))},
+    {"Explanation", SOME("'id','state','flags','allowed','reason','text'", "'id':" INT ",'state':"
+     TEXT ",'flags':" TEXTS ",'allowed':" TEXTS ",'reason':" TEXT ",'text':" TEXT ",'position':" INT
+     ",'waiting':" INT ",'estimated_wait_ms':" INT ",'estimated_start':" TIME ",'basis':" TEXT
+     ",'waits_for':{'type':'array','items':" SOME("'executor'", "'executor':" TEXT ",'job':" INT
+     ",'state':" TEXT ",'steps_left':" INT ",'steps_per_s':" NUM ",'left_ms':" INT)
+     "},'factors':" OPEN("'priority':" INT ",'preemptible':" BOOL ",'tenant_running_jobs':" INT
+     ",'tenant_guaranteed_gpus':" NUM ",'tenant_weight':" NUM ",'tenant_usage_gpu_s':" NUM
+     ",'tenant_share_gpu_s':" NUM ",'min_run_ms':" INT))},
     {"Checkpoint", OPEN("'id':" INT ",'attempt':" INT ",'step':" INT ",'digest':" TEXT ",'bytes':"
      INT ",'created_at':" TIME)},
     {"Losses", OPEN("'job':" INT ",'offset':" INT ",'total':" INT

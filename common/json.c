@@ -61,17 +61,10 @@ static bool in_range(const struct sh_json_field *f, double v)
     return v >= f->min && (!has_upper(f) || v <= f->max);
 }
 
-/* As JSON Schema counts: the bytes of UTF-8 but for those that continue a character. */
+/* In characters, as JSON Schema counts. */
 static double length_of(const struct sh_json_field *f, const json_t *v)
 {
-    const char *s = json_string_value(v);
-    size_t n = 0;
-
-    if (f->in_bytes)
-        return (double)json_string_length(v);
-    for (; *s; s++)
-        n += ((unsigned char)*s & 0xc0) != 0x80;
-    return (double)n;
+    return (double)(f->in_bytes ? json_string_length(v) : sh_utf8_count(json_string_value(v)));
 }
 
 /* 2.0 is a whole number too. */

@@ -93,6 +93,15 @@ size_t sh_utf8_len(const char *s)
     return n;
 }
 
+size_t sh_utf8_count(const char *s)
+{
+    size_t n = 0;
+
+    for (; *s; s++)
+        n += ((unsigned char)*s & 0xC0) != 0x80; /* no byte that continues a character */
+    return n;
+}
+
 int sh_grow(void *items, size_t *cap, size_t need, size_t item, size_t max, const char *what,
             struct sh_err *err)
 {

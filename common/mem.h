@@ -26,6 +26,8 @@ bool sh_strlcpy(char *dst, const char *src, size_t size);
 
 /* Bytes of the UTF-8 character at s; 0 if there is none (also at the terminating NUL). */
 size_t sh_utf8_len(const char *s);
+/* Characters of a text that is UTF-8. */
+size_t sh_utf8_count(const char *s);
 
 /* Grows *items (element size `item`) so that it holds at least `need`; doubles *cap; refuses above
  * `max` with SH_E_TOOBIG "<what> ...". New elements are zeroed. */

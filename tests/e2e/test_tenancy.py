@@ -44,7 +44,8 @@ class Api:
         self.port = int(wait(name, lambda: re.findall(r"ev=api.ready .*port=(\d+)",
                                                       open(path).read()), LONG_S)[0])
 
-    call = System.call
+    described = None
+    call, spec = System.call, System.spec
 
 
 class Tenancy(Case):

@@ -79,6 +79,32 @@ static void a_change_is_checked_like_a_job(void **state)
     }
 }
 
+static void a_label_has_as_many_characters_as_described(void **state)
+{
+    static const struct {
+        const char *character;
+        size_t n;
+        bool taken;
+    } CASES[] = {
+        {"a", 128, true}, {"a", 129, false}, {"\xc3\xa4", 128, true}, {"\xc3\xa4", 129, false}};
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        char value[512] = "";
+        size_t len = strlen(CASES[i].character);
+        struct sh_err err = {0};
+        json_t *j;
+
+        for (size_t k = 0; k < CASES[i].n; k++)
+            memcpy(value + k * len, CASES[i].character, len + 1);
+        j = json_pack("{s:{s:s}}", "labels", "team", value);
+        assert_non_null(j);
+        if ((jobspec_read_patch(j, &err) == SH_OK) != CASES[i].taken)
+            fail_msg("%zu times \"%s\": %s", CASES[i].n, CASES[i].character, err.msg);
+        json_decref(j);
+    }
+}
+
 static void every_mistake_names_its_field(void **state)
 {
     static const struct {
@@ -222,6 +248,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_has_defaults),
         cmocka_unit_test(a_change_is_checked_like_a_job),
+        cmocka_unit_test(a_label_has_as_many_characters_as_described),
         cmocka_unit_test(every_mistake_names_its_field),
         cmocka_unit_test(model_and_dataset_must_fit),
         cmocka_unit_test(labels_of_mse_have_the_shape_of_the_output),
