@@ -60,6 +60,21 @@ class Rules(Story):
                 self.assertEqual(self.call(method, path, op, "?dry_run=true", body).status,
                                  200 if again == 201 else again)
 
+    def test_a_dry_run_keeps_no_idempotency_key(self):
+        path, key = "/api/v1/jobs", {"Idempotency-Key": "rehearsed"}
+        op = self.s.spec().find("POST", path)
+        body = self.a.body(op)
+        dry = self.call("POST", path, op, "?dry_run=true", body, key)
+        self.assertEqual(dry.status, 200, dry)
+        made = self.call("POST", path, op, "", body, key)
+        self.assertEqual((made.status, made.headers.get("idempotency-replayed")), (201, None), made)
+        for query, status in (("", 201), ("?dry_run=true", 200)):
+            again = self.call("POST", path, op, query, body, key)
+            self.assertEqual((again.status, again.headers["idempotency-replayed"]), (status, "true"), again)
+            self.assertEqual(again.json, made.json)
+            other = self.call("POST", path, op, query, {**body, "priority": 7}, key)
+            self.assertEqual((other.status, other.code), (422, "CONFLICT"), other)
+
     def test_a_dry_run_is_refused_as_the_change_would_be(self):
         before = self.everything()
         for method, path, op in self.ops:

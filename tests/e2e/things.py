@@ -5,7 +5,9 @@ import onnx_bytes as onnx
 from system import st_bytes, until
 
 ROLES = ("admin", "tenant-admin", "submit", "infer", "read")
-VOLATILE = {"seen_at", "at", "last_use_at", "last_used_at", "request_id"}  # moves by itself
+VOLATILE = {  # moves by itself, or as the scheduler hears of what was done before
+    "seen_at", "at", "last_use_at", "last_used_at", "request_id", "waiting_gpus", "fair_gpus", "waiting",
+    "position"}
 
 
 def roles_of(op):
