@@ -80,6 +80,8 @@ void worker_kill(struct worker *w, const char *cause); /* cause: static, a metri
 void pool_release(struct worker *w);                   /* it is held: lets it start now */
 void worker_busy(struct worker *w); /* work begins: the heartbeat's time starts now */
 
+#define POOL_OWN_SLAB 0u /* the api_id of the slab that an evaluation or a job has; no API's */
+
 /* A slab appeared or went: tells every worker, and new ones later. The descriptor is duplicated. */
 int pool_add_slab(struct pool *p, uint64_t api_id, int fd, uint64_t bytes, struct sh_err *err);
 void pool_drop_slab(struct pool *p, uint64_t api_id);

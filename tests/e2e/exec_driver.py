@@ -224,6 +224,17 @@ class Driver:
                             spec=json.dumps(spec), dir=d, resume=resume, resume_step=resume_step)
         return d
 
+    def start_batch(self, job, version, meta, dataset, spec=None, attempt=1, done=None, tenant="r"):
+        """meta: of package(). done: the JOB_CHECKPOINT to go on from."""
+        d = os.path.join(self.dir, "jobs", str(job))
+        self.jobs.pop(job, None)
+        self.scheduler.send("BATCH_START", epoch=self.epoch, job=job, attempt=attempt, tenant=tenant,
+                            model="net", version_id=version, inputs=json.dumps(meta["inputs"]),
+                            outputs=json.dumps(meta["outputs"]), dataset=dataset,
+                            spec=json.dumps(spec or {}), dir=d, resume_step=done.step if done else 0,
+                            resume_digest=done.digest if done else "")
+        return d
+
     def wait_job(self, job, phases, timeout=120):
         self.wait(lambda: job in self.jobs and self.jobs[job].phase in phases + FINAL, timeout,
                   "job state " + "/".join(phases))
