@@ -5,10 +5,10 @@
  *   QUEUED     -> HELD        held                                       [api]
  *   HELD       -> QUEUED      released                                   [api]
  *   QUEUED, HELD -> CANCELLED cancelled before it started                [api]
- *   STARTING, PREEMPTED -> RUNNING   its executor trains                 [jobs_on_state]
+ *   STARTING, PREEMPTED -> RUNNING   its executor works on it            [jobs_on_state]
  *   STARTING, RUNNING -> PREEMPTED   inference took the device           [jobs_on_state]
- *   STARTING, RUNNING, PREEMPTED -> COMPLETING   evaluation and export   [jobs_on_state]
- *   COMPLETING -> SUCCEEDED   the trained model is a new version         [jobs_on_state]
+ *   STARTING, RUNNING, PREEMPTED -> COMPLETING   export, evaluation, check   [jobs_on_state]
+ *   COMPLETING -> SUCCEEDED   its result is complete; a version perhaps  [jobs_on_state]
  *   STARTING, RUNNING, PREEMPTED, COMPLETING
  *              -> FAILED      no more attempts, or not worth one         [jobs_on_state]
  *              -> QUEUED      another attempt; slot given up             [jobs_on_state]
@@ -87,6 +87,8 @@ struct job {
     enum job_state state; /* written by job_set_state() and job_adopt_state() only */
     int32_t priority;     /* its queue's included */
     bool queue_open, model_ready, model_gone;
+    bool is_batch;  /* batch inference; else training */
+    bool publishes; /* what it trains becomes a version */
     uint32_t attempt, max_attempts;
     char executor[JOB_NAME_BYTES]; /* "" while no executor has it */
     char last_executor[JOB_NAME_BYTES];

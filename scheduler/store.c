@@ -134,11 +134,11 @@ static const struct db_stmt VIEW_JOBS = {
     "SELECT j.id, j.tenant_id, j.version_id, m.id, t.name, m.name, j.state, q.state, v.state,"
     " coalesce(j.executor, ''), j.reason, j.priority + q.priority, j.attempt, j.max_attempts,"
     " j.step, j.steps, j.loss, j.samples_per_s, j.steps_redone, j.preemptions, j.busy_ns,"
-    " j.base_redone, j.base_preemptions, j.base_busy_ns"
+    " j.base_redone, j.base_preemptions, j.base_busy_ns, j.kind = 'batch_inference',"
+    " j.kind = 'training' AND coalesce((j.spec->>'publish')::boolean, true)"
     " FROM job j JOIN tenant t ON t.id = j.tenant_id JOIN queue q ON q.id = j.queue_id"
     " JOIN model_version v ON v.id = j.version_id JOIN model m ON m.id = v.model_id"
     " WHERE j.state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXPIRED')"
-    " AND j.kind = 'training'"
     " ORDER BY j.state IN ('QUEUED', 'HELD', 'SUSPENDED'), j.priority DESC, j.id LIMIT $1",
     1};
 static const struct db_stmt VIEW_USAGE = {
@@ -256,6 +256,8 @@ static int load_jobs(struct db *db, struct store_view *v, struct sh_err *err)
             .base = {.redone = db_i64(r, i, 21, 0),
                      .preemptions = db_i64(r, i, 22, 0),
                      .busy_ns = db_i64(r, i, 23, 0)},
+            .is_batch = db_bool(r, i, 24),
+            .publishes = db_bool(r, i, 25),
         };
     }
     return rc;

@@ -62,6 +62,7 @@ struct store_job {
     int32_t priority;
     uint32_t attempt, max_attempts;
     struct job_progress progress, base;
+    bool is_batch, publishes;
 };
 
 struct store_view {
@@ -91,6 +92,7 @@ struct store_start {
     struct store_start_out {
         enum job_state state; /* in the database afterwards; STARTING: go */
         char *tenant, *model, *package, *dataset, *eval_dataset, *spec, *resume; /* OWNED */
+        char *inputs, *outputs, *resume_digest; /* OWNED; for batch inference */
         int64_t resume_step;
         struct job_progress base;
     } * out;
@@ -99,7 +101,7 @@ int store_job_start(struct db *db, void *arg, struct sh_err *err);
 void store_start_free(void *start);
 
 /* arg is struct store_write: changes of state with their events, checkpoints, progress. */
-struct store_version { /* the trained model, as shunt-import described it */
+struct store_version { /* a published model, as shunt-import described it */
     char *digest, *package, *inputs, *outputs, *meta; /* OWNED, JSON but for the first two */
     int64_t bytes;
 };
