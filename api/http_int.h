@@ -66,6 +66,10 @@ enum MHD_Result http_on_request(void *cls, struct MHD_Connection *conn, const ch
 void *http_on_uri(void *cls, const char *uri, struct MHD_Connection *conn);
 void http_on_done(void *cls, struct MHD_Connection *conn, void **con_cls,
                   enum MHD_RequestTerminationCode code);
+/* Suspends the connection until http_wake(), which may have come already. */
+void http_fall_asleep(struct http_req *r);
+/* http_file.c: r->q.reply.file, read on pool threads. */
+int http_file_response(struct http_req *r, struct MHD_Response **out);
 /* http_reply.c: queues the response for r->rc, r->err and r->q.reply. */
 enum MHD_Result http_reply_send(struct http_req *r);
 

@@ -132,6 +132,12 @@ static void add_headers(struct http_req *r, struct MHD_Response *resp, int statu
         MHD_add_response_header(resp, "Server-Timing", p->timing);
     if (p->location[0])
         MHD_add_response_header(resp, "Location", p->location);
+    if (p->etag[0]) {
+        MHD_add_response_header(resp, "ETag", p->etag);
+        MHD_add_response_header(resp, "Accept-Ranges", "bytes");
+    }
+    if (p->content_range[0])
+        MHD_add_response_header(resp, "Content-Range", p->content_range);
     if (p->row_version > 0 && !r->rc) {
         snprintf(text, sizeof(text), "\"%" PRId64 "\"", p->row_version);
         MHD_add_response_header(resp, "ETag", text);
@@ -143,7 +149,8 @@ static void add_headers(struct http_req *r, struct MHD_Response *resp, int statu
         MHD_add_response_header(resp, "Retry-After", text);
     }
     if (!is_v2(r))
-        MHD_add_response_header(resp, "Cache-Control", "no-store");
+        MHD_add_response_header(resp, "Cache-Control",
+                                p->etag[0] ? "private, no-cache" : "no-store");
 }
 
 static void log_reply(const struct http_req *r, int status)
@@ -180,6 +187,8 @@ enum MHD_Result http_reply_send(struct http_req *r)
         status = p->status ? p->status : r->q.route->status;
     if (r->rc)
         rc = problem_response(r, status, &resp);
+    else if (p->file.is_set)
+        rc = http_file_response(r, &resp);
     else if (p->head)
         rc = raw_response(r, &resp);
     else if (p->body)

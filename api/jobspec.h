@@ -6,24 +6,36 @@
 #ifndef SH_API_JOBSPEC_H
 #define SH_API_JOBSPEC_H
 
+#include "common/dtype.h"
 #include "common/json.h"
 
 struct jobspec { /* strings and spec are BORROWED from the body */
     const char *kind, *model, *dataset, *eval_dataset, *queue, *name, *client_token;
     int64_t version, priority, max_attempts; /* version 0: the newest */
     const json_t *spec;
+    bool is_batch; /* batch inference: batchspec.h; else training */
     const char *loss, *labels;
-    int64_t batch;
+    int64_t batch;            /* 0: the version's max_batch */
+    const json_t *map, *keep; /* of batch inference: "inputs", "outputs"; NULL: none */
+};
+
+struct jobspec_want { /* a tensor of a dataset */
+    const char *dataset, *tensor;
+    enum sh_dtype dtype;
+    const json_t *shape; /* axis 0 is not compared */
 };
 
 /* Fails: SH_E_INVALID, SH_E_UNSUPPORTED (a kind that is not available). */
 int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err);
-/* version: {"inputs","outputs","meta","state",...}. Fails: SH_E_CONFLICT (not usable yet),
+/* version: {"inputs","outputs","meta","state","max_batch"...}. Fails: SH_E_CONFLICT (not usable yet),
  * SH_E_UNSUPPORTED (not trainable, or the loss does not fit its output). */
 int jobspec_fits_model(const struct jobspec *s, const json_t *version, struct sh_err *err);
 /* dataset: {"tensors","n_samples","state"}. Every input of the model and the labels must be there.
  * Fails: SH_E_CONFLICT, SH_E_INVALID naming tensor, got and wanted. */
 int jobspec_fits_dataset(const struct jobspec *s, const json_t *version, const char *name,
                          const json_t *dataset, struct sh_err *err);
+
+/* Is it among the dataset's tensors, as it has to be? */
+int jobspec_check_tensor(const json_t *tensors, const struct jobspec_want *w, struct sh_err *err);
 
 #endif

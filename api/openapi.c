@@ -107,6 +107,14 @@ static json_t *parameters_of(const struct api_route *r)
     if (r->flags & ROUTE_ETAG)
         json_array_append_new(list, parameter("If-Match", "header", "string",
                                               "the ETag that was read; 412 if it is not current"));
+    if (r->flags & ROUTE_FILE) {
+        json_array_append_new(list, parameter("Range", "header", "string",
+                                              "bytes=from-to: this part of the file, with 206"));
+        json_array_append_new(
+            list, parameter("If-Range", "header", "string", "the ETag that the part has to be of"));
+        json_array_append_new(list, parameter("If-None-Match", "header", "string",
+                                              "304 if the ETag is one of these"));
+    }
     if (r->fn == jobs_create)
         json_array_append_new(list, parameter("Idempotency-Key", "header", "string",
                                               "repeating it returns the first job"));

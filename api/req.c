@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define PAGE_DEFAULT 100
 #define PAGE_MAX 1000
@@ -130,6 +131,8 @@ void req_reply_free(struct api_reply *r)
     json_decref(r->problem);
     if (r->release)
         r->release(r->owner);
+    if (r->file.is_set)
+        close(r->file.fd);
     free(r->head);
     free(r->parts);
     *r = (struct api_reply){0};

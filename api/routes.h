@@ -27,6 +27,7 @@ enum {
     ROUTE_OPTIONAL = 16, /* the body may be empty */
     ROUTE_ETAG = 32,     /* If-Match is honoured */
     ROUTE_RANGE = 64,    /* takes offset and limit */
+    ROUTE_FILE = 128,    /* answers a file: Range, If-Range, If-None-Match are honoured */
 };
 
 struct api_route {

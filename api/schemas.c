@@ -57,8 +57,15 @@
     ",'batch':" RANGE("integer", "1", "65536") ",'steps':" RANGE("integer", "1",                   \
     "1000000000000") ",'epochs':" RANGE("integer", "1", "1000000000") ",'seed':" RANGE(            \
     "integer", "0", "9000000000000000") ",'labels':" TEXT ",'precision':{'enum':['fp32',"          \
-    "'tf32','fp16','bf16']},'shuffle':" BOOL ",'checkpoint_interval_ms':" RANGE("integer", "0",    \
-    "86400000"))
+    "'tf32','fp16','bf16']},'shuffle':" BOOL ",'publish':{'type':'boolean','description':'false: the "   \
+    "trained model is the file of the job and becomes no version of the model'},"                    \
+    "'checkpoint_interval_ms':" RANGE("integer", "0", "86400000"))
+#define BATCH_INFERENCE                                                                            \
+    CLOSED("", "'batch':{'type':'integer','minimum':1,'maximum':65536,'description':'at most, and "   \
+    "if absent, the max_batch of the version'},'inputs':{'type':'object','description':'input of "     \
+    "the model: tensor of the dataset, where their names differ','additionalProperties':" TEXT       \
+    "},'outputs':{'type':'array','items':" TEXT ",'minItems':1,'maxItems':64,'description':'those "   \
+    "that are kept; all if absent'},'checkpoint_interval_ms':" RANGE("integer", "0", "86400000"))
 
 const struct api_schema API_SCHEMAS[] = {
     {"Any", "{}"},
@@ -105,11 +112,16 @@ const struct api_schema API_SCHEMAS[] = {
      ",'result':{'type':['object','null']},'result_version':" INT0 ",'error_code':" TEXT0
      ",'error':" TEXT0 ",'created_at':" TIME ",'started_at':" TIME0 ",'finished_at':" TIME0
      ",'row_version':" INT)},
-    {"JobCreate", CLOSED("'kind','model','dataset','spec'", "'kind':{'enum':['training']},"
+    {"JobCreate", CLOSED("'kind','model','dataset','spec'", "'kind':{'enum':['training',"
+     "'batch_inference']},"
      "'model':" NAME ",'version':" RANGE("integer", "1", "2147483647") ",'dataset':" NAME
      ",'eval_dataset':" NAME ",'queue':" LOWER_NAME ",'priority':" RANGE("integer", "-1000", "1000"
      ) ",'name':{'type':'string','maxLength':128},'max_attempts':" RANGE("integer", "1", "100")
-     ",'client_token':{'type':'string','minLength':1,'maxLength':255},'spec':" TRAINING)},
+     ",'client_token':{'type':'string','minLength':1,'maxLength':255},'spec':{'anyOf':["
+     TRAINING "," BATCH_INFERENCE "]}")},
+    {"JobResult", OPEN("'job':" INT ",'kind':" TEXT ",'state':" TEXT ",'result':{'type':'object'},"
+     "'version':" INT0 ",'artifact':{'type':['object','null'],'properties':{'name':" TEXT
+     ",'bytes':" INT ",'digest':" TEXT ",'href':" TEXT "}},'finished_at':" TIME)},
     {"JobEvent", OPEN("'id':" INT ",'at':" TIME ",'from':" TEXT0 ",'to':" TEXT ",'reason':" TEXT
      ",'detail':{'type':'object'}")},
     {"Checkpoint", OPEN("'id':" INT ",'attempt':" INT ",'step':" INT ",'digest':" TEXT ",'bytes':"

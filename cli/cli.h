@@ -37,9 +37,9 @@ struct cli_conf {
     /* jobs */
     char *model, *dataset, *eval_dataset, *labels, *loss, *optimizer, *spec, *job_name, *queue;
     char *lr, *momentum, *weight_decay, *beta1, *beta2, *eps, *batch, *epochs, *steps, *seed;
-    char *checkpoint_interval_ms, *token;
+    char *checkpoint_interval_ms, *token, *kind, *keep, *map, *out;
     int64_t priority, max_attempts, last;
-    bool follow;
+    bool follow, no_publish;
     /* infer, top */
     char *inputs, *outputs, *truth;
     int64_t rows, offset, repeat, random, interval_ms;
@@ -140,6 +140,12 @@ cli_fn model_wait, slo_set, slo_get, slo_delete;                       /* model.
 cli_fn dataset_create, dataset_get, dataset_delete, dataset_push;      /* dataset.c */
 cli_fn job_get, job_submit, job_cancel, job_wait, job_events;          /* job.c */
 cli_fn job_losses, job_checkpoints, queue_get, executor_get;           /* job.c */
-cli_fn infer_main;                                                     /* infer.c */
+/* job.c: the path of a job, and of what is below it unless that is NULL. A number that is none is a
+ * failure of usage. */
+int job_path(struct cli *c, char path[static REST_PATH_MAX], const char *id, const char *below,
+             struct sh_err *err);
+int batch_fill_spec(struct cli *c, json_t *spec, struct sh_err *err); /* batch.c */
+cli_fn job_result;                                                    /* result.c */
+cli_fn infer_main;                                                    /* infer.c */
 
 #endif
