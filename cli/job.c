@@ -348,16 +348,19 @@ static void say_result(struct cli *c, const json_t *j)
 {
     const json_t *result = json_object_get(j, "result");
     json_int_t id = json_integer_value(json_object_get(j, "id"));
-    char samples[32] = "", bytes[32];
+    const json_t *accuracy = json_object_get(result, "accuracy");
+    char what[48] = "", bytes[32];
 
     if (json_object_get(result, "samples"))
-        snprintf(samples, sizeof(samples), "%" JSON_INTEGER_FORMAT " samples, ",
+        snprintf(what, sizeof(what), "%" JSON_INTEGER_FORMAT " samples, ",
                  json_integer_value(json_object_get(result, "samples")));
+    else if (json_is_number(accuracy))
+        snprintf(what, sizeof(what), "accuracy %.6g, ", json_number_value(accuracy));
     out_text(result, "bytes", OUT_BYTES, bytes, sizeof(bytes));
     out_say(c,
             "Job %" JSON_INTEGER_FORMAT " SUCCEEDED: %s%s. Next: shunt result %" JSON_INTEGER_FORMAT
             " --out FILE",
-            id, samples, bytes, id);
+            id, what, bytes, id);
 }
 
 static int report_end(struct cli *c, const json_t *j, struct sh_err *err)
