@@ -25,13 +25,15 @@ struct jobspec_want { /* a tensor of a dataset */
     const json_t *shape; /* axis 0 is not compared */
 };
 
-/* Fails: SH_E_INVALID, SH_E_UNSUPPORTED (a kind that is not available). */
+/* Fails: SH_E_INVALID. */
 int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err);
-/* version: {"inputs","outputs","meta","state","max_batch"...}. Fails: SH_E_CONFLICT (not usable yet),
- * SH_E_UNSUPPORTED (not trainable, or the loss does not fit its output). */
+/* version: {"inputs","outputs","meta","state","max_batch"...}. Fails: SH_E_CONFLICT (not usable
+ * yet), SH_E_UNSUPPORTED (not trainable, or the loss does not fit its output), SH_E_INVALID (batch
+ * inference: see batchspec.h). */
 int jobspec_fits_model(const struct jobspec *s, const json_t *version, struct sh_err *err);
-/* dataset: {"tensors","n_samples","state"}. Every input of the model and the labels must be there.
- * Fails: SH_E_CONFLICT, SH_E_INVALID naming tensor, got and wanted. */
+/* dataset: {"tensors","n_samples","state","max_storage_bytes"}. Every input of the model must be
+ * there, for training the labels too. Fails: SH_E_CONFLICT, SH_E_INVALID naming tensor, got and
+ * wanted, SH_E_TOOBIG. */
 int jobspec_fits_dataset(const struct jobspec *s, const json_t *version, const char *name,
                          const json_t *dataset, struct sh_err *err);
 

@@ -11,8 +11,8 @@ enum range {
     RANGE_BAD   /* 416: it lies behind the end */
 };
 
-/* One range of bytes ("bytes=0-99", "bytes=100-", "bytes=-100"); several at once are ignored, as the
- * standard allows. header NULL: none. */
+/* One range of bytes ("bytes=0-99", "bytes=100-", "bytes=-100"); several at once are ignored, as
+ * the standard allows. header NULL: none. */
 enum range range_parse(const char *header, uint64_t size, uint64_t *from, uint64_t *n);
 /* Is the ETag (with its quotes) in an If-None-Match list? Weak ones count as equal. */
 bool range_etag_listed(const char *header, const char *etag);

@@ -57,15 +57,16 @@
     ",'batch':" RANGE("integer", "1", "65536") ",'steps':" RANGE("integer", "1",                   \
     "1000000000000") ",'epochs':" RANGE("integer", "1", "1000000000") ",'seed':" RANGE(            \
     "integer", "0", "9000000000000000") ",'labels':" TEXT ",'precision':{'enum':['fp32',"          \
-    "'tf32','fp16','bf16']},'shuffle':" BOOL ",'publish':{'type':'boolean','description':'false: the "   \
-    "trained model is the file of the job and becomes no version of the model'},"                    \
+    "'tf32','fp16','bf16']},'shuffle':" BOOL ",'publish':{'type':'boolean','description':'false: " \
+    "the trained model is the file of the job and becomes no version of the model'},"              \
     "'checkpoint_interval_ms':" RANGE("integer", "0", "86400000"))
 #define BATCH_INFERENCE                                                                            \
-    CLOSED("", "'batch':{'type':'integer','minimum':1,'maximum':65536,'description':'at most, and "   \
-    "if absent, the max_batch of the version'},'inputs':{'type':'object','description':'input of "     \
-    "the model: tensor of the dataset, where their names differ','additionalProperties':" TEXT       \
-    "},'outputs':{'type':'array','items':" TEXT ",'minItems':1,'maxItems':64,'description':'those "   \
-    "that are kept; all if absent'},'checkpoint_interval_ms':" RANGE("integer", "0", "86400000"))
+    CLOSED("", "'batch':{'type':'integer','minimum':1,'maximum':65536,'description':'at most, "    \
+    "and if absent, the max_batch of the version'},'inputs':{'type':'object','description':'input "\
+    "of the model: tensor of the dataset, where names differ','additionalProperties':" TEXT        \
+    "},'outputs':{'type':'array','items':" TEXT ",'minItems':1,'maxItems':64,'description':"       \
+    "'those that are kept; all if absent'},'checkpoint_interval_ms':" RANGE("integer", "0",        \
+    "86400000"))
 
 const struct api_schema API_SCHEMAS[] = {
     {"Any", "{}"},

@@ -1,4 +1,4 @@
-/* result.c - what a job left: its result, and its file, which is checked before it gets its name. */
+/* result.c - what a job left: its result, and its file, checked before it gets its name. */
 #include "cli/out.h"
 #include "cli/upload.h"
 #include "common/hash.h"

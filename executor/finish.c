@@ -432,6 +432,8 @@ static int keep_trained(const struct finish *f, struct sh_err *err)
         rc = SH_FAIL_ERRNO(err, to ? SH_E_IO : SH_E_NOMEM, "could not keep the trained model");
     if (!rc)
         rc = sh_st_sync_folder(to, err);
+    if (!rc)
+        remove_dir(f->tmp);
     free(to);
     return rc;
 }

@@ -131,7 +131,7 @@ static int reset_sums(struct result_file *f, struct sh_err *err)
     return rc;
 }
 
-/* ------------------------------------------------------------------ what an earlier attempt left */
+/* ------------------------------------------------------------------ an earlier attempt's part */
 
 static char *path_of(const struct result_file *f, const char *name, struct sh_err *err)
 {

@@ -7,8 +7,8 @@
  *   QUEUED, HELD -> CANCELLED cancelled before it started                [api]
  *   STARTING, PREEMPTED -> RUNNING   its executor works on it            [jobs_on_state]
  *   STARTING, RUNNING -> PREEMPTED   inference took the device           [jobs_on_state]
- *   STARTING, RUNNING, PREEMPTED -> COMPLETING   export, evaluation, check   [jobs_on_state]
- *   COMPLETING -> SUCCEEDED   its result is complete; a version perhaps  [jobs_on_state]
+ *   STARTING, RUNNING, PREEMPTED -> COMPLETING   all but its end done   [jobs_on_state]
+ *   COMPLETING -> SUCCEEDED   its result is whole; a version perhaps     [jobs_on_state]
  *   STARTING, RUNNING, PREEMPTED, COMPLETING
  *              -> FAILED      no more attempts, or not worth one         [jobs_on_state]
  *              -> QUEUED      another attempt; slot given up             [jobs_on_state]

@@ -252,7 +252,7 @@ static const struct db_stmt RESULT_NOW = {
 static const struct db_stmt VERSION_NOTIFY = {"version_notify",
                                               "SELECT pg_notify('shunt_models', $1)", 1};
 
-/* The result; a published model becomes the next version, unless the model was deleted meanwhile. */
+/* The result; a published model becomes the next version unless the model was deleted meanwhile. */
 static int add_version(struct db *db, const struct store_write *w, struct sh_err *err)
 {
     const struct store_version *v = &w->version;

@@ -63,17 +63,17 @@ class Batch(test_executor.Case):
         self.assertEqual(parts(folder), [])
         return m, read_st(path)
 
-    def reference(self):
-        cls = type(self)
-        if not hasattr(cls, "calm"):
+    calm = {}  # by batch
+
+    def reference(self, batch):
+        """Digest of the file that job 5 writes when nobody disturbs it."""
+        if batch not in self.calm:
             d = self.ready()
-            folder = d.start_batch(5, 1, d.meta, self.big)
+            folder = d.start_batch(5, 1, d.meta, self.big, {"batch": batch})
             _, out = self.done(d, 5, folder)
-            cls.calm = digest(os.path.join(folder, RESULT))
-            cls.calm_out = out
-            cls.name = list(out)[0]
             self.assertEqual(d.stop(), 0)
-        return cls.calm
+            self.calm[batch] = digest(os.path.join(folder, RESULT)), out
+        return self.calm[batch][0]
 
     def disturb(self, d, job, kills=0):
         """Requests as fast as they are answered, and workers killed between, until the end."""
@@ -89,9 +89,9 @@ class Batch(test_executor.Case):
         return n
 
     def test_its_numbers_are_those_of_requests_in_the_same_batches(self):
-        self.reference()
+        self.reference(8)
         d = self.ready()
-        dtype, shape, got = self.calm_out[self.name]
+        (name, (dtype, shape, got)), = self.calm[8][1].items()
         self.assertEqual((dtype, shape), ("F32", [N, 10]))
         for at in [0, 8, 4000, N // 8 * 8]:
             n = min(8, N - at)
@@ -103,18 +103,15 @@ class Batch(test_executor.Case):
         t = read_st(TEST)["x"]
         small = os.path.join(self.onnx, "small.safetensors")
         write_st(small, {"pixels": (t[0], [3] + t[1][1:], t[2][:3 * self.sample_bytes])})
-        s = {"batch": 4, "inputs": {d.meta["inputs"][0]["name"]: "pixels"}, "outputs": [self.name]}
+        s = {"batch": 4, "inputs": {d.meta["inputs"][0]["name"]: "pixels"}, "outputs": [name]}
         folder = d.start_batch(6, 1, d.meta, small, s)
         _, out = self.done(d, 6, folder)
         r, want = d.result(d.run(1, [t[2][:3 * self.sample_bytes]], [120], 3))
-        self.assertEqual(out[self.name][2], want[0][0])
+        self.assertEqual(out[name][2], want[0][0])
         self.assertEqual(d.metrics()['shunt_batch_samples_total{tenant="r",model="net"}'], 3)
 
     def test_requests_and_dying_workers_change_nothing(self):
-        d = self.ready()
-        folder = d.start_batch(5, 1, d.meta, self.big, {"batch": 1})
-        self.done(d, 5, folder)
-        calm = digest(os.path.join(folder, RESULT))
+        calm = self.reference(1)
         for kills in (0, 2):
             d = self.ready("--checkpoint-interval-ms=50")
             folder = d.start_batch(5, 1, d.meta, self.big, {"batch": 1})
@@ -130,9 +127,9 @@ class Batch(test_executor.Case):
             self.assertEqual(d.stop(), 0)
 
     def test_a_killed_executor_leaves_what_another_goes_on_with(self):
-        calm = self.reference()
+        calm = self.reference(1)
         d = self.ready()
-        slow = {"checkpoint_interval_ms": 20}
+        slow = {"batch": 1, "checkpoint_interval_ms": 20}
         folder = d.start_batch(5, 1, d.meta, self.big, slow)
         d.wait(lambda: len(d.checkpoints) >= 3, 20, "checkpoints")
         d.proc.kill()
@@ -142,7 +139,6 @@ class Batch(test_executor.Case):
         self.assertFalse(os.path.exists(os.path.join(folder, RESULT)))
         self.assertEqual([os.path.basename(c.path)], parts(folder))
         # What is behind that is not to be trusted.
-        dtype, shape, _ = self.calm_out[self.name]
         part = os.path.join(folder, parts(folder)[0])
         with open(part, "r+b") as f:
             f.seek(-40, os.SEEK_END)
@@ -158,9 +154,10 @@ class Batch(test_executor.Case):
         self.assertEqual(m.attempt, 2)
 
     def test_damage_to_what_was_done_means_from_the_beginning(self):
-        calm = self.reference()
+        calm = self.reference(1)
         d = self.ready()
-        folder = d.start_batch(5, 1, d.meta, self.big, {"checkpoint_interval_ms": 20})
+        one = {"batch": 1}
+        folder = d.start_batch(5, 1, d.meta, self.big, {"checkpoint_interval_ms": 20, **one})
         d.wait(lambda: len(d.checkpoints) >= 3, 20, "checkpoints")
         d.scheduler.send("JOB_STOP", epoch=1, job=5, attempt=1, how=1)
         d.wait_job(5, ("SUSPENDED",))
@@ -170,19 +167,19 @@ class Batch(test_executor.Case):
         with open(part, "r+b") as f:
             f.seek(os.path.getsize(part) - 40 * N)
             f.write(b"\0\0\0\1")
-        d.start_batch(5, 1, d.meta, self.big, attempt=2, done=c)
+        d.start_batch(5, 1, d.meta, self.big, one, attempt=2, done=c)
         self.done(d, 5, folder)
         self.assertEqual(digest(os.path.join(folder, RESULT)), calm)
         self.assertIn("damaged", open(d.dir + "/executor.log").read())
         # Told to go on from the end: the file that nobody heard of is checked and published again.
         c = d.checkpoints[-1]
         self.assertEqual(c.step, N)
-        d.start_batch(5, 1, d.meta, self.big, attempt=3, done=c)
+        d.start_batch(5, 1, d.meta, self.big, one, attempt=3, done=c)
         self.done(d, 5, folder)
         self.assertEqual(digest(os.path.join(folder, RESULT)), calm)
         # Its file is gone altogether.
         os.unlink(os.path.join(folder, RESULT))
-        d.start_batch(5, 1, d.meta, self.big, attempt=4, done=c)
+        d.start_batch(5, 1, d.meta, self.big, one, attempt=4, done=c)
         self.done(d, 5, folder)
         self.assertEqual(digest(os.path.join(folder, RESULT)), calm)
 
@@ -249,16 +246,16 @@ class Batch(test_executor.Case):
     def test_the_model_may_come_late_and_go(self):
         d = self.driver()
         pk, meta = d.package(self.net)
-        folder = d.start_batch(5, 1, meta, self.big)
+        folder = d.start_batch(5, 1, meta, self.big, {"batch": 1})
         d.wait_job(5, ("STARTING",))
         d.load(1, pk)
-        d.wait_step(5, 100)
+        d.wait_step(5, 1)
         d.scheduler.send("MODEL_UNLOAD", epoch=1, version_id=1)
         d.wait(lambda: d.states[1].phase == "GONE", 20, "GONE")
         del d.states[1]
         d.load(1, pk)
         self.done(d, 5, folder)
-        self.assertEqual(digest(os.path.join(folder, RESULT)), self.reference())
+        self.assertEqual(digest(os.path.join(folder, RESULT)), self.reference(1))
 
     def test_bad_jobs_fail_with_a_reason(self):
         d = self.ready()
@@ -301,7 +298,7 @@ class Batch(test_executor.Case):
         subprocess.run(["mount", "-o", "remount,size=8M", folder], check=True)
         d.start_batch(5, 1, d.meta, self.big, attempt=2)
         self.done(d, 5, folder)
-        self.assertEqual(digest(os.path.join(folder, RESULT)), self.reference())
+        self.assertEqual(digest(os.path.join(folder, RESULT)), self.reference(8))
 
 
 if __name__ == "__main__":

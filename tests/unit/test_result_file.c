@@ -1,7 +1,7 @@
 /* test_result_file.c - the file that batch inference writes, under a disk that fails.
  *
- * Without it: a failed write or sync could be taken for a good one, a part that was damaged or is of
- * another job could be gone on with, a file that the disk has changed could be published, and a
+ * Without it: a failed write or sync could be taken for a good one, a part that was damaged or is
+ * of another job could be gone on with, a file that the disk has changed could be published, and a
  * writer that was thought dead could publish beside the one that took over. */
 /* uses: executor/result_file.o */
 /* link: -Wl,--wrap=pwrite -Wl,--wrap=fsync -Wl,--wrap=fallocate -Wl,--wrap=rename */

@@ -1,7 +1,7 @@
 /* test_sched_result.c - what an executor says of a job that is done.
  *
- * Without it: a job could succeed and leave nothing, or what only a version needs could stand in the
- * result that people read. */
+ * Without it: a job could succeed and leave nothing, or what only a version needs could stand in
+ * the result that people read. */
 /* uses: scheduler/result.o */
 #include "scheduler/result.h"
 #include "tests/unit/sh_test.h"
