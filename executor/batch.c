@@ -95,7 +95,7 @@ static void job_free(struct batch_job *j)
     if (!j)
         return;
     if (j->has_slab)
-        pool_drop_slab(j->x->pool, POOL_OWN_SLAB);
+        pool_drop_slab(j->x->pool, j->slab_id);
     sh_shm_fini(&j->slab);
     result_file_free(j->file);
     if (j->fd >= 0)
@@ -386,10 +386,11 @@ static int make_slab(struct batch_job *j, struct sh_err *err)
 
     if (!rc)
         rc = lay_out(j, j->out, j->n_out, &bytes, err);
+    j->slab_id = pool_own_slab(j->x->pool);
     if (!rc)
         rc = sh_shm_create("shunt-batch", bytes * BATCH_N_SLOTS, &j->slab, err);
     if (!rc)
-        rc = pool_add_slab(j->x->pool, POOL_OWN_SLAB, j->slab.fd, j->slab.bytes, err);
+        rc = pool_add_slab(j->x->pool, j->slab_id, j->slab.fd, j->slab.bytes, err);
     j->has_slab = rc == SH_OK;
     for (size_t i = 0; i < BATCH_N_SLOTS; i++)
         j->slots[i].off = i * bytes;
@@ -470,7 +471,7 @@ static int fill_part(const struct batch_job *j, const struct batch_slot *s, stru
 {
     const size_t n = (size_t)s->n;
 
-    *p = (struct run_part){.api_id = POOL_OWN_SLAB, .batch = (uint32_t)s->n};
+    *p = (struct run_part){.api_id = j->slab_id, .batch = (uint32_t)s->n};
     p->in = calloc(j->n_in, sizeof(*p->in));
     p->out = calloc(j->n_out, sizeof(*p->out));
     if (!p->in || !p->out) {

@@ -61,6 +61,7 @@ struct batch_job {
     bool is_open;
 
     struct sh_shm slab;
+    uint64_t slab_id;
     bool has_slab;
     struct batch_slot slots[BATCH_N_SLOTS];
     struct batch_slot *running; /* submitted; NULL */

@@ -45,6 +45,7 @@ struct eval {
     struct io in[MAX_IO], out[MAX_IO];
     size_t n_in, n_out;
     struct sh_shm slab;
+    uint64_t slab_id;
     bool has_slab, is_xent;
     int64_t n, at, batch; /* samples, next one, of the run on its way */
     int64_t correct, n_values;
@@ -203,9 +204,10 @@ static int make_slab(struct eval *e, struct sh_err *err)
     e->want = malloc(e->label_bytes * batch); /* as many as of an output: not too many */
     if (!e->want)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the labels of a batch");
+    e->slab_id = pool_own_slab(e->x->pool);
     rc = sh_shm_create("shunt-eval", SH_MAX(at, (size_t)1), &e->slab, err);
     if (!rc)
-        rc = pool_add_slab(e->x->pool, POOL_OWN_SLAB, e->slab.fd, e->slab.bytes, err);
+        rc = pool_add_slab(e->x->pool, e->slab_id, e->slab.fd, e->slab.bytes, err);
     e->has_slab = rc == SH_OK;
     return rc;
 }
@@ -257,7 +259,7 @@ static int fill_spans(const struct eval *e, struct run_part *p, struct sh_err *e
 {
     const size_t batch = (size_t)e->batch;
 
-    *p = (struct run_part){.api_id = POOL_OWN_SLAB, .batch = (uint32_t)e->batch};
+    *p = (struct run_part){.api_id = e->slab_id, .batch = (uint32_t)e->batch};
     p->in = calloc(e->n_in + 1, sizeof(*p->in));
     p->out = calloc(e->n_out + 1, sizeof(*p->out));
     if (!p->in || !p->out) {
@@ -400,7 +402,7 @@ void eval_free(struct eval *e)
         return;
     switch_withdraw(e->x->sw, e);
     if (e->has_slab)
-        pool_drop_slab(e->x->pool, POOL_OWN_SLAB);
+        pool_drop_slab(e->x->pool, e->slab_id);
     if (e->is_reading)
         e->is_gone = true; /* on_read() frees it */
     else
