@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PIECE ((size_t)256 << 10)
-#define BLOCK ((size_t)64 << 10) /* what the library sends at once */
+#define PIECE ((size_t)128 << 10)
+#define BLOCK ((size_t)32 << 10) /* what the library sends at once */
 
 struct http_file {         /* lives as long as the response */
     struct pool_task task; /* first member */
