@@ -2,6 +2,7 @@
 #include "api/batchspec.h"
 
 #include "common/mem.h"
+#include "common/sample.h"
 
 #include <inttypes.h>
 
@@ -73,38 +74,17 @@ int batchspec_read(const json_t *spec, struct jobspec *out, struct sh_err *err)
     return SH_OK;
 }
 
-/* Bytes of one sample. */
-static int sample_bytes(const json_t *tensor, size_t *out, struct sh_err *err)
-{
-    const json_t *shape = json_object_get(tensor, "shape");
-    int rc = SH_OK;
-
-    *out = sh_dtype_bytes(dtype_of(tensor));
-    if (*out == 0 || json_array_size(shape) < 1)
-        return SH_FAIL(err, SH_E_UNSUPPORTED, "tensor \"%s\" of the model has no batch",
-                       name_of(tensor));
-    for (size_t i = 1; !rc && i < json_array_size(shape); i++) {
-        json_int_t d = json_integer_value(json_array_get(shape, i));
-
-        if (d < 1)
-            return SH_FAIL(err, SH_E_UNSUPPORTED,
-                           "axis %zu of tensor \"%s\" has no fixed size; batch inference needs one",
-                           i, name_of(tensor));
-        rc = sh_mul_size(*out, (size_t)d, out, err);
-    }
-    return rc;
-}
-
 static int check_sizes(const json_t *tensors, const char *what, struct sh_err *err)
 {
-    size_t n = json_array_size(tensors), bytes;
+    size_t n = json_array_size(tensors);
+    struct sh_st_tensor t;
     int rc = SH_OK;
 
     if (n < 1 || n > MAX_IO)
         return SH_FAIL(err, SH_E_UNSUPPORTED, "the model has %zu %s; 1 to %d are supported", n,
                        what, MAX_IO);
     for (size_t i = 0; !rc && i < n; i++)
-        rc = sample_bytes(json_array_get(tensors, i), &bytes, err);
+        rc = sh_sample_read(json_array_get(tensors, i), &t, err);
     return rc;
 }
 
@@ -166,13 +146,11 @@ static int check_room(const struct jobspec *s, const json_t *version, const char
     size_t sample = 0, all = 0;
 
     for (size_t i = 0; i < json_array_size(outputs); i++) {
-        size_t bytes = 0;
-        int rc = SH_OK;
+        struct sh_st_tensor t;
+        int rc = sh_sample_read(json_array_get(outputs, i), &t, err);
 
-        if (is_kept(s, json_array_get(outputs, i)))
-            rc = sample_bytes(json_array_get(outputs, i), &bytes, err);
-        if (!rc)
-            rc = sh_add_size(sample, bytes, &sample, err);
+        if (!rc && is_kept(s, json_array_get(outputs, i)))
+            rc = sh_add_size(sample, t.bytes, &sample, err);
         if (rc)
             return rc;
     }

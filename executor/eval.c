@@ -10,8 +10,8 @@
 #include "common/json.h"
 #include "common/mem.h"
 #include "common/safetensors.h"
+#include "common/sample.h"
 #include "executor/checkpoint.h"
-#include "executor/sample.h"
 #include "executor/switch.h"
 
 #include <inttypes.h>
@@ -58,7 +58,7 @@ static int bind_input(struct eval *e, const json_t *io, struct sh_err *err)
 {
     struct io *v = &e->in[e->n_in];
     struct sh_st_tensor want;
-    int rc = sample_read(io, &want, err);
+    int rc = sh_sample_read(io, &want, err);
 
     if (rc)
         return rc;
@@ -81,10 +81,10 @@ static int bind_input(struct eval *e, const json_t *io, struct sh_err *err)
 static int bind_outputs(struct eval *e, const json_t *out, struct sh_err *err)
 {
     struct sh_st_tensor first, t;
-    int rc = sample_read(json_array_get(out, 0), &first, err);
+    int rc = sh_sample_read(json_array_get(out, 0), &first, err);
 
     for (size_t i = 0; !rc && i < json_array_size(out); i++) {
-        rc = sample_read(json_array_get(out, i), &t, err);
+        rc = sh_sample_read(json_array_get(out, i), &t, err);
         e->out[e->n_out++].sample_bytes = t.bytes;
     }
     if (!rc && first.dtype != SH_F32)

@@ -1,9 +1,9 @@
 /* sample.c - see sample.h. */
-#include "executor/sample.h"
+#include "common/sample.h"
 
 #include "common/mem.h"
 
-int sample_read(const json_t *io, struct sh_st_tensor *out, struct sh_err *err)
+int sh_sample_read(const json_t *io, struct sh_st_tensor *out, struct sh_err *err)
 {
     const char *name = json_string_value(json_object_get(io, "name"));
     const char *type = json_string_value(json_object_get(io, "datatype"));
@@ -21,7 +21,8 @@ int sample_read(const json_t *io, struct sh_st_tensor *out, struct sh_err *err)
     for (size_t i = 1; i < out->rank; i++) {
         out->dims[i] = json_integer_value(json_array_get(shape, i));
         if (out->dims[i] < 1)
-            return SH_FAIL(err, SH_E_UNSUPPORTED, "tensor \"%s\" of the model has no fixed size",
+            return SH_FAIL(err, SH_E_UNSUPPORTED,
+                           "axis %zu of tensor \"%s\" of the model has no fixed size", i,
                            out->name);
         if (sh_mul_size(out->bytes, (size_t)out->dims[i], &out->bytes, err))
             return err ? err->rc : SH_E_TOOBIG;
