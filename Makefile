@@ -121,9 +121,11 @@ $(BIN): $(BUILD)/bin/%: $$(call obj,$$(parts_$$*)) $$(uses_$$*) $(common)
 	$(if $(V),,@echo "  LINK  $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(libs_$*) $(COMMON_LIBS)
 
+dev_common := $(addprefix $(BUILD)/executor/device/,op.o lane.o)
+
 # Loops of our own: worth vectorising.
 $(call obj,executor/device/cpu): CFLAGS += -O3
-$(BUILD)/lib/shunt-dev-cpu.so: $(call obj,executor/device/cpu) $(BUILD)/executor/device/op.o $(common)
+$(BUILD)/lib/shunt-dev-cpu.so: $(call obj,executor/device/cpu) $(dev_common) $(common)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) $(if $(SAN),,-Wl,-z,defs) -shared -o $@ $^ -ldnnl -lgomp $(COMMON_LIBS)
 $(BUILD)/lib/shunt-dev-fake.so: $(call obj,executor/device/fake) $(BUILD)/executor/device/op.o $(common)
@@ -166,7 +168,7 @@ cuda-is-there:
 	    echo "make: there is no $$f; name the folders: make CUDA_HOME=... CUDNN_HOME=..." \
 	        "CUBLAS_HOME=...; or leave the CUDA back end out: make NVCC=" >&2; exit 1; }; done
 
-$(BUILD)/lib/shunt-dev-cuda.so: $(cuda_obj) $(BUILD)/executor/device/op.o $(common)
+$(BUILD)/lib/shunt-dev-cuda.so: $(cuda_obj) $(dev_common) $(common)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CXX) $(LDFLAGS) $(if $(SAN),,-Wl,-z,defs) -shared -o $@ $^ $(CUDA_LIBS) \
 	    -Wl,-rpath,'$(CUDA_RPATH)' $(COMMON_LIBS)
@@ -242,6 +244,8 @@ bench: $(BUILD)/bench/group $(BIN) $(PLUGINS) ## switch latency and the grouping
 
 $(BUILD)/bench/group: $(BUILD)/bench/group.o $(BUILD)/executor/group.o $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
+$(BUILD)/bench/http: $(BUILD)/bench/http.o
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lmicrohttpd -lpthread
 
 bundle: build ## one relocatable folder for hosts without package access, and its .tar.xz, in build/bundle
 	@deploy/bundle.sh $(BUILD) $(VERSION)

@@ -18,6 +18,9 @@ struct api {
     struct link *link;
     struct stats *stats;
     struct rate *rate;
+    struct slo_counts *slo;
+    struct waiters *waiters;
+    struct watch *watch;  /* event streams */
     char *openapi;        /* the document as text */
     atomic_bool stopping; /* draining: not ready any more */
     atomic_int n_uploads;

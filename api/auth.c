@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -17,20 +18,25 @@
 #define N_SLOTS 16384u /* a power of two */
 #define PROBES 8u
 #define UNKNOWN_NS INT64_C(5000000000)
+#define USED_STEP_MS 1000
 #define BATCH_IDS 256
 
 struct entry {
     char id[AUTH_ID_CHARS + 1]; /* "" = free */
     bool known; /* false: the database has no such key, or it is revoked or expired */
     uint8_t hash[SH_SHA256_BYTES];
+    uint8_t old_hash[SH_SHA256_BYTES]; /* of the secret before the last rotation ... */
+    int64_t old_until_ms;              /* ... which counts until then; 0 = there is none */
     struct api_who who;
     int64_t expires_ms; /* 0 = never */
     int64_t loaded_ns;
+    int64_t used_ms, written_ms; /* last use, and the one that the database knows; 0 = none */
 };
 
 struct auth {
     pthread_mutex_t lock; /* the slots; held for a copy only */
     struct entry *slots;
+    uint64_t changes; /* grows with each look at changed keys: what was read before it is old */
 };
 
 /* enum api_role; 0 if unknown. */
@@ -130,16 +136,77 @@ static bool lookup(struct auth *a, const char *id, struct entry *out)
     return found;
 }
 
-static void insert(struct auth *a, const struct entry *e)
+/* lock is held. */
+static void put(struct entry *slot, const struct entry *e)
+{
+    bool same = strcmp(slot->id, e->id) == 0;
+    int64_t used_ms = same ? slot->used_ms : 0, written_ms = same ? slot->written_ms : 0;
+
+    *slot = *e;
+    slot->used_ms = used_ms;
+    slot->written_ms = written_ms;
+}
+
+static uint64_t changes(struct auth *a)
+{
+    uint64_t n;
+
+    pthread_mutex_lock(&a->lock);
+    n = a->changes;
+    pthread_mutex_unlock(&a->lock);
+    return n;
+}
+
+/* Unless a key was changed after e was read: then it may be the one that must not be kept. */
+static void insert(struct auth *a, const struct entry *e, uint64_t read_at)
 {
     pthread_mutex_lock(&a->lock);
-    *slot_of(a, e->id) = *e;
+    if (a->changes == read_at)
+        put(slot_of(a, e->id), e);
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* Of what auth_refresh has read: an entry that was forgotten meanwhile stays so. */
+static void renew(struct auth *a, const struct entry *e)
+{
+    struct entry *slot;
+
+    pthread_mutex_lock(&a->lock);
+    slot = slot_of(a, e->id);
+    if (strcmp(slot->id, e->id) == 0 && slot->known)
+        put(slot, e);
+    pthread_mutex_unlock(&a->lock);
+}
+
+void auth_forget(struct auth *a, const char *id)
+{
+    struct entry *e;
+
+    pthread_mutex_lock(&a->lock);
+    a->changes++;
+    e = slot_of(a, id);
+    if (strcmp(e->id, id) == 0) {
+        e->known = false;
+        e->loaded_ns = -UNKNOWN_NS;
+    }
+    pthread_mutex_unlock(&a->lock);
+}
+
+static void touch(struct auth *a, const char *id, int64_t now_ms)
+{
+    struct entry *e;
+
+    pthread_mutex_lock(&a->lock);
+    e = slot_of(a, id);
+    if (strcmp(e->id, id) == 0)
+        e->used_ms = now_ms;
     pthread_mutex_unlock(&a->lock);
 }
 
 static int read_row(const struct db_res *res, size_t row, struct entry *out, struct sh_err *err)
 {
-    const char *state = db_text(res, row, 5);
+    const char *state = db_text(res, row, 5), *old = db_text(res, row, 10);
+    int rc;
 
     *out = (struct entry){.loaded_ns = sh_clock_ns()};
     sh_strlcpy(out->id, db_text(res, row, 0), sizeof(out->id));
@@ -152,13 +219,18 @@ static int read_row(const struct db_res *res, size_t row, struct entry *out, str
     out->expires_ms = db_i64(res, row, 7, 0);
     out->who.requests_per_second = db_f64(res, row, 8, 0);
     out->who.burst = db_i64(res, row, 9, 0);
-    return sh_unhex(db_text(res, row, 4), out->hash, sizeof(out->hash), err);
+    out->old_until_ms = db_i64(res, row, 11, 0);
+    rc = sh_unhex(db_text(res, row, 4), out->hash, sizeof(out->hash), err);
+    if (!rc && old)
+        rc = sh_unhex(old, out->old_hash, sizeof(out->old_hash), err);
+    return rc;
 }
 
 static int load(struct auth *a, const char *id, struct db *db, struct entry *out,
                 struct sh_err *err)
 {
     struct db_res *res = NULL;
+    uint64_t read_at = changes(a);
     int rc = store_key_load(db, id, &res, err);
 
     if (rc)
@@ -169,8 +241,21 @@ static int load(struct auth *a, const char *id, struct db *db, struct entry *out
         rc = read_row(res, 0, out, err);
     db_res_free(res);
     if (!rc)
-        insert(a, out);
+        insert(a, out, read_at);
     return rc;
+}
+
+static int check_secret(const struct entry *e, const uint8_t hash[SH_SHA256_BYTES], int64_t now_ms,
+                        struct sh_err *err)
+{
+    bool is_new = sh_mem_equal_ct(hash, e->hash, sizeof(e->hash));
+    bool is_old = sh_mem_equal_ct(hash, e->old_hash, sizeof(e->old_hash));
+
+    if (is_new || (is_old && now_ms < e->old_until_ms))
+        return SH_OK;
+    if (is_old && e->old_until_ms > 0)
+        return SH_FAIL(err, SH_E_UNAUTHENTICATED, "the API key was rotated: use its new secret");
+    return SH_FAIL(err, SH_E_UNAUTHENTICATED, "the API key is unknown");
 }
 
 int auth_check(struct auth *a, const char *header, struct db *db, struct api_who *out,
@@ -180,6 +265,7 @@ int auth_check(struct auth *a, const char *header, struct db *db, struct api_who
     char id[AUTH_ID_CHARS + 1];
     const char *secret;
     struct entry e;
+    int64_t now_ms = sh_clock_wall_ms();
     int rc = auth_parse(header, id, &secret, err);
 
     if (rc)
@@ -194,13 +280,16 @@ int auth_check(struct auth *a, const char *header, struct db *db, struct api_who
     rc = sh_sha256(secret, strlen(secret), hash, err);
     if (rc)
         return rc;
-    if (!sh_mem_equal_ct(hash, e.hash, sizeof(hash)))
-        return SH_FAIL(err, SH_E_UNAUTHENTICATED, "the API key is unknown");
-    if (e.expires_ms > 0 && sh_clock_wall_ms() >= e.expires_ms)
+    rc = check_secret(&e, hash, now_ms, err);
+    if (rc)
+        return rc;
+    if (e.expires_ms > 0 && now_ms >= e.expires_ms)
         return SH_FAIL(err, SH_E_UNAUTHENTICATED, "the API key has expired");
     if (!e.known)
         return SH_FAIL(err, SH_E_UNAUTHENTICATED, "the API key was revoked");
     *out = e.who;
+    if (now_ms - e.used_ms >= USED_STEP_MS)
+        touch(a, id, now_ms);
     return SH_OK;
 }
 
@@ -230,6 +319,9 @@ int auth_refresh(struct auth *a, struct db *db, struct sh_err *err)
     char ids[BATCH_IDS * (AUTH_ID_CHARS + 1) + 1];
     int rc = SH_OK;
 
+    pthread_mutex_lock(&a->lock);
+    a->changes++;
+    pthread_mutex_unlock(&a->lock);
     for (size_t at = 0; !rc && at < N_SLOTS;) {
         struct db_res *res = NULL;
 
@@ -241,14 +333,72 @@ int auth_refresh(struct auth *a, struct db *db, struct sh_err *err)
 
             rc = read_row(res, i, &e, err);
             if (!rc)
-                insert(a, &e);
+                renew(a, &e);
         }
         db_res_free(res);
     }
     return rc;
 }
 
-int auth_make_key(struct auth_new_key *out, struct sh_err *err)
+struct used { /* a batch on its way */
+    size_t slot[BATCH_IDS];
+    char id[BATCH_IDS][AUTH_ID_CHARS + 1];
+    int64_t ms[BATCH_IDS];
+    size_t n;
+    char ids[BATCH_IDS * (AUTH_ID_CHARS + 1) + 1], times[BATCH_IDS * 21 + 1];
+};
+
+/* Entries from slot *at on that were used after their last writing. */
+static void collect_used(struct auth *a, size_t *at, struct used *u)
+{
+    size_t len = 0, times_len = 0;
+
+    u->n = 0;
+    pthread_mutex_lock(&a->lock);
+    for (; *at < N_SLOTS && u->n < BATCH_IDS; ++*at) {
+        const struct entry *e = &a->slots[*at];
+        const char *comma = u->n ? "," : "";
+
+        if (!e->id[0] || e->used_ms == e->written_ms)
+            continue;
+        u->slot[u->n] = *at;
+        memcpy(u->id[u->n], e->id, sizeof(e->id));
+        u->ms[u->n++] = e->used_ms;
+        len += (size_t)snprintf(u->ids + len, sizeof(u->ids) - len, "%s%s", comma, e->id);
+        times_len += (size_t)snprintf(u->times + times_len, sizeof(u->times) - times_len,
+                                      "%s%" PRId64, comma, e->used_ms);
+    }
+    pthread_mutex_unlock(&a->lock);
+}
+
+static void note_written(struct auth *a, const struct used *u)
+{
+    pthread_mutex_lock(&a->lock);
+    for (size_t i = 0; i < u->n; i++) {
+        struct entry *e = &a->slots[u->slot[i]];
+
+        if (strcmp(e->id, u->id[i]) == 0)
+            e->written_ms = u->ms[i];
+    }
+    pthread_mutex_unlock(&a->lock);
+}
+
+int auth_write_used(struct auth *a, struct db *db, struct sh_err *err)
+{
+    struct used u;
+    int rc = SH_OK;
+
+    for (size_t at = 0; !rc && at < N_SLOTS;) {
+        collect_used(a, &at, &u);
+        if (u.n > 0)
+            rc = store_key_used(db, u.ids, u.times, err);
+        if (u.n > 0 && !rc)
+            note_written(a, &u);
+    }
+    return rc;
+}
+
+int auth_make_key(const char *id, struct auth_new_key *out, struct sh_err *err)
 {
     static const char CHARS[] = "abcdefghijklmnopqrstuvwxyz012345"; /* 32: no bias from 5 bits */
     uint8_t random[AUTH_ID_CHARS + 32], hash[SH_SHA256_BYTES];
@@ -258,7 +408,7 @@ int auth_make_key(struct auth_new_key *out, struct sh_err *err)
     if (rc)
         return rc;
     for (size_t i = 0; i < AUTH_ID_CHARS; i++)
-        out->id[i] = CHARS[random[i] % 32];
+        out->id[i] = id ? id[i] : CHARS[random[i] % 32];
     out->id[AUTH_ID_CHARS] = '\0';
     sh_base64url(random + AUTH_ID_CHARS, 32, secret);
     snprintf(out->text, sizeof(out->text), "shunt_%s_%s", out->id, secret);
@@ -358,7 +508,7 @@ int auth_bootstrap(struct db *db, const char *path, bool *made, struct sh_err *e
     rc = is_current(db, path, &current, err);
     if (rc || current)
         return rc;
-    rc = auth_make_key(&key, err);
+    rc = auth_make_key(NULL, &key, err);
     if (!rc)
         rc = db_tx(db, "key_bootstrap", bootstrap_tx, &b, err);
     if (rc)

@@ -4,9 +4,11 @@
  * bits). The database holds SHA-256 of the secret only; a slow hash would add nothing to a random
  * secret. Compared in constant time.
  *
+ * Rotation gives a key a new secret under its id; the one before counts for as long as was asked.
+ *
  * Cache: known and unknown ids, so that a request needs no database. Entries are checked again
  * every key-poll-ms and at once when PostgreSQL says shunt_keys; while it is down they stay as they
- * are. Thread-safe.
+ * are. When a key was used is noted here, to the second, and written in batches. Thread-safe.
  */
 #ifndef SH_API_AUTH_H
 #define SH_API_AUTH_H
@@ -26,6 +28,10 @@ int auth_check(struct auth *a, const char *header, struct db *db, struct api_who
                struct sh_err *err);
 /* Reads every cached id again; unknown ids are forgotten. */
 int auth_refresh(struct auth *a, struct db *db, struct sh_err *err);
+/* The key was changed: its next use reads it again. */
+void auth_forget(struct auth *a, const char *id);
+/* Writes when keys were last used, for those used since the call before. */
+int auth_write_used(struct auth *a, struct db *db, struct sh_err *err);
 
 /* Splits "Bearer shunt_<id>_<secret>". secret is BORROWED from header. SH_E_UNAUTHENTICATED. */
 int auth_parse(const char *header, char id[static AUTH_ID_CHARS + 1], const char **secret,
@@ -34,7 +40,8 @@ int auth_parse(const char *header, char id[static AUTH_ID_CHARS + 1], const char
 struct auth_new_key {
     char id[AUTH_ID_CHARS + 1], text[AUTH_KEY_BYTES], hash_hex[65];
 };
-int auth_make_key(struct auth_new_key *out, struct sh_err *err);
+/* id: NULL for a new key; else a new secret of that key. */
+int auth_make_key(const char *id, struct auth_new_key *out, struct sh_err *err);
 /* If no admin key is live in the database: makes one and writes it to path (mode 0600). An admin
  * key that was revoked while another is live does not come back. Of several processes that start at
  * once one makes it. */

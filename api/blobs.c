@@ -14,6 +14,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -155,6 +156,61 @@ static int sweep_kind(struct sweep *s, size_t k, const atomic_bool *stop, struct
     return rc;
 }
 
+/* Removes those of the jobs' folders whose job is gone. ids: comma-separated; emptied. */
+static int remove_gone(struct sweep *s, char *ids, struct sh_err *err)
+{
+    struct db_res *gone = NULL;
+    int rc = ids[0] ? store_blob_jobs_gone(s->db, ids, &gone, err) : SH_OK;
+
+    ids[0] = '\0';
+    for (size_t i = 0; !rc && i < db_rows(gone); i++) {
+        const char *id = db_text(gone, i, 0);
+        char *dir = NULL;
+
+        rc = sh_asprintf(err, &dir, "%s/jobs/%s", s->state_dir, id);
+        if (!rc && access(dir, F_OK) == 0) { /* else another API was here */
+            rc = erase(dir, err);
+            s->removed += !rc;
+            SH_DEBUG("job.remove", "job=%s rc=%d", id, rc);
+        }
+        free(dir);
+    }
+    db_res_free(gone);
+    return rc;
+}
+
+static int sweep_jobs(struct sweep *s, const atomic_bool *stop, struct sh_err *err)
+{
+    char *dir = NULL, *path = NULL, ids[256 * 20] = "";
+    const struct dirent *e;
+    DIR *d = NULL;
+    size_t len = 0;
+    int64_t id;
+    int rc = sh_asprintf(err, &dir, "%s/jobs", s->state_dir);
+
+    if (!rc && !(d = opendir(dir)) && errno != ENOENT)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not open the folder of jobs");
+    while (!rc && d && !atomic_load(stop) && (e = readdir(d))) {
+        if (sh_parse_i64(e->d_name, 1, INT64_MAX, "job", &id, NULL))
+            continue;
+        rc = sh_asprintf(err, &path, "%s/%s", dir, e->d_name);
+        if (!rc && is_old(path, s->before_s))
+            len += (size_t)snprintf(ids + len, sizeof(ids) - len, "%s%" PRId64, len ? "," : "", id);
+        free(path);
+        path = NULL;
+        if (!rc && sizeof(ids) - len < 24) {
+            rc = remove_gone(s, ids, err);
+            len = 0;
+        }
+    }
+    if (!rc)
+        rc = remove_gone(s, ids, err);
+    if (d)
+        closedir(d);
+    free(dir);
+    return rc;
+}
+
 int blobs_sweep(struct db *db, const char *state_dir, int64_t keep_s, const atomic_bool *stop,
                 size_t *removed, struct sh_err *err)
 {
@@ -166,6 +222,8 @@ int blobs_sweep(struct db *db, const char *state_dir, int64_t keep_s, const atom
     s.used = used;
     for (size_t k = 0; !rc && k < SH_ARRAY_LEN(KINDS); k++)
         rc = sweep_kind(&s, k, stop, err);
+    if (!rc)
+        rc = sweep_jobs(&s, stop, err);
     db_res_free(used);
     *removed = s.removed;
     return rc;

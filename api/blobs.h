@@ -1,4 +1,5 @@
-/* blobs.h - removes the files in blobs/ that no model version and no dataset refers to.
+/* blobs.h - removes the files in blobs/ that no model version and no dataset refers to, and the
+ * folders in jobs/ whose job is gone.
  *
  * Deleting changes rows only; the file follows when a sweep finds it without a row and unchanged
  * for --blob-keep-s. The same sweep takes what a crash left between a file and its row. Whoever
@@ -11,7 +12,8 @@
  *   looked at   once more: somebody may have come to rely on it just before; then it goes back
  *   removed
  *
- * Several APIs may sweep the same folder.
+ * A job's folder is made after its row, so one without a row is the remainder of a job that was
+ * removed. Several APIs may sweep the same folders.
  */
 #ifndef SH_API_BLOBS_H
 #define SH_API_BLOBS_H

@@ -18,6 +18,14 @@ static bool is_token(const char *s, size_t len)
     return len > 0;
 }
 
+static bool is_text(const char *s, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if (((unsigned char)s[i] < ' ' && s[i] != '\t') || s[i] == 0x7f)
+            return false;
+    return true;
+}
+
 static void add_length(struct framing *f, const char *value, size_t len)
 {
     f->n_length++;
@@ -29,10 +37,32 @@ static void add_length(struct framing *f, const char *value, size_t len)
     }
 }
 
+void framing_target(struct framing *f, const char *raw)
+{
+    f->next = raw + strlen(raw) + 1; /* one blank */
+}
+
+/* A text of n bytes at `at`, with CRLF behind it. */
+static void place(struct framing *f, const char *at, const char *text, size_t n)
+{
+    if (!f->next)
+        return;
+    f->gap |= at != f->next || text[n] || text[n + 1];
+    f->next = text + n + 2;
+}
+
+void framing_version(struct framing *f, const char *version)
+{
+    f->needs_host = strcmp(version, "HTTP/1.0") != 0;
+    place(f, version, version, strlen(version));
+}
+
 void framing_add(struct framing *f, const char *name, size_t name_len, const char *value,
                  size_t value_len)
 {
+    place(f, name, value, value_len);
     f->bad_name |= !is_token(name, name_len);
+    f->bad_value |= !is_text(value, value_len);
     if (is(name, name_len, "Content-Length")) {
         add_length(f, value, value_len);
     } else if (is(name, name_len, "Transfer-Encoding")) {
@@ -48,6 +78,14 @@ int framing_check(const struct framing *f, struct sh_err *err)
 {
     if (f->bad_name)
         return SH_FAIL(err, SH_E_INVALID, "a header's name has a character that is not allowed");
+    if (f->bad_value)
+        return SH_FAIL(err, SH_E_INVALID, "a header's value has a control character");
+    if (f->gap || (f->next && (f->next[0] || f->next[1])))
+        return SH_FAIL(err, SH_E_INVALID,
+                       "a line of the request's head does not end with CRLF, is folded, or has a "
+                       "NUL");
+    if (f->needs_host && f->n_host == 0)
+        return SH_FAIL(err, SH_E_INVALID, "the request has no Host header");
     if (f->n_host > 1)
         return SH_FAIL(err, SH_E_INVALID, "there is more than one Host header");
     if (f->bad_encoding || f->n_encoding > 1)

@@ -7,20 +7,27 @@
 api_fn openapi_get;                                                              /* openapi.c */
 api_fn tenants_list, tenants_create, tenants_get, tenants_patch, tenants_delete; /* tenants.c */
 api_fn quota_get, quota_put;                                                     /* tenants.c */
-api_fn keys_list, keys_create, keys_delete;                                      /* keys.c */
-api_fn models_list, models_create, models_get, models_delete;                    /* models.c */
+api_fn keys_list, keys_create, keys_get, keys_rotate, keys_delete;               /* keys.c */
+api_fn models_list, models_create, models_get, models_patch, models_delete;      /* models.c */
 api_fn versions_list, versions_create, versions_get, versions_delete, versions_upload;
-api_fn slo_get, slo_put, slo_delete; /* slo.c */
+api_fn loads_load, loads_unload, loads_pin, loads_unpin; /* loads.c */
+api_fn loads_placements, loads_profile;                  /* loads.c */
+api_fn slo_get, slo_put, slo_delete, slo_attainment;     /* slo.c */
 api_fn datasets_list, datasets_create, datasets_get, datasets_delete, datasets_upload;
-api_fn queues_list;                                   /* queues.c */
-api_fn jobs_list, jobs_create, jobs_get, jobs_cancel; /* jobs.c */
-api_fn jobs_events, jobs_checkpoints;                 /* jobs.c */
-api_fn jobs_losses;                                   /* losses.c */
-api_fn jobs_result, jobs_artifact;                    /* result.c */
-api_fn executors_list;                                /* executors.c */
+api_fn queues_list, queues_get, queues_create, queues_patch, queues_delete; /* queues.c */
+api_fn usage_get, shares_get, shares_list;                                  /* usage.c */
+api_fn audit_list;                                                          /* audit.c */
+api_fn jobs_list, jobs_create, jobs_get, jobs_patch, jobs_control;          /* jobs.c */
+api_fn jobs_events, jobs_checkpoints;                                       /* jobs.c */
+api_fn jobs_explain;                                                        /* explain.c */
+api_fn jobs_losses;                                                         /* losses.c */
+api_fn jobs_result, jobs_artifact;                                          /* result.c */
+api_fn executors_list;                                                      /* executors.c */
 api_fn v2_server, v2_live, v2_ready, v2_index, v2_stats_all, v2_model, v2_model_ready; /* v2.c */
-api_fn v2_config, v2_stats;                                                            /* v2.c */
-api_fn infer_main;                                                                     /* infer.c */
+api_fn v2_load, v2_unload;                                             /* v2_repo.c */
+api_fn v2_shm_list, v2_shm_status, v2_shm_register, v2_shm_unregister; /* v2_repo.c */
+api_fn v2_config, v2_stats;                                            /* v2.c */
+api_fn infer_main;                                                     /* infer.c */
 
 /* v2.c: the version that the path names, ready or not. API_AGAIN once before saying that there is
  * none or that it is not ready. *table: counted, catalog_put(); NULL on failure. *out: BORROWED

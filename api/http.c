@@ -1,101 +1,40 @@
-/* http.c - the daemon: start, connections, sweep, stop. */
+/* http.c - the daemon: start, stop, wake-ups. */
 #include "api/http.h"
 
 #include "api/api.h"
 #include "api/http_int.h"
-#include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "common/metrics.h"
 #include "common/wire.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define NS_PER_S INT64_C(1000000000)
 #define MAX_PEM (1 << 20)
-
-static void conn_open(struct http *h, struct MHD_Connection *conn, void **socket_context)
-{
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
-    struct http_conn *c = calloc(1, sizeof(*c));
-
-    if (!c || !info) { /* it only escapes the sweep; the idle time-out still holds */
-        free(c);
-        return;
-    }
-    *socket_context = c;
-    c->fd = (int)info->connect_fd;
-    c->reads = true;
-    c->since_ns = sh_clock_ns();
-    pthread_mutex_lock(&h->lock);
-    c->next = h->conns;
-    if (c->next)
-        c->next->prev = c;
-    h->conns = c;
-    h->n_conns++;
-    pthread_mutex_unlock(&h->lock);
-}
-
-static void conn_close(struct http *h, void **socket_context)
-{
-    struct http_conn *c = *socket_context;
-
-    *socket_context = NULL;
-    if (!c)
-        return;
-    pthread_mutex_lock(&h->lock);
-    if (c->prev)
-        c->prev->next = c->next;
-    else if (h->conns == c)
-        h->conns = c->next;
-    if (c->next)
-        c->next->prev = c->prev;
-    h->n_conns--;
-    pthread_mutex_unlock(&h->lock);
-    free(c);
-}
 
 static void on_connection(void *cls, struct MHD_Connection *conn, void **socket_context,
                           enum MHD_ConnectionNotificationCode code)
 {
-    if (code == MHD_CONNECTION_NOTIFY_STARTED)
-        conn_open(cls, conn, socket_context);
-    else
-        conn_close(cls, socket_context);
-}
+    struct http *h = cls;
+    const union MHD_ConnectionInfo *info;
 
-/* The library is told once of data and of the end behind it. When it takes the data and leaves the
- * end for later, no later comes: a client that left in the middle of its body would keep its memory
- * and its place until the idle time-out. */
-static bool has_ended(const struct http_conn *c)
-{
-    char byte;
-
-    return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        info = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
+        *socket_context = info ? conns_open(&h->conns, (int)info->connect_fd) : NULL;
+    } else { /* its descriptor is still open */
+        conns_close(&h->conns, *socket_context);
+        *socket_context = NULL;
+    }
 }
 
 void http_sweep(struct http *h)
 {
-    int64_t limit = sh_clock_ns() - h->api->conf->header_timeout_s * NS_PER_S;
-    size_t n;
-
-    pthread_mutex_lock(&h->lock);
-    for (struct http_conn *c = h->conns; c; c = c->next) {
-        bool end = c->reads && has_ended(c);
-
-        if ((end && c->saw_end) || (!c->in_request && c->since_ns < limit))
-            shutdown(c->fd, SHUT_RDWR); /* the library sees the end and closes it */
-        c->saw_end = end;
-    }
-    n = h->n_conns;
-    pthread_mutex_unlock(&h->lock);
-    sh_metric_set(M_shunt_http_connections, NULL, (double)n);
+    conns_sweep(&h->conns, h->api->conf);
 }
 
 static int read_pem(const char *path, char **out, struct sh_err *err)
@@ -160,18 +99,19 @@ static int start_daemon(struct http *h, int fd, struct sh_err *err)
         {MHD_OPTION_END, 0, NULL},
     };
 
-    /* A pool of one thread is refused by the library: leave the option out then. */
+    /* A pool of one thread is refused by the library: leave the option out then. The memory of a
+     * connection: half of it takes a body's pieces, and all of it is cleared after each request. Of
+     * less, a body of megabytes takes more calls; 1 MiB costs a small request 40 us. */
     h->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, http_on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL,
         MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)c->max_connections,
         MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)c->max_connections_per_ip,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)c->idle_timeout_s,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)128 << 10,
-        MHD_OPTION_CONNECTION_MEMORY_INCREMENT, (size_t)16 << 10, MHD_OPTION_STRICT_FOR_CLIENT, 1,
-        MHD_OPTION_URI_LOG_CALLBACK, http_on_uri, h, MHD_OPTION_NOTIFY_COMPLETED, http_on_done, h,
-        MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_ARRAY,
-        h->tls_cert ? tls : tls + 2, MHD_OPTION_ARRAY, c->threads > 1 ? pool : pool + 1,
-        MHD_OPTION_END);
+        MHD_OPTION_CONNECTION_MEMORY_INCREMENT, (size_t)16 << 10, MHD_OPTION_URI_LOG_CALLBACK,
+        http_on_uri, h, MHD_OPTION_NOTIFY_COMPLETED, http_on_done, h, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, h, MHD_OPTION_ARRAY, h->tls_cert ? tls : tls + 2, MHD_OPTION_ARRAY,
+        c->threads > 1 ? pool : pool + 1, MHD_OPTION_END);
     if (!h->daemon)
         return SH_FAIL_ERRNO(err, SH_E_UNAVAILABLE,
                              h->tls_cert ? "could not start the HTTPS server: is the key the "
@@ -190,7 +130,8 @@ int http_start(struct api *a, struct http **out, struct sh_err *err)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the HTTP server");
     h->api = a;
     h->quiesced_fd = -1;
-    pthread_mutex_init(&h->lock, NULL);
+    h->in_place = strncmp(MHD_get_version(), "0.9.", 4) == 0;
+    conns_init(&h->conns);
     if (a->conf->tls_cert && a->conf->tls_cert[0]) {
         rc = read_pem(a->conf->tls_cert, &h->tls_cert, err);
         if (!rc)
@@ -238,7 +179,7 @@ void http_stop(struct http *h)
         MHD_stop_daemon(h->daemon);
     if (h->quiesced_fd >= 0)
         close(h->quiesced_fd);
-    pthread_mutex_destroy(&h->lock);
+    conns_fini(&h->conns);
     free(h->tls_cert);
     free(h->tls_key);
     free(h);

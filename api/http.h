@@ -17,7 +17,7 @@ int http_port(const struct http *h);
 void http_quiesce(struct http *h);
 /* Requests that are between their headers and their reply. */
 int http_active(const struct http *h);
-/* Closes connections whose headers take too long; call about once a second. */
+/* Closes connections of clients that are too slow or have left; call a few times a second. */
 void http_sweep(struct http *h);
 /* Every suspended request must have been woken before. */
 void http_stop(struct http *h);

@@ -89,7 +89,7 @@ int http_file_response(struct http_req *r, struct MHD_Response **out)
         return SH_E_NOMEM;
     f->r = r;
     f->off = a->from;
-    f->bytes = a->bytes;
+    f->bytes = r->reply_bytes = a->bytes;
     f->fd = a->fd;
     *out = MHD_create_response_from_callback(a->bytes, BLOCK, on_bytes, f, on_free);
     if (!*out) {

@@ -2,8 +2,10 @@
 #ifndef SH_API_HTTP_INT_H
 #define SH_API_HTTP_INT_H
 
+#include "api/auth.h"
 #include "api/framing.h"
 #include "api/http.h"
+#include "api/options.h"
 #include "api/pool.h"
 #include "api/routes.h"
 #include "common/buf.h"
@@ -12,13 +14,26 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-struct http_conn { /* one TCP connection; list under http.lock */
+enum conn_phase { CONN_HEAD, CONN_BODY, CONN_WORK, CONN_REPLY };
+
+struct http_conn { /* one TCP connection; under the lock of http_conns */
     int fd;
-    bool in_request;
-    bool reads;       /* more of a request has to come */
-    bool saw_end;     /* the last sweep found that the client has closed its side */
-    int64_t since_ns; /* opened, or last reply ended */
-    struct http_conn *next, *prev;
+    enum conn_phase phase;
+    bool saw_end;         /* the last sweep found that the client has closed its side */
+    int64_t since_ns;     /* the phase began */
+    int64_t body_ns;      /* of a body that waits for us: how long it had taken by then */
+    uint64_t bytes;       /* BODY: that have come; REPLY: in all */
+    struct conn_key *key; /* of its last request; NULL: none, or no limit */
+};
+
+#define CONN_KEY_BUCKETS 1024u
+
+struct http_conns {
+    pthread_mutex_t lock; /* all of this; of system calls only shutdown() and recv() are in it */
+    struct http_conn **by_fd;
+    size_t n_slots, n;
+    struct conn_key *keys[CONN_KEY_BUCKETS];
+    unsigned n_sweeps; /* of the sweeping thread */
 };
 
 struct http {
@@ -27,9 +42,8 @@ struct http {
     int port;
     int quiesced_fd; /* OWNED once quiesced; -1 before */
     atomic_int n_active;
-    pthread_mutex_t lock; /* the list below; only shutdown() and recv() are called in it */
-    struct http_conn *conns;
-    size_t n_conns;
+    struct http_conns conns;
+    bool in_place; /* the library leaves a request's head where it was read: see framing.h */
     char *tls_cert, *tls_key; /* OWNED */
 };
 
@@ -52,11 +66,13 @@ struct http_req {
     struct sh_err err;
     struct framing framing;
     struct sh_buf body;
-    uint64_t received, discarded;
+    uint64_t received, discarded, reply_bytes;
     bool expects; /* it waits for "100 Continue" before it sends the body */
-    int64_t body_ns, asleep_ns, waited_ns; /* body began; fell asleep at; slept in all */
-    bool counted;                          /* in n_active */
-    int status;                            /* of the reply; 0 = none was sent */
+    bool asleep;  /* suspended, or about to be */
+    bool trusted; /* where its body ends is beyond doubt */
+    bool closes;  /* the connection ends with the reply */
+    bool counted; /* in n_active */
+    int status;   /* of the reply; 0 = none was sent */
 };
 
 /* http_req.c */
@@ -70,6 +86,16 @@ void http_on_done(void *cls, struct MHD_Connection *conn, void **con_cls,
 void http_fall_asleep(struct http_req *r);
 /* http_file.c: r->q.reply.file, read on pool threads. */
 int http_file_response(struct http_req *r, struct MHD_Response **out);
+/* http_conn.c. c may be NULL: it escapes the sweep then, and only the library's time-out holds. */
+void conns_init(struct http_conns *s);
+void conns_fini(struct http_conns *s);                      /* every connection is closed */
+struct http_conn *conns_open(struct http_conns *s, int fd); /* NULL: no memory */
+void conns_close(struct http_conns *s, struct http_conn *c);
+void conns_phase(struct http_conns *s, struct http_conn *c, enum conn_phase phase, uint64_t bytes);
+/* c's requests have this key from now on. Fails: SH_E_QUOTA, the key has max connections. */
+int conns_claim(struct http_conns *s, struct http_conn *c, const char *key_id, int64_t max,
+                struct sh_err *err);
+void conns_sweep(struct http_conns *s, const struct api_conf *conf);
 /* http_reply.c: queues the response for r->rc, r->err and r->q.reply. */
 enum MHD_Result http_reply_send(struct http_req *r);
 

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define MAX_FLAT ((size_t)64 << 10) /* a copy of so much costs less than one more call */
+
 struct raw { /* what a raw response owns until its last byte is sent */
     char *head;
     struct iovec *parts;
@@ -49,12 +51,31 @@ static int problem(const struct http_req *r, int status, json_t **out, struct sh
     return SH_OK;
 }
 
-static int raw_response(struct http_req *r, struct MHD_Response **out)
+/* Head and parts in one piece: the library sends it together with the headers, in one call. */
+static int flat_response(struct http_req *r, struct MHD_Response **out)
+{
+    struct api_reply *p = &r->q.reply;
+    char *all = realloc(p->head, r->reply_bytes), *to;
+
+    *out = NULL;
+    if (!all)
+        return SH_E_NOMEM;
+    p->head = all;
+    to = all + p->head_len;
+    for (size_t i = 0; i < p->n_parts; i++)
+        to = (char *)memcpy(to, p->parts[i].iov_base, p->parts[i].iov_len) + p->parts[i].iov_len;
+    *out = MHD_create_response_from_buffer(r->reply_bytes, all, MHD_RESPMEM_MUST_FREE);
+    if (!*out)
+        return SH_E_NOMEM;
+    p->head = NULL;
+    return SH_OK;
+}
+
+static int iovec_response(struct http_req *r, struct MHD_Response **out)
 {
     struct api_reply *p = &r->q.reply;
     struct MHD_IoVec *iov = calloc(p->n_parts + 1, sizeof(*iov));
     struct raw *w = calloc(1, sizeof(*w));
-    char text[24];
 
     *out = NULL;
     if (iov && w) {
@@ -69,12 +90,6 @@ static int raw_response(struct http_req *r, struct MHD_Response **out)
         free(w);
         return SH_E_NOMEM;
     }
-    if (p->binary) {
-        snprintf(text, sizeof(text), "%zu", p->head_len);
-        MHD_add_response_header(*out, "Inference-Header-Content-Length", text);
-    }
-    MHD_add_response_header(*out, "Content-Type",
-                            p->binary ? "application/octet-stream" : "application/json");
     /* Moved into the response. */
     p->head = NULL;
     p->parts = NULL;
@@ -82,11 +97,34 @@ static int raw_response(struct http_req *r, struct MHD_Response **out)
     return SH_OK;
 }
 
-static int json_response(const json_t *body, const char *type, struct MHD_Response **out)
+static int raw_response(struct http_req *r, struct MHD_Response **out)
+{
+    struct api_reply *p = &r->q.reply;
+    char head_len[24];
+    int rc;
+
+    snprintf(head_len, sizeof(head_len), "%zu", p->head_len);
+    r->reply_bytes = p->head_len;
+    for (size_t i = 0; i < p->n_parts; i++)
+        r->reply_bytes += p->parts[i].iov_len;
+    rc = r->reply_bytes <= MAX_FLAT ? flat_response(r, out) : iovec_response(r, out);
+    if (rc)
+        return rc;
+    if (p->binary)
+        MHD_add_response_header(*out, "Inference-Header-Content-Length", head_len);
+    MHD_add_response_header(*out, "Content-Type",
+                            p->binary ? "application/octet-stream" : "application/json");
+    return SH_OK;
+}
+
+static int json_response(struct http_req *r, const json_t *body, const char *type,
+                         struct MHD_Response **out)
 {
     char *text = json_dumps(body, JSON_COMPACT | JSON_ENCODE_ANY);
 
-    *out = text ? MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE) : NULL;
+    r->reply_bytes = text ? strlen(text) : 0;
+    *out =
+        text ? MHD_create_response_from_buffer(r->reply_bytes, text, MHD_RESPMEM_MUST_FREE) : NULL;
     if (!*out) {
         free(text);
         return SH_E_NOMEM;
@@ -102,18 +140,50 @@ static int problem_response(struct http_req *r, int status, struct MHD_Response 
 
     *out = NULL;
     if (!rc)
-        rc = json_response(body, is_v2(r) ? "application/json" : "application/problem+json", out);
+        rc =
+            json_response(r, body, is_v2(r) ? "application/json" : "application/problem+json", out);
     json_decref(body);
     return rc;
 }
 
-static int text_response(const char *text, const char *type, struct MHD_Response **out)
+static int text_response(struct http_req *r, const char *text, const char *type,
+                         struct MHD_Response **out)
 {
-    *out = MHD_create_response_from_buffer(strlen(text), (void *)text, MHD_RESPMEM_PERSISTENT);
+    r->reply_bytes = strlen(text);
+    *out = MHD_create_response_from_buffer(r->reply_bytes, (void *)text, MHD_RESPMEM_PERSISTENT);
     if (!*out)
         return SH_E_NOMEM;
     if (type)
         MHD_add_response_header(*out, "Content-Type", type);
+    return SH_OK;
+}
+
+/* On an HTTP thread. Suspending here is allowed, and going on with nothing would be a busy loop;
+ * the wake-up is that of a handler that waits (http.c). */
+static ssize_t on_stream_read(void *cls, uint64_t pos, char *buf, size_t max)
+{
+    struct http_req *r = cls;
+    const struct api_stream *s = &r->q.reply.stream;
+    ssize_t n;
+
+    (void)pos;
+    atomic_store(&r->wake, WAKE_NONE);
+    n = s->read(s->owner, buf, max);
+    if (n < 0)
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    if (n > 0)
+        return n;
+    http_fall_asleep(r);
+    return 0;
+}
+
+static int stream_response(struct http_req *r, struct MHD_Response **out)
+{
+    /* The request outlives its response: http_on_done() closes the stream. */
+    *out = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, on_stream_read, r, NULL);
+    if (!*out)
+        return SH_E_NOMEM;
+    MHD_add_response_header(*out, "Content-Type", "text/event-stream");
     return SH_OK;
 }
 
@@ -126,10 +196,14 @@ static void add_headers(struct http_req *r, struct MHD_Response *resp, int statu
         MHD_add_response_header(resp, "X-Request-ID", r->q.request_id);
     if (status == 401)
         MHD_add_response_header(resp, "WWW-Authenticate", "Bearer realm=\"shunt\"");
+    if (r->closes)
+        MHD_add_response_header(resp, "Connection", "close");
     if (p->allow[0])
         MHD_add_response_header(resp, "Allow", p->allow);
     if (p->timing[0])
         MHD_add_response_header(resp, "Server-Timing", p->timing);
+    if (p->replayed)
+        MHD_add_response_header(resp, "Idempotency-Replayed", "true");
     if (p->location[0])
         MHD_add_response_header(resp, "Location", p->location);
     if (p->etag[0]) {
@@ -141,6 +215,10 @@ static void add_headers(struct http_req *r, struct MHD_Response *resp, int statu
     if (p->row_version > 0 && !r->rc) {
         snprintf(text, sizeof(text), "\"%" PRId64 "\"", p->row_version);
         MHD_add_response_header(resp, "ETag", text);
+    }
+    if (p->rate_policy[0]) {
+        MHD_add_response_header(resp, "RateLimit-Policy", p->rate_policy);
+        MHD_add_response_header(resp, "RateLimit", p->rate);
     }
     if (status == 429 || status == 503) {
         int64_t ms = p->retry_after_ms > 0 ? p->retry_after_ms : 1000;
@@ -191,10 +269,12 @@ enum MHD_Result http_reply_send(struct http_req *r)
         rc = http_file_response(r, &resp);
     else if (p->head)
         rc = raw_response(r, &resp);
+    else if (p->stream.read)
+        rc = stream_response(r, &resp);
     else if (p->body)
-        rc = json_response(p->body, "application/json", &resp);
+        rc = json_response(r, p->body, "application/json", &resp);
     else
-        rc = text_response(p->text ? p->text : "", p->text ? p->text_type : NULL, &resp);
+        rc = text_response(r, p->text ? p->text : "", p->text ? p->text_type : NULL, &resp);
     if (rc) /* no memory even for the answer: close the connection */
         return MHD_NO;
     add_headers(r, resp, status);

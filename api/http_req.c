@@ -6,6 +6,7 @@
  * comes is thrown away, up to a limit).
  */
 #include "api/api.h"
+#include "api/explain.h"
 #include "api/http_int.h"
 #include "api/infer.h"
 #include "api/request.h"
@@ -20,7 +21,6 @@
 #include <stdlib.h>
 #include <strings.h>
 
-#define NS_PER_S INT64_C(1000000000)
 #define MAX_DISCARD (64u << 20)
 
 void *http_on_uri(void *cls, const char *uri, struct MHD_Connection *conn)
@@ -35,6 +35,8 @@ void *http_on_uri(void *cls, const char *uri, struct MHD_Connection *conn)
     r->q.api = r->http->api;
     r->tcp = info ? info->socket_context : NULL;
     r->q.start_ns = sh_clock_ns();
+    if (r->http->in_place)
+        framing_target(&r->framing, uri);
     if (sh_strdup(uri, &r->raw_uri, NULL)) {
         free(r);
         return NULL;
@@ -62,17 +64,12 @@ void http_on_done(void *cls, struct MHD_Connection *conn, void **con_cls,
         sh_metric_observe(M_shunt_http_request_duration_seconds, SH_LABELS(route),
                           (double)(sh_clock_ns() - r->q.start_ns) / 1e9);
     }
-    if (r->tcp) {
-        pthread_mutex_lock(&r->http->lock);
-        r->tcp->in_request = false;
-        r->tcp->reads = true;
-        r->tcp->since_ns = sh_clock_ns();
-        pthread_mutex_unlock(&r->http->lock);
-    }
+    conns_phase(&r->http->conns, r->tcp, CONN_HEAD, 0);
     if (r->counted)
         atomic_fetch_sub(&r->http->n_active, 1);
     infer_close(r->q.infer);
     upload_close(r->q.upload);
+    explain_free(r->q.explain);
     req_reply_free(&r->q.reply);
     json_decref(r->q.json);
     sh_buf_fini(&r->body);
@@ -95,6 +92,8 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
         {"Content-Encoding", offsetof(struct api_headers, content_encoding)},
         {"Inference-Header-Content-Length", offsetof(struct api_headers, infer_header_len)},
         {"X-Request-ID", offsetof(struct api_headers, request_id)},
+        {"Accept", offsetof(struct api_headers, accept)},
+        {"Last-Event-ID", offsetof(struct api_headers, last_event_id)},
         {"Range", offsetof(struct api_headers, range)},
         {"If-Range", offsetof(struct api_headers, if_range)},
         {"If-None-Match", offsetof(struct api_headers, if_none_match)},
@@ -111,25 +110,32 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
 }
 
 /* Everything that the headers alone decide. */
-static int open_request(struct http_req *r, const char *method)
+static int open_request(struct http_req *r, const char *method, const char *version)
 {
     int rc;
 
     r->counted = true;
     atomic_fetch_add(&r->http->n_active, 1);
-    if (r->tcp) {
-        pthread_mutex_lock(&r->http->lock);
-        r->tcp->in_request = true;
-        pthread_mutex_unlock(&r->http->lock);
-    }
     sh_strlcpy(r->q.method, method, sizeof(r->q.method));
+    framing_version(&r->framing, version);
     MHD_get_connection_values_n(r->conn, MHD_HEADER_KIND, take_header, r);
     r->q.has_length = r->framing.n_length == 1 || !r->framing.n_encoding;
     r->q.content_length = r->framing.length;
     sh_buf_init(&r->body, 0);
-    rc = framing_check(&r->framing, &r->err);
+    rc = request_id(&r->q, &r->err);
     if (!rc)
+        rc = framing_check(&r->framing, &r->err);
+    /* Of chunks we do not see how their lines end: what follows them is not taken for a request. */
+    r->trusted = !rc && !r->framing.chunked;
+    r->closes = !r->trusted;
+    if (!rc && strcmp(method, "OPTIONS") == 0 && strcmp(r->raw_uri, "*") == 0) {
+        sh_strlcpy(r->q.reply.allow, "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS",
+                   sizeof(r->q.reply.allow));
+        rc = SH_FAIL(&r->err, SH_E_METHOD, "the server as a whole has no other method");
+    } else if (!rc) {
         rc = uri_parse(r->raw_uri, &r->q.uri, &r->err);
+        r->q.reply.status = rc == SH_E_TOOBIG ? 414 : 0;
+    }
     if (!rc)
         rc = request_route(&r->q, &r->err);
     if (!rc && r->q.route->body == BODY_NONE && r->framing.chunked)
@@ -185,6 +191,7 @@ void http_fall_asleep(struct http_req *r)
 {
     int none = WAKE_NONE;
 
+    r->asleep = true;
     MHD_suspend_connection(r->conn);
     if (!atomic_compare_exchange_strong(&r->wake, &none, WAKE_ASLEEP))
         MHD_resume_connection(r->conn);
@@ -192,26 +199,37 @@ void http_fall_asleep(struct http_req *r)
 
 static enum MHD_Result fall_asleep(struct http_req *r)
 {
-    r->asleep_ns = sh_clock_ns();
     http_fall_asleep(r);
     return MHD_YES;
 }
 
-/* For the sweep that looks for clients that have left. Asleep, what is to come may be here
- * already. */
-static void note_reads(struct http_req *r)
+static void note_phase(struct http_req *r)
 {
-    if (!r->tcp)
-        return;
-    pthread_mutex_lock(&r->http->lock);
-    r->tcp->reads = r->phase == PH_BODY && !r->asleep_ns;
-    r->tcp->saw_end = false;
-    pthread_mutex_unlock(&r->http->lock);
+    bool streams = r->q.reply.stream.read; /* waits for us; one that is not read falls silent */
+    enum conn_phase phase = r->status && !streams               ? CONN_REPLY
+                            : r->phase == PH_BODY && !r->asleep ? CONN_BODY
+                                                                : CONN_WORK;
+
+    conns_phase(&r->http->conns, r->tcp, phase,
+                phase == CONN_REPLY ? r->reply_bytes : r->received + r->discarded);
 }
 
 static bool has_file(const struct http_req *r)
 {
     return r->q.route->body == BODY_MODEL || r->q.route->body == BODY_DATASET;
+}
+
+/* An admin must always get in. */
+static int claim(struct http_req *r)
+{
+    const struct api_who *w = &r->q.who;
+    int rc = SH_OK;
+
+    if (w->key_id[0] && w->role != ROLE_ADMIN)
+        rc = conns_claim(&r->http->conns, r->tcp, w->key_id,
+                         r->http->api->conf->max_connections_per_key, &r->err);
+    r->closes |= rc != SH_OK;
+    return rc;
 }
 
 /* The phases up to the body. API_WAIT: asleep. */
@@ -221,15 +239,15 @@ static int step_headers(struct http_req *r)
 
     if (r->phase == PH_AUTH) {
         rc = stage(r, request_auth, true, r->http->api->ctl);
+        if (!rc)
+            rc = claim(r);
         if (rc)
             return rc;
         r->phase = PH_BEGIN;
     }
     rc = stage(r, request_begin, !has_file(r), r->http->api->ctl);
-    if (!rc) {
+    if (!rc)
         r->phase = PH_BODY;
-        r->body_ns = sh_clock_ns();
-    }
     return rc;
 }
 
@@ -242,26 +260,24 @@ static int step_main(struct http_req *r)
     return stage(r, request_main, r->q.route->flags & ROUTE_HERE, has_file(r) ? a->bulk : a->ctl);
 }
 
-/* Refused by its headers alone, and the body is on its way. A reply now would close the connection
- * under a client that is still sending, which then sees a broken pipe and not the reply: so the
- * body is taken and thrown away first, if it is not too long and the client does not wait to be
- * told. */
+/* Refused by its headers alone. A reply now would close the connection, perhaps under a client that
+ * is still sending, which then sees a broken pipe and not the reply: so the body is taken and
+ * thrown away first, if it is not too long and the client does not wait to be told. */
 static bool must_discard(const struct http_req *r)
 {
     const struct api_conf *c = r->http->api->conf;
     uint64_t max = SH_MIN((uint64_t)c->max_infer_bytes, (uint64_t)MAX_DISCARD);
 
-    return r->q.route && r->framing.n_length == 1 && !r->framing.n_encoding && !r->expects &&
-           r->q.content_length > 0 && r->q.content_length <= max;
+    return r->trusted && !r->expects && r->q.content_length <= max;
 }
 
 /* Called with no body data: after the headers, after a resumption, or at the end of the body. */
-static enum MHD_Result advance(struct http_req *r, const char *method)
+static enum MHD_Result advance(struct http_req *r, const char *method, const char *version)
 {
     int rc = r->rc;
 
     if (r->phase == PH_NEW) {
-        rc = open_request(r, method);
+        rc = open_request(r, method, version);
         r->phase = PH_AUTH;
     }
     if (!rc && (r->phase == PH_AUTH || r->phase == PH_BEGIN)) {
@@ -274,7 +290,6 @@ static enum MHD_Result advance(struct http_req *r, const char *method)
     if (rc && r->phase < PH_BODY && must_discard(r)) {
         r->rc = rc;
         r->phase = PH_BODY;
-        r->body_ns = sh_clock_ns();
         return MHD_YES;
     }
     if (!rc && r->phase == PH_BODY) {
@@ -292,16 +307,6 @@ static enum MHD_Result advance(struct http_req *r, const char *method)
     r->rc = rc;
     r->phase = PH_DONE;
     return http_reply_send(r);
-}
-
-/* A client that sends a byte a second never meets the library's idle time-out. */
-static bool is_too_slow(const struct http_req *r)
-{
-    const struct api_conf *c = r->http->api->conf;
-    int64_t ns = sh_clock_ns() - r->body_ns - r->waited_ns - c->upload_grace_s * NS_PER_S;
-
-    return ns > 0 &&
-           (double)(r->received + r->discarded) < (double)c->upload_min_rate * ((double)ns / 1e9);
 }
 
 static int take_piece(struct http_req *r, const char *data, size_t n)
@@ -326,11 +331,6 @@ static enum MHD_Result on_piece(struct http_req *r, const char *data, size_t *si
         r->has_result = false;
         r->rc = r->stage_rc;
     }
-    if (is_too_slow(r)) {
-        SH_WARN("http.slow_body", "route=%s bytes=%" PRIu64, r->q.route->path,
-                r->received + r->discarded);
-        return MHD_NO;
-    }
     *size = 0;
     if (r->rc) {
         r->discarded += n;
@@ -347,15 +347,12 @@ static enum MHD_Result on_piece(struct http_req *r, const char *data, size_t *si
     return fall_asleep(r);
 }
 
-static enum MHD_Result on_request(struct http_req *r, const char *method, const char *data,
-                                  size_t *size)
+static enum MHD_Result on_request(struct http_req *r, const char *method, const char *version,
+                                  const char *data, size_t *size)
 {
-    if (r->asleep_ns) {
-        r->waited_ns += sh_clock_ns() - r->asleep_ns;
-        r->asleep_ns = 0;
-    }
+    r->asleep = false;
     if (*size == 0)
-        return advance(r, method);
+        return advance(r, method, version);
     if (r->phase == PH_BODY)
         return on_piece(r, data, size);
     *size = 0; /* replied already: the rest is thrown away */
@@ -371,11 +368,10 @@ enum MHD_Result http_on_request(void *cls, struct MHD_Connection *conn, const ch
 
     (void)cls;
     (void)url; /* already decoded: see uri.h */
-    (void)version;
     if (!r)
         return MHD_NO;
     r->conn = conn;
-    done = on_request(r, method, upload_data, upload_data_size);
-    note_reads(r);
+    done = on_request(r, method, version, upload_data, upload_data_size);
+    note_phase(r);
     return done;
 }

@@ -6,6 +6,7 @@
 #include "api/http.h"
 #include "api/link.h"
 #include "api/rate.h"
+#include "api/slo_count.h"
 #include "api/stats.h"
 #include "common/buf.h"
 #include "common/clock.h"
@@ -52,6 +53,7 @@ void infer_complete(struct infer *i, const struct infer_result *r)
     if (!i->done) {
         i->done = true;
         i->result = *r;
+        i->answer_ns = sh_clock_ns();
         wake = i->waiting ? i->q : NULL;
         i->waiting = false;
     }
@@ -78,11 +80,13 @@ static void count(struct infer *i)
                       (double)i->latency_ns / 1e9);
     stats_add(i->api->stats, i->v->id, &s);
     if (i->v->has_slo && ours) { /* a client's own mistakes are no matter of the SLO */
-        const char *slo = i->outcome                                    ? "rejected"
-                          : (double)i->latency_ns <= i->v->slo_ms * 1e6 ? "met"
-                                                                        : "missed";
+        static const char *const NAMES[] = {"met", "missed", "rejected"};
+        enum slo_outcome slo = i->outcome                                    ? SLO_REJECTED
+                               : (double)i->latency_ns <= i->v->slo_ms * 1e6 ? SLO_MET
+                                                                             : SLO_MISSED;
 
-        sh_metric_add(M_shunt_slo_requests_total, SH_LABELS(i->tenant, i->v->model, slo), 1);
+        sh_metric_add(M_shunt_slo_requests_total, SH_LABELS(i->tenant, i->v->model, NAMES[slo]), 1);
+        slo_counts_add(i->api->slo, i->v->model_id, slo, i->latency_ns, sh_clock_wall_ms());
     }
 }
 
@@ -158,12 +162,18 @@ static int check_lengths(struct api_req *q, struct infer *i, struct sh_err *err)
 static int check_rate(struct api_req *q, struct sh_err *err)
 {
     const struct api_who *w = &q->who;
+    struct api_reply *p = &q->reply;
+    struct rate_left left;
     int64_t wait_ms;
 
     if (w->requests_per_second <= 0)
         return SH_OK;
-    wait_ms =
-        rate_take(q->api->rate, w->tenant_id, w->requests_per_second, w->burst, sh_clock_ns());
+    wait_ms = rate_take_left(q->api->rate, w->tenant_id, w->requests_per_second, w->burst,
+                             sh_clock_ns(), &left);
+    snprintf(p->rate_policy, sizeof(p->rate_policy), "\"requests\";q=%" PRId64 ";w=%" PRId64,
+             left.most, left.window_s);
+    snprintf(p->rate, sizeof(p->rate), "\"requests\";r=%" PRId64 ";t=%" PRId64, left.left,
+             left.reset_s);
     if (wait_ms == 0)
         return SH_OK;
     q->reply.retry_after_ms = wait_ms;
@@ -221,6 +231,8 @@ int infer_begin(struct api_req *q, struct sh_err *err)
 static int failure(struct api_req *q, const struct infer *i, struct sh_err *err)
 {
     q->reply.retry_after_ms = i->result.retry_after_ms;
+    if (i->result.predicted_ms > 0 && !q->reply.problem)
+        q->reply.problem = json_pack("{s:I}", "predicted_ms", (json_int_t)i->result.predicted_ms);
     return SH_FAIL(err, i->result.rc, "%s",
                    i->result.msg[0] ? i->result.msg : sh_rc_text(i->result.rc));
 }
@@ -319,12 +331,19 @@ static size_t json_output_bytes(const struct infer *i)
     return n;
 }
 
-/* What the executor took, in ms; the rest of the client's latency is ours and the network's. */
-static void print_timing(const struct infer_result *r, char *out, size_t size)
+/* ms. The executor's: queue, copy, compute, and total, which has a little more. Ours: body, from
+ * the request's first line to the body's end; answer, from there to the result, so that answer less
+ * total is the way to the executor and back. */
+static void print_timing(const struct infer *i, char *out, size_t size)
 {
-    snprintf(out, size, "queue;dur=%.3f, copy;dur=%.3f, compute;dur=%.3f, total;dur=%.3f",
+    const struct infer_result *r = &i->result;
+
+    snprintf(out, size,
+             "queue;dur=%.3f, copy;dur=%.3f, compute;dur=%.3f, total;dur=%.3f, body;dur=%.3f, "
+             "answer;dur=%.3f",
              (double)r->queue_ns / 1e6, (double)r->copy_ns / 1e6, (double)r->compute_ns / 1e6,
-             (double)r->total_ns / 1e6);
+             (double)r->total_ns / 1e6, (double)(i->body_ns - i->begin_ns) / 1e6,
+             (double)(i->answer_ns - i->body_ns) / 1e6);
 }
 
 static int reply(struct api_req *q, struct infer *i, struct sh_err *err)
@@ -352,7 +371,7 @@ static int reply(struct api_req *q, struct infer *i, struct sh_err *err)
             p->parts[p->n_parts++] = (struct iovec){(void *)(outputs + i->plan.out_off[index]),
                                                     i->plan.out_bytes[index]};
     }
-    print_timing(&i->result, p->timing, sizeof(p->timing));
+    print_timing(i, p->timing, sizeof(p->timing));
     p->head_len = head.len;
     p->head = sh_buf_take(&head);
     sh_buf_fini(&head);
@@ -368,6 +387,8 @@ int infer_main(struct api_req *q, struct sh_err *err)
     int rc;
 
     if (!i->submitted) {
+        if (here)
+            i->body_ns = sh_clock_ns();
         if (here && i->header_bytes > INLINE_JSON)
             return API_AGAIN;
         rc = prepare(i, err);

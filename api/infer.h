@@ -26,6 +26,7 @@ struct infer_result {
     int rc;
     char msg[512];
     int64_t retry_after_ms;
+    int64_t predicted_ms; /* why it was refused for its deadline; else 0 */
     int64_t run_batch, queue_ns, copy_ns, compute_ns, total_ns;
 };
 
@@ -51,8 +52,8 @@ struct infer {
     struct cat_table *table; /* keeps v alive */
     const struct cat_version *v;
     char tenant[64];
-    int fd; /* of the connection */
-    int64_t begin_ns;
+    int fd;                               /* of the connection */
+    int64_t begin_ns, body_ns, answer_ns; /* first line; body complete; result here */
     size_t body_bytes, header_bytes, received;
     struct slab_slot *body, *converted, *outputs;
     struct infer_plan plan;

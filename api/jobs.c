@@ -5,6 +5,7 @@
 #include "api/link.h"
 #include "api/noun.h"
 #include "api/store.h"
+#include "api/watch.h"
 #include "common/mem.h"
 
 #include <inttypes.h>
@@ -13,12 +14,16 @@
 
 int jobs_list(struct api_req *q, struct sh_err *err)
 {
+    struct jobfilter f = {0};
     struct req_page page;
     json_t *j = NULL;
     int rc = req_page(q, &page, err);
 
     if (!rc)
-        rc = store_job_list(q, &page, &j, err);
+        rc = jobfilter_read(&q->uri, &f, err);
+    if (!rc)
+        rc = store_job_list(q, &f, &page, &j, err);
+    jobfilter_fini(&f);
     return noun_page_reply(q, rc, j, err);
 }
 
@@ -40,31 +45,6 @@ int jobs_get(struct api_req *q, struct sh_err *err)
     int rc = get_job(q, &j, err);
 
     return rc ? rc : req_reply(q, j, NULL, err);
-}
-
-/* The header wins over the field; both at once must agree. Quotes of the header's structured form
- * are optional. */
-static int pick_token(const struct api_req *q, struct jobspec *s, char buf[static 256],
-                      struct sh_err *err)
-{
-    const char *h = q->h.idempotency_key;
-    size_t len = h ? strlen(h) : 0;
-
-    if (!h)
-        return SH_OK;
-    if (len >= 2 && h[0] == '"' && h[len - 1] == '"') {
-        h++;
-        len -= 2;
-    }
-    if (len < 1 || len > 255)
-        return SH_FAIL(err, SH_E_INVALID, "Idempotency-Key must have 1 to 255 characters");
-    memcpy(buf, h, len);
-    buf[len] = '\0';
-    if (s->client_token && strcmp(s->client_token, buf) != 0)
-        return SH_FAIL(err, SH_E_INVALID,
-                       "Idempotency-Key and \"client_token\" are different; send one of them");
-    s->client_token = buf;
-    return SH_OK;
 }
 
 struct parts {                        /* what a job refers to */
@@ -123,15 +103,17 @@ static int check_same(struct api_req *q, const struct jobspec *s, const json_t *
                    id_of(job));
 }
 
-static int create(struct api_req *q, const struct jobspec *s, json_t **out, bool *created,
-                  struct sh_err *err)
+static int create(struct api_req *q, const struct jobspec *s, const struct req_idem *idem,
+                  json_t **out, enum store_made *made, struct sh_err *err)
 {
     struct parts p = {0};
-    char *spec = NULL;
+    char *spec = NULL, *labels = NULL;
     int rc = find_parts(q, s, &p, err);
 
     if (!rc)
         rc = sh_json_dump(s->spec, &spec, err);
+    if (!rc && s->label_map)
+        rc = sh_json_dump(s->label_map, &labels, err);
     if (!rc) {
         struct store_job j = {.kind = s->kind,
                               .name = s->name,
@@ -142,63 +124,127 @@ static int create(struct api_req *q, const struct jobspec *s, json_t **out, bool
                               .version_id = id_of(p.version),
                               .dataset_id = id_of(p.dataset),
                               .eval_dataset_id = p.eval ? id_of(p.eval) : 0,
-                              .spec = spec};
+                              .spec = spec,
+                              .labels = labels ? labels : "{}",
+                              .deadline = s->deadline,
+                              .min_runtime_ms = s->min_runtime_ms,
+                              .hold = s->hold,
+                              .preemptible = s->preemptible,
+                              .idem = idem->key[0] ? idem : NULL};
 
-        rc = store_job_create(q, &j, created, out, err);
+        rc = store_job_create(q, &j, made, out, err);
     }
     free(spec);
+    free(labels);
     json_decref(p.version);
     json_decref(p.dataset);
     json_decref(p.eval);
     return rc;
 }
 
+/* An answer that was given once is given again, whatever has become of the job since. */
 int jobs_create(struct api_req *q, struct sh_err *err)
 {
+    enum store_made made = STORE_REPLAYED;
+    struct req_idem idem;
     struct jobspec s;
-    char token[256], location[64];
+    char location[64];
     json_t *job = NULL;
-    bool created = false;
     int rc = jobspec_read(q->json, &s, err);
 
     if (!rc)
-        rc = pick_token(q, &s, token, err);
-    if (!rc)
-        rc = create(q, &s, &job, &created, err);
-    if (!rc && !created)
+        rc = req_idem(q, &idem, err);
+    if (!rc && idem.key[0])
+        rc = store_idem_find(q, &idem, &job, err);
+    if (!rc && !job)
+        rc = create(q, &s, &idem, &job, &made, err);
+    if (!rc && made == STORE_MADE_EARLIER)
         rc = check_same(q, &s, job, err);
     if (rc) {
         json_decref(job);
         return rc;
     }
-    if (created)
+    if (made == STORE_MADE)
         link_hint(q->api->link, "jobs");
-    else
+    if (made == STORE_MADE_EARLIER)
         q->reply.status = 200;
+    q->reply.replayed = made == STORE_REPLAYED;
     snprintf(location, sizeof(location), "/api/v1/jobs/%" JSON_INTEGER_FORMAT, id_of(job));
     return req_reply(q, job, location, err);
 }
 
-int jobs_cancel(struct api_req *q, struct sh_err *err)
+/* 409 with what is allowed instead. */
+static int refuse(struct api_req *q, const char *what, const json_t *job, struct sh_err *err)
 {
-    json_t *j = NULL;
-    const char *state;
-    int rc = noun_read(q, "", NULL, 0, err);
+    char text[256];
+    int rc = jobctl_choices(job, &q->reply.problem, err);
 
-    if (!rc && noun_is_number(q->params[0], INT64_MAX))
-        rc = store_job_cancel(q, q->params[0], &j, err);
-    if (!rc && !j)
-        rc = noun_missing("job", q->params[0], err);
     if (rc)
         return rc;
-    link_hint(q->api->link, "jobs");
-    state = json_string_value(json_object_get(j, "state"));
-    if (state && (strcmp(state, "SUCCEEDED") == 0 || strcmp(state, "FAILED") == 0 ||
-                  strcmp(state, "EXPIRED") == 0)) {
-        rc = SH_FAIL(err, SH_E_CONFLICT, "the job is %s: it cannot be cancelled any more", state);
+    jobctl_say(q->reply.problem, text, sizeof(text));
+    return SH_FAIL(err, SH_E_CONFLICT, "%s is not possible for job %s: %s", what, q->params[0],
+                   text);
+}
+
+/* POST /jobs/{job}/ACTION: the last segment names it, and the route table has no other ones. */
+int jobs_control(struct api_req *q, struct sh_err *err)
+{
+    const struct jobctl *c = jobctl_find(q->uri.segments[q->uri.n_segments - 1]);
+    json_t *j = NULL;
+    bool changed = false;
+    int rc = noun_read(q, "", NULL, 0, err);
+
+    if (!rc && !c)
+        rc = SH_FAIL(err, SH_E_BUG, "a route names an action that jobctl.c does not have");
+    if (!rc && noun_is_number(q->params[0], INT64_MAX))
+        rc = store_job_control(q, q->params[0], c, &changed, &j, err);
+    if (!rc && !j)
+        rc = noun_missing("job", q->params[0], err);
+    if (!rc && !changed && !jobctl_is_done(c, j))
+        rc = refuse(q, c->name, j, err);
+    if (rc) {
         json_decref(j);
         return rc;
     }
+    if (changed)
+        link_hint(q->api->link, "jobs");
+    return req_reply(q, j, NULL, err);
+}
+
+/* Why a change touched no row. */
+static int refuse_patch(struct api_req *q, const char *match, struct sh_err *err)
+{
+    json_t *now = NULL;
+    int rc = get_job(q, &now, err);
+
+    if (!rc && json_is_null(json_object_get(now, "finished_at")))
+        rc = noun_refused(now, match, "job", q->params[0],
+                          "the job would have more than 32 labels; remove some with null", err);
+    else if (!rc)
+        rc = refuse(q, "a change", now, err);
+    json_decref(now);
+    return rc;
+}
+
+int jobs_patch(struct api_req *q, struct sh_err *err)
+{
+    const char *match = NULL;
+    char buf[24], *patch = NULL;
+    json_t *j = NULL;
+    int rc = jobspec_read_patch(q->json, err);
+
+    if (!rc)
+        rc = req_if_match(q, buf, &match, err);
+    if (!rc)
+        rc = sh_json_dump(q->json, &patch, err);
+    if (!rc && noun_is_number(q->params[0], INT64_MAX))
+        rc = store_job_patch(q, q->params[0], match, patch, &j, err);
+    if (!rc && !j)
+        rc = refuse_patch(q, match, err);
+    free(patch);
+    if (rc)
+        return rc;
+    link_hint(q->api->link, "jobs");
     return req_reply(q, j, NULL, err);
 }
 
@@ -219,8 +265,39 @@ static int job_page(struct api_req *q,
     return noun_page_reply(q, rc, j, err);
 }
 
+static bool wants_stream(const struct api_req *q)
+{
+    return q->h.accept && strstr(q->h.accept, "text/event-stream");
+}
+
+/* A client that has heard the last event of a job gets 204, which ends its reconnecting. */
+static int stream_events(struct api_req *q, struct sh_err *err)
+{
+    const char *last = q->h.last_event_id;
+    int64_t after = 0, newest = 0;
+    bool exists = false, is_final = false;
+    int rc = SH_OK;
+
+    if (last)
+        rc = sh_parse_i64(last, 0, INT64_MAX, "Last-Event-ID", &after, err);
+    if (!rc && noun_is_number(q->params[0], INT64_MAX))
+        rc = store_job_newest_event(q, q->params[0], &exists, &newest, &is_final, err);
+    if (!rc && !exists)
+        rc = noun_missing("job", q->params[0], err);
+    if (rc)
+        return rc;
+    if (last && is_final && after >= newest) {
+        q->reply.status = 204;
+        return SH_OK;
+    }
+    return watch_open(q->api->watch, q, strtoll(q->params[0], NULL, 10), SH_MIN(after, newest),
+                      is_final, err);
+}
+
 int jobs_events(struct api_req *q, struct sh_err *err)
 {
+    if (wants_stream(q))
+        return stream_events(q, err);
     return job_page(q, store_job_events, err);
 }
 

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #define SHAPE_TEXT 128
 
@@ -80,10 +81,77 @@ static int read_training(const json_t *j, struct jobspec *out, struct sh_err *er
     return rc;
 }
 
+bool jobspec_is_label(const char *key)
+{
+    size_t len = strlen(key);
+
+    return len >= 1 && len <= 63 && !strchr("._/-", key[0]) &&
+           strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/-") == len;
+}
+
+static int check_labels_map(const json_t *labels, bool may_remove, struct sh_err *err)
+{
+    const char *key;
+    json_t *v;
+
+    if (json_object_size(labels) > JOBSPEC_MAX_LABELS)
+        return SH_FAIL(err, SH_E_INVALID, "\"labels\" may have at most %u members",
+                       JOBSPEC_MAX_LABELS);
+    json_object_foreach((json_t *)labels, key, v)
+    {
+        if (!jobspec_is_label(key))
+            return SH_FAIL(err, SH_E_INVALID,
+                           "the label \"%.64s\" must be 1 to 63 letters, digits, '.', '_', '/' or "
+                           "'-' and begin with a letter or digit",
+                           key);
+        if (may_remove && json_is_null(v))
+            continue;
+        if (!json_is_string(v) || json_string_length(v) > 128)
+            return SH_FAIL(err, SH_E_INVALID,
+                           "the label \"%.64s\" must have a text of at most 128 bytes", key);
+    }
+    return SH_OK;
+}
+
+static int check_deadline(const char *text, struct sh_err *err)
+{
+    int64_t when_ms = 0;
+    int rc = noun_read_time("deadline", text, &when_ms, err);
+
+    if (!rc && when_ms <= (int64_t)time(NULL) * 1000)
+        rc = SH_FAIL(err, SH_E_INVALID, "\"deadline\" %s has passed already", text);
+    return rc;
+}
+
+int jobspec_read_patch(const json_t *body, struct sh_err *err)
+{
+    const char *deadline = NULL;
+    json_t *labels = NULL;
+    int64_t priority = 0;
+    struct sh_json_field f[] = {
+        {"priority", SH_JSON_INT, &priority, .min = -1000, .max = 1000},
+        {"labels", SH_JSON_OBJ, &labels, .required = false},
+        {"deadline", SH_JSON_STR, &deadline, .min = 1, .max = 35},
+    };
+    int rc = sh_json_read(body, "", f, SH_ARRAY_LEN(f), err);
+
+    if (!rc && labels)
+        rc = check_labels_map(labels, true, err);
+    if (!rc && deadline)
+        rc = check_deadline(deadline, err);
+    if (!rc && (json_is_null(json_object_get(body, "labels")) ||
+                json_is_null(json_object_get(body, "priority"))))
+        rc = SH_FAIL(err, SH_E_INVALID, "only a label and \"deadline\" can be removed with null");
+    if (!rc && json_object_size(body) == 0)
+        rc = SH_FAIL(err, SH_E_INVALID,
+                     "nothing to change: give \"priority\", \"labels\" or \"deadline\"");
+    return rc;
+}
+
 int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
 {
     static const char *const KINDS[] = {"training", "batch_inference", NULL};
-    json_t *spec = NULL;
+    json_t *spec = NULL, *labels = NULL;
     struct sh_json_field f[] = {
         {"kind", SH_JSON_STR, &out->kind, .required = true},
         {"model", SH_JSON_STR, &out->model, .required = true, .min = 1, .max = 128},
@@ -94,6 +162,11 @@ int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
         {"priority", SH_JSON_INT, &out->priority, .min = -1000, .max = 1000},
         {"name", SH_JSON_STR, &out->name, .max = 128},
         {"max_attempts", SH_JSON_INT, &out->max_attempts, .min = 1, .max = 100},
+        {"labels", SH_JSON_OBJ, &labels, .required = false},
+        {"deadline", SH_JSON_STR, &out->deadline, .min = 1, .max = 35},
+        {"min_runtime_ms", SH_JSON_INT, &out->min_runtime_ms, .min = 0, .max = 864e5},
+        {"hold", SH_JSON_BOOL, &out->hold, .required = false},
+        {"preemptible", SH_JSON_BOOL, &out->preemptible, .required = false},
         {"client_token", SH_JSON_STR, &out->client_token, .min = 1, .max = 255},
         {"spec", SH_JSON_OBJ, &spec, .required = true},
     };
@@ -102,6 +175,7 @@ int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
     *out = (struct jobspec){.queue = "default",
                             .name = "",
                             .max_attempts = 5,
+                            .preemptible = true,
                             .loss = "cross-entropy",
                             .labels = "label",
                             .batch = 32};
@@ -109,6 +183,7 @@ int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
     if (rc)
         return rc;
     out->spec = spec;
+    out->label_map = labels;
     rc = noun_check_choice("kind", out->kind, KINDS, err);
     out->is_batch = strcmp(out->kind, "batch_inference") == 0;
     if (!rc)
@@ -119,6 +194,10 @@ int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
         rc = noun_check_name("eval_dataset", out->eval_dataset, err);
     if (!rc)
         rc = noun_check_tenant_name("queue", out->queue, err);
+    if (!rc && labels)
+        rc = check_labels_map(labels, false, err);
+    if (!rc && out->deadline)
+        rc = check_deadline(out->deadline, err);
     if (rc)
         return rc;
     return out->is_batch ? batchspec_read(spec, out, err) : read_training(spec, out, err);

@@ -12,12 +12,18 @@
 struct jobspec { /* strings and spec are BORROWED from the body */
     const char *kind, *model, *dataset, *eval_dataset, *queue, *name, *client_token;
     int64_t version, priority, max_attempts; /* version 0: the newest */
+    const char *deadline;                    /* NULL: none */
+    const json_t *label_map;                 /* NULL: none */
+    int64_t min_runtime_ms;
+    bool hold, preemptible;
     const json_t *spec;
     bool is_batch; /* batch inference: batchspec.h; else training */
     const char *loss, *labels;
     int64_t batch;            /* 0: the version's max_batch */
     const json_t *map, *keep; /* of batch inference: "inputs", "outputs"; NULL: none */
 };
+
+#define JOBSPEC_MAX_LABELS 32u
 
 struct jobspec_want { /* a tensor of a dataset */
     const char *dataset, *tensor;
@@ -27,6 +33,10 @@ struct jobspec_want { /* a tensor of a dataset */
 
 /* Fails: SH_E_INVALID. */
 int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err);
+/* A change: {"priority","labels","deadline"}, at least one of them. A label that is null is
+ * removed, and so is a deadline. */
+int jobspec_read_patch(const json_t *body, struct sh_err *err);
+bool jobspec_is_label(const char *key);
 /* version: {"inputs","outputs","meta","state","max_batch"...}. Fails: SH_E_CONFLICT (not usable
  * yet), SH_E_UNSUPPORTED (not trainable, or the loss does not fit its output), SH_E_INVALID (batch
  * inference: see batchspec.h). */

@@ -1,4 +1,5 @@
 /* keys.c - a tenant's API keys. */
+#include "api/api.h"
 #include "api/auth.h"
 #include "api/handlers.h"
 #include "api/noun.h"
@@ -6,6 +7,8 @@
 #include "common/mem.h"
 
 #include <stdio.h>
+
+#define MAX_OVERLAP_S (30 * 86400)
 
 int keys_list(struct api_req *q, struct sh_err *err)
 {
@@ -25,6 +28,17 @@ int keys_list(struct api_req *q, struct sh_err *err)
     return noun_page_reply(q, rc, j, err);
 }
 
+/* Why no key was made. */
+static int not_made(struct api_req *q, struct sh_err *err)
+{
+    int64_t id;
+    int rc = store_tenant_id(q->db, q->params[0], &id, err);
+
+    return rc ? rc
+              : SH_FAIL(err, SH_E_QUOTA, "a tenant has at most %d live keys; revoke one",
+                        STORE_MAX_KEYS);
+}
+
 int keys_create(struct api_req *q, struct sh_err *err)
 {
     static const char *const ROLES[] = {"tenant-admin", "submit", "infer", "read", NULL};
@@ -37,23 +51,21 @@ int keys_create(struct api_req *q, struct sh_err *err)
         {"expires_at", SH_JSON_STR, &k.expires_at, .max = 35},
     };
     json_t *j = NULL;
+    int64_t expires_ms;
     int rc = noun_path_tenant(q, q->params[0], err);
 
     if (!rc)
         rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
     if (!rc)
         rc = noun_check_choice("role", k.role, ROLES, err);
-    /* RFC 3339 begins with a date and has a T: PostgreSQL alone would also take "tomorrow". */
-    if (!rc && k.expires_at &&
-        (strlen(k.expires_at) < 20 || k.expires_at[4] != '-' || k.expires_at[10] != 'T'))
-        rc = SH_FAIL(err, SH_E_INVALID,
-                     "\"expires_at\" must be a time such as 2027-01-31T00:00:00Z");
+    if (!rc && k.expires_at)
+        rc = noun_read_time("expires_at", k.expires_at, &expires_ms, err);
     if (!rc)
-        rc = auth_make_key(&made, err);
+        rc = auth_make_key(NULL, &made, err);
     if (!rc)
         rc = store_key_create(q->db, q->who.key_id, q->request_id, &k, &j, err);
     if (!rc && !j)
-        rc = noun_missing("tenant", q->params[0], err);
+        rc = not_made(q, err);
     if (!rc && json_object_set_new(j, "key", json_string(made.text)))
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the reply");
     if (rc) {
@@ -62,6 +74,66 @@ int keys_create(struct api_req *q, struct sh_err *err)
     }
     snprintf(location, sizeof(location), "/api/v1/tenants/%s/keys/%s", q->params[0], made.id);
     return req_reply(q, j, location, err);
+}
+
+int keys_get(struct api_req *q, struct sh_err *err)
+{
+    json_t *j = NULL;
+    int rc = noun_path_tenant(q, q->params[0], err);
+
+    if (!rc)
+        rc = store_key_get(q, q->params[0], q->params[1], &j, err);
+    if (!rc && !j)
+        rc = noun_missing("key", q->params[1], err);
+    return rc ? rc : req_reply(q, j, NULL, err);
+}
+
+/* Why a key cannot be rotated. */
+static int not_live(struct api_req *q, struct sh_err *err)
+{
+    json_t *now = NULL;
+    int rc = store_key_get(q, q->params[0], q->params[1], &now, err);
+
+    if (!rc && !now)
+        rc = noun_missing("key", q->params[1], err);
+    else if (!rc)
+        rc = SH_FAIL(err, SH_E_CONFLICT, "the key %s; create a new one",
+                     json_is_null(json_object_get(now, "revoked_at")) ? "has expired"
+                                                                      : "was revoked");
+    json_decref(now);
+    return rc;
+}
+
+int keys_rotate(struct api_req *q, struct sh_err *err)
+{
+    struct auth_new_key made;
+    struct store_key k = {.tenant = q->params[0], .id = made.id, .hash_hex = made.hash_hex};
+    int64_t overlap_s = 0;
+    struct sh_json_field f[] = {
+        {"overlap_s", SH_JSON_INT, &overlap_s, .min = 0, .max = MAX_OVERLAP_S},
+    };
+    json_t *j = NULL;
+    int rc = noun_path_tenant(q, q->params[0], err);
+
+    if (!rc)
+        rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
+    if (!rc && strlen(q->params[1]) != AUTH_ID_CHARS)
+        rc = noun_missing("key", q->params[1], err);
+    if (!rc)
+        rc = auth_make_key(q->params[1], &made, err);
+    if (!rc)
+        rc = store_key_rotate(q, &k, overlap_s, &j, err);
+    if (!rc && !j)
+        rc = not_live(q, err);
+    if (!rc)
+        auth_forget(q->api->auth, made.id);
+    if (!rc && json_object_set_new(j, "key", json_string(made.text)))
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the reply");
+    if (rc) {
+        json_decref(j);
+        return rc;
+    }
+    return req_reply(q, j, NULL, err);
 }
 
 int keys_delete(struct api_req *q, struct sh_err *err)
@@ -73,6 +145,8 @@ int keys_delete(struct api_req *q, struct sh_err *err)
         rc = store_key_revoke(q, q->params[0], q->params[1], &j, err);
     if (!rc && !j)
         rc = noun_missing("key", q->params[1], err);
+    if (!rc)
+        auth_forget(q->api->auth, q->params[1]);
     json_decref(j);
     return rc;
 }

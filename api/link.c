@@ -155,13 +155,11 @@ static void run_ready(struct link *l, struct infer *i)
                                                .in_spans = {in, i->v->n_inputs * sizeof(in[0])},
                                                .out_spans = {out, i->v->n_outputs * sizeof(out[0])},
                                                .priority = i->plan.priority};
-    if (budget_ns > 0) { /* counts from the headers */
-        i->link.deadline_ns = i->begin_ns + budget_ns;
+    if (budget_ns > 0) { /* counts from the headers; a client can only ask for less time */
+        i->link.deadline_ns = SH_MIN(i->link.deadline_ns, i->begin_ns + budget_ns);
         m.u.infer_ready.budget_ns = SH_MAX(i->link.deadline_ns - sh_clock_ns(), 1);
     }
     i->link.ready = true;
-    /* Failing to watch costs only early notice. */
-    sh_io_add(l->loop, i->fd, SH_IO_HUP, on_client_gone, i, &i->link.watch, NULL);
     link__send(l, &m);
     link__send_inputs(l, i);
 }
@@ -224,6 +222,7 @@ static void on_wake(struct sh_loop *loop, void *arg)
             run_cancel(l, i);
         infer_unref(i);
     }
+    link__ask_send(l);
     run_hints(l);
     if (atomic_load(&l->stop))
         sh_loop_stop(l->loop);
@@ -305,7 +304,8 @@ static void on_refused(struct link *l, const struct msg_infer_refused *m)
 {
     struct infer *i = link__find(l, m->rid);
     struct infer_result r = {.rc = m->rc < 0 ? (int)m->rc : SH_E_UNAVAILABLE,
-                             .retry_after_ms = m->retry_after_ms};
+                             .retry_after_ms = m->retry_after_ms,
+                             .predicted_ms = m->predicted_ms};
 
     if (!i)
         return;
@@ -352,6 +352,9 @@ static void on_scheduler_msg(struct sh_wire *w, const struct sh_msg *m, int *fds
     case MSG_INFER_REFUSED:
         on_refused(l, &m->u.infer_refused);
         break;
+    case MSG_JOB_EXPLAINED:
+        link__ask_answer(l, &m->u.job_explained);
+        break;
     case MSG_PING:
         sh_wire_send(w, &(struct sh_msg){.type = MSG_PONG, .u.pong = {m->u.ping.cookie}}, NULL);
         break;
@@ -376,6 +379,7 @@ static void on_scheduler_down(struct sh_wire *w, const struct sh_err *why, void 
     struct infer *next;
 
     (void)w;
+    link__ask_sweep(l, true);
     if (atomic_exchange(&l->up, false))
         SH_WARN("scheduler.down", "code=%s msg=\"%s\"", sh_rc_name(why->rc), why->msg);
     for (struct infer *i = l->all; i; i = next) {
@@ -407,6 +411,9 @@ static void on_timer(struct sh_loop *loop, void *arg)
         next = i->link.next;
         if (i->link.over && now >= i->link.limbo_ns) {
             forget(l, i);
+        } else if (!i->link.over && i->link.ready && !i->link.watch && now < i->link.deadline_ns) {
+            /* Not before: most are over sooner. Failing to watch costs only early notice. */
+            sh_io_add(l->loop, i->fd, SH_IO_HUP, on_client_gone, i, &i->link.watch, NULL);
         } else if (!i->link.over && now >= i->link.deadline_ns) {
             send_cancel(l, i);
             link__fail(l, i, lost ? SH_E_UNAVAILABLE : SH_E_TIMEOUT,
@@ -416,6 +423,7 @@ static void on_timer(struct sh_loop *loop, void *arg)
         }
     }
     link__exec_sweep(l);
+    link__ask_sweep(l, false);
     sh_metric_set(M_shunt_payload_bytes, SH_LABELS("used"), (double)slab_used(l->api->slab));
     sh_metric_set(M_shunt_payload_bytes, SH_LABELS("total"), (double)slab_bytes(l->api->slab));
 }
@@ -434,6 +442,7 @@ static void *thread_main(void *arg)
     pthread_mutex_unlock(&l->lock);
     on_wake(l->loop, l); /* commands that came while it ended */
     atomic_store(&l->up, false);
+    link__ask_sweep(l, true);
     while (l->all) { /* nobody waits any longer: the process is about to end */
         struct infer *i = l->all;
 
@@ -446,7 +455,11 @@ static void *thread_main(void *arg)
 int link_start(struct api *a, struct link **out, struct sh_err *err)
 {
     struct link *l = calloc(1, sizeof(*l));
-    struct sh_link_handler h = {on_scheduler_up, on_scheduler_msg, on_scheduler_down, l};
+    struct sh_link_handler h = {.on_up = on_scheduler_up,
+                                .on_msg = on_scheduler_msg,
+                                .on_down = on_scheduler_down,
+                                .arg = l,
+                                .max_silence_ms = a->conf->scheduler_silence_ms};
     int rc;
 
     *out = NULL;

@@ -29,6 +29,20 @@ void link_free(struct link *l); /* after link_stop, when no request is left; NUL
 int link_open(struct link *l, struct infer *i, struct sh_err *err);
 void link_ready(struct link *l, struct infer *i);
 void link_cancel(struct link *l, struct infer *i);
+/* A question to the scheduler about one job; embedded in what waits for the answer. */
+struct link_ask {
+    int64_t job;             /* in */
+    int rc;                  /* out: SH_OK, or why there is no answer */
+    char *text;              /* out: OWNED by the asker, JSON (scheduler/explain.h) */
+    void (*done)(void *arg); /* called once, on the link's thread; the ask may be gone afterwards */
+    void *arg;
+    uint64_t rid;
+    int64_t deadline_ns;
+    struct link_ask *next;
+};
+/* KEEPS a until done() is called, which is in two seconds at the latest; done() is also how it is
+ * refused. Any thread. */
+void link_ask(struct link *l, struct link_ask *a);
 /* "jobs" or "models" have changed in the database, or it was "reached"; never blocks. */
 void link_hint(struct link *l, const char *what);
 bool link_is_up(const struct link *l); /* a leading scheduler said WELCOME */

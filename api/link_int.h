@@ -31,6 +31,7 @@ struct link {
     pthread_mutex_t lock; /* the command queue and hints */
     struct infer *head, *tail;
     unsigned hints;
+    struct link_ask *new_asks;
     bool ended; /* the thread is gone: nobody takes commands */
     atomic_bool up, stop;
     atomic_int n_open;
@@ -40,6 +41,8 @@ struct link {
     struct sh_timer *timer;
     struct infer *buckets[LINK_BUCKETS];
     struct infer *all;
+    struct link_ask *asks; /* sent, not answered */
+    unsigned n_asks;
     struct link_exec *execs[LINK_MAX_EXECUTORS];
     size_t n_execs;
     int64_t welcome_ns;
@@ -51,6 +54,11 @@ struct infer *link__find(struct link *l, uint64_t rid);
 void link__end(struct link *l, struct infer *i, const struct infer_result *r, int64_t keep_ns);
 void link__fail(struct link *l, struct infer *i, int rc, const char *msg, int64_t keep_ns);
 void link__send(struct link *l, const struct sh_msg *m);
+
+/* link_ask.c */
+void link__ask_send(struct link *l); /* those that are new */
+void link__ask_answer(struct link *l, const struct msg_job_explained *m);
+void link__ask_sweep(struct link *l, bool all); /* those whose time is over, or all */
 
 /* link_data.c: executors. */
 void link__exec_up(struct link *l, const struct msg_exec_up *m);

@@ -10,8 +10,11 @@
 #include "api/rate.h"
 #include "api/refresh.h"
 #include "api/slab.h"
+#include "api/slo_count.h"
 #include "api/stats.h"
 #include "api/upload.h"
+#include "api/waiters.h"
+#include "api/watch.h"
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/log.h"
@@ -22,9 +25,11 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define NS_PER_S INT64_C(1000000000)
+#define OTHER_DESCRIPTORS 512
 #define METRICS_DOC_MAX ((size_t)1 << 20)
 
 struct daemon {
@@ -126,6 +131,10 @@ static int start_parts(struct daemon *d, struct sh_err *err)
     if (!rc)
         rc = rate_new(&a->rate, err);
     if (!rc)
+        rc = slo_counts_new(&a->slo, err);
+    if (!rc)
+        rc = waiters_new(&a->waiters, err);
+    if (!rc)
         rc = auth_new(&a->auth, err);
     if (!rc)
         rc = catalog_new((2 * c->model_poll_ms + 1000) * 1000000, &a->catalog, err);
@@ -139,6 +148,8 @@ static int start_parts(struct daemon *d, struct sh_err *err)
         rc = blobs_new(a, &d->blobs, err);
     if (!rc)
         rc = link_start(a, &a->link, err);
+    if (!rc)
+        rc = watch_start(a, &a->watch, err);
     if (!rc)
         rc = refresh_start(a, &d->refresh, err);
     if (!rc && c->metrics_addr && c->metrics_addr[0])
@@ -154,9 +165,12 @@ static void stop_parts(struct daemon *d)
     struct api *a = &d->api;
 
     link_stop(a->link); /* wakes every request that waits for a result */
-    pool_stop(a->ctl);  /* runs what is queued: every request that waits for a thread is woken */
+    waiters_close(a->waiters);
+    pool_stop(a->ctl); /* runs what is queued: every request that waits for a thread is woken */
     pool_stop(a->bulk);
+    watch_stop(a->watch); /* wakes every stream */
     http_stop(d->http);
+    watch_free(a->watch);
     pool_free(a->ctl);
     pool_free(a->bulk);
     blobs_free(d->blobs);
@@ -165,6 +179,8 @@ static void stop_parts(struct daemon *d)
     sh_metrics_http_stop(d->metrics);
     catalog_free(a->catalog);
     auth_free(a->auth);
+    slo_counts_free(a->slo);
+    waiters_free(a->waiters);
     rate_free(a->rate);
     stats_free(a->stats);
     slab_free(a->slab);
@@ -197,6 +213,26 @@ static void on_term(struct sh_loop *l, void *arg)
     d->drain_until_ns = sh_clock_ns() + d->api.conf->drain_s * NS_PER_S;
     SH_INFO("api.draining", "requests=%d", http_active(d->http));
     sh_timer_set(d->tick, 0);
+}
+
+/* A connection is a descriptor, and the database, uploads and executors need some too. */
+static void fit_connections(struct api_conf *c)
+{
+    struct rlimit l;
+    int64_t room;
+
+    if (getrlimit(RLIMIT_NOFILE, &l))
+        return;
+    l.rlim_cur = l.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &l);
+    room = SH_MAX((int64_t)SH_MIN(l.rlim_cur, (rlim_t)INT64_MAX) - OTHER_DESCRIPTORS, 16);
+    if (c->max_connections <= room)
+        return;
+    SH_WARN("api.descriptors",
+            "max_connections=%lld room=%lld msg=\"the limit of open files leaves room for fewer "
+            "connections; raise it (ulimit -Hn, LimitNOFILE=)\"",
+            (long long)c->max_connections, (long long)room);
+    c->max_connections = room;
 }
 
 static int serve(struct daemon *d, struct sh_err *err)
@@ -249,6 +285,7 @@ int main(int argc, char **argv)
         if (!rc) {
             sh_log_set_level(level);
             sh_conf_log(&API_CONF_TABLE, &conf);
+            fit_connections(&conf);
             rc = serve(&d, &err);
         }
     }

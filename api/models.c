@@ -8,6 +8,8 @@
 
 #include <stdio.h>
 
+static const char *const VISIBILITY[] = {"private", "shared", NULL};
+
 int models_list(struct api_req *q, struct sh_err *err)
 {
     struct req_page page;
@@ -21,7 +23,6 @@ int models_list(struct api_req *q, struct sh_err *err)
 
 int models_create(struct api_req *q, struct sh_err *err)
 {
-    static const char *const VISIBILITY[] = {"private", "shared", NULL};
     const char *name = NULL, *visibility = "private";
     char location[200];
     struct sh_json_field f[] = {
@@ -58,28 +59,75 @@ int models_get(struct api_req *q, struct sh_err *err)
     return rc ? rc : req_reply(q, j, NULL, err);
 }
 
+/* Why a change of a model touched no row. */
+static int refused(struct api_req *q, const char *name, const char *match, const char *why,
+                   struct sh_err *err)
+{
+    json_t *now = NULL;
+    int rc = store_model_get(q, name, &now, err);
+
+    if (!rc && now && strcmp(json_string_value(json_object_get(now, "tenant")), q->tenant) != 0)
+        rc = SH_FAIL(err, SH_E_FORBIDDEN, "the model \"%s\" belongs to another tenant", name);
+    if (!rc)
+        rc = noun_refused(now, match, "model", name, why, err);
+    json_decref(now);
+    return rc;
+}
+
+static const char *why_kept(struct api_req *q, const char *name)
+{
+    const json_t *v;
+    json_t *now = NULL;
+    bool pinned = false;
+    size_t i;
+
+    if (store_model_get(q, name, &now, NULL))
+        return "it is in use";
+    json_array_foreach(json_object_get(now, "versions"), i, v)
+    {
+        pinned |= json_is_true(json_object_get(v, "pinned"));
+    }
+    json_decref(now);
+    return pinned ? "a version of this model is pinned; unpin it first"
+                  : "jobs use a version of this model; cancel them first";
+}
+
+int models_patch(struct api_req *q, struct sh_err *err)
+{
+    const char *match, *name = q->params[0], *visibility = NULL;
+    char buf[24];
+    struct sh_json_field f[] = {{"visibility", SH_JSON_STR, &visibility, .required = true}};
+    json_t *j = NULL;
+    int rc = noun_is_name(name) ? SH_OK : noun_missing("model", name, err);
+
+    if (!rc)
+        rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
+    if (!rc)
+        rc = noun_check_choice("visibility", visibility, VISIBILITY, err);
+    if (!rc)
+        rc = req_if_match(q, buf, &match, err);
+    if (!rc)
+        rc = store_model_patch(q, name, match, visibility, &j, err);
+    if (!rc && !j)
+        rc = refused(q, name, match, "the model was changed meanwhile; try again", err);
+    return rc ? rc : req_reply(q, j, NULL, err);
+}
+
 int models_delete(struct api_req *q, struct sh_err *err)
 {
     const char *match, *name = q->params[0];
     char buf[24];
-    json_t *j = NULL, *now = NULL;
+    json_t *j = NULL;
     int rc = noun_is_name(name) ? SH_OK : noun_missing("model", name, err);
 
     if (!rc)
         rc = req_if_match(q, buf, &match, err);
     if (!rc)
         rc = store_model_delete(q, name, match, &j, err);
-    if (!rc && !j) {
-        rc = store_model_get(q, name, &now, err);
-        if (!rc && now && strcmp(json_string_value(json_object_get(now, "tenant")), q->tenant) != 0)
-            rc = SH_FAIL(err, SH_E_FORBIDDEN, "the model \"%s\" belongs to another tenant", name);
-        if (!rc)
-            rc = noun_refused(now, match, "model", name,
-                              "jobs use a version of this model; cancel them first", err);
-    }
+    if (!rc && !j)
+        rc = refused(q, name, match, why_kept(q, name), err);
     if (!rc)
         link_hint(q->api->link, "models");
-    json_decref(now);
     json_decref(j);
     return rc;
 }

@@ -5,7 +5,9 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define LOWER "abcdefghijklmnopqrstuvwxyz0123456789"
 #define UPPER "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -75,6 +77,72 @@ int noun_check_choice(const char *field, const char *s, const char *const *list,
             len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%s", i ? ", " : "", list[i]);
     }
     return SH_FAIL(err, SH_E_INVALID, "\"%s\" must be one of: %s", field, text);
+}
+
+/* Does s have the form of the pattern, d standing for a digit? Returns the rest, NULL if not. */
+static const char *after_form(const char *s, const char *pattern)
+{
+    for (; *pattern; pattern++, s++)
+        if (*pattern == 'd' ? *s < '0' || *s > '9' : *s != *pattern)
+            return NULL;
+    return s;
+}
+
+/* "Z" or "+hh:mm" as minutes. */
+static bool read_zone(const char *s, int *out)
+{
+    int h, m;
+
+    *out = 0;
+    if (strcmp(s, "Z") == 0)
+        return true;
+    if ((s[0] != '+' && s[0] != '-') || !after_form(s + 1, "dd:dd") || s[6])
+        return false;
+    h = (s[1] - '0') * 10 + s[2] - '0';
+    m = (s[4] - '0') * 10 + s[5] - '0';
+    *out = (s[0] == '-' ? -1 : 1) * (h * 60 + m);
+    return h < 24 && m < 60;
+}
+
+static int number_at(const char *s, int digits)
+{
+    int n = 0;
+
+    while (digits-- > 0)
+        n = n * 10 + (*s++ - '0');
+    return n;
+}
+
+int noun_read_time(const char *field, const char *s, int64_t *ms_out, struct sh_err *err)
+{
+    const char *rest = strlen(s) <= 35 ? after_form(s, "dddd-dd-ddTdd:dd:dd") : NULL;
+    struct tm tm = {0}, asked;
+    int ms = 0, zone = 0;
+    int64_t at;
+
+    if (!rest)
+        goto bad;
+    if (rest[0] == '.' && rest[1] >= '0' && rest[1] <= '9') {
+        rest++;
+        for (int scale = 100; *rest >= '0' && *rest <= '9'; rest++, scale /= 10)
+            ms += (*rest - '0') * scale;
+    }
+    asked = (struct tm){.tm_year = number_at(s, 4) - 1900,
+                        .tm_mon = number_at(s + 5, 2) - 1,
+                        .tm_mday = number_at(s + 8, 2),
+                        .tm_hour = number_at(s + 11, 2),
+                        .tm_min = number_at(s + 14, 2),
+                        .tm_sec = number_at(s + 17, 2)};
+    tm = asked;
+    at = timegm(&tm); /* normalises: what is no date comes out as another */
+    if (!read_zone(rest, &zone) || asked.tm_year < 70 || tm.tm_mon != asked.tm_mon ||
+        tm.tm_mday != asked.tm_mday || tm.tm_hour != asked.tm_hour || tm.tm_min != asked.tm_min ||
+        tm.tm_sec != asked.tm_sec)
+        goto bad;
+    *ms_out = (at - zone * 60) * 1000 + ms;
+    return SH_OK;
+bad:
+    return SH_FAIL(err, SH_E_INVALID, "\"%s\" must be a time such as 2027-01-31T00:00:00Z", field);
 }
 
 int noun_missing(const char *what, const char *name, struct sh_err *err)

@@ -104,6 +104,8 @@ static json_t *parameters_of(const struct api_route *r)
                               parameter("limit", "query", "integer",
                                         "at most so many; 10000 if absent, never above 100000"));
     }
+    for (const struct api_param *p = r->query; p && p->name; p++)
+        json_array_append_new(list, parameter(p->name, "query", p->type, p->text));
     if (r->flags & ROUTE_ETAG)
         json_array_append_new(list, parameter("If-Match", "header", "string",
                                               "the ETag that was read; 412 if it is not current"));
@@ -115,9 +117,14 @@ static json_t *parameters_of(const struct api_route *r)
         json_array_append_new(list, parameter("If-None-Match", "header", "string",
                                               "304 if the ETag is one of these"));
     }
+    if (r->fn == jobs_events)
+        json_array_append_new(list, parameter("Last-Event-ID", "header", "integer",
+                                              "of a stream: only what came after this event"));
     if (r->fn == jobs_create)
         json_array_append_new(list, parameter("Idempotency-Key", "header", "string",
-                                              "repeating it returns the first job"));
+                                              "repeating it within a day gives the first "
+                                              "answer again; 422 with another body, 409 "
+                                              "while the first request is carried out"));
     if (r->body == BODY_MODEL || r->body == BODY_DATASET)
         json_array_append_new(
             list, parameter("Content-Digest", "header", "string", "sha-256=:base64: of the file"));
@@ -154,6 +161,12 @@ static json_t *responses_of(const struct api_route *r)
     snprintf(status, sizeof(status), "%d", r->status);
     if (r->response)
         json_object_set_new(ok, "content", media(r, r->response));
+    if (r->fn == jobs_events) { /* also as a stream; 204: all of it was heard already */
+        json_object_set_new(json_object_get(ok, "content"), "text/event-stream",
+                            json_pack("{s:{s:s}}", "schema", "type", "string"));
+        return json_pack("{s:o, s:{s:s}, s:o}", status, ok, "204", "description",
+                         "nothing came after Last-Event-ID, and nothing will", "default", problem);
+    }
     return json_pack("{s:o, s:o}", status, ok, "default", problem);
 }
 

@@ -10,11 +10,14 @@
 struct api_conf {
     char *listen, *metrics_addr, *db_url, *scheduler, *name, *state_dir, *log_level;
     char *admin_key_file, *tls_cert, *tls_key;
-    int64_t slab_bytes, slab_tenant_percent, max_infer_bytes, max_json_tensor_bytes;
+    int64_t scheduler_silence_ms, slab_bytes, slab_tenant_percent, max_infer_bytes,
+        max_json_tensor_bytes;
     int64_t max_model_bytes, max_dataset_bytes;
     int64_t threads, db_threads, bulk_threads, db_queue;
-    int64_t max_connections, max_connections_per_ip, idle_timeout_s, header_timeout_s;
+    int64_t max_connections, max_connections_per_ip, max_connections_per_key;
+    int64_t idle_timeout_s, header_timeout_s;
     int64_t upload_min_rate, upload_grace_s, max_inflight, infer_timeout_ms, import_timeout_s;
+    int64_t max_streams, max_tenant_streams;
     int64_t key_poll_ms, model_poll_ms, blob_keep_s, drain_s;
 };
 

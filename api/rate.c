@@ -58,10 +58,11 @@ static struct bucket *bucket_of(struct rate *r, int64_t tenant_id)
     return oldest;
 }
 
-int64_t rate_take(struct rate *r, int64_t tenant_id, double per_second, int64_t burst,
-                  int64_t now_ns)
+int64_t rate_take_left(struct rate *r, int64_t tenant_id, double per_second, int64_t burst,
+                       int64_t now_ns, struct rate_left *out)
 {
     double most = burst > 0 ? (double)burst : SH_MAX(ceil(per_second), 1.0);
+    double tokens, reset_s;
     int64_t wait_ms = 0;
     struct bucket *b;
 
@@ -79,6 +80,20 @@ int64_t rate_take(struct rate *r, int64_t tenant_id, double per_second, int64_t 
         b->tokens -= 1;
     else
         wait_ms = (int64_t)ceil((1 - b->tokens) / per_second * 1e3);
+    tokens = b->tokens;
     pthread_mutex_unlock(&r->lock);
+    reset_s = wait_ms ? (double)wait_ms / 1e3 : (most - tokens) / per_second;
+    *out = (struct rate_left){.most = (int64_t)most,
+                              .window_s = (int64_t)SH_MAX(ceil(most / per_second), 1.0),
+                              .left = (int64_t)tokens,
+                              .reset_s = (int64_t)ceil(reset_s)};
     return wait_ms;
+}
+
+int64_t rate_take(struct rate *r, int64_t tenant_id, double per_second, int64_t burst,
+                  int64_t now_ns)
+{
+    struct rate_left left;
+
+    return rate_take_left(r, tenant_id, per_second, burst, now_ns, &left);
 }

@@ -18,5 +18,12 @@ void rate_free(struct rate *r);                      /* NULL is allowed */
  * one second brings, at least 1. */
 int64_t rate_take(struct rate *r, int64_t tenant_id, double per_second, int64_t burst,
                   int64_t now_ns);
+/* The same, and what a client may be told: `most` requests in `window_s`; `left` of them at once,
+ * and more of them (all of them, while some are left) after reset_s. */
+struct rate_left {
+    int64_t most, window_s, left, reset_s;
+};
+int64_t rate_take_left(struct rate *r, int64_t tenant_id, double per_second, int64_t burst,
+                       int64_t now_ns, struct rate_left *out);
 
 #endif

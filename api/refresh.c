@@ -4,7 +4,9 @@
 #include "api/auth.h"
 #include "api/catalog.h"
 #include "api/link.h"
+#include "api/slo_count.h"
 #include "api/store.h"
+#include "api/waiters.h"
 #include "common/clock.h"
 #include "common/db.h"
 #include "common/log.h"
@@ -29,6 +31,8 @@ struct refresh {
     uint64_t listens; /* db_generation() of the connection that listens; 0: none */
     bool was_down;
     int64_t keys_ns, models_ns; /* last time each was read */
+    int64_t slo_ns;             /* ... and counts were written */
+    int64_t used_ns;            /* last time the uses of keys were written */
     bool keys_due, models_due;
 };
 
@@ -68,6 +72,15 @@ static int refresh_once(struct refresh *r, struct sh_err *err)
         r->keys_ns = now;
         rc = auth_refresh(r->api->auth, r->db, err);
     }
+    if (!rc && now - r->slo_ns >= SLO_FLUSH_MS * NS_PER_MS) {
+        r->slo_ns = now;
+        rc = slo_counts_flush(r->api->slo, r->db, sh_clock_wall_ms(), err);
+    }
+    if (!rc && now - r->used_ns >= r->api->conf->key_poll_ms * NS_PER_MS) {
+        r->used_ns = now;
+        rc = auth_write_used(r->api->auth, r->db, err);
+    }
+    waiters_wake(r->api->waiters);
     drain_notifications(r);
     if (!rc && now == r->models_ns)
         link_hint(r->api->link, "reached"); /* by us: a scheduler that does not may want to know */
@@ -97,9 +110,12 @@ static void *thread_main(void *arg)
         if (poll(p, 2, (int)SH_MIN(r->api->conf->model_poll_ms, 1000)) < 0 && errno != EINTR)
             SH_WARN("refresh.poll", "errno=%d", errno);
         if (p[0].revents)
-            return NULL;
+            break;
         drain_notifications(r);
     }
+    auth_write_used(r->api->auth, r->db, NULL);
+    slo_counts_flush(r->api->slo, r->db, sh_clock_wall_ms(), NULL);
+    return NULL;
 }
 
 int refresh_start(struct api *a, struct refresh **out, struct sh_err *err)

@@ -113,6 +113,37 @@ int req_if_match(const struct api_req *q, char buf[static 24], const char **out,
     return SH_FAIL(err, SH_E_PRECONDITION, "If-Match names a version that is not current");
 }
 
+int req_idem(const struct api_req *q, struct req_idem *out, struct sh_err *err)
+{
+    const char *h = q->h.idempotency_key;
+    size_t len = h ? strlen(h) : 0;
+    char *body = NULL, *text = NULL;
+    uint8_t digest[SH_SHA256_BYTES];
+    int rc;
+
+    out->key[0] = '\0';
+    if (!h)
+        return SH_OK;
+    if (len >= 2 && h[0] == '"' && h[len - 1] == '"') {
+        h++;
+        len -= 2;
+    }
+    if (len < 1 || len >= sizeof(out->key))
+        return SH_FAIL(err, SH_E_INVALID, "Idempotency-Key must have 1 to 255 characters");
+    memcpy(out->key, h, len);
+    out->key[len] = '\0';
+    rc = sh_json_dump(q->json, &body, err); /* sorted: the order of fields means nothing */
+    if (!rc)
+        rc = sh_asprintf(err, &text, "%s %s %s", q->method, q->route->path, body);
+    if (!rc)
+        rc = sh_sha256(text, strlen(text), digest, err);
+    if (!rc)
+        sh_hex(digest, sizeof(digest), out->fingerprint);
+    free(body);
+    free(text);
+    return rc;
+}
+
 int req_reply(struct api_req *q, json_t *j, const char *location, struct sh_err *err)
 {
     if (!j)
@@ -133,6 +164,8 @@ void req_reply_free(struct api_reply *r)
         r->release(r->owner);
     if (r->file.is_set)
         close(r->file.fd);
+    if (r->stream.close)
+        r->stream.close(r->stream.owner);
     free(r->head);
     free(r->parts);
     *r = (struct api_reply){0};

@@ -21,6 +21,7 @@
 
 struct api;
 struct api_route;
+struct explain;
 struct infer;
 struct upload;
 
@@ -49,7 +50,7 @@ struct api_who { /* whose key it is; filled by auth.c */
 
 struct api_headers { /* BORROWED for the request; NULL if absent */
     const char *authorization, *if_match, *idempotency_key, *content_digest, *content_type;
-    const char *content_encoding, *infer_header_len, *request_id;
+    const char *content_encoding, *infer_header_len, *request_id, *accept, *last_event_id;
     const char *range, *if_range, *if_none_match; /* of files */
 };
 
@@ -60,6 +61,15 @@ struct api_file { /* a reply that is a file, or a range of it */
     char disposition[96];
 };
 
+/* A reply whose body comes as time goes by. read: up to max bytes; 0: nothing now, the connection
+ * sleeps until http_wake(), which must come exactly once for each 0 and may come before read has
+ * returned; below 0: the end. close: called once, when the connection has no more use for it. */
+struct api_stream {
+    ssize_t (*read)(void *owner, char *buf, size_t max);
+    void (*close)(void *owner);
+    void *owner;
+};
+
 struct api_reply {
     int status;      /* 0: 200, or what the failure's code says */
     json_t *body;    /* OWNED */
@@ -67,11 +77,13 @@ struct api_reply {
     const char *text, *text_type; /* BORROWED for ever: instead of body */
     int64_t row_version;          /* > 0: the ETag */
     int64_t retry_after_ms;       /* 0: a default where the code is worth a retry */
+    bool replayed;                /* the first answer to an Idempotency-Key, once more */
     char location[320];
     char allow[64];
-    char timing[128]; /* Server-Timing, of inference */
     struct api_file file;
     char etag[72], content_range[80]; /* of a file; "" = none */
+    char rate[48], rate_policy[48];   /* header fields; empty: no such limit here */
+    char timing[192];                 /* Server-Timing, of inference */
     /* Raw reply: a head, then parts of the slab. Freed with release(owner). */
     char *head; /* OWNED, free() */
     size_t head_len;
@@ -80,6 +92,7 @@ struct api_reply {
     size_t n_parts;
     void (*release)(void *owner);
     void *owner;
+    struct api_stream stream; /* read NULL: none. text/event-stream */
 };
 
 #define API_MAX_PARAMS 3
@@ -100,11 +113,13 @@ struct api_req {
     bool has_length;  /* else chunked, or no body */
     const char *body; /* BORROWED; NULL unless the route's body is JSON */
     size_t body_len;
-    json_t *json;          /* OWNED by the request: the parsed body; NULL if it was empty */
-    struct infer *infer;   /* OWNED by the request */
-    struct upload *upload; /* OWNED by the request */
+    json_t *json;            /* OWNED by the request: the parsed body; NULL if it was empty */
+    struct infer *infer;     /* OWNED by the request */
+    struct upload *upload;   /* OWNED by the request */
+    struct explain *explain; /* OWNED by the request */
     struct api_reply reply;
     int64_t start_ns;
+    int64_t wait_until_ns; /* of a handler that waits (waiters.h); 0 at its first call */
 };
 
 typedef int api_fn(struct api_req *q, struct sh_err *err);
@@ -112,6 +127,13 @@ typedef int api_fn(struct api_req *q, struct sh_err *err);
 /* If-Match as a row version: NULL without one (or "*"). The text is BORROWED from buf. */
 int req_if_match(const struct api_req *q, char buf[static 24], const char **out,
                  struct sh_err *err);
+/* Idempotency-Key, its quotes optional; key is "" without one. Pool threads only: it hashes the
+ * body. */
+struct req_idem {
+    char key[256];
+    char fingerprint[65]; /* SHA-256 of method, path and the body's meaning, hex */
+};
+int req_idem(const struct api_req *q, struct req_idem *out, struct sh_err *err);
 /* Sets body (TAKES j, even on failure), ETag from its row_version, Location unless it is NULL. */
 int req_reply(struct api_req *q, json_t *j, const char *location, struct sh_err *err);
 /* limit and cursor of a list. cursor: the last id of the page before, as text; NULL at first. */

@@ -17,7 +17,7 @@
 #include <strings.h>
 
 /* A client's own id is taken over if it is plain; else one is drawn. */
-static int pick_request_id(struct api_req *q, struct sh_err *err)
+int request_id(struct api_req *q, struct sh_err *err)
 {
     static const char PLAIN[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     const char *id = q->h.request_id;
@@ -66,6 +66,14 @@ static int check_body_limit(struct api_req *q, struct sh_err *err)
                    q->content_length, max);
 }
 
+static bool has_param(const struct api_param *list, const char *name)
+{
+    for (; list && list->name; list++)
+        if (strcmp(list->name, name) == 0)
+            return true;
+    return false;
+}
+
 /* A mistyped parameter must not be ignored in silence. The inference protocol's clients may add
  * parameters of their own. */
 static int check_query(struct api_req *q, struct sh_err *err)
@@ -77,7 +85,7 @@ static int check_query(struct api_req *q, struct sh_err *err)
         bool known = (q->route->flags & ROUTE_V2) ||
                      ((q->route->flags & ROUTE_TENANT) && strcmp(name, "tenant") == 0) ||
                      ((q->route->flags & ROUTE_LIST) && list) ||
-                     ((q->route->flags & ROUTE_RANGE) && range);
+                     ((q->route->flags & ROUTE_RANGE) && range) || has_param(q->route->query, name);
 
         if (!known)
             return SH_FAIL(err, SH_E_INVALID, "\"%.64s\" is not a query parameter of %s", name,
@@ -107,11 +115,7 @@ static int check_media(struct api_req *q, struct sh_err *err)
 
 int request_route(struct api_req *q, struct sh_err *err)
 {
-    int rc = pick_request_id(q, err);
-
-    if (rc)
-        return rc;
-    rc = route_find(q->method, &q->uri, &q->route, q->params, q->reply.allow, err);
+    int rc = route_find(q->method, &q->uri, &q->route, q->params, q->reply.allow, err);
     if (!rc)
         rc = check_body_limit(q, err);
     if (!rc)

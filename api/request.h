@@ -5,6 +5,7 @@
 
 #include "api/req.h"
 
+int request_id(struct api_req *q, struct sh_err *err);    /* the client's, or one of ours */
 int request_route(struct api_req *q, struct sh_err *err); /* route, limits, query, content type */
 int request_auth(struct api_req *q, struct sh_err *err);  /* who, role, tenant's name */
 int request_begin(struct api_req *q, struct sh_err *err); /* before the body */

@@ -30,6 +30,10 @@ enum {
     ROUTE_FILE = 128,    /* answers a file: Range, If-Range, If-None-Match are honoured */
 };
 
+struct api_param { /* a query parameter beside those of the flags */
+    const char *name, *type, *text;
+};
+
 struct api_route {
     const char *method, *path; /* {name} stands for one segment */
     enum api_access access;
@@ -40,6 +44,7 @@ struct api_route {
     int status; /* of success */
     const char *summary;
     const char *request, *response; /* names of schemas; NULL = none; "[x]" = list of x */
+    const struct api_param *query;  /* ended by a NULL name; NULL = none */
 };
 
 extern const struct api_route API_ROUTES[];

@@ -2,6 +2,7 @@
 #include "api/stats.h"
 
 #include "common/clock.h"
+#include "common/idmap.h"
 #include "common/mem.h"
 
 #include <inttypes.h>
@@ -12,15 +13,16 @@
 #define MAX_VERSIONS 16384
 
 struct line {
-    int64_t id, last_ms, samples;
+    int64_t last_ms, samples;
     double runs; /* a request of 2 samples in a run of 8 counts a quarter */
     int64_t n_ok, n_fail, ok_ns, fail_ns, queue_ns, copy_ns, compute_ns;
 };
 
 struct stats {
     pthread_mutex_t lock; /* the lines; held for an addition or a copy */
-    struct line *lines;
+    struct line **lines;  /* OWNED, and each of them */
     size_t n, cap;
+    struct idmap by_id;
 };
 
 int stats_new(struct stats **out, struct sh_err *err)
@@ -39,16 +41,27 @@ void stats_free(struct stats *s)
     if (!s)
         return;
     pthread_mutex_destroy(&s->lock);
+    for (size_t i = 0; i < s->n; i++)
+        free(s->lines[i]);
     free(s->lines);
+    idmap_fini(&s->by_id);
     free(s);
 }
 
-static struct line *line_of(struct stats *s, int64_t id)
+/* Without memory, or beyond MAX_VERSIONS: NULL, and the version is not counted. lock is held. */
+static struct line *line_make(struct stats *s, int64_t id)
 {
-    for (size_t i = 0; i < s->n; i++)
-        if (s->lines[i].id == id)
-            return &s->lines[i];
-    return NULL;
+    struct line *l;
+
+    if (sh_grow(&s->lines, &s->cap, s->n + 1, sizeof(*s->lines), MAX_VERSIONS, "statistics", NULL))
+        return NULL;
+    l = calloc(1, sizeof(*l));
+    if (!l || idmap_put(&s->by_id, (uint64_t)id, l, NULL)) {
+        free(l);
+        return NULL;
+    }
+    s->lines[s->n++] = l;
+    return l;
 }
 
 void stats_add(struct stats *s, int64_t version_id, const struct stats_sample *one)
@@ -56,12 +69,9 @@ void stats_add(struct stats *s, int64_t version_id, const struct stats_sample *o
     struct line *l;
 
     pthread_mutex_lock(&s->lock);
-    l = line_of(s, version_id);
-    if (!l &&
-        !sh_grow(&s->lines, &s->cap, s->n + 1, sizeof(*l), MAX_VERSIONS, "statistics", NULL)) {
-        l = &s->lines[s->n++];
-        l->id = version_id;
-    }
+    l = idmap_get(&s->by_id, (uint64_t)version_id);
+    if (!l)
+        l = line_make(s, version_id);
     if (l && one->ok) {
         l->last_ms = sh_clock_wall_ms();
         l->samples += one->batch;
@@ -91,7 +101,7 @@ int stats_get(struct stats *s, const struct cat_version *v, json_t **out, struct
     int64_t n;
 
     pthread_mutex_lock(&s->lock);
-    have = line_of(s, v->id);
+    have = idmap_get(&s->by_id, (uint64_t)v->id);
     if (have)
         l = *have;
     pthread_mutex_unlock(&s->lock);

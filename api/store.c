@@ -58,6 +58,12 @@ static json_t *read_json(const char *text)
     return j || json_error_code(&e) != json_error_numeric_overflow ? j : read_long(text);
 }
 
+int store_json(const char *text, const char *name, json_t **out, struct sh_err *err)
+{
+    *out = read_json(text);
+    return *out ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not read a row of \"%s\"", name);
+}
+
 int store_one(struct db *db, const struct db_stmt *s, const char *const *params, json_t **out,
               struct sh_err *err)
 {
@@ -70,11 +76,8 @@ int store_one(struct db *db, const struct db_stmt *s, const char *const *params,
     if (rc)
         return rc;
     text = db_rows(res) > 0 ? db_text(res, 0, 0) : NULL;
-    if (text) {
-        *out = read_json(text);
-        if (!*out)
-            rc = SH_FAIL(err, SH_E_NOMEM, "could not read a row of \"%s\"", s->name);
-    }
+    if (text)
+        rc = store_json(text, s->name, out, err);
     db_res_free(res);
     return rc;
 }

@@ -7,6 +7,8 @@
 #ifndef SH_API_STORE_H
 #define SH_API_STORE_H
 
+#include "api/jobctl.h"
+#include "api/jobfilter.h"
 #include "api/req.h"
 
 /* store.c: the forms that statements share. */
@@ -15,6 +17,20 @@ int store_one(struct db *db, const struct db_stmt *s, const char *const *params,
 /* Rows (id, JSON), one more than the page: {"items":[...],"next_cursor":...}. */
 int store_page(struct db *db, const struct db_stmt *s, const char *const *params,
                const struct req_page *page, json_t **out, struct sh_err *err);
+
+/* A row's JSON; name: of the statement. *out: OWNED. */
+int store_json(const char *text, const char *name, json_t **out, struct sh_err *err);
+
+/* store_idem.c: for Idempotency-Key. One that is known with another fingerprint: SH_E_CONFLICT, and
+ * the reply's status is 422. */
+/* *out: the first answer; NULL if there is none yet. */
+int store_idem_find(struct api_req *q, const struct req_idem *i, json_t **out, struct sh_err *err);
+/* In the transaction that does the work, first: the same, and until its end no other one may begin.
+ * Fails: SH_E_CONFLICT (another one has begun). */
+int store_idem_begin(struct api_req *q, const struct req_idem *i, json_t **out, struct sh_err *err);
+/* In that transaction, last: from its commit on this is the answer, for a day. */
+int store_idem_keep(struct api_req *q, const struct req_idem *i, const json_t *answer,
+                    struct sh_err *err);
 
 /* store_tenant.c */
 int store_tenant_id(struct db *db, const char *name, int64_t *out, struct sh_err *err);
@@ -32,20 +48,30 @@ int store_quota_put(struct api_req *q, const char *tenant, const char *if_match,
                     json_t **out, struct sh_err *err);
 
 /* store_key.c */
-struct store_key { /* tenant: NULL for an admin key */
+#define STORE_MAX_KEYS 1000 /* live ones of a tenant */
+struct store_key {          /* tenant: NULL for an admin key */
     const char *tenant, *id, *name, *role, *hash_hex, *expires_at;
 };
 int store_key_list(struct api_req *q, const char *tenant, const struct req_page *page, json_t **out,
                    struct sh_err *err);
+/* *out is NULL if there is no such tenant, or if it has too many. */
 int store_key_create(struct db *db, const char *by_key, const char *request_id,
                      const struct store_key *k, json_t **out, struct sh_err *err);
 /* Is there an admin key that is neither revoked nor expired? In a transaction: until its end no
  * other caller gets an answer. */
 int store_key_admin_exists(struct db *db, bool *out, struct sh_err *err);
+int store_key_get(struct api_req *q, const char *tenant, const char *id, json_t **out,
+                  struct sh_err *err);
+/* tenant, id, hash_hex: the new secret's. *out is NULL for a key that is not there, or not live. */
+int store_key_rotate(struct api_req *q, const struct store_key *k, int64_t overlap_s, json_t **out,
+                     struct sh_err *err);
+/* ids and Unix ms, each a list with commas: notes these last uses unless later ones are known. */
+int store_key_used(struct db *db, const char *ids, const char *times, struct sh_err *err);
 int store_key_revoke(struct api_req *q, const char *tenant, const char *id, json_t **out,
                      struct sh_err *err);
 /* ids: comma-separated. Rows: id, tenant id, tenant, role, hash (hex), tenant state, live, expiry
- * in Unix ms (NULL = never), the tenant's requests_per_second and burst (0 = not set). */
+ * in Unix ms (NULL = never), the tenant's requests_per_second and burst (0 = not set), the hash
+ * before (hex, NULL = none) and until when it counts in Unix ms. */
 int store_key_load(struct db *db, const char *ids, struct db_res **out, struct sh_err *err);
 int store_key_listen(struct db *db, struct sh_err *err); /* LISTEN shunt_keys, shunt_models */
 
@@ -55,6 +81,8 @@ int store_model_list(struct api_req *q, const struct req_page *page, json_t **ou
 int store_model_get(struct api_req *q, const char *model, json_t **out, struct sh_err *err);
 int store_model_create(struct api_req *q, const char *model, const char *visibility, json_t **out,
                        struct sh_err *err);
+int store_model_patch(struct api_req *q, const char *model, const char *if_match,
+                      const char *visibility, json_t **out, struct sh_err *err);
 int store_model_delete(struct api_req *q, const char *model, const char *if_match, json_t **out,
                        struct sh_err *err);
 int store_slo_get(struct api_req *q, const char *model, json_t **out, struct sh_err *err);
@@ -103,6 +131,24 @@ int store_version_register(struct api_req *q, const struct store_artifact *a, js
                            struct sh_err *err);
 int store_version_fail(struct api_req *q, int64_t id, const char *code, const char *reason,
                        struct sh_err *err);
+/* store_slo.c. rows: JSON, {model, minute (Unix ms), met, missed, rejected, bucket[], count[]};
+ * each replaces what this API (a random number) wrote for its minute. */
+int store_slo_minutes(struct db *db, int64_t api, const char *rows, struct sh_err *err);
+int store_slo_sweep(struct db *db, struct sh_err *err); /* rows older than SLO_KEEP_H */
+/* The target and the sums of the last minutes, "buckets" as [number, count]. *out is NULL when
+ * there is no model or no target. */
+int store_slo_attainment(struct api_req *q, const char *model, int64_t minutes, json_t **out,
+                         struct sh_err *err);
+/* store_load.c. Loading, unloading and pinning: of a version, or (version NULL) of all of a model.
+ * *n_out: how many changed. Pinning fails with SH_E_QUOTA and SH_E_CONFLICT when there is no room
+ * for it. */
+enum store_wish { STORE_LOAD, STORE_UNLOAD, STORE_PIN, STORE_UNPIN };
+int store_version_wish(struct api_req *q, enum store_wish wish, const char *model,
+                       const char *version, int64_t *n_out, struct sh_err *err);
+int store_version_placements(struct api_req *q, const char *model, const char *version,
+                             json_t **out, struct sh_err *err);
+int store_version_profile(struct api_req *q, const char *model, const char *version, json_t **out,
+                          struct sh_err *err);
 /* store_catalog.c. Text that changes whenever the catalog's rows do. */
 int store_catalog_mark(struct db *db, char *out, size_t size, struct sh_err *err);
 /* Rows: version id, model id, tenant id, tenant, model, version, state, shared, max_batch,
@@ -112,6 +158,8 @@ int store_catalog_load(struct db *db, struct db_res **out, struct sh_err *err);
 /* store_blob.c. Rows: every path below blobs/ that something refers to, in order of bytes. */
 int store_blob_list(struct db *db, struct db_res **out, struct sh_err *err);
 int store_blob_used(struct db *db, const char *path, bool *out, struct sh_err *err);
+/* ids: comma-separated. Rows: those that no job has. */
+int store_blob_jobs_gone(struct db *db, const char *ids, struct db_res **out, struct sh_err *err);
 
 /* store_dataset.c */
 int store_dataset_list(struct api_req *q, const struct req_page *page, json_t **out,
@@ -124,28 +172,99 @@ int store_dataset_slot(struct api_req *q, const char *name, struct store_slot *o
                        struct sh_err *err);
 int store_dataset_ready(struct api_req *q, const struct store_artifact *a, json_t **out,
                         struct sh_err *err);
-int store_queue_list(struct api_req *q, const struct req_page *page, json_t **out,
-                     struct sh_err *err);
 int store_executor_list(struct api_req *q, const struct req_page *page, json_t **out,
                         struct sh_err *err);
+
+/* store_queue.c. q->tenant_id: whose queues are seen beside the shared ones; 0: those alone. */
+#define STORE_MAX_QUEUES 100 /* of one tenant, and of nobody */
+struct store_queue {
+    int64_t tenant_id;        /* the owner; 0: shared */
+    const char *name, *state; /* state NULL: OPEN when it is made, unchanged else */
+    int64_t priority;
+    bool has_priority;
+};
+int store_queue_list(struct api_req *q, const struct req_page *page, json_t **out,
+                     struct sh_err *err);
+int store_queue_get(struct api_req *q, const char *name, json_t **out, struct sh_err *err);
+/* *out is NULL if the name is taken or there are too many. */
+int store_queue_create(struct api_req *q, const struct store_queue *x, json_t **out,
+                       struct sh_err *err);
+int store_queue_patch(struct api_req *q, const struct store_queue *x, const char *if_match,
+                      json_t **out, struct sh_err *err);
+int store_queue_delete(struct api_req *q, const struct store_queue *x, const char *if_match,
+                       json_t **out, struct sh_err *err);
+/* Why a job cannot go into this queue: always a failure. */
+int store_queue_refuse(struct api_req *q, const char *name, struct sh_err *err);
+
+/* store_usage.c */
+enum usage_by {
+    USAGE_BY_CLASS,
+    USAGE_BY_MODEL,
+    USAGE_BY_MINUTE,
+    USAGE_BY_HOUR,
+    USAGE_BY_DAY,
+    USAGE_N_BY
+};
+struct store_usage {
+    const char *tenant, *class, *model; /* the last two may be NULL: all */
+    enum usage_by by;
+    int64_t from_ms, to_ms; /* Unix time, [from, to) */
+};
+int store_usage(struct api_req *q, const struct store_usage *u, const struct req_page *page,
+                json_t **out, struct sh_err *err);
+int store_share_get(struct api_req *q, const char *tenant, json_t **out, struct sh_err *err);
+int store_share_list(struct api_req *q, const struct req_page *page, json_t **out,
+                     struct sh_err *err);
+
+/* store_audit.c. Newest first. */
+struct store_audit {
+    const char *tenant, *actor, *action, *resource; /* NULL: any */
+    int64_t from_ms, to_ms;                         /* Unix time, [from, to); < 0: any */
+};
+int store_audit_list(struct db *db, const struct store_audit *f, const struct req_page *page,
+                     json_t **out, struct sh_err *err);
 
 /* store_job.c */
 struct store_job {
     const char *kind, *name, *queue, *client_token; /* token: NULL = none */
     int64_t priority, max_attempts, version_id, dataset_id, eval_dataset_id; /* 0 = none */
-    const char *spec;                                                        /* JSON text */
+    const char *spec, *labels;                                               /* JSON text */
+    const char *deadline;                                                    /* NULL = none */
+    int64_t min_runtime_ms;
+    bool hold, preemptible;
+    const struct req_idem *idem; /* NULL = none */
 };
-/* *created: false if client_token names an earlier job, which is then returned. Fails: SH_E_QUOTA,
- * SH_E_NOTFOUND (queue). */
-int store_job_create(struct api_req *q, const struct store_job *j, bool *created, json_t **out,
-                     struct sh_err *err);
-int store_job_list(struct api_req *q, const struct req_page *page, json_t **out,
-                   struct sh_err *err);
+/* What *out is: a new job, the one that client_token names already, or the answer that the
+ * Idempotency-Key had before. */
+enum store_made { STORE_MADE, STORE_MADE_EARLIER, STORE_REPLAYED };
+/* Fails: SH_E_QUOTA, SH_E_NOTFOUND (queue), and as store_idem_begin(). */
+int store_job_create(struct api_req *q, const struct store_job *j, enum store_made *made,
+                     json_t **out, struct sh_err *err);
+int store_job_list(struct api_req *q, const struct jobfilter *f, const struct req_page *page,
+                   json_t **out, struct sh_err *err);
 int store_job_get(struct api_req *q, const char *id, json_t **out, struct sh_err *err);
-/* *out: the job as it is now. It is NULL if there is none. */
-int store_job_cancel(struct api_req *q, const char *id, json_t **out, struct sh_err *err);
+/* One action, with its event. *changed: false where the job did not allow it. *out: the job as it
+ * is now; NULL if there is none. */
+int store_job_control(struct api_req *q, const char *id, const struct jobctl *c, bool *changed,
+                      json_t **out, struct sh_err *err);
+/* patch: JSON text. *out: NULL where the job is missing, final, of another version than if_match
+ * names, or would have too many labels. */
+int store_job_patch(struct api_req *q, const char *id, const char *if_match, const char *patch,
+                    json_t **out, struct sh_err *err);
 int store_job_events(struct api_req *q, const char *id, const struct req_page *page, json_t **out,
                      struct sh_err *err);
+/* For event streams. *newest: the id of its last event (0: none); *is_final: no more will come.
+ * *exists: false if there is no such job. */
+int store_job_newest_event(struct api_req *q, const char *id, bool *exists, int64_t *newest,
+                           bool *is_final, struct sh_err *err);
+struct store_watch {
+    int64_t job, after;
+};
+/* What is new of n jobs at once: rows (place in asks from 1, id, JSON in one line, last of its
+ * job?), by id; at most STORE_WATCH_EVENTS of each. *out: OWNED, db_res_free(). */
+#define STORE_WATCH_EVENTS 100
+int store_job_watch(struct db *db, const struct store_watch *asks, size_t n, struct db_res **out,
+                    struct sh_err *err);
 int store_job_checkpoints(struct api_req *q, const char *id, const struct req_page *page,
                           json_t **out, struct sh_err *err);
 /* Version (JSON: id, state, inputs, outputs, meta, max_batch) and dataset (id, state, tensors,

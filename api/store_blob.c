@@ -23,6 +23,13 @@ static const struct db_stmt BLOB_USED = {
     "SELECT EXISTS (SELECT 1 FROM " SQL_BLOBS " WHERE b.path = $1)",
     1,
 };
+
+static const struct db_stmt JOBS_GONE = {
+    "blob_jobs_gone",
+    "SELECT u.id FROM unnest(string_to_array($1, ',')::bigint[]) AS u (id) WHERE NOT EXISTS "
+    "(SELECT 1 FROM job j WHERE j.id = u.id)",
+    1,
+};
 /* clang-format on */
 
 int store_blob_list(struct db *db, struct db_res **out, struct sh_err *err)
@@ -38,4 +45,9 @@ int store_blob_used(struct db *db, const char *path, bool *out, struct sh_err *e
     *out = !rc && db_rows(res) > 0 && db_bool(res, 0, 0);
     db_res_free(res);
     return rc;
+}
+
+int store_blob_jobs_gone(struct db *db, const char *ids, struct db_res **out, struct sh_err *err)
+{
+    return db_exec(db, &JOBS_GONE, (const char *[]){ids}, out, err);
 }

@@ -1,4 +1,4 @@
-/* store_dataset.c - SQL for datasets, and the small lists: queues, executors. */
+/* store_dataset.c - SQL for datasets, and the list of executors. */
 #include "api/store.h"
 #include "api/store_sql.h"
 #include "common/mem.h"
@@ -57,23 +57,15 @@ static const struct db_stmt DATASET_SLOT = {
 
 static const struct db_stmt DATASET_READY = {
     "dataset_ready",
-    "WITH d AS (UPDATE dataset x SET state = 'READY', digest = $2, bytes = $3::bigint, path = $4,"
-    " tensors = $5::jsonb, n_samples = $6::bigint, row_version = x.row_version + 1 WHERE x.id = "
-    "$1::bigint AND x.state = 'UPLOADING' RETURNING x.*), " SQL_AUDIT("$7", "$8", "dataset.upload"
-    , "d.tenant_id", "'dataset/' || d.name", "NULL", "jsonb_build_object('digest', d.digest, "
-    "'bytes', d.bytes)", "d")
+    "WITH o AS (SELECT * FROM dataset x WHERE x.id = $1::bigint AND x.state = 'UPLOADING' FOR "
+    "UPDATE), "
+    "d AS (UPDATE dataset x SET state = 'READY', digest = $2, bytes = $3::bigint, path = $4,"
+    " tensors = $5::jsonb, n_samples = $6::bigint, row_version = x.row_version + 1 FROM o WHERE "
+    "x.id = o.id RETURNING x.*), " SQL_AUDIT("$7", "$8", "dataset.upload", "d.tenant_id",
+    "'dataset/' || d.name", "jsonb_build_object('state', o.state)",
+    "jsonb_build_object('state', d.state, 'digest', d.digest, 'bytes', d.bytes)", "d, o")
     "SELECT " SQL_DATASET("d") " FROM d",
     8,
-};
-
-static const struct db_stmt QUEUE_LIST = {
-    "queue_list",
-    "SELECT q.id, jsonb_build_object('name', q.name, 'shared', q.tenant_id IS NULL, 'state', "
-    "q.state, 'priority', q.priority, 'jobs', (SELECT count(*) FROM job j WHERE j.queue_id = "
-    "q.id AND j.tenant_id = $1::bigint AND j.state NOT IN " SQL_FINAL "), 'row_version', "
-    "q.row_version) FROM queue q WHERE (q.tenant_id IS NULL OR q.tenant_id = $1::bigint) AND "
-    "($2::bigint IS NULL OR q.id > $2::bigint) ORDER BY q.id LIMIT $3::bigint + 1",
-    3,
 };
 
 /* Executors have no number; their rank by name is one that holds still long enough for pages. */
@@ -145,16 +137,6 @@ int store_dataset_ready(struct api_req *q, const struct store_artifact *a, json_
     snprintf(bytes, sizeof(bytes), "%" PRIu64, a->bytes);
     snprintf(n, sizeof(n), "%" PRId64, a->n_samples);
     return store_one(q->db, &DATASET_READY, p, out, err);
-}
-
-int store_queue_list(struct api_req *q, const struct req_page *page, json_t **out,
-                     struct sh_err *err)
-{
-    char tenant[24];
-    const char *p[] = {tenant, page->cursor, page->limit_text};
-
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
-    return store_page(q->db, &QUEUE_LIST, p, page, out, err);
 }
 
 int store_executor_list(struct api_req *q, const struct req_page *page, json_t **out,

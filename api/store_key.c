@@ -2,6 +2,9 @@
 #include "api/store.h"
 #include "api/store_sql.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 /* clang-format off */
 /* Keys have text ids; a page needs a number: the creation time in microseconds, which is unique
  * enough within one tenant and only moves forward. */
@@ -15,14 +18,24 @@ static const struct db_stmt KEY_LIST = {
     3,
 };
 
+static const struct db_stmt KEY_GET = {
+    "key_get",
+    "SELECT " SQL_KEY("k") " FROM api_key k JOIN tenant t ON t.id = k.tenant_id WHERE k.id = $1 "
+    "AND t.name = $2 AND t.state <> 'DELETED'",
+    2,
+};
+
+/* Two that are created at the same moment may go one above the limit: harmless. */
 static const struct db_stmt KEY_CREATE = {
     "key_create",
     "WITH k AS (INSERT INTO api_key (id, tenant_id, name, role, hash, expires_at) "
     "SELECT $1, t.id, $2, $3, decode($4, 'hex'), $5::timestamptz FROM tenant t WHERE t.name = $6 "
-    "AND t.state <> 'DELETED' RETURNING *), " SQL_AUDIT("$7", "$8", "key.create", "k.tenant_id",
+    "AND t.state <> 'DELETED' AND (SELECT count(*) FROM api_key x WHERE x.tenant_id = t.id AND "
+    "x.revoked_at IS NULL AND (x.expires_at IS NULL OR x.expires_at > now())) < $9::bigint "
+    "RETURNING *), " SQL_AUDIT("$7", "$8", "key.create", "k.tenant_id",
     "'key/' || k.id", "NULL", SQL_KEY("k"), "k")
     "SELECT " SQL_KEY("k") " FROM k",
-    8,
+    9,
 };
 
 static const struct db_stmt KEY_CREATE_ADMIN = {
@@ -49,11 +62,40 @@ static const struct db_stmt KEY_ADMIN_LIVE = {
 
 static const struct db_stmt KEY_REVOKE = {
     "key_revoke",
-    "WITH k AS (UPDATE api_key x SET revoked_at = coalesce(x.revoked_at, now()) FROM tenant t "
-    "WHERE x.id = $1 AND t.id = x.tenant_id AND t.name = $2 RETURNING x.*), " SQL_AUDIT("$3", "$4"
-    , "key.revoke", "k.tenant_id", "'key/' || k.id", "NULL", SQL_KEY("k"), "k")
+    "WITH o AS (SELECT x.* FROM api_key x JOIN tenant t ON t.id = x.tenant_id WHERE x.id = $1 AND "
+    "t.name = $2 FOR UPDATE OF x), "
+    "k AS (UPDATE api_key x SET revoked_at = coalesce(x.revoked_at, now()) FROM o WHERE x.id = "
+    "o.id RETURNING x.*), " SQL_AUDIT("$3", "$4", "key.revoke", "k.tenant_id", "'key/' || k.id",
+    SQL_KEY("o"), SQL_KEY("k"), "k, o")
     "SELECT " SQL_KEY("k") ", pg_notify('shunt_keys', k.id) FROM k",
     4,
+};
+
+/* The secret before goes on for $4 seconds; one that still went on from an earlier rotation ends.
+ */
+static const struct db_stmt KEY_ROTATE = {
+    "key_rotate",
+    "WITH o AS (SELECT x.* FROM api_key x JOIN tenant t ON t.id = x.tenant_id WHERE x.id = $1 AND "
+    "t.name = $2 AND t.state <> 'DELETED' AND x.revoked_at IS NULL AND (x.expires_at IS NULL OR "
+    "x.expires_at > now()) FOR UPDATE OF x), "
+    "k AS (UPDATE api_key x SET hash = decode($3, 'hex'), rotated_at = now(), "
+    "old_hash = CASE WHEN $4::bigint > 0 THEN o.hash END, "
+    "old_until = CASE WHEN $4::bigint > 0 THEN now() + $4::bigint * interval '1 s' END "
+    "FROM o WHERE x.id = o.id RETURNING x.*), " SQL_AUDIT("$5", "$6", "key.rotate", "k.tenant_id",
+    "'key/' || k.id", SQL_KEY("o"), SQL_KEY("k"), "k, o")
+    "SELECT " SQL_KEY("k") ", pg_notify('shunt_keys', k.id) FROM k",
+    6,
+};
+
+/* In one order, so that two processes that write the same keys do not wait for each other. */
+static const struct db_stmt KEY_USED = {
+    "key_used",
+    "WITH u AS (SELECT x.id, to_timestamp(x.ms / 1000.0) AS at FROM unnest(string_to_array($1, "
+    "','), string_to_array($2, ',')::bigint[]) AS x (id, ms)), "
+    "l AS (SELECT k.id, u.at FROM api_key k JOIN u ON u.id = k.id WHERE k.last_used_at IS NULL OR "
+    "k.last_used_at < u.at ORDER BY k.id FOR NO KEY UPDATE OF k) "
+    "UPDATE api_key k SET last_used_at = l.at FROM l WHERE k.id = l.id",
+    2,
 };
 
 static const struct db_stmt KEY_LOAD = {
@@ -61,7 +103,8 @@ static const struct db_stmt KEY_LOAD = {
     "SELECT k.id, k.tenant_id, coalesce(t.name, ''), k.role, encode(k.hash, 'hex'), "
     "coalesce(t.state, 'ACTIVE'), k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at "
     "> now()), (extract(epoch FROM k.expires_at) * 1000)::bigint, coalesce(qt.requests_per_second, "
-    "0), coalesce(qt.burst, 0) FROM api_key k LEFT JOIN tenant t ON t.id = k.tenant_id LEFT JOIN "
+    "0), coalesce(qt.burst, 0), encode(k.old_hash, 'hex'), (extract(epoch FROM k.old_until) * "
+    "1000)::bigint FROM api_key k LEFT JOIN tenant t ON t.id = k.tenant_id LEFT JOIN "
     "quota qt ON qt.tenant_id = t.id WHERE k.id = ANY (string_to_array($1, ','))",
     1,
 };
@@ -86,13 +129,21 @@ int store_key_list(struct api_req *q, const char *tenant, const struct req_page 
     return store_page(q->db, &KEY_LIST, p, page, out, err);
 }
 
+int store_key_get(struct api_req *q, const char *tenant, const char *id, json_t **out,
+                  struct sh_err *err)
+{
+    return store_one(q->db, &KEY_GET, (const char *[]){id, tenant}, out, err);
+}
+
 int store_key_create(struct db *db, const char *by_key, const char *request_id,
                      const struct store_key *k, json_t **out, struct sh_err *err)
 {
-    const char *p[] = {k->id,         k->name,   k->role, k->hash_hex,
-                       k->expires_at, k->tenant, by_key,  request_id};
+    char limit[24];
+    const char *p[] = {k->id,     k->name, k->role,    k->hash_hex, k->expires_at,
+                       k->tenant, by_key,  request_id, limit};
     const char *admin[] = {k->id, k->name, k->hash_hex, by_key, request_id};
 
+    snprintf(limit, sizeof(limit), "%d", STORE_MAX_KEYS);
     if (!k->tenant)
         return store_one(db, &KEY_CREATE_ADMIN, admin, out, err);
     return store_one(db, &KEY_CREATE, p, out, err);
@@ -117,6 +168,21 @@ int store_key_revoke(struct api_req *q, const char *tenant, const char *id, json
     const char *p[] = {id, tenant, q->who.key_id, q->request_id};
 
     return store_one(q->db, &KEY_REVOKE, p, out, err);
+}
+
+int store_key_rotate(struct api_req *q, const struct store_key *k, int64_t overlap_s, json_t **out,
+                     struct sh_err *err)
+{
+    char overlap[24];
+    const char *p[] = {k->id, k->tenant, k->hash_hex, overlap, q->who.key_id, q->request_id};
+
+    snprintf(overlap, sizeof(overlap), "%" PRId64, overlap_s);
+    return store_one(q->db, &KEY_ROTATE, p, out, err);
+}
+
+int store_key_used(struct db *db, const char *ids, const char *times, struct sh_err *err)
+{
+    return db_exec(db, &KEY_USED, (const char *[]){ids, times}, NULL, err);
 }
 
 int store_key_load(struct db *db, const char *ids, struct db_res **out, struct sh_err *err)

@@ -35,15 +35,27 @@ static const struct db_stmt MODEL_CREATE = {
     5,
 };
 
+static const struct db_stmt MODEL_PATCH = {
+    "model_patch",
+    "WITH o AS (SELECT * FROM model WHERE tenant_id = $1::bigint AND name = $2 AND deleted_at IS "
+    "NULL AND " SQL_IF_MATCH("$3", "row_version") " FOR UPDATE), "
+    "m AS (UPDATE model x SET visibility = $4, row_version = x.row_version + 1 FROM o WHERE x.id = "
+    "o.id RETURNING x.*), " SQL_AUDIT("$5", "$6", "model.patch", "m.tenant_id",
+    "'model/' || m.name", "to_jsonb(o.*)", "to_jsonb(m.*)", "m, o")
+    "SELECT " SQL_MODEL("m") ", pg_notify('shunt_models', '') FROM m",
+    6,
+};
+
 #define SQL_USED(model)                                                                            \
     "EXISTS (SELECT 1 FROM job j JOIN model_version v ON v.id = j.version_id WHERE v.model_id "    \
-    "= " model " AND j.state NOT IN " SQL_FINAL ")"
+    "= " model " AND j.state NOT IN " SQL_FINAL ") OR EXISTS (SELECT 1 FROM model_version y "      \
+    "WHERE y.model_id = " model " AND y.pinned)"
 
 static const struct db_stmt MODEL_DELETE = {
     "model_delete",
     "WITH o AS (SELECT * FROM model WHERE tenant_id = $1::bigint AND name = $2 AND deleted_at IS "
-    "NULL AND " SQL_IF_MATCH("$3", "row_version") " AND NOT " SQL_USED("model.id")
-    " FOR UPDATE), "
+    "NULL AND " SQL_IF_MATCH("$3", "row_version") " AND NOT (" SQL_USED("model.id")
+    ") FOR UPDATE), "
     "m AS (UPDATE model x SET deleted_at = now(), row_version = x.row_version + 1 FROM o WHERE "
     "x.id = o.id RETURNING x.*), "
     "v AS (UPDATE model_version y SET state = 'DELETED', row_version = y.row_version + 1 FROM o "
@@ -115,6 +127,16 @@ int store_model_create(struct api_req *q, const char *model, const char *visibil
 
     snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     return store_one(q->db, &MODEL_CREATE, p, out, err);
+}
+
+int store_model_patch(struct api_req *q, const char *model, const char *if_match,
+                      const char *visibility, json_t **out, struct sh_err *err)
+{
+    char tenant[24];
+    const char *p[] = {tenant, model, if_match, visibility, q->who.key_id, q->request_id};
+
+    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
+    return store_one(q->db, &MODEL_PATCH, p, out, err);
 }
 
 int store_model_delete(struct api_req *q, const char *model, const char *if_match, json_t **out,

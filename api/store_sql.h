@@ -22,13 +22,15 @@
     "jsonb_build_object('name', " m ".name, 'tenant', (SELECT name FROM tenant WHERE id = " m      \
     ".tenant_id), 'visibility', " m ".visibility, 'created_at', " SQL_TIME(m ".created_at")        \
     ", 'versions', (SELECT coalesce(jsonb_agg(jsonb_build_object('version', y.version, "           \
-    "'state', y.state) ORDER BY y.version), '[]') FROM model_version y WHERE y.model_id = " m      \
+    "'state', y.state, 'pinned', y.pinned) ORDER BY y.version), '[]') FROM model_version y WHERE " \
+    "y.model_id = " m                                                                              \
     ".id AND y.state <> 'DELETED'), 'row_version', " m ".row_version)"
 
 #define SQL_VERSION(v)                                                                             \
     "jsonb_build_object('model', (SELECT name FROM model WHERE id = " v                            \
-    ".model_id), 'version', " v ".version, 'state', " v ".state, 'reason_code', " v                \
-    ".reason_code, 'reason', " v ".reason, 'digest', " v ".digest, 'bytes', " v                    \
+    ".model_id), 'version', " v ".version, 'state', " v ".state, 'pinned', " v                     \
+    ".pinned, 'reason_code', " v ".reason_code, 'reason', " v ".reason, 'digest', " v              \
+    ".digest, 'bytes', " v                                                                         \
     ".bytes, 'inputs', " v ".inputs, 'outputs', " v ".outputs, 'meta', " v                         \
     ".meta, 'max_batch', " v ".max_batch, 'precision', " v ".precision, 'image_bytes', " v         \
     ".image_bytes, 'profile', " v ".profile, 'source_job', " v ".source_job, 'created_at', "       \
@@ -51,7 +53,9 @@
     "jsonb_build_object('id', " k ".id, 'name', " k ".name, 'role', " k                            \
     ".role, 'tenant', (SELECT name FROM tenant WHERE id = " k ".tenant_id), 'created_at', "        \
     SQL_TIME(k ".created_at") ", 'expires_at', " SQL_TIME(k ".expires_at") ", 'revoked_at', "      \
-    SQL_TIME(k ".revoked_at") ")"
+    SQL_TIME(k ".revoked_at") ", 'rotated_at', " SQL_TIME(k ".rotated_at")                         \
+    ", 'old_secret_until', " SQL_TIME(k ".old_until") ", 'last_used_at', "                         \
+    SQL_TIME(k ".last_used_at") ")"
 
 #define SQL_JOB(j)                                                                                 \
     "(SELECT jsonb_build_object('id', " j ".id, 'kind', " j ".kind, 'name', " j                    \
@@ -65,8 +69,15 @@
     ".result, 'result_version', rv.version, 'error_code', " j ".error_code, 'error', " j           \
     ".error, 'created_at', " SQL_TIME(j ".created_at") ", 'started_at', " SQL_TIME(j               \
     ".started_at") ", 'finished_at', " SQL_TIME(j ".finished_at") ", 'row_version', " j            \
-    ".row_version) FROM queue qu, model_version v JOIN model m ON m.id = v.model_id LEFT JOIN "    \
-    "dataset ds ON ds.id = " j ".dataset_id LEFT JOIN dataset es ON es.id = " j                    \
+    ".row_version) || jsonb_build_object('labels', " j ".labels, 'deadline', " SQL_TIME(j          \
+    ".deadline") ", 'min_runtime_ms', " j ".min_runtime_ms, 'preemptible', " j                     \
+    ".preemptible, 'not_before', " SQL_TIME(j ".not_before") ", 'queued_at', " SQL_TIME(j          \
+    ".queued_at") ", 'flags', array_remove(ARRAY[CASE " j ".wish WHEN 'SUSPEND' THEN "             \
+    "'SUSPEND_PENDING' WHEN 'REQUEUE' THEN 'REQUEUE_PENDING' END, CASE WHEN " j ".save_asked > " j \
+    ".save_done AND " j ".executor IS NOT NULL AND " j ".state NOT IN " SQL_FINAL                  \
+    " THEN 'CHECKPOINTING' END], NULL)) FROM queue qu, model_version v JOIN model m ON m.id = "    \
+    "v.model_id LEFT JOIN dataset ds ON ds.id = " j                                                \
+    ".dataset_id LEFT JOIN dataset es ON es.id = " j                                               \
     ".eval_dataset_id LEFT JOIN model_version rv ON rv.id = " j                                    \
     ".result_version_id WHERE qu.id = " j ".queue_id AND v.id = " j ".version_id)"
 /* clang-format on */

@@ -43,7 +43,7 @@ static const struct db_stmt TENANT_PATCH = {
     5,
 };
 
-/* Its keys, datasets and models go with it; the scheduler unloads them. */
+/* Its keys, queues, datasets and models go with it; the scheduler unloads them. */
 static const struct db_stmt TENANT_DELETE = {
     "tenant_delete",
     "WITH o AS (SELECT * FROM tenant WHERE name = $1 AND state <> 'DELETED' AND " SQL_IF_MATCH(
@@ -53,6 +53,8 @@ static const struct db_stmt TENANT_DELETE = {
     "x.id = o.id RETURNING x.*), "
     "k AS (UPDATE api_key y SET revoked_at = now() FROM o WHERE y.tenant_id = o.id AND "
     "y.revoked_at IS NULL), "
+    "u AS (UPDATE queue y SET state = 'DRAINING', deleted_at = now(), row_version = y.row_version "
+    "+ 1 FROM o WHERE y.tenant_id = o.id AND y.deleted_at IS NULL), "
     "d AS (UPDATE dataset y SET state = 'DELETED', row_version = y.row_version + 1 FROM o WHERE "
     "y.tenant_id = o.id AND y.state <> 'DELETED'), "
     "v AS (UPDATE model_version y SET state = 'DELETED', row_version = y.row_version + 1 FROM o, "

@@ -49,7 +49,8 @@ static const struct db_stmt VERSION_DELETE = {
     "version_delete",
     "WITH o AS (SELECT v.*, m.tenant_id, m.name FROM model_version v JOIN model m ON m.id = "
     "v.model_id WHERE m.tenant_id = $1::bigint AND m.name = $2 AND m.deleted_at IS NULL AND "
-    "v.version = $3::int AND v.state <> 'DELETED' AND " SQL_IF_MATCH("$4", "v.row_version")
+    "v.version = $3::int AND v.state <> 'DELETED' AND NOT v.pinned AND " SQL_IF_MATCH("$4",
+    "v.row_version")
     " AND NOT EXISTS (SELECT 1 FROM job j WHERE j.version_id = v.id AND j.state NOT IN " SQL_FINAL
     ") FOR UPDATE OF v), "
     "v AS (UPDATE model_version x SET state = 'DELETED', row_version = x.row_version + 1 FROM o "
@@ -73,25 +74,29 @@ static const struct db_stmt VERSION_SLOT = {
 
 static const struct db_stmt VERSION_REGISTER = {
     "version_register",
-    "WITH v AS (UPDATE model_version x SET state = 'REGISTERED', reason_code = NULL, reason = "
+    "WITH o AS (SELECT * FROM model_version x WHERE x.id = $1::bigint AND " SQL_OPEN("x") " FOR "
+    "UPDATE), "
+    "v AS (UPDATE model_version x SET state = 'REGISTERED', reason_code = NULL, reason = "
     "NULL, digest = $2, bytes = $3::bigint, package = $4, inputs = $5::jsonb, outputs = "
-    "$6::jsonb, meta = $7::jsonb, row_version = x.row_version + 1 WHERE x.id = $1::bigint AND "
-    SQL_OPEN("x") " RETURNING x.*), " SQL_AUDIT("$8", "$9", "version.upload", "m.tenant_id",
-    "'model/' || m.name || '/versions/' || v.version", "NULL",
-    "jsonb_build_object('digest', v.digest, 'bytes', v.bytes)",
-    "v JOIN model m ON m.id = v.model_id")
+    "$6::jsonb, meta = $7::jsonb, row_version = x.row_version + 1 FROM o WHERE x.id = o.id "
+    "RETURNING x.*), " SQL_AUDIT("$8", "$9", "version.upload", "m.tenant_id",
+    "'model/' || m.name || '/versions/' || v.version", "jsonb_build_object('state', o.state)",
+    "jsonb_build_object('state', v.state, 'digest', v.digest, 'bytes', v.bytes)",
+    "v JOIN o ON o.id = v.id JOIN model m ON m.id = v.model_id")
     "SELECT " SQL_VERSION("v") ", pg_notify('shunt_models', '') FROM v",
     9,
 };
 
 static const struct db_stmt VERSION_FAIL = {
     "version_fail",
-    "WITH v AS (UPDATE model_version x SET state = 'FAILED', reason_code = $2, reason = $3, "
-    "row_version = x.row_version + 1 WHERE x.id = $1::bigint AND " SQL_OPEN("x")
-    " RETURNING x.*), " SQL_AUDIT("$4", "$5", "version.refuse", "m.tenant_id",
-    "'model/' || m.name || '/versions/' || v.version", "NULL",
-    "jsonb_build_object('code', v.reason_code, 'reason', v.reason)",
-    "v JOIN model m ON m.id = v.model_id")
+    "WITH o AS (SELECT * FROM model_version x WHERE x.id = $1::bigint AND " SQL_OPEN("x") " FOR "
+    "UPDATE), "
+    "v AS (UPDATE model_version x SET state = 'FAILED', reason_code = $2, reason = $3, "
+    "row_version = x.row_version + 1 FROM o WHERE x.id = o.id RETURNING x.*), " SQL_AUDIT("$4",
+    "$5", "version.refuse", "m.tenant_id", "'model/' || m.name || '/versions/' || v.version",
+    "jsonb_build_object('state', o.state)",
+    "jsonb_build_object('state', v.state, 'code', v.reason_code, 'reason', v.reason)",
+    "v JOIN o ON o.id = v.id JOIN model m ON m.id = v.model_id")
     "SELECT " SQL_VERSION("v") ", pg_notify('shunt_models', '') FROM v",
     5,
 };

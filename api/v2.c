@@ -37,9 +37,9 @@ int v2_ready(struct api_req *q, struct sh_err *err)
 int v2_server(struct api_req *q, struct sh_err *err)
 {
     return reply_json(q,
-                      json_pack("{s:s, s:s, s:[s, s, s, s]}", "name", "shunt", "version",
+                      json_pack("{s:s, s:s, s:[s, s, s, s, s]}", "name", "shunt", "version",
                                 sh_conf_version(), "extensions", "binary_tensor_data", "parameters",
-                                "model_configuration", "statistics"),
+                                "model_configuration", "model_repository", "statistics"),
                       err);
 }
 
@@ -219,6 +219,8 @@ static const char *triton_state(const struct cat_version *v)
         return "READY";
     if (strcmp(v->state, "REGISTERED") == 0 || strcmp(v->state, "LOADING") == 0)
         return "LOADING";
+    if (strcmp(v->state, "UNLOADING") == 0)
+        return "UNLOADING";
     return "UNAVAILABLE";
 }
 

@@ -94,7 +94,10 @@ int versions_delete(struct api_req *q, struct sh_err *err)
         rc = store_version_get(q, q->params[0], q->params[1], &now, err);
         if (!rc)
             rc = noun_refused(now, match, "version", q->params[1],
-                              "jobs use this version, or it belongs to another tenant", err);
+                              json_is_true(json_object_get(now, "pinned"))
+                                  ? "this version is pinned; unpin it first"
+                                  : "jobs use this version, or it belongs to another tenant",
+                              err);
     }
     if (!rc)
         link_hint(q->api->link, "models");

@@ -85,29 +85,56 @@ static int save_key(const struct cli *c, const char *key, struct sh_err *err)
     return file_write(c->conf->save, text, (size_t)n, 0600, err);
 }
 
+/* Prints or saves a secret that the server shows this once. */
+static int show_key(const struct cli *c, const json_t *j, struct sh_err *err)
+{
+    bool save = c->conf->save && c->conf->save[0];
+    int rc = save ? save_key(c, rest_text(j, "key"), err) : SH_OK;
+
+    if (rc)
+        return rc;
+    if (c->output == OUTPUT_JSON)
+        out_json(j);
+    else if (!save && (c->output == OUTPUT_NAME || c->conf->quiet))
+        puts(rest_text(j, "key"));
+    else if (save)
+        out_say(c, "Key %s (%s of %s) is in %s.", rest_text(j, "id"), rest_text(j, "role"),
+                c->conf->tenant, c->conf->save);
+    else
+        printf("%s\nThe key is shown only now. Use it with --key, --key-file or SHUNT_KEY.\n",
+               rest_text(j, "key"));
+    return SH_OK;
+}
+
 int key_create(struct cli *c, struct sh_err *err)
 {
     json_t *body = json_pack("{s:s, s:s, s:s*}", "name", c->args[0], "role", c->conf->role,
                              "expires_at", c->conf->expires_at);
-    bool save = c->conf->save && c->conf->save[0];
     char path[REST_PATH_MAX];
     json_t *j = NULL;
     int rc = keys_path(c, path, NULL, err);
 
     if (!rc)
         rc = rest_call(c, "POST", path, body, 0, &j, err);
-    if (!rc && save)
-        rc = save_key(c, rest_text(j, "key"), err);
-    if (!rc && c->output == OUTPUT_JSON)
-        out_json(j);
-    else if (!rc && !save && (c->output == OUTPUT_NAME || c->conf->quiet))
-        puts(rest_text(j, "key"));
-    else if (!rc && save)
-        out_say(c, "Key %s (%s of %s) is in %s.", rest_text(j, "id"), c->conf->role,
-                c->conf->tenant, c->conf->save);
-    else if (!rc)
-        printf("%s\nThe key is shown only now. Use it with --key, --key-file or SHUNT_KEY.\n",
-               rest_text(j, "key"));
+    if (!rc)
+        rc = show_key(c, j, err);
+    json_decref(body);
+    json_decref(j);
+    return rc;
+}
+
+int key_rotate(struct cli *c, struct sh_err *err)
+{
+    json_t *body = json_pack("{s:I}", "overlap_s", (json_int_t)c->conf->overlap_s), *j = NULL;
+    char path[REST_PATH_MAX], full[REST_PATH_MAX + 8];
+    int rc = keys_path(c, path, c->args[0], err);
+
+    if (!rc) {
+        snprintf(full, sizeof(full), "%s/rotate", path);
+        rc = rest_call(c, "POST", full, body, 0, &j, err);
+    }
+    if (!rc)
+        rc = show_key(c, j, err);
     json_decref(body);
     json_decref(j);
     return rc;
@@ -120,15 +147,17 @@ int key_get(struct cli *c, struct sh_err *err)
                                           {"ROLE", "role", OUT_TEXT},
                                           {"CREATED", "created_at", OUT_TIME},
                                           {"EXPIRES", "expires_at", OUT_TIME},
+                                          {"USED", "last_used_at", OUT_TIME},
                                           {"REVOKED", "revoked_at", OUT_TIME}};
     char path[REST_PATH_MAX];
     json_t *j = NULL;
-    int rc = keys_path(c, path, NULL, err);
+    int rc = keys_path(c, path, c->n_args ? c->args[0] : NULL, err);
 
     if (!rc)
-        rc = rest_list(c, path, 0, &j, err);
+        rc = c->n_args ? rest_get(c, path, 0, &j, err) : rest_list(c, path, 0, &j, err);
     if (!rc)
-        rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "id", err);
+        rc = c->n_args ? out_object(c, j, "id", err)
+                       : out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "id", err);
     json_decref(j);
     return rc;
 }

@@ -23,13 +23,15 @@ struct cli_conf {
     char *server, *key, *key_file, *tenant, *output, *state_dir;
     bool quiet;
     /* up, down */
-    int64_t port, executors, workers, threads, pool_bytes, wait_s;
+    int64_t port, executors, schedulers, workers, threads, pool_bytes, wait_s;
     double copy_gb_per_s;
     char *bind, *device, *db_url, *migrations_dir, *dashboards_dir, *pg_bin, *log_level;
     bool foreground, purge;
     /* tenants, keys, models, targets */
+    int64_t overlap_s;
+    char *by, *from, *to, *class, *actor, *action, *resource, *state;
     char *role, *expires_at, *save, *visibility, *percentile, *on_miss, *latency_ms,
-        *target_priority;
+        *target_priority, *window;
     /* push */
     int64_t max_batch;
     char *precision;
@@ -37,9 +39,10 @@ struct cli_conf {
     /* jobs */
     char *model, *dataset, *eval_dataset, *labels, *loss, *optimizer, *spec, *job_name, *queue;
     char *lr, *momentum, *weight_decay, *beta1, *beta2, *eps, *batch, *epochs, *steps, *seed;
-    char *checkpoint_interval_ms, *token, *kind, *keep, *map, *out;
+    char *checkpoint_interval_ms, *token, *job_labels, *deadline, *min_runtime_ms;
+    char *new_priority, *kind, *keep, *map, *out;
     int64_t priority, max_attempts, last;
-    bool follow, no_publish;
+    bool follow, hold, no_preempt, no_publish;
     /* infer, top */
     char *inputs, *outputs, *truth;
     int64_t rows, offset, repeat, random, interval_ms;
@@ -114,19 +117,35 @@ static inline const char *rest_text(const json_t *j, const char *name)
     return s ? s : "";
 }
 
+/* job.c: "/api/v1/jobs/ID[/below]"; usage if the id is not a number. */
+#define REST_PATH_MAX 1024
+int job_path(struct cli *c, char path[static REST_PATH_MAX], const char *id, const char *below,
+             struct sh_err *err);
+bool job_is_final(const char *state);
+
 /* Turns an answer into a failure (status >= 400) or SH_OK; keeps the document. */
 int rest_check(struct cli *c, const struct http_reply *r, unsigned flags, struct sh_err *err);
 /* Adds ?tenant= to a path. */
 int rest_with_tenant(const struct cli *c, const char *path, char **out, struct sh_err *err);
 
-#define REST_PATH_MAX 1024
 /* Joins segments to "/a/b/c", each escaped; the list ends with NULL. */
 int rest_path(char out[static REST_PATH_MAX], struct sh_err *err, const char *first, ...)
     __attribute__((sentinel));
 
+/* Adds query parameters: pairs of name and value, ended by a NULL name; those without a value are
+ * left out. *out: OWNED, free(). */
+int rest_query(const char *path, char **out, struct sh_err *err, ...) __attribute__((sentinel));
+
 /* "NAME" or "NAME:VERSION". *version is 0 without one. name: room for 129 bytes. */
 int rest_model_ref(struct cli *c, const char *ref, char name[static 129], int64_t *version,
                    struct sh_err *err);
+
+/* model.c: paths of the API, below may be NULL; and the newest version of a model. */
+int model_path(char path[static REST_PATH_MAX], const char *model, const char *below,
+               struct sh_err *err);
+int version_path(char path[static REST_PATH_MAX], const char *model, int64_t version,
+                 const char *below, struct sh_err *err);
+int model_newest(struct cli *c, const char *model, int64_t *version, struct sh_err *err);
 
 /* "1 READY, 2 LOADING" as "summary" of each model of a list. */
 void model_add_summary(json_t *models);
@@ -134,18 +153,25 @@ void model_add_summary(json_t *models);
 /* The commands, by file. */
 cli_fn up_main, down_main, status_main, top_main;                      /* up.c, top.c */
 cli_fn tenant_create, tenant_get, tenant_delete;                       /* admin.c */
-cli_fn key_create, key_get, key_delete, quota_get, quota_set;          /* admin.c */
+cli_fn key_create, key_get, key_delete, key_rotate;                    /* admin.c */
+cli_fn quota_get, quota_set;                                           /* admin.c */
 cli_fn model_create, model_get, model_delete, model_push, version_get; /* model.c */
 cli_fn model_wait, slo_set, slo_get, slo_delete;                       /* model.c */
+cli_fn model_load, model_unload, model_pin, model_unpin, model_share;  /* load.c */
+cli_fn placement_get, profile_get, slo_report;                         /* load.c */
 cli_fn dataset_create, dataset_get, dataset_delete, dataset_push;      /* dataset.c */
-cli_fn job_get, job_submit, job_cancel, job_wait, job_events;          /* job.c */
-cli_fn job_losses, job_checkpoints, queue_get, executor_get;           /* job.c */
+cli_fn job_get, job_submit, job_control, job_set, job_wait;            /* job.c */
+cli_fn job_explain, job_losses, job_checkpoints;                       /* job.c */
+cli_fn job_events;                                                     /* events.c */
+cli_fn executor_get;                                                   /* job.c */
 /* job.c: the path of a job, and of what is below it unless that is NULL. A number that is none is a
  * failure of usage. */
 int job_path(struct cli *c, char path[static REST_PATH_MAX], const char *id, const char *below,
              struct sh_err *err);
 int batch_fill_spec(struct cli *c, json_t *spec, struct sh_err *err); /* batch.c */
 cli_fn job_result;                                                    /* result.c */
+cli_fn queue_get, queue_create, queue_set, queue_delete;              /* queue.c */
+cli_fn usage_get, share_get, audit_get;                               /* usage.c */
 cli_fn infer_main;                                                    /* infer.c */
 
 #endif

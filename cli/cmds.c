@@ -26,6 +26,7 @@ static const struct sh_conf_opt UP[] = {
     STR(bind, "bind", "127.0.0.1", "address to listen on, for the API and for metrics"),
     STR(device, "device", "cpu", "device of the executors: cpu or cuda"),
     INT(executors, "executors", 1, 1, 64, "executors, one for each device of the host"),
+    INT(schedulers, "schedulers", 1, 1, 4, "one leads, the others stand by"),
     INT(workers, "workers", 3, 2, 64, "worker processes of an executor"),
     SH_OPT_BYTES(ST, pool_bytes, "pool-bytes", "1G", 1 << 24, 1e13, 0,
                  "device memory that an executor owns, bytes"),
@@ -52,6 +53,28 @@ static const struct sh_conf_opt KEY_CREATE[] = {
     STR(expires_at, "expires-at", NULL, "time such as 2027-01-31T00:00:00Z"),
     STR(save, "save", NULL, "write the key to this file (mode 0600)"),
 };
+static const struct sh_conf_opt KEY_ROTATE[] = {
+    INT(overlap_s, "overlap-s", 0, 0, 2592000, "the old secret is valid for so much longer, s"),
+    STR(save, "save", NULL, "write the key to this file (mode 0600)"),
+};
+static const struct sh_conf_opt QUEUE_SET[] = {
+    STR(state, "state", NULL, "OPEN, HELD (starts nothing) or DRAINING (takes nothing new)"),
+    STR(target_priority, "priority", NULL, "-1000 to 1000, added to that of each job"),
+};
+static const struct sh_conf_opt USAGE_GET[] = {
+    STR(by, "by", "class", "class, model, minute, hour or day"),
+    STR(from, "from", NULL, "time such as 2027-01-31T00:00:00Z; without it a day before --to"),
+    STR(to, "to", NULL, "time, not included; without it now"),
+    STR(class, "class", NULL, "inference or training alone"),
+    STR(model, "model", NULL, "this model alone"),
+};
+static const struct sh_conf_opt AUDIT_GET[] = {
+    STR(actor, "actor", NULL, "id of the key that made the changes"),
+    STR(action, "action", NULL, "such as key.rotate, or key for all of them"),
+    STR(resource, "resource", NULL, "such as model/digits"),
+    STR(from, "from", NULL, "time such as 2027-01-31T00:00:00Z"),
+    STR(to, "to", NULL, "time, not included"),
+};
 static const struct sh_conf_opt MODEL_CREATE[] = {
     STR(visibility, "visibility", "private", "private, or shared with every tenant for inference"),
 };
@@ -66,6 +89,13 @@ static const struct sh_conf_opt SLO_SET[] = {
     STR(percentile, "percentile", NULL, "of the requests, such as 99"),
     STR(target_priority, "priority", NULL, "0 to 100; higher goes first"),
     STR(on_miss, "on-miss", NULL, "reject, delay or best-effort"),
+};
+static const struct sh_conf_opt SLO_REPORT[] = {
+    STR(window, "window", "1h", "5m, 1h or 1d"),
+};
+static const struct sh_conf_opt LOAD[] = {
+    BOOL(wait, "wait", "wait until the version, or the newest, is READY"),
+    INT(wait_s, "wait-s", 600, 1, 86400, "longest wait, s"),
 };
 static const struct sh_conf_opt SUBMIT[] = {
     STR(kind, "kind", "training", "training, or batch-inference: the model over the whole dataset"),
@@ -95,15 +125,33 @@ static const struct sh_conf_opt SUBMIT[] = {
     STR(queue, "queue", NULL, "queue"),
     INT(priority, "priority", 0, -1000, 1000, "higher goes first"),
     INT(max_attempts, "max-attempts", 5, 1, 100, "starts before the job counts as failed"),
+    STR(job_labels, "label", NULL, "labels of the job: KEY=VALUE,KEY=VALUE"),
+    STR(deadline, "deadline", NULL,
+        "time such as 2027-01-31T00:00:00Z; a job that cannot end by then is not started"),
+    STR(min_runtime_ms, "min-runtime-ms", NULL,
+        "no other job takes its place before, ms; without it the scheduler's --min-run-ms"),
+    BOOL(no_preempt, "no-preempt",
+         "no other job takes its place at all; such jobs run only within the tenant's guarantee"),
+    BOOL(hold, "hold", "do not start before `shunt release`"),
     STR(token, "token", NULL, "submitting again with the same token gives the first job"),
     BOOL(wait, "wait", "wait for the end and show how it goes"),
     INT(wait_s, "wait-s", 86400, 1, 31536000, "longest wait, s"),
+};
+static const struct sh_conf_opt GET_JOBS[] = {
+    STR(state, "state", NULL, "only those in one of these states: QUEUED,HELD"),
+    STR(queue, "queue", NULL, "only those of this queue"),
+    STR(job_labels, "label", NULL, "only those with these labels: KEY=VALUE,KEY=VALUE"),
+};
+static const struct sh_conf_opt SET_JOB[] = {
+    STR(new_priority, "priority", NULL, "-1000 to 1000; higher goes first"),
+    STR(job_labels, "label", NULL, "KEY=VALUE,KEY=VALUE; KEY= removes one"),
+    STR(deadline, "deadline", NULL, "time such as 2027-01-31T00:00:00Z; \"none\" removes it"),
 };
 static const struct sh_conf_opt WAIT[] = {
     INT(wait_s, "wait-s", 3600, 1, 31536000, "longest wait, s"),
 };
 static const struct sh_conf_opt EVENTS[] = {
-    BOOL(follow, "follow", "go on until the job ends"),
+    BOOL(follow, "follow", "go on until the job ends; short: -f"),
 };
 static const struct sh_conf_opt LOSSES[] = {
     INT(last, "last", 20, 1, 1000000000, "print only this many"),
@@ -147,6 +195,12 @@ const struct cli_cmd CLI_CMDS[] = {
     {"create", "model", "NAME",
      "create a model: a name for versions", model_create, OPTS(MODEL_CREATE)},
     {"create", "dataset", "NAME", "create a dataset; push its file next", dataset_create, NONE},
+    {"create", "queue", "NAME",
+     "create a queue of --tenant; an admin without --tenant creates a shared one",
+     queue_create, OPTS(QUEUE_SET)},
+
+    {"rotate", "key", "ID",
+     "give an API key of --tenant a new secret, shown this once", key_rotate, OPTS(KEY_ROTATE)},
 
     {"push", "model", "NAME FILE",
      "upload an ONNX file as the next version; creates the model if needed",
@@ -155,20 +209,33 @@ const struct cli_cmd CLI_CMDS[] = {
      "upload a safetensors file; creates the dataset if needed", dataset_push, NONE},
 
     {"get", "tenants", "[NAME]", "tenants", tenant_get, NONE},
-    {"get", "keys", "", "API keys of --tenant, without secrets", key_get, NONE},
+    {"get", "keys", "[ID]", "API keys of --tenant, without secrets", key_get, NONE},
     {"get", "quota", "[TENANT]", "limits of a tenant", quota_get, NONE},
     {"get", "models", "[NAME]", "models", model_get, NONE},
     {"get", "versions", "MODEL[:VERSION]",
      "versions of a model, or one with its tensors", version_get, NONE},
+    {"get", "placements", "MODEL[:VERSION]",
+     "where a version stands: state and bytes by executor", placement_get, NONE},
+    {"get", "profile", "MODEL[:VERSION]",
+     "how long runs of a version take by batch, and what is predicted", profile_get, NONE},
     {"get", "slo", "MODEL", "latency target of a model", slo_get, NONE},
     {"get", "datasets", "[NAME]", "datasets", dataset_get, NONE},
-    {"get", "queues", "", "queues", queue_get, NONE},
-    {"get", "jobs", "[JOB]", "jobs, newest first, or one job", job_get, NONE},
+    {"get", "queues", "[NAME]", "queues that --tenant may use", queue_get, NONE},
+    {"get", "usage", "[TENANT]", "device time, requests and samples", usage_get, OPTS(USAGE_GET)},
+    {"get", "share", "[TENANT]",
+     "what the scheduler decides by: guarantees, fair shares, usage", share_get, NONE},
+    {"get", "audit", "", "every change, newest first", audit_get, OPTS(AUDIT_GET)},
+    {"get", "jobs", "[JOB]", "jobs, newest first, or one job", job_get, OPTS(GET_JOBS)},
     {"get", "checkpoints", "JOB",
      "checkpoints that were written; the files of the last two are kept", job_checkpoints, NONE},
     {"get", "executors", "", "executors, and since when they are up or down", executor_get, NONE},
 
+    {"set", "visibility", "MODEL private|shared",
+     "share a model with every tenant for inference, or no longer", model_share, NONE},
     {"set", "slo", "MODEL", "set the latency target of a model", slo_set, OPTS(SLO_SET)},
+    {"set", "job", "JOB", "change priority, labels or deadline of a job", job_set, OPTS(SET_JOB)},
+    {"set", "queue", "NAME", "hold, drain or open a queue of --tenant, or change its priority",
+     queue_set, OPTS(QUEUE_SET)},
     {"set", "quota", "TENANT FIELD=VALUE...",
      "change limits of a tenant; null = the default; get quota -o json shows every field",
      quota_set, NONE},
@@ -178,13 +245,34 @@ const struct cli_cmd CLI_CMDS[] = {
     {"delete", "model", "MODEL[:VERSION]",
      "delete a model with all versions, or one version", model_delete, NONE},
     {"delete", "slo", "MODEL", "remove the latency target of a model", slo_delete, NONE},
+    {"delete", "queue", "NAME", "delete a queue of --tenant that has no live jobs", queue_delete,
+     NONE},
     {"delete", "dataset", "NAME", "delete a dataset", dataset_delete, NONE},
 
+    {"load", NULL, "MODEL[:VERSION]",
+     "load what was unloaded or has failed; without a version all", model_load, OPTS(LOAD)},
+    {"unload", NULL, "MODEL[:VERSION]",
+     "take versions off the executors; requests for them are refused until they are loaded",
+     model_unload, NONE},
+    {"pin", NULL, "MODEL[:VERSION]",
+     "keep images in device memory, within the tenant's quota", model_pin, NONE},
+    {"unpin", NULL, "MODEL[:VERSION]", "let images be evicted like others", model_unpin, NONE},
+    {"slo", "report", "MODEL", "how the latency target was met", slo_report, OPTS(SLO_REPORT)},
+
     {"submit", NULL, "", "submit a job: training, or batch inference", job_submit, OPTS(SUBMIT)},
-    {"cancel", NULL, "JOB", "cancel a job", job_cancel, NONE},
+    {"cancel", NULL, "JOB", "cancel a job", job_control, NONE},
+    {"hold", NULL, "JOB", "keep a queued job from starting", job_control, NONE},
+    {"release", NULL, "JOB", "let a held job start", job_control, NONE},
+    {"suspend", NULL, "JOB",
+     "take a job from its executor, with a checkpoint, until it is resumed", job_control, NONE},
+    {"resume", NULL, "JOB", "let a suspended job go on", job_control, NONE},
+    {"requeue", NULL, "JOB",
+     "take a job from its executor, with a checkpoint, to the end of its queue", job_control, NONE},
+    {"checkpoint", NULL, "JOB", "write a checkpoint after the next step", job_control, NONE},
     {"wait", "job", "JOB",
      "wait for a job's end; exit status 0 if it succeeded", job_wait, OPTS(WAIT)},
     {"wait", "model", "MODEL[:VERSION]", "wait until a version is READY", model_wait, OPTS(WAIT)},
+    {"explain", NULL, "JOB", "why a job waits or keeps its place, in words", job_explain, NONE},
     {"events", NULL, "JOB", "every change of a job's state", job_events, OPTS(EVENTS)},
     {"losses", NULL, "JOB", "loss of each committed step", job_losses, OPTS(LOSSES)},
     {"result", NULL, "JOB", "what a job left; --out saves its file", job_result, OPTS(RESULT)},

@@ -23,12 +23,12 @@ struct http {
 };
 
 struct call {
+    CURL *curl;
     const struct http_req *req;
     struct http_reply *reply;
     struct sh_buf body;
     int rc; /* what a callback ran into */
-    bool is_file_broken, is_out_broken;
-    CURL *curl;
+    bool is_file_broken, is_out_broken, is_enough;
     bool has_begun; /* something was written to out_fd */
 };
 
@@ -136,6 +136,10 @@ static size_t on_body(char *data, size_t size, size_t n, void *arg)
     if (c->req->out_fd > 0 && (status == 200 || status == 206)) {
         c->is_out_broken = !write_out(c, data, size * n, status);
         return c->is_out_broken ? 0 : size * n;
+    }
+    if (c->req->data && status == 200) {
+        c->is_enough = !c->req->data(data, size * n, c->req->data_arg);
+        return c->is_enough ? 0 : size * n;
     }
     c->rc = sh_buf_append(&c->body, data, size * n, NULL);
     return c->rc ? 0 : size * n;
@@ -250,7 +254,7 @@ static void set_limits(CURL *curl, const struct http_req *r, struct call *c)
 {
     long ms = (long)(r->timeout_ms > 0 ? r->timeout_ms : DEFAULT_MS);
 
-    if (r->file_fd > 0 || r->out_fd > 0) { /* as long as it takes, but not without moving */
+    if (r->file_fd > 0 || r->out_fd > 0 || r->data) { /* as long as it takes, but moving */
         curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, 0L);
         curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
         curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, ms / 1000 + 1);
@@ -280,7 +284,7 @@ static int explain(struct http *h, const struct call *c, CURLcode code, struct s
 int http_call(struct http *h, const struct http_req *req, struct http_reply *out,
               struct sh_err *err)
 {
-    struct call c = {.req = req, .reply = out, .curl = h->curl};
+    struct call c = {.curl = h->curl, .req = req, .reply = out};
     struct curl_slist *headers = NULL;
     char *url = NULL;
     long status = 0;
@@ -308,7 +312,7 @@ int http_call(struct http *h, const struct http_req *req, struct http_reply *out
     code = curl_easy_perform(h->curl);
     curl_easy_getinfo(h->curl, CURLINFO_RESPONSE_CODE, &status);
     /* A server that refuses an upload half-way answers, then closes: the answer counts. */
-    if (code != CURLE_OK && !(code == CURLE_SEND_ERROR && status >= 400)) {
+    if (code != CURLE_OK && !c.is_enough && !(code == CURLE_SEND_ERROR && status >= 400)) {
         rc = explain(h, &c, code, err);
         goto out;
     }

@@ -8,11 +8,14 @@
 
 #include "common/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct http;
 
+/* A piece of the body of an answer with status 200. False: enough, end the call. */
+typedef bool http_data_fn(const char *data, size_t n, void *arg);
 typedef void http_progress_fn(int64_t done, int64_t total, void *arg);
 
 struct http_req {
@@ -26,7 +29,10 @@ struct http_req {
     int out_fd; /* BORROWED; > 0: a body of 200 or 206 is written to it, of 200 from its start */
     http_progress_fn *progress;
     void *progress_arg;
-    int64_t timeout_ms; /* 0: 60 s; for files: the longest time without any byte */
+    http_data_fn
+        *data; /* takes a body as it comes, however long that takes; out->body stays empty */
+    void *data_arg;
+    int64_t timeout_ms; /* 0: 60 s; for files or with data: the longest time without any byte */
 };
 
 struct http_reply {

@@ -1,4 +1,4 @@
-/* job.c - jobs: submit, look at, wait, cancel. Also queues and executors. */
+/* job.c - jobs: submit, look at, wait, control, explain. Also queues and executors. */
 #include "cli/out.h"
 #include "common/clock.h"
 #include "common/hash.h"
@@ -23,7 +23,7 @@ int job_path(struct cli *c, char path[static REST_PATH_MAX], const char *id, con
     return rest_path(path, err, "api", "v1", "jobs", id, below, NULL);
 }
 
-static bool is_final(const char *state)
+bool job_is_final(const char *state)
 {
     static const char *const FINAL[] = {"SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED"};
 
@@ -52,7 +52,13 @@ int job_get(struct cli *c, struct sh_err *err)
     int rc;
 
     if (c->n_args == 0) {
-        rc = rest_list(c, "/api/v1/jobs", REST_TENANT, &j, err);
+        char *url = NULL;
+
+        rc = rest_query("/api/v1/jobs", &url, err, "state", c->conf->state, "queue", c->conf->queue,
+                        "label", c->conf->job_labels, NULL);
+        if (!rc)
+            rc = rest_list(c, url, REST_TENANT, &j, err);
+        free(url);
         if (!rc)
             rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "id", err);
     } else {
@@ -80,20 +86,6 @@ int job_checkpoints(struct cli *c, struct sh_err *err)
         rc = rest_list(c, path, REST_TENANT, &j, err);
     if (!rc)
         rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "step", err);
-    json_decref(j);
-    return rc;
-}
-
-int queue_get(struct cli *c, struct sh_err *err)
-{
-    static const struct out_col COLS[] = {{"NAME", "name", OUT_TEXT},
-                                          {"STATE", "state", OUT_TEXT},
-                                          {"PRIORITY", "priority", OUT_TEXT}};
-    json_t *j = NULL;
-    int rc = rest_list(c, "/api/v1/queues", REST_TENANT, &j, err);
-
-    if (!rc)
-        rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "name", err);
     json_decref(j);
     return rc;
 }
@@ -229,10 +221,37 @@ static int fill_token(struct cli *c, json_t *job, struct sh_err *err)
     return rc ? rc : set_text(job, "client_token", hex, err);
 }
 
+/* "KEY=VALUE,KEY=VALUE" as the member "labels"; KEY= is null where that removes one. */
+static int set_labels(struct cli *c, json_t *obj, bool may_remove, struct sh_err *err)
+{
+    const char *text = c->conf->job_labels;
+    json_t *labels = text && text[0] ? json_object() : NULL;
+
+    for (const char *p = labels ? text : NULL; p;) {
+        size_t len = strcspn(p, ","), key = strcspn(p, "=");
+        json_t *v;
+
+        if (key == 0 || key >= len) {
+            json_decref(labels);
+            return cli_usage(c, err, "--label wants KEY=VALUE,KEY=VALUE, not \"%.60s\"", text);
+        }
+        v = may_remove && key + 1 == len ? json_null() : json_stringn(p + key + 1, len - key - 1);
+        if (!v || json_object_setn_new(labels, p, key, v)) {
+            json_decref(labels);
+            return cli_usage(c, err, "--label is not UTF-8");
+        }
+        p = p[len] ? p + len + 1 : NULL;
+    }
+    if (labels && json_object_set_new(obj, "labels", labels))
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
+    return SH_OK;
+}
+
 static int fill_job(struct cli *c, json_t *job, struct sh_err *err)
 {
     const struct cli_conf *o = c->conf;
     bool is_batch = strcmp(o->kind, "batch-inference") == 0;
+    const struct setting min_runtime = {"min_runtime_ms", o->min_runtime_ms, true};
     json_t *spec = NULL;
     char model[129];
     int64_t version = 0;
@@ -258,11 +277,46 @@ static int fill_job(struct cli *c, json_t *job, struct sh_err *err)
     if (!rc)
         rc = set_text(job, "name", o->job_name, err);
     if (!rc)
+        rc = set_text(job, "deadline", o->deadline, err);
+    if (!rc)
+        rc = set_labels(c, job, false, err);
+    if (!rc)
+        rc = set_numbers(c, job, &min_runtime, 1, err);
+    if (!rc && (json_object_set_new(job, "hold", json_boolean(o->hold)) ||
+                json_object_set_new(job, "preemptible", json_boolean(!o->no_preempt))))
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
+    if (!rc)
         rc = fill_token(c, job, err);
     if (!rc)
         rc = fill_spec(c, is_batch, &spec, err);
     if (!rc && json_object_set_new(job, "spec", spec))
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
+    return rc;
+}
+
+int job_set(struct cli *c, struct sh_err *err)
+{
+    const struct setting priority = {"priority", c->conf->new_priority, true};
+    const char *deadline = c->conf->deadline;
+    json_t *patch = json_object(), *j = NULL;
+    char path[REST_PATH_MAX];
+    int rc = patch ? job_path(c, path, c->args[0], NULL, err)
+                   : SH_FAIL(err, SH_E_NOMEM, "could not allocate a change");
+
+    if (!rc)
+        rc = set_numbers(c, patch, &priority, 1, err);
+    if (!rc)
+        rc = set_labels(c, patch, true, err);
+    if (!rc && deadline && strcmp(deadline, "none") == 0)
+        json_object_set_new(patch, "deadline", json_null());
+    else if (!rc)
+        rc = set_text(patch, "deadline", deadline, err);
+    if (!rc)
+        rc = rest_call(c, "PATCH", path, patch, REST_TENANT, &j, err);
+    if (!rc)
+        rc = out_object(c, j, "id", err);
+    json_decref(patch);
+    json_decref(j);
     return rc;
 }
 
@@ -327,7 +381,7 @@ static int wait_end(struct cli *c, const char *id, json_t **out, struct sh_err *
     *out = NULL;
     while (!rc) {
         rc = look_at(c, path, &seen_ns, out, err);
-        if (rc || is_final(rest_text(*out, "state")))
+        if (rc || job_is_final(rest_text(*out, "state")))
             break;
         if (*out)
             show_job(&bar, *out);
@@ -433,76 +487,84 @@ int job_submit(struct cli *c, struct sh_err *err)
     return rc;
 }
 
-int job_cancel(struct cli *c, struct sh_err *err)
+/* cancel, hold, release, suspend, resume, requeue, checkpoint: the verb is the server's word too.
+ * */
+int job_control(struct cli *c, struct sh_err *err)
 {
-    char path[REST_PATH_MAX];
+    char path[REST_PATH_MAX], flags[128];
     json_t *j = NULL;
-    int rc = job_path(c, path, c->args[0], "cancel", err);
+    int rc = job_path(c, path, c->args[0], c->cmd->verb, err);
 
     if (!rc)
         rc = rest_call(c, "POST", path, NULL, REST_TENANT, &j, err);
     if (!rc && c->output != OUTPUT_TABLE)
         rc = out_object(c, j, "state", err);
-    else if (!rc)
-        out_say(c, "Job %s is %s.", c->args[0], rest_text(j, "state"));
+    out_text(j, "flags", OUT_TEXT, flags, sizeof(flags));
+    if (!rc && c->output == OUTPUT_TABLE)
+        out_say(c, "Job %s is %s.%s%s", c->args[0], rest_text(j, "state"),
+                json_array_size(json_object_get(j, "flags")) ? " " : "",
+                json_array_size(json_object_get(j, "flags")) ? flags : "");
     json_decref(j);
     return rc;
 }
 
-/* ---------------------------------------------------------------- events, losses */
-
-static void print_event(const struct cli *c, const json_t *e)
+static void say_holders(const json_t *holders)
 {
-    char at[64], from[32], to[32], reason[64], detail[512];
+    const json_t *h;
+    size_t i;
 
-    if (c->output == OUTPUT_JSON) {
-        json_dumpf(e, stdout, JSON_COMPACT); /* one a line: --follow has no end to close a list */
-        putchar('\n');
-    } else {
-        out_text(e, "at", OUT_TEXT, at, sizeof(at));
-        out_text(e, "from", OUT_TEXT, from, sizeof(from));
-        out_text(e, "to", OUT_TEXT, to, sizeof(to));
-        out_text(e, "reason", OUT_TEXT, reason, sizeof(reason));
-        out_text(e, "detail", OUT_TEXT, detail, sizeof(detail));
-        printf("%-24s  %-10s -> %-10s  %s%s%s\n", at, from, to, reason,
-               strcmp(detail, "{}") == 0 ? "" : "  ", strcmp(detail, "{}") == 0 ? "" : detail);
+    json_array_foreach(holders, i, h)
+    {
+        char exec[64], job[32], state[32], left[32];
+
+        out_text(h, "executor", OUT_TEXT, exec, sizeof(exec));
+        out_text(h, "job", OUT_TEXT, job, sizeof(job));
+        out_text(h, "state", OUT_TEXT, state, sizeof(state));
+        out_text(h, "steps_left", OUT_TEXT, left, sizeof(left));
+        if (!json_object_get(h, "state"))
+            printf("  %s is free.\n", exec);
+        else
+            printf("  %s has %s%s: %s, %s steps left at %.3g a second.\n", exec,
+                   json_object_get(h, "job") ? "job " : "a job of another tenant",
+                   json_object_get(h, "job") ? job : "", state, left,
+                   json_number_value(json_object_get(h, "steps_per_s")));
     }
-    fflush(stdout);
 }
 
-int job_events(struct cli *c, struct sh_err *err)
+int job_explain(struct cli *c, struct sh_err *err)
 {
-    char path[REST_PATH_MAX], job[REST_PATH_MAX];
-    json_int_t last = 0;
-    bool more = true;
-    int rc = job_path(c, path, c->args[0], "events", err);
+    char path[REST_PATH_MAX], text[600], basis[400], start[40], reason[64];
+    json_t *j = NULL;
+    int rc = job_path(c, path, c->args[0], "explain", err);
 
     if (!rc)
-        rc = job_path(c, job, c->args[0], NULL, err);
-    while (!rc && more) {
-        json_t *list = NULL, *j = NULL, *e;
-        size_t i;
-
-        /* The state first: an event written after it is then still seen in the list. */
-        if (c->conf->follow)
-            rc = rest_get(c, job, REST_TENANT, &j, err);
-        more = c->conf->follow && !is_final(rest_text(j, "state"));
-        if (!rc)
-            rc = rest_list(c, path, REST_TENANT, &list, err);
-        json_array_foreach(list, i, e)
-        {
-            if (json_integer_value(json_object_get(e, "id")) <= last)
-                continue;
-            last = json_integer_value(json_object_get(e, "id"));
-            print_event(c, e);
-        }
-        json_decref(list);
-        json_decref(j);
-        if (!rc && more)
-            cli_sleep_ms(POLL_MS * 2);
+        rc = rest_get(c, path, REST_TENANT, &j, err);
+    if (!rc && c->output != OUTPUT_TABLE) {
+        rc = out_object(c, j, "reason", err);
+    } else if (!rc) {
+        out_text(j, "text", OUT_TEXT, text, sizeof(text));
+        out_text(j, "reason", OUT_TEXT, reason, sizeof(reason));
+        out_text(j, "estimated_start", OUT_TEXT, start, sizeof(start));
+        out_text(j, "basis", OUT_TEXT, basis, sizeof(basis));
+        printf("Job %s is %s%s%s. %s\n", c->args[0], rest_text(j, "state"),
+               rest_text(j, "reason")[0] ? ", " : "", rest_text(j, "reason")[0] ? reason : "",
+               text);
+        say_holders(json_object_get(j, "waits_for"));
+        if (json_object_get(j, "position"))
+            printf("It is number %" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT
+                   " that may start.\n",
+                   json_integer_value(json_object_get(j, "position")),
+                   json_integer_value(json_object_get(j, "waiting")));
+        if (json_object_get(j, "estimated_start"))
+            printf("Estimated start: %s, by %s.\n", start, basis);
+        else if (json_object_get(j, "basis"))
+            printf("Estimated start: %s.\n", basis);
     }
+    json_decref(j);
     return rc;
 }
+
+/* ---------------------------------------------------------------- losses */
 
 static int get_losses(struct cli *c, const char *path, size_t offset, size_t limit, json_t **out,
                       struct sh_err *err)

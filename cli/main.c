@@ -17,7 +17,7 @@ struct words { /* our copy of argv: conf.c moves its elements */
 /* Short forms become long ones; "-o json" becomes "--output json". */
 static int copy_words(int argc, char **argv, bool with_profile, struct words *w, struct sh_err *err)
 {
-    static char output[] = "--output", help[] = "--help";
+    static char output[] = "--output", help[] = "--help", follow[] = "--follow";
     const char *home = sh_conf_env("HOME");
     bool has_config = sh_conf_env("SHUNT_CONFIG") != NULL;
     int rc = SH_OK;
@@ -35,7 +35,9 @@ static int copy_words(int argc, char **argv, bool with_profile, struct words *w,
     for (int i = 1; i < argc; i++) {
         bool is_output = strcmp(argv[i], "-o") == 0, is_help = strcmp(argv[i], "-h") == 0;
 
-        w->list[w->n++] = is_output ? output : is_help ? help : argv[i];
+        bool is_follow = strcmp(argv[i], "-f") == 0;
+
+        w->list[w->n++] = is_output ? output : is_help ? help : is_follow ? follow : argv[i];
     }
     return rc;
 }

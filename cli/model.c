@@ -10,14 +10,14 @@
 
 #define POLL_MS 200
 
-static int model_path(char path[static REST_PATH_MAX], const char *model, const char *below,
-                      struct sh_err *err)
+int model_path(char path[static REST_PATH_MAX], const char *model, const char *below,
+               struct sh_err *err)
 {
     return rest_path(path, err, "api", "v1", "models", model, below, NULL);
 }
 
-static int version_path(char path[static REST_PATH_MAX], const char *model, int64_t version,
-                        const char *below, struct sh_err *err)
+int version_path(char path[static REST_PATH_MAX], const char *model, int64_t version,
+                 const char *below, struct sh_err *err)
 {
     char number[24];
 
@@ -120,9 +120,10 @@ int version_get(struct cli *c, struct sh_err *err)
 {
     static const struct out_col COLS[] = {
         {"VERSION", "version", OUT_TEXT},     {"STATE", "state", OUT_TEXT},
-        {"BYTES", "bytes", OUT_BYTES},        {"MAX BATCH", "max_batch", OUT_TEXT},
-        {"PRECISION", "precision", OUT_TEXT}, {"FROM JOB", "source_job", OUT_TEXT},
-        {"CREATED", "created_at", OUT_TIME},  {"REASON", "reason", OUT_TEXT}};
+        {"PINNED", "pinned", OUT_TEXT},       {"BYTES", "bytes", OUT_BYTES},
+        {"MAX BATCH", "max_batch", OUT_TEXT}, {"PRECISION", "precision", OUT_TEXT},
+        {"FROM JOB", "source_job", OUT_TEXT}, {"CREATED", "created_at", OUT_TIME},
+        {"REASON", "reason", OUT_TEXT}};
     char path[REST_PATH_MAX], name[129];
     json_t *j = NULL;
     int64_t version;
@@ -143,8 +144,7 @@ int version_get(struct cli *c, struct sh_err *err)
 
 /* ---------------------------------------------------------------- waiting */
 
-/* The newest version of a model. */
-static int newest(struct cli *c, const char *model, int64_t *version, struct sh_err *err)
+int model_newest(struct cli *c, const char *model, int64_t *version, struct sh_err *err)
 {
     char path[REST_PATH_MAX];
     json_t *j = NULL, *v;
@@ -202,7 +202,7 @@ int model_wait(struct cli *c, struct sh_err *err)
     int rc = rest_model_ref(c, c->args[0], name, &version, err);
 
     if (!rc && version == 0)
-        rc = newest(c, name, &version, err);
+        rc = model_newest(c, name, &version, err);
     if (!rc)
         rc = wait_version(c, name, version, err);
     if (!rc && c->output == OUTPUT_NAME)

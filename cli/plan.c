@@ -75,7 +75,7 @@ static int taken_port(const struct cli_conf *o, int port)
 {
     if (!port_is_free(o->bind, port))
         return port;
-    for (int i = 0; i < 2 + (int)o->executors; i++)
+    for (int i = 0; i < 1 + (int)o->executors + (int)o->schedulers; i++)
         if (!port_is_free(o->bind, port + METRICS_OFFSET + i))
             return port + METRICS_OFFSET + i;
     return 0;
@@ -173,7 +173,7 @@ static void add_database(struct builder *b)
     memcpy(pp->argv, b->p->pg.postgres, sizeof(pp->argv));
 }
 
-static void add_scheduler(struct builder *b, int port, const char *migrations)
+static void add_migration(struct builder *b, const char *migrations)
 {
     struct plan_proc *pp = add_proc(b, "migrate", PLAN_ONCE, 5000);
 
@@ -181,12 +181,46 @@ static void add_scheduler(struct builder *b, int port, const char *migrations)
     arg(b, pp, "--migrate-only");
     arg(b, pp, "--migrations-dir=%s", migrations);
     common_args(b, pp, 0);
-    pp = add_proc(b, "scheduler", PLAN_DAEMON, 10000);
+}
+
+/* The first is "scheduler"; those that stand by have a number behind the name. */
+static void scheduler_name(int i, char out[static 24])
+{
+    if (i == 0)
+        sh_strlcpy(out, "scheduler", 24);
+    else
+        snprintf(out, 24, "scheduler-%d", i);
+}
+
+static void add_scheduler(struct builder *b, int i, int port, const char *migrations)
+{
+    struct plan_proc *pp;
+    char name[24];
+
+    scheduler_name(i, name);
+    pp = add_proc(b, name, PLAN_DAEMON, 10000);
     arg(b, pp, "shunt-scheduler");
-    arg(b, pp, "--name=scheduler");
-    arg(b, pp, "--listen=unix:%s/scheduler.sock", b->s->sock);
+    arg(b, pp, "--name=%s", name);
+    arg(b, pp, "--listen=unix:%s/%s.sock", b->s->sock, name);
     arg(b, pp, "--migrations-dir=%s", migrations);
-    common_args(b, pp, port + METRICS_OFFSET + 1);
+    common_args(b, pp, port + METRICS_OFFSET + (i == 0 ? 1 : (int)b->o->executors + 1 + i));
+}
+
+/* For whoever connects to the leader, whichever that is. */
+static void schedulers_arg(struct builder *b, struct plan_proc *pp)
+{
+    char *text = NULL, name[24];
+
+    for (int i = 0; !b->rc && i < (int)b->o->schedulers; i++) {
+        char *shorter = text;
+
+        scheduler_name(i, name);
+        b->rc = sh_asprintf(b->err, &text, "%s%sunix:%s/%s.sock", shorter ? shorter : "",
+                            shorter ? "," : "", b->s->sock, name);
+        free(shorter);
+    }
+    arg(b, pp, "--scheduler=%s", text ? text : "");
+    free(text);
 }
 
 static void add_executor(struct builder *b, int i, int port)
@@ -199,7 +233,7 @@ static void add_executor(struct builder *b, int i, int port)
     pp = add_proc(b, name, PLAN_DAEMON, 20000);
     arg(b, pp, "shunt-executor");
     arg(b, pp, "--name=%s", name + strlen("executor-"));
-    arg(b, pp, "--scheduler=unix:%s/scheduler.sock", b->s->sock);
+    schedulers_arg(b, pp);
     arg(b, pp, "--data-addr=unix:%s/%s.sock", b->s->sock, name);
     arg(b, pp, "--device=%s", o->device);
     arg(b, pp, "--ordinal=%d", i);
@@ -219,7 +253,7 @@ static void add_api(struct builder *b, int port)
     arg(b, pp, "shunt-api");
     arg(b, pp, "--name=api");
     arg(b, pp, "--listen=%s:%d", b->o->bind, port);
-    arg(b, pp, "--scheduler=unix:%s/scheduler.sock", b->s->sock);
+    schedulers_arg(b, pp);
     arg(b, pp, "--admin-key-file=%s", b->p->key_file);
     common_args(b, pp, port + METRICS_OFFSET);
 }
@@ -273,7 +307,9 @@ static int fill(struct cli *c, const struct state *s, struct plan *p, struct sh_
         rc = make_env(p, url ? url : p->pg.url, err);
     if (!rc) {
         add_database(&b);
-        add_scheduler(&b, p->port, migrations);
+        add_migration(&b, migrations);
+        for (int i = 0; i < (int)c->conf->schedulers; i++)
+            add_scheduler(&b, i, p->port, migrations);
         for (int i = 0; i < (int)c->conf->executors; i++)
             add_executor(&b, i, p->port);
         add_api(&b, p->port);

@@ -1,6 +1,6 @@
 /* plan.h - which processes a local system consists of, in the order of their start.
  *
- *   initdb -> postgres -> migrate -> scheduler -> executor-* -> api
+ *   initdb -> postgres -> migrate -> scheduler, scheduler-* -> executor-* -> api
  *
  * The first two are missing when a database is given. Each later process copes with an earlier one
  * that is away, so only initdb, postgres and migrate hold up what follows them.

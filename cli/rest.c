@@ -133,6 +133,34 @@ int rest_with_tenant(const struct cli *c, const char *path, char **out, struct s
     return rc;
 }
 
+int rest_query(const char *path, char **out, struct sh_err *err, ...)
+{
+    const char *name, *value;
+    struct sh_buf b;
+    va_list ap;
+    char sep = strchr(path, '?') ? '&' : '?';
+    int rc;
+
+    *out = NULL;
+    sh_buf_init(&b, 4096);
+    rc = sh_buf_puts(&b, path, err);
+    va_start(ap, err);
+    while ((name = va_arg(ap, const char *))) {
+        value = va_arg(ap, const char *);
+        if (rc || !value || !value[0])
+            continue;
+        rc = sh_buf_printf(&b, err, "%c%s=", sep, name);
+        if (!rc)
+            rc = escape(&b, value, err);
+        sep = '&';
+    }
+    va_end(ap);
+    if (!rc)
+        *out = sh_buf_take(&b);
+    sh_buf_fini(&b);
+    return rc;
+}
+
 int rest_model_ref(struct cli *c, const char *ref, char name[static 129], int64_t *version,
                    struct sh_err *err)
 {
@@ -238,8 +266,8 @@ int rest_list(struct cli *c, const char *path, unsigned flags, json_t **out, str
         const char *next;
 
         if (!rc)
-            rc = sh_asprintf(err, &url, "%s?limit=1000%s%s", path, cursor[0] ? "&cursor=" : "",
-                             cursor);
+            rc = sh_asprintf(err, &url, "%s%climit=1000%s%s", path, strchr(path, '?') ? '&' : '?',
+                             cursor[0] ? "&cursor=" : "", cursor);
         if (!rc)
             rc = rest_get(c, url, flags, &page, err);
         if (!rc && json_array_extend(all, json_object_get(page, "items")))

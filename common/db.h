@@ -68,6 +68,6 @@ int db_tx(struct db *db, const char *name, db_tx_fn *fn, const void *arg, struct
  * ran. Only this function may last longer than 2 s. */
 int db_migrate(struct db *db, const char *dir, int *applied, struct sh_err *err);
 
-#define DB_SCHEMA_VERSION 1
+#define DB_SCHEMA_VERSION 4
 
 #endif

@@ -39,6 +39,7 @@ struct msg_profile {
 };
 
 enum msg_model_phase { MSG_MODEL_LOADING, MSG_MODEL_READY, MSG_MODEL_FAILED, MSG_MODEL_GONE };
+enum msg_pin { MSG_PIN_NONE, MSG_PIN_HELD, MSG_PIN_WAITING /* for room on the device */ };
 enum msg_job_phase { /* what an executor says of a job */
                      MSG_JOB_STARTING,
                      MSG_JOB_RUNNING,

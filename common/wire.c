@@ -217,8 +217,7 @@ void sh_wire_close(struct sh_wire *w)
         free_wire(w);
 }
 
-/* on_close comes from the loop, not from here. */
-static void fail_later(struct sh_wire *w, const struct sh_err *why)
+void sh_wire__fail(struct sh_wire *w, const struct sh_err *why)
 {
     if (w->failed)
         return;
@@ -236,7 +235,7 @@ static void update_interest(struct sh_wire *w)
     unsigned events = (w->eof ? 0 : SH_IO_READ) | (w->head ? SH_IO_WRITE : 0);
 
     if (sh_io_set(w->io, events, &err))
-        fail_later(w, &err);
+        sh_wire__fail(w, &err);
 }
 
 /* Returns bytes written, 0 if the socket takes nothing now, -1 on failure. */
@@ -257,7 +256,7 @@ static ssize_t write_some(struct sh_wire *w, struct iovec *iov, size_t n_iov, co
     if (errno == EAGAIN || errno == EWOULDBLOCK)
         return 0;
     SH_FAIL_ERRNO(&err, SH_E_UNAVAILABLE, "the connection to the peer is lost");
-    fail_later(w, &err);
+    sh_wire__fail(w, &err);
     return -1;
 }
 
@@ -341,7 +340,7 @@ static int refuse_slow_peer(struct sh_wire *w, struct sh_err *err)
     struct sh_err why = {0};
 
     SH_FAIL(&why, SH_E_UNAVAILABLE, "the peer does not read: %zu bytes wait for it", w->queued);
-    fail_later(w, &why);
+    sh_wire__fail(w, &why);
     return sh_err_copy(err, &why);
 }
 
@@ -377,7 +376,7 @@ int sh_wire_send_fds(struct sh_wire *w, const struct sh_msg *m, const int *fds, 
         struct sh_err why = {0};
 
         SH_FAIL(&why, rc, "could not queue the rest of a message");
-        fail_later(w, &why);
+        sh_wire__fail(w, &why);
     }
 out:
     if (w->scratch.cap > KEEP_BYTES)

@@ -59,8 +59,10 @@ bool sh_wire_is_local(const struct sh_wire *w); /* Unix socket */
 int sh_wire_listen(const char *addr, int *fd_out, struct sh_err *err);
 int sh_wire_port(int listen_fd); /* of a TCP socket; 0 if it has none */
 
-/* A client connection that reconnects by itself with back-off (50 ms .. 2 s, jitter). on_up is
- * called after each connect: send HELLO there. */
+/* A client connection that reconnects by itself with back-off (50 ms .. 0.5 s, jitter). on_up is
+ * called after each connect: send HELLO there. addrs: one address, or several with commas that are
+ * tried in turn (one of a group leads, and only that one listens). */
+#define SH_LINK_MAX_ADDRS 8
 struct sh_link;
 typedef void sh_link_up_fn(struct sh_wire *w, void *arg);
 struct sh_link_handler {
@@ -68,8 +70,11 @@ struct sh_link_handler {
     sh_wire_msg_fn *on_msg;
     sh_wire_close_fn *on_down; /* the wire is gone after it; the link tries again */
     void *arg;
+    /* > 0: a peer that says nothing for so long is given up, for its host may be gone without a
+     * word. It gets PINGs before, and must answer them; the PONGs stay in the link. */
+    int64_t max_silence_ms;
 };
-int sh_link_new(struct sh_loop *l, const char *addr, const struct sh_link_handler *h,
+int sh_link_new(struct sh_loop *l, const char *addrs, const struct sh_link_handler *h,
                 struct sh_link **out, struct sh_err *err); /* OWNED, sh_link_free() */
 void sh_link_free(struct sh_link *k);
 struct sh_wire *sh_link_wire(struct sh_link *k); /* BORROWED; NULL while down */

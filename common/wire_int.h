@@ -54,6 +54,8 @@ void sh_wire__close_fds(int *fds, size_t *n_fds);
 /* gone(owner) is called by sh_wire_close(), which has no other way to say so. */
 void sh_wire__set_owner(struct sh_wire *w, void *owner, void (*gone)(void *owner));
 void *sh_wire__owner(const struct sh_wire *w);
+/* Ends a connection that is no longer wanted: on_close comes later, from the loop. */
+void sh_wire__fail(struct sh_wire *w, const struct sh_err *why);
 
 /* wire_addr.c */
 

@@ -7,26 +7,30 @@
  *
  *   WAITING -> LOOKING_UP or CONNECTING -> UP; from each of them back to WAITING.
  *
- * The delay grows with each failure and starts again at the shortest only after a connection that
- * lived for a while: a peer that accepts and closes at once must not be asked 20 times a second.
+ * The delay grows with each round of failures through the addresses, and starts again at the
+ * shortest only after a connection that lived for a while: a peer that accepts and closes at once
+ * must not be asked 20 times a second.
  */
 #include "common/clock.h"
 #include "common/mem.h"
 #include "common/wire_int.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define NS_PER_MS INT64_C(1000000)
 #define DELAY_MIN_MS 50
-#define DELAY_MAX_MS 1600 /* 2 s with jitter */
+#define DELAY_MAX_MS 400 /* 0.5 s with jitter */
 #define CONNECT_NS (2000 * NS_PER_MS)
 #define LOOKUP_NS (15000 * NS_PER_MS)
 #define STEADY_NS (1000 * NS_PER_MS)
+#define PINGS 5 /* in the longest silence */
 
 struct sh_link {
     struct sh_loop *loop;
-    struct sh_wire__target target;
+    struct sh_wire__target targets[SH_LINK_MAX_ADDRS];
+    size_t n_targets, target; /* target: the one that is tried */
     struct sh_link_handler h;
     struct sh_timer *timer;
     struct sh_wire__lookup *lookup;
@@ -35,7 +39,7 @@ struct sh_link {
     int fd; /* being connected, or -1 */
     struct sh_io *io;
     struct sh_wire *wire;
-    int64_t delay_ms, up_since_ns;
+    int64_t delay_ms, up_since_ns, heard_ns;
     uint64_t random;
 };
 
@@ -64,7 +68,9 @@ static void retry_later(struct sh_link *k)
 
     stop_attempt(k);
     sh_timer_set(k->timer, (k->delay_ms + jitter_ms) * NS_PER_MS);
-    k->delay_ms = SH_MIN(k->delay_ms * 2, DELAY_MAX_MS);
+    k->target = (k->target + 1) % k->n_targets;
+    if (k->target == 0)
+        k->delay_ms = SH_MIN(k->delay_ms * 2, DELAY_MAX_MS);
 }
 
 static void went_down(struct sh_link *k)
@@ -73,6 +79,37 @@ static void went_down(struct sh_link *k)
     if (sh_clock_ns() - k->up_since_ns >= STEADY_NS)
         k->delay_ms = DELAY_MIN_MS;
     retry_later(k);
+}
+
+/* The handler may free the link. */
+static void on_wire_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n_fds,
+                        void *arg)
+{
+    struct sh_link *k = sh_wire__owner(w);
+
+    if (k->h.max_silence_ms > 0) {
+        k->heard_ns = sh_clock_ns();
+        if (m->type == MSG_PONG)
+            return;
+    }
+    k->h.on_msg(w, m, fds, n_fds, arg);
+}
+
+static void listen_to_silence(struct sh_link *k)
+{
+    int64_t most_ns = k->h.max_silence_ms * NS_PER_MS, silent_ns = sh_clock_ns() - k->heard_ns;
+    struct sh_msg ping = {.type = MSG_PING, .u.ping.cookie = (uint64_t)k->heard_ns};
+    struct sh_err why = {0};
+
+    if (silent_ns >= most_ns) {
+        SH_FAIL(&why, SH_E_TIMEOUT, "the peer said nothing for %lld ms",
+                (long long)(silent_ns / NS_PER_MS));
+        sh_wire__fail(k->wire, &why);
+        return;
+    }
+    if (silent_ns >= most_ns / PINGS)
+        sh_wire_send(k->wire, &ping, NULL); /* a failure is told by on_down */
+    sh_timer_set(k->timer, most_ns / PINGS);
 }
 
 /* The link is in order before on_down runs, which may free it. */
@@ -94,7 +131,7 @@ static void on_wire_gone(void *owner)
 /* on_up may close the wire or free the link: nothing follows it. */
 static void up(struct sh_link *k)
 {
-    struct sh_wire_handler h = {.on_msg = k->h.on_msg, .on_close = on_wire_close, .arg = k->h.arg};
+    struct sh_wire_handler h = {.on_msg = on_wire_msg, .on_close = on_wire_close, .arg = k->h.arg};
     int fd = k->fd;
 
     k->fd = -1;
@@ -105,8 +142,8 @@ static void up(struct sh_link *k)
         return;
     }
     sh_wire__set_owner(k->wire, k, on_wire_gone);
-    sh_timer_set(k->timer, -1);
-    k->up_since_ns = sh_clock_ns();
+    k->up_since_ns = k->heard_ns = sh_clock_ns();
+    sh_timer_set(k->timer, k->h.max_silence_ms > 0 ? k->h.max_silence_ms * NS_PER_MS / PINGS : -1);
     k->h.on_up(k->wire, k->h.arg);
 }
 
@@ -163,13 +200,13 @@ static void start(struct sh_link *k)
     int rc;
 
     k->next_addr = 0;
-    rc = sh_wire__resolve_now(&k->target, &k->addrs, NULL);
+    rc = sh_wire__resolve_now(&k->targets[k->target], &k->addrs, NULL);
     if (!rc && k->addrs.n > 0) {
         try_next(k);
         return;
     }
     if (!rc)
-        rc = sh_wire__lookup_start(&k->target, &k->lookup, NULL);
+        rc = sh_wire__lookup_start(&k->targets[k->target], &k->lookup, NULL);
     if (!rc)
         rc = sh_io_add(k->loop, sh_wire__lookup_fd(k->lookup), SH_IO_READ, on_looked_up, k, &k->io,
                        NULL);
@@ -184,7 +221,9 @@ static void on_timer(struct sh_loop *l, void *arg)
     struct sh_link *k = arg;
 
     (void)l;
-    if (k->lookup)
+    if (k->wire)
+        listen_to_silence(k);
+    else if (k->lookup)
         retry_later(k);
     else if (k->io)
         try_next(k); /* this address does not answer */
@@ -192,7 +231,23 @@ static void on_timer(struct sh_loop *l, void *arg)
         start(k);
 }
 
-int sh_link_new(struct sh_loop *l, const char *addr, const struct sh_link_handler *h,
+static int parse_list(struct sh_link *k, const char *addrs, struct sh_err *err)
+{
+    char *copy = NULL, *rest, *addr;
+    int rc = sh_strdup(addrs ? addrs : "", &copy, err);
+
+    for (rest = copy; !rc && (addr = strsep(&rest, ","));) {
+        if (k->n_targets == SH_LINK_MAX_ADDRS)
+            rc = SH_FAIL(err, SH_E_TOOBIG, "more than %d addresses in \"%.100s\"",
+                         SH_LINK_MAX_ADDRS, addrs);
+        else
+            rc = sh_wire__parse(addr, &k->targets[k->n_targets++], err);
+    }
+    free(copy);
+    return rc;
+}
+
+int sh_link_new(struct sh_loop *l, const char *addrs, const struct sh_link_handler *h,
                 struct sh_link **out, struct sh_err *err)
 {
     struct sh_link *k = NULL;
@@ -207,7 +262,7 @@ int sh_link_new(struct sh_loop *l, const char *addr, const struct sh_link_handle
     k->fd = -1;
     k->delay_ms = DELAY_MIN_MS;
     k->random = ((uint64_t)sh_clock_ns() ^ (uint64_t)(uintptr_t)k ^ (uint64_t)getpid() << 40) | 1;
-    rc = sh_wire__parse(addr, &k->target, err);
+    rc = parse_list(k, addrs, err);
     if (!rc)
         rc = sh_timer_add(l, 0, 0, on_timer, k, &k->timer, err);
     if (rc) {

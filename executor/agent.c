@@ -95,6 +95,7 @@ static void on_up(struct sh_wire *w, void *arg)
         if (o->phase != MODEL_GOING)
             model_state(w, o);
     last_words_send(&x->last_words, a);
+    store_told_nothing(x->store);
     train_report_all(x->train);
     batch_report_all(x->batch);
     m = (struct sh_msg){.type = MSG_EXEC_SYNCED};
@@ -171,6 +172,10 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
         if (is_current(a, m->u.model_unload.epoch, "MODEL_UNLOAD"))
             store_unload(x->store, m->u.model_unload.version_id);
         return;
+    case MSG_MODEL_PIN:
+        if (is_current(a, m->u.model_pin.epoch, "MODEL_PIN"))
+            store_pin(x->store, m->u.model_pin.version_id, m->u.model_pin.pinned != 0);
+        return;
     case MSG_PREPARE:
         on_prepare(a, &m->u.prepare);
         return;
@@ -199,6 +204,14 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
         else
             train_on_stop(x->train, &m->u.job_stop);
         return;
+    case MSG_JOB_SAVE:
+        if (!is_current(a, m->u.job_save.epoch, "JOB_SAVE"))
+            return;
+        if (batch_has(x->batch, m->u.job_save.job))
+            batch_on_save(x->batch, &m->u.job_save);
+        else
+            train_on_save(x->train, &m->u.job_save);
+        return;
     default:
         SH_WARN("scheduler.message", "type=%s msg=\"not for an executor\"", sh_msg_name(m->type));
     }
@@ -221,7 +234,11 @@ static void read_host_id(char *out, size_t size)
 int agent_new(struct exec *x, struct agent **out, struct sh_err *err)
 {
     struct agent *a = calloc(1, sizeof(*a));
-    struct sh_link_handler h = {.on_up = on_up, .on_msg = on_msg, .on_down = on_down, .arg = a};
+    struct sh_link_handler h = {.on_up = on_up,
+                                .on_msg = on_msg,
+                                .on_down = on_down,
+                                .arg = a,
+                                .max_silence_ms = x->conf->scheduler_silence_ms};
     int rc;
 
     *out = NULL;

@@ -79,6 +79,17 @@ static void report_durable(const struct batch_job *j)
     agent_send(j->x->agent, &m);
 }
 
+static void report_saved(struct batch_job *j)
+{
+    agent_send(j->x->agent, &(struct sh_msg){.type = MSG_JOB_SAVED,
+                                             .u.job_saved = {.job = j->id,
+                                                             .attempt = j->attempt,
+                                                             .asked = j->save_asked,
+                                                             .step = j->durable_at,
+                                                             .msg = ""}});
+    j->save_asked = 0;
+}
+
 static void note_durable(struct batch_job *j, int64_t at, const char *digest, uint64_t bytes)
 {
     j->durable_at = at;
@@ -86,6 +97,8 @@ static void note_durable(struct batch_job *j, int64_t at, const char *digest, ui
     sh_strlcpy(j->durable_digest, digest, sizeof(j->durable_digest));
     SH_INFO("job.checkpoint", "job=%" PRId64 " step=%" PRId64 " bytes=%" PRIu64, j->id, at, bytes);
     report_durable(j);
+    if (j->save_asked && j->save_at >= 0 && at >= j->save_at)
+        report_saved(j);
 }
 
 /* ------------------------------------------------------------------ new and free */
@@ -264,12 +277,13 @@ static bool turn_slot(struct batch_job *j, struct batch_slot *s)
     int64_t now = sh_clock_ns(), left = j->n_samples - j->read_at;
     int64_t next_n = j->end == BATCH_GOES_ON ? SH_MIN(j->batch, left) : 0;
     bool has_outputs = s->state == SLOT_RAN && s->at == j->handed_at;
+    bool is_wished = j->save_asked && j->save_at < 0;
 
     if (!has_outputs && (s->state != SLOT_FREE || next_n == 0))
         return false;
     s->has_outputs = has_outputs;
-    s->is_sync =
-        has_outputs && (s->at + s->n == j->n_samples || now - j->synced_ns >= j->interval_ns);
+    s->is_sync = has_outputs && (s->at + s->n == j->n_samples || is_wished ||
+                                 now - j->synced_ns >= j->interval_ns);
     s->next_at = j->read_at;
     s->next_n = next_n;
     if (!submit(j, &s->task, batch_io_turn, on_turned))
@@ -278,6 +292,8 @@ static bool turn_slot(struct batch_job *j, struct batch_slot *s)
     j->read_at += next_n;
     if (has_outputs)
         j->handed_at += s->n;
+    if (s->is_sync && is_wished)
+        j->save_at = s->at + s->n;
     if (s->is_sync)
         j->synced_ns = now;
     return true;
@@ -636,6 +652,20 @@ void batch_on_stop(struct batch *b, const struct msg_job_stop *m)
         j->end = BATCH_CANCEL;
     else if (j->end == BATCH_GOES_ON)
         j->end = BATCH_SUSPEND;
+}
+
+/* No answer if it is about to leave: it is asked again where it goes on. */
+void batch_on_save(struct batch *b, const struct msg_job_save *m)
+{
+    struct batch_job *j = b->job;
+    bool is_last = j->is_open && j->handed_at == j->n_samples; /* no other will be written */
+
+    if (j->attempt != m->attempt || j->end != BATCH_GOES_ON)
+        return;
+    j->save_asked = m->asked;
+    j->save_at = is_last ? j->n_samples : -1;
+    if (is_last && j->durable_at == j->n_samples)
+        report_saved(j);
 }
 
 void batch_suspend(struct batch *b)

@@ -29,6 +29,7 @@ bool batch_turn(struct batch *b); /* true: it did something */
 void batch_on_start(struct batch *b, const struct msg_batch_start *m);
 bool batch_has(const struct batch *b, int64_t job);                /* and it has not ended */
 void batch_on_stop(struct batch *b, const struct msg_job_stop *m); /* of a job that it has */
+void batch_on_save(struct batch *b, const struct msg_job_save *m); /* likewise */
 void batch_suspend(struct batch *b);        /* for the end of this process; batch_is_quiet() then */
 bool batch_is_quiet(const struct batch *b); /* no job */
 void batch_report_all(struct batch *b);     /* to a scheduler that has just connected */

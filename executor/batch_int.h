@@ -73,6 +73,7 @@ struct batch_job {
     char durable_digest[SH_SHA256_HEX];
     uint64_t durable_bytes;
     int64_t synced_ns;
+    int64_t save_asked, save_at; /* a client's checkpoint: 0 none; durable from there on, -1 open */
     bool is_finishing, is_broken; /* broken: a write failed */
 
     enum batch_end end;

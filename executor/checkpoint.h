@@ -35,7 +35,6 @@ struct ckpt_task {
     const char *remove_path; /* when all before went well */
     bool discard_on_failure; /* removes what was written when something after it fails */
     ckpt_done_fn *done;
-    void *arg;
     /* what came of it */
     struct sh_err err;
     char digest[SH_SHA256_HEX];

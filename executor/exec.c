@@ -91,6 +91,7 @@ static void on_gauges(struct sh_loop *l, void *arg)
     (void)l;
     space_update_metrics(x->space);
     store_update_metrics(x->store);
+    store_second(x->store);
 }
 
 static void on_stop_late(struct sh_loop *l, void *arg)

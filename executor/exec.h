@@ -29,7 +29,7 @@ enum stop_way { STOP_PAUSE, STOP_DROP, STOP_SWAP, STOP_N_WAYS };
 struct exec_conf {
     char *name, *scheduler, *data_addr, *state_dir, *device, *metrics_addr, *log_level;
     char *switch_mode, *debug_stop_way, *debug_ablation;
-    int64_t ordinal, pool_bytes, workers, threads;
+    int64_t scheduler_silence_ms, ordinal, pool_bytes, workers, threads;
     double copy_gb_per_s, copy_latency_us;
     int64_t checkpoint_interval_ms, max_queued_runs, hang_ms, compile_ms, run_ms;
     int64_t low_percent, high_percent, stop_bound_us;

@@ -87,6 +87,7 @@ int job_new(struct exec *x, const struct msg_job_start *m, struct job **out, str
                       .disk_prev_step = -1,
                       .disk_failed_step = -1,
                       .death_step = -1,
+                      .save_step = -1,
                       .last_loss = NAN};
     for (int i = 0; i < JOB_N_SLOTS; i++)
         j->slots[i].mem.fd = -1;
@@ -346,6 +347,20 @@ void job_report_checkpoint(struct job *j)
                                                      .path = path,
                                                      .digest = j->disk_digest,
                                                      .bytes = j->disk_bytes};
+    agent_send(j->x->agent, &m);
+}
+
+void job_report_saved(struct job *j, const struct sh_err *why)
+{
+    struct sh_msg m = {.type = MSG_JOB_SAVED,
+                       .u.job_saved = {.job = j->id,
+                                       .attempt = j->attempt,
+                                       .asked = j->save_asked,
+                                       .step = j->save_step,
+                                       .rc = why ? why->rc : SH_OK,
+                                       .msg = why ? why->msg : ""}};
+
+    j->save_asked = 0;
     agent_send(j->x->agent, &m);
 }
 

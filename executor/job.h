@@ -84,6 +84,8 @@ struct job {
     double last_loss;
     int64_t last_ckpt_ns;
     bool ckpt_asked;
+    int64_t save_asked; /* number of a client's wish for a checkpoint; 0: none */
+    int64_t save_step;  /* the commit that answers it, once its copy has begun; -1 before */
 
     /* disk */
     struct ckpt_task *writing;
@@ -103,8 +105,10 @@ struct job {
 int job_new(struct exec *x, const struct msg_job_start *m, struct job **out, struct sh_err *err);
 void job_free(struct job *j);
 void job_fill_state(const struct job *j, struct msg_job_state *out);
-void job_report(struct job *j);                          /* JOB_STATE now */
-void job_report_checkpoint(struct job *j);               /* the newest on disk, if any */
+void job_report(struct job *j);            /* JOB_STATE now */
+void job_report_checkpoint(struct job *j); /* the newest on disk, if any */
+/* Answers the client's wish for a checkpoint, and forgets it. why: NULL, or why there is none. */
+void job_report_saved(struct job *j, const struct sh_err *why);
 void job_set_phase(struct job *j, enum msg_job_phase p); /* reports what must not wait */
 int job_take_built(struct job *j, const struct msg_wk_train_ready *m, int *fds, size_t n_fds,
                    struct sh_err *err);

@@ -10,7 +10,10 @@
 static const struct sh_conf_opt OPTIONS[] = {
     SH_OPT_STR(struct exec_conf, name, "name", "gpu0", 0, "name of this executor, unique"),
     SH_OPT_STR(struct exec_conf, scheduler, "scheduler", "unix:.shunt/run/scheduler.sock", 0,
-               "address of the scheduler: unix:/path or tcp:host:port"),
+               "addresses of the schedulers, comma-separated, tried in turn: unix:/path or "
+               "tcp:host:port"),
+    SH_OPT_INT(struct exec_conf, scheduler_silence_ms, "scheduler-silence-ms", 2500, 0, 600000, 0,
+               "a scheduler that says nothing for this long is given up, ms; 0 = never"),
     SH_OPT_STR(struct exec_conf, data_addr, "data-addr", "unix:.shunt/run/executor-gpu0.sock", 0,
                "address where APIs bring payloads: unix:/path or tcp:host:port"),
     SH_OPT_STR(struct exec_conf, state_dir, "state-dir", ".shunt", 0,

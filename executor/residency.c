@@ -22,7 +22,7 @@
 
 struct image {
     struct residency_image conf;
-    bool is_used, use, is_candidate, in_ring;
+    bool is_used, use, is_candidate, in_ring, is_sticky;
     uint32_t first, held, pins, count;
     uint32_t prev, next; /* ring */
     int64_t last_use_ns;
@@ -205,6 +205,16 @@ uint32_t residency_pins(const struct residency *r, uint32_t id)
     return r->images[id].pins;
 }
 
+void residency_stick(struct residency *r, uint32_t id, bool is_sticky)
+{
+    r->images[id].is_sticky = is_sticky;
+}
+
+bool residency_is_sticky(const struct residency *r, uint32_t id)
+{
+    return r->images[id].is_sticky;
+}
+
 void residency_touch(struct residency *r, uint32_t id, int64_t now_ns)
 {
     r->images[id].use = true;
@@ -339,7 +349,7 @@ static bool advance(struct residency *r, uint32_t spare)
     struct image *im = &r->images[id];
 
     r->hand = im->next;
-    if (im->pins || id == spare || im->is_candidate)
+    if (im->pins || im->is_sticky || id == spare || im->is_candidate)
         return false;
     if (im->use) {
         im->use = false;
@@ -487,7 +497,7 @@ uint32_t residency_trim(struct residency *r, uint32_t want_free, int64_t now_ns,
             if (free_now >= want_free)
                 return evicted;
             r->hand = im->next;
-            if (im->pins || now_ns - im->last_use_ns < min_idle_ns)
+            if (im->pins || im->is_sticky || now_ns - im->last_use_ns < min_idle_ns)
                 continue;
             im->use = false;
             evicted += trim_one(r, id, pass == 0 ? im->conf.keep_blocks : 0, want_free - free_now);

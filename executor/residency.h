@@ -57,6 +57,10 @@ void residency_remove(struct residency *r, uint32_t id); /* gives its blocks bac
 void residency_pin(struct residency *r, uint32_t id);    /* counts */
 void residency_unpin(struct residency *r, uint32_t id);
 uint32_t residency_pins(const struct residency *r, uint32_t id);
+/* A sticky image is no victim of the clock, whatever part of it is held; unlike a pinned one it
+ * need not be whole, and residency_truncate() still cuts it. */
+void residency_stick(struct residency *r, uint32_t id, bool is_sticky);
+bool residency_is_sticky(const struct residency *r, uint32_t id);
 void residency_touch(struct residency *r, uint32_t id, int64_t now_ns); /* a use */
 uint32_t residency_held(const struct residency *r, uint32_t id);
 uint32_t residency_tag(const struct residency *r, uint32_t id);

@@ -138,6 +138,21 @@ void slots_begin(struct job *j)
     j->step = j->max_step = j->death_step = s->step;
 }
 
+/* ------------------------------------------------------------------ a checkpoint on demand */
+
+/* After every change of what is on disk: is the client's checkpoint there, or can it not be? */
+static void settle_save(struct job *j, const struct sh_err *why)
+{
+    if (!j->save_asked || j->save_step < 0)
+        return;
+    if (j->disk_step >= j->save_step)
+        job_report_saved(j, NULL);
+    else if (!j->writing && j->disk_failed_step >= j->save_step)
+        job_report_saved(j, why);
+    else if (j->end == END_NONE)
+        slots_write_newest(j); /* the disk was busy with an older one */
+}
+
 /* ------------------------------------------------------------------ from the device */
 
 static void on_copied(void *arg)
@@ -149,8 +164,10 @@ static void on_copied(void *arg)
     if (!s)
         return;
     s->is_filling = false;
-    if (j->is_fill_torn)
+    if (j->is_fill_torn) {
+        j->save_step = -1;
         return;
+    }
     s->is_valid = true;
     j->last_ckpt_ns = sh_clock_ns();
     sh_metric_add(M_shunt_checkpoints_total, SH_LABELS(j->x->conf->name, "host", "ok"), 1);
@@ -158,6 +175,7 @@ static void on_copied(void *arg)
                       (double)(j->last_ckpt_ns - j->fill_ns) / 1e9);
     if (j->end == END_NONE)
         slots_write_newest(j);
+    settle_save(j, NULL);
 }
 
 static void on_landed(void *arg)
@@ -199,6 +217,8 @@ int slots_copy_out(struct job *j, int64_t step, uint32_t ticket_slot, uint32_t t
         return rc;
     if (ticket_slot != TX_NO_TICKET)
         rc = tx_ticket(j->x->tx, TX_LANE_OUT, ticket_slot, ticket_value, err);
+    if (j->save_asked && j->save_step < 0)
+        j->save_step = step;
     s->step = step;
     s->is_filling = true;
     j->filling = s;
@@ -247,6 +267,7 @@ static void on_written(struct ckpt_task *t)
                 t->bytes);
         job_report_checkpoint(j);
     }
+    settle_save(j, &t->err);
     free_task(d);
 }
 

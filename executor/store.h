@@ -50,6 +50,13 @@ struct model {
     bool has_mark;         /* the mark that ends its copies is out */
     int64_t keep_until_ns; /* announced by PREPARE: do not evict before */
     bool is_kept;          /* pinned for that */
+    bool is_pinned;        /* MODEL_PIN: pin.c */
+    int64_t last_use_ns;   /* of a run; 0: none yet */
+    struct model_place {   /* what the scheduler was last told */
+        uint64_t device_bytes, host_bytes;
+        enum msg_pin pin;
+        int64_t last_use_ns;
+    } told;
 };
 
 int store_new(struct exec *x, struct store **out, struct sh_err *err); /* OWNED, store_free() */
@@ -69,6 +76,16 @@ struct model *store_next(struct store *s, const struct model *m); /* NULL: first
 
 void store_update_metrics(struct store *s);
 
+/* pin.c. A pinned image is brought to the device when that is idle, and goes from there only when a
+ * run or training that needs its place has found no other: then it comes back afterwards. */
+void store_pin(struct store *s, int64_t handle, bool is_pinned);
+/* Last resort for memory: pinned images may be evicted until the next second. False: there was none
+ * to give up. */
+bool store_yield_pins(struct store *s);
+/* Once a second: brings pinned images back, tells the scheduler what has changed. */
+void store_second(struct store *s);
+void store_told_nothing(struct store *s); /* a new scheduler */
+
 void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_model_done *m,
                          int *fds, size_t n_fds);
 void store_on_worker_dead(struct store *s, int64_t preparing);
@@ -84,9 +101,9 @@ int model_transmit(struct model *m, const double *layer_ns, uint64_t *hit_out, s
 void model_prepare(struct model *m);
 /* Gives up what PREPARE announced: at its time (now_ns), or at once (INT64_MAX). */
 void model_unkeep(struct model *m, int64_t now_ns);
-/* On every tick: what is over in time, and what the device refused. */
 /* Takes one pin off; with --debug-cold the image leaves the device with the last one. */
 void model_unpin(struct model *m);
+/* On every tick: what is over in time, and what the device refused. */
 void model_tick(struct model *m, int64_t now_ns);
 /* The watchdog: frees who waits for this image and forgets what is on the device. */
 void model_force(struct model *m);

@@ -152,6 +152,7 @@ static int take_with(struct run *r, uint32_t spare, struct sh_err *err)
     residency_pin(space_residency(r->x->space), r->model->res);
     model_unkeep(r->model,
                  INT64_MAX); /* kept for this run: training may have the memory after it */
+    r->model->last_use_ns = sh_clock_ns();
     r->has_ws = r->has_pin = true;
     return SH_OK;
 }
@@ -238,6 +239,8 @@ static bool give_memory(struct switcher *sw, struct run *r)
         }
         if (images_arrive(sw))
             return false; /* their copies end soon, then they can be evicted */
+        if (store_yield_pins(sw->x->store))
+            return true;
     }
     sw->current = NULL;
     end_run(r, &err, NULL);

@@ -98,12 +98,14 @@ static void raise_stop(struct job *j, bool finish)
     SH_DEBUG("train.stop", "job=%" PRId64 " ns=%" PRId64, j->id, j->stop_ns);
 }
 
-/* Due, and there is a slot for it: at the next commit. Also asked at each start, because a job
- * that is preempted all the time may be standing whenever the tick comes. */
+/* Due or wished for, and there is a slot for it: at the next commit. Also asked at each start,
+ * because a job that is preempted all the time may be standing whenever the tick comes. */
 void train__ask_checkpoint(struct job *j)
 {
+    bool is_wished = j->save_asked && j->save_step < 0;
+
     if (!j->is_running || j->is_stop_raised || j->ckpt_asked || j->filling ||
-        sh_clock_ns() - j->last_ckpt_ns < j->interval_ns || !slots_have_room(j))
+        (!is_wished && sh_clock_ns() - j->last_ckpt_ns < j->interval_ns) || !slots_have_room(j))
         return;
     j->ckpt_asked = true;
     atomic_fetch_add(&j->w->ctl->ckpt_wanted, 1);
@@ -353,6 +355,8 @@ static bool go_on(struct train *t, struct job *j)
         /* What is pinned now will be free soon; if not, the state itself lies in the way. */
         if (!j->refused_ns)
             j->refused_ns = sh_clock_ns();
+        if (err.rc == SH_E_DEVMEM && switch_is_idle(t->x->sw) && store_yield_pins(t->x->store))
+            return true;
         j->is_cornered = j->has_state && sh_clock_ns() - j->refused_ns > CORNERED_NS;
         return false;
     }

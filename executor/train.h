@@ -35,6 +35,7 @@ void train_pause_for_compile(struct train *t, struct worker *w);
 
 void train_on_start(struct train *t, const struct msg_job_start *m);
 void train_on_stop(struct train *t, const struct msg_job_stop *m);
+void train_on_save(struct train *t, const struct msg_job_save *m);
 /* Suspend for the end of this process; train_is_quiet() when it is on disk. */
 void train_suspend(struct train *t);
 bool train_is_quiet(const struct train *t);

@@ -267,6 +267,18 @@ void train_on_stop(struct train *t, const struct msg_job_stop *m)
         j->end = END_SUSPEND;
 }
 
+/* No answer if it is not here or about to leave: it is asked again where it goes on. */
+void train_on_save(struct train *t, const struct msg_job_save *m)
+{
+    struct job *j = t->job;
+
+    if (!j || j->id != m->job || j->attempt != m->attempt || j->has_ended || j->end != END_NONE)
+        return;
+    j->save_asked = m->asked;
+    j->save_step = -1;
+    train__ask_checkpoint(j);
+}
+
 void train_suspend(struct train *t)
 {
     struct job *j = t->job;

@@ -2,6 +2,7 @@
 
 #include "common/log.h"
 #include "common/mem.h"
+#include "scheduler/explain.h"
 #include "scheduler/leader.h"
 #include "scheduler/sched.h"
 
@@ -39,6 +40,23 @@ void apis_on_close(struct sched *s, struct api *a, const char *why)
     free(a);
 }
 
+static void on_explain(struct sched *s, struct api *a, const struct msg_job_explain *m)
+{
+    struct sh_err err = {0};
+    json_t *j = NULL;
+    char *text = NULL;
+    int rc = explain_job(s, m->job, &j, &err);
+
+    if (!rc)
+        rc = sh_json_dump(j, &text, &err);
+    session_send(a->session,
+                 &(struct sh_msg){
+                     .type = MSG_JOB_EXPLAINED,
+                     .u.job_explained = {.rid = m->rid, .rc = rc, .msg = err.msg, .text = text}});
+    free(text);
+    json_decref(j);
+}
+
 void apis_on_msg(struct sched *s, struct api *a, const struct sh_msg *m)
 {
     switch (m->type) {
@@ -50,6 +68,9 @@ void apis_on_msg(struct sched *s, struct api *a, const struct sh_msg *m)
         break;
     case MSG_INFER_CANCEL:
         requests_on_cancel(s, a, m->u.infer_cancel.rid);
+        break;
+    case MSG_JOB_EXPLAIN:
+        on_explain(s, a, &m->u.job_explain);
         break;
     case MSG_HINT:
         leader_on_word(s);
@@ -63,11 +84,13 @@ void apis_on_msg(struct sched *s, struct api *a, const struct sh_msg *m)
     }
 }
 
-void apis_refuse(struct api *a, uint64_t rid, int rc, int64_t retry_after_ms, const char *msg)
+void apis_refuse(struct api *a, uint64_t rid, int rc, int64_t retry_after_ms, int64_t predicted_ms,
+                 const char *msg)
 {
-    session_send(
-        a->session,
-        &(struct sh_msg){.type = MSG_INFER_REFUSED,
-                         .u.infer_refused = {
-                             .rid = rid, .rc = rc, .retry_after_ms = retry_after_ms, .msg = msg}});
+    session_send(a->session, &(struct sh_msg){.type = MSG_INFER_REFUSED,
+                                              .u.infer_refused = {.rid = rid,
+                                                                  .rc = rc,
+                                                                  .retry_after_ms = retry_after_ms,
+                                                                  .msg = msg,
+                                                                  .predicted_ms = predicted_ms}});
 }

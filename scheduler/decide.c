@@ -48,6 +48,7 @@ void decisions_fini(struct decisions *d)
 {
     free(d->items);
     free(d->members);
+    free(d->shares);
     free(d->scratch);
     *d = (struct decisions){0};
 }

@@ -13,8 +13,14 @@
  *
  * Training. One job holds the training slot of an executor. Free slots go to tenants below their
  * guarantee first, then by decayed usage / weight, then priority, then FIFO. A job loses its slot
- * only after min_run_ns, to a tenant below its guarantee, to one whose share is smaller by more
- * than one minimum run, or to a higher priority of the same tenant.
+ * only after its minimum run time, to a tenant below its guarantee, to one whose share is smaller
+ * by more than one minimum run, or to a higher priority of the same tenant. A fixed job never
+ * loses it; so that it takes nothing that is owed to others, a tenant runs no more of them than
+ * its guarantee.
+ *
+ * Lending. What a tenant leaves idle of its guarantee others may use, but for what exceeds its
+ * lending_limit: so many slots are kept free for it (reserved). A tenant below its own guarantee
+ * takes them all the same; guarantees that add up to more than there is are nobody's alone.
  */
 #ifndef SH_SCHEDULER_DECIDE_H
 #define SH_SCHEDULER_DECIDE_H
@@ -37,7 +43,8 @@
     X(DATABASE_DOWN, "DatabaseDown")       \
     X(FAIR_SHARE, "FairShare")             \
     X(QUOTA_GUARANTEED, "QuotaGuaranteed") \
-    X(MIN_RUN, "MinRuntimeProtected")
+    X(MIN_RUN, "MinRuntimeProtected")      \
+    X(LENDING_LIMIT, "LendingLimit")
 
 enum decide_reason {
 #define X(name, text) DECIDE_##name,
@@ -65,11 +72,20 @@ struct decision {
     int64_t predicted_ns; /* PLACE and REFUSE: from arrival to finish; RUN: of the run */
 };
 
+struct decide_share { /* of a tenant; slots of training jobs, as at the beginning of the pass */
+    double running;   /* it holds */
+    double waiting;   /* its queued jobs ask for */
+    double fair;      /* it would get if all that is there were shared out now */
+    double reserved;  /* are kept free for it: the idle part of its guarantee above lending_limit */
+};
+
 struct decisions {
     struct decision *items; /* OWNED, decisions_fini() */
     size_t n, cap;
     uint32_t *members;
     size_t n_members, cap_members;
+    struct decide_share *shares; /* OWNED; by tenant; of the last pass with jobs */
+    size_t n_shares, cap_shares;
     void *scratch; /* OWNED; reused between passes */
     size_t scratch_bytes;
 };
@@ -79,9 +95,16 @@ int decide(const struct snapshot *in, struct decisions *out, struct sh_err *err)
 void decisions_fini(struct decisions *d);             /* a zeroed struct is empty */
 const char *decide_reason_name(enum decide_reason r); /* BORROWED, static */
 
-/* For decide_jobs.c */
+/* The queued jobs that may start, the next one first: *n indices into in->jobs; order has room for
+ * all of them. Uses the scratch memory of `d` and leaves its decisions alone. Fails: SH_E_NOMEM. */
+int decide_order(const struct snapshot *in, struct decisions *d, uint32_t *order, size_t *n,
+                 struct sh_err *err);
+
+/* For decide_jobs.c and decide_share.c */
 int decide__add(struct decisions *out, const struct decision *d, struct sh_err *err);
 int decide__scratch(struct decisions *out, size_t bytes, void **p, struct sh_err *err);
+double decide__reserved(const struct snap_tenant *t, double held);
+int decide__shares(const struct snapshot *in, struct decisions *out, struct sh_err *err);
 int decide__jobs(const struct snapshot *in, struct decisions *out, struct sh_err *err);
 
 #endif

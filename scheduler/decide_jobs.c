@@ -2,6 +2,7 @@
 #include "scheduler/decide.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* Training: who gets a free slot, who has to give one up, and why the others wait. */
 
@@ -11,10 +12,12 @@ struct pool {
     double
         *running;  /* by tenant: jobs that hold a slot and keep it, those that start now included */
     double *held;  /* by tenant: the same and those that are giving their slot up */
+    double *fixed; /* by tenant: those of `held` that never give their slot up */
     double *share; /* by tenant: decayed usage / weight */
-    uint32_t *slot; /* by executor: the job that holds it, or SNAP_NONE */
-    bool *settled;  /* by job: started now, or its wait has its reason */
-    bool any_up;    /* is there an executor? */
+    uint32_t *slot;  /* by executor: the job that holds it, or SNAP_NONE */
+    bool *settled;   /* by job: started now, or its wait has its reason */
+    double reserved; /* slots kept free, for all tenants together */
+    bool any_up;     /* is there an executor? */
 };
 
 static double share_of(const struct snap_tenant *t)
@@ -44,6 +47,8 @@ static enum decide_reason blocked(const struct pool *p, const struct snap_job *j
         return DECIDE_QUOTA_LIMIT;
     if (t->weight <= 0 && held >= t->guaranteed_gpus)
         return DECIDE_QUOTA_LIMIT;
+    if (j->is_fixed && p->fixed[j->tenant] + 1 > t->guaranteed_gpus)
+        return DECIDE_QUOTA_GUARANTEED;
     return DECIDE_NONE;
 }
 
@@ -64,18 +69,27 @@ static bool goes_first(const struct pool *p, const struct snap_job *a, const str
     }
     if (a->priority != b->priority)
         return a->priority > b->priority;
-    return a->id < b->id;
+    return a->queued_us != b->queued_us ? a->queued_us < b->queued_us : a->id < b->id;
 }
 
-/* The queued job that is next, or SNAP_NONE. */
-static uint32_t next_job(const struct pool *p)
+/* May this tenant take one of n_free slots, as far as others have reserved some? */
+static bool may_take(const struct pool *p, uint32_t tenant, double n_free)
+{
+    double own = decide__reserved(&p->in->tenants[tenant], p->held[tenant]);
+
+    return below_guarantee(p, tenant) || n_free - (p->reserved - own) >= 1;
+}
+
+/* The queued job that is next for one of n_free slots, or SNAP_NONE. */
+static uint32_t next_job(const struct pool *p, double n_free)
 {
     uint32_t best = SNAP_NONE;
 
     for (uint32_t i = 0; i < p->in->n_jobs; i++) {
         const struct snap_job *j = &p->in->jobs[i];
 
-        if (j->state != SNAP_QUEUED || p->settled[i] || blocked(p, j) != DECIDE_NONE)
+        if (j->state != SNAP_QUEUED || p->settled[i] || blocked(p, j) != DECIDE_NONE ||
+            !may_take(p, j->tenant, n_free))
             continue;
         if (best == SNAP_NONE || goes_first(p, j, &p->in->jobs[best]))
             best = i;
@@ -83,13 +97,17 @@ static uint32_t next_job(const struct pool *p)
     return best;
 }
 
-static uint32_t free_slot(const struct pool *p)
+/* *n_out: how many there are. */
+static uint32_t free_slot(const struct pool *p, double *n_out)
 {
     uint32_t best = SNAP_NONE;
+
+    *n_out = 0;
 
     for (uint32_t e = 0; e < p->in->n_execs; e++) {
         if (!p->in->execs[e].up || p->in->execs[e].slot_taken || p->slot[e] != SNAP_NONE)
             continue;
+        *n_out += 1;
         if (best == SNAP_NONE || p->in->execs[e].n_runs < p->in->execs[best].n_runs)
             best = e;
     }
@@ -102,8 +120,9 @@ static int start_jobs(struct pool *p, struct sh_err *err)
     int rc = SH_OK;
 
     while (!rc) {
-        uint32_t e = free_slot(p);
-        uint32_t i = e == SNAP_NONE ? SNAP_NONE : next_job(p);
+        double n_free;
+        uint32_t e = free_slot(p, &n_free);
+        uint32_t i = e == SNAP_NONE ? SNAP_NONE : next_job(p, n_free);
         const struct snap_tenant *t;
 
         if (i == SNAP_NONE)
@@ -112,7 +131,10 @@ static int start_jobs(struct pool *p, struct sh_err *err)
         p->slot[e] = i;
         p->settled[i] = true;
         p->running[in->jobs[i].tenant] += 1;
+        p->reserved -= decide__reserved(t, p->held[in->jobs[i].tenant]);
         p->held[in->jobs[i].tenant] += 1;
+        p->fixed[in->jobs[i].tenant] += in->jobs[i].is_fixed;
+        p->reserved += decide__reserved(t, p->held[in->jobs[i].tenant]);
         /* Charged at once, so that one tenant does not take every slot of this pass. */
         if (t->weight > 0)
             p->share[in->jobs[i].tenant] += (double)in->min_run_ns / t->weight;
@@ -142,6 +164,11 @@ static enum decide_reason claim(const struct pool *p, const struct snap_job *wan
     return DECIDE_NONE;
 }
 
+static int64_t min_run_of(const struct snapshot *in, const struct snap_job *j)
+{
+    return j->min_run_ns > 0 ? j->min_run_ns : in->min_run_ns;
+}
+
 /* The job that gives way to `want`: of the tenant with the greatest share, the lowest priority, the
  * youngest. *why_out: the claim, or why nobody has to. */
 static uint32_t find_victim(const struct pool *p, const struct snap_job *want,
@@ -156,12 +183,12 @@ static uint32_t find_victim(const struct pool *p, const struct snap_job *want,
         const struct snap_job *b = best == SNAP_NONE ? NULL : &in->jobs[best];
         enum decide_reason c;
 
-        if (j->state != SNAP_RUNNING || j->exec == SNAP_NONE || p->settled[i])
+        if (j->state != SNAP_RUNNING || j->exec == SNAP_NONE || j->is_fixed || p->settled[i])
             continue;
         c = claim(p, want, j);
         if (c == DECIDE_NONE)
             continue;
-        if (!j->may_suspend || in->now_ns - j->since_ns < in->min_run_ns) {
+        if (!j->may_suspend || in->now_ns - j->since_ns < min_run_of(in, j)) {
             if (!b)
                 why = DECIDE_MIN_RUN;
             continue;
@@ -188,14 +215,17 @@ static int wait_for(struct pool *p, uint32_t i, enum decide_reason why, struct s
                        err);
 }
 
-/* Those next in line: the first `coming` get slots that are being given up already. */
+/* Those next in line: the first `coming` get slots that are being given up already. A slot that is
+ * free by now is reserved for others. */
 static int suspend_jobs(struct pool *p, uint32_t coming, struct sh_err *err)
 {
     const struct snapshot *in = p->in;
+    double n_free;
+    bool reserved = free_slot(p, &n_free) != SNAP_NONE;
     int rc = SH_OK;
 
     for (size_t n = 0; n < in->n_execs && !rc; n++) {
-        uint32_t i = next_job(p), victim = SNAP_NONE;
+        uint32_t i = next_job(p, INFINITY), victim = SNAP_NONE;
         enum decide_reason why = DECIDE_RESOURCES;
 
         if (i == SNAP_NONE)
@@ -204,6 +234,8 @@ static int suspend_jobs(struct pool *p, uint32_t coming, struct sh_err *err)
             coming--;
         else
             victim = find_victim(p, &in->jobs[i], &why);
+        if (victim == SNAP_NONE && why == DECIDE_RESOURCES && reserved)
+            why = DECIDE_LENDING_LIMIT;
         if (victim != SNAP_NONE) {
             p->settled[victim] = true;
             p->running[in->jobs[victim].tenant] -= 1;
@@ -230,8 +262,11 @@ static uint32_t survey(struct pool *p)
     const struct snapshot *in = p->in;
     uint32_t coming = 0;
 
-    for (size_t t = 0; t < in->n_tenants; t++)
+    for (size_t t = 0; t < in->n_tenants; t++) {
         p->share[t] = share_of(&in->tenants[t]);
+        p->held[t] = p->out->shares[t].running;
+        p->reserved += p->out->shares[t].reserved;
+    }
     for (size_t e = 0; e < in->n_execs; e++) {
         p->slot[e] = in->execs[e].job;
         p->any_up = p->any_up || in->execs[e].up;
@@ -241,7 +276,7 @@ static uint32_t survey(struct pool *p)
 
         if (j->state == SNAP_QUEUED)
             continue;
-        p->held[j->tenant] += 1;
+        p->fixed[j->tenant] += j->is_fixed;
         if (j->state == SNAP_STOPPING)
             coming++;
         else
@@ -250,24 +285,66 @@ static uint32_t survey(struct pool *p)
     return coming;
 }
 
+static int pool_init(struct pool *p, const struct snapshot *in, struct decisions *out,
+                     struct sh_err *err)
+{
+    size_t at_held = in->n_tenants * sizeof(*p->running);
+    size_t at_fixed = at_held + in->n_tenants * sizeof(*p->held);
+    size_t at_share = at_fixed + in->n_tenants * sizeof(*p->fixed);
+    size_t at_slot = at_share + in->n_tenants * sizeof(*p->share);
+    size_t at_settled = at_slot + in->n_execs * sizeof(*p->slot);
+    void *mem;
+    int rc = decide__shares(in, out, err);
+
+    if (!rc)
+        rc = decide__scratch(out, at_settled + in->n_jobs * sizeof(*p->settled), &mem, err);
+    if (rc)
+        return rc;
+    *p = (struct pool){.in = in,
+                       .out = out,
+                       .running = mem,
+                       .held = (void *)((char *)mem + at_held),
+                       .fixed = (void *)((char *)mem + at_fixed),
+                       .share = (void *)((char *)mem + at_share),
+                       .slot = (void *)((char *)mem + at_slot),
+                       .settled = (void *)((char *)mem + at_settled)};
+    return SH_OK;
+}
+
+static int compare(const void *a, const void *b, void *pool)
+{
+    const struct pool *p = pool;
+    const struct snap_job *x = &p->in->jobs[*(const uint32_t *)a];
+    const struct snap_job *y = &p->in->jobs[*(const uint32_t *)b];
+
+    return x == y ? 0 : goes_first(p, x, y) ? -1 : 1;
+}
+
+int decide_order(const struct snapshot *in, struct decisions *d, uint32_t *order, size_t *n,
+                 struct sh_err *err)
+{
+    struct pool p;
+    int rc = pool_init(&p, in, d, err);
+
+    *n = 0;
+    if (rc)
+        return rc;
+    survey(&p);
+    for (uint32_t i = 0; i < in->n_jobs; i++)
+        if (in->jobs[i].state == SNAP_QUEUED && blocked(&p, &in->jobs[i]) == DECIDE_NONE)
+            order[(*n)++] = i;
+    qsort_r(order, *n, sizeof(*order), compare, &p);
+    return SH_OK;
+}
+
 int decide__jobs(const struct snapshot *in, struct decisions *out, struct sh_err *err)
 {
-    struct pool p = {.in = in, .out = out};
-    size_t at_held = in->n_tenants * sizeof(*p.running);
-    size_t at_share = at_held + in->n_tenants * sizeof(*p.held);
-    size_t at_slot = at_share + in->n_tenants * sizeof(*p.share);
-    size_t at_settled = at_slot + in->n_execs * sizeof(*p.slot);
+    struct pool p;
     uint32_t coming;
-    void *mem;
-    int rc = decide__scratch(out, at_settled + in->n_jobs * sizeof(*p.settled), &mem, err);
+    int rc = pool_init(&p, in, out, err);
 
     if (rc)
         return rc;
-    p.running = mem;
-    p.held = (void *)((char *)mem + at_held);
-    p.share = (void *)((char *)mem + at_share);
-    p.slot = (void *)((char *)mem + at_slot);
-    p.settled = (void *)((char *)mem + at_settled);
     coming = survey(&p);
     rc = start_jobs(&p, err);
     if (!rc)

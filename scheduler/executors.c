@@ -184,6 +184,9 @@ void execs_on_msg(struct sched *s, struct exec *e, const struct sh_msg *m)
     case MSG_MODEL_STATE:
         models_on_state(s, e, &m->u.model_state);
         break;
+    case MSG_MODEL_PLACE:
+        models_on_place(s, e, &m->u.model_place);
+        break;
     case MSG_RUN_DONE:
         requests_on_run_done(s, e, &m->u.run_done);
         break;
@@ -192,6 +195,9 @@ void execs_on_msg(struct sched *s, struct exec *e, const struct sh_msg *m)
         break;
     case MSG_JOB_CHECKPOINT:
         jobs_on_checkpoint(s, e, &m->u.job_checkpoint);
+        break;
+    case MSG_JOB_SAVED:
+        jobs_on_saved(s, e, &m->u.job_saved);
         break;
     default:
         SH_ERROR("executor.message", "executor=%s type=%s msg=\"not for a scheduler\"",

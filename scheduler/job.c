@@ -6,12 +6,14 @@
 #include <string.h>
 
 #define BIT(s) (1u << (s))
+#define NO_EXECUTOR_ENDS (BIT(JOB_CANCELLED) | BIT(JOB_EXPIRED))
 #define ON_EXECUTOR_ENDS (BIT(JOB_FAILED) | BIT(JOB_QUEUED) | BIT(JOB_CANCELLING))
 
 /* JOB_NEXT[from] = set of states that may follow. Empty = final. */
 static const unsigned JOB_NEXT[JOB_N_STATES] = {
-    [JOB_QUEUED] = BIT(JOB_STARTING) | BIT(JOB_FAILED) | BIT(JOB_HELD) | BIT(JOB_CANCELLED),
-    [JOB_HELD] = BIT(JOB_QUEUED) | BIT(JOB_CANCELLED),
+    [JOB_QUEUED] = BIT(JOB_STARTING) | BIT(JOB_FAILED) | BIT(JOB_HELD) | NO_EXECUTOR_ENDS,
+    [JOB_HELD] = BIT(JOB_QUEUED) | NO_EXECUTOR_ENDS,
+    [JOB_SUSPENDED] = BIT(JOB_QUEUED) | NO_EXECUTOR_ENDS,
     [JOB_STARTING] = BIT(JOB_RUNNING) | BIT(JOB_PREEMPTED) | BIT(JOB_COMPLETING) | ON_EXECUTOR_ENDS,
     [JOB_RUNNING] = BIT(JOB_PREEMPTED) | BIT(JOB_COMPLETING) | ON_EXECUTOR_ENDS,
     [JOB_PREEMPTED] = BIT(JOB_RUNNING) | BIT(JOB_COMPLETING) | ON_EXECUTOR_ENDS,
@@ -107,6 +109,16 @@ int job_add_checkpoint(struct job *j, const struct job_checkpoint *c, struct sh_
     }
     j->checkpoints[j->n_checkpoints++] = *c;
     return SH_OK;
+}
+
+int64_t job_least_left_ns(const struct job *j)
+{
+    const struct job_progress *p = &j->progress;
+    int64_t done = p->step + p->redone;
+
+    if (done <= 0 || p->busy_ns <= 0 || p->steps <= p->step)
+        return 0;
+    return (int64_t)((double)p->busy_ns / (double)done * (double)(p->steps - p->step));
 }
 
 void job_free(struct job *j)

@@ -4,7 +4,10 @@
  *   QUEUED     -> FAILED      its model or dataset is gone               [jobs_start]
  *   QUEUED     -> HELD        held                                       [api]
  *   HELD       -> QUEUED      released                                   [api]
- *   QUEUED, HELD -> CANCELLED cancelled before it started                [api]
+ *   SUSPENDED  -> QUEUED      resumed                                    [api]
+ *   QUEUED, HELD, SUSPENDED
+ *              -> CANCELLED   cancelled while no executor has it         [api]
+ *              -> EXPIRED     it cannot end by its deadline any more     [jobs_tick]
  *   STARTING, PREEMPTED -> RUNNING   its executor works on it            [jobs_on_state]
  *   STARTING, RUNNING -> PREEMPTED   inference took the device           [jobs_on_state]
  *   STARTING, RUNNING, PREEMPTED -> COMPLETING   all but its end done   [jobs_on_state]
@@ -13,18 +16,23 @@
  *              -> FAILED      no more attempts, or not worth one         [jobs_on_state]
  *              -> QUEUED      another attempt; slot given up             [jobs_on_state]
  *              -> QUEUED      its executor is gone                       [jobs__requeue]
+ *              -> SUSPENDED   the same two, when a client asked for it   [store_job_write]
  *              -> CANCELLING  cancelled while an executor has it         [api]
  *   CANCELLING -> CANCELLED   it has stopped                             [jobs_on_state]
  *   CANCELLING -> CANCELLED   its executor is gone                       [jobs__requeue]
  *
- *   SUCCEEDED, FAILED, CANCELLED and EXPIRED are final. Nothing leads to SUSPENDED and EXPIRED in
- *   this release; the schema knows them.
+ *   SUCCEEDED, FAILED, CANCELLED and EXPIRED are final; the database insists on it.
  *   Invariant: `executor` is set  <=>  state is STARTING .. CANCELLING.
  *
  * A change happens in memory at once and waits in `pending` until the database has it, in order,
  * together with its event (store_job_write). A job that flips between RUNNING and PREEMPTED while
  * the database is slow folds two opposite changes into none, so `pending` stays short.
  * Changes by [api] come from the database: job_adopt_state().
+ *
+ * A client's wish for a job that an executor has (suspend, requeue, a checkpoint now) is a column
+ * of its row, which the API sets and jobs.c passes on (jobs__follow_wishes). Such a job goes to
+ * QUEUED here; whether that becomes SUSPENDED is for the statement that writes it: it sees the
+ * wish of that very moment.
  *
  * Not thread-safe. Times are sh_clock_ns.
  */
@@ -76,6 +84,15 @@ struct job_checkpoint {
     char path[256]; /* relative to the job root */
 };
 
+enum job_wish { JOB_WISH_NONE, JOB_WISH_SUSPEND, JOB_WISH_REQUEUE };
+
+struct job_saved { /* what became of a checkpoint that a client asked for */
+    int64_t asked; /* number of the wish; 0: there is nothing to tell */
+    int64_t step;
+    int rc;
+    char msg[256];
+};
+
 struct job_progress { /* totals over all starts of the job */
     int64_t step, steps;
     double loss, samples_per_s; /* NaN: not known yet */
@@ -86,9 +103,15 @@ struct job {
     int64_t id, tenant_id, version_id, model_id;
     enum job_state state; /* written by job_set_state() and job_adopt_state() only */
     int32_t priority;     /* its queue's included */
-    bool queue_open, model_ready, model_gone;
-    bool is_batch;  /* batch inference; else training */
-    bool publishes; /* what it trains becomes a version */
+    int64_t queued_us;    /* place among equals */
+    bool queue_open, model_ready, model_gone, preemptible;
+    bool is_batch;       /* batch inference; else training */
+    bool publishes;      /* what it trains becomes a version */
+    int64_t min_run_ns;  /* 0: the scheduler's */
+    int64_t deadline_ns; /* 0: none */
+    enum job_wish wish;
+    int64_t save_asked, save_sent; /* checkpoints: asked for, and told to the executor */
+    struct job_saved saved;        /* not yet in the database */
     uint32_t attempt, max_attempts;
     char executor[JOB_NAME_BYTES]; /* "" while no executor has it */
     char last_executor[JOB_NAME_BYTES];
@@ -99,9 +122,11 @@ struct job {
     bool starting_write;   /* the start is being recorded */
     bool stopping;         /* JOB_STOP suspend was sent */
     uint64_t seen_session; /* session in which the executor last reported it */
-    int64_t since_ns;      /* start of the present run */
+    int64_t since_ns;      /* start of the present run, or when we began to lead */
+    int64_t since_step;    /* its step then */
     int64_t lost_ns;       /* when its executor went away, or when we began to lead */
     int64_t not_before_ns; /* back-off */
+    int64_t backoff_ns;    /* its length, for the change to QUEUED that waits in `pending` */
     uint64_t seen_poll;
 
     struct job_progress progress, base; /* base: totals of earlier starts */
@@ -135,6 +160,9 @@ int job_set_state(struct job *j, enum job_state to, const char *reason, struct s
 void job_adopt_state(struct job *j, enum job_state s);
 /* Drops the oldest if JOB_MAX_CHECKPOINTS wait already. Fails: SH_E_NOMEM. */
 int job_add_checkpoint(struct job *j, const struct job_checkpoint *c, struct sh_err *err);
+/* How long the steps that are left take at least, by what its steps took on the device so far; 0 if
+ * none was measured. */
+int64_t job_least_left_ns(const struct job *j);
 void job_free(struct job *j); /* NULL is allowed */
 
 #endif

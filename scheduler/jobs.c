@@ -15,6 +15,7 @@
 #include <string.h>
 
 #define MAX_BACKOFF_S 60
+#define SECOND_NS INT64_C(1000000000)
 
 void jobs_fini(struct sched *s)
 {
@@ -46,6 +47,8 @@ void jobs__leave(struct sched *s, struct job *j)
     memcpy(j->last_executor, j->executor, sizeof(j->last_executor));
     j->executor[0] = '\0';
     j->sent = j->stopping = false;
+    j->wish = JOB_WISH_NONE; /* the write that takes it from its executor does what was wished */
+    j->save_sent = 0;
 }
 
 void jobs__remove(struct sched *s, struct job *j)
@@ -121,6 +124,29 @@ void jobs_suspend(struct sched *s, struct job *j, enum decide_reason why)
     jobs__stop(s, j, MSG_JOB_HOW_SUSPEND);
 }
 
+void jobs__follow_wishes(struct sched *s, struct job *j)
+{
+    struct exec *e = jobs__exec(s, j);
+    bool runs = j->state == JOB_RUNNING || j->state == JOB_PREEMPTED;
+
+    if (!e || !j->sent || j->starting_write || (!runs && j->state != JOB_STARTING))
+        return;
+    if (j->wish != JOB_WISH_NONE && !j->stopping) {
+        SH_INFO("job.suspend", "job=%" PRId64 " tenant=%s why=client", j->id, j->tenant);
+        j->stopping = true;
+        sh_strlcpy(j->reason, decide_reason_name(DECIDE_NONE), sizeof(j->reason));
+        jobs__stop(s, j, MSG_JOB_HOW_SUSPEND);
+    }
+    if (runs && j->save_asked > j->save_sent) {
+        j->save_sent = j->save_asked;
+        session_send(e->session, &(struct sh_msg){.type = MSG_JOB_SAVE,
+                                                  .u.job_save = {.epoch = s->epoch,
+                                                                 .job = j->id,
+                                                                 .attempt = j->attempt,
+                                                                 .asked = j->save_asked}});
+    }
+}
+
 void jobs_set_reason(struct job *j, enum decide_reason why)
 {
     sh_strlcpy(j->reason, decide_reason_name(why), sizeof(j->reason));
@@ -165,6 +191,7 @@ void jobs_on_exec_lost(struct sched *s, struct exec *e)
             continue;
         j->lost_ns = sh_clock_ns();
         j->stopping = false;
+        j->save_sent = 0;
     }
 }
 
@@ -243,9 +270,8 @@ static void fail(struct sched *s, struct job *j, int rc, const char *msg)
         jobs__change(s, j, JOB_FAILED, sh_rc_name(rc));
         return;
     }
-    j->not_before_ns =
-        sh_clock_ns() +
-        SH_MIN(INT64_C(1) << SH_MIN(j->attempt - 1, 10u), MAX_BACKOFF_S) * 1000000000;
+    j->backoff_ns = SH_MIN(INT64_C(1) << SH_MIN(j->attempt - 1, 10u), MAX_BACKOFF_S) * SECOND_NS;
+    j->not_before_ns = sh_clock_ns() + j->backoff_ns;
     j->attempt++;
     jobs__change(s, j, JOB_QUEUED, decide_reason_name(DECIDE_BACKOFF));
 }
@@ -281,8 +307,10 @@ static void go(struct sched *s, struct job *j, enum job_state to)
     }
     if (j->state == to)
         return;
-    if (to == JOB_RUNNING && j->state == JOB_STARTING)
+    if (to == JOB_RUNNING && j->state == JOB_STARTING) {
         j->since_ns = sh_clock_ns();
+        j->since_step = j->progress.step;
+    }
     jobs__change(s, j, to, to == JOB_PREEMPTED ? "Inference" : "");
 }
 
@@ -382,7 +410,39 @@ void jobs_on_checkpoint(struct sched *s, struct exec *e, const struct msg_job_ch
     jobs__flush(s, j);
 }
 
+void jobs_on_saved(struct sched *s, struct exec *e, const struct msg_job_saved *m)
+{
+    struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)m->job);
+
+    if (!j || strcmp(j->executor, e->info.name) != 0 || j->attempt != m->attempt)
+        return; /* of an earlier start: the present one is asked again */
+    j->saved = (struct job_saved){.asked = m->asked, .step = m->step, .rc = (int)m->rc};
+    sh_strlcpy(j->saved.msg, m->msg, sizeof(j->saved.msg));
+    jobs__flush(s, j);
+}
+
 /* ------------------------------------------------------------------ time */
+
+static void expire(struct sched *s, struct job *j, int64_t now_ns)
+{
+    bool waits = j->state == JOB_QUEUED || j->state == JOB_HELD || j->state == JOB_SUSPENDED;
+    int64_t left_ns = job_least_left_ns(j);
+
+    if (!waits || !j->deadline_ns || jobs__is_busy(j) || now_ns + left_ns <= j->deadline_ns)
+        return;
+    j->error_rc = SH_E_TIMEOUT;
+    if (now_ns > j->deadline_ns)
+        snprintf(j->error, sizeof(j->error), "its deadline passed while it was %s%s%s",
+                 job_state_name(j->state), j->reason[0] ? ": " : "", j->reason);
+    else
+        snprintf(j->error, sizeof(j->error),
+                 "it was %s, and its %" PRId64 " steps that are left take at least %" PRId64
+                 " s: more than there is before its deadline",
+                 job_state_name(j->state), j->progress.steps - j->progress.step,
+                 left_ns / SECOND_NS);
+    jobs__change(s, j, JOB_EXPIRED,
+                 now_ns > j->deadline_ns ? "DeadlinePassed" : decide_reason_name(DECIDE_DEADLINE));
+}
 
 void jobs_tick(struct sched *s, int64_t now_ns)
 {
@@ -392,6 +452,8 @@ void jobs_tick(struct sched *s, int64_t now_ns)
         if (j->executor[0] && !j->starting_write && !jobs__exec(s, j) &&
             now_ns - j->lost_ns > s->conf->grace_ms * 1000000)
             jobs__requeue(s, j, "ExecutorLost");
+        expire(s, j, now_ns);
+        jobs__follow_wishes(s, j);
         jobs__flush(s, j);
     }
 }

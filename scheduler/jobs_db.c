@@ -8,6 +8,7 @@
 #include "scheduler/sched.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,9 +16,10 @@
 /* The jobs' side towards the database: what is read, what is written, who wins when both changed.
  * */
 
+#define MAX_AHEAD_S 1e9
 #define PROGRESS_NS INT64_C(1000000000)
 
-static bool is_busy(const struct job *j)
+bool jobs__is_busy(const struct job *j)
 {
     return j->writing || j->starting_write || j->n_pending > 0;
 }
@@ -47,6 +49,8 @@ static int job_new(struct sched *s, const struct store_job *row, struct sh_err *
     j->progress = row->progress;
     j->base = row->base;
     j->checkpoint_step = -1;
+    if (row->not_before_s > 0) /* a back-off that began under another leader */
+        j->not_before_ns = sh_clock_ns() + (int64_t)(row->not_before_s * 1e9);
     sh_strlcpy(j->tenant, row->tenant, sizeof(j->tenant));
     sh_strlcpy(j->model, row->model, sizeof(j->model));
     sh_strlcpy(j->reason, row->reason, sizeof(j->reason));
@@ -57,6 +61,7 @@ static int job_new(struct sched *s, const struct store_job *row, struct sh_err *
 
         sh_strlcpy(j->executor, row->executor, sizeof(j->executor));
         j->lost_ns = j->since_ns = sh_clock_ns();
+        j->since_step = j->progress.step;
         if (e)
             e->job = j->id;
     }
@@ -90,6 +95,38 @@ static void follow(struct sched *s, struct job *j, enum job_state db_state)
     }
 }
 
+/* What a client may change of a job at any time. */
+static void take_fields(struct job *j, const struct store_job *row)
+{
+    j->priority = row->priority;
+    j->max_attempts = row->max_attempts;
+    j->preemptible = row->preemptible;
+    j->queued_us = row->queued_us;
+    j->min_run_ns = row->min_runtime_ms * 1000000;
+    j->deadline_ns = 0;
+    if (isfinite(row->deadline_s)) /* the year 2999 is too far away for nanoseconds */
+        j->deadline_ns = sh_clock_ns() + (int64_t)(SH_MIN(row->deadline_s, MAX_AHEAD_S) * 1e9);
+    j->queue_open = strcmp(row->queue_state, "HELD") != 0;
+    j->is_batch = row->is_batch;
+    j->publishes = row->publishes;
+    /* Training compiles for itself: it does not need a version that was unloaded to be back. */
+    j->model_ready = strcmp(row->version_state, "READY") == 0 ||
+                     (!j->is_batch && (strcmp(row->version_state, "UNLOADING") == 0 ||
+                                       strcmp(row->version_state, "UNLOADED") == 0));
+    /* FAILED and DELETED: starting finds out and ends the job with the reason. */
+    j->model_gone =
+        strcmp(row->version_state, "FAILED") == 0 || strcmp(row->version_state, "DELETED") == 0;
+}
+
+static void take_wishes(struct sched *s, struct job *j, const struct store_job *row)
+{
+    j->wish = strcmp(row->wish, "SUSPEND") == 0   ? JOB_WISH_SUSPEND
+              : strcmp(row->wish, "REQUEUE") == 0 ? JOB_WISH_REQUEUE
+                                                  : JOB_WISH_NONE;
+    j->save_asked = row->save_asked > row->save_done ? row->save_asked : 0;
+    jobs__follow_wishes(s, j);
+}
+
 static int merge_one(struct sched *s, const struct store_job *row, struct sh_err *err)
 {
     struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)row->id);
@@ -102,20 +139,14 @@ static int merge_one(struct sched *s, const struct store_job *row, struct sh_err
     if (rc || !j)
         return rc;
     j->seen_poll = s->n_polls;
-    j->priority = row->priority;
-    j->max_attempts = row->max_attempts;
-    j->is_batch = row->is_batch;
-    j->publishes = row->publishes;
-    j->queue_open = strcmp(row->queue_state, "HELD") != 0;
-    j->model_ready = strcmp(row->version_state, "READY") == 0;
-    /* FAILED and DELETED: starting finds out and ends the job with the reason. */
-    j->model_gone =
-        strcmp(row->version_state, "FAILED") == 0 || strcmp(row->version_state, "DELETED") == 0;
-    if (is_busy(j))
+    take_fields(j, row);
+    if (jobs__is_busy(j))
         return SH_OK;
     rc = job_state_parse(row->state, &state, err);
     if (!rc)
         follow(s, j, state);
+    if (!rc && state == j->state)
+        take_wishes(s, j, row);
     return rc;
 }
 
@@ -129,7 +160,7 @@ int jobs_merge(struct sched *s, const struct store_view *v, struct sh_err *err)
     for (size_t i = js->n; i-- > 0 && !rc;) {
         struct job *j = js->items[i];
 
-        if (j->seen_poll == s->n_polls || is_busy(j) || v->jobs_cut)
+        if (j->seen_poll == s->n_polls || jobs__is_busy(j) || v->jobs_cut)
             continue;
         if (j->executor[0])
             jobs__stop(s, j, MSG_JOB_HOW_CANCEL);
@@ -222,6 +253,7 @@ static void on_started(void *ctx, void *arg, int rc, const struct sh_err *err)
         return;
     }
     j->base = j->progress = w->out->base;
+    j->since_step = j->progress.step;
     j->checkpoint_step = w->out->resume[0] ? w->out->resume_step : -1;
     e = jobs__exec(s, j);
     if (e && exec_is_up(e))
@@ -239,7 +271,7 @@ void jobs_start(struct sched *s, struct job *j, struct exec *e)
 
     if (w)
         w->out = calloc(1, sizeof(*w->out));
-    if (!w || !w->out || is_busy(j) || job_set_state(j, JOB_STARTING, "", &err)) {
+    if (!w || !w->out || jobs__is_busy(j) || job_set_state(j, JOB_STARTING, "", &err)) {
         store_start_free(w); /* the next pass tries again */
         return;
     }
@@ -297,6 +329,8 @@ static void on_written(void *ctx, void *arg, int rc, const struct sh_err *err)
         on_conflict(s, j, w->out->state);
         return;
     }
+    if (w->n_changes && j->state == JOB_QUEUED && w->out->state == JOB_SUSPENDED)
+        job_adopt_state(j, JOB_SUSPENDED); /* as a client had wished */
     if (w->out->version_id) {
         SH_INFO("job.version", "job=%" PRId64 " model=%s version=%d", j->id, j->model,
                 w->out->version);
@@ -329,6 +363,8 @@ static struct store_write *write_new(struct sched *s, const struct job *j)
     w->n_changes = j->n_pending;
     memcpy(w->changes, j->pending, j->n_pending * sizeof(w->changes[0]));
     w->progress = j->progress;
+    w->saved = j->saved;
+    w->backoff_ms = j->backoff_ns / 1000000;
     w->error_rc = j->error_rc;
     sh_strlcpy(w->error, j->error, sizeof(w->error));
     return w;
@@ -343,7 +379,8 @@ void jobs__flush(struct sched *s, struct job *j)
     struct store_write *w;
     struct sh_err err = {0};
 
-    if (j->writing || j->starting_write || (!j->n_pending && !j->n_checkpoints && !progress))
+    if (j->writing || j->starting_write ||
+        (!j->n_pending && !j->n_checkpoints && !j->saved.asked && !progress))
         return;
     w = write_new(s, j);
     if (!w)
@@ -357,6 +394,8 @@ void jobs__flush(struct sched *s, struct job *j)
     j->checkpoints = NULL;
     j->n_checkpoints = 0;
     j->n_pending = 0;
+    j->saved.asked = 0;
+    j->backoff_ns = 0;
     j->error_rc = 0;
     j->progress_dirty = false;
     j->progress_at_ns = now;
@@ -377,7 +416,7 @@ bool jobs_flush_all(struct sched *s)
         struct job *j = s->jobs.items[i];
 
         jobs__flush(s, j);
-        busy = busy || is_busy(j) || j->n_checkpoints > 0;
+        busy = busy || jobs__is_busy(j) || j->n_checkpoints > 0;
     }
     return busy;
 }

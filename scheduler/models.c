@@ -74,6 +74,20 @@ static void send_unload(struct sched *s, int64_t version_id, struct exec *e)
                                   .u.model_unload = {.epoch = s->epoch, .version_id = version_id}});
 }
 
+/* Tells it what changed since it was last told. */
+static void send_pin(struct sched *s, struct model *m, struct exec *e)
+{
+    struct model_on *on = &m->on[e->index];
+
+    if (on->phase != MODEL_ON_READY || on->pin_told == m->pinned)
+        return;
+    on->pin_told = m->pinned;
+    session_send(e->session, &(struct sh_msg){.type = MSG_MODEL_PIN,
+                                              .u.model_pin = {.epoch = s->epoch,
+                                                              .version_id = m->version_id,
+                                                              .pinned = m->pinned}});
+}
+
 static void write_state(struct sched *s, struct model *m, const char *state);
 
 static void load_where_missing(struct sched *s, struct model *m)
@@ -85,7 +99,7 @@ static void load_where_missing(struct sched *s, struct model *m)
         struct exec *e = s->execs.items[i];
         struct model_on *on = &m->on[i];
 
-        if (!exec_is_up(e) || m->gone || m->state == MODEL_FAILED)
+        if (!exec_is_up(e) || m->gone || m->state >= MODEL_FAILED)
             continue;
         if (on->phase == MODEL_ON_ABSENT ||
             (on->phase == MODEL_ON_FAILED && on->retry_ns && now >= on->retry_ns)) {
@@ -109,6 +123,7 @@ void models_forget_exec(struct sched *s, uint32_t exec_index)
 {
     for (size_t i = 0; i < s->models.n; i++)
         s->models.items[i]->on[exec_index] = (struct model_on){0};
+    s->report.reset[exec_index] = true;
 }
 
 /* ------------------------------------------------------------------ state */
@@ -171,6 +186,9 @@ static void write_state(struct sched *s, struct model *m, const char *state)
     if (failed) {
         sh_strlcpy(w->reason_code, sh_rc_name(m->fail_rc), sizeof(w->reason_code));
         sh_strlcpy(w->reason, m->fail_msg, sizeof(w->reason));
+    } else if (strcmp(state, "UNLOADED") == 0) {
+        sh_strlcpy(w->reason_code, "UNLOADED", sizeof(w->reason_code));
+        sh_strlcpy(w->reason, "unloaded on request; load it to use it again", sizeof(w->reason));
     }
     w->image_bytes = m->image_bytes;
     w->profile = profile_json(m);
@@ -179,11 +197,22 @@ static void write_state(struct sched *s, struct model *m, const char *state)
     sched_submit(s, &OP, w, &err);
 }
 
-/* Has everyone answered? Then the version is READY or FAILED. */
+static void settle_unload(struct sched *s, struct model *m)
+{
+    for (size_t i = 0; i < s->execs.n; i++)
+        if (exec_is_up(s->execs.items[i]) && m->on[i].phase != MODEL_ON_ABSENT)
+            return;
+    m->state = MODEL_UNLOADED;
+    write_state(s, m, "UNLOADED");
+}
+
+/* Has everyone answered? Then the version is READY, FAILED or UNLOADED. */
 static void settle(struct sched *s, struct model *m)
 {
     size_t ready = 0, failed = 0;
 
+    if (m->state == MODEL_UNLOADING)
+        settle_unload(s, m);
     if (m->state != MODEL_LOADING && m->state != MODEL_REGISTERED)
         return;
     for (size_t i = 0; i < s->execs.n; i++) {
@@ -245,8 +274,15 @@ static void on_ready(struct sched *s, struct model *m, struct exec *e,
         memcpy(m->profile, msg->profile.data, m->n_profile * sizeof(m->profile[0]));
         predict_profile(&m->predict, m->profile, m->n_profile);
     }
+    send_pin(s, m, e);
     settle(s, m);
     sched_wake(s);
+}
+
+static void leave(struct sched *s, struct model *m, struct exec *e)
+{
+    m->on[e->index].phase = MODEL_ON_LEAVING;
+    send_unload(s, m->version_id, e);
 }
 
 void models_on_state(struct sched *s, struct exec *e, const struct msg_model_state *msg)
@@ -256,6 +292,13 @@ void models_on_state(struct sched *s, struct exec *e, const struct msg_model_sta
     if (!m) {
         if (msg->state == MSG_MODEL_READY || msg->state == MSG_MODEL_LOADING)
             send_unload(s, msg->version_id, e); /* deleted while it was away */
+        return;
+    }
+    /* On its way out: all that counts is that it is gone. */
+    if (msg->state != MSG_MODEL_GONE && m->on[e->index].phase == MODEL_ON_LEAVING)
+        return;
+    if (msg->state != MSG_MODEL_GONE && m->state >= MODEL_UNLOADING) {
+        leave(s, m, e);
         return;
     }
     switch ((enum msg_model_phase)msg->state) {
@@ -269,13 +312,32 @@ void models_on_state(struct sched *s, struct exec *e, const struct msg_model_sta
         on_failed(s, m, e, msg);
         break;
     case MSG_MODEL_GONE:
-        m->on[e->index] = (struct model_on){0};
+        m->on[e->index] = (struct model_on){.shown = m->on[e->index].shown};
+        settle(s, m);
         load_where_missing(s, m);
         break;
     default:
         SH_ERROR("model.message", "executor=%s msg=\"unknown phase %u of a model\"", e->info.name,
                  msg->state);
     }
+}
+
+void models_on_place(struct sched *s, struct exec *e, const struct msg_model_place *msg)
+{
+    struct model *m = models_find(&s->models, msg->version_id);
+    struct model_on *on;
+
+    if (!m)
+        return;
+    on = &m->on[e->index];
+    on->place = (struct model_place){.device_bytes = msg->device_bytes,
+                                     .host_bytes = msg->host_bytes,
+                                     .pin = (enum msg_pin)SH_MIN(msg->pin, MSG_PIN_WAITING)};
+    if (msg->idle_ns >= 0)
+        on->place.last_use_ms = sh_clock_wall_ms() - msg->idle_ns / 1000000;
+    /* A run that was sent and not yet begun brings what is missing: that is counted already. */
+    if (m->n_runs == 0)
+        on->resident_bytes = msg->device_bytes;
 }
 
 /* ------------------------------------------------------------------ the database */
@@ -304,6 +366,7 @@ static int model_new(struct sched *s, const struct store_model *row, struct sh_e
     m->state = strcmp(row->state, "READY") == 0     ? MODEL_READY
                : strcmp(row->state, "LOADING") == 0 ? MODEL_LOADING
                                                     : MODEL_REGISTERED;
+    m->slo_percentile = row->slo_percentile;
     read_profile(m, row->profile);
     rc = sh_asprintf(err, &m->package, "%s/blobs/%s", s->state_dir, row->package);
     if (!rc)
@@ -327,14 +390,41 @@ static void forget(struct sched *s, struct model *m)
             send_unload(s, m->version_id, s->execs.items[i]);
     }
     m->n_requests++; /* keeps it until the loop below is through */
-    requests_on_model_gone(s, m);
+    requests_on_model_away(s, m, SH_E_NOTFOUND, "the model version was deleted");
     m->n_requests--;
     sh_metric_drop(M_shunt_request_queue_length, SH_LABELS(m->tenant, m->name));
     models_release(s, m);
 }
 
+/* What clients asked for: to leave the executors, or to come back. */
+static void follow(struct sched *s, struct model *m, const char *state)
+{
+    bool unload = strcmp(state, "UNLOADING") == 0;
+
+    if (unload == (m->state >= MODEL_UNLOADING))
+        return;
+    if (!unload) {
+        m->state = MODEL_REGISTERED;
+        return;
+    }
+    SH_INFO("model.unload", "tenant=%s model=%s version=%u", m->tenant, m->name, m->version);
+    m->state = MODEL_UNLOADING;
+    for (size_t i = 0; i < s->execs.n; i++) {
+        struct exec *e = s->execs.items[i];
+
+        if (e->session && m->on[i].phase != MODEL_ON_ABSENT && m->on[i].phase != MODEL_ON_LEAVING)
+            leave(s, m, e);
+    }
+    requests_on_model_away(s, m, SH_E_UNAVAILABLE, "the model version was unloaded");
+    settle(s, m);
+}
+
 static void refresh(struct model *m, const struct store_model *row)
 {
+    if (m->slo_percentile != row->slo_percentile)
+        m->n_runs_shown = 0; /* other predictions */
+    m->slo_percentile = row->slo_percentile;
+    m->pinned = row->pinned;
     m->slo_ns = (int64_t)(SH_MIN(row->slo_ms, 86400e3) * 1e6);
     m->slo_priority = row->slo_priority;
     m->on_miss = strcmp(row->on_miss, "reject") == 0  ? SNAP_REJECT
@@ -357,6 +447,10 @@ int models_merge(struct sched *s, const struct store_view *v, struct sh_err *err
             break;
         m->seen_poll = s->n_polls;
         refresh(m, &v->models[i]);
+        follow(s, m, v->models[i].state);
+        for (size_t k = 0; k < s->execs.n; k++)
+            if (exec_is_up(s->execs.items[k]))
+                send_pin(s, m, s->execs.items[k]);
     }
     if (rc)
         return rc;

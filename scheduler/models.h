@@ -4,16 +4,20 @@
  * [load_where_missing]
  *   LOADING    -> READY    every connected executor has answered, one is READY  [settle]
  *   LOADING    -> FAILED   every connected executor has failed for good         [settle]
+ *   any of them -> UNLOADING  the database says so: a client asked             [follow]
+ *   UNLOADING  -> UNLOADED  no connected executor holds it any more             [settle]
+ *   UNLOADING  -> REGISTERED  a client asked for it again                       [follow]
  *
  * A READY version is loaded by executors that come later too. A failure that is worth another try
  * (out of memory, a lost device) is tried LOAD_TRIES times with a growing pause. A version that is
- * deleted, or whose model is, is unloaded everywhere and freed when its last request has ended.
+ * UNLOADED, deleted, or whose model is, is unloaded everywhere and freed when its last request has
+ * ended.
  */
 #ifndef SH_SCHEDULER_MODELS_H
 #define SH_SCHEDULER_MODELS_H
 
+#include "common/idmap.h"
 #include "scheduler/executors.h"
-#include "scheduler/idmap.h"
 #include "scheduler/predict.h"
 #include "scheduler/snapshot.h"
 #include "scheduler/store.h"
@@ -23,14 +27,37 @@
 
 struct run;
 
-enum model_state { MODEL_REGISTERED, MODEL_LOADING, MODEL_READY, MODEL_FAILED };
-enum model_phase { MODEL_ON_ABSENT, MODEL_ON_LOADING, MODEL_ON_READY, MODEL_ON_FAILED };
+enum model_state { /* from FAILED on it is not to be loaded, from UNLOADING on it is to leave */
+                   MODEL_REGISTERED,
+                   MODEL_LOADING,
+                   MODEL_READY,
+                   MODEL_FAILED,
+                   MODEL_UNLOADING,
+                   MODEL_UNLOADED
+};
+enum model_phase {
+    MODEL_ON_ABSENT,
+    MODEL_ON_LOADING,
+    MODEL_ON_READY,
+    MODEL_ON_FAILED,
+    MODEL_ON_LEAVING
+};
 
 struct model_on { /* one executor */
     enum model_phase phase;
     uint32_t tries;
-    int64_t retry_ns; /* FAILED: try again then; 0 = never */
-    uint64_t resident_bytes;
+    int64_t retry_ns;        /* FAILED: try again then; 0 = never */
+    uint64_t resident_bytes; /* for predictions: what a run that was sent brings counts already */
+    bool pin_told;           /* MODEL_PIN went out */
+    struct model_place {     /* what report.c writes */
+        uint64_t device_bytes, host_bytes;
+        enum msg_pin pin;
+        int64_t last_use_ms; /* wall clock; 0: none */
+    } place;
+    struct model_shown { /* as it stands in the database */
+        enum model_phase phase;
+        struct model_place place;
+    } shown;
 };
 
 struct model { /* one version */
@@ -41,9 +68,12 @@ struct model { /* one version */
     enum model_state state;
     uint64_t image_bytes;
     int64_t slo_ns; /* 0: none */
+    double slo_percentile;
     int32_t slo_priority;
+    bool pinned;
     enum snap_on_miss on_miss;
     struct predict predict;
+    uint64_t n_runs_shown; /* of predict.n_runs: report.c */
     struct model_on on[EXECS_MAX];
     struct msg_profile profile[PREDICT_N_BUCKETS]; /* as the last executor measured it */
     size_t n_profile;
@@ -67,6 +97,7 @@ void models_fini(struct sched *s);
 struct model *models_find(const struct models *m, int64_t version_id); /* NULL if unknown */
 int models_merge(struct sched *s, const struct store_view *v, struct sh_err *err);
 void models_on_state(struct sched *s, struct exec *e, const struct msg_model_state *m);
+void models_on_place(struct sched *s, struct exec *e, const struct msg_model_place *m);
 void models_load_missing(struct sched *s); /* MODEL_LOAD for what an executor lacks */
 void models_forget_exec(struct sched *s, uint32_t exec_index);
 void models_second(struct sched *s); /* retries, gauges */

@@ -82,7 +82,7 @@ static void take_model(struct sched *s, struct snapshot *in, struct model *m)
     p->model_of[in->n_models] = m;
     *x = (struct snap_model){.max_batch = m->max_batch, .image_bytes = m->image_bytes};
     for (unsigned b = 0; b < PREDICT_N_BUCKETS; b++)
-        x->run_ns[b] = predict_run_ns(&m->predict, 1u << b, in->now_ns);
+        x->run_ns[b] = predict_run_ns(&m->predict, 1u << b, m->slo_percentile, in->now_ns);
     for (size_t e = 0; e < s->execs.n; e++)
         p->places[in->n_models * s->execs.n + e] =
             (struct snap_place){.ready = m->on[e].phase == MODEL_ON_READY && !m->gone,
@@ -103,6 +103,7 @@ static void take_tenants(struct sched *s, struct snapshot *in)
                                  .weight = t->weight,
                                  .guaranteed_gpus = t->guaranteed_gpus,
                                  .max_gpus = t->max_gpus,
+                                 .lending_limit = t->lending_limit,
                                  .max_running_jobs = t->max_running_jobs,
                                  .usage_ns = tenants_usage_ns(&s->tenants, t, in->now_ns)};
     }
@@ -150,6 +151,7 @@ static enum snap_job_state job_state_of(const struct job *j)
 
 static void take_jobs(struct sched *s, struct snapshot *in)
 {
+    const int64_t max_min_run_ns = s->conf->max_min_run_ms * 1000000;
     struct pass *p = &s->pass;
 
     for (size_t i = 0; i < s->jobs.n; i++) {
@@ -165,7 +167,8 @@ static void take_jobs(struct sched *s, struct snapshot *in)
             p->execs[e->index].job = (uint32_t)in->n_jobs;
         p->job_of[in->n_jobs] = j;
         p->jobs[in->n_jobs++] =
-            (struct snap_job){.id = j->id,
+            (struct snap_job){.queued_us = j->queued_us,
+                              .id = j->id,
                               .state = job_state_of(j),
                               .tenant = t->snap,
                               .exec = e ? e->index : SNAP_NONE,
@@ -174,6 +177,8 @@ static void take_jobs(struct sched *s, struct snapshot *in)
                               .model_ready = j->model_ready || j->model_gone,
                               .not_before_ns = j->not_before_ns,
                               .since_ns = j->since_ns,
+                              .min_run_ns = SH_MIN(j->min_run_ns, max_min_run_ns),
+                              .is_fixed = !j->preemptible,
                               .may_suspend = j->state == JOB_RUNNING || j->state == JOB_PREEMPTED};
     }
     in->jobs = p->jobs;
@@ -189,6 +194,7 @@ static void refuse(struct sched *s, const struct decision *d)
 
     switch (d->reason) {
     case DECIDE_DEADLINE:
+        r->predicted_ms = (d->predicted_ns + 999999) / 1000000;
         snprintf(msg, sizeof(msg),
                  "the deadline of %" PRId64
                  " ms cannot be met: the result is expected after %" PRId64 " ms",
@@ -241,32 +247,43 @@ static void act(struct sched *s, const struct decision *d)
     }
 }
 
+int pass_snapshot(struct sched *s, bool with_jobs, struct snapshot *in, struct sh_err *err)
+{
+    int rc = room(s, err);
+
+    *in = (struct snapshot){.now_ns = sh_clock_ns(),
+                            .db_up = dbthread_is_up(s->db),
+                            .with_jobs = with_jobs,
+                            .max_runs = (uint32_t)s->conf->max_runs,
+                            .margin_ns = s->conf->margin_us * 1000,
+                            .min_run_ns = s->conf->min_run_ms * 1000000};
+    if (rc)
+        return rc;
+    take_tenants(s, in);
+    take_execs(s, in);
+    take_requests(s, in);
+    if (with_jobs)
+        take_jobs(s, in);
+    return SH_OK;
+}
+
 void pass_run(struct sched *s, bool with_jobs)
 {
     struct pass *p = &s->pass;
     int64_t began = sh_clock_ns();
-    struct snapshot in = {.now_ns = began,
-                          .db_up = dbthread_is_up(s->db),
-                          .with_jobs = with_jobs,
-                          .max_runs = (uint32_t)s->conf->max_runs,
-                          .margin_ns = s->conf->margin_us * 1000,
-                          .min_run_ns = s->conf->min_run_ms * 1000000};
+    struct snapshot in;
     struct sh_err err = {0};
-    int rc = room(s, &err);
+    int rc = pass_snapshot(s, with_jobs, &in, &err);
 
-    if (!rc) {
-        take_tenants(s, &in);
-        take_execs(s, &in);
-        take_requests(s, &in);
-        if (with_jobs)
-            take_jobs(s, &in);
+    if (!rc)
         rc = decide(&in, &p->out, &err);
-    }
     if (rc) {
         sh_log_err(SH_LOG_ERROR, "pass.failed", &err);
         return;
     }
     for (size_t i = 0; i < p->out.n; i++)
         act(s, &p->out.items[i]);
+    if (with_jobs)
+        shares_show(s, &in);
     sh_metric_observe(M_shunt_scheduler_pass_seconds, NULL, (double)(sh_clock_ns() - began) / 1e9);
 }

@@ -27,6 +27,8 @@ struct pass { /* memory reused from pass to pass; all OWNED, pass_fini() */
 };
 
 void pass_fini(struct pass *p);
+/* What a pass would see. Valid until the next of either call. Fails: SH_E_NOMEM, SH_E_TOOBIG. */
+int pass_snapshot(struct sched *s, bool with_jobs, struct snapshot *in, struct sh_err *err);
 /* Only while leading. Logs what fails. */
 void pass_run(struct sched *s, bool with_jobs);
 

@@ -35,6 +35,8 @@ void predict_add(struct predict *p, uint32_t batch, int64_t run_ns, int64_t now_
     r->next = (r->next + 1) % PREDICT_RING;
     if (r->n < PREDICT_RING)
         r->n++;
+    r->n_runs++;
+    p->n_runs++;
 }
 
 static int by_value(const void *a, const void *b)
@@ -44,24 +46,25 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* p99 of what is fresh, 0 if that is less than PREDICT_MIN runs. *max_out: the slowest fresh run.
- * */
-static int64_t recent(const struct predict_ring *r, int64_t now_ns, int64_t *max_out)
+/* The runs that are fresh (max_age_ns < 0: all), in order; how many there are. */
+static size_t sorted(const struct predict_ring *r, int64_t now_ns, int64_t max_age_ns,
+                     int64_t ns[static PREDICT_RING])
 {
-    int64_t ns[PREDICT_RING];
     size_t n = 0;
 
-    *max_out = 0;
-    for (uint32_t i = 0; i < r->n; i++) {
-        if (now_ns - r->at_ns[i] > PREDICT_MAX_AGE_NS)
-            continue;
-        ns[n++] = r->ns[i];
-        *max_out = SH_MAX(*max_out, r->ns[i]);
-    }
-    if (n < PREDICT_MIN)
-        return 0;
+    for (uint32_t i = 0; i < r->n; i++)
+        if (max_age_ns < 0 || now_ns - r->at_ns[i] <= max_age_ns)
+            ns[n++] = r->ns[i];
     qsort(ns, n, sizeof(ns[0]), by_value);
-    return ns[(n * 99 + 99) / 100 - 1];
+    return n;
+}
+
+/* The least of the n > 0 values in order that so many of them do not exceed. */
+static int64_t at_percentile(const int64_t *ns, size_t n, double percentile)
+{
+    double rank = ceil((double)n * percentile / 100);
+
+    return ns[(size_t)SH_MIN(SH_MAX(rank, 1.0), (double)n) - 1];
 }
 
 /* The profile of the bucket, else of the nearest one, scaled by size when that one is smaller. */
@@ -80,15 +83,39 @@ static int64_t from_profile(const struct predict *p, unsigned bucket)
     return 0;
 }
 
-int64_t predict_run_ns(const struct predict *p, uint32_t batch, int64_t now_ns)
+static int64_t predict(const struct predict *p, unsigned b, double percentile, int64_t now_ns,
+                       enum predict_source *source)
 {
-    unsigned b = predict_bucket(batch);
-    int64_t max, ns;
+    int64_t ns[PREDICT_RING], profile = from_profile(p, b);
+    size_t n = sorted(&p->ring[b], now_ns, PREDICT_MAX_AGE_NS, ns);
 
-    ns = recent(&p->ring[b], now_ns, &max);
-    if (ns == 0)
-        ns = from_profile(p, b);
-    if (ns == 0)
-        ns = max;
-    return ns > 0 ? ns : PREDICT_UNKNOWN_NS;
+    *source = PREDICT_FROM_RUNS;
+    if (n >= PREDICT_MIN)
+        return at_percentile(ns, n, percentile);
+    *source = PREDICT_FROM_PROFILE;
+    if (profile > 0)
+        return profile;
+    *source = PREDICT_FROM_GUESS;
+    return n ? ns[n - 1] : PREDICT_UNKNOWN_NS;
+}
+
+int64_t predict_run_ns(const struct predict *p, uint32_t batch, double percentile, int64_t now_ns)
+{
+    enum predict_source source;
+
+    return predict(p, predict_bucket(batch), percentile, now_ns, &source);
+}
+
+void predict_line(const struct predict *p, unsigned bucket, double percentile, int64_t now_ns,
+                  struct predict_line *out)
+{
+    int64_t ns[PREDICT_RING];
+    size_t n = sorted(&p->ring[bucket], now_ns, -1, ns);
+
+    *out = (struct predict_line){.runs = p->ring[bucket].n_runs, .recent = (uint32_t)n};
+    out->predicted_ns = predict(p, bucket, percentile, now_ns, &out->source);
+    if (n) {
+        out->p50_ns = at_percentile(ns, n, 50);
+        out->p99_ns = at_percentile(ns, n, 99);
+    }
 }

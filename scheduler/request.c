@@ -38,7 +38,7 @@ void requests_refuse(struct sched *s, struct request *r, int rc, int64_t retry_a
                      const char *msg)
 {
     if (r->api)
-        apis_refuse(r->api, r->rid, rc, retry_after_ms, msg);
+        apis_refuse(r->api, r->rid, rc, retry_after_ms, r->predicted_ms, msg);
     request_end(s, r);
 }
 
@@ -57,7 +57,7 @@ static int check_limits(struct sched *s, const struct msg_infer_open *m, struct 
         sched_poll(s); /* younger than our last look */
     if (!v)
         sched_poll(s);
-    if (!v || v->gone)
+    if (!v || v->gone || v->state >= MODEL_UNLOADING)
         return SH_FAIL(err, SH_E_UNAVAILABLE, "this version of \"%s\" is not loaded", m->model);
     if (!t->active)
         return SH_FAIL(err, SH_E_FORBIDDEN, "tenant \"%s\" is suspended", t->name);
@@ -142,7 +142,7 @@ void requests_on_open(struct sched *s, struct api *a, const struct msg_infer_ope
     else
         rc = request_new(s, a, m, &err);
     if (rc)
-        apis_refuse(a, m->rid, rc, sh_rc_retry(rc) ? RETRY_SOON_MS : 0, err.msg);
+        apis_refuse(a, m->rid, rc, sh_rc_retry(rc) ? RETRY_SOON_MS : 0, 0, err.msg);
     else
         sched_wake(s);
 }
@@ -220,7 +220,7 @@ void requests_on_cancel(struct sched *s, struct api *a, uint64_t rid)
     request_end(s, r);
     sched_wake(s);
     /* No executor touches its payload: the API may use the memory again at once. */
-    apis_refuse(a, rid, SH_E_CANCELLED, 0, "cancelled");
+    apis_refuse(a, rid, SH_E_CANCELLED, 0, 0, "cancelled");
 }
 
 void requests_on_api_lost(struct sched *s, struct api *a)
@@ -282,13 +282,13 @@ void requests_on_exec_lost(struct sched *s, struct exec *e)
     }
 }
 
-void requests_on_model_gone(struct sched *s, struct model *m)
+void requests_on_model_away(struct sched *s, struct model *m, int rc, const char *why)
 {
     for (size_t i = s->requests.n; i-- > 0;) {
         struct request *r = s->requests.items[i];
 
         if (r->model == m && r->state != REQUEST_RUNNING)
-            requests_refuse(s, r, SH_E_NOTFOUND, 0, "the model version was deleted");
+            requests_refuse(s, r, rc, sh_rc_retry(rc) ? RETRY_SOON_MS : 0, why);
     }
 }
 

@@ -17,8 +17,8 @@
 #ifndef SH_SCHEDULER_REQUEST_H
 #define SH_SCHEDULER_REQUEST_H
 
+#include "common/idmap.h"
 #include "common/msg.h"
-#include "scheduler/idmap.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -47,6 +47,7 @@ struct request {
     int64_t open_ns, ready_ns;
     int64_t deadline_ns, limit_ns; /* as in snapshot.h */
     int64_t expires_ns;            /* the API gives up then, so do we */
+    int64_t predicted_ms;          /* when it is refused for that; else 0 */
     struct msg_span *spans;        /* OWNED: inputs, then outputs */
     size_t n_in, n_out;
     size_t index;
@@ -81,7 +82,8 @@ void requests_on_cancel(struct sched *s, struct api *a, uint64_t rid);
 void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_done *m);
 void requests_on_api_lost(struct sched *s, struct api *a);
 void requests_on_exec_lost(struct sched *s, struct exec *e);
-void requests_on_model_gone(struct sched *s, struct model *m);
+/* Those that wait are refused; those that run go on. */
+void requests_on_model_away(struct sched *s, struct model *m, int rc, const char *why);
 void requests_expire(struct sched *s, int64_t now_ns);
 /* Tells every API that its requests are refused; used when the scheduler stands down. */
 void requests_refuse_all(struct sched *s, const char *why);

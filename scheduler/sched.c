@@ -165,6 +165,9 @@ static void forget_all(struct sched *s)
     execs_fini(&s->execs);
     tenants_fini(&s->tenants);
     usage_fini(&s->usage);
+    s->report = (struct report){0};
+    s->shares = (struct shares){0};
+    sweep_reset(s);
 }
 
 void sched_stand_down(struct sched *s, const char *why)
@@ -181,6 +184,7 @@ void sched_stand_down(struct sched *s, const char *why)
     sessions_end_all(s, why);
     forget_all(s);
     dbthread_drop(s->db, epoch);
+    dbthread_drop(s->sweep.db, epoch);
 }
 
 /* ------------------------------------------------------------------ the loop's hooks */
@@ -191,6 +195,7 @@ static void on_db(struct sh_loop *l, void *arg)
 
     (void)l;
     dbthread_collect(s->db, &s->epoch);
+    sweep_collect(s);
 }
 
 static void before_sleep(struct sh_loop *l, void *arg)
@@ -227,6 +232,7 @@ static void on_tick(struct sh_loop *l, void *arg)
         return;
     requests_expire(s, now);
     jobs_tick(s, now);
+    sweep_tick(s, now);
     sched_wake(s);
     if (now - s->pass_at_ns >= SECOND_NS / 4)
         sched_wake_jobs(s);
@@ -244,6 +250,7 @@ static void on_second(struct sh_loop *l, void *arg)
     open_doors(s);
     usage_flush(s);
     models_second(s);
+    report_second(s);
     jobs_second(s);
     execs_metrics(s);
 }
@@ -295,6 +302,8 @@ int sched_new(const struct sched_conf *conf, struct sh_loop *l, struct sched **o
     if (!rc)
         rc =
             dbthread_new(l, conf->db_url, "shunt-scheduler", (size_t)conf->max_db_ops, &s->db, err);
+    if (!rc)
+        rc = sweep_init(s, err);
     if (rc)
         goto out;
     sh_loop_on_wake(l, on_db, s);
@@ -340,6 +349,7 @@ void sched_free(struct sched *s)
     sessions_fini(s);
     write_jobs(s);
     leader_free(s->leader);
+    sweep_fini(s);
     dbthread_free(s->db, LAST_WRITES_MS);
     forget_all(s);
     pass_fini(&s->pass);

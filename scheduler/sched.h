@@ -19,8 +19,11 @@
 #include "scheduler/jobs.h"
 #include "scheduler/models.h"
 #include "scheduler/pass.h"
+#include "scheduler/report.h"
 #include "scheduler/request.h"
 #include "scheduler/sessions.h"
+#include "scheduler/shares.h"
+#include "scheduler/sweep.h"
 #include "scheduler/tenants.h"
 #include "scheduler/usage.h"
 
@@ -50,6 +53,9 @@ struct sched {
     struct requests requests;
     struct sessions sessions;
     struct usage usage;
+    struct report report;
+    struct shares shares;
+    struct sweep sweep;
     struct pass pass;
 };
 

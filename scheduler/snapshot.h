@@ -44,7 +44,8 @@ struct snap_tenant {
     bool active;
     double weight; /* of its share above the guarantee; 0 = none */
     double guaranteed_gpus;
-    double max_gpus; /* < 0: unlimited */
+    double max_gpus;      /* < 0: unlimited */
+    double lending_limit; /* of the guarantee, what others may use while it is idle; < 0: all */
     uint32_t max_running_jobs;
     double usage_ns; /* decayed device time */
 };
@@ -67,7 +68,8 @@ struct snap_request {
 enum snap_job_state { SNAP_QUEUED, SNAP_STARTING, SNAP_RUNNING, SNAP_STOPPING };
 
 struct snap_job {
-    int64_t id; /* FIFO order */
+    int64_t queued_us; /* FIFO order, then the number */
+    int64_t id;
     enum snap_job_state state;
     uint32_t tenant;
     uint32_t exec;    /* of a job that is not queued; SNAP_NONE while its executor is away */
@@ -76,7 +78,9 @@ struct snap_job {
     bool model_ready;
     int64_t not_before_ns; /* back-off after a failure */
     int64_t since_ns;      /* start of the present run, for the minimum run time */
+    int64_t min_run_ns;    /* its own minimum run time; 0: the snapshot's */
     bool may_suspend;      /* false while it starts or completes */
+    bool is_fixed;         /* never suspended for another job */
 };
 
 struct snapshot {

@@ -115,7 +115,7 @@ static const struct db_stmt VIEW_TENANTS = {
     "SELECT t.id, t.name, t.state = 'ACTIVE', coalesce(q.guaranteed_gpus, 0),"
     " coalesce(least(q.max_gpus, q.guaranteed_gpus + q.borrowing_limit), -1),"
     " coalesce(q.over_quota_weight, 1), coalesce(q.max_running_jobs, 16),"
-    " coalesce(q.max_concurrent_requests, 256)"
+    " coalesce(q.max_concurrent_requests, 256), coalesce(q.lending_limit, -1)"
     " FROM tenant t LEFT JOIN quota q ON q.tenant_id = t.id"
     " WHERE t.state <> 'DELETED' ORDER BY t.id LIMIT $1",
     1};
@@ -123,10 +123,11 @@ static const struct db_stmt VIEW_MODELS = {
     "view_models",
     "SELECT v.id, m.id, t.id, t.name, m.name, v.state, v.package, v.precision, v.profile::text,"
     " v.version, v.max_batch, coalesce(v.image_bytes, 0), coalesce(s.latency_ms, 0),"
-    " coalesce(s.priority, 0), coalesce(s.on_miss, 'best-effort')"
+    " coalesce(s.priority, 0), coalesce(s.on_miss, 'best-effort'), coalesce(s.percentile, 99),"
+    " v.pinned"
     " FROM model_version v JOIN model m ON m.id = v.model_id JOIN tenant t ON t.id = m.tenant_id"
     " LEFT JOIN slo s ON s.model_id = m.id"
-    " WHERE v.state IN ('REGISTERED', 'LOADING', 'READY') AND m.deleted_at IS NULL"
+    " WHERE v.state IN ('REGISTERED', 'LOADING', 'READY', 'UNLOADING') AND m.deleted_at IS NULL"
     " AND t.state <> 'DELETED' ORDER BY v.id LIMIT $1",
     1};
 static const struct db_stmt VIEW_JOBS = {
@@ -134,12 +135,16 @@ static const struct db_stmt VIEW_JOBS = {
     "SELECT j.id, j.tenant_id, j.version_id, m.id, t.name, m.name, j.state, q.state, v.state,"
     " coalesce(j.executor, ''), j.reason, j.priority + q.priority, j.attempt, j.max_attempts,"
     " j.step, j.steps, j.loss, j.samples_per_s, j.steps_redone, j.preemptions, j.busy_ns,"
-    " j.base_redone, j.base_preemptions, j.base_busy_ns, j.kind = 'batch_inference',"
+    " j.base_redone, j.base_preemptions, j.base_busy_ns, j.wish, j.save_asked, j.save_done,"
+    " (extract(epoch FROM j.queued_at) * 1000000)::bigint, j.min_runtime_ms, j.preemptible,"
+    " extract(epoch FROM j.deadline - now()), extract(epoch FROM j.not_before - now()),"
+    " j.kind = 'batch_inference',"
     " j.kind = 'training' AND coalesce((j.spec->>'publish')::boolean, true)"
     " FROM job j JOIN tenant t ON t.id = j.tenant_id JOIN queue q ON q.id = j.queue_id"
     " JOIN model_version v ON v.id = j.version_id JOIN model m ON m.id = v.model_id"
     " WHERE j.state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXPIRED')"
-    " ORDER BY j.state IN ('QUEUED', 'HELD', 'SUSPENDED'), j.priority DESC, j.id LIMIT $1",
+    " ORDER BY CASE WHEN j.state = 'QUEUED' THEN 1 WHEN j.state IN ('HELD', 'SUSPENDED') THEN 2"
+    " ELSE 0 END, j.priority DESC, j.id LIMIT $1",
     1};
 static const struct db_stmt VIEW_USAGE = {
     "view_usage",
@@ -179,6 +184,7 @@ static int load_tenants(struct db *db, struct store_view *v, struct sh_err *err)
             .weight = db_f64(r, i, 5, 1),
             .max_running_jobs = (uint32_t)db_i64(r, i, 6, 0),
             .max_concurrent_requests = (uint32_t)db_i64(r, i, 7, 0),
+            .lending_limit = db_f64(r, i, 8, -1),
         };
     }
     return rc;
@@ -212,6 +218,8 @@ static int load_models(struct db *db, struct store_view *v, struct sh_err *err)
             .slo_ms = db_f64(r, i, 12, 0),
             .slo_priority = (int32_t)db_i64(r, i, 13, 0),
             .on_miss = db_text(r, i, 14),
+            .slo_percentile = db_f64(r, i, 15, 99),
+            .pinned = db_bool(r, i, 16),
         };
     }
     return rc;
@@ -256,8 +264,16 @@ static int load_jobs(struct db *db, struct store_view *v, struct sh_err *err)
             .base = {.redone = db_i64(r, i, 21, 0),
                      .preemptions = db_i64(r, i, 22, 0),
                      .busy_ns = db_i64(r, i, 23, 0)},
-            .is_batch = db_bool(r, i, 24),
-            .publishes = db_bool(r, i, 25),
+            .wish = db_text(r, i, 24),
+            .save_asked = db_i64(r, i, 25, 0),
+            .save_done = db_i64(r, i, 26, 0),
+            .queued_us = db_i64(r, i, 27, 0),
+            .min_runtime_ms = db_i64(r, i, 28, 0),
+            .preemptible = db_bool(r, i, 29),
+            .deadline_s = db_f64(r, i, 30, NAN),
+            .not_before_s = db_f64(r, i, 31, NAN),
+            .is_batch = db_bool(r, i, 32),
+            .publishes = db_bool(r, i, 33),
         };
     }
     return rc;
@@ -329,7 +345,8 @@ static const struct db_stmt MODEL_SET = {
     " image_bytes = coalesce($5::bigint, image_bytes), profile = coalesce($6::jsonb, profile),"
     " ready_at = CASE WHEN $2 = 'READY' THEN now() ELSE ready_at END,"
     " row_version = row_version + 1"
-    " WHERE id = $1 AND state IN ('REGISTERED', 'LOADING')",
+    " WHERE id = $1 AND CASE WHEN $2 = 'UNLOADED' THEN state = 'UNLOADING'"
+    " ELSE state IN ('REGISTERED', 'LOADING') END",
     6};
 static const struct db_stmt MODEL_NOTIFY = {"model_notify", "SELECT pg_notify('shunt_models', $1)",
                                             1};

@@ -43,6 +43,7 @@ struct store_tenant {
     const char *name;
     bool active;
     double guaranteed_gpus, max_gpus /* < 0: unlimited */, weight;
+    double lending_limit; /* < 0: all of the guarantee */
     uint32_t max_running_jobs, max_concurrent_requests;
 };
 
@@ -52,14 +53,20 @@ struct store_model {
     uint32_t version, max_batch;
     uint64_t image_bytes;
     double slo_ms; /* 0: none */
+    double slo_percentile;
     int32_t slo_priority;
     const char *on_miss;
+    bool pinned;
 };
 
 struct store_job {
     int64_t id, tenant_id, version_id, model_id;
     const char *tenant, *model, *state, *queue_state, *version_state, *executor, *reason;
+    const char *wish;
     int32_t priority;
+    int64_t queued_us, min_runtime_ms, save_asked, save_done;
+    bool preemptible;
+    double deadline_s, not_before_s; /* from now; NaN: none */
     uint32_t attempt, max_attempts;
     struct job_progress progress, base;
     bool is_batch, publishes;
@@ -100,7 +107,9 @@ struct store_start {
 int store_job_start(struct db *db, void *arg, struct sh_err *err);
 void store_start_free(void *start);
 
-/* arg is struct store_write: changes of state with their events, checkpoints, progress. */
+/* arg is struct store_write: changes of state with their events, checkpoints, progress. A job that
+ * leaves its executor has no wish any more; one that goes to QUEUED is SUSPENDED, or goes to the
+ * end of the queue, if its wish says so. */
 struct store_version { /* a published model, as shunt-import described it */
     char *digest, *package, *inputs, *outputs, *meta; /* OWNED, JSON but for the first two */
     int64_t bytes;
@@ -116,14 +125,16 @@ struct store_write {
     struct job_checkpoint *checkpoints; /* OWNED */
     size_t n_checkpoints;
     struct job_progress progress;
-    int error_rc; /* of the last change to QUEUED or FAILED; 0 = none */
+    struct job_saved saved;
+    int64_t backoff_ms; /* of a change to QUEUED */
+    int error_rc;       /* of the last change to QUEUED, FAILED or EXPIRED; 0 = none */
     char error[512];
     char *result;                 /* OWNED: JSON without "version"; SUCCEEDED only */
     struct store_version version; /* digest NULL: none was made */
     struct store_write_out {
-        bool conflict; /* nothing was written: the database had another state */
-        enum job_state state;
-        int64_t version_id; /* of the trained model; 0 = none */
+        bool conflict;        /* nothing was written: the database had another state */
+        enum job_state state; /* now; SUSPENDED where QUEUED was written and a client wished it */
+        int64_t version_id;   /* of the trained model; 0 = none */
         int32_t version;
     } * out;
 };
@@ -141,11 +152,12 @@ struct store_reasons {
 int store_job_reasons(struct db *db, void *arg, struct sh_err *err);
 
 /* ---- models: arg is struct store_model_state. Notifies channel shunt_models with the version's
- * id. Does nothing unless the version is REGISTERED or LOADING. */
+ * id. Does nothing unless the version is REGISTERED or LOADING, or for UNLOADED unless it is
+ * UNLOADING. */
 struct store_model_state {
     struct store_fence fence;
     int64_t version_id;
-    const char *state; /* static: LOADING, READY, FAILED */
+    const char *state; /* static: LOADING, READY, FAILED, UNLOADED */
     char reason_code[40], reason[512];
     uint64_t image_bytes;
     char *profile; /* OWNED: JSON or NULL */
@@ -161,6 +173,56 @@ struct store_executor {
     bool up;
 };
 int store_executor_put(struct db *db, void *arg, struct sh_err *err);
+
+/* ---- reports: arg is struct store_report. Each list is JSON, OWNED, or NULL for none.
+ * resets: names of executors whose placements are forgotten first. places: {version, executor,
+ * state, pin, device, host, used (Unix ms)}, without a state: away with it. measured: {version,
+ * batch, predicted, source, runs, recent, p50, p99}. with_sweep: versions that stand nowhere. */
+struct store_report {
+    struct store_fence fence;
+    char *resets, *places, *measured;
+    bool with_sweep;
+};
+int store_report_put(struct db *db, void *arg, struct sh_err *err);
+void store_report_free(void *report);
+/* ---- shares: arg is struct store_shares. What was decided by, for people; replaces older rows. */
+#define STORE_MAX_SHARES 256
+struct store_share {
+    int64_t tenant_id;
+    double guaranteed_gpus, max_gpus /* < 0: unlimited */, weight;
+    double running_gpus, waiting_gpus, fair_gpus, reserved_gpus;
+    double usage_ns; /* decayed, as of now */
+};
+struct store_shares {
+    struct store_fence fence;
+    double half_life_s;
+    size_t n;
+    struct store_share rows[STORE_MAX_SHARES];
+};
+int store_share_put(struct db *db, void *arg, struct sh_err *err);
+
+/* ---- what is old: arg is struct store_sweep. One batch. Jobs go with their events and
+ * checkpoints; of others only events of jobs that have ended. Usage of minutes is added up to hours
+ * (UTC). */
+enum store_sweep_kind {
+    SWEEP_EVENTS,
+    SWEEP_JOBS,
+    SWEEP_USAGE_HOURS,
+    SWEEP_USAGE,
+    SWEEP_AUDIT,
+    SWEEP_KEYS, /* revoked or expired */
+    SWEEP_N_KINDS
+};
+struct store_sweep {
+    struct store_fence fence;
+    enum store_sweep_kind kind;
+    int64_t days; /* what is older goes */
+    int64_t batch;
+    int64_t n_rows; /* out */
+    bool more;      /* out: there may be another batch */
+};
+int store_sweep(struct db *db, void *arg, struct sh_err *err);
+const char *store_sweep_name(enum store_sweep_kind kind); /* BORROWED, static */
 
 /* ---- usage: arg is struct store_usage. seq grows by one with each flush of an epoch. */
 struct store_usage_row {

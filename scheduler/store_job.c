@@ -14,7 +14,7 @@ static const struct db_stmt START_DETAILS = {
     "start_details",
     "SELECT t.name, m.name, v.package, d.path, e.path, j.spec::text, c.path, coalesce(c.step, 0),"
     " j.steps_redone, j.preemptions, j.busy_ns, j.step, j.steps,"
-    " CASE WHEN v.state NOT IN ('REGISTERED', 'LOADING', 'READY') OR m.deleted_at IS NOT NULL"
+    " CASE WHEN v.state IN ('UPLOADING', 'FAILED', 'DELETED') OR m.deleted_at IS NOT NULL"
     "  THEN 'the model version is ' || lower(v.state)"
     "      WHEN d.state <> 'READY' THEN 'the dataset is ' || lower(d.state)"
     "      WHEN e.state <> 'READY' THEN 'the evaluation dataset is ' || lower(e.state) END,"
@@ -30,7 +30,8 @@ static const struct db_stmt START_DETAILS = {
     1};
 static const struct db_stmt START = {
     "job_start",
-    "UPDATE job SET state = 'STARTING', reason = '', attempt = $2, executor = $3, epoch = $4,"
+    "UPDATE job SET state = 'STARTING', reason = '', not_before = NULL, attempt = $2, executor = "
+    "$3, epoch = $4,"
     " started_at = coalesce(started_at, now()), step = $5,"
     " steps_redone = steps_redone + greatest(step - $5, 0),"
     " base_redone = steps_redone + greatest(step - $5, 0),"
@@ -204,14 +205,32 @@ void store_start_free(void *start)
 
 /* ------------------------------------------------------------------ changes */
 
+/* $4: the executor that has it afterwards, if any; $10: back-off, ms. */
 static const struct db_stmt CHANGE = {
     "job_change",
-    "UPDATE job SET state = $2, reason = $3, executor = $4, attempt = $5, epoch = $6,"
+    "UPDATE job SET state = CASE WHEN $2 = 'QUEUED' AND wish = 'SUSPEND' THEN 'SUSPENDED' ELSE $2"
+    " END, reason = CASE WHEN $2 <> 'QUEUED' OR wish = '' THEN $3"
+    "  WHEN wish = 'SUSPEND' THEN 'Suspended' ELSE 'Requeued' END,"
+    " queued_at = CASE WHEN $2 = 'QUEUED' AND wish = 'REQUEUE' THEN now() ELSE queued_at END,"
+    " not_before = CASE WHEN $2 = 'QUEUED' AND $10::bigint > 0"
+    "  THEN now() + $10::bigint * interval '1 ms' END,"
+    " wish = CASE WHEN $2 IN ('STARTING', 'RUNNING', 'PREEMPTED', 'COMPLETING') THEN wish ELSE ''"
+    "  END,"
+    " executor = $4, attempt = $5, epoch = $6,"
     " error_code = CASE WHEN $2 <> 'SUCCEEDED' THEN coalesce($7, error_code) END,"
     " error = CASE WHEN $2 <> 'SUCCEEDED' THEN coalesce($8, error) END,"
     " finished_at = CASE WHEN $2 IN ('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXPIRED') THEN now() END,"
-    " row_version = row_version + 1 WHERE id = $1 AND state = $9",
-    9};
+    " row_version = row_version + 1 WHERE id = $1 AND state = $9 RETURNING state, reason",
+    10};
+static const struct db_stmt SAVED = {
+    "job_saved",
+    "WITH j AS (UPDATE job SET save_done = $2, epoch = $3, row_version = row_version + 1"
+    "  WHERE id = $1 AND save_done < $2"
+    "  AND state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXPIRED') RETURNING id, state)"
+    " INSERT INTO job_event (job_id, from_state, to_state, reason, detail)"
+    " SELECT id, state, state, $4, jsonb_strip_nulls(jsonb_build_object('executor', $5::text,"
+    " 'attempt', $6::bigint, 'step', $7::bigint, 'message', $8::text)) FROM j",
+    8};
 static const struct db_stmt PROGRESS = {
     "job_progress",
     "UPDATE job SET step = $2, steps = $3, loss = coalesce($4, loss),"
@@ -313,11 +332,12 @@ static int explain_miss(struct db *db, const struct store_write *w, struct sh_er
     return rc;
 }
 
-/* *applied_out: false when the row was in another state. */
+/* *applied_out: false when the row was in another state. Else out->state is what it is now. */
 static int put_change(struct db *db, const struct store_write *w, const struct job_change *c,
                       bool *applied_out, struct sh_err *err)
 {
-    bool fails = w->error_rc && (c->to == JOB_QUEUED || c->to == JOB_FAILED);
+    bool fails =
+        w->error_rc && (c->to == JOB_QUEUED || c->to == JOB_FAILED || c->to == JOB_EXPIRED);
     struct event e = {.job = w->job,
                       .from = job_state_name(c->from),
                       .to = job_state_name(c->to),
@@ -326,7 +346,7 @@ static int put_change(struct db *db, const struct store_write *w, const struct j
                       .message = fails ? w->error : "",
                       .attempt = w->attempt,
                       .step = c->step};
-    struct store_num id, attempt, epoch;
+    struct store_num id, attempt, epoch, backoff;
     struct db_res *r = NULL;
     bool keeps = job_state_has_executor(c->to) || job_state_is_final(c->to);
     int rc =
@@ -334,13 +354,19 @@ static int put_change(struct db *db, const struct store_write *w, const struct j
                 (const char *const[]){
                     store__i64(&id, w->job), e.to, c->reason, keeps ? or_null(w->executor) : NULL,
                     store__i64(&attempt, w->attempt), store__i64(&epoch, (int64_t)w->fence.epoch),
-                    fails ? sh_rc_name(w->error_rc) : NULL, fails ? w->error : NULL, e.from},
+                    fails ? sh_rc_name(w->error_rc) : NULL, fails ? w->error : NULL, e.from,
+                    store__i64(&backoff, w->backoff_ms)},
                 &r, err);
 
-    *applied_out = !rc && db_affected(r) == 1;
-    db_res_free(r);
+    *applied_out = !rc && db_rows(r) == 1;
+    if (!rc && *applied_out) {
+        e.to = db_text(r, 0, 0);
+        e.reason = db_text(r, 0, 1);
+        rc = job_state_parse(e.to, &w->out->state, err);
+    }
     if (!rc && *applied_out)
         rc = put_event(db, &e, err);
+    db_res_free(r);
     if (!rc && *applied_out && c->to == JOB_SUCCEEDED)
         rc = add_version(db, w, err);
     return rc;
@@ -355,6 +381,20 @@ static int put_checkpoint(struct db *db, const struct store_write *w,
                    (const char *const[]){store__i64(&id, w->job), store__i64(&attempt, c->attempt),
                                          store__i64(&step, c->step), c->path, c->digest,
                                          store__i64(&bytes, (int64_t)c->bytes)},
+                   NULL, err);
+}
+
+static int put_saved(struct db *db, const struct store_write *w, struct sh_err *err)
+{
+    const struct job_saved *s = &w->saved;
+    struct store_num id, asked, epoch, attempt, step;
+
+    return db_exec(db, &SAVED,
+                   (const char *const[]){store__i64(&id, w->job), store__i64(&asked, s->asked),
+                                         store__i64(&epoch, (int64_t)w->fence.epoch),
+                                         s->rc ? "CheckpointFailed" : "CheckpointWritten",
+                                         or_null(w->executor), store__i64(&attempt, w->attempt),
+                                         store__i64(&step, s->step), or_null(s->msg)},
                    NULL, err);
 }
 
@@ -387,10 +427,10 @@ static int write_tx(struct db *db, const void *arg, struct sh_err *err)
     }
     if (!rc && !applied)
         rc = explain_miss(db, w, err);
-    else if (!rc && w->n_changes)
-        w->out->state = w->changes[w->n_changes - 1].to;
     for (size_t i = 0; i < w->n_checkpoints && !rc; i++)
         rc = put_checkpoint(db, w, &w->checkpoints[i], err);
+    if (!rc && w->saved.asked)
+        rc = put_saved(db, w, err);
     if (!rc)
         rc = put_progress(db, w, err);
     return rc;

@@ -56,8 +56,12 @@ int tenants_get(struct tenants *t, const char *name, struct tenant **out, struct
     x = calloc(1, sizeof(*x));
     if (!x)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a tenant");
-    *x = (struct tenant){
-        .active = true, .max_gpus = -1, .weight = 1, .max_running_jobs = 16, .max_requests = 256};
+    *x = (struct tenant){.active = true,
+                         .max_gpus = -1,
+                         .weight = 1,
+                         .lending_limit = -1,
+                         .max_running_jobs = 16,
+                         .max_requests = 256};
     sh_strlcpy(x->name, name, sizeof(x->name));
     memmove(&t->items[i + 1], &t->items[i], (t->n - i) * sizeof(t->items[0]));
     t->items[i] = x;
@@ -84,6 +88,7 @@ static int merge_one(struct tenants *t, const struct store_tenant *row, uint64_t
     x->guaranteed_gpus = row->guaranteed_gpus;
     x->max_gpus = row->max_gpus;
     x->weight = row->weight;
+    x->lending_limit = row->lending_limit;
     x->max_running_jobs = row->max_running_jobs;
     x->max_requests = row->max_concurrent_requests;
     x->seen_poll = poll;
@@ -112,11 +117,14 @@ int tenants_merge(struct tenants *t, const struct store_view *v, uint64_t poll, 
     return rc;
 }
 
+double tenants_decay(const struct tenants *t, double usage_ns, int64_t age_ns)
+{
+    return age_ns > 0 ? usage_ns * exp2((double)-age_ns / 1e9 / t->half_life_s) : usage_ns;
+}
+
 double tenants_usage_ns(const struct tenants *t, const struct tenant *x, int64_t now_ns)
 {
-    double age_s = (double)(now_ns - x->usage_at_ns) / 1e9;
-
-    return age_s > 0 ? x->usage_ns * exp2(-age_s / t->half_life_s) : x->usage_ns;
+    return tenants_decay(t, x->usage_ns, now_ns - x->usage_at_ns);
 }
 
 void tenants_charge(struct tenants *t, struct tenant *x, int64_t gpu_ns, int64_t now_ns)

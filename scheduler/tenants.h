@@ -2,20 +2,22 @@
 #ifndef SH_SCHEDULER_TENANTS_H
 #define SH_SCHEDULER_TENANTS_H
 
-#include "scheduler/idmap.h"
+#include "common/idmap.h"
 #include "scheduler/store.h"
 
 struct tenant { /* lives until the scheduler stands down, also when deleted in the database */
     int64_t id; /* 0: not seen in the database yet */
     char name[64];
     bool active;
-    double guaranteed_gpus, max_gpus, weight;
+    double guaranteed_gpus, max_gpus, weight, lending_limit;
     uint32_t max_running_jobs, max_requests;
     double usage_ns; /* decayed, as of usage_at_ns */
     int64_t usage_at_ns;
     uint32_t n_requests; /* in the scheduler; request.c */
     uint32_t snap;       /* index in the snapshot of the present pass; pass.c */
     uint64_t seen_poll;
+    struct store_share shown; /* what people were told last, as of shown_ns; shares.c */
+    int64_t shown_ns;         /* 0: nothing yet */
 };
 
 struct tenants {
@@ -32,6 +34,7 @@ struct tenant *tenants_by_id(const struct tenants *t, int64_t id); /* NULL if un
 int tenants_get(struct tenants *t, const char *name, struct tenant **out, struct sh_err *err);
 int tenants_merge(struct tenants *t, const struct store_view *v, uint64_t poll, int64_t now_ns,
                   struct sh_err *err);
+double tenants_decay(const struct tenants *t, double usage_ns, int64_t age_ns);
 void tenants_charge(struct tenants *t, struct tenant *x, int64_t gpu_ns, int64_t now_ns);
 double tenants_usage_ns(const struct tenants *t, const struct tenant *x, int64_t now_ns);
 

@@ -11,7 +11,7 @@ import statistics
 import sys
 import time
 
-from lab import BATCH, TRAIN_PRECISION, Lab
+from lab import BATCH, Lab, train_precision
 import part
 import svg
 from rows import failed, row
@@ -63,7 +63,7 @@ def measure(case, names, runs, slow_runs):
     began, precision = time.monotonic(), case["precision"]
     with Lab("--debug-cold", "--workers=%d" % WORKERS, "--debug-ablation=" + ",".join(names)) as lab:
         lab.load(1, case["model"], precision)
-        lab.train(1, case["model"], TRAIN_PRECISION.get(precision, precision))
+        lab.train(1, case["model"], train_precision(precision))
         latency, rate = lab.link()
         copy_ms = round(1e3 * (latency + lab.image_bytes(1) / rate), 4)
         print("      ready to measure after %.1f s" % (time.monotonic() - began), file=sys.stderr)
@@ -76,8 +76,7 @@ def measure(case, names, runs, slow_runs):
                           label=LABEL[name], copy_ms=copy_ms)
             except (AssertionError, OSError, EOFError) as e:
                 yield failed("ablation", by(name), case, e)
-        lab.d.scheduler.send("JOB_STOP", epoch=lab.d.epoch, job=1, attempt=1, how=0)
-        lab.d.wait_job(1, ("CANCELLED",), 30)
+        lab.cancel(1)
     print("      %.1f s" % (time.monotonic() - began), file=sys.stderr)
 
 

@@ -10,22 +10,17 @@ import random
 import signal
 import sys
 
-from lab import DEVICE, TRAIN_BATCH, TRAIN_PRECISION, Lab, Sender
+from lab import DEVICE, TRAIN_BATCH, Lab, Sender, train_precision
 import part
 from rows import p99, row
 
 PARTS = ("overhead", "resume", "identity")
-CANCEL = 0  # JOB_STOP's how
 NEVER_MS = 3600000
 KEPT = 0.98
 WAYS = ("pause", "drop", "swap")
 JOB, VERSION = 5, 1
 BURST = 30  # runs one after the other: meanwhile the state leaves the device
 FINAL = ("DONE", "FAILED", "CANCELLED", "SUSPENDED")
-
-
-def train_precision(case):
-    return TRAIN_PRECISION.get(case["precision"], case["precision"])
 
 
 def counted(lab, name, *labels):
@@ -39,13 +34,12 @@ def window(lab, job, case, interval_ms, seconds):
     """Samples per second of a job with such checkpoints, and how many there were."""
     def checkpoints():
         return counted(lab, "shunt_checkpoints_total", 'kind="host"', 'outcome="ok"')
-    lab.train(job, case["model"], train_precision(case), checkpoint_interval_ms=interval_ms)
+    lab.train(job, case["model"], train_precision(case["precision"]), checkpoint_interval_ms=interval_ms)
     lab.steps(job, 1)
     before = checkpoints()
     rate = lab.throughput(job, seconds)
     n = checkpoints() - before
-    lab.d.scheduler.send("JOB_STOP", epoch=lab.d.epoch, job=job, attempt=1, how=CANCEL)
-    lab.d.wait_job(job, ("CANCELLED",), 60)
+    lab.cancel(job)
     return rate, n
 
 
@@ -62,7 +56,7 @@ def overhead(case, args):
                 (without if interval == NEVER_MS else with_).append(rate)
                 n += k
     kept = [b / a for a, b in zip(without, with_)]
-    case = {**case, "precision": train_precision(case), "batch": TRAIN_BATCH}
+    case = {**case, "precision": train_precision(case["precision"]), "batch": TRAIN_BATCH}
     r = row("checkpoint-overhead", "shunt", case, kept, "of the throughput without",
             without=[round(x, 2) for x in without], with_checkpoints=[round(x, 2) for x in with_],
             interval_ms=args.interval_ms, checkpoints=n,
@@ -94,7 +88,7 @@ def resume(case, args):
     with Lab("--debug-stop-way=swap", log="debug") as lab:
         lab.load(VERSION, case["model"], case["precision"], case["batch"])
         lab.run(VERSION)
-        lab.train(JOB, case["model"], train_precision(case))
+        lab.train(JOB, case["model"], train_precision(case["precision"]))
         sender, results = Sender(lab, VERSION), lab.d.results
         before = len(lab.events())
         for _ in range(args.runs):
@@ -108,7 +102,7 @@ def resume(case, args):
     assert len(found) >= args.runs / 2, "the state left the device %d times only" % len(found)
     ms, size = [m for m, _ in found], found[0][1]
     limit = 1.1 * 1e3 * size / rate + 5
-    case = {**case, "precision": train_precision(case), "batch": TRAIN_BATCH}
+    case = {**case, "precision": train_precision(case["precision"]), "batch": TRAIN_BATCH}
     return [row("resume-after-swap", "shunt", case, ms, state_bytes=size,
                 copy_ms=round(1e3 * (latency + size / rate), 4), limit_ms=round(limit, 4)),
             {"check": "%s %s goes on within %.2f ms after a swap" % (
@@ -133,7 +127,7 @@ def outcome(case, steps, disturbed):
     """Final state and losses of a job; a disturbed one is preempted in each way, killed once."""
     with Lab("--debug-stop-way=turns", deterministic=True, log="debug") as lab:
         lab.load(VERSION, case["model"], case["precision"], case["batch"])
-        lab.train(JOB, case["model"], train_precision(case), steps=steps,
+        lab.train(JOB, case["model"], train_precision(case["precision"]), steps=steps,
                   checkpoint_interval_ms=200)
         rng, killed = random.Random(1), False
         while lab.d.jobs[JOB].phase not in FINAL:
@@ -162,7 +156,7 @@ def identity(case, args):
     same = got["final"] == calm["final"] and got["losses"] == calm["losses"]
     return [{
         "check": "%s %s: %d steps, preempted in each way and killed, end bit-identical" % (
-            case["model"], train_precision(case), args.steps),
+            case["model"], train_precision(case["precision"]), args.steps),
         "ok": same and all(got["stops"].values()) and got["killed"],
         "preemptions": got["stops"], "steps_redone": got["redone"], "killed": got["killed"],
         "final_is_equal": got["final"] == calm["final"],
@@ -189,9 +183,7 @@ def main():
     p.add_argument("--steps", type=int, default=600, help="of the job that is preempted and killed")
     p.add_argument("--identity-model", default="resnet18" if DEVICE == "cuda" else "digits-cnn")
     args = p.parse_args()
-    unknown = [n for n in args.only if n not in PARTS]
-    if unknown:
-        p.error("there is no %s; there are %s" % (unknown[0], " ".join(PARTS)))
+    part.check_known(p, args.only, PARTS, "part")
     return part.collect(args, "checkpoints", "shunt", lambda case: measure(case, args))
 
 

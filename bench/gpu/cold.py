@@ -8,7 +8,7 @@ else runs. --timeline prints the events of one switch.
 import sys
 
 import part
-from lab import TRAIN_PRECISION, Lab
+from lab import Lab, train_precision
 from rows import row
 
 LIMIT = "median <= 1.10 x max(copy, ready) + 0.4 ms"
@@ -38,7 +38,7 @@ def measure(case, runs, log):
         for _ in range(5):
             lab.run(1)
         alone = [lab.run(1)["total_ms"] for _ in range(runs)]
-        lab.train(1, model, TRAIN_PRECISION[precision])
+        lab.train(1, model, train_precision(precision))
         for _ in range(5):
             lab.run(1)
         got = []

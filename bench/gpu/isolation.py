@@ -15,7 +15,7 @@ import time
 
 import numpy as np
 
-from lab import DEVICE, TRAIN_PRECISION, Lab
+from lab import DEVICE, Lab, train_precision
 import part
 from rows import row
 
@@ -39,8 +39,7 @@ class Patient:
         try:
             self.lab.load(VERSION, case["model"], case["precision"], case["batch"])
             self.want = self.answer().out
-            self.lab.train(JOB, case["model"],
-                           TRAIN_PRECISION.get(case["precision"], case["precision"]),
+            self.lab.train(JOB, case["model"], train_precision(case["precision"]),
                            checkpoint_interval_ms=500)
         except BaseException:
             self.lab.close()
@@ -172,9 +171,7 @@ def main():
     p = part.options(__doc__, "tf32")
     p.set_defaults(models=["resnet152"], only=list(FAULTS))
     args = p.parse_args()
-    unknown = [n for n in args.only if n not in FAULTS]
-    if unknown:
-        p.error("there is no fault %s; there are %s" % (unknown[0], " ".join(FAULTS)))
+    part.check_known(p, args.only, FAULTS, "fault")
     return part.collect(args, "isolation", "shunt", lambda case: measure(case, args))
 
 

@@ -5,7 +5,6 @@ Models come from shunt-zoo with random weights, data are random. Files are made 
 executor keeps which kernels measured fastest.
 """
 import functools
-import json
 import os
 import re
 import shutil
@@ -19,11 +18,9 @@ import numpy as np
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
 sys.path.insert(0, os.path.join(ROOT, "bench", "lib"))
-from exec_driver import BIN, Driver  # noqa: E402
+from exec_driver import BIN, Driver, st_bytes  # noqa: E402
 
 FOLDER = os.environ.get("SHUNT_BENCH_DIR", "/tmp/shunt-bench")
-MODELS = ("resnet152", "inception-v3", "bert-base")
-TRAIN_PRECISION = {"tf32": "tf32", "fp16": "bf16", "bf16": "bf16"}
 BATCH, TRAIN_BATCH = 8, 32
 SAMPLES = 256  # of a training set
 CLASSES = {"resnet152": 1000, "inception-v3": 1000, "bert-base": 2,
@@ -36,6 +33,12 @@ SGD = {"name": "sgd", "lr": 1e-4, "momentum": 0.9}
 TUNE = os.path.join(FOLDER, "tune")
 DEVICE = os.environ.get("SHUNT_BENCH_DEVICE", "cuda")  # cpu: to try a part out
 POOL = "48G" if DEVICE == "cuda" else "2G"
+CANCEL = 0  # JOB_STOP's how
+
+
+def train_precision(precision):
+    """In which a job trains beside runs of this precision: fp16 would need loss scaling."""
+    return "bf16" if precision == "fp16" else precision
 
 
 def tensors(model, n, seed=0):
@@ -54,17 +57,10 @@ def inputs(model, n):
 
 
 def write_st(path, arrays):
-    head, at = {}, 0
-    for k, a in arrays.items():
-        dtype = {"float32": "F32", "int64": "I64"}[a.dtype.name]
-        head[k] = {"dtype": dtype, "shape": list(a.shape), "data_offsets": [at, at + a.nbytes]}
-        at += a.nbytes
-    text = json.dumps(head).encode()
-    text += b" " * (-(8 + len(text)) % 64)
+    dtype = {"float32": "F32", "int64": "I64"}
     with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text)
-        for a in arrays.values():
-            f.write(a.tobytes())
+        f.write(st_bytes({k: (dtype[a.dtype.name], list(a.shape), a.tobytes())
+                          for k, a in arrays.items()}))
 
 
 def made(name, make):
@@ -169,6 +165,10 @@ class Lab:
         self.d.start_job(job, self.package(model, "training"), dataset(model), spec)
         self.d.wait_job(job, ("RUNNING",), 300)
         self.steps(job, 3)
+
+    def cancel(self, job, timeout=60):
+        self.d.scheduler.send("JOB_STOP", epoch=self.d.epoch, job=job, attempt=1, how=CANCEL)
+        self.d.wait_job(job, ("CANCELLED",), timeout)
 
     def steps(self, job, n, timeout=120):
         """Waits for n more steps."""

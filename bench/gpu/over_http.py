@@ -19,8 +19,8 @@ import time
 
 import numpy as np
 
-from lab import (CLASSES, DEVICE, IMAGE, OPTIMIZER, POOL, SGD, TRAIN_BATCH, TRAIN_PRECISION,
-                 dataset, keep_tune, lend_tune, onnx, tensors)
+from lab import (CLASSES, DEVICE, IMAGE, OPTIMIZER, POOL, SGD, TRAIN_BATCH, dataset, keep_tune,
+                 lend_tune, onnx, tensors, train_precision)
 from system import System
 import part
 from rows import p99, row
@@ -79,7 +79,7 @@ def train(s, key, model, case):
     r = s.submit(key, model=model + "-training", dataset=model, spec={
         "optimizer": OPTIMIZER.get(model, SGD), "batch": TRAIN_BATCH, "epochs": None,
         "steps": 10**9, "checkpoint_interval_ms": 3600000,
-        "precision": TRAIN_PRECISION.get(case["precision"], case["precision"])})
+        "precision": train_precision(case["precision"])})
     assert r.status in (200, 201), r
     s.wait_step(key, r.json["id"], 3)
 

@@ -82,9 +82,7 @@ def main():
     p = part.options(__doc__, precisions=None, runs=0)
     args = p.parse_args()
     names = args.only or list(PEERS)
-    unknown = [n for n in names if n not in PEERS]
-    if unknown:
-        p.error("there is no peer %s; there are %s" % (unknown[0], " ".join(PEERS)))
+    part.check_known(p, names, PEERS, "peer")
     rows, settings = [], {}
     signal.signal(signal.SIGTERM, on_stop)
     compile_all(names, args)

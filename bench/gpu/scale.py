@@ -8,14 +8,13 @@ import random
 import sys
 import time
 
-from lab import TRAIN_PRECISION, Lab
+from lab import Lab, train_precision
 import part
 from rows import row
 
 FEW = 3
 AT_ONCE = 10
 LOAD_S = 300  # of so many
-CANCEL = 0
 LIMIT = 1.05  # of the median with few
 SLACK_MS = 0.05
 
@@ -55,13 +54,12 @@ def measure(case, args):
         rows = []
         for job, n in enumerate((FEW, args.count), 1):
             each = load(lab, case, n, args.load_limit)
-            lab.train(job, case["model"], TRAIN_PRECISION.get(case["precision"], case["precision"]))
+            lab.train(job, case["model"], train_precision(case["precision"]))
             # With many: those few again, and then all of them.
             for among in sorted({FEW, len(lab.models)}):
                 rows.append(switches(lab, case, among, args.runs, load_s_each=round(each, 4)))
                 yield rows[-1]
-            lab.d.scheduler.send("JOB_STOP", epoch=lab.d.epoch, job=job, attempt=1, how=CANCEL)
-            lab.d.wait_job(job, ("CANCELLED",), 60)
+            lab.cancel(job)
     few, many = rows[0], rows[-1]
     yield {"check": "%s %s: a switch to one of %d models is as fast as to one of %d" % (
         case["model"], case["precision"], many["case"]["models"], FEW),

@@ -8,7 +8,7 @@ device.
 import sys
 import time
 
-from lab import TRAIN_BATCH, TRAIN_PRECISION, Lab, Sender
+from lab import TRAIN_BATCH, Lab, Sender, train_precision
 import part
 from rows import arrivals, load_seconds, p99, row
 
@@ -71,7 +71,7 @@ def measure(case, args):
         lab.load(VERSION, case["model"], case["precision"], case["batch"])
         for _ in range(5):
             lab.run(VERSION)
-        lab.train(JOB, case["model"], TRAIN_PRECISION.get(case["precision"], case["precision"]))
+        lab.train(JOB, case["model"], train_precision(case["precision"]))
         sender = Sender(lab, VERSION)
         load(lab, sender, arrivals(20, 0.5))
         exclusive, loads = [alone(lab, args.seconds)], []

@@ -7,7 +7,7 @@ launched without a bound (shunt-run bench).
 import sys
 
 import part
-from lab import TRAIN_PRECISION, Lab, drains
+from lab import Lab, drains, train_precision
 from rows import row
 
 
@@ -18,7 +18,7 @@ def measure(case, runs, seconds):
         for _ in range(10):
             lab.run(1)
         alone = [lab.run(1) for _ in range(runs)]
-        lab.train(1, model, TRAIN_PRECISION[precision])
+        lab.train(1, model, train_precision(precision))
         rate = lab.throughput(1, seconds)
         for _ in range(5):
             lab.run(1)
@@ -29,7 +29,7 @@ def measure(case, runs, seconds):
             got.append(lab.run(1))
         lab.d.rest(0.2)
         stop = drains(lab.events()[before:])
-    train_case = {"model": model, "precision": TRAIN_PRECISION[precision], "batch": 32}
+    train_case = {"model": model, "precision": train_precision(precision), "batch": 32}
     return [
         row("warm", "shunt", case, [g["total_ms"] for g in got],
             compute=[round(g["compute_ms"], 4) for g in got]),

@@ -29,6 +29,13 @@ def options(doc, precisions="tf32,fp16", batch=8, runs=100, seconds=5):
     return p
 
 
+def check_known(p, given, known, what):
+    """Ends with an error if one of `given` is none of `known`."""
+    unknown = [n for n in given if n not in known]
+    if unknown:
+        p.error("there is no %s %s; there are %s" % (what, unknown[0], " ".join(known)))
+
+
 def cases(args):
     return [{"model": m, "precision": p, "batch": args.batch}
             for m in args.models for p in args.precisions]

@@ -15,6 +15,7 @@ import time
 import torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lib"))
+from part import cases, check_known, stop  # noqa: E402,F401
 from rows import failed  # noqa: E402
 
 CLASSES = {"resnet152": 1000, "inception-v3": 1000, "bert-base": 2}
@@ -57,12 +58,17 @@ def use_precision(precision):
     torch.backends.cudnn.benchmark = True
 
 
-def place(model, x, precision, channels_last):
-    """Model and inputs on the device, in the type and layout."""
+def cast(model, x, precision):
     dtype = DTYPE.get(precision)
     if dtype:
         model = model.to(dtype)
         x = x.to(dtype) if x.is_floating_point() else x
+    return model, x
+
+
+def place(model, x, precision, channels_last):
+    """Model and inputs on the device, in the type and layout."""
+    model, x = cast(model, x, precision)
     if channels_last:
         model = model.to(memory_format=torch.channels_last)
         x = x.contiguous(memory_format=torch.channels_last)
@@ -114,7 +120,7 @@ def release():
     torch.cuda.empty_cache()
 
 
-def options(doc, precisions, batch, runs=None):
+def options(doc, precisions, batch, runs=None, compiles=False):
     p = argparse.ArgumentParser(description=doc.split("\n", maxsplit=1)[0])
     p.add_argument("--models", default=",".join(CLASSES), type=lambda s: s.split(","),
                    help="with commas: " + " ".join(CLASSES))
@@ -122,25 +128,15 @@ def options(doc, precisions, batch, runs=None):
     p.add_argument("--batch", type=int, default=batch)
     if runs:
         p.add_argument("--runs", type=int, default=runs, help="timed runs of each case")
+    if compiles:
+        p.add_argument("--only-compile", action="store_true", help="fill the compiler's caches")
     return p
 
 
 def parse(p):
     args = p.parse_args()
-    unknown = [m for m in args.models if m not in CLASSES]
-    if unknown:
-        p.error("there is no model %s; there are %s" % (unknown[0], " ".join(CLASSES)))
+    check_known(p, args.models, CLASSES, "model")
     return args
-
-
-def cases(args):
-    return [{"model": m, "precision": p, "batch": args.batch}
-            for m in args.models for p in args.precisions]
-
-
-def stop(*_):
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not interrupt the report
-    raise SystemExit(143)
 
 
 def collect(args, work):

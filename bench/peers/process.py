@@ -48,10 +48,8 @@ def measure(case, args):
     import torch
     from rows import row
     with tempfile.NamedTemporaryFile(suffix=".pt") as f:
-        model, x = c.build(case["model"]).eval(), c.inputs(case["model"], args.batch)
-        dtype = c.DTYPE.get(case["precision"])
-        if dtype:
-            model, x = model.to(dtype), x.to(dtype) if x.is_floating_point() else x
+        model, x = c.cast(c.build(case["model"]).eval(), c.inputs(case["model"], args.batch),
+                          case["precision"])
         torch.save((model, x, case["precision"] != "fp32"), f.name)
         del model
         runs = [start(f.name) for _ in range(args.runs + 1)][1:]  # the first fills the file cache

@@ -82,9 +82,7 @@ def work(args):
 
 
 def main():
-    p = c.options(__doc__, "tf32,bf16", 32, 50)
-    p.add_argument("--only-compile", action="store_true", help="fill the compiler's caches")
-    args = c.parse(p)
+    args = c.parse(c.options(__doc__, "tf32,bf16", 32, 50, compiles=True))
     c.collect(args, work(args))
 
 

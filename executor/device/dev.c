@@ -31,9 +31,10 @@ static int ops_check(const struct dev_ops *o, struct sh_err *err)
     if (!o->name || !o->mem_open || !o->mem_close || !o->mem_export || !o->mem_copy ||
         !o->mem_move || !o->mem_zero || !o->mem_ticket || !o->mem_mark || !o->mem_event_fd ||
         !o->mem_next_mark || !o->ticket_force || !o->ticket_value || !o->open || !o->close ||
-        !o->upload || !o->download || !o->fill || !o->move || !o->wait || !o->sync ||
-        !o->plan_new || !o->plan_free || !o->plan_scratch_bytes || !o->plan_set_scratch ||
-        !o->plan_finish || !o->plan_pack || !o->plan_unpack || !o->plan_run || !o->plan_profile)
+        !o->own_memory || !o->upload || !o->download || !o->fill || !o->move || !o->wait ||
+        !o->has_ticket || !o->sync || !o->plan_new || !o->plan_free || !o->plan_scratch_bytes ||
+        !o->plan_set_scratch || !o->plan_finish || !o->plan_pack || !o->plan_unpack ||
+        !o->plan_run || !o->plan_profile)
         return SH_FAIL(err, SH_E_BUG, "device back end \"%s\" lacks a required call",
                        o->name ? o->name : "?");
     if (!o->mem_host_lock != !o->mem_host_unlock || !o->host_lock != !o->host_unlock ||
@@ -75,6 +76,33 @@ static bool kind_is_valid(const char *kind)
     return true;
 }
 
+int dev__not_loaded(const char *kind, const char *why, struct sh_err *err)
+{
+    static const char LINKS[] = "install CUDA and cuDNN, then run bin/shunt-cuda-libs (in a source "
+                                "tree deploy/cuda-libs.sh), which finds them";
+    static const struct {
+        const char *lib, *hint; /* lib: how its name begins */
+    } HINTS[] = {
+        {"libcuda.so", "install the NVIDIA driver, which brings it"},
+        {"libcudart", LINKS},
+        {"libcudnn", LINKS},
+        {"libcublas", LINKS},
+    };
+    int rc = SH_OK;
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(HINTS) && !rc; i++)
+        if (strncmp(why, HINTS[i].lib, strlen(HINTS[i].lib)) == 0)
+            rc = SH_FAIL(err, SH_E_NOTFOUND,
+                         "device back end \"%s\" cannot be loaded without %.*s; %s", kind,
+                         (int)SH_MIN(strcspn(why, ":"), (size_t)64), why, HINTS[i].hint);
+    if (!rc)
+        rc = SH_FAIL(err, SH_E_NOTFOUND,
+                     "device back end \"%s\" cannot be loaded; is shunt-dev-%s.so installed?", kind,
+                     kind);
+    sh_err_detail(err, "%s", why);
+    return rc;
+}
+
 int dev_lib_open(const char *kind, struct dev_lib **out, struct sh_err *err)
 {
     char path[PATH_MAX];
@@ -105,10 +133,7 @@ int dev_lib_open(const char *kind, struct dev_lib **out, struct sh_err *err)
     /* Never unmapped: runtimes (OpenMP, CUDA) keep threads in their code after the last call. */
     l->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!l->handle) {
-        rc = SH_FAIL(err, SH_E_NOTFOUND,
-                     "device back end \"%s\" cannot be loaded; is shunt-dev-%s.so installed?", kind,
-                     kind);
-        sh_err_detail(err, "%s", dlerror());
+        rc = dev__not_loaded(kind, dlerror(), err);
         goto out;
     }
     l->ops = dlsym(l->handle, "shunt_dev_ops");
@@ -348,12 +373,8 @@ int dev_remap(struct dev *d, const int *fds, size_t n_fds, struct sh_err *err)
 
 int dev_own_memory(struct dev *d, size_t bytes, struct sh_err *err)
 {
-    int rc;
+    int rc = d->ops->own_memory(d, bytes, err);
 
-    if (!d->ops->own_memory)
-        return SH_FAIL(err, SH_E_UNSUPPORTED, "the %s device has no memory beside its arena",
-                       d->ops->name);
-    rc = d->ops->own_memory(d, bytes, err);
     if (rc)
         return rc;
     if (!d->shared_bytes)
@@ -439,6 +460,11 @@ int dev_wait(struct dev *d, uint32_t slot, uint32_t value, int64_t timeout_ms, s
     if (slot >= DEV_N_TICKETS || timeout_ms < 0)
         return SH_FAIL(err, SH_E_BUG, "wait for ticket %u of %u", slot, DEV_N_TICKETS);
     return d->ops->wait(d, slot, value, timeout_ms, err);
+}
+
+bool dev_has_ticket(const struct dev *d, uint32_t slot, uint32_t value)
+{
+    return slot < DEV_N_TICKETS && d->ops->has_ticket(d, slot, value);
 }
 
 int dev_sync(struct dev *d, struct sh_err *err)

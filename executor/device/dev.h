@@ -24,7 +24,7 @@
 #include "common/err.h"
 #include "executor/device/op.h"
 
-#define DEV_ABI 4u /* bump on ANY change of struct dev_ops or of op.h */
+#define DEV_ABI 5u /* bump on ANY change of struct dev_ops or of op.h */
 #define DEV_BLOCK ((size_t)2 << 20)
 #define DEV_ALIGN 256u /* of tensors inside an image, state or workspace */
 #define DEV_MAX_FDS 4  /* what dev_mem_export gives */
@@ -104,9 +104,10 @@ struct dev_conf {
 int dev_open(const struct dev_lib *l, const struct dev_conf *c, struct dev **out,
              struct sh_err *err);
 void dev_close(struct dev *d);
-/* Other memory for a dev, to measure what a shared arena that is mapped once spares. Nothing may be
- * enqueued. Fail: SH_E_UNSUPPORTED; SH_E_DEVMEM: the dev is as it was.
- * remap: the arena of these descriptors, which it has, mapped anew; the old mapping goes
+/* Other memory for a dev with a shared arena. Nothing may be enqueued. Fail: SH_E_DEVMEM: the dev
+ * is as it was; remap: SH_E_UNSUPPORTED.
+ * remap: the arena of these descriptors, which it has, mapped anew, to measure what mapping it once
+ * spares; the old mapping goes
  * own_memory: offsets mean zeroed memory of its own of `bytes`; 0: the arena again, that goes */
 int dev_remap(struct dev *d, const int *fds, size_t n_fds, struct sh_err *err);
 int dev_own_memory(struct dev *d, size_t bytes, struct sh_err *err);
@@ -132,6 +133,8 @@ int dev_prefetch_fence(struct dev *d, struct sh_err *err);
 int dev_prefetch_join(struct dev *d, struct sh_err *err);
 /* [enqueue] nothing later starts before the ticket. cpu: blocks; SH_E_TIMEOUT after timeout_ms. */
 int dev_wait(struct dev *d, uint32_t slot, uint32_t value, int64_t timeout_ms, struct sh_err *err);
+/* Has the ticket come? For a wait of the host's that something else may end too. */
+bool dev_has_ticket(const struct dev *d, uint32_t slot, uint32_t value);
 int dev_sync(struct dev *d, struct sh_err *err); /* prefetches too */
 /* [enqueue] notes this place of the stream; the last one counts. */
 int dev_mark(struct dev *d, struct sh_err *err);
@@ -224,9 +227,9 @@ struct dev_ops {
     int (*open)(const struct dev_conf *, struct dev **, struct sh_err *);
     void (*close)(struct dev *);
     int (*remap)(struct dev *, const int *fds, size_t n_fds, struct sh_err *); /* optional */
-    int (*own_memory)(struct dev *, size_t bytes, struct sh_err *);            /* optional */
-    int (*host_lock)(struct dev *, void *, size_t, struct sh_err *);           /* optional */
-    void (*host_unlock)(struct dev *, void *);                                 /* both or neither */
+    int (*own_memory)(struct dev *, size_t bytes, struct sh_err *);
+    int (*host_lock)(struct dev *, void *, size_t, struct sh_err *); /* optional */
+    void (*host_unlock)(struct dev *, void *);                       /* both or neither */
     int (*upload)(struct dev *, size_t, const void *, size_t, struct sh_err *);
     int (*download)(struct dev *, void *, size_t, size_t, struct sh_err *);
     int (*fill)(struct dev *, size_t, int, size_t, struct sh_err *);
@@ -235,6 +238,7 @@ struct dev_ops {
     int (*prefetch_fence)(struct dev *, struct sh_err *); /* all three; without: an upload */
     int (*prefetch_join)(struct dev *, struct sh_err *);
     int (*wait)(struct dev *, uint32_t, uint32_t, int64_t, struct sh_err *);
+    bool (*has_ticket)(const struct dev *, uint32_t, uint32_t);
     int (*sync)(struct dev *, struct sh_err *);
     int (*mark)(struct dev *, struct sh_err *);               /* optional, */
     int (*sync_mark)(struct dev *, struct sh_err *);          /* both; without: sync */
@@ -261,5 +265,7 @@ struct dev_ops {
 /* Between the files of this folder. */
 int dev__check_tensor(const struct dev_graph *g, uint32_t i, struct sh_err *err);
 int dev__check_op(const struct dev_graph *g, uint32_t i, struct sh_err *err);
+/* SH_E_NOTFOUND saying what to install. why: of the dynamic linker, "<file>: <what is wrong>". */
+int dev__not_loaded(const char *kind, const char *why, struct sh_err *err);
 
 #endif

@@ -11,6 +11,7 @@
 #include "common/mem.h"
 #include "executor/device/dev.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 
@@ -23,10 +24,24 @@
 #define MAX_TRAIN 32 /* and at most */
 #define PAGE ((size_t)4096)
 
+/* A signal is not the end of the wait. */
+static bool wait_readable(int fd, int64_t timeout_ns)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    const int64_t end = sh_clock_ns() + timeout_ns;
+    int n;
+
+    do {
+        int64_t left = SH_MAX(end - sh_clock_ns(), 0);
+
+        n = poll(&p, 1, (int)((left + 999999) / 1000000));
+    } while (n < 0 && errno == EINTR);
+    return n == 1;
+}
+
 static int run_copies(struct dev_mem *m, uint32_t lane, enum dev_dir dir, void *host, size_t bytes,
                       int n, double *ns, struct sh_err *err)
 {
-    struct pollfd p = {.fd = dev_mem_event_fd(m), .events = POLLIN};
     const uint32_t value = dev_ticket_value(m, 0); /* written again, it changes nothing */
     int64_t t0 = sh_clock_ns();
     uint64_t cookie = 0;
@@ -41,7 +56,7 @@ static int run_copies(struct dev_mem *m, uint32_t lane, enum dev_dir dir, void *
         rc = dev_mem_mark(m, lane, (uint64_t)t0, err);
     if (rc)
         return rc;
-    if (poll(&p, 1, WAIT_MS) != 1)
+    if (!wait_readable(dev_mem_event_fd(m), WAIT_MS * INT64_C(1000000)))
         return SH_FAIL(err, SH_E_TIMEOUT, "%d copies of %zu bytes took more than %d s", n, bytes,
                        WAIT_MS / 1000);
     *ns = (double)(sh_clock_ns() - t0);

@@ -55,11 +55,34 @@ bool dev_act_bounds(const struct dev_op *op, float *lo, float *hi)
 
 int64_t dev_tensor_elements(const struct dev_tensor *t)
 {
+    return dev_axes_elements(t, 0, t->rank);
+}
+
+int64_t dev_axes_elements(const struct dev_tensor *t, uint32_t from, uint32_t to)
+{
     int64_t n = 1;
 
-    for (uint32_t i = 0; i < t->rank; i++)
+    for (uint32_t i = from; i < to; i++)
         n *= t->dims[i];
     return n;
+}
+
+bool dev_axis_of(const struct dev_tensor *t, int64_t axis, uint32_t *out)
+{
+    axis += axis < 0 ? (int64_t)t->rank : 0;
+    if (axis < 0 || axis >= (int64_t)t->rank)
+        return false;
+    *out = (uint32_t)axis;
+    return true;
+}
+
+bool dev_same_dims(const struct dev_tensor *a, const struct dev_tensor *b)
+{
+    bool same = a->rank == b->rank;
+
+    for (uint32_t i = 0; same && i < a->rank; i++)
+        same = a->dims[i] == b->dims[i];
+    return same;
 }
 
 /* q, k or v: [B, S, H, D], or a plane of [B, S, n, H, D]. */

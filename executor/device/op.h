@@ -222,6 +222,10 @@ const char *dev_act_name(enum dev_act a);
 /* NONE, RELU, and CLIP around 0 keep x within [lo, hi]. false: another activation. */
 bool dev_act_bounds(const struct dev_op *op, float *lo, float *hi);
 int64_t dev_tensor_elements(const struct dev_tensor *t);
+int64_t dev_axes_elements(const struct dev_tensor *t, uint32_t from, uint32_t to); /* [from, to) */
+/* `axis` may count from the end (-1: the last). false: the tensor has no such axis. */
+bool dev_axis_of(const struct dev_tensor *t, int64_t axis, uint32_t *out);
+bool dev_same_dims(const struct dev_tensor *a, const struct dev_tensor *b);
 
 /* Where the operands of an ATTENTION lie, in elements, for q, k, v: head h of row s of batch b
  * begins at at[i] + b * batch_stride[i] + s * row_stride[i] + h * width. */

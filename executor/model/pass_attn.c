@@ -27,15 +27,13 @@ struct match {
     double scale;
 };
 
-/* The only reader of t if it is of this kind; *slot its number. */
-static struct dev_op *only_reader(const struct attn *a, uint32_t t, enum dev_op_kind k,
-                                  uint32_t *slot)
+/* The only reader of t if it is of this kind. */
+static struct dev_op *only_reader(const struct attn *a, uint32_t t, enum dev_op_kind k)
 {
     const uint32_t root = ir_root(a->ir, t), r = a->u.reader[root];
 
     if (a->u.reads[root] != 1 || r == DEV_NONE || a->ir->g.ops[r].kind != k)
         return NULL;
-    *slot = r;
     return &a->ir->g.ops[r];
 }
 
@@ -125,42 +123,39 @@ static bool fits(const struct attn *a, const struct dev_op *op)
     return dev_attn_of(op, in, ir_t(a->ir, op->out[0]), &shape) && shape.k_rows <= DEV_MAX_KEYS;
 }
 
-/* From the SOFTMAX at `i`. *at: where the ATTENTION now stands. */
-static bool match_attention(const struct attn *a, uint32_t i, uint32_t *at)
+/* Puts an ATTENTION in the place of the last TRANSPOSE, if `soft` is the SOFTMAX of one. */
+static void try_attention(const struct attn *a, const struct dev_op *soft)
 {
     static const uint32_t BACK[4] = {0, 2, 1, 3};
     const struct ir *ir = a->ir;
-    const struct dev_op *soft = &ir->g.ops[i];
     const int64_t rank = (int64_t)ir_t(ir, soft->in[0])->rank;
     struct dev_op *product, *back, op;
     double ignored = 1.0;
     struct match m;
-    uint32_t slot;
 
     if (soft->u.axis.log || rank != 4 || (soft->u.axis.axis != 3 && soft->u.axis.axis != -1) ||
         a->u.reads[ir_root(ir, soft->in[0])] != 1)
-        return false;
-    product = only_reader(a, soft->out[0], DEV_OP_MATMUL, &slot);
+        return;
+    product = only_reader(a, soft->out[0], DEV_OP_MATMUL);
     if (!product || !is_plain_product(product) || product->in[2] != DEV_NONE ||
         product->u.matmul.alpha != 1.0f || product->u.matmul.trans_a ||
         !ir_same_shape(ir, product->in[0], soft->out[0]) ||
         ir_root(ir, product->in[0]) != ir_root(ir, soft->out[0]))
-        return false;
-    back = only_reader(a, product->out[0], DEV_OP_TRANSPOSE, at);
+        return;
+    back = only_reader(a, product->out[0], DEV_OP_TRANSPOSE);
     if (!back || memcmp(back->u.perm.perm, BACK, sizeof(BACK)) != 0 ||
         !ir_same_shape(ir, back->in[0], product->out[0]) || !match_masked(a, soft->in[0], &m))
-        return false;
+        return;
     m.in[2] = heads_of(a, product->in[1], product->u.matmul.trans_b, &ignored);
     if (m.in[2] == DEV_NONE || ignored != 1.0)
-        return false;
+        return;
     op = ir_op(DEV_OP_ATTENTION, soft->name, m.in[3] == DEV_NONE ? 3 : 4, m.in);
     op.u.attn.scale = (float)m.scale;
     op.out[0] = back->out[0];
     op.n_out = 1;
     if (!fits(a, &op))
-        return false;
+        return;
     *back = op;
-    return true;
 }
 
 /* ------------------------------------------------------------------ one product for q, k and v */
@@ -277,11 +272,10 @@ int pass_attn(struct ir *ir, struct sh_err *err)
 {
     struct attn a = {.ir = ir};
     int rc = ir_uses_init(&a.u, ir, err);
-    uint32_t at;
 
     for (uint32_t i = 0; i < ir->g.n_ops && rc == SH_OK; i++)
         if (ir->g.ops[i].kind == DEV_OP_SOFTMAX)
-            match_attention(&a, i, &at);
+            try_attention(&a, &ir->g.ops[i]);
     if (!rc)
         rc = ir_drop_unused(ir, err);
     ir_uses_fini(&a.u);

@@ -77,9 +77,9 @@ size_t program_n_outputs(const struct program *p);
 const struct program_io *program_input(const struct program *p, size_t i);
 const struct program_io *program_output(const struct program *p, size_t i);
 const struct program_io *program_label(const struct program *p); /* training */
-size_t program_loss_offset(const struct program *p); /* training: F32 in the workspace */
-uint32_t
-program_loss_end(const struct program *p); /* training: before this operation it is there */
+/* Training: F32 in the workspace; and before which operation it is there. */
+size_t program_loss_offset(const struct program *p);
+uint32_t program_loss_end(const struct program *p);
 
 /* Training state by name (constants of a training program lie in the state too, without a name, and
  * never change): parameters and running statistics under the initializers' names, optimizer

@@ -20,13 +20,16 @@
     SH_OPT_STR(struct run_conf, precision, "precision", def, 0, \
                "fp32, tf32, fp16, bf16, or fp64 (cpu: slow, for checking)" more)
 
+#define INPUTS_OPT                                         \
+    SH_OPT_STR(struct run_conf, inputs, "inputs", NULL, 0, \
+               "safetensors file with a tensor for each input of the model; others are ignored")
+
 #define BATCH_OPT(help) SH_OPT_INT(struct run_conf, batch, "batch", 0, 0, 65536, 0, help)
 
 static const struct sh_conf_opt INFER_OPTS[] = {
     COMMON_OPTS,
     PRECISION_OPT("fp32", ""),
-    SH_OPT_STR(struct run_conf, inputs, "inputs", NULL, 0,
-               "safetensors file with a tensor for each input of the model; others are ignored"),
+    INPUTS_OPT,
     SH_OPT_STR(struct run_conf, outputs, "outputs", NULL, 0,
                "safetensors file to write, tensors named as the model's outputs"),
     BATCH_OPT("samples in one run; 0 = all of the file, or what the model fixes"),
@@ -35,8 +38,7 @@ static const struct sh_conf_opt INFER_OPTS[] = {
 static const struct sh_conf_opt TRAIN_OPTS[] = {
     COMMON_OPTS,
     PRECISION_OPT("auto", "; auto = fp64 on the cpu, else fp32"),
-    SH_OPT_STR(struct run_conf, inputs, "inputs", NULL, 0,
-               "safetensors file with a tensor for each input of the model; others are ignored"),
+    INPUTS_OPT,
     SH_OPT_STR(struct run_conf, labels, "labels", NULL, 0, "FILE:TENSOR, or TENSOR of --inputs"),
     SH_OPT_STR(struct run_conf, loss, "loss", "cross-entropy", 0, "cross-entropy or mse"),
     SH_OPT_STR(struct run_conf, optimizer, "optimizer", "sgd", 0, "sgd, adam or adamw"),
@@ -64,8 +66,7 @@ static const struct sh_conf_opt TRAIN_OPTS[] = {
 static const struct sh_conf_opt BENCH_OPTS[] = {
     COMMON_OPTS,
     PRECISION_OPT("fp32", ""),
-    SH_OPT_STR(struct run_conf, inputs, "inputs", NULL, 0,
-               "safetensors file with a tensor for each input of the model; others are ignored"),
+    INPUTS_OPT,
     SH_OPT_STR(struct run_conf, labels, "labels", NULL, 0,
                "TENSOR of --inputs: times training steps instead of inference"),
     SH_OPT_STR(struct run_conf, loss, "loss", "cross-entropy", 0, "cross-entropy or mse"),

@@ -92,37 +92,33 @@ static int profile_batch(struct program *p, size_t ws_off, double *layer_ns, str
     return rc;
 }
 
-/* The arena is not ours to write to outside of a run, so the layers are timed in a private one of
- * just the size that the model needs. layer_ns[n_batches][n_layers], zeroed. */
-static int profile(struct worker *w, const struct wk_model *m, enum dev_precision p,
-                   const struct sh_shm *image, double *layer_ns, struct sh_err *err)
+/* The arena is not ours to write to outside of a run, so the programs are timed in memory of the
+ * dev's own, of just the size that the model needs. layer_ns[n_batches][n_layers], zeroed. */
+static int profile(struct worker *w, const struct wk_model *m, const struct sh_shm *image,
+                   double *layer_ns, struct sh_err *err)
 {
-    struct wk_model mine = {.graph = m->graph, .n_batches = m->n_batches};
-    size_t image_bytes = SH_ALIGN_UP(program_image_bytes(largest(m)), DEV_BLOCK), ws = 0;
-    struct dev_conf conf = w->conf;
-    struct dev *d = NULL;
+    size_t bytes = program_image_bytes(largest(m)), ws_off = SH_ALIGN_UP(bytes, DEV_BLOCK), ws = 0;
+    struct sh_err late = {0};
     int rc;
 
-    for (uint32_t i = 0; i < m->n_batches; i++) {
-        mine.batch[i] = m->batch[i];
+    for (uint32_t i = 0; i < m->n_batches; i++)
         ws = SH_MAX(ws, program_workspace_bytes(m->program[i]));
-    }
-    conf.arena_bytes = image_bytes + SH_ALIGN_UP(ws, DEV_BLOCK) + DEV_BLOCK;
-    rc = dev_open(w->lib, &conf, &d, err);
-    if (!rc)
-        rc = compile(d, &mine, p, err);
-    if (!rc)
-        rc = dev_fill(d, image_bytes, 0, ws, err);
-    if (!rc && program_image_bytes(largest(m)) > 0)
-        rc = dev_upload(d, 0, image->base, program_image_bytes(largest(m)), err);
-    if (!rc)
-        rc = dev_sync(d, err);
-    for (uint32_t i = 0; !rc && i < mine.n_batches; i++)
-        rc = profile_batch(mine.program[i], image_bytes,
-                           layer_ns + (size_t)i * program_n_layers(mine.program[i]), err);
-    for (uint32_t i = 0; i < mine.n_batches; i++)
-        program_free(mine.program[i]);
-    dev_close(d);
+    rc = dev_own_memory(w->dev, ws_off + SH_ALIGN_UP(ws, DEV_BLOCK) + DEV_BLOCK, err);
+    if (rc)
+        return rc;
+    rc = dev_fill(w->dev, ws_off, 0, ws, err); /* memory that nobody wrote to is read too fast */
+    if (!rc && bytes > 0)
+        rc = dev_upload(w->dev, 0, image->base, bytes, err);
+    for (uint32_t i = 0; !rc && i < m->n_batches; i++)
+        rc = profile_batch(m->program[i], ws_off,
+                           layer_ns + (size_t)i * program_n_layers(m->program[i]), err);
+    /* Zeros are no inputs: a bad index that an operation met among them is not the fault of m. */
+    if (dev_sync(w->dev, &late) != SH_E_DEVLOST)
+        late = (struct sh_err){0};
+    if (!late.rc)
+        dev_own_memory(w->dev, 0, &late);
+    if (!rc && late.rc)
+        rc = sh_err_copy(err, &late);
     return rc;
 }
 
@@ -132,17 +128,17 @@ static int check_fits(const struct worker *w, const struct wk_model *m, struct s
     const uint32_t batch = m->batch[m->n_batches - 1];
     size_t image = program_image_bytes(largest(m)), ws = program_workspace_bytes(largest(m));
 
-    if (image <= w->conf.arena_bytes && ws <= w->conf.arena_bytes - image)
+    if (image <= w->arena_bytes && ws <= w->arena_bytes - image)
         return SH_OK;
     return SH_FAIL(
         err, SH_E_TOOBIG,
         "the model needs %zu MiB of device memory for weights and %zu MiB for a batch of "
         "%u, the pool has %zu MiB; lower max_batch or raise pool-bytes",
-        image >> 20, ws >> 20, batch, w->conf.arena_bytes >> 20);
+        image >> 20, ws >> 20, batch, w->arena_bytes >> 20);
 }
 
-static int build_image(struct worker *w, struct wk_model *m, enum dev_precision p,
-                       struct sh_shm *image, double *layer_ns, struct sh_err *err)
+static int build_image(struct worker *w, struct wk_model *m, struct sh_shm *image, double *layer_ns,
+                       struct sh_err *err)
 {
     size_t bytes = program_image_bytes(largest(m));
     int rc = check_fits(w, m, err);
@@ -152,7 +148,7 @@ static int build_image(struct worker *w, struct wk_model *m, enum dev_precision 
     if (!rc)
         rc = program_write_image(largest(m), image->base, err);
     if (!rc)
-        rc = profile(w, m, p, image, layer_ns, err);
+        rc = profile(w, m, image, layer_ns, err);
     return rc;
 }
 
@@ -166,6 +162,7 @@ static int warm(const struct wk_model *m, struct sh_err *err)
         if (rc == SH_E_DEVLOST)
             return sh_err_copy(err, &why);
         if (rc) {
+            sh_err_detail(&why, "the first run of each batch size is slow, and so is every launch");
             sh_log_err(SH_LOG_WARN, "model.warm", &why);
             break;
         }
@@ -250,7 +247,7 @@ int infer_on_model(struct worker *w, const struct msg_wk_model *msg, struct sh_e
         rc = load_model(w, msg, p, &m, &why);
     if (!rc && msg->build) {
         layer_ns = calloc((size_t)m->n_batches * program_n_layers(largest(m)) + 1, sizeof(double));
-        rc = layer_ns ? build_image(w, m, p, &image, layer_ns, &why)
+        rc = layer_ns ? build_image(w, m, &image, layer_ns, &why)
                       : SH_FAIL(&why, SH_E_NOMEM, "could not allocate a profile");
     }
     if (rc)
@@ -461,16 +458,14 @@ static uint32_t size_for(const struct wk_model *m, uint32_t batch)
     return i;
 }
 
-/* A model that ran twice at one place will run there again. */
+/* A program that ran twice at one place lately will run there again. */
 static void prepare_again(struct wk_model *m, uint32_t i, const struct msg_wk_run *run)
 {
     const struct dev_bases b = {.image = run->image_off, .workspace = run->ws_off};
     struct sh_err why = {0};
 
-    if (m->last[i].image == b.image && m->last[i].workspace == b.workspace &&
-        program_prepare(m->program[i], &b, &why))
+    if (places_again(&m->places[i], &b) && program_prepare(m->program[i], &b, &why))
         sh_log_err(SH_LOG_WARN, "run.prepare", &why); /* the next run costs more, nothing else */
-    m->last[i] = b;
 }
 
 int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t n_fds,

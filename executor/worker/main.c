@@ -15,6 +15,11 @@ static int on_init(struct worker *w, const struct msg_wk_init *m, const int *fds
                    struct sh_err *err)
 {
     struct sh_msg ready = {.type = MSG_WK_READY};
+    struct dev_conf conf = {.ordinal = m->ordinal,
+                            .threads = m->threads,
+                            .arena_bytes = m->arena_bytes,
+                            .deterministic = m->deterministic != 0,
+                            .tune_path = m->tune_path};
     int rc;
 
     if (w->dev || n_fds < 2 || m->ticket_slot >= DEV_N_TICKETS)
@@ -38,25 +43,15 @@ static int on_init(struct worker *w, const struct msg_wk_init *m, const int *fds
     w->ckpt_slot = m->ticket_slot;
     w->ckpt_value = m->ticket_value;
     w->stop_bound_ns = (double)m->stop_bound_us * 1e3;
-    rc = sh_strdup(m->tune_path, &w->tune_path, err);
-    if (rc)
-        goto out;
-    w->conf = (struct dev_conf){.ordinal = m->ordinal,
-                                .threads = m->threads,
-                                .arena_bytes = m->arena_bytes,
-                                .fds = fds + 1,
-                                .n_fds = n_fds - 1,
-                                .deterministic = m->deterministic != 0,
-                                .tune_path = w->tune_path};
+    w->arena_bytes = m->arena_bytes;
+    conf.fds = fds + 1;
+    conf.n_fds = n_fds - 1;
     if (!w->lib)
         rc = dev_lib_open(m->device, &w->lib, err);
     if (!rc)
-        rc = dev_open(w->lib, &w->conf, &w->dev, err);
-out:
+        rc = dev_open(w->lib, &conf, &w->dev, err);
     for (size_t i = 1; i < n_fds; i++)
         close(fds[i]); /* the device keeps its own mapping */
-    w->conf.fds = NULL;
-    w->conf.n_fds = 0;
     if (rc)
         return rc;
     ready.u.wk_ready = (struct msg_wk_ready){.worker = w->id, .pid = (uint32_t)getpid()};
@@ -153,7 +148,6 @@ static void worker_fini(struct worker *w)
     dev_lib_close(w->lib);
     if (w->ctl)
         sh_shm_fini(&w->ctl_shm);
-    free(w->tune_path);
 }
 
 int main(void)

@@ -6,9 +6,9 @@
  * changes the state, so a step can be abandoned there without a trace; from there on it can only be
  * paused or finished (executor/worker_ctl.h). Two things happen on the threshold: the loss is read,
  * and a loss that is not a number ends the job with the state of the last commit intact; and the
- * copy of a checkpoint that is still leaving the device is waited for. The loss has been on its way
- * since the end of the forward pass, so to read it the device need not be done with the backward
- * pass.
+ * copy of a checkpoint that is still leaving the device is waited for, by the host: a stop ends the
+ * wait, and the copy goes on. The loss has been on its way since the end of the forward pass, so to
+ * read it the device need not be done with the backward pass.
  */
 #include "common/clock.h"
 #include "common/json.h"
@@ -20,11 +20,13 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <time.h>
 
 #define SPEC_MAX_BYTES (1u << 20)
 #define LOSSES_MAX 256
 #define LOSSES_EVERY_NS 200000000
 #define PORTION_NS 20000.0
+#define CKPT_POLL_NS 20000
 /* Portions queued on the device: where their times are not known (each is one operation), and at
  * most. */
 #define FEW_QUEUED 8u
@@ -40,7 +42,7 @@ struct wk_train {
     bool is_loaded;    /* the current step's batch is in the workspace */
     bool has_asked;    /* its loss is on its way, or there: in `arrived` */
     float arrived;     /* written by the device */
-    bool ckpt_pending; /* the update must wait for (ckpt_slot, ckpt_value) */
+    bool ckpt_pending; /* the update must wait for (ckpt_slot, ckpt_value), which has not come */
     double loss;       /* of the step that updates, or did so last */
     int64_t unsaid;    /* steps committed, when the control page does not say so yet; else 0 */
     double *op_ns;     /* OWNED f64[n_ops]: what each operation takes; zeros: not known */
@@ -85,8 +87,10 @@ static int warm(struct wk_train *t, struct sh_err *err)
     rc = program_warm(t->program, t->op_ns, &why);
     if (rc == SH_E_DEVLOST)
         return sh_err_copy(err, &why);
-    if (rc)
+    if (rc) {
+        sh_err_detail(&why, "the first step is slow, and a stop may exceed stop-bound-us");
         sh_log_err(SH_LOG_WARN, "train.warm", &why);
+    }
     for (uint32_t i = 0; i < n && !rc; i++)
         t->has_op_ns |= t->op_ns[i] > 0;
     return SH_OK;
@@ -241,7 +245,33 @@ static int ask_loss(struct worker *w, struct wk_train *t, const struct msg_wk_tr
     return rc ? rc : dev_mark(w->dev, err);
 }
 
-/* On the threshold of the update; see the top. */
+static bool must_stop(const struct worker *w, bool in_update)
+{
+    if (atomic_load(&w->ctl->stop) == atomic_load(&w->ctl->stop_ack))
+        return false;
+    return !in_update || !atomic_load(&w->ctl->stop_finish);
+}
+
+/* Until the state of the last checkpoint has left the device, or a stop is asked. */
+static int wait_for_ckpt(struct worker *w, struct wk_train *t, struct sh_err *err)
+{
+    const struct timespec pause = {.tv_nsec = CKPT_POLL_NS};
+    const int64_t end = sh_clock_ns() + WORKER_TICKET_TIMEOUT_MS * INT64_C(1000000);
+
+    while (t->ckpt_pending && !must_stop(w, false)) {
+        if (dev_has_ticket(w->dev, w->ckpt_slot, w->ckpt_value))
+            t->ckpt_pending = false;
+        else if (sh_clock_ns() > end)
+            return SH_FAIL(err, SH_E_TIMEOUT,
+                           "the state of a checkpoint did not leave the device within %d s",
+                           WORKER_TICKET_TIMEOUT_MS / 1000);
+        else
+            nanosleep(&pause, NULL);
+    }
+    return SH_OK;
+}
+
+/* On the threshold of the update; see the top. Leaves ckpt_pending where a stop came first. */
 static int before_update(struct worker *w, struct wk_train *t, int64_t step, struct sh_err *err)
 {
     int rc = dev_sync_mark(w->dev, err);
@@ -256,11 +286,7 @@ static int before_update(struct worker *w, struct wk_train *t, int64_t step, str
                        " is not a finite number; try a smaller learning rate, and check the data",
                        step + 1);
     t->loss = t->arrived;
-    if (t->ckpt_pending) {
-        rc = dev_wait(w->dev, w->ckpt_slot, w->ckpt_value, WORKER_TICKET_TIMEOUT_MS, err);
-        t->ckpt_pending = false;
-    }
-    return rc;
+    return wait_for_ckpt(w, t, err);
 }
 
 static int commit(struct worker *w, struct wk_train *t, int64_t step, struct sh_err *err)
@@ -293,13 +319,6 @@ static int commit(struct worker *w, struct wk_train *t, int64_t step, struct sh_
             rc = worker_send(w, &m, NULL, 0, err);
     }
     return rc;
-}
-
-static bool must_stop(const struct worker *w, bool in_update)
-{
-    if (atomic_load(&w->ctl->stop) == atomic_load(&w->ctl->stop_ack))
-        return false;
-    return !in_update || !atomic_load(&w->ctl->stop_finish);
 }
 
 /* Operations are enqueued in portions of about PORTION_NS, between which a stop is seen. */
@@ -370,6 +389,8 @@ static int run_steps(struct worker *w, struct wk_train *t, const struct msg_wk_t
             rc = ask_loss(w, t, go, err);
         if (!rc && t->op == update)
             rc = before_update(w, t, *step, err);
+        if (!rc && t->op == update && t->ckpt_pending)
+            return SH_OK; /* told to stop meanwhile */
         end = portion_end(t, t->op < update ? update : n_ops, &ns);
         if (!rc)
             rc = program_run(t->program, &b, t->op, end, err);

@@ -12,6 +12,7 @@
 #include "common/shm.h"
 #include "executor/device/dev.h"
 #include "executor/model/program.h"
+#include "executor/worker/places.h"
 #include "executor/worker_ctl.h"
 
 #define WORKER_FD 3
@@ -32,8 +33,8 @@ struct wk_model {
     uint32_t n_batches;
     uint32_t batch[WORKER_MAX_BATCHES]; /* ascending */
     struct program *program[WORKER_MAX_BATCHES];
-    struct dev_bases last[WORKER_MAX_BATCHES]; /* where each of them ran last */
-    struct sh_shm image;                       /* ablation.c: of the executor's; fd -1: not here */
+    struct places places[WORKER_MAX_BATCHES]; /* where each of them ran lately */
+    struct sh_shm image;                      /* ablation.c: of the executor's; fd -1: not here */
 };
 
 struct wk_part { /* one request's share of the run being assembled */
@@ -52,10 +53,9 @@ struct worker {
     struct sh_shm ctl_shm;
     struct worker_ctl *ctl;
     uint32_t ckpt_slot, ckpt_value; /* ticket of this worker's checkpoints: the last value used */
-    struct dev_conf conf;           /* for the private device that profiles */
-    char *tune_path;                /* OWNED; conf borrows it */
-    double stop_bound_ns;           /* work that training may have queued on the device */
-    bool is_for_one;                /* for one run of the largest batch; WK_INIT */
+    size_t arena_bytes;
+    double stop_bound_ns; /* work that training may have queued on the device */
+    bool is_for_one;      /* for one run of the largest batch; WK_INIT */
     struct wk_slab slabs[WORKER_MAX_SLABS];
     size_t n_slabs;
     struct wk_model **models;

@@ -1,8 +1,9 @@
 /* test_api_store.c - what the API reads of and does to the database.
  *
  * Without it: a job whose loss explodes could not be looked at any more, made-up names of models
- * could keep the database busy, files of deleted models could fill the disk, or a file could be
- * removed that somebody has just come to rely on.
+ * could keep the database busy, an action could change a job where it makes no sense or without an
+ * event, a request could be carried out twice, files of deleted models could fill the disk, a file
+ * could be removed that somebody has just come to rely on, or pins could take a whole device.
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
 /* uses: libapi.a */
@@ -12,8 +13,7 @@
 #include "api/catalog.h"
 #include "api/store.h"
 #include "common/clock.h"
-#include "common/mem.h"
-#include "tests/unit/sh_test.h"
+#include "tests/db/db_test.h"
 
 #define SECOND INT64_C(1000000000)
 #define KEEP_S 3600
@@ -23,25 +23,10 @@ struct world {
     char dir[SH_TEST_DIR_BYTES];
 };
 
-/* A statement is kept by its connection, so it has to stay. */
-static void run(struct db *db, const char *sql)
-{
-    static struct db_stmt kept[64];
-    static char names[SH_ARRAY_LEN(kept)][16];
-    static size_t n;
-    struct sh_err err = {0};
-
-    assert_true(n < SH_ARRAY_LEN(kept));
-    snprintf(names[n], sizeof(names[n]), "once%zu", n);
-    kept[n] = (struct db_stmt){names[n], sql, 0};
-    assert_ok_err(db_exec(db, &kept[n], NULL, NULL, &err), &err);
-    n++;
-}
-
 /* Digests are letters: version 1 has a, a deleted one d, the dataset b, and so on. */
 static void fill(struct db *db)
 {
-    run(db, "INSERT INTO tenant (name) VALUES ('research')");
+    run(db, "INSERT INTO tenant (name) VALUES ('research'), ('vision')");
     run(db, "INSERT INTO model (tenant_id, name) VALUES (1, 'digits')");
     run(db, "INSERT INTO model_version (model_id, version, state, digest, package) SELECT 1, n, "
             "CASE n WHEN 1 THEN 'READY' ELSE 'DELETED' END, repeat(c, 64), 'packages/' || "
@@ -67,16 +52,11 @@ static void make_dirs(const struct world *w)
 static int set_up(void **state)
 {
     struct world *w = calloc(1, sizeof(*w));
-    const char *url = getenv("DATABASE_URL");
-    struct sh_err err = {0};
-    int applied = 0;
 
     assert_non_null(w);
-    assert_non_null(url);
-    assert_ok(db_new(url, "test_api_store", &w->db, NULL));
-    run(w->db, "DROP SCHEMA public CASCADE");
-    run(w->db, "CREATE SCHEMA public");
-    assert_ok_err(db_migrate(w->db, "migrations", &applied, &err), &err);
+    w->db = open_db("test_api_store");
+    make_empty(w->db);
+    migrate(w->db);
     fill(w->db);
     sh_test_dir_make(w->dir);
     make_dirs(w);
@@ -153,6 +133,202 @@ static void a_tenant_has_few_look_ups_of_what_is_not_there(void **state)
     assert_ok(catalog_refresh(c, w->db, NULL)); /* nothing changed; it is right again */
     assert_int_equal(n_asks(c, 4, sh_clock_ns()), CAT_LOOKUPS_PER_S);
     catalog_free(c);
+}
+
+/* ------------------------------------------------------------------ jobs */
+
+static struct api_req request(const struct world *w)
+{
+    return (struct api_req){.db = w->db, .tenant_id = 1, .request_id = "r", .who.key_id = "k"};
+}
+
+static void assert_json(const json_t *j, const char *field, const char *want)
+{
+    char *text = json_dumps(json_object_get(j, field), JSON_COMPACT | JSON_ENCODE_ANY);
+
+    assert_non_null(text);
+    assert_string_equal(text, want);
+    free(text);
+}
+
+/* What the action did, and the state afterwards. */
+static bool act(const struct world *w, const char *action, const char *state)
+{
+    struct api_req q = request(w);
+    struct sh_err err = {0};
+    json_t *j = NULL;
+    bool changed = false;
+
+    assert_ok_err(store_job_control(&q, "1", jobctl_find(action), &changed, &j, &err), &err);
+    assert_string_equal(json_string_value(json_object_get(j, "state")), state);
+    json_decref(j);
+    return changed;
+}
+
+static void an_action_changes_the_job_where_it_is_allowed_and_only_there(void **state)
+{
+    struct world *w = *state;
+    struct api_req q = request(w);
+    struct sh_err err = {0};
+    json_t *events = NULL, *e;
+    struct req_page page = {.limit = 100, .limit_text = "100"};
+    size_t i;
+
+    assert_false(act(w, "release", "QUEUED"));
+    assert_true(act(w, "hold", "HELD"));
+    assert_false(act(w, "hold", "HELD"));
+    assert_false(act(w, "suspend", "HELD"));
+    assert_true(act(w, "release", "QUEUED"));
+    run(w->db, "UPDATE job SET state = 'RUNNING', executor = 'e'");
+    assert_true(act(w, "suspend", "RUNNING"));
+    assert_false(act(w, "suspend", "RUNNING"));
+    assert_false(act(w, "requeue", "RUNNING"));
+    assert_true(act(w, "resume", "RUNNING"));
+    assert_true(act(w, "checkpoint", "RUNNING"));
+    assert_true(act(w, "requeue", "RUNNING"));
+    assert_true(act(w, "cancel", "CANCELLING"));
+    run(w->db, "UPDATE job SET state = 'CANCELLED', finished_at = now()");
+    assert_false(act(w, "release", "CANCELLED"));
+    assert_ok_err(store_job_events(&q, "1", &page, &events, &err), &err);
+    assert_int_equal(json_array_size(json_object_get(events, "items")), 7); /* one for each true */
+    json_array_foreach(json_object_get(events, "items"), i, e)
+    {
+        assert_true(json_is_string(json_object_get(e, "from")));
+    }
+    json_decref(events);
+}
+
+static void another_tenants_job_is_not_touched(void **state)
+{
+    struct world *w = *state;
+    struct api_req q = request(w);
+    struct sh_err err = {0};
+    json_t *j = NULL;
+    bool changed = true;
+
+    q.tenant_id = 2;
+    assert_ok_err(store_job_control(&q, "1", jobctl_find("hold"), &changed, &j, &err), &err);
+    assert_null(j);
+    assert_false(changed);
+    assert_ok_err(store_job_patch(&q, "1", NULL, "{\"priority\":1}", &j, &err), &err);
+    assert_null(j);
+    assert_true(act(w, "hold", "HELD"));
+}
+
+static void a_change_merges_labels_and_says_so_in_one_event(void **state)
+{
+    struct world *w = *state;
+    struct api_req q = request(w);
+    struct sh_err err = {0};
+    json_t *j = NULL;
+
+    run(w->db, "UPDATE job SET labels = '{\"a\":\"1\",\"b\":\"2\"}'");
+    assert_ok_err(store_job_patch(&q, "1", "1",
+                                  "{\"labels\":{\"a\":null,\"c\":\"3\"},\"deadline\":"
+                                  "\"2999-01-01T00:00:00Z\"}",
+                                  &j, &err),
+                  &err);
+    assert_json(j, "labels", "{\"b\":\"2\",\"c\":\"3\"}");
+    assert_json(j, "deadline", "\"2999-01-01T00:00:00.000Z\"");
+    assert_json(j, "priority", "0");
+    json_decref(j);
+    assert_ok_err(store_job_patch(&q, "1", "1", "{\"priority\":1}", &j, &err), &err);
+    assert_null(j); /* an old row version */
+    run(w->db, "UPDATE job SET state = 'FAILED', finished_at = now()");
+    assert_ok_err(store_job_patch(&q, "1", NULL, "{\"priority\":1}", &j, &err), &err);
+    assert_null(j);
+}
+
+static void one_statement_tells_all_streams_what_is_new_to_each(void **state)
+{
+    static const struct store_watch ASKS[] = {{1, 0}, {2, 0}, {1, 2}, {99, 0}};
+    static const int64_t WANT[][2] = {{1, 1}, {1, 2}, {1, 3}, {3, 3}, {2, 4}}; /* place, event */
+    struct world *w = *state;
+    struct sh_err err = {0};
+    struct db_res *res = NULL;
+
+    run(w->db,
+        "INSERT INTO job (tenant_id, queue_id, kind, version_id, dataset_id, spec) VALUES (1, "
+        "1, 'training', 1, 1, '{}')");
+    run(w->db, "INSERT INTO job_event (job_id, to_state) VALUES (1, 'QUEUED'), (1, 'RUNNING'), (1, "
+               "'SUCCEEDED'), (2, 'QUEUED')");
+    assert_ok_err(store_job_watch(w->db, ASKS, SH_ARRAY_LEN(ASKS), &res, &err), &err);
+    assert_int_equal(db_rows(res), SH_ARRAY_LEN(WANT));
+    for (size_t i = 0; i < SH_ARRAY_LEN(WANT); i++) {
+        bool last = db_i64(res, i, 1, 0) == 3;
+        bool found = false;
+
+        for (size_t k = 0; k < SH_ARRAY_LEN(WANT); k++)
+            found |= db_i64(res, i, 0, 0) == WANT[k][0] && db_i64(res, i, 1, 0) == WANT[k][1];
+        assert_true(found);
+        assert_int_equal(db_bool(res, i, 3), last);
+        assert_null(strchr(db_text(res, i, 2), '\n'));
+        assert_true(i == 0 || db_i64(res, i, 1, 0) >= db_i64(res, i - 1, 1, 0));
+    }
+    db_res_free(res);
+}
+
+struct idem_case {
+    struct api_req *q;
+    const struct req_idem *idem;
+    const json_t *answer;
+    json_t **found;
+    struct db *other; /* asks in the middle, if not NULL */
+    int other_rc;
+};
+
+static int idem_tx(struct db *db, const void *arg, struct sh_err *err)
+{
+    struct idem_case *c = (struct idem_case *)arg;
+    int rc = store_idem_begin(c->q, c->idem, c->found, err);
+
+    (void)db;
+    if (!rc && c->other) {
+        struct api_req second = *c->q;
+        json_t *j = NULL;
+
+        second.db = c->other;
+        c->other_rc = store_idem_begin(&second, c->idem, &j, NULL);
+    }
+    return rc || *c->found ? rc : store_idem_keep(c->q, c->idem, c->answer, err);
+}
+
+static void an_idempotency_key_has_one_answer_for_a_day(void **state)
+{
+    struct world *w = *state;
+    struct api_req q = request(w);
+    struct req_idem idem = {.key = "k1"};
+    json_t *answer = json_pack("{s:i}", "id", 5), *found = NULL;
+    struct idem_case c = {.q = &q, .idem = &idem, .answer = answer, .found = &found};
+    struct sh_err err = {0};
+
+    memset(idem.fingerprint, 'a', 64);
+    assert_ok(db_new(getenv("DATABASE_URL"), "second", &c.other, NULL));
+    assert_ok_err(db_tx(w->db, "idem", idem_tx, &c, &err), &err);
+    assert_null(found);
+    assert_int_equal(c.other_rc, SH_E_CONFLICT); /* the first was being carried out */
+    assert_ok_err(store_idem_find(&q, &idem, &found, &err), &err);
+    assert_true(json_equal(found, answer));
+    json_decref(found);
+    idem.fingerprint[0] = 'b';
+    assert_fails(store_idem_find(&q, &idem, &found, &err), SH_E_CONFLICT, &err, "another request");
+    assert_int_equal(q.reply.status, 422);
+    q.tenant_id = 2; /* has keys of its own */
+    assert_ok(store_idem_find(&q, &idem, &found, NULL));
+    assert_null(found);
+    q.tenant_id = 1;
+    run(w->db, "UPDATE idempotency_key SET expires_at = now() - interval '1 s'");
+    run(w->db, "INSERT INTO idempotency_key (tenant_id, key, fingerprint, response, expires_at) "
+               "SELECT 1, 'old' || n, repeat('c', 64), '{}', now() - interval '1 day' FROM "
+               "generate_series(1, 10) n");
+    assert_ok_err(db_tx(w->db, "idem", idem_tx, &c, &err), &err);
+    assert_null(found); /* it was forgotten: this is a new request */
+    assert_ok(store_idem_find(&q, &idem, &found, NULL));
+    assert_non_null(found);
+    json_decref(found);
+    run(w->db, "DO $$ BEGIN ASSERT (SELECT count(*) FROM idempotency_key) = 1; END $$");
+    json_decref(answer);
+    db_free(c.other);
 }
 
 /* ------------------------------------------------------------------ files without rows */
@@ -235,14 +411,138 @@ static void only_old_files_without_a_row_are_removed(void **state)
     assert_false(has(w, "packages", 'e', ""));
 }
 
+/* ------------------------------------------------------------------ pins */
+
+/* Two tenants with four READY versions each, of 100 MiB a piece. */
+static void fill_pins(struct world *w)
+{
+    run(w->db, "INSERT INTO quota (tenant_id) VALUES (1), (2)");
+    run(w->db, "INSERT INTO model (tenant_id, name) VALUES (1, 'a'), (2, 'b')");
+    run(w->db,
+        "INSERT INTO model_version (model_id, version, state, digest, package, image_bytes) "
+        "SELECT m.id, n, 'READY', repeat('f', 64), 'packages/f', 100 * 1048576 FROM model m, "
+        "generate_series(1, 4) n WHERE m.name IN ('a', 'b')");
+}
+
+static int wish(struct world *w, enum store_wish wish, int64_t tenant, const char *version,
+                int64_t *n, struct sh_err *err)
+{
+    struct api_req q = {.db = w->db, .tenant_id = tenant, .request_id = "r"};
+
+    *err = (struct sh_err){0};
+    return store_version_wish(&q, wish, tenant == 1 ? "a" : "b", version, n, err);
+}
+
+static void pins_are_bounded_by_quota_by_share_and_by_the_device(void **state)
+{
+    struct world *w = *state;
+    struct sh_err err = {0};
+    int64_t n = 0;
+
+    fill_pins(w);
+    assert_fails(wish(w, STORE_PIN, 1, "1", &n, &err), SH_E_UNAVAILABLE, &err, "no executor");
+    run(w->db, "INSERT INTO executor (name, host_id, device, pool_bytes, data_addr, state, epoch) "
+               "VALUES ('big', 'h', 'd', 9000 * 1048576::bigint, '', 'UP', 1), ('small', 'h', 'd', "
+               "800 * 1048576, '', 'UP', 1), ('tiny', 'h', 'd', 1048576, '', 'DOWN', 1)");
+    /* A quarter of the smallest that is up: 200 MiB. */
+    assert_ok_err(wish(w, STORE_PIN, 1, "1", &n, &err), &err);
+    assert_int_equal(n, 1);
+    assert_ok_err(wish(w, STORE_PIN, 1, "1", &n, &err), &err);
+    assert_int_equal(n, 0); /* is pinned already, and counts once */
+    assert_ok_err(wish(w, STORE_PIN, 1, "2", &n, &err), &err);
+    assert_fails(wish(w, STORE_PIN, 1, "3", &n, &err), SH_E_QUOTA, &err, "share without a quota");
+    /* The other tenant may have more by its quota, but not what is left of half the device. */
+    run(w->db, "UPDATE quota SET gpu_memory_max_bytes = 700 * 1048576 WHERE tenant_id = 2");
+    assert_fails(wish(w, STORE_PIN, 2, NULL, &n, &err), SH_E_CONFLICT, &err, "all tenants");
+    assert_ok_err(wish(w, STORE_PIN, 2, "1", &n, &err), &err);
+    assert_ok_err(wish(w, STORE_PIN, 2, "2", &n, &err), &err);
+    assert_fails(wish(w, STORE_PIN, 2, "3", &n, &err), SH_E_CONFLICT, &err, "50 %");
+    assert_ok_err(wish(w, STORE_UNPIN, 1, NULL, &n, &err), &err);
+    assert_int_equal(n, 2);
+    assert_ok_err(wish(w, STORE_PIN, 2, NULL, &n, &err), &err);
+    assert_int_equal(n, 2); /* the rest of its four */
+}
+
+static void a_pinned_version_is_not_unloaded_and_an_unloaded_one_not_pinned(void **state)
+{
+    struct world *w = *state;
+    struct sh_err err = {0};
+    int64_t n = 0;
+
+    fill_pins(w);
+    run(w->db, "INSERT INTO executor (name, host_id, device, pool_bytes, data_addr, state, epoch) "
+               "VALUES ('e', 'h', 'd', 8000 * 1048576::bigint, '', 'UP', 1)");
+    assert_ok_err(wish(w, STORE_PIN, 1, "1", &n, &err), &err);
+    assert_ok_err(wish(w, STORE_UNLOAD, 1, NULL, &n, &err), &err);
+    assert_int_equal(n, 3); /* the others */
+    assert_ok_err(wish(w, STORE_PIN, 1, "2", &n, &err), &err);
+    assert_int_equal(n, 0);
+    assert_ok_err(wish(w, STORE_LOAD, 1, NULL, &n, &err), &err);
+    assert_int_equal(n, 3);
+    assert_ok_err(wish(w, STORE_LOAD, 2, "9", &n, &err), &err);
+    assert_int_equal(n, 0);
+}
+
+static void put_job(const struct world *w, const char *name, int64_t age_s)
+{
+    char path[256], file[300];
+
+    snprintf(path, sizeof(path), "%s/jobs/%s", w->dir, name);
+    assert_int_equal(mkdir(path, 0755), 0);
+    snprintf(file, sizeof(file), "%s/losses.json", path);
+    put_file(file, age_s);
+    set_age(path, age_s);
+}
+
+static bool has_job(const struct world *w, const char *name)
+{
+    char path[256];
+
+    snprintf(path, sizeof(path), "%s/jobs/%s", w->dir, name);
+    return access(path, F_OK) == 0;
+}
+
+static void a_folder_of_a_job_goes_when_the_job_is_gone(void **state)
+{
+    struct world *w = *state;
+    char jobs[256], name[16];
+
+    assert_int_equal(sweep(w), 0); /* there is no such folder */
+    snprintf(jobs, sizeof(jobs), "%s/jobs", w->dir);
+    assert_int_equal(mkdir(jobs, 0755), 0);
+    put_job(w, "1", 2 * KEEP_S);
+    put_job(w, "2", KEEP_S / 2);
+    put_job(w, "attic", 2 * KEEP_S);
+    for (int i = 1000; i < 1600; i++) { /* more than one look at the database */
+        snprintf(name, sizeof(name), "%d", i);
+        put_job(w, name, 2 * KEEP_S);
+    }
+    assert_int_equal(sweep(w), 600);
+    assert_true(has_job(w, "1") && has_job(w, "2") && has_job(w, "attic"));
+    assert_false(has_job(w, "1000") || has_job(w, "1599"));
+    run(w->db, "DELETE FROM job");
+    assert_int_equal(sweep(w), 1);
+    assert_false(has_job(w, "1"));
+    assert_ok(artifact_empty_dir(jobs, NULL));
+    assert_int_equal(rmdir(jobs), 0);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(numbers_of_any_size_are_read, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_tenant_has_few_look_ups_of_what_is_not_there, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(only_old_files_without_a_row_are_removed, set_up,
-                                        tear_down),
+        TEST(numbers_of_any_size_are_read),
+        TEST(a_tenant_has_few_look_ups_of_what_is_not_there),
+        TEST(only_old_files_without_a_row_are_removed),
+        TEST(pins_are_bounded_by_quota_by_share_and_by_the_device),
+        TEST(a_pinned_version_is_not_unloaded_and_an_unloaded_one_not_pinned),
+        TEST(a_folder_of_a_job_goes_when_the_job_is_gone),
+        TEST(an_action_changes_the_job_where_it_is_allowed_and_only_there),
+        TEST(another_tenants_job_is_not_touched),
+        TEST(a_change_merges_labels_and_says_so_in_one_event),
+        TEST(one_statement_tells_all_streams_what_is_new_to_each),
+        TEST(an_idempotency_key_has_one_answer_for_a_day),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

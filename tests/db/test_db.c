@@ -5,10 +5,8 @@
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
 /* link: -lpq */
 #include "common/clock.h"
-#include "common/db.h"
-#include "common/mem.h"
 #include "common/metrics.h"
-#include "tests/unit/sh_test.h"
+#include "tests/db/db_test.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -24,32 +22,14 @@ struct world {
 
 static struct world *the_world; /* bodies of transactions get a const argument */
 
-/* For statements that run once. A statement is kept by its connection, so it has to stay. */
-static void run(struct db *db, const char *sql)
-{
-    static struct db_stmt kept[256];
-    static char names[SH_ARRAY_LEN(kept)][16];
-    static size_t n;
-    struct sh_err err = {0};
-
-    assert_true(n < SH_ARRAY_LEN(kept));
-    snprintf(names[n], sizeof(names[n]), "once%zu", n);
-    kept[n] = (struct db_stmt){names[n], sql, 0};
-    assert_ok_err(db_exec(db, &kept[n], NULL, NULL, &err), &err);
-    n++;
-}
-
 static int set_up(void **state)
 {
     struct world *w = calloc(1, sizeof(*w));
-    const char *url = getenv("DATABASE_URL");
 
     assert_non_null(w);
-    assert_non_null(url);
-    assert_ok(db_new(url, "test_db", &w->db, NULL));
-    assert_ok(db_new(url, "test_db_other", &w->other, NULL));
-    run(w->db, "DROP SCHEMA public CASCADE");
-    run(w->db, "CREATE SCHEMA public");
+    w->db = open_db("test_db");
+    w->other = open_db("test_db_other");
+    make_empty(w->db);
     run(w->db, "CREATE TABLE t (id integer PRIMARY KEY, n integer CHECK (n < 100), s text NOT NULL "
                "DEFAULT '')");
     run(w->db, "CREATE TABLE child (t integer REFERENCES t (id))");

@@ -5,9 +5,8 @@
 /* uses: scheduler/dbthread.o */
 /* link: -lpq */
 #include "common/clock.h"
-#include "common/mem.h"
 #include "scheduler/dbthread.h"
-#include "tests/unit/sh_test.h"
+#include "tests/db/db_test.h"
 
 #define MOST_MS 20000
 
@@ -44,13 +43,10 @@ static int set_up(void **state)
     struct world *w = calloc(1, sizeof(*w));
     const char *url = getenv("DATABASE_URL");
     struct sh_err err = {0};
-    struct db *db = NULL;
-    int applied = 0;
+    struct db *db = open_db("test_dbthread");
 
     assert_non_null(w);
-    assert_non_null(url);
-    assert_ok(db_new(url, "test_dbthread", &db, NULL));
-    assert_ok_err(db_migrate(db, "migrations", &applied, &err), &err);
+    migrate(db);
     db_free(db);
     assert_ok_err(sh_loop_new(&w->loop, &err), &err);
     assert_ok_err(dbthread_new(w->loop, url, "test_dbthread", 8, &w->t, &err), &err);

@@ -3,40 +3,18 @@
  * connection could happen twice.
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
-/* uses: scheduler/store.o scheduler/store_job.o scheduler/job.o */
+/* uses: scheduler/store.o scheduler/store_job.o scheduler/store_report.o scheduler/store_share.o scheduler/job.o */
 /* link: -lpq */
-#include "common/db.h"
-#include "common/mem.h"
 #include "scheduler/store.h"
-#include "tests/unit/sh_test.h"
+#include "tests/db/db_test.h"
+
+#include <math.h>
 
 struct world {
     struct db *a, *b; /* two schedulers */
     struct store_lease lease;
     struct store_fence fence;
 };
-
-/* A statement is kept by its connection, so it has to stay. */
-static struct db_res *query(struct db *db, const char *sql)
-{
-    static struct db_stmt kept[512];
-    static char names[SH_ARRAY_LEN(kept)][16];
-    static size_t n;
-    struct db_res *r = NULL;
-    struct sh_err err = {0};
-
-    assert_true(n < SH_ARRAY_LEN(kept));
-    snprintf(names[n], sizeof(names[n]), "once%zu", n);
-    kept[n] = (struct db_stmt){names[n], sql, 0};
-    assert_ok_err(db_exec(db, &kept[n], NULL, &r, &err), &err);
-    n++;
-    return r;
-}
-
-static void run(struct db *db, const char *sql)
-{
-    db_res_free(query(db, sql));
-}
 
 static int64_t number(struct db *db, const char *sql)
 {
@@ -59,8 +37,8 @@ static void assert_text(struct db *db, const char *sql, const char *want)
 static void fill(struct db *db)
 {
     run(db, "INSERT INTO tenant (name) VALUES ('research'), ('vision')");
-    run(db, "INSERT INTO quota (tenant_id, guaranteed_gpus, borrowing_limit, max_gpus)"
-            " VALUES (1, 1, 2, 8)");
+    run(db, "INSERT INTO quota (tenant_id, guaranteed_gpus, borrowing_limit, max_gpus,"
+            " lending_limit) VALUES (1, 1, 2, 8, 0.5)");
     run(db, "INSERT INTO model (tenant_id, name) VALUES (1, 'digits')");
     run(db, "INSERT INTO model_version (model_id, version, state, digest, package, max_batch,"
             " precision) VALUES (1, 1, 'READY', repeat('a', 64), 'packages/a', 16, 'tf32')");
@@ -73,17 +51,13 @@ static void fill(struct db *db)
 static int set_up(void **state)
 {
     struct world *w = calloc(1, sizeof(*w));
-    const char *url = getenv("DATABASE_URL");
     struct sh_err err = {0};
-    int applied = 0;
 
     assert_non_null(w);
-    assert_non_null(url);
-    assert_ok(db_new(url, "scheduler_a", &w->a, NULL));
-    assert_ok(db_new(url, "scheduler_b", &w->b, NULL));
-    run(w->a, "DROP SCHEMA public CASCADE");
-    run(w->a, "CREATE SCHEMA public");
-    assert_ok_err(db_migrate(w->a, "migrations", &applied, &err), &err);
+    w->a = open_db("scheduler_a");
+    w->b = open_db("scheduler_b");
+    make_empty(w->a);
+    migrate(w->a);
     fill(w->a);
     w->lease = (struct store_lease){.fence.holder = "a/1", .ttl_ms = 60000};
     assert_ok_err(store_lease_acquire(w->a, &w->lease, &err), &err);
@@ -412,6 +386,141 @@ static void a_failure_keeps_its_code_and_text_and_a_requeued_job_has_no_executor
     store_write_free(x);
 }
 
+/* ------------------------------------------------------------------ what clients wish */
+
+static void requeue(struct world *w, const char *reason)
+{
+    static const enum job_state CHAIN[] = {JOB_STARTING, JOB_QUEUED};
+    struct store_write *x = write_arg(w, 1, CHAIN);
+    struct sh_err err = {0};
+
+    sh_strlcpy(x->changes[0].reason, reason, sizeof(x->changes[0].reason));
+    assert_ok_err(store_job_write(w->a, x, &err), &err);
+    assert_false(x->out->conflict);
+    assert_int_equal(x->out->state, number(w->a, "SELECT (state = 'SUSPENDED')::int FROM job")
+                                        ? JOB_SUSPENDED
+                                        : JOB_QUEUED);
+    store_write_free(x);
+}
+
+static void a_wish_to_suspend_wins_over_every_way_back_to_the_queue(void **state)
+{
+    struct world *w = *state;
+
+    start(w);
+    run(w->a, "UPDATE job SET wish = 'SUSPEND'");
+    requeue(w, "ExecutorLost");
+    assert_text(w->a, "SELECT concat_ws('|', state, reason, wish, executor) FROM job",
+                "SUSPENDED|Suspended|");
+    assert_text(w->a,
+                "SELECT from_state || to_state || reason FROM job_event ORDER BY id DESC LIMIT"
+                " 1",
+                "STARTINGSUSPENDEDSuspended");
+}
+
+static void a_requeued_job_goes_behind_its_equals_and_others_keep_their_place(void **state)
+{
+    struct world *w = *state;
+
+    run(w->a, "UPDATE job SET queued_at = now() - interval '1 hour'");
+    start(w);
+    requeue(w, "Priority");
+    assert_int_equal(number(w->a, "SELECT (queued_at < now() - interval '1 min')::int FROM job"),
+                     1);
+    start(w);
+    run(w->a, "UPDATE job SET wish = 'REQUEUE'");
+    requeue(w, "");
+    assert_text(w->a,
+                "SELECT state || reason || wish || (queued_at > now() - interval '1 min')"
+                " FROM job",
+                "QUEUEDRequeuedtrue");
+}
+
+static void a_wish_outlives_a_change_that_keeps_the_executor(void **state)
+{
+    static const enum job_state CHAIN[] = {JOB_STARTING, JOB_RUNNING};
+    struct world *w = *state;
+    struct store_write *x = write_arg(w, 1, CHAIN);
+
+    start(w);
+    run(w->a, "UPDATE job SET wish = 'SUSPEND'");
+    assert_ok(store_job_write(w->a, x, NULL));
+    assert_text(w->a, "SELECT state || wish FROM job", "RUNNINGSUSPEND");
+    store_write_free(x);
+}
+
+static void a_checkpoint_that_was_asked_for_is_answered_once(void **state)
+{
+    struct world *w = *state;
+    static const enum job_state NONE[] = {JOB_STARTING};
+
+    start(w);
+    run(w->a, "UPDATE job SET save_asked = 2");
+    for (int i = 0; i < 2; i++) { /* repeated after a lost commit */
+        struct store_write *x = write_arg(w, 0, NONE);
+        struct sh_err err = {0};
+
+        x->saved = (struct job_saved){.asked = 2, .step = 7};
+        assert_ok_err(store_job_write(w->a, x, &err), &err);
+        store_write_free(x);
+    }
+    assert_int_equal(number(w->a, "SELECT save_done FROM job"), 2);
+    assert_text(w->a,
+                "SELECT string_agg(from_state || to_state || reason || (detail ->> 'step'),"
+                " ' ') FROM job_event WHERE reason LIKE 'Check%'",
+                "STARTINGSTARTINGCheckpointWritten7");
+}
+
+static void a_back_off_is_in_the_row_until_the_next_start(void **state)
+{
+    static const enum job_state CHAIN[] = {JOB_STARTING, JOB_QUEUED};
+    struct world *w = *state;
+    struct store_write *x = write_arg(w, 1, CHAIN);
+
+    start(w);
+    x->backoff_ms = 30000;
+    assert_ok(store_job_write(w->a, x, NULL));
+    store_write_free(x);
+    assert_int_equal(number(w->a, "SELECT (not_before - now() BETWEEN interval '20 s' AND interval"
+                                  " '30 s')::int FROM job"),
+                     1);
+    start(w);
+    assert_int_equal(number(w->a, "SELECT (not_before IS NULL)::int FROM job"), 1);
+}
+
+static void what_has_ended_stays_as_it_ended(void **state)
+{
+    static struct db_stmt again = {"again", "UPDATE job SET state = 'QUEUED', finished_at = NULL",
+                                   0};
+    struct world *w = *state;
+    struct sh_err err = {0};
+
+    run(w->a, "UPDATE job SET state = 'EXPIRED', finished_at = now()");
+    assert_fails(db_exec(w->a, &again, NULL, NULL, &err), SH_E_INVALID, &err, "");
+    assert_text(w->a, "SELECT state FROM job", "EXPIRED");
+}
+
+static void the_scheduler_reads_what_a_client_asks(void **state)
+{
+    struct world *w = *state;
+    struct store_view *v = calloc(1, sizeof(*v));
+    struct sh_err err = {0};
+
+    assert_non_null(v);
+    run(w->a, "UPDATE job SET wish = 'REQUEUE', save_asked = 3, save_done = 1, min_runtime_ms = 5,"
+              " preemptible = false, deadline = now() + interval '1 min'");
+    assert_ok_err(store_view_load(w->a, v, &err), &err);
+    assert_int_equal(v->n_jobs, 1);
+    assert_string_equal(v->jobs[0].wish, "REQUEUE");
+    assert_int_equal(v->jobs[0].save_asked, 3);
+    assert_int_equal(v->jobs[0].save_done, 1);
+    assert_int_equal(v->jobs[0].min_runtime_ms, 5);
+    assert_false(v->jobs[0].preemptible);
+    assert_true(v->jobs[0].deadline_s > 50 && v->jobs[0].deadline_s <= 60);
+    assert_true(isnan(v->jobs[0].not_before_s));
+    store_view_free(v);
+}
+
 /* ------------------------------------------------------------------ the fence */
 
 static void a_leader_that_was_replaced_can_write_nothing(void **state)
@@ -531,7 +640,8 @@ static void the_view_holds_tenants_models_jobs_and_decayed_usage(void **state)
     assert_ok_err(store_view_load(w->a, v, &err), &err);
     assert_int_equal(v->n_tenants, 2);
     assert_true(v->tenants[0].max_gpus == 3); /* guarantee + borrowing, below the maximum */
-    assert_true(v->tenants[1].max_gpus < 0);  /* no quota row: unlimited */
+    assert_true(v->tenants[0].lending_limit == 0.5 && v->tenants[1].lending_limit < 0);
+    assert_true(v->tenants[1].max_gpus < 0); /* no quota row: unlimited */
     assert_int_equal(v->n_models, 1);
     assert_string_equal(v->models[0].package, "packages/a");
     assert_string_equal(v->models[0].on_miss, "best-effort");
@@ -558,11 +668,45 @@ static void deleted_models_and_finished_jobs_are_not_in_the_view(void **state)
     store_view_free(v);
 }
 
+/* ------------------------------------------------------------------ shares */
+
+static void a_share_replaces_the_row_before_and_a_replaced_leader_shows_nothing(void **state)
+{
+    struct world *w = *state;
+    struct store_shares *x = calloc(1, sizeof(*x));
+    struct sh_err err = {0};
+
+    assert_non_null(x);
+    x->fence = w->fence;
+    x->half_life_s = 3600;
+    x->n = 3;
+    x->rows[0] = (struct store_share){.tenant_id = 1, .max_gpus = -1, .fair_gpus = 0.5};
+    x->rows[1] = (struct store_share){.tenant_id = 2, .max_gpus = 3, .usage_ns = 1e18 / 3};
+    x->rows[2] = (struct store_share){.tenant_id = 99}; /* not in the database */
+    assert_ok_err(store_share_put(w->a, x, &err), &err);
+    assert_int_equal(number(w->a, "SELECT count(*) FROM tenant_share"), 2);
+    assert_text(w->a,
+                "SELECT max_gpus::text || ' ' || (usage_ns = 1e18::float8 / 3) FROM "
+                "tenant_share WHERE tenant_id = 2",
+                "3 true");
+    assert_text(w->a, "SELECT max_gpus IS NULL FROM tenant_share WHERE tenant_id = 1", "t");
+    x->n = 1;
+    x->rows[0].running_gpus = 2;
+    assert_ok_err(store_share_put(w->a, x, &err), &err);
+    assert_int_equal(number(w->a, "SELECT running_gpus::int FROM tenant_share WHERE tenant_id = 1"),
+                     2);
+    assert_int_equal(number(w->a, "SELECT count(*) FROM tenant_share"), 2);
+    x->fence.epoch--;
+    assert_fails(store_share_put(w->a, x, &err), SH_E_PRECONDITION, &err, "no longer ours");
+    free(x);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(a_share_replaces_the_row_before_and_a_replaced_leader_shows_nothing),
         TEST(only_one_of_two_holds_the_lease),
         TEST(a_lease_that_ended_is_taken_with_the_next_epoch_and_not_renewed),
         TEST(a_lease_that_ended_and_was_not_taken_can_be_renewed),
@@ -579,6 +723,13 @@ int main(void)
         TEST(success_of_a_deleted_model_makes_no_version),
         TEST(a_version_that_cannot_be_made_leaves_the_job_as_it_was),
         TEST(a_failure_keeps_its_code_and_text_and_a_requeued_job_has_no_executor),
+        TEST(a_wish_to_suspend_wins_over_every_way_back_to_the_queue),
+        TEST(a_requeued_job_goes_behind_its_equals_and_others_keep_their_place),
+        TEST(a_wish_outlives_a_change_that_keeps_the_executor),
+        TEST(a_checkpoint_that_was_asked_for_is_answered_once),
+        TEST(a_back_off_is_in_the_row_until_the_next_start),
+        TEST(what_has_ended_stays_as_it_ended),
+        TEST(the_scheduler_reads_what_a_client_asks),
         TEST(a_leader_that_was_replaced_can_write_nothing),
         TEST(the_same_epoch_with_another_holder_is_refused_too),
         TEST(usage_is_added_once_for_each_number),

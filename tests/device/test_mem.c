@@ -1,7 +1,8 @@
 /* test_mem.c - the memory face: copies, tickets between processes, marks, the throttle.
  *
  * Without it a switch could start kernels before their weights are there (a ticket before its
- * copy), hang (a lost wake-up), or prove pipelining on a link that is not as slow as it says.
+ * copy), hang (a lost wake-up), or prove pipelining on a link that is not as slow as it says; an
+ * executor could give up at its start because a signal came.
  *
  * A worker is this program again, with the descriptors of the arena: a device context does not
  * survive fork().
@@ -12,6 +13,8 @@
 #include "tests/device/dev_test.h"
 
 #include <poll.h>
+#include <signal.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -450,7 +453,10 @@ static void a_wait_times_out_and_force_frees_it(void **state)
         assert_ok_err(dev_wait(d, 9, 5, 20, &err), &err);
     else
         assert_fails(dev_wait(d, 9, 5, 20, &err), SH_E_TIMEOUT, &err, "ticket 9 did not reach 5");
+    assert_false(dev_has_ticket(d, 9, 5));
     dev_ticket_force(m, 9, 7);
+    assert_true(dev_has_ticket(d, 9, 5) && dev_has_ticket(d, 9, 7) && !dev_has_ticket(d, 9, 8));
+    assert_false(dev_has_ticket(d, DEV_N_TICKETS, 0));
     err = (struct sh_err){0};
     assert_ok_err(dev_wait(d, 9, 5, 0, &err), &err);
     assert_ok_err(dev_sync(d, &err), &err);
@@ -615,6 +621,31 @@ static void the_cost_of_a_copy_is_measured(void **state)
     free(after);
 }
 
+static void on_alarm(int sig)
+{
+    (void)sig;
+}
+
+static void signals_do_not_end_the_measuring_of_copies(void **state)
+{
+    const struct itimerval often = {.it_interval = {.tv_usec = 500}, .it_value = {.tv_usec = 500}};
+    const struct itimerval never = {.it_value = {0}};
+    struct sigaction act = {.sa_handler = on_alarm}, before;
+    struct dev_mem *m = open_mem(1, 1000, 2);
+    double alpha = 0, beta = 0;
+    struct sh_err err = {0};
+    int rc;
+
+    (void)state;
+    assert_int_equal(sigaction(SIGALRM, &act, &before), 0);
+    assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
+    rc = dev_mem_measure(m, 0, &alpha, &beta, &err);
+    assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
+    assert_int_equal(sigaction(SIGALRM, &before, NULL), 0);
+    assert_ok_err(rc, &err);
+    dev_mem_close(m);
+}
+
 static void a_full_lane_refuses_and_closing_waits(void **state)
 {
     struct dev_mem *m = open_mem(0, 200, 1);
@@ -671,6 +702,31 @@ static void a_back_end_that_is_not_there_is_named(void **state)
     assert_null(l);
 }
 
+static void a_library_that_is_not_there_is_named_with_what_brings_it(void **state)
+{
+    static const char NOT_THERE[] = ": cannot open shared object file: No such file or directory";
+    static const struct {
+        const char *lib, *want[2];
+    } CASES[] = {
+        {"libcuda.so.1", {"without libcuda.so.1;", "NVIDIA driver"}},
+        {"libcudart.so.13", {"without libcudart.so.13;", "bin/shunt-cuda-libs"}},
+        {"libcublasLt.so.13", {"without libcublasLt.so.13;", "bin/shunt-cuda-libs"}},
+        {"libcudnn.so.9", {"without libcudnn.so.9;", "bin/shunt-cuda-libs"}},
+        {"/opt/shunt/bin/../lib/shunt-dev-cuda.so", {"is shunt-dev-cuda.so installed?", "cuda"}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        struct sh_err err = {0};
+        char why[256];
+
+        snprintf(why, sizeof(why), "%s%s", CASES[i].lib, NOT_THERE);
+        assert_fails(dev__not_loaded("cuda", why, &err), SH_E_NOTFOUND, &err, CASES[i].want[0]);
+        assert_non_null(strstr(err.msg, CASES[i].want[1]));
+        assert_string_equal(err.detail, why);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -691,9 +747,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(slowed_copies_take_as_long_as_the_rate_says),
         cmocka_unit_test(two_lanes_share_one_link),
         cmocka_unit_test(the_cost_of_a_copy_is_measured),
+        cmocka_unit_test(signals_do_not_end_the_measuring_of_copies),
         cmocka_unit_test(a_full_lane_refuses_and_closing_waits),
         cmocka_unit_test(what_leaves_the_arena_is_refused),
         cmocka_unit_test(a_back_end_that_is_not_there_is_named),
+        cmocka_unit_test(a_library_that_is_not_there_is_named_with_what_brings_it),
     };
 
     if (argc > 1 && strcmp(argv[1], "worker") == 0)

@@ -106,7 +106,7 @@ class Played:
             elif m.type == "INFER_OPEN":
                 self.open = m
                 if self.mode == "refuse":
-                    conn.send("INFER_REFUSED", rid=m.rid, rc=-19, retry_after_ms=2500,
+                    conn.send("INFER_REFUSED", rid=m.rid, rc=-19, retry_after_ms=2500, predicted_ms=41,
                               msg="it would take 9 ms too long")
                 elif self.mode != "silent":
                     conn.send("INFER_PLACED", rid=m.rid,
@@ -431,7 +431,7 @@ class Infer(unittest.TestCase):
         self.assertTrue(self.s.played.wait("INFER_OPEN"))
         time.sleep(0.2)  # a sweep of the link counts the memory in use
         during = self.s.metric('shunt_payload_bytes{kind="used"}')
-        self.s.played.sched.send("INFER_REFUSED", rid=self.s.played.open.rid, rc=-18,
+        self.s.played.sched.send("INFER_REFUSED", rid=self.s.played.open.rid, rc=-18, predicted_ms=0,
                                  retry_after_ms=2000, msg="the queue is full")
         time.sleep(0.2)
         s.sendall(b" " * 60000)
@@ -506,6 +506,12 @@ class Infer(unittest.TestCase):
         self.assertEqual(m.priority, 100)
         self.assertTrue(0 < m.budget_ns <= 200000000)
         self.assertTrue(self.s.played.wait("INFER_CANCEL", m.rid))
+
+    def test_more_time_than_there_is_cannot_be_had(self):
+        self.s.played.mode = "silent"
+        self.refused(504, "in its time", body(parameters={"timeout": 3600000000}))
+        m = self.s.played.ready[self.s.played.open.rid]
+        self.assertTrue(0 < m.budget_ns <= 4e9, m)  # --infer-timeout-ms
 
     def test_a_client_that_leaves_cancels(self):
         self.s.played.mode = "silent"

@@ -224,14 +224,50 @@ job() { # job SPEC [MORE FIELDS]
 req POST /api/v1/jobs "$(job "$spec")" -H 'Idempotency-Key: "first"'
 is "submit" 201 '"state":"QUEUED"'
 id=$(jq .id <<<"$body")
+first=$body
 req POST /api/v1/jobs "$(job "$spec")" -H 'Idempotency-Key: first'
-is "the same again" 200 "\"id\":${id}[,}]"
+is "the same again gives the first answer" 201 "\"id\":${id}[,}]"
+is "and says that it is one" 201 'Idempotency-Replayed: true'
+is "with its place" 201 "Location: /api/v1/jobs/$id"
+n=$((n + 1))
+[ "$body" = "$first" ] || { echo "FAILED: not the first answer: $body"; failed=$((failed + 1)); }
 req POST /api/v1/jobs "$(job "${spec/0.05/0.1}")" -H 'Idempotency-Key: first'
 is "the token with other contents" 422
+# The first request waits for the row of the quota; meanwhile it is being carried out.
+coproc LOCKER { psql -XAtq "$DATABASE_URL"; }
+echo "BEGIN; SELECT 'locked' FROM quota WHERE tenant_id = (SELECT id FROM tenant WHERE name =
+    'research') FOR UPDATE;" >&"${LOCKER[1]}"
+read -r -t 20 _ <&"${LOCKER[0]}"
+curl -s -o "$dir/slow" -w '%{http_code}' --max-time 60 -H "Authorization: Bearer $key" \
+    -H 'Content-Type: application/json' -H 'Idempotency-Key: slow' \
+    --data-binary "$(job "$spec")" "$base/api/v1/jobs" >"$dir/slow.code" &
+slow=$!
+for _ in $(seq 100); do
+    [ "$(sql "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")" = 0 ] || break
+    sleep 0.02
+done
+req POST /api/v1/jobs "$(job "$spec")" -H 'Idempotency-Key: slow'
+is "while the first one is carried out" 409 'being carried out'
+echo 'COMMIT; \q' >&"${LOCKER[1]}"
+wait "$slow"
+n=$((n + 1))
+[ "$(cat "$dir/slow.code")" = 201 ] ||
+    { echo "FAILED: $(cat "$dir/slow")"; failed=$((failed + 1)); }
+slow_id=$(jq .id "$dir/slow")
+req POST /api/v1/jobs "$(job "$spec")" -H 'Idempotency-Key: slow'
+is "and then its answer" 201 "\"id\":${slow_id}[,}]"
+req POST "/api/v1/jobs/$slow_id/cancel"; is "out of the way" 200 CANCELLED
 req POST /api/v1/jobs "$(job "$spec")"; is "a second job" 201
 req POST /api/v1/jobs "$(job "$spec")"; is "the quota" 429 QUOTA
 req POST /api/v1/jobs "$(job "$spec")" -H 'Idempotency-Key: first'
-is "repeating is no matter of quota" 200
+is "repeating is no matter of quota" 201
+req POST "/api/v1/jobs/$id/hold"; is "hold" 200 HELD
+req POST /api/v1/jobs "$(job "$spec")" -H 'Idempotency-Key: first'
+is "what became of the job does not change its first answer" 201 '"state":"QUEUED"'
+req POST "/api/v1/jobs/$id/release"; is "release" 200 QUEUED
+req POST "/api/v1/jobs/$id/resume"; is "resuming what waits is done already" 200 QUEUED
+req POST "/api/v1/jobs/$id/checkpoint"; is "no checkpoint of what has not begun" 409 '"allowed"'
+req GET "/api/v1/jobs/$id/explain"; is "explain without a scheduler" 200 'did not answer'
 req POST /api/v1/jobs "$(job "${spec/sgd/lbfgs}")"; is "unknown optimizer" 400 adamw
 req POST /api/v1/jobs "$(job "${spec/\"epochs\":2/\"epochs\":2,\"steps\":3}")"
 is "steps and epochs" 400 spec.steps

@@ -60,6 +60,7 @@ up_and_down() {
 }
 
 nouns() {
+    local id
     ok "create a tenant" shunt create tenant alpha
     exits "a second one of the name is refused" 1 "exists already" shunt create tenant alpha
     ok "create a key" shunt create key k --tenant alpha --role tenant-admin --save "$tmp/key"
@@ -68,6 +69,23 @@ nouns() {
         shunt get models --key shunt_aaaaaaaaaaaa_x
     exits "an admin is told to name the tenant" 1 "--tenant NAME" shunt get models
     exits "a tenant sees its own things" 0 "NAME" shunt get models --key-file "$tmp/key"
+    id=$(shunt get keys --tenant alpha -o name)
+    ok "rotate it" shunt rotate key "$id" --tenant alpha --save "$tmp/key" --overlap-s 60
+    exits "the new secret opens" 0 "NAME" shunt get models --key-file "$tmp/key"
+    exits "one key, with its rotation" 0 "rotated_at" shunt get keys "$id" --tenant alpha
+    exits "create a queue" 0 "OPEN" shunt create queue night --tenant alpha --priority 3
+    exits "hold it" 0 "HELD" shunt set queue night --state HELD --key-file "$tmp/key"
+    exits "nothing to change is a usage error" 2 "--state" shunt set queue night --tenant alpha
+    exits "a shared queue is the admin's" 1 "admin key" \
+        shunt set queue default --state HELD --key-file "$tmp/key"
+    exits "queues show their state" 0 "night" shunt get queues --tenant alpha
+    ok "delete it" shunt delete queue night --tenant alpha
+    exits "the audit knows who held it" 0 "queue.patch" shunt get audit --action queue \
+        --actor "$id" --tenant alpha
+    exits "usage of nothing" 0 "GPU SECONDS" shunt get usage alpha --by hour
+    exits "usage by something else is refused" 1 "minute" shunt get usage alpha --by colour
+    exits "a share" 0 "fair_gpus" shunt get share alpha
+    exits "all shares" 0 "alpha" shunt get share
     exits "a quota can be changed" 0 "7" shunt set quota alpha max_running_jobs=7
     ok "and keeps the other fields" \
         [ "$(shunt get quota alpha -o json | jq .max_queued_jobs)" = 1000 ]
@@ -94,6 +112,7 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
     ok "its outputs are in the file" [ -s "$tmp/out.st" ]
     exits "more rows than the model takes are refused" 1 "shunt:" \
         shunt infer digits --random 1 --batch 9 --key-file "$tmp/key"
+    model_life
     exits "submit --wait shows the end" 0 "SUCCEEDED" shunt submit --model digits --dataset d \
         --eval-dataset d --epochs 2 --lr 0.05 --wait --key-file "$tmp/key"
     exits "its events can be read" 0 "SUCCEEDED" shunt events 1 --key-file "$tmp/key"
@@ -101,6 +120,44 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
     exits "a job that has ended cannot be cancelled" 1 "SUCCEEDED" \
         shunt cancel 1 --key-file "$tmp/key"
     exits "top shows it all" 0 "digits" shunt top --once
+}
+
+# no_place: nothing is said of an executor any more
+no_place() {
+    [ "$(shunt get placements digits -o name --key-file "$tmp/key")" = "" ]
+}
+
+model_life() {
+    local key=(--key-file "$tmp/key")
+    ok "pin a model" shunt pin digits:1 "${key[@]}"
+    until_ok 30 shunt_says held shunt get placements digits "${key[@]}"
+    ok "its image is held" shunt_says held shunt get placements digits:1 "${key[@]}"
+    exits "names only" 0 "cpu0" shunt get placements digits -o name "${key[@]}"
+    exits "as JSON with all there is" 0 '"image_bytes"' \
+        shunt get placements digits -o json "${key[@]}"
+    exits "what is pinned is not unloaded" 1 "unpin it first" shunt unload digits:1 "${key[@]}"
+    exits "unpin" 0 "not pinned any more" shunt unpin digits "${key[@]}"
+    exits "unload" 0 "is being unloaded" shunt unload digits:1 "${key[@]}"
+    ok "it leaves" until_ok 30 no_place
+    exits "an unloaded model does not infer" 1 "load it" shunt infer digits --random 1 "${key[@]}"
+    exits "load and wait" 0 "READY" shunt load digits --wait "${key[@]}"
+    ok "it infers again" shunt infer digits --random 1 "${key[@]}"
+    exits "the profile" 0 "PREDICTED MS" shunt get profile digits "${key[@]}"
+    ok "share it" shunt_says shared shunt set visibility digits shared "${key[@]}"
+    exits "in one of two ways" 1 "private, shared" shunt set visibility digits public "${key[@]}"
+    exits "no report without a target" 1 "latency target" shunt slo report digits "${key[@]}"
+    ok "set a target" shunt set slo digits --latency-ms 60000 --percentile 95 "${key[@]}"
+    exits "the report" 0 "error_budget_left" shunt slo report digits --window 5m "${key[@]}"
+    exits "a window is one of three" 1 "5m, 1h, 1d" shunt slo report digits --window 2h "${key[@]}"
+    exits "or no window at all" 2 "5m, 1h or 1d" shunt slo report digits --window '5m&x' "${key[@]}"
+    ok "remove the target" shunt delete slo digits "${key[@]}"
+}
+
+# shunt_says TEXT COMMAND...: succeeds and prints it
+shunt_says() {
+    local text=$1
+    shift
+    "$@" | grep -qF -- "$text"
 }
 
 deaths() {

@@ -35,8 +35,9 @@ class Driver:
         self.metrics_port = free_port()
         self.epoch, self.next_id = 1, 1
         self.options = options
-        self.states, self.jobs, self.checkpoints, self.results, self.done = {}, {}, [], {}, {}
-        self.history = []
+        self.states, self.jobs, self.results, self.done = {}, {}, {}, {}
+        self.checkpoints, self.saved = [], []
+        self.history, self.places = [], {}
         self.scheduler = self.data = self.proc = None
         self.listener = socket.socket(socket.AF_UNIX)
         if os.path.exists(self.sched_addr):
@@ -55,6 +56,7 @@ class Driver:
         log = open(os.path.join(self.dir, "executor.log"), "ab")
         self.proc = subprocess.Popen(
             [os.path.join(BIN, "shunt-executor"), "--name=e0", "--scheduler=unix:" + self.sched_addr,
+             "--scheduler-silence-ms=0",  # this file does not always listen
              "--data-addr=" + self.data_addr, "--state-dir=" + self.dir,
              "--metrics-addr=127.0.0.1:%d" % self.metrics_port, *self.options], stderr=log)
         self.accept()
@@ -128,12 +130,16 @@ class Driver:
         if m.type == "MODEL_STATE":
             self.states[m.version_id] = m
             m.phase = PHASE[m.state]
+        elif m.type == "MODEL_PLACE":
+            self.places[m.version_id] = m
         elif m.type == "JOB_STATE":
             m.phase = JOB[m.state]
             self.jobs[m.job] = m
             self.history.append(m.phase)
         elif m.type == "JOB_CHECKPOINT":
             self.checkpoints.append(m)
+        elif m.type == "JOB_SAVED":
+            self.saved.append(m)
         elif m.type == "RESULT":
             self.results[m.rid] = m
         elif m.type == "RUN_DONE":

@@ -226,6 +226,28 @@ class Batch(test_executor.Case):
         self.assertEqual(d.jobs[7].phase, "SUSPENDED")
         self.assertEqual(len(d.checkpoints), n + 1)
 
+    def test_a_checkpoint_that_a_client_asks_for(self):
+        """It is of what was not yet on its way to the disk, and answered once and after it is there."""
+        d = self.ready()
+        rare = {"batch": 1, "checkpoint_interval_ms": 86400000}
+        folder = d.start_batch(5, 1, d.meta, self.big, rare)
+        for asked in (1, 2):
+            d.wait_step(5, 20 * asked)
+            step = d.jobs[5].step
+            d.scheduler.send("JOB_SAVE", epoch=1, job=5, attempt=7, asked=9)  # another start's
+            d.scheduler.send("JOB_SAVE", epoch=1, job=5, attempt=1, asked=asked)
+            d.wait(lambda: len(d.saved) == asked, 20, "JOB_SAVED")
+            m, c = d.saved[-1], d.checkpoints[-1]
+            self.assertEqual((m.job, m.attempt, m.asked, m.rc, m.step), (5, 1, asked, 0, c.step))
+            self.assertEqual(len(d.checkpoints), asked)
+            self.assertTrue(step < m.step < N, m)
+        d.scheduler.send("JOB_STOP", epoch=1, job=5, attempt=1, how=1)
+        d.wait_job(5, ("SUSPENDED",))
+        d.start_batch(5, 1, d.meta, self.big, rare, done=d.checkpoints[-1])
+        self.done(d, 5, folder)
+        self.assertEqual(digest(os.path.join(folder, RESULT)), self.reference(1))
+        self.assertEqual(len(d.saved), 2)
+
     def test_requests_pass_every_batch_that_waits(self):
         d = self.ready("--log-level=debug")
         folder = d.start_batch(5, 1, d.meta, self.big, {"batch": 1})

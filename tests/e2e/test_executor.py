@@ -26,6 +26,7 @@ DIGITS = os.path.join(wire.ROOT, "examples", "digits")
 TRAIN, TEST = os.path.join(DIGITS, "train.safetensors"), os.path.join(DIGITS, "test.safetensors")
 OPTIONS = ("--threads=1", "--pool-bytes=256M")
 CANCELLED = -9
+NONE, HELD, WAITING = range(3)  # enum msg_pin
 
 
 def spec(**over):
@@ -124,6 +125,17 @@ class Runs(Case):
         self.assertEqual((d.results[rid].rc, d.results[rid].run_batch), (0, 1))
         d.result(first)
 
+    def test_loading_a_model_leaves_the_weights_of_others_alone(self):
+        d = self.driver("--pool-bytes=120M")
+        d.load(1, d.package(self.net)[0])
+        want = self.infer(d, 1, 0, 3)[0]
+        # Its layers are timed by a worker that maps the arena, where the weights of 1 lie.
+        d.load(2, d.package(self.zoo("resnet18", "inference"))[0], max_batch=1)
+        self.assertEqual(self.infer(d, 1, 0, 3)[0], want)
+        r, _ = d.result(d.run(2, [bytes(602112)], [4000], 1))
+        self.assertEqual((r.rc, r.msg), (0, ""))
+        self.assertEqual(self.infer(d, 1, 0, 3)[0], want)
+
     def test_models_that_do_not_fit_together_are_evicted_and_come_back(self):
         d = self.driver("--pool-bytes=120M")
         want = {}
@@ -143,6 +155,36 @@ class Runs(Case):
         m = d.metrics()
         self.assertGreater(m['shunt_evicted_bytes_total{executor="e0"}'], 0)
         self.assertGreater(m['shunt_residency_total{executor="e0",result="partial"}'], 0)
+
+    def test_a_pinned_image_stays_and_gives_way_only_to_what_fits_nowhere_else(self):
+        d = self.driver("--pool-bytes=120M")
+        for v in (1, 2, 3):  # 45 MB of weights each
+            d.load(v, d.package(self.zoo("resnet18", "inference", v))[0], max_batch=1)
+        x = bytes(602112)
+
+        def place(v, test):
+            d.wait(lambda: v in d.places and test(d.places[v]), 20, "place of %d" % v)
+        d.scheduler.send("MODEL_PIN", epoch=d.epoch, version_id=1, pinned=1)
+        image = d.states[1].image_bytes
+        place(1, lambda p: (p.pin, p.device_bytes) == (HELD, image))
+        self.assertEqual((d.places[1].idle_ns, d.places[1].host_bytes), (-1, image))
+        for v in (2, 3, 2, 3):
+            self.assertEqual(d.result(d.run(v, [x], [4000], 1))[0].rc, 0)
+        place(2, lambda p: p.idle_ns >= 0)
+        self.assertEqual(d.metrics()['shunt_pinned_bytes{executor="e0",state="held"}'], image)
+        r, _ = d.result(d.run(1, [x], [4000], 1))
+        self.assertEqual(d.metrics()['shunt_residency_total{executor="e0",result="full"}'], 1)
+        big = d.package(self.zoo("resnet18", "inference", 4))[0]
+        d.load(4, big, max_batch=8)  # its workspace leaves no room for the pinned one
+        self.assertEqual(d.result(d.run(4, [x * 8], [32000], 8))[0].rc, 0)
+        with open(os.path.join(d.dir, "executor.log")) as log:
+            self.assertIn("ev=model.unpinned", log.read())
+        place(1, lambda p: (p.pin, p.device_bytes) == (HELD, image))  # it comes back by itself
+        d.scheduler.send("MODEL_PIN", epoch=d.epoch, version_id=1, pinned=0)
+        place(1, lambda p: p.pin == NONE)
+        for v in (2, 3, 2, 3):
+            self.assertEqual(d.result(d.run(v, [x], [4000], 1))[0].rc, 0)
+        place(1, lambda p: p.device_bytes < image)
 
     def test_copies_and_layers_overlap(self):
         opts = ("--copy-gb-per-s=0.25", "--pool-bytes=192M")

@@ -224,6 +224,43 @@ class Results(Story):
             self.assertEqual(self.request(self.x[i * self.row:(i + 1) * self.row], 1),
                              y[40 * i:40 * (i + 1)])
 
+    def test_what_a_client_wishes_of_it_leaves_its_numbers_as_they_are(self):
+        """Kept, taken off with what is done, put behind others, saved: and no row is lost or repeated."""
+        def ask(action, want=200):
+            r = self.s.call("POST", "/api/v1/jobs/%d/%s" % (job, action), key=self.key)
+            self.assertEqual(r.status, want, r)
+            return r.json
+
+        def reasons():
+            return [e["reason"] for e in self.s.job(self.key, job, "/events?limit=500").json["items"]]
+        r = self.s.call("POST", "/api/v1/jobs", {
+            "kind": "batch_inference", "model": "digits", "dataset": "long", "hold": True,
+            "spec": {"batch": 1, "inputs": {"x": "pixels"}, "checkpoint_interval_ms": 86400000}},
+            self.key)
+        job = r.json["id"]
+        self.assertEqual((r.status, r.json["state"]), (201, "HELD"), r)
+        ask("release")
+        self.s.wait_step(self.key, job, 100)
+        ask("checkpoint")
+        until("the checkpoint", lambda: "CheckpointWritten" in reasons())
+        saved = self.s.job(self.key, job, "/checkpoints").json["items"]
+        self.assertEqual(len(saved), 1, saved)
+        self.assertNotIn("CHECKPOINTING", self.s.job(self.key, job).json["flags"])
+        ask("suspend")
+        j = self.s.wait_job(self.key, job, ("SUSPENDED",))
+        self.assertGreaterEqual(j["step"], saved[0]["step"])
+        self.assertEqual(max(c["step"] for c in
+                             self.s.job(self.key, job, "/checkpoints").json["items"]), j["step"])
+        self.whole(self.batch())  # its slot is another's
+        ask("resume")
+        self.s.wait_step(self.key, job, j["step"] + 1)
+        ask("requeue")
+        until("it was requeued", lambda: "Requeued" in reasons())
+        j, raw = self.whole(job)
+        self.assertEqual((j["attempt"], j["steps_redone"]), (1, 0), j)
+        y = self.tensors(raw)["logits"][2]
+        self.assertEqual(y, (y[:40 * self.n] * (LONG // self.n + 1))[:40 * LONG])
+
     def test_training_that_does_not_publish_leaves_its_model_as_a_file(self):
         before = self.s.call("GET", "/api/v1/models/digits/versions", key=self.key).json["items"]
         r = self.s.submit(self.key, model="digits", dataset="train", eval_dataset="test",

@@ -140,6 +140,8 @@ class Api(Peer):
 
 
 class Case(unittest.TestCase):
+    """A scheduler's world without stories of its own."""
+
     def setUp(self):
         self.dir = tempfile.mkdtemp(prefix="shunt-sched-")
         self.addr, self.procs, self.peers = self.dir + "/s.sock", [], []
@@ -226,6 +228,8 @@ class Case(unittest.TestCase):
             self.assertEqual(a[1], b[0], rows)
         return [r[1] for r in rows]
 
+
+class Scheduler(Case):
     # ------------------------------------------------------------ models and requests
 
     def test_a_version_is_loaded_and_becomes_ready_with_its_profile(self):
@@ -261,6 +265,136 @@ class Case(unittest.TestCase):
         e = self.ready_executor()
         sql("UPDATE model_version SET state = 'DELETED'")
         e.expect("MODEL_UNLOAD", version_id=1)
+
+    def test_an_unloaded_version_leaves_every_executor_before_it_is_said_to_have(self):
+        self.start()
+        e = self.ready_executor()
+        api = self.api()
+        api.open(1)
+        api.expect("INFER_PLACED", rid=1)
+        sql("UPDATE model_version SET state = 'UNLOADING', row_version = row_version + 1")
+        m = api.expect("INFER_REFUSED", rid=1)
+        self.assertEqual(m.rc, UNAVAILABLE)
+        self.assertIn("unloaded", m.msg)
+        e.expect("MODEL_UNLOAD", version_id=1)
+        api.open(2)
+        self.assertIn("not loaded", api.expect("INFER_REFUSED", rid=2).msg)
+        e.model(1)  # a word from before it heard: no reason to believe that it is back
+        self.assertEqual(sql("SELECT state FROM model_version"), "UNLOADING")
+        e.model(1, state=GONE)
+        wait("UNLOADED", lambda: sql("SELECT state, reason_code FROM model_version") ==
+             "UNLOADED|UNLOADED")
+        e.inbox.clear()
+        sql("UPDATE model_version SET state = 'REGISTERED', row_version = row_version + 1")
+        e.load(1)
+        wait("READY", lambda: sql("SELECT state FROM model_version") == "READY")
+        api.open(3)
+        api.expect("INFER_PLACED", rid=3)
+
+    def test_a_wish_to_load_while_it_leaves_waits_until_it_has_left(self):
+        self.start()
+        e = self.ready_executor()
+        e.inbox.clear()
+        sql("UPDATE model_version SET state = 'UNLOADING'")
+        e.expect("MODEL_UNLOAD", version_id=1)
+        sql("UPDATE model_version SET state = 'REGISTERED'")
+        time.sleep(0.2)  # several looks at the database
+        self.assertIsNone(e.find("MODEL_LOAD"))
+        e.model(1, state=GONE)
+        e.load(1)
+        wait("READY", lambda: sql("SELECT state FROM model_version") == "READY")
+
+    def test_an_executor_that_comes_back_with_an_unloaded_version_gives_it_up(self):
+        self.start()
+        self.ready_executor().close()
+        sql("UPDATE model_version SET state = 'UNLOADING'")
+        wait("UNLOADED", lambda: sql("SELECT state FROM model_version") == "UNLOADED")
+        e = self.exec(incarnation=1, models=(1,))
+        e.expect("MODEL_UNLOAD", version_id=1)
+
+    def test_an_unloaded_version_can_still_be_trained(self):
+        self.start()
+        e = self.ready_executor()
+        sql("UPDATE model_version SET state = 'UNLOADING'")
+        e.expect("MODEL_UNLOAD", version_id=1)
+        e.model(1, state=GONE)
+        wait("UNLOADED", lambda: sql("SELECT state FROM model_version") == "UNLOADED")
+        self.running(e)
+
+    def test_pins_and_places_go_through(self):
+        self.start()
+        e = self.ready_executor()
+        sql("UPDATE model_version SET pinned = true")
+        self.assertEqual(e.expect("MODEL_PIN", version_id=1).pinned, 1)
+        e.send("MODEL_PLACE", version_id=1, device_bytes=77, host_bytes=99, pin=1, idle_ns=int(3e9))
+        wait("its place", lambda: sql("SELECT executor, state, pin, device_bytes, host_bytes, extract("
+                                      "epoch FROM now() - last_use_at) BETWEEN 2 AND 30 FROM"
+                                      " placement") == "e0|READY|held|77|99|t")
+        e.send("MODEL_PLACE", version_id=1, device_bytes=1, host_bytes=2, pin=900, idle_ns=-1)
+        wait("nonsense does no harm", lambda: sql("SELECT pin, device_bytes, last_use_at IS NULL FROM"
+                                                  " placement") == "waiting|1|t")
+        e.close()
+        e = self.exec(incarnation=2)  # another process: it holds nothing and knows of no pin
+        e.expect("MODEL_LOAD", version_id=1)
+        wait("what it held is forgotten", lambda: sql("SELECT count(*), sum(device_bytes) FROM"
+                                                      " placement") == "1|0")
+        e.model(1)
+        e.expect("MODEL_PIN", version_id=1)
+        sql("UPDATE model_version SET pinned = false, state = 'UNLOADING'")
+        e.expect("MODEL_UNLOAD", version_id=1)
+        e.model(1, state=GONE)
+        wait("no place", lambda: sql("SELECT count(*) FROM placement") == "0")
+
+    def test_runs_become_a_profile_and_the_targets_percentile_predicts(self):
+        sql("INSERT INTO slo (model_id, latency_ms, percentile) VALUES (1, 60000, 20)")
+        self.start()
+        e = self.ready_executor()
+        wait("the first profile", lambda: sql("SELECT predicted_ns, source, runs FROM measured WHERE"
+                                              " batch = 1") == "5000000|profile|0")
+        self.assertEqual(sql("SELECT max(batch) FROM measured"), "8")
+        api = self.api()
+        for i in range(12):
+            api.open(i)
+            api.expect("INFER_PLACED", rid=i)
+            api.ready(i)
+            run = wait("a run", lambda: len(e.all("RUN")) == i + 1 and e.all("RUN")[-1])
+            if i == 11:
+                time.sleep(0.3)  # one that is far slower than all others
+            e.done(run)
+        wait("a dozen runs", lambda: sql("SELECT runs, recent FROM measured WHERE batch = 1") ==
+             "12|12", timeout=20)
+        source, low, p50, p99 = sql("SELECT source, predicted_ns, p50_ns, p99_ns FROM measured WHERE"
+                                    " batch = 1").split("|")
+        self.assertGreater(int(p99), 3e8)
+        self.assertLessEqual(int(p50), int(p99))
+        if source == "runs":  # its runs are not too old for that on a machine that is busy
+            self.assertLessEqual(int(low), int(p50))
+
+    def test_a_target_of_higher_priority_goes_first(self):
+        sql("INSERT INTO model (tenant_id, name) VALUES (1, 'urgent'); INSERT INTO model_version"
+            " (model_id, version, state, digest, package) VALUES (2, 1, 'REGISTERED', repeat('c', 64),"
+            " 'packages/c'); INSERT INTO slo (model_id, latency_ms, priority) VALUES (2, 60000, 50)")
+        self.start("s1", "--max-runs=1")
+        e = self.ready_executor()
+        e.load(2)
+        wait("both READY", lambda: sql("SELECT count(*) FROM model_version WHERE state = 'READY'") ==
+             "2")
+        api = self.api()
+        for rid, version in ((1, 1), (2, 1), (3, 2)):
+            api.open(rid, version=version)
+            api.expect("INFER_PLACED", rid=rid)
+            api.ready(rid)
+            if rid == 1:
+                e.expect("RUN")
+        api.open(4)  # when it is placed, all before it has arrived
+        api.expect("INFER_PLACED", rid=4)
+        # Both wait for the first run's end; the later one goes first.
+        e.done(e.all("RUN")[0])
+        second = wait("the next run", lambda: len(e.all("RUN")) == 2 and e.all("RUN")[1])
+        self.assertEqual(second.version_id, 2)
+        e.done(second)
+        third = wait("the last run", lambda: len(e.all("RUN")) == 3 and e.all("RUN")[2])
+        self.assertEqual(third.version_id, 1)
 
     def test_a_request_is_placed_prepared_run_and_accounted(self):
         self.start()
@@ -605,6 +739,209 @@ class Case(unittest.TestCase):
         e.job(second, COMPLETING, step=100)
         e.job(second, DONE, step=100, result=json.dumps(r))
         self.state(second, "FAILED")  # it should have named a package
+
+    # ------------------------------------------------------------ what clients wish
+
+    def wish(self, job, text):
+        """What the API writes: a column and an event without a change of state."""
+        sql("UPDATE job SET wish = '%s', row_version = row_version + 1 WHERE id = %d; INSERT INTO"
+            " job_event (job_id, from_state, to_state, reason) SELECT id, state, state, 'Asked' FROM"
+            " job WHERE id = %d" % (text, job, job))
+
+    def test_a_suspended_job_gives_its_slot_to_the_next_and_goes_on_when_resumed(self):
+        self.start()
+        e = self.ready_executor()
+        job = self.running(e)
+        second = self.submit()
+        self.wish(job, "SUSPEND")
+        self.assertEqual(e.expect("JOB_STOP", job=job).how, 1)
+        e.send("JOB_CHECKPOINT", job=job, attempt=1, step=9, path="%d/ckpt-9" % job, digest="d",
+               bytes=1)
+        e.job(job, SUSPENDED, step=9)
+        self.state(job, "SUSPENDED")
+        e.expect("JOB_START", job=second)
+        self.assertEqual(sql("SELECT reason, wish, executor FROM job WHERE id = %d" % job),
+                         "Suspended||")
+        e.job(second, JOB_FAILED, rc=-1, msg="bad")
+        self.state(second, "FAILED")
+        e.inbox.clear()
+        time.sleep(0.5)
+        self.assertFalse(e.find("JOB_START"))  # not before it is resumed
+        sql("UPDATE job SET state = 'QUEUED' WHERE id = %d" % job)
+        m = e.expect("JOB_START", job=job, attempt=1)
+        self.assertEqual(m.resume_step, 9)
+
+    def test_a_requeued_job_starts_after_its_equals(self):
+        self.start()
+        e = self.ready_executor()
+        job = self.running(e)
+        second = self.submit()
+        self.wish(job, "REQUEUE")
+        e.expect("JOB_STOP", job=job)
+        e.job(job, SUSPENDED, step=3)
+        e.expect("JOB_START", job=second)
+        self.state(job, "QUEUED")
+        self.assertIn("Requeued", sql("SELECT string_agg(reason, ' ') FROM job_event WHERE job_id ="
+                                      " %d" % job))
+
+    def test_a_wish_is_told_again_to_an_executor_that_was_away(self):
+        self.start()
+        e = self.ready_executor()
+        job = self.running(e)
+        self.wish(job, "SUSPEND")
+        e.expect("JOB_STOP", job=job)
+        e.close()
+        e = self.exec(models=[1], jobs=[(job, 1, RUNNING)])
+        self.assertEqual(e.expect("JOB_STOP", job=job).how, 1)
+        e.job(job, SUSPENDED)
+        self.state(job, "SUSPENDED")
+
+    def test_a_job_whose_executor_is_lost_while_it_is_suspended_stays_suspended(self):
+        self.start()
+        e = self.ready_executor()
+        job = self.running(e)
+        self.wish(job, "SUSPEND")
+        e.expect("JOB_STOP", job=job)
+        e.close()
+        self.state(job, "SUSPENDED")
+
+    def test_a_new_leader_carries_out_what_the_old_one_was_asked(self):
+        leader = self.start("s1")
+        e = self.ready_executor()
+        job = self.running(e)
+        leader.kill()
+        self.wish(job, "SUSPEND")
+        self.start("s2")
+        e = self.exec(models=[1], jobs=[(job, 1, RUNNING)])
+        self.assertEqual(e.expect("WELCOME").epoch, 2)
+        self.assertEqual(e.expect("JOB_STOP", job=job).epoch, 2)
+        e.job(job, SUSPENDED)
+        self.state(job, "SUSPENDED")
+
+    def test_a_leader_that_lost_the_lease_does_not_carry_out_a_wish(self):
+        self.start("s1", "--lease-ttl-ms=60000")
+        e = self.ready_executor()
+        job = self.running(e)
+        sql("UPDATE lease SET holder = 'other/1', epoch = epoch + 1")
+        self.wish(job, "SUSPEND")
+        e.job(job, SUSPENDED, step=3)
+        wait("the loss", lambda: e.closed)
+        self.assertEqual(sql("SELECT state, wish FROM job"), "RUNNING|SUSPEND")
+        sql("UPDATE lease SET expires_at = now() - interval '1 s'")
+
+    def test_a_checkpoint_on_demand_is_asked_once_and_answered_in_the_row(self):
+        self.start()
+        e = self.ready_executor()
+        job = self.running(e)
+        sql("UPDATE job SET save_asked = 1")
+        m = e.expect("JOB_SAVE", job=job, asked=1)
+        self.assertEqual((m.attempt, m.epoch), (1, 1))
+        time.sleep(0.4)
+        self.assertEqual(len(e.all("JOB_SAVE")), 1)
+        e.send("JOB_SAVED", job=job, attempt=1, asked=1, step=12, rc=0, msg="")
+        wait("the answer", lambda: sql("SELECT save_done FROM job") == "1")
+        sql("UPDATE job SET save_asked = 2")
+        e.expect("JOB_SAVE", job=job, asked=2)
+        e.send("JOB_SAVED", job=job, attempt=1, asked=2, step=13, rc=-5, msg="disk full")
+        wait("the answer", lambda: sql("SELECT save_done FROM job") == "2")
+        self.assertEqual(sql("SELECT string_agg(reason || (detail ->> 'step'), ' ' ORDER BY id) FROM"
+                             " job_event WHERE reason LIKE 'Check%'"),
+                         "CheckpointWritten12 CheckpointFailed13")
+
+    def test_a_job_that_is_not_preemptible_keeps_its_place_and_needs_a_guarantee(self):
+        self.start()
+        e = self.ready_executor()
+        job = self.submit()
+        e.expect("JOB_START", job=job)
+        e.job(job, RUNNING, step=1)
+        fixed = self.submit()
+        sql("UPDATE job SET preemptible = false, priority = 5 WHERE id = %d" % fixed)
+        wait("the reason", lambda: sql("SELECT reason FROM job WHERE id = %d" % fixed) ==
+             "QuotaGuaranteed")
+        sql("UPDATE quota SET guaranteed_gpus = 1 WHERE tenant_id = 1")
+        e.expect("JOB_STOP", job=job)
+        e.job(job, SUSPENDED)
+        e.expect("JOB_START", job=fixed)
+        e.job(fixed, RUNNING, step=1)
+        self.submit(priority=9)
+        time.sleep(1)  # twice --min-run-ms
+        self.assertFalse(e.find("JOB_STOP", job=fixed))
+
+    def test_a_jobs_own_minimum_run_counts_up_to_the_limit(self):
+        self.start("s1", "--max-min-run-ms=1200")
+        e = self.ready_executor()
+        job = self.submit()
+        sql("UPDATE job SET min_runtime_ms = 86400000")
+        e.expect("JOB_START", job=job)
+        began = time.monotonic()
+        e.job(job, RUNNING, step=1)
+        high = self.submit(priority=9)
+        wait("the reason", lambda: sql("SELECT reason FROM job WHERE id = %d" % high) ==
+             "MinRuntimeProtected")
+        e.expect("JOB_STOP", job=job)
+        self.assertGreater(time.monotonic() - began, 0.9)  # not after the 0.5 s of --min-run-ms
+
+    def test_a_job_that_cannot_end_in_time_expires_whoever_keeps_it_waiting(self):
+        self.start()
+        e = self.ready_executor()
+        runs = self.running(e)
+        sql("UPDATE job SET deadline = now() + interval '1 s'")
+        waits, held = self.submit(), self.submit()
+        tight = int(sql("INSERT INTO job (tenant_id, queue_id, kind, version_id, dataset_id, spec,"
+                        " deadline, step, steps, busy_ns) VALUES (1, 1, 'training', 1, 1, '{}', now()"
+                        " + interval '1 h', 10, 100000, 10000000000) RETURNING id"))
+        sql("UPDATE job SET deadline = now() + interval '1 s' WHERE id = %d; UPDATE job SET state ="
+            " 'HELD', deadline = now() + interval '1 s' WHERE id = %d" % (waits, held))
+        for job in (waits, held, tight):
+            self.state(job, "EXPIRED")
+        self.assertEqual(sql("SELECT reason FROM job WHERE id = %d" % tight), "DeadlineUnreachable")
+        self.assertEqual(sql("SELECT reason, error_code FROM job WHERE id = %d" % held),
+                         "DeadlinePassed|TIMEOUT")
+        self.assertIn("QUEUED: Resources", sql("SELECT error FROM job WHERE id = %d" % waits))
+        self.assertEqual(sql("SELECT state FROM job WHERE id = %d" % runs), "RUNNING")
+
+    def explain(self, a, job):
+        a.next_ask = getattr(a, "next_ask", 0) + 1
+        a.send("JOB_EXPLAIN", rid=a.next_ask, job=job)
+        m = a.expect("JOB_EXPLAINED", rid=a.next_ask)
+        return m.rc or json.loads(m.text)
+
+    def test_an_explanation_has_place_holders_and_an_estimate_from_measured_rates(self):
+        self.start()
+        e, a = self.ready_executor(), self.api()
+        job = self.submit()
+        e.expect("JOB_START", job=job)
+        e.job(job, RUNNING, step=0)
+        self.state(job, "RUNNING")
+        first, second, blocked = self.submit(), self.submit(tenant=2), self.submit()
+        sql("INSERT INTO queue (name, state) VALUES ('night', 'HELD'); UPDATE job SET queue_id = 2"
+            " WHERE id = %d" % blocked)
+        wait("the reasons", lambda: sql("SELECT string_agg(reason, ' ' ORDER BY id) FROM job WHERE"
+                                        " state = 'QUEUED' AND reason <> ''").count(" ") == 2)
+        x = self.explain(a, first)
+        self.assertEqual((x["position"], x["waiting"]), (1, 2))
+        self.assertNotIn("estimated_wait_ms", x)
+        self.assertIn("no measured rate", x["basis"])
+        time.sleep(0.5)
+        e.job(job, RUNNING, step=20, steps=100, busy_ns=500000000)
+        x = wait("an estimate", lambda: "estimated_wait_ms" in self.explain(a, second) and
+                 self.explain(a, second))
+        self.assertEqual((x["position"], x["reason"]), (1, "Resources"))
+        self.assertGreater(x["estimated_wait_ms"], 1500)  # 80 steps at 20 in a little over 0.5 s
+        self.assertLess(x["estimated_wait_ms"], 60000)
+        self.assertEqual(x["waits_for"][0]["steps_left"], 80)
+        self.assertNotIn("job", x["waits_for"][0])  # another tenant's
+        y = self.explain(a, first)
+        self.assertEqual(y["position"], 2)  # its tenant has used something by now
+        self.assertEqual(y["waits_for"][0]["job"], job)
+        self.assertGreater(y["estimated_wait_ms"], x["estimated_wait_ms"])
+        x = self.explain(a, blocked)
+        self.assertEqual(x["reason"], "QueueHeld")
+        self.assertNotIn("position", x)
+        x = self.explain(a, job)
+        self.assertIn("priority 0", x["text"])
+        self.assertEqual(x["factors"]["tenant_running_jobs"], 1)
+        self.assertEqual(self.explain(a, 999), -4)
 
     # ------------------------------------------------------------ who leads
 

@@ -6,6 +6,7 @@ be cut at the wrong place, and errors could reach people as "unknown error".
 
 Usage: test_triton.py [-v] [name ...]
 """
+import concurrent.futures
 import os
 import subprocess
 import sys
@@ -24,7 +25,7 @@ import tritonclient.http as triton  # noqa: E402
 from tritonclient.utils import InferenceServerException  # noqa: E402
 
 import onnx_bytes  # noqa: E402
-from system import BIN, DIGITS, Story, System, read_st, st_bytes, zoo  # noqa: E402
+from system import BIN, DIGITS, Story, System, read_st, st_bytes, until, zoo  # noqa: E402
 
 NUMPY = {"F32": np.float32, "I64": np.int64}
 NAME = {np.dtype(np.float32): ("F32", "FP32"), np.dtype(np.int64): ("I64", "INT64")}
@@ -121,6 +122,65 @@ class Triton(Story):
                          {("digits", "1", "READY"), ("two", "1", "READY")})
         other = {"Authorization": "Bearer " + self.other}
         self.assertEqual(self.c.get_model_repository_index(headers=other), [])
+
+    def own(self, model):
+        """A model for one test."""
+        self.s.push(self.key, model, self.digits)
+        self.addCleanup(self.s.call, "DELETE", "/api/v1/models/" + model, key=self.key)
+
+    def states(self, model):
+        i = self.c.get_model_repository_index(headers=self.auth)
+        return [(m["state"], m["reason"]) for m in i if m["name"] == model]
+
+    def test_load_and_unload(self):
+        self.own("going")
+        self.c.unload_model("going", headers=self.auth)
+        until("it is unloaded", lambda: self.states("going")[0][0] == "UNAVAILABLE")
+        self.assertIn("unloaded", self.states("going")[0][1])
+        self.assertFalse(self.c.is_model_ready("going", headers=self.auth))
+        self.refused("unloaded", 503, self.infer, "going", self.inputs(x=self.x[:1]))
+        self.c.unload_model("going", headers=self.auth, unload_dependents=True)  # twice is no error
+        self.c.load_model("going", headers=self.auth)
+        # The answer came when it was loaded: no waiting here.
+        self.assertEqual(self.infer("going", self.inputs(x=self.x[:1])).as_numpy("logits").shape,
+                         (1, 10))
+        self.assertEqual(self.states("going"), [("READY", "")])
+        self.c.load_model("going", headers=self.auth)
+        self.refused('no model "nothing"', 404, self.c.load_model, "nothing", headers=self.auth)
+        self.refused('no model "nothing"', 404, self.c.unload_model, "nothing", headers=self.auth)
+        self.refused('"config" is not supported', 400, self.c.load_model, "going",
+                     headers=self.auth, config="{}")
+        other = {"Authorization": "Bearer " + self.other}
+        self.refused('no model "going"', 404, self.c.unload_model, "going", headers=other)
+        self.assertEqual(self.states("going"), [("READY", "")])
+
+    def test_many_loads_wait_side_by_side(self):
+        """More than there are threads for the control plane: none of them may hold one."""
+        self.own("many")
+        for _ in range(3):
+            self.c.unload_model("many", headers=self.auth)
+            until("it is unloaded", lambda: self.states("many")[0][0] == "UNAVAILABLE")
+            with concurrent.futures.ThreadPoolExecutor(24) as pool:
+                got = list(pool.map(lambda _: self.s.call(
+                    "POST", "/v2/repository/models/many/load", key=self.key), range(24)))
+            self.assertEqual({(r.status, r.raw) for r in got}, {(200, b"")})
+            self.assertTrue(self.c.is_model_ready("many", headers=self.auth))
+
+    def test_shared_memory_is_off(self):
+        self.assertEqual(self.c.get_system_shared_memory_status(headers=self.auth), [])
+        self.assertEqual(self.c.get_cuda_shared_memory_status(headers=self.auth), [])
+        self.c.unregister_system_shared_memory(headers=self.auth)
+        self.c.unregister_cuda_shared_memory(headers=self.auth)
+        self.c.unregister_system_shared_memory("r", headers=self.auth)
+        self.refused("is off", 501, self.c.register_system_shared_memory, "r", "/k", 64,
+                     headers=self.auth)
+        self.refused("is off", 501, self.c.register_cuda_shared_memory, "r", b"aGFuZGxl", 0, 64,
+                     headers=self.auth)
+        self.refused('no shared memory region "r"', 404, self.c.get_system_shared_memory_status, "r",
+                     headers=self.auth)
+        extensions = self.c.get_server_metadata()["extensions"]
+        self.assertIn("model_repository", extensions)
+        self.assertNotIn("system_shared_memory", extensions)
 
     def test_statistics(self):
         def count():

@@ -39,8 +39,11 @@ static inline void world_init(struct world *w, size_t n_execs)
     for (size_t i = 0; i < W_MODELS * n_execs; i++)
         w->places[i] = (struct snap_place){.ready = true, .resident_bytes = 100u << 20};
     for (size_t t = 0; t < W_TENANTS; t++)
-        w->tenants[t] = (struct snap_tenant){
-            .active = true, .weight = 1, .max_gpus = -1, .max_running_jobs = 16};
+        w->tenants[t] = (struct snap_tenant){.active = true,
+                                             .weight = 1,
+                                             .max_gpus = -1,
+                                             .lending_limit = -1,
+                                             .max_running_jobs = 16};
     w->in = (struct snapshot){.now_ns = NOW,
                               .db_up = true,
                               .with_jobs = true,

@@ -54,6 +54,50 @@ static void a_body_has_one_length_only(void **state)
             fail_msg("\"%s: %s\" was taken", BAD[i][0], BAD[i][1]);
 }
 
+/* As the library leaves it: NULs in place of what ended a text. `^` stands for one. The target is
+ * the first text, then version, then names and values. */
+static int head(const char *text, size_t n_headers, struct sh_err *err)
+{
+    struct framing f = {0};
+    char buf[128] = "";
+    const char *at = buf, *value;
+
+    *err = (struct sh_err){0};
+    for (size_t i = 0; text[i]; i++)
+        buf[i] = (char)(text[i] == '^' ? '\0' : text[i]);
+    framing_target(&f, at);
+    for (at += strlen(at); !*at;)
+        at++;
+    framing_version(&f, at);
+    at += strlen(at) + 1;
+    for (size_t i = 0; i < n_headers; i++) {
+        while (!*at)
+            at++;
+        value = at + strlen(at) + 1;
+        value += strspn(value, " ");
+        framing_add(&f, at, strlen(at), value, strlen(value));
+        at = value + strlen(value) + 1;
+    }
+    return framing_check(&f, err);
+}
+
+static void every_line_of_a_head_ends_with_crlf(void **state)
+{
+    struct sh_err err;
+
+    (void)state;
+    assert_ok_err(head("/v2^HTTP/1.1^^Host^ x^^X^y^^^^", 2, &err), &err);
+    assert_ok_err(head("/v2^HTTP/1.1^^Host^^^^^body", 1, &err), &err);
+    assert_ok_err(head("/v2^HTTP/1.0^^^^", 0, &err), &err);
+    assert_fails(head("/v2^HTTP/1.1^Host^ x^^X^y^^^^", 2, &err), SH_E_INVALID, &err, "CRLF");
+    assert_fails(head("/v2^HTTP/1.1^^Host^ x^X^y^^^^", 2, &err), SH_E_INVALID, &err, "CRLF");
+    assert_fails(head("/v2^HTTP/1.1^^Host^ x^^X^y^^a", 2, &err), SH_E_INVALID, &err, "CRLF");
+    assert_fails(head("/v2^HTTP/1.1^^Host^ x^a^^^^", 1, &err), SH_E_INVALID, &err, "CRLF");
+    assert_fails(head("/v2^^HTTP/1.1^^Host^ x^^^^", 1, &err), SH_E_INVALID, &err, "CRLF");
+    assert_fails(head("/v2^HTTP/1.1^^Host^ x\ry^^^^", 1, &err), SH_E_INVALID, &err, "control");
+    assert_fails(head("/v2^HTTP/1.1^^X^y^^^^", 1, &err), SH_E_INVALID, &err, "no Host");
+}
+
 static void only_our_own_keys_are_looked_up(void **state)
 {
     static const char *const BAD[] = {
@@ -92,14 +136,56 @@ static void a_new_key_is_one_of_ours(void **state)
     const char *secret;
 
     (void)state;
-    assert_ok(auth_make_key(&a, NULL));
-    assert_ok(auth_make_key(&b, NULL));
+    assert_ok(auth_make_key(NULL, &a, NULL));
+    assert_ok(auth_make_key(NULL, &b, NULL));
     assert_string_not_equal(a.text, b.text);
     assert_int_equal(strlen(a.hash_hex), 64);
     snprintf(header, sizeof(header), "Bearer %s", a.text);
     assert_ok(auth_parse(header, id, &secret, NULL));
     assert_string_equal(id, a.id);
     assert_int_equal(strlen(secret), 43);
+}
+
+static void times_are_read_to_the_letter(void **state)
+{
+    static const struct {
+        const char *text;
+        int64_t ms;
+    } GOOD[] = {{"1970-01-01T00:00:00Z", 0},
+                {"2026-10-01T12:00:00Z", 1790856000000},
+                {"2026-10-01T12:00:00.5Z", 1790856000500},
+                {"2026-10-01T12:00:00.123456789Z", 1790856000123},
+                {"2026-10-01T14:30:00+02:30", 1790856000000},
+                {"2026-10-01T11:00:00-01:00", 1790856000000},
+                {"2024-02-29T00:00:00Z", 1709164800000}};
+    static const char *const BAD[] = {"",
+                                      "tomorrow",
+                                      "2026-10-01",
+                                      "2026-10-01 12:00:00Z",
+                                      "2026-10-01T12:00:00",
+                                      "2026-10-01T12:00:00.Z",
+                                      "2026-10-01T24:00:00Z",
+                                      "2026-10-01T12:60:00Z",
+                                      "2026-13-01T12:00:00Z",
+                                      "2026-02-29T12:00:00Z",
+                                      "2026-10-00T12:00:00Z",
+                                      "1969-12-31T23:59:59Z",
+                                      "2026-10-01T12:00:00+25:00",
+                                      "2026-10-01T12:00:00+0100",
+                                      "2026-10-01T12:00:00ZZ",
+                                      "+026-10-01T12:00:00Z"};
+    int64_t ms = -1;
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(GOOD); i++) {
+        struct sh_err err = {0};
+
+        assert_ok_err(noun_read_time("t", GOOD[i].text, &ms, &err), &err);
+        assert_int_equal(ms, GOOD[i].ms);
+    }
+    for (size_t i = 0; i < SH_ARRAY_LEN(BAD); i++)
+        if (noun_read_time("t", BAD[i], &ms, NULL) != SH_E_INVALID)
+            fail_msg("\"%s\" was taken", BAD[i]);
 }
 
 static void a_cursor_comes_back_as_it_was(void **state)
@@ -188,8 +274,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_body_has_one_length_only),
+        cmocka_unit_test(every_line_of_a_head_ends_with_crlf),
         cmocka_unit_test(only_our_own_keys_are_looked_up),
         cmocka_unit_test(a_new_key_is_one_of_ours),
+        cmocka_unit_test(times_are_read_to_the_letter),
         cmocka_unit_test(a_cursor_comes_back_as_it_was),
         cmocka_unit_test(base64_of_the_wrong_length_is_refused),
         cmocka_unit_test(names_are_plain),

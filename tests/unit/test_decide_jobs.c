@@ -1,6 +1,6 @@
 /* test_decide_jobs.c - without it, a tenant could take every device, a guarantee could be worth
  * nothing, jobs could chase each other off a device, and random loads could break a limit. */
-/* uses: scheduler/decide.o scheduler/decide_jobs.o scheduler/predict.o */
+/* uses: scheduler/decide.o scheduler/decide_jobs.o scheduler/decide_share.o scheduler/predict.o */
 #include "tests/unit/decide_world.h"
 
 #include <math.h>
@@ -244,6 +244,79 @@ static void a_job_that_starts_or_completes_is_not_suspended(void **state)
     decisions_fini(&w.out);
 }
 
+static void the_order_of_those_that_wait_is_that_of_their_starts(void **state)
+{
+    struct world w;
+    uint32_t order[W_JOBS];
+    size_t n = 0;
+    struct sh_err err = {0};
+
+    (void)state;
+    world_init(&w, 1);
+    w.tenants[0].usage_ns = 100e9;
+    add_running(&w, 2, 0, 1000);
+    add_job(&w, 0);                          /* 1: a great share */
+    add_job(&w, 1)->queued_us = 5;           /* 2: went to the end */
+    add_job(&w, 1);                          /* 3 */
+    add_job(&w, 1)->priority = 1;            /* 4 */
+    add_job(&w, 1)->queue_open = false;      /* 5: may not start */
+    add_job(&w, 3)->not_before_ns = NOW + 1; /* 6: neither */
+    assert_ok_err(decide_order(&w.in, &w.out, order, &n, &err), &err);
+    assert_int_equal(n, 4);
+    assert_int_equal(order[0], 4);
+    assert_int_equal(order[1], 3);
+    assert_int_equal(order[2], 2);
+    assert_int_equal(order[3], 1);
+    world_decide(&w); /* the policy itself names the same one as next in line */
+    assert_int_equal(about(&w, DECISION_WAIT, &w.jobs[5])->reason, DECIDE_QUEUE_HELD);
+    assert_int_equal(about(&w, DECISION_WAIT, &w.jobs[1])->reason, DECIDE_PRIORITY);
+    w.execs[0].job = SNAP_NONE;
+    w.jobs[0].state = SNAP_STOPPING;
+    world_decide(&w);
+    assert_int_equal(nth(&w, DECISION_START, 0)->job, 4);
+    decisions_fini(&w.out);
+}
+
+static void a_fixed_job_is_no_victim_and_runs_within_the_guarantee_only(void **state)
+{
+    struct world w;
+    struct snap_job *fixed, *wants;
+
+    (void)state;
+    world_init(&w, 1);
+    w.tenants[0].guaranteed_gpus = 1;
+    fixed = add_running(&w, 0, 0, 60000);
+    fixed->is_fixed = true;
+    wants = add_job(&w, 0);
+    wants->priority = 9;
+    world_decide(&w);
+    assert_int_equal(count(&w, DECISION_SUSPEND), 0);
+    assert_int_equal(about(&w, DECISION_WAIT, wants)->reason, DECIDE_RESOURCES);
+    wants->is_fixed = true; /* the second one of a guarantee of 1 */
+    world_decide(&w);
+    assert_int_equal(about(&w, DECISION_WAIT, wants)->reason, DECIDE_QUOTA_GUARANTEED);
+    decisions_fini(&w.out);
+}
+
+static void a_jobs_own_minimum_run_replaces_the_common_one(void **state)
+{
+    struct world w;
+    struct snap_job *runs, *wants;
+
+    (void)state;
+    world_init(&w, 1);
+    runs = add_running(&w, 0, 0, 10000); /* of 30 s */
+    wants = add_job(&w, 0);
+    wants->priority = 9;
+    runs->min_run_ns = 9000 * MS;
+    world_decide(&w);
+    assert_non_null(about(&w, DECISION_SUSPEND, runs));
+    runs->min_run_ns = 11000 * MS;
+    world_decide(&w);
+    assert_int_equal(about(&w, DECISION_WAIT, wants)->reason, DECIDE_MIN_RUN);
+    decisions_fini(&w.out);
+}
+
 static void one_job_that_waits_suspends_one_job_and_not_another_while_that_stops(void **state)
 {
     struct world w;
@@ -261,6 +334,159 @@ static void one_job_that_waits_suspends_one_job_and_not_another_while_that_stops
     victim->state = SNAP_STOPPING;
     world_decide(&w);
     assert_int_equal(count(&w, DECISION_SUSPEND), 0);
+    decisions_fini(&w.out);
+}
+
+/* ------------------------------------------------------------------ lending, shares */
+
+static void what_is_not_lent_stays_free_for_its_owner(void **state)
+{
+    struct world w;
+    struct snap_job *owned;
+
+    (void)state;
+    world_init(&w, 3);
+    w.tenants[0].guaranteed_gpus = 2;
+    w.tenants[0].lending_limit = 1;
+    for (int i = 0; i < 4; i++)
+        add_job(&w, 1);
+    world_decide(&w); /* one slot is nobody's, one is lent, one is kept */
+    assert_int_equal(count(&w, DECISION_START), 2);
+    assert_int_equal(nth(&w, DECISION_WAIT, 0)->reason, DECIDE_LENDING_LIMIT);
+    assert_true(w.out.shares[0].reserved == 1);
+    owned = add_job(&w, 0);
+    world_decide(&w);
+    assert_non_null(about(&w, DECISION_START, owned)); /* who keeps it gets it */
+    decisions_fini(&w.out);
+}
+
+static void without_a_lending_limit_all_of_an_idle_guarantee_is_lent(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 2);
+    w.tenants[0].guaranteed_gpus = 2;
+    add_job(&w, 1);
+    add_job(&w, 1);
+    world_decide(&w);
+    assert_int_equal(count(&w, DECISION_START), 2);
+    decisions_fini(&w.out);
+}
+
+static void a_tenant_that_uses_its_guarantee_keeps_nothing_free(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 2);
+    w.tenants[0].guaranteed_gpus = 1;
+    w.tenants[0].lending_limit = 0;
+    add_running(&w, 0, 0, 1000);
+    add_job(&w, 1);
+    world_decide(&w);
+    assert_int_equal(count(&w, DECISION_START), 1);
+    assert_true(w.out.shares[0].reserved == 0);
+    decisions_fini(&w.out);
+}
+
+static void a_suspended_tenant_keeps_nothing_free(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    w.tenants[0] = (struct snap_tenant){
+        .active = false, .guaranteed_gpus = 1, .weight = 1, .max_gpus = -1, .max_running_jobs = 16};
+    add_job(&w, 1);
+    world_decide(&w);
+    assert_int_equal(count(&w, DECISION_START), 1);
+    decisions_fini(&w.out);
+}
+
+static void a_guarantee_takes_what_another_reserved_when_there_is_too_little_for_both(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    for (int t = 0; t < 2; t++) {
+        w.tenants[t].guaranteed_gpus = 1;
+        w.tenants[t].lending_limit = 0;
+    }
+    add_job(&w, 0);
+    add_job(&w, 1);
+    world_decide(&w);
+    assert_int_equal(count(&w, DECISION_START), 1);
+    decisions_fini(&w.out);
+}
+
+static void a_borrower_may_still_take_its_turn_of_another_borrowers_slot(void **state)
+{
+    struct world w;
+    struct snap_job *runs;
+
+    (void)state;
+    world_init(&w, 2);
+    w.tenants[0].guaranteed_gpus = 1;
+    w.tenants[0].lending_limit = 0;
+    w.tenants[1].usage_ns = 100e9;
+    runs = add_running(&w, 1, 0, 60000);
+    add_job(&w, 2);
+    world_decide(&w); /* the free slot is kept, the other one changes hands */
+    assert_int_equal(count(&w, DECISION_START), 0);
+    assert_non_null(about(&w, DECISION_SUSPEND, runs));
+    decisions_fini(&w.out);
+}
+
+static void assert_fair(const struct world *w, const double *want)
+{
+    for (size_t t = 0; t < W_TENANTS; t++)
+        if (fabs(w->out.shares[t].fair - want[t]) > 1e-9)
+            fail_msg("tenant %zu: fair share %g, not %g", t, w->out.shares[t].fair, want[t]);
+}
+
+static void a_fair_share_is_the_guarantee_and_the_rest_by_weight(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 4);
+    w.tenants[0].guaranteed_gpus = 1;
+    w.tenants[1].weight = 2;
+    for (int i = 0; i < 8; i++)
+        add_job(&w, (uint32_t)i % 2);
+    add_running(&w, 0, 0, 1000);
+    world_decide(&w);
+    assert_fair(&w, (const double[]){1 + 1, 2, 0, 0});
+    assert_true(w.out.shares[0].running == 1 && w.out.shares[0].waiting == 4);
+    decisions_fini(&w.out);
+    world_init(&w, 4);
+    for (int i = 0; i < 8; i++)
+        add_job(&w, (uint32_t)i % 2);
+    add_job(&w, 2); /* wants less than a third of four */
+    world_decide(&w);
+    assert_fair(&w, (const double[]){1.5, 1.5, 1, 0});
+    decisions_fini(&w.out);
+}
+
+static void fair_shares_respect_limits_and_shrink_with_the_executors(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 3);
+    w.tenants[0].max_gpus = 1;
+    w.tenants[1].weight = 0;
+    w.tenants[1].guaranteed_gpus = 1;
+    for (int i = 0; i < 9; i++)
+        add_job(&w, (uint32_t)i % 3);
+    world_decide(&w);
+    assert_fair(&w, (const double[]){1, 1, 1, 0});
+    w.execs[0].up = w.execs[1].up = false;
+    w.tenants[2].guaranteed_gpus = 3;
+    world_decide(&w);
+    assert_fair(&w, (const double[]){0, 0.25, 0.75, 0});
     decisions_fini(&w.out);
 }
 
@@ -333,6 +559,7 @@ static void random_world(struct world *w, uint64_t *s)
                                              .weight = (double)(next(s) % 3),
                                              .guaranteed_gpus = (double)(next(s) % 3),
                                              .max_gpus = (double)(next(s) % 4) - 1,
+                                             .lending_limit = (double)(next(s) % 4) - 1,
                                              .max_running_jobs = (uint32_t)(next(s) % 4),
                                              .usage_ns = (double)(next(s) % 1000) * 1e9};
     for (size_t n = next(s) % 60; n > 0; n--) {
@@ -411,6 +638,49 @@ static void check_tenants(const struct world *w)
     }
 }
 
+/* Who starts a job beyond its guarantee leaves free what others have reserved. */
+static void check_reserved(const struct world *w)
+{
+    double n_free = 0, held[W_TENANTS] = {0}, keeps[W_TENANTS] = {0};
+    bool starts[W_TENANTS] = {false};
+
+    for (size_t e = 0; e < w->in.n_execs; e++)
+        n_free += w->execs[e].up && !w->execs[e].slot_taken && w->execs[e].job == SNAP_NONE;
+    for (size_t i = 0; i < w->in.n_jobs; i++) {
+        bool started = about(w, DECISION_START, &w->jobs[i]) != NULL;
+
+        held[w->jobs[i].tenant] += w->jobs[i].state != SNAP_QUEUED || started;
+        keeps[w->jobs[i].tenant] += w->jobs[i].state == SNAP_RUNNING || started;
+        starts[w->jobs[i].tenant] |= started;
+        n_free -= started;
+    }
+    for (size_t t = 0; t < W_TENANTS; t++) {
+        double others = 0;
+
+        for (size_t o = 0; o < W_TENANTS; o++)
+            if (o != t && w->tenants[o].active && w->tenants[o].lending_limit >= 0)
+                others +=
+                    fmax(w->tenants[o].guaranteed_gpus - w->tenants[o].lending_limit - held[o], 0);
+        if (starts[t] && keeps[t] > ceil(w->tenants[t].guaranteed_gpus))
+            assert_true(n_free >= others);
+    }
+}
+
+static void check_shares(const struct world *w)
+{
+    double slots = 0, fair = 0;
+
+    for (size_t e = 0; e < w->in.n_execs; e++)
+        slots += w->execs[e].up;
+    for (size_t t = 0; t < W_TENANTS; t++) {
+        assert_true(w->out.shares[t].fair >= 0);
+        assert_true(w->out.shares[t].fair <=
+                    w->out.shares[t].running + w->out.shares[t].waiting + 1e-9);
+        fair += w->out.shares[t].fair;
+    }
+    assert_true(fair <= slots + 1e-9);
+}
+
 static void decisions_never_exceed_a_limit(void **state)
 {
     uint64_t seed = 20261121;
@@ -443,6 +713,8 @@ static void decisions_never_exceed_a_limit(void **state)
         for (size_t i = 0; i < w->in.n_jobs; i++) /* every queued job starts or learns why not */
             assert_int_equal(w->jobs[i].state == SNAP_QUEUED && !said[i], 0);
         check_tenants(w);
+        check_reserved(w);
+        check_shares(w);
         decisions_fini(&w->out);
     }
     free(w);
@@ -465,7 +737,18 @@ int main(void)
         cmocka_unit_test(a_tenant_within_its_guarantee_keeps_its_slot),
         cmocka_unit_test(a_higher_priority_of_the_same_tenant_takes_the_slot),
         cmocka_unit_test(a_job_that_starts_or_completes_is_not_suspended),
+        cmocka_unit_test(the_order_of_those_that_wait_is_that_of_their_starts),
+        cmocka_unit_test(a_fixed_job_is_no_victim_and_runs_within_the_guarantee_only),
+        cmocka_unit_test(a_jobs_own_minimum_run_replaces_the_common_one),
         cmocka_unit_test(one_job_that_waits_suspends_one_job_and_not_another_while_that_stops),
+        cmocka_unit_test(what_is_not_lent_stays_free_for_its_owner),
+        cmocka_unit_test(without_a_lending_limit_all_of_an_idle_guarantee_is_lent),
+        cmocka_unit_test(a_tenant_that_uses_its_guarantee_keeps_nothing_free),
+        cmocka_unit_test(a_suspended_tenant_keeps_nothing_free),
+        cmocka_unit_test(a_guarantee_takes_what_another_reserved_when_there_is_too_little_for_both),
+        cmocka_unit_test(a_borrower_may_still_take_its_turn_of_another_borrowers_slot),
+        cmocka_unit_test(a_fair_share_is_the_guarantee_and_the_rest_by_weight),
+        cmocka_unit_test(fair_shares_respect_limits_and_shrink_with_the_executors),
         cmocka_unit_test(two_equal_tenants_take_turns_of_at_least_the_minimum_run),
         cmocka_unit_test(decisions_never_exceed_a_limit),
     };

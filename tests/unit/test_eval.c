@@ -5,13 +5,11 @@
 /* uses: executor/eval.o executor/checkpoint.o */
 #include "common/clock.h"
 #include "common/mem.h"
-#include "executor/checkpoint.h"
 #include "executor/eval.h"
 #include "executor/switch.h"
-#include "tests/unit/sh_test.h"
+#include "tests/unit/slow_disk.h"
 
 #include <math.h>
-#include <semaphore.h>
 #include <unistd.h>
 
 #define N_SAMPLES 5
@@ -157,31 +155,6 @@ static void start(struct rig *r, bool is_xent)
     assert_ok(eval_start(&r->x, &c, on_end, r, &r->eval, NULL));
 }
 
-/* A task that keeps the thread busy, as a slow disk does, until open_gate(). */
-static sem_t gate;
-static bool is_through;
-
-static int wait_at_gate(struct ckpt_task *t, struct sh_err *err)
-{
-    (void)t, (void)err;
-    sem_wait(&gate);
-    return SH_OK;
-}
-
-static void passed(struct ckpt_task *t)
-{
-    (void)t;
-    is_through = true;
-}
-
-static void close_gate(struct rig *r, struct ckpt_task *slow)
-{
-    *slow = (struct ckpt_task){.work = wait_at_gate, .done = passed};
-    is_through = false;
-    sem_init(&gate, 0, 0);
-    assert_ok(ckpt_submit(r->x.ckpt, slow, NULL));
-}
-
 static void turn(struct rig *r, int n)
 {
     for (int i = 0; i < n; i++)
@@ -232,25 +205,25 @@ static const int64_t LABELS[N_SAMPLES] = {0, 1, 0, 1, 1}; /* four of five as the
 static void the_loop_goes_on_while_the_disk_is_slow(void **state)
 {
     const double right = log(1 + exp(-1)), wrong = log(1 + exp(1));
-    struct ckpt_task slow;
+    struct slow_disk slow;
     struct rig r;
 
     (void)state;
     rig_open(&r);
     write_classes(&r, LABELS);
-    close_gate(&r, &slow);
+    slow_disk_begin(&slow, r.x.ckpt);
     start(&r, true);
     turn(&r, 3);
     assert_int_equal(r.slab.fd, -1); /* not even opened */
-    sem_post(&gate);
+    slow_disk_end(&slow);
     turn_until(&r, 1, 0);
-    assert_true(is_through);
+    assert_true(slow.is_through);
     forget_labels(&r); /* they were read with the batch, and are not looked at again */
-    close_gate(&r, &slow);
+    slow_disk_begin(&slow, r.x.ckpt);
     do_run(&r, MAX_BATCH);
     turn(&r, 3);
     assert_int_equal(r.n_runs, 1); /* the next batch is not read */
-    sem_post(&gate);
+    slow_disk_end(&slow);
     turn_until(&r, 2, 0);
     do_run(&r, N_SAMPLES - MAX_BATCH);
     turn_until(&r, 2, 1);
@@ -311,7 +284,7 @@ static void what_is_wrong_with_the_dataset_is_told_from_the_loop(void **state)
 static void it_may_be_freed_while_it_is_read(void **state)
 {
     int n_fds = sh_test_open_fds();
-    struct ckpt_task slow;
+    struct slow_disk slow;
     struct rig r;
 
     (void)state;
@@ -319,11 +292,11 @@ static void it_may_be_freed_while_it_is_read(void **state)
         rig_open(&r);
         write_classes(&r, LABELS);
         if (n_runs == 0)
-            close_gate(&r, &slow);
+            slow_disk_begin(&slow, r.x.ckpt);
         start(&r, true);
         if (n_runs == 1) {
             turn_until(&r, 1, 0);
-            close_gate(&r, &slow);
+            slow_disk_begin(&slow, r.x.ckpt);
             do_run(&r, MAX_BATCH);
         }
         eval_free(r.eval);
@@ -331,8 +304,8 @@ static void it_may_be_freed_while_it_is_read(void **state)
         json_decref(r.meta);
         r.meta = NULL;
         assert_int_equal(r.slab.fd, -1);
-        sem_post(&gate);
-        while (!is_through)
+        slow_disk_end(&slow);
+        while (!slow.is_through)
             turn(&r, 1);
         rig_close(&r); /* the thread ends what it has */
         assert_int_equal(r.n_runs, n_runs);

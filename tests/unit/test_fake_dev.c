@@ -158,6 +158,22 @@ static void a_scripted_failure_happens_at_its_operation(void **state)
     dev_plan_free(p);
 }
 
+static void memory_of_its_own_leaves_the_arena_as_it_was(void **state)
+{
+    struct fixture *f = *state;
+    unsigned char got = 0;
+
+    assert_ok(dev_fill(f->dev, 77, 5, 1, NULL));
+    assert_ok(dev_own_memory(f->dev, 4096, NULL));
+    assert_ok(dev_download(f->dev, &got, 77, 1, NULL));
+    assert_int_equal(got, 0);
+    assert_ok(dev_fill(f->dev, 77, 6, 1, NULL));
+    assert_int_equal(dev_fill(f->dev, 4096, 6, 1, NULL), SH_E_BUG);
+    assert_ok(dev_own_memory(f->dev, 0, NULL));
+    assert_ok(dev_download(f->dev, &got, 77, 1, NULL));
+    assert_int_equal(got, 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -166,6 +182,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(two_lanes_share_the_link_of_their_direction, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(results_follow_from_the_inputs_and_time_passes, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(memory_of_its_own_leaves_the_arena_as_it_was, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_scripted_failure_happens_at_its_operation, setup,
                                         teardown),

@@ -1,7 +1,6 @@
 /* test_idmap.c - without it, a removal could hide another entry, and a request would never find its
  * answer. */
-/* uses: scheduler/idmap.o */
-#include "scheduler/idmap.h"
+#include "common/idmap.h"
 #include "tests/unit/sh_test.h"
 
 #define N 2000

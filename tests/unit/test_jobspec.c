@@ -4,6 +4,7 @@
  */
 /* uses: api/jobspec.o api/batchspec.o api/noun.o api/req.o api/uri.o */
 #include "api/jobspec.h"
+#include "api/noun.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
 
@@ -44,7 +45,41 @@ static void a_job_has_defaults(void **state)
     assert_string_equal(s.labels, "label");
     assert_int_equal(s.batch, 32);
     assert_int_equal(s.max_attempts, 5);
+    assert_true(s.preemptible);
+    assert_false(s.hold);
+    assert_null(s.deadline);
     json_decref(j);
+}
+
+static void a_change_is_checked_like_a_job(void **state)
+{
+    static const struct {
+        const char *patch, *error; /* NULL: it is right */
+    } CASES[] = {
+        {"{\"priority\":-1000}", NULL},
+        {"{\"labels\":{\"team/x\":\"a\",\"old\":null}}", NULL},
+        {"{\"deadline\":null}", NULL},
+        {"{\"deadline\":\"2999-01-31T12:00:00.5+02:00\"}", NULL},
+        {"{}", "nothing to change"},
+        {"{\"labels\":null}", "can be removed"},
+        {"{\"priority\":null,\"deadline\":null}", "can be removed"},
+        {"{\"state\":\"HELD\"}", "state"},
+        {"{\"priority\":1001}", "priority"},
+        {"{\"labels\":{\"-\":\"a\"}}", "label"},
+        {"{\"deadline\":\"2999-01-31T12:00:00\"}", "deadline"},
+        {"{\"deadline\":\"2999-01-31T12:00:00+2:00\"}", "deadline"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        json_t *j = json_loads(CASES[i].patch, 0, NULL);
+        struct sh_err err = {0};
+        int rc = jobspec_read_patch(j, &err);
+
+        if ((rc != SH_OK) != (CASES[i].error != NULL) || (rc && !strstr(err.msg, CASES[i].error)))
+            fail_msg("%s -> %s \"%s\"", CASES[i].patch, sh_rc_name(rc), err.msg);
+        json_decref(j);
+    }
 }
 
 static void every_mistake_names_its_field(void **state)
@@ -68,6 +103,14 @@ static void every_mistake_names_its_field(void **state)
          "batch_inference"},
         {JOB(SPEC ",\"colour\":1"), SH_E_INVALID, "colour"},
         {JOB(SPEC ",\"priority\":1001"), SH_E_INVALID, "priority"},
+        {JOB(SPEC ",\"labels\":{\"\":\"x\"}"), SH_E_INVALID, "label \"\""},
+        {JOB(SPEC ",\"labels\":{\"a b\":\"x\"}"), SH_E_INVALID, "label \"a b\""},
+        {JOB(SPEC ",\"labels\":{\"a\":1}"), SH_E_INVALID, "text"},
+        {JOB(SPEC ",\"labels\":{\"a\":null}"), SH_E_INVALID, "text"},
+        {JOB(SPEC ",\"deadline\":\"tomorrow\""), SH_E_INVALID, "2027-01-31T00:00:00Z"},
+        {JOB(SPEC ",\"deadline\":\"2001-01-31T00:00:00Z\""), SH_E_INVALID, "passed"},
+        {JOB(SPEC ",\"deadline\":\"2999-02-30T00:00:00Z\""), SH_E_INVALID, "must be a time"},
+        {JOB(SPEC ",\"min_runtime_ms\":-1"), SH_E_INVALID, "min_runtime_ms"},
         {JOB(SPEC ",\"queue\":\"A\""), SH_E_INVALID, "queue"},
         {JOB("\"spec\":{\"steps\":1}"), SH_E_INVALID, "spec.optimizer"},
         {JOB("\"spec\":{\"optimizer\":{\"name\":\"sgd\"}}"), SH_E_INVALID, "spec.epochs"},
@@ -239,6 +282,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_has_defaults),
+        cmocka_unit_test(a_change_is_checked_like_a_job),
         cmocka_unit_test(every_mistake_names_its_field),
         cmocka_unit_test(model_and_dataset_must_fit),
         cmocka_unit_test(labels_of_mse_have_the_shape_of_the_output),

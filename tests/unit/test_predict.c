@@ -23,7 +23,7 @@ static void nothing_known_is_a_cautious_guess(void **state)
     struct predict p = {0};
 
     (void)state;
-    assert_int_equal(predict_run_ns(&p, 1, 0), PREDICT_UNKNOWN_NS);
+    assert_int_equal(predict_run_ns(&p, 1, 99, 0), PREDICT_UNKNOWN_NS);
 }
 
 static void the_profile_counts_until_ten_runs_are_known(void **state)
@@ -35,9 +35,9 @@ static void the_profile_counts_until_ten_runs_are_known(void **state)
     predict_profile(&p, profile, 2);
     for (int i = 0; i < 9; i++)
         predict_add(&p, 1, 30 * MS, MS);
-    assert_int_equal(predict_run_ns(&p, 1, MS), 5 * MS);
+    assert_int_equal(predict_run_ns(&p, 1, 99, MS), 5 * MS);
     predict_add(&p, 1, 30 * MS, MS);
-    assert_int_equal(predict_run_ns(&p, 1, MS), 30 * MS);
+    assert_int_equal(predict_run_ns(&p, 1, 99, MS), 30 * MS);
 }
 
 static void a_batch_without_profile_takes_that_of_a_larger_one_or_a_multiple(void **state)
@@ -47,9 +47,9 @@ static void a_batch_without_profile_takes_that_of_a_larger_one_or_a_multiple(voi
 
     (void)state;
     predict_profile(&p, profile, 2);
-    assert_int_equal(predict_run_ns(&p, 2, 0), 12 * MS);
-    assert_int_equal(predict_run_ns(&p, 8, 0), 24 * MS);
-    assert_int_equal(predict_run_ns(&p, 16, 0), 48 * MS);
+    assert_int_equal(predict_run_ns(&p, 2, 99, 0), 12 * MS);
+    assert_int_equal(predict_run_ns(&p, 8, 99, 0), 24 * MS);
+    assert_int_equal(predict_run_ns(&p, 16, 99, 0), 48 * MS);
 }
 
 static void a_profile_that_is_no_number_is_ignored(void **state)
@@ -59,7 +59,7 @@ static void a_profile_that_is_no_number_is_ignored(void **state)
 
     (void)state;
     predict_profile(&p, profile, 3);
-    assert_int_equal(predict_run_ns(&p, 1, 0), PREDICT_UNKNOWN_NS);
+    assert_int_equal(predict_run_ns(&p, 1, 99, 0), PREDICT_UNKNOWN_NS);
 }
 
 static void the_slowest_of_few_runs_counts(void **state)
@@ -69,7 +69,7 @@ static void the_slowest_of_few_runs_counts(void **state)
     (void)state;
     for (int i = 1; i <= 20; i++)
         predict_add(&p, 1, i * MS, MS);
-    assert_int_equal(predict_run_ns(&p, 1, MS), 20 * MS);
+    assert_int_equal(predict_run_ns(&p, 1, 99, MS), 20 * MS);
 }
 
 static void the_ring_forgets_what_is_overwritten(void **state)
@@ -80,7 +80,7 @@ static void the_ring_forgets_what_is_overwritten(void **state)
     predict_add(&p, 1, 900 * MS, MS);
     for (unsigned i = 0; i < PREDICT_RING; i++)
         predict_add(&p, 1, 3 * MS, MS);
-    assert_int_equal(predict_run_ns(&p, 1, MS), 3 * MS);
+    assert_int_equal(predict_run_ns(&p, 1, 99, MS), 3 * MS);
 }
 
 static void old_runs_do_not_count_so_that_a_refused_model_recovers(void **state)
@@ -92,8 +92,8 @@ static void old_runs_do_not_count_so_that_a_refused_model_recovers(void **state)
     predict_profile(&p, profile, 1);
     for (int i = 0; i < 20; i++)
         predict_add(&p, 1, 900 * MS, MS);
-    assert_int_equal(predict_run_ns(&p, 1, 2 * MS), 900 * MS);
-    assert_int_equal(predict_run_ns(&p, 1, 2 * MS + PREDICT_MAX_AGE_NS), 5 * MS);
+    assert_int_equal(predict_run_ns(&p, 1, 99, 2 * MS), 900 * MS);
+    assert_int_equal(predict_run_ns(&p, 1, 99, 2 * MS + PREDICT_MAX_AGE_NS), 5 * MS);
 }
 
 static void batches_do_not_mix(void **state)
@@ -105,8 +105,47 @@ static void batches_do_not_mix(void **state)
         predict_add(&p, 1, 2 * MS, MS);
         predict_add(&p, 8, 9 * MS, MS);
     }
-    assert_int_equal(predict_run_ns(&p, 1, MS), 2 * MS);
-    assert_int_equal(predict_run_ns(&p, 5, MS), 9 * MS);
+    assert_int_equal(predict_run_ns(&p, 1, 99, MS), 2 * MS);
+    assert_int_equal(predict_run_ns(&p, 5, 99, MS), 9 * MS);
+}
+
+static void the_percentile_of_the_target_decides(void **state)
+{
+    struct predict p = {0};
+
+    (void)state;
+    for (int i = 1; i <= 40; i++)
+        predict_add(&p, 1, i * MS, MS);
+    assert_int_equal(predict_run_ns(&p, 1, 50, MS), 20 * MS);
+    assert_int_equal(predict_run_ns(&p, 1, 90, MS), 36 * MS);
+    assert_int_equal(predict_run_ns(&p, 1, 99.999, MS), 40 * MS);
+    assert_int_equal(predict_run_ns(&p, 1, 0.001, MS), 1 * MS);
+}
+
+static void a_line_for_people_counts_all_runs_and_says_what_it_predicts_from(void **state)
+{
+    struct predict p = {0};
+    const struct msg_profile profile[] = {{1, 0, 5e6}};
+    struct predict_line l;
+
+    (void)state;
+    predict_line(&p, 0, 99, MS, &l);
+    assert_int_equal(l.source, PREDICT_FROM_GUESS);
+    assert_int_equal(l.p50_ns, 0);
+    predict_profile(&p, profile, 1);
+    for (unsigned i = 1; i <= PREDICT_RING + 36; i++)
+        predict_add(&p, 1, (int64_t)i * MS, MS);
+    predict_line(&p, 0, 75, MS, &l);
+    assert_int_equal(l.source, PREDICT_FROM_RUNS);
+    assert_int_equal(l.runs, PREDICT_RING + 36);
+    assert_int_equal(l.recent, PREDICT_RING);
+    assert_int_equal(l.predicted_ns, (36 + 48) * MS);
+    assert_int_equal(l.p50_ns, (36 + 32) * MS);
+    assert_int_equal(l.p99_ns, (36 + 64) * MS);
+    predict_line(&p, 0, 75, MS + PREDICT_MAX_AGE_NS + 1, &l); /* old runs are shown, not believed */
+    assert_int_equal(l.source, PREDICT_FROM_PROFILE);
+    assert_int_equal(l.predicted_ns, 5 * MS);
+    assert_int_equal(l.recent, PREDICT_RING);
 }
 
 int main(void)
@@ -121,6 +160,8 @@ int main(void)
         cmocka_unit_test(the_ring_forgets_what_is_overwritten),
         cmocka_unit_test(old_runs_do_not_count_so_that_a_refused_model_recovers),
         cmocka_unit_test(batches_do_not_mix),
+        cmocka_unit_test(the_percentile_of_the_target_decides),
+        cmocka_unit_test(a_line_for_people_counts_all_runs_and_says_what_it_predicts_from),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -88,6 +88,28 @@ static void a_smaller_quota_holds_at_once(void **state)
 
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
+static void a_client_is_told_what_is_left(void **state)
+{
+    struct rate *r = *state;
+    struct rate_left left;
+
+    assert_int_equal(rate_take_left(r, 1, 0.5, 3, SECOND, &left), 0);
+    assert_int_equal(left.most, 3);
+    assert_int_equal(left.window_s, 6);
+    assert_int_equal(left.left, 2);
+    assert_int_equal(left.reset_s, 2); /* until it is full again */
+    rate_take(r, 1, 0.5, 3, SECOND);
+    assert_int_equal(rate_take_left(r, 1, 0.5, 3, SECOND, &left), 0);
+    assert_int_equal(left.left, 0);
+    assert_int_equal(left.reset_s, 6);
+    assert_int_equal(rate_take_left(r, 1, 0.5, 3, SECOND + SECOND / 2, &left), 1500);
+    assert_int_equal(left.left, 0);
+    assert_int_equal(left.reset_s, 2); /* until the next: not before the wait is over */
+    assert_int_equal(rate_take_left(r, 2, 1000, 0, SECOND, &left), 0);
+    assert_int_equal(left.most, 1000);
+    assert_int_equal(left.window_s, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -97,6 +119,7 @@ int main(void)
         T(one_tenant_does_not_use_up_the_rate_of_another),
         T(more_tenants_than_buckets_are_still_served),
         T(a_smaller_quota_holds_at_once),
+        cmocka_unit_test_setup_teardown(a_client_is_told_what_is_left, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

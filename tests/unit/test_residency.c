@@ -76,6 +76,34 @@ static void the_tail_is_evicted_and_the_head_stays(void **state)
     residency_free(r);
 }
 
+static void a_sticky_image_is_no_victim_and_comes_back_to_the_ring_when_it_is_not(void **state)
+{
+    struct residency *r = new_residency(10, 1);
+    uint32_t a = add(r, 6, 2), b = add(r, 7, 7);
+    struct residency_place p;
+    struct arena_range range;
+    uint32_t evicted = 0;
+    const struct residency_need need = {
+        .n_blocks = 5, .tag = 1, .kind = ARENA_WORK, .spare = RESIDENCY_NO_IMAGE};
+
+    (void)state;
+    place(r, a);
+    residency_stick(r, a, true);
+    assert_true(residency_is_sticky(r, a));
+    assert_int_equal(residency_place(r, b, true, &p, NULL), SH_E_DEVMEM);
+    assert_int_equal(residency_alloc(r, &need, &range, &evicted, NULL), SH_E_DEVMEM);
+    assert_int_equal(residency_trim(r, 10, 1000, 0), 0);
+    assert_int_equal(residency_held(r, a), 6);
+    residency_stick(r, a, false);
+    assert_ok(residency_alloc(r, &need, &range, &evicted, NULL));
+    assert_int_equal(evicted, 1);
+    residency_stick(r, a, true); /* what is left of it */
+    assert_int_equal(residency_held(r, a), 5);
+    assert_int_equal(residency_place(r, b, true, &p, NULL), SH_E_DEVMEM);
+    assert_ok(residency_check(r, NULL));
+    residency_free(r);
+}
+
 static void a_place_without_eviction_takes_only_what_is_free(void **state)
 {
     struct residency *r = new_residency(10, 1);
@@ -378,6 +406,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_image_that_is_whole_stays_where_it_is),
         cmocka_unit_test(the_tail_is_evicted_and_the_head_stays),
+        cmocka_unit_test(a_sticky_image_is_no_victim_and_comes_back_to_the_ring_when_it_is_not),
         cmocka_unit_test(a_place_without_eviction_takes_only_what_is_free),
         cmocka_unit_test(an_image_that_never_arrived_leaves_blocks_that_are_foreign_to_all),
         cmocka_unit_test(a_pinned_image_is_never_a_victim),

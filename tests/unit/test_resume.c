@@ -6,10 +6,9 @@
 #include "common/clock.h"
 #include "common/mem.h"
 #include "executor/train_int.h"
-#include "tests/unit/sh_test.h"
+#include "tests/unit/slow_disk.h"
 
 #include <math.h>
-#include <semaphore.h>
 #include <unistd.h>
 
 #define N_VALUES 4
@@ -123,30 +122,14 @@ static float first_value(const struct rig *r)
     return *(const float *)r->j.slots[0].mem.base;
 }
 
-static sem_t gate;
-
-static int wait_at_gate(struct ckpt_task *t, struct sh_err *err)
-{
-    (void)t, (void)err;
-    sem_wait(&gate);
-    return SH_OK;
-}
-
-static void passed(struct ckpt_task *t)
-{
-    *(bool *)t->arg = true;
-}
-
 static void the_loop_goes_on_while_the_disk_is_slow(void **state)
 {
-    bool is_through = false;
-    struct ckpt_task slow = {.work = wait_at_gate, .done = passed, .arg = &is_through};
+    struct slow_disk slow;
     struct rig r;
 
     (void)state;
     rig_open(&r);
-    sem_init(&gate, 0, 0);
-    assert_ok(ckpt_submit(r.x.ckpt, &slow, NULL));
+    slow_disk_begin(&slow, r.x.ckpt);
     write_checkpoint(&r, 2, 5);
     start(&r, 2);
     for (int i = 0; i < 3; i++)
@@ -154,9 +137,9 @@ static void the_loop_goes_on_while_the_disk_is_slow(void **state)
     assert_non_null(r.j.reading);
     assert_false(r.j.is_built);
     assert_false(r.j.slots[0].is_valid);
-    sem_post(&gate);
+    slow_disk_end(&slow);
     finish(&r);
-    assert_true(is_through);
+    assert_true(slow.is_through);
     assert_true(r.j.is_built && r.j.slots[0].is_valid);
     assert_true(first_value(&r) == 5);
     rig_close(&r);

@@ -159,8 +159,8 @@ static void a_link_backs_off_from_a_peer_that_hangs_up_at_once(void **state)
         assert_ok(sh_loop_once(w->loop, 0, NULL));
         sh_clock_advance(10 * MS);
     }
-    /* 50 100 200 400 800 1600 1600 ... ms and up to a quarter more */
-    assert_in_range(n, 8, 12);
+    /* 50 100 200 400 400 ... ms and up to a quarter more */
+    assert_in_range(n, 20, 28);
     sh_clock_real();
     close(listener);
 }
@@ -179,6 +179,77 @@ static void closing_a_links_wire_makes_it_try_again(void **state)
     assert_int_equal(w->a.n_closed, 0);
     close(first);
     close(second);
+    close(listener);
+}
+
+static void a_link_tries_its_addresses_in_turn(void **state)
+{
+    struct world *w = *state;
+    struct sh_err err = {0};
+    char both[300], other[140];
+    int first, second, fd;
+
+    snprintf(other, sizeof(other), "unix:%s/other", w->dir);
+    snprintf(both, sizeof(both), "%s,%s", w->addr, other);
+    assert_ok(sh_wire_listen(other, &second, NULL)); /* the first does not listen */
+    start_link(w, both);
+    fd = accept_when_ready(w, second);
+    UNTIL(w, w->a.n_up == 1);
+    close(second);
+    close(fd);
+    UNTIL(w, w->a.n_closed == 1);
+    assert_ok(sh_wire_listen(w->addr, &first, NULL));
+    fd = accept_when_ready(w, first);
+    UNTIL(w, w->a.n_up == 2);
+    close(fd);
+    close(first);
+
+    assert_fails(sh_link_new(w->loop, "unix:/a,ftp:b", &(struct sh_link_handler){0},
+                             &(struct sh_link *){NULL}, &err),
+                 SH_E_INVALID, &err, "ftp:b");
+    err = (struct sh_err){0};
+    assert_fails(sh_link_new(w->loop,
+                             "tcp:a:1,tcp:a:2,tcp:a:3,tcp:a:4,tcp:a:5,tcp:a:6,tcp:a:7,"
+                             "tcp:a:8,tcp:a:9",
+                             &(struct sh_link_handler){0}, &(struct sh_link *){NULL}, &err),
+                 SH_E_TOOBIG, &err, "more than 8");
+}
+
+/* Its host may have lost power: no word comes, not even that of its kernel. */
+static void a_link_gives_up_a_peer_that_says_nothing(void **state)
+{
+    struct world *w = *state;
+    struct sh_link_handler h = {.on_up = on_up,
+                                .on_msg = on_msg,
+                                .on_down = on_close,
+                                .arg = &w->a,
+                                .max_silence_ms = 1000};
+    struct sh_msg pong = {.type = MSG_PONG};
+    char byte[1];
+    int listener, fd;
+
+    sh_clock_fake(1000 * MS, 0);
+    assert_ok(sh_wire_listen(w->addr, &listener, NULL));
+    assert_ok(sh_link_new(w->loop, w->addr, &h, &w->a.link, NULL));
+    fd = accept_when_ready(w, listener);
+    UNTIL(w, w->a.n_up == 1);
+    for (int ms = 0; ms < 5000; ms += 100) { /* it answers each time */
+        assert_ok(sh_wire_write_blocking(fd, &pong, NULL, 0, NULL));
+        assert_ok(sh_loop_once(w->loop, 0, NULL));
+        sh_clock_advance(100 * MS);
+    }
+    assert_int_equal(w->a.n_closed, 0);
+    assert_int_equal(w->a.n_msgs, 0); /* PONGs stay in the link */
+    for (int ms = 0; ms < 1500; ms += 100) {
+        assert_ok(sh_loop_once(w->loop, 0, NULL));
+        sh_clock_advance(100 * MS);
+    }
+    sh_clock_real();
+    UNTIL(w, w->a.n_closed == 1);
+    assert_int_equal(w->a.why.rc, SH_E_TIMEOUT);
+    assert_non_null(strstr(w->a.why.msg, "said nothing"));
+    assert_true(recv(fd, byte, sizeof(byte), 0) == 1); /* it was asked */
+    close(fd);
     close(listener);
 }
 
@@ -250,6 +321,8 @@ int main(void)
         TEST(a_link_comes_back_after_its_peer_was_away),
         TEST(a_link_backs_off_from_a_peer_that_hangs_up_at_once),
         TEST(closing_a_links_wire_makes_it_try_again),
+        TEST(a_link_tries_its_addresses_in_turn),
+        TEST(a_link_gives_up_a_peer_that_says_nothing),
         TEST(a_link_may_be_freed_in_its_callbacks),
         TEST(a_link_finds_its_peer_by_number),
         TEST(a_link_finds_its_peer_by_name),

@@ -174,6 +174,7 @@ bool cpu__type(enum sh_dtype t, dnnl_data_type_t *out);
 /* All the given tensors are F32 (DEV_NONE passes). */
 int cpu__need_f32(struct cpu_build *b, const uint32_t *tensors, uint32_t n);
 int cpu__same_shape(struct cpu_build *b, uint32_t x, uint32_t y);
+int cpu__axis(struct cpu_build *b, uint32_t tensor, int64_t axis, uint32_t *out); /* dev_axis_of */
 
 /* Appends an activation. false: oneDNN has no such post-op (ERF). */
 bool cpu__act_post(dnnl_post_ops_t po, enum dev_act act, float p0, float p1);

@@ -35,10 +35,8 @@ static bool can_use_dnnl(struct cpu_build *b)
 {
     const struct dev_tensor *x = cpu__t(b, b->op->in[0]), *y = cpu__t(b, b->op->in[1]);
     dnnl_alg_kind_t alg;
-    bool same = x->rank == y->rank && x->dtype == SH_F32 && y->dtype == SH_F32 && x->rank > 0;
+    bool same = dev_same_dims(x, y) && x->dtype == SH_F32 && y->dtype == SH_F32 && x->rank > 0;
 
-    for (uint32_t i = 0; same && i < x->rank; i++)
-        same = x->dims[i] == y->dims[i];
     /* A quotient of two blocked tensors would divide 0 by 0 in the padding. */
     return same && alg_of(b->op->u.binary.kind, &alg) && b->op->act != DEV_ACT_ERF;
 }

@@ -118,13 +118,18 @@ int cpu__need_f32(struct cpu_build *b, const uint32_t *tensors, uint32_t n)
 int cpu__same_shape(struct cpu_build *b, uint32_t x, uint32_t y)
 {
     const struct dev_tensor *s = cpu__t(b, x), *t = cpu__t(b, y);
-    bool same = s->rank == t->rank;
 
-    for (uint32_t i = 0; same && i < s->rank; i++)
-        same = s->dims[i] == t->dims[i];
-    return same ? SH_OK
-                : cpu__refuse(b, SH_E_BUG, "tensors \"%s\" and \"%s\" differ in shape", s->name,
-                              t->name);
+    return dev_same_dims(s, t)
+               ? SH_OK
+               : cpu__refuse(b, SH_E_BUG, "tensors \"%s\" and \"%s\" differ in shape", s->name,
+                             t->name);
+}
+
+int cpu__axis(struct cpu_build *b, uint32_t tensor, int64_t axis, uint32_t *out)
+{
+    return dev_axis_of(cpu__t(b, tensor), axis, out)
+               ? SH_OK
+               : cpu__refuse(b, SH_E_BUG, "axis %lld does not exist", (long long)axis);
 }
 
 /* ------------------------------------------------------------------ steps */

@@ -211,6 +211,13 @@ static int cpu_wait(struct dev *d, uint32_t slot, uint32_t value, int64_t timeou
     }
 }
 
+static bool cpu_has_ticket(const struct dev *base, uint32_t slot, uint32_t value)
+{
+    const uint32_t *word = ((const struct cpu_dev *)base)->tickets.base;
+
+    return word && (int32_t)(__atomic_load_n(word + slot, __ATOMIC_ACQUIRE) - value) >= 0;
+}
+
 static int cpu_sync(struct dev *d, struct sh_err *err)
 {
     dnnl_status_t s = dnnl_stream_wait(dev_of(d)->stream);
@@ -245,6 +252,7 @@ __attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
     .fill = cpu_fill,
     .move = cpu_move,
     .wait = cpu_wait,
+    .has_ticket = cpu_has_ticket,
     .sync = cpu_sync,
     .plan_new = cpu__plan_new,
     .plan_free = cpu__plan_free,

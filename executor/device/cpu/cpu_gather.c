@@ -76,26 +76,21 @@ static int gather_new(struct cpu_build *b, uint32_t table, uint32_t indices, uin
                       struct gather **out)
 {
     const struct dev_tensor *t = cpu__t(b, table), *ti = cpu__t(b, indices), *ty = cpu__t(b, y);
-    int64_t axis = b->op->u.axis.axis + (b->op->u.axis.axis < 0 ? (int64_t)t->rank : 0);
-    struct gather g = {.outer = 1,
-                       .inner = 1,
-                       .n_index = dev_tensor_elements(ti),
+    uint32_t axis;
+    int rc = cpu__axis(b, table, b->op->u.axis.axis, &axis);
+    struct gather g = {.n_index = dev_tensor_elements(ti),
                        .size = sh_dtype_bytes(t->dtype),
                        .wide = ti->dtype == SH_I64};
 
     *out = NULL;
-    if (axis < 0 || axis >= (int64_t)t->rank)
-        return cpu__refuse(b, SH_E_BUG, "axis %lld does not exist", (long long)b->op->u.axis.axis);
+    if (rc)
+        return rc;
     if (ti->dtype != SH_I64 && ti->dtype != SH_I32)
         return cpu__refuse(b, SH_E_UNSUPPORTED, "indices are %s; I64 or I32 are supported",
                            sh_dtype_st(ti->dtype));
-    for (uint32_t i = 0; i < t->rank; i++) {
-        if (i < (uint64_t)axis)
-            g.outer *= t->dims[i];
-        else if (i > (uint64_t)axis)
-            g.inner *= t->dims[i];
-    }
+    g.outer = dev_axes_elements(t, 0, axis);
     g.n = t->dims[axis];
+    g.inner = dev_axes_elements(t, axis + 1, t->rank);
     if (t->dtype != ty->dtype || dev_tensor_elements(ty) != g.outer * g.n_index * g.inner)
         return cpu__refuse(b, SH_E_BUG, "the shapes of table, indices and result do not fit");
     *out = malloc(sizeof(**out));

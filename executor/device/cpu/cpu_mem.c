@@ -4,21 +4,20 @@
 #include "common/clock.h"
 #include "common/mem.h"
 #include "common/shm.h"
+#include "executor/device/lane.h"
 
 #include <emmintrin.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#define RING 8192u   /* commands that one lane holds */
-#define MARKS 16384u /* marks that nobody has fetched yet, all lanes */
+#define RING 8192u /* commands that one lane holds */
 /* A slowed copy is made in pieces of about this length: each one costs a wake-up and cold caches,
  * which the compute threads on the same cores pay for. */
 #define CHUNK_NS 2000000
@@ -62,11 +61,7 @@ struct cpu_mem {
 
     pthread_mutex_t link_lock;
     int64_t link_free_ns[2];
-
-    pthread_mutex_t mark_lock; /* guards what follows */
-    uint64_t *marks;           /* OWNED ring of MARKS */
-    uint32_t mark_head, n_marks, n_promised;
-    int event_fd;
+    struct dev_marks marks;
 };
 
 static struct cpu_mem *mem_of(struct dev_mem *m)
@@ -76,22 +71,12 @@ static struct cpu_mem *mem_of(struct dev_mem *m)
 
 /* ------------------------------------------------------------------ tickets and marks */
 
-/* To at least `value` (cyclic); wakes who waits. Any thread, any process. */
-static void ticket_raise(uint32_t *word, uint32_t value)
-{
-    uint32_t old = __atomic_load_n(word, __ATOMIC_RELAXED);
-
-    while ((int32_t)(value - old) > 0)
-        if (__atomic_compare_exchange_n(word, &old, value, false, __ATOMIC_RELEASE,
-                                        __ATOMIC_RELAXED)) {
-            sh_futex_wake(word);
-            return;
-        }
-}
-
 void cpu__ticket_force(struct dev_mem *m, uint32_t slot, uint32_t value)
 {
-    ticket_raise((uint32_t *)mem_of(m)->tickets.base + slot, value);
+    uint32_t *word = (uint32_t *)mem_of(m)->tickets.base + slot;
+
+    if (dev_ticket_raise(word, value))
+        sh_futex_wake(word);
 }
 
 uint32_t cpu__ticket_value(const struct dev_mem *m, uint32_t slot)
@@ -101,42 +86,14 @@ uint32_t cpu__ticket_value(const struct dev_mem *m, uint32_t slot)
     return __atomic_load_n((const uint32_t *)c->tickets.base + slot, __ATOMIC_ACQUIRE);
 }
 
-static void push_mark(struct cpu_mem *m, uint64_t cookie)
+bool cpu__mem_next_mark(struct dev_mem *m, uint64_t *cookie)
 {
-    uint64_t one = 1;
-
-    pthread_mutex_lock(&m->mark_lock);
-    m->marks[(m->mark_head + m->n_marks) % MARKS] = cookie;
-    m->n_marks++;
-    /* A write of 8 bytes to an eventfd whose count is 0 cannot fail or be short. */
-    if (m->n_marks == 1 && write(m->event_fd, &one, sizeof(one)) < 0)
-        atomic_store(&m->aborted, true);
-    pthread_mutex_unlock(&m->mark_lock);
-}
-
-bool cpu__mem_next_mark(struct dev_mem *base, uint64_t *cookie)
-{
-    struct cpu_mem *m = mem_of(base);
-    bool found;
-    uint64_t n;
-
-    pthread_mutex_lock(&m->mark_lock);
-    found = m->n_marks > 0;
-    if (found) {
-        *cookie = m->marks[m->mark_head];
-        m->mark_head = (m->mark_head + 1) % MARKS;
-        m->n_marks--;
-        m->n_promised--;
-        if (m->n_marks == 0 && read(m->event_fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
-            found = true; /* nothing to be done: the descriptor then only wakes once too often */
-    }
-    pthread_mutex_unlock(&m->mark_lock);
-    return found;
+    return dev_marks_next(&mem_of(m)->marks, cookie);
 }
 
 int cpu__mem_event_fd(const struct dev_mem *m)
 {
-    return ((const struct cpu_mem *)m)->event_fd;
+    return ((const struct cpu_mem *)m)->marks.event_fd;
 }
 
 /* ------------------------------------------------------------------ a lane's thread */
@@ -222,10 +179,10 @@ static void run_cmd(struct lane *l, const struct cmd *c)
         memset(c->dst, 0, c->bytes);
         break;
     case CMD_TICKET:
-        ticket_raise((uint32_t *)m->tickets.base + c->slot, (uint32_t)c->value);
+        cpu__ticket_force(&m->base, c->slot, (uint32_t)c->value);
         return;
     case CMD_MARK:
-        push_mark(m, c->value);
+        dev_marks_reach(&m->marks, c->value);
         return;
     }
     l->ready_ns = sh_clock_ns();
@@ -321,23 +278,15 @@ int cpu__mem_ticket(struct dev_mem *m, uint32_t lane, uint32_t slot, uint32_t va
 
 int cpu__mem_mark(struct dev_mem *base, uint32_t lane, uint64_t cookie, struct sh_err *err)
 {
-    struct cpu_mem *m = mem_of(base);
+    struct dev_marks *marks = &mem_of(base)->marks;
     struct cmd c = {.kind = CMD_MARK, .value = cookie};
-    bool fits;
-    int rc;
+    int rc = dev_marks_promise(marks, err);
 
-    pthread_mutex_lock(&m->mark_lock);
-    fits = m->n_promised < MARKS;
-    m->n_promised += fits;
-    pthread_mutex_unlock(&m->mark_lock);
-    if (!fits)
-        return SH_FAIL(err, SH_E_QUEUEFULL, "%u marks are out and not fetched", MARKS);
+    if (rc)
+        return rc;
     rc = enqueue(base, lane, c, err);
-    if (rc) {
-        pthread_mutex_lock(&m->mark_lock);
-        m->n_promised--;
-        pthread_mutex_unlock(&m->mark_lock);
-    }
+    if (rc)
+        dev_marks_withdraw(marks);
     return rc;
 }
 
@@ -375,22 +324,15 @@ int cpu__mem_open(const struct dev_mem_conf *c, struct dev_mem **out, struct sh_
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate device memory object");
     m->base.bytes = c->pool_bytes;
     m->base.n_lanes = c->n_lanes;
-    m->arena.fd = m->tickets.fd = m->event_fd = -1;
+    m->arena.fd = m->tickets.fd = -1;
     m->ns_per_byte = c->copy_gb_per_s > 0 ? 1 / c->copy_gb_per_s : 0;
     m->latency_ns = (int64_t)(c->copy_latency_us * 1000);
     pthread_mutex_init(&m->link_lock, NULL);
-    pthread_mutex_init(&m->mark_lock, NULL);
-    rc = sh_shm_create("shunt-arena", c->pool_bytes, &m->arena, err);
+    rc = dev_marks_init(&m->marks, err);
+    if (!rc)
+        rc = sh_shm_create("shunt-arena", c->pool_bytes, &m->arena, err);
     if (!rc)
         rc = sh_shm_create("shunt-tickets", DEV_N_TICKETS * sizeof(uint32_t), &m->tickets, err);
-    if (rc)
-        goto out;
-    m->marks = calloc(MARKS, sizeof(*m->marks));
-    m->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (!m->marks || m->event_fd < 0) {
-        rc = SH_FAIL_ERRNO(err, SH_E_NOMEM, "could not create the queue of finished copies");
-        goto out;
-    }
     for (uint32_t i = 0; i < c->n_lanes && !rc; i++)
         rc = start_lane(m, i, err);
     if (rc)
@@ -436,10 +378,7 @@ void cpu__mem_close(struct dev_mem *base)
     stop_lanes(m);
     sh_shm_fini(&m->arena);
     sh_shm_fini(&m->tickets);
-    if (m->event_fd >= 0)
-        close(m->event_fd);
-    free(m->marks);
-    pthread_mutex_destroy(&m->mark_lock);
+    dev_marks_fini(&m->marks);
     pthread_mutex_destroy(&m->link_lock);
     free(m);
 }

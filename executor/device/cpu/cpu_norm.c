@@ -287,23 +287,18 @@ static int bind_operands(struct cpu_build *b, const struct operand *o, uint32_t 
 static int ln_new(struct cpu_build *b, struct ln **out)
 {
     const struct dev_tensor *x = cpu__t(b, b->op->in[0]);
-    int64_t axis = b->op->u.norm.axis;
     struct ln *ln;
+    uint32_t axis;
+    int rc = cpu__axis(b, b->op->in[0], b->op->u.norm.axis, &axis);
 
     *out = NULL;
-    axis += axis < 0 ? (int64_t)x->rank : 0;
-    if (axis < 0 || axis >= (int64_t)x->rank)
-        return cpu__refuse(b, SH_E_BUG, "axis %lld does not exist", (long long)axis);
+    if (rc)
+        return rc;
     ln = malloc(sizeof(*ln));
     if (!ln)
         return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
-    *ln = (struct ln){1, 1, -1, -1, -1, -1, -1, -1};
-    for (uint32_t i = 0; i < x->rank; i++) {
-        if (i < (uint64_t)axis)
-            ln->rows *= x->dims[i];
-        else
-            ln->cols *= x->dims[i];
-    }
+    *ln = (struct ln){
+        dev_axes_elements(x, 0, axis), dev_axes_elements(x, axis, x->rank), -1, -1, -1, -1, -1, -1};
     *out = ln;
     return SH_OK;
 }

@@ -480,22 +480,22 @@ static int concat_fn(const struct cpu_call *c, struct sh_err *err)
     return SH_OK;
 }
 
-static int check_concat(struct cpu_build *b, int64_t *axis)
+static int check_concat(struct cpu_build *b, uint32_t *axis)
 {
     const struct dev_op *op = b->op;
     const struct dev_tensor *y = cpu__t(b, op->out[0]);
     int64_t sum = 0;
+    int rc = cpu__axis(b, op->out[0], op->u.axis.axis, axis);
 
-    *axis = op->u.axis.axis + (op->u.axis.axis < 0 ? (int64_t)y->rank : 0);
-    if (*axis < 0 || *axis >= (int64_t)y->rank)
-        return cpu__refuse(b, SH_E_BUG, "axis %lld does not exist", (long long)op->u.axis.axis);
+    if (rc)
+        return rc;
     for (uint32_t k = 0; k < op->n_in; k++) {
         const struct dev_tensor *x = cpu__t(b, op->in[k]);
 
         if (x->rank != y->rank || x->dtype != y->dtype)
             return cpu__refuse(b, SH_E_BUG, "\"%s\" does not fit the result", x->name);
         for (uint32_t i = 0; i < y->rank; i++)
-            if (i != (uint64_t)*axis && x->dims[i] != y->dims[i])
+            if (i != *axis && x->dims[i] != y->dims[i])
                 return cpu__refuse(b, SH_E_BUG, "\"%s\" does not fit the result", x->name);
         sum += x->dims[*axis];
     }
@@ -505,7 +505,7 @@ static int check_concat(struct cpu_build *b, int64_t *axis)
 }
 
 /* In blocked form if oneDNN can do it so; *done says whether it did. */
-static int blocked_way(struct cpu_build *b, int64_t axis, bool *done)
+static int blocked_way(struct cpu_build *b, uint32_t axis, bool *done)
 {
     const struct dev_op *op = b->op;
     const struct cpu_dev *d = (const struct cpu_dev *)b->plan->base.dev;
@@ -548,7 +548,7 @@ static int blocked_way(struct cpu_build *b, int64_t axis, bool *done)
     return cpu__step_prim(b, pd, binds, op->n_in + 1);
 }
 
-static int plain_way(struct cpu_build *b, int64_t axis)
+static int plain_way(struct cpu_build *b, uint32_t axis)
 {
     const struct dev_op *op = b->op;
     const struct dev_tensor *y = cpu__t(b, op->out[0]);
@@ -563,10 +563,8 @@ static int plain_way(struct cpu_build *b, int64_t axis)
     j = calloc(1, sizeof(*j));
     if (!j)
         return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
-    j->outer = 1;
+    j->outer = dev_axes_elements(y, 0, axis);
     j->size = sh_dtype_bytes(y->dtype);
-    for (int64_t i = 0; i < axis; i++)
-        j->outer *= y->dims[i];
     j->n_out = dev_tensor_elements(y) / j->outer;
     for (uint32_t k = 0; k < op->n_in; k++)
         j->n_in[k] = dev_tensor_elements(cpu__t(b, op->in[k])) / j->outer;
@@ -577,7 +575,7 @@ int cpu__concat(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
     bool any_blocked = false, done = false;
-    int64_t axis;
+    uint32_t axis;
     int rc = check_concat(b, &axis);
 
     for (uint32_t k = 0; k < op->n_in && !rc; k++)

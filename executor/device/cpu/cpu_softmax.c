@@ -13,21 +13,16 @@ struct fold { /* x as [outer, n, inner] around the axis */
     int64_t outer, n, inner;
 };
 
-static int fold_axis(struct cpu_build *b, uint32_t tensor, int64_t *axis, struct fold *f)
+static int fold_axis(struct cpu_build *b, uint32_t tensor, struct fold *f)
 {
     const struct dev_tensor *t = cpu__t(b, tensor);
+    uint32_t axis;
+    int rc = cpu__axis(b, tensor, b->op->u.axis.axis, &axis);
 
-    *axis = b->op->u.axis.axis + (b->op->u.axis.axis < 0 ? (int64_t)t->rank : 0);
-    if (*axis < 0 || *axis >= (int64_t)t->rank)
-        return cpu__refuse(b, SH_E_BUG, "axis %lld does not exist", (long long)b->op->u.axis.axis);
-    *f = (struct fold){1, t->dims[*axis], 1};
-    for (uint32_t i = 0; i < t->rank; i++) {
-        if (i < (uint64_t)*axis)
-            f->outer *= t->dims[i];
-        else if (i > (uint64_t)*axis)
-            f->inner *= t->dims[i];
-    }
-    return SH_OK;
+    if (!rc)
+        *f = (struct fold){dev_axes_elements(t, 0, axis), t->dims[axis],
+                           dev_axes_elements(t, axis + 1, t->rank)};
+    return rc;
 }
 
 int cpu__softmax(struct cpu_build *b)
@@ -40,13 +35,13 @@ int cpu__softmax(struct cpu_build *b)
     dnnl_memory_desc_t md;
     struct cpu_ref x, y;
     struct fold f;
-    int64_t axis, dims[3];
+    int64_t dims[3];
     int rc = cpu__need_f32(b, all, 2);
 
     if (!rc)
         rc = cpu__same_shape(b, op->in[0], op->out[0]);
     if (!rc)
-        rc = fold_axis(b, op->in[0], &axis, &f);
+        rc = fold_axis(b, op->in[0], &f);
     if (rc)
         return rc;
     /* Two axes where that is all there is: the fast kernel wants the last axis dense. */
@@ -124,7 +119,6 @@ int cpu__softmax_bwd(struct cpu_build *b)
     const uint32_t all[] = {op->in[0], op->in[1], op->out[0]};
     struct cpu_ref refs[3];
     struct fold f, *aux;
-    int64_t axis;
     int rc = cpu__need_f32(b, all, 3);
 
     if (!rc)
@@ -132,7 +126,7 @@ int cpu__softmax_bwd(struct cpu_build *b)
     if (!rc)
         rc = cpu__same_shape(b, op->in[0], op->out[0]);
     if (!rc)
-        rc = fold_axis(b, op->in[0], &axis, &f);
+        rc = fold_axis(b, op->in[0], &f);
     for (uint32_t i = 0; i < 2 && !rc; i++)
         rc = cpu__in_plain(b, op->in[i], &refs[i]);
     if (!rc)

@@ -243,107 +243,65 @@ static DEV_INLINE uint32_t pack(float lo, float hi, bf16)
 
 // Rows are 16 bytes longer than their elements: eight of them then lie in different banks.
 template <class T, int D> struct tiles16 {
-    static constexpr int KEYS = 64, STRIDE = D + 8;
+    using element = T;
+    static constexpr int KEYS = 64, DEPTH = 16, STRIDE = D + 8, V_STRIDE = STRIDE;
     float key_mask[2][KEYS];
     T q[ROWS * STRIDE], k[2][KEYS * STRIDE], v[2][KEYS * STRIDE];
-};
 
-// scores[16, KEYS] = q k^T
-template <class T, int D>
-static DEV_INLINE void scores16(float (&s)[8][4], const uint32_t (&q)[D / 16][4], const T *k)
-{
-    constexpr int STRIDE = tiles16<T, D>::STRIDE;
-    const int lane = threadIdx.x % WARP;
-    const T *row = k + (lane / 16 * 8 + lane % 8) * STRIDE + lane / 8 % 2 * 8;
+    static DEV_INLINE void load_queries(uint32_t (&to)[D / 16][4], const T *q, int lane)
+    {
+#pragma unroll
+        for (int d = 0; d < D / 16; d++)
+            load_matrices(to[d], q + (threadIdx.x / WARP * 16 + lane % 16) * STRIDE + d * 16 +
+                                     lane / 16 * 8);
+    }
+
+    // s[16, KEYS] = q k^T
+    static DEV_INLINE void scores(float (&s)[8][4], const uint32_t (&q)[D / 16][4], const T *k)
+    {
+        const int lane = threadIdx.x % WARP;
+        const T *row = k + (lane / 16 * 8 + lane % 8) * STRIDE + lane / 8 % 2 * 8;
 
 #pragma unroll
-    for (int j = 0; j < 8; j++)
+        for (int j = 0; j < 8; j++)
 #pragma unroll
-        for (int e = 0; e < 4; e++)
-            s[j][e] = 0;
+            for (int e = 0; e < 4; e++)
+                s[j][e] = 0;
 #pragma unroll
-    for (int d = 0; d < D / 16; d++)
+        for (int d = 0; d < D / 16; d++)
+#pragma unroll
+            for (int j = 0; j < 8; j += 2) {
+                uint32_t b[4];
+
+                load_matrices(b, row + j * 8 * STRIDE + d * 16);
+                mma16(s[j], q[d], b[0], b[1], T());
+                mma16(s[j + 1], q[d], b[2], b[3], T());
+            }
+    }
+
+    // o[16, D] += weights[16, KEYS] v
+    static DEV_INLINE void values(float (&o)[D / 8][4], const float (&s)[8][4], const T *v)
+    {
+        const int lane = threadIdx.x % WARP;
+        const T *row = v + (lane / 8 % 2 * 8 + lane % 8) * STRIDE + lane / 16 * 8;
+
 #pragma unroll
         for (int j = 0; j < 8; j += 2) {
-            uint32_t b[4];
-
-            load_matrices(b, row + j * 8 * STRIDE + d * 16);
-            mma16(s[j], q[d], b[0], b[1], T());
-            mma16(s[j + 1], q[d], b[2], b[3], T());
-        }
-}
-
-// o[16, D] += weights[16, KEYS] v
-template <class T, int D>
-static DEV_INLINE void values16(float (&o)[D / 8][4], const float (&s)[8][4], const T *v)
-{
-    constexpr int STRIDE = tiles16<T, D>::STRIDE;
-    const int lane = threadIdx.x % WARP;
-    const T *row = v + (lane / 8 % 2 * 8 + lane % 8) * STRIDE + lane / 16 * 8;
+            const uint32_t p[4] = {pack(s[j][0], s[j][1], T()), pack(s[j][2], s[j][3], T()),
+                                   pack(s[j + 1][0], s[j + 1][1], T()),
+                                   pack(s[j + 1][2], s[j + 1][3], T())};
 
 #pragma unroll
-    for (int j = 0; j < 8; j += 2) {
-        const uint32_t p[4] = {pack(s[j][0], s[j][1], T()), pack(s[j][2], s[j][3], T()),
-                               pack(s[j + 1][0], s[j + 1][1], T()),
-                               pack(s[j + 1][2], s[j + 1][3], T())};
+            for (int n = 0; n < D / 8; n += 2) {
+                uint32_t b[4];
 
-#pragma unroll
-        for (int n = 0; n < D / 8; n += 2) {
-            uint32_t b[4];
-
-            load_matrices_turned(b, row + j * 8 * STRIDE + n * 8);
-            mma16(o[n], p, b[0], b[1], T());
-            mma16(o[n + 1], p, b[2], b[3], T());
+                load_matrices_turned(b, row + j * 8 * STRIDE + n * 8);
+                mma16(o[n], p, b[0], b[1], T());
+                mma16(o[n + 1], p, b[2], b[3], T());
+            }
         }
     }
-}
-
-template <class T, int D>
-static __global__ void __launch_bounds__(THREADS) attn_16(const __grid_constant__ struct k_attn a)
-{
-    extern __shared__ __align__(16) unsigned char smem[];
-    using tiles = tiles16<T, D>;
-    constexpr int KEYS = tiles::KEYS, STRIDE = tiles::STRIDE;
-    tiles &t = *reinterpret_cast<tiles *>(smem);
-    const place p = place_of(a, ROWS);
-    const T *q = (const T *)a.q + p.b * a.batch_stride[0] + p.h * D;
-    const T *k = (const T *)a.k + p.b * a.batch_stride[1] + p.h * D;
-    const T *v = (const T *)a.v + p.b * a.batch_stride[2] + p.h * D;
-    const int lane = threadIdx.x % WARP;
-    uint32_t fq[D / 16][4];
-    rows<D> r;
-
-    copy_rows<ROWS, D, STRIDE>(t.q, q, a.row_stride[0], p.row, a.q_rows);
-    copy_rows<KEYS, D, STRIDE>(t.k[0], k, a.row_stride[1], 0, a.k_rows);
-    copy_rows<KEYS, D, STRIDE>(t.v[0], v, a.row_stride[2], 0, a.k_rows);
-    copies_commit();
-    load_key_mask<KEYS>(t.key_mask[0], a, p, 0);
-    r.init();
-    for (int64_t from = 0, at = 0; from < a.k_rows; from += KEYS, at ^= 1) {
-        float s[8][4];
-
-        if (from + KEYS < a.k_rows) {
-            copy_rows<KEYS, D, STRIDE>(t.k[at ^ 1], k, a.row_stride[1], from + KEYS, a.k_rows);
-            copy_rows<KEYS, D, STRIDE>(t.v[at ^ 1], v, a.row_stride[2], from + KEYS, a.k_rows);
-            copies_commit();
-            load_key_mask<KEYS>(t.key_mask[at ^ 1], a, p, from + KEYS);
-            copies_wait<1>();
-        } else {
-            copies_wait<0>();
-        }
-        __syncthreads();
-        if (from == 0)
-#pragma unroll
-            for (int d = 0; d < D / 16; d++)
-                load_matrices(fq[d], t.q + (threadIdx.x / WARP * 16 + lane % 16) * STRIDE + d * 16 +
-                                         lane / 16 * 8);
-        scores16<T, D>(s, fq, t.k[at]);
-        r.take(s, a, p, from, t.key_mask[at]);
-        values16<T, D>(r.o, s, t.v[at]);
-        __syncthreads(); // the next copies overwrite this tile
-    }
-    r.template store<STRIDE>(t.q, a, p);
-}
+};
 
 // ------------------------------------------------------------------ tf32
 
@@ -369,66 +327,81 @@ static DEV_INLINE void mma8(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, 
 // at once, and weights go from one product into the next as they lie. With these strides the lanes
 // of a warp read different banks.
 template <int D> struct tiles32 {
-    static constexpr int KEYS = 32, STRIDE = D + 8, V_STRIDE = D + 4;
+    using element = float;
+    static constexpr int KEYS = 32, DEPTH = 8, STRIDE = D + 8, V_STRIDE = D + 4;
     float key_mask[2][KEYS];
     float q[ROWS * STRIDE], k[2][KEYS * STRIDE], v[2][KEYS * V_STRIDE];
-};
 
-template <int D>
-static DEV_INLINE void scores32(float (&s)[4][4], const uint32_t (&q)[D / 8][4], const float *k)
-{
-    constexpr int STRIDE = tiles32<D>::STRIDE;
-    const int lane = threadIdx.x % WARP;
-    const float *row = k + lane / 4 * STRIDE + lane % 4 * 2;
-
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            s[j][e] = 0;
+    static DEV_INLINE void load_queries(uint32_t (&to)[D / 8][4], const float *q, int lane)
+    {
 #pragma unroll
         for (int d = 0; d < D / 8; d++) {
-            const vec<float, 2> b = load_vec<2>(row + j * 8 * STRIDE + d * 8);
+            const float *x =
+                q + (threadIdx.x / WARP * 16 + lane / 4) * STRIDE + d * 8 + lane % 4 * 2;
 
-            mma8(s[j], q[d], to_tf32(b.v[0]), to_tf32(b.v[1]));
+            to[d][0] = to_tf32(x[0]);
+            to[d][1] = to_tf32(x[8 * STRIDE]);
+            to[d][2] = to_tf32(x[1]);
+            to[d][3] = to_tf32(x[8 * STRIDE + 1]);
         }
     }
-}
 
-template <int D>
-static DEV_INLINE void values32(float (&o)[D / 8][4], const float (&s)[4][4], const float *v)
-{
-    constexpr int STRIDE = tiles32<D>::V_STRIDE;
-    const int lane = threadIdx.x % WARP;
-    const float *row = v + lane % 4 * 2 * STRIDE + lane / 4;
+    static DEV_INLINE void scores(float (&s)[4][4], const uint32_t (&q)[D / 8][4], const float *k)
+    {
+        const int lane = threadIdx.x % WARP;
+        const float *row = k + lane / 4 * STRIDE + lane % 4 * 2;
 
 #pragma unroll
-    for (int j = 0; j < 4; j++) {
-        const uint32_t p[4] = {to_tf32(s[j][0]), to_tf32(s[j][2]), to_tf32(s[j][1]),
-                               to_tf32(s[j][3])};
-
+        for (int j = 0; j < 4; j++) {
 #pragma unroll
-        for (int n = 0; n < D / 8; n++) {
-            const float *b = row + j * 8 * STRIDE + n * 8;
+            for (int e = 0; e < 4; e++)
+                s[j][e] = 0;
+#pragma unroll
+            for (int d = 0; d < D / 8; d++) {
+                const vec<float, 2> b = load_vec<2>(row + j * 8 * STRIDE + d * 8);
 
-            mma8(o[n], p, to_tf32(b[0]), to_tf32(b[STRIDE]));
+                mma8(s[j], q[d], to_tf32(b.v[0]), to_tf32(b.v[1]));
+            }
         }
     }
-}
 
-template <int D>
-static __global__ void __launch_bounds__(THREADS) attn_32(const __grid_constant__ struct k_attn a)
+    static DEV_INLINE void values(float (&o)[D / 8][4], const float (&s)[4][4], const float *v)
+    {
+        const int lane = threadIdx.x % WARP;
+        const float *row = v + lane % 4 * 2 * V_STRIDE + lane / 4;
+
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const uint32_t p[4] = {to_tf32(s[j][0]), to_tf32(s[j][2]), to_tf32(s[j][1]),
+                                   to_tf32(s[j][3])};
+
+#pragma unroll
+            for (int n = 0; n < D / 8; n++) {
+                const float *b = row + j * 8 * V_STRIDE + n * 8;
+
+                mma8(o[n], p, to_tf32(b[0]), to_tf32(b[V_STRIDE]));
+            }
+        }
+    }
+};
+
+// ------------------------------------------------------------------ tiles of keys and values
+
+// TILES: how queries, keys and values lie in shared memory, and the two products of them.
+template <class TILES, int D>
+static __global__ void __launch_bounds__(THREADS)
+    attn_tiled(const __grid_constant__ struct k_attn a)
 {
     extern __shared__ __align__(16) unsigned char smem[];
-    using tiles = tiles32<D>;
-    constexpr int KEYS = tiles::KEYS, STRIDE = tiles::STRIDE, V_STRIDE = tiles::V_STRIDE;
-    tiles &t = *reinterpret_cast<tiles *>(smem);
+    using T = typename TILES::element;
+    constexpr int KEYS = TILES::KEYS, STRIDE = TILES::STRIDE, V_STRIDE = TILES::V_STRIDE;
+    TILES &t = *reinterpret_cast<TILES *>(smem);
     const place p = place_of(a, ROWS);
-    const float *q = (const float *)a.q + p.b * a.batch_stride[0] + p.h * D;
-    const float *k = (const float *)a.k + p.b * a.batch_stride[1] + p.h * D;
-    const float *v = (const float *)a.v + p.b * a.batch_stride[2] + p.h * D;
+    const T *q = (const T *)a.q + p.b * a.batch_stride[0] + p.h * D;
+    const T *k = (const T *)a.k + p.b * a.batch_stride[1] + p.h * D;
+    const T *v = (const T *)a.v + p.b * a.batch_stride[2] + p.h * D;
     const int lane = threadIdx.x % WARP;
-    uint32_t fq[D / 8][4];
+    uint32_t fq[D / TILES::DEPTH][4];
     rows<D> r;
 
     copy_rows<ROWS, D, STRIDE>(t.q, q, a.row_stride[0], p.row, a.q_rows);
@@ -438,7 +411,7 @@ static __global__ void __launch_bounds__(THREADS) attn_32(const __grid_constant_
     load_key_mask<KEYS>(t.key_mask[0], a, p, 0);
     r.init();
     for (int64_t from = 0, at = 0; from < a.k_rows; from += KEYS, at ^= 1) {
-        float s[4][4];
+        float s[KEYS / 8][4];
 
         if (from + KEYS < a.k_rows) {
             copy_rows<KEYS, D, STRIDE>(t.k[at ^ 1], k, a.row_stride[1], from + KEYS, a.k_rows);
@@ -451,19 +424,10 @@ static __global__ void __launch_bounds__(THREADS) attn_32(const __grid_constant_
         }
         __syncthreads();
         if (from == 0)
-#pragma unroll
-            for (int d = 0; d < D / 8; d++) {
-                const float *x =
-                    t.q + (threadIdx.x / WARP * 16 + lane / 4) * STRIDE + d * 8 + lane % 4 * 2;
-
-                fq[d][0] = to_tf32(x[0]);
-                fq[d][1] = to_tf32(x[8 * STRIDE]);
-                fq[d][2] = to_tf32(x[1]);
-                fq[d][3] = to_tf32(x[8 * STRIDE + 1]);
-            }
-        scores32<D>(s, fq, t.k[at]);
+            TILES::load_queries(fq, t.q, lane);
+        TILES::scores(s, fq, t.k[at]);
         r.take(s, a, p, from, t.key_mask[at]);
-        values32<D>(r.o, s, t.v[at]);
+        TILES::values(r.o, s, t.v[at]);
         __syncthreads(); // the next copies overwrite this tile
     }
     r.template store<STRIDE>(t.q, a, p);
@@ -611,12 +575,13 @@ static void launch(cudaStream_t s, F *kernel, int rows, size_t smem, const struc
 
 #define EACH_WIDTH(CASE) CASE(16) CASE(32) CASE(48) CASE(64) CASE(80) CASE(96) CASE(112) CASE(128)
 
-template <class T> static void launch_16(cudaStream_t s, const struct k_attn *a)
+template <template <int> class TILES>
+static void launch_tiled(cudaStream_t s, const struct k_attn *a)
 {
     switch (a->width) {
-#define CASE(D)                                                   \
-    case D:                                                       \
-        launch(s, attn_16<T, D>, ROWS, sizeof(tiles16<T, D>), a); \
+#define CASE(D)                                                        \
+    case D:                                                            \
+        launch(s, attn_tiled<TILES<D>, D>, ROWS, sizeof(TILES<D>), a); \
         break;
         EACH_WIDTH(CASE)
 #undef CASE
@@ -625,19 +590,8 @@ template <class T> static void launch_16(cudaStream_t s, const struct k_attn *a)
     }
 }
 
-static void launch_32(cudaStream_t s, const struct k_attn *a)
-{
-    switch (a->width) {
-#define CASE(D)                                             \
-    case D:                                                 \
-        launch(s, attn_32<D>, ROWS, sizeof(tiles32<D>), a); \
-        break;
-        EACH_WIDTH(CASE)
-#undef CASE
-    default:
-        break;
-    }
-}
+template <int D> using tiles_f16 = tiles16<f16, D>;
+template <int D> using tiles_bf16 = tiles16<bf16, D>;
 
 static size_t any_bytes(const struct k_attn *a, int rows)
 {
@@ -662,15 +616,15 @@ void k_attention(cudaStream_t s, const struct k_attn *a)
     const bool is_tiled = a->width % 16 == 0 && a->width <= MAX_WIDTH;
 
     if (a->type == CUDA_T_F16 && is_tiled)
-        launch_16<f16>(s, a);
+        launch_tiled<tiles_f16>(s, a);
     else if (a->type == CUDA_T_BF16 && is_tiled)
-        launch_16<bf16>(s, a);
+        launch_tiled<tiles_bf16>(s, a);
     else if (a->type == CUDA_T_F16)
         launch_any<f16, 1>(s, a);
     else if (a->type == CUDA_T_BF16)
         launch_any<bf16, 1>(s, a);
     else if (a->may_round && is_tiled)
-        launch_32(s, a);
+        launch_tiled<tiles32>(s, a);
     else if (a->width % 4 == 0)
         launch_any<float, 4>(s, a);
     else

@@ -110,7 +110,8 @@ static void move(cudaStream_t s, struct k_nest n, size_t size, void *dst, const 
 
 /* ------------------------------------------------------------------ F32, F16, BF16 */
 
-static __global__ void convert_vec(const __grid_constant__ vec_nest<2> n, operand dst, operand src)
+static __global__ void convert_vec(const __grid_constant__ vec_nest<2> n, k_operand dst,
+                                   k_operand src)
 {
     const uint32_t i = blockIdx.x * THREADS + threadIdx.x;
     int64_t off[2];
@@ -128,8 +129,8 @@ static __global__ void convert_vec(const __grid_constant__ vec_nest<2> n, operan
 }
 
 template <class NEST, class I>
-static __global__ void convert_each(const __grid_constant__ NEST n, I total, operand dst,
-                                    operand src)
+static __global__ void convert_each(const __grid_constant__ NEST n, I total, k_operand dst,
+                                    k_operand src)
 {
     const I i = (I)blockIdx.x * THREADS + threadIdx.x;
     int64_t off[2];
@@ -140,7 +141,7 @@ static __global__ void convert_each(const __grid_constant__ NEST n, I total, ope
     store1(dst, off[0], load1(src, off[1]));
 }
 
-static void convert_float(cudaStream_t s, const struct k_nest &n, operand dst, operand src)
+static void convert_float(cudaStream_t s, const struct k_nest &n, k_operand dst, k_operand src)
 {
     const unsigned grid = (unsigned)cdiv64(n.total, THREADS);
     vec_nest<2> vec;
@@ -164,7 +165,7 @@ struct number {
     int64_t l;
 };
 
-static DEV_INLINE number load_number(const operand &o, int64_t i)
+static DEV_INLINE number load_number(const k_operand &o, int64_t i)
 {
     number n = {0, 0};
 
@@ -194,7 +195,7 @@ static DEV_INLINE int64_t clamp_int(double v, double lo, double hi)
     return v != v ? 0 : (int64_t)(v < lo ? lo : v > hi ? hi : v);
 }
 
-static DEV_INLINE void store_number(const operand &o, int64_t i, bool is_bool, bool from_i64,
+static DEV_INLINE void store_number(const k_operand &o, int64_t i, bool is_bool, bool from_i64,
                                     number n)
 {
     switch (o.type) {
@@ -225,7 +226,7 @@ static DEV_INLINE void store_number(const operand &o, int64_t i, bool is_bool, b
  * `from` turns into a place in the source. */
 template <class NEST, class FROM, class I>
 static __global__ void cast_each(const __grid_constant__ NEST to, const __grid_constant__ FROM from,
-                                 I total, operand dst, operand src, bool is_bool)
+                                 I total, k_operand dst, k_operand src, bool is_bool)
 {
     const I i = (I)blockIdx.x * THREADS + threadIdx.x;
     int64_t off[2], at[1];
@@ -240,7 +241,7 @@ static __global__ void cast_each(const __grid_constant__ NEST to, const __grid_c
 void k_cast(cudaStream_t s, const struct k_nest *to, const struct k_nest *from, int src_type,
             const void *src, int dst_type, bool is_bool, void *dst)
 {
-    const operand d = {dst, dst_type}, x = {(void *)src, src_type};
+    const k_operand d = {dst, dst_type}, x = {(void *)src, src_type};
     const unsigned grid = (unsigned)cdiv64(to->total, THREADS);
     nest<2> narrow;
     nest<1> place;
@@ -378,7 +379,7 @@ static bool is_float(int type)
     return type == CUDA_T_F32 || type == CUDA_T_F16 || type == CUDA_T_BF16;
 }
 
-static void cast_same_shape(cudaStream_t s, const struct k_nest &n, operand dst, operand src)
+static void cast_same_shape(cudaStream_t s, const struct k_nest &n, k_operand dst, k_operand src)
 {
     struct k_nest to = n, from = n;
     int64_t step = 1;

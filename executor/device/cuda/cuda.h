@@ -124,8 +124,8 @@ struct cuda_plan {
     struct cuda_tensor *tensors; /* OWNED */
     struct cuda_op *ops;         /* OWNED */
     struct cuda_keep *keep;      /* OWNED */
-    uint32_t n_keep, cap_keep;
-    size_t keep_bytes, keep_off;
+    uint32_t n_keep;
+    size_t cap_keep, keep_bytes, keep_off;
     size_t extent[CUDA_N_SPACES]; /* bytes that a run touches behind each base */
     struct cuda_graph *graphs;    /* OWNED */
     struct cuda_record *records;  /* OWNED by operation; NULL: none */
@@ -164,6 +164,10 @@ static inline struct cuda_form cuda__form(const struct cuda_build *b, uint32_t t
 {
     return b->plan->tensors[tensor].form;
 }
+static inline struct cuda_form cuda__plain(enum cuda_type t) /* row-major */
+{
+    return (struct cuda_form){t, CUDA_PLAIN};
+}
 
 /* "<KIND> (node \"x\"): <text>" with rc. */
 int cuda__refuse(struct cuda_build *b, int rc, const char *fmt, ...)
@@ -174,12 +178,19 @@ int cuda__refuse(struct cuda_build *b, int rc, const char *fmt, ...)
  * (cuda__form). A STATE tensor is converted once per step, into the plan's keep memory. */
 int cuda__in(struct cuda_build *b, uint32_t slot, struct cuda_form form);
 int cuda__out(struct cuda_build *b, uint32_t slot, struct cuda_form form);
+/* Row-major, in the type in which it is stored. */
+int cuda__in_plain(struct cuda_build *b, uint32_t slot);
+int cuda__out_plain(struct cuda_build *b, uint32_t slot);
 /* call.scratch: at least `bytes`, aligned to DEV_ALIGN. Once per operation. */
 void cuda__scratch(struct cuda_build *b, size_t bytes);
 /* The plan frees aux by fn, on failure of the builder too. */
 void cuda__aux(struct cuda_build *b, void *aux, void (*fn)(void *aux));
 /* Another operation's tensor in this run, as stored. */
 void *cuda__ptr(const struct cuda_call *c, uint32_t tensor);
+static inline enum cuda_type cuda__stored_type(const struct cuda_call *c, uint32_t tensor)
+{
+    return c->plan->tensors[tensor].form.type;
+}
 /* Strides in elements, by logical axis, of tensor t stored in `layout`. */
 void cuda__strides(const struct dev_tensor *t, enum cuda_layout layout,
                    int64_t out[static SH_MAX_RANK]);
@@ -191,6 +202,7 @@ size_t cuda__type_bytes(enum cuda_type t);
  * <what>". A driver's error that is not sticky is cleared. */
 int cuda__check(cudaError_t e, const char *what, struct sh_err *err);
 int cuda__check_drv(CUresult e, const char *what, struct sh_err *err);
+int cuda__no_memory(size_t bytes, struct sh_err *err); /* SH_E_DEVMEM: what is free, what to do */
 int cuda__check_dnn(cudnnStatus_t e, const char *what, struct sh_err *err);
 int cuda__check_blas(cublasStatus_t e, const char *what, struct sh_err *err);
 /* After a launch: the launch's own error, as "<KIND> (node \"x\")". */

@@ -95,6 +95,23 @@ void cuda__context_close(struct cuda_context *c)
     c->context = NULL;
 }
 
+int cuda__stream_new(cudaStream_t *out, struct sh_err *err)
+{
+    int least = 0, greatest = 0;
+    int rc = cuda__check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                         "ask for the priorities of streams", err);
+
+    return rc ? rc
+              : cuda__check(cudaStreamCreateWithPriority(out, cudaStreamNonBlocking, greatest),
+                            "create a stream", err);
+}
+
+int cuda__event_new(cudaEvent_t *out, struct sh_err *err)
+{
+    return cuda__check(cudaEventCreateWithFlags(out, cudaEventDisableTiming), "create an event",
+                       err);
+}
+
 bool cuda__wait_idle(cudaStream_t s, int64_t end_ns)
 {
     const struct timespec step = {.tv_nsec = POLL_NS};
@@ -154,21 +171,29 @@ static int map(CUdevice device, struct cuda_arena *a, struct sh_err *err)
                            err);
 }
 
+/* Without the reserve no worker could start. */
+static int check_reserve(const struct cuda_arena *a, struct sh_err *err)
+{
+    size_t free_bytes = 0, total = 0;
+    int rc = cuda__check_drv(cuMemGetInfo(&free_bytes, &total), "ask for free device memory", err);
+
+    if (rc || (free_bytes >= CUDA_RESERVE && a->bytes <= free_bytes - CUDA_RESERVE))
+        return rc;
+    return SH_FAIL(err, SH_E_DEVMEM,
+                   "a pool of %zu MiB does not fit: %zu of the device's %zu MiB are free, and "
+                   "workers need at least %zu of them beside the pool; lower pool-bytes, or end "
+                   "what else uses the device",
+                   a->bytes >> 20, free_bytes >> 20, total >> 20, CUDA_RESERVE >> 20);
+}
+
 static int allocate(CUdevice device, bool is_shared, struct cuda_arena *a, struct sh_err *err)
 {
     CUmemAllocationProp prop = prop_of(device, is_shared);
     CUresult e = cuMemCreate(&a->handle, a->bytes, &prop, 0);
-    size_t free_bytes = 0, total = 0;
 
-    if (e != CUDA_ERROR_OUT_OF_MEMORY) {
-        a->has_handle = e == CUDA_SUCCESS;
-        return cuda__check_drv(e, "allocate device memory", err);
-    }
-    cuMemGetInfo(&free_bytes, &total);
-    return SH_FAIL(err, SH_E_DEVMEM,
-                   "could not get %zu MiB of device memory: %zu of %zu MiB are free; ask for less "
-                   "(pool-bytes), or end what else uses the device",
-                   a->bytes >> 20, free_bytes >> 20, total >> 20);
+    a->has_handle = e == CUDA_SUCCESS;
+    return e == CUDA_ERROR_OUT_OF_MEMORY ? cuda__no_memory(a->bytes, err)
+                                         : cuda__check_drv(e, "allocate device memory", err);
 }
 
 int cuda__arena_create(CUdevice device, size_t bytes, bool is_shared, struct cuda_arena *out,
@@ -177,6 +202,8 @@ int cuda__arena_create(CUdevice device, size_t bytes, bool is_shared, struct cud
     struct cuda_arena a = {.base = NULL};
     int rc = round_up(device, is_shared, bytes, &a.bytes, err);
 
+    if (!rc && is_shared)
+        rc = check_reserve(&a, err);
     if (!rc)
         rc = allocate(device, is_shared, &a, err);
     if (!rc)
@@ -272,17 +299,6 @@ void cuda__tickets_fini(struct cuda_tickets *t)
         cuMemHostUnregister(t->shm.base);
     t->is_registered = false;
     sh_shm_fini(&t->shm);
-}
-
-void cuda__ticket_raise(uint32_t *word, uint32_t value)
-{
-    uint32_t old = __atomic_load_n(word, __ATOMIC_RELAXED);
-
-    /* The device may store between the two; then the exchange fails and looks again. */
-    while (
-        (int32_t)(value - old) > 0 &&
-        !__atomic_compare_exchange_n(word, &old, value, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
-        ;
 }
 
 /* ------------------------------------------------------------------ host memory */

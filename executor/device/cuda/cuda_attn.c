@@ -6,8 +6,6 @@
 #include "common/mem.h"
 #include "executor/device/cuda/cuda_nest.h"
 
-#include <stdlib.h>
-
 struct attention {
     struct k_attn k; /* without the pointers */
     int64_t at[3];   /* of the planes, in elements */
@@ -22,7 +20,7 @@ static int attention_run(const struct cuda_call *c, struct sh_err *err)
     a.q = (const char *)c->in[0] + (size_t)s->at[0] * bytes;
     a.k = (const char *)c->in[1] + (size_t)s->at[1] * bytes;
     a.v = (const char *)c->in[2] + (size_t)s->at[2] * bytes;
-    a.mask.p = c->in[3];
+    a.mask = cuda__operand_in(c, 3);
     a.y = c->out[0];
     k_attention(c->stream, &a);
     return cuda__launched(c, err);
@@ -60,9 +58,8 @@ static int read_shapes(struct cuda_build *b, struct attention *s)
 int cuda__attention(struct cuda_build *b)
 {
     const struct dev_op *op = b->op;
-    const struct cuda_form form = {b->plan->compute, CUDA_PLAIN};
-    const uint32_t mask = cuda__opt_in(op, 3);
-    const uint32_t all[] = {op->in[0], op->in[1], op->in[2], mask, op->out[0]};
+    const struct cuda_form form = cuda__plain(b->plan->compute);
+    const uint32_t all[] = {op->in[0], op->in[1], op->in[2], cuda__opt_in(op, 3), op->out[0]};
     struct attention *s;
     int rc = cuda__need_f32(b, all, SH_ARRAY_LEN(all));
 
@@ -74,10 +71,8 @@ int cuda__attention(struct cuda_build *b)
     rc = read_shapes(b, s);
     for (uint32_t i = 0; i < 3 && !rc; i++)
         rc = cuda__in(b, i, form);
-    if (!rc && mask != DEV_NONE) {
-        s->k.mask.type = (int)cuda__form(b, mask).type;
-        rc = cuda__in(b, 3, (struct cuda_form){cuda__form(b, mask).type, CUDA_PLAIN});
-    }
+    if (!rc)
+        rc = cuda__in_plain(b, 3);
     if (!rc)
         rc = cuda__out(b, 0, form);
     if (rc)

@@ -1,8 +1,6 @@
 /* cuda_bn.c - batch normalisation; the kernels are in bn.cu. */
 #include "common/mem.h"
-#include "executor/device/cuda/cuda.h"
-
-#include <stdlib.h>
+#include "executor/device/cuda/cuda_nest.h"
 
 /* Operands of x's shape all come in one form: that of bn.cu, channels last if any of them is stored
  * so. Vectors are F32. */
@@ -35,18 +33,6 @@ static struct cuda_form big_form(const struct cuda_build *b, const struct k_bn *
     return (struct cuda_form){b->plan->compute, is_nhwc ? CUDA_NHWC : CUDA_PLAIN};
 }
 
-static int check_big(struct cuda_build *b, uint32_t t)
-{
-    const struct dev_tensor *x = cuda__t(b, b->op->in[0]), *d = t == DEV_NONE ? x : cuda__t(b, t);
-    bool same = d->rank == x->rank && d->dtype == SH_F32;
-
-    for (uint32_t i = 0; same && i < x->rank; i++)
-        same = d->dims[i] == x->dims[i];
-    return same ? SH_OK
-                : cuda__refuse(b, SH_E_BUG, "tensors \"%s\" and \"%s\" differ in shape or type",
-                               x->name, d->name);
-}
-
 static int check_vector(struct cuda_build *b, uint32_t t)
 {
     const struct dev_tensor *d = cuda__t(b, t);
@@ -60,13 +46,13 @@ static int check_vector(struct cuda_build *b, uint32_t t)
 static int take(struct cuda_build *b, uint32_t slot, bool is_in, const struct k_bn *g, bool big)
 {
     uint32_t t = is_in ? cuda__opt_in(b->op, slot) : cuda__opt_out(b->op, slot);
-    struct cuda_form f =
-        big ? big_form(b, g) : (struct cuda_form){.type = CUDA_T_F32, .layout = CUDA_PLAIN};
+    struct cuda_form f = big ? big_form(b, g) : cuda__plain(CUDA_T_F32);
+    const uint32_t like[] = {b->op->in[0], t};
     int rc;
 
     if (t == DEV_NONE)
         return SH_OK;
-    rc = big ? check_big(b, t) : check_vector(b, t);
+    rc = big ? cuda__same_f32(b, like, SH_ARRAY_LEN(like)) : check_vector(b, t);
     if (rc)
         return rc;
     return is_in ? cuda__in(b, slot, f) : cuda__out(b, slot, f);
@@ -74,12 +60,12 @@ static int take(struct cuda_build *b, uint32_t slot, bool is_in, const struct k_
 
 static int keep_geometry(struct cuda_build *b, const struct k_bn *g, cuda_run *run)
 {
-    struct k_bn *aux = malloc(sizeof(*aux));
+    int rc;
+    struct k_bn *aux = cuda__aux_new(b, sizeof(*aux), &rc);
 
-    if (!aux)
-        return cuda__refuse(b, SH_E_NOMEM, "could not allocate an operation");
+    if (rc)
+        return rc;
     *aux = *g;
-    cuda__aux(b, aux, free);
     b->co->run = run;
     return SH_OK;
 }

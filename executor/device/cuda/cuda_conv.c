@@ -124,9 +124,8 @@ static struct conv_method *by_measuring(struct cuda_dev *d, const struct conv_pr
     }
     if (m)
         return m;
-    cuda__conv_fastest(d, p, &tried, &m);
-    if (!m)
-        return NULL;
+    if (!cuda__conv_fastest(d, p, &tried, &m))
+        return m;
     cuda__conv_save(m, tried, text, sizeof(text), &blob, &bytes);
     cuda_tune_record(d->tune, key, text, blob, bytes);
     free(blob);
@@ -350,7 +349,6 @@ int cuda__conv(struct cuda_build *b)
     const uint32_t x = op->in[0], bias = cuda__opt_in(op, 2), z = cuda__opt_in(op, 3);
     const uint32_t all[] = {x, op->in[1], bias, z, op->out[0]};
     const struct cuda_form nhwc = {.type = b->plan->compute, .layout = CUDA_NHWC};
-    const struct cuda_form plain = {.type = b->plan->compute, .layout = CUDA_PLAIN};
     struct conv_problem p;
     int rc = cuda__need_f32(b, all, SH_ARRAY_LEN(all));
 
@@ -375,7 +373,7 @@ int cuda__conv(struct cuda_build *b)
     if (!rc)
         rc = cuda__in(b, 1, nhwc);
     if (!rc)
-        rc = cuda__in(b, 2, plain);
+        rc = cuda__in(b, 2, cuda__plain(b->plan->compute));
     if (!rc)
         rc = cuda__in(b, 3, nhwc);
     return rc ? rc : cuda__out(b, 0, nhwc);
@@ -434,7 +432,6 @@ int cuda__conv_bwd_weight(struct cuda_build *b)
     const uint32_t d_bias = cuda__opt_out(op, 1);
     const uint32_t all[] = {op->in[0], op->in[1], op->out[0], d_bias};
     const struct cuda_form nhwc = {.type = b->plan->compute, .layout = CUDA_NHWC};
-    const struct cuda_form f32 = {.type = CUDA_T_F32, .layout = CUDA_PLAIN};
     struct conv_problem p;
     int rc = cuda__need_f32(b, all, SH_ARRAY_LEN(all));
 
@@ -451,5 +448,5 @@ int cuda__conv_bwd_weight(struct cuda_build *b)
         rc = cuda__in(b, 1, nhwc);
     if (!rc)
         rc = cuda__out(b, 0, nhwc);
-    return rc ? rc : cuda__out(b, 1, f32);
+    return rc ? rc : cuda__out(b, 1, cuda__plain(CUDA_T_F32));
 }

@@ -98,8 +98,9 @@ void cuda__conv_save(const struct conv_method *m, int n_tried, char *text, size_
 struct conv_method *cuda__conv_load(struct cuda_dev *d, const struct conv_problem *p,
                                     const char *text, const void *blob, size_t bytes);
 
-/* cuda_conv_tune.c: *out OWNED; NULL when nothing could be measured. */
-void cuda__conv_fastest(struct cuda_dev *d, const struct conv_problem *p, int *n_tried,
+/* cuda_conv_tune.c: *out OWNED; NULL when nothing could be measured. true: it is the choice for the
+ * others too; false: memory was too short to measure all. */
+bool cuda__conv_fastest(struct cuda_dev *d, const struct conv_problem *p, int *n_tried,
                         struct conv_method **out);
 
 /* cuda_conv_gemm.c */

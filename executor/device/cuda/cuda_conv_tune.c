@@ -6,7 +6,8 @@
  * be captured are none: a ready model runs as one graph.
  *
  * Memory is taken for the time being from the device, outside of the arena. If there is none, there
- * is no measuring.
+ * is no measuring; if there is too little for some method, what is chosen among the others is good
+ * for this process alone.
  */
 #include "common/clock.h"
 #include "common/mem.h"
@@ -33,6 +34,7 @@ struct tuner {
     cudaEvent_t from, to;               /* OWNED */
     struct conv_method *near[MAX_NEAR]; /* OWNED */
     int n_near, n_tried;
+    bool is_short; /* of memory for a method */
     double best_ns;
     int64_t deadline_ns;
 };
@@ -104,6 +106,7 @@ static bool take_scratch(struct tuner *t, size_t bytes)
     t->scratch_bytes = 0;
     if (cudaMallocAsync((void **)&t->args.scratch, bytes, t->d->stream) != cudaSuccess) {
         t->args.scratch = NULL;
+        t->is_short = true;
         (void)cudaGetLastError();
         return false;
     }
@@ -187,6 +190,8 @@ static bool measure(struct tuner *t, struct conv_method *m, int rounds)
         if (t->best_ns > 0 && m->ns > t->best_ns * HOPELESS)
             break;
     }
+    if (!ok) /* a part of it may be under way */
+        cudaStreamSynchronize(t->d->stream);
     if (exec)
         cudaGraphExecDestroy(exec);
     dnn_pack_fini(&pack);
@@ -296,7 +301,7 @@ static int choose(struct tuner *t)
     return best;
 }
 
-void cuda__conv_fastest(struct cuda_dev *d, const struct conv_problem *p, int *n_tried,
+bool cuda__conv_fastest(struct cuda_dev *d, const struct conv_problem *p, int *n_tried,
                         struct conv_method **out)
 {
     struct tuner t = {.d = d, .p = p, .deadline_ns = sh_clock_ns() + BUDGET_NS};
@@ -314,4 +319,5 @@ void cuda__conv_fastest(struct cuda_dev *d, const struct conv_problem *p, int *n
             cuda__conv_drop(t.near[i]);
     *n_tried = t.n_tried;
     give_memory(&t);
+    return *out && !t.is_short;
 }

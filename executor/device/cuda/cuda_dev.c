@@ -52,33 +52,22 @@ static int map_arena(struct open_dev *o, const struct dev_conf *c, struct sh_err
     return rc ? rc : cuda__tickets_import(c->fds[1], &o->tickets, err);
 }
 
-static int make_event(cudaEvent_t *out, struct sh_err *err)
-{
-    return cuda__check(cudaEventCreateWithFlags(out, cudaEventDisableTiming), "create an event",
-                       err);
-}
-
 static int make_streams(struct open_dev *o, struct sh_err *err)
 {
     struct cuda_dev *d = &o->d;
-    int least = 0, greatest = 0;
-    int rc = cuda__check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
-                         "ask for the priorities of streams", err);
+    int rc = cuda__stream_new(&d->stream, err);
 
-    if (!rc)
-        rc = cuda__check(cudaStreamCreateWithPriority(&d->stream, cudaStreamNonBlocking, greatest),
-                         "create a stream", err);
     if (!rc)
         rc = cuda__check(cudaStreamCreateWithFlags(&o->ahead, cudaStreamNonBlocking),
                          "create a stream", err);
     if (!rc)
-        rc = make_event(&o->fence, err);
+        rc = cuda__event_new(&o->fence, err);
     if (!rc)
-        rc = make_event(&o->join, err);
+        rc = cuda__event_new(&o->join, err);
     if (!rc)
-        rc = make_event(&o->mark, err);
+        rc = cuda__event_new(&o->mark, err);
     for (uint32_t i = 0; i < CUDA_MAX_QUEUED && !rc; i++)
-        rc = make_event(&d->queue[i], err);
+        rc = cuda__event_new(&d->queue[i], err);
     return rc;
 }
 
@@ -318,6 +307,15 @@ static int cuda_prefetch_join(struct dev *base, struct sh_err *err)
     return order(o->ahead, o->d.stream, o->join, err);
 }
 
+static bool cuda_has_ticket(const struct dev *base, uint32_t slot, uint32_t value)
+{
+    const struct open_dev *o = (const struct open_dev *)base;
+
+    return o->tickets.shm.base &&
+           (int32_t)(__atomic_load_n(cuda__ticket(&o->tickets, slot), __ATOMIC_ACQUIRE) - value) >=
+               0;
+}
+
 static int cuda_wait(struct dev *base, uint32_t slot, uint32_t value, int64_t timeout_ms,
                      struct sh_err *err)
 {
@@ -327,7 +325,7 @@ static int cuda_wait(struct dev *base, uint32_t slot, uint32_t value, int64_t ti
     if (!o->tickets.shm.base)
         return SH_FAIL(err, SH_E_BUG, "a private arena has no tickets to wait for");
     /* Often it has been reached before the kernels are enqueued. */
-    if ((int32_t)(__atomic_load_n(cuda__ticket(&o->tickets, slot), __ATOMIC_ACQUIRE) - value) >= 0)
+    if (cuda_has_ticket(base, slot, value))
         return SH_OK;
     return cuda__check_drv(cuStreamWaitValue32(o->d.stream,
                                                o->tickets.device + slot * sizeof(uint32_t), value,
@@ -416,6 +414,7 @@ __attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
     .prefetch_fence = cuda_prefetch_fence,
     .prefetch_join = cuda_prefetch_join,
     .wait = cuda_wait,
+    .has_ticket = cuda_has_ticket,
     .sync = cuda_sync,
     .mark = cuda_mark,
     .sync_mark = cuda_sync_mark,

@@ -2,20 +2,8 @@
  *
  * All of them read and write their operands as stored: no operand is ever moved for them.
  */
+#include "common/mem.h"
 #include "executor/device/cuda/cuda_nest.h"
-
-static struct k_operand operand(const struct cuda_call *c, void *p, uint32_t tensor)
-{
-    return (struct k_operand){.p = p, .type = (int)c->plan->tensors[tensor].form.type};
-}
-static struct k_operand in(const struct cuda_call *c, uint32_t slot)
-{
-    return operand(c, c->in[slot], c->op->in[slot]);
-}
-static struct k_operand out(const struct cuda_call *c)
-{
-    return operand(c, c->out[0], c->op->out[0]);
-}
 
 /* The operation's nest as aux: its output and all inputs, broadcast. */
 static int keep_nest(struct cuda_build *b, cuda_run *run)
@@ -44,17 +32,16 @@ static int act_run(const struct cuda_call *c, struct sh_err *err)
 {
     const struct dev_op *op = c->op;
 
-    k_act(c->stream, c->aux, out(c), in(c, 0), (int)op->act, op->act_p0, op->act_p1);
+    k_act(c->stream, c->aux, cuda__operand_out(c, 0), cuda__operand_in(c, 0), (int)op->act,
+          op->act_p0, op->act_p1);
     return cuda__launched(c, err);
 }
 
 int cuda__act(struct cuda_build *b)
 {
     const uint32_t all[] = {b->op->in[0], b->op->out[0]};
-    int rc = cuda__need_f32(b, all, 2);
+    int rc = cuda__same_f32(b, all, SH_ARRAY_LEN(all));
 
-    if (!rc)
-        rc = cuda__same_shape(b, all[0], all[1]);
     return rc ? rc : keep_nest(b, act_run);
 }
 
@@ -62,8 +49,8 @@ static int act_bwd_run(const struct cuda_call *c, struct sh_err *err)
 {
     const struct dev_op *op = c->op;
 
-    k_act_bwd(c->stream, c->aux, out(c), in(c, 0), in(c, 1), in(c, 2), (int)op->act, op->act_p0,
-              op->act_p1);
+    k_act_bwd(c->stream, c->aux, cuda__operand_out(c, 0), cuda__operand_in(c, 0),
+              cuda__operand_in(c, 1), cuda__operand_in(c, 2), (int)op->act, op->act_p0, op->act_p1);
     return cuda__launched(c, err);
 }
 
@@ -71,10 +58,8 @@ int cuda__act_bwd(struct cuda_build *b)
 {
     const struct dev_op *op = b->op;
     const uint32_t all[] = {op->in[0], op->in[1], op->in[2], op->out[0]};
-    int rc = cuda__need_f32(b, all, 4);
+    int rc = cuda__same_f32(b, all, SH_ARRAY_LEN(all));
 
-    for (int i = 1; i < 4 && !rc; i++)
-        rc = cuda__same_shape(b, all[0], all[i]);
     return rc ? rc : keep_nest(b, act_bwd_run);
 }
 
@@ -84,14 +69,14 @@ static int binary_run(const struct cuda_call *c, struct sh_err *err)
 {
     const struct dev_op *op = c->op;
 
-    k_binary(c->stream, c->aux, out(c), in(c, 0), in(c, 1), (int)op->u.binary.kind, (int)op->act,
-             op->act_p0, op->act_p1);
+    k_binary(c->stream, c->aux, cuda__operand_out(c, 0), cuda__operand_in(c, 0),
+             cuda__operand_in(c, 1), (int)op->u.binary.kind, (int)op->act, op->act_p0, op->act_p1);
     return cuda__launched(c, err);
 }
 
 static int binary_int_run(const struct cuda_call *c, struct sh_err *err)
 {
-    k_binary_int(c->stream, c->aux, in(c, 0).type, c->out[0], c->in[0], c->in[1],
+    k_binary_int(c->stream, c->aux, cuda__operand_in(c, 0).type, c->out[0], c->in[0], c->in[1],
                  (int)c->op->u.binary.kind);
     return cuda__launched(c, err);
 }
@@ -124,7 +109,8 @@ int cuda__binary(struct cuda_build *b)
 
 static int where_run(const struct cuda_call *c, struct sh_err *err)
 {
-    k_where(c->stream, c->aux, out(c), c->in[0], in(c, 1), in(c, 2));
+    k_where(c->stream, c->aux, cuda__operand_out(c, 0), c->in[0], cuda__operand_in(c, 1),
+            cuda__operand_in(c, 2));
     return cuda__launched(c, err);
 }
 
@@ -143,8 +129,8 @@ static int fill_run(const struct cuda_call *c, struct sh_err *err)
 {
     const struct dev_tensor *y = &c->plan->base.g->tensors[c->op->out[0]];
 
-    k_fill(c->stream, c->out[0], out(c).type, y->dtype == SH_BOOL, dev_tensor_elements(y),
-           c->op->u.pad.value);
+    k_fill(c->stream, c->out[0], cuda__operand_out(c, 0).type, y->dtype == SH_BOOL,
+           dev_tensor_elements(y), c->op->u.pad.value);
     return cuda__launched(c, err);
 }
 

@@ -69,6 +69,17 @@ int cuda__check(cudaError_t e, const char *what, struct sh_err *err)
     return fail(err, class_of((int)e), (int)e, what, cudaGetErrorString(e), cudaGetErrorName(e));
 }
 
+int cuda__no_memory(size_t bytes, struct sh_err *err)
+{
+    size_t free_bytes = 0, total = 0;
+
+    cuMemGetInfo(&free_bytes, &total); /* zeros say that it is not known */
+    return SH_FAIL(err, SH_E_DEVMEM,
+                   "could not get %zu MiB of device memory: %zu of %zu MiB are free; lower "
+                   "pool-bytes, or end what else uses the device",
+                   bytes >> 20, free_bytes >> 20, total >> 20);
+}
+
 int cuda__check_drv(CUresult e, const char *what, struct sh_err *err)
 {
     const char *why = NULL, *name = NULL;

@@ -1,114 +1,97 @@
 /* cuda_gather.c - rows of a table by index; the kernels are in gather.cu. */
 #include "common/mem.h"
-#include "executor/device/cuda/cuda.h"
-
-#include <stdlib.h>
+#include "executor/device/cuda/cuda_nest.h"
 
 #define MAX_BLOCKS INT32_MAX /* of a grid, along x */
 #define MAX_BLOCKS_Y 65535   /* along y */
 #define BLOCK_COLUMNS 32     /* that a block of the gradient takes, at least */
 
-struct gather {
-    struct k_gather k;
-    enum cuda_type table, y;
-};
-
 /* table: what is indexed (or its gradient); y: what comes out (or its gradient). */
 static int gather_new(struct cuda_build *b, uint32_t table, uint32_t indices, uint32_t y,
-                      struct gather **out)
+                      struct k_gather **out)
 {
     const struct dev_tensor *t = cuda__t(b, table), *ti = cuda__t(b, indices), *ty = cuda__t(b, y);
-    int64_t axis = b->op->u.axis.axis + (b->op->u.axis.axis < 0 ? (int64_t)t->rank : 0);
-    struct gather g = {.table = cuda__form(b, table).type,
-                       .y = cuda__form(b, y).type,
-                       .k = {.outer = 1,
-                             .inner = 1,
-                             .n_index = dev_tensor_elements(ti),
-                             .is_wide = ti->dtype == SH_I64,
-                             .op = b->index,
-                             .fault = cuda__dev(b->plan)->fault}};
+    struct k_gather *g;
+    uint32_t axis;
+    int rc = cuda__axis(b, table, b->op->u.axis.axis, &axis);
 
-    if (axis < 0 || axis >= (int64_t)t->rank)
-        return cuda__refuse(b, SH_E_BUG, "axis %lld does not exist", (long long)b->op->u.axis.axis);
+    if (rc)
+        return rc;
     if (ti->dtype != SH_I64 && ti->dtype != SH_I32)
         return cuda__refuse(b, SH_E_UNSUPPORTED, "indices are %s; I64 or I32 are supported",
                             sh_dtype_st(ti->dtype));
-    for (uint32_t i = 0; i < t->rank; i++) {
-        if (i < (uint64_t)axis)
-            g.k.outer *= t->dims[i];
-        else if (i > (uint64_t)axis)
-            g.k.inner *= t->dims[i];
-    }
-    g.k.n = t->dims[axis];
-    if (t->dtype != ty->dtype || dev_tensor_elements(ty) != g.k.outer * g.k.n_index * g.k.inner)
+    *out = g = cuda__aux_new(b, sizeof(*g), &rc);
+    if (rc)
+        return rc;
+    *g = (struct k_gather){.outer = dev_axes_elements(t, 0, axis),
+                           .n = t->dims[axis],
+                           .inner = dev_axes_elements(t, axis + 1, t->rank),
+                           .n_index = dev_tensor_elements(ti),
+                           .is_wide = ti->dtype == SH_I64,
+                           .op = b->index,
+                           .fault = cuda__dev(b->plan)->fault};
+    if (t->dtype != ty->dtype || dev_tensor_elements(ty) != g->outer * g->n_index * g->inner)
         return cuda__refuse(b, SH_E_BUG, "the shapes of table, indices and result do not fit");
-    *out = malloc(sizeof(**out));
-    if (!*out)
-        return cuda__refuse(b, SH_E_NOMEM, "could not allocate an operation");
-    **out = g;
-    cuda__aux(b, *out, free);
     return SH_OK;
 }
 
-/* Each operand row-major, in the type that it has. */
-static int take_plain(struct cuda_build *b, uint32_t slot, bool is_in)
+/* All operands row-major, each in the type that it has. */
+static int take_plain(struct cuda_build *b)
 {
-    uint32_t t = is_in ? b->op->in[slot] : b->op->out[slot];
-    struct cuda_form f = {cuda__form(b, t).type, CUDA_PLAIN};
+    int rc = cuda__in_plain(b, 0);
 
-    return is_in ? cuda__in(b, slot, f) : cuda__out(b, slot, f);
+    if (!rc)
+        rc = cuda__in_plain(b, 1);
+    return rc ? rc : cuda__out_plain(b, 0);
 }
 
 static int run_gather(const struct cuda_call *c, struct sh_err *err)
 {
-    struct gather *g = c->aux;
+    const struct k_operand table = cuda__operand_in(c, 0), y = cuda__operand_out(c, 0);
+    struct k_gather *g = c->aux;
 
-    g->k.indices = c->in[1];
-    k_gather(c->stream, &g->k, (int)g->table, cuda__type_bytes(g->table), c->in[0], (int)g->y,
-             c->out[0]);
+    g->indices = c->in[1];
+    k_gather(c->stream, g, table.type, cuda__type_bytes((enum cuda_type)table.type), table.p,
+             y.type, y.p);
     return cuda__launched(c, err);
 }
 
 int cuda__gather(struct cuda_build *b)
 {
     const struct dev_op *op = b->op;
-    struct gather *g;
+    struct k_gather *g;
     int rc = gather_new(b, op->in[0], op->in[1], op->out[0], &g);
 
-    for (uint32_t i = 0; i < 2 && !rc; i++)
-        rc = take_plain(b, i, true);
     if (!rc)
-        rc = take_plain(b, 0, false);
+        rc = take_plain(b);
     b->co->run = run_gather;
     return rc;
 }
 
 static int run_bwd(const struct cuda_call *c, struct sh_err *err)
 {
-    struct gather *g = c->aux;
+    const struct k_operand d_y = cuda__operand_in(c, 1), d_table = cuda__operand_out(c, 0);
+    struct k_gather *g = c->aux;
 
-    g->k.indices = c->in[0];
-    k_gather_bwd(c->stream, &g->k, (int)g->y, c->in[1], (int)g->table, cuda__type_bytes(g->table),
-                 c->out[0]);
+    g->indices = c->in[0];
+    k_gather_bwd(c->stream, g, d_y.type, d_y.p, d_table.type,
+                 cuda__type_bytes((enum cuda_type)d_table.type), d_table.p);
     return cuda__launched(c, err);
 }
 
 int cuda__gather_bwd(struct cuda_build *b)
 {
     const struct dev_op *op = b->op;
-    struct gather *g;
+    struct k_gather *g;
     int rc = gather_new(b, op->out[0], op->in[0], op->in[1], &g);
 
     if (!rc && cuda__t(b, op->out[0])->dtype != SH_F32)
         rc = cuda__refuse(b, SH_E_UNSUPPORTED, "only F32 has gradients");
-    if (!rc &&
-        (g->k.n_index > MAX_BLOCKS / g->k.outer || g->k.inner / BLOCK_COLUMNS > MAX_BLOCKS_Y))
+    if (!rc && (g->n_index > MAX_BLOCKS / g->outer || g->inner / BLOCK_COLUMNS > MAX_BLOCKS_Y))
         rc = cuda__refuse(b, SH_E_UNSUPPORTED, "%lld rows of %lld elements are too many",
-                          (long long)(g->k.outer * g->k.n_index), (long long)g->k.inner);
-    for (uint32_t i = 0; i < 2 && !rc; i++)
-        rc = take_plain(b, i, true);
+                          (long long)(g->outer * g->n_index), (long long)g->inner);
     if (!rc)
-        rc = take_plain(b, 0, false);
+        rc = take_plain(b);
     b->co->run = run_bwd;
     return rc;
 }

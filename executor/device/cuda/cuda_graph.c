@@ -4,8 +4,10 @@
  * small model; a graph of them costs one launch. A graph holds addresses, so there is one for each
  * pair of bases at which the plan lately ran; they are captured off the path, by dev_plan_prepare.
  */
+#include "common/clock.h"
 #include "common/mem.h"
 #include "executor/device/cuda/cuda.h"
+#include "executor/device/cuda/cuda_mem.h"
 
 #include <stdlib.h>
 
@@ -81,6 +83,13 @@ static int oldest(const struct cuda_graph *g)
     return best;
 }
 
+/* TAKES exec, which may be running. NULL is allowed. */
+static void destroy(const struct cuda_plan *p, cudaGraphExec_t exec)
+{
+    if (exec && cuda__wait_idle(cuda__dev(p)->stream, sh_clock_ns() + CUDA_CLOSE_NS))
+        cudaGraphExecDestroy(exec);
+}
+
 int cuda__graph_capture(struct cuda_plan *p, const struct dev_bases *b, struct sh_err *err)
 {
     cudaGraphExec_t exec = NULL;
@@ -94,13 +103,11 @@ int cuda__graph_capture(struct cuda_plan *p, const struct dev_bases *b, struct s
         return SH_OK;
     rc = capture(p, b, &exec, err);
     if (rc) {
-        if (exec)
-            cudaGraphExecDestroy(exec);
+        destroy(p, exec);
         return rc;
     }
     i = oldest(p->graphs);
-    if (p->graphs->at[i].exec)
-        cudaGraphExecDestroy(p->graphs->at[i].exec);
+    destroy(p, p->graphs->at[i].exec);
     p->graphs->at[i].exec = exec;
     p->graphs->at[i].arena = cuda__dev(p)->arena;
     p->graphs->at[i].image = b->image;
@@ -112,8 +119,7 @@ int cuda__graph_capture(struct cuda_plan *p, const struct dev_bases *b, struct s
 void cuda__graphs_free(struct cuda_plan *p)
 {
     for (int i = 0; p->graphs && i < MAX_GRAPHS; i++)
-        if (p->graphs->at[i].exec)
-            cudaGraphExecDestroy(p->graphs->at[i].exec);
+        destroy(p, p->graphs->at[i].exec);
     free(p->graphs);
     p->graphs = NULL;
 }

@@ -1,37 +1,14 @@
 /* cuda_loss.c - losses and dropout; the kernels are in loss.cu. */
 #include "common/mem.h"
-#include "executor/device/cuda/cuda.h"
+#include "executor/device/cuda/cuda_nest.h"
 #include "executor/device/philox.h"
-
-static int same_shape(struct cuda_build *b, uint32_t x, uint32_t y)
-{
-    const struct dev_tensor *s = cuda__t(b, x), *t = cuda__t(b, y);
-    bool same = s->rank == t->rank && s->dtype == SH_F32 && t->dtype == SH_F32;
-
-    for (uint32_t i = 0; same && i < s->rank; i++)
-        same = s->dims[i] == t->dims[i];
-    return same ? SH_OK
-                : cuda__refuse(b, SH_E_BUG, "tensors \"%s\" and \"%s\" differ in shape or type",
-                               s->name, t->name);
-}
-
-static enum cuda_type type_of(const struct cuda_call *c, uint32_t tensor)
-{
-    return c->plan->tensors[tensor].form.type;
-}
-
-/* Row-major, in `type`. */
-static struct cuda_form plain(enum cuda_type type)
-{
-    return (struct cuda_form){.type = type, .layout = CUDA_PLAIN};
-}
 
 /* ------------------------------------------------------------------ losses */
 
 static struct k_loss loss_args(const struct cuda_call *c)
 {
-    return (struct k_loss){.x_type = (int)type_of(c, c->op->in[0]),
-                           .d_type = (int)type_of(c, c->op->out[1]),
+    return (struct k_loss){.x_type = (int)cuda__stored_type(c, c->op->in[0]),
+                           .d_type = (int)cuda__stored_type(c, c->op->out[1]),
                            .x = c->in[0],
                            .d = c->out[1],
                            .loss = c->out[0],
@@ -55,7 +32,8 @@ static int run_mse(const struct cuda_call *c, struct sh_err *err)
     const struct dev_tensor *x = &c->plan->base.g->tensors[c->op->in[0]];
     struct k_loss a = loss_args(c);
 
-    k_loss_mse(c->stream, &a, (int)type_of(c, c->op->in[1]), c->in[1], dev_tensor_elements(x));
+    k_loss_mse(c->stream, &a, (int)cuda__stored_type(c, c->op->in[1]), c->in[1],
+               dev_tensor_elements(x));
     return cuda__launched(c, err);
 }
 
@@ -63,16 +41,17 @@ static int run_mse(const struct cuda_call *c, struct sh_err *err)
 static int take_loss(struct cuda_build *b)
 {
     const struct dev_op *op = b->op;
-    int rc = same_shape(b, op->in[0], op->out[1]);
+    const uint32_t all[] = {op->in[0], op->out[1]};
+    int rc = cuda__same_f32(b, all, SH_ARRAY_LEN(all));
 
     if (!rc && (dev_tensor_elements(cuda__t(b, op->out[0])) != 1 ||
                 cuda__t(b, op->out[0])->dtype != SH_F32))
         rc = cuda__refuse(b, SH_E_BUG, "the loss is not one F32");
     for (uint32_t i = 0; i < 2 && !rc; i++)
-        rc = cuda__in(b, i, plain(cuda__form(b, op->in[i]).type));
+        rc = cuda__in_plain(b, i);
     if (!rc)
-        rc = cuda__out(b, 0, plain(CUDA_T_F32));
-    return rc ? rc : cuda__out(b, 1, plain(cuda__form(b, op->out[1]).type));
+        rc = cuda__out(b, 0, cuda__plain(CUDA_T_F32));
+    return rc ? rc : cuda__out_plain(b, 1);
 }
 
 int cuda__loss_xent(struct cuda_build *b)
@@ -90,7 +69,7 @@ int cuda__loss_xent(struct cuda_build *b)
 
 int cuda__loss_mse(struct cuda_build *b)
 {
-    int rc = same_shape(b, b->op->in[0], b->op->in[1]);
+    int rc = cuda__same_f32(b, b->op->in, 2);
 
     if (rc)
         return rc;
@@ -122,14 +101,15 @@ static int run_dropout(const struct cuda_call *c, struct sh_err *err)
                           .threshold = dev_philox_threshold(c->op->u.dropout.ratio),
                           .scale = scale_of(c->op)};
 
-    k_dropout(c->stream, &d, (int)type_of(c, c->op->out[0]), c->in[0], c->out[0], c->out[1]);
+    k_dropout(c->stream, &d, (int)cuda__stored_type(c, c->op->out[0]), c->in[0], c->out[0],
+              c->out[1]);
     return cuda__launched(c, err);
 }
 
 static int run_dropout_bwd(const struct cuda_call *c, struct sh_err *err)
 {
-    k_dropout_bwd(c->stream, elements(c), scale_of(c->op), (int)type_of(c, c->op->out[0]), c->in[0],
-                  c->in[1], c->out[0]);
+    k_dropout_bwd(c->stream, elements(c), scale_of(c->op), (int)cuda__stored_type(c, c->op->out[0]),
+                  c->in[0], c->in[1], c->out[0]);
     return cuda__launched(c, err);
 }
 
@@ -144,6 +124,7 @@ static int check_mask(struct cuda_build *b, uint32_t mask)
 
 static int check_dropout(struct cuda_build *b)
 {
+    const uint32_t all[] = {b->op->in[0], b->op->out[0]};
     int64_t n = dev_tensor_elements(cuda__t(b, b->op->in[0]));
 
     if (!(b->op->u.dropout.ratio >= 0 && b->op->u.dropout.ratio <= 1))
@@ -151,24 +132,24 @@ static int check_dropout(struct cuda_build *b)
                             (double)b->op->u.dropout.ratio);
     if (n / 4 > UINT32_MAX || n > DROPOUT_MAX)
         return cuda__refuse(b, SH_E_TOOBIG, "more elements than random numbers");
-    return same_shape(b, b->op->in[0], b->op->out[0]);
+    return cuda__same_f32(b, all, SH_ARRAY_LEN(all));
 }
 
 /* The order of the elements is that of the random numbers: row-major. */
 int cuda__dropout(struct cuda_build *b)
 {
     const uint32_t mask = cuda__opt_out(b->op, 1);
-    struct cuda_form f = plain(cuda__form(b, b->op->out[0]).type);
+    struct cuda_form f = cuda__plain(cuda__form(b, b->op->out[0]).type);
     int rc = check_dropout(b);
 
     if (!rc && mask != DEV_NONE)
         rc = check_mask(b, mask);
     if (!rc && mask != DEV_NONE)
-        rc = cuda__out(b, 1, plain(cuda__form(b, mask).type));
+        rc = cuda__out_plain(b, 1);
     if (!rc)
         rc = cuda__in(b, 0, f);
     if (!rc)
-        rc = cuda__out(b, 0, f);
+        rc = cuda__out_plain(b, 0);
     b->co->run = run_dropout;
     b->co->by_step = true;
     return rc;
@@ -176,7 +157,7 @@ int cuda__dropout(struct cuda_build *b)
 
 int cuda__dropout_bwd(struct cuda_build *b)
 {
-    struct cuda_form f = plain(cuda__form(b, b->op->out[0]).type);
+    struct cuda_form f = cuda__plain(cuda__form(b, b->op->out[0]).type);
     int rc = check_dropout(b);
 
     if (!rc)
@@ -184,9 +165,9 @@ int cuda__dropout_bwd(struct cuda_build *b)
     if (!rc)
         rc = cuda__in(b, 0, f);
     if (!rc)
-        rc = cuda__in(b, 1, plain(cuda__form(b, b->op->in[1]).type));
+        rc = cuda__in_plain(b, 1);
     if (!rc)
-        rc = cuda__out(b, 0, f);
+        rc = cuda__out_plain(b, 0);
     b->co->run = run_dropout_bwd;
     return rc;
 }

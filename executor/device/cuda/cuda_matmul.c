@@ -562,17 +562,20 @@ static float measure(const struct cuda_build *b, const struct mm *m, const struc
     return best;
 }
 
-/* Which of the proposals is the fastest; the first where that cannot be found out. That is recorded
- * too: the others shall choose the same. */
-static int fastest(struct cuda_build *b, struct mm *m, const cublasLtMatmulHeuristicResult_t *all,
-                   int n)
+/* *best: which of the proposals is the fastest; the first where that cannot be found out, which is
+ * as good an answer: the others shall choose the same. false: there was no memory to find out now,
+ * and another worker may have it. */
+static bool fastest(struct cuda_build *b, struct mm *m, const cublasLtMatmulHeuristicResult_t *all,
+                    int n, int *best)
 {
     struct trial t;
     float first = -1, best_ms = -1;
-    int best = 0;
 
-    if (n < 2 || m->calls > MAX_TIMED_CALLS || !trial_init(b, m, &t))
-        return 0;
+    *best = 0;
+    if (n < 2 || m->calls > MAX_TIMED_CALLS)
+        return true;
+    if (!trial_init(b, m, &t))
+        return false;
     for (int i = 0; i < n; i++) {
         float ms;
 
@@ -582,14 +585,16 @@ static int fastest(struct cuda_build *b, struct mm *m, const cublasLtMatmulHeuri
         if (i == 0)
             first = ms;
         if (ms >= 0 && (best_ms < 0 || ms < best_ms)) {
-            best = i;
+            *best = i;
             best_ms = ms;
         }
     }
     cudaStreamSynchronize(cuda__dev(b->plan)->stream);
     trial_fini(&t);
     (void)cudaGetLastError(); /* a proposal that cannot run is no failure of what comes next */
-    return first >= 0 && best_ms > first * (float)CLEARLY ? 0 : best;
+    if (first >= 0 && best_ms > first * (float)CLEARLY)
+        *best = 0;
+    return true;
 }
 
 /* ------------------------------------------------------------------ the tuning file */
@@ -643,7 +648,7 @@ static int choose(struct cuda_build *b, struct mm *m, bool *found)
     cublasLtMatmulHeuristicResult_t all[MAX_ALGOS];
     struct cuda_tuned known;
     char key[CUDA_TUNE_KEY];
-    bool is_known;
+    bool is_known, is_final = false;
     int n, best = 0, rc;
 
     *found = true;
@@ -659,10 +664,10 @@ static int choose(struct cuda_build *b, struct mm *m, bool *found)
     if (rc || n == 0)
         return rc;
     if (tune)
-        best = fastest(b, m, all, n);
+        is_final = fastest(b, m, all, n, &best);
     m->algo = all[best].algo;
     m->workspace = all[best].workspaceSize;
-    if (tune)
+    if (is_final)
         remember(b, m, key);
     return SH_OK;
 }

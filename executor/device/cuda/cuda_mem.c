@@ -4,19 +4,17 @@
 #include "common/clock.h"
 #include "common/mem.h"
 #include "executor/device/cuda/cuda.h"
+#include "executor/device/lane.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 /* Commands of one lane that are not known to be done. The driver has room for fewer: beyond that it
  * holds the caller until a copy ends, so this is the limit should it ever have more. */
 #define MAX_QUEUED 8192u
 #define NOTE_EVERY 64u /* commands between two notes of how far a lane is */
-#define MARKS 16384u   /* marks that nobody has fetched yet, all lanes */
 #define BOUNCE ((size_t)4 << 20)
 
 struct lane {
@@ -25,8 +23,8 @@ struct lane {
     cudaEvent_t here; /* a place in `stream` that `marks` waits for */
     uint32_t n_queued;
     unsigned char *bounce; /* device memory, BORROWED from the mem */
-    uint64_t *cookies; /* OWNED ring of MARKS: marks whose place is not reached; under the lock */
-    uint32_t head, n;
+    uint64_t *cookies;     /* OWNED ring of DEV_MAX_MARKS: marks whose place is not reached */
+    uint32_t head, tail;   /* they count up; see cuda__mem_mark() */
 };
 
 struct cuda_mem {
@@ -42,12 +40,7 @@ struct cuda_mem {
 
     atomic_bool has_forced;
     _Atomic uint32_t forced[DEV_N_TICKETS]; /* what a ticket was forced to, 0: never */
-
-    bool has_lock;
-    pthread_mutex_t lock; /* guards what follows, and the lanes' cookies */
-    uint64_t *marks;      /* OWNED ring of MARKS: reached, not fetched */
-    uint32_t mark_head, n_marks, n_promised;
-    int event_fd;
+    struct dev_marks marks;
 };
 
 static struct cuda_mem *mem_of(const struct dev_mem *m)
@@ -62,7 +55,7 @@ void cuda__ticket_force(struct dev_mem *base, uint32_t slot, uint32_t value)
     struct cuda_mem *m = mem_of(base);
     uint32_t old = atomic_load(&m->forced[slot]);
 
-    cuda__ticket_raise(cuda__ticket(&m->tickets, slot), value);
+    dev_ticket_raise(cuda__ticket(&m->tickets, slot), value);
     while ((old == 0 || (int32_t)(value - old) > 0) &&
            !atomic_compare_exchange_weak(&m->forced[slot], &old, value))
         ;
@@ -76,7 +69,7 @@ static void force_again(struct cuda_mem *m)
         uint32_t value = atomic_load(&m->forced[i]);
 
         if (value)
-            cuda__ticket_raise(cuda__ticket(&m->tickets, i), value);
+            dev_ticket_raise(cuda__ticket(&m->tickets, i), value);
     }
 }
 
@@ -89,43 +82,24 @@ uint32_t cuda__ticket_value(const struct dev_mem *m, uint32_t slot)
 static void CUDART_CB on_mark(void *arg)
 {
     struct lane *l = arg;
-    struct cuda_mem *m = l->mem;
 
-    pthread_mutex_lock(&m->lock);
-    m->marks[(m->mark_head + m->n_marks) % MARKS] = l->cookies[l->head];
-    l->head = (l->head + 1) % MARKS;
-    l->n--;
-    m->n_marks++;
-    if (m->n_marks == 1)
-        eventfd_write(m->event_fd, 1); /* its count is 0 here, so this cannot fail */
-    pthread_mutex_unlock(&m->lock);
+    dev_marks_reach(&l->mem->marks, l->cookies[l->head++ % DEV_MAX_MARKS]);
 }
 
 bool cuda__mem_next_mark(struct dev_mem *base, uint64_t *cookie)
 {
     struct cuda_mem *m = mem_of(base);
-    eventfd_t n;
-    bool found;
 
-    pthread_mutex_lock(&m->lock);
-    found = m->n_marks > 0;
-    if (found) {
-        *cookie = m->marks[m->mark_head];
-        m->mark_head = (m->mark_head + 1) % MARKS;
-        m->n_marks--;
-        m->n_promised--;
-        if (m->n_marks == 0)
-            eventfd_read(m->event_fd, &n);
-    }
-    pthread_mutex_unlock(&m->lock);
-    if (found && atomic_load(&m->has_forced))
+    if (!dev_marks_next(&m->marks, cookie))
+        return false;
+    if (atomic_load(&m->has_forced))
         force_again(m);
-    return found;
+    return true;
 }
 
 int cuda__mem_event_fd(const struct dev_mem *m)
 {
-    return mem_of(m)->event_fd;
+    return mem_of(m)->marks.event_fd;
 }
 
 /* ------------------------------------------------------------------ enqueueing */
@@ -237,41 +211,26 @@ int cuda__mem_ticket(struct dev_mem *m, uint32_t lane, uint32_t slot, uint32_t v
     return rc ? rc : count(l, err);
 }
 
-static int promise(struct lane *l, uint64_t cookie, struct sh_err *err)
-{
-    struct cuda_mem *m = l->mem;
-    bool fits;
-
-    pthread_mutex_lock(&m->lock);
-    fits = m->n_promised < MARKS;
-    if (fits) {
-        l->cookies[(l->head + l->n) % MARKS] = cookie;
-        l->n++;
-        m->n_promised++;
-    }
-    pthread_mutex_unlock(&m->lock);
-    return fits ? SH_OK : SH_FAIL(err, SH_E_QUEUEFULL, "%u marks are out and not fetched", MARKS);
-}
-
+/* Only this thread adds cookies, and only on_mark() takes them: the launch hands one over, and what
+ * is promised is never more than the ring holds. */
 int cuda__mem_mark(struct dev_mem *m, uint32_t lane, uint64_t cookie, struct sh_err *err)
 {
     struct lane *l = lane_of(m, lane);
     int rc = check_room(l, err);
 
     if (!rc)
-        rc = promise(l, cookie, err);
+        rc = dev_marks_promise(&l->mem->marks, err);
     if (rc)
         return rc;
+    l->cookies[l->tail++ % DEV_MAX_MARKS] = cookie;
     rc = cuda__check(cudaEventRecord(l->here, l->stream), "enqueue a mark", err);
     if (!rc)
         rc = cuda__check(cudaStreamWaitEvent(l->marks, l->here, 0), "enqueue a mark", err);
     if (!rc)
         rc = cuda__check(cudaLaunchHostFunc(l->marks, on_mark, l), "enqueue a mark", err);
-    if (rc) { /* only this thread adds, so the last one is ours */
-        pthread_mutex_lock(&l->mem->lock);
-        l->n--;
-        l->mem->n_promised--;
-        pthread_mutex_unlock(&l->mem->lock);
+    if (rc) {
+        l->tail--;
+        dev_marks_withdraw(&l->mem->marks);
         return rc;
     }
     return count(l, err);
@@ -296,24 +255,19 @@ void cuda__mem_host_unlock(struct dev_mem *m, void *base)
 static int start_lane(struct cuda_mem *m, uint32_t i, struct sh_err *err)
 {
     struct lane *l = &m->lanes[i];
-    int least = 0, greatest = 0;
-    int rc = cuda__check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
-                         "ask for the priorities of streams", err);
+    int rc = SH_OK;
 
     l->mem = m;
     l->bounce = m->bounce + i * BOUNCE;
-    l->cookies = calloc(MARKS, sizeof(*l->cookies));
-    if (!rc && !l->cookies)
+    l->cookies = calloc(DEV_MAX_MARKS, sizeof(*l->cookies));
+    if (!l->cookies)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate copy lane %u", i);
     if (!rc)
-        rc = cuda__check(cudaStreamCreateWithPriority(&l->stream, cudaStreamNonBlocking, greatest),
-                         "create a copy lane", err);
+        rc = cuda__stream_new(&l->stream, err);
     if (!rc)
-        rc = cuda__check(cudaStreamCreateWithPriority(&l->marks, cudaStreamNonBlocking, greatest),
-                         "create a copy lane", err);
+        rc = cuda__stream_new(&l->marks, err);
     if (!rc)
-        rc = cuda__check(cudaEventCreateWithFlags(&l->here, cudaEventDisableTiming),
-                         "create a copy lane", err);
+        rc = cuda__event_new(&l->here, err);
     /* No attribute says whether a device has stream memory operations: this asks it. */
     if (!rc)
         rc = cuda__check_drv(cuStreamWriteValue32(l->stream, m->notes_dev + i * sizeof(uint32_t), 0,
@@ -358,16 +312,6 @@ static int make_arena(struct cuda_mem *m, struct sh_err *err)
     return rc ? rc : make_notes(m, err);
 }
 
-static int make_marks(struct cuda_mem *m, struct sh_err *err)
-{
-    m->has_lock = pthread_mutex_init(&m->lock, NULL) == 0;
-    m->marks = calloc(MARKS, sizeof(*m->marks));
-    m->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    return m->has_lock && m->marks && m->event_fd >= 0
-               ? SH_OK
-               : SH_FAIL(err, SH_E_NOMEM, "could not create the queue of finished copies");
-}
-
 int cuda__mem_open(const struct dev_mem_conf *c, struct dev_mem **out, struct sh_err *err)
 {
     struct cuda_mem *m = calloc(1, sizeof(*m));
@@ -378,8 +322,8 @@ int cuda__mem_open(const struct dev_mem_conf *c, struct dev_mem **out, struct sh
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate device memory object");
     m->base.bytes = c->pool_bytes;
     m->base.n_lanes = c->n_lanes;
-    m->arena_fd = m->event_fd = m->tickets.shm.fd = -1;
-    rc = make_marks(m, err);
+    m->arena_fd = m->tickets.shm.fd = -1;
+    rc = dev_marks_init(&m->marks, err);
     /* This process waits for the device only when it ends. */
     if (!rc)
         rc = cuda__context_open(c->ordinal, CU_CTX_SCHED_BLOCKING_SYNC, &m->context, err);
@@ -435,11 +379,7 @@ void cuda__mem_close(struct dev_mem *base)
         close(m->arena_fd);
     cuda__arena_fini(&m->arena);
     cuda__context_close(&m->context);
-    if (m->event_fd >= 0)
-        close(m->event_fd);
-    if (m->has_lock)
-        pthread_mutex_destroy(&m->lock);
-    free(m->marks);
+    dev_marks_fini(&m->marks);
     free(m);
 }
 

@@ -44,7 +44,9 @@ void cuda__context_close(struct cuda_context *c);
 /* Waits until the stream (NULL: none) has nothing more to do, but not beyond `end_ns` of
  * sh_clock_ns(): false. A dead context counts as idle. */
 bool cuda__wait_idle(cudaStream_t s, int64_t end_ns);
-#define CUDA_CLOSE_NS INT64_C(5000000000) /* what closing may wait for */
+#define CUDA_CLOSE_NS INT64_C(5000000000)                    /* what closing may wait for */
+int cuda__stream_new(cudaStream_t *out, struct sh_err *err); /* ahead of those without priority */
+int cuda__event_new(cudaEvent_t *out, struct sh_err *err);   /* without times */
 
 struct cuda_arena {
     CUmemGenericAllocationHandle handle;
@@ -52,7 +54,11 @@ struct cuda_arena {
     size_t bytes;        /* mapped: whole granules */
     bool has_handle, is_reserved, is_mapped;
 };
-/* Zeroed. is_shared: can be exported. Fails: SH_E_DEVMEM saying how much is free. */
+/* What an arena leaves on the device: a context takes some 500 MiB, and workers try out what they
+ * compile. */
+#define CUDA_RESERVE ((size_t)1 << 30)
+/* Zeroed. is_shared: can be exported, and must leave CUDA_RESERVE. Fails: SH_E_DEVMEM saying how
+ * much is free. */
 int cuda__arena_create(CUdevice device, size_t bytes, bool is_shared, struct cuda_arena *out,
                        struct sh_err *err);
 int cuda__arena_import(CUdevice device, int fd, size_t bytes, struct cuda_arena *out,
@@ -72,8 +78,6 @@ static inline uint32_t *cuda__ticket(const struct cuda_tickets *t, uint32_t slot
 {
     return (uint32_t *)t->shm.base + slot;
 }
-/* Raises a word to at least `value` (cyclic). Any thread, any process. */
-void cuda__ticket_raise(uint32_t *word, uint32_t value);
 
 /* Page-locks memory for copies of this process; a mapping that cannot be written is locked for
  * copies to the device only. */

@@ -118,13 +118,27 @@ int cuda__need_f32(struct cuda_build *b, const uint32_t *tensors, uint32_t n)
 int cuda__same_shape(struct cuda_build *b, uint32_t x, uint32_t y)
 {
     const struct dev_tensor *tx = cuda__t(b, x), *ty = cuda__t(b, y);
-    bool same = tx->rank == ty->rank;
 
-    for (uint32_t i = 0; same && i < tx->rank; i++)
-        same = tx->dims[i] == ty->dims[i];
-    return same
+    return dev_same_dims(tx, ty)
                ? SH_OK
                : cuda__refuse(b, SH_E_BUG, "\"%s\" and \"%s\" differ in shape", tx->name, ty->name);
+}
+
+int cuda__same_f32(struct cuda_build *b, const uint32_t *tensors, uint32_t n)
+{
+    int rc = cuda__need_f32(b, tensors, n);
+
+    for (uint32_t i = 1; i < n && !rc; i++)
+        if (tensors[i] != DEV_NONE)
+            rc = cuda__same_shape(b, tensors[0], tensors[i]);
+    return rc;
+}
+
+int cuda__axis(struct cuda_build *b, uint32_t tensor, int64_t axis, uint32_t *out)
+{
+    return dev_axis_of(cuda__t(b, tensor), axis, out)
+               ? SH_OK
+               : cuda__refuse(b, SH_E_BUG, "axis %lld does not exist", (long long)axis);
 }
 
 void *cuda__aux_new(struct cuda_build *b, size_t bytes, int *rc)
@@ -137,4 +151,21 @@ void *cuda__aux_new(struct cuda_build *b, size_t bytes, int *rc)
     else
         *rc = cuda__refuse(b, SH_E_NOMEM, "could not allocate an operation");
     return aux;
+}
+
+static struct k_operand operand(const struct cuda_call *c, void *p, uint32_t tensor)
+{
+    enum cuda_type type = tensor == DEV_NONE ? CUDA_T_F32 : cuda__stored_type(c, tensor);
+
+    return (struct k_operand){.p = p, .type = (int)type};
+}
+
+struct k_operand cuda__operand_in(const struct cuda_call *c, uint32_t slot)
+{
+    return operand(c, c->in[slot], cuda__opt_in(c->op, slot));
+}
+
+struct k_operand cuda__operand_out(const struct cuda_call *c, uint32_t slot)
+{
+    return operand(c, c->out[slot], cuda__opt_out(c->op, slot));
 }

@@ -1,5 +1,6 @@
-/* cuda_nest.h - struct k_nest from tensors: what the builders of element-wise and moving operations
- * share. Axes are the logical ones of the destination until k_nest_pack() puts them in order.
+/* cuda_nest.h - what builders share: struct k_nest from tensors, checks, operands.
+ *
+ * Axes of a nest are the logical ones of the destination until k_nest_pack() puts them in order.
  */
 #ifndef SH_EXECUTOR_DEVICE_CUDA_NEST_H
 #define SH_EXECUTOR_DEVICE_CUDA_NEST_H
@@ -16,7 +17,15 @@ int cuda__nest_move(struct cuda_build *b, struct k_nest *n, uint32_t x, uint32_t
 /* All of them F32 (DEV_NONE passes): else SH_E_UNSUPPORTED. */
 int cuda__need_f32(struct cuda_build *b, const uint32_t *tensors, uint32_t n);
 int cuda__same_shape(struct cuda_build *b, uint32_t x, uint32_t y);
+/* All of them F32, of the shape of the first (DEV_NONE passes). */
+int cuda__same_f32(struct cuda_build *b, const uint32_t *tensors, uint32_t n);
+int cuda__axis(struct cuda_build *b, uint32_t tensor, int64_t axis,
+               uint32_t *out); /* dev_axis_of */
 /* Zeroed memory that the plan frees with the operation; NULL: *rc says why. */
 void *cuda__aux_new(struct cuda_build *b, size_t bytes, int *rc);
+
+/* An operand that the builder takes in the type in which it is stored. Absent: no address, F32. */
+struct k_operand cuda__operand_in(const struct cuda_call *c, uint32_t slot);
+struct k_operand cuda__operand_out(const struct cuda_call *c, uint32_t slot);
 
 #endif

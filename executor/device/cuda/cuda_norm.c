@@ -6,156 +6,87 @@
 #include "common/mem.h"
 #include "executor/device/cuda/cuda_nest.h"
 
-#include <stdlib.h>
-
-static struct cuda_form plain_of(const struct cuda_build *b, uint32_t tensor)
-{
-    return (struct cuda_form){cuda__form(b, tensor).type, CUDA_PLAIN};
-}
-
-/* Operand `slot`, row-major, in its own type. */
-static int take_in(struct cuda_build *b, uint32_t slot)
-{
-    const uint32_t t = cuda__opt_in(b->op, slot);
-
-    return t == DEV_NONE ? SH_OK : cuda__in(b, slot, plain_of(b, t));
-}
-
-static int take_out(struct cuda_build *b, uint32_t slot)
-{
-    const uint32_t t = cuda__opt_out(b->op, slot);
-
-    return t == DEV_NONE ? SH_OK : cuda__out(b, slot, plain_of(b, t));
-}
-
-static int take_f32(struct cuda_build *b, uint32_t slot, bool is_out)
-{
-    const struct cuda_form f = {CUDA_T_F32, CUDA_PLAIN};
-
-    return is_out ? cuda__out(b, slot, f) : cuda__in(b, slot, f);
-}
-
 /* ------------------------------------------------------------------ softmax */
 
-struct softmax {
-    struct k_lines lines;
-    int type[3]; /* of the operands, in the order of the launcher */
-};
-
-static int softmax_new(struct cuda_build *b, struct softmax **out)
+/* The lines along the operation's axis as aux. */
+static int keep_lines(struct cuda_build *b, cuda_run *run)
 {
     const struct dev_tensor *t = cuda__t(b, b->op->in[0]);
-    int64_t axis = b->op->u.axis.axis;
-    struct softmax *s;
-    int rc = SH_OK;
+    struct k_lines *l;
+    uint32_t axis;
+    int rc = cuda__axis(b, b->op->in[0], b->op->u.axis.axis, &axis);
 
-    axis += axis < 0 ? (int64_t)t->rank : 0;
-    if (axis < 0 || axis >= (int64_t)t->rank)
-        return cuda__refuse(b, SH_E_BUG, "axis %lld does not exist", (long long)b->op->u.axis.axis);
-    s = cuda__aux_new(b, sizeof(*s), &rc);
-    if (!s)
+    if (rc)
         return rc;
-    s->lines = (struct k_lines){1, t->dims[axis], 1};
-    for (int64_t i = 0; i < (int64_t)t->rank; i++) {
-        if (i < axis)
-            s->lines.outer *= t->dims[i];
-        else if (i > axis)
-            s->lines.inner *= t->dims[i];
-    }
-    *out = s;
+    l = cuda__aux_new(b, sizeof(*l), &rc);
+    if (rc)
+        return rc;
+    l->outer = dev_axes_elements(t, 0, axis);
+    l->n = t->dims[axis];
+    l->inner = dev_axes_elements(t, axis + 1, t->rank);
+    b->co->run = run;
     return SH_OK;
 }
 
 static int softmax_run(const struct cuda_call *c, struct sh_err *err)
 {
-    const struct softmax *s = c->aux;
-
-    k_softmax(c->stream, &s->lines, (struct k_operand){c->in[0], s->type[0]},
-              (struct k_operand){c->out[0], s->type[1]}, c->op->u.axis.log);
+    k_softmax(c->stream, c->aux, cuda__operand_in(c, 0), cuda__operand_out(c, 0),
+              c->op->u.axis.log);
     return cuda__launched(c, err);
 }
 
 int cuda__softmax(struct cuda_build *b)
 {
-    const struct dev_op *op = b->op;
-    const uint32_t all[] = {op->in[0], op->out[0]};
-    struct softmax *s = NULL;
-    int rc = cuda__need_f32(b, all, SH_ARRAY_LEN(all));
+    const uint32_t all[] = {b->op->in[0], b->op->out[0]};
+    int rc = cuda__same_f32(b, all, SH_ARRAY_LEN(all));
 
     if (!rc)
-        rc = cuda__same_shape(b, op->in[0], op->out[0]);
+        rc = keep_lines(b, softmax_run);
     if (!rc)
-        rc = softmax_new(b, &s);
-    if (!rc)
-        rc = take_in(b, 0);
-    if (!rc)
-        rc = take_out(b, 0);
-    if (rc)
-        return rc;
-    s->type[0] = (int)cuda__form(b, op->in[0]).type;
-    s->type[1] = (int)cuda__form(b, op->out[0]).type;
-    b->co->run = softmax_run;
-    return SH_OK;
+        rc = cuda__in_plain(b, 0);
+    return rc ? rc : cuda__out_plain(b, 0);
 }
 
 static int softmax_bwd_run(const struct cuda_call *c, struct sh_err *err)
 {
-    const struct softmax *s = c->aux;
-
-    k_softmax_bwd(c->stream, &s->lines, (struct k_operand){c->in[0], s->type[0]},
-                  (struct k_operand){c->in[1], s->type[1]},
-                  (struct k_operand){c->out[0], s->type[2]}, c->op->u.axis.log);
+    k_softmax_bwd(c->stream, c->aux, cuda__operand_in(c, 0), cuda__operand_in(c, 1),
+                  cuda__operand_out(c, 0), c->op->u.axis.log);
     return cuda__launched(c, err);
 }
 
 int cuda__softmax_bwd(struct cuda_build *b)
 {
-    const struct dev_op *op = b->op;
-    const uint32_t all[] = {op->in[0], op->in[1], op->out[0]};
-    struct softmax *s = NULL;
-    int rc = cuda__need_f32(b, all, SH_ARRAY_LEN(all));
+    const uint32_t all[] = {b->op->in[0], b->op->in[1], b->op->out[0]};
+    int rc = cuda__same_f32(b, all, SH_ARRAY_LEN(all));
 
-    for (int i = 1; i < 3 && !rc; i++)
-        rc = cuda__same_shape(b, op->in[0], all[i]);
     if (!rc)
-        rc = softmax_new(b, &s);
+        rc = keep_lines(b, softmax_bwd_run);
     for (uint32_t i = 0; i < 2 && !rc; i++)
-        rc = take_in(b, i);
-    if (!rc)
-        rc = take_out(b, 0);
-    if (rc)
-        return rc;
-    for (int i = 0; i < 3; i++)
-        s->type[i] = (int)cuda__form(b, all[i]).type;
-    b->co->run = softmax_bwd_run;
-    return SH_OK;
+        rc = cuda__in_plain(b, i);
+    return rc ? rc : cuda__out_plain(b, 0);
 }
 
 /* ------------------------------------------------------------------ layer normalisation */
 
 struct layernorm {
     int64_t rows, n;
-    int type[4]; /* x scale bias y, or x d_y scale d_x */
     int n_parts;
 };
 
 static int layernorm_new(struct cuda_build *b, struct layernorm **out)
 {
     const struct dev_tensor *x = cuda__t(b, b->op->in[0]);
-    int64_t axis = b->op->u.norm.axis;
     struct layernorm *l;
-    int rc = SH_OK;
+    uint32_t axis;
+    int rc = cuda__axis(b, b->op->in[0], b->op->u.norm.axis, &axis);
 
-    axis += axis < 0 ? (int64_t)x->rank : 0;
-    if (axis < 0 || axis >= (int64_t)x->rank)
-        return cuda__refuse(b, SH_E_BUG, "axis %lld does not exist", (long long)b->op->u.norm.axis);
-    l = cuda__aux_new(b, sizeof(*l), &rc);
-    if (!l)
+    if (rc)
         return rc;
-    l->rows = l->n = 1;
-    for (int64_t i = 0; i < (int64_t)x->rank; i++)
-        *(i < axis ? &l->rows : &l->n) *= x->dims[i];
-    *out = l;
+    *out = l = cuda__aux_new(b, sizeof(*l), &rc);
+    if (rc)
+        return rc;
+    l->rows = dev_axes_elements(x, 0, axis);
+    l->n = dev_axes_elements(x, axis, x->rank);
     return SH_OK;
 }
 
@@ -170,21 +101,16 @@ static int has(struct cuda_build *b, uint32_t tensor, int64_t n)
     return rc;
 }
 
-static int type_of(const struct cuda_build *b, uint32_t tensor)
-{
-    return tensor == DEV_NONE ? (int)CUDA_T_F32 : (int)cuda__form(b, tensor).type;
-}
-
 static int layernorm_run(const struct cuda_call *c, struct sh_err *err)
 {
     const struct layernorm *l = c->aux;
     const struct k_layernorm a = {.rows = l->rows,
                                   .n = l->n,
                                   .eps = c->op->u.norm.eps,
-                                  .x = {c->in[0], l->type[0]},
-                                  .scale = {c->in[1], l->type[1]},
-                                  .bias = {c->in[2], l->type[2]},
-                                  .y = {c->out[0], l->type[3]},
+                                  .x = cuda__operand_in(c, 0),
+                                  .scale = cuda__operand_in(c, 1),
+                                  .bias = cuda__operand_in(c, 2),
+                                  .y = cuda__operand_out(c, 0),
                                   .mean = c->out[1],
                                   .invstd = c->out[2]};
 
@@ -205,15 +131,13 @@ int cuda__layernorm(struct cuda_build *b)
     for (uint32_t i = 1; i < 3 && !rc; i++)
         rc = has(b, cuda__opt_out(op, i), l->rows);
     for (uint32_t i = 0; i < 3 && !rc; i++)
-        rc = take_in(b, i);
+        rc = cuda__in_plain(b, i);
     if (!rc)
-        rc = take_out(b, 0);
+        rc = cuda__out_plain(b, 0);
     for (uint32_t i = 1; i < 3 && !rc; i++)
-        rc = take_f32(b, i, true);
+        rc = cuda__out(b, i, cuda__plain(CUDA_T_F32));
     if (rc)
         return rc;
-    for (int i = 0; i < 4; i++)
-        l->type[i] = type_of(b, all[i]);
     b->co->run = layernorm_run;
     return SH_OK;
 }
@@ -223,10 +147,10 @@ static int layernorm_bwd_run(const struct cuda_call *c, struct sh_err *err)
     const struct layernorm *l = c->aux;
     const struct k_layernorm_bwd a = {.rows = l->rows,
                                       .n = l->n,
-                                      .x = {c->in[0], l->type[0]},
-                                      .dy = {c->in[1], l->type[1]},
-                                      .scale = {c->in[2], l->type[2]},
-                                      .dx = {c->out[0], l->type[3]},
+                                      .x = cuda__operand_in(c, 0),
+                                      .dy = cuda__operand_in(c, 1),
+                                      .scale = cuda__operand_in(c, 2),
+                                      .dx = cuda__operand_out(c, 0),
                                       .mean = c->in[3],
                                       .invstd = c->in[4],
                                       .parts = c->out[1] || c->out[2] ? c->scratch : NULL,
@@ -252,15 +176,13 @@ int cuda__layernorm_bwd(struct cuda_build *b)
     for (uint32_t i = 1; i < 3 && !rc; i++)
         rc = has(b, cuda__opt_out(op, i), l->n);
     for (uint32_t i = 0; i < 5 && !rc; i++)
-        rc = i < 3 ? take_in(b, i) : take_f32(b, i, false);
+        rc = i < 3 ? cuda__in_plain(b, i) : cuda__in(b, i, cuda__plain(CUDA_T_F32));
     if (!rc)
-        rc = take_out(b, 0);
+        rc = cuda__out_plain(b, 0);
     for (uint32_t i = 1; i < 3 && !rc; i++)
-        rc = take_f32(b, i, true);
+        rc = cuda__out(b, i, cuda__plain(CUDA_T_F32));
     if (rc)
         return rc;
-    for (int i = 0; i < 4; i++)
-        l->type[i] = type_of(b, all[i]);
     l->n_parts = k_layernorm_parts(l->rows, l->n, cuda__dev(b->plan)->n_sms);
     cuda__scratch(b, (size_t)l->n_parts * 2 * (size_t)l->n * sizeof(float));
     b->co->run = layernorm_bwd_run;

@@ -1,7 +1,9 @@
 /* cuda_plan.c - a plan: how each tensor is stored, one builder call per operation, then nothing but
  * launches. */
+#include "common/clock.h"
 #include "common/mem.h"
 #include "executor/device/cuda/cuda.h"
+#include "executor/device/cuda/cuda_mem.h"
 #include "executor/device/cuda/cuda_record.h"
 
 #include <stdarg.h>
@@ -274,7 +276,6 @@ static int add_move(struct cuda_build *b, uint32_t slot, uint32_t tensor, struct
 static int keep_entry(struct cuda_build *b, uint32_t tensor, struct cuda_form form, uint32_t *out)
 {
     struct cuda_plan *p = b->plan;
-    size_t cap = p->cap_keep;
     int rc;
 
     for (uint32_t i = 0; i < p->n_keep; i++)
@@ -282,11 +283,10 @@ static int keep_entry(struct cuda_build *b, uint32_t tensor, struct cuda_form fo
             *out = i;
             return SH_OK;
         }
-    rc = sh_grow(&p->keep, &cap, (size_t)p->n_keep + 1, sizeof(*p->keep), MAX_KEEP,
+    rc = sh_grow(&p->keep, &p->cap_keep, (size_t)p->n_keep + 1, sizeof(*p->keep), MAX_KEEP,
                  "converted parameters of one plan", b->err);
     if (rc)
         return rc;
-    p->cap_keep = (uint32_t)cap;
     p->keep[p->n_keep] = (struct cuda_keep){.tensor = tensor, .form = form, .off = p->keep_bytes};
     p->keep_bytes += SH_ALIGN_UP(form_bytes(cuda__t(b, tensor), form), (size_t)DEV_ALIGN);
     *out = p->n_keep++;
@@ -315,6 +315,20 @@ int cuda__out(struct cuda_build *b, uint32_t slot, struct cuda_form form)
     if (tensor == DEV_NONE || same_form(cuda__t(b, tensor), cuda__form(b, tensor), form))
         return SH_OK;
     return add_move(b, slot, tensor, form, false);
+}
+
+int cuda__in_plain(struct cuda_build *b, uint32_t slot)
+{
+    const uint32_t t = cuda__opt_in(b->op, slot);
+
+    return t == DEV_NONE ? SH_OK : cuda__in(b, slot, cuda__plain(cuda__form(b, t).type));
+}
+
+int cuda__out_plain(struct cuda_build *b, uint32_t slot)
+{
+    const uint32_t t = cuda__opt_out(b->op, slot);
+
+    return t == DEV_NONE ? SH_OK : cuda__out(b, slot, cuda__plain(cuda__form(b, t).type));
 }
 
 static int build_ops(struct cuda_plan *p, struct sh_err *err)
@@ -413,6 +427,10 @@ void cuda__plan_free(struct dev_plan *base)
         return;
     if (cuda__dev(p)->running == p)
         cuda__dev(p)->running = NULL;
+    /* What a failure left in the queue may use it. If that waits for a ticket which does not come,
+     * only the end of the process frees it. */
+    if (!cuda__wait_idle(cuda__dev(p)->stream, sh_clock_ns() + CUDA_CLOSE_NS))
+        return;
     cuda__graphs_free(p);
     cuda__records_free(p);
     for (uint32_t i = 0; p->ops && i < p->base.g->n_ops; i++) {

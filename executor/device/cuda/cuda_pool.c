@@ -8,11 +8,6 @@
 
 #include <string.h>
 
-static struct k_operand operand(const struct cuda_call *c, void *p, uint32_t tensor)
-{
-    return (struct k_operand){.p = p, .type = (int)c->plan->tensors[tensor].form.type};
-}
-
 /* Positions along the axis, padding included, are of the kernels' type int. */
 static bool axis_fits(const struct dev_conv *c, int i, int64_t in, int64_t out)
 {
@@ -79,8 +74,8 @@ static int forward_run(const struct cuda_call *c, struct sh_err *err)
 {
     const struct k_pool *p = c->aux;
 
-    k_pool_forward(c->stream, p, operand(c, c->in[0], c->op->in[0]),
-                   operand(c, c->out[0], c->op->out[0]), p->has_indices ? c->out[1] : NULL);
+    k_pool_forward(c->stream, p, cuda__operand_in(c, 0), cuda__operand_out(c, 0),
+                   p->has_indices ? c->out[1] : NULL);
     return cuda__launched(c, err);
 }
 
@@ -88,8 +83,8 @@ static int backward_run(const struct cuda_call *c, struct sh_err *err)
 {
     const struct k_pool *p = c->aux;
 
-    k_pool_backward(c->stream, p, operand(c, c->in[0], c->op->in[0]),
-                    p->has_indices ? c->in[1] : NULL, operand(c, c->out[0], c->op->out[0]));
+    k_pool_backward(c->stream, p, cuda__operand_in(c, 0), p->has_indices ? c->in[1] : NULL,
+                    cuda__operand_out(c, 0));
     return cuda__launched(c, err);
 }
 
@@ -107,8 +102,7 @@ static bool is_global(const struct k_pool *p)
 
 static int global_run(const struct cuda_call *c, struct sh_err *err)
 {
-    k_reduce(c->stream, c->aux, operand(c, c->in[0], c->op->in[0]),
-             operand(c, c->out[0], c->op->out[0]), c->scratch);
+    k_reduce(c->stream, c->aux, cuda__operand_in(c, 0), cuda__operand_out(c, 0), c->scratch);
     return cuda__launched(c, err);
 }
 

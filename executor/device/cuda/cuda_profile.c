@@ -137,7 +137,29 @@ int cuda__plan_profile(struct dev_plan *base, const struct dev_bases *b, uint32_
 
     if (!rc) /* loads modules and fills caches */
         rc = cuda__run_range(p, &c, 0, base->g->n_ops, err);
-    return rc ? rc : profile(p, &c, repeat, ns, err);
+    if (!rc)
+        rc = profile(p, &c, repeat, ns, err);
+    if (rc) /* a part of it may be under way, in memory that the caller takes back */
+        cudaStreamSynchronize(cuda__dev(p)->stream);
+    return rc;
+}
+
+static int take_memory(const struct cuda_dev *d, size_t bytes, unsigned char **out,
+                       struct sh_err *err)
+{
+    size_t all;
+    int rc = sh_add_size(bytes, CUDA_RECORD_SLACK, &all, err);
+    cudaError_t e = rc ? cudaSuccess : cudaMalloc((void **)out, all);
+
+    if (e == cudaErrorMemoryAllocation) {
+        cudaGetLastError();
+        return cuda__no_memory(all, err);
+    }
+    if (!rc)
+        rc = cuda__check(e, "allocate memory to warm a plan up", err);
+    return rc ? rc
+              : cuda__check(cudaMemsetAsync(*out, 0, bytes, d->stream),
+                            "clear memory to warm a plan up", err);
 }
 
 int cuda__plan_warm(struct dev_plan *base, double *ns, struct sh_err *err)
@@ -145,17 +167,11 @@ int cuda__plan_warm(struct dev_plan *base, double *ns, struct sh_err *err)
     struct cuda_plan *p = (struct cuda_plan *)base;
     struct cuda_dev *d = cuda__dev(p);
     struct cuda_call c = {.dev = d, .plan = p, .stream = d->stream};
-    int rc = p->is_finished ? SH_OK : SH_FAIL(err, SH_E_BUG, "the plan is not finished");
+    int rc = p->is_finished ? SH_OK : SH_FAIL(err, SH_E_BUG, "the plan is not finished"), late;
 
-    for (int i = 0; i < CUDA_N_SPACES && !rc; i++) {
-        if (p->extent[i] == 0)
-            continue;
-        rc = cuda__check(cudaMalloc((void **)&c.base[i], p->extent[i] + CUDA_RECORD_SLACK),
-                         "allocate memory to warm a plan up", err);
-        if (!rc)
-            rc = cuda__check(cudaMemsetAsync(c.base[i], 0, p->extent[i], d->stream),
-                             "clear memory to warm a plan up", err);
-    }
+    for (int i = 0; i < CUDA_N_SPACES && !rc; i++)
+        if (p->extent[i] > 0)
+            rc = take_memory(d, p->extent[i], &c.base[i], err);
     cuda__records_free(p); /* of a time before: what is loaded shall be what they are made from */
     if (!rc)
         rc = cuda__run_range(p, &c, 0, base->g->n_ops, err);
@@ -163,11 +179,11 @@ int cuda__plan_warm(struct dev_plan *base, double *ns, struct sh_err *err)
         cuda__records_make(p, &c);
     if (!rc && ns)
         rc = profile(p, &c, WARM_REPEAT, ns, err);
-    if (!rc)
-        rc = cuda__check(cudaStreamSynchronize(d->stream), "warm a plan up", err);
+    /* After a failure too: what is under way uses the memory. */
+    late = cuda__check(cudaStreamSynchronize(d->stream), "warm a plan up", rc ? NULL : err);
     for (int i = 0; i < CUDA_N_SPACES; i++)
         if (c.base[i])
             cudaFree(c.base[i]);
     (void)cuda__fault_check(d, NULL); /* zeros as indices: the next run must not answer for it */
-    return rc;
+    return rc ? rc : late;
 }

@@ -18,28 +18,23 @@ struct move {
     bool is_empty;    /* nothing of x is seen */
 };
 
-static int type_of(const struct cuda_call *c, uint32_t tensor)
+static unsigned char *element(struct k_operand o, int64_t i)
 {
-    return (int)c->plan->tensors[tensor].form.type;
-}
-
-static unsigned char *element(void *base, int type, int64_t i)
-{
-    return (unsigned char *)base + i * (int64_t)cuda__type_bytes((enum cuda_type)type);
+    return (unsigned char *)o.p + i * (int64_t)cuda__type_bytes((enum cuda_type)o.type);
 }
 
 static int move_run(const struct cuda_call *c, struct sh_err *err)
 {
     const struct dev_tensor *y = &c->plan->base.g->tensors[c->op->out[0]];
-    const int from = type_of(c, c->op->in[0]), to = type_of(c, c->op->out[0]);
+    const struct k_operand from = cuda__operand_in(c, 0), to = cuda__operand_out(c, 0);
     const struct move *m = c->aux;
 
     if (m->fills)
-        k_fill(c->stream, c->out[0], to, y->dtype == SH_BOOL, dev_tensor_elements(y),
+        k_fill(c->stream, to.p, to.type, y->dtype == SH_BOOL, dev_tensor_elements(y),
                c->op->u.pad.value);
     if (!m->is_empty)
-        k_convert(c->stream, &m->nd, from, element(c->in[0], from, m->from), to,
-                  element(c->out[0], to, m->to));
+        k_convert(c->stream, &m->nd, from.type, element(from, m->from), to.type,
+                  element(to, m->to));
     return cuda__launched(c, err);
 }
 
@@ -50,13 +45,6 @@ static int check_same_type(struct cuda_build *b)
     return x->dtype == y->dtype ? SH_OK
                                 : cuda__refuse(b, SH_E_BUG, "types %s and %s differ",
                                                sh_dtype_st(x->dtype), sh_dtype_st(y->dtype));
-}
-
-static int check_same_rank(struct cuda_build *b)
-{
-    if (cuda__t(b, b->op->in[0])->rank != cuda__t(b, b->op->out[0])->rank)
-        return cuda__refuse(b, SH_E_BUG, "input and output differ in rank");
-    return check_same_type(b);
 }
 
 static void stored_strides(struct cuda_build *b, uint32_t tensor, int64_t out[SH_MAX_RANK])
@@ -80,20 +68,30 @@ static struct move *move_new(struct cuda_build *b, int *rc)
     return m;
 }
 
+/* The same for operations that keep the axes; x: the strides of x, for the caller to arrange. */
+static struct move *move_axes(struct cuda_build *b, int64_t x[SH_MAX_RANK], int *rc)
+{
+    const uint32_t rank = cuda__t(b, b->op->in[0])->rank;
+
+    *rc = check_same_type(b);
+    if (!*rc && rank != cuda__t(b, b->op->out[0])->rank)
+        *rc = cuda__refuse(b, SH_E_BUG, "input and output differ in rank");
+    if (*rc)
+        return NULL;
+    stored_strides(b, b->op->in[0], x);
+    return move_new(b, rc);
+}
+
 int cuda__slice(struct cuda_build *b)
 {
     const struct dev_op *op = b->op;
     const struct dev_tensor *x = cuda__t(b, op->in[0]), *y = cuda__t(b, op->out[0]);
     int64_t own[SH_MAX_RANK];
-    struct move *m;
-    int rc = check_same_rank(b);
+    int rc;
+    struct move *m = move_axes(b, own, &rc);
 
     if (rc)
         return rc;
-    m = move_new(b, &rc);
-    if (rc)
-        return rc;
-    stored_strides(b, op->in[0], own);
     for (uint32_t i = 0; i < x->rank; i++) {
         int64_t first = op->u.slice.start[i], step = op->u.slice.step[i];
         int64_t last = first + (y->dims[i] - 1) * step;
@@ -112,16 +110,12 @@ int cuda__pad(struct cuda_build *b)
     const struct dev_op *op = b->op;
     const struct dev_tensor *x = cuda__t(b, op->in[0]), *y = cuda__t(b, op->out[0]);
     int64_t own[SH_MAX_RANK];
-    struct move *m;
-    int rc = check_same_rank(b);
+    int rc;
+    struct move *m = move_axes(b, own, &rc);
 
     if (rc)
         return rc;
-    m = move_new(b, &rc);
-    if (rc)
-        return rc;
     m->fills = true;
-    stored_strides(b, op->in[0], own);
     for (uint32_t i = 0; i < x->rank; i++) {
         int64_t before = op->u.pad.before[i];
         int64_t lo = SH_MAX(0, -before), hi = SH_MIN(x->dims[i], y->dims[i] - before);
@@ -158,15 +152,11 @@ int cuda__transpose(struct cuda_build *b)
     const struct dev_tensor *x = cuda__t(b, op->in[0]), *y = cuda__t(b, op->out[0]);
     int64_t own[SH_MAX_RANK];
     uint32_t seen = 0;
-    struct move *m;
-    int rc = check_same_rank(b);
+    int rc;
+    struct move *m = move_axes(b, own, &rc);
 
     if (rc)
         return rc;
-    m = move_new(b, &rc);
-    if (rc)
-        return rc;
-    stored_strides(b, op->in[0], own);
     for (uint32_t i = 0; i < x->rank; i++) {
         uint32_t from = op->u.perm.perm[i];
 
@@ -188,11 +178,11 @@ struct cast {
 
 static int cast_run(const struct cuda_call *c, struct sh_err *err)
 {
+    const struct k_operand x = cuda__operand_in(c, 0), y = cuda__operand_out(c, 0);
+    const bool is_bool = c->plan->base.g->tensors[c->op->out[0]].dtype == SH_BOOL;
     const struct cast *k = c->aux;
-    const uint32_t x = c->op->in[0], y = c->op->out[0];
 
-    k_cast(c->stream, &k->to, &k->from, type_of(c, x), c->in[0], type_of(c, y),
-           c->plan->base.g->tensors[y].dtype == SH_BOOL, c->out[0]);
+    k_cast(c->stream, &k->to, &k->from, x.type, x.p, y.type, is_bool, y.p);
     return cuda__launched(c, err);
 }
 
@@ -228,15 +218,12 @@ int cuda__copy(struct cuda_build *b)
     const bool x_plain = cuda__form(b, x).layout == CUDA_PLAIN;
     const bool y_plain = cuda__form(b, y).layout == CUDA_PLAIN;
     const struct dev_tensor *over = y_plain ? tx : ty; /* whose axes both sides have */
-    bool same = tx->rank == ty->rank;
     struct move *m;
     int rc;
 
     if (dev_tensor_elements(tx) != dev_tensor_elements(ty))
         return cuda__refuse(b, SH_E_BUG, "input and output differ in number of elements");
-    for (uint32_t i = 0; same && i < tx->rank; i++)
-        same = tx->dims[i] == ty->dims[i];
-    if (tx->dtype != ty->dtype || (!x_plain && !y_plain && !same))
+    if (tx->dtype != ty->dtype || (!x_plain && !y_plain && !dev_same_dims(tx, ty)))
         return cast_way(b);
     m = move_new(b, &rc);
     if (rc)
@@ -275,18 +262,18 @@ static int concat_run(const struct cuda_call *c, struct sh_err *err)
 {
     const struct joins *j = c->aux;
     struct k_concat table = j->table;
-    const int to = type_of(c, c->op->out[0]);
+    const struct k_operand to = cuda__operand_out(c, 0);
 
-    table.dst = c->out[0];
+    table.dst = to.p;
     for (int k = 0; k < table.n; k++)
         table.src[k] = c->in[j->slot[k]];
     if (table.n > 0)
         k_concat(c->stream, &table);
     for (uint32_t k = 0; k < j->n_moves; k++) {
         const struct joined *m = &j->moves[k];
+        const struct k_operand from = cuda__operand_in(c, m->slot);
 
-        k_convert(c->stream, &m->nd, type_of(c, c->op->in[m->slot]), c->in[m->slot], to,
-                  element(c->out[0], to, m->to));
+        k_convert(c->stream, &m->nd, from.type, from.p, to.type, element(to, m->to));
     }
     return cuda__launched(c, err);
 }
@@ -295,11 +282,11 @@ static int check_concat(struct cuda_build *b, uint32_t *axis)
 {
     const struct dev_op *op = b->op;
     const struct dev_tensor *y = cuda__t(b, op->out[0]);
-    int64_t at = op->u.axis.axis + (op->u.axis.axis < 0 ? (int64_t)y->rank : 0), sum = 0;
+    int64_t sum = 0;
+    int rc = cuda__axis(b, op->out[0], op->u.axis.axis, axis);
 
-    if (at < 0 || at >= (int64_t)y->rank)
-        return cuda__refuse(b, SH_E_BUG, "axis %lld does not exist", (long long)op->u.axis.axis);
-    *axis = (uint32_t)at;
+    if (rc)
+        return rc;
     for (uint32_t k = 0; k < op->n_in; k++) {
         const struct dev_tensor *x = cuda__t(b, op->in[k]);
         bool fits = x->rank == y->rank && x->dtype == y->dtype;
@@ -308,10 +295,11 @@ static int check_concat(struct cuda_build *b, uint32_t *axis)
             fits = i == *axis || x->dims[i] == y->dims[i];
         if (!fits)
             return cuda__refuse(b, SH_E_BUG, "\"%s\" does not fit the result", x->name);
-        sum += x->dims[at];
+        sum += x->dims[*axis];
     }
-    return sum == y->dims[at] ? SH_OK
-                              : cuda__refuse(b, SH_E_BUG, "the parts do not add up to the result");
+    return sum == y->dims[*axis]
+               ? SH_OK
+               : cuda__refuse(b, SH_E_BUG, "the parts do not add up to the result");
 }
 
 int cuda__concat(struct cuda_build *b)
@@ -360,10 +348,7 @@ int cuda__concat(struct cuda_build *b)
 
 static int reduce_run(const struct cuda_call *c, struct sh_err *err)
 {
-    struct k_operand x = {.p = c->in[0], .type = type_of(c, c->op->in[0])};
-    struct k_operand y = {.p = c->out[0], .type = type_of(c, c->op->out[0])};
-
-    k_reduce(c->stream, c->aux, x, y, c->scratch);
+    k_reduce(c->stream, c->aux, cuda__operand_in(c, 0), cuda__operand_out(c, 0), c->scratch);
     return cuda__launched(c, err);
 }
 
@@ -373,13 +358,12 @@ static int split_axes(struct cuda_build *b, struct k_reduce *r)
 {
     const uint32_t tx = b->op->in[0], ty = b->op->out[0];
     const struct dev_tensor *x = cuda__t(b, tx), *y = cuda__t(b, ty);
-    const struct cuda_form form = cuda__form(b, ty);
-    const bool y_plain = form.layout == CUDA_PLAIN || y->rank != x->rank;
+    const bool y_plain = cuda__form(b, ty).layout == CUDA_PLAIN || y->rank != x->rank;
     const uint32_t axes = b->op->u.reduce.axes;
     int64_t own[SH_MAX_RANK], of_y[SH_MAX_RANK], step = 1;
     int nk = 0, nd = 0, rc;
 
-    rc = y_plain ? cuda__out(b, 0, (struct cuda_form){form.type, CUDA_PLAIN}) : SH_OK;
+    rc = y_plain ? cuda__out_plain(b, 0) : SH_OK;
     if (rc)
         return rc;
     stored_strides(b, tx, own);

@@ -51,8 +51,7 @@ int cuda__stage_new(cudaStream_t s, struct cuda_stage **out, struct sh_err *err)
     g->memory = memory;
     rc = SH_OK;
     for (uint32_t i = 0; i < N_SLOTS && !rc; i++)
-        rc = cuda__check(cudaEventCreateWithFlags(&g->done[i], cudaEventDisableTiming),
-                         "create an event", err);
+        rc = cuda__event_new(&g->done[i], err);
     if (rc)
         goto out;
     *out = g;

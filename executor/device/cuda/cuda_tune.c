@@ -209,13 +209,26 @@ static bool take_file(struct cuda_tune *t)
     return true;
 }
 
+/* Who took the file away wants what is in it measured again. What was never in a file stays. */
+static void drop_file(struct cuda_tune *t)
+{
+    if (t->fd < 0)
+        return;
+    close(t->fd);
+    t->fd = -1;
+    forget_all(t);
+}
+
 /* Reads what was added since the last time. */
 static void refresh(struct cuda_tune *t)
 {
     struct stat st;
 
-    if (stat(t->path, &st))
+    if (stat(t->path, &st)) {
+        if (errno == ENOENT)
+            drop_file(t);
         return;
+    }
     if ((t->fd < 0 || st.st_dev != t->dev || st.st_ino != t->ino) && !take_file(t))
         return;
     if (fstat(t->fd, &st))

@@ -4,7 +4,7 @@
  * A record is a key (what is to be computed), a choice (text that its writer understands) and, if
  * the writer wants it, a blob (what it built for it). One worker measures and records; the others
  * find. The file begins with the names and versions on which a choice depends; a file that was
- * written for others, or that is damaged, counts as empty and is replaced at the next record.
+ * written for others, is damaged or is gone counts as empty and is made anew at the next record.
  *
  * It is a cache: whatever fails costs time and no result, so lookups and records report no errors.
  * Records are appended under a lock (<path>.lock), waited for at most CUDA_TUNE_LOCK_MS. A full

@@ -214,18 +214,5 @@ static inline int64_t cdiv64(int64_t a, int64_t b)
     default:                                              \
         break;                                            \
     }
-#define DISPATCH_TYPE(type, T, ...)                         \
-    switch (type) {                                         \
-        DISPATCH_CASE_(CUDA_T_F32, float, T, __VA_ARGS__)   \
-        DISPATCH_CASE_(CUDA_T_F16, f16, T, __VA_ARGS__)     \
-        DISPATCH_CASE_(CUDA_T_BF16, bf16, T, __VA_ARGS__)   \
-        DISPATCH_CASE_(CUDA_T_F64, double, T, __VA_ARGS__)  \
-        DISPATCH_CASE_(CUDA_T_I64, int64_t, T, __VA_ARGS__) \
-        DISPATCH_CASE_(CUDA_T_I32, int32_t, T, __VA_ARGS__) \
-        DISPATCH_CASE_(CUDA_T_U8, uint8_t, T, __VA_ARGS__)  \
-        DISPATCH_CASE_(CUDA_T_I8, int8_t, T, __VA_ARGS__)   \
-    default:                                                \
-        break;                                              \
-    }
 
 #endif

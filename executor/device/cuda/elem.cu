@@ -16,7 +16,7 @@
 /* ------------------------------------------------------------------ the engine */
 
 template <int N> struct operands { /* 0: the result; 1..: what it is computed from */
-    operand at[N + 1];
+    k_operand at[N + 1];
 };
 
 /* F: int needs(k): is input k read at all; void of<V>(const float (&in)[N][V], float (&out)[V]). */
@@ -191,27 +191,22 @@ struct where_fn { /* cond a b */
     }
 };
 
-static operand at(const struct k_operand &o)
-{
-    return {o.p, o.type};
-}
-
 void k_act(cudaStream_t s, const struct k_nest *n, struct k_operand y, struct k_operand x, int act,
            float p0, float p1)
 {
-    map<1>(s, n, operands<1>{{at(y), at(x)}}, act_fn{{act, p0, p1}});
+    map<1>(s, n, operands<1>{{y, x}}, act_fn{{act, p0, p1}});
 }
 
 void k_act_bwd(cudaStream_t s, const struct k_nest *n, struct k_operand dx, struct k_operand x,
                struct k_operand y, struct k_operand dy, int act, float p0, float p1)
 {
-    map<3>(s, n, operands<3>{{at(dx), at(x), at(y), at(dy)}}, act_bwd_fn{{act, p0, p1}});
+    map<3>(s, n, operands<3>{{dx, x, y, dy}}, act_bwd_fn{{act, p0, p1}});
 }
 
 void k_binary(cudaStream_t s, const struct k_nest *n, struct k_operand y, struct k_operand a,
               struct k_operand b, int kind, int act, float p0, float p1)
 {
-    map<2>(s, n, operands<2>{{at(y), at(a), at(b)}}, binary_fn{kind, {act, p0, p1}});
+    map<2>(s, n, operands<2>{{y, a, b}}, binary_fn{kind, {act, p0, p1}});
 }
 
 /* ------------------------------------------------------------------ integers */
@@ -321,7 +316,7 @@ void k_where(cudaStream_t s, const struct k_nest *n, struct k_operand y, const v
     const size_t size = type_bytes(y.type);
 
     if (y.type == CUDA_T_F32 || size == 2)
-        map<3>(s, n, operands<3>{{at(y), {(void *)cond, CUDA_T_U8}, at(a), at(b)}}, where_fn{});
+        map<3>(s, n, operands<3>{{y, {(void *)cond, CUDA_T_U8}, a, b}}, where_fn{});
     else if (size == 8)
         launch_pick<uint64_t>(s, n, y.p, cond, a.p, b.p);
     else if (size == 4)
@@ -400,8 +395,8 @@ void k_fill(cudaStream_t s, void *dst, int type, bool is_bool, int64_t n, float 
 
 /* ------------------------------------------------------------------ epilogue */
 
-static __global__ void epilogue_vec(uint32_t n_vec, fast_div cols, operand y, operand bias,
-                                    operand residual, act_of act)
+static __global__ void epilogue_vec(uint32_t n_vec, fast_div cols, k_operand y, k_operand bias,
+                                    k_operand residual, act_of act)
 {
     const uint32_t i = blockIdx.x * THREADS + threadIdx.x;
     float v[8], add[8];
@@ -432,8 +427,8 @@ static __global__ void epilogue_vec(uint32_t n_vec, fast_div cols, operand y, op
     store8(y, off, v);
 }
 
-static __global__ void epilogue_each(int64_t total, int64_t cols, operand y, operand bias,
-                                     operand residual, act_of act)
+static __global__ void epilogue_each(int64_t total, int64_t cols, k_operand y, k_operand bias,
+                                     k_operand residual, act_of act)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     float v[1];
@@ -452,8 +447,8 @@ static __global__ void epilogue_each(int64_t total, int64_t cols, operand y, ope
 void k_epilogue(cudaStream_t s, int64_t rows, int64_t cols, int y_type, void *y, int bias_type,
                 const void *bias, const void *residual, int act, float p0, float p1)
 {
-    const operand oy = {y, y_type}, ob = {(void *)bias, bias_type};
-    const operand ores = {(void *)residual, y_type};
+    const k_operand oy = {y, y_type}, ob = {(void *)bias, bias_type};
+    const k_operand ores = {(void *)residual, y_type};
     const int64_t total = rows * cols;
 
     if (cols % 8 == 0 && total / 8 < INT32_MAX && is_aligned(y, 16) && is_aligned(bias, 16) &&

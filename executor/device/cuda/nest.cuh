@@ -111,11 +111,6 @@ template <int N> static inline wide_nest<N> wide_of(const struct k_nest &from)
 
 /* ------------------------------------------------------------------ operands by run-time type */
 
-struct operand {
-    void *p;
-    int type;
-};
-
 static inline size_t type_bytes(int type)
 {
     return type == CUDA_T_F64 || type == CUDA_T_I64   ? 8
@@ -131,7 +126,7 @@ struct raw8 { /* eight elements as they lie: F32 both, 16 bit lo, U8 half of lo 
 /* F32, F16, BF16, U8; p + off aligned to the smaller of 8 elements and 16 bytes. Loading and
  * widening are two calls so that the loads of all operands are under way before the first is used.
  */
-DEV_INLINE raw8 load_raw8(const operand &o, int64_t off)
+DEV_INLINE raw8 load_raw8(const k_operand &o, int64_t off)
 {
     raw8 r = {};
 
@@ -185,7 +180,7 @@ DEV_INLINE void widen8(int type, const raw8 &r, float (&v)[8])
     }
 }
 
-DEV_INLINE void store8(const operand &o, int64_t off, const float (&v)[8])
+DEV_INLINE void store8(const k_operand &o, int64_t off, const float (&v)[8])
 {
     if (o.type == CUDA_T_F32) {
         float4 *p = reinterpret_cast<float4 *>((float *)o.p + off);
@@ -201,7 +196,7 @@ DEV_INLINE void store8(const operand &o, int64_t off, const float (&v)[8])
     }
 }
 
-DEV_INLINE float load1(const operand &o, int64_t off)
+DEV_INLINE float load1(const k_operand &o, int64_t off)
 {
     if (o.type == CUDA_T_F32)
         return ((const float *)o.p)[off];
@@ -212,7 +207,7 @@ DEV_INLINE float load1(const operand &o, int64_t off)
     return ((const uint8_t *)o.p)[off];
 }
 
-DEV_INLINE void store1(const operand &o, int64_t off, float v)
+DEV_INLINE void store1(const k_operand &o, int64_t off, float v)
 {
     if (o.type == CUDA_T_F32)
         ((float *)o.p)[off] = v;
@@ -225,7 +220,7 @@ DEV_INLINE void store1(const operand &o, int64_t off, float v)
 }
 
 /* Eight elements, or (step 0) one for all of them. */
-DEV_INLINE void load8(const operand &o, int64_t off, int step, float (&v)[8])
+DEV_INLINE void load8(const k_operand &o, int64_t off, int step, float (&v)[8])
 {
     if (step) {
         widen8(o.type, load_raw8(o, off), v);
@@ -252,7 +247,7 @@ static inline bool is_aligned(const void *p, size_t bytes)
 
 /* false: the innermost axis is not contiguous (or broadcast) in all operands, or not in eights. */
 template <int N>
-static inline bool vec_of(const struct k_nest &from, const operand (&op)[N], vec_nest<N> *to)
+static inline bool vec_of(const struct k_nest &from, const k_operand (&op)[N], vec_nest<N> *to)
 {
     const int last = from.rank - 1;
     struct k_nest n = from;

@@ -86,7 +86,7 @@ template <> struct bits<1> {
     float v;
 };
 
-template <int V> DEV_INLINE bits<V> load_bits(const operand &o, int64_t off)
+template <int V> DEV_INLINE bits<V> load_bits(const k_operand &o, int64_t off)
 {
     bits<V> b;
 
@@ -103,7 +103,7 @@ template <int V> DEV_INLINE void widen(int type, const bits<V> &b, float (&v)[V]
     else
         v[0] = b.v;
 }
-template <int V> DEV_INLINE void store_v(const operand &o, int64_t off, const float (&v)[V])
+template <int V> DEV_INLINE void store_v(const k_operand &o, int64_t off, const float (&v)[V])
 {
     if constexpr (V == 8)
         store8(o, off, v);
@@ -131,7 +131,7 @@ DEV_INLINE void take(const float (&v)[V], int at, float (&acc)[V], int (&best)[V
 #define UNDER_WAY 4
 
 template <int V, bool IS_MAX>
-static __global__ void forward(const __grid_constant__ window_op o, operand x, operand y,
+static __global__ void forward(const __grid_constant__ window_op o, k_operand x, k_operand y,
                                int32_t *idx)
 {
     const uint32_t i = blockIdx.x * THREADS + threadIdx.x;
@@ -204,7 +204,7 @@ DEV_INLINE bool holds(const axis &a, const taps &t, int out)
 }
 
 template <int V>
-DEV_INLINE void gather_max(const window_op &o, const operand &dy, const int32_t *idx,
+DEV_INLINE void gather_max(const window_op &o, const k_operand &dy, const int32_t *idx,
                            const coords &from, int at, float (&acc)[V])
 {
     const vec<int32_t, V> won = load_vec<V>(idx + offset(o.idx, from));
@@ -223,7 +223,7 @@ DEV_INLINE void gather_max(const window_op &o, const operand &dy, const int32_t 
 }
 
 template <int V, bool IS_MAX>
-static __global__ void backward(const __grid_constant__ window_op o, operand dy, operand dx,
+static __global__ void backward(const __grid_constant__ window_op o, k_operand dy, k_operand dx,
                                 const int32_t *idx)
 {
     const uint32_t i = blockIdx.x * THREADS + threadIdx.x;
@@ -309,35 +309,33 @@ static int window_of(const struct k_pool *p, const int64_t *dims, const int64_t 
 void k_pool_forward(cudaStream_t s, const struct k_pool *p, struct k_operand x, struct k_operand y,
                     int32_t *indices)
 {
-    const operand ox = {x.p, x.type}, oy = {y.p, y.type};
     window_op o;
     const int v = window_of(p, p->out, p->y, &o);
     const unsigned grid = (unsigned)cdiv64(o.total, THREADS);
 
     if (p->is_max && v == 8)
-        forward<8, true><<<grid, THREADS, 0, s>>>(o, ox, oy, indices);
+        forward<8, true><<<grid, THREADS, 0, s>>>(o, x, y, indices);
     else if (p->is_max)
-        forward<1, true><<<grid, THREADS, 0, s>>>(o, ox, oy, indices);
+        forward<1, true><<<grid, THREADS, 0, s>>>(o, x, y, indices);
     else if (v == 8)
-        forward<8, false><<<grid, THREADS, 0, s>>>(o, ox, oy, NULL);
+        forward<8, false><<<grid, THREADS, 0, s>>>(o, x, y, NULL);
     else
-        forward<1, false><<<grid, THREADS, 0, s>>>(o, ox, oy, NULL);
+        forward<1, false><<<grid, THREADS, 0, s>>>(o, x, y, NULL);
 }
 
 void k_pool_backward(cudaStream_t s, const struct k_pool *p, struct k_operand dy,
                      const int32_t *indices, struct k_operand dx)
 {
-    const operand oy = {dy.p, dy.type}, ox = {dx.p, dx.type};
     window_op o;
     const int v = window_of(p, p->in, p->x, &o);
     const unsigned grid = (unsigned)cdiv64(o.total, THREADS);
 
     if (p->is_max && v == 8)
-        backward<8, true><<<grid, THREADS, 0, s>>>(o, oy, ox, indices);
+        backward<8, true><<<grid, THREADS, 0, s>>>(o, dy, dx, indices);
     else if (p->is_max)
-        backward<1, true><<<grid, THREADS, 0, s>>>(o, oy, ox, indices);
+        backward<1, true><<<grid, THREADS, 0, s>>>(o, dy, dx, indices);
     else if (v == 8)
-        backward<8, false><<<grid, THREADS, 0, s>>>(o, oy, ox, NULL);
+        backward<8, false><<<grid, THREADS, 0, s>>>(o, dy, dx, NULL);
     else
-        backward<1, false><<<grid, THREADS, 0, s>>>(o, oy, ox, NULL);
+        backward<1, false><<<grid, THREADS, 0, s>>>(o, dy, dx, NULL);
 }

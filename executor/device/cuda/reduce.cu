@@ -34,7 +34,7 @@ template <int KIND> DEV_INLINE float combine(float a, float b)
 struct reduction {
     nest<2> keep; /* 0: y, 1: x; in steps of V elements for columns */
     nest<1> drop; /* x; in steps of 8 elements for rows in eights */
-    operand x, y;
+    k_operand x, y;
     float *partial;               /* [parts][results], or NULL */
     uint32_t n_keep, n_drop, per; /* steps; steps of `drop` in one part */
     uint32_t results;
@@ -44,7 +44,7 @@ struct reduction {
 
 /* ------------------------------------------------------------------ columns */
 
-template <int V> DEV_INLINE void load_v(const operand &x, int64_t off, float (&v)[V])
+template <int V> DEV_INLINE void load_v(const k_operand &x, int64_t off, float (&v)[V])
 {
     if constexpr (V == 8)
         widen8(x.type, load_raw8(x, off), v);
@@ -179,7 +179,7 @@ static __global__ void rows(const __grid_constant__ reduction r)
 
 template <int KIND>
 static __global__ void finish(const __grid_constant__ nest<2> keep, uint32_t results,
-                              uint32_t parts, const float *partial, operand y, float scale)
+                              uint32_t parts, const float *partial, k_operand y, float scale)
 {
     __shared__ float part[ROWS][LANES];
     const uint32_t k = blockIdx.x * LANES + threadIdx.x;
@@ -305,8 +305,8 @@ void k_reduce(cudaStream_t s, const struct k_reduce *from, struct k_operand x, s
     drop.total /= u;
     if (!narrow_of(keep, &r.keep) || !narrow_of(drop, &r.drop))
         return; /* k_reduce_fits() was asked before */
-    r.x = {x.p, x.type};
-    r.y = {y.p, y.type};
+    r.x = x;
+    r.y = y;
     r.partial = w.parts > 1 ? (float *)scratch : NULL;
     r.n_keep = (uint32_t)keep.total;
     r.n_drop = (uint32_t)drop.total;

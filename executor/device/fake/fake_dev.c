@@ -16,6 +16,7 @@
 struct fake_dev {
     struct dev base; /* first member */
     struct sh_shm arena, tickets;
+    struct sh_shm own; /* of dev_own_memory, instead of the arena; base NULL: none */
 };
 
 struct script {
@@ -47,6 +48,7 @@ static void fake_close(struct dev *base)
 
     if (!d)
         return;
+    sh_shm_fini(&d->own);
     sh_shm_fini(&d->arena);
     sh_shm_fini(&d->tickets);
     free(d);
@@ -73,7 +75,7 @@ static int fake_open(const struct dev_conf *c, struct dev **out, struct sh_err *
     *out = NULL;
     if (!d)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate device");
-    d->arena.fd = d->tickets.fd = -1;
+    d->arena.fd = d->tickets.fd = d->own.fd = -1;
     d->base.arena_bytes = c->arena_bytes;
     if (c->n_fds == 2) {
         rc = import(c->fds[0], c->arena_bytes, &d->arena, err);
@@ -92,9 +94,24 @@ static int fake_open(const struct dev_conf *c, struct dev **out, struct sh_err *
     return rc;
 }
 
+static int fake_own_memory(struct dev *base, size_t bytes, struct sh_err *err)
+{
+    struct fake_dev *d = dev_of(base);
+    struct sh_shm own = {.fd = -1};
+    int rc = bytes ? sh_shm_create("shunt-fake-own", bytes, &own, err) : SH_OK;
+
+    if (rc)
+        return rc;
+    sh_shm_fini(&d->own);
+    d->own = own;
+    return SH_OK;
+}
+
 static unsigned char *at(struct dev *d, size_t off)
 {
-    return (unsigned char *)dev_of(d)->arena.base + off;
+    const struct fake_dev *f = dev_of(d);
+
+    return (unsigned char *)(f->own.base ? f->own.base : f->arena.base) + off;
 }
 
 static int fake_upload(struct dev *d, size_t off, const void *host, size_t n, struct sh_err *err)
@@ -140,6 +157,13 @@ static int fake_wait(struct dev *d, uint32_t slot, uint32_t value, int64_t timeo
             return SH_FAIL(err, SH_E_TIMEOUT, "ticket %u did not reach %u within %lld ms", slot,
                            value, (long long)timeout_ms);
     }
+}
+
+static bool fake_has_ticket(const struct dev *base, uint32_t slot, uint32_t value)
+{
+    const uint32_t *word = ((const struct fake_dev *)base)->tickets.base;
+
+    return (int32_t)(__atomic_load_n(word + slot, __ATOMIC_ACQUIRE) - value) >= 0;
 }
 
 static int fake_sync(struct dev *d, struct sh_err *err)
@@ -360,11 +384,13 @@ __attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
     .ticket_value = fake__ticket_value,
     .open = fake_open,
     .close = fake_close,
+    .own_memory = fake_own_memory,
     .upload = fake_upload,
     .download = fake_download,
     .fill = fake_fill,
     .move = fake_move,
     .wait = fake_wait,
+    .has_ticket = fake_has_ticket,
     .sync = fake_sync,
     .plan_new = plan_new,
     .plan_free = plan_free,

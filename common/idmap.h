@@ -2,8 +2,8 @@
  *
  * Values are BORROWED and never NULL. Not thread-safe.
  */
-#ifndef SH_SCHEDULER_IDMAP_H
-#define SH_SCHEDULER_IDMAP_H
+#ifndef SH_COMMON_IDMAP_H
+#define SH_COMMON_IDMAP_H
 
 #include "common/err.h"
 

@@ -1,4 +1,4 @@
-#include "scheduler/idmap.h"
+#include "common/idmap.h"
 
 #include <stdlib.h>
 

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""What one request of the inference protocol costs, and how many go through in a second.
+
+A model of one small addition, requests and replies of a few hundred bytes, N connections that send
+one after the other: to the whole system (`shunt up`) and, in turns, to libmicrohttpd that sends back
+what it reads, with as many threads. Both have the same client on the same cores. Server-Timing of a
+request at a time says which part takes what.
+
+Standard library only.
+"""
+import argparse
+import json
+import os
+import re
+import statistics
+import struct
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+for folder in ("tests/e2e", "bench/lib"):
+    sys.path.insert(0, os.path.join(ROOT, folder))
+import onnx_bytes as onnx  # noqa: E402
+from http_client import PROGRAM, Connection, Peer, v2_request  # noqa: E402
+from system import System  # noqa: E402
+
+GOALS = "goals: 0.25 of the echo's throughput; 0.5 ms at one connection (median)"
+
+
+def small():
+    return onnx.model([onnx.node("Add", ["x", "b"], ["y"])], [onnx.value("x", ["N", 4])],
+                      [onnx.value("y", ["N", 4])], [onnx.tensor("b", [4], [1.0] * 4)])
+
+
+def load(port, request, connections, seconds):
+    out = subprocess.run([PROGRAM, "load", str(port), str(connections), str(seconds)], check=True,
+                         input=b"".join(request), stdout=subprocess.PIPE).stdout
+    r = json.loads(out)
+    assert r["failed"] == 0, r
+    return {**r, "rate": r["requests"] / r["seconds"]}
+
+
+def compare(ports, request, connections, args):
+    """Rounds in turns; the median round of each."""
+    got = {name: [] for name in ports}
+    for _ in range(args.rounds):
+        for name, port in ports.items():
+            got[name].append(load(port, request, connections, args.seconds))
+    of = {name: {k: statistics.median(r[k] for r in rounds) for k in ("rate", "p50_ms", "p99_ms")}
+          for name, rounds in got.items()}
+    for name, r in of.items():
+        print("%-6s %3d connections: %8.0f requests/s  p50 %7.3f ms  p99 %7.3f ms" % (
+            name, connections, r["rate"], r["p50_ms"], r["p99_ms"]))
+    print("       %3d connections: %.3f of the echo's throughput, p50 %.1f times the echo's" % (
+        connections, of["shunt"]["rate"] / of["echo"]["rate"],
+        of["shunt"]["p50_ms"] / of["echo"]["p50_ms"]))
+
+
+def hops(port, request, runs):
+    c, got = Connection(port, request), {}
+    for i in range(runs + 20):
+        _, whole, reply = c.exchange()
+        t = {k: float(v) for k, v in re.findall(r"(\w+);dur=([0-9.]+)", reply.head)}
+        for k, v in (("request line to the body's end", t["body"]),
+                     ("to scheduler and executor, and back", t["answer"] - t["total"]),
+                     ("the executor: from RUN to its result", t["total"]),
+                     ("  of it: in the worker", t["compute"]),
+                     ("network, client, reply", whole - t["body"] - t["answer"]), ("whole", whole)):
+            if i >= 20:
+                got.setdefault(k, []).append(v)
+    whole = statistics.median(got["whole"])
+    for k, v in got.items():
+        print("  %-38s %7.3f ms %5.0f%%" % (k, statistics.median(v), 100 * statistics.median(v) / whole))
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    p.add_argument("--seconds", type=float, default=1, help="of each round")
+    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--connections", type=lambda s: [int(n) for n in s.split(",")], default=[1, 16])
+    p.add_argument("--api-threads", type=int, default=2)
+    args = p.parse_args()
+    s = System("--workers=2", THREADS=str(args.api_threads))
+    try:
+        key = s.tenant("bench")
+        s.push(key, "small", small(), max_batch=8)
+        request = v2_request(key, "small", "x", [1, 4], struct.pack("<4f", 1, 2, 3, 4))
+        time.sleep(1)
+        hops(s.port, request, 500)
+        with Peer("library", args.api_threads) as echo:
+            for n in args.connections:
+                compare({"shunt": s.port, "echo": echo.port}, request, n, args)
+        print(GOALS)
+    finally:
+        s.stop()
+
+
+if __name__ == "__main__":
+    main()

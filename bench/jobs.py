@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+"""What the job queue costs: submitting, listing, and starting, as the tables grow.
+
+One system of its own (PostgreSQL included) on this machine; every figure is a ratio of two that were
+taken in this run, in turns where it can be.
+
+  submit   jobs submitted over HTTP by 8 clients, over rows inserted one by one into a table like job,
+           by pgbench with 8 connections to the same database
+  list     GET /jobs?limit=100 of a tenant with many jobs, over the same with 1,000
+  start    from the submission of the most urgent job to STARTING, with many jobs queued before it while
+           a transaction stays open, over the same with 10 queued
+
+Standard library only.
+"""
+import argparse
+import contextlib
+import glob
+import http.client
+import json
+import os
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
+import onnx_bytes as onnx  # noqa: E402
+from system import System, st_bytes, until  # noqa: E402
+
+FILL = """
+INSERT INTO job (tenant_id, queue_id, kind, name, state, version_id, dataset_id, spec, finished_at)
+SELECT t.id, q.id, 'training', 'filled ' || i, '{state}', v.id, d.id, '{spec}', {finished}
+FROM generate_series(1, {n}) i, tenant t, queue q, model_version v, dataset d
+WHERE t.name = '{tenant}' AND q.name = 'default' AND q.tenant_id IS NULL AND v.version = 1"""
+
+
+def spec(seed=1):
+    return {"optimizer": {"name": "sgd", "lr": 0.1}, "batch": 8, "steps": 3, "seed": seed}
+
+
+def body(priority=0):
+    return json.dumps({"kind": "training", "model": "tiny", "version": 1, "dataset": "small",
+                       "priority": priority, "spec": spec()})
+
+
+class Bench:
+    def __init__(self):
+        self.s = s = System("--workers=2")
+        self.key = s.tenant("lab")
+        self.quota("lab", max_queued_jobs=1000000000, max_running_jobs=0)
+        s.push(self.key, "tiny", onnx.linear(), max_batch=2)
+        s.push_data(self.key, "small", st_bytes({
+            "x": ("F32", [8, 4], struct.pack("<32f", *([0.5] * 32))),
+            "label": ("I64", [8], struct.pack("<8q", *([1] * 8)))}))
+        with open("/proc/%d/environ" % s.pid("api"), "rb") as f:
+            env = dict(x.split(b"=", 1) for x in f.read().split(b"\0") if b"=" in x)
+        self.url = env[b"SHUNT_DB_URL"].decode()
+
+    def quota(self, tenant, **fields):
+        at = "/api/v1/tenants/%s/quota" % tenant
+        r = self.s.call("GET", at, key=self.s.admin)
+        r = self.s.call("PUT", at, {**{k: v for k, v in r.json.items() if v is not None and k not in
+                                       ("tenant", "row_version")}, **fields},
+                        self.s.admin, {"If-Match": r.headers["etag"]})
+        assert r.status == 200, r
+
+    def sql(self, text, wait=True):
+        p = subprocess.Popen(["psql", "-qAtX", self.url, "-c", text], stdout=subprocess.PIPE, text=True)
+        if not wait:
+            return p
+        out, _ = p.communicate()
+        assert p.returncode == 0, text
+        return out.strip()
+
+    def http(self):
+        return http.client.HTTPConnection("127.0.0.1", self.s.port, timeout=60)
+
+    def call(self, c, method, path, data=None):
+        c.request(method, path, data, {"Authorization": "Bearer " + self.key,
+                                       "Content-Type": "application/json"})
+        r = c.getresponse()
+        return r.status, r.read()
+
+    # ------------------------------------------------------------ submit
+    def submit_rate(self, seconds, clients):
+        n, stop = [0] * clients, time.monotonic() + seconds
+
+        def one(i):
+            c = self.http()
+            while time.monotonic() < stop:
+                status, text = self.call(c, "POST", "/api/v1/jobs", body())
+                assert status == 201, text
+                n[i] += 1
+        threads = [threading.Thread(target=one, args=(i,)) for i in range(clients)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        return sum(n) / seconds
+
+    def insert_rate(self, seconds, clients):
+        pgbench = sorted(glob.glob("/usr/lib/postgresql/*/bin/pgbench"))[-1]
+        self.sql("CREATE TABLE IF NOT EXISTS bare_job (LIKE job INCLUDING ALL)")
+        with tempfile.NamedTemporaryFile("w", suffix=".sql") as f:
+            f.write("INSERT INTO bare_job (tenant_id, queue_id, kind, version_id, dataset_id, spec) "
+                    "VALUES (1, 1, 'training', 1, 1, '%s');\n" % json.dumps(spec()))
+            f.flush()
+            out = subprocess.run([pgbench, "-n", "-f", f.name, "-c", str(clients), "-j", "2", "-T",
+                                  str(seconds), self.url], stdout=subprocess.PIPE,
+                                 stderr=subprocess.DEVNULL, text=True, check=True).stdout
+        return float([x for x in out.splitlines() if x.startswith("tps")][0].split()[2])
+
+    def submit(self, args):
+        ours, bare = [], []
+        for _ in range(3):
+            bare.append(self.insert_rate(args.seconds, 8))
+            ours.append(self.submit_rate(args.seconds, 8))
+        a, b = statistics.median(ours), statistics.median(bare)
+        print("submit  %8.0f jobs/s over HTTP, %8.0f bare inserts/s: %.2f of them (goal 0.3)"
+              % (a, b, a / b))
+        self.clear()
+
+    def clear(self):
+        with self.s.held():  # nobody looks while the table is emptied
+            self.sql("TRUNCATE job_event, checkpoint, audit; DELETE FROM job; ANALYZE job")
+
+    # ------------------------------------------------------------ list
+    def fill(self, n, state, tenant="lab"):
+        finished = "now()" if state == "SUCCEEDED" else "NULL"
+        self.sql(FILL.format(state=state, spec=json.dumps(spec()), finished=finished, n=n,
+                             tenant=tenant))
+        self.sql("ANALYZE job")
+
+    def list_ms(self, deep=False):
+        c, ms, path = self.http(), [], "/api/v1/jobs?limit=100"
+        status, text = self.call(c, "GET", path)
+        assert status == 200, text
+        if deep:
+            path += "&cursor=" + json.loads(text)["next_cursor"]
+        for _ in range(100):
+            start = time.perf_counter()
+            status, text = self.call(c, "GET", path)
+            ms.append(1e3 * (time.perf_counter() - start))
+            assert status == 200 and len(json.loads(text)["items"]) == 100
+        return statistics.median(ms)
+
+    def list(self, args):
+        self.fill(1000, "SUCCEEDED")
+        few = self.list_ms(), self.list_ms(deep=True)
+        self.fill(args.rows - 1000, "SUCCEEDED")
+        many = self.list_ms(), self.list_ms(deep=True)
+        for what, a, b in zip(("first page", "next page"), many, few):
+            print("list    %8.2f ms of %d jobs, %8.2f ms of 1,000: %.2f times (%s)"
+                  % (a, args.rows, b, a / b, what))
+        self.clear()
+
+    # ------------------------------------------------------------ start
+    def start_ms(self, n=20):
+        """The only tenant that may run jobs submits one; the queue of the other stays as it is."""
+        c, ms = self.http(), []
+        for _ in range(n):
+            start = time.perf_counter()
+            status, text = self.call(c, "POST", "/api/v1/jobs", body(priority=1000))
+            assert status == 201, text
+            job = json.loads(text)["id"]
+            self.quota("lab", max_running_jobs=1)
+            until("it starts", lambda: self.s.job(self.key, job).json["state"] not in ("QUEUED",), 120, 0.002)
+            ms.append(1e3 * (time.perf_counter() - start))
+            self.quota("lab", max_running_jobs=0)
+            self.s.wait_job(self.key, job)
+        return statistics.median(ms)
+
+    def start(self, args):
+        self.fill(10, "QUEUED")
+        few = self.start_ms()
+        self.fill(args.queued, "QUEUED")
+        holder = self.sql("BEGIN; SELECT count(*) FROM job; SELECT pg_sleep(60); COMMIT", wait=False)
+        time.sleep(2)
+        many = self.start_ms()
+        holder.kill()
+        holder.wait()
+        print("start   %8.1f ms with %d jobs queued, %8.1f ms with 10: %.2f times"
+              % (many, args.queued, few, many / few))
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("parts", nargs="*", default=["submit", "list", "start"])
+    p.add_argument("--seconds", type=int, default=5, help="of each load")
+    p.add_argument("--rows", type=int, default=1000000, help="jobs that have ended, for list")
+    p.add_argument("--queued", type=int, default=100000, help="jobs that wait, for start")
+    args = p.parse_args()
+    b = Bench()
+    try:
+        for part in args.parts:
+            getattr(b, part)(args)
+    finally:
+        with contextlib.suppress(Exception):
+            b.s.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""A request of the inference protocol as bytes, a connection that sends it, and what it is compared with.
+
+Standard library only.
+"""
+import collections
+import json
+import os
+import re
+import socket
+import subprocess
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PROGRAM = os.path.join(ROOT, "build", "bench", "http")
+POOL = 128 << 10  # memory that libmicrohttpd gets for a connection: as in api/http.c
+TIMEOUT_S = 60
+
+Reply = collections.namedtuple("Reply", "head body")
+
+
+def v2_request(key, model, name, shape, raw):
+    """Head and body of a request with one FP32 tensor as binary data; so is the reply's."""
+    text = json.dumps({"inputs": [{"name": name, "datatype": "FP32", "shape": shape,
+                                   "parameters": {"binary_data_size": len(raw)}}],
+                       "parameters": {"binary_data_output": True}}).encode()
+    head = ("POST /v2/models/%s/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\n"
+            "Content-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n"
+            "Content-Length: %d\r\n\r\n" % (model, key, len(text), len(text) + len(raw)))
+    return head.encode(), text + raw
+
+
+class Connection:
+    def __init__(self, port, request):
+        self.head, self.body = request
+        self.sock = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def receive(self):
+        got, at, length = b"", -1, 0
+        while at < 0 or len(got) < at + 4 + length:
+            piece = self.sock.recv(1 << 20)
+            assert piece, "the server closed the connection"
+            got += piece
+            if at < 0 <= (at := got.find(b"\r\n\r\n")):
+                length = int(re.search(rb"\nContent-Length: (\d+)", got[:at]).group(1))
+        reply = Reply(got[:at].decode(), got[at + 4:])
+        assert reply.head.startswith("HTTP/1.1 200 "), got[:500]
+        return reply
+
+    def exchange(self):
+        """ms to the end of send(), ms to the reply's last byte, the reply."""
+        begin = time.perf_counter()
+        self.sock.sendall(self.head)
+        self.sock.sendall(self.body)
+        sent = time.perf_counter()
+        reply = self.receive()
+        return 1e3 * (sent - begin), 1e3 * (time.perf_counter() - begin), reply
+
+
+class Peer:
+    """A server of ../http.c: Peer("library", threads), Peer("socket")."""
+
+    def __init__(self, kind, threads=None):
+        more = [str(threads), str(POOL)] if threads else []
+        self.proc = subprocess.Popen([PROGRAM, kind, *more], stdin=subprocess.PIPE,
+                                     stdout=subprocess.PIPE)
+        self.port = int(self.proc.stdout.readline())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.proc.stdin.close()
+        self.proc.stdout.close()
+        self.proc.wait(10)

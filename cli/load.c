@@ -1,0 +1,133 @@
+/* load.c - versions on executors: load, unload, pin; where they stand, how fast they run, how the
+ * latency target of a model was met. */
+#include "cli/out.h"
+#include "common/mem.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* One of the verbs that are a POST below a model or a version. */
+static int act(struct cli *c, const char *verb, const char *done, struct sh_err *err)
+{
+    char path[REST_PATH_MAX], name[129];
+    json_t *j = NULL;
+    int64_t version;
+    int rc = rest_model_ref(c, c->args[0], name, &version, err);
+
+    if (!rc)
+        rc = version ? version_path(path, name, version, verb, err)
+                     : model_path(path, name, verb, err);
+    if (!rc)
+        rc = rest_call(c, "POST", path, NULL, REST_TENANT, &j, err);
+    if (!rc && c->output == OUTPUT_NAME)
+        printf("%s\n", c->args[0]);
+    else if (!rc && c->output == OUTPUT_JSON)
+        out_json(j);
+    else if (!rc)
+        out_say(c, "%s %s.", c->args[0], done);
+    json_decref(j);
+    return rc;
+}
+
+int model_load(struct cli *c, struct sh_err *err)
+{
+    int rc =
+        act(c, "load", c->conf->wait ? "is being loaded" : "is being loaded (--wait waits)", err);
+
+    return !rc && c->conf->wait ? model_wait(c, err) : rc;
+}
+
+int model_unload(struct cli *c, struct sh_err *err)
+{
+    return act(c, "unload", "is being unloaded", err);
+}
+
+int model_pin(struct cli *c, struct sh_err *err)
+{
+    return act(c, "pin", "is pinned", err);
+}
+
+int model_unpin(struct cli *c, struct sh_err *err)
+{
+    return act(c, "unpin", "is not pinned any more", err);
+}
+
+int model_share(struct cli *c, struct sh_err *err)
+{
+    json_t *body = json_pack("{s:s}", "visibility", c->args[1]), *j = NULL;
+    char path[REST_PATH_MAX];
+    int rc = model_path(path, c->args[0], NULL, err);
+
+    if (!rc)
+        rc = rest_call(c, "PATCH", path, body, REST_TENANT, &j, err);
+    if (!rc)
+        rc = out_object(c, j, "name", err);
+    json_decref(body);
+    json_decref(j);
+    return rc;
+}
+
+/* A list inside of what the server knows of a version; without a number of the newest. */
+static int get_list(struct cli *c, const char *below, const char *list, const struct out_col *cols,
+                    size_t n_cols, struct sh_err *err)
+{
+    char path[REST_PATH_MAX], name[129];
+    json_t *j = NULL;
+    int64_t version;
+    int rc = rest_model_ref(c, c->args[0], name, &version, err);
+
+    if (!rc && version == 0)
+        rc = model_newest(c, name, &version, err);
+    if (!rc)
+        rc = version_path(path, name, version, below, err);
+    if (!rc)
+        rc = rest_get(c, path, REST_TENANT, &j, err);
+    if (!rc && c->output == OUTPUT_JSON)
+        out_json(j);
+    else if (!rc)
+        rc = out_list(c, json_object_get(j, list), cols, n_cols, cols[0].path, err);
+    json_decref(j);
+    return rc;
+}
+
+int placement_get(struct cli *c, struct sh_err *err)
+{
+    static const struct out_col COLS[] = {{"EXECUTOR", "executor", OUT_TEXT},
+                                          {"STATE", "state", OUT_TEXT},
+                                          {"PIN", "pin", OUT_TEXT},
+                                          {"DEVICE", "device_bytes", OUT_BYTES},
+                                          {"HOST", "host_bytes", OUT_BYTES},
+                                          {"DISK", "disk_bytes", OUT_BYTES},
+                                          {"LAST USE", "last_use_at", OUT_TIME}};
+
+    return get_list(c, "placements", "placements", COLS, SH_ARRAY_LEN(COLS), err);
+}
+
+int profile_get(struct cli *c, struct sh_err *err)
+{
+    static const struct out_col COLS[] = {
+        {"BATCH", "batch", OUT_TEXT},     {"PREDICTED MS", "predicted_ms", OUT_NUMBER},
+        {"FROM", "source", OUT_TEXT},     {"RUNS", "runs", OUT_TEXT},
+        {"P50 MS", "p50_ms", OUT_NUMBER}, {"P99 MS", "p99_ms", OUT_NUMBER}};
+
+    return get_list(c, "profile", "batches", COLS, SH_ARRAY_LEN(COLS), err);
+}
+
+int slo_report(struct cli *c, struct sh_err *err)
+{
+    char path[REST_PATH_MAX];
+    json_t *j = NULL;
+    int rc = rest_path(path, err, "api", "v1", "models", c->args[0], "slo", "attainment", NULL);
+    size_t n = rc ? 0 : strlen(path);
+
+    if (!rc && strspn(c->conf->window, "0123456789smhd") != strlen(c->conf->window))
+        rc = cli_usage(c, err, "--window is 5m, 1h or 1d");
+    if (!rc)
+        snprintf(path + n, sizeof(path) - n, "?window=%s", c->conf->window);
+    if (!rc)
+        rc = rest_get(c, path, REST_TENANT, &j, err);
+    if (!rc)
+        rc = out_object(c, j, "model", err);
+    json_decref(j);
+    return rc;
+}

@@ -1,0 +1,96 @@
+/* usage.c - what tenants have used, their shares, and who changed what. */
+#include "cli/out.h"
+#include "common/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The tenant that a command names, or --tenant. */
+static const char *tenant_of(const struct cli *c)
+{
+    const char *t = c->n_args ? c->args[0] : c->conf->tenant;
+
+    return t && t[0] ? t : NULL;
+}
+
+int usage_get(struct cli *c, struct sh_err *err)
+{
+    struct out_col cols[] = {{"CLASS", "class", OUT_TEXT},
+                             {"GPU SECONDS", "gpu_seconds", OUT_NUMBER},
+                             {"REQUESTS", "requests", OUT_TEXT},
+                             {"SAMPLES", "samples", OUT_TEXT}};
+    const char *by = c->conf->by;
+    char path[REST_PATH_MAX], *url = NULL;
+    json_t *j = NULL;
+    int rc;
+
+    if (!tenant_of(c))
+        return cli_usage(c, err, "say whose usage: shunt get usage TENANT");
+    if (strcmp(by, "model") == 0)
+        cols[0] = (struct out_col){"MODEL", "model", OUT_TEXT};
+    else if (strcmp(by, "class") != 0)
+        cols[0] = (struct out_col){"FROM", "from", OUT_TIME};
+    rc = rest_path(path, err, "api", "v1", "tenants", tenant_of(c), "usage", NULL);
+    if (!rc)
+        rc = rest_query(path, &url, err, "by", by, "from", c->conf->from, "to", c->conf->to,
+                        "class", c->conf->class, "model", c->conf->model, NULL);
+    if (!rc)
+        rc = rest_list(c, url, 0, &j, err);
+    if (!rc)
+        rc = out_list(c, j, cols, SH_ARRAY_LEN(cols), cols[0].path, err);
+    free(url);
+    json_decref(j);
+    return rc;
+}
+
+int share_get(struct cli *c, struct sh_err *err)
+{
+    static const struct out_col COLS[] = {{"TENANT", "tenant", OUT_TEXT},
+                                          {"GUARANTEED", "guaranteed_gpus", OUT_NUMBER},
+                                          {"FAIR", "fair_gpus", OUT_NUMBER},
+                                          {"RUNNING", "running_gpus", OUT_NUMBER},
+                                          {"WAITING", "waiting_gpus", OUT_NUMBER},
+                                          {"SATURATION", "saturation", OUT_NUMBER},
+                                          {"USED S", "usage_gpu_seconds", OUT_NUMBER},
+                                          {"PER WEIGHT", "usage_per_weight", OUT_NUMBER}};
+    const char *tenant = tenant_of(c);
+    char path[REST_PATH_MAX];
+    json_t *j = NULL;
+    int rc;
+
+    if (!tenant) {
+        rc = rest_list(c, "/api/v1/shares", 0, &j, err);
+        if (!rc)
+            rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "tenant", err);
+    } else {
+        rc = rest_path(path, err, "api", "v1", "tenants", tenant, "share", NULL);
+        if (!rc)
+            rc = rest_get(c, path, 0, &j, err);
+        if (!rc)
+            rc = out_object(c, j, "tenant", err);
+    }
+    json_decref(j);
+    return rc;
+}
+
+int audit_get(struct cli *c, struct sh_err *err)
+{
+    static const struct out_col COLS[] = {{"AT", "at", OUT_TIME},
+                                          {"ACTOR", "actor", OUT_TEXT},
+                                          {"TENANT", "tenant", OUT_TEXT},
+                                          {"ACTION", "action", OUT_TEXT},
+                                          {"RESOURCE", "resource", OUT_TEXT}};
+    char *url = NULL;
+    json_t *j = NULL;
+    int rc = rest_query("/api/v1/audit", &url, err, "tenant", c->conf->tenant, "actor",
+                        c->conf->actor, "action", c->conf->action, "resource", c->conf->resource,
+                        "from", c->conf->from, "to", c->conf->to, NULL);
+
+    if (!rc)
+        rc = rest_list(c, url, 0, &j, err);
+    if (!rc)
+        rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "id", err);
+    free(url);
+    json_decref(j);
+    return rc;
+}

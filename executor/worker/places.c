@@ -1,0 +1,17 @@
+/* places.c - a ring of the places of the last runs; see places.h. */
+#include "executor/worker/places.h"
+
+#include "common/mem.h"
+
+bool places_again(struct places *p, const struct dev_bases *b)
+{
+    const uint32_t n = SH_MIN(p->n, (uint32_t)PLACES_MAX);
+    bool again = false;
+
+    for (uint32_t i = 0; i < n && !again; i++)
+        again = p->at[i].image == b->image && p->at[i].workspace == b->workspace;
+    p->at[p->n % PLACES_MAX].image = b->image;
+    p->at[p->n % PLACES_MAX].workspace = b->workspace;
+    p->n++;
+    return again;
+}

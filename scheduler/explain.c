@@ -1,0 +1,314 @@
+/* explain.c - see explain.h. */
+#include "scheduler/explain.h"
+
+#include "common/clock.h"
+#include "common/mem.h"
+#include "scheduler/sched.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define UNKNOWN INT64_MAX
+#define SECOND_NS 1e9
+
+struct query {
+    struct sched *s;
+    const struct job *j;
+    const struct tenant *t;
+    struct snapshot in;
+    uint32_t *order;        /* OWNED: indices of the jobs that may start, the next one first */
+    size_t n_order, place;  /* place: of ours, from 1; 0: it may not start now */
+    enum decide_reason why; /* it waits; NONE: it does not */
+    int64_t *free_at;       /* OWNED: by executor, ns from now */
+    int64_t typical_ns;     /* how long jobs take that run now; UNKNOWN */
+    int64_t wait_ns;        /* estimate; UNKNOWN */
+    char basis[320];
+};
+
+/* ------------------------------------------------------------------ what rates say */
+
+static double steps_per_s(const struct job *j, int64_t now_ns)
+{
+    int64_t steps = j->progress.step - j->since_step, ns = now_ns - j->since_ns;
+
+    return steps > 0 && ns > 0 ? (double)steps / ((double)ns / SECOND_NS) : 0;
+}
+
+/* Until its executor is free of it. */
+static int64_t left_ns(const struct job *j, int64_t now_ns)
+{
+    double rate = steps_per_s(j, now_ns);
+
+    if (j->stopping || j->state == JOB_CANCELLING || j->state == JOB_COMPLETING)
+        return 0;
+    if (rate <= 0 || j->progress.steps <= 0)
+        return UNKNOWN;
+    return (int64_t)((double)SH_MAX(j->progress.steps - j->progress.step, 0) / rate * SECOND_NS);
+}
+
+static void measure(struct query *q)
+{
+    const struct sched *s = q->s;
+    double sum = 0;
+    int n = 0;
+
+    for (size_t e = 0; e < s->execs.n; e++) {
+        const struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)s->execs.items[e]->job);
+        double rate = j ? steps_per_s(j, q->in.now_ns) : 0;
+
+        q->free_at[e] = !exec_is_up(s->execs.items[e]) ? UNKNOWN : j ? left_ns(j, q->in.now_ns) : 0;
+        if (rate > 0 && j->progress.steps > 0) {
+            sum += (double)j->progress.steps / rate * SECOND_NS;
+            n++;
+        }
+    }
+    q->typical_ns = n ? (int64_t)(sum / n) : UNKNOWN;
+}
+
+static int64_t duration_ns(const struct query *q, const struct job *j)
+{
+    int64_t own = job_least_left_ns(j);
+
+    return own > 0 ? own : q->typical_ns;
+}
+
+/* Jobs in their order, each to the executor that is free first. */
+static void estimate(struct query *q)
+{
+    size_t n_ahead = q->place - 1;
+
+    q->wait_ns = UNKNOWN;
+    for (size_t i = 0; q->place && i < q->place; i++) {
+        const struct job *j = q->s->pass.job_of[q->order[i]];
+        size_t best = 0;
+        int64_t ns;
+
+        for (size_t e = 1; e < q->in.n_execs; e++)
+            if (q->free_at[e] < q->free_at[best])
+                best = e;
+        if (q->in.n_execs == 0 || q->free_at[best] == UNKNOWN)
+            break;
+        if (i + 1 == q->place)
+            q->wait_ns = q->free_at[best];
+        ns = duration_ns(q, j);
+        q->free_at[best] = ns == UNKNOWN ? UNKNOWN : q->free_at[best] + ns;
+    }
+    if (!q->place)
+        return;
+    if (q->wait_ns == UNKNOWN)
+        snprintf(q->basis, sizeof(q->basis),
+                 "no estimate: what runs now, or a job ahead, has no measured rate yet");
+    else
+        snprintf(q->basis, sizeof(q->basis),
+                 "steps per second of what runs now, measured since it started%s%s; if nothing is "
+                 "submitted, cancelled or taken away",
+                 n_ahead ? ", and for the jobs ahead what they took before" : "",
+                 n_ahead && q->typical_ns != UNKNOWN ? " or what those that run now take" : "");
+}
+
+/* ------------------------------------------------------------------ words */
+
+static void say_quota(const struct query *q, char *out, size_t size)
+{
+    const struct tenant *t = q->t;
+    char max_gpus[32] = "no limit";
+
+    if (t->max_gpus >= 0)
+        snprintf(max_gpus, sizeof(max_gpus), "%.4g", t->max_gpus);
+    snprintf(out, size,
+             "Its tenant has as many jobs on executors as its quota allows: max_running_jobs %u, "
+             "max_gpus %s, over_quota_weight %.4g, guaranteed_gpus %.4g. One of them has to end.",
+             t->max_running_jobs, max_gpus, t->weight, t->guaranteed_gpus);
+}
+
+static void say_backoff(const struct query *q, char *out, size_t size)
+{
+    double left_s = (double)(q->j->not_before_ns - q->in.now_ns) / SECOND_NS;
+
+    snprintf(out, size,
+             "Attempt %u failed a moment ago%s%.200s; the next of %u starts in %.0f s at the "
+             "earliest.",
+             q->j->attempt - 1, q->j->error[0] ? ": " : "", q->j->error, q->j->max_attempts,
+             SH_MAX(left_s, 0.0));
+}
+
+static void say_waiting(const struct query *q, char *out, size_t size)
+{
+    static const char *const WORDS[DECIDE_N_REASONS] = {
+        [DECIDE_NONE] = "An executor is free: it is about to start.",
+        [DECIDE_TENANT_SUSPENDED] = "An admin has suspended the tenant; no job of it starts.",
+        [DECIDE_QUEUE_HELD] = "Its queue is held; no job of it starts before it is opened again.",
+        [DECIDE_NO_EXECUTOR] = "No executor is connected; it starts when one is.",
+        [DECIDE_MODEL_LOADING] = "No executor has compiled the model version yet.",
+        [DECIDE_MIN_RUN] =
+            "It may take the place of a job that runs, and waits for the minimum run "
+            "time of that one to pass.",
+        [DECIDE_DATABASE_DOWN] =
+            "The scheduler does not reach its database; it starts no job until then.",
+        [DECIDE_RESOURCES] = "It is next; every executor has a job, or is being freed.",
+    };
+
+    if (q->why == DECIDE_NONE && !q->place)
+        snprintf(out, size, "Its last change is being recorded; then it takes its place.");
+    else if (q->why == DECIDE_PRIORITY && q->place < 2)
+        sh_strlcpy(out, WORDS[DECIDE_RESOURCES], size);
+    else if (q->why == DECIDE_BACKOFF)
+        say_backoff(q, out, size);
+    else if (q->why == DECIDE_QUOTA_LIMIT)
+        say_quota(q, out, size);
+    else if (q->why == DECIDE_QUOTA_GUARANTEED)
+        snprintf(out, size,
+                 "It is not preemptible, and such jobs run only within the tenant's guarantee of "
+                 "%.4g GPUs.",
+                 q->t->guaranteed_gpus);
+    else if (WORDS[q->why])
+        sh_strlcpy(out, WORDS[q->why], size);
+    else
+        snprintf(
+            out, size,
+            "%zu job%s go%s first: of a tenant below its guarantee or with a smaller share, of "
+            "higher priority, or older.",
+            q->place - 1, q->place == 2 ? "" : "s", q->place == 2 ? "es" : "");
+}
+
+/* As pass.c and decide_jobs.c count it. */
+static int64_t min_run_ns(const struct query *q)
+{
+    int64_t own = SH_MIN(q->j->min_run_ns, q->s->conf->max_min_run_ms * 1000000);
+
+    return own > 0 ? own : q->in.min_run_ns;
+}
+
+static void say_running(const struct query *q, char *out, size_t size)
+{
+    const struct job *j = q->j;
+    const struct tenant *t = q->t;
+    double safe_s = (double)(min_run_ns(q) - (q->in.now_ns - j->since_ns)) / SECOND_NS;
+    int n = snprintf(out, size, "It has priority %" PRId32 ", its queue's included. ", j->priority);
+
+    if (n < 0 || (size_t)n >= size)
+        return;
+    if (!j->preemptible)
+        snprintf(out + n, size - (size_t)n,
+                 "It is not preemptible: it keeps its place until it ends, within the guarantee of "
+                 "%.4g GPUs.",
+                 t->guaranteed_gpus);
+    else if (safe_s > 0)
+        snprintf(out + n, size - (size_t)n,
+                 "No other job takes its place for the next %.0f s, its minimum run time.", safe_s);
+    else
+        snprintf(out + n, size - (size_t)n,
+                 "It may lose its place to a job of its tenant with a higher priority, to a tenant "
+                 "below its guarantee, or to one with a smaller share.");
+}
+
+/* ------------------------------------------------------------------ the answer */
+
+static json_t *holder(const struct query *q, const struct exec *e)
+{
+    const struct job *j = idmap_get(&q->s->jobs.by_id, (uint64_t)e->job);
+    json_t *o = json_pack("{s:s}", "executor", e->info.name);
+    int64_t left;
+
+    if (!o || !j)
+        return o;
+    left = left_ns(j, q->in.now_ns);
+    if (j->tenant_id == q->j->tenant_id)
+        json_object_set_new(o, "job", json_integer(j->id));
+    json_object_set_new(o, "state", json_string(job_state_name(j->state)));
+    json_object_set_new(o, "steps_left",
+                        json_integer(SH_MAX(j->progress.steps - j->progress.step, 0)));
+    json_object_set_new(o, "steps_per_s", json_real(steps_per_s(j, q->in.now_ns)));
+    if (left != UNKNOWN)
+        json_object_set_new(o, "left_ms", json_integer(left / 1000000));
+    return o;
+}
+
+static json_t *factors(const struct query *q)
+{
+    const struct tenant *t = q->t;
+    double usage_s = tenants_usage_ns(&q->s->tenants, t, q->in.now_ns) / SECOND_NS;
+    int running = 0;
+
+    for (size_t i = 0; i < q->s->jobs.n; i++)
+        running += q->s->jobs.items[i]->tenant_id == t->id && q->s->jobs.items[i]->executor[0];
+    return json_pack("{s:i, s:b, s:i, s:f, s:f, s:f, s:f, s:I}", "priority", (int)q->j->priority,
+                     "preemptible", q->j->preemptible, "tenant_running_jobs", running,
+                     "tenant_guaranteed_gpus", t->guaranteed_gpus, "tenant_weight", t->weight,
+                     "tenant_usage_gpu_s", usage_s, "tenant_share_gpu_s",
+                     t->weight > 0 ? usage_s / t->weight : 0, "min_run_ms",
+                     (json_int_t)(min_run_ns(q) / 1000000));
+}
+
+static int answer(struct query *q, json_t **out, struct sh_err *err)
+{
+    bool waits = q->j->state == JOB_QUEUED;
+    json_t *o, *holders = json_array();
+    char text[512];
+
+    if (waits)
+        say_waiting(q, text, sizeof(text));
+    else
+        say_running(q, text, sizeof(text));
+    for (size_t e = 0; waits && e < q->s->execs.n; e++)
+        if (q->s->execs.items[e]->session)
+            json_array_append_new(holders, holder(q, q->s->execs.items[e]));
+    o = json_pack("{s:s, s:s, s:o, s:o}", "reason", waits ? decide_reason_name(q->why) : "", "text",
+                  text, "waits_for", holders, "factors", factors(q));
+    if (!o)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate an answer");
+    if (waits && q->place) {
+        json_object_set_new(o, "position", json_integer((json_int_t)q->place));
+        json_object_set_new(o, "waiting", json_integer((json_int_t)q->n_order));
+        json_object_set_new(o, "basis", json_string(q->basis));
+    }
+    if (waits && q->wait_ns != UNKNOWN)
+        json_object_set_new(o, "estimated_wait_ms", json_integer(q->wait_ns / 1000000));
+    *out = o;
+    return SH_OK;
+}
+
+static int look(struct query *q, struct sh_err *err)
+{
+    struct sched *s = q->s;
+    struct decisions *out = &s->pass.out;
+    int rc = pass_snapshot(s, true, &q->in, err);
+
+    if (rc)
+        return rc;
+    q->order = calloc(q->in.n_jobs + 1, sizeof(*q->order));
+    q->free_at = calloc(q->s->execs.n + 1, sizeof(*q->free_at));
+    if (!q->order || !q->free_at)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate an answer");
+    rc = decide(&q->in, out, err); /* only looked at: the next pass acts */
+    for (size_t i = 0; i < out->n && !rc; i++)
+        if (out->items[i].kind == DECISION_WAIT && s->pass.job_of[out->items[i].job] == q->j)
+            q->why = out->items[i].reason;
+    if (!rc)
+        rc = decide_order(&q->in, out, q->order, &q->n_order, err);
+    for (size_t i = 0; i < q->n_order && !rc; i++)
+        if (q->s->pass.job_of[q->order[i]] == q->j)
+            q->place = i + 1;
+    measure(q);
+    estimate(q);
+    return rc;
+}
+
+int explain_job(struct sched *s, int64_t job, json_t **out, struct sh_err *err)
+{
+    struct query q = {.s = s, .j = idmap_get(&s->jobs.by_id, (uint64_t)job), .wait_ns = UNKNOWN};
+    int rc;
+
+    *out = NULL;
+    q.t = q.j ? tenants_by_id(&s->tenants, q.j->tenant_id) : NULL;
+    if (!q.t)
+        return SH_FAIL(err, SH_E_NOTFOUND, "the scheduler does not know the job yet");
+    rc = look(&q, err);
+    if (!rc)
+        rc = answer(&q, out, err);
+    free(q.order);
+    free(q.free_at);
+    return rc;
+}

@@ -1,0 +1,144 @@
+#include "scheduler/store.h"
+#include "scheduler/store_int.h"
+
+#include <inttypes.h>
+
+/* The end of what is old: the sweep's part of store.h.
+ *
+ * Each statement takes at most a batch of rows by an index, oldest first, and passes by what
+ * somebody has locked. The lease is looked at and not locked: its renewal must not wait for a
+ * batch, and what a leader that was just replaced removes its successor would remove too. */
+
+#define STATEMENT_MS "500"
+#define LOCK_MS "50"
+#define CUTOFF "now() - $1::bigint * interval '24 hours'"
+/* The same text as in the index usage_minutes. */
+#define IS_MINUTE \
+    "extract(epoch FROM minute - timestamptz '1970-01-01 00:00:00+00')::bigint % 3600 <> 0"
+
+static const struct db_stmt LIMITS = {"sweep_limits",
+                                      "SELECT set_config('statement_timeout', '" STATEMENT_MS
+                                      "', true),"
+                                      " set_config('lock_timeout', '" LOCK_MS "', true)",
+                                      0};
+static const struct db_stmt LEASE_CHECK = {
+    "lease_check", "SELECT 1 FROM lease WHERE name = 'scheduler' AND holder = $1 AND epoch = $2",
+    2};
+
+static const struct db_stmt EVENTS = {
+    "sweep_events",
+    "DELETE FROM job_event WHERE id IN (SELECT e.id FROM job_event e WHERE e.at < " CUTOFF
+    " AND NOT EXISTS (SELECT 1 FROM job j WHERE j.id = e.job_id AND j.finished_at IS NULL)"
+    " ORDER BY e.at LIMIT $2 FOR UPDATE OF e SKIP LOCKED)",
+    2};
+#define OLD_JOBS \
+    "(SELECT id FROM job WHERE finished_at < " CUTOFF " ORDER BY finished_at LIMIT $2) o"
+static const struct db_stmt JOB_EVENTS = {
+    "sweep_job_events",
+    "DELETE FROM job_event WHERE id IN (SELECT e.id FROM " OLD_JOBS
+    " JOIN job_event e ON e.job_id = o.id LIMIT $2)",
+    2};
+static const struct db_stmt JOB_CHECKPOINTS = {
+    "sweep_job_checkpoints",
+    "DELETE FROM checkpoint WHERE id IN (SELECT c.id FROM " OLD_JOBS
+    " JOIN checkpoint c ON c.job_id = o.id LIMIT $2)",
+    2};
+static const struct db_stmt JOBS = {
+    "sweep_jobs",
+    "DELETE FROM job WHERE id IN (SELECT id FROM job WHERE finished_at < " CUTOFF
+    " ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED)"
+    " AND NOT EXISTS (SELECT 1 FROM job_event e WHERE e.job_id = job.id)"
+    " AND NOT EXISTS (SELECT 1 FROM checkpoint c WHERE c.job_id = job.id)",
+    2};
+static const struct db_stmt USAGE = {
+    "sweep_usage",
+    "DELETE FROM usage WHERE ctid IN (SELECT ctid FROM usage WHERE minute < " CUTOFF
+    " ORDER BY minute LIMIT $2 FOR UPDATE SKIP LOCKED)",
+    2};
+/* The hour's own row is of its first minute, and is not among those that are taken away. */
+static const struct db_stmt USAGE_HOURS = {
+    "sweep_usage_hours",
+    "WITH d AS (DELETE FROM usage WHERE ctid IN (SELECT ctid FROM usage WHERE minute < " CUTOFF
+    " AND " IS_MINUTE " ORDER BY minute LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING *)"
+    ", i AS (INSERT INTO usage (tenant_id, model_id, class, minute, gpu_ns, requests, samples)"
+    " SELECT tenant_id, model_id, class, date_trunc('hour', minute, 'UTC'), sum(gpu_ns),"
+    " sum(requests), sum(samples) FROM d GROUP BY 1, 2, 3, 4"
+    " ON CONFLICT (tenant_id, model_id, class, minute) DO UPDATE SET"
+    " gpu_ns = usage.gpu_ns + excluded.gpu_ns, requests = usage.requests + excluded.requests,"
+    " samples = usage.samples + excluded.samples)"
+    " SELECT FROM d",
+    2};
+static const struct db_stmt AUDIT = {
+    "sweep_audit",
+    "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE at < " CUTOFF
+    " ORDER BY at LIMIT $2 FOR UPDATE SKIP LOCKED)",
+    2};
+/* Few: a tenant has a limited number of live ones, and the dead ones are swept. */
+static const struct db_stmt KEYS = {"sweep_keys",
+                                    "DELETE FROM api_key WHERE id IN (SELECT id FROM api_key WHERE "
+                                    "least(revoked_at, expires_at) < " CUTOFF
+                                    " LIMIT $2 FOR UPDATE SKIP LOCKED)",
+                                    2};
+
+static const struct {
+    const char *name;
+    const struct db_stmt *steps[3]; /* in this order; NULL: no more */
+} KINDS[SWEEP_N_KINDS] = {
+    [SWEEP_EVENTS] = {"events", {&EVENTS}},
+    [SWEEP_JOBS] = {"jobs", {&JOB_EVENTS, &JOB_CHECKPOINTS, &JOBS}},
+    [SWEEP_USAGE_HOURS] = {"usage_hours", {&USAGE_HOURS}},
+    [SWEEP_USAGE] = {"usage", {&USAGE}},
+    [SWEEP_AUDIT] = {"audit", {&AUDIT}},
+    [SWEEP_KEYS] = {"keys", {&KEYS}},
+};
+
+const char *store_sweep_name(enum store_sweep_kind kind)
+{
+    return (unsigned)kind < SWEEP_N_KINDS ? KINDS[kind].name : "";
+}
+
+static int check_lease(struct db *db, const struct store_fence *f, struct sh_err *err)
+{
+    struct db_res *r = NULL;
+    struct store_num epoch;
+    int rc =
+        db_exec(db, &LEASE_CHECK,
+                (const char *const[]){f->holder, store__i64(&epoch, (int64_t)f->epoch)}, &r, err);
+
+    if (!rc && db_rows(r) == 0)
+        rc = SH_FAIL(err, SH_E_PRECONDITION, "the lease of epoch %" PRIu64 " is no longer ours",
+                     f->epoch);
+    db_res_free(r);
+    return rc;
+}
+
+static int sweep_tx(struct db *db, const void *arg, struct sh_err *err)
+{
+    struct store_sweep *x = *(struct store_sweep *const *)arg;
+    struct store_num days, batch;
+    const char *const p[] = {store__i64(&days, x->days), store__i64(&batch, x->batch)};
+    int rc = db_exec(db, &LIMITS, NULL, NULL, err);
+
+    x->n_rows = 0;
+    x->more = false;
+    if (!rc)
+        rc = check_lease(db, &x->fence, err);
+    for (size_t i = 0; i < 3 && KINDS[x->kind].steps[i] && !rc; i++) {
+        struct db_res *r = NULL;
+        int64_t n;
+
+        rc = db_exec(db, KINDS[x->kind].steps[i], p, &r, err);
+        n = rc ? 0 : (int64_t)db_affected(r);
+        x->n_rows += n;
+        x->more |= n >= x->batch;
+        db_res_free(r);
+    }
+    return rc;
+}
+
+int store_sweep(struct db *db, void *arg, struct sh_err *err)
+{
+    struct store_sweep *x = arg;
+
+    return db_tx(db, "sweep", sweep_tx, &x, err);
+}

@@ -1,0 +1,324 @@
+#!/usr/bin/env python3
+"""The life of models in a whole system: shared, loaded and unloaded, pinned, watched.
+
+Without it: a version that was unloaded could go on answering or never come back, a pin could take the
+device from everyone or be lost at a restart, a model in use could be deleted, a tenant could change
+what another one shares, and what people read of placements and profiles could be made up.
+"""
+import os
+import signal
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from system import Story, System, until, zoo  # noqa: E402
+
+X = {"name": "x", "datatype": "FP32", "shape": [1, 1, 8, 8], "data": [0.5] * 64}
+
+
+class Models(Story):
+    @classmethod
+    def setUpClass(cls):
+        cls.s = System()
+        cls.addClassCleanup(cls.s.stop)
+        cls.key, cls.other = cls.s.tenant("vision"), cls.s.tenant("other")
+        cls.net = zoo("digits-cnn")
+        cls.n = 0
+
+    def model(self, versions=1, **kw):
+        """A model of its own for a test, so that each runs alone."""
+        Models.n += 1
+        name = "m%d" % Models.n
+        for _ in range(versions):
+            self.s.push(self.key, name, self.net, **kw)
+        return name
+
+    def do(self, verb, model, version=None, key=None, **kw):
+        at = "/api/v1/models/%s%s/%s" % (model, "/versions/%d" % version if version else "", verb)
+        return self.s.call("POST", at, key=key or self.key, **kw)
+
+    def get(self, model, version=1, below="", key=None):
+        return self.s.call("GET", "/api/v1/models/%s/versions/%d%s" % (model, version, below),
+                           key=key or self.key)
+
+    def state(self, model, want, version=1):
+        return until("%s:%d is %s" % (model, version, want),
+                     lambda: self.get(model, version).json["state"] == want and
+                     self.get(model, version).json)
+
+    def place(self, model, test, version=1):
+        def found():
+            p = self.get(model, version, "/placements").json["placements"]
+            return p and test(p[0]) and p[0]
+        return until("a placement of %s" % model, found)
+
+    def infer(self, model, key=None, **kw):
+        return self.s.infer(key or self.key, model, [X], **kw)
+
+    # ------------------------------------------------------------ sharing
+    def test_a_model_is_shared_and_taken_back_by_its_owner_alone(self):
+        m = self.model()
+        at = "/api/v1/models/" + m
+        self.assertEqual(self.infer(m, self.other).status, 404)
+        r = self.s.call("GET", at, key=self.key)
+        tag = r.headers["etag"]
+        r = self.s.call("PATCH", at, {"visibility": "shared"}, self.key, {"If-Match": tag})
+        self.assertEqual((r.status, r.json["visibility"]), (200, "shared"), r)
+        until("others may use it", lambda: self.infer(m, self.other).status == 200)
+        r = self.s.call("PATCH", at, {"visibility": "private"}, self.key, {"If-Match": tag})
+        self.assertEqual((r.status, r.code), (412, "PRECONDITION"), r)
+        r = self.s.call("PATCH", at, {"visibility": "private"}, self.other)
+        self.assertEqual((r.status, r.code), (403, "FORBIDDEN"), r)
+        for verb in ("load", "unload", "pin", "unpin"):
+            r = self.do(verb, m, 1, key=self.other)
+            self.assertEqual((r.status, r.code), (403, "FORBIDDEN"), (verb, r))
+        r = self.s.call("PATCH", at, {"visibility": "public"}, self.key)
+        self.assertEqual(r.status, 400)
+        self.assertIn("private, shared", r.error)
+        r = self.s.call("PATCH", at, {"visibility": "private"}, self.key)
+        self.assertEqual(r.status, 200, r)
+        until("it is private again", lambda: self.infer(m, self.other).status == 404)
+        self.assertEqual(self.s.call("PATCH", "/api/v1/models/none", {"visibility": "shared"},
+                                     self.key).status, 404)
+
+    # ------------------------------------------------------------ load and unload
+    def test_an_unloaded_version_leaves_and_comes_back(self):
+        m = self.model()
+        self.assertEqual(self.infer(m).status, 200)
+        r = self.do("unload", m, 1)
+        self.assertEqual(r.status, 202, r)
+        self.assertIn(r.json["state"], ("UNLOADING", "UNLOADED"))  # it may be that fast
+        v = self.state(m, "UNLOADED")
+        self.assertEqual(v["reason_code"], "UNLOADED")
+        r = self.infer(m)
+        self.assertEqual(r.status, 503, r)
+        self.assertIn("UNLOADED", r.error)
+        self.assertIn("load it", r.error)
+        self.assertIn("retry-after", r.headers)
+        self.assertEqual(self.get(m, below="/placements").json["placements"], [])
+        self.assertEqual(self.do("unload", m, 1).status, 202)  # is so already
+        r = self.do("pin", m, 1)
+        self.assertEqual((r.status, r.code), (409, "CONFLICT"), r)
+        self.assertIn("READY", r.error)
+        r = self.do("load", m, 1)
+        self.assertEqual(r.status, 202)
+        self.assertIsNone(r.json["reason"])
+        self.state(m, "READY")
+        self.assertEqual(self.infer(m).status, 200)
+        self.assertEqual(self.do("load", m, 1).status, 202)
+
+    def test_a_change_of_mind_in_the_middle_ends_loaded(self):
+        m = self.model()
+        for _ in range(5):
+            self.assertEqual(self.do("unload", m, 1).status, 202)
+            self.assertEqual(self.do("load", m, 1).status, 202)
+        until("it answers again", lambda: self.infer(m).status == 200)
+        self.state(m, "READY")
+        self.place(m, lambda p: p["state"] == "READY" and p["host_bytes"] > 0)
+
+    def test_a_whole_model_is_unloaded_and_requests_go_to_what_is_left(self):
+        m = self.model(versions=2)
+        self.do("unload", m, 2)
+        self.state(m, "UNLOADED", 2)
+        self.assertEqual(self.infer(m).json["model_version"], "1")
+        self.assertEqual(self.do("unload", m).status, 202)
+        for v in (1, 2):
+            self.state(m, "UNLOADED", v)
+        self.assertEqual(self.infer(m).status, 503)
+        self.assertEqual(self.do("load", m).status, 202)
+        for v in (1, 2):
+            self.state(m, "READY", v)
+        self.assertEqual(self.infer(m).json["model_version"], "2")
+
+    def test_an_unloaded_version_stays_so_over_restarts(self):
+        m = self.model()
+        self.do("unload", m, 1)
+        self.state(m, "UNLOADED")
+        for name in ("executor-cpu0", "scheduler"):
+            self.s.wait_new(name, self.s.kill(name))
+        other = self.model()
+        until("everything is up again", lambda: self.infer(other).status == 200)
+        self.assertEqual(self.get(m).json["state"], "UNLOADED")
+        self.assertEqual(self.infer(m).status, 503)
+        self.do("load", m, 1)
+        self.state(m, "READY")
+
+    def test_what_is_not_there_cannot_be_loaded(self):
+        m = self.model()
+        self.assertEqual(self.do("load", "nothing", 1).status, 404)
+        self.assertEqual(self.do("load", m, 9).status, 404)
+        self.assertEqual(self.s.call("POST", "/api/v1/models/%s/versions/x/load" % m,
+                                     key=self.key).status, 404)
+        r = self.s.call("POST", "/api/v1/models/%s/versions" % m, {}, self.key)
+        r = self.do("load", m, r.json["version"])
+        self.assertEqual((r.status, r.code), (409, "CONFLICT"), r)
+        self.assertIn("UPLOADING", r.error)
+        infer_only = self.s.key("vision", "infer")
+        self.assertEqual(self.do("load", m, 1, key=infer_only).status, 403)
+
+    # ------------------------------------------------------------ latency targets
+    def target(self, model, **fields):
+        r = self.s.call("PUT", "/api/v1/models/%s/slo" % model, fields, self.key)
+        self.assertEqual(r.status, 200, r)
+
+    def attained(self, model, window="5m"):
+        r = self.s.call("GET", "/api/v1/models/%s/slo/attainment?window=%s" % (model, window),
+                        key=self.key)
+        self.assertEqual(r.status, 200, r)
+        return r.json
+
+    def outcomes(self, model, window="5m"):
+        a = self.attained(model, window)
+        return a["met"], a["missed"], a["rejected"]
+
+    def test_what_happens_at_a_miss_is_as_the_target_says(self):
+        m = self.model()
+        self.target(m, latency_ms=60000, percentile=90)
+        none = self.attained(m)
+        self.assertEqual((none["requests"], none["attained_percent"], none["p99_ms"],
+                          none["error_budget_left"]), (0, None, None, 1))
+        until("the target counts", lambda: self.infer(m).status == 200 and
+              self.outcomes(m)[0] > 0)
+        met = self.outcomes(m)[0]
+
+        def switched(on_miss, want):
+            self.target(m, latency_ms=0.001, percentile=90, on_miss=on_miss)
+            return until("%s counts" % on_miss, lambda: self.infer(m).status == want)
+        switched("reject", 503)
+        r = self.infer(m)
+        self.assertEqual((r.status, r.code), (503, "SLO"), r)
+        self.assertGreaterEqual(int(r.headers["retry-after"]), 1)
+        self.assertRegex(r.error, r"cannot be met: the result is expected after \d+ ms")
+        self.assertGreaterEqual(r.json["predicted_ms"], 1)
+        for on_miss in ("delay", "best-effort"):
+            switched(on_miss, 200)
+            before = self.outcomes(m)
+            self.assertEqual(self.infer(m).status, 200)
+            after = self.outcomes(m)
+            self.assertEqual((after[1] - before[1], after[2] - before[2]), (1, 0))
+        a = self.attained(m, "1h")
+        self.assertGreaterEqual(a["met"], met)
+        self.assertEqual(a["requests"], a["met"] + a["missed"] + a["rejected"])
+        self.assertAlmostEqual(a["attained_percent"], 100 * a["met"] / a["requests"], places=6)
+        self.assertAlmostEqual(a["error_budget_left"],
+                               1 - (a["missed"] + a["rejected"]) / (0.1 * a["requests"]), places=6)
+        self.assertTrue(0 < a["p50_ms"] <= a["p95_ms"] <= a["p99_ms"], a)
+        r = self.infer("nothing")
+        self.assertEqual(r.status, 404)
+        r = self.s.call("POST", "/v2/models/%s/infer" % m, {"inputs": []}, self.key)
+        self.assertEqual(r.status, 400)  # a client's own mistake is no matter of the target
+        self.assertEqual(self.attained(m, "1h")["requests"], a["requests"])
+
+    def test_counts_outlive_the_process_that_counted(self):
+        m = self.model()
+        self.target(m, latency_ms=60000)
+        until("the target counts", lambda: self.infer(m).status == 200 and
+              self.outcomes(m)[0] > 0)
+        for _ in range(5):
+            self.infer(m)
+        before = self.outcomes(m)  # written by the question itself
+        old = self.s.kill("api")
+        self.s.wait_new("api", old)
+
+        def up():
+            try:
+                return self.infer(m).status == 200
+            except OSError:
+                return False
+        until("the API answers", up)
+        until("all counts", lambda: self.outcomes(m)[0] > before[0])
+        old = self.s.kill("api", signal.SIGTERM)  # writes what it has
+        self.s.wait_new("api", old)
+        until("the API answers", up)
+        self.assertGreaterEqual(self.outcomes(m)[0], before[0] + 2)
+
+    def test_questions_about_targets_that_make_no_sense(self):
+        m = self.model()
+        at = "/api/v1/models/%s/slo/attainment" % m
+        self.assertEqual(self.s.call("GET", at, key=self.key).status, 404)
+        self.target(m, latency_ms=5)
+        self.assertEqual(self.s.call("GET", at, key=self.key).json["window"], "1h")
+        r = self.s.call("GET", at + "?window=2h", key=self.key)
+        self.assertEqual(r.status, 400)
+        self.assertIn("5m, 1h, 1d", r.error)
+        self.assertEqual(self.s.call("GET", at, key=self.other).status, 404)
+
+    # ------------------------------------------------------------ pins
+    def test_a_pinned_version_is_held_kept_and_cannot_be_taken_away(self):
+        m = self.model()
+        r = self.do("pin", m, 1)
+        self.assertEqual((r.status, r.json["pinned"]), (200, True), r)
+        image = r.json["image_bytes"]
+        held = self.place(m, lambda p: p["pin"] == "held")
+        self.assertEqual((held["state"], held["device_bytes"]), ("READY", image))
+        r = self.do("unload", m, 1)
+        self.assertEqual((r.status, r.code), (409, "CONFLICT"), r)
+        self.assertIn("unpin", r.error)
+        for below in ("/versions/1", ""):
+            r = self.s.call("DELETE", "/api/v1/models/" + m + below, key=self.key)
+            self.assertEqual((r.status, r.code), (409, "CONFLICT"), r)
+            self.assertIn("unpin it first", r.error)
+        self.s.wait_new("executor-cpu0", self.s.kill("executor-cpu0"))  # a pin outlives what held it
+        self.place(m, lambda p: p["pin"] == "held" and p["device_bytes"] == image)
+        self.assertEqual(self.do("unpin", m, 1).json["pinned"], False)
+        self.place(m, lambda p: p["pin"] == "none")
+        self.assertEqual(self.s.call("DELETE", "/api/v1/models/" + m, key=self.key).status, 204)
+
+    def test_pins_are_bounded_by_the_quota(self):
+        key = self.s.tenant("small")
+        self.s.push(key, "a", self.net)
+        image = self.s.push(key, "b", self.net).json["image_bytes"]
+        quota = "/api/v1/tenants/small/quota"
+        r = self.s.call("PUT", quota, {"gpu_memory_max_bytes": image + image // 2}, self.s.admin)
+        self.assertEqual(r.status, 200, r)
+        self.assertEqual(self.do("pin", "a", 1, key=key).status, 200)
+        self.assertEqual(self.do("pin", "a", 1, key=key).status, 200)  # counts once
+        r = self.do("pin", "b", 1, key=key)
+        self.assertEqual((r.status, r.code), (429, "QUOTA"), r)
+        self.assertIn("gpu_memory_max_bytes", r.error)
+        self.assertIn(str(2 * image), r.error)
+        self.assertEqual(self.do("unpin", "a", key=key).status, 200)
+        self.assertEqual(self.do("pin", "b", key=key).status, 200)
+
+    # ------------------------------------------------------------ what people see
+    def test_placements_follow_what_happens(self):
+        m = self.model()
+        first = self.place(m, lambda p: p["state"] == "READY" and p["host_bytes"] > 0)
+        self.assertEqual((first["executor"], first["last_use_at"]), ("cpu0", None))
+        self.assertEqual(first["disk_bytes"], self.get(m).json["bytes"])
+        self.assertEqual(self.infer(m).status, 200)
+        used = self.place(m, lambda p: p["last_use_at"])
+        self.assertGreater(used["device_bytes"], 0)
+        self.assertEqual(self.get(m, below="/placements", key=self.other).status, 404)
+        self.assertEqual(self.get(m, 9, "/placements").status, 404)
+        os.kill(self.s.pid("executor-cpu0"), signal.SIGKILL)
+        until("nothing is shown of an executor that is gone",
+              lambda: self.get(m, below="/placements").json["placements"] == [])
+        self.place(m, lambda p: p["state"] == "READY" and p["last_use_at"] is None)
+
+    def test_the_profile_is_what_was_measured(self):
+        m = self.model(max_batch=4)
+
+        def lines():
+            r = self.get(m, below="/profile")
+            return {b["batch"]: b for b in r.json["batches"]}
+        at_first = until("a first profile", lines)
+        self.assertEqual(sorted(at_first), [1, 2, 4])
+        self.assertEqual({b["source"] for b in at_first.values()}, {"profile"})
+        self.assertIsNone(at_first[1]["p50_ms"])
+        self.s.call("PUT", "/api/v1/models/%s/slo" % m, {"latency_ms": 3e6, "percentile": 50},
+                    self.key)
+        for _ in range(30):
+            self.assertEqual(self.infer(m).status, 200)
+        got = until("thirty runs", lambda: lines()[1]["runs"] == 30 and lines()[1])
+        self.assertEqual(got["recent"], 30)
+        self.assertLessEqual(got["p50_ms"], got["p99_ms"])
+        r = self.get(m, below="/profile")
+        self.assertEqual(r.json["percentile"], 50)
+        if got["source"] == "runs":  # the median, as the target says
+            self.assertEqual(got["predicted_ms"], got["p50_ms"])
+        self.assertEqual(lines()[4]["runs"], 0)
+
+
+if __name__ == "__main__":
+    sys.exit(0 if unittest.main(exit=False, warnings="ignore").result.wasSuccessful() else 1)
