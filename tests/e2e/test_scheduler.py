@@ -868,7 +868,7 @@ class Scheduler(Case):
         self.assertFalse(e.find("JOB_STOP", job=fixed))
 
     def test_a_jobs_own_minimum_run_counts_up_to_the_limit(self):
-        self.start("s1", "--max-min-run-ms=1200")
+        self.start("s1", "--max-min-run-ms=4000")
         e = self.ready_executor()
         job = self.submit()
         sql("UPDATE job SET min_runtime_ms = 86400000")
@@ -879,7 +879,7 @@ class Scheduler(Case):
         wait("the reason", lambda: sql("SELECT reason FROM job WHERE id = %d" % high) ==
              "MinRuntimeProtected")
         e.expect("JOB_STOP", job=job)
-        self.assertGreater(time.monotonic() - began, 0.9)  # not after the 0.5 s of --min-run-ms
+        self.assertGreater(time.monotonic() - began, 2)  # not after the 0.5 s of --min-run-ms
 
     def test_a_job_that_cannot_end_in_time_expires_whoever_keeps_it_waiting(self):
         self.start()
