@@ -20,15 +20,17 @@
 
 enum { /* facts about a route */
        ALWAYS = 1,
-       KEYED = 2,      /* it wants a key, so the database may be asked */
-       FENCED = 4,     /* a key may be the wrong one: its role, its tenant, or it is suspended */
-       NAMING = 8,     /* it names things that may not be there */
-       CHANGING = 16,  /* a control-plane change */
-       WITH_BODY = 32, /* of any kind */
-       INFERRING = 64, /* the body is tensors */
-       MATCHING = 128, /* If-Match is honoured */
-       PROBING = 256,  /* asks whether something is ready */
-       REFUSED = 512,  /* whatever it asks */
+       KEYED = 2,        /* it wants a key, so the database may be asked */
+       FENCED = 4,       /* a key may be the wrong one: its role, its tenant, or it is suspended */
+       NAMING = 8,       /* it names things that may not be there */
+       CHANGING = 16,    /* a control-plane change */
+       WITH_BODY = 32,   /* of any kind */
+       INFERRING = 64,   /* the body is tensors */
+       MATCHING = 128,   /* If-Match is honoured */
+       PROBING = 256,    /* asks whether something is ready */
+       REFUSED = 512,    /* whatever it asks */
+       RESULTING = 1024, /* of a job that has SUCCEEDED */
+       SENDING = 2048,   /* a file, or a part of it */
 };
 
 static unsigned facts_of(const struct api_route *r)
@@ -55,6 +57,10 @@ static unsigned facts_of(const struct api_route *r)
         f |= PROBING;
     if (r->fn == v2_shm_register)
         f |= REFUSED;
+    if (r->fn == jobs_result || r->fn == jobs_artifact)
+        f |= RESULTING;
+    if (r->flags & ROUTE_FILE)
+        f |= SENDING;
     return f;
 }
 
@@ -66,13 +72,14 @@ const struct answer API_ANSWERS[] = {
     {403, FENCED, "the key's role is not among those of this operation, the key belongs to another "
      "tenant than the one named, or the tenant is suspended", NULL},
     {404, NAMING, "there is none of this name, or it is another tenant's", NULL},
-    {409, CHANGING, "it contradicts the present state: the name is taken, a job uses it, it has "
-     "ended", NULL},
+    {409, CHANGING | RESULTING, "it contradicts the present state: the name is taken, a job uses "
+     "it, it has ended or has not", NULL},
     {411, INFERRING, "the body was sent without Content-Length", "INVALID"},
     {412, MATCHING, "If-Match names another version than the current one", NULL},
     {413, WITH_BODY, "the body, or a part of it, is larger than allowed", NULL},
     {414, ALWAYS, "the URL is longer than allowed", "TOOBIG"},
     {415, WITH_BODY, "Content-Type or Content-Encoding is none that is taken here", "UNSUPPORTED"},
+    {416, SENDING, "Range is not a part of the file", "INVALID"},
     {422, WITH_BODY, "well-formed, and asks for what is not supported", "CONFLICT"},
     {429, KEYED, "a quota of the tenant or a limit of the key is used up", NULL},
     {500, ALWAYS, "a failure of the server; `request_id` finds it in the log", NULL},
@@ -93,7 +100,8 @@ bool route_fails_with(const struct api_route *r, const struct answer *a)
 bool route_answers(const struct api_route *r, int status)
 {
     if (status == r->status || (status == 200 && r->status == 201) ||
-        (status == 204 && (r->flags & ROUTE_STREAM)))
+        (status == 204 && (r->flags & ROUTE_STREAM)) ||
+        ((status == 206 || status == 304) && (r->flags & ROUTE_FILE)))
         return true;
     for (size_t i = 0; i < API_N_ANSWERS; i++)
         if (API_ANSWERS[i].status == status)
@@ -133,6 +141,11 @@ static bool takes_if_match(const struct api_route *r)
 bool route_replays(const struct api_route *r)
 {
     return r->fn == jobs_create;
+}
+
+static bool sends_file(const struct api_route *r)
+{
+    return r->flags & ROUTE_FILE;
 }
 
 static bool takes_last_event(const struct api_route *r)
@@ -218,6 +231,11 @@ const struct option API_OPTIONS[] = {
      "with another body, 409 while the first request is carried out", route_replays},
     {"Last-Event-ID", "header", "{'type':'integer','minimum':0,'maximum':" I64_MAX_TEXT "}",
      "of a stream: only what came after this event; 204 if nothing will", takes_last_event},
+    {"Range", "header", "{'type':'string'}", "bytes=from-to: this part of the file, with 206",
+     sends_file},
+    {"If-Range", "header", "{'type':'string'}", "the ETag that the part has to be of; else all of "
+     "the file", sends_file},
+    {"If-None-Match", "header", "{'type':'string'}", "304 if the ETag is one of these", sends_file},
     {"Content-Digest", "header", "{'type':'string','pattern':'^sha-256=:[A-Za-z0-9+/]{43}=:$'}",
      "SHA-256 of the file; it is checked", takes_digest},
     {"Inference-Header-Content-Length", "header", "{'type':'integer','minimum':1}",

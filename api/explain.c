@@ -45,9 +45,8 @@ static const char *known(const json_t *job)
         {"SUSPENDED", "It was suspended and its state is in a checkpoint: resume it and it takes "
                       "its place in the queue."},
         {"CANCELLING", "It was cancelled; its executor has not said yet that it has stopped."},
-        {"COMPLETING",
-         "All its steps are done; the trained model is being evaluated and exported."},
-        {"SUCCEEDED", "It has ended; the trained model is a new version."},
+        {"COMPLETING", "All its steps are done; what it leaves is being made and checked."},
+        {"SUCCEEDED", "It has ended; its result says what it left."},
         {"FAILED", "It has ended with a failure; \"error\" of the job says which."},
         {"CANCELLED", "It was cancelled."},
         {"EXPIRED", "It could not end by its deadline; \"error\" of the job says why."},

@@ -82,6 +82,10 @@ enum MHD_Result http_on_request(void *cls, struct MHD_Connection *conn, const ch
 void *http_on_uri(void *cls, const char *uri, struct MHD_Connection *conn);
 void http_on_done(void *cls, struct MHD_Connection *conn, void **con_cls,
                   enum MHD_RequestTerminationCode code);
+/* Suspends the connection until http_wake(), which may have come already. */
+void http_fall_asleep(struct http_req *r);
+/* http_file.c: r->q.reply.file, read on pool threads. */
+int http_file_response(struct http_req *r, struct MHD_Response **out);
 /* http_conn.c. c may be NULL: it escapes the sweep then, and only the library's time-out holds. */
 void conns_init(struct http_conns *s);
 void conns_fini(struct http_conns *s);                      /* every connection is closed */

@@ -165,7 +165,6 @@ static ssize_t on_stream_read(void *cls, uint64_t pos, char *buf, size_t max)
 {
     struct http_req *r = cls;
     const struct api_stream *s = &r->q.reply.stream;
-    int none = WAKE_NONE;
     ssize_t n;
 
     (void)pos;
@@ -175,9 +174,7 @@ static ssize_t on_stream_read(void *cls, uint64_t pos, char *buf, size_t max)
         return MHD_CONTENT_READER_END_OF_STREAM;
     if (n > 0)
         return n;
-    MHD_suspend_connection(r->conn);
-    if (!atomic_compare_exchange_strong(&r->wake, &none, WAKE_ASLEEP))
-        MHD_resume_connection(r->conn);
+    http_fall_asleep(r);
     return 0;
 }
 
@@ -210,6 +207,12 @@ static void add_headers(struct http_req *r, struct MHD_Response *resp, int statu
         MHD_add_response_header(resp, "Idempotency-Replayed", "true");
     if (p->location[0])
         MHD_add_response_header(resp, "Location", p->location);
+    if (p->etag[0]) {
+        MHD_add_response_header(resp, "ETag", p->etag);
+        MHD_add_response_header(resp, "Accept-Ranges", "bytes");
+    }
+    if (p->content_range[0])
+        MHD_add_response_header(resp, "Content-Range", p->content_range);
     if (p->row_version > 0 && !r->rc) {
         snprintf(text, sizeof(text), "\"%" PRId64 "\"", p->row_version);
         MHD_add_response_header(resp, "ETag", text);
@@ -225,7 +228,8 @@ static void add_headers(struct http_req *r, struct MHD_Response *resp, int statu
         MHD_add_response_header(resp, "Retry-After", text);
     }
     if (!is_v2(r))
-        MHD_add_response_header(resp, "Cache-Control", "no-store");
+        MHD_add_response_header(resp, "Cache-Control",
+                                p->etag[0] && !r->rc ? "private, no-cache" : "no-store");
 }
 
 static void log_reply(const struct http_req *r, int status)
@@ -265,6 +269,8 @@ enum MHD_Result http_reply_send(struct http_req *r)
         status = p->status ? p->status : r->q.route->status;
     if (r->rc)
         rc = problem_response(r, status, &resp);
+    else if (p->file.is_set)
+        rc = http_file_response(r, &resp);
     else if (p->head)
         rc = raw_response(r, &resp);
     else if (p->stream.read)

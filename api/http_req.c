@@ -94,6 +94,9 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
         {"X-Request-ID", offsetof(struct api_headers, request_id)},
         {"Accept", offsetof(struct api_headers, accept)},
         {"Last-Event-ID", offsetof(struct api_headers, last_event_id)},
+        {"Range", offsetof(struct api_headers, range)},
+        {"If-Range", offsetof(struct api_headers, if_range)},
+        {"If-None-Match", offsetof(struct api_headers, if_none_match)},
     };
     struct http_req *r = cls;
 
@@ -184,7 +187,7 @@ static int stage(struct http_req *r, api_fn *fn, bool here, struct pool *pool)
     return rc == API_AGAIN ? submit(r, fn, pool) : rc;
 }
 
-static enum MHD_Result fall_asleep(struct http_req *r)
+void http_fall_asleep(struct http_req *r)
 {
     int none = WAKE_NONE;
 
@@ -192,6 +195,11 @@ static enum MHD_Result fall_asleep(struct http_req *r)
     MHD_suspend_connection(r->conn);
     if (!atomic_compare_exchange_strong(&r->wake, &none, WAKE_ASLEEP))
         MHD_resume_connection(r->conn);
+}
+
+static enum MHD_Result fall_asleep(struct http_req *r)
+{
+    http_fall_asleep(r);
     return MHD_YES;
 }
 

@@ -1,8 +1,8 @@
 /* jobspec.c - see jobspec.h. */
 #include "api/jobspec.h"
 
+#include "api/batchspec.h"
 #include "api/noun.h"
-#include "common/dtype.h"
 #include "common/mem.h"
 
 #include <inttypes.h>
@@ -53,7 +53,7 @@ static int read_training(const json_t *j, struct jobspec *out, struct sh_err *er
     const char *precision = "fp32";
     json_t *optimizer = NULL;
     int64_t steps = 0, epochs = 0, seed = 0, interval = 0;
-    bool shuffle = true;
+    bool shuffle = true, publish = true;
     struct sh_json_field f[] = {
         {"loss", SH_JSON_STR, &out->loss, .required = false},
         {"optimizer", SH_JSON_OBJ, &optimizer, .required = true},
@@ -64,6 +64,7 @@ static int read_training(const json_t *j, struct jobspec *out, struct sh_err *er
         {"labels", SH_JSON_STR, &out->labels, .min = 1, .max = 127, .in_bytes = true},
         {"precision", SH_JSON_STR, &precision, .required = false},
         {"shuffle", SH_JSON_BOOL, &shuffle, .required = false},
+        {"publish", SH_JSON_BOOL, &publish, .required = false},
         {"checkpoint_interval_ms", SH_JSON_INT, &interval, .min = 0, .max = 864e5},
     };
     int rc = sh_json_read(j, "spec", f, SH_ARRAY_LEN(f), err);
@@ -149,6 +150,7 @@ int jobspec_read_patch(const json_t *body, struct sh_err *err)
 
 int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
 {
+    static const char *const KINDS[] = {"training", "batch_inference", NULL};
     json_t *spec = NULL, *labels = NULL;
     struct sh_json_field f[] = {
         {"kind", SH_JSON_STR, &out->kind, .required = true},
@@ -180,12 +182,12 @@ int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
     rc = sh_json_read(body, "", f, SH_ARRAY_LEN(f), err);
     if (rc)
         return rc;
-    if (strcmp(out->kind, "training") != 0)
-        return SH_FAIL(err, strcmp(out->kind, "batch_inference") ? SH_E_INVALID : SH_E_UNSUPPORTED,
-                       "\"kind\" must be \"training\"; no other kind of job is available");
     out->spec = spec;
     out->label_map = labels;
-    rc = noun_check_name("model", out->model, err);
+    rc = noun_check_choice("kind", out->kind, KINDS, err);
+    out->is_batch = strcmp(out->kind, "batch_inference") == 0;
+    if (!rc)
+        rc = noun_check_name("model", out->model, err);
     if (!rc)
         rc = noun_check_name("dataset", out->dataset, err);
     if (!rc && out->eval_dataset)
@@ -196,7 +198,9 @@ int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
         rc = check_labels_map(labels, false, err);
     if (!rc && out->deadline)
         rc = check_deadline(out->deadline, err);
-    return rc ? rc : read_training(spec, out, err);
+    if (rc)
+        return rc;
+    return out->is_batch ? batchspec_read(spec, out, err) : read_training(spec, out, err);
 }
 
 static const char *text_of(const json_t *j, const char *key)
@@ -219,6 +223,8 @@ int jobspec_fits_model(const struct jobspec *s, const json_t *version, struct sh
                        "version %" JSON_INTEGER_FORMAT " of model \"%s\" is %s; a job needs one "
                        "that was uploaded and accepted",
                        number, s->model, state);
+    if (s->is_batch)
+        return batchspec_fits_model(s, version, err);
     if (!json_is_true(json_object_get(meta, "trainable")))
         return SH_FAIL(err, SH_E_UNSUPPORTED,
                        "version %" JSON_INTEGER_FORMAT " of model \"%s\" cannot be trained%s%s",
@@ -275,13 +281,7 @@ static enum sh_dtype dtype_of(const json_t *t)
     return sh_dtype_from_v2(text_of(t, "datatype"));
 }
 
-struct want {
-    const char *dataset, *tensor;
-    enum sh_dtype dtype;
-    const json_t *shape; /* axis 0 is not compared */
-};
-
-static int check_tensor(const json_t *tensors, const struct want *w, struct sh_err *err)
+int jobspec_check_tensor(const json_t *tensors, const struct jobspec_want *w, struct sh_err *err)
 {
     const json_t *t = find_tensor(tensors, w->tensor);
     char got[SHAPE_TEXT], wanted[SHAPE_TEXT];
@@ -308,9 +308,9 @@ static int check_labels(const struct jobspec *s, const json_t *version, const ch
     const json_t *out = json_array_get(json_object_get(version, "outputs"), 0);
     bool classes = strcmp(s->loss, "cross-entropy") == 0;
     json_t *flat = json_pack("[i]", -1);
-    struct want w = {name, s->labels, classes ? SH_I64 : dtype_of(out),
-                     classes ? flat : json_object_get(out, "shape")};
-    int rc = flat ? check_tensor(tensors, &w, err)
+    struct jobspec_want w = {name, s->labels, classes ? SH_I64 : dtype_of(out),
+                             classes ? flat : json_object_get(out, "shape")};
+    int rc = flat ? jobspec_check_tensor(tensors, &w, err)
                   : SH_FAIL(err, SH_E_NOMEM, "could not allocate a shape");
 
     json_decref(flat);
@@ -328,11 +328,14 @@ int jobspec_fits_dataset(const struct jobspec *s, const json_t *version, const c
     if (strcmp(text_of(dataset, "state"), "READY") != 0)
         return SH_FAIL(err, SH_E_CONFLICT, "dataset \"%s\" is %s; upload its file first", name,
                        text_of(dataset, "state"));
+    if (s->is_batch)
+        return batchspec_fits_dataset(s, version, name, dataset, err);
     for (size_t i = 0; !rc && i < json_array_size(inputs); i++) {
         const json_t *in = json_array_get(inputs, i);
-        struct want w = {name, text_of(in, "name"), dtype_of(in), json_object_get(in, "shape")};
+        struct jobspec_want w = {name, text_of(in, "name"), dtype_of(in),
+                                 json_object_get(in, "shape")};
 
-        rc = check_tensor(tensors, &w, err);
+        rc = jobspec_check_tensor(tensors, &w, err);
     }
     if (!rc)
         rc = check_labels(s, version, name, tensors, err);

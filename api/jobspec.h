@@ -6,6 +6,7 @@
 #ifndef SH_API_JOBSPEC_H
 #define SH_API_JOBSPEC_H
 
+#include "common/dtype.h"
 #include "common/json.h"
 
 struct jobspec { /* strings and spec are BORROWED from the body */
@@ -16,24 +17,37 @@ struct jobspec { /* strings and spec are BORROWED from the body */
     int64_t min_runtime_ms;
     bool hold, preemptible;
     const json_t *spec;
+    bool is_batch; /* batch inference: batchspec.h; else training */
     const char *loss, *labels;
-    int64_t batch;
+    int64_t batch;            /* 0: the version's max_batch */
+    const json_t *map, *keep; /* of batch inference: "inputs", "outputs"; NULL: none */
 };
 
 #define JOBSPEC_MAX_LABELS 32u
 
-/* Fails: SH_E_INVALID, SH_E_UNSUPPORTED (a kind that is not available). */
+struct jobspec_want { /* a tensor of a dataset */
+    const char *dataset, *tensor;
+    enum sh_dtype dtype;
+    const json_t *shape; /* axis 0 is not compared */
+};
+
+/* Fails: SH_E_INVALID. */
 int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err);
 /* A change: {"priority","labels","deadline"}, at least one of them. A label that is null is
  * removed, and so is a deadline. */
 int jobspec_read_patch(const json_t *body, struct sh_err *err);
 bool jobspec_is_label(const char *key);
-/* version: {"inputs","outputs","meta","state",...}. Fails: SH_E_CONFLICT (not usable yet),
- * SH_E_UNSUPPORTED (not trainable, or the loss does not fit its output). */
+/* version: {"inputs","outputs","meta","state","max_batch"...}. Fails: SH_E_CONFLICT (not usable
+ * yet), SH_E_UNSUPPORTED (not trainable, or the loss does not fit its output), SH_E_INVALID (batch
+ * inference: see batchspec.h). */
 int jobspec_fits_model(const struct jobspec *s, const json_t *version, struct sh_err *err);
-/* dataset: {"tensors","n_samples","state"}. Every input of the model and the labels must be there.
- * Fails: SH_E_CONFLICT, SH_E_INVALID naming tensor, got and wanted. */
+/* dataset: {"tensors","n_samples","state","max_storage_bytes"}. Every input of the model must be
+ * there, for training the labels too. Fails: SH_E_CONFLICT, SH_E_INVALID naming tensor, got and
+ * wanted, SH_E_TOOBIG. */
 int jobspec_fits_dataset(const struct jobspec *s, const json_t *version, const char *name,
                          const json_t *dataset, struct sh_err *err);
+
+/* Is it among the dataset's tensors, as it has to be? */
+int jobspec_check_tensor(const json_t *tensors, const struct jobspec_want *w, struct sh_err *err);
 
 #endif

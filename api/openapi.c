@@ -176,7 +176,9 @@ enum header_of {
     OF_KEYLESS,
     OF_INFER,
     OF_RATED,
-    OF_REPLAY
+    OF_REPLAY,
+    OF_FILE,
+    OF_PART
 };
 
 static const struct {
@@ -189,6 +191,11 @@ static const struct {
     {"Cache-Control", "{'const':'no-store'}", "answers are not to be kept", OF_CONTROL, true},
     {"ETag", "{'type':'string','pattern':'^\\\"[1-9][0-9]*\\\"$'}",
      "version of the thing, for If-Match", OF_ROW, true},
+    {"Cache-Control", "{'const':'private, no-cache'}", "to be kept by its ETag alone", OF_FILE,
+     true},
+    {"ETag", "{'type':'string'}", "digest of the file", OF_FILE, true},
+    {"Accept-Ranges", "{'const':'bytes'}", "Range is honoured", OF_FILE, true},
+    {"Content-Range", "{'type':'string'}", "which part this is, of how many bytes", OF_PART, true},
     {"Location", "{'type':'string','format':'uri-reference'}", "path of what was created",
      OF_CREATED, true},
     {"Idempotency-Replayed", "{'const':'true'}", "this answer was given before", OF_REPLAY, false},
@@ -214,7 +221,7 @@ static bool has_row_version(const struct doc *d, const char *schema)
 
 struct reply { /* of which headers are asked for */
     int status;
-    bool v2, fails, has_row, infers, replays;
+    bool v2, fails, has_row, infers, replays, sends;
 };
 
 static bool has_header(const struct reply *r, enum header_of of)
@@ -223,7 +230,7 @@ static bool has_header(const struct reply *r, enum header_of of)
     case OF_ALL:
         return true;
     case OF_CONTROL:
-        return !r->v2;
+        return !r->v2 && !r->sends;
     case OF_ROW:
         return r->has_row && !r->fails;
     case OF_CREATED:
@@ -236,6 +243,10 @@ static bool has_header(const struct reply *r, enum header_of of)
         return r->infers && !r->fails;
     case OF_REPLAY:
         return r->replays;
+    case OF_FILE:
+        return r->sends;
+    case OF_PART:
+        return r->sends && r->status == 206;
     case OF_RATED:
         return r->infers || (r->v2 && r->status == 429);
     }
@@ -410,7 +421,8 @@ static int add_success(struct doc *d, const struct api_route *r, int status, con
                                 .v2 = r->flags & ROUTE_V2,
                                 .has_row = has_row_version(d, r->response),
                                 .infers = r->body == BODY_INFER,
-                                .replays = route_replays(r)};
+                                .replays = route_replays(r),
+                                .sends = r->flags & ROUTE_FILE};
     json_t *success = json_pack("{s:s}", "description", text);
     char key[8];
 
@@ -450,6 +462,10 @@ static int add_responses(struct doc *d, const struct api_route *r, json_t *respo
         put(d, responses, "204",
             json_pack("{s:s}", "description",
                       "nothing came after Last-Event-ID, and nothing will"));
+    if (!rc && (r->flags & ROUTE_FILE))
+        rc = add_success(d, r, 206, "the part that Range names", responses, err);
+    if (r->flags & ROUTE_FILE)
+        put(d, responses, "304", json_pack("{s:s}", "description", "the file is the one known"));
     for (size_t i = 0; i < API_N_ANSWERS; i++) {
         char key[8], name[32];
 

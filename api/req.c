@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define PAGE_DEFAULT 100
 #define PAGE_MAX 1000
@@ -157,6 +158,8 @@ void req_reply_free(struct api_reply *r)
     json_decref(r->problem);
     if (r->release)
         r->release(r->owner);
+    if (r->file.is_set)
+        close(r->file.fd);
     if (r->stream.close)
         r->stream.close(r->stream.owner);
     free(r->head);

@@ -51,6 +51,14 @@ struct api_who { /* whose key it is; filled by auth.c */
 struct api_headers { /* BORROWED for the request; NULL if absent */
     const char *authorization, *if_match, *idempotency_key, *content_digest, *content_type;
     const char *content_encoding, *infer_header_len, *request_id, *accept, *last_event_id;
+    const char *range, *if_range, *if_none_match; /* of files */
+};
+
+struct api_file { /* a reply that is a file, or a range of it */
+    bool is_set;
+    int fd;               /* OWNED while is_set */
+    uint64_t from, bytes; /* [from, from + bytes) */
+    char disposition[96];
 };
 
 /* A reply whose body comes as time goes by. read: up to max bytes; 0: nothing now, the connection
@@ -72,8 +80,10 @@ struct api_reply {
     bool replayed;                /* the first answer to an Idempotency-Key, once more */
     char location[320];
     char allow[64];
-    char rate[48], rate_policy[48]; /* header fields; empty: no such limit here */
-    char timing[192];               /* Server-Timing, of inference */
+    struct api_file file;
+    char etag[72], content_range[80]; /* of a file; "" = none */
+    char rate[48], rate_policy[48];   /* header fields; empty: no such limit here */
+    char timing[192];                 /* Server-Timing, of inference */
     /* Raw reply: a head, then parts of the slab. Freed with release(owner). */
     char *head; /* OWNED, free() */
     size_t head_len;

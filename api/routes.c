@@ -198,6 +198,11 @@ const struct api_route API_ROUTES[] = {
     {"GET", JOB "/losses", ACCESS_READ, BODY_NONE, T | ROUTE_RANGE, 0, jobs_losses, 200,
      "the losses of committed steps written so far; of more than a million steps each k-th", NULL,
      "Losses"},
+    {"GET", JOB "/result", ACCESS_READ, BODY_NONE, T, 0, jobs_result, 200,
+     "what a job that has SUCCEEDED leaves; 409 before and after any other end", NULL, "JobResult"},
+    {"GET", JOB "/result/artifact", ACCESS_READ, BODY_NONE, T | ROUTE_FILE, 0, jobs_artifact, 200,
+     "the file that it leaves: outputs of batch inference (safetensors), the trained model (ONNX)",
+     NULL, "Binary"},
     {"GET", "/api/v1/executors", ACCESS_READ, BODY_NONE, ROUTE_LIST, 0, executors_list, 200,
      "list executors", NULL, "[Executor]"},
 

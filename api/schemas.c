@@ -89,8 +89,23 @@
     ",'batch':" RANGE("integer", "1", "65536") ",'steps':" RANGE("integer", "1",                   \
     "1000000000000") ",'epochs':" RANGE("integer", "1", "1000000000") ",'seed':" RANGE(            \
     "integer", "0", "9000000000000000") ",'labels':" STR("1", "127") ",'precision':{'enum':["      \
-    "'fp32','tf32','fp16','bf16']},'shuffle':" BOOL ",'checkpoint_interval_ms':"            \
-    RANGE("integer", "0", "86400000"))
+    "'fp32','tf32','fp16','bf16']},'shuffle':" BOOL ",'publish':{'type':'boolean','description':"  \
+    "'false: the trained model is the file of the job and becomes no version of the model'}"       \
+    ",'checkpoint_interval_ms':" RANGE("integer", "0", "86400000"))
+#define JOB_NEEDS "'kind','model','dataset','spec'"
+#define JOB_FIELDS                                                                                 \
+    "'labels':" LABELS ",'deadline':" TIME ",'min_runtime_ms':" RANGE("integer", "0", "86400000")  \
+    ",'hold':" BOOL ",'preemptible':" BOOL ",'model':" NAME ",'version':" RANGE("integer", "1",    \
+    "2147483647") ",'dataset':" NAME ",'queue':" LOWER_NAME ",'priority':" RANGE("integer",        \
+    "-1000", "1000") ",'name':" STR("0", "128") ",'max_attempts':" RANGE("integer", "1", "100")    \
+    ",'client_token':" STR("1", "255")
+#define BATCH_INFERENCE                                                                            \
+    CLOSED("", "'batch':{'type':'integer','minimum':1,'maximum':65536,'description':'at most, "    \
+    "and if absent, the max_batch of the version'},'inputs':{'type':'object','description':'input "\
+    "of the model: tensor of the dataset, where names differ','additionalProperties':" TEXT        \
+    "},'outputs':{'type':'array','items':" TEXT ",'minItems':1,'maxItems':64,'description':"       \
+    "'those that are kept; all if absent'},'checkpoint_interval_ms':" RANGE("integer", "0",        \
+    "86400000"))
 
 const struct api_schema API_SCHEMAS[] = {
     {"Any", "{'type':'object'}"},
@@ -189,15 +204,14 @@ const struct api_schema API_SCHEMAS[] = {
      ",'additionalProperties':{'type':['string','null'],'maxLength':128,'pattern':'^[^\\\\x00]*$',"
      "'description':'null removes the label'}},'deadline':" TIME0),
      "{'priority':5,'labels':{'team':'vision'}}"},
-    {"JobCreate", CLOSED("'kind','model','dataset','spec'", "'labels':" LABELS ",'deadline':" TIME
-     ",'min_runtime_ms':" RANGE("integer", "0", "86400000") ",'hold':" BOOL ",'preemptible':" BOOL
-     ",'kind':{'enum':['training']},"
-     "'model':" NAME ",'version':" RANGE("integer", "1", "2147483647") ",'dataset':" NAME
-     ",'eval_dataset':" NAME ",'queue':" LOWER_NAME ",'priority':" RANGE("integer", "-1000", "1000"
-     ) ",'name':" STR("0", "128") ",'max_attempts':" RANGE("integer", "1", "100")
-     ",'client_token':" STR("1", "255") ",'spec':" TRAINING),
+    {"JobCreate", "{'type':'object','oneOf':[" CLOSED(JOB_NEEDS, JOB_FIELDS
+     ",'kind':{'const':'training'},'eval_dataset':" NAME ",'spec':" TRAINING) "," CLOSED(JOB_NEEDS,
+     JOB_FIELDS ",'kind':{'const':'batch_inference'},'spec':" BATCH_INFERENCE) "]}",
      "{'kind':'training','model':'digits','dataset':'digits-train','queue':'default',"
      "'spec':{'optimizer':{'name':'sgd','lr':0.05,'momentum':0.9},'batch':32,'epochs':2}}"},
+    {"JobResult", OPEN("'job':" INT ",'kind':" TEXT ",'state':" TEXT ",'result':{'type':'object'},"
+     "'version':" INT0 ",'artifact':{'type':['object','null'],'properties':{'name':" TEXT
+     ",'bytes':" INT ",'digest':" TEXT ",'href':" TEXT "}},'finished_at':" TIME)},
     {"JobEvent", OPEN("'id':" INT ",'at':" TIME ",'from':" TEXT0 ",'to':" TEXT ",'reason':" TEXT
      ",'detail':{'type':'object'}")},
     {"Explanation", SOME("'id','state','flags','allowed','reason','text'", "'id':" INT ",'state':"

@@ -269,8 +269,8 @@ int store_job_watch(struct db *db, const struct store_watch *asks, size_t n, str
                     struct sh_err *err);
 int store_job_checkpoints(struct api_req *q, const char *id, const struct req_page *page,
                           json_t **out, struct sh_err *err);
-/* Version (JSON: id, state, inputs, outputs, meta) and dataset (id, state, tensors, n_samples) that
- * a job names. */
+/* Version (JSON: id, state, inputs, outputs, meta, max_batch) and dataset (id, state, tensors,
+ * n_samples, the tenant's max_storage_bytes) that a job names. */
 int store_job_version(struct api_req *q, const char *model, int64_t version, json_t **out,
                       struct sh_err *err);
 int store_job_dataset(struct api_req *q, const char *name, json_t **out, struct sh_err *err);

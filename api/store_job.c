@@ -142,8 +142,9 @@ static const struct db_stmt JOB_CHECKPOINTS = {
 static const struct db_stmt JOB_VERSION = {
     "job_version",
     "SELECT jsonb_build_object('id', v.id, 'version', v.version, 'state', v.state, 'inputs', "
-    "v.inputs, 'outputs', v.outputs, 'meta', v.meta) FROM model_version v JOIN model m ON m.id = "
-    "v.model_id WHERE m.tenant_id = $1::bigint AND m.name = $2 AND m.deleted_at IS NULL AND "
+    "v.inputs, 'outputs', v.outputs, 'meta', v.meta, 'max_batch', v.max_batch) FROM "
+    "model_version v JOIN model m ON m.id = v.model_id WHERE m.tenant_id = $1::bigint AND "
+    "m.name = $2 AND m.deleted_at IS NULL AND "
     "v.state <> 'DELETED' AND (v.version = $3::int OR ($3::int IS NULL AND v.package IS NOT "
     "NULL)) ORDER BY v.version DESC LIMIT 1",
     3,
@@ -152,7 +153,8 @@ static const struct db_stmt JOB_VERSION = {
 static const struct db_stmt JOB_DATASET = {
     "job_dataset",
     "SELECT jsonb_build_object('id', d.id, 'state', d.state, 'tensors', d.tensors, 'n_samples', "
-    "d.n_samples) FROM dataset d WHERE d.tenant_id = $1::bigint AND d.name = $2 AND d.state <> "
+    "d.n_samples, 'max_storage_bytes', (SELECT max_storage_bytes FROM quota qt WHERE qt.tenant_id "
+    "= d.tenant_id)) FROM dataset d WHERE d.tenant_id = $1::bigint AND d.name = $2 AND d.state <> "
     "'DELETED'",
     2,
 };

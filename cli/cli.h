@@ -40,9 +40,9 @@ struct cli_conf {
     char *model, *dataset, *eval_dataset, *labels, *loss, *optimizer, *spec, *job_name, *queue;
     char *lr, *momentum, *weight_decay, *beta1, *beta2, *eps, *batch, *epochs, *steps, *seed;
     char *checkpoint_interval_ms, *token, *job_labels, *deadline, *min_runtime_ms;
-    char *new_priority;
+    char *new_priority, *kind, *keep, *map, *out;
     int64_t priority, max_attempts, last;
-    bool follow, hold, no_preempt;
+    bool follow, hold, no_preempt, no_publish;
     /* infer, top */
     char *inputs, *outputs, *truth;
     int64_t rows, offset, repeat, random, interval_ms;
@@ -164,8 +164,14 @@ cli_fn job_get, job_submit, job_control, job_set, job_wait;            /* job.c 
 cli_fn job_explain, job_losses, job_checkpoints;                       /* job.c */
 cli_fn job_events;                                                     /* events.c */
 cli_fn executor_get;                                                   /* job.c */
-cli_fn queue_get, queue_create, queue_set, queue_delete;               /* queue.c */
-cli_fn usage_get, share_get, audit_get;                                /* usage.c */
-cli_fn infer_main;                                                     /* infer.c */
+/* job.c: the path of a job, and of what is below it unless that is NULL. A number that is none is a
+ * failure of usage. */
+int job_path(struct cli *c, char path[static REST_PATH_MAX], const char *id, const char *below,
+             struct sh_err *err);
+int batch_fill_spec(struct cli *c, json_t *spec, struct sh_err *err); /* batch.c */
+cli_fn job_result;                                                    /* result.c */
+cli_fn queue_get, queue_create, queue_set, queue_delete;              /* queue.c */
+cli_fn usage_get, share_get, audit_get;                               /* usage.c */
+cli_fn infer_main;                                                    /* infer.c */
 
 #endif

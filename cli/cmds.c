@@ -98,8 +98,9 @@ static const struct sh_conf_opt LOAD[] = {
     INT(wait_s, "wait-s", 600, 1, 86400, "longest wait, s"),
 };
 static const struct sh_conf_opt SUBMIT[] = {
-    STR(model, "model", NULL, "MODEL or MODEL:VERSION to train (required)"),
-    STR(dataset, "dataset", NULL, "dataset to train on (required)"),
+    STR(kind, "kind", "training", "training, or batch-inference: the model over the whole dataset"),
+    STR(model, "model", NULL, "MODEL or MODEL:VERSION to train or to run (required)"),
+    STR(dataset, "dataset", NULL, "dataset to train on, or of inputs (required)"),
     STR(eval_dataset, "eval-dataset", NULL, "dataset for the accuracy at the end"),
     STR(labels, "labels", NULL, "the dataset's tensor with the labels"),
     STR(loss, "loss", NULL, "cross-entropy or mse"),
@@ -110,11 +111,15 @@ static const struct sh_conf_opt SUBMIT[] = {
     STR(beta1, "beta1", NULL, "of adam and adamw"),
     STR(beta2, "beta2", NULL, "of adam and adamw"),
     STR(eps, "eps", NULL, "of adam and adamw"),
-    STR(batch, "batch", NULL, "samples of a step"),
+    STR(batch, "batch", NULL, "samples of a step, or of a run"),
     STR(epochs, "epochs", NULL, "passes over the dataset"),
     STR(steps, "steps", NULL, "steps; instead of epochs"),
     STR(seed, "seed", NULL, "of the order of the samples and of dropout"),
     STR(checkpoint_interval_ms, "checkpoint-interval-ms", NULL, "time between checkpoints, ms"),
+    BOOL(no_publish, "no-publish",
+         "training: the trained model is the job's result and no new version"),
+    STR(map, "map", NULL, "batch inference: INPUT=TENSOR,... where model and dataset differ"),
+    STR(keep, "outputs", NULL, "batch inference: NAME,... of the outputs to keep; all without it"),
     STR(spec, "spec", NULL, "JSON file with the spec; options above win over it"),
     STR(job_name, "name", NULL, "a name for people"),
     STR(queue, "queue", NULL, "queue"),
@@ -150,6 +155,10 @@ static const struct sh_conf_opt EVENTS[] = {
 };
 static const struct sh_conf_opt LOSSES[] = {
     INT(last, "last", 20, 1, 1000000000, "print only this many"),
+};
+static const struct sh_conf_opt RESULT[] = {
+    STR(out, "out", NULL,
+        "write the job's file to this one: the outputs (safetensors) or the trained model (ONNX)"),
 };
 static const struct sh_conf_opt INFER[] = {
     STR(inputs, "inputs", NULL, "safetensors file with tensors named as the model's inputs"),
@@ -250,7 +259,7 @@ const struct cli_cmd CLI_CMDS[] = {
     {"unpin", NULL, "MODEL[:VERSION]", "let images be evicted like others", model_unpin, NONE},
     {"slo", "report", "MODEL", "how the latency target was met", slo_report, OPTS(SLO_REPORT)},
 
-    {"submit", NULL, "", "submit a training job", job_submit, OPTS(SUBMIT)},
+    {"submit", NULL, "", "submit a job: training, or batch inference", job_submit, OPTS(SUBMIT)},
     {"cancel", NULL, "JOB", "cancel a job", job_control, NONE},
     {"hold", NULL, "JOB", "keep a queued job from starting", job_control, NONE},
     {"release", NULL, "JOB", "let a held job start", job_control, NONE},
@@ -266,6 +275,7 @@ const struct cli_cmd CLI_CMDS[] = {
     {"explain", NULL, "JOB", "why a job waits or keeps its place, in words", job_explain, NONE},
     {"events", NULL, "JOB", "every change of a job's state", job_events, OPTS(EVENTS)},
     {"losses", NULL, "JOB", "loss of each committed step", job_losses, OPTS(LOSSES)},
+    {"result", NULL, "JOB", "what a job left; --out saves its file", job_result, OPTS(RESULT)},
     {"infer", NULL, "MODEL[:VERSION]",
      "send inference requests and show results and latency", infer_main, OPTS(INFER)},
 };

@@ -28,7 +28,8 @@ struct call {
     struct http_reply *reply;
     struct sh_buf body;
     int rc; /* what a callback ran into */
-    bool is_file_broken, is_enough;
+    bool is_file_broken, is_out_broken, is_enough;
+    bool has_begun; /* something was written to out_fd */
 };
 
 static bool is_loopback(const char *server)
@@ -106,13 +107,37 @@ void http_reply_fini(struct http_reply *r)
 
 /* ---------------------------------------------------------------- callbacks of the library */
 
+static bool write_out(struct call *c, const char *data, size_t n, long status)
+{
+    const int fd = c->req->out_fd;
+
+    if (!c->has_begun && status == 200 && (ftruncate(fd, 0) || lseek(fd, 0, SEEK_SET)))
+        return false;
+    c->has_begun = true;
+    while (n > 0) {
+        ssize_t k = write(fd, data, n);
+
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0)
+            return false;
+        data += k;
+        n -= (size_t)k;
+    }
+    return true;
+}
+
 static size_t on_body(char *data, size_t size, size_t n, void *arg)
 {
     struct call *c = arg;
     long status = 0;
 
-    if (c->req->data && curl_easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &status) == CURLE_OK &&
-        status == 200) {
+    curl_easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &status);
+    if (c->req->out_fd > 0 && (status == 200 || status == 206)) {
+        c->is_out_broken = !write_out(c, data, size * n, status);
+        return c->is_out_broken ? 0 : size * n;
+    }
+    if (c->req->data && status == 200) {
         c->is_enough = !c->req->data(data, size * n, c->req->data_arg);
         return c->is_enough ? 0 : size * n;
     }
@@ -170,9 +195,9 @@ static int on_progress(void *arg, curl_off_t dl_total, curl_off_t dl, curl_off_t
 {
     struct call *c = arg;
 
-    (void)dl_total;
-    (void)dl;
-    if (ul_total > 0)
+    if (c->req->out_fd > 0)
+        c->req->progress(dl, dl_total, c->req->progress_arg);
+    else if (ul_total > 0)
         c->req->progress(ul, ul_total, c->req->progress_arg);
     return 0;
 }
@@ -229,7 +254,7 @@ static void set_limits(CURL *curl, const struct http_req *r, struct call *c)
 {
     long ms = (long)(r->timeout_ms > 0 ? r->timeout_ms : DEFAULT_MS);
 
-    if (r->file_fd > 0 || r->data) { /* as long as it takes, but not without moving */
+    if (r->file_fd > 0 || r->out_fd > 0 || r->data) { /* as long as it takes, but moving */
         curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, 0L);
         curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
         curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, ms / 1000 + 1);
@@ -246,6 +271,8 @@ static int explain(struct http *h, const struct call *c, CURLcode code, struct s
 {
     if (c->is_file_broken)
         return SH_FAIL(err, SH_E_IO, "could not read the file to send");
+    if (c->is_out_broken)
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not write what the server sends: %m");
     if (c->rc)
         return SH_FAIL(err, c->rc, "the server's answer is too large");
     if (code == CURLE_OPERATION_TIMEDOUT)

@@ -26,12 +26,13 @@ struct http_req {
     int64_t file_bytes;
     const char *type;       /* Content-Type; NULL = none */
     const char *headers[4]; /* further ones, "Name: value" */
+    int out_fd; /* BORROWED; > 0: a body of 200 or 206 is written to it, of 200 from its start */
     http_progress_fn *progress;
     void *progress_arg;
     http_data_fn
         *data; /* takes a body as it comes, however long that takes; out->body stays empty */
     void *data_arg;
-    int64_t timeout_ms; /* 0: 60 s; for a file or with data: the longest time without any byte */
+    int64_t timeout_ms; /* 0: 60 s; for files or with data: the longest time without any byte */
 };
 
 struct http_reply {

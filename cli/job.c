@@ -165,13 +165,26 @@ static int fill_optimizer(struct cli *c, json_t *spec, struct sh_err *err)
     return rc ? rc : set_numbers(c, opt, numbers, SH_ARRAY_LEN(numbers), err);
 }
 
-static int fill_spec(struct cli *c, json_t **out, struct sh_err *err)
+static int fill_training(struct cli *c, json_t *spec, struct sh_err *err)
+{
+    const struct cli_conf *o = c->conf;
+    const struct setting numbers[] = {
+        {"epochs", o->epochs, true}, {"steps", o->steps, true}, {"seed", o->seed, true}};
+    int rc = set_text(spec, "loss", o->loss, err);
+
+    if (!rc)
+        rc = set_text(spec, "labels", o->labels, err);
+    if (!rc)
+        rc = set_numbers(c, spec, numbers, SH_ARRAY_LEN(numbers), err);
+    if (!rc && o->no_publish && json_object_set_new(spec, "publish", json_false()))
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
+    return rc ? rc : fill_optimizer(c, spec, err);
+}
+
+static int fill_spec(struct cli *c, bool is_batch, json_t **out, struct sh_err *err)
 {
     const struct cli_conf *o = c->conf;
     const struct setting numbers[] = {{"batch", o->batch, true},
-                                      {"epochs", o->epochs, true},
-                                      {"steps", o->steps, true},
-                                      {"seed", o->seed, true},
                                       {"checkpoint_interval_ms", o->checkpoint_interval_ms, true}};
     json_t *spec = NULL;
     int rc = SH_OK;
@@ -183,13 +196,9 @@ static int fill_spec(struct cli *c, json_t **out, struct sh_err *err)
     if (!rc && !json_is_object(spec))
         rc = SH_FAIL(err, SH_E_INVALID, "the spec is not a JSON object");
     if (!rc)
-        rc = set_text(spec, "loss", o->loss, err);
-    if (!rc)
-        rc = set_text(spec, "labels", o->labels, err);
-    if (!rc)
         rc = set_numbers(c, spec, numbers, SH_ARRAY_LEN(numbers), err);
     if (!rc)
-        rc = fill_optimizer(c, spec, err);
+        rc = is_batch ? batch_fill_spec(c, spec, err) : fill_training(c, spec, err);
     if (rc)
         json_decref(spec);
     else
@@ -241,15 +250,20 @@ static int set_labels(struct cli *c, json_t *obj, bool may_remove, struct sh_err
 static int fill_job(struct cli *c, json_t *job, struct sh_err *err)
 {
     const struct cli_conf *o = c->conf;
+    bool is_batch = strcmp(o->kind, "batch-inference") == 0;
     const struct setting min_runtime = {"min_runtime_ms", o->min_runtime_ms, true};
     json_t *spec = NULL;
     char model[129];
     int64_t version = 0;
     int rc;
 
+    if (!is_batch && strcmp(o->kind, "training") != 0)
+        return cli_usage(c, err, "--kind is training or batch-inference, not \"%.40s\"", o->kind);
     if (!o->model || !o->model[0] || !o->dataset || !o->dataset[0])
         return cli_usage(c, err, "--model and --dataset are needed");
     rc = rest_model_ref(c, o->model, model, &version, err);
+    if (!rc)
+        rc = set_text(job, "kind", is_batch ? "batch_inference" : "training", err);
     if (!rc)
         rc = set_text(job, "model", model, err);
     if (!rc && version && json_object_set_new(job, "version", json_integer(version)))
@@ -274,7 +288,7 @@ static int fill_job(struct cli *c, json_t *job, struct sh_err *err)
     if (!rc)
         rc = fill_token(c, job, err);
     if (!rc)
-        rc = fill_spec(c, &spec, err);
+        rc = fill_spec(c, is_batch, &spec, err);
     if (!rc && json_object_set_new(job, "spec", spec))
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
     return rc;
@@ -324,15 +338,19 @@ static void show_job(struct progress *bar, const json_t *j)
 {
     double step = json_number_value(json_object_get(j, "step"));
     double steps = json_number_value(json_object_get(j, "steps"));
+    bool is_batch = strcmp(rest_text(j, "kind"), "batch_inference") == 0;
     const json_t *loss = json_object_get(j, "loss");
-    char text[32] = "-";
+    char text[32] = "";
 
+    if (!is_batch)
+        snprintf(text, sizeof(text), ", loss -");
     if (json_is_number(loss))
-        snprintf(text, sizeof(text), "%.4f", json_number_value(loss));
+        snprintf(text, sizeof(text), ", loss %.4f", json_number_value(loss));
     progress_show(bar, steps > 0 ? step / steps : -1,
-                  "job %" JSON_INTEGER_FORMAT " %s: step %.0f of %.0f, loss %s, %.0f samples/s",
-                  json_integer_value(json_object_get(j, "id")), rest_text(j, "state"), step, steps,
-                  text, json_number_value(json_object_get(j, "samples_per_s")));
+                  "job %" JSON_INTEGER_FORMAT " %s: %s %.0f of %.0f%s, %.0f samples/s",
+                  json_integer_value(json_object_get(j, "id")), rest_text(j, "state"),
+                  is_batch ? "sample" : "step", step, steps, text,
+                  json_number_value(json_object_get(j, "samples_per_s")));
 }
 
 /* *out is NULL while the server is away for a moment: the job goes on without it. */
@@ -379,6 +397,26 @@ static int wait_end(struct cli *c, const char *id, json_t **out, struct sh_err *
     return rc;
 }
 
+/* It became no version: what it left is fetched. */
+static void say_result(struct cli *c, const json_t *j)
+{
+    const json_t *result = json_object_get(j, "result");
+    json_int_t id = json_integer_value(json_object_get(j, "id"));
+    const json_t *accuracy = json_object_get(result, "accuracy");
+    char what[48] = "", bytes[32];
+
+    if (json_object_get(result, "samples"))
+        snprintf(what, sizeof(what), "%" JSON_INTEGER_FORMAT " samples, ",
+                 json_integer_value(json_object_get(result, "samples")));
+    else if (json_is_number(accuracy))
+        snprintf(what, sizeof(what), "accuracy %.6g, ", json_number_value(accuracy));
+    out_text(result, "bytes", OUT_BYTES, bytes, sizeof(bytes));
+    out_say(c,
+            "Job %" JSON_INTEGER_FORMAT " SUCCEEDED: %s%s. Next: shunt result %" JSON_INTEGER_FORMAT
+            " --out FILE",
+            id, what, bytes, id);
+}
+
 static int report_end(struct cli *c, const json_t *j, struct sh_err *err)
 {
     const json_t *result = json_object_get(j, "result");
@@ -393,6 +431,10 @@ static int report_end(struct cli *c, const json_t *j, struct sh_err *err)
         c->exit_code = CLI_REFUSED;
         return SH_FAIL(err, SH_E_CONFLICT, "job %" JSON_INTEGER_FORMAT " is %s%s%s", id, state,
                        rest_text(j, "error")[0] ? ": " : "", rest_text(j, "error"));
+    }
+    if (!json_is_integer(json_object_get(j, "result_version"))) {
+        say_result(c, j);
+        return SH_OK;
     }
     out_text(result, "accuracy", OUT_NUMBER, accuracy, sizeof(accuracy));
     out_text(j, "result_version", OUT_TEXT, version, sizeof(version));
@@ -419,9 +461,8 @@ int job_wait(struct cli *c, struct sh_err *err)
 
 int job_submit(struct cli *c, struct sh_err *err)
 {
-    json_t *job =
-        json_pack("{s:s, s:I, s:I}", "kind", "training", "priority", (json_int_t)c->conf->priority,
-                  "max_attempts", (json_int_t)c->conf->max_attempts);
+    json_t *job = json_pack("{s:I, s:I}", "priority", (json_int_t)c->conf->priority, "max_attempts",
+                            (json_int_t)c->conf->max_attempts);
     json_t *j = NULL;
     char id[24] = "";
     int rc = job ? fill_job(c, job, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");

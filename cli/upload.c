@@ -15,7 +15,7 @@
 #define CHUNK (1u << 20)
 #define STILL_MS 330000 /* the server checks a model for up to 300 s before it answers */
 
-static int digest(int fd, int64_t bytes, struct progress *bar, uint8_t *out, struct sh_err *err)
+int upload_digest(int fd, int64_t bytes, struct progress *bar, uint8_t *out, struct sh_err *err)
 {
     struct sh_sha256 *h = NULL;
     char *chunk = malloc(CHUNK);
@@ -93,7 +93,7 @@ int upload_file(struct cli *c, const char *path, const char *file, json_t **out,
     *out = NULL;
     progress_begin(c, &bar);
     if (!rc)
-        rc = digest(fd, bytes, &bar, sha, err);
+        rc = upload_digest(fd, bytes, &bar, sha, err);
     if (!rc)
         rc = rest_open(c, err);
     if (!rc)

@@ -11,4 +11,9 @@ int upload_check(const char *file, struct sh_err *err);
 int upload_file(struct cli *c, const char *path, const char *file, json_t **out,
                 struct sh_err *err);
 
+struct progress;
+/* SHA-256 of a file from its start, whose position is there again then. Fails too if it has not
+ * just so many bytes. */
+int upload_digest(int fd, int64_t bytes, struct progress *bar, uint8_t *out, struct sh_err *err);
+
 #endif

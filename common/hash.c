@@ -49,6 +49,17 @@ void sh_sha256_final(struct sh_sha256 *h, uint8_t out[static SH_SHA256_BYTES])
     h->hd = NULL;
 }
 
+int sh_sha256_peek(const struct sh_sha256 *h, uint8_t out[static SH_SHA256_BYTES],
+                   struct sh_err *err)
+{
+    gnutls_hash_hd_t copy = gnutls_hash_copy(h->hd);
+
+    if (!copy)
+        return SH_FAIL(err, SH_E_NOMEM, "could not copy a SHA-256 digest");
+    gnutls_hash_deinit(copy, out);
+    return SH_OK;
+}
+
 void sh_sha256_free(struct sh_sha256 *h)
 {
     if (h && h->hd)

@@ -15,6 +15,9 @@ int sh_sha256_new(struct sh_sha256 **out, struct sh_err *err); /* OWNED, sh_sha2
 int sh_sha256_update(struct sh_sha256 *h, const void *p, size_t n, struct sh_err *err);
 /* May be called once; then only free. */
 void sh_sha256_final(struct sh_sha256 *h, uint8_t out[static SH_SHA256_BYTES]);
+/* The digest of what has been added so far; more may follow. */
+int sh_sha256_peek(const struct sh_sha256 *h, uint8_t out[static SH_SHA256_BYTES],
+                   struct sh_err *err);
 void sh_sha256_free(struct sh_sha256 *h);
 
 int sh_sha256(const void *p, size_t n, uint8_t out[static SH_SHA256_BYTES], struct sh_err *err);

@@ -334,6 +334,11 @@ const struct sh_st_tensor *sh_st_find(const struct sh_st *s, const char *name)
     return hit ? *hit : NULL;
 }
 
+size_t sh_st_offset(const struct sh_st *s, const struct sh_st_tensor *t)
+{
+    return (size_t)((const unsigned char *)t->data - s->base);
+}
+
 const char *sh_st_meta(const struct sh_st *s, const char *key)
 {
     return json_string_value(json_object_get(json_object_get(s->header, META), key));
@@ -463,6 +468,23 @@ out:
     return rc;
 }
 
+int sh_st_head(const struct sh_st_tensor *t, size_t n, const char *const *meta, void **out,
+               size_t *head_bytes, size_t *file_bytes, struct sh_err *err)
+{
+    struct sh_buf head;
+    int rc;
+
+    *out = NULL;
+    sh_buf_init(&head, SH_ST_MAX_HEADER);
+    rc = build_head(t, n, meta, &head, file_bytes, err);
+    if (!rc) {
+        *head_bytes = head.len;
+        *out = sh_buf_take(&head);
+    }
+    sh_buf_fini(&head);
+    return rc;
+}
+
 int sh_st_write_mem(const struct sh_st_tensor *t, size_t n, const char *const *meta, void **out,
                     size_t *bytes, struct sh_err *err)
 {
@@ -514,7 +536,7 @@ static int write_all(int fd, const void *p, size_t n, struct sh_err *err)
 }
 
 /* The rename is durable only when the folder is on the disk too. */
-static int sync_folder(const char *path, struct sh_err *err)
+int sh_st_sync_folder(const char *path, struct sh_err *err)
 {
     const char *slash = strrchr(path, '/');
     char *dir = NULL;
@@ -563,7 +585,7 @@ int sh_st_write(const char *path, const struct sh_st_tensor *t, size_t n, const 
     }
     free(tmp);
     tmp = NULL;
-    rc = sync_folder(path, err);
+    rc = sh_st_sync_folder(path, err);
 out:
     if (fd >= 0)
         close(fd);

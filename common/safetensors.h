@@ -34,6 +34,8 @@ size_t sh_st_count(const struct sh_st *s);
 const struct sh_st_tensor *sh_st_at(const struct sh_st *s, size_t i); /* order of the data */
 /* NULL if there is none. */
 const struct sh_st_tensor *sh_st_find(const struct sh_st *s, const char *name);
+/* Where the tensor's data begin, counted from the first byte of the file. */
+size_t sh_st_offset(const struct sh_st *s, const struct sh_st_tensor *t);
 const char *sh_st_meta(const struct sh_st *s, const char *key); /* "__metadata__"; NULL if none */
 
 /* Writes tensors in the given order and metadata pairs {key, value, ..., NULL}. The data section
@@ -46,5 +48,11 @@ int sh_st_write(const char *path, const struct sh_st_tensor *t, size_t n, const 
 /* The whole file in memory. *out: OWNED, free(). */
 int sh_st_write_mem(const struct sh_st_tensor *t, size_t n, const char *const *meta, void **out,
                     size_t *bytes, struct sh_err *err);
+/* What stands before the data (data pointers are not used), for who writes those himself.
+ * *out: OWNED, free(). *file_bytes: of the head and all data. */
+int sh_st_head(const struct sh_st_tensor *t, size_t n, const char *const *meta, void **out,
+               size_t *head_bytes, size_t *file_bytes, struct sh_err *err);
+/* Makes a rename to this path durable. */
+int sh_st_sync_folder(const char *path, struct sh_err *err);
 
 #endif

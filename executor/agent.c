@@ -3,6 +3,7 @@
 
 #include "common/log.h"
 #include "common/mem.h"
+#include "executor/batch.h"
 #include "executor/switch.h"
 #include "executor/train.h"
 
@@ -93,8 +94,10 @@ static void on_up(struct sh_wire *w, void *arg)
     for (struct model *o = store_next(x->store, NULL); o; o = store_next(x->store, o))
         if (o->phase != MODEL_GOING)
             model_state(w, o);
+    last_words_send(&x->last_words, a);
     store_told_nothing(x->store);
     train_report_all(x->train);
+    batch_report_all(x->batch);
     m = (struct sh_msg){.type = MSG_EXEC_SYNCED};
     m.u.exec_synced.incarnation = x->incarnation;
     send_on(w, &m);
@@ -189,12 +192,24 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
         if (is_current(a, m->u.job_start.epoch, "JOB_START"))
             train_on_start(x->train, &m->u.job_start);
         return;
+    case MSG_BATCH_START:
+        if (is_current(a, m->u.batch_start.epoch, "BATCH_START"))
+            batch_on_start(x->batch, &m->u.batch_start);
+        return;
     case MSG_JOB_STOP:
-        if (is_current(a, m->u.job_stop.epoch, "JOB_STOP"))
+        if (!is_current(a, m->u.job_stop.epoch, "JOB_STOP"))
+            return;
+        if (batch_has(x->batch, m->u.job_stop.job))
+            batch_on_stop(x->batch, &m->u.job_stop);
+        else
             train_on_stop(x->train, &m->u.job_stop);
         return;
     case MSG_JOB_SAVE:
-        if (is_current(a, m->u.job_save.epoch, "JOB_SAVE"))
+        if (!is_current(a, m->u.job_save.epoch, "JOB_SAVE"))
+            return;
+        if (batch_has(x->batch, m->u.job_save.job))
+            batch_on_save(x->batch, &m->u.job_save);
+        else
             train_on_save(x->train, &m->u.job_save);
         return;
     default:

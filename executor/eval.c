@@ -10,6 +10,7 @@
 #include "common/json.h"
 #include "common/mem.h"
 #include "common/safetensors.h"
+#include "common/sample.h"
 #include "executor/checkpoint.h"
 #include "executor/switch.h"
 
@@ -17,7 +18,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define SLAB_ID 0 /* no API has it */
 #define ALIGN 64u
 #define MAX_IO 64u
 #define MAX_SLAB ((size_t)4 << 30)
@@ -45,6 +45,7 @@ struct eval {
     struct io in[MAX_IO], out[MAX_IO];
     size_t n_in, n_out;
     struct sh_shm slab;
+    uint64_t slab_id;
     bool has_slab, is_xent;
     int64_t n, at, batch; /* samples, next one, of the run on its way */
     int64_t correct, n_values;
@@ -53,57 +54,44 @@ struct eval {
 
 /* ------------------------------------------------------------------ on the thread */
 
-static enum sh_dtype dtype_of(const json_t *io)
-{
-    const char *type = json_string_value(json_object_get(io, "datatype"));
-
-    return type ? sh_dtype_from_v2(type) : SH_N_DTYPES;
-}
-
-/* Bytes of one sample of a tensor that the importer describes: {"name","datatype","shape"}. */
-static int sample_bytes(const json_t *io, size_t *out, struct sh_err *err)
-{
-    const json_t *shape = json_object_get(io, "shape");
-    enum sh_dtype dt = dtype_of(io);
-    size_t n;
-
-    if (dt == SH_N_DTYPES || json_array_size(shape) < 1)
-        return SH_FAIL(err, SH_E_UNSUPPORTED, "the trained model has an output without a batch");
-    n = sh_dtype_bytes(dt);
-    for (size_t i = 1; i < json_array_size(shape); i++) {
-        json_int_t d = json_integer_value(json_array_get(shape, i));
-
-        if (d < 1)
-            return SH_FAIL(err, SH_E_UNSUPPORTED,
-                           "a tensor of the trained model has no fixed size");
-        if (sh_mul_size(n, (size_t)d, &n, err))
-            return err ? err->rc : SH_E_TOOBIG;
-    }
-    *out = n;
-    return SH_OK;
-}
-
 static int bind_input(struct eval *e, const json_t *io, struct sh_err *err)
 {
-    const char *name = json_string_value(json_object_get(io, "name"));
     struct io *v = &e->in[e->n_in];
-    int rc = sample_bytes(io, &v->sample_bytes, err);
+    struct sh_st_tensor want;
+    int rc = sh_sample_read(io, &want, err);
 
     if (rc)
         return rc;
-    v->src = name ? sh_st_find(e->file, name) : NULL;
+    v->sample_bytes = want.bytes;
+    v->src = sh_st_find(e->file, want.name);
     if (!v->src || v->src->rank < 1 || v->src->dims[0] != e->n ||
         v->src->bytes != v->sample_bytes * (size_t)e->n)
         return SH_FAIL(err, SH_E_INVALID,
                        "the evaluation dataset has no tensor \"%s\" of %" PRId64
                        " samples of %zu bytes",
-                       name ? name : "", e->n, v->sample_bytes);
-    if (v->src->dtype != dtype_of(io))
+                       want.name, e->n, v->sample_bytes);
+    if (v->src->dtype != want.dtype)
         return SH_FAIL(err, SH_E_INVALID,
-                       "tensor \"%s\" of the evaluation dataset is %s, the model wants %s", name,
-                       sh_dtype_v2(v->src->dtype), sh_dtype_v2(dtype_of(io)));
+                       "tensor \"%s\" of the evaluation dataset is %s, the model wants %s",
+                       want.name, sh_dtype_v2(v->src->dtype), sh_dtype_v2(want.dtype));
     e->n_in++;
     return SH_OK;
+}
+
+static int bind_outputs(struct eval *e, const json_t *out, struct sh_err *err)
+{
+    struct sh_st_tensor first, t;
+    int rc = sh_sample_read(json_array_get(out, 0), &first, err);
+
+    for (size_t i = 0; !rc && i < json_array_size(out); i++) {
+        rc = sh_sample_read(json_array_get(out, i), &t, err);
+        e->out[e->n_out++].sample_bytes = t.bytes;
+    }
+    if (!rc && first.dtype != SH_F32)
+        rc = SH_FAIL(err, SH_E_UNSUPPORTED,
+                     "the first output of the trained model is %s; only FP32 can be evaluated",
+                     sh_dtype_v2(first.dtype));
+    return rc;
 }
 
 static int bind_all(struct eval *e, struct sh_err *err)
@@ -123,13 +111,7 @@ static int bind_all(struct eval *e, struct sh_err *err)
     e->label_bytes = e->labels->bytes / (size_t)e->n;
     for (size_t i = 0; !rc && i < json_array_size(in); i++)
         rc = bind_input(e, json_array_get(in, i), err);
-    for (size_t i = 0; !rc && i < json_array_size(out); i++)
-        rc = sample_bytes(json_array_get(out, i), &e->out[e->n_out++].sample_bytes, err);
-    if (!rc && dtype_of(json_array_get(out, 0)) != SH_F32)
-        rc = SH_FAIL(err, SH_E_UNSUPPORTED,
-                     "the first output of the trained model is %s; only FP32 can be evaluated",
-                     sh_dtype_v2(dtype_of(json_array_get(out, 0))));
-    return rc;
+    return rc ? rc : bind_outputs(e, out, err);
 }
 
 static int64_t label_of(const struct eval *e, const char *labels, int64_t i)
@@ -222,9 +204,10 @@ static int make_slab(struct eval *e, struct sh_err *err)
     e->want = malloc(e->label_bytes * batch); /* as many as of an output: not too many */
     if (!e->want)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the labels of a batch");
+    e->slab_id = pool_own_slab(e->x->pool);
     rc = sh_shm_create("shunt-eval", SH_MAX(at, (size_t)1), &e->slab, err);
     if (!rc)
-        rc = pool_add_slab(e->x->pool, SLAB_ID, e->slab.fd, e->slab.bytes, err);
+        rc = pool_add_slab(e->x->pool, e->slab_id, e->slab.fd, e->slab.bytes, err);
     e->has_slab = rc == SH_OK;
     return rc;
 }
@@ -276,7 +259,7 @@ static int fill_spans(const struct eval *e, struct run_part *p, struct sh_err *e
 {
     const size_t batch = (size_t)e->batch;
 
-    *p = (struct run_part){.api_id = SLAB_ID, .batch = (uint32_t)e->batch};
+    *p = (struct run_part){.api_id = e->slab_id, .batch = (uint32_t)e->batch};
     p->in = calloc(e->n_in + 1, sizeof(*p->in));
     p->out = calloc(e->n_out + 1, sizeof(*p->out));
     if (!p->in || !p->out) {
@@ -419,7 +402,7 @@ void eval_free(struct eval *e)
         return;
     switch_withdraw(e->x->sw, e);
     if (e->has_slab)
-        pool_drop_slab(e->x->pool, SLAB_ID);
+        pool_drop_slab(e->x->pool, e->slab_id);
     if (e->is_reading)
         e->is_gone = true; /* on_read() frees it */
     else

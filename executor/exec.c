@@ -8,6 +8,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "executor/agent.h"
+#include "executor/batch.h"
 #include "executor/checkpoint.h"
 #include "executor/data.h"
 #include "executor/job.h"
@@ -58,8 +59,10 @@ static int make_dirs(const struct exec *x, struct sh_err *err)
 static void turn(struct exec *x)
 {
     for (int i = 0; i < MAX_STEPS; i++)
-        if (!store_turn(x->store) && !switch_turn(x->sw) && !train_turn(x->train)) {
-            if (x->is_stopping && train_is_quiet(x->train) && switch_is_quiet(x->sw))
+        if (!store_turn(x->store) && !switch_turn(x->sw) && !train_turn(x->train) &&
+            !batch_turn(x->batch)) {
+            if (x->is_stopping && train_is_quiet(x->train) && batch_is_quiet(x->batch) &&
+                switch_is_quiet(x->sw))
                 sh_loop_stop(x->loop);
             return;
         }
@@ -107,6 +110,7 @@ void exec_stop(struct exec *x)
         return;
     x->is_stopping = true;
     train_suspend(x->train);
+    batch_suspend(x->batch);
     sh_timer_set(x->stop_timer, STOP_NS);
 }
 
@@ -163,6 +167,8 @@ static int start_modules(struct exec *x, struct sh_err *err)
         rc = switch_new(x, &x->sw, err);
     if (!rc)
         rc = train_new(x, &x->train, err);
+    if (!rc)
+        rc = batch_new(x, &x->batch, err);
     if (!rc)
         rc = pool_new(x, &x->pool, err);
     if (!rc)
@@ -232,6 +238,8 @@ void exec_fini(struct exec *x)
     drain(x);
     ckpt_free(x->ckpt);
     train_free(x->train);
+    batch_free(x->batch);
+    last_words_fini(&x->last_words);
     switch_free(x->sw);
     store_free(x->store);
     pool_free(x->pool);

@@ -11,10 +11,12 @@
 #include "common/loop.h"
 #include "executor/ablation.h"
 #include "executor/device/dev.h"
+#include "executor/last_words.h"
 #include "executor/space.h"
 #include "executor/transmit.h"
 
 struct agent;
+struct batch;
 struct ckpt;
 struct data;
 struct pool;
@@ -50,6 +52,8 @@ struct exec {
     struct pool *pool;
     struct switcher *sw;
     struct train *train;
+    struct batch *batch;
+    struct last_words last_words;
     struct ckpt *ckpt;
     struct data *data;
     struct agent *agent;

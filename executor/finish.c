@@ -8,6 +8,9 @@
  *   EVALUATE  over the evaluation dataset, as runs                    (eval.c)
  *
  * Each step may fail; the job then fails with the reason, and final.safetensors stays.
+ *
+ * With "publish": false in the spec there is no new version: the package lies in the job's folder
+ * until the evaluation is done, and the ONNX file of it is what stays, as trained.onnx.
  */
 #include "common/clock.h"
 #include "common/json.h"
@@ -58,7 +61,7 @@ struct finish {
     char digest[SH_SHA256_HEX];
     uint64_t onnx_bytes;
     struct eval_result result;
-    bool has_result;
+    bool has_result, is_published;
 };
 
 struct file_task { /* first member: the task; it may outlive the finish */
@@ -371,7 +374,11 @@ static int place_package(struct finish *f, struct sh_err *err)
 {
     struct job *j = f->job;
     char *name = NULL;
-    int rc = sh_asprintf(err, &name, "packages/%s", f->digest);
+    int rc;
+
+    if (!f->is_published)
+        return sh_strdup(f->tmp, &f->package, err);
+    rc = sh_asprintf(err, &name, "packages/%s", f->digest);
 
     if (!rc)
         rc = exec_path(j->x, "blobs", name, &f->package, err);
@@ -415,9 +422,40 @@ static int evaluate(struct finish *f, struct sh_err *err)
     return eval_start(j->x, &c, on_eval, f, &f->eval, err);
 }
 
+/* The last thing: who finds the file knows that the job came to its end. */
+static int keep_trained(const struct finish *f, struct sh_err *err)
+{
+    char *to = job_file(f->job, "trained.onnx");
+    int rc = SH_OK;
+
+    if (!to || rename(f->onnx, to) < 0)
+        rc = SH_FAIL_ERRNO(err, to ? SH_E_IO : SH_E_NOMEM, "could not keep the trained model");
+    if (!rc)
+        rc = sh_st_sync_folder(to, err);
+    if (!rc)
+        remove_dir(f->tmp);
+    free(to);
+    return rc;
+}
+
 static json_t *number(double v)
 {
     return isfinite(v) ? json_real(v) : json_null();
+}
+
+/* What the scheduler makes a version of. False: all is well. */
+static bool name_package(const struct finish *f, json_t *r)
+{
+    char package[SH_SHA256_HEX + 16];
+    json_t *more;
+    bool failed;
+
+    snprintf(package, sizeof(package), "packages/%s", f->digest);
+    more = json_pack("{s:s,s:s,s:I,s:O}", "package_digest", f->digest, "package", package,
+                     "onnx_bytes", (json_int_t)f->onnx_bytes, "meta", f->meta);
+    failed = !more || json_object_update(r, more);
+    json_decref(more);
+    return failed;
 }
 
 static void succeed(struct finish *f)
@@ -426,19 +464,16 @@ static void succeed(struct finish *f)
     double acc = f->has_result ? f->result.accuracy : NAN;
     double loss = f->has_result ? f->result.loss : NAN;
     struct sh_err err = {0};
-    char package[SH_SHA256_HEX + 16];
     json_t *r;
 
-    if (keep_package(f, &err)) {
+    if (f->is_published ? keep_package(f, &err) : keep_trained(f, &err)) {
         fail(f, &err);
         return;
     }
-    snprintf(package, sizeof(package), "packages/%s", f->digest);
-    r = json_pack("{s:o,s:o,s:o,s:I,s:s,s:s,s:I,s:O}", "accuracy", number(acc), "eval_loss",
-                  number(loss), "final_loss", number(j->last_loss), "steps", (json_int_t)j->steps,
-                  "package_digest", f->digest, "package", package, "onnx_bytes",
-                  (json_int_t)f->onnx_bytes, "meta", f->meta);
-    if (!r || sh_json_dump(r, &j->result, &err))
+    r = json_pack("{s:o,s:o,s:o,s:I,s:s,s:I}", "accuracy", number(acc), "eval_loss", number(loss),
+                  "final_loss", number(j->last_loss), "steps", (json_int_t)j->steps, "digest",
+                  f->digest, "bytes", (json_int_t)f->onnx_bytes);
+    if (!r || (f->is_published && name_package(f, r)) || sh_json_dump(r, &j->result, &err))
         SH_FAIL(&err, SH_E_NOMEM, "could not write the job's result");
     json_decref(r);
     train__finished(j, &err);
@@ -553,10 +588,14 @@ void finish_start(struct job *j)
         return;
     }
     f->job = j;
+    f->is_published = !json_is_false(json_object_get(j->spec, "publish"));
     /* Beside the packages, where a rename can put it in its place: jobs may lie on another disk,
      * and an API that starts removes old files from blobs/tmp. */
     snprintf(name, sizeof(name), "packages/" TMP_PREFIX "%" PRId64, j->id);
-    rc = exec_path(j->x, "blobs", name, &f->tmp, &err);
+    if (f->is_published)
+        rc = exec_path(j->x, "blobs", name, &f->tmp, &err);
+    else
+        rc = sh_asprintf(&err, &f->tmp, "%s/trained.tmp", j->dir);
     if (!rc)
         rc = sh_asprintf(&err, &f->onnx, "%s/model.onnx", f->tmp);
     if (!rc)

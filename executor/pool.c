@@ -54,6 +54,7 @@ struct pool {
     size_t n;
     struct slab slabs[MAX_SLABS];
     size_t n_slabs;
+    uint64_t n_own_slabs; /* given out so far */
     struct sh_timer *watch;
     char *tune_path; /* OWNED: what workers measured of their kernels, for all of them */
 };
@@ -514,6 +515,11 @@ void pool_free(struct pool *p)
     free(p->tune_path);
     free(p->workers);
     free(p);
+}
+
+uint64_t pool_own_slab(struct pool *p)
+{
+    return ++p->n_own_slabs;
 }
 
 int pool_add_slab(struct pool *p, uint64_t api_id, int fd, uint64_t bytes, struct sh_err *err)

@@ -80,6 +80,10 @@ void worker_kill(struct worker *w, const char *cause); /* cause: static, a metri
 void pool_release(struct worker *w);                   /* it is held: lets it start now */
 void worker_busy(struct worker *w); /* work begins: the heartbeat's time starts now */
 
+/* The api_id of a slab of the executor itself, for an evaluation or a job. None is given out twice,
+ * so that a run which outlives its owner cannot meet another's slab; no API has one of them: theirs
+ * are random numbers of 64 bits. */
+uint64_t pool_own_slab(struct pool *p);
 /* A slab appeared or went: tells every worker, and new ones later. The descriptor is duplicated. */
 int pool_add_slab(struct pool *p, uint64_t api_id, int fd, uint64_t bytes, struct sh_err *err);
 void pool_drop_slab(struct pool *p, uint64_t api_id);

@@ -149,6 +149,7 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
     struct run_result res = {.rc = why->rc,
                              .msg = why->msg,
                              .batch = r->batch,
+                             .n_passed = r->n_passed,
                              .queue_ns = (r->start_ns ? r->start_ns : now) - r->recv_ns,
                              .copy_ns = copy_ns(r),
                              .compute_ns = done ? done->end_ns - done->first_ns : 0,
@@ -161,7 +162,7 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
     if (why->rc)
         SH_WARN("run.failed", "run=%" PRIu64 " model=%s code=%s msg=\"%s\"", r->id, r->model->name,
                 sh_rc_name(why->rc), why->msg);
-    if (r->fn || r->model->handle < 0) {
+    if (r->is_own) {
         if (r->fn)
             r->fn(r->arg, &res);
         return;

@@ -31,6 +31,7 @@ struct switcher {
     size_t n_loose;
     struct sh_timer *tick;
     uint32_t n_stops; /* for debug-stop-way=turns */
+    uint64_t n_started;
 };
 
 /* ------------------------------------------------------------------ queue */
@@ -74,7 +75,7 @@ static struct worker *find_worker(struct switcher *sw, const struct model *m)
 static bool payload_is_here(struct switcher *sw, const struct run *r)
 {
     for (size_t i = 0; i < r->n_parts; i++)
-        if (!r->fn && !data_is_complete(sw->x->data, r->parts[i].api_id, r->parts[i].rid))
+        if (!r->is_own && !data_is_complete(sw->x->data, r->parts[i].api_id, r->parts[i].rid))
             return false;
     return true;
 }
@@ -88,7 +89,7 @@ static struct run **pick(struct switcher *sw)
         if (!payload_is_here(sw, *p) ||
             (!find_worker(sw, (*p)->model) && !ablation_frees_worker(sw->x, (*p)->model)))
             continue;
-        if (!(*p)->fn)
+        if (!(*p)->is_own)
             return p;
         if (!own)
             own = p;
@@ -331,6 +332,7 @@ bool switch_turn(struct switcher *sw)
             return false;
         r = *p;
         unlink_run(sw, p);
+        r->n_passed = sw->n_started++ - r->n_passed;
         r->phase = RUN_MEMORY;
         r->start_ns = sh_clock_ns();
         sw->current = r;
@@ -522,22 +524,29 @@ int switch_submit(struct switcher *sw, struct model *m, const struct run_part *p
     r->tag = m->tag;
     r->recv_ns = sh_clock_ns();
     r->deadline_ns = INT64_MAX;
+    r->is_own = true;
     r->fn = fn;
     r->arg = arg;
+    r->n_passed = sw->n_started - (sw->current != NULL); /* it has the device: it goes before */
     r->parts[0] = *part;
     r->n_parts = 1;
     append(sw, r);
     return SH_OK;
 }
 
+bool switch_has_started(const struct switcher *sw, const void *arg)
+{
+    return sw->current && sw->current->is_own && sw->current->arg == arg;
+}
+
 void switch_withdraw(struct switcher *sw, const void *arg)
 {
-    if (sw->current && sw->current->arg == arg)
+    if (switch_has_started(sw, arg))
         sw->current->fn = NULL; /* it ends unheard */
     for (struct run **p = &sw->queue; *p;) {
         struct run *r = *p;
 
-        if (r->arg != arg || !r->fn) {
+        if (r->arg != arg || !r->is_own) {
             p = &r->next;
             continue;
         }
@@ -564,7 +573,7 @@ static void drop_from_run(struct switcher *sw, struct run **at, uint64_t rid, ui
 void switch_on_cancel(struct switcher *sw, uint64_t run_id, uint64_t rid)
 {
     for (struct run **p = &sw->queue; *p; p = &(*p)->next)
-        if ((*p)->id == run_id && !(*p)->fn) {
+        if ((*p)->id == run_id && !(*p)->is_own) {
             drop_from_run(sw, p, rid, 0);
             return;
         }
@@ -575,7 +584,7 @@ void switch_on_api_gone(struct switcher *sw, uint64_t api_id)
     for (struct run **p = &sw->queue; *p;) {
         struct run *r = *p;
 
-        if (!r->fn)
+        if (!r->is_own)
             drop_from_run(sw, p, 0, api_id);
         if (*p == r)
             p = &r->next;

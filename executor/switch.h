@@ -35,6 +35,7 @@ struct run_result {
     const char *msg; /* BORROWED for the call */
     int64_t queue_ns, copy_ns, compute_ns, total_ns;
     uint32_t batch;
+    uint64_t n_passed; /* of an own run: others that went first */
 };
 
 typedef void run_done_fn(void *arg, const struct run_result *r);
@@ -59,10 +60,10 @@ void switch_on_api_gone(struct switcher *sw, uint64_t api_id);
 void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_wk_run_done *m);
 void switch_on_worker_dead(struct switcher *sw, struct worker *w);
 
-/* A run of our own (the evaluation of a trained model), behind all others. TAKES the part's
- * spans. */
+/* A run of our own (evaluation, batch inference), behind all others. TAKES the part's spans. */
 int switch_submit(struct switcher *sw, struct model *m, const struct run_part *part,
                   run_done_fn *fn, void *arg, struct sh_err *err);
-void switch_withdraw(struct switcher *sw, const void *arg); /* fn is not called any more */
+bool switch_has_started(const struct switcher *sw, const void *arg); /* it has the device */
+void switch_withdraw(struct switcher *sw, const void *arg);          /* fn is not called any more */
 
 #endif

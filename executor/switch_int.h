@@ -30,8 +30,10 @@ struct run {
     bool has_asked, is_forced;
     bool is_overdue; /* its worker was killed for it */
 
-    run_done_fn *fn; /* internal runs; NULL: the scheduler's */
+    bool is_own;     /* switch_submit: no API and no scheduler waits for it */
+    run_done_fn *fn; /* of an own run; NULL: withdrawn */
     void *arg;
+    uint64_t n_passed; /* runs that had the device before an own one, from its submission on */
 };
 
 void run__give_back(struct run *r); /* its workspace, and its hold on the image */

@@ -4,6 +4,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "executor/agent.h"
+#include "executor/batch.h"
 #include "executor/train_int.h"
 
 #include <inttypes.h>
@@ -14,30 +15,6 @@
 #define REPORT_NS ((int64_t)250000000)
 
 /* ------------------------------------------------------------------ ends */
-
-static void remember(struct train *t, const struct job *j)
-{
-    struct ended *e = &t->ended[t->n_ended++ % MAX_ENDED];
-
-    free(e->msg);
-    free(e->result);
-    *e = (struct ended){0};
-    job_fill_state(j, &e->state);
-    if (sh_strdup(e->state.msg, &e->msg, NULL) || sh_strdup(e->state.result, &e->result, NULL))
-        SH_WARN("job.forgotten", "job=%" PRId64, j->id);
-    e->state.msg = e->msg;
-    e->state.result = e->result;
-}
-
-static void forget_ended(struct train *t, int64_t job)
-{
-    for (size_t i = 0; i < MAX_ENDED; i++)
-        if (t->ended[i].state.job == job) {
-            free(t->ended[i].msg);
-            free(t->ended[i].result);
-            t->ended[i] = (struct ended){0};
-        }
-}
 
 static void drop_in_worker(struct worker *w, int64_t job)
 {
@@ -52,12 +29,15 @@ static void drop_in_worker(struct worker *w, int64_t job)
 
 void train__end_job(struct train *t, struct job *j, enum msg_job_phase phase)
 {
+    struct msg_job_state said;
+
     j->has_ended = true;
     for (size_t i = 0; i < pool_size(t->x->pool); i++)
         drop_in_worker(pool_at(t->x->pool, i), j->id);
     sh_metric_drop(M_shunt_train_loss, SH_LABELS(j->tenant, j->model));
     job_set_phase(j, phase);
-    remember(t, j);
+    job_fill_state(j, &said);
+    last_words_keep(&t->x->last_words, &said);
     SH_INFO("job.end",
             "job=%" PRId64 " phase=%d step=%" PRId64 " steps=%" PRId64 " redone=%" PRId64
             " preemptions=%" PRId64 " code=%s",
@@ -251,9 +231,11 @@ void train_on_start(struct train *t, const struct msg_job_start *m)
         job_report(j);
         return;
     }
-    forget_ended(t, m->job);
+    last_words_forget(&t->x->last_words, m->job);
     if (j)
         SH_FAIL(&err, SH_E_CONFLICT, "this executor still trains job %" PRId64, j->id);
+    else if (!batch_is_quiet(t->x->batch))
+        SH_FAIL(&err, SH_E_CONFLICT, "this executor still has a job of batch inference");
     else if (t->x->is_stopping)
         SH_FAIL(&err, SH_E_UNAVAILABLE, "the executor is stopping");
     else
@@ -322,13 +304,6 @@ struct worker *train_worker(const struct train *t)
 
 void train_report_all(struct train *t)
 {
-    for (size_t i = 0; i < MAX_ENDED; i++) {
-        struct sh_msg m = {.type = MSG_JOB_STATE};
-
-        m.u.job_state = t->ended[i].state;
-        if (t->ended[i].state.job)
-            agent_send(t->x->agent, &m);
-    }
     if (t->job && !t->job->has_ended) {
         job_report(t->job);
         job_report_checkpoint(t->job);
@@ -385,10 +360,6 @@ void train_free(struct train *t)
     if (!t)
         return;
     job_free(t->job);
-    for (size_t i = 0; i < MAX_ENDED; i++) {
-        free(t->ended[i].msg);
-        free(t->ended[i].result);
-    }
     sh_timer_del(t->tick);
     free(t);
 }

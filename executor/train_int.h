@@ -5,19 +5,10 @@
 
 #include "executor/job.h"
 
-#define MAX_ENDED 64 /* last words kept for a scheduler that connects later */
-
-struct ended {
-    struct msg_job_state state; /* msg and result are OWNED copies */
-    char *msg, *result;
-};
-
 struct train {
     struct exec *x;
     struct job *job;
     struct sh_timer *tick;
-    struct ended ended[MAX_ENDED]; /* a ring */
-    size_t n_ended;
 };
 
 /* train.c */

@@ -147,7 +147,7 @@ static void say_waiting(const struct query *q, char *out, size_t size)
             "time of that one to pass.",
         [DECIDE_DATABASE_DOWN] =
             "The scheduler does not reach its database; it starts no job until then.",
-        [DECIDE_RESOURCES] = "It is next; every executor trains, or is being freed.",
+        [DECIDE_RESOURCES] = "It is next; every executor has a job, or is being freed.",
     };
 
     if (q->why == DECIDE_NONE && !q->place)

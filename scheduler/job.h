@@ -8,10 +8,10 @@
  *   QUEUED, HELD, SUSPENDED
  *              -> CANCELLED   cancelled while no executor has it         [api]
  *              -> EXPIRED     it cannot end by its deadline any more     [jobs_tick]
- *   STARTING, PREEMPTED -> RUNNING   its executor trains                 [jobs_on_state]
+ *   STARTING, PREEMPTED -> RUNNING   its executor works on it            [jobs_on_state]
  *   STARTING, RUNNING -> PREEMPTED   inference took the device           [jobs_on_state]
- *   STARTING, RUNNING, PREEMPTED -> COMPLETING   evaluation and export   [jobs_on_state]
- *   COMPLETING -> SUCCEEDED   the trained model is a new version         [jobs_on_state]
+ *   STARTING, RUNNING, PREEMPTED -> COMPLETING   all but its end done   [jobs_on_state]
+ *   COMPLETING -> SUCCEEDED   its result is whole; a version perhaps     [jobs_on_state]
  *   STARTING, RUNNING, PREEMPTED, COMPLETING
  *              -> FAILED      no more attempts, or not worth one         [jobs_on_state]
  *              -> QUEUED      another attempt; slot given up             [jobs_on_state]
@@ -105,6 +105,8 @@ struct job {
     int32_t priority;     /* its queue's included */
     int64_t queued_us;    /* place among equals */
     bool queue_open, model_ready, model_gone, preemptible;
+    bool is_batch;       /* batch inference; else training */
+    bool publishes;      /* what it trains becomes a version */
     int64_t min_run_ns;  /* 0: the scheduler's */
     int64_t deadline_ns; /* 0: none */
     enum job_wish wish;

@@ -5,6 +5,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "scheduler/result.h"
 #include "scheduler/sched.h"
 
 #include <inttypes.h>
@@ -13,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_RESULT_BYTES (1u << 20)
 #define MAX_BACKOFF_S 60
 #define SECOND_NS INT64_C(1000000000)
 
@@ -213,6 +213,7 @@ static void take_progress(struct sched *s, struct job *j, const struct msg_job_s
 {
     struct job_progress *p = &j->progress;
     int64_t busy_ns = j->base.busy_ns + SH_MAX(m->busy_ns, 0), delta = busy_ns - p->busy_ns;
+    int64_t samples = j->is_batch ? SH_MAX(m->step - p->step, 0) : 0;
     struct tenant *t = tenants_by_id(&s->tenants, j->tenant_id);
 
     p->step = m->step;
@@ -232,29 +233,12 @@ static void take_progress(struct sched *s, struct job *j, const struct msg_job_s
         tenants_charge(&s->tenants, t, delta, sh_clock_ns());
     usage_count(&s->usage, &(struct store_usage_row){.tenant_id = j->tenant_id,
                                                      .model_id = j->model_id,
-                                                     .training = true,
-                                                     .gpu_ns = delta});
-    sh_metric_add(M_shunt_tenant_gpu_seconds_total, SH_LABELS(j->tenant, "training"),
+                                                     .training = !j->is_batch,
+                                                     .gpu_ns = delta,
+                                                     .samples = samples});
+    sh_metric_add(M_shunt_tenant_gpu_seconds_total,
+                  SH_LABELS(j->tenant, j->is_batch ? "inference" : "training"),
                   (double)delta / 1e9);
-}
-
-static bool is_digest(const char *s)
-{
-    return s && strlen(s) == 64 && strspn(s, "0123456789abcdef") == 64;
-}
-
-/* A result that names no trained model would make a job that succeeded without one. */
-static int check_result(const char *text, struct sh_err *err)
-{
-    json_t *all = NULL;
-    const char *digest;
-    int rc = sh_json_parse(text, strlen(text), MAX_RESULT_BYTES, &all, err);
-
-    digest = rc ? NULL : json_string_value(json_object_get(all, "package_digest"));
-    if (!rc && (!is_digest(digest) || !json_is_object(json_object_get(all, "meta"))))
-        rc = SH_FAIL(err, SH_E_BUG, "the executor's result names no trained model");
-    json_decref(all);
-    return rc;
 }
 
 static void fail(struct sched *s, struct job *j, int rc, const char *msg)
@@ -303,7 +287,7 @@ static void done(struct sched *s, struct job *j, const struct msg_job_state *m)
     }
     free(j->result);
     j->result = NULL;
-    rc = check_result(m->result, &err);
+    rc = result_check(m->result, j->publishes, &err);
     if (!rc)
         rc = sh_strdup(m->result, &j->result, &err);
     if (rc) {

@@ -1,4 +1,5 @@
-/* jobs.h - training jobs: from the queue to an executor and back, every change recorded.
+/* jobs.h - training and batch inference: from the queue to an executor and back, every change
+ * recorded.
  *
  * Reading: every look at the database gives the jobs that are not final. Rows of a job whose
  * changes are still on their way to the database are ignored until they have arrived.

@@ -4,6 +4,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "scheduler/jobs.h"
+#include "scheduler/result.h"
 #include "scheduler/sched.h"
 
 #include <inttypes.h>
@@ -17,7 +18,6 @@
 
 #define MAX_AHEAD_S 1e9
 #define PROGRESS_NS INT64_C(1000000000)
-#define MAX_RESULT_BYTES (1u << 20)
 
 bool jobs__is_busy(const struct job *j)
 {
@@ -107,10 +107,12 @@ static void take_fields(struct job *j, const struct store_job *row)
     if (isfinite(row->deadline_s)) /* the year 2999 is too far away for nanoseconds */
         j->deadline_ns = sh_clock_ns() + (int64_t)(SH_MIN(row->deadline_s, MAX_AHEAD_S) * 1e9);
     j->queue_open = strcmp(row->queue_state, "HELD") != 0;
+    j->is_batch = row->is_batch;
+    j->publishes = row->publishes;
     /* Training compiles for itself: it does not need a version that was unloaded to be back. */
     j->model_ready = strcmp(row->version_state, "READY") == 0 ||
-                     strcmp(row->version_state, "UNLOADING") == 0 ||
-                     strcmp(row->version_state, "UNLOADED") == 0;
+                     (!j->is_batch && (strcmp(row->version_state, "UNLOADING") == 0 ||
+                                       strcmp(row->version_state, "UNLOADED") == 0));
     /* FAILED and DELETED: starting finds out and ends the job with the reason. */
     j->model_gone =
         strcmp(row->version_state, "FAILED") == 0 || strcmp(row->version_state, "DELETED") == 0;
@@ -170,6 +172,26 @@ int jobs_merge(struct sched *s, const struct store_view *v, struct sh_err *err)
 
 /* ------------------------------------------------------------------ start */
 
+static void send_batch_start(struct sched *s, const struct job *j, struct exec *e,
+                             const struct store_start_out *o, const char *dataset, const char *dir)
+{
+    session_send(e->session,
+                 &(struct sh_msg){.type = MSG_BATCH_START,
+                                  .u.batch_start = {.epoch = s->epoch,
+                                                    .job = j->id,
+                                                    .attempt = j->attempt,
+                                                    .tenant = o->tenant,
+                                                    .model = o->model,
+                                                    .version_id = j->version_id,
+                                                    .inputs = o->inputs,
+                                                    .outputs = o->outputs,
+                                                    .dataset = dataset,
+                                                    .spec = o->spec,
+                                                    .dir = dir,
+                                                    .resume_step = o->resume_step,
+                                                    .resume_digest = o->resume_digest}});
+}
+
 static void send_start(struct sched *s, struct job *j, struct exec *e,
                        const struct store_start_out *o)
 {
@@ -187,6 +209,10 @@ static void send_start(struct sched *s, struct job *j, struct exec *e,
     SH_INFO("job.start",
             "job=%" PRId64 " tenant=%s model=%s executor=%s attempt=%u resume_step=%" PRId64, j->id,
             o->tenant, o->model, e->info.name, j->attempt, o->resume_step);
+    if (j->is_batch) {
+        send_batch_start(s, j, e, o, dataset, dir);
+        return;
+    }
     session_send(e->session, &(struct sh_msg){.type = MSG_JOB_START,
                                               .u.job_start = {.epoch = s->epoch,
                                                               .job = j->id,
@@ -268,50 +294,6 @@ void jobs_start(struct sched *s, struct job *j, struct exec *e)
 }
 
 /* ------------------------------------------------------------------ writing */
-
-static int dump_member(const json_t *o, const char *name, const char *def, char **out,
-                       struct sh_err *err)
-{
-    const json_t *v = json_object_get(o, name);
-
-    return v ? sh_json_dump(v, out, err) : sh_strdup(def, out, err);
-}
-
-/* The executor's result names the trained model (package_digest, package, onnx_bytes) and holds
- * what shunt-import said about it (meta): that becomes the new version, the rest is the job's
- * result. */
-static int split_result(struct store_write *w, const char *text, struct sh_err *err)
-{
-    struct store_version *v = &w->version;
-    static const char *const OURS[] = {"package_digest", "package", "onnx_bytes", "meta"};
-    static const char *const NOT_META[] = {"ok", "inputs", "outputs"};
-    json_t *all = NULL, *meta = NULL;
-    const char *digest = NULL;
-    int rc = sh_json_parse(text, strlen(text), MAX_RESULT_BYTES, &all, err);
-
-    if (rc)
-        return rc;
-    meta = json_object_get(all, "meta");
-    digest = json_string_value(json_object_get(all, "package_digest"));
-    v->bytes = json_integer_value(json_object_get(all, "onnx_bytes"));
-    rc = sh_asprintf(err, &v->package, "packages/%s", digest ? digest : "");
-    if (!rc)
-        rc = dump_member(meta, "inputs", "[]", &v->inputs, err);
-    if (!rc)
-        rc = dump_member(meta, "outputs", "[]", &v->outputs, err);
-    for (size_t i = 0; i < SH_ARRAY_LEN(NOT_META); i++)
-        json_object_del(meta, NOT_META[i]);
-    if (!rc)
-        rc = dump_member(all, "meta", "{}", &v->meta, err);
-    if (!rc)
-        rc = sh_strdup(digest, &v->digest, err);
-    for (size_t i = 0; i < SH_ARRAY_LEN(OURS); i++)
-        json_object_del(all, OURS[i]);
-    if (!rc)
-        rc = sh_json_dump(all, &w->result, err);
-    json_decref(all);
-    return rc;
-}
 
 /* The database had another state: the API changed the job while our change was on its way. */
 static void on_conflict(struct sched *s, struct job *j, enum job_state actual)
@@ -403,7 +385,7 @@ void jobs__flush(struct sched *s, struct job *j)
     w = write_new(s, j);
     if (!w)
         return; /* jobs_tick tries again */
-    if (j->state == JOB_SUCCEEDED && j->result && split_result(w, j->result, &err)) {
+    if (j->state == JOB_SUCCEEDED && j->result && result_split(w, j->result, &err)) {
         sh_log_err(SH_LOG_ERROR, "job.result", &err);
         err = (struct sh_err){0};
     }

@@ -137,11 +137,12 @@ static const struct db_stmt VIEW_JOBS = {
     " j.step, j.steps, j.loss, j.samples_per_s, j.steps_redone, j.preemptions, j.busy_ns,"
     " j.base_redone, j.base_preemptions, j.base_busy_ns, j.wish, j.save_asked, j.save_done,"
     " (extract(epoch FROM j.queued_at) * 1000000)::bigint, j.min_runtime_ms, j.preemptible,"
-    " extract(epoch FROM j.deadline - now()), extract(epoch FROM j.not_before - now())"
+    " extract(epoch FROM j.deadline - now()), extract(epoch FROM j.not_before - now()),"
+    " j.kind = 'batch_inference',"
+    " j.kind = 'training' AND coalesce((j.spec->>'publish')::boolean, true)"
     " FROM job j JOIN tenant t ON t.id = j.tenant_id JOIN queue q ON q.id = j.queue_id"
     " JOIN model_version v ON v.id = j.version_id JOIN model m ON m.id = v.model_id"
     " WHERE j.state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXPIRED')"
-    " AND j.kind = 'training'"
     " ORDER BY CASE WHEN j.state = 'QUEUED' THEN 1 WHEN j.state IN ('HELD', 'SUSPENDED') THEN 2"
     " ELSE 0 END, j.priority DESC, j.id LIMIT $1",
     1};
@@ -271,6 +272,8 @@ static int load_jobs(struct db *db, struct store_view *v, struct sh_err *err)
             .preemptible = db_bool(r, i, 29),
             .deadline_s = db_f64(r, i, 30, NAN),
             .not_before_s = db_f64(r, i, 31, NAN),
+            .is_batch = db_bool(r, i, 32),
+            .publishes = db_bool(r, i, 33),
         };
     }
     return rc;

@@ -69,6 +69,7 @@ struct store_job {
     double deadline_s, not_before_s; /* from now; NaN: none */
     uint32_t attempt, max_attempts;
     struct job_progress progress, base;
+    bool is_batch, publishes;
 };
 
 struct store_view {
@@ -98,6 +99,7 @@ struct store_start {
     struct store_start_out {
         enum job_state state; /* in the database afterwards; STARTING: go */
         char *tenant, *model, *package, *dataset, *eval_dataset, *spec, *resume; /* OWNED */
+        char *inputs, *outputs, *resume_digest; /* OWNED; for batch inference */
         int64_t resume_step;
         struct job_progress base;
     } * out;
@@ -108,7 +110,7 @@ void store_start_free(void *start);
 /* arg is struct store_write: changes of state with their events, checkpoints, progress. A job that
  * leaves its executor has no wish any more; one that goes to QUEUED is SUSPENDED, or goes to the
  * end of the queue, if its wish says so. */
-struct store_version { /* the trained model, as shunt-import described it */
+struct store_version { /* a published model, as shunt-import described it */
     char *digest, *package, *inputs, *outputs, *meta; /* OWNED, JSON but for the first two */
     int64_t bytes;
 };

@@ -17,12 +17,15 @@ static const struct db_stmt START_DETAILS = {
     " CASE WHEN v.state IN ('UPLOADING', 'FAILED', 'DELETED') OR m.deleted_at IS NOT NULL"
     "  THEN 'the model version is ' || lower(v.state)"
     "      WHEN d.state <> 'READY' THEN 'the dataset is ' || lower(d.state)"
-    "      WHEN e.state <> 'READY' THEN 'the evaluation dataset is ' || lower(e.state) END"
+    "      WHEN e.state <> 'READY' THEN 'the evaluation dataset is ' || lower(e.state) END,"
+    " v.inputs::text, v.outputs::text, c.digest"
     " FROM job j JOIN tenant t ON t.id = j.tenant_id JOIN model_version v ON v.id = j.version_id"
     " JOIN model m ON m.id = v.model_id JOIN dataset d ON d.id = j.dataset_id"
     " LEFT JOIN dataset e ON e.id = j.eval_dataset_id"
-    " LEFT JOIN LATERAL (SELECT path, step FROM checkpoint WHERE job_id = j.id"
-    "  ORDER BY step DESC, id DESC LIMIT 1) c ON true"
+    " LEFT JOIN LATERAL (SELECT path, step, digest FROM checkpoint WHERE job_id = j.id"
+    /* Batch inference may have had to begin again: its last one counts, not the furthest. */
+    "  ORDER BY CASE WHEN j.kind = 'training' THEN step END DESC NULLS LAST, created_at DESC,"
+    "  id DESC LIMIT 1) c ON true"
     " WHERE j.id = $1",
     1};
 static const struct db_stmt START = {
@@ -82,6 +85,9 @@ static void start_out_clear(struct store_start_out *o)
     free(o->eval_dataset);
     free(o->spec);
     free(o->resume);
+    free(o->inputs);
+    free(o->outputs);
+    free(o->resume_digest);
     *o = (struct store_start_out){0};
 }
 
@@ -93,8 +99,9 @@ static int start_details(struct db *db, const struct store_start *s, char missin
     struct store_num id;
     struct db_res *r = NULL;
     int rc = db_exec(db, &START_DETAILS, (const char *const[]){store__i64(&id, s->job)}, &r, err);
-    char **const texts[] = {&o->tenant,       &o->model, &o->package, &o->dataset,
-                            &o->eval_dataset, &o->spec,  &o->resume};
+    static const size_t COLUMN[] = {0, 1, 2, 3, 4, 5, 6, 14, 15, 16};
+    char **const texts[] = {&o->tenant, &o->model,  &o->package, &o->dataset, &o->eval_dataset,
+                            &o->spec,   &o->resume, &o->inputs,  &o->outputs, &o->resume_digest};
 
     start_out_clear(o);
     if (!rc && db_rows(r) == 0)
@@ -102,7 +109,7 @@ static int start_details(struct db *db, const struct store_start *s, char missin
     if (rc)
         goto out;
     for (size_t i = 0; i < SH_ARRAY_LEN(texts) && !rc; i++) {
-        const char *text = db_text(r, 0, i);
+        const char *text = db_text(r, 0, COLUMN[i]);
 
         rc = sh_strdup(text ? text : "", texts[i], err);
     }
@@ -252,9 +259,10 @@ static const struct db_stmt VERSION_ADD = {
     8};
 static const struct db_stmt RESULT = {
     "job_result",
-    "UPDATE job SET result = $2::jsonb || jsonb_build_object('version', $3::integer),"
+    "UPDATE job SET result = $2::jsonb || CASE WHEN $5::boolean"
+    " THEN jsonb_build_object('version', $3::integer) ELSE '{}' END,"
     " result_version_id = $4 WHERE id = $1",
-    4};
+    5};
 static const struct db_stmt RESULT_NOW = {
     "job_result_now",
     "SELECT coalesce(v.id, 0), coalesce(v.version, 0) FROM job j"
@@ -263,7 +271,7 @@ static const struct db_stmt RESULT_NOW = {
 static const struct db_stmt VERSION_NOTIFY = {"version_notify",
                                               "SELECT pg_notify('shunt_models', $1)", 1};
 
-/* The trained model becomes the next version; none if the model was deleted meanwhile. */
+/* The result; a published model becomes the next version unless the model was deleted meanwhile. */
 static int add_version(struct db *db, const struct store_write *w, struct sh_err *err)
 {
     const struct store_version *v = &w->version;
@@ -293,7 +301,8 @@ static int add_version(struct db *db, const struct store_write *w, struct sh_err
     if (!rc)
         rc = db_exec(db, &RESULT,
                      (const char *const[]){job.s, w->result ? w->result : "{}",
-                                           made ? version.s : NULL, made ? id.s : NULL},
+                                           made ? version.s : NULL, made ? id.s : NULL,
+                                           v->digest ? "true" : "false"},
                      NULL, err);
     db_res_free(r);
     db_res_free(locked);

@@ -103,6 +103,7 @@ int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *e
     struct train_spec t = DEFAULTS;
     const char *loss = "cross-entropy", *labels = t.labels, *precision = "fp32";
     json_t *optimizer = NULL;
+    bool publish = true;
     int64_t seed = 0;
     struct sh_json_field f[] = {
         {.name = "loss", .type = SH_JSON_STR, .out = &loss, .max = 32},
@@ -119,6 +120,7 @@ int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *e
          .in_bytes = true},
         {.name = "precision", .type = SH_JSON_STR, .out = &precision, .max = 8},
         {.name = "shuffle", .type = SH_JSON_BOOL, .out = &t.shuffle},
+        {.name = "publish", .type = SH_JSON_BOOL, .out = &publish}, /* the executor's affair */
         {.name = "checkpoint_interval_ms",
          .type = SH_JSON_INT,
          .out = &t.checkpoint_interval_ms,

@@ -206,7 +206,8 @@ class System:
             [os.path.join(BIN, "shunt-api"), "--listen", "127.0.0.1:0", "--metrics-addr",
              "127.0.0.1:%d" % self.metrics, "--db-url", URL, "--state-dir",
              os.path.join(self.dir, "state"), "--admin-key-file", os.path.join(self.dir, "admin"),
-             "--scheduler", "unix:" + self.played.sched_addr, "--slab-bytes", "1M",
+             "--scheduler", "unix:" + self.played.sched_addr, "--scheduler-silence-ms=0",
+             "--slab-bytes", "1M",
              "--max-infer-bytes", "256K", "--infer-timeout-ms", "4000",
              "--upload-grace-s", "1", "--header-timeout-s", "2"], stderr=out)
         out.close()

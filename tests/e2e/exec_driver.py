@@ -35,7 +35,8 @@ class Driver:
         self.metrics_port = free_port()
         self.epoch, self.next_id = 1, 1
         self.options = options
-        self.states, self.jobs, self.checkpoints, self.results, self.done = {}, {}, [], {}, {}
+        self.states, self.jobs, self.results, self.done = {}, {}, {}, {}
+        self.checkpoints, self.saved = [], []
         self.history, self.places = [], {}
         self.scheduler = self.data = self.proc = None
         self.listener = socket.socket(socket.AF_UNIX)
@@ -137,6 +138,8 @@ class Driver:
             self.history.append(m.phase)
         elif m.type == "JOB_CHECKPOINT":
             self.checkpoints.append(m)
+        elif m.type == "JOB_SAVED":
+            self.saved.append(m)
         elif m.type == "RESULT":
             self.results[m.rid] = m
         elif m.type == "RUN_DONE":
@@ -225,6 +228,17 @@ class Driver:
         self.scheduler.send("JOB_START", epoch=self.epoch, job=job, attempt=attempt, tenant=tenant,
                             model="net", package=package, dataset=dataset, eval_dataset=eval_dataset,
                             spec=json.dumps(spec), dir=d, resume=resume, resume_step=resume_step)
+        return d
+
+    def start_batch(self, job, version, meta, dataset, spec=None, attempt=1, done=None, tenant="r"):
+        """meta: of package(). done: the JOB_CHECKPOINT to go on from."""
+        d = os.path.join(self.dir, "jobs", str(job))
+        self.jobs.pop(job, None)
+        self.scheduler.send("BATCH_START", epoch=self.epoch, job=job, attempt=attempt, tenant=tenant,
+                            model="net", version_id=version, inputs=json.dumps(meta["inputs"]),
+                            outputs=json.dumps(meta["outputs"]), dataset=dataset,
+                            spec=json.dumps(spec or {}), dir=d, resume_step=done.step if done else 0,
+                            resume_digest=done.digest if done else "")
         return d
 
     def wait_job(self, job, phases, timeout=120):

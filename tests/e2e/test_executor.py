@@ -384,6 +384,23 @@ class Training(Case):
                          ["final.safetensors", "losses.json", "trained.onnx"])
         self.assertLessEqual(len([f for f in os.listdir(j.folder) if "ckpt" in f]), 2)
 
+    def test_what_is_not_published_is_a_file_of_the_job_and_no_package(self):
+        j = self.train()
+        before, d = json.loads(j.result), j.driver
+        packages = os.listdir(d.dir + "/blobs/packages")
+        pk, _ = d.package(self.net_train, "--training")
+        folder = d.start_job(6, pk, TRAIN, spec(publish=False), TEST)
+        result = json.loads(d.wait_job(6, ("DONE",)).result)
+        self.assertEqual({k: before[k] for k in ("accuracy", "final_loss", "steps", "digest", "bytes")},
+                         {k: result[k] for k in ("accuracy", "final_loss", "steps", "digest", "bytes")})
+        self.assertFalse({"package", "package_digest", "meta", "onnx_bytes"} & set(result))
+        self.assertEqual(set(os.listdir(d.dir + "/blobs/packages")) - set(packages),
+                         {os.path.basename(pk)})
+        self.assertEqual(sorted(f for f in os.listdir(folder) if "ckpt" not in f),
+                         ["final.safetensors", "losses.json", "trained.onnx"])
+        with open(folder + "/trained.onnx", "rb") as a, open(j.folder + "/trained.onnx", "rb") as b:
+            self.assertEqual(a.read(), b.read())
+
     def test_a_killed_executor_leaves_a_checkpoint_to_go_on_from(self):
         calm = self.train()
         d = self.driver("--checkpoint-interval-ms=50")

@@ -20,7 +20,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import onnx_bytes as onnx  # noqa: E402
-from system import WAIT_S, Story, System, until  # noqa: E402
+from system import WAIT_S, Story, System, st_bytes, until  # noqa: E402
 
 GOOD = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 0, 0, 0]}]}
 NEXT = "GET /v2/health/live HTTP/1.1\r\nHost: smuggled\r\n\r\n"
@@ -409,27 +409,62 @@ class Limits(Served):
 
     def test_a_client_that_never_reads(self):
         """Its reply holds payload memory: it is cut off, and the memory is free."""
-        weights = onnx.tensor("w", [4, 1 << 18], [], raw=bytes(4 * 4 << 18))
-        self.s.push(self.key, "wide", onnx.model([onnx.node("MatMul", ["x", "w"], ["y"])],
-                                                 [onnx.value("x", ["N", 4])],
-                                                 [onnx.value("y", ["N", 1 << 18])], [weights]), max_batch=16)
+        self.push_wide("wide")
         text = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [16, 4],
                                        "data": [1] * 64}], "parameters": {"binary_data_output": True}})
+        c = self.deaf(self.request("POST", "/v2/models/wide/infer", "Content-Length: %d" % len(text),
+                                   body=text))
+        until("the reply is on its way", lambda: self.s.metrics("api").get(
+            'shunt_requests_total{tenant="vision",model="wide",outcome="ok"}') or self.s.payload() > 15e6)
+        until("the payload memory is free", lambda: self.s.payload() == 0)
+        self.assertLess(self.rest_of(c), 16 << 20)
+
+    def test_a_client_that_never_reads_a_file(self):
+        """It holds a connection and an open file: it is cut off, and the file is closed."""
+        self.push_wide("wider")
+        self.s.push_data(self.key, "rows", st_bytes({"x": ("F32", [16, 4], bytes(256))}))
+        r = self.s.call("POST", "/api/v1/jobs", {"kind": "batch_inference", "model": "wider",
+                                                 "dataset": "rows", "spec": {}}, self.key)
+        self.assertEqual(r.status, 201, r)
+        job = r.json["id"]
+        self.assertEqual(self.s.wait_job(self.key, job)["state"], "SUCCEEDED")
+        c = self.deaf(self.request("GET", "/api/v1/jobs/%d/result/artifact" % job))
+        until("the file is being sent", self.results)
+        until("the file is closed", lambda: not self.results())
+        self.assertLess(self.rest_of(c), 16 << 20)
+
+    def push_wide(self, name):
+        """A model whose answer to 16 rows is 16 MiB."""
+        weights = onnx.tensor("w", [4, 1 << 18], [], raw=bytes(4 * 4 << 18))
+        self.s.push(self.key, name, onnx.model([onnx.node("MatMul", ["x", "w"], ["y"])],
+                                               [onnx.value("x", ["N", 4])],
+                                               [onnx.value("y", ["N", 1 << 18])], [weights]), max_batch=16)
+
+    def deaf(self, text):
+        """A connection on which text was sent, and nothing is read."""
         c = socket.socket()
         self.addCleanup(c.close)
         c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         c.connect(("127.0.0.1", self.s.port))
-        c.sendall(self.request("POST", "/v2/models/wide/infer", "Content-Length: %d" % len(text),
-                               body=text).encode())
-        until("the reply is on its way", lambda: self.s.metrics("api").get(
-            'shunt_requests_total{tenant="vision",model="wide",outcome="ok"}') or self.s.payload() > 15e6)
-        until("the payload memory is free", lambda: self.s.payload() == 0)
+        c.sendall(text.encode())
+        return c
+
+    def rest_of(self, c):
+        """Bytes that still come before the end."""
         c.settimeout(WAIT_S)
         n = 0
         with contextlib.suppress(ConnectionError):
             while piece := c.recv(1 << 20):
                 n += len(piece)
-        self.assertLess(n, 16 << 20)
+        return n
+
+    def results(self):
+        """Results of jobs that the API has open."""
+        at, out = "/proc/%d/fd" % self.s.pid("api"), []
+        for fd in os.listdir(at):
+            with contextlib.suppress(OSError):
+                out.append(os.readlink(os.path.join(at, fd)))
+        return [x for x in out if "/jobs/" in x]
 
 
 if __name__ == "__main__":

@@ -69,10 +69,11 @@ class Client(threading.Thread):
                 "max_attempts": 100, "priority": self.rng.randint(-2, 2), "name": token,
                 "spec": {"optimizer": {"name": "sgd", "lr": 0.1}, "batch": 8, "steps": STEPS, "seed": k}}
         r = self.insist("POST", "/api/v1/jobs", body, {"Idempotency-Key": token})
-        assert r.status in (200, 201), r
+        assert r.status == 201, r
         self.jobs[token] = r.json["id"]
         again = self.insist("POST", "/api/v1/jobs", body, {"Idempotency-Key": token})
-        assert (again.status, again.json["id"]) == (200, r.json["id"]), (r, again)
+        assert again.status == 201 and again.headers["idempotency-replayed"] == "true", again
+        assert again.json["id"] == r.json["id"], (r, again)
         if k % 10 == 9:
             r = self.insist("POST", "/api/v1/jobs/%d/cancel" % r.json["id"])
             assert r.status in (200, 409), r

@@ -36,6 +36,12 @@ struct rig {
 static struct rig *the_rig;
 
 /* What the rest of the executor does. */
+uint64_t pool_own_slab(struct pool *p)
+{
+    (void)p;
+    return 7;
+}
+
 int pool_add_slab(struct pool *p, uint64_t api_id, int fd, uint64_t bytes, struct sh_err *err)
 {
     (void)p, (void)api_id;

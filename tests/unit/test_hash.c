@@ -27,8 +27,13 @@ static void sha256_agrees_with_the_published_values(void **state)
         assert_string_equal(hex, CASES[i].hex);
         /* byte by byte must give the same */
         assert_ok(sh_sha256_new(&h, NULL));
-        for (size_t k = 0; k < n; k++)
+        for (size_t k = 0; k < n; k++) {
             assert_ok(sh_sha256_update(h, CASES[i].text + k, 1, NULL));
+            assert_ok(sh_sha256_peek(h, d, NULL)); /* which changes nothing */
+        }
+        assert_ok(sh_sha256_peek(h, d, NULL));
+        sh_hex(d, sizeof(d), hex);
+        assert_string_equal(hex, CASES[i].hex);
         memset(d, 0, sizeof(d));
         sh_sha256_final(h, d);
         sh_sha256_free(h);

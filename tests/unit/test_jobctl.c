@@ -3,7 +3,7 @@
  * Without it an action could be missing for a state in which a person needs it, a refusal could
  * offer something that is refused too, or a filter could be ignored in silence.
  */
-/* uses: api/cursor.o api/jobctl.o api/jobfilter.o api/jobspec.o api/noun.o api/req.o api/uri.o */
+/* uses: api/batchspec.o api/cursor.o api/jobctl.o api/jobfilter.o api/jobspec.o api/noun.o api/req.o api/uri.o */
 #include "api/jobctl.h"
 #include "api/jobfilter.h"
 #include "common/mem.h"

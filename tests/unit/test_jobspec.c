@@ -2,7 +2,7 @@
  *
  * Without it a typing error would cost a queue's waiting time and fail on the device.
  */
-/* uses: api/jobspec.o api/noun.o api/req.o api/cursor.o api/uri.o */
+/* uses: api/jobspec.o api/batchspec.o api/noun.o api/req.o api/cursor.o api/uri.o */
 #include "api/jobspec.h"
 #include "api/noun.h"
 #include "common/mem.h"
@@ -11,15 +11,18 @@
 #define SPEC "\"spec\":{\"optimizer\":{\"name\":\"sgd\",\"lr\":0.1,\"momentum\":0.9},\"steps\":5}"
 #define JOB(rest) "{\"kind\":\"training\",\"model\":\"m\",\"dataset\":\"d\"," rest "}"
 
+#define BATCH(rest) "{\"kind\":\"batch_inference\",\"model\":\"m\",\"dataset\":\"d\"," rest "}"
+
 static const char VERSION[] =
-    "{\"version\":1,\"state\":\"READY\",\"meta\":{\"trainable\":true},"
+    "{\"version\":1,\"state\":\"READY\",\"max_batch\":8,\"meta\":{\"trainable\":true},"
     "\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[-1,1,8,8]}],"
     "\"outputs\":[{\"name\":\"y\",\"datatype\":\"FP32\",\"shape\":[-1,10]}]}";
-static const char DATASET[] = "{\"state\":\"READY\",\"n_samples\":100,\"tensors\":["
-                              "{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[100,1,8,8]},"
-                              "{\"name\":\"bad\",\"datatype\":\"FP32\",\"shape\":[100]},"
-                              "{\"name\":\"y2\",\"datatype\":\"FP32\",\"shape\":[100,10]},"
-                              "{\"name\":\"label\",\"datatype\":\"INT64\",\"shape\":[100]}]}";
+static const char DATASET[] =
+    "{\"state\":\"READY\",\"n_samples\":100,\"max_storage_bytes\":4000,\"tensors\":["
+    "{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[100,1,8,8]},"
+    "{\"name\":\"bad\",\"datatype\":\"FP32\",\"shape\":[100]},"
+    "{\"name\":\"y2\",\"datatype\":\"FP32\",\"shape\":[100,10]},"
+    "{\"name\":\"label\",\"datatype\":\"INT64\",\"shape\":[100]}]}";
 
 static int read_job(const char *text, json_t **body, struct jobspec *s, struct sh_err *err)
 {
@@ -113,9 +116,17 @@ static void every_mistake_names_its_field(void **state)
         const char *text;
     } BAD[] = {
         {"{}", SH_E_INVALID, "\"kind\" is missing"},
-        {"{\"kind\":\"batch_inference\",\"model\":\"m\",\"dataset\":\"d\"," SPEC "}",
-         SH_E_UNSUPPORTED, "training"},
-        {"{\"kind\":\"cooking\",\"model\":\"m\",\"dataset\":\"d\"," SPEC "}", SH_E_INVALID, "kind"},
+        {BATCH(SPEC), SH_E_INVALID, "optimizer"},
+        {BATCH("\"spec\":{},\"eval_dataset\":\"e\""), SH_E_INVALID, "eval_dataset"},
+        {BATCH("\"spec\":{\"batch\":0}"), SH_E_INVALID, "spec.batch"},
+        {BATCH("\"spec\":{\"inputs\":{\"x\":1}}"), SH_E_INVALID, "spec.inputs.x"},
+        {BATCH("\"spec\":{\"outputs\":[]}"), SH_E_INVALID, "spec.outputs"},
+        {BATCH("\"spec\":{\"outputs\":[1]}"), SH_E_INVALID, "names"},
+        {BATCH("\"spec\":{\"outputs\":[\"y\",\"y\"]}"), SH_E_INVALID, "twice"},
+        {JOB("\"spec\":{\"optimizer\":{\"name\":\"sgd\"},\"steps\":1,\"publish\":1}"), SH_E_INVALID,
+         "spec.publish"},
+        {"{\"kind\":\"cooking\",\"model\":\"m\",\"dataset\":\"d\"," SPEC "}", SH_E_INVALID,
+         "batch_inference"},
         {JOB(SPEC ",\"colour\":1"), SH_E_INVALID, "colour"},
         {JOB(SPEC ",\"priority\":1001"), SH_E_INVALID, "priority"},
         {JOB(SPEC ",\"labels\":{\"\":\"x\"}"), SH_E_INVALID, "label \"\""},
@@ -243,6 +254,56 @@ static void labels_of_mse_have_the_shape_of_the_output(void **state)
     json_decref(d);
 }
 
+static void batch_inference_must_fit(void **state)
+{
+    static const struct {
+        const char *spec;
+        const char *version_from, *version_to, *dataset_from, *dataset_to; /* NULL: as it is */
+        int rc;
+        const char *text;
+    } CASES[] = {
+        {"{}", NULL, NULL, NULL, NULL, SH_OK, ""}, /* 100 samples of 40 bytes: just so much room */
+        {"{\"batch\":8,\"outputs\":[\"y\"],\"inputs\":{}}", "true", "false", NULL, NULL, SH_OK, ""},
+        {"{\"inputs\":{\"x\":\"other\"}}", NULL, NULL, "\"x\"", "\"other\"", SH_OK, ""},
+        {"{\"batch\":9}", NULL, NULL, NULL, NULL, SH_E_INVALID, "max_batch is 8"},
+        {"{\"outputs\":[\"z\"]}", NULL, NULL, NULL, NULL, SH_E_INVALID, "no output"},
+        {"{\"inputs\":{\"z\":\"x\"}}", NULL, NULL, NULL, NULL, SH_E_INVALID, "no input"},
+        {"{\"inputs\":{\"x\":\"z\"}}", NULL, NULL, NULL, NULL, SH_E_INVALID, "no tensor \"z\""},
+        {"{\"inputs\":{\"x\":\"label\"}}", NULL, NULL, NULL, NULL, SH_E_INVALID, "INT64"},
+        {"{}", NULL, NULL, "\"x\"", "\"other\"", SH_E_INVALID, "no tensor \"x\""},
+        {"{}", "READY", "UPLOADING", NULL, NULL, SH_E_CONFLICT, "UPLOADING"},
+        {"{}", NULL, NULL, "READY", "UPLOADING", SH_E_CONFLICT, "upload its file"},
+        {"{}", "[-1,1,8,8]", "[-1,1,-1,8]", NULL, NULL, SH_E_UNSUPPORTED, "axis 2"},
+        {"{}", "[-1,10]", "[]", NULL, NULL, SH_E_UNSUPPORTED, "no batch"},
+        {"{}", NULL, NULL, "\"n_samples\":100", "\"n_samples\":0", SH_E_INVALID, "no samples"},
+        {"{}", NULL, NULL, "4000", "3999", SH_E_TOOBIG, "max_storage_bytes"},
+        {"{}", "[-1,10]", "[-1,4611686018427387904]", NULL, NULL, SH_E_TOOBIG, ""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        const char *vf = CASES[i].version_from, *df = CASES[i].dataset_from;
+        json_t *v = vf ? changed(VERSION, vf, CASES[i].version_to) : json_loads(VERSION, 0, NULL);
+        json_t *d = df ? changed(DATASET, df, CASES[i].dataset_to) : json_loads(DATASET, 0, NULL);
+        char job[512];
+        struct jobspec s;
+        struct sh_err err;
+        json_t *j;
+        int rc;
+
+        snprintf(job, sizeof(job), BATCH("\"spec\":%s"), CASES[i].spec);
+        assert_ok_err(read_job(job, &j, &s, &err), &err);
+        rc = jobspec_fits_model(&s, v, &err);
+        if (!rc)
+            rc = jobspec_fits_dataset(&s, v, "d", d, &err);
+        if (rc != CASES[i].rc || !strstr(err.msg, CASES[i].text))
+            fail_msg("case %zu: %s -> %s \"%s\"", i, CASES[i].spec, sh_rc_name(rc), err.msg);
+        json_decref(v);
+        json_decref(d);
+        json_decref(j);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -252,6 +313,7 @@ int main(void)
         cmocka_unit_test(every_mistake_names_its_field),
         cmocka_unit_test(model_and_dataset_must_fit),
         cmocka_unit_test(labels_of_mse_have_the_shape_of_the_output),
+        cmocka_unit_test(batch_inference_must_fit),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

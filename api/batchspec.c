@@ -1,0 +1,183 @@
+/* batchspec.c - see batchspec.h. */
+#include "api/batchspec.h"
+
+#include "common/mem.h"
+#include "common/sample.h"
+
+#include <inttypes.h>
+
+#define MAX_IO 64 /* inputs or outputs of a model, as an executor takes them */
+
+static const char *name_of(const json_t *tensor)
+{
+    const char *s = json_string_value(json_object_get(tensor, "name"));
+
+    return s ? s : "";
+}
+
+static enum sh_dtype dtype_of(const json_t *tensor)
+{
+    const char *s = json_string_value(json_object_get(tensor, "datatype"));
+
+    return s ? sh_dtype_from_v2(s) : SH_N_DTYPES;
+}
+
+static bool has_name(const json_t *tensors, const char *name)
+{
+    size_t i;
+    json_t *t;
+
+    json_array_foreach((json_t *)tensors, i, t)
+    {
+        if (strcmp(name_of(t), name) == 0)
+            return true;
+    }
+    return false;
+}
+
+int batchspec_read(const json_t *spec, struct jobspec *out, struct sh_err *err)
+{
+    int64_t interval = 0;
+    json_t *map = NULL, *keep = NULL, *v;
+    struct sh_json_field f[] = {
+        {"batch", SH_JSON_INT, &out->batch, .min = 1, .max = 65536},
+        {"inputs", SH_JSON_OBJ, &map, .required = false},
+        {"outputs", SH_JSON_ARR, &keep, .min = 1, .max = MAX_IO},
+        {"checkpoint_interval_ms", SH_JSON_INT, &interval, .min = 0, .max = 864e5},
+    };
+    const char *key;
+    size_t i;
+    int rc;
+
+    out->batch = 0;
+    rc = sh_json_read(spec, "spec", f, SH_ARRAY_LEN(f), err);
+    if (rc)
+        return rc;
+    if (out->eval_dataset)
+        return SH_FAIL(err, SH_E_INVALID, "\"eval_dataset\" does not belong to batch inference");
+    json_object_foreach(map, key, v)
+    {
+        if (!json_is_string(v))
+            return SH_FAIL(err, SH_E_INVALID, "\"spec.inputs.%s\" must name a tensor", key);
+    }
+    json_array_foreach(keep, i, v)
+    {
+        if (!json_is_string(v))
+            return SH_FAIL(err, SH_E_INVALID, "\"spec.outputs\" must be names");
+        for (size_t k = 0; k < i; k++)
+            if (json_equal(v, json_array_get(keep, k)))
+                return SH_FAIL(err, SH_E_INVALID, "\"spec.outputs\" names \"%s\" twice",
+                               json_string_value(v));
+    }
+    out->map = map;
+    out->keep = keep;
+    return SH_OK;
+}
+
+static int check_sizes(const json_t *tensors, const char *what, struct sh_err *err)
+{
+    size_t n = json_array_size(tensors);
+    struct sh_st_tensor t;
+    int rc = SH_OK;
+
+    if (n < 1 || n > MAX_IO)
+        return SH_FAIL(err, SH_E_UNSUPPORTED, "the model has %zu %s; 1 to %d are supported", n,
+                       what, MAX_IO);
+    for (size_t i = 0; !rc && i < n; i++)
+        rc = sh_sample_read(json_array_get(tensors, i), &t, err);
+    return rc;
+}
+
+int batchspec_fits_model(const struct jobspec *s, const json_t *version, struct sh_err *err)
+{
+    const json_t *inputs = json_object_get(version, "inputs");
+    const json_t *outputs = json_object_get(version, "outputs");
+    json_int_t max_batch = json_integer_value(json_object_get(version, "max_batch"));
+    const char *key;
+    size_t i;
+    json_t *v;
+    int rc = check_sizes(inputs, "inputs", err);
+
+    if (!rc)
+        rc = check_sizes(outputs, "outputs", err);
+    if (rc)
+        return rc;
+    if (s->batch > max_batch)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "\"spec.batch\" is %" PRId64 ", the version's max_batch is "
+                       "%" JSON_INTEGER_FORMAT,
+                       s->batch, max_batch);
+    json_object_foreach((json_t *)s->map, key, v)
+    {
+        if (!has_name(inputs, key))
+            return SH_FAIL(err, SH_E_INVALID,
+                           "\"spec.inputs\" names \"%s\", which is no input of model \"%s\"", key,
+                           s->model);
+    }
+    json_array_foreach((json_t *)s->keep, i, v)
+    {
+        if (!has_name(outputs, json_string_value(v)))
+            return SH_FAIL(err, SH_E_INVALID,
+                           "\"spec.outputs\" names \"%s\", which is no output of model \"%s\"",
+                           json_string_value(v), s->model);
+    }
+    return SH_OK;
+}
+
+static bool is_kept(const struct jobspec *s, const json_t *output)
+{
+    size_t i;
+    json_t *v;
+
+    json_array_foreach((json_t *)s->keep, i, v)
+    {
+        if (strcmp(json_string_value(v), name_of(output)) == 0)
+            return true;
+    }
+    return !s->keep;
+}
+
+static int check_room(const struct jobspec *s, const json_t *version, const char *name,
+                      const json_t *dataset, struct sh_err *err)
+{
+    const json_t *outputs = json_object_get(version, "outputs");
+    json_int_t n = json_integer_value(json_object_get(dataset, "n_samples"));
+    json_int_t room = json_integer_value(json_object_get(dataset, "max_storage_bytes"));
+    size_t sample = 0, all = 0;
+
+    for (size_t i = 0; i < json_array_size(outputs); i++) {
+        struct sh_st_tensor t;
+        int rc = sh_sample_read(json_array_get(outputs, i), &t, err);
+
+        if (!rc && is_kept(s, json_array_get(outputs, i)))
+            rc = sh_add_size(sample, t.bytes, &sample, err);
+        if (rc)
+            return rc;
+    }
+    if (sh_mul_size(sample, (size_t)n, &all, NULL) || all > (size_t)room)
+        return SH_FAIL(err, SH_E_TOOBIG,
+                       "the outputs for the %" JSON_INTEGER_FORMAT " samples of dataset \"%s\", "
+                       "%zu bytes each, are more than the %" JSON_INTEGER_FORMAT
+                       " bytes of the tenant's max_storage_bytes; keep fewer outputs",
+                       n, name, sample, room);
+    return SH_OK;
+}
+
+int batchspec_fits_dataset(const struct jobspec *s, const json_t *version, const char *name,
+                           const json_t *dataset, struct sh_err *err)
+{
+    const json_t *inputs = json_object_get(version, "inputs");
+    int rc = SH_OK;
+
+    for (size_t i = 0; !rc && i < json_array_size(inputs); i++) {
+        const json_t *in = json_array_get(inputs, i);
+        const char *other = json_string_value(json_object_get(s->map, name_of(in)));
+        const struct jobspec_want w = {name, other ? other : name_of(in), dtype_of(in),
+                                       json_object_get(in, "shape")};
+
+        rc = jobspec_check_tensor(json_object_get(dataset, "tensors"), &w, err);
+    }
+    if (!rc && json_integer_value(json_object_get(dataset, "n_samples")) < 1)
+        rc = SH_FAIL(err, SH_E_INVALID, "dataset \"%s\" has no samples", name);
+    return rc ? rc : check_room(s, version, name, dataset, err);
+}

@@ -1,0 +1,185 @@
+/* result.c - what a job leaves: GET of the result and of its file. */
+#include "api/result.h"
+
+#include "api/api.h"
+#include "api/handlers.h"
+#include "api/noun.h"
+#include "api/range.h"
+#include "api/store.h"
+#include "common/hash.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char *text_of(const json_t *j, const char *key)
+{
+    const char *s = json_string_value(json_object_get(j, key));
+
+    return s ? s : "";
+}
+
+int result_is_there(const json_t *job, struct sh_err *err)
+{
+    const char *state = text_of(job, "state"), *error = text_of(job, "error");
+    json_int_t id = json_integer_value(json_object_get(job, "id"));
+
+    if (strcmp(state, "SUCCEEDED") == 0)
+        return SH_OK;
+    if (strcmp(state, "FAILED") == 0 || strcmp(state, "CANCELLED") == 0 ||
+        strcmp(state, "EXPIRED") == 0)
+        return SH_FAIL(err, SH_E_CONFLICT,
+                       "job %" JSON_INTEGER_FORMAT " is %s and has no result%s%s", id, state,
+                       error[0] ? ": " : "", error);
+    return SH_FAIL(err, SH_E_CONFLICT,
+                   "job %" JSON_INTEGER_FORMAT " is %s; its result is there when it has SUCCEEDED",
+                   id, state);
+}
+
+const char *result_file_name(const json_t *job)
+{
+    const char *digest = text_of(json_object_get(job, "result"), "digest");
+
+    if (strlen(digest) != SH_SHA256_HEX - 1) /* it was trained before results had files */
+        return NULL;
+    return strcmp(text_of(job, "kind"), "training") == 0 ? "trained.onnx" : "result.safetensors";
+}
+
+/* The job, which has succeeded. *out: OWNED. */
+static int get_job(struct api_req *q, json_t **out, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    *out = NULL;
+    if (noun_is_number(q->params[0], INT64_MAX))
+        rc = store_job_get(q, q->params[0], out, err);
+    if (!rc && !*out)
+        rc = noun_missing("job", q->params[0], err);
+    return rc ? rc : result_is_there(*out, err);
+}
+
+static json_t *describe_file(const json_t *job)
+{
+    const json_t *result = json_object_get(job, "result");
+    const char *name = result_file_name(job);
+    char href[96];
+
+    if (!name)
+        return json_null();
+    snprintf(href, sizeof(href), "/api/v1/jobs/%" JSON_INTEGER_FORMAT "/result/artifact",
+             json_integer_value(json_object_get(job, "id")));
+    return json_pack("{s:s, s:O, s:O, s:s}", "name", name, "bytes",
+                     json_object_get(result, "bytes"), "digest", json_object_get(result, "digest"),
+                     "href", href);
+}
+
+int jobs_result(struct api_req *q, struct sh_err *err)
+{
+    json_t *job = NULL;
+    int rc = get_job(q, &job, err);
+
+    if (!rc)
+        rc = req_reply(
+            q,
+            json_pack("{s:O, s:O, s:O, s:O, s:O, s:o, s:O}", "job", json_object_get(job, "id"),
+                      "kind", json_object_get(job, "kind"), "state", json_object_get(job, "state"),
+                      "result", json_object_get(job, "result"), "version",
+                      json_object_get(job, "result_version"), "artifact", describe_file(job),
+                      "finished_at", json_object_get(job, "finished_at")),
+            NULL, err);
+    json_decref(job);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ the file */
+
+/* Opened only if it is what the job says that it left. */
+static int open_file(const struct api_req *q, const json_t *job, const char *name, int *fd,
+                     uint64_t *bytes, struct sh_err *err)
+{
+    const json_t *want = json_object_get(json_object_get(job, "result"), "bytes");
+    char *path = NULL;
+    struct stat st;
+    int rc = sh_asprintf(err, &path, "%s/jobs/%s/%s", q->api->conf->state_dir, q->params[0], name);
+
+    *fd = -1;
+    if (rc)
+        return rc;
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*fd < 0 && errno == ENOENT)
+        rc = SH_FAIL(err, SH_E_NOTFOUND, "the file of job %s is not there any more", q->params[0]);
+    else if (*fd < 0 || fstat(*fd, &st) < 0)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not open the file of the job");
+    else if (!S_ISREG(st.st_mode) || st.st_size != json_integer_value(want))
+        rc = SH_FAIL(err, SH_E_IO, "the file of job %s is damaged", q->params[0]);
+    else
+        *bytes = (uint64_t)st.st_size;
+    free(path);
+    return rc;
+}
+
+/* Whole or in part, or not at all if the client has it. TAKES fd. */
+static int reply_file(struct api_req *q, int fd, uint64_t bytes, struct sh_err *err)
+{
+    struct api_reply *r = &q->reply;
+    const char *range = q->h.range;
+    int rc = SH_OK;
+
+    r->file = (struct api_file){.is_set = true, .fd = fd, .bytes = bytes};
+    if (range_etag_listed(q->h.if_none_match, r->etag)) {
+        r->status = 304;
+        close(fd);
+        r->file.is_set = false;
+        return SH_OK;
+    }
+    if (q->h.if_range && strcmp(q->h.if_range, r->etag) != 0)
+        range = NULL; /* a part of another file would be of no use */
+    switch (range_parse(range, bytes, &r->file.from, &r->file.bytes)) {
+    case RANGE_ALL:
+        break;
+    case RANGE_PART:
+        r->status = 206;
+        snprintf(r->content_range, sizeof(r->content_range),
+                 "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, r->file.from,
+                 r->file.from + r->file.bytes - 1, bytes);
+        break;
+    case RANGE_BAD:
+        r->status = 416;
+        snprintf(r->content_range, sizeof(r->content_range), "bytes */%" PRIu64, bytes);
+        rc = SH_FAIL(err, SH_E_INVALID,
+                     "the range begins behind the end of the file, %" PRIu64 " bytes", bytes);
+        break;
+    }
+    return rc;
+}
+
+int jobs_artifact(struct api_req *q, struct sh_err *err)
+{
+    json_t *job = NULL;
+    const char *name = NULL;
+    uint64_t bytes = 0;
+    int fd = -1, rc = get_job(q, &job, err);
+
+    if (!rc && !(name = result_file_name(job)))
+        rc = SH_FAIL(err, SH_E_NOTFOUND, "job %s left no file of its own", q->params[0]);
+    if (!rc)
+        rc = open_file(q, job, name, &fd, &bytes, err);
+    if (rc) {
+        if (fd >= 0)
+            close(fd);
+        json_decref(job);
+        return rc;
+    }
+    snprintf(q->reply.etag, sizeof(q->reply.etag), "\"%s\"",
+             text_of(json_object_get(job, "result"), "digest"));
+    rc = reply_file(q, fd, bytes, err);
+    snprintf(q->reply.file.disposition, sizeof(q->reply.file.disposition),
+             "attachment; filename=\"job-%s-%s\"", q->params[0], name);
+    json_decref(job);
+    return rc;
+}

@@ -1,0 +1,31 @@
+/* sample.c - see sample.h. */
+#include "common/sample.h"
+
+#include "common/mem.h"
+
+int sh_sample_read(const json_t *io, struct sh_st_tensor *out, struct sh_err *err)
+{
+    const char *name = json_string_value(json_object_get(io, "name"));
+    const char *type = json_string_value(json_object_get(io, "datatype"));
+    const json_t *shape = json_object_get(io, "shape");
+
+    *out = (struct sh_st_tensor){.name = name ? name : "",
+                                 .dtype = type ? sh_dtype_from_v2(type) : SH_N_DTYPES,
+                                 .rank = json_array_size(shape)};
+    if (out->dtype == SH_N_DTYPES || out->rank < 1 || out->rank > SH_MAX_RANK)
+        return SH_FAIL(err, SH_E_UNSUPPORTED,
+                       "tensor \"%s\" of the model has no batch, or a type that is not supported",
+                       out->name);
+    out->bytes = sh_dtype_bytes(out->dtype);
+    out->dims[0] = 1;
+    for (size_t i = 1; i < out->rank; i++) {
+        out->dims[i] = json_integer_value(json_array_get(shape, i));
+        if (out->dims[i] < 1)
+            return SH_FAIL(err, SH_E_UNSUPPORTED,
+                           "axis %zu of tensor \"%s\" of the model has no fixed size", i,
+                           out->name);
+        if (sh_mul_size(out->bytes, (size_t)out->dims[i], &out->bytes, err))
+            return err ? err->rc : SH_E_TOOBIG;
+    }
+    return SH_OK;
+}
