@@ -4,9 +4,8 @@
 #include "api/api.h"
 #include "api/handlers.h"
 #include "api/http.h"
+#include "api/jobctl.h"
 #include "api/link.h"
-#include "api/noun.h"
-#include "api/store.h"
 #include "common/mem.h"
 
 #include <inttypes.h>
@@ -112,7 +111,7 @@ static int answer(struct api_req *q, const struct explain *e, struct sh_err *err
 int jobs_explain(struct api_req *q, struct sh_err *err)
 {
     struct explain *e = q->explain;
-    int rc = SH_OK;
+    int rc;
 
     if (e)
         return answer(q, e, err);
@@ -120,10 +119,7 @@ int jobs_explain(struct api_req *q, struct sh_err *err)
     if (!e)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the request");
     q->explain = e;
-    if (noun_is_number(q->params[0], INT64_MAX))
-        rc = store_job_get(q, q->params[0], &e->job, err);
-    if (!rc && !e->job)
-        rc = noun_missing("job", q->params[0], err);
+    rc = jobs_named(q, &e->job, err);
     if (rc)
         return rc;
     if (known(e->job))

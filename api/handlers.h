@@ -37,6 +37,9 @@ struct cat_version;
 int v2_find(struct api_req *q, struct cat_table **table, const struct cat_version **out,
             struct sh_err *err);
 
+/* jobs.c: the job that the path names. *out: OWNED. Fails: SH_E_NOTFOUND. */
+int jobs_named(struct api_req *q, json_t **out, struct sh_err *err);
+
 /* losses.c: [offset, offset + limit) of the JSON array in a file, and how many it has. A file that
  * is not there is empty. *out: OWNED, json_decref(). Fails: SH_E_IO. */
 int losses_read(const char *path, int64_t offset, int64_t limit, json_t **out, int64_t *total,

@@ -27,7 +27,7 @@ int jobs_list(struct api_req *q, struct sh_err *err)
     return noun_page_reply(q, rc, j, err);
 }
 
-static int get_job(struct api_req *q, json_t **out, struct sh_err *err)
+int jobs_named(struct api_req *q, json_t **out, struct sh_err *err)
 {
     int rc = SH_OK;
 
@@ -42,7 +42,7 @@ static int get_job(struct api_req *q, json_t **out, struct sh_err *err)
 int jobs_get(struct api_req *q, struct sh_err *err)
 {
     json_t *j = NULL;
-    int rc = get_job(q, &j, err);
+    int rc = jobs_named(q, &j, err);
 
     return rc ? rc : req_reply(q, j, NULL, err);
 }
@@ -215,7 +215,7 @@ int jobs_control(struct api_req *q, struct sh_err *err)
 static int refuse_patch(struct api_req *q, const char *match, struct sh_err *err)
 {
     json_t *now = NULL;
-    int rc = get_job(q, &now, err);
+    int rc = jobs_named(q, &now, err);
 
     if (!rc && json_is_null(json_object_get(now, "finished_at")))
         rc = noun_refused(now, match, "job", q->params[0],
@@ -258,7 +258,7 @@ static int job_page(struct api_req *q,
     int rc = req_page(q, &page, err);
 
     if (!rc)
-        rc = get_job(q, &job, err);
+        rc = jobs_named(q, &job, err);
     json_decref(job);
     if (!rc)
         rc = list(q, q->params[0], &page, &j, err);

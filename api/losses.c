@@ -5,8 +5,6 @@
  */
 #include "api/api.h"
 #include "api/handlers.h"
-#include "api/noun.h"
-#include "api/store.h"
 #include "common/buf.h"
 #include "common/mem.h"
 
@@ -107,10 +105,8 @@ int jobs_losses(struct api_req *q, struct sh_err *err)
     char *path = NULL;
     int rc = read_range(q, &offset, &limit, err);
 
-    if (!rc && noun_is_number(q->params[0], INT64_MAX))
-        rc = store_job_get(q, q->params[0], &job, err);
-    if (!rc && !job)
-        rc = noun_missing("job", q->params[0], err);
+    if (!rc)
+        rc = jobs_named(q, &job, err);
     if (!rc)
         rc = sh_asprintf(err, &path, "%s/jobs/%s/losses.json", q->api->conf->state_dir,
                          q->params[0]);

@@ -3,9 +3,7 @@
 
 #include "api/api.h"
 #include "api/handlers.h"
-#include "api/noun.h"
 #include "api/range.h"
-#include "api/store.h"
 #include "common/hash.h"
 #include "common/mem.h"
 
@@ -53,13 +51,8 @@ const char *result_file_name(const json_t *job)
 /* The job, which has succeeded. *out: OWNED. */
 static int get_job(struct api_req *q, json_t **out, struct sh_err *err)
 {
-    int rc = SH_OK;
+    int rc = jobs_named(q, out, err);
 
-    *out = NULL;
-    if (noun_is_number(q->params[0], INT64_MAX))
-        rc = store_job_get(q, q->params[0], out, err);
-    if (!rc && !*out)
-        rc = noun_missing("job", q->params[0], err);
     return rc ? rc : result_is_there(*out, err);
 }
 

@@ -145,6 +145,9 @@ int model_path(char path[static REST_PATH_MAX], const char *model, const char *b
                struct sh_err *err);
 int version_path(char path[static REST_PATH_MAX], const char *model, int64_t version,
                  const char *below, struct sh_err *err);
+/* Of "NAME" or "NAME:VERSION". */
+int model_ref_path(struct cli *c, char path[static REST_PATH_MAX], const char *ref,
+                   const char *below, struct sh_err *err);
 int model_newest(struct cli *c, const char *model, int64_t *version, struct sh_err *err);
 
 /* "1 READY, 2 LOADING" as "summary" of each model of a list. */

@@ -9,14 +9,10 @@
 /* One of the verbs that are a POST below a model or a version. */
 static int act(struct cli *c, const char *verb, const char *done, struct sh_err *err)
 {
-    char path[REST_PATH_MAX], name[129];
+    char path[REST_PATH_MAX];
     json_t *j = NULL;
-    int64_t version;
-    int rc = rest_model_ref(c, c->args[0], name, &version, err);
+    int rc = model_ref_path(c, path, c->args[0], verb, err);
 
-    if (!rc)
-        rc = version ? version_path(path, name, version, verb, err)
-                     : model_path(path, name, verb, err);
     if (!rc)
         rc = rest_call(c, "POST", path, NULL, REST_TENANT, &j, err);
     if (!rc && c->output == OUTPUT_NAME)

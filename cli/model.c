@@ -25,6 +25,19 @@ int version_path(char path[static REST_PATH_MAX], const char *model, int64_t ver
     return rest_path(path, err, "api", "v1", "models", model, "versions", number, below, NULL);
 }
 
+int model_ref_path(struct cli *c, char path[static REST_PATH_MAX], const char *ref,
+                   const char *below, struct sh_err *err)
+{
+    char name[129];
+    int64_t version;
+    int rc = rest_model_ref(c, ref, name, &version, err);
+
+    if (rc)
+        return rc;
+    return version ? version_path(path, name, version, below, err)
+                   : model_path(path, name, below, err);
+}
+
 /* ---------------------------------------------------------------- models */
 
 static int create(struct cli *c, const char *name, const char *visibility, unsigned flags,
@@ -102,13 +115,9 @@ int model_get(struct cli *c, struct sh_err *err)
 
 int model_delete(struct cli *c, struct sh_err *err)
 {
-    char path[REST_PATH_MAX], name[129];
-    int64_t version;
-    int rc = rest_model_ref(c, c->args[0], name, &version, err);
+    char path[REST_PATH_MAX];
+    int rc = model_ref_path(c, path, c->args[0], NULL, err);
 
-    if (!rc)
-        rc = version ? version_path(path, name, version, NULL, err)
-                     : model_path(path, name, NULL, err);
     if (!rc)
         rc = rest_call(c, "DELETE", path, NULL, REST_TENANT, NULL, err);
     if (!rc)

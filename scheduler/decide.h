@@ -96,7 +96,8 @@ void decisions_fini(struct decisions *d);             /* a zeroed struct is empt
 const char *decide_reason_name(enum decide_reason r); /* BORROWED, static */
 
 /* The queued jobs that may start, the next one first: *n indices into in->jobs; order has room for
- * all of them. Uses the scratch memory of `d` and leaves its decisions alone. Fails: SH_E_NOMEM. */
+ * all of them. Uses the scratch memory of `d`, replaces its shares and leaves its decisions alone.
+ * Fails: SH_E_NOMEM. */
 int decide_order(const struct snapshot *in, struct decisions *d, uint32_t *order, size_t *n,
                  struct sh_err *err);
 

@@ -49,6 +49,9 @@ static const struct db_stmt LEASE_RELEASE = {
 static const struct db_stmt LEASE_FENCE = {
     "lease_fence",
     "SELECT 1 FROM lease WHERE name = 'scheduler' AND holder = $1 AND epoch = $2 FOR SHARE", 2};
+static const struct db_stmt LEASE_CHECK = {
+    "lease_check", "SELECT 1 FROM lease WHERE name = 'scheduler' AND holder = $1 AND epoch = $2",
+    2};
 
 int store_lease_acquire(struct db *db, void *arg, struct sh_err *err)
 {
@@ -93,19 +96,29 @@ int store_lease_release(struct db *db, void *arg, struct sh_err *err)
         err);
 }
 
-int store__fence(struct db *db, const struct store_fence *f, struct sh_err *err)
+static int check_lease(struct db *db, const struct db_stmt *s, const struct store_fence *f,
+                       struct sh_err *err)
 {
     struct db_res *r = NULL;
     struct store_num epoch;
-    int rc =
-        db_exec(db, &LEASE_FENCE,
-                (const char *const[]){f->holder, store__i64(&epoch, (int64_t)f->epoch)}, &r, err);
+    int rc = db_exec(db, s, (const char *const[]){f->holder, store__i64(&epoch, (int64_t)f->epoch)},
+                     &r, err);
 
     if (!rc && db_rows(r) == 0)
         rc = SH_FAIL(err, SH_E_PRECONDITION, "the lease of epoch %" PRIu64 " is no longer ours",
                      f->epoch);
     db_res_free(r);
     return rc;
+}
+
+int store__fence(struct db *db, const struct store_fence *f, struct sh_err *err)
+{
+    return check_lease(db, &LEASE_FENCE, f, err);
+}
+
+int store__still_leads(struct db *db, const struct store_fence *f, struct sh_err *err)
+{
+    return check_lease(db, &LEASE_CHECK, f, err);
 }
 
 /* ------------------------------------------------------------------ what is polled */

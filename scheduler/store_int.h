@@ -12,5 +12,7 @@ const char *store__f64(struct store_num *n, double v);  /* NULL when v is not a 
 
 /* First statement of every write. Its lock makes a take-over wait until we have committed. */
 int store__fence(struct db *db, const struct store_fence *f, struct sh_err *err);
+/* The same without the lock: for what any leader may do, and do again. */
+int store__still_leads(struct db *db, const struct store_fence *f, struct sh_err *err);
 
 #endif

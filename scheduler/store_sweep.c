@@ -21,10 +21,6 @@ static const struct db_stmt LIMITS = {"sweep_limits",
                                       "', true),"
                                       " set_config('lock_timeout', '" LOCK_MS "', true)",
                                       0};
-static const struct db_stmt LEASE_CHECK = {
-    "lease_check", "SELECT 1 FROM lease WHERE name = 'scheduler' AND holder = $1 AND epoch = $2",
-    2};
-
 static const struct db_stmt EVENTS = {
     "sweep_events",
     "DELETE FROM job_event WHERE id IN (SELECT e.id FROM job_event e WHERE e.at < " CUTOFF
@@ -97,21 +93,6 @@ const char *store_sweep_name(enum store_sweep_kind kind)
     return (unsigned)kind < SWEEP_N_KINDS ? KINDS[kind].name : "";
 }
 
-static int check_lease(struct db *db, const struct store_fence *f, struct sh_err *err)
-{
-    struct db_res *r = NULL;
-    struct store_num epoch;
-    int rc =
-        db_exec(db, &LEASE_CHECK,
-                (const char *const[]){f->holder, store__i64(&epoch, (int64_t)f->epoch)}, &r, err);
-
-    if (!rc && db_rows(r) == 0)
-        rc = SH_FAIL(err, SH_E_PRECONDITION, "the lease of epoch %" PRIu64 " is no longer ours",
-                     f->epoch);
-    db_res_free(r);
-    return rc;
-}
-
 static int sweep_tx(struct db *db, const void *arg, struct sh_err *err)
 {
     struct store_sweep *x = *(struct store_sweep *const *)arg;
@@ -122,7 +103,7 @@ static int sweep_tx(struct db *db, const void *arg, struct sh_err *err)
     x->n_rows = 0;
     x->more = false;
     if (!rc)
-        rc = check_lease(db, &x->fence, err);
+        rc = store__still_leads(db, &x->fence, err);
     for (size_t i = 0; i < 3 && KINDS[x->kind].steps[i] && !rc; i++) {
         struct db_res *r = NULL;
         int64_t n;

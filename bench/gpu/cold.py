@@ -7,8 +7,8 @@ else runs. --timeline prints the events of one switch.
 """
 import sys
 
-import part
 from lab import Lab, train_precision
+import part
 from rows import row
 
 LIMIT = "median <= 1.10 x max(copy, ready) + 0.4 ms"

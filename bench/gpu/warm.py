@@ -6,8 +6,8 @@ launched without a bound (shunt-run bench).
 """
 import sys
 
-import part
 from lab import Lab, drains, train_precision
+import part
 from rows import row
 
 

@@ -41,6 +41,16 @@ static inline void run(struct db *db, const char *sql)
     db_res_free(query(db, sql));
 }
 
+/* The first column of the first row; -1: there is no row. */
+static inline int64_t number(struct db *db, const char *sql)
+{
+    struct db_res *r = query(db, sql);
+    int64_t v = db_rows(r) ? db_i64(r, 0, 0, -1) : -1;
+
+    db_res_free(r);
+    return v;
+}
+
 static inline void make_empty(struct db *db)
 {
     run(db, "DROP SCHEMA public CASCADE");

@@ -11,8 +11,7 @@
 #include "api/auth.h"
 #include "api/store.h"
 #include "common/clock.h"
-#include "common/mem.h"
-#include "tests/unit/sh_test.h"
+#include "tests/db/db_test.h"
 
 #include <math.h>
 
@@ -23,50 +22,14 @@ struct world {
     struct api_req q; /* of an admin */
 };
 
-/* A statement is kept by its connection, so it has to stay. */
-static struct db_res *query(struct db *db, const char *sql)
-{
-    static struct db_stmt kept[512];
-    static char names[SH_ARRAY_LEN(kept)][16];
-    static size_t n;
-    struct db_res *r = NULL;
-    struct sh_err err = {0};
-
-    assert_true(n < SH_ARRAY_LEN(kept));
-    snprintf(names[n], sizeof(names[n]), "once%zu", n);
-    kept[n] = (struct db_stmt){names[n], sql, 0};
-    assert_ok_err(db_exec(db, &kept[n], NULL, &r, &err), &err);
-    n++;
-    return r;
-}
-
-static void run(struct db *db, const char *sql)
-{
-    db_res_free(query(db, sql));
-}
-
-static int64_t number(struct db *db, const char *sql)
-{
-    struct db_res *r = query(db, sql);
-    int64_t v = db_rows(r) ? db_i64(r, 0, 0, -1) : -1;
-
-    db_res_free(r);
-    return v;
-}
-
 static int set_up(void **state)
 {
     struct world *w = calloc(1, sizeof(*w));
-    const char *url = getenv("DATABASE_URL");
-    struct sh_err err = {0};
-    int applied = 0;
 
     assert_non_null(w);
-    assert_non_null(url);
-    assert_ok(db_new(url, "test_api_tenancy", &w->db, NULL));
-    run(w->db, "DROP SCHEMA public CASCADE");
-    run(w->db, "CREATE SCHEMA public");
-    assert_ok_err(db_migrate(w->db, "migrations", &applied, &err), &err);
+    w->db = open_db("test_api_tenancy");
+    make_empty(w->db);
+    migrate(w->db);
     run(w->db, "INSERT INTO tenant (name) VALUES ('research'), ('vision')");
     run(w->db, "INSERT INTO quota (tenant_id) VALUES (1), (2)");
     assert_ok(auth_new(&w->auth, NULL));

@@ -52,7 +52,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static int64_t number(struct db *db, const struct db_stmt *s)
+static int64_t number_of(struct db *db, const struct db_stmt *s)
 {
     struct db_res *r = NULL;
     int64_t v;
@@ -93,7 +93,7 @@ static void values_come_back_by_type_and_null_is_told_apart(void **state)
     assert_null(db_text(r, 1, 0)); /* outside */
     assert_null(db_text(r, 0, 7));
     db_res_free(r);
-    assert_int_equal(number(w->db, &N_OF_1), 10);
+    assert_int_equal(number_of(w->db, &N_OF_1), 10);
 }
 
 static void the_number_of_changed_rows_is_told(void **state)
@@ -125,7 +125,7 @@ static void failures_are_told_apart_by_kind(void **state)
         {{"slow", "SELECT pg_sleep(60)", 0}, SH_E_TIMEOUT, ""},
     };
     struct world *w = *state;
-    int64_t pid = number(w->db, &BACKEND);
+    int64_t pid = number_of(w->db, &BACKEND);
 
     for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
         struct sh_err err = {0};
@@ -136,7 +136,7 @@ static void failures_are_told_apart_by_kind(void **state)
         assert_has(err.detail, "SQLSTATE");
         assert_has_not(err.msg, "t_pkey"); /* a tenant may read msg */
     }
-    assert_int_equal(number(w->db, &BACKEND), pid); /* none of them cost the connection */
+    assert_int_equal(number_of(w->db, &BACKEND), pid); /* none of them cost the connection */
 }
 
 static void a_value_that_is_not_utf8_is_refused(void **state)
@@ -153,7 +153,7 @@ static void statements_are_counted_by_name(void **state)
     struct world *w = *state;
     struct sh_buf b;
 
-    number(w->db, &N_OF_1);
+    number_of(w->db, &N_OF_1);
     sh_buf_init(&b, 1u << 20);
     assert_ok(sh_metrics_render('a', &b, NULL));
     assert_has(b.data, "shunt_db_query_seconds_count{statement=\"n_of_1\"} 1\n");
@@ -177,9 +177,9 @@ static void a_transaction_is_all_or_nothing(void **state)
     struct sh_err err = {0};
 
     assert_fails(db_tx(w->db, "two", insert_two, "1", &err), SH_E_CONFLICT, &err, "conflicts");
-    assert_int_equal(number(w->db, &COUNT), 2);
+    assert_int_equal(number_of(w->db, &COUNT), 2);
     assert_ok(db_tx(w->db, "two", insert_two, "8", NULL));
-    assert_int_equal(number(w->other, &COUNT), 4);
+    assert_int_equal(number_of(w->other, &COUNT), 4);
 }
 
 static int swallow(struct db *db, const void *arg, struct sh_err *err)
@@ -197,7 +197,7 @@ static void a_commit_that_undoes_is_no_success(void **state)
     struct sh_err err = {0};
 
     assert_fails(db_tx(w->db, "swallow", swallow, NULL, &err), SH_E_CONFLICT, &err, "undone");
-    assert_int_equal(number(w->db, &N_OF_2), 20);
+    assert_int_equal(number_of(w->db, &N_OF_2), 20);
 }
 
 static int go_on(struct db *db, const void *arg, struct sh_err *err)
@@ -229,7 +229,7 @@ static void a_body_that_refuses_undoes_its_work(void **state)
     struct sh_err err = {0};
 
     assert_fails(db_tx(w->db, "quiet", fail_quietly, NULL, &err), SH_E_QUOTA, &err, "quiet");
-    assert_int_equal(number(w->db, &N_OF_2), 20);
+    assert_int_equal(number_of(w->db, &N_OF_2), 20);
 }
 
 static int nest(struct db *db, const void *arg, struct sh_err *err)
@@ -280,13 +280,13 @@ static void a_rehearsal_is_seen_from_within_and_leaves_nothing(void **state)
     assert_ok_err(db_rehearse(w->db, &err), &err);
     run(w->db, "UPDATE t SET n = 99 WHERE id = 1");
     assert_ok_err(db_tx(w->db, "inner", insert_77, NULL, &err), &err);
-    assert_int_equal(number(w->db, &N_CHANGED), 2);
+    assert_int_equal(number_of(w->db, &N_CHANGED), 2);
     db_undo(w->db);
-    assert_int_equal(number(w->db, &N_CHANGED), 0);
+    assert_int_equal(number_of(w->db, &N_CHANGED), 0);
     assert_ok_err(db_tx(w->db, "outer", insert_77, NULL, &err), &err);
-    assert_int_equal(number(w->db, &N_CHANGED), 1);
+    assert_int_equal(number_of(w->db, &N_CHANGED), 1);
     db_undo(w->db); /* nothing is rehearsed: nothing happens */
-    assert_int_equal(number(w->db, &N_CHANGED), 1);
+    assert_int_equal(number_of(w->db, &N_CHANGED), 1);
 }
 
 static void a_failure_in_a_rehearsal_is_told_and_the_connection_goes_on(void **state)
@@ -298,7 +298,7 @@ static void a_failure_in_a_rehearsal_is_told_and_the_connection_goes_on(void **s
     assert_ok_err(db_rehearse(w->db, &err), &err);
     assert_int_equal(db_tx(w->db, "inner", insert_77, NULL, &err), SH_E_CONFLICT);
     db_undo(w->db);
-    assert_int_equal(number(w->db, &N_CHANGED), 1);
+    assert_int_equal(number_of(w->db, &N_CHANGED), 1);
 }
 
 static void a_serialization_failure_is_tried_again(void **state)
@@ -308,7 +308,7 @@ static void a_serialization_failure_is_tried_again(void **state)
 
     assert_ok_err(db_tx(w->db, "lose", lose_once, NULL, &err), &err);
     assert_int_equal(w->n_calls, 2);
-    assert_int_equal(number(w->db, &N_OF_1), 12);
+    assert_int_equal(number_of(w->db, &N_OF_1), 12);
 }
 
 static int always_lose(struct db *db, const void *arg, struct sh_err *err)
@@ -369,7 +369,7 @@ static void a_deadlock_is_resolved_by_trying_again(void **state)
     assert_int_equal(a.rc, SH_OK);
     assert_int_equal(b.rc, SH_OK);
     assert_int_equal(a.tries + b.tries, 3); /* one of them ran twice */
-    assert_int_equal(number(w->db, &N_OF_1), 12);
+    assert_int_equal(number_of(w->db, &N_OF_1), 12);
     pthread_barrier_destroy(&meet);
 }
 
@@ -400,7 +400,7 @@ static void kill_session(struct world *w, struct db *victim)
     struct db *killer = victim == w->db ? w->other : w->db;
     char pid[32];
 
-    snprintf(pid, sizeof(pid), "%lld", (long long)number(victim, &BACKEND));
+    snprintf(pid, sizeof(pid), "%lld", (long long)number_of(victim, &BACKEND));
     assert_ok(db_exec(killer, &KILL, P(pid), NULL, NULL));
 }
 
@@ -410,7 +410,7 @@ static void a_session_that_was_ended_between_two_calls_costs_no_failure(void **s
     uint64_t before = db_generation(w->db);
 
     kill_session(w, w->db);
-    assert_int_equal(number(w->db, &N_OF_1), 10); /* prepared again too */
+    assert_int_equal(number_of(w->db, &N_OF_1), 10); /* prepared again too */
     assert_int_equal(db_generation(w->db), before + 1);
 }
 
@@ -431,9 +431,9 @@ static void inside_a_transaction_a_lost_connection_is_not_made_again(void **stat
     struct sh_err err = {0};
 
     assert_fails(db_tx(w->db, "lost", lose_connection, NULL, &err), SH_E_DBDOWN, &err, "lost");
-    assert_int_equal(number(w->other, &N_OF_1), 10);
-    assert_int_equal(number(w->other, &N_OF_2), 20);
-    assert_int_equal(number(w->db, &N_OF_1), 10); /* and then it is */
+    assert_int_equal(number_of(w->other, &N_OF_1), 10);
+    assert_int_equal(number_of(w->other, &N_OF_2), 20);
+    assert_int_equal(number_of(w->db, &N_OF_1), 10); /* and then it is */
 }
 
 static void a_database_that_nobody_answers_for_fails_at_once_and_then_faster(void **state)
@@ -471,7 +471,7 @@ static pid_t postmaster(void)
 static void a_database_that_hangs_holds_a_caller_for_two_seconds_at_most(void **state)
 {
     struct world *w = *state;
-    pid_t session = (pid_t)number(w->db, &BACKEND), master = postmaster();
+    pid_t session = (pid_t)number_of(w->db, &BACKEND), master = postmaster();
     struct sh_err err = {0}, connect_err = {0};
     int64_t t0, t1, t2;
     int rc, connect_rc;
@@ -492,7 +492,7 @@ static void a_database_that_hangs_holds_a_caller_for_two_seconds_at_most(void **
     assert_in_range(t2 - t1, 1900 * MS, 3500 * MS);
     for (int i = 0; i < 100 && db_ready(w->db, 0, NULL); i++)
         poll(NULL, 0, 50); /* the back-off ends */
-    assert_int_equal(number(w->db, &N_OF_1), 10);
+    assert_int_equal(number_of(w->db, &N_OF_1), 10);
 }
 
 static void a_bad_address_is_refused_without_showing_it(void **state)
@@ -572,7 +572,7 @@ static void migrations_run_once_each_in_order(void **state)
     put(w, "0003_third.sql", "UPDATE m SET x = x + 5;");
     assert_ok_err(db_migrate(w->other, w->dir, &applied, &err), &err);
     assert_int_equal(applied, 1);
-    assert_int_equal(number(w->db, &M), 15);
+    assert_int_equal(number_of(w->db, &M), 15);
 
     assert_ok_err(db_ready(w->db, 3, &err), &err);
     assert_fails(db_ready(w->db, 4, &err), SH_E_CONFLICT, &err, "run the migration");
@@ -601,7 +601,7 @@ static void a_migration_that_fails_leaves_nothing_and_names_the_line(void **stat
     assert_has(err.detail, "line 3");
     assert_has(err.detail, "nonsense");
     assert_int_equal(applied, 0);
-    assert_int_equal(number(w->db, &M), 0);
+    assert_int_equal(number_of(w->db, &M), 0);
     put(w, "0001_bad.sql", "CREATE TABLE m (x int);");
     assert_ok(db_migrate(w->db, w->dir, &applied, NULL));
 }
@@ -682,7 +682,7 @@ static void two_migrations_at_the_same_time_apply_each_file_once(void **state)
     assert_int_equal(a.rc, SH_OK);
     assert_int_equal(b.rc, SH_OK);
     assert_int_equal(a.applied + b.applied, 9);
-    assert_int_equal(number(w->db, &M), 8);
+    assert_int_equal(number_of(w->db, &M), 8);
 }
 
 static void the_projects_own_migrations_apply(void **state)

@@ -16,15 +16,6 @@ struct world {
     struct store_fence fence;
 };
 
-static int64_t number(struct db *db, const char *sql)
-{
-    struct db_res *r = query(db, sql);
-    int64_t v = db_rows(r) ? db_i64(r, 0, 0, -1) : -1;
-
-    db_res_free(r);
-    return v;
-}
-
 static void assert_text(struct db *db, const char *sql, const char *want)
 {
     struct db_res *r = query(db, sql);

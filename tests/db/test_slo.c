@@ -10,8 +10,7 @@
 #include "api/slo_count.h"
 #include "api/store.h"
 #include "common/clock.h"
-#include "common/mem.h"
-#include "tests/unit/sh_test.h"
+#include "tests/db/db_test.h"
 
 #include <math.h>
 
@@ -23,33 +22,14 @@ struct world {
     int64_t now_ms;
 };
 
-static void run(struct db *db, const char *sql)
-{
-    static struct db_stmt kept[64];
-    static char names[SH_ARRAY_LEN(kept)][16];
-    static size_t n;
-    struct sh_err err = {0};
-
-    assert_true(n < SH_ARRAY_LEN(kept));
-    snprintf(names[n], sizeof(names[n]), "once%zu", n);
-    kept[n] = (struct db_stmt){names[n], sql, 0};
-    assert_ok_err(db_exec(db, &kept[n], NULL, NULL, &err), &err);
-    n++;
-}
-
 static int set_up(void **state)
 {
     struct world *w = calloc(1, sizeof(*w));
-    const char *url = getenv("DATABASE_URL");
-    struct sh_err err = {0};
-    int applied = 0;
 
     assert_non_null(w);
-    assert_non_null(url);
-    assert_ok(db_new(url, "test_slo", &w->db, NULL));
-    run(w->db, "DROP SCHEMA public CASCADE");
-    run(w->db, "CREATE SCHEMA public");
-    assert_ok_err(db_migrate(w->db, "migrations", &applied, &err), &err);
+    w->db = open_db("test_slo");
+    make_empty(w->db);
+    migrate(w->db);
     run(w->db, "INSERT INTO tenant (name) VALUES ('research')");
     run(w->db, "INSERT INTO model (tenant_id, name) VALUES (1, 'digits'), (1, 'plain')");
     run(w->db, "INSERT INTO slo (model_id, latency_ms, percentile) VALUES (1, 20, 90)");

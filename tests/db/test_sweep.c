@@ -6,46 +6,13 @@
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
 /* uses: scheduler/store.o scheduler/store_sweep.o */
 /* link: -lpq */
-#include "common/db.h"
-#include "common/mem.h"
 #include "scheduler/store.h"
-#include "tests/unit/sh_test.h"
+#include "tests/db/db_test.h"
 
 struct world {
     struct db *a, *b; /* the leader, and somebody else */
     struct store_fence fence;
 };
-
-/* A statement is kept by its connection, so it has to stay. */
-static struct db_res *query(struct db *db, const char *sql)
-{
-    static struct db_stmt kept[512];
-    static char names[SH_ARRAY_LEN(kept)][16];
-    static size_t n;
-    struct db_res *r = NULL;
-    struct sh_err err = {0};
-
-    assert_true(n < SH_ARRAY_LEN(kept));
-    snprintf(names[n], sizeof(names[n]), "once%zu", n);
-    kept[n] = (struct db_stmt){names[n], sql, 0};
-    assert_ok_err(db_exec(db, &kept[n], NULL, &r, &err), &err);
-    n++;
-    return r;
-}
-
-static void run(struct db *db, const char *sql)
-{
-    db_res_free(query(db, sql));
-}
-
-static int64_t number(struct db *db, const char *sql)
-{
-    struct db_res *r = query(db, sql);
-    int64_t v = db_rows(r) ? db_i64(r, 0, 0, -1) : -1;
-
-    db_res_free(r);
-    return v;
-}
 
 /* Jobs 1 to 20 ended 100 days ago, 21 to 30 yesterday, 31 to 35 live on; each has three events and
  * two checkpoints, as old as the job's end, or 100 days. */
@@ -80,18 +47,14 @@ static void fill(struct db *db)
 static int set_up(void **state)
 {
     struct world *w = calloc(1, sizeof(*w));
-    const char *url = getenv("DATABASE_URL");
     struct store_lease lease = {.fence.holder = "a/1", .ttl_ms = 60000};
     struct sh_err err = {0};
-    int applied = 0;
 
     assert_non_null(w);
-    assert_non_null(url);
-    assert_ok(db_new(url, "sweep_a", &w->a, NULL));
-    assert_ok(db_new(url, "sweep_b", &w->b, NULL));
-    run(w->a, "DROP SCHEMA public CASCADE");
-    run(w->a, "CREATE SCHEMA public");
-    assert_ok_err(db_migrate(w->a, "migrations", &applied, &err), &err);
+    w->a = open_db("sweep_a");
+    w->b = open_db("sweep_b");
+    make_empty(w->a);
+    migrate(w->a);
     fill(w->a);
     assert_ok_err(store_lease_acquire(w->a, &lease, &err), &err);
     w->fence = lease.fence;
