@@ -74,11 +74,21 @@ static int print_description(const char *what, struct sh_err *err)
     return rc;
 }
 
+static int make_key(struct db *db, const char *role, const char *file, struct sh_err *err)
+{
+    bool made = false;
+    int rc = file && file[0] ? auth_bootstrap(db, role, file, &made, err) : SH_OK;
+
+    if (made)
+        SH_INFO("key.made", "role=%s file=\"%s\"", role, file);
+    return rc;
+}
+
 /* The database may start after us; only a schema that we do not know is final. */
 static int wait_for_database(const struct api_conf *conf, struct sh_err *err)
 {
     struct db *db = NULL;
-    bool made = false, said = false;
+    bool said = false;
     int rc = db_new(conf->db_url, "shunt-api", &db, err);
 
     while (!rc) {
@@ -97,10 +107,10 @@ static int wait_for_database(const struct api_conf *conf, struct sh_err *err)
         rc = SH_OK;
         usleep(300000);
     }
-    if (!rc && conf->admin_key_file && conf->admin_key_file[0])
-        rc = auth_bootstrap(db, conf->admin_key_file, &made, err);
-    if (made)
-        SH_INFO("admin_key.made", "file=\"%s\"", conf->admin_key_file);
+    if (!rc)
+        rc = make_key(db, "admin", conf->admin_key_file, err);
+    if (!rc)
+        rc = make_key(db, "executor", conf->executor_key_file, err);
     db_free(db);
     return rc;
 }

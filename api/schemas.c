@@ -266,6 +266,9 @@ const struct path_param API_PATH_PARAMS[] = {
     {"version", "number of the version", RANGE("integer", "1", "2147483647")},
     {"dataset", "name of the dataset", NAME},
     {"job", "number of the job", RANGE("integer", "1", "9223372036854775807")},
+    {"digest", "SHA-256, hex", "{'type':'string','pattern':'^[0-9a-f]{64}$'}"},
+    {"file", "name in the folder of the job", "{'type':'string','pattern':'^(losses[.]json|"
+     "final[.]safetensors|trained[.]onnx|result[.]safetensors|ckpt-[0-9]{1,18}[.]safetensors)$'}"},
 };
 /* clang-format on */
 const size_t API_N_SCHEMAS = SH_ARRAY_LEN(API_SCHEMAS);

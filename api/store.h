@@ -49,7 +49,7 @@ int store_quota_put(struct api_req *q, const char *tenant, const char *if_match,
 
 /* store_key.c */
 #define STORE_MAX_KEYS 1000 /* live ones of a tenant */
-struct store_key {          /* tenant: NULL for an admin key */
+struct store_key {          /* tenant: NULL for a key of role admin or executor */
     const char *tenant, *id, *name, *role, *hash_hex, *expires_at;
 };
 int store_key_list(struct api_req *q, const char *tenant, const struct req_page *page, json_t **out,
@@ -57,9 +57,9 @@ int store_key_list(struct api_req *q, const char *tenant, const struct req_page 
 /* *out is NULL if there is no such tenant, or if it has too many. */
 int store_key_create(struct db *db, const char *by_key, const char *request_id,
                      const struct store_key *k, json_t **out, struct sh_err *err);
-/* Is there an admin key that is neither revoked nor expired? In a transaction: until its end no
+/* Is there a key of this role that is neither revoked nor expired? In a transaction: until its end no
  * other caller gets an answer. */
-int store_key_admin_exists(struct db *db, bool *out, struct sh_err *err);
+int store_key_role_exists(struct db *db, const char *role, bool *out, struct sh_err *err);
 int store_key_get(struct api_req *q, const char *tenant, const char *id, json_t **out,
                   struct sh_err *err);
 /* tenant, id, hash_hex: the new secret's. *out is NULL for a key that is not there, or not live. */
@@ -160,6 +160,11 @@ int store_catalog_load(struct db *db, struct db_res **out, struct sh_err *err);
 /* store_blob.c. Rows: every path below blobs/ that something refers to, in order of bytes. */
 int store_blob_list(struct db *db, struct db_res **out, struct sh_err *err);
 int store_blob_used(struct db *db, const char *path, bool *out, struct sh_err *err);
+/* Does this executor have this job, in this attempt? In a transaction: it stays so until its end. */
+struct store_owner {
+    const char *job, *executor, *attempt;
+};
+int store_job_owned(struct db *db, const struct store_owner *o, bool *out, struct sh_err *err);
 /* ids: comma-separated. Rows: those that no job has. */
 int store_blob_jobs_gone(struct db *db, const char *ids, struct db_res **out, struct sh_err *err);
 

@@ -30,6 +30,12 @@ static const struct db_stmt JOBS_GONE = {
     "(SELECT 1 FROM job j WHERE j.id = u.id)",
     1,
 };
+static const struct db_stmt JOB_OWNED = {
+    "job_owned",
+    "SELECT j.id FROM job j WHERE j.id = $1::bigint AND j.executor = $2 AND j.attempt = $3::integer "
+    "AND j.state IN ('STARTING', 'RUNNING', 'PREEMPTED', 'COMPLETING') FOR SHARE",
+    3,
+};
 /* clang-format on */
 
 int store_blob_list(struct db *db, struct db_res **out, struct sh_err *err)
@@ -43,6 +49,17 @@ int store_blob_used(struct db *db, const char *path, bool *out, struct sh_err *e
     int rc = db_exec(db, &BLOB_USED, (const char *[]){path}, &res, err);
 
     *out = !rc && db_rows(res) > 0 && db_bool(res, 0, 0);
+    db_res_free(res);
+    return rc;
+}
+
+int store_job_owned(struct db *db, const struct store_owner *o, bool *out, struct sh_err *err)
+{
+    struct db_res *res = NULL;
+    int rc =
+        db_exec(db, &JOB_OWNED, (const char *[]){o->job, o->executor, o->attempt}, &res, err);
+
+    *out = !rc && db_rows(res) > 0;
     db_res_free(res);
     return rc;
 }

@@ -7,7 +7,7 @@
 #ifndef SH_CLI_CLI_H
 #define SH_CLI_CLI_H
 
-#include "cli/http.h"
+#include "common/http.h"
 #include "common/conf.h"
 #include "common/json.h"
 
@@ -57,7 +57,7 @@ struct cli {
     char **args; /* positional, after verb and noun */
     int n_args;
     enum cli_output output;
-    struct http *http;       /* OWNED; NULL until the first call */
+    struct sh_http *http;       /* OWNED; NULL until the first call */
     char *server;            /* OWNED; set with http */
     json_t *problem;         /* OWNED: the server's last refusal, with all its members */
     enum cli_exit exit_code; /* of a failure */
@@ -124,7 +124,7 @@ int job_path(struct cli *c, char path[static REST_PATH_MAX], const char *id, con
 bool job_is_final(const char *state);
 
 /* Turns an answer into a failure (status >= 400) or SH_OK; keeps the document. */
-int rest_check(struct cli *c, const struct http_reply *r, unsigned flags, struct sh_err *err);
+int rest_check(struct cli *c, const struct sh_http_reply *r, unsigned flags, struct sh_err *err);
 /* Adds ?tenant= to a path. */
 int rest_with_tenant(const struct cli *c, const char *path, char **out, struct sh_err *err);
 

@@ -206,7 +206,7 @@ int main(int argc, char **argv)
     }
     if (rc)
         print_failure(&c, &err);
-    http_free(c.http);
+    sh_http_free(c.http);
     json_decref(c.problem);
     free(c.server);
     if (fflush(stdout) != 0 && !rc)

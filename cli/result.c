@@ -38,13 +38,13 @@ static void on_progress(int64_t done, int64_t total, void *arg)
 static int fetch_once(struct download *d, struct sh_err *err)
 {
     char range[64], if_range[96];
-    struct http_req q = {.method = "GET",
+    struct sh_http_req q = {.method = "GET",
                          .path = d->path,
                          .out_fd = d->fd,
                          .progress = on_progress,
                          .progress_arg = d,
                          .timeout_ms = STILL_MS};
-    struct http_reply r = {0};
+    struct sh_http_reply r = {0};
     int rc;
 
     if (d->had > 0) {
@@ -53,12 +53,12 @@ static int fetch_once(struct download *d, struct sh_err *err)
         q.headers[0] = range;
         q.headers[1] = if_range;
     }
-    rc = http_call(d->c->http, &q, &r, err);
+    rc = sh_http_call(d->c->http, &q, &r, err);
     if (!rc)
         rc = rest_check(d->c, &r, 0, err);
     else
         d->c->exit_code = CLI_NOT_REACHABLE;
-    http_reply_fini(&r);
+    sh_http_reply_fini(&r);
     return rc;
 }
 

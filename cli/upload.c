@@ -83,7 +83,7 @@ int upload_check(const char *file, struct sh_err *err)
 
 int upload_file(struct cli *c, const char *path, const char *file, json_t **out, struct sh_err *err)
 {
-    struct http_reply r = {0};
+    struct sh_http_reply r = {0};
     uint8_t sha[SH_SHA256_BYTES];
     char header[128], *full = NULL;
     struct progress bar;
@@ -99,7 +99,7 @@ int upload_file(struct cli *c, const char *path, const char *file, json_t **out,
     if (!rc)
         rc = rest_with_tenant(c, path, &full, err);
     if (!rc) {
-        struct http_req q = {.method = "PUT",
+        struct sh_http_req q = {.method = "PUT",
                              .path = full,
                              .file_fd = fd,
                              .file_bytes = bytes,
@@ -110,7 +110,7 @@ int upload_file(struct cli *c, const char *path, const char *file, json_t **out,
                              .timeout_ms = STILL_MS};
 
         digest_header(sha, header, sizeof(header));
-        rc = http_call(c->http, &q, &r, err);
+        rc = sh_http_call(c->http, &q, &r, err);
         if (rc)
             c->exit_code = CLI_NOT_REACHABLE;
     }
@@ -119,7 +119,7 @@ int upload_file(struct cli *c, const char *path, const char *file, json_t **out,
         rc = rest_check(c, &r, 0, err);
     if (!rc)
         rc = sh_json_parse(r.body, r.len, 64 << 20, out, err);
-    http_reply_fini(&r);
+    sh_http_reply_fini(&r);
     free(full);
     if (fd >= 0)
         close(fd);

@@ -31,6 +31,7 @@ void model__free(struct model *m)
     }
     if (m->is_locked)
         dev_mem_host_unlock(x->mem, m->image.base);
+    blob_set_drop(&m->blobs);
     sh_shm_fini(&m->image);
     tx_image_fini(&m->tx);
     free(m->layer_ends);

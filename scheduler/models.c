@@ -368,7 +368,7 @@ static int model_new(struct sched *s, const struct store_model *row, struct sh_e
                                                     : MODEL_REGISTERED;
     m->slo_percentile = row->slo_percentile;
     read_profile(m, row->profile);
-    rc = sh_asprintf(err, &m->package, "%s/blobs/%s", s->state_dir, row->package);
+    rc = sh_strdup(row->package, &m->package, err);
     if (!rc)
         rc = idmap_put(&ms->by_id, (uint64_t)m->version_id, m, err);
     if (rc) {
