@@ -240,14 +240,15 @@ static int make_losses(struct job *j, struct sh_err *err)
 static int check_fits(const struct job *j, struct sh_err *err)
 {
     uint64_t pool = dev_mem_bytes(j->x->mem);
+    uint64_t need = SH_ALIGN_UP(j->state_bytes, DEV_BLOCK) + SH_ALIGN_UP(j->ws_bytes, DEV_BLOCK);
 
-    if (SH_ALIGN_UP(j->state_bytes, DEV_BLOCK) + SH_ALIGN_UP(j->ws_bytes, DEV_BLOCK) > pool)
+    if (need > pool)
         return SH_FAIL(err, SH_E_TOOBIG,
                        "training needs %" PRIu64 " MiB of device memory for its state and %" PRIu64
                        " MiB for a batch of %u, the pool has %" PRIu64
                        " MiB; lower the batch or raise pool-bytes",
                        j->state_bytes >> 20, j->ws_bytes >> 20, j->batch, pool >> 20);
-    return SH_OK;
+    return space_check_max(j->x->space, j->tag, need, "training", err);
 }
 
 int job_take_built(struct job *j, const struct msg_wk_train_ready *m, int *fds, size_t n_fds,

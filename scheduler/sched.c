@@ -104,6 +104,7 @@ static void on_view(void *ctx, void *arg, int rc, const struct sh_err *err)
         return;
     s->n_polls++;
     rc = tenants_merge(&s->tenants, v, s->n_polls, sh_clock_ns(), &one);
+    execs_tell_memory(s); /* before the models that it bounds */
     if (!rc)
         rc = models_merge(s, v, &one);
     if (!rc)

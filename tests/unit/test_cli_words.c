@@ -104,9 +104,9 @@ static void a_model_may_carry_a_version(void **state)
 static void a_refusal_carries_the_servers_words(void **state)
 {
     char body[] = "{\"code\":\"QUOTA\",\"detail\":\"too many jobs\",\"nodes\":[\"n1\"]}";
-    struct http_reply r = {
+    struct sh_http_reply r = {
         .status = 429, .body = body, .len = sizeof(body) - 1, .retry_after_s = 2};
-    struct http_reply html = {
+    struct sh_http_reply html = {
         .status = 502, .body = (char *)"<html>", .len = 6, .retry_after_s = -1};
     struct cli c = {.cmd = &CLI_CMDS[0]};
     struct sh_err err = {0};
