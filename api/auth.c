@@ -437,8 +437,9 @@ static int is_current(struct db *db, const char *path, bool *out, struct sh_err 
 
     *out = false;
     if (fd < 0)
-        return errno == ENOENT ? SH_OK
-                               : SH_FAIL_ERRNO(err, SH_E_IO, "could not open the key file %s", path);
+        return errno == ENOENT
+                   ? SH_OK
+                   : SH_FAIL_ERRNO(err, SH_E_IO, "could not open the key file %s", path);
     n = read(fd, header + 7, AUTH_KEY_BYTES);
     close(fd);
     if (n <= 0)

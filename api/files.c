@@ -87,8 +87,7 @@ static void name_file(struct api_req *q, const char *name)
 
 static bool is_digest(const char *s)
 {
-    return strlen(s) == SH_SHA256_HEX - 1 &&
-           strspn(s, "0123456789abcdef") == SH_SHA256_HEX - 1;
+    return strlen(s) == SH_SHA256_HEX - 1 && strspn(s, "0123456789abcdef") == SH_SHA256_HEX - 1;
 }
 
 int blobs_get(struct api_req *q, struct sh_err *err)

@@ -257,7 +257,8 @@ static int step_main(struct http_req *r)
 
     r->q.body = r->body.data;
     r->q.body_len = r->body.len;
-    return stage(r, request_main, r->q.route->flags & ROUTE_HERE, has_file(r) || (r->q.route->flags & ROUTE_BULK) ? a->bulk : a->ctl);
+    return stage(r, request_main, r->q.route->flags & ROUTE_HERE,
+                 has_file(r) || (r->q.route->flags & ROUTE_BULK) ? a->bulk : a->ctl);
 }
 
 /* Refused by its headers alone. A reply now would close the connection, perhaps under a client that

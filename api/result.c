@@ -7,6 +7,7 @@
 #include "common/hash.h"
 #include "common/mem.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -92,13 +93,14 @@ static int open_file(const struct api_req *q, const json_t *job, const char *nam
                      uint64_t *bytes, struct sh_err *err)
 {
     const json_t *want = json_object_get(json_object_get(job, "result"), "bytes");
-    char *path = NULL;
+    char *path = NULL, what[64];
     int rc = sh_asprintf(err, &path, "%s/jobs/%s/%s", q->api->conf->state_dir, q->params[0], name);
 
     *fd = -1;
     if (rc)
         return rc;
-    rc = files_open(path, "the file of the job", fd, bytes, err);
+    snprintf(what, sizeof(what), "the file of job %.24s", q->params[0]);
+    rc = files_open(path, what, fd, bytes, err);
     if (!rc && (json_int_t)*bytes != json_integer_value(want))
         rc = SH_FAIL(err, SH_E_IO, "the file of job %s is damaged", q->params[0]);
     free(path);
@@ -127,6 +129,27 @@ int jobs_artifact(struct api_req *q, struct sh_err *err)
     rc = files_reply(q, fd, bytes, err);
     snprintf(q->reply.file.disposition, sizeof(q->reply.file.disposition),
              "attachment; filename=\"job-%s-%s\"", q->params[0], name);
+    json_decref(job);
+    return rc;
+}
+
+int jobs_artifact_delete(struct api_req *q, struct sh_err *err)
+{
+    json_t *job = NULL, *done = NULL;
+    char *path = NULL;
+    int rc = get_job(q, &job, err);
+    const char *name = rc ? NULL : result_file_name(job);
+
+    if (!rc && name)
+        rc = store_job_drop_result(q, q->params[0], &done, err);
+    if (!rc && !done)
+        rc = SH_FAIL(err, SH_E_NOTFOUND, "job %s has no file of its own", q->params[0]);
+    if (!rc)
+        rc = sh_asprintf(err, &path, "%s/jobs/%s/%s", q->api->conf->state_dir, q->params[0], name);
+    if (!rc && unlink(path) && errno != ENOENT)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not remove the file of the job");
+    free(path);
+    json_decref(done);
     json_decref(job);
     return rc;
 }

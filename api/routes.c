@@ -203,9 +203,13 @@ const struct api_route API_ROUTES[] = {
     {"GET", JOB "/result/artifact", ACCESS_READ, BODY_NONE, T | ROUTE_FILE, 0, jobs_artifact, 200,
      "the file that it leaves: outputs of batch inference (safetensors), the trained model (ONNX)",
      NULL, "Binary"},
+    {"DELETE", JOB "/result/artifact", ACCESS_SUBMIT, BODY_NONE, T, 0, jobs_artifact_delete, 204,
+     "remove that file, which then counts no longer as stored; the job and its result stay", NULL,
+     NULL},
     {"GET", JOB "/files/{file}", ACCESS_EXECUTOR, BODY_NONE, ROUTE_FILE | ROUTE_BULK, 0, files_get,
-     200, "for executors on other hosts: a file of a job's folder; of a checkpoint that a newer one "
-     "has replaced, that one; ETag is its SHA-256", NULL, "Binary"},
+     200,
+     "for executors on other hosts: a file of a job's folder; for a checkpoint that was replaced "
+     "the newest; ETag is its SHA-256", NULL, "Binary"},
     {"PUT", JOB "/files/{file}", ACCESS_EXECUTOR, BODY_FILE, 0, 0, files_put, 204,
      "for executors on other hosts: what their job leaves; 409 when another one has the job",
      "Binary", NULL},

@@ -57,8 +57,8 @@ int store_key_list(struct api_req *q, const char *tenant, const struct req_page 
 /* *out is NULL if there is no such tenant, or if it has too many. */
 int store_key_create(struct db *db, const char *by_key, const char *request_id,
                      const struct store_key *k, json_t **out, struct sh_err *err);
-/* Is there a key of this role that is neither revoked nor expired? In a transaction: until its end no
- * other caller gets an answer. */
+/* Is there a key of this role that is neither revoked nor expired? In a transaction: until its end
+ * no other caller gets an answer. */
 int store_key_role_exists(struct db *db, const char *role, bool *out, struct sh_err *err);
 int store_key_get(struct api_req *q, const char *tenant, const char *id, json_t **out,
                   struct sh_err *err);
@@ -160,13 +160,15 @@ int store_catalog_load(struct db *db, struct db_res **out, struct sh_err *err);
 /* store_blob.c. Rows: every path below blobs/ that something refers to, in order of bytes. */
 int store_blob_list(struct db *db, struct db_res **out, struct sh_err *err);
 int store_blob_used(struct db *db, const char *path, bool *out, struct sh_err *err);
-/* Does this executor have this job, in this attempt? In a transaction: it stays so until its end. */
+/* Does this executor have this job, in this attempt? In a transaction: it stays so to its end. */
 struct store_owner {
     const char *job, *executor, *attempt;
 };
 int store_job_owned(struct db *db, const struct store_owner *o, bool *out, struct sh_err *err);
-/* ids: comma-separated. Rows: those that no job has. */
-int store_blob_jobs_gone(struct db *db, const char *ids, struct db_res **out, struct sh_err *err);
+/* ids: comma-separated. Rows: those of jobs that are gone, or that ended without success before
+ * this Unix time; and whether it is gone. */
+int store_blob_jobs_gone(struct db *db, const char *ids, int64_t before_s, struct db_res **out,
+                         struct sh_err *err);
 
 /* store_dataset.c */
 int store_dataset_list(struct api_req *q, const struct req_page *page, json_t **out,
@@ -258,6 +260,8 @@ int store_job_control(struct api_req *q, const char *id, const struct jobctl *c,
  * names, or would have too many labels. */
 int store_job_patch(struct api_req *q, const char *id, const char *if_match, const char *patch,
                     json_t **out, struct sh_err *err);
+/* The job's row forgets its file. *out is NULL if it has none. */
+int store_job_drop_result(struct api_req *q, const char *id, json_t **out, struct sh_err *err);
 int store_job_events(struct api_req *q, const char *id, const struct req_page *page, json_t **out,
                      struct sh_err *err);
 /* For event streams. *newest: the id of its last event (0: none); *is_final: no more will come.

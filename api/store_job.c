@@ -100,6 +100,17 @@ static const struct db_stmt JOB_PATCH = {
     7,
 };
 
+static const struct db_stmt JOB_DROP_RESULT = {
+    "job_drop_result",
+    "WITH o AS (SELECT * FROM job WHERE tenant_id = $1::bigint AND id = $2::bigint AND state = "
+    "'SUCCEEDED' AND result ? 'digest' FOR UPDATE), "
+    "j AS (UPDATE job x SET result = x.result - 'digest' - 'bytes', row_version = x.row_version + "
+    "1 FROM o WHERE x.id = o.id RETURNING x.*), " SQL_AUDIT("$3", "$4", "result.delete",
+    "j.tenant_id", "'job/' || j.id", "o.result", "j.result", "j, o")
+    "SELECT to_jsonb(j.id) FROM j",
+    4,
+};
+
 #define SQL_EVENT(e)                                                                               \
     "jsonb_build_object('id', " e ".id, 'at', " SQL_TIME(e ".at") ", 'from', " e                   \
     ".from_state, 'to', " e ".to_state, 'reason', " e ".reason, 'detail', " e ".detail)"
@@ -154,8 +165,8 @@ static const struct db_stmt JOB_DATASET = {
     "job_dataset",
     "SELECT jsonb_build_object('id', d.id, 'state', d.state, 'tensors', d.tensors, 'n_samples', "
     "d.n_samples, 'max_storage_bytes', (SELECT max_storage_bytes FROM quota qt WHERE qt.tenant_id "
-    "= d.tenant_id)) FROM dataset d WHERE d.tenant_id = $1::bigint AND d.name = $2 AND d.state <> "
-    "'DELETED'",
+    "= d.tenant_id), 'stored_bytes', " SQL_STORED("d.tenant_id")
+    ") FROM dataset d WHERE d.tenant_id = $1::bigint AND d.name = $2 AND d.state <> 'DELETED'",
     2,
 };
 /* clang-format on */
@@ -337,6 +348,15 @@ int store_job_patch(struct api_req *q, const char *id, const char *if_match, con
     snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     snprintf(max, sizeof(max), "%u", JOBSPEC_MAX_LABELS);
     return store_one(q->db, &JOB_PATCH, p, out, err);
+}
+
+int store_job_drop_result(struct api_req *q, const char *id, json_t **out, struct sh_err *err)
+{
+    char tenant[24];
+    const char *p[] = {tenant, id, q->who.key_id, q->request_id};
+
+    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
+    return store_one(q->db, &JOB_DROP_RESULT, p, out, err);
 }
 
 int store_job_events(struct api_req *q, const char *id, const struct req_page *page, json_t **out,

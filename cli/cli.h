@@ -7,8 +7,8 @@
 #ifndef SH_CLI_CLI_H
 #define SH_CLI_CLI_H
 
-#include "common/http.h"
 #include "common/conf.h"
+#include "common/http.h"
 #include "common/json.h"
 
 #include <stdbool.h>
@@ -57,7 +57,7 @@ struct cli {
     char **args; /* positional, after verb and noun */
     int n_args;
     enum cli_output output;
-    struct sh_http *http;       /* OWNED; NULL until the first call */
+    struct sh_http *http;    /* OWNED; NULL until the first call */
     char *server;            /* OWNED; set with http */
     json_t *problem;         /* OWNED: the server's last refusal, with all its members */
     enum cli_exit exit_code; /* of a failure */
@@ -172,7 +172,7 @@ cli_fn executor_get;                                                   /* job.c 
 int job_path(struct cli *c, char path[static REST_PATH_MAX], const char *id, const char *below,
              struct sh_err *err);
 int batch_fill_spec(struct cli *c, json_t *spec, struct sh_err *err); /* batch.c */
-cli_fn job_result;                                                    /* result.c */
+cli_fn job_result, job_result_delete;                                 /* result.c */
 cli_fn queue_get, queue_create, queue_set, queue_delete;              /* queue.c */
 cli_fn usage_get, share_get, audit_get;                               /* usage.c */
 cli_fn infer_main;                                                    /* infer.c */

@@ -85,10 +85,10 @@ static int listen_once(struct follow *f, const char *path, bool *more, struct sh
 {
     struct sh_http_reply r = {0};
     struct sh_http_req q = {.method = "GET",
-                         .headers = {"Accept: text/event-stream"},
-                         .data = on_data,
-                         .data_arg = f,
-                         .timeout_ms = SILENCE_MS};
+                            .headers = {"Accept: text/event-stream"},
+                            .data = on_data,
+                            .data_arg = f,
+                            .timeout_ms = SILENCE_MS};
     char last[64], *full = NULL;
     int rc = rest_open(f->c, err);
 

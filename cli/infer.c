@@ -115,14 +115,14 @@ static int send_one(struct load *l, int64_t first, int64_t rows, bool keep, stru
     snprintf(header, sizeof(header), "Inference-Header-Content-Length: %zu", json_len);
     start = sh_clock_ns();
     rc = sh_http_call(l->c->http,
-                   &(struct sh_http_req){.method = "POST",
-                                      .path = l->url,
-                                      .body = l->body.data,
-                                      .body_len = l->body.len,
-                                      .type = "application/octet-stream",
-                                      .headers = {header},
-                                      .timeout_ms = REQUEST_MS},
-                   &r, err);
+                      &(struct sh_http_req){.method = "POST",
+                                            .path = l->url,
+                                            .body = l->body.data,
+                                            .body_len = l->body.len,
+                                            .type = "application/octet-stream",
+                                            .headers = {header},
+                                            .timeout_ms = REQUEST_MS},
+                      &r, err);
     if (rc) {
         l->c->exit_code = CLI_NOT_REACHABLE;
         return rc;

@@ -231,10 +231,10 @@ int rest_call(struct cli *c, const char *method, const char *path, const json_t 
         rc = rest_with_tenant(c, path, &full, err);
     if (!rc) {
         struct sh_http_req q = {.method = method,
-                             .path = full ? full : path,
-                             .body = text,
-                             .body_len = text ? strlen(text) : 0,
-                             .type = text ? "application/json" : NULL};
+                                .path = full ? full : path,
+                                .body = text,
+                                .body_len = text ? strlen(text) : 0,
+                                .type = text ? "application/json" : NULL};
 
         rc = sh_http_call(c->http, &q, &r, err);
         if (rc && !(flags & REST_QUIET))

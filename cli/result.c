@@ -39,11 +39,11 @@ static int fetch_once(struct download *d, struct sh_err *err)
 {
     char range[64], if_range[96];
     struct sh_http_req q = {.method = "GET",
-                         .path = d->path,
-                         .out_fd = d->fd,
-                         .progress = on_progress,
-                         .progress_arg = d,
-                         .timeout_ms = STILL_MS};
+                            .path = d->path,
+                            .out_fd = d->fd,
+                            .progress = on_progress,
+                            .progress_arg = d,
+                            .timeout_ms = STILL_MS};
     struct sh_http_reply r = {0};
     int rc;
 
@@ -160,5 +160,17 @@ int job_result(struct cli *c, struct sh_err *err)
     else if (!rc)
         rc = out_object(c, j, "job", err);
     json_decref(j);
+    return rc;
+}
+
+int job_result_delete(struct cli *c, struct sh_err *err)
+{
+    char path[REST_PATH_MAX];
+    int rc = rest_path(path, err, "api", "v1", "jobs", c->args[0], "result", "artifact", NULL);
+
+    if (!rc)
+        rc = rest_call(c, "DELETE", path, NULL, REST_TENANT, NULL, err);
+    if (!rc)
+        out_say(c, "The file of job %s is removed.", c->args[0]);
     return rc;
 }

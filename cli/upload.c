@@ -47,17 +47,6 @@ int upload_digest(int fd, int64_t bytes, struct progress *bar, uint8_t *out, str
     return rc;
 }
 
-/* Content-Digest wants the usual alphabet of base64, with padding. */
-static void digest_header(const uint8_t sha[static SH_SHA256_BYTES], char *out, size_t size)
-{
-    char text[48];
-
-    sh_base64url(sha, SH_SHA256_BYTES, text);
-    for (char *p = text; *p; p++)
-        *p = *p == '-' ? '+' : *p == '_' ? '/' : *p;
-    snprintf(out, size, "Content-Digest: sha-256=:%s=:", text);
-}
-
 static int open_file(const char *file, int *fd, int64_t *bytes, struct sh_err *err)
 {
     struct stat st;
@@ -100,16 +89,16 @@ int upload_file(struct cli *c, const char *path, const char *file, json_t **out,
         rc = rest_with_tenant(c, path, &full, err);
     if (!rc) {
         struct sh_http_req q = {.method = "PUT",
-                             .path = full,
-                             .file_fd = fd,
-                             .file_bytes = bytes,
-                             .type = "application/octet-stream",
-                             .headers = {header},
-                             .progress = progress_upload,
-                             .progress_arg = &bar,
-                             .timeout_ms = STILL_MS};
+                                .path = full,
+                                .file_fd = fd,
+                                .file_bytes = bytes,
+                                .type = "application/octet-stream",
+                                .headers = {header},
+                                .progress = progress_upload,
+                                .progress_arg = &bar,
+                                .timeout_ms = STILL_MS};
 
-        digest_header(sha, header, sizeof(header));
+        sh_http_digest_header(sha, header, sizeof(header));
         rc = sh_http_call(c->http, &q, &r, err);
         if (rc)
             c->exit_code = CLI_NOT_REACHABLE;

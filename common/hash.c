@@ -77,8 +77,8 @@ int sh_sha256_fd(int fd, char hex[static SH_SHA256_HEX], uint64_t *bytes, struct
     uint8_t digest[SH_SHA256_BYTES];
     char *chunk = malloc(FILE_CHUNK);
     ssize_t n = 0;
-    int rc = chunk ? sh_sha256_new(&h, err)
-                   : SH_FAIL(err, SH_E_NOMEM, "could not allocate a buffer");
+    int rc =
+        chunk ? sh_sha256_new(&h, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a buffer");
 
     *bytes = 0;
     while (!rc && (n = read(fd, chunk, FILE_CHUNK)) != 0) {

@@ -3,6 +3,7 @@
 
 #include "common/buf.h"
 #include "common/conf.h"
+#include "common/hash.h"
 #include "common/mem.h"
 
 #include <curl/curl.h>
@@ -97,6 +98,17 @@ void sh_http_free(struct sh_http *h)
     free(h->server);
     free(h->auth);
     free(h);
+}
+
+/* The usual alphabet of base64, with padding. */
+void sh_http_digest_header(const uint8_t sha[static SH_SHA256_BYTES], char *out, size_t size)
+{
+    char text[48];
+
+    sh_base64url(sha, SH_SHA256_BYTES, text);
+    for (char *p = text; *p; p++)
+        *p = *p == '-' ? '+' : *p == '_' ? '/' : *p;
+    snprintf(out, size, "Content-Digest: sha-256=:%s=:", text);
 }
 
 void sh_http_reply_fini(struct sh_http_reply *r)
@@ -223,8 +235,8 @@ static int add_header(struct curl_slist **list, const char *line, struct sh_err 
     return SH_OK;
 }
 
-static int make_headers(const struct sh_http *h, const struct sh_http_req *r, struct curl_slist **out,
-                        struct sh_err *err)
+static int make_headers(const struct sh_http *h, const struct sh_http_req *r,
+                        struct curl_slist **out, struct sh_err *err)
 {
     char type[128];
     /* No "Expect: 100-continue": it would cost a round trip for each larger body. */
@@ -295,7 +307,7 @@ static int explain(struct sh_http *h, const struct call *c, CURLcode code, struc
 }
 
 int sh_http_call(struct sh_http *h, const struct sh_http_req *req, struct sh_http_reply *out,
-              struct sh_err *err)
+                 struct sh_err *err)
 {
     struct call c = {.curl = h->curl, .req = req, .reply = out};
     struct curl_slist *headers = NULL;

@@ -7,7 +7,7 @@
 #ifndef SH_COMMON_HTTP_H
 #define SH_COMMON_HTTP_H
 
-#include "common/err.h"
+#include "common/hash.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -26,9 +26,9 @@ struct sh_http_req {
     size_t body_len;
     int file_fd; /* BORROWED; read from its position */
     int64_t file_bytes;
-    const char *type;       /* Content-Type; NULL = none */
+    const char *type;        /* Content-Type; NULL = none */
     const atomic_bool *stop; /* raised by another thread: SH_E_CANCELLED; NULL = none */
-    const char *headers[4]; /* further ones, "Name: value" */
+    const char *headers[4];  /* further ones, "Name: value" */
     int out_fd; /* BORROWED; > 0: a body of 200 or 206 is written to it, of 200 from its start */
     sh_http_progress_fn *progress;
     void *progress_arg;
@@ -55,7 +55,9 @@ void sh_http_free(struct sh_http *h);
 /* SH_OK whenever there is an answer, whatever its status. Fails: SH_E_UNAVAILABLE (not reachable or
  * lost), SH_E_TIMEOUT, SH_E_TOOBIG (answer above 1 GiB), SH_E_NOMEM. */
 int sh_http_call(struct sh_http *h, const struct sh_http_req *req, struct sh_http_reply *out,
-              struct sh_err *err);
+                 struct sh_err *err);
 void sh_http_reply_fini(struct sh_http_reply *r);
+/* Content-Digest of a body with this SHA-256, as a header for sh_http_req. */
+void sh_http_digest_header(const uint8_t sha[static SH_SHA256_BYTES], char *out, size_t size);
 
 #endif

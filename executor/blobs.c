@@ -1,7 +1,7 @@
 /* blobs.c - see blobs.h. The loop decides and counts; threads of haul.h do what takes time.
  *
- * What is evicted gets a name in blobs/tmp at once, so that the same blob can come again; the thread
- * that fetches next removes it. */
+ * What is evicted gets a name in blobs/tmp at once, so that the same blob can come again; the
+ * thread that fetches next removes it. */
 #include "executor/blobs.h"
 
 #include "common/log.h"
@@ -327,8 +327,7 @@ static struct blob *find(const struct blobs *b, const char *path, enum blob_kind
 static int new_blob(struct blobs *b, const char *path, struct blob **out, struct sh_err *err)
 {
     struct blob *o = calloc(1, sizeof(*o));
-    int rc = o ? sh_strdup(path, &o->path, err)
-               : SH_FAIL(err, SH_E_NOMEM, "could not note a blob");
+    int rc = o ? sh_strdup(path, &o->path, err) : SH_FAIL(err, SH_E_NOMEM, "could not note a blob");
 
     *out = NULL;
     if (rc) {

@@ -25,7 +25,7 @@ struct cache_item *cache_find(struct cache *c, const char *name);
  * Fails: SH_E_NOMEM. */
 int cache_adopt(struct cache *c, const char *name, uint64_t bytes, struct cache_item **out,
                 struct sh_err *err);
-/* Makes room and gives it to a new item, in use. Fails: SH_E_DISKFULL, and nothing was evicted, when
+/* Makes room and gives it to a new item, in use. Fails: SH_E_DISKFULL, and nothing was evicted, if
  * it is larger than the limit or what is in use leaves too little. */
 int cache_reserve(struct cache *c, const char *name, uint64_t bytes, struct cache_item **out,
                   struct sh_err *err);

@@ -42,8 +42,8 @@ int exec_path(const struct exec *x, const char *root, const char *path, char **o
 
 static int make_dirs(const struct exec *x, struct sh_err *err)
 {
-    static const char *const DIRS[] = {"", "blobs", "blobs/packages", "blobs/datasets", "blobs/tmp",
-                                      "jobs"};
+    static const char *const DIRS[] = {"",          "blobs", "blobs/packages", "blobs/datasets",
+                                       "blobs/tmp", "jobs"};
 
     for (size_t i = 0; i < SH_ARRAY_LEN(DIRS); i++) {
         char *path = NULL;

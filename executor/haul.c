@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define STILL_MS 20000 /* a transfer without a byte for so long is given up and tried again */
@@ -64,12 +63,12 @@ static int refusal(const struct sh_http_reply *r, const char *path, struct sh_er
         code = json_string_value(json_object_get(j, "code"));
         text = json_string_value(json_object_get(j, "error"));
     }
-    rc = code                ? sh_rc_parse(code)
-         : r->status == 404  ? SH_E_NOTFOUND /* HEAD has no body */
-         : r->status == 401  ? SH_E_UNAUTHENTICATED
-         : r->status == 403  ? SH_E_FORBIDDEN
-         : r->status >= 500  ? SH_E_UNAVAILABLE
-                             : SH_E_PROTO;
+    rc = code               ? sh_rc_parse(code)
+         : r->status == 404 ? SH_E_NOTFOUND /* HEAD has no body */
+         : r->status == 401 ? SH_E_UNAUTHENTICATED
+         : r->status == 403 ? SH_E_FORBIDDEN
+         : r->status >= 500 ? SH_E_UNAVAILABLE
+                            : SH_E_PROTO;
     SH_FAIL(err, rc, "the API answered %d: %s", r->status, text ? text : sh_rc_text(rc));
     sh_err_detail(err, "path %s", path);
     json_decref(j);
@@ -264,18 +263,44 @@ int haul_get(struct haul_line *l, const char *path, const char *digest, const ch
 
 /* ------------------------------------------------------------------ out */
 
-static int put_once(struct haul_line *l, const char *path, int fd, int64_t bytes,
-                    struct sh_err *err)
+struct outgoing {
+    const char *path;
+    int fd;
+    int64_t bytes;
+    char digest[128]; /* a header: the API compares */
+};
+
+static int open_outgoing(struct outgoing *o, const char *from, struct sh_err *err)
+{
+    uint8_t sha[SH_SHA256_BYTES];
+    char hex[SH_SHA256_HEX];
+    uint64_t bytes;
+    int rc;
+
+    o->fd = open(from, O_RDONLY | O_CLOEXEC);
+    if (o->fd < 0)
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not open a file that is to be sent");
+    rc = sh_sha256_fd(o->fd, hex, &bytes, err);
+    if (!rc)
+        rc = sh_unhex(hex, sha, sizeof(sha), err);
+    if (!rc)
+        sh_http_digest_header(sha, o->digest, sizeof(o->digest));
+    o->bytes = (int64_t)bytes;
+    return rc;
+}
+
+static int put_once(struct haul_line *l, const struct outgoing *o, struct sh_err *err)
 {
     struct sh_http_req q = {.method = "PUT",
-                            .path = path,
+                            .path = o->path,
                             .type = "application/octet-stream",
-                            .file_fd = fd,
-                            .file_bytes = bytes};
+                            .headers = {o->digest},
+                            .file_fd = o->fd,
+                            .file_bytes = o->bytes};
     struct sh_http_reply r = {0};
     int rc;
 
-    if (lseek(fd, 0, SEEK_SET) < 0)
+    if (lseek(o->fd, 0, SEEK_SET) < 0)
         return SH_FAIL_ERRNO(err, SH_E_IO, "could not read a file that is sent");
     rc = call(l, &q, &r, err);
     sh_http_reply_fini(&r);
@@ -284,22 +309,23 @@ static int put_once(struct haul_line *l, const char *path, int fd, int64_t bytes
 
 int haul_put(struct haul_line *l, const char *path, const char *from, struct sh_err *err)
 {
-    int fd = open(from, O_RDONLY | O_CLOEXEC);
+    struct outgoing o = {.path = path};
     struct attempts a = {0};
     struct sh_err one = {0};
-    struct stat st;
+    int n_damaged = 0;
 
-    if (fd < 0 || fstat(fd, &st)) {
-        SH_FAIL_ERRNO(err, SH_E_IO, "could not open a file that is to be sent");
-        if (fd >= 0)
-            close(fd);
-        return SH_E_IO;
-    }
-    do
-        put_once(l, path, fd, st.st_size, &one);
-    while (one.rc && again(l, &a, 0, &one));
-    close(fd);
-    return settle(l, &one, (uint64_t)st.st_size, err);
+    if (open_outgoing(&o, from, &one) == SH_OK)
+        while (put_once(l, &o, &one)) {
+            if (one.rc == SH_E_INVALID && ++n_damaged < MAX_DAMAGED) {
+                SH_WARN("blob.damaged", "path=%s msg=\"%s\"", path, one.msg);
+                one = (struct sh_err){0};
+            } else if (!again(l, &a, 0, &one)) {
+                break;
+            }
+        }
+    if (o.fd >= 0)
+        close(o.fd);
+    return settle(l, &one, (uint64_t)o.bytes, err);
 }
 
 /* ------------------------------------------------------------------ threads */

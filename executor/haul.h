@@ -40,10 +40,11 @@ void haul_free(struct haul *h); /* what is under way is stopped; every done() is
 void haul_submit(struct haul *h, enum haul_way way, struct haul_task *t); /* TAKES t */
 
 /* For work, on its thread. path: of the API, escaped. Fails: SH_E_NOTFOUND and what else the API
- * says, SH_E_UNAVAILABLE, SH_E_TIMEOUT, SH_E_IO (it came damaged), SH_E_DISKFULL, SH_E_CANCELLED. */
+ * says, SH_E_UNAVAILABLE, SH_E_TIMEOUT, SH_E_IO (it came damaged), SH_E_DISKFULL, SH_E_CANCELLED.
+ */
 int haul_size(struct haul_line *l, const char *path, uint64_t *bytes, struct sh_err *err);
-/* part: where it lies until it is whole, and from where it goes on when it broke; digest: hex, NULL: that of its
- * ETag. The file is durable. */
+/* part: where it lies until it is whole, and from where it goes on when it broke; digest: hex,
+ * NULL: that of its ETag. The file is durable. */
 int haul_get(struct haul_line *l, const char *path, const char *digest, const char *part,
              const char *to, struct sh_err *err);
 int haul_put(struct haul_line *l, const char *path, const char *from, struct sh_err *err);

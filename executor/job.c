@@ -65,7 +65,7 @@ static int copy_strings(struct job *j, const struct msg_job_start *m, struct sh_
     return rc;
 }
 
-/* The losses of earlier attempts may not be there: their executor was lost before it had sent any. */
+/* The losses of earlier attempts may not be there: their executor was lost before it sent any. */
 static int want_blobs(struct job *j, const struct msg_job_start *m, struct sh_err *err)
 {
     const char *slash = strchr(m->resume, '/');

@@ -92,7 +92,7 @@ struct job {
 
     /* disk */
     struct ckpt_task *writing;
-    struct disk_task *pushing; /* written, and on its way to the API; NULL */
+    struct disk_task *pushing;         /* written, and on its way to the API; NULL */
     int64_t disk_step, disk_prev_step; /* newest files; -1: none */
     int64_t disk_failed_step;          /* the last one that could not be written; -1: none */
     char disk_digest[SH_SHA256_HEX];

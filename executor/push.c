@@ -62,8 +62,9 @@ static int make_url(const struct exec *x, const struct push_conf *c, const char 
     int rc;
 
     sh_buf_init(&b, URL_MAX);
-    rc = sh_buf_printf(&b, err, "/api/v1/jobs/%" PRId64 "/files/%s?attempt=%" PRIu32 "%s&executor=",
-                       c->job, file, c->attempt, is_published ? "&publish=true" : "");
+    rc = sh_buf_printf(&b, err,
+                       "/api/v1/jobs/%" PRId64 "/files/%s?attempt=%" PRIu32 "%s&executor=", c->job,
+                       file, c->attempt, is_published ? "&publish=true" : "");
     for (const char *s = x->conf->name; !rc && *s; s++)
         rc = isalnum((unsigned char)*s) ? sh_buf_append(&b, s, 1, err)
                                         : sh_buf_printf(&b, err, "%%%02X", (unsigned char)*s);
@@ -144,7 +145,8 @@ static bool has_young_part(const char *dir)
     struct stat st;
 
     while (d && (e = readdir(d)))
-        found |= strncmp(e->d_name, "result-", 7) == 0 && fstatat(dirfd(d), e->d_name, &st, 0) == 0 &&
+        found |= strncmp(e->d_name, "result-", 7) == 0 &&
+                 fstatat(dirfd(d), e->d_name, &st, 0) == 0 &&
                  sh_clock_wall_ms() / 1000 - st.st_mtime < KEEP_PARTS_S;
     if (d)
         closedir(d);

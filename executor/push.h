@@ -1,5 +1,5 @@
-/* push.h - what a job leaves, from an executor that does not share the API's folder: its files go to
- * the API before anybody is told of them, so whoever goes on with the job finds them there. */
+/* push.h - what a job leaves, from an executor that does not share the API's folder: its files go
+ * to the API before anybody is told of them, so whoever goes on with the job finds them there. */
 #ifndef SH_EXECUTOR_PUSH_H
 #define SH_EXECUTOR_PUSH_H
 

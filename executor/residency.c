@@ -408,15 +408,16 @@ static int keep_below_max(struct residency *r, const struct want *w, uint32_t n,
     for (id = 0; id < r->n_images; id++) {
         const struct image *im = &r->images[id];
 
-        if (im->is_used && im->conf.tag == w->tag && !im->pins && !im->is_sticky &&
-            id != w->self && id != w->spare)
+        if (im->is_used && im->conf.tag == w->tag && !im->pins && !im->is_sticky && id != w->self &&
+            id != w->spare)
             can += im->held;
     }
     if (!w->may_evict || used - max > can)
-        return SH_FAIL(err, SH_E_DEVMEM,
-                       "the tenant may have %zu MiB of this device (gpu_memory_max_bytes), and what "
-                       "it uses now leaves no %zu MiB",
-                       (size_t)max * 2, (size_t)n * 2);
+        return SH_FAIL(
+            err, SH_E_DEVMEM,
+            "the tenant may have %zu MiB of this device (gpu_memory_max_bytes), and what "
+            "it uses now leaves no %zu MiB",
+            (size_t)max * 2, (size_t)n * 2);
     while (used > max && (id = pick_own(r, w->tag, w)) != NONE) {
         uint32_t had = r->images[id].held, over = (uint32_t)SH_MIN(used - max, (uint64_t)had);
 

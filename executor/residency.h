@@ -14,9 +14,9 @@
  *
  * Quotas of tenants. Of what has a tenant's tag, images and ranges together: `min` is not taken by
  * others, the images that were used last are kept for it; `max` is never exceeded, older images of
- * the tenant go first; and while there are quotas, images of tenants that hold more than their share
- * (min, and of what no min takes a part by `share`) go before those of others. Whoever finds no room
- * but in what is kept may ask for all of it (residency_yield), as with sticky images.
+ * the tenant go first; and while there are quotas, images of tenants that hold more than their
+ * share (min, and of what no min takes a part by `share`) go before those of others. Whoever finds
+ * no room but in what is kept may ask for all of it (residency_yield), as with sticky images.
  *
  * Pure: no device, no clock (times are arguments). Not thread-safe.
  */

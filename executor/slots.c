@@ -302,10 +302,8 @@ static void on_written(struct ckpt_task *t)
     struct disk_task *d = (struct disk_task *)t;
     struct job *j = d->job;
     const char *slash = strrchr(d->path, '/');
-    const struct push_conf c = {.job = j->id,
-                                .attempt = j->attempt,
-                                .dir = j->dir,
-                                .files = {slash + 1, "losses.json"}};
+    const struct push_conf c = {
+        .job = j->id, .attempt = j->attempt, .dir = j->dir, .files = {slash + 1, "losses.json"}};
 
     d->slot->is_writing = false;
     j->writing = NULL;

@@ -13,7 +13,7 @@ struct tenant { /* lives until the scheduler stands down, also when deleted in t
     uint32_t max_running_jobs, max_requests;
     struct store_memory memory;
     uint64_t memory_change; /* number of its last change; 0: as by default, never changed */
-    double usage_ns; /* decayed, as of usage_at_ns */
+    double usage_ns;        /* decayed, as of usage_at_ns */
     int64_t usage_at_ns;
     uint32_t n_requests; /* in the scheduler; request.c */
     uint32_t snap;       /* index in the snapshot of the present pass; pass.c */

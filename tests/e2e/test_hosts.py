@@ -47,7 +47,7 @@ class Line:
     """Between executor and API: cuts answers off, damages a byte, keeps what was asked."""
 
     def __init__(self, port):
-        self.port, self.asked, self.cuts, self.damage = port, [], [], 0
+        self.port, self.asked, self.cuts, self.damage, self.damage_out = port, [], [], 0, 0
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.addr = "http://127.0.0.1:%d" % self.listener.getsockname()[1]
         threading.Thread(target=self.accept, daemon=True).start()
@@ -66,6 +66,9 @@ class Line:
                 head = data.split(b"\r\n\r\n")[0]
                 if re.match(rb"(GET|HEAD|PUT) ", head):
                     self.asked.append(head.decode(errors="replace"))
+                elif self.damage_out and len(data) > 1000:
+                    self.damage_out -= 1
+                    data = data[:-1] + bytes([data[-1] ^ 1])
                 server.sendall(data)
         with contextlib.suppress(OSError):
             server.shutdown(socket.SHUT_WR)
@@ -144,11 +147,15 @@ class Hosts(Story):
 
     @contextlib.contextmanager
     def without_the_near_one(self):
-        with self.s.held():
-            self.s.kill("executor-cpu0")
-            until("it is gone", lambda: self.executor("cpu0")["state"] != "UP")
-            yield
-        self.s.wait_new("executor-cpu0", 0)
+        old = 0
+        try:
+            with self.s.held():
+                old = self.s.kill("executor-cpu0")
+                until("it is gone", lambda: self.executor("cpu0")["state"] != "UP")
+                yield
+        finally:
+            self.s.wait_new("executor-cpu0", old)
+            until("it is there again", lambda: self.executor("cpu0")["state"] == "UP")
 
     def said(self, event, text=""):
         return [line for line in open(self.log, errors="replace") if " ev=" + event in line and text in line]
@@ -195,6 +202,9 @@ class Hosts(Story):
             until("the trained version is served", lambda: self.s.call(
                 "GET", "/api/v1/models/digits/versions/%d" % j["result_version"],
                 key=self.key).json["state"] == "READY")
+            own = self.run_job(self.train(spec={"publish": False}))
+            self.assertIsNone(own["result_version"])
+            self.assertEqual(self.artifact(own["id"]), near)
             rows = self.run_job(self.s.call("POST", "/api/v1/jobs", batch, self.key))
             self.assertEqual(self.artifact(rows["id"])[-1000:], near_rows[-1000:])
         until("its own folders of the jobs are gone",
@@ -242,6 +252,10 @@ class Hosts(Story):
             self.s.push_data(self.key, "big2", st_bytes({"x": ("F32", [3001, 64], bytes(3001 * 256))}))
             self.run_job(self.s.call("POST", "/api/v1/jobs", {**fields, "dataset": "big2"}, self.key))
             self.assertEqual(len(self.said("blob.damaged")), 1)
+            line.damage_out = 1
+            j = self.run_job(self.s.call("POST", "/api/v1/jobs", {**fields, "dataset": "big"}, self.key))
+            self.assertEqual(len(self.said("blob.damaged")), 2)
+            self.assertEqual(hashlib.sha256(self.artifact(j["id"])).hexdigest(), j["result"]["digest"])
 
     def test_what_it_keeps_is_bounded(self):
         self.start("--blob-cache-bytes=3M")

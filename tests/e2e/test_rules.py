@@ -99,13 +99,13 @@ class Rules(Story):
 
     # ------------------------------------------------------------ ETags
     def test_what_has_an_etag_is_changed_by_it(self):
-        """PUT, PATCH and DELETE of what GET answers with an ETag honour If-Match."""
+        """PUT, PATCH and DELETE of what GET answers with an ETag honour If-Match; a file's is its digest."""
         paths = {}
         for method, path, op in self.ops:
             paths.setdefault(path, {})[method] = op
         for path, item in paths.items():
             response = self.s.spec().resolve(item["GET"]["responses"]["200"]) if "GET" in item else {}
-            if "ETag" in response.get("headers", {}):
+            if "ETag" in response.get("headers", {}) and "206" not in item["GET"]["responses"]:
                 for method in {"PUT", "PATCH", "DELETE"} & set(item):
                     self.assertTrue(has_parameter(item[method], "If-Match", "header"), (method, path))
 

@@ -154,7 +154,7 @@ static void a_minimum_is_not_taken_by_others_but_its_owner_may(void **state)
     assert_fails(alloc_of(r, 2, 15, &range, &err), SH_E_DEVMEM, &err, "could not find");
     assert_int_equal(residency_held(r, last) + residency_held(r, old), 6);
     assert_int_equal(residency_trim(r, 20, INT64_MAX, 0), 0); /* nor by the background */
-    assert_true(residency_yield(r, true)); /* the last resort */
+    assert_true(residency_yield(r, true));                    /* the last resort */
     assert_false(residency_yield(r, true));
     assert_ok(alloc_of(r, 2, 20, &range, NULL));
     residency_release(r, &range, ARENA_CLEAN);
