@@ -269,7 +269,8 @@ const struct path_param API_PATH_PARAMS[] = {
     {"job", "number of the job", RANGE("integer", "1", "9223372036854775807")},
     {"digest", "SHA-256, hex", "{'type':'string','pattern':'^[0-9a-f]{64}$'}"},
     {"file", "name in the folder of the job", "{'type':'string','pattern':'^(losses[.]json|"
-     "final[.]safetensors|trained[.]onnx|result[.]safetensors|ckpt-(0|[1-9][0-9]{0,17})[.]safetensors)$'}"},
+     "final[.]safetensors|trained[.]onnx|result[.]safetensors|"
+     "ckpt-(0|[1-9][0-9]{0,17})[.]safetensors)$'}"},
 };
 /* clang-format on */
 const size_t API_N_SCHEMAS = SH_ARRAY_LEN(API_SCHEMAS);

@@ -90,6 +90,16 @@ out:
     return rc;
 }
 
+int sh_http_trust(struct sh_http *h, const char *ca_file, struct sh_err *err)
+{
+    if (access(ca_file, R_OK))
+        return SH_FAIL_ERRNO(err, SH_E_INVALID, "could not read the certificate in \"%s\"",
+                             ca_file);
+    return curl_easy_setopt(h->curl, CURLOPT_CAINFO, ca_file) == CURLE_OK
+               ? SH_OK
+               : SH_FAIL(err, SH_E_NOMEM, "could not keep the path of a certificate");
+}
+
 void sh_http_free(struct sh_http *h)
 {
     if (!h)

@@ -50,6 +50,8 @@ struct sh_http_reply {
 
 /* server: "http://host:port". key: NULL = none. *out: OWNED, sh_http_free(). */
 int sh_http_new(const char *server, const char *key, struct sh_http **out, struct sh_err *err);
+/* PEM file of who signed the server's certificate, instead of those that the host trusts. */
+int sh_http_trust(struct sh_http *h, const char *ca_file, struct sh_err *err);
 void sh_http_free(struct sh_http *h);
 
 /* SH_OK whenever there is an answer, whatever its status. Fails: SH_E_UNAVAILABLE (not reachable or

@@ -30,7 +30,7 @@ enum stop_way { STOP_PAUSE, STOP_DROP, STOP_SWAP, STOP_N_WAYS };
 
 struct exec_conf {
     char *name, *scheduler, *data_addr, *state_dir, *device, *metrics_addr, *log_level;
-    char *api, *api_key_file;
+    char *api, *api_key_file, *api_ca_file;
     char *switch_mode, *debug_stop_way, *debug_ablation;
     int64_t api_retry_s, blob_cache_bytes;
     int64_t scheduler_silence_ms, ordinal, pool_bytes, workers, threads;

@@ -426,8 +426,11 @@ static int start_lines(struct haul *h, struct sh_err *err)
     for (int way = 0; way < HAUL_N_WAYS; way++)
         for (int i = 0; i < N_LINES[way]; i++, n++) {
             struct haul_line *l = &h->lines[n];
+            const char *ca = h->x->conf->api_ca_file;
             int rc = sh_http_new(h->x->conf->api, h->key, &l->http, err), native;
 
+            if (!rc && ca && ca[0])
+                rc = sh_http_trust(l->http, ca, err);
             if (rc)
                 return rc;
             l->h = h;

@@ -24,6 +24,9 @@ static const struct sh_conf_opt OPTIONS[] = {
                "there and results brought there; empty = the folder is shared"),
     SH_OPT_STR(struct exec_conf, api_key_file, "api-key-file", "", 0,
                "with --api: file with the key of executors (the API's --executor-key-file)"),
+    SH_OPT_STR(struct exec_conf, api_ca_file, "api-ca-file", "", 0,
+               "with --api https://...: PEM file of who signed its certificate; empty = whom the "
+               "host trusts"),
     SH_OPT_INT(struct exec_conf, api_retry_s, "api-retry-s", 60, 0, 86400, 0,
                "with --api: a transfer that moves no byte is tried again for this long, s"),
     SH_OPT_BYTES(struct exec_conf, blob_cache_bytes, "blob-cache-bytes", "64G", 0, 1e15, 0,

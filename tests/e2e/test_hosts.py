@@ -193,7 +193,9 @@ class Hosts(Story):
         self.ready("line")
         self.ready("digits")
         with self.without_the_near_one():
-            self.assertEqual(self.s.infer(self.key, "line", x).json["outputs"], here.json["outputs"])
+            there = until("it answers", lambda: (lambda r: r.status == 200 and r)(
+                self.s.infer(self.key, "line", x)))
+            self.assertEqual(there.json["outputs"], here.json["outputs"])
             j = self.run_job(self.train())
             self.assertEqual(j["executor"], "far")
             self.assertEqual(hashlib.sha256(self.artifact(j["id"])).digest(), hashlib.sha256(near).digest())
@@ -256,6 +258,31 @@ class Hosts(Story):
             j = self.run_job(self.s.call("POST", "/api/v1/jobs", {**fields, "dataset": "big"}, self.key))
             self.assertEqual(len(self.said("blob.damaged")), 2)
             self.assertEqual(hashlib.sha256(self.artifact(j["id"])).hexdigest(), j["result"]["digest"])
+
+    def test_over_tls(self):
+        """A second API of the same system, whose certificate nobody but us has signed."""
+        cert, pem = (os.path.join(self.s.dir, n) for n in ("cert.pem", "key.pem"))
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+                        "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-out", cert,
+                        "-keyout", pem], check=True, stderr=subprocess.DEVNULL)
+        with open("/proc/%d/environ" % self.s.pid("api"), "rb") as f:
+            env = dict(e.decode().split("=", 1) for e in f.read().split(b"\0") if b"=" in e)
+        log = os.path.join(self.s.dir, "tls.log")
+        with open(log, "wb") as out:
+            api = subprocess.Popen(
+                [os.path.join(BIN, "shunt-api"), "--name=tls", "--listen=127.0.0.1:0", "--metrics-addr=",
+                 "--state-dir=" + self.s.state, "--scheduler=unix:%s/run/scheduler.sock" % self.s.state,
+                 "--tls-cert=" + cert, "--tls-key=" + pem], stderr=out, env=env)
+        try:
+            port = until("it listens", lambda: re.findall(r"ev=api.ready .*port=(\d+)", open(log).read()))[0]
+            self.start(api="https://localhost:" + port)
+            until("a stranger's certificate is refused", lambda: self.said("blob.failed", "certificate"))
+            self.end()
+            self.start("--api-ca-file=" + cert, api="https://localhost:" + port)
+            self.ready("line")
+        finally:
+            api.terminate()
+            api.wait(60)
 
     def test_what_it_keeps_is_bounded(self):
         self.start("--blob-cache-bytes=3M")
