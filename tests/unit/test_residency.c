@@ -205,8 +205,8 @@ static void a_maximum_lets_the_tenants_own_older_images_go(void **state)
     residency_free(r);
 }
 
-/* What is left of the second tenant's 8 blocks when the third comes: it is the clock's first victim,
- * and was used longest ago. */
+/* What is left of the second tenant's 8 blocks when the third comes: they are the clock's first
+ * victims, and were used longest ago. */
 static uint32_t left_of_the_second(bool with_quotas)
 {
     struct residency *r = new_residency(24, 1);
