@@ -1,5 +1,5 @@
 /* admin.c - tenants, keys, quotas. */
-#include "cli/out.h"
+#include "cli/lists.h"
 #include "cli/state.h"
 #include "common/mem.h"
 
@@ -10,53 +10,56 @@
 
 int tenant_create(struct cli *c, struct sh_err *err)
 {
-    json_t *body = json_pack("{s:s}", "name", c->args[0]), *j = NULL;
-    int rc = rest_call(c, "POST", "/api/v1/tenants", body, 0, &j, err);
-
-    json_decref(body);
-    if (!rc)
-        rc = c->output == OUTPUT_TABLE ? SH_OK : out_object(c, j, "name", err);
-    if (!rc)
-        out_say(c, "Tenant %s is created. Next: shunt --tenant %s create key NAME", c->args[0],
-                c->args[0]);
-    json_decref(j);
-    return rc;
+    return list_change(c,
+                       &(struct change){.method = "POST",
+                                        .path = "/api/v1/tenants",
+                                        .name = "name",
+                                        .body = json_pack("{s:s}", "name", c->args[0])},
+                       err, "Tenant %s is created. Next: shunt create key NAME --tenant %s",
+                       c->args[0], c->args[0]);
 }
 
 int tenant_get(struct cli *c, struct sh_err *err)
 {
     static const struct out_col COLS[] = {{"NAME", "name", OUT_TEXT},
                                           {"STATE", "state", OUT_TEXT},
-                                          {"CREATED", "created_at", OUT_TIME}};
-    char path[REST_PATH_MAX];
-    json_t *j = NULL;
-    int rc;
+                                          {"AGE", "created_at", OUT_AGE},
+                                          {"CREATED", "created_at", OUT_TIME, true}};
+    static const struct list_view VIEW = {
+        .path = "/api/v1/tenants", LIST_COLS(COLS), .name = "name"};
 
-    if (c->n_args == 0) {
-        rc = rest_list(c, "/api/v1/tenants", 0, &j, err);
-        if (!rc)
-            rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "name", err);
-    } else {
-        rc = rest_path(path, err, "api", "v1", "tenants", c->args[0], NULL);
-        if (!rc)
-            rc = rest_get(c, path, 0, &j, err);
-        if (!rc)
-            rc = out_object(c, j, "name", err);
-    }
-    json_decref(j);
-    return rc;
+    return list_get(c, &VIEW, err);
+}
+
+static int tenant_path(const struct cli *c, char path[static REST_PATH_MAX], struct sh_err *err)
+{
+    return rest_path(path, err, "api", "v1", "tenants", c->args[0], NULL);
+}
+
+int tenant_set(struct cli *c, struct sh_err *err)
+{
+    char path[REST_PATH_MAX];
+    int rc = tenant_path(c, path, err);
+
+    if (!rc && (!c->conf->state || !c->conf->state[0]))
+        rc = cli_usage(c, err, "say --state SUSPENDED or --state ACTIVE");
+    return rc ? rc
+              : list_change(c,
+                            &(struct change){.method = "PATCH",
+                                             .path = path,
+                                             .name = "name",
+                                             .body = json_pack("{s:s}", "state", c->conf->state)},
+                            err, NULL);
 }
 
 int tenant_delete(struct cli *c, struct sh_err *err)
 {
     char path[REST_PATH_MAX];
-    int rc = rest_path(path, err, "api", "v1", "tenants", c->args[0], NULL);
+    int rc = tenant_path(c, path, err);
 
-    if (!rc)
-        rc = rest_call(c, "DELETE", path, NULL, 0, NULL, err);
-    if (!rc)
-        out_say(c, "Tenant %s is deleted, its keys are revoked.", c->args[0]);
-    return rc;
+    return rc ? rc
+              : list_change(c, &(struct change){.method = "DELETE", .path = path}, err,
+                            "Tenant %s is deleted, its keys are revoked.", c->args[0]);
 }
 
 /* ---------------------------------------------------------------- keys */
@@ -93,8 +96,8 @@ static int show_key(const struct cli *c, const json_t *j, struct sh_err *err)
 
     if (rc)
         return rc;
-    if (c->output == OUTPUT_JSON)
-        out_json(j);
+    if (c->output == OUTPUT_DATA)
+        out_data(c, j);
     else if (!save && (c->output == OUTPUT_NAME || c->conf->quiet))
         puts(rest_text(j, "key"));
     else if (save)
@@ -148,18 +151,15 @@ int key_get(struct cli *c, struct sh_err *err)
                                           {"CREATED", "created_at", OUT_TIME},
                                           {"EXPIRES", "expires_at", OUT_TIME},
                                           {"USED", "last_used_at", OUT_TIME},
-                                          {"REVOKED", "revoked_at", OUT_TIME}};
+                                          {"REVOKED", "revoked_at", OUT_TIME},
+                                          {"ROTATED", "rotated_at", OUT_TIME, true},
+                                          {"OLD SECRET UNTIL", "old_secret_until", OUT_TIME, true},
+                                          {"TENANT", "tenant", OUT_TEXT, true}};
     char path[REST_PATH_MAX];
-    json_t *j = NULL;
-    int rc = keys_path(c, path, c->n_args ? c->args[0] : NULL, err);
+    struct list_view v = {.path = path, LIST_COLS(COLS), .name = "id"};
+    int rc = keys_path(c, path, NULL, err);
 
-    if (!rc)
-        rc = c->n_args ? rest_get(c, path, 0, &j, err) : rest_list(c, path, 0, &j, err);
-    if (!rc)
-        rc = c->n_args ? out_object(c, j, "id", err)
-                       : out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "id", err);
-    json_decref(j);
-    return rc;
+    return rc ? rc : list_get(c, &v, err);
 }
 
 int key_delete(struct cli *c, struct sh_err *err)
@@ -167,11 +167,9 @@ int key_delete(struct cli *c, struct sh_err *err)
     char path[REST_PATH_MAX];
     int rc = keys_path(c, path, c->args[0], err);
 
-    if (!rc)
-        rc = rest_call(c, "DELETE", path, NULL, 0, NULL, err);
-    if (!rc)
-        out_say(c, "Key %s is revoked.", c->args[0]);
-    return rc;
+    return rc ? rc
+              : list_change(c, &(struct change){.method = "DELETE", .path = path}, err,
+                            "Key %s is revoked.", c->args[0]);
 }
 
 /* ---------------------------------------------------------------- quotas */

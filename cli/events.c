@@ -25,7 +25,7 @@ static void print_event(const struct cli *c, const json_t *e)
 {
     char at[64], from[32], to[32], reason[64], detail[512];
 
-    if (c->output == OUTPUT_JSON) {
+    if (c->output == OUTPUT_DATA) {
         json_dumpf(e, stdout, JSON_COMPACT); /* one a line: --follow has no end to close a list */
         putchar('\n');
     } else {

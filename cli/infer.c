@@ -258,7 +258,7 @@ static void print_json(const struct load *l, const double *sorted, int64_t right
         json_object_set_new(j, "accuracy",
                             json_real((double)right / (double)l->out.list[0].dims[0]));
     }
-    out_json(j);
+    out_data(l->c, j);
     json_decref(j);
 }
 
@@ -302,7 +302,7 @@ static int report(struct load *l, struct sh_err *err)
         rc = count_right(l, &right, err);
     if (!rc && l->n_errors == 0 && file && file[0])
         rc = tensors_write(&l->out, file, err);
-    if (!rc && l->c->output == OUTPUT_JSON)
+    if (!rc && l->c->output == OUTPUT_DATA)
         print_json(l, sorted, right);
     else if (!rc && l->n_ms > 0 && l->c->output == OUTPUT_TABLE)
         print_text(l, sorted, right);

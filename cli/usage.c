@@ -1,5 +1,5 @@
 /* usage.c - what tenants have used, their shares, and who changed what. */
-#include "cli/out.h"
+#include "cli/lists.h"
 #include "common/mem.h"
 
 #include <stdlib.h>
@@ -19,9 +19,9 @@ int usage_get(struct cli *c, struct sh_err *err)
                              {"GPU SECONDS", "gpu_seconds", OUT_NUMBER},
                              {"REQUESTS", "requests", OUT_TEXT},
                              {"SAMPLES", "samples", OUT_TEXT}};
+    struct list_view v = {LIST_COLS(cols)};
     const char *by = c->conf->by;
     char path[REST_PATH_MAX], *url = NULL;
-    json_t *j = NULL;
     int rc;
 
     if (!tenant_of(c))
@@ -34,12 +34,10 @@ int usage_get(struct cli *c, struct sh_err *err)
     if (!rc)
         rc = rest_query(path, &url, err, "by", by, "from", c->conf->from, "to", c->conf->to,
                         "class", c->conf->class, "model", c->conf->model, NULL);
+    v.name = cols[0].path;
     if (!rc)
-        rc = rest_list(c, url, 0, &j, err);
-    if (!rc)
-        rc = out_list(c, j, cols, SH_ARRAY_LEN(cols), cols[0].path, err);
+        rc = list_show(c, url, &v, err);
     free(url);
-    json_decref(j);
     return rc;
 }
 
@@ -52,25 +50,19 @@ int share_get(struct cli *c, struct sh_err *err)
                                           {"WAITING", "waiting_gpus", OUT_NUMBER},
                                           {"SATURATION", "saturation", OUT_NUMBER},
                                           {"USED S", "usage_gpu_seconds", OUT_NUMBER},
-                                          {"PER WEIGHT", "usage_per_weight", OUT_NUMBER}};
+                                          {"PER WEIGHT", "usage_per_weight", OUT_NUMBER},
+                                          {"WEIGHT", "weight", OUT_NUMBER, true},
+                                          {"RESERVED", "reserved_gpus", OUT_NUMBER, true},
+                                          {"HALF LIFE S", "half_life_s", OUT_NUMBER, true}};
+    static const struct list_view VIEW = {LIST_COLS(COLS), .name = "tenant"};
     const char *tenant = tenant_of(c);
     char path[REST_PATH_MAX];
-    json_t *j = NULL;
     int rc;
 
-    if (!tenant) {
-        rc = rest_list(c, "/api/v1/shares", 0, &j, err);
-        if (!rc)
-            rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "tenant", err);
-    } else {
-        rc = rest_path(path, err, "api", "v1", "tenants", tenant, "share", NULL);
-        if (!rc)
-            rc = rest_get(c, path, 0, &j, err);
-        if (!rc)
-            rc = out_object(c, j, "tenant", err);
-    }
-    json_decref(j);
-    return rc;
+    if (!tenant)
+        return list_show(c, "/api/v1/shares", &VIEW, err);
+    rc = rest_path(path, err, "api", "v1", "tenants", tenant, "share", NULL);
+    return rc ? rc : list_show_one(c, path, &VIEW, err);
 }
 
 int audit_get(struct cli *c, struct sh_err *err)
@@ -79,18 +71,18 @@ int audit_get(struct cli *c, struct sh_err *err)
                                           {"ACTOR", "actor", OUT_TEXT},
                                           {"TENANT", "tenant", OUT_TEXT},
                                           {"ACTION", "action", OUT_TEXT},
-                                          {"RESOURCE", "resource", OUT_TEXT}};
+                                          {"RESOURCE", "resource", OUT_TEXT},
+                                          {"REQUEST", "request_id", OUT_TEXT, true},
+                                          {"BEFORE", "before", OUT_TEXT, true},
+                                          {"AFTER", "after", OUT_TEXT, true}};
+    static const struct list_view VIEW = {LIST_COLS(COLS), .name = "id"};
     char *url = NULL;
-    json_t *j = NULL;
     int rc = rest_query("/api/v1/audit", &url, err, "tenant", c->conf->tenant, "actor",
                         c->conf->actor, "action", c->conf->action, "resource", c->conf->resource,
                         "from", c->conf->from, "to", c->conf->to, NULL);
 
     if (!rc)
-        rc = rest_list(c, url, 0, &j, err);
-    if (!rc)
-        rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "id", err);
+        rc = list_show(c, url, &VIEW, err);
     free(url);
-    json_decref(j);
     return rc;
 }
