@@ -66,6 +66,8 @@ struct cli {
     bool is_wide, is_yaml;
     json_t *seen;            /* OWNED; with --watch: what was printed, by name */
     struct http *http;       /* OWNED; NULL until the first call */
+    const char *config_path; /* BORROWED; NULL: none is known */
+    int64_t timeout_ms;      /* of each call; 0: the usual */
     char *server;            /* OWNED; set with http */
     json_t *problem;         /* OWNED: the server's last refusal, with all its members */
     enum cli_exit exit_code; /* of a failure */
@@ -99,12 +101,14 @@ extern const size_t CLI_N_VERBS;
 extern const struct cli_verb CLI_OTHER_VERB; /* of one that has no row */
 
 #define CLI_MAX_OPTS 192
+#define CLI_LIVE_STATES "QUEUED,HELD,STARTING,RUNNING,PREEMPTED,SUSPENDED,COMPLETING,CANCELLING"
 
 /* find.c */
 
 /* The row for the words of a command line. *used: how many words name it. NULL with a failure that
  * says what there is. */
 const struct cli_cmd *cli_find(char **words, int n_words, int *used, struct sh_err *err);
+const char *cli_long_form(const char *word);       /* "-o" is "--output" */
 const char *cli_real_verb(const char *verb);       /* "list" is get */
 const struct cli_verb *cli_verb(const char *verb); /* never NULL */
 /* Its options: common ones, those of its verb, its own. cmd NULL: those of every command, each name
@@ -122,6 +126,14 @@ void help_all(void);
 int help_verb(const char *verb, const char *noun, struct sh_err *err);
 void help_docs(void); /* docs/cli.md */
 int help_completion(const char *shell, struct sh_err *err);
+
+/* profile.c: those of the config file, without their keys. OWNED; NULL if it cannot be read. */
+json_t *config_profiles(struct cli *c);
+
+/* complete.c: candidates for the last of the words, and of the words those with options that say
+ * where the server is (out: room for n; returns how many). */
+void complete_words(struct cli *c, int n, char **words);
+int complete_options(int n, char **words, char **out);
 
 /* A failure of usage: exit status 2. */
 int cli_usage(struct cli *c, struct sh_err *err, const char *fmt, ...)
@@ -212,6 +224,7 @@ int batch_fill_spec(struct cli *c, json_t *spec, struct sh_err *err); /* batch.c
 cli_fn job_result;                                                    /* result.c */
 cli_fn queue_get, queue_create, queue_set, queue_delete;              /* queue.c */
 cli_fn usage_get, share_get, audit_get;                               /* usage.c */
+cli_fn config_get, config_set, config_use, config_delete;             /* profile.c */
 cli_fn infer_main;                                                    /* infer.c */
 
 #endif

@@ -294,6 +294,14 @@ const struct cli_cmd CLI_CMDS[] = {
     {"result", NULL, "JOB", "what a job left; --out saves its file", job_result, OPTS(RESULT)},
     {"infer", NULL, "MODEL[:VERSION]",
      "send inference requests and show results and latency", infer_main, OPTS(INFER)},
+
+    {"config", "profiles", "[NAME]", "sections of the config file: servers with their keys",
+     config_get, NONE},
+    {"config", "set", "NAME FIELD=VALUE...",
+     "make or change a profile: server=URL key-file=FILE tenant=NAME; FIELD= removes one",
+     config_set, NONE},
+    {"config", "use", "NAME", "use a profile where --profile is not given", config_use, NONE},
+    {"config", "delete", "NAME", "delete a profile", config_delete, NONE},
 };
 /* clang-format on */
 const size_t CLI_N_CMDS = SH_ARRAY_LEN(CLI_CMDS);
@@ -328,6 +336,7 @@ const struct cli_verb CLI_VERBS[] = {
     {"checkpoint", JOBS, OPTS(CHANGE)},
     {"wait", JOBS, NONE}, {"explain", JOBS, NONE}, {"events", JOBS, NONE}, {"losses", JOBS, NONE},
     {"result", JOBS, NONE},
+    {"config", "This program", NONE},
 };
 /* clang-format on */
 const size_t CLI_N_VERBS = SH_ARRAY_LEN(CLI_VERBS);

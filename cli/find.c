@@ -16,6 +16,19 @@ static bool same_noun(const char *a, const char *b)
     return n == m && memcmp(a, b, n) == 0;
 }
 
+const char *cli_long_form(const char *word)
+{
+    static const struct {
+        const char *is, *means;
+    } SHORT[] = {{"-o", "--output"}, {"-f", "--follow"},      {"-w", "--watch"},
+                 {"-n", "--tenant"}, {"-A", "--all-tenants"}, {"-q", "--quiet"}};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(SHORT); i++)
+        if (strcmp(SHORT[i].is, word) == 0)
+            return SHORT[i].means;
+    return word;
+}
+
 /* What others call it. */
 const char *cli_real_verb(const char *verb)
 {

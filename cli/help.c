@@ -204,75 +204,38 @@ void help_docs(void)
 
 /* ---------------------------------------------------------------- completion */
 
-static void verbs(const char *format)
-{
-    for (size_t i = 0; i < CLI_N_CMDS; i++)
-        if (i == 0 || strcmp(CLI_CMDS[i].verb, CLI_CMDS[i - 1].verb) != 0)
-            printf(format, CLI_CMDS[i].verb);
-}
+static const char BASH[] =
+    "_shunt() {\n"
+    "    local cur=${COMP_WORDS[COMP_CWORD]} w\n"
+    "    COMPREPLY=()\n"
+    "    while IFS= read -r w; do\n"
+    "        if [ \"$w\" = :file ]; then\n"
+    "            compopt -o filenames 2>/dev/null\n"
+    "            while IFS= read -r w; do COMPREPLY+=(\"$w\"); done < <(compgen -f -- \"$cur\")\n"
+    "        else\n"
+    "            COMPREPLY+=(\"$w\")\n"
+    "        fi\n"
+    "    done < <(\"$1\" --complete \"${COMP_WORDS[@]:1:COMP_CWORD}\" 2>/dev/null)\n"
+    "}\n"
+    "complete -F _shunt shunt\n";
 
-static void nouns(const char *verb)
-{
-    for (size_t i = 0; i < CLI_N_CMDS; i++)
-        if (CLI_CMDS[i].noun && strcmp(CLI_CMDS[i].verb, verb) == 0)
-            printf(" %s", CLI_CMDS[i].noun);
-}
-
-static void option_words(const struct sh_conf_opt *o, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        printf(" --%s", o[i].name);
-}
-
-static void complete_bash(void)
-{
-    printf("_shunt() {\n"
-           "    local cur=${COMP_WORDS[COMP_CWORD]} verb='' noun='' w words=''\n"
-           "    for w in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n"
-           "        case $w in -*) continue ;; esac\n"
-           "        if [ -z \"$verb\" ]; then verb=$w; elif [ -z \"$noun\" ]; then noun=$w; fi\n"
-           "    done\n"
-           "    case \"$verb\" in\n    '') words='");
-    verbs("%s ");
-    printf("--help --version' ;;\n");
-    for (size_t i = 0; i < CLI_N_CMDS; i++) {
-        const struct cli_cmd *k = &CLI_CMDS[i];
-
-        if (!k->noun || (i > 0 && strcmp(k->verb, CLI_CMDS[i - 1].verb) == 0))
-            continue;
-        printf("    %s) [ -n \"$noun\" ] || words='", k->verb);
-        nouns(k->verb);
-        printf("' ;;\n");
-    }
-    printf("    esac\n    case \"$verb $noun\" in\n");
-    for (size_t i = 0; i < CLI_N_CMDS; i++) {
-        const struct cli_cmd *k = &CLI_CMDS[i];
-
-        if (k->n_opts == 0)
-            continue;
-        printf("    \"%s %s\"*) words+='", k->verb, k->noun ? k->noun : "");
-        option_words(k->opts, k->n_opts);
-        printf("' ;;\n");
-    }
-    printf("    esac\n    case $cur in -*) words+='");
-    option_words(CLI_COMMON, CLI_N_COMMON);
-    printf(" --help' ;; esac\n"
-           "    if [ -n \"$noun\" ] && [[ $cur != -* ]]; then\n"
-           "        COMPREPLY=($(compgen -f -- \"$cur\"))\n"
-           "    else\n"
-           "        COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
-           "    fi\n}\ncomplete -o filenames -F _shunt shunt\n");
-}
+static const char ZSH[] =
+    "#compdef shunt\n"
+    "_shunt() {\n"
+    "    local -a found\n"
+    "    found=(\"${(@f)$(\"$words[1]\" --complete \"${(@)words[2,CURRENT]}\" 2>/dev/null)}\")\n"
+    "    (( ${found[(Ie):file]} )) && { found=(${found:#:file}); _files }\n"
+    "    compadd -- ${found:#}\n"
+    "}\n"
+    "if [ \"$funcstack[1]\" = _shunt ]; then _shunt \"$@\"; else compdef _shunt shunt; fi\n";
 
 int help_completion(const char *shell, struct sh_err *err)
 {
-    bool is_zsh = shell && strcmp(shell, "zsh") == 0;
-
-    if (!is_zsh && (!shell || strcmp(shell, "bash") != 0))
+    if (shell && strcmp(shell, "bash") == 0)
+        fputs(BASH, stdout);
+    else if (shell && strcmp(shell, "zsh") == 0)
+        fputs(ZSH, stdout);
+    else
         return SH_FAIL(err, SH_E_INVALID, "--completion wants bash or zsh");
-    /* zsh runs bash's functions when asked to. */
-    if (is_zsh)
-        printf("#compdef shunt\nautoload -U +X bashcompinit && bashcompinit\n");
-    complete_bash();
     return SH_OK;
 }

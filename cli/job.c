@@ -104,8 +104,6 @@ int job_get(struct cli *c, struct sh_err *err)
         {"LABELS", "labels", OUT_TEXT, true},
         {"FLAGS", "flags", OUT_TEXT, true},
     };
-    static const char LIVE[] =
-        "QUEUED,HELD,STARTING,RUNNING,PREEMPTED,SUSPENDED,COMPLETING,CANCELLING";
     struct list_view v = {.path = "/api/v1/jobs",
                           .flags = REST_TENANT,
                           LIST_COLS(COLS),
@@ -121,7 +119,7 @@ int job_get(struct cli *c, struct sh_err *err)
     }
     if (c->conf->live && state && state[0])
         return cli_usage(c, err, "give either --live or --state");
-    rc = rest_query(v.path, &url, err, "state", c->conf->live ? LIVE : state, "queue",
+    rc = rest_query(v.path, &url, err, "state", c->conf->live ? CLI_LIVE_STATES : state, "queue",
                     c->conf->queue, "label", c->conf->job_labels, NULL);
     if (!rc)
         rc = list_show(c, url, &v, err);

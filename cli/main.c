@@ -10,23 +10,10 @@
 
 struct words { /* our copy of argv: conf.c moves its elements */
     char **list, *file;
+    const char *config; /* the file that is, or would be, read */
     int n;
     bool help; /* was among them */
 };
-
-static const struct {
-    const char *is, *means;
-} SHORT[] = {{"-o", "--output"}, {"-f", "--follow"},      {"-w", "--watch"},
-             {"-n", "--tenant"}, {"-A", "--all-tenants"}, {"-q", "--quiet"}};
-
-/* "-o json" becomes "--output json". */
-static char *long_form(char *word)
-{
-    for (size_t i = 0; i < SH_ARRAY_LEN(SHORT); i++)
-        if (strcmp(SHORT[i].is, word) == 0)
-            return (char *)SHORT[i].means; /* never written to */
-    return word;
-}
 
 static int copy_words(int argc, char **argv, struct words *w, struct sh_err *err)
 {
@@ -40,8 +27,17 @@ static int copy_words(int argc, char **argv, struct words *w, struct sh_err *err
     w->list[w->n++] = argv[0];
     if (home)
         rc = sh_asprintf(err, &w->file, "--config=%s/.config/shunt/config", home);
-    for (int i = 1; i < argc; i++)
-        has_config = has_config || strncmp(argv[i], "--config", 8) == 0;
+    w->config = has_config ? sh_conf_env("SHUNT_CONFIG")
+                : w->file  ? strchr(w->file, '=') + 1
+                           : NULL;
+    for (int i = 1; i < argc; i++) {
+        bool is_next = strcmp(argv[i], "--config") == 0 && i + 1 < argc;
+
+        if (is_next || strncmp(argv[i], "--config=", 9) == 0) {
+            w->config = is_next ? argv[i + 1] : argv[i] + 9;
+            has_config = true;
+        }
+    }
     if (w->file && !has_config && access(strchr(w->file, '=') + 1, R_OK) == 0)
         w->list[w->n++] = w->file;
     for (int i = 1; i < argc; i++) {
@@ -49,9 +45,10 @@ static int copy_words(int argc, char **argv, struct words *w, struct sh_err *err
         if (!is_over && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0))
             w->help = true;
         else
-            w->list[w->n++] = is_over ? argv[i] : long_form(argv[i]);
+            w->list[w->n++] =
+                is_over ? argv[i] : (char *)cli_long_form(argv[i]); /* never written to */
     }
-    if (w->n > 1 && strcmp(argv[1], "help") == 0) {
+    if (argc > 1 && strcmp(argv[1], "help") == 0) {
         w->help = true;
         for (int i = 1; i < w->n; i++)
             if (strcmp(w->list[i], "help") == 0) {
@@ -196,6 +193,7 @@ static int run(struct cli *c, int argc, char **argv, struct sh_err *err)
         rc = load(&t, c->conf, &w, c, &action, err);
     if (!rc)
         rc = check_args(c, used, err);
+    c->config_path = w.config;
     if (!rc) {
         c->exit_code = CLI_REFUSED;
         rc = c->conf->watch ? watch(c, err) : c->cmd->run(c, err);
@@ -283,6 +281,30 @@ static void print_failure(const struct cli *c, const struct sh_err *err)
     print_advice(c, err);
 }
 
+/* What may stand at the cursor. Options that cannot be read leave only what the table tells. */
+static int complete(struct cli *c, int n, char **words, struct sh_err *err)
+{
+    struct sh_conf_table t = table(CLI_COMMON, CLI_N_COMMON, sizeof(struct cli_conf));
+    char **options = calloc((size_t)n + 2, sizeof(*options));
+    enum sh_conf_action action;
+    struct words w = {0};
+    int rc = options ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate a list");
+
+    if (!rc) {
+        options[0] = (char *)"shunt"; /* never written to */
+        rc = copy_words(complete_options(n, words, options + 1) + 1, options, &w, err);
+    }
+    if (!rc && load(&t, c->conf, &w, c, &action, NULL))
+        memset(c->conf, 0, sizeof(*c->conf));
+    c->config_path = w.config;
+    if (!rc)
+        complete_words(c, n, words);
+    sh_conf_free(&t, c->conf);
+    free_words(&w);
+    free(options);
+    return rc;
+}
+
 int main(int argc, char **argv)
 {
     struct cli_conf conf = {0};
@@ -298,6 +320,8 @@ int main(int argc, char **argv)
     } else if (strcmp(first, "--completion") == 0) {
         c.exit_code = CLI_USAGE;
         rc = help_completion(argc > 2 ? argv[2] : NULL, &err);
+    } else if (strcmp(first, "--complete") == 0) {
+        rc = complete(&c, argc - 2, argv + 2, &err);
     } else {
         rc = run(&c, argc, argv, &err);
     }

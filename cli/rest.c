@@ -249,7 +249,8 @@ int rest_call(struct cli *c, const char *method, const char *path, const json_t 
                                             : path,
                              .body = text,
                              .body_len = text ? strlen(text) : 0,
-                             .type = text ? "application/json" : NULL};
+                             .type = text ? "application/json" : NULL,
+                             .timeout_ms = c->timeout_ms};
 
         rc = http_call(c->http, &q, &r, err);
         if (rc && !(flags & REST_QUIET))
