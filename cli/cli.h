@@ -178,6 +178,9 @@ int rest_with_tenant(const struct cli *c, const char *path, char **out, struct s
 int rest_path(char out[static REST_PATH_MAX], struct sh_err *err, const char *first, ...)
     __attribute__((sentinel));
 
+/* Whose things are meant: --tenant, else the tenant of the key, which then is as if given. Usage if
+ * neither says. what: "key". *out: BORROWED. */
+int rest_tenant(struct cli *c, const char *what, const char **out, struct sh_err *err);
 /* "path/NAME", escaped. *out: OWNED, free(). */
 int rest_below(const char *path, const char *name, char **out, struct sh_err *err);
 
@@ -204,6 +207,7 @@ void model_add_summary(json_t *models);
 
 /* The commands, by file. */
 cli_fn up_main, down_main, status_main, top_main;                      /* up.c, top.c */
+cli_fn whoami_main;                                                    /* admin.c */
 cli_fn tenant_create, tenant_get, tenant_set, tenant_delete;           /* admin.c */
 cli_fn key_create, key_get, key_delete, key_rotate;                    /* admin.c */
 cli_fn quota_get, quota_set;                                           /* admin.c */

@@ -295,6 +295,7 @@ const struct cli_cmd CLI_CMDS[] = {
     {"infer", NULL, "MODEL[:VERSION]",
      "send inference requests and show results and latency", infer_main, OPTS(INFER)},
 
+    {"whoami", NULL, "", "id, role and tenant of the key that is used", whoami_main, NONE},
     {"config", "profiles", "[NAME]", "sections of the config file: servers with their keys",
      config_get, NONE},
     {"config", "set", "NAME FIELD=VALUE...",
@@ -336,7 +337,7 @@ const struct cli_verb CLI_VERBS[] = {
     {"checkpoint", JOBS, OPTS(CHANGE)},
     {"wait", JOBS, NONE}, {"explain", JOBS, NONE}, {"events", JOBS, NONE}, {"losses", JOBS, NONE},
     {"result", JOBS, NONE},
-    {"config", "This program", NONE},
+    {"whoami", "This program", NONE}, {"config", "This program", NONE},
 };
 /* clang-format on */
 const size_t CLI_N_VERBS = SH_ARRAY_LEN(CLI_VERBS);

@@ -1,10 +1,10 @@
-/* complete.c - what may stand where the cursor is: `shunt --complete WORD...`, whose last word
- * is the one being typed. One candidate a line; the shells' functions (help_completion)
- * only print them. All rules are here, from the table of commands: verbs, nouns, options, values of
- * options, names of what there is on the server, and ":file" where a file is wanted.
+/* complete.c - what may stand where the cursor is: `shunt --complete WORD...`, whose last word is
+ * the one being typed. One candidate a line; the shells' functions (help_completion) only print
+ * them. All rules are here, from the table of commands: verbs, nouns, options, values of options,
+ * names of what there is on the server, and ":file" where a file is wanted.
  *
- * bash hands over "--output=json" as three words, zsh as one. A server that is away or refuses gives
- * no candidates, soon and in silence.
+ * bash hands over "--output=json" as three words, zsh as one. A server that is away or refuses
+ * gives no candidates, soon and in silence.
  */
 #include "cli/lists.h"
 #include "common/mem.h"

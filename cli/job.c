@@ -515,15 +515,15 @@ int job_submit(struct cli *c, struct sh_err *err)
     if (!rc) {
         snprintf(id, sizeof(id), "%" JSON_INTEGER_FORMAT,
                  json_integer_value(json_object_get(j, "id")));
-        if (c->output == OUTPUT_NAME)
+        if (c->output == OUTPUT_NAME && !c->conf->dry_run)
             puts(id);
-        else if (c->output == OUTPUT_DATA && !c->conf->wait)
+        else if (c->output == OUTPUT_DATA && (!c->conf->wait || c->conf->dry_run))
             out_data(c, j);
-        else
+        else if (!list_said_dry_run(c))
             out_say(c, "Job %s is %s.%s%s", id, rest_text(j, "state"),
                     c->conf->wait ? "" : " Next: shunt wait job ", c->conf->wait ? "" : id);
     }
-    if (!rc && c->conf->wait)
+    if (!rc && c->conf->wait && !c->conf->dry_run)
         rc = wait_and_report(c, id, err);
     json_decref(job);
     json_decref(j);
@@ -543,10 +543,9 @@ int job_control(struct cli *c, struct sh_err *err)
     if (!rc && c->output != OUTPUT_TABLE)
         rc = out_object(c, j, "state", err);
     out_text(j, "flags", OUT_TEXT, flags, sizeof(flags));
-    if (!rc && c->output == OUTPUT_TABLE)
-        out_say(c, "Job %s is %s%s%s.%s", c->args[0], rest_text(j, "state"),
-                strcmp(flags, "-") == 0 ? "" : ", ", strcmp(flags, "-") == 0 ? "" : flags,
-                c->conf->dry_run ? " (This was a dry run.)" : "");
+    if (!rc && c->output == OUTPUT_TABLE && !list_said_dry_run(c))
+        out_say(c, "Job %s is %s%s%s.", c->args[0], rest_text(j, "state"),
+                strcmp(flags, "-") == 0 ? "" : ", ", strcmp(flags, "-") == 0 ? "" : flags);
     json_decref(j);
     return rc;
 }

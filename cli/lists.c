@@ -119,6 +119,13 @@ int list_get(struct cli *c, const struct list_view *v, struct sh_err *err)
     return rc;
 }
 
+bool list_said_dry_run(const struct cli *c)
+{
+    if (c->conf->dry_run)
+        out_say(c, "The server would do it; this was a dry run, and nothing is changed.");
+    return c->conf->dry_run;
+}
+
 int list_change(struct cli *c, const struct change *ch, struct sh_err *err, const char *fmt, ...)
 {
     json_t *j = NULL;
@@ -130,9 +137,9 @@ int list_change(struct cli *c, const struct change *ch, struct sh_err *err, cons
         puts(c->args[0]);
     } else if (!rc && j && (!fmt || c->output != OUTPUT_TABLE)) {
         rc = out_object(c, j, ch->name, err);
-    } else if (!rc && c->conf->dry_run) {
-        out_say(c, "The server would do it; this was a dry run.");
-    } else if (!rc && fmt) {
+        if (!rc && c->output == OUTPUT_TABLE)
+            list_said_dry_run(c);
+    } else if (!rc && fmt && !list_said_dry_run(c)) {
         va_start(ap, fmt);
         vsnprintf(text, sizeof(text), fmt, ap);
         va_end(ap);

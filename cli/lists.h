@@ -38,4 +38,7 @@ struct change {
 int list_change(struct cli *c, const struct change *ch, struct sh_err *err, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* With --dry-run: says for people that nothing was changed, and is true. */
+bool list_said_dry_run(const struct cli *c);
+
 #endif

@@ -23,7 +23,7 @@ int model_load(struct cli *c, struct sh_err *err)
     int rc =
         act(c, "load", c->conf->wait ? "is being loaded" : "is being loaded (--wait waits)", err);
 
-    return !rc && c->conf->wait ? model_wait(c, err) : rc;
+    return !rc && c->conf->wait && !c->conf->dry_run ? model_wait(c, err) : rc;
 }
 
 int model_unload(struct cli *c, struct sh_err *err)

@@ -256,7 +256,7 @@ static void say_gone(const struct cli *c, const json_t *now)
 
     json_object_foreach_safe(c->seen, next, key, v)
     {
-        if (!key[0] || json_object_get(now, key)) /* "": the title is printed */
+        if (!key[0] || json_object_get(now, key)) /* "": the widths */
             continue;
         if (!c->conf->quiet)
             fprintf(stderr, "%s is gone\n", key);
@@ -289,14 +289,33 @@ static json_t *news(const struct cli *c, const json_t *items, const struct out_c
 
 /* ---------------------------------------------------------------- lists and objects */
 
-/* Widths come from all rows, so that those which --watch adds stand below the first ones. */
-static void print_table(const struct cli *c, const json_t *all, const json_t *rows, bool with_title,
+/* The widths that were printed before, with --watch: columns only grow. True: they did, or nothing
+ * was printed yet, so that a title is wanted. */
+static bool keep_widths(json_t *seen, size_t *wide, size_t n)
+{
+    json_t *before = json_object_get(seen, ""), *now = json_array();
+    bool grew = !before;
+
+    for (size_t k = 0; k < n; k++) {
+        size_t was = (size_t)json_integer_value(json_array_get(before, k));
+
+        grew = grew || wide[k] > was;
+        wide[k] = SH_MAX(wide[k], was);
+        json_array_append_new(now, json_integer((json_int_t)wide[k]));
+    }
+    json_object_set_new(seen, "", now);
+    return grew;
+}
+
+/* all: those that set the widths; rows: those to print. */
+static void print_table(const struct cli *c, const json_t *all, const json_t *rows,
                         const struct out_col *cols, size_t n_cols)
 {
     const struct out_col *shown[MAX_COLS];
     size_t wide[MAX_COLS] = {0}, n = 0, i;
     char cell[CELL_MAX];
     json_t *item;
+    bool with_title;
 
     for (size_t k = 0; k < n_cols && n < MAX_COLS; k++)
         if (!cols[k].is_wide || c->is_wide)
@@ -310,6 +329,8 @@ static void print_table(const struct cli *c, const json_t *all, const json_t *ro
             wide[k] = SH_MAX(wide[k], width(cell));
         }
     }
+    with_title = !c->seen || ((json_array_size(rows) > 0 || !json_object_get(c->seen, "")) &&
+                              keep_widths(c->seen, wide, n));
     for (size_t k = 0; with_title && k < n; k++)
         printf("%-*s%s", k + 1 < n ? (int)wide[k] : 0, shown[k]->title, k + 1 < n ? "  " : "\n");
     json_array_foreach((json_t *)rows, i, item)
@@ -325,7 +346,6 @@ static void print_table(const struct cli *c, const json_t *all, const json_t *ro
 int out_list(const struct cli *c, const json_t *items, const struct out_col *cols, size_t n_cols,
              const char *name, struct sh_err *err)
 {
-    bool is_first = !c->seen || !json_object_get(c->seen, "");
     json_t *rows = NULL, *item;
     size_t i;
 
@@ -336,10 +356,8 @@ int out_list(const struct cli *c, const json_t *items, const struct out_col *col
         return SH_OK;
     }
     rows = c->seen ? news(c, items, cols, n_cols, name) : json_incref((json_t *)items);
-    if (c->seen)
-        json_object_set_new(c->seen, "", json_true());
     if (c->output == OUTPUT_TABLE)
-        print_table(c, items, rows, is_first, cols, n_cols);
+        print_table(c, items, rows, cols, n_cols);
     else
         json_array_foreach(rows, i, item)
         {

@@ -313,3 +313,22 @@ int rest_list(struct cli *c, const char *path, unsigned flags, json_t **out, str
         *out = all;
     return rc;
 }
+
+int rest_tenant(struct cli *c, const char *what, const char **out, struct sh_err *err)
+{
+    json_t *me = NULL;
+    int rc = SH_OK;
+
+    if (!c->conf->tenant || !c->conf->tenant[0]) {
+        rc = rest_get(c, "/api/v1/whoami", 0, &me, err);
+        if (!rc && rest_text(me, "tenant")[0]) {
+            free(c->conf->tenant);
+            rc = sh_strdup(rest_text(me, "tenant"), &c->conf->tenant, err);
+        } else if (!rc) {
+            rc = cli_usage(c, err, "say whose %s: --tenant NAME (this is an admin key)", what);
+        }
+    }
+    json_decref(me);
+    *out = rc ? NULL : c->conf->tenant;
+    return rc;
+}

@@ -5,14 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The tenant that a command names, or --tenant. */
-static const char *tenant_of(const struct cli *c)
-{
-    const char *t = c->n_args ? c->args[0] : c->conf->tenant;
-
-    return t && t[0] ? t : NULL;
-}
-
 int usage_get(struct cli *c, struct sh_err *err)
 {
     struct out_col cols[] = {{"CLASS", "class", OUT_TEXT},
@@ -22,15 +14,15 @@ int usage_get(struct cli *c, struct sh_err *err)
     struct list_view v = {LIST_COLS(cols)};
     const char *by = c->conf->by;
     char path[REST_PATH_MAX], *url = NULL;
-    int rc;
+    const char *tenant = c->n_args ? c->args[0] : NULL;
+    int rc = tenant ? SH_OK : rest_tenant(c, "usage", &tenant, err);
 
-    if (!tenant_of(c))
-        return cli_usage(c, err, "say whose usage: shunt get usage TENANT");
     if (strcmp(by, "model") == 0)
         cols[0] = (struct out_col){"MODEL", "model", OUT_TEXT};
     else if (strcmp(by, "class") != 0)
         cols[0] = (struct out_col){"FROM", "from", OUT_TIME};
-    rc = rest_path(path, err, "api", "v1", "tenants", tenant_of(c), "usage", NULL);
+    if (!rc)
+        rc = rest_path(path, err, "api", "v1", "tenants", tenant, "usage", NULL);
     if (!rc)
         rc = rest_query(path, &url, err, "by", by, "from", c->conf->from, "to", c->conf->to,
                         "class", c->conf->class, "model", c->conf->model, NULL);
@@ -55,12 +47,17 @@ int share_get(struct cli *c, struct sh_err *err)
                                           {"RESERVED", "reserved_gpus", OUT_NUMBER, true},
                                           {"HALF LIFE S", "half_life_s", OUT_NUMBER, true}};
     static const struct list_view VIEW = {LIST_COLS(COLS), .name = "tenant"};
-    const char *tenant = tenant_of(c);
+    const char *tenant = c->n_args ? c->args[0] : NULL;
     char path[REST_PATH_MAX];
-    int rc;
+    struct sh_err why = {0};
+    int rc = tenant ? SH_OK : rest_tenant(c, "share", &tenant, &why);
 
-    if (!tenant)
+    if (rc && c->exit_code == CLI_USAGE) { /* an admin key sees those of all */
+        c->exit_code = CLI_REFUSED;
         return list_show(c, "/api/v1/shares", &VIEW, err);
+    }
+    if (rc)
+        return sh_err_copy(err, &why);
     rc = rest_path(path, err, "api", "v1", "tenants", tenant, "share", NULL);
     return rc ? rc : list_show_one(c, path, &VIEW, err);
 }
