@@ -132,8 +132,7 @@ int job_checkpoints(struct cli *c, struct sh_err *err)
     static const struct out_col COLS[] = {{"ATTEMPT", "attempt", OUT_TEXT},
                                           {"STEP", "step", OUT_TEXT},
                                           {"BYTES", "bytes", OUT_BYTES},
-                                          {"CREATED", "created_at", OUT_TIME},
-                                          {"PATH", "path", OUT_TEXT, true}};
+                                          {"CREATED", "created_at", OUT_TIME}};
     static const struct list_view VIEW = {.flags = REST_TENANT, LIST_COLS(COLS), .name = "step"};
     char path[REST_PATH_MAX];
     int rc = job_path(c, path, c->args[0], "checkpoints", err);
@@ -530,13 +529,11 @@ int job_submit(struct cli *c, struct sh_err *err)
     return rc;
 }
 
-/* cancel, hold, release, suspend, resume, requeue, checkpoint: the verb is the server's word too.
- * */
-int job_control(struct cli *c, struct sh_err *err)
+static int control(struct cli *c, const char *id, struct sh_err *err)
 {
     char path[REST_PATH_MAX], flags[128];
     json_t *j = NULL;
-    int rc = job_path(c, path, c->args[0], c->cmd->verb, err);
+    int rc = job_path(c, path, id, c->cmd->verb, err);
 
     if (!rc)
         rc = rest_call(c, "POST", path, NULL, REST_TENANT, &j, err);
@@ -544,10 +541,30 @@ int job_control(struct cli *c, struct sh_err *err)
         rc = out_object(c, j, "state", err);
     out_text(j, "flags", OUT_TEXT, flags, sizeof(flags));
     if (!rc && c->output == OUTPUT_TABLE && !list_said_dry_run(c))
-        out_say(c, "Job %s is %s%s%s.", c->args[0], rest_text(j, "state"),
+        out_say(c, "Job %s is %s%s%s.", id, rest_text(j, "state"),
                 strcmp(flags, "-") == 0 ? "" : ", ", strcmp(flags, "-") == 0 ? "" : flags);
     json_decref(j);
     return rc;
+}
+
+/* cancel, hold, release, suspend, resume, requeue, checkpoint: the verb is the server's word too.
+ * One job that refuses does not save the others; the last refusal is the command's. */
+int job_control(struct cli *c, struct sh_err *err)
+{
+    struct sh_err last = {0};
+
+    for (int i = 0; i < c->n_args; i++) {
+        struct sh_err now = {0};
+
+        if (!control(c, c->args[i], &now))
+            continue;
+        if (last.rc)
+            fprintf(stderr, "shunt: %s\n", last.msg);
+        last = now;
+        if (c->exit_code == CLI_NOT_REACHABLE)
+            break;
+    }
+    return last.rc ? sh_err_copy(err, &last) : SH_OK;
 }
 
 static void say_holders(const json_t *holders)

@@ -166,6 +166,7 @@ deaths() {
         ok "a killed $name is started again" comes_back "$name"
     done
     ok "data are still there" until_ok 30 shunt get tenant alpha
+    ok "and it is ready" until_ok 30 ready
     kill -KILL "$(pid_of supervisor)"
     exits "without its supervisor, status says so" 0 "no supervisor" shunt status
     ok "down works without it" shunt down

@@ -296,6 +296,8 @@ advice() {
     exits "nothing of the name is status 4, and says where the names are" 4 "shunt get models" \
         "${sh[@]}" infer none --random 1
     exits "of a key too" 4 "shunt get keys" shunt rotate key none -n alpha
+    exits "of several jobs each is tried" 4 "no job \"999999\"" "${sh[@]}" cancel 4 999999 5 -o name
+    exits "and done" 0 "CANCELLED" "${sh[@]}" get jobs 5
     exits "late is status 5" 5 "it goes on" "${sh[@]}" wait job 3 --wait-s 1
     exits "a slip" 2 "did you mean create" shunt craete tenant x
     exits "a noun alone" 2 "shunt get jobs" shunt jobs
