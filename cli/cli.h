@@ -118,6 +118,8 @@ struct cli_any {
     bool flag[CLI_MAX_OPTS];
 };
 size_t cli_options(const struct cli_cmd *cmd, struct sh_conf_opt out[static CLI_MAX_OPTS]);
+/* Of the options of cmd the one that is most like a mistyped one; NULL if none is. BORROWED. */
+const char *cli_like_option(const struct cli_cmd *cmd, const char *word);
 void cli_arg_range(const struct cli_cmd *cmd, int *min, int *max);
 
 /* help.c */
@@ -168,6 +170,11 @@ static inline const char *rest_text(const json_t *j, const char *name)
 int job_path(struct cli *c, char path[static REST_PATH_MAX], const char *id, const char *below,
              struct sh_err *err);
 bool job_is_final(const char *state);
+
+/* obj.name = the number in the text of an option of that name; nothing if it was not given. Fails
+ * as usage if the text is none. */
+int cli_set_number(struct cli *c, json_t *obj, const char *name, const char *text, bool is_int,
+                   struct sh_err *err);
 
 /* Turns an answer into a failure (status >= 400) or SH_OK; keeps the document. */
 int rest_check(struct cli *c, const struct http_reply *r, unsigned flags, struct sh_err *err);

@@ -191,6 +191,11 @@ const struct cli_verb *cli_verb(const char *verb)
 
 /* ---------------------------------------------------------------- options */
 
+static bool begins_dashed(const char *word)
+{
+    return word[0] == '-' && word[1] == '-';
+}
+
 static size_t append(const struct sh_conf_opt *from, size_t n_from, struct sh_conf_opt *out,
                      size_t n)
 {
@@ -225,6 +230,19 @@ size_t cli_options(const struct cli_cmd *cmd, struct sh_conf_opt out[static CLI_
         out[i].def = NULL;
     }
     return n;
+}
+
+const char *cli_like_option(const struct cli_cmd *cmd, const char *word)
+{
+    struct sh_conf_opt opts[CLI_MAX_OPTS];
+    size_t n = cli_options(cmd, opts), len = strcspn(word, "=");
+    char name[64];
+
+    snprintf(name, sizeof(name), "%.*s", (int)SH_MIN(len, sizeof(name) - 1), word);
+    for (size_t i = 0; begins_dashed(name) && i < n; i++)
+        if (distance(opts[i].name, name + 2) <= (strlen(name) > 6 ? 2 : 1))
+            return opts[i].name; /* of the table, which outlives us */
+    return NULL;
 }
 
 /* Words in brackets are optional ones when they stand alone: "MODEL[:VERSION]" is one that must be

@@ -1,6 +1,7 @@
 /* infer.c - `shunt infer`: requests with binary tensors over /v2, their answers, their latency. */
 #include "cli/out.h"
 #include "cli/tensors.h"
+#include "cli/upload.h"
 #include "common/clock.h"
 #include "common/mem.h"
 
@@ -68,9 +69,10 @@ static int load_inputs(struct load *l, struct sh_err *err)
 
     if (file == (o->random > 0))
         return cli_usage(l->c, err, "give either --inputs FILE or --random SEED");
-    if (file)
+    rc = file ? upload_check(o->inputs, err) : SH_OK;
+    if (!rc && file)
         rc = tensors_from_file(o->inputs, wanted, &l->in, err);
-    else
+    else if (!rc)
         rc = tensors_random(wanted, o->offset + SH_MAX(o->rows, (int64_t)1), (uint64_t)o->random,
                             &l->in, err);
     if (rc)

@@ -161,23 +161,11 @@ struct setting { /* an option that becomes a number of the spec */
 static int set_numbers(struct cli *c, json_t *obj, const struct setting *s, size_t n,
                        struct sh_err *err)
 {
-    for (size_t i = 0; i < n; i++) {
-        int64_t whole;
-        double v;
-        json_t *j;
+    int rc = SH_OK;
 
-        if (!s[i].text || !s[i].text[0])
-            continue;
-        if (s[i].is_int && sh_parse_i64(s[i].text, INT64_MIN, INT64_MAX, "", &whole, NULL))
-            return cli_usage(c, err, "%s wants a whole number, not \"%.40s\"", s[i].name,
-                             s[i].text);
-        if (!s[i].is_int && sh_parse_f64(s[i].text, -1e300, 1e300, "", &v, NULL))
-            return cli_usage(c, err, "%s wants a number, not \"%.40s\"", s[i].name, s[i].text);
-        j = s[i].is_int ? json_integer(whole) : json_real(v);
-        if (json_object_set_new(obj, s[i].name, j))
-            return SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
-    }
-    return SH_OK;
+    for (size_t i = 0; !rc && i < n; i++)
+        rc = cli_set_number(c, obj, s[i].name, s[i].text, s[i].is_int, err);
+    return rc;
 }
 
 static int set_text(json_t *obj, const char *name, const char *text, struct sh_err *err)
@@ -343,7 +331,7 @@ int job_set(struct cli *c, struct sh_err *err)
 {
     const struct setting priority = {"priority", c->conf->new_priority, true};
     const char *deadline = c->conf->deadline;
-    json_t *patch = json_object(), *j = NULL;
+    json_t *patch = json_object();
     char path[REST_PATH_MAX];
     int rc = patch ? job_path(c, path, c->args[0], NULL, err)
                    : SH_FAIL(err, SH_E_NOMEM, "could not allocate a change");
@@ -356,12 +344,15 @@ int job_set(struct cli *c, struct sh_err *err)
         json_object_set_new(patch, "deadline", json_null());
     else if (!rc)
         rc = set_text(patch, "deadline", deadline, err);
+    if (!rc && json_object_size(patch) == 0)
+        rc = cli_usage(c, err, "say what to change: --priority, --label or --deadline");
     if (!rc)
-        rc = rest_call(c, "PATCH", path, patch, REST_TENANT, &j, err);
-    if (!rc)
-        rc = out_object(c, j, "id", err);
+        return list_change(
+            c,
+            &(struct change){
+                .method = "PATCH", .path = path, .name = "id", .flags = REST_TENANT, .body = patch},
+            err, NULL);
     json_decref(patch);
-    json_decref(j);
     return rc;
 }
 

@@ -103,9 +103,15 @@ static int check_args(struct cli *c, int used, struct sh_err *err)
 {
     int min, max;
 
-    for (int i = 0; i < c->n_args; i++)
+    for (int i = 0; i < c->n_args; i++) {
+        const char *like = c->args[i][0] == '-' ? cli_like_option(c->cmd, c->args[i]) : NULL;
+
+        if (like)
+            return cli_usage(c, err, "there is no option \"%.60s\" here; did you mean --%s?",
+                             c->args[i], like);
         if (c->args[i][0] == '-' && c->args[i][1])
             return cli_usage(c, err, "there is no option \"%.60s\" here", c->args[i]);
+    }
     c->args += used;
     c->n_args -= used;
     cli_arg_range(c->cmd, &min, &max);
@@ -269,6 +275,8 @@ static void print_advice(const struct cli *c, const struct sh_err *err)
     else if (strstr(err->msg, "\"spec."))
         fprintf(stderr, "Here: the option of that name, or the file of --spec; `shunt submit "
                         "--help` lists them.\n");
+    else if (strncmp(err->msg, "this needs a key of role", 24) == 0)
+        fprintf(stderr, "`shunt whoami` tells whose key is used; --key-file names another.\n");
     else if (strcmp(err->msg, "this needs an admin key") == 0)
         fprintf(stderr, "An admin key is in the file admin.key of the folder of `shunt up`: "
                         "--key-file names it.\n");

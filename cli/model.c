@@ -281,20 +281,6 @@ int model_push(struct cli *c, struct sh_err *err)
 
 /* ---------------------------------------------------------------- latency targets */
 
-static int set_number(struct cli *c, json_t *body, const char *name, const char *text, bool is_int,
-                      struct sh_err *err)
-{
-    double v;
-
-    if (!text || !text[0])
-        return SH_OK;
-    if (sh_parse_f64(text, -1e12, 1e12, name, &v, NULL))
-        return cli_usage(c, err, "--%s wants a number, not \"%.40s\"", name, text);
-    if (json_object_set_new(body, name, is_int ? json_integer((json_int_t)v) : json_real(v)))
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a request");
-    return SH_OK;
-}
-
 int slo_set(struct cli *c, struct sh_err *err)
 {
     char path[REST_PATH_MAX];
@@ -308,11 +294,11 @@ int slo_set(struct cli *c, struct sh_err *err)
     if (!rc && (!c->conf->latency_ms || !c->conf->latency_ms[0]))
         rc = cli_usage(c, err, "--latency-ms is needed");
     if (!rc)
-        rc = set_number(c, ch.body, "latency_ms", c->conf->latency_ms, false, err);
+        rc = cli_set_number(c, ch.body, "latency_ms", c->conf->latency_ms, false, err);
     if (!rc)
-        rc = set_number(c, ch.body, "percentile", c->conf->percentile, false, err);
+        rc = cli_set_number(c, ch.body, "percentile", c->conf->percentile, false, err);
     if (!rc)
-        rc = set_number(c, ch.body, "priority", c->conf->target_priority, true, err);
+        rc = cli_set_number(c, ch.body, "priority", c->conf->target_priority, true, err);
     if (!rc)
         return list_change(c, &ch, err, NULL);
     json_decref(ch.body);

@@ -24,15 +24,8 @@ static int queue_path(const struct cli *c, char path[static REST_PATH_MAX], stru
 /* The options that were given. */
 static int read_fields(struct cli *c, json_t *body, struct sh_err *err)
 {
-    int64_t priority;
-    int rc = SH_OK;
+    int rc = cli_set_number(c, body, "priority", c->conf->target_priority, true, err);
 
-    if (c->conf->target_priority &&
-        sh_parse_i64(c->conf->target_priority, -1000, 1000, "--priority", &priority, err))
-        return cli_usage(c, err, "--priority must be a number from -1000 to 1000");
-    if (c->conf->target_priority &&
-        json_object_set_new(body, "priority", json_integer((json_int_t)priority)))
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a queue");
     if (!rc && c->conf->state && json_object_set_new(body, "state", json_string(c->conf->state)))
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a queue");
     return rc;

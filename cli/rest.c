@@ -332,3 +332,24 @@ int rest_tenant(struct cli *c, const char *what, const char **out, struct sh_err
     *out = rc ? NULL : c->conf->tenant;
     return rc;
 }
+
+int cli_set_number(struct cli *c, json_t *obj, const char *name, const char *text, bool is_int,
+                   struct sh_err *err)
+{
+    char option[64];
+    int64_t whole = 0;
+    double v = 0;
+
+    if (!text || !text[0])
+        return SH_OK;
+    sh_strlcpy(option, name, sizeof(option));
+    for (char *p = option; *p; p++)
+        *p = *p == '_' ? '-' : *p;
+    if (is_int ? sh_parse_i64(text, INT64_MIN, INT64_MAX, "", &whole, NULL)
+               : sh_parse_f64(text, -1e300, 1e300, "", &v, NULL))
+        return cli_usage(c, err, "--%s wants a %snumber, not \"%.40s\"", option,
+                         is_int ? "whole " : "", text);
+    if (json_object_set_new(obj, name, is_int ? json_integer(whole) : json_real(v)))
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a request");
+    return SH_OK;
+}

@@ -66,10 +66,14 @@ has() { [ "$(grep -c -- "$2" "$3")" = "$1" ]; }
 
 # looks NOUN ARG: --watch prints what a look prints, and goes on
 looks() {
-    local rc=0
+    local pid rc=0
+    rm -f "$tmp/watch"
     # shellcheck disable=SC2086
-    timeout 0.5 "${all[@]}" get "$1" $2 --watch --every-ms 100 >"$tmp/watch" 2>&1 || rc=$?
-    [ "$rc" -eq 124 ] && [ -s "$tmp/watch" ]
+    "${all[@]}" get "$1" $2 --watch --every-ms 100 >"$tmp/watch" 2>&1 &
+    pid=$!
+    until_ok 10 [ -s "$tmp/watch" ] && kill "$pid" || rc=1 # it is still there
+    wait "$pid" 2>/dev/null
+    return "$rc"
 }
 
 every_noun() {
@@ -300,6 +304,12 @@ advice() {
     exits "and done" 0 "CANCELLED" "${sh[@]}" get jobs 5
     exits "late is status 5" 5 "it goes on" "${sh[@]}" wait job 3 --wait-s 1
     exits "a slip" 2 "did you mean create" shunt craete tenant x
+    exits "a slip in an option" 2 "did you mean --state" "${sh[@]}" get jobs --sate HELD
+    exits "a number that is none, of the option" 2 "--latency-ms wants" "${sh[@]}" set slo m \
+        --latency-ms soon
+    exits "nothing to change" 2 "--deadline" "${sh[@]}" set job 3
+    exits "a file that is not there, by its name" 1 "no-such-file" \
+        "${sh[@]}" infer m --inputs no-such-file
     exits "a noun alone" 2 "shunt get jobs" shunt jobs
     exits "a word of Slurm" 2 "get jobs --live" shunt squeue
     exits "help of a command, asked for in front" 0 "--max-batch" shunt help push model

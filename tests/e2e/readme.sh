@@ -68,7 +68,7 @@ first_steps() {
     "$bin/shunt-zoo" digits-cnn --form training --out "$at/FILE.onnx"
     cp "$root/examples/digits/test.safetensors" "$at/FILE.safetensors"
     steps | sed -E 's/ T( |$)/ t\1/g; s/--labels NAME/--labels label/; s/JOB/1/;
-        s/^shunt (.*--watch)/! timeout 2 shunt \1/' >"$at/commands"
+        s/^shunt (.*--watch)/! timeout 5 shunt \1/' >"$at/commands"
     ok "the help has first steps" [ "$(wc -l <"$at/commands")" -ge 11 ]
     ok "they run as printed" in_place "$at" env PATH="$bin:$PATH" bash -euxo pipefail "$at/commands"
     ok "the watch saw the job" grep -q '^1 ' "$tmp/out.keep"

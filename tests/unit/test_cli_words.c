@@ -107,6 +107,9 @@ static void the_first_look_knows_each_option_once(void **state)
     }
     assert_int_equal(cli_options(&CLI_CMDS[1], opts), 3);
     assert_int_equal(cli_options(&CLI_CMDS[3], opts), 1);
+    assert_string_equal(cli_like_option(&CLI_CMDS[1], "--sate=X"), "state");
+    assert_null(cli_like_option(&CLI_CMDS[1], "--epochs"));
+    assert_null(cli_like_option(&CLI_CMDS[3], "--sate"));
 }
 
 static void the_number_of_arguments_is_read_from_the_table(void **state)
