@@ -12,7 +12,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from system import Story, System  # noqa: E402
+from system import Story, System, until  # noqa: E402
 from things import Tenant, has_parameter, roles_of  # noqa: E402
 
 
@@ -36,6 +36,11 @@ class Rules(Story):
         return self.s.call(method, path.format(**self.a.params(path)) + query, body, self.key(op), headers)
 
     def everything(self):
+        """Once the scheduler has said of each job why it waits: it does so when it comes to it."""
+        for key in (self.a.admin, self.b.admin):
+            until("each job that waits has a reason", lambda key=key: all(
+                j["reason"] or j["finished_at"] for j in
+                self.s.call("GET", "/api/v1/jobs?limit=1000", key=key).json["items"]))
         tenants = self.s.call("GET", "/api/v1/tenants?limit=1000", key=self.s.admin).json
         return self.a.seen(), self.b.seen(), tenants
 
