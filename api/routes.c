@@ -319,19 +319,21 @@ static bool matches(const char *pattern, const struct uri *u, const char **param
 
     memset(params, 0, API_MAX_PARAMS * sizeof(*params));
     for (const char *p = pattern; *p; seg++) {
-        size_t len = strcspn(++p, "/"); /* p stood on the slash before the segment */
         const char *have = seg < u->n_segments ? u->segments[seg] : NULL;
 
         if (!have)
             return false;
-        if (*p == '{') {
+        if (*++p == '{') { /* p stood on the slash before the segment */
             if (!have[0] || n_params == API_MAX_PARAMS)
                 return false;
             params[n_params++] = have;
-        } else if (strlen(have) != len || memcmp(have, p, len) != 0) {
-            return false;
+            p += strcspn(p, "/");
+            continue;
         }
-        p += len;
+        while (*p && *p != '/' && *p == *have)
+            p++, have++;
+        if (*have || (*p && *p != '/'))
+            return false;
     }
     return seg == u->n_segments;
 }
