@@ -310,6 +310,9 @@ advice() {
     exits "nothing to change" 2 "--deadline" "${sh[@]}" set job 3
     exits "a file that is not there, by its name" 1 "no-such-file" \
         "${sh[@]}" infer m --inputs no-such-file
+    head -c 4096 /dev/zero >"$tmp/zeros"
+    exits "a file that is no dataset" 1 "no safetensors file" \
+        "${sh[@]}" push dataset zeros "$tmp/zeros"
     exits "a noun alone" 2 "shunt get jobs" shunt jobs
     exits "a word of Slurm" 2 "get jobs --live" shunt squeue
     exits "help of a command, asked for in front" 0 "--max-batch" shunt help push model
