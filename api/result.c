@@ -146,7 +146,7 @@ int jobs_artifact_delete(struct api_req *q, struct sh_err *err)
         rc = SH_FAIL(err, SH_E_NOTFOUND, "job %s has no file of its own", q->params[0]);
     if (!rc)
         rc = sh_asprintf(err, &path, "%s/jobs/%s/%s", q->api->conf->state_dir, q->params[0], name);
-    if (!rc && unlink(path) && errno != ENOENT)
+    if (!rc && !q->dry_run && unlink(path) && errno != ENOENT)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not remove the file of the job");
     free(path);
     json_decref(done);

@@ -48,7 +48,8 @@ class Rules(Story):
     def test_a_dry_run_keeps_nothing_and_says_what_would_be(self):
         dry = [o for o in self.ops if has_parameter(o[2], "dry_run", "query")]
         changes = [o for o in self.ops if o[0] != "GET" and o[1].startswith("/api/")]
-        self.assertEqual({o[1].rsplit("/", 1)[1] for o in changes if o not in dry}, {"artifact"})
+        self.assertEqual({o[1].rsplit("/", 1)[1] for o in changes if o not in dry},
+                         {"artifact", "{file}"})
         before, made, done = self.everything(), [], set()
         for method, path, op in dry:
             with self.subTest("%s %s" % (method, path)):
