@@ -154,7 +154,7 @@ static int submit_all(struct api_req *q, const struct asked *a, const int64_t *i
                            : SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu jobs", n);
 
     if (!rc)
-        rc = submit_init(&s, q, "job-array", n, err);
+        rc = submit_init(&s, q, "array", n, err);
     if (!rc)
         rc = fill_items(&s, a, indices, bodies, err);
     s.array = row;

@@ -236,7 +236,7 @@ int store_submit_parts(struct api_req *q, const char *model, int64_t version, co
                        const char *eval_dataset, struct store_parts *out, struct sh_err *err);
 void store_parts_fini(struct store_parts *p);
 /* All jobs of one request: an array of objects whose members are the columns of SUBMIT. array: the
- * same for job_array, or NULL. what: "job", "job-batch" or "job-array", for the audit. Rows, by
+ * same for job_array, or NULL. what: "job", "batch" or "array", for the audit. Rows, by
  * place: place, id (NULL: no job was made, as its token is known or no such queue is open), its
  * JSON (of "job"), number of the array (NULL: none, or its token is known and nothing was made).
  * *out: OWNED, db_res_free(). Fails: SH_E_QUOTA; then nothing was made. */

@@ -33,8 +33,8 @@ static const struct db_stmt ARRAY_PATCH = {
     "WITH o AS (SELECT * FROM job_array WHERE tenant_id = $1::bigint AND id = $2::bigint AND "
     SQL_IF_MATCH("$3", "row_version") " FOR UPDATE), "
     "n AS (UPDATE job_array x SET max_parallel = $4::int, row_version = x.row_version + 1 FROM o "
-    "WHERE x.id = o.id RETURNING x.*), " SQL_AUDIT("$5", "$6", "job-array.patch", "n.tenant_id",
-    "'job-array/' || n.id", "jsonb_build_object('max_parallel', o.max_parallel)",
+    "WHERE x.id = o.id RETURNING x.*), " SQL_AUDIT("$5", "$6", "array.patch", "n.tenant_id",
+    "'array/' || n.id", "jsonb_build_object('max_parallel', o.max_parallel)",
     "jsonb_build_object('max_parallel', n.max_parallel)", "n, o")
     "SELECT " SQL_ARRAY("n") " FROM n",
     6,

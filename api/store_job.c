@@ -36,13 +36,14 @@ static const struct db_stmt JOB_CONTROL = {
     "reason = CASE WHEN o.goes_to = o.state THEN x.reason ELSE $8 END, finished_at = CASE WHEN "
     "o.goes_to IN " SQL_FINAL " THEN now() END, row_version = x.row_version + 1 FROM o WHERE x.id "
     "= o.id RETURNING x.*), e AS (INSERT INTO job_event (job_id, from_state, to_state, reason) "
-    "SELECT j.id, o.state, j.state, $8 FROM j JOIN o USING (id)), a AS (INSERT INTO audit (key_id, "
-    "request_id, action, tenant_id, resource, before, after) SELECT $9, $10, CASE WHEN $2 IS NULL "
-    "THEN 'job-array.' ELSE 'job.' END || $3, $1::bigint, CASE WHEN $2 IS NULL THEN 'job-array/' "
-    "|| $11 ELSE 'job/' || $2 END, CASE WHEN $2 IS NOT NULL THEN (SELECT "
-    "jsonb_build_object('state', o.state, 'wish', o.wish) FROM o) END, CASE WHEN $2 IS NULL THEN "
-    "jsonb_build_object('jobs', jsonb_agg(j.id)) ELSE (SELECT jsonb_build_object('state', x.state, "
-    "'wish', x.wish) FROM j x) END FROM j HAVING count(*) > 0) "
+    "SELECT j.id, o.state, j.state, $8 FROM j JOIN o USING (id)), "
+    "a AS (INSERT INTO audit (key_id, request_id, action, tenant_id, resource, before, after) "
+    "SELECT $9, $10, CASE WHEN $2 IS NULL THEN 'array.' ELSE 'job.' END || $3, $1::bigint, CASE "
+    "WHEN $2 IS NULL THEN 'array/' || $11 ELSE 'job/' || $2 END, CASE WHEN $2 IS NULL THEN "
+    "jsonb_object_agg(j.id, o.state) ELSE jsonb_agg(jsonb_build_object('state', o.state, 'wish', "
+    "o.wish)) -> 0 END, CASE WHEN $2 IS NULL THEN jsonb_object_agg(j.id, j.state) ELSE "
+    "jsonb_agg(jsonb_build_object('state', j.state, 'wish', j.wish)) -> 0 END FROM j JOIN o USING "
+    "(id) HAVING count(*) > 0) "
     "SELECT count(*) FROM j",
     11,
 };

@@ -54,7 +54,7 @@ static const struct db_stmt SUBMIT = {
     "NOTHING RETURNING *), e AS (INSERT INTO job_event (job_id, to_state, reason) SELECT id, "
     "state, 'Submitted' FROM j), a AS (INSERT INTO audit (key_id, request_id, action, tenant_id, "
     "resource, after) SELECT $4, $5, $6::text || '.create', $1::bigint, CASE $6::text WHEN 'job' "
-    "THEN 'job/' || min(id) WHEN 'job-array' THEN 'job-array/' || min(array_id) ELSE 'job/' || "
+    "THEN 'job/' || min(id) WHEN 'array' THEN 'array/' || min(array_id) ELSE 'job/' || "
     "min(id) || '-' || max(id) END, coalesce(jsonb_agg(to_jsonb(j.*)) FILTER (WHERE $6::text = "
     "'job') -> 0, jsonb_build_object('jobs', jsonb_agg(id))) FROM j HAVING count(*) > 0) "
     "SELECT i.place, j.id, CASE WHEN $6::text = 'job' THEN " SQL_JOB("j") " END, j.array_id FROM i "

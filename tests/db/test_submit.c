@@ -218,7 +218,7 @@ static int submit_all(struct db *db, json_t *bodies, struct submit *s, json_t **
 
     q = request(db);
     *keep = bodies;
-    assert_ok(submit_init(s, &q, "job-batch", json_array_size(bodies), NULL));
+    assert_ok(submit_init(s, &q, "batch", json_array_size(bodies), NULL));
     for (size_t i = 0; i < s->n; i++)
         submit_read(&s->items[i], json_array_get(bodies, i));
     rc = submit_once(s, &IDEM, nothing, &replayed, &out, err);
@@ -260,7 +260,7 @@ static void each_job_of_a_batch_has_a_result_of_its_own(void **state)
     json_decref(keep);
     assert_int_equal(number(db, "SELECT count(*) FROM job"), 2);
     assert_int_equal(number(db, "SELECT count(*) FROM job_event WHERE to_state = 'QUEUED'"), 2);
-    assert_int_equal(number(db, "SELECT count(*) FROM audit WHERE action = 'job-batch.create' AND "
+    assert_int_equal(number(db, "SELECT count(*) FROM audit WHERE action = 'batch.create' AND "
                                 "after -> 'jobs' = (SELECT jsonb_agg(id ORDER BY id) FROM job)"),
                      1);
     assert_int_equal(number(db, WRONG), 0);
@@ -289,7 +289,7 @@ static void *take_main(void *arg)
         struct db_res *r = NULL;
         struct sh_err err = {0};
 
-        t->rc = store_submit(&q, "job-batch", rows, NULL, &r, &err);
+        t->rc = store_submit(&q, "batch", rows, NULL, &r, &err);
         t->n_made += t->rc ? 0 : (int)db_rows(r);
         sh_strlcpy(t->msg, err.msg, sizeof(t->msg));
         db_res_free(r);
@@ -357,7 +357,7 @@ static void an_array_is_acted_on_where_its_jobs_allow_it(void **state)
     json_decref(j);
     assert_int_equal(number(db, "SELECT count(*) FROM job_event WHERE reason = 'CancelledByUser'"),
                      3);
-    assert_int_equal(number(db, "SELECT count(*) FROM audit WHERE resource = 'job-array/1'"), 2);
+    assert_int_equal(number(db, "SELECT count(*) FROM audit WHERE resource = 'array/1'"), 2);
     assert_int_equal(number(db, WRONG), 0);
     q.tenant_id = 2;
     assert_ok_err(store_job_control(&q, NULL, "1", jobctl_find("cancel"), &n, &err), &err);
