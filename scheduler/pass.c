@@ -149,11 +149,26 @@ static enum snap_job_state job_state_of(const struct job *j)
     return j->state == JOB_STARTING ? SNAP_STARTING : SNAP_RUNNING;
 }
 
+/* Jobs that wait behind those that are held: only of tenants that have a line which is cut. */
+static void take_backlogs(struct sched *s)
+{
+    const struct lines *ls = &s->jobs.lines;
+
+    for (size_t i = 0; i < ls->n; i++) {
+        const struct tenant *t =
+            ls->items[i]->cut ? tenants_by_id(&s->tenants, ls->items[i]->key.tenant_id) : NULL;
+
+        if (t)
+            s->pass.tenants[t->snap].backlog = (double)t->n_jobs[JOB_QUEUED];
+    }
+}
+
 static void take_jobs(struct sched *s, struct snapshot *in)
 {
     const int64_t max_min_run_ns = s->conf->max_min_run_ms * 1000000;
     struct pass *p = &s->pass;
 
+    take_backlogs(s);
     for (size_t i = 0; i < s->jobs.n; i++) {
         struct job *j = s->jobs.items[i];
         const struct exec *e = j->executor[0] ? execs_find(&s->execs, j->executor) : NULL;
@@ -161,13 +176,14 @@ static void take_jobs(struct sched *s, struct snapshot *in)
 
         /* A job whose last change is not recorded yet waits for that. */
         if (!t || (j->state == JOB_QUEUED && (j->writing || j->n_pending)) ||
-            (j->state != JOB_QUEUED && !job_state_has_executor(j->state)))
+            (j->state != JOB_QUEUED && !job_state_has_executor(j->state)) || !jobs_in_window(j))
             continue;
+        p->tenants[t->snap].backlog -= j->state == JOB_QUEUED;
         if (e)
             p->execs[e->index].job = (uint32_t)in->n_jobs;
         p->job_of[in->n_jobs] = j;
         p->jobs[in->n_jobs++] =
-            (struct snap_job){.queued_us = j->queued_us,
+            (struct snap_job){.queued_us = j->place.queued_us,
                               .id = j->id,
                               .state = job_state_of(j),
                               .tenant = t->snap,
