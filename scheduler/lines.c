@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MIN_WINDOW 2
-
 void lines_fini(struct lines *ls)
 {
     for (size_t i = 0; i < ls->n; i++)
@@ -123,7 +121,7 @@ size_t lines_window(size_t n_lines)
 {
     size_t w = n_lines ? LINES_MAX_HELD / n_lines : LINES_MAX_WINDOW;
 
-    return SH_MAX(SH_MIN(w, (size_t)LINES_MAX_WINDOW), (size_t)MIN_WINDOW);
+    return SH_MAX(SH_MIN(w, (size_t)LINES_MAX_WINDOW), (size_t)LINES_MIN_WINDOW);
 }
 
 bool lines_is_low(const struct lines *ls, const struct line *l)

@@ -1,7 +1,4 @@
-/* store_view.c - see store_view.h.
- *
- * Statements that must not look through a table as long as it is say so: the planner counts on
- * hot_change being empty, or on jobs that were counted some time ago. */
+/* store_view.c - see store_view.h. */
 #include "scheduler/store_view.h"
 
 #include "common/buf.h"
@@ -14,22 +11,26 @@
 #include <string.h>
 
 #define MAX_ARRAY_TEXT (16u << 20)
-#define STR(x) STR_(x)
-#define STR_(x) #x
 
 /* ------------------------------------------------------------------ statements */
 
 static const struct db_stmt ONE_MOMENT = {
     "view_begin", "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY", 0};
-/* jit: it takes longer than the statements. */
+/* Every statement of a look has its index and takes rows in its order. The planner shall not think of
+ * anything else when its statistics are old: hot_change looks empty to it, and 10,000 jobs that came
+ * a second ago are not there. jit: it takes longer than the statements. */
 static const struct db_stmt SEEN = {
     "view_seen",
     "SELECT pg_snapshot_xmin(s), pg_snapshot_xmax(s), ARRAY(SELECT pg_snapshot_xip(s))::text,"
-    " set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)"
+    " set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),"
+    " set_config('enable_sort', 'off', true), set_config('jit', 'off', true)"
     " FROM pg_current_snapshot() s",
     0};
-static const struct db_stmt SEQSCAN_AGAIN = {"view_seqscan",
-                                             "SELECT set_config('enable_seqscan', 'on', true)", 0};
+static const struct db_stmt PLAN_AGAIN = {
+    "view_plan",
+    "SELECT set_config('enable_seqscan', 'on', true), set_config('enable_bitmapscan', 'on', true),"
+    " set_config('enable_sort', 'on', true)",
+    0};
 static const struct db_stmt CHANGES = {
     "view_changes",
     "(SELECT kind, id, tenant_id, was, now FROM hot_change WHERE xid >= $1::xid8 LIMIT $3)"
@@ -57,81 +58,32 @@ static const struct db_stmt VIEW_MODELS = {
     " AND t.state <> 'DELETED' ORDER BY v.id LIMIT $1",
     1};
 #define IN_LINE "j.state = 'QUEUED' AND j.not_before IS NULL"
-#define LINE(t) t ".tenant_id, " t ".queue_id, " t ".version_id, " t ".kind, " t ".preemptible"
-#define PLACE "j.priority, (extract(epoch FROM j.queued_at) * 1000000)::bigint, j.id"
+#define LINE "j.tenant_id, j.queue_id, j.version_id, j.kind, j.preemptible"
 #define PLACE_ROWS                                                              \
     "SELECT j.tenant_id, j.queue_id, j.version_id, j.kind = 'batch_inference'," \
-    " j.preemptible, " PLACE
-/* All lines, found by jumping from one to the next in the index job_line: by tenant, and of each
- * tenant as many as there is room for. Of each the first jobs. */
-static const struct db_stmt
-    ALL_LINES =
-        {"view_all_lines",
-         "WITH RECURSIVE t AS ((SELECT j.tenant_id FROM job j WHERE " IN_LINE
-         "  ORDER BY j.tenant_id LIMIT 1) UNION ALL SELECT (SELECT j.tenant_id FROM job j "
-         "WHERE " IN_LINE "  AND j.tenant_id > t.tenant_id ORDER BY j.tenant_id LIMIT 1) FROM t"
-         "  WHERE t.tenant_id IS NOT NULL),"
-         " l AS (SELECT x.* FROM t, LATERAL (WITH RECURSIVE k AS ((SELECT " LINE(
-             "j") " FROM job j"
-                  "  WHERE " IN_LINE " AND j.tenant_id = t.tenant_id ORDER BY " LINE(
-                      "j") " LIMIT 1) UNION ALL"
-                           "  SELECT n.* FROM k, LATERAL (SELECT " LINE(
-                               "j") " FROM job j WHERE " IN_LINE
-                                    "   AND j.tenant_id = t.tenant_id AND (j.queue_id, "
-                                    "j.version_id, j.kind, j.preemptible) >"
-                                    "   (k.queue_id, k.version_id, k.kind, k.preemptible) ORDER "
-                                    "BY " LINE("j") " LIMIT 1) n)"
-                                                    "  SELECT * FROM k LIMIT greatest(1, " STR(
-                                                        LINES_MAX) " / (SELECT count(tenant_id) "
-                                                                   "FROM t))) x"
-                                                                   "  WHERE t.tenant_id IS NOT "
-                                                                   "NULL),"
-                                                                   " w AS (SELECT greatest(2, "
-                                                                   "least(" STR(LINES_MAX_WINDOW) ", " STR(
-                                                                       LINES_MAX_HELD) "  / "
-                                                                                       "greatest("
-                                                                                       "count(*), "
-                                                                                       "1))) AS n "
-                                                                                       "FROM l)"
-                                                                                       " " PLACE_ROWS
-                                                                                       ", (SELECT "
-                                                                                       "n FROM w) "
-                                                                                       "FROM l, "
-                                                                                       "LATERAL "
-                                                                                       "(SELECT * "
-                                                                                       "FROM job j "
-                                                                                       "WHERE"
-                                                                                       " " IN_LINE
-                                                                                       "  AND "
-                                                                                       "j.tenant_"
-                                                                                       "id = "
-                                                                                       "l.tenant_"
-                                                                                       "id AND "
-                                                                                       "j.queue_id "
-                                                                                       "= "
-                                                                                       "l.queue_id "
-                                                                                       "AND "
-                                                                                       "j.version_"
-                                                                                       "id = "
-                                                                                       "l.version_"
-                                                                                       "id"
-                                                                                       "  AND "
-                                                                                       "j.kind = "
-                                                                                       "l.kind AND "
-                                                                                       "j."
-                                                                                       "preemptible"
-                                                                                       " = "
-                                                                                       "l."
-                                                                                       "preemptible"
-                                                                                       "  ORDER BY "
-                                                                                       "-j."
-                                                                                       "priority, "
-                                                                                       "j.queued_"
-                                                                                       "at, j.id "
-                                                                                       "LIMIT "
-                                                                                       "(SELECT n "
-                                                                                       "FROM w)) j",
-         0};
+    " j.preemptible, j.priority, (extract(epoch FROM j.queued_at) * 1000000)::bigint, j.id"
+/* All lines, found by jumping from one to the next in the index job_line: by tenant (t), and of
+ * each tenant as many (k) as there is room for. Of each (l) the first n jobs. */
+static const struct db_stmt ALL_LINES = {
+    "view_all_lines",
+    "WITH RECURSIVE t AS ((SELECT j.tenant_id FROM job j WHERE " IN_LINE
+    "  ORDER BY j.tenant_id LIMIT 1) UNION ALL SELECT (SELECT j.tenant_id FROM job j WHERE " IN_LINE
+    "  AND j.tenant_id > t.tenant_id ORDER BY j.tenant_id LIMIT 1) FROM t"
+    "  WHERE t.tenant_id IS NOT NULL),"
+    " l AS (SELECT x.* FROM t, LATERAL (WITH RECURSIVE k AS ("
+    "  (SELECT " LINE " FROM job j WHERE " IN_LINE "   AND j.tenant_id = t.tenant_id ORDER BY " LINE
+    " LIMIT 1)"
+    "  UNION ALL SELECT n.* FROM k, LATERAL (SELECT " LINE " FROM job j WHERE " IN_LINE
+    "   AND j.tenant_id = t.tenant_id AND (j.queue_id, j.version_id, j.kind, j.preemptible) >"
+    "   (k.queue_id, k.version_id, k.kind, k.preemptible) ORDER BY " LINE " LIMIT 1) n)"
+    "  SELECT * FROM k LIMIT greatest(1, $1 / (SELECT count(tenant_id) FROM t))) x"
+    "  WHERE t.tenant_id IS NOT NULL LIMIT $1),"
+    " w AS (SELECT greatest($4, least($2, $3 / greatest(count(*), 1))) AS n FROM l)"
+    " " PLACE_ROWS ", (SELECT n FROM w) FROM l, LATERAL (SELECT * FROM job j WHERE " IN_LINE
+    "  AND j.tenant_id = l.tenant_id AND j.queue_id = l.queue_id AND j.version_id = l.version_id"
+    "  AND j.kind = l.kind AND j.preemptible = l.preemptible"
+    "  ORDER BY -j.priority, j.queued_at, j.id LIMIT (SELECT n FROM w)) j",
+    4};
 static const struct db_stmt READ_ON = {
     "view_read_on",
     PLACE_ROWS
@@ -159,9 +111,9 @@ static const struct db_stmt DUE = {
     "(SELECT id FROM job WHERE state IN ('QUEUED', 'HELD', 'SUSPENDED') AND deadline IS NOT NULL"
     "  AND deadline < now() ORDER BY deadline LIMIT $1) UNION ALL"
     " (SELECT id FROM job WHERE state IN ('QUEUED', 'HELD', 'SUSPENDED') AND deadline IS NOT NULL"
-    "  AND started_at IS NOT NULL AND deadline < now() + CASE WHEN step + steps_redone > 0"
-    "  AND steps > step THEN busy_ns / 1e9 / (step + steps_redone) * (steps - step) ELSE 0 END"
-    "  * interval '1 s' LIMIT $1)",
+    "  AND started_at IS NOT NULL AND deadline < now() + CASE WHEN step + steps_redone > 0 AND"
+    "   steps > step THEN least(busy_ns / 1e9 / (step + steps_redone) * (steps - step), 1e9)"
+    "   ELSE 0 END * interval '1 s' LIMIT $1)",
     1};
 static const struct db_stmt JOBS = {
     "view_jobs",
@@ -435,13 +387,24 @@ static int read_on(struct db *db, struct store_view *v, struct db_res **r, struc
     return rc;
 }
 
+static int all_lines(struct db *db, struct db_res **r, struct sh_err *err)
+{
+    struct store_num n[4];
+
+    return db_exec(db, &ALL_LINES,
+                   (const char *const[]){
+                       store__i64(&n[0], LINES_MAX), store__i64(&n[1], LINES_MAX_WINDOW),
+                       store__i64(&n[2], LINES_MAX_HELD), store__i64(&n[3], LINES_MIN_WINDOW)},
+                   r, err);
+}
+
 static int load_places(struct db *db, struct store_view *v, struct ids *read, struct sh_err *err)
 {
     struct db_res *r = NULL;
     int rc = SH_OK;
 
     if (v->full)
-        rc = db_exec(db, &ALL_LINES, NULL, &r, err);
+        rc = all_lines(db, &r, err);
     else if (v->n_asked)
         rc = read_on(db, v, &r, err);
     v->n_places = r && !rc ? db_rows(r) : 0;
@@ -616,7 +579,7 @@ static int view_tx(struct db *db, const void *arg, struct sh_err *err)
     v->with_tenants = v->with_tenants || v->full;
     v->with_models = v->with_models || v->full;
     if (!rc && (v->with_tenants || v->with_models || v->with_usage))
-        rc = db_exec(db, &SEQSCAN_AGAIN, NULL, NULL, err);
+        rc = db_exec(db, &PLAN_AGAIN, NULL, NULL, err);
     if (!rc && v->with_tenants)
         rc = load_tenants(db, v, err);
     if (!rc && v->with_models)
