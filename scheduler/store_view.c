@@ -16,9 +16,9 @@
 
 static const struct db_stmt ONE_MOMENT = {
     "view_begin", "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY", 0};
-/* Every statement of a look has its index and takes rows in its order. The planner shall not think of
- * anything else when its statistics are old: hot_change looks empty to it, and 10,000 jobs that came
- * a second ago are not there. jit: it takes longer than the statements. */
+/* Every statement of a look has its index and takes rows in its order. The planner shall not think
+ * of anything else when its statistics are old: hot_change looks empty to it, and 10,000 jobs that
+ * came a second ago are not there. jit: it takes longer than the statements. */
 static const struct db_stmt SEEN = {
     "view_seen",
     "SELECT pg_snapshot_xmin(s), pg_snapshot_xmax(s), ARRAY(SELECT pg_snapshot_xip(s))::text,"
