@@ -40,10 +40,10 @@ struct jobs {
     struct idmap by_id;
     bool reasons_writing;
     struct lines lines;
-    struct store_seen seen; /* by the last look; a new leader has seen nothing */
-    int64_t full_ns;        /* when the last full look was sent */
-    bool forgetting;        /* changes that were seen are being removed */
-    uint64_t forgotten;     /* up to this transaction they have been */
+    struct store_seen seen;        /* by the last look; a new leader has seen nothing */
+    int64_t full_ns, full_took_ns; /* when the last full look was sent, and how long it took */
+    bool forgetting;               /* changes that were seen are being removed */
+    uint64_t forgotten;            /* up to this transaction they have been */
     int64_t forgot_ns;
 };
 

@@ -13,7 +13,8 @@
 /* What is read of jobs, who wins when both sides changed, and which of those that wait are held. */
 
 #define MAX_AHEAD_S 1e9
-#define MAX_ASKED 1024 /* lines of one look */
+#define MAX_ASKED 1024    /* lines of one look */
+#define FULL_LOOK_PART 20 /* of the time at most one part goes into full looks */
 #define FORGET_EVERY_NS INT64_C(5000000000)
 #define FORGET_BATCH 5000
 
@@ -87,7 +88,8 @@ int jobs_ask(struct sched *s, struct store_view *v, struct sh_err *err)
     int64_t now = sh_clock_ns();
     int rc = SH_OK;
 
-    v->full = !js->seen.open || now - js->full_ns >= s->conf->full_look_ms * 1000000;
+    v->full = !js->seen.open || now - js->full_ns >= SH_MAX(s->conf->full_look_ms * 1000000,
+                                                            FULL_LOOK_PART * js->full_took_ns);
     v->before = js->seen;
     v->before.open = NULL;
     if (js->seen.open)
@@ -515,8 +517,10 @@ int jobs_merge(struct sched *s, struct store_view *v, struct sh_err *err)
         rc = take(s, &v->jobs[i], err);
     if (rc)
         return rc;
-    if (v->full)
+    if (v->full) {
         drop_unseen(s, checks);
+        s->jobs.full_took_ns = sh_clock_ns() - s->poll_at_ns;
+    }
     store_seen_free(&s->jobs.seen);
     s->jobs.seen = v->now;
     v->now = (struct store_seen){0};

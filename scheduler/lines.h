@@ -20,9 +20,9 @@
 #include <stdint.h>
 
 #define LINES_MAX 16384      /* more are taken up as others end, by turns of tenants */
-#define LINES_MAX_HELD 32768 /* jobs of all lines together, when their windows are made */
+#define LINES_MAX_HELD 16384 /* jobs of all lines together, when their windows are made */
 #define LINES_MAX_WINDOW 128 /* jobs of one line */
-#define LINES_MIN_WINDOW 2
+#define LINES_MIN_WINDOW 1
 
 struct line_key {
     int64_t tenant_id, queue_id, version_id;

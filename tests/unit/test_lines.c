@@ -116,7 +116,7 @@ static void many_lines_have_smaller_windows_and_each_has_one(void **state)
     (void)state;
     assert_int_equal(lines_window(0), LINES_MAX_WINDOW);
     assert_int_equal(lines_window(10), LINES_MAX_WINDOW);
-    assert_int_equal(lines_window(1024), 32);
+    assert_int_equal(lines_window(1024), 16);
     assert_int_equal(lines_window(LINES_MAX), LINES_MIN_WINDOW);
     for (size_t n = 1; n <= LINES_MAX; n++)
         assert_true(n * lines_window(n) <= LINES_MAX_HELD);
