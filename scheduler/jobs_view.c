@@ -46,6 +46,7 @@ static struct line_key line_of(const struct job *j)
     return (struct line_key){.tenant_id = j->tenant_id,
                              .queue_id = j->queue_id,
                              .version_id = j->version_id,
+                             .array_id = j->array_id,
                              .is_batch = j->is_batch,
                              .preemptible = j->preemptible};
 }
@@ -195,6 +196,8 @@ static void take_fields(struct job *j, const struct store_job *row)
         j->deadline_ns = sh_clock_ns() + (int64_t)(SH_MIN(row->deadline_s, MAX_AHEAD_S) * 1e9);
     j->queue_open = queue_is_open(row);
     j->publishes = row->publishes;
+    j->array_id = row->line.array_id;
+    j->array_max = row->array_max;
     /* Training compiles for itself: it does not need a version that was unloaded to be back. */
     j->model_ready = strcmp(row->version_state, "READY") == 0 ||
                      (!j->is_batch && (strcmp(row->version_state, "UNLOADING") == 0 ||
@@ -310,7 +313,7 @@ static void check(const struct sched *s, const struct store_job *row)
         differs(row->id, "place");
     else if (j->wish != wish_of(row) || j->save_asked != save_of(row) ||
              j->queue_open != queue_is_open(row) || j->max_attempts != row->max_attempts ||
-             j->min_run_ns != row->min_runtime_ms * 1000000)
+             j->min_run_ns != row->min_runtime_ms * 1000000 || j->array_max != row->array_max)
         differs(row->id, "wishes");
 }
 
@@ -485,7 +488,7 @@ static int tidy(struct sched *s, struct sh_err *err)
 /* A queue was held, or a version is ready now: the jobs of theirs are read again. */
 static void doubt_theirs(struct sched *s, const struct store_view *v)
 {
-    for (size_t i = 0; i < s->jobs.n && (v->n_queues || v->n_versions); i++) {
+    for (size_t i = 0; i < s->jobs.n && (v->n_queues || v->n_versions || v->n_arrays); i++) {
         struct job *j = s->jobs.items[i];
         bool theirs = false;
 
@@ -493,6 +496,8 @@ static void doubt_theirs(struct sched *s, const struct store_view *v)
             theirs = theirs || v->queues[k] == j->queue_id;
         for (size_t k = 0; k < v->n_versions; k++)
             theirs = theirs || v->versions[k] == j->version_id;
+        for (size_t k = 0; k < v->n_arrays; k++)
+            theirs = theirs || v->arrays[k] == j->array_id;
         if (theirs)
             jobs__doubt(s, j);
     }

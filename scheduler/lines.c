@@ -29,7 +29,9 @@ int line_key_cmp(const struct line_key *a, const struct line_key *b)
         d = compare(a->version_id, b->version_id);
     if (!d)
         d = compare(a->is_batch, b->is_batch);
-    return d ? d : compare(a->preemptible, b->preemptible);
+    if (!d)
+        d = compare(a->preemptible, b->preemptible);
+    return d ? d : compare(a->array_id, b->array_id);
 }
 
 int line_place_cmp(const struct line_place *a, const struct line_place *b)

@@ -1,7 +1,7 @@
 /* lines.h - which of the waiting jobs the leader holds in memory: the first ones of each line.
  *
  * A line is the queued jobs that differ in nothing that could hold one back and not the other:
- * tenant, queue, model version, kind, and whether they can be preempted. So only the first of a
+ * tenant, queue, model version, kind, array, and whether they can be preempted. So only the first of a
  * line can be next, and a window of its first jobs is enough to decide with, however many wait
  * behind: those of other lines are not pushed out by them. Not in its line, and always held, is a
  * job that failed and waits for its next attempt.
@@ -25,7 +25,7 @@
 #define LINES_MIN_WINDOW 1
 
 struct line_key {
-    int64_t tenant_id, queue_id, version_id;
+    int64_t tenant_id, queue_id, version_id, array_id /* 0: of none */;
     bool is_batch, preemptible;
 };
 

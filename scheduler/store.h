@@ -118,7 +118,7 @@ struct store_executor {
 int store_executor_put(struct db *db, void *arg, struct sh_err *err);
 
 /* ---- arg is struct store_forget: changes that the leader has seen (store_view.h) are removed, one
- * batch. */
+ * batch; what the triggers of job_waiting_change wrote is added up. */
 struct store_forget {
     struct store_fence fence;
     uint64_t from, before; /* transactions from <= xid < before; all of them have ended */

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define MAX_ARRAY_TEXT (16u << 20)
+#define N_COLS 9 /* of a place in a line */
 
 /* ------------------------------------------------------------------ statements */
 
@@ -58,10 +59,12 @@ static const struct db_stmt VIEW_MODELS = {
     " AND t.state <> 'DELETED' ORDER BY v.id LIMIT $1",
     1};
 #define IN_LINE "j.state = 'QUEUED' AND j.not_before IS NULL"
-#define LINE "j.tenant_id, j.queue_id, j.version_id, j.kind, j.preemptible"
-#define PLACE_ROWS                                                              \
-    "SELECT j.tenant_id, j.queue_id, j.version_id, j.kind = 'batch_inference'," \
-    " j.preemptible, j.priority, (extract(epoch FROM j.queued_at) * 1000000)::bigint, j.id"
+#define ARRAY "coalesce(j.array_id, 0)"
+#define LINE "j.tenant_id, j.queue_id, j.version_id, j.kind, j.preemptible, " ARRAY
+#define PLACE_ROWS                                                                      \
+    "SELECT j.tenant_id, j.queue_id, j.version_id, j.kind = 'batch_inference',"         \
+    " j.preemptible, j.priority, (extract(epoch FROM j.queued_at) * 1000000)::bigint, " \
+    "j.id, " ARRAY
 /* All lines, found by jumping from one to the next in the index job_line: by tenant (t), and of
  * each tenant as many (k) as there is room for. Of each (l) the first n jobs. */
 static const struct db_stmt ALL_LINES = {
@@ -71,32 +74,35 @@ static const struct db_stmt ALL_LINES = {
     "  AND j.tenant_id > t.tenant_id ORDER BY j.tenant_id LIMIT 1) FROM t"
     "  WHERE t.tenant_id IS NOT NULL),"
     " l AS (SELECT x.* FROM t, LATERAL (WITH RECURSIVE k AS ("
-    "  (SELECT " LINE " FROM job j WHERE " IN_LINE "   AND j.tenant_id = t.tenant_id ORDER BY " LINE
-    " LIMIT 1)"
-    "  UNION ALL SELECT n.* FROM k, LATERAL (SELECT " LINE " FROM job j WHERE " IN_LINE
-    "   AND j.tenant_id = t.tenant_id AND (j.queue_id, j.version_id, j.kind, j.preemptible) >"
-    "   (k.queue_id, k.version_id, k.kind, k.preemptible) ORDER BY " LINE " LIMIT 1) n)"
+    "  (SELECT " LINE " AS array_id FROM job j WHERE " IN_LINE
+    "   AND j.tenant_id = t.tenant_id ORDER BY " LINE " LIMIT 1)"
+    "  UNION ALL SELECT n.* FROM k, LATERAL (SELECT " LINE " AS array_id FROM job j WHERE " IN_LINE
+    "   AND j.tenant_id = t.tenant_id AND (j.queue_id, j.version_id, j.kind, j.preemptible, " ARRAY
+    "   ) > (k.queue_id, k.version_id, k.kind, k.preemptible, k.array_id) ORDER BY " LINE
+    " LIMIT 1) n)"
     "  SELECT * FROM k LIMIT greatest(1, $1 / (SELECT count(tenant_id) FROM t))) x"
     "  WHERE t.tenant_id IS NOT NULL LIMIT $1),"
     " w AS (SELECT greatest($4, least($2, $3 / greatest(count(*), 1))) AS n FROM l)"
     " " PLACE_ROWS ", (SELECT n FROM w) FROM l, LATERAL (SELECT * FROM job j WHERE " IN_LINE
     "  AND j.tenant_id = l.tenant_id AND j.queue_id = l.queue_id AND j.version_id = l.version_id"
-    "  AND j.kind = l.kind AND j.preemptible = l.preemptible"
+    "  AND j.kind = l.kind AND j.preemptible = l.preemptible AND " ARRAY " = l.array_id"
     "  ORDER BY -j.priority, j.queued_at, j.id LIMIT (SELECT n FROM w)) j",
     4};
 static const struct db_stmt READ_ON = {
     "view_read_on",
     PLACE_ROWS
     " FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::boolean[],"
-    " $5::boolean[], $6::bigint[], $7::bigint[], $8::bigint[])"
-    " a (tenant_id, queue_id, version_id, is_batch, preemptible, priority, queued_us, id),"
+    " $5::boolean[], $6::bigint[], $7::bigint[], $8::bigint[], $10::bigint[])"
+    " a (tenant_id, queue_id, version_id, is_batch, preemptible, priority, queued_us, id,"
+    "  array_id),"
     " LATERAL (SELECT * FROM job j WHERE " IN_LINE " AND j.tenant_id = a.tenant_id"
     "  AND j.queue_id = a.queue_id AND j.version_id = a.version_id AND j.kind ="
     "  CASE WHEN a.is_batch THEN 'batch_inference' ELSE 'training' END"
-    "  AND j.preemptible = a.preemptible AND (-j.priority, j.queued_at, j.id) >"
+    "  AND j.preemptible = a.preemptible AND " ARRAY
+    " = a.array_id AND (-j.priority, j.queued_at, j.id) >"
     "  (-a.priority, timestamptz '1970-01-01 00:00:00+00' + a.queued_us * interval '1 us', a.id)"
     "  ORDER BY -j.priority, j.queued_at, j.id LIMIT $9) j",
-    9};
+    10};
 /* The text of the index job_busy. */
 static const struct db_stmt BUSY = {
     "view_busy",
@@ -126,8 +132,9 @@ static const struct db_stmt JOBS = {
     " extract(epoch FROM j.deadline - now()), extract(epoch FROM j.not_before - now()),"
     " j.kind = 'batch_inference',"
     " j.kind = 'training' AND coalesce((j.spec->>'publish')::boolean, true),"
-    " j.queue_id, j.priority"
-    " FROM job j JOIN tenant t ON t.id = j.tenant_id JOIN queue q ON q.id = j.queue_id"
+    " j.queue_id, j.priority, coalesce(j.array_id, 0), coalesce(a.max_parallel, 0)"
+    " FROM job j LEFT JOIN job_array a ON a.id = j.array_id JOIN tenant t ON t.id = j.tenant_id "
+    "JOIN queue q ON q.id = j.queue_id"
     " JOIN model_version v ON v.id = j.version_id JOIN model m ON m.id = v.model_id"
     " WHERE j.id = c.id OFFSET 0) j ON true",
     1};
@@ -225,6 +232,7 @@ static void take_job(const struct db_res *r, size_t i, struct store_job *j)
         .line = {.tenant_id = db_i64(r, i, 1, 0),
                  .queue_id = db_i64(r, i, 34, 0),
                  .version_id = db_i64(r, i, 2, 0),
+                 .array_id = db_i64(r, i, 36, 0),
                  .is_batch = db_bool(r, i, 32),
                  .preemptible = db_bool(r, i, 29)},
         .place = {.priority = (int32_t)db_i64(r, i, 35, 0),
@@ -258,6 +266,7 @@ static void take_job(const struct db_res *r, size_t i, struct store_job *j)
         .deadline_s = db_f64(r, i, 30, NAN),
         .not_before_s = db_f64(r, i, 31, NAN),
         .publishes = db_bool(r, i, 33),
+        .array_max = (uint32_t)db_i64(r, i, 37, 0),
     };
 }
 
@@ -309,6 +318,8 @@ static int take_change(struct store_view *v, const struct db_res *r, size_t i, s
         v->queues[v->n_queues++] = id;
     } else if (strcmp(kind, "version") == 0) {
         v->versions[v->n_versions++] = id;
+    } else if (strcmp(kind, "array") == 0) {
+        v->arrays[v->n_arrays++] = id;
     } else {
         if (was)
             v->counts[v->n_counts++] = (struct store_count){tenant, -1, was};
@@ -341,6 +352,8 @@ static int load_changes(struct db *db, struct store_view *v, struct ids *told, s
         rc = alloc_rows(n, sizeof(*v->queues), &v->queues, err);
     if (!rc)
         rc = alloc_rows(n, sizeof(*v->versions), &v->versions, err);
+    if (!rc)
+        rc = alloc_rows(n, sizeof(*v->arrays), &v->arrays, err);
     for (size_t i = 0; i < n && !rc; i++)
         rc = take_change(v, r, i, told, err);
     return rc;
@@ -349,40 +362,40 @@ static int load_changes(struct db *db, struct store_view *v, struct ids *told, s
 /* ------------------------------------------------------------------ lines */
 
 /* The columns of the lines that are asked for, as texts of arrays. */
-static int asked_arrays(const struct store_view *v, struct sh_buf cols[8], struct sh_err *err)
+static int asked_arrays(const struct store_view *v, struct sh_buf cols[N_COLS], struct sh_err *err)
 {
     int rc = SH_OK;
 
     for (size_t i = 0; i < v->n_asked; i++) {
         const struct store_place *a = &v->asked[i];
-        const int64_t x[8] = {a->line.tenant_id,  a->line.queue_id,    a->line.version_id,
-                              a->line.is_batch,   a->line.preemptible, a->place.priority,
-                              a->place.queued_us, a->place.id};
+        const int64_t x[N_COLS] = {a->line.tenant_id,  a->line.queue_id,    a->line.version_id,
+                                   a->line.is_batch,   a->line.preemptible, a->place.priority,
+                                   a->place.queued_us, a->place.id,         a->line.array_id};
 
-        for (size_t c = 0; c < 8 && !rc; c++)
+        for (size_t c = 0; c < N_COLS && !rc; c++)
             rc = sh_buf_printf(&cols[c], err, "%c%" PRId64, i ? ',' : '{', x[c]);
     }
-    for (size_t c = 0; c < 8 && !rc; c++)
+    for (size_t c = 0; c < N_COLS && !rc; c++)
         rc = sh_buf_puts(&cols[c], "}", err);
     return rc;
 }
 
 static int read_on(struct db *db, struct store_view *v, struct db_res **r, struct sh_err *err)
 {
-    struct sh_buf cols[8];
+    struct sh_buf cols[N_COLS];
     struct store_num window;
     int rc;
 
-    for (size_t c = 0; c < 8; c++)
+    for (size_t c = 0; c < N_COLS; c++)
         sh_buf_init(&cols[c], MAX_ARRAY_TEXT);
     rc = asked_arrays(v, cols, err);
     if (!rc)
         rc = db_exec(db, &READ_ON,
                      (const char *const[]){cols[0].data, cols[1].data, cols[2].data, cols[3].data,
                                            cols[4].data, cols[5].data, cols[6].data, cols[7].data,
-                                           store__i64(&window, (int64_t)v->window)},
+                                           store__i64(&window, (int64_t)v->window), cols[8].data},
                      r, err);
-    for (size_t c = 0; c < 8; c++)
+    for (size_t c = 0; c < N_COLS; c++)
         sh_buf_fini(&cols[c]);
     return rc;
 }
@@ -414,6 +427,7 @@ static int load_places(struct db *db, struct store_view *v, struct ids *read, st
         v->places[i] = (struct store_place){.line = {.tenant_id = db_i64(r, i, 0, 0),
                                                      .queue_id = db_i64(r, i, 1, 0),
                                                      .version_id = db_i64(r, i, 2, 0),
+                                                     .array_id = db_i64(r, i, 8, 0),
                                                      .is_batch = db_bool(r, i, 3),
                                                      .preemptible = db_bool(r, i, 4)},
                                             .place = {.priority = (int32_t)db_i64(r, i, 5, 0),
@@ -422,7 +436,7 @@ static int load_places(struct db *db, struct store_view *v, struct ids *read, st
         rc = put_id(read, v->places[i].place.id, err);
     }
     if (v->full && v->n_places)
-        v->window = (size_t)db_i64(r, 0, 8, 0);
+        v->window = (size_t)db_i64(r, 0, 9, 0);
     db_res_free(r);
     return rc;
 }
@@ -545,6 +559,7 @@ static void clear_out(struct store_view *v)
     free(v->models);
     free(v->queues);
     free(v->versions);
+    free(v->arrays);
     free(v->jobs);
     free(v->places);
     free(v->counts);

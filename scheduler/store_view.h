@@ -59,6 +59,7 @@ struct store_job {
     uint32_t attempt, max_attempts;
     struct job_progress progress, base;
     bool publishes;
+    uint32_t array_max; /* so many of its array at once; 0: no limit */
 };
 
 struct store_place { /* of a job of a line that was read */
@@ -95,8 +96,8 @@ struct store_view {
     size_t n_tenants;
     struct store_model *models;
     size_t n_models;
-    int64_t *queues, *versions; /* have changed: so have jobs of theirs */
-    size_t n_queues, n_versions;
+    int64_t *queues, *versions, *arrays; /* have changed: so have jobs of theirs */
+    size_t n_queues, n_versions, n_arrays;
     struct store_job *jobs; /* first those that were told of or doubtful, then what else was read */
     size_t n_jobs, n_told;
     struct store_place *places; /* in order: of a full look of all lines, else of those asked */

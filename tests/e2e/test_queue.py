@@ -23,6 +23,10 @@ WINDOW = 128  # LINES_MAX_WINDOW
 
 
 class Queue(Case):
+    def setUp(self):
+        super().setUp()
+        sql("UPDATE quota SET max_queued_jobs = 1000000")
+
     def fill(self, n, tenant=1, queue=1, version=1, state="QUEUED", priority="0"):
         sql("INSERT INTO job (tenant_id, queue_id, kind, version_id, dataset_id, spec, state, priority)"
             " SELECT %d, %d, 'training', %d, 1, '{\"batch\": 4}', '%s', %s FROM generate_series(1, %d) i"
@@ -103,6 +107,23 @@ class Queue(Case):
         wait("the queue that was opened", lambda: sql(
             "SELECT queue_id FROM job WHERE id = %d" % self.next_start(e)) == "2", 20)
 
+    def test_an_array_at_its_limit_stands_in_nobodys_way(self):
+        sql("INSERT INTO job_array (tenant_id, indices, n_jobs, max_parallel, template) VALUES"
+            " (1, '0-599', 600, 1, '{}'); INSERT INTO job (tenant_id, queue_id, kind, version_id,"
+            " dataset_id, spec, priority, array_id, array_index) SELECT 1, 1, 'training', 1, 1,"
+            " '{}', 1000, 1, i FROM generate_series(0, 599) i")
+        self.start()
+        first, second = self.executor(), self.exec(name="e1", models=[1])
+        second.n_started = 0
+        taken = wait("one of it", lambda: (first.all("JOB_START") + second.all("JOB_START")))[0].job
+        self.assertEqual(taken, 1)
+        e = second if first.find("JOB_START") else first
+        for _ in range(5):
+            job = self.submit()
+            self.assertEqual(self.next_start(e), job)
+        sql("UPDATE job_array SET max_parallel = 2")
+        self.assertEqual(self.next_start(e), 2)
+
     def test_tenants_with_long_lines_take_turns(self):
         self.fill(1000)
         self.fill(1000, tenant=2, priority="1000")  # counts among its own jobs only
@@ -143,16 +164,20 @@ class Queue(Case):
         self.start()
         e, late, reader = self.executor(), self.psql(), self.psql()
         self.say(reader, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM job")
+        self.quota(1, 0)
+        self.fill(15)
         self.say(late, "BEGIN; INSERT INTO job (tenant_id, queue_id, kind, version_id, dataset_id, spec,"
                        " priority) VALUES (1, 1, 'training', 1, 1, '{}', 0)")
+        self.quota(1, 1)  # others of its tenant start too
+        self.assertEqual([self.next_start(e) for _ in range(15)], list(range(1, 16)))
         end, n = time.monotonic() + 3, 0
         while time.monotonic() < end:  # many looks, full ones too
-            job = self.submit()
+            job = self.submit(tenant=2)
             self.assertEqual(self.next_start(e), job)
             n += 1
         self.assertGreater(n, 10)
         self.say(late, "COMMIT")
-        self.assertEqual(self.next_start(e), 1)
+        self.assertEqual(self.next_start(e), 16)
         self.say(reader, "COMMIT")
 
     def test_changes_of_several_open_transactions_survive_the_leaders_death(self):
@@ -163,7 +188,7 @@ class Queue(Case):
         for i, p in enumerate(late):
             wait("a leader", lambda: sql("SELECT epoch FROM lease") == str(i + 1), 20)
             self.say(p, "BEGIN; INSERT INTO job (tenant_id, queue_id, kind, version_id, dataset_id, spec)"
-                        " VALUES (1, 1, 'training', 1, 1, '{}')")
+                        " VALUES (2, 1, 'training', 1, 1, '{}')")
             self.fill(10)
             if i % 2 == 0:
                 self.say(p, "COMMIT")

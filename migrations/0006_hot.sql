@@ -1,9 +1,9 @@
--- 0005_hot.sql - schema version 5: what has changed since the scheduler last looked, and which jobs are
+-- 0006_hot.sql - schema version 6: what has changed since the scheduler last looked, and which jobs are
 -- next, each from a small table or index instead of from all live jobs (docs/decisions/0010).
 
 CREATE TABLE hot_change (
     xid       xid8   NOT NULL DEFAULT pg_current_xact_id(),
-    kind      text   NOT NULL CHECK (kind IN ('job', 'queue', 'version', 'tenant', 'model')),
+    kind      text   NOT NULL CHECK (kind IN ('job', 'queue', 'version', 'array', 'tenant', 'model')),
     id        bigint NOT NULL,
     tenant_id bigint,
     was       text,
@@ -16,7 +16,7 @@ COMMENT ON TABLE hot_change IS
     'transaction that is older has ended and was read';
 COMMENT ON COLUMN hot_change.xid IS
     'of the transaction that made the change: what a snapshot has seen is told by it, whenever it commits';
-COMMENT ON COLUMN hot_change.id IS 'of the job, queue or version; 0 for tenants and models: all of them';
+COMMENT ON COLUMN hot_change.id IS 'of the job, queue, version or array; 0 for tenants and models: all of them';
 COMMENT ON COLUMN hot_change.was IS 'state of the job before, NULL: it is new; now: after, NULL: it is gone';
 
 -- One statement for all rows of an INSERT: arrays and batches come in thousands.
@@ -66,6 +66,8 @@ CREATE TRIGGER hot_job_gone AFTER DELETE ON job FOR EACH ROW
 CREATE TRIGGER hot_queue AFTER UPDATE ON queue FOR EACH ROW EXECUTE FUNCTION hot_row('queue');
 CREATE TRIGGER hot_version AFTER UPDATE ON model_version FOR EACH ROW
     WHEN (old.state IS DISTINCT FROM new.state) EXECUTE FUNCTION hot_row('version');
+CREATE TRIGGER hot_array AFTER UPDATE ON job_array FOR EACH ROW
+    WHEN (old.max_parallel IS DISTINCT FROM new.max_parallel) EXECUTE FUNCTION hot_row('array');
 CREATE TRIGGER hot_tenant AFTER INSERT OR UPDATE OR DELETE ON tenant
     FOR EACH STATEMENT EXECUTE FUNCTION hot_table('tenant');
 CREATE TRIGGER hot_quota AFTER INSERT OR UPDATE OR DELETE ON quota
@@ -79,7 +81,8 @@ CREATE TRIGGER hot_slo AFTER INSERT OR UPDATE OR DELETE ON slo
 
 -- The waiting jobs of one line in their order. A job that failed and waits for its next attempt is
 -- outside of its line: it must not stand in the way of those behind it.
-CREATE INDEX job_line ON job (tenant_id, queue_id, version_id, kind, preemptible, (-priority), queued_at, id)
+CREATE INDEX job_line ON job (tenant_id, queue_id, version_id, kind, preemptible, (coalesce(array_id, 0)),
+        (-priority), queued_at, id)
     WHERE state = 'QUEUED' AND not_before IS NULL;
 -- What an executor has, and what waits for its next attempt.
 CREATE INDEX job_busy ON job (id)
