@@ -17,7 +17,8 @@ struct words { /* our copy of argv: conf.c moves its elements */
 /* Short forms become long ones; "-o json" becomes "--output json". */
 static int copy_words(int argc, char **argv, bool with_profile, struct words *w, struct sh_err *err)
 {
-    static char output[] = "--output", help[] = "--help", follow[] = "--follow";
+    static char output[] = "--output", help[] = "--help", follow[] = "--follow", file[] = "--file";
+    bool submits = argc > 1 && strcmp(argv[1], "submit") == 0;
     const char *home = sh_conf_env("HOME");
     bool has_config = sh_conf_env("SHUNT_CONFIG") != NULL;
     int rc = SH_OK;
@@ -37,7 +38,11 @@ static int copy_words(int argc, char **argv, bool with_profile, struct words *w,
 
         bool is_follow = strcmp(argv[i], "-f") == 0;
 
-        w->list[w->n++] = is_output ? output : is_help ? help : is_follow ? follow : argv[i];
+        w->list[w->n++] = is_output    ? output
+                          : is_help    ? help
+                          : !is_follow ? argv[i]
+                          : submits    ? file
+                                       : follow;
     }
     return rc;
 }

@@ -1,5 +1,5 @@
 -- 0006_hot.sql - schema version 6: what has changed since the scheduler last looked, and which jobs are
--- next, each from a small table or index instead of from all live jobs (docs/decisions/0010).
+-- next, each from a small table or index instead of from all live jobs (docs/decisions/0011).
 
 CREATE TABLE hot_change (
     xid       xid8   NOT NULL DEFAULT pg_current_xact_id(),

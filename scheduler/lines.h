@@ -1,8 +1,8 @@
 /* lines.h - which of the waiting jobs the leader holds in memory: the first ones of each line.
  *
  * A line is the queued jobs that differ in nothing that could hold one back and not the other:
- * tenant, queue, model version, kind, array, and whether they can be preempted. So only the first of a
- * line can be next, and a window of its first jobs is enough to decide with, however many wait
+ * tenant, queue, model version, kind, array, and whether they can be preempted. So only the first
+ * of a line can be next, and a window of its first jobs is enough to decide with, however many wait
  * behind: those of other lines are not pushed out by them. Not in its line, and always held, is a
  * job that failed and waits for its next attempt.
  *

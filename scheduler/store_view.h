@@ -7,7 +7,7 @@
  * there is. A full look is made again from time to time; it finds nothing new.
  *
  * Of the waiting jobs only the first of each line are read (lines.h), and those whose deadline is
- * due. docs/decisions/0010 says why.
+ * due. docs/decisions/0011 says why.
  *
  * arg of store_view_load is struct store_view: shape and failures as in store.h.
  */
