@@ -1,5 +1,5 @@
 /* array.c - arrays of jobs: submit, look at, wait, change. */
-#include "cli/out.h"
+#include "cli/lists.h"
 #include "common/clock.h"
 #include "common/mem.h"
 
@@ -52,6 +52,14 @@ static void add_groups(json_t *array)
         json_object_set_new(array, GROUPS[i].field, json_integer(n_in(array, GROUPS[i].states)));
 }
 
+static void add_groups_to_all(json_t *arrays)
+{
+    json_t *one;
+    size_t i;
+
+    json_array_foreach(arrays, i, one) add_groups(one);
+}
+
 int array_get(struct cli *c, struct sh_err *err)
 {
     static const struct out_col COLS[] = {
@@ -60,30 +68,15 @@ int array_get(struct cli *c, struct sh_err *err)
         {"JOBS", "jobs", OUT_TEXT},         {"LIMIT", "max_parallel", OUT_TEXT},
         {"WAIT", "waiting", OUT_TEXT},      {"RUN", "running", OUT_TEXT},
         {"OK", "succeeded", OUT_TEXT},      {"FAIL", "failed", OUT_TEXT},
-        {"CREATED", "created_at", OUT_TIME}};
-    char path[REST_PATH_MAX];
-    json_t *j = NULL, *one;
-    size_t i;
-    int rc;
+        {"AGE", "created_at", OUT_AGE},     {"KIND", "kind", OUT_TEXT, true},
+        {"QUEUE", "queue", OUT_TEXT, true}, {"DATASET", "dataset", OUT_TEXT, true}};
+    static const struct list_view VIEW = {.path = "/api/v1/job-arrays",
+                                          .flags = REST_TENANT,
+                                          LIST_COLS(COLS),
+                                          .name = "id",
+                                          .prepare = add_groups_to_all};
 
-    if (c->n_args > 0) {
-        rc = array_path(c, path, c->args[0], NULL, err);
-        if (!rc)
-            rc = rest_get(c, path, REST_TENANT, &j, err);
-        if (!rc)
-            rc = out_object(c, j, "id", err);
-    } else {
-        rc = rest_list(c, "/api/v1/job-arrays", REST_TENANT, &j, err);
-        json_array_foreach(j, i, one)
-        {
-            if (c->output == OUTPUT_TABLE)
-                add_groups(one);
-        }
-        if (!rc)
-            rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "id", err);
-    }
-    json_decref(j);
-    return rc;
+    return list_get(c, &VIEW, err);
 }
 
 /* ---------------------------------------------------------------- wait */
@@ -144,8 +137,8 @@ static int wait_and_report(struct cli *c, const char *id, struct sh_err *err)
         return rc;
     failed = n_in(j, GROUPS[3].states);
     n = json_integer_value(json_object_get(j, "jobs"));
-    if (c->output == OUTPUT_JSON)
-        out_json(j);
+    if (c->output == OUTPUT_DATA)
+        out_data(c, j);
     json_decref(j);
     if (failed) {
         c->exit_code = CLI_REFUSED;
@@ -195,16 +188,16 @@ int array_submit(struct cli *c, json_t *job, struct sh_err *err)
     if (!rc) {
         snprintf(id, sizeof(id), "%" JSON_INTEGER_FORMAT,
                  json_integer_value(json_object_get(j, "id")));
-        if (c->output == OUTPUT_NAME)
+        if (c->output == OUTPUT_NAME && !c->conf->dry_run)
             puts(id);
-        else if (c->output == OUTPUT_JSON && !c->conf->wait)
-            out_json(j);
-        else
+        else if (c->output == OUTPUT_DATA && (!c->conf->wait || c->conf->dry_run))
+            out_data(c, j);
+        else if (!list_said_dry_run(c))
             out_say(c, "Array %s has %" JSON_INTEGER_FORMAT " jobs.%s%s", id,
                     json_integer_value(json_object_get(j, "jobs")),
                     c->conf->wait ? "" : " Next: shunt wait array ", c->conf->wait ? "" : id);
     }
-    if (!rc && c->conf->wait)
+    if (!rc && c->conf->wait && !c->conf->dry_run)
         rc = wait_and_report(c, id, err);
     json_decref(array);
     json_decref(j);
@@ -218,20 +211,17 @@ int array_set(struct cli *c, struct sh_err *err)
     const char *max = c->conf->max_parallel;
     bool none = max && strcmp(max, "none") == 0;
     char path[REST_PATH_MAX];
-    json_t *patch, *j = NULL;
+    struct change ch = {.method = "PATCH", .path = path, .name = "id", .flags = REST_TENANT};
     int64_t n = 0;
     int rc = array_path(c, path, c->args[0], NULL, err);
 
     if (!rc && (!max || (!none && sh_parse_i64(max, 1, INT32_MAX, "limit", &n, NULL))))
         return cli_usage(c, err, "--max-parallel is needed: a number, or none");
-    patch = none ? json_pack("{s:n}", "max_parallel")
-                 : json_pack("{s:I}", "max_parallel", (json_int_t)n);
+    ch.body = none ? json_pack("{s:n}", "max_parallel")
+                   : json_pack("{s:I}", "max_parallel", (json_int_t)n);
     if (!rc)
-        rc = rest_call(c, "PATCH", path, patch, REST_TENANT, &j, err);
-    if (!rc)
-        rc = out_object(c, j, "id", err);
-    json_decref(patch);
-    json_decref(j);
+        return list_change(c, &ch, err, NULL);
+    json_decref(ch.body);
     return rc;
 }
 
@@ -245,7 +235,7 @@ int array_control(struct cli *c, struct sh_err *err)
         rc = rest_call(c, "POST", path, NULL, REST_TENANT, &j, err);
     if (!rc && c->output != OUTPUT_TABLE)
         rc = out_object(c, j, "changed", err);
-    else if (!rc)
+    else if (!rc && !list_said_dry_run(c))
         out_say(c, "%s: %" JSON_INTEGER_FORMAT " of the %" JSON_INTEGER_FORMAT " jobs of array %s.",
                 c->cmd->verb, json_integer_value(json_object_get(j, "changed")),
                 json_integer_value(json_object_get(json_object_get(j, "array"), "jobs")),

@@ -1,6 +1,6 @@
 /* many.c - jobs from a file: a JSON array of them, {"jobs":[...]}, or one a line. They go in
  * batches, each job with a token, so that a batch that is sent twice makes its jobs once. */
-#include "cli/out.h"
+#include "cli/lists.h"
 #include "common/buf.h"
 #include "common/mem.h"
 
@@ -150,15 +150,17 @@ static void print(const struct cli *c, const struct sent *s)
         char text[600];
 
         out_text(x, "error", OUT_TEXT, text, sizeof(text));
-        if (c->output == OUTPUT_NAME && json_object_get(x, "job"))
+        if (c->output == OUTPUT_NAME && !c->conf->dry_run && json_object_get(x, "job"))
             printf("%" JSON_INTEGER_FORMAT "\n", json_integer_value(json_object_get(x, "job")));
-        if (c->output != OUTPUT_JSON && json_object_get(x, "error"))
+        if (c->output != OUTPUT_DATA && json_object_get(x, "error"))
             fprintf(stderr, "job %zu of the file: %s (%s)\n", i + 1, text, rest_text(x, "code"));
     }
-    if (c->output == OUTPUT_JSON)
-        out_json(s->results);
-    out_say(c, "%" JSON_INTEGER_FORMAT " jobs were submitted, %" JSON_INTEGER_FORMAT " refused.",
-            s->created, s->failed);
+    if (c->output == OUTPUT_DATA)
+        out_data(c, s->results);
+    if (!list_said_dry_run(c))
+        out_say(c,
+                "%" JSON_INTEGER_FORMAT " jobs were submitted, %" JSON_INTEGER_FORMAT " refused.",
+                s->created, s->failed);
 }
 
 int jobs_submit_file(struct cli *c, struct sh_err *err)
