@@ -24,7 +24,8 @@ void jobs_fini(struct sched *s)
     for (size_t i = 0; i < js->n; i++)
         job_free(js->items[i]);
     free(js->items);
-    free(js->gauges);
+    lines_fini(&js->lines);
+    store_seen_free(&js->seen);
     idmap_fini(&js->by_id);
     *js = (struct jobs){0};
 }
@@ -423,7 +424,7 @@ void jobs_on_saved(struct sched *s, struct exec *e, const struct msg_job_saved *
 
 /* ------------------------------------------------------------------ time */
 
-static void expire(struct sched *s, struct job *j, int64_t now_ns)
+void jobs__expire(struct sched *s, struct job *j, int64_t now_ns)
 {
     bool waits = j->state == JOB_QUEUED || j->state == JOB_HELD || j->state == JOB_SUSPENDED;
     int64_t left_ns = job_least_left_ns(j);
@@ -452,7 +453,7 @@ void jobs_tick(struct sched *s, int64_t now_ns)
         if (j->executor[0] && !j->starting_write && !jobs__exec(s, j) &&
             now_ns - j->lost_ns > s->conf->grace_ms * 1000000)
             jobs__requeue(s, j, "ExecutorLost");
-        expire(s, j, now_ns);
+        jobs__expire(s, j, now_ns);
         jobs__follow_wishes(s, j);
         jobs__flush(s, j);
     }
@@ -495,39 +496,21 @@ static void write_reasons(struct sched *s)
         s->jobs.reasons_writing = false;
 }
 
-static struct jobs_gauge *gauge_of(struct jobs *js, const struct job *j)
+static void show_counts(struct tenant *t)
 {
-    struct jobs_gauge *g;
-
-    for (size_t i = 0; i < js->n_gauges; i++) {
-        g = &js->gauges[i];
-        if (g->state == j->state && strcmp(g->tenant, j->tenant) == 0)
-            return g;
+    for (int k = 0; k < JOB_N_STATES; k++) {
+        if (job_state_is_final((enum job_state)k) || (!t->n_jobs[k] && !t->n_jobs_shown[k]))
+            continue;
+        t->n_jobs_shown[k] = true;
+        sh_metric_set(M_shunt_jobs, SH_LABELS(t->name, job_state_name((enum job_state)k)),
+                      (double)t->n_jobs[k]);
     }
-    if (sh_grow(&js->gauges, &js->cap_gauges, js->n_gauges + 1, sizeof(*g), SH_METRIC_MAX_SERIES,
-                "series", NULL))
-        return NULL;
-    g = &js->gauges[js->n_gauges++];
-    g->state = j->state;
-    memcpy(g->tenant, j->tenant, sizeof(g->tenant));
-    return g;
 }
 
 void jobs_second(struct sched *s)
 {
-    struct jobs *js = &s->jobs;
-
     write_reasons(s);
-    for (size_t i = 0; i < js->n_gauges; i++)
-        js->gauges[i].n = 0;
-    for (size_t i = 0; i < js->n; i++) {
-        struct jobs_gauge *g = gauge_of(js, js->items[i]);
-
-        if (g)
-            g->n++;
-    }
-    for (size_t i = 0; i < js->n_gauges; i++)
-        sh_metric_set(M_shunt_jobs,
-                      SH_LABELS(js->gauges[i].tenant, job_state_name(js->gauges[i].state)),
-                      js->gauges[i].n);
+    for (size_t i = 0; i < s->tenants.n; i++)
+        show_counts(s->tenants.items[i]);
+    jobs__forget_changes(s, sh_clock_ns());
 }

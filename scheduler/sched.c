@@ -96,19 +96,22 @@ static void open_doors(struct sched *s)
 static void on_view(void *ctx, void *arg, int rc, const struct sh_err *err)
 {
     struct sched *s = ctx;
-    const struct store_view *v = arg;
+    struct store_view *v = arg;
     struct sh_err one = {0};
 
-    s->polling = false;
-    if (!sched_op_ok(s, "poll", rc, err))
+    if (!sched_op_ok(s, "poll", rc, err)) {
+        s->polling = false;
         return;
+    }
     s->n_polls++;
     rc = tenants_merge(&s->tenants, v, s->n_polls, sh_clock_ns(), &one);
     if (!rc)
         rc = models_merge(s, v, &one);
     if (!rc)
         rc = jobs_merge(s, v, &one);
+    s->polling = false; /* only now: the next look asks by what this one has seen */
     if (rc) {
+        store_seen_free(&s->jobs.seen); /* what it told is not told again */
         sh_log_err(SH_LOG_ERROR, "poll.merge", &one);
         return;
     }
@@ -140,6 +143,10 @@ void sched_poll(struct sched *s)
         return; /* the timer asks again */
     v->with_usage = !s->loaded;
     v->half_life_s = (double)s->conf->usage_half_life_s;
+    if (jobs_ask(s, v, &err)) {
+        store_view_free(v);
+        return;
+    }
     s->poll_at_ns = sh_clock_ns();
     s->polling = true;
     if (sched_submit(s, &OP, v, &err))
