@@ -13,6 +13,7 @@
 
 #define SWEEP_NS (20 * LINK_NS_PER_MS)
 #define COMES_AT_ONCE (8u << 10) /* a body so small is there with its headers, or soon after */
+#define SENT_TOGETHER 32u        /* commands: while others keep coming, these do not wait longer */
 #define ORPHAN_NS (2000 * LINK_NS_PER_MS) /* wait for a result after the scheduler's loss */
 
 /* ---------------------------------------------------------------- the table */
@@ -123,7 +124,7 @@ static void run_open(struct link *l, struct infer *i)
                                         .priority = (uint32_t)i->v->slo_priority}};
 
     table_add(l, i);
-    i->link.deadline_ns = sh_clock_ns() + l->api->conf->infer_timeout_ms * LINK_NS_PER_MS;
+    i->link.deadline_ns = i->begin_ns + l->api->conf->infer_timeout_ms * LINK_NS_PER_MS;
     if (!atomic_load(&l->up)) {
         link__fail(l, i, SH_E_UNAVAILABLE, "no scheduler is reachable; try again later", 0);
         return;
@@ -207,24 +208,37 @@ static void run_hints(struct link *l)
         link__send(l, &(struct sh_msg){.type = MSG_HINT, .u.hint = {.what = "reached"}});
 }
 
+static void run_command(struct link *l, struct infer *i, unsigned what)
+{
+    if (what == (CMD_OPEN | CMD_CANCEL)) { /* it never began: the scheduler need not hear of it */
+        atomic_fetch_sub(&l->n_open, 1);
+        return;
+    }
+    if (what & CMD_OPEN)
+        run_open(l, i);
+    if (what & CMD_READY)
+        run_ready(l, i);
+    if (what & CMD_CANCEL)
+        run_cancel(l, i);
+}
+
 static void on_wake(struct sh_loop *loop, void *arg)
 {
     struct link *l = arg;
     struct sh_wire *w = l->scheduler ? sh_link_wire(l->scheduler) : NULL;
     struct infer *i;
-    unsigned what = 0;
+    unsigned what = 0, n = 0;
 
     (void)loop;
     if (w)
         sh_wire_cork(w);
     while ((i = next_command(l, &what))) {
-        if (what & CMD_OPEN)
-            run_open(l, i);
-        if (what & CMD_READY)
-            run_ready(l, i);
-        if (what & CMD_CANCEL)
-            run_cancel(l, i);
+        run_command(l, i, what);
         infer_unref(i);
+        if (w && ++n % SENT_TOGETHER == 0) {
+            sh_wire_uncork(w);
+            sh_wire_cork(w);
+        }
     }
     link__ask_send(l);
     run_hints(l);
@@ -267,7 +281,7 @@ int link_open(struct link *l, struct infer *i, struct sh_err *err)
         return SH_FAIL(err, SH_E_QUEUEFULL, "too many requests are in flight; try again later");
     }
     i->rid = atomic_fetch_add(&l->next_rid, 1);
-    if (i->body_bytes <= COMES_AT_ONCE) { /* goes with what comes next, READY or CANCEL */
+    if (i->body_bytes <= COMES_AT_ONCE) { /* goes with READY; nobody else has `i` yet */
         i->link.commands = CMD_OPEN;
         return SH_OK;
     }
