@@ -195,7 +195,8 @@ static int rehearse(struct api_req *q, struct sh_err *err)
     if (!rc)
         rc = q->route->fn(q, err);
     db_undo(q->db);
-    q->reply.status = rc ? q->reply.status : 200;
+    if (!rc && q->route->status != 204)
+        q->reply.status = 200;
     q->reply.location[0] = '\0';
     return rc;
 }

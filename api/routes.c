@@ -34,6 +34,8 @@ const struct api_route API_ROUTES[] = {
     {"GET", "/openapi.json", ACCESS_PUBLIC, BODY_NONE, ROUTE_HERE, 0, openapi_get, 200,
      "this description", NULL, "Any"},
 
+    {"GET", "/api/v1/whoami", ACCESS_ANY, BODY_NONE, 0, 0, keys_whoami, 200,
+     "the key of this request: its id, role and tenant", NULL, "Whoami"},
     {"GET", TENANTS, ACCESS_PLATFORM, BODY_NONE, ROUTE_LIST, 0, tenants_list, 200,
      "list tenants", NULL, "[Tenant]"},
     {"POST", TENANTS, ACCESS_PLATFORM, BODY_JSON, 0, 16 * KIB, tenants_create, 201,
