@@ -211,7 +211,8 @@ static void run_hints(struct link *l)
 static void run_command(struct link *l, struct infer *i, unsigned what)
 {
     if (what == (CMD_OPEN | CMD_CANCEL)) { /* it never began: the scheduler need not hear of it */
-        atomic_fetch_sub(&l->n_open, 1);
+        if (!i->link.is_late)
+            atomic_fetch_sub(&l->n_open, 1);
         return;
     }
     if (what & CMD_OPEN)
@@ -272,17 +273,28 @@ static bool post(struct link *l, struct infer *i, unsigned what)
     return !ended;
 }
 
-int link_open(struct link *l, struct infer *i, struct sh_err *err)
+/* A place among those in flight; link__end() gives it back. */
+static int take_place(struct link *l, struct sh_err *err)
 {
     if (!atomic_load(&l->up) || atomic_load(&l->stop))
         return SH_FAIL(err, SH_E_UNAVAILABLE, "no scheduler is reachable; try again later");
-    if (atomic_fetch_add(&l->n_open, 1) >= l->api->conf->max_inflight) {
-        atomic_fetch_sub(&l->n_open, 1);
-        return SH_FAIL(err, SH_E_QUEUEFULL, "too many requests are in flight; try again later");
-    }
+    if (atomic_fetch_add(&l->n_open, 1) < l->api->conf->max_inflight)
+        return SH_OK;
+    atomic_fetch_sub(&l->n_open, 1);
+    return SH_FAIL(err, SH_E_QUEUEFULL, "too many requests are in flight; try again later");
+}
+
+int link_open(struct link *l, struct infer *i, struct sh_err *err)
+{
+    int rc = take_place(l, err);
+
+    if (rc)
+        return rc;
     i->rid = atomic_fetch_add(&l->next_rid, 1);
-    if (i->body_bytes <= COMES_AT_ONCE) { /* goes with READY; nobody else has `i` yet */
-        i->link.commands = CMD_OPEN;
+    i->link.is_late = i->body_bytes <= COMES_AT_ONCE;
+    if (i->link.is_late) { /* no quota counts it yet: a tenant whose bodies stall takes no place */
+        atomic_fetch_sub(&l->n_open, 1);
+        i->link.commands = CMD_OPEN; /* goes with READY; nobody else has `i` yet */
         return SH_OK;
     }
     if (post(l, i, CMD_OPEN))
@@ -293,11 +305,18 @@ int link_open(struct link *l, struct infer *i, struct sh_err *err)
 
 void link_ready(struct link *l, struct infer *i)
 {
-    struct infer_result r = {.rc = SH_E_UNAVAILABLE,
-                             .msg = "this server is shutting down; try another one"};
+    struct infer_result r = {0};
+    struct sh_err err = {0};
 
-    if (!post(l, i, CMD_READY))
-        infer_complete(i, &r);
+    if (i->link.is_late)
+        r.rc = take_place(l, &err);
+    if (!r.rc && !post(l, i, CMD_READY))
+        r.rc = SH_FAIL(&err, SH_E_UNAVAILABLE, "this server is shutting down; try another one");
+    if (!r.rc)
+        return;
+    r.retry_after_ms = sh_rc_retry(r.rc) ? 1000 : 0;
+    sh_strlcpy(r.msg, err.msg, sizeof(r.msg));
+    infer_complete(i, &r);
 }
 
 void link_cancel(struct link *l, struct infer *i)

@@ -394,7 +394,7 @@ class Infer(unittest.TestCase):
 
     def test_small_bodies_that_stall_are_cut_off_and_others_are_served(self):
         before, t = self.used(), time.monotonic()
-        slow = [self.begin(5000, b"{") for _ in range(12)]
+        slow = [self.begin(5000, b"{") for _ in range(40)]  # more than --max-inflight
         self.assertEqual(self.s.infer(body())[0], 200)
         for s in slow:
             s.settimeout(5)
@@ -404,6 +404,24 @@ class Infer(unittest.TestCase):
         self.assertTrue(0.9 < time.monotonic() - t < 4, time.monotonic() - t)
         self.assertTrue(wait_for(lambda: self.used() <= before))
         self.assertEqual((self.heard("INFER_OPEN"), self.heard("INFER_CANCEL")), (1, 0))
+
+    def test_a_small_body_takes_its_place_when_it_is_complete(self):
+        self.s.played.mode = "silent"
+        text = json.dumps(body()).encode()
+        late = self.begin(len(text), b"{")
+        others = [self.begin(len(text), text) for _ in range(16)]  # --max-inflight
+        self.assertTrue(wait_for(lambda: self.heard("INFER_READY") == 16))
+        late.sendall(text[1:])
+        reply = late.recv(65536)
+        self.assertIn(b"too many requests are in flight", reply)
+        self.assertIn(b"Retry-After", reply)
+        self.refused(503, "in flight", body())
+        for s in others + [late]:
+            s.close()
+        self.assertTrue(wait_for(lambda: self.heard("INFER_CANCEL") == 16))
+        self.s.played.mode = "serve"
+        self.assertEqual([self.s.infer(body())[0] for _ in range(20)], [200] * 20)
+        self.assertEqual(self.heard("INFER_OPEN"), 36)
 
     def test_a_small_body_that_is_wrong_is_not_heard_of(self):
         for _ in range(20):
