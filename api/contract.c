@@ -140,7 +140,7 @@ static bool takes_if_match(const struct api_route *r)
 
 bool route_replays(const struct api_route *r)
 {
-    return r->fn == jobs_create;
+    return r->fn == jobs_create || r->fn == job_batches_create || r->fn == job_arrays_create;
 }
 
 static bool sends_file(const struct api_route *r)
@@ -222,6 +222,8 @@ const struct option API_OPTIONS[] = {
     {"queue", "query", LOWER_NAME, "of this queue", is_jobs},
     {"label", "query", "{'type':'string','pattern':'^" LABEL "(," LABEL "){0,31}$'}",
      "with all of these labels: KEY=VALUE,KEY=VALUE", is_jobs},
+    {"array", "query", "{'type':'integer','minimum':1,'maximum':" I64_MAX_TEXT "}",
+     "of this array", is_jobs},
     {"window", "query", "{'enum':['5m','1h','1d'],'default':'1h'}", "so long until now",
      is_attainment},
     {"If-Match", "header", "{'type':'string','pattern':'^(\\\\*|\\\"[1-9][0-9]{0,17}\\\")$'}",
