@@ -24,7 +24,7 @@ struct api {
     struct watch *watch; /* event streams */
     char *openapi;       /* the document as text */
     uint8_t cursor_key[CURSOR_KEY_BYTES];
-    uint64_t request_ids; /* drawn at start: first half of all ids of this process */
+    uint8_t request_secret[16]; /* drawn at start: what ids of requests are made from */
     _Atomic uint64_t n_request_ids;
     atomic_bool stopping; /* draining: not ready any more */
     atomic_int n_uploads;

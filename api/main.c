@@ -128,7 +128,7 @@ static int start_parts(struct daemon *d, struct sh_err *err)
     if (!rc)
         rc = cursor_key_load(c->state_dir, a->cursor_key, err);
     if (!rc)
-        rc = sh_random(&a->request_ids, sizeof(a->request_ids), err);
+        rc = sh_random(a->request_secret, sizeof(a->request_secret), err);
     if (!rc)
         rc = slab_new((size_t)c->slab_bytes, api_conf_tenant_slab(c), &a->slab, err);
     if (!rc)

@@ -17,20 +17,28 @@
 #include <string.h>
 #include <strings.h>
 
-/* A client's own id is taken over if it is plain; else one is made. */
-void request_id(struct api_req *q)
+/* A client's own id is taken over if it is plain; else one is made: the digest of a secret and a
+ * count, because to draw each anew takes longer, and a count alone would tell how much others ask. */
+int request_id(struct api_req *q, struct sh_err *err)
 {
     static const char PLAIN[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     const char *id = q->h.request_id;
-    uint64_t made[2];
+    struct {
+        uint8_t secret[16];
+        uint64_t count;
+    } from = {.count = atomic_fetch_add(&q->api->n_request_ids, 1)};
+    uint8_t made[SH_SHA256_BYTES];
+    int rc;
 
     if (id && id[0] && strlen(id) <= 64 && strspn(id, PLAIN) == strlen(id)) {
         sh_strlcpy(q->request_id, id, sizeof(q->request_id));
-        return;
+        return SH_OK;
     }
-    made[0] = q->api->request_ids;
-    made[1] = atomic_fetch_add_explicit(&q->api->n_request_ids, 1, memory_order_relaxed);
-    sh_hex((const uint8_t *)made, sizeof(made), q->request_id);
+    memcpy(from.secret, q->api->request_secret, sizeof(from.secret));
+    rc = sh_sha256(&from, sizeof(from), made, err);
+    if (!rc)
+        sh_hex(made, 16, q->request_id);
+    return rc;
 }
 
 uint64_t request_max_body(const struct api_req *q)
