@@ -21,7 +21,6 @@
 enum { /* facts about a route */
        ALWAYS = 1,
        KEYED = 2,        /* it wants a key, so the database may be asked */
-       FENCED = 4,       /* a key may be the wrong one: its role, its tenant, or it is suspended */
        NAMING = 8,       /* it names things that may not be there */
        CHANGING = 16,    /* a control-plane change */
        WITH_BODY = 32,   /* of any kind */
@@ -41,8 +40,6 @@ static unsigned facts_of(const struct api_route *r)
 
     if (keyed)
         f |= KEYED;
-    if (keyed && (r->access != ACCESS_ANY || !reads || route_takes_query(r, "tenant")))
-        f |= FENCED;
     if (strchr(r->path, '{') || route_takes_query(r, "tenant"))
         f |= NAMING;
     if (!reads && (!v2 || (r->flags & ROUTE_TENANT)))
@@ -69,8 +66,9 @@ const struct answer API_ANSWERS[] = {
     {400, ALWAYS, "malformed: the URL, a parameter, a header or the body; `detail` says which and "
      "what it must be", "UNSUPPORTED"},
     {401, KEYED, "no key, or one that is unknown, expired or revoked", NULL},
-    {403, FENCED, "the key's role is not among those of this operation, the key belongs to another "
-     "tenant than the one named, or the tenant is suspended", NULL},
+    {403, KEYED, "the key's role is not among those of this operation, the key belongs to another "
+     "tenant than the one named, the tenant is suspended, or it is an admin key and the server "
+     "takes those at another address", NULL},
     {404, NAMING, "there is none of this name, or it is another tenant's", NULL},
     {409, CHANGING | RESULTING, "it contradicts the present state: the name is taken, a job uses "
      "it, it has ended or has not", NULL},
@@ -140,7 +138,7 @@ static bool takes_if_match(const struct api_route *r)
 
 bool route_replays(const struct api_route *r)
 {
-    return r->fn == jobs_create;
+    return r->status == 201;
 }
 
 static bool sends_file(const struct api_route *r)

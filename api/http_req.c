@@ -27,12 +27,14 @@ void *http_on_uri(void *cls, const char *uri, struct MHD_Connection *conn)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    const struct http_door *door = cls;
     struct http_req *r = calloc(1, sizeof(*r));
 
     if (!r)
         return NULL;
-    r->http = cls;
+    r->http = door->http;
     r->q.api = r->http->api;
+    r->q.takes_admins = door->is_admin || !door->http->admin.daemon;
     r->tcp = info ? info->socket_context : NULL;
     r->q.start_ns = sh_clock_ns();
     if (r->http->in_place)

@@ -4,6 +4,7 @@
 #include "api/blobs.h"
 #include "api/catalog.h"
 #include "api/http.h"
+#include "api/http_tls.h"
 #include "api/link.h"
 #include "api/openapi.h"
 #include "api/pool.h"
@@ -34,6 +35,7 @@
 
 struct daemon {
     struct api api;
+    struct tls *tls;
     struct http *http;
     struct refresh *refresh;
     struct blobs *blobs;
@@ -157,7 +159,9 @@ static int start_parts(struct daemon *d, struct sh_err *err)
     if (!rc && c->metrics_addr && c->metrics_addr[0])
         rc = sh_metrics_http_start('a', c->metrics_addr, &d->metrics, err);
     if (!rc)
-        rc = http_start(a, &d->http, err);
+        rc = tls_start(c, &d->tls, err);
+    if (!rc)
+        rc = http_start(a, d->tls, &d->http, err);
     return rc;
 }
 
@@ -172,6 +176,7 @@ static void stop_parts(struct daemon *d)
     pool_stop(a->bulk);
     watch_stop(a->watch); /* wakes every stream */
     http_stop(d->http);
+    tls_free(d->tls);
     watch_free(a->watch);
     pool_free(a->ctl);
     pool_free(a->bulk);
@@ -194,6 +199,7 @@ static void on_tick(struct sh_loop *l, void *arg)
     struct daemon *d = arg;
 
     http_sweep(d->http);
+    tls_tick(d->tls);
     if (d->drain_until_ns == 0) {
         blobs_tick(d->blobs);
         return;
@@ -215,6 +221,14 @@ static void on_term(struct sh_loop *l, void *arg)
     d->drain_until_ns = sh_clock_ns() + d->api.conf->drain_s * NS_PER_S;
     SH_INFO("api.draining", "requests=%d", http_active(d->http));
     sh_timer_set(d->tick, 0);
+}
+
+static void on_hup(struct sh_loop *l, void *arg)
+{
+    struct daemon *d = arg;
+
+    (void)l;
+    tls_reload(d->tls);
 }
 
 /* A connection is a descriptor, and the database, uploads and executors need some too. */
@@ -245,13 +259,16 @@ static int serve(struct daemon *d, struct sh_err *err)
     if (!rc)
         rc = sh_loop_new(&d->loop, err);
     if (!rc)
-        rc = sh_loop_signals(d->loop, on_term, NULL, d, err);
+        rc = sh_loop_signals(d->loop, on_term, on_hup, d, err);
     if (!rc)
         rc = start_parts(d, err);
     if (!rc)
         rc = sh_timer_add(d->loop, NS_PER_S / 5, NS_PER_S / 5, on_tick, d, &d->tick, err);
     if (!rc) {
         sh_metric_set(M_shunt_build_info, SH_LABELS(sh_conf_version(), ""), 1);
+        if (http_admin_port(d->http))
+            SH_INFO("api.admin_ready", "listen=\"%s\" port=%d", c->admin_listen,
+                    http_admin_port(d->http));
         SH_INFO("api.ready", "listen=\"%s\" port=%d", c->listen, http_port(d->http));
         rc = sh_loop_run(d->loop, err);
         SH_INFO("api.stopping", "requests=%d", http_active(d->http));

@@ -9,6 +9,10 @@
 
 static const struct sh_conf_opt OPTS[] = {
     SH_OPT_STR(ST, listen, "listen", "127.0.0.1:8000", 0, "HTTP address and port; port 0 = any"),
+    SH_OPT_STR(
+        ST, admin_listen, "admin-listen", "", 0,
+        "second address and port, for operators: with it admin keys are refused at --listen, "
+        "and what only they may do with them; empty = one address for all"),
     SH_OPT_STR(ST, metrics_addr, "metrics-addr", "127.0.0.1:9101", 0,
                "address and port of /metrics; empty = off"),
     SH_OPT_STR(ST, db_url, "db-url", "postgresql:///shunt", SH_CONF_SECRET,
@@ -24,8 +28,9 @@ static const struct sh_conf_opt OPTS[] = {
     SH_OPT_STR(ST, admin_key_file, "admin-key-file", "", 0,
                "if the database has no live admin key, a new one is written here (mode 0600)"),
     SH_OPT_STR(ST, tls_cert, "tls-cert", "", 0,
-               "PEM file with the certificate chain; turns TLS on"),
-    SH_OPT_STR(ST, tls_key, "tls-key", "", 0, "PEM file with the private key"),
+               "PEM file with the certificate chain; turns TLS on; read again when it changes"),
+    SH_OPT_STR(ST, tls_key, "tls-key", "", 0,
+               "PEM file with the private key; read again when it changes"),
     SH_OPT_BYTES(ST, slab_bytes, "slab-bytes", "256M", 1 << 20, 1e12, 0,
                  "memory for payloads of requests in flight, bytes"),
     SH_OPT_INT(ST, slab_tenant_percent, "slab-tenant-percent", 50, 1, 100, 0,

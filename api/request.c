@@ -4,6 +4,8 @@
 #include "api/api.h"
 #include "api/auth.h"
 #include "api/contract.h"
+#include "api/handlers.h"
+#include "api/idem.h"
 #include "api/infer.h"
 #include "api/routes.h"
 #include "api/store.h"
@@ -159,6 +161,9 @@ int request_auth(struct api_req *q, struct sh_err *err)
     rc = auth_check(q->api->auth, q->h.authorization, q->db, &q->who, err);
     if (rc)
         return rc;
+    if (q->who.role == ROLE_ADMIN && !q->takes_admins)
+        return SH_FAIL(err, SH_E_FORBIDDEN,
+                       "admin keys are taken at the address of --admin-listen alone, not here");
     if (!(access_roles(q->route->access) & q->who.role))
         return SH_FAIL(err, SH_E_FORBIDDEN, "this needs %s", access_text(q->route->access));
     if (q->who.suspended && !is_read(q))
@@ -186,6 +191,14 @@ static int parse_body(struct api_req *q, struct sh_err *err)
     return SH_OK;
 }
 
+/* A submission keeps its answer by itself, in the transaction that also counts its quota. */
+static int perform(struct api_req *q, struct sh_err *err)
+{
+    bool once = q->h.idempotency_key && route_replays(q->route) && q->route->fn != jobs_create;
+
+    return once ? idem_create(q, err) : q->route->fn(q, err);
+}
+
 /* The handler runs as ever, against a database that forgets it. */
 static int rehearse(struct api_req *q, struct sh_err *err)
 {
@@ -195,7 +208,7 @@ static int rehearse(struct api_req *q, struct sh_err *err)
         return API_AGAIN;
     rc = db_rehearse(q->db, err);
     if (!rc)
-        rc = q->route->fn(q, err);
+        rc = perform(q, err);
     db_undo(q->db);
     q->reply.status = rc ? q->reply.status : 200;
     q->reply.location[0] = '\0';
@@ -213,5 +226,5 @@ int request_main(struct api_req *q, struct sh_err *err)
     }
     if (rc)
         return rc;
-    return q->dry_run ? rehearse(q, err) : q->route->fn(q, err);
+    return q->dry_run ? rehearse(q, err) : perform(q, err);
 }

@@ -131,7 +131,8 @@ const struct api_schema API_SCHEMAS[] = {
      "{'guaranteed_gpus':1,'max_gpus':4,'max_queued_jobs':100,'requests_per_second':50}"},
     {"Key", OPEN(KEY_FIELDS)},
     {"KeySecret", OPEN(KEY_FIELDS ",'key':{'type':['string','null'],'description':'null in a dry "
-     "run: there is no such key'}")},
+     "run, as there is no such key, and where an Idempotency-Key is repeated, as secrets are not "
+     "kept: rotate the key for a new one'}")},
     {"KeyCreate", CLOSED("'name','role'", "'name':" STR("1", "64") ",'role':{'enum':["
      "'tenant-admin','submit','infer','read']},'expires_at':" TIME),
      "{'name':'ci','role':'submit','expires_at':'2037-01-31T00:00:00Z'}"},
