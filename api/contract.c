@@ -146,14 +146,19 @@ static bool sends_file(const struct api_route *r)
     return r->flags & ROUTE_FILE;
 }
 
+static bool is_events(const struct api_route *r)
+{
+    return r->fn == events_list;
+}
+
 static bool takes_last_event(const struct api_route *r)
 {
-    return r->flags & ROUTE_STREAM;
+    return (r->flags & ROUTE_STREAM) && !is_events(r);
 }
 
 static bool takes_owner(const struct api_route *r)
 {
-    return r->flags & ROUTE_OWNER;
+    return (r->flags & ROUTE_OWNER) && !is_events(r);
 }
 
 static bool is_usage(const struct api_route *r)
@@ -169,6 +174,11 @@ static bool is_audit(const struct api_route *r)
 static bool is_jobs(const struct api_route *r)
 {
     return r->fn == jobs_list;
+}
+
+static bool takes_job_filter(const struct api_route *r)
+{
+    return is_jobs(r) || is_events(r);
 }
 
 static bool is_attainment(const struct api_route *r)
@@ -215,10 +225,13 @@ const struct option API_OPTIONS[] = {
     {"from", "query", TIME, "changes since then", is_audit},
     {"to", "query", TIME, "changes before then", is_audit},
     {"state", "query", "{'type':'string','pattern':'^(" STATES ")(,(" STATES ")){0,31}$'}",
-     "one of these states: QUEUED,HELD", is_jobs},
-    {"queue", "query", LOWER_NAME, "of this queue", is_jobs},
+     "one of these states: QUEUED,HELD", takes_job_filter},
+    {"queue", "query", LOWER_NAME, "of this queue", takes_job_filter},
     {"label", "query", "{'type':'string','pattern':'^" LABEL "(," LABEL "){0,31}$'}",
-     "with all of these labels: KEY=VALUE,KEY=VALUE", is_jobs},
+     "with all of these labels: KEY=VALUE,KEY=VALUE", takes_job_filter},
+    {"tenant", "query", LOWER_NAME, "of this tenant; an admin key without it means all", is_events},
+    {"from", "query", TIME, "events since then; of a list a day before `to` if absent", is_events},
+    {"to", "query", TIME, "events before then; now if absent; a stream takes none", is_events},
     {"window", "query", "{'enum':['5m','1h','1d'],'default':'1h'}", "so long until now",
      is_attainment},
     {"If-Match", "header", "{'type':'string','pattern':'^(\\\\*|\\\"[1-9][0-9]{0,17}\\\")$'}",
@@ -229,6 +242,8 @@ const struct option API_OPTIONS[] = {
      "with another body, 409 while the first request is carried out", route_replays},
     {"Last-Event-ID", "header", "{'type':'integer','minimum':0,'maximum':" I64_MAX_TEXT "}",
      "of a stream: only what came after this event; 204 if nothing will", takes_last_event},
+    {"Last-Event-ID", "header", "{'type':'string','pattern':'^[0-9]{1,18}-[0-9]{1,18}$'}",
+     "of a stream: only what came after the event of this position", is_events},
     {"Range", "header", "{'type':'string'}", "bytes=from-to: this part of the file, with 206",
      sends_file},
     {"If-Range", "header", "{'type':'string'}", "the ETag that the part has to be of; else all of "

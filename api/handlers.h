@@ -19,6 +19,7 @@ api_fn usage_get, shares_get, shares_list;                                  /* u
 api_fn audit_list;                                                          /* audit.c */
 api_fn jobs_list, jobs_create, jobs_get, jobs_patch, jobs_control;          /* jobs.c */
 api_fn jobs_events, jobs_checkpoints;                                       /* jobs.c */
+api_fn events_list;                                                         /* events.c */
 api_fn jobs_explain;                                                        /* explain.c */
 api_fn jobs_losses;                                                         /* losses.c */
 api_fn jobs_result, jobs_artifact;                                          /* result.c */
@@ -39,6 +40,9 @@ int v2_find(struct api_req *q, struct cat_table **table, const struct cat_versio
 
 /* jobs.c: the job that the path names. *out: OWNED. Fails: SH_E_NOTFOUND. */
 int jobs_named(struct api_req *q, json_t **out, struct sh_err *err);
+
+/* jobs.c: text/event-stream is asked for. */
+bool events_wants_stream(const struct api_req *q);
 
 /* losses.c: [offset, offset + limit) of the JSON array in a file, and how many it has. A file that
  * is not there is empty. *out: OWNED, json_decref(). Fails: SH_E_IO. */

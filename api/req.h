@@ -109,7 +109,7 @@ struct api_req {
     char request_id[72];
     struct api_who who;
     char tenant[64];   /* whose things it is about: the key's tenant, or ?tenant= of an admin */
-    int64_t tenant_id; /* its number; set on pool threads for routes with ROUTE_TENANT */
+    int64_t tenant_id; /* its number; set on pool threads (ROUTE_TENANT, ROUTE_OWNER); 0: none */
     uint64_t content_length;
     bool has_length;   /* else chunked, or no body */
     bool takes_admins; /* it came where admin keys are taken: --admin-listen */

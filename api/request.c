@@ -219,7 +219,8 @@ int request_main(struct api_req *q, struct sh_err *err)
 {
     int rc = parse_body(q, err);
 
-    if (!rc && (q->route->flags & ROUTE_TENANT) && q->tenant_id == 0) {
+    if (!rc && (q->route->flags & (ROUTE_TENANT | ROUTE_OWNER)) && q->tenant_id == 0 &&
+        q->tenant[0]) {
         if (!q->db)
             return API_AGAIN;
         rc = store_tenant_id(q->db, q->tenant, &q->tenant_id, err);

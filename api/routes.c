@@ -203,6 +203,11 @@ const struct api_route API_ROUTES[] = {
     {"GET", JOB "/result/artifact", ACCESS_READ, BODY_NONE, T | ROUTE_FILE, 0, jobs_artifact, 200,
      "the file that it leaves: outputs of batch inference (safetensors), the trained model (ONNX)",
      NULL, "Binary"},
+    {"GET", "/api/v1/events", ACCESS_READ, BODY_NONE, ROUTE_OWNER | ROUTE_LIST | ROUTE_STREAM, 0,
+     events_list, 200,
+     "changes of state of all jobs, of the last day unless from is given, newest first; with "
+     "Accept: text/event-stream as they happen, from now on, from a time or after Last-Event-ID",
+     NULL, "[Event]"},
     {"GET", "/api/v1/executors", ACCESS_READ, BODY_NONE, ROUTE_LIST, 0, executors_list, 200,
      "list executors", NULL, "[Executor]"},
 

@@ -215,6 +215,9 @@ const struct api_schema API_SCHEMAS[] = {
      ",'bytes':" INT ",'digest':" TEXT ",'href':" TEXT "}},'finished_at':" TIME)},
     {"JobEvent", OPEN("'id':" INT ",'at':" TIME ",'from':" TEXT0 ",'to':" TEXT ",'reason':" TEXT
      ",'detail':{'type':'object'}")},
+    {"Event", OPEN("'position':" TEXT ",'tenant':" TEXT ",'job':" INT ",'name':" TEXT
+     ",'kind':" TEXT ",'queue':" TEXT ",'id':" INT ",'at':" TIME ",'from':" TEXT0 ",'to':" TEXT
+     ",'reason':" TEXT ",'detail':{'type':'object'}")},
     {"Explanation", SOME("'id','state','flags','allowed','reason','text'", "'id':" INT ",'state':"
      TEXT ",'flags':" TEXTS ",'allowed':" TEXTS ",'reason':" TEXT ",'text':" TEXT ",'position':" INT
      ",'waiting':" INT ",'estimated_wait_ms':" INT ",'estimated_start':" TIME ",'basis':" TEXT

@@ -10,6 +10,7 @@ Usage: test_operators.py [-v] [name ...]   (programs from build/bin, or SHUNT_BI
 PostgreSQL with tests/pg.sh when DATABASE_URL is not set)
 """
 import http.client
+import json
 import os
 import re
 import signal
@@ -173,6 +174,146 @@ class Operators(Case):
         self.assertEqual(api.call("GET", "/api/v1/models", key=key).status, 200)
         api.process.terminate()
         self.assertEqual(api.process.wait(LONG_S), 0)
+
+    # ------------------------------------------------------------ events of all jobs
+    def job(self, tenant=1, labels="{}", queue=1):
+        return int(sql("INSERT INTO job (tenant_id, queue_id, kind, version_id, dataset_id, spec, state,"
+                       " labels) VALUES (%d, %d, 'training', 1, 1, '{}', 'HELD', '%s') RETURNING id"
+                       % (tenant, queue, labels)))
+
+    def event(self, job, state="HELD", reason="", run=sql):
+        run("INSERT INTO job_event (job_id, to_state, reason) VALUES (%d, '%s', '%s')" % (job, state, reason))
+
+    def key(self, tenant="research", role="read"):
+        r = self.http.call("POST", "/api/v1/tenants/%s/keys" % tenant, {"name": "k", "role": role}, self.root)
+        self.assertEqual(r.status, 201, r)
+        return r.json["key"]
+
+    def stream(self, key, query="", **headers):
+        c = http.client.HTTPConnection("127.0.0.1", self.http.port, timeout=LONG_S)
+        c.request("GET", "/api/v1/events" + query, headers={
+            "Authorization": "Bearer " + key, "Accept": "text/event-stream", **headers})
+        r = c.getresponse()
+        self.addCleanup(c.close)
+        return r
+
+    @staticmethod
+    def events(r):
+        one = {}
+        for line in iter(r.readline, b""):
+            name, _, value = line.decode().rstrip("\n").partition(": ")
+            if name:
+                one[name] = value
+            elif "data" in one:
+                e = json.loads(one["data"])
+                assert one["id"] == e["position"] and one["event"] == "state", one
+                yield e
+                one = {}
+
+    def serve(self, *options):
+        self.http = Api(self, "api", *options)
+        self.root = self.admin()
+
+    def test_no_event_is_lost_where_transactions_end_in_another_order(self):
+        self.serve()
+        a, b = self.job(), self.job(2)
+        r = self.stream(self.root)
+        got = self.events(r)
+        self.event(a, reason="one")
+        self.assertEqual(next(got)["reason"], "one")
+        slow = subprocess.Popen(["psql", "-XAtq", "-v", "ON_ERROR_STOP=1", URL], stdin=subprocess.PIPE,
+                                stdout=subprocess.PIPE, text=True)
+
+        def say(text):
+            slow.stdin.write(text + "; SELECT 'said';\n")
+            slow.stdin.flush()
+            while slow.stdout.readline().strip() != "said":
+                pass
+
+        say("BEGIN")
+        self.event(a, reason="early number, late commit", run=say)
+        self.event(b, reason="late number, early commit")
+        self.event(b, reason="and another")
+        time.sleep(1)  # several rounds: what is told now would leave no place for what comes
+        say("COMMIT")
+        first = next(got)
+        self.assertEqual([first["reason"]] + [next(got)["reason"] for _ in range(2)],
+                         ["early number, late commit", "late number, early commit", "and another"])
+        slow.stdin.close()
+        slow.wait(LONG_S)
+        # Whoever lost the connection after the first of them hears the others.
+        again = self.events(self.stream(self.root, **{"Last-Event-ID": first["position"]}))
+        self.assertEqual([next(again)["reason"] for _ in range(2)],
+                         ["late number, early commit", "and another"])
+        # A place that cannot be is as now; one that is none is refused.
+        beyond = self.events(self.stream(self.root, **{"Last-Event-ID": "9%017d-5" % 0}))
+        time.sleep(0.5)
+        self.event(b, reason="new")
+        self.assertEqual(next(beyond)["reason"], "new")
+        self.assertEqual(self.stream(self.root, **{"Last-Event-ID": "12"}).status, 400)
+        self.assertEqual(self.stream(self.root, "?to=2027-01-01T00:00:00Z").status, 400)
+
+    def test_events_are_those_that_a_key_may_see_and_a_filter_wants(self):
+        self.serve()
+        sql("INSERT INTO queue (tenant_id, name) VALUES (1, 'night')")
+        mine, labelled, night, theirs = (self.job(), self.job(labels='{"team": "a"}'), self.job(queue=2),
+                                         self.job(2))
+        keys = {"": self.key(), "?state=RUNNING,FAILED": self.key(), "?label=team=a": self.key(),
+                "?queue=night": self.key(), "?tenant=vision": self.root}
+        streams = {q: self.events(self.stream(k, q)) for q, k in keys.items()}
+        everything = self.events(self.stream(self.root))
+        for n in range(150):  # more than one look takes
+            for job in (theirs, mine, labelled, night):
+                self.event(job, "RUNNING" if n % 3 == 0 else "HELD", str(n))
+        want = {"": [mine, labelled, night], "?label=team=a": [labelled], "?queue=night": [night],
+                "?tenant=vision": [theirs]}
+        for query, jobs in want.items():
+            for n in range(150):
+                for job in jobs:
+                    e = next(streams[query])
+                    self.assertEqual((e["job"], e["reason"]), (job, str(n)), query)
+        for n in range(0, 150, 3):
+            for job in (mine, labelled, night):
+                e = next(streams["?state=RUNNING,FAILED"])
+                self.assertEqual((e["job"], e["reason"], e["to"]), (job, str(n), "RUNNING"))
+        self.assertEqual([next(everything)["job"] for _ in range(600)],
+                         [theirs, mine, labelled, night] * 150)
+        # The same as a list, newest first.
+        key, rows, cursor = keys[""], [], ""
+        while cursor is not None:
+            page = self.http.call("GET", "/api/v1/events?limit=97" + cursor, key=key)
+            self.assertEqual(page.status, 200, page)
+            rows += page.json["items"]
+            cursor = "&cursor=" + page.json["next_cursor"] if "next_cursor" in page.json else None
+        self.assertEqual([e["job"] for e in reversed(rows)], [mine, labelled, night] * 150)
+        self.assertEqual({e["tenant"] for e in rows}, {"research"})
+        r = self.http.call("GET", "/api/v1/events?state=FAILED", key=self.root)
+        self.assertEqual(r.json["items"], [])
+        r = self.http.call("GET", "/api/v1/events?tenant=vision&limit=1", key=self.root)
+        self.assertEqual([e["tenant"] for e in r.json["items"]], ["vision"])
+        for query, status in (("?tenant=vision", 403), ("?state=LOST", 400), ("?from=noon", 400)):
+            self.assertEqual(self.http.call("GET", "/api/v1/events" + query, key=key).status, status, query)
+            self.assertEqual(self.stream(key, query).status, status, query)
+        # A stream that begins at a time tells what was since then.
+        sql("UPDATE job_event SET at = now() - interval '2 days' WHERE reason <> '149'")
+        past = self.events(self.stream(key, "?from=" + test_tenancy.at(-3600)))
+        self.assertEqual([next(past)["reason"] for _ in range(3)], ["149"] * 3)
+        rows = self.http.call("GET", "/api/v1/events", key=key).json["items"]
+        self.assertEqual([e["reason"] for e in rows], ["149"] * 3)  # of the last day
+
+    def test_a_stream_ends_with_its_key(self):
+        self.serve("--max-tenant-streams=2")
+        job, key, other = self.job(), self.key(), self.key()
+        r, rest = self.stream(key), self.stream(other)
+        self.assertEqual((r.status, rest.status, self.stream(other).status), (200, 200, 429))
+        self.event(job, reason="one")
+        self.assertEqual(next(self.events(r))["reason"], "one")
+        path = "/api/v1/tenants/research/keys/" + key.split("_")[1]
+        self.assertEqual(self.http.call("DELETE", path, key=self.root).status, 204)
+        self.assertEqual(list(self.events(r)), [])  # it ends
+        self.event(job, reason="two")
+        self.assertEqual([next(e)["reason"] for e in [self.events(rest)] for _ in range(2)], ["one", "two"])
+        self.assertEqual(self.stream(key).status, 401)
 
 
 if __name__ == "__main__":
