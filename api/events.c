@@ -1,9 +1,8 @@
 /* events.c - the events of all jobs that a key may see: pages, or a stream. */
 #include "api/api.h"
 #include "api/handlers.h"
-#include "api/jobfilter.h"
 #include "api/noun.h"
-#include "api/store.h"
+#include "api/store_event.h"
 #include "api/watch.h"
 #include "common/mem.h"
 

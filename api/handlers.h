@@ -23,6 +23,7 @@ api_fn events_list;                                                         /* e
 api_fn jobs_explain;                                                        /* explain.c */
 api_fn jobs_losses;                                                         /* losses.c */
 api_fn jobs_result, jobs_artifact;                                          /* result.c */
+api_fn config_get, config_patch;                                            /* config.c */
 api_fn executors_list;                                                      /* executors.c */
 api_fn v2_server, v2_live, v2_ready, v2_index, v2_stats_all, v2_model, v2_model_ready; /* v2.c */
 api_fn v2_load, v2_unload;                                             /* v2_repo.c */

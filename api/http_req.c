@@ -229,7 +229,7 @@ static int claim(struct http_req *r)
 
     if (w->key_id[0] && w->role != ROLE_ADMIN)
         rc = conns_claim(&r->http->conns, r->tcp, w->key_id,
-                         r->http->api->conf->max_connections_per_key, &r->err);
+                         SH_CONF_NOW(r->http->api->conf->max_connections_per_key), &r->err);
     r->closes |= rc != SH_OK;
     return rc;
 }

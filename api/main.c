@@ -6,6 +6,7 @@
 #include "api/http.h"
 #include "api/http_tls.h"
 #include "api/link.h"
+#include "api/live.h"
 #include "api/openapi.h"
 #include "api/pool.h"
 #include "api/rate.h"
@@ -77,8 +78,9 @@ static int print_description(const char *what, struct sh_err *err)
 }
 
 /* The database may start after us; only a schema that we do not know is final. */
-static int wait_for_database(const struct api_conf *conf, struct sh_err *err)
+static int wait_for_database(struct api *a, struct sh_err *err)
 {
+    const struct api_conf *conf = a->conf;
     struct db *db = NULL;
     bool made = false, said = false;
     int rc = db_new(conf->db_url, "shunt-api", &db, err);
@@ -101,6 +103,8 @@ static int wait_for_database(const struct api_conf *conf, struct sh_err *err)
     }
     if (!rc && conf->admin_key_file && conf->admin_key_file[0])
         rc = auth_bootstrap(db, conf->admin_key_file, &made, err);
+    if (!rc) /* in force from the first request on */
+        rc = live_refresh(a->live, db, err);
     if (made)
         SH_INFO("admin_key.made", "file=\"%s\"", conf->admin_key_file);
     db_free(db);
@@ -218,7 +222,7 @@ static void on_term(struct sh_loop *l, void *arg)
     }
     atomic_store(&d->api.stopping, true);
     http_quiesce(d->http);
-    d->drain_until_ns = sh_clock_ns() + d->api.conf->drain_s * NS_PER_S;
+    d->drain_until_ns = sh_clock_ns() + SH_CONF_NOW(d->api.conf->drain_s) * NS_PER_S;
     SH_INFO("api.draining", "requests=%d", http_active(d->http));
     sh_timer_set(d->tick, 0);
 }
@@ -254,7 +258,8 @@ static void fit_connections(struct api_conf *c)
 static int serve(struct daemon *d, struct sh_err *err)
 {
     const struct api_conf *c = d->api.conf;
-    int rc = wait_for_database(c, err); /* before TERM is ours: until then it ends us at once */
+    int rc =
+        wait_for_database(&d->api, err); /* before TERM is ours: until then it ends us at once */
 
     if (!rc)
         rc = sh_loop_new(&d->loop, err);
@@ -305,7 +310,10 @@ int main(int argc, char **argv)
             sh_log_set_level(level);
             sh_conf_log(&API_CONF_TABLE, &conf);
             fit_connections(&conf);
-            rc = serve(&d, &err);
+            rc = live_new(&conf, &d.api.live, &err);
+            if (!rc)
+                rc = serve(&d, &err);
+            live_free(d.api.live);
         }
     }
     if (rc)

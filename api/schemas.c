@@ -215,6 +215,20 @@ const struct api_schema API_SCHEMAS[] = {
      ",'bytes':" INT ",'digest':" TEXT ",'href':" TEXT "}},'finished_at':" TIME)},
     {"JobEvent", OPEN("'id':" INT ",'at':" TIME ",'from':" TEXT0 ",'to':" TEXT ",'reason':" TEXT
      ",'detail':{'type':'object'}")},
+    {"Config", OPEN("'process':" TEXT ",'row_version':" INT ",'version_in_force':" INT
+     ",'in_force_within_ms':" INT ",'options':{'type':'array','items':" OPEN("'name':" TEXT
+     ",'value':{'type':['string','number','boolean','null']},'live':" BOOL ",'changed':" BOOL
+     ",'help':" TEXT) "}")},
+    {"ConfigPatch", CLOSED_IF("'minProperties':1,", "",
+     "'log-level':{'enum':['error','warn','info','debug']},'max-connections-per-key':"
+     RANGE("integer", "0", "1000000") ",'header-timeout-s':" RANGE("integer", "2", "3600")
+     ",'upload-min-rate':" RANGE("integer", "1", "1000000000") ",'upload-grace-s':"
+     RANGE("integer", "1", "3600") ",'max-inflight':" RANGE("integer", "1", "1000000")
+     ",'max-streams':" RANGE("integer", "1", "100000") ",'max-tenant-streams':"
+     RANGE("integer", "1", "100000") ",'infer-timeout-ms':" RANGE("integer", "10", "3600000")
+     ",'import-timeout-s':" RANGE("integer", "1", "3600") ",'blob-keep-s':"
+     RANGE("integer", "1", "31536000") ",'drain-s':" RANGE("integer", "0", "600")),
+     "{'log-level':'info','max-tenant-streams':64}"},
     {"Event", OPEN("'position':" TEXT ",'tenant':" TEXT ",'job':" INT ",'name':" TEXT
      ",'kind':" TEXT ",'queue':" TEXT ",'id':" INT ",'at':" TIME ",'from':" TEXT0 ",'to':" TEXT
      ",'reason':" TEXT ",'detail':{'type':'object'}")},

@@ -226,6 +226,12 @@ struct store_audit {
 int store_audit_list(struct db *db, const struct store_audit *f, const struct req_page *page,
                      json_t **out, struct sh_err *err);
 
+/* store_config.c: *out: OWNED: {"name": "text"} of what was changed; its version. */
+int store_config_load(struct db *db, json_t **out, int64_t *version, struct sh_err *err);
+/* values: {"name": "text" or null}. Fails: SH_E_PRECONDITION. Notifies shunt_config. */
+int store_config_patch(struct api_req *q, const json_t *values, const char *if_match,
+                       struct sh_err *err);
+
 /* store_job.c */
 struct store_job {
     const char *kind, *name, *queue, *client_token; /* token: NULL = none */
@@ -267,25 +273,6 @@ struct store_watch {
 #define STORE_WATCH_EVENTS 100
 int store_job_watch(struct db *db, const struct store_watch *asks, size_t n, struct db_res **out,
                     struct sh_err *err);
-/* store_event.c: events of all jobs. A position is "<xid>-<id>": see migrations/0005. */
-struct store_events {
-    int64_t tenant_id; /* 0: of all */
-    const struct jobfilter *jobs;
-    const char *from, *to; /* RFC 3339; NULL: any */
-};
-struct store_place {
-    int64_t xid, id;
-};
-int store_event_list(struct api_req *q, const struct store_events *f, const struct req_page *page,
-                     json_t **out, struct sh_err *err); /* newest first */
-/* What a stream begins after: *at, which may be {0, 0} for none: then where events since `from`
- * begin, and without that those from now on. A place beyond the newest becomes now. */
-int store_event_start(struct db *db, const char *from, struct store_place *at, struct sh_err *err);
-/* asks: JSON array of {"place", "xid", "id" and what store_event_ask() says}. Rows (place, xid, id,
- * JSON in one line, or NULL where the filter does not want it), in order; of each at most
- * STORE_WATCH_EVENTS are looked at. *out: OWNED, db_res_free(). */
-json_t *store_event_ask(const struct store_events *f); /* OWNED; NULL: no memory */
-int store_event_watch(struct db *db, const json_t *asks, struct db_res **out, struct sh_err *err);
 int store_job_checkpoints(struct api_req *q, const char *id, const struct req_page *page,
                           json_t **out, struct sh_err *err);
 /* Version (JSON: id, state, inputs, outputs, meta, max_batch) and dataset (id, state, tensors,

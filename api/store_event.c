@@ -5,8 +5,8 @@
  * transaction has ended: nothing can appear below that. An open transaction that has written holds
  * it back; the statements of ours end after two seconds.
  */
-#include "api/jobfilter.h"
-#include "api/store.h"
+#include "api/store_event.h"
+
 #include "api/store_sql.h"
 
 #include <inttypes.h>

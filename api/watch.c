@@ -5,7 +5,7 @@
 #include "api/api.h"
 #include "api/auth.h"
 #include "api/http.h"
-#include "api/store.h"
+#include "api/store_event.h"
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/log.h"
@@ -148,13 +148,13 @@ static int add(struct watch *w, struct stream *s, struct sh_err *err)
     pthread_mutex_lock(&w->lock);
     if (w->stop)
         rc = SH_FAIL(err, SH_E_UNAVAILABLE, "this server is shutting down; try another one");
-    else if (w->n >= (size_t)c->max_streams)
+    else if (w->n >= (size_t)SH_CONF_NOW(c->max_streams))
         rc =
             SH_FAIL(err, SH_E_QUEUEFULL, "%zu event streams are open, all that there may be", w->n);
-    else if (n_of_tenant(w, s->tenant_id) >= (size_t)c->max_tenant_streams)
+    else if (n_of_tenant(w, s->tenant_id) >= (size_t)SH_CONF_NOW(c->max_tenant_streams))
         rc = SH_FAIL(err, SH_E_QUOTA,
                      "the tenant has %" PRId64 " event streams open, all that it may; close one",
-                     c->max_tenant_streams);
+                     SH_CONF_NOW(c->max_tenant_streams));
     if (!rc) {
         s->next = w->all;
         if (s->next)

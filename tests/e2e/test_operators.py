@@ -175,6 +175,67 @@ class Operators(Case):
         api.process.terminate()
         self.assertEqual(api.process.wait(LONG_S), 0)
 
+    # ------------------------------------------------------------ options that change
+    def option(self, api, name):
+        r = api.call("GET", "/api/v1/config", key=self.root)
+        self.assertEqual(r.status, 200, r)
+        return next(o for o in r.json["options"] if o["name"] == name)
+
+    def patch(self, body, status=200, query="", **headers):
+        r = self.http.call("PATCH", "/api/v1/config" + query, body, self.root, headers)
+        self.assertEqual(r.status, status, r)
+        return r
+
+    def test_options_change_in_every_process_and_stay_changed(self):
+        self.serve("--key-poll-ms=60000", "--max-tenant-streams=7")  # hears by notification alone
+        other = Api(self, "other", "--key-poll-ms=60000")
+        key = self.key()
+        self.assertEqual([self.option(self.http, "max-tenant-streams")[k] for k in
+                          ("value", "live", "changed")], [7, True, False])
+        before = self.http.call("GET", "/api/v1/config", key=self.root)
+        dry = self.patch({"max-tenant-streams": 1}, query="?dry_run=true")
+        self.assertIn({"name": "max-tenant-streams", "value": 1, "live": True, "changed": True},
+                      [{k: v for k, v in o.items() if k != "help"} for o in dry.json["options"]])
+        self.assertEqual(self.option(self.http, "max-tenant-streams")["value"], 7)
+        began = time.monotonic()
+        r = self.patch({"max-tenant-streams": 1, "log-level": "debug"},
+                       **{"If-Match": before.headers["etag"]})
+        self.assertEqual(r.json["version_in_force"], r.json["row_version"])
+        wait("the other too", lambda: other.call("GET", "/api/v1/config", key=self.root)
+             .json["version_in_force"] == r.json["row_version"], 5)
+        self.assertLess(time.monotonic() - began, 5)
+        front = self.http
+        for self.http in (front, other):  # it is in force, not only said to be
+            kept = self.stream(key)
+            self.assertEqual((kept.status, self.stream(key).status), (200, 429))
+            wait("lines of debugging", lambda: self.http.logged("lvl=debug"), 5)
+        self.http = front
+        # An older view changes nothing; neither does what cannot change, is none, or is out of range.
+        r = self.patch({"max-streams": 5}, 412, **{"If-Match": before.headers["etag"]})
+        for body, status, text in (({"threads": 4}, 400, "read when shunt-api starts"),
+                                   ({"max-streams": 5, "listen": "x"}, 400, "restart"),
+                                   ({"thread": 4}, 400, "thread"), ({"max-streams": 0}, 400, "max-streams"),
+                                   ({"log-level": "loud"}, 400, "error, warn, info or debug"), ({}, 400, "")):
+            self.assertIn(text, self.patch(body, status).error)
+        self.assertFalse(self.option(self.http, "max-streams")["changed"])
+        self.assertEqual(self.http.call("GET", "/api/v1/config", key=self.key(role="tenant-admin")).status, 403)
+        self.assertEqual(self.option(self.http, "db-url")["value"], "***")
+        # One that starts later has it too, whatever its command line says; null takes it back.
+        third = Api(self, "third", "--max-tenant-streams=9")
+        self.assertEqual(self.option(third, "max-tenant-streams")["value"], 1)
+        self.http = third
+        kept = self.stream(key)
+        self.assertEqual((kept.status, self.stream(key).status), (200, 429))
+        self.patch({"max-tenant-streams": None, "log-level": None})
+        self.assertEqual([self.option(api, "max-tenant-streams")["value"] for api in (front, other, third)],
+                         [7, 128, 9])
+        self.assertEqual([self.option(api, "log-level")["value"] for api in (front, other)], ["info", "info"])
+        self.assertEqual(self.stream(key).status, 200)
+        rows = third.call("GET", "/api/v1/audit?action=config", key=self.root).json["items"]
+        self.assertEqual([(a["before"], a["after"]) for a in rows], [
+            ({"max-tenant-streams": "1", "log-level": "debug"}, {"max-tenant-streams": None, "log-level": None}),
+            ({"max-tenant-streams": None, "log-level": None}, {"max-tenant-streams": "1", "log-level": "debug"})])
+
     # ------------------------------------------------------------ events of all jobs
     def job(self, tenant=1, labels="{}", queue=1):
         return int(sql("INSERT INTO job (tenant_id, queue_id, kind, version_id, dataset_id, spec, state,"

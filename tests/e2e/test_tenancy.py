@@ -256,6 +256,7 @@ class Tenancy(Case):
             if verb in ("suspend", "requeue", "checkpoint"):
                 sql("UPDATE job SET state = 'RUNNING', executor = 'big', wish = ''")
             yield "POST", j + "/{job}/" + verb, at_job + "/" + verb + of, None, True
+        yield "PATCH", "/api/v1/config", "/api/v1/config", {"max-streams": 99}, True
         yield "PATCH", q + "/{queue}", q + "/q" + of, {"state": "DRAINING"}, True
         self.refused(409, "DRAINING", "POST", j + of, job)
         sql("UPDATE job SET state = 'QUEUED', executor = NULL, wish = ''")
