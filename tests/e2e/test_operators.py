@@ -323,9 +323,11 @@ class Operators(Case):
                 "?queue=night": self.key(), "?tenant=vision": self.root}
         streams = {q: self.events(self.stream(k, q)) for q, k in keys.items()}
         everything = self.events(self.stream(self.root))
-        for n in range(150):  # more than one look takes
-            for job in (theirs, mine, labelled, night):
-                self.event(job, "RUNNING" if n % 3 == 0 else "HELD", str(n))
+        for first in (0, 75):  # more than one look takes, in two transactions
+            sql("INSERT INTO job_event (job_id, to_state, reason) SELECT job, CASE WHEN n % 3 = 0 THEN"
+                " 'RUNNING' ELSE 'HELD' END, n FROM generate_series({0}, {0} + 74) n, unnest(ARRAY[{1}])"
+                " WITH ORDINALITY j (job, place) ORDER BY n, place".format(
+                    first, ",".join(map(str, (theirs, mine, labelled, night)))))
         want = {"": [mine, labelled, night], "?label=team=a": [labelled], "?queue=night": [night],
                 "?tenant=vision": [theirs]}
         for query, jobs in want.items():
