@@ -24,7 +24,7 @@ api_fn jobs_explain;                                                        /* e
 api_fn jobs_losses;                                                         /* losses.c */
 api_fn jobs_result, jobs_artifact;                                          /* result.c */
 api_fn config_get, config_patch;                                            /* config.c */
-api_fn executors_list;                                                      /* executors.c */
+api_fn gpus_list, gpus_get;                                                 /* gpus.c */
 api_fn v2_server, v2_live, v2_ready, v2_index, v2_stats_all, v2_model, v2_model_ready; /* v2.c */
 api_fn v2_load, v2_unload;                                             /* v2_repo.c */
 api_fn v2_shm_list, v2_shm_status, v2_shm_register, v2_shm_unregister; /* v2_repo.c */

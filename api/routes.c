@@ -213,8 +213,13 @@ const struct api_route API_ROUTES[] = {
      "changes of state of all jobs, of the last day unless from is given, newest first; with "
      "Accept: text/event-stream as they happen, from now on, from a time or after Last-Event-ID",
      NULL, "[Event]"},
-    {"GET", "/api/v1/executors", ACCESS_READ, BODY_NONE, ROUTE_LIST, 0, executors_list, 200,
-     "list executors", NULL, "[Executor]"},
+    {"GET", "/api/v1/gpus", ACCESS_READ, BODY_NONE, ROUTE_LIST, 0, gpus_list, 200,
+     "list GPUs: each has one executor, which gives it its name; as of the last seconds", NULL,
+     "[Gpu]"},
+    {"GET", "/api/v1/gpus/{gpu}", ACCESS_READ, BODY_NONE, 0, 0, gpus_get, 200,
+     "one GPU: its memory and link, what runs on it, which models are there", NULL, "Gpu"},
+    {"GET", "/api/v1/executors", ACCESS_READ, BODY_NONE, ROUTE_LIST, 0, gpus_list, 200,
+     "another name of /api/v1/gpus", NULL, "[Gpu]"},
 
     {"GET", "/v2", ACCESS_PUBLIC, BODY_NONE, V2, 0, v2_server, 200,
      "server metadata", NULL, "ServerMetadata"},

@@ -244,8 +244,21 @@ const struct api_schema API_SCHEMAS[] = {
      INT ",'created_at':" TIME)},
     {"Losses", OPEN("'job':" INT ",'offset':" INT ",'total':" INT
      ",'losses':{'type':'array','items':" NUM0 "}")},
-    {"Executor", OPEN("'name':" TEXT ",'host_id':" TEXT ",'device':" TEXT ",'pool_bytes':" INT
-     ",'state':{'enum':['UP','DOWN']},'seen_at':" TIME)},
+    {"Gpu", OPEN("'name':" TEXT ",'host_id':" TEXT ",'device':" TEXT ",'device_name':" TEXT0
+     ",'state':{'enum':['UP','DOWN']},'seen_at':{'type':'string','format':'date-time',"
+     "'description':'when state last changed'},'heard_at':{'type':'string','format':'date-time',"
+     "'description':'its last message, some seconds late'},'workers':" INT ",'memory_bytes':" INT0
+     ",'pool_bytes':" INT ",'link_bytes_per_s':" NUM0 ",'pool':{'type':['object','null'],"
+     "'description':'how the pool is used; of admins alone','properties':{'weights_bytes':" INT
+     ",'training_bytes':" INT ",'workspace_bytes':" INT ",'used_bytes':" INT "}},"
+     "'busy':{'type':['object','null'],'description':'parts of the last seconds, from 0 to 1; of "
+     "admins alone','properties':{'requests':" NUM ",'jobs':" NUM "}},'runs':{'type':'array',"
+     "'description':'requests at that moment; of others only the own ones','items':"
+     OPEN("'tenant':" TEXT ",'model':" TEXT ",'version':" INT ",'batch':" INT) "},'models':{"
+     "'type':'array','items':" OPEN("'tenant':" TEXT ",'model':" TEXT ",'version':" INT
+     ",'state':" TEXT ",'pin':" TEXT ",'device_bytes':" INT ",'host_bytes':" INT) "},'job':{'type':"
+     "['object','null'],'properties':{'id':" INT ",'tenant':" TEXT ",'name':" TEXT ",'kind':" TEXT
+     ",'state':" TEXT ",'step':" INT ",'steps':" INT "}}")},
     {"ServerMetadata", OPEN("'name':" TEXT ",'version':" TEXT
      ",'extensions':{'type':'array','items':" TEXT "}")},
     {"ModelMetadata", OPEN("'name':" NAME ",'versions':{'type':'array','items':" TEXT
@@ -283,6 +296,7 @@ const struct path_param API_PATH_PARAMS[] = {
     {"model", "name of the model", NAME},
     {"version", "number of the version", RANGE("integer", "1", "2147483647")},
     {"dataset", "name of the dataset", NAME},
+    {"gpu", "name of the GPU: of its executor", NAME},
     {"job", "number of the job", RANGE("integer", "1", "9223372036854775807")},
 };
 /* clang-format on */

@@ -174,8 +174,11 @@ int store_dataset_slot(struct api_req *q, const char *name, struct store_slot *o
                        struct sh_err *err);
 int store_dataset_ready(struct api_req *q, const struct store_artifact *a, json_t **out,
                         struct sh_err *err);
-int store_executor_list(struct api_req *q, const struct req_page *page, json_t **out,
-                        struct sh_err *err);
+/* store_gpu.c: executors and what they do. A key that is no admin's is not shown what is of other
+ * tenants. */
+int store_gpu_list(struct api_req *q, const struct req_page *page, json_t **out,
+                   struct sh_err *err);
+int store_gpu_get(struct api_req *q, const char *name, json_t **out, struct sh_err *err);
 
 /* store_queue.c. q->tenant_id: whose queues are seen beside the shared ones; 0: those alone. */
 #define STORE_MAX_QUEUES 100 /* of one tenant, and of nobody */

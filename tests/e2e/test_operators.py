@@ -26,7 +26,7 @@ import test_tenancy  # noqa: E402
 import wire  # noqa: E402
 from exec_driver import free_port  # noqa: E402
 from system import Reply  # noqa: E402
-from test_scheduler import URL, Case, sql, wait  # noqa: E402
+from test_scheduler import RUNNING, URL, Case, sql, wait  # noqa: E402
 
 LONG_S = 60  # for what takes a moment on an idle machine
 
@@ -174,6 +174,57 @@ class Operators(Case):
         self.assertEqual(api.call("GET", "/api/v1/models", key=key).status, 200)
         api.process.terminate()
         self.assertEqual(api.process.wait(LONG_S), 0)
+
+    # ------------------------------------------------------------ GPUs
+    def test_gpus_show_what_they_do_to_those_who_may_see_it(self):
+        self.serve()
+        e = self.ready_executor()
+        e.send("EXEC_STATE", device_name="Device X", device_bytes=1 << 37, link_bytes_per_s=5e10,
+               weights=300, training=20, workspace=1)
+        e.send("MODEL_PLACE", version_id=1, device_bytes=77, host_bytes=99, pin=1, idle_ns=int(3e9))
+        job = self.running(e)
+        peer = self.api(api_id=99)
+        peer.open(1, budget_ms=60000)
+        peer.expect("INFER_PLACED", rid=1)
+        peer.ready(1)
+        e.expect("RUN")  # it goes on
+        mine, others = self.key(), self.key("vision")
+
+        def gpu(key=None, name="e0"):
+            r = self.http.call("GET", "/api/v1/gpus/" + name, key=key or self.root)
+            self.assertEqual(r.status, 200, r)
+            return r.json
+
+        wait("what it does", lambda: gpu()["runs"] and gpu()["models"] and gpu()["pool"]["used_bytes"], LONG_S)
+        model = {"tenant": "research", "model": "digits", "version": 1}
+        want = {"name": "e0", "device": "fake", "device_name": "Device X", "state": "UP", "workers": 3,
+                "memory_bytes": 1 << 37, "pool_bytes": 1 << 30, "link_bytes_per_s": 5e10}
+        of_admins = {"pool": {"weights_bytes": 300, "training_bytes": 20, "workspace_bytes": 1,
+                              "used_bytes": 321}}
+        of_tenants = {"runs": [{**model, "batch": 1}], "models": [
+            {**model, "state": "READY", "pin": "held", "device_bytes": 77, "host_bytes": 99}],
+            "job": {"id": job, "tenant": "research", "name": "", "kind": "training", "state": "RUNNING",
+                    "step": 1, "steps": 100}}
+        nothing = {"pool": None, "busy": None, "runs": [], "models": [], "job": None}
+        for key, shown in ((self.root, {**want, **of_admins, **of_tenants}),
+                           (mine, {**nothing, **want, **of_tenants}), (others, {**nothing, **want})):
+            got = gpu(key)
+            self.assertEqual({k: got[k] for k in shown}, shown)
+            for path in ("/api/v1/gpus", "/api/v1/executors"):
+                items = self.http.call("GET", path, key=key).json["items"]
+                self.assertEqual([{k: g[k] for k in shown} for g in items], [shown])
+        e.job(job, RUNNING, step=2, busy_ns=int(1e9))
+        wait("it was busy", lambda: gpu()["busy"]["jobs"] > 0, LONG_S)
+        sql("UPDATE model SET visibility = 'shared'")
+        self.assertEqual(gpu(others)["models"], of_tenants["models"])
+        self.assertEqual(self.http.call("GET", "/api/v1/gpus/e1", key=mine).status, 404)
+        heard = gpu()["heard_at"]
+        wait("it is heard of", lambda: gpu()["heard_at"] > heard, LONG_S)
+        e.close()
+        wait("it is away", lambda: gpu()["state"] == "DOWN", LONG_S)
+        got = gpu()
+        self.assertEqual({k: got[k] for k in ("pool", "busy", "runs", "models")},
+                         {k: nothing[k] for k in ("pool", "busy", "runs", "models")})
 
     # ------------------------------------------------------------ options that change
     def option(self, api, name):
