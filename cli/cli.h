@@ -42,7 +42,7 @@ struct cli_conf {
     char *checkpoint_interval_ms, *token, *job_labels, *deadline, *min_runtime_ms;
     char *new_priority, *kind, *keep, *map, *out;
     int64_t priority, max_attempts, last;
-    bool follow, hold, no_preempt, no_publish;
+    bool follow, hold, no_preempt, no_publish, watch;
     /* infer, top */
     char *inputs, *outputs, *truth;
     int64_t rows, offset, repeat, random, interval_ms;
@@ -167,6 +167,7 @@ cli_fn job_get, job_submit, job_control, job_set, job_wait;            /* job.c 
 cli_fn job_explain, job_losses, job_checkpoints;                       /* job.c */
 cli_fn job_events;                                                     /* events.c */
 cli_fn executor_get;                                                   /* job.c */
+cli_fn gpu_get, option_get, option_set;                                /* gpu.c */
 /* job.c: the path of a job, and of what is below it unless that is NULL. A number that is none is a
  * failure of usage. */
 int job_path(struct cli *c, char path[static REST_PATH_MAX], const char *id, const char *below,

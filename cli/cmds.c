@@ -151,7 +151,13 @@ static const struct sh_conf_opt WAIT[] = {
     INT(wait_s, "wait-s", 3600, 1, 31536000, "longest wait, s"),
 };
 static const struct sh_conf_opt EVENTS[] = {
-    BOOL(follow, "follow", "go on until the job ends; short: -f"),
+    BOOL(follow, "follow", "go on until the job ends; of all jobs: for ever; short: -f"),
+    BOOL(watch, "watch", "the same as --follow"),
+    STR(state, "state", NULL, "of all jobs: only changes to one of these states: RUNNING,FAILED"),
+    STR(queue, "queue", NULL, "of all jobs: only those of this queue"),
+    STR(job_labels, "label", NULL, "of all jobs: only with these labels: KEY=VALUE,KEY=VALUE"),
+    STR(from, "from", NULL, "of all jobs: since this time, such as 2027-01-31T00:00:00Z"),
+    INT(last, "last", 20, 1, 1000, "of all jobs, without --from: so many of the last day"),
 };
 static const struct sh_conf_opt LOSSES[] = {
     INT(last, "last", 20, 1, 1000000000, "print only this many"),
@@ -228,11 +234,17 @@ const struct cli_cmd CLI_CMDS[] = {
     {"get", "jobs", "[JOB]", "jobs, newest first, or one job", job_get, OPTS(GET_JOBS)},
     {"get", "checkpoints", "JOB",
      "checkpoints that were written; the files of the last two are kept", job_checkpoints, NONE},
+    {"get", "gpus", "[NAME]", "GPUs, or one with its models, runs and job", gpu_get, NONE},
+    {"get", "options", "", "options of the API: which are live, which were changed", option_get,
+     NONE},
     {"get", "executors", "", "executors, and since when they are up or down", executor_get, NONE},
 
     {"set", "visibility", "MODEL private|shared",
      "share a model with every tenant for inference, or no longer", model_share, NONE},
     {"set", "slo", "MODEL", "set the latency target of a model", slo_set, OPTS(SLO_SET)},
+    {"set", "options", "OPTION=VALUE...",
+     "change live options of every API that runs or will; OPTION=null: as at the start",
+     option_set, NONE},
     {"set", "job", "JOB", "change priority, labels or deadline of a job", job_set, OPTS(SET_JOB)},
     {"set", "queue", "NAME", "hold, drain or open a queue of --tenant, or change its priority",
      queue_set, OPTS(QUEUE_SET)},
@@ -273,7 +285,9 @@ const struct cli_cmd CLI_CMDS[] = {
      "wait for a job's end; exit status 0 if it succeeded", job_wait, OPTS(WAIT)},
     {"wait", "model", "MODEL[:VERSION]", "wait until a version is READY", model_wait, OPTS(WAIT)},
     {"explain", NULL, "JOB", "why a job waits or keeps its place, in words", job_explain, NONE},
-    {"events", NULL, "JOB", "every change of a job's state", job_events, OPTS(EVENTS)},
+    {"events", NULL, "[JOB]", "every change of a job's state; without a job those of all jobs",
+     job_events, OPTS(EVENTS)},
+    {"gpus", NULL, "[NAME]", "GPUs: memory, link, models, what runs on them now", gpu_get, NONE},
     {"losses", NULL, "JOB", "loss of each committed step", job_losses, OPTS(LOSSES)},
     {"result", NULL, "JOB", "what a job left; --out saves its file", job_result, OPTS(RESULT)},
     {"infer", NULL, "MODEL[:VERSION]",
