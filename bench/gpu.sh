@@ -10,7 +10,8 @@
 #   --seconds N       of each load
 #   --device D        cuda (default) or cpu
 #   --out FILE        another file for the results
-#   --limit S         seconds that one part may take (default 1500); it prints what it has then
+#   --limit S         seconds that one part may take (default 1500); it prints what it has then, as
+#                     does all of it when it is told to stop
 #
 # Programs: SHUNT_BIN, else those of a bundle in build/bundle/*.tar.xz if nothing is built here, or
 # else what `make all` builds. GOLDENS: the golden models. SHUNT_BENCH_DIR: keeps models, inputs and
@@ -56,8 +57,14 @@ done
 work=$(mktemp -d /var/tmp/shunt-bench.XXXXXX)
 chmod 755 "$work" # PostgreSQL's user goes through, in parts that start a whole system
 trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+running=
+told= # to stop: what was measured is reported first
+stop() {
+    told=$1
+    [ -z "$running" ] || kill -TERM "$running" 2>/dev/null || true
+}
+trap 'stop 130' INT
+trap 'stop 143' TERM
 
 find_programs() {
     local bundle
@@ -86,9 +93,17 @@ for part in "${parts[@]}"; do
     echo "== $part" >&2
     started=$SECONDS
     timeout --foreground -k 120 "$limit_s" python3 "$root/bench/gpu/$name.py" "${options[@]}" \
-        "${only[@]}" >"$work/out/$name.json" ||
-        failed+=("$part")
+        "${only[@]}" >"$work/out/$name.json" &
+    running=$!
+    while kill -0 "$running" 2>/dev/null; do # a signal ends a wait as well
+        rc=0
+        wait "$running" || rc=$?
+    done
+    running=
+    [ "$rc" -eq 0 ] || failed+=("$part")
     echo "   $((SECONDS - started)) s" >&2
+    [ -z "$told" ] || break
 done
 python3 "$root/bench/lib/report.py" "$work/out" "${report[@]}" || failed+=(report)
+[ -z "$told" ] || exit "$told"
 [ ${#failed[@]} -eq 0 ] || { echo "gpu.sh: not all was measured: ${failed[*]}" >&2; exit 1; }

@@ -204,6 +204,13 @@ static void ask_training(struct run *r, enum stop_way way)
     train_yield(r->x->train, way);
 }
 
+/* Training stops in any case: it need not wait until it is known what else it must give up. */
+static void stop_training(struct switcher *sw)
+{
+    if (!sw->x->debug_turns && sw->x->debug_way == STOP_N_WAYS)
+        train_yield(sw->x->train, STOP_PAUSE);
+}
+
 /* True: something changed; false: wait for an event. */
 static bool give_memory(struct switcher *sw, struct run *r)
 {
@@ -336,6 +343,7 @@ bool switch_turn(struct switcher *sw)
         r->phase = RUN_MEMORY;
         r->start_ns = sh_clock_ns();
         sw->current = r;
+        stop_training(sw);
         SH_DEBUG("switch.start", "run=%" PRIu64 " model=%s batch=%u ns=%" PRId64, r->id,
                  r->model->name, r->batch, r->start_ns);
     }

@@ -44,6 +44,18 @@ static enum target target_of(struct train *t, struct job *j)
     return j->is_running || switch_is_idle(t->x->sw) ? TARGET_RUN : TARGET_PAUSE;
 }
 
+static void raise_stop(struct job *j, bool finish)
+{
+    struct worker_ctl *c = j->w->ctl;
+
+    atomic_store(&c->stop_finish, finish);
+    atomic_fetch_add(&c->stop, 1);
+    j->is_stop_raised = true;
+    j->stop_is_yield = j->has_yield;
+    j->stop_ns = sh_clock_ns();
+    SH_DEBUG("train.stop", "job=%" PRId64 " ns=%" PRId64, j->id, j->stop_ns);
+}
+
 void train_yield(struct train *t, enum stop_way way)
 {
     struct job *j = t->job;
@@ -53,6 +65,8 @@ void train_yield(struct train *t, enum stop_way way)
     if (!j->has_yield || way > j->yield)
         j->yield = way;
     j->has_yield = true;
+    if (j->is_running && !j->is_stop_raised)
+        raise_stop(j, way != STOP_PAUSE); /* now: each microsecond of it is one of the request's */
 }
 
 bool train_has_yielded(const struct train *t, enum stop_way way)
@@ -85,18 +99,6 @@ void train_pause_for_compile(struct train *t, struct worker *w)
 }
 
 /* ------------------------------------------------------------------ stop and go */
-
-static void raise_stop(struct job *j, bool finish)
-{
-    struct worker_ctl *c = j->w->ctl;
-
-    atomic_store(&c->stop_finish, finish);
-    atomic_fetch_add(&c->stop, 1);
-    j->is_stop_raised = true;
-    j->stop_is_yield = j->has_yield;
-    j->stop_ns = sh_clock_ns();
-    SH_DEBUG("train.stop", "job=%" PRId64 " ns=%" PRId64, j->id, j->stop_ns);
-}
 
 /* Due or wished for, and there is a slot for it: at the next commit. Also asked at each start,
  * because a job that is preempted all the time may be standing whenever the tick comes. */

@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define ROBUST_SHARE 0.005
+#define ROBUST_SHARE 0.02
 
 struct mark {
     uint64_t cookie;

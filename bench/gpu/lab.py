@@ -34,6 +34,8 @@ TUNE = os.path.join(FOLDER, "tune")
 DEVICE = os.environ.get("SHUNT_BENCH_DEVICE", "cuda")  # cpu: to try a part out
 POOL = "48G" if DEVICE == "cuda" else "2G"
 CANCEL = 0  # JOB_STOP's how
+CONFLICT = -5  # an answer's rc
+RETRIES = 100
 
 
 def train_precision(precision):
@@ -162,8 +164,15 @@ class Lab:
         spec = {"loss": "cross-entropy", "optimizer": OPTIMIZER.get(model, SGD),
                 "batch": TRAIN_BATCH, "steps": 10000000, "seed": 1, "labels": "label",
                 "precision": precision, "checkpoint_interval_ms": 3600000, **spec}
-        self.d.start_job(job, self.package(model, "training"), dataset(model), spec)
-        self.d.wait_job(job, ("RUNNING",), 300)
+        # Of a job that has just ended, checkpoints may still be on their way to the disk.
+        for _ in range(RETRIES):
+            self.d.start_job(job, self.package(model, "training"), dataset(model), spec)
+            self.d.wait_job(job, ("RUNNING", "FAILED"), 300)
+            if self.d.jobs[job].rc != CONFLICT:
+                break
+            del self.d.jobs[job]
+            self.d.rest(0.1)
+        self.d.wait_job(job, ("RUNNING",), 1)
         self.steps(job, 3)
 
     def cancel(self, job, timeout=60):

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The same work with PyTorch (../peers/): ready, load, process, share, train.
 
-What has to be compiled is compiled first, in one process for each model at the same time, so that
-only the figures are taken one after the other.
+ready-compiled and train-compiled are what torch.compile makes of it. That takes minutes, so it is
+compiled first, in one process for each model at the same time, and only the figures are taken one
+after the other.
 """
 import json
 import os
@@ -14,12 +15,16 @@ import lab  # noqa: F401 (makes ../lib known)
 import part
 from rows import failed
 
-PEERS = {"ready": {"--precisions": "tf32,fp16", "--batch": 8},
+READY = {"--precisions": "tf32,fp16", "--batch": 8}
+TRAIN = {"--precisions": "tf32,bf16", "--batch": 32}
+PEERS = {"ready": {**READY, "--compiled": "not"},
          "load": {"--precisions": "tf32,fp16", "--batch": 8},
          "process": {"--precisions": "tf32", "--batch": 8},
-         "train": {"--precisions": "tf32,bf16", "--batch": 32},
-         "share": {"--precisions": "tf32", "--batch": 8}}
-COMPILED = ("ready", "train")
+         "train": {**TRAIN, "--compiled": "not"},
+         "share": {"--precisions": "tf32", "--batch": 8},
+         "ready-compiled": {**READY, "--compiled": "only"},
+         "train-compiled": {**TRAIN, "--compiled": "only"}}
+COMPILED = "-compiled"  # at the end of a name: the same program
 LIMIT_S = 540  # of one peer; it prints what it has when it is stopped
 COMPILE_LIMIT_S = 300
 STOP_S = 60
@@ -31,8 +36,9 @@ def command(name, args, models, **more):
     given = {**PEERS[name], "--models": ",".join(models), **more}
     if args.precisions:
         given["--precisions"] = ",".join(args.precisions)
-    return [sys.executable, os.path.join(part.ROOT, "bench", "peers", name + ".py"),
-            *(str(x) for kv in given.items() for x in kv if x is not True)]
+    program = name.removesuffix(COMPILED) + ".py"
+    return [sys.executable, os.path.join(part.ROOT, "bench", "peers", program),
+            *(str(x) for kv in given.items() for x in kv)]
 
 
 def start(cmd, **more):
@@ -64,15 +70,15 @@ def on_stop(*_):
 
 def compile_all(names, args):
     """Fills the compiler's caches; what fails here fails again, and is reported, when measured."""
-    for p in [start(command(n, args, [m], **{"--only-compile": True, "--runs": 1}),
-                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-              for n in names if n in COMPILED for m in args.models]:
+    for p in [start(command(n, args, [m], **{"--runs": 1}), stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL)
+              for n in names if n.endswith(COMPILED) for m in args.models]:
         ended(p, COMPILE_LIMIT_S)
 
 
 def run(name, args):
     more = {"--seconds": args.seconds} if name == "share" else {}
-    if args.runs and name in ("ready", "load", "train"):
+    if args.runs and name not in ("process", "share"):
         more["--runs"] = args.runs
     p = start(command(name, args, args.models, **more), stdout=subprocess.PIPE, text=True)
     return json.loads(ended(p, LIMIT_S))

@@ -2,7 +2,8 @@
 """A warm switch: training runs, a request comes for a model that is resident.
 
 Also what bounded launching costs the training: its throughput alone, beside that of the same steps
-launched without a bound (shunt-run bench).
+launched without a bound (shunt-run bench). How long a stop takes is read from a log at debug level,
+which costs a request some microseconds a line: in an executor of its own.
 """
 import sys
 
@@ -11,31 +12,43 @@ import part
 from rows import row
 
 
+def requests(lab, runs):
+    for _ in range(5):
+        lab.run(1)
+    got = []
+    for _ in range(runs):
+        lab.d.rest(0.06)
+        got.append(lab.run(1))
+    return got
+
+
+def stops(case, runs):
+    with Lab(log="debug") as lab:
+        lab.load(1, case["model"], case["precision"])
+        lab.train(1, case["model"], train_precision(case["precision"]))
+        before = len(lab.events())
+        requests(lab, runs)
+        lab.d.rest(0.2)
+        return drains(lab.events()[before:])
+
+
 def measure(case, runs, seconds):
     model, precision = case["model"], case["precision"]
-    with Lab(log="debug") as lab:
+    with Lab() as lab:
         lab.load(1, model, precision)
         for _ in range(10):
             lab.run(1)
         alone = [lab.run(1) for _ in range(runs)]
         lab.train(1, model, train_precision(precision))
         rate = lab.throughput(1, seconds)
-        for _ in range(5):
-            lab.run(1)
-        before = len(lab.events())
-        got = []
-        for _ in range(runs):
-            lab.d.rest(0.06)
-            got.append(lab.run(1))
-        lab.d.rest(0.2)
-        stop = drains(lab.events()[before:])
+        got = requests(lab, runs)
     train_case = {"model": model, "precision": train_precision(precision), "batch": 32}
     return [
         row("warm", "shunt", case, [g["total_ms"] for g in got],
             compute=[round(g["compute_ms"], 4) for g in got]),
         row("warm-no-training", "shunt", case, [g["total_ms"] for g in alone],
             compute=[round(g["compute_ms"], 4) for g in alone]),
-        row("stop-to-drained-warm", "shunt", case, stop),
+        row("stop-to-drained-warm", "shunt", case, stops(case, runs)),
         row("train-in-executor", "shunt", train_case, [rate], unit="samples/s")]
 
 

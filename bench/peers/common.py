@@ -129,7 +129,8 @@ def options(doc, precisions, batch, runs=None, compiles=False):
     if runs:
         p.add_argument("--runs", type=int, default=runs, help="timed runs of each case")
     if compiles:
-        p.add_argument("--only-compile", action="store_true", help="fill the compiler's caches")
+        p.add_argument("--compiled", choices=("also", "only", "not"), default="also",
+                       help="what torch.compile makes of it")
     return p
 
 

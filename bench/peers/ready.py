@@ -46,9 +46,10 @@ def compiled(case, args):
 
 def work(args):
     for case in c.cases(args):
-        if not args.only_compile:
+        if args.compiled != "only":
             yield "ready", "pytorch", case, lambda case=case: plain(case, args)
-        yield "ready", "pytorch compiled", case, lambda case=case: compiled(case, args)
+        if args.compiled != "not":
+            yield "ready", "pytorch compiled", case, lambda case=case: compiled(case, args)
 
 
 def main():

@@ -75,7 +75,8 @@ def measure(case, args, by):
 
 
 def work(args):
-    ways = ("pytorch compiled",) if args.only_compile else ("pytorch eager", "pytorch compiled")
+    ways = {"only": ("pytorch compiled",), "not": ("pytorch eager",),
+            "also": ("pytorch eager", "pytorch compiled")}[args.compiled]
     for case in c.cases(args):
         for by in ways:
             yield "train", by, case, lambda case=case, by=by: measure(case, args, by)

@@ -418,6 +418,16 @@ int dev_upload(struct dev *d, size_t arena_off, const void *host, size_t bytes, 
     return rc ? rc : d->ops->upload(d, arena_off, host, bytes, err);
 }
 
+int dev_fetch(struct dev *d, size_t arena_off, const void *host, size_t bytes, struct sh_err *err)
+{
+    int rc = check_range(arena_off, bytes, d->arena_bytes, "fetch", err);
+
+    if (rc)
+        return rc;
+    return d->ops->fetch ? d->ops->fetch(d, arena_off, host, bytes, err)
+                         : d->ops->upload(d, arena_off, host, bytes, err);
+}
+
 int dev_download(struct dev *d, void *host, size_t arena_off, size_t bytes, struct sh_err *err)
 {
     int rc = check_range(arena_off, bytes, d->arena_bytes, "download", err);

@@ -24,7 +24,7 @@
 #include "common/err.h"
 #include "executor/device/op.h"
 
-#define DEV_ABI 6u /* bump on ANY change of struct dev_ops, struct dev_mem or of op.h */
+#define DEV_ABI 7u /* bump on ANY change of struct dev_ops, struct dev_mem or of op.h */
 #define DEV_BLOCK ((size_t)2 << 20)
 #define DEV_ALIGN 256u /* of tensors inside an image, state or workspace */
 #define DEV_MAX_FDS 4  /* what dev_mem_export gives */
@@ -121,6 +121,10 @@ int dev_host_lock(struct dev *d, void *base, size_t bytes, struct sh_err *err);
 void dev_host_unlock(struct dev *d, void *base);
 /* [enqueue] on the dev's stream; host memory BORROWED until dev_sync. */
 int dev_upload(struct dev *d, size_t arena_off, const void *host, size_t bytes, struct sh_err *err);
+/* [enqueue] as dev_upload, but the compute units read it: an upload waits behind the copies that
+ * other processes have given the device, each of them whole. Memory that is not page-locked is
+ * uploaded. */
+int dev_fetch(struct dev *d, size_t arena_off, const void *host, size_t bytes, struct sh_err *err);
 int dev_download(struct dev *d, void *host, size_t arena_off, size_t bytes, struct sh_err *err);
 int dev_fill(struct dev *d, size_t arena_off, int byte, size_t bytes, struct sh_err *err);
 int dev_move(struct dev *d, size_t dst_off, size_t src_off, size_t bytes,
@@ -235,6 +239,7 @@ struct dev_ops {
     int (*host_lock)(struct dev *, void *, size_t, struct sh_err *); /* optional */
     void (*host_unlock)(struct dev *, void *);                       /* both or neither */
     int (*upload)(struct dev *, size_t, const void *, size_t, struct sh_err *);
+    int (*fetch)(struct dev *, size_t, const void *, size_t, struct sh_err *); /* optional */
     int (*download)(struct dev *, void *, size_t, size_t, struct sh_err *);
     int (*fill)(struct dev *, size_t, int, size_t, struct sh_err *);
     int (*move)(struct dev *, size_t, size_t, size_t, struct sh_err *);

@@ -16,12 +16,16 @@
 #include <stdlib.h>
 
 #define MAX_BYTES ((size_t)16 << 20)
+#define MAX_SIZES 16
 #define BUDGET_NS INT64_C(600000000)
 #define WAIT_MS 5000
 #define REPEAT 5     /* the best counts: the machine has other work too */
 #define TRAIN_NS 4e6 /* copies that follow the first one: so many as take this long, */
 #define MIN_TRAIN 4  /* at least */
 #define MAX_TRAIN 32 /* and at most */
+#define WAKE_BYTES ((size_t)1 << 20)
+#define MAX_WAKE 2000             /* copies */
+#define WAKE_NS INT64_C(30000000) /* a link that was idle has to come up to its speed */
 #define PAGE ((size_t)4096)
 
 /* A signal is not the end of the wait. */
@@ -88,24 +92,37 @@ static int measure_size(struct dev_mem *m, uint32_t lane, enum dev_dir dir, void
     return rc;
 }
 
-/* Weighted by 1/t^2, so that every size counts by its relative error and alpha is not lost. */
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* x ascends. The rate shows in the largest size, where what is paid once is little; what a copy
+ * costs beside it, in the others: the middle one of what they say. */
 static void fit(const double *x, const double *y, size_t n, double *alpha, double *beta)
 {
-    double s = 0, sx = 0, sy = 0, sxx = 0, sxy = 0, det;
+    double rest[MAX_SIZES];
 
-    for (size_t i = 0; i < n; i++) {
-        double w = 1 / (y[i] * y[i]);
-
-        s += w;
-        sx += w * x[i];
-        sy += w * y[i];
-        sxx += w * x[i] * x[i];
-        sxy += w * x[i] * y[i];
-    }
-    det = s * sxx - sx * sx;
-    *beta = n > 1 && det > 0 ? (s * sxy - sx * sy) / det : y[0] / x[0];
+    *beta = n > 1 ? (y[n - 1] - y[0]) / (x[n - 1] - x[0]) : y[0] / x[0];
     *beta = SH_MAX(*beta, 0);
-    *alpha = SH_MAX((sy - *beta * sx) / s, 0);
+    for (size_t i = 0; i < n; i++)
+        rest[i] = y[i] - *beta * x[i];
+    qsort(rest, n, sizeof(rest[0]), by_value);
+    *alpha = SH_MAX(rest[n / 2], 0);
+}
+
+static int wake(struct dev_mem *m, uint32_t lane, enum dev_dir dir, void *host, size_t bytes,
+                struct sh_err *err)
+{
+    const int64_t end = sh_clock_ns() + WAKE_NS;
+    double ns;
+    int rc = run_copies(m, lane, DEV_D2H, host, bytes, 1, &ns, err);
+
+    for (int i = 0; !rc && i < MAX_WAKE && sh_clock_ns() < end; i++)
+        rc = run_copies(m, lane, dir, host, bytes, 1, &ns, err);
+    return rc;
 }
 
 int dev_mem_measure(struct dev_mem *m, uint32_t lane, double *alpha_ns, double *beta_ns,
@@ -113,8 +130,8 @@ int dev_mem_measure(struct dev_mem *m, uint32_t lane, double *alpha_ns, double *
 {
     const size_t max = SH_MIN(MAX_BYTES, m->bytes);
     const enum dev_dir dir = m->n_lanes > 1 && lane == m->n_lanes - 1 ? DEV_D2H : DEV_H2D;
-    int64_t begin = sh_clock_ns();
-    double x[16], y[16];
+    int64_t begin;
+    double x[MAX_SIZES], y[MAX_SIZES];
     size_t n = 0;
     void *host = aligned_alloc(PAGE, SH_ALIGN_UP(max, PAGE));
     int rc;
@@ -126,7 +143,9 @@ int dev_mem_measure(struct dev_mem *m, uint32_t lane, double *alpha_ns, double *
         free(host);
         return rc;
     }
-    for (size_t bytes = 64 << 10; !rc && bytes <= max && n < SH_ARRAY_LEN(x); bytes *= 4, n++) {
+    rc = wake(m, lane, dir, host, SH_MIN(max, WAKE_BYTES), err);
+    begin = sh_clock_ns();
+    for (size_t bytes = 64 << 10; !rc && bytes <= max && n < MAX_SIZES; bytes *= 4, n++) {
         if (n > 1 && sh_clock_ns() - begin > BUDGET_NS / 5)
             break; /* the next size costs four times as much */
         x[n] = (double)bytes;

@@ -334,11 +334,15 @@ static int check_span(const struct wk_slab *s, const struct msg_span *span, size
     return SH_OK;
 }
 
+enum move { MOVE_IN, MOVE_IN_BESIDE_COPIES, MOVE_OUT };
+
 /* Moves the inputs (or outputs) of one part between its slab and samples [first, first + batch) of
  * the workspace. */
 static int move_part(struct worker *w, const struct program *p, const struct wk_part *part,
-                     size_t ws_off, uint32_t first, uint32_t batch, bool in, struct sh_err *err)
+                     size_t ws_off, uint32_t first, uint32_t batch, enum move how,
+                     struct sh_err *err)
 {
+    const bool in = how != MOVE_OUT;
     size_t n = in ? program_n_inputs(p) : program_n_outputs(p);
     const struct msg_span *spans = in ? part->in : part->out;
     struct wk_slab *s = worker_slab(w, part->api_id);
@@ -353,8 +357,10 @@ static int move_part(struct worker *w, const struct program *p, const struct wk_
         size_t sample = io->bytes / batch, at = ws_off + io->offset + sample * first;
         int rc = check_span(s, &spans[i], sample * part->batch, io->name, err);
 
-        if (!rc && in)
+        if (!rc && how == MOVE_IN)
             rc = dev_upload(w->dev, at, (char *)s->shm.base + spans[i].off, spans[i].len, err);
+        else if (!rc && how == MOVE_IN_BESIDE_COPIES)
+            rc = dev_fetch(w->dev, at, (char *)s->shm.base + spans[i].off, spans[i].len, err);
         else if (!rc)
             rc = dev_download(w->dev, (char *)s->shm.base + spans[i].off, at, spans[i].len, err);
         if (rc)
@@ -364,7 +370,7 @@ static int move_part(struct worker *w, const struct program *p, const struct wk_
 }
 
 static int move_parts(struct worker *w, const struct program *p, const struct msg_wk_run *m,
-                      uint32_t batch, bool in, struct sh_err *err)
+                      uint32_t batch, enum move how, struct sh_err *err)
 {
     uint32_t first = 0;
 
@@ -373,12 +379,25 @@ static int move_parts(struct worker *w, const struct program *p, const struct ms
 
         if (w->parts[i].batch > m->batch - first)
             return SH_FAIL(err, SH_E_PROTO, "the parts of a run exceed its batch of %u", m->batch);
-        rc = move_part(w, p, &w->parts[i], m->ws_off, first, batch, in, err);
+        rc = move_part(w, p, &w->parts[i], m->ws_off, first, batch, how, err);
         if (rc)
             return rc;
         first += w->parts[i].batch;
     }
     return SH_OK;
+}
+
+/* Are weights still on their way to the device? */
+static bool is_cold(const struct worker *w, const struct msg_wk_run *m)
+{
+    size_t n = m->groups.len / sizeof(struct msg_group);
+    struct msg_group last;
+
+    if (n == 0)
+        return false;
+    memcpy(&last, (const char *)m->groups.data + (n - 1) * sizeof(last), sizeof(last));
+    return last.ticket_slot < DEV_N_TICKETS &&
+           !dev_has_ticket(w->dev, last.ticket_slot, last.ticket_value);
 }
 
 /* The program is for `size` samples. What earlier tenants of this memory left in the others must
@@ -493,11 +512,11 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
     if (!rc)
         rc = clear_padding(w, p, m, size, &why);
     if (!rc)
-        rc = move_parts(w, p, m, size, true, &why);
+        rc = move_parts(w, p, m, size, is_cold(w, m) ? MOVE_IN_BESIDE_COPIES : MOVE_IN, &why);
     if (!rc)
         rc = run_groups(w, model, p, m, &first, &why);
     if (!rc)
-        rc = move_parts(w, p, m, size, false, &why);
+        rc = move_parts(w, p, m, size, MOVE_OUT, &why);
     if (worker_settle(w, &why))
         rc = why.rc;
     drop_parts(w);

@@ -74,6 +74,30 @@ void train_on_drop(struct worker *w, int64_t job)
     w->train = NULL;
 }
 
+#define N_LONGEST 5
+
+/* An operation that has begun goes on to its end: the longest ones say how late a stop may be. */
+static void log_longest(const struct wk_train *t)
+{
+    uint32_t top[N_LONGEST], n_top = 0;
+    double sum = 0;
+
+    for (uint32_t i = 0; i < program_n_ops(t->program); i++) {
+        uint32_t at = n_top;
+
+        sum += t->op_ns[i];
+        for (; at > 0 && t->op_ns[top[at - 1]] < t->op_ns[i]; at--)
+            if (at < N_LONGEST)
+                top[at] = top[at - 1];
+        if (at < N_LONGEST)
+            top[at] = i;
+        n_top = SH_MIN(n_top + 1, (uint32_t)N_LONGEST);
+    }
+    for (uint32_t i = 0; i < n_top; i++)
+        SH_DEBUG("train.longest", "job=%" PRId64 " step_us=%.0f op=%u us=%.1f name=\"%s\"", t->job,
+                 sum / 1e3, top[i], t->op_ns[top[i]] / 1e3, program_op_label(t->program, top[i]));
+}
+
 /* A device that cannot try the program out is still good for it; only the first step is slower. */
 static int warm(struct wk_train *t, struct sh_err *err)
 {
@@ -93,6 +117,8 @@ static int warm(struct wk_train *t, struct sh_err *err)
     }
     for (uint32_t i = 0; i < n && !rc; i++)
         t->has_op_ns |= t->op_ns[i] > 0;
+    if (t->has_op_ns)
+        log_longest(t);
     return SH_OK;
 }
 

@@ -270,6 +270,36 @@ static void what_was_downloaded_before_a_mark_is_there(void **state)
     free(got);
 }
 
+/* Of memory that is locked and that is not, and where nothing lies at sixteens. */
+static void what_is_fetched_is_there(void **state)
+{
+    const size_t n = ((size_t)5 << 20) + 48, at = 4096;
+    unsigned char *want = pattern(n), *got = malloc(n);
+    struct sh_err err = {0};
+
+    (void)state;
+    assert_non_null(got);
+    for (int k = 0; k < 6; k++) {
+        const size_t from = k % 3 == 1 ? 5 : 0, bytes = k % 3 == 2 ? 16 : n - from;
+
+        if (k == 3)
+            assert_ok_err(dev_host_lock(t_dev(), want, n, &err), &err);
+        assert_ok(dev_fill(t_dev(), 0, 0x55, at + n + 16, &err));
+        assert_ok_err(dev_fetch(t_dev(), at + from, want + from, bytes, &err), &err);
+        assert_ok(dev_download(t_dev(), got, at + from, bytes, &err));
+        assert_ok_err(dev_sync(t_dev(), &err), &err);
+        assert_memory_equal(want + from, got, bytes);
+        assert_ok(dev_download(t_dev(), got, at + from + bytes, 16, &err));
+        assert_ok_err(dev_sync(t_dev(), &err), &err);
+        for (int i = 0; i < 16; i++)
+            assert_int_equal(got[i], 0x55); /* and not a byte more */
+    }
+    assert_int_equal(dev_fetch(t_dev(), T_ARENA - 8, want, 16, NULL), SH_E_BUG);
+    dev_host_unlock(t_dev(), want);
+    free(want);
+    free(got);
+}
+
 static void memory_beside_the_arena_leaves_the_arena_as_it_was(void **state)
 {
     const size_t n = 3000001, own = 5 << 20, at = own - n;
@@ -737,6 +767,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(prefetches_keep_to_their_fence_and_join),
         cmocka_unit_test(what_was_prefetched_is_there_after_a_sync),
         cmocka_unit_test(what_was_downloaded_before_a_mark_is_there),
+        cmocka_unit_test(what_is_fetched_is_there),
         cmocka_unit_test(memory_beside_the_arena_leaves_the_arena_as_it_was),
         cmocka_unit_test(a_throttled_queue_ends),
         cmocka_unit_test(marks_come_out_once_and_clear_the_descriptor),

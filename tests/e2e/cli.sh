@@ -139,7 +139,8 @@ operators() {
     exits "GPUs with their memory" 0 " / 256 MiB" shunt gpus
     exits "one with its models" 0 "digits" shunt get gpus cpu0 --key-file "$tmp/key"
     exits "options of the API" 0 "max-inflight" shunt get options
-    exits "a live one changes" 0 "\"value\": \"debug\"" shunt set options -o json log-level=debug max-streams=99
+    exits "a live one changes" 0 "\"value\": \"debug\"" \
+        shunt set options -o json log-level=debug max-streams=99
     exits "and is as it was again" 0 "\"value\": \"info\"" shunt set options -o json log-level=null
     exits "one that is fixed is refused" 1 "restart" shunt set options threads=3
 }

@@ -236,6 +236,11 @@ void k_dropout(cudaStream_t s, const struct k_dropout *d, int type, const void *
 void k_dropout_bwd(cudaStream_t s, int64_t n, float scale, int type, const void *d_y,
                    const uint8_t *mask, void *d_x);
 
+/* ------------------------------------------------------------------ fetch.cu */
+
+/* src: page-locked host memory, as the device sees it; bytes: a multiple of 16. */
+void k_fetch(cudaStream_t s, void *dst, const void *src, size_t bytes);
+
 /* ------------------------------------------------------------------ fault.cu, for tests */
 
 void k_illegal(cudaStream_t s);                       /* ends the context */

@@ -51,6 +51,12 @@ DEV_INLINE int64_t offset(const place &p, const coords &c)
     return c.n * p.n + c.c * p.c + (int64_t)c.h * p.h + (int64_t)c.w * p.w;
 }
 
+/* a / b, where b is 1 as a rule: a division of integers takes as long as some twenty additions. */
+DEV_INLINE int over(int a, int b)
+{
+    return b == 1 ? a : a / b;
+}
+
 struct taps { /* those of a window that lie in the input: [lo, hi) of the kernel's positions */
     int first, lo, hi;
 };
@@ -61,9 +67,9 @@ DEV_INLINE taps taps_of(const axis &a, int out)
     taps t = {first, 0, 0};
 
     if (first < 0)
-        t.lo = (-first + a.dilation - 1) / a.dilation;
+        t.lo = over(-first + a.dilation - 1, a.dilation);
     if (behind >= 0)
-        t.hi = min(a.kernel, behind / a.dilation + 1);
+        t.hi = min(a.kernel, over(behind, a.dilation) + 1);
     return t;
 }
 
@@ -74,7 +80,7 @@ DEV_INLINE int counted(const axis &a, const taps &t, bool include_pad)
 
     if (!include_pad)
         return max(t.hi - t.lo, 0);
-    return behind < 0 ? 0 : min(a.kernel, behind / a.dilation + 1);
+    return behind < 0 ? 0 : min(a.kernel, over(behind, a.dilation) + 1);
 }
 
 /* ------------------------------------------------------------------ one or eight channels */
@@ -192,10 +198,10 @@ static __global__ void forward(const __grid_constant__ window_op o, k_operand x,
 DEV_INLINE taps outputs_of(const axis &a, int in)
 {
     const int at = in + a.pad, reach = (a.kernel - 1) * a.dilation;
-    taps t = {at, 0, min(a.out, at / a.stride + 1)};
+    taps t = {at, 0, min(a.out, over(at, a.stride) + 1)};
 
     if (at > reach)
-        t.lo = (at - reach + a.stride - 1) / a.stride;
+        t.lo = over(at - reach + a.stride - 1, a.stride);
     return t;
 }
 DEV_INLINE bool holds(const axis &a, const taps &t, int out)
@@ -250,12 +256,13 @@ static __global__ void backward(const __grid_constant__ window_op o, k_operand d
                 gather_max<V>(o, dy, idx, from, c.h * o.w.in + c.w, acc);
                 continue;
             }
-            const float n = (float)(nh * counted(o.w, taps_of(o.w, from.w), o.include_pad));
+            const int nw = counted(o.w, taps_of(o.w, from.w), o.include_pad);
+            const float share = 1.0f / (float)(nh * nw);
 
             widen<V>(dy.type, load_bits<V>(dy, offset(o.y, from)), v);
 #pragma unroll
             for (int e = 0; e < V; e++)
-                acc[e] += v[e] / n;
+                acc[e] += v[e] * share;
         }
     }
     store_v<V>(dx, offset(o.x, c), acc);
