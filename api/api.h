@@ -25,6 +25,8 @@ struct api {
     struct live *live;   /* options that change */
     char *openapi;       /* the document as text */
     uint8_t cursor_key[CURSOR_KEY_BYTES];
+    uint64_t request_ids; /* drawn at start: first half of all ids of this process */
+    _Atomic uint64_t n_request_ids;
     atomic_bool stopping; /* draining: not ready any more */
     atomic_int n_uploads;
 };

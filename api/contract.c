@@ -97,7 +97,7 @@ bool route_fails_with(const struct api_route *r, const struct answer *a)
 
 bool route_answers(const struct api_route *r, int status)
 {
-    if (status == r->status || (status == 200 && r->status == 201) ||
+    if (status == r->status || (status == 200 && (r->status == 201 || r->status == 202)) ||
         (status == 204 && (r->flags & ROUTE_STREAM)) ||
         ((status == 206 || status == 304) && (r->flags & ROUTE_FILE)))
         return true;
@@ -109,9 +109,9 @@ bool route_answers(const struct api_route *r, int status)
 
 bool route_takes_dry_run(const struct api_route *r)
 {
-    if (r->body != BODY_JSON || (r->flags & ROUTE_V2))
+    if ((r->flags & ROUTE_V2) || strcmp(r->method, "GET") == 0)
         return false;
-    return r->status == 201 || strcmp(r->method, "PATCH") == 0 || strcmp(r->method, "PUT") == 0;
+    return r->body == BODY_JSON || r->body == BODY_NONE; /* not a file that is sent */
 }
 
 /* ---------------------------------------------------------------- parameters */
@@ -209,7 +209,8 @@ const struct option API_OPTIONS[] = {
     {"limit", "query", "{'type':'integer','minimum':1,'maximum':" I64_MAX_TEXT ",'default':10000}",
      "at most so many; above 100000 it counts as 100000", takes_range},
     {"dry_run", "query", "{'type':'boolean','default':false}",
-     "check everything, answer 200 with what would be, and keep nothing", route_takes_dry_run},
+     "check everything, answer 200 with what would be (204 of a DELETE), and keep "
+     "nothing", route_takes_dry_run},
     {"tenant", "query", LOWER_NAME, "whose queues; an admin key without it means the shared ones",
      takes_owner},
     {"by", "query", "{'enum':['class','model','minute','hour','day'],'default':'class'}",

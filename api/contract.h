@@ -18,7 +18,7 @@ extern const size_t API_N_ANSWERS;
 bool route_fails_with(const struct api_route *r, const struct answer *a);
 /* Success or failure; statuses below 200 and the 405 of the path are no answers of a route. */
 bool route_answers(const struct api_route *r, int status);
-/* Creates something, or changes it by a JSON body: then ?dry_run=true is taken. */
+/* Changes something otherwise than by a file that is sent: then ?dry_run=true is taken. */
 bool route_takes_dry_run(const struct api_route *r);
 
 /* Idempotency-Key is honoured. */

@@ -7,7 +7,7 @@
 api_fn openapi_get;                                                              /* openapi.c */
 api_fn tenants_list, tenants_create, tenants_get, tenants_patch, tenants_delete; /* tenants.c */
 api_fn quota_get, quota_put;                                                     /* tenants.c */
-api_fn keys_list, keys_create, keys_get, keys_rotate, keys_delete;               /* keys.c */
+api_fn keys_list, keys_create, keys_get, keys_rotate, keys_delete, keys_whoami;  /* keys.c */
 api_fn models_list, models_create, models_get, models_patch, models_delete;      /* models.c */
 api_fn versions_list, versions_create, versions_get, versions_delete, versions_upload;
 api_fn loads_load, loads_unload, loads_pin, loads_unpin; /* loads.c */

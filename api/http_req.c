@@ -124,9 +124,8 @@ static int open_request(struct http_req *r, const char *method, const char *vers
     r->q.has_length = r->framing.n_length == 1 || !r->framing.n_encoding;
     r->q.content_length = r->framing.length;
     sh_buf_init(&r->body, 0);
-    rc = request_id(&r->q, &r->err);
-    if (!rc)
-        rc = framing_check(&r->framing, &r->err);
+    request_id(&r->q);
+    rc = framing_check(&r->framing, &r->err);
     /* Of chunks we do not see how their lines end: what follows them is not taken for a request. */
     r->trusted = !rc && !r->framing.chunked;
     r->closes = !r->trusted;

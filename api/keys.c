@@ -77,6 +77,16 @@ int keys_create(struct api_req *q, struct sh_err *err)
     return req_reply(q, j, location, err);
 }
 
+int keys_whoami(struct api_req *q, struct sh_err *err)
+{
+    const char *role = auth_role_name(q->who.role);
+    json_t *j = json_pack("{s:s, s:s?, s:s?, s:b}", "key", q->who.key_id, "role", role, "tenant",
+                          q->who.tenant[0] ? q->who.tenant : NULL, "suspended", q->who.suspended);
+
+    return j ? req_reply(q, j, NULL, err)
+             : SH_FAIL(err, SH_E_NOMEM, "could not allocate the reply");
+}
+
 int keys_get(struct api_req *q, struct sh_err *err)
 {
     json_t *j = NULL;
@@ -128,7 +138,7 @@ int keys_rotate(struct api_req *q, struct sh_err *err)
         rc = not_live(q, err);
     if (!rc)
         auth_forget(q->api->auth, made.id);
-    if (!rc && json_object_set_new(j, "key", json_string(made.text)))
+    if (!rc && json_object_set_new(j, "key", q->dry_run ? json_null() : json_string(made.text)))
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the reply");
     if (rc) {
         json_decref(j);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #define SWEEP_NS (20 * LINK_NS_PER_MS)
+#define COMES_AT_ONCE (8u << 10) /* a body so small is there with its headers, or soon after */
 #define ORPHAN_NS (2000 * LINK_NS_PER_MS) /* wait for a result after the scheduler's loss */
 
 /* ---------------------------------------------------------------- the table */
@@ -210,10 +211,13 @@ static void run_hints(struct link *l)
 static void on_wake(struct sh_loop *loop, void *arg)
 {
     struct link *l = arg;
+    struct sh_wire *w = l->scheduler ? sh_link_wire(l->scheduler) : NULL;
     struct infer *i;
     unsigned what = 0;
 
     (void)loop;
+    if (w)
+        sh_wire_cork(w);
     while ((i = next_command(l, &what))) {
         if (what & CMD_OPEN)
             run_open(l, i);
@@ -225,6 +229,8 @@ static void on_wake(struct sh_loop *loop, void *arg)
     }
     link__ask_send(l);
     run_hints(l);
+    if (w)
+        sh_wire_uncork(w);
     if (atomic_load(&l->stop))
         sh_loop_stop(l->loop);
 }
@@ -262,6 +268,10 @@ int link_open(struct link *l, struct infer *i, struct sh_err *err)
         return SH_FAIL(err, SH_E_QUEUEFULL, "too many requests are in flight; try again later");
     }
     i->rid = atomic_fetch_add(&l->next_rid, 1);
+    if (i->body_bytes <= COMES_AT_ONCE) { /* goes with what comes next, READY or CANCEL */
+        i->link.commands = CMD_OPEN;
+        return SH_OK;
+    }
     if (post(l, i, CMD_OPEN))
         return SH_OK;
     atomic_fetch_sub(&l->n_open, 1);

@@ -19,6 +19,7 @@
 #include "api/watch.h"
 #include "common/buf.h"
 #include "common/clock.h"
+#include "common/hash.h"
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/mem.h"
@@ -132,6 +133,8 @@ static int start_parts(struct daemon *d, struct sh_err *err)
         rc = upload_prepare_dirs(c->state_dir, err);
     if (!rc)
         rc = cursor_key_load(c->state_dir, a->cursor_key, err);
+    if (!rc)
+        rc = sh_random(&a->request_ids, sizeof(a->request_ids), err);
     if (!rc)
         rc = slab_new((size_t)c->slab_bytes, api_conf_tenant_slab(c), &a->slab, err);
     if (!rc)

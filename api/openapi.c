@@ -458,6 +458,8 @@ static int add_responses(struct doc *d, const struct api_route *r, json_t *respo
     if (!rc && r->status == 201)
         rc = add_success(d, r, 200, "with dry_run: what would be created; a repetition: what was",
                          responses, err);
+    if (!rc && r->status == 202 && route_takes_dry_run(r))
+        rc = add_success(d, r, 200, "with dry_run: what would be accepted", responses, err);
     if (r->flags & ROUTE_STREAM)
         put(d, responses, "204",
             json_pack("{s:s}", "description",
@@ -589,8 +591,9 @@ void openapi_print_docs(FILE *out)
             "Every request but those marked \"no key\" carries `Authorization: Bearer shunt_...`. "
             "The tenant is the key's; an admin key names one with `?tenant=`. Failures are "
             "`application/problem+json` (`application/json` below `/v2`) with `code`, `error` and "
-            "`request_id`. Requests that create or change by a JSON body take `?dry_run=true`: "
-            "everything is checked, the answer is 200 with what would be, nothing is kept.\n\n"
+            "`request_id`. Requests that change something, but uploads, take `?dry_run=true`: "
+            "everything is checked, the answer is 200 with what would be (204 of a DELETE), "
+            "nothing is kept.\n\n"
             "| method | path | who | answer | what |\n| --- | --- | --- | --- | --- |\n");
     for (size_t i = 0; i < API_N_ROUTES; i++) {
         const struct api_route *r = &API_ROUTES[i];

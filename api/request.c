@@ -19,22 +19,20 @@
 #include <string.h>
 #include <strings.h>
 
-/* A client's own id is taken over if it is plain; else one is drawn. */
-int request_id(struct api_req *q, struct sh_err *err)
+/* A client's own id is taken over if it is plain; else one is made. */
+void request_id(struct api_req *q)
 {
     static const char PLAIN[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     const char *id = q->h.request_id;
-    uint8_t drawn[16];
-    int rc;
+    uint64_t made[2];
 
     if (id && id[0] && strlen(id) <= 64 && strspn(id, PLAIN) == strlen(id)) {
         sh_strlcpy(q->request_id, id, sizeof(q->request_id));
-        return SH_OK;
+        return;
     }
-    rc = sh_random(drawn, sizeof(drawn), err);
-    if (!rc)
-        sh_hex(drawn, sizeof(drawn), q->request_id);
-    return rc;
+    made[0] = q->api->request_ids;
+    made[1] = atomic_fetch_add_explicit(&q->api->n_request_ids, 1, memory_order_relaxed);
+    sh_hex((const uint8_t *)made, sizeof(made), q->request_id);
 }
 
 uint64_t request_max_body(const struct api_req *q)
@@ -210,7 +208,8 @@ static int rehearse(struct api_req *q, struct sh_err *err)
     if (!rc)
         rc = perform(q, err);
     db_undo(q->db);
-    q->reply.status = rc ? q->reply.status : 200;
+    if (!rc && q->route->status != 204)
+        q->reply.status = 200;
     q->reply.location[0] = '\0';
     return rc;
 }

@@ -34,6 +34,8 @@ const struct api_route API_ROUTES[] = {
     {"GET", "/openapi.json", ACCESS_PUBLIC, BODY_NONE, ROUTE_HERE, 0, openapi_get, 200,
      "this description", NULL, "Any"},
 
+    {"GET", "/api/v1/whoami", ACCESS_ANY, BODY_NONE, 0, 0, keys_whoami, 200,
+     "the key of this request: its id, role and tenant", NULL, "Whoami"},
     {"GET", TENANTS, ACCESS_PLATFORM, BODY_NONE, ROUTE_LIST, 0, tenants_list, 200,
      "list tenants", NULL, "[Tenant]"},
     {"POST", TENANTS, ACCESS_PLATFORM, BODY_JSON, 0, 16 * KIB, tenants_create, 201,
@@ -332,19 +334,21 @@ static bool matches(const char *pattern, const struct uri *u, const char **param
 
     memset(params, 0, API_MAX_PARAMS * sizeof(*params));
     for (const char *p = pattern; *p; seg++) {
-        size_t len = strcspn(++p, "/"); /* p stood on the slash before the segment */
         const char *have = seg < u->n_segments ? u->segments[seg] : NULL;
 
         if (!have)
             return false;
-        if (*p == '{') {
+        if (*++p == '{') { /* p stood on the slash before the segment */
             if (!have[0] || n_params == API_MAX_PARAMS)
                 return false;
             params[n_params++] = have;
-        } else if (strlen(have) != len || memcmp(have, p, len) != 0) {
-            return false;
+            p += strcspn(p, "/");
+            continue;
         }
-        p += len;
+        while (*p && *p != '/' && *p == *have)
+            p++, have++;
+        if (*have || (*p && *p != '/'))
+            return false;
     }
     return seg == u->n_segments;
 }

@@ -129,6 +129,9 @@ const struct api_schema API_SCHEMAS[] = {
     {"Quota", OPEN(QUOTA_FIELDS ",'row_version':" INT)},
     {"QuotaPut", CLOSED("", QUOTA_FIELDS),
      "{'guaranteed_gpus':1,'max_gpus':4,'max_queued_jobs':100,'requests_per_second':50}"},
+    {"Whoami", OPEN("'key':" TEXT ",'role':{'enum':['admin','tenant-admin','submit',"
+     "'infer','read']},'tenant':{'type':['string','null'],'description':'null: an "
+     "admin key'},'suspended':" BOOL)},
     {"Key", OPEN(KEY_FIELDS)},
     {"KeySecret", OPEN(KEY_FIELDS ",'key':{'type':['string','null'],'description':'null in a dry "
      "run, as there is no such key, and where an Idempotency-Key is repeated, as secrets are not "

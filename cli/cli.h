@@ -2,7 +2,7 @@
  *
  * A command is a row of CLI_CMDS (cmds.c): help, documentation, completion and the checks of its
  * arguments come from there. It returns SH_OK or a failure, which main.c prints; the exit status
- * is 0 ok, 1 refused, 2 usage, 3 server not reachable.
+ * is one of enum cli_exit.
  */
 #ifndef SH_CLI_CLI_H
 #define SH_CLI_CLI_H
@@ -14,14 +14,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum cli_exit { CLI_OK, CLI_REFUSED, CLI_USAGE, CLI_NOT_REACHABLE };
+enum cli_exit { CLI_OK, CLI_REFUSED, CLI_USAGE, CLI_NOT_REACHABLE, CLI_NO_SUCH, CLI_LATE };
+#define CLI_EXIT_TEXT                                                                              \
+    "0 ok, 1 refused or failed, 2 usage, 3 server not reachable, 4 there is no such thing, 5 not " \
+    "in time"
 
 /* Options of all commands; each fills those of its row. Texts that are numbers are NULL if not
  * given: then the server's default counts. */
 struct cli_conf {
     /* every command */
-    char *server, *key, *key_file, *tenant, *output, *state_dir;
+    char *server, *key, *key_file, *tenant, *output, *state_dir, *profile;
     bool quiet;
+    /* every command that reads, or changes: CLI_GROUPS */
+    bool watch, all_tenants, dry_run;
+    int64_t every_ms;
     /* up, down */
     int64_t port, executors, schedulers, workers, threads, pool_bytes, wait_s;
     double copy_gb_per_s;
@@ -42,14 +48,14 @@ struct cli_conf {
     char *checkpoint_interval_ms, *token, *job_labels, *deadline, *min_runtime_ms;
     char *new_priority, *kind, *keep, *map, *out;
     int64_t priority, max_attempts, last;
-    bool follow, hold, no_preempt, no_publish, watch;
+    bool follow, hold, no_preempt, no_publish, live;
     /* infer, top */
     char *inputs, *outputs, *truth;
     int64_t rows, offset, repeat, random, interval_ms;
     bool once;
 };
 
-enum cli_output { OUTPUT_TABLE, OUTPUT_JSON, OUTPUT_NAME };
+enum cli_output { OUTPUT_TABLE, OUTPUT_DATA, OUTPUT_NAME }; /* DATA: JSON or YAML */
 
 struct cli {
     const struct cli_cmd *cmd;
@@ -57,7 +63,11 @@ struct cli {
     char **args; /* positional, after verb and noun */
     int n_args;
     enum cli_output output;
+    bool is_wide, is_yaml;
+    json_t *seen;            /* OWNED; with --watch: what was printed, by name */
     struct http *http;       /* OWNED; NULL until the first call */
+    const char *config_path; /* BORROWED; NULL: none is known */
+    int64_t timeout_ms;      /* of each call; 0: the usual */
     char *server;            /* OWNED; set with http */
     json_t *problem;         /* OWNED: the server's last refusal, with all its members */
     enum cli_exit exit_code; /* of a failure */
@@ -79,18 +89,53 @@ extern const size_t CLI_N_CMDS;
 extern const struct sh_conf_opt CLI_COMMON[]; /* options of every command */
 extern const size_t CLI_N_COMMON;
 
+/* What all commands of a verb share; those of one title stand together in the help. */
+struct cli_verb {
+    const char *verb, *title;
+    const struct sh_conf_opt *opts;
+    size_t n_opts;
+};
+
+extern const struct cli_verb CLI_VERBS[];
+extern const size_t CLI_N_VERBS;
+extern const struct cli_verb CLI_OTHER_VERB; /* of one that has no row */
+
+#define CLI_MAX_OPTS 192
+#define CLI_LIVE_STATES "QUEUED,HELD,STARTING,RUNNING,PREEMPTED,SUSPENDED,COMPLETING,CANCELLING"
+
 /* find.c */
 
 /* The row for the words of a command line. *used: how many words name it. NULL with a failure that
  * says what there is. */
 const struct cli_cmd *cli_find(char **words, int n_words, int *used, struct sh_err *err);
+const char *cli_long_form(const char *word);       /* "-o" is "--output" */
+const char *cli_real_verb(const char *verb);       /* "list" is get */
+const struct cli_verb *cli_verb(const char *verb); /* never NULL */
+/* Its options: common ones, those of its verb, its own. cmd NULL: those of every command, each name
+ * once, as texts and flags at offsets of a struct cli_any. Returns how many. */
+struct cli_any {
+    char *text[CLI_MAX_OPTS];
+    bool flag[CLI_MAX_OPTS];
+};
+size_t cli_options(const struct cli_cmd *cmd, struct sh_conf_opt out[static CLI_MAX_OPTS]);
+/* Of the options of cmd the one that is most like a mistyped one; NULL if none is. BORROWED. */
+const char *cli_like_option(const struct cli_cmd *cmd, const char *word);
 void cli_arg_range(const struct cli_cmd *cmd, int *min, int *max);
 
 /* help.c */
 void help_all(void);
-void help_verb(const char *verb, const char *noun); /* NULL noun: all of the verb */
-void help_docs(void);                               /* docs/cli.md */
+/* Of one verb, or of one of its commands (noun not NULL). Fails if there is none. */
+int help_verb(const char *verb, const char *noun, struct sh_err *err);
+void help_docs(void); /* docs/cli.md */
 int help_completion(const char *shell, struct sh_err *err);
+
+/* profile.c: those of the config file, without their keys. OWNED; NULL if it cannot be read. */
+json_t *config_profiles(struct cli *c);
+
+/* complete.c: candidates for the last of the words, and of the words those with options that say
+ * where the server is (out: room for n; returns how many). */
+void complete_words(struct cli *c, int n, char **words);
+int complete_options(int n, char **words, char **out);
 
 /* A failure of usage: exit status 2. */
 int cli_usage(struct cli *c, struct sh_err *err, const char *fmt, ...)
@@ -107,6 +152,9 @@ int rest_open(struct cli *c, struct sh_err *err); /* http and server */
 int rest_call(struct cli *c, const char *method, const char *path, const json_t *body,
               unsigned flags, json_t **out, struct sh_err *err);
 int rest_get(struct cli *c, const char *path, unsigned flags, json_t **out, struct sh_err *err);
+/* Whether a failure may be over in a moment: the server was there at seen_ns, and is away since, or
+ * asks to try again. Then the exit status is as if it were there. */
+bool rest_is_away(struct cli *c, int rc, int64_t seen_ns);
 /* All items of a list, page by page, at most 10,000. *out: OWNED array. */
 int rest_list(struct cli *c, const char *path, unsigned flags, json_t **out, struct sh_err *err);
 /* A field that is a text; "" if it is none. BORROWED. */
@@ -123,6 +171,11 @@ int job_path(struct cli *c, char path[static REST_PATH_MAX], const char *id, con
              struct sh_err *err);
 bool job_is_final(const char *state);
 
+/* obj.name = the number in the text of an option of that name; nothing if it was not given. Fails
+ * as usage if the text is none. */
+int cli_set_number(struct cli *c, json_t *obj, const char *name, const char *text, bool is_int,
+                   struct sh_err *err);
+
 /* Turns an answer into a failure (status >= 400) or SH_OK; keeps the document. */
 int rest_check(struct cli *c, const struct http_reply *r, unsigned flags, struct sh_err *err);
 /* Adds ?tenant= to a path. */
@@ -131,6 +184,12 @@ int rest_with_tenant(const struct cli *c, const char *path, char **out, struct s
 /* Joins segments to "/a/b/c", each escaped; the list ends with NULL. */
 int rest_path(char out[static REST_PATH_MAX], struct sh_err *err, const char *first, ...)
     __attribute__((sentinel));
+
+/* Whose things are meant: --tenant, else the tenant of the key, which then is as if given. Usage if
+ * neither says. what: "key". *out: BORROWED. */
+int rest_tenant(struct cli *c, const char *what, const char **out, struct sh_err *err);
+/* "path/NAME", escaped. *out: OWNED, free(). */
+int rest_below(const char *path, const char *name, char **out, struct sh_err *err);
 
 /* Adds query parameters: pairs of name and value, ended by a NULL name; those without a value are
  * left out. *out: OWNED, free(). */
@@ -155,7 +214,8 @@ void model_add_summary(json_t *models);
 
 /* The commands, by file. */
 cli_fn up_main, down_main, status_main, top_main;                      /* up.c, top.c */
-cli_fn tenant_create, tenant_get, tenant_delete;                       /* admin.c */
+cli_fn whoami_main;                                                    /* admin.c */
+cli_fn tenant_create, tenant_get, tenant_set, tenant_delete;           /* admin.c */
 cli_fn key_create, key_get, key_delete, key_rotate;                    /* admin.c */
 cli_fn quota_get, quota_set;                                           /* admin.c */
 cli_fn model_create, model_get, model_delete, model_push, version_get; /* model.c */
@@ -166,7 +226,6 @@ cli_fn dataset_create, dataset_get, dataset_delete, dataset_push;      /* datase
 cli_fn job_get, job_submit, job_control, job_set, job_wait;            /* job.c */
 cli_fn job_explain, job_losses, job_checkpoints;                       /* job.c */
 cli_fn job_events;                                                     /* events.c */
-cli_fn executor_get;                                                   /* job.c */
 cli_fn gpu_get, option_get, option_set;                                /* gpu.c */
 /* job.c: the path of a job, and of what is below it unless that is NULL. A number that is none is a
  * failure of usage. */
@@ -176,6 +235,7 @@ int batch_fill_spec(struct cli *c, json_t *spec, struct sh_err *err); /* batch.c
 cli_fn job_result;                                                    /* result.c */
 cli_fn queue_get, queue_create, queue_set, queue_delete;              /* queue.c */
 cli_fn usage_get, share_get, audit_get;                               /* usage.c */
+cli_fn config_get, config_set, config_use, config_delete;             /* profile.c */
 cli_fn infer_main;                                                    /* infer.c */
 
 #endif

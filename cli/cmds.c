@@ -13,12 +13,22 @@ const struct sh_conf_opt CLI_COMMON[] = {
         "else http://127.0.0.1:8000"),
     SH_OPT_STR(ST, key, "key", NULL, SH_CONF_SECRET, "API key"),
     STR(key_file, "key-file", NULL, "file with the API key; without it <state-dir>/admin.key"),
-    STR(tenant, "tenant", NULL, "whose things are meant; needed with an admin key"),
-    STR(output, "output", "table", "table, json or name; short: -o"),
+    STR(tenant, "tenant", NULL, "whose things are meant; needed with an admin key; short: -n"),
+    STR(output, "output", "table", "table, wide (more columns), json, yaml or name; short: -o"),
+    STR(profile, "profile", NULL, "section of the config file: a server with its key, say"),
     STR(state_dir, "state-dir", ".shunt", "folder of a system started with `shunt up`"),
     BOOL(quiet, "quiet", "no progress and no remarks"),
 };
 const size_t CLI_N_COMMON = SH_ARRAY_LEN(CLI_COMMON);
+
+static const struct sh_conf_opt READ[] = {
+    BOOL(watch, "watch", "go on, and print what is new or has changed; short: -w"),
+    INT(every_ms, "every-ms", 1000, 100, 3600000, "with --watch: time between two looks, ms"),
+    BOOL(all_tenants, "all-tenants", "lists: of every tenant that the key may see; short: -A"),
+};
+static const struct sh_conf_opt CHANGE[] = {
+    BOOL(dry_run, "dry-run", "the server checks everything and changes nothing"),
+};
 
 static const struct sh_conf_opt UP[] = {
     INT(port, "port", 8000, 0, 65000,
@@ -137,7 +147,11 @@ static const struct sh_conf_opt SUBMIT[] = {
     BOOL(wait, "wait", "wait for the end and show how it goes"),
     INT(wait_s, "wait-s", 86400, 1, 31536000, "longest wait, s"),
 };
+static const struct sh_conf_opt TENANT_SET[] = {
+    STR(state, "state", NULL, "SUSPENDED: its keys only read, its jobs do not start; ACTIVE"),
+};
 static const struct sh_conf_opt GET_JOBS[] = {
+    BOOL(live, "live", "only those that have not ended: what runs first, then what waits"),
     STR(state, "state", NULL, "only those in one of these states: QUEUED,HELD"),
     STR(queue, "queue", NULL, "only those of this queue"),
     STR(job_labels, "label", NULL, "only those with these labels: KEY=VALUE,KEY=VALUE"),
@@ -214,10 +228,10 @@ const struct cli_cmd CLI_CMDS[] = {
     {"push", "dataset", "NAME FILE",
      "upload a safetensors file; creates the dataset if needed", dataset_push, NONE},
 
-    {"get", "tenants", "[NAME]", "tenants", tenant_get, NONE},
+    {"get", "tenants", "[NAME]", "tenants, or one with its state", tenant_get, NONE},
     {"get", "keys", "[ID]", "API keys of --tenant, without secrets", key_get, NONE},
     {"get", "quota", "[TENANT]", "limits of a tenant", quota_get, NONE},
-    {"get", "models", "[NAME]", "models", model_get, NONE},
+    {"get", "models", "[NAME]", "models, or one with its versions", model_get, NONE},
     {"get", "versions", "MODEL[:VERSION]",
      "versions of a model, or one with its tensors", version_get, NONE},
     {"get", "placements", "MODEL[:VERSION]",
@@ -225,7 +239,7 @@ const struct cli_cmd CLI_CMDS[] = {
     {"get", "profile", "MODEL[:VERSION]",
      "how long runs of a version take by batch, and what is predicted", profile_get, NONE},
     {"get", "slo", "MODEL", "latency target of a model", slo_get, NONE},
-    {"get", "datasets", "[NAME]", "datasets", dataset_get, NONE},
+    {"get", "datasets", "[NAME]", "datasets, or one with its tensors", dataset_get, NONE},
     {"get", "queues", "[NAME]", "queues that --tenant may use", queue_get, NONE},
     {"get", "usage", "[TENANT]", "device time, requests and samples", usage_get, OPTS(USAGE_GET)},
     {"get", "share", "[TENANT]",
@@ -237,8 +251,10 @@ const struct cli_cmd CLI_CMDS[] = {
     {"get", "gpus", "[NAME]", "GPUs, or one with its models, runs and job", gpu_get, NONE},
     {"get", "options", "", "options of the API: which are live, which were changed", option_get,
      NONE},
-    {"get", "executors", "", "executors, and since when they are up or down", executor_get, NONE},
+    {"get", "executors", "[NAME]", "another name of get gpus", gpu_get, NONE},
 
+    {"set", "tenant", "NAME", "suspend a tenant, or make it active again", tenant_set,
+     OPTS(TENANT_SET)},
     {"set", "visibility", "MODEL private|shared",
      "share a model with every tenant for inference, or no longer", model_share, NONE},
     {"set", "slo", "MODEL", "set the latency target of a model", slo_set, OPTS(SLO_SET)},
@@ -249,7 +265,7 @@ const struct cli_cmd CLI_CMDS[] = {
     {"set", "queue", "NAME", "hold, drain or open a queue of --tenant, or change its priority",
      queue_set, OPTS(QUEUE_SET)},
     {"set", "quota", "TENANT FIELD=VALUE...",
-     "change limits of a tenant; null = the default; get quota -o json shows every field",
+     "change limits of a tenant, such as max_gpus=2; null = no limit of its own; see get quota",
      quota_set, NONE},
 
     {"delete", "tenant", "NAME", "delete a tenant that has no live jobs", tenant_delete, NONE},
@@ -272,15 +288,17 @@ const struct cli_cmd CLI_CMDS[] = {
     {"slo", "report", "MODEL", "how the latency target was met", slo_report, OPTS(SLO_REPORT)},
 
     {"submit", NULL, "", "submit a job: training, or batch inference", job_submit, OPTS(SUBMIT)},
-    {"cancel", NULL, "JOB", "cancel a job", job_control, NONE},
-    {"hold", NULL, "JOB", "keep a queued job from starting", job_control, NONE},
-    {"release", NULL, "JOB", "let a held job start", job_control, NONE},
-    {"suspend", NULL, "JOB",
-     "take a job from its executor, with a checkpoint, until it is resumed", job_control, NONE},
-    {"resume", NULL, "JOB", "let a suspended job go on", job_control, NONE},
-    {"requeue", NULL, "JOB",
-     "take a job from its executor, with a checkpoint, to the end of its queue", job_control, NONE},
-    {"checkpoint", NULL, "JOB", "write a checkpoint after the next step", job_control, NONE},
+    {"cancel", NULL, "JOB...", "cancel jobs", job_control, NONE},
+    {"hold", NULL, "JOB...", "keep queued jobs from starting", job_control, NONE},
+    {"release", NULL, "JOB...", "let held jobs start", job_control, NONE},
+    {"suspend", NULL, "JOB...",
+     "take jobs from their executors, with a checkpoint, until they are resumed",
+     job_control, NONE},
+    {"resume", NULL, "JOB...", "let suspended jobs go on", job_control, NONE},
+    {"requeue", NULL, "JOB...",
+     "take jobs from their executors, with a checkpoint, to the end of their queues",
+     job_control, NONE},
+    {"checkpoint", NULL, "JOB...", "write a checkpoint after the next step", job_control, NONE},
     {"wait", "job", "JOB",
      "wait for a job's end; exit status 0 if it succeeded", job_wait, OPTS(WAIT)},
     {"wait", "model", "MODEL[:VERSION]", "wait until a version is READY", model_wait, OPTS(WAIT)},
@@ -292,6 +310,51 @@ const struct cli_cmd CLI_CMDS[] = {
     {"result", NULL, "JOB", "what a job left; --out saves its file", job_result, OPTS(RESULT)},
     {"infer", NULL, "MODEL[:VERSION]",
      "send inference requests and show results and latency", infer_main, OPTS(INFER)},
+
+    {"whoami", NULL, "", "id, role and tenant of the key that is used", whoami_main, NONE},
+    {"config", "profiles", "[NAME]", "sections of the config file: servers with their keys",
+     config_get, NONE},
+    {"config", "set", "NAME FIELD=VALUE...",
+     "make or change a profile: server=URL key-file=FILE tenant=NAME; FIELD= removes one",
+     config_set, NONE},
+    {"config", "use", "NAME", "use a profile where --profile is not given", config_use, NONE},
+    {"config", "delete", "NAME", "delete a profile", config_delete, NONE},
 };
 /* clang-format on */
 const size_t CLI_N_CMDS = SH_ARRAY_LEN(CLI_CMDS);
+
+#define LOCAL "The system on this machine"
+#define THINGS "Tenants, keys, models, datasets, queues, jobs"
+#define PLACES "Models on executors"
+#define JOBS "Jobs"
+
+/* clang-format off */
+const struct cli_verb CLI_VERBS[] = {
+    {"up", LOCAL, NONE}, {"down", LOCAL, NONE}, {"status", LOCAL, NONE}, {"top", LOCAL, NONE},
+    {"get", THINGS, OPTS(READ)},
+    {"create", THINGS, OPTS(CHANGE)},
+    {"set", THINGS, OPTS(CHANGE)},
+    {"delete", THINGS, OPTS(CHANGE)},
+    {"rotate", THINGS, OPTS(CHANGE)},
+    {"push", THINGS, NONE},
+    {"load", PLACES, OPTS(CHANGE)},
+    {"unload", PLACES, OPTS(CHANGE)},
+    {"pin", PLACES, OPTS(CHANGE)},
+    {"unpin", PLACES, OPTS(CHANGE)},
+    {"slo", PLACES, NONE},
+    {"infer", PLACES, NONE}, {"gpus", PLACES, OPTS(READ)},
+    {"submit", JOBS, OPTS(CHANGE)},
+    {"cancel", JOBS, OPTS(CHANGE)},
+    {"hold", JOBS, OPTS(CHANGE)},
+    {"release", JOBS, OPTS(CHANGE)},
+    {"suspend", JOBS, OPTS(CHANGE)},
+    {"resume", JOBS, OPTS(CHANGE)},
+    {"requeue", JOBS, OPTS(CHANGE)},
+    {"checkpoint", JOBS, OPTS(CHANGE)},
+    {"wait", JOBS, NONE}, {"explain", JOBS, NONE}, {"events", JOBS, NONE}, {"losses", JOBS, NONE},
+    {"result", JOBS, NONE},
+    {"whoami", "This program", NONE}, {"config", "This program", NONE},
+};
+/* clang-format on */
+const size_t CLI_N_VERBS = SH_ARRAY_LEN(CLI_VERBS);
+const struct cli_verb CLI_OTHER_VERB = {"", "More", NONE};

@@ -40,19 +40,17 @@ static void print_event(const struct cli *c, const json_t *e)
 {
     char at[64], from[32], to[32], reason[64], detail[512];
 
-    if (c->output == OUTPUT_JSON) {
-        json_dumpf(e, stdout, JSON_COMPACT); /* one a line: --follow has no end to close a list */
-        putchar('\n');
-    } else {
-        out_text(e, "at", OUT_TEXT, at, sizeof(at));
-        out_text(e, "from", OUT_TEXT, from, sizeof(from));
-        out_text(e, "to", OUT_TEXT, to, sizeof(to));
-        out_text(e, "reason", OUT_TEXT, reason, sizeof(reason));
-        out_text(e, "detail", OUT_TEXT, detail, sizeof(detail));
-        print_whose(e);
-        printf("%-24s  %-10s -> %-10s  %s%s%s\n", at, from, to, reason,
-               strcmp(detail, "{}") == 0 ? "" : "  ", strcmp(detail, "{}") == 0 ? "" : detail);
+    if (c->output == OUTPUT_DATA) {
+        out_item(c, e); /* one by one: --follow has no end to close a list */
+        return;
     }
+    out_text(e, "at", OUT_TEXT, at, sizeof(at));
+    out_text(e, "from", OUT_TEXT, from, sizeof(from));
+    out_text(e, "to", OUT_TEXT, to, sizeof(to));
+    out_text(e, "reason", OUT_TEXT, reason, sizeof(reason));
+    out_text(e, "detail", OUT_TEXT, detail, sizeof(detail));
+    print_whose(e);
+    printf("%-24s  %-10s -> %-10s  %-16s  %s\n", at, from, to, reason, detail);
     fflush(stdout);
 }
 

@@ -1,5 +1,6 @@
 /* find.c - from the words of a command line to a row of the table of commands. */
 #include "cli/cli.h"
+#include "common/mem.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,33 +16,158 @@ static bool same_noun(const char *a, const char *b)
     return n == m && memcmp(a, b, n) == 0;
 }
 
+const char *cli_long_form(const char *word)
+{
+    static const struct {
+        const char *is, *means;
+    } SHORT[] = {{"-o", "--output"}, {"-f", "--follow"},      {"-w", "--watch"},
+                 {"-n", "--tenant"}, {"-A", "--all-tenants"}, {"-q", "--quiet"}};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(SHORT); i++)
+        if (strcmp(SHORT[i].is, word) == 0)
+            return SHORT[i].means;
+    return word;
+}
+
+/* What others call it. */
+const char *cli_real_verb(const char *verb)
+{
+    static const struct {
+        const char *other, *ours;
+    } SAME[] = {{"list", "get"},  {"ls", "get"},       {"show", "get"},
+                {"rm", "delete"}, {"describe", "get"}, {"update", "set"}};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(SAME); i++)
+        if (strcmp(SAME[i].other, verb) == 0)
+            return SAME[i].ours;
+    return verb;
+}
+
+/* Known from elsewhere, and here by another name. */
+static const char *advice(const char *word)
+{
+    static const struct {
+        const char *word, *ours;
+    } KNOWN[] = {{"apply", "shunt create, shunt set or shunt push"},
+                 {"edit", "shunt set"},
+                 {"patch", "shunt set"},
+                 {"logs", "shunt events JOB, shunt losses JOB, or .shunt/log/ of the system"},
+                 {"squeue", "shunt get jobs --live"},
+                 {"ps", "shunt get jobs --live, or shunt status"},
+                 {"sbatch", "shunt submit"},
+                 {"run", "shunt submit, or shunt infer"},
+                 {"scancel", "shunt cancel JOB"},
+                 {"kill", "shunt cancel JOB"},
+                 {"sinfo", "shunt get executors"},
+                 {"nodes", "shunt get executors"},
+                 {"sacct", "shunt get usage TENANT"},
+                 {"start", "shunt up, or shunt release JOB"},
+                 {"stop", "shunt down, or shunt cancel JOB"},
+                 {"watch", "shunt get ... --watch, or shunt top"},
+                 {"upload", "shunt push"}};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(KNOWN); i++)
+        if (strcmp(KNOWN[i].word, word) == 0)
+            return KNOWN[i].ours;
+    return NULL;
+}
+
+#define MAX_WORD 24
+
+/* Insertions, deletions, changes, and two letters swapped, from a to b; MAX_WORD if too long. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t d[MAX_WORD + 1][MAX_WORD + 1], n = strlen(a), m = strlen(b);
+
+    if (n > MAX_WORD || m > MAX_WORD)
+        return MAX_WORD;
+    for (size_t i = 0; i <= n; i++) {
+        for (size_t k = 0; k <= m; k++) {
+            if (i == 0 || k == 0) {
+                d[i][k] = i + k;
+                continue;
+            }
+            d[i][k] = SH_MIN(d[i - 1][k], d[i][k - 1]) + 1;
+            d[i][k] = SH_MIN(d[i][k], d[i - 1][k - 1] + (a[i - 1] != b[k - 1]));
+            if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1])
+                d[i][k] = SH_MIN(d[i][k], d[i - 2][k - 2] + 1);
+        }
+    }
+    return d[n][m];
+}
+
+/* Appends a word to a list, once. */
+static void add_word(char *list, size_t size, const char *word)
+{
+    size_t n = strlen(list), len = strlen(word);
+
+    for (const char *p = list; (p = strstr(p, word)); p += len)
+        if ((p == list || p[-1] == ' ') && (p[len] == ',' || p[len] == '\0'))
+            return;
+    if (n < size)
+        snprintf(list + n, size - n, "%s%s", n ? ", " : "", word);
+}
+
+/* The likely meanings of a word that is no verb. */
+static int no_verb(const char *word, struct sh_err *err)
+{
+    const char *ours = advice(word);
+    char verbs[200] = "", like[200] = "";
+
+    for (size_t i = 0; i < CLI_N_CMDS; i++) {
+        if (CLI_CMDS[i].noun && same_noun(CLI_CMDS[i].noun, word))
+            add_word(verbs, sizeof(verbs), CLI_CMDS[i].verb);
+        if (distance(CLI_CMDS[i].verb, word) <= (strlen(word) > 4 ? 2 : 1))
+            add_word(like, sizeof(like), CLI_CMDS[i].verb);
+    }
+    if (verbs[0])
+        return SH_FAIL(err, SH_E_INVALID,
+                       "say what to do with \"%.40s\": %s; as in shunt %.*s %.40s", word, verbs,
+                       (int)strcspn(verbs, ","), verbs, word);
+    if (ours)
+        return SH_FAIL(err, SH_E_INVALID, "there is no command \"%.40s\"; here it is %s", word,
+                       ours);
+    if (like[0])
+        return SH_FAIL(err, SH_E_INVALID, "there is no command \"%.40s\"; did you mean %s?", word,
+                       like);
+    return SH_FAIL(err, SH_E_INVALID, "there is no command \"%.40s\"; shunt --help lists them",
+                   word);
+}
+
 static int no_noun(const char *verb, const char *given, struct sh_err *err)
 {
-    char list[256] = "";
-    size_t n = 0;
+    char list[300] = "", like[100] = "";
 
-    for (size_t i = 0; i < CLI_N_CMDS && n < sizeof(list); i++)
-        if (strcmp(CLI_CMDS[i].verb, verb) == 0)
-            n += (size_t)snprintf(list + n, sizeof(list) - n, "%s%s", n ? ", " : "",
-                                  CLI_CMDS[i].noun);
+    for (size_t i = 0; i < CLI_N_CMDS; i++) {
+        if (strcmp(CLI_CMDS[i].verb, verb) != 0)
+            continue;
+        add_word(list, sizeof(list), CLI_CMDS[i].noun);
+        if (given && distance(CLI_CMDS[i].noun, given) <= 2)
+            add_word(like, sizeof(like), CLI_CMDS[i].noun);
+    }
     if (!given)
         return SH_FAIL(err, SH_E_INVALID, "say what to %s: %s", verb, list);
+    if (like[0])
+        return SH_FAIL(err, SH_E_INVALID,
+                       "there is no \"%s %.40s\"; did you mean %s? There are: %s", verb, given,
+                       like, list);
     return SH_FAIL(err, SH_E_INVALID, "there is no \"%s %.40s\"; there are: %s", verb, given, list);
 }
 
 const struct cli_cmd *cli_find(char **words, int n_words, int *used, struct sh_err *err)
 {
+    const char *verb = n_words > 0 ? cli_real_verb(words[0]) : NULL;
     bool verb_known = false;
 
     *used = 0;
-    if (n_words < 1) {
+    if (!verb) {
         SH_FAIL(err, SH_E_INVALID, "no command is given; shunt --help lists them");
         return NULL;
     }
     for (size_t i = 0; i < CLI_N_CMDS; i++) {
         const struct cli_cmd *k = &CLI_CMDS[i];
 
-        if (strcmp(k->verb, words[0]) != 0)
+        if (strcmp(k->verb, verb) != 0)
             continue;
         verb_known = true;
         *used = k->noun ? 2 : 1;
@@ -49,10 +175,73 @@ const struct cli_cmd *cli_find(char **words, int n_words, int *used, struct sh_e
             return k;
     }
     if (verb_known)
-        no_noun(words[0], n_words > 1 ? words[1] : NULL, err);
+        no_noun(verb, n_words > 1 ? words[1] : NULL, err);
     else
-        SH_FAIL(err, SH_E_INVALID, "there is no command \"%.40s\"; shunt --help lists them",
-                words[0]);
+        no_verb(verb, err);
+    return NULL;
+}
+
+const struct cli_verb *cli_verb(const char *verb)
+{
+    for (size_t i = 0; i < CLI_N_VERBS; i++)
+        if (strcmp(CLI_VERBS[i].verb, verb) == 0)
+            return &CLI_VERBS[i];
+    return &CLI_OTHER_VERB;
+}
+
+/* ---------------------------------------------------------------- options */
+
+static bool begins_dashed(const char *word)
+{
+    return word[0] == '-' && word[1] == '-';
+}
+
+static size_t append(const struct sh_conf_opt *from, size_t n_from, struct sh_conf_opt *out,
+                     size_t n)
+{
+    for (size_t i = 0; i < n_from; i++) {
+        bool have = false;
+
+        for (size_t k = 0; k < n; k++)
+            have = have || strcmp(out[k].name, from[i].name) == 0;
+        if (!have && n < CLI_MAX_OPTS)
+            out[n++] = from[i];
+    }
+    return n;
+}
+
+size_t cli_options(const struct cli_cmd *cmd, struct sh_conf_opt out[static CLI_MAX_OPTS])
+{
+    size_t n = append(CLI_COMMON, CLI_N_COMMON, out, 0);
+
+    for (size_t i = 0; i < CLI_N_VERBS; i++)
+        if (!cmd || strcmp(CLI_VERBS[i].verb, cmd->verb) == 0)
+            n = append(CLI_VERBS[i].opts, CLI_VERBS[i].n_opts, out, n);
+    for (size_t i = 0; !cmd && i < CLI_N_CMDS; i++)
+        n = append(CLI_CMDS[i].opts, CLI_CMDS[i].n_opts, out, n);
+    if (cmd)
+        return append(cmd->opts, cmd->n_opts, out, n);
+    for (size_t i = 0; i < n; i++) {
+        bool flag = out[i].type == SH_CONF_BOOL;
+
+        out[i].type = flag ? SH_CONF_BOOL : SH_CONF_STR;
+        out[i].offset = flag ? offsetof(struct cli_any, flag) + i * sizeof(bool)
+                             : offsetof(struct cli_any, text) + i * sizeof(char *);
+        out[i].def = NULL;
+    }
+    return n;
+}
+
+const char *cli_like_option(const struct cli_cmd *cmd, const char *word)
+{
+    struct sh_conf_opt opts[CLI_MAX_OPTS];
+    size_t n = cli_options(cmd, opts), len = strcspn(word, "=");
+    char name[64];
+
+    snprintf(name, sizeof(name), "%.*s", (int)SH_MIN(len, sizeof(name) - 1), word);
+    for (size_t i = 0; begins_dashed(name) && i < n; i++)
+        if (distance(opts[i].name, name + 2) <= (strlen(name) > 6 ? 2 : 1))
+            return opts[i].name; /* of the table, which outlives us */
     return NULL;
 }
 

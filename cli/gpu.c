@@ -1,5 +1,5 @@
 /* gpu.c - GPUs and what they do, as nvidia-smi and squeue would show it; options of the API. */
-#include "cli/out.h"
+#include "cli/lists.h"
 #include "common/mem.h"
 
 #include <stdio.h>
@@ -91,31 +91,23 @@ static void add_columns(json_t *gpus)
 
 int gpu_get(struct cli *c, struct sh_err *err)
 {
-    static const struct out_col COLS[] = {
-        {"GPU", "name", OUT_TEXT},       {"STATE", "state", OUT_TEXT},
-        {"DEVICE", "kind", OUT_TEXT},    {"POOL", "used", OUT_TEXT},
-        {"LINK", "link", OUT_TEXT},      {"WORKERS", "workers", OUT_TEXT},
-        {"MODELS", "models", OUT_COUNT}, {"BUSY: REQUESTS + JOBS", "parts", OUT_TEXT},
-        {"HEARD", "heard_at", OUT_TIME}, {"NOW", "now", OUT_TEXT}};
-    char path[REST_PATH_MAX];
-    json_t *j = NULL;
-    int rc;
+    static const struct out_col COLS[] = {{"GPU", "name", OUT_TEXT},
+                                          {"STATE", "state", OUT_TEXT},
+                                          {"DEVICE", "kind", OUT_TEXT},
+                                          {"POOL", "used", OUT_TEXT},
+                                          {"LINK", "link", OUT_TEXT},
+                                          {"MODELS", "models", OUT_COUNT},
+                                          {"BUSY: REQUESTS + JOBS", "parts", OUT_TEXT},
+                                          {"HEARD", "heard_at", OUT_AGE},
+                                          {"NOW", "now", OUT_TEXT},
+                                          {"MEMORY", "memory_bytes", OUT_BYTES, true},
+                                          {"WORKERS", "workers", OUT_TEXT, true},
+                                          {"SINCE", "seen_at", OUT_TIME, true},
+                                          {"HOST", "host_id", OUT_TEXT, true}};
+    static const struct list_view VIEW = {
+        .path = "/api/v1/gpus", LIST_COLS(COLS), .name = "name", .prepare = add_columns};
 
-    if (c->n_args > 0) {
-        rc = rest_path(path, err, "api", "v1", "gpus", c->args[0], NULL);
-        if (!rc)
-            rc = rest_get(c, path, 0, &j, err);
-        if (!rc)
-            rc = out_object(c, j, "name", err);
-    } else {
-        rc = rest_list(c, "/api/v1/gpus", 0, &j, err);
-        if (!rc && c->output == OUTPUT_TABLE)
-            add_columns(j);
-        if (!rc)
-            rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "name", err);
-    }
-    json_decref(j);
-    return rc;
+    return list_get(c, &VIEW, err);
 }
 
 /* ---------------------------------------------------------------- options of the API */
@@ -186,6 +178,8 @@ int option_set(struct cli *c, struct sh_err *err)
         rc = rest_call(c, "PATCH", OPTIONS, body, 0, &j, err);
     if (!rc)
         rc = show_options(c, j, true, err);
+    if (!rc && c->output == OUTPUT_TABLE)
+        list_said_dry_run(c);
     json_decref(body);
     json_decref(j);
     return rc;

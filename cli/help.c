@@ -11,32 +11,77 @@ static void usage_line(const struct cli_cmd *k, char *out, size_t size)
              k->args[0] ? " " : "", k->args);
 }
 
-void help_all(void)
+/* Calls one() for each command, those of one title together, a title first. */
+static void by_title(void (*head)(const char *title), void (*one)(const struct cli_cmd *k))
+{
+    const char *title = NULL;
+
+    for (size_t v = 0; v <= CLI_N_VERBS; v++) {
+        const struct cli_verb *verb = v < CLI_N_VERBS ? &CLI_VERBS[v] : &CLI_OTHER_VERB;
+        bool is_new = !title || strcmp(title, verb->title) != 0;
+
+        for (size_t i = 0; i < CLI_N_CMDS; i++) {
+            if (cli_verb(CLI_CMDS[i].verb) != verb)
+                continue;
+            if (is_new)
+                head(verb->title);
+            is_new = false;
+            title = verb->title;
+            one(&CLI_CMDS[i]);
+        }
+    }
+}
+
+static void print_title(const char *title)
+{
+    printf("\n%s:\n", title);
+}
+
+static void print_command(const struct cli_cmd *k)
 {
     char line[96];
-    int wide = 0;
 
-    for (size_t i = 0; i < CLI_N_CMDS; i++) {
-        usage_line(&CLI_CMDS[i], line, sizeof(line));
-        wide = SH_MAX(wide, (int)strlen(line));
-    }
+    usage_line(k, line, sizeof(line));
+    printf("  %-36s  %s\n", line, k->help);
+}
+
+static void print_names(const struct sh_conf_opt *o, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        printf("  --%-12s  %s\n", o[i].name, o[i].help);
+}
+
+void help_all(void)
+{
     printf("shunt - run and use a Shunt system: tenants share GPUs for inference and training\n\n"
-           "usage: shunt COMMAND [arguments] [options]\n\n");
-    for (size_t i = 0; i < CLI_N_CMDS; i++) {
-        if (i > 0 && strcmp(CLI_CMDS[i].verb, CLI_CMDS[i - 1].verb) != 0 &&
-            (CLI_CMDS[i].noun || CLI_CMDS[i - 1].noun))
-            putchar('\n');
-        usage_line(&CLI_CMDS[i], line, sizeof(line));
-        printf("  %-*s  %s\n", wide, line, CLI_CMDS[i].help);
-    }
+           "usage: shunt COMMAND [arguments] [options]\n\n"
+           "First steps:\n"
+           "  shunt up                                               a system on this machine\n"
+           "  shunt create tenant T                                  who owns models and jobs\n"
+           "  shunt create key K --tenant T --role tenant-admin --save t.key\n"
+           "  export SHUNT_KEY_FILE=t.key                            from here on as that tenant\n"
+           "  shunt push model M FILE.onnx --wait                    serve a model\n"
+           "  shunt infer M --random 1                               ask it\n"
+           "  shunt push dataset D FILE.safetensors                  train one:\n"
+           "  shunt submit --model M --dataset D --labels NAME --epochs 3\n"
+           "  shunt get jobs --live      shunt get jobs --watch      shunt explain JOB\n");
+    by_title(print_title, print_command);
+    printf("\nlist, ls, show and describe are get; rm is delete; nouns may stand in the "
+           "singular.\n");
     printf("\nOptions of every command:\n");
-    for (size_t i = 0; i < CLI_N_COMMON; i++)
-        printf("  --%-12s  %s\n", CLI_COMMON[i].name, CLI_COMMON[i].help);
-    printf("  --config        file with lines \"name = value\"; without it ~/.config/shunt/config\n"
-           "\nEach option can also come from the environment: SHUNT_SERVER, SHUNT_KEY, "
+    print_names(CLI_COMMON, CLI_N_COMMON);
+    printf("  --config        file with lines \"name = value\" and sections \"[profile]\"; without "
+           "it\n"
+           "                  ~/.config/shunt/config\n");
+    printf("\nOptions of get:\n");
+    print_names(cli_verb("get")->opts, cli_verb("get")->n_opts);
+    printf("\nOf everything that changes something:\n");
+    print_names(cli_verb("set")->opts, cli_verb("set")->n_opts);
+    printf("\nEach option can also come from the environment: SHUNT_SERVER, SHUNT_KEY, "
            "SHUNT_TENANT ...\nMore: shunt COMMAND --help, shunt --docs (Markdown), "
-           "shunt --completion bash|zsh, shunt --version.\n"
-           "Exit status: 0 ok, 1 refused, 2 usage, 3 server not reachable.\n");
+           "shunt --version.\n"
+           "Completion: source <(shunt --completion bash), or zsh.\n"
+           "Exit status: " CLI_EXIT_TEXT ".\n");
 }
 
 static void default_text(const struct sh_conf_opt *o, char *out, size_t size)
@@ -56,22 +101,36 @@ static void print_options(const struct sh_conf_opt *o, size_t n)
     }
 }
 
-void help_verb(const char *verb, const char *noun)
+int help_verb(const char *verb, const char *noun, struct sh_err *err)
 {
+    const struct cli_cmd *first = NULL;
     char line[96];
+    char *words[] = {(char *)verb};
+    int used;
 
     for (size_t i = 0; i < CLI_N_CMDS; i++) {
         const struct cli_cmd *k = &CLI_CMDS[i];
 
         if (strcmp(k->verb, verb) != 0 || (noun && k->noun && strcmp(k->noun, noun) != 0))
             continue;
+        first = k;
         usage_line(k, line, sizeof(line));
         printf("shunt %s [options]\n  %s\n", line, k->help);
         print_options(k->opts, k->n_opts);
         putchar('\n');
     }
+    if (!first) {
+        cli_find(words, 1, &used, err);
+        return SH_E_INVALID;
+    }
+    if (cli_verb(verb)->n_opts > 0) {
+        printf("Options of every %s:\n", verb);
+        print_options(cli_verb(verb)->opts, cli_verb(verb)->n_opts);
+        putchar('\n');
+    }
     printf("Options of every command:\n");
     print_options(CLI_COMMON, CLI_N_COMMON);
+    return SH_OK;
 }
 
 static void docs_options(const struct sh_conf_opt *o, size_t n)
@@ -85,23 +144,54 @@ static void docs_options(const struct sh_conf_opt *o, size_t n)
     }
 }
 
-void help_docs(void)
+static void docs_title(const char *title)
+{
+    printf("\n### %s\n\n| command | does |\n| --- | --- |\n", title);
+}
+
+static void docs_command(const struct cli_cmd *k)
 {
     char line[96];
 
+    usage_line(k, line, sizeof(line));
+    printf("| `shunt %s` | %s |\n", line, k->help);
+}
+
+static bool is_first_with(size_t verb)
+{
+    for (size_t i = 0; i < verb; i++)
+        if (CLI_VERBS[i].opts == CLI_VERBS[verb].opts)
+            return false;
+    return true;
+}
+
+/* The options that this verb shares with others. */
+static void docs_verbs(size_t first)
+{
+    printf("\n### Of ");
+    for (size_t i = first; i < CLI_N_VERBS; i++)
+        if (CLI_VERBS[i].opts == CLI_VERBS[first].opts)
+            printf("%s`%s`", i > first ? ", " : "", CLI_VERBS[i].verb);
+    printf("\n\n");
+    docs_options(CLI_VERBS[first].opts, CLI_VERBS[first].n_opts);
+}
+
+void help_docs(void)
+{
     printf("# The command `shunt`\n\n"
            "Printed by `shunt --docs`. It speaks only REST; `shunt up` and `shunt down` start and "
            "stop a system on this machine.\n\n"
-           "Exit status: 0 ok, 1 refused, 2 usage, 3 server not reachable.\n\n"
+           "Exit status: " CLI_EXIT_TEXT ".\n\n"
            "## Options of every command\n\n"
            "Order: default, file (`--config FILE`, else `~/.config/shunt/config`; lines "
-           "`name = value`), environment (`SHUNT_SERVER`, `SHUNT_KEY` ...), command line.\n\n");
+           "`name = value`, and sections `[profile]` of which --profile names one), environment "
+           "(`SHUNT_SERVER`, `SHUNT_KEY` ...), command line.\n\n");
     docs_options(CLI_COMMON, CLI_N_COMMON);
-    printf("\n## Commands\n\n| command | does |\n| --- | --- |\n");
-    for (size_t i = 0; i < CLI_N_CMDS; i++) {
-        usage_line(&CLI_CMDS[i], line, sizeof(line));
-        printf("| `shunt %s` | %s |\n", line, CLI_CMDS[i].help);
-    }
+    printf("\n## Commands\n");
+    by_title(docs_title, docs_command);
+    for (size_t i = 0; i < CLI_N_VERBS; i++)
+        if (CLI_VERBS[i].n_opts > 0 && is_first_with(i))
+            docs_verbs(i);
     for (size_t i = 0; i < CLI_N_CMDS; i++) {
         const struct cli_cmd *k = &CLI_CMDS[i];
 
@@ -114,75 +204,38 @@ void help_docs(void)
 
 /* ---------------------------------------------------------------- completion */
 
-static void verbs(const char *format)
-{
-    for (size_t i = 0; i < CLI_N_CMDS; i++)
-        if (i == 0 || strcmp(CLI_CMDS[i].verb, CLI_CMDS[i - 1].verb) != 0)
-            printf(format, CLI_CMDS[i].verb);
-}
+static const char BASH[] =
+    "_shunt() {\n"
+    "    local cur=${COMP_WORDS[COMP_CWORD]} w\n"
+    "    COMPREPLY=()\n"
+    "    while IFS= read -r w; do\n"
+    "        if [ \"$w\" = :file ]; then\n"
+    "            compopt -o filenames 2>/dev/null\n"
+    "            while IFS= read -r w; do COMPREPLY+=(\"$w\"); done < <(compgen -f -- \"$cur\")\n"
+    "        else\n"
+    "            COMPREPLY+=(\"$w\")\n"
+    "        fi\n"
+    "    done < <(\"$1\" --complete \"${COMP_WORDS[@]:1:COMP_CWORD}\" 2>/dev/null)\n"
+    "}\n"
+    "complete -F _shunt shunt\n";
 
-static void nouns(const char *verb)
-{
-    for (size_t i = 0; i < CLI_N_CMDS; i++)
-        if (CLI_CMDS[i].noun && strcmp(CLI_CMDS[i].verb, verb) == 0)
-            printf(" %s", CLI_CMDS[i].noun);
-}
-
-static void option_words(const struct sh_conf_opt *o, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        printf(" --%s", o[i].name);
-}
-
-static void complete_bash(void)
-{
-    printf("_shunt() {\n"
-           "    local cur=${COMP_WORDS[COMP_CWORD]} verb='' noun='' w words=''\n"
-           "    for w in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n"
-           "        case $w in -*) continue ;; esac\n"
-           "        if [ -z \"$verb\" ]; then verb=$w; elif [ -z \"$noun\" ]; then noun=$w; fi\n"
-           "    done\n"
-           "    case \"$verb\" in\n    '') words='");
-    verbs("%s ");
-    printf("--help --version' ;;\n");
-    for (size_t i = 0; i < CLI_N_CMDS; i++) {
-        const struct cli_cmd *k = &CLI_CMDS[i];
-
-        if (!k->noun || (i > 0 && strcmp(k->verb, CLI_CMDS[i - 1].verb) == 0))
-            continue;
-        printf("    %s) [ -n \"$noun\" ] || words='", k->verb);
-        nouns(k->verb);
-        printf("' ;;\n");
-    }
-    printf("    esac\n    case \"$verb $noun\" in\n");
-    for (size_t i = 0; i < CLI_N_CMDS; i++) {
-        const struct cli_cmd *k = &CLI_CMDS[i];
-
-        if (k->n_opts == 0)
-            continue;
-        printf("    \"%s %s\"*) words+='", k->verb, k->noun ? k->noun : "");
-        option_words(k->opts, k->n_opts);
-        printf("' ;;\n");
-    }
-    printf("    esac\n    case $cur in -*) words+='");
-    option_words(CLI_COMMON, CLI_N_COMMON);
-    printf(" --help' ;; esac\n"
-           "    if [ -n \"$noun\" ] && [[ $cur != -* ]]; then\n"
-           "        COMPREPLY=($(compgen -f -- \"$cur\"))\n"
-           "    else\n"
-           "        COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
-           "    fi\n}\ncomplete -o filenames -F _shunt shunt\n");
-}
+static const char ZSH[] =
+    "#compdef shunt\n"
+    "_shunt() {\n"
+    "    local -a found\n"
+    "    found=(\"${(@f)$(\"$words[1]\" --complete \"${(@)words[2,CURRENT]}\" 2>/dev/null)}\")\n"
+    "    (( ${found[(Ie):file]} )) && { found=(${found:#:file}); _files }\n"
+    "    compadd -- ${found:#}\n"
+    "}\n"
+    "if [ \"$funcstack[1]\" = _shunt ]; then _shunt \"$@\"; else compdef _shunt shunt; fi\n";
 
 int help_completion(const char *shell, struct sh_err *err)
 {
-    bool is_zsh = shell && strcmp(shell, "zsh") == 0;
-
-    if (!is_zsh && (!shell || strcmp(shell, "bash") != 0))
+    if (shell && strcmp(shell, "bash") == 0)
+        fputs(BASH, stdout);
+    else if (shell && strcmp(shell, "zsh") == 0)
+        fputs(ZSH, stdout);
+    else
         return SH_FAIL(err, SH_E_INVALID, "--completion wants bash or zsh");
-    /* zsh runs bash's functions when asked to. */
-    if (is_zsh)
-        printf("#compdef shunt\nautoload -U +X bashcompinit && bashcompinit\n");
-    complete_bash();
     return SH_OK;
 }

@@ -1,6 +1,7 @@
 /* infer.c - `shunt infer`: requests with binary tensors over /v2, their answers, their latency. */
 #include "cli/out.h"
 #include "cli/tensors.h"
+#include "cli/upload.h"
 #include "common/clock.h"
 #include "common/mem.h"
 
@@ -68,9 +69,10 @@ static int load_inputs(struct load *l, struct sh_err *err)
 
     if (file == (o->random > 0))
         return cli_usage(l->c, err, "give either --inputs FILE or --random SEED");
-    if (file)
+    rc = file ? upload_check(o->inputs, err) : SH_OK;
+    if (!rc && file)
         rc = tensors_from_file(o->inputs, wanted, &l->in, err);
-    else
+    else if (!rc)
         rc = tensors_random(wanted, o->offset + SH_MAX(o->rows, (int64_t)1), (uint64_t)o->random,
                             &l->in, err);
     if (rc)
@@ -258,7 +260,7 @@ static void print_json(const struct load *l, const double *sorted, int64_t right
         json_object_set_new(j, "accuracy",
                             json_real((double)right / (double)l->out.list[0].dims[0]));
     }
-    out_json(j);
+    out_data(l->c, j);
     json_decref(j);
 }
 
@@ -302,7 +304,7 @@ static int report(struct load *l, struct sh_err *err)
         rc = count_right(l, &right, err);
     if (!rc && l->n_errors == 0 && file && file[0])
         rc = tensors_write(&l->out, file, err);
-    if (!rc && l->c->output == OUTPUT_JSON)
+    if (!rc && l->c->output == OUTPUT_DATA)
         print_json(l, sorted, right);
     else if (!rc && l->n_ms > 0 && l->c->output == OUTPUT_TABLE)
         print_text(l, sorted, right);

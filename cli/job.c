@@ -1,5 +1,5 @@
-/* job.c - jobs: submit, look at, wait, control, explain. Also queues and executors. */
-#include "cli/out.h"
+/* job.c - jobs: submit, look at, wait, control, explain. */
+#include "cli/lists.h"
 #include "common/clock.h"
 #include "common/hash.h"
 #include "common/mem.h"
@@ -10,7 +10,6 @@
 
 #define POLL_MS 250
 #define LOSSES_PAGE 10000
-#define AWAY_NS 30000000000LL /* a server that is restarted meanwhile does not end a wait */
 #define MAX_SPEC (1u << 20)
 
 int job_path(struct cli *c, char path[static REST_PATH_MAX], const char *id, const char *below,
@@ -35,40 +34,96 @@ bool job_is_final(const char *state)
 
 /* ---------------------------------------------------------------- lists */
 
+/* As squeue shows them: what runs, by priority, then what waits. */
+static int rank(const json_t *j)
+{
+    static const char *const ORDER[] = {"COMPLETING", "RUNNING",   "STARTING", "CANCELLING",
+                                        "PREEMPTED",  "SUSPENDED", "QUEUED",   "HELD"};
+    int i = 0;
+
+    while (i < (int)SH_ARRAY_LEN(ORDER) && strcmp(ORDER[i], rest_text(j, "state")) != 0)
+        i++;
+    return i;
+}
+
+static bool goes_before(const json_t *a, const json_t *b)
+{
+    json_int_t pa = json_integer_value(json_object_get(a, "priority"));
+    json_int_t pb = json_integer_value(json_object_get(b, "priority"));
+
+    if (rank(a) != rank(b))
+        return rank(a) < rank(b);
+    return pa != pb ? pa > pb
+                    : json_integer_value(json_object_get(a, "id")) <
+                          json_integer_value(json_object_get(b, "id"));
+}
+
+static int compare(const void *a, const void *b)
+{
+    const json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
+
+    return goes_before(x, y) ? -1 : goes_before(y, x);
+}
+
+static void sort_live(json_t *jobs)
+{
+    size_t n = json_array_size(jobs);
+    json_t **list = calloc(n + 1, sizeof(json_t *));
+
+    for (size_t i = 0; list && i < n; i++)
+        list[i] = json_incref(json_array_get(jobs, i));
+    if (list)
+        qsort(list, n, sizeof(json_t *), compare);
+    for (size_t i = 0; list && i < n; i++)
+        json_array_set_new(jobs, i, list[i]);
+    free(list);
+}
+
 int job_get(struct cli *c, struct sh_err *err)
 {
-    static const struct out_col COLS[] = {{"JOB", "id", OUT_TEXT},
-                                          {"STATE", "state", OUT_TEXT},
-                                          {"MODEL", "model", OUT_TEXT},
-                                          {"STEP", "step", OUT_TEXT},
-                                          {"STEPS", "steps", OUT_TEXT},
-                                          {"LOSS", "loss", OUT_NUMBER},
-                                          {"SAMPLES/S", "samples_per_s", OUT_NUMBER},
-                                          {"PREEMPTED", "preemptions", OUT_TEXT},
-                                          {"REASON", "reason", OUT_TEXT},
-                                          {"NAME", "name", OUT_TEXT}};
-    char path[REST_PATH_MAX];
-    json_t *j = NULL;
+    static const struct out_col COLS[] = {
+        {"JOB", "id", OUT_TEXT},
+        {"NAME", "name", OUT_TEXT},
+        {"STATE", "state", OUT_TEXT},
+        {"MODEL", "model", OUT_TEXT},
+        {"STEP", "step", OUT_TEXT},
+        {"STEPS", "steps", OUT_TEXT},
+        {"LOSS", "loss", OUT_NUMBER},
+        {"SAMPLES/S", "samples_per_s", OUT_NUMBER},
+        {"PREEMPTED", "preemptions", OUT_TEXT},
+        {"AGE", "created_at", OUT_AGE},
+        {"REASON", "reason", OUT_TEXT},
+        {"KIND", "kind", OUT_TEXT, true},
+        {"QUEUE", "queue", OUT_TEXT, true},
+        {"PRIORITY", "priority", OUT_TEXT, true},
+        {"EXECUTOR", "executor", OUT_TEXT, true},
+        {"ATTEMPT", "attempt", OUT_TEXT, true},
+        {"DATASET", "dataset", OUT_TEXT, true},
+        {"STARTED", "started_at", OUT_TIME, true},
+        {"FINISHED", "finished_at", OUT_TIME, true},
+        {"LABELS", "labels", OUT_TEXT, true},
+        {"FLAGS", "flags", OUT_TEXT, true},
+    };
+    struct list_view v = {.path = "/api/v1/jobs",
+                          .flags = REST_TENANT,
+                          LIST_COLS(COLS),
+                          .name = "id",
+                          .prepare = c->conf->live ? sort_live : NULL};
+    const char *state = c->conf->state;
+    char path[REST_PATH_MAX], *url = NULL;
     int rc;
 
-    if (c->n_args == 0) {
-        char *url = NULL;
-
-        rc = rest_query("/api/v1/jobs", &url, err, "state", c->conf->state, "queue", c->conf->queue,
-                        "label", c->conf->job_labels, NULL);
-        if (!rc)
-            rc = rest_list(c, url, REST_TENANT, &j, err);
-        free(url);
-        if (!rc)
-            rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "id", err);
-    } else {
+    if (c->n_args > 0) {
         rc = job_path(c, path, c->args[0], NULL, err);
-        if (!rc)
-            rc = rest_get(c, path, REST_TENANT, &j, err);
-        if (!rc)
-            rc = out_object(c, j, "id", err);
+        return rc ? rc : list_show_one(c, path, &v, err);
     }
-    json_decref(j);
+    if (c->conf->live && state && state[0])
+        return cli_usage(c, err, "give either --live or --state");
+    rc = rest_query(v.path, &url, err, "state", c->conf->live ? CLI_LIVE_STATES : state, "queue",
+                    c->conf->queue, "label", c->conf->job_labels, NULL);
+    if (!rc)
+        rc = list_show(c, url, &v, err);
+    free(url);
     return rc;
 }
 
@@ -78,32 +133,11 @@ int job_checkpoints(struct cli *c, struct sh_err *err)
                                           {"STEP", "step", OUT_TEXT},
                                           {"BYTES", "bytes", OUT_BYTES},
                                           {"CREATED", "created_at", OUT_TIME}};
+    static const struct list_view VIEW = {.flags = REST_TENANT, LIST_COLS(COLS), .name = "step"};
     char path[REST_PATH_MAX];
-    json_t *j = NULL;
     int rc = job_path(c, path, c->args[0], "checkpoints", err);
 
-    if (!rc)
-        rc = rest_list(c, path, REST_TENANT, &j, err);
-    if (!rc)
-        rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "step", err);
-    json_decref(j);
-    return rc;
-}
-
-int executor_get(struct cli *c, struct sh_err *err)
-{
-    static const struct out_col COLS[] = {{"NAME", "name", OUT_TEXT},
-                                          {"STATE", "state", OUT_TEXT},
-                                          {"DEVICE", "device", OUT_TEXT},
-                                          {"POOL", "pool_bytes", OUT_BYTES},
-                                          {"SINCE", "seen_at", OUT_TIME}};
-    json_t *j = NULL;
-    int rc = rest_list(c, "/api/v1/executors", 0, &j, err);
-
-    if (!rc)
-        rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "name", err);
-    json_decref(j);
-    return rc;
+    return rc ? rc : list_show(c, path, &VIEW, err);
 }
 
 /* ---------------------------------------------------------------- submit */
@@ -116,23 +150,11 @@ struct setting { /* an option that becomes a number of the spec */
 static int set_numbers(struct cli *c, json_t *obj, const struct setting *s, size_t n,
                        struct sh_err *err)
 {
-    for (size_t i = 0; i < n; i++) {
-        int64_t whole;
-        double v;
-        json_t *j;
+    int rc = SH_OK;
 
-        if (!s[i].text || !s[i].text[0])
-            continue;
-        if (s[i].is_int && sh_parse_i64(s[i].text, INT64_MIN, INT64_MAX, "", &whole, NULL))
-            return cli_usage(c, err, "%s wants a whole number, not \"%.40s\"", s[i].name,
-                             s[i].text);
-        if (!s[i].is_int && sh_parse_f64(s[i].text, -1e300, 1e300, "", &v, NULL))
-            return cli_usage(c, err, "%s wants a number, not \"%.40s\"", s[i].name, s[i].text);
-        j = s[i].is_int ? json_integer(whole) : json_real(v);
-        if (json_object_set_new(obj, s[i].name, j))
-            return SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
-    }
-    return SH_OK;
+    for (size_t i = 0; !rc && i < n; i++)
+        rc = cli_set_number(c, obj, s[i].name, s[i].text, s[i].is_int, err);
+    return rc;
 }
 
 static int set_text(json_t *obj, const char *name, const char *text, struct sh_err *err)
@@ -298,7 +320,7 @@ int job_set(struct cli *c, struct sh_err *err)
 {
     const struct setting priority = {"priority", c->conf->new_priority, true};
     const char *deadline = c->conf->deadline;
-    json_t *patch = json_object(), *j = NULL;
+    json_t *patch = json_object();
     char path[REST_PATH_MAX];
     int rc = patch ? job_path(c, path, c->args[0], NULL, err)
                    : SH_FAIL(err, SH_E_NOMEM, "could not allocate a change");
@@ -311,12 +333,15 @@ int job_set(struct cli *c, struct sh_err *err)
         json_object_set_new(patch, "deadline", json_null());
     else if (!rc)
         rc = set_text(patch, "deadline", deadline, err);
+    if (!rc && json_object_size(patch) == 0)
+        rc = cli_usage(c, err, "say what to change: --priority, --label or --deadline");
     if (!rc)
-        rc = rest_call(c, "PATCH", path, patch, REST_TENANT, &j, err);
-    if (!rc)
-        rc = out_object(c, j, "id", err);
+        return list_change(
+            c,
+            &(struct change){
+                .method = "PATCH", .path = path, .name = "id", .flags = REST_TENANT, .body = patch},
+            err, NULL);
     json_decref(patch);
-    json_decref(j);
     return rc;
 }
 
@@ -359,14 +384,11 @@ static int look_at(struct cli *c, const char *path, int64_t *seen_ns, json_t **o
 {
     struct sh_err now = {0};
     int rc = rest_get(c, path, REST_TENANT, out, &now);
-    bool away = rc && (c->exit_code == CLI_NOT_REACHABLE || sh_rc_retry(rc));
 
-    if (!rc) {
-        *seen_ns = sh_clock_ns();
-        c->exit_code = CLI_REFUSED; /* whatever comes now, the server was reached */
-    }
-    if (away && *seen_ns > 0 && sh_clock_ns() - *seen_ns < AWAY_NS)
+    if (rest_is_away(c, rc, *seen_ns))
         return SH_OK;
+    if (!rc)
+        *seen_ns = sh_clock_ns();
     return rc ? sh_err_copy(err, &now) : SH_OK;
 }
 
@@ -425,8 +447,8 @@ static int report_end(struct cli *c, const json_t *j, struct sh_err *err)
     bool is_rated = json_is_number(json_object_get(result, "accuracy"));
     char accuracy[32], version[32];
 
-    if (c->output == OUTPUT_JSON)
-        out_json(j);
+    if (c->output == OUTPUT_DATA)
+        out_data(c, j);
     if (strcmp(state, "SUCCEEDED") != 0) {
         c->exit_code = CLI_REFUSED;
         return SH_FAIL(err, SH_E_CONFLICT, "job %" JSON_INTEGER_FORMAT " is %s%s%s", id, state,
@@ -472,40 +494,57 @@ int job_submit(struct cli *c, struct sh_err *err)
     if (!rc) {
         snprintf(id, sizeof(id), "%" JSON_INTEGER_FORMAT,
                  json_integer_value(json_object_get(j, "id")));
-        if (c->output == OUTPUT_NAME)
+        if (c->output == OUTPUT_NAME && !c->conf->dry_run)
             puts(id);
-        else if (c->output == OUTPUT_JSON && !c->conf->wait)
-            out_json(j);
-        else
+        else if (c->output == OUTPUT_DATA && (!c->conf->wait || c->conf->dry_run))
+            out_data(c, j);
+        else if (!list_said_dry_run(c))
             out_say(c, "Job %s is %s.%s%s", id, rest_text(j, "state"),
                     c->conf->wait ? "" : " Next: shunt wait job ", c->conf->wait ? "" : id);
     }
-    if (!rc && c->conf->wait)
+    if (!rc && c->conf->wait && !c->conf->dry_run)
         rc = wait_and_report(c, id, err);
     json_decref(job);
     json_decref(j);
     return rc;
 }
 
-/* cancel, hold, release, suspend, resume, requeue, checkpoint: the verb is the server's word too.
- * */
-int job_control(struct cli *c, struct sh_err *err)
+static int control(struct cli *c, const char *id, struct sh_err *err)
 {
     char path[REST_PATH_MAX], flags[128];
     json_t *j = NULL;
-    int rc = job_path(c, path, c->args[0], c->cmd->verb, err);
+    int rc = job_path(c, path, id, c->cmd->verb, err);
 
     if (!rc)
         rc = rest_call(c, "POST", path, NULL, REST_TENANT, &j, err);
     if (!rc && c->output != OUTPUT_TABLE)
         rc = out_object(c, j, "state", err);
     out_text(j, "flags", OUT_TEXT, flags, sizeof(flags));
-    if (!rc && c->output == OUTPUT_TABLE)
-        out_say(c, "Job %s is %s.%s%s", c->args[0], rest_text(j, "state"),
-                json_array_size(json_object_get(j, "flags")) ? " " : "",
-                json_array_size(json_object_get(j, "flags")) ? flags : "");
+    if (!rc && c->output == OUTPUT_TABLE && !list_said_dry_run(c))
+        out_say(c, "Job %s is %s%s%s.", id, rest_text(j, "state"),
+                strcmp(flags, "-") == 0 ? "" : ", ", strcmp(flags, "-") == 0 ? "" : flags);
     json_decref(j);
     return rc;
+}
+
+/* cancel, hold, release, suspend, resume, requeue, checkpoint: the verb is the server's word too.
+ * One job that refuses does not save the others; the last refusal is the command's. */
+int job_control(struct cli *c, struct sh_err *err)
+{
+    struct sh_err last = {0};
+
+    for (int i = 0; i < c->n_args; i++) {
+        struct sh_err now = {0};
+
+        if (!control(c, c->args[i], &now))
+            continue;
+        if (last.rc)
+            fprintf(stderr, "shunt: %s\n", last.msg);
+        last = now;
+        if (c->exit_code == CLI_NOT_REACHABLE)
+            break;
+    }
+    return last.rc ? sh_err_copy(err, &last) : SH_OK;
 }
 
 static void say_holders(const json_t *holders)
@@ -608,13 +647,13 @@ int job_losses(struct cli *c, struct sh_err *err)
     if (!rc)
         rc = get_losses(c, path, 0, 1, &j, err);
     n = (size_t)json_integer_value(json_object_get(j, "total"));
-    if (c->output != OUTPUT_JSON && n > (size_t)c->conf->last)
+    if (c->output != OUTPUT_DATA && n > (size_t)c->conf->last)
         from = n - (size_t)c->conf->last;
     if (!rc)
         rc = collect_losses(c, path, from, all, err);
-    if (!rc && c->output == OUTPUT_JSON)
-        out_json(all);
-    if (!rc && c->output != OUTPUT_JSON)
+    if (!rc && c->output == OUTPUT_DATA)
+        out_data(c, all);
+    if (!rc && c->output != OUTPUT_DATA)
         for (size_t i = 0; i < json_array_size(all); i++)
             printf("%8zu  %.6g\n", from + i + 1, json_number_value(json_array_get(all, i)));
     json_decref(all);

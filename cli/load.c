@@ -1,6 +1,6 @@
 /* load.c - versions on executors: load, unload, pin; where they stand, how fast they run, how the
  * latency target of a model was met. */
-#include "cli/out.h"
+#include "cli/lists.h"
 #include "common/mem.h"
 
 #include <inttypes.h>
@@ -10,19 +10,12 @@
 static int act(struct cli *c, const char *verb, const char *done, struct sh_err *err)
 {
     char path[REST_PATH_MAX];
-    json_t *j = NULL;
     int rc = model_ref_path(c, path, c->args[0], verb, err);
 
-    if (!rc)
-        rc = rest_call(c, "POST", path, NULL, REST_TENANT, &j, err);
-    if (!rc && c->output == OUTPUT_NAME)
-        printf("%s\n", c->args[0]);
-    else if (!rc && c->output == OUTPUT_JSON)
-        out_json(j);
-    else if (!rc)
-        out_say(c, "%s %s.", c->args[0], done);
-    json_decref(j);
-    return rc;
+    return rc ? rc
+              : list_change(c,
+                            &(struct change){.method = "POST", .path = path, .flags = REST_TENANT},
+                            err, "%s %s.", c->args[0], done);
 }
 
 int model_load(struct cli *c, struct sh_err *err)
@@ -30,7 +23,7 @@ int model_load(struct cli *c, struct sh_err *err)
     int rc =
         act(c, "load", c->conf->wait ? "is being loaded" : "is being loaded (--wait waits)", err);
 
-    return !rc && c->conf->wait ? model_wait(c, err) : rc;
+    return !rc && c->conf->wait && !c->conf->dry_run ? model_wait(c, err) : rc;
 }
 
 int model_unload(struct cli *c, struct sh_err *err)
@@ -50,17 +43,17 @@ int model_unpin(struct cli *c, struct sh_err *err)
 
 int model_share(struct cli *c, struct sh_err *err)
 {
-    json_t *body = json_pack("{s:s}", "visibility", c->args[1]), *j = NULL;
     char path[REST_PATH_MAX];
     int rc = model_path(path, c->args[0], NULL, err);
 
-    if (!rc)
-        rc = rest_call(c, "PATCH", path, body, REST_TENANT, &j, err);
-    if (!rc)
-        rc = out_object(c, j, "name", err);
-    json_decref(body);
-    json_decref(j);
-    return rc;
+    return rc ? rc
+              : list_change(c,
+                            &(struct change){.method = "PATCH",
+                                             .path = path,
+                                             .name = "name",
+                                             .flags = REST_TENANT,
+                                             .body = json_pack("{s:s}", "visibility", c->args[1])},
+                            err, NULL);
 }
 
 /* A list inside of what the server knows of a version; without a number of the newest. */
@@ -78,8 +71,8 @@ static int get_list(struct cli *c, const char *below, const char *list, const st
         rc = version_path(path, name, version, below, err);
     if (!rc)
         rc = rest_get(c, path, REST_TENANT, &j, err);
-    if (!rc && c->output == OUTPUT_JSON)
-        out_json(j);
+    if (!rc && c->output == OUTPUT_DATA)
+        rc = out_object(c, j, "model", err);
     else if (!rc)
         rc = out_list(c, json_object_get(j, list), cols, n_cols, cols[0].path, err);
     json_decref(j);
@@ -112,7 +105,7 @@ int profile_get(struct cli *c, struct sh_err *err)
 int slo_report(struct cli *c, struct sh_err *err)
 {
     char path[REST_PATH_MAX];
-    json_t *j = NULL;
+    static const struct list_view VIEW = {.flags = REST_TENANT, .name = "model"};
     int rc = rest_path(path, err, "api", "v1", "models", c->args[0], "slo", "attainment", NULL);
     size_t n = rc ? 0 : strlen(path);
 
@@ -120,10 +113,5 @@ int slo_report(struct cli *c, struct sh_err *err)
         rc = cli_usage(c, err, "--window is 5m, 1h or 1d");
     if (!rc)
         snprintf(path + n, sizeof(path) - n, "?window=%s", c->conf->window);
-    if (!rc)
-        rc = rest_get(c, path, REST_TENANT, &j, err);
-    if (!rc)
-        rc = out_object(c, j, "model", err);
-    json_decref(j);
-    return rc;
+    return rc ? rc : list_show_one(c, path, &VIEW, err);
 }

@@ -1,5 +1,6 @@
 /* main.c - shunt: the command line of a Shunt system. */
-#include "cli/out.h"
+#include "cli/lists.h"
+#include "common/clock.h"
 #include "common/mem.h"
 
 #include <stdio.h>
@@ -7,37 +8,54 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_OPTS 64
-
 struct words { /* our copy of argv: conf.c moves its elements */
-    char **list, *profile;
+    char **list, *file;
+    const char *config; /* the file that is, or would be, read */
     int n;
+    bool help; /* was among them */
 };
 
-/* Short forms become long ones; "-o json" becomes "--output json". */
-static int copy_words(int argc, char **argv, bool with_profile, struct words *w, struct sh_err *err)
+static int copy_words(int argc, char **argv, struct words *w, struct sh_err *err)
 {
-    static char output[] = "--output", help[] = "--help", follow[] = "--follow";
     const char *home = sh_conf_env("HOME");
-    bool has_config = sh_conf_env("SHUNT_CONFIG") != NULL;
+    bool has_config = sh_conf_env("SHUNT_CONFIG") != NULL, is_over = false;
     int rc = SH_OK;
 
     *w = (struct words){.list = calloc((size_t)argc + 2, sizeof(*w->list))};
     if (!w->list)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a list of arguments");
     w->list[w->n++] = argv[0];
-    if (with_profile && home)
-        rc = sh_asprintf(err, &w->profile, "--config=%s/.config/shunt/config", home);
-    for (int i = 1; i < argc; i++)
-        has_config = has_config || strncmp(argv[i], "--config", 8) == 0;
-    if (w->profile && !has_config && access(strchr(w->profile, '=') + 1, R_OK) == 0)
-        w->list[w->n++] = w->profile;
+    if (home)
+        rc = sh_asprintf(err, &w->file, "--config=%s/.config/shunt/config", home);
+    w->config = has_config ? sh_conf_env("SHUNT_CONFIG")
+                : w->file  ? strchr(w->file, '=') + 1
+                           : NULL;
     for (int i = 1; i < argc; i++) {
-        bool is_output = strcmp(argv[i], "-o") == 0, is_help = strcmp(argv[i], "-h") == 0;
+        bool is_next = strcmp(argv[i], "--config") == 0 && i + 1 < argc;
 
-        bool is_follow = strcmp(argv[i], "-f") == 0;
-
-        w->list[w->n++] = is_output ? output : is_help ? help : is_follow ? follow : argv[i];
+        if (is_next || strncmp(argv[i], "--config=", 9) == 0) {
+            w->config = is_next ? argv[i + 1] : argv[i] + 9;
+            has_config = true;
+        }
+    }
+    if (w->file && !has_config && access(strchr(w->file, '=') + 1, R_OK) == 0)
+        w->list[w->n++] = w->file;
+    for (int i = 1; i < argc; i++) {
+        is_over = is_over || strcmp(argv[i], "--") == 0;
+        if (!is_over && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0))
+            w->help = true;
+        else
+            w->list[w->n++] =
+                is_over ? argv[i] : (char *)cli_long_form(argv[i]); /* never written to */
+    }
+    if (argc > 1 && strcmp(argv[1], "help") == 0) {
+        w->help = true;
+        for (int i = 1; i < w->n; i++)
+            if (strcmp(w->list[i], "help") == 0) {
+                memmove(w->list + i, w->list + i + 1, (size_t)(w->n - i) * sizeof(*w->list));
+                w->n--;
+                break;
+            }
     }
     return rc;
 }
@@ -45,93 +63,129 @@ static int copy_words(int argc, char **argv, bool with_profile, struct words *w,
 static void free_words(struct words *w)
 {
     free(w->list);
-    free(w->profile);
+    free(w->file);
 }
 
-static int load(const struct sh_conf_opt *opts, size_t n, struct words *w, struct cli *c,
+static int load(const struct sh_conf_table *t, void *conf, struct words *w, struct cli *c,
                 enum sh_conf_action *action, struct sh_err *err)
 {
-    struct sh_conf_table t = {"shunt", "Run and use a Shunt system.", opts, n,
-                              sizeof(struct cli_conf)};
     char **rest = NULL;
     int n_rest = 0;
-    int rc = sh_conf_load(&t, c->conf, w->n, w->list, &rest, &n_rest, action, err);
+    int rc = sh_conf_load(t, conf, w->n, w->list, &rest, &n_rest, action, err);
 
     c->args = rest;
     c->n_args = n_rest;
     return rc;
 }
 
-static size_t all_options(const struct cli_cmd *cmd, struct sh_conf_opt *out)
+static struct sh_conf_table table(const struct sh_conf_opt *opts, size_t n, size_t bytes)
 {
-    memcpy(out, CLI_COMMON, CLI_N_COMMON * sizeof(*out));
-    if (cmd && cmd->n_opts > 0)
-        memcpy(out + CLI_N_COMMON, cmd->opts, cmd->n_opts * sizeof(*out));
-    return CLI_N_COMMON + (cmd ? cmd->n_opts : 0);
+    return (struct sh_conf_table){"shunt",  "Run and use a Shunt system.", opts, n, bytes,
+                                  "profile"};
 }
 
-static void free_conf(const struct cli_cmd *cmd, struct cli_conf *conf)
+static int check_output(struct cli *c, struct sh_err *err)
 {
-    struct sh_conf_opt opts[MAX_OPTS];
-    size_t n = all_options(cmd, opts);
-    struct sh_conf_table t = {"shunt", "", opts, n, sizeof(*conf)};
+    const char *o = c->conf->output;
 
-    sh_conf_free(&t, conf);
+    c->is_wide = strcmp(o, "wide") == 0;
+    c->is_yaml = strcmp(o, "yaml") == 0;
+    if (c->is_yaml || strcmp(o, "json") == 0)
+        c->output = OUTPUT_DATA;
+    else if (strcmp(o, "name") == 0)
+        c->output = OUTPUT_NAME;
+    else if (!c->is_wide && strcmp(o, "table") != 0)
+        return cli_usage(c, err, "--output is table, wide, json, yaml or name, not \"%.40s\"", o);
+    return SH_OK;
 }
 
 static int check_args(struct cli *c, int used, struct sh_err *err)
 {
     int min, max;
 
-    c->args += used;
-    c->n_args -= used;
-    for (int i = 0; i < c->n_args; i++)
+    for (int i = 0; i < c->n_args; i++) {
+        const char *like = c->args[i][0] == '-' ? cli_like_option(c->cmd, c->args[i]) : NULL;
+
+        if (like)
+            return cli_usage(c, err, "there is no option \"%.60s\" here; did you mean --%s?",
+                             c->args[i], like);
         if (c->args[i][0] == '-' && c->args[i][1])
             return cli_usage(c, err, "there is no option \"%.60s\" here", c->args[i]);
+    }
+    c->args += used;
+    c->n_args -= used;
     cli_arg_range(c->cmd, &min, &max);
     if (c->n_args < min)
         return cli_usage(c, err, "want %s", c->cmd->args);
     if (c->n_args > max)
         return cli_usage(c, err, "\"%.60s\" is too much here", c->args[max]);
-    if (strcmp(c->conf->output, "json") == 0)
-        c->output = OUTPUT_JSON;
-    else if (strcmp(c->conf->output, "name") == 0)
-        c->output = OUTPUT_NAME;
-    else if (strcmp(c->conf->output, "table") != 0)
-        return cli_usage(c, err, "--output is table, json or name, not \"%.40s\"", c->conf->output);
-    return SH_OK;
+    return check_output(c, err);
 }
 
-/* The first look at the command line finds only the command; the second knows its options. */
+/* The first look at the command line, knowing all options of all commands, finds the command; the
+ * second takes those that it has. */
 static int find_command(struct cli *c, int argc, char **argv, int *used, struct sh_err *err)
 {
     enum sh_conf_action action = SH_CONF_RUN;
+    struct sh_conf_opt opts[CLI_MAX_OPTS];
+    struct sh_conf_table t = table(opts, cli_options(NULL, opts), sizeof(struct cli_any));
+    struct cli_any any = {0};
     struct words w;
-    int rc = copy_words(argc, argv, false, &w, err);
+    int rc = copy_words(argc, argv, &w, err);
 
     if (!rc)
-        rc = load(CLI_COMMON, CLI_N_COMMON, &w, c, &action, err);
-    if (!rc && action == SH_CONF_RUN) {
-        bool help = false;
-
-        for (int i = 0; i < c->n_args; i++)
-            help = help || strcmp(c->args[i], "--help") == 0;
-        c->cmd = cli_find(c->args, c->n_args, used, help ? NULL : err);
-        if (help && c->n_args > 0)
-            help_verb(c->args[0], c->cmd ? c->cmd->noun : NULL);
-        if (help)
-            c->cmd = NULL;
-        rc = help || c->cmd ? SH_OK : SH_E_INVALID;
+        rc = load(&t, &any, &w, c, &action, err);
+    if (rc || action != SH_CONF_RUN)
+        goto out;
+    if (w.help && c->n_args == 0) {
+        help_all();
+    } else if (w.help) {
+        c->cmd = cli_find(c->args, c->n_args, used, c->n_args > 1 ? err : NULL);
+        rc = c->cmd || c->n_args == 1
+                 ? help_verb(cli_real_verb(c->args[0]), c->cmd ? c->cmd->noun : NULL, err)
+                 : err->rc;
+        c->cmd = NULL;
+    } else {
+        c->cmd = cli_find(c->args, c->n_args, used, err);
+        rc = c->cmd ? SH_OK : SH_E_INVALID;
     }
-    free_conf(NULL, c->conf);
+    sh_conf_free(&t, &any);
+out:
     free_words(&w);
+    return rc;
+}
+
+/* Again and again, until something other than a server that is away for a moment ends it. */
+static int watch(struct cli *c, struct sh_err *err)
+{
+    int64_t seen_ns = 0;
+    int rc = SH_OK;
+
+    c->seen = json_object();
+    while (!rc) {
+        struct sh_err now = {0};
+
+        rc =
+            c->seen ? c->cmd->run(c, &now) : SH_FAIL(&now, SH_E_NOMEM, "could not allocate a list");
+        if (!rc)
+            seen_ns = sh_clock_ns();
+        else if (rest_is_away(c, rc, seen_ns))
+            rc = SH_OK;
+        else
+            sh_err_copy(err, &now);
+        if (!rc && ferror(stdout))
+            rc = SH_FAIL(err, SH_E_IO, "could not write");
+        if (!rc)
+            cli_sleep_ms(c->conf->every_ms);
+    }
     return rc;
 }
 
 static int run(struct cli *c, int argc, char **argv, struct sh_err *err)
 {
     enum sh_conf_action action = SH_CONF_RUN;
-    struct sh_conf_opt opts[MAX_OPTS];
+    struct sh_conf_opt opts[CLI_MAX_OPTS];
+    struct sh_conf_table t;
     struct words w = {0};
     int used = 0, rc;
 
@@ -139,16 +193,22 @@ static int run(struct cli *c, int argc, char **argv, struct sh_err *err)
     rc = find_command(c, argc, argv, &used, err);
     if (rc || !c->cmd)
         return rc;
-    rc = copy_words(argc, argv, true, &w, err);
+    t = table(opts, cli_options(c->cmd, opts), sizeof(struct cli_conf));
+    rc = copy_words(argc, argv, &w, err);
     if (!rc)
-        rc = load(opts, all_options(c->cmd, opts), &w, c, &action, err);
+        rc = load(&t, c->conf, &w, c, &action, err);
     if (!rc)
         rc = check_args(c, used, err);
+    c->config_path = w.config;
     if (!rc) {
         c->exit_code = CLI_REFUSED;
-        rc = c->cmd->run(c, err);
+        rc = c->conf->watch ? watch(c, err) : c->cmd->run(c, err);
     }
-    free_conf(c->cmd, c->conf);
+    if (rc == SH_E_NOTFOUND && c->exit_code == CLI_REFUSED)
+        c->exit_code = CLI_NO_SUCH;
+    else if (rc == SH_E_TIMEOUT && c->exit_code == CLI_REFUSED)
+        c->exit_code = CLI_LATE;
+    sh_conf_free(&t, c->conf);
     free_words(&w);
     return rc;
 }
@@ -171,10 +231,32 @@ static void print_nodes(const json_t *problem)
     }
 }
 
-static void print_failure(const struct cli *c, const struct sh_err *err)
+/* "there is no model ..." -> the noun whose list tells what there is; NULL if none does. */
+static const char *missing_noun(const char *msg)
 {
-    fprintf(stderr, "shunt: %s\n", err->msg);
-    print_nodes(c->problem);
+    static const char TEXT[] = "there is no ";
+    const char *word = strstr(msg, TEXT);
+    size_t n;
+
+    if (!word)
+        return NULL;
+    word += sizeof(TEXT) - 1;
+    n = strcspn(word, " ");
+    for (size_t i = 0; i < CLI_N_CMDS; i++) {
+        const struct cli_cmd *k = &CLI_CMDS[i];
+
+        if (strcmp(k->verb, "get") == 0 && strlen(k->noun) == n + 1 &&
+            memcmp(k->noun, word, n) == 0 && k->noun[n] == 's')
+            return k->noun;
+    }
+    return NULL;
+}
+
+/* What to do next, where the server could not know the words of this program. */
+static void print_advice(const struct cli *c, const struct sh_err *err)
+{
+    const char *noun = err->rc == SH_E_NOTFOUND ? missing_noun(err->msg) : NULL;
+
     if (err->rc == SH_E_UNAUTHENTICATED)
         fprintf(stderr, "Give a key with --key, --key-file or SHUNT_KEY, or run this where "
                         "`shunt up` was run (--state-dir).\n");
@@ -182,7 +264,53 @@ static void print_failure(const struct cli *c, const struct sh_err *err)
         fprintf(stderr, "Is it running? `shunt status` tells; `shunt up` starts one here; "
                         "--server names another.\n");
     else if (strstr(err->msg, "?tenant="))
-        fprintf(stderr, "With this command: --tenant NAME, or the key of that tenant.\n");
+        fprintf(stderr, "With this command: --tenant NAME, or the key of that tenant; `shunt get` "
+                        "also takes --all-tenants.\n");
+    else if (noun && strcmp(noun, "versions") == 0)
+        fprintf(stderr, "`shunt get versions MODEL` lists those there are.\n");
+    else if (noun && strcmp(noun, "keys") == 0)
+        fprintf(stderr, "`shunt get keys --tenant NAME` lists those there are, by id.\n");
+    else if (noun)
+        fprintf(stderr, "`shunt get %s` lists those there are.\n", noun);
+    else if (strstr(err->msg, "\"spec."))
+        fprintf(stderr, "Here: the option of that name, or the file of --spec; `shunt submit "
+                        "--help` lists them.\n");
+    else if (strncmp(err->msg, "this needs a key of role", 24) == 0)
+        fprintf(stderr, "`shunt whoami` tells whose key is used; --key-file names another.\n");
+    else if (strcmp(err->msg, "this needs an admin key") == 0)
+        fprintf(stderr, "An admin key is in the file admin.key of the folder of `shunt up`: "
+                        "--key-file names it.\n");
+}
+
+static void print_failure(const struct cli *c, const struct sh_err *err)
+{
+    fprintf(stderr, "shunt: %s\n", err->msg);
+    print_nodes(c->problem);
+    print_advice(c, err);
+}
+
+/* What may stand at the cursor. Options that cannot be read leave only what the table tells. */
+static int complete(struct cli *c, int n, char **words, struct sh_err *err)
+{
+    struct sh_conf_table t = table(CLI_COMMON, CLI_N_COMMON, sizeof(struct cli_conf));
+    char **options = calloc((size_t)n + 2, sizeof(*options));
+    enum sh_conf_action action;
+    struct words w = {0};
+    int rc = options ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate a list");
+
+    if (!rc) {
+        options[0] = (char *)"shunt"; /* never written to */
+        rc = copy_words(complete_options(n, words, options + 1) + 1, options, &w, err);
+    }
+    if (!rc && load(&t, c->conf, &w, c, &action, NULL))
+        memset(c->conf, 0, sizeof(*c->conf));
+    c->config_path = w.config;
+    if (!rc)
+        complete_words(c, n, words);
+    sh_conf_free(&t, c->conf);
+    free_words(&w);
+    free(options);
+    return rc;
 }
 
 int main(int argc, char **argv)
@@ -190,17 +318,18 @@ int main(int argc, char **argv)
     struct cli_conf conf = {0};
     struct cli c = {.conf = &conf};
     struct sh_err err = {0};
-    const char *first = argc > 1 ? argv[1] : "--help";
+    const char *first = argc > 1 ? argv[1] : "";
     int rc = SH_OK;
 
-    if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0 ||
-        (strcmp(first, "help") == 0 && argc == 2)) {
+    if (argc < 2) {
         help_all();
     } else if (strcmp(first, "--docs") == 0) {
         help_docs();
     } else if (strcmp(first, "--completion") == 0) {
         c.exit_code = CLI_USAGE;
         rc = help_completion(argc > 2 ? argv[2] : NULL, &err);
+    } else if (strcmp(first, "--complete") == 0) {
+        rc = complete(&c, argc - 2, argv + 2, &err);
     } else {
         rc = run(&c, argc, argv, &err);
     }
@@ -208,6 +337,7 @@ int main(int argc, char **argv)
         print_failure(&c, &err);
     http_free(c.http);
     json_decref(c.problem);
+    json_decref(c.seen);
     free(c.server);
     if (fflush(stdout) != 0 && !rc)
         c.exit_code = CLI_REFUSED, rc = SH_E_IO;

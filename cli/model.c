@@ -1,5 +1,5 @@
 /* model.c - models, versions, latency targets. */
-#include "cli/out.h"
+#include "cli/lists.h"
 #include "cli/upload.h"
 #include "common/clock.h"
 #include "common/mem.h"
@@ -40,28 +40,17 @@ int model_ref_path(struct cli *c, char path[static REST_PATH_MAX], const char *r
 
 /* ---------------------------------------------------------------- models */
 
-static int create(struct cli *c, const char *name, const char *visibility, unsigned flags,
-                  json_t **out, struct sh_err *err)
-{
-    json_t *body = json_pack("{s:s, s:s*}", "name", name, "visibility", visibility);
-    int rc = rest_call(c, "POST", "/api/v1/models", body, REST_TENANT | flags, out, err);
-
-    json_decref(body);
-    return rc;
-}
-
 int model_create(struct cli *c, struct sh_err *err)
 {
-    json_t *j = NULL;
-    int rc = create(c, c->args[0], c->conf->visibility, 0, &j, err);
-
-    if (!rc && c->output != OUTPUT_TABLE)
-        rc = out_object(c, j, "name", err);
-    else if (!rc)
-        out_say(c, "Model %s is created. Next: shunt push model %s FILE.onnx", c->args[0],
-                c->args[0]);
-    json_decref(j);
-    return rc;
+    return list_change(c,
+                       &(struct change){.method = "POST",
+                                        .path = "/api/v1/models",
+                                        .name = "name",
+                                        .flags = REST_TENANT,
+                                        .body = json_pack("{s:s, s:s*}", "name", c->args[0],
+                                                          "visibility", c->conf->visibility)},
+                       err, "Model %s is created. Next: shunt push model %s FILE.onnx", c->args[0],
+                       c->args[0]);
 }
 
 void model_add_summary(json_t *items)
@@ -91,26 +80,15 @@ int model_get(struct cli *c, struct sh_err *err)
                                           {"TENANT", "tenant", OUT_TEXT},
                                           {"VISIBILITY", "visibility", OUT_TEXT},
                                           {"VERSIONS", "summary", OUT_TEXT},
-                                          {"CREATED", "created_at", OUT_TIME}};
-    char path[REST_PATH_MAX];
-    json_t *j = NULL;
-    int rc;
+                                          {"AGE", "created_at", OUT_AGE},
+                                          {"CREATED", "created_at", OUT_TIME, true}};
+    static const struct list_view VIEW = {.path = "/api/v1/models",
+                                          .flags = REST_TENANT,
+                                          LIST_COLS(COLS),
+                                          .name = "name",
+                                          .prepare = model_add_summary};
 
-    if (c->n_args == 0) {
-        rc = rest_list(c, "/api/v1/models", REST_TENANT, &j, err);
-        if (!rc && c->output == OUTPUT_TABLE)
-            model_add_summary(j);
-        if (!rc)
-            rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "name", err);
-    } else {
-        rc = model_path(path, c->args[0], NULL, err);
-        if (!rc)
-            rc = rest_get(c, path, REST_TENANT, &j, err);
-        if (!rc)
-            rc = out_object(c, j, "name", err);
-    }
-    json_decref(j);
-    return rc;
+    return list_get(c, &VIEW, err);
 }
 
 int model_delete(struct cli *c, struct sh_err *err)
@@ -118,37 +96,38 @@ int model_delete(struct cli *c, struct sh_err *err)
     char path[REST_PATH_MAX];
     int rc = model_ref_path(c, path, c->args[0], NULL, err);
 
-    if (!rc)
-        rc = rest_call(c, "DELETE", path, NULL, REST_TENANT, NULL, err);
-    if (!rc)
-        out_say(c, "%s is deleted.", c->args[0]);
-    return rc;
+    return rc ? rc
+              : list_change(
+                    c, &(struct change){.method = "DELETE", .path = path, .flags = REST_TENANT},
+                    err, "%s is deleted.", c->args[0]);
 }
 
 int version_get(struct cli *c, struct sh_err *err)
 {
-    static const struct out_col COLS[] = {
-        {"VERSION", "version", OUT_TEXT},     {"STATE", "state", OUT_TEXT},
-        {"PINNED", "pinned", OUT_TEXT},       {"BYTES", "bytes", OUT_BYTES},
-        {"MAX BATCH", "max_batch", OUT_TEXT}, {"PRECISION", "precision", OUT_TEXT},
-        {"FROM JOB", "source_job", OUT_TEXT}, {"CREATED", "created_at", OUT_TIME},
-        {"REASON", "reason", OUT_TEXT}};
+    static const struct out_col COLS[] = {{"VERSION", "version", OUT_TEXT},
+                                          {"STATE", "state", OUT_TEXT},
+                                          {"PINNED", "pinned", OUT_TEXT},
+                                          {"BYTES", "bytes", OUT_BYTES},
+                                          {"MAX BATCH", "max_batch", OUT_TEXT},
+                                          {"PRECISION", "precision", OUT_TEXT},
+                                          {"FROM JOB", "source_job", OUT_TEXT},
+                                          {"AGE", "created_at", OUT_AGE},
+                                          {"REASON", "reason", OUT_TEXT},
+                                          {"IMAGE", "image_bytes", OUT_BYTES, true},
+                                          {"CREATED", "created_at", OUT_TIME, true},
+                                          {"READY", "ready_at", OUT_TIME, true},
+                                          {"DIGEST", "digest", OUT_TEXT, true}};
+    static const struct list_view VIEW = {.flags = REST_TENANT, LIST_COLS(COLS), .name = "version"};
     char path[REST_PATH_MAX], name[129];
-    json_t *j = NULL;
     int64_t version;
     int rc = rest_model_ref(c, c->args[0], name, &version, err);
 
     if (!rc)
         rc = version ? version_path(path, name, version, NULL, err)
                      : model_path(path, name, "versions", err);
-    if (!rc)
-        rc = version ? rest_get(c, path, REST_TENANT, &j, err)
-                     : rest_list(c, path, REST_TENANT, &j, err);
-    if (!rc)
-        rc = version ? out_object(c, j, "version", err)
-                     : out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "version", err);
-    json_decref(j);
-    return rc;
+    if (rc)
+        return rc;
+    return version ? list_show_one(c, path, &VIEW, err) : list_show(c, path, &VIEW, err);
 }
 
 /* ---------------------------------------------------------------- waiting */
@@ -240,22 +219,32 @@ static int new_version(struct cli *c, const char *model, int64_t *version, struc
     return rc;
 }
 
+/* One that is not there is made. */
+static int ensure(struct cli *c, const char *path, const char *model, struct sh_err *err)
+{
+    struct sh_err ignored = {0};
+    json_t *body = NULL;
+    int rc;
+
+    if (rest_get(c, path, REST_TENANT | REST_QUIET, NULL, &ignored) != SH_E_NOTFOUND)
+        return SH_OK;
+    body = json_pack("{s:s}", "name", model);
+    rc = rest_call(c, "POST", "/api/v1/models", body, REST_TENANT, NULL, err);
+    json_decref(body);
+    return rc;
+}
+
 static int push(struct cli *c, const char *model, const char *file, json_t **out,
                 struct sh_err *err)
 {
-    struct sh_err ignored = {0};
     char path[REST_PATH_MAX];
-    json_t *have = NULL;
     int64_t version = 0;
     int rc = model_path(path, model, NULL, err);
 
     if (!rc)
         rc = upload_check(file, err);
-    if (rc)
-        return rc;
-    if (rest_get(c, path, REST_TENANT | REST_QUIET, &have, &ignored) == SH_E_NOTFOUND)
-        rc = create(c, model, NULL, 0, NULL, err);
-    json_decref(have);
+    if (!rc)
+        rc = ensure(c, path, model, err);
     if (!rc)
         rc = new_version(c, model, &version, err);
     if (!rc)
@@ -277,8 +266,8 @@ int model_push(struct cli *c, struct sh_err *err)
     int rc = push(c, c->args[0], c->args[1], &j, err);
 
     out_bytes(json_number_value(json_object_get(j, "bytes")), bytes, sizeof(bytes));
-    if (!rc && c->output == OUTPUT_JSON)
-        out_json(j);
+    if (!rc && c->output == OUTPUT_DATA)
+        out_data(c, j);
     else if (!rc && c->output == OUTPUT_NAME)
         printf("%s:%" JSON_INTEGER_FORMAT "\n", c->args[0],
                json_integer_value(json_object_get(j, "version")));
@@ -292,55 +281,37 @@ int model_push(struct cli *c, struct sh_err *err)
 
 /* ---------------------------------------------------------------- latency targets */
 
-static int set_number(struct cli *c, json_t *body, const char *name, const char *text, bool is_int,
-                      struct sh_err *err)
-{
-    double v;
-
-    if (!text || !text[0])
-        return SH_OK;
-    if (sh_parse_f64(text, -1e12, 1e12, name, &v, NULL))
-        return cli_usage(c, err, "--%s wants a number, not \"%.40s\"", name, text);
-    if (json_object_set_new(body, name, is_int ? json_integer((json_int_t)v) : json_real(v)))
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a request");
-    return SH_OK;
-}
-
 int slo_set(struct cli *c, struct sh_err *err)
 {
-    json_t *body = json_pack("{s:s*}", "on_miss", c->conf->on_miss), *j = NULL;
     char path[REST_PATH_MAX];
+    struct change ch = {.method = "PUT",
+                        .path = path,
+                        .name = "model",
+                        .flags = REST_TENANT,
+                        .body = json_pack("{s:s*}", "on_miss", c->conf->on_miss)};
     int rc = model_path(path, c->args[0], "slo", err);
 
     if (!rc && (!c->conf->latency_ms || !c->conf->latency_ms[0]))
         rc = cli_usage(c, err, "--latency-ms is needed");
     if (!rc)
-        rc = set_number(c, body, "latency_ms", c->conf->latency_ms, false, err);
+        rc = cli_set_number(c, ch.body, "latency_ms", c->conf->latency_ms, false, err);
     if (!rc)
-        rc = set_number(c, body, "percentile", c->conf->percentile, false, err);
+        rc = cli_set_number(c, ch.body, "percentile", c->conf->percentile, false, err);
     if (!rc)
-        rc = set_number(c, body, "priority", c->conf->target_priority, true, err);
+        rc = cli_set_number(c, ch.body, "priority", c->conf->target_priority, true, err);
     if (!rc)
-        rc = rest_call(c, "PUT", path, body, REST_TENANT, &j, err);
-    if (!rc)
-        rc = out_object(c, j, "model", err);
-    json_decref(body);
-    json_decref(j);
+        return list_change(c, &ch, err, NULL);
+    json_decref(ch.body);
     return rc;
 }
 
 int slo_get(struct cli *c, struct sh_err *err)
 {
+    static const struct list_view VIEW = {.flags = REST_TENANT, .name = "model"};
     char path[REST_PATH_MAX];
-    json_t *j = NULL;
     int rc = model_path(path, c->args[0], "slo", err);
 
-    if (!rc)
-        rc = rest_get(c, path, REST_TENANT, &j, err);
-    if (!rc)
-        rc = out_object(c, j, "model", err);
-    json_decref(j);
-    return rc;
+    return rc ? rc : list_show_one(c, path, &VIEW, err);
 }
 
 int slo_delete(struct cli *c, struct sh_err *err)
@@ -348,9 +319,8 @@ int slo_delete(struct cli *c, struct sh_err *err)
     char path[REST_PATH_MAX];
     int rc = model_path(path, c->args[0], "slo", err);
 
-    if (!rc)
-        rc = rest_call(c, "DELETE", path, NULL, REST_TENANT, NULL, err);
-    if (!rc)
-        out_say(c, "The latency target of %s is removed.", c->args[0]);
-    return rc;
+    return rc ? rc
+              : list_change(
+                    c, &(struct change){.method = "DELETE", .path = path, .flags = REST_TENANT},
+                    err, "The latency target of %s is removed.", c->args[0]);
 }

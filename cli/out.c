@@ -1,7 +1,7 @@
 /* out.c - see out.h. */
 #include "cli/out.h"
 
-#include "common/buf.h"
+#include "cli/yaml.h"
 #include "common/clock.h"
 #include "common/mem.h"
 
@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #define CELL_MAX 256
+#define MAX_COLS 24
+#define MAX_YAML (1u << 30)
 #define LINE_EVERY_NS 5000000000LL
 #define DRAW_EVERY_NS 80000000LL
 #define BAR_CELLS 28
@@ -53,11 +55,81 @@ static const json_t *field(const json_t *j, const char *path)
     return j;
 }
 
+/* What would move the cursor: control characters, also those of Latin-1 (0xc2 0x80 to 0x9f). */
 static void clean(char *s)
 {
-    for (; *s; s++)
+    for (; *s; s++) {
         if ((unsigned char)*s < 0x20 || *s == 0x7f)
             *s = '?';
+        else if ((unsigned char)*s == 0xc2 && (unsigned char)s[1] >= 0x80 &&
+                 (unsigned char)s[1] < 0xa0)
+            s[0] = s[1] = '?';
+    }
+}
+
+static void age(const char *time, char *out, size_t size)
+{
+    struct tm tm = {0};
+    int64_t s;
+
+    if (!strptime(time, "%Y-%m-%dT%H:%M:%S", &tm)) {
+        sh_strlcpy(out, "-", size);
+        return;
+    }
+    s = SH_MAX(sh_clock_wall_ms() / 1000 - (int64_t)timegm(&tm), (int64_t)0);
+    snprintf(out, size, "%lld%c",
+             (long long)(s < 120      ? s
+                         : s < 7200   ? s / 60
+                         : s < 172800 ? s / 3600
+                                      : s / 86400),
+             s < 120      ? 's'
+             : s < 7200   ? 'm'
+             : s < 172800 ? 'h'
+                          : 'd');
+}
+
+static bool is_flat(const json_t *j)
+{
+    const char *key;
+    json_t *v;
+    size_t i;
+
+    json_array_foreach((json_t *)j, i, v) if (!json_is_string(v)) return false;
+    json_object_foreach((json_t *)j, key,
+                        v) if (json_is_array(v) || json_is_object(v)) return false;
+    return true;
+}
+
+/* Of a list of words "A,B", of an object "name=value,name=value". */
+static void join(const json_t *j, char *out, size_t size)
+{
+    char one[256];
+    const char *key;
+    json_t *v;
+    size_t n = 0, i;
+
+    sh_strlcpy(out, "-", size);
+    json_array_foreach((json_t *)j, i, v)
+    {
+        if (n < size)
+            n += (size_t)snprintf(out + n, size - n, "%s%s", n ? "," : "", json_string_value(v));
+    }
+    json_object_foreach((json_t *)j, key, v)
+    {
+        out_text(j, key, OUT_TEXT, one, sizeof(one));
+        if (n < size)
+            n += (size_t)snprintf(out + n, size - n, "%s%s=%s", n ? "," : "", key, one);
+    }
+}
+
+static void string(const char *s, enum out_format format, char *out, size_t size)
+{
+    if (format == OUT_TIME && strlen(s) >= 19)
+        snprintf(out, size, "%.19sZ", s);
+    else if (format == OUT_AGE)
+        age(s, out, size);
+    else
+        sh_strlcpy(out, s[0] ? s : "-", size);
 }
 
 void out_text(const json_t *obj, const char *path, enum out_format format, char *out, size_t size)
@@ -75,12 +147,12 @@ void out_text(const json_t *obj, const char *path, enum out_format format, char 
         snprintf(out, size, "%" JSON_INTEGER_FORMAT, json_integer_value(j));
     else if (json_is_number(j))
         snprintf(out, size, "%.6g", json_number_value(j));
-    else if (json_is_string(j) && format == OUT_TIME && json_string_length(j) >= 19)
-        snprintf(out, size, "%.19sZ", json_string_value(j));
     else if (json_is_string(j))
-        sh_strlcpy(out, json_string_value(j), size);
+        string(json_string_value(j), format, out, size);
     else if (json_is_boolean(j))
         sh_strlcpy(out, json_is_true(j) ? "yes" : "no", size);
+    else if (is_flat(j))
+        join(j, out, size);
     else {
         /* 15 digits, so that 0.05 looks like 0.05 */
         dump = json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
@@ -100,52 +172,172 @@ static size_t width(const char *s)
     return n;
 }
 
-/* ---------------------------------------------------------------- lists and objects */
+/* ---------------------------------------------------------------- data */
 
-void out_json(const json_t *j)
+static void print_yaml(const json_t *j, int indent)
 {
+    struct sh_buf b;
+
+    sh_buf_init(&b, MAX_YAML);
+    if (yaml_append(&b, j, indent, NULL) == SH_OK)
+        fwrite(b.data, 1, b.len, stdout);
+    else
+        fprintf(stderr, "shunt: the answer is too large for YAML; -o json prints it\n");
+    sh_buf_fini(&b);
+}
+
+void out_data(const struct cli *c, const json_t *j)
+{
+    if (c->is_yaml) {
+        print_yaml(j, 0);
+        return;
+    }
     json_dumpf(j, stdout, JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
     putchar('\n');
 }
 
-static void print_names(const json_t *items, const char *name)
+void out_item(const struct cli *c, const json_t *j)
+{
+    if (c->is_yaml) {
+        puts("---");
+        print_yaml(j, 0);
+    } else {
+        json_dumpf(j, stdout, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+        putchar('\n');
+    }
+    fflush(stdout);
+}
+
+static void print_name(const json_t *item, const char *name)
 {
     char cell[CELL_MAX];
-    json_t *item;
-    size_t i;
 
-    json_array_foreach((json_t *)items, i, item)
+    out_text(item, name, OUT_TEXT, cell, sizeof(cell));
+    puts(cell);
+}
+
+/* ---------------------------------------------------------------- what changed */
+
+/* The cells that are shown, but no ages: these always change. NULL columns: the whole item. */
+static json_t *signature(const struct cli *c, const json_t *item, const struct out_col *cols,
+                         size_t n_cols)
+{
+    char cell[CELL_MAX];
+    json_t *all;
+
+    if (c->output != OUTPUT_TABLE || !cols)
+        return json_deep_copy(item);
+    all = json_array();
+    for (size_t k = 0; k < n_cols; k++) {
+        if ((cols[k].is_wide && !c->is_wide) || cols[k].format == OUT_AGE)
+            continue;
+        out_text(item, cols[k].path, cols[k].format, cell, sizeof(cell));
+        json_array_append_new(all, json_string(cell));
+    }
+    return all;
+}
+
+static void key_of(const json_t *item, const char *name, char *out, size_t size)
+{
+    char id[CELL_MAX], tenant[CELL_MAX];
+
+    out_text(item, name, OUT_TEXT, id, sizeof(id));
+    out_text(item, "tenant", OUT_TEXT, tenant, sizeof(tenant));
+    snprintf(out, size, "%s%s%s", strcmp(tenant, "-") == 0 ? "" : tenant,
+             strcmp(tenant, "-") == 0 ? "" : "/", id);
+}
+
+/* Says once of each that was there and is no more. */
+static void say_gone(const struct cli *c, const json_t *now)
+{
+    const char *key;
+    json_t *v;
+    void *next;
+
+    json_object_foreach_safe(c->seen, next, key, v)
     {
-        out_text(item, name, OUT_TEXT, cell, sizeof(cell));
-        puts(cell);
+        if (!key[0] || json_object_get(now, key)) /* "": the widths */
+            continue;
+        if (!c->conf->quiet)
+            fprintf(stderr, "%s is gone\n", key);
+        json_object_del(c->seen, key);
     }
 }
 
-static void print_table(const json_t *items, const struct out_col *cols, size_t n_cols)
+/* Of all items those that were not printed as they are now. OWNED. */
+static json_t *news(const struct cli *c, const json_t *items, const struct out_col *cols,
+                    size_t n_cols, const char *name)
 {
-    size_t wide[16] = {0};
-    char cell[CELL_MAX];
-    json_t *item;
+    json_t *fresh = json_array(), *now = json_object(), *item;
+    char key[2 * CELL_MAX + 2];
     size_t i;
 
-    n_cols = SH_MIN(n_cols, SH_ARRAY_LEN(wide));
-    for (size_t k = 0; k < n_cols; k++)
-        wide[k] = strlen(cols[k].title);
     json_array_foreach((json_t *)items, i, item)
     {
-        for (size_t k = 0; k < n_cols; k++) {
-            out_text(item, cols[k].path, cols[k].format, cell, sizeof(cell));
+        json_t *sign = signature(c, item, cols, n_cols);
+
+        key_of(item, name, key, sizeof(key));
+        if (!json_equal(json_object_get(c->seen, key), sign))
+            json_array_append(fresh, item);
+        json_object_set(c->seen, key, sign);
+        json_object_set_new(now, key, sign);
+    }
+    say_gone(c, now);
+    json_decref(now);
+    return fresh;
+}
+
+/* ---------------------------------------------------------------- lists and objects */
+
+/* The widths that were printed before, with --watch: columns only grow. True: they did, or nothing
+ * was printed yet, so that a title is wanted. */
+static bool keep_widths(json_t *seen, size_t *wide, size_t n)
+{
+    json_t *before = json_object_get(seen, ""), *now = json_array();
+    bool grew = !before;
+
+    for (size_t k = 0; k < n; k++) {
+        size_t was = (size_t)json_integer_value(json_array_get(before, k));
+
+        grew = grew || wide[k] > was;
+        wide[k] = SH_MAX(wide[k], was);
+        json_array_append_new(now, json_integer((json_int_t)wide[k]));
+    }
+    json_object_set_new(seen, "", now);
+    return grew;
+}
+
+/* all: those that set the widths; rows: those to print. */
+static void print_table(const struct cli *c, const json_t *all, const json_t *rows,
+                        const struct out_col *cols, size_t n_cols)
+{
+    const struct out_col *shown[MAX_COLS];
+    size_t wide[MAX_COLS] = {0}, n = 0, i;
+    char cell[CELL_MAX];
+    json_t *item;
+    bool with_title;
+
+    for (size_t k = 0; k < n_cols && n < MAX_COLS; k++)
+        if (!cols[k].is_wide || c->is_wide)
+            shown[n++] = &cols[k];
+    for (size_t k = 0; k < n; k++)
+        wide[k] = strlen(shown[k]->title);
+    json_array_foreach((json_t *)all, i, item)
+    {
+        for (size_t k = 0; k < n; k++) {
+            out_text(item, shown[k]->path, shown[k]->format, cell, sizeof(cell));
             wide[k] = SH_MAX(wide[k], width(cell));
         }
     }
-    for (size_t k = 0; k < n_cols; k++)
-        printf("%-*s%s", k + 1 < n_cols ? (int)wide[k] : 0, cols[k].title,
-               k + 1 < n_cols ? "  " : "\n");
-    json_array_foreach((json_t *)items, i, item)
+    with_title = !c->seen || ((json_array_size(rows) > 0 || !json_object_get(c->seen, "")) &&
+                              keep_widths(c->seen, wide, n));
+    for (size_t k = 0; with_title && k < n; k++)
+        printf("%-*s%s", k + 1 < n ? (int)wide[k] : 0, shown[k]->title, k + 1 < n ? "  " : "\n");
+    json_array_foreach((json_t *)rows, i, item)
     {
-        for (size_t k = 0; k < n_cols; k++) {
-            out_text(item, cols[k].path, cols[k].format, cell, sizeof(cell));
-            printf("%s%*s", cell, k + 1 < n_cols ? (int)(wide[k] + 2 - width(cell)) : 0, "");
+        for (size_t k = 0; k < n; k++) {
+            out_text(item, shown[k]->path, shown[k]->format, cell, sizeof(cell));
+            printf("%s%*s", cell, k + 1 < n ? (int)(wide[k] + 2 - width(cell)) : 0, "");
         }
         putchar('\n');
     }
@@ -154,43 +346,105 @@ static void print_table(const json_t *items, const struct out_col *cols, size_t 
 int out_list(const struct cli *c, const json_t *items, const struct out_col *cols, size_t n_cols,
              const char *name, struct sh_err *err)
 {
+    json_t *rows = NULL, *item;
+    size_t i;
+
     if (!json_is_array(items))
         return SH_FAIL(err, SH_E_PROTO, "the server's answer is not a list");
-    if (c->output == OUTPUT_JSON)
-        out_json(items);
-    else if (c->output == OUTPUT_NAME)
-        print_names(items, name);
+    if (!c->seen && c->output == OUTPUT_DATA) {
+        out_data(c, items);
+        return SH_OK;
+    }
+    rows = c->seen ? news(c, items, cols, n_cols, name) : json_incref((json_t *)items);
+    if (c->output == OUTPUT_TABLE)
+        print_table(c, items, rows, cols, n_cols);
     else
-        print_table(items, cols, n_cols);
+        json_array_foreach(rows, i, item)
+        {
+            if (c->output == OUTPUT_DATA)
+                out_item(c, item);
+            else
+                print_name(item, name);
+        }
+    json_decref(rows);
+    fflush(stdout);
     return SH_OK;
+}
+
+/* What a thing is called and how it is come first, the rest by name. OWNED; NULL without memory. */
+static json_t *sorted_keys(const json_t *obj)
+{
+    static const char *const FIRST[] = {"id",      "name",  "tenant", "model",
+                                        "version", "state", "reason"};
+    json_t *keys = json_array(), *copy = json_copy((json_t *)obj);
+    const char *key, *least;
+    json_t *v;
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(FIRST); i++)
+        if (json_object_get(copy, FIRST[i])) {
+            json_array_append_new(keys, json_string(FIRST[i]));
+            json_object_del(copy, FIRST[i]);
+        }
+    json_object_del(copy, "row_version"); /* of no use to a person */
+    while (json_object_size(copy) > 0) {
+        least = NULL;
+        json_object_foreach(copy, key, v) least = !least || strcmp(key, least) < 0 ? key : least;
+        v = json_string(least);
+        json_object_del(copy, json_string_value(v));
+        json_array_append_new(keys, v);
+    }
+    json_decref(copy);
+    return keys;
+}
+
+static void print_fields(const json_t *obj)
+{
+    json_t *keys = sorted_keys(obj), *k;
+    char cell[2048];
+    size_t wide = 0, i;
+
+    json_array_foreach(keys, i, k)
+    {
+        wide = SH_MAX(wide, json_string_length(k));
+    }
+    json_array_foreach(keys, i, k)
+    {
+        const char *key = json_string_value(k);
+        const json_t *v = json_object_get(obj, key);
+
+        if (json_object_size(v) > 0 || (json_is_array(v) && !is_flat(v))) {
+            printf("%s:\n", key);
+            print_yaml(v, 2);
+            continue;
+        }
+        out_text(obj, key, OUT_TEXT, cell, sizeof(cell));
+        printf("%-*s  %s\n", (int)wide, key, cell);
+    }
+    json_decref(keys);
 }
 
 int out_object(const struct cli *c, const json_t *obj, const char *name, struct sh_err *err)
 {
-    char cell[2048];
-    const char *key;
-    json_t *value;
-    size_t wide = 0;
+    bool is_first = !c->seen || json_object_size(c->seen) == 0;
 
     if (!json_is_object(obj))
         return SH_FAIL(err, SH_E_PROTO, "the server's answer is not an object");
-    if (c->output == OUTPUT_JSON) {
-        out_json(obj);
+    if (c->seen && json_equal(json_object_get(c->seen, name), obj))
         return SH_OK;
+    if (c->seen)
+        json_object_set_new(c->seen, name, json_deep_copy(obj));
+    if (c->output == OUTPUT_DATA && c->seen)
+        out_item(c, obj);
+    else if (c->output == OUTPUT_DATA)
+        out_data(c, obj);
+    else if (c->output == OUTPUT_NAME)
+        print_name(obj, name);
+    else {
+        if (!is_first)
+            putchar('\n');
+        print_fields(obj);
     }
-    if (c->output == OUTPUT_NAME) {
-        out_text(obj, name, OUT_TEXT, cell, sizeof(cell));
-        puts(cell);
-        return SH_OK;
-    }
-    json_object_foreach((json_t *)obj, key, value) wide = SH_MAX(wide, strlen(key));
-    json_object_foreach((json_t *)obj, key, value)
-    {
-        if (json_is_null(value) || strcmp(key, "row_version") == 0)
-            continue;
-        out_text(obj, key, OUT_TEXT, cell, sizeof(cell));
-        printf("%-*s  %s\n", (int)wide, key, cell);
-    }
+    fflush(stdout);
     return SH_OK;
 }
 

@@ -9,24 +9,31 @@ enum out_format {
     OUT_BYTES,  /* 1.2 MiB */
     OUT_TIME,   /* RFC 3339 without the milliseconds */
     OUT_NUMBER, /* at most 6 digits */
-    OUT_COUNT   /* length of an array */
+    OUT_COUNT,  /* length of an array */
+    OUT_AGE,    /* time since then: 90s, 5m, 3h, 2d */
 };
 
 struct out_col {
     const char *title;
     const char *path; /* of a field: "spec.batch" */
     enum out_format format;
+    bool is_wide; /* with -o wide only */
 };
 
-/* A list as --output says. name: the field that -o name prints. */
+/* A list as --output says. name: the field that -o name prints. With --watch, from the second look
+ * on, only what is new or has changed. */
 int out_list(const struct cli *c, const json_t *items, const struct out_col *cols, size_t n_cols,
              const char *name, struct sh_err *err);
 /* One object: its fields, one a line. */
 int out_object(const struct cli *c, const json_t *obj, const char *name, struct sh_err *err);
-void out_json(const json_t *j);
-/* A sentence for people on stdout: nothing with -o json or -o name. */
+/* What the server said, unchanged, as JSON or YAML. */
+void out_data(const struct cli *c, const json_t *j);
+/* The same as one of many: JSON on one line, or a document of YAML. */
+void out_item(const struct cli *c, const json_t *j);
+/* A sentence for people on stdout: nothing with -o json, yaml or name. */
 void out_say(const struct cli *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* The field as text, control characters replaced: what a tenant named must not move the cursor. */
+/* The field as text, "-" if there is nothing, control characters replaced: what a tenant named must
+ * not move the cursor. */
 void out_text(const json_t *obj, const char *path, enum out_format format, char *out, size_t size);
 void out_bytes(double bytes, char *out, size_t size);
 

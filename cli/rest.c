@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 #include "cli/state.h"
 #include "common/buf.h"
+#include "common/clock.h"
 #include "common/mem.h"
 
 #include <ctype.h>
@@ -17,6 +18,7 @@
 #define MAX_KEY_FILE 512
 #define MAX_ITEMS 10000
 #define MAX_JSON (256u << 20)
+#define AWAY_NS 30000000000LL /* a server that is restarted meanwhile does not end a wait */
 
 /* ---------------------------------------------------------------- where, and with which key */
 
@@ -112,6 +114,15 @@ int rest_path(char out[static REST_PATH_MAX], struct sh_err *err, const char *fi
         sh_strlcpy(out, b.data, REST_PATH_MAX);
     sh_buf_fini(&b);
     return rc;
+}
+
+int rest_below(const char *path, const char *name, char **out, struct sh_err *err)
+{
+    char last[REST_PATH_MAX];
+    int rc = rest_path(last, err, name, NULL);
+
+    *out = NULL;
+    return rc ? rc : sh_asprintf(err, out, "%s%s", path, last);
 }
 
 int rest_with_tenant(const struct cli *c, const char *path, char **out, struct sh_err *err)
@@ -219,7 +230,7 @@ int rest_call(struct cli *c, const char *method, const char *path, const json_t 
               unsigned flags, json_t **out, struct sh_err *err)
 {
     struct http_reply r = {0};
-    char *text = NULL, *full = NULL;
+    char *text = NULL, *full = NULL, *dry = NULL;
     int rc;
 
     if (out)
@@ -229,12 +240,17 @@ int rest_call(struct cli *c, const char *method, const char *path, const json_t 
         rc = sh_json_dump(body, &text, err);
     if (!rc && (flags & REST_TENANT))
         rc = rest_with_tenant(c, path, &full, err);
+    if (!rc && c->conf->dry_run && strcmp(method, "GET") != 0)
+        rc = rest_query(full ? full : path, &dry, err, "dry_run", "true", NULL);
     if (!rc) {
         struct http_req q = {.method = method,
-                             .path = full ? full : path,
+                             .path = dry    ? dry
+                                     : full ? full
+                                            : path,
                              .body = text,
                              .body_len = text ? strlen(text) : 0,
-                             .type = text ? "application/json" : NULL};
+                             .type = text ? "application/json" : NULL,
+                             .timeout_ms = c->timeout_ms};
 
         rc = http_call(c->http, &q, &r, err);
         if (rc && !(flags & REST_QUIET))
@@ -247,12 +263,23 @@ int rest_call(struct cli *c, const char *method, const char *path, const json_t 
     http_reply_fini(&r);
     free(text);
     free(full);
+    free(dry);
     return rc;
 }
 
 int rest_get(struct cli *c, const char *path, unsigned flags, json_t **out, struct sh_err *err)
 {
     return rest_call(c, "GET", path, NULL, flags, out, err);
+}
+
+bool rest_is_away(struct cli *c, int rc, int64_t seen_ns)
+{
+    bool away = rc && (c->exit_code == CLI_NOT_REACHABLE || sh_rc_retry(rc)) && seen_ns > 0 &&
+                sh_clock_ns() - seen_ns < AWAY_NS;
+
+    if (!rc || away)
+        c->exit_code = CLI_REFUSED;
+    return away;
 }
 
 int rest_list(struct cli *c, const char *path, unsigned flags, json_t **out, struct sh_err *err)
@@ -285,4 +312,44 @@ int rest_list(struct cli *c, const char *path, unsigned flags, json_t **out, str
     else
         *out = all;
     return rc;
+}
+
+int rest_tenant(struct cli *c, const char *what, const char **out, struct sh_err *err)
+{
+    json_t *me = NULL;
+    int rc = SH_OK;
+
+    if (!c->conf->tenant || !c->conf->tenant[0]) {
+        rc = rest_get(c, "/api/v1/whoami", 0, &me, err);
+        if (!rc && rest_text(me, "tenant")[0]) {
+            free(c->conf->tenant);
+            rc = sh_strdup(rest_text(me, "tenant"), &c->conf->tenant, err);
+        } else if (!rc) {
+            rc = cli_usage(c, err, "say whose %s: --tenant NAME (this is an admin key)", what);
+        }
+    }
+    json_decref(me);
+    *out = rc ? NULL : c->conf->tenant;
+    return rc;
+}
+
+int cli_set_number(struct cli *c, json_t *obj, const char *name, const char *text, bool is_int,
+                   struct sh_err *err)
+{
+    char option[64];
+    int64_t whole = 0;
+    double v = 0;
+
+    if (!text || !text[0])
+        return SH_OK;
+    sh_strlcpy(option, name, sizeof(option));
+    for (char *p = option; *p; p++)
+        *p = *p == '_' ? '-' : *p;
+    if (is_int ? sh_parse_i64(text, INT64_MIN, INT64_MAX, "", &whole, NULL)
+               : sh_parse_f64(text, -1e300, 1e300, "", &v, NULL))
+        return cli_usage(c, err, "--%s wants a %snumber, not \"%.40s\"", option,
+                         is_int ? "whole " : "", text);
+    if (json_object_set_new(obj, name, is_int ? json_integer(whole) : json_real(v)))
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a request");
+    return SH_OK;
 }

@@ -157,7 +157,7 @@ int job_result(struct cli *c, struct sh_err *err)
         rc = rest_get(c, path, REST_TENANT, &j, err);
     if (!rc && c->conf->out && c->conf->out[0])
         rc = download(c, file, j, err);
-    else if (!rc)
+    if (!rc && (!c->conf->out || !c->conf->out[0] || c->output != OUTPUT_TABLE))
         rc = out_object(c, j, "job", err);
     json_decref(j);
     return rc;

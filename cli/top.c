@@ -1,5 +1,5 @@
 /* top.c - `shunt status` and `shunt top`: what runs. */
-#include "cli/out.h"
+#include "cli/lists.h"
 #include "cli/state.h"
 #include "common/clock.h"
 #include "common/mem.h"
@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-#define MAX_TENANTS 50
 
 /* ---------------------------------------------------------------- pieces */
 
@@ -29,53 +27,12 @@ static void print_executors(struct cli *c)
     json_decref(j);
 }
 
-/* Adds the items of one tenant's list to all, each with the tenant's name. */
-static void gather(struct cli *c, const char *tenant, const char *path, json_t *all)
-{
-    json_t *j = NULL, *item;
-    char *before = c->conf->tenant;
-    size_t i;
-
-    c->conf->tenant = (char *)tenant; /* read only, and put back below */
-    if (rest_list(c, path, REST_TENANT | REST_QUIET, &j, NULL) == SH_OK) {
-        json_array_foreach(j, i, item)
-        {
-            /* A shared model is in everybody's list, and its owner's once. */
-            const char *owner = rest_text(item, "tenant");
-
-            if (owner[0] && strcmp(owner, tenant) != 0)
-                continue;
-            json_object_set_new(item, "tenant", json_string(tenant));
-            json_array_append(all, item);
-        }
-    }
-    c->conf->tenant = before;
-    json_decref(j);
-}
-
 /* Of all tenants that the key may see: an admin's key sees every one, another its own. */
 static json_t *of_all_tenants(struct cli *c, const char *path)
 {
-    json_t *tenants = NULL, *all = json_array(), *t;
-    size_t i;
+    json_t *all = NULL;
 
-    if (c->conf->tenant && c->conf->tenant[0]) {
-        gather(c, c->conf->tenant, path, all);
-    } else if (rest_list(c, "/api/v1/tenants", REST_QUIET, &tenants, NULL) == SH_OK) {
-        json_array_foreach(tenants, i, t)
-        {
-            if (i < MAX_TENANTS)
-                gather(c, rest_text(t, "name"), path, all);
-        }
-    } else {
-        json_t *j = NULL;
-
-        if (rest_list(c, path, REST_QUIET, &j, NULL) == SH_OK)
-            json_array_extend(all, j);
-        json_decref(j);
-    }
-    json_decref(tenants);
-    return all;
+    return list_of_all_tenants(c, path, REST_QUIET, &all, NULL) == SH_OK ? all : json_array();
 }
 
 static void print_models(struct cli *c)
@@ -170,12 +127,12 @@ static int print_status(struct cli *c, const struct state *s, struct sh_err *err
         return rc;
     is_live = is_healthy(c, "/v2/health/live", live, sizeof(live));
     is_ready = is_live && is_healthy(c, "/v2/health/ready", ready, sizeof(ready));
-    if (c->output == OUTPUT_JSON) {
+    if (c->output == OUTPUT_DATA) {
         json_object_set_new(system, "live", json_boolean(is_live));
         json_object_set_new(system, "ready", json_boolean(is_ready));
         json_object_set_new(system, "models", of_all_tenants(c, "/api/v1/models"));
         json_object_set_new(system, "jobs", of_all_tenants(c, "/api/v1/jobs"));
-        out_json(system);
+        out_data(c, system);
     } else {
         pid_t pid = state_pid(s, STATE_SUPERVISOR);
 
@@ -231,9 +188,11 @@ int status_main(struct cli *c, struct sh_err *err)
 
 int top_main(struct cli *c, struct sh_err *err)
 {
-    bool tty = isatty(STDOUT_FILENO) == 1, once = c->conf->once || c->output != OUTPUT_TABLE;
+    bool tty = isatty(STDOUT_FILENO) == 1, once = c->conf->once;
     char live[200], ready[200], now[25];
-    int rc = SH_OK;
+    int rc = c->output == OUTPUT_TABLE
+                 ? SH_OK
+                 : cli_usage(c, err, "top is for people; shunt status -o json has it all");
 
     while (!rc) {
         bool ok = is_healthy(c, "/v2/health/live", live, sizeof(live));

@@ -195,11 +195,11 @@ static void print_up(const struct cli *c, const struct state *s, const struct pl
         puts(p->server);
         return;
     }
-    if (c->output == OUTPUT_JSON) {
+    if (c->output == OUTPUT_DATA) {
         json_t *system = NULL;
 
         if (state_read_system(s, &system, NULL) == SH_OK && system)
-            out_json(system);
+            out_data(c, system);
         json_decref(system);
         return;
     }
@@ -314,8 +314,8 @@ static int say_running(const struct cli *c, const struct state *s, struct sh_err
     json_t *system = NULL;
     int rc = state_read_system(s, &system, err);
 
-    if (!rc && c->output == OUTPUT_JSON && system)
-        out_json(system);
+    if (!rc && c->output == OUTPUT_DATA && system)
+        out_data(c, system);
     else if (!rc && c->output == OUTPUT_NAME)
         puts(rest_text(system, "server"));
     else if (!rc)

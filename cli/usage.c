@@ -1,17 +1,9 @@
 /* usage.c - what tenants have used, their shares, and who changed what. */
-#include "cli/out.h"
+#include "cli/lists.h"
 #include "common/mem.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* The tenant that a command names, or --tenant. */
-static const char *tenant_of(const struct cli *c)
-{
-    const char *t = c->n_args ? c->args[0] : c->conf->tenant;
-
-    return t && t[0] ? t : NULL;
-}
 
 int usage_get(struct cli *c, struct sh_err *err)
 {
@@ -19,27 +11,25 @@ int usage_get(struct cli *c, struct sh_err *err)
                              {"GPU SECONDS", "gpu_seconds", OUT_NUMBER},
                              {"REQUESTS", "requests", OUT_TEXT},
                              {"SAMPLES", "samples", OUT_TEXT}};
+    struct list_view v = {LIST_COLS(cols)};
     const char *by = c->conf->by;
     char path[REST_PATH_MAX], *url = NULL;
-    json_t *j = NULL;
-    int rc;
+    const char *tenant = c->n_args ? c->args[0] : NULL;
+    int rc = tenant ? SH_OK : rest_tenant(c, "usage", &tenant, err);
 
-    if (!tenant_of(c))
-        return cli_usage(c, err, "say whose usage: shunt get usage TENANT");
     if (strcmp(by, "model") == 0)
         cols[0] = (struct out_col){"MODEL", "model", OUT_TEXT};
     else if (strcmp(by, "class") != 0)
         cols[0] = (struct out_col){"FROM", "from", OUT_TIME};
-    rc = rest_path(path, err, "api", "v1", "tenants", tenant_of(c), "usage", NULL);
+    if (!rc)
+        rc = rest_path(path, err, "api", "v1", "tenants", tenant, "usage", NULL);
     if (!rc)
         rc = rest_query(path, &url, err, "by", by, "from", c->conf->from, "to", c->conf->to,
                         "class", c->conf->class, "model", c->conf->model, NULL);
+    v.name = cols[0].path;
     if (!rc)
-        rc = rest_list(c, url, 0, &j, err);
-    if (!rc)
-        rc = out_list(c, j, cols, SH_ARRAY_LEN(cols), cols[0].path, err);
+        rc = list_show(c, url, &v, err);
     free(url);
-    json_decref(j);
     return rc;
 }
 
@@ -52,25 +42,24 @@ int share_get(struct cli *c, struct sh_err *err)
                                           {"WAITING", "waiting_gpus", OUT_NUMBER},
                                           {"SATURATION", "saturation", OUT_NUMBER},
                                           {"USED S", "usage_gpu_seconds", OUT_NUMBER},
-                                          {"PER WEIGHT", "usage_per_weight", OUT_NUMBER}};
-    const char *tenant = tenant_of(c);
+                                          {"PER WEIGHT", "usage_per_weight", OUT_NUMBER},
+                                          {"WEIGHT", "weight", OUT_NUMBER, true},
+                                          {"RESERVED", "reserved_gpus", OUT_NUMBER, true},
+                                          {"HALF LIFE S", "half_life_s", OUT_NUMBER, true}};
+    static const struct list_view VIEW = {LIST_COLS(COLS), .name = "tenant"};
+    const char *tenant = c->n_args ? c->args[0] : NULL;
     char path[REST_PATH_MAX];
-    json_t *j = NULL;
-    int rc;
+    struct sh_err why = {0};
+    int rc = tenant ? SH_OK : rest_tenant(c, "share", &tenant, &why);
 
-    if (!tenant) {
-        rc = rest_list(c, "/api/v1/shares", 0, &j, err);
-        if (!rc)
-            rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "tenant", err);
-    } else {
-        rc = rest_path(path, err, "api", "v1", "tenants", tenant, "share", NULL);
-        if (!rc)
-            rc = rest_get(c, path, 0, &j, err);
-        if (!rc)
-            rc = out_object(c, j, "tenant", err);
+    if (rc && c->exit_code == CLI_USAGE) { /* an admin key sees those of all */
+        c->exit_code = CLI_REFUSED;
+        return list_show(c, "/api/v1/shares", &VIEW, err);
     }
-    json_decref(j);
-    return rc;
+    if (rc)
+        return sh_err_copy(err, &why);
+    rc = rest_path(path, err, "api", "v1", "tenants", tenant, "share", NULL);
+    return rc ? rc : list_show_one(c, path, &VIEW, err);
 }
 
 int audit_get(struct cli *c, struct sh_err *err)
@@ -79,18 +68,18 @@ int audit_get(struct cli *c, struct sh_err *err)
                                           {"ACTOR", "actor", OUT_TEXT},
                                           {"TENANT", "tenant", OUT_TEXT},
                                           {"ACTION", "action", OUT_TEXT},
-                                          {"RESOURCE", "resource", OUT_TEXT}};
+                                          {"RESOURCE", "resource", OUT_TEXT},
+                                          {"REQUEST", "request_id", OUT_TEXT, true},
+                                          {"BEFORE", "before", OUT_TEXT, true},
+                                          {"AFTER", "after", OUT_TEXT, true}};
+    static const struct list_view VIEW = {LIST_COLS(COLS), .name = "id"};
     char *url = NULL;
-    json_t *j = NULL;
     int rc = rest_query("/api/v1/audit", &url, err, "tenant", c->conf->tenant, "actor",
                         c->conf->actor, "action", c->conf->action, "resource", c->conf->resource,
                         "from", c->conf->from, "to", c->conf->to, NULL);
 
     if (!rc)
-        rc = rest_list(c, url, 0, &j, err);
-    if (!rc)
-        rc = out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "id", err);
+        rc = list_show(c, url, &VIEW, err);
     free(url);
-    json_decref(j);
     return rc;
 }

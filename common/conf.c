@@ -35,7 +35,10 @@ struct load {
     struct text *texts, *argv_texts; /* OWNED, one per option */
     char *file;                      /* OWNED: contents of the file */
     const char *path;                /* of the file; NULL = none */
-    char **rest;                     /* into argv */
+    const char *section;             /* BORROWED: the one that counts; NULL = none */
+    bool in_section, is_other, section_seen;
+    char sections[200]; /* all that the file has, for messages */
+    char **rest;        /* into argv */
     int n_rest;
     bool rest_allowed, printed;
 };
@@ -234,6 +237,63 @@ static char *trim(char *s)
     return s;
 }
 
+/* Command line, environment or the lines before the first section say which one counts. */
+static void choose_section(struct load *l)
+{
+    const struct sh_conf_opt *o = find(l->t, l->t->section_opt, strlen(l->t->section_opt));
+    size_t i = o ? (size_t)(o - l->t->opts) : 0;
+    char name[96];
+
+    if (!o)
+        return;
+    env_name(o->name, name, sizeof(name));
+    l->section = l->argv_texts[i].value;
+    if (!l->section || !l->section[0])
+        l->section = sh_conf_env(name);
+    if (!l->section)
+        l->section = l->texts[i].value;
+    if (l->section && !l->section[0])
+        l->section = NULL;
+}
+
+static int file_section(struct load *l, char *name, const char *base, int no, struct sh_err *err)
+{
+    char *end = strchr(name, ']');
+    size_t n = strlen(l->sections);
+
+    if (!l->t->section_opt || !end || end == name + 1 || end[1] != '\0')
+        return SH_FAIL(err, SH_E_INVALID, "config file \"%s\", line %d: want \"name = value\"%s",
+                       base, no, l->t->section_opt ? " or \"[section]\"" : "");
+    *end = '\0';
+    name++;
+    if (!l->in_section)
+        choose_section(l);
+    l->in_section = true;
+    l->is_other = !l->section || strcmp(l->section, name) != 0;
+    if (!l->is_other && l->section_seen)
+        return SH_FAIL(err, SH_E_INVALID, "config file \"%s\", line %d: a second section [%.60s]",
+                       base, no, name);
+    l->section_seen = l->section_seen || !l->is_other;
+    for (size_t i = 0; !l->is_other && i < l->t->n_opts; i++)
+        l->texts[i].from_file = false; /* what stands before may be set once more */
+    snprintf(l->sections + n, sizeof(l->sections) - n, "%s%s", n ? ", " : "", name);
+    return SH_OK;
+}
+
+/* The section that is asked for must be there. */
+static int check_section(struct load *l, struct sh_err *err)
+{
+    if (!l->t->section_opt)
+        return SH_OK;
+    if (!l->in_section)
+        choose_section(l);
+    if (!l->section || l->section_seen)
+        return SH_OK;
+    return SH_FAIL(err, SH_E_INVALID, "there is no %s \"%.60s\"; %s%s%s", l->t->section_opt,
+                   l->section, l->path ? l->path : "no config file is read",
+                   l->path ? " has: " : "", l->path ? l->sections[0] ? l->sections : "none" : "");
+}
+
 static int file_line(struct load *l, char *line, const char *base, int no, struct sh_err *err)
 {
     char *name = trim(line), *eq = strchr(name, '='), *value;
@@ -241,6 +301,10 @@ static int file_line(struct load *l, char *line, const char *base, int no, struc
     struct text *x;
 
     if (name[0] == '\0' || name[0] == '#')
+        return SH_OK;
+    if (name[0] == '[')
+        return file_section(l, name, base, no, err);
+    if (l->is_other)
         return SH_OK;
     if (!eq)
         return SH_FAIL(err, SH_E_INVALID, "config file \"%s\", line %d: want \"name = value\"",
@@ -272,7 +336,7 @@ static int load_file(struct load *l, struct sh_err *err)
     int rc, no = 1;
 
     if (!l->path)
-        return SH_OK;
+        return check_section(l, err);
     slash = strrchr(l->path, '/');
     base = slash ? slash + 1 : l->path;
     rc = read_file(l, &len, err);
@@ -284,6 +348,8 @@ static int load_file(struct load *l, struct sh_err *err)
             *next++ = '\0';
         rc = file_line(l, line, base, no, err);
     }
+    if (!rc)
+        rc = check_section(l, err);
     if (rc)
         sh_err_detail(err, "file %s", l->path);
     return rc;

@@ -59,6 +59,9 @@ struct sh_conf_table {
     const char *program, *purpose; /* purpose: one sentence for --help */
     const struct sh_conf_opt *opts;
     size_t n_opts, struct_bytes;
+    /* Option that names a section of the file, or NULL: no sections. Lines after "[NAME]" count if
+     * that is the section, and win over those before the first one. */
+    const char *section_opt;
 };
 
 enum sh_conf_action { SH_CONF_RUN, SH_CONF_EXIT_OK }; /* EXIT_OK: --help, --version or --docs ran */

@@ -223,6 +223,7 @@ static int read_tensors(struct sh_st *s, const unsigned char *data, size_t n_dat
 
 static int parse(struct sh_st *s, struct sh_err *err)
 {
+    struct sh_err why = {0};
     uint64_t n_header;
     int rc;
 
@@ -240,9 +241,10 @@ static int parse(struct sh_st *s, struct sh_err *err)
                        "the safetensors file is cut: its header needs %llu bytes, %zu are there",
                        (unsigned long long)n_header, s->bytes - 8);
     rc = sh_json_parse((const char *)s->base + 8, (size_t)n_header, SH_ST_MAX_HEADER, &s->header,
-                       err);
+                       &why);
     if (rc)
-        return rc;
+        return SH_FAIL(err, rc, "this is no safetensors file, or its header is broken: %.200s",
+                       why.msg);
     if (!json_is_object(s->header))
         return SH_FAIL(err, SH_E_INVALID, "the safetensors header must be an object");
     return read_tensors(s, s->base + 8 + n_header, s->bytes - 8 - (size_t)n_header, err);

@@ -57,7 +57,7 @@ struct sh_wire {
     size_t queued;
     struct sh_buf scratch; /* the frame being encoded */
     struct sh_err why;
-    bool is_local, busy, dead, failed, finishing, shut, eof;
+    bool is_local, is_corked, busy, dead, failed, finishing, shut, eof;
 };
 
 /* ---------------------------------------------------------------- frames */
@@ -355,7 +355,7 @@ int sh_wire_send_fds(struct sh_wire *w, const struct sh_msg *m, const int *fds, 
         rc = sh_wire__encode(&w->scratch, m, n_fds, err);
     if (rc)
         goto out;
-    if (!w->head) {
+    if (!w->head && !w->is_corked) {
         iov = (struct iovec){.iov_base = w->scratch.data, .iov_len = w->scratch.len};
         n = write_some(w, &iov, 1, fds, n_fds);
         if (n < 0) {
@@ -371,7 +371,8 @@ int sh_wire_send_fds(struct sh_wire *w, const struct sh_msg *m, const int *fds, 
     }
     rc = enqueue(w, &w->scratch, (size_t)n, fds, n > 0 ? 0 : n_fds, err);
     if (!rc) {
-        update_interest(w);
+        if (!w->is_corked)
+            update_interest(w);
     } else if (n > 0) { /* half a frame is out: nothing can follow it */
         struct sh_err why = {0};
 
@@ -387,6 +388,21 @@ out:
 int sh_wire_send(struct sh_wire *w, const struct sh_msg *m, struct sh_err *err)
 {
     return sh_wire_send_fds(w, m, NULL, 0, err);
+}
+
+void sh_wire_cork(struct sh_wire *w)
+{
+    w->is_corked = true;
+}
+
+void sh_wire_uncork(struct sh_wire *w)
+{
+    w->is_corked = false;
+    if (!w->head || w->dead || w->failed)
+        return;
+    flush(w);
+    if (w->head)
+        update_interest(w);
 }
 
 /* ---------------------------------------------------------------- reading */

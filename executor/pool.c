@@ -159,6 +159,18 @@ void worker_send(struct worker *w, const struct sh_msg *m, const int *fds, size_
     }
 }
 
+void worker_cork(struct worker *w)
+{
+    if (w->wire)
+        sh_wire_cork(w->wire);
+}
+
+void worker_uncork(struct worker *w)
+{
+    if (w->wire)
+        sh_wire_uncork(w->wire);
+}
+
 /* ------------------------------------------------------------------ messages */
 
 static void send_slab(struct worker *w, const struct slab *s)

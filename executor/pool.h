@@ -76,6 +76,9 @@ int worker_note_model(struct worker *w, int64_t handle, struct sh_err *err);
 
 /* A lost connection is no failure here: the death is handled when the process is reaped. */
 void worker_send(struct worker *w, const struct sh_msg *m, const int *fds, size_t n_fds);
+/* What is sent between the two wakes the worker once. */
+void worker_cork(struct worker *w);
+void worker_uncork(struct worker *w);
 void worker_kill(struct worker *w, const char *cause); /* cause: static, a metric label */
 void pool_release(struct worker *w);                   /* it is held: lets it start now */
 void worker_busy(struct worker *w); /* work begins: the heartbeat's time starts now */

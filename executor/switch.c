@@ -299,6 +299,7 @@ static bool send_run(struct switcher *sw, struct run *r)
         r->phase = RUN_MEMORY;
         return true;
     }
+    worker_cork(w);
     send_parts(r, w);
     m.u.wk_run = (struct msg_wk_run){.run_id = r->id,
                                      .handle = r->model->handle,
@@ -313,6 +314,7 @@ static bool send_run(struct switcher *sw, struct run *r)
     pool_set_state(w, WORKER_ACTIVE);
     w->grace_ns = tx_image_busy(im) ? 2 * im->predicted_ns : 0;
     worker_send(w, &m, extra.fds, extra.n_fds);
+    worker_uncork(w);
     SH_DEBUG("switch.send",
              "run=%" PRIu64 " worker=%u image=%u groups=%zu ws_bytes=%" PRIu64 " ns=%" PRId64,
              r->id, w->index, r->model->res, m.u.wk_run.groups.len / sizeof(struct msg_group),

@@ -24,26 +24,34 @@ void predict_profile(struct predict *p, const struct msg_profile *profile, size_
     }
 }
 
+/* Slot `at` has another time from now on. */
+static void put_in_order(struct predict_ring *r, uint8_t at, int64_t ns)
+{
+    uint32_t i = 0;
+
+    while (i < r->n && r->order[i] != at)
+        i++;
+    if (i == r->n)
+        r->n++; /* a new slot */
+    for (; i + 1 < r->n && r->ns[r->order[i + 1]] < ns; i++)
+        r->order[i] = r->order[i + 1];
+    for (; i > 0 && r->ns[r->order[i - 1]] > ns; i--)
+        r->order[i] = r->order[i - 1];
+    r->order[i] = at;
+    r->ns[at] = ns;
+}
+
 void predict_add(struct predict *p, uint32_t batch, int64_t run_ns, int64_t now_ns)
 {
     struct predict_ring *r = &p->ring[predict_bucket(batch)];
 
     if (run_ns <= 0)
         return;
-    r->ns[r->next] = run_ns;
+    put_in_order(r, (uint8_t)r->next, run_ns);
     r->at_ns[r->next] = now_ns;
     r->next = (r->next + 1) % PREDICT_RING;
-    if (r->n < PREDICT_RING)
-        r->n++;
     r->n_runs++;
     p->n_runs++;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-    return (x > y) - (x < y);
 }
 
 /* The runs that are fresh (max_age_ns < 0: all), in order; how many there are. */
@@ -53,9 +61,8 @@ static size_t sorted(const struct predict_ring *r, int64_t now_ns, int64_t max_a
     size_t n = 0;
 
     for (uint32_t i = 0; i < r->n; i++)
-        if (max_age_ns < 0 || now_ns - r->at_ns[i] <= max_age_ns)
-            ns[n++] = r->ns[i];
-    qsort(ns, n, sizeof(ns[0]), by_value);
+        if (max_age_ns < 0 || now_ns - r->at_ns[r->order[i]] <= max_age_ns)
+            ns[n++] = r->ns[r->order[i]];
     return n;
 }
 

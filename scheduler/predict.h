@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #define PREDICT_N_BUCKETS 11u
-#define PREDICT_RING 64u
+#define PREDICT_RING 64u /* at most 256 */
 #define PREDICT_MIN 10u
 #define PREDICT_MAX_AGE_NS INT64_C(10000000000)
 #define PREDICT_UNKNOWN_NS \
@@ -27,6 +27,7 @@
 
 struct predict_ring {
     int64_t ns[PREDICT_RING], at_ns[PREDICT_RING];
+    uint8_t order[PREDICT_RING]; /* of the n slots, by ns */
     uint32_t n, next;
     uint64_t n_runs; /* in all */
 };

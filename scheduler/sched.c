@@ -206,6 +206,7 @@ static void before_sleep(struct sh_loop *l, void *arg)
     sessions_sweep(s);
     if (!s->woken || !s->loaded)
         return;
+    sessions_cork(s);
     /* Acting may wake us again, after a failed write for example: that is for the next turn. */
     for (int i = 0; i < 4 && s->woken && s->loaded; i++) {
         bool with_jobs = s->jobs_woken;
@@ -215,6 +216,7 @@ static void before_sleep(struct sh_loop *l, void *arg)
             s->pass_at_ns = sh_clock_ns();
         pass_run(s, with_jobs);
     }
+    sessions_uncork(s);
     sessions_sweep(s);
 }
 

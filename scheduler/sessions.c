@@ -85,6 +85,18 @@ void sessions_sweep(struct sched *s)
     }
 }
 
+void sessions_cork(struct sched *s)
+{
+    for (size_t i = 0; i < s->sessions.n; i++)
+        sh_wire_cork(s->sessions.items[i]->wire);
+}
+
+void sessions_uncork(struct sched *s)
+{
+    for (size_t i = 0; i < s->sessions.n; i++)
+        sh_wire_uncork(s->sessions.items[i]->wire);
+}
+
 static void welcome(struct session *x)
 {
     struct sched *s = x->sched;

@@ -57,6 +57,9 @@ void sessions_fini(struct sched *s);
 void sessions_second(struct sched *s); /* once a second: keep-alive */
 
 void sessions_sweep(struct sched *s); /* once a turn of the loop */
+/* What a pass has to say to a peer goes out together when it has ended. */
+void sessions_cork(struct sched *s);
+void sessions_uncork(struct sched *s);
 
 void session_end(struct session *x, const char *why); /* its parts are told at once */
 /* Never calls back: after a failure the session is ended by the next sessions_sweep(). NULL is

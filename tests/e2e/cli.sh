@@ -168,7 +168,7 @@ model_life() {
     exits "the profile" 0 "PREDICTED MS" shunt get profile digits "${key[@]}"
     ok "share it" shunt_says shared shunt set visibility digits shared "${key[@]}"
     exits "in one of two ways" 1 "private, shared" shunt set visibility digits public "${key[@]}"
-    exits "no report without a target" 1 "latency target" shunt slo report digits "${key[@]}"
+    exits "no report without a target" 4 "latency target" shunt slo report digits "${key[@]}"
     ok "set a target" shunt set slo digits --latency-ms 60000 --percentile 95 "${key[@]}"
     exits "the report" 0 "error_budget_left" shunt slo report digits --window 5m "${key[@]}"
     exits "a window is one of three" 1 "5m, 1h, 1d" shunt slo report digits --window 2h "${key[@]}"
@@ -189,6 +189,7 @@ deaths() {
         ok "a killed $name is started again" comes_back "$name"
     done
     ok "data are still there" until_ok 30 shunt get tenant alpha
+    ok "and it is ready" until_ok 30 ready
     kill -KILL "$(pid_of supervisor)"
     exits "without its supervisor, status says so" 0 "no supervisor" shunt status
     ok "down works without it" shunt down

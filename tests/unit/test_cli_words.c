@@ -6,9 +6,18 @@
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
 
+static const struct sh_conf_opt UP[] = {{.type = SH_CONF_INT, .name = "wait", .def = "60"}};
+static const struct sh_conf_opt JOBS[] = {{.type = SH_CONF_STR, .name = "state"},
+                                          {.type = SH_CONF_STR, .name = "server"}};
+static const struct sh_conf_opt READ[] = {{.type = SH_CONF_BOOL, .name = "watch", .def = "true"}};
+const struct sh_conf_opt CLI_COMMON[] = {{.type = SH_CONF_STR, .name = "server", .def = "x"}};
+const size_t CLI_N_COMMON = SH_ARRAY_LEN(CLI_COMMON);
+const struct cli_verb CLI_VERBS[] = {{"get", "See", READ, SH_ARRAY_LEN(READ)}};
+const size_t CLI_N_VERBS = SH_ARRAY_LEN(CLI_VERBS);
+const struct cli_verb CLI_OTHER_VERB = {"", "More", NULL, 0};
 const struct cli_cmd CLI_CMDS[] = {
-    {.verb = "up", .args = ""},
-    {.verb = "get", .noun = "jobs", .args = "[JOB]"},
+    {.verb = "up", .args = "", .opts = UP, .n_opts = SH_ARRAY_LEN(UP)},
+    {.verb = "get", .noun = "jobs", .args = "[JOB]", .opts = JOBS, .n_opts = SH_ARRAY_LEN(JOBS)},
     {.verb = "get", .noun = "queues", .args = ""},
     {.verb = "push", .noun = "model", .args = "NAME FILE"},
     {.verb = "set", .noun = "quota", .args = "TENANT FIELD=VALUE..."},
@@ -53,6 +62,54 @@ static void a_wrong_word_is_refused_and_says_what_there_is(void **state)
     err = (struct sh_err){0};
     assert_null(find(NULL, NULL, &used, &err));
     assert_fails(err.rc, SH_E_INVALID, &err, "no command is given");
+}
+
+static void a_word_from_elsewhere_or_with_a_slip_finds_ours(void **state)
+{
+    static const struct {
+        const char *a, *b, *say;
+    } ROWS[] = {
+        {"jobs", NULL, "say what to do with \"jobs\": get"},
+        {"model", "x", "push, wait"},
+        {"squeue", NULL, "shunt get jobs --live"},
+        {"psuh", "model", "did you mean push?"},
+        {"get", "jbos", "did you mean jobs?"},
+        {"get", "a-noun-of-more-letters-than-any-of-ours-has", "there are: jobs, queues"},
+    };
+    int used = 0;
+    (void)state;
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(ROWS); i++) {
+        struct sh_err err = {0};
+
+        assert_null(find(ROWS[i].a, ROWS[i].b, &used, &err));
+        assert_fails(err.rc, SH_E_INVALID, &err, ROWS[i].say);
+    }
+    assert_ptr_equal(find("list", "jobs", &used, NULL), &CLI_CMDS[1]);
+    assert_ptr_equal(find("describe", "job", &used, NULL), &CLI_CMDS[1]);
+}
+
+/* The first look must know which options take a value, or "get --state X jobs" gets X. */
+static void the_first_look_knows_each_option_once(void **state)
+{
+    struct sh_conf_opt opts[CLI_MAX_OPTS];
+    size_t n = cli_options(NULL, opts);
+    (void)state;
+
+    assert_int_equal(n, 4); /* server, watch, wait, state */
+    for (size_t i = 0; i < n; i++) {
+        bool is_flag = strcmp(opts[i].name, "watch") == 0;
+
+        assert_int_equal(opts[i].type, is_flag ? SH_CONF_BOOL : SH_CONF_STR);
+        assert_null(opts[i].def);
+        for (size_t k = 0; k < i; k++)
+            assert_int_not_equal(opts[k].offset, opts[i].offset);
+    }
+    assert_int_equal(cli_options(&CLI_CMDS[1], opts), 3);
+    assert_int_equal(cli_options(&CLI_CMDS[3], opts), 1);
+    assert_string_equal(cli_like_option(&CLI_CMDS[1], "--sate=X"), "state");
+    assert_null(cli_like_option(&CLI_CMDS[1], "--epochs"));
+    assert_null(cli_like_option(&CLI_CMDS[3], "--sate"));
 }
 
 static void the_number_of_arguments_is_read_from_the_table(void **state)
@@ -126,6 +183,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(singular_and_plural_name_the_same),
         cmocka_unit_test(a_wrong_word_is_refused_and_says_what_there_is),
+        cmocka_unit_test(a_word_from_elsewhere_or_with_a_slip_finds_ours),
+        cmocka_unit_test(the_first_look_knows_each_option_once),
         cmocka_unit_test(the_number_of_arguments_is_read_from_the_table),
         cmocka_unit_test(a_name_cannot_leave_its_place_in_a_path),
         cmocka_unit_test(a_model_may_carry_a_version),

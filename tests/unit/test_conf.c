@@ -194,6 +194,64 @@ static void a_wrong_file_is_refused_with_its_line(void **state)
     sh_test_dir_remove(dir);
 }
 
+/* Of a file with sections those lines count that stand before the first one, and those of the one
+ * that is named; by the command line before the environment before the file itself. */
+static void a_section_counts_if_it_is_named(void **state)
+{
+    static const char TEXT[] = "addr = top\ntick-ms = 11\n[a]\ntick-ms = 12\n[b]\n tick-ms = 13\n"
+                               "key = k\nno such option = 1\n[ c ]\n";
+    struct sh_conf_opt opts[] = {OPTS[0], OPTS[4], OPTS[5]};
+    struct sh_conf_table t = TABLE;
+    char dir[SH_TEST_DIR_BYTES], path[128], named[128];
+    enum sh_conf_action action;
+    struct sh_err err = {0};
+    struct conf c;
+    (void)state;
+
+    t.opts = opts;
+    t.n_opts = 3;
+    t.section_opt = "addr"; /* any option may name it */
+    sh_test_dir_make(dir);
+    snprintf(path, sizeof(path), "--config=%s/x.conf", dir);
+    sh_test_write_file(path + 9, TEXT, sizeof(TEXT) - 1);
+    for (int i = 0; i < 3; i++) {
+        static const char *const SECTION[] = {"a", "top", "b"}, *const SAYS[] = {"", "a, b",
+                                                                                 "no such"};
+        char *argv[] = {(char *)"p", path, named, NULL};
+        int rc;
+
+        snprintf(named, sizeof(named), "--addr=%s", SECTION[i]);
+        err = (struct sh_err){0};
+        rc = sh_conf_load(&t, &c, 3, argv, NULL, NULL, &action, &err);
+        if (SAYS[i][0]) {
+            assert_fails(rc, SH_E_INVALID, &err, SAYS[i]);
+            continue;
+        }
+        assert_ok_err(rc, &err);
+        assert_int_equal(c.tick_ms, 12);
+        assert_null(c.key);
+        sh_conf_free(&t, &c);
+    }
+    for (int i = 0; i < 2; i++) { /* the file's own word, then the environment's */
+        char *argv[] = {(char *)"p", path, NULL};
+
+        err = (struct sh_err){0};
+        if (i == 1)
+            setenv("SHUNT_ADDR", "a", 1);
+        assert_int_equal(sh_conf_load(&t, &c, 2, argv, NULL, NULL, &action, &err),
+                         i == 1 ? SH_OK : SH_E_INVALID);
+        if (i == 0)
+            assert_has(err.msg, "there is no addr \"top\"");
+        else
+            assert_int_equal(c.tick_ms, 12);
+        sh_conf_free(&t, &c);
+    }
+    unsetenv("SHUNT_ADDR");
+    err = (struct sh_err){0};
+    assert_fails(load(&c, &err, path, NULL), SH_E_INVALID, &err, "line 3"); /* without sections */
+    sh_test_dir_remove(dir);
+}
+
 static void secrets_are_never_shown(void **state)
 {
     static const struct sh_conf_opt ONE[] = {SH_OPT_INT(struct conf, tick_ms, "pin", 77771, 0,
@@ -290,6 +348,7 @@ int main(void)
         cmocka_unit_test(the_command_line_takes_every_form),
         cmocka_unit_test(a_refusal_names_option_value_source_and_range),
         cmocka_unit_test(a_wrong_file_is_refused_with_its_line),
+        cmocka_unit_test(a_section_counts_if_it_is_named),
         cmocka_unit_test(secrets_are_never_shown),
         cmocka_unit_test(help_version_and_docs_print_and_end),
         cmocka_unit_test(what_is_left_keeps_its_order),

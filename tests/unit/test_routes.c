@@ -170,7 +170,7 @@ static void statuses_follow_from_what_a_route_is(void **state)
         {"POST", "/api/v1/models", {201, 200, 401, 403, 409, 413, 415, 422, 429, 507}, {411, 412}},
         {"PUT", "/api/v1/models/{model}/slo", {200, 404, 412, 415}, {201, 411}},
         {"DELETE", "/api/v1/models/{model}", {204, 404, 409, 412}, {200, 413, 415, 422}},
-        {"POST", "/api/v1/models/{model}/load", {202, 404, 409}, {200, 412}},
+        {"POST", "/api/v1/models/{model}/load", {202, 200, 404, 409}, {201, 412}},
         {"GET", "/api/v1/jobs/{job}/events", {200, 204, 404}, {201, 409}},
         {"GET", "/api/v1/jobs/{job}/losses", {200, 404}, {204, 501}},
         {"POST", "/v2/cudasharedmemory/region/{region}/register", {501, 400}, {409, 412}},

@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# readme.sh - what README.md ("Use it") and the first steps of `shunt --help` tell a newcomer to
+# type, typed. Without it: the first thing that somebody tries could be what nobody tried since.
+#
+# In a folder that looks like the source tree, so that no system of this one is touched. Changed are
+# only the port, and what a person fills in: the key that was printed, names of files and things.
+set -uo pipefail
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+# Below those that the system gives to outgoing connections; with the ports of the metrics.
+port=$(python3 -c '
+import random, socket
+def free(p):
+    with socket.socket() as s:
+        return s.connect_ex(("127.0.0.1", p)) != 0
+print(next(p for p in iter(lambda: random.randrange(15000, 32000), 0)
+           if all(map(free, (p, *range(p + 100, p + 104))))))')
+
+# a folder with links to all of the tree, and with a home of its own
+place() {
+    mkdir -m 755 "$1" "$1/home" && ln -s "$root"/* "$1/"
+}
+
+# blocks LANGUAGE: the blocks of README.md in its section "Use it"
+blocks() {
+    awk -v begin="\`\`\`$1" '/^## /{use = /^## Use it/} use && $0 == "```"{on = 0} use && on
+        use && $0 == begin{on = 1}' "$root/README.md"
+}
+
+readme() {
+    local at=$tmp/readme python n
+    place "$at" || return 1
+    python=$("$root/tests/venv.sh") || return 1
+    blocks python | sed "s/localhost:8000/localhost:$port/" >"$at/client.py"
+    # The client stands between the two blocks of commands.
+    # shellcheck disable=SC2016 # the last $() is for the story's shell
+    blocks sh | sed -E 's/ *#.*//; s/^shunt create key .*/& | tee key.out/;
+        s/^export SHUNT_KEY=shunt_\.\.\.$/export SHUNT_KEY=$(head -n 1 key.out)/' |
+        sed "/^shunt set slo/a \"$python\" client.py" >"$at/commands"
+    n=$(grep -cE '^("|shunt (up|push|infer|submit|set slo)|export SHUNT_KEY=\$)' "$at/commands")
+    ok "README.md has the commands that are looked for" [ "$n" -ge 9 ]
+    ok "they run as printed" in_place "$at" bash -euo pipefail "$at/commands"
+    ok "the client printed the shape of what the model answers" grep -qx '(1, 1000)' "$tmp/out.keep"
+    ok "and the training ended" grep -q SUCCEEDED "$tmp/out.keep"
+    ok "nothing is left running" in_place "$at" "$bin/shunt" down --purge
+}
+
+# in_place FOLDER COMMAND...: there, with its home and our port
+in_place() {
+    local at=$1 rc=0
+    shift
+    (cd "$at" && HOME=$at/home SHUNT_PORT=$port SHUNT_CONFIG='' SHUNT_POOL_BYTES=1G "$@") \
+        >"$tmp/out.keep" 2>&1 || rc=$?
+    cat "$tmp/out.keep"
+    return "$rc"
+}
+
+# The first steps of the help, one command a line.
+steps() {
+    "$bin/shunt" --help | sed -n '/^First steps:/,/^$/p' | sed '1d;$d' | sed -E 's/ {3,}/\n/g' |
+        sed -E 's/^ +//' | grep -E '^(shunt|export) '
+}
+
+first_steps() {
+    local at=$tmp/steps
+    place "$at" || return 1
+    "$bin/shunt-zoo" digits-cnn --form training --out "$at/FILE.onnx"
+    cp "$root/examples/digits/test.safetensors" "$at/FILE.safetensors"
+    steps | sed -E 's/ T( |$)/ t\1/g; s/--labels NAME/--labels label/; s/JOB/1/;
+        s/^shunt (.*--watch)/! timeout 5 shunt \1/' >"$at/commands"
+    ok "the help has first steps" [ "$(wc -l <"$at/commands")" -ge 11 ]
+    ok "they run as printed" in_place "$at" env PATH="$bin:$PATH" bash -euxo pipefail "$at/commands"
+    ok "the watch saw the job" grep -q '^1 ' "$tmp/out.keep"
+    ok "nothing is left running" in_place "$at" "$bin/shunt" down --purge
+}
+
+# Every command that the help lists has a help of its own, which begins with its usage.
+# shellcheck disable=SC2016 # the backquotes are Markdown's
+help_of_each() {
+    local line words n=0
+    while read -r line; do
+        n=$((n + 1))
+        words=$(sed -E 's/^shunt ([a-z]+( [a-z]+)?).*/\1/' <<<"$line")
+        # shellcheck disable=SC2086
+        exits "help of $words" 0 "$line [options]" "$bin/shunt" help $words
+        ok "it is in shunt --help" grep -qF -- "  ${line#shunt } " <("$bin/shunt" --help)
+    done < <("$bin/shunt" --docs | sed -nE 's/^\| `(shunt [^`]+)` \|.*/\1/p' | sed 's/\\|/|/g')
+    ok "there were commands" [ "$n" -ge 60 ]
+}
+
+help_of_each
+first_steps
+readme
