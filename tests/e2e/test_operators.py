@@ -311,8 +311,9 @@ class Operators(Case):
 
     @staticmethod
     def events(r):
-        one = {}
+        one, end = {}, time.monotonic() + LONG_S
         for line in iter(r.readline, b""):
+            assert time.monotonic() < end, "no event comes any more"  # the server still says ": ping"
             name, _, value = line.decode().rstrip("\n").partition(": ")
             if name:
                 one[name] = value
@@ -320,7 +321,7 @@ class Operators(Case):
                 e = json.loads(one["data"])
                 assert one["id"] == e["position"] and one["event"] == "state", one
                 yield e
-                one = {}
+                one, end = {}, time.monotonic() + LONG_S
 
     def serve(self, *options):
         self.http = Api(self, "api", *options)
