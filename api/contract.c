@@ -230,6 +230,8 @@ const struct option API_OPTIONS[] = {
     {"queue", "query", LOWER_NAME, "of this queue", takes_job_filter},
     {"label", "query", "{'type':'string','pattern':'^" LABEL "(," LABEL "){0,31}$'}",
      "with all of these labels: KEY=VALUE,KEY=VALUE", takes_job_filter},
+    {"array", "query", "{'type':'integer','minimum':1,'maximum':" I64_MAX_TEXT "}",
+     "of this array", is_jobs},
     {"tenant", "query", LOWER_NAME, "of this tenant; an admin key without it means all", is_events},
     {"from", "query", TIME, "events since then; of a list a day before `to` if absent", is_events},
     {"to", "query", TIME, "events before then; now if absent; a stream takes none", is_events},

@@ -76,7 +76,7 @@ int jobfilter_read(const struct uri *u, struct jobfilter *out, struct sh_err *er
     struct sh_buf b;
     int rc = SH_OK;
 
-    *out = (struct jobfilter){.queue = uri_query(u, "queue")};
+    *out = (struct jobfilter){.queue = uri_query(u, "queue"), .array = uri_query(u, "array")};
     sh_buf_init(&b, 512);
     if (state)
         rc = each_word("state", state, add_state, &b, err);
@@ -87,6 +87,8 @@ int jobfilter_read(const struct uri *u, struct jobfilter *out, struct sh_err *er
     sh_buf_fini(&b);
     if (!rc && out->queue)
         rc = noun_check_tenant_name("queue", out->queue, err);
+    if (!rc && out->array && !noun_is_number(out->array, INT64_MAX))
+        rc = SH_FAIL(err, SH_E_INVALID, "\"array\" must be the number of an array of jobs");
     if (!rc && label)
         rc = read_labels(label, &out->labels, err);
     if (rc)

@@ -1,5 +1,5 @@
 /* jobfilter.h - which jobs a list is about: ?state=QUEUED,HELD&queue=NAME&label=KEY=VALUE,...
- * Pure. */
+ * &array=NUMBER. Pure. */
 #ifndef SH_API_JOBFILTER_H
 #define SH_API_JOBFILTER_H
 
@@ -10,6 +10,7 @@ struct jobfilter {     /* each NULL: any */
     char *states;      /* OWNED: an SQL array, one of them */
     const char *queue; /* BORROWED from the URI */
     char *labels;      /* OWNED: a JSON object, all of them */
+    const char *array; /* BORROWED from the URI: a number */
 };
 
 /* Fails: SH_E_INVALID naming the parameter. */

@@ -1,10 +1,10 @@
 /* jobs.c - durable work: submit, look at, cancel. */
 #include "api/api.h"
 #include "api/handlers.h"
-#include "api/jobspec.h"
 #include "api/link.h"
 #include "api/noun.h"
 #include "api/store.h"
+#include "api/submit.h"
 #include "api/watch.h"
 #include "common/mem.h"
 
@@ -47,128 +47,48 @@ int jobs_get(struct api_req *q, struct sh_err *err)
     return rc ? rc : req_reply(q, j, NULL, err);
 }
 
-struct parts {                        /* what a job refers to */
-    json_t *version, *dataset, *eval; /* OWNED */
-};
-
-static int find_dataset(struct api_req *q, const struct jobspec *s, const char *name,
-                        const json_t *version, json_t **out, struct sh_err *err)
-{
-    int rc = store_job_dataset(q, name, out, err);
-
-    if (!rc && !*out)
-        rc = noun_missing("dataset", name, err);
-    return rc ? rc : jobspec_fits_dataset(s, version, name, *out, err);
-}
-
-static int find_parts(struct api_req *q, const struct jobspec *s, struct parts *p,
-                      struct sh_err *err)
-{
-    int rc = store_job_version(q, s->model, s->version, &p->version, err);
-
-    if (!rc && !p->version && s->version > 0)
-        rc = SH_FAIL(err, SH_E_NOTFOUND, "there is no version %" PRId64 " of model \"%s\"",
-                     s->version, s->model);
-    else if (!rc && !p->version)
-        rc = SH_FAIL(err, SH_E_NOTFOUND,
-                     "there is no model \"%s\" of your own with an uploaded version", s->model);
-    if (!rc)
-        rc = jobspec_fits_model(s, p->version, err);
-    if (!rc)
-        rc = find_dataset(q, s, s->dataset, p->version, &p->dataset, err);
-    if (!rc && s->eval_dataset)
-        rc = find_dataset(q, s, s->eval_dataset, p->version, &p->eval, err);
-    return rc;
-}
-
 static json_int_t id_of(const json_t *j)
 {
     return json_integer_value(json_object_get(j, "id"));
 }
 
-/* A token that comes back with other contents is a client's bug: silence would hide it. */
-static int check_same(struct api_req *q, const struct jobspec *s, const json_t *job,
-                      struct sh_err *err)
+static int create(struct submit *s, json_t **out, struct sh_err *err)
 {
-    const char *model = json_string_value(json_object_get(job, "model"));
-    const char *dataset = json_string_value(json_object_get(job, "dataset"));
+    struct submit_item *x = s->items;
+    int rc = x->err.rc ? SH_OK : submit_store(s, err);
 
-    if (model && strcmp(model, s->model) == 0 && dataset && strcmp(dataset, s->dataset) == 0 &&
-        json_equal(json_object_get(job, "spec"), s->spec))
-        return SH_OK;
-    q->reply.status = 422;
-    return SH_FAIL(err, SH_E_CONFLICT,
-                   "job %" JSON_INTEGER_FORMAT " was submitted with this token and asks for "
-                   "something else; use a new token for a new job",
-                   id_of(job));
-}
-
-static int create(struct api_req *q, const struct jobspec *s, const struct req_idem *idem,
-                  json_t **out, enum store_made *made, struct sh_err *err)
-{
-    struct parts p = {0};
-    char *spec = NULL, *labels = NULL;
-    int rc = find_parts(q, s, &p, err);
-
-    if (!rc)
-        rc = sh_json_dump(s->spec, &spec, err);
-    if (!rc && s->label_map)
-        rc = sh_json_dump(s->label_map, &labels, err);
-    if (!rc) {
-        struct store_job j = {.kind = s->kind,
-                              .name = s->name,
-                              .queue = s->queue,
-                              .client_token = s->client_token,
-                              .priority = s->priority,
-                              .max_attempts = s->max_attempts,
-                              .version_id = id_of(p.version),
-                              .dataset_id = id_of(p.dataset),
-                              .eval_dataset_id = p.eval ? id_of(p.eval) : 0,
-                              .spec = spec,
-                              .labels = labels ? labels : "{}",
-                              .deadline = s->deadline,
-                              .min_runtime_ms = s->min_runtime_ms,
-                              .hold = s->hold,
-                              .preemptible = s->preemptible,
-                              .idem = idem->key[0] ? idem : NULL};
-
-        rc = store_job_create(q, &j, made, out, err);
+    if (rc || x->err.rc) {
+        s->q->reply.status = rc ? 0 : x->status;
+        return rc ? rc : sh_err_copy(err, &x->err);
     }
-    free(spec);
-    free(labels);
-    json_decref(p.version);
-    json_decref(p.dataset);
-    json_decref(p.eval);
-    return rc;
+    *out = json_incref(x->job);
+    return SH_OK;
 }
 
 /* An answer that was given once is given again, whatever has become of the job since. */
 int jobs_create(struct api_req *q, struct sh_err *err)
 {
-    enum store_made made = STORE_REPLAYED;
     struct req_idem idem;
-    struct jobspec s;
+    struct submit s;
     char location[64];
     json_t *job = NULL;
-    int rc = jobspec_read(q->json, &s, err);
+    int rc = submit_init(&s, q, "job", 1, err);
 
     if (!rc)
+        submit_read(s.items, q->json);
+    if (!rc && s.items->err.rc)
+        rc = sh_err_copy(err, &s.items->err);
+    if (!rc)
         rc = req_idem(q, &idem, err);
-    if (!rc && idem.key[0])
-        rc = store_idem_find(q, &idem, &job, err);
-    if (!rc && !job)
-        rc = create(q, &s, &idem, &job, &made, err);
-    if (!rc && made == STORE_MADE_EARLIER)
-        rc = check_same(q, &s, job, err);
-    if (rc) {
-        json_decref(job);
-        return rc;
-    }
-    if (made == STORE_MADE)
+    if (!rc)
+        rc = submit_once(&s, &idem, create, &q->reply.replayed, &job, err);
+    if (!rc && s.items->made == SUBMIT_MADE)
         link_hint(q->api->link, "jobs");
-    if (made == STORE_MADE_EARLIER)
+    if (!rc && s.items->made == SUBMIT_EARLIER)
         q->reply.status = 200;
-    q->reply.replayed = made == STORE_REPLAYED;
+    submit_fini(&s);
+    if (rc)
+        return rc;
     snprintf(location, sizeof(location), "/api/v1/jobs/%" JSON_INTEGER_FORMAT, id_of(job));
     return req_reply(q, job, location, err);
 }
@@ -191,22 +111,22 @@ int jobs_control(struct api_req *q, struct sh_err *err)
 {
     const struct jobctl *c = jobctl_find(q->uri.segments[q->uri.n_segments - 1]);
     json_t *j = NULL;
-    bool changed = false;
+    int64_t n_changed = 0;
     int rc = noun_read(q, "", NULL, 0, err);
 
     if (!rc && !c)
         rc = SH_FAIL(err, SH_E_BUG, "a route names an action that jobctl.c does not have");
     if (!rc && noun_is_number(q->params[0], INT64_MAX))
-        rc = store_job_control(q, q->params[0], c, &changed, &j, err);
-    if (!rc && !j)
-        rc = noun_missing("job", q->params[0], err);
-    if (!rc && !changed && !jobctl_is_done(c, j))
+        rc = store_job_control(q, q->params[0], NULL, c, &n_changed, err);
+    if (!rc)
+        rc = jobs_named(q, &j, err);
+    if (!rc && !n_changed && !jobctl_is_done(c, j))
         rc = refuse(q, c->name, j, err);
     if (rc) {
         json_decref(j);
         return rc;
     }
-    if (changed)
+    if (n_changed)
         link_hint(q->api->link, "jobs");
     return req_reply(q, j, NULL, err);
 }

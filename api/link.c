@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #define SWEEP_NS (20 * LINK_NS_PER_MS)
+#define HINT_NS SWEEP_NS /* between two hints about jobs, each of which makes the leader look */
 #define COMES_AT_ONCE (8u << 10) /* a body so small is there with its headers, or soon after */
 #define ORPHAN_NS (2000 * LINK_NS_PER_MS) /* wait for a result after the scheduler's loss */
 
@@ -192,14 +193,18 @@ static struct infer *next_command(struct link *l, unsigned *what)
     return i; /* with the queue's reference */
 }
 
+/* One that comes soon after another waits for the timer. */
 static void run_hints(struct link *l)
 {
-    unsigned hints;
+    int64_t now_ns = sh_clock_ns();
+    unsigned hints, later = now_ns - l->hinted_ns < HINT_NS ? HINT_JOBS : 0;
 
     pthread_mutex_lock(&l->lock);
-    hints = l->hints;
-    l->hints = 0;
+    hints = l->hints & ~later;
+    l->hints &= later;
     pthread_mutex_unlock(&l->lock);
+    if (hints & HINT_JOBS)
+        l->hinted_ns = now_ns;
     if (hints & HINT_JOBS)
         link__send(l, &(struct sh_msg){.type = MSG_HINT, .u.hint = {.what = "jobs"}});
     if (hints & HINT_MODELS)
@@ -435,6 +440,7 @@ static void on_timer(struct sh_loop *loop, void *arg)
     }
     link__exec_sweep(l);
     link__ask_sweep(l, false);
+    run_hints(l);
     sh_metric_set(M_shunt_payload_bytes, SH_LABELS("used"), (double)slab_used(l->api->slab));
     sh_metric_set(M_shunt_payload_bytes, SH_LABELS("total"), (double)slab_bytes(l->api->slab));
 }

@@ -46,6 +46,7 @@ struct link {
     struct link_exec *execs[LINK_MAX_EXECUTORS];
     size_t n_execs;
     int64_t welcome_ns;
+    int64_t hinted_ns; /* the last hint about jobs */
 };
 
 /* link.c */

@@ -189,10 +189,12 @@ static int parse_body(struct api_req *q, struct sh_err *err)
     return SH_OK;
 }
 
-/* A submission keeps its answer by itself, in the transaction that also counts its quota. */
+/* Submissions keep their answers by themselves: api/submit.h. */
 static int perform(struct api_req *q, struct sh_err *err)
 {
-    bool once = q->h.idempotency_key && route_replays(q->route) && q->route->fn != jobs_create;
+    api_fn *fn = q->route->fn;
+    bool submits = fn == jobs_create || fn == job_batches_create || fn == job_arrays_create;
+    bool once = q->h.idempotency_key && route_replays(q->route) && !submits;
 
     return once ? idem_create(q, err) : q->route->fn(q, err);
 }

@@ -21,6 +21,8 @@
 #define DATASET DATASETS "/{dataset}"
 #define JOBS "/api/v1/jobs"
 #define JOB JOBS "/{job}"
+#define ARRAYS "/api/v1/job-arrays"
+#define ARRAY ARRAYS "/{array}"
 #define V2 ROUTE_V2 | ROUTE_HERE
 #define PROBE V2 | ROUTE_PROBE
 #define V2M "/v2/models/{model}"
@@ -210,6 +212,36 @@ const struct api_route API_ROUTES[] = {
     {"GET", JOB "/result/artifact", ACCESS_READ, BODY_NONE, T | ROUTE_FILE, 0, jobs_artifact, 200,
      "the file that it leaves: outputs of batch inference (safetensors), the trained model (ONNX)",
      NULL, "Binary"},
+    {"POST", "/api/v1/job-batches", ACCESS_SUBMIT, BODY_JSON, T, 1024 * KIB, job_batches_create,
+     201,
+     "submit up to 1000 jobs, each with a result of its own; 200 if none was made, 429 for all if "
+     "the quota has no room for all", "JobBatchCreate", "JobBatch"},
+    {"GET", ARRAYS, ACCESS_READ, BODY_NONE, T | ROUTE_LIST, 0, job_arrays_list, 200,
+     "list arrays of jobs, newest first", NULL, "[JobArray]"},
+    {"POST", ARRAYS, ACCESS_SUBMIT, BODY_JSON, T, 64 * KIB, job_arrays_create, 201,
+     "submit up to 1000 jobs that differ in an index, all or none; max_parallel of them run at "
+     "once; a repeated client_token gives the first array, with 200", "JobArrayCreate", "JobArray"},
+    {"GET", ARRAY, ACCESS_READ, BODY_NONE, T, 0, job_arrays_get, 200,
+     "one array, with how many of its jobs are in which state", NULL, "JobArray"},
+    {"PATCH", ARRAY, ACCESS_SUBMIT, BODY_JSON, T | ROUTE_ETAG, 4 * KIB, job_arrays_patch, 200,
+     "change how many jobs of an array run at once; those that run go on", "JobArrayPatch",
+     "JobArray"},
+    {"POST", ARRAY "/cancel", ACCESS_SUBMIT, BODY_JSON, T | ROUTE_OPTIONAL, 4 * KIB,
+     job_arrays_control, 200, "cancel all its jobs that have not ended", "Empty", "JobArrayChange"},
+    {"POST", ARRAY "/hold", ACCESS_SUBMIT, BODY_JSON, T | ROUTE_OPTIONAL, 4 * KIB,
+     job_arrays_control, 200, "keep its queued jobs from starting", "Empty", "JobArrayChange"},
+    {"POST", ARRAY "/release", ACCESS_SUBMIT, BODY_JSON, T | ROUTE_OPTIONAL, 4 * KIB,
+     job_arrays_control, 200, "let its held jobs start", "Empty", "JobArrayChange"},
+    {"POST", ARRAY "/suspend", ACCESS_SUBMIT, BODY_JSON, T | ROUTE_OPTIONAL, 4 * KIB,
+     job_arrays_control, 200, "take its jobs from their executors, with checkpoints; they wait",
+     "Empty", "JobArrayChange"},
+    {"POST", ARRAY "/resume", ACCESS_SUBMIT, BODY_JSON, T | ROUTE_OPTIONAL, 4 * KIB,
+     job_arrays_control, 200, "let its suspended jobs go on", "Empty", "JobArrayChange"},
+    {"POST", ARRAY "/requeue", ACCESS_SUBMIT, BODY_JSON, T | ROUTE_OPTIONAL, 4 * KIB,
+     job_arrays_control, 200, "as suspend, and to the end of their queue", "Empty",
+     "JobArrayChange"},
+    {"POST", ARRAY "/checkpoint", ACCESS_SUBMIT, BODY_JSON, T | ROUTE_OPTIONAL, 4 * KIB,
+     job_arrays_control, 200, "write checkpoints of its jobs that run", "Empty", "JobArrayChange"},
     {"GET", "/api/v1/events", ACCESS_READ, BODY_NONE, ROUTE_OWNER | ROUTE_LIST | ROUTE_STREAM, 0,
      events_list, 200,
      "changes of state of all jobs, of the last day unless from is given, newest first; with "

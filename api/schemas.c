@@ -92,6 +92,16 @@
     "'fp32','tf32','fp16','bf16']},'shuffle':" BOOL ",'publish':{'type':'boolean','description':"  \
     "'false: the trained model is the file of the job and becomes no version of the model'}"       \
     ",'checkpoint_interval_ms':" RANGE("integer", "0", "86400000"))
+#define REF(name) "{'$ref':'#/components/schemas/" name "'}"
+#define INDICES                                                                                    \
+    "^[0-9]{1,7}(-[0-9]{1,7}(:[1-9][0-9]{0,6})?)?(,[0-9]{1,7}(-[0-9]{1,7}(:[1-9][0-9]{0,6})?)?)*$"
+#define ARRAY_FIELDS                                                                               \
+    "'id':" INT ",'name':" TEXT ",'kind':" TEXT ",'model':" TEXT ",'dataset':" TEXT ",'queue':"    \
+    TEXT ",'indices':" TEXT ",'jobs':{'type':'integer','description':'of which old ones may be "   \
+    "gone'},'max_parallel':" INT0 ",'states':{'type':'object','description':'how many of its jobs "\
+    "are in each state','additionalProperties':" INT "},'template':{'type':'object','description':"\
+    "'the job as it was submitted'},'client_token':" TEXT0 ",'created_at':" TIME ",'row_version':" \
+    INT
 #define JOB_NEEDS "'kind','model','dataset','spec'"
 #define JOB_FIELDS                                                                                 \
     "'labels':" LABELS ",'deadline':" TIME ",'min_runtime_ms':" RANGE("integer", "0", "86400000")  \
@@ -192,8 +202,9 @@ const struct api_schema API_SCHEMAS[] = {
     {"Audit", OPEN("'id':" INT ",'at':" TIME ",'actor':" TEXT0 ",'tenant':" TEXT0 ",'request_id':"
      TEXT ",'action':" TEXT ",'resource':" TEXT ",'before':{'type':['object','null']},"
      "'after':{'type':['object','null']}")},
-    {"Job", OPEN("'labels':" LABELS ",'deadline':" TIME0 ",'min_runtime_ms':" INT
-     ",'preemptible':" BOOL ",'not_before':" TIME0 ",'queued_at':" TIME ",'flags':{'type':'array',"
+    {"Job", OPEN("'array':" INT0 ",'array_index':" INT0 ",'labels':" LABELS ",'deadline':" TIME0
+     ",'min_runtime_ms':" INT ",'preemptible':" BOOL ",'not_before':" TIME0 ",'queued_at':" TIME
+     ",'flags':{'type':'array',"
      "'items':{'enum':['SUSPEND_PENDING','REQUEUE_PENDING','CHECKPOINTING']}},'id':" INT
      ",'kind':" TEXT ",'name':" TEXT ",'state':" TEXT ",'reason':" TEXT
      ",'priority':" INT ",'queue':" TEXT ",'model':" TEXT ",'version':" INT ",'dataset':" TEXT0
@@ -213,6 +224,28 @@ const struct api_schema API_SCHEMAS[] = {
      JOB_FIELDS ",'kind':{'const':'batch_inference'},'spec':" BATCH_INFERENCE) "]}",
      "{'kind':'training','model':'digits','dataset':'digits-train','queue':'default',"
      "'spec':{'optimizer':{'name':'sgd','lr':0.05,'momentum':0.9},'batch':32,'epochs':2}}"},
+    {"JobBatchCreate", CLOSED("'jobs'", "'jobs':{'type':'array','minItems':1,'maxItems':1000,"
+     "'items':" REF("JobCreate") "}"),
+     "{'jobs':[{'kind':'training','model':'digits','dataset':'digits-train','spec':{'optimizer':{"
+     "'name':'sgd','lr':0.05},'epochs':1}}]}"},
+    {"JobBatch", OPEN("'items':{'type':'array','description':'in the order of the jobs','items':"
+     SOME("'status'", "'status':{'type':'integer','description':'201: submitted; 200: its "
+     "client_token named this job before; else what POST /jobs would have answered'},'job':" INT
+     ",'code':" TEXT ",'error':" TEXT) "},'created':" INT ",'failed':" INT)},
+    {"JobArrayCreate", CLOSED_IF("'oneOf':[{'required':['indices'],'properties':{'indices':{'type':"
+     "'string'}}},{'required':['count'],'properties':{'count':{'type':'integer'}}}],", "'job'",
+     "'indices':{'type':'string','minLength':1,'maxLength':255,'pattern':'" INDICES
+     "','description':'0-99, 0-98:2 or 1,5,7-9'},'count':{'type':'integer','minimum':1,"
+     "'maximum':1000,'description':'indices from 0 on'},'max_parallel':" RANGE("integer", "1",
+     "2147483647") ",'client_token':" STR("1", "255") ",'job':" REF("JobCreate")),
+     "{'indices':'0-9','max_parallel':2,'job':{'kind':'training','model':'digits','dataset':"
+     "'digits-train','name':'seed-{index}','spec':{'optimizer':{'name':'sgd','lr':0.05},"
+     "'epochs':1}}}"},
+    {"JobArrayPatch", CLOSED_IF("'minProperties':1,", "", "'max_parallel':" RANGE("integer",
+     "1", "2147483647")), "{'max_parallel':8}"},
+    {"JobArray", OPEN(ARRAY_FIELDS)},
+    {"JobArrayChange", OPEN("'changed':{'type':'integer','description':'jobs that allowed it'},"
+     "'array':" REF("JobArray"))},
     {"JobResult", OPEN("'job':" INT ",'kind':" TEXT ",'state':" TEXT ",'result':{'type':'object'},"
      "'version':" INT0 ",'artifact':{'type':['object','null'],'properties':{'name':" TEXT
      ",'bytes':" INT ",'digest':" TEXT ",'href':" TEXT "}},'finished_at':" TIME)},
@@ -300,6 +333,7 @@ const struct path_param API_PATH_PARAMS[] = {
     {"version", "number of the version", RANGE("integer", "1", "2147483647")},
     {"dataset", "name of the dataset", NAME},
     {"gpu", "name of the GPU: of its executor", NAME},
+    {"array", "number of the array of jobs", RANGE("integer", "1", "9223372036854775807")},
     {"job", "number of the job", RANGE("integer", "1", "9223372036854775807")},
 };
 /* clang-format on */

@@ -235,29 +235,41 @@ int store_config_load(struct db *db, json_t **out, int64_t *version, struct sh_e
 int store_config_patch(struct api_req *q, const json_t *values, const char *if_match,
                        struct sh_err *err);
 
-/* store_job.c */
-struct store_job {
-    const char *kind, *name, *queue, *client_token; /* token: NULL = none */
-    int64_t priority, max_attempts, version_id, dataset_id, eval_dataset_id; /* 0 = none */
-    const char *spec, *labels;                                               /* JSON text */
-    const char *deadline;                                                    /* NULL = none */
-    int64_t min_runtime_ms;
-    bool hold, preemptible;
-    const struct req_idem *idem; /* NULL = none */
+/* store_submit.c. What a job refers to: a version (JSON: id, state, inputs, outputs, meta,
+ * max_batch) and datasets (id, state, tensors, n_samples, the tenant's max_storage_bytes); NULL:
+ * there is none of this name. version 0: the newest; eval_dataset may be NULL. */
+struct store_parts {
+    json_t *version, *dataset, *eval_dataset; /* OWNED, store_parts_fini() */
 };
-/* What *out is: a new job, the one that client_token names already, or the answer that the
- * Idempotency-Key had before. */
-enum store_made { STORE_MADE, STORE_MADE_EARLIER, STORE_REPLAYED };
-/* Fails: SH_E_QUOTA, SH_E_NOTFOUND (queue), and as store_idem_begin(). */
-int store_job_create(struct api_req *q, const struct store_job *j, enum store_made *made,
-                     json_t **out, struct sh_err *err);
+int store_submit_parts(struct api_req *q, const char *model, int64_t version, const char *dataset,
+                       const char *eval_dataset, struct store_parts *out, struct sh_err *err);
+void store_parts_fini(struct store_parts *p);
+/* All jobs of one request: an array of objects whose members are the columns of SUBMIT. array: the
+ * same for job_array, or NULL. what: "job", "batch" or "array", for the audit. Rows, by
+ * place: place, id (NULL: no job was made, as its token is known or no such queue is open), its
+ * JSON (of "job"), number of the array (NULL: none, or its token is known and nothing was made).
+ * *out: OWNED, db_res_free(). Fails: SH_E_QUOTA; then nothing was made. */
+int store_submit(struct api_req *q, const char *what, const json_t *jobs, const json_t *array,
+                 struct db_res **out, struct sh_err *err);
+int store_job_by_token(struct api_req *q, const char *token, json_t **out, struct sh_err *err);
+
+/* store_array.c */
+int store_array_list(struct api_req *q, const struct req_page *page, json_t **out,
+                     struct sh_err *err);
+int store_array_get(struct api_req *q, const char *id, json_t **out, struct sh_err *err);
+int store_array_by_token(struct api_req *q, const char *token, json_t **out, struct sh_err *err);
+/* max_parallel: NULL = no limit. *out: NULL if there is none, or of another version. */
+int store_array_patch(struct api_req *q, const char *id, const char *if_match,
+                      const char *max_parallel, json_t **out, struct sh_err *err);
+
+/* store_job.c */
 int store_job_list(struct api_req *q, const struct jobfilter *f, const struct req_page *page,
                    json_t **out, struct sh_err *err);
 int store_job_get(struct api_req *q, const char *id, json_t **out, struct sh_err *err);
-/* One action, with its event. *changed: false where the job did not allow it. *out: the job as it
- * is now; NULL if there is none. */
-int store_job_control(struct api_req *q, const char *id, const struct jobctl *c, bool *changed,
-                      json_t **out, struct sh_err *err);
+/* One action, with an event each, on one job or (job NULL) on all of an array that allow it. Those
+ * that do not stay as they are. *n_changed: how many did. */
+int store_job_control(struct api_req *q, const char *job, const char *array, const struct jobctl *c,
+                      int64_t *n_changed, struct sh_err *err);
 /* patch: JSON text. *out: NULL where the job is missing, final, of another version than if_match
  * names, or would have too many labels. */
 int store_job_patch(struct api_req *q, const char *id, const char *if_match, const char *patch,
@@ -278,10 +290,5 @@ int store_job_watch(struct db *db, const struct store_watch *asks, size_t n, str
                     struct sh_err *err);
 int store_job_checkpoints(struct api_req *q, const char *id, const struct req_page *page,
                           json_t **out, struct sh_err *err);
-/* Version (JSON: id, state, inputs, outputs, meta, max_batch) and dataset (id, state, tensors,
- * n_samples, the tenant's max_storage_bytes) that a job names. */
-int store_job_version(struct api_req *q, const char *model, int64_t version, json_t **out,
-                      struct sh_err *err);
-int store_job_dataset(struct api_req *q, const char *name, json_t **out, struct sh_err *err);
 
 #endif

@@ -13,8 +13,10 @@ static const struct db_stmt JOB_LIST = {
     "SELECT j.id, " SQL_JOB("j") " FROM job j WHERE j.tenant_id = $1::bigint AND ($2::bigint IS "
     "NULL OR j.id < $2::bigint) AND ($4::text[] IS NULL OR j.state = ANY ($4::text[])) AND "
     "($5::text IS NULL OR j.queue_id IN (SELECT id FROM queue WHERE name = $5::text)) AND "
-    "($6::jsonb IS NULL OR j.labels @> $6::jsonb) ORDER BY j.id DESC LIMIT $3::bigint + 1",
-    6,
+    "($6::jsonb IS NULL OR j.labels @> $6::jsonb) AND ($7::bigint IS NULL OR j.array_id = "
+    "$7::bigint) "
+    "ORDER BY j.id DESC LIMIT $3::bigint + 1",
+    7,
 };
 
 static const struct db_stmt JOB_GET = {
@@ -23,61 +25,27 @@ static const struct db_stmt JOB_GET = {
     2,
 };
 
-static const struct db_stmt JOB_BY_TOKEN = {
-    "job_by_token",
-    "SELECT " SQL_JOB("j") " FROM job j WHERE j.tenant_id = $1::bigint AND j.client_token = $2",
-    2,
-};
-
-/* Taken before counting: two submissions of one tenant count one after the other, each with a
- * snapshot that sees the other's row. */
-static const struct db_stmt JOB_QUOTA_LOCK = {
-    "job_quota_lock",
-    "SELECT max_queued_jobs FROM quota WHERE tenant_id = $1::bigint FOR UPDATE",
-    1,
-};
-
-static const struct db_stmt JOB_COUNT = {
-    "job_count",
-    "SELECT count(*) FROM job WHERE tenant_id = $1::bigint AND state IN ('QUEUED', 'HELD', "
-    "'SUSPENDED')",
-    1,
-};
-
-static const struct db_stmt JOB_CREATE = {
-    "job_create",
-    "WITH j AS (INSERT INTO job (tenant_id, queue_id, kind, name, priority, version_id, "
-    "dataset_id, eval_dataset_id, spec, client_token, max_attempts, state, reason, labels, "
-    "deadline, min_runtime_ms, preemptible) "
-    "SELECT $1::bigint, q.id, $3, $4, $5::int, $6::bigint, $7::bigint, $8::bigint, $9::jsonb, "
-    "$10, $11::int, CASE WHEN $14::boolean THEN 'HELD' ELSE 'QUEUED' END, CASE WHEN $14::boolean "
-    "THEN 'Held' ELSE '' END, $15::jsonb, $16::timestamptz, $17::bigint, $18::boolean FROM queue q "
-    "WHERE q.name = $2 AND (q.tenant_id IS NULL OR q.tenant_id = "
-    "$1::bigint) AND q.state <> 'DRAINING' ORDER BY q.tenant_id NULLS LAST LIMIT 1 RETURNING *), "
-    ""
-    "e AS (INSERT INTO job_event (job_id, to_state, reason) "
-    "SELECT id, state, 'Submitted' FROM j), " SQL_AUDIT("$12", "$13", "job.create", "j.tenant_id",
-    "'job/' || j.id", "NULL", "to_jsonb(j.*)", "j")
-    "SELECT " SQL_JOB("j") " FROM j",
-    18,
-};
-
-/* The row is locked first: the place we decide on is the place we change. $4, $5: arrows. */
+/* Rows are locked first: the place we decide on is the place we change. $4, $5: arrows. */
 static const struct db_stmt JOB_CONTROL = {
     "job_control",
-    "WITH p AS (SELECT * FROM job WHERE tenant_id = $1::bigint AND id = $2::bigint FOR UPDATE), "
+    "WITH p AS (SELECT * FROM job WHERE tenant_id = $1::bigint AND (id = $2::bigint OR ($2 IS NULL "
+    "AND array_id = $11::bigint)) ORDER BY id FOR UPDATE), "
     "o AS (SELECT p.*, r.goes_to FROM p JOIN unnest($4::text[], $5::text[]) r (place, goes_to) ON "
     "r.place = p.state || CASE WHEN p.wish = '' THEN '' ELSE '+' || p.wish END), "
     "j AS (UPDATE job x SET state = o.goes_to, wish = $6, save_asked = x.save_asked + $7::bigint, "
     "reason = CASE WHEN o.goes_to = o.state THEN x.reason ELSE $8 END, finished_at = CASE WHEN "
     "o.goes_to IN " SQL_FINAL " THEN now() END, row_version = x.row_version + 1 FROM o WHERE x.id "
-    "= o.id RETURNING x.*), "
-    "e AS (INSERT INTO job_event (job_id, from_state, to_state, reason) "
-    "SELECT j.id, o.state, j.state, $8 FROM j, o), " SQL_AUDIT("$9", "$10", "job.' || $3 || '",
-    "j.tenant_id", "'job/' || j.id", "jsonb_build_object('state', o.state, 'wish', o.wish)",
-    "jsonb_build_object('state', j.state, 'wish', j.wish)", "j, o")
-    "SELECT j.id FROM j",
-    10,
+    "= o.id RETURNING x.*), e AS (INSERT INTO job_event (job_id, from_state, to_state, reason) "
+    "SELECT j.id, o.state, j.state, $8 FROM j JOIN o USING (id)), "
+    "a AS (INSERT INTO audit (key_id, request_id, action, tenant_id, resource, before, after) "
+    "SELECT $9, $10, CASE WHEN $2 IS NULL THEN 'array.' ELSE 'job.' END || $3, $1::bigint, CASE "
+    "WHEN $2 IS NULL THEN 'array/' || $11 ELSE 'job/' || $2 END, CASE WHEN $2 IS NULL THEN "
+    "jsonb_object_agg(j.id, o.state) ELSE jsonb_agg(jsonb_build_object('state', o.state, 'wish', "
+    "o.wish)) -> 0 END, CASE WHEN $2 IS NULL THEN jsonb_object_agg(j.id, j.state) ELSE "
+    "jsonb_agg(jsonb_build_object('state', j.state, 'wish', j.wish)) -> 0 END FROM j JOIN o USING "
+    "(id) HAVING count(*) > 0) "
+    "SELECT count(*) FROM j",
+    11,
 };
 
 /* $4: what to change, as it came; the event says so too. */
@@ -135,134 +103,14 @@ static const struct db_stmt JOB_CHECKPOINTS = {
     4,
 };
 
-static const struct db_stmt JOB_VERSION = {
-    "job_version",
-    "SELECT jsonb_build_object('id', v.id, 'version', v.version, 'state', v.state, 'inputs', "
-    "v.inputs, 'outputs', v.outputs, 'meta', v.meta, 'max_batch', v.max_batch) FROM "
-    "model_version v JOIN model m ON m.id = v.model_id WHERE m.tenant_id = $1::bigint AND "
-    "m.name = $2 AND m.deleted_at IS NULL AND "
-    "v.state <> 'DELETED' AND (v.version = $3::int OR ($3::int IS NULL AND v.package IS NOT "
-    "NULL)) ORDER BY v.version DESC LIMIT 1",
-    3,
-};
-
-static const struct db_stmt JOB_DATASET = {
-    "job_dataset",
-    "SELECT jsonb_build_object('id', d.id, 'state', d.state, 'tensors', d.tensors, 'n_samples', "
-    "d.n_samples, 'max_storage_bytes', (SELECT max_storage_bytes FROM quota qt WHERE qt.tenant_id "
-    "= d.tenant_id)) FROM dataset d WHERE d.tenant_id = $1::bigint AND d.name = $2 AND d.state <> "
-    "'DELETED'",
-    2,
-};
 /* clang-format on */
-
-struct create {
-    struct api_req *q;
-    const struct store_job *j;
-    json_t **out; /* reset at each try of the transaction */
-    enum store_made *made;
-};
-
-static int check_quota(struct db *db, const char *tenant, struct sh_err *err)
-{
-    struct db_res *res = NULL;
-    int64_t max = 0, have = 0;
-    int rc = db_exec(db, &JOB_QUOTA_LOCK, (const char *[]){tenant}, &res, err);
-
-    if (!rc && db_rows(res) > 0)
-        max = db_i64(res, 0, 0, 0);
-    db_res_free(res);
-    res = NULL;
-    if (!rc)
-        rc = db_exec(db, &JOB_COUNT, (const char *[]){tenant}, &res, err);
-    if (!rc && db_rows(res) > 0)
-        have = db_i64(res, 0, 0, 0);
-    db_res_free(res);
-    if (!rc && have >= max)
-        rc = SH_FAIL(err, SH_E_QUOTA,
-                     "%" PRId64 " jobs are queued, the tenant's max_queued_jobs is %" PRId64
-                     "; wait for one to start or ask for a higher quota",
-                     have, max);
-    return rc;
-}
-
-static int create_tx(struct db *db, const void *arg, struct sh_err *err)
-{
-    const struct create *c = arg;
-    const struct store_job *j = c->j;
-    char tenant[24], priority[24], version[24], dataset[24], eval[24], attempts[24], min_run[24];
-    const char *p[] = {tenant,           j->queue,
-                       j->kind,          j->name,
-                       priority,         version,
-                       dataset,          j->eval_dataset_id ? eval : NULL,
-                       j->spec,          j->client_token,
-                       attempts,         c->q->who.key_id,
-                       c->q->request_id, j->hold ? "t" : "f",
-                       j->labels,        j->deadline,
-                       min_run,          j->preemptible ? "t" : "f"};
-    const char *token[] = {tenant, j->client_token};
-    int rc = SH_OK;
-
-    json_decref(*c->out);
-    *c->out = NULL;
-    *c->made = STORE_REPLAYED;
-    snprintf(tenant, sizeof(tenant), "%" PRId64, c->q->tenant_id);
-    snprintf(priority, sizeof(priority), "%" PRId64, j->priority);
-    snprintf(version, sizeof(version), "%" PRId64, j->version_id);
-    snprintf(dataset, sizeof(dataset), "%" PRId64, j->dataset_id);
-    snprintf(eval, sizeof(eval), "%" PRId64, j->eval_dataset_id);
-    snprintf(attempts, sizeof(attempts), "%" PRId64, j->max_attempts);
-    snprintf(min_run, sizeof(min_run), "%" PRId64, j->min_runtime_ms);
-    if (j->idem)
-        rc = store_idem_begin(c->q, j->idem, c->out, err);
-    if (rc || *c->out)
-        return rc;
-    *c->made = STORE_MADE_EARLIER;
-    rc = check_quota(db, tenant, err);
-    /* The lock is held now, so a repeated submission finds what the first one inserted. A full
-     * queue must not turn a repetition into an error. */
-    if (j->client_token && (!rc || rc == SH_E_QUOTA)) {
-        struct sh_err inner = {0};
-        int found = store_one(db, &JOB_BY_TOKEN, token, c->out, &inner);
-
-        if (found)
-            return sh_err_copy(err, &inner), found;
-        if (*c->out) {
-            *err = (struct sh_err){0};
-            return j->idem ? store_idem_keep(c->q, j->idem, *c->out, err) : SH_OK;
-        }
-    }
-    if (rc)
-        return rc;
-    rc = store_one(db, &JOB_CREATE, p, c->out, err);
-    if (!rc && !*c->out)
-        rc = store_queue_refuse(c->q, j->queue, err);
-    if (!rc && j->idem)
-        rc = store_idem_keep(c->q, j->idem, *c->out, err);
-    *c->made = STORE_MADE;
-    return rc;
-}
-
-int store_job_create(struct api_req *q, const struct store_job *j, enum store_made *made,
-                     json_t **out, struct sh_err *err)
-{
-    const struct create c = {.q = q, .j = j, .out = out, .made = made};
-    int rc;
-
-    *out = NULL;
-    rc = db_tx(q->db, "job_create", create_tx, &c, err);
-    if (rc) {
-        json_decref(*out);
-        *out = NULL;
-    }
-    return rc;
-}
 
 int store_job_list(struct api_req *q, const struct jobfilter *f, const struct req_page *page,
                    json_t **out, struct sh_err *err)
 {
     char tenant[24];
-    const char *p[] = {tenant, page->cursor, page->limit_text, f->states, f->queue, f->labels};
+    const char *p[] = {tenant,   page->cursor, page->limit_text, f->states,
+                       f->queue, f->labels,    f->array};
 
     snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     return store_page(q->db, &JOB_LIST, p, page, out, err);
@@ -289,15 +137,14 @@ static int arrow_column(const struct jobctl *c, bool to, struct sh_buf *out, str
     return rc ? rc : sh_buf_puts(out, "}", err);
 }
 
-int store_job_control(struct api_req *q, const char *id, const struct jobctl *c, bool *changed,
-                      json_t **out, struct sh_err *err)
+int store_job_control(struct api_req *q, const char *job, const char *array, const struct jobctl *c,
+                      int64_t *n_changed, struct sh_err *err)
 {
     struct sh_buf from, to;
     char tenant[24];
     struct db_res *res = NULL;
     int rc = arrow_column(c, false, &from, err);
 
-    *out = NULL;
     snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     if (!rc)
         rc = arrow_column(c, true, &to, err);
@@ -305,7 +152,7 @@ int store_job_control(struct api_req *q, const char *id, const struct jobctl *c,
         sh_buf_init(&to, 1);
     if (!rc) {
         const char *p[] = {tenant,
-                           id,
+                           job,
                            c->name,
                            from.data,
                            to.data,
@@ -313,15 +160,16 @@ int store_job_control(struct api_req *q, const char *id, const struct jobctl *c,
                            c->save ? "1" : "0",
                            c->reason,
                            q->who.key_id,
-                           q->request_id};
+                           q->request_id,
+                           array};
 
         rc = db_exec(q->db, &JOB_CONTROL, p, &res, err);
     }
-    *changed = !rc && db_rows(res) > 0;
+    *n_changed = rc ? 0 : db_i64(res, 0, 0, 0);
     db_res_free(res);
     sh_buf_fini(&from);
     sh_buf_fini(&to);
-    return rc ? rc : store_job_get(q, id, out, err);
+    return rc;
 }
 
 int store_job_patch(struct api_req *q, const char *id, const char *if_match, const char *patch,
@@ -396,24 +244,4 @@ int store_job_checkpoints(struct api_req *q, const char *id, const struct req_pa
 
     snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     return store_page(q->db, &JOB_CHECKPOINTS, p, page, out, err);
-}
-
-int store_job_version(struct api_req *q, const char *model, int64_t version, json_t **out,
-                      struct sh_err *err)
-{
-    char tenant[24], number[24];
-    const char *p[] = {tenant, model, version > 0 ? number : NULL};
-
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
-    snprintf(number, sizeof(number), "%" PRId64, version);
-    return store_one(q->db, &JOB_VERSION, p, out, err);
-}
-
-int store_job_dataset(struct api_req *q, const char *name, json_t **out, struct sh_err *err)
-{
-    char tenant[24];
-    const char *p[] = {tenant, name};
-
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
-    return store_one(q->db, &JOB_DATASET, p, out, err);
 }

@@ -57,6 +57,16 @@
     ", 'old_secret_until', " SQL_TIME(k ".old_until") ", 'last_used_at', "                         \
     SQL_TIME(k ".last_used_at") ")"
 
+#define SQL_ARRAY(a)                                                                               \
+    "jsonb_build_object('id', " a ".id, 'name', coalesce(" a ".template ->> 'name', ''), 'kind', " \
+    a ".template ->> 'kind', 'model', " a ".template ->> 'model', 'dataset', " a ".template ->> "  \
+    "'dataset', 'queue', coalesce(" a ".template ->> 'queue', 'default'), 'indices', " a           \
+    ".indices, 'jobs', " a ".n_jobs, 'max_parallel', " a ".max_parallel, 'states', (SELECT "       \
+    "coalesce(jsonb_object_agg(y.state, y.n), '{}') FROM (SELECT x.state, count(*) AS n FROM job " \
+    "x WHERE x.array_id = " a ".id GROUP BY x.state) y), 'template', " a ".template, "             \
+    "'client_token', " a ".client_token, 'created_at', " SQL_TIME(a ".created_at")                 \
+    ", 'row_version', " a ".row_version)"
+
 #define SQL_JOB(j)                                                                                 \
     "(SELECT jsonb_build_object('id', " j ".id, 'kind', " j ".kind, 'name', " j                    \
     ".name, 'state', " j ".state, 'reason', " j ".reason, 'priority', " j ".priority) || "         \
@@ -69,7 +79,8 @@
     ".result, 'result_version', rv.version, 'error_code', " j ".error_code, 'error', " j           \
     ".error, 'created_at', " SQL_TIME(j ".created_at") ", 'started_at', " SQL_TIME(j               \
     ".started_at") ", 'finished_at', " SQL_TIME(j ".finished_at") ", 'row_version', " j            \
-    ".row_version) || jsonb_build_object('labels', " j ".labels, 'deadline', " SQL_TIME(j          \
+    ".row_version) || jsonb_build_object('array', " j ".array_id, 'array_index', " j \
+    ".array_index, 'labels', " j ".labels, 'deadline', " SQL_TIME(j \
     ".deadline") ", 'min_runtime_ms', " j ".min_runtime_ms, 'preemptible', " j                     \
     ".preemptible, 'not_before', " SQL_TIME(j ".not_before") ", 'queued_at', " SQL_TIME(j          \
     ".queued_at") ", 'flags', array_remove(ARRAY[CASE " j ".wish WHEN 'SUSPEND' THEN "             \

@@ -220,7 +220,7 @@ static bool exchange(int fd, const struct client *c, char *reply)
         got += (size_t)n;
         head = find_body(reply, got, &length);
     }
-    return strncmp(reply, "HTTP/1.1 200 ", 13) == 0;
+    return strncmp(reply, "HTTP/1.1 200 ", 13) == 0 || strncmp(reply, "HTTP/1.1 201 ", 13) == 0;
 }
 
 static void *client_thread(void *arg)

@@ -46,7 +46,7 @@ struct cli_conf {
     char *model, *dataset, *eval_dataset, *labels, *loss, *optimizer, *spec, *job_name, *queue;
     char *lr, *momentum, *weight_decay, *beta1, *beta2, *eps, *batch, *epochs, *steps, *seed;
     char *checkpoint_interval_ms, *token, *job_labels, *deadline, *min_runtime_ms;
-    char *new_priority, *kind, *keep, *map, *out;
+    char *new_priority, *kind, *keep, *map, *out, *array, *file, *max_parallel;
     int64_t priority, max_attempts, last;
     bool follow, hold, no_preempt, no_publish, live;
     /* infer, top */
@@ -232,10 +232,19 @@ cli_fn gpu_get, option_get, option_set;                                /* gpu.c 
 int job_path(struct cli *c, char path[static REST_PATH_MAX], const char *id, const char *below,
              struct sh_err *err);
 int batch_fill_spec(struct cli *c, json_t *spec, struct sh_err *err); /* batch.c */
-cli_fn job_result;                                                    /* result.c */
-cli_fn queue_get, queue_create, queue_set, queue_delete;              /* queue.c */
-cli_fn usage_get, share_get, audit_get;                               /* usage.c */
-cli_fn config_get, config_set, config_use, config_delete;             /* profile.c */
-cli_fn infer_main;                                                    /* infer.c */
+/* job.c: a submission, once more if the server goes away meanwhile: the body has a token. */
+int job_send(struct cli *c, const char *path, const json_t *body, json_t **out, struct sh_err *err);
+int job_draw_token(json_t *job, struct sh_err *err); /* as its client_token */
+/* *out is NULL while the server is away for a moment. *seen_ns: 0 at first. */
+int job_look_at(struct cli *c, const char *path, int64_t *seen_ns, json_t **out,
+                struct sh_err *err);
+int jobs_submit_file(struct cli *c, struct sh_err *err);          /* many.c */
+int array_submit(struct cli *c, json_t *job, struct sh_err *err); /* array.c */
+cli_fn array_get, array_set, array_wait, array_control;           /* array.c */
+cli_fn job_result;                                                /* result.c */
+cli_fn queue_get, queue_create, queue_set, queue_delete;          /* queue.c */
+cli_fn usage_get, share_get, audit_get;                           /* usage.c */
+cli_fn config_get, config_set, config_use, config_delete;         /* profile.c */
+cli_fn infer_main;                                                /* infer.c */
 
 #endif

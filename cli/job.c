@@ -85,6 +85,8 @@ int job_get(struct cli *c, struct sh_err *err)
         {"JOB", "id", OUT_TEXT},
         {"NAME", "name", OUT_TEXT},
         {"STATE", "state", OUT_TEXT},
+        {"ARRAY", "array", OUT_TEXT},
+        {"INDEX", "array_index", OUT_TEXT},
         {"MODEL", "model", OUT_TEXT},
         {"STEP", "step", OUT_TEXT},
         {"STEPS", "steps", OUT_TEXT},
@@ -120,7 +122,7 @@ int job_get(struct cli *c, struct sh_err *err)
     if (c->conf->live && state && state[0])
         return cli_usage(c, err, "give either --live or --state");
     rc = rest_query(v.path, &url, err, "state", c->conf->live ? CLI_LIVE_STATES : state, "queue",
-                    c->conf->queue, "label", c->conf->job_labels, NULL);
+                    c->conf->queue, "label", c->conf->job_labels, "array", c->conf->array, NULL);
     if (!rc)
         rc = list_show(c, url, &v, err);
     free(url);
@@ -232,13 +234,16 @@ static int fill_spec(struct cli *c, bool is_batch, json_t **out, struct sh_err *
  * cannot make a second job. */
 static int fill_token(struct cli *c, json_t *job, struct sh_err *err)
 {
-    uint8_t random[16];
-    char hex[33];
-    int rc;
-
     if (c->conf->token && c->conf->token[0])
         return set_text(job, "client_token", c->conf->token, err);
-    rc = sh_random(random, sizeof(random), err);
+    return job_draw_token(job, err);
+}
+
+int job_draw_token(json_t *job, struct sh_err *err)
+{
+    uint8_t random[16];
+    char hex[33];
+    int rc = sh_random(random, sizeof(random), err);
     sh_hex(random, sizeof(random), hex);
     return rc ? rc : set_text(job, "client_token", hex, err);
 }
@@ -345,14 +350,14 @@ int job_set(struct cli *c, struct sh_err *err)
     return rc;
 }
 
-static int send_job(struct cli *c, const json_t *job, json_t **out, struct sh_err *err)
+int job_send(struct cli *c, const char *path, const json_t *body, json_t **out, struct sh_err *err)
 {
     struct sh_err first = {0};
-    int rc = rest_call(c, "POST", "/api/v1/jobs", job, REST_TENANT, out, &first);
+    int rc = rest_call(c, "POST", path, body, REST_TENANT, out, &first);
 
     if (rc && c->exit_code == CLI_NOT_REACHABLE) { /* once more, with the same token */
         cli_sleep_ms(POLL_MS);
-        return rest_call(c, "POST", "/api/v1/jobs", job, REST_TENANT, out, err);
+        return rest_call(c, "POST", path, body, REST_TENANT, out, err);
     }
     return rc ? sh_err_copy(err, &first) : SH_OK;
 }
@@ -379,8 +384,7 @@ static void show_job(struct progress *bar, const json_t *j)
 }
 
 /* *out is NULL while the server is away for a moment: the job goes on without it. */
-static int look_at(struct cli *c, const char *path, int64_t *seen_ns, json_t **out,
-                   struct sh_err *err)
+int job_look_at(struct cli *c, const char *path, int64_t *seen_ns, json_t **out, struct sh_err *err)
 {
     struct sh_err now = {0};
     int rc = rest_get(c, path, REST_TENANT, out, &now);
@@ -402,7 +406,7 @@ static int wait_end(struct cli *c, const char *id, json_t **out, struct sh_err *
     progress_begin(c, &bar);
     *out = NULL;
     while (!rc) {
-        rc = look_at(c, path, &seen_ns, out, err);
+        rc = job_look_at(c, path, &seen_ns, out, err);
         if (rc || job_is_final(rest_text(*out, "state")))
             break;
         if (*out)
@@ -481,7 +485,7 @@ int job_wait(struct cli *c, struct sh_err *err)
     return wait_and_report(c, c->args[0], err);
 }
 
-int job_submit(struct cli *c, struct sh_err *err)
+static int submit_one(struct cli *c, struct sh_err *err)
 {
     json_t *job = json_pack("{s:I, s:I}", "priority", (json_int_t)c->conf->priority, "max_attempts",
                             (json_int_t)c->conf->max_attempts);
@@ -489,8 +493,13 @@ int job_submit(struct cli *c, struct sh_err *err)
     char id[24] = "";
     int rc = job ? fill_job(c, job, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
 
+    if (!rc && c->conf->array && c->conf->array[0]) {
+        rc = array_submit(c, job, err);
+        json_decref(job);
+        return rc;
+    }
     if (!rc)
-        rc = send_job(c, job, &j, err);
+        rc = job_send(c, "/api/v1/jobs", job, &j, err);
     if (!rc) {
         snprintf(id, sizeof(id), "%" JSON_INTEGER_FORMAT,
                  json_integer_value(json_object_get(j, "id")));
@@ -507,6 +516,11 @@ int job_submit(struct cli *c, struct sh_err *err)
     json_decref(job);
     json_decref(j);
     return rc;
+}
+
+int job_submit(struct cli *c, struct sh_err *err)
+{
+    return c->conf->file && c->conf->file[0] ? jobs_submit_file(c, err) : submit_one(c, err);
 }
 
 static int control(struct cli *c, const char *id, struct sh_err *err)
@@ -531,8 +545,13 @@ static int control(struct cli *c, const char *id, struct sh_err *err)
  * One job that refuses does not save the others; the last refusal is the command's. */
 int job_control(struct cli *c, struct sh_err *err)
 {
+    bool is_array = c->conf->array && c->conf->array[0];
     struct sh_err last = {0};
 
+    if (is_array == (c->n_args > 0))
+        return cli_usage(c, err, "give the number of a job, or --array and that of an array");
+    if (is_array)
+        return array_control(c, err);
     for (int i = 0; i < c->n_args; i++) {
         struct sh_err now = {0};
 

@@ -17,6 +17,7 @@ struct words { /* our copy of argv: conf.c moves its elements */
 
 static int copy_words(int argc, char **argv, struct words *w, struct sh_err *err)
 {
+    bool submits = argc > 1 && strcmp(argv[1], "submit") == 0; /* has another -f */
     const char *home = sh_conf_env("HOME");
     bool has_config = sh_conf_env("SHUNT_CONFIG") != NULL, is_over = false;
     int rc = SH_OK;
@@ -45,8 +46,10 @@ static int copy_words(int argc, char **argv, struct words *w, struct sh_err *err
         if (!is_over && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0))
             w->help = true;
         else
-            w->list[w->n++] =
-                is_over ? argv[i] : (char *)cli_long_form(argv[i]); /* never written to */
+            w->list[w->n++] = is_over ? argv[i]
+                              : submits && strcmp(argv[i], "-f") == 0
+                                  ? (char *)"--file"
+                                  : (char *)cli_long_form(argv[i]); /* never written to */
     }
     if (argc > 1 && strcmp(argv[1], "help") == 0) {
         w->help = true;

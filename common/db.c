@@ -203,6 +203,7 @@ static int classify(const char *state)
         {"57P", SH_E_DBDOWN},     {"53300", SH_E_DBDOWN}, /* too many connections */
         {"25P03", SH_E_DBDOWN}, /* idle in transaction: the server hung up */
         {"25006", SH_E_DBDOWN}, /* read only: this server is no longer the primary */
+        {"SH001", SH_E_QUOTA},  /* ours, as all of SH: see fail_result() */
     };
 
     for (size_t i = 0; i < SH_ARRAY_LEN(MAP); i++)
@@ -267,7 +268,9 @@ static int fail_result(struct db *db, const char *what, const char *sql, const P
     rc = classify(state);
     sh_strlcpy(db->sqlstate, state, sizeof(db->sqlstate));
     if (!err || err->rc == SH_OK) {
-        SH_FAIL(err, rc, "%s", say(rc));
+        /* What our triggers raise says it in words for people. */
+        SH_FAIL(err, rc, "%s",
+                strncmp(state, "SH", 2) == 0 ? field(r, PG_DIAG_MESSAGE_PRIMARY) : say(rc));
         sh_err_detail(err, "%s line %d: SQLSTATE %s: %s; %s", what, line_of(r, sql), state,
                       field(r, PG_DIAG_MESSAGE_PRIMARY), field(r, PG_DIAG_MESSAGE_DETAIL));
     }

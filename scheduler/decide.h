@@ -44,7 +44,8 @@
     X(FAIR_SHARE, "FairShare")             \
     X(QUOTA_GUARANTEED, "QuotaGuaranteed") \
     X(MIN_RUN, "MinRuntimeProtected")      \
-    X(LENDING_LIMIT, "LendingLimit")
+    X(LENDING_LIMIT, "LendingLimit")       \
+    X(ARRAY_LIMIT, "ArrayLimit")
 
 enum decide_reason {
 #define X(name, text) DECIDE_##name,

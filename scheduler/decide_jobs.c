@@ -14,10 +14,11 @@ struct pool {
     double *held;  /* by tenant: the same and those that are giving their slot up */
     double *fixed; /* by tenant: those of `held` that never give their slot up */
     double *share; /* by tenant: decayed usage / weight */
-    uint32_t *slot;  /* by executor: the job that holds it, or SNAP_NONE */
-    bool *settled;   /* by job: started now, or its wait has its reason */
-    double reserved; /* slots kept free, for all tenants together */
-    bool any_up;     /* is there an executor? */
+    uint32_t *in_array; /* by array, from 1: as `held` */
+    uint32_t *slot;     /* by executor: the job that holds it, or SNAP_NONE */
+    bool *settled;      /* by job: started now, or its wait has its reason */
+    double reserved;    /* slots kept free, for all tenants together */
+    bool any_up;        /* is there an executor? */
 };
 
 static double share_of(const struct snap_tenant *t)
@@ -43,6 +44,8 @@ static enum decide_reason blocked(const struct pool *p, const struct snap_job *j
         return DECIDE_MODEL_LOADING;
     if (j->not_before_ns > p->in->now_ns)
         return DECIDE_BACKOFF;
+    if (j->array && p->in_array[j->array] >= j->array_max)
+        return DECIDE_ARRAY_LIMIT;
     if (held >= t->max_running_jobs || (t->max_gpus >= 0 && held >= t->max_gpus))
         return DECIDE_QUOTA_LIMIT;
     if (t->weight <= 0 && held >= t->guaranteed_gpus)
@@ -133,6 +136,7 @@ static int start_jobs(struct pool *p, struct sh_err *err)
         p->running[in->jobs[i].tenant] += 1;
         p->reserved -= decide__reserved(t, p->held[in->jobs[i].tenant]);
         p->held[in->jobs[i].tenant] += 1;
+        p->in_array[in->jobs[i].array]++;
         p->fixed[in->jobs[i].tenant] += in->jobs[i].is_fixed;
         p->reserved += decide__reserved(t, p->held[in->jobs[i].tenant]);
         /* Charged at once, so that one tenant does not take every slot of this pass. */
@@ -248,8 +252,10 @@ static int suspend_jobs(struct pool *p, uint32_t coming, struct sh_err *err)
                              err);
             why = DECIDE_RESOURCES;
         }
-        if (victim != SNAP_NONE) /* as good as started: the next in line sees it */
+        if (victim != SNAP_NONE) { /* as good as started: the next in line sees it */
             p->running[in->jobs[i].tenant] += 1;
+            p->in_array[in->jobs[i].array]++;
+        }
         if (!rc)
             rc = wait_for(p, i, why, err);
     }
@@ -277,6 +283,7 @@ static uint32_t survey(struct pool *p)
         if (j->state == SNAP_QUEUED)
             continue;
         p->fixed[j->tenant] += j->is_fixed;
+        p->in_array[j->array]++;
         if (j->state == SNAP_STOPPING)
             coming++;
         else
@@ -292,7 +299,8 @@ static int pool_init(struct pool *p, const struct snapshot *in, struct decisions
     size_t at_fixed = at_held + in->n_tenants * sizeof(*p->held);
     size_t at_share = at_fixed + in->n_tenants * sizeof(*p->fixed);
     size_t at_slot = at_share + in->n_tenants * sizeof(*p->share);
-    size_t at_settled = at_slot + in->n_execs * sizeof(*p->slot);
+    size_t at_array = at_slot + in->n_execs * sizeof(*p->slot);
+    size_t at_settled = at_array + (in->n_arrays + 1) * sizeof(*p->in_array);
     void *mem;
     int rc = decide__shares(in, out, err);
 
@@ -307,6 +315,7 @@ static int pool_init(struct pool *p, const struct snapshot *in, struct decisions
                        .fixed = (void *)((char *)mem + at_fixed),
                        .share = (void *)((char *)mem + at_share),
                        .slot = (void *)((char *)mem + at_slot),
+                       .in_array = (void *)((char *)mem + at_array),
                        .settled = (void *)((char *)mem + at_settled)};
     return SH_OK;
 }

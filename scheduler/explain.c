@@ -150,7 +150,13 @@ static void say_waiting(const struct query *q, char *out, size_t size)
         [DECIDE_RESOURCES] = "It is next; every executor has a job, or is being freed.",
     };
 
-    if (q->why == DECIDE_NONE && !q->place)
+    if (q->why == DECIDE_ARRAY_LIMIT)
+        snprintf(out, size,
+                 "Its array %" PRId64
+                 " has as many jobs on executors as its max_parallel of %" PRIu32
+                 " allows. One of them has to end.",
+                 q->j->array_id, q->j->array_max);
+    else if (q->why == DECIDE_NONE && !q->place)
         snprintf(out, size, "Its last change is being recorded; then it takes its place.");
     else if (q->why == DECIDE_PRIORITY && q->place < 2)
         sh_strlcpy(out, WORDS[DECIDE_RESOURCES], size);

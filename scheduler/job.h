@@ -107,6 +107,8 @@ struct job {
     bool queue_open, model_ready, model_gone, preemptible;
     bool is_batch;       /* batch inference; else training */
     bool publishes;      /* what it trains becomes a version */
+    int64_t array_id;    /* 0: of none */
+    uint32_t array_max;  /* so many of the array have an executor at once; 0: no limit */
     int64_t min_run_ns;  /* 0: the scheduler's */
     int64_t deadline_ns; /* 0: none */
     enum job_wish wish;

@@ -109,6 +109,8 @@ static void take_fields(struct job *j, const struct store_job *row)
     j->queue_open = strcmp(row->queue_state, "HELD") != 0;
     j->is_batch = row->is_batch;
     j->publishes = row->publishes;
+    j->array_id = row->array_id;
+    j->array_max = row->array_max;
     /* Training compiles for itself: it does not need a version that was unloaded to be back. */
     j->model_ready = strcmp(row->version_state, "READY") == 0 ||
                      (!j->is_batch && (strcmp(row->version_state, "UNLOADING") == 0 ||

@@ -24,6 +24,7 @@ void pass_fini(struct pass *p)
     free(p->job_of);
     free(p->model_of);
     free(p->parts);
+    idmap_fini(&p->arrays);
     decisions_fini(&p->out);
     *p = (struct pass){0};
 }
@@ -149,13 +150,26 @@ static enum snap_job_state job_state_of(const struct job *j)
     return j->state == JOB_STARTING ? SNAP_STARTING : SNAP_RUNNING;
 }
 
-static void take_jobs(struct sched *s, struct snapshot *in)
+static int take_array(struct pass *p, struct snapshot *in, const struct job *j, uint32_t *out,
+                      struct sh_err *err)
+{
+    *out = j->array_max ? (uint32_t)(uintptr_t)idmap_get(&p->arrays, (uint64_t)j->array_id) : 0;
+    if (*out || !j->array_max)
+        return SH_OK;
+    *out = (uint32_t)++in->n_arrays;
+    return idmap_put(&p->arrays, (uint64_t)j->array_id, (void *)(uintptr_t)*out, err);
+}
+
+static int take_jobs(struct sched *s, struct snapshot *in, struct sh_err *err)
 {
     const int64_t max_min_run_ns = s->conf->max_min_run_ms * 1000000;
     struct pass *p = &s->pass;
+    int rc = SH_OK;
 
-    for (size_t i = 0; i < s->jobs.n; i++) {
+    idmap_fini(&p->arrays);
+    for (size_t i = 0; i < s->jobs.n && !rc; i++) {
         struct job *j = s->jobs.items[i];
+        uint32_t array = 0;
         const struct exec *e = j->executor[0] ? execs_find(&s->execs, j->executor) : NULL;
         const struct tenant *t = tenants_by_id(&s->tenants, j->tenant_id);
 
@@ -163,6 +177,7 @@ static void take_jobs(struct sched *s, struct snapshot *in)
         if (!t || (j->state == JOB_QUEUED && (j->writing || j->n_pending)) ||
             (j->state != JOB_QUEUED && !job_state_has_executor(j->state)))
             continue;
+        rc = take_array(p, in, j, &array, err);
         if (e)
             p->execs[e->index].job = (uint32_t)in->n_jobs;
         p->job_of[in->n_jobs] = j;
@@ -179,9 +194,12 @@ static void take_jobs(struct sched *s, struct snapshot *in)
                               .since_ns = j->since_ns,
                               .min_run_ns = SH_MIN(j->min_run_ns, max_min_run_ns),
                               .is_fixed = !j->preemptible,
+                              .array = array,
+                              .array_max = j->array_max,
                               .may_suspend = j->state == JOB_RUNNING || j->state == JOB_PREEMPTED};
     }
     in->jobs = p->jobs;
+    return rc;
 }
 
 /* ------------------------------------------------------------------ acting */
@@ -262,9 +280,7 @@ int pass_snapshot(struct sched *s, bool with_jobs, struct snapshot *in, struct s
     take_tenants(s, in);
     take_execs(s, in);
     take_requests(s, in);
-    if (with_jobs)
-        take_jobs(s, in);
-    return SH_OK;
+    return with_jobs ? take_jobs(s, in, err) : SH_OK;
 }
 
 void pass_run(struct sched *s, bool with_jobs)

@@ -2,6 +2,7 @@
 #ifndef SH_SCHEDULER_PASS_H
 #define SH_SCHEDULER_PASS_H
 
+#include "common/idmap.h"
 #include "scheduler/decide.h"
 
 struct sched;
@@ -20,6 +21,7 @@ struct pass { /* memory reused from pass to pass; all OWNED, pass_fini() */
     struct request **request_of; /* by index in the snapshot */
     struct job **job_of;
     struct model **model_of;
+    struct idmap arrays; /* of jobs with a limit: id -> index in the snapshot */
     struct request **parts;
     size_t cap_execs, cap_models, cap_places, cap_tenants, cap_requests, cap_jobs;
     size_t cap_request_of, cap_job_of, cap_model_of, cap_parts;

@@ -81,6 +81,8 @@ struct snap_job {
     int64_t min_run_ns;    /* its own minimum run time; 0: the snapshot's */
     bool may_suspend;      /* false while it starts or completes */
     bool is_fixed;         /* never suspended for another job */
+    uint32_t array;        /* 1 to n_arrays: of which; 0: of none that has a limit */
+    uint32_t array_max;    /* so many of it at once */
 };
 
 struct snapshot {
@@ -101,7 +103,7 @@ struct snapshot {
     const struct snap_request *requests;
     size_t n_requests;
     const struct snap_job *jobs;
-    size_t n_jobs;
+    size_t n_jobs, n_arrays;
 };
 
 #endif

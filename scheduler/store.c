@@ -152,8 +152,10 @@ static const struct db_stmt VIEW_JOBS = {
     " (extract(epoch FROM j.queued_at) * 1000000)::bigint, j.min_runtime_ms, j.preemptible,"
     " extract(epoch FROM j.deadline - now()), extract(epoch FROM j.not_before - now()),"
     " j.kind = 'batch_inference',"
-    " j.kind = 'training' AND coalesce((j.spec->>'publish')::boolean, true)"
-    " FROM job j JOIN tenant t ON t.id = j.tenant_id JOIN queue q ON q.id = j.queue_id"
+    " j.kind = 'training' AND coalesce((j.spec->>'publish')::boolean, true),"
+    " coalesce(j.array_id, 0), coalesce(a.max_parallel, 0)"
+    " FROM job j LEFT JOIN job_array a ON a.id = j.array_id JOIN tenant t ON t.id = j.tenant_id "
+    "JOIN queue q ON q.id = j.queue_id"
     " JOIN model_version v ON v.id = j.version_id JOIN model m ON m.id = v.model_id"
     " WHERE j.state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXPIRED')"
     " ORDER BY CASE WHEN j.state = 'QUEUED' THEN 1 WHEN j.state IN ('HELD', 'SUSPENDED') THEN 2"
@@ -287,6 +289,8 @@ static int load_jobs(struct db *db, struct store_view *v, struct sh_err *err)
             .not_before_s = db_f64(r, i, 31, NAN),
             .is_batch = db_bool(r, i, 32),
             .publishes = db_bool(r, i, 33),
+            .array_id = db_i64(r, i, 34, 0),
+            .array_max = (uint32_t)db_i64(r, i, 35, 0),
         };
     }
     return rc;

@@ -70,6 +70,8 @@ struct store_job {
     uint32_t attempt, max_attempts;
     struct job_progress progress, base;
     bool is_batch, publishes;
+    int64_t array_id;   /* 0: of none */
+    uint32_t array_max; /* so many of the array at once; 0: no limit */
 };
 
 struct store_view {

@@ -11,6 +11,7 @@
 
 #define STATEMENT_MS "500"
 #define LOCK_MS "50"
+#define N_STEPS 4
 #define CUTOFF "now() - $1::bigint * interval '24 hours'"
 /* The same text as in the index usage_minutes. */
 #define IS_MINUTE \
@@ -46,6 +47,13 @@ static const struct db_stmt JOBS = {
     " AND NOT EXISTS (SELECT 1 FROM job_event e WHERE e.job_id = job.id)"
     " AND NOT EXISTS (SELECT 1 FROM checkpoint c WHERE c.job_id = job.id)",
     2};
+/* The last job of an array takes it along. */
+static const struct db_stmt ARRAYS = {
+    "sweep_arrays",
+    "DELETE FROM job_array WHERE id IN (SELECT a.id FROM job_array a WHERE a.created_at < " CUTOFF
+    " AND NOT EXISTS (SELECT 1 FROM job j WHERE j.array_id = a.id) LIMIT $2 FOR UPDATE SKIP "
+    "LOCKED)",
+    2};
 static const struct db_stmt USAGE = {
     "sweep_usage",
     "DELETE FROM usage WHERE ctid IN (SELECT ctid FROM usage WHERE minute < " CUTOFF
@@ -78,10 +86,10 @@ static const struct db_stmt KEYS = {"sweep_keys",
 
 static const struct {
     const char *name;
-    const struct db_stmt *steps[3]; /* in this order; NULL: no more */
+    const struct db_stmt *steps[N_STEPS]; /* in this order; NULL: no more */
 } KINDS[SWEEP_N_KINDS] = {
     [SWEEP_EVENTS] = {"events", {&EVENTS}},
-    [SWEEP_JOBS] = {"jobs", {&JOB_EVENTS, &JOB_CHECKPOINTS, &JOBS}},
+    [SWEEP_JOBS] = {"jobs", {&JOB_EVENTS, &JOB_CHECKPOINTS, &JOBS, &ARRAYS}},
     [SWEEP_USAGE_HOURS] = {"usage_hours", {&USAGE_HOURS}},
     [SWEEP_USAGE] = {"usage", {&USAGE}},
     [SWEEP_AUDIT] = {"audit", {&AUDIT}},
@@ -104,7 +112,7 @@ static int sweep_tx(struct db *db, const void *arg, struct sh_err *err)
     x->more = false;
     if (!rc)
         rc = store__still_leads(db, &x->fence, err);
-    for (size_t i = 0; i < 3 && KINDS[x->kind].steps[i] && !rc; i++) {
+    for (size_t i = 0; i < N_STEPS && KINDS[x->kind].steps[i] && !rc; i++) {
         struct db_res *r = NULL;
         int64_t n;
 

@@ -83,7 +83,7 @@ static int64_t sweep(struct world *w, enum store_sweep_kind kind, int64_t days, 
 
         assert_true(i < 2000); /* it ends */
         assert_ok_err(store_sweep(w->a, &x, &err), &err);
-        assert_true(x.n_rows <= 3 * batch);
+        assert_true(x.n_rows <= 4 * batch);
         n += x.n_rows;
         if (!x.more)
             return n;
@@ -113,6 +113,21 @@ static void old_jobs_go_with_all_that_refers_to_them_and_no_others(void **state)
     assert_int_equal(number(w->a, "SELECT count(*) FROM model_version"), 2); /* what they trained */
     assert_int_equal(sweep(w, SWEEP_JOBS, 0, 100), 10 + 30 + 20); /* live ones stay however old */
     assert_int_equal(number(w->a, "SELECT count(*) FROM job WHERE finished_at IS NULL"), 5);
+}
+
+static void an_array_goes_with_the_last_of_its_jobs(void **state)
+{
+    struct world *w = *state;
+
+    run(w->a, "INSERT INTO job_array (tenant_id, indices, n_jobs, template, created_at) SELECT 1, "
+              "'0-1', 2, '{}', now() - i * interval '40 days' FROM (VALUES (3), (2), (0)) x (i)");
+    run(w->a, "UPDATE job SET array_id = 1, array_index = id WHERE id IN (1, 2)"); /* all old */
+    run(w->a,
+        "UPDATE job SET array_id = 2, array_index = id WHERE id IN (3, 21)"); /* one is young */
+    assert_int_equal(sweep(w, SWEEP_JOBS, 30, 8), 20 + 60 + 40 + 1);
+    assert_int_equal(number(w->a, "SELECT sum(id) FROM job_array"), 2 + 3); /* 3 has none yet */
+    assert_int_equal(sweep(w, SWEEP_JOBS, 0, 100), 10 + 30 + 20 + 2);
+    assert_int_equal(number(w->a, "SELECT count(*) FROM job_array"), 0);
 }
 
 static void a_job_with_more_events_than_a_batch_goes_too(void **state)
@@ -230,6 +245,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(old_events_of_ended_jobs_go_and_those_of_live_ones_stay),
         TEST(old_jobs_go_with_all_that_refers_to_them_and_no_others),
+        TEST(an_array_goes_with_the_last_of_its_jobs),
         TEST(a_job_with_more_events_than_a_batch_goes_too),
         TEST(minutes_become_hours_and_their_sums_stay),
         TEST(old_usage_and_audit_go),

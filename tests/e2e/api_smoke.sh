@@ -235,9 +235,9 @@ n=$((n + 1))
 [ "$body" = "$first" ] || { echo "FAILED: not the first answer: $body"; failed=$((failed + 1)); }
 req POST /api/v1/jobs "$(job "${spec/0.05/0.1}")" -H 'Idempotency-Key: first'
 is "the token with other contents" 422
-# The first request waits for the row of the quota; meanwhile it is being carried out.
+# The first request waits for the count of waiting jobs; meanwhile it is being carried out.
 coproc LOCKER { psql -XAtq "$DATABASE_URL"; }
-echo "BEGIN; SELECT 'locked' FROM quota WHERE tenant_id = (SELECT id FROM tenant WHERE name =
+echo "BEGIN; SELECT 'locked' FROM job_waiting WHERE tenant_id = (SELECT id FROM tenant WHERE name =
     'research') FOR UPDATE;" >&"${LOCKER[1]}"
 read -r -t 20 _ <&"${LOCKER[0]}"
 curl -s -o "$dir/slow" -w '%{http_code}' --max-time 60 -H "Authorization: Bearer $key" \

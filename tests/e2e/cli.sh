@@ -119,6 +119,7 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
     exits "its losses too" 0 "22" shunt losses 1 --key-file "$tmp/key"
     exits "a job that has ended cannot be cancelled" 1 "SUCCEEDED" \
         shunt cancel 1 --key-file "$tmp/key"
+    many_jobs
     exits "top shows it all" 0 "digits" shunt top --once
     operators
 }
@@ -126,7 +127,7 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
 # operators: what an admin looks at, and changes, while the system runs
 operators() {
     local watch
-    exits "events of all jobs can be read" 0 "-> SUCCEEDED" shunt events --last 5
+    exits "events of all jobs can be read" 0 "-> SUCCEEDED" shunt events --last 1000
     exits "those of a state alone" 0 "RUNNING" shunt events --state RUNNING --tenant alpha
     "$bin/shunt" events --watch --state-dir "$state" >"$tmp/all" &
     watch=$!
@@ -143,6 +144,50 @@ operators() {
         shunt set options -o json log-level=debug max-streams=99
     exits "and is as it was again" 0 "\"value\": \"info\"" shunt set options -o json log-level=null
     exits "one that is fixed is refused" 1 "restart" shunt set options threads=3
+}
+
+# many_jobs: arrays, and jobs from files
+many_jobs() {
+    local job='"kind":"training","model":"digits","dataset":"d","hold":true'
+    local spec='"spec":{"optimizer":{"name":"sgd","lr":0.05},"epochs":1}' array
+    exits "an array is submitted and waited for" 0 "All 3 jobs of array" \
+        shunt submit --model digits --dataset d --epochs 1 --name 'part-{index}' --no-publish \
+        --array 4-8:2%1 --wait \
+        --key-file "$tmp/key"
+    array=$(shunt get arrays -o name --key-file "$tmp/key")
+    # shellcheck disable=SC2016 # the inner shell expands it
+    ok "it shows how its jobs stand: how many, at once, waiting, running, done, failed" bash -c \
+        'set -- $(grep part); [ "$4 $5 $6 $7 $8 $9 ${10}" = "4-8:2 3 1 0 0 3 0" ]' \
+        < <(shunt get arrays --key-file "$tmp/key")
+    exits "its jobs have their index" 0 "part-6" \
+        shunt get jobs --array "$array" --key-file "$tmp/key"
+    exits "its limit can be changed" 0 '"max_parallel": 2' shunt set array "$array" \
+        --max-parallel 2 -o json --key-file "$tmp/key"
+    exits "an array that has ended cannot be cancelled" 0 "cancel: 0 of the 3 jobs" \
+        shunt cancel --array "$array" --key-file "$tmp/key"
+    exits "cancel wants a job or an array" 2 "or --array" shunt cancel --key-file "$tmp/key"
+    exits "indices are checked" 1 "0-98:2" shunt submit --model digits --dataset d --epochs 1 \
+        --array 9-1 --key-file "$tmp/key"
+    exits "a limit of an array is a number" 2 "0-99%4" shunt submit --model digits --dataset d \
+        --epochs 1 --array 0-9%x --key-file "$tmp/key"
+    for _ in {1..1001}; do echo "{$job,$spec}"; done >"$tmp/many.jsonl"
+    exits "a quota without room for all of a batch is said" 1 \
+        "jobs 1001 to 1001 of the file were not submitted: 1000 jobs are queued" \
+        shunt submit -f "$tmp/many.jsonl" --key-file "$tmp/key"
+    ok "those of the batch before are there" [ "$(shunt get jobs --state HELD -o name \
+        --key-file "$tmp/key" | wc -l)" = 1000 ]
+    for id in $(shunt get jobs --state HELD -o name --key-file "$tmp/key" | head -n 3); do
+        shunt cancel "$id" --quiet --key-file "$tmp/key"
+    done
+    echo "[{$job,$spec},{$job},{$job,\"client_token\":\"t\",$spec}]" >"$tmp/many.json"
+    exits "each job of a file has its result" 1 'job 2 of the file: "spec" is missing' \
+        shunt submit --file "$tmp/many.json" --key-file "$tmp/key"
+    echo "{\"jobs\":[{$job,\"client_token\":\"t\",$spec}]}" >"$tmp/again.json"
+    exits "a token of a file counts" 0 "0 jobs were submitted, 0 refused" \
+        shunt submit -f "$tmp/again.json" --key-file "$tmp/key"
+    printf '{%s\n{' "$job" >"$tmp/bad.jsonl"
+    exits "a line that is no JSON is named" 1 "line 1" shunt submit -f "$tmp/bad.jsonl" \
+        --key-file "$tmp/key"
 }
 
 # no_place: nothing is said of an executor any more

@@ -42,7 +42,7 @@ EXPECT = (
     (lambda path, op: has_parameter(op, "Idempotency-Key", "header"), "positive_data_acceptance",
      [*OK, "422"]),
     # Whether tensors fit a model, a file is a model, or a job fits a dataset only they themselves say.
-    (lambda path, op: path.endswith(("/infer", "/artifact", "/jobs")), "positive_data_acceptance",
+    (lambda path, op: path.endswith(("/infer", "/artifact", "/jobs", "/job-arrays")), "positive_data_acceptance",
      [*OK, "400", "413", "415", "422"]),
     # A time may be too long ago, or in the past, or after the other end of its range.
     (lambda path, op: any(has_parameter(op, n, "query") for n in ("from", "to")) or
@@ -76,9 +76,12 @@ class OpenApi(Story):
             s.push_data(cls.key, name, st_bytes({"x": ("F32", [64, 64], bytes(64 * 256)),
                                                  "label": ("I64", [64], bytes(512))}))
         jobs = [s.submit(cls.key, model="lin", dataset="data").json["id"] for _ in range(3)]
+        array = s.call("POST", "/api/v1/job-arrays", {"count": 2, "job": {
+            "kind": "training", "model": "lin", "dataset": "data",
+            "spec": {"optimizer": {"name": "sgd", "lr": 0.1}, "steps": 3}}}, cls.key).json["id"]
         other = s.key("fuzz", "read")
         cls.things = {"tenant": "fuzz", "model": "lin", "version": 1, "dataset": "data",
-                      "eval_dataset": "data2", "job": jobs[0], "key": other.split("_")[1],
+                      "eval_dataset": "data2", "job": jobs[0], "array": array, "key": other.split("_")[1],
                       "queue": "default"}
 
     def cursors(self):

@@ -257,6 +257,17 @@ class Tenancy(Case):
                 sql("UPDATE job SET state = 'RUNNING', executor = 'big', wish = ''")
             yield "POST", j + "/{job}/" + verb, at_job + "/" + verb + of, None, True
         yield "PATCH", "/api/v1/config", "/api/v1/config", {"max-streams": 99}, True
+        b, a = "/api/v1/job-batches", "/api/v1/job-arrays"
+        yield "POST", b, b + of, {"jobs": [job, job]}, False
+        yield "POST", a, a + of, {"count": 2, "job": job}, False
+        at_array = a + "/%d" % self.last["id"]
+        yield "PATCH", a + "/{array}", at_array + of, {"max_parallel": 1}, True
+        for verb in ("hold", "release", "suspend", "resume", "requeue", "checkpoint", "cancel"):
+            if verb in ("suspend", "requeue", "checkpoint"):
+                sql("UPDATE job SET state = 'RUNNING', executor = 'big', wish = '' WHERE array_id > 0")
+            yield "POST", a + "/{array}/" + verb, at_array + "/" + verb + of, None, True
+        one = at_job.rsplit("/", 1)[1]
+        sql("DELETE FROM job_event WHERE job_id <> %s; DELETE FROM job WHERE id <> %s" % (one, one))
         yield "PATCH", q + "/{queue}", q + "/q" + of, {"state": "DRAINING"}, True
         self.refused(409, "DRAINING", "POST", j + of, job)
         sql("UPDATE job SET state = 'QUEUED', executor = NULL, wish = ''")

@@ -44,6 +44,12 @@ class Tenant:
         r = s.submit(self.admin, model=self.id["model"], dataset=self.id["dataset"], name=name + "-job")
         assert r.status == 201, r
         self.id["job"] = r.json["id"]
+        r = s.call("POST", "/api/v1/job-arrays", {"count": 2, "max_parallel": 1, "job": {
+            "kind": "training", "model": self.id["model"], "dataset": self.id["dataset"],
+            "name": name + "-array", "spec": {"optimizer": {"name": "sgd", "lr": 0.1}, "steps": 3}}},
+            self.admin)
+        assert r.status == 201, r
+        self.id["array"] = r.json["id"]
         self.id["queue"] = name + "-queue"
         r = s.call("POST", "/api/v1/queues", {"name": self.id["queue"]}, self.admin)
         assert r.status == 201, r
@@ -78,10 +84,13 @@ class Tenant:
 
     def body(self, op):
         """What the operation takes: the example of its description, about things of this tenant."""
-        body = self.s.spec().example(op)
+        return self.ours(self.s.spec().example(op))
+
+    def ours(self, body):
         if isinstance(body, dict):
-            body = {k: self.id[k] if k in ("model", "dataset", "queue") else v for k, v in body.items()}
-        return body
+            return {k: self.id[k] if k in ("model", "dataset", "queue") else self.ours(v)
+                    for k, v in body.items()}
+        return [self.ours(v) for v in body] if isinstance(body, list) else body
 
     def seen(self):
         """All that its own key can read, by path."""

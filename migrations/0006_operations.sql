@@ -1,4 +1,4 @@
--- 0005_operations.sql - schema version 5: what operators need. Events of all jobs in the order of
+-- 0006_operations.sql - schema version 6: what operators need. Events of all jobs in the order of
 -- their commits, what executors do, options that change while processes run, and keys of
 -- idempotency that belong to no tenant.
 

@@ -1,0 +1,141 @@
+/* arrayspec.c - see arrayspec.h. */
+#include "api/arrayspec.h"
+
+#include "common/buf.h"
+#include "common/mem.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_TEXT 4096
+#define PLACEHOLDER "{index}"
+
+/* ------------------------------------------------------------------ indices */
+
+/* A number at *p, which moves behind it. */
+static bool read_index(const char **p, int64_t *out)
+{
+    size_t len = strspn(*p, "0123456789");
+    char word[16];
+
+    if (len == 0 || len >= sizeof(word))
+        return false;
+    memcpy(word, *p, len);
+    word[len] = '\0';
+    *p += len;
+    return sh_parse_i64(word, 0, ARRAYSPEC_MAX_INDEX, "index", out, NULL) == SH_OK;
+}
+
+/* "A", "A-B" or "A-B:STEP" */
+static bool read_range(const char **p, int64_t *first, int64_t *last, int64_t *step)
+{
+    *step = 1;
+    if (!read_index(p, first))
+        return false;
+    *last = *first;
+    if (**p != '-')
+        return true;
+    (*p)++;
+    if (!read_index(p, last) || *last < *first)
+        return false;
+    if (**p != ':')
+        return true;
+    (*p)++;
+    return read_index(p, step) && *step > 0;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+int arrayspec_indices(const char *text, int64_t *out, size_t max, size_t *n, struct sh_err *err)
+{
+    int64_t first, last, step;
+    const char *p = text;
+
+    *n = 0;
+    do {
+        p += p != text; /* the comma */
+        if (!read_range(&p, &first, &last, &step) || (*p && *p != ','))
+            return SH_FAIL(err, SH_E_INVALID,
+                           "indices \"%.64s\" must be numbers and ranges up to %d, such as 0-99, "
+                           "0-98:2 or 1,5,7-9",
+                           text, ARRAYSPEC_MAX_INDEX);
+        for (int64_t i = first; i <= last; i += step) {
+            if (*n == max)
+                return SH_FAIL(err, SH_E_TOOBIG, "an array has at most %zu jobs; submit several",
+                               max);
+            out[(*n)++] = i;
+        }
+    } while (*p);
+    qsort(out, *n, sizeof(*out), by_value);
+    for (size_t i = 1; i < *n; i++)
+        if (out[i] == out[i - 1])
+            return SH_FAIL(err, SH_E_INVALID, "index %" PRId64 " is there twice", out[i]);
+    return SH_OK;
+}
+
+/* ------------------------------------------------------------------ the job of an index */
+
+static int fill_text(json_t *object, const char *key, int64_t index, struct sh_err *err)
+{
+    const char *text = json_string_value(json_object_get(object, key)), *at;
+    struct sh_buf b;
+    int rc = SH_OK;
+
+    if (!text || !strstr(text, PLACEHOLDER))
+        return SH_OK;
+    sh_buf_init(&b, MAX_TEXT);
+    for (; !rc && (at = strstr(text, PLACEHOLDER)); text = at + strlen(PLACEHOLDER)) {
+        rc = sh_buf_append(&b, text, (size_t)(at - text), err);
+        if (!rc)
+            rc = sh_buf_printf(&b, err, "%" PRId64, index);
+    }
+    if (!rc)
+        rc = sh_buf_puts(&b, text, err);
+    if (!rc && json_object_set_new(object, key, json_string(b.data)))
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
+    sh_buf_fini(&b);
+    return rc;
+}
+
+static int fill_seed(json_t *job, int64_t index, struct sh_err *err)
+{
+    const char *kind = json_string_value(json_object_get(job, "kind"));
+    json_t *spec = json_object_get(job, "spec"), *seed = json_object_get(spec, "seed");
+
+    if (!kind || strcmp(kind, "training") != 0 || !json_is_object(spec) ||
+        (seed && !json_is_integer(seed) && !json_is_null(seed)))
+        return SH_OK; /* jobspec_read() says what is wrong */
+    if (json_object_set_new(spec, "seed", json_integer(json_integer_value(seed) + index)))
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
+    return SH_OK;
+}
+
+int arrayspec_job(const json_t *template, int64_t index, json_t **out, struct sh_err *err)
+{
+    json_t *job = json_deep_copy(template), *labels = json_object_get(job, "labels"), *v;
+    const char *key;
+    void *next;
+    int rc = job ? fill_text(job, "name", index, err)
+                 : SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
+
+    json_object_foreach_safe(labels, next, key, v)
+    {
+        if (!rc)
+            rc = fill_text(labels, key, index, err);
+    }
+    if (!rc)
+        rc = fill_seed(job, index, err);
+    if (rc) {
+        json_decref(job);
+        job = NULL;
+    }
+    *out = job;
+    return rc;
+}

@@ -1,0 +1,53 @@
+/* submit.h - from the bodies of jobs to jobs: each is checked, what they name is looked up once for
+ * all, and one statement makes them. One job, a batch and an array go the same way.
+ *
+ * A failure of an item is the client's and kept in the item; what a function returns concerns the
+ * whole request. Not thread-safe.
+ */
+#ifndef SH_API_SUBMIT_H
+#define SH_API_SUBMIT_H
+
+#include "api/jobspec.h"
+#include "api/store.h"
+
+#define SUBMIT_MAX_JOBS 1000
+
+/* What became of it. EARLIER: its client_token named a job before. */
+enum submit_made { SUBMIT_REFUSED, SUBMIT_MADE, SUBMIT_EARLIER };
+
+struct submit_item {
+    struct jobspec spec;
+    int64_t version_id, dataset_id, eval_dataset_id; /* 0 = none */
+    int64_t index;                                   /* of an array; -1: of none */
+    int status;                                      /* of a refusal; 0: as its code says */
+    struct sh_err err;                               /* rc SH_OK: nothing is wrong so far */
+    enum submit_made made;
+    int64_t id;
+    json_t *job; /* OWNED: of EARLIER, and where there is no other item; else NULL */
+};
+
+struct submit {
+    struct api_req *q;
+    const char *what;          /* as store_submit() wants it */
+    const json_t *array;       /* BORROWED, NULL: none */
+    int64_t array_id;          /* 0: its token was known, or there is none */
+    struct submit_item *items; /* OWNED, submit_fini() */
+    size_t n;
+};
+
+int submit_init(struct submit *s, struct api_req *q, const char *what, size_t n,
+                struct sh_err *err);
+void submit_fini(struct submit *s);
+/* body: a job as POST /jobs takes it; BORROWED until the end. */
+void submit_read(struct submit_item *i, const json_t *body);
+/* Looks up what those items name that are right so far. */
+int submit_find(struct submit *s, struct sh_err *err);
+/* Makes them. May be called again for the same items, in another transaction. */
+int submit_store(struct submit *s, struct sh_err *err);
+/* The answer that the Idempotency-Key had, or fn's, in one transaction that keeps it for the key.
+ * fn may be called again. *replayed: which of the two. *out: OWNED. */
+typedef int submit_fn(struct submit *s, json_t **out, struct sh_err *err);
+int submit_once(struct submit *s, const struct req_idem *idem, submit_fn *fn, bool *replayed,
+                json_t **out, struct sh_err *err);
+
+#endif

@@ -1,0 +1,245 @@
+/* array.c - arrays of jobs: submit, look at, wait, change. */
+#include "cli/lists.h"
+#include "common/clock.h"
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define POLL_MS 250
+
+static int array_path(struct cli *c, char path[static REST_PATH_MAX], const char *id,
+                      const char *below, struct sh_err *err)
+{
+    int64_t n;
+
+    if (sh_parse_i64(id, 1, INT64_MAX, "array", &n, NULL))
+        return cli_usage(c, err, "\"%.40s\" is not the number of an array", id);
+    return rest_path(path, err, "api", "v1", "job-arrays", id, below, NULL);
+}
+
+/* ---------------------------------------------------------------- look */
+
+/* How many of its jobs are in one of these states. */
+static json_int_t n_in(const json_t *array, const char *states)
+{
+    const char *state;
+    json_t *n;
+    json_int_t sum = 0;
+
+    json_object_foreach(json_object_get(array, "states"), state, n)
+    {
+        const char *at = strstr(states, state);
+
+        /* A word of the list, and not a part of one. */
+        if (at && (at == states || at[-1] == ' ') && strchr(" ", at[strlen(state)]))
+            sum += json_integer_value(n);
+    }
+    return sum;
+}
+
+static const struct {
+    const char *field, *states;
+} GROUPS[] = {{"waiting", "QUEUED HELD SUSPENDED"},
+              {"running", "STARTING RUNNING PREEMPTED COMPLETING CANCELLING"},
+              {"succeeded", "SUCCEEDED"},
+              {"failed", "FAILED CANCELLED EXPIRED"}};
+
+static void add_groups(json_t *array)
+{
+    for (size_t i = 0; i < SH_ARRAY_LEN(GROUPS); i++)
+        json_object_set_new(array, GROUPS[i].field, json_integer(n_in(array, GROUPS[i].states)));
+}
+
+static void add_groups_to_all(json_t *arrays)
+{
+    json_t *one;
+    size_t i;
+
+    json_array_foreach(arrays, i, one) add_groups(one);
+}
+
+int array_get(struct cli *c, struct sh_err *err)
+{
+    static const struct out_col COLS[] = {
+        {"ARRAY", "id", OUT_TEXT},          {"NAME", "name", OUT_TEXT},
+        {"MODEL", "model", OUT_TEXT},       {"INDICES", "indices", OUT_TEXT},
+        {"JOBS", "jobs", OUT_TEXT},         {"LIMIT", "max_parallel", OUT_TEXT},
+        {"WAIT", "waiting", OUT_TEXT},      {"RUN", "running", OUT_TEXT},
+        {"OK", "succeeded", OUT_TEXT},      {"FAIL", "failed", OUT_TEXT},
+        {"AGE", "created_at", OUT_AGE},     {"KIND", "kind", OUT_TEXT, true},
+        {"QUEUE", "queue", OUT_TEXT, true}, {"DATASET", "dataset", OUT_TEXT, true}};
+    static const struct list_view VIEW = {.path = "/api/v1/job-arrays",
+                                          .flags = REST_TENANT,
+                                          LIST_COLS(COLS),
+                                          .name = "id",
+                                          .prepare = add_groups_to_all};
+
+    return list_get(c, &VIEW, err);
+}
+
+/* ---------------------------------------------------------------- wait */
+
+static bool has_ended(const json_t *array)
+{
+    return n_in(array, GROUPS[0].states) + n_in(array, GROUPS[1].states) == 0;
+}
+
+static void show(struct progress *bar, const json_t *array)
+{
+    double n = json_number_value(json_object_get(array, "jobs"));
+    json_int_t waiting = n_in(array, GROUPS[0].states), running = n_in(array, GROUPS[1].states);
+    double ended = n - (double)(waiting + running);
+
+    progress_show(bar, n > 0 ? ended / n : -1,
+                  "array %" JSON_INTEGER_FORMAT
+                  ": %.0f of %.0f jobs have ended, %" JSON_INTEGER_FORMAT
+                  " failed, %" JSON_INTEGER_FORMAT " run",
+                  json_integer_value(json_object_get(array, "id")), ended, n,
+                  n_in(array, GROUPS[3].states), running);
+}
+
+static int wait_end(struct cli *c, const char *id, json_t **out, struct sh_err *err)
+{
+    int64_t end = sh_clock_ns() + c->conf->wait_s * 1000000000, seen_ns = 0;
+    char path[REST_PATH_MAX];
+    struct progress bar;
+    int rc = array_path(c, path, id, NULL, err);
+
+    progress_begin(c, &bar);
+    *out = NULL;
+    while (!rc) {
+        rc = job_look_at(c, path, &seen_ns, out, err);
+        if (rc || (*out && has_ended(*out)))
+            break;
+        if (*out)
+            show(&bar, *out);
+        if (sh_clock_ns() > end)
+            rc = SH_FAIL(err, SH_E_TIMEOUT, "array %s has not ended after %lld s; it goes on", id,
+                         (long long)c->conf->wait_s);
+        json_decref(*out);
+        *out = NULL;
+        if (!rc)
+            cli_sleep_ms(POLL_MS);
+    }
+    progress_end(&bar);
+    return rc;
+}
+
+static int wait_and_report(struct cli *c, const char *id, struct sh_err *err)
+{
+    json_t *j = NULL;
+    json_int_t failed, n;
+    int rc = wait_end(c, id, &j, err);
+
+    if (rc)
+        return rc;
+    failed = n_in(j, GROUPS[3].states);
+    n = json_integer_value(json_object_get(j, "jobs"));
+    if (c->output == OUTPUT_DATA)
+        out_data(c, j);
+    json_decref(j);
+    if (failed) {
+        c->exit_code = CLI_REFUSED;
+        return SH_FAIL(err, SH_E_CONFLICT,
+                       "%" JSON_INTEGER_FORMAT " of the %" JSON_INTEGER_FORMAT
+                       " jobs of array %s did not succeed; shunt get jobs --array %s says why",
+                       failed, n, id, id);
+    }
+    out_say(c, "All %" JSON_INTEGER_FORMAT " jobs of array %s SUCCEEDED.", n, id);
+    return SH_OK;
+}
+
+int array_wait(struct cli *c, struct sh_err *err)
+{
+    return wait_and_report(c, c->args[0], err);
+}
+
+/* ---------------------------------------------------------------- submit */
+
+/* "0-99%4": indices, and how many at once. */
+static int fill_array(struct cli *c, json_t *array, struct sh_err *err)
+{
+    const char *text = c->conf->array, *limit = strchr(text, '%');
+    int64_t n = 0;
+
+    if (limit && sh_parse_i64(limit + 1, 1, INT32_MAX, "limit", &n, NULL))
+        return cli_usage(c, err, "--array wants INDICES or INDICES%%LIMIT, such as 0-99%%4");
+    if (json_object_set_new(array, "indices",
+                            json_stringn(text, limit ? (size_t)(limit - text) : strlen(text))) ||
+        (limit && json_object_set_new(array, "max_parallel", json_integer(n))))
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate an array");
+    return SH_OK;
+}
+
+int array_submit(struct cli *c, json_t *job, struct sh_err *err)
+{
+    json_t *array =
+        json_pack("{s:O, s:O}", "job", job, "client_token", json_object_get(job, "client_token"));
+    json_t *j = NULL;
+    char id[24] = "";
+    int rc =
+        array ? fill_array(c, array, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
+
+    json_object_del(job, "client_token");
+    if (!rc)
+        rc = job_send(c, "/api/v1/job-arrays", array, &j, err);
+    if (!rc) {
+        snprintf(id, sizeof(id), "%" JSON_INTEGER_FORMAT,
+                 json_integer_value(json_object_get(j, "id")));
+        if (c->output == OUTPUT_NAME && !c->conf->dry_run)
+            puts(id);
+        else if (c->output == OUTPUT_DATA && (!c->conf->wait || c->conf->dry_run))
+            out_data(c, j);
+        else if (!list_said_dry_run(c))
+            out_say(c, "Array %s has %" JSON_INTEGER_FORMAT " jobs.%s%s", id,
+                    json_integer_value(json_object_get(j, "jobs")),
+                    c->conf->wait ? "" : " Next: shunt wait array ", c->conf->wait ? "" : id);
+    }
+    if (!rc && c->conf->wait && !c->conf->dry_run)
+        rc = wait_and_report(c, id, err);
+    json_decref(array);
+    json_decref(j);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- change */
+
+int array_set(struct cli *c, struct sh_err *err)
+{
+    const char *max = c->conf->max_parallel;
+    bool none = max && strcmp(max, "none") == 0;
+    char path[REST_PATH_MAX];
+    struct change ch = {.method = "PATCH", .path = path, .name = "id", .flags = REST_TENANT};
+    int64_t n = 0;
+    int rc = array_path(c, path, c->args[0], NULL, err);
+
+    if (!rc && (!max || (!none && sh_parse_i64(max, 1, INT32_MAX, "limit", &n, NULL))))
+        return cli_usage(c, err, "--max-parallel is needed: a number, or none");
+    ch.body = none ? json_pack("{s:n}", "max_parallel")
+                   : json_pack("{s:I}", "max_parallel", (json_int_t)n);
+    if (!rc)
+        return list_change(c, &ch, err, NULL);
+    json_decref(ch.body);
+    return rc;
+}
+
+int array_control(struct cli *c, struct sh_err *err)
+{
+    char path[REST_PATH_MAX];
+    json_t *j = NULL;
+    int rc = array_path(c, path, c->conf->array, c->cmd->verb, err);
+
+    if (!rc)
+        rc = rest_call(c, "POST", path, NULL, REST_TENANT, &j, err);
+    if (!rc && c->output != OUTPUT_TABLE)
+        rc = out_object(c, j, "changed", err);
+    else if (!rc && !list_said_dry_run(c))
+        out_say(c, "%s: %" JSON_INTEGER_FORMAT " of the %" JSON_INTEGER_FORMAT " jobs of array %s.",
+                c->cmd->verb, json_integer_value(json_object_get(j, "changed")),
+                json_integer_value(json_object_get(json_object_get(j, "array"), "jobs")),
+                c->conf->array);
+    json_decref(j);
+    return rc;
+}

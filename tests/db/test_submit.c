@@ -1,0 +1,384 @@
+/* test_submit.c - what is submitted, and how many jobs of a tenant wait.
+ *
+ * Without it: the number that a quota is checked by could drift away from the jobs that are there,
+ * two submissions at once could both take the last place, one wrong job of a batch could keep the
+ * others out, a token could make its job twice, or an action could miss a part of an array.
+ *
+ * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
+/* uses: libapi.a */
+/* link: -lmicrohttpd -lpq */
+#include "api/submit.h"
+#include "tests/db/db_test.h"
+
+#include <pthread.h>
+
+#define N_THREADS 4
+#define N_ROUNDS 60
+/* Tenants whose number is wrong, in one snapshot. */
+#define WRONG                                                                                      \
+    "SELECT count(*) FROM job_waiting w WHERE n <> (SELECT count(*) FROM job j WHERE j.tenant_id " \
+    "= "                                                                                           \
+    "w.tenant_id AND j.state IN ('QUEUED', 'HELD', 'SUSPENDED'))"
+#define FINAL "('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXPIRED')"
+
+static void fill(struct db *db)
+{
+    run(db, "INSERT INTO tenant (name) VALUES ('research'), ('vision')");
+    run(db, "INSERT INTO quota (tenant_id, max_queued_jobs) VALUES (1, 1000000), (2, 1000000)");
+    run(db, "INSERT INTO model (tenant_id, name) VALUES (1, 'lin'), (2, 'lin')");
+    run(db,
+        "INSERT INTO model_version (model_id, version, state, digest, package, inputs, outputs, "
+        "meta) SELECT m, 1, 'READY', repeat('a', 64), 'packages/a', '[{\"name\":\"x\",\"datatype\":"
+        "\"FP32\",\"shape\":[-1,4]}]', "
+        "'[{\"name\":\"y\",\"datatype\":\"FP32\",\"shape\":[-1,2]}]', "
+        "'{\"trainable\":true}' FROM generate_series(1, 2) m");
+    run(db,
+        "INSERT INTO dataset (tenant_id, name, state, digest, path, n_samples, tensors) SELECT t, "
+        "'small', 'READY', repeat('b', 64), 'datasets/b', 64, '[{\"name\":\"x\",\"datatype\":"
+        "\"FP32\",\"shape\":[64,4]},{\"name\":\"label\",\"datatype\":\"INT64\",\"shape\":[64]}]' "
+        "FROM "
+        "generate_series(1, 2) t");
+}
+
+static int set_up(void **state)
+{
+    struct db *db = open_db("test_submit");
+
+    make_empty(db);
+    migrate(db);
+    fill(db);
+    *state = db;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    db_free(*state);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ the count */
+
+static const struct db_stmt ADD = {
+    "add",
+    "INSERT INTO job (tenant_id, queue_id, kind, version_id, dataset_id, spec, state, finished_at) "
+    "SELECT $1::bigint, 1, 'training', 1, 1, '{}', $2, CASE WHEN $2 IN " FINAL
+    " THEN now() END FROM "
+    "generate_series(1, $3::int)",
+    3,
+};
+
+/* Some jobs of a state, into another. */
+static const struct db_stmt MOVE = {
+    "move",
+    "UPDATE job SET state = $3, finished_at = CASE WHEN $3 IN " FINAL " THEN now() END WHERE id IN "
+    "(SELECT id FROM job WHERE tenant_id = $1::bigint AND state = $2 ORDER BY random() LIMIT "
+    "$4::int "
+    "FOR UPDATE SKIP LOCKED)",
+    4,
+};
+
+static const struct db_stmt REMOVE = {
+    "remove",
+    "DELETE FROM job WHERE id IN (SELECT id FROM job WHERE tenant_id = $1::bigint AND state = $2 "
+    "LIMIT "
+    "$3::int FOR UPDATE SKIP LOCKED)",
+    3,
+};
+
+static const char *const STATES[] = {"QUEUED",    "HELD",      "STARTING",   "RUNNING",
+                                     "PREEMPTED", "SUSPENDED", "COMPLETING", "CANCELLING",
+                                     "SUCCEEDED", "FAILED",    "CANCELLED",  "EXPIRED"};
+#define N_STATES SH_ARRAY_LEN(STATES)
+#define N_LIVE 8u
+
+static void every_change_of_a_state_is_counted(void **state)
+{
+    struct db *db = *state;
+
+    for (size_t from = 0; from < N_STATES; from++)
+        for (size_t to = 0; to < N_STATES && from < N_LIVE; to++) {
+            assert_ok(db_exec(db, &ADD, (const char *[]){"1", STATES[from], "2"}, NULL, NULL));
+            assert_int_equal(number(db, WRONG), 0);
+            assert_ok(db_exec(db, &MOVE, (const char *[]){"1", STATES[from], STATES[to], "1"}, NULL,
+                              NULL));
+            assert_int_equal(number(db, WRONG), 0);
+        }
+    for (size_t s = 0; s < N_STATES; s++) {
+        assert_ok(db_exec(db, &REMOVE, (const char *[]){"1", STATES[s], "3"}, NULL, NULL));
+        assert_int_equal(number(db, WRONG), 0);
+    }
+    run(db, "UPDATE job SET priority = 5"); /* changes nothing of it */
+    assert_int_equal(number(db, WRONG), 0);
+    assert_true(number(db, "SELECT n FROM job_waiting WHERE tenant_id = 1") > 0);
+    run(db, "TRUNCATE job, job_event, checkpoint");
+    assert_int_equal(number(db, WRONG), 0);
+}
+
+struct stormer {
+    pthread_t thread;
+    struct db *db;
+    unsigned seed;
+    int n_failed;
+};
+
+/* Three changes of both tenants in one transaction; every fifth is undone. */
+static int storm_tx(struct db *db, const void *arg, struct sh_err *err)
+{
+    unsigned *seed = (unsigned *)arg;
+    int rc = SH_OK;
+
+    for (int i = 0; i < 3 && !rc; i++) {
+        const char *tenant = i < 2 ? "1" : "2"; /* in one order: nobody waits in a circle */
+        const char *from = STATES[rand_r(seed) % N_LIVE], *to = STATES[rand_r(seed) % N_STATES];
+        char n[8];
+
+        snprintf(n, sizeof(n), "%d", 1 + rand_r(seed) % 7);
+        if (rand_r(seed) % 3 == 0)
+            rc = db_exec(db, &ADD, (const char *[]){tenant, to, n}, NULL, err);
+        else if (rand_r(seed) % 8 == 0)
+            rc = db_exec(db, &REMOVE, (const char *[]){tenant, to, n}, NULL, err);
+        else
+            rc = db_exec(db, &MOVE, (const char *[]){tenant, from, to, n}, NULL, err);
+    }
+    if (!rc && rand_r(seed) % 5 == 0)
+        rc = SH_FAIL(err, SH_E_CANCELLED, "undone");
+    return rc;
+}
+
+static void *storm_main(void *arg)
+{
+    struct stormer *s = arg;
+
+    for (int i = 0; i < N_ROUNDS; i++) {
+        int rc = db_tx(s->db, "storm", storm_tx, &s->seed, NULL);
+
+        s->n_failed += rc && rc != SH_E_CANCELLED;
+    }
+    return NULL;
+}
+
+static void the_count_is_exact_after_and_in_a_storm_of_changes(void **state)
+{
+    struct db *db = *state;
+    struct stormer s[N_THREADS];
+    static const struct db_stmt LOOK = {"look", WRONG, 0};
+
+    for (size_t i = 0; i < N_THREADS; i++) {
+        s[i] = (struct stormer){.db = open_db("storm"), .seed = (unsigned)i + 1};
+        assert_int_equal(pthread_create(&s[i].thread, NULL, storm_main, &s[i]), 0);
+    }
+    for (int i = 0; i < 50; i++) { /* any snapshot agrees with itself */
+        struct db_res *r = NULL;
+
+        assert_ok(db_exec(db, &LOOK, NULL, &r, NULL));
+        assert_int_equal(db_i64(r, 0, 0, -1), 0);
+        db_res_free(r);
+    }
+    for (size_t i = 0; i < N_THREADS; i++) {
+        pthread_join(s[i].thread, NULL);
+        assert_int_equal(s[i].n_failed, 0);
+        db_free(s[i].db);
+    }
+    assert_int_equal(number(db, WRONG), 0);
+    assert_true(number(db, "SELECT count(*) FROM job_waiting WHERE n > 0") == 2);
+}
+
+/* ------------------------------------------------------------------ submissions */
+
+static struct api_req request(struct db *db)
+{
+    return (struct api_req){.db = db, .tenant_id = 1, .request_id = "r", .who.key_id = "k"};
+}
+
+static json_t *job_body(const char *queue, const char *token)
+{
+    return json_pack("{s:s, s:s, s:s, s:s, s:s?, s:{s:{s:s, s:f}, s:i, s:i}}", "kind", "training",
+                     "model", "lin", "dataset", "small", "queue", queue, "client_token", token,
+                     "spec", "optimizer", "name", "sgd", "lr", 0.1, "batch", 8, "steps", 3);
+}
+
+static int nothing(struct submit *s, json_t **out, struct sh_err *err)
+{
+    int rc = submit_store(s, err);
+
+    *out = rc ? NULL : json_object();
+    return rc;
+}
+
+/* bodies: TAKES. */
+static int submit_all(struct db *db, json_t *bodies, struct submit *s, json_t **keep,
+                      struct sh_err *err)
+{
+    static struct api_req q;
+    static const struct req_idem IDEM = {.key = ""};
+    json_t *out = NULL;
+    bool replayed = false;
+    int rc;
+
+    q = request(db);
+    *keep = bodies;
+    assert_ok(submit_init(s, &q, "batch", json_array_size(bodies), NULL));
+    for (size_t i = 0; i < s->n; i++)
+        submit_read(&s->items[i], json_array_get(bodies, i));
+    rc = submit_once(s, &IDEM, nothing, &replayed, &out, err);
+    json_decref(out);
+    assert_false(replayed);
+    return rc;
+}
+
+static void each_job_of_a_batch_has_a_result_of_its_own(void **state)
+{
+    struct db *db = *state;
+    struct submit s;
+    struct sh_err err = {0};
+    json_t *keep, *other = job_body("default", "once"), *missing = job_body("default", NULL);
+
+    run(db, "INSERT INTO queue (tenant_id, name, state) VALUES (1, 'full', 'DRAINING')");
+    json_object_set_new(json_object_get(other, "spec"), "steps", json_integer(99));
+    json_object_set_new(missing, "model", json_string("none"));
+    assert_ok_err(
+        submit_all(db,
+                   json_pack("[o, o, o, o, o, o, o, i]", job_body("default", NULL),
+                             job_body("full", NULL), job_body("default", "once"), missing,
+                             job_body("default", "once"), other, job_body("nowhere", NULL), 5),
+                   &s, &keep, &err),
+        &err);
+    assert_int_equal(s.items[0].made, SUBMIT_MADE);
+    assert_int_equal(s.items[1].err.rc, SH_E_CONFLICT);
+    assert_non_null(strstr(s.items[1].err.msg, "DRAINING"));
+    assert_int_equal(s.items[2].made, SUBMIT_MADE);
+    assert_int_equal(s.items[3].err.rc, SH_E_NOTFOUND);
+    assert_int_equal(s.items[4].made, SUBMIT_EARLIER);
+    assert_int_equal(s.items[4].id, s.items[2].id);
+    assert_int_equal(s.items[4].err.rc, SH_OK);
+    assert_int_equal(s.items[5].status, 422);
+    assert_int_equal(s.items[5].err.rc, SH_E_CONFLICT);
+    assert_int_equal(s.items[6].err.rc, SH_E_NOTFOUND);
+    assert_int_equal(s.items[7].err.rc, SH_E_INVALID);
+    submit_fini(&s);
+    json_decref(keep);
+    assert_int_equal(number(db, "SELECT count(*) FROM job"), 2);
+    assert_int_equal(number(db, "SELECT count(*) FROM job_event WHERE to_state = 'QUEUED'"), 2);
+    assert_int_equal(number(db, "SELECT count(*) FROM audit WHERE action = 'batch.create' AND "
+                                "after -> 'jobs' = (SELECT jsonb_agg(id ORDER BY id) FROM job)"),
+                     1);
+    assert_int_equal(number(db, WRONG), 0);
+}
+
+struct taker {
+    pthread_t thread;
+    struct db *db;
+    int n_made, rc;
+    char msg[256];
+};
+
+static void *take_main(void *arg)
+{
+    struct taker *t = arg;
+    json_t *rows = json_array();
+
+    for (int i = 0; i < 3; i++)
+        json_array_append_new(
+            rows, json_pack("{s:i, s:s, s:s, s:s, s:i, s:i, s:i, s:{}, s:i, s:b, s:{}, s:i, s:b}",
+                            "place", i, "kind", "training", "name", "", "queue", "default",
+                            "priority", 0, "version_id", 1, "dataset_id", 1, "spec", "max_attempts",
+                            5, "hold", 0, "labels", "min_runtime_ms", 0, "preemptible", 1));
+    while (!t->rc) {
+        struct api_req q = request(t->db);
+        struct db_res *r = NULL;
+        struct sh_err err = {0};
+
+        t->rc = store_submit(&q, "batch", rows, NULL, &r, &err);
+        t->n_made += t->rc ? 0 : (int)db_rows(r);
+        sh_strlcpy(t->msg, err.msg, sizeof(t->msg));
+        db_res_free(r);
+    }
+    json_decref(rows);
+    return NULL;
+}
+
+static void a_quota_is_kept_to_the_last_job_by_many_at_once(void **state)
+{
+    struct db *db = *state;
+    struct taker t[N_THREADS] = {0};
+    int n = 0;
+
+    run(db, "UPDATE quota SET max_queued_jobs = 100 WHERE tenant_id = 1");
+    for (size_t i = 0; i < N_THREADS; i++) {
+        t[i].db = open_db("taker");
+        assert_int_equal(pthread_create(&t[i].thread, NULL, take_main, &t[i]), 0);
+    }
+    for (size_t i = 0; i < N_THREADS; i++) {
+        pthread_join(t[i].thread, NULL);
+        assert_int_equal(t[i].rc, SH_E_QUOTA);
+        assert_string_equal(t[i].msg,
+                            "99 jobs are queued, the tenant's max_queued_jobs is 100, and 3 "
+                            "more would be; wait for one to start or ask for a higher quota");
+        n += t[i].n_made;
+        db_free(t[i].db);
+    }
+    assert_int_equal(n, 99);
+    assert_int_equal(number(db, "SELECT count(*) FROM job"), 99);
+    assert_int_equal(number(db, WRONG), 0);
+    /* It does not keep a job from coming back to the queue. */
+    run(db, "UPDATE quota SET max_queued_jobs = 5 WHERE tenant_id = 1");
+    run(db,
+        "UPDATE job SET state = 'RUNNING', executor = 'e' WHERE id = (SELECT min(id) FROM job)");
+    run(db, "UPDATE job SET state = 'QUEUED', executor = NULL WHERE state = 'RUNNING'");
+    assert_int_equal(number(db, WRONG), 0);
+}
+
+/* ------------------------------------------------------------------ arrays */
+
+static void an_array_is_acted_on_where_its_jobs_allow_it(void **state)
+{
+    struct db *db = *state;
+    struct api_req q = request(db);
+    struct sh_err err = {0};
+    json_t *j = NULL, *states;
+    int64_t n = 0;
+
+    run(db, "INSERT INTO job_array (tenant_id, indices, n_jobs, template) VALUES (1, '0-3', 4, "
+            "'{\"name\":\"sweep\",\"model\":\"lin\"}')");
+    run(db, "INSERT INTO job (tenant_id, queue_id, kind, version_id, dataset_id, spec, array_id, "
+            "array_index, state, executor, finished_at) SELECT 1, 1, 'training', 1, 1, '{}', 1, i, "
+            "s, CASE "
+            "s WHEN 'RUNNING' THEN 'e' END, CASE s WHEN 'FAILED' THEN now() END FROM (VALUES (0, "
+            "'QUEUED'), (1, 'RUNNING'), (2, 'FAILED'), (3, 'QUEUED')) x (i, s)");
+    assert_ok_err(store_job_control(&q, NULL, "1", jobctl_find("hold"), &n, &err), &err);
+    assert_int_equal(n, 2);
+    assert_ok_err(store_job_control(&q, NULL, "1", jobctl_find("cancel"), &n, &err), &err);
+    assert_int_equal(n, 3);
+    assert_ok_err(store_array_get(&q, "1", &j, &err), &err);
+    states = json_pack("{s:i, s:i, s:i}", "CANCELLED", 2, "CANCELLING", 1, "FAILED", 1);
+    assert_true(json_equal(json_object_get(j, "states"), states));
+    json_decref(states);
+    json_decref(j);
+    assert_int_equal(number(db, "SELECT count(*) FROM job_event WHERE reason = 'CancelledByUser'"),
+                     3);
+    assert_int_equal(number(db, "SELECT count(*) FROM audit WHERE resource = 'array/1'"), 2);
+    assert_int_equal(number(db, WRONG), 0);
+    q.tenant_id = 2;
+    assert_ok_err(store_job_control(&q, NULL, "1", jobctl_find("cancel"), &n, &err), &err);
+    assert_int_equal(n, 0);
+    assert_ok_err(store_array_get(&q, "1", &j, &err), &err);
+    assert_null(j);
+    assert_ok_err(store_array_patch(&q, "1", NULL, "2", &j, &err), &err);
+    assert_null(j);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(every_change_of_a_state_is_counted),
+        TEST(the_count_is_exact_after_and_in_a_storm_of_changes),
+        TEST(each_job_of_a_batch_has_a_result_of_its_own),
+        TEST(a_quota_is_kept_to_the_last_job_by_many_at_once),
+        TEST(an_array_is_acted_on_where_its_jobs_allow_it),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
