@@ -127,7 +127,7 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
 # operators: what an admin looks at, and changes, while the system runs
 operators() {
     local watch
-    exits "events of all jobs can be read" 0 "-> SUCCEEDED" shunt events --last 1000
+    exits "events of all jobs can be read" 0 "-> SUCCEEDED" shunt events --state SUCCEEDED --last 5
     exits "those of a state alone" 0 "RUNNING" shunt events --state RUNNING --tenant alpha
     "$bin/shunt" events --watch --state-dir "$state" >"$tmp/all" &
     watch=$!
