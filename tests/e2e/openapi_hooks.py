@@ -58,8 +58,10 @@ def before_call(context, case, kwargs):
             query["cursor"] = real
         else:
             del query["cursor"]
-    # Names drawn at random are of nothing. What exists is not deleted: what the run made is.
-    if path and is_good(case, "PATH") and case.method != "DELETE" and DRAW.random() < 0.6:
+    # Names drawn at random are of nothing. What exists is not deleted: what the run made is. A cursor
+    # is good for its own list alone.
+    if path and is_good(case, "PATH") and case.method != "DELETE" and \
+            ("cursor" in query or DRAW.random() < 0.6):
         platform = roles(operation) == {"admin"}
         things = WORLD["platform"] if platform else WORLD["things"]
         for name in path:
