@@ -125,7 +125,8 @@ static void run_open(struct link *l, struct infer *i)
                                         .priority = (uint32_t)i->v->slo_priority}};
 
     table_add(l, i);
-    i->link.deadline_ns = i->begin_ns + l->api->conf->infer_timeout_ms * LINK_NS_PER_MS;
+    i->link.deadline_ns =
+        i->begin_ns + SH_CONF_NOW(l->api->conf->infer_timeout_ms) * LINK_NS_PER_MS;
     if (!atomic_load(&l->up)) {
         link__fail(l, i, SH_E_UNAVAILABLE, "no scheduler is reachable; try again later", 0);
         return;
@@ -283,7 +284,7 @@ static int take_place(struct link *l, struct sh_err *err)
 {
     if (!atomic_load(&l->up) || atomic_load(&l->stop))
         return SH_FAIL(err, SH_E_UNAVAILABLE, "no scheduler is reachable; try again later");
-    if (atomic_fetch_add(&l->n_open, 1) < l->api->conf->max_inflight)
+    if (atomic_fetch_add(&l->n_open, 1) < SH_CONF_NOW(l->api->conf->max_inflight))
         return SH_OK;
     atomic_fetch_sub(&l->n_open, 1);
     return SH_FAIL(err, SH_E_QUEUEFULL, "too many requests are in flight; try again later");

@@ -210,7 +210,8 @@ void jobs_on_model(struct sched *s, int64_t version_id, bool ready)
 
 /* ------------------------------------------------------------------ what an executor says */
 
-static void take_progress(struct sched *s, struct job *j, const struct msg_job_state *m)
+static void take_progress(struct sched *s, struct exec *e, struct job *j,
+                          const struct msg_job_state *m)
 {
     struct job_progress *p = &j->progress;
     int64_t busy_ns = j->base.busy_ns + SH_MAX(m->busy_ns, 0), delta = busy_ns - p->busy_ns;
@@ -237,6 +238,7 @@ static void take_progress(struct sched *s, struct job *j, const struct msg_job_s
                                                      .training = !j->is_batch,
                                                      .gpu_ns = delta,
                                                      .samples = samples});
+    e->busy_ns[1] += delta;
     sh_metric_add(M_shunt_tenant_gpu_seconds_total,
                   SH_LABELS(j->tenant, j->is_batch ? "inference" : "training"),
                   (double)delta / 1e9);
@@ -345,7 +347,7 @@ void jobs_on_state(struct sched *s, struct exec *e, const struct msg_job_state *
         return;
     j->seen_session = e->serial;
     j->sent = true;
-    take_progress(s, j, m);
+    take_progress(s, e, j, m);
     switch ((enum msg_job_phase)m->state) {
     case MSG_JOB_STARTING:
         break;

@@ -131,10 +131,11 @@ int store_changes_forget(struct db *db, void *arg, struct sh_err *err);
 /* ---- reports: arg is struct store_report. Each list is JSON, OWNED, or NULL for none.
  * resets: names of executors whose placements are forgotten first. places: {version, executor,
  * state, pin, device, host, used (Unix ms)}, without a state: away with it. measured: {version,
- * batch, predicted, source, runs, recent, p50, p99}. with_sweep: versions that stand nowhere. */
+ * batch, predicted, source, runs, recent, p50, p99}. execs: {name, heard (Unix ms), workers,
+ * status}. with_sweep: versions that stand nowhere. */
 struct store_report {
     struct store_fence fence;
-    char *resets, *places, *measured;
+    char *resets, *places, *measured, *execs;
     bool with_sweep;
 };
 int store_report_put(struct db *db, void *arg, struct sh_err *err);
