@@ -1,5 +1,5 @@
 /* api.h - what the parts of shunt-api share. Filled by main.c, then never changed: every member is
- * safe for threads by itself. */
+ * safe for threads by itself. Of conf what is live is read with SH_CONF_NOW. */
 #ifndef SH_API_API_H
 #define SH_API_API_H
 
@@ -22,9 +22,10 @@ struct api {
     struct slo_counts *slo;
     struct waiters *waiters;
     struct watch *watch; /* event streams */
+    struct live *live;   /* options that change */
     char *openapi;       /* the document as text */
     uint8_t cursor_key[CURSOR_KEY_BYTES];
-    uint64_t request_ids; /* drawn at start: first half of all ids of this process */
+    uint8_t request_secret[16]; /* drawn at start: what ids of requests are made from */
     _Atomic uint64_t n_request_ids;
     atomic_bool stopping; /* draining: not ready any more */
     atomic_int n_uploads;

@@ -140,7 +140,8 @@ static int run_import(const struct api_conf *c, const char *file, const char *di
     char *text = NULL;
     size_t len = 0;
     int status = 0;
-    int rc = sh_spawn_run(&s, c->import_timeout_s * 1000, MAX_VERDICT, &text, &len, &status, err);
+    int rc = sh_spawn_run(&s, SH_CONF_NOW(c->import_timeout_s) * 1000, MAX_VERDICT, &text, &len,
+                          &status, err);
 
     if (!rc && WIFSIGNALED(status)) {
         /* Its limits on memory, time and calls end it with a signal: the file is to blame. */

@@ -266,7 +266,8 @@ static void run(struct pool_task *t, struct db *db)
     struct sh_err err = {0};
     size_t removed = 0;
 
-    if (blobs_sweep(db, a->conf->state_dir, a->conf->blob_keep_s, &a->stopping, &removed, &err))
+    if (blobs_sweep(db, a->conf->state_dir, SH_CONF_NOW(a->conf->blob_keep_s), &a->stopping,
+                    &removed, &err))
         sh_log_err(SH_LOG_WARN, "blob.sweep", &err);
     sh_metric_add(M_shunt_blobs_removed_total, NULL, (double)removed);
     atomic_store(&b->busy, false);
@@ -278,7 +279,8 @@ void blobs_tick(struct blobs *b)
 
     if (now < b->next_ns || atomic_exchange(&b->busy, true))
         return;
-    b->next_ns = now + SH_MIN(b->api->conf->blob_keep_s, EVERY_S) * INT64_C(1000000000);
+    b->next_ns =
+        now + SH_MIN(SH_CONF_NOW(b->api->conf->blob_keep_s), EVERY_S) * INT64_C(1000000000);
     if (pool_submit(b->api->bulk, &b->task, NULL)) /* busy or stopping: the next one is soon */
         atomic_store(&b->busy, false);
 }

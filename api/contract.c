@@ -21,7 +21,6 @@
 enum { /* facts about a route */
        ALWAYS = 1,
        KEYED = 2,        /* it wants a key, so the database may be asked */
-       FENCED = 4,       /* a key may be the wrong one: its role, its tenant, or it is suspended */
        NAMING = 8,       /* it names things that may not be there */
        CHANGING = 16,    /* a control-plane change */
        WITH_BODY = 32,   /* of any kind */
@@ -41,8 +40,6 @@ static unsigned facts_of(const struct api_route *r)
 
     if (keyed)
         f |= KEYED;
-    if (keyed && (r->access != ACCESS_ANY || !reads || route_takes_query(r, "tenant")))
-        f |= FENCED;
     if (strchr(r->path, '{') || route_takes_query(r, "tenant"))
         f |= NAMING;
     if (!reads && (!v2 || (r->flags & ROUTE_TENANT)))
@@ -69,8 +66,9 @@ const struct answer API_ANSWERS[] = {
     {400, ALWAYS, "malformed: the URL, a parameter, a header or the body; `detail` says which and "
      "what it must be", "UNSUPPORTED"},
     {401, KEYED, "no key, or one that is unknown, expired or revoked", NULL},
-    {403, FENCED, "the key's role is not among those of this operation, the key belongs to another "
-     "tenant than the one named, or the tenant is suspended", NULL},
+    {403, KEYED, "the key's role is not among those of this operation, the key belongs to another "
+     "tenant than the one named, the tenant is suspended, or it is an admin key and the server "
+     "takes those at another address", NULL},
     {404, NAMING, "there is none of this name, or it is another tenant's", NULL},
     {409, CHANGING | RESULTING, "it contradicts the present state: the name is taken, a job uses "
      "it, it has ended or has not", NULL},
@@ -140,7 +138,7 @@ static bool takes_if_match(const struct api_route *r)
 
 bool route_replays(const struct api_route *r)
 {
-    return r->fn == jobs_create || r->fn == job_batches_create || r->fn == job_arrays_create;
+    return r->status == 201;
 }
 
 static bool sends_file(const struct api_route *r)
@@ -148,14 +146,19 @@ static bool sends_file(const struct api_route *r)
     return r->flags & ROUTE_FILE;
 }
 
+static bool is_events(const struct api_route *r)
+{
+    return r->fn == events_list;
+}
+
 static bool takes_last_event(const struct api_route *r)
 {
-    return r->flags & ROUTE_STREAM;
+    return (r->flags & ROUTE_STREAM) && !is_events(r);
 }
 
 static bool takes_owner(const struct api_route *r)
 {
-    return r->flags & ROUTE_OWNER;
+    return (r->flags & ROUTE_OWNER) && !is_events(r);
 }
 
 static bool is_usage(const struct api_route *r)
@@ -171,6 +174,11 @@ static bool is_audit(const struct api_route *r)
 static bool is_jobs(const struct api_route *r)
 {
     return r->fn == jobs_list;
+}
+
+static bool takes_job_filter(const struct api_route *r)
+{
+    return is_jobs(r) || is_events(r);
 }
 
 static bool is_attainment(const struct api_route *r)
@@ -223,12 +231,15 @@ const struct option API_OPTIONS[] = {
     {"from", "query", TIME, "changes since then", is_audit},
     {"to", "query", TIME, "changes before then", is_audit},
     {"state", "query", "{'type':'string','pattern':'^(" STATES ")(,(" STATES ")){0,31}$'}",
-     "one of these states: QUEUED,HELD", is_jobs},
-    {"queue", "query", LOWER_NAME, "of this queue", is_jobs},
+     "one of these states: QUEUED,HELD", takes_job_filter},
+    {"queue", "query", LOWER_NAME, "of this queue", takes_job_filter},
     {"label", "query", "{'type':'string','pattern':'^" LABEL "(," LABEL "){0,31}$'}",
-     "with all of these labels: KEY=VALUE,KEY=VALUE", is_jobs},
+     "with all of these labels: KEY=VALUE,KEY=VALUE", takes_job_filter},
     {"array", "query", "{'type':'integer','minimum':1,'maximum':" I64_MAX_TEXT "}",
      "of this array", is_jobs},
+    {"tenant", "query", LOWER_NAME, "of this tenant; an admin key without it means all", is_events},
+    {"from", "query", TIME, "events since then; of a list a day before `to` if absent", is_events},
+    {"to", "query", TIME, "events before then; now if absent; a stream takes none", is_events},
     {"window", "query", "{'enum':['5m','1h','1d'],'default':'1h'}", "so long until now",
      is_attainment},
     {"executor", "query", WORD, "name of the executor that has the job", is_file_put,
@@ -245,6 +256,8 @@ const struct option API_OPTIONS[] = {
      "with another body, 409 while the first request is carried out", route_replays},
     {"Last-Event-ID", "header", "{'type':'integer','minimum':0,'maximum':" I64_MAX_TEXT "}",
      "of a stream: only what came after this event; 204 if nothing will", takes_last_event},
+    {"Last-Event-ID", "header", "{'type':'string','pattern':'^[0-9]{1,18}-[0-9]{1,18}$'}",
+     "of a stream: only what came after the event of this position", is_events},
     {"Range", "header", "{'type':'string'}", "bytes=from-to: this part of the file, with 206",
      sends_file},
     {"If-Range", "header", "{'type':'string'}", "the ETag that the part has to be of; else all of "

@@ -87,7 +87,10 @@ static int answer(struct api_req *q, const struct explain *e, struct sh_err *err
 
     if (!rc && !words && e->ask.rc == SH_OK)
         rc = sh_json_parse(e->ask.text, strlen(e->ask.text), MAX_ANSWER, &o, err);
-    if (!words && e->ask.rc) {
+    if (!words && e->ask.rc == SH_E_NOTFOUND) {
+        words = "The scheduler does not hold it: it was submitted a moment ago, or many jobs of "
+                "the same queue, model and kind go before it.";
+    } else if (!words && e->ask.rc) {
         snprintf(text, sizeof(text),
                  "The scheduler did not answer (%s); \"reason\" is the last one that it wrote.",
                  sh_rc_text(e->ask.rc));

@@ -22,11 +22,13 @@ api_fn jobs_events, jobs_checkpoints;                                       /* j
 api_fn job_batches_create;                                                  /* job_batches.c */
 api_fn job_arrays_list, job_arrays_create, job_arrays_get, job_arrays_patch;
 api_fn job_arrays_control;                               /* job_arrays.c */
+api_fn events_list;                                      /* events.c */
 api_fn jobs_explain;                                     /* explain.c */
 api_fn jobs_losses;                                      /* losses.c */
 api_fn jobs_result, jobs_artifact, jobs_artifact_delete; /* result.c */
 api_fn blobs_get, files_get, files_put;                  /* files.c */
-api_fn executors_list;                                   /* executors.c */
+api_fn config_get, config_patch;                         /* config.c */
+api_fn gpus_list, gpus_get;                              /* gpus.c */
 api_fn v2_server, v2_live, v2_ready, v2_index, v2_stats_all, v2_model, v2_model_ready; /* v2.c */
 api_fn v2_load, v2_unload;                                             /* v2_repo.c */
 api_fn v2_shm_list, v2_shm_status, v2_shm_register, v2_shm_unregister; /* v2_repo.c */
@@ -43,6 +45,9 @@ int v2_find(struct api_req *q, struct cat_table **table, const struct cat_versio
 
 /* jobs.c: the job that the path names. *out: OWNED. Fails: SH_E_NOTFOUND. */
 int jobs_named(struct api_req *q, json_t **out, struct sh_err *err);
+
+/* jobs.c: text/event-stream is asked for. */
+bool events_wants_stream(const struct api_req *q);
 
 /* losses.c: [offset, offset + limit) of the JSON array in a file, and how many it has. A file that
  * is not there is empty. *out: OWNED, json_decref(). Fails: SH_E_IO. */

@@ -3,29 +3,29 @@
 
 #include "api/api.h"
 #include "api/http_int.h"
+#include "api/http_tls.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/wire.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define MAX_PEM (1 << 20)
+#define ADMIN_CONNECTIONS 256u /* and one thread: a few people and their scripts */
 
 static void on_connection(void *cls, struct MHD_Connection *conn, void **socket_context,
                           enum MHD_ConnectionNotificationCode code)
 {
-    struct http *h = cls;
+    struct http *h = ((struct http_door *)cls)->http;
     const union MHD_ConnectionInfo *info;
 
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         info = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
         *socket_context = info ? conns_open(&h->conns, (int)info->connect_fd) : NULL;
+        tls_attach(h->tls, conn);
     } else { /* its descriptor is still open */
         conns_close(&h->conns, *socket_context);
         *socket_context = NULL;
@@ -35,32 +35,6 @@ static void on_connection(void *cls, struct MHD_Connection *conn, void **socket_
 void http_sweep(struct http *h)
 {
     conns_sweep(&h->conns, h->api->conf);
-}
-
-static int read_pem(const char *path, char **out, struct sh_err *err)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    char *text = NULL;
-    ssize_t n;
-    int rc = SH_OK;
-
-    if (fd < 0)
-        return SH_FAIL_ERRNO(err, SH_E_NOTFOUND, "could not open the PEM file \"%s\"", path);
-    text = malloc(MAX_PEM + 1);
-    n = text ? read(fd, text, MAX_PEM) : 0;
-    if (!text)
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a PEM file");
-    else if (n <= 0)
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not read the PEM file \"%s\"", path);
-    else
-        text[n] = '\0';
-    close(fd);
-    if (rc) {
-        free(text);
-        return rc;
-    }
-    *out = text;
-    return SH_OK;
 }
 
 static int listen_on(const char *addr, int *fd_out, struct sh_err *err)
@@ -84,68 +58,72 @@ static void on_library_log(void *cls, const char *fmt, va_list ap)
     SH_DEBUG("http.library", "msg=\"%s\"", sh_log_quote(text, safe, sizeof(safe)));
 }
 
-static int start_daemon(struct http *h, int fd, struct sh_err *err)
+static int start_daemon(struct http_door *d, int fd, struct sh_err *err)
 {
-    const struct api_conf *c = h->api->conf;
+    const struct api_conf *c = d->http->api->conf;
+    unsigned threads = d->is_admin ? 1 : (unsigned)c->threads;
+    unsigned limit = d->is_admin ? ADMIN_CONNECTIONS : (unsigned)c->max_connections;
+    bool with_tls = d->http->tls;
     unsigned flags = MHD_USE_EPOLL | MHD_USE_INTERNAL_POLLING_THREAD | MHD_ALLOW_SUSPEND_RESUME |
-                     MHD_USE_ERROR_LOG | MHD_USE_ITC | (h->tls_cert ? MHD_USE_TLS : 0);
-    struct MHD_OptionItem tls[] = {
-        {MHD_OPTION_HTTPS_MEM_CERT, 0, h->tls_cert},
-        {MHD_OPTION_HTTPS_MEM_KEY, 0, h->tls_key},
-        {MHD_OPTION_END, 0, NULL},
-    };
+                     MHD_USE_ERROR_LOG | MHD_USE_ITC | (with_tls ? MHD_USE_TLS : 0);
+    struct MHD_OptionItem tls[] = {{MHD_OPTION_END, 0, NULL}, {MHD_OPTION_END, 0, NULL}};
     struct MHD_OptionItem pool[] = {
-        {MHD_OPTION_THREAD_POOL_SIZE, (intptr_t)c->threads, NULL},
+        {MHD_OPTION_THREAD_POOL_SIZE, (intptr_t)threads, NULL},
         {MHD_OPTION_END, 0, NULL},
     };
 
+    if (with_tls)
+        tls_option(&tls[0]);
     /* A pool of one thread is refused by the library: leave the option out then. The memory of a
      * connection: half of it takes a body's pieces, and all of it is cleared after each request. Of
      * less, a body of megabytes takes more calls; 1 MiB costs a small request 40 us. */
-    h->daemon = MHD_start_daemon(
-        flags, 0, NULL, NULL, http_on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL,
-        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)c->max_connections,
+    d->daemon = MHD_start_daemon(
+        flags, 0, NULL, NULL, http_on_request, d, MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL,
+        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, limit,
         MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)c->max_connections_per_ip,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)c->idle_timeout_s,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)128 << 10,
         MHD_OPTION_CONNECTION_MEMORY_INCREMENT, (size_t)16 << 10, MHD_OPTION_URI_LOG_CALLBACK,
-        http_on_uri, h, MHD_OPTION_NOTIFY_COMPLETED, http_on_done, h, MHD_OPTION_NOTIFY_CONNECTION,
-        on_connection, h, MHD_OPTION_ARRAY, h->tls_cert ? tls : tls + 2, MHD_OPTION_ARRAY,
-        c->threads > 1 ? pool : pool + 1, MHD_OPTION_END);
-    if (!h->daemon)
-        return SH_FAIL_ERRNO(err, SH_E_UNAVAILABLE,
-                             h->tls_cert ? "could not start the HTTPS server: is the key the "
-                                           "certificate's?"
-                                         : "could not start the HTTP server");
+        http_on_uri, d, MHD_OPTION_NOTIFY_COMPLETED, http_on_done, d, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, d, MHD_OPTION_ARRAY, tls, MHD_OPTION_ARRAY, threads > 1 ? pool : pool + 1,
+        MHD_OPTION_END);
+    if (!d->daemon)
+        return SH_FAIL_ERRNO(err, SH_E_UNAVAILABLE, "could not start the HTTP server");
     return SH_OK;
 }
 
-int http_start(struct api *a, struct http **out, struct sh_err *err)
+static int open_door(struct http_door *d, const char *addr, struct sh_err *err)
 {
+    int fd = -1, rc = listen_on(addr, &fd, err);
+
+    if (rc)
+        return rc;
+    d->port = sh_wire_port(fd);
+    rc = start_daemon(d, fd, err);
+    if (rc)
+        close(fd);
+    return rc;
+}
+
+int http_start(struct api *a, struct tls *tls, struct http **out, struct sh_err *err)
+{
+    const struct api_conf *c = a->conf;
     struct http *h = calloc(1, sizeof(*h));
-    int fd = -1, rc = SH_OK;
+    int rc;
 
     *out = NULL;
     if (!h)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the HTTP server");
     h->api = a;
-    h->quiesced_fd = -1;
+    h->tls = tls;
     h->in_place = strncmp(MHD_get_version(), "0.9.", 4) == 0;
+    h->front = (struct http_door){.http = h, .quiesced_fd = -1};
+    h->admin = (struct http_door){.http = h, .quiesced_fd = -1, .is_admin = true};
     conns_init(&h->conns);
-    if (a->conf->tls_cert && a->conf->tls_cert[0]) {
-        rc = read_pem(a->conf->tls_cert, &h->tls_cert, err);
-        if (!rc)
-            rc = read_pem(a->conf->tls_key, &h->tls_key, err);
-    }
-    if (!rc)
-        rc = listen_on(a->conf->listen, &fd, err);
-    if (!rc) {
-        h->port = sh_wire_port(fd);
-        rc = start_daemon(h, fd, err);
-    }
+    rc = open_door(&h->front, c->listen, err);
+    if (!rc && c->admin_listen && c->admin_listen[0])
+        rc = open_door(&h->admin, c->admin_listen, err);
     if (rc) {
-        if (fd >= 0)
-            close(fd);
         http_stop(h);
         return rc;
     }
@@ -155,15 +133,28 @@ int http_start(struct api *a, struct http **out, struct sh_err *err)
 
 int http_port(const struct http *h)
 {
-    return h->port;
+    return h->front.port;
+}
+
+int http_admin_port(const struct http *h)
+{
+    return h->admin.port;
+}
+
+static void quiesce(struct http_door *d)
+{
+    if (!d->daemon)
+        return;
+    d->quiesced_fd = (int)MHD_quiesce_daemon(d->daemon);
+    /* Not closed yet: the library's threads may still know the number. */
+    if (d->quiesced_fd >= 0)
+        shutdown(d->quiesced_fd, SHUT_RDWR);
 }
 
 void http_quiesce(struct http *h)
 {
-    h->quiesced_fd = (int)MHD_quiesce_daemon(h->daemon);
-    /* Not closed yet: the library's threads may still know the number. */
-    if (h->quiesced_fd >= 0)
-        shutdown(h->quiesced_fd, SHUT_RDWR);
+    quiesce(&h->front);
+    quiesce(&h->admin);
 }
 
 int http_active(const struct http *h)
@@ -171,17 +162,21 @@ int http_active(const struct http *h)
     return atomic_load(&((struct http *)h)->n_active);
 }
 
+static void close_door(struct http_door *d)
+{
+    if (d->daemon)
+        MHD_stop_daemon(d->daemon);
+    if (d->quiesced_fd >= 0)
+        close(d->quiesced_fd);
+}
+
 void http_stop(struct http *h)
 {
     if (!h)
         return;
-    if (h->daemon)
-        MHD_stop_daemon(h->daemon);
-    if (h->quiesced_fd >= 0)
-        close(h->quiesced_fd);
+    close_door(&h->front);
+    close_door(&h->admin);
     conns_fini(&h->conns);
-    free(h->tls_cert);
-    free(h->tls_key);
     free(h);
 }
 

@@ -9,10 +9,12 @@
 #include "api/req.h"
 
 struct http;
+struct tls;
 
-/* KEEPS a. *out: OWNED, http_stop(). */
-int http_start(struct api *a, struct http **out, struct sh_err *err);
+/* KEEPS a and tls (NULL: without). *out: OWNED, http_stop(). */
+int http_start(struct api *a, struct tls *tls, struct http **out, struct sh_err *err);
 int http_port(const struct http *h);
+int http_admin_port(const struct http *h); /* 0: there is no --admin-listen */
 /* No new connections from now on; open ones go on. */
 void http_quiesce(struct http *h);
 /* Requests that are between their headers and their reply. */

@@ -185,8 +185,8 @@ static bool has_ended(const struct http_conn *c)
 
 static bool is_slow(const struct http_conn *c, const struct api_conf *conf, int64_t now)
 {
-    int64_t ns = now - c->since_ns - conf->upload_grace_s * NS_PER_S;
-    double owed = (double)conf->upload_min_rate * ((double)ns / 1e9);
+    int64_t ns = now - c->since_ns - SH_CONF_NOW(conf->upload_grace_s) * NS_PER_S;
+    double owed = (double)SH_CONF_NOW(conf->upload_min_rate) * ((double)ns / 1e9);
 
     /* Of a reply we only know that some of it is still to go. */
     return ns > 0 && (c->phase == CONN_BODY ? (double)c->bytes < owed : owed > (double)c->bytes);
@@ -198,7 +198,7 @@ static void sweep_one(struct http_conn *c, const struct api_conf *conf, int64_t 
     bool slow = false, end = false;
 
     if (c->phase == CONN_HEAD)
-        slow = now - c->since_ns > conf->header_timeout_s * NS_PER_S;
+        slow = now - c->since_ns > SH_CONF_NOW(conf->header_timeout_s) * NS_PER_S;
     else if (c->phase != CONN_WORK)
         slow = is_slow(c, conf, now);
     if (c->phase == CONN_BODY || (c->phase == CONN_HEAD && idle_too)) {

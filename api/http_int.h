@@ -36,15 +36,21 @@ struct http_conns {
     unsigned n_sweeps; /* of the sweeping thread */
 };
 
-struct http {
-    struct api *api;
-    struct MHD_Daemon *daemon;
+struct http_door { /* an address that is listened on */
+    struct http *http;
+    struct MHD_Daemon *daemon; /* NULL: there is none */
     int port;
     int quiesced_fd; /* OWNED once quiesced; -1 before */
+    bool is_admin;   /* --admin-listen */
+};
+
+struct http {
+    struct api *api;
+    struct tls *tls; /* NULL: without */
+    struct http_door front, admin;
     atomic_int n_active;
     struct http_conns conns;
     bool in_place; /* the library leaves a request's head where it was read: see framing.h */
-    char *tls_cert, *tls_key; /* OWNED */
 };
 
 enum http_phase { PH_NEW, PH_AUTH, PH_BEGIN, PH_BODY, PH_MAIN, PH_REPLY, PH_DONE };

@@ -27,12 +27,14 @@ void *http_on_uri(void *cls, const char *uri, struct MHD_Connection *conn)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    const struct http_door *door = cls;
     struct http_req *r = calloc(1, sizeof(*r));
 
     if (!r)
         return NULL;
-    r->http = cls;
+    r->http = door->http;
     r->q.api = r->http->api;
+    r->q.takes_admins = door->is_admin || !door->http->admin.daemon;
     r->tcp = info ? info->socket_context : NULL;
     r->q.start_ns = sh_clock_ns();
     if (r->http->in_place)
@@ -122,8 +124,9 @@ static int open_request(struct http_req *r, const char *method, const char *vers
     r->q.has_length = r->framing.n_length == 1 || !r->framing.n_encoding;
     r->q.content_length = r->framing.length;
     sh_buf_init(&r->body, 0);
-    request_id(&r->q);
-    rc = framing_check(&r->framing, &r->err);
+    rc = request_id(&r->q, &r->err);
+    if (!rc)
+        rc = framing_check(&r->framing, &r->err);
     /* Of chunks we do not see how their lines end: what follows them is not taken for a request. */
     r->trusted = !rc && !r->framing.chunked;
     r->closes = !r->trusted;
@@ -226,7 +229,7 @@ static int claim(struct http_req *r)
 
     if (w->key_id[0] && w->role != ROLE_ADMIN)
         rc = conns_claim(&r->http->conns, r->tcp, w->key_id,
-                         r->http->api->conf->max_connections_per_key, &r->err);
+                         SH_CONF_NOW(r->http->api->conf->max_connections_per_key), &r->err);
     r->closes |= rc != SH_OK;
     return rc;
 }

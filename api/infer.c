@@ -20,6 +20,7 @@
 /* More JSON than this is parsed or printed on a pool thread: the HTTP thread has other clients. */
 #define INLINE_JSON (64u << 10)
 #define MAX_REPLY_HEAD (1u << 30)
+#define TENSOR_ALIGN 64u /* of the first binary tensor; a device reads it best from there */
 
 struct infer *infer_ref(struct infer *i)
 {
@@ -114,6 +115,11 @@ void infer_close(struct infer *i)
 
 /* ---------------------------------------------------------------- headers */
 
+static char *body_at(const struct infer *i)
+{
+    return (char *)slab_at(i->api->slab, i->body->off) + i->lead;
+}
+
 static int find_version(struct api_req *q, struct infer *i, struct sh_err *err)
 {
     int rc = v2_find(q, &i->table, &i->v, err);
@@ -155,6 +161,8 @@ static int check_lengths(struct api_req *q, struct infer *i, struct sh_err *err)
                        header, q->api->conf->max_json_tensor_bytes);
     i->body_bytes = (size_t)q->content_length;
     i->header_bytes = (size_t)header;
+    if (i->header_bytes < i->body_bytes)
+        i->lead = SH_ALIGN_UP(i->header_bytes, TENSOR_ALIGN) - i->header_bytes;
     return SH_OK;
 }
 
@@ -194,7 +202,7 @@ static int open_infer(struct api_req *q, struct infer *i, struct sh_err *err)
     if (!rc)
         rc = check_rate(q, err);
     if (!rc)
-        rc = slab_take(q->api->slab, i->tenant, i->body_bytes, &i->body, err);
+        rc = slab_take(q->api->slab, i->tenant, i->lead + i->body_bytes, &i->body, err);
     if (!rc)
         rc = link_open(q->api->link, i, err);
     return rc;
@@ -256,7 +264,7 @@ int infer_piece(struct api_req *q, const char *data, size_t n, struct sh_err *er
     }
     if (n > i->body_bytes - i->received)
         return SH_FAIL(err, SH_E_INVALID, "the body is longer than its Content-Length");
-    memcpy((char *)slab_at(i->api->slab, i->body->off) + i->received, data, n);
+    memcpy(body_at(i) + i->received, data, n);
     i->received += n;
     return SH_OK;
 }
@@ -290,7 +298,7 @@ static int convert(struct infer *i, struct sh_err *err)
 
 static int prepare(struct infer *i, struct sh_err *err)
 {
-    const char *body = slab_at(i->api->slab, i->body->off);
+    const char *body = body_at(i);
     size_t max_json = (size_t)i->api->conf->max_json_tensor_bytes;
     int rc;
 

@@ -1,6 +1,7 @@
 /* infer.h - one inference request from its headers to its reply.
  *
- *   begin   HTTP thread, headers known: model, room in the slab, INFER_OPEN goes out
+ *   begin   HTTP thread, headers known: model, room in the slab, INFER_OPEN goes out (of a small
+ *           body: with INFER_READY)
  *   piece   HTTP thread: body bytes go straight into the slab
  *   main    body complete: parsed and checked, INFER_READY goes out, the connection sleeps;
  *           called again when link.c has the result: the reply is made from the slab
@@ -31,6 +32,7 @@ struct infer_result {
 };
 
 struct infer_link {    /* link thread only */
+    bool is_late;      /* opened with READY; set before the link knows of it */
     unsigned commands; /* LINK_*: under the link's queue lock */
     bool queued;
     struct infer *next_command;
@@ -56,6 +58,7 @@ struct infer {
     int64_t begin_ns, body_ns, answer_ns; /* first line; body complete; result here */
     size_t body_bytes, header_bytes, received;
     struct slab_slot *body, *converted, *outputs;
+    size_t lead; /* bytes before the body in its slot: what follows its JSON is aligned then */
     struct infer_plan plan;
     bool submitted;
     pthread_mutex_t lock; /* done, waiting, result */

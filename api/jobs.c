@@ -185,7 +185,7 @@ static int job_page(struct api_req *q,
     return noun_page_reply(q, rc, j, err);
 }
 
-static bool wants_stream(const struct api_req *q)
+bool events_wants_stream(const struct api_req *q)
 {
     return q->h.accept && strstr(q->h.accept, "text/event-stream");
 }
@@ -220,7 +220,8 @@ int jobs_events(struct api_req *q, struct sh_err *err)
 
     if (rc)
         return rc;
-    return wants_stream(q) ? stream_events(q, after, err) : job_page(q, store_job_events, err);
+    return events_wants_stream(q) ? stream_events(q, after, err)
+                                  : job_page(q, store_job_events, err);
 }
 
 int jobs_checkpoints(struct api_req *q, struct sh_err *err)

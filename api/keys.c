@@ -72,6 +72,7 @@ int keys_create(struct api_req *q, struct sh_err *err)
         json_decref(j);
         return rc;
     }
+    q->reply.secret = "key";
     snprintf(location, sizeof(location), "/api/v1/tenants/%s/keys/%s", q->params[0], made.id);
     return req_reply(q, j, location, err);
 }

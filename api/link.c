@@ -14,6 +14,7 @@
 #define SWEEP_NS (20 * LINK_NS_PER_MS)
 #define HINT_NS SWEEP_NS /* between two hints about jobs, each of which makes the leader look */
 #define COMES_AT_ONCE (8u << 10) /* a body so small is there with its headers, or soon after */
+#define SENT_TOGETHER 32u        /* commands: while others keep coming, these do not wait longer */
 #define ORPHAN_NS (2000 * LINK_NS_PER_MS) /* wait for a result after the scheduler's loss */
 
 /* ---------------------------------------------------------------- the table */
@@ -124,7 +125,8 @@ static void run_open(struct link *l, struct infer *i)
                                         .priority = (uint32_t)i->v->slo_priority}};
 
     table_add(l, i);
-    i->link.deadline_ns = sh_clock_ns() + l->api->conf->infer_timeout_ms * LINK_NS_PER_MS;
+    i->link.deadline_ns =
+        i->begin_ns + SH_CONF_NOW(l->api->conf->infer_timeout_ms) * LINK_NS_PER_MS;
     if (!atomic_load(&l->up)) {
         link__fail(l, i, SH_E_UNAVAILABLE, "no scheduler is reachable; try again later", 0);
         return;
@@ -212,24 +214,38 @@ static void run_hints(struct link *l)
         link__send(l, &(struct sh_msg){.type = MSG_HINT, .u.hint = {.what = "reached"}});
 }
 
+static void run_command(struct link *l, struct infer *i, unsigned what)
+{
+    if (what == (CMD_OPEN | CMD_CANCEL)) { /* it never began: the scheduler need not hear of it */
+        if (!i->link.is_late)
+            atomic_fetch_sub(&l->n_open, 1);
+        return;
+    }
+    if (what & CMD_OPEN)
+        run_open(l, i);
+    if (what & CMD_READY)
+        run_ready(l, i);
+    if (what & CMD_CANCEL)
+        run_cancel(l, i);
+}
+
 static void on_wake(struct sh_loop *loop, void *arg)
 {
     struct link *l = arg;
     struct sh_wire *w = l->scheduler ? sh_link_wire(l->scheduler) : NULL;
     struct infer *i;
-    unsigned what = 0;
+    unsigned what = 0, n = 0;
 
     (void)loop;
     if (w)
         sh_wire_cork(w);
     while ((i = next_command(l, &what))) {
-        if (what & CMD_OPEN)
-            run_open(l, i);
-        if (what & CMD_READY)
-            run_ready(l, i);
-        if (what & CMD_CANCEL)
-            run_cancel(l, i);
+        run_command(l, i, what);
         infer_unref(i);
+        if (w && ++n % SENT_TOGETHER == 0) {
+            sh_wire_uncork(w);
+            sh_wire_cork(w);
+        }
     }
     link__ask_send(l);
     run_hints(l);
@@ -263,17 +279,28 @@ static bool post(struct link *l, struct infer *i, unsigned what)
     return !ended;
 }
 
-int link_open(struct link *l, struct infer *i, struct sh_err *err)
+/* A place among those in flight; link__end() gives it back. */
+static int take_place(struct link *l, struct sh_err *err)
 {
     if (!atomic_load(&l->up) || atomic_load(&l->stop))
         return SH_FAIL(err, SH_E_UNAVAILABLE, "no scheduler is reachable; try again later");
-    if (atomic_fetch_add(&l->n_open, 1) >= l->api->conf->max_inflight) {
-        atomic_fetch_sub(&l->n_open, 1);
-        return SH_FAIL(err, SH_E_QUEUEFULL, "too many requests are in flight; try again later");
-    }
+    if (atomic_fetch_add(&l->n_open, 1) < SH_CONF_NOW(l->api->conf->max_inflight))
+        return SH_OK;
+    atomic_fetch_sub(&l->n_open, 1);
+    return SH_FAIL(err, SH_E_QUEUEFULL, "too many requests are in flight; try again later");
+}
+
+int link_open(struct link *l, struct infer *i, struct sh_err *err)
+{
+    int rc = take_place(l, err);
+
+    if (rc)
+        return rc;
     i->rid = atomic_fetch_add(&l->next_rid, 1);
-    if (i->body_bytes <= COMES_AT_ONCE) { /* goes with what comes next, READY or CANCEL */
-        i->link.commands = CMD_OPEN;
+    i->link.is_late = i->body_bytes <= COMES_AT_ONCE;
+    if (i->link.is_late) { /* no quota counts it yet: a tenant whose bodies stall takes no place */
+        atomic_fetch_sub(&l->n_open, 1);
+        i->link.commands = CMD_OPEN; /* goes with READY; nobody else has `i` yet */
         return SH_OK;
     }
     if (post(l, i, CMD_OPEN))
@@ -284,11 +311,18 @@ int link_open(struct link *l, struct infer *i, struct sh_err *err)
 
 void link_ready(struct link *l, struct infer *i)
 {
-    struct infer_result r = {.rc = SH_E_UNAVAILABLE,
-                             .msg = "this server is shutting down; try another one"};
+    struct infer_result r = {0};
+    struct sh_err err = {0};
 
-    if (!post(l, i, CMD_READY))
-        infer_complete(i, &r);
+    if (i->link.is_late)
+        r.rc = take_place(l, &err);
+    if (!r.rc && !post(l, i, CMD_READY))
+        r.rc = SH_FAIL(&err, SH_E_UNAVAILABLE, "this server is shutting down; try another one");
+    if (!r.rc)
+        return;
+    r.retry_after_ms = sh_rc_retry(r.rc) ? 1000 : 0;
+    sh_strlcpy(r.msg, err.msg, sizeof(r.msg));
+    infer_complete(i, &r);
 }
 
 void link_cancel(struct link *l, struct infer *i)

@@ -3,7 +3,7 @@
  * One event loop in one thread owns every connection and the table of requests in flight. HTTP
  * threads only leave commands (open, ready, cancel) in a queue and wake it.
  *
- *   OPEN     -> scheduler: INFER_OPEN, at header time
+ *   OPEN     -> scheduler: INFER_OPEN, at header time; with READY when the body is small
  *   PLACED   <- scheduler: which executor will want the payload
  *   READY    -> scheduler: INFER_READY; a remote executor gets the input bytes as chunks
  *   RESULT   <- executor, or REFUSED <- scheduler: the request is complete

@@ -4,7 +4,9 @@
 #include "api/blobs.h"
 #include "api/catalog.h"
 #include "api/http.h"
+#include "api/http_tls.h"
 #include "api/link.h"
+#include "api/live.h"
 #include "api/openapi.h"
 #include "api/pool.h"
 #include "api/rate.h"
@@ -35,6 +37,7 @@
 
 struct daemon {
     struct api api;
+    struct tls *tls;
     struct http *http;
     struct refresh *refresh;
     struct blobs *blobs;
@@ -86,8 +89,9 @@ static int make_key(struct db *db, const char *role, const char *file, struct sh
 }
 
 /* The database may start after us; only a schema that we do not know is final. */
-static int wait_for_database(const struct api_conf *conf, struct sh_err *err)
+static int wait_for_database(struct api *a, struct sh_err *err)
 {
+    const struct api_conf *conf = a->conf;
     struct db *db = NULL;
     bool said = false;
     int rc = db_new(conf->db_url, "shunt-api", &db, err);
@@ -112,6 +116,8 @@ static int wait_for_database(const struct api_conf *conf, struct sh_err *err)
         rc = make_key(db, "admin", conf->admin_key_file, err);
     if (!rc)
         rc = make_key(db, "executor", conf->executor_key_file, err);
+    if (!rc) /* in force from the first request on */
+        rc = live_refresh(a->live, db, err);
     db_free(db);
     return rc;
 }
@@ -138,7 +144,7 @@ static int start_parts(struct daemon *d, struct sh_err *err)
     if (!rc)
         rc = cursor_key_load(c->state_dir, a->cursor_key, err);
     if (!rc)
-        rc = sh_random(&a->request_ids, sizeof(a->request_ids), err);
+        rc = sh_random(a->request_secret, sizeof(a->request_secret), err);
     if (!rc)
         rc = slab_new((size_t)c->slab_bytes, api_conf_tenant_slab(c), &a->slab, err);
     if (!rc)
@@ -170,7 +176,9 @@ static int start_parts(struct daemon *d, struct sh_err *err)
     if (!rc && c->metrics_addr && c->metrics_addr[0])
         rc = sh_metrics_http_start('a', c->metrics_addr, &d->metrics, err);
     if (!rc)
-        rc = http_start(a, &d->http, err);
+        rc = tls_start(c, &d->tls, err);
+    if (!rc)
+        rc = http_start(a, d->tls, &d->http, err);
     return rc;
 }
 
@@ -185,6 +193,7 @@ static void stop_parts(struct daemon *d)
     pool_stop(a->bulk);
     watch_stop(a->watch); /* wakes every stream */
     http_stop(d->http);
+    tls_free(d->tls);
     watch_free(a->watch);
     pool_free(a->ctl);
     pool_free(a->bulk);
@@ -207,6 +216,7 @@ static void on_tick(struct sh_loop *l, void *arg)
     struct daemon *d = arg;
 
     http_sweep(d->http);
+    tls_tick(d->tls);
     if (d->drain_until_ns == 0) {
         blobs_tick(d->blobs);
         return;
@@ -225,9 +235,17 @@ static void on_term(struct sh_loop *l, void *arg)
     }
     atomic_store(&d->api.stopping, true);
     http_quiesce(d->http);
-    d->drain_until_ns = sh_clock_ns() + d->api.conf->drain_s * NS_PER_S;
+    d->drain_until_ns = sh_clock_ns() + SH_CONF_NOW(d->api.conf->drain_s) * NS_PER_S;
     SH_INFO("api.draining", "requests=%d", http_active(d->http));
     sh_timer_set(d->tick, 0);
+}
+
+static void on_hup(struct sh_loop *l, void *arg)
+{
+    struct daemon *d = arg;
+
+    (void)l;
+    tls_reload(d->tls);
 }
 
 /* A connection is a descriptor, and the database, uploads and executors need some too. */
@@ -253,18 +271,22 @@ static void fit_connections(struct api_conf *c)
 static int serve(struct daemon *d, struct sh_err *err)
 {
     const struct api_conf *c = d->api.conf;
-    int rc = wait_for_database(c, err); /* before TERM is ours: until then it ends us at once */
+    int rc =
+        wait_for_database(&d->api, err); /* before TERM is ours: until then it ends us at once */
 
     if (!rc)
         rc = sh_loop_new(&d->loop, err);
     if (!rc)
-        rc = sh_loop_signals(d->loop, on_term, NULL, d, err);
+        rc = sh_loop_signals(d->loop, on_term, on_hup, d, err);
     if (!rc)
         rc = start_parts(d, err);
     if (!rc)
         rc = sh_timer_add(d->loop, NS_PER_S / 5, NS_PER_S / 5, on_tick, d, &d->tick, err);
     if (!rc) {
         sh_metric_set(M_shunt_build_info, SH_LABELS(sh_conf_version(), ""), 1);
+        if (http_admin_port(d->http))
+            SH_INFO("api.admin_ready", "listen=\"%s\" port=%d", c->admin_listen,
+                    http_admin_port(d->http));
         SH_INFO("api.ready", "listen=\"%s\" port=%d", c->listen, http_port(d->http));
         rc = sh_loop_run(d->loop, err);
         SH_INFO("api.stopping", "requests=%d", http_active(d->http));
@@ -301,7 +323,10 @@ int main(int argc, char **argv)
             sh_log_set_level(level);
             sh_conf_log(&API_CONF_TABLE, &conf);
             fit_connections(&conf);
-            rc = serve(&d, &err);
+            rc = live_new(&conf, &d.api.live, &err);
+            if (!rc)
+                rc = serve(&d, &err);
+            live_free(d.api.live);
         }
     }
     if (rc)

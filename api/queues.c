@@ -15,22 +15,12 @@
 #define NO_PRIORITY INT64_MAX
 #define MAX_PRIORITY 1000
 
-/* Sets q->tenant_id; 0: an admin who named none. */
-static int find_tenant(struct api_req *q, struct sh_err *err)
-{
-    if (q->tenant_id || !q->tenant[0])
-        return SH_OK;
-    return store_tenant_id(q->db, q->tenant, &q->tenant_id, err);
-}
-
 int queues_list(struct api_req *q, struct sh_err *err)
 {
     struct req_page page;
     json_t *j = NULL;
-    int rc = find_tenant(q, err);
+    int rc = req_page(q, &page, err); /* a cursor is good for one tenant's list */
 
-    if (!rc)
-        rc = req_page(q, &page, err); /* a cursor is good for one tenant's list */
     if (!rc)
         rc = store_queue_list(q, &page, &j, err);
     return noun_page_reply(q, rc, j, err);
@@ -38,11 +28,8 @@ int queues_list(struct api_req *q, struct sh_err *err)
 
 static int get_queue(struct api_req *q, json_t **out, struct sh_err *err)
 {
-    int rc = find_tenant(q, err);
+    int rc = store_queue_get(q, q->params[0], out, err);
 
-    *out = NULL;
-    if (!rc)
-        rc = store_queue_get(q, q->params[0], out, err);
     if (!rc && !*out)
         rc = noun_missing("queue", q->params[0], err);
     return rc;
@@ -96,8 +83,6 @@ int queues_create(struct api_req *q, struct sh_err *err)
         rc = noun_check_tenant_name("name", x.name, err);
     if (!rc)
         rc = check_state(&x, err);
-    if (!rc)
-        rc = find_tenant(q, err);
     x.has_priority = x.priority != NO_PRIORITY;
     x.tenant_id = q->tenant_id;
     if (!rc)

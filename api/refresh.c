@@ -4,6 +4,7 @@
 #include "api/auth.h"
 #include "api/catalog.h"
 #include "api/link.h"
+#include "api/live.h"
 #include "api/slo_count.h"
 #include "api/store.h"
 #include "api/waiters.h"
@@ -33,7 +34,8 @@ struct refresh {
     int64_t keys_ns, models_ns; /* last time each was read */
     int64_t slo_ns;             /* ... and counts were written */
     int64_t used_ns;            /* last time the uses of keys were written */
-    bool keys_due, models_due;
+    int64_t config_ns;
+    bool keys_due, models_due, config_due;
 };
 
 static void drain_notifications(struct refresh *r)
@@ -43,6 +45,7 @@ static void drain_notifications(struct refresh *r)
     while (db_notification(r->db, channel, payload)) {
         r->keys_due |= strcmp(channel, "shunt_keys") == 0;
         r->models_due |= strcmp(channel, "shunt_models") == 0;
+        r->config_due |= strcmp(channel, "shunt_config") == 0;
     }
 }
 
@@ -60,7 +63,8 @@ static int refresh_once(struct refresh *r, struct sh_err *err)
         if (!rc)
             rc = store_key_listen(r->db, err);
         r->listens = rc ? 0 : connection;
-        r->keys_due = r->models_due = true; /* what was said meanwhile was not heard */
+        r->keys_due = r->models_due = r->config_due =
+            true; /* what was said meanwhile was not heard */
     }
     if (!rc && (r->models_due || now - r->models_ns >= r->api->conf->model_poll_ms * NS_PER_MS)) {
         r->models_due = false;
@@ -71,6 +75,11 @@ static int refresh_once(struct refresh *r, struct sh_err *err)
         r->keys_due = false;
         r->keys_ns = now;
         rc = auth_refresh(r->api->auth, r->db, err);
+    }
+    if (!rc && (r->config_due || now - r->config_ns >= r->api->conf->key_poll_ms * NS_PER_MS)) {
+        r->config_due = false;
+        r->config_ns = now;
+        rc = live_refresh(r->api->live, r->db, err);
     }
     if (!rc && now - r->slo_ns >= SLO_FLUSH_MS * NS_PER_MS) {
         r->slo_ns = now;
@@ -102,7 +111,7 @@ static void *thread_main(void *arg)
         else if (!rc && r->was_down)
             SH_INFO("database.up", "msg=\"caches are fresh again\"");
         r->was_down = rc != SH_OK;
-        if (r->keys_due || r->models_due) {
+        if (r->keys_due || r->models_due || r->config_due) {
             if (!rc)
                 continue;
         }

@@ -53,7 +53,7 @@ int base64_decode(const char *s, size_t len, uint8_t *out, size_t n, struct sh_e
     return SH_OK;
 }
 
-/* What a cursor is bound to: the list, and whose. */
+/* What a cursor is bound to: the list, and whose. Of an Idempotency-Key: what the path names. */
 static void list_of(const struct api_req *q, char out[static REQ_LIST_TEXT])
 {
     /* Else the path names it. */
@@ -113,7 +113,7 @@ int req_idem(const struct api_req *q, struct req_idem *out, struct sh_err *err)
 {
     const char *h = q->h.idempotency_key;
     size_t len = h ? strlen(h) : 0;
-    char *body = NULL, *text = NULL;
+    char *body = NULL, *text = NULL, named[REQ_LIST_TEXT];
     uint8_t digest[SH_SHA256_BYTES];
     int rc;
 
@@ -128,9 +128,12 @@ int req_idem(const struct api_req *q, struct req_idem *out, struct sh_err *err)
         return SH_FAIL(err, SH_E_INVALID, "Idempotency-Key must have 1 to 255 characters");
     memcpy(out->key, h, len);
     out->key[len] = '\0';
-    rc = sh_json_dump(q->json, &body, err); /* sorted: the order of fields means nothing */
+    list_of(q, named);
+    out->scope = q->tenant_id;
+    rc = q->json ? sh_json_dump(q->json, &body, err) /* sorted: the order means nothing */
+                 : sh_strdup("{}", &body, err);
     if (!rc)
-        rc = sh_asprintf(err, &text, "%s %s %s", q->method, q->route->path, body);
+        rc = sh_asprintf(err, &text, "%s %s %s %s", q->method, named, q->tenant, body);
     if (!rc)
         rc = sh_sha256(text, strlen(text), digest, err);
     if (!rc)

@@ -79,6 +79,7 @@ struct api_reply {
     int64_t row_version;          /* > 0: the ETag */
     int64_t retry_after_ms;       /* 0: a default where the code is worth a retry */
     bool replayed;                /* the first answer to an Idempotency-Key, once more */
+    const char *secret;           /* static: member of body that is shown this once, or NULL */
     char location[320];
     char allow[64];
     struct api_file file;
@@ -109,11 +110,12 @@ struct api_req {
     char request_id[72];
     struct api_who who;
     char tenant[64];   /* whose things it is about: the key's tenant, or ?tenant= of an admin */
-    int64_t tenant_id; /* its number; set on pool threads for routes with ROUTE_TENANT */
+    int64_t tenant_id; /* its number; set on pool threads (ROUTE_TENANT, ROUTE_OWNER); 0: none */
     uint64_t content_length;
-    bool has_length;  /* else chunked, or no body */
-    bool dry_run;     /* what the handler changes in the database is undone */
-    const char *body; /* BORROWED; NULL unless the route's body is JSON */
+    bool has_length;   /* else chunked, or no body */
+    bool takes_admins; /* it came where admin keys are taken: --admin-listen */
+    bool dry_run;      /* what the handler changes in the database is undone */
+    const char *body;  /* BORROWED; NULL unless the route's body is JSON */
     size_t body_len;
     json_t *json;            /* OWNED by the request: the parsed body; NULL if it was empty */
     struct infer *infer;     /* OWNED by the request */
@@ -132,8 +134,9 @@ int req_if_match(const struct api_req *q, char buf[static 24], const char **out,
 /* Idempotency-Key, its quotes optional; key is "" without one. Pool threads only: it hashes the
  * body. */
 struct req_idem {
+    int64_t scope; /* whose key it is: a tenant, 0: the platform's */
     char key[256];
-    char fingerprint[65]; /* SHA-256 of method, path and the body's meaning, hex */
+    char fingerprint[65]; /* SHA-256 of method, path, tenant and the body's meaning, hex */
 };
 int req_idem(const struct api_req *q, struct req_idem *out, struct sh_err *err);
 /* Sets body (TAKES j, even on failure), ETag from its row_version, Location unless it is NULL. */

@@ -4,6 +4,8 @@
 #include "api/api.h"
 #include "api/auth.h"
 #include "api/contract.h"
+#include "api/handlers.h"
+#include "api/idem.h"
 #include "api/infer.h"
 #include "api/routes.h"
 #include "api/store.h"
@@ -17,20 +19,28 @@
 #include <string.h>
 #include <strings.h>
 
-/* A client's own id is taken over if it is plain; else one is made. */
-void request_id(struct api_req *q)
+/* A client's own id is taken over if it is plain; else one is made: the digest of a secret and a
+ * count. To draw each anew takes longer, and a count alone would tell how many there were. */
+int request_id(struct api_req *q, struct sh_err *err)
 {
     static const char PLAIN[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     const char *id = q->h.request_id;
-    uint64_t made[2];
+    struct {
+        uint8_t secret[16];
+        uint64_t count;
+    } from = {.count = atomic_fetch_add(&q->api->n_request_ids, 1)};
+    uint8_t made[SH_SHA256_BYTES];
+    int rc;
 
     if (id && id[0] && strlen(id) <= 64 && strspn(id, PLAIN) == strlen(id)) {
         sh_strlcpy(q->request_id, id, sizeof(q->request_id));
-        return;
+        return SH_OK;
     }
-    made[0] = q->api->request_ids;
-    made[1] = atomic_fetch_add_explicit(&q->api->n_request_ids, 1, memory_order_relaxed);
-    sh_hex((const uint8_t *)made, sizeof(made), q->request_id);
+    memcpy(from.secret, q->api->request_secret, sizeof(from.secret));
+    rc = sh_sha256(&from, sizeof(from), made, err);
+    if (!rc)
+        sh_hex(made, 16, q->request_id);
+    return rc;
 }
 
 uint64_t request_max_body(const struct api_req *q)
@@ -158,6 +168,9 @@ int request_auth(struct api_req *q, struct sh_err *err)
     rc = auth_check(q->api->auth, q->h.authorization, q->db, &q->who, err);
     if (rc)
         return rc;
+    if (q->who.role == ROLE_ADMIN && !q->takes_admins)
+        return SH_FAIL(err, SH_E_FORBIDDEN,
+                       "admin keys are taken at the address of --admin-listen alone, not here");
     if (!(access_roles(q->route->access) & q->who.role))
         return SH_FAIL(err, SH_E_FORBIDDEN, "this needs %s", access_text(q->route->access));
     if (q->who.suspended && !is_read(q))
@@ -185,6 +198,16 @@ static int parse_body(struct api_req *q, struct sh_err *err)
     return SH_OK;
 }
 
+/* Submissions keep their answers by themselves: api/submit.h. */
+static int perform(struct api_req *q, struct sh_err *err)
+{
+    api_fn *fn = q->route->fn;
+    bool submits = fn == jobs_create || fn == job_batches_create || fn == job_arrays_create;
+    bool once = q->h.idempotency_key && route_replays(q->route) && !submits;
+
+    return once ? idem_create(q, err) : q->route->fn(q, err);
+}
+
 /* The handler runs as ever, against a database that forgets it. */
 static int rehearse(struct api_req *q, struct sh_err *err)
 {
@@ -194,7 +217,7 @@ static int rehearse(struct api_req *q, struct sh_err *err)
         return API_AGAIN;
     rc = db_rehearse(q->db, err);
     if (!rc)
-        rc = q->route->fn(q, err);
+        rc = perform(q, err);
     db_undo(q->db);
     if (!rc && q->route->status != 204)
         q->reply.status = 200;
@@ -206,12 +229,13 @@ int request_main(struct api_req *q, struct sh_err *err)
 {
     int rc = parse_body(q, err);
 
-    if (!rc && (q->route->flags & ROUTE_TENANT) && q->tenant_id == 0) {
+    if (!rc && (q->route->flags & (ROUTE_TENANT | ROUTE_OWNER)) && q->tenant_id == 0 &&
+        q->tenant[0]) {
         if (!q->db)
             return API_AGAIN;
         rc = store_tenant_id(q->db, q->tenant, &q->tenant_id, err);
     }
     if (rc)
         return rc;
-    return q->dry_run ? rehearse(q, err) : q->route->fn(q, err);
+    return q->dry_run ? rehearse(q, err) : perform(q, err);
 }

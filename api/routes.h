@@ -31,7 +31,7 @@ enum {
     ROUTE_RANGE = 64,    /* takes offset and limit */
     ROUTE_PROBE = 128,   /* 503 with the body of success means "no" */
     ROUTE_STREAM = 256,  /* text/event-stream if Accept asks for it; 204: nothing more will come */
-    ROUTE_OWNER = 512,   /* of one tenant, or shared: an admin key that names none means these */
+    ROUTE_OWNER = 512,   /* of one tenant; an admin key that names none: of none, or of all */
     ROUTE_FILE = 1024,   /* answers a file: Range, If-Range, If-None-Match are honoured */
     ROUTE_BULK = 2048,   /* may read a whole file: on the pool of uploads */
 };

@@ -145,7 +145,8 @@ const struct api_schema API_SCHEMAS[] = {
      "admin key'},'suspended':" BOOL)},
     {"Key", OPEN(KEY_FIELDS)},
     {"KeySecret", OPEN(KEY_FIELDS ",'key':{'type':['string','null'],'description':'null in a dry "
-     "run: there is no such key'}")},
+     "run, as there is no such key, and where an Idempotency-Key is repeated, as secrets are not "
+     "kept: rotate the key for a new one'}")},
     {"KeyCreate", CLOSED("'name','role'", "'name':" STR("1", "64") ",'role':{'enum':["
      "'tenant-admin','submit','infer','read']},'expires_at':" TIME),
      "{'name':'ci','role':'submit','expires_at':'2037-01-31T00:00:00Z'}"},
@@ -251,6 +252,23 @@ const struct api_schema API_SCHEMAS[] = {
      ",'bytes':" INT ",'digest':" TEXT ",'href':" TEXT "}},'finished_at':" TIME)},
     {"JobEvent", OPEN("'id':" INT ",'at':" TIME ",'from':" TEXT0 ",'to':" TEXT ",'reason':" TEXT
      ",'detail':{'type':'object'}")},
+    {"Config", OPEN("'process':" TEXT ",'row_version':" INT ",'version_in_force':" INT
+     ",'in_force_within_ms':" INT ",'options':{'type':'array','items':" OPEN("'name':" TEXT
+     ",'value':{'type':['string','number','boolean','null']},'live':" BOOL ",'changed':" BOOL
+     ",'help':" TEXT) "}")},
+    {"ConfigPatch", CLOSED_IF("'minProperties':1,", "",
+     "'log-level':{'enum':['error','warn','info','debug']},'max-connections-per-key':"
+     RANGE("integer", "0", "1000000") ",'header-timeout-s':" RANGE("integer", "2", "3600")
+     ",'upload-min-rate':" RANGE("integer", "1", "1000000000") ",'upload-grace-s':"
+     RANGE("integer", "1", "3600") ",'max-inflight':" RANGE("integer", "1", "1000000")
+     ",'max-streams':" RANGE("integer", "1", "100000") ",'max-tenant-streams':"
+     RANGE("integer", "1", "100000") ",'infer-timeout-ms':" RANGE("integer", "10", "3600000")
+     ",'import-timeout-s':" RANGE("integer", "1", "3600") ",'blob-keep-s':"
+     RANGE("integer", "1", "31536000") ",'drain-s':" RANGE("integer", "0", "600")),
+     "{'log-level':'info','max-tenant-streams':64}"},
+    {"Event", OPEN("'position':" TEXT ",'tenant':" TEXT ",'job':" INT ",'name':" TEXT
+     ",'kind':" TEXT ",'queue':" TEXT ",'id':" INT ",'at':" TIME ",'from':" TEXT0 ",'to':" TEXT
+     ",'reason':" TEXT ",'detail':{'type':'object'}")},
     {"Explanation", SOME("'id','state','flags','allowed','reason','text'", "'id':" INT ",'state':"
      TEXT ",'flags':" TEXTS ",'allowed':" TEXTS ",'reason':" TEXT ",'text':" TEXT ",'position':" INT
      ",'waiting':" INT ",'estimated_wait_ms':" INT ",'estimated_start':" TIME ",'basis':" TEXT
@@ -263,8 +281,21 @@ const struct api_schema API_SCHEMAS[] = {
      INT ",'created_at':" TIME)},
     {"Losses", OPEN("'job':" INT ",'offset':" INT ",'total':" INT
      ",'losses':{'type':'array','items':" NUM0 "}")},
-    {"Executor", OPEN("'name':" TEXT ",'host_id':" TEXT ",'device':" TEXT ",'pool_bytes':" INT
-     ",'state':{'enum':['UP','DOWN']},'seen_at':" TIME)},
+    {"Gpu", OPEN("'name':" TEXT ",'host_id':" TEXT ",'device':" TEXT ",'device_name':" TEXT0
+     ",'state':{'enum':['UP','DOWN']},'seen_at':{'type':'string','format':'date-time',"
+     "'description':'when state last changed'},'heard_at':{'type':'string','format':'date-time',"
+     "'description':'its last message, some seconds late'},'workers':" INT ",'memory_bytes':" INT0
+     ",'pool_bytes':" INT ",'link_bytes_per_s':" NUM0 ",'pool':{'type':['object','null'],"
+     "'description':'how the pool is used; of admins alone','properties':{'weights_bytes':" INT
+     ",'training_bytes':" INT ",'workspace_bytes':" INT ",'used_bytes':" INT "}},"
+     "'busy':{'type':['object','null'],'description':'parts of the last seconds, from 0 to 1; of "
+     "admins alone','properties':{'requests':" NUM ",'jobs':" NUM "}},'runs':{'type':'array',"
+     "'description':'requests at that moment; of others only the own ones','items':"
+     OPEN("'tenant':" TEXT ",'model':" TEXT ",'version':" INT ",'batch':" INT) "},'models':{"
+     "'type':'array','items':" OPEN("'tenant':" TEXT ",'model':" TEXT ",'version':" INT
+     ",'state':" TEXT ",'pin':" TEXT ",'device_bytes':" INT ",'host_bytes':" INT) "},'job':{'type':"
+     "['object','null'],'properties':{'id':" INT ",'tenant':" TEXT ",'name':" TEXT ",'kind':" TEXT
+     ",'state':" TEXT ",'step':" INT ",'steps':" INT "}}")},
     {"ServerMetadata", OPEN("'name':" TEXT ",'version':" TEXT
      ",'extensions':{'type':'array','items':" TEXT "}")},
     {"ModelMetadata", OPEN("'name':" NAME ",'versions':{'type':'array','items':" TEXT
@@ -302,6 +333,7 @@ const struct path_param API_PATH_PARAMS[] = {
     {"model", "name of the model", NAME},
     {"version", "number of the version", RANGE("integer", "1", "2147483647")},
     {"dataset", "name of the dataset", NAME},
+    {"gpu", "name of the GPU: of its executor", NAME},
     {"array", "number of the array of jobs", RANGE("integer", "1", "9223372036854775807")},
     {"job", "number of the job", RANGE("integer", "1", "9223372036854775807")},
     {"digest", "SHA-256, hex", "{'type':'string','pattern':'^[0-9a-f]{64}$'}"},

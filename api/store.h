@@ -160,11 +160,6 @@ int store_catalog_load(struct db *db, struct db_res **out, struct sh_err *err);
 /* store_blob.c. Rows: every path below blobs/ that something refers to, in order of bytes. */
 int store_blob_list(struct db *db, struct db_res **out, struct sh_err *err);
 int store_blob_used(struct db *db, const char *path, bool *out, struct sh_err *err);
-/* Does this executor have this job, in this attempt? In a transaction: it stays so to its end. */
-struct store_owner {
-    const char *job, *executor, *attempt;
-};
-int store_job_owned(struct db *db, const struct store_owner *o, bool *out, struct sh_err *err);
 /* ids: comma-separated. Rows: those of jobs that are gone, or that ended without success before
  * this Unix time; and whether it is gone. */
 int store_blob_jobs_gone(struct db *db, const char *ids, int64_t before_s, struct db_res **out,
@@ -181,8 +176,11 @@ int store_dataset_slot(struct api_req *q, const char *name, struct store_slot *o
                        struct sh_err *err);
 int store_dataset_ready(struct api_req *q, const struct store_artifact *a, json_t **out,
                         struct sh_err *err);
-int store_executor_list(struct api_req *q, const struct req_page *page, json_t **out,
-                        struct sh_err *err);
+/* store_gpu.c: executors and what they do. A key that is no admin's is not shown what is of other
+ * tenants. */
+int store_gpu_list(struct api_req *q, const struct req_page *page, json_t **out,
+                   struct sh_err *err);
+int store_gpu_get(struct api_req *q, const char *name, json_t **out, struct sh_err *err);
 
 /* store_queue.c. q->tenant_id: whose queues are seen beside the shared ones; 0: those alone. */
 #define STORE_MAX_QUEUES 100 /* of one tenant, and of nobody */
@@ -232,6 +230,12 @@ struct store_audit {
 };
 int store_audit_list(struct db *db, const struct store_audit *f, const struct req_page *page,
                      json_t **out, struct sh_err *err);
+
+/* store_config.c: *out: OWNED: {"name": "text"} of what was changed; its version. */
+int store_config_load(struct db *db, json_t **out, int64_t *version, struct sh_err *err);
+/* values: {"name": "text" or null}. Fails: SH_E_PRECONDITION. Notifies shunt_config. */
+int store_config_patch(struct api_req *q, const json_t *values, const char *if_match,
+                       struct sh_err *err);
 
 /* store_submit.c. What a job refers to: a version (JSON: id, state, inputs, outputs, meta,
  * max_batch) and datasets (id, state, tensors, n_samples, the tenant's max_storage_bytes); NULL:

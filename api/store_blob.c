@@ -1,5 +1,5 @@
 /* store_blob.c - SQL of what refers to the files in blobs/. */
-#include "api/store.h"
+#include "api/files.h"
 #include "api/store_sql.h"
 
 #include <inttypes.h>

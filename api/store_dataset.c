@@ -1,4 +1,4 @@
-/* store_dataset.c - SQL for datasets, and the list of executors. */
+/* store_dataset.c - SQL for datasets. */
 #include "api/store.h"
 #include "api/store_sql.h"
 #include "common/mem.h"
@@ -65,16 +65,6 @@ static const struct db_stmt DATASET_READY = {
     "SELECT " SQL_DATASET("d") " FROM d",
     9,
 };
-
-/* Executors have no number; their rank by name is one that holds still long enough for pages. */
-static const struct db_stmt EXECUTOR_LIST = {
-    "executor_list",
-    "SELECT r, jsonb_build_object('name', e.name, 'host_id', e.host_id, 'device', e.device, "
-    "'pool_bytes', e.pool_bytes, 'state', e.state, 'seen_at', " SQL_TIME("e.seen_at")
-    ") FROM (SELECT *, row_number() OVER (ORDER BY name) AS r FROM executor) e WHERE $1::bigint "
-    "IS NULL OR r > $1::bigint ORDER BY r LIMIT $2::bigint + 1",
-    2,
-};
 /* clang-format on */
 
 int store_dataset_list(struct api_req *q, const struct req_page *page, json_t **out,
@@ -136,12 +126,4 @@ int store_dataset_ready(struct api_req *q, const struct store_artifact *a, json_
     snprintf(bytes, sizeof(bytes), "%" PRIu64, a->bytes);
     snprintf(n, sizeof(n), "%" PRId64, a->n_samples);
     return store_one(q->db, &DATASET_READY, p, out, err);
-}
-
-int store_executor_list(struct api_req *q, const struct req_page *page, json_t **out,
-                        struct sh_err *err)
-{
-    const char *p[] = {page->cursor, page->limit_text};
-
-    return store_page(q->db, &EXECUTOR_LIST, p, page, out, err);
 }

@@ -39,16 +39,16 @@ static const struct db_stmt IDEM_KEEP = {
 };
 /* clang-format on */
 
-static const char *tenant_text(const struct api_req *q, char buf[static 24])
+static const char *scope_text(const struct req_idem *i, char buf[static 24])
 {
-    snprintf(buf, 24, "%" PRId64, q->tenant_id);
+    snprintf(buf, 24, "%" PRId64, i->scope);
     return buf;
 }
 
 int store_idem_find(struct api_req *q, const struct req_idem *i, json_t **out, struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant_text(q, tenant), i->key, i->fingerprint};
+    char scope[24];
+    const char *p[] = {scope_text(i, scope), i->key, i->fingerprint};
     struct db_res *res = NULL;
     int rc = db_exec(q->db, &IDEM_FIND, p, &res, err);
     bool found = !rc && db_rows(res) > 0;
@@ -69,8 +69,8 @@ int store_idem_find(struct api_req *q, const struct req_idem *i, json_t **out, s
 
 int store_idem_begin(struct api_req *q, const struct req_idem *i, json_t **out, struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant_text(q, tenant), i->key};
+    char scope[24];
+    const char *p[] = {scope_text(i, scope), i->key};
     struct db_res *res = NULL;
     int rc = db_exec(q->db, &IDEM_LOCK, p, &res, err);
 
@@ -86,11 +86,11 @@ int store_idem_begin(struct api_req *q, const struct req_idem *i, json_t **out, 
 int store_idem_keep(struct api_req *q, const struct req_idem *i, const json_t *answer,
                     struct sh_err *err)
 {
-    char tenant[24], *text = NULL;
+    char scope[24], *text = NULL;
     int rc = sh_json_dump(answer, &text, err);
 
     if (!rc) {
-        const char *p[] = {tenant_text(q, tenant), i->key, i->fingerprint, text};
+        const char *p[] = {scope_text(i, scope), i->key, i->fingerprint, text};
 
         rc = db_exec(q->db, &IDEM_KEEP, p, NULL, err);
     }

@@ -79,10 +79,6 @@ static const struct db_stmt JOB_DROP_RESULT = {
     4,
 };
 
-#define SQL_EVENT(e)                                                                               \
-    "jsonb_build_object('id', " e ".id, 'at', " SQL_TIME(e ".at") ", 'from', " e                   \
-    ".from_state, 'to', " e ".to_state, 'reason', " e ".reason, 'detail', " e ".detail)"
-
 static const struct db_stmt JOB_NEWEST_EVENT = {
     "job_newest_event",
     "SELECT coalesce((SELECT max(e.id) FROM job_event e WHERE e.job_id = j.id), 0), j.state IN "

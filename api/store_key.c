@@ -114,6 +114,8 @@ static const struct db_stmt LISTEN_KEYS = {
     "LISTEN shunt_keys",
     0,
 };
+static const struct db_stmt LISTEN_CONFIG = {"listen_config", "LISTEN shunt_config", 0};
+
 static const struct db_stmt LISTEN_MODELS = {
     "listen_models",
     "LISTEN shunt_models",
@@ -194,5 +196,7 @@ int store_key_listen(struct db *db, struct sh_err *err)
 {
     int rc = db_exec(db, &LISTEN_KEYS, NULL, NULL, err);
 
+    if (!rc)
+        rc = db_exec(db, &LISTEN_CONFIG, NULL, NULL, err);
     return rc ? rc : db_exec(db, &LISTEN_MODELS, NULL, NULL, err);
 }

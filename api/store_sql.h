@@ -99,6 +99,10 @@
     ".dataset_id LEFT JOIN dataset es ON es.id = " j                                               \
     ".eval_dataset_id LEFT JOIN model_version rv ON rv.id = " j                                    \
     ".result_version_id WHERE qu.id = " j ".queue_id AND v.id = " j ".version_id)"
+
+#define SQL_EVENT(e)                                                                               \
+    "jsonb_build_object('id', " e ".id, 'at', " SQL_TIME(e ".at") ", 'from', " e                   \
+    ".from_state, 'to', " e ".to_state, 'reason', " e ".reason, 'detail', " e ".detail)"
 /* clang-format on */
 
 #endif

@@ -3,8 +3,9 @@
 #include "api/watch.h"
 
 #include "api/api.h"
+#include "api/auth.h"
 #include "api/http.h"
-#include "api/store.h"
+#include "api/store_event.h"
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/log.h"
@@ -17,16 +18,20 @@
 
 #define ROUND_MS 250
 #define PING_NS INT64_C(15000000000)
+#define KEY_NS INT64_C(1000000000)    /* keys are looked at so often: in the cache, as a rule */
 #define MAX_UNREAD ((size_t)64 << 10) /* a stream that has so much gets nothing more for now */
 #define MAX_STREAM_BYTES ((size_t)4 << 20)
 
 struct stream { /* one open connection */
     struct watch *watch;
     struct api_req *q;
-    int64_t tenant_id, job, after;
-    bool is_final; /* when it was opened */
-    bool ended;    /* nothing will be added */
-    bool asleep;   /* its connection waits for http_wake() */
+    int64_t tenant_id;
+    int64_t job, after;       /* job: 0: of all */
+    json_t *ask;              /* OWNED: what of all; NULL: one job's */
+    struct store_place place; /* of what was looked at */
+    bool is_final;            /* when it was opened */
+    bool ended;               /* nothing will be added */
+    bool asleep;              /* its connection waits for http_wake() */
     int64_t said_ns;
     struct sh_buf buf;
     size_t sent; /* of buf */
@@ -40,6 +45,7 @@ struct watch {
     bool has_thread, stop, is_due; /* is_due: a new stream does not wait for the round */
     pthread_mutex_t lock;
     pthread_cond_t work;
+    int64_t keys_ns; /* of the thread: when keys were last looked at */
     struct stream *all;
     size_t n;
 };
@@ -87,6 +93,13 @@ static size_t n_of_tenant(const struct watch *w, int64_t tenant_id)
     return n;
 }
 
+static void stream_free(struct stream *s)
+{
+    sh_buf_fini(&s->buf);
+    json_decref(s->ask);
+    free(s);
+}
+
 /* ---------------------------------------------------------------- what the connection calls */
 
 static ssize_t stream_read(void *owner, char *buf, size_t max)
@@ -124,8 +137,7 @@ static void stream_close(void *owner)
     w->n--;
     sh_metric_set(M_shunt_http_streams, NULL, (double)w->n);
     pthread_mutex_unlock(&w->lock);
-    sh_buf_fini(&s->buf);
-    free(s);
+    stream_free(s);
 }
 
 static int add(struct watch *w, struct stream *s, struct sh_err *err)
@@ -136,13 +148,13 @@ static int add(struct watch *w, struct stream *s, struct sh_err *err)
     pthread_mutex_lock(&w->lock);
     if (w->stop)
         rc = SH_FAIL(err, SH_E_UNAVAILABLE, "this server is shutting down; try another one");
-    else if (w->n >= (size_t)c->max_streams)
+    else if (w->n >= (size_t)SH_CONF_NOW(c->max_streams))
         rc =
             SH_FAIL(err, SH_E_QUEUEFULL, "%zu event streams are open, all that there may be", w->n);
-    else if (n_of_tenant(w, s->tenant_id) >= (size_t)c->max_tenant_streams)
+    else if (n_of_tenant(w, s->tenant_id) >= (size_t)SH_CONF_NOW(c->max_tenant_streams))
         rc = SH_FAIL(err, SH_E_QUOTA,
                      "the tenant has %" PRId64 " event streams open, all that it may; close one",
-                     c->max_tenant_streams);
+                     SH_CONF_NOW(c->max_tenant_streams));
     if (!rc) {
         s->next = w->all;
         if (s->next)
@@ -157,33 +169,52 @@ static int add(struct watch *w, struct stream *s, struct sh_err *err)
     return rc;
 }
 
-int watch_open(struct watch *w, struct api_req *q, int64_t job, int64_t after, bool is_final,
-               struct sh_err *err)
+/* TAKES s, which is filled but for what all streams have. */
+static int open_stream(struct watch *w, struct api_req *q, struct stream *s, struct sh_err *err)
 {
     static const char HELLO[] = "retry: 2000\n\n";
-    struct stream *s = calloc(1, sizeof(*s));
     int rc;
 
-    if (!s)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a stream");
-    *s = (struct stream){.watch = w,
-                         .q = q,
-                         .tenant_id = q->tenant_id,
-                         .job = job,
-                         .after = after,
-                         .is_final = is_final,
-                         .said_ns = sh_clock_ns()};
+    s->watch = w;
+    s->q = q;
+    s->tenant_id = q->tenant_id;
+    s->said_ns = sh_clock_ns();
     sh_buf_init(&s->buf, MAX_STREAM_BYTES);
     rc = sh_buf_append(&s->buf, HELLO, sizeof(HELLO) - 1, err);
     if (!rc)
         rc = add(w, s, err);
     if (rc) {
-        sh_buf_fini(&s->buf);
-        free(s);
+        stream_free(s);
         return rc;
     }
     q->reply.stream = (struct api_stream){stream_read, stream_close, s};
     return SH_OK;
+}
+
+int watch_open(struct watch *w, struct api_req *q, int64_t job, int64_t after, bool is_final,
+               struct sh_err *err)
+{
+    struct stream *s = calloc(1, sizeof(*s));
+
+    if (!s)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a stream");
+    s->job = job;
+    s->after = after;
+    s->is_final = is_final;
+    return open_stream(w, q, s, err);
+}
+
+int watch_open_all(struct watch *w, struct api_req *q, const struct store_events *f,
+                   const struct store_place *after, struct sh_err *err)
+{
+    struct stream *s = calloc(1, sizeof(*s));
+
+    if (!s || !(s->ask = store_event_ask(f))) {
+        free(s);
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a stream");
+    }
+    s->place = *after;
+    return open_stream(w, q, s, err);
 }
 
 /* ---------------------------------------------------------------- the round */
@@ -195,7 +226,28 @@ struct round { /* what one round asks for */
     } * who;                  /* OWNED */
     struct store_watch *asks; /* OWNED */
     size_t n;
+    struct stream **all; /* OWNED: those of all jobs, which may be closed meanwhile */
+    json_t *all_asks;    /* OWNED: what each of them wants */
 };
+
+static int collect_all(struct round *r, struct stream *s)
+{
+    size_t n = json_array_size(r->all_asks);
+    json_t *ask = json_copy(s->ask);
+    char xid[24];
+
+    snprintf(xid, sizeof(xid), "%" PRId64, s->place.xid);
+    r->all[n] = s;
+    if (!ask || json_object_set_new(ask, "place", json_integer((json_int_t)n)) ||
+        json_object_set_new(ask, "xid", json_string(xid)) ||
+        json_object_set_new(ask, "id", json_integer(s->place.id)) ||
+        json_array_append(r->all_asks, ask)) {
+        json_decref(ask);
+        return -1;
+    }
+    json_decref(ask);
+    return 0;
+}
 
 /* Those that have room for events. */
 static int collect(struct watch *w, struct round *r, struct sh_err *err)
@@ -204,11 +256,18 @@ static int collect(struct watch *w, struct round *r, struct sh_err *err)
 
     r->who = calloc(w->n + 1, sizeof(*r->who));
     r->asks = calloc(w->n + 1, sizeof(*r->asks));
-    if (!r->who || !r->asks)
+    r->all = calloc(w->n + 1, sizeof(*r->all));
+    r->all_asks = json_array();
+    if (!r->who || !r->asks || !r->all || !r->all_asks)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a round of streams");
     for (struct stream *s = w->all; s; s = s->next) {
         if (s->ended || s->buf.len - s->sent > MAX_UNREAD)
             continue;
+        if (s->ask) {
+            if (collect_all(r, s))
+                return SH_FAIL(err, SH_E_NOMEM, "could not allocate a round of streams");
+            continue;
+        }
         r->who[n] = (struct asked){.s = s, .is_final = s->is_final};
         r->asks[n++] = (struct store_watch){.job = s->job, .after = s->after};
     }
@@ -232,6 +291,31 @@ static void hand_out(struct watch *w, struct round *r, const struct db_res *res)
         say(s, "id: %s\nevent: state\ndata: %s\n\n", db_text(res, i, 1), db_text(res, i, 2));
         if (db_bool(res, i, 3))
             s->ended = true;
+    }
+}
+
+/* Rows: place in the round, xid, id, data or NULL. A stream that got as many as it may has more
+ * waiting. */
+static void hand_out_all(struct watch *w, struct round *r, const struct db_res *res)
+{
+    size_t n = 0, last = SIZE_MAX;
+
+    for (size_t i = 0; i < db_rows(res); i++) {
+        size_t at = (size_t)db_i64(res, i, 0, 0);
+        struct store_place p = {db_i64(res, i, 1, 0), db_i64(res, i, 2, 0)};
+        struct stream *s = at < json_array_size(r->all_asks) ? find(w, r->all[at]) : NULL;
+        const char *data = db_text(res, i, 3);
+        char id[48];
+
+        n = at == last ? n + 1 : 1;
+        last = at;
+        w->is_due |= n >= STORE_WATCH_EVENTS;
+        if (!s || !s->ask || p.xid < s->place.xid || (p.xid == s->place.xid && p.id <= s->place.id))
+            continue; /* closed, and perhaps another one at its address */
+        s->place = p;
+        snprintf(id, sizeof(id), "%" PRId64 "-%" PRId64, p.xid, p.id);
+        if (data)
+            say(s, "id: %s\nevent: state\ndata: %s\n\n", id, data);
     }
 }
 
@@ -260,7 +344,7 @@ static void ping(struct watch *w)
 static int round_once(struct watch *w, struct sh_err *err)
 {
     struct round r = {0};
-    struct db_res *res = NULL;
+    struct db_res *res = NULL, *of_all = NULL;
     int rc;
 
     pthread_mutex_lock(&w->lock);
@@ -269,17 +353,59 @@ static int round_once(struct watch *w, struct sh_err *err)
     pthread_mutex_unlock(&w->lock);
     if (!rc && r.n > 0)
         rc = store_job_watch(w->db, r.asks, r.n, &res, err);
+    if (!rc && json_array_size(r.all_asks) > 0)
+        rc = store_event_watch(w->db, r.all_asks, &of_all, err);
     pthread_mutex_lock(&w->lock);
     if (!rc && r.n > 0) {
         hand_out(w, &r, res);
         finish(w, &r);
     }
+    if (!rc)
+        hand_out_all(w, &r, of_all);
     ping(w);
     pthread_mutex_unlock(&w->lock);
     db_res_free(res);
+    db_res_free(of_all);
+    json_decref(r.all_asks);
+    free(r.all);
     free(r.who);
     free(r.asks);
     return rc;
+}
+
+/* Streams whose key was revoked, rotated away or has expired end; their clients hear why when they
+ * come back. While the database is away the cache decides. */
+static void check_keys(struct watch *w)
+{
+    struct held {
+        struct stream *s;
+        char key[AUTH_KEY_BYTES + 16];
+    } * all;
+    size_t n = 0;
+
+    w->keys_ns = sh_clock_ns();
+    pthread_mutex_lock(&w->lock);
+    all = calloc(w->n + 1, sizeof(*all));
+    for (struct stream *s = w->all; s && all; s = s->next) {
+        all[n].s = s;
+        n += sh_strlcpy(all[n].key, s->q->h.authorization, sizeof(all[n].key));
+    }
+    pthread_mutex_unlock(&w->lock);
+    for (size_t i = 0; i < n; i++) {
+        struct api_who who;
+        struct stream *s;
+
+        if (auth_check(w->api->auth, all[i].key, w->db, &who, NULL) != SH_E_UNAUTHENTICATED)
+            continue;
+        pthread_mutex_lock(&w->lock);
+        s = find(w, all[i].s);
+        if (s && strcmp(s->q->h.authorization, all[i].key) == 0) {
+            s->ended = true;
+            wake(s);
+        }
+        pthread_mutex_unlock(&w->lock);
+    }
+    free(all);
 }
 
 /* Sleeps until the next round; without streams, until there is one. False: the end. */
@@ -325,6 +451,8 @@ static void *thread_main(void *arg)
         if (rc && !was_down)
             sh_log_err(SH_LOG_WARN, "watch.database", &err);
         was_down = rc != SH_OK;
+        if (sh_clock_ns() - w->keys_ns >= KEY_NS)
+            check_keys(w);
     }
     end_all(w);
     return NULL;

@@ -87,6 +87,7 @@ find_programs
 mkdir "$work/out"
 failed=()
 for part in "${parts[@]}"; do
+    [ -z "$told" ] || break
     name=${part%%:*}
     only=()
     [ "$name" = "$part" ] || only=(--only "${part#*:}")
@@ -95,14 +96,14 @@ for part in "${parts[@]}"; do
     timeout --foreground -k 120 "$limit_s" python3 "$root/bench/gpu/$name.py" "${options[@]}" \
         "${only[@]}" >"$work/out/$name.json" &
     running=$!
-    while kill -0 "$running" 2>/dev/null; do # a signal ends a wait as well
+    while :; do # a signal ends a wait as well
         rc=0
         wait "$running" || rc=$?
+        kill -0 "$running" 2>/dev/null || break
     done
     running=
     [ "$rc" -eq 0 ] || failed+=("$part")
     echo "   $((SECONDS - started)) s" >&2
-    [ -z "$told" ] || break
 done
 python3 "$root/bench/lib/report.py" "$work/out" "${report[@]}" || failed+=(report)
 [ -z "$told" ] || exit "$told"

@@ -226,7 +226,7 @@ cli_fn dataset_create, dataset_get, dataset_delete, dataset_push;      /* datase
 cli_fn job_get, job_submit, job_control, job_set, job_wait;            /* job.c */
 cli_fn job_explain, job_losses, job_checkpoints;                       /* job.c */
 cli_fn job_events;                                                     /* events.c */
-cli_fn executor_get;                                                   /* job.c */
+cli_fn gpu_get, option_get, option_set;                                /* gpu.c */
 /* job.c: the path of a job, and of what is below it unless that is NULL. A number that is none is a
  * failure of usage. */
 int job_path(struct cli *c, char path[static REST_PATH_MAX], const char *id, const char *below,

@@ -1,4 +1,5 @@
-/* events.c - the events of a job: a list, or a stream that is opened again wherever it breaks. */
+/* events.c - the events of a job, or of all: a list, or a stream that is opened again wherever it
+ * breaks. */
 #include "cli/out.h"
 #include "common/buf.h"
 #include "common/clock.h"
@@ -16,10 +17,24 @@ struct follow {
     struct cli *c;
     struct sh_buf line; /* not complete yet */
     json_int_t last;    /* event that was printed */
-    bool is_over;       /* that was the job's last one */
+    char place[64];     /* of it, among those of all jobs */
+    bool of_all;
+    bool is_over; /* that was the job's last one */
     int rc;
     int64_t heard_ns;
 };
+
+/* Of all jobs, an event says whose it is. */
+static void print_whose(const json_t *e)
+{
+    char tenant[128], job[32];
+
+    if (!json_object_get(e, "job"))
+        return;
+    out_text(e, "tenant", OUT_TEXT, tenant, sizeof(tenant));
+    out_text(e, "job", OUT_TEXT, job, sizeof(job));
+    printf("%-12s  %6s  ", tenant, job);
+}
 
 static void print_event(const struct cli *c, const json_t *e)
 {
@@ -34,6 +49,7 @@ static void print_event(const struct cli *c, const json_t *e)
     out_text(e, "to", OUT_TEXT, to, sizeof(to));
     out_text(e, "reason", OUT_TEXT, reason, sizeof(reason));
     out_text(e, "detail", OUT_TEXT, detail, sizeof(detail));
+    print_whose(e);
     printf("%-24s  %-10s -> %-10s  %-16s  %s\n", at, from, to, reason, detail);
     fflush(stdout);
 }
@@ -49,9 +65,10 @@ static int take_line(struct follow *f, const char *line, size_t n)
     if (n < 6 || strncmp(line, "data: ", 6) != 0)
         return SH_OK;
     rc = sh_json_parse(line + 6, n - 6, MAX_LINE, &e, NULL);
-    if (!rc && json_integer_value(json_object_get(e, "id")) > f->last) {
+    if (!rc && (f->of_all || json_integer_value(json_object_get(e, "id")) > f->last)) {
         f->last = json_integer_value(json_object_get(e, "id"));
-        f->is_over = job_is_final(rest_text(e, "to"));
+        sh_strlcpy(f->place, rest_text(e, "position"), sizeof(f->place));
+        f->is_over = !f->of_all && job_is_final(rest_text(e, "to"));
         print_event(f->c, e);
     }
     json_decref(e);
@@ -87,10 +104,13 @@ static int listen_once(struct follow *f, const char *path, bool *more, struct sh
                             .data = on_data,
                             .data_arg = f,
                             .timeout_ms = SILENCE_MS};
-    char last[64], *full = NULL;
+    char last[96], *full = NULL;
     int rc = rest_open(f->c, err);
 
-    snprintf(last, sizeof(last), "Last-Event-ID: %" JSON_INTEGER_FORMAT, f->last);
+    if (f->of_all)
+        snprintf(last, sizeof(last), "Last-Event-ID: %s", f->place);
+    else
+        snprintf(last, sizeof(last), "Last-Event-ID: %" JSON_INTEGER_FORMAT, f->last);
     if (f->last > 0)
         q.headers[1] = last;
     if (!rc)
@@ -112,9 +132,9 @@ static int listen_once(struct follow *f, const char *path, bool *more, struct sh
     return rc;
 }
 
-static int follow(struct cli *c, const char *path, struct sh_err *err)
+static int follow(struct cli *c, const char *path, bool of_all, struct sh_err *err)
 {
-    struct follow f = {.c = c};
+    struct follow f = {.c = c, .of_all = of_all};
     bool more = true;
     int rc = SH_OK;
 
@@ -140,15 +160,44 @@ static int follow(struct cli *c, const char *path, struct sh_err *err)
 
 /* ---------------------------------------------------------------- the command */
 
+/* The newest come first from the server; people read on downwards. With --follow only new ones. */
+static int events_of_all(struct cli *c, struct sh_err *err)
+{
+    const struct cli_conf *f = c->conf;
+    bool since = f->from && f->from[0], goes_on = f->follow || f->watch;
+    char last[24], *url = NULL;
+    json_t *j = NULL, *items;
+    int rc;
+
+    snprintf(last, sizeof(last), "%lld", (long long)f->last);
+    rc = rest_query("/api/v1/events", &url, err, "state", f->state, "queue", f->queue, "label",
+                    f->job_labels, "from", f->from, "limit", since || goes_on ? NULL : last, NULL);
+    if (!rc && goes_on)
+        rc = follow(c, url, true, err);
+    else if (!rc && since)
+        rc = rest_list(c, url, REST_TENANT, &j, err);
+    else if (!rc)
+        rc = rest_get(c, url, REST_TENANT, &j, err);
+    items = json_is_array(j) ? j : json_object_get(j, "items");
+    for (size_t i = json_array_size(items); !rc && i > 0; i--)
+        print_event(c, json_array_get(items, i - 1));
+    json_decref(j);
+    free(url);
+    return rc;
+}
+
 int job_events(struct cli *c, struct sh_err *err)
 {
     char path[REST_PATH_MAX];
     json_t *list = NULL, *e;
     size_t i;
-    int rc = job_path(c, path, c->args[0], "events", err);
+    int rc;
 
-    if (!rc && c->conf->follow)
-        return follow(c, path, err);
+    if (c->n_args == 0)
+        return events_of_all(c, err);
+    rc = job_path(c, path, c->args[0], "events", err);
+    if (!rc && (c->conf->follow || c->conf->watch))
+        return follow(c, path, false, err);
     if (!rc)
         rc = rest_list(c, path, REST_TENANT, &list, err);
     json_array_foreach(list, i, e)

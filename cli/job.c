@@ -1,4 +1,4 @@
-/* job.c - jobs: submit, look at, wait, control, explain. Also queues and executors. */
+/* job.c - jobs: submit, look at, wait, control, explain. */
 #include "cli/lists.h"
 #include "common/clock.h"
 #include "common/hash.h"
@@ -140,17 +140,6 @@ int job_checkpoints(struct cli *c, struct sh_err *err)
     int rc = job_path(c, path, c->args[0], "checkpoints", err);
 
     return rc ? rc : list_show(c, path, &VIEW, err);
-}
-
-int executor_get(struct cli *c, struct sh_err *err)
-{
-    static const struct out_col COLS[] = {
-        {"NAME", "name", OUT_TEXT},     {"STATE", "state", OUT_TEXT},
-        {"DEVICE", "device", OUT_TEXT}, {"POOL", "pool_bytes", OUT_BYTES},
-        {"SINCE", "seen_at", OUT_TIME}, {"HOST", "host_id", OUT_TEXT, true}};
-    static const struct list_view VIEW = {LIST_COLS(COLS), .name = "name"};
-
-    return list_show(c, "/api/v1/executors", &VIEW, err);
 }
 
 /* ---------------------------------------------------------------- submit */

@@ -85,6 +85,11 @@ __attribute__((format(printf, 3, 4))) static void put(struct text *x, const char
     va_end(ap);
 }
 
+const struct sh_conf_opt *sh_conf_find(const struct sh_conf_table *t, const char *name)
+{
+    return find(t, name, strlen(name));
+}
+
 /* ---------------------------------------------------------------- values */
 
 static int parse_bytes(const struct sh_conf_opt *o, const char *s, const char *what, int64_t *out,
@@ -146,6 +151,17 @@ static int parse_value(const struct sh_conf_opt *o, const char *s, const char *w
         return sh_strdup(s, field, err);
     }
     return SH_FAIL(err, SH_E_BUG, "%s has no type", what);
+}
+
+int sh_conf_read_i64(const struct sh_conf_opt *o, const char *text, int64_t *out,
+                     struct sh_err *err)
+{
+    char what[96];
+
+    snprintf(what, sizeof(what), "option \"%s\"", o->name);
+    if (o->type != SH_CONF_INT && o->type != SH_CONF_BYTES)
+        return SH_FAIL(err, SH_E_BUG, "%s is no whole number", what);
+    return parse_value(o, text, what, out, err);
 }
 
 static int parse_all(const struct load *l, void *conf, struct sh_err *err)
@@ -418,8 +434,8 @@ void sh_conf_print_docs(const struct sh_conf_table *t, FILE *out)
 
         range_text(o, range, sizeof(range));
         env_name(o->name, env, sizeof(env));
-        fprintf(out, "| `--%s` | `%s` | %s | %s | %s | %s |\n", o->name, env, type_name(o->type),
-                shown_default(o), range, o->help);
+        fprintf(out, "| `--%s` | `%s` | %s | %s | %s | %s%s |\n", o->name, env, type_name(o->type),
+                shown_default(o), range, o->help, o->flags & SH_CONF_LIVE ? " (live)" : "");
     }
     fprintf(out, "\n");
 }

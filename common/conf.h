@@ -1,4 +1,4 @@
-/* conf.h - options as a table, read once at start.
+/* conf.h - options as a table, read at start; those marked LIVE may be set again later.
  *
  * One table per program gives parsing, defaults, ranges, --help, docs/config.md and environment
  * names. Order: default < file (--config FILE, lines `name = value`, # comments) < environment
@@ -17,7 +17,12 @@
 #include <stdio.h>
 
 enum sh_conf_type { SH_CONF_INT, SH_CONF_F64, SH_CONF_BOOL, SH_CONF_STR, SH_CONF_BYTES };
-enum { SH_CONF_SECRET = 1 /* prints as *** */ };
+enum {
+    SH_CONF_SECRET = 1, /* prints as *** */
+    SH_CONF_LIVE = 2,   /* may change while the program runs: numbers are read with SH_CONF_NOW */
+};
+/* An option that may be LIVE, from any thread. */
+#define SH_CONF_NOW(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
 
 struct sh_conf_opt {
     enum sh_conf_type type; /* INT, BYTES: int64_t; F64: double; BOOL: bool; STR: char * (OWNED) */
@@ -71,6 +76,11 @@ enum sh_conf_action { SH_CONF_RUN, SH_CONF_EXIT_OK }; /* EXIT_OK: --help, --vers
 int sh_conf_load(const struct sh_conf_table *t, void *conf, int argc, char **argv, char ***rest,
                  int *n_rest, enum sh_conf_action *action, struct sh_err *err);
 void sh_conf_free(const struct sh_conf_table *t, void *conf); /* strings inside; conf is yours */
+const struct sh_conf_opt *sh_conf_find(const struct sh_conf_table *t,
+                                       const char *name); /* or NULL */
+/* An INT or BYTES option from a text. Fails: SH_E_INVALID naming option and range. */
+int sh_conf_read_i64(const struct sh_conf_opt *o, const char *text, int64_t *out,
+                     struct sh_err *err);
 void sh_conf_print_docs(const struct sh_conf_table *t, FILE *out); /* Markdown table */
 const char *sh_conf_version(void); /* BORROWED, static: what --version prints */
 /* A variable that others define (DATABASE_URL, HOME). BORROWED; NULL if unset or empty. */

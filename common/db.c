@@ -43,6 +43,7 @@ struct db {
     char sqlstate[6];
     bool in_tx;
     bool rehearses; /* inside db_rehearse() and db_undo(); in_tx is set too */
+    bool is_around; /* inside db_tx_around(); in_tx is set too */
     int tx_rc;      /* the failure that aborted the transaction on the server */
 };
 
@@ -555,7 +556,7 @@ int db_tx(struct db *db, const char *name, db_tx_fn *fn, const void *arg, struct
     struct sh_err one = {0};
     int rc = SH_E_BUG;
 
-    if (db->rehearses)
+    if (db->rehearses || (db->is_around && db->in_tx))
         return fn(db, arg, err);
     if (db->in_tx)
         return SH_FAIL(err, SH_E_BUG, "transaction %s began inside another one", name);
@@ -579,6 +580,16 @@ int db_tx(struct db *db, const char *name, db_tx_fn *fn, const void *arg, struct
     if (one.rc == SH_OK) /* the body failed without saying why */
         SH_FAIL(&one, rc, "transaction %s failed: %s", name, sh_rc_text(rc));
     sh_err_copy(err, &one);
+    return rc;
+}
+
+int db_tx_around(struct db *db, const char *name, db_tx_fn *fn, const void *arg, struct sh_err *err)
+{
+    int rc;
+
+    db->is_around = true;
+    rc = db_tx(db, name, fn, arg, err);
+    db->is_around = false;
     return rc;
 }
 

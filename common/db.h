@@ -63,6 +63,10 @@ size_t db_affected(const struct db_res *r);
 typedef int db_tx_fn(struct db *db, const void *arg, struct sh_err *err);
 int db_tx(struct db *db, const char *name, db_tx_fn *fn, const void *arg, struct sh_err *err);
 
+/* As db_tx(); a db_tx() inside fn is part of it and is not repeated by itself. */
+int db_tx_around(struct db *db, const char *name, db_tx_fn *fn, const void *arg,
+                 struct sh_err *err);
+
 /* A rehearsal: what is executed from db_rehearse() to db_undo() happens in one transaction that is
  * always undone. A db_tx() in between is part of it and is not repeated; after a failed statement
  * the others fail with its code. db_undo() without a rehearsal does nothing. */
@@ -74,6 +78,6 @@ void db_undo(struct db *db);
  * ran. Only this function may last longer than 2 s. */
 int db_migrate(struct db *db, const char *dir, int *applied, struct sh_err *err);
 
-#define DB_SCHEMA_VERSION 6
+#define DB_SCHEMA_VERSION 8
 
 #endif

@@ -390,6 +390,14 @@ int sh_wire_send(struct sh_wire *w, const struct sh_msg *m, struct sh_err *err)
     return sh_wire_send_fds(w, m, NULL, 0, err);
 }
 
+static void half_close(struct sh_wire *w)
+{
+    if (!w->finishing || w->head || w->shut || w->failed)
+        return;
+    w->shut = true;
+    shutdown(w->fd, SHUT_WR); /* fails only if the peer is gone, which the read side tells */
+}
+
 void sh_wire_cork(struct sh_wire *w)
 {
     w->is_corked = true;
@@ -401,6 +409,7 @@ void sh_wire_uncork(struct sh_wire *w)
     if (!w->head || w->dead || w->failed)
         return;
     flush(w);
+    half_close(w);
     if (w->head)
         update_interest(w);
 }
@@ -557,14 +566,6 @@ static void end_finished(struct sh_wire *w)
     else
         SH_FAIL(&why, SH_E_CANCELLED, "the connection was closed by this side");
     end(w, &why);
-}
-
-static void half_close(struct sh_wire *w)
-{
-    if (!w->finishing || w->head || w->shut || w->failed)
-        return;
-    w->shut = true;
-    shutdown(w->fd, SHUT_WR); /* fails only if the peer is gone, which the read side tells */
 }
 
 static void on_io(struct sh_loop *l, int fd, unsigned events, void *arg)

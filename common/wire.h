@@ -51,7 +51,8 @@ void sh_wire_finish(struct sh_wire *w);
  * connection is lost or the peer does not read, on_close comes later from the loop. fds need a
  * Unix socket. Fails: SH_E_NOMEM, SH_E_TOOBIG, SH_E_UNAVAILABLE (lost, or peer does not read). */
 int sh_wire_send(struct sh_wire *w, const struct sh_msg *m, struct sh_err *err);
-/* What is sent between the two goes out together: one system call, and the peer wakes up once. */
+/* What is sent between the two goes out together: one system call, and the peer wakes up once. Both
+ * belong into one function, or one turn of the loop: nothing leaves before the second. */
 void sh_wire_cork(struct sh_wire *w);
 void sh_wire_uncork(struct sh_wire *w);
 int sh_wire_send_fds(struct sh_wire *w, const struct sh_msg *m, const int *fds, size_t n_fds,

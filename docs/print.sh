@@ -31,8 +31,9 @@ config() {
 
 Printed by each program's `--docs` from its table. Order: default, file (`--config FILE` or
 `SHUNT_CONFIG`; lines `name = value`), environment, command line; the last one wins. Sizes take K,
-M, G and T (1024). `shunt-worker` has none: its executor tells it everything. The command `shunt` is
-in [cli.md](cli.md).
+M, G and T (1024). Those marked (live) change while processes run, by `PATCH /api/v1/config`; that
+is stronger than all of these. `shunt-worker` has none: its executor tells it everything. The
+command `shunt` is in [cli.md](cli.md).
 
 TEXT
     local p

@@ -18,6 +18,7 @@ struct agent {
     struct exec *x;
     struct sh_link *link;
     uint64_t epoch; /* newest seen */
+    struct msg_exec_state told;
     char host_id[64];
     int64_t refused_ns; /* rate limit of the log line */
     uint64_t refused_left_out;
@@ -75,6 +76,33 @@ void agent_model_state(struct agent *a, const struct model *m)
         model_state(w, m);
 }
 
+static void exec_state(struct agent *a, struct sh_wire *w, bool anyway)
+{
+    const struct exec *x = a->x;
+    struct sh_msg m = {.type = MSG_EXEC_STATE,
+                       .u.exec_state = {.device_name = dev_mem_device_name(x->mem),
+                                        .device_bytes = dev_mem_device_bytes(x->mem),
+                                        .link_bytes_per_s = 1e9 / tx_beta_ns(x->tx),
+                                        .weights = space_bytes(x->space, ARENA_IMAGE),
+                                        .training = space_bytes(x->space, ARENA_TRAIN),
+                                        .workspace = space_bytes(x->space, ARENA_WORK)}};
+    const struct msg_exec_state *now = &m.u.exec_state;
+
+    if (!anyway && now->weights == a->told.weights && now->training == a->told.training &&
+        now->workspace == a->told.workspace)
+        return;
+    a->told = *now;
+    send_on(w, &m);
+}
+
+void agent_second(struct agent *a)
+{
+    struct sh_wire *w = a && a->link ? sh_link_wire(a->link) : NULL;
+
+    if (w)
+        exec_state(a, w, false);
+}
+
 /* ------------------------------------------------------------------ greeting */
 
 static void on_up(struct sh_wire *w, void *arg)
@@ -92,6 +120,7 @@ static void on_up(struct sh_wire *w, void *arg)
                                              .incarnation = x->incarnation};
     send_on(w, &m);
     residency_clear_quotas(space_residency(x->space)); /* it tells those that count now */
+    exec_state(a, w, true);
     for (struct model *o = store_next(x->store, NULL); o; o = store_next(x->store, o))
         if (o->phase != MODEL_GOING)
             model_state(w, o);

@@ -96,6 +96,7 @@ static void on_gauges(struct sh_loop *l, void *arg)
     space_update_metrics(x->space);
     store_update_metrics(x->store);
     store_second(x->store);
+    agent_second(x->agent);
 }
 
 static void on_stop_late(struct sh_loop *l, void *arg)

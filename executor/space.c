@@ -372,6 +372,11 @@ void space_idle(struct space *s, uint32_t low_percent, uint32_t high_percent)
     idle_scrub(s);
 }
 
+uint64_t space_bytes(const struct space *s, enum arena_kind kind)
+{
+    return (uint64_t)arena_count(residency_arena(s->res), kind) * DEV_BLOCK;
+}
+
 void space_update_metrics(struct space *s)
 {
     static const char *const KIND[ARENA_N_KINDS] = {
@@ -384,7 +389,7 @@ void space_update_metrics(struct space *s)
 
     for (int k = 0; k < ARENA_N_KINDS; k++)
         sh_metric_set(M_shunt_arena_bytes, SH_LABELS(s->executor, KIND[k]),
-                      (double)arena_count(a, (enum arena_kind)k) * (double)DEV_BLOCK);
+                      (double)space_bytes(s, (enum arena_kind)k));
     sh_metric_set(M_shunt_arena_bytes, SH_LABELS(s->executor, "total"),
                   (double)arena_blocks(a) * (double)DEV_BLOCK);
 }

@@ -27,6 +27,7 @@ struct space_range {
 /* tx is BORROWED. *out: OWNED, space_free(). */
 int space_new(struct tx *tx, const char *executor, struct space **out, struct sh_err *err);
 void space_free(struct space *s);
+uint64_t space_bytes(const struct space *s, enum arena_kind kind);
 struct residency *space_residency(struct space *s); /* BORROWED */
 
 /* A small number for a tenant, never 0. Fails: SH_E_TOOBIG after 65,536 tenants. */

@@ -183,6 +183,7 @@ bool train__drop_workspace(struct job *j, enum worker_state to)
         return false;
     if (j->at == MSG_TRAIN_AT_UPDATE && j->w) { /* torn: finish the step first */
         raise_stop(j, true);
+        j->stop_is_yield = false; /* the pause was counted when it stopped */
         go_now(j, true);
         j->is_stop_raised = true;
         return true;

@@ -6,8 +6,16 @@ CREATE TABLE job_waiting (
     n         bigint NOT NULL DEFAULT 0 CHECK (n >= 0)
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE job_waiting IS
-    'jobs of a tenant that are QUEUED, HELD or SUSPENDED; written by triggers alone, in the '
-    'transaction that changes the jobs. Its row is locked from the end of that statement on';
+    'jobs of a tenant that are QUEUED, HELD or SUSPENDED, but for what job_waiting_change adds; written by '
+    'triggers and by the leader. Submissions of a tenant take turns by its row';
+CREATE TABLE job_waiting_change (
+    tenant_id bigint NOT NULL REFERENCES tenant (id),
+    n         bigint NOT NULL
+);
+CREATE INDEX job_waiting_change_tenant ON job_waiting_change (tenant_id);
+COMMENT ON TABLE job_waiting_change IS
+    'jobs that began or ceased to wait otherwise than by a submission: rows of their own, so that a start '
+    'never waits for a submission that is not yet committed; the next one, or the leader, adds them up';
 INSERT INTO job_waiting (tenant_id, n) SELECT t.id, (SELECT count(*) FROM job j WHERE j.tenant_id = t.id
     AND j.state IN ('QUEUED', 'HELD', 'SUSPENDED')) FROM tenant t;
 
@@ -24,8 +32,12 @@ CREATE FUNCTION job_waiting_add() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     x record;
 BEGIN
-    FOR x IN UPDATE job_waiting w SET n = w.n + f.added FROM (SELECT tenant_id, count(*) AS added FROM fresh
-            WHERE state IN ('QUEUED', 'HELD', 'SUSPENDED') GROUP BY tenant_id) f
+    PERFORM FROM job_waiting WHERE tenant_id IN (SELECT tenant_id FROM fresh) ORDER BY tenant_id FOR UPDATE;
+    FOR x IN WITH f AS (SELECT tenant_id, count(*) AS added FROM fresh
+            WHERE state IN ('QUEUED', 'HELD', 'SUSPENDED') GROUP BY tenant_id),
+        d AS (DELETE FROM job_waiting_change c USING f WHERE c.tenant_id = f.tenant_id RETURNING c.*)
+        UPDATE job_waiting w SET n = w.n + f.added + (SELECT coalesce(sum(d.n), 0) FROM d
+            WHERE d.tenant_id = f.tenant_id) FROM f
         LEFT JOIN quota q ON q.tenant_id = f.tenant_id WHERE w.tenant_id = f.tenant_id
         RETURNING w.n, f.added, q.max_queued_jobs AS most
     LOOP
@@ -42,11 +54,11 @@ CREATE TRIGGER job_waiting_add AFTER INSERT ON job REFERENCING NEW TABLE AS fres
 
 CREATE FUNCTION job_waiting_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE job_waiting w SET n = w.n + x.change FROM (SELECT tenant_id, sum(d) AS change FROM
+    INSERT INTO job_waiting_change SELECT tenant_id, sum(d) FROM
         (SELECT tenant_id, 1 AS d FROM fresh WHERE state IN ('QUEUED', 'HELD', 'SUSPENDED')
          UNION ALL
          SELECT tenant_id, -1 FROM stale WHERE state IN ('QUEUED', 'HELD', 'SUSPENDED')) y
-        GROUP BY tenant_id HAVING sum(d) <> 0) x WHERE w.tenant_id = x.tenant_id;
+        GROUP BY tenant_id HAVING sum(d) <> 0;
     RETURN NULL;
 END $$;
 CREATE TRIGGER job_waiting_change AFTER UPDATE ON job REFERENCING OLD TABLE AS stale NEW TABLE AS fresh
@@ -54,9 +66,8 @@ CREATE TRIGGER job_waiting_change AFTER UPDATE ON job REFERENCING OLD TABLE AS s
 
 CREATE FUNCTION job_waiting_remove() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE job_waiting w SET n = w.n - x.gone FROM (SELECT tenant_id, count(*) AS gone FROM stale
-        WHERE state IN ('QUEUED', 'HELD', 'SUSPENDED') GROUP BY tenant_id) x
-        WHERE w.tenant_id = x.tenant_id;
+    INSERT INTO job_waiting_change SELECT tenant_id, -count(*) FROM stale
+        WHERE state IN ('QUEUED', 'HELD', 'SUSPENDED') GROUP BY tenant_id;
     RETURN NULL;
 END $$;
 CREATE TRIGGER job_waiting_remove AFTER DELETE ON job REFERENCING OLD TABLE AS stale
@@ -64,6 +75,7 @@ CREATE TRIGGER job_waiting_remove AFTER DELETE ON job REFERENCING OLD TABLE AS s
 
 CREATE FUNCTION job_waiting_clear() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+    DELETE FROM job_waiting_change;
     UPDATE job_waiting SET n = 0;
     RETURN NULL;
 END $$;

@@ -20,6 +20,8 @@ static const struct sh_conf_opt SCHED_OPTS[] = {
     STR(migrations_dir, "migrations-dir", "migrations", 0, "folder of NNNN_name.sql"),
     INT(tick_ms, "tick-ms", 100, 10, 10000, "longest wait between two passes, ms"),
     INT(poll_ms, "poll-ms", 500, 50, 60000, "longest wait between two looks at the database, ms"),
+    INT(full_look_ms, "full-look-ms", 30000, 100, 86400000,
+        "everything is read again after this long, and must be as it was known, ms"),
     INT(lease_ttl_ms, "lease-ttl-ms", 2000, 500, 600000,
         "a lease that was not renewed for this long may be taken over, ms"),
     INT(grace_ms, "grace-ms", 3000, 0, 600000,

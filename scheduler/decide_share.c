@@ -101,6 +101,8 @@ int decide__shares(const struct snapshot *in, struct decisions *out, struct sh_e
             s->running += 1;
     }
     for (size_t t = 0; t < in->n_tenants; t++)
+        out->shares[t].waiting += fmax(in->tenants[t].backlog, 0);
+    for (size_t t = 0; t < in->n_tenants; t++)
         out->shares[t].reserved = decide__reserved(&in->tenants[t], out->shares[t].running);
     share_out(in, out, claims);
     return SH_OK;

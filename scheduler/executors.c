@@ -144,6 +144,8 @@ int execs_on_hello(struct sched *s, struct session *x, const struct msg_exec_hel
     sh_strlcpy(e->info.data_addr, m->data_addr, sizeof(e->info.data_addr));
     e->info.pool_bytes = m->pool_bytes;
     e->n_workers = m->n_workers;
+    e->state = (struct exec_state){0};
+    e->shown_ns = 0;
     e->incarnation = m->incarnation;
     e->session = x;
     e->serial = x->serial;
@@ -196,9 +198,22 @@ void execs_tell_memory(struct sched *s)
             tell_memory(s, s->execs.items[i]);
 }
 
+static void on_state(struct exec *e, const struct msg_exec_state *m)
+{
+    e->state = (struct exec_state){.device_bytes = m->device_bytes,
+                                   .weights = m->weights,
+                                   .training = m->training,
+                                   .workspace = m->workspace,
+                                   .link_bytes_per_s = m->link_bytes_per_s};
+    sh_strlcpy(e->state.device_name, m->device_name, sizeof(e->state.device_name));
+}
+
 void execs_on_msg(struct sched *s, struct exec *e, const struct sh_msg *m)
 {
     switch (m->type) {
+    case MSG_EXEC_STATE:
+        on_state(e, &m->u.exec_state);
+        break;
     case MSG_EXEC_SYNCED:
         e->synced = true;
         SH_INFO("executor.synced", "executor=%s", e->info.name);

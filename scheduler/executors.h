@@ -21,10 +21,19 @@ struct sched;
 struct session;
 struct run;
 
+struct exec_state { /* of the device; zeros: it has not said */
+    char device_name[64];
+    uint64_t device_bytes, weights, training, workspace;
+    double link_bytes_per_s;
+};
+
 struct exec {
     uint32_t index;
     struct store_executor info; /* name, host, device, addresses; fence unused */
     uint32_t n_workers;
+    struct exec_state state;
+    int64_t busy_ns[2], shown_busy_ns[2]; /* requests, jobs; as of the last report (report.c) */
+    int64_t shown_ns;                     /* when that was */
     uint64_t incarnation;
     struct session *session; /* NULL while away */
     uint64_t serial;         /* of the present or last session */

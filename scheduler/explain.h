@@ -2,7 +2,8 @@
  *
  * The answer is a JSON object: reason, text (plain words), position and waiting (its place among
  * the jobs that may start), estimated_wait_ms with basis, waits_for (what holds the executors),
- * factors (what the order is made of). Jobs of other tenants appear without their number.
+ * factors (what the order is made of). Jobs of other tenants appear without their number. Counted
+ * are the jobs that are held (lines.h); of one that is not, nothing is known here.
  *
  * The estimate assumes that what runs now ends at the rate measured since it started, that jobs
  * ahead take what they took before or else as long as those that run now, and that nothing is

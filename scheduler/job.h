@@ -40,6 +40,7 @@
 #define SH_SCHEDULER_JOB_H
 
 #include "common/err.h"
+#include "scheduler/lines.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -100,10 +101,13 @@ struct job_progress { /* totals over all starts of the job */
 };
 
 struct job {
-    int64_t id, tenant_id, version_id, model_id;
-    enum job_state state; /* written by job_set_state() and job_adopt_state() only */
-    int32_t priority;     /* its queue's included */
-    int64_t queued_us;    /* place among equals */
+    int64_t id, tenant_id, queue_id, version_id, model_id;
+    enum job_state state;    /* written by job_set_state() and job_adopt_state() only */
+    int32_t priority;        /* its queue's included */
+    struct line_place place; /* in its line; without its queue's priority */
+    struct line *line;       /* BORROWED; while QUEUED, as of the last look; NULL: in none */
+    bool retries;            /* QUEUED after a failure: in no line, and always held */
+    bool doubtful; /* to be read again, whether the database says that it changed or not */
     bool queue_open, model_ready, model_gone, preemptible;
     bool is_batch;       /* batch inference; else training */
     bool publishes;      /* what it trains becomes a version */

@@ -24,7 +24,8 @@ void jobs_fini(struct sched *s)
     for (size_t i = 0; i < js->n; i++)
         job_free(js->items[i]);
     free(js->items);
-    free(js->gauges);
+    lines_fini(&js->lines);
+    store_seen_free(&js->seen);
     idmap_fini(&js->by_id);
     *js = (struct jobs){0};
 }
@@ -209,7 +210,8 @@ void jobs_on_model(struct sched *s, int64_t version_id, bool ready)
 
 /* ------------------------------------------------------------------ what an executor says */
 
-static void take_progress(struct sched *s, struct job *j, const struct msg_job_state *m)
+static void take_progress(struct sched *s, struct exec *e, struct job *j,
+                          const struct msg_job_state *m)
 {
     struct job_progress *p = &j->progress;
     int64_t busy_ns = j->base.busy_ns + SH_MAX(m->busy_ns, 0), delta = busy_ns - p->busy_ns;
@@ -236,6 +238,7 @@ static void take_progress(struct sched *s, struct job *j, const struct msg_job_s
                                                      .training = !j->is_batch,
                                                      .gpu_ns = delta,
                                                      .samples = samples});
+    e->busy_ns[1] += delta;
     sh_metric_add(M_shunt_tenant_gpu_seconds_total,
                   SH_LABELS(j->tenant, j->is_batch ? "inference" : "training"),
                   (double)delta / 1e9);
@@ -344,7 +347,7 @@ void jobs_on_state(struct sched *s, struct exec *e, const struct msg_job_state *
         return;
     j->seen_session = e->serial;
     j->sent = true;
-    take_progress(s, j, m);
+    take_progress(s, e, j, m);
     switch ((enum msg_job_phase)m->state) {
     case MSG_JOB_STARTING:
         break;
@@ -419,7 +422,7 @@ void jobs_on_saved(struct sched *s, struct exec *e, const struct msg_job_saved *
 
 /* ------------------------------------------------------------------ time */
 
-static void expire(struct sched *s, struct job *j, int64_t now_ns)
+void jobs__expire(struct sched *s, struct job *j, int64_t now_ns)
 {
     bool waits = j->state == JOB_QUEUED || j->state == JOB_HELD || j->state == JOB_SUSPENDED;
     int64_t left_ns = job_least_left_ns(j);
@@ -448,7 +451,7 @@ void jobs_tick(struct sched *s, int64_t now_ns)
         if (j->executor[0] && !j->starting_write && !jobs__exec(s, j) &&
             now_ns - j->lost_ns > s->conf->grace_ms * 1000000)
             jobs__requeue(s, j, "ExecutorLost");
-        expire(s, j, now_ns);
+        jobs__expire(s, j, now_ns);
         jobs__follow_wishes(s, j);
         jobs__flush(s, j);
     }
@@ -491,39 +494,21 @@ static void write_reasons(struct sched *s)
         s->jobs.reasons_writing = false;
 }
 
-static struct jobs_gauge *gauge_of(struct jobs *js, const struct job *j)
+static void show_counts(struct tenant *t)
 {
-    struct jobs_gauge *g;
-
-    for (size_t i = 0; i < js->n_gauges; i++) {
-        g = &js->gauges[i];
-        if (g->state == j->state && strcmp(g->tenant, j->tenant) == 0)
-            return g;
+    for (int k = 0; k < JOB_N_STATES; k++) {
+        if (job_state_is_final((enum job_state)k) || (!t->n_jobs[k] && !t->n_jobs_shown[k]))
+            continue;
+        t->n_jobs_shown[k] = true;
+        sh_metric_set(M_shunt_jobs, SH_LABELS(t->name, job_state_name((enum job_state)k)),
+                      (double)t->n_jobs[k]);
     }
-    if (sh_grow(&js->gauges, &js->cap_gauges, js->n_gauges + 1, sizeof(*g), SH_METRIC_MAX_SERIES,
-                "series", NULL))
-        return NULL;
-    g = &js->gauges[js->n_gauges++];
-    g->state = j->state;
-    memcpy(g->tenant, j->tenant, sizeof(g->tenant));
-    return g;
 }
 
 void jobs_second(struct sched *s)
 {
-    struct jobs *js = &s->jobs;
-
     write_reasons(s);
-    for (size_t i = 0; i < js->n_gauges; i++)
-        js->gauges[i].n = 0;
-    for (size_t i = 0; i < js->n; i++) {
-        struct jobs_gauge *g = gauge_of(js, js->items[i]);
-
-        if (g)
-            g->n++;
-    }
-    for (size_t i = 0; i < js->n_gauges; i++)
-        sh_metric_set(M_shunt_jobs,
-                      SH_LABELS(js->gauges[i].tenant, job_state_name(js->gauges[i].state)),
-                      js->gauges[i].n);
+    for (size_t i = 0; i < s->tenants.n; i++)
+        show_counts(s->tenants.items[i]);
+    jobs__forget_changes(s, sh_clock_ns());
 }

@@ -1,8 +1,11 @@
 /* jobs.h - training and batch inference: from the queue to an executor and back, every change
  * recorded.
  *
- * Reading: every look at the database gives the jobs that are not final. Rows of a job whose
- * changes are still on their way to the database are ignored until they have arrived.
+ * Reading: held are the jobs that executors have, those that wait for their next attempt, and of
+ * the others the first of each line (lines.h). Every look at the database tells which jobs have
+ * changed (store_view.h). Rows of a job whose changes are still on their way to the database are
+ * ignored; it is read again when they have arrived (doubtful). A full look now and then finds
+ * nothing new: what it does find is counted and mended.
  * Writing: one store_job_write a job at a time carries all that has gathered; progress alone at
  * most once a second.
  * The job's executor is told to start only after QUEUED -> STARTING is committed.
@@ -26,6 +29,7 @@
 #include "scheduler/decide.h"
 #include "scheduler/job.h"
 #include "scheduler/store.h"
+#include "scheduler/store_view.h"
 
 struct sched;
 struct exec;
@@ -35,16 +39,19 @@ struct jobs {
     size_t n, cap;
     struct idmap by_id;
     bool reasons_writing;
-    struct jobs_gauge { /* series of shunt_jobs that exist */
-        char tenant[64];
-        enum job_state state;
-        double n;
-    } * gauges;
-    size_t n_gauges, cap_gauges;
+    struct lines lines;
+    struct store_seen seen;        /* by the last look; a new leader has seen nothing */
+    int64_t full_ns, full_took_ns; /* when the last full look was sent, and how long it took */
+    bool forgetting;               /* changes that were seen are being removed */
+    uint64_t forgotten;            /* up to this transaction they have been */
+    int64_t forgot_ns;
 };
 
 void jobs_fini(struct sched *s);
-int jobs_merge(struct sched *s, const struct store_view *v, struct sh_err *err);
+/* What the next look has to bring. Fails: SH_E_NOMEM. */
+int jobs_ask(struct sched *s, struct store_view *v, struct sh_err *err);
+/* Takes what it has brought. After a failure the next look is a full one. */
+int jobs_merge(struct sched *s, struct store_view *v, struct sh_err *err);
 
 void jobs_on_exec_hello(struct sched *s, struct exec *e);
 void jobs_on_exec_synced(struct sched *s, struct exec *e);
@@ -59,6 +66,7 @@ bool jobs_train_on(const struct sched *s, const struct exec *e); /* does one run
 void jobs_start(struct sched *s, struct job *j, struct exec *e);
 void jobs_suspend(struct sched *s, struct job *j, enum decide_reason why);
 void jobs_set_reason(struct job *j, enum decide_reason why);
+bool jobs_in_window(const struct job *j); /* none that waits goes before it and is not held */
 
 void jobs_tick(struct sched *s, int64_t now_ns); /* grace periods, writes that are due */
 void jobs_second(struct sched *s);               /* reasons, gauges */
@@ -66,7 +74,12 @@ void jobs_second(struct sched *s);               /* reasons, gauges */
 /* Hands over every change that waits. False: the database has all of them. */
 bool jobs_flush_all(struct sched *s);
 
-/* Between jobs.c and jobs_db.c */
+/* Between jobs.c, jobs_db.c and jobs_view.c */
+void jobs__doubt(struct sched *s, struct job *j);     /* to be read again at once */
+void jobs__left_line(struct sched *s, struct job *j); /* it starts */
+void jobs__follow(struct sched *s, struct job *j, enum job_state db_state); /* the API's doing */
+void jobs__expire(struct sched *s, struct job *j, int64_t now_ns);
+void jobs__forget_changes(struct sched *s, int64_t now_ns);
 void jobs__flush(struct sched *s, struct job *j); /* writes what is due */
 void jobs__requeue(struct sched *s, struct job *j, const char *reason);
 void jobs__stop(struct sched *s, struct job *j, uint32_t how); /* JOB_STOP to its executor */

@@ -13,163 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The jobs' side towards the database: what is read, what is written, who wins when both changed.
- * */
+/* The jobs' side towards the database: what is written. What is read: jobs_view.c. */
 
-#define MAX_AHEAD_S 1e9
 #define PROGRESS_NS INT64_C(1000000000)
 
 bool jobs__is_busy(const struct job *j)
 {
     return j->writing || j->starting_write || j->n_pending > 0;
-}
-
-/* ------------------------------------------------------------------ reading */
-
-static int job_new(struct sched *s, const struct store_job *row, struct sh_err *err)
-{
-    struct jobs *js = &s->jobs;
-    struct job *j = NULL;
-    enum job_state state;
-    int rc = job_state_parse(row->state, &state, err);
-
-    if (!rc)
-        rc = sh_grow(&js->items, &js->cap, js->n + 1, sizeof(js->items[0]), 2 * STORE_MAX_JOBS,
-                     "jobs", err);
-    if (rc)
-        return rc;
-    j = calloc(1, sizeof(*j));
-    if (!j)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
-    j->id = row->id;
-    j->tenant_id = row->tenant_id;
-    j->version_id = row->version_id;
-    j->model_id = row->model_id;
-    j->attempt = row->attempt;
-    j->progress = row->progress;
-    j->base = row->base;
-    j->checkpoint_step = -1;
-    if (row->not_before_s > 0) /* a back-off that began under another leader */
-        j->not_before_ns = sh_clock_ns() + (int64_t)(row->not_before_s * 1e9);
-    sh_strlcpy(j->tenant, row->tenant, sizeof(j->tenant));
-    sh_strlcpy(j->model, row->model, sizeof(j->model));
-    sh_strlcpy(j->reason, row->reason, sizeof(j->reason));
-    sh_strlcpy(j->reason_written, row->reason, sizeof(j->reason_written));
-    job_adopt_state(j, state);
-    if (job_state_has_executor(state)) {
-        struct exec *e = execs_find(&s->execs, row->executor);
-
-        sh_strlcpy(j->executor, row->executor, sizeof(j->executor));
-        j->lost_ns = j->since_ns = sh_clock_ns();
-        j->since_step = j->progress.step;
-        if (e)
-            e->job = j->id;
-    }
-    rc = idmap_put(&js->by_id, (uint64_t)j->id, j, err);
-    if (rc) {
-        job_free(j);
-        return rc;
-    }
-    js->items[js->n++] = j;
-    return SH_OK;
-}
-
-/* The API has changed the job; nothing of ours is on its way. */
-static void follow(struct sched *s, struct job *j, enum job_state db_state)
-{
-    if (db_state == j->state)
-        return;
-    SH_INFO("job.changed", "job=%" PRId64 " from=%s to=%s", j->id, job_state_name(j->state),
-            job_state_name(db_state));
-    job_adopt_state(j, db_state);
-    if (db_state == JOB_CANCELLING) {
-        if (!j->executor[0])
-            jobs__change(s, j, JOB_CANCELLED, "Cancelled");
-        else
-            jobs__stop(s, j, MSG_JOB_HOW_CANCEL);
-    } else if (job_state_has_executor(db_state) && !j->executor[0]) {
-        jobs__change(s, j, JOB_QUEUED, "Lost"); /* nobody runs it */
-    } else if (!job_state_has_executor(db_state) && j->executor[0]) {
-        jobs__stop(s, j, MSG_JOB_HOW_CANCEL);
-        jobs__leave(s, j);
-    }
-}
-
-/* What a client may change of a job at any time. */
-static void take_fields(struct job *j, const struct store_job *row)
-{
-    j->priority = row->priority;
-    j->max_attempts = row->max_attempts;
-    j->preemptible = row->preemptible;
-    j->queued_us = row->queued_us;
-    j->min_run_ns = row->min_runtime_ms * 1000000;
-    j->deadline_ns = 0;
-    if (isfinite(row->deadline_s)) /* the year 2999 is too far away for nanoseconds */
-        j->deadline_ns = sh_clock_ns() + (int64_t)(SH_MIN(row->deadline_s, MAX_AHEAD_S) * 1e9);
-    j->queue_open = strcmp(row->queue_state, "HELD") != 0;
-    j->is_batch = row->is_batch;
-    j->publishes = row->publishes;
-    j->array_id = row->array_id;
-    j->array_max = row->array_max;
-    /* Training compiles for itself: it does not need a version that was unloaded to be back. */
-    j->model_ready = strcmp(row->version_state, "READY") == 0 ||
-                     (!j->is_batch && (strcmp(row->version_state, "UNLOADING") == 0 ||
-                                       strcmp(row->version_state, "UNLOADED") == 0));
-    /* FAILED and DELETED: starting finds out and ends the job with the reason. */
-    j->model_gone =
-        strcmp(row->version_state, "FAILED") == 0 || strcmp(row->version_state, "DELETED") == 0;
-}
-
-static void take_wishes(struct sched *s, struct job *j, const struct store_job *row)
-{
-    j->wish = strcmp(row->wish, "SUSPEND") == 0   ? JOB_WISH_SUSPEND
-              : strcmp(row->wish, "REQUEUE") == 0 ? JOB_WISH_REQUEUE
-                                                  : JOB_WISH_NONE;
-    j->save_asked = row->save_asked > row->save_done ? row->save_asked : 0;
-    jobs__follow_wishes(s, j);
-}
-
-static int merge_one(struct sched *s, const struct store_job *row, struct sh_err *err)
-{
-    struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)row->id);
-    enum job_state state;
-    int rc = SH_OK;
-
-    if (!j)
-        rc = job_new(s, row, err);
-    j = idmap_get(&s->jobs.by_id, (uint64_t)row->id);
-    if (rc || !j)
-        return rc;
-    j->seen_poll = s->n_polls;
-    take_fields(j, row);
-    if (jobs__is_busy(j))
-        return SH_OK;
-    rc = job_state_parse(row->state, &state, err);
-    if (!rc)
-        follow(s, j, state);
-    if (!rc && state == j->state)
-        take_wishes(s, j, row);
-    return rc;
-}
-
-int jobs_merge(struct sched *s, const struct store_view *v, struct sh_err *err)
-{
-    struct jobs *js = &s->jobs;
-    int rc = SH_OK;
-
-    for (size_t i = 0; i < v->n_jobs && !rc; i++)
-        rc = merge_one(s, &v->jobs[i], err);
-    for (size_t i = js->n; i-- > 0 && !rc;) {
-        struct job *j = js->items[i];
-
-        if (j->seen_poll == s->n_polls || jobs__is_busy(j) || v->jobs_cut)
-            continue;
-        if (j->executor[0])
-            jobs__stop(s, j, MSG_JOB_HOW_CANCEL);
-        jobs__leave(s, j);
-        jobs__remove(s, j);
-    }
-    return rc;
 }
 
 /* ------------------------------------------------------------------ start */
@@ -235,8 +85,9 @@ static void on_started(void *ctx, void *arg, int rc, const struct sh_err *err)
         return;
     j->starting_write = false;
     if (rc) {
-        job_adopt_state(j, JOB_QUEUED); /* the next look at the database says what is true */
+        job_adopt_state(j, JOB_QUEUED);
         jobs__leave(s, j);
+        jobs__doubt(s, j);
         sched_op_ok(s, "job.start", rc, err);
         return;
     }
@@ -245,6 +96,8 @@ static void on_started(void *ctx, void *arg, int rc, const struct sh_err *err)
         jobs__leave(s, j);
         if (job_state_is_final(w->out->state))
             jobs__remove(s, j);
+        else
+            jobs__doubt(s, j);
         sched_wake_jobs(s);
         return;
     }
@@ -278,6 +131,7 @@ void jobs_start(struct sched *s, struct job *j, struct exec *e)
     j->lost_ns = j->since_ns = sh_clock_ns();
     sh_strlcpy(j->executor, e->info.name, sizeof(j->executor));
     e->job = j->id;
+    jobs__left_line(s, j);
     w->fence = sched_fence(s);
     w->job = j->id;
     w->attempt = j->attempt;
@@ -286,6 +140,8 @@ void jobs_start(struct sched *s, struct job *j, struct exec *e)
         j->starting_write = false;
         job_adopt_state(j, JOB_QUEUED);
         jobs__leave(s, j);
+        if (s->epoch)
+            jobs__doubt(s, j);
     }
 }
 
@@ -304,8 +160,8 @@ static void on_conflict(struct sched *s, struct job *j, enum job_state actual)
         jobs__remove(s, j);
         return;
     }
-    follow(s, j, actual);
-    sched_poll(s);
+    jobs__follow(s, j, actual);
+    jobs__doubt(s, j);
 }
 
 static void on_written(void *ctx, void *arg, int rc, const struct sh_err *err)
@@ -317,8 +173,8 @@ static void on_written(void *ctx, void *arg, int rc, const struct sh_err *err)
     if (j)
         j->writing = false;
     if (!sched_op_ok(s, "job.write", rc, err) || !j) {
-        if (s->epoch)
-            sched_poll(s);
+        if (s->epoch && j)
+            jobs__doubt(s, j);
         return;
     }
     if (w->out->conflict) {
@@ -400,7 +256,7 @@ void jobs__flush(struct sched *s, struct job *j)
      * look at it sorts that out. */
     if (sched_submit(s, &OP, w, &err)) {
         j->writing = false;
-        sched_poll(s);
+        jobs__doubt(s, j);
     }
 }
 

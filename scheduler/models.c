@@ -467,7 +467,7 @@ int models_merge(struct sched *s, const struct store_view *v, struct sh_err *err
             if (exec_is_up(s->execs.items[k]))
                 send_pin(s, m, s->execs.items[k]);
     }
-    if (rc)
+    if (rc || !v->with_models)
         return rc;
     for (size_t i = ms->n; i-- > 0;) {
         struct model *m = ms->items[i];

@@ -21,6 +21,7 @@
 #include "scheduler/predict.h"
 #include "scheduler/snapshot.h"
 #include "scheduler/store.h"
+#include "scheduler/store_view.h"
 
 #include <stdbool.h>
 #include <stdint.h>

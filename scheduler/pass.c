@@ -150,6 +150,20 @@ static enum snap_job_state job_state_of(const struct job *j)
     return j->state == JOB_STARTING ? SNAP_STARTING : SNAP_RUNNING;
 }
 
+/* Jobs that wait behind those that are held: only of tenants that have a line which is cut. */
+static void take_backlogs(struct sched *s)
+{
+    const struct lines *ls = &s->jobs.lines;
+
+    for (size_t i = 0; i < ls->n; i++) {
+        const struct tenant *t =
+            ls->items[i]->cut ? tenants_by_id(&s->tenants, ls->items[i]->key.tenant_id) : NULL;
+
+        if (t)
+            s->pass.tenants[t->snap].backlog = (double)t->n_jobs[JOB_QUEUED];
+    }
+}
+
 static int take_array(struct pass *p, struct snapshot *in, const struct job *j, uint32_t *out,
                       struct sh_err *err)
 {
@@ -166,6 +180,7 @@ static int take_jobs(struct sched *s, struct snapshot *in, struct sh_err *err)
     struct pass *p = &s->pass;
     int rc = SH_OK;
 
+    take_backlogs(s);
     idmap_fini(&p->arrays);
     for (size_t i = 0; i < s->jobs.n && !rc; i++) {
         struct job *j = s->jobs.items[i];
@@ -175,14 +190,15 @@ static int take_jobs(struct sched *s, struct snapshot *in, struct sh_err *err)
 
         /* A job whose last change is not recorded yet waits for that. */
         if (!t || (j->state == JOB_QUEUED && (j->writing || j->n_pending)) ||
-            (j->state != JOB_QUEUED && !job_state_has_executor(j->state)))
+            (j->state != JOB_QUEUED && !job_state_has_executor(j->state)) || !jobs_in_window(j))
             continue;
+        p->tenants[t->snap].backlog -= j->state == JOB_QUEUED;
         rc = take_array(p, in, j, &array, err);
         if (e)
             p->execs[e->index].job = (uint32_t)in->n_jobs;
         p->job_of[in->n_jobs] = j;
         p->jobs[in->n_jobs++] =
-            (struct snap_job){.queued_us = j->queued_us,
+            (struct snap_job){.queued_us = j->place.queued_us,
                               .id = j->id,
                               .state = job_state_of(j),
                               .tenant = t->snap,

@@ -89,6 +89,52 @@ static void add_profile(struct model *m, json_t *rows, int64_t now_ns)
     m->n_runs_shown = m->predict.n_runs + 1;
 }
 
+/* What it runs at this moment: most requests are over before the next look. */
+static json_t *runs_of(const struct exec *e)
+{
+    json_t *runs = json_array();
+
+    for (const struct run *r = e->runs; r; r = r->next)
+        json_array_append_new(
+            runs, json_pack("{s:I, s:I, s:I}", "version", (json_int_t)r->model->version_id,
+                            "tenant", (json_int_t)r->tenant->id, "batch", (json_int_t)r->batch));
+    return runs;
+}
+
+static double busy_since_shown(struct exec *e, int kind, int64_t now_ns)
+{
+    int64_t took = now_ns - e->shown_ns, busy = e->busy_ns[kind] - e->shown_busy_ns[kind];
+
+    e->shown_busy_ns[kind] = e->busy_ns[kind];
+    return e->shown_ns && took > 0 ? SH_MIN(1, (double)busy / (double)took) : 0;
+}
+
+static json_t *exec_row(struct exec *e, int64_t now_ns)
+{
+    const struct exec_state *t = &e->state;
+    double requests = busy_since_shown(e, 0, now_ns), jobs = busy_since_shown(e, 1, now_ns);
+    int64_t heard_ms = sh_clock_wall_ms() - (now_ns - e->session->heard_ns) / 1000000;
+    json_t *status = json_pack(
+        "{s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o}", "device_name", t->device_name,
+        "device_bytes", (json_int_t)t->device_bytes, "weights", (json_int_t)t->weights, "training",
+        (json_int_t)t->training, "workspace", (json_int_t)t->workspace, "link_bytes_per_s",
+        t->link_bytes_per_s, "requests_ratio", requests, "jobs_ratio", jobs, "runs", runs_of(e));
+
+    e->shown_ns = now_ns;
+    return json_pack("{s:s, s:I, s:i, s:o}", "name", e->info.name, "heard", (json_int_t)heard_ms,
+                     "workers", (int)e->n_workers, "status", status);
+}
+
+static json_t *exec_rows(struct sched *s, bool due)
+{
+    json_t *rows = json_array();
+
+    for (size_t i = 0; due && i < s->execs.n; i++)
+        if (s->execs.items[i]->session)
+            json_array_append_new(rows, exec_row(s->execs.items[i], sh_clock_ns()));
+    return rows;
+}
+
 static json_t *reset_names(struct sched *s)
 {
     json_t *names = json_array();
@@ -132,7 +178,8 @@ void report_second(struct sched *s)
 {
     static const struct sched_op OP = {"report", store_report_put, on_written, store_report_free,
                                        DBOP_FAIL_FAST};
-    bool with_profiles = s->report.n_seconds++ % REPORT_PROFILE_S == 0;
+    bool with_profiles = s->report.n_seconds % REPORT_PROFILE_S == 0;
+    bool with_execs = s->report.n_seconds++ % REPORT_EXECS_S == 0;
     struct store_report *r;
     json_t *places, *profiles;
     struct sh_err err = {0};
@@ -153,8 +200,9 @@ void report_second(struct sched *s)
                                .resets = text_of(reset_names(s)),
                                .places = text_of(places),
                                .measured = text_of(profiles),
+                               .execs = text_of(exec_rows(s, with_execs)),
                                .with_sweep = with_profiles};
-    if (!r->resets && !r->places && !r->measured && !with_profiles) {
+    if (!r->resets && !r->places && !r->measured && !r->execs && !with_profiles) {
         store_report_free(r);
         return;
     }

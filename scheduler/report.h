@@ -2,9 +2,9 @@
  *
  * A table and not questions over the links, because every API process can answer from it, a new
  * leader needs no word with the old one, and a scheduler that is busy answers nobody. Once a second
- * the placements that changed go in one transaction, every REPORT_PROFILE_S seconds the profiles of
- * versions that ran; at most REPORT_MAX_ROWS rows each, the rest follows. What is lost when a
- * scheduler dies is sent anew by the executors.
+ * the placements that changed go in one transaction, every REPORT_EXECS_S seconds what executors
+ * do, every REPORT_PROFILE_S the profiles of versions that ran; at most REPORT_MAX_ROWS rows each,
+ * the rest follows. What is lost when a scheduler dies is sent anew by the executors.
  */
 #ifndef SH_SCHEDULER_REPORT_H
 #define SH_SCHEDULER_REPORT_H
@@ -16,6 +16,7 @@
 
 #define REPORT_MAX_ROWS 1024u
 #define REPORT_PROFILE_S 5u
+#define REPORT_EXECS_S 2u
 
 struct sched;
 

@@ -481,6 +481,7 @@ void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_
     e->done_ns = now;
     run->model->on[e->index].resident_bytes = m->resident_bytes;
     models_charge(s, run, m);
+    e->busy_ns[0] += SH_MAX(SH_MAX(m->compute_ns, m->copy_ns), 0);
     for (size_t i = 0; i < run->n_parts; i++)
         request_end(s, run->parts[i]);
     run_free(s, run);

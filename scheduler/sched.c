@@ -96,12 +96,13 @@ static void open_doors(struct sched *s)
 static void on_view(void *ctx, void *arg, int rc, const struct sh_err *err)
 {
     struct sched *s = ctx;
-    const struct store_view *v = arg;
+    struct store_view *v = arg;
     struct sh_err one = {0};
 
-    s->polling = false;
-    if (!sched_op_ok(s, "poll", rc, err))
+    if (!sched_op_ok(s, "poll", rc, err)) {
+        s->polling = false;
         return;
+    }
     s->n_polls++;
     rc = tenants_merge(&s->tenants, v, s->n_polls, sh_clock_ns(), &one);
     execs_tell_memory(s); /* before the models that it bounds */
@@ -109,7 +110,9 @@ static void on_view(void *ctx, void *arg, int rc, const struct sh_err *err)
         rc = models_merge(s, v, &one);
     if (!rc)
         rc = jobs_merge(s, v, &one);
+    s->polling = false; /* only now: the next look asks by what this one has seen */
     if (rc) {
+        store_seen_free(&s->jobs.seen); /* what it told is not told again */
         sh_log_err(SH_LOG_ERROR, "poll.merge", &one);
         return;
     }
@@ -141,6 +144,10 @@ void sched_poll(struct sched *s)
         return; /* the timer asks again */
     v->with_usage = !s->loaded;
     v->half_life_s = (double)s->conf->usage_half_life_s;
+    if (jobs_ask(s, v, &err)) {
+        store_view_free(v);
+        return;
+    }
     s->poll_at_ns = sh_clock_ns();
     s->polling = true;
     if (sched_submit(s, &OP, v, &err))
@@ -207,7 +214,6 @@ static void before_sleep(struct sh_loop *l, void *arg)
     sessions_sweep(s);
     if (!s->woken || !s->loaded)
         return;
-    sessions_cork(s);
     /* Acting may wake us again, after a failed write for example: that is for the next turn. */
     for (int i = 0; i < 4 && s->woken && s->loaded; i++) {
         bool with_jobs = s->jobs_woken;
@@ -215,9 +221,10 @@ static void before_sleep(struct sh_loop *l, void *arg)
         s->woken = s->jobs_woken = false;
         if (with_jobs)
             s->pass_at_ns = sh_clock_ns();
+        sessions_cork(s);
         pass_run(s, with_jobs);
+        sessions_uncork(s);
     }
-    sessions_uncork(s);
     sessions_sweep(s);
 }
 

@@ -48,6 +48,7 @@ struct snap_tenant {
     double lending_limit; /* of the guarantee, what others may use while it is idle; < 0: all */
     uint32_t max_running_jobs;
     double usage_ns; /* decayed device time */
+    double backlog;  /* queued jobs that are not in `jobs`; those that are go first; < 1: none */
 };
 
 enum snap_request_state { SNAP_OPEN, SNAP_READY };

@@ -18,10 +18,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define STORE_MAX_JOBS 10000
-#define STORE_MAX_MODELS 5000
-#define STORE_MAX_TENANTS 10000
-
 struct store_fence {
     char holder[96];
     uint64_t epoch;
@@ -36,65 +32,6 @@ struct store_lease {
 int store_lease_acquire(struct db *db, void *arg, struct sh_err *err);
 int store_lease_renew(struct db *db, void *arg, struct sh_err *err);
 int store_lease_release(struct db *db, void *arg, struct sh_err *err);
-
-/* ---- what the scheduler polls: arg is struct store_view. Strings are BORROWED from `res`. */
-struct store_tenant {
-    int64_t id;
-    const char *name;
-    bool active;
-    double guaranteed_gpus, max_gpus /* < 0: unlimited */, weight;
-    double lending_limit; /* < 0: all of the guarantee */
-    uint32_t max_running_jobs, max_concurrent_requests;
-    struct store_memory { /* of each device */
-        uint64_t min_bytes, max_bytes /* 0: none */;
-        double share;
-    } memory;
-};
-
-struct store_model {
-    int64_t version_id, model_id, tenant_id;
-    const char *tenant, *model, *state, *package, *precision, *profile /* JSON */;
-    uint32_t version, max_batch;
-    uint64_t image_bytes;
-    double slo_ms; /* 0: none */
-    double slo_percentile;
-    int32_t slo_priority;
-    const char *on_miss;
-    bool pinned;
-};
-
-struct store_job {
-    int64_t id, tenant_id, version_id, model_id;
-    const char *tenant, *model, *state, *queue_state, *version_state, *executor, *reason;
-    const char *wish;
-    int32_t priority;
-    int64_t queued_us, min_runtime_ms, save_asked, save_done;
-    bool preemptible;
-    double deadline_s, not_before_s; /* from now; NaN: none */
-    uint32_t attempt, max_attempts;
-    struct job_progress progress, base;
-    bool is_batch, publishes;
-    int64_t array_id;   /* 0: of none */
-    uint32_t array_max; /* so many of the array at once; 0: no limit */
-};
-
-struct store_view {
-    bool with_usage;              /* in: also the decayed usage, once after a lease was won */
-    double half_life_s;           /* in: of it */
-    struct store_tenant *tenants; /* OWNED, store_view_free(), as all below */
-    size_t n_tenants;
-    struct store_model *models;
-    size_t n_models;
-    struct store_job *jobs;
-    size_t n_jobs;
-    bool jobs_cut; /* there are more than STORE_MAX_JOBS */
-    int64_t *usage_tenant;
-    double *usage_ns;
-    size_t n_usage;
-    struct db_res *res[4];
-};
-int store_view_load(struct db *db, void *arg, struct sh_err *err);
-void store_view_free(void *view); /* also the struct itself */
 
 /* ---- jobs: arg is struct store_start. QUEUED -> STARTING, or FAILED when something is gone. */
 struct store_start {
@@ -180,13 +117,25 @@ struct store_executor {
 };
 int store_executor_put(struct db *db, void *arg, struct sh_err *err);
 
+/* ---- arg is struct store_forget: changes that the leader has seen (store_view.h) are removed, one
+ * batch; what the triggers of job_waiting_change wrote is added up. */
+struct store_forget {
+    struct store_fence fence;
+    uint64_t from, before; /* transactions from <= xid < before; all of them have ended */
+    int64_t batch;
+    int64_t n_rows; /* out */
+    uint64_t last;  /* out: the newest of them */
+};
+int store_changes_forget(struct db *db, void *arg, struct sh_err *err);
+
 /* ---- reports: arg is struct store_report. Each list is JSON, OWNED, or NULL for none.
  * resets: names of executors whose placements are forgotten first. places: {version, executor,
  * state, pin, device, host, used (Unix ms)}, without a state: away with it. measured: {version,
- * batch, predicted, source, runs, recent, p50, p99}. with_sweep: versions that stand nowhere. */
+ * batch, predicted, source, runs, recent, p50, p99}. execs: {name, heard (Unix ms), workers,
+ * status}. with_sweep: versions that stand nowhere. */
 struct store_report {
     struct store_fence fence;
-    char *resets, *places, *measured;
+    char *resets, *places, *measured, *execs;
     bool with_sweep;
 };
 int store_report_put(struct db *db, void *arg, struct sh_err *err);

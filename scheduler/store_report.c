@@ -32,6 +32,12 @@ static const struct db_stmt MEASURED = {
     " excluded.source, runs = excluded.runs, recent = excluded.recent, p50_ns = excluded.p50_ns,"
     " p99_ns = excluded.p99_ns, at = now()",
     1};
+static const struct db_stmt EXECS = {
+    "report_execs",
+    "UPDATE executor e SET heard_at = to_timestamp(u.heard / 1000), workers = u.workers, status ="
+    " u.status FROM jsonb_to_recordset($1::jsonb) AS u (name text, heard float8, workers int,"
+    " status jsonb) WHERE e.name = u.name",
+    1};
 /* A version that was freed before its last word was written. */
 static const struct db_stmt SWEEP = {
     "report_sweep",
@@ -57,6 +63,8 @@ static int report_tx(struct db *db, const void *arg, struct sh_err *err)
         rc = put(db, &PLACES, r->places, err);
     if (!rc)
         rc = put(db, &MEASURED, r->measured, err);
+    if (!rc)
+        rc = put(db, &EXECS, r->execs, err);
     if (!rc && r->with_sweep)
         rc = db_exec(db, &SWEEP, NULL, NULL, err);
     return rc;
@@ -76,5 +84,6 @@ void store_report_free(void *report)
     free(r->resets);
     free(r->places);
     free(r->measured);
+    free(r->execs);
     free(r);
 }

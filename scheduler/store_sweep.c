@@ -125,6 +125,52 @@ static int sweep_tx(struct db *db, const void *arg, struct sh_err *err)
     return rc;
 }
 
+static const struct db_stmt FORGET = {
+    "changes_forget",
+    "WITH d AS (DELETE FROM hot_change WHERE ctid IN (SELECT ctid FROM hot_change"
+    "  WHERE xid >= $1::xid8 AND xid < $2::xid8 ORDER BY xid LIMIT $3 FOR UPDATE SKIP LOCKED)"
+    "  RETURNING xid) SELECT count(*), max(xid::text::bigint) FROM d",
+    3};
+
+/* Passes by tenants that submit right now: their own submission does it. */
+static const struct db_stmt ADD_UP = {
+    "waiting_add_up",
+    "WITH w AS (SELECT tenant_id FROM job_waiting WHERE tenant_id IN"
+    "  (SELECT tenant_id FROM job_waiting_change LIMIT $1) FOR UPDATE SKIP LOCKED),"
+    " d AS (DELETE FROM job_waiting_change c USING w WHERE c.tenant_id = w.tenant_id RETURNING c.*)"
+    " UPDATE job_waiting x SET n = x.n + s.n FROM (SELECT tenant_id, sum(n) AS n FROM d"
+    "  GROUP BY tenant_id) s WHERE x.tenant_id = s.tenant_id",
+    1};
+
+static int forget_tx(struct db *db, const void *arg, struct sh_err *err)
+{
+    struct store_forget *f = *(struct store_forget *const *)arg;
+    struct store_num from, before, batch;
+    struct db_res *r = NULL;
+    int rc = store__still_leads(db, &f->fence, err);
+
+    if (!rc)
+        rc = db_exec(db, &FORGET,
+                     (const char *const[]){store__i64(&from, (int64_t)f->from),
+                                           store__i64(&before, (int64_t)f->before),
+                                           store__i64(&batch, f->batch)},
+                     &r, err);
+    if (!rc) {
+        f->n_rows = db_i64(r, 0, 0, 0);
+        f->last = (uint64_t)db_i64(r, 0, 1, 0);
+        rc = db_exec(db, &ADD_UP, (const char *const[]){store__i64(&batch, f->batch)}, NULL, err);
+    }
+    db_res_free(r);
+    return rc;
+}
+
+int store_changes_forget(struct db *db, void *arg, struct sh_err *err)
+{
+    struct store_forget *f = arg;
+
+    return db_tx(db, "changes_forget", forget_tx, &f, err);
+}
+
 int store_sweep(struct db *db, void *arg, struct sh_err *err)
 {
     struct store_sweep *x = arg;

@@ -107,7 +107,7 @@ int tenants_merge(struct tenants *t, const struct store_view *v, uint64_t poll, 
 
     for (size_t i = 0; i < v->n_tenants && !rc; i++)
         rc = merge_one(t, &v->tenants[i], poll, err);
-    for (size_t i = 0; i < t->n && !rc; i++) {
+    for (size_t i = 0; v->with_tenants && i < t->n && !rc; i++) {
         if (t->items[i]->id && t->items[i]->seen_poll != poll && v->n_tenants < STORE_MAX_TENANTS)
             t->items[i]->active = false; /* deleted */
     }

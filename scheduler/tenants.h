@@ -4,6 +4,7 @@
 
 #include "common/idmap.h"
 #include "scheduler/store.h"
+#include "scheduler/store_view.h"
 
 struct tenant { /* lives until the scheduler stands down, also when deleted in the database */
     int64_t id; /* 0: not seen in the database yet */
@@ -18,6 +19,8 @@ struct tenant { /* lives until the scheduler stands down, also when deleted in t
     uint32_t n_requests; /* in the scheduler; request.c */
     uint32_t snap;       /* index in the snapshot of the present pass; pass.c */
     uint64_t seen_poll;
+    int64_t n_jobs[JOB_N_STATES]; /* as of the last look at the database; not of final states */
+    bool n_jobs_shown[JOB_N_STATES];
     struct store_share shown; /* what people were told last, as of shown_ns; shares.c */
     int64_t shown_ns;         /* 0: nothing yet */
 };

@@ -248,6 +248,16 @@ size_t dev_mem_bytes(const struct dev_mem *m)
     return m->bytes;
 }
 
+size_t dev_mem_device_bytes(const struct dev_mem *m)
+{
+    return m->device_bytes;
+}
+
+const char *dev_mem_device_name(const struct dev_mem *m)
+{
+    return m->device_name;
+}
+
 int dev_mem_export(const struct dev_mem *m, int fds[static DEV_MAX_FDS], size_t *n_fds,
                    struct sh_err *err)
 {

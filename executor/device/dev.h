@@ -24,7 +24,7 @@
 #include "common/err.h"
 #include "executor/device/op.h"
 
-#define DEV_ABI 6u /* bump on ANY change of struct dev_ops or of op.h */
+#define DEV_ABI 7u /* bump on ANY change of struct dev_ops, struct dev_mem or of op.h */
 #define DEV_BLOCK ((size_t)2 << 20)
 #define DEV_ALIGN 256u /* of tensors inside an image, state or workspace */
 #define DEV_MAX_FDS 4  /* what dev_mem_export gives */
@@ -62,6 +62,8 @@ int dev_mem_open(const struct dev_lib *l, const struct dev_mem_conf *c, struct d
                  struct sh_err *err);
 void dev_mem_close(struct dev_mem *m); /* waits for what is enqueued (at most 5 s) */
 size_t dev_mem_bytes(const struct dev_mem *m);
+size_t dev_mem_device_bytes(const struct dev_mem *m);     /* with what others use; 0: not known */
+const char *dev_mem_device_name(const struct dev_mem *m); /* BORROWED; "": not known */
 /* Descriptors that a worker needs for dev_open; BORROWED until close. */
 int dev_mem_export(const struct dev_mem *m, int fds[static DEV_MAX_FDS], size_t *n_fds,
                    struct sh_err *err);
@@ -196,6 +198,8 @@ struct dev_mem {
     const struct dev_ops *ops;
     size_t bytes;
     uint32_t n_lanes;
+    char device_name[64]; /* of the product; "": not known */
+    size_t device_bytes;  /* all its memory; 0: not known */
 };
 struct dev {
     const struct dev_ops *ops;

@@ -10,6 +10,7 @@
 /* link: -lmicrohttpd -lpq */
 #include "api/artifact.h"
 #include "api/blobs.h"
+#include "api/files.h"
 #include "api/catalog.h"
 #include "api/store.h"
 #include "common/clock.h"
@@ -297,7 +298,7 @@ static void an_idempotency_key_has_one_answer_for_a_day(void **state)
 {
     struct world *w = *state;
     struct api_req q = request(w);
-    struct req_idem idem = {.key = "k1"};
+    struct req_idem idem = {.scope = 1, .key = "k1"};
     json_t *answer = json_pack("{s:i}", "id", 5), *found = NULL;
     struct idem_case c = {.q = &q, .idem = &idem, .answer = answer, .found = &found};
     struct sh_err err = {0};
@@ -313,10 +314,10 @@ static void an_idempotency_key_has_one_answer_for_a_day(void **state)
     idem.fingerprint[0] = 'b';
     assert_fails(store_idem_find(&q, &idem, &found, &err), SH_E_CONFLICT, &err, "another request");
     assert_int_equal(q.reply.status, 422);
-    q.tenant_id = 2; /* has keys of its own */
+    idem.scope = 2; /* has keys of its own */
     assert_ok(store_idem_find(&q, &idem, &found, NULL));
     assert_null(found);
-    q.tenant_id = 1;
+    idem.scope = 1;
     run(w->db, "UPDATE idempotency_key SET expires_at = now() - interval '1 s'");
     run(w->db, "INSERT INTO idempotency_key (tenant_id, key, fingerprint, response, expires_at) "
                "SELECT 1, 'old' || n, repeat('c', 64), '{}', now() - interval '1 day' FROM "

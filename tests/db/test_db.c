@@ -246,6 +246,40 @@ static void transactions_do_not_nest(void **state)
     assert_ok(db_tx(w->db, "after", insert_two, "8", NULL));
 }
 
+static int insert_202(struct db *db, const void *arg, struct sh_err *err)
+{
+    (void)arg;
+    return db_exec(db, &INSERT, P("202", "2"), NULL, err);
+}
+
+static const struct db_stmt N_INNER = {"n_inner", "SELECT count(*) FROM t WHERE id IN (201, 202)",
+                                       0};
+
+static int insert_around(struct db *db, const void *arg, struct sh_err *err)
+{
+    const bool *fails = arg;
+    int rc = db_exec(db, &INSERT, P("201", "1"), NULL, err);
+
+    if (!rc)
+        rc = db_tx(db, "inner", insert_202, NULL, err);
+    return rc || !*fails ? rc : SH_FAIL(err, SH_E_QUOTA, "after the inner one");
+}
+
+static void one_around_another_is_one(void **state)
+{
+    struct world *w = *state;
+    struct sh_err err = {0};
+    bool fails = true;
+
+    assert_int_equal(db_tx_around(w->db, "around", insert_around, &fails, &err), SH_E_QUOTA);
+    assert_int_equal(number_of(w->db, &N_INNER), 0); /* the inner one was no commit */
+    fails = false;
+    err = (struct sh_err){0};
+    assert_ok_err(db_tx_around(w->db, "around", insert_around, &fails, &err), &err);
+    assert_int_equal(number_of(w->db, &N_INNER), 2);
+    assert_fails(db_tx(w->db, "outer", nest, NULL, &err), SH_E_BUG, &err, "inner");
+}
+
 static const struct db_stmt SERIAL = {"serial", "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",
                                       0};
 
@@ -710,6 +744,7 @@ int main(void)
         TEST(behind_a_failure_the_cause_is_reported_not_the_follow_up),
         TEST(a_body_that_refuses_undoes_its_work),
         TEST(transactions_do_not_nest),
+        TEST(one_around_another_is_one),
         TEST(a_rehearsal_is_seen_from_within_and_leaves_nothing),
         TEST(a_failure_in_a_rehearsal_is_told_and_the_connection_goes_on),
         TEST(a_serialization_failure_is_tried_again),

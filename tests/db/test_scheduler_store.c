@@ -3,9 +3,10 @@
  * connection could happen twice.
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
-/* uses: scheduler/store.o scheduler/store_job.o scheduler/store_report.o scheduler/store_share.o scheduler/job.o */
+/* uses: scheduler/store.o scheduler/store_job.o scheduler/store_report.o scheduler/store_share.o scheduler/store_view.o scheduler/lines.o scheduler/job.o */
 /* link: -lpq */
 #include "scheduler/store.h"
+#include "scheduler/store_view.h"
 #include "tests/db/db_test.h"
 
 #include <math.h>
@@ -506,7 +507,7 @@ static void the_scheduler_reads_what_a_client_asks(void **state)
     assert_int_equal(v->jobs[0].save_asked, 3);
     assert_int_equal(v->jobs[0].save_done, 1);
     assert_int_equal(v->jobs[0].min_runtime_ms, 5);
-    assert_false(v->jobs[0].preemptible);
+    assert_false(v->jobs[0].line.preemptible);
     assert_true(v->jobs[0].deadline_s > 50 && v->jobs[0].deadline_s <= 60);
     assert_true(isnan(v->jobs[0].not_before_s));
     store_view_free(v);

@@ -15,10 +15,10 @@
 #define N_THREADS 4
 #define N_ROUNDS 60
 /* Tenants whose number is wrong, in one snapshot. */
-#define WRONG                                                                                      \
-    "SELECT count(*) FROM job_waiting w WHERE n <> (SELECT count(*) FROM job j WHERE j.tenant_id " \
-    "= "                                                                                           \
-    "w.tenant_id AND j.state IN ('QUEUED', 'HELD', 'SUSPENDED'))"
+#define WRONG                                                                                     \
+    "SELECT count(*) FROM job_waiting w WHERE n + (SELECT coalesce(sum(c.n), 0) FROM"             \
+    " job_waiting_change c WHERE c.tenant_id = w.tenant_id) <> (SELECT count(*) FROM job j WHERE" \
+    " j.tenant_id = w.tenant_id AND j.state IN ('QUEUED', 'HELD', 'SUSPENDED'))"
 #define FINAL "('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXPIRED')"
 
 static void fill(struct db *db)

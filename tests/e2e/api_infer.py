@@ -209,7 +209,7 @@ class System:
              "--scheduler", "unix:" + self.played.sched_addr, "--scheduler-silence-ms=0",
              "--slab-bytes", "1M",
              "--max-infer-bytes", "256K", "--infer-timeout-ms", "4000",
-             "--upload-grace-s", "1", "--header-timeout-s", "2"], stderr=out)
+             "--upload-grace-s", "1", "--header-timeout-s", "2", "--max-inflight", "16"], stderr=out)
         out.close()
         for _ in range(200):
             with open(log) as f:
@@ -345,11 +345,20 @@ class Infer(unittest.TestCase):
         code, r = self.s.infer(body(outputs=[{"name": "n"}]))
         self.assertEqual([o["name"] for o in r["outputs"]], ["n"])
 
-    def test_open_goes_out_before_the_body(self):
-        text = json.dumps(body()).encode()
+    def begin(self, length, first=b""):
+        """A connection with a request whose body has begun with `first`."""
         s = socket.create_connection(("127.0.0.1", self.s.port))
         s.sendall(("POST /v2/models/double/infer HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"
-                   "Content-Length: %d\r\n\r\n" % (self.s.key, len(text))).encode())
+                   "Content-Length: %d\r\n\r\n" % (self.s.key, length)).encode() + first)
+        return s
+
+    def heard(self, what):
+        with self.s.played.lock:
+            return sum(t == what for t, _ in self.s.played.log)
+
+    def test_open_goes_out_before_a_large_body(self):
+        text = json.dumps(body()).encode() + b" " * 9000
+        s = self.begin(len(text))
         self.assertTrue(self.s.played.wait("INFER_OPEN"))
         m = self.s.played.open
         self.assertEqual((m.tenant, m.model, m.body_bytes, m.priority), ("vision", "double",
@@ -358,6 +367,85 @@ class Infer(unittest.TestCase):
         s.sendall(text)
         self.assertIn(b"200 OK", s.recv(65536))
         s.close()
+
+    def test_open_goes_out_with_a_small_body(self):
+        text = json.dumps(body()).encode()
+        s = self.begin(len(text), text[:9])
+        self.assertFalse(self.s.played.wait("INFER_OPEN", timeout=0.3))
+        s.sendall(text[9:])
+        self.assertIn(b"200 OK", s.recv(65536))
+        s.close()
+        m = self.s.played.open
+        self.assertEqual((m.tenant, m.body_bytes, m.priority), ("vision", len(text), 7))
+        self.assertEqual((self.heard("INFER_OPEN"), self.heard("INFER_READY")), (1, 1))
+
+    def used(self):
+        time.sleep(0.1)  # a sweep of the link counts it
+        return self.s.metric('shunt_payload_bytes{kind="used"}')
+
+    def test_a_small_body_whose_client_hangs_up_costs_nothing(self):
+        before = self.used()
+        for _ in range(40):  # more than --max-inflight
+            self.begin(5000, b"{").close()
+            time.sleep(0.02)
+        self.assertTrue(wait_for(lambda: self.used() <= before))
+        self.assertTrue(wait_for(lambda: self.s.infer(body())[0] == 200))
+        self.assertEqual((self.heard("INFER_OPEN"), self.heard("INFER_CANCEL")), (1, 0))
+
+    def test_small_bodies_that_stall_are_cut_off_and_others_are_served(self):
+        before, t = self.used(), time.monotonic()
+        slow = [self.begin(5000, b"{") for _ in range(40)]  # more than --max-inflight
+        self.assertEqual(self.s.infer(body())[0], 200)
+        for s in slow:
+            s.settimeout(5)
+            while s.recv(1000):
+                pass
+            s.close()
+        self.assertTrue(0.9 < time.monotonic() - t < 4, time.monotonic() - t)
+        self.assertTrue(wait_for(lambda: self.used() <= before))
+        self.assertEqual((self.heard("INFER_OPEN"), self.heard("INFER_CANCEL")), (1, 0))
+
+    def test_a_small_body_takes_its_place_when_it_is_complete(self):
+        self.s.played.mode = "silent"
+        text = json.dumps(body()).encode()
+        late = self.begin(len(text), b"{")
+        others = [self.begin(len(text), text) for _ in range(16)]  # --max-inflight
+        self.assertTrue(wait_for(lambda: self.heard("INFER_READY") == 16))
+        late.sendall(text[1:])
+        reply = late.recv(65536)
+        self.assertIn(b"too many requests are in flight", reply)
+        self.assertIn(b"Retry-After", reply)
+        self.refused(503, "in flight", body())
+        for s in others + [late]:
+            s.close()
+        self.assertTrue(wait_for(lambda: self.heard("INFER_CANCEL") == 16))
+        self.s.played.mode = "serve"
+        self.assertEqual([self.s.infer(body())[0] for _ in range(20)], [200] * 20)
+        self.assertEqual(self.heard("INFER_OPEN"), 36)
+
+    def test_a_small_body_that_is_wrong_is_not_heard_of(self):
+        for _ in range(20):
+            r = self.s.call("POST", "/v2/models/double/infer", json.dumps(body())[:-3], self.s.key)
+            self.assertEqual(r[0], 400, r)
+        self.assertEqual(self.s.infer(body())[0], 200)
+        self.assertEqual((self.heard("INFER_OPEN"), self.heard("INFER_CANCEL")), (1, 0))
+
+    def test_the_time_of_a_small_body_counts_from_its_headers(self):
+        self.s.played.mode = "silent"
+        text, t = json.dumps(body()).encode(), time.monotonic()
+        s = self.begin(len(text), b"{")
+        time.sleep(0.9)
+        s.sendall(text[1:])
+        self.assertIn(b" 504 ", s.recv(65536))
+        self.assertLess(time.monotonic() - t, 4.5)  # --infer-timeout-ms
+        s.close()
+
+    def test_binary_tensors_lie_where_a_device_reads_them_best(self):
+        for n in range(1, 20):
+            b, raw = binary_body(id="x" * n)
+            self.assertEqual(self.s.infer(b, raw)[0], 200)
+            off = struct.unpack("<Q", self.s.played.ready[self.s.played.open.rid].in_spans[:8])[0]
+            self.assertEqual(off % 64, 0)
 
     def test_wrong_tensors_are_named(self):
         def change(i, **kw):
@@ -525,9 +613,7 @@ class Infer(unittest.TestCase):
         self.assertTrue(self.s.played.wait("INFER_CANCEL", self.s.played.open.rid))
 
     def test_a_client_that_leaves_in_mid_body_cancels(self):
-        s = socket.create_connection(("127.0.0.1", self.s.port))
-        s.sendall(("POST /v2/models/double/infer HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"
-                   "Content-Length: 100\r\n\r\n{" % self.s.key).encode())
+        s = self.begin(10000, b"{")
         self.assertTrue(self.s.played.wait("INFER_OPEN"))
         s.close()
         self.assertTrue(self.s.played.wait("INFER_CANCEL", self.s.played.open.rid))

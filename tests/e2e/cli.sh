@@ -121,6 +121,29 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
         shunt cancel 1 --key-file "$tmp/key"
     many_jobs
     exits "top shows it all" 0 "digits" shunt top --once
+    operators
+}
+
+# operators: what an admin looks at, and changes, while the system runs
+operators() {
+    local watch
+    exits "events of all jobs can be read" 0 "-> SUCCEEDED" shunt events --state SUCCEEDED --last 5
+    exits "those of a state alone" 0 "RUNNING" shunt events --state RUNNING --tenant alpha
+    "$bin/shunt" events --watch --state-dir "$state" >"$tmp/all" &
+    watch=$!
+    sleep 1
+    ok "a held job" shunt submit --model digits --dataset d --steps 1 --hold --key-file "$tmp/key"
+    until_ok 20 grep -q "Submitted" "$tmp/all"
+    ok "events of all jobs come as they happen" grep -q "HELD .*Submitted" "$tmp/all"
+    kill "$watch" && wait "$watch" 2>/dev/null
+    ok "only new ones" [ "$(wc -l <"$tmp/all")" = 1 ]
+    exits "GPUs with their memory" 0 " / 256 MiB" shunt gpus
+    exits "one with its models" 0 "digits" shunt get gpus cpu0 --key-file "$tmp/key"
+    exits "options of the API" 0 "max-inflight" shunt get options
+    exits "a live one changes" 0 "\"value\": \"debug\"" \
+        shunt set options -o json log-level=debug max-streams=99
+    exits "and is as it was again" 0 "\"value\": \"info\"" shunt set options -o json log-level=null
+    exits "one that is fixed is refused" 1 "restart" shunt set options threads=3
 }
 
 # many_jobs: arrays, and jobs from files

@@ -137,8 +137,9 @@ class System:
         if self.stopped:
             return
         self.stopped = True
-        undescribed = self.undescribed()
-        self.failed |= bool(undescribed)
+        undescribed = self.logged("api", "http.undescribed")
+        differences = self.logged("scheduler*", "view.difference")
+        self.failed |= bool(undescribed or differences)
         if self.failed:
             for path in sorted(glob.glob(os.path.join(self.state, "log", "*.log"))):
                 with open(path, errors="replace") as f:
@@ -148,14 +149,15 @@ class System:
                         self.state], env=self.env, timeout=150, check=False)
         shutil.rmtree(self.dir, ignore_errors=True)
         assert not undescribed, "statuses that /openapi.json does not list:\n" + "".join(undescribed)
+        assert not differences, "full looks at the database found:\n" + "".join(differences)
 
-    def undescribed(self):
-        """Replies, to whatever client, with a status that is not in the description."""
-        try:
-            with open(os.path.join(self.state, "log", "api.log"), errors="replace") as f:
-                return [line for line in f if " ev=http.undescribed " in line]
-        except OSError:
-            return []
+    def logged(self, program, event):
+        """What must never be: a status that the description lacks, a change that was not told."""
+        lines = []
+        for path in glob.glob(os.path.join(self.state, "log", program + ".log")):
+            with open(path, errors="replace") as f:
+                lines += [line for line in f if " ev=%s " % event in line]
+        return lines
 
     def cli(self, *args, env=None):
         return subprocess.run([os.path.join(BIN, "shunt"), *args, "--quiet", "--state-dir", self.state],

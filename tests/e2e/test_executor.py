@@ -10,6 +10,7 @@ Usage: test_executor.py [-v] [name ...]   (programs from build/bin, or SHUNT_BIN
 import json
 import os
 import random
+import re
 import signal
 import struct
 import subprocess
@@ -366,6 +367,25 @@ class Training(Case):
         for pool, way in (("256M", 0), ("8M", 1)):
             j = self.train("--pool-bytes=" + pool, runs=10)
             self.assertEqual([w > 0 for w in self.ways(j)], [w == way for w in range(3)])
+            j.driver.stop()
+
+    def test_training_stops_before_memory_is_looked_for_and_once_for_a_run(self):
+        for pool in ("256M", "8M"):
+            j = self.train("--pool-bytes=" + pool, "--log-level=debug", runs=20)
+            with open(os.path.join(j.driver.dir, "executor.log"), errors="replace") as f:
+                log = f.read().partition("ev=switch.start run=0 ")[0]  # its evaluation, at the end
+            events = re.findall(r" ev=(train\.go|train\.stop|train\.drained|switch\.start) ", log)
+            goes, drained, stopped = False, 0, 0
+            for e in events:
+                if e == "switch.start":
+                    self.assertFalse(goes, pool)
+                    drained = 0
+                elif e == "train.drained":
+                    drained, stopped = drained + 1, stopped + 1
+                    self.assertEqual(drained, 1, pool)
+                else:
+                    goes = e == "train.go"
+            self.assertGreater(stopped, 5)
             j.driver.stop()
 
     def test_the_trained_model_is_a_package_that_serves(self):

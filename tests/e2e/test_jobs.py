@@ -313,11 +313,19 @@ class Jobs(Story):
 
     def test_the_command_line_follows_events_over_a_restart_of_the_api(self):
         job = self.submit(hold=True)
-        p = subprocess.Popen([os.path.join(BIN, "shunt"), "events", str(job), "-f", "-o", "json",
-                              "--state-dir", self.s.state], stdout=subprocess.PIPE,
-                             env={**self.s.env, "SHUNT_KEY": self.key})
+        command = [os.path.join(BIN, "shunt"), "events", str(job), "-f", "-o", "json",
+                   "--state-dir", self.s.state]
+
+        def listening():  # the places of streams whose clients left may not be free yet
+            p = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                 env={**self.s.env, "SHUNT_KEY": self.key})
+            line = p.stdout.readline()
+            if not line:
+                self.assertIn(b"streams", p.communicate()[1])
+            return line and (p, line)
+        p, line = until("a place for one more stream", listening)
         try:
-            first = json.loads(p.stdout.readline())
+            first = json.loads(line)
             self.assertEqual(first["reason"], "Submitted")
             old = self.s.kill("api", signal.SIGTERM)
             self.s.wait_new("api", old)

@@ -38,6 +38,9 @@ EXPECT = (
     # malformed one is none of ours. 412 says no to both.
     (lambda path, op: has_parameter(op, "If-Match", "header"), "positive_data_acceptance", [*OK, "412"]),
     (lambda path, op: has_parameter(op, "If-Match", "header"), "negative_data_rejection", [*NO, "412"]),
+    # A key that came before, with another body: the tool repeats what it has drawn.
+    (lambda path, op: has_parameter(op, "Idempotency-Key", "header"), "positive_data_acceptance",
+     [*OK, "422"]),
     # Whether tensors fit a model, a file is a model, or a job fits a dataset only they themselves say.
     (lambda path, op: path.endswith(("/infer", "/artifact", "/jobs", "/job-arrays")), "positive_data_acceptance",
      [*OK, "400", "413", "415", "422"]),

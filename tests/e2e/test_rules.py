@@ -44,6 +44,12 @@ class Rules(Story):
         tenants = self.s.call("GET", "/api/v1/tenants?limit=1000", key=self.s.admin).json
         return self.a.seen(), self.b.seen(), tenants
 
+    def listed(self, path, op):
+        path = path.replace("job-batches", "jobs")  # there is no list of them
+        r = self.s.call("GET", path.format(**self.a.params(path)) + "?limit=1000", key=self.key(op))
+        self.assertNotIn("next_cursor", r.json)
+        return [[t.get(k) for k in ("id", "name", "version")] for t in r.json["items"]]
+
     # ------------------------------------------------------------ dry runs
     def test_a_dry_run_keeps_nothing_and_says_what_would_be(self):
         dry = [o for o in self.ops if has_parameter(o[2], "dry_run", "query")]
@@ -91,6 +97,42 @@ class Rules(Story):
             self.assertEqual(again.json, made.json)
             other = self.call("POST", path, op, query, {**body, "priority": 7}, key)
             self.assertEqual((other.status, other.code), (422, "CONFLICT"), other)
+
+    def test_every_create_is_done_once_under_an_idempotency_key(self):
+        creates = [o for o in self.ops if o[0] == "POST" and "201" in o[2]["responses"]]
+        self.assertEqual([o[:2] for o in creates if not has_parameter(o[2], "Idempotency-Key", "header")], [])
+        for n, (method, path, op) in enumerate(creates):
+            with self.subTest(path):
+                key, body = {"Idempotency-Key": '"once-%d"' % n}, self.a.body(op)
+                one, two = {"versions": ({"version": 77}, {"version": 78}),
+                            "job-arrays": ({"indices": "0-1"}, {"indices": "0-2"}),
+                            "job-batches": ({}, {"jobs": 2 * body.get("jobs", [])})}.get(
+                                path.split("/")[-1], ({"name": "once"}, {"name": "other"}))
+                body.update(one)
+                dry = self.call(method, path, op, "?dry_run=true", body, key)
+                self.assertEqual((dry.status, dry.headers.get("idempotency-replayed")), (200, None), dry)
+                made = self.call(method, path, op, "", body, key)
+                self.assertEqual((made.status, made.headers.get("idempotency-replayed")), (201, None), made)
+                before = self.listed(path, op)
+                again = self.call(method, path, op, "", body, key)
+                self.assertEqual((again.status, again.headers["idempotency-replayed"]), (201, "true"), again)
+                self.assertEqual([again.headers.get(h) for h in ("location", "etag")],
+                                 [made.headers.get(h) for h in ("location", "etag")])
+                # A secret is shown once and kept nowhere.
+                self.assertEqual(again.json, {**made.json, **({"key": None} if "key" in made.json else {})})
+                r = self.call(method, path, op, "", {**body, **two}, key)
+                self.assertEqual((r.status, r.code), (422, "CONFLICT"), r)
+                self.assertEqual(self.listed(path, op), before)
+
+    def test_a_create_that_failed_may_try_again_under_its_idempotency_key(self):
+        key, path = {"Idempotency-Key": "fails-first"}, "/api/v1/models"
+        op, gone = self.s.spec().find("POST", path), {"name": "in-the-way"}
+        self.assertEqual(self.call("POST", path, op, "", gone).status, 201)
+        self.assertEqual(self.call("POST", path, op, "", gone, key).status, 409)
+        r = self.s.call("DELETE", path + "/in-the-way", key=self.a.admin)
+        self.assertEqual(r.status, 204, r)
+        r = self.call("POST", path, op, "", gone, key)
+        self.assertEqual((r.status, r.headers.get("idempotency-replayed")), (201, None), r)
 
     def test_a_dry_run_is_refused_as_the_change_would_be(self):
         before = self.everything()
@@ -153,7 +195,7 @@ class Rules(Story):
                 tag = self.call("GET", path, get).headers["etag"]
                 body = {k: v for k, v in self.call("GET", path, get).json.items() if
                         k in self.s.spec().resolve(op["requestBody"]["content"]["application/json"]
-                                                   ["schema"])["properties"]}
+                                                   ["schema"])["properties"]} or self.a.body(op)
                 r = self.call(method, path, op, "", body, {"If-Match": tag})
                 self.assertEqual(r.status, 200, r)
                 self.assertNotEqual(r.headers["etag"], tag)

@@ -170,17 +170,21 @@ class Case(unittest.TestCase):
                 p.close()
             except OSError:
                 pass
+        with open(self.dir + "/log") as f:
+            differences = [line for line in f if " ev=view.difference " in line]
         failed = any(e for _, e in getattr(self._outcome, "errors", []) or []) or \
             getattr(getattr(self._outcome, "result", None), "failures", None)
         if failed:
             sys.stderr.write(open(self.dir + "/log").read()[-6000:])
         shutil.rmtree(self.dir)
+        self.assertEqual(differences, [], "full looks at the database found")
 
     def start(self, name="s1", *options):
         p = subprocess.Popen(
             [BIN + "/shunt-scheduler", "--name=" + name, "--listen=unix:" + self.addr,
              "--db-url=" + URL, "--metrics-addr=", "--poll-ms=50",
-             "--lease-ttl-ms=1000", "--grace-ms=600", "--min-run-ms=500", *options],
+             "--lease-ttl-ms=1000", "--grace-ms=600", "--min-run-ms=500", "--full-look-ms=300",
+             *options],
             stderr=self.log)
         self.procs.append(p)
         return p

@@ -257,6 +257,7 @@ class Tenancy(Case):
             if verb in ("suspend", "requeue", "checkpoint"):
                 sql("UPDATE job SET state = 'RUNNING', executor = 'big', wish = ''")
             yield "POST", j + "/{job}/" + verb, at_job + "/" + verb + of, None, True
+        yield "PATCH", "/api/v1/config", "/api/v1/config", {"max-streams": 99}, True
         b, a = "/api/v1/job-batches", "/api/v1/job-arrays"
         yield "POST", b, b + of, {"jobs": [job, job]}, False
         yield "POST", a, a + of, {"count": 2, "job": job}, False

@@ -7,7 +7,7 @@ from system import st_bytes, until
 ROLES = ("admin", "tenant-admin", "submit", "infer", "read")
 VOLATILE = {  # moves by itself, or as the scheduler hears of what was done before
     "seen_at", "at", "last_use_at", "last_used_at", "request_id", "waiting_gpus", "fair_gpus", "waiting",
-    "position"}
+    "position", "heard_at", "pool", "busy", "runs", "device_bytes", "host_bytes"}
 
 
 def roles_of(op):
@@ -63,6 +63,8 @@ class Tenant:
             if op is None:  # there is no list of such things: none is anybody's
                 self.nobodys.add(param)
                 return self.name + "-" + param
+            if not isinstance(op, dict):  # nobody makes one: they are the platform's
+                self.nobodys.add(param)
             body = self.s.spec().example(op) if isinstance(op, dict) else None
             made = self.s.call("POST", collection, body, self.admin) if body is not None else None
             listed = self.s.call("GET", collection, key=self.admin).json or {}

@@ -1,8 +1,11 @@
 /* test_predict.c - without it, admission could trust a run of long ago, a single lucky run, or a
  * profile when measurements say otherwise, and would refuse or accept the wrong requests. */
 /* uses: scheduler/predict.o */
+#include "common/mem.h"
 #include "scheduler/predict.h"
 #include "tests/unit/sh_test.h"
+
+#include <math.h>
 
 #define MS INT64_C(1000000)
 
@@ -122,6 +125,46 @@ static void the_percentile_of_the_target_decides(void **state)
     assert_int_equal(predict_run_ns(&p, 1, 0.001, MS), 1 * MS);
 }
 
+static int by_value(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Against a plain sort of what is in the ring, with ties, old ones and every position replaced. */
+static void the_order_is_that_of_a_plain_sort(void **state)
+{
+    static const double PERCENTILE[] = {0.001, 10, 50, 75, 90, 99, 100};
+    struct predict p = {0};
+    int64_t ns[PREDICT_RING], at[PREDICT_RING];
+    uint32_t seed = 1, n = 0;
+
+    (void)state;
+    for (int64_t now = 1; now <= 5000; now++) {
+        int64_t fresh[PREDICT_RING];
+        size_t n_fresh = 0;
+
+        seed = seed * 1664525u + 1013904223u;
+        ns[n % PREDICT_RING] = 1 + (seed >> 8) % (now % 500 < 250 ? 7 : 100000);
+        at[n % PREDICT_RING] = now * PREDICT_MAX_AGE_NS / (PREDICT_RING / 2);
+        predict_add(&p, 1, ns[n % PREDICT_RING], at[n % PREDICT_RING]);
+        n++;
+        for (uint32_t i = 0; i < SH_MIN(n, PREDICT_RING); i++)
+            if (at[(n - 1) % PREDICT_RING] - at[i] <= PREDICT_MAX_AGE_NS)
+                fresh[n_fresh++] = ns[i];
+        if (n_fresh < PREDICT_MIN)
+            continue;
+        qsort(fresh, n_fresh, sizeof(fresh[0]), by_value);
+        for (size_t k = 0; k < SH_ARRAY_LEN(PERCENTILE); k++) {
+            size_t rank = (size_t)ceil((double)n_fresh * PERCENTILE[k] / 100);
+
+            assert_int_equal(predict_run_ns(&p, 1, PERCENTILE[k], at[(n - 1) % PREDICT_RING]),
+                             fresh[SH_MAX(rank, 1u) - 1]);
+        }
+    }
+}
+
 static void a_line_for_people_counts_all_runs_and_says_what_it_predicts_from(void **state)
 {
     struct predict p = {0};
@@ -161,6 +204,7 @@ int main(void)
         cmocka_unit_test(old_runs_do_not_count_so_that_a_refused_model_recovers),
         cmocka_unit_test(batches_do_not_mix),
         cmocka_unit_test(the_percentile_of_the_target_decides),
+        cmocka_unit_test(the_order_is_that_of_a_plain_sort),
         cmocka_unit_test(a_line_for_people_counts_all_runs_and_says_what_it_predicts_from),
     };
 

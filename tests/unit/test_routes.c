@@ -350,6 +350,90 @@ static void a_fixed_path_hides_the_pattern_beside_it(void **state)
     assert_null(params[1]);
 }
 
+/* Segment by segment, with copies: slower than the real one, and plainer. */
+static bool fits(const char *pattern, const char *url)
+{
+    char a[256], b[256], *p = a, *u = b;
+
+    sh_strlcpy(a, pattern + 1, sizeof(a));
+    sh_strlcpy(b, url + 1, sizeof(b));
+    while (p && u) {
+        const char *want = strsep(&p, "/"), *have = strsep(&u, "/");
+
+        if (want[0] == '{' ? !have[0] : strcmp(want, have) != 0)
+            return false;
+    }
+    return !p && !u;
+}
+
+static void check_url(const char *url)
+{
+    for (size_t i = 0; i < API_N_ROUTES; i++) {
+        const char *method = API_ROUTES[i].method, *params[API_MAX_PARAMS];
+        const struct api_route *got = NULL, *want = NULL;
+        struct sh_err err = {0};
+        char allow[64];
+
+        for (size_t k = 0; k < API_N_ROUTES && !want; k++)
+            if (strcmp(API_ROUTES[k].method, method) == 0 && fits(API_ROUTES[k].path, url))
+                want = &API_ROUTES[k];
+        find(method, url, &got, params, allow, &err);
+        if (got != want)
+            fail_msg("%s %s is %s, not %s", method, url, got ? got->path : "nothing",
+                     want ? want->path : "nothing");
+    }
+}
+
+/* The pattern as a URL, but for what is changed in segment `at` (-1: in none). */
+static void check_change(const char *pattern, int at, int how)
+{
+    static const char *const VALUE[] = {"7", "models", "stat", "statsx", "{model}"};
+    char copy[256], url[512] = "", *rest = copy;
+    int n = 0;
+
+    sh_strlcpy(copy, pattern + 1, sizeof(copy));
+    while (rest) {
+        const char *seg = strsep(&rest, "/");
+        size_t len = strlen(url);
+        bool is_at = n++ == at, is_param = seg[0] == '{';
+
+        if (is_at && how == 0)
+            snprintf(url + len, sizeof(url) - len, "/"); /* empty */
+        else if (is_at && how == 1)
+            snprintf(url + len, sizeof(url) - len, "/%.*s", (int)strlen(seg) - 1, seg);
+        else if (is_at && how == 2)
+            snprintf(url + len, sizeof(url) - len, "/%sx", seg);
+        else if (is_at && how == 3)
+            snprintf(url + len, sizeof(url) - len, "/%s/%s", seg, seg);
+        else if (is_at && how == 9)
+            snprintf(url + len, sizeof(url) - len, "/%.*s/", (int)strlen(seg) - 1, seg);
+        else if (!is_at || how < 9)
+            snprintf(url + len, sizeof(url) - len, "/%s",
+                     is_param ? VALUE[is_at ? how - 4 : 0] : seg);
+    }
+    check_url(url[0] ? url : "/");
+}
+
+static void a_path_that_is_nearly_a_pattern_is_none(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < API_N_ROUTES; i++) {
+        const char *path = API_ROUTES[i].path;
+        int n = 0;
+
+        for (const char *c = path; *c; c++)
+            n += *c == '/';
+        check_change(path, -1, 0);
+        for (int at = 0; at < n; at++)
+            for (int how = 0; how <= 10; how++)
+                check_change(path, at, how); /* 10: without this segment */
+    }
+    check_url("/");
+    check_url("//");
+    check_url("/v2/");
+    check_url("/v2/models/a/");
+}
+
 static void head_is_get_and_a_wrong_method_names_the_right_ones(void **state)
 {
     const struct api_route *r = NULL;
@@ -422,6 +506,7 @@ int main(void)
         cmocka_unit_test(names_are_described_as_they_are_checked),
         cmocka_unit_test(parameters_come_in_the_order_of_the_pattern),
         cmocka_unit_test(a_fixed_path_hides_the_pattern_beside_it),
+        cmocka_unit_test(a_path_that_is_nearly_a_pattern_is_none),
         cmocka_unit_test(head_is_get_and_a_wrong_method_names_the_right_ones),
         cmocka_unit_test(a_url_is_split_before_it_is_decoded),
         cmocka_unit_test(an_endless_url_is_refused),

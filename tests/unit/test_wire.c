@@ -148,6 +148,99 @@ static void a_blocking_read_closes_descriptors_beyond_the_most_allowed(void **st
     sh_buf_fini(&b);
 }
 
+/* ---------------------------------------------------------------- corked */
+
+static void what_is_corked_leaves_together(void **state)
+{
+    struct world *w = *state;
+    unsigned char buf[256];
+
+    open_end(w, &w->a, &w->fd[0], 0);
+    sh_wire_cork(w->a.w);
+    for (uint64_t i = 1; i <= 3; i++) {
+        struct sh_msg m = ping(i);
+
+        assert_ok(sh_wire_send(w->a.w, &m, NULL));
+    }
+    assert_int_equal(recv(w->fd[1], buf, sizeof(buf), MSG_DONTWAIT), -1);
+    sh_wire_uncork(w->a.w);
+    assert_int_equal(recv(w->fd[1], buf, sizeof(buf), MSG_DONTWAIT), 3 * 16);
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(buf[16 * i + 8], i + 1);
+    sh_wire_uncork(w->a.w); /* nothing to send: nothing happens */
+    assert_ok(sh_wire_send(w->a.w, &(struct sh_msg){.type = MSG_PING}, NULL));
+    assert_int_equal(recv(w->fd[1], buf, sizeof(buf), MSG_DONTWAIT), 16); /* at once again */
+}
+
+/* Mixed with what waits from before, with descriptors, and with more than the socket takes. */
+static void a_cork_changes_no_order_and_no_descriptor(void **state)
+{
+    static unsigned char buf[400000];
+    struct world *w = *state;
+    struct sh_msg before = chunk(1, buf, sizeof(buf)), large, m;
+
+    small_buffers(w->fd[0]);
+    open_both(w);
+    assert_ok(sh_wire_send(w->a.w, &before, NULL)); /* part of it is queued */
+    sh_wire_cork(w->a.w);
+    for (uint64_t i = 2; i <= 200; i++) {
+        m = ping(i);
+        assert_ok(sh_wire_send_fds(w->a.w, &m, (int[]){0, 1}, i % 50 == 0 ? 2 : 0, NULL));
+    }
+    large = chunk(201, buf, sizeof(buf));
+    assert_ok(sh_wire_send(w->a.w, &large, NULL));
+    sh_wire_uncork(w->a.w);
+    m = ping(202);
+    assert_ok(sh_wire_send(w->a.w, &m, NULL));
+    UNTIL(w, w->b.n_msgs == 202);
+    assert_false(w->b.out_of_order);
+    assert_int_equal(w->b.n_fds, 8);
+}
+
+static void a_corked_wire_that_is_finished_says_all_and_ends_at_once(void **state)
+{
+    struct world *w = *state;
+    struct sh_msg m = ping(1);
+
+    open_both(w);
+    sh_clock_fake(MS, 0); /* what ends by the time-out does not end */
+    sh_wire_cork(w->a.w);
+    assert_ok(sh_wire_send(w->a.w, &m, NULL));
+    sh_wire_finish(w->a.w);
+    sh_wire_uncork(w->a.w);
+    for (int i = 0; i < 20; i++)
+        assert_ok(sh_loop_once(w->loop, 0, NULL));
+    sh_clock_real();
+    assert_int_equal(w->b.n_msgs, 1);
+    assert_int_equal(w->b.n_closed, 1);
+    assert_int_equal(w->a.n_closed, 1);
+    assert_int_equal(w->a.why.rc, SH_E_CANCELLED);
+}
+
+static void a_corked_wire_has_the_same_ends(void **state)
+{
+    static unsigned char buf[60000];
+    struct world *w = *state;
+    struct sh_err err = {0};
+    struct sh_msg m = chunk(1, buf, sizeof(buf));
+
+    open_end(w, &w->a, &w->fd[0], 100000);
+    sh_wire_cork(w->a.w);
+    assert_ok(sh_wire_send(w->a.w, &m, NULL));
+    assert_fails(sh_wire_send(w->a.w, &m, &err), SH_E_UNAVAILABLE, &err, "does not read");
+    sh_wire_uncork(w->a.w); /* lost already */
+    assert_int_equal(w->a.n_closed, 0);
+    UNTIL(w, w->a.n_closed == 1);
+
+    open_end(w, &w->b, &w->fd[1], 0); /* its peer is gone */
+    sh_wire_cork(w->b.w);
+    m = ping(1);
+    assert_ok(sh_wire_send_fds(w->b.w, &m, (int[]){0}, 1, NULL));
+    sh_wire_uncork(w->b.w);
+    assert_int_equal(w->b.n_closed, 0); /* never from in here */
+    UNTIL(w, w->b.n_closed == 1);
+}
+
 /* ---------------------------------------------------------------- descriptors */
 
 static bool same_file(int a, int b)
@@ -505,6 +598,10 @@ int main(void)
         TEST(announced_descriptors_must_come),
         TEST(descriptors_that_were_not_announced_are_refused_and_closed),
         TEST(a_blocking_read_closes_descriptors_beyond_the_most_allowed),
+        TEST(what_is_corked_leaves_together),
+        TEST(a_cork_changes_no_order_and_no_descriptor),
+        TEST(a_corked_wire_that_is_finished_says_all_and_ends_at_once),
+        TEST(a_corked_wire_has_the_same_ends),
         TEST(descriptors_travel_with_their_message),
         TEST(queued_descriptors_may_be_closed_by_the_sender),
         TEST(descriptors_that_nobody_takes_are_closed),

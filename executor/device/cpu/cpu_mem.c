@@ -324,6 +324,7 @@ int cpu__mem_open(const struct dev_mem_conf *c, struct dev_mem **out, struct sh_
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate device memory object");
     m->base.bytes = c->pool_bytes;
     m->base.n_lanes = c->n_lanes;
+    m->base.device_bytes = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     m->arena.fd = m->tickets.fd = -1;
     m->ns_per_byte = c->copy_gb_per_s > 0 ? 1 / c->copy_gb_per_s : 0;
     m->latency_ns = (int64_t)(c->copy_latency_us * 1000);

@@ -328,6 +328,13 @@ int cuda__mem_open(const struct dev_mem_conf *c, struct dev_mem **out, struct sh
     if (!rc)
         rc = cuda__context_open(c->ordinal, CU_CTX_SCHED_BLOCKING_SYNC, &m->context, err);
     if (!rc)
+        rc = cuda__check_drv(
+            cuDeviceGetName(m->base.device_name, sizeof(m->base.device_name), m->context.device),
+            "ask for the device's name", err);
+    if (!rc)
+        rc = cuda__check_drv(cuDeviceTotalMem(&m->base.device_bytes, m->context.device),
+                             "ask for the device's memory", err);
+    if (!rc)
         rc = make_arena(m, err);
     for (uint32_t i = 0; i < c->n_lanes && !rc; i++)
         rc = start_lane(m, i, err);

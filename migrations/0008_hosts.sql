@@ -1,4 +1,4 @@
--- 0006_hosts.sql - schema version 6: a key for executors on other hosts; results count as
+-- 0008_hosts.sql - schema version 8: a key for executors on other hosts; results count as
 -- stored bytes.
 
 ALTER TABLE api_key DROP CONSTRAINT api_key_role_check;
