@@ -19,7 +19,8 @@ int files_reply(struct api_req *q, int fd, uint64_t bytes, struct sh_err *err);
 bool files_is_name(const char *name, int64_t *step);
 /* Of the checkpoints in a folder the newest with a step below `below`; -1: there is none. */
 int64_t files_newest(const char *dir, int64_t below);
-/* store_blob.c. Does this executor have this job, in this attempt? In a transaction: it stays so to its end. */
+/* store_blob.c. Does this executor have this job, in this attempt? In a transaction: it stays so to
+ * its end. */
 struct store_owner {
     const char *job, *executor, *attempt;
 };

@@ -10,8 +10,8 @@
 /* link: -lmicrohttpd -lpq */
 #include "api/artifact.h"
 #include "api/blobs.h"
-#include "api/files.h"
 #include "api/catalog.h"
+#include "api/files.h"
 #include "api/store.h"
 #include "common/clock.h"
 #include "tests/db/db_test.h"
