@@ -158,7 +158,7 @@ static int run_import(const struct api_conf *c, const char *file, const char *di
     return rc;
 }
 
-static int sync_dir(const char *path, struct sh_err *err)
+int artifact_sync_dir(const char *path, struct sh_err *err)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int rc = SH_OK;
@@ -199,7 +199,7 @@ static int put_in_place(const struct api_conf *c, const char *from, const char *
     if (!rc)
         rc = move_to(from, to, err);
     if (!rc)
-        rc = sync_dir(parent, err);
+        rc = artifact_sync_dir(parent, err);
     free(parent);
     free(to);
     return rc;
@@ -222,7 +222,7 @@ int artifact_import_model(const struct api_conf *c, const char *file, const char
     if (!rc && rename(file, onnx))
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not put the model's file into its package");
     if (!rc)
-        rc = sync_dir(dir, err);
+        rc = artifact_sync_dir(dir, err);
     if (!rc)
         rc = put_in_place(c, dir, "packages", out->path, err);
     if (dir && access(dir, F_OK) == 0) {

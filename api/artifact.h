@@ -23,6 +23,7 @@ int artifact_import_model(const struct api_conf *c, const char *file, const char
                           struct artifact *out, struct sh_err *err);
 int artifact_check_dataset(const struct api_conf *c, const char *file, const char *digest,
                            struct artifact *out, struct sh_err *err);
+int artifact_sync_dir(const char *path, struct sh_err *err); /* what was renamed there stays */
 /* Removes everything in a folder, one level of folders included. */
 int artifact_empty_dir(const char *path, struct sh_err *err);
 /* The same for what nobody has changed for age_s seconds. */

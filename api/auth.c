@@ -45,7 +45,7 @@ static const struct {
 } ROLES[] = {
     {"admin", ROLE_ADMIN},   {"tenant-admin", ROLE_TENANT_ADMIN},
     {"submit", ROLE_SUBMIT}, {"infer", ROLE_INFER},
-    {"read", ROLE_READ},
+    {"read", ROLE_READ},     {"executor", ROLE_EXECUTOR},
 };
 
 /* enum api_role; 0 if unknown. */
@@ -437,8 +437,9 @@ static int is_current(struct db *db, const char *path, bool *out, struct sh_err 
 
     *out = false;
     if (fd < 0)
-        return errno == ENOENT ? SH_OK
-                               : SH_FAIL_ERRNO(err, SH_E_IO, "could not open the admin key file");
+        return errno == ENOENT
+                   ? SH_OK
+                   : SH_FAIL_ERRNO(err, SH_E_IO, "could not open the key file %s", path);
     n = read(fd, header + 7, AUTH_KEY_BYTES);
     close(fd);
     if (n <= 0)
@@ -464,13 +465,13 @@ static int write_key_file(const char *path, const char *key, struct sh_err *err)
     unlink(tmp); /* of a start that ended half-way; it has other permissions perhaps */
     fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not create the admin key file");
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not create the key file %s", path);
     else if (dprintf(fd, "%s\n", key) < 0 || fsync(fd))
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write the admin key file");
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write the key file %s", path);
     if (fd >= 0)
         close(fd);
     if (!rc && rename(tmp, path))
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not put the admin key file in its place");
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not put the key file %s in its place", path);
     if (rc)
         unlink(tmp);
     free(tmp);
@@ -478,7 +479,7 @@ static int write_key_file(const char *path, const char *key, struct sh_err *err)
 }
 
 struct bootstrap {
-    const char *path;
+    const char *role, *path;
     const struct auth_new_key *key;
     bool *made;
 };
@@ -487,10 +488,10 @@ static int bootstrap_tx(struct db *db, const void *arg, struct sh_err *err)
 {
     const struct bootstrap *b = arg;
     struct store_key k = {
-        .id = b->key->id, .name = "bootstrap", .role = "admin", .hash_hex = b->key->hash_hex};
+        .id = b->key->id, .name = "bootstrap", .role = b->role, .hash_hex = b->key->hash_hex};
     json_t *row = NULL;
     bool exists;
-    int rc = store_key_admin_exists(db, &exists, err);
+    int rc = store_key_role_exists(db, b->role, &exists, err);
 
     *b->made = false; /* this may run again */
     if (rc || exists)
@@ -505,10 +506,11 @@ static int bootstrap_tx(struct db *db, const void *arg, struct sh_err *err)
     return rc;
 }
 
-int auth_bootstrap(struct db *db, const char *path, bool *made, struct sh_err *err)
+int auth_bootstrap(struct db *db, const char *role, const char *path, bool *made,
+                   struct sh_err *err)
 {
     struct auth_new_key key = {0};
-    struct bootstrap b = {.path = path, .key = &key, .made = made};
+    struct bootstrap b = {.role = role, .path = path, .key = &key, .made = made};
     bool current;
     int rc;
 
@@ -522,9 +524,9 @@ int auth_bootstrap(struct db *db, const char *path, bool *made, struct sh_err *e
     if (rc)
         *made = false;
     else if (!*made)
-        SH_WARN("admin_key.other",
-                "file=\"%s\" msg=\"another admin key is live: none is made; for a new one revoke "
-                "all admin keys in the database\"",
-                path);
+        SH_WARN("key.other",
+                "file=\"%s\" role=%s msg=\"another key of this role is live: none is made; for a "
+                "new one revoke all of them in the database\"",
+                path, role);
     return rc;
 }

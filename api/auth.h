@@ -44,9 +44,10 @@ struct auth_new_key {
 };
 /* id: NULL for a new key; else a new secret of that key. */
 int auth_make_key(const char *id, struct auth_new_key *out, struct sh_err *err);
-/* If no admin key is live in the database: makes one and writes it to path (mode 0600). An admin
- * key that was revoked while another is live does not come back. Of several processes that start at
- * once one makes it. */
-int auth_bootstrap(struct db *db, const char *path, bool *made, struct sh_err *err);
+/* role: admin or executor. If no such key is live in the database: makes one and writes it to path
+ * (mode 0600). One that was revoked while another is live does not come back. Of several processes
+ * that start at once one makes it. */
+int auth_bootstrap(struct db *db, const char *role, const char *path, bool *made,
+                   struct sh_err *err);
 
 #endif

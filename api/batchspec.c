@@ -143,6 +143,7 @@ static int check_room(const struct jobspec *s, const json_t *version, const char
     const json_t *outputs = json_object_get(version, "outputs");
     json_int_t n = json_integer_value(json_object_get(dataset, "n_samples"));
     json_int_t room = json_integer_value(json_object_get(dataset, "max_storage_bytes"));
+    json_int_t used = json_integer_value(json_object_get(dataset, "stored_bytes"));
     size_t sample = 0, all = 0;
 
     for (size_t i = 0; i < json_array_size(outputs); i++) {
@@ -160,6 +161,12 @@ static int check_room(const struct jobspec *s, const json_t *version, const char
                        "%zu bytes each, are more than the %" JSON_INTEGER_FORMAT
                        " bytes of the tenant's max_storage_bytes; keep fewer outputs",
                        n, name, sample, room);
+    if (all > (size_t)SH_MAX(room - used, 0))
+        return SH_FAIL(err, SH_E_QUOTA,
+                       "%" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT
+                       " bytes of storage are used, no room for outputs of %zu bytes; delete "
+                       "something or ask for a higher quota",
+                       used, room, all);
     return SH_OK;
 }
 

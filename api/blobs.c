@@ -156,11 +156,39 @@ static int sweep_kind(struct sweep *s, size_t k, const atomic_bool *stop, struct
     return rc;
 }
 
-/* Removes those of the jobs' folders whose job is gone. ids: comma-separated; emptied. */
+/* What a job that has not succeeded left: nobody can go on from its checkpoints, and it has no
+ * result; its losses stay for those who look for the reason. */
+static int remove_rest(struct sweep *s, const char *dir, struct sh_err *err)
+{
+    const struct dirent *e;
+    size_t n = 0, left = 0;
+    DIR *d = opendir(dir);
+
+    if (!d)
+        return SH_OK; /* another API was here */
+    while ((e = readdir(d))) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        if (strcmp(e->d_name, "losses.json") == 0 || unlinkat(dirfd(d), e->d_name, 0))
+            left++;
+        else
+            n++;
+    }
+    closedir(d);
+    if (n > 0)
+        SH_INFO("job.clean", "folder=%s files=%zu", dir, n);
+    if (left == 0 && rmdir(dir) && errno != ENOENT)
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not remove the folder of a job");
+    s->removed += n > 0 || left == 0;
+    return SH_OK;
+}
+
+/* Removes those of the jobs' folders whose job is gone, and what is of no use of those that have
+ * failed or were cancelled. ids: comma-separated; emptied. */
 static int remove_gone(struct sweep *s, char *ids, struct sh_err *err)
 {
     struct db_res *gone = NULL;
-    int rc = ids[0] ? store_blob_jobs_gone(s->db, ids, &gone, err) : SH_OK;
+    int rc = ids[0] ? store_blob_jobs_gone(s->db, ids, s->before_s, &gone, err) : SH_OK;
 
     ids[0] = '\0';
     for (size_t i = 0; !rc && i < db_rows(gone); i++) {
@@ -168,7 +196,9 @@ static int remove_gone(struct sweep *s, char *ids, struct sh_err *err)
         char *dir = NULL;
 
         rc = sh_asprintf(err, &dir, "%s/jobs/%s", s->state_dir, id);
-        if (!rc && access(dir, F_OK) == 0) { /* else another API was here */
+        if (!rc && !db_bool(gone, i, 1)) {
+            rc = remove_rest(s, dir, err);
+        } else if (!rc && access(dir, F_OK) == 0) { /* else another API was here */
             rc = erase(dir, err);
             s->removed += !rc;
             SH_DEBUG("job.remove", "job=%s rc=%d", id, rc);

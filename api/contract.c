@@ -188,7 +188,12 @@ static bool is_attainment(const struct api_route *r)
 
 static bool takes_digest(const struct api_route *r)
 {
-    return r->body == BODY_MODEL || r->body == BODY_DATASET;
+    return r->body >= BODY_MODEL;
+}
+
+static bool is_file_put(const struct api_route *r)
+{
+    return r->fn == files_put;
 }
 
 static bool takes_tensors(const struct api_route *r)
@@ -237,6 +242,12 @@ const struct option API_OPTIONS[] = {
     {"to", "query", TIME, "events before then; now if absent; a stream takes none", is_events},
     {"window", "query", "{'enum':['5m','1h','1d'],'default':'1h'}", "so long until now",
      is_attainment},
+    {"executor", "query", WORD, "name of the executor that has the job", is_file_put,
+     true},
+    {"attempt", "query", "{'type':'integer','minimum':0,'maximum':2147483647}",
+     "of the job, as the scheduler told it", is_file_put, true},
+    {"publish", "query", "{'type':'boolean','default':false}",
+     "true: the file is a trained model, and becomes a package for a new version too", is_file_put},
     {"If-Match", "header", "{'type':'string','pattern':'^(\\\\*|\\\"[1-9][0-9]{0,17}\\\")$'}",
      "the ETag that was read; without it, or with *, any version is changed", takes_if_match},
     {"Idempotency-Key", "header",

@@ -24,11 +24,12 @@ bool route_takes_dry_run(const struct api_route *r);
 /* Idempotency-Key is honoured. */
 bool route_replays(const struct api_route *r);
 
-struct option {            /* a parameter that may be left out */
+struct option {            /* a parameter outside of the path */
     const char *name, *in; /* in: "query" or "header" */
     const char *json;      /* JSON Schema with '...' for quotes */
     const char *text;
     bool (*taken_by)(const struct api_route *r);
+    bool is_needed; /* it may not be left out */
 };
 extern const struct option API_OPTIONS[];
 extern const size_t API_N_OPTIONS;

@@ -21,13 +21,14 @@ api_fn jobs_list, jobs_create, jobs_get, jobs_patch, jobs_control;          /* j
 api_fn jobs_events, jobs_checkpoints;                                       /* jobs.c */
 api_fn job_batches_create;                                                  /* job_batches.c */
 api_fn job_arrays_list, job_arrays_create, job_arrays_get, job_arrays_patch;
-api_fn job_arrays_control;         /* job_arrays.c */
-api_fn events_list;                /* events.c */
-api_fn jobs_explain;               /* explain.c */
-api_fn jobs_losses;                /* losses.c */
-api_fn jobs_result, jobs_artifact; /* result.c */
-api_fn config_get, config_patch;   /* config.c */
-api_fn gpus_list, gpus_get;        /* gpus.c */
+api_fn job_arrays_control;                               /* job_arrays.c */
+api_fn events_list;                                      /* events.c */
+api_fn jobs_explain;                                     /* explain.c */
+api_fn jobs_losses;                                      /* losses.c */
+api_fn jobs_result, jobs_artifact, jobs_artifact_delete; /* result.c */
+api_fn blobs_get, files_get, files_put;                  /* files.c */
+api_fn config_get, config_patch;                         /* config.c */
+api_fn gpus_list, gpus_get;                              /* gpus.c */
 api_fn v2_server, v2_live, v2_ready, v2_index, v2_stats_all, v2_model, v2_model_ready; /* v2.c */
 api_fn v2_load, v2_unload;                                             /* v2_repo.c */
 api_fn v2_shm_list, v2_shm_status, v2_shm_register, v2_shm_unregister; /* v2_repo.c */

@@ -218,7 +218,7 @@ static void note_phase(struct http_req *r)
 
 static bool has_file(const struct http_req *r)
 {
-    return r->q.route->body == BODY_MODEL || r->q.route->body == BODY_DATASET;
+    return r->q.route->body >= BODY_MODEL;
 }
 
 /* An admin must always get in. */
@@ -259,7 +259,8 @@ static int step_main(struct http_req *r)
 
     r->q.body = r->body.data;
     r->q.body_len = r->body.len;
-    return stage(r, request_main, r->q.route->flags & ROUTE_HERE, has_file(r) ? a->bulk : a->ctl);
+    return stage(r, request_main, r->q.route->flags & ROUTE_HERE,
+                 has_file(r) || (r->q.route->flags & ROUTE_BULK) ? a->bulk : a->ctl);
 }
 
 /* Refused by its headers alone. A reply now would close the connection, perhaps under a client that

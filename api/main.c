@@ -78,12 +78,22 @@ static int print_description(const char *what, struct sh_err *err)
     return rc;
 }
 
+static int make_key(struct db *db, const char *role, const char *file, struct sh_err *err)
+{
+    bool made = false;
+    int rc = file && file[0] ? auth_bootstrap(db, role, file, &made, err) : SH_OK;
+
+    if (made)
+        SH_INFO("key.made", "role=%s file=\"%s\"", role, file);
+    return rc;
+}
+
 /* The database may start after us; only a schema that we do not know is final. */
 static int wait_for_database(struct api *a, struct sh_err *err)
 {
     const struct api_conf *conf = a->conf;
     struct db *db = NULL;
-    bool made = false, said = false;
+    bool said = false;
     int rc = db_new(conf->db_url, "shunt-api", &db, err);
 
     while (!rc) {
@@ -102,12 +112,12 @@ static int wait_for_database(struct api *a, struct sh_err *err)
         rc = SH_OK;
         usleep(300000);
     }
-    if (!rc && conf->admin_key_file && conf->admin_key_file[0])
-        rc = auth_bootstrap(db, conf->admin_key_file, &made, err);
+    if (!rc)
+        rc = make_key(db, "admin", conf->admin_key_file, err);
+    if (!rc)
+        rc = make_key(db, "executor", conf->executor_key_file, err);
     if (!rc) /* in force from the first request on */
         rc = live_refresh(a->live, db, err);
-    if (made)
-        SH_INFO("admin_key.made", "file=\"%s\"", conf->admin_key_file);
     db_free(db);
     return rc;
 }

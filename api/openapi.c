@@ -326,10 +326,11 @@ static int add_failures(struct doc *d, struct sh_err *err)
 
 /* ---------------------------------------------------------------- parameters */
 
-static json_t *parameter(const char *name, const char *in, json_t *schema, const char *text)
+static json_t *parameter(const char *name, const char *in, bool is_needed, json_t *schema,
+                         const char *text)
 {
-    return json_pack("{s:s, s:s, s:b, s:o, s:s}", "name", name, "in", in, "required",
-                     strcmp(in, "path") == 0, "schema", schema, "description", text);
+    return json_pack("{s:s, s:s, s:b, s:o, s:s}", "name", name, "in", in, "required", is_needed,
+                     "schema", schema, "description", text);
 }
 
 static int add_path_parameters(struct doc *d, const struct api_route *r, json_t *list,
@@ -349,7 +350,7 @@ static int add_path_parameters(struct doc *d, const struct api_route *r, json_t 
                    &schema, err);
         if (!rc)
             add(d, list,
-                parameter(name, "path", schema,
+                parameter(name, "path", true, schema,
                           i < API_N_PATH_PARAMS ? API_PATH_PARAMS[i].text : name));
     }
     return rc;
@@ -367,7 +368,7 @@ static int add_options(struct doc *d, const struct api_route *r, json_t *list, s
             continue;
         rc = parse(o->name, o->json, &schema, err);
         if (!rc)
-            add(d, list, parameter(o->name, o->in, schema, o->text));
+            add(d, list, parameter(o->name, o->in, o->is_needed, schema, o->text));
     }
     return rc;
 }

@@ -27,6 +27,9 @@ static const struct sh_conf_opt OPTS[] = {
     SH_OPT_STR(ST, log_level, "log-level", "info", SH_CONF_LIVE, "error, warn, info or debug"),
     SH_OPT_STR(ST, admin_key_file, "admin-key-file", "", 0,
                "if the database has no live admin key, a new one is written here (mode 0600)"),
+    SH_OPT_STR(ST, executor_key_file, "executor-key-file", "", 0,
+               "likewise the key of executors that do not share the state folder (their "
+               "--api-key-file)"),
     SH_OPT_STR(ST, tls_cert, "tls-cert", "", 0,
                "PEM file with the certificate chain; turns TLS on; read again when it changes"),
     SH_OPT_STR(ST, tls_key, "tls-key", "", 0,

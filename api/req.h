@@ -36,11 +36,12 @@ enum api_role { /* bits, for sets */
                 ROLE_SUBMIT = 4,
                 ROLE_INFER = 8,
                 ROLE_READ = 16,
+                ROLE_EXECUTOR = 32, /* an executor that does not share the state folder */
 };
 
 struct api_who { /* whose key it is; filled by auth.c */
     char key_id[16];
-    int64_t tenant_id; /* 0 for an admin */
+    int64_t tenant_id; /* 0 for an admin or an executor */
     char tenant[64];
     unsigned role;              /* enum api_role */
     double requests_per_second; /* of the tenant's quota; 0 = no limit */

@@ -57,6 +57,7 @@ uint64_t request_max_body(const struct api_req *q)
     case BODY_MODEL:
         return (uint64_t)c->max_model_bytes;
     case BODY_DATASET:
+    case BODY_FILE:
         return (uint64_t)c->max_dataset_bytes;
     }
     return 0;
@@ -181,7 +182,7 @@ int request_begin(struct api_req *q, struct sh_err *err)
 {
     if (q->route->body == BODY_INFER)
         return infer_begin(q, err);
-    if (q->route->body == BODY_MODEL || q->route->body == BODY_DATASET)
+    if (q->route->body >= BODY_MODEL)
         return upload_begin(q, err);
     return SH_OK;
 }

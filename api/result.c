@@ -2,17 +2,14 @@
 #include "api/result.h"
 
 #include "api/api.h"
+#include "api/files.h"
 #include "api/handlers.h"
-#include "api/range.h"
 #include "common/hash.h"
 #include "common/mem.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static const char *text_of(const json_t *j, const char *key)
@@ -96,58 +93,17 @@ static int open_file(const struct api_req *q, const json_t *job, const char *nam
                      uint64_t *bytes, struct sh_err *err)
 {
     const json_t *want = json_object_get(json_object_get(job, "result"), "bytes");
-    char *path = NULL;
-    struct stat st;
+    char *path = NULL, what[64];
     int rc = sh_asprintf(err, &path, "%s/jobs/%s/%s", q->api->conf->state_dir, q->params[0], name);
 
     *fd = -1;
     if (rc)
         return rc;
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (*fd < 0 && errno == ENOENT)
-        rc = SH_FAIL(err, SH_E_NOTFOUND, "the file of job %s is not there any more", q->params[0]);
-    else if (*fd < 0 || fstat(*fd, &st) < 0)
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not open the file of the job");
-    else if (!S_ISREG(st.st_mode) || st.st_size != json_integer_value(want))
+    snprintf(what, sizeof(what), "the file of job %.24s", q->params[0]);
+    rc = files_open(path, what, fd, bytes, err);
+    if (!rc && (json_int_t)*bytes != json_integer_value(want))
         rc = SH_FAIL(err, SH_E_IO, "the file of job %s is damaged", q->params[0]);
-    else
-        *bytes = (uint64_t)st.st_size;
     free(path);
-    return rc;
-}
-
-/* Whole or in part, or not at all if the client has it. TAKES fd. */
-static int reply_file(struct api_req *q, int fd, uint64_t bytes, struct sh_err *err)
-{
-    struct api_reply *r = &q->reply;
-    const char *range = q->h.range;
-    int rc = SH_OK;
-
-    r->file = (struct api_file){.is_set = true, .fd = fd, .bytes = bytes};
-    if (range_etag_listed(q->h.if_none_match, r->etag)) {
-        r->status = 304;
-        close(fd);
-        r->file.is_set = false;
-        return SH_OK;
-    }
-    if (q->h.if_range && strcmp(q->h.if_range, r->etag) != 0)
-        range = NULL; /* a part of another file would be of no use */
-    switch (range_parse(range, bytes, &r->file.from, &r->file.bytes)) {
-    case RANGE_ALL:
-        break;
-    case RANGE_PART:
-        r->status = 206;
-        snprintf(r->content_range, sizeof(r->content_range),
-                 "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, r->file.from,
-                 r->file.from + r->file.bytes - 1, bytes);
-        break;
-    case RANGE_BAD:
-        r->status = 416;
-        snprintf(r->content_range, sizeof(r->content_range), "bytes */%" PRIu64, bytes);
-        rc = SH_FAIL(err, SH_E_INVALID,
-                     "the range begins behind the end of the file, %" PRIu64 " bytes", bytes);
-        break;
-    }
     return rc;
 }
 
@@ -170,9 +126,30 @@ int jobs_artifact(struct api_req *q, struct sh_err *err)
     }
     snprintf(q->reply.etag, sizeof(q->reply.etag), "\"%s\"",
              text_of(json_object_get(job, "result"), "digest"));
-    rc = reply_file(q, fd, bytes, err);
+    rc = files_reply(q, fd, bytes, err);
     snprintf(q->reply.file.disposition, sizeof(q->reply.file.disposition),
              "attachment; filename=\"job-%s-%s\"", q->params[0], name);
+    json_decref(job);
+    return rc;
+}
+
+int jobs_artifact_delete(struct api_req *q, struct sh_err *err)
+{
+    json_t *job = NULL, *done = NULL;
+    char *path = NULL;
+    int rc = get_job(q, &job, err);
+    const char *name = rc ? NULL : result_file_name(job);
+
+    if (!rc && name)
+        rc = store_job_drop_result(q, q->params[0], &done, err);
+    if (!rc && !done)
+        rc = SH_FAIL(err, SH_E_NOTFOUND, "job %s has no file of its own", q->params[0]);
+    if (!rc)
+        rc = sh_asprintf(err, &path, "%s/jobs/%s/%s", q->api->conf->state_dir, q->params[0], name);
+    if (!rc && !q->dry_run && unlink(path) && errno != ENOENT)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not remove the file of the job");
+    free(path);
+    json_decref(done);
     json_decref(job);
     return rc;
 }

@@ -212,6 +212,18 @@ const struct api_route API_ROUTES[] = {
     {"GET", JOB "/result/artifact", ACCESS_READ, BODY_NONE, T | ROUTE_FILE, 0, jobs_artifact, 200,
      "the file that it leaves: outputs of batch inference (safetensors), the trained model (ONNX)",
      NULL, "Binary"},
+    {"DELETE", JOB "/result/artifact", ACCESS_SUBMIT, BODY_NONE, T, 0, jobs_artifact_delete, 204,
+     "remove that file, which then counts no longer as stored; the job and its result stay", NULL,
+     NULL},
+    {"GET", JOB "/files/{file}", ACCESS_EXECUTOR, BODY_NONE, ROUTE_FILE | ROUTE_BULK, 0, files_get,
+     200,
+     "for executors on other hosts: a file of a job's folder; for a checkpoint that was replaced "
+     "the newest; ETag is its SHA-256", NULL, "Binary"},
+    {"PUT", JOB "/files/{file}", ACCESS_EXECUTOR, BODY_FILE, 0, 0, files_put, 204,
+     "for executors on other hosts: what their job leaves; 409 when another one has the job",
+     "Binary", NULL},
+    {"GET", "/api/v1/blobs/{digest}", ACCESS_EXECUTOR, BODY_NONE, ROUTE_FILE, 0, blobs_get, 200,
+     "for executors on other hosts: the model or dataset of this SHA-256", NULL, "Binary"},
     {"POST", "/api/v1/job-batches", ACCESS_SUBMIT, BODY_JSON, T, 1024 * KIB, job_batches_create,
      201,
      "submit up to 1000 jobs, each with a result of its own; 200 if none was made, 429 for all if "
@@ -340,6 +352,7 @@ unsigned access_roles(enum api_access a)
         [ACCESS_SUBMIT] = ROLE_ADMIN | ROLE_TENANT_ADMIN | ROLE_SUBMIT,
         [ACCESS_MANAGE] = ROLE_ADMIN | ROLE_TENANT_ADMIN,
         [ACCESS_PLATFORM] = ROLE_ADMIN,
+        [ACCESS_EXECUTOR] = ROLE_EXECUTOR,
     };
 
     return ROLES[a];
@@ -355,6 +368,7 @@ const char *access_text(enum api_access a)
         [ACCESS_SUBMIT] = "a key of role admin, tenant-admin or submit",
         [ACCESS_MANAGE] = "a key of role admin or tenant-admin",
         [ACCESS_PLATFORM] = "an admin key",
+        [ACCESS_EXECUTOR] = "the key of the executors",
     };
 
     return TEXT[a];

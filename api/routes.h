@@ -12,12 +12,14 @@ enum api_access {
     ACCESS_SUBMIT,   /* admin, tenant-admin, submit */
     ACCESS_MANAGE,   /* admin, tenant-admin */
     ACCESS_PLATFORM, /* admin */
+    ACCESS_EXECUTOR, /* executor alone */
     API_N_ACCESS
 };
 unsigned access_roles(enum api_access a); /* set of enum api_role */
 const char *access_text(enum api_access a);
 
-enum api_body { BODY_NONE, BODY_JSON, BODY_INFER, BODY_MODEL, BODY_DATASET };
+/* BODY_MODEL and what follows are files: they go to disk as they come (upload.h). */
+enum api_body { BODY_NONE, BODY_JSON, BODY_INFER, BODY_MODEL, BODY_DATASET, BODY_FILE };
 
 enum {
     ROUTE_HERE = 1,   /* may run on the HTTP thread */
@@ -31,6 +33,7 @@ enum {
     ROUTE_STREAM = 256,  /* text/event-stream if Accept asks for it; 204: nothing more will come */
     ROUTE_OWNER = 512,   /* of one tenant; an admin key that names none: of none, or of all */
     ROUTE_FILE = 1024,   /* answers a file: Range, If-Range, If-None-Match are honoured */
+    ROUTE_BULK = 2048,   /* may read a whole file: on the pool of uploads */
 };
 
 struct api_route {

@@ -37,8 +37,6 @@
     "'properties':{'name':" TEXT ",'datatype':" TEXT ",'shape':{'type':'array','items':" INT       \
     "}}}}"
 #define PARAMETERS "{'type':'object','additionalProperties':{'type':['string','number','boolean']}}"
-#define STORED_ONLY                                                                                \
-    "'description':'stored, without effect yet: executors do not divide memory by tenant'"
 #define QUOTA_FIELDS                                                                               \
     "'guaranteed_gpus':" RANGE("number", "0", "1e6") ",'max_gpus':{" NUMBER("1e6")                 \
     "},'over_quota_weight':" RANGE("number", "0", "1e6") ",'borrowing_limit':{" NUMBER("1e6")      \
@@ -46,10 +44,13 @@
     "'lending_limit':{" NUMBER("1e6") ",'description':'of guaranteed_gpus, what others may use "   \
     "while this tenant does not; null: all of it'},"                                               \
     "'gpu_memory_min_bytes':{'type':'integer','minimum':0,'maximum':9000000000000000,"             \
-    STORED_ONLY "},"                                                                               \
-    "'gpu_memory_share':{'type':'number','minimum':0,'maximum':1e6," STORED_ONLY "},"              \
+    "'description':'of each device, what images of others do not take from images of this "        \
+    "tenant, and their pins not either'},"                                                         \
+    "'gpu_memory_share':{'type':'number','minimum':0,'maximum':1e6,'description':'weight of its "  \
+    "part of what no minimum takes; images of who holds more go first'},"                          \
     "'gpu_memory_max_bytes':{'type':['integer','null'],'minimum':1,"                               \
-    "'maximum':9000000000000000,'description':'of pinned images on each device; null: a quarter "  \
+    "'maximum':9000000000000000,'description':'of each device, for images, runs and training; a "  \
+    "model or job that needs more is refused; null: all of it, and for pinned images a quarter "   \
     "of the smallest device'},"                                                                    \
     "'max_running_jobs':" RANGE("integer", "0", "1000000000")                                      \
     ",'max_queued_jobs':" RANGE("integer", "0", "1000000000")                                      \
@@ -335,6 +336,10 @@ const struct path_param API_PATH_PARAMS[] = {
     {"gpu", "name of the GPU: of its executor", NAME},
     {"array", "number of the array of jobs", RANGE("integer", "1", "9223372036854775807")},
     {"job", "number of the job", RANGE("integer", "1", "9223372036854775807")},
+    {"digest", "SHA-256, hex", "{'type':'string','pattern':'^[0-9a-f]{64}$'}"},
+    {"file", "name in the folder of the job", "{'type':'string','pattern':'^(losses[.]json|"
+     "final[.]safetensors|trained[.]onnx|result[.]safetensors|"
+     "ckpt-(0|[1-9][0-9]{0,17})[.]safetensors)$'}"},
 };
 /* clang-format on */
 const size_t API_N_SCHEMAS = SH_ARRAY_LEN(API_SCHEMAS);

@@ -49,7 +49,7 @@ int store_quota_put(struct api_req *q, const char *tenant, const char *if_match,
 
 /* store_key.c */
 #define STORE_MAX_KEYS 1000 /* live ones of a tenant */
-struct store_key {          /* tenant: NULL for an admin key */
+struct store_key {          /* tenant: NULL for a key of role admin or executor */
     const char *tenant, *id, *name, *role, *hash_hex, *expires_at;
 };
 int store_key_list(struct api_req *q, const char *tenant, const struct req_page *page, json_t **out,
@@ -57,9 +57,9 @@ int store_key_list(struct api_req *q, const char *tenant, const struct req_page 
 /* *out is NULL if there is no such tenant, or if it has too many. */
 int store_key_create(struct db *db, const char *by_key, const char *request_id,
                      const struct store_key *k, json_t **out, struct sh_err *err);
-/* Is there an admin key that is neither revoked nor expired? In a transaction: until its end no
- * other caller gets an answer. */
-int store_key_admin_exists(struct db *db, bool *out, struct sh_err *err);
+/* Is there a key of this role that is neither revoked nor expired? In a transaction: until its end
+ * no other caller gets an answer. */
+int store_key_role_exists(struct db *db, const char *role, bool *out, struct sh_err *err);
 int store_key_get(struct api_req *q, const char *tenant, const char *id, json_t **out,
                   struct sh_err *err);
 /* tenant, id, hash_hex: the new secret's. *out is NULL for a key that is not there, or not live. */
@@ -160,8 +160,10 @@ int store_catalog_load(struct db *db, struct db_res **out, struct sh_err *err);
 /* store_blob.c. Rows: every path below blobs/ that something refers to, in order of bytes. */
 int store_blob_list(struct db *db, struct db_res **out, struct sh_err *err);
 int store_blob_used(struct db *db, const char *path, bool *out, struct sh_err *err);
-/* ids: comma-separated. Rows: those that no job has. */
-int store_blob_jobs_gone(struct db *db, const char *ids, struct db_res **out, struct sh_err *err);
+/* ids: comma-separated. Rows: those of jobs that are gone, or that ended without success before
+ * this Unix time; and whether it is gone. */
+int store_blob_jobs_gone(struct db *db, const char *ids, int64_t before_s, struct db_res **out,
+                         struct sh_err *err);
 
 /* store_dataset.c */
 int store_dataset_list(struct api_req *q, const struct req_page *page, json_t **out,
@@ -244,6 +246,8 @@ struct store_parts {
 int store_submit_parts(struct api_req *q, const char *model, int64_t version, const char *dataset,
                        const char *eval_dataset, struct store_parts *out, struct sh_err *err);
 void store_parts_fini(struct store_parts *p);
+/* Bytes that the tenant has stored: models, datasets, results. */
+int store_stored(struct api_req *q, int64_t *out, struct sh_err *err);
 /* All jobs of one request: an array of objects whose members are the columns of SUBMIT. array: the
  * same for job_array, or NULL. what: "job", "batch" or "array", for the audit. Rows, by
  * place: place, id (NULL: no job was made, as its token is known or no such queue is open), its
@@ -274,6 +278,8 @@ int store_job_control(struct api_req *q, const char *job, const char *array, con
  * names, or would have too many labels. */
 int store_job_patch(struct api_req *q, const char *id, const char *if_match, const char *patch,
                     json_t **out, struct sh_err *err);
+/* The job's row forgets its file. *out is NULL if it has none. */
+int store_job_drop_result(struct api_req *q, const char *id, json_t **out, struct sh_err *err);
 int store_job_events(struct api_req *q, const char *id, const struct req_page *page, json_t **out,
                      struct sh_err *err);
 /* For event streams. *newest: the id of its last event (0: none); *is_final: no more will come.

@@ -1,6 +1,9 @@
 /* store_blob.c - SQL of what refers to the files in blobs/. */
-#include "api/store.h"
+#include "api/files.h"
 #include "api/store_sql.h"
+
+#include <inttypes.h>
+#include <stdio.h>
 
 /* clang-format off */
 /* Deleting what a live job uses is refused; should such a job be there all the same, its files
@@ -26,9 +29,16 @@ static const struct db_stmt BLOB_USED = {
 
 static const struct db_stmt JOBS_GONE = {
     "blob_jobs_gone",
-    "SELECT u.id FROM unnest(string_to_array($1, ',')::bigint[]) AS u (id) WHERE NOT EXISTS "
-    "(SELECT 1 FROM job j WHERE j.id = u.id)",
-    1,
+    "SELECT u.id, j.id IS NULL FROM unnest(string_to_array($1, ',')::bigint[]) AS u (id) LEFT JOIN "
+    "job j ON j.id = u.id WHERE j.id IS NULL OR (j.state IN ('FAILED', 'CANCELLED', 'EXPIRED') AND "
+    "j.finished_at < to_timestamp($2::bigint))",
+    2,
+};
+static const struct db_stmt JOB_OWNED = {
+    "job_owned",
+    "SELECT j.id FROM job j WHERE j.id = $1::bigint AND j.executor = $2 AND j.attempt = "
+    "$3::integer AND j.state IN ('STARTING', 'RUNNING', 'PREEMPTED', 'COMPLETING') FOR SHARE",
+    3,
 };
 /* clang-format on */
 
@@ -47,7 +57,21 @@ int store_blob_used(struct db *db, const char *path, bool *out, struct sh_err *e
     return rc;
 }
 
-int store_blob_jobs_gone(struct db *db, const char *ids, struct db_res **out, struct sh_err *err)
+int store_job_owned(struct db *db, const struct store_owner *o, bool *out, struct sh_err *err)
 {
-    return db_exec(db, &JOBS_GONE, (const char *[]){ids}, out, err);
+    struct db_res *res = NULL;
+    int rc = db_exec(db, &JOB_OWNED, (const char *[]){o->job, o->executor, o->attempt}, &res, err);
+
+    *out = !rc && db_rows(res) > 0;
+    db_res_free(res);
+    return rc;
+}
+
+int store_blob_jobs_gone(struct db *db, const char *ids, int64_t before_s, struct db_res **out,
+                         struct sh_err *err)
+{
+    char before[24];
+
+    snprintf(before, sizeof(before), "%" PRId64, before_s);
+    return db_exec(db, &JOBS_GONE, (const char *[]){ids, before}, out, err);
 }

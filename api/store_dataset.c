@@ -46,11 +46,8 @@ static const struct db_stmt DATASET_DELETE = {
 
 static const struct db_stmt DATASET_SLOT = {
     "dataset_slot",
-    "SELECT d.id, d.state, d.state = 'UPLOADING', (SELECT coalesce(sum(y.bytes), 0) FROM "
-    "model_version y JOIN model z ON z.id = y.model_id WHERE z.tenant_id = $1::bigint AND "
-    "y.state <> 'DELETED') + (SELECT coalesce(sum(y.bytes), 0) FROM dataset y WHERE y.tenant_id "
-    "= $1::bigint AND y.state <> 'DELETED'), qt.max_storage_bytes, d.row_version FROM dataset d "
-    "JOIN quota qt "
+    "SELECT d.id, d.state, d.state = 'UPLOADING', " SQL_STORED("$1::bigint")
+    ", qt.max_storage_bytes, d.row_version FROM dataset d JOIN quota qt "
     "ON qt.tenant_id = d.tenant_id WHERE d.tenant_id = $1::bigint AND d.name = $2 AND d.state <> "
     "'DELETED'",
     2,

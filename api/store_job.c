@@ -68,6 +68,17 @@ static const struct db_stmt JOB_PATCH = {
     7,
 };
 
+static const struct db_stmt JOB_DROP_RESULT = {
+    "job_drop_result",
+    "WITH o AS (SELECT * FROM job WHERE tenant_id = $1::bigint AND id = $2::bigint AND state = "
+    "'SUCCEEDED' AND result ? 'digest' FOR UPDATE), "
+    "j AS (UPDATE job x SET result = x.result - 'digest' - 'bytes', row_version = x.row_version + "
+    "1 FROM o WHERE x.id = o.id RETURNING x.*), " SQL_AUDIT("$3", "$4", "result.delete",
+    "j.tenant_id", "'job/' || j.id", "o.result", "j.result", "j, o")
+    "SELECT to_jsonb(j.id) FROM j",
+    4,
+};
+
 static const struct db_stmt JOB_NEWEST_EVENT = {
     "job_newest_event",
     "SELECT coalesce((SELECT max(e.id) FROM job_event e WHERE e.job_id = j.id), 0), j.state IN "
@@ -181,6 +192,15 @@ int store_job_patch(struct api_req *q, const char *id, const char *if_match, con
     snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     snprintf(max, sizeof(max), "%u", JOBSPEC_MAX_LABELS);
     return store_one(q->db, &JOB_PATCH, p, out, err);
+}
+
+int store_job_drop_result(struct api_req *q, const char *id, json_t **out, struct sh_err *err)
+{
+    char tenant[24];
+    const char *p[] = {tenant, id, q->who.key_id, q->request_id};
+
+    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
+    return store_one(q->db, &JOB_DROP_RESULT, p, out, err);
 }
 
 int store_job_events(struct api_req *q, const char *id, const struct req_page *page, json_t **out,

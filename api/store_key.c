@@ -38,26 +38,26 @@ static const struct db_stmt KEY_CREATE = {
     9,
 };
 
-static const struct db_stmt KEY_CREATE_ADMIN = {
-    "key_create_admin",
-    "WITH k AS (INSERT INTO api_key (id, name, role, hash) VALUES ($1, $2, 'admin', decode($3, "
+static const struct db_stmt KEY_CREATE_PLATFORM = {
+    "key_create_platform",
+    "WITH k AS (INSERT INTO api_key (id, name, role, hash) VALUES ($1, $2, $6, decode($3, "
     "'hex')) RETURNING *), " SQL_AUDIT("$4", "$5", "key.create", "k.tenant_id", "'key/' || k.id",
     "NULL", SQL_KEY("k"), "k")
     "SELECT " SQL_KEY("k") " FROM k",
-    5,
+    6,
 };
 
-static const struct db_stmt KEY_ADMIN_LOCK = {
-    "key_admin_lock",
+static const struct db_stmt KEY_BOOT_LOCK = {
+    "key_boot_lock",
     "SELECT pg_advisory_xact_lock(x'73686b6579'::bigint)",
     0,
 };
 
-static const struct db_stmt KEY_ADMIN_LIVE = {
-    "key_admin_live",
-    "SELECT EXISTS (SELECT 1 FROM api_key WHERE role = 'admin' AND revoked_at IS NULL AND "
+static const struct db_stmt KEY_ROLE_LIVE = {
+    "key_role_live",
+    "SELECT EXISTS (SELECT 1 FROM api_key WHERE role = $1 AND revoked_at IS NULL AND "
     "(expires_at IS NULL OR expires_at > now()))",
-    0,
+    1,
 };
 
 static const struct db_stmt KEY_REVOKE = {
@@ -143,22 +143,22 @@ int store_key_create(struct db *db, const char *by_key, const char *request_id,
     char limit[24];
     const char *p[] = {k->id,     k->name, k->role,    k->hash_hex, k->expires_at,
                        k->tenant, by_key,  request_id, limit};
-    const char *admin[] = {k->id, k->name, k->hash_hex, by_key, request_id};
+    const char *platform[] = {k->id, k->name, k->hash_hex, by_key, request_id, k->role};
 
     snprintf(limit, sizeof(limit), "%d", STORE_MAX_KEYS);
     if (!k->tenant)
-        return store_one(db, &KEY_CREATE_ADMIN, admin, out, err);
+        return store_one(db, &KEY_CREATE_PLATFORM, platform, out, err);
     return store_one(db, &KEY_CREATE, p, out, err);
 }
 
-int store_key_admin_exists(struct db *db, bool *out, struct sh_err *err)
+int store_key_role_exists(struct db *db, const char *role, bool *out, struct sh_err *err)
 {
     struct db_res *res = NULL;
     /* Two statements: the second must see what the holder of the lock before us has committed. */
-    int rc = db_exec(db, &KEY_ADMIN_LOCK, NULL, NULL, err);
+    int rc = db_exec(db, &KEY_BOOT_LOCK, NULL, NULL, err);
 
     if (!rc)
-        rc = db_exec(db, &KEY_ADMIN_LIVE, NULL, &res, err);
+        rc = db_exec(db, &KEY_ROLE_LIVE, &role, &res, err);
     *out = !rc && db_bool(res, 0, 0);
     db_res_free(res);
     return rc;

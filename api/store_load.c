@@ -51,7 +51,11 @@ static const struct db_stmt PIN_ROOM = {
     "v.version = $3::int)))) "
     "SELECT (SELECT min(pool_bytes) FROM executor WHERE state = 'UP'), q.gpu_memory_max_bytes, "
     "(SELECT coalesce(sum(bytes), 0) FROM p WHERE tenant_id = $1::bigint), "
-    "(SELECT coalesce(sum(bytes), 0) FROM p) FROM quota q WHERE q.tenant_id = $1::bigint",
+    "(SELECT coalesce(sum(bytes), 0) FROM p), "
+    "(SELECT coalesce(sum(greatest(o.gpu_memory_min_bytes - coalesce((SELECT sum(bytes) FROM p "
+    "WHERE tenant_id = o.tenant_id), 0), 0)), 0) FROM quota o JOIN tenant t ON t.id = o.tenant_id "
+    "WHERE t.state <> 'DELETED' AND o.tenant_id <> $1::bigint) "
+    "FROM quota q WHERE q.tenant_id = $1::bigint",
     3,
 };
 
@@ -93,7 +97,7 @@ struct wish {
 static int check_room(struct db *db, const char *const *params, struct sh_err *err)
 {
     struct db_res *r = NULL;
-    int64_t pool, limit, mine, all;
+    int64_t pool, limit, mine, all, kept;
     bool has_quota;
     int rc = db_exec(db, &PIN_ROOM, params, &r, err);
 
@@ -104,6 +108,7 @@ static int check_room(struct db *db, const char *const *params, struct sh_err *e
     limit = db_i64(r, 0, 1, pool / 100 * PIN_TENANT_PERCENT);
     mine = db_i64(r, 0, 2, 0);
     all = db_i64(r, 0, 3, 0);
+    kept = db_i64(r, 0, 4, 0);
     if (pool == 0)
         rc = SH_FAIL(err, SH_E_UNAVAILABLE, "no executor is connected: nothing can be pinned now");
     else if (mine > limit)
@@ -117,6 +122,10 @@ static int check_room(struct db *db, const char *const *params, struct sh_err *e
                      "pinned images of all tenants would take more than %d %% of the smallest "
                      "device (%" PRId64 " bytes); unpin another version",
                      PIN_ALL_PERCENT, pool);
+    else if (all > pool - kept)
+        rc = SH_FAIL(err, SH_E_CONFLICT,
+                     "pinned images would take of what is kept for other tenants on the smallest "
+                     "device (gpu_memory_min_bytes); unpin another version");
 out:
     db_res_free(r);
     return rc;

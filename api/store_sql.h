@@ -14,6 +14,14 @@
     "SELECT " key ", " request ", '" action "', " tenant ", " resource ", " before ", " after      \
     " FROM " from ") "
 
+/* What a tenant (a number) has stored: models, datasets, results. */
+#define SQL_STORED(tenant)                                                                         \
+    "((SELECT coalesce(sum(y.bytes), 0) FROM model_version y JOIN model z ON z.id = y.model_id "   \
+    "WHERE z.tenant_id = " tenant " AND y.state <> 'DELETED') + (SELECT coalesce(sum(y.bytes), 0) "\
+    "FROM dataset y WHERE y.tenant_id = " tenant " AND y.state <> 'DELETED') + (SELECT "           \
+    "coalesce(sum(y.result_bytes), 0) FROM job y WHERE y.tenant_id = " tenant " AND y.state = "    \
+    "'SUCCEEDED' AND y.result_version_id IS NULL AND y.result_bytes > 0))"
+
 #define SQL_TENANT(t)                                                                              \
     "jsonb_build_object('name', " t ".name, 'state', " t ".state, 'created_at', " SQL_TIME(t       \
     ".created_at") ", 'row_version', " t ".row_version)"

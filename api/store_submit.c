@@ -28,6 +28,12 @@ static const struct db_stmt SUBMIT_PARTS = {
     5,
 };
 
+static const struct db_stmt STORED = {
+    "stored",
+    "SELECT " SQL_STORED("$1::bigint"),
+    1,
+};
+
 /* Numbers are drawn first, so that each row of the answer knows which of the jobs it was. A token
  * that is known makes no row. */
 static const struct db_stmt SUBMIT = {
@@ -126,4 +132,17 @@ int store_job_by_token(struct api_req *q, const char *token, json_t **out, struc
 
     snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     return store_one(q->db, &JOB_BY_TOKEN, p, out, err);
+}
+
+int store_stored(struct api_req *q, int64_t *out, struct sh_err *err)
+{
+    char tenant[24];
+    struct db_res *res = NULL;
+    int rc;
+
+    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
+    rc = db_exec(q->db, &STORED, (const char *[]){tenant}, &res, err);
+    *out = rc ? 0 : db_i64(res, 0, 0, 0);
+    db_res_free(res);
+    return rc;
 }

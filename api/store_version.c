@@ -62,10 +62,8 @@ static const struct db_stmt VERSION_DELETE = {
 
 static const struct db_stmt VERSION_SLOT = {
     "version_slot",
-    "SELECT v.id, v.state, " SQL_OPEN("v") ", (SELECT coalesce(sum(y.bytes), 0) FROM "
-    "model_version y JOIN model z ON z.id = y.model_id WHERE z.tenant_id = $1::bigint AND "
-    "y.state <> 'DELETED') + (SELECT coalesce(sum(y.bytes), 0) FROM dataset y WHERE y.tenant_id "
-    "= $1::bigint AND y.state <> 'DELETED'), qt.max_storage_bytes, v.row_version FROM "
+    "SELECT v.id, v.state, " SQL_OPEN("v") ", " SQL_STORED("$1::bigint")
+    ", qt.max_storage_bytes, v.row_version FROM "
     "model_version v JOIN "
     "model m ON m.id = v.model_id JOIN quota qt ON qt.tenant_id = m.tenant_id WHERE m.tenant_id "
     "= $1::bigint AND m.name = $2 AND m.deleted_at IS NULL AND v.version = $3::int AND v.state "

@@ -50,6 +50,19 @@ static bool same(const char *a, const char *b)
     return a == b || (a && b && strcmp(a, b) == 0);
 }
 
+/* Its outputs will count too: is there room? */
+static int add_stored(struct api_req *q, struct store_parts *p, struct sh_err *err)
+{
+    int64_t stored;
+    int rc = store_stored(q, &stored, err);
+
+    if (!rc && json_object_set_new(p->dataset, "stored_bytes", json_integer(stored)))
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not note what is stored");
+    if (rc)
+        store_parts_fini(p);
+    return rc;
+}
+
 /* Jobs of a batch are much alike: the last one is the likeliest. */
 static int find_parts(struct api_req *q, struct lookup *l, const struct jobspec *s,
                       const struct store_parts **out, struct sh_err *err)
@@ -69,6 +82,8 @@ static int find_parts(struct api_req *q, struct lookup *l, const struct jobspec 
     rc = sh_grow(&l->items, &l->cap, l->n + 1, sizeof(*l->items), SUBMIT_MAX_JOBS, "jobs", err);
     if (!rc)
         rc = store_submit_parts(q, s->model, s->version, s->dataset, s->eval_dataset, &found, err);
+    if (!rc && s->is_batch && found.dataset)
+        rc = add_stored(q, &found, err);
     if (rc)
         return rc;
     l->items[l->n] = (struct known){s, found};

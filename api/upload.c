@@ -3,6 +3,7 @@
 
 #include "api/api.h"
 #include "api/artifact.h"
+#include "api/files.h"
 #include "api/handlers.h"
 #include "api/link.h"
 #include "api/noun.h"
@@ -81,6 +82,8 @@ static int find_slot(struct api_req *q, struct store_slot *slot, struct sh_err *
     int rc = SH_OK;
 
     *slot = (struct store_slot){0};
+    if (q->route->body == BODY_FILE)
+        return files_slot(q, slot, err);
     if (model && noun_is_name(q->params[0]) && noun_is_number(name, INT32_MAX))
         rc = store_version_slot(q, q->params[0], name, slot, err);
     else if (!model && noun_is_name(name))
@@ -128,7 +131,7 @@ int upload_begin(struct api_req *q, struct sh_err *err)
     struct store_slot slot;
     int rc = SH_OK;
 
-    if (q->tenant_id == 0)
+    if (q->tenant_id == 0 && (q->route->flags & ROUTE_TENANT))
         rc = store_tenant_id(q->db, q->tenant, &q->tenant_id, err);
     if (!rc)
         rc = find_slot(q, &slot, err);
@@ -229,6 +232,13 @@ static int complete(struct api_req *q, char hex[static SH_SHA256_HEX], struct sh
     if (!rc && fsync(u->fd))
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write the upload to disk");
     return rc;
+}
+
+int upload_complete(struct api_req *q, char hex[static SH_SHA256_HEX], const char **path,
+                    struct sh_err *err)
+{
+    *path = q->upload->path;
+    return complete(q, hex, err);
 }
 
 /* A model that was refused: the version says so too, and the reply lists the nodes. */

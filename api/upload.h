@@ -1,4 +1,4 @@
-/* upload.h - model and dataset files: streamed to disk, checked, put in place.
+/* upload.h - files of models, datasets and jobs: streamed to disk, checked, put in place.
  *
  *   begin   (pool)         is there a slot for it, is there room? a temporary file is opened
  *   piece   (HTTP thread)  bytes go to a buffer of 1 MiB; a full one is hashed and written by
@@ -12,6 +12,7 @@
 #define SH_API_UPLOAD_H
 
 #include "api/req.h"
+#include "common/hash.h"
 
 #define UPLOAD_MAX 16 /* at the same time */
 
@@ -19,6 +20,9 @@ int upload_begin(struct api_req *q, struct sh_err *err);
 /* API_AGAIN: the buffer is full, run upload_flush before the next piece. */
 int upload_piece(struct api_req *q, const char *data, size_t n, struct sh_err *err);
 int upload_flush(struct api_req *q, struct sh_err *err);
+/* All of it has arrived and is on disk, at *path (BORROWED); hex: its SHA-256. */
+int upload_complete(struct api_req *q, char hex[static SH_SHA256_HEX], const char **path,
+                    struct sh_err *err);
 /* Any thread; does not wait for the disk: what is left is removed on the pool. NULL is allowed. */
 void upload_close(struct upload *u);
 

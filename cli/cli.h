@@ -7,8 +7,8 @@
 #ifndef SH_CLI_CLI_H
 #define SH_CLI_CLI_H
 
-#include "cli/http.h"
 #include "common/conf.h"
+#include "common/http.h"
 #include "common/json.h"
 
 #include <stdbool.h>
@@ -65,7 +65,7 @@ struct cli {
     enum cli_output output;
     bool is_wide, is_yaml;
     json_t *seen;            /* OWNED; with --watch: what was printed, by name */
-    struct http *http;       /* OWNED; NULL until the first call */
+    struct sh_http *http;    /* OWNED; NULL until the first call */
     const char *config_path; /* BORROWED; NULL: none is known */
     int64_t timeout_ms;      /* of each call; 0: the usual */
     char *server;            /* OWNED; set with http */
@@ -177,7 +177,7 @@ int cli_set_number(struct cli *c, json_t *obj, const char *name, const char *tex
                    struct sh_err *err);
 
 /* Turns an answer into a failure (status >= 400) or SH_OK; keeps the document. */
-int rest_check(struct cli *c, const struct http_reply *r, unsigned flags, struct sh_err *err);
+int rest_check(struct cli *c, const struct sh_http_reply *r, unsigned flags, struct sh_err *err);
 /* Adds ?tenant= to a path. */
 int rest_with_tenant(const struct cli *c, const char *path, char **out, struct sh_err *err);
 
@@ -241,7 +241,7 @@ int job_look_at(struct cli *c, const char *path, int64_t *seen_ns, json_t **out,
 int jobs_submit_file(struct cli *c, struct sh_err *err);          /* many.c */
 int array_submit(struct cli *c, json_t *job, struct sh_err *err); /* array.c */
 cli_fn array_get, array_set, array_wait, array_control;           /* array.c */
-cli_fn job_result;                                                /* result.c */
+cli_fn job_result, job_result_delete;                             /* result.c */
 cli_fn queue_get, queue_create, queue_set, queue_delete;          /* queue.c */
 cli_fn usage_get, share_get, audit_get;                           /* usage.c */
 cli_fn config_get, config_set, config_use, config_delete;         /* profile.c */

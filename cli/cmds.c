@@ -294,6 +294,8 @@ const struct cli_cmd CLI_CMDS[] = {
     {"delete", "queue", "NAME", "delete a queue of --tenant that has no live jobs", queue_delete,
      NONE},
     {"delete", "dataset", "NAME", "delete a dataset", dataset_delete, NONE},
+    {"delete", "result", "JOB", "remove the file that a job left; it counts as stored until then",
+     job_result_delete, NONE},
 
     {"load", NULL, "MODEL[:VERSION]",
      "load what was unloaded or has failed; without a version all", model_load, OPTS(LOAD)},

@@ -98,12 +98,12 @@ static bool on_data(const char *data, size_t n, void *arg)
 /* One connection. *more: the job goes on as far as we know. */
 static int listen_once(struct follow *f, const char *path, bool *more, struct sh_err *err)
 {
-    struct http_reply r = {0};
-    struct http_req q = {.method = "GET",
-                         .headers = {"Accept: text/event-stream"},
-                         .data = on_data,
-                         .data_arg = f,
-                         .timeout_ms = SILENCE_MS};
+    struct sh_http_reply r = {0};
+    struct sh_http_req q = {.method = "GET",
+                            .headers = {"Accept: text/event-stream"},
+                            .data = on_data,
+                            .data_arg = f,
+                            .timeout_ms = SILENCE_MS};
     char last[96], *full = NULL;
     int rc = rest_open(f->c, err);
 
@@ -118,7 +118,7 @@ static int listen_once(struct follow *f, const char *path, bool *more, struct sh
     q.path = full;
     sh_buf_reset(&f->line);
     if (!rc) {
-        rc = http_call(f->c->http, &q, &r, err);
+        rc = sh_http_call(f->c->http, &q, &r, err);
         if (rc)
             f->c->exit_code = CLI_NOT_REACHABLE;
     }
@@ -127,7 +127,7 @@ static int listen_once(struct follow *f, const char *path, bool *more, struct sh
     if (!rc && f->rc)
         rc = SH_FAIL(err, f->rc, "the server's answer is not a stream of events");
     *more = !f->is_over && r.status != 204;
-    http_reply_fini(&r);
+    sh_http_reply_fini(&r);
     free(full);
     return rc;
 }

@@ -105,7 +105,7 @@ static int keep_latency(struct load *l, int64_t ns, struct sh_err *err)
 /* One request. A refusal is counted, and the run goes on. */
 static int send_one(struct load *l, int64_t first, int64_t rows, bool keep, struct sh_err *err)
 {
-    struct http_reply r = {0};
+    struct sh_http_reply r = {0};
     struct sh_err refusal = {0};
     char header[64];
     size_t json_len;
@@ -116,15 +116,15 @@ static int send_one(struct load *l, int64_t first, int64_t rows, bool keep, stru
         return rc;
     snprintf(header, sizeof(header), "Inference-Header-Content-Length: %zu", json_len);
     start = sh_clock_ns();
-    rc = http_call(l->c->http,
-                   &(struct http_req){.method = "POST",
-                                      .path = l->url,
-                                      .body = l->body.data,
-                                      .body_len = l->body.len,
-                                      .type = "application/octet-stream",
-                                      .headers = {header},
-                                      .timeout_ms = REQUEST_MS},
-                   &r, err);
+    rc = sh_http_call(l->c->http,
+                      &(struct sh_http_req){.method = "POST",
+                                            .path = l->url,
+                                            .body = l->body.data,
+                                            .body_len = l->body.len,
+                                            .type = "application/octet-stream",
+                                            .headers = {header},
+                                            .timeout_ms = REQUEST_MS},
+                      &r, err);
     if (rc) {
         l->c->exit_code = CLI_NOT_REACHABLE;
         return rc;
@@ -137,7 +137,7 @@ static int send_one(struct load *l, int64_t first, int64_t rows, bool keep, stru
         if (!rc && keep)
             rc = tensors_append(&l->out, r.body, r.len, r.json_len, MAX_OUTPUTS, err);
     }
-    http_reply_fini(&r);
+    sh_http_reply_fini(&r);
     return rc;
 }
 

@@ -338,7 +338,7 @@ int main(int argc, char **argv)
     }
     if (rc)
         print_failure(&c, &err);
-    http_free(c.http);
+    sh_http_free(c.http);
     json_decref(c.problem);
     json_decref(c.seen);
     free(c.server);

@@ -47,7 +47,7 @@ void progress_begin(const struct cli *c, struct progress *p);
 void progress_show(struct progress *p, double fraction, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void progress_end(struct progress *p);                             /* removes the bar */
-void progress_upload(int64_t done, int64_t total, void *progress); /* an http_progress_fn */
+void progress_upload(int64_t done, int64_t total, void *progress); /* an sh_http_progress_fn */
 
 void cli_sleep_ms(int64_t ms);
 

@@ -149,7 +149,6 @@ __attribute__((format(printf, 3, 4))) static void arg(struct builder *b, struct 
 static void common_args(struct builder *b, struct plan_proc *pp, int metrics_port)
 {
     pp->metrics_port = metrics_port;
-    arg(b, pp, "--state-dir=%s", b->s->dir);
     arg(b, pp, "--log-level=%s", b->o->log_level);
     if (metrics_port)
         arg(b, pp, "--metrics-addr=%s:%d", b->o->bind, metrics_port);
@@ -233,6 +232,7 @@ static void add_executor(struct builder *b, int i, int port)
     pp = add_proc(b, name, PLAN_DAEMON, 20000);
     arg(b, pp, "shunt-executor");
     arg(b, pp, "--name=%s", name + strlen("executor-"));
+    arg(b, pp, "--state-dir=%s", b->s->dir);
     schedulers_arg(b, pp);
     arg(b, pp, "--data-addr=unix:%s/%s.sock", b->s->sock, name);
     arg(b, pp, "--device=%s", o->device);
@@ -253,8 +253,10 @@ static void add_api(struct builder *b, int port)
     arg(b, pp, "shunt-api");
     arg(b, pp, "--name=api");
     arg(b, pp, "--listen=%s:%d", b->o->bind, port);
+    arg(b, pp, "--state-dir=%s", b->s->dir);
     schedulers_arg(b, pp);
     arg(b, pp, "--admin-key-file=%s", b->p->key_file);
+    arg(b, pp, "--executor-key-file=%s/executor.key", b->s->dir);
     common_args(b, pp, port + METRICS_OFFSET);
 }
 

@@ -72,7 +72,7 @@ int rest_open(struct cli *c, struct sh_err *err)
     if (!rc && !c->server)
         rc = sh_strdup(DEFAULT_SERVER, &c->server, err);
     if (!rc)
-        rc = http_new(c->server, key, &c->http, err);
+        rc = sh_http_new(c->server, key, &c->http, err);
     if (rc == SH_E_INVALID)
         c->exit_code = CLI_USAGE;
     free(key);
@@ -190,7 +190,7 @@ int rest_model_ref(struct cli *c, const char *ref, char name[static 129], int64_
 
 /* ---------------------------------------------------------------- refusals */
 
-int rest_check(struct cli *c, const struct http_reply *r, unsigned flags, struct sh_err *err)
+int rest_check(struct cli *c, const struct sh_http_reply *r, unsigned flags, struct sh_err *err)
 {
     const char *code, *detail;
     json_t *j = NULL;
@@ -229,7 +229,7 @@ int rest_check(struct cli *c, const struct http_reply *r, unsigned flags, struct
 int rest_call(struct cli *c, const char *method, const char *path, const json_t *body,
               unsigned flags, json_t **out, struct sh_err *err)
 {
-    struct http_reply r = {0};
+    struct sh_http_reply r = {0};
     char *text = NULL, *full = NULL, *dry = NULL;
     int rc;
 
@@ -243,16 +243,16 @@ int rest_call(struct cli *c, const char *method, const char *path, const json_t 
     if (!rc && c->conf->dry_run && strcmp(method, "GET") != 0)
         rc = rest_query(full ? full : path, &dry, err, "dry_run", "true", NULL);
     if (!rc) {
-        struct http_req q = {.method = method,
-                             .path = dry    ? dry
-                                     : full ? full
-                                            : path,
-                             .body = text,
-                             .body_len = text ? strlen(text) : 0,
-                             .type = text ? "application/json" : NULL,
-                             .timeout_ms = c->timeout_ms};
+        struct sh_http_req q = {.method = method,
+                                .path = dry    ? dry
+                                        : full ? full
+                                               : path,
+                                .body = text,
+                                .body_len = text ? strlen(text) : 0,
+                                .type = text ? "application/json" : NULL,
+                                .timeout_ms = c->timeout_ms};
 
-        rc = http_call(c->http, &q, &r, err);
+        rc = sh_http_call(c->http, &q, &r, err);
         if (rc && !(flags & REST_QUIET))
             c->exit_code = CLI_NOT_REACHABLE;
     }
@@ -260,7 +260,7 @@ int rest_call(struct cli *c, const char *method, const char *path, const json_t 
         rc = rest_check(c, &r, flags, err);
     if (!rc && out && r.len > 0)
         rc = sh_json_parse(r.body, r.len, MAX_JSON, out, err);
-    http_reply_fini(&r);
+    sh_http_reply_fini(&r);
     free(text);
     free(full);
     free(dry);

@@ -38,13 +38,13 @@ static void on_progress(int64_t done, int64_t total, void *arg)
 static int fetch_once(struct download *d, struct sh_err *err)
 {
     char range[64], if_range[96];
-    struct http_req q = {.method = "GET",
-                         .path = d->path,
-                         .out_fd = d->fd,
-                         .progress = on_progress,
-                         .progress_arg = d,
-                         .timeout_ms = STILL_MS};
-    struct http_reply r = {0};
+    struct sh_http_req q = {.method = "GET",
+                            .path = d->path,
+                            .out_fd = d->fd,
+                            .progress = on_progress,
+                            .progress_arg = d,
+                            .timeout_ms = STILL_MS};
+    struct sh_http_reply r = {0};
     int rc;
 
     if (d->had > 0) {
@@ -53,12 +53,12 @@ static int fetch_once(struct download *d, struct sh_err *err)
         q.headers[0] = range;
         q.headers[1] = if_range;
     }
-    rc = http_call(d->c->http, &q, &r, err);
+    rc = sh_http_call(d->c->http, &q, &r, err);
     if (!rc)
         rc = rest_check(d->c, &r, 0, err);
     else
         d->c->exit_code = CLI_NOT_REACHABLE;
-    http_reply_fini(&r);
+    sh_http_reply_fini(&r);
     return rc;
 }
 
@@ -160,5 +160,17 @@ int job_result(struct cli *c, struct sh_err *err)
     if (!rc && (!c->conf->out || !c->conf->out[0] || c->output != OUTPUT_TABLE))
         rc = out_object(c, j, "job", err);
     json_decref(j);
+    return rc;
+}
+
+int job_result_delete(struct cli *c, struct sh_err *err)
+{
+    char path[REST_PATH_MAX];
+    int rc = rest_path(path, err, "api", "v1", "jobs", c->args[0], "result", "artifact", NULL);
+
+    if (!rc)
+        rc = rest_call(c, "DELETE", path, NULL, REST_TENANT, NULL, err);
+    if (!rc)
+        out_say(c, "The file of job %s is removed.", c->args[0]);
     return rc;
 }

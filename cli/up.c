@@ -57,13 +57,13 @@ static int take_lock(const struct state *s, int *fd, struct sh_err *err)
 
 /* ---------------------------------------------------------------- is it up? */
 
-static bool answers_ready(struct http *h)
+static bool answers_ready(struct sh_http *h)
 {
-    struct http_req q = {.method = "GET", .path = "/v2/health/ready", .timeout_ms = PROBE_MS};
-    struct http_reply r = {0};
-    bool ok = http_call(h, &q, &r, NULL) == SH_OK && r.status == 200;
+    struct sh_http_req q = {.method = "GET", .path = "/v2/health/ready", .timeout_ms = PROBE_MS};
+    struct sh_http_reply r = {0};
+    bool ok = sh_http_call(h, &q, &r, NULL) == SH_OK && r.status == 200;
 
-    http_reply_fini(&r);
+    sh_http_reply_fini(&r);
     return ok;
 }
 
@@ -74,7 +74,7 @@ static int64_t executors_up(struct cli *c)
     size_t i;
 
     if (rest_list(c, "/api/v1/executors", REST_QUIET, &list, NULL) != SH_OK) {
-        http_free(c->http); /* perhaps the key was not there yet: read it again */
+        sh_http_free(c->http); /* perhaps the key was not there yet: read it again */
         c->http = NULL;
         free(c->server);
         c->server = NULL;
@@ -116,7 +116,7 @@ static void print_tail(const struct state *s, const char *name)
 struct wait {
     const struct state *s;
     const struct plan *plan;
-    struct http *http; /* without a key */
+    struct sh_http *http; /* without a key */
     struct progress bar;
     char slow[48];   /* a process that is not there yet */
     char broken[48]; /* one that ends again and again */
@@ -275,7 +275,7 @@ static int start_and_wait(struct cli *c, const struct state *s, struct plan *p, 
 {
     struct wait w = {.s = s, .plan = p};
     bool found;
-    int rc = http_new(p->server, NULL, &w.http, err);
+    int rc = sh_http_new(p->server, NULL, &w.http, err);
     pid_t pid;
 
     if (rc)
@@ -305,7 +305,7 @@ static int start_and_wait(struct cli *c, const struct state *s, struct plan *p, 
         print_up(c, s, p, prometheus);
     }
 out:
-    http_free(w.http);
+    sh_http_free(w.http);
     return rc;
 }
 

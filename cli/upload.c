@@ -47,17 +47,6 @@ int upload_digest(int fd, int64_t bytes, struct progress *bar, uint8_t *out, str
     return rc;
 }
 
-/* Content-Digest wants the usual alphabet of base64, with padding. */
-static void digest_header(const uint8_t sha[static SH_SHA256_BYTES], char *out, size_t size)
-{
-    char text[48];
-
-    sh_base64url(sha, SH_SHA256_BYTES, text);
-    for (char *p = text; *p; p++)
-        *p = *p == '-' ? '+' : *p == '_' ? '/' : *p;
-    snprintf(out, size, "Content-Digest: sha-256=:%s=:", text);
-}
-
 static int open_file(const char *file, int *fd, int64_t *bytes, struct sh_err *err)
 {
     struct stat st;
@@ -83,7 +72,7 @@ int upload_check(const char *file, struct sh_err *err)
 
 int upload_file(struct cli *c, const char *path, const char *file, json_t **out, struct sh_err *err)
 {
-    struct http_reply r = {0};
+    struct sh_http_reply r = {0};
     uint8_t sha[SH_SHA256_BYTES];
     char header[128], *full = NULL;
     struct progress bar;
@@ -99,18 +88,18 @@ int upload_file(struct cli *c, const char *path, const char *file, json_t **out,
     if (!rc)
         rc = rest_with_tenant(c, path, &full, err);
     if (!rc) {
-        struct http_req q = {.method = "PUT",
-                             .path = full,
-                             .file_fd = fd,
-                             .file_bytes = bytes,
-                             .type = "application/octet-stream",
-                             .headers = {header},
-                             .progress = progress_upload,
-                             .progress_arg = &bar,
-                             .timeout_ms = STILL_MS};
+        struct sh_http_req q = {.method = "PUT",
+                                .path = full,
+                                .file_fd = fd,
+                                .file_bytes = bytes,
+                                .type = "application/octet-stream",
+                                .headers = {header},
+                                .progress = progress_upload,
+                                .progress_arg = &bar,
+                                .timeout_ms = STILL_MS};
 
-        digest_header(sha, header, sizeof(header));
-        rc = http_call(c->http, &q, &r, err);
+        sh_http_digest_header(sha, header, sizeof(header));
+        rc = sh_http_call(c->http, &q, &r, err);
         if (rc)
             c->exit_code = CLI_NOT_REACHABLE;
     }
@@ -119,7 +108,7 @@ int upload_file(struct cli *c, const char *path, const char *file, json_t **out,
         rc = rest_check(c, &r, 0, err);
     if (!rc)
         rc = sh_json_parse(r.body, r.len, 64 << 20, out, err);
-    http_reply_fini(&r);
+    sh_http_reply_fini(&r);
     free(full);
     if (fd >= 0)
         close(fd);

@@ -3,9 +3,13 @@
 
 #include "common/mem.h"
 
+#include <errno.h>
 #include <gnutls/crypto.h>
 #include <gnutls/gnutls.h>
 #include <stdlib.h>
+#include <unistd.h>
+
+#define FILE_CHUNK ((size_t)1 << 20)
 
 struct sh_sha256 {
     gnutls_hash_hd_t hd;
@@ -65,6 +69,32 @@ void sh_sha256_free(struct sh_sha256 *h)
     if (h && h->hd)
         gnutls_hash_deinit(h->hd, NULL);
     free(h);
+}
+
+int sh_sha256_fd(int fd, char hex[static SH_SHA256_HEX], uint64_t *bytes, struct sh_err *err)
+{
+    struct sh_sha256 *h = NULL;
+    uint8_t digest[SH_SHA256_BYTES];
+    char *chunk = malloc(FILE_CHUNK);
+    ssize_t n = 0;
+    int rc =
+        chunk ? sh_sha256_new(&h, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a buffer");
+
+    *bytes = 0;
+    while (!rc && (n = read(fd, chunk, FILE_CHUNK)) != 0) {
+        if (n < 0 && errno == EINTR)
+            continue;
+        rc = n < 0 ? SH_FAIL_ERRNO(err, SH_E_IO, "could not read a file for its digest")
+                   : sh_sha256_update(h, chunk, (size_t)n, err);
+        *bytes += n > 0 ? (uint64_t)n : 0;
+    }
+    if (!rc) {
+        sh_sha256_final(h, digest);
+        sh_hex(digest, sizeof(digest), hex);
+    }
+    sh_sha256_free(h);
+    free(chunk);
+    return rc;
 }
 
 int sh_sha256(const void *p, size_t n, uint8_t out[static SH_SHA256_BYTES], struct sh_err *err)

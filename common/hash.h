@@ -20,6 +20,8 @@ int sh_sha256_peek(const struct sh_sha256 *h, uint8_t out[static SH_SHA256_BYTES
                    struct sh_err *err);
 void sh_sha256_free(struct sh_sha256 *h);
 
+/* Of what fd holds from here to its end; *bytes: how much that was. Fails: SH_E_IO. Blocking. */
+int sh_sha256_fd(int fd, char hex[static SH_SHA256_HEX], uint64_t *bytes, struct sh_err *err);
 int sh_sha256(const void *p, size_t n, uint8_t out[static SH_SHA256_BYTES], struct sh_err *err);
 int sh_hmac_sha256(const void *key, size_t key_bytes, const void *p, size_t n,
                    uint8_t out[static SH_SHA256_BYTES], struct sh_err *err);

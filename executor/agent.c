@@ -119,6 +119,7 @@ static void on_up(struct sh_wire *w, void *arg)
                                              .n_workers = (uint32_t)x->conf->workers,
                                              .incarnation = x->incarnation};
     send_on(w, &m);
+    residency_clear_quotas(space_residency(x->space)); /* it tells those that count now */
     exec_state(a, w, true);
     for (struct model *o = store_next(x->store, NULL); o; o = store_next(x->store, o))
         if (o->phase != MODEL_GOING)
@@ -178,6 +179,14 @@ static void on_prepare(struct agent *a, const struct msg_prepare *m)
         model_prepare(o);
 }
 
+static void on_memory(struct agent *a, const struct msg_tenant_memory *m)
+{
+    struct sh_err err = {0};
+
+    if (space_set_quota(a->x->space, m->tenant, m->min_bytes, m->max_bytes, m->share, &err))
+        sh_log_err(SH_LOG_ERROR, "tenant.memory", &err);
+}
+
 static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n_fds, void *arg)
 {
     struct agent *a = arg;
@@ -192,6 +201,10 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
     case MSG_PING:
         pong.u.pong.cookie = m->u.ping.cookie;
         send_on(w, &pong);
+        return;
+    case MSG_TENANT_MEMORY:
+        if (is_current(a, m->u.tenant_memory.epoch, "TENANT_MEMORY"))
+            on_memory(a, &m->u.tenant_memory);
         return;
     case MSG_MODEL_LOAD:
         if (is_current(a, m->u.model_load.epoch, "MODEL_LOAD"))

@@ -6,6 +6,7 @@
 #include "common/metrics.h"
 #include "executor/agent.h"
 #include "executor/batch_int.h"
+#include "executor/push.h"
 #include "executor/switch.h"
 #include "executor/train.h"
 
@@ -107,12 +108,17 @@ static void job_free(struct batch_job *j)
 {
     if (!j)
         return;
+    push_cancel(j->push);
+    blob_set_drop(&j->blobs);
     if (j->has_slab)
         pool_drop_slab(j->x->pool, j->slab_id);
     sh_shm_fini(&j->slab);
     result_file_free(j->file);
     if (j->fd >= 0)
         close(j->fd);
+    /* What was done so far is of use to this executor alone (push.h). */
+    if (j->dir && j->has_ended && j->phase != MSG_JOB_SUSPENDED)
+        push_forget_job(j->x, j->dir);
     json_decref(j->spec);
     json_decref(j->inputs);
     json_decref(j->outputs);
@@ -174,6 +180,8 @@ static int fill_job(struct batch_job *j, const struct msg_batch_start *m, struct
         rc = read_spec(j, err);
     if (!rc && mkdir(j->dir, 0750) < 0 && errno != EEXIST)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make the folder of the job");
+    if (!rc)
+        rc = blob_want(j->x, &j->blobs, m->dataset, err);
     return rc;
 }
 
@@ -440,9 +448,13 @@ static void on_opened(struct ckpt_task *t)
 /* True: something was begun. */
 static bool begin(struct batch_job *j)
 {
-    struct model *m = j->n_tasks ? NULL : ready_model(j);
+    const struct sh_err *why = NULL;
+    enum blob_state state = blob_set_state(&j->blobs, &why);
+    struct model *m = j->n_tasks || state != BLOB_HERE ? NULL : ready_model(j);
     struct sh_err err = {0};
 
+    if (state == BLOB_FAILED)
+        fail(j, why);
     if (!m)
         return j->end != BATCH_GOES_ON;
     if (j->batch == 0)
@@ -554,6 +566,30 @@ static int make_result(struct batch_job *j, const struct batch_task *b, struct s
     return rc;
 }
 
+static void on_pushed(void *arg, const struct sh_err *why)
+{
+    struct batch_job *j = arg;
+
+    j->push = NULL;
+    if (why->rc && j->end == BATCH_GOES_ON) {
+        j->is_broken = true;
+        fail(j, why);
+    } else if (j->end == BATCH_GOES_ON) {
+        end_job(j, MSG_JOB_DONE);
+    }
+}
+
+/* The API has another folder: it is done when the result is there. */
+static void deliver(struct batch_job *j)
+{
+    const struct push_conf c = {
+        .job = j->id, .attempt = j->attempt, .dir = j->dir, .files = {RESULT_FILE_NAME}};
+    struct sh_err err = {0};
+
+    if (push_start(j->x, &c, on_pushed, j, &j->push, &err))
+        on_pushed(j, &err);
+}
+
 static void on_finished(struct ckpt_task *t)
 {
     struct batch_task *b = (struct batch_task *)t;
@@ -568,6 +604,8 @@ static void on_finished(struct ckpt_task *t)
     if (err.rc) {
         j->is_broken = true;
         fail(j, &err);
+    } else if (j->x->haul) {
+        deliver(j);
     } else {
         end_job(j, MSG_JOB_DONE);
     }

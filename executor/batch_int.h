@@ -5,6 +5,7 @@
 
 #include "common/shm.h"
 #include "executor/batch.h"
+#include "executor/blobs.h"
 #include "executor/checkpoint.h"
 #include "executor/result_file.h"
 
@@ -48,6 +49,8 @@ struct batch_job {
     int64_t id, version_id, resume_at, interval_ns;
     uint32_t attempt;
     char *tenant, *model, *dataset, *dir, *resume_digest; /* OWNED */
+    struct blob_set blobs;                                /* its dataset */
+    struct push *push; /* its result is on its way to the API; NULL */
     json_t *spec, *inputs, *outputs;
     atomic_bool stop; /* for the thread: no reading back any more */
 

@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define CHUNK ((size_t)1 << 20)
 #define LOSSES_MAX_BYTES ((size_t)64 << 20)
 
 struct ckpt {
@@ -33,41 +32,12 @@ struct ckpt {
 
 static int hash_file(const char *path, struct ckpt_task *t, struct sh_err *err)
 {
-    struct sh_sha256 *h = NULL;
-    uint8_t digest[SH_SHA256_BYTES];
-    char *chunk = malloc(CHUNK);
-    ssize_t n = 0;
-    int fd = -1, rc;
+    int fd = open(path, O_RDONLY | O_CLOEXEC), rc;
 
-    if (!chunk) {
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a buffer");
-        goto out;
-    }
-    rc = sh_sha256_new(&h, err);
-    if (rc)
-        goto out;
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not read a file that was just written");
-        goto out;
-    }
-    t->bytes = 0;
-    while (!rc && (n = read(fd, chunk, CHUNK)) != 0) {
-        if (n < 0 && errno == EINTR)
-            continue;
-        rc = n < 0 ? SH_FAIL_ERRNO(err, SH_E_IO, "could not read a file that was just written")
-                   : sh_sha256_update(h, chunk, (size_t)n, err);
-        t->bytes += n > 0 ? (uint64_t)n : 0;
-    }
-    if (!rc) {
-        sh_sha256_final(h, digest);
-        sh_hex(digest, sizeof(digest), t->digest);
-    }
-out:
-    if (fd >= 0)
-        close(fd);
-    sh_sha256_free(h);
-    free(chunk);
+    if (fd < 0)
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not read a file that was just written");
+    rc = sh_sha256_fd(fd, t->digest, &t->bytes, err);
+    close(fd);
     return rc;
 }
 

@@ -9,10 +9,13 @@
 #include "common/metrics.h"
 #include "executor/agent.h"
 #include "executor/batch.h"
+#include "executor/blobs.h"
 #include "executor/checkpoint.h"
 #include "executor/data.h"
+#include "executor/haul.h"
 #include "executor/job.h"
 #include "executor/pool.h"
+#include "executor/push.h"
 #include "executor/store.h"
 #include "executor/switch.h"
 #include "executor/train.h"
@@ -39,7 +42,8 @@ int exec_path(const struct exec *x, const char *root, const char *path, char **o
 
 static int make_dirs(const struct exec *x, struct sh_err *err)
 {
-    static const char *const DIRS[] = {"", "blobs", "blobs/packages", "jobs"};
+    static const char *const DIRS[] = {"",          "blobs", "blobs/packages", "blobs/datasets",
+                                       "blobs/tmp", "jobs"};
 
     for (size_t i = 0; i < SH_ARRAY_LEN(DIRS); i++) {
         char *path = NULL;
@@ -158,9 +162,26 @@ static int open_device(struct exec *x, struct sh_err *err)
     return rc;
 }
 
+static int start_remote(struct exec *x, struct sh_err *err)
+{
+    int rc;
+
+    if (!x->conf->api || !x->conf->api[0])
+        return SH_OK;
+    rc = haul_new(x, &x->haul, err);
+    if (!rc)
+        rc = blobs_new(x, &x->blobs, err);
+    if (!rc)
+        push_sweep_jobs(x);
+    return rc;
+}
+
 static int start_modules(struct exec *x, struct sh_err *err)
 {
-    int rc = store_new(x, &x->store, err);
+    int rc = start_remote(x, err);
+
+    if (!rc)
+        rc = store_new(x, &x->store, err);
 
     if (!rc)
         rc = ckpt_new(x->loop, &x->ckpt, err);
@@ -238,11 +259,14 @@ void exec_fini(struct exec *x)
     x->data = NULL;
     drain(x);
     ckpt_free(x->ckpt);
+    haul_free(x->haul);
+    x->haul = NULL;
     train_free(x->train);
     batch_free(x->batch);
     last_words_fini(&x->last_words);
     switch_free(x->sw);
     store_free(x->store);
+    blobs_free(x->blobs);
     pool_free(x->pool);
     sh_timer_del(x->idle_timer);
     sh_timer_del(x->gauge_timer);

@@ -17,8 +17,10 @@
 
 struct agent;
 struct batch;
+struct blobs;
 struct ckpt;
 struct data;
+struct haul;
 struct pool;
 struct store;
 struct switcher;
@@ -28,7 +30,9 @@ enum stop_way { STOP_PAUSE, STOP_DROP, STOP_SWAP, STOP_N_WAYS };
 
 struct exec_conf {
     char *name, *scheduler, *data_addr, *state_dir, *device, *metrics_addr, *log_level;
+    char *api, *api_key_file, *api_ca_file;
     char *switch_mode, *debug_stop_way, *debug_ablation;
+    int64_t api_retry_s, blob_cache_bytes;
     int64_t scheduler_silence_ms, ordinal, pool_bytes, workers, threads;
     double copy_gb_per_s, copy_latency_us;
     int64_t checkpoint_interval_ms, max_queued_runs, hang_ms, compile_ms, run_ms;
@@ -55,6 +59,8 @@ struct exec {
     struct batch *batch;
     struct last_words last_words;
     struct ckpt *ckpt;
+    struct haul *haul;   /* NULL: the folder is shared with the API */
+    struct blobs *blobs; /* likewise */
     struct data *data;
     struct agent *agent;
     struct sh_timer *idle_timer, *gauge_timer, *stop_timer;

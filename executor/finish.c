@@ -18,7 +18,9 @@
 #include "common/mem.h"
 #include "common/spawn.h"
 #include "executor/eval.h"
+#include "executor/folder.h"
 #include "executor/job.h"
+#include "executor/push.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -57,6 +59,7 @@ struct finish {
     int64_t deadline_ns;
     struct model *model;
     struct eval *eval;
+    struct push *push;
     json_t *meta;
     char digest[SH_SHA256_HEX];
     uint64_t onnx_bytes;
@@ -82,20 +85,6 @@ static void fail(struct finish *f, const struct sh_err *why)
 }
 
 /* ------------------------------------------------------------------ files */
-
-static void remove_dir(const char *dir)
-{
-    DIR *d = opendir(dir);
-    struct dirent *e;
-
-    if (!d)
-        return;
-    while ((e = readdir(d)))
-        if (e->d_name[0] != '.')
-            unlinkat(dirfd(d), e->d_name, 0);
-    closedir(d);
-    rmdir(dir);
-}
 
 static void free_file_task(struct file_task *ft)
 {
@@ -226,34 +215,14 @@ static char *read_reply(int fd, size_t *len)
     return p;
 }
 
-/* {"ok":true,...} or {"ok":false,"code":...,"error":...} */
 static int check_reply(const struct child *c, int status, json_t **out, struct sh_err *err)
 {
     size_t len = 0;
     char *text = read_reply(c->fd, &len);
-    json_t *j = NULL;
-    int rc = SH_OK;
+    int rc = import_verdict(text, len, status, out, err);
 
-    if (status != 0 || !text || sh_json_parse(text, len, REPLY_MAX, &j, NULL))
-        rc = SH_FAIL(err, SH_E_BUG, "the trained model could not be written as ONNX");
-    else if (!json_is_true(json_object_get(j, "ok")))
-        rc = SH_FAIL(err,
-                     sh_rc_parse(json_string_value(json_object_get(j, "code"))
-                                     ? json_string_value(json_object_get(j, "code"))
-                                     : ""),
-                     "the trained model could not be exported: %s",
-                     json_string_value(json_object_get(j, "error"))
-                         ? json_string_value(json_object_get(j, "error"))
-                         : "no reason given");
-    if (rc)
-        sh_err_detail(err, "wait status 0x%x, reply %.200s", (unsigned)status, text ? text : "");
     free(text);
-    if (rc) {
-        json_decref(j);
-        return rc;
-    }
-    *out = j;
-    return SH_OK;
+    return rc;
 }
 
 static void on_child(struct sh_loop *l, pid_t pid, int status, void *arg)
@@ -384,10 +353,12 @@ static int place_package(struct finish *f, struct sh_err *err)
         rc = exec_path(j->x, "blobs", name, &f->package, err);
     if (!rc && rename(f->tmp, f->package) < 0) {
         if (keep_package(f, NULL) == SH_OK)
-            remove_dir(f->tmp);
+            folder_remove(f->tmp);
         else if (rename(f->tmp, f->package) < 0) /* the old one may have gone just now */
             rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not store the trained model");
     }
+    if (!rc)
+        rc = blob_adopt(j->x, &j->blobs, name, err);
     if (!rc)
         link_trained(f);
     free(name);
@@ -433,7 +404,7 @@ static int keep_trained(const struct finish *f, struct sh_err *err)
     if (!rc)
         rc = sh_st_sync_folder(to, err);
     if (!rc)
-        remove_dir(f->tmp);
+        folder_remove(f->tmp);
     free(to);
     return rc;
 }
@@ -458,6 +429,29 @@ static bool name_package(const struct finish *f, json_t *r)
     return failed;
 }
 
+static void on_delivered(void *arg, const struct sh_err *why)
+{
+    struct finish *f = arg;
+
+    f->push = NULL;
+    if (why->rc)
+        fail(f, why);
+    else
+        train__finished(f->job, why);
+}
+
+/* To the API, which has another folder: the model becomes a package there. */
+static int deliver(struct finish *f, struct sh_err *err)
+{
+    const struct push_conf c = {.job = f->job->id,
+                                .attempt = f->job->attempt,
+                                .dir = f->job->dir,
+                                .files = {"losses.json", "final.safetensors", "trained.onnx"},
+                                .publish = f->is_published ? "trained.onnx" : NULL};
+
+    return push_start(f->job->x, &c, on_delivered, f, &f->push, err);
+}
+
 static void succeed(struct finish *f)
 {
     struct job *j = f->job;
@@ -476,7 +470,8 @@ static void succeed(struct finish *f)
     if (!r || (f->is_published && name_package(f, r)) || sh_json_dump(r, &j->result, &err))
         SH_FAIL(&err, SH_E_NOMEM, "could not write the job's result");
     json_decref(r);
-    train__finished(j, &err);
+    if (err.rc || !j->x->haul || deliver(f, &err))
+        train__finished(j, &err);
 }
 
 static void on_eval(void *arg, const struct eval_result *r, const struct sh_err *why)
@@ -511,7 +506,7 @@ void finish_sweep(const struct exec *x)
             fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode) &&
             sh_clock_wall_ms() / 1000 - st.st_mtime > STALE_S &&
             sh_asprintf(NULL, &dir, "%s/%s", root, e->d_name) == SH_OK)
-            remove_dir(dir);
+            folder_remove(dir);
         free(dir);
     }
     if (d)
@@ -614,6 +609,7 @@ void finish_free(struct finish *f)
         return;
     f->job->finish = NULL;
     eval_free(f->eval);
+    push_cancel(f->push);
     if (f->model)
         store_unload(f->job->x->store, f->model->handle);
     if (f->child) {
@@ -622,7 +618,7 @@ void finish_free(struct finish *f)
     }
     sh_timer_del(f->poll);
     if (f->tmp)
-        remove_dir(f->tmp);
+        folder_remove(f->tmp);
     json_decref(f->meta);
     free(f->final);
     free(f->tmp);

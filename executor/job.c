@@ -7,6 +7,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "executor/agent.h"
+#include "executor/push.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -64,6 +65,25 @@ static int copy_strings(struct job *j, const struct msg_job_start *m, struct sh_
     return rc;
 }
 
+/* The losses of earlier attempts may not be there: their executor was lost before it sent any. */
+static int want_blobs(struct job *j, const struct msg_job_start *m, struct sh_err *err)
+{
+    const char *slash = strchr(m->resume, '/');
+    char losses[64];
+    int rc = blob_want(j->x, &j->blobs, m->package, err);
+
+    if (!rc)
+        rc = blob_want(j->x, &j->blobs, m->dataset, err);
+    if (!rc)
+        rc = blob_want(j->x, &j->blobs, m->eval_dataset, err);
+    if (rc || !slash)
+        return rc;
+    snprintf(losses, sizeof(losses), "%.*s/losses.json", (int)SH_MIN(slash - m->resume, 24),
+             m->resume);
+    rc = blob_want_job_file(j->x, &j->blobs, m->resume, false, err);
+    return rc ? rc : blob_want_job_file(j->x, &j->blobs, losses, true, err);
+}
+
 static int make_dir(const char *dir, struct sh_err *err)
 {
     if (mkdir(dir, 0750) < 0 && errno != EEXIST)
@@ -100,6 +120,8 @@ int job_new(struct exec *x, const struct msg_job_start *m, struct job **out, str
         rc = space_tag(x->space, j->tenant, &j->tag, err);
     if (!rc)
         rc = make_dir(j->dir, err);
+    if (!rc)
+        rc = want_blobs(j, m, err);
     if (rc) {
         job_free(j);
         return rc;
@@ -114,6 +136,9 @@ void job_free(struct job *j)
     if (!j)
         return;
     finish_free(j->finish);
+    blob_set_drop(&j->blobs);
+    if (j->dir)
+        push_forget_job(j->x, j->dir);
     tx_forget(j->x->tx, j);
     slots_fini(j);
     if (j->has_ws)
@@ -215,14 +240,15 @@ static int make_losses(struct job *j, struct sh_err *err)
 static int check_fits(const struct job *j, struct sh_err *err)
 {
     uint64_t pool = dev_mem_bytes(j->x->mem);
+    uint64_t need = SH_ALIGN_UP(j->state_bytes, DEV_BLOCK) + SH_ALIGN_UP(j->ws_bytes, DEV_BLOCK);
 
-    if (SH_ALIGN_UP(j->state_bytes, DEV_BLOCK) + SH_ALIGN_UP(j->ws_bytes, DEV_BLOCK) > pool)
+    if (need > pool)
         return SH_FAIL(err, SH_E_TOOBIG,
                        "training needs %" PRIu64 " MiB of device memory for its state and %" PRIu64
                        " MiB for a batch of %u, the pool has %" PRIu64
                        " MiB; lower the batch or raise pool-bytes",
                        j->state_bytes >> 20, j->ws_bytes >> 20, j->batch, pool >> 20);
-    return SH_OK;
+    return space_check_max(j->x->space, j->tag, need, "training", err);
 }
 
 int job_take_built(struct job *j, const struct msg_wk_train_ready *m, int *fds, size_t n_fds,

@@ -5,6 +5,7 @@
 #define SH_EXECUTOR_JOB_H
 
 #include "common/safetensors.h"
+#include "executor/blobs.h"
 #include "executor/checkpoint.h"
 #include "executor/train.h"
 
@@ -24,13 +25,15 @@ struct slot { /* one copy of the state in host memory */
     bool is_writing; /* the checkpoint thread reads it */
 };
 
-struct finish; /* finish.c */
+struct finish;    /* finish.c */
+struct disk_task; /* slots.c */
 
 struct job {
     struct exec *x;
     int64_t id;
     uint32_t attempt, tag;
     char *tenant, *model, *package, *dataset, *eval_dataset, *spec_text, *dir, *resume; /* OWNED */
+    struct blob_set blobs; /* what it reads, until its end */
     json_t *spec;
     char *labels, *precision; /* from spec, OWNED */
     int64_t resume_step, interval_ns;
@@ -89,6 +92,7 @@ struct job {
 
     /* disk */
     struct ckpt_task *writing;
+    struct disk_task *pushing;         /* written, and on its way to the API; NULL */
     int64_t disk_step, disk_prev_step; /* newest files; -1: none */
     int64_t disk_failed_step;          /* the last one that could not be written; -1: none */
     char disk_digest[SH_SHA256_HEX];
@@ -141,6 +145,7 @@ void slots_ask_marks(struct job *j);
 /* Writes the newest slot to disk unless it is there or being written. */
 void slots_write_newest(struct job *j);
 bool slots_are_on_disk(struct job *j); /* the newest is, or never will be (full disk) */
+void slots_stop_push(struct job *j);   /* what is on its way to the API is given up */
 void slots_fini(struct job *j);
 
 /* finish.c: from the final slot to a result. Ends by calling train__finished(). */

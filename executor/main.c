@@ -5,6 +5,7 @@
 #include "common/metrics.h"
 #include "executor/exec.h"
 
+#include <signal.h>
 #include <stdlib.h>
 
 static const struct sh_conf_opt OPTIONS[] = {
@@ -17,7 +18,20 @@ static const struct sh_conf_opt OPTIONS[] = {
     SH_OPT_STR(struct exec_conf, data_addr, "data-addr", "unix:.shunt/run/executor-gpu0.sock", 0,
                "address where APIs bring payloads: unix:/path or tcp:host:port"),
     SH_OPT_STR(struct exec_conf, state_dir, "state-dir", ".shunt", 0,
-               "folder of blobs and jobs, shared with the API"),
+               "folder of blobs and jobs, shared with the API; with --api one of its own"),
+    SH_OPT_STR(struct exec_conf, api, "api", "", 0,
+               "URL of an API, http://host:port: models, datasets and checkpoints are fetched from "
+               "there and results brought there; empty = the folder is shared"),
+    SH_OPT_STR(struct exec_conf, api_key_file, "api-key-file", "", 0,
+               "with --api: file with the key of executors (the API's --executor-key-file)"),
+    SH_OPT_STR(struct exec_conf, api_ca_file, "api-ca-file", "", 0,
+               "with --api https://...: PEM file of who signed its certificate; empty = whom the "
+               "host trusts"),
+    SH_OPT_INT(struct exec_conf, api_retry_s, "api-retry-s", 60, 0, 86400, 0,
+               "with --api: a transfer that moves no byte is tried again for this long, s"),
+    SH_OPT_BYTES(struct exec_conf, blob_cache_bytes, "blob-cache-bytes", "64G", 0, 1e15, 0,
+                 "with --api: models and datasets that are kept in the folder, bytes; what is in "
+                 "use never goes; 0 = no limit"),
     SH_OPT_STR(struct exec_conf, metrics_addr, "metrics-addr", "127.0.0.1:9103", 0,
                "address of /metrics; port 0 = any; empty = none"),
     SH_OPT_STR(struct exec_conf, log_level, "log-level", "info", 0, "error, warn, info or debug"),
@@ -119,6 +133,7 @@ int main(int argc, char **argv)
     int rc;
 
     sh_log_init("shunt-executor", SH_LOG_INFO);
+    signal(SIGPIPE, SIG_IGN); /* an API that closes while it is written to */
     rc = sh_conf_load(&TABLE, &conf, argc, argv, NULL, NULL, &action, &err);
     if (!rc && action == SH_CONF_RUN) {
         rc = sh_log_level_parse(conf.log_level, &level, &err);

@@ -31,6 +31,7 @@ void model__free(struct model *m)
     }
     if (m->is_locked)
         dev_mem_host_unlock(x->mem, m->image.base);
+    blob_set_drop(&m->blobs);
     sh_shm_fini(&m->image);
     tx_image_fini(&m->tx);
     free(m->layer_ends);
@@ -132,7 +133,7 @@ static int check_fits(const struct model *m, uint64_t ws, struct sh_err *err)
                        " MiB; lower max_batch or raise pool-bytes",
                        m->image_bytes >> 20, ws >> 20, m->batches[m->n_batches - 1].batch,
                        pool >> 20);
-    return SH_OK;
+    return space_check_max(x->space, m->tag, need, "the model", err);
 }
 
 int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *fds, size_t n_fds,

@@ -31,7 +31,7 @@ void store_pin(struct store *s, int64_t handle, bool is_pinned)
 
 bool store_yield_pins(struct store *s)
 {
-    bool had = false;
+    bool had = residency_yield(residency_of(s), true);
 
     for (struct model *m = store_next(s, NULL); m; m = store_next(s, m)) {
         if (!m->has_image || !residency_is_sticky(residency_of(s), m->res))
@@ -40,8 +40,8 @@ bool store_yield_pins(struct store *s)
         had |= model_resident_bytes(m) > 0;
     }
     if (had)
-        SH_WARN("model.unpinned", "msg=\"pinned models gave up their place for a while: a run or a "
-                                  "job found no other\"");
+        SH_WARN("model.unpinned", "msg=\"pinned models and what gpu_memory_min_bytes keeps gave up "
+                                  "their place for a while: a run or a job found no other\"");
     return had;
 }
 
@@ -108,6 +108,8 @@ void store_second(struct store *s)
     bool is_idle = switch_is_idle(store__exec(s)->sw);
     uint32_t n = 0;
 
+    if (is_idle)
+        residency_yield(residency_of(s), false);
     for (struct model *m = store_next(s, NULL); m; m = store_next(s, m))
         if (is_idle && m->is_pinned && m->phase == MODEL_READY && m->has_image)
             bring_back(m);

@@ -23,13 +23,23 @@
 struct image {
     struct residency_image conf;
     bool is_used, use, is_candidate, in_ring, is_sticky;
+    bool is_over;   /* its tenant holds more than its share: as of the last search */
+    uint32_t floor; /* so many blocks are kept by its tenant's min: likewise */
     uint32_t first, held, pins, count;
     uint32_t prev, next; /* ring */
     int64_t last_use_ns;
 };
 
+struct quota {
+    uint32_t tag;
+    struct residency_quota is;
+};
+
 struct residency {
     struct arena *arena;
+    struct quota *quotas; /* OWNED */
+    size_t n_quotas, cap_quotas;
+    bool yields;
     uint32_t n_chance, hand, n_ring;
     uint32_t n_images; /* slots in use or free below this */
     struct image images[RESIDENCY_MAX_IMAGES];
@@ -76,7 +86,11 @@ int residency_clone(const struct residency *r, struct residency **out, struct sh
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the table of images");
     *c = *r;
     c->arena = NULL;
+    c->quotas = NULL;
+    c->n_quotas = c->cap_quotas = 0;
     rc = arena_clone(r->arena, &c->arena, err);
+    for (size_t i = 0; !rc && i < r->n_quotas; i++)
+        rc = residency_set_quota(c, r->quotas[i].tag, &r->quotas[i].is, err);
     if (rc) {
         residency_free(c);
         return rc;
@@ -90,6 +104,7 @@ void residency_free(struct residency *r)
     if (!r)
         return;
     arena_free(r->arena);
+    free(r->quotas);
     free(r);
 }
 
@@ -231,6 +246,188 @@ uint32_t residency_tag(const struct residency *r, uint32_t id)
     return r->images[id].conf.tag;
 }
 
+/* ------------------------------------------------------------------ quotas */
+
+int residency_set_quota(struct residency *r, uint32_t tag, const struct residency_quota *q,
+                        struct sh_err *err)
+{
+    size_t i = 0;
+    int rc;
+
+    while (i < r->n_quotas && r->quotas[i].tag != tag)
+        i++;
+    rc = sh_grow(&r->quotas, &r->cap_quotas, i + 1, sizeof(*r->quotas), (size_t)1 << 20,
+                 "quotas of device memory", err);
+    if (rc)
+        return rc;
+    r->quotas[i] = (struct quota){tag, *q};
+    r->n_quotas = SH_MAX(r->n_quotas, i + 1);
+    return SH_OK;
+}
+
+void residency_clear_quotas(struct residency *r)
+{
+    r->n_quotas = 0;
+}
+
+struct residency_quota residency_quota(const struct residency *r, uint32_t tag)
+{
+    for (size_t i = 0; i < r->n_quotas; i++)
+        if (r->quotas[i].tag == tag)
+            return r->quotas[i].is;
+    return (struct residency_quota){.max_blocks = RESIDENCY_NO_MAX, .share = 1};
+}
+
+bool residency_yield(struct residency *r, bool yields)
+{
+    bool changes = false;
+
+    for (size_t i = 0; i < r->n_quotas; i++)
+        changes |= r->quotas[i].is.min_blocks > 0 && r->yields != yields;
+    r->yields = yields;
+    return changes;
+}
+
+/* Workspaces and training state: their segments have the tag as owner. */
+static uint32_t used_by_ranges(const struct residency *r, uint32_t tag)
+{
+    uint32_t at = 0, n = 0;
+
+    while (at < arena_blocks(r->arena)) {
+        struct arena_seg g = arena_seg_at(r->arena, at);
+
+        if ((g.kind == ARENA_WORK || g.kind == ARENA_TRAIN) && g.owner == tag)
+            n += g.n;
+        at += g.n;
+    }
+    return n;
+}
+
+uint32_t residency_used(const struct residency *r, uint32_t tag)
+{
+    uint32_t n = used_by_ranges(r, tag);
+
+    for (uint32_t id = 0; id < r->n_images; id++)
+        if (r->images[id].is_used && r->images[id].conf.tag == tag)
+            n += r->images[id].held;
+    return n;
+}
+
+/* Of the tenant's images that are there and keep nothing yet, the one that was used last; oldest:
+ * first, and only one that may be cut for `w`. */
+static uint32_t pick_own(const struct residency *r, uint32_t tag, const struct want *oldest)
+{
+    uint32_t best = NONE;
+
+    for (uint32_t id = 0; id < r->n_images; id++) {
+        const struct image *im = &r->images[id];
+        bool newer;
+
+        if (!im->is_used || im->conf.tag != tag || im->held <= im->floor ||
+            (oldest && (im->pins || im->is_sticky || id == oldest->self || id == oldest->spare)) ||
+            (!oldest && im->floor > 0))
+            continue;
+        newer = best == NONE || im->last_use_ns > r->images[best].last_use_ns;
+        if (best == NONE || newer != (oldest != NULL))
+            best = id;
+    }
+    return best;
+}
+
+/* What the others' mins keep from a tenant; tag: NONE: from everybody. */
+static void set_floors(struct residency *r, uint32_t tag)
+{
+    for (uint32_t id = 0; id < r->n_images; id++)
+        r->images[id].floor = 0;
+    for (size_t i = 0; i < r->n_quotas && !r->yields; i++) {
+        const struct quota *q = &r->quotas[i];
+        uint32_t ranges, left, id;
+
+        if (q->tag == tag || q->is.min_blocks == 0)
+            continue;
+        ranges = used_by_ranges(r, q->tag);
+        left = q->is.min_blocks > ranges ? q->is.min_blocks - ranges : 0;
+        while (left > 0 && (id = pick_own(r, q->tag, NULL)) != NONE) {
+            r->images[id].floor = SH_MIN(left, r->images[id].held);
+            left -= r->images[id].floor;
+        }
+    }
+}
+
+/* The first of its tenant's images that are there; NONE: it is not there itself. */
+static uint32_t first_of_tag(const struct residency *r, uint32_t id)
+{
+    const struct image *im = &r->images[id];
+
+    for (uint32_t k = 0; im->is_used && im->held && k <= id; k++)
+        if (r->images[k].is_used && r->images[k].held && r->images[k].conf.tag == im->conf.tag)
+            return k;
+    return NONE;
+}
+
+/* Whose images go first: of tenants that have images here, the one that asks with what it asks. */
+static void set_over(struct residency *r, const struct want *w)
+{
+    double shares = 0, rest = (double)arena_blocks(r->arena);
+
+    for (uint32_t id = 0; id < r->n_images; id++) {
+        struct residency_quota q = residency_quota(r, r->images[id].conf.tag);
+
+        if (first_of_tag(r, id) != id)
+            continue;
+        shares += q.share;
+        rest -= q.min_blocks;
+    }
+    for (uint32_t id = 0; id < r->n_images; id++) {
+        const uint32_t tag = r->images[id].conf.tag;
+        struct residency_quota q = residency_quota(r, tag);
+        double fair = q.min_blocks + (shares > 0 ? SH_MAX(rest, 0.0) * q.share / shares : 0);
+        uint32_t first = first_of_tag(r, id);
+
+        if (first == id)
+            r->images[id].is_over =
+                residency_used(r, tag) + (tag == w->tag ? (double)w->n : 0) > fair;
+        else if (first != NONE)
+            r->images[id].is_over = r->images[first].is_over;
+    }
+}
+
+/* Cuts older images of a tenant until n more blocks fit below its max. Fails: SH_E_DEVMEM, and
+ * nothing was cut. */
+static int keep_below_max(struct residency *r, const struct want *w, uint32_t n, uint32_t *evicted,
+                          struct sh_err *err)
+{
+    const uint32_t max = residency_quota(r, w->tag).max_blocks;
+    uint64_t used = max == RESIDENCY_NO_MAX ? 0 : (uint64_t)residency_used(r, w->tag) + n, can = 0;
+    uint32_t id;
+
+    if (used <= max)
+        return SH_OK;
+    for (id = 0; id < r->n_images; id++)
+        r->images[id].floor = 0;
+    for (id = 0; id < r->n_images; id++) {
+        const struct image *im = &r->images[id];
+
+        if (im->is_used && im->conf.tag == w->tag && !im->pins && !im->is_sticky && id != w->self &&
+            id != w->spare)
+            can += im->held;
+    }
+    if (!w->may_evict || used - max > can)
+        return SH_FAIL(
+            err, SH_E_DEVMEM,
+            "the tenant may have %zu MiB of this device (gpu_memory_max_bytes), and what "
+            "it uses now leaves no %zu MiB",
+            (size_t)max * 2, (size_t)n * 2);
+    while (used > max && (id = pick_own(r, w->tag, w)) != NONE) {
+        uint32_t had = r->images[id].held, over = (uint32_t)SH_MIN(used - max, (uint64_t)had);
+
+        residency_truncate(r, id, had - over);
+        used -= over;
+        *evicted += over;
+    }
+    return SH_OK;
+}
+
 /* ------------------------------------------------------------------ search */
 
 static int collect(const struct residency *r, struct segs *s, struct sh_err *err)
@@ -268,7 +465,7 @@ static bool seg_cost(const struct residency *r, const struct want *w, const stru
     if (g->owner == w->self)
         return true;
     im = &r->images[g->owner];
-    if (!im->is_candidate || im->pins)
+    if (!im->is_candidate || im->pins || from - im->first < im->floor)
         return false;
     lo = from - im->first;
     end = to == window_end ? im->held : to - im->first;
@@ -343,13 +540,13 @@ static struct best search(const struct residency *r, const struct want *w, const
 }
 
 /* Moves the hand by one image. True: there is a new candidate. */
-static bool advance(struct residency *r, uint32_t spare)
+static bool advance(struct residency *r, uint32_t spare, bool only_over)
 {
     uint32_t id = r->hand;
     struct image *im = &r->images[id];
 
     r->hand = im->next;
-    if (im->pins || im->is_sticky || id == spare || im->is_candidate)
+    if (im->pins || im->is_sticky || id == spare || im->is_candidate || (only_over && !im->is_over))
         return false;
     if (im->use) {
         im->use = false;
@@ -384,18 +581,23 @@ static int make_room(struct residency *r, const struct want *w, uint32_t *at_out
                      uint32_t *evicted_out, struct sh_err *err)
 {
     struct segs s = {0};
-    uint64_t steps = w->may_evict ? (uint64_t)r->n_ring * (r->n_chance + 1) : 0;
+    const uint64_t rounds = w->may_evict ? (uint64_t)r->n_ring * (r->n_chance + 1) : 0;
     struct best b = {0};
     int rc = collect(r, &s, err);
 
     if (rc)
         goto out;
     b = search(r, w, &s);
-    while (!b.found && steps-- > 0)
-        if (advance(r, w->spare))
-            b = search(r, w, &s);
+    if (!b.found && r->n_quotas > 0)
+        set_over(r, w);
+    if (!b.found)
+        set_floors(r, w->tag);
+    for (int pass = r->n_quotas > 0 ? 0 : 1; pass < 2; pass++)
+        for (uint64_t steps = rounds; !b.found && steps > 0; steps--)
+            if (advance(r, w->spare, pass == 0))
+                b = search(r, w, &s);
     if (b.found) {
-        *evicted_out = evict_window(r, w, b.at);
+        *evicted_out += evict_window(r, w, b.at);
         *at_out = b.at;
     } else {
         rc = SH_FAIL(err, SH_E_DEVMEM,
@@ -413,13 +615,19 @@ int residency_place(struct residency *r, uint32_t id, bool may_evict, struct res
                     struct sh_err *err)
 {
     struct image *im = &r->images[id];
-    struct want w = {.n = im->conf.n_blocks, .self = id, .spare = id, .may_evict = may_evict};
+    struct want w = {.n = im->conf.n_blocks,
+                     .self = id,
+                     .spare = id,
+                     .tag = im->conf.tag,
+                     .may_evict = may_evict};
     uint32_t at = im->first;
     int rc;
 
     *out = (struct residency_place){.had_blocks = im->held, .had_first = im->first};
     if (im->held < im->conf.n_blocks) {
-        rc = make_room(r, &w, &at, &out->evicted_blocks, err);
+        rc = keep_below_max(r, &w, w.n - im->held, &out->evicted_blocks, err);
+        if (!rc)
+            rc = make_room(r, &w, &at, &out->evicted_blocks, err);
         if (rc)
             return rc;
         /* The old prefix and the new range may overlap: give all back, then take. */
@@ -456,11 +664,13 @@ int residency_alloc(struct residency *r, const struct residency_need *need, stru
     *evicted_out = 0;
     if (need->n_blocks == 0)
         return SH_OK;
-    rc = make_room(r, &w, &at, evicted_out, err);
+    rc = keep_below_max(r, &w, w.n, evicted_out, err);
+    if (!rc)
+        rc = make_room(r, &w, &at, evicted_out, err);
     if (rc)
         return rc;
     *out = (struct arena_range){at, need->n_blocks};
-    return arena_take(r->arena, *out, need->kind, NONE, err);
+    return arena_take(r->arena, *out, need->kind, need->tag, err);
 }
 
 void residency_release(struct residency *r, struct arena_range *range, uint32_t tag)
@@ -477,6 +687,7 @@ static uint32_t trim_one(struct residency *r, uint32_t id, uint32_t floor, uint3
     struct image *im = &r->images[id];
     uint32_t had = im->held;
 
+    floor = SH_MAX(floor, im->floor);
     if (had <= floor)
         return 0;
     residency_truncate(r, id, had - floor > missing ? had - missing : floor);
@@ -488,6 +699,7 @@ uint32_t residency_trim(struct residency *r, uint32_t want_free, int64_t now_ns,
 {
     uint32_t evicted = 0;
 
+    set_floors(r, NONE);
     /* Twice round the ring: first what costs no time when it is missing, then the heads. */
     for (int pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0, n = r->n_ring; i < n && r->n_ring; i++) {

@@ -12,6 +12,12 @@
  * candidates' tails is taken. keep_blocks says which head of an image is worth keeping: what lies
  * behind it arrives in time whenever it is copied (`stall = 0`), so it goes first.
  *
+ * Quotas of tenants. Of what has a tenant's tag, images and ranges together: `min` is not taken by
+ * others, the images that were used last are kept for it; `max` is never exceeded, older images of
+ * the tenant go first; and while there are quotas, images of tenants that hold more than their
+ * share (min, and of what no min takes a part by `share`) go before those of others. Whoever finds
+ * no room but in what is kept may ask for all of it (residency_yield), as with sticky images.
+ *
  * Pure: no device, no clock (times are arguments). Not thread-safe.
  */
 #ifndef SH_EXECUTOR_RESIDENCY_H
@@ -36,6 +42,12 @@ struct residency_place {
 };
 
 #define RESIDENCY_NO_IMAGE UINT32_MAX
+#define RESIDENCY_NO_MAX UINT32_MAX
+
+struct residency_quota { /* without one: {0, RESIDENCY_NO_MAX, 1} */
+    uint32_t min_blocks, max_blocks;
+    double share;
+};
 
 struct residency_need {
     uint32_t n_blocks, tag;
@@ -61,12 +73,20 @@ uint32_t residency_pins(const struct residency *r, uint32_t id);
  * need not be whole, and residency_truncate() still cuts it. */
 void residency_stick(struct residency *r, uint32_t id, bool is_sticky);
 bool residency_is_sticky(const struct residency *r, uint32_t id);
+int residency_set_quota(struct residency *r, uint32_t tag, const struct residency_quota *q,
+                        struct sh_err *err); /* SH_E_NOMEM */
+void residency_clear_quotas(struct residency *r);
+struct residency_quota residency_quota(const struct residency *r, uint32_t tag);
+uint32_t residency_used(const struct residency *r, uint32_t tag); /* blocks: images and ranges */
+/* True: what is kept by a `min` may be taken until residency_yield(r, false). False: nothing was
+ * kept. */
+bool residency_yield(struct residency *r, bool yields);
 void residency_touch(struct residency *r, uint32_t id, int64_t now_ns); /* a use */
 uint32_t residency_held(const struct residency *r, uint32_t id);
 uint32_t residency_tag(const struct residency *r, uint32_t id);
 
 /* Gives the image its whole range, evicting others as needed if may_evict. Fails: SH_E_DEVMEM; then
- * nothing has changed but use bits. */
+ * nothing has changed but use bits, and older images of the same tenant if it has a max. */
 int residency_place(struct residency *r, uint32_t id, bool may_evict, struct residency_place *out,
                     struct sh_err *err);
 /* Cuts the held prefix to at most `blocks`. */

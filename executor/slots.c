@@ -12,6 +12,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "executor/job.h"
+#include "executor/push.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -30,6 +31,7 @@ struct disk_task {         /* a task with what it points to */
     char step_text[24], job_text[24], steps_text[24];
     char *path, *losses_path, *remove_path;
     double *losses;
+    struct push *push; /* NULL: it is not on its way */
 };
 
 struct slot *slots_newest(struct job *j)
@@ -140,6 +142,11 @@ void slots_begin(struct job *j)
 
 /* ------------------------------------------------------------------ a checkpoint on demand */
 
+static bool is_busy(const struct job *j)
+{
+    return j->writing || j->pushing;
+}
+
 /* After every change of what is on disk: is the client's checkpoint there, or can it not be? */
 static void settle_save(struct job *j, const struct sh_err *why)
 {
@@ -147,7 +154,7 @@ static void settle_save(struct job *j, const struct sh_err *why)
         return;
     if (j->disk_step >= j->save_step)
         job_report_saved(j, NULL);
-    else if (!j->writing && j->disk_failed_step >= j->save_step)
+    else if (!is_busy(j) && j->disk_failed_step >= j->save_step)
         job_report_saved(j, why);
     else if (j->end == END_NONE)
         slots_write_newest(j); /* the disk was busy with an older one */
@@ -243,14 +250,13 @@ static void free_task(struct disk_task *d)
     free(d);
 }
 
-static void on_written(struct ckpt_task *t)
+/* It is where the scheduler looks for it, or cannot be. */
+static void on_stored(struct disk_task *d)
 {
-    struct disk_task *d = (struct disk_task *)t;
+    struct ckpt_task *t = &d->task;
     struct job *j = d->job;
     const char *name = j->x->conf->name;
 
-    d->slot->is_writing = false;
-    j->writing = NULL;
     sh_metric_add(M_shunt_checkpoints_total,
                   SH_LABELS(name, "disk", t->err.rc ? sh_rc_name(t->err.rc) : "ok"), 1);
     j->disk_failed_step = t->err.rc ? d->step : -1;
@@ -269,6 +275,43 @@ static void on_written(struct ckpt_task *t)
     }
     settle_save(j, &t->err);
     free_task(d);
+}
+
+static void on_pushed(void *arg, const struct sh_err *why)
+{
+    struct disk_task *d = arg;
+
+    d->job->pushing = NULL;
+    sh_err_copy(&d->task.err, why);
+    on_stored(d);
+}
+
+void slots_stop_push(struct job *j)
+{
+    struct sh_err why = {0};
+
+    if (!j->pushing)
+        return;
+    SH_FAIL(&why, SH_E_CANCELLED, "the job ended before its checkpoint was with the API");
+    push_cancel(j->pushing->push);
+    on_pushed(j->pushing, &why);
+}
+
+static void on_written(struct ckpt_task *t)
+{
+    struct disk_task *d = (struct disk_task *)t;
+    struct job *j = d->job;
+    const char *slash = strrchr(d->path, '/');
+    const struct push_conf c = {
+        .job = j->id, .attempt = j->attempt, .dir = j->dir, .files = {slash + 1, "losses.json"}};
+
+    d->slot->is_writing = false;
+    j->writing = NULL;
+    if (t->err.rc == SH_OK && j->x->haul &&
+        push_start(j->x, &c, on_pushed, d, &d->push, &t->err) == SH_OK)
+        j->pushing = d;
+    else
+        on_stored(d);
 }
 
 static int fill_task(struct job *j, struct slot *s, struct disk_task *d, struct sh_err *err)
@@ -315,7 +358,7 @@ void slots_write_newest(struct job *j)
     struct disk_task *d;
     int rc;
 
-    if (!s || j->writing || s->step <= j->disk_step || s->step == 0)
+    if (!s || is_busy(j) || s->step <= j->disk_step || s->step == 0)
         return;
     d = calloc(1, sizeof(*d));
     if (!d)
@@ -340,5 +383,5 @@ bool slots_are_on_disk(struct job *j)
     struct slot *s = slots_newest(j);
 
     return !s || s->step <= j->disk_step || s->step == 0 ||
-           (!j->writing && j->disk_failed_step == s->step);
+           (!is_busy(j) && j->disk_failed_step == s->step);
 }

@@ -5,6 +5,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #define MAX_TENANTS 65536u
@@ -89,6 +90,33 @@ int space_tag(struct space *s, const char *tenant, uint32_t *out, struct sh_err 
     if (!rc)
         *out = (uint32_t)++s->n_tenants;
     return rc;
+}
+
+int space_set_quota(struct space *s, const char *tenant, uint64_t min_bytes, uint64_t max_bytes,
+                    double share, struct sh_err *err)
+{
+    const uint64_t all = arena_blocks(residency_arena(s->res));
+    const struct residency_quota q = {
+        .min_blocks = (uint32_t)SH_MIN(min_bytes / DEV_BLOCK + (min_bytes % DEV_BLOCK > 0), all),
+        .max_blocks = max_bytes ? (uint32_t)SH_MIN(max_bytes / DEV_BLOCK, all) : RESIDENCY_NO_MAX,
+        .share = share};
+    uint32_t tag;
+    int rc = space_tag(s, tenant, &tag, err);
+
+    return rc ? rc : residency_set_quota(s->res, tag, &q, err);
+}
+
+int space_check_max(struct space *s, uint32_t tag, uint64_t bytes, const char *what,
+                    struct sh_err *err)
+{
+    const uint32_t max = residency_quota(s->res, tag).max_blocks;
+
+    if (max == RESIDENCY_NO_MAX || bytes <= (uint64_t)max * DEV_BLOCK)
+        return SH_OK;
+    return SH_FAIL(err, SH_E_QUOTA,
+                   "%s needs %" PRIu64 " MiB of device memory, and the tenant may have %" PRIu64
+                   " MiB (gpu_memory_max_bytes)",
+                   what, (bytes + (1 << 20) - 1) >> 20, (uint64_t)max * DEV_BLOCK >> 20);
 }
 
 /* ------------------------------------------------------------------ pending */

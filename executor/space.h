@@ -33,6 +33,13 @@ struct residency *space_residency(struct space *s); /* BORROWED */
 /* A small number for a tenant, never 0. Fails: SH_E_TOOBIG after 65,536 tenants. */
 int space_tag(struct space *s, const char *tenant, uint32_t *out, struct sh_err *err);
 
+/* Quotas of residency.h in bytes; max_bytes 0: none. */
+int space_set_quota(struct space *s, const char *tenant, uint64_t min_bytes, uint64_t max_bytes,
+                    double share, struct sh_err *err);
+/* Can a tenant ever have so much at once? Fails: SH_E_QUOTA; what: of the message. */
+int space_check_max(struct space *s, uint32_t tag, uint64_t bytes, const char *what,
+                    struct sh_err *err);
+
 /* need->n_blocks is set from bytes. Fails: SH_E_DEVMEM. */
 int space_alloc(struct space *s, size_t bytes, const struct residency_need *need,
                 struct space_range *out, struct sh_err *err);

@@ -103,6 +103,8 @@ static int add(struct store *s, const struct msg_model_load *l, struct model **o
         rc = exec_path(s->x, "blobs", l->package, &m->package, err);
     if (!rc)
         rc = space_tag(s->x->space, l->tenant, &m->tag, err);
+    if (!rc)
+        rc = blob_want(s->x, &m->blobs, l->package, err);
     if (rc) {
         model__free(m);
         return rc;
@@ -123,6 +125,19 @@ static void refuse(struct store *s, int64_t handle, const struct sh_err *why)
     agent_send(s->x->agent, &m);
 }
 
+/* It has failed because its package did not come: being asked again is worth another try. */
+static void fetch_again(struct store *s, struct model *m, const struct msg_model_load *l)
+{
+    const struct sh_err *why = NULL;
+
+    if (m->phase != MODEL_FAILED || blob_set_state(&m->blobs, &why) != BLOB_FAILED)
+        return;
+    blob_set_drop(&m->blobs);
+    m->why = (struct sh_err){0};
+    if (blob_want(s->x, &m->blobs, l->package, &m->why) == SH_OK)
+        m->phase = MODEL_BUILDING;
+}
+
 void store_load(struct store *s, const struct msg_model_load *l)
 {
     struct model *m = store_find(s, l->version_id);
@@ -134,6 +149,7 @@ void store_load(struct store *s, const struct msg_model_load *l)
         return;
     }
     if (m) {
+        fetch_again(s, m, l);
         agent_model_state(s->x->agent, m);
         return;
     }
@@ -268,11 +284,20 @@ static bool may_compile(struct store *s, struct worker *w)
     return w->state == WORKER_STANDBY && !others_compile(s);
 }
 
+static void fail_model(struct store *s, struct model *m, const struct sh_err *why);
+
 static bool start_build(struct store *s)
 {
     for (struct model *m = s->models; m; m = m->next) {
-        if (m->phase != MODEL_BUILDING || is_compiled_now(s, m->handle))
+        const struct sh_err *why = NULL;
+        enum blob_state package = blob_set_state(&m->blobs, &why);
+
+        if (m->phase != MODEL_BUILDING || is_compiled_now(s, m->handle) || package == BLOB_COMING)
             continue;
+        if (package == BLOB_FAILED) {
+            fail_model(s, m, why);
+            return true;
+        }
         for (size_t i = 0; i < pool_size(s->x->pool); i++) {
             struct worker *w = pool_at(s->x->pool, i);
 

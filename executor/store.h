@@ -14,6 +14,7 @@
 #ifndef SH_EXECUTOR_STORE_H
 #define SH_EXECUTOR_STORE_H
 
+#include "executor/blobs.h"
 #include "executor/pool.h"
 
 #define STORE_MAX_MODELS 512u
@@ -26,6 +27,7 @@ struct model {
     struct store *store;
     int64_t handle; /* version id; negative: internal, for the evaluation of job -handle */
     char *tenant, *name, *package, *precision; /* OWNED */
+    struct blob_set blobs;                     /* its package */
     uint32_t max_batch, tag;
     enum model_phase phase;
     struct sh_err why;  /* of FAILED */

@@ -287,6 +287,17 @@ static bool attach(struct train *t, struct job *j)
     return true;
 }
 
+/* What it reads must be here first. */
+static bool begin(struct train *t, struct job *j)
+{
+    const struct sh_err *why = NULL;
+    enum blob_state state = blob_set_state(&j->blobs, &why);
+
+    if (state == BLOB_FAILED)
+        train__fail(j, why);
+    return state == BLOB_HERE ? attach(t, j) : state == BLOB_FAILED;
+}
+
 static int load_state(struct job *j, struct sh_err *err)
 {
     const struct residency_need need = {
@@ -414,6 +425,7 @@ bool train_turn(struct train *t)
     if (!j || j->reading)
         return false;
     if (j->has_ended) {
+        slots_stop_push(j);
         if (j->filling || j->writing || j->n_flights)
             return false;
         t->job = NULL;
@@ -430,7 +442,7 @@ bool train_turn(struct train *t)
     if (j->end != END_NONE && !j->has_state && !j->has_ws)
         return finish_end(t, j);
     if (!j->is_built)
-        return attach(t, j);
+        return begin(t, j);
     if (j->is_cornered) {
         j->is_cornered = j->has_state;
         j->refused_ns = 0;

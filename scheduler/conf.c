@@ -14,7 +14,6 @@ static const struct sh_conf_opt SCHED_OPTS[] = {
     STR(name, "name", "scheduler", 0, "name of this scheduler in the lease and in the log"),
     STR(metrics_addr, "metrics-addr", "127.0.0.1:9102", 0,
         "address of /metrics and /healthz; empty: none"),
-    STR(state_dir, "state-dir", ".shunt", 0, "folder of blobs/ and jobs/, as executors see it"),
     STR(log_level, "log-level", "info", 0, "error, warn, info or debug"),
     SH_OPT_BOOL(struct sched_conf, migrate_only, "migrate-only", false, 0,
                 "apply migrations, then exit"),

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 struct sched_conf {
-    char *listen, *db_url, *name, *metrics_addr, *state_dir, *log_level, *migrations_dir;
+    char *listen, *db_url, *name, *metrics_addr, *log_level, *migrations_dir;
     bool migrate_only;
     int64_t tick_ms, poll_ms, full_look_ms, lease_ttl_ms, grace_ms;
     int64_t max_requests, max_model_requests, request_timeout_ms, margin_us, max_runs;

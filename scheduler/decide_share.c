@@ -46,7 +46,8 @@ static void share_rest(struct claim *claims, size_t n, double rest, struct decid
 
     for (size_t i = 0; i < n; i++)
         weights += claims[i].weight;
-    qsort(claims, n, sizeof(*claims), by_level);
+    if (n > 0)
+        qsort(claims, n, sizeof(*claims), by_level);
     for (size_t i = 0; i < n && rest > 0; i++) {
         double part = fmin(claims[i].want, rest * claims[i].weight / weights);
 

@@ -150,6 +150,7 @@ int execs_on_hello(struct sched *s, struct session *x, const struct msg_exec_hel
     e->session = x;
     e->serial = x->serial;
     e->synced = false;
+    e->memory_told = 0;
     e->leaving = 0;
     x->exec = e;
     SH_INFO("executor.up", "executor=%s device=%s pool_bytes=%llu workers=%u", e->info.name,
@@ -173,6 +174,30 @@ void execs_on_close(struct sched *s, struct exec *e, const char *why)
     sched_wake_jobs(s);
 }
 
+static void tell_memory(struct sched *s, struct exec *e)
+{
+    for (size_t i = 0; exec_is_up(e) && i < s->tenants.n; i++) {
+        const struct tenant *t = s->tenants.items[i];
+
+        if (t->memory_change > e->memory_told)
+            session_send(e->session,
+                         &(struct sh_msg){.type = MSG_TENANT_MEMORY,
+                                          .u.tenant_memory = {.epoch = s->epoch,
+                                                              .tenant = t->name,
+                                                              .min_bytes = t->memory.min_bytes,
+                                                              .max_bytes = t->memory.max_bytes,
+                                                              .share = t->memory.share}});
+    }
+    e->memory_told = s->tenants.memory_changes;
+}
+
+void execs_tell_memory(struct sched *s)
+{
+    for (size_t i = 0; i < s->execs.n; i++)
+        if (exec_is_up(s->execs.items[i]))
+            tell_memory(s, s->execs.items[i]);
+}
+
 static void on_state(struct exec *e, const struct msg_exec_state *m)
 {
     e->state = (struct exec_state){.device_bytes = m->device_bytes,
@@ -192,6 +217,7 @@ void execs_on_msg(struct sched *s, struct exec *e, const struct sh_msg *m)
     case MSG_EXEC_SYNCED:
         e->synced = true;
         SH_INFO("executor.synced", "executor=%s", e->info.name);
+        tell_memory(s, e); /* before the models that it bounds */
         jobs_on_exec_synced(s, e);
         models_load_missing(s);
         sched_wake_jobs(s);

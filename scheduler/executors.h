@@ -38,6 +38,7 @@ struct exec {
     struct session *session; /* NULL while away */
     uint64_t serial;         /* of the present or last session */
     bool synced;
+    uint64_t memory_told; /* changes of tenants' memory that it knows of */
     int64_t lost_ns;
     uint32_t n_runs;
     struct run *runs;   /* BORROWED list, oldest first; request.c owns them */
@@ -65,6 +66,7 @@ int execs_on_hello(struct sched *s, struct session *x, const struct msg_exec_hel
 void execs_on_msg(struct sched *s, struct exec *e, const struct sh_msg *m);
 void execs_on_close(struct sched *s, struct exec *e, const char *why);
 void execs_tell_api(struct sched *s, struct session *api); /* EXEC_UP for each that is connected */
+void execs_tell_memory(struct sched *s); /* what changed of tenants' quotas of device memory */
 void execs_metrics(struct sched *s);
 
 #endif

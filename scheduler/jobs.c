@@ -378,15 +378,11 @@ void jobs_on_state(struct sched *s, struct exec *e, const struct msg_job_state *
 }
 
 /* Paths are stored relative to the job root. */
-static bool relative_path(const struct sched *s, int64_t job, const char *path, char *out,
-                          size_t size)
+static bool relative_path(int64_t job, const char *path, char *out, size_t size)
 {
-    size_t root = strlen(s->state_dir), n;
     char own[32];
+    size_t n = (size_t)snprintf(own, sizeof(own), "%" PRId64 "/", job);
 
-    n = (size_t)snprintf(own, sizeof(own), "%" PRId64 "/", job);
-    if (strncmp(path, s->state_dir, root) == 0 && strncmp(path + root, "/jobs/", 6) == 0)
-        path += root + 6;
     return strncmp(path, own, n) == 0 && !strstr(path, "..") && sh_strlcpy(out, path, size);
 }
 
@@ -398,7 +394,7 @@ void jobs_on_checkpoint(struct sched *s, struct exec *e, const struct msg_job_ch
 
     if (!j || strcmp(j->executor, e->info.name) != 0 || j->attempt != m->attempt)
         return;
-    if (!relative_path(s, m->job, m->path, c.path, sizeof(c.path)) ||
+    if (!relative_path(m->job, m->path, c.path, sizeof(c.path)) ||
         !sh_strlcpy(c.digest, m->digest, sizeof(c.digest))) {
         SH_ERROR("job.checkpoint",
                  "job=%" PRId64 " executor=%s msg=\"its path is not in the job's folder\"", m->job,

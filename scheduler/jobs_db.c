@@ -25,7 +25,7 @@ bool jobs__is_busy(const struct job *j)
 /* ------------------------------------------------------------------ start */
 
 static void send_batch_start(struct sched *s, const struct job *j, struct exec *e,
-                             const struct store_start_out *o, const char *dataset, const char *dir)
+                             const struct store_start_out *o, const char *dir)
 {
     session_send(e->session,
                  &(struct sh_msg){.type = MSG_BATCH_START,
@@ -37,7 +37,7 @@ static void send_batch_start(struct sched *s, const struct job *j, struct exec *
                                                     .version_id = j->version_id,
                                                     .inputs = o->inputs,
                                                     .outputs = o->outputs,
-                                                    .dataset = dataset,
+                                                    .dataset = o->dataset,
                                                     .spec = o->spec,
                                                     .dir = dir,
                                                     .resume_step = o->resume_step,
@@ -47,22 +47,16 @@ static void send_batch_start(struct sched *s, const struct job *j, struct exec *
 static void send_start(struct sched *s, struct job *j, struct exec *e,
                        const struct store_start_out *o)
 {
-    char package[512], dataset[512], eval[512] = "", dir[512], resume[512] = "";
+    char dir[24];
 
-    snprintf(package, sizeof(package), "%s/blobs/%s", s->state_dir, o->package);
-    snprintf(dataset, sizeof(dataset), "%s/blobs/%s", s->state_dir, o->dataset);
-    snprintf(dir, sizeof(dir), "%s/jobs/%" PRId64, s->state_dir, j->id);
-    if (o->eval_dataset[0])
-        snprintf(eval, sizeof(eval), "%s/blobs/%s", s->state_dir, o->eval_dataset);
-    if (o->resume[0])
-        snprintf(resume, sizeof(resume), "%s/jobs/%s", s->state_dir, o->resume);
+    snprintf(dir, sizeof(dir), "%" PRId64, j->id);
     j->sent = true;
     j->seen_session = e->serial;
     SH_INFO("job.start",
             "job=%" PRId64 " tenant=%s model=%s executor=%s attempt=%u resume_step=%" PRId64, j->id,
             o->tenant, o->model, e->info.name, j->attempt, o->resume_step);
     if (j->is_batch) {
-        send_batch_start(s, j, e, o, dataset, dir);
+        send_batch_start(s, j, e, o, dir);
         return;
     }
     session_send(e->session, &(struct sh_msg){.type = MSG_JOB_START,
@@ -71,12 +65,12 @@ static void send_start(struct sched *s, struct job *j, struct exec *e,
                                                               .attempt = j->attempt,
                                                               .tenant = o->tenant,
                                                               .model = o->model,
-                                                              .package = package,
-                                                              .dataset = dataset,
-                                                              .eval_dataset = eval,
+                                                              .package = o->package,
+                                                              .dataset = o->dataset,
+                                                              .eval_dataset = o->eval_dataset,
                                                               .spec = o->spec,
                                                               .dir = dir,
-                                                              .resume = resume,
+                                                              .resume = o->resume,
                                                               .resume_step = o->resume_step}});
 }
 

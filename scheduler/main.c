@@ -70,7 +70,7 @@ static int serve(const struct sched_conf *c, struct sh_err *err)
         rc = sched_new(c, loop, &s, err);
     if (!rc) {
         sh_metric_set(M_shunt_build_info, SH_LABELS(sh_conf_version(), ""), 1);
-        SH_INFO("sched.start", "holder=%s state_dir=%s", s->holder, s->state_dir);
+        SH_INFO("sched.start", "holder=%s", s->holder);
         rc = sh_loop_run(loop, err);
     }
     sched_free(s);

@@ -249,7 +249,8 @@ static void on_failed(struct sched *s, struct model *m, struct exec *e,
     on->tries++;
     m->fail_rc = msg->rc ? (int)msg->rc : SH_E_BUG;
     sh_strlcpy(m->fail_msg, msg->msg, sizeof(m->fail_msg));
-    if (sh_rc_retry(m->fail_rc) && on->tries < LOAD_TRIES)
+    /* A quota does not grow by itself: who raises it loads the version again. */
+    if (sh_rc_retry(m->fail_rc) && m->fail_rc != SH_E_QUOTA && on->tries < LOAD_TRIES)
         on->retry_ns = sh_clock_ns() + (FIRST_PAUSE_NS << on->tries);
     SH_WARN("model.failed", "executor=%s tenant=%s model=%s version=%u code=%s msg=\"%s\"",
             e->info.name, m->tenant, m->name, m->version, sh_rc_name(m->fail_rc), m->fail_msg);
@@ -368,7 +369,7 @@ static int model_new(struct sched *s, const struct store_model *row, struct sh_e
                                                     : MODEL_REGISTERED;
     m->slo_percentile = row->slo_percentile;
     read_profile(m, row->profile);
-    rc = sh_asprintf(err, &m->package, "%s/blobs/%s", s->state_dir, row->package);
+    rc = sh_strdup(row->package, &m->package, err);
     if (!rc)
         rc = idmap_put(&ms->by_id, (uint64_t)m->version_id, m, err);
     if (rc) {
@@ -396,11 +397,25 @@ static void forget(struct sched *s, struct model *m)
     models_release(s, m);
 }
 
+/* It was loaded again before we had seen its row FAILED: executors that refused it forget that. */
+static void load_again(struct sched *s, struct model *m)
+{
+    m->state = MODEL_REGISTERED;
+    for (size_t i = 0; i < s->execs.n; i++) {
+        struct exec *e = s->execs.items[i];
+
+        if (exec_is_up(e) && m->on[i].phase == MODEL_ON_FAILED)
+            leave(s, m, e);
+    }
+}
+
 /* What clients asked for: to leave the executors, or to come back. */
 static void follow(struct sched *s, struct model *m, const char *state)
 {
     bool unload = strcmp(state, "UNLOADING") == 0;
 
+    if (m->state == MODEL_FAILED && strcmp(state, "REGISTERED") == 0)
+        load_again(s, m);
     if (unload == (m->state >= MODEL_UNLOADING))
         return;
     if (!unload) {

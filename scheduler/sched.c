@@ -105,6 +105,7 @@ static void on_view(void *ctx, void *arg, int rc, const struct sh_err *err)
     }
     s->n_polls++;
     rc = tenants_merge(&s->tenants, v, s->n_polls, sh_clock_ns(), &one);
+    execs_tell_memory(s); /* before the models that it bounds */
     if (!rc)
         rc = models_merge(s, v, &one);
     if (!rc)
@@ -266,18 +267,6 @@ static void on_second(struct sh_loop *l, void *arg)
 
 /* ------------------------------------------------------------------ start and end */
 
-static int make_state_dir(struct sched *s, struct sh_err *err)
-{
-    if (mkdir(s->conf->state_dir, 0750) && errno != EEXIST)
-        return SH_FAIL_ERRNO(err, SH_E_IO, "could not create the state folder");
-    s->state_dir = realpath(s->conf->state_dir, NULL);
-    if (!s->state_dir)
-        return SH_FAIL_ERRNO(err, SH_E_IO, "could not find the state folder");
-    if (strlen(s->state_dir) > 255)
-        return SH_FAIL(err, SH_E_INVALID, "the path of --state-dir is longer than 255 bytes");
-    return SH_OK;
-}
-
 static int name_holder(struct sched *s, struct sh_err *err)
 {
     uint8_t random[8];
@@ -305,9 +294,7 @@ int sched_new(const struct sched_conf *conf, struct sh_loop *l, struct sched **o
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the scheduler");
     s->conf = conf;
     s->loop = l;
-    rc = make_state_dir(s, err);
-    if (!rc)
-        rc = name_holder(s, err);
+    rc = name_holder(s, err);
     if (!rc)
         rc =
             dbthread_new(l, conf->db_url, "shunt-scheduler", (size_t)conf->max_db_ops, &s->db, err);
@@ -362,6 +349,5 @@ void sched_free(struct sched *s)
     dbthread_free(s->db, LAST_WRITES_MS);
     forget_all(s);
     pass_fini(&s->pass);
-    free(s->state_dir);
     free(s);
 }

@@ -35,7 +35,6 @@ struct sched {
     struct dbthread *db;
     struct leader *leader;
     struct sh_timer *tick, *second;
-    char *state_dir; /* absolute */
     char holder[96]; /* name/random: two of one name do not share a lease */
     uint64_t epoch;  /* 0: standing by */
     bool loaded;     /* the database has been read; sessions are accepted */

@@ -43,7 +43,9 @@ static const struct db_stmt VIEW_TENANTS = {
     "SELECT t.id, t.name, t.state = 'ACTIVE', coalesce(q.guaranteed_gpus, 0),"
     " coalesce(least(q.max_gpus, q.guaranteed_gpus + q.borrowing_limit), -1),"
     " coalesce(q.over_quota_weight, 1), coalesce(q.max_running_jobs, 16),"
-    " coalesce(q.max_concurrent_requests, 256), coalesce(q.lending_limit, -1)"
+    " coalesce(q.max_concurrent_requests, 256), coalesce(q.lending_limit, -1),"
+    " coalesce(q.gpu_memory_min_bytes, 0), coalesce(q.gpu_memory_max_bytes, 0),"
+    " coalesce(q.gpu_memory_share, 1)"
     " FROM tenant t LEFT JOIN quota q ON q.tenant_id = t.id"
     " WHERE t.state <> 'DELETED' ORDER BY t.id LIMIT $1",
     1};
@@ -184,6 +186,9 @@ static int load_tenants(struct db *db, struct store_view *v, struct sh_err *err)
             .max_running_jobs = (uint32_t)db_i64(r, i, 6, 0),
             .max_concurrent_requests = (uint32_t)db_i64(r, i, 7, 0),
             .lending_limit = db_f64(r, i, 8, -1),
+            .memory = {.min_bytes = (uint64_t)db_i64(r, i, 9, 0),
+                       .max_bytes = (uint64_t)db_i64(r, i, 10, 0),
+                       .share = db_f64(r, i, 11, 1)},
         };
     }
     return rc;

@@ -31,6 +31,10 @@ struct store_tenant {
     double guaranteed_gpus, max_gpus /* < 0: unlimited */, weight;
     double lending_limit; /* < 0: all of the guarantee */
     uint32_t max_running_jobs, max_concurrent_requests;
+    struct store_memory { /* of each device */
+        uint64_t min_bytes, max_bytes /* 0: none */;
+        double share;
+    } memory;
 };
 
 struct store_model {

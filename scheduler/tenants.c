@@ -61,7 +61,8 @@ int tenants_get(struct tenants *t, const char *name, struct tenant **out, struct
                          .weight = 1,
                          .lending_limit = -1,
                          .max_running_jobs = 16,
-                         .max_requests = 256};
+                         .max_requests = 256,
+                         .memory.share = 1};
     sh_strlcpy(x->name, name, sizeof(x->name));
     memmove(&t->items[i + 1], &t->items[i], (t->n - i) * sizeof(t->items[0]));
     t->items[i] = x;
@@ -92,6 +93,10 @@ static int merge_one(struct tenants *t, const struct store_tenant *row, uint64_t
     x->max_running_jobs = row->max_running_jobs;
     x->max_requests = row->max_concurrent_requests;
     x->seen_poll = poll;
+    if (x->memory.min_bytes != row->memory.min_bytes ||
+        x->memory.max_bytes != row->memory.max_bytes || x->memory.share != row->memory.share)
+        x->memory_change = ++t->memory_changes;
+    x->memory = row->memory;
     return SH_OK;
 }
 

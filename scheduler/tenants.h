@@ -12,7 +12,9 @@ struct tenant { /* lives until the scheduler stands down, also when deleted in t
     bool active;
     double guaranteed_gpus, max_gpus, weight, lending_limit;
     uint32_t max_running_jobs, max_requests;
-    double usage_ns; /* decayed, as of usage_at_ns */
+    struct store_memory memory;
+    uint64_t memory_change; /* number of its last change; 0: as by default, never changed */
+    double usage_ns;        /* decayed, as of usage_at_ns */
     int64_t usage_at_ns;
     uint32_t n_requests; /* in the scheduler; request.c */
     uint32_t snap;       /* index in the snapshot of the present pass; pass.c */
@@ -27,6 +29,7 @@ struct tenants {
     struct tenant **items; /* OWNED; sorted by name */
     size_t n, cap;
     struct idmap by_id;
+    uint64_t memory_changes; /* of all of them so far */
     double half_life_s;
 };
 

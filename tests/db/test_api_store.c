@@ -10,6 +10,7 @@
 /* link: -lmicrohttpd -lpq */
 #include "api/artifact.h"
 #include "api/blobs.h"
+#include "api/files.h"
 #include "api/catalog.h"
 #include "api/store.h"
 #include "common/clock.h"
@@ -527,6 +528,92 @@ static void a_folder_of_a_job_goes_when_the_job_is_gone(void **state)
     assert_int_equal(rmdir(jobs), 0);
 }
 
+static bool has_job_file(const struct world *w, const char *name)
+{
+    char path[256];
+
+    snprintf(path, sizeof(path), "%s/jobs/1/%s", w->dir, name);
+    return access(path, F_OK) == 0;
+}
+
+static void a_job_without_success_leaves_its_losses_alone(void **state)
+{
+    static const char *const FILES[] = {"ckpt-10.safetensors", "ckpt-20.safetensors",
+                                        "result-ab.part", "final.safetensors"};
+    struct world *w = *state;
+    char jobs[256], path[300];
+
+    snprintf(jobs, sizeof(jobs), "%s/jobs", w->dir);
+    assert_int_equal(mkdir(jobs, 0755), 0);
+    put_job(w, "1", 2 * KEEP_S);
+    for (size_t i = 0; i < SH_ARRAY_LEN(FILES); i++) {
+        snprintf(path, sizeof(path), "%s/1/%s", jobs, FILES[i]);
+        put_file(path, 2 * KEEP_S);
+    }
+    snprintf(path, sizeof(path), "%s/1", jobs);
+    set_age(path, 2 * KEEP_S);
+    assert_int_equal(sweep(w), 0); /* it is queued: it may go on */
+    run(w->db, "UPDATE job SET state = 'CANCELLED', finished_at = now()");
+    assert_int_equal(sweep(w), 0); /* a moment ago */
+    run(w->db, "UPDATE job SET finished_at = now() - interval '1 day'");
+    assert_int_equal(sweep(w), 1);
+    for (size_t i = 0; i < SH_ARRAY_LEN(FILES); i++)
+        assert_false(has_job_file(w, FILES[i]));
+    assert_true(has_job_file(w, "losses.json"));
+    assert_int_equal(sweep(w), 0);
+    assert_ok(artifact_empty_dir(jobs, NULL));
+    assert_int_equal(rmdir(jobs), 0);
+}
+
+static void results_count_as_stored_until_they_are_removed(void **state)
+{
+    struct world *w = *state;
+    struct api_req q = {.db = w->db, .tenant_id = 1, .request_id = "r", .who.key_id = "k"};
+    struct store_slot slot;
+    struct sh_err err = {0};
+    json_t *done = NULL;
+    int64_t before;
+
+    run(w->db, "INSERT INTO quota (tenant_id) VALUES (1)");
+    run(w->db, "INSERT INTO dataset (tenant_id, name) VALUES (1, 'new')");
+    assert_ok_err(store_dataset_slot(&q, "new", &slot, &err), &err);
+    before = slot.used_bytes;
+    run(w->db, "UPDATE job SET state = 'SUCCEEDED', finished_at = now(), tenant_id = 1, result = "
+               "jsonb_build_object('bytes', 1000, 'digest', repeat('a', 64), 'samples', 5)");
+    assert_ok_err(store_dataset_slot(&q, "new", &slot, &err), &err);
+    assert_int_equal(slot.used_bytes, before + 1000);
+    assert_ok_err(store_job_drop_result(&q, "1", &done, &err), &err);
+    assert_non_null(done);
+    json_decref(done);
+    assert_ok_err(store_dataset_slot(&q, "new", &slot, &err), &err);
+    assert_int_equal(slot.used_bytes, before);
+    assert_ok_err(store_job_drop_result(&q, "1", &done, &err), &err);
+    assert_null(done); /* there is none any more */
+    run(w->db, "DO $$ BEGIN ASSERT (SELECT count(*) FROM audit WHERE action = "
+               "'result.delete' AND before ->> 'bytes' = '1000') = 1; END $$");
+}
+
+static void only_the_executor_that_has_a_job_owns_it(void **state)
+{
+    struct world *w = *state;
+    const struct store_owner mine = {"1", "gpu0", "3"}, older = {"1", "gpu0", "2"},
+                             other = {"1", "gpu1", "3"}, none = {"77", "gpu0", "3"};
+    bool owned;
+
+    run(w->db, "UPDATE job SET state = 'RUNNING', executor = 'gpu0', attempt = 3");
+    assert_ok(store_job_owned(w->db, &mine, &owned, NULL));
+    assert_true(owned);
+    assert_ok(store_job_owned(w->db, &older, &owned, NULL));
+    assert_false(owned);
+    assert_ok(store_job_owned(w->db, &other, &owned, NULL));
+    assert_false(owned);
+    assert_ok(store_job_owned(w->db, &none, &owned, NULL));
+    assert_false(owned);
+    run(w->db, "UPDATE job SET state = 'QUEUED', executor = NULL");
+    assert_ok(store_job_owned(w->db, &mine, &owned, NULL));
+    assert_false(owned);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
@@ -538,6 +625,9 @@ int main(void)
         TEST(pins_are_bounded_by_quota_by_share_and_by_the_device),
         TEST(a_pinned_version_is_not_unloaded_and_an_unloaded_one_not_pinned),
         TEST(a_folder_of_a_job_goes_when_the_job_is_gone),
+        TEST(a_job_without_success_leaves_its_losses_alone),
+        TEST(results_count_as_stored_until_they_are_removed),
+        TEST(only_the_executor_that_has_a_job_owns_it),
         TEST(an_action_changes_the_job_where_it_is_allowed_and_only_there),
         TEST(another_tenants_job_is_not_touched),
         TEST(a_change_merges_labels_and_says_so_in_one_event),

@@ -324,6 +324,7 @@ class System:
     def kill(self, name, sig=signal.SIGKILL):
         """Returns when the process is dead (a zombie of a held supervisor is dead)."""
         pid = self.pid(name)
+        assert pid, "%s does not run" % name  # 0 would be our own group
         os.kill(pid, sig)
 
         def dead():

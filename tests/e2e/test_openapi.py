@@ -82,7 +82,8 @@ class OpenApi(Story):
         other = s.key("fuzz", "read")
         cls.things = {"tenant": "fuzz", "model": "lin", "version": 1, "dataset": "data",
                       "eval_dataset": "data2", "job": jobs[0], "array": array, "key": other.split("_")[1],
-                      "queue": "default"}
+                      "queue": "default", "file": "losses.json",
+                      "digest": s.call("GET", "/api/v1/datasets/data", key=cls.key).json["digest"]}
 
     def cursors(self):
         """A real one for each list that has two pages."""
@@ -117,8 +118,10 @@ class OpenApi(Story):
         n = len(self.s.spec().operations())
         d = tempfile.mkdtemp(dir=self.s.dir)
         files = {k: os.path.join(d, k) for k in ("WORLD", "COUNTS", "schemathesis.toml")}
+        with open(os.path.join(self.s.state, "executor.key")) as f:
+            executor = f.read().strip()
         with open(files["WORLD"], "w") as f:
-            json.dump({"key": self.key, "admin": self.s.admin, "cursors": self.cursors(),
+            json.dump({"key": self.key, "admin": self.s.admin, "executor": executor, "cursors": self.cursors(),
                        "things": self.things, "platform": {**self.things, "tenant": "prey"}}, f)
         with open(files["schemathesis.toml"], "w") as f:
             f.write(self.config())

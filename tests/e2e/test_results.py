@@ -155,6 +155,33 @@ class Results(Story):
                 out.append(os.readlink(os.path.join(at, fd)))
         return [x for x in out if x.endswith("result.safetensors")]
 
+    def test_a_result_counts_as_stored_until_its_file_is_removed(self):
+        key = self.s.tenant("hoarder")
+        self.s.push(key, "digits", zoo("digits-cnn", "training"), max_batch=8)
+        with open(os.path.join(DIGITS, "test.safetensors"), "rb") as f:
+            data = f.read()
+        self.s.push_data(key, "data", data)
+        job = self.batch(dataset="data", key=key)
+        bytes_left = self.s.wait_job(key, job)["result"]["bytes"]
+        path = "/api/v1/jobs/%d/result/artifact" % job
+        r = self.s.call("PUT", "/api/v1/tenants/hoarder/quota", {"max_storage_bytes": 0}, self.s.admin)
+        self.assertEqual(r.status, 200, r)
+
+        def used():
+            self.s.call("POST", "/api/v1/datasets", {"name": "more"}, key)
+            r = self.s.call("PUT", "/api/v1/datasets/more/artifact", data, key)
+            self.assertEqual((r.status, r.code), (429, "QUOTA"), r)
+            return int(r.error.split()[0])
+        before = used()
+        for n in ("?dry_run=true", ""):
+            self.assertEqual(self.s.call("GET", path, key=key).status, 200)
+            self.assertEqual(self.s.call("DELETE", path + n, key=key).status, 204)
+            self.assertEqual(used(), before - (0 if n else bytes_left))
+        self.assertEqual(self.s.call("GET", path, key=key).status, 404)
+        self.assertEqual(self.s.call("DELETE", path, key=key).status, 404)
+        self.assertFalse(os.path.exists(os.path.join(self.s.state, "jobs", str(job), "result.safetensors")))
+        self.assertEqual(self.s.job(key, job, "/result").json["artifact"], None)
+
     def test_before_the_end_and_after_a_bad_one_there_is_a_reason(self):
         job = self.slow()
         self.s.wait_job(self.key, job, ("RUNNING", "PREEMPTED"))

@@ -40,6 +40,6 @@ only '(oneapi/)?dnnl' 'executor/device/cpu/'
 only 'cuda|cudnn|cublas|nvml|nvrtc|nvtx|cub/|thrust/|mma\.h|cooperative_groups' \
     'executor/device/cuda/'
 only 'executor/device/cuda/' 'executor/device/cuda/'
-only 'curl/' 'cli/http\.[ch]:'
+only 'curl/' 'common/http\.[ch]:'
 only 'protobuf-c/|(google/)?protobuf|onnx\.pb-c\.h' 'executor/model/onnx|executor/import/|zoo/'
 exit $rc

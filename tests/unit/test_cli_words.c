@@ -1,6 +1,6 @@
 /* test_cli_words.c - Without it: a mistyped command could run another one, and a name with a slash
  * or a question mark could reach another resource of the server. */
-/* uses: cli/find.o cli/rest.o cli/http.o cli/state.o cli/file.o */
+/* uses: cli/find.o cli/rest.o cli/state.o cli/file.o */
 /* link: -lcurl */
 #include "cli/cli.h"
 #include "common/mem.h"
@@ -161,9 +161,9 @@ static void a_model_may_carry_a_version(void **state)
 static void a_refusal_carries_the_servers_words(void **state)
 {
     char body[] = "{\"code\":\"QUOTA\",\"detail\":\"too many jobs\",\"nodes\":[\"n1\"]}";
-    struct http_reply r = {
+    struct sh_http_reply r = {
         .status = 429, .body = body, .len = sizeof(body) - 1, .retry_after_s = 2};
-    struct http_reply html = {
+    struct sh_http_reply html = {
         .status = 502, .body = (char *)"<html>", .len = 6, .retry_after_s = -1};
     struct cli c = {.cmd = &CLI_CMDS[0]};
     struct sh_err err = {0};

@@ -1,8 +1,8 @@
 /* test_residency.c - what stays in device memory, and who gives way.
  *
  * Without it: a model that is computing could lose its weights, two models could share a block, a
- * model could lose its head and keep its tail (the copy would then no longer hide), or the clock
- * could drift away from the textbook's. */
+ * model could lose its head and keep its tail (the copy would then no longer hide), the clock could
+ * drift away from the textbook's, and one tenant could push out what is kept for another. */
 /* uses: executor/residency.o executor/arena.o */
 #include "executor/residency.h"
 #include "tests/unit/sh_test.h"
@@ -101,6 +101,150 @@ static void a_sticky_image_is_no_victim_and_comes_back_to_the_ring_when_it_is_no
     assert_int_equal(residency_held(r, a), 5);
     assert_int_equal(residency_place(r, b, true, &p, NULL), SH_E_DEVMEM);
     assert_ok(residency_check(r, NULL));
+    residency_free(r);
+}
+
+/* ------------------------------------------------------------------ quotas */
+
+static uint32_t add_of(struct residency *r, uint32_t tag, uint32_t blocks, int64_t used_ns)
+{
+    const struct residency_image im = {.n_blocks = blocks, .tag = tag};
+    uint32_t id = 0;
+
+    assert_ok(residency_add(r, &im, &id, NULL));
+    place(r, id);
+    residency_touch(r, id, used_ns);
+    return id;
+}
+
+static void set_quota(struct residency *r, uint32_t tag, uint32_t min, uint32_t max, double share)
+{
+    const struct residency_quota q = {.min_blocks = min, .max_blocks = max, .share = share};
+
+    assert_ok(residency_set_quota(r, tag, &q, NULL));
+}
+
+static int alloc_of(struct residency *r, uint32_t tag, uint32_t blocks, struct arena_range *out,
+                    struct sh_err *err)
+{
+    const struct residency_need need = {
+        .n_blocks = blocks, .tag = tag, .kind = ARENA_WORK, .spare = RESIDENCY_NO_IMAGE};
+    uint32_t evicted;
+
+    return residency_alloc(r, &need, out, &evicted, err);
+}
+
+static void a_minimum_is_not_taken_by_others_but_its_owner_may(void **state)
+{
+    struct residency *r = new_residency(20, 1);
+    uint32_t old, last, other;
+    struct arena_range range;
+    struct sh_err err = {0};
+
+    (void)state;
+    set_quota(r, 1, 6, RESIDENCY_NO_MAX, 1);
+    last = add_of(r, 1, 5, 2);
+    old = add_of(r, 1, 5, 1);
+    other = add_of(r, 2, 10, 3);
+    assert_ok(alloc_of(r, 2, 14, &range, &err)); /* 20 - 6: all that is not kept */
+    assert_int_equal(residency_held(r, last), 5);
+    assert_int_equal(residency_held(r, old), 1); /* its head */
+    assert_int_equal(residency_held(r, other), 0);
+    residency_release(r, &range, ARENA_CLEAN);
+    assert_fails(alloc_of(r, 2, 15, &range, &err), SH_E_DEVMEM, &err, "could not find");
+    assert_int_equal(residency_held(r, last) + residency_held(r, old), 6);
+    assert_int_equal(residency_trim(r, 20, INT64_MAX, 0), 0); /* nor by the background */
+    assert_true(residency_yield(r, true));                    /* the last resort */
+    assert_false(residency_yield(r, true));
+    assert_ok(alloc_of(r, 2, 20, &range, NULL));
+    residency_release(r, &range, ARENA_CLEAN);
+    assert_true(residency_yield(r, false));
+    place(r, last);
+    assert_ok(alloc_of(r, 1, 20, &range, NULL)); /* its own */
+    residency_free(r);
+}
+
+static void the_part_of_a_minimum_that_training_uses_keeps_no_image(void **state)
+{
+    struct residency *r = new_residency(20, 1);
+    struct arena_range training, range;
+    uint32_t a;
+
+    (void)state;
+    set_quota(r, 1, 8, RESIDENCY_NO_MAX, 1);
+    assert_ok(alloc_of(r, 1, 7, &training, NULL));
+    a = add_of(r, 1, 5, 1);
+    assert_int_equal(residency_used(r, 1), 12);
+    assert_ok(alloc_of(r, 2, 12, &range, NULL));
+    assert_int_equal(residency_held(r, a), 1);
+    residency_release(r, &training, 1);
+    assert_int_equal(residency_used(r, 1), 1);
+    residency_free(r);
+}
+
+static void a_maximum_lets_the_tenants_own_older_images_go(void **state)
+{
+    struct residency *r = new_residency(40, 1);
+    uint32_t old, last, other;
+    struct arena_range range;
+    struct sh_err err = {0};
+
+    (void)state;
+    set_quota(r, 1, 0, 10, 1);
+    other = add_of(r, 2, 8, 0);
+    old = add_of(r, 1, 5, 1);
+    last = add_of(r, 1, 4, 2);
+    assert_ok(alloc_of(r, 1, 3, &range, NULL));
+    assert_int_equal(residency_used(r, 1), 10);
+    assert_int_equal(residency_held(r, old), 3);
+    assert_int_equal(residency_held(r, last), 4);
+    assert_int_equal(residency_held(r, other), 8); /* there was room for it, and more */
+    residency_pin(r, last);
+    assert_fails(alloc_of(r, 1, 5, &range, &err), SH_E_DEVMEM, &err, "gpu_memory_max_bytes");
+    assert_int_equal(residency_held(r, old), 3); /* it would not have helped */
+    residency_free(r);
+}
+
+/* What is left of the second tenant's 8 blocks when the third comes: they are the clock's first
+ * victims, and were used longest ago. */
+static uint32_t left_of_the_second(bool with_quotas)
+{
+    struct residency *r = new_residency(24, 1);
+    uint32_t left;
+
+    if (with_quotas) /* 24 / 5 blocks each, the second three times that */
+        set_quota(r, 2, 0, RESIDENCY_NO_MAX, 3);
+    for (int i = 0; i < 2; i++)
+        add_of(r, 2, 4, i);
+    for (int i = 0; i < 4; i++)
+        add_of(r, 1, 4, 10 + i);
+    add_of(r, 3, 4, 20);
+    left = residency_used(r, 2);
+    assert_int_equal(residency_used(r, 1) + left, 20);
+    residency_free(r);
+    return left;
+}
+
+static void who_holds_more_than_its_share_gives_way_first(void **state)
+{
+    (void)state;
+    assert_int_equal(left_of_the_second(false), 4);
+    assert_int_equal(left_of_the_second(true), 8);
+}
+
+static void a_clone_knows_the_quotas(void **state)
+{
+    struct residency *r = new_residency(10, 1), *c = NULL;
+    struct arena_range range;
+
+    (void)state;
+    set_quota(r, 1, 4, 8, 2);
+    add_of(r, 1, 4, 1);
+    assert_ok(residency_clone(r, &c, NULL));
+    residency_clear_quotas(r);
+    assert_int_equal(alloc_of(c, 2, 7, &range, NULL), SH_E_DEVMEM);
+    assert_ok(alloc_of(r, 2, 7, &range, NULL));
+    residency_free(c);
     residency_free(r);
 }
 
@@ -407,6 +551,11 @@ int main(void)
         cmocka_unit_test(an_image_that_is_whole_stays_where_it_is),
         cmocka_unit_test(the_tail_is_evicted_and_the_head_stays),
         cmocka_unit_test(a_sticky_image_is_no_victim_and_comes_back_to_the_ring_when_it_is_not),
+        cmocka_unit_test(a_minimum_is_not_taken_by_others_but_its_owner_may),
+        cmocka_unit_test(the_part_of_a_minimum_that_training_uses_keeps_no_image),
+        cmocka_unit_test(a_maximum_lets_the_tenants_own_older_images_go),
+        cmocka_unit_test(who_holds_more_than_its_share_gives_way_first),
+        cmocka_unit_test(a_clone_knows_the_quotas),
         cmocka_unit_test(a_place_without_eviction_takes_only_what_is_free),
         cmocka_unit_test(an_image_that_never_arrived_leaves_blocks_that_are_foreign_to_all),
         cmocka_unit_test(a_pinned_image_is_never_a_victim),

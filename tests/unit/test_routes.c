@@ -8,6 +8,7 @@
 /* link: -lmicrohttpd -lpq */
 #include "api/auth.h"
 #include "api/contract.h"
+#include "api/files.h"
 #include "api/noun.h"
 #include "api/openapi.h"
 #include "common/mem.h"
@@ -247,22 +248,48 @@ static void what_has_a_version_is_changed_by_it(void **state)
 
         if (!changes || (r->flags & ROUTE_ETAG))
             continue;
-        /* A key is revoked or not; there is nothing else of it that could have changed. */
-        if (!strstr(r->path, "/keys/{key}"))
+        /* A key is revoked or not, a file is there or not; nothing else of it could have changed.
+         */
+        if (!strstr(r->path, "/keys/{key}") && !strstr(r->path, "/jobs/{job}/"))
             fail_msg("%s %s does not look at If-Match", r->method, r->path);
     }
 }
 
 static void names_are_described_as_they_are_checked(void **state)
 {
-    static const char *const NAMES[] = {"a",   "A",  "0",        "-a",  "_a",   ".a", "a.b",
-                                        "a_b", "a-", "a b",      "",    "a/b",  "12", "1.0",
-                                        "+1",  "01", "\xc3\xa4", "a\n", "zzzz", "9",  "2147483647"};
+    static const char *const NAMES[] = {"a",
+                                        "A",
+                                        "0",
+                                        "-a",
+                                        "_a",
+                                        ".a",
+                                        "a.b",
+                                        "a_b",
+                                        "a-",
+                                        "a b",
+                                        "",
+                                        "a/b",
+                                        "12",
+                                        "1.0",
+                                        "+1",
+                                        "01",
+                                        "\xc3\xa4",
+                                        "a\n",
+                                        "zzzz",
+                                        "9",
+                                        "2147483647",
+                                        "losses.json",
+                                        "ckpt-0.safetensors",
+                                        "ckpt-07.safetensors",
+                                        "ckpt-1234567890.safetensors",
+                                        "ckpt-.safetensors",
+                                        "trained_onnx"};
 
     (void)state;
     for (size_t i = 0; i < API_N_PATH_PARAMS; i++) {
         json_t *schema = NULL;
         char text[256];
+        int64_t step;
         regex_t re;
 
         snprintf(text, sizeof(text), "%s", API_PATH_PARAMS[i].json);
@@ -279,7 +306,9 @@ static void names_are_described_as_they_are_checked(void **state)
             regfree(&re);
             if (strstr(pattern, "A-Z"))
                 taken = noun_is_name(NAMES[k]);
-            else if (strstr(pattern, "{12}"))
+            else if (strstr(pattern, "losses"))
+                taken = files_is_name(NAMES[k], &step);
+            else if (strstr(pattern, "{12}") || strstr(pattern, "{64}"))
                 continue;
             else
                 taken = noun_is_tenant_name(NAMES[k]);

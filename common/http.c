@@ -1,8 +1,9 @@
 /* http.c - see http.h. */
-#include "cli/http.h"
+#include "common/http.h"
 
 #include "common/buf.h"
 #include "common/conf.h"
+#include "common/hash.h"
 #include "common/mem.h"
 
 #include <curl/curl.h>
@@ -16,7 +17,7 @@
 #define DEFAULT_MS 60000
 #define MAX_REPLY (1u << 30)
 
-struct http {
+struct sh_http {
     CURL *curl;
     char *server, *auth; /* OWNED; auth: the header with the key, or NULL */
     char error[CURL_ERROR_SIZE];
@@ -24,8 +25,8 @@ struct http {
 
 struct call {
     CURL *curl;
-    const struct http_req *req;
-    struct http_reply *reply;
+    const struct sh_http_req *req;
+    struct sh_http_reply *reply;
     struct sh_buf body;
     int rc; /* what a callback ran into */
     bool is_file_broken, is_out_broken, is_enough;
@@ -43,9 +44,9 @@ static bool is_loopback(const char *server)
     return false;
 }
 
-int http_new(const char *server, const char *key, struct http **out, struct sh_err *err)
+int sh_http_new(const char *server, const char *key, struct sh_http **out, struct sh_err *err)
 {
-    struct http *h = NULL;
+    struct sh_http *h = NULL;
     char *agent = NULL;
     size_t n = strlen(server);
     int rc;
@@ -85,11 +86,21 @@ int http_new(const char *server, const char *key, struct http **out, struct sh_e
     h = NULL;
 out:
     free(agent);
-    http_free(h);
+    sh_http_free(h);
     return rc;
 }
 
-void http_free(struct http *h)
+int sh_http_trust(struct sh_http *h, const char *ca_file, struct sh_err *err)
+{
+    if (access(ca_file, R_OK))
+        return SH_FAIL_ERRNO(err, SH_E_INVALID, "could not read the certificate in \"%s\"",
+                             ca_file);
+    return curl_easy_setopt(h->curl, CURLOPT_CAINFO, ca_file) == CURLE_OK
+               ? SH_OK
+               : SH_FAIL(err, SH_E_NOMEM, "could not keep the path of a certificate");
+}
+
+void sh_http_free(struct sh_http *h)
 {
     if (!h)
         return;
@@ -99,10 +110,21 @@ void http_free(struct http *h)
     free(h);
 }
 
-void http_reply_fini(struct http_reply *r)
+/* The usual alphabet of base64, with padding. */
+void sh_http_digest_header(const uint8_t sha[static SH_SHA256_BYTES], char *out, size_t size)
+{
+    char text[48];
+
+    sh_base64url(sha, SH_SHA256_BYTES, text);
+    for (char *p = text; *p; p++)
+        *p = *p == '-' ? '+' : *p == '_' ? '/' : *p;
+    snprintf(out, size, "Content-Digest: sha-256=:%s=:", text);
+}
+
+void sh_http_reply_fini(struct sh_http_reply *r)
 {
     free(r->body);
-    *r = (struct http_reply){0};
+    *r = (struct sh_http_reply){0};
 }
 
 /* ---------------------------------------------------------------- callbacks of the library */
@@ -145,21 +167,25 @@ static size_t on_body(char *data, size_t size, size_t n, void *arg)
     return c->rc ? 0 : size * n;
 }
 
-static int64_t header_number(const char *line, size_t n, const char *name)
+static void header_text(const char *line, size_t n, const char *name, char *out, size_t size)
 {
     size_t len = strlen(name);
-    char text[32] = "";
-    int64_t v;
 
-    if (n <= len || strncasecmp(line, name, len) != 0)
-        return -1;
+    if (n < len || strncasecmp(line, name, len) != 0)
+        return;
     for (line += len, n -= len; n > 0 && *line == ' '; line++)
         n--;
     while (n > 0 && (line[n - 1] == '\r' || line[n - 1] == '\n'))
         n--;
-    if (n >= sizeof(text))
-        return -1;
-    memcpy(text, line, n);
+    snprintf(out, size, "%.*s", (int)n, line);
+}
+
+static int64_t header_number(const char *line, size_t n, const char *name)
+{
+    char text[32] = "";
+    int64_t v;
+
+    header_text(line, n, name, text, sizeof(text));
     return sh_parse_i64(text, 0, INT64_MAX, name, &v, NULL) ? -1 : v;
 }
 
@@ -173,6 +199,7 @@ static size_t on_header(char *data, size_t size, size_t n, void *arg)
     v = header_number(data, size * n, "Retry-After:");
     if (v >= 0)
         c->reply->retry_after_s = v;
+    header_text(data, size * n, "ETag:", c->reply->etag, sizeof(c->reply->etag));
     return size * n;
 }
 
@@ -195,6 +222,10 @@ static int on_progress(void *arg, curl_off_t dl_total, curl_off_t dl, curl_off_t
 {
     struct call *c = arg;
 
+    if (c->req->stop && atomic_load(c->req->stop))
+        return 1;
+    if (!c->req->progress)
+        return 0;
     if (c->req->out_fd > 0)
         c->req->progress(dl, dl_total, c->req->progress_arg);
     else if (ul_total > 0)
@@ -214,8 +245,8 @@ static int add_header(struct curl_slist **list, const char *line, struct sh_err 
     return SH_OK;
 }
 
-static int make_headers(const struct http *h, const struct http_req *r, struct curl_slist **out,
-                        struct sh_err *err)
+static int make_headers(const struct sh_http *h, const struct sh_http_req *r,
+                        struct curl_slist **out, struct sh_err *err)
 {
     char type[128];
     /* No "Expect: 100-continue": it would cost a round trip for each larger body. */
@@ -231,8 +262,10 @@ static int make_headers(const struct http *h, const struct http_req *r, struct c
     return rc;
 }
 
-static void set_body(CURL *curl, const struct http_req *r, struct call *c)
+static void set_body(CURL *curl, const struct sh_http_req *r, struct call *c)
 {
+    bool heads = strcmp(r->method, "HEAD") == 0;
+
     curl_easy_setopt(curl, CURLOPT_UPLOAD, 0L); /* forgets what the call before was */
     if (r->file_fd > 0) {
         curl_easy_setopt(curl, CURLOPT_UPLOAD, 1L);
@@ -245,12 +278,12 @@ static void set_body(CURL *curl, const struct http_req *r, struct call *c)
         curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)r->body_len);
         curl_easy_setopt(curl, CURLOPT_POSTFIELDS, r->body);
     } else {
-        curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L);
+        curl_easy_setopt(curl, heads ? CURLOPT_NOBODY : CURLOPT_HTTPGET, 1L);
     }
-    curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, r->method);
+    curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, heads ? NULL : r->method);
 }
 
-static void set_limits(CURL *curl, const struct http_req *r, struct call *c)
+static void set_limits(CURL *curl, const struct sh_http_req *r, struct call *c)
 {
     long ms = (long)(r->timeout_ms > 0 ? r->timeout_ms : DEFAULT_MS);
 
@@ -262,12 +295,12 @@ static void set_limits(CURL *curl, const struct http_req *r, struct call *c)
         curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, ms);
         curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 0L);
     }
-    curl_easy_setopt(curl, CURLOPT_NOPROGRESS, r->progress ? 0L : 1L);
+    curl_easy_setopt(curl, CURLOPT_NOPROGRESS, r->progress || r->stop ? 0L : 1L);
     curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
     curl_easy_setopt(curl, CURLOPT_XFERINFODATA, c);
 }
 
-static int explain(struct http *h, const struct call *c, CURLcode code, struct sh_err *err)
+static int explain(struct sh_http *h, const struct call *c, CURLcode code, struct sh_err *err)
 {
     if (c->is_file_broken)
         return SH_FAIL(err, SH_E_IO, "could not read the file to send");
@@ -275,23 +308,26 @@ static int explain(struct http *h, const struct call *c, CURLcode code, struct s
         return SH_FAIL_ERRNO(err, SH_E_IO, "could not write what the server sends: %m");
     if (c->rc)
         return SH_FAIL(err, c->rc, "the server's answer is too large");
+    if (code == CURLE_ABORTED_BY_CALLBACK)
+        return SH_FAIL(err, SH_E_CANCELLED, "the transfer was stopped");
     if (code == CURLE_OPERATION_TIMEDOUT)
         return SH_FAIL(err, SH_E_TIMEOUT, "the server at %s did not answer in time", h->server);
     return SH_FAIL(err, SH_E_UNAVAILABLE, "could not reach the server at %s: %s", h->server,
                    h->error[0] ? h->error : curl_easy_strerror(code));
 }
 
-int http_call(struct http *h, const struct http_req *req, struct http_reply *out,
-              struct sh_err *err)
+int sh_http_call(struct sh_http *h, const struct sh_http_req *req, struct sh_http_reply *out,
+                 struct sh_err *err)
 {
     struct call c = {.curl = h->curl, .req = req, .reply = out};
     struct curl_slist *headers = NULL;
     char *url = NULL;
+    curl_off_t bytes = -1;
     long status = 0;
     CURLcode code;
     int rc;
 
-    *out = (struct http_reply){.json_len = -1, .retry_after_s = -1};
+    *out = (struct sh_http_reply){.json_len = -1, .retry_after_s = -1};
     sh_buf_init(&c.body, MAX_REPLY);
     rc = sh_buf_append(&c.body, "", 0, err);
     if (!rc)
@@ -316,7 +352,9 @@ int http_call(struct http *h, const struct http_req *req, struct http_reply *out
         rc = explain(h, &c, code, err);
         goto out;
     }
+    curl_easy_getinfo(h->curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &bytes);
     out->status = (int)status;
+    out->content_bytes = (int64_t)bytes;
     out->len = c.body.len;
     out->body = sh_buf_take(&c.body);
 out:
