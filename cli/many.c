@@ -157,7 +157,10 @@ static void print(const struct cli *c, const struct sent *s)
     }
     if (c->output == OUTPUT_DATA)
         out_data(c, s->results);
-    if (!list_said_dry_run(c))
+    if (c->conf->dry_run && s->failed)
+        out_say(c, "%" JSON_INTEGER_FORMAT " of %zu would be refused; this was a dry run.",
+                s->failed, json_array_size(s->results));
+    else if (!list_said_dry_run(c))
         out_say(c,
                 "%" JSON_INTEGER_FORMAT " jobs were submitted, %" JSON_INTEGER_FORMAT " refused.",
                 s->created, s->failed);
