@@ -140,7 +140,8 @@ static int send_batch(struct cli *c, const json_t *batch, struct sent *s, struct
     return rc;
 }
 
-static void print(const struct cli *c, const struct sent *s)
+/* all: the server has answered for every job of the file. */
+static void print(const struct cli *c, const struct sent *s, bool all)
 {
     const json_t *x;
     size_t i;
@@ -160,7 +161,9 @@ static void print(const struct cli *c, const struct sent *s)
     if (c->conf->dry_run && s->failed)
         out_say(c, "%" JSON_INTEGER_FORMAT " of %zu would be refused; this was a dry run.",
                 s->failed, json_array_size(s->results));
-    else if (!list_said_dry_run(c))
+    else if (all && list_said_dry_run(c))
+        return;
+    else if (!c->conf->dry_run)
         out_say(c,
                 "%" JSON_INTEGER_FORMAT " jobs were submitted, %" JSON_INTEGER_FORMAT " refused.",
                 s->created, s->failed);
@@ -184,7 +187,7 @@ int jobs_submit_file(struct cli *c, struct sh_err *err)
         json_decref(batch);
     }
     if (!rc)
-        print(c, &s);
+        print(c, &s, !one.rc);
     if (!rc && one.rc)
         rc = SH_FAIL(err, one.rc, "jobs %zu to %zu of the file were not submitted: %.400s",
                      done + 1, json_array_size(jobs), one.msg);
