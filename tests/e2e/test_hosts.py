@@ -23,7 +23,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import onnx_bytes as onnx  # noqa: E402
-from system import BIN, DIGITS, Story, System, st_bytes, until, zoo  # noqa: E402
+from system import BIN, DIGITS, Story, System, free_port, st_bytes, until, zoo  # noqa: E402
 
 TRAIN, TEST = (open(os.path.join(DIGITS, n + ".safetensors"), "rb").read() for n in ("train", "test"))
 
@@ -35,12 +35,6 @@ def alone():
                           stderr=subprocess.DEVNULL).returncode == 0:
             return words
     return None
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Line:
