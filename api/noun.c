@@ -135,11 +135,10 @@ int noun_read_time(const char *field, const char *s, int64_t *ms_out, struct sh_
                         .tm_sec = number_at(s + 17, 2)};
     tm = asked;
     at = timegm(&tm); /* normalises: what is no date comes out as another */
-    if (!read_zone(rest, &zone) || asked.tm_year < 70 || tm.tm_mon != asked.tm_mon ||
-        tm.tm_mday != asked.tm_mday || tm.tm_hour != asked.tm_hour || tm.tm_min != asked.tm_min ||
-        tm.tm_sec != asked.tm_sec)
+    if (!read_zone(rest, &zone) || tm.tm_mon != asked.tm_mon || tm.tm_mday != asked.tm_mday ||
+        tm.tm_hour != asked.tm_hour || tm.tm_min != asked.tm_min || tm.tm_sec != asked.tm_sec)
         goto bad;
-    *ms_out = (at - zone * 60) * 1000 + ms;
+    *ms_out = SH_MAX((at - zone * 60) * 1000 + ms, INT64_C(0));
     return SH_OK;
 bad:
     return SH_FAIL(err, SH_E_INVALID, "\"%s\" must be a time such as 2027-01-31T00:00:00Z", field);

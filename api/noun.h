@@ -16,7 +16,8 @@ bool noun_is_number(const char *s, int64_t max); /* 1..max, decimal, no sign */
 /* One of the NULL-terminated list. */
 int noun_check_choice(const char *field, const char *s, const char *const *list,
                       struct sh_err *err);
-/* RFC 3339 to the letter, from 1970 on, as Unix ms. PostgreSQL alone would also take "tomorrow". */
+/* RFC 3339 to the letter, as Unix ms; 0 for what lies before 1970, which is over either way.
+ * PostgreSQL alone would also take "tomorrow". */
 int noun_read_time(const char *field, const char *s, int64_t *ms_out, struct sh_err *err);
 /* SH_E_NOTFOUND: there is no <what> "<name>". */
 int noun_missing(const char *what, const char *name, struct sh_err *err);
