@@ -282,8 +282,10 @@ static uint32_t survey(struct pool *p)
 
         if (j->state == SNAP_QUEUED)
             continue;
-        p->fixed[j->tenant] += j->is_fixed;
         p->in_array[j->array]++;
+        if (j->state == SNAP_LEFT)
+            continue;
+        p->fixed[j->tenant] += j->is_fixed;
         if (j->state == SNAP_STOPPING)
             coming++;
         else

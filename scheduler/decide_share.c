@@ -97,7 +97,7 @@ int decide__shares(const struct snapshot *in, struct decisions *out, struct sh_e
 
         if (in->jobs[i].state == SNAP_QUEUED)
             s->waiting += 1;
-        else
+        else if (in->jobs[i].state != SNAP_LEFT)
             s->running += 1;
     }
     for (size_t t = 0; t < in->n_tenants; t++)

@@ -188,6 +188,8 @@ static void on_written(void *ctx, void *arg, int rc, const struct sh_err *err)
                 w->out->version);
         sched_poll(s);
     }
+    if (j->array_max && !job_state_has_executor(j->state) && j->n_pending == 0)
+        sched_wake_jobs(s); /* another one of its array may start */
     if (job_state_is_final(j->state) && j->n_pending == 0) {
         sh_metric_add(M_shunt_jobs_finished_total, SH_LABELS(j->tenant, job_state_name(j->state)),
                       1);

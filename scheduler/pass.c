@@ -145,6 +145,8 @@ static enum snap_job_state job_state_of(const struct job *j)
 {
     if (j->state == JOB_QUEUED)
         return SNAP_QUEUED;
+    if (!job_state_has_executor(j->state))
+        return SNAP_LEFT;
     if (j->stopping || j->state == JOB_CANCELLING)
         return SNAP_STOPPING;
     return j->state == JOB_STARTING ? SNAP_STARTING : SNAP_RUNNING;
@@ -185,13 +187,17 @@ static int take_jobs(struct sched *s, struct snapshot *in, struct sh_err *err)
     for (size_t i = 0; i < s->jobs.n && !rc; i++) {
         struct job *j = s->jobs.items[i];
         uint32_t array = 0;
-        const struct exec *e = j->executor[0] ? execs_find(&s->execs, j->executor) : NULL;
+        const struct exec *e = NULL;
         const struct tenant *t = tenants_by_id(&s->tenants, j->tenant_id);
+        const enum snap_job_state state = job_state_of(j);
+        const bool is_recorded = !j->writing && !j->n_pending;
 
         /* A job whose last change is not recorded yet waits for that. */
-        if (!t || (j->state == JOB_QUEUED && (j->writing || j->n_pending)) ||
-            (j->state != JOB_QUEUED && !job_state_has_executor(j->state)) || !jobs_in_window(j))
+        if (!t || (state == SNAP_QUEUED && !is_recorded) ||
+            (state == SNAP_LEFT && (is_recorded || !j->array_max)) || !jobs_in_window(j))
             continue;
+        if (state != SNAP_LEFT && j->executor[0])
+            e = execs_find(&s->execs, j->executor);
         p->tenants[t->snap].backlog -= j->state == JOB_QUEUED;
         rc = take_array(p, in, j, &array, err);
         if (e)
@@ -200,7 +206,7 @@ static int take_jobs(struct sched *s, struct snapshot *in, struct sh_err *err)
         p->jobs[in->n_jobs++] =
             (struct snap_job){.queued_us = j->place.queued_us,
                               .id = j->id,
-                              .state = job_state_of(j),
+                              .state = state,
                               .tenant = t->snap,
                               .exec = e ? e->index : SNAP_NONE,
                               .priority = j->priority,

@@ -66,7 +66,9 @@ struct snap_request {
     enum snap_on_miss on_miss;
 };
 
-enum snap_job_state { SNAP_QUEUED, SNAP_STARTING, SNAP_RUNNING, SNAP_STOPPING };
+/* LEFT: on no executor any more, but the database does not say so yet. It counts for its array, so
+ * that nobody ever reads of more than may run at once. */
+enum snap_job_state { SNAP_QUEUED, SNAP_STARTING, SNAP_RUNNING, SNAP_STOPPING, SNAP_LEFT };
 
 struct snap_job {
     int64_t queued_us; /* FIFO order, then the number */

@@ -35,6 +35,12 @@ static void an_array_runs_no_more_at_once_than_its_limit(void **state)
     world_decide(&w);
     assert_null(about(&w, DECISION_START, &w.jobs[2]));
     assert_non_null(about(&w, DECISION_START, &w.jobs[1]));
+    /* So does one that has ended and is not known to have, but it holds no executor. */
+    w.jobs[0].state = SNAP_LEFT;
+    world_decide(&w);
+    assert_int_equal(count(&w, DECISION_START), 2);
+    assert_null(about(&w, DECISION_START, &w.jobs[2]));
+    assert_int_equal((int)w.out.shares[0].running, 0);
     decisions_fini(&w.out);
 }
 
