@@ -229,7 +229,8 @@ cli_fn dataset_create, dataset_get, dataset_delete, dataset_push;      /* datase
 cli_fn job_get, job_submit, job_control, job_set, job_wait;            /* job.c */
 cli_fn job_explain, job_losses, job_checkpoints;                       /* job.c */
 cli_fn job_events;                                                     /* events.c */
-cli_fn gpu_get, option_get, option_set;                                /* gpu.c */
+cli_fn gpu_get;                                                        /* gpu.c */
+cli_fn option_get, option_set;                                         /* option.c */
 int batch_fill_spec(struct cli *c, json_t *spec, struct sh_err *err);  /* batch.c */
 /* job.c: a submission, once more if the server goes away meanwhile: the body has a token. */
 int job_send(struct cli *c, const char *path, const json_t *body, json_t **out, struct sh_err *err);
