@@ -10,6 +10,11 @@
 
 #define MAX_PLACE INT64_C(999999999999999999)
 
+bool events_wants_stream(const struct api_req *q)
+{
+    return q->h.accept && strstr(q->h.accept, "text/event-stream");
+}
+
 static int read_time(const struct api_req *q, const char *name, const char **out,
                      struct sh_err *err)
 {

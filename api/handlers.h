@@ -46,7 +46,7 @@ int v2_find(struct api_req *q, struct cat_table **table, const struct cat_versio
 /* jobs.c: the job that the path names. *out: OWNED. Fails: SH_E_NOTFOUND. */
 int jobs_named(struct api_req *q, json_t **out, struct sh_err *err);
 
-/* jobs.c: text/event-stream is asked for. */
+/* events.c: text/event-stream is asked for. */
 bool events_wants_stream(const struct api_req *q);
 
 /* losses.c: [offset, offset + limit) of the JSON array in a file, and how many it has. A file that

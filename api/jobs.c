@@ -185,11 +185,6 @@ static int job_page(struct api_req *q,
     return noun_page_reply(q, rc, j, err);
 }
 
-bool events_wants_stream(const struct api_req *q)
-{
-    return q->h.accept && strstr(q->h.accept, "text/event-stream");
-}
-
 /* A client that has heard the last event of a job gets 204, which ends its reconnecting.
  * after: 0: none was heard. */
 static int stream_events(struct api_req *q, int64_t after, struct sh_err *err)

@@ -122,7 +122,8 @@ static int64_t id_of(const json_t *j)
     return json_integer_value(json_object_get(j, "id"));
 }
 
-int submit_find(struct submit *s, struct sh_err *err)
+/* What those items name that are right so far. */
+static int find_all(struct submit *s, struct sh_err *err)
 {
     struct lookup l = {0};
     int rc = SH_OK;
@@ -306,7 +307,7 @@ int submit_once(struct submit *s, const struct req_idem *idem, submit_fn *fn, bo
     *replayed = !rc && *out;
     if (rc || *replayed)
         return rc;
-    rc = submit_find(s, err);
+    rc = find_all(s, err);
     /* One statement is a transaction by itself. */
     if (!rc && s->n == 1 && !s->array && !idem->key[0])
         rc = once_tx(s->q->db, &o, err);

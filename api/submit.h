@@ -40,8 +40,6 @@ int submit_init(struct submit *s, struct api_req *q, const char *what, size_t n,
 void submit_fini(struct submit *s);
 /* body: a job as POST /jobs takes it; BORROWED until the end. */
 void submit_read(struct submit_item *i, const json_t *body);
-/* Looks up what those items name that are right so far. */
-int submit_find(struct submit *s, struct sh_err *err);
 /* Makes them. May be called again for the same items, in another transaction. */
 int submit_store(struct submit *s, struct sh_err *err);
 /* The answer that the Idempotency-Key had, or fn's, in one transaction that keeps it for the key.

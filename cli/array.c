@@ -1,13 +1,10 @@
 /* array.c - arrays of jobs: submit, look at, wait, change. */
 #include "cli/lists.h"
-#include "common/clock.h"
 #include "common/mem.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define POLL_MS 250
 
 static int array_path(struct cli *c, char path[static REST_PATH_MAX], const char *id,
                       const char *below, struct sh_err *err)
@@ -100,39 +97,16 @@ static void show(struct progress *bar, const json_t *array)
                   n_in(array, GROUPS[3].states), running);
 }
 
-static int wait_end(struct cli *c, const char *id, json_t **out, struct sh_err *err)
-{
-    int64_t end = sh_clock_ns() + c->conf->wait_s * 1000000000, seen_ns = 0;
-    char path[REST_PATH_MAX];
-    struct progress bar;
-    int rc = array_path(c, path, id, NULL, err);
-
-    progress_begin(c, &bar);
-    *out = NULL;
-    while (!rc) {
-        rc = job_look_at(c, path, &seen_ns, out, err);
-        if (rc || (*out && has_ended(*out)))
-            break;
-        if (*out)
-            show(&bar, *out);
-        if (sh_clock_ns() > end)
-            rc = SH_FAIL(err, SH_E_TIMEOUT, "array %s has not ended after %lld s; it goes on", id,
-                         (long long)c->conf->wait_s);
-        json_decref(*out);
-        *out = NULL;
-        if (!rc)
-            cli_sleep_ms(POLL_MS);
-    }
-    progress_end(&bar);
-    return rc;
-}
-
 static int wait_and_report(struct cli *c, const char *id, struct sh_err *err)
 {
+    char path[REST_PATH_MAX];
+    const struct job_end e = {path, "array", id, has_ended, show};
     json_t *j = NULL;
     json_int_t failed, n;
-    int rc = wait_end(c, id, &j, err);
+    int rc = array_path(c, path, id, NULL, err);
 
+    if (!rc)
+        rc = job_wait_end(c, &e, &j, err);
     if (rc)
         return rc;
     failed = n_in(j, GROUPS[3].states);

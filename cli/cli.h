@@ -155,6 +155,9 @@ int rest_get(struct cli *c, const char *path, unsigned flags, json_t **out, stru
 /* Whether a failure may be over in a moment: the server was there at seen_ns, and is away since, or
  * asks to try again. Then the exit status is as if it were there. */
 bool rest_is_away(struct cli *c, int rc, int64_t seen_ns);
+/* One that is not there is made, as name in the collection. */
+int rest_ensure(struct cli *c, const char *path, const char *collection, const char *name,
+                struct sh_err *err);
 /* All items of a list, page by page, at most 10,000. *out: OWNED array. */
 int rest_list(struct cli *c, const char *path, unsigned flags, json_t **out, struct sh_err *err);
 /* A field that is a text; "" if it is none. BORROWED. */
@@ -226,18 +229,21 @@ cli_fn dataset_create, dataset_get, dataset_delete, dataset_push;      /* datase
 cli_fn job_get, job_submit, job_control, job_set, job_wait;            /* job.c */
 cli_fn job_explain, job_losses, job_checkpoints;                       /* job.c */
 cli_fn job_events;                                                     /* events.c */
-cli_fn gpu_get, option_get, option_set;                                /* gpu.c */
-/* job.c: the path of a job, and of what is below it unless that is NULL. A number that is none is a
- * failure of usage. */
-int job_path(struct cli *c, char path[static REST_PATH_MAX], const char *id, const char *below,
-             struct sh_err *err);
-int batch_fill_spec(struct cli *c, json_t *spec, struct sh_err *err); /* batch.c */
+cli_fn gpu_get;                                                        /* gpu.c */
+cli_fn option_get, option_set;                                         /* option.c */
+int batch_fill_spec(struct cli *c, json_t *spec, struct sh_err *err);  /* batch.c */
 /* job.c: a submission, once more if the server goes away meanwhile: the body has a token. */
 int job_send(struct cli *c, const char *path, const json_t *body, json_t **out, struct sh_err *err);
 int job_draw_token(json_t *job, struct sh_err *err); /* as its client_token */
-/* *out is NULL while the server is away for a moment. *seen_ns: 0 at first. */
-int job_look_at(struct cli *c, const char *path, int64_t *seen_ns, json_t **out,
-                struct sh_err *err);
+struct progress;
+struct job_end { /* what is waited for */
+    const char *path, *what, *id;
+    bool (*has_ended)(const json_t *j);
+    void (*show)(struct progress *bar, const json_t *j);
+};
+/* Looks at the path until what is there has ended, at most --wait-s; meanwhile show() draws. *out:
+ * OWNED. Fails: SH_E_TIMEOUT, which names what and id. */
+int job_wait_end(struct cli *c, const struct job_end *e, json_t **out, struct sh_err *err);
 int jobs_submit_file(struct cli *c, struct sh_err *err);          /* many.c */
 int array_submit(struct cli *c, json_t *job, struct sh_err *err); /* array.c */
 cli_fn array_get, array_set, array_wait, array_control;           /* array.c */

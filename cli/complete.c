@@ -87,15 +87,13 @@ static void offer_names(const struct typed *t, const char *kind)
 {
     static const struct {
         const char *kind, *path, *name;
-    } LISTS[] = {{"TENANT", "/api/v1/tenants", "name"},
-                 {"tenant", "/api/v1/tenants", "name"},
-                 {"MODEL", "/api/v1/models", "name"},
-                 {"model", "/api/v1/models", "name"},
-                 {"dataset", "/api/v1/datasets", "name"},
-                 {"queue", "/api/v1/queues", "name"},
-                 {"JOB", "/api/v1/jobs", "id"},
-                 {"job", "/api/v1/jobs", "id"},
-                 {"executor", "/api/v1/executors", "name"}};
+    } LISTS[] = {
+        {"TENANT", "/api/v1/tenants", "name"},   {"tenant", "/api/v1/tenants", "name"},
+        {"MODEL", "/api/v1/models", "name"},     {"model", "/api/v1/models", "name"},
+        {"dataset", "/api/v1/datasets", "name"}, {"queue", "/api/v1/queues", "name"},
+        {"JOB", "/api/v1/jobs", "id"},           {"job", "/api/v1/jobs", "id"},
+        {"ARRAY", "/api/v1/job-arrays", "id"},   {"array", "/api/v1/job-arrays", "id"},
+        {"gpu", "/api/v1/gpus", "name"},         {"executor", "/api/v1/executors", "name"}};
     const char *tenant = t->c->conf->tenant;
     char path[REST_PATH_MAX];
     size_t n = strspn(kind, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");

@@ -49,21 +49,6 @@ int dataset_delete(struct cli *c, struct sh_err *err)
                     err, "Dataset %s is deleted.", c->args[0]);
 }
 
-/* One that is not there is made. */
-static int ensure(struct cli *c, const char *path, struct sh_err *err)
-{
-    struct sh_err ignored = {0};
-    json_t *body = NULL;
-    int rc;
-
-    if (rest_get(c, path, REST_TENANT | REST_QUIET, NULL, &ignored) != SH_E_NOTFOUND)
-        return SH_OK;
-    body = json_pack("{s:s}", "name", c->args[0]);
-    rc = rest_call(c, "POST", DATASETS, body, REST_TENANT, NULL, err);
-    json_decref(body);
-    return rc;
-}
-
 int dataset_push(struct cli *c, struct sh_err *err)
 {
     json_t *j = NULL;
@@ -73,7 +58,7 @@ int dataset_push(struct cli *c, struct sh_err *err)
     if (!rc)
         rc = upload_check(c->args[1], err);
     if (!rc)
-        rc = ensure(c, path, err);
+        rc = rest_ensure(c, path, DATASETS, c->args[0], err);
     if (!rc)
         rc = dataset_path(c, path, "artifact", err);
     if (!rc)

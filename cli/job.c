@@ -383,8 +383,10 @@ static void show_job(struct progress *bar, const json_t *j)
                   json_number_value(json_object_get(j, "samples_per_s")));
 }
 
-/* *out is NULL while the server is away for a moment: the job goes on without it. */
-int job_look_at(struct cli *c, const char *path, int64_t *seen_ns, json_t **out, struct sh_err *err)
+/* *out is NULL while the server is away for a moment: the job goes on without it. *seen_ns: 0 at
+ * first. */
+static int look_at(struct cli *c, const char *path, int64_t *seen_ns, json_t **out,
+                   struct sh_err *err)
 {
     struct sh_err now = {0};
     int rc = rest_get(c, path, REST_TENANT, out, &now);
@@ -396,24 +398,23 @@ int job_look_at(struct cli *c, const char *path, int64_t *seen_ns, json_t **out,
     return rc ? sh_err_copy(err, &now) : SH_OK;
 }
 
-static int wait_end(struct cli *c, const char *id, json_t **out, struct sh_err *err)
+int job_wait_end(struct cli *c, const struct job_end *e, json_t **out, struct sh_err *err)
 {
     int64_t end = sh_clock_ns() + c->conf->wait_s * 1000000000, seen_ns = 0;
-    char path[REST_PATH_MAX];
     struct progress bar;
-    int rc = job_path(c, path, id, NULL, err);
+    int rc = SH_OK;
 
     progress_begin(c, &bar);
     *out = NULL;
     while (!rc) {
-        rc = job_look_at(c, path, &seen_ns, out, err);
-        if (rc || job_is_final(rest_text(*out, "state")))
+        rc = look_at(c, e->path, &seen_ns, out, err);
+        if (rc || (*out && e->has_ended(*out)))
             break;
         if (*out)
-            show_job(&bar, *out);
+            e->show(&bar, *out);
         if (sh_clock_ns() > end)
-            rc = SH_FAIL(err, SH_E_TIMEOUT, "job %s has not ended after %lld s; it goes on", id,
-                         (long long)c->conf->wait_s);
+            rc = SH_FAIL(err, SH_E_TIMEOUT, "%s %s has not ended after %lld s; it goes on", e->what,
+                         e->id, (long long)c->conf->wait_s);
         json_decref(*out);
         *out = NULL;
         if (!rc)
@@ -421,6 +422,11 @@ static int wait_end(struct cli *c, const char *id, json_t **out, struct sh_err *
     }
     progress_end(&bar);
     return rc;
+}
+
+static bool has_ended(const json_t *j)
+{
+    return job_is_final(rest_text(j, "state"));
 }
 
 /* It became no version: what it left is fetched. */
@@ -471,9 +477,13 @@ static int report_end(struct cli *c, const json_t *j, struct sh_err *err)
 
 static int wait_and_report(struct cli *c, const char *id, struct sh_err *err)
 {
+    char path[REST_PATH_MAX];
+    const struct job_end e = {path, "job", id, has_ended, show_job};
     json_t *j = NULL;
-    int rc = wait_end(c, id, &j, err);
+    int rc = job_path(c, path, id, NULL, err);
 
+    if (!rc)
+        rc = job_wait_end(c, &e, &j, err);
     if (!rc)
         rc = report_end(c, j, err);
     json_decref(j);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define MODELS "/api/v1/models"
 #define POLL_MS 200
 
 int model_path(char path[static REST_PATH_MAX], const char *model, const char *below,
@@ -44,7 +45,7 @@ int model_create(struct cli *c, struct sh_err *err)
 {
     return list_change(c,
                        &(struct change){.method = "POST",
-                                        .path = "/api/v1/models",
+                                        .path = MODELS,
                                         .name = "name",
                                         .flags = REST_TENANT,
                                         .body = json_pack("{s:s, s:s*}", "name", c->args[0],
@@ -82,7 +83,7 @@ int model_get(struct cli *c, struct sh_err *err)
                                           {"VERSIONS", "summary", OUT_TEXT},
                                           {"AGE", "created_at", OUT_AGE},
                                           {"CREATED", "created_at", OUT_TIME, true}};
-    static const struct list_view VIEW = {.path = "/api/v1/models",
+    static const struct list_view VIEW = {.path = MODELS,
                                           .flags = REST_TENANT,
                                           LIST_COLS(COLS),
                                           .name = "name",
@@ -219,21 +220,6 @@ static int new_version(struct cli *c, const char *model, int64_t *version, struc
     return rc;
 }
 
-/* One that is not there is made. */
-static int ensure(struct cli *c, const char *path, const char *model, struct sh_err *err)
-{
-    struct sh_err ignored = {0};
-    json_t *body = NULL;
-    int rc;
-
-    if (rest_get(c, path, REST_TENANT | REST_QUIET, NULL, &ignored) != SH_E_NOTFOUND)
-        return SH_OK;
-    body = json_pack("{s:s}", "name", model);
-    rc = rest_call(c, "POST", "/api/v1/models", body, REST_TENANT, NULL, err);
-    json_decref(body);
-    return rc;
-}
-
 static int push(struct cli *c, const char *model, const char *file, json_t **out,
                 struct sh_err *err)
 {
@@ -244,7 +230,7 @@ static int push(struct cli *c, const char *model, const char *file, json_t **out
     if (!rc)
         rc = upload_check(file, err);
     if (!rc)
-        rc = ensure(c, path, model, err);
+        rc = rest_ensure(c, path, MODELS, model, err);
     if (!rc)
         rc = new_version(c, model, &version, err);
     if (!rc)

@@ -158,13 +158,23 @@ static int apply(char **text, const struct edit *e, struct sh_err *err)
     return rc;
 }
 
+static bool is_secret(const char *name)
+{
+    struct sh_conf_opt opts[CLI_MAX_OPTS];
+    size_t n = cli_options(NULL, opts);
+
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(opts[i].name, name) == 0)
+            return opts[i].flags & SH_CONF_SECRET;
+    return false;
+}
+
 static void add_field(json_t *profile, const struct line *l)
 {
-    bool secret = strcmp(l->name, "key") == 0;
-
     if (l->name[0] && profile)
         json_object_set_new(profile, l->name,
-                            secret ? json_string("***") : json_stringn(l->value, l->value_len));
+                            is_secret(l->name) ? json_string("***")
+                                               : json_stringn(l->value, l->value_len));
 }
 
 /* Profiles with their fields; the one of the lines before is "current". OWNED. */

@@ -272,6 +272,21 @@ int rest_get(struct cli *c, const char *path, unsigned flags, json_t **out, stru
     return rest_call(c, "GET", path, NULL, flags, out, err);
 }
 
+int rest_ensure(struct cli *c, const char *path, const char *collection, const char *name,
+                struct sh_err *err)
+{
+    struct sh_err ignored = {0};
+    json_t *body;
+    int rc;
+
+    if (rest_get(c, path, REST_TENANT | REST_QUIET, NULL, &ignored) != SH_E_NOTFOUND)
+        return SH_OK;
+    body = json_pack("{s:s}", "name", name);
+    rc = rest_call(c, "POST", collection, body, REST_TENANT, NULL, err);
+    json_decref(body);
+    return rc;
+}
+
 bool rest_is_away(struct cli *c, int rc, int64_t seen_ns)
 {
     bool away = rc && (c->exit_code == CLI_NOT_REACHABLE || sh_rc_retry(rc)) && seen_ns > 0 &&

@@ -243,6 +243,20 @@ static void free_blob(struct blob *o)
     free(o);
 }
 
+/* The time of the last use is that of the file: a later process goes on with the same order. */
+static void leave(struct blob *o)
+{
+    char *full = NULL;
+
+    if (o->item && !below(o->b, &full, "blobs/", o->path, "", NULL))
+        utimensat(AT_FDCWD, full, NULL, 0);
+    free(full);
+    if (o->item)
+        cache_release(o->b->cache, o->item);
+    show(o->b);
+    free_blob(o);
+}
+
 static void start(struct blob *o);
 
 /* False: nobody wants it any more, or it failed. */
@@ -276,6 +290,12 @@ static void on_fetched(struct haul_task *t)
 {
     struct blob *o = (struct blob *)t;
 
+    if (!t->err.rc && o->users == 0) { /* nobody wants it any more, but it is in its place */
+        if (o->item)
+            cache_resize(o->b->cache, o->item, o->bytes);
+        leave(o);
+        return;
+    }
     if (!goes_on(o))
         return;
     if (o->item)
@@ -452,20 +472,6 @@ enum blob_state blob_set_state(const struct blob_set *s, const struct sh_err **w
         worst = SH_MAX(worst, s->v[i]->state);
     }
     return worst;
-}
-
-/* The time of the last use is that of the file: a later process goes on with the same order. */
-static void leave(struct blob *o)
-{
-    char *full = NULL;
-
-    if (o->item && !below(o->b, &full, "blobs/", o->path, "", NULL))
-        utimensat(AT_FDCWD, full, NULL, 0);
-    free(full);
-    if (o->item)
-        cache_release(o->b->cache, o->item);
-    show(o->b);
-    free_blob(o);
 }
 
 void blob_set_drop(struct blob_set *s)

@@ -230,6 +230,10 @@ profiles() {
     ok "delete the one in use" p config delete here
     ok "the file is as before, but for the other one" \
         [ "$(head -n 2 "$conf")" = $'# mine\nquiet = false' ]
+    printf '[a]\ndb-url = postgresql://me:secret@x/y\nkey = secret\n' >"$tmp/written"
+    "$bin/shunt" --config "$tmp/written" config profiles -o json >"$tmp/profiles"
+    ok "one that a person wrote is there" grep -q db-url "$tmp/profiles"
+    ok "without its secrets" lacks secret "$tmp/profiles"
     printf '[a]\nserver = x\n[a]\nserver = y\n' >"$tmp/twice"
     exits "a section twice is refused with its line" 2 "line 3" "$bin/shunt" --config "$tmp/twice" \
         --profile a get jobs
@@ -279,6 +283,7 @@ completes() {
     ok "names that are live" bash_offers "d " "${at[@]}" get datasets d
     ok "for options too" bash_offers "d " "${at[@]}" submit --model m --dataset d
     ok "jobs by number" bash_offers "20 " "${at[@]}" explain 20
+    ok "GPUs by name" bash_offers "cpu0 " "${at[@]}" get gpus c
     ok "files" bash_offers "model.onnx " push model x mo
     ok "words of an argument" bash_offers "shared " "${at[@]}" set visibility m s
     ok "nothing where no more is wanted" bash_offers " " "${at[@]}" get datasets d ""

@@ -12,7 +12,7 @@ import tempfile
 import time
 
 import wire
-from system import read_st, st_bytes  # noqa: F401
+from system import free_port, read_st, st_bytes  # noqa: F401
 
 BIN = os.environ.get("SHUNT_BIN", os.path.join(wire.ROOT, "build", "bin"))
 PHASE = ["LOADING", "READY", "FAILED", "GONE"]
@@ -265,9 +265,3 @@ class Driver:
                 k, _, v = line.rpartition(" ")
                 out[k] = float(v)
         return out
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]

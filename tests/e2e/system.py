@@ -56,6 +56,12 @@ class Reply:
         return "<%d %s %r>" % (self.status, self.headers.get("retry-after", ""), self.raw[:700])
 
 
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
 def until(what, fn, limit_s=WAIT_S, every_s=0.05):
     """The first true result of fn."""
     end = time.monotonic() + limit_s

@@ -23,7 +23,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import onnx_bytes as onnx  # noqa: E402
-from system import BIN, DIGITS, Story, System, st_bytes, until, zoo  # noqa: E402
+from system import BIN, DIGITS, Story, System, free_port, st_bytes, until, zoo  # noqa: E402
 
 TRAIN, TEST = (open(os.path.join(DIGITS, n + ".safetensors"), "rb").read() for n in ("train", "test"))
 
@@ -35,12 +35,6 @@ def alone():
                           stderr=subprocess.DEVNULL).returncode == 0:
             return words
     return None
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Line:
@@ -107,7 +101,7 @@ class Hosts(Story):
         cls.n = 0
 
     def setUp(self):
-        self.remote = None
+        self.remote, self.slow = None, ""
         self.home = os.path.join(self.s.dir, "other%d" % Hosts.n)
         Hosts.n += 1
 
@@ -122,7 +116,7 @@ class Hosts(Story):
         key_file = os.path.join(self.home, "key")
         with open(key_file, "w") as f:
             f.write(key or self.executor_key)
-        hide = "".join("mount -t tmpfs none '%s/%s' && " % (self.s.state, d) for d in ("blobs", "jobs"))
+        hide = self.slow + "".join("mount -t tmpfs none '%s/%s' && " % (self.s.state, d) for d in ("blobs", "jobs"))
         self.log = os.path.join(self.home, "log")
         command = [os.path.join(BIN, "shunt-executor"), "--name=far", "--state-dir=" + self.home,
                    "--api=" + (api or "http://127.0.0.1:%d" % self.s.port), "--api-key-file=" + key_file,
@@ -257,6 +251,31 @@ class Hosts(Story):
             j = self.run_job(self.s.call("POST", "/api/v1/jobs", {**fields, "dataset": "big"}, self.key))
             self.assertEqual(len(self.said("blob.damaged")), 2)
             self.assertEqual(hashlib.sha256(self.artifact(j["id"])).hexdigest(), j["result"]["digest"])
+
+    def test_a_model_that_is_unloaded_while_it_comes_may_come_again(self):
+        """Its package is made when nobody wants it any more: it counts, and is there the next time."""
+        model = onnx.linear(64, 11)
+        digest = hashlib.sha256(model).hexdigest()
+        self.s.push(self.key, "late", model)
+        os.makedirs(self.home)
+        real, slow, begun, go = (os.path.join(self.home, n) for n in ("real", "slow", "begun", "go"))
+        shutil.copy2(os.path.join(BIN, "shunt-import"), real)
+        with open(slow, "w") as f:
+            f.write("#!/bin/sh\ncase \"$*\" in *%s*) >'%s'; while [ ! -e '%s' ]; do sleep 0.05; done;; esac\n"
+                    "exec '%s' \"$@\"\n" % (digest, begun, go, real))
+        os.chmod(slow, 0o755)
+        self.slow = "mount --bind '%s' '%s/shunt-import' && " % (slow, BIN)
+        self.start()
+        until("its package is being made", lambda: os.path.exists(begun))
+        url = "/api/v1/models/late/versions/1"
+        self.assertLess(self.s.call("POST", url + "/unload", {}, self.key).status, 300)
+        until("it is unloaded", lambda: self.s.call("GET", url, key=self.key).json["state"] == "UNLOADED")
+        open(go, "w").close()
+        until("it has come", lambda: os.path.exists(os.path.join(self.home, "blobs", "packages", digest)))
+        self.assertLess(self.s.call("POST", url + "/load", {}, self.key).status, 300)
+        self.ready("late")
+        self.assertEqual(self.said("blob.failed"), [])
+        self.assertEqual(len(self.said("blob.here", digest)), 0)  # not fetched again
 
     def test_over_tls(self):
         """A second API of the same system, whose certificate nobody but us has signed."""

@@ -24,8 +24,7 @@ import urllib.request
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import test_tenancy  # noqa: E402
 import wire  # noqa: E402
-from exec_driver import free_port  # noqa: E402
-from system import Reply  # noqa: E402
+from system import Reply, free_port  # noqa: E402
 from test_scheduler import RUNNING, URL, Case, sql, wait  # noqa: E402
 
 LONG_S = 60  # for what takes a moment on an idle machine
