@@ -583,19 +583,21 @@ static void say_holders(const json_t *holders)
 
     json_array_foreach(holders, i, h)
     {
-        char exec[64], job[32], state[32], left[32];
+        char exec[64], job[32], state[32], left[32], rate[40] = "";
+        double per_s = json_number_value(json_object_get(h, "steps_per_s"));
 
         out_text(h, "executor", OUT_TEXT, exec, sizeof(exec));
         out_text(h, "job", OUT_TEXT, job, sizeof(job));
         out_text(h, "state", OUT_TEXT, state, sizeof(state));
         out_text(h, "steps_left", OUT_TEXT, left, sizeof(left));
+        if (per_s > 0) /* not in its first moment */
+            snprintf(rate, sizeof(rate), " at %.3g a second", per_s);
         if (!json_object_get(h, "state"))
             printf("  %s is free.\n", exec);
         else
-            printf("  %s has %s%s: %s, %s steps left at %.3g a second.\n", exec,
+            printf("  %s has %s%s: %s, %s steps left%s.\n", exec,
                    json_object_get(h, "job") ? "job " : "a job of another tenant",
-                   json_object_get(h, "job") ? job : "", state, left,
-                   json_number_value(json_object_get(h, "steps_per_s")));
+                   json_object_get(h, "job") ? job : "", state, left, rate);
     }
 }
 

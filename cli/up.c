@@ -2,6 +2,7 @@
 #include "cli/out.h"
 #include "cli/super.h"
 #include "common/clock.h"
+#include "common/conf.h"
 #include "common/log.h"
 #include "common/mem.h"
 
@@ -339,6 +340,18 @@ static int clear_before(struct cli *c, const struct state *s, struct sh_err *err
     return rc;
 }
 
+/* The daemons have our environment; we and the demo call their API by plain HTTP. */
+static int check_plain(struct sh_err *err)
+{
+    const char *cert = sh_conf_env("SHUNT_TLS_CERT");
+
+    if (!cert || !cert[0])
+        return SH_OK;
+    return SH_FAIL(err, SH_E_INVALID,
+                   "SHUNT_TLS_CERT is set, and what this command starts serves plain HTTP on this "
+                   "machine; unset it, or run the daemons by themselves (deploy/README.md)");
+}
+
 int up_main(struct cli *c, struct sh_err *err)
 {
     struct plan *p = NULL;
@@ -357,6 +370,8 @@ int up_main(struct cli *c, struct sh_err *err)
         rc = say_running(c, &s, err);
         goto out;
     }
+    if (!rc)
+        rc = check_plain(err);
     if (!rc)
         rc = clear_before(c, &s, err);
     if (!rc)

@@ -409,8 +409,9 @@ static int read_key(struct haul *h, const char *path, struct sh_err *err)
     ssize_t n = fd >= 0 ? read(fd, h->key, sizeof(h->key) - 1) : -1;
     int rc = n > 0 ? SH_OK
                    : SH_FAIL_ERRNO(err, SH_E_INVALID,
-                                   "could not read --api-key-file; it is the file that the API "
-                                   "writes with --executor-key-file");
+                                   "could not read --api-key-file \"%s\", which --api needs: it is "
+                                   "the file that the API writes with --executor-key-file",
+                                   path);
 
     h->key[n > 0 ? n : 0] = '\0';
     h->key[strcspn(h->key, "\r\n")] = '\0';

@@ -48,6 +48,8 @@ up_and_down() {
     exits "status is JSON too" 0 '"ready": true' shunt status -o json
     exits "a port in use is refused" 1 "in use" "$bin/shunt" up --state-dir "$tmp/second" \
         --port "$(server | sed 's/.*://')"
+    exits "a certificate that it would not serve is refused" 1 "SHUNT_TLS_CERT" \
+        env SHUNT_TLS_CERT=x "$bin/shunt" up --state-dir "$tmp/second"
     ok "what was refused left nothing running" is_clean "$tmp/second"
     ok "down --purge of it" "$bin/shunt" down --purge --state-dir "$tmp/second"
     ok "and the folder is gone" [ ! -e "$tmp/second" ]
