@@ -153,7 +153,7 @@ int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
     static const char *const KINDS[] = {"training", "batch_inference", NULL};
     json_t *spec = NULL, *labels = NULL;
     struct sh_json_field f[] = {
-        {"kind", SH_JSON_STR, &out->kind, .required = false},
+        {"kind", SH_JSON_STR, &out->kind, .required = true},
         {"model", SH_JSON_STR, &out->model, .required = true, .min = 1, .max = 128},
         {"version", SH_JSON_INT, &out->version, .min = 1, .max = INT32_MAX},
         {"dataset", SH_JSON_STR, &out->dataset, .required = true, .min = 1, .max = 128},
@@ -172,8 +172,7 @@ int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
     };
     int rc;
 
-    *out = (struct jobspec){.kind = "", /* refused below, with the kinds there are */
-                            .queue = "default",
+    *out = (struct jobspec){.queue = "default",
                             .name = "",
                             .max_attempts = 5,
                             .preemptible = true,
