@@ -118,6 +118,8 @@ int queues_patch(struct api_req *q, struct sh_err *err)
     int rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
 
     x.has_priority = x.priority != NO_PRIORITY;
+    if (!rc && json_object_size(q->json) == 0)
+        rc = SH_FAIL(err, SH_E_INVALID, "give \"state\", \"priority\" or both");
     if (!rc)
         rc = check_state(&x, err);
     if (!rc)

@@ -190,7 +190,7 @@ const struct api_schema API_SCHEMAS[] = {
      ",'jobs':" INT ",'created_at':" TIME ",'row_version':" INT)},
     {"QueueCreate", CLOSED("'name'", "'name':" LOWER_NAME ",'state':" QUEUE_STATE ",'priority':"
      RANGE("integer", "-1000", "1000")), "{'name':'nightly','priority':10}"},
-    {"QueuePatch", CLOSED("", "'state':" QUEUE_STATE ",'priority':"
+    {"QueuePatch", CLOSED_IF("'minProperties':1,", "", "'state':" QUEUE_STATE ",'priority':"
      RANGE("integer", "-1000", "1000")), "{'state':'HELD'}"},
     {"Usage", SOME("'gpu_seconds','requests','samples'", "'class':{'enum':['inference',"
      "'training']},'model':" TEXT0 ",'from':" TIME ",'gpu_seconds':" NUM ",'requests':" INT
