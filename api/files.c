@@ -10,6 +10,7 @@
 #include "common/hash.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/safetensors.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -121,16 +122,6 @@ int blobs_get(struct api_req *q, struct sh_err *err)
 
 /* ------------------------------------------------------------------ names */
 
-static int64_t step_of(const char *name)
-{
-    int64_t step = -1;
-    int end = 0;
-
-    if (sscanf(name, "ckpt-%18" SCNd64 ".safetensors%n", &step, &end) != 1 || !end || name[end])
-        return -1;
-    return step;
-}
-
 bool files_is_name(const char *name, int64_t *step)
 {
     static const char *const NAMES[] = {"losses.json", "final.safetensors", "trained.onnx",
@@ -141,8 +132,8 @@ bool files_is_name(const char *name, int64_t *step)
     for (size_t i = 0; i < SH_ARRAY_LEN(NAMES); i++)
         if (strcmp(name, NAMES[i]) == 0)
             return true;
-    *step = step_of(name);
-    snprintf(canonical, sizeof(canonical), "ckpt-%" PRId64 ".safetensors", *step);
+    *step = sh_st_ckpt_step(name);
+    snprintf(canonical, sizeof(canonical), SH_ST_CKPT, *step);
     return *step >= 0 && strcmp(name, canonical) == 0; /* one step has one name */
 }
 
@@ -153,7 +144,7 @@ int64_t files_newest(const char *dir, int64_t below)
     int64_t best = -1, step;
 
     while (d && (e = readdir(d))) {
-        step = step_of(e->d_name);
+        step = sh_st_ckpt_step(e->d_name);
         if (step < below && step > best)
             best = step;
     }
@@ -193,7 +184,7 @@ static int open_job_file(const struct api_req *q, const char *dir, int64_t step,
         return rc;
     rc = files_open(path, "the file", fd, bytes, &one);
     if (rc == SH_E_NOTFOUND && step >= 0 && (step = files_newest(dir, INT64_MAX)) >= 0) {
-        snprintf(name, 64, "ckpt-%" PRId64 ".safetensors", step);
+        snprintf(name, 64, SH_ST_CKPT, step);
         free(path);
         path = NULL;
         one = (struct sh_err){0};
@@ -303,7 +294,7 @@ static void remove_older(const char *dir, int64_t step)
     DIR *d = opendir(dir);
 
     while (d && (e = readdir(d))) {
-        int64_t s = step_of(e->d_name);
+        int64_t s = sh_st_ckpt_step(e->d_name);
 
         if (s >= 0 && s != step && s != keep)
             unlinkat(dirfd(d), e->d_name, 0);

@@ -4,7 +4,6 @@
 #include "api/api.h"
 #include "api/auth.h"
 #include "api/contract.h"
-#include "api/handlers.h"
 #include "api/idem.h"
 #include "api/infer.h"
 #include "api/routes.h"
@@ -28,7 +27,7 @@ int request_id(struct api_req *q, struct sh_err *err)
     struct {
         uint8_t secret[16];
         uint64_t count;
-    } from = {.count = atomic_fetch_add(&q->api->n_request_ids, 1)};
+    } from;
     uint8_t made[SH_SHA256_BYTES];
     int rc;
 
@@ -36,6 +35,7 @@ int request_id(struct api_req *q, struct sh_err *err)
         sh_strlcpy(q->request_id, id, sizeof(q->request_id));
         return SH_OK;
     }
+    from.count = atomic_fetch_add(&q->api->n_request_ids, 1);
     memcpy(from.secret, q->api->request_secret, sizeof(from.secret));
     rc = sh_sha256(&from, sizeof(from), made, err);
     if (!rc)
@@ -198,12 +198,9 @@ static int parse_body(struct api_req *q, struct sh_err *err)
     return SH_OK;
 }
 
-/* Submissions keep their answers by themselves: api/submit.h. */
 static int perform(struct api_req *q, struct sh_err *err)
 {
-    api_fn *fn = q->route->fn;
-    bool submits = fn == jobs_create || fn == job_batches_create || fn == job_arrays_create;
-    bool once = q->h.idempotency_key && route_replays(q->route) && !submits;
+    bool once = q->h.idempotency_key && route_replays(q->route) && !(q->route->flags & ROUTE_KEEPS);
 
     return once ? idem_create(q, err) : q->route->fn(q, err);
 }

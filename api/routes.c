@@ -169,7 +169,7 @@ const struct api_route API_ROUTES[] = {
      "delete a queue; refused while it has live jobs", NULL, NULL},
     {"GET", JOBS, ACCESS_READ, BODY_NONE, T | ROUTE_LIST, 0, jobs_list, 200,
      "list jobs, newest first", NULL, "[Job]"},
-    {"POST", JOBS, ACCESS_SUBMIT, BODY_JSON, T, 64 * KIB, jobs_create, 201,
+    {"POST", JOBS, ACCESS_SUBMIT, BODY_JSON, T | ROUTE_KEEPS, 64 * KIB, jobs_create, 201,
      "submit a job; an Idempotency-Key that is repeated within a day gives the first answer again, "
      "a client_token the first job, with 200", "JobCreate", "Job"},
     {"GET", JOB, ACCESS_READ, BODY_NONE, T, 0, jobs_get, 200,
@@ -224,13 +224,13 @@ const struct api_route API_ROUTES[] = {
      "Binary", NULL},
     {"GET", "/api/v1/blobs/{digest}", ACCESS_EXECUTOR, BODY_NONE, ROUTE_FILE, 0, blobs_get, 200,
      "for executors on other hosts: the model or dataset of this SHA-256", NULL, "Binary"},
-    {"POST", "/api/v1/job-batches", ACCESS_SUBMIT, BODY_JSON, T, 1024 * KIB, job_batches_create,
-     201,
+    {"POST", "/api/v1/job-batches", ACCESS_SUBMIT, BODY_JSON, T | ROUTE_KEEPS, 1024 * KIB,
+     job_batches_create, 201,
      "submit up to 1000 jobs, each with a result of its own; 200 if none was made, 429 for all if "
      "the quota has no room for all", "JobBatchCreate", "JobBatch"},
     {"GET", ARRAYS, ACCESS_READ, BODY_NONE, T | ROUTE_LIST, 0, job_arrays_list, 200,
      "list arrays of jobs, newest first", NULL, "[JobArray]"},
-    {"POST", ARRAYS, ACCESS_SUBMIT, BODY_JSON, T, 64 * KIB, job_arrays_create, 201,
+    {"POST", ARRAYS, ACCESS_SUBMIT, BODY_JSON, T | ROUTE_KEEPS, 64 * KIB, job_arrays_create, 201,
      "submit up to 1000 jobs that differ in an index, all or none; max_parallel of them run at "
      "once; a repeated client_token gives the first array, with 200", "JobArrayCreate", "JobArray"},
     {"GET", ARRAY, ACCESS_READ, BODY_NONE, T, 0, job_arrays_get, 200,

@@ -34,6 +34,7 @@ enum {
     ROUTE_OWNER = 512,   /* of one tenant; an admin key that names none: of none, or of all */
     ROUTE_FILE = 1024,   /* answers a file: Range, If-Range, If-None-Match are honoured */
     ROUTE_BULK = 2048,   /* may read a whole file: on the pool of uploads */
+    ROUTE_KEEPS = 4096,  /* keeps its answers for Idempotency-Key by itself: submit.h */
 };
 
 struct api_route {

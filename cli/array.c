@@ -152,7 +152,7 @@ int array_submit(struct cli *c, json_t *job, struct sh_err *err)
     json_t *array =
         json_pack("{s:O, s:O}", "job", job, "client_token", json_object_get(job, "client_token"));
     json_t *j = NULL;
-    char id[24] = "";
+    char id[24] = "", text[96];
     int rc =
         array ? fill_array(c, array, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
 
@@ -162,14 +162,9 @@ int array_submit(struct cli *c, json_t *job, struct sh_err *err)
     if (!rc) {
         snprintf(id, sizeof(id), "%" JSON_INTEGER_FORMAT,
                  json_integer_value(json_object_get(j, "id")));
-        if (c->output == OUTPUT_NAME && !c->conf->dry_run)
-            puts(id);
-        else if (c->output == OUTPUT_DATA && (!c->conf->wait || c->conf->dry_run))
-            out_data(c, j);
-        else if (!list_said_dry_run(c))
-            out_say(c, "Array %s has %" JSON_INTEGER_FORMAT " jobs.%s%s", id,
-                    json_integer_value(json_object_get(j, "jobs")),
-                    c->conf->wait ? "" : " Next: shunt wait array ", c->conf->wait ? "" : id);
+        snprintf(text, sizeof(text), "Array %s has %" JSON_INTEGER_FORMAT " jobs.", id,
+                 json_integer_value(json_object_get(j, "jobs")));
+        job_say_made(c, j, "array", id, text);
     }
     if (!rc && c->conf->wait && !c->conf->dry_run)
         rc = wait_and_report(c, id, err);

@@ -235,6 +235,10 @@ int batch_fill_spec(struct cli *c, json_t *spec, struct sh_err *err);  /* batch.
 /* job.c: a submission, once more if the server goes away meanwhile: the body has a token. */
 int job_send(struct cli *c, const char *path, const json_t *body, json_t **out, struct sh_err *err);
 int job_draw_token(json_t *job, struct sh_err *err); /* as its client_token */
+/* What the server answered to a submission, as --output has it. noun: "job" or "array"; text: a
+ * sentence for people. */
+void job_say_made(struct cli *c, const json_t *j, const char *noun, const char *id,
+                  const char *text);
 struct progress;
 struct job_end { /* what is waited for */
     const char *path, *what, *id;

@@ -495,12 +495,27 @@ int job_wait(struct cli *c, struct sh_err *err)
     return wait_and_report(c, c->args[0], err);
 }
 
+void job_say_made(struct cli *c, const json_t *j, const char *noun, const char *id,
+                  const char *text)
+{
+    if (c->output == OUTPUT_NAME && !c->conf->dry_run)
+        puts(id);
+    else if (c->output == OUTPUT_DATA && (!c->conf->wait || c->conf->dry_run))
+        out_data(c, j);
+    else if (list_said_dry_run(c))
+        return;
+    else if (c->conf->wait)
+        out_say(c, "%s", text);
+    else
+        out_say(c, "%s Next: shunt wait %s %s", text, noun, id);
+}
+
 static int submit_one(struct cli *c, struct sh_err *err)
 {
     json_t *job = json_pack("{s:I, s:I}", "priority", (json_int_t)c->conf->priority, "max_attempts",
                             (json_int_t)c->conf->max_attempts);
     json_t *j = NULL;
-    char id[24] = "";
+    char id[24] = "", text[96];
     int rc = job ? fill_job(c, job, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
 
     if (!rc && c->conf->array && c->conf->array[0]) {
@@ -513,13 +528,8 @@ static int submit_one(struct cli *c, struct sh_err *err)
     if (!rc) {
         snprintf(id, sizeof(id), "%" JSON_INTEGER_FORMAT,
                  json_integer_value(json_object_get(j, "id")));
-        if (c->output == OUTPUT_NAME && !c->conf->dry_run)
-            puts(id);
-        else if (c->output == OUTPUT_DATA && (!c->conf->wait || c->conf->dry_run))
-            out_data(c, j);
-        else if (!list_said_dry_run(c))
-            out_say(c, "Job %s is %s.%s%s", id, rest_text(j, "state"),
-                    c->conf->wait ? "" : " Next: shunt wait job ", c->conf->wait ? "" : id);
+        snprintf(text, sizeof(text), "Job %s is %s.", id, rest_text(j, "state"));
+        job_say_made(c, j, "job", id, text);
     }
     if (!rc && c->conf->wait && !c->conf->dry_run)
         rc = wait_and_report(c, id, err);

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -599,4 +600,14 @@ out:
     free(tmp);
     sh_buf_fini(&head);
     return rc;
+}
+
+int64_t sh_st_ckpt_step(const char *name)
+{
+    int64_t step = -1;
+    int end = 0;
+
+    if (sscanf(name, "ckpt-%18" SCNd64 ".safetensors%n", &step, &end) != 1 || !end || name[end])
+        return -1;
+    return step;
 }

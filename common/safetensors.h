@@ -9,6 +9,7 @@
 #include "common/dtype.h"
 #include "common/err.h"
 
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -52,6 +53,10 @@ int sh_st_write_mem(const struct sh_st_tensor *t, size_t n, const char *const *m
  * *out: OWNED, free(). *file_bytes: of the head and all data. */
 int sh_st_head(const struct sh_st_tensor *t, size_t n, const char *const *meta, void **out,
                size_t *head_bytes, size_t *file_bytes, struct sh_err *err);
+/* The checkpoint of a step, in its job's folder: a format for its name, and the step of a name, -1
+ * if it is none. */
+#define SH_ST_CKPT "ckpt-%" PRId64 ".safetensors"
+int64_t sh_st_ckpt_step(const char *name);
 /* Makes a rename to this path durable. */
 int sh_st_sync_folder(const char *path, struct sh_err *err);
 

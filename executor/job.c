@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/safetensors.h"
 #include "executor/agent.h"
 #include "executor/push.h"
 
@@ -174,7 +175,7 @@ char *job_ckpt_path(const struct job *j, int64_t step)
 {
     char name[64];
 
-    snprintf(name, sizeof(name), "ckpt-%" PRId64 ".safetensors", step);
+    snprintf(name, sizeof(name), SH_ST_CKPT, step);
     return job_file(j, name);
 }
 
@@ -365,8 +366,7 @@ void job_report_checkpoint(struct job *j)
 
     if (j->disk_step < 0 || !j->disk_digest[0]) /* or it is the one that was resumed from */
         return;
-    snprintf(path, sizeof(path), "%s/ckpt-%" PRId64 ".safetensors", folder ? folder + 1 : j->dir,
-             j->disk_step);
+    snprintf(path, sizeof(path), "%s/" SH_ST_CKPT, folder ? folder + 1 : j->dir, j->disk_step);
     m.u.job_checkpoint = (struct msg_job_checkpoint){.job = j->id,
                                                      .attempt = j->attempt,
                                                      .step = j->disk_step,

@@ -7,6 +7,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/safetensors.h"
 #include "executor/train_int.h"
 
 #include <dirent.h>
@@ -26,17 +27,6 @@ struct reading {           /* a task with what it points to */
 
 /* ------------------------------------------------------------------ on the thread */
 
-/* Step of "ckpt-<step>.safetensors", else -1. */
-static int64_t step_of(const char *name)
-{
-    int64_t step = -1;
-    int end = 0;
-
-    if (sscanf(name, "ckpt-%18" SCNd64 ".safetensors%n", &step, &end) != 1 || !end || name[end])
-        return -1;
-    return step;
-}
-
 /* The scheduler may name a file that a newer one has replaced before it heard of that. */
 static int find_resume(struct job *j, struct sh_err *err)
 {
@@ -48,7 +38,7 @@ static int find_resume(struct job *j, struct sh_err *err)
     if (access(j->resume, F_OK) == 0 || errno != ENOENT || !(d = opendir(j->dir)))
         return SH_OK; /* opening it tells what is wrong */
     while ((e = readdir(d)))
-        best = SH_MAX(best, step_of(e->d_name));
+        best = SH_MAX(best, sh_st_ckpt_step(e->d_name));
     closedir(d);
     if (best < 0)
         return SH_OK;

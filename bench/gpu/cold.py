@@ -39,12 +39,7 @@ def measure(case, runs, log):
             lab.run(1)
         alone = [lab.run(1)["total_ms"] for _ in range(runs)]
         lab.train(1, model, train_precision(precision))
-        for _ in range(5):
-            lab.run(1)
-        got = []
-        for _ in range(runs):
-            lab.d.rest(0.06)
-            got.append(lab.run(1))
+        got = lab.runs(1, runs)
         latency, rate = lab.link()
         copy_ms = 1e3 * (latency + lab.image_bytes(1) / rate)
         lab.d.rest(0.2)

@@ -160,6 +160,17 @@ class Lab:
         return {"total_ms": r.total_ns / 1e6, "copy_ms": r.copy_ns / 1e6,
                 "compute_ms": r.compute_ns / 1e6, "queue_ms": r.queue_ns / 1e6}
 
+    def runs(self, version, n):
+        """Of n requests, each long after the one before, so that training runs again; some before
+        them do not count."""
+        for _ in range(5):
+            self.run(version)
+        got = []
+        for _ in range(n):
+            self.d.rest(0.06)
+            got.append(self.run(version))
+        return got
+
     def train(self, job, model, precision, **spec):
         spec = {"loss": "cross-entropy", "optimizer": OPTIMIZER.get(model, SGD),
                 "batch": TRAIN_BATCH, "steps": 10000000, "seed": 1, "labels": "label",

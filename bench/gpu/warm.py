@@ -12,22 +12,12 @@ import part
 from rows import row
 
 
-def requests(lab, runs):
-    for _ in range(5):
-        lab.run(1)
-    got = []
-    for _ in range(runs):
-        lab.d.rest(0.06)
-        got.append(lab.run(1))
-    return got
-
-
 def stops(case, runs):
     with Lab(log="debug") as lab:
         lab.load(1, case["model"], case["precision"])
         lab.train(1, case["model"], train_precision(case["precision"]))
         before = len(lab.events())
-        requests(lab, runs)
+        lab.runs(1, runs)
         lab.d.rest(0.2)
         return drains(lab.events()[before:])
 
@@ -41,7 +31,7 @@ def measure(case, runs, seconds):
         alone = [lab.run(1) for _ in range(runs)]
         lab.train(1, model, train_precision(precision))
         rate = lab.throughput(1, seconds)
-        got = requests(lab, runs)
+        got = lab.runs(1, runs)
     train_case = {"model": model, "precision": train_precision(precision), "batch": 32}
     return [
         row("warm", "shunt", case, [g["total_ms"] for g in got],
