@@ -23,6 +23,7 @@ static void on_result(struct link *l, const struct msg_result *m)
 {
     struct infer *i = link__find(l, m->rid);
     struct infer_result r = {.rc = m->rc > 0 ? SH_E_BUG : (int)m->rc,
+                             .is_final = m->rc == SH_E_QUOTA || m->rc == SH_E_TOOBIG,
                              .run_batch = m->run_batch,
                              .queue_ns = m->queue_ns,
                              .copy_ns = m->copy_ns,

@@ -93,28 +93,28 @@ class Peer:
 
 
 class Exec(Peer):
-    def __init__(self, addr, name="e0", incarnation=1, models=(), jobs=()):
+    def __init__(self, addr, name="e0", incarnation=1, models=(), jobs=(), pool_bytes=1 << 30):
         super().__init__(addr)
         self.name = name
         self.send("EXEC_HELLO", executor=name, host_id="h", data_addr="unix:/tmp/none", device="fake",
-                  pool_bytes=1 << 30, n_workers=3, incarnation=incarnation)
+                  pool_bytes=pool_bytes, n_workers=3, incarnation=incarnation)
         for v in models:
             self.model(v)
         for job, attempt, state in jobs:
             self.job(job, state, attempt=attempt)
         self.send("EXEC_SYNCED", incarnation=incarnation)
 
-    def model(self, version, state=READY, rc=0, msg="", ns=5e6):
+    def model(self, version, state=READY, rc=0, msg="", ns=5e6, need_bytes=0):
         profile = b"".join(struct.pack("<IId", b, 0, ns) for b in (1, 2, 4, 8))
         self.send("MODEL_STATE", version_id=version, state=state, rc=rc, msg=msg,
-                  image_bytes=1 << 20, resident_bytes=1 << 20, profile=profile)
+                  image_bytes=1 << 20, resident_bytes=1 << 20, profile=profile, need_bytes=need_bytes)
 
     def load(self, version):
         self.expect("MODEL_LOAD", version_id=version)
         self.model(version)
 
     def job(self, job, state, attempt=1, step=0, rc=0, msg="", result="", **more):
-        f = dict(steps=100, loss=0.5, samples_per_s=10.0, redone=0, preemptions=0, busy_ns=0)
+        f = dict(steps=100, loss=0.5, samples_per_s=10.0, redone=0, preemptions=0, busy_ns=0, need_bytes=0)
         f.update(more)
         self.send("JOB_STATE", job=job, attempt=attempt, state=state, step=step, rc=rc, msg=msg,
                   result=result, **f)
@@ -543,6 +543,24 @@ class Scheduler(Case):
         e.job(job, JOB_FAILED, attempt=2, step=45, rc=-12, msg="device lost again")
         self.state(job, "FAILED")
         self.assertEqual(sql("SELECT error_code, error FROM job"), "DEVLOST|device lost again")
+
+    def test_a_job_too_large_for_one_device_uses_up_no_attempt_and_starts_on_a_larger(self):
+        self.start()
+        large = self.ready_executor(pool_bytes=4 << 20)
+        other = self.running(large)
+        small = self.exec(name="e1", pool_bytes=1 << 20)
+        small.load(1)
+        job = self.submit(max_attempts=2)
+        m = small.expect("JOB_START", job=job)
+        small.job(job, JOB_FAILED, attempt=m.attempt, rc=-6, msg="the pool has 1 MiB", need_bytes=2 << 20)
+        self.state(job, "QUEUED")
+        wait("its error", lambda: sql("SELECT error FROM job WHERE id = %d" % job) == "the pool has 1 MiB")
+        self.assertEqual(len(small.all("JOB_START")), 1)
+        large.job(other, JOB_FAILED, rc=-7, msg="no more")
+        self.assertEqual(large.expect("JOB_START", job=job).attempt, 1)
+        large.job(job, JOB_FAILED, rc=-6, msg="the pool has 4 MiB", need_bytes=5 << 20)
+        wait("FAILED", lambda: sql("SELECT state, reason, error_code, attempt FROM job WHERE id = %d" % job)
+             == "FAILED|TOOBIG|TOOBIG|1")
 
     def test_nan_fails_at_once_and_names_the_step_and_the_checkpoint(self):
         self.start()
