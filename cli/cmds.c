@@ -13,6 +13,10 @@ const struct sh_conf_opt CLI_COMMON[] = {
         "else http://127.0.0.1:8000"),
     SH_OPT_STR(ST, key, "key", NULL, SH_CONF_SECRET, "API key"),
     STR(key_file, "key-file", NULL, "file with the API key; without it <state-dir>/admin.key"),
+    STR(ca_file, "ca-file", NULL,
+        "PEM file of who signed the certificate of an https server, instead of those that this "
+        "host "
+        "trusts"),
     STR(tenant, "tenant", NULL, "whose things are meant; needed with an admin key; short: -n"),
     STR(output, "output", "table", "table, wide (more columns), json, yaml or name; short: -o"),
     STR(profile, "profile", NULL, "section of the config file: a server with its key, say"),
@@ -283,7 +287,7 @@ const struct cli_cmd CLI_CMDS[] = {
     {"set", "queue", "NAME", "hold, drain or open a queue of --tenant, or change its priority",
      queue_set, OPTS(QUEUE_SET)},
     {"set", "quota", "TENANT FIELD=VALUE...",
-     "change limits of a tenant, such as max_gpus=2; null = no limit of its own; see get quota",
+     "change limits of a tenant: max_gpus=2 gpu_memory_max_bytes=1.5Gi; null = none of its own; see get quota",
      quota_set, NONE},
 
     {"delete", "tenant", "NAME", "delete a tenant that has no live jobs", tenant_delete, NONE},

@@ -417,7 +417,7 @@ static void print_fields(const json_t *obj)
             print_yaml(v, 2);
             continue;
         }
-        out_text(obj, key, OUT_TEXT, cell, sizeof(cell));
+        out_text(obj, key, cli_is_bytes(key) ? OUT_BYTES : OUT_TEXT, cell, sizeof(cell));
         printf("%-*s  %s\n", (int)wide, key, cell);
     }
     json_decref(keys);

@@ -49,7 +49,7 @@ struct sh_conf_opt {
     {                                                                  \
         SH_CONF_STR, offsetof(st, field), name, def, 0, 0, flags, help \
     }
-/* Accepts suffixes K M G T (1024). def as text: "256M". */
+/* Sizes as sh_parse_bytes() takes them. def as text: "256M". */
 #define SH_OPT_BYTES(st, field, name, def, min, max, flags, help)            \
     {                                                                        \
         SH_CONF_BYTES, offsetof(st, field), name, def, min, max, flags, help \

@@ -93,7 +93,7 @@ out:
 int sh_http_trust(struct sh_http *h, const char *ca_file, struct sh_err *err)
 {
     if (access(ca_file, R_OK))
-        return SH_FAIL_ERRNO(err, SH_E_INVALID, "could not read the certificate in \"%s\"",
+        return SH_FAIL_ERRNO(err, SH_E_INVALID, "could not read the certificate in \"%s\": %m",
                              ca_file);
     return curl_easy_setopt(h->curl, CURLOPT_CAINFO, ca_file) == CURLE_OK
                ? SH_OK
@@ -312,6 +312,12 @@ static int explain(struct sh_http *h, const struct call *c, CURLcode code, struc
         return SH_FAIL(err, SH_E_CANCELLED, "the transfer was stopped");
     if (code == CURLE_OPERATION_TIMEDOUT)
         return SH_FAIL(err, SH_E_TIMEOUT, "the server at %s did not answer in time", h->server);
+    if (code == CURLE_SSL_CACERT_BADFILE)
+        return SH_FAIL(err, SH_E_INVALID, "the file of trusted certificates holds none: %s",
+                       h->error[0] ? h->error : curl_easy_strerror(code));
+    if (code == CURLE_PEER_FAILED_VERIFICATION)
+        return SH_FAIL(err, SH_E_UNAVAILABLE, "the certificate of %s is not trusted: %s", h->server,
+                       h->error[0] ? h->error : curl_easy_strerror(code));
     return SH_FAIL(err, SH_E_UNAVAILABLE, "could not reach the server at %s: %s", h->server,
                    h->error[0] ? h->error : curl_easy_strerror(code));
 }

@@ -92,6 +92,12 @@ nouns() {
     ok "and keeps the other fields" \
         [ "$(shunt get quota alpha -o json | jq .max_queued_jobs)" = 1000 ]
     exits "a field that there is not is a usage error" 2 "no field" shunt set quota alpha x=1
+    exits "sizes are read as they are printed" 0 "1.5 GiB" \
+        shunt set quota alpha gpu_memory_max_bytes=1.5Gi max_storage_bytes="200 GiB"
+    ok "to the byte" [ "$(shunt get quota alpha -o json | jq .gpu_memory_max_bytes)" = 1610612736 ]
+    exits "what is no size is a usage error" 2 "512M" \
+        shunt set quota alpha gpu_memory_max_bytes=12X
+    ok "null takes a limit away" shunt set quota alpha gpu_memory_max_bytes=null
     echo "this is no model" >"$tmp/bad.onnx"
     exits "a file that is no model is refused" 1 "shunt:" \
         shunt push model bad "$tmp/bad.onnx" --key-file "$tmp/key"
@@ -249,6 +255,34 @@ deaths() {
     ok "and leaves nothing" is_clean "$state"
 }
 
+# tls: a second API of the same system, whose certificate nobody but us has signed
+tls() {
+    local url env=() cert=$tmp/cert.pem
+    openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext \
+        subjectAltName=DNS:localhost -out "$cert" -keyout "$tmp/cert.key" 2>/dev/null
+    mapfile -d '' -t env <"/proc/$(pid_of api)/environ"
+    env -i "${env[@]}" "$bin/shunt-api" --name=tls --listen=127.0.0.1:0 --metrics-addr= \
+        --state-dir="$state" --scheduler="unix:$state/run/scheduler.sock" --tls-cert="$cert" \
+        --tls-key="$tmp/cert.key" 2>"$tmp/tls.log" &
+    ok "an API with TLS starts" until_ok 20 grep -q ev=api.ready "$tmp/tls.log"
+    url=https://localhost:$(sed -n 's/.*ev=api.ready .*port=\([0-9]*\).*/\1/p' "$tmp/tls.log")
+    exits "a stranger's certificate is refused" 3 "is not trusted" shunt get tenants --server "$url"
+    exits "with advice" 3 "--ca-file FILE" shunt get tenants --server "$url"
+    exits "with its authority it is taken" 0 alpha shunt get tenants --server "$url" --ca-file "$cert"
+    exits "which may be in the environment" 0 alpha env SHUNT_CA_FILE="$cert" \
+        "$bin/shunt" get tenants --server "$url" --state-dir "$state"
+    : >"$tmp/tls.conf"
+    ok "or in a profile" shunt config set tls server="$url" ca-file="$cert" --config "$tmp/tls.conf"
+    exits "as any option" 0 alpha shunt get tenants --profile tls --config "$tmp/tls.conf"
+    exits "another name of the host is refused" 3 "is not trusted" \
+        shunt get tenants --server "${url/localhost/127.0.0.1}" --ca-file "$cert"
+    exits "a file that is not there is a usage error" 2 "could not read the certificate" \
+        shunt get tenants --server "$url" --ca-file "$tmp/none.pem"
+    exits "one without a certificate is named" 3 "holds none" \
+        shunt get tenants --server "$url" --ca-file "$tmp/key"
+    kill %% && wait %%
+}
+
 # started at DIR: comes up there, and --purge leaves nothing, here or in /var/tmp
 lives_in() {
     local dir=$1 before after
@@ -273,5 +307,6 @@ odd_places() {
 usage
 up_and_down
 nouns
+tls
 deaths
 odd_places
