@@ -144,6 +144,7 @@ static int open_request(struct http_req *r, const char *method, const char *vers
         rc = SH_FAIL(&r->err, SH_E_INVALID, "this request takes no body");
     if (!rc && r->q.route->body == BODY_JSON) {
         sh_buf_init(&r->body, (size_t)request_max_body(&r->q) + 1);
+        r->err.faults = &r->q.reply.faults;
     }
     return rc;
 }

@@ -72,9 +72,10 @@ struct api_stream {
 };
 
 struct api_reply {
-    int status;      /* 0: 200, or what the failure's code says */
-    json_t *body;    /* OWNED */
-    json_t *problem; /* OWNED: further members of a problem document, such as "nodes" */
+    int status;              /* 0: 200, or what the failure's code says */
+    json_t *body;            /* OWNED */
+    json_t *problem;         /* OWNED: further members of a problem document, such as "nodes" */
+    struct sh_faults faults; /* list OWNED: "errors" of a problem document */
     const char *text, *text_type; /* BORROWED for ever: instead of body */
     int64_t row_version;          /* > 0: the ETag */
     int64_t retry_after_ms;       /* 0: a default where the code is worth a retry */

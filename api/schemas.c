@@ -125,7 +125,9 @@ const struct api_schema API_SCHEMAS[] = {
     {"Problem", "{'type':'object','required':['type','title','status','detail','code','error'],"
      "'properties':{'type':" TEXT ",'title':" TEXT ",'status':" INT ",'detail':" TEXT ",'code':"
      TEXT ",'error':{'type':'string','description':'the same as detail, for clients of the "
-     "inference protocol'},'request_id':" TEXT ",'reason_code':" TEXT
+     "inference protocol'},'request_id':" TEXT ",'errors':{'type':'array','maxItems':16,'items':{'type':'object','properties':{'pointer':"
+     TEXT ",'detail':" TEXT "}},'description':'all that is wrong in the body, detail being the first "
+     "of it; pointer: RFC 6901'},'reason_code':" TEXT
      ",'predicted_ms':" INT ",'nodes':{'type':'array',"
      "'items':{'type':'object'},'description':'of a model that was refused: every node that is not "
      "supported'},'state':" TEXT ",'flags':" TEXTS ",'allowed':{'type':'array','items':" TEXT

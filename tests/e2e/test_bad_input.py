@@ -426,6 +426,23 @@ class BadInput(Story):
                 self.refused(self.s.call(method, path, body, self.key), 400, "INVALID", "colour")
 
     # ------------------------------------------------------------ keys and tenants
+    def test_all_that_is_wrong_in_a_body_is_named(self):
+        def wrong(path, body):
+            r = self.s.call("POST", path, body, self.key)
+            self.assertEqual((r.status, r.code), (400, "INVALID"), r)
+            self.assertEqual(r.json["errors"][0]["detail"], r.json["detail"])
+            return [e["pointer"] for e in r.json["errors"]]
+        self.assertEqual(wrong("/api/v1/jobs", {"extra": 1, "priority": 5000, "queue": "No Queue"}),
+                         ["/extra", "/kind", "/model", "/dataset", "/priority", "/spec", "/queue"])
+        job = {"kind": "training", "model": ".", "dataset": "d",
+               "spec": {"batch": 0, "loss": "x", "optimizer": {"name": "sdg", "lr": -1, "speed": 2}}}
+        below = ["/model", "/spec/batch", "/spec/loss", "/spec/optimizer/speed", "/spec/optimizer/lr",
+                 "/spec/optimizer/name"]
+        self.assertEqual(wrong("/api/v1/jobs", job), below)
+        self.assertEqual(wrong("/api/v1/job-arrays", {"count": 2, "job": job}), ["/job" + p for p in below])
+        many = {"f%d" % i: 1 for i in range(40)}
+        self.assertEqual(len(wrong("/api/v1/models", many)), 16)
+
     def test_keys(self):
         r = self.s.infer(None, "two", self.good)
         self.refused(r, 401, "UNAUTHENTICATED", "API key|Authorization")
