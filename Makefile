@@ -96,6 +96,7 @@ $(common): $(call obj,common)
 $(model): $(call obj,executor/model) $(BUILD)/gen/onnx.pb-c.o
 $(device): $(call obj,executor/device)
 $(BUILD)/libapi.a: $(filter-out %/main.o,$(call obj,api))
+$(BUILD)/libcli.a: $(filter-out %/main.o,$(call obj,cli))
 $(BUILD)/%.a:
 	$(Q)mkdir -p $(@D)
 	$(Q)rm -f $@ && ar rcs $@ $^

@@ -82,6 +82,8 @@ struct cli_cmd {
     cli_fn *run;
     const struct sh_conf_opt *opts;
     size_t n_opts;
+    const struct sh_conf_opt *fields; /* of FIELD=VALUE, for the help; NULL: none */
+    size_t n_fields;
 };
 
 extern const struct cli_cmd CLI_CMDS[];

@@ -29,7 +29,7 @@ void cli_sleep_ms(int64_t ms)
 
 void out_bytes(double bytes, char *out, size_t size)
 {
-    static const char *const UNIT[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    static const char *const UNIT[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
     size_t u = 0;
 
     for (; bytes >= 1024 && u + 1 < SH_ARRAY_LEN(UNIT); u++)

@@ -539,7 +539,8 @@ static int load_all(struct load *l, void *conf, int argc, char **argv, struct sh
     if (rc || l->printed)
         return rc;
     for (size_t i = 0; i < n; i++)
-        put(&l->texts[i], l->t->opts[i].def, "default");
+        put(&l->texts[i], l->t->opts[i].flags & SH_CONF_THEIRS ? NULL : l->t->opts[i].def,
+            "default");
     rc = load_file(l, err);
     if (rc)
         return rc;

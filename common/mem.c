@@ -186,7 +186,7 @@ int sh_parse_f64(const char *s, double min, double max, const char *what, double
 /* How many bytes the unit has that ends a size; 0: it is none. */
 static double unit_of(const char *s)
 {
-    static const char UNITS[] = "KMGT";
+    static const char UNITS[] = "KMGTP";
     const char *at = *s ? strchr(UNITS, toupper((unsigned char)*s)) : NULL;
     double bytes = at ? (double)(INT64_C(1) << (10 * (at - UNITS + 1))) : 1;
 
