@@ -111,14 +111,14 @@ class Hosts(Story):
         self.s.failed or shutil.rmtree(self.home, ignore_errors=True)
 
     # ------------------------------------------------------------ the other host
-    def start(self, *options, api=None, key=None):
+    def start(self, *options, api=None, key=None, programs=BIN):
         os.makedirs(self.home, exist_ok=True)
         key_file = os.path.join(self.home, "key")
         with open(key_file, "w") as f:
             f.write(key or self.executor_key)
         hide = self.slow + "".join("mount -t tmpfs none '%s/%s' && " % (self.s.state, d) for d in ("blobs", "jobs"))
         self.log = os.path.join(self.home, "log")
-        command = [os.path.join(BIN, "shunt-executor"), "--name=far", "--state-dir=" + self.home,
+        command = [os.path.join(programs, "shunt-executor"), "--name=far", "--state-dir=" + self.home,
                    "--api=" + (api or "http://127.0.0.1:%d" % self.s.port), "--api-key-file=" + key_file,
                    "--scheduler=unix:%s/run/scheduler.sock" % self.s.state, "--workers=2",
                    "--data-addr=tcp:127.0.0.1:%d" % free_port(), "--pool-bytes=256M", "--threads=1",
@@ -126,7 +126,7 @@ class Hosts(Story):
                    "--checkpoint-interval-ms=100", "--api-retry-s=3", *options]
         with open(self.log, "ab") as log:
             self.remote = subprocess.Popen([*self.alone, "sh", "-c", hide + 'exec "$@"', "sh", *command],
-                                           stderr=log, env=self.s.env)
+                                           stderr=log, env={**self.s.env, "PATH": BIN + ":" + os.environ["PATH"]})
         until("the other executor is there", lambda: self.executor("far").get("state") == "UP")
 
     def end(self, sig=signal.SIGTERM):
@@ -276,6 +276,24 @@ class Hosts(Story):
         self.ready("late")
         self.assertEqual(self.said("blob.failed"), [])
         self.assertEqual(len(self.said("blob.here", digest)), 0)  # not fetched again
+
+    def test_a_stop_does_not_wait_for_an_import(self):
+        """With a shunt-import that never ends beside the executor."""
+        programs = os.path.join(self.home, "programs", "bin")
+        os.makedirs(programs)
+        os.symlink(os.path.realpath(os.path.join(BIN, "..", "lib")), os.path.join(self.home, "programs", "lib"))
+        shutil.copy(os.path.join(BIN, "shunt-executor"), programs)
+        child = os.path.join(self.home, "import.pid")
+        with open(os.path.join(programs, "shunt-import"), "w") as f:
+            f.write("#!/bin/sh\necho $$ >'%s'\nexec sleep 600\n" % child)
+        os.chmod(f.name, 0o755)
+        self.start(programs=programs)
+        until("it imports", lambda: os.path.exists(child) and open(child).read())
+        self.remote.terminate()
+        self.assertEqual(self.remote.wait(10), 0)
+        self.remote = None
+        with self.assertRaises(ProcessLookupError):
+            os.kill(int(open(child).read()), 0)
 
     def test_over_tls(self):
         """A second API of the same system, whose certificate nobody but us has signed."""
