@@ -122,7 +122,8 @@ static void run_open(struct link *l, struct infer *i)
                                         .model = i->v->model,
                                         .version_id = i->v->id,
                                         .body_bytes = i->body_bytes,
-                                        .priority = (uint32_t)i->v->slo_priority}};
+                                        .priority = (uint32_t)i->v->slo_priority,
+                                        .age_ns = sh_clock_ns() - i->begin_ns}};
 
     table_add(l, i);
     i->link.deadline_ns =

@@ -377,6 +377,8 @@ class Infer(unittest.TestCase):
         s.close()
         m = self.s.played.open
         self.assertEqual((m.tenant, m.body_bytes, m.priority), ("vision", len(text), 7))
+        self.assertGreater(m.age_ns, 250e6)  # its latency target counts from the headers
+        self.assertLess(m.age_ns, 20e9)
         self.assertEqual((self.heard("INFER_OPEN"), self.heard("INFER_READY")), (1, 1))
 
     def used(self):

@@ -218,7 +218,7 @@ class BadInput(Story):
         self.assertEqual(v["reason_code"], "TOOBIG", v)
         self.assertRegex(v["reason"], r"\d+ MiB for a batch of 8, the pool has 256 MiB; lower max_batch")
         r = self.s.infer(self.key, "wide", [])
-        self.refused(r, 503, "UNAVAILABLE", "not ready: FAILED: .+")
+        self.refused(r, 409, "CONFLICT", "has failed: .+")
 
     def test_every_unsupported_node_is_listed(self):
         nodes = [onnx.node("Einsum", ["x"], ["a"], name="first", equation="ij->ji"),

@@ -130,9 +130,9 @@ class Api(Peer):
         self.send("API_HELLO", api_id=api_id, name="api")
         self.expect("WELCOME")
 
-    def open(self, rid, version=1, tenant="research", budget_ms=0):
+    def open(self, rid, version=1, tenant="research", budget_ms=0, age_ms=0):
         self.send("INFER_OPEN", rid=rid, tenant=tenant, model="digits", version_id=version,
-                  body_bytes=64, budget_ns=int(budget_ms * 1e6), priority=0)
+                  body_bytes=64, budget_ns=int(budget_ms * 1e6), priority=0, age_ns=int(age_ms * 1e6))
 
     def ready(self, rid, batch=1):
         self.send("INFER_READY", rid=rid, batch=batch, in_spans=struct.pack("<QQ", 0, 64),
@@ -461,6 +461,22 @@ class Scheduler(Case):
         self.assertEqual(a.expect("INFER_REFUSED", rid=1).rc, SLO)
         sql("UPDATE slo SET on_miss = 'best-effort'")
         wait("the change", lambda: a.open(a.next) or self.placed(a), 5)
+
+    def test_the_time_of_a_request_counts_from_its_headers_and_a_budget_from_now(self):
+        sql("INSERT INTO slo (model_id, latency_ms, on_miss) VALUES (1, 1000, 'reject')")
+        self.start()
+        self.ready_executor()
+        a = self.api()
+        a.open(1, age_ms=10)
+        a.expect("INFER_PLACED", rid=1)
+        a.open(2, age_ms=1100)
+        m = a.expect("INFER_REFUSED", rid=2)
+        self.assertEqual(m.rc, SLO)
+        self.assertIn("deadline of 1000 ms", m.msg)
+        self.assertGreaterEqual(m.predicted_ms, 1100)
+        a.open(3, age_ms=500, budget_ms=300)  # 300 ms are left of it
+        a.expect("INFER_PLACED", rid=3)
+        sql("DELETE FROM slo")
 
     def placed(self, a):
         m = wait("an answer", lambda: a.find("INFER_PLACED", rid=a.next) or
