@@ -99,6 +99,7 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
         {"Range", offsetof(struct api_headers, range)},
         {"If-Range", offsetof(struct api_headers, if_range)},
         {"If-None-Match", offsetof(struct api_headers, if_none_match)},
+        {"Content-Range", offsetof(struct api_headers, content_range)},
     };
     struct http_req *r = cls;
 

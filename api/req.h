@@ -52,7 +52,7 @@ struct api_who { /* whose key it is; filled by auth.c */
 struct api_headers { /* BORROWED for the request; NULL if absent */
     const char *authorization, *if_match, *idempotency_key, *content_digest, *content_type;
     const char *content_encoding, *infer_header_len, *request_id, *accept, *last_event_id;
-    const char *range, *if_range, *if_none_match; /* of files */
+    const char *range, *if_range, *if_none_match, *content_range; /* of files */
 };
 
 struct api_file { /* a reply that is a file, or a range of it */

@@ -31,6 +31,7 @@ struct call {
     int rc; /* what a callback ran into */
     bool is_file_broken, is_out_broken, is_enough;
     bool has_begun; /* something was written to out_fd */
+    int64_t n_read; /* of file_fd */
 };
 
 static bool is_loopback(const char *server)
@@ -211,7 +212,9 @@ static size_t on_read(char *out, size_t size, size_t n, void *arg)
     do {
         got = read(c->req->file_fd, out, size * n);
     } while (got < 0 && errno == EINTR);
-    if (got >= 0)
+    c->n_read += got > 0 ? got : 0;
+    /* An end before its time would leave both sides waiting for the other. */
+    if (got > 0 || (got == 0 && c->n_read >= c->req->file_bytes))
         return (size_t)got;
     c->is_file_broken = true;
     return CURL_READFUNC_ABORT;
@@ -267,6 +270,8 @@ static void set_body(CURL *curl, const struct sh_http_req *r, struct call *c)
     bool heads = strcmp(r->method, "HEAD") == 0;
 
     curl_easy_setopt(curl, CURLOPT_UPLOAD, 0L); /* forgets what the call before was */
+    /* When a kept connection breaks, the library would send all of a file once more by itself. */
+    curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT, r->file_fd > 0 ? 1L : 0L);
     if (r->file_fd > 0) {
         curl_easy_setopt(curl, CURLOPT_UPLOAD, 1L);
         curl_easy_setopt(curl, CURLOPT_READFUNCTION, on_read);
