@@ -32,7 +32,7 @@ struct part_survey {
 
 /* "Content-Digest: sha-256=:...:" as hex. False: it names none that can be read. */
 bool part_digest(const char *header, char hex[static SH_SHA256_HEX]);
-/* "bytes 100-199/200": from 100, 200 in all. Fails: SH_E_INVALID; a part has to reach to the end. */
+/* "bytes 100-199/200": from 100, 200 in all. Fails: SH_E_INVALID, also if more would follow. */
 int part_range(const char *header, uint64_t body_bytes, uint64_t *from, uint64_t *total,
                struct sh_err *err);
 
@@ -41,8 +41,8 @@ int part_survey(const char *state_dir, const struct part_key *k, struct part_sur
                 struct sh_err *err);
 /* SH_E_NOTFOUND: there is none. */
 int part_bytes(const char *state_dir, const struct part_key *k, int64_t *out, struct sh_err *err);
-/* Opens it with its lock, cut to `from` bytes. path: OWNED. Fails: SH_E_CONFLICT (it has less; *have
- * says how much), SH_E_UNAVAILABLE (somebody is writing it). */
+/* Opens it with its lock, cut to `from` bytes. path: OWNED. Fails: SH_E_CONFLICT (it has less:
+ * *have bytes), SH_E_UNAVAILABLE (somebody is writing it). */
 int part_open(const char *state_dir, const struct part_key *k, uint64_t from, int *fd, char **path,
               uint64_t *have, struct sh_err *err);
 

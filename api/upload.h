@@ -5,9 +5,9 @@
  *   flush   (pool)         a pool thread while the connection sleeps
  *   finish  (pool)         digest, import or check, rename to blobs/, database
  *
- * Memory is one buffer, whatever the size of the file. What is refused leaves no file; what a broken
- * connection leaves is for the client to go on from (part.h), and that and what a crash leaves is in
- * blobs/tmp, from where upload_sweep removes what nobody has touched for a day.
+ * Memory is one buffer, whatever the size of the file. What is refused leaves no file. What a
+ * broken connection leaves is for the client to go on from (part.h); from blobs/tmp, where that
+ * and what a crash leaves is, upload_sweep removes what nobody has touched for a day.
  */
 #ifndef SH_API_UPLOAD_H
 #define SH_API_UPLOAD_H

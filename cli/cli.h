@@ -190,8 +190,8 @@ int cli_set_number(struct cli *c, json_t *obj, const char *name, const char *tex
 
 /* Is it the name of a field or option in bytes? */
 bool cli_is_bytes(const char *name);
-/* The value of NAME=VALUE: null, a number, or of a field in bytes a size such as 1.5Gi. *out: OWNED;
- * NULL if it is none of these, and SH_OK. Fails as usage for what is no size. */
+/* The value of NAME=VALUE: null, a number, or of a field in bytes a size such as 1.5Gi. *out:
+ * OWNED; NULL if it is none of these, and SH_OK. Fails as usage for what is no size. */
 int cli_value(struct cli *c, const char *name, const char *text, json_t **out, struct sh_err *err);
 
 /* Turns an answer into a failure (status >= 400) or SH_OK; keeps the document. */

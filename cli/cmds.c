@@ -5,7 +5,7 @@
 #define ST struct cli_conf
 #define STR(field, name, def, help) SH_OPT_STR(ST, field, name, def, 0, help)
 #define BOOL(field, name, help) SH_OPT_BOOL(ST, field, name, false, 0, help)
-/* Of the server's defaults and limits, for the help: test_cli_limits.c compares them with its own. */
+/* The server's defaults and limits, for the help: test_cli_limits.c compares them with its own. */
 #define NUMBER(field, name, def, min, max, help)                                    \
     {                                                                               \
         SH_CONF_STR, offsetof(ST, field), name, def, min, max, SH_CONF_THEIRS, help \

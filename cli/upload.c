@@ -155,8 +155,8 @@ static int ask_part(struct sending *s, struct sh_err *err)
     return rc == SH_E_NOTFOUND || rc == SH_E_METHOD ? SH_OK : rc;
 }
 
-/* After a broken connection: waits until the server says where to go on. True: send the rest; false:
- * *whole is what it has, or the time is over. */
+/* After a broken connection: waits until the server says where to go on. True: send the rest;
+ * false: *whole is what it has, or the time is over. */
 static bool find_rest(struct sending *s, int64_t until_ns, json_t **whole)
 {
     for (int64_t ms = PAUSE_MIN_MS; sh_clock_ns() < until_ns; ms = SH_MIN(2 * ms, PAUSE_MAX_MS)) {

@@ -96,8 +96,8 @@ void store_on_worker_dead(struct store *s, int64_t preparing);
 /* The table row for a batch: the smallest compiled size that holds it; NULL: too large. */
 const struct msg_batch *model_batch(const struct model *m, uint32_t batch, const double **layer_ns);
 uint64_t model_resident_bytes(const struct model *m);
-/* Can it ever have its image and ws bytes beside it here? Fails: SH_E_TOOBIG (the pool is too small),
- * SH_E_QUOTA (of its tenant); then need_bytes is set. */
+/* Can it ever have its image and ws bytes beside it here? Fails: SH_E_TOOBIG (the pool is too
+ * small), SH_E_QUOTA (of its tenant); then need_bytes is set. */
 int model_check_fits(struct model *m, uint64_t ws, struct sh_err *err);
 /* Sends what is missing to the device; the image gets its place. Pins until all has arrived.
  * *hit_out: bytes that were there. Fails: SH_E_DEVMEM, and what the device says. */

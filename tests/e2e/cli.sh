@@ -268,7 +268,8 @@ tls() {
     url=https://localhost:$(sed -n 's/.*ev=api.ready .*port=\([0-9]*\).*/\1/p' "$tmp/tls.log")
     exits "a stranger's certificate is refused" 3 "is not trusted" shunt get tenants --server "$url"
     exits "with advice" 3 "--ca-file FILE" shunt get tenants --server "$url"
-    exits "with its authority it is taken" 0 alpha shunt get tenants --server "$url" --ca-file "$cert"
+    exits "with its authority it is taken" 0 alpha \
+        shunt get tenants --server "$url" --ca-file "$cert"
     exits "which may be in the environment" 0 alpha env SHUNT_CA_FILE="$cert" \
         "$bin/shunt" get tenants --server "$url" --state-dir "$state"
     : >"$tmp/tls.conf"

@@ -124,6 +124,14 @@ static const char *shown(const char *option)
     return NULL;
 }
 
+static double number(const char *text)
+{
+    double v = -1;
+
+    assert_ok(sh_parse_f64(text, 0, 1e12, "it", &v, NULL));
+    return v;
+}
+
 static void read_defaults(const char *optimizer, struct train_spec *out)
 {
     json_t *j = json_pack("{s:{s:s}, s:i}", "optimizer", "name", optimizer, "steps", 1);
@@ -139,15 +147,15 @@ static void defaults_are_those_that_training_takes(void **state)
     (void)state;
     read_defaults(shown("optimizer"), &t);
     read_defaults("adamw", &adamw);
-    assert_true(atof(shown("lr")) == t.lr);
-    assert_true(atof(shown("momentum")) == t.momentum);
-    assert_true(atof(shown("weight-decay")) == t.weight_decay);
+    assert_true(number(shown("lr")) == t.lr);
+    assert_true(number(shown("momentum")) == t.momentum);
+    assert_true(number(shown("weight-decay")) == t.weight_decay);
     assert_true(adamw.weight_decay == 0.01); /* as its help says */
-    assert_true(atof(shown("beta1")) == t.beta1);
-    assert_true(atof(shown("beta2")) == t.beta2);
-    assert_true(atof(shown("eps")) == t.eps);
-    assert_true(atof(shown("batch")) == (double)t.batch);
-    assert_true(atof(shown("seed")) == (double)t.seed);
+    assert_true(number(shown("beta1")) == t.beta1);
+    assert_true(number(shown("beta2")) == t.beta2);
+    assert_true(number(shown("eps")) == t.eps);
+    assert_true(number(shown("batch")) == (double)t.batch);
+    assert_true(number(shown("seed")) == (double)t.seed);
     assert_string_equal(shown("labels"), t.labels);
     assert_string_equal(shown("loss"), "cross-entropy");
     assert_int_equal(t.loss, PROGRAM_LOSS_XENT);
