@@ -281,7 +281,7 @@ static bool has_outgrown(const struct run *r)
 
 /* Only the workspace has to be waited for: the worker writes inputs to it at once. The image need
  * not have arrived, and its head need not have moved to its place yet: each group carries a ticket
- * that the lane raises behind that group's bytes, and behind the move before them (tx_load_begin). */
+ * that the lane raises behind that group's bytes, and behind the move before them. */
 static bool send_run(struct switcher *sw, struct run *r)
 {
     const struct msg_group all = {.end_layer = r->model->n_layers, .ticket_slot = TX_NO_TICKET};

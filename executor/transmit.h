@@ -81,12 +81,14 @@ struct tx_place {      /* of an image on the device */
 };
 
 /* Sends bytes [resident, bytes) of the image to its place in groups, each followed by its ticket,
- * and a mark at the end; a head that moved gets a ticket too. layer_ns: f64[n_layers], how long each
- * layer computes. Only when nothing of the image is on its way. In two parts: after the first all
- * groups have their tickets and the first of them is enqueued, so a run can be told of them while
- * the lane is given the rest. Between the two nothing else may be put on the lane. fn(arg) when all
- * has arrived. On failure some copies may be on their way: the range must stay until a mark on the
- * lane has come back; tickets that a run was told of have to be forced. */
+ * and a mark at the end; a head that moved gets a ticket too. layer_ns: f64[n_layers], how long
+ * each layer computes. Only when nothing of the image is on its way.
+ *
+ * In two parts: after the first all groups have their tickets and the first of them is enqueued, so
+ * a run can be told of them while the lane is given the rest. Between the two nothing else may be
+ * put on the lane. fn(arg) when all has arrived. On failure some copies may be on their way: the
+ * range must stay until a mark on the lane has come back; tickets that a run was told of have to be
+ * forced. */
 int tx_load_begin(struct tx *t, struct tx_image *im, const struct tx_place *place,
                   const double *layer_ns, struct sh_err *err);
 int tx_load_rest(struct tx *t, struct tx_image *im, tx_done_fn *fn, void *arg, struct sh_err *err);
