@@ -12,16 +12,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static const char *text_of(const json_t *j, const char *key)
-{
-    const char *s = json_string_value(json_object_get(j, key));
-
-    return s ? s : "";
-}
-
 int result_is_there(const json_t *job, struct sh_err *err)
 {
-    const char *state = text_of(job, "state"), *error = text_of(job, "error");
+    const char *state = sh_json_text(job, "state"), *error = sh_json_text(job, "error");
     json_int_t id = json_integer_value(json_object_get(job, "id"));
 
     if (strcmp(state, "SUCCEEDED") == 0)
@@ -38,11 +31,12 @@ int result_is_there(const json_t *job, struct sh_err *err)
 
 const char *result_file_name(const json_t *job)
 {
-    const char *digest = text_of(json_object_get(job, "result"), "digest");
+    const char *digest = sh_json_text(json_object_get(job, "result"), "digest");
 
     if (strlen(digest) != SH_SHA256_HEX - 1) /* it was trained before results had files */
         return NULL;
-    return strcmp(text_of(job, "kind"), "training") == 0 ? "trained.onnx" : "result.safetensors";
+    return strcmp(sh_json_text(job, "kind"), "training") == 0 ? "trained.onnx"
+                                                              : "result.safetensors";
 }
 
 /* The job, which has succeeded. *out: OWNED. */
@@ -125,7 +119,7 @@ int jobs_artifact(struct api_req *q, struct sh_err *err)
         return rc;
     }
     snprintf(q->reply.etag, sizeof(q->reply.etag), "\"%s\"",
-             text_of(json_object_get(job, "result"), "digest"));
+             sh_json_text(json_object_get(job, "result"), "digest"));
     rc = files_reply(q, fd, bytes, err);
     snprintf(q->reply.file.disposition, sizeof(q->reply.file.disposition),
              "attachment; filename=\"job-%s-%s\"", q->params[0], name);

@@ -7,6 +7,7 @@
 #include "common/safetensors.h"
 
 #include "common/buf.h"
+#include "common/io.h"
 #include "common/json.h"
 #include "common/mem.h"
 
@@ -521,23 +522,6 @@ out:
     return rc;
 }
 
-static int write_all(int fd, const void *p, size_t n, struct sh_err *err)
-{
-    const char *at = p;
-
-    while (n > 0) {
-        ssize_t w = write(fd, at, SH_MIN(n, (size_t)1 << 30));
-
-        if (w < 0 && errno == EINTR)
-            continue;
-        if (w < 0)
-            return SH_FAIL_ERRNO(err, SH_E_IO, "could not write a safetensors file");
-        at += w;
-        n -= (size_t)w;
-    }
-    return SH_OK;
-}
-
 /* The rename is durable only when the folder is on the disk too. */
 int sh_st_sync_folder(const char *path, struct sh_err *err)
 {
@@ -564,6 +548,7 @@ int sh_st_write(const char *path, const struct sh_st_tensor *t, size_t n, const 
     struct sh_buf head;
     size_t total = 0;
     char *tmp = NULL;
+    bool is_written;
     int fd = -1, rc;
 
     sh_buf_init(&head, SH_ST_MAX_HEADER);
@@ -577,11 +562,13 @@ int sh_st_write(const char *path, const struct sh_st_tensor *t, size_t n, const 
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not create a safetensors file");
         goto out;
     }
-    rc = write_all(fd, head.data, head.len, err);
-    for (size_t i = 0; !rc && i < n; i++)
-        rc = write_all(fd, t[i].data, t[i].bytes, err);
-    if (rc)
+    is_written = sh_write_all(fd, head.data, head.len);
+    for (size_t i = 0; is_written && i < n; i++)
+        is_written = sh_write_all(fd, t[i].data, t[i].bytes);
+    if (!is_written) {
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write a safetensors file");
         goto out;
+    }
     if (fsync(fd) != 0 || rename(tmp, path) != 0) {
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not finish a safetensors file");
         goto out;

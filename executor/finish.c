@@ -13,6 +13,7 @@
  * until the evaluation is done, and the ONNX file of it is what stays, as trained.onnx.
  */
 #include "common/clock.h"
+#include "common/io.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -207,7 +208,7 @@ static char *read_reply(int fd, size_t *len)
     if (n < 0 || (size_t)n > REPLY_MAX)
         return NULL;
     p = calloc(1, (size_t)n + 1);
-    if (p && pread(fd, p, (size_t)n, 0) != n) {
+    if (p && sh_pread_all(fd, p, (size_t)n, 0) != n) {
         free(p);
         p = NULL;
     }
