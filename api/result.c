@@ -1,6 +1,4 @@
 /* result.c - what a job leaves: GET of the result and of its file. */
-#include "api/result.h"
-
 #include "api/api.h"
 #include "api/files.h"
 #include "api/handlers.h"
@@ -12,7 +10,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-int result_is_there(const json_t *job, struct sh_err *err)
+/* A job that has not succeeded has no result. */
+static int is_there(const json_t *job, struct sh_err *err)
 {
     const char *state = sh_json_text(job, "state"), *error = sh_json_text(job, "error");
     json_int_t id = json_integer_value(json_object_get(job, "id"));
@@ -29,7 +28,8 @@ int result_is_there(const json_t *job, struct sh_err *err)
                    id, state);
 }
 
-const char *result_file_name(const json_t *job)
+/* Of the job's file in its folder; NULL: it has none. */
+static const char *file_name(const json_t *job)
 {
     const char *digest = sh_json_text(json_object_get(job, "result"), "digest");
 
@@ -44,13 +44,13 @@ static int get_job(struct api_req *q, json_t **out, struct sh_err *err)
 {
     int rc = jobs_named(q, out, err);
 
-    return rc ? rc : result_is_there(*out, err);
+    return rc ? rc : is_there(*out, err);
 }
 
 static json_t *describe_file(const json_t *job)
 {
     const json_t *result = json_object_get(job, "result");
-    const char *name = result_file_name(job);
+    const char *name = file_name(job);
     char href[96];
 
     if (!name)
@@ -108,7 +108,7 @@ int jobs_artifact(struct api_req *q, struct sh_err *err)
     uint64_t bytes = 0;
     int fd = -1, rc = get_job(q, &job, err);
 
-    if (!rc && !(name = result_file_name(job)))
+    if (!rc && !(name = file_name(job)))
         rc = SH_FAIL(err, SH_E_NOTFOUND, "job %s left no file of its own", q->params[0]);
     if (!rc)
         rc = open_file(q, job, name, &fd, &bytes, err);
@@ -132,7 +132,7 @@ int jobs_artifact_delete(struct api_req *q, struct sh_err *err)
     json_t *job = NULL, *done = NULL;
     char *path = NULL;
     int rc = get_job(q, &job, err);
-    const char *name = rc ? NULL : result_file_name(job);
+    const char *name = rc ? NULL : file_name(job);
 
     if (!rc && name)
         rc = store_job_drop_result(q, q->params[0], &done, err);

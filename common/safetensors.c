@@ -489,39 +489,6 @@ int sh_st_head(const struct sh_st_tensor *t, size_t n, const char *const *meta, 
     return rc;
 }
 
-int sh_st_write_mem(const struct sh_st_tensor *t, size_t n, const char *const *meta, void **out,
-                    size_t *bytes, struct sh_err *err)
-{
-    struct sh_buf head;
-    size_t total = 0;
-    char *p;
-    int rc;
-
-    *out = NULL;
-    *bytes = 0;
-    sh_buf_init(&head, SH_ST_MAX_HEADER);
-    rc = build_head(t, n, meta, &head, &total, err);
-    if (rc)
-        goto out;
-    p = malloc(total);
-    if (!p) {
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu bytes for tensors", total);
-        goto out;
-    }
-    *out = p;
-    *bytes = total;
-    memcpy(p, head.data, head.len);
-    p += head.len;
-    for (size_t i = 0; i < n; i++) {
-        if (t[i].bytes > 0)
-            memcpy(p, t[i].data, t[i].bytes);
-        p += t[i].bytes;
-    }
-out:
-    sh_buf_fini(&head);
-    return rc;
-}
-
 /* The rename is durable only when the folder is on the disk too. */
 int sh_st_sync_folder(const char *path, struct sh_err *err)
 {
