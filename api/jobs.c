@@ -3,7 +3,7 @@
 #include "api/handlers.h"
 #include "api/link.h"
 #include "api/noun.h"
-#include "api/store.h"
+#include "api/store_job.h"
 #include "api/submit.h"
 #include "api/watch.h"
 #include "common/mem.h"

@@ -2,6 +2,7 @@
 #include "api/api.h"
 #include "api/files.h"
 #include "api/handlers.h"
+#include "api/store_job.h"
 #include "common/hash.h"
 #include "common/mem.h"
 

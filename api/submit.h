@@ -8,7 +8,7 @@
 #define SH_API_SUBMIT_H
 
 #include "api/jobspec.h"
-#include "api/store.h"
+#include "api/store_job.h"
 
 #define SUBMIT_MAX_JOBS 1000
 

@@ -31,13 +31,22 @@ int __wrap_sh_http_call(struct sh_http *h, const struct sh_http_req *req, struct
 
 static char data[BYTES], other[BYTES];
 
-static int fill(void **state)
+static int set_up(void **state)
 {
-    (void)state;
+    static struct world w;
+
     for (size_t i = 0; i < BYTES; i++) {
         data[i] = (char)(i * 31 + i / 257);
         other[i] = (char)(i * 17 + 5);
     }
+    world_start(&w);
+    *state = &w;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    world_stop(*state);
     return 0;
 }
 
@@ -119,135 +128,117 @@ static void assert_nothing_came(const struct transfer *f, int rc, const char *wh
 
 static void what_broke_goes_on_where_it_broke(void **state)
 {
+    struct world *w = *state;
     struct transfer f = {.path = "/api/v1/blobs/x"};
     const struct world_file *file;
-    struct world w;
     char want[512];
 
-    (void)state;
-    world_start(&w);
-    file = world_add(&w, "/x", data, BYTES);
-    w.n_cuts = 2;
-    w.cut_at = 70000;
-    carry(&w, &f, work_get);
+    file = world_add(w, "/x", data, BYTES);
+    w->n_cuts = 2;
+    w->cut_at = 70000;
+    carry(w, &f, work_get);
     assert_came(&f, data);
     snprintf(want, sizeof(want),
              "GET /api/v1/blobs/x - -\nGET /api/v1/blobs/x bytes=70000- %s\n"
              "GET /api/v1/blobs/x bytes=140000- %s\n",
              file->etag, file->etag);
-    assert_string_equal(w.log, want);
-    world_stop(&w);
+    assert_string_equal(w->log, want);
 }
 
 static void a_file_that_changed_meanwhile_comes_whole(void **state)
 {
+    struct world *w = *state;
     struct transfer f = {.path = "/api/v1/jobs/1/files/losses.json"};
     struct world_file changed;
-    struct world w;
 
-    (void)state;
-    world_start(&w);
-    world_add(&w, "losses.json", data, BYTES);
+    world_add(w, "losses.json", data, BYTES);
     world_file(&changed, "losses.json", other, BYTES);
-    w.n_cuts = 1;
-    w.cut_at = 100000;
-    w.after_cut = &changed;
-    carry(&w, &f, work_get); /* no digest: its ETag counts, that of the last answer */
+    w->n_cuts = 1;
+    w->cut_at = 100000;
+    w->after_cut = &changed;
+    carry(w, &f, work_get); /* no digest: its ETag counts, that of the last answer */
     assert_came(&f, other);
-    world_stop(&w);
 }
 
 static void a_damaged_file_is_fetched_anew_and_never_gets_its_name(void **state)
 {
+    struct world *w = *state;
     struct transfer f = {.path = "/x"}, never = {.path = "/x"};
     const char *at;
-    struct world w;
     int n = 0;
 
-    (void)state;
-    world_start(&w);
-    f.digest = never.digest = world_add(&w, NULL, data, BYTES)->name;
-    w.files[0].name = "/x";
-    w.n_damaged = 1;
-    carry(&w, &f, work_get);
+    f.digest = never.digest = world_add(w, NULL, data, BYTES)->name;
+    w->files[0].name = "/x";
+    w->n_damaged = 1;
+    carry(w, &f, work_get);
     assert_came(&f, data);
     unlink(f.to);
-    w.log[0] = '\0';
-    w.n_damaged = 100;
-    carry(&w, &never, work_get);
+    w->log[0] = '\0';
+    w->n_damaged = 100;
+    carry(w, &never, work_get);
     assert_nothing_came(&never, SH_E_IO, "came damaged: its SHA-256 is wrong");
-    for (at = w.log; (at = strstr(at, "GET /x - -")); at++) /* each time from the first byte */
+    for (at = w->log; (at = strstr(at, "GET /x - -")); at++) /* each time from the first byte */
         n++;
     assert_int_equal(n, 3);
-    world_stop(&w);
 }
 
 static void a_server_that_stands_still_is_given_up(void **state)
 {
+    struct world *w = *state;
     struct transfer f = {.path = "/x"};
     int64_t begin_ns = sh_clock_ns();
-    struct world w;
 
-    (void)state;
-    world_start(&w);
-    world_add(&w, "/x", data, BYTES);
-    atomic_store(&w.stalls, true);
-    carry(&w, &f, work_get);
+    world_add(w, "/x", data, BYTES);
+    atomic_store(&w->stalls, true);
+    carry(w, &f, work_get);
     assert_nothing_came(&f, SH_E_TIMEOUT, "did not answer in time");
-    assert_true(sh_clock_ns() - begin_ns >= 1000000000);    /* --api-retry-s */
-    assert_non_null(strstr(strchr(w.log, '\n'), "GET /x")); /* and it was asked again */
-    world_stop(&w);
+    assert_true(sh_clock_ns() - begin_ns >= 1000000000);     /* --api-retry-s */
+    assert_non_null(strstr(strchr(w->log, '\n'), "GET /x")); /* and it was asked again */
 }
 
 static void what_is_stopped_ends_at_once(void **state)
 {
+    struct world *w = *state;
     struct transfer f = {.path = "/x"};
-    struct world w;
 
-    (void)state;
-    world_start(&w);
-    w.conf.api_retry_s = 3600;
-    w.n_refused = 1000000;
-    w.status = 503;
-    begin(&w, &f, work_get);
+    w->conf.api_retry_s = 3600;
+    w->n_refused = 1000000;
+    w->status = 503;
+    begin(w, &f, work_get);
     for (int i = 0; i < 20; i++)
-        assert_ok(sh_loop_once(w.x.loop, 10000000, NULL));
+        assert_ok(sh_loop_once(w->x.loop, 10000000, NULL));
     assert_false(f.is_done);
     atomic_store(&f.task.stop, true);
-    wait_for(&w, &f.is_done);
+    wait_for(w, &f.is_done);
     assert_nothing_came(&f, SH_E_CANCELLED, "stopped");
-    world_stop(&w);
 }
 
 /* ------------------------------------------------------------------ what goes */
 
 static void what_goes_begins_anew_and_carries_its_digest(void **state)
 {
+    struct world *w = *state;
     struct transfer f = {.path = "/api/v1/jobs/1/files/losses.json"};
     uint8_t sha[SH_SHA256_BYTES];
     char digest[128], want[512];
-    struct world w;
 
-    (void)state;
-    world_start(&w);
-    begin(&w, &f, work_put); /* the file is not there */
-    wait_for(&w, &f.is_done);
+    begin(w, &f, work_put); /* the file is not there */
+    wait_for(w, &f.is_done);
     assert_fails(f.task.err.rc, SH_E_IO, &f.task.err, "could not open");
     sh_test_write_file(f.from, data, 50000);
     assert_ok(sh_sha256(data, 50000, sha, NULL));
     sh_http_digest_header(sha, digest, sizeof(digest));
-    w.n_refused = 1;
-    w.status = 503;
-    w.problem = "{\"code\":\"UNAVAILABLE\",\"error\":\"in a moment\"}";
+    w->n_refused = 1;
+    w->status = 503;
+    w->problem = "{\"code\":\"UNAVAILABLE\",\"error\":\"in a moment\"}";
     f = (struct transfer){.path = f.path};
-    carry(&w, &f, work_put);
+    carry(w, &f, work_put);
     assert_ok_err(f.task.err.rc, &f.task.err);
     snprintf(want, sizeof(want), "PUT %s %s\nPUT %s %s\n", f.path, strchr(digest, ' ') + 1, f.path,
              strchr(digest, ' ') + 1);
-    assert_string_equal(w.log, want);
-    assert_int_equal(w.n_put, 50000);
-    assert_memory_equal(w.put, data, 50000);
-    world_stop(&w);
+    assert_string_equal(w->log, want);
+    assert_int_equal(w->n_put, 50000);
+    assert_memory_equal(w->put, data, 50000);
 }
 
 struct told {
@@ -285,136 +276,123 @@ static struct push_conf two_files(struct world *w, char *dir, size_t size)
 
 static void a_job_sends_its_files_in_order_and_says_whose_they_are(void **state)
 {
+    struct world *w = *state;
     struct told t = {0};
     struct push_conf c;
     struct push *p;
-    struct world w;
     char dir[128], *second;
 
-    (void)state;
-    world_start(&w);
-    c = two_files(&w, dir, sizeof(dir));
-    assert_ok(push_start(&w.x, &c, on_pushed, &t, &p, NULL));
-    wait_for(&w, &t.is_done);
+    c = two_files(w, dir, sizeof(dir));
+    assert_ok(push_start(&w->x, &c, on_pushed, &t, &p, NULL));
+    wait_for(w, &t.is_done);
     assert_int_equal(t.rc, SH_OK);
-    second = strchr(w.log, '\n') + 1;
-    assert_has(w.log, "PUT /api/v1/jobs/7/files/losses.json attempt=3 executor=gpu 0 sha-256=:");
+    second = strchr(w->log, '\n') + 1;
+    assert_has(w->log, "PUT /api/v1/jobs/7/files/losses.json attempt=3 executor=gpu 0 sha-256=:");
     assert_has(second,
                "PUT /api/v1/jobs/7/files/trained.onnx attempt=3 publish=true executor=gpu 0 ");
-    world_stop(&w);
 }
 
 static void a_lost_job_is_told_so_at_once_and_sends_nothing_more(void **state)
 {
+    struct world *w = *state;
     struct told t = {0};
     struct push_conf c;
     struct push *p;
-    struct world w;
     char dir[128];
 
-    (void)state;
-    world_start(&w);
-    w.conf.api_retry_s = 3600;
-    c = two_files(&w, dir, sizeof(dir));
-    w.n_refused = 10;
-    w.status = 409;
-    w.problem = "{\"code\":\"CONFLICT\",\"error\":\"the job is not yours\"}";
-    assert_ok(push_start(&w.x, &c, on_pushed, &t, &p, NULL));
-    wait_for(&w, &t.is_done);
+    w->conf.api_retry_s = 3600;
+    c = two_files(w, dir, sizeof(dir));
+    w->n_refused = 10;
+    w->status = 409;
+    w->problem = "{\"code\":\"CONFLICT\",\"error\":\"the job is not yours\"}";
+    assert_ok(push_start(&w->x, &c, on_pushed, &t, &p, NULL));
+    wait_for(w, &t.is_done);
     assert_int_equal(t.rc, SH_E_CONFLICT);
     assert_string_equal(t.msg, "the API answered 409: the job is not yours");
-    assert_int_equal(w.n_refused, 9);
-    world_stop(&w);
+    assert_int_equal(w->n_refused, 9);
 }
 
 static void who_cancelled_is_not_told(void **state)
 {
+    struct world *w = *state;
     struct told t = {0}, next = {0};
     struct push_conf c;
     struct push *p;
-    struct world w;
     char dir[128];
 
-    (void)state;
-    world_start(&w);
-    c = two_files(&w, dir, sizeof(dir));
-    assert_ok(push_start(&w.x, &c, on_pushed, &t, &p, NULL));
+    c = two_files(w, dir, sizeof(dir));
+    assert_ok(push_start(&w->x, &c, on_pushed, &t, &p, NULL));
     push_cancel(p);
-    assert_ok(push_start(&w.x, &c, on_pushed, &next, &p, NULL)); /* behind it on the one thread */
-    wait_for(&w, &next.is_done);
+    assert_ok(push_start(&w->x, &c, on_pushed, &next, &p, NULL)); /* behind it on the one thread */
+    wait_for(w, &next.is_done);
     assert_int_equal(next.rc, SH_OK);
     assert_int_equal(t.n, 0);
-    world_stop(&w);
 }
 
 /* ------------------------------------------------------------------ folders */
 
 static void the_folder_of_a_job_goes_and_its_name_is_free_at_once(void **state)
 {
+    struct world *w = *state;
     struct told t = {0};
     struct push_conf c;
     struct push *p;
-    struct world w;
     char dir[128];
 
-    (void)state;
-    world_start(&w);
-    c = two_files(&w, dir, sizeof(dir));
-    push_forget_job(&w.x, dir);
-    assert_false(world_has(&w, "jobs/7"));
-    c = two_files(&w, dir, sizeof(dir)); /* it came back */
-    assert_ok(push_start(&w.x, &c, on_pushed, &t, &p, NULL));
-    wait_for(&w, &t.is_done);
+    c = two_files(w, dir, sizeof(dir));
+    push_forget_job(&w->x, dir);
+    assert_false(world_has(w, "jobs/7"));
+    c = two_files(w, dir, sizeof(dir)); /* it came back */
+    assert_ok(push_start(&w->x, &c, on_pushed, &t, &p, NULL));
+    wait_for(w, &t.is_done);
     assert_int_equal(t.rc, SH_OK);
-    snprintf(dir, sizeof(dir), "%s/jobs", w.dir);
+    snprintf(dir, sizeof(dir), "%s/jobs", w->dir);
     assert_int_equal(sh_test_dir_walk(dir, false), 1);
-    world_stop(&w);
 }
 
 static void a_start_keeps_young_parts_and_no_other_folder(void **state)
 {
+    struct world *w = *state;
     const struct timeval old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
-    struct world w;
     char path[256];
 
-    (void)state;
-    world_start(&w);
-    world_make_dir(&w, "jobs/1");
-    world_make_dir(&w, "jobs/2");
-    world_make_dir(&w, "jobs/3");
-    world_make_dir(&w, "jobs/.gone-4");
-    world_make_dir(&w, "jobs/mine");
-    snprintf(path, sizeof(path), "%s/jobs/1/result-a.part", w.dir);
+    world_make_dir(w, "jobs/1");
+    world_make_dir(w, "jobs/2");
+    world_make_dir(w, "jobs/3");
+    world_make_dir(w, "jobs/.gone-4");
+    world_make_dir(w, "jobs/mine");
+    snprintf(path, sizeof(path), "%s/jobs/1/result-a.part", w->dir);
     sh_test_write_file(path, "x", 1);
-    snprintf(path, sizeof(path), "%s/jobs/2/result-b.part", w.dir);
+    snprintf(path, sizeof(path), "%s/jobs/2/result-b.part", w->dir);
     sh_test_write_file(path, "x", 1);
     assert_int_equal(utimes(path, old), 0);
-    snprintf(path, sizeof(path), "%s/jobs/3/ckpt-5.safetensors", w.dir);
+    snprintf(path, sizeof(path), "%s/jobs/3/ckpt-5.safetensors", w->dir);
     sh_test_write_file(path, "x", 1);
-    push_sweep_jobs(&w.x);
-    assert_true(world_has(&w, "jobs/1/result-a.part"));
-    assert_false(world_has(&w, "jobs/2"));
-    assert_false(world_has(&w, "jobs/3"));
-    assert_false(world_has(&w, "jobs/.gone-4"));
-    assert_true(world_has(&w, "jobs/mine")); /* no job's */
-    world_stop(&w);
+    push_sweep_jobs(&w->x);
+    assert_true(world_has(w, "jobs/1/result-a.part"));
+    assert_false(world_has(w, "jobs/2"));
+    assert_false(world_has(w, "jobs/3"));
+    assert_false(world_has(w, "jobs/.gone-4"));
+    assert_true(world_has(w, "jobs/mine")); /* no job's */
 }
+
+#define WORLD_TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_broke_goes_on_where_it_broke),
-        cmocka_unit_test(a_file_that_changed_meanwhile_comes_whole),
-        cmocka_unit_test(a_damaged_file_is_fetched_anew_and_never_gets_its_name),
-        cmocka_unit_test(a_server_that_stands_still_is_given_up),
-        cmocka_unit_test(what_is_stopped_ends_at_once),
-        cmocka_unit_test(what_goes_begins_anew_and_carries_its_digest),
-        cmocka_unit_test(a_job_sends_its_files_in_order_and_says_whose_they_are),
-        cmocka_unit_test(a_lost_job_is_told_so_at_once_and_sends_nothing_more),
-        cmocka_unit_test(who_cancelled_is_not_told),
-        cmocka_unit_test(the_folder_of_a_job_goes_and_its_name_is_free_at_once),
-        cmocka_unit_test(a_start_keeps_young_parts_and_no_other_folder),
+        WORLD_TEST(what_broke_goes_on_where_it_broke),
+        WORLD_TEST(a_file_that_changed_meanwhile_comes_whole),
+        WORLD_TEST(a_damaged_file_is_fetched_anew_and_never_gets_its_name),
+        WORLD_TEST(a_server_that_stands_still_is_given_up),
+        WORLD_TEST(what_is_stopped_ends_at_once),
+        WORLD_TEST(what_goes_begins_anew_and_carries_its_digest),
+        WORLD_TEST(a_job_sends_its_files_in_order_and_says_whose_they_are),
+        WORLD_TEST(a_lost_job_is_told_so_at_once_and_sends_nothing_more),
+        WORLD_TEST(who_cancelled_is_not_told),
+        WORLD_TEST(the_folder_of_a_job_goes_and_its_name_is_free_at_once),
+        WORLD_TEST(a_start_keeps_young_parts_and_no_other_folder),
     };
 
-    return cmocka_run_group_tests_name("haul", tests, fill, NULL);
+    return cmocka_run_group_tests_name("haul", tests, NULL, NULL);
 }
