@@ -5,7 +5,6 @@
  * before anything is touched. The whole run holds an advisory lock of its session; the session ends
  * with the run, and so do the lock and the longer time limits.
  */
-#include "common/clock.h"
 #include "common/db_int.h"
 #include "common/hash.h"
 #include "common/io.h"

@@ -155,7 +155,7 @@ static enum MHD_Result world_answer(void *cls, struct MHD_Connection *c, const c
         if (!*state)
             world_note(w, c, url, method);
         *state = w;
-        if (*n_data <= sizeof(w->put) - w->n_put)
+        if (*n_data > 0 && *n_data <= sizeof(w->put) - w->n_put)
             memcpy(w->put + w->n_put, data, *n_data);
         w->n_put += *n_data;
         *n_data = 0;
