@@ -4,6 +4,8 @@
 #include "common/mem.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #define PIECE ((size_t)1 << 30) /* Linux moves at most 2 GiB a call */
@@ -63,4 +65,23 @@ ssize_t sh_read_all(int fd, void *p, size_t n)
 ssize_t sh_pread_all(int fd, void *p, size_t n, uint64_t off)
 {
     return read_from(fd, p, n, (off_t)off);
+}
+
+int sh_sync_folder(const char *path, struct sh_err *err)
+{
+    const char *slash = strrchr(path, '/');
+    char *dir = NULL;
+    int fd, rc;
+
+    rc = sh_asprintf(err, &dir, "%.*s", slash ? (int)SH_MAX(slash - path, 1) : 1,
+                     slash ? path : ".");
+    if (rc)
+        return rc;
+    fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || fsync(fd) != 0)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make a renamed file durable");
+    if (fd >= 0)
+        close(fd);
+    free(dir);
+    return rc;
 }

@@ -489,26 +489,6 @@ int sh_st_head(const struct sh_st_tensor *t, size_t n, const char *const *meta, 
     return rc;
 }
 
-/* The rename is durable only when the folder is on the disk too. */
-int sh_st_sync_folder(const char *path, struct sh_err *err)
-{
-    const char *slash = strrchr(path, '/');
-    char *dir = NULL;
-    int fd, rc;
-
-    rc = sh_asprintf(err, &dir, "%.*s", slash ? (int)SH_MAX(slash - path, 1) : 1,
-                     slash ? path : ".");
-    if (rc)
-        return rc;
-    fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || fsync(fd) != 0)
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make a renamed file durable");
-    if (fd >= 0)
-        close(fd);
-    free(dir);
-    return rc;
-}
-
 int sh_st_write(const char *path, const struct sh_st_tensor *t, size_t n, const char *const *meta,
                 struct sh_err *err)
 {
@@ -542,7 +522,7 @@ int sh_st_write(const char *path, const struct sh_st_tensor *t, size_t n, const 
     }
     free(tmp);
     tmp = NULL;
-    rc = sh_st_sync_folder(path, err);
+    rc = sh_sync_folder(path, err);
 out:
     if (fd >= 0)
         close(fd);

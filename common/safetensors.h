@@ -54,7 +54,5 @@ int sh_st_head(const struct sh_st_tensor *t, size_t n, const char *const *meta, 
  * if it is none. */
 #define SH_ST_CKPT "ckpt-%" PRId64 ".safetensors"
 int64_t sh_st_ckpt_step(const char *name);
-/* Makes a rename to this path durable. */
-int sh_st_sync_folder(const char *path, struct sh_err *err);
 
 #endif

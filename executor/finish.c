@@ -403,7 +403,7 @@ static int keep_trained(const struct finish *f, struct sh_err *err)
     if (!to || rename(f->onnx, to) < 0)
         rc = SH_FAIL_ERRNO(err, to ? SH_E_IO : SH_E_NOMEM, "could not keep the trained model");
     if (!rc)
-        rc = sh_st_sync_folder(to, err);
+        rc = sh_sync_folder(to, err);
     if (!rc)
         folder_remove(f->tmp);
     free(to);

@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "common/http.h"
+#include "common/io.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -250,7 +251,7 @@ int haul_get(struct haul_line *l, const char *path, const char *digest, const ch
     if (!one.rc && rename(part, to))
         SH_FAIL_ERRNO(&one, SH_E_IO, "could not put a blob in its place");
     if (!one.rc)
-        sh_st_sync_folder(to, &one);
+        sh_sync_folder(to, &one);
     close(in.fd);
     if (one.rc)
         unlink(part); /* it counts nowhere */

@@ -375,7 +375,7 @@ int result_file_finish(struct result_file *f, char digest[static SH_SHA256_HEX],
     if (!rc && rename(from, to) < 0)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not publish the result");
     if (!rc)
-        rc = sh_st_sync_folder(to, err);
+        rc = sh_sync_folder(to, err);
     free(from);
     free(to);
     return rc;
