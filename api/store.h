@@ -1,5 +1,5 @@
-/* store.h - the SQL of the API, as functions; that of jobs is in store_job.h and store_event.h. Only
- * store*.c contain statements.
+/* store.h - the SQL of the API, as functions; store_job.h has that of jobs, store_event.h that of
+ * their events. Only store*.c contain statements.
  *
  * A change and its audit row are one statement or one transaction. Views come back as JSON made by
  * PostgreSQL. Where a row may be missing, *out is NULL and the call succeeds: the caller says why.

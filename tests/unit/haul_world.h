@@ -10,6 +10,7 @@
 #include "executor/haul.h"
 #include "sh_test.h"
 
+#include <ftw.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -248,17 +249,20 @@ static void world_start(struct world *w)
     assert_ok(haul_new(&w->x, &w->x.haul, NULL));
 }
 
+static int world_remove(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+    (void)st, (void)flag, (void)ftw;
+    return remove(path);
+}
+
 static void world_stop(struct world *w)
 {
-    char command[128];
-
     haul_free(w->x.haul);
     atomic_store(&w->stalls, false);
     MHD_stop_daemon(w->server);
     sh_loop_free(w->x.loop);
     pthread_mutex_destroy(&w->mutex);
-    snprintf(command, sizeof(command), "rm -rf '%s'", w->dir);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(nftw(w->dir, world_remove, 8, FTW_DEPTH | FTW_PHYS), 0);
 }
 
 static bool world_has(const struct world *w, const char *name)
