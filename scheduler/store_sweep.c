@@ -21,10 +21,15 @@
 #define IS_MINUTE \
     "extract(epoch FROM minute - timestamptz '1970-01-01 00:00:00+00')::bigint % 3600 <> 0"
 
+/* A batch is found by an index and goes row by row, also where a plan made for any size of batch
+ * would rather read whole tables. */
 static const struct db_stmt LIMITS = {"sweep_limits",
                                       "SELECT set_config('statement_timeout', '" STATEMENT_MS
                                       "', true),"
-                                      " set_config('lock_timeout', '" LOCK_MS "', true)",
+                                      " set_config('lock_timeout', '" LOCK_MS "', true),"
+                                      " set_config('enable_hashjoin', 'off', true),"
+                                      " set_config('enable_mergejoin', 'off', true),"
+                                      " set_config('enable_seqscan', 'off', true)",
                                       0};
 /* Rows before this time: those of the default and of the first partition, which has no beginning,
  * and those of partitions that are old and are there all the same, because somebody has a lock or
