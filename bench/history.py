@@ -65,9 +65,10 @@ LOADS = {
               "array_fill(100000000::bigint, ARRAY[50]), array_fill({ms}, ARRAY[50])) WITH ORDINALITY w (job, after, "
               "ms, place) CROSS JOIN LATERAL (SELECT * FROM job_event x WHERE x.job_id = w.job AND x.id > w.after "
               "{since} ORDER BY x.id LIMIT 100) e ORDER BY e.id;",
-    "all": "SELECT e.* FROM jsonb_to_recordset((SELECT jsonb_agg(jsonb_build_object('place', g, 'ms', {ms})) FROM "
-           "generate_series(1, 50) g)) AS w (place bigint, ms bigint) CROSS JOIN LATERAL (SELECT * FROM job_event x "
-           "WHERE (x.xid, x.id) > ('100000'::xid8, w.place) {since} AND x.xid < pg_snapshot_xmin("
+    "all": "SELECT e.* FROM jsonb_to_recordset((SELECT jsonb_agg(jsonb_build_object('xid', "
+           "pg_snapshot_xmin(pg_current_snapshot())::text, 'ms', {ms})) FROM generate_series(1, 50) g)) AS w (xid "
+           "text, ms bigint) CROSS JOIN LATERAL (SELECT * FROM job_event x "
+           "WHERE (x.xid, x.id) > (w.xid::xid8, 0) {since} AND x.xid < pg_snapshot_xmin("
            "pg_current_snapshot()) ORDER BY x.xid, x.id LIMIT 100) e;",
 }
 # How a stream that has seen an event asks where there are partitions: SQL_NOT_BEFORE in api/store_sql.h.

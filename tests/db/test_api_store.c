@@ -11,6 +11,7 @@
 #include "api/artifact.h"
 #include "api/blobs.h"
 #include "api/catalog.h"
+#include "api/cursor.h"
 #include "api/files.h"
 #include "api/store.h"
 #include "api/store_event.h"
@@ -296,11 +297,12 @@ static void spread_events(struct db *db)
 
 static void pages_and_streams_pass_the_borders_of_partitions(void **state)
 {
+    static const uint8_t key[CURSOR_KEY_BYTES] = {1};
     struct world *w = *state;
     struct api_req q = request(w);
     struct jobfilter jobs = {0};
     struct store_events all = {.jobs = &jobs, .from = "2000-01-01T00:00:00Z"};
-    struct req_page page = {.limit = 2, .limit_text = "2"};
+    struct req_page page = {.limit = 2, .limit_text = "2", .cursor_key = key};
     struct store_watch ask = {.job = 1};
     struct store_place at = {0};
     struct sh_err err = {0};
