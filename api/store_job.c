@@ -92,8 +92,9 @@ static const struct db_stmt JOB_WATCH = {
     "job_watch",
     "SELECT w.place, e.id, " SQL_EVENT("e") "::text, e.to_state IN " SQL_FINAL ", " SQL_MS("e.at")
     " FROM unnest($1::bigint[], $2::bigint[], $4::bigint[]) WITH ORDINALITY w (job, after, ms, "
-    "place) CROSS JOIN LATERAL (SELECT * FROM job_event x WHERE x.job_id = w.job AND x.id > w.after "
-    "AND " SQL_NOT_BEFORE("x.at", "w.ms") " ORDER BY x.id LIMIT $3::bigint) e ORDER BY e.id",
+    "place) CROSS JOIN LATERAL (SELECT * FROM job_event x WHERE x.job_id = w.job AND x.id > "
+    "w.after AND " SQL_NOT_BEFORE("x.at", "w.ms")
+    " ORDER BY x.id LIMIT $3::bigint) e ORDER BY e.id",
     4,
 };
 

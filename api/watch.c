@@ -297,8 +297,8 @@ static void hand_out(struct watch *w, struct round *r, const struct db_res *res)
     }
 }
 
-/* Rows: place in the round, xid, id, time, data or NULL. A stream that got as many as it may has more
- * waiting. */
+/* Rows: place in the round, xid, id, time, data or NULL. A stream that got as many as it may has
+ * more waiting. */
 static void hand_out_all(struct watch *w, struct round *r, const struct db_res *res)
 {
     size_t n = 0, last = SIZE_MAX;

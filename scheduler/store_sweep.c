@@ -10,7 +10,7 @@
  * somebody has locked. The lease is looked at and not locked: its renewal must not wait for a
  * batch, and what a leader that was just replaced removes its successor would remove too.
  *
- * Of a table with partitions only those rows go one by one that no drop will take: see LEFT_TO_ROWS.
+ * Of a table with partitions only those rows go one by one that no drop will take (LEFT_TO_ROWS).
  * Rows are named by their whole primary key there: a ctid is one partition's. */
 
 #define STATEMENT_MS "500"
@@ -105,7 +105,7 @@ static const struct db_stmt KEYS = {"sweep_keys",
                                     2};
 
 /* One statement, and no transaction of ours around it: a process that stops in the middle would
- * hold the locks of what it did. The lease is locked, since what is dropped is more than a batch. */
+ * hold the locks of what it did. The lease is locked: what is dropped is more than a batch. */
 static const struct db_stmt PART = {
     "sweep_part", "SELECT did, name, ahead_s FROM history_step($1, $2, $3, $4, $5, $6, $7)", 7};
 
