@@ -149,6 +149,10 @@ void sweep_collect(struct sched *s)
 
 void sweep_reset(struct sched *s)
 {
+    for (int k = 0; k < SWEEP_N_KINDS; k++) /* the next leader tells it */
+        if (store_sweep_parts((enum store_sweep_kind)k))
+            sh_metric_drop(M_shunt_partition_ahead_seconds,
+                           SH_LABELS(store_sweep_parts((enum store_sweep_kind)k)));
     s->sweep = (struct sweep){.db = s->sweep.db, .batch = BATCH_MAX};
 }
 
