@@ -17,6 +17,7 @@ struct api {
     struct catalog *catalog;
     struct slab *slab;
     struct link *link;
+    struct sh_wire_keys *link_keys; /* the link's thread alone */
     struct stats *stats;
     struct rate *rate;
     struct slo_counts *slo;
