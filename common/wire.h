@@ -61,8 +61,8 @@ int sh_wire_send_fds(struct sh_wire *w, const struct sh_msg *m, const int *fds, 
                      struct sh_err *err);       /* dups fds; the caller may close its own */
 bool sh_wire_is_local(const struct sh_wire *w); /* Unix socket */
 
-/* Peers that connect to an address. With keys a TCP peer must prove within 5 s that it knows one, and
- * is nobody to the rest of the program before; those that fail are counted and logged here. */
+/* Peers that connect to an address. With keys a TCP peer must prove within 5 s that it knows one,
+ * and is nobody to the rest of the program before; those that fail are counted and logged here. */
 struct sh_listen_handler {
     /* A peer is there: fills h for it, and keeps w. False closes it again. Does not free the
      * listener. */
@@ -82,8 +82,9 @@ int sh_wire_listen(const char *addr, int *fd_out, struct sh_err *err);
 int sh_wire_port(int listen_fd); /* of a TCP socket; 0 if it has none */
 
 /* A client connection that reconnects by itself with back-off (50 ms .. 0.5 s, jitter). on_up is
- * called after each connect (and handshake): send HELLO there. addrs: one address, or several with commas that are
- * tried in turn (one of a group leads, and only that one listens). */
+ * called after each connect (with keys: after the handshake): send HELLO there. addrs: one address,
+ * or several with commas that are tried in turn (one of a group leads, and only that one listens).
+ * Fails: SH_E_INVALID, also for an address that needs a key. */
 #define SH_LINK_MAX_ADDRS 8
 struct sh_link;
 typedef void sh_link_up_fn(struct sh_wire *w, void *arg);
