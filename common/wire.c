@@ -7,7 +7,7 @@
  *
  * busy: a callback is running further up the stack; sh_wire_close() then leaves the memory to it.
  * dead: descriptor and queue are gone, only the memory is left.
- * opening: the TLS handshake is not over; what is sent meanwhile waits in the queue.
+ * opening: the TLS handshake is not over; only the owner knows of the wire, and nobody sends.
  */
 #include "common/wire.h"
 
@@ -139,7 +139,7 @@ void sh_wire__fail(struct sh_wire *w, const struct sh_err *why)
 
 static bool has_more_to_write(const struct sh_wire *w)
 {
-    return (w->head && !w->opening) || (w->tls && sh_wire__tls_pending(w->tls));
+    return w->head || (w->tls && sh_wire__tls_pending(w->tls));
 }
 
 static void update_interest(struct sh_wire *w)
@@ -156,7 +156,7 @@ static ssize_t write_tls(struct sh_wire *w, const struct iovec *iov, size_t n_io
     struct sh_err err = {0};
     size_t taken = 0;
 
-    if (w->opening || !sh_wire__tls_write(w->tls, iov, n_iov, &taken, &err))
+    if (!sh_wire__tls_write(w->tls, iov, n_iov, &taken, &err))
         return (ssize_t)taken;
     sh_wire__fail(w, &err);
     return -1;

@@ -2,8 +2,9 @@
  *
  * With keys a peer waits here until it has shown that it knows one. A stranger can open connections
  * as fast as he likes: each lives five seconds at most (wire.c), there are never more than
- * MAX_SHAKING, and a new one takes the place of the oldest. So he cannot keep out those who know the
- * key, for they need one exchange; and he never takes a place that the rest of the program counts.
+ * MAX_SHAKING, and a new one takes the place of the oldest. So he cannot keep out those who know
+ * the key, for they need one exchange; and he never takes a place that the rest of the program
+ * counts.
  */
 #include "common/mem.h"
 #include "common/wire_int.h"

@@ -375,7 +375,7 @@ class Hosts(Story):
         ports = {"open": int(self.scheduler.rsplit(":", 1)[1]), "far": self.data_port}
         for process, port in ports.items():
             before = self.refused("server", "plaintext", process)
-            first = {"open": ("EXEC_HELLO", {"name": "evil"}), "far": ("DATA_HELLO", {"api_id": 7, "name": "evil"})}
+            first = {"open": ("EXEC_HELLO", {"executor": "evil"}), "far": ("DATA_HELLO", {"api_id": 7, "name": "evil"})}
             number, fields = wire.BY_NAME[first[process][0]]
             values = {f: "" if kind == "str" else 0 if kind in wire.FORMAT else b"" for kind, f in fields}
             payload = wire.encode(first[process][0], **{**values, **first[process][1]})[1]

@@ -1,5 +1,5 @@
-/* test_wire_keys.c - without it, a key that everybody can read, or that is none, could be taken; and
- * a port that other hosts reach could be open to all of them. */
+/* test_wire_keys.c - without it, a key that everybody can read, or that is none, could be taken;
+ * and a port that other hosts reach could be open to all of them. */
 #include "common/mem.h"
 #include "common/wire.h"
 #include "common/wire_keys.h"

@@ -46,6 +46,19 @@ static void large_frames_survive_partial_records(void **state)
     assert_true(w->b.bytes > 4 * sizeof(buf));
 }
 
+/* All of it is encrypted at once, and nothing follows that would push the rest out. */
+static void what_the_socket_does_not_take_follows_by_itself(void **state)
+{
+    static unsigned char buf[250000];
+    struct world *w = *state;
+    struct sh_msg m = chunk(1, buf, sizeof(buf));
+
+    connect_with(KEY_A, KEY_A);
+    assert_ok(sh_wire_send(w->b.w, &m, NULL));
+    UNTIL(w, w->a.n_msgs == 1);
+    assert_int_equal(w->a.bytes, sizeof(buf));
+}
+
 static void many_small_frames_keep_their_order(void **state)
 {
     static unsigned char buf[300000];
@@ -89,18 +102,27 @@ static void a_peer_that_does_not_read_is_closed(void **state)
     line_close(&l);
 }
 
-static void one_that_is_finished_says_all(void **state)
+static void finish(struct world *w, size_t bytes)
 {
-    static unsigned char buf[6000000];
-    struct world *w = *state;
-    struct sh_msg m = chunk(1, buf, sizeof(buf));
+    static unsigned char buf[1500000];
+    struct sh_msg m = chunk(1, buf, bytes);
 
     connect_with(KEY_A, KEY_A);
     assert_ok(sh_wire_send(w->b.w, &m, NULL));
     sh_wire_finish(w->b.w);
     UNTIL(w, w->a.n_closed == 1 && w->b.n_closed == 1);
-    assert_int_equal(w->a.bytes, sizeof(buf));
+    assert_int_equal(w->a.bytes, bytes);
     assert_int_equal(w->b.why.rc, SH_E_CANCELLED);
+}
+
+static void one_that_is_finished_says_all_that_waits(void **state)
+{
+    finish(*state, 1500000);
+}
+
+static void one_that_is_finished_says_all_that_is_encrypted(void **state)
+{
+    finish(*state, 250000);
 }
 
 static void descriptors_stay_on_this_host(void **state)
@@ -185,9 +207,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_peer_may_change_its_keys),
         TEST(large_frames_survive_partial_records),
+        TEST(what_the_socket_does_not_take_follows_by_itself),
         TEST(many_small_frames_keep_their_order),
         TEST(a_peer_that_does_not_read_is_closed),
-        TEST(one_that_is_finished_says_all),
+        TEST(one_that_is_finished_says_all_that_waits),
+        TEST(one_that_is_finished_says_all_that_is_encrypted),
         TEST(descriptors_stay_on_this_host),
         TEST(what_is_said_in_the_callbacks_of_the_opening_arrives),
         TEST(a_unix_socket_needs_no_key),
