@@ -4,6 +4,22 @@
 
 #define N_IDLE 80
 
+/* What a client of ours says first. */
+static size_t first_words(const char *keys, unsigned char *p, size_t size)
+{
+    int listener, fd = -1, n = 0;
+
+    assert_ok(sh_wire_listen("tcp:127.0.0.1:0", &listener, NULL));
+    start_link(keys, sh_wire_port(listener));
+    UNTIL(T.w, (fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) >= 0);
+    UNTIL(T.w, (n = (int)recv(fd, p, size, MSG_DONTWAIT)) > 0);
+    sh_link_free(T.w->a.link);
+    T.w->a.link = NULL;
+    close(fd);
+    close(listener);
+    return (size_t)n;
+}
+
 /* ---------------------------------------------------------------- who is let in */
 
 static void those_with_the_key_talk_both_ways(void **state)

@@ -176,22 +176,6 @@ static inline bool is_closed(int fd)
     return n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
 }
 
-/* What a client of ours says first. */
-static inline size_t first_words(const char *keys, unsigned char *p, size_t size)
-{
-    int listener, fd = -1, n = 0;
-
-    assert_ok(sh_wire_listen("tcp:127.0.0.1:0", &listener, NULL));
-    start_link(keys, sh_wire_port(listener));
-    UNTIL(T.w, (fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) >= 0);
-    UNTIL(T.w, (n = (int)recv(fd, p, size, MSG_DONTWAIT)) > 0);
-    sh_link_free(T.w->a.link);
-    T.w->a.link = NULL;
-    close(fd);
-    close(listener);
-    return (size_t)n;
-}
-
 /* ---------------------------------------------------------------- a line between the two */
 
 struct line {
