@@ -16,6 +16,7 @@ struct api {
     struct auth *auth;
     struct catalog *catalog;
     struct slab *slab;
+    struct regions *regions; /* clients' shared memory */
     struct link *link;
     struct sh_wire_keys *link_keys; /* the link's thread alone */
     struct stats *stats;
