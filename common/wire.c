@@ -61,8 +61,7 @@ struct sh_wire {
     struct sh_err why;
     struct sh_wire__tls *tls; /* OWNED; NULL: plain */
     void (*opened)(void *owner);
-    bool opening;
-    bool is_local, is_corked, busy, dead, failed, finishing, shut, eof;
+    bool opening, is_local, is_corked, busy, dead, failed, finishing, shut, eof;
 };
 
 /* ---------------------------------------------------------------- end of a wire */
