@@ -10,6 +10,7 @@
 static const struct sh_conf_opt SCHED_OPTS[] = {
     STR(listen, "listen", "unix:.shunt/run/scheduler.sock", 0,
         "addresses for APIs and executors, comma-separated: unix:/path or tcp:host:port"),
+    SH_OPTS_WIRE_KEY(struct sched_conf, link_key),
     STR(db_url, "db-url", "postgresql:///shunt", SH_CONF_SECRET, "libpq connection string"),
     STR(name, "name", "scheduler", 0, "name of this scheduler in the lease and in the log"),
     STR(metrics_addr, "metrics-addr", "127.0.0.1:9102", 0,
