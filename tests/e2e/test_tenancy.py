@@ -355,6 +355,8 @@ class Tenancy(Case):
         wait("old jobs are gone", lambda: sql("SELECT count(*) FROM job") == "1", LONG_S)
         wait("the audit too", lambda: sql("SELECT count(*) FROM audit WHERE request_id = 'old'")
              == "0", LONG_S)
+        wait("partitions ahead", lambda: sql("SELECT count(DISTINCT parent) FROM history_partition WHERE lo > now() "
+             "AND NOT is_default") == "2", LONG_S)  # the audit's first one is long
         self.assertEqual(self.chain(job), ["STARTING", "RUNNING"])
         self.assertEqual(sql("SELECT epoch FROM lease"), "2")
 
