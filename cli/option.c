@@ -11,7 +11,7 @@ static void say_size(const struct cli *c, json_t *option)
 {
     char text[32];
 
-    if (c->output != OUTPUT_TABLE || !cli_is_bytes(rest_text(option, "name")))
+    if (c->output != OUTPUT_TABLE || !cli_is_bytes(sh_json_text(option, "name")))
         return;
     out_text(option, "value", OUT_BYTES, text, sizeof(text));
     json_object_set_new(option, "value", json_string(text));

@@ -131,7 +131,7 @@ static json_t *find_whole(struct sending *s)
     if (below && !sh_asprintf(NULL, &path, "%.*s", (int)(below - s->path), s->path))
         rest_get(s->c, path, REST_TENANT | REST_QUIET, &j, NULL);
     free(path);
-    if (strcmp(rest_text(j, "digest"), s->hex) == 0)
+    if (strcmp(sh_json_text(j, "digest"), s->hex) == 0)
         return j;
     json_decref(j);
     return NULL;
