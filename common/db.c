@@ -152,8 +152,7 @@ static int connect_now(struct db *db, int64_t end_ns, struct sh_err *err)
         return fail_down(db, err);
     snprintf(setup, sizeof(setup), SESSION_SETUP, STATEMENT_MS * patience, LOCK_MS * patience);
     db->conn = open_connection(db, SH_MIN(end_ns, now_ns + CALL_MS * patience * NS_PER_MS));
-    rc = db->conn ? run_script(db, "session settings", setup, end_ns, err)
-                  : fail_down(db, err);
+    rc = db->conn ? run_script(db, "session settings", setup, end_ns, err) : fail_down(db, err);
     if (rc) {
         disconnect(db);
         db->retry_ms = SH_MAX(SH_MIN(db->retry_ms * 2, RETRY_MAX_MS), RETRY_MIN_MS);

@@ -15,8 +15,8 @@ struct world {
 };
 
 /* Jobs 1 to 20 ended 100 days ago, 21 to 30 yesterday, 31 to 35 live on; each has three events and
- * two checkpoints, as old as the job's end, or 100 days. There is usage of each 20 minutes of ten
- * days but for some hours five days ago: time goes on while a test runs, and makes none of it old. */
+ * two checkpoints, as old as the job's end, or 100 days. There is usage of each 20 minutes of
+ * ten days but for some hours five days ago: time goes on and makes none of it old meanwhile. */
 static void fill(struct db *db)
 {
     run(db, "INSERT INTO tenant (name) VALUES ('research'), ('vision')");
