@@ -8,10 +8,12 @@ a database that is away could stop requests or lose what happened meanwhile.
 Usage: test_scheduler.py [-v] [name ...]   (programs from build/bin, or SHUNT_BIN; starts a throw-away
 PostgreSQL with tests/pg.sh when DATABASE_URL is not set)
 """
+import contextlib
 import json
 import os
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -58,7 +60,8 @@ class Peer:
     def __init__(self, addr):
         self.conn, self.inbox, self.closed = wire.connect("unix:" + addr), [], False
         self.lock = threading.Lock()
-        threading.Thread(target=self._read, daemon=True).start()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
 
     def _read(self):
         try:
@@ -88,7 +91,10 @@ class Peer:
         return wait("%s %r" % (type_name, want), lambda: self.find(type_name, **want), timeout)
 
     def close(self):
-        self.conn.sock.shutdown(2)
+        """The descriptor goes when nobody waits on it: its number may be another file's at once."""
+        with contextlib.suppress(OSError):
+            self.conn.sock.shutdown(socket.SHUT_RDWR)
+        self.reader.join()
         self.conn.sock.close()
 
 
