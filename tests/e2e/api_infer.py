@@ -21,6 +21,7 @@ import time
 import unittest
 
 import wire
+from system import free_port
 
 BIN = os.environ.get("SHUNT_BIN", os.path.join(wire.ROOT, "build", "bin"))
 URL = os.environ["DATABASE_URL"]
@@ -42,12 +43,6 @@ def pg_ctl(*args):
     if os.getuid() == 0:
         cmd = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "--", *cmd]
     subprocess.run(cmd, check=True, cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Played:

@@ -9,6 +9,7 @@ import glob
 import http.client
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -57,9 +58,12 @@ class Reply:
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """Below those that the system gives to outgoing connections: nobody's takes it before its listener."""
+    while True:
+        port = random.randrange(15000, 32000)
+        with contextlib.suppress(OSError), socket.socket() as s:
+            s.bind(("127.0.0.1", port))
+            return port
 
 
 def until(what, fn, limit_s=WAIT_S, every_s=0.05):
