@@ -40,6 +40,7 @@ struct db {
     size_t n_prepared, prepared_cap;
     uint64_t generation;
     int64_t limit_ms;
+    int patience;                  /* times all limits; 1 but in tests */
     int64_t retry_at_ns, retry_ms; /* no new attempt before */
     char down_detail[256];         /* why the last attempt failed */
     char sqlstate[6];
@@ -52,8 +53,6 @@ struct db {
 struct db_res {
     PGresult *r;
 };
-
-static int patience = 1; /* times all limits; tests change it */
 
 /* ---------------------------------------------------------------- connection */
 
@@ -150,8 +149,9 @@ static int connect_now(struct db *db, int64_t end_ns, struct sh_err *err)
 
     if (now_ns < db->retry_at_ns)
         return fail_down(db, err);
-    snprintf(setup, sizeof(setup), SESSION_SETUP, STATEMENT_MS * patience, LOCK_MS * patience);
-    db->conn = open_connection(db, SH_MIN(end_ns, now_ns + CALL_MS * patience * NS_PER_MS));
+    snprintf(setup, sizeof(setup), SESSION_SETUP, STATEMENT_MS * db->patience,
+             LOCK_MS * db->patience);
+    db->conn = open_connection(db, SH_MIN(end_ns, now_ns + CALL_MS * db->patience * NS_PER_MS));
     rc = db->conn ? run_script(db, "session settings", setup, end_ns, err) : fail_down(db, err);
     if (rc) {
         disconnect(db);
@@ -640,7 +640,7 @@ int db_new(const char *url, const char *app, struct db **out, struct sh_err *err
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a database connection");
         goto out;
     }
-    db__set_limit(db, 0);
+    db__be_patient(db, 1);
     rc = sh_strdup(url, &db->url, err);
     if (!rc)
         rc = sh_strdup(app, &db->app, err);
@@ -667,12 +667,14 @@ void db_free(struct db *db)
 
 void db__set_limit(struct db *db, int64_t limit_ms)
 {
-    db->limit_ms = limit_ms > 0 ? limit_ms : CALL_MS * patience;
+    db->limit_ms = limit_ms > 0 ? limit_ms : CALL_MS * db->patience;
 }
 
-void db__be_patient(int factor)
+void db__be_patient(struct db *db, int factor)
 {
-    patience = factor;
+    db->patience = factor;
+    db__set_limit(db, 0);
+    disconnect(db);
 }
 
 void db__disconnect(struct db *db)

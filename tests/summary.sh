@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# summary.sh LINES LOG... - of each log of a failed step at most LINES lines in all: which test
-# failed, its assertion and where; not a sanitizer's lists, which are often longer than all the rest.
+# summary.sh LINES LOG... - of the logs of failed steps, in at most LINES lines: which test failed,
+# its assertion and where; not a sanitizer's lists, which are often longer than all the rest.
 set -uo pipefail
 
 most=$1
@@ -12,11 +12,12 @@ for log in "$@"; do
     found=$(grep -aE \
         -e '^FAIL ' \
         -e '\[ +(ERROR|LINE|FAILED) +\]|^ *\|? *ERROR: ' \
-        -e '^ *\|? *(FAIL|ERROR): |^ *\|? *[A-Za-z_.]*(Error|Exception)\b|File "[^"]*/tests/[^"]*", line' \
-        -e '^ *\|? *(FAIL|not ok|SKIPPED UNEXPECTEDLY)  |exit status [1-9]' \
+        -e '^ *\|? *(FAIL|ERROR): |^ *\|? *[A-Za-z_.]*(Error|Exception)\b' \
+        -e 'File "[^"]*/tests/[^"]*", line' \
+        -e '^ *\|? *FAIL  |exit status [1-9]' \
         -e 'ERROR: [A-Za-z]*Sanitizer|SUMMARY: [A-Za-z]*Sanitizer|: runtime error: ' \
-        -e '(error|Error):? |undefined reference|\*\*\* ' \
-        -- "$log" | grep -avE 'listed below|^ *\| *E?ts=' | cut -c 1-240 | awk '!seen[$0]++')
+        -e '(error|Error): |undefined reference|\*\*\* ' \
+        -- "$log" | grep -avE 'listed below|ts=20[0-9-]+T' | cut -c 1-240 | awk '!seen[$0]++')
     [ -n "$found" ] || found=$(tail -n 20 "$log" | cut -c 1-240)
     n=$(wc -l <<<"$found")
     head -n "$each" <<<"$found" | sed 's/^/    /'

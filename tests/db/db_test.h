@@ -18,8 +18,8 @@ static inline struct db *open_db(const char *name)
     struct db *db = NULL;
 
     assert_non_null(url);
-    db__be_patient(PATIENCE);
     assert_ok(db_new(url, name, &db, NULL));
+    db__be_patient(db, PATIENCE);
     return db;
 }
 

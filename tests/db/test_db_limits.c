@@ -58,9 +58,8 @@ static int set_up(void **state)
     sh_test_dir_make(w->dir);
     w->db = open_db("test_db_limits");
     w->other = open_db("test_db_limits_other");
-    db__be_patient(1);
-    db__set_limit(w->db, 0);
-    db__set_limit(w->other, 0);
+    db__be_patient(w->db, 1);
+    db__be_patient(w->other, 1);
     reach(w->db);
     reach(w->other);
     *state = w;

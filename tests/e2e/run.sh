@@ -20,7 +20,8 @@ trap 'exit 143' TERM HUP
 names=("$@")
 if [ ${#names[@]} -eq 0 ]; then
     # The long ones first: none of them runs alone at the end.
-    names=(test_preempt_identity.py test_executor.py test_scheduler.py test_failures.py test_jobs.py)
+    names=(test_preempt_identity.py test_executor.py test_scheduler.py test_failures.py
+        test_jobs.py)
     for file in *.sh test_*.py; do
         case " run.sh lib.sh ${names[*]} " in *" $file "*) continue ;; esac
         [ ! -e "$file" ] || names+=("$file")
