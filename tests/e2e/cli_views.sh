@@ -155,8 +155,8 @@ everything() {
         printf '== %s\n' "$noun"
         # shellcheck disable=SC2086
         "${all[@]}" get "$noun" $arg -o json | jq -S 'walk(if type == "object" then
-            del(.at, .seen_at, .last_used_at, .last_use_at, .waiting_gpus, .fair_gpus, .waiting,
-                .reason, .row_version, .usage_gpu_seconds, .usage_per_weight, .saturation)
+            del(.at, .seen_at, .heard_at, .last_used_at, .last_use_at, .waiting_gpus, .fair_gpus,
+                .waiting, .reason, .row_version, .usage_gpu_seconds, .usage_per_weight, .saturation)
             else . end)'
     done < <("$bin/shunt" --complete get '' | grep -v usage)
 }

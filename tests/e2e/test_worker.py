@@ -117,12 +117,13 @@ class Worker:
         return False
 
     def wait_still(self):
-        """Until it has not moved for a while: it waits for something."""
-        end, seen, since = time.monotonic() + 60, None, 0
-        while seen is None or time.monotonic() - since < 0.5:
+        """Until it has not moved for a while that it was free to: it waits for something."""
+        end, seen, quiet = time.monotonic() + 120, None, 0
+        while quiet < 25:
             assert time.monotonic() < end, "it goes on"
-            if self.get(PROGRESS) != seen or self.wants_to_run():
-                seen, since = self.get(PROGRESS), time.monotonic()
+            if self.get(PROGRESS) != seen:
+                seen, quiet = self.get(PROGRESS), 0
+            quiet += not self.wants_to_run()
             time.sleep(0.02)
 
     def close(self):
