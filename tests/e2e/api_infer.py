@@ -246,7 +246,7 @@ class System:
                          key or self.key, h)
 
     def metric(self, name):
-        c = http.client.HTTPConnection("127.0.0.1", self.metrics, timeout=5)
+        c = http.client.HTTPConnection("127.0.0.1", self.metrics, timeout=WAIT_S)
         c.request("GET", "/metrics")
         text = c.getresponse().read().decode()
         c.close()
@@ -629,7 +629,7 @@ class Infer(Case):
         bad = []
 
         def client():
-            c = http.client.HTTPConnection("127.0.0.1", self.s.port, timeout=20)
+            c = http.client.HTTPConnection("127.0.0.1", self.s.port, timeout=WAIT_S)
             text = json.dumps(body()).encode()
             for _ in range(100):
                 c.request("POST", "/v2/models/double/infer", text,

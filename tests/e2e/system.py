@@ -204,7 +204,7 @@ class System:
                 c.close()
         return self.described
 
-    def talk(self, data, then_close=False, timeout=20):
+    def talk(self, data, then_close=False, timeout=WAIT_S):
         """Bytes as they are; the reply's first line and the rest, or "" where the server just closes."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as c:
             c.sendall(data)
@@ -283,7 +283,7 @@ class System:
 
     def metrics(self, process):
         """{series: value} of a process."""
-        c = http.client.HTTPConnection("127.0.0.1", self.metrics_ports[process], timeout=20)
+        c = http.client.HTTPConnection("127.0.0.1", self.metrics_ports[process], timeout=WAIT_S)
         try:
             c.request("GET", "/metrics")
             text = c.getresponse().read().decode()

@@ -39,7 +39,7 @@ class Api(test_tenancy.Api):
         super().__init__(case, name, "--metrics-addr=127.0.0.1:%d" % self.metrics_port, *options)
 
     def metric(self, name):
-        with urllib.request.urlopen("http://127.0.0.1:%d/metrics" % self.metrics_port, timeout=10) as r:
+        with urllib.request.urlopen("http://127.0.0.1:%d/metrics" % self.metrics_port, timeout=LONG_S) as r:
             got = re.findall(r"^%s (\S+)$" % re.escape(name), r.read().decode(), re.M)
         return float(got[0]) if got else None
 

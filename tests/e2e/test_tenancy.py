@@ -333,7 +333,7 @@ class Tenancy(Case):
         self.assertIn("key/" + k["id"], [r["resource"] for r in rows])
         self.assertEqual(self.audit("tenant=vision")["items"], [])
         self.assertEqual(self.audit("tenant=research&action=key")["items"][0]["action"], "key.create")
-        self.assertEqual(self.audit("to=" + at(-60))["items"], [])
+        self.assertEqual(self.audit("to=" + at(-3600))["items"], [])
         self.refused(400, "from", "GET", "/api/v1/audit?from=yesterday")
 
     # ------------------------------------------------------------ the end of what is old
