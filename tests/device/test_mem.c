@@ -542,8 +542,8 @@ static void tickets_wrap_around(void **state)
     dev_mem_close(m);
 }
 
-/* What a copy of `bytes` takes, in seconds: the best of ten and, where the machine has so much other
- * work that none of them is `good`, of as many as it takes to meet a quiet moment. */
+/* What a copy of `bytes` takes, in seconds: the best of ten and, where the machine has so much
+ * other work that none of them is `good`, of as many as it takes to meet a quiet moment. */
 static double copy_time(struct dev_mem *m, void *host, size_t bytes, int pieces, double good)
 {
     struct sh_err err = {0};

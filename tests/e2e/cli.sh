@@ -257,14 +257,13 @@ deaths() {
 
 # started at DIR: comes up there, and --purge leaves nothing, here or in /var/tmp
 lives_in() {
-    local dir=$1 before after
-    before=$(find /var/tmp -maxdepth 1 -name 'shunt-*' | sort)
+    local dir=$1 aux
     "$bin/shunt" up --port 0 --pool-bytes 256M --state-dir "$dir" &&
         "$bin/shunt" status --state-dir "$dir" && "$bin/shunt" down --state-dir "$dir" &&
-        "$bin/shunt" up --port 0 --pool-bytes 256M --state-dir "$dir" &&
-        "$bin/shunt" down --purge --state-dir "$dir" && [ ! -e "$dir" ] || return 1
-    after=$(find /var/tmp -maxdepth 1 -name 'shunt-*' | sort)
-    [ "$before" = "$after" ]
+        "$bin/shunt" up --port 0 --pool-bytes 256M --state-dir "$dir" || return 1
+    aux=$(grep -ohm 1 '/var/tmp/shunt-[^/"]*' "$dir/log/scheduler.log")
+    echo "sockets in ${aux:-$dir/run}"
+    "$bin/shunt" down --purge --state-dir "$dir" && [ ! -e "$dir" ] && [ ! -e "${aux:-$dir}" ]
 }
 
 odd_places() {

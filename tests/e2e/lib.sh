@@ -4,7 +4,7 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 bin=${SHUNT_BIN:-$root/build/bin}
-tmp=$(mktemp -d /tmp/shunt-e2e.XXXXXX)
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/shunt-e2e.XXXXXX")
 chmod 755 "$tmp" # PostgreSQL's user must be able to go through
 state=$tmp/state
 n_checks=0

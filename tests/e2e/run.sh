@@ -7,6 +7,8 @@
 set -uo pipefail
 cd "$(dirname "$0")" || exit 2
 
+# shellcheck source=tests/tmp.sh
+. ../tmp.sh
 limit_s=${SHUNT_TEST_TIMEOUT_S:-600}
 at_once=${E2E_AT_ONCE:-2}
 passed=0
