@@ -16,6 +16,7 @@ struct api {
     struct auth *auth;
     struct catalog *catalog;
     struct slab *slab;
+    struct regions *regions; /* clients' shared memory */
     struct link *link;
     struct stats *stats;
     struct rate *rate;

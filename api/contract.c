@@ -20,16 +20,16 @@
 
 enum { /* facts about a route */
        ALWAYS = 1,
-       KEYED = 2,        /* it wants a key, so the database may be asked */
-       NAMING = 8,       /* it names things that may not be there */
-       CHANGING = 16,    /* a control-plane change */
-       WITH_BODY = 32,   /* of any kind */
-       INFERRING = 64,   /* the body is tensors */
-       MATCHING = 128,   /* If-Match is honoured */
-       PROBING = 256,    /* asks whether something is ready */
-       REFUSED = 512,    /* whatever it asks */
-       RESULTING = 1024, /* of a job that has SUCCEEDED */
-       SENDING = 2048,   /* a file, or a part of it */
+       KEYED = 2,      /* it wants a key, so the database may be asked */
+       NAMING = 8,     /* it names things that may not be there */
+       CHANGING = 16,  /* a control-plane change */
+       WITH_BODY = 32, /* of any kind */
+       INFERRING = 64, /* the body is tensors */
+       MATCHING = 128, /* If-Match is honoured */
+       PROBING = 256,  /* asks whether something is ready */
+       REFUSED = 512,  /* whatever it asks */
+       STATED = 1024,  /* it depends on a state: of a job, of a name that is taken */
+       SENDING = 2048, /* a file, or a part of it */
 };
 
 static unsigned facts_of(const struct api_route *r)
@@ -52,10 +52,10 @@ static unsigned facts_of(const struct api_route *r)
         f |= MATCHING;
     if (r->flags & ROUTE_PROBE)
         f |= PROBING;
-    if (r->fn == v2_shm_register)
+    if (r->fn == v2_shm_register || r->fn == v2_region_register)
         f |= REFUSED;
-    if (r->fn == jobs_result || r->fn == jobs_artifact)
-        f |= RESULTING;
+    if (r->fn == jobs_result || r->fn == jobs_artifact || r->fn == v2_region_register)
+        f |= STATED;
     if (r->flags & ROUTE_FILE)
         f |= SENDING;
     return f;
@@ -70,7 +70,7 @@ const struct answer API_ANSWERS[] = {
      "tenant than the one named, the tenant is suspended, or it is an admin key and the server "
      "takes those at another address", NULL},
     {404, NAMING, "there is none of this name, or it is another tenant's", NULL},
-    {409, CHANGING | RESULTING, "it contradicts the present state: the name is taken, a job uses "
+    {409, CHANGING | STATED, "it contradicts the present state: the name is taken, a job uses "
      "it, it has ended or has not", NULL},
     {411, INFERRING, "the body was sent without Content-Length", "INVALID"},
     {412, MATCHING, "If-Match names another version than the current one", NULL},

@@ -30,10 +30,11 @@ api_fn blobs_get, files_get, files_put;                  /* files.c */
 api_fn config_get, config_patch;                         /* config.c */
 api_fn gpus_list, gpus_get;                              /* gpus.c */
 api_fn v2_server, v2_live, v2_ready, v2_index, v2_stats_all, v2_model, v2_model_ready; /* v2.c */
-api_fn v2_load, v2_unload;                                             /* v2_repo.c */
-api_fn v2_shm_list, v2_shm_status, v2_shm_register, v2_shm_unregister; /* v2_repo.c */
-api_fn v2_config, v2_stats;                                            /* v2.c */
-api_fn infer_main;                                                     /* infer.c */
+api_fn v2_load, v2_unload;                                                         /* v2_repo.c */
+api_fn v2_region_list, v2_region_status, v2_region_register, v2_region_unregister; /* v2_repo.c */
+api_fn v2_shm_list, v2_shm_status, v2_shm_register, v2_shm_unregister;             /* v2_repo.c */
+api_fn v2_config, v2_stats;                                                        /* v2.c */
+api_fn infer_main;                                                                 /* infer.c */
 
 /* v2.c: the version that the path names, ready or not. API_AGAIN once before saying that there is
  * none or that it is not ready. *table: counted, catalog_put(); NULL on failure. *out: BORROWED

@@ -33,8 +33,10 @@ void infer_unref(struct infer *i)
     if (!i || atomic_fetch_sub(&i->refs, 1) > 1)
         return;
     slab_release(i->api->slab, i->body);
-    slab_release(i->api->slab, i->converted);
+    slab_release(i->api->slab, i->brought);
     slab_release(i->api->slab, i->outputs);
+    for (size_t k = 0; k < i->plan.n_out; k++)
+        region_put(i->out_regions[k]);
     plan_fini(&i->plan);
     catalog_put(i->table);
     pthread_mutex_destroy(&i->lock);
@@ -271,27 +273,58 @@ int infer_piece(struct api_req *q, const char *data, size_t n, struct sh_err *er
 
 /* ---------------------------------------------------------------- body complete */
 
-/* JSON tensors become bytes in a slot of their own: in the order of the model's inputs. */
-static int convert(struct infer *i, struct sh_err *err)
+static int read_region(struct infer *i, const struct plan_input *in, void *to, struct sh_err *err)
+{
+    struct region *g = NULL;
+    int rc =
+        regions_get(i->api->regions, i->tenant, in->shm.region, in->shm.offset, in->bytes, &g, err);
+
+    if (!rc)
+        rc = region_read(g, in->shm.offset, to, in->bytes, err);
+    region_put(g);
+    return rc;
+}
+
+/* Inputs that are numbers in JSON, or in shared memory, become bytes in a slot of their own, in the
+ * order of the model's inputs. */
+static int bring(struct infer *i, struct sh_err *err)
 {
     char *to;
     int rc;
 
-    if (i->plan.json_bytes == 0)
+    if (i->plan.brought_bytes == 0)
         return SH_OK;
-    rc = slab_take(i->api->slab, i->tenant, i->plan.json_bytes, &i->converted, err);
+    rc = slab_take(i->api->slab, i->tenant, i->plan.brought_bytes, &i->brought, err);
     if (rc)
         return rc;
-    to = slab_at(i->api->slab, i->converted->off);
+    to = slab_at(i->api->slab, i->brought->off);
     for (size_t k = 0; !rc && k < i->v->n_inputs; k++) {
         struct plan_input *in = &i->plan.in[k];
         const struct cat_tensor *t = &i->v->inputs[k];
 
-        if (!in->data)
+        if (in->binary)
             continue;
-        rc = tensor_from_json(t, in->data, to, in->bytes / sh_dtype_bytes(t->dtype), err);
+        if (in->shm.region)
+            rc = read_region(i, in, to, err);
+        else
+            rc = tensor_from_json(t, in->data, to, in->bytes / sh_dtype_bytes(t->dtype), err);
         in->binary = to;
         to += SH_ALIGN_UP(in->bytes, 64u);
+    }
+    return rc;
+}
+
+/* Known before the run: a mistake should not cost one. */
+static int find_out_regions(struct infer *i, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (size_t k = 0; !rc && k < i->plan.n_out; k++) {
+        const struct plan_shm *s = &i->plan.out[k].shm;
+
+        if (s->region)
+            rc = regions_get(i->api->regions, i->tenant, s->region, s->offset, s->bytes,
+                             &i->out_regions[k], err);
     }
     return rc;
 }
@@ -306,7 +339,9 @@ static int prepare(struct infer *i, struct sh_err *err)
         return SH_FAIL(err, SH_E_INVALID, "the body is shorter than its Content-Length");
     rc = plan_read(i->v, body, i->body_bytes, i->header_bytes, max_json, &i->plan, err);
     if (!rc)
-        rc = convert(i, err);
+        rc = find_out_regions(i, err);
+    if (!rc)
+        rc = bring(i, err);
     if (!rc)
         rc = slab_take(i->api->slab, i->tenant, i->plan.all_out_bytes, &i->outputs, err);
     return rc;
@@ -334,7 +369,7 @@ static size_t json_output_bytes(const struct infer *i)
     size_t n = 0;
 
     for (size_t k = 0; k < i->plan.n_out; k++)
-        if (!i->plan.out[k].binary)
+        if (!i->plan.out[k].binary && !i->plan.out[k].shm.region)
             n += i->plan.out_bytes[i->plan.out[k].index];
     return n;
 }
@@ -354,6 +389,20 @@ static void print_timing(const struct infer *i, char *out, size_t size)
              (double)(i->answer_ns - i->body_ns) / 1e6);
 }
 
+static int write_regions(const struct infer *i, const char *outputs, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (size_t k = 0; !rc && k < i->plan.n_out; k++) {
+        const struct plan_output *o = &i->plan.out[k];
+
+        if (i->out_regions[k])
+            rc = region_write(i->out_regions[k], o->shm.offset, outputs + i->plan.out_off[o->index],
+                              i->plan.out_bytes[o->index], err);
+    }
+    return rc;
+}
+
 static int reply(struct api_req *q, struct infer *i, struct sh_err *err)
 {
     const char *outputs = slab_at(i->api->slab, i->outputs->off);
@@ -362,7 +411,9 @@ static int reply(struct api_req *q, struct infer *i, struct sh_err *err)
     int rc;
 
     sh_buf_init(&head, MAX_REPLY_HEAD);
-    rc = plan_reply(i->v, &i->plan, outputs, &head, &p->binary, err);
+    rc = write_regions(i, outputs, err);
+    if (!rc)
+        rc = plan_reply(i->v, &i->plan, outputs, &head, &p->binary, err);
     if (!rc) {
         p->parts = calloc(i->plan.n_out + 1, sizeof(*p->parts));
         if (!p->parts)

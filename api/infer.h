@@ -15,6 +15,7 @@
 
 #include "api/catalog.h"
 #include "api/infer_plan.h"
+#include "api/regions.h"
 #include "api/req.h"
 #include "api/slab.h"
 #include "common/loop.h"
@@ -57,7 +58,8 @@ struct infer {
     int fd;                               /* of the connection */
     int64_t begin_ns, body_ns, answer_ns; /* first line; body complete; result here */
     size_t body_bytes, header_bytes, received;
-    struct slab_slot *body, *converted, *outputs;
+    struct slab_slot *body, *brought, *outputs;
+    struct region *out_regions[CAT_MAX_IO]; /* in the order of the reply; NULL: none */
     size_t lead; /* bytes before the body in its slot: what follows its JSON is aligned then */
     struct infer_plan plan;
     bool submitted;

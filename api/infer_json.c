@@ -203,7 +203,16 @@ static int append_output(const struct cat_version *v, const struct infer_plan *p
         rc = sh_buf_printf(out, err, "%s%" PRId64, i ? "," : "", dims[i]);
     if (!rc && o->binary)
         rc = sh_buf_printf(out, err, "],\"parameters\":{\"binary_data_size\":%zu}}", bytes);
-    if (rc || o->binary)
+    if (!rc && o->shm.region) {
+        rc = sh_buf_puts(out, "],\"parameters\":{\"shared_memory_region\":", err);
+        if (!rc)
+            rc = append_string(o->shm.region, out, err);
+        if (!rc)
+            rc = sh_buf_printf(
+                out, err, ",\"shared_memory_offset\":%" PRIu64 ",\"shared_memory_byte_size\":%zu}}",
+                o->shm.offset, bytes);
+    }
+    if (rc || o->binary || o->shm.region)
         return rc;
     rc = sh_buf_puts(out, "],\"data\":", err);
     if (!rc)

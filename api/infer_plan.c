@@ -143,6 +143,33 @@ static int read_shape(const struct reader *r, const json_t *j, const struct cat_
     return SH_OK;
 }
 
+/* Sets s->region if the tensor lies in shared memory. bytes: of the tensor. */
+static int read_shm(const json_t *params, const char *kind, const char *name, size_t bytes,
+                    struct plan_shm *s, struct sh_err *err)
+{
+    const json_t *region = json_object_get(params, "shared_memory_region");
+    const json_t *size = json_object_get(params, "shared_memory_byte_size");
+    const json_t *offset = json_object_get(params, "shared_memory_offset");
+
+    if (!region)
+        return SH_OK;
+    if (!json_is_string(region) || !json_is_integer(size) || json_integer_value(size) < 0 ||
+        (offset && (!json_is_integer(offset) || json_integer_value(offset) < 0)))
+        return SH_FAIL(err, SH_E_INVALID,
+                       "%s \"%s\": \"shared_memory_region\" must be a name, with "
+                       "\"shared_memory_byte_size\" and perhaps \"shared_memory_offset\" in bytes",
+                       kind, name);
+    s->region = json_string_value(region);
+    s->bytes = (uint64_t)json_integer_value(size);
+    s->offset = (uint64_t)json_integer_value(offset);
+    if (strcmp(kind, "input") == 0 ? s->bytes != bytes : s->bytes < bytes)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "%s \"%s\" has %" PRIu64 " bytes of shared memory, its shape and datatype "
+                       "need %zu",
+                       kind, name, s->bytes, bytes);
+    return SH_OK;
+}
+
 static int read_data(struct reader *r, const json_t *params, json_t *data,
                      const struct cat_tensor *t, struct plan_input *in, struct sh_err *err)
 {
@@ -150,18 +177,19 @@ static int read_data(struct reader *r, const json_t *params, json_t *data,
     int64_t dims[SH_MAX_RANK];
     int rc = plan_shape(t, r->p->batch, dims, &in->bytes, err);
 
+    if (!rc)
+        rc = read_shm(params, "input", t->name, in->bytes, &in->shm, err);
     if (rc)
         return rc;
-    if (json_object_get(params, "shared_memory_region"))
-        return SH_FAIL(err, SH_E_UNSUPPORTED, "input \"%s\": shared memory is not supported",
-                       t->name);
-    if (!size == !data)
-        return SH_FAIL(err, SH_E_INVALID,
-                       "input \"%s\" needs either \"data\" or the parameter \"binary_data_size\"",
-                       t->name);
-    if (data) {
+    if (!!size + !!data + !!in->shm.region != 1)
+        return SH_FAIL(
+            err, SH_E_INVALID,
+            "input \"%s\" needs either \"data\" or the parameter \"binary_data_size\" or "
+            "\"shared_memory_region\"",
+            t->name);
+    if (!size) {
         in->data = data;
-        r->p->json_bytes += SH_ALIGN_UP(in->bytes, 64u);
+        r->p->brought_bytes += SH_ALIGN_UP(in->bytes, 64u);
         return SH_OK;
     }
     if (!json_is_integer(size) || json_integer_value(size) < 0)
@@ -232,7 +260,9 @@ static int read_output(const struct cat_version *v, const json_t *j, bool all_bi
                        struct infer_plan *p, struct sh_err *err)
 {
     struct plan_output *o = &p->out[p->n_out];
+    int64_t dims[SH_MAX_RANK];
     const char *name = NULL;
+    size_t bytes = 0;
     json_t *params = NULL, *binary;
     struct sh_json_field f[] = {
         {"name", SH_JSON_STR, &name, .required = true, .max = 1024},
@@ -250,14 +280,16 @@ static int read_output(const struct cat_version *v, const json_t *j, bool all_bi
     if (json_integer_value(json_object_get(params, "classification")) > 0)
         return SH_FAIL(err, SH_E_UNSUPPORTED, "output \"%s\": classification is not supported",
                        name);
-    if (json_object_get(params, "shared_memory_region"))
-        return SH_FAIL(err, SH_E_UNSUPPORTED, "output \"%s\": shared memory is not supported",
-                       name);
+    rc = plan_shape(&v->outputs[o->index], p->batch, dims, &bytes, err);
+    if (!rc)
+        rc = read_shm(params, "output", name, bytes, &o->shm, err);
+    if (rc)
+        return rc;
     binary = json_object_get(params, "binary_data");
     if (binary && !json_is_boolean(binary))
         return SH_FAIL(err, SH_E_INVALID, "output \"%s\": \"binary_data\" must be true or false",
                        name);
-    o->binary = binary ? json_is_true(binary) : all_binary;
+    o->binary = !o->shm.region && (binary ? json_is_true(binary) : all_binary);
     p->n_out++;
     return SH_OK;
 }

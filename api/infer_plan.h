@@ -8,16 +8,23 @@
 
 #include "api/catalog.h"
 
+struct plan_shm {       /* where a tensor lies in a client's shared memory */
+    const char *region; /* BORROWED from the plan's JSON; NULL: it does not */
+    uint64_t offset, bytes;
+};
+
 struct plan_input { /* in the model's order */
     bool given;
     size_t bytes;       /* of the whole tensor */
-    const char *binary; /* BORROWED from the body; NULL: data holds it */
+    const char *binary; /* BORROWED from the body; NULL: data or shm has it */
     const json_t *data; /* BORROWED from the plan's JSON */
+    struct plan_shm shm;
 };
 
 struct plan_output { /* in the order of the reply */
     size_t index;    /* in the model's outputs */
     bool binary;
+    struct plan_shm shm;
 };
 
 struct infer_plan {
@@ -30,7 +37,8 @@ struct infer_plan {
     struct plan_output out[CAT_MAX_IO];
     size_t n_out;
     size_t out_bytes[CAT_MAX_IO], out_off[CAT_MAX_IO]; /* model's order; off in the output slot */
-    size_t json_bytes, all_out_bytes; /* room for converted inputs; for all outputs */
+    size_t brought_bytes; /* room for the inputs that are not binary data of the body */
+    size_t all_out_bytes;
 };
 
 /* header_bytes: length of the JSON part. Fails: SH_E_INVALID, SH_E_UNSUPPORTED, SH_E_TOOBIG. */

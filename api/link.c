@@ -527,6 +527,7 @@ int link_start(struct api *a, struct link **out, struct sh_err *err)
         rc = sh_link_new(l->loop, a->conf->scheduler, &h, &l->scheduler, err);
     if (!rc) {
         sh_loop_on_wake(l->loop, on_wake, l);
+        sh_loop_busy_poll(l->loop, a->conf->busy_poll_us * 1000);
         a->link = l; /* callbacks look for it there */
         l->has_thread = pthread_create(&l->thread, NULL, thread_main, l) == 0;
         if (!l->has_thread)

@@ -11,6 +11,7 @@
 #include "api/pool.h"
 #include "api/rate.h"
 #include "api/refresh.h"
+#include "api/regions.h"
 #include "api/slab.h"
 #include "api/slo_count.h"
 #include "api/stats.h"
@@ -137,6 +138,7 @@ static int start_parts(struct daemon *d, struct sh_err *err)
 {
     struct api *a = &d->api;
     const struct api_conf *c = a->conf;
+    enum regions_mode shm;
     int rc = build_openapi(a, err);
 
     if (!rc)
@@ -147,6 +149,10 @@ static int start_parts(struct daemon *d, struct sh_err *err)
         rc = sh_random(a->request_secret, sizeof(a->request_secret), err);
     if (!rc)
         rc = slab_new((size_t)c->slab_bytes, api_conf_tenant_slab(c), &a->slab, err);
+    if (!rc)
+        rc = regions_mode_parse(c->client_shm, &shm, err);
+    if (!rc)
+        rc = regions_new(shm, &a->regions, err);
     if (!rc)
         rc = stats_new(&a->stats, err);
     if (!rc)
@@ -207,6 +213,7 @@ static void stop_parts(struct daemon *d)
     waiters_free(a->waiters);
     rate_free(a->rate);
     stats_free(a->stats);
+    regions_free(a->regions);
     slab_free(a->slab);
     free(a->openapi);
 }

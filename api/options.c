@@ -1,6 +1,7 @@
 /* options.c - the option table of shunt-api. */
 #include "api/options.h"
 
+#include "api/regions.h"
 #include "common/mem.h"
 
 #include <inttypes.h>
@@ -34,6 +35,9 @@ static const struct sh_conf_opt OPTS[] = {
                "PEM file with the certificate chain; turns TLS on; read again when it changes"),
     SH_OPT_STR(ST, tls_key, "tls-key", "", 0,
                "PEM file with the private key; read again when it changes"),
+    SH_OPT_STR(ST, client_shm, "client-shm", "off", 0,
+               "POSIX shared memory of clients on this host for inputs and outputs: off, own (a "
+               "tenant's keys begin with /TENANT.) or any (tenants trust each other)"),
     SH_OPT_BYTES(ST, slab_bytes, "slab-bytes", "256M", 1 << 20, 1e12, 0,
                  "memory for payloads of requests in flight, bytes"),
     SH_OPT_INT(ST, slab_tenant_percent, "slab-tenant-percent", 50, 1, 100, 0,
@@ -81,6 +85,9 @@ static const struct sh_conf_opt OPTS[] = {
                "an inference request without its own timeout ends with 504 after this, ms"),
     SH_OPT_INT(ST, import_timeout_s, "import-timeout-s", 300, 1, 3600, SH_CONF_LIVE,
                "longest time for checking one uploaded model, s"),
+    SH_OPT_INT(ST, busy_poll_us, "busy-poll-us", 0, 0, 10000000, 0,
+               "the link to scheduler and executors asks for the next event for so long before it "
+               "sleeps, us; takes a core meanwhile"),
     SH_OPT_INT(ST, key_poll_ms, "key-poll-ms", 5000, 100, 60000, 0,
                "cached keys are checked again at least this often, ms"),
     SH_OPT_INT(ST, model_poll_ms, "model-poll-ms", 1000, 100, 60000, 0,
@@ -107,6 +114,7 @@ size_t api_conf_tenant_slab(const struct api_conf *c)
 int api_conf_check(const struct api_conf *c, struct sh_err *err)
 {
     bool cert = c->tls_cert && c->tls_cert[0], key = c->tls_key && c->tls_key[0];
+    enum regions_mode shm;
 
     if (cert != key)
         return SH_FAIL(err, SH_E_INVALID, "tls-cert and tls-key must be given together");
@@ -115,5 +123,5 @@ int api_conf_check(const struct api_conf *c, struct sh_err *err)
                        "max-infer-bytes (%" PRId64 ") must not be above slab-tenant-percent of "
                        "slab-bytes (%" PRId64 " %% of %" PRId64 ")",
                        c->max_infer_bytes, c->slab_tenant_percent, c->slab_bytes);
-    return SH_OK;
+    return regions_mode_parse(c->client_shm, &shm, err);
 }

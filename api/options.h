@@ -9,8 +9,8 @@
 
 struct api_conf {
     char *listen, *admin_listen, *metrics_addr, *db_url, *scheduler, *name, *state_dir, *log_level;
-    char *admin_key_file, *executor_key_file, *tls_cert, *tls_key;
-    int64_t scheduler_silence_ms, slab_bytes, slab_tenant_percent, max_infer_bytes,
+    char *admin_key_file, *executor_key_file, *tls_cert, *tls_key, *client_shm;
+    int64_t scheduler_silence_ms, busy_poll_us, slab_bytes, slab_tenant_percent, max_infer_bytes,
         max_json_tensor_bytes;
     int64_t max_model_bytes, max_dataset_bytes;
     int64_t threads, db_threads, bulk_threads, db_queue;

@@ -307,7 +307,11 @@ const struct api_schema API_SCHEMAS[] = {
     {"Stats", OPEN("'model_stats':{'type':'array','items':{'type':'object'}}")},
     {"IndexRequest", CLOSED("", "'ready':" BOOL)},
     {"RepoRequest", SOME("", "'parameters':{'type':'object'}")},
-    {"Regions", "{'type':'array','items':{'type':'object'}}"},
+    {"Region", SOME("'key','byte_size'", "'key':" STR("1", "255")
+     ",'offset':" RANGE("integer", "0", "9223372036854775807") ",'byte_size':"
+     RANGE("integer", "1", "9223372036854775807"))},
+    {"Regions", "{'type':'array','items':" OPEN("'name':" TEXT ",'key':" TEXT ",'offset':" INT
+     ",'byte_size':" INT) "}"},
     {"Index", "{'type':'array','items':" OPEN("'name':" TEXT ",'version':" TEXT ",'state':" TEXT
      ",'reason':" TEXT) "}"},
     {"InferRequest", CLOSED("'inputs'", "'id':" STR("0", "1024") ",'parameters':" PARAMETERS

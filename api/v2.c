@@ -3,6 +3,7 @@
 #include "api/catalog.h"
 #include "api/handlers.h"
 #include "api/link.h"
+#include "api/regions.h"
 #include "api/stats.h"
 #include "common/clock.h"
 #include "common/conf.h"
@@ -36,10 +37,12 @@ int v2_ready(struct api_req *q, struct sh_err *err)
 
 int v2_server(struct api_req *q, struct sh_err *err)
 {
+    const char *shm = regions_are_on(q->api->regions) ? "system_shared_memory" : NULL;
+
     return reply_json(q,
-                      json_pack("{s:s, s:s, s:[s, s, s, s, s]}", "name", "shunt", "version",
+                      json_pack("{s:s, s:s, s:[s, s, s, s, s, s*]}", "name", "shunt", "version",
                                 sh_conf_version(), "extensions", "binary_tensor_data", "parameters",
-                                "model_configuration", "model_repository", "statistics"),
+                                "model_configuration", "model_repository", "statistics", shm),
                       err);
 }
 

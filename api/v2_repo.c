@@ -11,6 +11,7 @@
 #include "api/handlers.h"
 #include "api/loads.h"
 #include "api/noun.h"
+#include "api/regions.h"
 #include "api/waiters.h"
 #include "common/clock.h"
 #include "common/mem.h"
@@ -115,6 +116,44 @@ int v2_unload(struct api_req *q, struct sh_err *err)
 }
 
 /* ---------------------------------------------------------------- shared memory */
+
+int v2_region_list(struct api_req *q, struct sh_err *err)
+{
+    return regions_list(q->api->regions, q->tenant, NULL, &q->reply.body, err);
+}
+
+int v2_region_status(struct api_req *q, struct sh_err *err)
+{
+    return regions_list(q->api->regions, q->tenant, q->params[0], &q->reply.body, err);
+}
+
+int v2_region_unregister(struct api_req *q, struct sh_err *err)
+{
+    (void)err;
+    regions_remove(q->api->regions, q->tenant, q->params[0]);
+    return SH_OK;
+}
+
+int v2_region_register(struct api_req *q, struct sh_err *err)
+{
+    const char *key = NULL;
+    int64_t offset = 0, bytes = 0;
+    struct sh_json_field f[] = {
+        {"key", SH_JSON_STR, &key, .required = true, .min = 1, .max = 255},
+        {"offset", SH_JSON_INT, &offset, .min = 0, .max = INT64_MAX},
+        {"byte_size", SH_JSON_INT, &bytes, .required = true, .min = 1, .max = INT64_MAX},
+    };
+    bool on = regions_are_on(q->api->regions);
+    int rc = on ? noun_read(q, "", f, SH_ARRAY_LEN(f), err) : SH_OK;
+
+    if (!on)
+        q->reply.status = 501; /* whatever it asks for */
+    return rc ? rc
+              : regions_add(q->api->regions, q->tenant, q->params[0], on ? key : "",
+                            (uint64_t)offset, (uint64_t)bytes, err);
+}
+
+/* Of the device: off. */
 
 int v2_shm_list(struct api_req *q, struct sh_err *err)
 {

@@ -3,7 +3,8 @@
 
 One client with one connection sends the same bytes in turns to the whole system (`shunt up`, a model
 that does next to nothing), to libmicrohttpd that only reads (as many threads), and to a socket whose
-other end receives and copies. So what else the machine does hits them alike, and the ratios say more
+other end receives and copies. And to the whole system once more with the bytes in shared memory, which the
+client fills each time. So what else the machine does hits them alike, and the ratios say more
 than the milliseconds. A row's share is of the whole system's median.
 
 Standard library only.
@@ -19,7 +20,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 for folder in ("tests/e2e", "bench/lib"):
     sys.path.insert(0, os.path.join(ROOT, folder))
 import onnx_bytes as onnx  # noqa: E402
-from http_client import Connection, Peer, v2_request  # noqa: E402
+from http_client import (Connection, Peer, SharedMemory, shm_request,  # noqa: E402
+                         v2_request)
 from system import System  # noqa: E402
 
 SHAPE = [8, 3, 224, 224]
@@ -51,11 +53,17 @@ class Samples:
         return sorted(self.got[name])[len(self.got[name]) // 10]
 
 
-def once(samples, shunt, library, plain):
+def once(samples, raw, shm, shunt, brief, library, plain):
     sent, whole, reply = shunt.exchange()
     t = {k: float(v) for k, v in re.findall(r"(\w+);dur=([0-9.]+)", reply.head)}
     samples.add(whole=whole, sent=sent, over=whole - t["total"], total=t["total"], body=t["body"],
                 trip=t["answer"] - t["total"], rest=whole - t["body"] - t["answer"])
+    begin = time.perf_counter()
+    shm.write(raw)
+    filled = 1e3 * (time.perf_counter() - begin)
+    whole, reply = brief.exchange()[1:]
+    total = float(re.search(r"total;dur=([0-9.]+)", reply.head).group(1))
+    samples.add(filled=filled, brief=filled + whole - total)
     samples.add(library=library.exchange()[1])
     samples.add(socket=plain.exchange()[1])
 
@@ -68,6 +76,8 @@ def show(s):
             ("total", "  the executor: from RUN to its result"),
             ("rest", "  to the request line, and the reply"),
             ("over", "whole system less the executor"),
+            ("brief", "the same with shared memory, and filling it"),
+            ("filled", "  of it: the client fills it"),
             ("library", "libmicrohttpd that only reads"),
             ("socket", "send, recv, memcpy"))
     print("%-42s %9s %9s %7s" % ("", "median ms", "decile ms", "share"))
@@ -85,19 +95,27 @@ def main():
     p.add_argument("--rest-ms", type=float, default=5, help="between two requests")
     p.add_argument("--api-threads", type=int, default=2)
     args = p.parse_args()
-    s = System("--workers=2", THREADS=str(args.api_threads))
+    s = System("--workers=2", THREADS=str(args.api_threads), CLIENT_SHM="any")
+    raw = os.urandom(SHAPE[0] * IMAGE)
+    shm = SharedMemory("shunt-bench-%d" % os.getpid(), len(raw))
     try:
         key = s.tenant("bench")
         s.push(key, "first", first_values(), max_batch=SHAPE[0])
-        request = v2_request(key, "first", "x", SHAPE, os.urandom(SHAPE[0] * IMAGE))
+        request = v2_request(key, "first", "x", SHAPE, raw)
+        r = s.call("POST", "/v2/systemsharedmemory/region/x/register",
+                   {"key": shm.key, "byte_size": len(raw)}, key)
+        assert r.status == 200, r
+        brief = shm_request(key, "first", "x", SHAPE, "x")
         with Peer("library", args.api_threads) as library, Peer("socket") as plain:
-            connections = [Connection(port, request) for port in (s.port, library.port, plain.port)]
+            connections = [Connection(s.port, request), Connection(s.port, brief),
+                           Connection(library.port, request), Connection(plain.port, request)]
             samples = Samples()
             for i in range(10 + args.runs):
                 time.sleep(args.rest_ms / 1e3)
-                once(samples if i >= 10 else Samples(), *connections)
+                once(samples if i >= 10 else Samples(), raw, shm, *connections)
         show(samples)
     finally:
+        shm.close()
         s.stop()
 
 

@@ -77,6 +77,7 @@ struct sh_loop {
     struct sh_io *io_graves;
     struct sh_timer *timer_graves;
     bool in_turn, no_pwait2;
+    int64_t busy_ns, event_ns; /* polls until event_ns + busy_ns instead of sleeping */
     atomic_bool wake_pending, stop;
 };
 
@@ -562,7 +563,25 @@ static int64_t sleep_ns(const struct sh_loop *l, int64_t max_wait_ns)
     return max_wait_ns < 0 ? left_ns : SH_MIN(left_ns, max_wait_ns);
 }
 
-static int wait_events(struct sh_loop *l, struct epoll_event *ev, int64_t wait_ns)
+void sh_loop_busy_poll(struct sh_loop *l, int64_t ns)
+{
+    l->busy_ns = ns;
+}
+
+/* 0: nothing came until it was time to sleep, or until wait_ns were over. */
+static int poll_events(const struct sh_loop *l, struct epoll_event *ev, int64_t wait_ns)
+{
+    int64_t now = sh_clock_ns(), end = l->event_ns + l->busy_ns;
+    int n = 0;
+
+    if (wait_ns >= 0)
+        end = SH_MIN(end, after(now, wait_ns));
+    for (; n == 0 && now < end; now = sh_clock_ns())
+        n = epoll_wait(l->epoll_fd, ev, EVENTS_PER_TURN, 0);
+    return n;
+}
+
+static int sleep_events(struct sh_loop *l, struct epoll_event *ev, int64_t wait_ns)
 {
     struct timespec ts = {.tv_sec = wait_ns / NS_PER_S, .tv_nsec = wait_ns % NS_PER_S};
     int64_t ms;
@@ -589,7 +608,11 @@ int sh_loop_once(struct sh_loop *l, int64_t max_wait_ns, struct sh_err *err)
     l->in_turn = true;
     run_hook(l, &l->before_sleep);
     /* The hook may have armed timers or stopped the loop: look at both afterwards. */
-    n = wait_events(l, ev, atomic_load(&l->stop) ? 0 : sleep_ns(l, max_wait_ns));
+    n = l->busy_ns > 0 && !atomic_load(&l->stop) ? poll_events(l, ev, sleep_ns(l, max_wait_ns)) : 0;
+    if (n == 0)
+        n = sleep_events(l, ev, atomic_load(&l->stop) ? 0 : sleep_ns(l, max_wait_ns));
+    if (l->busy_ns > 0 && n > 0)
+        l->event_ns = sh_clock_ns();
     if (n < 0 && errno != EINTR)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not wait for events");
     for (int i = 0; i < n; i++)

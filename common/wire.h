@@ -89,6 +89,8 @@ struct sh_wire *sh_link_wire(struct sh_link *k); /* BORROWED; NULL while down */
  * timeout_ms (< 0: none) is the time to the first byte; after SH_E_TIMEOUT nothing was read and a
  * later call goes on. A frame that has begun must be complete within 10 s, and a peer must read
  * within 30 s. Fails: SH_E_UNAVAILABLE at the end of the connection, SH_E_TIMEOUT, SH_E_PROTO. */
+/* Returns when something has come, or after ns without sleeping: a sleeper is woken late. */
+void sh_wire_busy_poll(int fd, int64_t ns);
 int sh_wire_read_blocking(int fd, int64_t timeout_ms, struct sh_buf *buf, struct sh_msg *out,
                           int *fds, size_t *n_fds, struct sh_err *err);
 int sh_wire_write_blocking(int fd, const struct sh_msg *m, const int *fds, size_t n_fds,

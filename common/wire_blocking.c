@@ -32,6 +32,15 @@ static int wait_ready(int fd, short events, int64_t end_ns, struct sh_err *err)
     }
 }
 
+void sh_wire_busy_poll(int fd, int64_t ns)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    int64_t end_ns = ns > 0 ? sh_clock_ns() + ns : 0;
+
+    while (ns > 0 && poll(&p, 1, 0) == 0 && sh_clock_ns() < end_ns)
+        ;
+}
+
 struct incoming {
     int fd;
     int fds[SH_WIRE_MAX_FDS];

@@ -229,6 +229,7 @@ int exec_start(struct exec *x, const struct exec_conf *conf, struct sh_loop *loo
         return rc;
     sh_metric_set(M_shunt_build_info, SH_LABELS(sh_conf_version(), conf->device), 1);
     sh_loop_before_sleep(loop, on_before_sleep, x);
+    sh_loop_busy_poll(loop, conf->busy_poll_us * 1000);
     SH_INFO("executor.start",
             "name=%s device=%s pool_bytes=%zu workers=%lld link_gb_per_s=%.2f link_latency_us=%.1f",
             conf->name, conf->device, dev_mem_bytes(x->mem), (long long)conf->workers,

@@ -36,7 +36,7 @@ struct exec_conf {
     int64_t scheduler_silence_ms, ordinal, pool_bytes, workers, threads;
     double copy_gb_per_s, copy_latency_us;
     int64_t checkpoint_interval_ms, max_queued_runs, hang_ms, compile_ms, run_ms;
-    int64_t low_percent, high_percent, stop_bound_us;
+    int64_t low_percent, high_percent, stop_bound_us, busy_poll_us;
     bool deterministic, debug_cold;
 };
 

@@ -288,16 +288,42 @@ static int transmit(struct model *m, const double *layer_ns, bool may_evict, uin
     if (at.resident >= m->image_bytes && !at.moved)
         return SH_OK;
     residency_pin(residency_of(m), m->res);
-    rc = tx_load(x->tx, &m->tx, &at, layer_ns, on_arrived, m, err);
-    m->has_mark = !rc;
+    rc = tx_load_begin(x->tx, &m->tx, &at, layer_ns, err);
+    m->has_rest = !rc;
     if (rc)
         break_image(m);
     return rc;
 }
 
-int model_transmit(struct model *m, const double *layer_ns, uint64_t *hit_out, struct sh_err *err)
+int model_transmit_begin(struct model *m, const double *layer_ns, uint64_t *hit_out,
+                         struct sh_err *err)
 {
     return transmit(m, layer_ns, true, hit_out, err);
+}
+
+int model_transmit_rest(struct model *m, struct sh_err *err)
+{
+    struct exec *x = store__exec(m->store);
+    int rc;
+
+    if (!m->has_rest)
+        return SH_OK;
+    m->has_rest = false;
+    rc = tx_load_rest(x->tx, &m->tx, on_arrived, m, err);
+    m->has_mark = !rc;
+    if (rc) {
+        tx_image_force(x->tx, &m->tx);
+        break_image(m);
+    }
+    return rc;
+}
+
+int model_transmit(struct model *m, const double *layer_ns, struct sh_err *err)
+{
+    uint64_t hit;
+    int rc = transmit(m, layer_ns, true, &hit, err);
+
+    return rc ? rc : model_transmit_rest(m, err);
 }
 
 void model_prepare(struct model *m)
@@ -309,7 +335,7 @@ void model_prepare(struct model *m)
         switch_wants_memory(store__exec(m->store)->sw) ||
         store__exec(m->store)->ablations.now == ABLATION_NO_DAEMON)
         return;
-    if (transmit(m, layer_ns, false, &hit, NULL))
+    if (transmit(m, layer_ns, false, &hit, NULL) || model_transmit_rest(m, NULL))
         return; /* no room without hurting others: the run will make it */
     m->keep_until_ns = sh_clock_ns() + KEEP_NS;
     if (!m->is_kept)

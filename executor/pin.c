@@ -48,11 +48,10 @@ bool store_yield_pins(struct store *s)
 static void bring_back(struct model *m)
 {
     const double *layer_ns;
-    uint64_t hit;
 
     residency_stick(residency_of(m->store), m->res, true);
     if (model_resident_bytes(m) < m->image_bytes && model_batch(m, 1, &layer_ns))
-        model_transmit(m, layer_ns, &hit, NULL); /* no room: it waits, and the next second asks */
+        model_transmit(m, layer_ns, NULL); /* no room: it waits, and the next second asks */
 }
 
 static enum msg_pin pin_of(const struct model *m)

@@ -353,6 +353,7 @@ static int send_init(struct worker *w, struct sh_err *err)
                                        .log_level = (uint32_t)sh_log_get_level(),
                                        .tune_path = x->pool->tune_path,
                                        .stop_bound_us = (uint32_t)x->conf->stop_bound_us,
+                                       .busy_poll_us = (uint32_t)x->conf->busy_poll_us,
                                        .hold = w->is_held,
                                        .for_one = w->is_for_one};
     return sh_wire_send_fds(w->wire, &m, fds, n + 1, err);

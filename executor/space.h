@@ -8,8 +8,8 @@
  * Moves. The head of an image that gets another place is copied there on the same lane. Nobody
  * waits for that on the CPU but one who takes the blocks it comes from as memory that a worker
  * writes (must_wait). Whoever reads the new place waits for the tickets of the image's groups, all
- * of which come behind the move (tx_load); what else is put into either place is copied on this
- * lane, behind it too; training waits for a ticket of its own there.
+ * of which come behind the move (tx_load_begin); what else is put into either place is copied on
+ * this lane, behind it too; training waits for a ticket of its own there.
  */
 #ifndef SH_EXECUTOR_SPACE_H
 #define SH_EXECUTOR_SPACE_H
@@ -49,8 +49,8 @@ bool space_is_clean(const struct space *s, const struct space_range *r);
 size_t space_offset(const struct space_range *r); /* bytes in the arena */
 
 /* Puts the whole image in its place and says how many of its bytes are there already; a head that
- * lies elsewhere is moved [enqueue], and *out says so (tx_load). The image must not be pinned or on
- * its way unless it is whole. Fails: SH_E_DEVMEM; and what the device says. */
+ * lies elsewhere is moved [enqueue], and *out says so (tx_load_begin). The image must not be pinned
+ * or on its way unless it is whole. Fails: SH_E_DEVMEM; and what the device says. */
 int space_place(struct space *s, uint32_t image, uint64_t image_bytes, bool may_evict,
                 struct tx_place *out, struct sh_err *err);
 

@@ -50,6 +50,7 @@ struct model {
     size_t off;            /* while it has a place: bytes in the arena */
     bool is_broken;        /* the device refused a copy half-way: wait for the lane, then forget */
     bool has_mark;         /* the mark that ends its copies is out */
+    bool has_rest;         /* between model_transmit_begin() and model_transmit_rest() */
     int64_t keep_until_ns; /* announced by PREPARE: do not evict before */
     bool is_kept;          /* pinned for that */
     bool is_pinned;        /* MODEL_PIN: pin.c */
@@ -97,7 +98,12 @@ const struct msg_batch *model_batch(const struct model *m, uint32_t batch, const
 uint64_t model_resident_bytes(const struct model *m);
 /* Sends what is missing to the device; the image gets its place. Pins until all has arrived.
  * *hit_out: bytes that were there. Fails: SH_E_DEVMEM, and what the device says. */
-int model_transmit(struct model *m, const double *layer_ns, uint64_t *hit_out, struct sh_err *err);
+int model_transmit(struct model *m, const double *layer_ns, struct sh_err *err);
+/* The same in two parts, for a run that is told of its groups' tickets between them. The second has
+ * to follow before anything else is put on the lane; when it fails, the tickets are raised. */
+int model_transmit_begin(struct model *m, const double *layer_ns, uint64_t *hit_out,
+                         struct sh_err *err);
+int model_transmit_rest(struct model *m, struct sh_err *err);
 /* PREPARE: the same if it costs nobody anything (nothing is evicted, no run waits for memory), and
  * keeps it for a while. */
 void model_prepare(struct model *m);

@@ -144,7 +144,7 @@ static int take_with(struct run *r, uint32_t spare, struct sh_err *err)
     if (rc)
         return rc;
     r->ws_bytes = b->ws_bytes;
-    rc = model_transmit(r->model, layer_ns, &r->hit_bytes, err);
+    rc = model_transmit_begin(r->model, layer_ns, &r->hit_bytes, err);
     if (rc) {
         space_give(r->x->space, &r->ws, r->tag);
         return rc;
@@ -281,7 +281,7 @@ static bool has_outgrown(const struct run *r)
 
 /* Only the workspace has to be waited for: the worker writes inputs to it at once. The image need
  * not have arrived, and its head need not have moved to its place yet: each group carries a ticket
- * that the lane raises behind that group's bytes, and behind the move before them (tx_load). */
+ * that the lane raises behind that group's bytes, and behind the move before them. */
 static bool send_run(struct switcher *sw, struct run *r)
 {
     const struct msg_group all = {.end_layer = r->model->n_layers, .ticket_slot = TX_NO_TICKET};
@@ -328,6 +328,26 @@ static bool send_run(struct switcher *sw, struct run *r)
     return true;
 }
 
+/* The worker learns of the run while the lane is given the rest of its weights. */
+static bool start_run(struct switcher *sw, struct run *r)
+{
+    struct model *m = r->model;
+    struct sh_err err = {0};
+    bool did = give_memory(sw, r);
+
+    if (sw->current == r && r->phase == RUN_SEND)
+        send_run(sw, r);
+    if (model_transmit_rest(m, &err) == SH_OK)
+        return did;
+    if (sw->current == r && r->phase == RUN_ACTIVE) {
+        r->is_forced = true; /* it ends soon, with garbage */
+    } else if (sw->current == r) {
+        sw->current = NULL;
+        end_run(r, &err, NULL);
+    }
+    return true;
+}
+
 bool switch_turn(struct switcher *sw)
 {
     struct run *r = sw->current;
@@ -351,7 +371,7 @@ bool switch_turn(struct switcher *sw)
     }
     switch (r->phase) {
     case RUN_MEMORY:
-        return give_memory(sw, r);
+        return start_run(sw, r);
     case RUN_SEND:
         return send_run(sw, r);
     default:

@@ -363,25 +363,24 @@ static void log_arrival(void *arg)
              im->n_logged++, sh_clock_ns());
 }
 
-/* One group: its missing bytes in one copy, then its ticket. A group that misses nothing keeps the
- * ticket that it has. */
-static int send_group(struct tx *t, struct tx_image *im, size_t off, uint64_t from, uint64_t to,
-                      struct msg_group *g, struct sh_err *err)
+/* The next group: its missing bytes (*n, 0 if all are there) in one copy, then its ticket. */
+static int send_group(struct tx *t, struct tx_image *im, uint64_t *n, struct sh_err *err)
 {
+    const struct msg_group *g = &im->groups[im->n_sent++];
+    uint64_t from = im->sent_bytes;
     int rc;
 
-    if (to <= from) {
+    im->sent_bytes = SH_MAX(from, im->layer_ends[g->end_layer - 1]);
+    *n = im->sent_bytes - from;
+    if (*n == 0) {
         im->n_logged++;
         return SH_OK;
     }
-    g->ticket_slot = im->slot;
-    g->ticket_value = ++im->value;
-    rc = tx_in(t, off + from, im->host + from, to - from, err);
+    rc = tx_in(t, im->off + from, im->host + from, *n, err);
     if (!rc)
         rc = tx_ticket(t, TX_LANE_IN, g->ticket_slot, g->ticket_value, err);
     if (!rc && sh_log_get_level() >= SH_LOG_DEBUG)
         rc = tx_mark(t, TX_LANE_IN, log_arrival, im, err);
-    im->predicted_ns += (int64_t)(t->alpha_ns + t->beta_ns * (double)(to - from));
     sh_metric_add(M_shunt_switch_groups_total, SH_LABELS(t->executor), 1);
     return rc;
 }
@@ -413,41 +412,63 @@ static int plan_groups(struct tx *t, struct tx_image *im, uint64_t resident, con
     return rc;
 }
 
-/* What every group has to wait for before its own copy: the move of the head, if there was one. */
-static int send_head(struct tx *t, struct tx_image *im, bool moved, struct sh_err *err)
+/* What each group has to wait for: its own copy, or what lies before the first of them, which is
+ * the move of the head if there was one. */
+static void number_groups(const struct tx *t, struct tx_image *im, uint64_t resident, bool moved)
 {
     struct msg_group head = {.ticket_slot = TX_NO_TICKET};
-    int rc = SH_OK;
+    uint64_t at = resident;
 
     if (moved) {
         head.ticket_slot = im->slot;
         head.ticket_value = ++im->value;
-        rc = tx_ticket(t, TX_LANE_IN, head.ticket_slot, head.ticket_value, err);
     }
+    im->predicted_ns = 0;
     for (uint32_t i = 0; i < im->n_groups; i++) {
-        im->groups[i].ticket_slot = head.ticket_slot;
-        im->groups[i].ticket_value = head.ticket_value;
+        struct msg_group *g = &im->groups[i];
+        uint64_t end = im->layer_ends[g->end_layer - 1];
+
+        g->ticket_slot = head.ticket_slot;
+        g->ticket_value = head.ticket_value;
+        if (end <= at)
+            continue;
+        g->ticket_slot = im->slot;
+        g->ticket_value = ++im->value;
+        im->predicted_ns += (int64_t)(t->alpha_ns + t->beta_ns * (double)(end - at));
+        at = end;
     }
+}
+
+int tx_load_begin(struct tx *t, struct tx_image *im, const struct tx_place *place,
+                  const double *layer_ns, struct sh_err *err)
+{
+    uint32_t head_value = im->value + 1;
+    uint64_t n = 0;
+    int rc;
+
+    im->off = place->off;
+    im->sent_bytes = place->resident;
+    im->sent_ns = sh_clock_ns();
+    im->n_logged = im->n_sent = 0;
+    rc = plan_groups(t, im, place->resident, layer_ns, err);
+    if (!rc)
+        number_groups(t, im, place->resident, place->moved);
+    if (!rc && place->moved)
+        rc = tx_ticket(t, TX_LANE_IN, im->slot, head_value, err);
+    while (!rc && n == 0 && im->n_sent < im->n_groups)
+        rc = send_group(t, im, &n, err);
+    if (rc)
+        im->n_groups = 0;
     return rc;
 }
 
-int tx_load(struct tx *t, struct tx_image *im, const struct tx_place *place, const double *layer_ns,
-            tx_done_fn *fn, void *arg, struct sh_err *err)
+int tx_load_rest(struct tx *t, struct tx_image *im, tx_done_fn *fn, void *arg, struct sh_err *err)
 {
-    uint64_t at = place->resident;
-    int rc = plan_groups(t, im, place->resident, layer_ns, err);
+    uint64_t n;
+    int rc = SH_OK;
 
-    im->sent_ns = sh_clock_ns();
-    im->predicted_ns = 0;
-    im->n_logged = 0;
-    if (!rc)
-        rc = send_head(t, im, place->moved, err);
-    for (uint32_t i = 0; !rc && i < im->n_groups; i++) {
-        uint64_t end = im->layer_ends[im->groups[i].end_layer - 1];
-
-        rc = send_group(t, im, place->off, at, end, &im->groups[i], err);
-        at = SH_MAX(at, end);
-    }
+    while (!rc && im->n_sent < im->n_groups)
+        rc = send_group(t, im, &n, err);
     if (!rc)
         rc = tx_mark(t, TX_LANE_IN, fn, arg, err);
     if (rc)

@@ -66,7 +66,10 @@ struct tx_image {
     uint32_t value;           /* last ticket value handed out */
     struct msg_group *groups; /* OWNED; while groups are on their way */
     uint32_t n_groups;
-    int64_t sent_ns, arrived_ns; /* of the last tx_load */
+    uint32_t n_sent;             /* groups that the lane has */
+    size_t off;                  /* where it goes, bytes in the arena */
+    uint64_t sent_bytes;         /* so many are there or on their way */
+    int64_t sent_ns, arrived_ns; /* of the last tx_load_begin */
     int64_t predicted_ns;        /* when the last group should arrive, relative to sent_ns */
     uint32_t n_logged;           /* groups whose arrival is in the log; at debug level */
 };
@@ -77,16 +80,21 @@ struct tx_place {      /* of an image on the device */
     bool moved; /* ... but were enqueued to come from elsewhere in the arena: wait for them */
 };
 
-/* Enqueues bytes [resident, bytes) of the image to its place in groups, each followed by its
- * ticket, and a mark at the end; a head that moved gets a ticket too. layer_ns: f64[n_layers], how
- * long each layer computes. fn(arg) when all has arrived. Only when nothing of the image is on its
- * way. On failure some copies may be on their way: the range must stay until a mark on the lane has
- * come back. */
-int tx_load(struct tx *t, struct tx_image *im, const struct tx_place *place, const double *layer_ns,
-            tx_done_fn *fn, void *arg, struct sh_err *err);
+/* Sends bytes [resident, bytes) of the image to its place in groups, each followed by its ticket,
+ * and a mark at the end; a head that moved gets a ticket too. layer_ns: f64[n_layers], how long
+ * each layer computes. Only when nothing of the image is on its way.
+ *
+ * In two parts: after the first all groups have their tickets and the first of them is enqueued, so
+ * a run can be told of them while the lane is given the rest. Between the two nothing else may be
+ * put on the lane. fn(arg) when all has arrived. On failure some copies may be on their way: the
+ * range must stay until a mark on the lane has come back; tickets that a run was told of have to be
+ * forced. */
+int tx_load_begin(struct tx *t, struct tx_image *im, const struct tx_place *place,
+                  const double *layer_ns, struct sh_err *err);
+int tx_load_rest(struct tx *t, struct tx_image *im, tx_done_fn *fn, void *arg, struct sh_err *err);
 bool tx_image_busy(const struct tx_image *im);
 void tx_image_arrived(struct tx_image *im); /* the owner's fn calls it */
-/* Raises the tickets of what is on its way: whoever waits goes on, with garbage. */
+/* Raises the tickets of what is or was to be on its way: whoever waits goes on, with garbage. */
 void tx_image_force(struct tx *t, struct tx_image *im);
 void tx_image_fini(struct tx_image *im);
 /* The head (bytes, a multiple of nothing) that hides the copy of the rest: the least prefix for

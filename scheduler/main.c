@@ -68,6 +68,8 @@ static int serve(const struct sched_conf *c, struct sh_err *err)
         rc = sh_metrics_http_start('s', c->metrics_addr, &metrics, err);
     if (!rc)
         rc = sched_new(c, loop, &s, err);
+    if (!rc)
+        sh_loop_busy_poll(loop, c->busy_poll_us * 1000);
     if (!rc) {
         sh_metric_set(M_shunt_build_info, SH_LABELS(sh_conf_version(), ""), 1);
         SH_INFO("sched.start", "holder=%s", s->holder);

@@ -193,7 +193,7 @@ static void write_state(struct sched *s, struct model *m, const char *state)
     w->image_bytes = m->image_bytes;
     w->profile = profile_json(m);
     SH_INFO("model.state", "tenant=%s model=%s version=%u state=%s%s%s", m->tenant, m->name,
-            m->version, state, failed ? " code=" : "", w->reason_code);
+            m->version, state, w->reason_code[0] ? " code=" : "", w->reason_code);
     sched_submit(s, &OP, w, &err);
 }
 

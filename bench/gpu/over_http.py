@@ -57,7 +57,8 @@ class Served(System):
 
 def start(case, models):
     s = Served("--device=" + DEVICE, "--pool-bytes=" + POOL, "--threads=0",
-               DEBUG_COLD="true" if case["cold"] else "false", DETERMINISTIC="false")
+               DEBUG_COLD="true" if case["cold"] else "false", DETERMINISTIC="false",
+               BUSY_POLL_US=os.environ.get("SHUNT_BUSY_POLL_US", "0"))
     try:
         key = s.tenant("bench")
         for m in models:

@@ -4,6 +4,7 @@ Standard library only.
 """
 import collections
 import json
+import math
 import os
 import re
 import socket
@@ -27,6 +28,34 @@ def v2_request(key, model, name, shape, raw):
             "Content-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n"
             "Content-Length: %d\r\n\r\n" % (model, key, len(text), len(text) + len(raw)))
     return head.encode(), text + raw
+
+
+def shm_request(key, model, name, shape, region):
+    """The same with the input in a registered region."""
+    size = 4 * math.prod(shape)
+    text = json.dumps({"inputs": [{"name": name, "datatype": "FP32", "shape": shape,
+                                   "parameters": {"shared_memory_region": region,
+                                                  "shared_memory_byte_size": size}}],
+                       "parameters": {"binary_data_output": True}}).encode()
+    head = ("POST /v2/models/%s/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\n"
+            "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (model, key, len(text)))
+    return head.encode(), text
+
+
+class SharedMemory:
+    """POSIX shared memory of this process."""
+
+    def __init__(self, name, size):
+        self.key, self.path = "/" + name, "/dev/shm/" + name
+        with open(self.path, "xb") as f:
+            f.truncate(size)
+
+    def write(self, raw):
+        with open(self.path, "r+b", buffering=0) as f:
+            f.write(raw)
+
+    def close(self):
+        os.unlink(self.path)
 
 
 class Connection:

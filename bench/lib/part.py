@@ -86,6 +86,7 @@ def collect(args, what, by, measure, of=None):
                 rows.append(failed(what, by, case, e))
                 print("    ", rows[-1]["error"], file=sys.stderr)
     finally:
-        got = {"settings": vars(args), "rows": rows, **({"checks": checks} if checks else {})}
+        settings = {**vars(args), "busy_poll_us": int(os.environ.get("SHUNT_BUSY_POLL_US", 0))}
+        got = {"settings": settings, "rows": rows, **({"checks": checks} if checks else {})}
         print(json.dumps(got), flush=True)
     return 1 if any("error" in r for r in rows) or not all(c["ok"] for c in checks) else 0

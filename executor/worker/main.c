@@ -43,6 +43,7 @@ static int on_init(struct worker *w, const struct msg_wk_init *m, const int *fds
     w->ckpt_slot = m->ticket_slot;
     w->ckpt_value = m->ticket_value;
     w->stop_bound_ns = (double)m->stop_bound_us * 1e3;
+    w->busy_poll_ns = (int64_t)m->busy_poll_us * 1000;
     w->arena_bytes = m->arena_bytes;
     conf.fds = fds + 1;
     conf.n_fds = n_fds - 1;
@@ -169,6 +170,7 @@ int main(void)
         size_t n_fds = SH_WIRE_MAX_FDS;
         struct sh_msg m;
 
+        sh_wire_busy_poll(WORKER_FD, w.busy_poll_ns);
         rc = sh_wire_read_blocking(WORKER_FD, -1, &buf, &m, fds, &n_fds, &err);
         if (rc)
             break;

@@ -55,6 +55,7 @@ struct worker {
     uint32_t ckpt_slot, ckpt_value; /* ticket of this worker's checkpoints: the last value used */
     size_t arena_bytes;
     double stop_bound_ns; /* work that training may have queued on the device */
+    int64_t busy_poll_ns; /* before it sleeps for the next message */
     bool is_for_one;      /* for one run of the largest batch; WK_INIT */
     struct wk_slab slabs[WORKER_MAX_SLABS];
     size_t n_slabs;

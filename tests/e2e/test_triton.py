@@ -19,6 +19,7 @@ import packages  # noqa: E402
 packages.enter(__file__)
 import numpy as np  # noqa: E402
 import tritonclient.http as triton  # noqa: E402
+import tritonclient.utils.shared_memory as shm  # noqa: E402
 from tritonclient.utils import InferenceServerException  # noqa: E402
 
 import onnx_bytes  # noqa: E402
@@ -303,6 +304,103 @@ class Triton(Story):
                      request_compression_algorithm="gzip")
         r = self.infer("digits", self.inputs(x=self.x[:1]), response_compression_algorithm="gzip")
         self.assertEqual(r.as_numpy("logits").shape, (1, 10))
+
+    def test_shared_memory_is_off(self):
+        self.assertNotIn("system_shared_memory", self.c.get_server_metadata()["extensions"])
+        self.refused("client-shm", 501, self.c.register_system_shared_memory, "in", "/any", 4,
+                     headers=self.auth)
+        x = triton.InferInput("x", [1, 1, 8, 8], "FP32")
+        x.set_shared_memory("in", 256)
+        self.refused('no shared memory region "in"', 404, self.infer, "digits", [x])
+
+
+class SharedMemory(Story):
+    """Inputs and outputs in memory of the client, as its own helpers make and register it."""
+    @classmethod
+    def setUpClass(cls):
+        cls.s = s = System(CLIENT_SHM="any")
+        cls.addClassCleanup(s.stop)
+        cls.key, cls.other = s.tenant("vision"), s.tenant("other")
+        cls.digits = zoo("digits-cnn")
+        s.push(cls.key, "digits", cls.digits, max_batch=8)
+        cls.auth = {"Authorization": "Bearer " + cls.key}
+
+    def setUp(self):
+        self.c = triton.InferenceServerClient("127.0.0.1:%d" % self.s.port)
+        self.addCleanup(self.c.close)
+        self.addCleanup(self.c.unregister_system_shared_memory, headers=self.auth)
+        self.name = "shunt-test-%d-%s" % (os.getpid(), self._testMethodName)
+
+    def region(self, what, size):
+        """Memory of this process, registered."""
+        h = shm.create_shared_memory_region(what, "/" + self.name + what, size)
+        self.addCleanup(shm.destroy_shared_memory_region, h)
+        self.c.register_system_shared_memory(what, "/" + self.name + what, size, headers=self.auth)
+        return h
+
+    def infer(self, n, region="in", size=None, out=None):
+        x = triton.InferInput("x", [n, 1, 8, 8], "FP32")
+        x.set_shared_memory(region, size or n * 256)
+        o = triton.InferRequestedOutput("logits")
+        if out:
+            o.set_shared_memory(*out)
+        return self.c.infer("digits", [x], outputs=[o], headers=dict(self.auth))
+
+    def test_tensors_do_not_travel(self):
+        n = 4
+        x = np.random.default_rng(1).standard_normal((n, 1, 8, 8)).astype(np.float32)
+        want = alone(self.digits, {"x": x})["logits"]
+        self.assertIn("system_shared_memory", self.c.get_server_metadata()["extensions"])
+        h, out = self.region("in", n * 256), self.region("out", 4096)
+        shm.set_shared_memory_region(h, [x])
+        r = self.infer(n, out=("out", n * 40, 1024))
+        self.assertEqual(r.get_output("logits"), {
+            "name": "logits", "datatype": "FP32", "shape": [n, 10],
+            "parameters": {"shared_memory_region": "out", "shared_memory_offset": 1024,
+                           "shared_memory_byte_size": n * 40}})
+        got = shm.get_contents_as_numpy(out, np.float32, [n, 10], offset=1024)
+        self.assertLessEqual(np.abs(got - want).max(), TOLERANCE * np.ptp(want))
+        got = self.infer(n).as_numpy("logits")  # in the body, as usual
+        self.assertLessEqual(np.abs(got - want).max(), TOLERANCE * np.ptp(want))
+        self.assertEqual([(m["name"], m["byte_size"]) for m in
+                          self.c.get_system_shared_memory_status(headers=self.auth)],
+                         [("in", n * 256), ("out", 4096)])
+
+    def refused(self, text, status, call, *args, **more):
+        with self.assertRaises(InferenceServerException) as e:
+            call(*args, **more)
+        self.assertIn(text, e.exception.message())
+        self.assertEqual(e.exception.status(), str(status))
+
+    def test_mistakes_are_told(self):
+        h, name = self.region("in", 256), "/" + self.name + "in"
+        self.refused("registered otherwise", 409, self.c.register_system_shared_memory, "in", name, 8,
+                     headers=self.auth)
+        self.refused("has 256 bytes", 400, self.c.register_system_shared_memory, "b", name, 257,
+                     headers=self.auth)
+        self.refused("no shared memory", 404, self.c.register_system_shared_memory, "b", "/none", 8,
+                     headers=self.auth)
+        self.refused("need 256", 400, self.infer, 1, size=128)
+        self.refused("do not fit", 400, self.infer, 2)
+        self.refused("need 40", 400, self.infer, 1, out=("in", 8, 0))
+        self.refused("do not fit", 400, self.infer, 1, out=("in", 40, 250))
+        os.truncate("/dev/shm" + name, 16)
+        self.refused("shorter", 400, self.infer, 1)
+        os.truncate("/dev/shm" + name, 256)
+        shm.set_shared_memory_region(h, [np.zeros((1, 1, 8, 8), np.float32)])
+        self.assertEqual(self.infer(1).as_numpy("logits").shape, (1, 10))
+
+    def test_another_tenant_sees_none(self):
+        self.region("in", 256)
+        other = {"Authorization": "Bearer " + self.other}
+        self.assertEqual(self.c.get_system_shared_memory_status(headers=other), [])
+        self.refused("no shared memory region", 404, self.c.get_system_shared_memory_status, "in",
+                     headers=other)
+        self.c.unregister_system_shared_memory(headers=other)
+        self.c.unregister_system_shared_memory("in", headers=other)
+        self.assertEqual(len(self.c.get_system_shared_memory_status(headers=self.auth)), 1)
+        self.c.unregister_system_shared_memory("in", headers=self.auth)
+        self.refused("no shared memory region", 404, self.infer, 1)
 
 
 if __name__ == "__main__":

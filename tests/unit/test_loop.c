@@ -383,6 +383,54 @@ static void a_thousand_timers_keep_their_order(void **state)
         sh_timer_del(t[i]);
 }
 
+static void count_hook(struct sh_loop *l, void *arg)
+{
+    struct world *w = arg;
+
+    (void)l;
+    w->other_calls++;
+}
+
+static void read_and_count(struct sh_loop *l, int fd, unsigned events, void *arg)
+{
+    char c[64];
+
+    while (recv(fd, c, sizeof(c), MSG_DONTWAIT) > 0)
+        ;
+    count_io(l, fd, events, arg);
+}
+
+static int64_t thread_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return t.tv_sec * 1000 * MS + t.tv_nsec;
+}
+
+static void after_an_event_the_loop_polls_and_timers_keep_their_time(void **state)
+{
+    struct world *w = *state;
+    int64_t end = sh_clock_ns() + LONG_NS, cpu = thread_ns(), begin;
+
+    sh_loop_busy_poll(w->loop, 20 * MS);
+    assert_ok(sh_io_add(w->loop, w->fd[0][0], SH_IO_READ, read_and_count, w, &w->io[0], NULL));
+    while (thread_ns() - cpu < 5 * MS && sh_clock_ns() < end) {
+        assert_int_equal(write(w->fd[0][1], "x", 1), 1);
+        assert_ok(sh_loop_once(w->loop, -1, NULL));
+        assert_ok(sh_loop_once(w->loop, 5 * MS, NULL)); /* polls: nothing comes */
+    }
+    assert_true(thread_ns() - cpu >= 5 * MS);
+    assert_true(w->calls > 0);
+    begin = sh_clock_ns();
+    assert_int_equal(write(w->fd[0][1], "x", 1), 1);
+    assert_ok(sh_loop_once(w->loop, -1, NULL));
+    assert_ok(sh_timer_add(w->loop, 30 * MS, 0, count_hook, w, &w->timer[0], NULL));
+    while (w->other_calls == 0)
+        assert_ok(sh_loop_once(w->loop, -1, NULL)); /* polls, then sleeps */
+    assert_true(sh_clock_ns() - begin >= 30 * MS);
+}
+
 static void the_loop_sleeps_until_the_next_timer(void **state)
 {
     struct world *w = *state;
@@ -446,14 +494,6 @@ static void *stop_it(void *arg)
 {
     sh_loop_stop(arg);
     return NULL;
-}
-
-static void count_hook(struct sh_loop *l, void *arg)
-{
-    struct world *w = arg;
-
-    (void)l;
-    w->other_calls++;
 }
 
 static void another_thread_can_stop_the_loop(void **state)
@@ -595,6 +635,7 @@ int main(void)
         TEST(a_timer_may_remove_itself_and_the_others),
         TEST(a_thousand_timers_keep_their_order),
         TEST(the_loop_sleeps_until_the_next_timer),
+        TEST(after_an_event_the_loop_polls_and_timers_keep_their_time),
         TEST(no_wake_up_is_lost),
         TEST(another_thread_can_stop_the_loop),
         TEST(the_hook_before_sleeping_may_wake_the_loop),

@@ -144,6 +144,13 @@ static void on_arrived(void *arg)
     tx_image_arrived(&r->im);
 }
 
+static int load(struct rig *r, const struct tx_place *at)
+{
+    int rc = tx_load_begin(r->tx, &r->im, at, r->ns, NULL);
+
+    return rc ? rc : tx_load_rest(r->tx, &r->im, on_arrived, r, NULL);
+}
+
 static unsigned char byte_at(struct rig *r, size_t off)
 {
     unsigned char b = 0;
@@ -160,7 +167,7 @@ static struct tx_place relocate(struct rig *r, struct space_range *wall)
     struct space_range high;
 
     assert_int_equal(at.off, 0);
-    assert_ok(tx_load(r->tx, &r->im, &at, r->ns, on_arrived, r, NULL));
+    assert_ok(load(r, &at));
     pass(r);
     residency_truncate(space_residency(r->space), r->image, 1);
     high = take(r, 4, MINE); /* from the far end: 4 to 7 */
@@ -181,7 +188,7 @@ static void a_head_that_moves_has_a_ticket_that_comes_after_it(void **state)
     assert_true(at.moved);
     assert_int_equal(at.off, 4 * DEV_BLOCK);
     assert_int_equal(at.resident, DEV_BLOCK);
-    assert_ok(tx_load(r->tx, &r->im, &at, r->ns, on_arrived, r, NULL));
+    assert_ok(load(r, &at));
     head = r->im.groups[0];
     assert_int_equal(head.end_layer, 1); /* it misses nothing */
     assert_int_equal(head.ticket_slot, TX_SLOT_IMAGE);
@@ -201,7 +208,7 @@ static void an_image_that_only_moves_is_one_group_with_a_ticket(void **state)
     const struct tx_place at = {.off = 0, .resident = BYTES, .moved = true};
 
     hold_lane(r);
-    assert_ok(tx_load(r->tx, &r->im, &at, r->ns, on_arrived, r, NULL));
+    assert_ok(load(r, &at));
     assert_true(tx_image_busy(&r->im));
     assert_int_equal(r->im.n_groups, 1);
     assert_int_equal(r->im.groups[0].end_layer, 4);
@@ -233,7 +240,7 @@ static void a_move_that_cannot_be_noted_leaves_blocks_that_are_scrubbed_behind_i
     struct space_range high, wall, a;
     struct tx_place at = place(r);
 
-    assert_ok(tx_load(r->tx, &r->im, &at, r->ns, on_arrived, r, NULL));
+    assert_ok(load(r, &at));
     pass(r);
     residency_truncate(space_residency(r->space), r->image, 1);
     high = take(r, 4, MINE);
@@ -321,7 +328,7 @@ static void behind_the_end_of_an_image_nothing_of_others_is_left(void **state)
     assert_ok(dev_fill(r->dev, 0, 0x77, N_BLOCKS * DEV_BLOCK, NULL));
     space_give(r->space, &a, THEIRS);
     at = place(r);
-    assert_ok(tx_load(r->tx, &r->im, &at, r->ns, on_arrived, r, NULL));
+    assert_ok(load(r, &at));
     pass(r);
     assert_int_equal(byte_at(r, at.off + BYTES - 1), 0xA5);
     assert_int_equal(byte_at(r, at.off + BYTES), 0);

@@ -95,6 +95,13 @@ static void on_arrived(void *arg)
     tx_image_arrived(&r->im);
 }
 
+static int load(struct rig *r, const struct tx_place *at)
+{
+    int rc = tx_load_begin(r->tx, &r->im, at, r->ns, NULL);
+
+    return rc ? rc : tx_load_rest(r->tx, &r->im, on_arrived, r, NULL);
+}
+
 static void rig_open(struct rig *r, double gb_per_s)
 {
     const struct dev_mem_conf c = {
@@ -164,7 +171,7 @@ static void an_image_arrives_whole_and_its_tickets_with_it(void **state)
 
     (void)state;
     rig_open(&r, 0);
-    assert_ok(tx_load(r.tx, &r.im, &(struct tx_place){.off = 4096}, r.ns, on_arrived, &r, NULL));
+    assert_ok(load(&r, &(struct tx_place){.off = 4096}));
     assert_true(tx_image_busy(&r.im));
     assert_true(r.im.n_groups >= 1);
     assert_int_equal(r.im.groups[r.im.n_groups - 1].end_layer, N_LAYERS);
@@ -176,6 +183,38 @@ static void an_image_arrives_whole_and_its_tickets_with_it(void **state)
     rig_close(&r);
 }
 
+/* A run is told of the tickets while the lane is given the rest. */
+static void all_tickets_are_known_before_the_rest_is_sent(void **state)
+{
+    struct rig r;
+    uint32_t first, n = 0;
+
+    (void)state;
+    rig_open(&r, 0);
+    first = r.im.value + 1;
+    assert_ok(tx_load_begin(r.tx, &r.im, &(struct tx_place){0}, r.ns, NULL));
+    assert_true(tx_image_busy(&r.im));
+    for (uint32_t i = 0; i < r.im.n_groups; i++) /* layers without weights wait for nothing */
+        if (r.im.groups[i].ticket_slot == TX_SLOT_IMAGE)
+            assert_int_equal(r.im.groups[i].ticket_value, first + n++);
+    assert_true(n > 1);
+    while (dev_ticket_value(r.mem, TX_SLOT_IMAGE) != first)
+        assert_ok(sh_loop_once(r.loop, 1000000, NULL));
+    assert_int_equal(r.arrived, 0);
+    assert_ok(tx_load_rest(r.tx, &r.im, on_arrived, &r, NULL));
+    wait_for(&r, &r.arrived);
+    assert_int_equal(dev_ticket_value(r.mem, TX_SLOT_IMAGE), first + n - 1);
+    rig_close(&r);
+    rig_open(&r, 0);
+    assert_ok(tx_load_begin(r.tx, &r.im, &(struct tx_place){0}, r.ns, NULL));
+    r.im.off = dev_mem_bytes(r.mem); /* outside of the arena */
+    assert_true(tx_load_rest(r.tx, &r.im, on_arrived, &r, NULL) != SH_OK);
+    assert_false(tx_image_busy(&r.im));
+    tx_image_force(r.tx, &r.im);
+    assert_int_equal(dev_ticket_value(r.mem, TX_SLOT_IMAGE), r.im.value);
+    rig_close(&r);
+}
+
 static void only_what_is_missing_is_copied(void **state)
 {
     struct rig r;
@@ -184,12 +223,11 @@ static void only_what_is_missing_is_copied(void **state)
     (void)state;
     rig_open(&r, 0);
     resident = r.ends[10] + 100; /* in the middle of a layer */
-    assert_ok(tx_load(r.tx, &r.im, &(struct tx_place){0}, r.ns, on_arrived, &r, NULL));
+    assert_ok(load(&r, &(struct tx_place){0}));
     wait_for(&r, &r.arrived);
     memset(r.host, 0xEE, (size_t)resident); /* must not travel again */
     r.arrived = 0;
-    assert_ok(
-        tx_load(r.tx, &r.im, &(struct tx_place){.resident = resident}, r.ns, on_arrived, &r, NULL));
+    assert_ok(load(&r, &(struct tx_place){.resident = resident}));
     assert_int_equal(r.im.groups[0].ticket_slot, TX_NO_TICKET); /* the resident head */
     wait_for(&r, &r.arrived);
     read_back(&r, 0);
@@ -207,7 +245,7 @@ static void forcing_an_image_frees_its_waiters_and_nobody_elses(void **state)
     (void)state;
     rig_open(&r, 0.02); /* 0.7 MB: 35 ms */
     other = dev_ticket_value(r.mem, TX_SLOT_IMAGE + 1);
-    assert_ok(tx_load(r.tx, &r.im, &(struct tx_place){0}, r.ns, on_arrived, &r, NULL));
+    assert_ok(load(&r, &(struct tx_place){0}));
     tx_image_force(r.tx, &r.im);
     assert_int_equal(dev_ticket_value(r.mem, TX_SLOT_IMAGE), r.im.value);
     assert_int_equal(dev_ticket_value(r.mem, TX_SLOT_IMAGE + 1), other);
@@ -257,6 +295,7 @@ int main(void)
         cmocka_unit_test(the_modes_for_comparison_are_what_their_names_say),
         cmocka_unit_test(an_unknown_mode_names_the_ones_there_are),
         cmocka_unit_test(an_image_arrives_whole_and_its_tickets_with_it),
+        cmocka_unit_test(all_tickets_are_known_before_the_rest_is_sent),
         cmocka_unit_test(only_what_is_missing_is_copied),
         cmocka_unit_test(forcing_an_image_frees_its_waiters_and_nobody_elses),
         cmocka_unit_test(a_forgotten_mark_calls_nobody),
