@@ -172,7 +172,7 @@ class System:
     def __init__(self, *options):
         self.options = options
         self.dir = tempfile.mkdtemp(prefix="shunt-infer-")
-        sql("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+        sql("SET client_min_messages = error; DROP SCHEMA public CASCADE; CREATE SCHEMA public")
         subprocess.run([os.path.join(BIN, "shunt-scheduler"), "--migrate-only", "--db-url", URL,
                         "--migrations-dir", os.path.join(wire.ROOT, "migrations")], check=True,
                        stdout=subprocess.DEVNULL)
@@ -455,7 +455,9 @@ class Infer(Case):
         self.refused(400, r'"y" is asked for twice', body(outputs=[{"name": "y"}] * 2))
         self.refused(400, r'"colour" is not a known field', body(colour=1))
         self.refused(400, r'"inputs" is missing', {})
-        self.refused(422, r"shared memory", change(0, parameters={"shared_memory_region": "a"}))
+        b = change(0, parameters={"shared_memory_region": "a", "shared_memory_byte_size": 32})
+        del b["inputs"][0]["data"]
+        self.refused(404, r'no shared memory region "a"', b)
         self.refused(400, r"timeout", body(parameters={"timeout": -1}))
         self.refused(400, r"reserved", body(parameters={"triton_x": 1}))
         self.assertFalse(self.s.played.wait("INFER_READY", timeout=0))
