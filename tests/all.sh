@@ -27,11 +27,12 @@ logs=build/test-logs
 mkdir -p "$logs"
 passed=0
 failed=()
+running=''
 report() {
     if [ ${#failed[@]} -gt 0 ]; then
         tests/summary.sh 50 "${failed[@]/#/$logs/}"
     fi
-    echo "$passed passed, ${#failed[@]} failed${failed[*]:+: ${failed[*]%.log}; logs: $logs}"
+    echo "$passed passed, ${#failed[@]} failed${failed[*]:+: ${failed[*]%.log}; logs: $logs}${running:+; ended in $running}"
 }
 trap report EXIT
 trap 'exit 130' INT
@@ -43,6 +44,7 @@ for s in "${steps[@]}"; do
         exit 2
     fi
     printf '%-9s ... ' "$s"
+    running=$s
     if ${what[$s]} >"$logs/$s.log" 2>&1 </dev/null; then
         passed=$((passed + 1))
         skipped=$(sed -n 's/^skip: */  skipped: /p' "$logs/$s.log")
@@ -51,5 +53,6 @@ for s in "${steps[@]}"; do
         failed+=("$s.log")
         printf 'FAILED %4d s\n' $((SECONDS - begin))
     fi
+    running=''
 done
 [ "$passed" -eq ${#steps[@]} ]

@@ -16,9 +16,12 @@ for log in "$@"; do
         -e 'File "[^"]*/tests/[^"]*", line' \
         -e '^ *\|? *FAIL  |exit status [1-9]' \
         -e 'ERROR: [A-Za-z]*Sanitizer|SUMMARY: [A-Za-z]*Sanitizer|: runtime error: ' \
-        -e '(error|Error): |undefined reference|\*\*\* ' \
+        -e '(error|Error): |undefined reference' \
         -- "$log" | grep -avE 'listed below|ts=20[0-9-]+T' | cut -c 1-240 | awk '!seen[$0]++')
-    [ -n "$found" ] || found=$(tail -n 20 "$log" | cut -c 1-240)
+    # What has a form of its own (lint, a step that could not begin) is shown as it is.
+    if [ -z "$found" ] || ! grep -qv '^FAIL ' <<<"$found"; then
+        found=$({ grep -aA 8 '^FAIL ' "$log" || tail -n 20 "$log"; } | cut -c 1-240)
+    fi
     n=$(wc -l <<<"$found")
     head -n "$each" <<<"$found" | sed 's/^/    /'
     [ "$n" -le "$each" ] || echo "    ... and $((n - each)) more"
