@@ -32,7 +32,8 @@ report() {
     if [ ${#failed[@]} -gt 0 ]; then
         tests/summary.sh 50 "${failed[@]/#/$logs/}"
     fi
-    echo "$passed passed, ${#failed[@]} failed${failed[*]:+: ${failed[*]%.log}; logs: $logs}${running:+; ended in $running}"
+    printf '%d passed, %d failed%s%s\n' "$passed" ${#failed[@]} \
+        "${failed[*]:+: ${failed[*]%.log}; logs: $logs}" "${running:+; ended in $running}"
 }
 trap report EXIT
 trap 'exit 130' INT
