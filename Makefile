@@ -244,6 +244,8 @@ bench: $(BUILD)/bench/group $(BIN) $(PLUGINS) ## switch latency and the grouping
 
 $(BUILD)/bench/group: $(BUILD)/bench/group.o $(BUILD)/executor/group.o $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
+$(BUILD)/bench/wire: $(BUILD)/bench/wire.o $(common)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
 $(BUILD)/bench/http: $(BUILD)/bench/http.o
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lmicrohttpd -lpthread
 

@@ -509,7 +509,8 @@ int link_start(struct api *a, struct link **out, struct sh_err *err)
                                 .on_msg = on_scheduler_msg,
                                 .on_down = on_scheduler_down,
                                 .arg = l,
-                                .max_silence_ms = a->conf->scheduler_silence_ms};
+                                .max_silence_ms = a->conf->scheduler_silence_ms,
+                                .keys = a->link_keys};
     int rc;
 
     *out = NULL;

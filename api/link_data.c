@@ -143,7 +143,10 @@ static void remove_exec(struct link *l, struct link_exec *e)
 static int add_exec(struct link *l, const struct msg_exec_up *m, struct sh_err *err)
 {
     struct link_exec *e;
-    struct sh_link_handler h = {on_exec_up, on_exec_msg, on_exec_down, NULL};
+    struct sh_link_handler h = {.on_up = on_exec_up,
+                                .on_msg = on_exec_msg,
+                                .on_down = on_exec_down,
+                                .keys = l->api->link_keys};
     int rc;
 
     if (l->n_execs == LINK_MAX_EXECUTORS)

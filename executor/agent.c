@@ -280,7 +280,8 @@ int agent_new(struct exec *x, struct agent **out, struct sh_err *err)
                                 .on_msg = on_msg,
                                 .on_down = on_down,
                                 .arg = a,
-                                .max_silence_ms = x->conf->scheduler_silence_ms};
+                                .max_silence_ms = x->conf->scheduler_silence_ms,
+                                .keys = x->link_keys};
     int rc;
 
     *out = NULL;

@@ -1021,6 +1021,25 @@ class Scheduler(Case):
             if a[0] == "start" else []
         return own + [os.environ["SHUNT_PG_BIN"] + "/pg_ctl", "-D", data, "-w", "-s"] + more + list(a)
 
+    def test_a_killed_leader_takes_the_usage_of_a_moment_along_and_no_more(self):
+        self.start()
+        e, a = self.ready_executor(), self.api()
+        done = []
+        for rid in range(1, 61):
+            a.open(rid)
+            a.ready(rid)
+            e.done(wait("a run", lambda: len(e.all("RUN")) == rid and e.all("RUN")[-1]))
+            done.append(time.monotonic())
+            time.sleep(0.1)
+        killed = time.monotonic()
+        self.procs[0].kill()
+        self.procs[0].wait(10)
+        # A second, the time of a write, and what a busy machine adds.
+        safe = sum(t < killed - 4 for t in done)
+        self.assertGreater(safe, 10)
+        counted = int(sql("SELECT coalesce(sum(requests), 0) FROM usage"))
+        self.assertTrue(safe <= counted <= 60, (safe, counted))
+
     @unittest.skipUnless(os.environ.get("SHUNT_PG_DATA"), "needs the PostgreSQL of tests/pg.sh")
     def test_requests_go_on_without_the_database_and_nothing_is_lost(self):
         self.start()
