@@ -459,7 +459,7 @@ class Infer(Case):
         self.refused(400, r'"inputs" is missing', {})
         b = change(0, parameters={"shared_memory_region": "a", "shared_memory_byte_size": 32})
         del b["inputs"][0]["data"]
-        self.refused(404, r'no shared memory region "a"', b)
+        self.refused(422, r"client-shm", b)
         self.refused(400, r"timeout", body(parameters={"timeout": -1}))
         self.refused(400, r"reserved", body(parameters={"triton_x": 1}))
         self.assertFalse(self.s.played.wait("INFER_READY", timeout=0))
