@@ -155,7 +155,7 @@ int part_open(const char *state_dir, const struct part_key *k, uint64_t from, in
         else
             rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not create a file for the upload");
     } else if (!part_is_at(*fd, *path)) { /* removed between the two calls, or put in its place */
-        rc = SH_FAIL(err, SH_E_UNAVAILABLE, "this file was complete or removed just now; try again");
+        rc = SH_FAIL(err, SH_E_UNAVAILABLE, "the part was finished or removed just now; try again");
     } else if ((uint64_t)st.st_size < from) {
         *have = (uint64_t)st.st_size;
         if (st.st_size == 0)
