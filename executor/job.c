@@ -242,7 +242,6 @@ int job_check_fits(struct job *j, struct sh_err *err)
 {
     uint64_t pool = dev_mem_bytes(j->x->mem);
     uint64_t need = SH_ALIGN_UP(j->state_bytes, DEV_BLOCK) + SH_ALIGN_UP(j->ws_bytes, DEV_BLOCK);
-
     int rc;
 
     if (need > pool)
