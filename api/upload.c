@@ -194,7 +194,7 @@ static int open_for(struct api_req *q, struct upload *u, const struct store_slot
 
     if (q->route->body == BODY_FILE || !part_digest(q->h.content_digest, k.digest))
         return open_file(u, err);
-    rc = part_survey(state_dir, &k, &others, err);
+    rc = part_survey(state_dir, &k, &others, u->from ? err : NULL);
     u->room_bytes -= others.bytes;
     if (!rc && !u->from && others.n >= PART_MAX)
         return open_file(u, err);
