@@ -201,14 +201,14 @@ clean: ## remove what was built, and .shunt/ if the demo made it
 demo: build ## the whole system tells its story; the summary is in .shunt/demo.json
 	@deploy/demo.sh
 
-e2e: all ## stories with real daemons, one after the other; STORIES names some
+e2e: all ## stories with real daemons, two at a time; STORIES names some
 	@SOAK_SECONDS=$${SOAK_SECONDS:-15} tests/e2e/run.sh $(STORIES)
 
 soak: all ## 16 clients beside a training job for a minute (SOAK_SECONDS); prints latencies and memory
 	@tests/e2e/test_soak.py -v
 
 test: build ## all checks: lint, unit, device, database, golden, end to end
-	@tests/all.sh
+	+@tests/all.sh # the plus: its makes share the job server, and build with all cores
 
 unit: $(UNIT_BIN) ## unit tests; no GPU, no database
 	@tests/run_unit.sh $(UNIT_BIN)

@@ -12,6 +12,7 @@
 
 #include "common/clock.h"
 #include "common/hash.h"
+#include "common/io.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/wire_keys.h"
@@ -264,7 +265,7 @@ static void make_key(char *path, struct sh_err *err)
     must(fd < 0 ? SH_FAIL_ERRNO(err, SH_E_IO, "could not make a key file") : SH_OK, err);
     must(sh_random(raw, sizeof(raw), err), err);
     sh_hex(raw, sizeof(raw), hex);
-    if (write(fd, hex, sizeof(hex) - 1) != (ssize_t)sizeof(hex) - 1)
+    if (!sh_write_all(fd, hex, sizeof(hex) - 1))
         must(SH_FAIL_ERRNO(err, SH_E_IO, "could not write a key file"), err);
     close(fd);
 }

@@ -2,6 +2,7 @@
 #include "common/wire_keys.h"
 
 #include "common/hash.h"
+#include "common/io.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
@@ -138,7 +139,7 @@ static int read_keys(const char *path, struct sh_wire__key *keys, size_t *n, str
     rc = check_file(&st, err);
     if (rc)
         goto out;
-    len = read(fd, text, MAX_FILE_BYTES);
+    len = sh_read_all(fd, text, MAX_FILE_BYTES);
     if (len < 0) {
         rc = SH_FAIL_ERRNO(err, SH_E_INVALID, "it could not be read");
         goto out;

@@ -344,8 +344,8 @@ static void try_all(struct world *w)
         struct store_sweep x = step(w, KINDS[i], 100);
 
         assert_string_equal(x.part.did, "busy");
-        assert_false(x.more); /* the next round, not the next turn */
-        assert_true(sh_clock_ns() - before < SECOND);
+        assert_false(x.more);                              /* the next round, not the next turn */
+        assert_true(sh_clock_ns() - before < 30 * SECOND); /* not until the limit of a call */
     }
     /* Nobody waits for what could not be had, and what is old goes all the same. */
     run(w->a, "INSERT INTO job_event (job_id, to_state) VALUES (2, 'RUNNING')");

@@ -311,7 +311,7 @@ class BadInput(Story):
         self.bad_infer(400, "INVALID", '"colour" is not a known field', self.good, colour=1)
         self.bad_infer(400, "INVALID", "id", self.good, id=7)
         self.bad_infer(400, "INVALID", "timeout", self.good, parameters={"timeout": "soon"})
-        self.bad_infer(422, "UNSUPPORTED", "shared memory", self.changed(
+        self.bad_infer(400, "INVALID", "shared_memory_byte_size", self.changed(
             0, parameters={"shared_memory_region": "r"}))
 
     def binary(self, sizes=(16, 16), raw=None, length=None, **fields):

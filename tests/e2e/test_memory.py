@@ -108,7 +108,7 @@ class Memory(Story):
         def failed():
             v = self.s.call("GET", at, key=key).json
             return v["state"] == "FAILED" and v
-        v = until("it is refused", failed, 20)
+        v = until("it is refused", failed)
         self.assertEqual(v["reason_code"], "QUOTA", v)
         self.assertIn("gpu_memory_max_bytes", v["reason"])
         self.refused_for_good(key, "larger", "QUOTA")
