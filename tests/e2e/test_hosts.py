@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -351,9 +352,10 @@ class Hosts(Story):
         os.chmod(f.name, 0o755)
         self.start(programs=programs)
         until("it imports", lambda: os.path.exists(child) and open(child).read())
-        self.remote.terminate()
-        self.assertEqual(self.remote.wait(10), 0)
-        self.remote = None
+        remote, began = self.remote, time.monotonic()
+        self.end()
+        self.assertEqual(remote.returncode, 0)
+        self.assertLess(time.monotonic() - began, 20)
         with self.assertRaises(ProcessLookupError):
             os.kill(int(open(child).read()), 0)
 
