@@ -41,7 +41,8 @@ static void send_batch_start(struct sched *s, const struct job *j, struct exec *
                                                     .spec = o->spec,
                                                     .dir = dir,
                                                     .resume_step = o->resume_step,
-                                                    .resume_digest = o->resume_digest}});
+                                                    .resume_digest = o->resume_digest,
+                                                    .about = o->about}});
 }
 
 static void send_start(struct sched *s, struct job *j, struct exec *e,
@@ -71,7 +72,8 @@ static void send_start(struct sched *s, struct job *j, struct exec *e,
                                                               .spec = o->spec,
                                                               .dir = dir,
                                                               .resume = o->resume,
-                                                              .resume_step = o->resume_step}});
+                                                              .resume_step = o->resume_step,
+                                                              .about = o->about}});
 }
 
 static void on_started(void *ctx, void *arg, int rc, const struct sh_err *err)
