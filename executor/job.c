@@ -267,7 +267,7 @@ static void say_built(struct job *j)
             values += (int64_t)(j->tensors[i].bytes / sh_dtype_bytes(j->tensors[i].dtype));
     }
     job_log_say(j->log,
-                "compiled in %.2f s: precision %s, batch %u, %" PRId64 " steps, %" PRId64
+                "compiled in %.3g s: precision %s, batch %u, %" PRId64 " steps, %" PRId64
                 " parameters; on the device %.1f MiB of state and %.1f MiB for a batch",
                 (double)(sh_clock_ns() - j->compile_ns) / 1e9, j->precision, j->batch, j->steps,
                 values, (double)j->state_bytes / 1048576, (double)j->ws_bytes / 1048576);

@@ -271,7 +271,7 @@ struct job_log *job_log_open(struct exec *x, const struct job_log_conf *c)
     if (rc)
         return NULL;
     *l = (struct job_log){.x = x, .job = c->job, .attempt = c->attempt, .unit = c->unit};
-    l->opened_ns = l->sent_ns = sh_clock_ns();
+    l->opened_ns = sh_clock_ns();
     sh_buf_init(&l->waiting, WAITING_MAX);
     sh_buf_init(&l->text, WAITING_MAX + LINE_MAX_BYTES);
     x->n_job_logs++;
