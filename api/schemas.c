@@ -21,7 +21,7 @@
 #define QUEUE_STATE "{'enum':['OPEN','HELD','DRAINING']}"
 #define NUM0 "{'type':['number','null']}"
 #define RATE(what)                                                                                 \
-    "{'type':['number','null'],'description':'" what " a second of time on the device, as last "      \
+    "{'type':['number','null'],'description':'" what " a second of time on the device, as last "   \
     "reported while it runs; else null'}"
 #define BOOL "{'type':'boolean'}"
 #define RANGE(type, min, max) "{'type':'" type "','minimum':" min ",'maximum':" max "}"
@@ -346,8 +346,8 @@ const struct path_param API_PATH_PARAMS[] = {
     {"array", "number of the array of jobs", RANGE("integer", "1", "9223372036854775807")},
     {"job", "number of the job", RANGE("integer", "1", "9223372036854775807")},
     {"digest", "SHA-256, hex", "{'type':'string','pattern':'^[0-9a-f]{64}$'}"},
-    {"file", "name in the folder of the job", "{'type':'string','pattern':'^(losses[.]json|log[.]txt|"
-     "final[.]safetensors|trained[.]onnx|result[.]safetensors|"
+    {"file", "name in the folder of the job", "{'type':'string','pattern':'^(losses[.]json|"
+     "log[.]txt|final[.]safetensors|trained[.]onnx|result[.]safetensors|"
      "ckpt-(0|[1-9][0-9]{0,17})[.]safetensors)$'}"},
 };
 /* clang-format on */

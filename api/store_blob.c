@@ -61,8 +61,10 @@ int store_blob_used(struct db *db, const char *path, bool *out, struct sh_err *e
 int store_job_owned(struct db *db, const struct store_owner *o, bool *out, struct sh_err *err)
 {
     struct db_res *res = NULL;
-    int rc = db_exec(db, &JOB_OWNED, (const char *[]){o->job, o->executor, o->attempt, o->is_late ? "true" : "false"},
-                     &res, err);
+    int rc =
+        db_exec(db, &JOB_OWNED,
+                (const char *[]){o->job, o->executor, o->attempt, o->is_late ? "true" : "false"},
+                &res, err);
 
     *out = !rc && db_rows(res) > 0;
     db_res_free(res);

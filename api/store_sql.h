@@ -90,9 +90,9 @@
     "ds.name, 'eval_dataset', es.name, 'spec', " j ".spec, 'client_token', " j                     \
     ".client_token, 'attempt', " j ".attempt, 'max_attempts', " j ".max_attempts, 'executor', "    \
     j ".executor, 'step', " j ".step, 'steps', " j ".steps, 'loss', " j                            \
-    ".loss, 'samples_per_s', " SQL_SAMPLES_RATE(j) ", 'steps_per_s', " SQL_SAMPLES_RATE(j) " / "    \
+    ".loss, 'samples_per_s', " SQL_SAMPLES_RATE(j) ", 'steps_per_s', " SQL_SAMPLES_RATE(j) " / "   \
     "CASE WHEN " j ".kind = 'training' THEN coalesce((" j ".spec ->> 'batch')::float8, "           \
-    SQL_NUMBER(JOBSPEC_BATCH) ") ELSE 1 END, 'steps_redone', " j                                          \
+    SQL_NUMBER(JOBSPEC_BATCH) ") ELSE 1 END, 'steps_redone', " j                                   \
     ".steps_redone, 'preemptions', " j ".preemptions, 'busy_ns', " j ".busy_ns, 'result', " j      \
     ".result, 'result_version', rv.version, 'error_code', " j ".error_code, 'error', " j           \
     ".error, 'created_at', " SQL_TIME(j ".created_at") ", 'started_at', " SQL_TIME(j               \

@@ -490,8 +490,8 @@ static void on_eval(void *arg, const struct eval_result *r, const struct sh_err 
     f->has_result = true;
     if (isfinite(r->accuracy))
         snprintf(accuracy, sizeof(accuracy), "accuracy %.6g, ", r->accuracy);
-    job_log_say(f->job->log, "evaluated on %" PRId64 " samples: %sloss %.6g", r->n_samples, accuracy,
-                r->loss);
+    job_log_say(f->job->log, "evaluated on %" PRId64 " samples: %sloss %.6g", r->n_samples,
+                accuracy, r->loss);
     succeed(f);
 }
 

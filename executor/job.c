@@ -122,7 +122,8 @@ int job_new(struct exec *x, const struct msg_job_start *m, struct job **out, str
     if (!rc)
         rc = make_dir(j->dir, err);
     if (!rc)
-        j->log = job_log_open(x, &(struct job_log_conf){m->job, m->attempt, j->dir, m->about, "step"});
+        j->log =
+            job_log_open(x, &(struct job_log_conf){m->job, m->attempt, j->dir, m->about, "step"});
     if (!rc)
         rc = want_blobs(j, m, err);
     if (rc) {
@@ -260,8 +261,7 @@ static void say_built(struct job *j)
     int64_t values = 0;
 
     for (size_t i = 0; i < j->n_tensors; i++) {
-        const char *kind =
-            json_string_value(json_object_get(json_array_get(j->table, i), "kind"));
+        const char *kind = json_string_value(json_object_get(json_array_get(j->table, i), "kind"));
 
         if (kind && strcmp(kind, "param") == 0)
             values += (int64_t)(j->tensors[i].bytes / sh_dtype_bytes(j->tensors[i].dtype));

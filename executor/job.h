@@ -113,8 +113,8 @@ int job_new(struct exec *x, const struct msg_job_start *m, struct job **out, str
 void job_free(struct job *j);
 void job_fill_state(const struct job *j, struct msg_job_state *out);
 void job_say_progress(struct job *j, bool is_last); /* a line of its log, if one is due */
-void job_report(struct job *j);            /* JOB_STATE now */
-void job_report_checkpoint(struct job *j); /* the newest on disk, if any */
+void job_report(struct job *j);                     /* JOB_STATE now */
+void job_report_checkpoint(struct job *j);          /* the newest on disk, if any */
 /* Answers the client's wish for a checkpoint, and forgets it. why: NULL, or why there is none. */
 void job_report_saved(struct job *j, const struct sh_err *why);
 void job_set_phase(struct job *j, enum msg_job_phase p); /* reports what must not wait */

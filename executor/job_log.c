@@ -48,7 +48,7 @@ struct job_log {
     int64_t job, opened_ns;
     uint32_t attempt;
     const char *unit;
-    char *path; /* OWNED */
+    char *path;                  /* OWNED */
     struct sh_buf waiting, text; /* text: the thread's while is_writing */
     size_t n_lost, n_told;       /* lines; told: of them, in text */
     struct writing writing;
@@ -197,8 +197,8 @@ static void on_fetched(struct haul_task *t)
 
 static int begin_far(struct job_log *l)
 {
-    if (push_own_dir(l->x, &l->dir, NULL) || sh_asprintf(NULL, &l->path, "%s/%s", l->dir,
-                                                         JOB_LOG_NAME))
+    if (push_own_dir(l->x, &l->dir, NULL) ||
+        sh_asprintf(NULL, &l->path, "%s/%s", l->dir, JOB_LOG_NAME))
         return SH_E_NOMEM;
     l->fetch.log = l;
     l->fetch.task.work = work_fetch;
@@ -333,8 +333,8 @@ void job_log_progress(struct job_log *l, const struct msg_job_state *now, int64_
     else
         snprintf(rate, sizeof(rate), "%.4g samples/s", per_s);
     fold(l, now, ns, away);
-    job_log_say(l, "%s %" PRId64 " of %" PRId64 "%s, %s%s", l->unit, now->step,
-                now->steps, loss, rate, away);
+    job_log_say(l, "%s %" PRId64 " of %" PRId64 "%s, %s%s", l->unit, now->step, now->steps, loss,
+                rate, away);
     l->pace = (struct pace){at, done, now->busy_ns, now->preemptions, true, is_last};
 }
 
@@ -344,11 +344,13 @@ void job_log_end(struct job_log *l, const struct msg_job_state *said)
 
     switch (said->state) {
     case MSG_JOB_DONE:
-        job_log_say(l, "ended: it has succeeded (redone steps %" PRId64 ", preemptions %" PRId64 ")",
+        job_log_say(l,
+                    "ended: it has succeeded (redone steps %" PRId64 ", preemptions %" PRId64 ")",
                     said->redone, said->preemptions);
         break;
     case MSG_JOB_SUSPENDED:
-        job_log_say(l, "leaves this executor at %s %" PRId64 " of %" PRId64
+        job_log_say(l,
+                    "leaves this executor at %s %" PRId64 " of %" PRId64
                     "; what is done is kept, and it can go on from there",
                     unit, said->step, said->steps);
         break;

@@ -103,9 +103,9 @@ static int start_details(struct db *db, const struct store_start *s, char missin
     struct db_res *r = NULL;
     int rc = db_exec(db, &START_DETAILS, (const char *const[]){store__i64(&id, s->job)}, &r, err);
     static const size_t COLUMN[] = {0, 1, 2, 3, 4, 5, 6, 14, 15, 16, 17};
-    char **const texts[] = {&o->tenant, &o->model,  &o->package, &o->dataset, &o->eval_dataset,
-                            &o->spec,   &o->resume, &o->inputs,  &o->outputs, &o->resume_digest,
-                            &o->about};
+    char **const texts[] = {&o->tenant,       &o->model,         &o->package, &o->dataset,
+                            &o->eval_dataset, &o->spec,          &o->resume,  &o->inputs,
+                            &o->outputs,      &o->resume_digest, &o->about};
 
     start_out_clear(o);
     if (!rc && db_rows(r) == 0)

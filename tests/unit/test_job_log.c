@@ -79,6 +79,11 @@ static char *content(const struct file *f, size_t *n)
     return text;
 }
 
+static int64_t number(const char *text)
+{
+    return strtoll(text, NULL, 10);
+}
+
 static void append(const struct file *f, const char *text)
 {
     struct sh_err err = {0};
@@ -96,7 +101,8 @@ static void fill(const struct file *f, int from, int to)
     size_t n = 0;
 
     for (int i = from; i < to; i++) {
-        n += (size_t)snprintf(piece + n, sizeof(piece) - n, "line %08d of the long log of a job\n", i);
+        n += (size_t)snprintf(piece + n, sizeof(piece) - n, "line %08d of the long log of a job\n",
+                              i);
         if (i % 20 == 19 || i + 1 == to) {
             append(f, piece);
             n = 0;
@@ -126,16 +132,16 @@ static void the_beginning_and_the_newest_part_stay(void **state)
     mark = strstr(text, JOB_LOG_LEFT_OUT);
     assert_non_null(mark);
     assert_null(strstr(mark + 1, JOB_LOG_LEFT_OUT)); /* one line for all that is missing */
-    left = atoll(mark + strlen(JOB_LOG_LEFT_OUT));
+    left = number(mark + strlen(JOB_LOG_LEFT_OUT));
     first = strchr(mark, '\n') + 1;
     assert_int_equal(left + (long long)n - (first - mark), (long long)N_LINES * LINE);
     for (const char *p = text; p < mark; p = strchr(p, '\n') + 1, at++)
-        assert_int_equal(atoi(p + 5), at);
+        assert_int_equal(number(p + 5), at);
     assert_true(at * LINE > (int)JOB_LOG_HEAD - 100);
-    next = atoi(first + 5);
+    next = number(first + 5);
     assert_true(next > at);
     for (const char *p = first; *p; p = strchr(p, '\n') + 1, next++)
-        assert_int_equal(atoi(p + 5), next);
+        assert_int_equal(number(p + 5), next);
     assert_int_equal(next, N_LINES);
     free(text);
     sh_test_dir_remove(f.dir);
@@ -179,7 +185,8 @@ static void what_cannot_be_written_leaves_the_file_as_it_was(void **state)
     file_open(&f);
     append(&f, "one\n");
     limit(8);
-    assert_fails(job_log_append(f.path, "seven, eight\n", 13, &err), SH_E_IO, &err, "the log of a job");
+    assert_fails(job_log_append(f.path, "seven, eight\n", 13, &err), SH_E_IO, &err,
+                 "the log of a job");
     limit(0);
     text = content(&f, &n);
     assert_string_equal(text, "one\n");
@@ -258,8 +265,11 @@ static void attempts_follow_each_other(void **state)
     close_log(&r, l);
     text = content(&r.f, &n);
     assert_int_equal(count(text, "\n"), 4);
-    assert_int_equal(sscanf(text, "%d-%*d-%*dT%*d:%*d:%*d.%*dZ attempt %d: started on executor cpu0 "
-                                  "(cpu): model m:1, dataset d\n%n", &year, &attempt, &used), 2);
+    assert_int_equal(sscanf(text,
+                            "%d-%*d-%*dT%*d:%*d:%*d.%*dZ attempt %d: started on executor cpu0 "
+                            "(cpu): model m:1, dataset d\n%n",
+                            &year, &attempt, &used),
+                     2);
     assert_true(used > 0 && attempt == 1 && year >= 2000);
     assert_non_null(strstr(text, "attempt 1: a name with a line end in it\n"));
     second = strstr(text, "attempt 2: started on");
@@ -296,7 +306,7 @@ static void a_slow_disk_costs_lines_and_no_time(void **state)
     assert_int_equal(count(text, "started on executor"), 1);
     assert_true(count(text, "of which there is very much") < 3000);
     assert_int_equal(count(text, "lines of this log that could not be kept: "), 1);
-    assert_int_equal(atoi(strstr(text, "kept: ") + 6),
+    assert_int_equal(number(strstr(text, "kept: ") + 6),
                      3000 - count(text, "of which there is very much"));
     free(text);
     rig_close(&r);
@@ -383,8 +393,9 @@ static void progress_is_told_now_and_then_with_what_it_was_taken_away(void **sta
     text = content(&r.f, &n);
     assert_int_equal(count(text, "\n"), 4);
     assert_non_null(strstr(text, "step 1 of 1000, loss 0.5, 20 steps/s, 160 samples/s"));
-    assert_non_null(strstr(text, "step 51 of 1000, loss 0.5, 10 steps/s, 80 samples/s; preempted 50 "
-                                 "times, 2.5 s in all\n"));
+    assert_non_null(strstr(text,
+                           "step 51 of 1000, loss 0.5, 10 steps/s, 80 samples/s; preempted 50 "
+                           "times, 2.5 s in all\n"));
     assert_non_null(strstr(text, "step 1000 of 1000, loss 0.5, "));
     free(text);
     rig_close(&r);
