@@ -76,10 +76,9 @@ int artifact_remove_old(const char *path, int64_t age_s, struct sh_err *err)
 
 static int refusal(const json_t *j, struct artifact *out, struct sh_err *err)
 {
-    const char *code = json_string_value(json_object_get(j, "code"));
-    const char *text = json_string_value(json_object_get(j, "error"));
     json_t *nodes = json_object_get(j, "nodes");
-    int rc = code ? sh_rc_parse(code) : SH_E_UNSUPPORTED;
+    const char *text;
+    int rc = sh_json_refusal(j, SH_E_UNSUPPORTED, &text);
 
     if (json_is_array(nodes) && json_array_size(nodes) > 0 && json_array_size(nodes) <= MAX_NODES)
         out->nodes = json_incref(nodes);

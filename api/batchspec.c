@@ -8,13 +8,6 @@
 
 #define MAX_IO 64 /* inputs or outputs of a model, as an executor takes them */
 
-static const char *name_of(const json_t *tensor)
-{
-    const char *s = json_string_value(json_object_get(tensor, "name"));
-
-    return s ? s : "";
-}
-
 static enum sh_dtype dtype_of(const json_t *tensor)
 {
     const char *s = json_string_value(json_object_get(tensor, "datatype"));
@@ -29,7 +22,7 @@ static bool has_name(const json_t *tensors, const char *name)
 
     json_array_foreach((json_t *)tensors, i, t)
     {
-        if (strcmp(name_of(t), name) == 0)
+        if (strcmp(sh_json_text(t, "name"), name) == 0)
             return true;
     }
     return false;
@@ -131,7 +124,7 @@ static bool is_kept(const struct jobspec *s, const json_t *output)
 
     json_array_foreach((json_t *)s->keep, i, v)
     {
-        if (strcmp(json_string_value(v), name_of(output)) == 0)
+        if (strcmp(json_string_value(v), sh_json_text(output, "name")) == 0)
             return true;
     }
     return !s->keep;
@@ -178,8 +171,8 @@ int batchspec_fits_dataset(const struct jobspec *s, const json_t *version, const
 
     for (size_t i = 0; !rc && i < json_array_size(inputs); i++) {
         const json_t *in = json_array_get(inputs, i);
-        const char *other = json_string_value(json_object_get(s->map, name_of(in)));
-        const struct jobspec_want w = {name, other ? other : name_of(in), dtype_of(in),
+        const char *other = json_string_value(json_object_get(s->map, sh_json_text(in, "name")));
+        const struct jobspec_want w = {name, other ? other : sh_json_text(in, "name"), dtype_of(in),
                                        json_object_get(in, "shape")};
 
         rc = jobspec_check_tensor(json_object_get(dataset, "tensors"), &w, err);

@@ -8,7 +8,7 @@
 
 struct answer { /* a failure */
     int status;
-    unsigned when;    /* set of facts about a route: answers.c */
+    unsigned when;    /* set of facts about a route: contract.c */
     const char *text; /* what it means, for the description */
     const char *also; /* codes that come with it beside those of err.h: "INVALID TOOBIG"; or NULL */
 };

@@ -73,7 +73,6 @@ struct infer {
 
 int infer_begin(struct api_req *q, struct sh_err *err);
 int infer_piece(struct api_req *q, const char *data, size_t n, struct sh_err *err);
-int infer_main(struct api_req *q, struct sh_err *err);
 void infer_close(struct infer *i); /* NULL is allowed; the request's reference */
 
 /* For link.c. */

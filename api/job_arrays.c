@@ -148,10 +148,8 @@ static int submit_all(struct api_req *q, const struct asked *a, const int64_t *i
                       json_t **out, struct sh_err *err)
 {
     json_t *bodies = json_array(), *row = row_of(a, n);
-    struct req_idem idem;
     struct submit s = {0};
-    int rc = bodies && row ? req_idem(q, &idem, err)
-                           : SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu jobs", n);
+    int rc = bodies && row ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu jobs", n);
 
     if (!rc)
         rc = submit_init(&s, q, "array", n, err);
@@ -159,7 +157,7 @@ static int submit_all(struct api_req *q, const struct asked *a, const int64_t *i
         rc = fill_items(&s, a, indices, bodies, err);
     s.array = row;
     if (!rc)
-        rc = submit_once(&s, &idem, create, &q->reply.replayed, out, err);
+        rc = submit_once(&s, create, out, err);
     if (!rc && s.array_id)
         link_hint(q->api->link, "jobs");
     if (!rc && s.items->made == SUBMIT_EARLIER)

@@ -60,19 +60,16 @@ int job_batches_create(struct api_req *q, struct sh_err *err)
     struct sh_json_field f[] = {
         {"jobs", SH_JSON_ARR, &jobs, .required = true, .min = 1, .max = SUBMIT_MAX_JOBS},
     };
-    struct req_idem idem;
     struct submit s = {0};
     char location[64];
     int rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
 
     if (!rc)
-        rc = req_idem(q, &idem, err);
-    if (!rc)
         rc = submit_init(&s, q, "batch", json_array_size(jobs), err);
     for (size_t i = 0; !rc && i < s.n; i++)
         submit_read(&s.items[i], json_array_get(jobs, i));
     if (!rc)
-        rc = submit_once(&s, &idem, create, &q->reply.replayed, &answer, err);
+        rc = submit_once(&s, create, &answer, err);
     submit_fini(&s);
     if (rc)
         return rc;

@@ -3,7 +3,7 @@
 #include "api/handlers.h"
 #include "api/link.h"
 #include "api/noun.h"
-#include "api/store.h"
+#include "api/store_job.h"
 #include "api/submit.h"
 #include "api/watch.h"
 #include "common/mem.h"
@@ -68,7 +68,6 @@ static int create(struct submit *s, json_t **out, struct sh_err *err)
 /* An answer that was given once is given again, whatever has become of the job since. */
 int jobs_create(struct api_req *q, struct sh_err *err)
 {
-    struct req_idem idem;
     struct submit s;
     char location[64];
     json_t *job = NULL;
@@ -79,9 +78,7 @@ int jobs_create(struct api_req *q, struct sh_err *err)
     if (!rc && s.items->err.rc)
         rc = sh_err_copy(err, &s.items->err);
     if (!rc)
-        rc = req_idem(q, &idem, err);
-    if (!rc)
-        rc = submit_once(&s, &idem, create, &q->reply.replayed, &job, err);
+        rc = submit_once(&s, create, &job, err);
     if (!rc && s.items->made == SUBMIT_MADE)
         link_hint(q->api->link, "jobs");
     if (!rc && s.items->made == SUBMIT_EARLIER)

@@ -203,19 +203,12 @@ int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
     return out->is_batch ? batchspec_read(spec, out, err) : read_training(spec, out, err);
 }
 
-static const char *text_of(const json_t *j, const char *key)
-{
-    const char *s = json_string_value(json_object_get(j, key));
-
-    return s ? s : "";
-}
-
 int jobspec_fits_model(const struct jobspec *s, const json_t *version, struct sh_err *err)
 {
     const json_t *meta = json_object_get(version, "meta");
     const json_t *outputs = json_object_get(version, "outputs");
     const json_t *shape = json_object_get(json_array_get(outputs, 0), "shape");
-    const char *state = text_of(version, "state"), *note = text_of(meta, "training_note");
+    const char *state = sh_json_text(version, "state"), *note = sh_json_text(meta, "training_note");
     json_int_t number = json_integer_value(json_object_get(version, "version"));
 
     if (strcmp(state, "UPLOADING") == 0 || strcmp(state, "FAILED") == 0)
@@ -237,7 +230,7 @@ int jobspec_fits_model(const struct jobspec *s, const json_t *version, struct sh
         return SH_FAIL(err, SH_E_UNSUPPORTED,
                        "loss \"cross-entropy\" needs an output of shape [batch, classes]; \"%s\" "
                        "has %zu dimensions",
-                       text_of(json_array_get(outputs, 0), "name"), json_array_size(shape));
+                       sh_json_text(json_array_get(outputs, 0), "name"), json_array_size(shape));
     return SH_OK;
 }
 
@@ -248,7 +241,7 @@ static const json_t *find_tensor(const json_t *list, const char *name)
 
     json_array_foreach((json_t *)list, i, t)
     {
-        if (strcmp(text_of(t, "name"), name) == 0)
+        if (strcmp(sh_json_text(t, "name"), name) == 0)
             return t;
     }
     return NULL;
@@ -278,7 +271,7 @@ static bool same_sample(const json_t *a, const json_t *b)
 
 static enum sh_dtype dtype_of(const json_t *t)
 {
-    return sh_dtype_from_v2(text_of(t, "datatype"));
+    return sh_dtype_from_v2(sh_json_text(t, "datatype"));
 }
 
 int jobspec_check_tensor(const json_t *tensors, const struct jobspec_want *w, struct sh_err *err)
@@ -292,7 +285,7 @@ int jobspec_check_tensor(const json_t *tensors, const struct jobspec_want *w, st
     if (dtype_of(t) != w->dtype)
         return SH_FAIL(err, SH_E_INVALID,
                        "tensor \"%s\" of dataset \"%s\" has datatype %s, the job wants %s",
-                       w->tensor, w->dataset, text_of(t, "datatype"), sh_dtype_v2(w->dtype));
+                       w->tensor, w->dataset, sh_json_text(t, "datatype"), sh_dtype_v2(w->dtype));
     if (same_sample(json_object_get(t, "shape"), w->shape))
         return SH_OK;
     shape_text(json_object_get(t, "shape"), got);
@@ -325,14 +318,14 @@ int jobspec_fits_dataset(const struct jobspec *s, const json_t *version, const c
     int64_t n = json_integer_value(json_object_get(dataset, "n_samples"));
     int rc = SH_OK;
 
-    if (strcmp(text_of(dataset, "state"), "READY") != 0)
+    if (strcmp(sh_json_text(dataset, "state"), "READY") != 0)
         return SH_FAIL(err, SH_E_CONFLICT, "dataset \"%s\" is %s; upload its file first", name,
-                       text_of(dataset, "state"));
+                       sh_json_text(dataset, "state"));
     if (s->is_batch)
         return batchspec_fits_dataset(s, version, name, dataset, err);
     for (size_t i = 0; !rc && i < json_array_size(inputs); i++) {
         const json_t *in = json_array_get(inputs, i);
-        struct jobspec_want w = {name, text_of(in, "name"), dtype_of(in),
+        struct jobspec_want w = {name, sh_json_text(in, "name"), dtype_of(in),
                                  json_object_get(in, "shape")};
 
         rc = jobspec_check_tensor(tensors, &w, err);

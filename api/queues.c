@@ -6,7 +6,7 @@
 #include "api/handlers.h"
 #include "api/link.h"
 #include "api/noun.h"
-#include "api/store.h"
+#include "api/store_job.h"
 #include "common/mem.h"
 
 #include <stdio.h>

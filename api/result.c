@@ -1,9 +1,8 @@
 /* result.c - what a job leaves: GET of the result and of its file. */
-#include "api/result.h"
-
 #include "api/api.h"
 #include "api/files.h"
 #include "api/handlers.h"
+#include "api/store_job.h"
 #include "common/hash.h"
 #include "common/mem.h"
 
@@ -12,16 +11,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static const char *text_of(const json_t *j, const char *key)
+/* A job that has not succeeded has no result. */
+static int is_there(const json_t *job, struct sh_err *err)
 {
-    const char *s = json_string_value(json_object_get(j, key));
-
-    return s ? s : "";
-}
-
-int result_is_there(const json_t *job, struct sh_err *err)
-{
-    const char *state = text_of(job, "state"), *error = text_of(job, "error");
+    const char *state = sh_json_text(job, "state"), *error = sh_json_text(job, "error");
     json_int_t id = json_integer_value(json_object_get(job, "id"));
 
     if (strcmp(state, "SUCCEEDED") == 0)
@@ -36,13 +29,15 @@ int result_is_there(const json_t *job, struct sh_err *err)
                    id, state);
 }
 
-const char *result_file_name(const json_t *job)
+/* Of the job's file in its folder; NULL: it has none. */
+static const char *file_name(const json_t *job)
 {
-    const char *digest = text_of(json_object_get(job, "result"), "digest");
+    const char *digest = sh_json_text(json_object_get(job, "result"), "digest");
 
     if (strlen(digest) != SH_SHA256_HEX - 1) /* it was trained before results had files */
         return NULL;
-    return strcmp(text_of(job, "kind"), "training") == 0 ? "trained.onnx" : "result.safetensors";
+    return strcmp(sh_json_text(job, "kind"), "training") == 0 ? "trained.onnx"
+                                                              : "result.safetensors";
 }
 
 /* The job, which has succeeded. *out: OWNED. */
@@ -50,13 +45,13 @@ static int get_job(struct api_req *q, json_t **out, struct sh_err *err)
 {
     int rc = jobs_named(q, out, err);
 
-    return rc ? rc : result_is_there(*out, err);
+    return rc ? rc : is_there(*out, err);
 }
 
 static json_t *describe_file(const json_t *job)
 {
     const json_t *result = json_object_get(job, "result");
-    const char *name = result_file_name(job);
+    const char *name = file_name(job);
     char href[96];
 
     if (!name)
@@ -114,7 +109,7 @@ int jobs_artifact(struct api_req *q, struct sh_err *err)
     uint64_t bytes = 0;
     int fd = -1, rc = get_job(q, &job, err);
 
-    if (!rc && !(name = result_file_name(job)))
+    if (!rc && !(name = file_name(job)))
         rc = SH_FAIL(err, SH_E_NOTFOUND, "job %s left no file of its own", q->params[0]);
     if (!rc)
         rc = open_file(q, job, name, &fd, &bytes, err);
@@ -125,7 +120,7 @@ int jobs_artifact(struct api_req *q, struct sh_err *err)
         return rc;
     }
     snprintf(q->reply.etag, sizeof(q->reply.etag), "\"%s\"",
-             text_of(json_object_get(job, "result"), "digest"));
+             sh_json_text(json_object_get(job, "result"), "digest"));
     rc = files_reply(q, fd, bytes, err);
     snprintf(q->reply.file.disposition, sizeof(q->reply.file.disposition),
              "attachment; filename=\"job-%s-%s\"", q->params[0], name);
@@ -138,7 +133,7 @@ int jobs_artifact_delete(struct api_req *q, struct sh_err *err)
     json_t *job = NULL, *done = NULL;
     char *path = NULL;
     int rc = get_job(q, &job, err);
-    const char *name = rc ? NULL : result_file_name(job);
+    const char *name = rc ? NULL : file_name(job);
 
     if (!rc && name)
         rc = store_job_drop_result(q, q->params[0], &done, err);

@@ -1,6 +1,6 @@
 /* store_array.c - SQL for arrays of jobs. Their jobs are rows like any other: store_submit.c makes
  * them, store_job.c acts on them. */
-#include "api/store.h"
+#include "api/store_job.h"
 #include "api/store_sql.h"
 
 #include <inttypes.h>

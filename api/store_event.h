@@ -4,7 +4,7 @@
 #define SH_API_STORE_EVENT_H
 
 #include "api/jobfilter.h"
-#include "api/store.h"
+#include "api/store_job.h"
 
 struct store_events {
     int64_t tenant_id; /* 0: of all */

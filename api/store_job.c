@@ -1,6 +1,7 @@
 /* store_job.c - SQL for jobs. */
+#include "api/store_job.h"
+
 #include "api/jobspec.h"
-#include "api/store.h"
 #include "api/store_sql.h"
 #include "common/buf.h"
 

@@ -1,6 +1,6 @@
 /* store_queue.c - SQL for queues. A queue of no tenant is shared by all; live names are unique
  * among those that a tenant sees. */
-#include "api/store.h"
+#include "api/store_job.h"
 #include "api/store_sql.h"
 #include "common/mem.h"
 

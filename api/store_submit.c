@@ -1,7 +1,7 @@
 /* store_submit.c - SQL of submissions: whatever comes at once, one job or a thousand, is one
  * statement. The tenant's quota is the database's own business (migrations/0005_submit.sql): what
  * would exceed it fails as a whole. */
-#include "api/store.h"
+#include "api/store_job.h"
 #include "api/store_sql.h"
 #include "common/mem.h"
 

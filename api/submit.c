@@ -1,6 +1,7 @@
 /* submit.c - see submit.h. */
 #include "api/submit.h"
 
+#include "api/idem.h"
 #include "api/noun.h"
 #include "common/mem.h"
 
@@ -269,50 +270,44 @@ int submit_store(struct submit *s, struct sh_err *err)
 
 /* ------------------------------------------------------------------ once */
 
-struct once {
+struct making {
     struct submit *s;
-    const struct req_idem *idem;
     submit_fn *fn;
-    bool *replayed;
     json_t **out; /* reset at each try of the transaction */
 };
 
-static int once_tx(struct db *db, const void *arg, struct sh_err *err)
+static int make(void *arg, json_t **out, struct sh_err *err)
 {
-    const struct once *o = arg;
-    bool keyed = o->idem->key[0];
-    int rc = SH_OK;
+    const struct making *m = arg;
+    int rc = find_all(m->s, err);
 
-    (void)db;
-    json_decref(*o->out);
-    *o->out = NULL;
-    if (keyed)
-        rc = store_idem_begin(o->s->q, o->idem, o->out, err);
-    *o->replayed = !rc && *o->out;
-    if (rc || *o->replayed)
-        return rc;
-    rc = o->fn(o->s, o->out, err);
-    return !rc && keyed ? store_idem_keep(o->s->q, o->idem, *o->out, err) : rc;
+    return rc ? rc : m->fn(m->s, out, err);
 }
 
-int submit_once(struct submit *s, const struct req_idem *idem, submit_fn *fn, bool *replayed,
-                json_t **out, struct sh_err *err)
+static int make_tx(struct db *db, const void *arg, struct sh_err *err)
 {
-    const struct once o = {.s = s, .idem = idem, .fn = fn, .replayed = replayed, .out = out};
-    int rc = SH_OK;
+    struct making m = *(const struct making *)arg;
+
+    (void)db;
+    json_decref(*m.out);
+    *m.out = NULL;
+    return make(&m, m.out, err);
+}
+
+int submit_once(struct submit *s, submit_fn *fn, json_t **out, struct sh_err *err)
+{
+    struct making m = {s, fn, out};
+    struct req_idem idem;
+    int rc = req_idem(s->q, &idem, err);
 
     *out = NULL;
-    if (idem->key[0])
-        rc = store_idem_find(s->q, idem, out, err);
-    *replayed = !rc && *out;
-    if (rc || *replayed)
+    if (rc)
         return rc;
-    rc = find_all(s, err);
+    if (idem.key[0])
+        return idem_run(s->q, &idem, make, &m, &s->q->reply.replayed, out, err);
     /* One statement is a transaction by itself. */
-    if (!rc && s->n == 1 && !s->array && !idem->key[0])
-        rc = once_tx(s->q->db, &o, err);
-    else if (!rc)
-        rc = db_tx(s->q->db, "submit", once_tx, &o, err);
+    rc = s->n == 1 && !s->array ? make_tx(s->q->db, &m, err)
+                                : db_tx(s->q->db, "submit", make_tx, &m, err);
     if (rc) {
         json_decref(*out);
         *out = NULL;

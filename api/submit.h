@@ -8,7 +8,7 @@
 #define SH_API_SUBMIT_H
 
 #include "api/jobspec.h"
-#include "api/store.h"
+#include "api/store_job.h"
 
 #define SUBMIT_MAX_JOBS 1000
 
@@ -42,10 +42,9 @@ void submit_fini(struct submit *s);
 void submit_read(struct submit_item *i, const json_t *body);
 /* Makes them. May be called again for the same items, in another transaction. */
 int submit_store(struct submit *s, struct sh_err *err);
-/* The answer that the Idempotency-Key had, or fn's, in one transaction that keeps it for the key.
- * fn may be called again. *replayed: which of the two. *out: OWNED. */
+/* fn's answer; or, if the request has an Idempotency-Key that is known, the first one again (the
+ * reply's `replayed`). One transaction; fn may be called again in another. *out: OWNED. */
 typedef int submit_fn(struct submit *s, json_t **out, struct sh_err *err);
-int submit_once(struct submit *s, const struct req_idem *idem, submit_fn *fn, bool *replayed,
-                json_t **out, struct sh_err *err);
+int submit_once(struct submit *s, submit_fn *fn, json_t **out, struct sh_err *err);
 
 #endif

@@ -85,7 +85,7 @@ static int save_key(const struct cli *c, const char *key, struct sh_err *err)
 static int show_key(const struct cli *c, const json_t *j, struct sh_err *err)
 {
     bool save = c->conf->save && c->conf->save[0] && !c->conf->dry_run;
-    int rc = save ? save_key(c, rest_text(j, "key"), err) : SH_OK;
+    int rc = save ? save_key(c, sh_json_text(j, "key"), err) : SH_OK;
 
     if (rc)
         return rc;
@@ -94,13 +94,13 @@ static int show_key(const struct cli *c, const json_t *j, struct sh_err *err)
     else if (list_said_dry_run(c))
         return SH_OK;
     else if (!save && (c->output == OUTPUT_NAME || c->conf->quiet))
-        puts(rest_text(j, "key"));
+        puts(sh_json_text(j, "key"));
     else if (save)
-        out_say(c, "Key %s (%s of %s) is in %s.", rest_text(j, "id"), rest_text(j, "role"),
-                rest_text(j, "tenant"), c->conf->save);
+        out_say(c, "Key %s (%s of %s) is in %s.", sh_json_text(j, "id"), sh_json_text(j, "role"),
+                sh_json_text(j, "tenant"), c->conf->save);
     else
         printf("%s\nThe key is shown only now. Use it with --key, --key-file or SHUNT_KEY.\n",
-               rest_text(j, "key"));
+               sh_json_text(j, "key"));
     return SH_OK;
 }
 

@@ -160,14 +160,6 @@ int rest_ensure(struct cli *c, const char *path, const char *collection, const c
                 struct sh_err *err);
 /* All items of a list, page by page, at most 10,000. *out: OWNED array. */
 int rest_list(struct cli *c, const char *path, unsigned flags, json_t **out, struct sh_err *err);
-/* A field that is a text; "" if it is none. BORROWED. */
-static inline const char *rest_text(const json_t *j, const char *name)
-{
-    const char *s = json_string_value(json_object_get(j, name));
-
-    return s ? s : "";
-}
-
 /* job.c: "/api/v1/jobs/ID[/below]"; usage if the id is not a number. */
 #define REST_PATH_MAX 1024
 int job_path(struct cli *c, char path[static REST_PATH_MAX], const char *id, const char *below,

@@ -77,7 +77,7 @@ static void offer_profiles(const struct typed *t)
 
     json_array_foreach(all, i, p)
     {
-        offer(t, rest_text(p, "name"));
+        offer(t, sh_json_text(p, "name"));
     }
     json_decref(all);
 }

@@ -67,8 +67,8 @@ static int take_line(struct follow *f, const char *line, size_t n)
     rc = sh_json_parse(line + 6, n - 6, MAX_LINE, &e, NULL);
     if (!rc && (f->of_all || json_integer_value(json_object_get(e, "id")) > f->last)) {
         f->last = json_integer_value(json_object_get(e, "id"));
-        sh_strlcpy(f->place, rest_text(e, "position"), sizeof(f->place));
-        f->is_over = !f->of_all && job_is_final(rest_text(e, "to"));
+        sh_strlcpy(f->place, sh_json_text(e, "position"), sizeof(f->place));
+        f->is_over = !f->of_all && job_is_final(sh_json_text(e, "to"));
         print_event(f->c, e);
     }
     json_decref(e);

@@ -1,5 +1,6 @@
 /* file.c - small files and whole trees of the state folder: see state.h. */
 #include "cli/state.h"
+#include "common/io.h"
 #include "common/mem.h"
 
 #include <errno.h>
@@ -15,7 +16,6 @@
 int file_write(const char *path, const char *text, size_t len, mode_t mode, struct sh_err *err)
 {
     char *tmp = NULL;
-    size_t done = 0;
     int fd = -1, rc = sh_asprintf(err, &tmp, "%s.%d.tmp", path, (int)getpid());
 
     if (rc)
@@ -25,14 +25,7 @@ int file_write(const char *path, const char *text, size_t len, mode_t mode, stru
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write \"%s\": %m", path);
         goto out;
     }
-    while (!rc && done < len) {
-        ssize_t n = write(fd, text + done, len - done);
-
-        if (n < 0 && errno != EINTR)
-            rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write \"%s\": %m", path);
-        done += n > 0 ? (size_t)n : 0;
-    }
-    if (!rc && rename(tmp, path) != 0)
+    if (!sh_write_all(fd, text, len) || rename(tmp, path) != 0)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write \"%s\": %m", path);
     if (rc)
         unlink(tmp);
@@ -48,7 +41,7 @@ int file_read(const char *path, size_t max, char **out, size_t *len, struct sh_e
     char *text = NULL;
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc = SH_OK;
-    size_t n = 0;
+    ssize_t n;
 
     *out = NULL;
     if (fd < 0 || fstat(fd, &st) != 0) {
@@ -65,23 +58,15 @@ int file_read(const char *path, size_t max, char **out, size_t *len, struct sh_e
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate memory for a file");
         goto out;
     }
-    while (n < (size_t)st.st_size) {
-        ssize_t got = read(fd, text + n, (size_t)st.st_size - n);
-
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not read \"%s\": %m", path);
-        if (got <= 0)
-            break;
-        n += (size_t)got;
+    n = sh_read_all(fd, text, (size_t)st.st_size);
+    if (n < 0) {
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not read \"%s\": %m", path);
+        goto out;
     }
     text[n] = '\0';
-    if (!rc) {
-        *out = text;
-        *len = n;
-        text = NULL;
-    }
+    *out = text;
+    *len = (size_t)n;
+    text = NULL;
 out:
     if (fd >= 0)
         close(fd);

@@ -23,13 +23,14 @@ static void add_now(json_t *gpu)
     size_t n = 0;
 
     if (run)
-        n = (size_t)snprintf(text, sizeof(text), "%.64s/%.64s:%.0f x%.0f", rest_text(run, "tenant"),
-                             rest_text(run, "model"), number(run, "version"), number(run, "batch"));
+        n = (size_t)snprintf(text, sizeof(text), "%.64s/%.64s:%.0f x%.0f",
+                             sh_json_text(run, "tenant"), sh_json_text(run, "model"),
+                             number(run, "version"), number(run, "batch"));
     if (json_array_size(runs) > 1)
         n += (size_t)snprintf(text + n, sizeof(text) - n, " +%zu", json_array_size(runs) - 1);
     if (json_is_object(job))
         snprintf(text + n, sizeof(text) - n, "%sjob %.0f %s %.0f/%.0f", n ? ", " : "",
-                 number(job, "id"), rest_text(job, "state"), number(job, "step"),
+                 number(job, "id"), sh_json_text(job, "state"), number(job, "step"),
                  number(job, "steps"));
     set_text(gpu, "now", text);
 }
@@ -74,9 +75,9 @@ static void add_columns(json_t *gpus)
 
     json_array_foreach(gpus, i, gpu)
     {
-        const char *name = rest_text(gpu, "device_name");
+        const char *name = sh_json_text(gpu, "device_name");
 
-        set_text(gpu, "kind", name[0] ? name : rest_text(gpu, "device"));
+        set_text(gpu, "kind", name[0] ? name : sh_json_text(gpu, "device"));
         add_now(gpu);
         add_memory(gpu);
         add_busy(gpu);

@@ -41,7 +41,7 @@ static int rank(const json_t *j)
                                         "PREEMPTED",  "SUSPENDED", "QUEUED",   "HELD"};
     int i = 0;
 
-    while (i < (int)SH_ARRAY_LEN(ORDER) && strcmp(ORDER[i], rest_text(j, "state")) != 0)
+    while (i < (int)SH_ARRAY_LEN(ORDER) && strcmp(ORDER[i], sh_json_text(j, "state")) != 0)
         i++;
     return i;
 }
@@ -369,7 +369,7 @@ static void show_job(struct progress *bar, const json_t *j)
 {
     double step = json_number_value(json_object_get(j, "step"));
     double steps = json_number_value(json_object_get(j, "steps"));
-    bool is_batch = strcmp(rest_text(j, "kind"), "batch_inference") == 0;
+    bool is_batch = strcmp(sh_json_text(j, "kind"), "batch_inference") == 0;
     const json_t *loss = json_object_get(j, "loss");
     char text[32] = "";
 
@@ -379,7 +379,7 @@ static void show_job(struct progress *bar, const json_t *j)
         snprintf(text, sizeof(text), ", loss %.4f", json_number_value(loss));
     progress_show(bar, steps > 0 ? step / steps : -1,
                   "job %" JSON_INTEGER_FORMAT " %s: %s %.0f of %.0f%s, %.0f samples/s",
-                  json_integer_value(json_object_get(j, "id")), rest_text(j, "state"),
+                  json_integer_value(json_object_get(j, "id")), sh_json_text(j, "state"),
                   is_batch ? "sample" : "step", step, steps, text,
                   json_number_value(json_object_get(j, "samples_per_s")));
 }
@@ -427,7 +427,7 @@ int job_wait_end(struct cli *c, const struct job_end *e, json_t **out, struct sh
 
 static bool has_ended(const json_t *j)
 {
-    return job_is_final(rest_text(j, "state"));
+    return job_is_final(sh_json_text(j, "state"));
 }
 
 /* It became no version: what it left is fetched. */
@@ -453,7 +453,7 @@ static void say_result(struct cli *c, const json_t *j)
 static int report_end(struct cli *c, const json_t *j, struct sh_err *err)
 {
     const json_t *result = json_object_get(j, "result");
-    const char *state = rest_text(j, "state");
+    const char *state = sh_json_text(j, "state");
     json_int_t id = json_integer_value(json_object_get(j, "id"));
     bool is_rated = json_is_number(json_object_get(result, "accuracy"));
     char accuracy[32], version[32];
@@ -463,7 +463,7 @@ static int report_end(struct cli *c, const json_t *j, struct sh_err *err)
     if (strcmp(state, "SUCCEEDED") != 0) {
         c->exit_code = CLI_REFUSED;
         return SH_FAIL(err, SH_E_CONFLICT, "job %" JSON_INTEGER_FORMAT " is %s%s%s", id, state,
-                       rest_text(j, "error")[0] ? ": " : "", rest_text(j, "error"));
+                       sh_json_text(j, "error")[0] ? ": " : "", sh_json_text(j, "error"));
     }
     if (!json_is_integer(json_object_get(j, "result_version"))) {
         say_result(c, j);
@@ -471,7 +471,7 @@ static int report_end(struct cli *c, const json_t *j, struct sh_err *err)
     }
     out_text(result, "accuracy", OUT_NUMBER, accuracy, sizeof(accuracy));
     out_text(j, "result_version", OUT_TEXT, version, sizeof(version));
-    out_say(c, "Job %" JSON_INTEGER_FORMAT " SUCCEEDED: %s:%s%s%s.", id, rest_text(j, "model"),
+    out_say(c, "Job %" JSON_INTEGER_FORMAT " SUCCEEDED: %s:%s%s%s.", id, sh_json_text(j, "model"),
             version, is_rated ? ", accuracy " : "", is_rated ? accuracy : "");
     return SH_OK;
 }
@@ -529,7 +529,7 @@ static int submit_one(struct cli *c, struct sh_err *err)
     if (!rc) {
         snprintf(id, sizeof(id), "%" JSON_INTEGER_FORMAT,
                  json_integer_value(json_object_get(j, "id")));
-        snprintf(text, sizeof(text), "Job %s is %s.", id, rest_text(j, "state"));
+        snprintf(text, sizeof(text), "Job %s is %s.", id, sh_json_text(j, "state"));
         job_say_made(c, j, "job", id, text);
     }
     if (!rc && c->conf->wait && !c->conf->dry_run)
@@ -556,7 +556,7 @@ static int control(struct cli *c, const char *id, struct sh_err *err)
         rc = out_object(c, j, "state", err);
     out_text(j, "flags", OUT_TEXT, flags, sizeof(flags));
     if (!rc && c->output == OUTPUT_TABLE && !list_said_dry_run(c))
-        out_say(c, "Job %s is %s%s%s.", id, rest_text(j, "state"),
+        out_say(c, "Job %s is %s%s%s.", id, sh_json_text(j, "state"),
                 strcmp(flags, "-") == 0 ? "" : ", ", strcmp(flags, "-") == 0 ? "" : flags);
     json_decref(j);
     return rc;
@@ -627,8 +627,8 @@ int job_explain(struct cli *c, struct sh_err *err)
         out_text(j, "reason", OUT_TEXT, reason, sizeof(reason));
         out_text(j, "estimated_start", OUT_TEXT, start, sizeof(start));
         out_text(j, "basis", OUT_TEXT, basis, sizeof(basis));
-        printf("Job %s is %s%s%s. %s\n", c->args[0], rest_text(j, "state"),
-               rest_text(j, "reason")[0] ? ", " : "", rest_text(j, "reason")[0] ? reason : "",
+        printf("Job %s is %s%s%s. %s\n", c->args[0], sh_json_text(j, "state"),
+               sh_json_text(j, "reason")[0] ? ", " : "", sh_json_text(j, "reason")[0] ? reason : "",
                text);
         say_holders(json_object_get(j, "waits_for"));
         if (json_object_get(j, "position"))

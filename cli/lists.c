@@ -23,7 +23,7 @@ static int gather(struct cli *c, const char *tenant, const char *url, unsigned f
     json_array_foreach(j, i, item)
     {
         /* A shared model is in everybody's list, and its owner's once. */
-        const char *owner = rest_text(item, "tenant");
+        const char *owner = sh_json_text(item, "tenant");
 
         if (owner[0] && strcmp(owner, tenant) != 0)
             continue;
@@ -48,7 +48,7 @@ int list_of_all_tenants(struct cli *c, const char *url, unsigned flags, json_t *
         json_array_foreach(tenants, i, t)
         {
             if (!rc && i < MAX_TENANTS)
-                rc = gather(c, rest_text(t, "name"), url, flags, all, err);
+                rc = gather(c, sh_json_text(t, "name"), url, flags, all, err);
         }
     } else { /* a tenant's key sees its own */
         json_decref(all);

@@ -122,7 +122,7 @@ static int round_of(struct logs *l, const char *job, bool *has_ended, struct sh_
     json_t *j = NULL;
     int rc = rest_get(l->c, job, REST_TENANT, &j, err);
 
-    *has_ended = job_is_final(rest_text(j, "state"));
+    *has_ended = job_is_final(sh_json_text(j, "state"));
     json_decref(j);
     return rc ? rc : look(l, err);
 }

@@ -69,7 +69,7 @@ void model_add_summary(json_t *items)
             if (n < sizeof(text))
                 n += (size_t)snprintf(
                     text + n, sizeof(text) - n, "%s%" JSON_INTEGER_FORMAT " %s", n ? ", " : "",
-                    json_integer_value(json_object_get(v, "version")), rest_text(v, "state"));
+                    json_integer_value(json_object_get(v, "version")), sh_json_text(v, "state"));
         }
         json_object_set_new(m, "summary", json_string(text));
     }
@@ -165,10 +165,10 @@ static int wait_version(struct cli *c, const char *model, int64_t version, struc
         json_t *j = NULL;
 
         rc = rest_get(c, path, REST_TENANT, &j, err);
-        sh_strlcpy(state, rest_text(j, "state"), sizeof(state));
+        sh_strlcpy(state, sh_json_text(j, "state"), sizeof(state));
         if (!rc && strcmp(state, "FAILED") == 0)
             rc = SH_FAIL(err, SH_E_CONFLICT, "version %" PRId64 " of %s failed: %s", version, model,
-                         rest_text(j, "reason"));
+                         sh_json_text(j, "reason"));
         else if (!rc && sh_clock_ns() > end)
             rc = SH_FAIL(err, SH_E_TIMEOUT,
                          "version %" PRId64 " of %s is still %s after %lld s; is an executor up? "
@@ -260,7 +260,8 @@ int model_push(struct cli *c, struct sh_err *err)
     else if (!rc)
         out_say(c, "%s:%" JSON_INTEGER_FORMAT " is %s (%s, sha256 %.12s).", c->args[0],
                 json_integer_value(json_object_get(j, "version")),
-                c->conf->wait ? "READY" : rest_text(j, "state"), bytes, rest_text(j, "digest"));
+                c->conf->wait ? "READY" : sh_json_text(j, "state"), bytes,
+                sh_json_text(j, "digest"));
     json_decref(j);
     return rc;
 }

@@ -1,12 +1,12 @@
 /* pg.c - see pg.h. */
 #include "cli/pg.h"
 
+#include "common/buf.h"
 #include "common/conf.h"
 #include "common/mem.h"
 #include "common/spawn.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <pwd.h>
@@ -17,6 +17,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#define MAX_URL 512
 #define SOCKET_NAME ".s.PGSQL.5432"
 #define LOCK_SUFFIX ".lock" /* PostgreSQL makes a file of this name beside the socket */
 
@@ -341,23 +342,24 @@ static int initdb_line(struct pg *pg, const struct owner *o, const char *bin, st
 
 /* ---------------------------------------------------------------- */
 
-static int escape_path(const char *s, char *out, size_t size, struct sh_err *err)
+static int make_url(const char *dir, char **out, struct sh_err *err)
 {
-    size_t n = 0;
+    struct sh_buf b;
+    int rc;
 
-    for (; *s && n + 4 < size; s++) {
-        bool plain = (*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') ||
-                     (*s >= '0' && *s <= '9') || strchr("/-._", *s);
-
-        n += (size_t)snprintf(out + n, size - n, plain ? "%c" : "%%%02X", (unsigned char)*s);
-    }
-    out[n] = '\0';
-    return *s ? SH_FAIL(err, SH_E_TOOBIG, "the path of the cluster is too long") : SH_OK;
+    sh_buf_init(&b, MAX_URL);
+    rc = sh_buf_puts(&b, "postgresql://shunt@/postgres?host=", err);
+    if (!rc)
+        rc = sh_buf_escape(&b, dir, "/-._", err);
+    if (!rc)
+        *out = sh_buf_take(&b);
+    sh_buf_fini(&b);
+    return rc;
 }
 
 int pg_prepare(const struct state *s, const char *bin, struct pg *out, struct sh_err *err)
 {
-    char dir[512], host[400], *path = NULL;
+    char dir[512], *path = NULL;
     struct owner o;
     int rc;
 
@@ -368,9 +370,7 @@ int pg_prepare(const struct state *s, const char *bin, struct pg *out, struct sh
     if (!rc)
         rc = make_dir(s, &o, &out->dir, err);
     if (!rc)
-        rc = escape_path(out->dir, host, sizeof(host), err);
-    if (!rc)
-        rc = sh_asprintf(err, &out->url, "postgresql://shunt@/postgres?host=%s", host);
+        rc = make_url(out->dir, &out->url, err);
     if (!rc)
         rc = sh_asprintf(err, &out->socket, "%s/" SOCKET_NAME, out->dir);
     if (!rc)

@@ -18,7 +18,9 @@
 #define FREE_PORT_LAST 32000
 #define FREE_PORT_TRIES 64
 
-int plan_find_data(const char *given, const char *name, char **out, struct sh_err *err)
+/* What belongs to the programs: <self>/../share/shunt/<name> in a bundle, else <self>/../../<name>
+ * as in the source tree. *out: OWNED; NULL if there is none. */
+static int find_data(const char *given, const char *name, char **out, struct sh_err *err)
 {
     static const char *const PLACES[] = {"../share/shunt", "../.."};
     char dir[4096];
@@ -298,7 +300,7 @@ static int fill(struct cli *c, const struct state *s, struct plan *p, struct sh_
     if (!rc)
         rc = state_path(s, "admin.key", &p->key_file, err);
     if (!rc)
-        rc = plan_find_data(c->conf->migrations_dir, "migrations", &migrations, err);
+        rc = find_data(c->conf->migrations_dir, "migrations", &migrations, err);
     if (!rc && !migrations)
         rc = SH_FAIL(err, SH_E_INVALID, "the migrations are not found; give --migrations-dir");
     if (!rc && !url) {
@@ -405,7 +407,7 @@ int plan_write_prometheus(const struct cli *c, const struct state *s, const stru
                           bool *made, struct sh_err *err)
 {
     char *from = NULL, *targets = NULL;
-    int rc = plan_find_data(c->conf->dashboards_dir, "dashboards", &from, err);
+    int rc = find_data(c->conf->dashboards_dir, "dashboards", &from, err);
     char *yml = NULL;
 
     *made = false;

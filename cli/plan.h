@@ -42,8 +42,4 @@ void plan_free(struct plan *p);
 /* Files for Prometheus in <state>/prometheus; *made is false if their templates are not found. */
 int plan_write_prometheus(const struct cli *c, const struct state *s, const struct plan *p,
                           bool *made, struct sh_err *err);
-/* What belongs to the programs: <self>/../share/shunt/<name> in a bundle, else <self>/../../<name>
- * as in the source tree. *out: OWNED; NULL if there is none. */
-int plan_find_data(const char *given, const char *name, char **out, struct sh_err *err);
-
 #endif

@@ -8,7 +8,6 @@
 #include "common/mem.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -203,7 +202,7 @@ static json_t *find_profile(json_t *all, const char *name)
     json_t *p;
     size_t i;
 
-    json_array_foreach(all, i, p) if (strcmp(rest_text(p, "name"), name) == 0) return p;
+    json_array_foreach(all, i, p) if (strcmp(sh_json_text(p, "name"), name) == 0) return p;
     return NULL;
 }
 

@@ -5,8 +5,6 @@
 #include "common/clock.h"
 #include "common/mem.h"
 
-#include <ctype.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -81,18 +79,7 @@ int rest_open(struct cli *c, struct sh_err *err)
 
 /* ---------------------------------------------------------------- paths */
 
-static int escape(struct sh_buf *b, const char *s, struct sh_err *err)
-{
-    int rc = SH_OK;
-
-    for (; !rc && *s; s++) {
-        bool plain = isalnum((unsigned char)*s) || strchr("-._~", *s);
-
-        rc = plain ? sh_buf_append(b, s, 1, err)
-                   : sh_buf_printf(b, err, "%%%02X", (unsigned)(unsigned char)*s);
-    }
-    return rc;
-}
+#define UNRESERVED "-._~" /* RFC 3986, beside letters and digits */
 
 int rest_path(char out[static REST_PATH_MAX], struct sh_err *err, const char *first, ...)
 {
@@ -107,7 +94,7 @@ int rest_path(char out[static REST_PATH_MAX], struct sh_err *err, const char *fi
         if (!rc && (!s[0] || strcmp(s, ".") == 0 || strcmp(s, "..") == 0))
             rc = SH_FAIL(err, SH_E_INVALID, "\"%s\" is not a name", s);
         if (!rc)
-            rc = escape(&b, s, err);
+            rc = sh_buf_escape(&b, s, UNRESERVED, err);
     }
     va_end(ap);
     if (!rc)
@@ -136,7 +123,7 @@ int rest_with_tenant(const struct cli *c, const char *path, char **out, struct s
     if (!rc && c->conf->tenant && c->conf->tenant[0]) {
         rc = sh_buf_printf(&b, err, "%ctenant=", strchr(path, '?') ? '&' : '?');
         if (!rc)
-            rc = escape(&b, c->conf->tenant, err);
+            rc = sh_buf_escape(&b, c->conf->tenant, UNRESERVED, err);
     }
     if (!rc)
         *out = sh_buf_take(&b);
@@ -162,7 +149,7 @@ int rest_query(const char *path, char **out, struct sh_err *err, ...)
             continue;
         rc = sh_buf_printf(&b, err, "%c%s=", sep, name);
         if (!rc)
-            rc = escape(&b, value, err);
+            rc = sh_buf_escape(&b, value, UNRESERVED, err);
         sep = '&';
     }
     va_end(ap);
@@ -192,7 +179,7 @@ int rest_model_ref(struct cli *c, const char *ref, char name[static 129], int64_
 
 int rest_check(struct cli *c, const struct sh_http_reply *r, unsigned flags, struct sh_err *err)
 {
-    const char *code, *detail;
+    const char *detail, *error;
     json_t *j = NULL;
     int rc;
 
@@ -202,11 +189,9 @@ int rest_check(struct cli *c, const struct sh_http_reply *r, unsigned flags, str
         json_decref(j);
         j = json_object();
     }
-    code = json_string_value(json_object_get(j, "code"));
+    rc = sh_json_refusal(j, r->status == 404 ? SH_E_NOTFOUND : SH_E_UNAVAILABLE, &error);
     detail = json_string_value(json_object_get(j, "detail"));
-    if (!detail)
-        detail = json_string_value(json_object_get(j, "error"));
-    rc = code ? sh_rc_parse(code) : r->status == 404 ? SH_E_NOTFOUND : SH_E_UNAVAILABLE;
+    detail = detail ? detail : error;
     if (detail && r->retry_after_s >= 0)
         SH_FAIL(err, rc, "%.400s (HTTP %d; try again in %lld s)", detail, r->status,
                 (long long)r->retry_after_s);
@@ -314,7 +299,7 @@ int rest_list(struct cli *c, const char *path, unsigned flags, json_t **out, str
             rc = rest_get(c, url, flags, &page, err);
         if (!rc && json_array_extend(all, json_object_get(page, "items")))
             rc = SH_FAIL(err, SH_E_PROTO, "the server's answer is not a list");
-        next = rc ? "" : rest_text(page, "next_cursor");
+        next = rc ? "" : sh_json_text(page, "next_cursor");
         /* Cursors are base64url: nothing in them has to be escaped. */
         sh_strlcpy(cursor, next, sizeof(cursor));
         json_decref(page);
@@ -336,9 +321,9 @@ int rest_tenant(struct cli *c, const char *what, const char **out, struct sh_err
 
     if (!c->conf->tenant || !c->conf->tenant[0]) {
         rc = rest_get(c, "/api/v1/whoami", 0, &me, err);
-        if (!rc && rest_text(me, "tenant")[0]) {
+        if (!rc && sh_json_text(me, "tenant")[0]) {
             free(c->conf->tenant);
-            rc = sh_strdup(rest_text(me, "tenant"), &c->conf->tenant, err);
+            rc = sh_strdup(sh_json_text(me, "tenant"), &c->conf->tenant, err);
         } else if (!rc) {
             rc = cli_usage(c, err, "say whose %s: --tenant NAME (this is an admin key)", what);
         }

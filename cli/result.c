@@ -4,7 +4,6 @@
 #include "common/hash.h"
 #include "common/mem.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -126,7 +125,7 @@ static int download(struct cli *c, const char *path, const json_t *result, struc
 {
     const json_t *file = json_object_get(result, "artifact");
     struct download d = {.c = c,
-                         .digest = rest_text(file, "digest"),
+                         .digest = sh_json_text(file, "digest"),
                          .bytes = json_integer_value(json_object_get(file, "bytes"))};
     char *full = NULL, bytes[32];
     int rc;

@@ -65,7 +65,7 @@ int tensors_from_file(const char *path, const json_t *wanted, struct tensors *ou
         if (!rc && i >= TENSORS_MAX)
             rc = SH_FAIL(err, SH_E_TOOBIG, "the model has more than %d inputs", TENSORS_MAX);
         if (!rc)
-            rc = add_from_file(out, rest_text(w, "name"), err);
+            rc = add_from_file(out, sh_json_text(w, "name"), err);
     }
     if (rc)
         tensors_fini(out);
@@ -120,9 +120,9 @@ static int add_random(struct tensors *t, const json_t *w, uint64_t *x, struct sh
     size_t bytes = 0;
     int rc;
 
-    *out = (struct tensor){.dtype = sh_dtype_from_v2(rest_text(w, "datatype")),
+    *out = (struct tensor){.dtype = sh_dtype_from_v2(sh_json_text(w, "datatype")),
                            .rank = json_array_size(shape)};
-    sh_strlcpy(out->name, rest_text(w, "name"), sizeof(out->name));
+    sh_strlcpy(out->name, sh_json_text(w, "name"), sizeof(out->name));
     if (out->dtype == SH_N_DTYPES || out->rank < 1 || out->rank > SH_MAX_RANK)
         return SH_FAIL(err, SH_E_PROTO, "input \"%s\" of the model has an odd type", out->name);
     out->dims[0] = t->rows;
@@ -209,7 +209,7 @@ int tensors_encode(const struct tensors *t, int64_t first, int64_t rows, struct 
 static int find_output(struct tensors *t, const json_t *o, struct tensor **out, struct sh_err *err)
 {
     const json_t *shape = json_object_get(o, "shape");
-    const char *name = rest_text(o, "name");
+    const char *name = sh_json_text(o, "name");
     struct tensor *x;
 
     for (size_t i = 0; i < t->n; i++) {
@@ -220,7 +220,7 @@ static int find_output(struct tensors *t, const json_t *o, struct tensor **out, 
     if (t->n >= TENSORS_MAX || json_array_size(shape) < 1 || json_array_size(shape) > SH_MAX_RANK)
         return SH_FAIL(err, SH_E_PROTO, "the answer has an odd output \"%.60s\"", name);
     x = &t->list[t->n++];
-    *x = (struct tensor){.dtype = sh_dtype_from_v2(rest_text(o, "datatype")),
+    *x = (struct tensor){.dtype = sh_dtype_from_v2(sh_json_text(o, "datatype")),
                          .rank = json_array_size(shape)};
     sh_strlcpy(x->name, name, sizeof(x->name));
     for (size_t i = 1; i < x->rank; i++)

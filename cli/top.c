@@ -93,13 +93,13 @@ static int read_processes(const struct state *s, json_t **out, struct sh_err *er
         system = json_pack("{s:[]}", "processes");
     json_array_foreach(json_object_get(system, "processes"), i, p)
     {
-        pid_t pid = state_pid(s, rest_text(p, "name"));
+        pid_t pid = state_pid(s, sh_json_text(p, "name"));
         json_int_t port = json_integer_value(
-            json_object_get(json_object_get(system, "metrics_ports"), rest_text(p, "name")));
+            json_object_get(json_object_get(system, "metrics_ports"), sh_json_text(p, "name")));
         int64_t age =
             (sh_clock_wall_ms() - json_integer_value(json_object_get(p, "since_ms"))) / 1000;
 
-        if (pid == 0 && strcmp(rest_text(p, "state"), "running") == 0)
+        if (pid == 0 && strcmp(sh_json_text(p, "state"), "running") == 0)
             json_object_set_new(p, "state", json_string("gone"));
         json_object_set_new(p, "pid", pid > 0 ? json_integer(pid) : json_null());
         json_object_set_new(p, "age_s", json_integer(age));

@@ -83,7 +83,7 @@ static int64_t executors_up(struct cli *c)
     }
     json_array_foreach(list, i, e)
     {
-        n += strcmp(rest_text(e, "state"), "UP") == 0;
+        n += strcmp(sh_json_text(e, "state"), "UP") == 0;
     }
     json_decref(list);
     return n;
@@ -134,14 +134,14 @@ static double look(struct wait *w)
         return 0;
     json_array_foreach(json_object_get(system, "processes"), i, p)
     {
-        const char *state = rest_text(p, "state");
+        const char *state = sh_json_text(p, "state");
 
         if (strcmp(state, "running") == 0 || strcmp(state, "done") == 0)
             n_there++;
         else if (!w->slow[0])
-            sh_strlcpy(w->slow, rest_text(p, "name"), sizeof(w->slow));
+            sh_strlcpy(w->slow, sh_json_text(p, "name"), sizeof(w->slow));
         if (json_integer_value(json_object_get(p, "quick_ends")) >= SUPER_GIVE_UP)
-            sh_strlcpy(w->broken, rest_text(p, "name"), sizeof(w->broken));
+            sh_strlcpy(w->broken, sh_json_text(p, "name"), sizeof(w->broken));
     }
     json_decref(system);
     return (double)n_there / (double)w->plan->n;
@@ -318,10 +318,10 @@ static int say_running(const struct cli *c, const struct state *s, struct sh_err
     if (!rc && c->output == OUTPUT_DATA && system)
         out_data(c, system);
     else if (!rc && c->output == OUTPUT_NAME)
-        puts(rest_text(system, "server"));
+        puts(sh_json_text(system, "server"));
     else if (!rc)
         out_say(c, "Shunt already runs in %s: %s. For other options: shunt down, then up again.",
-                s->dir, rest_text(system, "server"));
+                s->dir, sh_json_text(system, "server"));
     json_decref(system);
     return rc;
 }

@@ -3,6 +3,7 @@
 
 #include "common/mem.h"
 
+#include <ctype.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,6 +85,17 @@ int sh_buf_printf(struct sh_buf *b, struct sh_err *err, const char *fmt, ...)
     va_end(ap);
     b->len += (size_t)n;
     return SH_OK;
+}
+
+int sh_buf_escape(struct sh_buf *b, const char *s, const char *plain, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (; !rc && *s; s++)
+        rc = isalnum((unsigned char)*s) || strchr(plain, *s)
+                 ? sh_buf_append(b, s, 1, err)
+                 : sh_buf_printf(b, err, "%%%02X", (unsigned)(unsigned char)*s);
+    return rc;
 }
 
 int sh_buf_reserve(struct sh_buf *b, size_t n, char **out, struct sh_err *err)

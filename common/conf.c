@@ -6,11 +6,11 @@
 #include "common/conf.h"
 
 #include "common/buf.h"
+#include "common/io.h"
 #include "common/log.h"
 #include "common/mem.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <strings.h>
@@ -191,7 +191,7 @@ static int read_file(struct load *l, size_t *len, struct sh_err *err)
 {
     const char *slash = strrchr(l->path, '/'), *base = slash ? slash + 1 : l->path;
     int fd = open(l->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc = SH_OK;
-    ssize_t n = 0;
+    ssize_t n;
     struct stat st;
 
     if (fd < 0 || fstat(fd, &st) != 0) {
@@ -209,15 +209,10 @@ static int read_file(struct load *l, size_t *len, struct sh_err *err)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate memory for a config file");
         goto out;
     }
-    for (*len = 0; *len < (size_t)st.st_size; *len += (size_t)n) {
-        n = read(fd, l->file + *len, (size_t)st.st_size - *len);
-        if (n < 0 && errno == EINTR)
-            n = 0;
-        else if (n <= 0)
-            break;
-    }
+    n = sh_read_all(fd, l->file, (size_t)st.st_size);
     if (n < 0)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not read the config file \"%s\"", base);
+    *len = n > 0 ? (size_t)n : 0;
     l->file[*len] = '\0';
 out:
     if (fd >= 0)

@@ -5,9 +5,9 @@
  * before anything is touched. The whole run holds an advisory lock of its session; the session ends
  * with the run, and so do the lock and the longer time limits.
  */
-#include "common/clock.h"
 #include "common/db_int.h"
 #include "common/hash.h"
+#include "common/io.h"
 #include "common/mem.h"
 
 #include <ctype.h>
@@ -88,7 +88,6 @@ static int read_text(int dir_fd, const char *name, char **out, size_t *len, stru
 {
     struct stat st;
     char *text = NULL;
-    size_t done = 0;
     int fd = -1, rc = SH_OK;
 
     fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC);
@@ -106,18 +105,11 @@ static int read_text(int dir_fd, const char *name, char **out, size_t *len, stru
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate memory for the migration %s", name);
         goto out;
     }
-    while (done < (size_t)st.st_size) {
-        ssize_t n = read(fd, text + done, (size_t)st.st_size - done);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not read the migration %s", name);
-            goto out;
-        }
-        done += (size_t)n;
+    if (sh_read_all(fd, text, (size_t)st.st_size) != st.st_size) {
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not read the migration %s", name);
+        goto out;
     }
-    *len = done;
+    *len = (size_t)st.st_size;
     *out = text;
     text = NULL;
 out:

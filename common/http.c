@@ -4,6 +4,7 @@
 #include "common/buf.h"
 #include "common/conf.h"
 #include "common/hash.h"
+#include "common/io.h"
 #include "common/mem.h"
 
 #include <curl/curl.h>
@@ -136,17 +137,7 @@ static bool write_out(struct call *c, const char *data, size_t n, long status)
     if (!c->has_begun && status == 200 && (ftruncate(fd, 0) || lseek(fd, 0, SEEK_SET)))
         return false;
     c->has_begun = true;
-    while (n > 0) {
-        ssize_t k = write(fd, data, n);
-
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k < 0)
-            return false;
-        data += k;
-        n -= (size_t)k;
-    }
-    return true;
+    return sh_write_all(fd, data, n);
 }
 
 static size_t on_body(char *data, size_t size, size_t n, void *arg)

@@ -1,6 +1,7 @@
 /* json.c - jansson with limits, and objects read by a table. */
 #include "common/json.h"
 
+#include "common/io.h"
 #include "common/mem.h"
 
 #include <errno.h>
@@ -232,28 +233,26 @@ int sh_json_dump(const json_t *j, char **out, struct sh_err *err)
     return SH_OK;
 }
 
-static int read_all(int fd, char *p, size_t n, size_t *got, struct sh_err *err)
+const char *sh_json_text(const json_t *obj, const char *name)
 {
-    *got = 0;
-    while (*got < n) {
-        ssize_t r = read(fd, p + *got, n - *got);
+    const char *s = json_string_value(json_object_get(obj, name));
 
-        if (r < 0 && errno == EINTR)
-            continue;
-        if (r < 0)
-            return SH_FAIL_ERRNO(err, SH_E_IO, "could not read a JSON file");
-        if (r == 0)
-            break;
-        *got += (size_t)r;
-    }
-    return SH_OK;
+    return s ? s : "";
+}
+
+int sh_json_refusal(const json_t *obj, int otherwise, const char **text)
+{
+    const char *code = json_string_value(json_object_get(obj, "code"));
+
+    *text = json_string_value(json_object_get(obj, "error"));
+    return code ? sh_rc_parse(code) : otherwise;
 }
 
 int sh_json_load_file(const char *path, size_t max_bytes, json_t **out, struct sh_err *err)
 {
     const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
     char *text = NULL;
-    size_t got = 0;
+    ssize_t got;
     struct stat st;
     int fd = -1, rc;
 
@@ -278,9 +277,9 @@ int sh_json_load_file(const char *path, size_t max_bytes, json_t **out, struct s
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate memory for the file \"%s\"", base);
         goto out;
     }
-    rc = read_all(fd, text, (size_t)st.st_size, &got, err);
-    if (!rc)
-        rc = sh_json_parse(text, got, max_bytes, out, err);
+    got = sh_read_all(fd, text, (size_t)st.st_size);
+    rc = got < 0 ? SH_FAIL_ERRNO(err, SH_E_IO, "could not read a JSON file")
+                 : sh_json_parse(text, (size_t)got, max_bytes, out, err);
 out:
     if (rc)
         sh_err_detail(err, "file %s", path);

@@ -44,6 +44,11 @@ int sh_json_read(const json_t *obj, const char *what, const struct sh_json_field
 int sh_json_parse(const char *text, size_t len, size_t max_bytes, json_t **out, struct sh_err *err);
 /* Compact, sorted. *out: OWNED, free(). */
 int sh_json_dump(const json_t *j, char **out, struct sh_err *err);
+/* A member that is a text; "" if it is none. BORROWED. */
+const char *sh_json_text(const json_t *obj, const char *name);
+/* Why something was refused, {"code":"NOTFOUND","error":"..."}: the code, or `otherwise` where none
+ * is named. *text: BORROWED; NULL: it does not say. */
+int sh_json_refusal(const json_t *obj, int otherwise, const char **text);
 int sh_json_load_file(const char *path, size_t max_bytes, json_t **out, struct sh_err *err);
 
 #endif

@@ -7,6 +7,7 @@
 #include "common/safetensors.h"
 
 #include "common/buf.h"
+#include "common/io.h"
 #include "common/json.h"
 #include "common/mem.h"
 
@@ -488,82 +489,13 @@ int sh_st_head(const struct sh_st_tensor *t, size_t n, const char *const *meta, 
     return rc;
 }
 
-int sh_st_write_mem(const struct sh_st_tensor *t, size_t n, const char *const *meta, void **out,
-                    size_t *bytes, struct sh_err *err)
-{
-    struct sh_buf head;
-    size_t total = 0;
-    char *p;
-    int rc;
-
-    *out = NULL;
-    *bytes = 0;
-    sh_buf_init(&head, SH_ST_MAX_HEADER);
-    rc = build_head(t, n, meta, &head, &total, err);
-    if (rc)
-        goto out;
-    p = malloc(total);
-    if (!p) {
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu bytes for tensors", total);
-        goto out;
-    }
-    *out = p;
-    *bytes = total;
-    memcpy(p, head.data, head.len);
-    p += head.len;
-    for (size_t i = 0; i < n; i++) {
-        if (t[i].bytes > 0)
-            memcpy(p, t[i].data, t[i].bytes);
-        p += t[i].bytes;
-    }
-out:
-    sh_buf_fini(&head);
-    return rc;
-}
-
-static int write_all(int fd, const void *p, size_t n, struct sh_err *err)
-{
-    const char *at = p;
-
-    while (n > 0) {
-        ssize_t w = write(fd, at, SH_MIN(n, (size_t)1 << 30));
-
-        if (w < 0 && errno == EINTR)
-            continue;
-        if (w < 0)
-            return SH_FAIL_ERRNO(err, SH_E_IO, "could not write a safetensors file");
-        at += w;
-        n -= (size_t)w;
-    }
-    return SH_OK;
-}
-
-/* The rename is durable only when the folder is on the disk too. */
-int sh_st_sync_folder(const char *path, struct sh_err *err)
-{
-    const char *slash = strrchr(path, '/');
-    char *dir = NULL;
-    int fd, rc;
-
-    rc = sh_asprintf(err, &dir, "%.*s", slash ? (int)SH_MAX(slash - path, 1) : 1,
-                     slash ? path : ".");
-    if (rc)
-        return rc;
-    fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || fsync(fd) != 0)
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make a renamed file durable");
-    if (fd >= 0)
-        close(fd);
-    free(dir);
-    return rc;
-}
-
 int sh_st_write(const char *path, const struct sh_st_tensor *t, size_t n, const char *const *meta,
                 struct sh_err *err)
 {
     struct sh_buf head;
     size_t total = 0;
     char *tmp = NULL;
+    bool is_written;
     int fd = -1, rc;
 
     sh_buf_init(&head, SH_ST_MAX_HEADER);
@@ -577,18 +509,20 @@ int sh_st_write(const char *path, const struct sh_st_tensor *t, size_t n, const 
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not create a safetensors file");
         goto out;
     }
-    rc = write_all(fd, head.data, head.len, err);
-    for (size_t i = 0; !rc && i < n; i++)
-        rc = write_all(fd, t[i].data, t[i].bytes, err);
-    if (rc)
+    is_written = sh_write_all(fd, head.data, head.len);
+    for (size_t i = 0; is_written && i < n; i++)
+        is_written = sh_write_all(fd, t[i].data, t[i].bytes);
+    if (!is_written) {
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write a safetensors file");
         goto out;
+    }
     if (fsync(fd) != 0 || rename(tmp, path) != 0) {
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not finish a safetensors file");
         goto out;
     }
     free(tmp);
     tmp = NULL;
-    rc = sh_st_sync_folder(path, err);
+    rc = sh_sync_folder(path, err);
 out:
     if (fd >= 0)
         close(fd);

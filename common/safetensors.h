@@ -46,9 +46,6 @@ const char *sh_st_meta(const struct sh_st *s, const char *key); /* "__metadata__
  * folder. An interrupted or failed write leaves the old file. Fails: SH_E_DISKFULL, SH_E_IO. */
 int sh_st_write(const char *path, const struct sh_st_tensor *t, size_t n, const char *const *meta,
                 struct sh_err *err);
-/* The whole file in memory. *out: OWNED, free(). */
-int sh_st_write_mem(const struct sh_st_tensor *t, size_t n, const char *const *meta, void **out,
-                    size_t *bytes, struct sh_err *err);
 /* What stands before the data (data pointers are not used), for who writes those himself.
  * *out: OWNED, free(). *file_bytes: of the head and all data. */
 int sh_st_head(const struct sh_st_tensor *t, size_t n, const char *const *meta, void **out,
@@ -57,7 +54,5 @@ int sh_st_head(const struct sh_st_tensor *t, size_t n, const char *const *meta, 
  * if it is none. */
 #define SH_ST_CKPT "ckpt-%" PRId64 ".safetensors"
 int64_t sh_st_ckpt_step(const char *name);
-/* Makes a rename to this path durable. */
-int sh_st_sync_folder(const char *path, struct sh_err *err);
 
 #endif

@@ -1,11 +1,11 @@
 /* batch_io.c - batch inference, on the checkpoint thread: the dataset and the file of the result.
  *
  * The dataset is read, not mapped: a disk that fails then fails the job and not the executor. */
+#include "common/io.h"
 #include "common/mem.h"
 #include "common/sample.h"
 #include "executor/batch_int.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -142,20 +142,12 @@ int batch_io_open(struct ckpt_task *t, struct sh_err *err)
 
 static int read_all(int fd, char *to, size_t n, uint64_t off, struct sh_err *err)
 {
-    while (n > 0) {
-        ssize_t k = pread(fd, to, n, (off_t)off);
+    ssize_t got = sh_pread_all(fd, to, n, off);
 
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k < 0)
-            return SH_FAIL_ERRNO(err, SH_E_IO, "could not read the dataset");
-        if (k == 0)
-            return SH_FAIL(err, SH_E_IO, "the dataset's file was cut while it was read");
-        to += k;
-        off += (uint64_t)k;
-        n -= (size_t)k;
-    }
-    return SH_OK;
+    if (got < 0)
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not read the dataset");
+    return (size_t)got == n ? SH_OK
+                            : SH_FAIL(err, SH_E_IO, "the dataset's file was cut while it was read");
 }
 
 static int write_outputs(struct batch_slot *s, struct sh_err *err)

@@ -3,10 +3,10 @@
 
 #include "common/buf.h"
 #include "common/clock.h"
+#include "common/io.h"
 #include "common/mem.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
@@ -41,21 +41,6 @@ static int hash_file(const char *path, struct ckpt_task *t, struct sh_err *err)
     return rc;
 }
 
-int ckpt_write_all(int fd, const char *p, size_t n, const char *what, struct sh_err *err)
-{
-    while (n > 0) {
-        ssize_t k = write(fd, p, n);
-
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k < 0)
-            return SH_FAIL_ERRNO(err, SH_E_IO, "could not write %s", what);
-        p += k;
-        n -= (size_t)k;
-    }
-    return SH_OK;
-}
-
 int ckpt_replace_file(const char *path, const struct sh_buf *b, const char *what,
                       struct sh_err *err)
 {
@@ -67,9 +52,7 @@ int ckpt_replace_file(const char *path, const struct sh_buf *b, const char *what
     fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
     if (fd < 0)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write %s", what);
-    if (!rc)
-        rc = ckpt_write_all(fd, b->data, b->len, what, err);
-    if (!rc && fsync(fd) < 0)
+    if (!rc && (!sh_write_all(fd, b->data, b->len) || fsync(fd) < 0))
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write %s", what);
     if (fd >= 0 && close(fd) < 0 && !rc)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write %s", what);

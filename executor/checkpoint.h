@@ -49,9 +49,8 @@ void ckpt_free(struct ckpt *c); /* waits for the task in progress; the others ar
 /* TAKES the task. Fails: SH_E_QUEUEFULL. */
 int ckpt_submit(struct ckpt *c, struct ckpt_task *t, struct sh_err *err);
 
-/* For works of tasks. what: of the message. Fails: SH_E_IO, SH_E_DISKFULL. */
-int ckpt_write_all(int fd, const char *p, size_t n, const char *what, struct sh_err *err);
-/* Durable; the old file stays until the new one is complete. */
+/* For works of tasks. Durable; the old file stays until the new one is complete. what: of the
+ * message. Fails: SH_E_IO, SH_E_DISKFULL. */
 int ckpt_replace_file(const char *path, const struct sh_buf *b, const char *what,
                       struct sh_err *err);
 

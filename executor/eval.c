@@ -6,7 +6,6 @@
  */
 #include "executor/eval.h"
 
-#include "common/clock.h"
 #include "common/json.h"
 #include "common/mem.h"
 #include "common/safetensors.h"

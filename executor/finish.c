@@ -13,6 +13,7 @@
  * until the evaluation is done, and the ONNX file of it is what stays, as trained.onnx.
  */
 #include "common/clock.h"
+#include "common/io.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -207,7 +208,7 @@ static char *read_reply(int fd, size_t *len)
     if (n < 0 || (size_t)n > REPLY_MAX)
         return NULL;
     p = calloc(1, (size_t)n + 1);
-    if (p && pread(fd, p, (size_t)n, 0) != n) {
+    if (p && sh_pread_all(fd, p, (size_t)n, 0) != n) {
         free(p);
         p = NULL;
     }
@@ -402,7 +403,7 @@ static int keep_trained(const struct finish *f, struct sh_err *err)
     if (!to || rename(f->onnx, to) < 0)
         rc = SH_FAIL_ERRNO(err, to ? SH_E_IO : SH_E_NOMEM, "could not keep the trained model");
     if (!rc)
-        rc = sh_st_sync_folder(to, err);
+        rc = sh_sync_folder(to, err);
     if (!rc)
         folder_remove(f->tmp);
     free(to);

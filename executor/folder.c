@@ -43,7 +43,7 @@ uint64_t folder_bytes(const char *path)
 
 int import_verdict(const char *text, size_t len, int status, json_t **out, struct sh_err *err)
 {
-    const char *code, *why;
+    const char *why;
     json_t *j = NULL;
     int rc = SH_OK;
 
@@ -51,10 +51,8 @@ int import_verdict(const char *text, size_t len, int status, json_t **out, struc
     if (status != 0 || !text || sh_json_parse(text, len, VERDICT_MAX, &j, NULL))
         rc = SH_FAIL(err, SH_E_BUG, "the model could not be converted");
     else if (!json_is_true(json_object_get(j, "ok"))) {
-        code = json_string_value(json_object_get(j, "code"));
-        why = json_string_value(json_object_get(j, "error"));
-        rc = SH_FAIL(err, sh_rc_parse(code ? code : ""), "the model could not be converted: %s",
-                     why ? why : "no reason given");
+        rc = sh_json_refusal(j, SH_E_BUG, &why);
+        SH_FAIL(err, rc, "the model could not be converted: %s", why ? why : "no reason given");
     }
     if (rc) {
         sh_err_detail(err, "wait status 0x%x, reply %.200s", (unsigned)status, text ? text : "");

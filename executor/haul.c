@@ -3,13 +3,13 @@
 
 #include "common/clock.h"
 #include "common/http.h"
+#include "common/io.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "common/safetensors.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -55,20 +55,17 @@ struct haul {
 /* Why the API does not do it. */
 static int refusal(const struct sh_http_reply *r, const char *path, struct sh_err *err)
 {
-    const char *code = NULL, *text = NULL;
+    const char *text;
     json_t *j = NULL;
-    int rc;
+    int rc = r->status == 404   ? SH_E_NOTFOUND /* HEAD has no body */
+             : r->status == 401 ? SH_E_UNAUTHENTICATED
+             : r->status == 403 ? SH_E_FORBIDDEN
+             : r->status >= 500 ? SH_E_UNAVAILABLE
+                                : SH_E_PROTO;
 
-    if (r->body && sh_json_parse(r->body, r->len, PROBLEM_MAX, &j, NULL) == SH_OK) {
-        code = json_string_value(json_object_get(j, "code"));
-        text = json_string_value(json_object_get(j, "error"));
-    }
-    rc = code               ? sh_rc_parse(code)
-         : r->status == 404 ? SH_E_NOTFOUND /* HEAD has no body */
-         : r->status == 401 ? SH_E_UNAUTHENTICATED
-         : r->status == 403 ? SH_E_FORBIDDEN
-         : r->status >= 500 ? SH_E_UNAVAILABLE
-                            : SH_E_PROTO;
+    if (r->body)
+        sh_json_parse(r->body, r->len, PROBLEM_MAX, &j, NULL);
+    rc = sh_json_refusal(j, rc, &text);
     SH_FAIL(err, rc, "the API answered %d: %s", r->status, text ? text : sh_rc_text(rc));
     sh_err_detail(err, "path %s", path);
     json_decref(j);
@@ -254,7 +251,7 @@ int haul_get(struct haul_line *l, const char *path, const char *digest, const ch
     if (!one.rc && rename(part, to))
         SH_FAIL_ERRNO(&one, SH_E_IO, "could not put a blob in its place");
     if (!one.rc)
-        sh_st_sync_folder(to, &one);
+        sh_sync_folder(to, &one);
     close(in.fd);
     if (one.rc)
         unlink(part); /* it counts nowhere */

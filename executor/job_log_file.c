@@ -5,6 +5,7 @@
  * part. It is not made durable: a host that loses its power loses some lines.
  */
 #include "common/buf.h"
+#include "common/io.h"
 #include "common/mem.h"
 #include "executor/checkpoint.h"
 #include "executor/job_log.h"
@@ -122,10 +123,8 @@ int job_log_append(const char *path, const char *text, size_t n, struct sh_err *
     } else if ((size_t)st.st_size + n + 1 > JOB_LOG_MAX) {
         rc = rewrite(fd, path, (size_t)st.st_size, text, n, err);
     } else {
-        if (is_torn(fd, st.st_size))
-            rc = ckpt_write_all(fd, "\n", 1, "the log of a job", err);
-        if (!rc)
-            rc = ckpt_write_all(fd, text, n, "the log of a job", err);
+        if ((is_torn(fd, st.st_size) && !sh_write_all(fd, "\n", 1)) || !sh_write_all(fd, text, n))
+            rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write the log of a job");
         if (rc && ftruncate(fd, st.st_size))
             sh_err_detail(err, "half a line may be left");
     }

@@ -1,7 +1,6 @@
 /* pin.c - pinned images, and where every image stands: see store.h. */
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/mem.h"
 #include "common/metrics.h"
 #include "executor/agent.h"
 #include "executor/model_int.h"

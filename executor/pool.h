@@ -34,7 +34,6 @@ enum worker_state {
 struct worker { /* one place in the pool; the process in it changes */
     struct exec *x;
     uint32_t index;
-    uint32_t serial;         /* grows with every process in this place */
     enum worker_state state; /* read; written by pool_set_state */
     pid_t pid;               /* 0: none */
     struct sh_wire *wire;    /* NULL: gone */

@@ -8,7 +8,6 @@
 #include "executor/folder.h"
 #include "executor/haul.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -65,11 +64,8 @@ static int make_url(const struct exec *x, const struct push_conf *c, const char 
     rc = sh_buf_printf(&b, err,
                        "/api/v1/jobs/%" PRId64 "/files/%s?attempt=%" PRIu32 "%s&executor=", c->job,
                        file, c->attempt, is_published ? "&publish=true" : "");
-    for (const char *s = x->conf->name; !rc && *s; s++)
-        rc = isalnum((unsigned char)*s) ? sh_buf_append(&b, s, 1, err)
-                                        : sh_buf_printf(&b, err, "%%%02X", (unsigned char)*s);
     if (!rc)
-        rc = sh_buf_append(&b, "", 1, err);
+        rc = sh_buf_escape(&b, x->conf->name, "-._~", err);
     if (!rc)
         *out = sh_buf_take(&b);
     sh_buf_fini(&b);

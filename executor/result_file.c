@@ -1,6 +1,7 @@
 /* result_file.c - see result_file.h. */
 #include "executor/result_file.h"
 
+#include "common/io.h"
 #include "common/mem.h"
 
 #include <dirent.h>
@@ -38,41 +39,19 @@ struct result_file {
 static int write_at(struct result_file *f, const void *data, size_t n, uint64_t off,
                     struct sh_err *err)
 {
-    const char *p = data;
-
-    while (n > 0) {
-        ssize_t k = pwrite(f->fd, p, SH_MIN(n, (size_t)1 << 30), (off_t)off);
-
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k < 0)
-            return SH_FAIL_ERRNO(err, SH_E_IO, "could not write the result");
-        p += k;
-        off += (uint64_t)k;
-        n -= (size_t)k;
-    }
-    return SH_OK;
+    return sh_pwrite_all(f->fd, data, n, off)
+               ? SH_OK
+               : SH_FAIL_ERRNO(err, SH_E_IO, "could not write the result");
 }
 
 static int read_at(const struct result_file *f, void *to, size_t n, uint64_t off,
                    struct sh_err *err)
 {
-    char *p = to;
+    ssize_t got = sh_pread_all(f->fd, to, n, off);
 
-    while (n > 0) {
-        ssize_t k = pread(f->fd, p, n, (off_t)off);
-
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k < 0)
-            return SH_FAIL_ERRNO(err, SH_E_IO, "could not read the result back");
-        if (k == 0)
-            return SH_FAIL(err, SH_E_IO, "the file of the result is cut");
-        p += k;
-        off += (uint64_t)k;
-        n -= (size_t)k;
-    }
-    return SH_OK;
+    if (got < 0)
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not read the result back");
+    return (size_t)got == n ? SH_OK : SH_FAIL(err, SH_E_IO, "the file of the result is cut");
 }
 
 /* Adds n bytes of the file to both digests; the second may be NULL. */
@@ -396,7 +375,7 @@ int result_file_finish(struct result_file *f, char digest[static SH_SHA256_HEX],
     if (!rc && rename(from, to) < 0)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not publish the result");
     if (!rc)
-        rc = sh_st_sync_folder(to, err);
+        rc = sh_sync_folder(to, err);
     free(from);
     free(to);
     return rc;

@@ -321,7 +321,6 @@ static bool send_run(struct switcher *sw, struct run *r)
              r->ws_bytes, sh_clock_ns());
     free(extra.groups);
     r->worker = w;
-    r->worker_serial = w->serial;
     r->sent_ns = sh_clock_ns();
     r->n_attempts++;
     r->phase = RUN_ACTIVE;

@@ -25,7 +25,6 @@ struct run {
     bool has_ws, has_pin;
     uint64_t hit_bytes; /* of the image, found on the device */
     struct worker *worker;
-    uint32_t worker_serial;
     enum stop_way way; /* asked of training so far */
     bool has_asked, is_forced;
     bool is_overdue; /* its worker was killed for it */

@@ -86,7 +86,7 @@ struct decisions {
     uint32_t *members;
     size_t n_members, cap_members;
     struct decide_share *shares; /* OWNED; by tenant; of the last pass with jobs */
-    size_t n_shares, cap_shares;
+    size_t cap_shares;
     void *scratch; /* OWNED; reused between passes */
     size_t scratch_bytes;
 };

@@ -89,7 +89,6 @@ int decide__shares(const struct snapshot *in, struct decisions *out, struct sh_e
         rc = decide__scratch(out, in->n_tenants * sizeof(struct claim), &claims, err);
     if (rc)
         return rc;
-    out->n_shares = in->n_tenants;
     for (size_t t = 0; t < in->n_tenants; t++)
         out->shares[t] = (struct decide_share){0};
     for (size_t i = 0; i < in->n_jobs; i++) {

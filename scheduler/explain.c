@@ -1,7 +1,6 @@
 /* explain.c - see explain.h. */
 #include "scheduler/explain.h"
 
-#include "common/clock.h"
 #include "common/mem.h"
 #include "scheduler/sched.h"
 

@@ -23,8 +23,6 @@
 #define PREDICT_UNKNOWN_NS \
     INT64_C(20000000) /* neither run nor profile: a guess, on the safe side */
 
-#define PREDICT_PERCENTILE 99.0 /* without a target */
-
 struct predict_ring {
     int64_t ns[PREDICT_RING], at_ns[PREDICT_RING];
     uint8_t order[PREDICT_RING]; /* of the n slots, by ns */

@@ -16,7 +16,7 @@
 enum zoo_form { ZOO_INFERENCE, ZOO_TRAINING };
 
 struct zoo {
-    struct graph *g; /* OWNED until zoo_take() */
+    struct graph *g; /* OWNED until zoo_finish() */
     enum zoo_form form;
     uint64_t rng;
     int rc;

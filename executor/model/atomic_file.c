@@ -1,6 +1,7 @@
 /* atomic_file.c - temporary file, fsync, rename. */
 #include "executor/model/atomic_file.h"
 
+#include "common/io.h"
 #include "common/mem.h"
 
 #include <fcntl.h>
@@ -36,24 +37,6 @@ out:
     return rc;
 }
 
-static int sync_folder(const char *path, struct sh_err *err)
-{
-    const char *slash = strrchr(path, '/');
-    char *dir = NULL;
-    int fd, rc = SH_OK;
-
-    dir = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-    if (!dir)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a path");
-    fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || fsync(fd) != 0)
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make a file durable");
-    if (fd >= 0)
-        close(fd);
-    free(dir);
-    return rc;
-}
-
 int atomic_file_commit(struct atomic_file *a, struct sh_err *err)
 {
     int failed;
@@ -66,7 +49,7 @@ int atomic_file_commit(struct atomic_file *a, struct sh_err *err)
         return SH_FAIL_ERRNO(err, SH_E_IO, "could not finish a file");
     free(a->temp);
     a->temp = NULL;
-    return sync_folder(a->path, err);
+    return sh_sync_folder(a->path, err);
 }
 
 void atomic_file_close(struct atomic_file *a)

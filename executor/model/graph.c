@@ -326,48 +326,39 @@ int graph_set_str(struct graph_node *n, const char *name, const char *v, struct 
     return rc;
 }
 
-int graph_set_ints(struct graph_node *n, const char *name, const int64_t *v, size_t k,
-                   struct sh_err *err)
+/* A copy of k numbers of `size` bytes each. */
+static int set_list(struct graph_node *n, const char *name, enum graph_attr_kind kind,
+                    const void *v, size_t k, size_t size, struct sh_err *err)
 {
+    void *copy = calloc(k ? k : 1, size);
     struct graph_attr *a;
-    int64_t *copy;
-    int rc;
+    int rc = copy ? attr_slot(n, name, kind, &a, err)
+                  : SH_FAIL(err, SH_E_NOMEM, "could not allocate an attribute");
 
-    copy = calloc(k ? k : 1, sizeof(*copy));
-    if (!copy)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate an attribute");
-    if (k)
-        memcpy(copy, v, k * sizeof(*copy));
-    rc = attr_slot(n, name, GRAPH_ATTR_INTS, &a, err);
     if (rc) {
         free(copy);
         return rc;
     }
-    a->ints = copy;
+    if (k)
+        memcpy(copy, v, k * size);
+    if (kind == GRAPH_ATTR_INTS)
+        a->ints = copy;
+    else
+        a->floats = copy;
     a->n = k;
     return SH_OK;
+}
+
+int graph_set_ints(struct graph_node *n, const char *name, const int64_t *v, size_t k,
+                   struct sh_err *err)
+{
+    return set_list(n, name, GRAPH_ATTR_INTS, v, k, sizeof(*v), err);
 }
 
 int graph__set_floats(struct graph_node *n, const char *name, const float *v, size_t k,
                       struct sh_err *err)
 {
-    struct graph_attr *a;
-    float *copy;
-    int rc;
-
-    copy = calloc(k ? k : 1, sizeof(*copy));
-    if (!copy)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate an attribute");
-    if (k)
-        memcpy(copy, v, k * sizeof(*copy));
-    rc = attr_slot(n, name, GRAPH_ATTR_FLOATS, &a, err);
-    if (rc) {
-        free(copy);
-        return rc;
-    }
-    a->floats = copy;
-    a->n = k;
-    return SH_OK;
+    return set_list(n, name, GRAPH_ATTR_FLOATS, v, k, sizeof(*v), err);
 }
 
 int graph__copy_attrs(struct graph_node *to, const struct graph_node *from, struct sh_err *err)

@@ -303,11 +303,27 @@ static int read_constant(struct reader *r, const Onnx__NodeProto *n)
 
 /* ---------------------------------------------------------------- nodes */
 
+/* The second input of a node that has one. */
+static int add_const_input(struct reader *r, struct graph_node *n, const char *attr,
+                           struct onnx_array *a)
+{
+    uint32_t *in, v;
+    int rc = new_const(r, n->name, attr, a, &v);
+
+    if (rc)
+        return rc;
+    in = realloc(n->in, 2 * sizeof(*in));
+    if (!in)
+        return SH_FAIL(r->err, SH_E_NOMEM, "could not allocate a node");
+    n->in = in;
+    n->in[n->n_in++] = v;
+    return SH_OK;
+}
+
 static int add_int_list_input(struct reader *r, struct graph_node *n, const char *attr)
 {
     const struct graph_attr *a = graph__attr(n, attr);
     struct onnx_array list = {0};
-    uint32_t *in, v;
     int rc;
 
     if (!a || n->n_in != 1)
@@ -316,17 +332,11 @@ static int add_int_list_input(struct reader *r, struct graph_node *n, const char
         return SH_FAIL(r->err, SH_E_INVALID, "attribute %s of node %s is no list", attr, n->name);
     rc = copy_numbers(r, a->ints, a->n, SH_I64, 1, &list);
     if (!rc)
-        rc = new_const(r, n->name, attr, &list, &v);
+        rc = add_const_input(r, n, attr, &list);
     free(list.data);
-    if (rc)
-        return rc;
-    in = realloc(n->in, 2 * sizeof(*in));
-    if (!in)
-        return SH_FAIL(r->err, SH_E_NOMEM, "could not allocate a node");
-    n->in = in;
-    n->in[n->n_in++] = v;
-    graph__drop_attr(n, attr);
-    return SH_OK;
+    if (!rc)
+        graph__drop_attr(n, attr);
+    return rc;
 }
 
 /* The value attribute of ConstantOfShape becomes its second input. */
@@ -334,7 +344,6 @@ static int fill_value(struct reader *r, const Onnx__NodeProto *p, struct graph_n
 {
     struct onnx_array a = {0};
     bool unsupported;
-    uint32_t *in, v;
     int rc;
 
     if (p->n_attribute == 0 || n->n_in != 1)
@@ -343,16 +352,9 @@ static int fill_value(struct reader *r, const Onnx__NodeProto *p, struct graph_n
     if (!rc && unsupported)
         rc = SH_FAIL(r->err, SH_E_INVALID, "the value of node %s is no tensor", n->name);
     if (!rc)
-        rc = new_const(r, n->name, "value", &a, &v);
+        rc = add_const_input(r, n, "value", &a);
     free(a.data);
-    if (rc)
-        return rc;
-    in = realloc(n->in, 2 * sizeof(*in));
-    if (!in)
-        return SH_FAIL(r->err, SH_E_NOMEM, "could not allocate a node");
-    n->in = in;
-    n->in[n->n_in++] = v;
-    return SH_OK;
+    return rc;
 }
 
 /* What differed between opsets 13 and 18. */

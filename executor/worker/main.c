@@ -1,6 +1,5 @@
 /* main.c - shunt-worker: runs programs on one device for the executor that started it. */
 #include "common/buf.h"
-#include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/spawn.h"

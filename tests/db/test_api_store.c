@@ -12,7 +12,7 @@
 #include "api/blobs.h"
 #include "api/catalog.h"
 #include "api/files.h"
-#include "api/store.h"
+#include "api/store_job.h"
 #include "common/clock.h"
 #include "tests/db/db_test.h"
 

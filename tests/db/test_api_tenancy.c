@@ -9,7 +9,7 @@
 /* link: -lmicrohttpd -lpq */
 #include "api/api.h"
 #include "api/auth.h"
-#include "api/store.h"
+#include "api/store_job.h"
 #include "common/clock.h"
 #include "tests/db/db_test.h"
 

@@ -211,9 +211,7 @@ static int submit_all(struct db *db, json_t *bodies, struct submit *s, json_t **
                       struct sh_err *err)
 {
     static struct api_req q;
-    static const struct req_idem IDEM = {.key = ""};
     json_t *out = NULL;
-    bool replayed = false;
     int rc;
 
     q = request(db);
@@ -221,9 +219,9 @@ static int submit_all(struct db *db, json_t *bodies, struct submit *s, json_t **
     assert_ok(submit_init(s, &q, "batch", json_array_size(bodies), NULL));
     for (size_t i = 0; i < s->n; i++)
         submit_read(&s->items[i], json_array_get(bodies, i));
-    rc = submit_once(s, &IDEM, nothing, &replayed, &out, err);
+    rc = submit_once(s, nothing, &out, err);
     json_decref(out);
-    assert_false(replayed);
+    assert_false(q.reply.replayed);
     return rc;
 }
 

@@ -79,6 +79,20 @@ static void take_hands_the_memory_over_and_the_buffer_still_works(void **state)
     sh_buf_fini(&b);
 }
 
+static void escaping_leaves_plain_characters_and_no_other(void **state)
+{
+    struct sh_buf b;
+    (void)state;
+
+    sh_buf_init(&b, 100);
+    assert_ok(sh_buf_escape(&b, "aZ9-._~/?%\xc3\xa4 ", "-._~", NULL));
+    assert_string_equal(b.data, "aZ9-._~%2F%3F%25%C3%A4%20");
+    sh_buf_reset(&b);
+    assert_ok(sh_buf_escape(&b, "/var/a b", "/", NULL));
+    assert_string_equal(b.data, "/var/a%20b");
+    sh_buf_fini(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -86,6 +100,7 @@ int main(void)
         cmocka_unit_test(the_limit_holds_to_the_byte_and_a_refusal_changes_nothing),
         cmocka_unit_test(reserved_bytes_end_with_nul_however_many_are_filled),
         cmocka_unit_test(take_hands_the_memory_over_and_the_buffer_still_works),
+        cmocka_unit_test(escaping_leaves_plain_characters_and_no_other),
     };
 
     return cmocka_run_group_tests_name("buf", tests, NULL, NULL);

@@ -36,7 +36,6 @@ typedef int f64_fn(const struct f64_call *c, struct sh_err *err);
 F64_KERNELS(X)
 #undef X
 
-double f64__act_of(enum dev_act a, float p0, float p1, double x);
 /* The activation of op over the first output. */
 void f64__act_out(const struct f64_call *c);
 /* Adds input i, broadcast, to the first output. */

@@ -11,7 +11,7 @@ static double gelu_inner(double x)
     return sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
 }
 
-double f64__act_of(enum dev_act a, float p0, float p1, double x)
+static double act_of(enum dev_act a, float p0, float p1, double x)
 {
     const double q0 = (double)p0, q1 = (double)p1;
 
@@ -112,14 +112,14 @@ static double slope_of(const struct dev_op *op, double x, double y)
 void f64__act_out(const struct f64_call *c)
 {
     for (int64_t i = 0; c->op->act != DEV_ACT_NONE && i < f64__n(c->out[0]); i++)
-        c->y[0][i] = f64__act_of(c->op->act, c->op->act_p0, c->op->act_p1, c->y[0][i]);
+        c->y[0][i] = act_of(c->op->act, c->op->act_p0, c->op->act_p1, c->y[0][i]);
 }
 
 int f64__act(const struct f64_call *c, struct sh_err *err)
 {
     (void)err;
     for (int64_t i = 0; i < f64__n(c->out[0]); i++)
-        c->y[0][i] = f64__act_of(c->op->act, c->op->act_p0, c->op->act_p1, c->x[0][i]);
+        c->y[0][i] = act_of(c->op->act, c->op->act_p0, c->op->act_p1, c->x[0][i]);
     return SH_OK;
 }
 

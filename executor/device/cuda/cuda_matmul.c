@@ -186,11 +186,6 @@ static bool is_row(const struct dev_tensor *t, int64_t n)
     return t->rank > 0 && t->dims[t->rank - 1] == n && dev_tensor_elements(t) == n;
 }
 
-static bool same_dims(const struct dev_tensor *s, const struct dev_tensor *t)
-{
-    return s->rank == t->rank && memcmp(s->dims, t->dims, s->rank * sizeof(s->dims[0])) == 0;
-}
-
 /* A summand that neither C nor an epilogue can take: added to y as it is stored. */
 static int add_late(struct cuda_build *b, struct mm *m, uint32_t slot)
 {
@@ -239,7 +234,7 @@ static int take_residual(struct cuda_build *b, struct mm *m)
 
     if (residual == DEV_NONE)
         return SH_OK;
-    if (!same_dims(cuda__t(b, residual), cuda__t(b, b->op->out[0])))
+    if (!dev_same_dims(cuda__t(b, residual), cuda__t(b, b->op->out[0])))
         return add_late(b, m, 3);
     m->beta = 1;
     return cuda__in(b, 3, (struct cuda_form){m->y_type, CUDA_PLAIN});
