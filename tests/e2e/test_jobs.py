@@ -424,7 +424,7 @@ class Jobs(Story):
         out, err = follow.communicate(timeout=WAIT_S)
         self.assertEqual((follow.returncode, err), (0, b""))
         self.assertEqual(out.decode(), text)
-        self.log(job, 404, self.s.tenant("stranger"))
+        self.log(job, 404, self.s.tenant("onlooker"))
         raw = text.encode()
         self.assertEqual(self.log(job, 206, Range="bytes=%d-" % (len(raw) - 10)).encode(), raw[-10:])
         self.log(job, 416, Range="bytes=%d-" % len(raw))
