@@ -96,6 +96,7 @@ $(common): $(call obj,common)
 $(model): $(call obj,executor/model) $(BUILD)/gen/onnx.pb-c.o
 $(device): $(call obj,executor/device)
 $(BUILD)/libapi.a: $(filter-out %/main.o,$(call obj,api))
+$(BUILD)/libcli.a: $(filter-out %/main.o,$(call obj,cli))
 $(BUILD)/%.a:
 	$(Q)mkdir -p $(@D)
 	$(Q)rm -f $@ && ar rcs $@ $^
@@ -200,14 +201,14 @@ clean: ## remove what was built, and .shunt/ if the demo made it
 demo: build ## the whole system tells its story; the summary is in .shunt/demo.json
 	@deploy/demo.sh
 
-e2e: all ## stories with real daemons, one after the other; STORIES names some
+e2e: all ## stories with real daemons, two at a time; STORIES names some
 	@SOAK_SECONDS=$${SOAK_SECONDS:-15} tests/e2e/run.sh $(STORIES)
 
 soak: all ## 16 clients beside a training job for a minute (SOAK_SECONDS); prints latencies and memory
 	@tests/e2e/test_soak.py -v
 
 test: build ## all checks: lint, unit, device, database, golden, end to end
-	@tests/all.sh
+	+@tests/all.sh # the plus: its makes share the job server, and build with all cores
 
 unit: $(UNIT_BIN) ## unit tests; no GPU, no database
 	@tests/run_unit.sh $(UNIT_BIN)
@@ -243,6 +244,8 @@ bench: $(BUILD)/bench/group $(BIN) $(PLUGINS) ## switch latency and the grouping
 	$(Q)SHUNT_BIN=$(abspath $(BUILD)/bin) bench/switch.py $(BENCH_ARGS)
 
 $(BUILD)/bench/group: $(BUILD)/bench/group.o $(BUILD)/executor/group.o $(common)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
+$(BUILD)/bench/wire: $(BUILD)/bench/wire.o $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
 $(BUILD)/bench/http: $(BUILD)/bench/http.o
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lmicrohttpd -lpthread

@@ -18,6 +18,7 @@ struct api {
     struct slab *slab;
     struct regions *regions; /* clients' shared memory */
     struct link *link;
+    struct sh_wire_keys *link_keys; /* the link's thread alone */
     struct stats *stats;
     struct rate *rate;
     struct slo_counts *slo;

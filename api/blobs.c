@@ -6,6 +6,7 @@
 #include "api/files.h"
 #include "api/pool.h"
 #include "api/store.h"
+#include "api/upload.h"
 #include "common/clock.h"
 #include "common/hash.h"
 #include "common/log.h"
@@ -271,6 +272,9 @@ static void run(struct pool_task *t, struct db *db)
     if (blobs_sweep(db, a->conf->state_dir, SH_CONF_NOW(a->conf->blob_keep_s), &a->stopping,
                     &removed, &err))
         sh_log_err(SH_LOG_WARN, "blob.sweep", &err);
+    err = (struct sh_err){0};
+    if (upload_sweep(a->conf->state_dir, &err))
+        sh_log_err(SH_LOG_WARN, "upload.sweep", &err);
     sh_metric_add(M_shunt_blobs_removed_total, NULL, (double)removed);
     atomic_store(&b->busy, false);
 }

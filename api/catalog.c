@@ -194,6 +194,7 @@ static int read_row(const struct db_res *res, size_t i, struct cat_version *v, s
     v->slo_priority = db_i64(res, i, 13, 0);
     sh_strlcpy(v->on_miss, v->has_slo ? db_text(res, i, 14) : "", sizeof(v->on_miss));
     sh_strlcpy(v->reason, db_text(res, i, 15), sizeof(v->reason));
+    sh_strlcpy(v->reason_code, db_text(res, i, 16), sizeof(v->reason_code));
     rc = parse_tensors(db_text(res, i, 10), &v->inputs, &v->n_inputs, &odd);
     if (!rc)
         rc = parse_tensors(db_text(res, i, 11), &v->outputs, &v->n_outputs, &odd);

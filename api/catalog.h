@@ -36,7 +36,7 @@ struct cat_version {
     bool has_slo;
     double slo_ms;
     int64_t slo_priority;
-    char on_miss[16], reason[256];
+    char on_miss[16], reason[256], reason_code[24];
 };
 
 struct catalog;

@@ -70,8 +70,8 @@ const struct answer API_ANSWERS[] = {
      "tenant than the one named, the tenant is suspended, or it is an admin key and the server "
      "takes those at another address", NULL},
     {404, NAMING, "there is none of this name, or it is another tenant's", NULL},
-    {409, CHANGING | STATED, "it contradicts the present state: the name is taken, a job uses "
-     "it, it has ended or has not", NULL},
+    {409, CHANGING | STATED | INFERRING, "it contradicts the present state: the name is taken, "
+     "a job uses it, it has ended or has not, the model has failed (`reason_code`)", NULL},
     {411, INFERRING, "the body was sent without Content-Length", "INVALID"},
     {412, MATCHING, "If-Match names another version than the current one", NULL},
     {413, WITH_BODY, "the body, or a part of it, is larger than allowed", NULL},
@@ -191,6 +191,11 @@ static bool takes_digest(const struct api_route *r)
     return r->body >= BODY_MODEL;
 }
 
+static bool takes_rest(const struct api_route *r)
+{
+    return r->body == BODY_MODEL || r->body == BODY_DATASET;
+}
+
 static bool is_file_put(const struct api_route *r)
 {
     return r->fn == files_put;
@@ -264,7 +269,10 @@ const struct option API_OPTIONS[] = {
      "the file", sends_file},
     {"If-None-Match", "header", "{'type':'string'}", "304 if the ETag is one of these", sends_file},
     {"Content-Digest", "header", "{'type':'string','pattern':'^sha-256=:[A-Za-z0-9+/]{43}=:$'}",
-     "SHA-256 of the file; it is checked", takes_digest},
+     "SHA-256 of the whole file; it is checked", takes_digest},
+    {"Content-Range", "header", "{'type':'string','pattern':'^bytes [0-9]{1,18}-[0-9]{1,18}/[0-9]"
+     "{1,18}$'}", "the body is the rest of a file, behind what a broken upload left; needs "
+     "Content-Digest", takes_rest},
     {"Inference-Header-Content-Length", "header", "{'type':'integer','minimum':1}",
      "bytes of the JSON part; binary tensors follow", takes_tensors},
 };

@@ -13,6 +13,7 @@ api_fn versions_list, versions_create, versions_get, versions_delete, versions_u
 api_fn loads_load, loads_unload, loads_pin, loads_unpin; /* loads.c */
 api_fn loads_placements, loads_profile;                  /* loads.c */
 api_fn slo_get, slo_put, slo_delete, slo_attainment;     /* slo.c */
+api_fn uploads_part;                                     /* upload.c */
 api_fn datasets_list, datasets_create, datasets_get, datasets_delete, datasets_upload;
 api_fn queues_list, queues_get, queues_create, queues_patch, queues_delete; /* queues.c */
 api_fn usage_get, shares_get, shares_list;                                  /* usage.c */

@@ -47,7 +47,9 @@ static int problem(const struct http_req *r, int status, json_t **out, struct sh
     *out = json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:s}", "type", type, "title",
                      sh_rc_text(r->rc), "status", status, "detail", r->err.msg, "code", code,
                      "error", r->err.msg, "request_id", r->q.request_id);
-    if (!*out || (p->problem && json_object_update_missing(*out, p->problem)))
+    if (!*out || (p->problem && json_object_update_missing(*out, p->problem)) ||
+        (r->rc == SH_E_INVALID && p->faults.list &&
+         json_object_set(*out, "errors", p->faults.list)))
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a problem document");
     return SH_OK;
 }

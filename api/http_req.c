@@ -99,6 +99,7 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
         {"Range", offsetof(struct api_headers, range)},
         {"If-Range", offsetof(struct api_headers, if_range)},
         {"If-None-Match", offsetof(struct api_headers, if_none_match)},
+        {"Content-Range", offsetof(struct api_headers, content_range)},
     };
     struct http_req *r = cls;
 
@@ -144,6 +145,7 @@ static int open_request(struct http_req *r, const char *method, const char *vers
         rc = SH_FAIL(&r->err, SH_E_INVALID, "this request takes no body");
     if (!rc && r->q.route->body == BODY_JSON) {
         sh_buf_init(&r->body, (size_t)request_max_body(&r->q) + 1);
+        r->err.faults = &r->q.reply.faults;
     }
     return rc;
 }

@@ -122,12 +122,28 @@ static char *body_at(const struct infer *i)
     return (char *)slab_at(i->api->slab, i->body->off) + i->lead;
 }
 
+/* Nothing becomes better by asking again: 409, and no Retry-After. */
+static int refuse_for_good(struct api_req *q, const char *code, struct sh_err *err, const char *msg)
+{
+    if (!q->reply.problem)
+        q->reply.problem = json_pack("{s:s}", "reason_code", code);
+    return SH_FAIL(err, SH_E_CONFLICT, "%s", msg);
+}
+
 static int find_version(struct api_req *q, struct infer *i, struct sh_err *err)
 {
+    char msg[sizeof(err->msg)];
     int rc = v2_find(q, &i->table, &i->v, err);
 
     if (rc || (i->v->ready && i->v->usable))
         return rc;
+    if (strcmp(i->v->state, "FAILED") == 0) {
+        snprintf(msg, sizeof(msg),
+                 "version %" PRId64 " of model \"%s\" has failed: %s; when that is mended, load it "
+                 "again (or push a new version)",
+                 i->v->version, i->v->model, i->v->reason);
+        return refuse_for_good(q, i->v->reason_code, err, msg);
+    }
     q->reply.retry_after_ms = 2000;
     return SH_FAIL(err, SH_E_UNAVAILABLE,
                    "version %" PRId64 " of model \"%s\" is not ready: %s%s%s", i->v->version,
@@ -240,6 +256,8 @@ int infer_begin(struct api_req *q, struct sh_err *err)
 
 static int failure(struct api_req *q, const struct infer *i, struct sh_err *err)
 {
+    if (i->result.is_final)
+        return refuse_for_good(q, sh_rc_name(i->result.rc), err, i->result.msg);
     q->reply.retry_after_ms = i->result.retry_after_ms;
     if (i->result.predicted_ms > 0 && !q->reply.problem)
         q->reply.problem = json_pack("{s:I}", "predicted_ms", (json_int_t)i->result.predicted_ms);

@@ -28,6 +28,7 @@ struct infer_result {
     int rc;
     char msg[512];
     int64_t retry_after_ms;
+    bool is_final;        /* asking again gives the same: rc says whose limit stands in the way */
     int64_t predicted_ms; /* why it was refused for its deadline; else 0 */
     int64_t run_batch, queue_ns, copy_ns, compute_ns, total_ns;
 };

@@ -82,6 +82,7 @@ static int read_body(struct api_req *q, struct asked *a, struct sh_err *err)
 static int fill_items(struct submit *s, const struct asked *a, const int64_t *indices,
                       json_t *bodies, struct sh_err *err)
 {
+    s->q->reply.faults.below = "/job";
     for (size_t i = 0; i < s->n; i++) {
         json_t *job = NULL;
         int rc = arrayspec_job(a->job, indices[i], &job, err);
@@ -90,7 +91,7 @@ static int fill_items(struct submit *s, const struct asked *a, const int64_t *in
             rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
         if (rc)
             return rc;
-        submit_read(&s->items[i], job);
+        submit_read(&s->items[i], job, &s->q->reply.faults);
         s->items[i].index = indices[i];
         if (s->items[i].err.rc)
             return sh_err_copy(err, &s->items[i].err);

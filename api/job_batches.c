@@ -67,7 +67,7 @@ int job_batches_create(struct api_req *q, struct sh_err *err)
     if (!rc)
         rc = submit_init(&s, q, "batch", json_array_size(jobs), err);
     for (size_t i = 0; !rc && i < s.n; i++)
-        submit_read(&s.items[i], json_array_get(jobs, i));
+        submit_read(&s.items[i], json_array_get(jobs, i), NULL);
     if (!rc)
         rc = submit_once(&s, create, &answer, err);
     submit_fini(&s);

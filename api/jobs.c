@@ -74,7 +74,7 @@ int jobs_create(struct api_req *q, struct sh_err *err)
     int rc = submit_init(&s, q, "job", 1, err);
 
     if (!rc)
-        submit_read(s.items, q->json);
+        submit_read(s.items, q->json, err ? err->faults : NULL);
     if (!rc && s.items->err.rc)
         rc = sh_err_copy(err, &s.items->err);
     if (!rc)

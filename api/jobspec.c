@@ -12,6 +12,12 @@
 
 #define SHAPE_TEXT 128
 
+/* The first failure counts; what comes behind it is looked at all the same, for err->faults. */
+static int also(int first, int next)
+{
+    return first ? first : next;
+}
+
 static int read_optimizer(const json_t *j, struct sh_err *err)
 {
     static const char *const NAMES[] = {"sgd", "adam", "adamw", NULL};
@@ -32,8 +38,8 @@ static int read_optimizer(const json_t *j, struct sh_err *err)
     };
     int rc = sh_json_read(j, "spec.optimizer", f, SH_ARRAY_LEN(f), err);
 
-    if (!rc)
-        rc = noun_check_choice("spec.optimizer.name", name, NAMES, err);
+    if (name)
+        rc = also(rc, noun_check_choice("spec.optimizer.name", name, NAMES, err));
     if (rc)
         return rc;
     foreign = strcmp(name, "sgd") == 0 ? FOREIGN_SGD : FOREIGN_ADAM;
@@ -69,12 +75,10 @@ static int read_training(const json_t *j, struct jobspec *out, struct sh_err *er
     };
     int rc = sh_json_read(j, "spec", f, SH_ARRAY_LEN(f), err);
 
-    if (!rc)
-        rc = noun_check_choice("spec.loss", out->loss, LOSSES, err);
-    if (!rc)
-        rc = noun_check_choice("spec.precision", precision, PRECISIONS, err);
-    if (!rc)
-        rc = read_optimizer(optimizer, err);
+    rc = also(rc, noun_check_choice("spec.loss", out->loss, LOSSES, err));
+    rc = also(rc, noun_check_choice("spec.precision", precision, PRECISIONS, err));
+    if (optimizer)
+        rc = also(rc, read_optimizer(optimizer, err));
     if (!rc && (steps > 0) == (epochs > 0))
         rc = SH_FAIL(err, SH_E_INVALID,
                      "give either \"spec.steps\" or \"spec.epochs\", one of them");
@@ -180,27 +184,26 @@ int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
                             .labels = "label",
                             .batch = JOBSPEC_BATCH};
     rc = sh_json_read(body, "", f, SH_ARRAY_LEN(f), err);
-    if (rc)
-        return rc;
     out->spec = spec;
     out->label_map = labels;
-    rc = noun_check_choice("kind", out->kind, KINDS, err);
-    out->is_batch = strcmp(out->kind, "batch_inference") == 0;
-    if (!rc)
-        rc = noun_check_name("model", out->model, err);
-    if (!rc)
-        rc = noun_check_name("dataset", out->dataset, err);
-    if (!rc && out->eval_dataset)
-        rc = noun_check_name("eval_dataset", out->eval_dataset, err);
-    if (!rc)
-        rc = noun_check_tenant_name("queue", out->queue, err);
-    if (!rc && labels)
-        rc = check_labels_map(labels, false, err);
-    if (!rc && out->deadline)
-        rc = check_deadline(out->deadline, err);
-    if (rc)
-        return rc;
-    return out->is_batch ? batchspec_read(spec, out, err) : read_training(spec, out, err);
+    out->is_batch = out->kind && strcmp(out->kind, "batch_inference") == 0;
+    if (out->kind)
+        rc = also(rc, noun_check_choice("kind", out->kind, KINDS, err));
+    if (out->model)
+        rc = also(rc, noun_check_name("model", out->model, err));
+    if (out->dataset)
+        rc = also(rc, noun_check_name("dataset", out->dataset, err));
+    if (out->eval_dataset)
+        rc = also(rc, noun_check_name("eval_dataset", out->eval_dataset, err));
+    rc = also(rc, noun_check_tenant_name("queue", out->queue, err));
+    if (labels)
+        rc = also(rc, check_labels_map(labels, false, err));
+    if (out->deadline)
+        rc = also(rc, check_deadline(out->deadline, err));
+    if (spec && out->kind)
+        rc = also(rc,
+                  out->is_batch ? batchspec_read(spec, out, err) : read_training(spec, out, err));
+    return rc;
 }
 
 int jobspec_fits_model(const struct jobspec *s, const json_t *version, struct sh_err *err)

@@ -122,7 +122,8 @@ static void run_open(struct link *l, struct infer *i)
                                         .model = i->v->model,
                                         .version_id = i->v->id,
                                         .body_bytes = i->body_bytes,
-                                        .priority = (uint32_t)i->v->slo_priority}};
+                                        .priority = (uint32_t)i->v->slo_priority,
+                                        .age_ns = sh_clock_ns() - i->begin_ns}};
 
     table_add(l, i);
     i->link.deadline_ns =
@@ -509,7 +510,8 @@ int link_start(struct api *a, struct link **out, struct sh_err *err)
                                 .on_msg = on_scheduler_msg,
                                 .on_down = on_scheduler_down,
                                 .arg = l,
-                                .max_silence_ms = a->conf->scheduler_silence_ms};
+                                .max_silence_ms = a->conf->scheduler_silence_ms,
+                                .keys = a->link_keys};
     int rc;
 
     *out = NULL;

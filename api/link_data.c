@@ -23,6 +23,7 @@ static void on_result(struct link *l, const struct msg_result *m)
 {
     struct infer *i = link__find(l, m->rid);
     struct infer_result r = {.rc = m->rc > 0 ? SH_E_BUG : (int)m->rc,
+                             .is_final = m->rc == SH_E_QUOTA || m->rc == SH_E_TOOBIG,
                              .run_batch = m->run_batch,
                              .queue_ns = m->queue_ns,
                              .copy_ns = m->copy_ns,
@@ -143,7 +144,10 @@ static void remove_exec(struct link *l, struct link_exec *e)
 static int add_exec(struct link *l, const struct msg_exec_up *m, struct sh_err *err)
 {
     struct link_exec *e;
-    struct sh_link_handler h = {on_exec_up, on_exec_msg, on_exec_down, NULL};
+    struct sh_link_handler h = {.on_up = on_exec_up,
+                                .on_msg = on_exec_msg,
+                                .on_down = on_exec_down,
+                                .keys = l->api->link_keys};
     int rc;
 
     if (l->n_execs == LINK_MAX_EXECUTORS)

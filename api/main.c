@@ -206,6 +206,7 @@ static void stop_parts(struct daemon *d)
     blobs_free(d->blobs);
     refresh_stop(d->refresh);
     link_free(a->link);
+    sh_wire_keys_free(a->link_keys);
     sh_metrics_http_stop(d->metrics);
     catalog_free(a->catalog);
     auth_free(a->auth);
@@ -278,9 +279,11 @@ static void fit_connections(struct api_conf *c)
 static int serve(struct daemon *d, struct sh_err *err)
 {
     const struct api_conf *c = d->api.conf;
-    int rc =
-        wait_for_database(&d->api, err); /* before TERM is ours: until then it ends us at once */
+    int rc = sh_wire_keys_open(&c->link_key, (const char *const[]){c->scheduler, NULL},
+                               &d->api.link_keys, err);
 
+    if (!rc) /* before TERM is ours: until then it ends us at once */
+        rc = wait_for_database(&d->api, err);
     if (!rc)
         rc = sh_loop_new(&d->loop, err);
     if (!rc)

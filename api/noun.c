@@ -42,18 +42,18 @@ int noun_check_name(const char *field, const char *s, struct sh_err *err)
 {
     if (noun_is_name(s))
         return SH_OK;
-    return SH_FAIL(err, SH_E_INVALID,
-                   "\"%s\" must be 1 to 128 letters, digits, '.', '_' or '-' and begin with a "
-                   "letter or digit",
-                   field);
+    return sh_json_fail(err, field,
+                        "\"%s\" must be 1 to 128 letters, digits, '.', '_' or '-' and begin with a "
+                        "letter or digit",
+                        field);
 }
 
 int noun_check_tenant_name(const char *field, const char *s, struct sh_err *err)
 {
     if (noun_is_tenant_name(s))
         return SH_OK;
-    return SH_FAIL(
-        err, SH_E_INVALID,
+    return sh_json_fail(
+        err, field,
         "\"%s\" must be 1 to 63 lower-case letters, digits or '-' and not begin with '-'", field);
 }
 
@@ -76,7 +76,7 @@ int noun_check_choice(const char *field, const char *s, const char *const *list,
         if (len < sizeof(text))
             len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%s", i ? ", " : "", list[i]);
     }
-    return SH_FAIL(err, SH_E_INVALID, "\"%s\" must be one of: %s", field, text);
+    return sh_json_fail(err, field, "\"%s\" must be one of: %s", field, text);
 }
 
 /* Does s have the form of the pattern, d standing for a digit? Returns the rest, NULL if not. */
@@ -141,7 +141,7 @@ int noun_read_time(const char *field, const char *s, int64_t *ms_out, struct sh_
     *ms_out = SH_MAX((at - zone * 60) * 1000 + ms, INT64_C(0));
     return SH_OK;
 bad:
-    return SH_FAIL(err, SH_E_INVALID, "\"%s\" must be a time such as 2027-01-31T00:00:00Z", field);
+    return sh_json_fail(err, field, "\"%s\" must be a time such as 2027-01-31T00:00:00Z", field);
 }
 
 int noun_missing(const char *what, const char *name, struct sh_err *err)

@@ -23,6 +23,7 @@ static const struct sh_conf_opt OPTS[] = {
                "tcp:host:port"),
     SH_OPT_INT(ST, scheduler_silence_ms, "scheduler-silence-ms", 2500, 0, 600000, 0,
                "a scheduler that says nothing for this long is given up, ms; 0 = never"),
+    SH_OPTS_WIRE_KEY(ST, link_key),
     SH_OPT_STR(ST, name, "name", "api", 0, "name of this process for the scheduler's log"),
     SH_OPT_STR(ST, state_dir, "state-dir", ".shunt", 0, "folder with blobs/ and jobs/"),
     SH_OPT_STR(ST, log_level, "log-level", "info", SH_CONF_LIVE, "error, warn, info or debug"),

@@ -3,6 +3,7 @@
 #define SH_API_OPTIONS_H
 
 #include "common/conf.h"
+#include "common/wire_keys.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -10,6 +11,7 @@
 struct api_conf {
     char *listen, *admin_listen, *metrics_addr, *db_url, *scheduler, *name, *state_dir, *log_level;
     char *admin_key_file, *executor_key_file, *tls_cert, *tls_key, *client_shm;
+    struct sh_wire_key_conf link_key;
     int64_t scheduler_silence_ms, busy_poll_us, slab_bytes, slab_tenant_percent, max_infer_bytes,
         max_json_tensor_bytes;
     int64_t max_model_bytes, max_dataset_bytes;

@@ -129,15 +129,20 @@ static int put_in(struct regions *r, struct region *g, bool *kept, struct sh_err
 
 /* ------------------------------------------------------------------ registration */
 
+static int off(struct sh_err *err)
+{
+    return SH_FAIL(err, SH_E_UNSUPPORTED,
+                   "shared memory of clients is off (option client-shm of the server); send "
+                   "tensors in the body, as binary data");
+}
+
 static int check_key(const struct regions *r, const char *tenant, const char *key,
                      struct sh_err *err)
 {
     size_t n = strlen(tenant);
 
     if (r->mode == REGIONS_OFF)
-        return SH_FAIL(err, SH_E_UNSUPPORTED,
-                       "shared memory of clients is off (option client-shm of the server); send "
-                       "tensors in the body, as binary data");
+        return off(err);
     if (key[0] != '/' || key[1] == '\0' || strchr(key + 1, '/') || strcmp(key, "/.") == 0 ||
         strcmp(key, "/..") == 0)
         return SH_FAIL(err, SH_E_INVALID,
@@ -269,6 +274,8 @@ int regions_get(struct regions *r, const char *tenant, const char *name, uint64_
     struct region **at, *g = NULL;
 
     *out = NULL;
+    if (r->mode == REGIONS_OFF)
+        return off(err);
     pthread_mutex_lock(&r->lock);
     at = find(r, tenant, name);
     if (at) {

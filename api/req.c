@@ -159,6 +159,7 @@ void req_reply_free(struct api_reply *r)
 {
     json_decref(r->body);
     json_decref(r->problem);
+    json_decref(r->faults.list);
     if (r->release)
         r->release(r->owner);
     if (r->file.is_set)

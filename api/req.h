@@ -52,7 +52,7 @@ struct api_who { /* whose key it is; filled by auth.c */
 struct api_headers { /* BORROWED for the request; NULL if absent */
     const char *authorization, *if_match, *idempotency_key, *content_digest, *content_type;
     const char *content_encoding, *infer_header_len, *request_id, *accept, *last_event_id;
-    const char *range, *if_range, *if_none_match; /* of files */
+    const char *range, *if_range, *if_none_match, *content_range; /* of files */
 };
 
 struct api_file { /* a reply that is a file, or a range of it */
@@ -73,9 +73,10 @@ struct api_stream {
 };
 
 struct api_reply {
-    int status;      /* 0: 200, or what the failure's code says */
-    json_t *body;    /* OWNED */
-    json_t *problem; /* OWNED: further members of a problem document, such as "nodes" */
+    int status;              /* 0: 200, or what the failure's code says */
+    json_t *body;            /* OWNED */
+    json_t *problem;         /* OWNED: further members of a problem document, such as "nodes" */
+    struct sh_faults faults; /* list OWNED: "errors" of a problem document */
     const char *text, *text_type; /* BORROWED for ever: instead of body */
     int64_t row_version;          /* > 0: the ETag */
     int64_t retry_after_ms;       /* 0: a default where the code is worth a retry */

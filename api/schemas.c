@@ -128,9 +128,13 @@ const struct api_schema API_SCHEMAS[] = {
     {"Problem", "{'type':'object','required':['type','title','status','detail','code','error'],"
      "'properties':{'type':" TEXT ",'title':" TEXT ",'status':" INT ",'detail':" TEXT ",'code':"
      TEXT ",'error':{'type':'string','description':'the same as detail, for clients of the "
-     "inference protocol'},'request_id':" TEXT ",'predicted_ms':" INT ",'nodes':{'type':'array',"
-     "'items':{'type':'object'},'description':'of a model that was refused: every node that is not "
-     "supported'},'state':" TEXT ",'flags':" TEXTS ",'allowed':{'type':'array','items':" TEXT
+     "inference protocol'},'request_id':" TEXT ",'errors':{'type':'array','maxItems':16,'items':{"
+     "'type':'object','properties':{'pointer':" TEXT ",'detail':" TEXT "}},'description':'all that "
+     "is wrong in the body, detail being the first of it; pointer: RFC 6901'},'bytes':{'type':"
+     "'integer','description':'of a file that cannot go on where it was wished: so much is here'},"
+     "'reason_code':" TEXT ",'predicted_ms':" INT ",'nodes':{'type':'array','items':{'type':"
+     "'object'},'description':'of a model that was refused: every node that is not supported'},"
+     "'state':" TEXT ",'flags':" TEXTS ",'allowed':{'type':'array','items':" TEXT
      ",'description':'of a job: what can be done with it now'}}}",
      "{'type':'urn:shunt:error:NOTFOUND','title':'not found','status':404,'detail':'there is no "
      "model \\\"digits\\\"','code':'NOTFOUND','error':'there is no model \\\"digits\\\"',"
@@ -330,6 +334,9 @@ const struct api_schema API_SCHEMAS[] = {
      ",'model_version':" TEXT ",'id':" TEXT ",'outputs':{'type':'array','items':" SOME(
      "'name','datatype','shape'", "'name':" TEXT ",'datatype':" TEXT ",'shape':{'type':'array',"
      "'items':" INT "},'data':{'type':'array'},'parameters':{'type':'object'}") "}")},
+    {"UploadPart", OPEN("'digest':" TEXT ",'bytes':{'type':'integer','description':'of the file, "
+     "from its beginning'},'max_age_s':{'type':'integer','description':'so long after its last "
+     "byte it is kept'}")},
     {"Binary", "{}"},
     {"Text", "{'type':'string'}"},
 };

@@ -45,14 +45,16 @@ static const struct db_stmt EVENT_START = {
 
 static const struct db_stmt EVENT_WATCH = {
     "event_watch",
-    "SELECT w.place, e.xid::text, e.id, CASE WHEN (w.tenant = 0 OR j.tenant_id = w.tenant) AND "
+    "SELECT w.place, e.xid::text, e.id, " SQL_MS("e.at")
+    ", CASE WHEN (w.tenant = 0 OR j.tenant_id = w.tenant) AND "
     "(w.states IS NULL OR e.to_state = ANY (w.states::text[])) AND (w.queue IS NULL OR j.queue_id "
     "IN (SELECT id FROM queue WHERE name = w.queue)) AND (w.labels IS NULL OR j.labels @> "
     "w.labels::jsonb) AND (w.since IS NULL OR e.at >= w.since::timestamptz) THEN ("
     SQL_OF_ALL("e", "j") ")::text END FROM jsonb_to_recordset($1::jsonb) AS w (place bigint, "
-    "tenant bigint, states text, queue text, labels text, since text, xid text, id bigint) CROSS "
-    "JOIN LATERAL (SELECT * FROM job_event y WHERE (y.xid, y.id) > (w.xid::xid8, w.id) AND y.xid "
-    "< pg_snapshot_xmin(pg_current_snapshot()) ORDER BY y.xid, y.id LIMIT $2::bigint) e JOIN job "
+    "tenant bigint, states text, queue text, labels text, since text, xid text, id bigint, ms "
+    "bigint) CROSS JOIN LATERAL (SELECT * FROM job_event y WHERE (y.xid, y.id) > (w.xid::xid8, "
+    "w.id) AND " SQL_NOT_BEFORE("y.at", "w.ms") " AND y.xid < "
+    "pg_snapshot_xmin(pg_current_snapshot()) ORDER BY y.xid, y.id LIMIT $2::bigint) e JOIN job "
     "j ON j.id = e.job_id ORDER BY w.place, e.xid, e.id",
     2,
 };
@@ -83,7 +85,7 @@ int store_event_start(struct db *db, const char *from, struct store_place *at, s
         return rc;
     xid = db_i64(res, 0, 0, 0);
     if (xid != at->xid)
-        *at = (struct store_place){xid, 0};
+        *at = (struct store_place){.xid = xid};
     db_res_free(res);
     return SH_OK;
 }

@@ -91,11 +91,12 @@ static const struct db_stmt JOB_NEWEST_EVENT = {
  * seen. */
 static const struct db_stmt JOB_WATCH = {
     "job_watch",
-    "SELECT w.place, e.id, " SQL_EVENT("e") "::text, e.to_state IN " SQL_FINAL " FROM "
-    "unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY w (job, after, place) CROSS JOIN LATERAL "
-    "(SELECT * FROM job_event x WHERE x.job_id = w.job AND x.id > w.after ORDER BY x.id LIMIT "
-    "$3::bigint) e ORDER BY e.id",
-    3,
+    "SELECT w.place, e.id, " SQL_EVENT("e") "::text, e.to_state IN " SQL_FINAL ", " SQL_MS("e.at")
+    " FROM unnest($1::bigint[], $2::bigint[], $4::bigint[]) WITH ORDINALITY w (job, after, ms, "
+    "place) CROSS JOIN LATERAL (SELECT * FROM job_event x WHERE x.job_id = w.job AND x.id > "
+    "w.after AND " SQL_NOT_BEFORE("x.at", "w.ms")
+    " ORDER BY x.id LIMIT $3::bigint) e ORDER BY e.id",
+    4,
 };
 
 static const struct db_stmt JOB_EVENTS = {
@@ -233,25 +234,32 @@ int store_job_newest_event(struct api_req *q, const char *id, bool *exists, int6
 int store_job_watch(struct db *db, const struct store_watch *asks, size_t n, struct db_res **out,
                     struct sh_err *err)
 {
-    struct sh_buf jobs, after;
+    struct sh_buf jobs, after, ms;
     char limit[24];
     int rc = SH_OK;
 
     *out = NULL;
     sh_buf_init(&jobs, 24 * (n + 1));
     sh_buf_init(&after, 24 * (n + 1));
+    sh_buf_init(&ms, 24 * (n + 1));
     snprintf(limit, sizeof(limit), "%d", STORE_WATCH_EVENTS);
     for (size_t i = 0; i < n && !rc; i++) {
         rc = sh_buf_printf(&jobs, err, "%c%" PRId64, i ? ',' : '{', asks[i].job);
         if (!rc)
             rc = sh_buf_printf(&after, err, "%c%" PRId64, i ? ',' : '{', asks[i].after);
+        if (!rc)
+            rc = sh_buf_printf(&ms, err, "%c%" PRId64, i ? ',' : '{', asks[i].after_ms);
     }
     if (!rc)
         rc = sh_buf_puts(&jobs, "}", err);
     if (!rc)
         rc = sh_buf_puts(&after, "}", err);
     if (!rc)
-        rc = db_exec(db, &JOB_WATCH, (const char *[]){jobs.data, after.data, limit}, out, err);
+        rc = sh_buf_puts(&ms, "}", err);
+    if (!rc)
+        rc = db_exec(db, &JOB_WATCH, (const char *[]){jobs.data, after.data, limit, ms.data}, out,
+                     err);
+    sh_buf_fini(&ms);
     sh_buf_fini(&jobs);
     sh_buf_fini(&after);
     return rc;

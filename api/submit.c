@@ -26,8 +26,9 @@ void submit_fini(struct submit *s)
     *s = (struct submit){0};
 }
 
-void submit_read(struct submit_item *i, const json_t *body)
+void submit_read(struct submit_item *i, const json_t *body, struct sh_faults *faults)
 {
+    i->err.faults = faults;
     if (json_is_object(body))
         jobspec_read(body, &i->spec, &i->err);
     else

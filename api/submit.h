@@ -38,8 +38,9 @@ struct submit {
 int submit_init(struct submit *s, struct api_req *q, const char *what, size_t n,
                 struct sh_err *err);
 void submit_fini(struct submit *s);
-/* body: a job as POST /jobs takes it; BORROWED until the end. */
-void submit_read(struct submit_item *i, const json_t *body);
+/* body: a job as POST /jobs takes it; BORROWED until the end. faults: for all that is wrong in it;
+ * NULL: nowhere. */
+void submit_read(struct submit_item *i, const json_t *body, struct sh_faults *faults);
 /* Makes them. May be called again for the same items, in another transaction. */
 int submit_store(struct submit *s, struct sh_err *err);
 /* fn's answer; or, if the request has an Idempotency-Key that is known, the first one again (the

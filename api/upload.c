@@ -7,7 +7,9 @@
 #include "api/handlers.h"
 #include "api/link.h"
 #include "api/noun.h"
+#include "api/part.h"
 #include "api/pool.h"
+#include "api/request.h"
 #include "api/routes.h"
 #include "api/store.h"
 #include "common/hash.h"
@@ -23,16 +25,18 @@
 #include <unistd.h>
 
 #define BUFFER_BYTES (1u << 20)
-#define LEFT_OVER_S (24 * 3600) /* no upload or import lasts as long */
+#define PATH_OF_MODELS "/api/v1/models/"
 
 struct upload {
     struct pool_task task; /* first member: at the end, for what is left of the file */
     struct api *api;
     int fd;
-    char *path; /* OWNED: blobs/tmp/<random> */
+    char *path; /* OWNED: blobs/tmp/<random>, or a part */
     char *buffer;
     size_t n_buffered;
-    uint64_t bytes;
+    uint64_t bytes, from; /* from: of an earlier connection */
+    bool is_part;         /* what has come stays if the connection breaks ... */
+    bool is_over;         /* ... but not what was refused, or is complete */
     struct sh_sha256 *sha;
     int64_t row_id, room_bytes;
     char if_match_text[24];
@@ -44,10 +48,19 @@ static void remove_file(struct pool_task *t, struct db *db)
     struct upload *u = (struct upload *)t;
 
     (void)db;
+    unlink(u->path); /* before its lock goes with the descriptor */
     close(u->fd);
-    unlink(u->path);
     free(u->path);
     free(u);
+}
+
+/* Still ours: once it is in its place, another upload may have a file of this name. */
+static bool is_in_tmp(const struct upload *u)
+{
+    struct stat mine, there;
+
+    return u->fd >= 0 && fstat(u->fd, &mine) == 0 && stat(u->path, &there) == 0 &&
+           mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
 }
 
 /* Removing gigabytes frees as many blocks and pages: a pool thread does it. Where there is none any
@@ -55,15 +68,17 @@ static void remove_file(struct pool_task *t, struct db *db)
 void upload_close(struct upload *u)
 {
     struct api *a;
+    bool stays;
 
     if (!u)
         return;
     a = u->api;
+    stays = u->is_part && !u->is_over && u->bytes > u->n_buffered;
     sh_sha256_free(u->sha);
     free(u->buffer);
     atomic_fetch_sub(&a->n_uploads, 1);
     u->task.run = remove_file;
-    if (u->fd >= 0 && access(u->path, F_OK) == 0) { /* else it was put in place */
+    if (!stays && is_in_tmp(u)) { /* else it was put in place */
         if (pool_submit(a->bulk, &u->task, NULL))
             remove_file(&u->task, NULL);
         return;
@@ -74,22 +89,35 @@ void upload_close(struct upload *u)
     free(u);
 }
 
-static int find_slot(struct api_req *q, struct store_slot *slot, struct sh_err *err)
+static bool is_model(const struct api_req *q) /* else a dataset */
 {
-    bool model = q->route->body == BODY_MODEL;
-    const char *what = model ? "version" : "dataset", *name = q->params[model ? 1 : 0], *match;
-    char buf[24];
+    return strncmp(q->route->path, PATH_OF_MODELS, strlen(PATH_OF_MODELS)) == 0;
+}
+
+static int find_row(struct api_req *q, struct store_slot *slot, struct sh_err *err)
+{
+    bool model = is_model(q);
+    const char *what = model ? "version" : "dataset", *name = q->params[model ? 1 : 0];
     int rc = SH_OK;
 
     *slot = (struct store_slot){0};
-    if (q->route->body == BODY_FILE)
-        return files_slot(q, slot, err);
     if (model && noun_is_name(q->params[0]) && noun_is_number(name, INT32_MAX))
         rc = store_version_slot(q, q->params[0], name, slot, err);
     else if (!model && noun_is_name(name))
         rc = store_dataset_slot(q, name, slot, err);
-    if (!rc && slot->id == 0)
-        rc = noun_missing(what, name, err);
+    return !rc && slot->id == 0 ? noun_missing(what, name, err) : rc;
+}
+
+/* bytes: of the whole file; UINT64_MAX: not known yet. */
+static int find_slot(struct api_req *q, struct store_slot *slot, uint64_t bytes, struct sh_err *err)
+{
+    const char *what = q->route->body == BODY_MODEL ? "version" : "dataset", *match;
+    char buf[24];
+    int rc;
+
+    if (q->route->body == BODY_FILE)
+        return files_slot(q, slot, err);
+    rc = find_row(q, slot, err);
     if (!rc)
         rc = req_if_match(q, buf, &match, err);
     if (!rc && match)
@@ -99,12 +127,18 @@ static int find_slot(struct api_req *q, struct store_slot *slot, struct sh_err *
                      "the %s is %s: its file cannot be replaced; create a new "
                      "one",
                      what, slot->state);
-    if (!rc && q->has_length && (int64_t)q->content_length > slot->max_bytes - slot->used_bytes)
+    if (!rc && bytes != UINT64_MAX && (int64_t)bytes > slot->max_bytes - slot->used_bytes)
         rc = SH_FAIL(err, SH_E_QUOTA,
                      "%" PRId64 " of %" PRId64 " bytes of storage are used, no room for %" PRIu64
                      " more; delete something or ask for a higher quota",
-                     slot->used_bytes, slot->max_bytes, q->content_length);
+                     slot->used_bytes, slot->max_bytes, bytes);
     return rc;
+}
+
+static struct part_key key_of(const struct api_req *q, const struct store_slot *slot)
+{
+    return (struct part_key){
+        .tenant_id = q->tenant_id, .row_id = slot->id, .kind = is_model(q) ? 'm' : 'd'};
 }
 
 static int open_file(struct upload *u, struct sh_err *err)
@@ -125,16 +159,67 @@ static int open_file(struct upload *u, struct sh_err *err)
     return SH_OK;
 }
 
+/* Content-Range, if there is one. */
+static int read_range(const struct api_req *q, uint64_t *from, uint64_t *total, struct sh_err *err)
+{
+    uint64_t most = request_max_body(q);
+    int rc;
+
+    *from = 0;
+    *total = q->has_length ? q->content_length : UINT64_MAX;
+    if (!q->h.content_range)
+        return SH_OK;
+    if (q->route->body == BODY_FILE || !q->h.content_digest || !q->has_length)
+        return SH_FAIL(
+            err, SH_E_INVALID,
+            "Content-Range is for the rest of the file of a version or dataset, with the "
+            "Content-Digest of the whole and a Content-Length");
+    rc = part_range(q->h.content_range, q->content_length, from, total, err);
+    if (!rc && *total > most)
+        rc = SH_FAIL(err, SH_E_TOOBIG,
+                     "the file has %" PRIu64 " bytes, at most %" PRIu64 " are allowed here", *total,
+                     most);
+    return rc;
+}
+
+/* A file of its own if it is one that a broken connection does not cost, else of a random name. */
+static int open_for(struct api_req *q, struct upload *u, const struct store_slot *slot,
+                    struct sh_err *err)
+{
+    struct part_key k = key_of(q, slot);
+    const char *state_dir = u->api->conf->state_dir;
+    struct part_survey others = {0};
+    uint64_t have = 0;
+    int rc;
+
+    if (q->route->body == BODY_FILE || !part_digest(q->h.content_digest, k.digest))
+        return open_file(u, err);
+    rc = part_survey(state_dir, &k, &others, err);
+    u->room_bytes -= others.bytes;
+    if (!rc && !u->from && others.n >= PART_MAX)
+        return open_file(u, err);
+    if (!rc)
+        rc = part_open(state_dir, &k, u->from, &u->fd, &u->path, &have, u->from ? err : NULL);
+    if (rc && !u->from)
+        return open_file(u, err);
+    if (rc == SH_E_CONFLICT)
+        q->reply.problem = json_pack("{s:I}", "bytes", (json_int_t)have);
+    u->is_part = rc == SH_OK;
+    u->bytes = u->from;
+    return rc;
+}
+
 int upload_begin(struct api_req *q, struct sh_err *err)
 {
     struct upload *u;
     struct store_slot slot;
-    int rc = SH_OK;
+    uint64_t from, total;
+    int rc = read_range(q, &from, &total, err);
 
-    if (q->tenant_id == 0 && (q->route->flags & ROUTE_TENANT))
+    if (!rc && q->tenant_id == 0 && (q->route->flags & ROUTE_TENANT))
         rc = store_tenant_id(q->db, q->tenant, &q->tenant_id, err);
     if (!rc)
-        rc = find_slot(q, &slot, err);
+        rc = find_slot(q, &slot, total, err);
     if (rc)
         return rc;
     if (atomic_fetch_add(&q->api->n_uploads, 1) >= UPLOAD_MAX) {
@@ -150,6 +235,7 @@ int upload_begin(struct api_req *q, struct sh_err *err)
     u->api = q->api;
     u->fd = -1;
     u->row_id = slot.id;
+    u->from = from;
     rc = req_if_match(q, u->if_match_text, &u->if_match, err);
     u->room_bytes = slot.max_bytes - slot.used_bytes;
     q->upload = u; /* the request's from now on, whatever fails */
@@ -159,7 +245,7 @@ int upload_begin(struct api_req *q, struct sh_err *err)
     if (!u->buffer)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate an upload");
     rc = sh_sha256_new(&u->sha, err);
-    return rc ? rc : open_file(u, err);
+    return rc ? rc : open_for(q, u, &slot, err);
 }
 
 int upload_flush(struct api_req *q, struct sh_err *err)
@@ -177,6 +263,7 @@ int upload_flush(struct api_req *q, struct sh_err *err)
     }
     sh_metric_add(M_shunt_uploads_bytes_total, SH_LABELS(q->tenant), (double)u->n_buffered);
     u->n_buffered = 0;
+    u->is_over |= rc != SH_OK;
     return rc;
 }
 
@@ -189,46 +276,61 @@ int upload_piece(struct api_req *q, const char *data, size_t n, struct sh_err *e
     memcpy(u->buffer + u->n_buffered, data, n);
     u->n_buffered += n;
     u->bytes += n;
-    if ((int64_t)u->bytes > u->room_bytes)
+    if ((int64_t)u->bytes > u->room_bytes) {
+        u->is_over = true;
         return SH_FAIL(err, SH_E_QUOTA, "the tenant's storage quota is used up by this upload");
+    }
     /* Pieces are at most as large as the connection's memory, 128 KiB. */
     return u->n_buffered > BUFFER_BYTES - (256u << 10) ? API_AGAIN : SH_OK;
 }
 
 /* Content-Digest: sha-256=:<base64>: (RFC 9530). Other algorithms in the list are passed over. */
-static int check_digest(const char *header, const uint8_t have[static SH_SHA256_BYTES],
-                        struct sh_err *err)
+static int check_digest(const char *header, const char *have, struct sh_err *err)
 {
-    const char *s = header ? strstr(header, "sha-256=:") : NULL, *end;
-    uint8_t want[SH_SHA256_BYTES];
+    char want[SH_SHA256_HEX];
 
     if (!header)
         return SH_OK;
-    end = s ? strchr(s + 9, ':') : NULL;
-    if (!end || base64_decode(s + 9, (size_t)(end - s - 9), want, sizeof(want), NULL))
+    if (!part_digest(header, want))
         return SH_FAIL(err, SH_E_INVALID,
                        "Content-Digest must be of the form sha-256=:<base64 of 32 bytes>:");
-    if (memcmp(want, have, sizeof(want)) != 0)
+    if (strcmp(want, have) != 0)
         return SH_FAIL(err, SH_E_INVALID,
                        "the body's SHA-256 is not the one in Content-Digest: it was damaged on "
                        "its way");
     return SH_OK;
 }
 
+/* What came by an earlier connection was not hashed by this one. */
+static int final_digest(struct upload *u, char hex[static SH_SHA256_HEX], struct sh_err *err)
+{
+    uint8_t sha[SH_SHA256_BYTES];
+    uint64_t bytes = 0;
+
+    if (!u->from) {
+        sh_sha256_final(u->sha, sha);
+        sh_hex(sha, sizeof(sha), hex);
+        return SH_OK;
+    }
+    if (lseek(u->fd, 0, SEEK_SET) < 0)
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not read the upload");
+    return sh_sha256_fd(u->fd, hex, &bytes, err);
+}
+
 /* Everything has arrived: last bytes, digest. hex gets the file's SHA-256. */
 static int complete(struct api_req *q, char hex[static SH_SHA256_HEX], struct sh_err *err)
 {
     struct upload *u = q->upload;
-    uint8_t sha[SH_SHA256_BYTES];
     int rc = upload_flush(q, err);
 
+    u->is_over = true;
     if (rc)
         return rc;
     if (u->bytes == 0)
         return SH_FAIL(err, SH_E_INVALID, "the body is empty: send the file as the request's body");
-    sh_sha256_final(u->sha, sha);
-    sh_hex(sha, sizeof(sha), hex);
-    rc = check_digest(q->h.content_digest, sha, err);
+    rc = final_digest(u, hex, err);
+    if (!rc)
+        rc = check_digest(q->h.content_digest, hex, err);
     if (!rc && fsync(u->fd))
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write the upload to disk");
     return rc;
@@ -317,6 +419,42 @@ int datasets_upload(struct api_req *q, struct sh_err *err)
     return rc ? rc : req_reply(q, j, NULL, err);
 }
 
+/* GET .../artifact/parts/{digest}: how much of it is here. */
+int uploads_part(struct api_req *q, struct sh_err *err)
+{
+    bool model = is_model(q);
+    const char *digest = q->params[model ? 2 : 1];
+    struct store_slot slot;
+    struct part_key k;
+    uint8_t sha[SH_SHA256_BYTES];
+    int64_t bytes = 0;
+    int rc = find_row(q, &slot, err);
+
+    if (rc)
+        return rc;
+    k = key_of(q, &slot);
+    if (strlen(digest) != SH_SHA256_HEX - 1 || sh_unhex(digest, sha, sizeof(sha), NULL))
+        return noun_missing("part", digest, err);
+    sh_hex(sha, sizeof(sha), k.digest);
+    rc = part_bytes(q->api->conf->state_dir, &k, &bytes, err);
+    return rc ? rc
+              : req_reply(q,
+                          json_pack("{s:s, s:I, s:i}", "digest", k.digest, "bytes",
+                                    (json_int_t)bytes, "max_age_s", PART_MAX_AGE_S),
+                          NULL, err);
+}
+
+int upload_sweep(const char *state_dir, struct sh_err *err)
+{
+    char *tmp = NULL;
+    int rc = sh_asprintf(err, &tmp, "%s/blobs/tmp", state_dir);
+
+    if (!rc)
+        rc = artifact_remove_old(tmp, PART_MAX_AGE_S, err); /* other APIs may be using it */
+    free(tmp);
+    return rc;
+}
+
 static int make_dir(const char *state_dir, const char *below, struct sh_err *err)
 {
     char *path = NULL;
@@ -332,15 +470,9 @@ int upload_prepare_dirs(const char *state_dir, struct sh_err *err)
 {
     static const char *const BELOW[] = {
         "", "/blobs", "/blobs/packages", "/blobs/datasets", "/blobs/tmp", "/jobs"};
-    char *tmp = NULL;
     int rc = SH_OK;
 
     for (size_t i = 0; !rc && i < SH_ARRAY_LEN(BELOW); i++)
         rc = make_dir(state_dir, BELOW[i], err);
-    if (!rc)
-        rc = sh_asprintf(err, &tmp, "%s/blobs/tmp", state_dir);
-    if (!rc)
-        rc = artifact_remove_old(tmp, LEFT_OVER_S, err); /* other APIs may be using it */
-    free(tmp);
-    return rc;
+    return rc ? rc : upload_sweep(state_dir, err);
 }

@@ -5,8 +5,9 @@
  *   flush   (pool)         a pool thread while the connection sleeps
  *   finish  (pool)         digest, import or check, rename to blobs/, database
  *
- * Memory is one buffer, whatever the size of the file. What fails leaves no file; what a crash
- * leaves is in blobs/tmp, where a start removes what is older than a day: other APIs share it.
+ * Memory is one buffer, whatever the size of the file. What is refused leaves no file. What a
+ * broken connection leaves is for the client to go on from (part.h); from blobs/tmp, where that
+ * and what a crash leaves is, upload_sweep removes what nobody has touched for a day.
  */
 #ifndef SH_API_UPLOAD_H
 #define SH_API_UPLOAD_H
@@ -26,6 +27,7 @@ int upload_complete(struct api_req *q, char hex[static SH_SHA256_HEX], const cha
 /* Any thread; does not wait for the disk: what is left is removed on the pool. NULL is allowed. */
 void upload_close(struct upload *u);
 
+int upload_sweep(const char *state_dir, struct sh_err *err); /* other APIs may do so too */
 /* Makes the folders below state_dir and removes left-overs from blobs/tmp. */
 int upload_prepare_dirs(const char *state_dir, struct sh_err *err);
 

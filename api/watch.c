@@ -27,6 +27,7 @@ struct stream { /* one open connection */
     struct api_req *q;
     int64_t tenant_id;
     int64_t job, after;       /* job: 0: of all */
+    int64_t after_ms;         /* time of event `after`; 0: not known */
     json_t *ask;              /* OWNED: what of all; NULL: one job's */
     struct store_place place; /* of what was looked at */
     bool is_final;            /* when it was opened */
@@ -241,6 +242,7 @@ static int collect_all(struct round *r, struct stream *s)
     if (!ask || json_object_set_new(ask, "place", json_integer((json_int_t)n)) ||
         json_object_set_new(ask, "xid", json_string(xid)) ||
         json_object_set_new(ask, "id", json_integer(s->place.id)) ||
+        json_object_set_new(ask, "ms", json_integer(s->place.ms)) ||
         json_array_append(r->all_asks, ask)) {
         json_decref(ask);
         return -1;
@@ -269,13 +271,13 @@ static int collect(struct watch *w, struct round *r, struct sh_err *err)
             continue;
         }
         r->who[n] = (struct asked){.s = s, .is_final = s->is_final};
-        r->asks[n++] = (struct store_watch){.job = s->job, .after = s->after};
+        r->asks[n++] = (struct store_watch){s->job, s->after, s->after_ms};
     }
     r->n = n;
     return SH_OK;
 }
 
-/* Rows: place in the round, id, data, is it the last one of the job. */
+/* Rows: place in the round, id, data, is it the last one of the job, its time. */
 static void hand_out(struct watch *w, struct round *r, const struct db_res *res)
 {
     for (size_t i = 0; i < db_rows(res); i++) {
@@ -288,23 +290,24 @@ static void hand_out(struct watch *w, struct round *r, const struct db_res *res)
         if (!s || s->job != r->asks[at].job || id <= s->after)
             continue; /* closed, and perhaps another one at its address */
         s->after = id;
+        s->after_ms = db_i64(res, i, 4, 0);
         say(s, "id: %s\nevent: state\ndata: %s\n\n", db_text(res, i, 1), db_text(res, i, 2));
         if (db_bool(res, i, 3))
             s->ended = true;
     }
 }
 
-/* Rows: place in the round, xid, id, data or NULL. A stream that got as many as it may has more
- * waiting. */
+/* Rows: place in the round, xid, id, time, data or NULL. A stream that got as many as it may has
+ * more waiting. */
 static void hand_out_all(struct watch *w, struct round *r, const struct db_res *res)
 {
     size_t n = 0, last = SIZE_MAX;
 
     for (size_t i = 0; i < db_rows(res); i++) {
         size_t at = (size_t)db_i64(res, i, 0, 0);
-        struct store_place p = {db_i64(res, i, 1, 0), db_i64(res, i, 2, 0)};
+        struct store_place p = {db_i64(res, i, 1, 0), db_i64(res, i, 2, 0), db_i64(res, i, 3, 0)};
         struct stream *s = at < json_array_size(r->all_asks) ? find(w, r->all[at]) : NULL;
-        const char *data = db_text(res, i, 3);
+        const char *data = db_text(res, i, 4);
         char id[48];
 
         n = at == last ? n + 1 : 1;

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define QUOTA_TRIES 5
+
 /* ---------------------------------------------------------------- tenants */
 
 int tenant_create(struct cli *c, struct sh_err *err)
@@ -195,6 +197,7 @@ static int change_field(struct cli *c, json_t *quota, char *word, struct sh_err 
     const char *key;
     json_t *value = NULL;
     size_t n = 0;
+    int rc;
 
     if (!eq || eq == word)
         return cli_usage(c, err, "\"%.60s\" is not FIELD=VALUE", word);
@@ -204,35 +207,47 @@ static int change_field(struct cli *c, json_t *quota, char *word, struct sh_err 
             (size_t)snprintf(all + n, sizeof(all) - n, "%s%s", n ? ", " : "", key);
         return cli_usage(c, err, "a quota has no field \"%.60s\"; it has: %s", word, all);
     }
-    value = json_loads(eq + 1, JSON_DECODE_ANY, NULL);
-    if (!json_is_number(value) && !json_is_null(value)) {
-        json_decref(value);
-        return cli_usage(c, err, "%.60s must be a number or null", word);
-    }
-    if (json_object_set_new(quota, word, value))
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a quota");
-    return SH_OK;
+    rc = cli_value(c, word, eq + 1, &value, err);
+    if (!rc && !value)
+        rc = cli_usage(c, err, "%.60s must be a number or null", word);
+    if (!rc && json_object_set(quota, word, value))
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a quota");
+    json_decref(value);
+    *eq = '='; /* it may have to be read once more */
+    return rc;
+}
+
+/* The server replaces all fields: those not named here keep the values that were read. */
+static int set_fields(struct cli *c, const char *path, struct sh_err *err)
+{
+    struct change ch = {.method = "PUT", .path = path, .name = "max_running_jobs"};
+    int rc = rest_get(c, path, 0, &ch.body, err);
+
+    ch.row_version = json_integer_value(json_object_get(ch.body, "row_version"));
+    json_object_del(ch.body, "row_version");
+    for (int i = 1; !rc && i < c->n_args; i++)
+        rc = change_field(c, ch.body, c->args[i], err);
+    if (!rc)
+        return list_change(c, &ch, err, NULL);
+    json_decref(ch.body);
+    return rc;
 }
 
 int quota_set(struct cli *c, struct sh_err *err)
 {
     char path[REST_PATH_MAX];
-    json_t *quota = NULL;
     int rc = quota_path(c, path, err);
 
-    /* The server replaces all fields: those not named here keep their values. */
-    if (!rc)
-        rc = rest_get(c, path, 0, &quota, err);
-    json_object_del(quota, "row_version");
-    for (int i = 1; !rc && i < c->n_args; i++)
-        rc = change_field(c, quota, c->args[i], err);
-    if (!rc)
-        return list_change(
-            c,
-            &(struct change){
-                .method = "PUT", .path = path, .name = "max_running_jobs", .body = quota},
-            err, NULL);
-    json_decref(quota);
+    for (int tries = 1; !rc; tries++) {
+        struct sh_err now = {0};
+
+        rc = set_fields(c, path, &now);
+        if (rc != SH_E_PRECONDITION || tries == QUOTA_TRIES)
+            return rc ? sh_err_copy(err, &now) : SH_OK;
+        if (!c->conf->quiet)
+            fprintf(stderr, "Somebody else has changed this quota meanwhile: reading it again.\n");
+        rc = SH_OK;
+    }
     return rc;
 }
 

@@ -23,7 +23,7 @@ enum cli_exit { CLI_OK, CLI_REFUSED, CLI_USAGE, CLI_NOT_REACHABLE, CLI_NO_SUCH, 
  * given: then the server's default counts. */
 struct cli_conf {
     /* every command */
-    char *server, *key, *key_file, *tenant, *output, *state_dir, *profile;
+    char *server, *key, *key_file, *ca_file, *tenant, *output, *state_dir, *profile;
     bool quiet;
     /* every command that reads, or changes: CLI_GROUPS */
     bool watch, all_tenants, dry_run;
@@ -82,6 +82,8 @@ struct cli_cmd {
     cli_fn *run;
     const struct sh_conf_opt *opts;
     size_t n_opts;
+    const struct sh_conf_opt *fields; /* of FIELD=VALUE, for the help; NULL: none */
+    size_t n_fields;
 };
 
 extern const struct cli_cmd CLI_CMDS[];
@@ -151,6 +153,13 @@ int rest_open(struct cli *c, struct sh_err *err); /* http and server */
  * failure with the server's code and sentence. */
 int rest_call(struct cli *c, const char *method, const char *path, const json_t *body,
               unsigned flags, json_t **out, struct sh_err *err);
+struct rest_req {
+    const char *method, *path;
+    const json_t *body;
+    unsigned flags;
+    int64_t row_version; /* If-Match: SH_E_PRECONDITION if the thing has another one; 0: any */
+};
+int rest_send(struct cli *c, const struct rest_req *req, json_t **out, struct sh_err *err);
 int rest_get(struct cli *c, const char *path, unsigned flags, json_t **out, struct sh_err *err);
 /* Whether a failure may be over in a moment: the server was there at seen_ns, and is away since, or
  * asks to try again. Then the exit status is as if it were there. */
@@ -170,6 +179,12 @@ bool job_is_final(const char *state);
  * as usage if the text is none. */
 int cli_set_number(struct cli *c, json_t *obj, const char *name, const char *text, bool is_int,
                    struct sh_err *err);
+
+/* Is it the name of a field or option in bytes? */
+bool cli_is_bytes(const char *name);
+/* The value of NAME=VALUE: null, a number, or of a field in bytes a size such as 1.5Gi. *out:
+ * OWNED; NULL if it is none of these, and SH_OK. Fails as usage for what is no size. */
+int cli_value(struct cli *c, const char *name, const char *text, json_t **out, struct sh_err *err);
 
 /* Turns an answer into a failure (status >= 400) or SH_OK; keeps the document. */
 int rest_check(struct cli *c, const struct sh_http_reply *r, unsigned flags, struct sh_err *err);

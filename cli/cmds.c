@@ -5,6 +5,16 @@
 #define ST struct cli_conf
 #define STR(field, name, def, help) SH_OPT_STR(ST, field, name, def, 0, help)
 #define BOOL(field, name, help) SH_OPT_BOOL(ST, field, name, false, 0, help)
+/* The server's defaults and limits, for the help: test_cli_limits.c compares them with its own. */
+#define NUMBER(field, name, def, min, max, help)                                    \
+    {                                                                               \
+        SH_CONF_STR, offsetof(ST, field), name, def, min, max, SH_CONF_THEIRS, help \
+    }
+#define WORD(field, name, def, help) SH_OPT_STR(ST, field, name, def, SH_CONF_THEIRS, help)
+#define FIELD(name, def, min, max, help)                          \
+    {                                                             \
+        SH_CONF_STR, 0, name, def, min, max, SH_CONF_THEIRS, help \
+    }
 #define INT(field, name, def, min, max, help) SH_OPT_INT(ST, field, name, def, min, max, 0, help)
 
 const struct sh_conf_opt CLI_COMMON[] = {
@@ -13,6 +23,10 @@ const struct sh_conf_opt CLI_COMMON[] = {
         "else http://127.0.0.1:8000"),
     SH_OPT_STR(ST, key, "key", NULL, SH_CONF_SECRET, "API key"),
     STR(key_file, "key-file", NULL, "file with the API key; without it <state-dir>/admin.key"),
+    STR(ca_file, "ca-file", NULL,
+        "PEM file of who signed the certificate of an https server, instead of those that this "
+        "host "
+        "trusts"),
     STR(tenant, "tenant", NULL, "whose things are meant; needed with an admin key; short: -n"),
     STR(output, "output", "table", "table, wide (more columns), json, yaml or name; short: -o"),
     STR(profile, "profile", NULL, "section of the config file: a server with its key, say"),
@@ -69,7 +83,7 @@ static const struct sh_conf_opt KEY_ROTATE[] = {
 };
 static const struct sh_conf_opt QUEUE_SET[] = {
     STR(state, "state", NULL, "OPEN, HELD (starts nothing) or DRAINING (takes nothing new)"),
-    STR(target_priority, "priority", NULL, "-1000 to 1000, added to that of each job"),
+    NUMBER(target_priority, "priority", NULL, -1000, 1000, "added to that of each job"),
 };
 static const struct sh_conf_opt USAGE_GET[] = {
     STR(by, "by", "class", "class, model, minute, hour or day"),
@@ -95,10 +109,10 @@ static const struct sh_conf_opt PUSH_MODEL[] = {
     INT(wait_s, "wait-s", 600, 1, 86400, "longest wait, s"),
 };
 static const struct sh_conf_opt SLO_SET[] = {
-    STR(latency_ms, "latency-ms", NULL, "target, ms (required)"),
-    STR(percentile, "percentile", NULL, "of the requests, such as 99"),
-    STR(target_priority, "priority", NULL, "0 to 100; higher goes first"),
-    STR(on_miss, "on-miss", NULL, "reject, delay or best-effort"),
+    NUMBER(latency_ms, "latency-ms", NULL, 0.001, 3.6e6, "target, ms (required)"),
+    NUMBER(percentile, "percentile", "99", 0.001, 99.999, "of the requests, such as 99"),
+    NUMBER(target_priority, "priority", "0", 0, 100, "higher goes first"),
+    WORD(on_miss, "on-miss", "best-effort", "reject, delay or best-effort"),
 };
 static const struct sh_conf_opt SLO_REPORT[] = {
     STR(window, "window", "1h", "5m, 1h or 1d"),
@@ -112,34 +126,36 @@ static const struct sh_conf_opt SUBMIT[] = {
     STR(model, "model", NULL, "MODEL or MODEL:VERSION to train or to run (required)"),
     STR(dataset, "dataset", NULL, "dataset to train on, or of inputs (required)"),
     STR(eval_dataset, "eval-dataset", NULL, "dataset for the accuracy at the end"),
-    STR(labels, "labels", NULL, "the dataset's tensor with the labels"),
-    STR(loss, "loss", NULL, "cross-entropy or mse"),
-    STR(optimizer, "optimizer", NULL, "sgd, adam or adamw"),
-    STR(lr, "lr", NULL, "learning rate"),
-    STR(momentum, "momentum", NULL, "of sgd"),
-    STR(weight_decay, "weight-decay", NULL, "weight decay"),
-    STR(beta1, "beta1", NULL, "of adam and adamw"),
-    STR(beta2, "beta2", NULL, "of adam and adamw"),
-    STR(eps, "eps", NULL, "of adam and adamw"),
-    STR(batch, "batch", NULL, "samples of a step, or of a run"),
-    STR(epochs, "epochs", NULL, "passes over the dataset"),
-    STR(steps, "steps", NULL, "steps; instead of epochs"),
-    STR(seed, "seed", NULL, "of the order of the samples and of dropout"),
-    STR(checkpoint_interval_ms, "checkpoint-interval-ms", NULL, "time between checkpoints, ms"),
+    WORD(labels, "labels", "label", "the dataset's tensor with the labels"),
+    WORD(loss, "loss", "cross-entropy", "cross-entropy or mse"),
+    WORD(optimizer, "optimizer", "sgd", "sgd, adam or adamw"),
+    NUMBER(lr, "lr", "0.001", 0, 1e6, "learning rate"),
+    NUMBER(momentum, "momentum", "0", 0, 1, "of sgd"),
+    NUMBER(weight_decay, "weight-decay", "0", 0, 1e6, "weight decay; of adamw 0.01 without it"),
+    NUMBER(beta1, "beta1", "0.9", 0, 0.9999999, "of adam and adamw"),
+    NUMBER(beta2, "beta2", "0.999", 0, 0.9999999, "of adam and adamw"),
+    NUMBER(eps, "eps", "1e-08", 0, 1, "of adam and adamw"),
+    NUMBER(batch, "batch", "32", 1, 65536,
+           "samples of a step; of a run of batch inference at most, and without it, its max batch"),
+    NUMBER(epochs, "epochs", NULL, 1, 1e9, "passes over the dataset; this or steps"),
+    NUMBER(steps, "steps", NULL, 1, 1e12, "steps; instead of epochs"),
+    NUMBER(seed, "seed", "0", 0, 9e15, "of the order of the samples and of dropout"),
+    NUMBER(checkpoint_interval_ms, "checkpoint-interval-ms", NULL, 0, 864e5,
+           "time between checkpoints, ms; without it the executor's"),
     BOOL(no_publish, "no-publish",
          "training: the trained model is the job's result and no new version"),
     STR(map, "map", NULL, "batch inference: INPUT=TENSOR,... where model and dataset differ"),
     STR(keep, "outputs", NULL, "batch inference: NAME,... of the outputs to keep; all without it"),
     STR(spec, "spec", NULL, "JSON file with the spec; options above win over it"),
     STR(job_name, "name", NULL, "a name for people"),
-    STR(queue, "queue", NULL, "queue"),
+    WORD(queue, "queue", "default", "queue"),
     INT(priority, "priority", 0, -1000, 1000, "higher goes first"),
     INT(max_attempts, "max-attempts", 5, 1, 100, "starts before the job counts as failed"),
     STR(job_labels, "label", NULL, "labels of the job: KEY=VALUE,KEY=VALUE"),
     STR(deadline, "deadline", NULL,
         "time such as 2027-01-31T00:00:00Z; a job that cannot end by then is not started"),
-    STR(min_runtime_ms, "min-runtime-ms", NULL,
-        "no other job takes its place before, ms; without it the scheduler's --min-run-ms"),
+    NUMBER(min_runtime_ms, "min-runtime-ms", NULL, 0, 864e5,
+           "no other job takes its place before, ms; without it the scheduler's --min-run-ms"),
     BOOL(no_preempt, "no-preempt",
          "no other job takes its place at all; such jobs run only within the tenant's guarantee"),
     BOOL(hold, "hold", "do not start before `shunt release`"),
@@ -152,6 +168,22 @@ static const struct sh_conf_opt SUBMIT[] = {
     STR(token, "token", NULL, "submitting again with the same token gives the first job"),
     BOOL(wait, "wait", "wait for the end and show how it goes"),
     INT(wait_s, "wait-s", 86400, 1, 31536000, "longest wait, s"),
+};
+static const struct sh_conf_opt QUOTA[] = {
+    FIELD("guaranteed_gpus", "0", 0, 1e6, "training slots that it gets whoever else wants them"),
+    FIELD("max_gpus", "null", 0, 1e6, "most training slots"),
+    FIELD("over_quota_weight", "1", 0, 1e6, "its part of what nobody is guaranteed; 0: none of it"),
+    FIELD("borrowing_limit", "null", 0, 1e6, "most slots beyond guaranteed_gpus"),
+    FIELD("lending_limit", "null", 0, 1e6, "of its idle guarantee, what others may use"),
+    FIELD("gpu_memory_min_bytes", "0", 0, 9e15, "of each device, what others do not take"),
+    FIELD("gpu_memory_share", "1", 0, 1e6, "weight of its part of what no minimum takes"),
+    FIELD("gpu_memory_max_bytes", "null", 1, 9e15, "of each device; what needs more is refused"),
+    FIELD("max_running_jobs", "16", 0, 1e9, "jobs on executors at once"),
+    FIELD("max_queued_jobs", "1000", 0, 1e9, "jobs that wait; more are refused"),
+    FIELD("max_concurrent_requests", "256", 0, 1e9, "inference requests in progress"),
+    FIELD("requests_per_second", "null", 0.001, 1e9, "inference requests, of each API process"),
+    FIELD("burst", "null", 1, 1e9, "requests that may come at once; null: those of a second"),
+    FIELD("max_storage_bytes", "100G", 0, 9e15, "models, datasets and results together"),
 };
 static const struct sh_conf_opt TENANT_SET[] = {
     STR(state, "state", NULL, "SUSPENDED: its keys only read, its jobs do not start; ACTIVE"),
@@ -167,10 +199,11 @@ static const struct sh_conf_opt CONTROL[] = {
     STR(array, "array", NULL, "instead of JOB: all jobs of this array that allow it"),
 };
 static const struct sh_conf_opt SET_ARRAY[] = {
-    STR(max_parallel, "max-parallel", NULL, "so many of its jobs run at once; \"none\": no limit"),
+    NUMBER(max_parallel, "max-parallel", NULL, 1, 2147483647,
+           "so many of its jobs run at once; \"none\": no limit"),
 };
 static const struct sh_conf_opt SET_JOB[] = {
-    STR(new_priority, "priority", NULL, "-1000 to 1000; higher goes first"),
+    NUMBER(new_priority, "priority", NULL, -1000, 1000, "higher goes first"),
     STR(job_labels, "label", NULL, "KEY=VALUE,KEY=VALUE; KEY= removes one"),
     STR(deadline, "deadline", NULL, "time such as 2027-01-31T00:00:00Z; \"none\" removes it"),
 };
@@ -287,8 +320,8 @@ const struct cli_cmd CLI_CMDS[] = {
     {"set", "queue", "NAME", "hold, drain or open a queue of --tenant, or change its priority",
      queue_set, OPTS(QUEUE_SET)},
     {"set", "quota", "TENANT FIELD=VALUE...",
-     "change limits of a tenant, such as max_gpus=2; null = no limit of its own; see get quota",
-     quota_set, NONE},
+     "change limits of a tenant: max_gpus=2 gpu_memory_max_bytes=1.5Gi; null = none of its own",
+     quota_set, NONE, OPTS(QUOTA)},
 
     {"delete", "tenant", "NAME", "delete a tenant that has no live jobs", tenant_delete, NONE},
     {"delete", "key", "ID", "revoke an API key at once", key_delete, NONE},

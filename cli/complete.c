@@ -166,8 +166,8 @@ static void offer_value(const struct typed *t, const char *option)
                  {"class", "inference,training"},
                  {"log-level", "error,warn,info,debug"}};
     static const char *const FILES[] = {
-        "config", "key-file",  "save",   "inputs",         "outputs",       "out",
-        "spec",   "state-dir", "pg-bin", "migrations-dir", "dashboards-dir"};
+        "config", "key-file", "ca-file",   "save",   "inputs",         "outputs",
+        "out",    "spec",     "state-dir", "pg-bin", "migrations-dir", "dashboards-dir"};
     bool is_jobs = t->cmd && t->cmd->noun && strcmp(t->cmd->noun, "jobs") == 0;
     bool is_tenant = t->cmd && t->cmd->noun && strcmp(t->cmd->noun, "tenant") == 0;
 

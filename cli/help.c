@@ -1,5 +1,5 @@
 /* help.c - help, documentation and shell completion, all printed from the table of commands. */
-#include "cli/cli.h"
+#include "cli/out.h"
 #include "common/mem.h"
 
 #include <stdio.h>
@@ -84,21 +84,45 @@ void help_all(void)
            "Exit status: " CLI_EXIT_TEXT ".\n");
 }
 
-static void default_text(const struct sh_conf_opt *o, char *out, size_t size)
+static void number(double v, bool is_bytes, char *out, size_t size)
 {
+    if (is_bytes && v >= 1024)
+        out_bytes(v, out, size);
+    else
+        snprintf(out, size, "%.16g", v);
+}
+
+/* " (default 32; 1 to 65536)", as far as there are any. */
+static void limits_text(const struct sh_conf_opt *o, char *out, size_t size)
+{
+    bool has_range = o->min != o->max && o->type != SH_CONF_BOOL;
+    bool is_bytes = o->type == SH_CONF_BYTES || cli_is_bytes(o->name);
+    bool has_def = o->def && o->def[0] && o->type != SH_CONF_BOOL;
+    char min[32], max[32], range[80] = "";
+
+    number(o->min, is_bytes, min, sizeof(min));
+    number(o->max, is_bytes, max, sizeof(max));
+    if (has_range)
+        snprintf(range, sizeof(range), "%s to %s", min, max);
     sh_strlcpy(out, "", size);
-    if (o->def && o->def[0] && o->type != SH_CONF_BOOL)
-        snprintf(out, size, " (default %s)", o->def);
+    if (has_range || has_def)
+        snprintf(out, size, " (%s%s%s%s)", has_def ? "default " : "", has_def ? o->def : "",
+                 has_def && has_range ? "; " : "", range);
+}
+
+static void print_rows(const struct sh_conf_opt *o, size_t n, const char *dashes)
+{
+    char limits[128];
+
+    for (size_t i = 0; i < n; i++) {
+        limits_text(&o[i], limits, sizeof(limits));
+        printf("  %s%-24s  %s%s\n", dashes, o[i].name, o[i].help, limits);
+    }
 }
 
 static void print_options(const struct sh_conf_opt *o, size_t n)
 {
-    char def[64];
-
-    for (size_t i = 0; i < n; i++) {
-        default_text(&o[i], def, sizeof(def));
-        printf("  --%-24s  %s%s\n", o[i].name, o[i].help, def);
-    }
+    print_rows(o, n, "--");
 }
 
 int help_verb(const char *verb, const char *noun, struct sh_err *err)
@@ -117,6 +141,7 @@ int help_verb(const char *verb, const char *noun, struct sh_err *err)
         usage_line(k, line, sizeof(line));
         printf("shunt %s [options]\n  %s\n", line, k->help);
         print_options(k->opts, k->n_opts);
+        print_rows(k->fields, k->n_fields, "");
         putchar('\n');
     }
     if (!first) {
@@ -133,15 +158,20 @@ int help_verb(const char *verb, const char *noun, struct sh_err *err)
     return SH_OK;
 }
 
+static void docs_rows(const char *what, const struct sh_conf_opt *o, size_t n, const char *dashes)
+{
+    char limits[128];
+
+    printf("| %s | meaning |\n| --- | --- |\n", what);
+    for (size_t i = 0; i < n; i++) {
+        limits_text(&o[i], limits, sizeof(limits));
+        printf("| `%s%s` | %s%s |\n", dashes, o[i].name, o[i].help, limits);
+    }
+}
+
 static void docs_options(const struct sh_conf_opt *o, size_t n)
 {
-    char def[64];
-
-    printf("| option | meaning |\n| --- | --- |\n");
-    for (size_t i = 0; i < n; i++) {
-        default_text(&o[i], def, sizeof(def));
-        printf("| `--%s` | %s%s |\n", o[i].name, o[i].help, def);
-    }
+    docs_rows("option", o, n, "--");
 }
 
 static void docs_title(const char *title)
@@ -195,10 +225,13 @@ void help_docs(void)
     for (size_t i = 0; i < CLI_N_CMDS; i++) {
         const struct cli_cmd *k = &CLI_CMDS[i];
 
-        if (k->n_opts == 0)
+        if (k->n_opts == 0 && k->n_fields == 0)
             continue;
         printf("\n### shunt %s%s%s\n\n", k->verb, k->noun ? " " : "", k->noun ? k->noun : "");
-        docs_options(k->opts, k->n_opts);
+        if (k->n_opts > 0)
+            docs_options(k->opts, k->n_opts);
+        if (k->n_fields > 0)
+            docs_rows("field", k->fields, k->n_fields, "");
     }
 }
 

@@ -131,7 +131,8 @@ int list_change(struct cli *c, const struct change *ch, struct sh_err *err, cons
     json_t *j = NULL;
     char text[400];
     va_list ap;
-    int rc = rest_call(c, ch->method, ch->path, ch->body, ch->flags, &j, err);
+    const struct rest_req q = {ch->method, ch->path, ch->body, ch->flags, ch->row_version};
+    int rc = rest_send(c, &q, &j, err);
 
     if (!rc && c->output == OUTPUT_NAME && !ch->name) {
         puts(c->args[0]);

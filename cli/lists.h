@@ -32,6 +32,7 @@ struct change {
                                        * first argument */
     json_t *body;                     /* TAKES; NULL = none */
     unsigned flags;                   /* REST_TENANT */
+    int64_t row_version;              /* as of struct rest_req */
 };
 
 /* Sends a change. fmt is a sentence for people, NULL: what the server answers is shown. */

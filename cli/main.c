@@ -234,6 +234,22 @@ static void print_nodes(const json_t *problem)
     }
 }
 
+/* What else is wrong in the body; the first of it is the failure itself. */
+static void print_errors(const json_t *problem, const char *first)
+{
+    const json_t *e;
+    size_t i;
+
+    json_array_foreach(json_object_get(problem, "errors"), i, e)
+    {
+        char detail[512];
+
+        out_text(e, "detail", OUT_TEXT, detail, sizeof(detail));
+        if (strcmp(detail, first) != 0)
+            fprintf(stderr, "  also: %s\n", detail);
+    }
+}
+
 /* "there is no model ..." -> the noun whose list tells what there is; NULL if none does. */
 static const char *missing_noun(const char *msg)
 {
@@ -263,6 +279,11 @@ static void print_advice(const struct cli *c, const struct sh_err *err)
     if (err->rc == SH_E_UNAUTHENTICATED)
         fprintf(stderr, "Give a key with --key, --key-file or SHUNT_KEY, or run this where "
                         "`shunt up` was run (--state-dir).\n");
+    else if (strstr(err->msg, "certificate"))
+        fprintf(stderr,
+                "A private authority's certificate: --ca-file FILE, SHUNT_CA_FILE, or `shunt "
+                "config set PROFILE ca-file=FILE`. The host in --server must be one that the "
+                "server's certificate names.\n");
     else if (c->exit_code == CLI_NOT_REACHABLE)
         fprintf(stderr, "Is it running? `shunt status` tells; `shunt up` starts one here; "
                         "--server names another.\n");
@@ -288,6 +309,7 @@ static void print_advice(const struct cli *c, const struct sh_err *err)
 static void print_failure(const struct cli *c, const struct sh_err *err)
 {
     fprintf(stderr, "shunt: %s\n", err->msg);
+    print_errors(c->problem, err->msg);
     print_nodes(c->problem);
     print_advice(c, err);
 }

@@ -6,6 +6,17 @@
 
 #define OPTIONS "/api/v1/config"
 
+/* For people, and as `set` takes it. */
+static void say_size(const struct cli *c, json_t *option)
+{
+    char text[32];
+
+    if (c->output != OUTPUT_TABLE || !cli_is_bytes(sh_json_text(option, "name")))
+        return;
+    out_text(option, "value", OUT_BYTES, text, sizeof(text));
+    json_object_set_new(option, "value", json_string(text));
+}
+
 static int show_options(struct cli *c, const json_t *j, bool live_only, struct sh_err *err)
 {
     static const struct out_col COLS[] = {{"OPTION", "name", OUT_TEXT},
@@ -19,6 +30,7 @@ static int show_options(struct cli *c, const json_t *j, bool live_only, struct s
 
     json_array_foreach(json_object_get(j, "options"), i, o)
     {
+        say_size(c, o);
         if (!rc && (!live_only || json_is_true(json_object_get(o, "live"))) &&
             json_array_append(list, o))
             rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a list");
@@ -45,20 +57,22 @@ static int add_option(struct cli *c, json_t *body, const char *word, struct sh_e
 {
     const char *eq = strchr(word, '=');
     char name[128];
-    json_t *value;
+    json_t *value = NULL;
+    int rc;
 
     if (!eq || eq == word || (size_t)(eq - word) >= sizeof(name))
         return cli_usage(c, err, "\"%.60s\" is not OPTION=VALUE", word);
     memcpy(name, word, (size_t)(eq - word));
     name[eq - word] = '\0';
-    value = json_loads(eq + 1, JSON_DECODE_ANY, NULL);
-    if (!json_is_integer(value) && !json_is_null(value)) {
+    rc = cli_value(c, name, eq + 1, &value, err);
+    if (!rc && !json_is_integer(value) && !json_is_null(value)) {
         json_decref(value);
         value = json_string(eq + 1);
     }
-    return json_object_set_new(body, name, value)
-               ? SH_FAIL(err, SH_E_INVALID, "the value of %.60s is not UTF-8", name)
-               : SH_OK;
+    if (!rc && json_object_set(body, name, value))
+        rc = SH_FAIL(err, SH_E_INVALID, "the value of %.60s is not UTF-8", name);
+    json_decref(value);
+    return rc;
 }
 
 int option_set(struct cli *c, struct sh_err *err)

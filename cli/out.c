@@ -29,7 +29,7 @@ void cli_sleep_ms(int64_t ms)
 
 void out_bytes(double bytes, char *out, size_t size)
 {
-    static const char *const UNIT[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    static const char *const UNIT[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
     size_t u = 0;
 
     for (; bytes >= 1024 && u + 1 < SH_ARRAY_LEN(UNIT); u++)
@@ -417,7 +417,7 @@ static void print_fields(const json_t *obj)
             print_yaml(v, 2);
             continue;
         }
-        out_text(obj, key, OUT_TEXT, cell, sizeof(cell));
+        out_text(obj, key, cli_is_bytes(key) ? OUT_BYTES : OUT_TEXT, cell, sizeof(cell));
         printf("%-*s  %s\n", (int)wide, key, cell);
     }
     json_decref(keys);

@@ -233,14 +233,12 @@ static int open_profile(struct cli *c, char **text, json_t **all, struct sh_err 
 
 int config_get(struct cli *c, struct sh_err *err)
 {
-    static const struct out_col COLS[] = {{"PROFILE", "name", OUT_TEXT},
-                                          {"CURRENT", "current", OUT_TEXT},
-                                          {"SERVER", "server", OUT_TEXT},
-                                          {"TENANT", "tenant", OUT_TEXT},
-                                          {"KEY FILE", "key-file", OUT_TEXT},
-                                          {"KEY", "key", OUT_TEXT, true},
-                                          {"STATE DIR", "state-dir", OUT_TEXT, true},
-                                          {"OUTPUT", "output", OUT_TEXT, true}};
+    static const struct out_col COLS[] = {
+        {"PROFILE", "name", OUT_TEXT},       {"CURRENT", "current", OUT_TEXT},
+        {"SERVER", "server", OUT_TEXT},      {"TENANT", "tenant", OUT_TEXT},
+        {"KEY FILE", "key-file", OUT_TEXT},  {"CA FILE", "ca-file", OUT_TEXT, true},
+        {"KEY", "key", OUT_TEXT, true},      {"STATE DIR", "state-dir", OUT_TEXT, true},
+        {"OUTPUT", "output", OUT_TEXT, true}};
     char *text = NULL;
     json_t *all = NULL;
     int rc;
@@ -285,7 +283,7 @@ static int set_field(struct cli *c, char *word, char **text, struct sh_err *err)
     if (!known)
         return cli_usage(c, err,
                          "a profile has no field \"%.60s\"; it has the options of every command: "
-                         "server, key, key-file, tenant, output, state-dir, quiet",
+                         "server, key, key-file, ca-file, tenant, output, state-dir, quiet",
                          word);
     if (strpbrk(eq + 1, "\n\r"))
         return cli_usage(c, err, "%s must be one line", word);

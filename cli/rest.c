@@ -71,6 +71,8 @@ int rest_open(struct cli *c, struct sh_err *err)
         rc = sh_strdup(DEFAULT_SERVER, &c->server, err);
     if (!rc)
         rc = sh_http_new(c->server, key, &c->http, err);
+    if (!rc && c->conf->ca_file && c->conf->ca_file[0])
+        rc = sh_http_trust(c->http, c->conf->ca_file, err);
     if (rc == SH_E_INVALID)
         c->exit_code = CLI_USAGE;
     free(key);
@@ -214,29 +216,40 @@ int rest_check(struct cli *c, const struct sh_http_reply *r, unsigned flags, str
 int rest_call(struct cli *c, const char *method, const char *path, const json_t *body,
               unsigned flags, json_t **out, struct sh_err *err)
 {
+    return rest_send(
+        c, &(struct rest_req){.method = method, .path = path, .body = body, .flags = flags}, out,
+        err);
+}
+
+int rest_send(struct cli *c, const struct rest_req *req, json_t **out, struct sh_err *err)
+{
+    const char *path = req->path;
+    const unsigned flags = req->flags;
     struct sh_http_reply r = {0};
-    char *text = NULL, *full = NULL, *dry = NULL;
+    char *text = NULL, *full = NULL, *dry = NULL, if_match[48];
     int rc;
 
     if (out)
         *out = NULL;
     rc = rest_open(c, err);
-    if (!rc && body)
-        rc = sh_json_dump(body, &text, err);
+    if (!rc && req->body)
+        rc = sh_json_dump(req->body, &text, err);
     if (!rc && (flags & REST_TENANT))
         rc = rest_with_tenant(c, path, &full, err);
-    if (!rc && c->conf->dry_run && strcmp(method, "GET") != 0)
+    if (!rc && c->conf->dry_run && strcmp(req->method, "GET") != 0)
         rc = rest_query(full ? full : path, &dry, err, "dry_run", "true", NULL);
     if (!rc) {
-        struct sh_http_req q = {.method = method,
+        struct sh_http_req q = {.method = req->method,
                                 .path = dry    ? dry
                                         : full ? full
                                                : path,
                                 .body = text,
                                 .body_len = text ? strlen(text) : 0,
                                 .type = text ? "application/json" : NULL,
+                                .headers = {req->row_version ? if_match : NULL},
                                 .timeout_ms = c->timeout_ms};
 
+        snprintf(if_match, sizeof(if_match), "If-Match: \"%lld\"", (long long)req->row_version);
         rc = sh_http_call(c->http, &q, &r, err);
         if (rc && !(flags & REST_QUIET))
             c->exit_code = CLI_NOT_REACHABLE;
@@ -331,6 +344,31 @@ int rest_tenant(struct cli *c, const char *what, const char **out, struct sh_err
     json_decref(me);
     *out = rc ? NULL : c->conf->tenant;
     return rc;
+}
+
+bool cli_is_bytes(const char *name)
+{
+    size_t n = strlen(name);
+
+    return n >= 5 && strcmp(name + n - 5, "bytes") == 0 && (n == 5 || strchr("_-", name[n - 6]));
+}
+
+int cli_value(struct cli *c, const char *name, const char *text, json_t **out, struct sh_err *err)
+{
+    struct sh_err why = {0};
+    int64_t bytes;
+
+    *out = json_loads(text, JSON_DECODE_ANY, NULL);
+    if (json_is_number(*out) || json_is_null(*out))
+        return SH_OK;
+    json_decref(*out);
+    *out = NULL;
+    if (!cli_is_bytes(name))
+        return SH_OK;
+    if (sh_parse_bytes(text, 0, INT64_MAX, name, &bytes, &why))
+        return cli_usage(c, err, "%s", why.msg);
+    *out = json_integer(bytes);
+    return *out ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate a number");
 }
 
 int cli_set_number(struct cli *c, json_t *obj, const char *name, const char *text, bool is_int,

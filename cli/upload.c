@@ -2,17 +2,23 @@
 #include "cli/upload.h"
 
 #include "cli/out.h"
+#include "common/clock.h"
 #include "common/hash.h"
 #include "common/mem.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define CHUNK (1u << 20)
+#define WORTH_ASKING (8 << 20)
+#define GIVE_UP_NS 60000000000LL /* a broken connection, since the last one that got further */
+#define PAUSE_MIN_MS INT64_C(200)
+#define PAUSE_MAX_MS INT64_C(5000)
 #define STILL_MS 330000 /* the server checks a model for up to 300 s before it answers */
 
 int upload_digest(int fd, int64_t bytes, struct progress *bar, uint8_t *out, struct sh_err *err)
@@ -70,47 +76,161 @@ int upload_check(const char *file, struct sh_err *err)
     return rc;
 }
 
+struct sending {
+    struct cli *c;
+    const char *path, *hex; /* path: of the artifact */
+    char digest[128];       /* the header */
+    int fd;
+    int64_t bytes, from, done; /* done: as far as a connection has come */
+    struct progress bar;
+};
+
+/* The bar goes on where the connection before has left it. */
+static void on_progress(int64_t done, int64_t total, void *arg)
+{
+    struct sending *s = arg;
+
+    (void)total;
+    s->done = SH_MAX(s->done, s->from + done);
+    progress_upload(s->from + done, s->bytes, &s->bar);
+}
+
+/* From s->from on. A failure is one of the connection; what the server says is in r. */
+static int put(struct sending *s, struct sh_http_reply *r, struct sh_err *err)
+{
+    char range[96], *full = NULL;
+    struct sh_http_req q = {.method = "PUT",
+                            .file_fd = s->fd,
+                            .file_bytes = s->bytes - s->from,
+                            .type = "application/octet-stream",
+                            .headers = {s->digest, s->from ? range : NULL},
+                            .progress = on_progress,
+                            .progress_arg = s,
+                            .timeout_ms = STILL_MS};
+    int rc = rest_with_tenant(s->c, s->path, &full, err);
+
+    snprintf(range, sizeof(range), "Content-Range: bytes %" PRId64 "-%" PRId64 "/%" PRId64, s->from,
+             s->bytes - 1, s->bytes);
+    if (!rc && lseek(s->fd, s->from, SEEK_SET) < 0)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not read the file twice: %m");
+    q.path = full;
+    if (!rc)
+        rc = sh_http_call(s->c->http, &q, r, err);
+    free(full);
+    return rc;
+}
+
+/* The thing itself, if it has the file already: the answer was lost, not the file. OWNED; NULL if
+ * it has not. */
+static json_t *find_whole(struct sending *s)
+{
+    const char *below = strstr(s->path, "/artifact");
+    char *path = NULL;
+    json_t *j = NULL;
+
+    if (below && !sh_asprintf(NULL, &path, "%.*s", (int)(below - s->path), s->path))
+        rest_get(s->c, path, REST_TENANT | REST_QUIET, &j, NULL);
+    free(path);
+    if (strcmp(sh_json_text(j, "digest"), s->hex) == 0)
+        return j;
+    json_decref(j);
+    return NULL;
+}
+
+/* How much the server has. Fails while it cannot be asked. */
+static int ask_part(struct sending *s, struct sh_err *err)
+{
+    char *path = NULL;
+    json_t *j = NULL;
+    int rc = sh_asprintf(err, &path, "%s/parts/%s", s->path, s->hex);
+
+    if (!rc)
+        rc = rest_get(s->c, path, REST_TENANT | REST_QUIET, &j, err);
+    if (rc == SH_E_NOTFOUND || rc == SH_E_METHOD) /* or it is a server that keeps none */
+        s->from = 0;
+    else if (!rc)
+        s->from = SH_MIN(json_integer_value(json_object_get(j, "bytes")), s->bytes - 1);
+    json_decref(j);
+    free(path);
+    return rc == SH_E_NOTFOUND || rc == SH_E_METHOD ? SH_OK : rc;
+}
+
+/* After a broken connection: waits until the server says where to go on. True: send the rest;
+ * false: *whole is what it has, or the time is over. */
+static bool find_rest(struct sending *s, int64_t until_ns, json_t **whole)
+{
+    for (int64_t ms = PAUSE_MIN_MS; sh_clock_ns() < until_ns; ms = SH_MIN(2 * ms, PAUSE_MAX_MS)) {
+        struct sh_err one = {0};
+
+        progress_show(&s->bar, (double)s->done / (double)s->bytes,
+                      "the connection broke; trying again");
+        cli_sleep_ms(ms);
+        *whole = find_whole(s);
+        if (*whole)
+            return false;
+        if (ask_part(s, &one) == SH_OK)
+            return true;
+        if (!sh_rc_retry(one.rc))
+            return false;
+    }
+    return false;
+}
+
+/* The same connection would fail again: only one that has carried something is worth another. */
+static int send_all(struct sending *s, struct sh_http_reply *r, json_t **whole, struct sh_err *err)
+{
+    int64_t best = 0, until_ns = 0;
+
+    for (;;) {
+        struct sh_err one = {0};
+        int rc = put(s, r, &one);
+        bool busy = !rc && s->from && r->status == 503; /* its first connection is not yet gone */
+
+        if (!rc && !busy)
+            return SH_OK;
+        if (s->done > best) {
+            best = s->done;
+            until_ns = sh_clock_ns() + GIVE_UP_NS;
+        }
+        if ((rc && rc != SH_E_UNAVAILABLE && rc != SH_E_TIMEOUT) || !best ||
+            !find_rest(s, until_ns, whole)) {
+            if (!*whole && rc)
+                s->c->exit_code = CLI_NOT_REACHABLE;
+            return *whole || busy ? SH_OK : sh_err_copy(err, &one);
+        }
+        sh_http_reply_fini(r);
+    }
+}
+
 int upload_file(struct cli *c, const char *path, const char *file, json_t **out, struct sh_err *err)
 {
     struct sh_http_reply r = {0};
     uint8_t sha[SH_SHA256_BYTES];
-    char header[128], *full = NULL;
-    struct progress bar;
-    int64_t bytes = 0;
-    int fd = -1, rc = open_file(file, &fd, &bytes, err);
+    char hex[SH_SHA256_HEX];
+    struct sh_err ignored = {0};
+    struct sending s = {.c = c, .path = path, .hex = hex, .fd = -1};
+    int rc = open_file(file, &s.fd, &s.bytes, err);
 
     *out = NULL;
-    progress_begin(c, &bar);
+    progress_begin(c, &s.bar);
     if (!rc)
-        rc = upload_digest(fd, bytes, &bar, sha, err);
+        rc = upload_digest(s.fd, s.bytes, &s.bar, sha, err);
     if (!rc)
         rc = rest_open(c, err);
-    if (!rc)
-        rc = rest_with_tenant(c, path, &full, err);
     if (!rc) {
-        struct sh_http_req q = {.method = "PUT",
-                                .path = full,
-                                .file_fd = fd,
-                                .file_bytes = bytes,
-                                .type = "application/octet-stream",
-                                .headers = {header},
-                                .progress = progress_upload,
-                                .progress_arg = &bar,
-                                .timeout_ms = STILL_MS};
-
-        sh_http_digest_header(sha, header, sizeof(header));
-        rc = sh_http_call(c->http, &q, &r, err);
-        if (rc)
-            c->exit_code = CLI_NOT_REACHABLE;
+        sh_http_digest_header(sha, s.digest, sizeof(s.digest));
+        sh_hex(sha, sizeof(sha), hex);
+        if (s.bytes >= WORTH_ASKING) /* this program may have been stopped half-way */
+            ask_part(&s, &ignored);
+        rc = send_all(&s, &r, out, err);
     }
-    progress_end(&bar);
-    if (!rc)
+    progress_end(&s.bar);
+    if (!rc && !*out)
         rc = rest_check(c, &r, 0, err);
-    if (!rc)
+    if (!rc && !*out)
         rc = sh_json_parse(r.body, r.len, 64 << 20, out, err);
     sh_http_reply_fini(&r);
-    free(full);
-    if (fd >= 0)
-        close(fd);
+    if (s.fd >= 0)
+        close(s.fd);
     return rc;
 }

@@ -92,30 +92,6 @@ const struct sh_conf_opt *sh_conf_find(const struct sh_conf_table *t, const char
 
 /* ---------------------------------------------------------------- values */
 
-static int parse_bytes(const struct sh_conf_opt *o, const char *s, const char *what, int64_t *out,
-                       struct sh_err *err)
-{
-    static const char SUFFIX[] = "KMGT";
-    size_t n = strlen(s);
-    char digits[32];
-    const char *hit = n > 1 ? strchr(SUFFIX, toupper((unsigned char)s[n - 1])) : NULL;
-    int64_t v = 0, unit = hit && *hit ? INT64_C(1) << (10 * (hit - SUFFIX + 1)) : 1;
-
-    n -= unit > 1 ? 1 : 0;
-    if (n < sizeof(digits)) {
-        memcpy(digits, s, n);
-        digits[n] = '\0';
-        if (sh_parse_i64(digits, 0, INT64_MAX / unit, what, &v, NULL) == SH_OK &&
-            (double)(v * unit) >= o->min && (double)(v * unit) <= o->max) {
-            *out = v * unit;
-            return SH_OK;
-        }
-    }
-    return SH_FAIL(err, SH_E_INVALID,
-                   "%s must be from %.0f to %.0f bytes (suffixes K, M, G, T), not \"%.40s\"", what,
-                   o->min, o->max, s);
-}
-
 static int parse_bool(const char *s, const char *what, bool *out, struct sh_err *err)
 {
     static const char *const WORDS[] = {"false", "true", "no", "yes", "off", "on", "0", "1"};
@@ -146,7 +122,7 @@ static int parse_value(const struct sh_conf_opt *o, const char *s, const char *w
     case SH_CONF_BOOL:
         return parse_bool(s, what, field, err);
     case SH_CONF_BYTES:
-        return parse_bytes(o, s, what, field, err);
+        return sh_parse_bytes(s, as_i64(o->min), as_i64(o->max), what, field, err);
     case SH_CONF_STR:
         return sh_strdup(s, field, err);
     }
@@ -558,7 +534,8 @@ static int load_all(struct load *l, void *conf, int argc, char **argv, struct sh
     if (rc || l->printed)
         return rc;
     for (size_t i = 0; i < n; i++)
-        put(&l->texts[i], l->t->opts[i].def, "default");
+        put(&l->texts[i], l->t->opts[i].flags & SH_CONF_THEIRS ? NULL : l->t->opts[i].def,
+            "default");
     rc = load_file(l, err);
     if (rc)
         return rc;

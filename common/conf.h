@@ -19,6 +19,7 @@
 enum sh_conf_type { SH_CONF_INT, SH_CONF_F64, SH_CONF_BOOL, SH_CONF_STR, SH_CONF_BYTES };
 enum {
     SH_CONF_SECRET = 1, /* prints as *** */
+    SH_CONF_THEIRS = 4, /* def, min and max are shown, and somebody else's affair: not filled in */
     SH_CONF_LIVE = 2,   /* may change while the program runs: numbers are read with SH_CONF_NOW */
 };
 /* An option that may be LIVE, from any thread. */
@@ -49,7 +50,7 @@ struct sh_conf_opt {
     {                                                                  \
         SH_CONF_STR, offsetof(st, field), name, def, 0, 0, flags, help \
     }
-/* Accepts suffixes K M G T (1024). def as text: "256M". */
+/* Sizes as sh_parse_bytes() takes them. def as text: "256M". */
 #define SH_OPT_BYTES(st, field, name, def, min, max, flags, help)            \
     {                                                                        \
         SH_CONF_BYTES, offsetof(st, field), name, def, min, max, flags, help \

@@ -78,6 +78,6 @@ void db_undo(struct db *db);
  * ran. Only this function may last longer than 2 s. */
 int db_migrate(struct db *db, const char *dir, int *applied, struct sh_err *err);
 
-#define DB_SCHEMA_VERSION 8
+#define DB_SCHEMA_VERSION 9
 
 #endif

@@ -1,4 +1,4 @@
-/* db_int.h - what db.c gives db_migrate.c. Included by them only. */
+/* db_int.h - what db.c gives db_migrate.c and tests. Included by them only. */
 #ifndef SH_COMMON_DB_INT_H
 #define SH_COMMON_DB_INT_H
 
@@ -11,6 +11,8 @@ int db__script(struct db *db, const char *what, const char *sql, struct sh_err *
 bool db__in_transaction(const struct db *db);
 /* Time limit of each further call; 0 = the usual one. */
 void db__set_limit(struct db *db, int64_t limit_ms);
+/* Test only: all limits times this, in a new session. */
+void db__be_patient(struct db *db, int factor);
 /* Ends the session and with it all its settings and locks; the next call makes a new one. */
 void db__disconnect(struct db *db);
 

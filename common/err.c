@@ -116,8 +116,12 @@ void sh_err_detail(struct sh_err *err, const char *fmt, ...)
 
 int sh_err_copy(struct sh_err *to, const struct sh_err *from)
 {
-    if (to && to != from && to->rc == SH_OK)
+    if (to && to != from && to->rc == SH_OK) {
+        struct sh_faults *faults = to->faults;
+
         *to = *from;
+        to->faults = faults;
+    }
     return from->rc;
 }
 

@@ -52,9 +52,13 @@ enum sh_rc {
 #undef X
 };
 
+struct sh_faults; /* common/json.h */
+
 struct sh_err {
-    int rc;     /* SH_OK until a failure is recorded */
-    int native; /* errno, dnnl_status_t, cudaError_t, ...; 0 when there is none */
+    struct sh_faults *faults; /* BORROWED: where all that is wrong in a document is listed, not only
+                               * the first; NULL: nowhere */
+    int rc;                   /* SH_OK until a failure is recorded */
+    int native;               /* errno, dnnl_status_t, cudaError_t, ...; 0 when there is none */
     int line;
     const char *file;
     char msg[512];    /* for the client */

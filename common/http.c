@@ -32,6 +32,7 @@ struct call {
     int rc; /* what a callback ran into */
     bool is_file_broken, is_out_broken, is_enough;
     bool has_begun; /* something was written to out_fd */
+    int64_t n_read; /* of file_fd */
 };
 
 static bool is_loopback(const char *server)
@@ -94,7 +95,7 @@ out:
 int sh_http_trust(struct sh_http *h, const char *ca_file, struct sh_err *err)
 {
     if (access(ca_file, R_OK))
-        return SH_FAIL_ERRNO(err, SH_E_INVALID, "could not read the certificate in \"%s\"",
+        return SH_FAIL_ERRNO(err, SH_E_INVALID, "could not read the certificate in \"%s\": %m",
                              ca_file);
     return curl_easy_setopt(h->curl, CURLOPT_CAINFO, ca_file) == CURLE_OK
                ? SH_OK
@@ -202,7 +203,9 @@ static size_t on_read(char *out, size_t size, size_t n, void *arg)
     do {
         got = read(c->req->file_fd, out, size * n);
     } while (got < 0 && errno == EINTR);
-    if (got >= 0)
+    c->n_read += got > 0 ? got : 0;
+    /* An end before its time would leave both sides waiting for the other. */
+    if (got > 0 || (got == 0 && c->n_read >= c->req->file_bytes))
         return (size_t)got;
     c->is_file_broken = true;
     return CURL_READFUNC_ABORT;
@@ -258,6 +261,8 @@ static void set_body(CURL *curl, const struct sh_http_req *r, struct call *c)
     bool heads = strcmp(r->method, "HEAD") == 0;
 
     curl_easy_setopt(curl, CURLOPT_UPLOAD, 0L); /* forgets what the call before was */
+    /* When a kept connection breaks, the library would send all of a file once more by itself. */
+    curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT, r->file_fd > 0 ? 1L : 0L);
     if (r->file_fd > 0) {
         curl_easy_setopt(curl, CURLOPT_UPLOAD, 1L);
         curl_easy_setopt(curl, CURLOPT_READFUNCTION, on_read);
@@ -303,6 +308,12 @@ static int explain(struct sh_http *h, const struct call *c, CURLcode code, struc
         return SH_FAIL(err, SH_E_CANCELLED, "the transfer was stopped");
     if (code == CURLE_OPERATION_TIMEDOUT)
         return SH_FAIL(err, SH_E_TIMEOUT, "the server at %s did not answer in time", h->server);
+    if (code == CURLE_SSL_CACERT_BADFILE)
+        return SH_FAIL(err, SH_E_INVALID, "the file of trusted certificates holds none: %s",
+                       h->error[0] ? h->error : curl_easy_strerror(code));
+    if (code == CURLE_PEER_FAILED_VERIFICATION)
+        return SH_FAIL(err, SH_E_UNAVAILABLE, "the certificate of %s is not trusted: %s", h->server,
+                       h->error[0] ? h->error : curl_easy_strerror(code));
     return SH_FAIL(err, SH_E_UNAVAILABLE, "could not reach the server at %s: %s", h->server,
                    h->error[0] ? h->error : curl_easy_strerror(code));
 }

@@ -1,12 +1,14 @@
 /* json.c - jansson with limits, and objects read by a table. */
 #include "common/json.h"
 
+#include "common/buf.h"
 #include "common/io.h"
 #include "common/mem.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -125,14 +127,85 @@ static bool store(const struct sh_json_field *f, json_t *v)
     return false;
 }
 
+static int append_escaped(struct sh_buf *b, const char *s, bool dots_divide)
+{
+    int rc = SH_OK;
+
+    for (; !rc && *s; s++) {
+        const char one[2] = {*s, '\0'};
+
+        rc = sh_buf_puts(b,
+                         *s == '~'                  ? "~0"
+                         : *s == '/'                ? "~1"
+                         : *s == '.' && dots_divide ? "/"
+                                                    : one,
+                         NULL);
+    }
+    return rc;
+}
+
+/* RFC 6901 of the field `name` (NULL: none) of what is at the path `what`, in which dots divide.
+ * OWNED; NULL without memory. */
+static json_t *pointer_to(const char *below, const char *what, const char *name)
+{
+    struct sh_buf b;
+    json_t *j = NULL;
+    int rc;
+
+    sh_buf_init(&b, 1u << 20);
+    rc = sh_buf_puts(&b, below ? below : "", NULL);
+    if (!rc && what && what[0])
+        rc = sh_buf_puts(&b, "/", NULL);
+    if (!rc && what)
+        rc = append_escaped(&b, what, true);
+    if (!rc && name)
+        rc = sh_buf_puts(&b, "/", NULL);
+    if (!rc && name)
+        rc = append_escaped(&b, name, false);
+    if (!rc)
+        j = json_string(b.data);
+    sh_buf_fini(&b);
+    return j;
+}
+
+static int fail_at(struct sh_err *err, const char *what, const char *name, const char *text)
+{
+    struct sh_err clean = {0}; /* makes UTF-8 of what a stranger sent */
+    struct sh_faults *f = err ? err->faults : NULL;
+
+    SH_FAIL(&clean, SH_E_INVALID, "%s", text);
+    if (f && !f->list)
+        f->list = json_array();
+    if (f && json_array_size(f->list) < SH_FAULTS_MAX)
+        json_array_append_new(f->list,
+                              json_pack("{s:o*, s:s}", "pointer", pointer_to(f->below, what, name),
+                                        "detail", clean.msg));
+    return SH_FAIL(err, SH_E_INVALID, "%s", clean.msg);
+}
+
+int sh_json_fail(struct sh_err *err, const char *path, const char *fmt, ...)
+{
+    char text[sizeof(err->msg)];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    return fail_at(err, path, NULL, text);
+}
+
 static int refuse_unknown(const json_t *obj, const char *what, const struct sh_json_field *f,
                           size_t n, struct sh_err *err)
 {
-    char known[256], path[PATH_BYTES];
+    char known[256] = "", path[PATH_BYTES], text[sizeof(err->msg)];
     const char *key;
     json_t *value;
     size_t used = 0;
+    int rc = SH_OK;
 
+    for (size_t i = 0; i < n && used < sizeof(known); i++)
+        used +=
+            (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", i ? ", " : "", f[i].name);
     /* jansson's iteration takes a non-const object and does not change it */
     json_object_foreach((json_t *)obj, key, value)
     {
@@ -142,29 +215,24 @@ static int refuse_unknown(const json_t *obj, const char *what, const struct sh_j
             i++;
         if (i < n)
             continue;
-        known[0] = '\0';
-        for (i = 0; i < n && used < sizeof(known); i++)
-            used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", i ? ", " : "",
-                                     f[i].name);
         join(what, key, path);
-        return SH_FAIL(err, SH_E_INVALID, "\"%s\" is not a known field; known here: %s", path,
-                       n ? known : "none");
+        snprintf(text, sizeof(text), "\"%s\" is not a known field; known here: %s", path,
+                 n ? known : "none");
+        rc = fail_at(err, what, key, text);
     }
-    return SH_OK;
+    return rc;
 }
 
 int sh_json_read(const json_t *obj, const char *what, const struct sh_json_field *f, size_t n,
                  struct sh_err *err)
 {
-    char path[PATH_BYTES], must[96];
+    char path[PATH_BYTES], must[96], text[sizeof(err->msg)];
     int rc;
 
     if (!json_is_object(obj))
         return SH_FAIL(err, SH_E_INVALID, "\"%s\" must be an object",
                        what && what[0] ? what : "the document");
     rc = refuse_unknown(obj, what, f, n, err);
-    if (rc)
-        return rc;
     for (size_t i = 0; i < n; i++) {
         json_t *v = json_object_get(obj, f[i].name);
 
@@ -176,10 +244,10 @@ int sh_json_read(const json_t *obj, const char *what, const struct sh_json_field
             continue;
         join(what, f[i].name, path);
         describe(&f[i], must);
-        return SH_FAIL(err, SH_E_INVALID, v ? "\"%s\" must be %s" : "\"%s\" is missing: %s", path,
-                       must);
+        snprintf(text, sizeof(text), v ? "\"%s\" must be %s" : "\"%s\" is missing: %s", path, must);
+        rc = fail_at(err, what, f[i].name, text);
     }
-    return SH_OK;
+    return rc;
 }
 
 /* jansson's own limit (2048 levels) is a compile-time constant; ours is checked before parsing. */

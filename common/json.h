@@ -37,6 +37,18 @@ struct sh_json_field {
     bool in_bytes;   /* a string's length: for one that is copied into an array */
 };
 
+/* All that is wrong in a document, for err->faults: so that a client mends it in one go. */
+struct sh_faults {
+    const char *below; /* JSON pointer of what is read in the document; NULL: the whole of it */
+    json_t *list;      /* OWNED: [{"pointer","detail"}], at most SH_FAULTS_MAX; NULL: none */
+};
+#define SH_FAULTS_MAX 16
+/* A failure with SH_E_INVALID about the field at this path ("spec.lr"), and a fault. */
+int sh_json_fail(struct sh_err *err, const char *path, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Goes on behind what is wrong, so that all of it is among the faults; fields that are right are
+ * stored all the same. */
 int sh_json_read(const json_t *obj, const char *what, const struct sh_json_field *f, size_t n,
                  struct sh_err *err);
 /* Parses text (not NUL-terminated); refuses duplicates, depth above 64, text above max_bytes.

@@ -1,6 +1,7 @@
 /* mem.c - sizes, strings, strict numbers. */
 #include "common/mem.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -179,5 +180,51 @@ int sh_parse_f64(const char *s, double min, double max, const char *what, double
         return SH_FAIL(err, SH_E_INVALID, "%s must be a number from %g to %g, not \"%.40s\"", what,
                        min, max, s ? s : "");
     *out = v;
+    return SH_OK;
+}
+
+/* How many bytes the unit has that ends a size; 0: it is none. */
+static double unit_of(const char *s)
+{
+    static const char UNITS[] = "KMGTP";
+    const char *at = *s ? strchr(UNITS, toupper((unsigned char)*s)) : NULL;
+    double bytes = at ? (double)(INT64_C(1) << (10 * (at - UNITS + 1))) : 1;
+
+    if (at)
+        s++;
+    if (at && (*s == 'i' || *s == 'I'))
+        s++;
+    if (*s == 'B' || *s == 'b')
+        s++;
+    return *s ? 0 : bytes;
+}
+
+int sh_parse_bytes(const char *s, int64_t min, int64_t max, const char *what, int64_t *out,
+                   struct sh_err *err)
+{
+    char digits[32] = "";
+    size_t n = s ? strspn(s, "0123456789.") : 0;
+    double unit = 0, v = 0;
+    int64_t whole = 0;
+    bool good = n > 0 && n < sizeof(digits);
+
+    if (good) {
+        memcpy(digits, s, n);
+        unit = unit_of(s + n + (s[n] == ' ' && s[n + 1]));
+        good = unit > 0;
+    }
+    /* Whole bytes are exact beyond what a double holds. */
+    if (good && unit == 1)
+        good = sh_parse_i64(digits, min, max, what, &whole, NULL) == SH_OK;
+    else if (good)
+        good = sh_parse_f64(digits, 0, 0x1p62 / unit, what, &v, NULL) == SH_OK;
+    if (good && unit > 1)
+        whole = (int64_t)(v * unit);
+    if (!good || whole < min || whole > max)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "%s must be a size from %lld to %lld bytes, such as 1048576, 512M or 1.5Gi, "
+                       "not \"%.40s\"",
+                       what, (long long)min, (long long)max, s ? s : "");
+    *out = whole;
     return SH_OK;
 }

@@ -43,5 +43,9 @@ int sh_parse_i64(const char *s, int64_t min, int64_t max, const char *what, int6
                  struct sh_err *err);
 int sh_parse_f64(const char *s, double min, double max, const char *what, double *out,
                  struct sh_err *err);
+/* The same of a size: 1048576, 512M, 8Gi, 1.5 GiB. Units are powers of 1024, of any case; parts
+ * of a byte are cut off. */
+int sh_parse_bytes(const char *s, int64_t min, int64_t max, const char *what, int64_t *out,
+                   struct sh_err *err);
 
 #endif

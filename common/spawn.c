@@ -24,6 +24,7 @@
 
 #define FIRST_FD 3
 #define MAX_FDS 64
+#define STOP_LOOK_MS 100
 #define KILL_WAIT_MS \
     10000 /* SIGKILL acts at once, unless a driver holds the process in the kernel */
 #define PARENT_ENV "SHUNT_SPAWN_PARENT="
@@ -246,8 +247,10 @@ static int drain(int fd, struct sh_buf *b, bool *eof, struct sh_err *err)
 
 /* Until the child has ended. Its output may stay open longer, in a grandchild: that is not waited
  * for. */
-static int collect(int out_fd, int pidfd, int64_t end_ns, struct sh_buf *b, struct sh_err *err)
+static int collect(int out_fd, int pidfd, int64_t end_ns, const atomic_bool *stop, struct sh_buf *b,
+                   struct sh_err *err)
 {
+    const int64_t look_ms = stop ? STOP_LOOK_MS : 60000;
     struct pollfd p[2] = {{.fd = pidfd, .events = POLLIN}, {.fd = out_fd, .events = POLLIN}};
 
     for (;;) {
@@ -257,7 +260,9 @@ static int collect(int out_fd, int pidfd, int64_t end_ns, struct sh_buf *b, stru
 
         if (left_ms <= 0)
             return SH_FAIL(err, SH_E_TIMEOUT, "a child process did not end in time");
-        n = poll(p, 2, (int)SH_MIN(left_ms, (int64_t)60000));
+        if (stop && atomic_load(stop))
+            return SH_FAIL(err, SH_E_CANCELLED, "a child process was stopped");
+        n = poll(p, 2, (int)SH_MIN(left_ms, look_ms));
         if (n < 0 && errno != EINTR)
             return SH_FAIL_ERRNO(err, SH_E_IO, "could not wait for a child process");
         if (n < 0)
@@ -320,7 +325,7 @@ int sh_spawn_run(const struct sh_spawn *s, int64_t timeout_ms, size_t max_out, c
     if (pidfd < 0)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not watch a child process");
     else
-        rc = collect(fds[0], pidfd, end, &b, err);
+        rc = collect(fds[0], pidfd, end, s->stop, &b, err);
 out:
     if (pid > 0) {
         int rc2;

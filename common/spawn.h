@@ -10,6 +10,8 @@
 
 #include "common/err.h"
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <sys/types.h>
 
 struct sh_spawn {
@@ -19,13 +21,15 @@ struct sh_spawn {
     const int *fds;
     size_t n_fds;
     int stdout_fd, stderr_fd; /* -1 = inherit */
+    const atomic_bool *stop;  /* of sh_spawn_run: raised by another thread ends it; NULL = none */
 };
 
 int sh_spawn(const struct sh_spawn *s, pid_t *pid_out, struct sh_err *err);
 /* First call in main() of a child program: parent-death signal; fails if the parent is gone. */
 int sh_spawn_child_init(struct sh_err *err);
 /* Runs a child to its end: keeps the first max_out bytes of its stdout; kills it after timeout_ms.
- * *out: OWNED, free(), NUL-terminated. *wait_status as from waitpid. Blocking. */
+ * *out: OWNED, free(), NUL-terminated. *wait_status as from waitpid. Blocking. Fails: SH_E_TIMEOUT,
+ * SH_E_CANCELLED (stop was raised; within 100 ms); the child is dead then. */
 int sh_spawn_run(const struct sh_spawn *s, int64_t timeout_ms, size_t max_out, char **out,
                  size_t *out_len, int *wait_status, struct sh_err *err);
 /* Folder of our own executable. Writes at most size bytes. */

@@ -7,13 +7,13 @@
  *
  * busy: a callback is running further up the stack; sh_wire_close() then leaves the memory to it.
  * dead: descriptor and queue are gone, only the memory is left.
+ * opening: the TLS handshake is not over; only the owner knows of the wire, and nobody sends.
  */
 #include "common/wire.h"
 
 #include "common/mem.h"
 #include "common/wire_int.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -32,6 +32,8 @@
 #define IN_FDS (2 * SH_WIRE_MAX_FDS)
 #define FRAMES_PER_WRITE 64
 #define FINISH_NS INT64_C(1000000000)
+#define SHAKE_NS INT64_C(5000000000)
+#define IN_MAX (SH_WIRE_MAX_FRAME + SH_WIRE__HEADER + READ_MIN + 2 * SH_WIRE__RECORD)
 
 struct frame {
     struct frame *next;
@@ -57,107 +59,10 @@ struct sh_wire {
     size_t queued;
     struct sh_buf scratch; /* the frame being encoded */
     struct sh_err why;
-    bool is_local, is_corked, busy, dead, failed, finishing, shut, eof;
+    struct sh_wire__tls *tls; /* OWNED; NULL: plain */
+    void (*opened)(void *owner);
+    bool opening, is_local, is_corked, busy, dead, failed, finishing, shut, eof;
 };
-
-/* ---------------------------------------------------------------- frames */
-
-int sh_wire__encode(struct sh_buf *out, const struct sh_msg *m, size_t n_fds, struct sh_err *err)
-{
-    unsigned char h[SH_WIRE__HEADER] = {0};
-    uint16_t type = htole16((uint16_t)m->type);
-    uint32_t len;
-    int rc;
-
-    sh_buf_reset(out);
-    rc = sh_buf_append(out, h, sizeof(h), err);
-    if (!rc)
-        rc = sh_msg_encode(m, out, err);
-    if (rc)
-        return rc;
-    if (out->len - sizeof(h) > SH_WIRE_MAX_FRAME)
-        return SH_FAIL(err, SH_E_TOOBIG, "message %s has %zu bytes, at most %u can be sent",
-                       sh_msg_name(m->type), out->len - sizeof(h), SH_WIRE_MAX_FRAME);
-    len = htole32((uint32_t)(out->len - sizeof(h)));
-    memcpy(out->data, &len, sizeof(len));
-    out->data[4] = SH_WIRE_VERSION;
-    out->data[5] = (char)n_fds;
-    memcpy(out->data + 6, &type, sizeof(type));
-    return SH_OK;
-}
-
-int sh_wire__header(const unsigned char *p, struct sh_wire__header *out, struct sh_err *err)
-{
-    uint32_t len;
-    uint16_t type;
-
-    memcpy(&len, p, sizeof(len));
-    memcpy(&type, p + 6, sizeof(type));
-    *out = (struct sh_wire__header){.len = le32toh(len), .type = le16toh(type), .n_fds = p[5]};
-    if (p[4] != SH_WIRE_VERSION)
-        return SH_FAIL(err, SH_E_PROTO, "the peer speaks wire version %u, this program %u", p[4],
-                       SH_WIRE_VERSION);
-    if (strcmp(sh_msg_name((enum sh_msg_type)out->type), "?") == 0)
-        return SH_FAIL(err, SH_E_PROTO, "message of unknown type %u", out->type);
-    if (out->len > SH_WIRE_MAX_FRAME)
-        return SH_FAIL(err, SH_E_PROTO, "message %s claims %u bytes, at most %u are allowed",
-                       sh_msg_name((enum sh_msg_type)out->type), out->len, SH_WIRE_MAX_FRAME);
-    if (out->n_fds > SH_WIRE_MAX_FDS)
-        return SH_FAIL(err, SH_E_PROTO, "message %s claims %u descriptors, at most %d are allowed",
-                       sh_msg_name((enum sh_msg_type)out->type), out->n_fds, SH_WIRE_MAX_FDS);
-    return SH_OK;
-}
-
-void sh_wire__close_fds(int *fds, size_t *n_fds)
-{
-    for (size_t i = 0; i < *n_fds; i++)
-        close(fds[i]);
-    *n_fds = 0;
-}
-
-void sh_wire__attach(struct msghdr *mh, union sh_wire__control *c, const int *fds, size_t n_fds)
-{
-    struct cmsghdr *cm;
-
-    if (n_fds == 0)
-        return;
-    memset(c, 0, sizeof(*c));
-    mh->msg_control = c->bytes;
-    mh->msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
-    cm = CMSG_FIRSTHDR(mh);
-    cm->cmsg_level = SOL_SOCKET;
-    cm->cmsg_type = SCM_RIGHTS;
-    cm->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
-    memcpy(CMSG_DATA(cm), fds, n_fds * sizeof(int));
-}
-
-int sh_wire__detach(struct msghdr *mh, int *fds, size_t *n_fds, size_t max, struct sh_err *err)
-{
-    int rc = SH_OK;
-
-    for (struct cmsghdr *cm = CMSG_FIRSTHDR(mh); cm; cm = CMSG_NXTHDR(mh, cm)) {
-        size_t n;
-
-        if (cm->cmsg_level != SOL_SOCKET || cm->cmsg_type != SCM_RIGHTS)
-            continue;
-        n = (cm->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < n; i++) {
-            int fd;
-
-            memcpy(&fd, CMSG_DATA(cm) + i * sizeof(int), sizeof(fd));
-            if (*n_fds < max) {
-                fds[(*n_fds)++] = fd;
-            } else {
-                close(fd);
-                rc = SH_FAIL(err, SH_E_PROTO, "the peer sent more descriptors than it announced");
-            }
-        }
-    }
-    if (!rc && mh->msg_flags & MSG_CTRUNC)
-        rc = SH_FAIL(err, SH_E_PROTO,
-                     "descriptors were lost: too many in one message, or too many open files");
-    return rc;
-}
 
 /* ---------------------------------------------------------------- end of a wire */
 
@@ -181,6 +86,8 @@ static void tear_down(struct sh_wire *w)
     sh_timer_del(w->timer);
     w->io = NULL;
     w->timer = NULL;
+    sh_wire__tls_free(w->tls);
+    w->tls = NULL;
     if (w->fd >= 0)
         close(w->fd);
     w->fd = -1;
@@ -229,13 +136,29 @@ void sh_wire__fail(struct sh_wire *w, const struct sh_err *why)
 
 /* ---------------------------------------------------------------- writing */
 
+static bool has_more_to_write(const struct sh_wire *w)
+{
+    return w->head || (w->tls && sh_wire__tls_pending(w->tls));
+}
+
 static void update_interest(struct sh_wire *w)
 {
     struct sh_err err = {0};
-    unsigned events = (w->eof ? 0 : SH_IO_READ) | (w->head ? SH_IO_WRITE : 0);
+    unsigned events = (w->eof ? 0 : SH_IO_READ) | (has_more_to_write(w) ? SH_IO_WRITE : 0);
 
     if (sh_io_set(w->io, events, &err))
         sh_wire__fail(w, &err);
+}
+
+static ssize_t write_tls(struct sh_wire *w, const struct iovec *iov, size_t n_iov)
+{
+    struct sh_err err = {0};
+    size_t taken = 0;
+
+    if (!sh_wire__tls_write(w->tls, iov, n_iov, &taken, &err))
+        return (ssize_t)taken;
+    sh_wire__fail(w, &err);
+    return -1;
 }
 
 /* Returns bytes written, 0 if the socket takes nothing now, -1 on failure. */
@@ -247,6 +170,8 @@ static ssize_t write_some(struct sh_wire *w, struct iovec *iov, size_t n_iov, co
     struct sh_err err = {0};
     ssize_t n;
 
+    if (w->tls)
+        return write_tls(w, iov, n_iov);
     sh_wire__attach(&mh, &control, fds, n_fds);
     do
         n = sendmsg(w->fd, &mh, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -281,6 +206,8 @@ static void advance(struct sh_wire *w, size_t n)
 
 static void flush(struct sh_wire *w)
 {
+    if (w->tls && !w->head) /* ciphertext of what has left the queue */
+        write_tls(w, NULL, 0);
     while (w->head) {
         struct iovec iov[FRAMES_PER_WRITE];
         size_t n_iov = 0;
@@ -362,8 +289,11 @@ int sh_wire_send_fds(struct sh_wire *w, const struct sh_msg *m, const int *fds, 
             rc = sh_err_copy(err, &w->why);
             goto out;
         }
-        if ((size_t)n == w->scratch.len)
+        if ((size_t)n == w->scratch.len) {
+            if (w->tls)
+                update_interest(w);
             goto out;
+        }
     }
     if (w->scratch.len - (size_t)n > w->h.max_queued_bytes - w->queued) {
         rc = refuse_slow_peer(w, err);
@@ -392,7 +322,7 @@ int sh_wire_send(struct sh_wire *w, const struct sh_msg *m, struct sh_err *err)
 
 static void half_close(struct sh_wire *w)
 {
-    if (!w->finishing || w->head || w->shut || w->failed)
+    if (!w->finishing || has_more_to_write(w) || w->shut || w->failed)
         return;
     w->shut = true;
     shutdown(w->fd, SHUT_WR); /* fails only if the peer is gone, which the read side tells */
@@ -410,7 +340,7 @@ void sh_wire_uncork(struct sh_wire *w)
         return;
     flush(w);
     half_close(w);
-    if (w->head)
+    if (has_more_to_write(w))
         update_interest(w);
 }
 
@@ -483,6 +413,24 @@ static size_t chunk_size(const struct sh_wire *w)
     return SH_MAX(SH_MIN(h.len + SH_WIRE__HEADER - w->in_len, READ_MAX), READ_MIN);
 }
 
+static int read_tls(struct sh_wire *w, bool *more, struct sh_err *err)
+{
+    size_t got;
+    bool eof;
+    int rc = sh_wire__tls_fill(w->tls, chunk_size(w), more, &eof, err);
+
+    do {
+        got = 0;
+        if (!rc)
+            rc = sh_grow(&w->in, &w->in_cap, w->in_len + SH_WIRE__RECORD, 1, IN_MAX,
+                         "receive buffer", err);
+        if (!rc)
+            rc = sh_wire__tls_read(w->tls, w->in + w->in_len, w->in_cap - w->in_len, &got, err);
+        w->in_len += got;
+    } while (got > 0);
+    return !rc && eof ? fail_eof(w, err) : rc;
+}
+
 /* *more: the socket may hold more than this read took. Fails: SH_E_UNAVAILABLE at the end. */
 static int read_chunk(struct sh_wire *w, bool *more, struct sh_err *err)
 {
@@ -494,8 +442,9 @@ static int read_chunk(struct sh_wire *w, bool *more, struct sh_err *err)
     int rc;
 
     *more = false;
-    rc = sh_grow(&w->in, &w->in_cap, w->in_len + want, 1,
-                 SH_WIRE_MAX_FRAME + SH_WIRE__HEADER + READ_MIN, "receive buffer", err);
+    if (w->tls)
+        return read_tls(w, more, err);
+    rc = sh_grow(&w->in, &w->in_cap, w->in_len + want, 1, IN_MAX, "receive buffer", err);
     if (rc)
         return rc;
     iov = (struct iovec){.iov_base = w->in + w->in_len, .iov_len = want};
@@ -529,7 +478,7 @@ static bool read_some(struct sh_wire *w, int n_reads, struct sh_err *err)
     w->busy = true;
     for (int i = 0; i < n_reads && more && !rc && !w->dead && !w->finishing; i++) {
         rc = read_chunk(w, &more, err);
-        if (!rc && more)
+        if (!rc && (more || w->tls))
             rc = take_frames(w, err);
     }
     w->busy = false;
@@ -561,11 +510,35 @@ static void end_finished(struct sh_wire *w)
 {
     struct sh_err why = {0};
 
-    if (w->head)
+    if (has_more_to_write(w))
         SH_FAIL(&why, SH_E_TIMEOUT, "the peer did not read the last messages in time");
     else
         SH_FAIL(&why, SH_E_CANCELLED, "the connection was closed by this side");
     end(w, &why);
+}
+
+/* Returns false if the wire is gone. Nobody but its owner has seen it so far. */
+static bool shake(struct sh_wire *w)
+{
+    struct sh_err err = {0};
+    bool done = false, dead;
+
+    if (w->failed || sh_wire__tls_shake(w->tls, &done, &err)) {
+        err = w->failed ? w->why : err;
+        end(w, &err);
+        return false;
+    }
+    if (!done)
+        return true;
+    w->opening = false;
+    sh_timer_set(w->timer, -1);
+    w->busy = true;
+    w->opened(w->owner);
+    w->busy = false;
+    dead = w->dead;
+    if (dead)
+        free_wire(w);
+    return !dead;
 }
 
 static void on_io(struct sh_loop *l, int fd, unsigned events, void *arg)
@@ -575,13 +548,22 @@ static void on_io(struct sh_loop *l, int fd, unsigned events, void *arg)
 
     (void)l;
     (void)fd;
+    if (w->opening) {
+        if (!shake(w))
+            return;
+        if (w->opening) {
+            update_interest(w);
+            return;
+        }
+        events |= SH_IO_READ | SH_IO_WRITE; /* data may have come with the end of the handshake */
+    }
     if (events & (SH_IO_WRITE | SH_IO_HUP))
         flush(w);
     if (w->finishing) {
         half_close(w);
         if (!w->eof)
             discard_some(w);
-        if (w->eof && !w->head && !w->failed) {
+        if (w->eof && !has_more_to_write(w) && !w->failed) {
             end_finished(w);
             return;
         }
@@ -603,11 +585,17 @@ static void on_timer(struct sh_loop *l, void *arg)
     struct sh_err err = {0};
 
     (void)l;
+    if (w->opening && !w->failed) {
+        SH_FAIL(&w->why, SH_E_TIMEOUT, "the peer did not finish the handshake within %lld s",
+                (long long)(SHAKE_NS / 1000000000));
+        w->failed = true;
+        sh_wire__tls_give_up(w->tls, "timeout", &w->why);
+    }
     if (!w->failed) {
         end_finished(w);
         return;
     }
-    if (!w->finishing && !read_some(w, READS_AT_END, &err))
+    if (!w->finishing && !w->opening && !read_some(w, READS_AT_END, &err))
         return;
     err = w->why;
     end(w, &err);
@@ -651,10 +639,8 @@ int sh_wire_new(struct sh_loop *l, int fd, const struct sh_wire_handler *h, stru
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a connection");
     w->loop = l;
     w->fd = -1; /* still the caller's */
-    w->h = *h;
+    sh_wire__adopt(w, h);
     w->tail = &w->head;
-    if (w->h.max_queued_bytes == 0)
-        w->h.max_queued_bytes = DEFAULT_MAX_QUEUED;
     sh_buf_init(&w->scratch, (size_t)SH_WIRE_MAX_FRAME + 4096);
     rc = set_options(fd, &w->is_local, err);
     if (!rc)
@@ -669,6 +655,37 @@ int sh_wire_new(struct sh_loop *l, int fd, const struct sh_wire_handler *h, stru
     w->fd = fd;
     *out = w;
     return SH_OK;
+}
+
+int sh_wire__secure(struct sh_wire *w, struct sh_wire_keys *keys, bool is_client,
+                    void (*opened)(void *owner), struct sh_err *err)
+{
+    struct sh_err why = {0};
+    bool done;
+    int rc = sh_wire__tls_new(keys, w->fd, is_client, &w->tls, err);
+
+    if (rc)
+        return rc;
+    w->opening = true;
+    w->opened = opened;
+    sh_timer_set(w->timer, SHAKE_NS);
+    if (is_client && sh_wire__tls_shake(w->tls, &done, &why)) /* it speaks first */
+        sh_wire__fail(w, &why);
+    update_interest(w);
+    return SH_OK;
+}
+
+void sh_wire__adopt(struct sh_wire *w, const struct sh_wire_handler *h)
+{
+    w->h = *h;
+    if (w->h.max_queued_bytes == 0)
+        w->h.max_queued_bytes = DEFAULT_MAX_QUEUED;
+}
+
+void sh_wire__give_up(struct sh_wire *w, const char *result, const struct sh_err *why)
+{
+    if (w->tls)
+        sh_wire__tls_give_up(w->tls, result, why);
 }
 
 void sh_wire_finish(struct sh_wire *w)

@@ -1,4 +1,5 @@
 /* wire.h - frames between our processes, over TCP or Unix sockets, with descriptors on the latter.
+ * TCP is encrypted, and the peer known, where the process has a key: wire_keys.h.
  *
  *   frame = u32 length of payload | u8 version | u8 n_fds | u16 type | payload   (little-endian)
  *
@@ -24,6 +25,7 @@
 #define SH_WIRE_MAX_FDS 8
 
 struct sh_wire;
+struct sh_wire_keys;
 
 /* m is BORROWED for the call (views point into the receive buffer). fds[n_fds] are closed after the
  * call, but for those that the callee took and set to -1. */
@@ -59,13 +61,30 @@ int sh_wire_send_fds(struct sh_wire *w, const struct sh_msg *m, const int *fds, 
                      struct sh_err *err);       /* dups fds; the caller may close its own */
 bool sh_wire_is_local(const struct sh_wire *w); /* Unix socket */
 
+/* Peers that connect to an address. With keys a TCP peer must prove within 5 s that it knows one,
+ * and is nobody to the rest of the program before; those that fail are counted and logged here. */
+struct sh_listen_handler {
+    /* A peer is there: fills h for it, and keeps w. False closes it again. Does not free the
+     * listener. */
+    bool (*on_peer)(struct sh_wire *w, struct sh_wire_handler *h, void *arg);
+    void *arg;
+    struct sh_wire_keys *keys; /* BORROWED; NULL: none */
+};
+struct sh_listen;
+/* *out: OWNED, sh_listen_free(). Fails as sh_wire_listen(); SH_E_INVALID for an address that needs
+ * a key. */
+int sh_listen_new(struct sh_loop *l, const char *addr, const struct sh_listen_handler *h,
+                  struct sh_listen **out, struct sh_err *err);
+void sh_listen_free(struct sh_listen *s); /* its peers stay; NULL is allowed */
+
 /* Addresses. Listening on a Unix path replaces a stale socket file, never a live one. */
 int sh_wire_listen(const char *addr, int *fd_out, struct sh_err *err);
 int sh_wire_port(int listen_fd); /* of a TCP socket; 0 if it has none */
 
 /* A client connection that reconnects by itself with back-off (50 ms .. 0.5 s, jitter). on_up is
- * called after each connect: send HELLO there. addrs: one address, or several with commas that are
- * tried in turn (one of a group leads, and only that one listens). */
+ * called after each connect (with keys: after the handshake): send HELLO there. addrs: one address,
+ * or several with commas that are tried in turn (one of a group leads, and only that one listens).
+ * Fails: SH_E_INVALID, also for an address that needs a key. */
 #define SH_LINK_MAX_ADDRS 8
 struct sh_link;
 typedef void sh_link_up_fn(struct sh_wire *w, void *arg);
@@ -77,6 +96,7 @@ struct sh_link_handler {
     /* > 0: a peer that says nothing for so long is given up, for its host may be gone without a
      * word. It gets PINGs before, and must answer them; the PONGs stay in the link. */
     int64_t max_silence_ms;
+    struct sh_wire_keys *keys; /* BORROWED; NULL: none */
 };
 int sh_link_new(struct sh_loop *l, const char *addrs, const struct sh_link_handler *h,
                 struct sh_link **out, struct sh_err *err); /* OWNED, sh_link_free() */

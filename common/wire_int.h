@@ -5,10 +5,12 @@
 #include "common/wire.h"
 
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 
 #define SH_WIRE__HEADER 8u
 #define SH_WIRE__MAX_ADDRS 8
+#define SH_WIRE__RECORD 16384u /* bytes that one TLS record holds */
 
 /* A parsed "unix:/path" or "tcp:host:port". */
 struct sh_wire__target {
@@ -39,7 +41,7 @@ union sh_wire__control {
     char bytes[CMSG_SPACE(SH_WIRE_MAX_FDS * sizeof(int))];
 };
 
-/* wire.c */
+/* wire_frame.c */
 
 /* Empties out and writes header and payload. */
 int sh_wire__encode(struct sh_buf *out, const struct sh_msg *m, size_t n_fds, struct sh_err *err);
@@ -51,11 +53,61 @@ void sh_wire__attach(struct msghdr *mh, union sh_wire__control *c, const int *fd
  * not fit are closed; the ones in fds stay the caller's. */
 int sh_wire__detach(struct msghdr *mh, int *fds, size_t *n_fds, size_t max, struct sh_err *err);
 void sh_wire__close_fds(int *fds, size_t *n_fds);
+
+/* wire.c */
+
 /* gone(owner) is called by sh_wire_close(), which has no other way to say so. */
 void sh_wire__set_owner(struct sh_wire *w, void *owner, void (*gone)(void *owner));
 void *sh_wire__owner(const struct sh_wire *w);
 /* Ends a connection that is no longer wanted: on_close comes later, from the loop. */
 void sh_wire__fail(struct sh_wire *w, const struct sh_err *why);
+void sh_wire__adopt(struct sh_wire *w, const struct sh_wire_handler *h);
+/* Before anything else happens on w: nothing is delivered or leaves before the peer has shown that
+ * it knows a key. Then opened(owner) is called once, from the loop; or on_close. */
+int sh_wire__secure(struct sh_wire *w, struct sh_wire_keys *keys, bool is_client,
+                    void (*opened)(void *owner), struct sh_err *err);
+
+/* Notes the end of a handshake that the owner gives up; then close it. */
+void sh_wire__give_up(struct sh_wire *w, const char *result, const struct sh_err *why);
+
+/* wire_keys.c */
+
+#define SH_WIRE__PSK_BYTES 32
+struct sh_wire__key {
+    char id[17]; /* travels in clear */
+    uint8_t psk[SH_WIRE__PSK_BYTES];
+};
+/* Looks at the file first. NULL: there are none. */
+const struct sh_wire__key *sh_wire__keys(struct sh_wire_keys *k, size_t *n);
+bool sh_wire__keys_on(const struct sh_wire_keys *k);
+/* Fails: SH_E_INVALID for an address of other hosts without a key. */
+int sh_wire__keys_allow(const struct sh_wire_keys *k, const struct sh_wire__target *t,
+                        struct sh_err *err);
+/* Counts the end of a handshake; logs one that failed, at a bounded rate. */
+void sh_wire__keys_note(struct sh_wire_keys *k, bool is_client, const char *result,
+                        const char *peer, const struct sh_err *why);
+
+/* wire_tls.c: TLS between the buffers of a wire and its socket. Never blocks. */
+
+struct sh_wire__tls;
+/* fd: BORROWED, connected, does not block. *out: OWNED, sh_wire__tls_free(). */
+int sh_wire__tls_new(struct sh_wire_keys *keys, int fd, bool is_client, struct sh_wire__tls **out,
+                     struct sh_err *err);
+void sh_wire__tls_free(struct sh_wire__tls *t);
+/* One step. *done: the peer knows a key. A failure is noted (sh_wire__keys_note). */
+int sh_wire__tls_shake(struct sh_wire__tls *t, bool *done, struct sh_err *err);
+/* Notes a handshake that is given up. */
+void sh_wire__tls_give_up(struct sh_wire__tls *t, const char *result, const struct sh_err *why);
+/* Takes at most n bytes from the socket, for sh_wire__tls_read(). *more: there were some.
+ * Fails: SH_E_UNAVAILABLE; err->rc stays SH_OK at the end of the stream, *eof says so. */
+int sh_wire__tls_fill(struct sh_wire__tls *t, size_t n, bool *more, bool *eof, struct sh_err *err);
+/* *got = 0: all that was taken has been read. */
+int sh_wire__tls_read(struct sh_wire__tls *t, void *p, size_t n, size_t *got, struct sh_err *err);
+/* *taken bytes are encrypted and on their way; 0 if the socket takes nothing now. */
+int sh_wire__tls_write(struct sh_wire__tls *t, const struct iovec *iov, size_t n_iov, size_t *taken,
+                       struct sh_err *err);
+int sh_wire__tls_flush(struct sh_wire__tls *t, struct sh_err *err);
+bool sh_wire__tls_pending(const struct sh_wire__tls *t); /* bytes that the socket did not take */
 
 /* wire_addr.c */
 

@@ -3,9 +3,10 @@
  *   WAITING    the timer runs                        [retry_later]
  *   LOOKING_UP lookup and io are set                 [start]
  *   CONNECTING fd and io are set                     [try_next]
- *   UP         wire is set                           [up]
+ *   SHAKING    wire is set, with keys                [connected]
+ *   UP         wire and is_up are set                [up]
  *
- *   WAITING -> LOOKING_UP or CONNECTING -> UP; from each of them back to WAITING.
+ *   WAITING -> LOOKING_UP or CONNECTING -> SHAKING -> UP; from each of them back to WAITING.
  *
  * The delay grows with each round of failures through the addresses, and starts again at the
  * shortest only after a connection that lived for a while: a peer that accepts and closes at once
@@ -39,6 +40,7 @@ struct sh_link {
     int fd; /* being connected, or -1 */
     struct sh_io *io;
     struct sh_wire *wire;
+    bool is_up; /* the wire is the user's too */
     int64_t delay_ms, up_since_ns, heard_ns;
     uint64_t random;
 };
@@ -76,6 +78,7 @@ static void retry_later(struct sh_link *k)
 static void went_down(struct sh_link *k)
 {
     k->wire = NULL;
+    k->is_up = false;
     if (sh_clock_ns() - k->up_since_ns >= STEADY_NS)
         k->delay_ms = DELAY_MIN_MS;
     retry_later(k);
@@ -112,12 +115,19 @@ static void listen_to_silence(struct sh_link *k)
     sh_timer_set(k->timer, most_ns / PINGS);
 }
 
+static void try_next(struct sh_link *k);
+
 /* The link is in order before on_down runs, which may free it. */
 static void on_wire_close(struct sh_wire *w, const struct sh_err *why, void *arg)
 {
     struct sh_link *k = sh_wire__owner(w);
     sh_wire_close_fn *on_down = k->h.on_down;
 
+    if (!k->is_up) { /* not our key: nobody has heard of it */
+        k->wire = NULL;
+        try_next(k);
+        return;
+    }
     went_down(k);
     if (on_down)
         on_down(w, why, arg);
@@ -129,9 +139,20 @@ static void on_wire_gone(void *owner)
 }
 
 /* on_up may close the wire or free the link: nothing follows it. */
-static void up(struct sh_link *k)
+static void up(void *owner)
+{
+    struct sh_link *k = owner;
+
+    k->is_up = true;
+    k->up_since_ns = k->heard_ns = sh_clock_ns();
+    sh_timer_set(k->timer, k->h.max_silence_ms > 0 ? k->h.max_silence_ms * NS_PER_MS / PINGS : -1);
+    k->h.on_up(k->wire, k->h.arg);
+}
+
+static void connected(struct sh_link *k)
 {
     struct sh_wire_handler h = {.on_msg = on_wire_msg, .on_close = on_wire_close, .arg = k->h.arg};
+    bool secure = !k->targets[k->target].is_unix && sh_wire__keys_on(k->h.keys);
     int fd = k->fd;
 
     k->fd = -1;
@@ -142,12 +163,14 @@ static void up(struct sh_link *k)
         return;
     }
     sh_wire__set_owner(k->wire, k, on_wire_gone);
-    k->up_since_ns = k->heard_ns = sh_clock_ns();
-    sh_timer_set(k->timer, k->h.max_silence_ms > 0 ? k->h.max_silence_ms * NS_PER_MS / PINGS : -1);
-    k->h.on_up(k->wire, k->h.arg);
+    if (!secure) {
+        up(k);
+        return;
+    }
+    sh_timer_set(k->timer, -1); /* the wire has a limit of its own */
+    if (sh_wire__secure(k->wire, k->h.keys, true, up, NULL))
+        sh_wire_close(k->wire);
 }
-
-static void try_next(struct sh_link *k);
 
 static void on_connected(struct sh_loop *l, int fd, unsigned events, void *arg)
 {
@@ -158,7 +181,7 @@ static void on_connected(struct sh_loop *l, int fd, unsigned events, void *arg)
     if (sh_wire__connect_end(fd, NULL))
         try_next(k);
     else
-        up(k);
+        connected(k);
 }
 
 static void try_next(struct sh_link *k)
@@ -170,7 +193,7 @@ static void try_next(struct sh_link *k)
         if (sh_wire__connect_start(&k->addrs.list[k->next_addr++], &k->fd, &pending, NULL))
             continue;
         if (!pending) {
-            up(k);
+            connected(k);
             return;
         }
         if (!sh_io_add(k->loop, k->fd, SH_IO_WRITE, on_connected, k, &k->io, NULL)) {
@@ -221,7 +244,7 @@ static void on_timer(struct sh_loop *l, void *arg)
     struct sh_link *k = arg;
 
     (void)l;
-    if (k->wire)
+    if (k->is_up)
         listen_to_silence(k);
     else if (k->lookup)
         retry_later(k);
@@ -242,6 +265,8 @@ static int parse_list(struct sh_link *k, const char *addrs, struct sh_err *err)
                          SH_LINK_MAX_ADDRS, addrs);
         else
             rc = sh_wire__parse(addr, &k->targets[k->n_targets++], err);
+        if (!rc)
+            rc = sh_wire__keys_allow(k->h.keys, &k->targets[k->n_targets - 1], err);
     }
     free(copy);
     return rc;
@@ -288,5 +313,5 @@ void sh_link_free(struct sh_link *k)
 
 struct sh_wire *sh_link_wire(struct sh_link *k)
 {
-    return k->wire;
+    return k->is_up ? k->wire : NULL;
 }

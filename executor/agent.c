@@ -58,13 +58,15 @@ static void model_state(struct sh_wire *w, const struct model *m)
         for (uint32_t k = 0; k < m->n_layers; k++)
             profile[i].compute_ns += m->layer_ns[(size_t)i * m->n_layers + k];
     }
-    msg.u.model_state = (struct msg_model_state){.version_id = m->handle,
-                                                 .state = PHASE[m->phase],
-                                                 .rc = m->phase == MODEL_FAILED ? m->why.rc : 0,
-                                                 .msg = m->phase == MODEL_FAILED ? m->why.msg : "",
-                                                 .image_bytes = m->image_bytes,
-                                                 .resident_bytes = model_resident_bytes(m),
-                                                 .profile = {profile, n * sizeof(profile[0])}};
+    msg.u.model_state =
+        (struct msg_model_state){.version_id = m->handle,
+                                 .state = PHASE[m->phase],
+                                 .rc = m->phase == MODEL_FAILED ? m->why.rc : 0,
+                                 .msg = m->phase == MODEL_FAILED ? m->why.msg : "",
+                                 .image_bytes = m->image_bytes,
+                                 .resident_bytes = model_resident_bytes(m),
+                                 .profile = {profile, n * sizeof(profile[0])},
+                                 .need_bytes = m->phase == MODEL_FAILED ? m->need_bytes : 0};
     send_on(w, &msg);
 }
 
@@ -280,7 +282,8 @@ int agent_new(struct exec *x, struct agent **out, struct sh_err *err)
                                 .on_msg = on_msg,
                                 .on_down = on_down,
                                 .arg = a,
-                                .max_silence_ms = x->conf->scheduler_silence_ms};
+                                .max_silence_ms = x->conf->scheduler_silence_ms,
+                                .keys = x->link_keys};
     int rc;
 
     *out = NULL;

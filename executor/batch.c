@@ -49,7 +49,8 @@ static void fill_state(const struct batch_job *j, struct msg_job_state *out)
                                   .busy_ns = j->busy_ns,
                                   .rc = j->why.rc,
                                   .msg = j->why.msg,
-                                  .result = j->result ? j->result : ""};
+                                  .result = j->result ? j->result : "",
+                                  .need_bytes = j->need_bytes};
 }
 
 static void report(struct batch_job *j)
@@ -386,9 +387,10 @@ static struct model *ready_model(struct batch_job *j)
     }
     if (!j->waits_ns)
         j->waits_ns = sh_clock_ns();
-    if (m && m->phase == MODEL_FAILED)
+    if (m && m->phase == MODEL_FAILED) {
+        j->need_bytes = m->need_bytes;
         fail(j, &m->why);
-    else if (!comes && sh_clock_ns() - j->waits_ns > MODEL_NS) {
+    } else if (!comes && sh_clock_ns() - j->waits_ns > MODEL_NS) {
         SH_FAIL(&err, SH_E_UNAVAILABLE, "the model version is not loaded on this executor");
         fail(j, &err);
     }
@@ -483,6 +485,7 @@ static void on_run(void *arg, const struct run_result *r)
 {
     struct batch_job *j = arg;
     struct batch_slot *s = j->running;
+    const struct model *m;
     struct sh_err err = {0};
 
     j->running = NULL;
@@ -493,6 +496,8 @@ static void on_run(void *arg, const struct run_result *r)
         job_log_say(j->log, "the run of sample %" PRId64 " failed: %s", s->at, r->msg);
         if (r->rc == SH_E_UNAVAILABLE && ++j->n_failures <= MAX_FAILURES)
             return;
+        if (r->rc == SH_E_QUOTA && (m = store_find(j->x->store, j->version_id)))
+            j->need_bytes = m->need_bytes;
         SH_FAIL(&err, r->rc, "%s (samples %" PRId64 " to %" PRId64 ")", r->msg, s->at,
                 s->at + s->n - 1);
         fail(j, &err);

@@ -82,7 +82,8 @@ struct batch_job {
     bool is_finishing, is_broken; /* broken: a write failed */
 
     enum batch_end end;
-    struct sh_err why; /* of BATCH_FAIL */
+    struct sh_err why;   /* of BATCH_FAIL */
+    uint64_t need_bytes; /* its model can never have so much device memory here; else 0 */
     bool has_ended;
     enum msg_job_phase phase;
     int64_t waits_ns;    /* for its model, since; 0: it is there */

@@ -157,11 +157,12 @@ static int work_size(struct haul_task *t, struct haul_line *l, struct sh_err *er
 }
 
 /* onnx becomes model.onnx in dir. */
-static int make_package(const char *onnx, const char *dir, struct sh_err *err)
+static int make_package(const char *onnx, const char *dir, const atomic_bool *stop,
+                        struct sh_err *err)
 {
     const char *const argv[] = {"shunt-import", "package", "--onnx", onnx, "--dir", dir, NULL};
     const struct sh_spawn s = {
-        .path = "shunt-import", .argv = argv, .stdout_fd = -1, .stderr_fd = -1};
+        .path = "shunt-import", .argv = argv, .stdout_fd = -1, .stderr_fd = -1, .stop = stop};
     char *text = NULL, *to = NULL;
     json_t *verdict = NULL;
     size_t len = 0;
@@ -193,7 +194,7 @@ static int fetch_package(struct blob *o, struct haul_line *l, const char *url, c
     if (!rc)
         rc = haul_get(l, url, o->digest, part, onnx, err);
     if (!rc)
-        rc = make_package(onnx, dir, err);
+        rc = make_package(onnx, dir, &o->task.stop, err);
     if (!rc && rename(dir, to))
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not put a package in its place");
     if (rc && onnx)

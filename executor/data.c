@@ -6,11 +6,8 @@
 #include "common/shm.h"
 #include "common/wire.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #define MAX_SLAB_BYTES ((uint64_t)64 << 30)
 #define MAX_QUEUED ((size_t)512 << 20)
@@ -29,8 +26,7 @@ struct peer {
 
 struct data {
     struct exec *x;
-    int fd;
-    struct sh_io *io;
+    struct sh_listen *listen;
     struct peer *peers;
     size_t n_peers;
 };
@@ -249,62 +245,51 @@ void data_result(struct data *d, const struct run_part *part, const struct msg_r
 
 /* ------------------------------------------------------------------ life */
 
-static int add_peer(struct data *d, int fd, struct sh_err *err)
+static int add_peer(struct data *d, struct sh_wire *w, struct peer **out, struct sh_err *err)
 {
-    struct peer *p = calloc(1, sizeof(*p));
-    struct sh_wire_handler h = {
-        .on_msg = on_msg, .on_close = on_close, .arg = p, .max_queued_bytes = MAX_QUEUED};
-    int rc;
+    struct peer *p;
 
+    if (d->n_peers >= DATA_MAX_PEERS)
+        return SH_FAIL(err, SH_E_TOOBIG, "more than %u API processes", DATA_MAX_PEERS);
+    p = calloc(1, sizeof(*p));
     if (!p)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate an API's connection");
     p->d = d;
     p->slab.fd = -1;
-    rc = sh_wire_new(d->x->loop, fd, &h, &p->wire, err);
-    if (rc) {
-        free(p);
-        return rc;
-    }
-    p->is_local = sh_wire_is_local(p->wire);
+    p->wire = w;
+    p->is_local = sh_wire_is_local(w);
     p->next = d->peers;
     d->peers = p;
     d->n_peers++;
+    *out = p;
     return SH_OK;
 }
 
-static void on_accept(struct sh_loop *l, int listen_fd, unsigned events, void *arg)
+static bool on_peer(struct sh_wire *w, struct sh_wire_handler *h, void *arg)
 {
-    struct data *d = arg;
+    struct peer *p = NULL;
     struct sh_err err = {0};
-    int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    int rc;
 
-    (void)l, (void)events;
-    if (fd < 0)
-        return;
-    if (d->n_peers >= DATA_MAX_PEERS)
-        rc = SH_FAIL(&err, SH_E_TOOBIG, "more than %u API processes", DATA_MAX_PEERS);
-    else
-        rc = add_peer(d, fd, &err);
-    if (rc) {
+    if (add_peer(arg, w, &p, &err)) {
         sh_log_err(SH_LOG_WARN, "api.refused", &err);
-        close(fd);
+        return false;
     }
+    *h = (struct sh_wire_handler){
+        .on_msg = on_msg, .on_close = on_close, .arg = p, .max_queued_bytes = MAX_QUEUED};
+    return true;
 }
 
 int data_new(struct exec *x, struct data **out, struct sh_err *err)
 {
     struct data *d = calloc(1, sizeof(*d));
+    struct sh_listen_handler h = {.on_peer = on_peer, .arg = d, .keys = x->link_keys};
     int rc;
 
     *out = NULL;
     if (!d)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the data port");
     d->x = x;
-    d->fd = -1;
-    rc = sh_wire_listen(x->conf->data_addr, &d->fd, err);
-    if (!rc)
-        rc = sh_io_add(x->loop, d->fd, SH_IO_READ, on_accept, d, &d->io, err);
+    rc = sh_listen_new(x->loop, x->conf->data_addr, &h, &d->listen, err);
     if (rc) {
         data_free(d);
         return rc;
@@ -323,8 +308,6 @@ void data_free(struct data *d)
         drop_peer(d->peers);
         sh_wire_close(w);
     }
-    sh_io_del(d->io);
-    if (d->fd >= 0)
-        close(d->fd);
+    sh_listen_free(d->listen);
     free(d);
 }

@@ -214,7 +214,11 @@ int exec_start(struct exec *x, const struct exec_conf *conf, struct sh_loop *loo
     int rc;
 
     *x = (struct exec){.conf = conf, .loop = loop};
-    rc = sh_random(&x->incarnation, sizeof(x->incarnation), err);
+    rc = sh_wire_keys_open(&conf->link_key,
+                           (const char *const[]){conf->scheduler, conf->data_addr, NULL},
+                           &x->link_keys, err);
+    if (!rc)
+        rc = sh_random(&x->incarnation, sizeof(x->incarnation), err);
     if (!rc)
         rc = parse_modes(x, err);
     if (!rc)
@@ -258,6 +262,7 @@ void exec_fini(struct exec *x)
     if (x->data)
         data_free(x->data);
     x->data = NULL;
+    sh_wire_keys_free(x->link_keys);
     drain(x);
     ckpt_free(x->ckpt);
     x->ckpt = NULL;

@@ -9,6 +9,7 @@
 #define SH_EXECUTOR_EXEC_H
 
 #include "common/loop.h"
+#include "common/wire_keys.h"
 #include "executor/ablation.h"
 #include "executor/device/dev.h"
 #include "executor/last_words.h"
@@ -31,6 +32,7 @@ enum stop_way { STOP_PAUSE, STOP_DROP, STOP_SWAP, STOP_N_WAYS };
 struct exec_conf {
     char *name, *scheduler, *data_addr, *state_dir, *device, *metrics_addr, *log_level;
     char *api, *api_key_file, *api_ca_file;
+    struct sh_wire_key_conf link_key;
     char *switch_mode, *debug_stop_way, *debug_ablation;
     int64_t api_retry_s, blob_cache_bytes;
     int64_t scheduler_silence_ms, ordinal, pool_bytes, workers, threads;
@@ -61,6 +63,7 @@ struct exec {
     struct ckpt *ckpt;   /* NULL at the very end */
     struct haul *haul;   /* NULL: the folder is shared with the API */
     struct blobs *blobs; /* likewise */
+    struct sh_wire_keys *link_keys;
     struct data *data;
     struct agent *agent;
     struct sh_timer *idle_timer, *gauge_timer, *stop_timer;

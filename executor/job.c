@@ -242,18 +242,23 @@ static int make_losses(struct job *j, struct sh_err *err)
     return SH_OK;
 }
 
-static int check_fits(const struct job *j, struct sh_err *err)
+int job_check_fits(struct job *j, struct sh_err *err)
 {
     uint64_t pool = dev_mem_bytes(j->x->mem);
     uint64_t need = SH_ALIGN_UP(j->state_bytes, DEV_BLOCK) + SH_ALIGN_UP(j->ws_bytes, DEV_BLOCK);
 
+    int rc;
+
     if (need > pool)
-        return SH_FAIL(err, SH_E_TOOBIG,
-                       "training needs %" PRIu64 " MiB of device memory for its state and %" PRIu64
-                       " MiB for a batch of %u, the pool has %" PRIu64
-                       " MiB; lower the batch or raise pool-bytes",
-                       j->state_bytes >> 20, j->ws_bytes >> 20, j->batch, pool >> 20);
-    return space_check_max(j->x->space, j->tag, need, "training", err);
+        rc = SH_FAIL(err, SH_E_TOOBIG,
+                     "training needs %" PRIu64 " MiB of device memory for its state and %" PRIu64
+                     " MiB for a batch of %u, the pool has %" PRIu64
+                     " MiB; lower the batch or raise pool-bytes",
+                     j->state_bytes >> 20, j->ws_bytes >> 20, j->batch, pool >> 20);
+    else
+        rc = space_check_max(j->x->space, j->tag, need, "training", err);
+    j->need_bytes = rc ? need : 0;
+    return rc;
 }
 
 static void say_built(struct job *j)
@@ -285,7 +290,7 @@ int job_take_built(struct job *j, const struct msg_wk_train_ready *m, int *fds, 
     j->ws_bytes = m->ws_bytes;
     j->steps = m->steps;
     j->batch = m->batch;
-    rc = check_fits(j, err);
+    rc = job_check_fits(j, err);
     if (!rc)
         rc = read_table(j, m->table, err);
     if (!rc) {
@@ -315,7 +320,7 @@ int job_agree(struct job *j, const struct msg_wk_train_ready *m, struct sh_err *
     if (j->has_ws) /* nothing is in it: a job that is paused is compiled by nobody else */
         space_give(j->x->space, &j->ws, j->tag);
     j->has_ws = false;
-    return check_fits(j, err);
+    return job_check_fits(j, err);
 }
 
 /* ------------------------------------------------------------------ progress */
@@ -367,7 +372,8 @@ void job_fill_state(const struct job *j, struct msg_job_state *out)
                                   .busy_ns = busy,
                                   .rc = j->why.rc,
                                   .msg = j->why.msg,
-                                  .result = j->result ? j->result : ""};
+                                  .result = j->result ? j->result : "",
+                                  .need_bytes = j->need_bytes};
 }
 
 void job_say_progress(struct job *j, bool is_last)

@@ -75,7 +75,8 @@ struct job {
     bool has_yield, has_compile_pause;
     enum stop_way yield;
     enum job_end end;
-    struct sh_err why; /* of END_FAIL */
+    struct sh_err why;   /* of END_FAIL */
+    uint64_t need_bytes; /* END_FAIL because it can never have so much device memory here; else 0 */
     bool has_ended;
     enum msg_job_phase phase; /* as reported */
 
@@ -120,6 +121,9 @@ void job_report_saved(struct job *j, const struct sh_err *why);
 void job_set_phase(struct job *j, enum msg_job_phase p); /* reports what must not wait */
 int job_take_built(struct job *j, const struct msg_wk_train_ready *m, int *fds, size_t n_fds,
                    struct sh_err *err);
+/* Fails: SH_E_TOOBIG, SH_E_QUOTA if it can never have the device memory that it needs here; then
+ * need_bytes is set. */
+int job_check_fits(struct job *j, struct sh_err *err);
 /* Another worker's answer about a built job: the same state, and as much workspace as any of them
  * needs, since each may have chosen other kernels. SH_E_BUG: another state. SH_E_TOOBIG. */
 int job_agree(struct job *j, const struct msg_wk_train_ready *m, struct sh_err *err);

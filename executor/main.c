@@ -17,6 +17,7 @@ static const struct sh_conf_opt OPTIONS[] = {
                "a scheduler that says nothing for this long is given up, ms; 0 = never"),
     SH_OPT_STR(struct exec_conf, data_addr, "data-addr", "unix:.shunt/run/executor-gpu0.sock", 0,
                "address where APIs bring payloads: unix:/path or tcp:host:port"),
+    SH_OPTS_WIRE_KEY(struct exec_conf, link_key),
     SH_OPT_STR(struct exec_conf, state_dir, "state-dir", ".shunt", 0,
                "folder of blobs and jobs, shared with the API; with --api one of its own"),
     SH_OPT_STR(struct exec_conf, api, "api", "", 0,

@@ -119,21 +119,25 @@ static int take_image(struct model *m, int *fds, size_t n_fds, struct sh_err *er
     return rc;
 }
 
-/* ws: what the largest batch needs. */
-static int check_fits(const struct model *m, uint64_t ws, struct sh_err *err)
+int model_check_fits(struct model *m, uint64_t ws, struct sh_err *err)
 {
     struct exec *x = store__exec(m->store);
     uint64_t pool = dev_mem_bytes(x->mem);
     uint64_t need = SH_ALIGN_UP(m->image_bytes, DEV_BLOCK) + SH_ALIGN_UP(ws, DEV_BLOCK);
 
+    int rc;
+
     if (need > pool)
-        return SH_FAIL(err, SH_E_TOOBIG,
-                       "the model needs %" PRIu64 " MiB of device memory for weights and %" PRIu64
-                       " MiB for a batch of %u, the pool has %" PRIu64
-                       " MiB; lower max_batch or raise pool-bytes",
-                       m->image_bytes >> 20, ws >> 20, m->batches[m->n_batches - 1].batch,
-                       pool >> 20);
-    return space_check_max(x->space, m->tag, need, "the model", err);
+        rc =
+            SH_FAIL(err, SH_E_TOOBIG,
+                    "the model needs %" PRIu64 " MiB of device memory for weights and %" PRIu64
+                    " MiB for a batch of %u, the pool has %" PRIu64
+                    " MiB; lower max_batch or raise pool-bytes",
+                    m->image_bytes >> 20, ws >> 20, m->batches[m->n_batches - 1].batch, pool >> 20);
+    else
+        rc = space_check_max(x->space, m->tag, need, "the model", err);
+    m->need_bytes = rc ? need : 0;
+    return rc;
 }
 
 int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *fds, size_t n_fds,
@@ -144,7 +148,7 @@ int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *
     int rc = read_tables(m, d, err);
 
     if (!rc)
-        rc = check_fits(m, m->batches[m->n_batches - 1].ws_bytes, err);
+        rc = model_check_fits(m, m->batches[m->n_batches - 1].ws_bytes, err);
     if (!rc)
         rc = take_image(m, fds, n_fds, err);
     if (rc)
@@ -190,7 +194,7 @@ int model__agree(struct model *m, const struct msg_wk_model_done *d, struct sh_e
         if (!row_of(m, theirs[i].batch))
             return SH_FAIL(err, SH_E_BUG, "a worker compiled the model for a batch of %u",
                            theirs[i].batch);
-    rc = check_fits(m, theirs[n - 1].ws_bytes, err);
+    rc = model_check_fits(m, theirs[n - 1].ws_bytes, err);
     for (size_t i = 0; !rc && i < n; i++) {
         struct msg_batch *b = row_of(m, theirs[i].batch);
 

@@ -442,6 +442,8 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
         return;
     if (d->rc)
         rc = SH_FAIL(&err, (int)d->rc, "%s", d->msg);
+    if (d->rc == SH_E_TOOBIG)
+        m->need_bytes = d->image_bytes;
     if (!rc)
         rc = worker_note_model(w, d->handle, &err);
     if (!rc && m->phase == MODEL_BUILDING)

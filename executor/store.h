@@ -30,11 +30,12 @@ struct model {
     struct blob_set blobs;                     /* its package */
     uint32_t max_batch, tag;
     enum model_phase phase;
-    struct sh_err why;  /* of FAILED */
-    uint32_t n_crashes; /* workers that died while they compiled it, in a row */
-    uint32_t n_retries; /* of a READY model that a worker could not take, in a row */
-    int64_t retry_ns;   /* not compiled before */
-    uint32_t n_users;   /* runs queued or running */
+    struct sh_err why;   /* of FAILED */
+    uint64_t need_bytes; /* FAILED because it can never have so much device memory here; else 0 */
+    uint32_t n_crashes;  /* workers that died while they compiled it, in a row */
+    uint32_t n_retries;  /* of a READY model that a worker could not take, in a row */
+    int64_t retry_ns;    /* not compiled before */
+    uint32_t n_users;    /* runs queued or running */
 
     struct sh_shm image;
     bool is_locked;
@@ -96,6 +97,9 @@ void store_on_worker_dead(struct store *s, int64_t preparing);
 /* The table row for a batch: the smallest compiled size that holds it; NULL: too large. */
 const struct msg_batch *model_batch(const struct model *m, uint32_t batch, const double **layer_ns);
 uint64_t model_resident_bytes(const struct model *m);
+/* Can it ever have its image and ws bytes beside it here? Fails: SH_E_TOOBIG (the pool is too
+ * small), SH_E_QUOTA (of its tenant); then need_bytes is set. */
+int model_check_fits(struct model *m, uint64_t ws, struct sh_err *err);
 /* Sends what is missing to the device; the image gets its place. Pins until all has arrived.
  * *hit_out: bytes that were there. Fails: SH_E_DEVMEM, and what the device says. */
 int model_transmit(struct model *m, const double *layer_ns, struct sh_err *err);

@@ -174,15 +174,20 @@ static int take_memory(struct run *r, struct sh_err *err)
     return rc;
 }
 
+static const struct msg_batch *batch_of(const struct run *r)
+{
+    const double *layer_ns;
+
+    return model_batch(r->model, r->batch, &layer_ns);
+}
+
 /* What training must give up so that this run fits. */
 static enum stop_way way_for(struct run *r)
 {
     struct space_range freed[2];
     size_t n = train_ranges(r->x->train, STOP_DROP, freed);
-    const double *layer_ns;
-    const struct msg_batch *b = model_batch(r->model, r->batch, &layer_ns);
 
-    if (n && space_would_fit(r->x->space, r->model->res, (size_t)b->ws_bytes, freed, n))
+    if (n && space_would_fit(r->x->space, r->model->res, (size_t)batch_of(r)->ws_bytes, freed, n))
         return STOP_DROP;
     return STOP_SWAP;
 }
@@ -214,7 +219,7 @@ static void stop_training(struct switcher *sw)
 /* True: something changed; false: wait for an event. */
 static bool give_memory(struct switcher *sw, struct run *r)
 {
-    struct sh_err err = {0};
+    struct sh_err err = {0}, never = {0};
     int rc;
 
     if (sw->x->ablations.now == ABLATION_ONE_PROCESS && !r->has_asked) {
@@ -250,6 +255,9 @@ static bool give_memory(struct switcher *sw, struct run *r)
             return true;
     }
     sw->current = NULL;
+    /* Its tenant's quota may have shrunk below it: then nobody should ask again. */
+    if (rc == SH_E_DEVMEM && model_check_fits(r->model, batch_of(r)->ws_bytes, &never))
+        err = never;
     end_run(r, &err, NULL);
     return true;
 }

@@ -347,7 +347,7 @@ static int take_device(struct job *j, struct sh_err *err)
 
 static bool go_on(struct train *t, struct job *j)
 {
-    struct sh_err err = {0};
+    struct sh_err err = {0}, why = {0};
 
     if (j->w && j->w->state == WORKER_PARKED && j->has_ws) { /* paused */
         if (j->w->preparing || store_worker_lacks(t->x->store, j->w))
@@ -374,7 +374,10 @@ static bool go_on(struct train *t, struct job *j)
         if (err.rc == SH_E_DEVMEM && switch_is_idle(t->x->sw) && store_yield_pins(t->x->store))
             return true;
         j->is_cornered = j->has_state && sh_clock_ns() - j->refused_ns > CORNERED_NS;
-        return false;
+        /* The tenant's quota has shrunk below it: waiting here would hold the slot for nothing. */
+        if (err.rc == SH_E_DEVMEM && job_check_fits(j, &why))
+            train__fail(j, &why);
+        return why.rc != SH_OK;
     }
     j->refused_ns = 0;
     send_go(j, false, TX_SLOT_STATE, t->x->train_ticket);

@@ -89,9 +89,11 @@ void train_on_ready(struct train *t, struct worker *w, const struct msg_wk_train
         return;
     }
     j->compiling = NULL;
-    if (m->rc)
+    if (m->rc) {
         rc = SH_FAIL(&err, (int)m->rc, "%s", m->msg);
-    else
+        if (m->rc == SH_E_TOOBIG)
+            j->need_bytes = m->state_bytes + m->ws_bytes;
+    } else
         rc = j->is_built ? job_agree(j, m, &err) : job_take_built(j, m, fds, n_fds, &err);
     if (rc)
         train__fail(j, &err);

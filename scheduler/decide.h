@@ -45,7 +45,8 @@
     X(QUOTA_GUARANTEED, "QuotaGuaranteed") \
     X(MIN_RUN, "MinRuntimeProtected")      \
     X(LENDING_LIMIT, "LendingLimit")       \
-    X(ARRAY_LIMIT, "ArrayLimit")
+    X(ARRAY_LIMIT, "ArrayLimit")           \
+    X(GPU_MEMORY, "GpuMemory")
 
 enum decide_reason {
 #define X(name, text) DECIDE_##name,

@@ -14,11 +14,12 @@ struct pool {
     double *held;  /* by tenant: the same and those that are giving their slot up */
     double *fixed; /* by tenant: those of `held` that never give their slot up */
     double *share; /* by tenant: decayed usage / weight */
-    uint32_t *in_array; /* by array, from 1: as `held` */
-    uint32_t *slot;     /* by executor: the job that holds it, or SNAP_NONE */
-    bool *settled;      /* by job: started now, or its wait has its reason */
-    double reserved;    /* slots kept free, for all tenants together */
-    bool any_up;        /* is there an executor? */
+    uint32_t *in_array;  /* by array, from 1: as `held` */
+    uint32_t *slot;      /* by executor: the job that holds it, or SNAP_NONE */
+    bool *settled;       /* by job: started now, or its wait has its reason */
+    double reserved;     /* slots kept free, for all tenants together */
+    bool any_up;         /* is there an executor? */
+    uint64_t most_bytes; /* of device memory: of the largest that is up */
 };
 
 static double share_of(const struct snap_tenant *t)
@@ -42,6 +43,9 @@ static enum decide_reason blocked(const struct pool *p, const struct snap_job *j
         return DECIDE_NO_EXECUTOR;
     if (!j->model_ready)
         return DECIDE_MODEL_LOADING;
+    if (j->need_bytes > p->most_bytes ||
+        (t->max_memory_bytes && j->need_bytes > t->max_memory_bytes))
+        return DECIDE_GPU_MEMORY;
     if (j->not_before_ns > p->in->now_ns)
         return DECIDE_BACKOFF;
     if (j->array && p->in_array[j->array] >= j->array_max)
@@ -83,8 +87,9 @@ static bool may_take(const struct pool *p, uint32_t tenant, double n_free)
     return below_guarantee(p, tenant) || n_free - (p->reserved - own) >= 1;
 }
 
-/* The queued job that is next for one of n_free slots, or SNAP_NONE. */
-static uint32_t next_job(const struct pool *p, double n_free)
+/* The queued job that is next for one of n_free slots, on devices of at most so many bytes, or
+ * SNAP_NONE. */
+static uint32_t next_job(const struct pool *p, double n_free, uint64_t bytes)
 {
     uint32_t best = SNAP_NONE;
 
@@ -92,7 +97,7 @@ static uint32_t next_job(const struct pool *p, double n_free)
         const struct snap_job *j = &p->in->jobs[i];
 
         if (j->state != SNAP_QUEUED || p->settled[i] || blocked(p, j) != DECIDE_NONE ||
-            !may_take(p, j->tenant, n_free))
+            j->need_bytes > bytes || !may_take(p, j->tenant, n_free))
             continue;
         if (best == SNAP_NONE || goes_first(p, j, &p->in->jobs[best]))
             best = i;
@@ -100,17 +105,31 @@ static uint32_t next_job(const struct pool *p, double n_free)
     return best;
 }
 
-/* *n_out: how many there are. */
-static uint32_t free_slot(const struct pool *p, double *n_out)
+static bool is_free(const struct pool *p, uint32_t e)
+{
+    return p->in->execs[e].up && !p->in->execs[e].slot_taken && p->slot[e] == SNAP_NONE;
+}
+
+/* *n_out: how many there are; *most_out: bytes of the largest device among them. */
+static void free_slots(const struct pool *p, double *n_out, uint64_t *most_out)
+{
+    *n_out = 0;
+    *most_out = 0;
+    for (uint32_t e = 0; e < p->in->n_execs; e++) {
+        if (!is_free(p, e))
+            continue;
+        *n_out += 1;
+        *most_out = SH_MAX(*most_out, p->in->execs[e].pool_bytes);
+    }
+}
+
+static uint32_t free_slot_for(const struct pool *p, const struct snap_job *j)
 {
     uint32_t best = SNAP_NONE;
 
-    *n_out = 0;
-
     for (uint32_t e = 0; e < p->in->n_execs; e++) {
-        if (!p->in->execs[e].up || p->in->execs[e].slot_taken || p->slot[e] != SNAP_NONE)
+        if (!is_free(p, e) || p->in->execs[e].pool_bytes < j->need_bytes)
             continue;
-        *n_out += 1;
         if (best == SNAP_NONE || p->in->execs[e].n_runs < p->in->execs[best].n_runs)
             best = e;
     }
@@ -124,12 +143,15 @@ static int start_jobs(struct pool *p, struct sh_err *err)
 
     while (!rc) {
         double n_free;
-        uint32_t e = free_slot(p, &n_free);
-        uint32_t i = e == SNAP_NONE ? SNAP_NONE : next_job(p, n_free);
+        uint64_t most;
+        uint32_t e, i;
         const struct snap_tenant *t;
 
+        free_slots(p, &n_free, &most);
+        i = n_free > 0 ? next_job(p, n_free, most) : SNAP_NONE;
         if (i == SNAP_NONE)
             break;
+        e = free_slot_for(p, &in->jobs[i]);
         t = &in->tenants[in->jobs[i].tenant];
         p->slot[e] = i;
         p->settled[i] = true;
@@ -187,7 +209,8 @@ static uint32_t find_victim(const struct pool *p, const struct snap_job *want,
         const struct snap_job *b = best == SNAP_NONE ? NULL : &in->jobs[best];
         enum decide_reason c;
 
-        if (j->state != SNAP_RUNNING || j->exec == SNAP_NONE || j->is_fixed || p->settled[i])
+        if (j->state != SNAP_RUNNING || j->exec == SNAP_NONE || j->is_fixed || p->settled[i] ||
+            in->execs[j->exec].pool_bytes < want->need_bytes)
             continue;
         c = claim(p, want, j);
         if (c == DECIDE_NONE)
@@ -225,11 +248,12 @@ static int suspend_jobs(struct pool *p, uint32_t coming, struct sh_err *err)
 {
     const struct snapshot *in = p->in;
     double n_free;
-    bool reserved = free_slot(p, &n_free) != SNAP_NONE;
+    uint64_t most;
     int rc = SH_OK;
 
+    free_slots(p, &n_free, &most);
     for (size_t n = 0; n < in->n_execs && !rc; n++) {
-        uint32_t i = next_job(p, INFINITY), victim = SNAP_NONE;
+        uint32_t i = next_job(p, INFINITY, UINT64_MAX), victim = SNAP_NONE;
         enum decide_reason why = DECIDE_RESOURCES;
 
         if (i == SNAP_NONE)
@@ -238,7 +262,8 @@ static int suspend_jobs(struct pool *p, uint32_t coming, struct sh_err *err)
             coming--;
         else
             victim = find_victim(p, &in->jobs[i], &why);
-        if (victim == SNAP_NONE && why == DECIDE_RESOURCES && reserved)
+        if (victim == SNAP_NONE && why == DECIDE_RESOURCES && n_free > 0 &&
+            in->jobs[i].need_bytes <= most)
             why = DECIDE_LENDING_LIMIT;
         if (victim != SNAP_NONE) {
             p->settled[victim] = true;
@@ -276,6 +301,8 @@ static uint32_t survey(struct pool *p)
     for (size_t e = 0; e < in->n_execs; e++) {
         p->slot[e] = in->execs[e].job;
         p->any_up = p->any_up || in->execs[e].up;
+        if (in->execs[e].up)
+            p->most_bytes = SH_MAX(p->most_bytes, in->execs[e].pool_bytes);
     }
     for (size_t i = 0; i < in->n_jobs; i++) {
         const struct snap_job *j = &in->jobs[i];

@@ -11,6 +11,7 @@
 
 #define UNKNOWN INT64_MAX
 #define SECOND_NS 1e9
+#define MIB (UINT64_C(1) << 20)
 
 struct query {
     struct sched *s;
@@ -133,6 +134,28 @@ static void say_backoff(const struct query *q, char *out, size_t size)
              SH_MAX(left_s, 0.0));
 }
 
+static void say_memory(const struct query *q, char *out, size_t size)
+{
+    const uint64_t need = (q->j->need_bytes + MIB - 1) / MIB, may = q->t->memory.max_bytes;
+    uint64_t most = 0;
+
+    for (size_t e = 0; e < q->in.n_execs; e++)
+        if (q->in.execs[e].up)
+            most = SH_MAX(most, q->in.execs[e].pool_bytes);
+    if (may && q->j->need_bytes > may)
+        snprintf(out, size,
+                 "It needs %" PRIu64 " MiB of device memory, and its tenant may have %" PRIu64
+                 " MiB: have gpu_memory_max_bytes of the quota raised, or submit it with a smaller "
+                 "batch. Waiting uses up no attempt.",
+                 need, may / MIB);
+    else
+        snprintf(out, size,
+                 "It needs %" PRIu64 " MiB of device memory, and the largest device that is "
+                 "connected has %" PRIu64
+                 " MiB: it waits for a larger one to come back; or submit it with a smaller batch.",
+                 need, most / MIB);
+}
+
 static void say_waiting(const struct query *q, char *out, size_t size)
 {
     static const char *const WORDS[DECIDE_N_REASONS] = {
@@ -163,6 +186,8 @@ static void say_waiting(const struct query *q, char *out, size_t size)
         say_backoff(q, out, size);
     else if (q->why == DECIDE_QUOTA_LIMIT)
         say_quota(q, out, size);
+    else if (q->why == DECIDE_GPU_MEMORY)
+        say_memory(q, out, size);
     else if (q->why == DECIDE_QUOTA_GUARANTEED)
         snprintf(out, size,
                  "It is not preemptible, and such jobs run only within the tenant's guarantee of "

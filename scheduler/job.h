@@ -132,6 +132,7 @@ struct job {
     int64_t since_step;    /* its step then */
     int64_t lost_ns;       /* when its executor went away, or when we began to lead */
     int64_t not_before_ns; /* back-off */
+    uint64_t need_bytes;   /* of device memory, where it was too much once; 0: not known to be */
     int64_t backoff_ns;    /* its length, for the change to QUEUED that waits in `pending` */
     uint64_t seen_poll;
 

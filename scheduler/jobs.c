@@ -15,6 +15,7 @@
 #include <string.h>
 
 #define MAX_BACKOFF_S 60
+#define MEMORY_BACKOFF_NS SECOND_NS /* for an executor that has not yet heard of a larger quota */
 #define SECOND_NS INT64_C(1000000000)
 
 void jobs_fini(struct sched *s)
@@ -244,6 +245,28 @@ static void take_progress(struct sched *s, struct exec *e, struct job *j,
                   (double)delta / 1e9);
 }
 
+/* Does any executor that we know of have so much? One that is away may come back. */
+static bool any_device_has(const struct sched *s, uint64_t bytes)
+{
+    for (size_t i = 0; i < s->execs.n; i++)
+        if (s->execs.items[i]->info.pool_bytes >= bytes)
+            return true;
+    return false;
+}
+
+/* It did not fit where it was. A larger device may be free, and a quota may be raised: it waits for
+ * that, without using up an attempt, in no line (not_before), so that it hides no job behind it. */
+static void wait_for_memory(struct sched *s, struct job *j, int rc, const char *msg)
+{
+    SH_WARN("job.memory", "job=%" PRId64 " tenant=%s need_bytes=%" PRIu64 " code=%s msg=\"%s\"",
+            j->id, j->tenant, j->need_bytes, sh_rc_name(rc), msg);
+    j->error_rc = rc;
+    sh_strlcpy(j->error, msg, sizeof(j->error));
+    j->backoff_ns = MEMORY_BACKOFF_NS;
+    j->not_before_ns = sh_clock_ns() + j->backoff_ns;
+    jobs__change(s, j, JOB_QUEUED, decide_reason_name(DECIDE_GPU_MEMORY));
+}
+
 static void fail(struct sched *s, struct job *j, int rc, const char *msg)
 {
     bool again = sh_rc_retry(rc) && j->attempt < j->max_attempts;
@@ -364,7 +387,11 @@ void jobs_on_state(struct sched *s, struct exec *e, const struct msg_job_state *
         done(s, j, m);
         break;
     case MSG_JOB_FAILED:
-        fail(s, j, m->rc ? (int)m->rc : SH_E_BUG, m->msg);
+        j->need_bytes = m->need_bytes;
+        if (m->need_bytes && j->state != JOB_CANCELLING && any_device_has(s, m->need_bytes))
+            wait_for_memory(s, j, (int)m->rc, m->msg);
+        else
+            fail(s, j, m->rc ? (int)m->rc : SH_E_BUG, m->msg);
         break;
     case MSG_JOB_CANCELLED:
     case MSG_JOB_SUSPENDED:

@@ -68,7 +68,8 @@ static void take_execs(struct sched *s, struct snapshot *in)
                                          .stop_ns = e->stop_ns,
                                          .ns_per_byte = e->ns_per_byte,
                                          .job = SNAP_NONE,
-                                         .slot_taken = e->leaving != 0};
+                                         .slot_taken = e->leaving != 0,
+                                         .pool_bytes = e->info.pool_bytes};
     }
     in->execs = p->execs;
     in->n_execs = s->execs.n;
@@ -106,6 +107,7 @@ static void take_tenants(struct sched *s, struct snapshot *in)
                                  .max_gpus = t->max_gpus,
                                  .lending_limit = t->lending_limit,
                                  .max_running_jobs = t->max_running_jobs,
+                                 .max_memory_bytes = t->memory.max_bytes,
                                  .usage_ns = tenants_usage_ns(&s->tenants, t, in->now_ns)};
     }
     in->tenants = p->tenants;
@@ -218,6 +220,7 @@ static int take_jobs(struct sched *s, struct snapshot *in, struct sh_err *err)
                               .is_fixed = !j->preemptible,
                               .array = array,
                               .array_max = j->array_max,
+                              .need_bytes = j->need_bytes,
                               .may_suspend = j->state == JOB_RUNNING || j->state == JOB_PREEMPTED};
     }
     in->jobs = p->jobs;

@@ -14,6 +14,7 @@
 
 #define RETRY_SOON_MS 1000
 #define MAX_PRIORITY 1000u
+#define DAY_NS (INT64_C(86400) * 1000000000)
 #define MAX_SPANS 4096u           /* inputs or outputs of one request */
 #define BIG_COPY_BYTES (1u << 20) /* less says little about the rate of the link */
 
@@ -84,7 +85,7 @@ static void set_deadlines(const struct sched *s, struct request *r, const struct
     int64_t budget_end = SNAP_NO_DEADLINE;
 
     if (budget_ns > 0)
-        budget_end = r->open_ns + SH_MIN(budget_ns, INT64_C(86400) * 1000000000);
+        budget_end = sh_clock_ns() + SH_MIN(budget_ns, DAY_NS);
     r->deadline_ns = SH_MIN(slo_ns, budget_end);
     r->limit_ns = budget_end;
     if (v->on_miss == SNAP_REJECT)
@@ -118,7 +119,7 @@ static int request_new(struct sched *s, struct api *a, const struct msg_infer_op
                           .batch = 1,
                           .priority =
                               SH_MAX((int32_t)SH_MIN(m->priority, MAX_PRIORITY), v->slo_priority),
-                          .open_ns = sh_clock_ns(),
+                          .open_ns = sh_clock_ns() - SH_MIN(SH_MAX(m->age_ns, 0), DAY_NS),
                           .index = q->n};
     set_deadlines(s, r, v, m->budget_ns);
     rc = idmap_put(&a->requests, m->rid, r, err);

@@ -44,7 +44,7 @@ struct request {
     bool cancelled; /* the executor was told */
     uint32_t batch;
     int32_t priority;
-    int64_t open_ns, ready_ns;
+    int64_t open_ns, ready_ns;     /* open: when its headers arrived, as the API says */
     int64_t deadline_ns, limit_ns; /* as in snapshot.h */
     int64_t expires_ns;            /* the API gives up then, so do we */
     int64_t predicted_ms;          /* when it is refused for that; else 0 */

@@ -294,7 +294,10 @@ int sched_new(const struct sched_conf *conf, struct sh_loop *l, struct sched **o
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the scheduler");
     s->conf = conf;
     s->loop = l;
-    rc = name_holder(s, err);
+    rc = sh_wire_keys_open(&conf->link_key, (const char *const[]){conf->listen, NULL},
+                           &s->link_keys, err);
+    if (!rc)
+        rc = name_holder(s, err);
     if (!rc)
         rc =
             dbthread_new(l, conf->db_url, "shunt-scheduler", (size_t)conf->max_db_ops, &s->db, err);
@@ -349,5 +352,6 @@ void sched_free(struct sched *s)
     dbthread_free(s->db, LAST_WRITES_MS);
     forget_all(s);
     pass_fini(&s->pass);
+    sh_wire_keys_free(s->link_keys);
     free(s);
 }

@@ -32,6 +32,7 @@ struct leader;
 struct sched {
     const struct sched_conf *conf; /* KEEPS */
     struct sh_loop *loop;          /* KEEPS */
+    struct sh_wire_keys *link_keys;
     struct dbthread *db;
     struct leader *leader;
     struct sh_timer *tick, *second;

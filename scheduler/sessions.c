@@ -6,11 +6,8 @@
 #include "scheduler/apis.h"
 #include "scheduler/sched.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 /* Tells the part that used the session; it has no user afterwards. */
 static void detach(struct session *x, const char *why)
@@ -148,7 +145,7 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
         on_first(x, m);
 }
 
-static int session_new(struct sched *s, int fd, struct sh_err *err)
+static int session_new(struct sched *s, struct sh_wire *w, struct session **out, struct sh_err *err)
 {
     struct sessions *ss = &s->sessions;
     struct session *x = NULL;
@@ -163,39 +160,28 @@ static int session_new(struct sched *s, int fd, struct sh_err *err)
     x = calloc(1, sizeof(*x));
     if (!x)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a session");
-    *x = (struct session){.sched = s, .serial = ++ss->last_serial, .index = ss->n};
+    *x = (struct session){.sched = s, .wire = w, .serial = ++ss->last_serial, .index = ss->n};
     x->opened_ns = x->heard_ns = x->pinged_ns = sh_clock_ns();
-    rc = sh_wire_new(s->loop, fd,
-                     &(struct sh_wire_handler){.on_msg = on_msg, .on_close = on_close, .arg = x},
-                     &x->wire, err);
-    if (rc) {
-        free(x);
-        return rc;
-    }
     ss->items[ss->n++] = x;
+    *out = x;
     return SH_OK;
 }
 
-static void on_accept(struct sh_loop *l, int fd, unsigned events, void *arg)
+static bool on_peer(struct sh_wire *w, struct sh_wire_handler *h, void *arg)
 {
     struct sched *s = arg;
+    struct session *x = NULL;
+    struct sh_err err = {0};
 
-    (void)l;
-    (void)events;
-    for (int i = 0; i < 64; i++) {
-        struct sh_err err = {0};
-        int conn = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-
-        if (conn < 0)
-            return;
-        if (!session_new(s, conn, &err))
-            continue;
-        close(conn);
-        if (sh_log_ratelimit(&s->sessions.warned_ns, &s->sessions.warned_left, 5000)) {
-            sh_log_err(SH_LOG_WARN, "session.refused", &err);
-            s->sessions.warned_left = 0;
-        }
+    if (!session_new(s, w, &x, &err)) {
+        *h = (struct sh_wire_handler){.on_msg = on_msg, .on_close = on_close, .arg = x};
+        return true;
     }
+    if (sh_log_ratelimit(&s->sessions.warned_ns, &s->sessions.warned_left, 5000)) {
+        sh_log_err(SH_LOG_WARN, "session.refused", &err);
+        s->sessions.warned_left = 0;
+    }
+    return false;
 }
 
 static int listen_one(struct sched *s, const char *addr, struct sh_err *err)
@@ -207,14 +193,12 @@ static int listen_one(struct sched *s, const char *addr, struct sh_err *err)
     if (i == SESSION_MAX_LISTEN)
         return SH_FAIL(err, SH_E_INVALID, "--listen takes at most %d addresses",
                        SESSION_MAX_LISTEN);
-    rc = sh_wire_listen(addr, &ss->listen[i].fd, err);
+    rc = sh_listen_new(
+        s->loop, addr,
+        &(struct sh_listen_handler){.on_peer = on_peer, .arg = s, .keys = s->link_keys},
+        &ss->listen[i], err);
     if (rc)
         return rc;
-    rc = sh_io_add(s->loop, ss->listen[i].fd, SH_IO_READ, on_accept, s, &ss->listen[i].io, err);
-    if (rc) {
-        close(ss->listen[i].fd);
-        return rc;
-    }
     ss->n_listen++;
     SH_INFO("sched.listen", "addr=%s", addr);
     return SH_OK;
@@ -245,11 +229,8 @@ void sessions_end_all(struct sched *s, const char *why)
 {
     struct sessions *ss = &s->sessions;
 
-    while (ss->n_listen > 0) {
-        ss->n_listen--;
-        sh_io_del(ss->listen[ss->n_listen].io);
-        close(ss->listen[ss->n_listen].fd);
-    }
+    while (ss->n_listen > 0)
+        sh_listen_free(ss->listen[--ss->n_listen]);
     for (size_t i = ss->n; i-- > 0;)
         session_end(ss->items[i], why);
 }

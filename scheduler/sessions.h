@@ -38,10 +38,7 @@ struct sessions {
     struct session **items; /* OWNED */
     size_t n, cap;
     uint64_t last_serial;
-    struct {
-        int fd;
-        struct sh_io *io;
-    } listen[SESSION_MAX_LISTEN];
+    struct sh_listen *listen[SESSION_MAX_LISTEN]; /* OWNED */
     size_t n_listen;
     bool any_broken;
     int64_t warned_ns;

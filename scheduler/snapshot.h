@@ -27,6 +27,7 @@ struct snap_exec {
     double ns_per_byte;    /* measured cost of copying weights */
     uint32_t job;          /* index of the job that holds the training slot, or SNAP_NONE */
     bool slot_taken;       /* by something that is not in `jobs` */
+    uint64_t pool_bytes;   /* of device memory */
 };
 
 struct snap_place { /* a model on an executor */
@@ -47,8 +48,9 @@ struct snap_tenant {
     double max_gpus;      /* < 0: unlimited */
     double lending_limit; /* of the guarantee, what others may use while it is idle; < 0: all */
     uint32_t max_running_jobs;
-    double usage_ns; /* decayed device time */
-    double backlog;  /* queued jobs that are not in `jobs`; those that are go first; < 1: none */
+    uint64_t max_memory_bytes; /* of each device; 0: all of it */
+    double usage_ns;           /* decayed device time */
+    double backlog; /* queued jobs that are not in `jobs`; those that are go first; < 1: none */
 };
 
 enum snap_request_state { SNAP_OPEN, SNAP_READY };
@@ -86,6 +88,7 @@ struct snap_job {
     bool is_fixed;         /* never suspended for another job */
     uint32_t array;        /* 1 to n_arrays: of which; 0: of none that has a limit */
     uint32_t array_max;    /* so many of it at once */
+    uint64_t need_bytes;   /* of device memory, where it was too much once; 0: not known to be */
 };
 
 struct snapshot {

@@ -96,6 +96,12 @@ int store_lease_release(struct db *db, void *arg, struct sh_err *err)
         err);
 }
 
+int store__not_ours(const struct store_fence *f, struct sh_err *err)
+{
+    return SH_FAIL(err, SH_E_PRECONDITION, "the lease of epoch %" PRIu64 " is no longer ours",
+                   f->epoch);
+}
+
 static int check_lease(struct db *db, const struct db_stmt *s, const struct store_fence *f,
                        struct sh_err *err)
 {
@@ -105,8 +111,7 @@ static int check_lease(struct db *db, const struct db_stmt *s, const struct stor
                      &r, err);
 
     if (!rc && db_rows(r) == 0)
-        rc = SH_FAIL(err, SH_E_PRECONDITION, "the lease of epoch %" PRIu64 " is no longer ours",
-                     f->epoch);
+        rc = store__not_ours(f, err);
     db_res_free(r);
     return rc;
 }

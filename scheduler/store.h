@@ -159,8 +159,12 @@ int store_share_put(struct db *db, void *arg, struct sh_err *err);
 
 /* ---- what is old: arg is struct store_sweep. One batch. Jobs go with their events and
  * checkpoints; of others only events of jobs that have ended. Usage of minutes is added up to hours
- * (UTC). */
+ * (UTC). The first kinds are whole partitions: one that is missing is made, or one is dropped; the
+ * rows that are in none of them go with the other kinds. */
 enum store_sweep_kind {
+    SWEEP_EVENT_PARTS,
+    SWEEP_USAGE_PARTS,
+    SWEEP_AUDIT_PARTS,
     SWEEP_EVENTS,
     SWEEP_JOBS,
     SWEEP_USAGE_HOURS,
@@ -172,13 +176,20 @@ enum store_sweep_kind {
 struct store_sweep {
     struct store_fence fence;
     enum store_sweep_kind kind;
-    int64_t days; /* what is older goes */
+    int64_t days; /* what is older goes; 0: nothing, of partitions alone */
     int64_t batch;
     int64_t n_rows; /* out */
     bool more;      /* out: there may be another batch */
+    struct store_part {
+        char did[8];     /* made, dropped, busy (somebody has a lock: later), done */
+        char name[64];   /* of the partition that was made or dropped */
+        int64_t ahead_s; /* until the last one ends; then the default takes what comes */
+    } part;              /* out, of partitions */
 };
 int store_sweep(struct db *db, void *arg, struct sh_err *err);
 const char *store_sweep_name(enum store_sweep_kind kind); /* BORROWED, static */
+/* The table whose partitions these are, BORROWED, static; NULL: a kind of rows. */
+const char *store_sweep_parts(enum store_sweep_kind kind);
 
 /* ---- usage: arg is struct store_usage. seq grows by one with each flush of an epoch. */
 struct store_usage_row {

@@ -14,5 +14,7 @@ const char *store__f64(struct store_num *n, double v);  /* NULL when v is not a 
 int store__fence(struct db *db, const struct store_fence *f, struct sh_err *err);
 /* The same without the lock: for what any leader may do, and do again. */
 int store__still_leads(struct db *db, const struct store_fence *f, struct sh_err *err);
+/* Fails: SH_E_PRECONDITION, as both do when the lease is not ours. */
+int store__not_ours(const struct store_fence *f, struct sh_err *err);
 
 #endif

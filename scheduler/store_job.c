@@ -15,7 +15,7 @@ static const struct db_stmt START_DETAILS = {
     "SELECT t.name, m.name, v.package, d.path, e.path, j.spec::text, c.path, coalesce(c.step, 0),"
     " j.steps_redone, j.preemptions, j.busy_ns, j.step, j.steps,"
     " CASE WHEN v.state IN ('UPLOADING', 'FAILED', 'DELETED') OR m.deleted_at IS NOT NULL"
-    "  THEN 'the model version is ' || lower(v.state)"
+    "  THEN 'the model version is ' || lower(v.state) || coalesce(': ' || nullif(v.reason, ''), '')"
     "      WHEN d.state <> 'READY' THEN 'the dataset is ' || lower(d.state)"
     "      WHEN e.state <> 'READY' THEN 'the evaluation dataset is ' || lower(e.state) END,"
     " v.inputs::text, v.outputs::text, c.digest,"

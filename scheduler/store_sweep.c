@@ -1,3 +1,4 @@
+#include "common/mem.h"
 #include "scheduler/store.h"
 #include "scheduler/store_int.h"
 
@@ -7,7 +8,10 @@
  *
  * Each statement takes at most a batch of rows by an index, oldest first, and passes by what
  * somebody has locked. The lease is looked at and not locked: its renewal must not wait for a
- * batch, and what a leader that was just replaced removes its successor would remove too. */
+ * batch, and what a leader that was just replaced removes its successor would remove too.
+ *
+ * Of a table with partitions only those rows go one by one that no drop will take (LEFT_TO_ROWS).
+ * Rows are named by their whole primary key there: a ctid is one partition's. */
 
 #define STATEMENT_MS "500"
 #define LOCK_MS "50"
@@ -17,22 +21,36 @@
 #define IS_MINUTE \
     "extract(epoch FROM minute - timestamptz '1970-01-01 00:00:00+00')::bigint % 3600 <> 0"
 
+/* A batch is found by an index and goes row by row, also where a plan made for any size of batch
+ * would rather read whole tables. */
 static const struct db_stmt LIMITS = {"sweep_limits",
                                       "SELECT set_config('statement_timeout', '" STATEMENT_MS
                                       "', true),"
-                                      " set_config('lock_timeout', '" LOCK_MS "', true)",
+                                      " set_config('lock_timeout', '" LOCK_MS "', true),"
+                                      " set_config('enable_hashjoin', 'off', true),"
+                                      " set_config('enable_mergejoin', 'off', true),"
+                                      " set_config('enable_seqscan', 'off', true)",
                                       0};
+/* Rows before this time: those of the default and of the first partition, which has no beginning,
+ * and those of partitions that are old and are there all the same, because somebody has a lock or
+ * too many live jobs have events in them. */
+#define LEFT_TO_ROWS(table)                                                                     \
+    "least(" CUTOFF ", (SELECT min(h.lo) FROM history_partition h WHERE h.parent = '" table "'" \
+    " AND NOT h.is_default AND h.lo > '-infinity' AND h.hi > " CUTOFF "))"
+
 static const struct db_stmt EVENTS = {
     "sweep_events",
-    "DELETE FROM job_event WHERE id IN (SELECT e.id FROM job_event e WHERE e.at < " CUTOFF
-    " AND NOT EXISTS (SELECT 1 FROM job j WHERE j.id = e.job_id AND j.finished_at IS NULL)"
-    " ORDER BY e.at LIMIT $2 FOR UPDATE OF e SKIP LOCKED)",
+    "DELETE FROM job_event WHERE (id, at) IN (SELECT e.id, e.at FROM job_event e"
+    " WHERE e.at < " LEFT_TO_ROWS(
+        "job_event") " AND NOT EXISTS (SELECT 1 FROM job j WHERE j.id = e.job_id AND j.finished_at "
+                     "IS NULL)"
+                     " ORDER BY e.at LIMIT $2 FOR UPDATE OF e SKIP LOCKED)",
     2};
 #define OLD_JOBS \
     "(SELECT id FROM job WHERE finished_at < " CUTOFF " ORDER BY finished_at LIMIT $2) o"
 static const struct db_stmt JOB_EVENTS = {
     "sweep_job_events",
-    "DELETE FROM job_event WHERE id IN (SELECT e.id FROM " OLD_JOBS
+    "DELETE FROM job_event WHERE (id, at) IN (SELECT e.id, e.at FROM " OLD_JOBS
     " JOIN job_event e ON e.job_id = o.id LIMIT $2)",
     2};
 static const struct db_stmt JOB_CHECKPOINTS = {
@@ -54,16 +72,18 @@ static const struct db_stmt ARRAYS = {
     " AND NOT EXISTS (SELECT 1 FROM job j WHERE j.array_id = a.id) LIMIT $2 FOR UPDATE SKIP "
     "LOCKED)",
     2};
+#define USAGE_KEY "tenant_id, model_id, class, minute"
 static const struct db_stmt USAGE = {
     "sweep_usage",
-    "DELETE FROM usage WHERE ctid IN (SELECT ctid FROM usage WHERE minute < " CUTOFF
-    " ORDER BY minute LIMIT $2 FOR UPDATE SKIP LOCKED)",
+    "DELETE FROM usage WHERE (" USAGE_KEY ") IN (SELECT " USAGE_KEY " FROM usage"
+    " WHERE minute < " LEFT_TO_ROWS("usage") " ORDER BY minute LIMIT $2 FOR UPDATE SKIP LOCKED)",
     2};
 /* The hour's own row is of its first minute, and is not among those that are taken away. */
 static const struct db_stmt USAGE_HOURS = {
     "sweep_usage_hours",
-    "WITH d AS (DELETE FROM usage WHERE ctid IN (SELECT ctid FROM usage WHERE minute < " CUTOFF
-    " AND " IS_MINUTE " ORDER BY minute LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING *)"
+    "WITH d AS (DELETE FROM usage WHERE (" USAGE_KEY ") IN (SELECT " USAGE_KEY " FROM usage"
+    " WHERE minute < " CUTOFF " AND " IS_MINUTE
+    " ORDER BY minute LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING *)"
     ", i AS (INSERT INTO usage (tenant_id, model_id, class, minute, gpu_ns, requests, samples)"
     " SELECT tenant_id, model_id, class, date_trunc('hour', minute, 'UTC'), sum(gpu_ns),"
     " sum(requests), sum(samples) FROM d GROUP BY 1, 2, 3, 4"
@@ -74,8 +94,8 @@ static const struct db_stmt USAGE_HOURS = {
     2};
 static const struct db_stmt AUDIT = {
     "sweep_audit",
-    "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE at < " CUTOFF
-    " ORDER BY at LIMIT $2 FOR UPDATE SKIP LOCKED)",
+    "DELETE FROM audit WHERE (id, at) IN (SELECT id, at FROM audit WHERE at < " LEFT_TO_ROWS(
+        "audit") " ORDER BY at LIMIT $2 FOR UPDATE SKIP LOCKED)",
     2};
 /* Few: a tenant has a limited number of live ones, and the dead ones are swept. */
 static const struct db_stmt KEYS = {"sweep_keys",
@@ -84,21 +104,70 @@ static const struct db_stmt KEYS = {"sweep_keys",
                                     " LIMIT $2 FOR UPDATE SKIP LOCKED)",
                                     2};
 
+/* One statement, and no transaction of ours around it: a process that stops in the middle would
+ * hold the locks of what it did. The lease is locked: what is dropped is more than a batch. */
+static const struct db_stmt PART = {
+    "sweep_part", "SELECT did, name, ahead_s FROM history_step($1, $2, $3, $4, $5, $6, $7)", 7};
+
+/* A partition for each unit of time: some dozens at most, whatever is kept. */
+static const struct unit {
+    int64_t up_to_days;
+    const char *name, *ahead;
+} UNITS[] = {{14, "day", "7"}, {200, "week", "2"}, {INT64_MAX, "month", "2"}};
+#define MAX_KEPT "1000" /* events of live jobs that outlive their partition */
+
 static const struct {
     const char *name;
+    const char *table;                    /* whose partitions; NULL: rows */
     const struct db_stmt *steps[N_STEPS]; /* in this order; NULL: no more */
 } KINDS[SWEEP_N_KINDS] = {
-    [SWEEP_EVENTS] = {"events", {&EVENTS}},
-    [SWEEP_JOBS] = {"jobs", {&JOB_EVENTS, &JOB_CHECKPOINTS, &JOBS, &ARRAYS}},
-    [SWEEP_USAGE_HOURS] = {"usage_hours", {&USAGE_HOURS}},
-    [SWEEP_USAGE] = {"usage", {&USAGE}},
-    [SWEEP_AUDIT] = {"audit", {&AUDIT}},
-    [SWEEP_KEYS] = {"keys", {&KEYS}},
+    [SWEEP_EVENT_PARTS] = {"event_parts", "job_event", {NULL}},
+    [SWEEP_USAGE_PARTS] = {"usage_parts", "usage", {NULL}},
+    [SWEEP_AUDIT_PARTS] = {"audit_parts", "audit", {NULL}},
+    [SWEEP_EVENTS] = {"events", NULL, {&EVENTS}},
+    [SWEEP_JOBS] = {"jobs", NULL, {&JOB_EVENTS, &JOB_CHECKPOINTS, &JOBS, &ARRAYS}},
+    [SWEEP_USAGE_HOURS] = {"usage_hours", NULL, {&USAGE_HOURS}},
+    [SWEEP_USAGE] = {"usage", NULL, {&USAGE}},
+    [SWEEP_AUDIT] = {"audit", NULL, {&AUDIT}},
+    [SWEEP_KEYS] = {"keys", NULL, {&KEYS}},
 };
 
 const char *store_sweep_name(enum store_sweep_kind kind)
 {
     return (unsigned)kind < SWEEP_N_KINDS ? KINDS[kind].name : "";
+}
+
+const char *store_sweep_parts(enum store_sweep_kind kind)
+{
+    return (unsigned)kind < SWEEP_N_KINDS ? KINDS[kind].table : NULL;
+}
+
+static int sweep_part(struct db *db, struct store_sweep *x, struct sh_err *err)
+{
+    const struct unit *u = &UNITS[0];
+    struct store_num epoch, days;
+    struct db_res *r = NULL;
+    int rc;
+
+    while (x->days == 0 ? u->up_to_days < INT64_MAX : x->days > u->up_to_days)
+        u++;
+    x->n_rows = 0;
+    x->more = false;
+    rc = db_exec(db, &PART,
+                 (const char *const[]){x->fence.holder, store__i64(&epoch, (int64_t)x->fence.epoch),
+                                       KINDS[x->kind].table, u->name, u->ahead,
+                                       store__i64(&days, x->days), MAX_KEPT},
+                 &r, err);
+    if (!rc && db_rows(r) == 0)
+        rc = store__not_ours(&x->fence, err);
+    if (!rc) {
+        sh_strlcpy(x->part.did, db_text(r, 0, 0), sizeof(x->part.did));
+        sh_strlcpy(x->part.name, db_text(r, 0, 1) ? db_text(r, 0, 1) : "", sizeof(x->part.name));
+        x->part.ahead_s = db_i64(r, 0, 2, 0);
+        x->more = x->part.name[0] != '\0';
+    }
+    db_res_free(r);
+    return rc;
 }
 
 static int sweep_tx(struct db *db, const void *arg, struct sh_err *err)
@@ -175,5 +244,7 @@ int store_sweep(struct db *db, void *arg, struct sh_err *err)
 {
     struct store_sweep *x = arg;
 
+    if (KINDS[x->kind].table)
+        return sweep_part(db, x, err);
     return db_tx(db, "sweep", sweep_tx, &x, err);
 }

@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define BATCH_MAX 1000
 #define BATCH_MIN 10
@@ -15,14 +16,17 @@
 static int64_t days_of(const struct sched_conf *c, enum store_sweep_kind kind)
 {
     switch (kind) {
+    case SWEEP_EVENT_PARTS:
     case SWEEP_EVENTS:
         return c->keep_events_days;
     case SWEEP_JOBS:
         return c->keep_jobs_days;
     case SWEEP_USAGE_HOURS:
         return c->keep_minutes_days;
+    case SWEEP_USAGE_PARTS:
     case SWEEP_USAGE:
         return c->keep_usage_days;
+    case SWEEP_AUDIT_PARTS:
     case SWEEP_AUDIT:
         return c->keep_audit_days;
     case SWEEP_KEYS:
@@ -44,6 +48,17 @@ static void next_kind(struct sweep *w, int64_t now_ns)
     w->next_ns = now_ns + SWEEP_EVERY_NS;
 }
 
+static void on_part(const struct store_sweep *x)
+{
+    const char *table = store_sweep_parts(x->kind);
+
+    sh_metric_set(M_shunt_partition_ahead_seconds, SH_LABELS(table), (double)x->part.ahead_s);
+    if (strcmp(x->part.did, "done") == 0)
+        return;
+    sh_metric_add(M_shunt_partition_steps_total, SH_LABELS(table, x->part.did), 1);
+    SH_INFO("partition.step", "table=%s did=%s name=%s", table, x->part.did, x->part.name);
+}
+
 static void on_swept(void *ctx, void *arg, int rc, const struct sh_err *err)
 {
     struct sched *s = ctx;
@@ -57,7 +72,7 @@ static void on_swept(void *ctx, void *arg, int rc, const struct sh_err *err)
         sched_stand_down(s, "another scheduler has the lease");
         return;
     }
-    if (rc == SH_E_TIMEOUT && w->batch > BATCH_MIN) {
+    if (rc == SH_E_TIMEOUT && w->batch > BATCH_MIN && !store_sweep_parts(x->kind)) {
         w->batch /= 2;
         return;
     }
@@ -71,6 +86,8 @@ static void on_swept(void *ctx, void *arg, int rc, const struct sh_err *err)
         next_kind(w, now);
         return;
     }
+    if (store_sweep_parts(x->kind))
+        on_part(x);
     if (x->n_rows > 0) {
         sh_metric_add(M_shunt_swept_rows_total, SH_LABELS(store_sweep_name(x->kind)),
                       (double)x->n_rows);
@@ -88,7 +105,8 @@ void sweep_tick(struct sched *s, int64_t now_ns)
 
     if (w->running || now_ns < w->next_ns)
         return;
-    while (w->kind < SWEEP_N_KINDS && days_of(s->conf, w->kind) == 0)
+    /* Partitions are made also where nothing is ever old. */
+    while (w->kind < SWEEP_N_KINDS && days_of(s->conf, w->kind) == 0 && !store_sweep_parts(w->kind))
         w->kind++;
     x = w->kind < SWEEP_N_KINDS ? calloc(1, sizeof(*x)) : NULL;
     if (!x) {
@@ -131,6 +149,10 @@ void sweep_collect(struct sched *s)
 
 void sweep_reset(struct sched *s)
 {
+    for (int k = 0; k < SWEEP_N_KINDS; k++) /* the next leader tells it */
+        if (store_sweep_parts((enum store_sweep_kind)k))
+            sh_metric_drop(M_shunt_partition_ahead_seconds,
+                           SH_LABELS(store_sweep_parts((enum store_sweep_kind)k)));
     s->sweep = (struct sweep){.db = s->sweep.db, .batch = BATCH_MAX};
 }
 

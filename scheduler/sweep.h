@@ -1,5 +1,9 @@
 /* sweep.h - what is old goes: events, ended jobs, usage, the audit. By the leader alone.
  *
+ * Events, usage and audit are in partitions (decision 15), which are made ahead and dropped here:
+ * one a turn, in one statement. It waits 50 ms for its locks; while somebody holds one, the next
+ * round tries again, and what should go goes row by row.
+ *
  * Every SWEEP_EVERY_NS a round goes through the kinds (store.h). A kind is done in batches, one a
  * turn of SWEEP_PAUSE_NS, each in a transaction of its own under a short statement timeout, on a
  * connection of its own: neither a lease nor a job ever waits for one. A batch that does not finish

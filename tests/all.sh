@@ -3,6 +3,8 @@
 #
 #   tests/all.sh [STEP...]     without names: all of them. A failed step does not keep the next ones
 #                              from running. Logs: build/test-logs/STEP.log
+#
+# The last lines say which tests failed and how (summary.sh); a run that is ended says it too.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 
@@ -25,6 +27,17 @@ logs=build/test-logs
 mkdir -p "$logs"
 passed=0
 failed=()
+running=''
+report() {
+    if [ ${#failed[@]} -gt 0 ]; then
+        tests/summary.sh 50 "${failed[@]/#/$logs/}"
+    fi
+    printf '%d passed, %d failed%s%s\n' "$passed" ${#failed[@]} \
+        "${failed[*]:+: ${failed[*]%.log}; logs: $logs}" "${running:+; ended in $running}"
+}
+trap report EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 for s in "${steps[@]}"; do
     begin=$SECONDS
     if [ -z "${what[$s]:-}" ]; then
@@ -32,16 +45,15 @@ for s in "${steps[@]}"; do
         exit 2
     fi
     printf '%-9s ... ' "$s"
+    running=$s
     if ${what[$s]} >"$logs/$s.log" 2>&1 </dev/null; then
         passed=$((passed + 1))
         skipped=$(sed -n 's/^skip: */  skipped: /p' "$logs/$s.log")
         printf 'ok     %4d s%s\n' $((SECONDS - begin)) "$skipped"
     else
-        failed+=("$s")
+        failed+=("$s.log")
         printf 'FAILED %4d s\n' $((SECONDS - begin))
-        tail -n 60 "$logs/$s.log" | sed "s/^/    | /"
     fi
+    running=''
 done
-[ ${#failed[@]} -eq 0 ] || echo "failed: ${failed[*]}; logs: $logs"
-echo "$passed passed, ${#failed[@]} failed"
-[ ${#failed[@]} -eq 0 ]
+[ "$passed" -eq ${#steps[@]} ]

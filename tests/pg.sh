@@ -38,7 +38,7 @@ pg_start() {
         return 1
     }
     # Short: the path of a Unix socket has at most 107 bytes.
-    PG_DIR=$(mktemp -d /tmp/shunt-pg.XXXXXX) || return 1
+    PG_DIR=$(mktemp -d "${TMPDIR:-/tmp}/shunt-pg.XXXXXX") || return 1
     if [ "$(id -u)" -eq 0 ]; then
         chown "$(pg_as_user id -u)" "$PG_DIR" || return 1
     fi
@@ -75,6 +75,8 @@ pg_stop() {
 
 pg_main() {
     set -uo pipefail
+    # shellcheck source=tests/tmp.sh
+    . "$(dirname "${BASH_SOURCE[0]}")/tmp.sh"
     if [ "${1:-}" != run ] || [ $# -lt 2 ]; then
         echo "usage: tests/pg.sh run CMD ARGS..." >&2
         exit 2

@@ -217,6 +217,8 @@ static int answer_model(struct worker *w, const struct msg_wk_model *msg, const 
     bool with_fd = !why->rc && msg->build;
 
     *d = (struct msg_wk_model_done){.handle = msg->handle, .rc = why->rc, .msg = why->msg};
+    if (why->rc == SH_E_TOOBIG && m)
+        d->image_bytes = program_image_bytes(largest(m)) + program_workspace_bytes(largest(m));
     if (!why->rc) {
         uint32_t n = program_n_layers(largest(m));
 
@@ -252,10 +254,10 @@ int infer_on_model(struct worker *w, const struct msg_wk_model *msg, struct sh_e
     }
     if (rc)
         worker_settle(w, &why); /* what a library could not do may be the device's end */
-    if (rc && m)
-        infer_on_model_drop(w, msg->handle);
     rc = why.rc == SH_E_DEVLOST ? sh_err_copy(err, &why)
                                 : answer_model(w, msg, m, layer_ns, &image, &why, err);
+    if (why.rc && m)
+        infer_on_model_drop(w, msg->handle);
     sh_shm_fini(&image);
     free(layer_ns);
     return rc;

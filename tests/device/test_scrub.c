@@ -12,7 +12,7 @@
 #define ALICE 1u
 #define BOB 2u
 #define SECRET 0xA5
-#define WAIT_NS ((int64_t)10000000000)
+#define WAIT_NS ((int64_t)60000000000)
 
 struct rig {
     struct sh_loop *loop;

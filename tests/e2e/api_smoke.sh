@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.." || exit 2
 bin=${1:-build/bin}
 . tests/pg.sh
 
-dir=$(mktemp -d /tmp/shunt-smoke.XXXXXX)
+dir=$(mktemp -d "${TMPDIR:-/tmp}/shunt-smoke.XXXXXX")
 api_pid=''
 failed=0
 n=0

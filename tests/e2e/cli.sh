@@ -20,7 +20,7 @@ comes_back() {
     local old
     old=$(pid_of "$1")
     kill -KILL "$old" || return 1
-    until_ok 30 other_pid "$1" "$old" && until_ok 30 ready
+    until_ok other_pid "$1" "$old" && until_ok ready
 }
 other_pid() { [ -n "$(pid_of "$1")" ] && [ "$(pid_of "$1")" != "$2" ]; }
 
@@ -92,6 +92,12 @@ nouns() {
     ok "and keeps the other fields" \
         [ "$(shunt get quota alpha -o json | jq .max_queued_jobs)" = 1000 ]
     exits "a field that there is not is a usage error" 2 "no field" shunt set quota alpha x=1
+    exits "sizes are read as they are printed" 0 "1.5 GiB" \
+        shunt set quota alpha gpu_memory_max_bytes=1.5Gi max_storage_bytes="200 GiB"
+    ok "to the byte" [ "$(shunt get quota alpha -o json | jq .gpu_memory_max_bytes)" = 1610612736 ]
+    exits "what is no size is a usage error" 2 "512M" \
+        shunt set quota alpha gpu_memory_max_bytes=12X
+    ok "null takes a limit away" shunt set quota alpha gpu_memory_max_bytes=null
     echo "this is no model" >"$tmp/bad.onnx"
     exits "a file that is no model is refused" 1 "shunt:" \
         shunt push model bad "$tmp/bad.onnx" --key-file "$tmp/key"
@@ -130,6 +136,12 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
     operators
 }
 
+# Somebody hears of events as they come.
+listens() {
+    curl -fsS "http://127.0.0.1:$(jq .metrics_ports.api "$state/run/system.json")/metrics" |
+        grep -qx 'shunt_http_streams 1'
+}
+
 # operators: what an admin looks at, and changes, while the system runs
 operators() {
     local watch
@@ -137,9 +149,9 @@ operators() {
     exits "those of a state alone" 0 "RUNNING" shunt events --state RUNNING --tenant alpha
     "$bin/shunt" events --watch --state-dir "$state" >"$tmp/all" &
     watch=$!
-    sleep 1
+    until_ok listens
     ok "a held job" shunt submit --model digits --dataset d --steps 1 --hold --key-file "$tmp/key"
-    until_ok 20 grep -q "Submitted" "$tmp/all"
+    until_ok grep -q "Submitted" "$tmp/all"
     ok "events of all jobs come as they happen" grep -q "HELD .*Submitted" "$tmp/all"
     kill "$watch" && wait "$watch" 2>/dev/null
     ok "only new ones" [ "$(wc -l <"$tmp/all")" = 1 ]
@@ -204,7 +216,7 @@ no_place() {
 model_life() {
     local key=(--key-file "$tmp/key")
     ok "pin a model" shunt pin digits:1 "${key[@]}"
-    until_ok 30 shunt_says held shunt get placements digits "${key[@]}"
+    until_ok shunt_says held shunt get placements digits "${key[@]}"
     ok "its image is held" shunt_says held shunt get placements digits:1 "${key[@]}"
     exits "names only" 0 "cpu0" shunt get placements digits -o name "${key[@]}"
     exits "as JSON with all there is" 0 '"image_bytes"' \
@@ -212,7 +224,7 @@ model_life() {
     exits "what is pinned is not unloaded" 1 "unpin it first" shunt unload digits:1 "${key[@]}"
     exits "unpin" 0 "not pinned any more" shunt unpin digits "${key[@]}"
     exits "unload" 0 "is being unloaded" shunt unload digits:1 "${key[@]}"
-    ok "it leaves" until_ok 30 no_place
+    ok "it leaves" until_ok no_place
     exits "an unloaded model does not infer" 1 "load it" shunt infer digits --random 1 "${key[@]}"
     exits "load and wait" 0 "READY" shunt load digits --wait "${key[@]}"
     ok "it infers again" shunt infer digits --random 1 "${key[@]}"
@@ -239,8 +251,8 @@ deaths() {
     for name in api scheduler executor-cpu0 postgres; do
         ok "a killed $name is started again" comes_back "$name"
     done
-    ok "data are still there" until_ok 30 shunt get tenant alpha
-    ok "and it is ready" until_ok 30 ready
+    ok "data are still there" until_ok shunt get tenant alpha
+    ok "and it is ready" until_ok ready
     kill -KILL "$(pid_of supervisor)"
     exits "without its supervisor, status says so" 0 "no supervisor" shunt status
     ok "down works without it" shunt down
@@ -253,16 +265,44 @@ deaths() {
     ok "and leaves nothing" is_clean "$state"
 }
 
+# tls: a second API of the same system, whose certificate nobody but us has signed
+tls() {
+    local url env=() cert=$tmp/cert.pem
+    openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext \
+        subjectAltName=DNS:localhost -out "$cert" -keyout "$tmp/cert.key" 2>/dev/null
+    mapfile -d '' -t env <"/proc/$(pid_of api)/environ"
+    env -i "${env[@]}" "$bin/shunt-api" --name=tls --listen=127.0.0.1:0 --metrics-addr= \
+        --state-dir="$state" --scheduler="unix:$state/run/scheduler.sock" --tls-cert="$cert" \
+        --tls-key="$tmp/cert.key" 2>"$tmp/tls.log" &
+    ok "an API with TLS starts" until_ok 20 grep -q ev=api.ready "$tmp/tls.log"
+    url=https://localhost:$(sed -n 's/.*ev=api.ready .*port=\([0-9]*\).*/\1/p' "$tmp/tls.log")
+    exits "a stranger's certificate is refused" 3 "is not trusted" shunt get tenants --server "$url"
+    exits "with advice" 3 "--ca-file FILE" shunt get tenants --server "$url"
+    exits "with its authority it is taken" 0 alpha \
+        shunt get tenants --server "$url" --ca-file "$cert"
+    exits "which may be in the environment" 0 alpha env SHUNT_CA_FILE="$cert" \
+        "$bin/shunt" get tenants --server "$url" --state-dir "$state"
+    : >"$tmp/tls.conf"
+    ok "or in a profile" shunt config set tls server="$url" ca-file="$cert" --config "$tmp/tls.conf"
+    exits "as any option" 0 alpha shunt get tenants --profile tls --config "$tmp/tls.conf"
+    exits "another name of the host is refused" 3 "is not trusted" \
+        shunt get tenants --server "${url/localhost/127.0.0.1}" --ca-file "$cert"
+    exits "a file that is not there is a usage error" 2 "could not read the certificate" \
+        shunt get tenants --server "$url" --ca-file "$tmp/none.pem"
+    exits "one without a certificate is named" 3 "holds none" \
+        shunt get tenants --server "$url" --ca-file "$tmp/key"
+    kill %% && wait %%
+}
+
 # started at DIR: comes up there, and --purge leaves nothing, here or in /var/tmp
 lives_in() {
-    local dir=$1 before after
-    before=$(find /var/tmp -maxdepth 1 -name 'shunt-*' | sort)
+    local dir=$1 aux
     "$bin/shunt" up --port 0 --pool-bytes 256M --state-dir "$dir" &&
         "$bin/shunt" status --state-dir "$dir" && "$bin/shunt" down --state-dir "$dir" &&
-        "$bin/shunt" up --port 0 --pool-bytes 256M --state-dir "$dir" &&
-        "$bin/shunt" down --purge --state-dir "$dir" && [ ! -e "$dir" ] || return 1
-    after=$(find /var/tmp -maxdepth 1 -name 'shunt-*' | sort)
-    [ "$before" = "$after" ]
+        "$bin/shunt" up --port 0 --pool-bytes 256M --state-dir "$dir" || return 1
+    aux=$(grep -ohm 1 '/var/tmp/shunt-[^/"]*' "$dir/log/scheduler.log")
+    echo "sockets in ${aux:-$dir/run}"
+    "$bin/shunt" down --purge --state-dir "$dir" && [ ! -e "$dir" ] && [ ! -e "${aux:-$dir}" ]
 }
 
 odd_places() {
@@ -277,5 +317,6 @@ odd_places() {
 usage
 up_and_down
 nouns
+tls
 deaths
 odd_places

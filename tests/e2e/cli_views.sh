@@ -71,7 +71,7 @@ looks() {
     # shellcheck disable=SC2086
     "${all[@]}" get "$1" $2 --watch --every-ms 100 >"$tmp/watch" 2>&1 &
     pid=$!
-    until_ok 10 [ -s "$tmp/watch" ] && kill "$pid" || rc=1 # it is still there
+    until_ok [ -s "$tmp/watch" ] && kill "$pid" || rc=1 # it is still there
     wait "$pid" 2>/dev/null
     return "$rc"
 }
@@ -118,24 +118,24 @@ watches() {
     local pid
     "${sh[@]}" get jobs -w --every-ms 100 >"$tmp/w" 2>"$tmp/w.err" &
     pid=$!
-    ok "it begins with all there is" until_ok 10 grep -q HELD "$tmp/w"
+    ok "it begins with all there is" until_ok grep -q HELD "$tmp/w"
     ok "a change" "${sh[@]}" cancel 1
-    ok "is one line more" until_ok 10 has 2 '^1 ' "$tmp/w"
+    ok "is one line more" until_ok has 2 '^1 ' "$tmp/w"
     ok "and the others are not said again" has 1 '^2 ' "$tmp/w"
     tac "$tmp/w" | sed '/^JOB/q' | tac >"$tmp/w.last"
     ok "in line with a title, which comes again if it must" aligned "$tmp/w.last"
     ok "it survives a server that is away" comes_back_api
     ok "another change" "${sh[@]}" cancel 2
-    ok "is seen" until_ok 20 has 1 '^2 .*CANCELLED' "$tmp/w"
+    ok "is seen" until_ok has 1 '^2 .*CANCELLED' "$tmp/w"
     kill "$pid"
     wait "$pid" 2>/dev/null
     "${sh[@]}" get queues -w --every-ms 100 -o json >"$tmp/w" 2>"$tmp/w.err" &
     pid=$!
-    ok "as JSON: one document a line" until_ok 10 jq -e .name "$tmp/w"
+    ok "as JSON: one document a line" until_ok jq -e .name "$tmp/w"
     ok "a thing" "${sh[@]}" create queue passing
-    ok "comes" until_ok 10 grep -q passing "$tmp/w"
+    ok "comes" until_ok grep -q passing "$tmp/w"
     ok "and goes" "${sh[@]}" delete queue passing
-    ok "which is said" until_ok 10 grep -q "passing is gone" "$tmp/w.err"
+    ok "which is said" until_ok grep -q "passing is gone" "$tmp/w.err"
     kill "$pid"
     wait "$pid" 2>/dev/null
 }
@@ -144,7 +144,7 @@ comes_back_api() {
     local old
     old=$(awk '{print $1}' "$state/run/api.pid")
     kill -KILL "$old" || return 1
-    until_ok 30 shunt status
+    until_ok shunt status
 }
 
 # all that can be read, but what moves by itself
@@ -155,8 +155,8 @@ everything() {
         printf '== %s\n' "$noun"
         # shellcheck disable=SC2086
         "${all[@]}" get "$noun" $arg -o json | jq -S 'walk(if type == "object" then
-            del(.at, .seen_at, .last_used_at, .last_use_at, .waiting_gpus, .fair_gpus, .waiting,
-                .reason, .row_version, .usage_gpu_seconds, .usage_per_weight, .saturation)
+            del(.at, .seen_at, .heard_at, .last_used_at, .last_use_at, .waiting_gpus, .fair_gpus,
+                .waiting, .reason, .row_version, .usage_gpu_seconds, .usage_per_weight, .saturation)
             else . end)'
     done < <("$bin/shunt" --complete get '' | grep -v usage)
 }
@@ -261,7 +261,7 @@ zpty -w z "unsetopt zle_bracketed_paste; PS1=; autoload -Uz compinit; compinit -
 out=
 until [[ $out == *ready* ]]; do zpty -r z line; out+=$line; done
 zpty -n -w z "$2"$'"'\\t\\x18'"'
-end=$((SECONDS + 10)) out=
+end=$((SECONDS + 120)) out=
 until [[ $out == *"GOT:"*":END"* ]] || ((SECONDS > end)); do
     zpty -r -t z line && out+=$line || sleep 0.1
 done

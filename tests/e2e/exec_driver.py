@@ -19,6 +19,7 @@ PHASE = ["LOADING", "READY", "FAILED", "GONE"]
 JOB = ["STARTING", "RUNNING", "PREEMPTED", "COMPLETING", "DONE", "FAILED", "CANCELLED", "SUSPENDED"]
 FINAL = ("DONE", "FAILED", "CANCELLED", "SUSPENDED")
 SLAB = 64 << 20
+WAIT_S = 120  # for what takes a moment on an idle machine
 
 
 def write_st(path, tensors):
@@ -64,22 +65,22 @@ class Driver:
         return self
 
     def accept(self):
-        self.listener.settimeout(20)
+        self.listener.settimeout(WAIT_S)
         self.scheduler = wire.Conn(self.listener.accept()[0])
-        hello = self.scheduler.recv(10)
+        hello = self.scheduler.recv(WAIT_S)
         assert hello.type == "EXEC_HELLO", hello
         self.hello, self.synced = hello, None
         self.scheduler.send("WELCOME", epoch=self.epoch, name="s0")
-        self.wait(lambda: self.synced == hello.incarnation, 10, "EXEC_SYNCED")
+        self.wait(lambda: self.synced == hello.incarnation, WAIT_S, "EXEC_SYNCED")
 
     def connect_data(self):
         self.data = wire.connect(self.data_addr)
         self.data.send("DATA_HELLO", fds=() if self.tcp else (self.slab_fd,), api_id=77, name="a0",
                        slab_bytes=SLAB)
-        m = self.data.recv(10)
+        m = self.data.recv(WAIT_S)
         assert m and m.type == "DATA_READY", m
 
-    def stop(self, timeout=20):
+    def stop(self, timeout=WAIT_S):
         if self.proc and self.proc.poll() is None:
             self.proc.send_signal(signal.SIGTERM)
             try:
@@ -213,7 +214,7 @@ class Driver:
                             batch=batch * parts, n_parts=parts, budget_ns=int(budget_s * 1e9))
         return run_id, outs
 
-    def result(self, run, timeout=60):
+    def result(self, run, timeout=WAIT_S):
         run_id, outs = run
         self.wait(lambda: run_id in self.done and all(rid in self.results for rid, _ in outs), timeout,
                   "result")
@@ -242,13 +243,13 @@ class Driver:
                             resume_digest=done.digest if done else "", about="model net")
         return d
 
-    def wait_job(self, job, phases, timeout=120):
+    def wait_job(self, job, phases, timeout=WAIT_S):
         self.wait(lambda: job in self.jobs and self.jobs[job].phase in phases + FINAL, timeout,
                   "job state " + "/".join(phases))
         assert self.jobs[job].phase in phases, self.jobs[job]
         return self.jobs[job]
 
-    def wait_step(self, job, step, timeout=60):
+    def wait_step(self, job, step, timeout=WAIT_S):
         self.wait(lambda: job in self.jobs and
                   (self.jobs[job].step >= step or self.jobs[job].phase in FINAL), timeout,
                   "step %d" % step)

@@ -4,7 +4,7 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 bin=${SHUNT_BIN:-$root/build/bin}
-tmp=$(mktemp -d /tmp/shunt-e2e.XXXXXX)
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/shunt-e2e.XXXXXX")
 chmod 755 "$tmp" # PostgreSQL's user must be able to go through
 state=$tmp/state
 n_checks=0
@@ -46,10 +46,9 @@ exits() {
     sed 's/^/      | /' "$tmp/out" | tail -n 20
 }
 
-# until_ok SECONDS COMMAND...: tries again and again
+# until_ok COMMAND...: tries again and again, for two minutes: a limit for what never comes
 until_ok() {
-    local end=$((SECONDS + $1))
-    shift
+    local end=$((SECONDS + 120))
     until "$@" >"$tmp/out" 2>&1; do
         [ "$SECONDS" -lt "$end" ] || return 1
         sleep 0.1

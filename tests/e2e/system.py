@@ -9,6 +9,7 @@ import glob
 import http.client
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -57,9 +58,12 @@ class Reply:
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """Below those that the system gives to outgoing connections: nobody's takes it before its listener."""
+    while True:
+        port = random.randrange(15000, 32000)
+        with contextlib.suppress(OSError), socket.socket() as s:
+            s.bind(("127.0.0.1", port))
+            return port
 
 
 def until(what, fn, limit_s=WAIT_S, every_s=0.05):
@@ -200,7 +204,7 @@ class System:
                 c.close()
         return self.described
 
-    def talk(self, data, then_close=False, timeout=20):
+    def talk(self, data, then_close=False, timeout=WAIT_S):
         """Bytes as they are; the reply's first line and the rest, or "" where the server just closes."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as c:
             c.sendall(data)
@@ -279,7 +283,7 @@ class System:
 
     def metrics(self, process):
         """{series: value} of a process."""
-        c = http.client.HTTPConnection("127.0.0.1", self.metrics_ports[process], timeout=20)
+        c = http.client.HTTPConnection("127.0.0.1", self.metrics_ports[process], timeout=WAIT_S)
         try:
             c.request("GET", "/metrics")
             text = c.getresponse().read().decode()

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import unittest
 
-from exec_driver import BIN
+from exec_driver import BIN, WAIT_S
 from test_executor import TRAIN, Case, spec
 
 LABEL = 'shunt_%s{executor="e0"%s}'
@@ -31,8 +31,8 @@ class Ablations(Case):
         return d
 
     def steps(self, d, n):
-        d.wait_job(1, ("RUNNING",), 60)
-        d.wait_step(1, d.jobs[1].step + n, 60)
+        d.wait_job(1, ("RUNNING",))
+        d.wait_step(1, d.jobs[1].step + n)
         self.assertIn(d.jobs[1].phase, ("RUNNING", "PREEMPTED"), d.jobs[1])
 
     def check(self, d, runs=3):
@@ -100,14 +100,14 @@ class Ablations(Case):
         for i in range(2 * len(names)):
             self.check(d, 2)
             d.proc.send_signal(signal.SIGHUP)
-            d.wait(lambda: len(self.events(d, "ablation.step")) == i + 1, 5, "step")
+            d.wait(lambda: len(self.events(d, "ablation.step")) == i + 1, WAIT_S, "step")
         want = [n if n != "one-group" else "none" for n in names[1:] + names[:1]]
         self.assertEqual([e["now"] for e in self.events(d, "ablation.step")], 2 * want)
 
     def test_an_unknown_name_is_refused(self):
         r = subprocess.run([os.path.join(BIN, "shunt-executor"), "--metrics-addr=",
                             "--debug-ablation=none,warp"],
-                           stderr=subprocess.PIPE, text=True, timeout=20)
+                           stderr=subprocess.PIPE, text=True, timeout=WAIT_S)
         self.assertEqual(r.returncode, 1)
         self.assertIn('debug-ablation "warp" is unknown', r.stderr.replace("\\", ""))
 

@@ -218,7 +218,7 @@ class BadInput(Story):
         self.assertEqual(v["reason_code"], "TOOBIG", v)
         self.assertRegex(v["reason"], r"\d+ MiB for a batch of 8, the pool has 256 MiB; lower max_batch")
         r = self.s.infer(self.key, "wide", [])
-        self.refused(r, 503, "UNAVAILABLE", "not ready: FAILED: .+")
+        self.refused(r, 409, "CONFLICT", "has failed: .+")
 
     def test_every_unsupported_node_is_listed(self):
         nodes = [onnx.node("Einsum", ["x"], ["a"], name="first", equation="ij->ji"),
@@ -311,7 +311,7 @@ class BadInput(Story):
         self.bad_infer(400, "INVALID", '"colour" is not a known field', self.good, colour=1)
         self.bad_infer(400, "INVALID", "id", self.good, id=7)
         self.bad_infer(400, "INVALID", "timeout", self.good, parameters={"timeout": "soon"})
-        self.bad_infer(422, "UNSUPPORTED", "shared memory", self.changed(
+        self.bad_infer(400, "INVALID", "shared_memory_byte_size", self.changed(
             0, parameters={"shared_memory_region": "r"}))
 
     def binary(self, sizes=(16, 16), raw=None, length=None, **fields):
@@ -426,6 +426,23 @@ class BadInput(Story):
                 self.refused(self.s.call(method, path, body, self.key), 400, "INVALID", "colour")
 
     # ------------------------------------------------------------ keys and tenants
+    def test_all_that_is_wrong_in_a_body_is_named(self):
+        def wrong(path, body):
+            r = self.s.call("POST", path, body, self.key)
+            self.assertEqual((r.status, r.code), (400, "INVALID"), r)
+            self.assertEqual(r.json["errors"][0]["detail"], r.json["detail"])
+            return [e["pointer"] for e in r.json["errors"]]
+        self.assertEqual(wrong("/api/v1/jobs", {"extra": 1, "priority": 5000, "queue": "No Queue"}),
+                         ["/extra", "/kind", "/model", "/dataset", "/priority", "/spec", "/queue"])
+        job = {"kind": "training", "model": ".", "dataset": "d",
+               "spec": {"batch": 0, "loss": "x", "optimizer": {"name": "sdg", "lr": -1, "speed": 2}}}
+        below = ["/model", "/spec/batch", "/spec/loss", "/spec/optimizer/speed", "/spec/optimizer/lr",
+                 "/spec/optimizer/name"]
+        self.assertEqual(wrong("/api/v1/jobs", job), below)
+        self.assertEqual(wrong("/api/v1/job-arrays", {"count": 2, "job": job}), ["/job" + p for p in below])
+        many = {"f%d" % i: 1 for i in range(40)}
+        self.assertEqual(len(wrong("/api/v1/models", many)), 16)
+
     def test_keys(self):
         r = self.s.infer(None, "two", self.good)
         self.refused(r, 401, "UNAUTHENTICATED", "API key|Authorization")

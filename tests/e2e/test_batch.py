@@ -19,7 +19,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from exec_driver import FINAL, read_st, write_st  # noqa: E402
+from exec_driver import FINAL, WAIT_S, read_st, write_st  # noqa: E402
 import test_executor  # noqa: E402
 from test_executor import TEST, TRAIN, spec  # noqa: E402
 
@@ -131,7 +131,7 @@ class Batch(test_executor.Case):
         d = self.ready()
         slow = {"batch": 1, "checkpoint_interval_ms": 20}
         folder = d.start_batch(5, 1, d.meta, self.big, slow)
-        d.wait(lambda: len(d.checkpoints) >= 3, 20, "checkpoints")
+        d.wait(lambda: len(d.checkpoints) >= 3, WAIT_S, "checkpoints")
         d.proc.kill()
         d.proc.wait()
         c = d.checkpoints[-1]
@@ -158,7 +158,7 @@ class Batch(test_executor.Case):
         d = self.ready()
         one = {"batch": 1}
         folder = d.start_batch(5, 1, d.meta, self.big, {"checkpoint_interval_ms": 20, **one})
-        d.wait(lambda: len(d.checkpoints) >= 3, 20, "checkpoints")
+        d.wait(lambda: len(d.checkpoints) >= 3, WAIT_S, "checkpoints")
         d.scheduler.send("JOB_STOP", epoch=1, job=5, attempt=1, how=1)
         d.wait_job(5, ("SUSPENDED",))
         c = d.checkpoints[-1]
@@ -201,14 +201,14 @@ class Batch(test_executor.Case):
         d.wait_step(5, c.step + 20)
         self.assertEqual(len(parts(folder)), 1)
         d.scheduler.send("JOB_STOP", epoch=1, job=5, attempt=1, how=0)
-        d.wait_job(5, ("CANCELLED",), 10)
+        d.wait_job(5, ("CANCELLED",))
         self.assertEqual(os.listdir(folder), [])
         d.start_job(6, train, TRAIN, spec(epochs=1000))
         d.wait_step(6, 5)
         d.start_batch(7, 1, d.meta, self.big)
         self.assertEqual(d.wait_job(7, FINAL).rc, CONFLICT)
         d.scheduler.send("JOB_STOP", epoch=1, job=6, attempt=1, how=0)
-        d.wait_job(6, ("CANCELLED",), 10)
+        d.wait_job(6, ("CANCELLED",))
         d.start_batch(7, 1, d.meta, self.big, slow)
         d.wait_step(7, 20)
         d.scheduler.sock.close()  # a new scheduler hears of it and of those that ended
@@ -236,7 +236,7 @@ class Batch(test_executor.Case):
             step = d.jobs[5].step
             d.scheduler.send("JOB_SAVE", epoch=1, job=5, attempt=7, asked=9)  # another start's
             d.scheduler.send("JOB_SAVE", epoch=1, job=5, attempt=1, asked=asked)
-            d.wait(lambda: len(d.saved) == asked, 20, "JOB_SAVED")
+            d.wait(lambda: len(d.saved) == asked, WAIT_S, "JOB_SAVED")
             m, c = d.saved[-1], d.checkpoints[-1]
             self.assertEqual((m.job, m.attempt, m.asked, m.rc, m.step), (5, 1, asked, 0, c.step))
             self.assertEqual(len(d.checkpoints), asked)
@@ -273,7 +273,7 @@ class Batch(test_executor.Case):
         d.load(1, pk)
         d.wait_step(5, 1)
         d.scheduler.send("MODEL_UNLOAD", epoch=1, version_id=1)
-        d.wait(lambda: d.states[1].phase == "GONE", 20, "GONE")
+        d.wait(lambda: d.states[1].phase == "GONE", WAIT_S, "GONE")
         del d.states[1]
         d.load(1, pk)
         self.done(d, 5, folder)

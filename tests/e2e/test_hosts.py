@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """An executor that does not share the state folder: what it needs comes from the API by digest, what
-its jobs leave goes there. It runs in a mount namespace where the folders of the API are empty.
+its jobs leave goes there. It runs in a mount namespace where the folders of the API are empty. It
+speaks to the scheduler and the API over TCP, at an address of this host that is not loopback where
+there is one, so all processes have one key.
 
 Without it: an executor on another host could find no model and no dataset, or take half of one or a
 damaged one for whole; a job whose host is gone could begin anew; its folder could grow without end;
-and somebody with another key, or an executor that has lost its job, could write to a job's folder.
+somebody with another key, or an executor that has lost its job, could write to a job's folder; and
+whoever reaches a port could pose as an executor.
 
 Usage: test_hosts.py [-v] [name ...]
 """
@@ -13,16 +16,20 @@ import contextlib
 import hashlib
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import onnx_bytes as onnx  # noqa: E402
+import wire  # noqa: E402
 from system import BIN, DIGITS, Story, System, free_port, st_bytes, until, zoo  # noqa: E402
 
 TRAIN, TEST = (open(os.path.join(DIGITS, n + ".safetensors"), "rb").read() for n in ("train", "test"))
@@ -35,6 +42,16 @@ def alone():
                           stderr=subprocess.DEVNULL).returncode == 0:
             return words
     return None
+
+
+def own_address():
+    """One that other hosts would use; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        try:
+            s.connect(("192.0.2.1", 9))
+            return s.getsockname()[0]
+        except OSError:
+            return "127.0.0.1"
 
 
 class Line:
@@ -90,8 +107,14 @@ class Hosts(Story):
         cls.alone = alone()
         if cls.alone is None:
             raise unittest.SkipTest("mounts of its own need root or user namespaces")
-        cls.s = s = System("--workers=2", GRACE_MS="300")
+        folder = tempfile.mkdtemp(prefix="shunt-e2e.")
+        cls.addClassCleanup(shutil.rmtree, folder)
+        cls.link_key, cls.link_file = secrets.token_hex(32), os.path.join(folder, "link.key")
+        cls.write_link_keys(cls.link_key)
+        cls.s = s = System("--workers=2", GRACE_MS="300", LINK_KEY_FILE=cls.link_file)
         cls.addClassCleanup(s.stop)
+        cls.address = own_address()
+        cls.open_scheduler()
         cls.key = s.tenant("anna")
         cls.executor_key = open(os.path.join(s.state, "executor.key")).read().strip()
         s.push(cls.key, "line", onnx.linear(64, 10), max_batch=4)
@@ -99,6 +122,43 @@ class Hosts(Story):
         s.push_data(cls.key, "train", TRAIN)
         s.push_data(cls.key, "test", TEST)
         cls.n = 0
+
+    @classmethod
+    def write_link_keys(cls, *keys):
+        """In one step, as an operator would."""
+        with open(cls.link_file + ".new", "w", opener=lambda p, f: os.open(p, f, 0o600)) as f:
+            f.write("".join(k + "\n" for k in keys))
+        os.rename(cls.link_file + ".new", cls.link_file)
+
+    @classmethod
+    def daemon_env(cls):
+        with open("/proc/%d/environ" % cls.s.pid("api"), "rb") as f:
+            return dict(e.decode().split("=", 1) for e in f.read().split(b"\0") if b"=" in e)
+
+    @classmethod
+    def open_scheduler(cls):
+        """`shunt up` is for one host: a scheduler that other hosts reach takes the lead from its own."""
+        s, port, metrics = cls.s, free_port(), free_port()
+        unix = "unix:%s/run/scheduler.sock" % s.state
+        cls.scheduler = "tcp:%s:%d" % (cls.address, port)
+        s.metrics_ports["open"] = metrics
+        with s.held():
+            s.kill("scheduler", signal.SIGTERM)
+            with open(os.path.join(s.state, "log", "scheduler-open.log"), "wb") as log:
+                p = subprocess.Popen(
+                    [os.path.join(BIN, "shunt-scheduler"), "--name=open", "--grace-ms=300",
+                     "--listen=%s,tcp:%s:%d" % (unix, "0.0.0.0", port), "--metrics-addr=127.0.0.1:%d" % metrics],
+                    stderr=log, env=cls.daemon_env())
+            cls.addClassCleanup(p.wait, 30)
+            cls.addClassCleanup(p.terminate)
+            until("it leads", lambda: cls.counted("open", "shunt_leader"))
+
+    @classmethod
+    def counted(cls, process, series):
+        try:
+            return cls.s.metrics(process).get(series, 0)
+        except OSError:
+            return 0
 
     def setUp(self):
         self.remote, self.slow = None, ""
@@ -111,23 +171,25 @@ class Hosts(Story):
         self.s.failed or shutil.rmtree(self.home, ignore_errors=True)
 
     # ------------------------------------------------------------ the other host
-    def start(self, *options, api=None, key=None):
+    def start(self, *options, api=None, key=None, up=True, programs=BIN):
         os.makedirs(self.home, exist_ok=True)
         key_file = os.path.join(self.home, "key")
+        self.data_port = free_port()
         with open(key_file, "w") as f:
             f.write(key or self.executor_key)
         hide = self.slow + "".join("mount -t tmpfs none '%s/%s' && " % (self.s.state, d) for d in ("blobs", "jobs"))
         self.log = os.path.join(self.home, "log")
-        command = [os.path.join(BIN, "shunt-executor"), "--name=far", "--state-dir=" + self.home,
+        command = [os.path.join(programs, "shunt-executor"), "--name=far", "--state-dir=" + self.home,
                    "--api=" + (api or "http://127.0.0.1:%d" % self.s.port), "--api-key-file=" + key_file,
-                   "--scheduler=unix:%s/run/scheduler.sock" % self.s.state, "--workers=2",
-                   "--data-addr=tcp:127.0.0.1:%d" % free_port(), "--pool-bytes=256M", "--threads=1",
+                   "--scheduler=" + self.scheduler, "--link-key-file=" + self.link_file, "--workers=2",
+                   "--data-addr=tcp:%s:%d" % (self.address, self.data_port), "--pool-bytes=256M", "--threads=1",
                    "--metrics-addr=127.0.0.1:%d" % self.s.metrics_ports.setdefault("far", free_port()),
                    "--checkpoint-interval-ms=100", "--api-retry-s=3", *options]
         with open(self.log, "ab") as log:
             self.remote = subprocess.Popen([*self.alone, "sh", "-c", hide + 'exec "$@"', "sh", *command],
-                                           stderr=log, env=self.s.env)
-        until("the other executor is there", lambda: self.executor("far").get("state") == "UP")
+                                           stderr=log, env={**self.s.env, "PATH": BIN + ":" + os.environ["PATH"]})
+        if up:
+            until("the other executor is there", lambda: self.executor("far").get("state") == "UP")
 
     def end(self, sig=signal.SIGTERM):
         self.remote.send_signal(sig)
@@ -292,20 +354,36 @@ class Hosts(Story):
         self.assertEqual(self.said("blob.failed"), [])
         self.assertEqual(len(self.said("blob.here", digest)), 0)  # not fetched again
 
+    def test_a_stop_does_not_wait_for_an_import(self):
+        """With a shunt-import that never ends beside the executor."""
+        programs = os.path.join(self.home, "programs", "bin")
+        os.makedirs(programs)
+        os.symlink(os.path.realpath(os.path.join(BIN, "..", "lib")), os.path.join(self.home, "programs", "lib"))
+        shutil.copy(os.path.join(BIN, "shunt-executor"), programs)
+        child = os.path.join(self.home, "import.pid")
+        with open(os.path.join(programs, "shunt-import"), "w") as f:
+            f.write("#!/bin/sh\necho $$ >'%s'\nexec sleep 600\n" % child)
+        os.chmod(f.name, 0o755)
+        self.start(programs=programs)
+        until("it imports", lambda: os.path.exists(child) and open(child).read())
+        self.remote.terminate()
+        self.assertEqual(self.remote.wait(10), 0)
+        self.remote = None
+        with self.assertRaises(ProcessLookupError):
+            os.kill(int(open(child).read()), 0)
+
     def test_over_tls(self):
         """A second API of the same system, whose certificate nobody but us has signed."""
         cert, pem = (os.path.join(self.s.dir, n) for n in ("cert.pem", "key.pem"))
         subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
                         "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-out", cert,
                         "-keyout", pem], check=True, stderr=subprocess.DEVNULL)
-        with open("/proc/%d/environ" % self.s.pid("api"), "rb") as f:
-            env = dict(e.decode().split("=", 1) for e in f.read().split(b"\0") if b"=" in e)
         log = os.path.join(self.s.dir, "tls.log")
         with open(log, "wb") as out:
             api = subprocess.Popen(
                 [os.path.join(BIN, "shunt-api"), "--name=tls", "--listen=127.0.0.1:0", "--metrics-addr=",
                  "--state-dir=" + self.s.state, "--scheduler=unix:%s/run/scheduler.sock" % self.s.state,
-                 "--tls-cert=" + cert, "--tls-key=" + pem], stderr=out, env=env)
+                 "--tls-cert=" + cert, "--tls-key=" + pem], stderr=out, env=self.daemon_env())
         try:
             port = until("it listens", lambda: re.findall(r"ev=api.ready .*port=(\d+)", open(log).read()))[0]
             self.start(api="https://localhost:" + port)
@@ -316,6 +394,66 @@ class Hosts(Story):
         finally:
             api.terminate()
             api.wait(60)
+
+    def refused(self, side, reason, process="open"):
+        return self.counted(process, 'shunt_link_handshakes_total{side="%s",result="%s"}' % (side, reason))
+
+    def answers(self, x):
+        return until("it answers", lambda: (lambda r: r.status == 200 and r)(self.s.infer(self.key, "line", x)))
+
+    def test_strangers_are_not_heard(self):
+        """Neither at the scheduler's port nor at the executor's; nor does ours speak to them."""
+        self.start()
+        self.ready("line")
+        ports = {"open": int(self.scheduler.rsplit(":", 1)[1]), "far": self.data_port}
+        for process, port in ports.items():
+            before = self.refused("server", "plaintext", process)
+            first = {"open": ("EXEC_HELLO", {"executor": "evil"}), "far": ("DATA_HELLO", {"api_id": 7, "name": "evil"})}
+            number, fields = wire.BY_NAME[first[process][0]]
+            values = {f: "" if kind == "str" else 0 if kind in wire.FORMAT else b"" for kind, f in fields}
+            payload = wire.encode(first[process][0], **{**values, **first[process][1]})[1]
+            with socket.create_connection((self.address, port), timeout=20) as c:
+                c.sendall(struct.pack("<IBBH", len(payload), wire.VERSION, 0, number) + payload)
+                with contextlib.suppress(ConnectionError):
+                    while c.recv(4096):
+                        pass  # what it says is no frame: an alert
+            until("it is counted", lambda: self.refused("server", "plaintext", process) == before + 1)  # noqa: B023
+        self.assertEqual(self.executor("evil"), {})
+        self.assertTrue(self.said("link.refused", "reason=plaintext"))
+        self.end()
+        # Another key: neither side takes the other, and each says so.
+        other = os.path.join(self.home, "other.key")
+        with open(other, "w", opener=lambda p, f: os.open(p, f, 0o600)) as f:
+            f.write(secrets.token_hex(32))
+        self.start("--link-key-file=" + other, up=False)
+        until("it hears that it is refused", lambda: self.said("link.refused", "side=client"))
+        until("the scheduler counts it", lambda: self.refused("server", "wrong_key"))
+        self.assertNotEqual(self.executor("far").get("state"), "UP")
+        self.remote.terminate()
+        self.remote.wait(30)
+        # No key: it does not start where others would reach it.
+        if self.address != "127.0.0.1":
+            self.start("--link-key-file=", up=False)
+            self.assertNotEqual(self.remote.wait(30), 0)
+            self.assertTrue(self.said("executor.fail", "--link-key-file"))
+        self.remote = None
+
+    def test_the_key_is_replaced_while_all_runs(self):
+        x = [{"name": "x", "shape": [1, 64], "datatype": "FP32", "data": [i / 64 for i in range(64)]}]
+        new = secrets.token_hex(32)
+        refused = self.refused("server", "wrong_key")
+        self.start()
+        self.ready("line")
+        with self.without_the_near_one():
+            self.answers(x)
+            for keys in ((self.link_key, new), (new, self.link_key), (new,)):
+                self.write_link_keys(*keys)
+                self.assertEqual(self.s.infer(self.key, "line", x).status, 200)
+            self.end(signal.SIGKILL)
+            self.start()  # with the new one alone
+            self.answers(x)
+        Hosts.link_key = new
+        self.assertEqual(self.refused("server", "wrong_key"), refused)
 
     def test_what_it_keeps_is_bounded(self):
         self.start("--blob-cache-bytes=3M")

@@ -9,6 +9,7 @@ Usage: test_memory.py [-v] [name ...]
 """
 import os
 import sys
+import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -49,6 +50,15 @@ class Memory(Story):
             for n in "bcd":
                 self.infer(self.berta, n)
 
+    def starts(self, key, job):
+        return sum(e["to"] == "STARTING" for e in self.s.job(key, job, "/events").json["items"])
+
+    def refused_for_good(self, key, model, code):
+        """Nothing in it may make a client ask again by itself."""
+        r = self.s.infer(key, model, X)
+        self.assertEqual((r.status, r.code, r.json["reason_code"]), (409, "CONFLICT", code), r)
+        self.assertNotIn("retry-after", {k.lower() for k in r.headers})
+
     def test_what_is_kept_for_one_is_not_taken_by_another(self):
         whole = self.s.call("GET", "/api/v1/models/a/versions/1", key=self.anna).json["image_bytes"]
         self.assertGreater(whole, 8 * MIB - 1)
@@ -81,8 +91,14 @@ class Memory(Story):
         r = self.s.submit(key, model="large", dataset="data", max_attempts=9, spec={"epochs": 1})
         self.assertEqual(r.status, 201, r)
         job = r.json["id"]
-        until("it was tried", lambda: self.s.job(key, job).json["reason"] == "BackoffUntil")
-        self.assertIn("gpu_memory_max_bytes", str(self.s.job(key, job, "/explain").json))
+        until("it was tried", lambda: self.s.job(key, job).json["reason"] == "GpuMemory")
+        time.sleep(2.5)  # long enough for two more attempts
+        j = self.s.job(key, job).json
+        self.assertEqual((j["state"], j["reason"], j["attempt"]), ("QUEUED", "GpuMemory", 1), j)
+        self.assertRegex(j["error"], r"needs \d+ MiB .* may have 12 MiB.*gpu_memory_max_bytes")
+        self.assertEqual(self.starts(key, job), 1)
+        text = self.s.job(key, job, "/explain").json["text"]
+        self.assertRegex(text, r"needs \d+ MiB .* may have 12 MiB.*gpu_memory_max_bytes")
         self.quota("carla", gpu_memory_max_bytes=32 * MIB)
         self.assertEqual(self.s.wait_job(key, job)["state"], "SUCCEEDED")
         self.quota("carla", gpu_memory_max_bytes=6 * MIB)
@@ -92,12 +108,41 @@ class Memory(Story):
         def failed():
             v = self.s.call("GET", at, key=key).json
             return v["state"] == "FAILED" and v
-        v = until("it is refused", failed, 20)
+        v = until("it is refused", failed)
         self.assertEqual(v["reason_code"], "QUOTA", v)
         self.assertIn("gpu_memory_max_bytes", v["reason"])
+        self.refused_for_good(key, "larger", "QUOTA")
         self.quota("carla")
         self.assertEqual(self.s.call("POST", at + "/load", {}, key).status, 202)
         until("it is served", lambda: self.s.call("GET", at, key=key).json["state"] == "READY")
+
+    def test_a_quota_that_shrinks_below_what_is_served(self):
+        key = self.s.tenant("dora")
+        self.s.push(key, "small", self.net, max_batch=1)
+        self.infer(key, "small")
+        self.quota("dora", gpu_memory_max_bytes=4 * MIB)
+        self.press()  # what it holds goes
+        until("it is refused", lambda: self.s.infer(key, "small", X).status == 409)
+        self.refused_for_good(key, "small", "QUOTA")
+        self.quota("dora")
+        self.infer(key, "small")
+
+    def test_what_no_device_holds_fails_at_once(self):
+        key = self.s.tenant("emil")
+        self.s.push(key, "wide", onnx.linear(FEATURES, 3072), max_batch=1)  # its training does not fit
+        self.s.push_data(key, "data", st_bytes({
+            "x": ("F32", [64, FEATURES], bytes(64 * 4 * FEATURES)), "label": ("I64", [64], bytes(512))}))
+        r = self.s.submit(key, model="wide", dataset="data", max_attempts=9, spec={
+            "epochs": 1, "optimizer": {"name": "adam", "lr": 0.1}})
+        self.assertEqual(r.status, 201, r)
+        j = self.s.wait_job(key, r.json["id"])
+        self.assertEqual((j["state"], j["reason"], j["attempt"]), ("FAILED", "TOOBIG", 1), j)
+        self.assertRegex(j["error"], r"needs \d+ MiB .* pool has 32 MiB; lower")
+        self.assertEqual(self.starts(key, r.json["id"]), 1)
+        self.s.push(key, "wider", onnx.linear(FEATURES, 9000), ready=False, max_batch=1)
+        until("it is refused", lambda: self.s.call(
+            "GET", "/api/v1/models/wider/versions/1", key=key).json["state"] == "FAILED", 20)
+        self.refused_for_good(key, "wider", "TOOBIG")
 
 
 if __name__ == "__main__":

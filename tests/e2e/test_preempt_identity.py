@@ -187,8 +187,10 @@ class Storm:
         return used[-1][1] if clear else 0
 
     def find_training_worker(self):
-        return until("one worker computes", lambda: self.state()["state"] in FINAL
-                     or self.training_worker(), 60, 0.01)
+        def found():
+            assert self.state()["state"] not in FINAL, "it ended before it was disturbed"
+            return self.training_worker()
+        return until("one worker computes", found, every_s=0.01)
 
     def kill_worker(self):
         pid = self.find_training_worker()
@@ -196,7 +198,7 @@ class Storm:
         os.kill(pid, signal.SIGKILL)
         self.kills += 1
         until("the job goes back to a checkpoint", lambda: len(self.lab.executor_log("job.rewind"))
-              >= self.rewinds + self.kills, 30)
+              >= self.rewinds + self.kills)
 
     def kill_paused_worker(self):
         """It dies while a request has the device: what it held may be in the middle of an update."""
@@ -216,7 +218,7 @@ class Storm:
         workers = s.workers()
         old = s.kill("executor-cpu0")
         s.wait_new("executor-cpu0", old)
-        until("the workers of a dead executor end", lambda: not any(map(cpu_ns, workers)), 20)
+        until("the workers of a dead executor end", lambda: not any(map(cpu_ns, workers)))
         until("the job runs again", lambda: self.state()["state"] in FINAL + ("RUNNING",))
         for model in self.lab.inputs:
             until(model + " is loaded again", lambda m=model: self.is_served(m))

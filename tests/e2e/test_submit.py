@@ -181,7 +181,7 @@ class Submit(Story):
             if states == {"SUCCEEDED": 6}:
                 break
             self.assertLess(time.monotonic(), end, states)
-        self.assertEqual(most, 2)
+        self.assertLessEqual(most, 2)
         losses = {j["loss"] for j in self.jobs(a["id"])}
         self.assertEqual(len(losses), 6, "each has a seed of its own")
 

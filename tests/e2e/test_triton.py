@@ -311,7 +311,7 @@ class Triton(Story):
                      headers=self.auth)
         x = triton.InferInput("x", [1, 1, 8, 8], "FP32")
         x.set_shared_memory("in", 256)
-        self.refused('no shared memory region "in"', 404, self.infer, "digits", [x])
+        self.refused("client-shm", 422, self.infer, "digits", [x])
 
 
 class SharedMemory(Story):

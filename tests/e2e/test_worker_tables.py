@@ -17,7 +17,7 @@ import struct
 import unittest
 
 import onnx_bytes as ob
-from exec_driver import Driver
+from exec_driver import WAIT_S, Driver
 from test_executor import floats
 
 FEATURES, CLASSES, WIDE = 64, 1 << 16, 1 << 20  # 16 MiB of weights; WIDE: floats a sample
@@ -66,7 +66,7 @@ class Tables(unittest.TestCase):
 
     def kill(self, d, pid):
         os.kill(pid, signal.SIGKILL)
-        d.wait(lambda: pid not in d.worker_pids(), 10, "death")
+        d.wait(lambda: pid not in d.worker_pids(), WAIT_S, "death")
 
     def send(self, d):
         return d.run(1, [struct.pack("<64f", *range(64))], [4 * CLASSES], 1)
@@ -87,7 +87,7 @@ class Tables(unittest.TestCase):
         self.replace(d, wide=True)
         first, second = d.worker_pids()
         self.kill(d, first)
-        d.wait(lambda: len(d.worker_pids()) == 2 and self.log(d).count("ev=worker.ready") == 3, 30, "worker")
+        d.wait(lambda: len(d.worker_pids()) == 2 and self.log(d).count("ev=worker.ready") == 3, WAIT_S, "worker")
         d.rest(1)
         self.kill(d, second)
         self.assertEqual(self.answer(d, self.send(d)), want)
@@ -95,14 +95,16 @@ class Tables(unittest.TestCase):
         self.assertGreaterEqual(large - small, 4 * WIDE)
 
     def test_a_run_that_has_its_memory_takes_more_when_only_such_a_worker_is_left(self):
-        d = self.driver("--pool-bytes=128M", "--workers=2", "--copy-gb-per-s=0.02", "--debug-cold")
+        d = self.driver("--pool-bytes=128M", "--workers=2", "--debug-cold")
         want = self.answer(d, self.send(d))
         self.replace(d, wide=True)
         running, idle = d.worker_pids()
+        for pid in (running, idle):  # it does not end before it is killed
+            os.kill(pid, signal.SIGSTOP)
         run = self.send(d)
-        d.wait(lambda: len(self.sent(d)) == 2, 10, "run")
+        d.wait(lambda: len(self.sent(d)) == 2, WAIT_S, "run")
         self.kill(d, idle)
-        self.kill(d, running)  # while it waits for the copies
+        self.kill(d, running)
         self.assertEqual(self.answer(d, run), want)
         (_, small), (_, same), (_, large) = self.sent(d)
         self.assertEqual(small, same)
@@ -114,7 +116,7 @@ class Tables(unittest.TestCase):
         want = self.answer(d, self.send(d))
         self.replace(d, **kw)
         self.kill(d, d.worker_pids()[0])
-        d.wait(lambda: why in self.log(d), 30, "refusal")
+        d.wait(lambda: why in self.log(d), WAIT_S, "refusal")
         n = len(self.sent(d))
         for _ in range(3):
             self.assertEqual(self.answer(d, self.send(d)), want)

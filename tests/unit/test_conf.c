@@ -129,7 +129,7 @@ static void a_refusal_names_option_value_source_and_range(void **state)
                         "60000, not \"5\""},
         {"--tick-ms=1s", "not \"1s\""},
         {"--tick-ms=", "not \"\""},
-        {"--cache=1X", "suffixes K, M, G, T"},
+        {"--cache=1X", "such as 1048576, 512M"},
         {"--cache=K", "not \"K\""},
         {"--cache=-1", "not \"-1\""},
         {"--cache=99999999999T", "not \"99999999999T\""},

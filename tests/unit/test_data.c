@@ -23,7 +23,7 @@
 #define SEED 5
 #define ARENA ((size_t)24 << 20)
 #define WS_BYTES ((size_t)5 << 20) /* of the program, and then some: not aligned */
-#define WAIT_NS INT64_C(10000000000)
+#define WAIT_NS INT64_C(120000000000)
 #define MAX_LATE 16
 
 struct program {

@@ -163,7 +163,7 @@ static void turn(struct rig *r, int n)
 
 static void turn_until(struct rig *r, int n_runs, int n_ends)
 {
-    int64_t end = sh_clock_ns() + 10000000000;
+    int64_t end = sh_clock_ns() + 120000000000;
 
     while (r->n_runs < n_runs || r->n_ends < n_ends) {
         assert_true(sh_clock_ns() < end);

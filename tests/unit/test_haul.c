@@ -91,7 +91,7 @@ static void begin(struct world *w, struct transfer *f, haul_work_fn *work)
 /* Turns of the loop until *flag, at most 20 s. */
 static void wait_for(struct world *w, const bool *flag)
 {
-    int64_t end = sh_clock_ns() + INT64_C(20000000000);
+    int64_t end = sh_clock_ns() + INT64_C(120000000000);
 
     while (!*flag && sh_clock_ns() < end)
         assert_ok(sh_loop_once(w->x.loop, 20000000, NULL));

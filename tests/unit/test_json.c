@@ -85,6 +85,44 @@ static void each_refusal_names_the_path_and_the_range(void **state)
     refuse("[]", (struct sh_json_field){"a", SH_JSON_INT, NULL}, "\"job\" must be an object");
 }
 
+/* One failure in err, all of them among the faults; what is right is stored. */
+static void all_that_is_wrong_is_listed(void **state)
+{
+    json_t *j = parse("{\"lr\":11,\"a/b.~\":1,\"n\":2}"), *want;
+    double lr = 0.5;
+    int64_t n = 0, m = 0;
+    struct sh_json_field f[] = {
+        {"lr", SH_JSON_F64, &lr, .max = 10},
+        {"m", SH_JSON_INT, &m, .required = true, .min = 1, .max = 3},
+        {"n", SH_JSON_INT, &n, .required = true},
+    };
+    struct sh_faults faults = {.below = "/job"};
+    struct sh_err err = {.faults = &faults};
+    (void)state;
+
+    assert_int_equal(sh_json_read(j, "spec.optimizer", f, 3, &err), SH_E_INVALID);
+    assert_int_equal(n, 2);
+    assert_true(lr == 0.5);
+    want = parse("[{\"pointer\":\"/job/spec/optimizer/a~1b.~0\",\"detail\":\"\\\"spec.optimizer.a/"
+                 "b.~\\\" is not "
+                 "a known field; known here: lr, m, n\"},"
+                 "{\"pointer\":\"/job/spec/optimizer/lr\",\"detail\":\"\\\"spec.optimizer.lr\\\" "
+                 "must be a number "
+                 "from 0 to 10\"},"
+                 "{\"pointer\":\"/job/spec/optimizer/m\",\"detail\":\"\\\"spec.optimizer.m\\\" is "
+                 "missing: a "
+                 "whole number from 1 to 3\"}]");
+    assert_true(json_equal(faults.list, want));
+    assert_string_equal(
+        err.msg, json_string_value(json_object_get(json_array_get(faults.list, 0), "detail")));
+    for (int i = 0; i < 20; i++)
+        sh_json_fail(&err, "x", "\"x\" is wrong %d times", i);
+    assert_int_equal(json_array_size(faults.list), SH_FAULTS_MAX);
+    json_decref(faults.list);
+    json_decref(want);
+    json_decref(j);
+}
+
 static void lengths_count_characters_and_2_0_is_a_whole_number(void **state)
 {
     json_t *j = parse("{\"s\":\"\u00e4\u20ac\U0001f600\",\"n\":-2.0}"); /* 2, 3 and 4 bytes */
@@ -220,6 +258,7 @@ int main(void)
         cmocka_unit_test(a_string_without_a_limit_has_at_most_4096_bytes),
         cmocka_unit_test(a_wrong_text_is_refused_with_its_place),
         cmocka_unit_test(depth_and_size_are_limited),
+        cmocka_unit_test(all_that_is_wrong_is_listed),
         cmocka_unit_test(dump_is_compact_and_sorted),
         cmocka_unit_test(a_file_is_loaded_or_the_reason_is_told),
     };

@@ -149,6 +149,47 @@ static void constant_time_comparison_sees_each_byte(void **state)
     assert_true(sh_mem_equal_ct(a, b, 0));
 }
 
+static void sizes_are_read_in_the_units_they_are_printed_in(void **state)
+{
+    static const struct {
+        const char *text;
+        int64_t bytes;
+    } GOOD[] = {
+        {"0", 0},
+        {"1048576", 1 << 20},
+        {"512M", INT64_C(512) << 20},
+        {"8Gi", INT64_C(8) << 30},
+        {"8GiB", INT64_C(8) << 30},
+        {"1.5 GiB", INT64_C(3) << 29},
+        {"1.5g", INT64_C(3) << 29},
+        {"0.5K", 512},
+        {"7B", 7},
+        {"2T", INT64_C(2) << 40},
+        {"9007199254740993", INT64_C(9007199254740993)},
+    };
+    static const char *const BAD[] = {"",      "M",   "-1",  "1.5",    "1e3", "1X",
+                                      "1GG",   "1Mx", "1 ",  "1  GiB", "+1",  "0x10",
+                                      "1.2.3", "8iB", " 1M", "nan",    "9e9", "123456789T"};
+    int64_t v;
+    (void)state;
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(GOOD); i++) {
+        v = -1;
+        assert_ok(sh_parse_bytes(GOOD[i].text, 0, INT64_MAX, "it", &v, NULL));
+        assert_int_equal(v, GOOD[i].bytes);
+    }
+    for (size_t i = 0; i < SH_ARRAY_LEN(BAD); i++) {
+        struct sh_err err = {0};
+
+        v = 5;
+        assert_fails(sh_parse_bytes(BAD[i], 0, INT64_MAX, "the cache", &v, &err), SH_E_INVALID,
+                     &err, "the cache");
+        assert_int_equal(v, 5);
+    }
+    assert_int_equal(sh_parse_bytes("2M", 0, 1 << 20, "it", &v, NULL), SH_E_INVALID);
+    assert_int_equal(sh_parse_bytes("1K", 1 << 20, 1 << 21, "it", &v, NULL), SH_E_INVALID);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -159,6 +200,7 @@ int main(void)
         cmocka_unit_test(only_whole_strict_numbers_are_integers),
         cmocka_unit_test(only_finite_decimal_numbers_are_floats),
         cmocka_unit_test(constant_time_comparison_sees_each_byte),
+        cmocka_unit_test(sizes_are_read_in_the_units_they_are_printed_in),
     };
 
     return cmocka_run_group_tests_name("mem", tests, NULL, NULL);

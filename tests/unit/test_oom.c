@@ -9,43 +9,10 @@
 #include "common/mem.h"
 #include "common/safetensors.h"
 #include "common/spawn.h"
+#include "tests/unit/oom.h"
 #include "tests/unit/sh_test.h"
 
 #define ALLOCATIONS_MAX 500
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-
-static int calls_left = -1; /* < 0: never fail */
-
-static bool fails(void)
-{
-    if (calls_left < 0)
-        return false;
-    if (calls_left == 0)
-        return true;
-    calls_left--;
-    return false;
-}
-
-void *__wrap_malloc(size_t n)
-{
-    return fails() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-    return fails() ? NULL : __real_realloc(p, n);
-}
 
 /* Calls `step` with n allocations granted, n = 0, 1, ..., until it succeeds. A failure must say
  * NOMEM; `step` checks that it left nothing behind. Returns how many failures there were.

@@ -114,7 +114,7 @@ static void start(struct rig *r, int step)
 
 static void finish(struct rig *r)
 {
-    int64_t end = sh_clock_ns() + 10000000000;
+    int64_t end = sh_clock_ns() + 120000000000;
 
     while (r->j.reading) {
         assert_true(sh_clock_ns() < end);

@@ -45,7 +45,7 @@ static void rig_close(struct rig *r)
 
 static void settle(struct rig *r)
 {
-    int64_t end = sh_clock_ns() + 10000000000;
+    int64_t end = sh_clock_ns() + 120000000000;
 
     while (tx_is_busy(r->tx)) {
         assert_true(sh_clock_ns() < end);

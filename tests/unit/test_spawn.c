@@ -6,6 +6,7 @@
 #include "tests/unit/sh_test.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -97,10 +98,10 @@ static void a_grandchild_that_keeps_the_pipe_is_not_waited_for(void **state)
     int status = -1;
     (void)state;
 
-    assert_ok_err(run("sleep 5 & echo done", (struct sh_spawn){0}, 20000, 100, &out, &status, &err),
+    assert_ok_err(run("sleep 60 & echo $!", (struct sh_spawn){0}, 50000, 100, &out, &status, &err),
                   &err);
-    assert_string_equal(out, "done\n");
-    assert_true(sh_clock_ns() - start < INT64_C(4000000000));
+    assert_true(sh_clock_ns() - start < INT64_C(40000000000));
+    assert_int_equal(kill((pid_t)strtol(out, NULL, 10), SIGKILL), 0); /* it still is */
     free(out);
 }
 
@@ -229,11 +230,11 @@ static void a_child_dies_with_its_parent(void **state)
     assert_ok(sh_spawn(&s, &pid, NULL));
     close(p[1]);
     ready = (struct pollfd){.fd = p[0], .events = POLLIN};
-    assert_int_equal(poll(&ready, 1, 20000), 1);
+    assert_int_equal(poll(&ready, 1, 60000), 1);
     assert_int_equal(read(p[0], &c, 1), 1);
     assert_int_equal(c, 'r');
     assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_int_equal(poll(&ready, 1, 20000), 1);
+    assert_int_equal(poll(&ready, 1, 60000), 1);
     assert_int_equal(read(p[0], &c, 1), 0);
     close(p[0]);
 }
@@ -312,12 +313,43 @@ static int be_child(const char *what)
         pause();
 }
 
+static void *raise_soon(void *stop)
+{
+    usleep(200000);
+    atomic_store((atomic_bool *)stop, true);
+    return NULL;
+}
+
+static void a_child_ends_when_it_is_asked_to_stop(void **state)
+{
+    static const char *const SLEEP[] = {"sleep", "600", NULL};
+    atomic_bool stop = false;
+    const struct sh_spawn s = {
+        .path = "sleep", .argv = SLEEP, .stdout_fd = -1, .stderr_fd = -1, .stop = &stop};
+    int64_t began = sh_clock_ns();
+    struct sh_err err = {0};
+    char *out = NULL;
+    pthread_t t;
+    size_t len;
+    int status;
+
+    (void)state;
+    assert_int_equal(pthread_create(&t, NULL, raise_soon, &stop), 0);
+    assert_fails(sh_spawn_run(&s, 60000, 100, &out, &len, &status, &err), SH_E_CANCELLED, &err,
+                 "stopped");
+    pthread_join(t, NULL);
+    assert_null(out);
+    assert_true(sh_clock_ns() - began < INT64_C(10000000000));
+    assert_int_equal(waitpid(-1, &status, WNOHANG), -1); /* nothing is left of it */
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(output_and_exit_status_are_collected),
         cmocka_unit_test(long_output_is_cut_and_the_child_still_ends),
         cmocka_unit_test(a_child_that_does_not_end_is_killed),
+        cmocka_unit_test(a_child_ends_when_it_is_asked_to_stop),
         cmocka_unit_test(a_grandchild_that_keeps_the_pipe_is_not_waited_for),
         cmocka_unit_test(the_child_has_only_the_descriptors_it_was_given),
         cmocka_unit_test(the_environment_is_ours_plus_what_is_added),

@@ -144,7 +144,7 @@ static void rig_close(struct rig *r)
 
 static void wait_for(struct rig *r, const int *what)
 {
-    int64_t end = sh_clock_ns() + (int64_t)20000000000;
+    int64_t end = sh_clock_ns() + (int64_t)120000000000;
 
     while (!*what && sh_clock_ns() < end)
         assert_ok(sh_loop_once(r->loop, 100000000, NULL));

@@ -209,8 +209,8 @@ static void a_link_tries_its_addresses_in_turn(void **state)
                  SH_E_INVALID, &err, "ftp:b");
     err = (struct sh_err){0};
     assert_fails(sh_link_new(w->loop,
-                             "tcp:a:1,tcp:a:2,tcp:a:3,tcp:a:4,tcp:a:5,tcp:a:6,tcp:a:7,"
-                             "tcp:a:8,tcp:a:9",
+                             "unix:/1,unix:/2,unix:/3,unix:/4,unix:/5,unix:/6,unix:/7,"
+                             "unix:/8,unix:/9",
                              &(struct sh_link_handler){0}, &(struct sh_link *){NULL}, &err),
                  SH_E_TOOBIG, &err, "more than 8");
 }

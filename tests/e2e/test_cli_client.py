@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""`shunt` against a server that does what a real one does rarely: a stub, written here.
+
+Without it: two people who change one quota at once could undo each other's change, and nobody would
+know.
+
+Usage: test_cli_client.py [-v] [name ...]
+"""
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BIN = os.environ.get("SHUNT_BIN", os.path.join(ROOT, "build", "bin"))
+
+
+class Stub:
+    """handle(method, path, headers, body) -> (status, object); every call is kept."""
+
+    def __init__(self, handle):
+        stub = self
+        self.calls = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *args):
+                pass
+
+            def any(self):
+                body = self.rfile.read(int(self.headers.get("content-length", 0)))
+                stub.calls.append((self.command, self.path, dict(self.headers.items()), body))
+                status, reply = handle(self.command, self.path, self.headers, body)
+                raw = json.dumps(reply).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(raw)))
+                self.end_headers()
+                self.wfile.write(raw)
+
+            do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = any
+
+        self.httpd = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.httpd.serve_forever, daemon=True).start()
+
+    def close(self):
+        self.httpd.shutdown()
+        self.httpd.server_close()
+
+    def shunt(self, *args):
+        env = {k: v for k, v in os.environ.items() if not k.startswith("SHUNT_") and k != "HOME"}
+        return subprocess.run(
+            [os.path.join(BIN, "shunt"), *args, "--server=http://127.0.0.1:%d" % self.httpd.server_port,
+             "--key=shunt_x"], env=env, capture_output=True, text=True, timeout=60)
+
+
+def problem(status, code, detail, **more):
+    return status, {"type": "urn:shunt:error:" + code, "title": code, "status": status, "detail": detail,
+                    "code": code, "error": detail, **more}
+
+
+class Client(unittest.TestCase):
+    def stub(self, handle):
+        s = Stub(handle)
+        self.addCleanup(s.close)
+        return s
+
+    def test_a_quota_that_changes_meanwhile_is_read_again(self):
+        quota = {"max_gpus": 1, "max_queued_jobs": 5, "row_version": 3}
+        others = [9]
+
+        def handle(method, path, headers, body):
+            if method == "GET":
+                return 200, quota
+            if others:  # somebody was faster
+                quota.update(max_queued_jobs=others.pop(), row_version=4)
+            if headers["If-Match"] != '"%d"' % quota["row_version"]:
+                return problem(412, "PRECONDITION", "it has another version")
+            quota.update(json.loads(body), row_version=quota["row_version"] + 1)
+            return 200, quota
+        s = self.stub(handle)
+        r = s.shunt("set", "quota", "t", "max_gpus=2")
+        self.assertEqual(r.returncode, 0, r)
+        self.assertIn("reading it again", r.stderr)
+        self.assertEqual(quota, {"max_gpus": 2, "max_queued_jobs": 9, "row_version": 5})
+        self.assertEqual([m for m, *_ in s.calls], ["GET", "PUT", "GET", "PUT"])
+
+    def test_a_quota_that_changes_all_the_time_is_given_up(self):
+        def handle(method, path, headers, body):
+            return (200, {"max_gpus": 1, "row_version": 3}) if method == "GET" else \
+                problem(412, "PRECONDITION", "it has another version")
+        s = self.stub(handle)
+        r = s.shunt("set", "quota", "t", "max_gpus=2")
+        self.assertEqual(r.returncode, 1, r)
+        self.assertIn("another version", r.stderr)
+        self.assertEqual(len(s.calls), 10)
+
+    def test_all_that_is_wrong_is_printed_once(self):
+        errors = [{"pointer": "/model", "detail": "\"model\" is missing"},
+                  {"pointer": "/spec", "detail": "\"spec\" is missing"}]
+        s = self.stub(lambda *_: problem(400, "INVALID", errors[0]["detail"], errors=errors))
+        r = s.shunt("submit", "--model=m", "--dataset=d")
+        self.assertEqual(r.returncode, 1, r)
+        self.assertEqual([line for line in r.stderr.splitlines() if "is missing" in line],
+                         ['shunt: "model" is missing', '  also: "spec" is missing'])
+
+
+if __name__ == "__main__":
+    sys.exit(0 if unittest.main(exit=False, warnings="ignore").result.wasSuccessful() else 1)

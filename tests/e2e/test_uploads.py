@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""Uploads whose connection breaks go on where they were, within bounds.
+
+Without it: a file of gigabytes would begin anew after each broken connection; parts could fill the
+disk, be another tenant's, or become a file that nobody sent.
+
+Usage: test_uploads.py [-v] [name ...]
+"""
+import base64
+import contextlib
+import hashlib
+import os
+import random
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import onnx_bytes as onnx  # noqa: E402
+from system import BIN, Story, System, st_bytes, until  # noqa: E402
+
+MIB = 1 << 20
+
+
+def data_of(seed, n):
+    """A dataset of about n bytes that do not repeat."""
+    rows = n // 4096
+    return st_bytes({"x": ("F32", [rows, 1024], random.Random(seed).randbytes(rows * 4096))})
+
+
+def digest(data):
+    return "sha-256=:%s:" % base64.b64encode(hashlib.sha256(data).digest()).decode()
+
+
+class Cutter:
+    """Between client and API: each connection carries so many bytes there; then it is cut."""
+
+    def __init__(self, port, budget, cuts):
+        self.port, self.budget, self.cuts, self.sent = port, budget, cuts, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = "http://127.0.0.1:%d" % self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, server = self.listener.accept()[0], socket.create_connection(("127.0.0.1", self.port))
+                threading.Thread(target=self.there, args=(client, server), daemon=True).start()
+                threading.Thread(target=self.back, args=(client, server), daemon=True).start()
+
+    def there(self, client, server):
+        n = 0
+        with contextlib.suppress(OSError):
+            while data := client.recv(65536):
+                n += len(data)
+                self.sent += len(data)
+                if self.cuts and n > self.budget:
+                    self.cuts -= 1
+                    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    client.close()  # a reset: what is on its way is lost
+                    break
+                server.sendall(data)
+        with contextlib.suppress(OSError):
+            server.shutdown(socket.SHUT_RDWR)
+
+    def back(self, client, server):
+        with contextlib.suppress(OSError):
+            while data := server.recv(65536):
+                client.sendall(data)
+        with contextlib.suppress(OSError):
+            client.shutdown(socket.SHUT_RDWR)
+
+
+class Uploads(Story):
+    @classmethod
+    def setUpClass(cls):
+        cls.s = s = System("--workers=2")
+        cls.addClassCleanup(s.stop)
+        cls.key, cls.other = s.tenant("anna"), s.tenant("berta")
+        cls.names = 0
+
+    def dataset(self, key=None):
+        Uploads.names += 1
+        name = "d%d" % self.names
+        r = self.s.call("POST", "/api/v1/datasets", {"name": name}, key or self.key)
+        self.assertEqual(r.status, 201, r)
+        return "/api/v1/datasets/" + name
+
+    def cut(self, at, data, n, key=None, headers=None):
+        """Sends the first n bytes of a PUT of all, and goes away."""
+        s = socket.create_connection(("127.0.0.1", self.s.port))
+        lines = {"Host": "x", "Authorization": "Bearer " + (key or self.key), "Content-Length": len(data),
+                 "Content-Digest": digest(data), **(headers or {})}
+        s.sendall(("PUT %s/artifact HTTP/1.1\r\n%s\r\n" % (at, "".join(
+            "%s: %s\r\n" % kv for kv in lines.items() if kv[1] is not None))).encode() + data[:n])
+        time.sleep(0.3)
+        s.close()
+
+    def part(self, at, data, key=None):
+        return self.s.call("GET", "%s/artifact/parts/%s" % (at, hashlib.sha256(data).hexdigest()),
+                           key=key or self.key)
+
+    def has_part(self, at, data):
+        return until("the part is there", lambda: (lambda r: r.status == 200 and r)(
+            self.part(at, data))).json["bytes"]
+
+    def rest(self, at, data, start, total=None, key=None, name=None):
+        return self.s.call("PUT", at + "/artifact", data[start:], key or self.key, headers={
+            "Content-Digest": digest(name or data),
+            "Content-Range": "bytes %d-%d/%d" % (start, len(data) - 1, total or len(data))})
+
+    def parts(self):
+        return sorted(n for n in os.listdir(self.s.state + "/blobs/tmp") if n.startswith("part-"))
+
+    def test_a_cut_upload_goes_on_behind_what_arrived(self):
+        at, data = self.dataset(), data_of(1, 6 * MIB)
+        self.cut(at, data, 4 * MIB)
+        n = self.has_part(at, data)
+        self.assertGreater(n, 2 * MIB)
+        self.assertLessEqual(n, 4 * MIB)
+        r = self.rest(at, data, n)
+        self.assertEqual((r.status, r.json["state"], r.json["digest"]),
+                         (200, "READY", hashlib.sha256(data).hexdigest()), r)
+        self.assertEqual(self.part(at, data).status, 404)
+        with open("%s/blobs/datasets/%s.safetensors" % (self.s.state, r.json["digest"]), "rb") as f:
+            self.assertEqual(f.read(), data)
+
+    def test_a_model_too_and_after_its_api_was_killed(self):
+        net = onnx.linear(1024, 1024)  # 4 MiB
+        self.s.call("POST", "/api/v1/models", {"name": "m"}, self.key)
+        r = self.s.call("POST", "/api/v1/models/m/versions", {"max_batch": 1}, self.key)
+        at = "/api/v1/models/m/versions/%d" % r.json["version"]
+        self.cut(at, net, 3 * MIB)
+        n = self.has_part(at, net)
+        self.s.kill("api")
+
+        def answers():
+            with contextlib.suppress(OSError):
+                return self.s.call("GET", at, key=self.key).status == 200
+        until("the API is back", answers)
+        self.assertEqual(self.has_part(at, net), n)
+        r = self.rest(at, net, n - 1000)  # less than there is will do
+        self.assertEqual((r.status, r.json["state"]), (200, "REGISTERED"), r)
+
+    def test_what_does_not_fit_together_becomes_no_file(self):
+        at, data, wrong = self.dataset(), data_of(2, 3 * MIB), data_of(3, 3 * MIB)
+        self.cut(at, data, 2 * MIB)
+        n = self.has_part(at, data)
+        r = self.rest(at, data, n + 1)
+        self.assertEqual((r.status, r.code, r.json["bytes"]), (409, "CONFLICT", n), r)
+        self.assertEqual(self.has_part(at, data), n)
+        r = self.rest(at, wrong, n, name=data)
+        self.assertEqual((r.status, r.code), (400, "INVALID"), r)
+        self.assertIn("SHA-256", r.error)
+        self.assertEqual(self.part(at, data).status, 404)  # nobody can make use of it
+        for bad in ("bytes 5-9/8", "bytes 0-1/*", "lines 0-1/2", "bytes 0-%d/%d" % (len(data) - 2, len(data))):
+            r = self.s.call("PUT", at + "/artifact", data, self.key,
+                            headers={"Content-Digest": digest(data), "Content-Range": bad})
+            self.assertEqual((r.status, r.code), (400, "INVALID"), (bad, r))
+        r = self.s.call("PUT", at + "/artifact", data, self.key, headers={
+            "Content-Range": "bytes 0-%d/%d" % (len(data) - 1, len(data))})
+        self.assertEqual(r.status, 400, r)
+        self.assertEqual(self.s.call("GET", at, key=self.key).json["state"], "UPLOADING")
+
+    def test_parts_are_their_tenants_and_bounded(self):
+        at, data = self.dataset(self.other), data_of(4, 3 * MIB)
+        self.cut(at, data, 2 * MIB, self.other)
+        until("it is there", lambda: self.part(at, data, self.other).status == 200)
+        self.assertEqual(self.part(at, data).status, 404)
+        self.assertEqual(self.part(at, data, self.s.key("berta", "read")).status, 403)
+        self.cut(at, data_of(5, 3 * MIB), 2 * MIB, self.other)  # of a row one
+        until("the other one", lambda: self.part(at, data_of(5, 3 * MIB), self.other).status == 200)
+        self.assertEqual(self.part(at, data, self.other).status, 404)
+        before = self.parts()
+        self.cut(self.dataset(self.other), data, 2 * MIB, self.other, {"Content-Digest": None})
+        for _ in range(10):
+            self.cut(self.dataset(self.other), data, 2 * MIB, self.other)
+        time.sleep(1)
+        self.assertEqual(len(self.parts()) - len(before), 7)  # eight of a tenant
+        # What they take is not free for others: the quota counts them.
+        r = self.s.call("PUT", "/api/v1/tenants/berta/quota", {"max_storage_bytes": 10 * MIB}, self.s.admin)
+        self.assertEqual(r.status, 200, r)
+        r = self.s.call("PUT", self.dataset(self.other) + "/artifact", data, self.other)
+        self.assertEqual(r.status, 200, r)
+        r = self.s.call("PUT", self.dataset(self.other) + "/artifact", data, self.other,
+                        headers={"Content-Digest": digest(data)})
+        self.assertEqual((r.status, r.code), (429, "QUOTA"), r)
+
+    def test_shunt_goes_on_by_itself(self):
+        file = os.path.join(self.s.dir, "big.safetensors")
+        data = data_of(6, 24 * MIB)
+        with open(file, "wb") as f:
+            f.write(data)
+        cutter = Cutter(self.s.port, 7 * MIB, 3)
+        env = {k: v for k, v in os.environ.items() if not k.startswith("SHUNT_") and k != "HOME"}
+        r = subprocess.run([os.path.join(BIN, "shunt"), "push", "dataset", "big", file, "--server=" + cutter.url,
+                            "--key=" + self.key], env=env, capture_output=True, text=True, timeout=120)
+        self.assertEqual(r.returncode, 0, r)
+        self.assertEqual(cutter.cuts, 0)
+        self.assertLess(cutter.sent, len(data) + 12 * MIB)  # not from the beginning three times
+        d = self.s.call("GET", "/api/v1/datasets/big", key=self.key).json
+        self.assertEqual((d["state"], d["digest"]), ("READY", hashlib.sha256(data).hexdigest()))
+
+
+if __name__ == "__main__":
+    sys.exit(0 if unittest.main(exit=False, warnings="ignore").result.wasSuccessful() else 1)
