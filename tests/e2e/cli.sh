@@ -274,7 +274,7 @@ tls() {
     env -i "${env[@]}" "$bin/shunt-api" --name=tls --listen=127.0.0.1:0 --metrics-addr= \
         --state-dir="$state" --scheduler="unix:$state/run/scheduler.sock" --tls-cert="$cert" \
         --tls-key="$tmp/cert.key" 2>"$tmp/tls.log" &
-    ok "an API with TLS starts" until_ok 20 grep -q ev=api.ready "$tmp/tls.log"
+    ok "an API with TLS starts" until_ok grep -q ev=api.ready "$tmp/tls.log"
     url=https://localhost:$(sed -n 's/.*ev=api.ready .*port=\([0-9]*\).*/\1/p' "$tmp/tls.log")
     exits "a stranger's certificate is refused" 3 "is not trusted" shunt get tenants --server "$url"
     exits "with advice" 3 "--ca-file FILE" shunt get tenants --server "$url"
