@@ -125,6 +125,10 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
         --eval-dataset d --epochs 2 --lr 0.05 --wait --key-file "$tmp/key"
     exits "its events can be read" 0 "SUCCEEDED" shunt events 1 --key-file "$tmp/key"
     exits "its losses too" 0 "22" shunt losses 1 --key-file "$tmp/key"
+    exits "and its log" 0 "step 22 of 22, loss" shunt logs 1 --key-file "$tmp/key"
+    exits "which ends with it" 0 "ended: it has succeeded" \
+        shunt logs 1 --follow --tail 1 --key-file "$tmp/key"
+    exits "the log of no job" 4 "99999" shunt logs 99999 --key-file "$tmp/key"
     exits "a job that has ended cannot be cancelled" 1 "SUCCEEDED" \
         shunt cancel 1 --key-file "$tmp/key"
     many_jobs
@@ -270,7 +274,7 @@ tls() {
     env -i "${env[@]}" "$bin/shunt-api" --name=tls --listen=127.0.0.1:0 --metrics-addr= \
         --state-dir="$state" --scheduler="unix:$state/run/scheduler.sock" --tls-cert="$cert" \
         --tls-key="$tmp/cert.key" 2>"$tmp/tls.log" &
-    ok "an API with TLS starts" until_ok 20 grep -q ev=api.ready "$tmp/tls.log"
+    ok "an API with TLS starts" until_ok grep -q ev=api.ready "$tmp/tls.log"
     url=https://localhost:$(sed -n 's/.*ev=api.ready .*port=\([0-9]*\).*/\1/p' "$tmp/tls.log")
     exits "a stranger's certificate is refused" 3 "is not trusted" shunt get tenants --server "$url"
     exits "with advice" 3 "--ca-file FILE" shunt get tenants --server "$url"
