@@ -10,7 +10,6 @@
 #include "executor/checkpoint.h"
 #include "executor/job_log.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,23 +20,14 @@
 
 static int read_file(int fd, size_t size, struct sh_buf *b, struct sh_err *err)
 {
-    size_t at = 0;
     char *to = NULL;
+    ssize_t n = 0;
     int rc = size > FILE_MAX ? SH_FAIL(err, SH_E_TOOBIG, "the log of a job has %zu bytes", size)
                              : sh_buf_reserve(b, size + 1, &to, err);
 
-    while (!rc && at < size) {
-        ssize_t n = pread(fd, to + at, size - at, (off_t)at);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not read the log of a job");
-        if (n <= 0)
-            break;
-        at += (size_t)n;
-    }
-    b->len = rc ? 0 : at;
+    if (!rc && (n = sh_pread_all(fd, to, size, 0)) < 0)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not read the log of a job");
+    b->len = rc ? 0 : (size_t)n;
     return rc;
 }
 
