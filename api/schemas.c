@@ -316,8 +316,8 @@ const struct api_schema API_SCHEMAS[] = {
     {"IndexRequest", CLOSED("", "'ready':" BOOL)},
     {"RepoRequest", SOME("", "'parameters':{'type':'object'}")},
     {"Region", SOME("'key','byte_size'", "'key':" STR("1", "255")
-     ",'offset':" RANGE("integer", "0", "9223372036854775807") ",'byte_size':"
-     RANGE("integer", "1", "9223372036854775807"))},
+     ",'offset':" RANGE("integer", "0", "9007199254740992") ",'byte_size':"
+     RANGE("integer", "1", "9007199254740992"))},
     {"Regions", "{'type':'array','items':" OPEN("'name':" TEXT ",'key':" TEXT ",'offset':" INT
      ",'byte_size':" INT) "}"},
     {"Index", "{'type':'array','items':" OPEN("'name':" TEXT ",'version':" TEXT ",'state':" TEXT

@@ -20,6 +20,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define MOST_BYTES 9007199254740992.0 /* 2^53 */
+
 #define LOAD_WAIT_NS INT64_C(55000000000)
 
 /* Parameters that would change what is loaded are not for us: a model is uploaded first. */
@@ -140,8 +142,8 @@ int v2_region_register(struct api_req *q, struct sh_err *err)
     int64_t offset = 0, bytes = 0;
     struct sh_json_field f[] = {
         {"key", SH_JSON_STR, &key, .required = true, .min = 1, .max = 255},
-        {"offset", SH_JSON_INT, &offset, .min = 0, .max = INT64_MAX},
-        {"byte_size", SH_JSON_INT, &bytes, .required = true, .min = 1, .max = INT64_MAX},
+        {"offset", SH_JSON_INT, &offset, .min = 0, .max = MOST_BYTES},
+        {"byte_size", SH_JSON_INT, &bytes, .required = true, .min = 1, .max = MOST_BYTES},
     };
     bool on = regions_are_on(q->api->regions);
     int rc = on ? noun_read(q, "", f, SH_ARRAY_LEN(f), err) : SH_OK;

@@ -20,7 +20,7 @@
 #include "common/loop.h"
 #include "common/msg.h"
 
-#define SH_WIRE_VERSION 1u
+#define SH_WIRE_VERSION 2u
 #define SH_WIRE_MAX_FRAME (8u << 20) /* payload chunks are at most 1 MiB; tables fit with room */
 #define SH_WIRE_MAX_FDS 8
 
@@ -79,6 +79,9 @@ void sh_listen_free(struct sh_listen *s); /* its peers stay; NULL is allowed */
 
 /* Addresses. Listening on a Unix path replaces a stale socket file, never a live one. */
 int sh_wire_listen(const char *addr, int *fd_out, struct sh_err *err);
+/* The address as others may use it: a relative path begins where this process was started. *out:
+ * OWNED, free(). Fails: SH_E_INVALID. */
+int sh_wire_absolute(const char *addr, char **out, struct sh_err *err);
 int sh_wire_port(int listen_fd); /* of a TCP socket; 0 if it has none */
 
 /* A client connection that reconnects by itself with back-off (50 ms .. 0.5 s, jitter). on_up is

@@ -25,18 +25,25 @@
 
 /* ---------------------------------------------------------------- parsing and looking up */
 
+/* A relative path is of the folder in which the process was started. */
 static int parse_unix(const char *path, struct sh_wire__target *out, struct sh_err *err)
 {
+    char cwd[sizeof(out->host)] = "";
     struct sockaddr_un un;
+    int n;
 
-    if (path[0] != '/')
-        return SH_FAIL(err, SH_E_INVALID, "the address \"unix:%.100s\" needs an absolute path",
-                       path);
-    if (strlen(path) >= sizeof(un.sun_path))
+    if (path[0] == '\0')
+        return SH_FAIL(err, SH_E_INVALID, "the address \"unix:\" has no path");
+    if (path[0] != '/' && !getcwd(cwd, sizeof(cwd)))
+        return SH_FAIL_ERRNO(err, SH_E_INVALID,
+                             "the path in \"unix:%.150s\" is relative, and the working folder's is "
+                             "not to be had, or too long",
+                             path);
+    n = snprintf(out->host, sizeof(out->host), "%s%s%s", cwd, cwd[0] ? "/" : "", path);
+    if (n < 0 || (size_t)n >= sizeof(un.sun_path))
         return SH_FAIL(err, SH_E_INVALID, "the path in \"unix:%.150s\" is longer than %zu bytes",
                        path, sizeof(un.sun_path) - 1);
     out->is_unix = true;
-    sh_strlcpy(out->host, path, sizeof(out->host));
     return SH_OK;
 }
 
@@ -80,6 +87,17 @@ int sh_wire__parse(const char *addr, struct sh_wire__target *out, struct sh_err 
     return SH_FAIL(err, SH_E_INVALID,
                    "the address \"%.100s\" must be \"unix:/path\" or \"tcp:host:port\"",
                    addr ? addr : "");
+}
+
+int sh_wire_absolute(const char *addr, char **out, struct sh_err *err)
+{
+    struct sh_wire__target t;
+    int rc = sh_wire__parse(addr, &t, err);
+
+    *out = NULL;
+    if (rc)
+        return rc;
+    return t.is_unix ? sh_asprintf(err, out, "unix:%s", t.host) : sh_strdup(addr, out, err);
 }
 
 /* Returns a getaddrinfo code. */

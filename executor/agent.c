@@ -115,7 +115,7 @@ static void on_up(struct sh_wire *w, void *arg)
 
     m.u.exec_hello = (struct msg_exec_hello){.executor = x->conf->name,
                                              .host_id = a->host_id,
-                                             .data_addr = x->conf->data_addr,
+                                             .data_addr = x->data_addr,
                                              .device = x->conf->device,
                                              .pool_bytes = dev_mem_bytes(x->mem),
                                              .n_workers = (uint32_t)x->conf->workers,

@@ -218,6 +218,8 @@ int exec_start(struct exec *x, const struct exec_conf *conf, struct sh_loop *loo
                            (const char *const[]){conf->scheduler, conf->data_addr, NULL},
                            &x->link_keys, err);
     if (!rc)
+        rc = sh_wire_absolute(conf->data_addr, &x->data_addr, err);
+    if (!rc)
         rc = sh_random(&x->incarnation, sizeof(x->incarnation), err);
     if (!rc)
         rc = parse_modes(x, err);
@@ -255,6 +257,8 @@ void exec_fini(struct exec *x)
 {
     if (!x->loop)
         return;
+    free(x->data_addr);
+    x->data_addr = NULL;
     sh_loop_before_sleep(x->loop, NULL, NULL);
     x->is_stopping = true;
     agent_free(x->agent);

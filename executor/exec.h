@@ -45,6 +45,7 @@ struct exec_conf {
 struct exec {
     const struct exec_conf *conf;
     uint64_t incarnation;
+    char *data_addr; /* as APIs find it */
     enum tx_mode mode;
     enum stop_way debug_way; /* STOP_N_WAYS: chosen by the memory needed */
     bool debug_turns;        /* each way in its turn instead */

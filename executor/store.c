@@ -398,6 +398,8 @@ static void fail_model(struct store *s, struct model *m, const struct sh_err *wh
 {
     if (m->phase == MODEL_FAILED || m->phase == MODEL_GOING)
         return;
+    if (why->rc != SH_E_TOOBIG && why->rc != SH_E_QUOTA)
+        m->need_bytes = 0; /* of another time */
     m->phase = MODEL_FAILED;
     m->why = *why;
     sh_log_err(SH_LOG_ERROR, "model.failed", why);

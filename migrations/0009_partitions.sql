@@ -90,7 +90,8 @@ BEGIN
         FROM (VALUES ('job_event', 'at', 'week'), ('audit', 'at', 'month'), ('usage', 'minute', 'month'))
             v (name, col, unit)
     LOOP
-        EXECUTE format('WITH d AS (DELETE FROM %I WHERE %I >= %L RETURNING *) INSERT INTO %I SELECT * FROM d',
+        EXECUTE format('WITH d AS (DELETE FROM %I WHERE %I >= %L RETURNING *) INSERT INTO %I OVERRIDING SYSTEM VALUE SELECT * '
+            'FROM d',
             x.name || '_first', x.col, x.till, x.name || '_default');
         EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (MINVALUE) TO (%L)', x.name,
             x.name || '_first', x.till);

@@ -2,6 +2,8 @@
  * stay down for ever after a restart of its peer. */
 #include "tests/unit/wire_test.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
 /* ---------------------------------------------------------------- addresses */
@@ -12,7 +14,7 @@ static void bad_addresses_are_refused_with_the_reason(void **state)
         const char *addr, *text;
     } CASES[] = {{"", "must be"},
                  {"http://x", "must be"},
-                 {"unix:relative", "absolute path"},
+                 {"unix:", "no path"},
                  {"tcp:host", "no port"},
                  {"tcp:host:", "port"},
                  {"tcp:host:70000", "port"},
@@ -26,6 +28,32 @@ static void bad_addresses_are_refused_with_the_reason(void **state)
         assert_fails(sh_wire_listen(CASES[i].addr, &fd, &err), SH_E_INVALID, &err, CASES[i].text);
         assert_int_equal(fd, -1);
     }
+}
+
+static void a_relative_path_begins_where_the_process_does(void **state)
+{
+    char dir[] = "/tmp/shunt-wire-XXXXXX", want[64], *addr = NULL;
+    struct stat st;
+    int fd, home = open(".", O_RDONLY | O_DIRECTORY);
+
+    (void)state;
+    assert_true(home >= 0);
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(chdir(dir), 0);
+    assert_ok(sh_wire_listen("unix:x.sock", &fd, NULL));
+    assert_ok(sh_wire_absolute("unix:x.sock", &addr, NULL));
+    assert_int_equal(fchdir(home), 0);
+    snprintf(want, sizeof(want), "unix:%s/x.sock", dir);
+    assert_string_equal(addr, want);
+    assert_int_equal(stat(addr + 5, &st), 0);
+    free(addr);
+    assert_ok(sh_wire_absolute("tcp:localhost:1", &addr, NULL));
+    assert_string_equal(addr, "tcp:localhost:1");
+    free(addr);
+    close(fd);
+    close(home);
+    snprintf(want, sizeof(want), "rm -rf %s", dir);
+    assert_int_equal(system(want), 0);
 }
 
 static void a_path_that_is_too_long_is_refused(void **state)
@@ -314,6 +342,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(bad_addresses_are_refused_with_the_reason),
+        TEST(a_relative_path_begins_where_the_process_does),
         TEST(a_path_that_is_too_long_is_refused),
         TEST(a_stale_socket_is_replaced_and_a_live_one_is_not),
         TEST(a_file_that_is_no_socket_is_never_removed),
