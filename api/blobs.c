@@ -3,6 +3,7 @@
 
 #include "api/api.h"
 #include "api/artifact.h"
+#include "api/files.h"
 #include "api/pool.h"
 #include "api/store.h"
 #include "api/upload.h"
@@ -158,7 +159,7 @@ static int sweep_kind(struct sweep *s, size_t k, const atomic_bool *stop, struct
 }
 
 /* What a job that has not succeeded left: nobody can go on from its checkpoints, and it has no
- * result; its losses stay for those who look for the reason. */
+ * result; its losses and its log stay for those who look for the reason. */
 static int remove_rest(struct sweep *s, const char *dir, struct sh_err *err)
 {
     const struct dirent *e;
@@ -170,7 +171,8 @@ static int remove_rest(struct sweep *s, const char *dir, struct sh_err *err)
     while ((e = readdir(d))) {
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
             continue;
-        if (strcmp(e->d_name, "losses.json") == 0 || unlinkat(dirfd(d), e->d_name, 0))
+        if (strcmp(e->d_name, "losses.json") == 0 || strcmp(e->d_name, FILES_LOG) == 0 ||
+            unlinkat(dirfd(d), e->d_name, 0))
             left++;
         else
             n++;

@@ -1,5 +1,6 @@
 /* blobs.h - removes the files in blobs/ that no model version and no dataset refers to, and the
- * folders in jobs/ whose job is gone; of jobs that have failed or were cancelled all but losses.
+ * folders in jobs/ whose job is gone; of jobs that have failed or were cancelled all but losses and
+ * log.
  *
  * Deleting changes rows only; the file follows when a sweep finds it without a row and unchanged
  * for --blob-keep-s. The same sweep takes what a crash left between a file and its row. Whoever

@@ -125,7 +125,7 @@ int blobs_get(struct api_req *q, struct sh_err *err)
 bool files_is_name(const char *name, int64_t *step)
 {
     static const char *const NAMES[] = {"losses.json", "final.safetensors", "trained.onnx",
-                                        "result.safetensors"};
+                                        "result.safetensors", FILES_LOG};
     char canonical[64];
 
     *step = -1;
@@ -229,7 +229,10 @@ static int read_owner(const struct api_req *q, struct store_owner *o, struct sh_
     int64_t attempt;
     int rc;
 
-    *o = (struct store_owner){.job = q->params[0], .executor = executor, .attempt = n};
+    *o = (struct store_owner){.job = q->params[0],
+                              .executor = executor,
+                              .attempt = n,
+                              .is_late = strcmp(q->params[1], FILES_LOG) == 0};
     if (!executor || !n)
         return SH_FAIL(err, SH_E_INVALID, "\"executor\" and \"attempt\" must say whose file it is");
     rc = sh_parse_i64(q->params[0], 1, INT64_MAX, "job", &attempt, NULL);

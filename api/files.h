@@ -10,6 +10,8 @@
 
 #include "api/store.h"
 
+#define FILES_LOG "log.txt" /* in a job's folder */
+
 /* OWNED fd of a regular file. Fails: SH_E_NOTFOUND, SH_E_IO; what: of the message. */
 int files_open(const char *path, const char *what, int *fd, uint64_t *bytes, struct sh_err *err);
 /* Whole or in part, or not at all if the client has it; q->reply.etag is set. TAKES fd. */
@@ -23,6 +25,7 @@ int64_t files_newest(const char *dir, int64_t below);
  * its end. */
 struct store_owner {
     const char *job, *executor, *attempt;
+    bool is_late; /* it is enough that no other has it now: of a log, whose last lines come last */
 };
 int store_job_owned(struct db *db, const struct store_owner *o, bool *out, struct sh_err *err);
 /* Is there room for what the request brings, and is it the job's executor that brings it? */

@@ -26,6 +26,7 @@ api_fn job_arrays_control;                               /* job_arrays.c */
 api_fn events_list;                                      /* events.c */
 api_fn jobs_explain;                                     /* explain.c */
 api_fn jobs_losses;                                      /* losses.c */
+api_fn jobs_log;                                         /* joblog.c */
 api_fn jobs_result, jobs_artifact, jobs_artifact_delete; /* result.c */
 api_fn blobs_get, files_get, files_put;                  /* files.c */
 api_fn config_get, config_patch;                         /* config.c */

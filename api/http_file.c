@@ -97,7 +97,8 @@ int http_file_response(struct http_req *r, struct MHD_Response **out)
         return SH_E_NOMEM;
     }
     a->is_set = false; /* moved into the response */
-    MHD_add_response_header(*out, "Content-Type", "application/octet-stream");
-    MHD_add_response_header(*out, "Content-Disposition", a->disposition);
+    MHD_add_response_header(*out, "Content-Type", a->type ? a->type : "application/octet-stream");
+    if (a->disposition[0])
+        MHD_add_response_header(*out, "Content-Disposition", a->disposition);
     return SH_OK;
 }

@@ -182,7 +182,7 @@ int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
                             .preemptible = true,
                             .loss = "cross-entropy",
                             .labels = "label",
-                            .batch = 32};
+                            .batch = JOBSPEC_BATCH};
     rc = sh_json_read(body, "", f, SH_ARRAY_LEN(f), err);
     out->spec = spec;
     out->label_map = labels;

@@ -398,7 +398,9 @@ static json_t *content(struct doc *d, const struct api_route *r, const char *sch
 {
     json_t *j = json_object();
 
-    if (strcmp(schema, "Binary") != 0)
+    if (strcmp(schema, "Text") == 0)
+        put(d, j, "text/plain", json_pack("{s:o}", "schema", schema_of(schema)));
+    else if (strcmp(schema, "Binary") != 0)
         put(d, j, "application/json", json_pack("{s:o}", "schema", schema_of(schema)));
     if (strcmp(schema, "Binary") == 0 || r->body == BODY_INFER)
         put(d, j, "application/octet-stream", json_object());

@@ -43,7 +43,7 @@ int part_range(const char *header, uint64_t body_bytes, uint64_t *from, uint64_t
         *dash = *slash = '\0';
     if (!slash || sh_parse_i64(text, 0, INT64_MAX, "", &first, NULL) ||
         sh_parse_i64(dash + 1, 0, INT64_MAX, "", &last, NULL) ||
-        sh_parse_i64(slash + 1, 1, INT64_MAX, "", &all, NULL) || last + 1 != all || first > last ||
+        sh_parse_i64(slash + 1, 1, INT64_MAX, "", &all, NULL) || last != all - 1 || first > last ||
         (uint64_t)(all - first) != body_bytes)
         return SH_FAIL(err, SH_E_INVALID,
                        "Content-Range must be of the form bytes FROM-LAST/TOTAL, where the body is "
@@ -129,6 +129,14 @@ int part_bytes(const char *state_dir, const struct part_key *k, int64_t *out, st
     return rc;
 }
 
+bool part_is_at(int fd, const char *path)
+{
+    struct stat mine, there;
+
+    return fd >= 0 && fstat(fd, &mine) == 0 && stat(path, &there) == 0 &&
+           mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
+}
+
 int part_open(const char *state_dir, const struct part_key *k, uint64_t from, int *fd, char **path,
               uint64_t *have, struct sh_err *err)
 {
@@ -146,9 +154,8 @@ int part_open(const char *state_dir, const struct part_key *k, uint64_t from, in
                          "another connection is sending this file just now; try again");
         else
             rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not create a file for the upload");
-    } else if (st.st_nlink == 0) { /* taken away between the two calls */
-        rc =
-            SH_FAIL(err, SH_E_UNAVAILABLE, "the part of this file was removed just now; try again");
+    } else if (!part_is_at(*fd, *path)) { /* removed between the two calls, or put in its place */
+        rc = SH_FAIL(err, SH_E_UNAVAILABLE, "the part was finished or removed just now; try again");
     } else if ((uint64_t)st.st_size < from) {
         *have = (uint64_t)st.st_size;
         if (st.st_size == 0)

@@ -45,5 +45,7 @@ int part_bytes(const char *state_dir, const struct part_key *k, int64_t *out, st
  * *have bytes), SH_E_UNAVAILABLE (somebody is writing it). */
 int part_open(const char *state_dir, const struct part_key *k, uint64_t from, int *fd, char **path,
               uint64_t *have, struct sh_err *err);
+/* Is the open file the one of this name? Not once it was removed or put in its place. */
+bool part_is_at(int fd, const char *path);
 
 #endif

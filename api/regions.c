@@ -1,6 +1,7 @@
 /* regions.c - see regions.h. */
 #include "api/regions.h"
 
+#include "common/io.h"
 #include "common/mem.h"
 
 #include <errno.h>
@@ -18,6 +19,8 @@
 struct region {
     atomic_int refs;
     int fd;
+    dev_t dev; /* which memory had the key then */
+    ino_t ino;
     uint64_t offset, bytes;
     char tenant[64], name[NAME_BYTES], key[NAME_BYTES];
 };
@@ -98,21 +101,32 @@ static size_t count(const struct regions *r, const char *tenant)
     return n;
 }
 
-/* Takes g unless it fails or the same is there already (*kept false). */
+static bool is_same(const struct region *a, const struct region *b)
+{
+    return strcmp(a->key, b->key) == 0 && a->offset == b->offset && a->bytes == b->bytes;
+}
+
+/* Takes g unless it fails or the same is there already (*kept false). A client that was started
+ * again has made its memory anew: what had the key before is nobody's. */
 static int put_in(struct regions *r, struct region *g, bool *kept, struct sh_err *err)
 {
     struct region **at = find(r, g->tenant, g->name);
     int rc;
 
     *kept = false;
-    if (at && strcmp((*at)->key, g->key) == 0 && (*at)->offset == g->offset &&
-        (*at)->bytes == g->bytes)
-        return SH_OK;
-    if (at)
+    if (at && !is_same(*at, g))
         return SH_FAIL(err, SH_E_CONFLICT,
                        "the shared memory region \"%.128s\" is registered otherwise; unregister it "
                        "first",
                        g->name);
+    if (at && (*at)->ino == g->ino && (*at)->dev == g->dev)
+        return SH_OK;
+    if (at) {
+        region_put(*at);
+        *at = g;
+        *kept = true;
+        return SH_OK;
+    }
     if (count(r, g->tenant) >= REGIONS_MAX_TENANT)
         return SH_FAIL(err, SH_E_QUOTA,
                        "tenant \"%s\" has %u shared memory regions, the most there may be; "
@@ -171,6 +185,8 @@ static int open_key(struct region *g, struct sh_err *err)
                              g->key);
     if (fstat(g->fd, &st) < 0 || !S_ISREG(st.st_mode))
         return SH_FAIL(err, SH_E_INVALID, "\"%.128s\" is no shared memory", g->key);
+    g->dev = st.st_dev;
+    g->ino = st.st_ino;
     if (g->bytes == 0 || g->offset > (uint64_t)st.st_size ||
         g->bytes > (uint64_t)st.st_size - g->offset)
         return SH_FAIL(err, SH_E_INVALID,
@@ -306,22 +322,11 @@ static int too_short(const struct region *g, struct sh_err *err)
 
 int region_read(const struct region *g, uint64_t offset, void *to, size_t bytes, struct sh_err *err)
 {
-    size_t done = 0;
+    ssize_t n = sh_pread_all(g->fd, to, bytes, g->offset + offset);
 
-    while (done < bytes) {
-        ssize_t n =
-            pread(g->fd, (char *)to + done, bytes - done, (off_t)(g->offset + offset + done));
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return SH_FAIL_ERRNO(err, SH_E_IO, "could not read the shared memory \"%.128s\"",
-                                 g->key);
-        if (n == 0)
-            return too_short(g, err);
-        done += (size_t)n;
-    }
-    return SH_OK;
+    if (n < 0)
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not read the shared memory \"%.128s\"", g->key);
+    return (size_t)n == bytes ? SH_OK : too_short(g, err);
 }
 
 /* A write beyond the end would make the client's memory longer: its length is asked for first. */
@@ -329,20 +334,11 @@ int region_write(const struct region *g, uint64_t offset, const void *from, size
                  struct sh_err *err)
 {
     struct stat st;
-    size_t done = 0;
 
     if (fstat(g->fd, &st) < 0 || g->offset + offset + bytes > (uint64_t)st.st_size)
         return too_short(g, err);
-    while (done < bytes) {
-        ssize_t n = pwrite(g->fd, (const char *)from + done, bytes - done,
-                           (off_t)(g->offset + offset + done));
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return SH_FAIL_ERRNO(err, SH_E_IO, "could not write the shared memory \"%.128s\"",
-                                 g->key);
-        done += (size_t)n;
-    }
-    return SH_OK;
+    return sh_pwrite_all(g->fd, from, bytes, g->offset + offset)
+               ? SH_OK
+               : SH_FAIL_ERRNO(err, SH_E_IO, "could not write the shared memory \"%.128s\"",
+                               g->key);
 }

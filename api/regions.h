@@ -32,9 +32,10 @@ int regions_new(enum regions_mode mode, struct regions **out, struct sh_err *err
 void regions_free(struct regions *r); /* NULL is allowed; requests have ended */
 bool regions_are_on(const struct regions *r);
 
-/* bytes [offset, offset + bytes) of the shared memory `key`. The same again changes nothing. Fails:
- * SH_E_UNSUPPORTED (off), SH_E_INVALID, SH_E_FORBIDDEN (another tenant's key), SH_E_NOTFOUND,
- * SH_E_CONFLICT (the name is taken), SH_E_QUOTA. */
+/* bytes [offset, offset + bytes) of the shared memory `key`. The same again changes nothing, but
+ * memory made anew under that key takes the place of the old. Fails: SH_E_UNSUPPORTED (off),
+ * SH_E_INVALID, SH_E_FORBIDDEN (another tenant's key), SH_E_NOTFOUND, SH_E_CONFLICT (the name is
+ * taken), SH_E_QUOTA. */
 int regions_add(struct regions *r, const char *tenant, const char *name, const char *key,
                 uint64_t offset, uint64_t bytes, struct sh_err *err);
 void regions_remove(struct regions *r, const char *tenant, const char *name); /* NULL: all */

@@ -59,7 +59,8 @@ struct api_file { /* a reply that is a file, or a range of it */
     bool is_set;
     int fd;               /* OWNED while is_set */
     uint64_t from, bytes; /* [from, from + bytes) */
-    char disposition[96];
+    const char *type;     /* static; NULL: any bytes */
+    char disposition[96]; /* "": to be shown, not saved */
 };
 
 /* A reply whose body comes as time goes by. read: up to max bytes; 0: nothing now, the connection

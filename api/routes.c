@@ -213,6 +213,9 @@ const struct api_route API_ROUTES[] = {
     {"GET", JOB "/losses", ACCESS_READ, BODY_NONE, T | ROUTE_RANGE, 0, jobs_losses, 200,
      "the losses of committed steps written so far; of more than a million steps each k-th", NULL,
      "Losses"},
+    {"GET", JOB "/log", ACCESS_READ, BODY_NONE, T | ROUTE_FILE, 0, jobs_log, 200,
+     "lines of text about all its attempts; empty before the first. It grows: ask with Range for "
+     "what is new; beyond 1 MiB it keeps its beginning and its newest part", NULL, "Text"},
     {"GET", JOB "/result", ACCESS_READ, BODY_NONE, T, 0, jobs_result, 200,
      "what a job that has SUCCEEDED leaves; 409 before and after any other end", NULL, "JobResult"},
     {"GET", JOB "/result/artifact", ACCESS_READ, BODY_NONE, T | ROUTE_FILE, 0, jobs_artifact, 200,

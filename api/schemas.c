@@ -20,6 +20,9 @@
 #define NUM "{'type':'number'}"
 #define QUEUE_STATE "{'enum':['OPEN','HELD','DRAINING']}"
 #define NUM0 "{'type':['number','null']}"
+#define RATE(what)                                                                                 \
+    "{'type':['number','null'],'description':'" what " a second of time on the device, as last "   \
+    "reported while it runs; else null'}"
 #define BOOL "{'type':'boolean'}"
 #define RANGE(type, min, max) "{'type':'" type "','minimum':" min ",'maximum':" max "}"
 #define STR(min, max)                                                                              \
@@ -215,7 +218,8 @@ const struct api_schema API_SCHEMAS[] = {
      ",'priority':" INT ",'queue':" TEXT ",'model':" TEXT ",'version':" INT ",'dataset':" TEXT0
      ",'eval_dataset':" TEXT0 ",'spec':{'type':'object'},'client_token':" TEXT0 ",'attempt':" INT
      ",'max_attempts':" INT ",'executor':" TEXT0 ",'step':" INT ",'steps':" INT ",'loss':" NUM0
-     ",'samples_per_s':" NUM0 ",'steps_redone':" INT ",'preemptions':" INT ",'busy_ns':" INT
+     ",'samples_per_s':" RATE("samples") ",'steps_per_s':" RATE("steps; of batch inference samples")
+     ",'steps_redone':" INT ",'preemptions':" INT ",'busy_ns':" INT
      ",'result':{'type':['object','null']},'result_version':" INT0 ",'error_code':" TEXT0
      ",'error':" TEXT0 ",'created_at':" TIME ",'started_at':" TIME0 ",'finished_at':" TIME0
      ",'row_version':" INT)},
@@ -334,6 +338,7 @@ const struct api_schema API_SCHEMAS[] = {
      "from its beginning'},'max_age_s':{'type':'integer','description':'so long after its last "
      "byte it is kept'}")},
     {"Binary", "{}"},
+    {"Text", "{'type':'string'}"},
 };
 
 const struct path_param API_PATH_PARAMS[] = {
@@ -349,7 +354,7 @@ const struct path_param API_PATH_PARAMS[] = {
     {"job", "number of the job", RANGE("integer", "1", "9223372036854775807")},
     {"digest", "SHA-256, hex", "{'type':'string','pattern':'^[0-9a-f]{64}$'}"},
     {"file", "name in the folder of the job", "{'type':'string','pattern':'^(losses[.]json|"
-     "final[.]safetensors|trained[.]onnx|result[.]safetensors|"
+     "log[.]txt|final[.]safetensors|trained[.]onnx|result[.]safetensors|"
      "ckpt-(0|[1-9][0-9]{0,17})[.]safetensors)$'}"},
 };
 /* clang-format on */

@@ -36,9 +36,10 @@ static const struct db_stmt JOBS_GONE = {
 };
 static const struct db_stmt JOB_OWNED = {
     "job_owned",
-    "SELECT j.id FROM job j WHERE j.id = $1::bigint AND j.executor = $2 AND j.attempt = "
-    "$3::integer AND j.state IN ('STARTING', 'RUNNING', 'PREEMPTED', 'COMPLETING') FOR SHARE",
-    3,
+    "SELECT j.id FROM job j WHERE j.id = $1::bigint AND (j.executor = $2 AND "
+    "j.attempt = $3::integer AND j.state IN ('STARTING', 'RUNNING', 'PREEMPTED', 'COMPLETING') OR "
+    "$4::boolean AND coalesce(j.executor, $2) = $2 AND j.attempt >= $3::integer) FOR SHARE",
+    4,
 };
 /* clang-format on */
 
@@ -60,7 +61,10 @@ int store_blob_used(struct db *db, const char *path, bool *out, struct sh_err *e
 int store_job_owned(struct db *db, const struct store_owner *o, bool *out, struct sh_err *err)
 {
     struct db_res *res = NULL;
-    int rc = db_exec(db, &JOB_OWNED, (const char *[]){o->job, o->executor, o->attempt}, &res, err);
+    int rc =
+        db_exec(db, &JOB_OWNED,
+                (const char *[]){o->job, o->executor, o->attempt, o->is_late ? "true" : "false"},
+                &res, err);
 
     *out = !rc && db_rows(res) > 0;
     db_res_free(res);

@@ -2,7 +2,11 @@
 #ifndef SH_API_STORE_SQL_H
 #define SH_API_STORE_SQL_H
 
+#include "api/jobspec.h"
+
 /* clang-format off */
+#define SQL_NUMBER(n) SQL_NUMBER_(n)
+#define SQL_NUMBER_(n) #n
 #define SQL_TIME(col) "to_char(" col " AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
 #define SQL_FINAL "('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXPIRED')"
 /* What came after an event of the time `ms` (Unix ms, 0: not known): its transaction may have begun
@@ -80,6 +84,10 @@
     "'client_token', " a ".client_token, 'created_at', " SQL_TIME(a ".created_at")                 \
     ", 'row_version', " a ".row_version)"
 
+/* As its executor reported it last; of a job that does not run it is of no use. */
+#define SQL_SAMPLES_RATE(j)                                                                        \
+    "CASE WHEN " j ".state IN ('RUNNING', 'PREEMPTED') THEN " j ".samples_per_s END"
+
 #define SQL_JOB(j)                                                                                 \
     "(SELECT jsonb_build_object('id', " j ".id, 'kind', " j ".kind, 'name', " j                    \
     ".name, 'state', " j ".state, 'reason', " j ".reason, 'priority', " j ".priority) || "         \
@@ -87,7 +95,9 @@
     "ds.name, 'eval_dataset', es.name, 'spec', " j ".spec, 'client_token', " j                     \
     ".client_token, 'attempt', " j ".attempt, 'max_attempts', " j ".max_attempts, 'executor', "    \
     j ".executor, 'step', " j ".step, 'steps', " j ".steps, 'loss', " j                            \
-    ".loss, 'samples_per_s', " j ".samples_per_s, 'steps_redone', " j                              \
+    ".loss, 'samples_per_s', " SQL_SAMPLES_RATE(j) ", 'steps_per_s', " SQL_SAMPLES_RATE(j) " / "   \
+    "CASE WHEN " j ".kind = 'training' THEN coalesce((" j ".spec ->> 'batch')::float8, "           \
+    SQL_NUMBER(JOBSPEC_BATCH) ") ELSE 1 END, 'steps_redone', " j                                   \
     ".steps_redone, 'preemptions', " j ".preemptions, 'busy_ns', " j ".busy_ns, 'result', " j      \
     ".result, 'result_version', rv.version, 'error_code', " j ".error_code, 'error', " j           \
     ".error, 'created_at', " SQL_TIME(j ".created_at") ", 'started_at', " SQL_TIME(j               \

@@ -13,6 +13,7 @@
 #include "api/routes.h"
 #include "api/store.h"
 #include "common/hash.h"
+#include "common/io.h"
 #include "common/mem.h"
 #include "common/metrics.h"
 
@@ -54,15 +55,6 @@ static void remove_file(struct pool_task *t, struct db *db)
     free(u);
 }
 
-/* Still ours: once it is in its place, another upload may have a file of this name. */
-static bool is_in_tmp(const struct upload *u)
-{
-    struct stat mine, there;
-
-    return u->fd >= 0 && fstat(u->fd, &mine) == 0 && stat(u->path, &there) == 0 &&
-           mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
-}
-
 /* Removing gigabytes frees as many blocks and pages: a pool thread does it. Where there is none any
  * more the process is about to end and nobody waits. */
 void upload_close(struct upload *u)
@@ -78,7 +70,8 @@ void upload_close(struct upload *u)
     free(u->buffer);
     atomic_fetch_sub(&a->n_uploads, 1);
     u->task.run = remove_file;
-    if (!stays && is_in_tmp(u)) { /* else it was put in place */
+    /* Once it is in its place, another upload may have a file of its name. */
+    if (!stays && part_is_at(u->fd, u->path)) {
         if (pool_submit(a->bulk, &u->task, NULL))
             remove_file(&u->task, NULL);
         return;
@@ -194,7 +187,7 @@ static int open_for(struct api_req *q, struct upload *u, const struct store_slot
 
     if (q->route->body == BODY_FILE || !part_digest(q->h.content_digest, k.digest))
         return open_file(u, err);
-    rc = part_survey(state_dir, &k, &others, err);
+    rc = part_survey(state_dir, &k, &others, u->from ? err : NULL);
     u->room_bytes -= others.bytes;
     if (!rc && !u->from && others.n >= PART_MAX)
         return open_file(u, err);
@@ -251,16 +244,10 @@ int upload_begin(struct api_req *q, struct sh_err *err)
 int upload_flush(struct api_req *q, struct sh_err *err)
 {
     struct upload *u = q->upload;
-    size_t done = 0;
     int rc = sh_sha256_update(u->sha, u->buffer, u->n_buffered, err);
 
-    while (!rc && done < u->n_buffered) {
-        ssize_t n = write(u->fd, u->buffer + done, u->n_buffered - done);
-
-        if (n < 0 && errno != EINTR)
-            rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write the upload to disk");
-        done += n > 0 ? (size_t)n : 0;
-    }
+    if (!rc && !sh_write_all(u->fd, u->buffer, u->n_buffered))
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write the upload to disk");
     sh_metric_add(M_shunt_uploads_bytes_total, SH_LABELS(q->tenant), (double)u->n_buffered);
     u->n_buffered = 0;
     u->is_over |= rc != SH_OK;

@@ -47,7 +47,7 @@ struct cli_conf {
     char *lr, *momentum, *weight_decay, *beta1, *beta2, *eps, *batch, *epochs, *steps, *seed;
     char *checkpoint_interval_ms, *token, *job_labels, *deadline, *min_runtime_ms;
     char *new_priority, *kind, *keep, *map, *out, *array, *file, *max_parallel;
-    int64_t priority, max_attempts, last;
+    int64_t priority, max_attempts, last, tail;
     bool follow, hold, no_preempt, no_publish, live;
     /* infer, top */
     char *inputs, *outputs, *truth;
@@ -236,6 +236,7 @@ cli_fn dataset_create, dataset_get, dataset_delete, dataset_push;      /* datase
 cli_fn job_get, job_submit, job_control, job_set, job_wait;            /* job.c */
 cli_fn job_explain, job_losses, job_checkpoints;                       /* job.c */
 cli_fn job_events;                                                     /* events.c */
+cli_fn job_logs;                                                       /* logs.c */
 cli_fn gpu_get;                                                        /* gpu.c */
 cli_fn option_get, option_set;                                         /* option.c */
 int batch_fill_spec(struct cli *c, json_t *spec, struct sh_err *err);  /* batch.c */

@@ -222,6 +222,10 @@ static const struct sh_conf_opt EVENTS[] = {
 static const struct sh_conf_opt LOSSES[] = {
     INT(last, "last", 20, 1, 1000000000, "print only this many"),
 };
+static const struct sh_conf_opt LOGS[] = {
+    BOOL(follow, "follow", "go on until the job has ended; short: -f"),
+    INT(tail, "tail", -1, -1, 1000000000, "of what is there only so many lines; -1 = all"),
+};
 static const struct sh_conf_opt RESULT[] = {
     STR(out, "out", NULL,
         "write the job's file to this one: the outputs (safetensors) or the trained model (ONNX)"),
@@ -366,6 +370,8 @@ const struct cli_cmd CLI_CMDS[] = {
      job_events, OPTS(EVENTS)},
     {"gpus", NULL, "[NAME]", "GPUs: memory, link, models, what runs on them now", gpu_get, NONE},
     {"losses", NULL, "JOB", "loss of each committed step", job_losses, OPTS(LOSSES)},
+    {"logs", NULL, "JOB", "what executors wrote about a job: progress, checkpoints, its end",
+     job_logs, OPTS(LOGS)},
     {"result", NULL, "JOB", "what a job left; --out saves its file", job_result, OPTS(RESULT)},
     {"infer", NULL, "MODEL[:VERSION]",
      "send inference requests and show results and latency", infer_main, OPTS(INFER)},
@@ -411,7 +417,7 @@ const struct cli_verb CLI_VERBS[] = {
     {"requeue", JOBS, OPTS(CHANGE)},
     {"checkpoint", JOBS, OPTS(CHANGE)},
     {"wait", JOBS, NONE}, {"explain", JOBS, NONE}, {"events", JOBS, NONE}, {"losses", JOBS, NONE},
-    {"result", JOBS, NONE},
+    {"logs", JOBS, NONE}, {"result", JOBS, NONE},
     {"whoami", "This program", NONE}, {"config", "This program", NONE},
 };
 /* clang-format on */

@@ -51,7 +51,6 @@ static const char *advice(const char *word)
     } KNOWN[] = {{"apply", "shunt create, shunt set or shunt push"},
                  {"edit", "shunt set"},
                  {"patch", "shunt set"},
-                 {"logs", "shunt events JOB, shunt losses JOB, or .shunt/log/ of the system"},
                  {"squeue", "shunt get jobs --live"},
                  {"ps", "shunt get jobs --live, or shunt status"},
                  {"sbatch", "shunt submit"},

@@ -92,6 +92,7 @@ int job_get(struct cli *c, struct sh_err *err)
         {"STEPS", "steps", OUT_TEXT},
         {"LOSS", "loss", OUT_NUMBER},
         {"SAMPLES/S", "samples_per_s", OUT_NUMBER},
+        {"STEPS/S", "steps_per_s", OUT_NUMBER, true},
         {"PREEMPTED", "preemptions", OUT_TEXT},
         {"AGE", "created_at", OUT_AGE},
         {"REASON", "reason", OUT_TEXT},

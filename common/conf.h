@@ -19,8 +19,8 @@
 enum sh_conf_type { SH_CONF_INT, SH_CONF_F64, SH_CONF_BOOL, SH_CONF_STR, SH_CONF_BYTES };
 enum {
     SH_CONF_SECRET = 1, /* prints as *** */
-    SH_CONF_THEIRS = 4, /* def, min and max are shown, and somebody else's affair: not filled in */
     SH_CONF_LIVE = 2,   /* may change while the program runs: numbers are read with SH_CONF_NOW */
+    SH_CONF_THEIRS = 4, /* def, min and max are shown, and somebody else's affair: not filled in */
 };
 /* An option that may be LIVE, from any thread. */
 #define SH_CONF_NOW(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)

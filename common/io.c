@@ -10,31 +10,30 @@
 
 #define PIECE ((size_t)1 << 30) /* Linux moves at most 2 GiB a call */
 
-/* off < 0: where the descriptor stands. */
-static bool write_from(int fd, const char *p, size_t n, off_t off)
+/* at NULL: where the descriptor stands. */
+static bool write_from(int fd, const char *p, size_t n, const uint64_t *at)
 {
-    while (n > 0) {
-        size_t want = SH_MIN(n, PIECE);
-        ssize_t k = off < 0 ? write(fd, p, want) : pwrite(fd, p, want, off);
+    for (size_t done = 0; done < n;) {
+        size_t want = SH_MIN(n - done, PIECE);
+        ssize_t k =
+            at ? pwrite(fd, p + done, want, (off_t)(*at + done)) : write(fd, p + done, want);
 
         if (k < 0 && errno == EINTR)
             continue;
         if (k < 0)
             return false;
-        p += k;
-        off += off < 0 ? 0 : k;
-        n -= (size_t)k;
+        done += (size_t)k;
     }
     return true;
 }
 
-static ssize_t read_from(int fd, char *p, size_t n, off_t off)
+static ssize_t read_from(int fd, char *p, size_t n, const uint64_t *at)
 {
-    size_t got = 0;
+    size_t done = 0;
 
-    while (got < n) {
-        size_t want = SH_MIN(n - got, PIECE);
-        ssize_t k = off < 0 ? read(fd, p + got, want) : pread(fd, p + got, want, off + (off_t)got);
+    while (done < n) {
+        size_t want = SH_MIN(n - done, PIECE);
+        ssize_t k = at ? pread(fd, p + done, want, (off_t)(*at + done)) : read(fd, p + done, want);
 
         if (k < 0 && errno == EINTR)
             continue;
@@ -42,29 +41,29 @@ static ssize_t read_from(int fd, char *p, size_t n, off_t off)
             return -1;
         if (k == 0)
             break;
-        got += (size_t)k;
+        done += (size_t)k;
     }
-    return (ssize_t)got;
+    return (ssize_t)done;
 }
 
 bool sh_write_all(int fd, const void *p, size_t n)
 {
-    return write_from(fd, p, n, -1);
+    return write_from(fd, p, n, NULL);
 }
 
 bool sh_pwrite_all(int fd, const void *p, size_t n, uint64_t off)
 {
-    return write_from(fd, p, n, (off_t)off);
+    return write_from(fd, p, n, &off);
 }
 
 ssize_t sh_read_all(int fd, void *p, size_t n)
 {
-    return read_from(fd, p, n, -1);
+    return read_from(fd, p, n, NULL);
 }
 
 ssize_t sh_pread_all(int fd, void *p, size_t n, uint64_t off)
 {
-    return read_from(fd, p, n, (off_t)off);
+    return read_from(fd, p, n, &off);
 }
 
 int sh_sync_folder(const char *path, struct sh_err *err)

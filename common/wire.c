@@ -413,9 +413,11 @@ static size_t chunk_size(const struct sh_wire *w)
     return SH_MAX(SH_MIN(h.len + SH_WIRE__HEADER - w->in_len, READ_MAX), READ_MIN);
 }
 
+/* What came before the end of the stream, perhaps along with the handshake, is delivered first: the
+ * next read is told of the end again. */
 static int read_tls(struct sh_wire *w, bool *more, struct sh_err *err)
 {
-    size_t got;
+    size_t got, had = w->in_len;
     bool eof;
     int rc = sh_wire__tls_fill(w->tls, chunk_size(w), more, &eof, err);
 
@@ -428,7 +430,10 @@ static int read_tls(struct sh_wire *w, bool *more, struct sh_err *err)
             rc = sh_wire__tls_read(w->tls, w->in + w->in_len, w->in_cap - w->in_len, &got, err);
         w->in_len += got;
     } while (got > 0);
-    return !rc && eof ? fail_eof(w, err) : rc;
+    if (rc || !eof)
+        return rc;
+    *more = w->in_len > had;
+    return *more ? SH_OK : fail_eof(w, err);
 }
 
 /* *more: the socket may hold more than this read took. Fails: SH_E_UNAVAILABLE at the end. */

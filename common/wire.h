@@ -103,14 +103,14 @@ int sh_link_new(struct sh_loop *l, const char *addrs, const struct sh_link_handl
 void sh_link_free(struct sh_link *k);
 struct sh_wire *sh_link_wire(struct sh_link *k); /* BORROWED; NULL while down */
 
+/* Returns when something has come, or after ns without sleeping: a sleeper is woken late. */
+void sh_wire_busy_poll(int fd, int64_t ns);
 /* Blocking exchange for workers and tools that have no loop: reads exactly one frame.
  * buf keeps the bytes the views point into (initialise it with SH_WIRE_MAX_FRAME). fds: room for
  * SH_WIRE_MAX_FDS, OWNED by the caller after success; NULL (with n_fds NULL) if none may come.
  * timeout_ms (< 0: none) is the time to the first byte; after SH_E_TIMEOUT nothing was read and a
  * later call goes on. A frame that has begun must be complete within 10 s, and a peer must read
  * within 30 s. Fails: SH_E_UNAVAILABLE at the end of the connection, SH_E_TIMEOUT, SH_E_PROTO. */
-/* Returns when something has come, or after ns without sleeping: a sleeper is woken late. */
-void sh_wire_busy_poll(int fd, int64_t ns);
 int sh_wire_read_blocking(int fd, int64_t timeout_ms, struct sh_buf *buf, struct sh_msg *out,
                           int *fds, size_t *n_fds, struct sh_err *err);
 int sh_wire_write_blocking(int fd, const struct sh_msg *m, const int *fds, size_t n_fds,

@@ -98,6 +98,7 @@ static void note_durable(struct batch_job *j, int64_t at, const char *digest, ui
     j->durable_bytes = bytes;
     sh_strlcpy(j->durable_digest, digest, sizeof(j->durable_digest));
     SH_INFO("job.checkpoint", "job=%" PRId64 " step=%" PRId64 " bytes=%" PRIu64, j->id, at, bytes);
+    job_log_say(j->log, "samples before %" PRId64 " are durable: %" PRIu64 " bytes", at, bytes);
     report_durable(j);
     if (j->save_asked && j->save_at >= 0 && at >= j->save_at)
         report_saved(j);
@@ -114,6 +115,7 @@ static void job_free(struct batch_job *j)
     if (j->has_slab)
         pool_drop_slab(j->x->pool, j->slab_id);
     sh_shm_fini(&j->slab);
+    job_log_close(j->log);
     result_file_free(j->file);
     if (j->fd >= 0)
         close(j->fd);
@@ -182,6 +184,9 @@ static int fill_job(struct batch_job *j, const struct msg_batch_start *m, struct
     if (!rc && mkdir(j->dir, 0750) < 0 && errno != EEXIST)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make the folder of the job");
     if (!rc)
+        j->log = job_log_open(
+            j->x, &(struct job_log_conf){m->job, m->attempt, j->dir, m->about, "sample"});
+    if (!rc)
         rc = blob_want(j->x, &j->blobs, m->dataset, err);
     return rc;
 }
@@ -232,6 +237,8 @@ static void end_job(struct batch_job *j, enum msg_job_phase phase)
     report(j);
     fill_state(j, &said);
     last_words_keep(&j->x->last_words, &said);
+    job_log_progress(j->log, &said, j->ran_at - j->first_at, 0, true);
+    job_log_end(j->log, &said);
     SH_INFO("job.end",
             "job=%" PRId64 " phase=%d step=%" PRId64 " steps=%" PRId64 " preemptions=%" PRId64
             " code=%s",
@@ -444,6 +451,8 @@ static void on_opened(struct ckpt_task *t)
     j->first_at = j->durable_at = j->written_at;
     j->synced_ns = sh_clock_ns();
     j->is_open = true;
+    job_log_say(j->log, "begins at sample %" PRId64 " of %" PRId64 ", batch %" PRId64,
+                j->written_at, j->n_samples, j->batch);
     report(j);
 }
 
@@ -484,6 +493,7 @@ static void on_run(void *arg, const struct run_result *r)
     j->preemptions += r->n_passed > 0;
     if (r->rc) {
         s->state = SLOT_FULL; /* once more, unless it is the batch that kills them */
+        job_log_say(j->log, "the run of sample %" PRId64 " failed: %s", s->at, r->msg);
         if (r->rc == SH_E_UNAVAILABLE && ++j->n_failures <= MAX_FAILURES)
             return;
         if (r->rc == SH_E_QUOTA && (m = store_find(j->x->store, j->version_id)))
@@ -657,6 +667,7 @@ void batch_on_start(struct batch *b, const struct msg_batch_start *m)
 
     if (batch_has(b, m->job)) { /* said again: the scheduler did not know */
         j->attempt = m->attempt;
+        job_log_attempt(j->log, m->attempt);
         report(j);
         return;
     }
@@ -740,10 +751,14 @@ static void on_tick(struct sh_loop *l, void *arg)
 {
     struct batch *b = arg;
     struct batch_job *j = b->job;
+    struct msg_job_state now;
 
     (void)l;
     if (!j || j->has_ended)
         return;
+    fill_state(j, &now);
+    job_log_progress(j->log, &now, j->ran_at - j->first_at, 0, false);
+    job_log_tick(j->log);
     if (j->phase == MSG_JOB_RUNNING || j->phase == MSG_JOB_PREEMPTED)
         j->phase =
             j->running && !switch_has_started(j->x->sw, j) ? MSG_JOB_PREEMPTED : MSG_JOB_RUNNING;

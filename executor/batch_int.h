@@ -7,6 +7,7 @@
 #include "executor/batch.h"
 #include "executor/blobs.h"
 #include "executor/checkpoint.h"
+#include "executor/job_log.h"
 #include "executor/result_file.h"
 
 #include <jansson.h>
@@ -50,6 +51,7 @@ struct batch_job {
     uint32_t attempt;
     char *tenant, *model, *dataset, *dir, *resume_digest; /* OWNED */
     struct blob_set blobs;                                /* its dataset */
+    struct job_log *log;
     struct push *push; /* its result is on its way to the API; NULL */
     json_t *spec, *inputs, *outputs;
     atomic_bool stop; /* for the thread: no reading back any more */

@@ -194,7 +194,7 @@ static int fetch_package(struct blob *o, struct haul_line *l, const char *url, c
     if (!rc)
         rc = haul_get(l, url, o->digest, part, onnx, err);
     if (!rc)
-        rc = make_package(onnx, dir, &o->task.stop, err);
+        rc = make_package(onnx, dir, haul_ends(l), err); /* one that nobody wants now is kept */
     if (!rc && rename(dir, to))
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not put a package in its place");
     if (rc && onnx)

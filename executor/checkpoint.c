@@ -41,8 +41,8 @@ static int hash_file(const char *path, struct ckpt_task *t, struct sh_err *err)
     return rc;
 }
 
-/* The old file stays until the new one is complete. */
-static int replace_file(const char *path, const struct sh_buf *b, struct sh_err *err)
+int ckpt_replace_file(const char *path, const struct sh_buf *b, const char *what,
+                      struct sh_err *err)
 {
     char *tmp = NULL;
     int fd = -1, rc = sh_asprintf(err, &tmp, "%s.tmp", path);
@@ -51,13 +51,13 @@ static int replace_file(const char *path, const struct sh_buf *b, struct sh_err 
         return rc;
     fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
     if (fd < 0)
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write the losses");
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write %s", what);
     if (!rc && (!sh_write_all(fd, b->data, b->len) || fsync(fd) < 0))
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write the losses");
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write %s", what);
     if (fd >= 0 && close(fd) < 0 && !rc)
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write the losses");
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write %s", what);
     if (!rc && rename(tmp, path) < 0)
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write the losses");
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write %s", what);
     if (rc)
         unlink(tmp);
     free(tmp);
@@ -80,7 +80,7 @@ static int write_losses(const struct ckpt_task *t, struct sh_err *err)
     if (!rc)
         rc = sh_buf_puts(&b, "]\n", err);
     if (!rc)
-        rc = replace_file(t->losses_path, &b, err);
+        rc = ckpt_replace_file(t->losses_path, &b, "the losses", err);
     sh_buf_fini(&b);
     return rc;
 }

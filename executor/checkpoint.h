@@ -7,6 +7,7 @@
 #ifndef SH_EXECUTOR_CHECKPOINT_H
 #define SH_EXECUTOR_CHECKPOINT_H
 
+#include "common/buf.h"
 #include "common/hash.h"
 #include "common/loop.h"
 #include "common/safetensors.h"
@@ -47,5 +48,10 @@ int ckpt_new(struct sh_loop *l, struct ckpt **out, struct sh_err *err);
 void ckpt_free(struct ckpt *c); /* waits for the task in progress; the others are dropped */
 /* TAKES the task. Fails: SH_E_QUEUEFULL. */
 int ckpt_submit(struct ckpt *c, struct ckpt_task *t, struct sh_err *err);
+
+/* For works of tasks. Durable; the old file stays until the new one is complete. what: of the
+ * message. Fails: SH_E_IO, SH_E_DISKFULL. */
+int ckpt_replace_file(const char *path, const struct sh_buf *b, const char *what,
+                      struct sh_err *err);
 
 #endif

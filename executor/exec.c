@@ -66,7 +66,7 @@ static void turn(struct exec *x)
         if (!store_turn(x->store) && !switch_turn(x->sw) && !train_turn(x->train) &&
             !batch_turn(x->batch)) {
             if (x->is_stopping && train_is_quiet(x->train) && batch_is_quiet(x->batch) &&
-                switch_is_quiet(x->sw))
+                switch_is_quiet(x->sw) && x->n_job_logs == 0)
                 sh_loop_stop(x->loop);
             return;
         }
@@ -265,6 +265,7 @@ void exec_fini(struct exec *x)
     sh_wire_keys_free(x->link_keys);
     drain(x);
     ckpt_free(x->ckpt);
+    x->ckpt = NULL;
     haul_free(x->haul);
     x->haul = NULL;
     train_free(x->train);

@@ -60,7 +60,7 @@ struct exec {
     struct train *train;
     struct batch *batch;
     struct last_words last_words;
-    struct ckpt *ckpt;
+    struct ckpt *ckpt;   /* NULL at the very end */
     struct haul *haul;   /* NULL: the folder is shared with the API */
     struct blobs *blobs; /* likewise */
     struct sh_wire_keys *link_keys;
@@ -68,6 +68,7 @@ struct exec {
     struct agent *agent;
     struct sh_timer *idle_timer, *gauge_timer, *stop_timer;
     uint32_t train_ticket; /* last value of TX_SLOT_STATE */
+    uint32_t n_job_logs;   /* that have lines to write; of ended jobs too */
     bool is_stopping;      /* SIGTERM came */
 };
 

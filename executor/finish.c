@@ -471,6 +471,9 @@ static void succeed(struct finish *f)
     if (!r || (f->is_published && name_package(f, r)) || sh_json_dump(r, &j->result, &err))
         SH_FAIL(&err, SH_E_NOMEM, "could not write the job's result");
     json_decref(r);
+    if (!err.rc)
+        job_log_say(j->log, "trained model: %" PRIu64 " bytes, SHA-256 %s, %s", f->onnx_bytes,
+                    f->digest, f->is_published ? "to be a new version" : "kept as trained.onnx");
     if (err.rc || !j->x->haul || deliver(f, &err))
         train__finished(j, &err);
 }
@@ -478,6 +481,7 @@ static void succeed(struct finish *f)
 static void on_eval(void *arg, const struct eval_result *r, const struct sh_err *why)
 {
     struct finish *f = arg;
+    char accuracy[40] = "";
 
     if (why->rc) {
         fail(f, why);
@@ -485,6 +489,10 @@ static void on_eval(void *arg, const struct eval_result *r, const struct sh_err 
     }
     f->result = *r;
     f->has_result = true;
+    if (isfinite(r->accuracy))
+        snprintf(accuracy, sizeof(accuracy), "accuracy %.6g, ", r->accuracy);
+    job_log_say(f->job->log, "evaluated on %" PRId64 " samples: %sloss %.6g", r->n_samples,
+                accuracy, r->loss);
     succeed(f);
 }
 

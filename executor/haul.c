@@ -43,11 +43,11 @@ struct haul {
     int event; /* the loop's wake-up is the checkpoint thread's */
     char key[KEY_MAX];
     struct haul_line lines[ALL_LINES];
-    /* Protects the lists, the lines' tasks and `stop`; nothing is called while it is held. */
+    /* Protects the lists and the lines' tasks; nothing is called while it is held. */
     pthread_mutex_t mutex;
     pthread_cond_t cond;
     struct haul_task *todo[HAUL_N_WAYS], **todo_tail[HAUL_N_WAYS], *done, **done_tail;
-    bool stop;
+    atomic_bool stop; /* raised under the mutex */
 };
 
 /* ------------------------------------------------------------------ one answer */
@@ -339,13 +339,18 @@ static struct haul_task *take(struct haul *h, enum haul_way way)
     return t;
 }
 
+const atomic_bool *haul_ends(const struct haul_line *l)
+{
+    return &l->h->stop;
+}
+
 static void *thread_main(void *arg)
 {
     struct haul_line *l = arg;
     struct haul *h = l->h;
 
     pthread_mutex_lock(&h->mutex);
-    while (!h->stop) {
+    while (!atomic_load(&h->stop)) {
         l->task = take(h, l->way);
         if (!l->task) {
             pthread_cond_wait(&h->cond, &h->mutex);
@@ -477,7 +482,7 @@ void haul_free(struct haul *h)
     if (!h)
         return;
     pthread_mutex_lock(&h->mutex);
-    h->stop = true;
+    atomic_store(&h->stop, true);
     for (int i = 0; i < ALL_LINES; i++)
         if (h->lines[i].task)
             atomic_store(&h->lines[i].task->stop, true);

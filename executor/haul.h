@@ -47,6 +47,8 @@ int haul_size(struct haul_line *l, const char *path, uint64_t *bytes, struct sh_
  * NULL: that of its ETag. The file is durable. */
 int haul_get(struct haul_line *l, const char *path, const char *digest, const char *part,
              const char *to, struct sh_err *err);
+/* Raised when the executor ends, which waits for the work under way. BORROWED */
+const atomic_bool *haul_ends(const struct haul_line *l);
 int haul_put(struct haul_line *l, const char *path, const char *from, struct sh_err *err);
 
 #endif

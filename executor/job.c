@@ -122,6 +122,9 @@ int job_new(struct exec *x, const struct msg_job_start *m, struct job **out, str
     if (!rc)
         rc = make_dir(j->dir, err);
     if (!rc)
+        j->log =
+            job_log_open(x, &(struct job_log_conf){m->job, m->attempt, j->dir, m->about, "step"});
+    if (!rc)
         rc = want_blobs(j, m, err);
     if (rc) {
         job_free(j);
@@ -138,6 +141,7 @@ void job_free(struct job *j)
         return;
     finish_free(j->finish);
     blob_set_drop(&j->blobs);
+    job_log_close(j->log);
     if (j->dir)
         push_forget_job(j->x, j->dir);
     tx_forget(j->x->tx, j);
@@ -242,7 +246,6 @@ int job_check_fits(struct job *j, struct sh_err *err)
 {
     uint64_t pool = dev_mem_bytes(j->x->mem);
     uint64_t need = SH_ALIGN_UP(j->state_bytes, DEV_BLOCK) + SH_ALIGN_UP(j->ws_bytes, DEV_BLOCK);
-
     int rc;
 
     if (need > pool)
@@ -255,6 +258,23 @@ int job_check_fits(struct job *j, struct sh_err *err)
         rc = space_check_max(j->x->space, j->tag, need, "training", err);
     j->need_bytes = rc ? need : 0;
     return rc;
+}
+
+static void say_built(struct job *j)
+{
+    int64_t values = 0;
+
+    for (size_t i = 0; i < j->n_tensors; i++) {
+        const char *kind = json_string_value(json_object_get(json_array_get(j->table, i), "kind"));
+
+        if (kind && strcmp(kind, "param") == 0)
+            values += (int64_t)(j->tensors[i].bytes / sh_dtype_bytes(j->tensors[i].dtype));
+    }
+    job_log_say(j->log,
+                "compiled in %.3g s: precision %s, batch %u, %" PRId64 " steps, %" PRId64
+                " parameters; on the device %.1f MiB of state and %.1f MiB for a batch",
+                (double)(sh_clock_ns() - j->compile_ns) / 1e9, j->precision, j->batch, j->steps,
+                values, (double)j->state_bytes / 1048576, (double)j->ws_bytes / 1048576);
 }
 
 int job_take_built(struct job *j, const struct msg_wk_train_ready *m, int *fds, size_t n_fds,
@@ -281,6 +301,8 @@ int job_take_built(struct job *j, const struct msg_wk_train_ready *m, int *fds, 
         rc = slots_init(j, err);
     if (!rc)
         rc = make_losses(j, err);
+    if (!rc)
+        say_built(j);
     if (!rc)
         rc = resume_start(j, &state, err);
     sh_shm_fini(&state);
@@ -351,6 +373,14 @@ void job_fill_state(const struct job *j, struct msg_job_state *out)
                                   .msg = j->why.msg,
                                   .result = j->result ? j->result : "",
                                   .need_bytes = j->need_bytes};
+}
+
+void job_say_progress(struct job *j, bool is_last)
+{
+    struct msg_job_state now;
+
+    job_fill_state(j, &now);
+    job_log_progress(j->log, &now, j->busy_steps, j->batch, is_last);
 }
 
 void job_report(struct job *j)

@@ -7,6 +7,7 @@
 #include "common/safetensors.h"
 #include "executor/blobs.h"
 #include "executor/checkpoint.h"
+#include "executor/job_log.h"
 #include "executor/train.h"
 
 #include <jansson.h>
@@ -34,9 +35,11 @@ struct job {
     uint32_t attempt, tag;
     char *tenant, *model, *package, *dataset, *eval_dataset, *spec_text, *dir, *resume; /* OWNED */
     struct blob_set blobs; /* what it reads, until its end */
+    struct job_log *log;
     json_t *spec;
     char *labels, *precision; /* from spec, OWNED */
     int64_t resume_step, interval_ns;
+    int64_t compile_ns; /* when the first compilation began */
 
     /* from WK_TRAIN_READY of the first compilation, and then from disk */
     bool is_built;             /* compiled once, and there is a state to start from */
@@ -110,8 +113,9 @@ struct job {
 int job_new(struct exec *x, const struct msg_job_start *m, struct job **out, struct sh_err *err);
 void job_free(struct job *j);
 void job_fill_state(const struct job *j, struct msg_job_state *out);
-void job_report(struct job *j);            /* JOB_STATE now */
-void job_report_checkpoint(struct job *j); /* the newest on disk, if any */
+void job_say_progress(struct job *j, bool is_last); /* a line of its log, if one is due */
+void job_report(struct job *j);                     /* JOB_STATE now */
+void job_report_checkpoint(struct job *j);          /* the newest on disk, if any */
 /* Answers the client's wish for a checkpoint, and forgets it. why: NULL, or why there is none. */
 void job_report_saved(struct job *j, const struct sh_err *why);
 void job_set_phase(struct job *j, enum msg_job_phase p); /* reports what must not wait */

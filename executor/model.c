@@ -124,7 +124,6 @@ int model_check_fits(struct model *m, uint64_t ws, struct sh_err *err)
     struct exec *x = store__exec(m->store);
     uint64_t pool = dev_mem_bytes(x->mem);
     uint64_t need = SH_ALIGN_UP(m->image_bytes, DEV_BLOCK) + SH_ALIGN_UP(ws, DEV_BLOCK);
-
     int rc;
 
     if (need > pool)

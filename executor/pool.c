@@ -319,6 +319,7 @@ static void on_death(struct sh_loop *l, pid_t pid, int status, void *arg)
             w->index, (int)pid, STATE_NAME[w->state], cause, (unsigned)status,
             (long long)(wait_ns / 1000000));
     sh_metric_add(M_shunt_worker_exits_total, SH_LABELS(x->conf->name, cause), 1);
+    w->exit_cause = cause;
     forget_process(w);
     pool_set_state(w, WORKER_DEAD);
     store_on_worker_dead(x->store, preparing);

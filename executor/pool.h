@@ -52,6 +52,7 @@ struct worker { /* one place in the pool; the process in it changes */
     int64_t progress_ns, started_ns;
     int64_t grace_ns;       /* what it may wait for copies, besides hang-ms */
     const char *kill_cause; /* static; NULL: not killed by us */
+    const char *exit_cause; /* static: of its last death */
     uint32_t n_fast_deaths;
     struct sh_timer *restart;
     bool is_for_one; /* --debug-ablation: it ends after one run, and the next one too */

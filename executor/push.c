@@ -115,22 +115,47 @@ static int work_forget(struct haul_task *t, struct haul_line *l, struct sh_err *
     return SH_OK;
 }
 
-/* Renamed at once: the job may come back before the thread has removed it. */
-void push_forget_job(struct exec *x, const char *dir)
+int push_own_dir(const struct exec *x, char **out, struct sh_err *err)
 {
     static uint64_t n;
-    struct push *p = x->haul ? calloc(1, sizeof(*p)) : NULL;
 
-    if (!p)
-        return;
-    if (sh_asprintf(NULL, &p->file[0], "%s/jobs/" GONE "%" PRIu64, x->conf->state_dir, n++) ||
-        rename(dir, p->file[0])) {
-        free_push(p);
+    return sh_asprintf(err, out, "%s/jobs/" GONE "%" PRIu64, x->conf->state_dir, n++);
+}
+
+/* TAKES dir; NULL is allowed. */
+static void forget(struct exec *x, char *dir)
+{
+    struct push *p = dir ? calloc(1, sizeof(*p)) : NULL;
+
+    if (!p) {
+        free(dir);
         return;
     }
+    p->file[0] = dir;
     p->task.work = work_forget;
     p->task.done = on_done;
     haul_submit(x->haul, HAUL_OUT, &p->task);
+}
+
+/* Renamed at once: the job may come back before the thread has removed it. */
+void push_forget_job(struct exec *x, const char *dir)
+{
+    char *to = NULL;
+
+    if (!x->haul || push_own_dir(x, &to, NULL))
+        return;
+    if (rename(dir, to))
+        free(to);
+    else
+        forget(x, to);
+}
+
+void push_remove_dir(struct exec *x, const char *dir)
+{
+    char *copy = NULL;
+
+    if (x->haul && sh_strdup(dir, &copy, NULL) == SH_OK)
+        forget(x, copy);
 }
 
 static bool has_young_part(const char *dir)

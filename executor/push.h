@@ -25,6 +25,10 @@ void push_cancel(struct push *p); /* done() is not called; NULL is allowed */
 /* The job has left this executor: what is here of it goes too, on a thread. Does nothing where the
  * folder is shared. */
 void push_forget_job(struct exec *x, const char *dir);
+/* Of files that outlive their job's folder: a name for a folder (nothing is made), and its end, on
+ * a thread; the sweep removes it too. *out: OWNED. */
+int push_own_dir(const struct exec *x, char **out, struct sh_err *err);
+void push_remove_dir(struct exec *x, const char *dir);
 /* At the start: folders of jobs that were here before. Parts of batch inference younger than a day
  * stay: the next attempt goes on with them if it comes here. */
 void push_sweep_jobs(const struct exec *x);

@@ -132,6 +132,8 @@ static void on_read(struct ckpt_task *t)
         train__fail(j, &t->err);
     else
         slots_begin(j);
+    if (!t->err.rc && j->resume)
+        job_log_say(j->log, "goes on from the checkpoint of step %" PRId64, j->resume_step);
     j->is_built = t->err.rc == SH_OK;
     sh_shm_fini(&r->state);
     free(r);

@@ -262,6 +262,8 @@ static void on_stored(struct disk_task *d)
     j->disk_failed_step = t->err.rc ? d->step : -1;
     if (t->err.rc) {
         sh_log_err(SH_LOG_ERROR, "job.checkpoint.disk", &t->err);
+        job_log_say(j->log, "the checkpoint of step %" PRId64 " could not be written: %s", d->step,
+                    t->err.msg);
     } else {
         sh_metric_observe(M_shunt_checkpoint_duration_seconds, SH_LABELS(name, "disk"),
                           (double)t->took_ns / 1e9);
@@ -271,6 +273,8 @@ static void on_stored(struct disk_task *d)
         j->disk_bytes = t->bytes;
         SH_INFO("job.checkpoint", "job=%" PRId64 " step=%" PRId64 " bytes=%" PRIu64, j->id, d->step,
                 t->bytes);
+        job_log_say(j->log, "checkpoint of step %" PRId64 " written: %" PRIu64 " bytes in %.1f ms",
+                    d->step, t->bytes, (double)t->took_ns / 1e6);
         job_report_checkpoint(j);
     }
     settle_save(j, &t->err);

@@ -101,10 +101,11 @@ uint64_t model_resident_bytes(const struct model *m);
  * small), SH_E_QUOTA (of its tenant); then need_bytes is set. */
 int model_check_fits(struct model *m, uint64_t ws, struct sh_err *err);
 /* Sends what is missing to the device; the image gets its place. Pins until all has arrived.
- * *hit_out: bytes that were there. Fails: SH_E_DEVMEM, and what the device says. */
+ * Fails: SH_E_DEVMEM, and what the device says. */
 int model_transmit(struct model *m, const double *layer_ns, struct sh_err *err);
 /* The same in two parts, for a run that is told of its groups' tickets between them. The second has
- * to follow before anything else is put on the lane; when it fails, the tickets are raised. */
+ * to follow before anything else is put on the lane; when it fails, the tickets are raised.
+ * *hit_out: bytes that were there. */
 int model_transmit_begin(struct model *m, const double *layer_ns, uint64_t *hit_out,
                          struct sh_err *err);
 int model_transmit_rest(struct model *m, struct sh_err *err);

@@ -279,6 +279,8 @@ static bool attach(struct train *t, struct job *j)
                                          .dataset = j->dataset,
                                          .spec = j->spec_text,
                                          .build = !j->is_built};
+    if (!j->is_built)
+        j->compile_ns = sh_clock_ns();
     w->job = 0; /* a worker keeps one job */
     w->job_compiling = true;
     worker_busy(w);
@@ -389,6 +391,7 @@ static bool finish_end(struct train *t, struct job *j)
         if (j->phase == MSG_JOB_COMPLETING)
             return false;
         job_set_phase(j, MSG_JOB_COMPLETING);
+        job_say_progress(j, true);
         finish_start(j);
         return true;
     }
@@ -417,6 +420,7 @@ static bool forget_lost(struct job *j)
         j->step = s->step;
     }
     SH_WARN("job.rewind", "job=%" PRId64 " step=%" PRId64, j->id, j->step);
+    job_log_say(j->log, "goes on from step %" PRId64 ", the newest in host memory", j->step);
     return true;
 }
 

@@ -38,6 +38,7 @@ void train__end_job(struct train *t, struct job *j, enum msg_job_phase phase)
     job_set_phase(j, phase);
     job_fill_state(j, &said);
     last_words_keep(&t->x->last_words, &said);
+    job_log_end(j->log, &said);
     SH_INFO("job.end",
             "job=%" PRId64 " phase=%d step=%" PRId64 " steps=%" PRId64 " redone=%" PRId64
             " preemptions=%" PRId64 " code=%s",
@@ -200,6 +201,8 @@ void train_on_worker_dead(struct train *t, struct worker *w)
         lose_worker(j, w);
     if (!had_it)
         return;
+    job_log_say(j->log, "worker %u died (cause: %s) after step %" PRId64, w->index, w->exit_cause,
+                j->max_step);
     if (j->max_step > j->death_step)
         j->n_deaths = 0;
     j->death_step = j->max_step;
@@ -230,6 +233,7 @@ void train_on_start(struct train *t, const struct msg_job_start *m)
 
     if (j && j->id == m->job && !j->has_ended) { /* said again: the scheduler did not know */
         j->attempt = m->attempt;
+        job_log_attempt(j->log, m->attempt);
         job_report(j);
         return;
     }
@@ -325,6 +329,7 @@ static void on_tick(struct sh_loop *l, void *arg)
         slots_ask_marks(j);
     if (!j || j->has_ended)
         return;
+    job_log_tick(j->log);
     if (j->is_running) {
         uint64_t bits = atomic_load(&j->w->ctl->loss_bits);
 
@@ -334,6 +339,7 @@ static void on_tick(struct sh_loop *l, void *arg)
             sh_metric_set(M_shunt_train_loss, SH_LABELS(j->tenant, j->model), j->last_loss);
     }
     train__ask_checkpoint(j);
+    job_say_progress(j, false);
     if (now - j->reported_ns >= REPORT_NS &&
         (j->phase != j->reported_phase || j->max_step != j->reported_step))
         job_report(j);

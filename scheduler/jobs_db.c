@@ -27,21 +27,21 @@ bool jobs__is_busy(const struct job *j)
 static void send_batch_start(struct sched *s, const struct job *j, struct exec *e,
                              const struct store_start_out *o, const char *dir)
 {
-    session_send(e->session,
-                 &(struct sh_msg){.type = MSG_BATCH_START,
-                                  .u.batch_start = {.epoch = s->epoch,
-                                                    .job = j->id,
-                                                    .attempt = j->attempt,
-                                                    .tenant = o->tenant,
-                                                    .model = o->model,
-                                                    .version_id = j->version_id,
-                                                    .inputs = o->inputs,
-                                                    .outputs = o->outputs,
-                                                    .dataset = o->dataset,
-                                                    .spec = o->spec,
-                                                    .dir = dir,
-                                                    .resume_step = o->resume_step,
-                                                    .resume_digest = o->resume_digest}});
+    session_send(e->session, &(struct sh_msg){.type = MSG_BATCH_START,
+                                              .u.batch_start = {.epoch = s->epoch,
+                                                                .job = j->id,
+                                                                .attempt = j->attempt,
+                                                                .tenant = o->tenant,
+                                                                .model = o->model,
+                                                                .version_id = j->version_id,
+                                                                .inputs = o->inputs,
+                                                                .outputs = o->outputs,
+                                                                .dataset = o->dataset,
+                                                                .spec = o->spec,
+                                                                .dir = dir,
+                                                                .resume_step = o->resume_step,
+                                                                .resume_digest = o->resume_digest,
+                                                                .about = o->about}});
 }
 
 static void send_start(struct sched *s, struct job *j, struct exec *e,
@@ -71,7 +71,8 @@ static void send_start(struct sched *s, struct job *j, struct exec *e,
                                                               .spec = o->spec,
                                                               .dir = dir,
                                                               .resume = o->resume,
-                                                              .resume_step = o->resume_step}});
+                                                              .resume_step = o->resume_step,
+                                                              .about = o->about}});
 }
 
 static void on_started(void *ctx, void *arg, int rc, const struct sh_err *err)

@@ -43,6 +43,7 @@ struct store_start {
         enum job_state state; /* in the database afterwards; STARTING: go */
         char *tenant, *model, *package, *dataset, *eval_dataset, *spec, *resume; /* OWNED */
         char *inputs, *outputs, *resume_digest; /* OWNED; for batch inference */
+        char *about;                            /* OWNED: names, for the job's log */
         int64_t resume_step;
         struct job_progress base;
     } * out;

@@ -18,7 +18,9 @@ static const struct db_stmt START_DETAILS = {
     "  THEN 'the model version is ' || lower(v.state) || coalesce(': ' || nullif(v.reason, ''), '')"
     "      WHEN d.state <> 'READY' THEN 'the dataset is ' || lower(d.state)"
     "      WHEN e.state <> 'READY' THEN 'the evaluation dataset is ' || lower(e.state) END,"
-    " v.inputs::text, v.outputs::text, c.digest"
+    " v.inputs::text, v.outputs::text, c.digest,"
+    " 'model ' || m.name || ':' || v.version || ', dataset ' || d.name ||"
+    " coalesce(', evaluation dataset ' || e.name, '')"
     " FROM job j JOIN tenant t ON t.id = j.tenant_id JOIN model_version v ON v.id = j.version_id"
     " JOIN model m ON m.id = v.model_id JOIN dataset d ON d.id = j.dataset_id"
     " LEFT JOIN dataset e ON e.id = j.eval_dataset_id"
@@ -32,7 +34,7 @@ static const struct db_stmt START = {
     "job_start",
     "UPDATE job SET state = 'STARTING', reason = '', not_before = NULL, attempt = $2, executor = "
     "$3, epoch = $4,"
-    " started_at = coalesce(started_at, now()), step = $5,"
+    " started_at = coalesce(started_at, now()), step = $5, samples_per_s = NULL,"
     " steps_redone = steps_redone + greatest(step - $5, 0),"
     " base_redone = steps_redone + greatest(step - $5, 0),"
     " base_preemptions = preemptions, base_busy_ns = busy_ns, row_version = row_version + 1"
@@ -88,6 +90,7 @@ static void start_out_clear(struct store_start_out *o)
     free(o->inputs);
     free(o->outputs);
     free(o->resume_digest);
+    free(o->about);
     *o = (struct store_start_out){0};
 }
 
@@ -99,9 +102,10 @@ static int start_details(struct db *db, const struct store_start *s, char missin
     struct store_num id;
     struct db_res *r = NULL;
     int rc = db_exec(db, &START_DETAILS, (const char *const[]){store__i64(&id, s->job)}, &r, err);
-    static const size_t COLUMN[] = {0, 1, 2, 3, 4, 5, 6, 14, 15, 16};
-    char **const texts[] = {&o->tenant, &o->model,  &o->package, &o->dataset, &o->eval_dataset,
-                            &o->spec,   &o->resume, &o->inputs,  &o->outputs, &o->resume_digest};
+    static const size_t COLUMN[] = {0, 1, 2, 3, 4, 5, 6, 14, 15, 16, 17};
+    char **const texts[] = {&o->tenant,       &o->model,         &o->package, &o->dataset,
+                            &o->eval_dataset, &o->spec,          &o->resume,  &o->inputs,
+                            &o->outputs,      &o->resume_digest, &o->about};
 
     start_out_clear(o);
     if (!rc && db_rows(r) == 0)

@@ -634,7 +634,7 @@ static bool has_job_file(const struct world *w, const char *name)
     return access(path, F_OK) == 0;
 }
 
-static void a_job_without_success_leaves_its_losses_alone(void **state)
+static void a_job_without_success_leaves_its_losses_and_its_log_alone(void **state)
 {
     static const char *const FILES[] = {"ckpt-10.safetensors", "ckpt-20.safetensors",
                                         "result-ab.part", "final.safetensors"};
@@ -648,6 +648,8 @@ static void a_job_without_success_leaves_its_losses_alone(void **state)
         snprintf(path, sizeof(path), "%s/1/%s", jobs, FILES[i]);
         put_file(path, 2 * KEEP_S);
     }
+    snprintf(path, sizeof(path), "%s/1/" FILES_LOG, jobs);
+    put_file(path, 2 * KEEP_S);
     snprintf(path, sizeof(path), "%s/1", jobs);
     set_age(path, 2 * KEEP_S);
     assert_int_equal(sweep(w), 0); /* it is queued: it may go on */
@@ -657,7 +659,7 @@ static void a_job_without_success_leaves_its_losses_alone(void **state)
     assert_int_equal(sweep(w), 1);
     for (size_t i = 0; i < SH_ARRAY_LEN(FILES); i++)
         assert_false(has_job_file(w, FILES[i]));
-    assert_true(has_job_file(w, "losses.json"));
+    assert_true(has_job_file(w, "losses.json") && has_job_file(w, FILES_LOG));
     assert_int_equal(sweep(w), 0);
     assert_ok(artifact_empty_dir(jobs, NULL));
     assert_int_equal(rmdir(jobs), 0);
@@ -712,6 +714,26 @@ static void only_the_executor_that_has_a_job_owns_it(void **state)
     assert_false(owned);
 }
 
+static void a_log_comes_late_unless_another_executor_has_the_job(void **state)
+{
+    struct world *w = *state;
+    const struct store_owner mine = {"1", "gpu0", "3", .is_late = true},
+                             future = {"1", "gpu0", "4", .is_late = true};
+    bool owned;
+
+    run(w->db, "UPDATE job SET state = 'QUEUED', executor = NULL, attempt = 3");
+    assert_ok(store_job_owned(w->db, &mine, &owned, NULL));
+    assert_true(owned);
+    assert_ok(store_job_owned(w->db, &future, &owned, NULL));
+    assert_false(owned);
+    run(w->db, "UPDATE job SET state = 'STARTING', executor = 'gpu1', attempt = 4");
+    assert_ok(store_job_owned(w->db, &mine, &owned, NULL));
+    assert_false(owned);
+    run(w->db, "UPDATE job SET state = 'FAILED', finished_at = now(), executor = 'gpu0'");
+    assert_ok(store_job_owned(w->db, &mine, &owned, NULL));
+    assert_true(owned);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
@@ -723,9 +745,10 @@ int main(void)
         TEST(pins_are_bounded_by_quota_by_share_and_by_the_device),
         TEST(a_pinned_version_is_not_unloaded_and_an_unloaded_one_not_pinned),
         TEST(a_folder_of_a_job_goes_when_the_job_is_gone),
-        TEST(a_job_without_success_leaves_its_losses_alone),
+        TEST(a_job_without_success_leaves_its_losses_and_its_log_alone),
         TEST(results_count_as_stored_until_they_are_removed),
         TEST(only_the_executor_that_has_a_job_owns_it),
+        TEST(a_log_comes_late_unless_another_executor_has_the_job),
         TEST(an_action_changes_the_job_where_it_is_allowed_and_only_there),
         TEST(another_tenants_job_is_not_touched),
         TEST(a_change_merges_labels_and_says_so_in_one_event),

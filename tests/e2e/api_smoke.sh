@@ -288,6 +288,12 @@ mkdir -p "$dir/state/jobs/$id"
 echo '[0.5,null,0.25]' >"$dir/state/jobs/$id/losses.json"
 req GET "/api/v1/jobs/$id/losses?offset=1&limit=1"; is "some of them" 200 '"losses":\[null\]'
 is "of how many" 200 '"total":3'
+req GET "/api/v1/jobs/$id/log"; is "its log, of which there is none yet" 200
+echo 'started somewhere' >"$dir/state/jobs/$id/log.txt"
+req GET "/api/v1/jobs/$id/log"; is "its log" 200 'started somewhere'
+req GET "/api/v1/jobs/$id/log" '' -H 'Range: bytes=8-'; is "a part of it" 206 '^somewhere'
+req GET "/api/v1/jobs/$id/log" '' -H 'Range: bytes=99-'; is "behind its end" 416 INVALID
+key=$vision req GET "/api/v1/jobs/$id/log"; is "another tenant's log" 404
 req GET "/api/v1/jobs/$id/losses?cursor=x"; is "a range has no cursor" 400 cursor
 req GET '/api/v1/jobs?limit=1'; is "list jobs" 200 next_cursor
 req GET /api/v1/queues; is "queues" 200 '"default"'

@@ -131,6 +131,10 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
         --eval-dataset d --epochs 2 --lr 0.05 --wait --key-file "$tmp/key"
     exits "its events can be read" 0 "SUCCEEDED" shunt events 1 --key-file "$tmp/key"
     exits "its losses too" 0 "22" shunt losses 1 --key-file "$tmp/key"
+    exits "and its log" 0 "step 22 of 22, loss" shunt logs 1 --key-file "$tmp/key"
+    exits "which ends with it" 0 "ended: it has succeeded" \
+        shunt logs 1 --follow --tail 1 --key-file "$tmp/key"
+    exits "the log of no job" 4 "99999" shunt logs 99999 --key-file "$tmp/key"
     exits "a job that has ended cannot be cancelled" 1 "SUCCEEDED" \
         shunt cancel 1 --key-file "$tmp/key"
     many_jobs

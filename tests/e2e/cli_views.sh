@@ -283,6 +283,7 @@ completes() {
     ok "names that are live" bash_offers "d " "${at[@]}" get datasets d
     ok "for options too" bash_offers "d " "${at[@]}" submit --model m --dataset d
     ok "jobs by number" bash_offers "20 " "${at[@]}" explain 20
+    ok "for logs too" bash_offers "20 " "${at[@]}" logs 20
     ok "GPUs by name" bash_offers "cpu0 " "${at[@]}" get gpus c
     ok "files" bash_offers "model.onnx " push model x mo
     ok "words of an argument" bash_offers "shared " "${at[@]}" set visibility m s

@@ -136,7 +136,8 @@ class Spec:
         schema = content.get(media, {}).get("schema")
         if schema and body is not None and method != "HEAD":
             try:
-                faults += self.faults(json.loads(body), schema, closed=True)
+                faults += self.faults(json.loads(body) if "json" in media else body.decode(), schema,
+                                      closed=True)
             except ValueError as e:
                 faults.append("the body is no JSON: %s" % e)
         if faults:

@@ -418,7 +418,7 @@ class Training(Case):
                          for i in range(8))
         self.assertEqual(right / 360, r["accuracy"])
         self.assertEqual(sorted(f for f in os.listdir(j.folder) if "ckpt" not in f),
-                         ["final.safetensors", "losses.json", "trained.onnx"])
+                         ["final.safetensors", "log.txt", "losses.json", "trained.onnx"])
         self.assertLessEqual(len([f for f in os.listdir(j.folder) if "ckpt" in f]), 2)
 
     def test_what_is_not_published_is_a_file_of_the_job_and_no_package(self):
@@ -434,7 +434,7 @@ class Training(Case):
         self.assertEqual(set(os.listdir(d.dir + "/blobs/packages")) - set(packages),
                          {os.path.basename(pk)})
         self.assertEqual(sorted(f for f in os.listdir(folder) if "ckpt" not in f),
-                         ["final.safetensors", "losses.json", "trained.onnx"])
+                         ["final.safetensors", "log.txt", "losses.json", "trained.onnx"])
         with open(folder + "/trained.onnx", "rb") as a, open(j.folder + "/trained.onnx", "rb") as b:
             self.assertEqual(a.read(), b.read())
 

@@ -95,7 +95,11 @@ class Failures(Story):
             'shunt_train_steps_total{tenant="research",model="digits"}', 0)
 
     def states(self, job):
-        return [e["to"] for e in self.s.job(self.key, job, "/events").json["items"]]
+        return [e["to"] for e in self.read(job, "/events")["items"]]
+
+    def read(self, job, what):
+        """As soon as the database has an answer in time."""
+        return until(what, lambda: (lambda r: r.status == 200 and r)(self.s.job(self.key, job, what))).json
 
     def succeeded(self, job, steps):
         """Ended well, with every event, a checkpoint and a version that serves."""
@@ -105,7 +109,7 @@ class Failures(Story):
         self.assertEqual((states[0], states[-1]), ("QUEUED", "SUCCEEDED"), states)
         self.assertEqual(states.count("SUCCEEDED"), 1, states)
         self.assertTrue(1 <= states.count("COMPLETING") <= j["attempt"], states)
-        losses = self.s.job(self.key, job, "/losses").json["losses"]
+        losses = self.read(job, "/losses")["losses"]
         self.assertEqual((len(losses), losses.count(None)), (steps, 0))
         at = "/api/v1/models/digits/versions/%d" % j["result_version"]
         until("the trained version serves", lambda: self.s.call(
@@ -157,7 +161,11 @@ class Failures(Story):
         for _ in range(4):
             self.s.wait_new("postgres", self.s.kill("postgres", signal.SIGQUIT))
             r = self.infer()
-            self.assertEqual(r.status, 200, r)
+            if r.status != 200:
+                # On a busy machine the API may be back at the database long before the leader, which
+                # then has to take itself for cut off and stands down (scheduler/lease_watch.h).
+                self.unavailable(r)
+                until("requests are served again", lambda: self.infer().status == 200)
         j = self.succeeded(job, 1200)
         self.assertEqual(j["attempt"], 1)
 

@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -232,6 +233,11 @@ class Hosts(Story):
     def train(self, **more):
         return self.s.submit(self.key, model="digits", version=1, dataset="train", eval_dataset="test", **more)
 
+    def logged(self, job, text):
+        """The log of a job, once it holds the text."""
+        return until(text, lambda: (lambda log: text in log and log)(
+            self.s.job(self.key, job, "/log").raw.decode()))
+
     def artifact(self, job):
         r = self.s.job(self.key, job, "/result/artifact")
         self.assertEqual(r.status, 200, r)
@@ -256,6 +262,10 @@ class Hosts(Story):
             self.assertEqual(j["executor"], "far")
             self.assertEqual(hashlib.sha256(self.artifact(j["id"])).digest(), hashlib.sha256(near).digest())
             self.assertGreater(len(self.s.job(self.key, j["id"], "/losses").json["losses"]), 50)
+            log = self.logged(j["id"], "ended: it has succeeded")  # its last line follows its end
+            for line in ("started on executor far", "compiled in", "step %d of %d, loss" % (j["steps"], j["steps"]),
+                         "evaluated on", "trained model"):
+                self.assertEqual(log.count(line), 1, log)
             until("the trained version is served", lambda: self.s.call(
                 "GET", "/api/v1/models/digits/versions/%d" % j["result_version"],
                 key=self.key).json["state"] == "READY")
@@ -264,6 +274,7 @@ class Hosts(Story):
             self.assertEqual(self.artifact(own["id"]), near)
             rows = self.run_job(self.s.call("POST", "/api/v1/jobs", batch, self.key))
             self.assertEqual(self.artifact(rows["id"])[-1000:], near_rows[-1000:])
+            self.logged(rows["id"], "ended: it has succeeded")
         until("its own folders of the jobs are gone",
               lambda: not [d for d in os.listdir(self.home + "/jobs") if not d.startswith(".")])
         got = self.s.metrics("far")
@@ -289,6 +300,11 @@ class Hosts(Story):
         self.assertEqual(hashlib.sha256(self.artifact(job)).digest(), hashlib.sha256(calm).digest())
         events = self.s.job(self.key, job, "/events").json["items"]
         self.assertGreater(len([e for e in events if e["to"] == "STARTING"]), 1)
+        log = self.logged(job, "ended: it has succeeded")  # all of it has travelled with the job
+        started = re.findall(r"started on executor (\w+)", log)
+        self.assertEqual((started[0], started[-1]), ("far", "far"), log)
+        self.assertIn("cpu0", started)
+        self.assertIn("goes on from the checkpoint of step", log)
 
     def test_a_line_that_breaks_and_damages(self):
         line = Line(self.s.port)
@@ -351,9 +367,10 @@ class Hosts(Story):
         os.chmod(f.name, 0o755)
         self.start(programs=programs)
         until("it imports", lambda: os.path.exists(child) and open(child).read())
-        self.remote.terminate()
-        self.assertEqual(self.remote.wait(10), 0)
-        self.remote = None
+        remote, began = self.remote, time.monotonic()
+        self.end()
+        self.assertEqual(remote.returncode, 0)
+        self.assertLess(time.monotonic() - began, 20)
         with self.assertRaises(ProcessLookupError):
             os.kill(int(open(child).read()), 0)
 
@@ -460,6 +477,7 @@ class Hosts(Story):
             j = self.run_job(self.s.call("POST", "/api/v1/jobs",
                                          {**fields, "dataset": "large", "max_attempts": 1}, self.key), "FAILED")
             self.assertIn("--blob-cache-bytes", j["error"])
+            self.assertIn("--blob-cache-bytes", self.logged(j["id"], "ended: failed at sample 0, "))
 
     def test_who_may_and_who_may_not(self):
         digest = self.s.call("GET", "/api/v1/datasets/test", key=self.key).json["digest"]
@@ -477,6 +495,7 @@ class Hosts(Story):
             "PUT", "/api/v1/jobs/%d/files/%s?executor=cpu0&attempt=1%s" % (job, name, more), b"x" * 99,
             self.executor_key, h)
         self.assertEqual(put("losses.json").status, 409)
+        self.assertEqual(put("log.txt").status, 409)
         self.assertEqual(put("losses.txt").status, 404)
         self.assertFalse(os.path.exists(os.path.join(self.s.state, "jobs", str(job), "losses.json")))
         self.s.call("POST", "/api/v1/jobs/%d/cancel" % job, {}, self.key)

@@ -10,6 +10,7 @@ Usage: test_jobs.py [-v] [name ...]
 import http.client
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -286,7 +287,7 @@ class Jobs(Story):
         r = self.open_stream(job)
         self.assertEqual(r.status, 429)
         self.assertEqual(json.loads(r.read())["code"], "QUOTA")
-        other = self.s.tenant("delta")
+        other = self.s.tenant("stranger")
         r = self.open_stream(job, other)
         self.assertEqual(r.status, 404)
         model = zoo("digits-cnn", "training")
@@ -365,6 +366,113 @@ class Jobs(Story):
         self.act(job, "cancel")
         r = self.patch(job, {"priority": 1}, 409)
         self.assertEqual(r.json["state"], "CANCELLED")
+
+    # ------------------------------------------------------------ the log
+
+    def log(self, job, want=200, key=None, **headers):
+        r = self.s.call("GET", "/api/v1/jobs/%d/log" % job, key=key or self.key,
+                        headers={k.replace("_", "-"): v for k, v in headers.items()})
+        self.assertEqual(r.status, want, r)
+        self.assertEqual(r.headers["content-type"],
+                         "text/plain; charset=utf-8" if want < 400 else "application/problem+json")
+        return r.raw.decode()
+
+    def test_the_log_of_a_job_tells_all_that_happened_to_it(self):
+        job = self.submit(spec={"epochs": None, "steps": 60000, "checkpoint_interval_ms": 300},
+                          eval_dataset="test", hold=True)
+        self.assertEqual(self.log(job), "")
+        follow = subprocess.Popen([os.path.join(BIN, "shunt"), "logs", str(job), "-f", "--server",
+                                   "http://127.0.0.1:%d" % self.s.port, "--key", self.key],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.s.env)
+        self.addCleanup(follow.kill)
+        self.act(job, "release")
+        self.s.wait_step(self.key, job, 20)
+        j = self.get(job).json
+        self.assertGreater(j["steps_per_s"], 0)
+        self.assertAlmostEqual(j["samples_per_s"] / j["steps_per_s"], 32, 3)
+        pixels = [{"name": "x", "datatype": "FP32", "shape": [1, 1, 8, 8], "data": [0.5] * 64}]
+        for _ in range(5):  # each takes the device away
+            self.assertEqual(self.s.infer(self.key, "digits/versions/1", pixels).status, 200)
+        until("a line with preemptions", lambda: re.search(
+            r": step \d+ of 60000, loss \S+, \S+ steps/s, \S+ samples/s; preempted \d+ times?, \S+ s in all\n",
+            self.log(job)))
+        with self.s.held():
+            for pid in self.s.workers():
+                os.kill(pid, signal.SIGKILL)
+        until("the death of a worker", lambda: "died (cause: killed) after step" in self.log(job))
+        self.s.wait_step(self.key, job, self.get(job).json["step"] + 2)
+        until("a checkpoint", lambda: re.search(r": checkpoint of step \d+ written: \d+ bytes in \S+ ms\n",
+                                                self.log(job)))
+        with self.s.held():
+            old = self.s.kill("executor-cpu0")
+        self.s.wait_new("executor-cpu0", old)
+        until("it goes on", lambda: re.search(r"started on executor cpu0 \(cpu\): model digits:1, dataset train, "
+                                              r"evaluation dataset test\n(.*\n)*.*goes on from the checkpoint of step "
+                                              r"[1-9]\d*\n", self.log(job)))
+        self.act(job, "suspend")
+        j = self.state(job, "SUSPENDED", *FINAL)
+        self.assertEqual((j["state"], j["steps_per_s"], j["samples_per_s"]), ("SUSPENDED", None, None))
+        until("it left", lambda: "leaves this executor at step %d of 60000" % j["step"] in self.log(job))
+        self.act(job, "cancel")
+        text = self.log(job)
+        self.assertEqual(text.count("started on executor"), 2)
+        self.assertEqual(text.count("compiled in"), 2)
+        self.assertRegex(text, r"compiled in \S+ s: precision fp32, batch 32, 60000 steps, \d+ parameters; on the "
+                               r"device \S+ MiB of state and \S+ MiB for a batch\n")
+        for line in text.splitlines():
+            self.assertRegex(line, r"^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z attempt 1: \S")
+        out, err = follow.communicate(timeout=WAIT_S)
+        self.assertEqual((follow.returncode, err), (0, b""))
+        self.assertEqual(out.decode(), text)
+        self.log(job, 404, self.s.tenant("onlooker"))
+        raw = text.encode()
+        self.assertEqual(self.log(job, 206, Range="bytes=%d-" % (len(raw) - 10)).encode(), raw[-10:])
+        self.log(job, 416, Range="bytes=%d-" % len(raw))
+        shunt = lambda *a: self.s.cli("logs", str(job), *a, env={"SHUNT_KEY": self.key}).decode()  # noqa: E731
+        self.assertEqual(shunt(), text)
+        self.assertEqual(shunt("--tail", "2"), "".join(text.splitlines(True)[-2:]))
+
+    def test_who_follows_a_log_loses_nothing_when_it_is_written_anew(self):
+        job = self.submit(hold=True)
+        path = os.path.join(self.s.state, "jobs", str(job), "log.txt")
+        os.makedirs(os.path.dirname(path))
+
+        def write(lines):
+            with open(path + ".tmp", "w") as f:
+                f.write("".join("line %d\n" % i if isinstance(i, int) else i for i in lines))
+            os.rename(path + ".tmp", path)
+        write([*range(200), "half a li"])
+        follow = subprocess.Popen([os.path.join(BIN, "shunt"), "logs", str(job), "-f", "--tail", "3", "--server",
+                                   "http://127.0.0.1:%d" % self.s.port, "--key", self.key],
+                                  stdout=subprocess.PIPE, env=self.s.env)
+        self.addCleanup(follow.kill)
+        want = [*range(197, 200), *range(300, 305), *range(305, 900)]
+        for i in want[:3]:
+            self.assertEqual(follow.stdout.readline(), b"line %d\n" % i)
+        write([0, 1, "... left out\n", 199, *range(300, 305)])  # shorter than it was
+        for i in want[3:8]:
+            self.assertEqual(follow.stdout.readline(), b"line %d\n" % i)
+        write([0, 1, "... left out\n", 304, *range(305, 900)])  # longer, and another
+        for i in want[8:]:
+            self.assertEqual(follow.stdout.readline(), b"line %d\n" % i)
+        self.act(job, "cancel")
+        self.assertEqual((follow.communicate(timeout=WAIT_S)[0], follow.returncode), (b"", 0))
+
+    def test_the_log_ends_with_what_came_of_the_job(self):
+        good, bad = (self.submit(eval_dataset="test", max_attempts=1, spec={"epochs": 20, "optimizer": {
+            "name": "sgd", "lr": lr, "weight_decay": decay}}) for lr, decay in ((0.05, 0), (1e6, 1)))
+        j = self.state(good, *FINAL)
+        self.assertEqual(j["state"], "SUCCEEDED", j)
+        until("its end", lambda: "ended: " in self.log(good))
+        self.assertRegex(self.log(good), r": step %d of %d, loss .*\n(.*\n)*.*: evaluated on 360 samples: accuracy %.6g, "
+                                         r"loss %.6g\n.*: trained model: %d bytes, SHA-256 %s, to be a new version\n"
+                                         r".*: ended: it has succeeded .*\n$" % (
+                                             j["steps"], j["steps"], j["result"]["accuracy"], j["result"]["eval_loss"],
+                                             j["result"]["bytes"], j["result"]["digest"]))
+        j = self.state(bad, *FINAL)
+        self.assertEqual((j["state"], j["error_code"]), ("FAILED", "NAN"), j)
+        until("its end", lambda: "ended: " in self.log(bad))
+        self.assertRegex(self.log(bad), r": ended: failed at step \d+, NAN: .*not a finite number.*\n$")
 
     def test_filters_and_pages_go_together(self):
         jobs = [self.submit(hold=True, labels={"set": "f", "n": str(i % 2)}) for i in range(5)]

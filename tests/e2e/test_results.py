@@ -98,6 +98,12 @@ class Results(Story):
             k = min(8, n - at)
             self.assertEqual(self.request(self.x[at * self.row:(at + k) * self.row], k),
                              got[40 * at:40 * (at + k)])
+        log = until("the end of its log", lambda: (lambda t: "ended: " in t and t)(
+            self.s.job(self.key, job, "/log").raw.decode()))
+        for line in ("model digits:1, dataset train\n", ": begins at sample 0 of %d, batch 8\n" % n,
+                     ": sample %d of %d, " % (n, n), " samples/s", ": samples before %d are durable: " % n,
+                     ": ended: it has succeeded "):
+            self.assertEqual(log.count(line), 1 if line != " samples/s" else log.count(": sample "), log)
         events = self.s.job(self.key, job, "/events").json["items"]
         self.assertEqual([e["to"] for e in events if e["to"] != "PREEMPTED"][:3],
                          ["QUEUED", "STARTING", "RUNNING"])
@@ -192,7 +198,7 @@ class Results(Story):
         self.s.call("POST", "/api/v1/jobs/%d/cancel" % job, key=self.key)
         self.assertEqual(self.s.wait_job(self.key, job)["state"], "CANCELLED")
         self.assertIn("CANCELLED and has no result", self.s.job(self.key, job, "/result").error)
-        self.assertEqual(os.listdir("%s/jobs/%d" % (self.s.state, job)), [])
+        self.assertEqual(os.listdir("%s/jobs/%d" % (self.s.state, job)), ["log.txt"])
         done = self.batch()
         self.whole(done)
         for below in ("/result", "/result/artifact"):

@@ -54,6 +54,8 @@ class Tenant:
         r = s.call("POST", "/api/v1/queues", {"name": self.id["queue"]}, self.admin)
         assert r.status == 201, r
         until("the scheduler says why it waits", lambda: s.job(self.admin, self.id["job"]).json["reason"])
+        until("its share is written", lambda: s.call("GET", "/api/v1/tenants/%s/share" % name,
+                                                     key=self.admin).json["half_life_s"])
 
     def find(self, param, path):
         """Identifier of a thing of this tenant for a path parameter; it may have to be made."""

@@ -21,6 +21,8 @@ static void only_what_a_job_leaves_is_a_name(void **state)
         int64_t step;
     } CASES[] = {
         {"losses.json", true, -1},
+        {"log.txt", true, -1},
+        {"log.txt.tmp", false, 0},
         {"final.safetensors", true, -1},
         {"trained.onnx", true, -1},
         {"result.safetensors", true, -1},

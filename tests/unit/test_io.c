@@ -69,6 +69,10 @@ static void places_in_a_file_are_written_and_its_end_is_no_failure(void **state)
     assert_string_equal(got, "world");
     assert_int_equal(sh_read_all(fd, got, sizeof(got)), 11); /* the position has not moved */
     assert_memory_equal(got, "hello world", 11);
+    assert_int_equal(lseek(fd, 0, SEEK_SET), 0);
+    assert_int_equal(sh_pread_all(fd, got, 1, UINT64_MAX), -1); /* not where it stands instead */
+    assert_int_equal(errno, EINVAL);
+    assert_false(sh_pwrite_all(fd, "x", 1, UINT64_MAX));
     close(fd);
 }
 

@@ -179,6 +179,32 @@ static void a_region_in_use_outlives_its_name(void **state)
     region_put(g);
 }
 
+/* A client that was started again makes its memory anew under the old name. */
+static void memory_made_anew_is_registered_anew(void **state)
+{
+    struct world *w = *state;
+    struct region *before = NULL, *g = NULL;
+    char got[4] = "";
+
+    assert_int_equal(pwrite(w->fd, "old", 3, 0), 3);
+    assert_ok(regions_add(w->r, "red", "in", w->key, 0, 8, NULL));
+    assert_ok(regions_get(w->r, "red", "in", 0, 3, &before, NULL));
+    assert_int_equal(shm_unlink(w->key), 0);
+    close(w->fd);
+    w->fd = shm_open(w->key, O_RDWR | O_CREAT | O_EXCL, 0600);
+    assert_true(w->fd >= 0);
+    assert_int_equal(ftruncate(w->fd, BYTES), 0);
+    assert_int_equal(pwrite(w->fd, "new", 3, 0), 3);
+    assert_ok(regions_add(w->r, "red", "in", w->key, 0, 8, NULL));
+    assert_ok(regions_get(w->r, "red", "in", 0, 3, &g, NULL));
+    assert_ok(region_read(g, 0, got, 3, NULL));
+    assert_string_equal(got, "new");
+    assert_ok(region_read(before, 0, got, 3, NULL)); /* a request that runs meanwhile */
+    assert_string_equal(got, "old");
+    region_put(before);
+    region_put(g);
+}
+
 static void there_is_a_limit_for_a_tenant(void **state)
 {
     struct world *w = *state;
@@ -218,6 +244,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(keys_are_names_and_no_paths, set_up_any, tear_down),
         cmocka_unit_test_setup_teardown(memory_cut_short_is_an_error, set_up_own, tear_down),
         cmocka_unit_test_setup_teardown(a_region_in_use_outlives_its_name, set_up_own, tear_down),
+        cmocka_unit_test_setup_teardown(memory_made_anew_is_registered_anew, set_up_own, tear_down),
         cmocka_unit_test_setup_teardown(there_is_a_limit_for_a_tenant, set_up_any, tear_down),
         cmocka_unit_test_setup_teardown(off_is_off, set_up_off, tear_down),
     };

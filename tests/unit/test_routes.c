@@ -174,6 +174,7 @@ static void statuses_follow_from_what_a_route_is(void **state)
         {"POST", "/api/v1/models/{model}/load", {202, 200, 404, 409}, {201, 412}},
         {"GET", "/api/v1/jobs/{job}/events", {200, 204, 404}, {201, 409}},
         {"GET", "/api/v1/jobs/{job}/losses", {200, 404}, {204, 501}},
+        {"GET", "/api/v1/jobs/{job}/log", {200, 206, 404, 416}, {204, 501}},
         {"POST", "/v2/cudasharedmemory/region/{region}/register", {501, 400}, {409, 412}},
         {"POST", "/v2/models/{model}/infer", {200, 404, 409, 411, 413, 422, 429, 503, 504}, {412}},
     };
@@ -279,6 +280,8 @@ static void names_are_described_as_they_are_checked(void **state)
                                         "9",
                                         "2147483647",
                                         "losses.json",
+                                        "log.txt",
+                                        "log_txt",
                                         "ckpt-0.safetensors",
                                         "ckpt-07.safetensors",
                                         "ckpt-1234567890.safetensors",

@@ -301,6 +301,23 @@ static void strangers_cannot_take_all_places(void **state)
         close(fds[i]);
 }
 
+/* A client that says one thing and goes: the end of its handshake, its message and the end of the
+ * connection lie in the socket together. */
+static void a_last_word_may_come_with_the_handshake(void **state)
+{
+    struct world *w = *state;
+    struct by_hand c;
+
+    start_listening(KEY_A);
+    hand_open(&c);
+    hand_ping(&c, 1);
+    assert_int_equal(shutdown(c.fd, SHUT_WR), 0);
+    UNTIL(w, w->b.n_closed == 1);
+    assert_int_equal(w->b.n_msgs, 1);
+    assert_has(w->b.why.msg, "the peer closed the connection");
+    hand_close(&c);
+}
+
 static void a_port_may_close_while_handshakes_are_not_over(void **state)
 {
     int fd;
@@ -398,6 +415,7 @@ int main(void)
         TEST(one_that_is_cut_off_is_closed_at_once),
         TEST(one_that_stops_is_closed_in_time),
         TEST(strangers_cannot_take_all_places),
+        TEST(a_last_word_may_come_with_the_handshake),
         TEST(a_port_may_close_while_handshakes_are_not_over),
         TEST(noise_before_the_end_of_a_handshake_does_nothing),
         TEST(a_changed_byte_ends_a_handshake),
