@@ -232,7 +232,8 @@ static const struct sh_conf_opt RESULT[] = {
 };
 static const struct sh_conf_opt INFER[] = {
     STR(inputs, "inputs", NULL, "safetensors file with tensors named as the model's inputs"),
-    INT(random, "random", 0, 0, 1000000000, "send random inputs of this seed instead of a file"),
+    INT(random, "random", 0, 0, 1000000000,
+        "send random inputs of this seed instead of a file: --batch rows, 1 without it"),
     STR(outputs, "outputs", NULL, "write the outputs to this safetensors file"),
     STR(truth, "labels", NULL, "FILE:TENSOR with the right classes: prints the accuracy"),
     INT(rows, "batch", 0, 0, 65536,
@@ -294,7 +295,7 @@ const struct cli_cmd CLI_CMDS[] = {
     {"get", "usage", "[TENANT]", "device time, requests and samples", usage_get, OPTS(USAGE_GET)},
     {"get", "share", "[TENANT]",
      "what the scheduler decides by: guarantees, fair shares, usage", share_get, NONE},
-    {"get", "audit", "", "every change, newest first", audit_get, OPTS(AUDIT_GET)},
+    {"get", "audit", "", "every change, newest first; for admin keys", audit_get, OPTS(AUDIT_GET)},
     {"get", "jobs", "[JOB]", "jobs, newest first, or one job", job_get, OPTS(GET_JOBS)},
     {"get", "arrays", "[ARRAY]",
      "arrays of jobs, newest first: how many of each wait, run, have ended; or one", array_get,

@@ -86,10 +86,12 @@ void help_all(void)
 
 static void number(double v, bool is_bytes, char *out, size_t size)
 {
+    char text[SH_NUMBER_TEXT];
+
     if (is_bytes && v >= 1024)
         out_bytes(v, out, size);
     else
-        snprintf(out, size, "%.16g", v);
+        sh_strlcpy(out, sh_number_text(v, text), size);
 }
 
 /* " (default 32; 1 to 65536)", as far as there are any. */

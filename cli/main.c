@@ -83,8 +83,8 @@ static int load(const struct sh_conf_table *t, void *conf, struct words *w, stru
 
 static struct sh_conf_table table(const struct sh_conf_opt *opts, size_t n, size_t bytes)
 {
-    return (struct sh_conf_table){"shunt",  "Run and use a Shunt system.", opts, n, bytes,
-                                  "profile"};
+    return (struct sh_conf_table){
+        "shunt", "Run and use a Shunt system.", opts, n, bytes, "profile", {"key", "key-file"}};
 }
 
 static int check_output(struct cli *c, struct sh_err *err)

@@ -15,6 +15,7 @@
 #define MAX_COLS 24
 #define MAX_YAML (1u << 30)
 #define LINE_EVERY_NS 5000000000LL
+#define SAME_EVERY_NS 60000000000LL /* one that says the same again */
 #define DRAW_EVERY_NS 80000000LL
 #define BAR_CELLS 28
 
@@ -486,7 +487,12 @@ void progress_show(struct progress *p, double fraction, const char *fmt, ...)
     va_end(ap);
     clean(text);
     if (!p->is_tty) {
-        fprintf(stderr, "... %s\n", text);
+        /* A log of a long wait is not made of one line. */
+        if (strcmp(text, p->last) != 0 || now - p->same_ns >= SAME_EVERY_NS) {
+            fprintf(stderr, "... %s\n", text);
+            sh_strlcpy(p->last, text, sizeof(p->last));
+            p->same_ns = now;
+        }
         return;
     }
     p->is_drawn = true;

@@ -40,7 +40,8 @@ void out_bytes(double bytes, char *out, size_t size);
 /* A bar on a terminal; otherwise a line now and then, so that a log shows that something moves. */
 struct progress {
     bool is_on, is_tty, is_drawn;
-    int64_t last_ns;
+    int64_t last_ns, same_ns;
+    char last[160]; /* what was said */
 };
 void progress_begin(const struct cli *c, struct progress *p);
 /* fraction: 0 to 1, below 0 = not known. text: one short line. */

@@ -202,6 +202,17 @@ static int send_all(struct sending *s, struct sh_http_reply *r, json_t **whole, 
     }
 }
 
+/* Who pushes again after a failure wants to know that it was not for nothing. */
+static void say_rest(const struct sending *s)
+{
+    char had[32], all[32];
+
+    out_bytes((double)s->from, had, sizeof(had));
+    out_bytes((double)s->bytes, all, sizeof(all));
+    if (s->from > 0)
+        out_say(s->c, "The server has %s of %s already; the rest is sent.", had, all);
+}
+
 int upload_file(struct cli *c, const char *path, const char *file, json_t **out, struct sh_err *err)
 {
     struct sh_http_reply r = {0};
@@ -222,6 +233,7 @@ int upload_file(struct cli *c, const char *path, const char *file, json_t **out,
         sh_hex(sha, sizeof(sha), hex);
         if (s.bytes >= WORTH_ASKING) /* this program may have been stopped half-way */
             ask_part(&s, &ignored);
+        say_rest(&s);
         rc = send_all(&s, &r, out, err);
     }
     progress_end(&s.bar);

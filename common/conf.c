@@ -24,8 +24,17 @@
 #define MAX_FILE_BYTES (1u << 20)
 #define ENV_PREFIX "SHUNT_"
 
+enum source {
+    BY_DEFAULT,
+    BY_FILE,
+    BY_SECTION,
+    BY_ENVIRONMENT,
+    BY_COMMAND_LINE
+}; /* nearer: later */
+
 struct text {
     const char *value; /* BORROWED from the table, the file's text, the environment or argv */
+    enum source source;
     bool from_file;
     char from[96]; /* for messages */
 };
@@ -74,12 +83,13 @@ static const struct sh_conf_opt *find(const struct sh_conf_table *t, const char 
     return NULL;
 }
 
-__attribute__((format(printf, 3, 4))) static void put(struct text *x, const char *value,
-                                                      const char *fmt, ...)
+__attribute__((format(printf, 4, 5))) static void put(struct text *x, enum source source,
+                                                      const char *value, const char *fmt, ...)
 {
     va_list ap;
 
     x->value = value;
+    x->source = source;
     va_start(ap, fmt);
     vsnprintf(x->from, sizeof(x->from), fmt, ap);
     va_end(ap);
@@ -295,7 +305,7 @@ static int file_line(struct load *l, char *line, const char *base, int no, struc
                        "config file \"%s\", line %d: option \"%s\" is set a second time", base, no,
                        o->name);
     x->from_file = true;
-    put(x, value, "file \"%.50s\", line %d", base, no);
+    put(x, l->in_section ? BY_SECTION : BY_FILE, value, "file \"%.50s\", line %d", base, no);
     return SH_OK;
 }
 
@@ -335,7 +345,7 @@ static void load_env(struct load *l)
         env_name(l->t->opts[i].name, name, sizeof(name));
         value = getenv(name);
         if (value && value[0]) /* compose files pass what is not set as empty */
-            put(&l->texts[i], value, "environment %s", name);
+            put(&l->texts[i], BY_ENVIRONMENT, value, "environment %s", name);
     }
 }
 
@@ -363,8 +373,10 @@ static const char *shown_default(const struct sh_conf_opt *o)
 
 static void range_text(const struct sh_conf_opt *o, char *out, size_t size)
 {
+    char a[SH_NUMBER_TEXT], b[SH_NUMBER_TEXT];
+
     if (has_range(o))
-        snprintf(out, size, "%.15g to %.15g", o->min, o->max);
+        snprintf(out, size, "%s to %s", sh_number_text(o->min, a), sh_number_text(o->max, b));
     else
         sh_strlcpy(out, "", size);
 }
@@ -448,7 +460,7 @@ static int argv_option(struct load *l, char **argv, int left, int *used, struct 
         *used = 2;
     }
     if (o)
-        put(&l->argv_texts[o - l->t->opts], value, "command line");
+        put(&l->argv_texts[o - l->t->opts], BY_COMMAND_LINE, value, "command line");
     else
         l->path = value;
     return SH_OK;
@@ -518,6 +530,20 @@ static int load_argv(struct load *l, int argc, char **argv, struct sh_err *err)
     return rc;
 }
 
+/* A file named on the command line is meant, whatever key the environment has. */
+static void keep_nearer(struct load *l)
+{
+    struct text *x[2];
+
+    if (!l->t->either[0])
+        return;
+    for (int i = 0; i < 2; i++)
+        x[i] = &l->texts[sh_conf_find(l->t, l->t->either[i]) - l->t->opts];
+    for (int i = 0; i < 2; i++)
+        if (x[i]->source < x[1 - i]->source && x[1 - i]->value[0])
+            x[i]->value = NULL;
+}
+
 static int load_all(struct load *l, void *conf, int argc, char **argv, struct sh_err *err)
 {
     size_t n = l->t->n_opts;
@@ -534,8 +560,8 @@ static int load_all(struct load *l, void *conf, int argc, char **argv, struct sh
     if (rc || l->printed)
         return rc;
     for (size_t i = 0; i < n; i++)
-        put(&l->texts[i], l->t->opts[i].flags & SH_CONF_THEIRS ? NULL : l->t->opts[i].def,
-            "default");
+        put(&l->texts[i], BY_DEFAULT,
+            l->t->opts[i].flags & SH_CONF_THEIRS ? NULL : l->t->opts[i].def, "default");
     rc = load_file(l, err);
     if (rc)
         return rc;
@@ -543,6 +569,7 @@ static int load_all(struct load *l, void *conf, int argc, char **argv, struct sh
     for (size_t i = 0; i < n; i++)
         if (l->argv_texts[i].value)
             l->texts[i] = l->argv_texts[i];
+    keep_nearer(l);
     return parse_all(l, conf, err);
 }
 

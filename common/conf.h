@@ -63,6 +63,9 @@ struct sh_conf_table {
     /* Option that names a section of the file, or NULL: no sections. Lines after "[NAME]" count if
      * that is the section, and win over those before the first one. */
     const char *section_opt;
+    /* Two options of which one is enough, or NULL: the one of the nearer source leaves the other
+     * out. */
+    const char *either[2];
 };
 
 enum sh_conf_action { SH_CONF_RUN, SH_CONF_EXIT_OK }; /* EXIT_OK: --help, --version or --docs ran */

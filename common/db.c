@@ -700,7 +700,7 @@ static int check_schema(struct db *db, int want, struct sh_err *err)
     if (have < want)
         return SH_FAIL(err, SH_E_CONFLICT,
                        "the database schema has version %lld, this program needs %d: run the "
-                       "migration first",
+                       "migration first (shunt-scheduler --migrate-only)",
                        (long long)have, want);
     if (have > want)
         return SH_FAIL(err, SH_E_CONFLICT,

@@ -41,7 +41,7 @@ static void describe(const struct sh_json_field *f, char out[static 96])
     };
     double max = f->type == SH_JSON_STR && f->max <= 0 ? MAX_STRING : f->max;
     int n = snprintf(out, 96, "%s", NOUN[f->type]);
-    char *rest = out + n;
+    char *rest = out + n, a[SH_NUMBER_TEXT], b[SH_NUMBER_TEXT];
     size_t room = 96 - (size_t)n;
 
     if (f->type == SH_JSON_STR)
@@ -52,9 +52,9 @@ static void describe(const struct sh_json_field *f, char out[static 96])
     else if (f->type == SH_JSON_ARR && f->min > 0)
         snprintf(rest, room, " of at least %.0f elements", f->min);
     else if ((f->type == SH_JSON_INT || f->type == SH_JSON_F64) && has_upper(f))
-        snprintf(rest, room, " from %.15g to %.15g", f->min, max);
+        snprintf(rest, room, " from %s to %s", sh_number_text(f->min, a), sh_number_text(max, b));
     else if ((f->type == SH_JSON_INT || f->type == SH_JSON_F64) && f->min > 0)
-        snprintf(rest, room, " of at least %.15g", f->min);
+        snprintf(rest, room, " of at least %s", sh_number_text(f->min, a));
 }
 
 static bool in_range(const struct sh_json_field *f, double v)

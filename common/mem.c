@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -220,11 +221,22 @@ int sh_parse_bytes(const char *s, int64_t min, int64_t max, const char *what, in
         good = sh_parse_f64(digits, 0, 0x1p62 / unit, what, &v, NULL) == SH_OK;
     if (good && unit > 1)
         whole = (int64_t)(v * unit);
-    if (!good || whole < min || whole > max)
+    if (!good || whole < min || whole > max) {
+        char range[64] = "";
+
+        if (max != INT64_MAX) /* else whoever gets it knows the limit */
+            snprintf(range, sizeof(range), " from %lld to %lld bytes", (long long)min,
+                     (long long)max);
         return SH_FAIL(err, SH_E_INVALID,
-                       "%s must be a size from %lld to %lld bytes, such as 1048576, 512M or 1.5Gi, "
-                       "not \"%.40s\"",
-                       what, (long long)min, (long long)max, s ? s : "");
+                       "%s must be a size%s, such as 1048576, 512M or 1.5Gi, not \"%.40s\"", what,
+                       range, s ? s : "");
+    }
     *out = whole;
     return SH_OK;
+}
+
+const char *sh_number_text(double v, char out[SH_NUMBER_TEXT])
+{
+    snprintf(out, SH_NUMBER_TEXT, fabs(v) < 1e16 && v == floor(v) ? "%.0f" : "%.15g", v);
+    return out;
 }

@@ -48,4 +48,8 @@ int sh_parse_f64(const char *s, double min, double max, const char *what, double
 int sh_parse_bytes(const char *s, int64_t min, int64_t max, const char *what, int64_t *out,
                    struct sh_err *err);
 
+/* A number for people: 9000000000000000, 0.9999999. Returns out. */
+#define SH_NUMBER_TEXT 32
+const char *sh_number_text(double v, char out[SH_NUMBER_TEXT]);
+
 #endif

@@ -526,7 +526,7 @@ static void migrations_run_once_each_in_order(void **state)
     assert_int_equal(number_of(w->db, &M), 15);
 
     assert_ok_err(db_ready(w->db, 3, &err), &err);
-    assert_fails(db_ready(w->db, 4, &err), SH_E_CONFLICT, &err, "run the migration");
+    assert_fails(db_ready(w->db, 4, &err), SH_E_CONFLICT, &err, "--migrate-only");
     err = (struct sh_err){0};
     assert_fails(db_ready(w->db, 2, &err), SH_E_CONFLICT, &err, "newer release");
 }

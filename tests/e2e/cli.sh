@@ -71,6 +71,10 @@ nouns() {
         shunt get models --key shunt_aaaaaaaaaaaa_x
     exits "an admin is told to name the tenant" 1 "--tenant NAME" shunt get models
     exits "a tenant sees its own things" 0 "NAME" shunt get models --key-file "$tmp/key"
+    SHUNT_KEY=shunt_aaaaaaaaaaaa_x exits "a file that is named wins over a key of the environment" \
+        0 "NAME" shunt get models --key-file "$tmp/key"
+    SHUNT_KEY_FILE=$tmp/key exits "and a key over a file of the environment" 1 "unknown" \
+        shunt get models --key shunt_aaaaaaaaaaaa_x
     id=$(shunt get keys --tenant alpha -o name)
     ok "rotate it" shunt rotate key "$id" --tenant alpha --save "$tmp/key" --overlap-s 60
     exits "the new secret opens" 0 "NAME" shunt get models --key-file "$tmp/key"
@@ -97,6 +101,8 @@ nouns() {
     ok "to the byte" [ "$(shunt get quota alpha -o json | jq .gpu_memory_max_bytes)" = 1610612736 ]
     exits "what is no size is a usage error" 2 "512M" \
         shunt set quota alpha gpu_memory_max_bytes=12X
+    exits "a limit that is too small names its range in digits" 1 "from 1 to 9000000000000000" \
+        shunt set quota alpha gpu_memory_max_bytes=0
     ok "null takes a limit away" shunt set quota alpha gpu_memory_max_bytes=null
     echo "this is no model" >"$tmp/bad.onnx"
     exits "a file that is no model is refused" 1 "shunt:" \

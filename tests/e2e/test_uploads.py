@@ -205,6 +205,20 @@ class Uploads(Story):
         d = self.s.call("GET", "/api/v1/datasets/big", key=self.key).json
         self.assertEqual((d["state"], d["digest"]), ("READY", hashlib.sha256(data).hexdigest()))
 
+    def test_shunt_says_what_a_push_before_it_has_left(self):
+        file = os.path.join(self.s.dir, "left.safetensors")
+        at, data = self.dataset(), data_of(7, 10 * MIB)
+        with open(file, "wb") as f:
+            f.write(data)
+        self.cut(at, data, 6 * MIB)
+        self.assertGreater(self.has_part(at, data), 5 * MIB)
+        env = {k: v for k, v in os.environ.items() if not k.startswith("SHUNT_") and k != "HOME"}
+        r = subprocess.run([os.path.join(BIN, "shunt"), "push", "dataset", os.path.basename(at), file,
+                            "--server=http://127.0.0.1:%d" % self.s.port, "--key=" + self.key],
+                           env=env, capture_output=True, text=True, timeout=120)
+        self.assertEqual(r.returncode, 0, r)
+        self.assertRegex(r.stdout, r"The server has [0-9.]+ MiB of 10.0 MiB already; the rest is sent\.")
+
 
 if __name__ == "__main__":
     sys.exit(0 if unittest.main(exit=False, warnings="ignore").result.wasSuccessful() else 1)

@@ -97,6 +97,41 @@ static void later_sources_win(void **state)
     sh_test_dir_remove(dir);
 }
 
+static void of_either_the_nearer_source_counts(void **state)
+{
+    struct sh_conf_table t = TABLE;
+    enum sh_conf_action action;
+    struct sh_err err = {0};
+    struct conf c;
+    (void)state;
+
+    t.either[0] = "addr";
+    t.either[1] = "key";
+    setenv("SHUNT_KEY", "far", 1);
+    for (int nearer = 0; nearer < 2; nearer++) {
+        char *argv[] = {(char *)"test-prog", (char *)"--addr=near", NULL};
+
+        assert_ok_err(sh_conf_load(&t, &c, 1 + nearer, argv, NULL, NULL, &action, &err), &err);
+        if (nearer) {
+            assert_string_equal(c.addr, "near");
+            assert_null(c.key);
+        } else {
+            assert_null(c.addr); /* not the default either */
+            assert_string_equal(c.key, "far");
+        }
+        sh_conf_free(&t, &c);
+    }
+    setenv("SHUNT_ADDR", "as far", 1);
+    assert_ok_err(
+        sh_conf_load(&t, &c, 1, (char *[]){(char *)"test-prog", NULL}, NULL, NULL, &action, &err),
+        &err);
+    assert_string_equal(c.addr, "as far"); /* the program says which of the two counts */
+    assert_string_equal(c.key, "far");
+    sh_conf_free(&t, &c);
+    unsetenv("SHUNT_ADDR");
+    unsetenv("SHUNT_KEY");
+}
+
 static void the_command_line_takes_every_form(void **state)
 {
     struct conf c;
@@ -345,6 +380,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_come_from_the_table),
         cmocka_unit_test(later_sources_win),
+        cmocka_unit_test(of_either_the_nearer_source_counts),
         cmocka_unit_test(the_command_line_takes_every_form),
         cmocka_unit_test(a_refusal_names_option_value_source_and_range),
         cmocka_unit_test(a_wrong_file_is_refused_with_its_line),
