@@ -52,8 +52,11 @@ static void a_relative_path_begins_where_the_process_does(void **state)
     free(addr);
     close(fd);
     close(home);
-    snprintf(want, sizeof(want), "rm -rf %s", dir);
-    assert_int_equal(system(want), 0);
+    snprintf(want, sizeof(want), "%s/x.sock.lock", dir);
+    unlink(want);
+    want[strlen(want) - 5] = '\0';
+    unlink(want);
+    assert_int_equal(rmdir(dir), 0);
 }
 
 static void a_path_that_is_too_long_is_refused(void **state)
