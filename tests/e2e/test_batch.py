@@ -25,7 +25,7 @@ from test_executor import TEST, TRAIN, spec  # noqa: E402
 
 INVALID, NOTFOUND, CONFLICT, UNAVAILABLE, DISKFULL = -1, -4, -5, -17, -21
 RESULT = "result.safetensors"
-N = 12003  # the last batch is not full
+N = 24003  # the last batch is not full
 
 
 def digest(path):
@@ -51,6 +51,8 @@ class Batch(test_executor.Case):
         rows = (x * (N // n + 1))[:N * cls.sample_bytes]
         write_st(cls.big, {"x": (dtype, [N] + shape[1:], rows)})
         cls.rows = rows
+        cls.long = os.path.join(cls.onnx, "long.safetensors")  # for jobs that must not end by themselves
+        write_st(cls.long, {"x": (dtype, [10 * N] + shape[1:], 10 * rows)})
 
     def ready(self, *options, **kw):
         d = self.driver(*options, **kw)
@@ -192,7 +194,7 @@ class Batch(test_executor.Case):
         d = self.ready()
         train, _ = d.package(self.net_train, "--training")
         slow = {"batch": 1}
-        folder = d.start_batch(5, 1, d.meta, self.big, slow)
+        folder = d.start_batch(5, 1, d.meta, self.long, slow)
         d.wait_step(5, 20)
         d.start_job(6, train, TRAIN, spec())
         self.assertEqual(d.wait_job(6, FINAL).rc, CONFLICT)
@@ -202,7 +204,7 @@ class Batch(test_executor.Case):
         m = d.wait_job(5, ("SUSPENDED",))
         c = d.checkpoints[-1]
         self.assertEqual((c.step, c.bytes), (m.step, 40 * m.step))
-        d.start_batch(5, 1, d.meta, self.big, slow, done=c)
+        d.start_batch(5, 1, d.meta, self.long, slow, done=c)
         d.wait_step(5, c.step + 20)
         self.assertEqual(len(parts(folder)), 1)
         d.scheduler.send("JOB_STOP", epoch=1, job=5, attempt=1, how=0)
@@ -214,7 +216,7 @@ class Batch(test_executor.Case):
         self.assertEqual(d.wait_job(7, FINAL).rc, CONFLICT)
         d.scheduler.send("JOB_STOP", epoch=1, job=6, attempt=1, how=0)
         d.wait_job(6, ("CANCELLED",))
-        d.start_batch(7, 1, d.meta, self.big, slow)
+        d.start_batch(7, 1, d.meta, self.long, slow)
         d.wait_step(7, 20)
         d.scheduler.sock.close()  # a new scheduler hears of it and of those that ended
         d.scheduler, d.jobs, d.epoch = None, {}, 2
