@@ -6,15 +6,18 @@
  * the key, for they need one exchange; and he never takes a place that the rest of the program
  * counts.
  */
+#include "common/log.h"
 #include "common/mem.h"
 #include "common/wire_int.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define MAX_SHAKING 64
 #define ACCEPTS_PER_EVENT 64
+#define PAUSE_NS INT64_C(100000000)
 
 struct shaking {
     struct shaking *next;
@@ -27,6 +30,9 @@ struct sh_listen {
     struct sh_listen_handler h;
     int fd;
     struct sh_io *io;
+    struct sh_timer *pause; /* no descriptor is left for a peer: it has to wait */
+    int64_t warned_ns;
+    uint64_t n_warned;
     struct shaking *oldest, **newest;
     size_t n_shaking;
 };
@@ -110,6 +116,31 @@ static void begin_handshake(struct sh_listen *s, struct sh_wire *w)
     s->n_shaking++;
 }
 
+static void on_pause_over(struct sh_loop *l, void *arg)
+{
+    struct sh_listen *s = arg;
+
+    (void)l;
+    sh_io_set(s->io, SH_IO_READ, NULL);
+}
+
+/* A peer that cannot be taken stays announced: the loop would ask for it again and again. */
+static void wait_for_room(struct sh_listen *s, int cause)
+{
+    if (cause != EMFILE && cause != ENFILE && cause != ENOBUFS && cause != ENOMEM)
+        return;
+    if (sh_log_ratelimit(&s->warned_ns, &s->n_warned, 5000)) {
+        SH_WARN(
+            "listen.full",
+            "errno=%d left_out=%llu msg=\"no descriptor or memory for another connection; raise "
+            "the limit of open files\"",
+            cause, (unsigned long long)s->n_warned);
+        s->n_warned = 0;
+    }
+    sh_io_set(s->io, 0, NULL);
+    sh_timer_set(s->pause, PAUSE_NS);
+}
+
 static void on_accept(struct sh_loop *l, int fd, unsigned events, void *arg)
 {
     static const struct sh_wire_handler NOBODY = {.on_close = on_close};
@@ -120,8 +151,10 @@ static void on_accept(struct sh_loop *l, int fd, unsigned events, void *arg)
         int conn = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         struct sh_wire *w;
 
-        if (conn < 0)
+        if (conn < 0) {
+            wait_for_room(s, errno);
             return;
+        }
         if (sh_wire_new(l, conn, &NOBODY, &w, NULL))
             close(conn);
         else if (sh_wire__keys_on(s->h.keys) && !sh_wire_is_local(w))
@@ -151,6 +184,8 @@ int sh_listen_new(struct sh_loop *l, const char *addr, const struct sh_listen_ha
     if (!rc)
         rc = sh_wire_listen(addr, &s->fd, err);
     if (!rc)
+        rc = sh_timer_add(l, -1, 0, on_pause_over, s, &s->pause, err);
+    if (!rc)
         rc = sh_io_add(l, s->fd, SH_IO_READ, on_accept, s, &s->io, err);
     if (rc) {
         sh_listen_free(s);
@@ -167,6 +202,7 @@ void sh_listen_free(struct sh_listen *s)
     while (s->oldest)
         drop_oldest(s);
     sh_io_del(s->io);
+    sh_timer_del(s->pause);
     if (s->fd >= 0)
         close(s->fd);
     free(s);

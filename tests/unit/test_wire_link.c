@@ -3,6 +3,7 @@
 #include "tests/unit/wire_test.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
@@ -339,6 +340,45 @@ static void a_link_finds_its_peer_by_name(void **state)
     check_link(*state, "localhost");
 }
 
+static bool count_peer(struct sh_wire *w, struct sh_wire_handler *h, void *arg)
+{
+    (void)w, (void)h;
+    ++*(int *)arg;
+    return false; /* closed */
+}
+
+/* A peer for whom there is no descriptor stays announced: the loop must not run in circles. */
+static void without_descriptors_a_peer_waits_and_is_taken_later(void **state)
+{
+    struct world *w = *state;
+    int n = 0, turns = 0;
+    struct sh_listen_handler h = {.on_peer = count_peer, .arg = &n};
+    struct sockaddr_un un = {.sun_family = AF_UNIX};
+    struct rlimit was, tight;
+    struct sh_listen *l = NULL;
+    int64_t end;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), spare;
+
+    assert_true(fd >= 0);
+    assert_ok(sh_listen_new(w->loop, w->addr, &h, &l, NULL));
+    sh_strlcpy(un.sun_path, w->addr + 5, sizeof(un.sun_path));
+    assert_int_equal(connect(fd, (const struct sockaddr *)&un, sizeof(un)), 0);
+    spare = dup(fd); /* the lowest that is free */
+    assert_true(spare >= 0);
+    close(spare);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+    tight = (struct rlimit){.rlim_cur = (rlim_t)spare, .rlim_max = was.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+    for (end = sh_clock_ns() + 300 * MS; sh_clock_ns() < end; turns++)
+        assert_ok(sh_loop_once(w->loop, 50 * MS, NULL));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+    assert_int_equal(n, 0);
+    assert_true(turns < 50);
+    UNTIL(w, n == 1);
+    sh_listen_free(l);
+    close(fd);
+}
+
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
 
 int main(void)
@@ -356,6 +396,7 @@ int main(void)
         TEST(a_link_tries_its_addresses_in_turn),
         TEST(a_link_gives_up_a_peer_that_says_nothing),
         TEST(a_link_may_be_freed_in_its_callbacks),
+        TEST(without_descriptors_a_peer_waits_and_is_taken_later),
         TEST(a_link_finds_its_peer_by_number),
         TEST(a_link_finds_its_peer_by_name),
     };
