@@ -109,10 +109,20 @@ int req_if_match(const struct api_req *q, char buf[static 24], const char **out,
     return SH_FAIL(err, SH_E_PRECONDITION, "If-Match names a version that is not current");
 }
 
+/* As the contract's pattern has it. */
+static bool is_idem_key(const char *h, size_t len, bool quoted)
+{
+    for (size_t i = 0; i < len; i++)
+        if (h[i] == ' ' ? !quoted : h[i] < '!' || h[i] > '~' || h[i] == '"')
+            return false;
+    return len > 0;
+}
+
 int req_idem(const struct api_req *q, struct req_idem *out, struct sh_err *err)
 {
     const char *h = q->h.idempotency_key;
     size_t len = h ? strlen(h) : 0;
+    bool quoted = len >= 2 && h[0] == '"' && h[len - 1] == '"', fits = len < sizeof(out->key);
     char *body = NULL, *text = NULL, named[REQ_LIST_TEXT];
     uint8_t digest[SH_SHA256_BYTES];
     int rc;
@@ -120,12 +130,14 @@ int req_idem(const struct api_req *q, struct req_idem *out, struct sh_err *err)
     out->key[0] = '\0';
     if (!h)
         return SH_OK;
-    if (len >= 2 && h[0] == '"' && h[len - 1] == '"') {
+    if (quoted) {
         h++;
         len -= 2;
     }
-    if (len < 1 || len >= sizeof(out->key))
-        return SH_FAIL(err, SH_E_INVALID, "Idempotency-Key must have 1 to 255 characters");
+    if (!fits || !is_idem_key(h, len, quoted))
+        return SH_FAIL(err, SH_E_INVALID,
+                       "Idempotency-Key must have 1 to 255 visible ASCII characters, no quotation "
+                       "marks but around all of it, and spaces only within those");
     memcpy(out->key, h, len);
     out->key[len] = '\0';
     list_of(q, named);

@@ -235,6 +235,10 @@ n=$((n + 1))
 [ "$body" = "$first" ] || { echo "FAILED: not the first answer: $body"; failed=$((failed + 1)); }
 req POST /api/v1/jobs "$(job "${spec/0.05/0.1}")" -H 'Idempotency-Key: first'
 is "the token with other contents" 422
+for token in 'two words' '"no end' '"in"side"' 'ümlaut' "$(printf 'x%.0s' {1..256})"; do
+    req POST /api/v1/jobs "$(job "$spec")" -H "Idempotency-Key: $token"
+    is "no token: $token" 400 'Idempotency-Key must'
+done
 # The first request waits for the count of waiting jobs; meanwhile it is being carried out.
 coproc LOCKER { psql -XAtq "$DATABASE_URL"; }
 echo "BEGIN; SELECT 'locked' FROM job_waiting WHERE tenant_id = (SELECT id FROM tenant WHERE name =
