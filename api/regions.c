@@ -69,25 +69,36 @@ void regions_free(struct regions *r)
     free(r);
 }
 
-bool regions_are_on(const struct regions *r)
+int regions_check_on(const struct regions *r, struct sh_err *err)
 {
-    return r->mode != REGIONS_OFF;
+    if (r->mode != REGIONS_OFF)
+        return SH_OK;
+    return SH_FAIL(err, SH_E_UNSUPPORTED,
+                   "shared memory of clients is off (option client-shm of the server); send "
+                   "tensors in the body, as binary data");
 }
 
 void region_put(struct region *g)
 {
     if (!g || atomic_fetch_sub(&g->refs, 1) > 1)
         return;
-    close(g->fd);
+    if (g->fd >= 0)
+        close(g->fd);
     free(g);
 }
 
 /* ------------------------------------------------------------------ the table; under the lock */
 
+/* name NULL: any. */
+static bool is_of(const struct region *g, const char *tenant, const char *name)
+{
+    return strcmp(g->tenant, tenant) == 0 && (!name || strcmp(g->name, name) == 0);
+}
+
 static struct region **find(struct regions *r, const char *tenant, const char *name)
 {
     for (size_t i = 0; i < r->n; i++)
-        if (strcmp(r->list[i]->tenant, tenant) == 0 && strcmp(r->list[i]->name, name) == 0)
+        if (is_of(r->list[i], tenant, name))
             return &r->list[i];
     return NULL;
 }
@@ -97,7 +108,7 @@ static size_t count(const struct regions *r, const char *tenant)
     size_t n = 0;
 
     for (size_t i = 0; i < r->n; i++)
-        n += strcmp(r->list[i]->tenant, tenant) == 0;
+        n += is_of(r->list[i], tenant, NULL);
     return n;
 }
 
@@ -143,20 +154,14 @@ static int put_in(struct regions *r, struct region *g, bool *kept, struct sh_err
 
 /* ------------------------------------------------------------------ registration */
 
-static int off(struct sh_err *err)
-{
-    return SH_FAIL(err, SH_E_UNSUPPORTED,
-                   "shared memory of clients is off (option client-shm of the server); send "
-                   "tensors in the body, as binary data");
-}
-
 static int check_key(const struct regions *r, const char *tenant, const char *key,
                      struct sh_err *err)
 {
     size_t n = strlen(tenant);
+    int rc = regions_check_on(r, err);
 
-    if (r->mode == REGIONS_OFF)
-        return off(err);
+    if (rc)
+        return rc;
     if (key[0] != '/' || key[1] == '\0' || strchr(key + 1, '/') || strcmp(key, "/.") == 0 ||
         strcmp(key, "/..") == 0)
         return SH_FAIL(err, SH_E_INVALID,
@@ -223,10 +228,8 @@ int regions_add(struct regions *r, const char *tenant, const char *name, const c
         rc = put_in(r, g, &kept, err);
         pthread_mutex_unlock(&r->lock);
     }
-    if (!kept && g->fd >= 0)
-        close(g->fd);
     if (!kept)
-        free(g);
+        region_put(g);
     return rc;
 }
 
@@ -238,7 +241,7 @@ void regions_remove(struct regions *r, const char *tenant, const char *name)
     for (size_t i = 0; i < r->n; i++) {
         struct region *g = r->list[i];
 
-        if (strcmp(g->tenant, tenant) == 0 && (!name || strcmp(g->name, name) == 0))
+        if (is_of(g, tenant, name))
             region_put(g);
         else
             r->list[keep++] = g;
@@ -264,7 +267,7 @@ int regions_list(struct regions *r, const char *tenant, const char *name, json_t
     for (size_t i = 0; !rc && i < r->n; i++) {
         const struct region *g = r->list[i];
 
-        if (strcmp(g->tenant, tenant) == 0 && (!name || strcmp(g->name, name) == 0) &&
+        if (is_of(g, tenant, name) &&
             json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:I}", "name", g->name, "key",
                                                   g->key, "offset", (json_int_t)g->offset,
                                                   "byte_size", (json_int_t)g->bytes)))
@@ -288,10 +291,11 @@ int regions_get(struct regions *r, const char *tenant, const char *name, uint64_
                 uint64_t bytes, struct region **out, struct sh_err *err)
 {
     struct region **at, *g = NULL;
+    int rc = regions_check_on(r, err);
 
     *out = NULL;
-    if (r->mode == REGIONS_OFF)
-        return off(err);
+    if (rc)
+        return rc;
     pthread_mutex_lock(&r->lock);
     at = find(r, tenant, name);
     if (at) {

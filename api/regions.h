@@ -30,7 +30,7 @@ struct region; /* counted: it outlives its registration while requests use it */
 int regions_mode_parse(const char *name, enum regions_mode *out, struct sh_err *err);
 int regions_new(enum regions_mode mode, struct regions **out, struct sh_err *err); /* OWNED */
 void regions_free(struct regions *r); /* NULL is allowed; requests have ended */
-bool regions_are_on(const struct regions *r);
+int regions_check_on(const struct regions *r, struct sh_err *err); /* SH_E_UNSUPPORTED: off */
 
 /* bytes [offset, offset + bytes) of the shared memory `key`. The same again changes nothing, but
  * memory made anew under that key takes the place of the old. Fails: SH_E_UNSUPPORTED (off),

@@ -37,7 +37,8 @@ int v2_ready(struct api_req *q, struct sh_err *err)
 
 int v2_server(struct api_req *q, struct sh_err *err)
 {
-    const char *shm = regions_are_on(q->api->regions) ? "system_shared_memory" : NULL;
+    const char *shm =
+        regions_check_on(q->api->regions, NULL) == SH_OK ? "system_shared_memory" : NULL;
 
     return reply_json(q,
                       json_pack("{s:s, s:s, s:[s, s, s, s, s, s*]}", "name", "shunt", "version",

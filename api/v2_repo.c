@@ -145,14 +145,15 @@ int v2_region_register(struct api_req *q, struct sh_err *err)
         {"offset", SH_JSON_INT, &offset, .min = 0, .max = MOST_BYTES},
         {"byte_size", SH_JSON_INT, &bytes, .required = true, .min = 1, .max = MOST_BYTES},
     };
-    bool on = regions_are_on(q->api->regions);
-    int rc = on ? noun_read(q, "", f, SH_ARRAY_LEN(f), err) : SH_OK;
+    int rc = regions_check_on(q->api->regions, err);
 
-    if (!on)
+    if (rc)
         q->reply.status = 501; /* whatever it asks for */
+    else
+        rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
     return rc ? rc
-              : regions_add(q->api->regions, q->tenant, q->params[0], on ? key : "",
-                            (uint64_t)offset, (uint64_t)bytes, err);
+              : regions_add(q->api->regions, q->tenant, q->params[0], key, (uint64_t)offset,
+                            (uint64_t)bytes, err);
 }
 
 /* Of the device: off. */

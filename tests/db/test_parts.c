@@ -6,18 +6,12 @@
 /* uses: scheduler/store.o scheduler/store_sweep.o */
 /* link: -lpq */
 #include "common/clock.h"
-#include "scheduler/store.h"
-#include "tests/db/db_test.h"
+#include "tests/db/lease_world.h"
 
 #include <dirent.h>
 #include <unistd.h>
 
 #define SECOND INT64_C(1000000000)
-
-struct world {
-    struct db *a, *b; /* the leader, and somebody else */
-    struct store_fence fence;
-};
 
 /* Jobs 1 to 20 have ended, 21 to 25 live on. */
 static void fill(struct db *db)
@@ -57,30 +51,7 @@ static void grow_old(struct db *db)
 
 static int set_up(void **state)
 {
-    struct world *w = calloc(1, sizeof(*w));
-    struct store_lease lease = {.fence.holder = "a/1", .ttl_ms = 60000};
-    struct sh_err err = {0};
-
-    assert_non_null(w);
-    w->a = open_db("parts_a");
-    w->b = open_db("parts_b");
-    make_empty(w->a);
-    migrate(w->a);
-    fill(w->a);
-    assert_ok_err(store_lease_acquire(w->a, &lease, &err), &err);
-    w->fence = lease.fence;
-    *state = w;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct world *w = *state;
-
-    db_free(w->a);
-    db_free(w->b);
-    free(w);
-    return 0;
+    return set_up_world(state, fill);
 }
 
 static struct store_sweep step(struct world *w, enum store_sweep_kind kind, int64_t days)

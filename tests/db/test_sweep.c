@@ -6,13 +6,7 @@
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
 /* uses: scheduler/store.o scheduler/store_sweep.o */
 /* link: -lpq */
-#include "scheduler/store.h"
-#include "tests/db/db_test.h"
-
-struct world {
-    struct db *a, *b; /* the leader, and somebody else */
-    struct store_fence fence;
-};
+#include "tests/db/lease_world.h"
 
 /* Jobs 1 to 20 ended 100 days ago, 21 to 30 yesterday, 31 to 35 live on; each has three events and
  * two checkpoints, as old as the job's end, or 100 days. There is usage of each 20 minutes of
@@ -48,30 +42,7 @@ static void fill(struct db *db)
 
 static int set_up(void **state)
 {
-    struct world *w = calloc(1, sizeof(*w));
-    struct store_lease lease = {.fence.holder = "a/1", .ttl_ms = 60000};
-    struct sh_err err = {0};
-
-    assert_non_null(w);
-    w->a = open_db("sweep_a");
-    w->b = open_db("sweep_b");
-    make_empty(w->a);
-    migrate(w->a);
-    fill(w->a);
-    assert_ok_err(store_lease_acquire(w->a, &lease, &err), &err);
-    w->fence = lease.fence;
-    *state = w;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct world *w = *state;
-
-    db_free(w->a);
-    db_free(w->b);
-    free(w);
-    return 0;
+    return set_up_world(state, fill);
 }
 
 /* Batch after batch, as long as there may be more. Returns how many rows went. A batch that a busy

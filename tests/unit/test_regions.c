@@ -228,7 +228,7 @@ static void off_is_off(void **state)
     struct region *g = NULL;
     enum regions_mode m;
 
-    assert_false(regions_are_on(w->r));
+    REFUSED(regions_check_on(w->r, &err), SH_E_UNSUPPORTED, "client-shm");
     REFUSED(regions_get(w->r, "red", "in", 0, 8, &g, &err), SH_E_UNSUPPORTED, "client-shm");
     REFUSED(regions_add(w->r, "red", "in", w->key, 0, 8, &err), SH_E_UNSUPPORTED, "client-shm");
     REFUSED(regions_mode_parse("yes", &m, &err), SH_E_INVALID, "own");
