@@ -2,6 +2,7 @@
 #include "api/api.h"
 #include "api/contract.h"
 #include "api/http_int.h"
+#include "api/infer.h"
 #include "common/log.h"
 #include "common/mem.h"
 
@@ -265,6 +266,7 @@ enum MHD_Result http_reply_send(struct http_req *r)
         r->rc = SH_OK;
         p->status = 204;
     }
+    infer_settle(r->q.infer, r->rc);
     if (r->rc)
         status = p->status >= 400 ? p->status : sh_rc_http(r->rc);
     else

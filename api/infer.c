@@ -65,32 +65,34 @@ void infer_complete(struct infer *i, const struct infer_result *r)
         http_wake(wake);
 }
 
-static void count(struct infer *i)
+void infer_settle(struct infer *i, int rc)
 {
-    const char *outcome = i->outcome ? sh_rc_name(i->outcome) : "ok";
-    const struct infer_result *r = &i->result;
-    struct stats_sample s = {.ok = i->outcome == SH_OK,
-                             .batch = i->plan.batch,
-                             .run_batch = r->run_batch,
-                             .total_ns = i->latency_ns,
-                             .queue_ns = r->queue_ns,
-                             .copy_ns = r->copy_ns,
-                             .compute_ns = r->compute_ns};
-    bool ours = i->outcome == SH_OK || sh_rc_retry(i->outcome);
+    static const char *const NAMES[] = {"met", "missed", "rejected"};
+    const char *outcome = rc ? sh_rc_name(rc) : "ok";
+    struct stats_sample s = {.ok = rc == SH_OK};
+    enum slo_outcome slo;
+    int64_t ns;
 
+    if (!i || i->settled)
+        return;
+    i->settled = true;
+    ns = s.total_ns = sh_clock_ns() - i->begin_ns;
+    s.batch = i->plan.batch;
+    pthread_mutex_lock(&i->lock); /* the link may still bring a result of what failed here */
+    s.run_batch = i->result.run_batch;
+    s.queue_ns = i->result.queue_ns;
+    s.copy_ns = i->result.copy_ns;
+    s.compute_ns = i->result.compute_ns;
+    pthread_mutex_unlock(&i->lock);
     sh_metric_add(M_shunt_requests_total, SH_LABELS(i->tenant, i->v->model, outcome), 1);
     sh_metric_observe(M_shunt_request_duration_seconds, SH_LABELS(i->tenant, i->v->model),
-                      (double)i->latency_ns / 1e9);
+                      (double)ns / 1e9);
     stats_add(i->api->stats, i->v->id, &s);
-    if (i->v->has_slo && ours) { /* a client's own mistakes are no matter of the SLO */
-        static const char *const NAMES[] = {"met", "missed", "rejected"};
-        enum slo_outcome slo = i->outcome                                    ? SLO_REJECTED
-                               : (double)i->latency_ns <= i->v->slo_ms * 1e6 ? SLO_MET
-                                                                             : SLO_MISSED;
-
-        sh_metric_add(M_shunt_slo_requests_total, SH_LABELS(i->tenant, i->v->model, NAMES[slo]), 1);
-        slo_counts_add(i->api->slo, i->v->model_id, slo, i->latency_ns, sh_clock_wall_ms());
-    }
+    if (!i->v->has_slo || (rc && !sh_rc_retry(rc)))
+        return; /* a client's own mistakes are no matter of the SLO */
+    slo = rc ? SLO_REJECTED : (double)ns <= i->v->slo_ms * 1e6 ? SLO_MET : SLO_MISSED;
+    sh_metric_add(M_shunt_slo_requests_total, SH_LABELS(i->tenant, i->v->model, NAMES[slo]), 1);
+    slo_counts_add(i->api->slo, i->v->model_id, slo, ns, sh_clock_wall_ms());
 }
 
 void infer_close(struct infer *i)
@@ -107,11 +109,7 @@ void infer_close(struct infer *i)
     pthread_mutex_unlock(&i->lock);
     if (!done) /* the client left in mid-body, or its body was refused */
         link_cancel(i->api->link, i);
-    if (i->latency_ns == 0) {
-        i->latency_ns = sh_clock_ns() - i->begin_ns;
-        i->outcome = i->outcome ? i->outcome : SH_E_CANCELLED;
-    }
-    count(i);
+    infer_settle(i, SH_E_CANCELLED); /* unless it was answered */
     infer_unref(i);
 }
 
@@ -241,11 +239,8 @@ int infer_begin(struct api_req *q, struct sh_err *err)
     i->begin_ns = q->start_ns;
     sh_strlcpy(i->tenant, q->tenant, sizeof(i->tenant));
     rc = open_infer(q, i, err);
-    if (rc && rc != API_AGAIN && i->v) { /* refused before it began: counted all the same */
-        i->outcome = rc;
-        i->latency_ns = sh_clock_ns() - i->begin_ns;
-        count(i);
-    }
+    if (rc && rc != API_AGAIN && i->v) /* refused before it began: counted all the same */
+        infer_settle(i, rc);
     if (rc) {
         infer_unref(i);
         return rc;
@@ -278,8 +273,6 @@ int infer_piece(struct api_req *q, const char *data, size_t n, struct sh_err *er
          * while the rest of the body comes and is thrown away. */
         slab_release(i->api->slab, i->body);
         i->body = NULL;
-        i->outcome = i->result.rc;
-        i->latency_ns = sh_clock_ns() - i->begin_ns;
         return failure(q, i, err);
     }
     if (n > i->body_bytes - i->received)
@@ -469,16 +462,11 @@ int infer_main(struct api_req *q, struct sh_err *err)
         if (here && i->header_bytes > INLINE_JSON)
             return API_AGAIN;
         rc = prepare(i, err);
-        if (!rc)
-            rc = submit(q, i, err);
-        if (rc == API_WAIT)
-            return rc;
-    } else {
-        if (i->result.rc == SH_OK && here && json_output_bytes(i) > INLINE_JSON)
-            return API_AGAIN;
-        rc = i->result.rc ? failure(q, i, err) : reply(q, i, err);
+        return rc ? rc : submit(q, i, err);
     }
-    i->outcome = rc;
-    i->latency_ns = sh_clock_ns() - i->begin_ns;
-    return rc;
+    if (i->result.rc)
+        return failure(q, i, err);
+    if (here && json_output_bytes(i) > INLINE_JSON)
+        return API_AGAIN;
+    return reply(q, i, err);
 }

@@ -5,6 +5,7 @@
  *   piece   HTTP thread: body bytes go straight into the slab
  *   main    body complete: parsed and checked, INFER_READY goes out, the connection sleeps;
  *           called again when link.c has the result: the reply is made from the slab
+ *   settle  what the client will be told is known: counted, before a byte of the reply is sent
  *   close   connection done
  *
  * Shared by an HTTP thread and the link thread: counted, and the fields under `lock` are the only
@@ -68,12 +69,14 @@ struct infer {
     bool done, waiting;
     struct infer_result result;
     struct infer_link link;
-    int outcome; /* what the client was told */
-    int64_t latency_ns;
+    bool settled; /* HTTP thread only */
 };
 
 int infer_begin(struct api_req *q, struct sh_err *err);
 int infer_piece(struct api_req *q, const char *data, size_t n, struct sh_err *err);
+/* Counts it, once; rc: what the client will be told. NULL is allowed. Whoever has the reply finds
+ * the request in statistics, metrics and the attainment of its target. */
+void infer_settle(struct infer *i, int rc);
 void infer_close(struct infer *i); /* NULL is allowed; the request's reference */
 
 /* For link.c. */

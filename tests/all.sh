@@ -48,8 +48,10 @@ for s in "${steps[@]}"; do
     running=$s
     if ${what[$s]} >"$logs/$s.log" 2>&1 </dev/null; then
         passed=$((passed + 1))
-        skipped=$(sed -n 's/^skip: */  skipped: /p' "$logs/$s.log")
-        printf 'ok     %4d s%s\n' $((SECONDS - begin)) "$skipped"
+        notes=$(sed -n 's/^skip: */  skipped: /p; s/^flaky: /  FLAKY: /p' "$logs/$s.log")
+        printf 'ok     %4d s%s\n' $((SECONDS - begin)) "$notes"
+        # What a test that passed at last had said.
+        ! grep -q '^flaky: ' "$logs/$s.log" || tests/summary.sh 20 "$logs/$s.log"
     else
         failed+=("$s.log")
         printf 'FAILED %4d s\n' $((SECONDS - begin))
