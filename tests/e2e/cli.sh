@@ -191,6 +191,15 @@ many_jobs() {
         --max-parallel 2 -o json --key-file "$tmp/key"
     exits "an array that has ended cannot be cancelled" 0 "cancel: 0 of the 3 jobs" \
         shunt cancel --array "$array" --key-file "$tmp/key"
+    ok "an array to cancel" shunt submit --model digits --dataset d --epochs 1 --array 0-1 --hold \
+        --name 'gone-{index}' --key-file "$tmp/key"
+    exits "all of it is cancelled" 0 "cancel: 2 of the 2 jobs" \
+        shunt cancel --array "$(shunt get arrays -o name --key-file "$tmp/key" | head -n 1)" \
+        --key-file "$tmp/key"
+    # shellcheck disable=SC2016 # the inner shell expands it
+    ok "what was cancelled has not failed" bash -c \
+        'set -- $(grep gone); [ "$4 $5 $6 $7 $8 $9 ${10} ${11}" = "0-1 2 - 0 0 0 0 2" ]' \
+        < <(shunt get arrays --key-file "$tmp/key")
     exits "cancel wants a job or an array" 2 "or --array" shunt cancel --key-file "$tmp/key"
     exits "indices are checked" 1 "0-98:2" shunt submit --model digits --dataset d --epochs 1 \
         --array 9-1 --key-file "$tmp/key"
