@@ -217,6 +217,9 @@ many_jobs() {
     echo "[{$job,$spec},{$job},{$job,\"client_token\":\"t\",$spec}]" >"$tmp/many.json"
     exits "each job of a file has its result" 1 'job 2 of the file: "spec" is missing' \
         shunt submit --file "$tmp/many.json" --key-file "$tmp/key"
+    echo "[{$job,\"priority\":5000}]" >"$tmp/wrong.json"
+    exits "with all that is wrong in it" 1 '  also: "spec" is missing' \
+        shunt submit --file "$tmp/wrong.json" --dry-run --key-file "$tmp/key"
     echo "{\"jobs\":[{$job,\"client_token\":\"t\",$spec}]}" >"$tmp/again.json"
     exits "a token of a file counts" 0 "0 jobs were submitted, 0 refused" \
         shunt submit -f "$tmp/again.json" --key-file "$tmp/key"
