@@ -113,6 +113,13 @@ class Uploads(Story):
             "Content-Digest": digest(name or data),
             "Content-Range": "bytes %d-%d/%d" % (start, len(data) - 1, total or len(data))})
 
+    def shunt(self, *args, server=None):
+        env = {k: v for k, v in os.environ.items() if not k.startswith("SHUNT_") and k != "HOME"}
+        r = subprocess.run([os.path.join(BIN, "shunt"), *args, "--key=" + self.key,
+                            "--server=" + (server or "http://127.0.0.1:%d" % self.s.port)], env=env, capture_output=True, text=True, timeout=120)
+        self.assertEqual(r.returncode, 0, r)
+        return r
+
     def parts(self):
         return sorted(n for n in os.listdir(self.s.state + "/blobs/tmp") if n.startswith("part-"))
 
@@ -196,10 +203,7 @@ class Uploads(Story):
         with open(file, "wb") as f:
             f.write(data)
         cutter = Cutter(self.s.port, 7 * MIB, 3)
-        env = {k: v for k, v in os.environ.items() if not k.startswith("SHUNT_") and k != "HOME"}
-        r = subprocess.run([os.path.join(BIN, "shunt"), "push", "dataset", "big", file, "--server=" + cutter.url,
-                            "--key=" + self.key], env=env, capture_output=True, text=True, timeout=120)
-        self.assertEqual(r.returncode, 0, r)
+        self.shunt("push", "dataset", "big", file, server=cutter.url)
         self.assertEqual(cutter.cuts, 0)
         self.assertLess(cutter.sent, len(data) + 12 * MIB)  # not from the beginning three times
         d = self.s.call("GET", "/api/v1/datasets/big", key=self.key).json
@@ -212,12 +216,26 @@ class Uploads(Story):
             f.write(data)
         self.cut(at, data, 6 * MIB)
         self.assertGreater(self.has_part(at, data), 5 * MIB)
-        env = {k: v for k, v in os.environ.items() if not k.startswith("SHUNT_") and k != "HOME"}
-        r = subprocess.run([os.path.join(BIN, "shunt"), "push", "dataset", os.path.basename(at), file,
-                            "--server=http://127.0.0.1:%d" % self.s.port, "--key=" + self.key],
-                           env=env, capture_output=True, text=True, timeout=120)
-        self.assertEqual(r.returncode, 0, r)
+        r = self.shunt("push", "dataset", os.path.basename(at), file)
         self.assertRegex(r.stdout, r"The server has [0-9.]+ MiB of 10.0 MiB already; the rest is sent\.")
+
+    def test_shunt_goes_on_with_the_version_that_a_push_before_it_has_begun(self):
+        file, net = os.path.join(self.s.dir, "left.onnx"), onnx.linear(2048, 1300)
+        with open(file, "wb") as f:
+            f.write(net)
+        self.s.call("POST", "/api/v1/models", {"name": "left"}, self.key)
+        versions = "/api/v1/models/left/versions"
+        for body in ({"max_batch": 4}, {"precision": "bf16"}, {}, {}):
+            r = self.s.call("POST", versions, body, self.key)
+            if r.json["version"] != 4:  # the last one has no part
+                self.cut("%s/%d" % (versions, r.json["version"]), net, 6 * MIB)
+                self.has_part("%s/%d" % (versions, r.json["version"]), net)
+        r = self.shunt("push", "model", "left", file, "--wait")
+        self.assertIn("left:3 is READY", r.stdout)
+        self.assertRegex(r.stdout, r"The server has [0-9.]+ MiB of 10.2 MiB already; the rest is sent\.")
+        self.assertIn("left:5 is READY", self.shunt("push", "model", "left", file, "--wait").stdout)
+        states = [v["state"] for v in self.s.call("GET", versions, key=self.key).json["items"]]
+        self.assertEqual(states, ["UPLOADING", "UPLOADING", "READY", "UPLOADING", "READY"])
 
 
 if __name__ == "__main__":
