@@ -314,6 +314,8 @@ static int publish(struct api_req *q, const char *file, const char *hex, char **
     int rc = artifact_import_model(q->api->conf, file, hex, &a, err);
 
     if (!rc)
+        rc = artifact_place(q->api->conf, file, &a, err);
+    if (!rc)
         rc = sh_asprintf(err, model, "%s/blobs/%s/model.onnx", q->api->conf->state_dir, a.path);
     artifact_fini(&a);
     return rc;

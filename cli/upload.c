@@ -163,8 +163,7 @@ static bool find_rest(struct upload *s, int64_t until_ns, json_t **whole)
     for (int64_t ms = PAUSE_MIN_MS; sh_clock_ns() < until_ns; ms = SH_MIN(2 * ms, PAUSE_MAX_MS)) {
         struct sh_err one = {0};
 
-        progress_show(&s->bar, (double)s->done / (double)s->bytes,
-                      "the connection broke; trying again");
+        progress_show(&s->bar, (double)s->done / (double)s->bytes, "interrupted; trying again");
         cli_sleep_ms(ms);
         *whole = find_whole(s);
         if (*whole)
@@ -185,7 +184,8 @@ static int send_all(struct upload *s, struct sh_http_reply *r, json_t **whole, s
     for (;;) {
         struct sh_err one = {0};
         int rc = put(s, r, &one);
-        bool busy = !rc && s->from && r->status == 503; /* its first connection is not yet gone */
+        /* Its first connection is not yet gone; or all of it is there, and cannot be taken now. */
+        bool busy = !rc && (s->from || s->done == s->bytes) && r->status == 503;
 
         if (!rc && !busy)
             return SH_OK;

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import random
+import signal
 import socket
 import struct
 import subprocess
@@ -90,13 +91,18 @@ class Uploads(Story):
         self.assertEqual(r.status, 201, r)
         return "/api/v1/datasets/" + name
 
-    def cut(self, at, data, n, key=None, headers=None):
-        """Sends the first n bytes of a PUT of all, and goes away."""
+    def begin(self, at, data, n, key=None, headers=None):
+        """Sends the first n bytes of a PUT of all."""
         s = socket.create_connection(("127.0.0.1", self.s.port))
         lines = {"Host": "x", "Authorization": "Bearer " + (key or self.key), "Content-Length": len(data),
                  "Content-Digest": digest(data), **(headers or {})}
         s.sendall(("PUT %s/artifact HTTP/1.1\r\n%s\r\n" % (at, "".join(
             "%s: %s\r\n" % kv for kv in lines.items() if kv[1] is not None))).encode() + data[:n])
+        return s
+
+    def cut(self, *args):
+        """And goes away."""
+        s = self.begin(*args)
         time.sleep(0.3)
         s.close()
 
@@ -152,6 +158,33 @@ class Uploads(Story):
         self.assertEqual(self.has_part(at, net), n)
         r = self.rest(at, net, n - 1000)  # less than there is will do
         self.assertEqual((r.status, r.json["state"]), (200, "REGISTERED"), r)
+
+    def test_a_whole_file_waits_for_a_database_that_is_away(self):
+        data, net = data_of(8, 3 * MIB), onnx.linear(512, 1024)
+        self.s.call("POST", "/api/v1/models", {"name": "late"}, self.key)
+        r = self.s.call("POST", "/api/v1/models/late/versions", {"max_batch": 1}, self.key)
+        both = [(self.dataset(), data, "READY"),
+                ("/api/v1/models/late/versions/%d" % r.json["version"], net, "REGISTERED")]
+        sockets = [self.begin(at, file, len(file) - 1) for at, file, _ in both]
+        for at, file, _ in both:
+            self.has_part(at, file)
+        with self.s.held():
+            self.s.kill("postgres", signal.SIGINT)
+            for s, (_, file, _) in zip(sockets, both):
+                s.sendall(file[-1:])
+                self.assertIn("HTTP/1.1 503 ", s.recv(65536).decode())
+                s.close()
+        parts = [p for p in self.parts() if p.endswith(tuple(
+            hashlib.sha256(file).hexdigest() for _, file, _ in both))]
+        # What an API leaves that is killed while it looks at a model.
+        os.mkdir("%s/blobs/tmp/%s.d" % (self.s.state, [p for p in parts if "-m" in p][0]))
+        for at, file, state in both:
+            self.assertEqual(self.has_part(at, file), len(file))
+            r = until("the database is back for all threads", lambda: (lambda r: r.status != 503 and r)(
+                self.rest(at, file, len(file) - 1)))
+            self.assertEqual((r.status, r.json["state"]), (200, state), r)
+        left = set(parts + [p + ".d" for p in parts])
+        until("nothing is left of it", lambda: not left & set(os.listdir(self.s.state + "/blobs/tmp")))
 
     def test_what_does_not_fit_together_becomes_no_file(self):
         at, data, wrong = self.dataset(), data_of(2, 3 * MIB), data_of(3, 3 * MIB)
