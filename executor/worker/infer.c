@@ -496,7 +496,7 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
     struct wk_model *model = find_model(w, m->handle);
     struct program *p = NULL;
     struct sh_err why = {0};
-    int64_t start = sh_clock_ns(), first = start;
+    int64_t start = sh_clock_ns(), first = start, given, launched, end;
     uint32_t i = model ? size_for(model, m->batch) : 0, size = 0;
     int rc = SH_OK;
 
@@ -515,19 +515,26 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
         rc = clear_padding(w, p, m, size, &why);
     if (!rc)
         rc = move_parts(w, p, m, size, is_cold(w, m) ? MOVE_IN_BESIDE_COPIES : MOVE_IN, &why);
+    given = sh_clock_ns();
     if (!rc)
         rc = run_groups(w, model, p, m, &first, &why);
+    launched = sh_clock_ns();
     if (!rc)
         rc = move_parts(w, p, m, size, MOVE_OUT, &why);
     if (worker_settle(w, &why))
         rc = why.rc;
+    end = sh_clock_ns();
+    SH_DEBUG("run.worker",
+             "run=%" PRIu64 " start_ns=%" PRId64 " inputs_ns=%" PRId64 " launched_ns=%" PRId64
+             " end_ns=%" PRId64,
+             m->run_id, start, given, launched, end);
     drop_parts(w);
     r.u.wk_run_done = (struct msg_wk_run_done){.run_id = m->run_id,
                                                .rc = rc,
                                                .msg = why.msg,
                                                .start_ns = start,
                                                .first_ns = first,
-                                               .end_ns = sh_clock_ns()};
+                                               .end_ns = end};
     if (worker_send(w, &r, NULL, 0, err))
         return err->rc;
     if (m->memory != MSG_RUN_ARENA)
