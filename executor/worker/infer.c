@@ -216,7 +216,8 @@ static int answer_model(struct worker *w, const struct msg_wk_model *msg, const 
     struct msg_wk_model_done *d = &r.u.wk_model_done;
     bool with_fd = !why->rc && msg->build;
 
-    *d = (struct msg_wk_model_done){.handle = msg->handle, .rc = why->rc, .msg = why->msg};
+    *d = (struct msg_wk_model_done){
+        .handle = msg->handle, .rc = why->rc, .msg = why->msg, .inputs_at_front = 1};
     if (why->rc == SH_E_TOOBIG && m)
         d->image_bytes = program_image_bytes(largest(m)) + program_workspace_bytes(largest(m));
     if (!why->rc) {
@@ -225,6 +226,7 @@ static int answer_model(struct worker *w, const struct msg_wk_model *msg, const 
         for (uint32_t i = 0; i < m->n_batches; i++) {
             batches[i].batch = m->batch[i];
             batches[i].ws_bytes = program_workspace_bytes(m->program[i]);
+            d->inputs_at_front &= program_inputs_at_front(m->program[i]);
         }
         d->image_bytes = program_image_bytes(largest(m));
         d->layer_ends = (struct sh_blob){program_layer_ends(largest(m)), n * sizeof(uint64_t)};
@@ -336,10 +338,10 @@ static int check_span(const struct wk_slab *s, const struct msg_span *span, size
     return SH_OK;
 }
 
-enum move { MOVE_IN, MOVE_IN_BESIDE_COPIES, MOVE_OUT };
+enum move { MOVE_IN, MOVE_IN_BESIDE_COPIES, MOVE_NOTHING, MOVE_OUT };
 
 /* Moves the inputs (or outputs) of one part between its slab and samples [first, first + batch) of
- * the workspace. */
+ * the workspace. MOVE_NOTHING: only looks whether the inputs are what the program takes. */
 static int move_part(struct worker *w, const struct program *p, const struct wk_part *part,
                      size_t ws_off, uint32_t first, uint32_t batch, enum move how,
                      struct sh_err *err)
@@ -363,7 +365,7 @@ static int move_part(struct worker *w, const struct program *p, const struct wk_
             rc = dev_upload(w->dev, at, (char *)s->shm.base + spans[i].off, spans[i].len, err);
         else if (!rc && how == MOVE_IN_BESIDE_COPIES)
             rc = dev_fetch(w->dev, at, (char *)s->shm.base + spans[i].off, spans[i].len, err);
-        else if (!rc)
+        else if (!rc && how == MOVE_OUT)
             rc = dev_download(w->dev, (char *)s->shm.base + spans[i].off, at, spans[i].len, err);
         if (rc)
             return rc;
@@ -400,6 +402,19 @@ static bool is_cold(const struct worker *w, const struct msg_wk_run *m)
     memcpy(&last, (const char *)m->groups.data + (n - 1) * sizeof(last), sizeof(last));
     return last.ticket_slot < DEV_N_TICKETS &&
            !dev_has_ticket(w->dev, last.ticket_slot, last.ticket_value);
+}
+
+static int take_inputs(struct worker *w, const struct program *p, const struct msg_wk_run *m,
+                       uint32_t size, struct sh_err *err)
+{
+    enum move how = m->inputs == MSG_INPUTS_COME ? MOVE_NOTHING
+                    : is_cold(w, m)              ? MOVE_IN_BESIDE_COPIES
+                                                 : MOVE_IN;
+    int rc = SH_OK;
+
+    if (m->inputs != MSG_INPUTS_BRING)
+        rc = dev_wait(w->dev, m->ticket_slot, m->ticket_value, WORKER_TICKET_TIMEOUT_MS, err);
+    return rc ? rc : move_parts(w, p, m, size, how, err);
 }
 
 /* The program is for `size` samples. What earlier tenants of this memory left in the others must
@@ -514,7 +529,7 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
     if (!rc)
         rc = clear_padding(w, p, m, size, &why);
     if (!rc)
-        rc = move_parts(w, p, m, size, is_cold(w, m) ? MOVE_IN_BESIDE_COPIES : MOVE_IN, &why);
+        rc = take_inputs(w, p, m, size, &why);
     given = sh_clock_ns();
     if (!rc)
         rc = run_groups(w, model, p, m, &first, &why);
