@@ -90,6 +90,7 @@ static int read_tables(struct model *m, const struct msg_wk_model_done *d, struc
         d->layer_ns.len != layers * batches * sizeof(double))
         return SH_FAIL(err, SH_E_PROTO, "the tables of a model have the wrong size");
     m->image_bytes = d->image_bytes;
+    m->inputs_at_front = d->inputs_at_front;
     m->n_layers = (uint32_t)layers;
     m->n_batches = (uint32_t)batches;
     rc = copy_blob(d->layer_ends, &m->layer_ends, err);
@@ -182,6 +183,7 @@ int model__agree(struct model *m, const struct msg_wk_model_done *d, struct sh_e
     if (d->batches.len % sizeof(theirs[0]) || n < 1 || n > m->n_batches)
         return SH_FAIL(err, SH_E_PROTO, "the table of batch sizes of a model has the wrong size");
     memcpy(theirs, d->batches.data, d->batches.len);
+    m->inputs_at_front = m->inputs_at_front && d->inputs_at_front;
     for (size_t i = 0; i < n; i++)
         if (!row_of(m, theirs[i].batch))
             return SH_FAIL(err, SH_E_BUG, "a worker compiled the model for a batch of %u",
