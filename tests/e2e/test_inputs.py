@@ -7,16 +7,21 @@ while the lane still writes or reads it, and a run that a second worker does cou
 first one left.
 """
 import array
+import concurrent.futures
 import os
 import re
 import signal
+import socket
 import struct
 import sys
+import threading
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import onnx_bytes as onnx  # noqa: E402
+from clients import Client  # noqa: E402
 from exec_driver import WAIT_S, Driver  # noqa: E402
+from system import Story, System  # noqa: E402
 
 BRING, COME, BRING_AFTER = "0", "1", "2"  # enum msg_run_inputs
 A, B = 40001, 30003  # values of a sample: neither ends where the next input may begin
@@ -176,6 +181,47 @@ class Inputs(unittest.TestCase):
             self.assertLess(r.rc, 0)
             self.assertRegex(r.msg, "bytes, not|tensors came")
         self.check(d, self.start(d, 2, 2), 2, 2)
+
+
+class Whole(Story):
+    """A whole system whose processes ask for what comes next before they sleep."""
+
+    def test_large_bodies_of_many_clients_and_one_that_drips(self):
+        s = System("--workers=2", BUSY_POLL_US="300")
+        self.addCleanup(s.stop)
+        key = s.tenant("vision")
+        s.push(key, "net", net(), max_batch=8)
+        over, wrong = threading.Event(), []
+
+        def drip():
+            head = ("POST /v2/models/net/infer HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"
+                    "Inference-Header-Content-Length: 9\r\nContent-Length: 500000\r\n\r\n" % key)
+            with socket.create_connection(("127.0.0.1", s.port)) as c:
+                c.sendall(head.encode())
+                while not over.wait(0.005):
+                    c.sendall(b" " * 100)
+
+        def ask(who):
+            client = Client(s.port, key)
+            for i in range(6):
+                n = 1 + (who + i) % 4
+                a, b = samples(100 * who + i, n)
+                got = client.infer("net", {"a": ("FP32", (n, A), a.tobytes()),
+                                           "b": ("FP32", (n, B), b.tobytes())})
+                if (array.array("f", got["y"][2]) != array.array("f", (v + 1 for v in a)) or
+                        array.array("f", got["z"][2]) != array.array("f", (2 * v for v in b))):
+                    wrong.append((who, i))
+            client.close()
+
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            dripping = pool.submit(drip)
+            try:
+                for f in [pool.submit(ask, who) for who in range(3)]:
+                    f.result(WAIT_S)
+            finally:
+                over.set()
+            dripping.result(WAIT_S)
+        self.assertEqual(wrong, [])
 
 
 if __name__ == "__main__":
