@@ -253,13 +253,13 @@ int files_slot(struct api_req *q, struct store_slot *out, struct sh_err *err)
     int64_t step;
     int rc = read_owner(q, &o, err);
 
+    *out = (struct store_slot){.max_bytes = q->api->conf->max_dataset_bytes};
     if (!rc)
         rc = named_file(q, &step, err);
     if (!rc)
         rc = store_job_owned(q->db, &o, &out->open, err);
     if (!rc && !out->open)
         rc = not_owner(&o, err);
-    out->max_bytes = q->api->conf->max_dataset_bytes;
     return rc;
 }
 
