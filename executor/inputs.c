@@ -21,37 +21,40 @@ static bool agrees(const struct run_part *p, const struct run_part *first,
     return true;
 }
 
-/* Whatever is odd about a run, its worker will find it and say so. */
-static bool is_worth_it(const struct run *r, uint32_t size)
+/* Whatever is odd about a run, its worker will find it and say so. offs: [n_inputs]. */
+static bool is_worth_it(const struct run *r, const uint64_t *offs)
 {
     const struct exec *x = r->x;
-    const struct run_part *first = &r->parts[0];
-    size_t bytes = 0, end = 0, n_copies = 0;
+    size_t bytes = 0, n_copies = 0;
 
-    if (r->n_attempts > 0 || x->ablations.now != ABLATION_NONE || !r->model->inputs_at_front ||
+    if (r->n_attempts > 0 || x->ablations.now != ABLATION_NONE ||
         tx_backlog_ns(x->tx) > MAX_BACKLOG_NS)
         return false;
     for (size_t k = 0; k < r->n_parts; k++) {
         const struct run_part *p = &r->parts[k];
 
-        if (!agrees(p, first, pool_slab(x->pool, p->api_id)))
+        if (p->n_in != r->model->n_inputs ||
+            !agrees(p, &r->parts[0], pool_slab(x->pool, p->api_id)))
             return false;
         for (size_t i = 0; i < p->n_in; i++)
             bytes += p->in[i].len;
         n_copies += p->n_in;
     }
-    for (size_t i = 0; i < first->n_in; i++)
-        end = SH_ALIGN_UP(end, (size_t)DEV_ALIGN) + first->in[i].len / first->batch * size;
-    return n_copies > 0 && bytes / n_copies >= MIN_COPY && end <= r->ws_bytes;
+    if (n_copies == 0 || bytes / n_copies < MIN_COPY)
+        return false;
+    for (size_t i = 0; i < r->model->n_inputs; i++)
+        if (offs[i] > r->ws_bytes ||
+            r->parts[0].in[i].len / r->parts[0].batch > (r->ws_bytes - offs[i]) / r->batch)
+            return false;
+    return true;
 }
 
-static int copy(const struct run *r, uint32_t size, struct sh_err *err)
+static int copy(const struct run *r, const uint64_t *offs, struct sh_err *err)
 {
-    size_t at = space_offset(&r->ws);
     int rc = SH_OK;
 
-    for (size_t i = 0; i < r->parts[0].n_in; i++) {
-        size_t to = at, sample = r->parts[0].in[i].len / r->parts[0].batch;
+    for (size_t i = 0; i < r->model->n_inputs; i++) {
+        size_t to = space_offset(&r->ws) + (size_t)offs[i];
 
         for (size_t k = 0; !rc && k < r->n_parts; k++) {
             const struct run_part *p = &r->parts[k];
@@ -60,7 +63,6 @@ static int copy(const struct run *r, uint32_t size, struct sh_err *err)
             rc = tx_in(r->x->tx, to, (const char *)slab->base + p->in[i].off, p->in[i].len, err);
             to += p->in[i].len;
         }
-        at = SH_ALIGN_UP(at + sample * size, (size_t)DEV_ALIGN);
     }
     return rc;
 }
@@ -70,10 +72,12 @@ int inputs_send(struct run *r, struct msg_wk_run *m, struct sh_err *err)
     struct exec *x = r->x;
     const double *layer_ns = NULL;
     const struct msg_batch *row = model_batch(r->model, r->batch, &layer_ns);
+    const uint64_t *offs =
+        r->model->input_offs + (size_t)(row - r->model->batches) * r->model->n_inputs;
     int rc;
 
-    if (is_worth_it(r, row->batch)) {
-        bool came = copy(r, row->batch, NULL) == SH_OK;
+    if (is_worth_it(r, offs)) {
+        bool came = copy(r, offs, NULL) == SH_OK;
 
         rc = tx_ticket(x->tx, TX_LANE_IN, TX_SLOT_INPUTS, x->inputs_ticket + 1, err);
         if (rc)

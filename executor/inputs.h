@@ -2,7 +2,7 @@
  *
  * A worker could bring them too, but it begins only when it has woken up, and on the device its
  * copy stands beside those of the weights, or behind training that drains. The executor knows the
- * slab and where the inputs of a program lie (executor/model/plan.h), so their copy starts with the
+ * slab and, from the workers, where the inputs of a program lie, so their copy starts with the
  * switch. The run tells the worker a ticket that comes behind them.
  *
  * Not for small ones, whose copy costs less than the telling; and not behind other copies: what the

@@ -44,7 +44,8 @@ struct model {
     uint64_t *layer_ends;
     struct msg_batch *batches;
     double *layer_ns;     /* [n_batches][n_layers] */
-    bool inputs_at_front; /* of every worker's workspaces */
+    uint64_t *input_offs; /* [n_batches][n_inputs]: in a workspace */
+    uint32_t n_inputs;    /* 0: the workers do not agree where they lie */
 
     bool has_image; /* res and tx are set */
     uint32_t res;   /* id in residency.h */

@@ -19,7 +19,6 @@ struct block { /* one alias class, or one operation's scratch */
     size_t bytes, offset;
     int64_t first, last; /* operations, both included; -1 = before the run */
     uint32_t id;         /* tensor, or n_tensors + op; n_tensors + n_ops: the keep bytes */
-    bool is_placed;      /* an input: at the front, in whatever order the others are taken */
 };
 
 struct work {
@@ -158,22 +157,11 @@ static int lifetimes(const struct dev_graph *g, struct block *by_root, struct sh
 static void collect(struct work *w, const struct block *by_root, const size_t *scratch, size_t keep)
 {
     const struct dev_graph *g = w->g;
-    size_t front = 0;
 
-    for (uint32_t i = 0; i < g->n_tensors; i++) {
-        struct block *b = &w->blocks[w->n];
-
-        if (g->tensors[i].alias_of != DEV_NONE || !in_workspace(&g->tensors[i]) ||
-            by_root[i].first == INT64_MAX || !by_root[i].bytes)
-            continue;
-        *b = by_root[i];
-        w->n++;
-        if (g->tensors[i].role != DEV_ROLE_INPUT)
-            continue;
-        b->is_placed = true;
-        b->offset = front;
-        front = SH_ALIGN_UP(front + b->bytes, (size_t)DEV_ALIGN);
-    }
+    for (uint32_t i = 0; i < g->n_tensors; i++)
+        if (g->tensors[i].alias_of == DEV_NONE && in_workspace(&g->tensors[i]) &&
+            by_root[i].first != INT64_MAX && by_root[i].bytes)
+            w->blocks[w->n++] = by_root[i];
     for (uint32_t i = 0; i < g->n_ops && scratch; i++)
         if (scratch[i])
             w->blocks[w->n++] =
@@ -260,18 +248,13 @@ static size_t place(struct work *w, int (*order)(const void *, const void *), bo
     for (uint32_t i = 0; i < w->n; i++)
         w->order[i] = &w->blocks[i];
     qsort(w->order, w->n, sizeof(struct block *), order);
-    for (uint32_t i = 0; i < w->n; i++)
-        if (w->blocks[i].is_placed)
-            insert(w, n_placed++, &w->blocks[i]);
     for (uint32_t i = 0; i < w->n; i++) {
         struct block *b = &w->blocks[w->order[i] - w->blocks];
 
         if (in_birth_order)
             n_placed = forget_dead(w, n_placed, b->first);
-        if (!b->is_placed) {
-            b->offset = find_gap(w, n_placed, b);
-            insert(w, n_placed++, b);
-        }
+        b->offset = find_gap(w, n_placed, b);
+        insert(w, n_placed++, b);
         total = SH_MAX(total, SH_ALIGN_UP(b->offset + b->bytes, (size_t)DEV_ALIGN));
     }
     return total;

@@ -7,9 +7,7 @@
  * Workspace  everything else. A class of aliases lives from its first write (before the run for
  *            INPUT and LABEL) to its last read (the end of the run for OUTPUT, KEEP and integer
  *            inputs); scratch lives during its operation, the device's `keep` bytes through the
- *            whole run. Classes that live at the same time never share bytes. The INPUTs lie at
- *            the front in order of their numbers, each at the next multiple of DEV_ALIGN: who knows
- *            their sizes knows where they go.
+ *            whole run. Classes that live at the same time never share bytes.
  *            Placement is by several greedy orders, and the best result wins; deterministic.
  */
 #ifndef SH_EXECUTOR_MODEL_PLAN_H

@@ -369,18 +369,6 @@ size_t program_n_inputs(const struct program *p)
     return p->ir->n_inputs;
 }
 
-bool program_inputs_at_front(const struct program *p)
-{
-    size_t at = 0;
-
-    for (uint32_t i = 0; i < p->ir->n_inputs; i++) {
-        if (p->inputs[i].offset != at)
-            return false;
-        at = SH_ALIGN_UP(at + p->inputs[i].bytes, (size_t)DEV_ALIGN);
-    }
-    return true;
-}
-
 size_t program_n_outputs(const struct program *p)
 {
     return p->ir->n_outputs;

@@ -76,9 +76,6 @@ size_t program_n_inputs(const struct program *p);
 size_t program_n_outputs(const struct program *p);
 const struct program_io *program_input(const struct program *p, size_t i);
 const struct program_io *program_output(const struct program *p, size_t i);
-/* Input i begins where input i - 1 ends, at the next multiple of DEV_ALIGN; the first at 0. So it
- * is unless an operation keeps an input in more bytes than it has. */
-bool program_inputs_at_front(const struct program *p);
 const struct program_io *program_label(const struct program *p); /* training */
 /* Training: F32 in the workspace; and before which operation it is there. */
 size_t program_loss_offset(const struct program *p);

@@ -194,6 +194,17 @@ static int load_model(struct worker *w, const struct msg_wk_model *msg, enum dev
     return SH_OK;
 }
 
+/* Where inputs lie in each program's workspace: u64[n_batches][n_inputs], OWNED by the caller. */
+static uint64_t *input_offs(const struct wk_model *m)
+{
+    size_t n = program_n_inputs(largest(m));
+    uint64_t *offs = calloc(n * m->n_batches + 1, sizeof(*offs));
+
+    for (size_t i = 0; offs && i < n * m->n_batches; i++)
+        offs[i] = program_input(m->program[i / n], i % n)->offset;
+    return offs;
+}
+
 static int answer_model(struct worker *w, const struct msg_wk_model *msg, const struct wk_model *m,
                         const double *layer_ns, const struct sh_shm *image,
                         const struct sh_err *why, struct sh_err *err)
@@ -202,9 +213,10 @@ static int answer_model(struct worker *w, const struct msg_wk_model *msg, const 
     struct sh_msg r = {.type = MSG_WK_MODEL_DONE};
     struct msg_wk_model_done *d = &r.u.wk_model_done;
     bool with_fd = !why->rc && msg->build;
+    uint64_t *offs = why->rc ? NULL : input_offs(m);
+    int rc;
 
-    *d = (struct msg_wk_model_done){
-        .handle = msg->handle, .rc = why->rc, .msg = why->msg, .inputs_at_front = 1};
+    *d = (struct msg_wk_model_done){.handle = msg->handle, .rc = why->rc, .msg = why->msg};
     if (why->rc == SH_E_TOOBIG && m)
         d->image_bytes = program_image_bytes(largest(m)) + program_workspace_bytes(largest(m));
     if (!why->rc) {
@@ -213,15 +225,19 @@ static int answer_model(struct worker *w, const struct msg_wk_model *msg, const 
         for (uint32_t i = 0; i < m->n_batches; i++) {
             batches[i].batch = m->batch[i];
             batches[i].ws_bytes = program_workspace_bytes(m->program[i]);
-            d->inputs_at_front &= program_inputs_at_front(m->program[i]);
         }
         d->image_bytes = program_image_bytes(largest(m));
         d->layer_ends = (struct sh_blob){program_layer_ends(largest(m)), n * sizeof(uint64_t)};
         d->batches = (struct sh_blob){batches, m->n_batches * sizeof(batches[0])};
+        if (offs)
+            d->input_offs =
+                (struct sh_blob){offs, program_n_inputs(largest(m)) * m->n_batches * sizeof(*offs)};
         if (msg->build)
             d->layer_ns = (struct sh_blob){layer_ns, sizeof(double) * n * m->n_batches};
     }
-    return worker_send(w, &r, with_fd ? &image->fd : NULL, with_fd ? 1 : 0, err);
+    rc = worker_send(w, &r, with_fd ? &image->fd : NULL, with_fd ? 1 : 0, err);
+    free(offs);
+    return rc;
 }
 
 int infer_on_model(struct worker *w, const struct msg_wk_model *msg, struct sh_err *err)

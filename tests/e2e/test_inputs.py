@@ -10,6 +10,7 @@ import array
 import concurrent.futures
 import os
 import re
+import shutil
 import signal
 import socket
 import struct
@@ -28,13 +29,19 @@ A, B = 40001, 30003  # values of a sample: neither ends where the next input may
 SLOW = "--copy-gb-per-s=0.02"  # 14 ms a sample
 
 
-def net():
-    """a [N,A], b [N,B] -> a + 1, 2 b: each value of the inputs shows."""
-    return onnx.model(
-        [onnx.node("Add", ["a", "one"], ["y"]), onnx.node("Mul", ["b", "two"], ["z"])],
-        [onnx.value("a", ["N", A]), onnx.value("b", ["N", B])],
-        [onnx.value("y", ["N", A]), onnx.value("z", ["N", B])],
-        [onnx.tensor("one", [1], [1.0]), onnx.tensor("two", [1], [2.0])])
+def net(wide=False):
+    """a [N,A], b [N,B] -> a + 1, 2 b: each value of the inputs shows. The wide one takes a detour, and
+    its workspace looks different."""
+    nodes = [onnx.node("Add", ["a", "one"], ["y"]), onnx.node("Mul", ["b", "two"], ["z"])]
+    inits = [onnx.tensor("one", [1], [1.0]), onnx.tensor("two", [1], [2.0])]
+    if wide:
+        nodes[0] = onnx.node("Slice", ["r", "from", "to", "axis"], ["y"])
+        nodes = [onnx.node("Add", ["a", "one"], ["p"]),
+                 onnx.node("Concat", ["p"] * 6, ["q"], axis=1), onnx.node("Relu", ["q"], ["r"]), *nodes]
+        inits += [onnx.tensor(name, [1], [v], onnx.INT64)
+                  for name, v in (("from", 0), ("to", A), ("axis", 1))]
+    return onnx.model(nodes, [onnx.value("a", ["N", A]), onnx.value("b", ["N", B])],
+                      [onnx.value("y", ["N", A]), onnx.value("z", ["N", B])], inits)
 
 
 def samples(seed, n):
@@ -48,12 +55,15 @@ class Inputs(unittest.TestCase):
         d = Driver("--threads=1", "--pool-bytes=256M", "--log-level=debug", *options, **kw)
         self.addCleanup(self.finish, d)
         d.start()
-        path = os.path.join(d.dir, "net.onnx")
-        with open(path, "wb") as f:
-            f.write(net())
-        d.net = d.package(path)[0]
+        d.net = self.package(d, "net", net())
         d.load(1, d.net)
         return d
+
+    def package(self, d, name, data):
+        path = os.path.join(d.dir, name + ".onnx")
+        with open(path, "wb") as f:
+            f.write(data)
+        return d.package(path)[0]
 
     def finish(self, d):
         if d.proc.poll() is None:
@@ -103,10 +113,7 @@ class Inputs(unittest.TestCase):
 
     def test_many_small_parts_are_brought_by_the_worker(self):
         d = self.driver()
-        path = os.path.join(d.dir, "small.onnx")
-        with open(path, "wb") as f:
-            f.write(onnx.linear(4, 2, weight=1.0))
-        d.load(2, d.package(path)[0])
+        d.load(2, self.package(d, "small", onnx.linear(4, 2, weight=1.0)))
         r, out = d.result(d.run(2, [struct.pack("<4f", 1, 2, 3, 4)], [8], 1, parts=8))
         self.assertEqual(r.rc, 0)
         self.assertEqual(self.ways(d), [BRING])
@@ -118,13 +125,25 @@ class Inputs(unittest.TestCase):
         self.check(d, first, 1, 8)
         # The image of another model is on its way for 0.8 s: a run of the first, which is there, does
         # not wait behind it.
-        path = os.path.join(d.dir, "large.onnx")
-        with open(path, "wb") as f:
-            f.write(onnx.linear(1 << 16, 64, weight=0.5))
-        d.load(2, d.package(path)[0], max_batch=1)
+        d.load(2, self.package(d, "large", onnx.linear(1 << 16, 64, weight=0.5)), max_batch=1)
         d.scheduler.send("PREPARE", epoch=d.epoch, rid=1, version_id=2)
         self.check(d, self.start(d, 2, 1), 2, 1)
         self.assertEqual(self.ways(d), [COME, BRING])
+
+    def test_workers_that_disagree_where_inputs_lie_bring_them(self):
+        d = self.driver("--workers=2")
+        self.check(d, self.start(d, 1, 8), 1, 8)
+        other = self.package(d, "wide", net(wide=True))
+        for name in os.listdir(other):  # a worker that starts from now on compiles this
+            if name != "model.onnx":
+                shutil.copy(os.path.join(other, name), os.path.join(d.net, name + ".new"))
+                os.rename(os.path.join(d.net, name + ".new"), os.path.join(d.net, name))
+        os.kill(d.worker_pids()[0], signal.SIGKILL)
+        d.wait(lambda: self.log(d).count("ev=worker.ready") == 3, WAIT_S, "a new worker")
+        for seed in range(2, 9):
+            self.check(d, self.start(d, seed, 8), seed, 8)
+            d.rest(0.2)
+        self.assertEqual((self.ways(d)[0], self.ways(d)[-1]), (COME, BRING))
 
     def test_a_second_worker_does_not_meet_the_copy_for_the_first(self):
         d = self.driver(SLOW, "--workers=2")

@@ -222,21 +222,6 @@ static void the_plan_is_within_a_fifth_of_the_lower_bound(void **state)
     assert_true(worst <= 1.2);
 }
 
-static void inputs_lie_at_the_front_in_order(void **state)
-{
-    (void)state;
-    for (uint64_t seed = 200; seed < 220; seed++) {
-        struct fixture *f = random_graph(seed, 100);
-        struct plan p;
-
-        assert_ok(plan_make(&f->g, f->scratch, 4096, &p, NULL));
-        assert_int_equal(f->tensors[0].offset, 0);
-        assert_int_equal(f->tensors[1].offset, SH_ALIGN_UP(class_bytes(f, 0), (size_t)DEV_ALIGN));
-        plan_fini(&p);
-        free(f);
-    }
-}
-
 static void two_plans_of_one_graph_are_equal(void **state)
 {
     struct fixture *f = random_graph(7, 200), *h = random_graph(7, 200);
@@ -330,7 +315,6 @@ int main(void)
         cmocka_unit_test(no_tensor_is_overwritten_while_it_is_needed),
         cmocka_unit_test(the_plan_is_within_a_fifth_of_the_lower_bound),
         cmocka_unit_test(two_plans_of_one_graph_are_equal),
-        cmocka_unit_test(inputs_lie_at_the_front_in_order),
         cmocka_unit_test(weights_lie_in_order_of_first_use_and_begin_layers),
         cmocka_unit_test(a_tensor_that_nobody_wrote_is_an_error),
         cmocka_unit_test(impossible_sizes_are_refused),
