@@ -1,6 +1,7 @@
 /* inputs.c - see inputs.h. */
 #include "executor/inputs.h"
 
+#include "common/log.h"
 #include "common/mem.h"
 #include "executor/pool.h"
 #include "executor/switch_int.h"
@@ -67,6 +68,29 @@ static int copy(const struct run *r, const uint64_t *offs, struct sh_err *err)
     return rc;
 }
 
+static void on_passed(void *arg)
+{
+    struct exec *x = arg;
+
+    x->n_inputs_loose--;
+}
+
+/* The ticket does not say, or not truly, when the lane has passed what it was given: a mark does.
+ * Should the lane not take that either, what it may still touch stays as it is for good. */
+static void follow(struct exec *x)
+{
+    struct sh_err err = {0};
+
+    x->n_inputs_loose++;
+    if (tx_mark(x->tx, TX_LANE_IN, on_passed, x, &err))
+        sh_log_err(SH_LOG_ERROR, "inputs.lost", &err);
+}
+
+static bool has_ticket(const struct exec *x)
+{
+    return (int32_t)(dev_ticket_value(x->mem, TX_SLOT_INPUTS) - x->inputs_ticket) >= 0;
+}
+
 int inputs_send(struct run *r, struct msg_wk_run *m, struct sh_err *err)
 {
     struct exec *x = r->x;
@@ -80,8 +104,10 @@ int inputs_send(struct run *r, struct msg_wk_run *m, struct sh_err *err)
         bool came = copy(r, offs, NULL) == SH_OK;
 
         rc = tx_ticket(x->tx, TX_LANE_IN, TX_SLOT_INPUTS, x->inputs_ticket + 1, err);
-        if (rc)
+        if (rc) {
+            follow(x);
             return rc;
+        }
         x->inputs_ticket++;
         m->inputs = came ? MSG_INPUTS_COME : MSG_INPUTS_BRING_AFTER;
     } else if (!inputs_arrived(x)) { /* perhaps to the same place */
@@ -94,11 +120,13 @@ int inputs_send(struct run *r, struct msg_wk_run *m, struct sh_err *err)
 
 bool inputs_arrived(const struct exec *x)
 {
-    return (int32_t)(dev_ticket_value(x->mem, TX_SLOT_INPUTS) - x->inputs_ticket) >= 0;
+    return x->n_inputs_loose == 0 && has_ticket(x);
 }
 
 void inputs_force(struct exec *x)
 {
-    if (!inputs_arrived(x))
-        dev_ticket_force(x->mem, TX_SLOT_INPUTS, x->inputs_ticket);
+    if (has_ticket(x))
+        return;
+    dev_ticket_force(x->mem, TX_SLOT_INPUTS, x->inputs_ticket);
+    follow(x);
 }

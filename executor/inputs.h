@@ -23,7 +23,7 @@ struct run;
 /* Just before a run is sent, once it has its workspace: enqueues its inputs if that is worth it,
  * and says in *m what the worker has to do. Fails: what the device says. */
 int inputs_send(struct run *r, struct msg_wk_run *m, struct sh_err *err);
-/* Nothing that was sent is on its way any more. */
+/* Nothing that was sent is on its way any more, not even what was forced. */
 bool inputs_arrived(const struct exec *x);
 /* The watchdog: whoever waits goes on, with garbage. */
 void inputs_force(struct exec *x);

@@ -16,6 +16,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -188,6 +189,44 @@ class Inputs(unittest.TestCase):
             d.data.sock.close()
             d.connect_data()
             self.check(d, self.start(d, 8, 1), 8, 1)
+        self.assertEqual(d.worker_pids(), pids)
+
+    def test_they_come_between_two_groups_of_weights(self):
+        d = self.driver("--debug-cold", "--switch-mode=per-layer")
+        inits = [onnx.tensor("few", [16], [3.0] * 16), onnx.tensor("one", [A], [1.0] * A)]
+        d.load(2, self.package(d, "weighed", onnx.model(
+            [onnx.node("Add", ["c", "few"], ["x"]), onnx.node("Add", ["a", "one"], ["y"])],
+            [onnx.value("c", ["N", 16]), onnx.value("a", ["N", A])],
+            [onnx.value("x", ["N", 16]), onnx.value("y", ["N", A])], inits)))
+        for seed, n in ((1, 8), (2, 3), (3, 8)):
+            c, a = array.array("f", range(16 * n)), samples(seed, n)[0]
+            sizes = [4 * len(c), 4 * len(a)]
+            r, (got,) = d.result(d.run(2, [c.tobytes(), a.tobytes()], sizes, n))
+            self.assertEqual((r.rc, r.msg), (0, ""))
+            self.assertEqual([array.array("f", g) for g in got],
+                             [array.array("f", (v + 3 for v in c)), array.array("f", (v + 1 for v in a))])
+        self.assertEqual(re.findall(r"ev=switch.send .*?groups=(\d+) .*?inputs=(\d)", self.log(d)),
+                         [("2", COME)] * 3)
+
+    def test_the_watchdog_takes_no_memory_from_under_a_copy(self):
+        d = self.driver("--copy-gb-per-s=0.002")
+        weights = onnx.tensor("w", [16], [float(i) for i in range(16)])
+        d.load(2, self.package(d, "weighed", onnx.model(
+            [onnx.node("Add", ["a", "w"], ["y"]), onnx.node("Relu", ["b"], ["z"])],
+            [onnx.value("a", ["N", 16]), onnx.value("b", ["N", A])],
+            [onnx.value("y", ["N", 16]), onnx.value("z", ["N", A])], [weights])), max_batch=80)
+        pids = d.worker_pids()
+        sizes = [8 * 4 * 16, 8 * 4 * A]
+        run = d.run(2, [bytes(n) for n in sizes], sizes, 8, parts=10)  # 6.4 s of copies
+        r, _ = d.result(run)
+        self.assertEqual(self.ways(d), [COME])
+        self.assertIn("the copy of the model's weights did not end", r.msg)
+        d.data.sock.close()
+        time.sleep(0.3)  # else the next slab lies at the same place
+        d.connect_data()
+        self.check(d, self.start(d, 8, 1), 8, 1)
+        d.rest(2)  # the lane has read on
+        self.check(d, self.start(d, 9, 8), 9, 8)
         self.assertEqual(d.worker_pids(), pids)
 
     def test_spans_that_do_not_fit_are_refused_and_hurt_nobody(self):
