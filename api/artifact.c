@@ -232,13 +232,10 @@ int artifact_import_model(const struct api_conf *c, const char *file, const char
     int rc = sh_asprintf(err, &out->path, "packages/%s", digest);
 
     if (!rc)
-        rc = sh_asprintf(err, &out->dir, "%s.d", file);
-    if (!rc && mkdir(out->dir, 0755)) { /* of an API that was killed meanwhile: the file is ours */
-        if (errno != EEXIST)
-            rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make a folder for the model");
-        else
-            rc = artifact_empty_dir(out->dir, err);
-    }
+        rc = sh_asprintf(err, &out->dir, "%s.d-XXXXXX", file);
+    /* Of a name of its own: once the file is in its place, another upload may have one of its name. */
+    if (!rc && (!mkdtemp(out->dir) || chmod(out->dir, 0755)))
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make a folder for the model");
     return rc ? rc : run_import(c, file, out->dir, out, err);
 }
 
