@@ -433,7 +433,7 @@ static void free_loose(struct switcher *sw, struct loose **at)
 /* Moves the parts of a run out of the loose ones, in the order they came. */
 static int collect_parts(struct switcher *sw, struct run *r, uint32_t n, struct sh_err *err)
 {
-    uint32_t batch = 0;
+    uint64_t batch = 0;
 
     if (n > SWITCH_MAX_PARTS)
         return SH_FAIL(err, SH_E_TOOBIG, "a run of %u parts; the most is %u", n, SWITCH_MAX_PARTS);
@@ -459,8 +459,9 @@ static int collect_parts(struct switcher *sw, struct run *r, uint32_t n, struct 
         r->parts[r->n_parts - 1 - i] = t;
     }
     if (r->n_parts != n || n == 0 || batch != r->batch)
-        return SH_FAIL(err, SH_E_PROTO, "%zu of %u parts of the run came, %u samples of %u",
-                       r->n_parts, n, batch, r->batch);
+        return SH_FAIL(err, SH_E_PROTO,
+                       "%zu of %u parts of the run came, %" PRIu64 " samples of %u", r->n_parts, n,
+                       batch, r->batch);
     return SH_OK;
 }
 

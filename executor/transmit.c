@@ -24,7 +24,7 @@ struct tx {
     const char *executor;
     enum tx_mode mode;
     double alpha_ns, beta_ns;
-    double busy_until_ns; /* the lane towards the device, by what it was given */
+    double busy_until_ns; /* the lane towards the device, by its copies; the rest is quick */
     uint64_t next_cookie;
     struct mark *marks;
     size_t n_marks, cap_marks;
