@@ -233,7 +233,7 @@ int artifact_import_model(const struct api_conf *c, const char *file, const char
 
     if (!rc)
         rc = sh_asprintf(err, &out->dir, "%s.d-XXXXXX", file);
-    /* Of a name of its own: once the file is in its place, another upload may have one of its name. */
+    /* Of its own name: once the file is in its place, another upload may have one of that name. */
     if (!rc && (!mkdtemp(out->dir) || chmod(out->dir, 0755)))
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make a folder for the model");
     return rc ? rc : run_import(c, file, out->dir, out, err);

@@ -71,6 +71,5 @@ int store_job_owned(struct db *db, const struct store_owner *o, bool *out, struc
 int store_blob_jobs_gone(struct db *db, const char *ids, int64_t before_s, struct db_res **out,
                          struct sh_err *err)
 {
-
     return db_exec(db, &JOBS_GONE, (const char *[]){ids, STORE_TEXT(before_s)}, out, err);
 }

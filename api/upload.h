@@ -6,9 +6,9 @@
  *   finish  (pool)         digest, import or check, a look at the row, rename to blobs/, database
  *
  * Memory is one buffer, whatever the size of the file. What is refused leaves no file. What a
- * broken connection or a database that is away leaves is for the client to go on from (part.h); from
- * blobs/tmp, where that and what a crash leaves is, upload_sweep removes what nobody has touched for
- * a day.
+ * broken connection or a database that is away leaves is for the client to go on from (part.h);
+ * from blobs/tmp, where that and what a crash leaves is, upload_sweep removes what nobody has
+ * touched for a day.
  */
 #ifndef SH_API_UPLOAD_H
 #define SH_API_UPLOAD_H

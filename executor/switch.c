@@ -56,8 +56,12 @@ static void unlink_run(struct switcher *sw, struct run **at)
     sw->n_queued--;
 }
 
+/* When its inputs are still on their way, what comes to its workspace may be another request's: the
+ * API has the place in its slab back as soon as it is told. */
 static void end_run(struct run *r, const struct sh_err *why, const struct msg_wk_run_done *done)
 {
+    if (!inputs_arrived(r->x))
+        r->tag = ARENA_FOREIGN;
     run__report(r, why, done);
     run__free(r);
 }
