@@ -250,7 +250,9 @@ $(BUILD)/bench/wire: $(BUILD)/bench/wire.o $(common)
 $(BUILD)/bench/http: $(BUILD)/bench/http.o
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lmicrohttpd -lpthread
 
-bundle: build ## one relocatable folder for hosts without package access, and its .tar.xz, in build/bundle
+bundle: ## one relocatable folder for hosts without package access, and its .tar.xz, in build/bundle
+	$(Q)rm -f $(BUILD)/common/conf.o # it has the version
+	@$(MAKE) --no-print-directory build
 	@deploy/bundle.sh $(BUILD) $(VERSION)
 
 lint: ## layers, banned calls, sizes, format, words, dashboards, docs, shell

@@ -117,14 +117,16 @@ def main():
 
     def one(case):
         rows = []
-        for r in measure(case, names, args.runs, args.slow_runs):
-            rows += [r] if "value" in r else []
-            yield r
-        if args.svg and rows:
-            os.makedirs(args.svg, exist_ok=True)
-            chart(args.svg, case, rows, args)
-            columns[name_of(case, args)] = {r["by"]: r for r in rows}
-            table(args.svg, names, columns)
+        try:
+            for r in measure(case, names, args.runs, args.slow_runs):
+                rows += [r] if "value" in r else []
+                yield r
+        finally:
+            if args.svg and rows and rows[0]["by"] == by("none"):
+                os.makedirs(args.svg, exist_ok=True)
+                chart(args.svg, case, rows, args)
+                columns[name_of(case, args)] = {r["by"]: r for r in rows}
+                table(args.svg, names, columns)
     return part.collect(args, "ablation", "shunt", one)
 
 

@@ -45,10 +45,10 @@ def measure(case, runs, log):
         lab.d.rest(0.2)
         return [
             row("cold", "shunt", case, [g["total_ms"] for g in got], copy_ms=round(copy_ms, 4),
-                copy_measured=[round(g["copy_ms"], 4) for g in got],
-                compute=[round(g["compute_ms"], 4) for g in got],
+                copy_measured_ms=[round(g["copy_ms"], 4) for g in got],
+                compute_ms=[round(g["compute_ms"], 4) for g in got],
                 image_bytes=lab.image_bytes(1), link_gb_per_s=round(rate / 1e9, 2),
-                timeline=timeline(lab.events()), limit=LIMIT),
+                timeline_ms=timeline(lab.events()), limit=LIMIT),
             row("cold-no-training", "shunt", case, alone, copy_ms=round(copy_ms, 4))]
 
 
@@ -60,7 +60,7 @@ def main():
 
     def one(case):
         rows = measure(case, args.runs, "debug" if args.timeline else "info")
-        for ms, text in rows[0]["timeline"] if args.timeline else ():
+        for ms, text in rows[0]["timeline_ms"] if args.timeline else ():
             print("  %9.3f ms  %s" % (ms, text), file=sys.stderr)
         return rows
     return part.collect(args, "cold", "shunt", one)

@@ -97,7 +97,7 @@ def report(case, loads, exclusive):
         out.append({"check": "%s %s, %g/s: training keeps %.0f %% of what runs leave it" % (
             case["model"], case["precision"], rate, 100 * LIMIT), "ok": kept >= LIMIT,
             "training_kept": round(kept, 4), "inference_share": round(need, 4),
-            "training_samples_per_s": round(throughput, 2), "alone": round(exclusive, 2)})
+            "training_samples_per_s": round(throughput, 2), "training_alone_samples_per_s": round(exclusive, 2)})
     return out
 
 

@@ -35,9 +35,9 @@ def measure(case, runs, seconds):
     train_case = {"model": model, "precision": train_precision(precision), "batch": 32}
     return [
         row("warm", "shunt", case, [g["total_ms"] for g in got],
-            compute=[round(g["compute_ms"], 4) for g in got]),
+            compute_ms=[round(g["compute_ms"], 4) for g in got]),
         row("warm-no-training", "shunt", case, [g["total_ms"] for g in alone],
-            compute=[round(g["compute_ms"], 4) for g in alone]),
+            compute_ms=[round(g["compute_ms"], 4) for g in alone]),
         row("stop-to-drained-warm", "shunt", case, stops(case, runs)),
         row("train-in-executor", "shunt", train_case, [rate], unit="samples/s")]
 
