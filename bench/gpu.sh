@@ -16,8 +16,9 @@
 #                     does all of it when it is told to stop
 #
 # Programs: SHUNT_BIN, else those of the bundle that this lies in, else those of a bundle in
-# build/bundle/*.tar.xz if nothing is built here, or else what `make all` builds. GOLDENS: the golden models. SHUNT_BENCH_DIR: keeps models, inputs and
-# which kernels measured fastest for the next run. Python needs numpy, and PyTorch for peers alone.
+# build/bundle/*.tar.xz if nothing is built here, or else what `make all` builds. GOLDENS: the
+# golden models. SHUNT_BENCH_DIR: keeps models, inputs and which kernels measured fastest for the
+# next run. Python needs numpy, and PyTorch for peers alone.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
