@@ -66,8 +66,8 @@ def start(case, models):
             with open(onnx(m), "rb") as f:
                 s.push(key, m, f.read(), max_batch=case["batch"], precision=case["precision"])
         train(s, key, models[0], case)
-    except BaseException:
-        s.failed = True
+    except BaseException as e:
+        s.failed = isinstance(e, Exception)  # else it was told to stop
         s.stop()
         raise
     return s, key
@@ -238,7 +238,7 @@ def measure(case, args):
             if case["cold"] and len(request.body) > AT_ONCE:
                 yield from slowly(of, request, s, args.slow_runs)
             request.close()
-    except BaseException:
+    except Exception:
         s.failed = True
         raise
     finally:

@@ -32,6 +32,7 @@ PEERS = {"ready": {**READY, "--compiled": "not"},
 COMPILED = "-compiled"  # at the end of a name: the same program
 LIMIT_S = 540  # of one peer; it prints what it has when it is stopped
 STOP_S = 60
+PROCESSES = 3  # started for each case of "process", beside one that does not count
 
 running, told = [], []  # processes; not empty once we are told to stop
 
@@ -95,13 +96,13 @@ def compile_all(names, args):
     for p in processes:
         ended(p, max(0, began + args.compile_limit - time.monotonic()))
     if processes:
-        print("  compiled in %.0f s" % (time.monotonic() - began), file=sys.stderr, flush=True)
+        print("  compiling took %.0f s" % (time.monotonic() - began), file=sys.stderr, flush=True)
 
 
 def run(name, args):
     more = {"--seconds": args.seconds} if name == "share" else {}
-    if args.runs and name not in ("process", "share"):
-        more["--runs"] = args.runs
+    if args.runs and name != "share":
+        more["--runs"] = min(args.runs, PROCESSES) if name == "process" else args.runs
     p = start(command(name, args, *cases(name, args), **more), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
               text=True)
     last = collections.deque(maxlen=5)
@@ -121,6 +122,8 @@ def main():
     p.set_defaults(models=None, batch=None)  # each peer has its own
     p.add_argument("--compile-limit", type=float, default=300,
                    help="seconds; what is not compiled then is compiled when it is measured")
+    p.add_argument("--compile-only", action="store_true",
+                   help="measure nothing: for a run that follows on the same host")
     args, args.more = p.parse_known_args()
     names = args.only or list(PEERS)
     part.check_known(p, names, PEERS, "peer")
@@ -128,7 +131,7 @@ def main():
     signal.signal(signal.SIGTERM, on_stop)
     compile_all(names, args)
     for name in names:
-        if told:
+        if told or args.compile_only:
             break
         print("  peer", name, file=sys.stderr, flush=True)
         began = time.monotonic()

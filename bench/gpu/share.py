@@ -89,7 +89,7 @@ def report(case, loads, exclusive):
         need = sum(s for _, end, s in got if t0 <= end < t1) / (t1 - t0)
         ms = [1e3 * latency for latency, _, _ in got]
         kept = throughput / ((1 - need) * exclusive)
-        out.append(row("share", "shunt", {**case, "rate": rate}, ms, value=p99(ms),
+        out.append(row("share", "shunt", {**case, "requests_per_s": rate}, ms, value=p99(ms),
                        training_samples_per_s=round(throughput, 2),
                        training_alone_samples_per_s=round(exclusive, 2),
                        inference_share=round(need, 4), training_kept=round(kept, 4),

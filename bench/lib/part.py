@@ -12,6 +12,8 @@ import sys
 import time
 import traceback
 
+from rows import case_text, failed
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.environ.get("SHUNT_BIN", os.path.join(ROOT, "build", "bin"))
 MODELS = ("resnet152", "inception-v3", "bert-base")
@@ -71,7 +73,7 @@ def show(row):
         text = "%s  %s" % ("ok  " if row["ok"] else "FAIL", row["check"])
     else:
         name = row["what"] if row["by"] == "shunt" else row["by"]
-        text = "%-20s %-44s" % (name, " ".join(map(str, row["case"].values())))
+        text = "%-20s %-44s" % (name, case_text(row["case"]))
         text += "median %9.3f  p99 %9.3f %s" % (row["median"], row["p99"], row["unit"])
     print("    ", text, file=sys.stderr, flush=True)
 
@@ -79,12 +81,11 @@ def show(row):
 def collect(args, what, by, measure, of=None):
     """The rows of measure(case) for each case, and checks, which have "check" and "ok"; prints what
     came of it, also when told to stop. of: other cases than models x precisions."""
-    from rows import failed
     rows, checks = [], []
     signal.signal(signal.SIGTERM, stop)
     try:
         for case in of or cases(args):
-            print("  ", what, by, *case.values(), file=sys.stderr, flush=True)
+            print("  ", what, by, case_text(case), file=sys.stderr, flush=True)
             began = time.monotonic()
             try:
                 for r in measure(case):

@@ -6,6 +6,7 @@ ratio where both are there. FILE keeps, for each part, its newest run with all s
 what machine, programs and settings it was taken.
 """
 import argparse
+import glob
 import json
 import os
 import platform
@@ -15,6 +16,7 @@ import sys
 import time
 
 from part import BIN, DEVICE, ROOT
+from rows import case_text
 
 OURS = "shunt"
 TRY = "" if DEVICE == "cuda" else "  [a try on the %s device: no figure of a GPU]" % DEVICE
@@ -57,7 +59,7 @@ def key(row):
 
 def ratio(row, ours):
     """Ours over theirs."""
-    if ours is None or row is ours or ours.get("unit") != row.get("unit") or not row.get("value"):
+    if ours is None or row["by"] == OURS or ours.get("unit") != row.get("unit") or not row.get("value"):
         return ""
     return "%.2f" % (ours["value"] / row["value"])
 
@@ -83,7 +85,7 @@ def print_rows(rows):
         for k in dict.fromkeys(key(r) for r in of):
             same = sorted((r for r in of if key(r) == k), key=lambda r: r["by"] != OURS)
             ours = next((r for r in same if r["by"] == OURS and "value" in r), None)
-            case = " ".join("%s" % v for v in same[0]["case"].values())
+            case = case_text(same[0]["case"])
             for r in same:
                 print(line(r, ours, case))
                 case = ""
@@ -124,10 +126,11 @@ def main():
         print("report: %s has figures of another device; it stays as it is" % out)
         out, doc = "%s.%s" % (out, DEVICE), {}
     rows, bad = [], 0
-    for name in sorted(os.listdir(args.dir)):
-        part = name[:-len(".json")]
+    paths = glob.glob(os.path.join(args.dir, "*.json"))
+    for path in sorted(paths, key=os.path.getmtime):  # in the order in which they ran
+        part = os.path.basename(path)[:-len(".json")]
         try:
-            got = json.load(open(os.path.join(args.dir, name)))
+            got = json.load(open(path))
         except ValueError as e:
             print("%s printed no JSON: %s" % (part, e))
             bad += 1

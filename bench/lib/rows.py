@@ -26,6 +26,13 @@ def row(what, by, case, samples, unit="ms", value=None, **more):
             "samples": [round(s, 4) for s in samples], **more}
 
 
+def case_text(case):
+    """Names as they are, numbers with what they count."""
+    return " ".join(v if isinstance(v, str) else
+                    (k if v else "not " + k) if isinstance(v, bool) else
+                    "%s %g" % (k, v) for k, v in case.items())
+
+
 def failed(what, by, case, why):
     text = "%s: %s" % (type(why).__name__, why) if isinstance(why, Exception) else str(why)
     if len(text) > 600:

@@ -17,7 +17,7 @@ import torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lib"))
 from part import DEVICE, MODELS, cases, check_known, here, stop  # noqa: E402,F401
-from rows import failed  # noqa: E402
+from rows import case_text, failed  # noqa: E402
 
 CLASSES = {"resnet152": 1000, "inception-v3": 1000, "bert-base": 2, "resnet18": 1000}
 SIZE = {"resnet152": 224, "inception-v3": 299, "resnet18": 224}
@@ -172,7 +172,7 @@ def collect(args, work):
     try:
         with contextlib.closing(work):
             for what, by, case, f in work:
-                print(what, by, *case.values(), file=sys.stderr, flush=True)
+                print(what, by, case_text(case), file=sys.stderr, flush=True)
                 try:
                     rows += f()
                 except Exception as e:  # one case that fails leaves the others

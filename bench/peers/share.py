@@ -18,6 +18,7 @@ import time
 
 START_S = 180  # for a process to be ready
 STOP_S = 30
+LEAVE_S = 10  # for a process to end by itself
 SPIN_S = 0.0005  # sleep() wakes up late
 
 
@@ -106,7 +107,7 @@ class Child:
     def stop(self):
         """Lets it end by itself: one that is killed can leave MPS unable to serve others."""
         try:
-            self.p.communicate(timeout=STOP_S)
+            self.p.communicate(timeout=LEAVE_S)
         except subprocess.TimeoutExpired:
             self.p.kill()
             self.p.wait(STOP_S)
@@ -175,7 +176,7 @@ def measure(case, args, by, env):
         stamps = json.loads(trainer.line())
     exclusive = throughput(stamps, *alone, args.train_batch)
     for rate, got in loads:
-        r = row("share", by, {**case, "rate": rate}, got["ms"])
+        r = row("share", by, {**case, "requests_per_s": rate}, got["ms"])
         r["value"] = r["p99"]
         r["training_samples_per_s"] = throughput(stamps, got["start"], got["end"], args.train_batch)
         r["training_alone_samples_per_s"] = exclusive
