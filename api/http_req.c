@@ -15,6 +15,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/wire.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,6 +23,8 @@
 #include <strings.h>
 
 #define MAX_DISCARD (64u << 20)
+#define FAST_PIECE (16u << 10) /* whoever brings so much at once has more of it */
+#define MAX_AWAIT_NS INT64_C(200000)
 
 void *http_on_uri(void *cls, const char *uri, struct MHD_Connection *conn)
 {
@@ -328,6 +331,16 @@ static int take_piece(struct http_req *r, const char *data, size_t n)
     return sh_buf_append(&r->body, data, n, &r->err);
 }
 
+/* A client on the same host is microseconds behind with its next piece, and a thread that sleeps
+ * until then is woken later than that. One that is slow is waited for where all others are. */
+static void await_piece(const struct http_req *r, size_t n)
+{
+    int64_t ns = r->http->api->conf->busy_poll_us * 1000;
+
+    if (ns > 0 && n >= FAST_PIECE && r->received < r->q.content_length && !r->http->tls)
+        sh_wire_busy_poll(http_fd(&r->q), SH_MIN(ns, MAX_AWAIT_NS));
+}
+
 static enum MHD_Result on_piece(struct http_req *r, const char *data, size_t *size)
 {
     size_t n = *size;
@@ -342,6 +355,8 @@ static enum MHD_Result on_piece(struct http_req *r, const char *data, size_t *si
         return r->discarded > MAX_DISCARD ? MHD_NO : MHD_YES;
     }
     r->rc = take_piece(r, data, n);
+    if (r->rc == SH_OK && r->q.route->body == BODY_INFER)
+        await_piece(r, n);
     if (r->rc != API_AGAIN)
         return MHD_YES;
     atomic_store(&r->wake, WAKE_NONE);

@@ -94,8 +94,10 @@ def main():
     p.add_argument("--runs", type=int, default=100)
     p.add_argument("--rest-ms", type=float, default=5, help="between two requests")
     p.add_argument("--api-threads", type=int, default=2)
+    p.add_argument("--busy-poll-us", type=int, default=0, help="of all daemons")
     args = p.parse_args()
-    s = System("--workers=2", THREADS=str(args.api_threads), CLIENT_SHM="any")
+    s = System("--workers=2", THREADS=str(args.api_threads), CLIENT_SHM="any",
+               BUSY_POLL_US=str(args.busy_poll_us))
     raw = os.urandom(SHAPE[0] * IMAGE)
     shm = SharedMemory("shunt-bench-%d" % os.getpid(), len(raw))
     try:

@@ -56,6 +56,11 @@ enum msg_run_memory { /* where a run happens; all but the first for measurements
                       MSG_RUN_MAP_ANEW, /* there, mapped anew. fds: dev_mem_export */
                       MSG_RUN_PRIVATE   /* in memory of its own, to be filled. fd: the image */
 };
+enum msg_run_inputs {
+    MSG_INPUTS_BRING,      /* the worker copies them to the workspace */
+    MSG_INPUTS_COME,       /* they are there when the ticket has arrived */
+    MSG_INPUTS_BRING_AFTER /* it copies them, but not before the ticket has arrived */
+};
 enum msg_train_at {
     MSG_TRAIN_AT_BOUNDARY, /* between two steps: nothing but the state matters */
     MSG_TRAIN_AT_STEP,     /* in forward or backward: the state is that of `step` */

@@ -70,10 +70,9 @@ static void refuse(struct peer *p, const struct sh_err *why)
 
 /* ------------------------------------------------------------------ messages */
 
-static int take_slab(struct peer *p, const struct msg_data_hello *m, int *fds, size_t n_fds,
+static int take_slab(struct peer *p, const struct msg_data_hello *m, const int *fds, size_t n_fds,
                      struct sh_err *err)
 {
-    struct sh_shm map = {.fd = -1};
     int rc;
 
     if (m->slab_bytes == 0 || m->slab_bytes > MAX_SLAB_BYTES)
@@ -84,15 +83,7 @@ static int take_slab(struct peer *p, const struct msg_data_hello *m, int *fds, s
     }
     if (n_fds != 1)
         return SH_FAIL(err, SH_E_PROTO, "DATA_HELLO came without the slab");
-    /* Mapping checks size and seals, so that no worker can fault on it; workers map it
-     * themselves. */
-    rc = sh_shm_map(fds[0], (size_t)m->slab_bytes, true, &map, err);
-    if (rc)
-        return rc;
-    fds[0] = -1;
-    rc = pool_add_slab(p->d->x->pool, m->api_id, map.fd, m->slab_bytes, err);
-    sh_shm_fini(&map);
-    return rc;
+    return pool_add_slab(p->d->x->pool, m->api_id, fds[0], m->slab_bytes, err);
 }
 
 static int on_hello(struct peer *p, const struct msg_data_hello *m, int *fds, size_t n_fds,

@@ -68,9 +68,10 @@ struct exec {
     struct data *data;
     struct agent *agent;
     struct sh_timer *idle_timer, *gauge_timer, *stop_timer;
-    uint32_t train_ticket; /* last value of TX_SLOT_STATE */
-    uint32_t n_job_logs;   /* that have lines to write; of ended jobs too */
-    bool is_stopping;      /* SIGTERM came */
+    uint32_t train_ticket;  /* last value of TX_SLOT_STATE */
+    uint32_t inputs_ticket; /* last value of TX_SLOT_INPUTS */
+    uint32_t n_job_logs;    /* that have lines to write; of ended jobs too */
+    bool is_stopping;       /* SIGTERM came */
 };
 
 /* Reads the options into an executor: starts all modules. */

@@ -37,6 +37,7 @@ void model__free(struct model *m)
     free(m->layer_ends);
     free(m->batches);
     free(m->layer_ns);
+    free(m->input_offs);
     free(m->tenant);
     free(m->name);
     free(m->package);
@@ -87,6 +88,7 @@ static int read_tables(struct model *m, const struct msg_wk_model_done *d, struc
 
     if (d->layer_ends.len % sizeof(uint64_t) || d->batches.len % sizeof(struct msg_batch) ||
         layers > MAX_LAYERS || batches < 1 || batches > MAX_BATCH_SIZES ||
+        d->input_offs.len % (batches * sizeof(uint64_t)) ||
         d->layer_ns.len != layers * batches * sizeof(double))
         return SH_FAIL(err, SH_E_PROTO, "the tables of a model have the wrong size");
     m->image_bytes = d->image_bytes;
@@ -97,6 +99,9 @@ static int read_tables(struct model *m, const struct msg_wk_model_done *d, struc
         rc = copy_blob(d->batches, &m->batches, err);
     if (!rc)
         rc = copy_blob(d->layer_ns, &m->layer_ns, err);
+    if (!rc)
+        rc = copy_blob(d->input_offs, &m->input_offs, err);
+    m->n_inputs = (uint32_t)(d->input_offs.len / (batches * sizeof(uint64_t)));
     return rc ? rc : check_tables(m, err);
 }
 
@@ -198,6 +203,11 @@ int model__agree(struct model *m, const struct msg_wk_model_done *d, struct sh_e
         struct msg_batch *b = row_of(m, theirs[i].batch);
 
         b->ws_bytes = SH_MAX(b->ws_bytes, theirs[i].ws_bytes);
+        if (d->input_offs.len != n * m->n_inputs * sizeof(uint64_t) ||
+            memcmp((const uint64_t *)d->input_offs.data + i * m->n_inputs,
+                   m->input_offs + (size_t)(b - m->batches) * m->n_inputs,
+                   m->n_inputs * sizeof(uint64_t)) != 0)
+            m->n_inputs = 0; /* it chose other kernels: each brings them itself */
     }
     return rc;
 }

@@ -6,6 +6,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "common/spawn.h"
+#include "executor/inputs.h"
 #include "executor/store.h"
 #include "executor/switch.h"
 #include "executor/train.h"
@@ -44,8 +45,14 @@ static const char *const STATE_NAME[WORKER_N_STATES] = {
 };
 
 struct slab {
-    uint64_t api_id, bytes;
-    int fd;
+    uint64_t api_id;
+    struct sh_shm shm;
+    bool is_locked; /* page-locked: the copy lane may read it */
+};
+
+struct gone_slab { /* while the lane still reads it */
+    struct exec *x;
+    struct slab slab;
 };
 
 struct pool {
@@ -177,8 +184,8 @@ static void send_slab(struct worker *w, const struct slab *s)
 {
     struct sh_msg m = {.type = MSG_WK_SLAB};
 
-    m.u.wk_slab = (struct msg_wk_slab){.api_id = s->api_id, .bytes = s->bytes};
-    worker_send(w, &m, &s->fd, 1);
+    m.u.wk_slab = (struct msg_wk_slab){.api_id = s->api_id, .bytes = s->shm.bytes};
+    worker_send(w, &m, &s->shm.fd, 1);
 }
 
 static void on_ready(struct worker *w)
@@ -509,6 +516,13 @@ int pool_start(struct pool *p, struct sh_err *err)
     return rc;
 }
 
+static void free_slab(struct exec *x, struct slab *s)
+{
+    if (s->is_locked)
+        dev_mem_host_unlock(x->mem, s->shm.base);
+    sh_shm_fini(&s->shm);
+}
+
 void pool_free(struct pool *p)
 {
     if (!p)
@@ -523,7 +537,7 @@ void pool_free(struct pool *p)
         free(w->models);
     }
     for (size_t i = 0; i < p->n_slabs; i++)
-        close(p->slabs[i].fd);
+        free_slab(p->x, &p->slabs[i]);
     sh_timer_del(p->watch);
     free(p->tune_path);
     free(p->workers);
@@ -535,15 +549,63 @@ uint64_t pool_own_slab(struct pool *p)
     return ++p->n_own_slabs;
 }
 
+const struct sh_shm *pool_slab(const struct pool *p, uint64_t api_id)
+{
+    for (size_t i = 0; i < p->n_slabs; i++)
+        if (p->slabs[i].api_id == api_id && p->slabs[i].is_locked)
+            return &p->slabs[i].shm;
+    return NULL;
+}
+
+static void on_passed(void *arg)
+{
+    struct gone_slab *g = arg;
+
+    free_slab(g->x, &g->slab);
+    free(g);
+}
+
+/* Should the lane never say that it has passed, the memory stays until the process ends. */
+static void let_go(struct exec *x, struct slab *s)
+{
+    struct sh_err err = {0};
+    struct gone_slab *g;
+
+    if (inputs_arrived(x)) {
+        free_slab(x, s);
+        return;
+    }
+    g = malloc(sizeof(*g));
+    if (!g)
+        SH_FAIL(&err, SH_E_NOMEM, "could not note that a slab is gone");
+    else
+        *g = (struct gone_slab){.x = x, .slab = *s};
+    if (!g || tx_mark(x->tx, TX_LANE_IN, on_passed, g, &err)) {
+        sh_log_err(SH_LOG_ERROR, "slab.gone", &err);
+        free(g);
+    }
+}
+
 int pool_add_slab(struct pool *p, uint64_t api_id, int fd, uint64_t bytes, struct sh_err *err)
 {
     struct slab *s = &p->slabs[p->n_slabs];
+    struct sh_err why = {0};
+    int own, rc;
 
     if (p->n_slabs == MAX_SLABS)
         return SH_FAIL(err, SH_E_TOOBIG, "more than %d API processes are connected", MAX_SLABS);
-    *s = (struct slab){.api_id = api_id, .bytes = bytes, .fd = fcntl(fd, F_DUPFD_CLOEXEC, 3)};
-    if (s->fd < 0)
+    own = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    if (own < 0)
         return SH_FAIL_ERRNO(err, SH_E_IO, "could not keep a payload slab");
+    *s = (struct slab){.api_id = api_id};
+    rc = sh_shm_map(own, (size_t)bytes, true, &s->shm, err);
+    if (rc) {
+        close(own);
+        return rc;
+    }
+    s->is_locked = !dev_mem_host_lock(p->x->mem, s->shm.base, s->shm.bytes, &why);
+    if (!s->is_locked)
+        sh_log_err(SH_LOG_WARN, "slab.lock", &why); /* workers bring all inputs, nothing else */
     p->n_slabs++;
     for (size_t i = 0; i < p->n; i++)
         if (worker_is_alive(&p->workers[i]))
@@ -559,7 +621,7 @@ void pool_drop_slab(struct pool *p, uint64_t api_id)
     for (size_t i = 0; i < p->n_slabs; i++) {
         if (p->slabs[i].api_id != api_id)
             continue;
-        close(p->slabs[i].fd);
+        let_go(p->x, &p->slabs[i]);
         p->slabs[i] = p->slabs[--p->n_slabs];
         for (size_t k = 0; k < p->n; k++)
             if (worker_is_alive(&p->workers[k]))

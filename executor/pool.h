@@ -87,8 +87,11 @@ void worker_busy(struct worker *w); /* work begins: the heartbeat's time starts 
  * so that a run which outlives its owner cannot meet another's slab; no API has one of them: theirs
  * are random numbers of 64 bits. */
 uint64_t pool_own_slab(struct pool *p);
-/* A slab appeared or went: tells every worker, and new ones later. The descriptor is duplicated. */
+/* A slab appeared or went: tells every worker, and new ones later. The descriptor is duplicated;
+ * fails if it is not what sh_shm_map() takes. */
 int pool_add_slab(struct pool *p, uint64_t api_id, int fd, uint64_t bytes, struct sh_err *err);
 void pool_drop_slab(struct pool *p, uint64_t api_id);
+/* BORROWED until it is dropped. NULL: there is none, or the copy lane cannot read it. */
+const struct sh_shm *pool_slab(const struct pool *p, uint64_t api_id);
 
 #endif

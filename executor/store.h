@@ -43,7 +43,9 @@ struct model {
     uint32_t n_layers, n_batches;
     uint64_t *layer_ends;
     struct msg_batch *batches;
-    double *layer_ns; /* [n_batches][n_layers] */
+    double *layer_ns;     /* [n_batches][n_layers] */
+    uint64_t *input_offs; /* [n_batches][n_inputs]: in a workspace */
+    uint32_t n_inputs;    /* 0: the workers do not agree where they lie */
 
     bool has_image; /* res and tx are set */
     uint32_t res;   /* id in residency.h */
@@ -104,8 +106,8 @@ int model_check_fits(struct model *m, uint64_t ws, struct sh_err *err);
  * Fails: SH_E_DEVMEM, and what the device says. */
 int model_transmit(struct model *m, const double *layer_ns, struct sh_err *err);
 /* The same in two parts, for a run that is told of its groups' tickets between them. The second has
- * to follow before anything else is put on the lane; when it fails, the tickets are raised.
- * *hit_out: bytes that were there. */
+ * to follow before anything but the run's inputs is put on the lane; when it fails, the tickets are
+ * raised. *hit_out: bytes that were there. */
 int model_transmit_begin(struct model *m, const double *layer_ns, uint64_t *hit_out,
                          struct sh_err *err);
 int model_transmit_rest(struct model *m, struct sh_err *err);

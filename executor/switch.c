@@ -4,6 +4,7 @@
 #include "common/mem.h"
 #include "executor/agent.h"
 #include "executor/data.h"
+#include "executor/inputs.h"
 #include "executor/switch_int.h"
 #include "executor/train.h"
 
@@ -287,7 +288,7 @@ static bool has_outgrown(const struct run *r)
     return r->has_ws && model_batch(r->model, r->batch, &layer_ns)->ws_bytes > r->ws_bytes;
 }
 
-/* Only the workspace has to be waited for: the worker writes inputs to it at once. The image need
+/* Only the workspace has to be waited for: inputs are written to it at once. The image need
  * not have arrived, and its head need not have moved to its place yet: each group carries a ticket
  * that the lane raises behind that group's bytes, and behind the move before them. */
 static bool send_run(struct switcher *sw, struct run *r)
@@ -297,6 +298,7 @@ static bool send_run(struct switcher *sw, struct run *r)
     struct worker *w = find_worker(sw, r->model);
     struct sh_msg m = {.type = MSG_WK_RUN};
     struct ablation_send extra;
+    struct sh_err err = {0};
 
     if (!w)
         ablation_wake(sw->x);
@@ -307,8 +309,6 @@ static bool send_run(struct switcher *sw, struct run *r)
         r->phase = RUN_MEMORY;
         return true;
     }
-    worker_cork(w);
-    send_parts(r, w);
     m.u.wk_run = (struct msg_wk_run){.run_id = r->id,
                                      .handle = r->model->handle,
                                      .batch = r->batch,
@@ -318,15 +318,23 @@ static bool send_run(struct switcher *sw, struct run *r)
                                      .groups = {&all, sizeof(all)}};
     if (tx_image_busy(im))
         m.u.wk_run.groups = (struct sh_blob){im->groups, im->n_groups * sizeof(*im->groups)};
+    if (inputs_send(r, &m.u.wk_run, &err)) {
+        sw->current = NULL;
+        end_run(r, &err, NULL);
+        return true;
+    }
     ablation_fill_run(r, &m.u.wk_run, &extra);
+    worker_cork(w);
+    send_parts(r, w);
     pool_set_state(w, WORKER_ACTIVE);
     w->grace_ns = tx_image_busy(im) ? 2 * im->predicted_ns : 0;
     worker_send(w, &m, extra.fds, extra.n_fds);
     worker_uncork(w);
     SH_DEBUG("switch.send",
-             "run=%" PRIu64 " worker=%u image=%u groups=%zu ws_bytes=%" PRIu64 " ns=%" PRId64,
+             "run=%" PRIu64 " worker=%u image=%u groups=%zu ws_bytes=%" PRIu64
+             " inputs=%u ns=%" PRId64,
              r->id, w->index, r->model->res, m.u.wk_run.groups.len / sizeof(struct msg_group),
-             r->ws_bytes, sh_clock_ns());
+             r->ws_bytes, m.u.wk_run.inputs, sh_clock_ns());
     free(extra.groups);
     r->worker = w;
     r->sent_ns = sh_clock_ns();
@@ -710,6 +718,7 @@ static void watch_current(struct switcher *sw, int64_t now)
         now - im->sent_ns > STUCK_NS + 4 * im->predicted_ns) {
         r->is_forced = true;
         model_force(r->model);
+        inputs_force(sw->x);
     }
     if (r->phase == RUN_ACTIVE && now - r->sent_ns > sw->x->conf->run_ms * 1000000) {
         r->is_overdue = true;

@@ -24,6 +24,7 @@ struct tx {
     const char *executor;
     enum tx_mode mode;
     double alpha_ns, beta_ns;
+    double busy_until_ns; /* the lane towards the device, by what it was given */
     uint64_t next_cookie;
     struct mark *marks;
     size_t n_marks, cap_marks;
@@ -157,6 +158,11 @@ double tx_beta_ns(const struct tx *t)
     return t->beta_ns;
 }
 
+double tx_backlog_ns(const struct tx *t)
+{
+    return SH_MAX(t->busy_until_ns - (double)sh_clock_ns(), 0.0);
+}
+
 /* ------------------------------------------------------------------ single operations */
 
 static void count_bytes(const struct tx *t, const char *direction, size_t bytes)
@@ -169,9 +175,12 @@ int tx_in(struct tx *t, size_t off, const void *host, size_t bytes, struct sh_er
     /* The contract takes one pointer for both directions; host to device only reads it. */
     int rc = dev_mem_copy(t->mem, TX_LANE_IN, DEV_H2D, off, (void *)(uintptr_t)host, bytes, err);
 
-    if (!rc)
-        count_bytes(t, "h2d", bytes);
-    return rc;
+    if (rc)
+        return rc;
+    count_bytes(t, "h2d", bytes);
+    t->busy_until_ns =
+        SH_MAX(t->busy_until_ns, (double)sh_clock_ns()) + t->alpha_ns + t->beta_ns * (double)bytes;
+    return SH_OK;
 }
 
 int tx_out(struct tx *t, size_t off, void *host, size_t bytes, struct sh_err *err)

@@ -21,6 +21,7 @@
 #define TX_N_LANES 2u
 #define TX_SLOT_WORKER 0u  /* + index of the worker, at most 63: its checkpoints */
 #define TX_SLOT_STATE 64u  /* training state on its way in */
+#define TX_SLOT_INPUTS 65u /* inputs of the current run */
 #define TX_SLOT_IMAGE 128u /* + id of the image */
 #define TX_NO_TICKET UINT32_MAX
 #define TX_MAX_MARKS 65536u
@@ -40,6 +41,8 @@ void tx_set_mode(struct tx *t, enum tx_mode mode); /* of images that are sent fr
 struct dev_mem *tx_mem(struct tx *t);
 double tx_alpha_ns(const struct tx *t);
 double tx_beta_ns(const struct tx *t);
+/* Until the copies that were put on the lane towards the device should be done; 0: idle. */
+double tx_backlog_ns(const struct tx *t);
 
 /* [enqueue] counted copies. */
 int tx_in(struct tx *t, size_t off, const void *host, size_t bytes, struct sh_err *err);
@@ -86,9 +89,9 @@ struct tx_place {      /* of an image on the device */
  *
  * In two parts: after the first all groups have their tickets and the first of them is enqueued, so
  * a run can be told of them while the lane is given the rest. Between the two nothing else may be
- * put on the lane. fn(arg) when all has arrived. On failure some copies may be on their way: the
- * range must stay until a mark on the lane has come back; tickets that a run was told of have to be
- * forced. */
+ * put on the lane but that run's inputs. fn(arg) when all has arrived. On failure some copies may
+ * be on their way: the range must stay until a mark on the lane has come back; tickets that a run
+ * was told of have to be forced. */
 int tx_load_begin(struct tx *t, struct tx_image *im, const struct tx_place *place,
                   const double *layer_ns, struct sh_err *err);
 int tx_load_rest(struct tx *t, struct tx_image *im, tx_done_fn *fn, void *arg, struct sh_err *err);

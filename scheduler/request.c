@@ -59,7 +59,8 @@ static int check_limits(struct sched *s, const struct msg_infer_open *m, struct 
     if (!v)
         sched_poll(s);
     if (!v || v->gone || v->state >= MODEL_UNLOADING)
-        return SH_FAIL(err, SH_E_UNAVAILABLE, "this version of \"%s\" is not loaded", m->model);
+        return SH_FAIL(err, SH_E_UNAVAILABLE, "this version of \"%s\" is not loaded; load it",
+                       m->model);
     if (!t->active)
         return SH_FAIL(err, SH_E_FORBIDDEN, "tenant \"%s\" is suspended", t->name);
     if (t->n_requests >= t->max_requests)

@@ -7,28 +7,11 @@ else runs. --timeline prints the events of one switch.
 """
 import sys
 
-from lab import Lab, train_precision
+from lab import Lab, print_timeline, timelines, train_precision
 import part
 from rows import row
 
 LIMIT = "median <= 1.10 x max(copy, ready) + 0.4 ms"
-EVENTS = {"switch.start": "run is current", "train.stop": "training told to stop",
-          "train.drained": "training drained ({way})",
-          "switch.send": "{groups} groups enqueued, worker {worker} told",
-          "group.arrived": "  group {group} arrived", "group.compute": "  group {group} enqueued",
-          "switch.done": "result"}
-
-
-def timeline(events):
-    """The last run's."""
-    out = []
-    for name, f in events:
-        if name == "switch.start":
-            out = []
-        if name in EVENTS and "ns" in f:
-            out.append((int(f["ns"]), EVENTS[name].format(**f)))
-    out.sort()
-    return [(round((ns - out[0][0]) / 1e6, 3), text) for ns, text in out]
 
 
 def measure(case, runs, log):
@@ -48,7 +31,7 @@ def measure(case, runs, log):
                 copy_measured_ms=[round(g["copy_ms"], 4) for g in got],
                 compute_ms=[round(g["compute_ms"], 4) for g in got],
                 image_bytes=lab.image_bytes(1), link_gb_per_s=round(rate / 1e9, 2),
-                timeline_ms=timeline(lab.events()), limit=LIMIT),
+                timeline_ms=(timelines(lab.events()) or [[]])[-1], limit=LIMIT),
             row("cold-no-training", "shunt", case, alone, copy_ms=round(copy_ms, 4))]
 
 
@@ -60,8 +43,8 @@ def main():
 
     def one(case):
         rows = measure(case, args.runs, "debug" if args.timeline else "info")
-        for ms, text in rows[0]["timeline_ms"] if args.timeline else ():
-            print("  %9.3f ms  %s" % (ms, text), file=sys.stderr)
+        if args.timeline:
+            print_timeline(rows[0]["timeline_ms"])
         return rows
     return part.collect(args, "cold", "shunt", one)
 

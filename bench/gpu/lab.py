@@ -252,6 +252,42 @@ class Sender:
         return rid
 
 
+EVENTS = {"switch.start": "run is current", "train.stop": "training told to stop",
+          "train.drained": "training drained ({way})",
+          "switch.send": "{groups} groups, worker {worker} told; inputs {inputs}",
+          "group.arrived": "  group {group} arrived", "group.compute": "  group {group} enqueued",
+          "switch.done": "result"}
+IN_WORKER = {"start_ns": "worker has the run", "inputs_ns": "worker: inputs enqueued",
+             "launched_ns": "worker: all enqueued", "end_ns": "worker: device is done"}
+
+
+def timelines(events):
+    """For each run of a log at debug level: [(ms from its start, what happened)]."""
+    happened, out = [], []
+    for name, f in events:
+        if name in EVENTS and "ns" in f:
+            happened.append((int(f["ns"]), name != "switch.start", EVENTS[name].format(**f)))
+        elif name == "run.worker":
+            happened += [(int(f[k]), True, text) for k, text in IN_WORKER.items()]
+    for ns, goes_on, text in sorted(happened):
+        if not goes_on:
+            begin = ns
+            out.append([])
+        if out:
+            out[-1].append((round((ns - begin) / 1e6, 3), text))
+    return out
+
+
+def took_ms(timeline):
+    """Until the result; 0 if there was none."""
+    return max((ms for ms, text in timeline if text == EVENTS["switch.done"]), default=0)
+
+
+def print_timeline(timeline):
+    for ms, text in timeline:
+        print("  %9.3f ms  %s" % (ms, text), file=sys.stderr)
+
+
 def drains(events):
     """ms from each stop of training to the drained device."""
     out, at = [], None

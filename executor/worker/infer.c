@@ -207,6 +207,17 @@ static int load_model(struct worker *w, const struct msg_wk_model *msg, enum dev
     return SH_OK;
 }
 
+/* Where inputs lie in each program's workspace: u64[n_batches][n_inputs], OWNED by the caller. */
+static uint64_t *input_offs(const struct wk_model *m)
+{
+    size_t n = program_n_inputs(largest(m));
+    uint64_t *offs = calloc(n * m->n_batches + 1, sizeof(*offs));
+
+    for (size_t i = 0; offs && i < n * m->n_batches; i++)
+        offs[i] = program_input(m->program[i / n], i % n)->offset;
+    return offs;
+}
+
 static int answer_model(struct worker *w, const struct msg_wk_model *msg, const struct wk_model *m,
                         const double *layer_ns, const struct sh_shm *image,
                         const struct sh_err *why, struct sh_err *err)
@@ -215,6 +226,8 @@ static int answer_model(struct worker *w, const struct msg_wk_model *msg, const 
     struct sh_msg r = {.type = MSG_WK_MODEL_DONE};
     struct msg_wk_model_done *d = &r.u.wk_model_done;
     bool with_fd = !why->rc && msg->build;
+    uint64_t *offs = why->rc ? NULL : input_offs(m);
+    int rc;
 
     *d = (struct msg_wk_model_done){.handle = msg->handle, .rc = why->rc, .msg = why->msg};
     if (why->rc == SH_E_TOOBIG && m)
@@ -229,10 +242,15 @@ static int answer_model(struct worker *w, const struct msg_wk_model *msg, const 
         d->image_bytes = program_image_bytes(largest(m));
         d->layer_ends = (struct sh_blob){program_layer_ends(largest(m)), n * sizeof(uint64_t)};
         d->batches = (struct sh_blob){batches, m->n_batches * sizeof(batches[0])};
+        if (offs)
+            d->input_offs =
+                (struct sh_blob){offs, program_n_inputs(largest(m)) * m->n_batches * sizeof(*offs)};
         if (msg->build)
             d->layer_ns = (struct sh_blob){layer_ns, sizeof(double) * n * m->n_batches};
     }
-    return worker_send(w, &r, with_fd ? &image->fd : NULL, with_fd ? 1 : 0, err);
+    rc = worker_send(w, &r, with_fd ? &image->fd : NULL, with_fd ? 1 : 0, err);
+    free(offs);
+    return rc;
 }
 
 int infer_on_model(struct worker *w, const struct msg_wk_model *msg, struct sh_err *err)
@@ -336,10 +354,10 @@ static int check_span(const struct wk_slab *s, const struct msg_span *span, size
     return SH_OK;
 }
 
-enum move { MOVE_IN, MOVE_IN_BESIDE_COPIES, MOVE_OUT };
+enum move { MOVE_IN, MOVE_IN_BESIDE_COPIES, MOVE_NOTHING, MOVE_OUT };
 
 /* Moves the inputs (or outputs) of one part between its slab and samples [first, first + batch) of
- * the workspace. */
+ * the workspace. MOVE_NOTHING: only looks whether the inputs are what the program takes. */
 static int move_part(struct worker *w, const struct program *p, const struct wk_part *part,
                      size_t ws_off, uint32_t first, uint32_t batch, enum move how,
                      struct sh_err *err)
@@ -363,7 +381,7 @@ static int move_part(struct worker *w, const struct program *p, const struct wk_
             rc = dev_upload(w->dev, at, (char *)s->shm.base + spans[i].off, spans[i].len, err);
         else if (!rc && how == MOVE_IN_BESIDE_COPIES)
             rc = dev_fetch(w->dev, at, (char *)s->shm.base + spans[i].off, spans[i].len, err);
-        else if (!rc)
+        else if (!rc && how == MOVE_OUT)
             rc = dev_download(w->dev, (char *)s->shm.base + spans[i].off, at, spans[i].len, err);
         if (rc)
             return rc;
@@ -400,6 +418,19 @@ static bool is_cold(const struct worker *w, const struct msg_wk_run *m)
     memcpy(&last, (const char *)m->groups.data + (n - 1) * sizeof(last), sizeof(last));
     return last.ticket_slot < DEV_N_TICKETS &&
            !dev_has_ticket(w->dev, last.ticket_slot, last.ticket_value);
+}
+
+static int take_inputs(struct worker *w, const struct program *p, const struct msg_wk_run *m,
+                       uint32_t size, struct sh_err *err)
+{
+    enum move how = m->inputs == MSG_INPUTS_COME ? MOVE_NOTHING
+                    : is_cold(w, m)              ? MOVE_IN_BESIDE_COPIES
+                                                 : MOVE_IN;
+    int rc = SH_OK;
+
+    if (m->inputs != MSG_INPUTS_BRING)
+        rc = dev_wait(w->dev, m->ticket_slot, m->ticket_value, WORKER_TICKET_TIMEOUT_MS, err);
+    return rc ? rc : move_parts(w, p, m, size, how, err);
 }
 
 /* The program is for `size` samples. What earlier tenants of this memory left in the others must
@@ -496,7 +527,7 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
     struct wk_model *model = find_model(w, m->handle);
     struct program *p = NULL;
     struct sh_err why = {0};
-    int64_t start = sh_clock_ns(), first = start;
+    int64_t start = sh_clock_ns(), first = start, given, launched, end;
     uint32_t i = model ? size_for(model, m->batch) : 0, size = 0;
     int rc = SH_OK;
 
@@ -514,20 +545,27 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
     if (!rc)
         rc = clear_padding(w, p, m, size, &why);
     if (!rc)
-        rc = move_parts(w, p, m, size, is_cold(w, m) ? MOVE_IN_BESIDE_COPIES : MOVE_IN, &why);
+        rc = take_inputs(w, p, m, size, &why);
+    given = sh_clock_ns();
     if (!rc)
         rc = run_groups(w, model, p, m, &first, &why);
+    launched = sh_clock_ns();
     if (!rc)
         rc = move_parts(w, p, m, size, MOVE_OUT, &why);
     if (worker_settle(w, &why))
         rc = why.rc;
+    end = sh_clock_ns();
+    SH_DEBUG("run.worker",
+             "run=%" PRIu64 " start_ns=%" PRId64 " inputs_ns=%" PRId64 " launched_ns=%" PRId64
+             " end_ns=%" PRId64,
+             m->run_id, start, given, launched, end);
     drop_parts(w);
     r.u.wk_run_done = (struct msg_wk_run_done){.run_id = m->run_id,
                                                .rc = rc,
                                                .msg = why.msg,
                                                .start_ns = start,
                                                .first_ns = first,
-                                               .end_ns = sh_clock_ns()};
+                                               .end_ns = end};
     if (worker_send(w, &r, NULL, 0, err))
         return err->rc;
     if (m->memory != MSG_RUN_ARENA)

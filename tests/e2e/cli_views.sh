@@ -25,16 +25,24 @@ args_of() {
 }
 
 # same_data NOUN ARG: YAML and JSON of the same thing are the same. What moves by itself may differ
-# between two calls, so it has three tries.
+# between two calls, so it has three tries; usage decays all the time.
 same_data() {
     for _ in 1 2 3; do
         # shellcheck disable=SC2086
         "${all[@]}" get "$1" $2 -o json >"$tmp/a.json" &&
             "${all[@]}" get "$1" $2 -o yaml >"$tmp/a.yaml" || return 1
         "$python" -c '
-import json, sys, yaml
+import json, math, sys, yaml
+def same(a, b):
+    if type(a) != type(b):
+        return False
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    return math.isclose(a, b, rel_tol=1e-4) if isinstance(a, float) else a == b
 a, b = json.load(open(sys.argv[1])), yaml.safe_load(open(sys.argv[2]))
-sys.exit(0 if a == b and type(a) == type(b) else "%r\n%r" % (a, b))
+sys.exit(0 if same(a, b) else "%r\n%r" % (a, b))
 ' "$tmp/a.json" "$tmp/a.yaml" && return 0
     done
     return 1

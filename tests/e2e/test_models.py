@@ -90,9 +90,10 @@ class Models(Story):
         self.assertIn(r.json["state"], ("UNLOADING", "UNLOADED"))  # it may be that fast
         v = self.state(m, "UNLOADED")
         self.assertEqual(v["reason_code"], "UNLOADED")
+        self.assertEqual(self.infer(m).status, 503)  # the scheduler's word, or the API's own
+        until("the API knows it", lambda: "UNLOADED" in self.infer(m).error)
         r = self.infer(m)
         self.assertEqual(r.status, 503, r)
-        self.assertIn("UNLOADED", r.error)
         self.assertIn("load it", r.error)
         self.assertIn("retry-after", r.headers)
         self.assertEqual(self.get(m, below="/placements").json["placements"], [])

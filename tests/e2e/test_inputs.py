@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+"""Large inputs, which the executor's copy lane brings to the device and not the worker.
+
+Without it: a run could begin before its inputs are there or with those of another run, samples of
+several requests could come to each other's places, memory could be given away or taken from an API
+while the lane still writes or reads it, and a run that a second worker does could compute on what the
+first one left.
+"""
+import array
+import concurrent.futures
+import os
+import re
+import shutil
+import signal
+import socket
+import struct
+import sys
+import threading
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import onnx_bytes as onnx  # noqa: E402
+from clients import Client  # noqa: E402
+from exec_driver import WAIT_S, Driver  # noqa: E402
+from system import Story, System  # noqa: E402
+
+BRING, COME, BRING_AFTER = "0", "1", "2"  # enum msg_run_inputs
+A, B = 40001, 30003  # values of a sample: neither ends where the next input may begin
+SLOW = "--copy-gb-per-s=0.02"  # 14 ms a sample
+
+
+def net(wide=False):
+    """a [N,A], b [N,B] -> a + 1, 2 b: each value of the inputs shows. The wide one takes a detour, and
+    its workspace looks different."""
+    nodes = [onnx.node("Add", ["a", "one"], ["y"]), onnx.node("Mul", ["b", "two"], ["z"])]
+    inits = [onnx.tensor("one", [1], [1.0]), onnx.tensor("two", [1], [2.0])]
+    if wide:
+        nodes[0] = onnx.node("Slice", ["r", "from", "to", "axis"], ["y"])
+        nodes = [onnx.node("Add", ["a", "one"], ["p"]),
+                 onnx.node("Concat", ["p"] * 6, ["q"], axis=1), onnx.node("Relu", ["q"], ["r"]), *nodes]
+        inits += [onnx.tensor(name, [1], [v], onnx.INT64)
+                  for name, v in (("from", 0), ("to", A), ("axis", 1))]
+    return onnx.model(nodes, [onnx.value("a", ["N", A]), onnx.value("b", ["N", B])],
+                      [onnx.value("y", ["N", A]), onnx.value("z", ["N", B])], inits)
+
+
+def samples(seed, n):
+    """Whole numbers, which no arithmetic rounds."""
+    return [array.array("f", ((seed * 7919 + i * 31 + k) % 65521 for k in range(n * size)))
+            for i, size in enumerate((A, B))]
+
+
+class Inputs(unittest.TestCase):
+    def driver(self, *options, **kw):
+        d = Driver("--threads=1", "--pool-bytes=256M", "--log-level=debug", *options, **kw)
+        self.addCleanup(self.finish, d)
+        d.start()
+        d.net = self.package(d, "net", net())
+        d.load(1, d.net)
+        return d
+
+    def package(self, d, name, data):
+        path = os.path.join(d.dir, name + ".onnx")
+        with open(path, "wb") as f:
+            f.write(data)
+        return d.package(path)[0]
+
+    def finish(self, d):
+        if d.proc.poll() is None:
+            self.assertEqual(d.stop(), 0)
+        log = self.log(d)
+        d.close()
+        self.assertEqual([x for x in log.splitlines() if ".bug" in x or "Sanitizer" in x], [])
+
+    def log(self, d):
+        with open(os.path.join(d.dir, "executor.log"), errors="replace") as f:
+            return f.read()
+
+    def ways(self, d):
+        """How the inputs of each run came, in order."""
+        return re.findall(r"ev=switch.send .*?inputs=(\d)", self.log(d))
+
+    def start(self, d, seed, n, **kw):
+        ins = samples(seed, n)
+        return d.run(1, [a.tobytes() for a in ins], [4 * len(a) for a in ins], n, **kw)
+
+    def check(self, d, run, seed, n):
+        r, parts = d.result(run)
+        self.assertEqual((r.rc, r.msg), (0, ""))
+        a, b = samples(seed, n)
+        for y, z in parts:
+            self.assertEqual(array.array("f", y), array.array("f", (v + 1 for v in a)))
+            self.assertEqual(array.array("f", z), array.array("f", (2 * v for v in b)))
+
+    def test_every_sample_comes_to_its_place(self):
+        d = self.driver()
+        for seed, n in ((1, 1), (2, 2), (3, 3), (4, 8), (5, 1)):
+            self.check(d, self.start(d, seed, n), seed, n)
+        self.assertEqual(self.ways(d), [COME] * 5)
+        self.check(d, self.start(d, 6, 2, parts=3), 6, 2)  # six in a program for eight
+        self.assertEqual(self.ways(d)[5:], [COME])
+
+    def test_the_same_over_tcp(self):
+        d = self.driver(tcp=True)
+        self.check(d, self.start(d, 1, 3), 1, 3)
+        self.assertEqual(self.ways(d), [COME])
+
+    def test_a_run_waits_for_them(self):
+        d = self.driver(SLOW)
+        for seed in (1, 2, 3):
+            self.check(d, self.start(d, seed, 2), seed, 2)
+        self.assertEqual(self.ways(d), [COME] * 3)
+
+    def test_many_small_parts_are_brought_by_the_worker(self):
+        d = self.driver()
+        d.load(2, self.package(d, "small", onnx.linear(4, 2, weight=1.0)))
+        r, out = d.result(d.run(2, [struct.pack("<4f", 1, 2, 3, 4)], [8], 1, parts=8))
+        self.assertEqual(r.rc, 0)
+        self.assertEqual(self.ways(d), [BRING])
+        self.assertEqual(len({o[0] for o in out}), 1)
+
+    def test_behind_other_copies_the_worker_brings_them(self):
+        d = self.driver(SLOW)
+        first = self.start(d, 1, 8)
+        self.check(d, first, 1, 8)
+        # The image of another model is on its way for 0.8 s: a run of the first, which is there, does
+        # not wait behind it.
+        d.load(2, self.package(d, "large", onnx.linear(1 << 16, 64, weight=0.5)), max_batch=1)
+        d.scheduler.send("PREPARE", epoch=d.epoch, rid=1, version_id=2)
+        self.check(d, self.start(d, 2, 1), 2, 1)
+        self.assertEqual(self.ways(d), [COME, BRING])
+
+    def test_workers_that_disagree_where_inputs_lie_bring_them(self):
+        d = self.driver("--workers=2")
+        self.check(d, self.start(d, 1, 8), 1, 8)
+        other = self.package(d, "wide", net(wide=True))
+        for name in os.listdir(other):  # a worker that starts from now on compiles this
+            if name != "model.onnx":
+                shutil.copy(os.path.join(other, name), os.path.join(d.net, name + ".new"))
+                os.rename(os.path.join(d.net, name + ".new"), os.path.join(d.net, name))
+        os.kill(d.worker_pids()[0], signal.SIGKILL)
+        d.wait(lambda: self.log(d).count("ev=worker.ready") == 3, WAIT_S, "a new worker")
+        for seed in range(2, 9):
+            self.check(d, self.start(d, seed, 8), seed, 8)
+            d.rest(0.2)
+        self.assertEqual((self.ways(d)[0], self.ways(d)[-1]), (COME, BRING))
+
+    def test_a_second_worker_does_not_meet_the_copy_for_the_first(self):
+        d = self.driver(SLOW, "--workers=2")
+        pids = d.worker_pids()
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        run = self.start(d, 5, 8)  # 110 ms of copies
+        d.wait(lambda: self.ways(d), WAIT_S, "the run is sent")
+        worker = int(re.findall(r"ev=switch.send .*?worker=(\d+)", self.log(d))[0])
+        os.kill(pids[worker], signal.SIGKILL)
+        for pid in pids:
+            if pid != pids[worker]:
+                os.kill(pid, signal.SIGCONT)
+        self.check(d, run, 5, 8)
+        ways = self.ways(d)
+        self.assertEqual((ways[0], len(ways)), (COME, 2))
+        self.assertIn(ways[1], (BRING, BRING_AFTER))
+        self.check(d, self.start(d, 6, 8), 6, 8)
+
+    def test_a_run_that_ended_early_leaves_nothing_to_the_next(self):
+        d = self.driver("--copy-gb-per-s=0.005", "--workers=3")
+        pids = d.worker_pids()
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        run = self.start(d, 5, 8)  # 450 ms of copies
+        for n in (1, 2):
+            d.wait(lambda: len(self.ways(d)) == n, WAIT_S, "the run is sent")
+            worker = int(re.findall(r"ev=switch.send .*?worker=(\d+)", self.log(d))[-1])
+            os.kill(pids[worker], signal.SIGKILL)
+            pids[worker] = 0
+        r, _ = d.result(run)
+        self.assertLess(r.rc, 0)
+        os.kill(next(pid for pid in pids if pid), signal.SIGCONT)
+        self.check(d, self.start(d, 6, 1), 6, 1)
+
+    def test_an_api_that_leaves_takes_no_memory_from_under_a_copy(self):
+        d = self.driver("--copy-gb-per-s=0.005", "--workers=2")
+        pids = d.worker_pids()
+        for _ in range(3):
+            self.start(d, 7, 8)  # 450 ms of copies
+            d.wait(lambda: len(self.ways(d)) % 2 == 1, WAIT_S, "the run is sent")
+            d.data.sock.close()
+            d.connect_data()
+            self.check(d, self.start(d, 8, 1), 8, 1)
+        self.assertEqual(d.worker_pids(), pids)
+
+    def test_spans_that_do_not_fit_are_refused_and_hurt_nobody(self):
+        d = self.driver()
+        ins = samples(1, 2)
+        outs = [4 * len(a) for a in ins]
+        for bad in ([ins[1], ins[0]], [ins[0], ins[0]], [ins[0]], [ins[0], ins[1], ins[1]],
+                    [ins[0][:-1], ins[1]]):
+            r, _ = d.result(d.run(1, [a.tobytes() for a in bad], outs, 2))
+            self.assertLess(r.rc, 0)
+            self.assertRegex(r.msg, "bytes, not|tensors came")
+        self.check(d, self.start(d, 2, 2), 2, 2)
+
+
+class Whole(Story):
+    """A whole system whose processes ask for what comes next before they sleep."""
+
+    def test_large_bodies_of_many_clients_and_one_that_drips(self):
+        s = System("--workers=2", BUSY_POLL_US="300")
+        self.addCleanup(s.stop)
+        key = s.tenant("vision")
+        s.push(key, "net", net(), max_batch=8)
+        over, wrong = threading.Event(), []
+
+        def drip():
+            head = ("POST /v2/models/net/infer HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"
+                    "Inference-Header-Content-Length: 9\r\nContent-Length: 500000\r\n\r\n" % key)
+            with socket.create_connection(("127.0.0.1", s.port)) as c:
+                c.sendall(head.encode())
+                while not over.wait(0.005):
+                    c.sendall(b" " * 100)
+
+        def ask(who):
+            client = Client(s.port, key)
+            for i in range(6):
+                n = 1 + (who + i) % 4
+                a, b = samples(100 * who + i, n)
+                got = client.infer("net", {"a": ("FP32", (n, A), a.tobytes()),
+                                           "b": ("FP32", (n, B), b.tobytes())})
+                if (array.array("f", got["y"][2]) != array.array("f", (v + 1 for v in a)) or
+                        array.array("f", got["z"][2]) != array.array("f", (2 * v for v in b))):
+                    wrong.append((who, i))
+            client.close()
+
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            dripping = pool.submit(drip)
+            try:
+                for f in [pool.submit(ask, who) for who in range(3)]:
+                    f.result(WAIT_S)
+            finally:
+                over.set()
+            dripping.result(WAIT_S)
+        self.assertEqual(wrong, [])
+
+
+if __name__ == "__main__":
+    unittest.main()
