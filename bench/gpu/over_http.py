@@ -31,6 +31,7 @@ PIECES, PIECE_S = 10, 0.02
 AT_ONCE = 8 << 10  # bytes: before a body so small has come, the scheduler is told nothing
 REST_S = 0.03  # training goes on between two requests
 LIBRARY_EVERY = 4
+WARM = 5
 TIMEOUT_S = 60
 
 
@@ -190,13 +191,13 @@ class Request:
 def compare(case, request, runs):
     clients = {"socket": request.send, "http.client": request.send_by_library}
     got = {name: [] for name in clients}
-    for i in range(5 + runs):
+    for i in range(-WARM, runs):
         for name, send in clients.items():
             if name != "socket" and i % LIBRARY_EVERY:
                 continue
             time.sleep(REST_S)
             one = send()
-            if i >= 5:
+            if i >= 0:
                 got[name].append(one)
     limit = LIMIT_MS[case["model"] in IMAGE]
     for name, runs_of in got.items():

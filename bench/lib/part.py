@@ -73,7 +73,7 @@ def show(row):
         text = "%s  %s" % ("ok  " if row["ok"] else "FAIL", row["check"])
     else:
         name = row["what"] if row["by"] == "shunt" else row["by"]
-        text = "%-20s %-44s" % (name, case_text(row["case"]))
+        text = "%-20s %-46s " % (name, case_text(row["case"]))
         text += "median %9.3f  p99 %9.3f %s" % (row["median"], row["p99"], row["unit"])
     print("    ", text, file=sys.stderr, flush=True)
 

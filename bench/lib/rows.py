@@ -19,6 +19,8 @@ def p99(samples):
 def row(what, by, case, samples, unit="ms", value=None, **more):
     """value: the median of the samples unless it is given. Times in ms keep four digits. p99: the
     slow end, of a throughput too."""
+    if not samples:
+        raise ValueError("%s: there are no samples" % what)
     tail = p99(samples) if unit == "ms" else -p99([-s for s in samples])
     return {"what": what, "by": by, "case": case, "unit": unit,
             "value": round(statistics.median(samples) if value is None else value, 4),
