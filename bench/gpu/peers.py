@@ -88,6 +88,8 @@ def on_stop(*_):
 
 def compile_all(names, args):
     """Fills the compiler's caches; what fails here fails again, and is reported, when measured."""
+    if args.compile_limit <= 0:
+        return
     began = time.monotonic()
     processes = [start(command(n, args, [m], [p], **{"--runs": 1}), stdout=subprocess.DEVNULL,
                        stderr=subprocess.DEVNULL)
@@ -121,7 +123,8 @@ def main():
     p = part.options(__doc__, precisions=None, runs=0)
     p.set_defaults(models=None, batch=None)  # each peer has its own
     p.add_argument("--compile-limit", type=float, default=300,
-                   help="seconds; what is not compiled then is compiled when it is measured")
+                   help="seconds; what is not compiled then is compiled when it is measured. 0: "
+                        "an earlier --compile-only did it")
     p.add_argument("--compile-only", action="store_true",
                    help="measure nothing: for a run that follows on the same host")
     args, args.more = p.parse_known_args()

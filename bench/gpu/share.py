@@ -31,6 +31,9 @@ class Progress:
 
     def rate(self):
         """Samples per second, and between which two reports."""
+        if len(self.seen) < 3:
+            raise ValueError("the job reported %d times meanwhile; it takes more --seconds" %
+                             len(self.seen))
         (t0, s0), (t1, s1) = self.seen[1], self.seen[-1]
         return (s1 - s0) * TRAIN_BATCH / (t1 - t0), t0, t1
 
