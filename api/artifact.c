@@ -20,16 +20,6 @@
 #define MAX_NODES 1000
 #define PLACE_TRIES 4
 
-void artifact_fini(struct artifact *a)
-{
-    free(a->path);
-    free(a->inputs);
-    free(a->outputs);
-    free(a->meta);
-    json_decref(a->nodes);
-    *a = (struct artifact){0};
-}
-
 static bool is_older(const char *path, int64_t before_s)
 {
     struct stat st;
@@ -67,6 +57,21 @@ static int empty_dir(const char *path, int depth, int64_t before_s, struct sh_er
 int artifact_empty_dir(const char *path, struct sh_err *err)
 {
     return empty_dir(path, 2, INT64_MAX, err);
+}
+
+void artifact_fini(struct artifact *a)
+{
+    if (a->dir && access(a->dir, F_OK) == 0) {
+        artifact_empty_dir(a->dir, NULL);
+        rmdir(a->dir);
+    }
+    free(a->path);
+    free(a->dir);
+    free(a->inputs);
+    free(a->outputs);
+    free(a->meta);
+    json_decref(a->nodes);
+    *a = (struct artifact){0};
 }
 
 int artifact_remove_old(const char *path, int64_t age_s, struct sh_err *err)
@@ -204,33 +209,37 @@ static int put_in_place(const struct api_conf *c, const char *from, const char *
     return rc;
 }
 
+int artifact_place(const struct api_conf *c, const char *file, const struct artifact *a,
+                   struct sh_err *err)
+{
+    char *onnx = NULL;
+    int rc;
+
+    if (!a->dir)
+        return put_in_place(c, file, "datasets", a->path, err);
+    rc = sh_asprintf(err, &onnx, "%s/model.onnx", a->dir);
+    if (!rc && rename(file, onnx)) /* training exports from what the user uploaded */
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not put the model's file into its package");
+    if (!rc)
+        rc = artifact_sync_dir(a->dir, err);
+    free(onnx);
+    return rc ? rc : put_in_place(c, a->dir, "packages", a->path, err);
+}
+
 int artifact_import_model(const struct api_conf *c, const char *file, const char *digest,
                           struct artifact *out, struct sh_err *err)
 {
-    char *dir = NULL, *onnx = NULL;
     int rc = sh_asprintf(err, &out->path, "packages/%s", digest);
 
     if (!rc)
-        rc = sh_asprintf(err, &dir, "%s.d", file);
-    if (!rc && mkdir(dir, 0755))
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make a folder for the model");
-    if (!rc)
-        rc = run_import(c, file, dir, out, err);
-    if (!rc) /* training exports from what the user uploaded */
-        rc = sh_asprintf(err, &onnx, "%s/model.onnx", dir);
-    if (!rc && rename(file, onnx))
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not put the model's file into its package");
-    if (!rc)
-        rc = artifact_sync_dir(dir, err);
-    if (!rc)
-        rc = put_in_place(c, dir, "packages", out->path, err);
-    if (dir && access(dir, F_OK) == 0) {
-        artifact_empty_dir(dir, NULL);
-        rmdir(dir);
+        rc = sh_asprintf(err, &out->dir, "%s.d", file);
+    if (!rc && mkdir(out->dir, 0755)) { /* of an API that was killed meanwhile: the file is ours */
+        if (errno != EEXIST)
+            rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make a folder for the model");
+        else
+            rc = artifact_empty_dir(out->dir, err);
     }
-    free(onnx);
-    free(dir);
-    return rc;
+    return rc ? rc : run_import(c, file, out->dir, out, err);
 }
 
 static int add_tensor(json_t *list, const struct sh_st_tensor *t, int64_t n_samples,
@@ -274,8 +283,8 @@ static int describe(const struct sh_st *st, struct artifact *out, struct sh_err 
     return rc;
 }
 
-int artifact_check_dataset(const struct api_conf *c, const char *file, const char *digest,
-                           struct artifact *out, struct sh_err *err)
+int artifact_check_dataset(const char *file, const char *digest, struct artifact *out,
+                           struct sh_err *err)
 {
     struct sh_err one = {0};
     struct sh_st *st = NULL;
@@ -291,5 +300,5 @@ int artifact_check_dataset(const struct api_conf *c, const char *file, const cha
     if (!rc)
         rc = describe(st, out, err);
     sh_st_close(st);
-    return rc ? rc : put_in_place(c, file, "datasets", out->path, err);
+    return rc;
 }

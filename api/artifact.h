@@ -12,17 +12,22 @@
 
 struct artifact {
     char *path;                    /* OWNED: below blobs/ */
+    char *dir;                     /* OWNED: a model's package until it is placed; or NULL */
     char *inputs, *outputs, *meta; /* OWNED: JSON text; inputs of a dataset are its tensors */
     json_t *nodes;                 /* OWNED: what a refused model asks for and we lack; or NULL */
     int64_t n_samples;
 };
-void artifact_fini(struct artifact *a);
+void artifact_fini(struct artifact *a); /* removes what was not placed */
 
-/* Fails: SH_E_UNSUPPORTED, SH_E_INVALID, SH_E_TIMEOUT, SH_E_DISKFULL; nodes is set then. */
+/* The file stays where it is. Fails: SH_E_UNSUPPORTED, SH_E_INVALID, SH_E_TIMEOUT, SH_E_DISKFULL;
+ * nodes is set then. */
 int artifact_import_model(const struct api_conf *c, const char *file, const char *digest,
                           struct artifact *out, struct sh_err *err);
-int artifact_check_dataset(const struct api_conf *c, const char *file, const char *digest,
-                           struct artifact *out, struct sh_err *err);
+int artifact_check_dataset(const char *file, const char *digest, struct artifact *out,
+                           struct sh_err *err);
+/* Moves the file that was imported or checked to where `path` says. */
+int artifact_place(const struct api_conf *c, const char *file, const struct artifact *a,
+                   struct sh_err *err);
 int artifact_sync_dir(const char *path, struct sh_err *err); /* what was renamed there stays */
 /* Removes everything in a folder, one level of folders included. */
 int artifact_empty_dir(const char *path, struct sh_err *err);

@@ -165,13 +165,31 @@ static uint64_t changes(struct auth *a)
     return n;
 }
 
-/* Unless a key was changed after e was read: then it may be the one that must not be kept. */
-static void insert(struct auth *a, const struct entry *e, uint64_t read_at)
+/* Unless a key was changed after e was read: then it may be the one that must not be kept. *out:
+ * what had the slot. */
+static void insert(struct auth *a, const struct entry *e, uint64_t read_at, struct entry *out)
 {
+    struct entry *slot;
+
+    *out = (struct entry){.id = ""};
     pthread_mutex_lock(&a->lock);
-    if (a->changes == read_at)
-        put(slot_of(a, e->id), e);
+    if (a->changes == read_at) {
+        slot = slot_of(a, e->id);
+        *out = *slot;
+        put(slot, e);
+    }
     pthread_mutex_unlock(&a->lock);
+}
+
+/* At once, of one that the cache does not hold. What comes of the request does not depend on it. */
+static void write_use(struct db *db, const char *id, int64_t used_ms)
+{
+    struct sh_err err = {0};
+    char text[24];
+
+    snprintf(text, sizeof(text), "%" PRId64, used_ms);
+    if (store_key_used(db, id, text, &err))
+        sh_log_err(SH_LOG_WARN, "key.used", &err);
 }
 
 /* Of what auth_refresh has read: an entry that was forgotten meanwhile stays so. */
@@ -200,15 +218,19 @@ void auth_forget(struct auth *a, const char *id)
     pthread_mutex_unlock(&a->lock);
 }
 
-static void touch(struct auth *a, const char *id, int64_t now_ms)
+/* False: the cache does not hold it. */
+static bool touch(struct auth *a, const char *id, int64_t now_ms)
 {
     struct entry *e;
+    bool found;
 
     pthread_mutex_lock(&a->lock);
     e = slot_of(a, id);
-    if (strcmp(e->id, id) == 0)
+    found = strcmp(e->id, id) == 0;
+    if (found)
         e->used_ms = now_ms;
     pthread_mutex_unlock(&a->lock);
+    return found;
 }
 
 static int read_row(const struct db_res *res, size_t row, struct entry *out, struct sh_err *err)
@@ -238,6 +260,7 @@ static int load(struct auth *a, const char *id, struct db *db, struct entry *out
                 struct sh_err *err)
 {
     struct db_res *res = NULL;
+    struct entry was;
     uint64_t read_at = changes(a);
     int rc = store_key_load(db, id, &res, err);
 
@@ -248,9 +271,12 @@ static int load(struct auth *a, const char *id, struct db *db, struct entry *out
     if (db_rows(res) > 0)
         rc = read_row(res, 0, out, err);
     db_res_free(res);
-    if (!rc)
-        insert(a, out, read_at);
-    return rc;
+    if (rc)
+        return rc;
+    insert(a, out, read_at, &was);
+    if (was.used_ms != was.written_ms && strcmp(was.id, id) != 0)
+        write_use(db, was.id, was.used_ms);
+    return SH_OK;
 }
 
 static int check_secret(const struct entry *e, const uint8_t hash[SH_SHA256_BYTES], int64_t now_ms,
@@ -296,8 +322,8 @@ int auth_check(struct auth *a, const char *header, struct db *db, struct api_who
     if (!e.known)
         return SH_FAIL(err, SH_E_UNAUTHENTICATED, "the API key was revoked");
     *out = e.who;
-    if (now_ms - e.used_ms >= USED_STEP_MS)
-        touch(a, id, now_ms);
+    if (now_ms - e.used_ms >= USED_STEP_MS && !touch(a, id, now_ms) && db)
+        write_use(db, id, now_ms);
     return SH_OK;
 }
 

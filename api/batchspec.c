@@ -44,27 +44,26 @@ int batchspec_read(const json_t *spec, struct jobspec *out, struct sh_err *err)
 
     out->batch = 0;
     rc = sh_json_read(spec, "spec", f, SH_ARRAY_LEN(f), err);
-    if (rc)
-        return rc;
     if (out->eval_dataset)
-        return SH_FAIL(err, SH_E_INVALID, "\"eval_dataset\" does not belong to batch inference");
+        rc = sh_json_fail(err, "eval_dataset",
+                          "\"eval_dataset\" does not belong to batch inference");
     json_object_foreach(map, key, v)
     {
         if (!json_is_string(v))
-            return SH_FAIL(err, SH_E_INVALID, "\"spec.inputs.%s\" must name a tensor", key);
+            rc = sh_json_fail(err, "spec.inputs", "\"spec.inputs.%s\" must name a tensor", key);
     }
     json_array_foreach(keep, i, v)
     {
         if (!json_is_string(v))
-            return SH_FAIL(err, SH_E_INVALID, "\"spec.outputs\" must be names");
-        for (size_t k = 0; k < i; k++)
+            rc = sh_json_fail(err, "spec.outputs", "\"spec.outputs\" must be names");
+        for (size_t k = 0; json_is_string(v) && k < i; k++)
             if (json_equal(v, json_array_get(keep, k)))
-                return SH_FAIL(err, SH_E_INVALID, "\"spec.outputs\" names \"%s\" twice",
-                               json_string_value(v));
+                rc = sh_json_fail(err, "spec.outputs", "\"spec.outputs\" names \"%s\" twice",
+                                  json_string_value(v));
     }
     out->map = map;
     out->keep = keep;
-    return SH_OK;
+    return rc;
 }
 
 static int check_sizes(const json_t *tensors, const char *what, struct sh_err *err)

@@ -47,9 +47,7 @@ int datasets_get(struct api_req *q, struct sh_err *err)
 
     if (noun_is_name(q->params[0]))
         rc = store_dataset_get(q, q->params[0], &j, err);
-    if (!rc && !j)
-        rc = noun_missing("dataset", q->params[0], err);
-    return rc ? rc : req_reply(q, j, NULL, err);
+    return noun_reply(q, rc, j, "dataset", q->params[0], err);
 }
 
 int datasets_delete(struct api_req *q, struct sh_err *err)

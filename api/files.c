@@ -253,13 +253,13 @@ int files_slot(struct api_req *q, struct store_slot *out, struct sh_err *err)
     int64_t step;
     int rc = read_owner(q, &o, err);
 
+    *out = (struct store_slot){.max_bytes = q->api->conf->max_dataset_bytes};
     if (!rc)
         rc = named_file(q, &step, err);
     if (!rc)
         rc = store_job_owned(q->db, &o, &out->open, err);
     if (!rc && !out->open)
         rc = not_owner(&o, err);
-    out->max_bytes = q->api->conf->max_dataset_bytes;
     return rc;
 }
 
@@ -313,6 +313,8 @@ static int publish(struct api_req *q, const char *file, const char *hex, char **
     struct artifact a = {0};
     int rc = artifact_import_model(q->api->conf, file, hex, &a, err);
 
+    if (!rc)
+        rc = artifact_place(q->api->conf, file, &a, err);
     if (!rc)
         rc = sh_asprintf(err, model, "%s/blobs/%s/model.onnx", q->api->conf->state_dir, a.path);
     artifact_fini(&a);

@@ -19,7 +19,5 @@ int gpus_get(struct api_req *q, struct sh_err *err)
     json_t *j = NULL;
     int rc = store_gpu_get(q, q->params[0], &j, err);
 
-    if (!rc && !j)
-        rc = noun_missing("GPU", q->params[0], err);
-    return rc ? rc : req_reply(q, j, NULL, err);
+    return noun_reply(q, rc, j, "GPU", q->params[0], err);
 }

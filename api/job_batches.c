@@ -10,13 +10,17 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+/* Of all jobs of a batch together: so the answer is not many times the request. Of a job behind
+ * them the first mistake alone is told. */
+#define MAX_FAULTS 2000
+
 static json_t *result_of(const struct submit_item *x)
 {
     int status = x->status ? x->status : sh_rc_http(x->err.rc);
 
     if (x->err.rc)
-        return json_pack("{s:i, s:s, s:s}", "status", status, "code", sh_rc_name(x->err.rc),
-                         "error", x->err.msg);
+        return json_pack("{s:i, s:s, s:s, s:O*}", "status", status, "code", sh_rc_name(x->err.rc),
+                         "error", x->err.msg, "errors", x->faults.list);
     return json_pack("{s:i, s:I}", "status", x->made == SUBMIT_MADE ? 201 : 200, "job",
                      (json_int_t)x->id);
 }
@@ -61,13 +65,18 @@ int job_batches_create(struct api_req *q, struct sh_err *err)
         {"jobs", SH_JSON_ARR, &jobs, .required = true, .min = 1, .max = SUBMIT_MAX_JOBS},
     };
     struct submit s = {0};
+    size_t n_faults = 0;
     char location[64];
     int rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
 
     if (!rc)
         rc = submit_init(&s, q, "batch", json_array_size(jobs), err);
-    for (size_t i = 0; !rc && i < s.n; i++)
-        submit_read(&s.items[i], json_array_get(jobs, i), NULL);
+    for (size_t i = 0; !rc && i < s.n; i++) {
+        struct submit_item *x = &s.items[i];
+
+        submit_read(x, json_array_get(jobs, i), n_faults < MAX_FAULTS ? &x->faults : NULL);
+        n_faults += json_array_size(x->faults.list);
+    }
     if (!rc)
         rc = submit_once(&s, create, &answer, err);
     submit_fini(&s);

@@ -45,11 +45,19 @@ static int read_optimizer(const json_t *j, struct sh_err *err)
     foreign = strcmp(name, "sgd") == 0 ? FOREIGN_SGD : FOREIGN_ADAM;
     for (; *foreign; foreign++)
         if (json_object_get(j, *foreign))
-            return SH_FAIL(err, SH_E_INVALID, "\"spec.optimizer.%s\" does not belong to \"%s\"",
-                           *foreign, name);
+            rc = sh_json_fail(err, "spec.optimizer",
+                              "\"spec.optimizer.%s\" does not belong to \"%s\"", *foreign, name);
     if (nesterov && momentum <= 0)
-        return SH_FAIL(err, SH_E_INVALID, "\"spec.optimizer.nesterov\" needs a momentum above 0");
-    return SH_OK;
+        rc = sh_json_fail(err, "spec.optimizer.nesterov",
+                          "\"spec.optimizer.nesterov\" needs a momentum above 0");
+    return rc;
+}
+
+static bool is_given(const json_t *j, const char *name)
+{
+    const json_t *v = json_object_get(j, name);
+
+    return v && !json_is_null(v);
 }
 
 static int read_training(const json_t *j, struct jobspec *out, struct sh_err *err)
@@ -79,9 +87,9 @@ static int read_training(const json_t *j, struct jobspec *out, struct sh_err *er
     rc = also(rc, noun_check_choice("spec.precision", precision, PRECISIONS, err));
     if (optimizer)
         rc = also(rc, read_optimizer(optimizer, err));
-    if (!rc && (steps > 0) == (epochs > 0))
-        rc = SH_FAIL(err, SH_E_INVALID,
-                     "give either \"spec.steps\" or \"spec.epochs\", one of them");
+    if (is_given(j, "steps") == is_given(j, "epochs"))
+        rc =
+            sh_json_fail(err, "spec", "give either \"spec.steps\" or \"spec.epochs\", one of them");
     return rc;
 }
 
@@ -97,24 +105,27 @@ static int check_labels_map(const json_t *labels, bool may_remove, struct sh_err
 {
     const char *key;
     json_t *v;
+    int rc = SH_OK;
 
     if (json_object_size(labels) > JOBSPEC_MAX_LABELS)
-        return SH_FAIL(err, SH_E_INVALID, "\"labels\" may have at most %u members",
-                       JOBSPEC_MAX_LABELS);
+        return sh_json_fail(err, "labels", "\"labels\" may have at most %u members",
+                            JOBSPEC_MAX_LABELS);
     json_object_foreach((json_t *)labels, key, v)
     {
         if (!jobspec_is_label(key))
-            return SH_FAIL(err, SH_E_INVALID,
-                           "the label \"%.64s\" must be 1 to 63 letters, digits, '.', '_', '/' or "
-                           "'-' and begin with a letter or digit",
-                           key);
+            rc = sh_json_fail(
+                err, "labels",
+                "the label \"%.64s\" must be 1 to 63 letters, digits, '.', '_', '/' or "
+                "'-' and begin with a letter or digit",
+                key);
         if (may_remove && json_is_null(v))
             continue;
         if (!json_is_string(v) || sh_utf8_count(json_string_value(v)) > 128)
-            return SH_FAIL(err, SH_E_INVALID,
-                           "the label \"%.64s\" must have a text of at most 128 characters", key);
+            rc =
+                sh_json_fail(err, "labels",
+                             "the label \"%.64s\" must have a text of at most 128 characters", key);
     }
-    return SH_OK;
+    return rc;
 }
 
 static int check_deadline(const char *text, struct sh_err *err)
@@ -123,7 +134,7 @@ static int check_deadline(const char *text, struct sh_err *err)
     int rc = noun_read_time("deadline", text, &when_ms, err);
 
     if (!rc && when_ms <= (int64_t)time(NULL) * 1000)
-        rc = SH_FAIL(err, SH_E_INVALID, "\"deadline\" %s has passed already", text);
+        rc = sh_json_fail(err, "deadline", "\"deadline\" %s has passed already", text);
     return rc;
 }
 

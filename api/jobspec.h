@@ -32,7 +32,7 @@ struct jobspec_want { /* a tensor of a dataset */
     const json_t *shape; /* axis 0 is not compared */
 };
 
-/* Fails: SH_E_INVALID. */
+/* Fails: SH_E_INVALID, with all that is wrong in err->faults. */
 int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err);
 /* A change: {"priority","labels","deadline"}, at least one of them. A label that is null is
  * removed, and so is a deadline. */

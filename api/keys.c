@@ -94,9 +94,7 @@ int keys_get(struct api_req *q, struct sh_err *err)
 
     if (!rc)
         rc = store_key_get(q, q->params[0], q->params[1], &j, err);
-    if (!rc && !j)
-        rc = noun_missing("key", q->params[1], err);
-    return rc ? rc : req_reply(q, j, NULL, err);
+    return noun_reply(q, rc, j, "key", q->params[1], err);
 }
 
 /* Why a key cannot be rotated. */

@@ -147,9 +147,7 @@ static int look(struct api_req *q, version_fn *fn, struct sh_err *err)
 
     if (noun_is_name(q->params[0]) && noun_is_number(q->params[1], INT32_MAX))
         rc = fn(q, q->params[0], q->params[1], &j, err);
-    if (!rc && !j)
-        rc = noun_missing("version", q->params[1], err);
-    return rc ? rc : req_reply(q, j, NULL, err);
+    return noun_reply(q, rc, j, "version", q->params[1], err);
 }
 
 int loads_placements(struct api_req *q, struct sh_err *err)

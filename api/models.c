@@ -54,9 +54,7 @@ int models_get(struct api_req *q, struct sh_err *err)
 
     if (noun_is_name(q->params[0]))
         rc = store_model_get(q, q->params[0], &j, err);
-    if (!rc && !j)
-        rc = noun_missing("model", q->params[0], err);
-    return rc ? rc : req_reply(q, j, NULL, err);
+    return noun_reply(q, rc, j, "model", q->params[0], err);
 }
 
 /* Why a change of a model touched no row. */

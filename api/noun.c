@@ -181,6 +181,14 @@ int noun_path_tenant(const struct api_req *q, const char *name, struct sh_err *e
     return SH_OK;
 }
 
+int noun_reply(struct api_req *q, int rc, json_t *j, const char *what, const char *name,
+               struct sh_err *err)
+{
+    if (!rc && !j)
+        rc = noun_missing(what, name, err);
+    return rc ? rc : req_reply(q, j, NULL, err);
+}
+
 int noun_page_reply(struct api_req *q, int rc, json_t *page, struct sh_err *err)
 {
     return rc ? rc : req_reply(q, page, NULL, err);

@@ -29,6 +29,9 @@ int noun_refused(const json_t *now, const char *if_match, const char *what, cons
                  const char *reason, struct sh_err *err);
 /* The tenant in the path; another tenant's is as if it did not exist. */
 int noun_path_tenant(const struct api_req *q, const char *name, struct sh_err *err);
+/* One thing as the reply, unless rc says that it could not be asked for; NULL: it is missing. */
+int noun_reply(struct api_req *q, int rc, json_t *j, const char *what, const char *name,
+               struct sh_err *err);
 int noun_page_reply(struct api_req *q, int rc, json_t *page, struct sh_err *err);
 
 #endif

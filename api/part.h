@@ -1,4 +1,5 @@
-/* part.h - beginnings of uploads whose connection broke, for the client to go on from.
+/* part.h - uploads whose connection broke, and whole ones that the database was not there to take,
+ * for the client to go on from.
  *
  * The file of a version or dataset that comes with its Content-Digest is written to
  * blobs/tmp/part-<tenant>-<kind><row>-<sha256>, and stays there when the connection breaks.

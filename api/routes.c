@@ -313,7 +313,7 @@ const struct api_route API_ROUTES[] = {
      NULL, NULL},
     {"POST", "/v2/cudasharedmemory/region/{region}/register", ACCESS_INFER, BODY_JSON,
      V2 | ROUTE_OPTIONAL, 4 * KIB, v2_shm_register, 200,
-     "refused (501): shared memory of clients is off",
+     "refused (501): send tensors in system shared memory or in the body",
      "Any", NULL},
     {"POST", "/v2/cudasharedmemory/unregister", ACCESS_INFER, BODY_JSON,
      V2 | ROUTE_OPTIONAL, 4 * KIB, v2_shm_unregister, 200, "nothing to do: there is no region",

@@ -121,6 +121,10 @@
     ",'minItems':1,'maxItems':64,'description':'those that are kept; all if absent'},'checkpoin"   \
     "t_interval_ms':" RANGE("integer", "0", "86400000"))
 
+#define FAULTS(where)                                                                              \
+    "{'type':'array','maxItems':16,'items':{'type':'object','properties':{'pointer':" TEXT         \
+    ",'detail':" TEXT "}},'description':'all that is wrong " where "; pointer: RFC 6901'}"
+
 const struct api_schema API_SCHEMAS[] = {
     {"Any", "{'type':'object'}"},
     {"Empty", CLOSED("", "")},
@@ -128,10 +132,9 @@ const struct api_schema API_SCHEMAS[] = {
     {"Problem", "{'type':'object','required':['type','title','status','detail','code','error'],"
      "'properties':{'type':" TEXT ",'title':" TEXT ",'status':" INT ",'detail':" TEXT ",'code':"
      TEXT ",'error':{'type':'string','description':'the same as detail, for clients of the "
-     "inference protocol'},'request_id':" TEXT ",'errors':{'type':'array','maxItems':16,'items':{"
-     "'type':'object','properties':{'pointer':" TEXT ",'detail':" TEXT "}},'description':'all that "
-     "is wrong in the body, detail being the first of it; pointer: RFC 6901'},'bytes':{'type':"
-     "'integer','description':'of a file that cannot go on where it was wished: so much is here'},"
+     "inference protocol'},'request_id':" TEXT ",'errors':" FAULTS("in the body, detail "
+     "being the first of it") ",'bytes':{'type':'integer','description':'of a file that cannot go "
+     "on where it was wished: so much is here'},"
      "'reason_code':" TEXT ",'predicted_ms':" INT ",'nodes':{'type':'array','items':{'type':"
      "'object'},'description':'of a model that was refused: every node that is not supported'},"
      "'state':" TEXT ",'flags':" TEXTS ",'allowed':{'type':'array','items':" TEXT
@@ -240,7 +243,9 @@ const struct api_schema API_SCHEMAS[] = {
     {"JobBatch", OPEN("'items':{'type':'array','description':'in the order of the jobs','items':"
      SOME("'status'", "'status':{'type':'integer','description':'201: submitted; 200: its "
      "client_token named this job before; else what POST /jobs would have answered'},'job':" INT
-     ",'code':" TEXT ",'error':" TEXT) "},'created':" INT ",'failed':" INT)},
+     ",'code':" TEXT ",'error':" TEXT ",'errors':" FAULTS("in this job, as POST /jobs would have "
+     "listed it; absent where the batch has listed 2000 before")) "},'created':" INT ",'failed':"
+     INT)},
     {"JobArrayCreate", CLOSED_IF("'oneOf':[{'required':['indices'],'properties':{'indices':{'type':"
      "'string'}}},{'required':['count'],'properties':{'count':{'type':'integer'}}}],", "'job'",
      "'indices':{'type':'string','minLength':1,'maxLength':255,'pattern':'" INDICES

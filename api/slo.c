@@ -17,9 +17,7 @@ int slo_get(struct api_req *q, struct sh_err *err)
 
     if (noun_is_name(q->params[0]))
         rc = store_slo_get(q, q->params[0], &j, err);
-    if (!rc && !j)
-        rc = noun_missing("latency target of model", q->params[0], err);
-    return rc ? rc : req_reply(q, j, NULL, err);
+    return noun_reply(q, rc, j, "latency target of model", q->params[0], err);
 }
 
 /* Adds what follows from the sums; takes the buckets out. */

@@ -4,7 +4,9 @@
 #include "api/cursor.h"
 #include "common/mem.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 
 #define EXACT 9007199254740992.0 /* 2^53: below it a double holds every integer */
 
@@ -57,6 +59,12 @@ static json_t *read_json(const char *text)
     json_t *j = json_loads(text, JSON_DECODE_ANY, &e);
 
     return j || json_error_code(&e) != json_error_numeric_overflow ? j : read_long(text);
+}
+
+const char *store_text(char out[static 24], int64_t v)
+{
+    snprintf(out, 24, "%" PRId64, v);
+    return out;
 }
 
 int store_json(const char *text, const char *name, json_t **out, struct sh_err *err)

@@ -17,6 +17,10 @@ int store_one(struct db *db, const struct db_stmt *s, const char *const *params,
 int store_page(struct db *db, const struct db_stmt *s, const char *const *params,
                const struct req_page *page, json_t **out, struct sh_err *err);
 
+/* A whole number as a statement's parameter, good to the end of the block that it stands in. */
+#define STORE_TEXT(v) store_text((char[24]){0}, (int64_t)(v))
+const char *store_text(char out[static 24], int64_t v);
+
 /* A row's JSON; name: of the statement. *out: OWNED. */
 int store_json(const char *text, const char *name, json_t **out, struct sh_err *err);
 

@@ -3,9 +3,6 @@
 #include "api/store_job.h"
 #include "api/store_sql.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-
 /* clang-format off */
 static const struct db_stmt ARRAY_LIST = {
     "array_list",
@@ -41,33 +38,24 @@ static const struct db_stmt ARRAY_PATCH = {
 };
 /* clang-format on */
 
-static const char *tenant_text(const struct api_req *q, char buf[static 24])
-{
-    snprintf(buf, 24, "%" PRId64, q->tenant_id);
-    return buf;
-}
-
 int store_array_list(struct api_req *q, const struct req_page *page, json_t **out,
                      struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant_text(q, tenant), page->cursor, page->limit_text};
+    const char *p[] = {STORE_TEXT(q->tenant_id), page->cursor, page->limit_text};
 
     return store_page(q->db, &ARRAY_LIST, p, page, out, err);
 }
 
 int store_array_get(struct api_req *q, const char *id, json_t **out, struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant_text(q, tenant), id};
+    const char *p[] = {STORE_TEXT(q->tenant_id), id};
 
     return store_one(q->db, &ARRAY_GET, p, out, err);
 }
 
 int store_array_by_token(struct api_req *q, const char *token, json_t **out, struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant_text(q, tenant), token};
+    const char *p[] = {STORE_TEXT(q->tenant_id), token};
 
     return store_one(q->db, &ARRAY_BY_TOKEN, p, out, err);
 }
@@ -75,9 +63,8 @@ int store_array_by_token(struct api_req *q, const char *token, json_t **out, str
 int store_array_patch(struct api_req *q, const char *id, const char *if_match,
                       const char *max_parallel, json_t **out, struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant_text(q, tenant), id,           if_match, max_parallel,
-                       q->who.key_id,          q->request_id};
+    const char *p[] = {
+        STORE_TEXT(q->tenant_id), id, if_match, max_parallel, q->who.key_id, q->request_id};
 
     return store_one(q->db, &ARRAY_PATCH, p, out, err);
 }

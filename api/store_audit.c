@@ -2,9 +2,6 @@
 #include "api/store.h"
 #include "api/store_sql.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-
 /* clang-format off */
 /* "key" finds every action on keys: key.create, key.rotate ... */
 static const struct db_stmt AUDIT_LIST = {
@@ -27,17 +24,14 @@ static const struct db_stmt AUDIT_LIST = {
 int store_audit_list(struct db *db, const struct store_audit *f, const struct req_page *page,
                      json_t **out, struct sh_err *err)
 {
-    char from[24], to[24];
     const char *p[] = {f->tenant,
                        f->actor,
                        f->action,
                        f->resource,
-                       f->from_ms >= 0 ? from : NULL,
-                       f->to_ms >= 0 ? to : NULL,
+                       f->from_ms >= 0 ? STORE_TEXT(f->from_ms) : NULL,
+                       f->to_ms >= 0 ? STORE_TEXT(f->to_ms) : NULL,
                        page->cursor,
                        page->limit_text};
 
-    snprintf(from, sizeof(from), "%" PRId64, f->from_ms);
-    snprintf(to, sizeof(to), "%" PRId64, f->to_ms);
     return store_page(db, &AUDIT_LIST, p, page, out, err);
 }

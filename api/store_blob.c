@@ -2,9 +2,6 @@
 #include "api/files.h"
 #include "api/store_sql.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-
 /* clang-format off */
 /* Deleting what a live job uses is refused; should such a job be there all the same, its files
  * stay until it ends. */
@@ -74,8 +71,6 @@ int store_job_owned(struct db *db, const struct store_owner *o, bool *out, struc
 int store_blob_jobs_gone(struct db *db, const char *ids, int64_t before_s, struct db_res **out,
                          struct sh_err *err)
 {
-    char before[24];
 
-    snprintf(before, sizeof(before), "%" PRId64, before_s);
-    return db_exec(db, &JOBS_GONE, (const char *[]){ids, before}, out, err);
+    return db_exec(db, &JOBS_GONE, (const char *[]){ids, STORE_TEXT(before_s)}, out, err);
 }

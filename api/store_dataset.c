@@ -3,9 +3,6 @@
 #include "api/store_sql.h"
 #include "common/mem.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-
 /* clang-format off */
 static const struct db_stmt DATASET_LIST = {
     "dataset_list",
@@ -70,60 +67,47 @@ static const struct db_stmt DATASET_READY = {
 int store_dataset_list(struct api_req *q, const struct req_page *page, json_t **out,
                        struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant, page->cursor, page->limit_text};
+    const char *p[] = {STORE_TEXT(q->tenant_id), page->cursor, page->limit_text};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     return store_page(q->db, &DATASET_LIST, p, page, out, err);
 }
 
 int store_dataset_get(struct api_req *q, const char *name, json_t **out, struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant, name};
+    const char *p[] = {STORE_TEXT(q->tenant_id), name};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     return store_one(q->db, &DATASET_GET, p, out, err);
 }
 
 int store_dataset_create(struct api_req *q, const char *name, json_t **out, struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant, name, q->who.key_id, q->request_id};
+    const char *p[] = {STORE_TEXT(q->tenant_id), name, q->who.key_id, q->request_id};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     return store_one(q->db, &DATASET_CREATE, p, out, err);
 }
 
 int store_dataset_delete(struct api_req *q, const char *name, const char *if_match, json_t **out,
                          struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant, name, if_match, q->who.key_id, q->request_id};
+    const char *p[] = {STORE_TEXT(q->tenant_id), name, if_match, q->who.key_id, q->request_id};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     return store_one(q->db, &DATASET_DELETE, p, out, err);
 }
 
 int store_dataset_slot(struct api_req *q, const char *name, struct store_slot *out,
                        struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant, name};
+    const char *p[] = {STORE_TEXT(q->tenant_id), name};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     return store_slot(q->db, &DATASET_SLOT, p, out, err);
 }
 
 int store_dataset_ready(struct api_req *q, const struct store_artifact *a, json_t **out,
                         struct sh_err *err)
 {
-    char id[24], bytes[24], n[24];
-    const char *p[] = {id, a->digest,     bytes,         a->path,    a->inputs,
-                       n,  q->who.key_id, q->request_id, a->if_match};
+    const char *p[] = {STORE_TEXT(a->id), a->digest,     STORE_TEXT(a->bytes),
+                       a->path,           a->inputs,     STORE_TEXT(a->n_samples),
+                       q->who.key_id,     q->request_id, a->if_match};
 
-    snprintf(id, sizeof(id), "%" PRId64, a->id);
-    snprintf(bytes, sizeof(bytes), "%" PRIu64, a->bytes);
-    snprintf(n, sizeof(n), "%" PRId64, a->n_samples);
     return store_one(q->db, &DATASET_READY, p, out, err);
 }

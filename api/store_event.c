@@ -9,8 +9,6 @@
 
 #include "api/store_sql.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #define SQL_OF_ALL(e, j)                                                                  \
@@ -63,24 +61,24 @@ static const struct db_stmt EVENT_WATCH = {
 int store_event_list(struct api_req *q, const struct store_events *f, const struct req_page *page,
                      json_t **out, struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant,  f->jobs->states, f->jobs->queue, f->jobs->labels,
-                       f->from, f->to,           page->cursor,   page->limit_text};
+    const char *p[] = {STORE_TEXT(f->tenant_id),
+                       f->jobs->states,
+                       f->jobs->queue,
+                       f->jobs->labels,
+                       f->from,
+                       f->to,
+                       page->cursor,
+                       page->limit_text};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, f->tenant_id);
     return store_page(q->db, &EVENT_LIST, p, page, out, err);
 }
 
 int store_event_start(struct db *db, const char *from, struct store_place *at, struct sh_err *err)
 {
-    char asked[24];
-    const char *p[] = {from, asked};
+    const char *p[] = {from, STORE_TEXT(at->xid)};
     struct db_res *res = NULL;
     int64_t xid;
-    int rc;
-
-    snprintf(asked, sizeof(asked), "%" PRId64, at->xid);
-    rc = db_exec(db, &EVENT_START, p, &res, err);
+    int rc = db_exec(db, &EVENT_START, p, &res, err);
     if (rc)
         return rc;
     xid = db_i64(res, 0, 0, 0);
@@ -99,13 +97,13 @@ json_t *store_event_ask(const struct store_events *f)
 
 int store_event_watch(struct db *db, const json_t *asks, struct db_res **out, struct sh_err *err)
 {
-    char *text = NULL, limit[24];
+    char *text = NULL;
     int rc = sh_json_dump(asks, &text, err);
 
     *out = NULL;
-    snprintf(limit, sizeof(limit), "%d", STORE_WATCH_EVENTS);
     if (!rc)
-        rc = db_exec(db, &EVENT_WATCH, (const char *[]){text, limit}, out, err);
+        rc = db_exec(db, &EVENT_WATCH, (const char *[]){text, STORE_TEXT(STORE_WATCH_EVENTS)}, out,
+                     err);
     free(text);
     return rc;
 }

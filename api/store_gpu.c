@@ -2,9 +2,6 @@
 #include "api/store.h"
 #include "api/store_sql.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-
 /* clang-format off */
 /* t: the reader's tenant, 0: an admin's. What a device that is away did last is not shown. */
 #define SQL_SEES(t, owner) "(" t "::bigint = 0 OR " owner " = " t "::bigint)"
@@ -62,18 +59,14 @@ static const struct db_stmt GPU_GET = {
 
 int store_gpu_list(struct api_req *q, const struct req_page *page, json_t **out, struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {page->cursor, page->limit_text, tenant};
+    const char *p[] = {page->cursor, page->limit_text, STORE_TEXT(q->who.tenant_id)};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->who.tenant_id);
     return store_page(q->db, &GPU_LIST, p, page, out, err);
 }
 
 int store_gpu_get(struct api_req *q, const char *name, json_t **out, struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {name, tenant};
+    const char *p[] = {name, STORE_TEXT(q->who.tenant_id)};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->who.tenant_id);
     return store_one(q->db, &GPU_GET, p, out, err);
 }

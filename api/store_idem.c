@@ -8,8 +8,6 @@
 #include "api/store.h"
 #include "common/mem.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 /* clang-format off */
@@ -39,16 +37,9 @@ static const struct db_stmt IDEM_KEEP = {
 };
 /* clang-format on */
 
-static const char *scope_text(const struct req_idem *i, char buf[static 24])
-{
-    snprintf(buf, 24, "%" PRId64, i->scope);
-    return buf;
-}
-
 int store_idem_find(struct api_req *q, const struct req_idem *i, json_t **out, struct sh_err *err)
 {
-    char scope[24];
-    const char *p[] = {scope_text(i, scope), i->key, i->fingerprint};
+    const char *p[] = {STORE_TEXT(i->scope), i->key, i->fingerprint};
     struct db_res *res = NULL;
     int rc = db_exec(q->db, &IDEM_FIND, p, &res, err);
     bool found = !rc && db_rows(res) > 0;
@@ -69,8 +60,7 @@ int store_idem_find(struct api_req *q, const struct req_idem *i, json_t **out, s
 
 int store_idem_begin(struct api_req *q, const struct req_idem *i, json_t **out, struct sh_err *err)
 {
-    char scope[24];
-    const char *p[] = {scope_text(i, scope), i->key};
+    const char *p[] = {STORE_TEXT(i->scope), i->key};
     struct db_res *res = NULL;
     int rc = db_exec(q->db, &IDEM_LOCK, p, &res, err);
 
@@ -86,11 +76,11 @@ int store_idem_begin(struct api_req *q, const struct req_idem *i, json_t **out, 
 int store_idem_keep(struct api_req *q, const struct req_idem *i, const json_t *answer,
                     struct sh_err *err)
 {
-    char scope[24], *text = NULL;
+    char *text = NULL;
     int rc = sh_json_dump(answer, &text, err);
 
     if (!rc) {
-        const char *p[] = {scope_text(i, scope), i->key, i->fingerprint, text};
+        const char *p[] = {STORE_TEXT(i->scope), i->key, i->fingerprint, text};
 
         rc = db_exec(q->db, &IDEM_KEEP, p, NULL, err);
     }

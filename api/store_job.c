@@ -6,7 +6,6 @@
 #include "common/buf.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 /* clang-format off */
 static const struct db_stmt JOB_LIST = {
@@ -121,20 +120,21 @@ static const struct db_stmt JOB_CHECKPOINTS = {
 int store_job_list(struct api_req *q, const struct jobfilter *f, const struct req_page *page,
                    json_t **out, struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant,   page->cursor, page->limit_text, f->states,
-                       f->queue, f->labels,    f->array};
+    const char *p[] = {STORE_TEXT(q->tenant_id),
+                       page->cursor,
+                       page->limit_text,
+                       f->states,
+                       f->queue,
+                       f->labels,
+                       f->array};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     return store_page(q->db, &JOB_LIST, p, page, out, err);
 }
 
 int store_job_get(struct api_req *q, const char *id, json_t **out, struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant, id};
+    const char *p[] = {STORE_TEXT(q->tenant_id), id};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     return store_one(q->db, &JOB_GET, p, out, err);
 }
 
@@ -154,27 +154,17 @@ int store_job_control(struct api_req *q, const char *job, const char *array, con
                       int64_t *n_changed, struct sh_err *err)
 {
     struct sh_buf from, to;
-    char tenant[24];
     struct db_res *res = NULL;
     int rc = arrow_column(c, false, &from, err);
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     if (!rc)
         rc = arrow_column(c, true, &to, err);
     else
         sh_buf_init(&to, 1);
     if (!rc) {
-        const char *p[] = {tenant,
-                           job,
-                           c->name,
-                           from.data,
-                           to.data,
-                           c->wish,
-                           c->save ? "1" : "0",
-                           c->reason,
-                           q->who.key_id,
-                           q->request_id,
-                           array};
+        const char *p[] = {
+            STORE_TEXT(q->tenant_id), job,       c->name,       from.data,     to.data, c->wish,
+            c->save ? "1" : "0",      c->reason, q->who.key_id, q->request_id, array};
 
         rc = db_exec(q->db, &JOB_CONTROL, p, &res, err);
     }
@@ -188,42 +178,34 @@ int store_job_control(struct api_req *q, const char *job, const char *array, con
 int store_job_patch(struct api_req *q, const char *id, const char *if_match, const char *patch,
                     json_t **out, struct sh_err *err)
 {
-    char tenant[24], max[24];
-    const char *p[] = {tenant, id, if_match, patch, q->who.key_id, q->request_id, max};
+    const char *p[] = {
+        STORE_TEXT(q->tenant_id),      id, if_match, patch, q->who.key_id, q->request_id,
+        STORE_TEXT(JOBSPEC_MAX_LABELS)};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
-    snprintf(max, sizeof(max), "%u", JOBSPEC_MAX_LABELS);
     return store_one(q->db, &JOB_PATCH, p, out, err);
 }
 
 int store_job_drop_result(struct api_req *q, const char *id, json_t **out, struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant, id, q->who.key_id, q->request_id};
+    const char *p[] = {STORE_TEXT(q->tenant_id), id, q->who.key_id, q->request_id};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     return store_one(q->db, &JOB_DROP_RESULT, p, out, err);
 }
 
 int store_job_events(struct api_req *q, const char *id, const struct req_page *page, json_t **out,
                      struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant, id, page->cursor, page->limit_text};
+    const char *p[] = {STORE_TEXT(q->tenant_id), id, page->cursor, page->limit_text};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     return store_page(q->db, &JOB_EVENTS, p, page, out, err);
 }
 
 int store_job_newest_event(struct api_req *q, const char *id, bool *exists, int64_t *newest,
                            bool *is_final, struct sh_err *err)
 {
-    char tenant[24];
     struct db_res *res = NULL;
-    int rc;
-
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
-    rc = db_exec(q->db, &JOB_NEWEST_EVENT, (const char *[]){tenant, id}, &res, err);
+    int rc = db_exec(q->db, &JOB_NEWEST_EVENT, (const char *[]){STORE_TEXT(q->tenant_id), id}, &res,
+                     err);
     *exists = !rc && db_rows(res) > 0;
     *newest = *exists ? db_i64(res, 0, 0, 0) : 0;
     *is_final = *exists && db_bool(res, 0, 1);
@@ -235,14 +217,12 @@ int store_job_watch(struct db *db, const struct store_watch *asks, size_t n, str
                     struct sh_err *err)
 {
     struct sh_buf jobs, after, ms;
-    char limit[24];
     int rc = SH_OK;
 
     *out = NULL;
     sh_buf_init(&jobs, 24 * (n + 1));
     sh_buf_init(&after, 24 * (n + 1));
     sh_buf_init(&ms, 24 * (n + 1));
-    snprintf(limit, sizeof(limit), "%d", STORE_WATCH_EVENTS);
     for (size_t i = 0; i < n && !rc; i++) {
         rc = sh_buf_printf(&jobs, err, "%c%" PRId64, i ? ',' : '{', asks[i].job);
         if (!rc)
@@ -257,8 +237,10 @@ int store_job_watch(struct db *db, const struct store_watch *asks, size_t n, str
     if (!rc)
         rc = sh_buf_puts(&ms, "}", err);
     if (!rc)
-        rc = db_exec(db, &JOB_WATCH, (const char *[]){jobs.data, after.data, limit, ms.data}, out,
-                     err);
+        rc = db_exec(
+            db, &JOB_WATCH,
+            (const char *[]){jobs.data, after.data, STORE_TEXT(STORE_WATCH_EVENTS), ms.data}, out,
+            err);
     sh_buf_fini(&ms);
     sh_buf_fini(&jobs);
     sh_buf_fini(&after);
@@ -268,9 +250,7 @@ int store_job_watch(struct db *db, const struct store_watch *asks, size_t n, str
 int store_job_checkpoints(struct api_req *q, const char *id, const struct req_page *page,
                           json_t **out, struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant, id, page->cursor, page->limit_text};
+    const char *p[] = {STORE_TEXT(q->tenant_id), id, page->cursor, page->limit_text};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     return store_page(q->db, &JOB_CHECKPOINTS, p, page, out, err);
 }

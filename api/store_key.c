@@ -2,9 +2,6 @@
 #include "api/store.h"
 #include "api/store_sql.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-
 /* clang-format off */
 /* Keys have text ids; a page needs a number: the creation time in microseconds, which is unique
  * enough within one tenant and only moves forward. */
@@ -140,12 +137,11 @@ int store_key_get(struct api_req *q, const char *tenant, const char *id, json_t 
 int store_key_create(struct db *db, const char *by_key, const char *request_id,
                      const struct store_key *k, json_t **out, struct sh_err *err)
 {
-    char limit[24];
-    const char *p[] = {k->id,     k->name, k->role,    k->hash_hex, k->expires_at,
-                       k->tenant, by_key,  request_id, limit};
+    const char *p[] = {k->id,       k->name,       k->role,
+                       k->hash_hex, k->expires_at, k->tenant,
+                       by_key,      request_id,    STORE_TEXT(STORE_MAX_KEYS)};
     const char *platform[] = {k->id, k->name, k->hash_hex, by_key, request_id, k->role};
 
-    snprintf(limit, sizeof(limit), "%d", STORE_MAX_KEYS);
     if (!k->tenant)
         return store_one(db, &KEY_CREATE_PLATFORM, platform, out, err);
     return store_one(db, &KEY_CREATE, p, out, err);
@@ -175,10 +171,9 @@ int store_key_revoke(struct api_req *q, const char *tenant, const char *id, json
 int store_key_rotate(struct api_req *q, const struct store_key *k, int64_t overlap_s, json_t **out,
                      struct sh_err *err)
 {
-    char overlap[24];
-    const char *p[] = {k->id, k->tenant, k->hash_hex, overlap, q->who.key_id, q->request_id};
+    const char *p[] = {k->id,         k->tenant,    k->hash_hex, STORE_TEXT(overlap_s),
+                       q->who.key_id, q->request_id};
 
-    snprintf(overlap, sizeof(overlap), "%" PRId64, overlap_s);
     return store_one(q->db, &KEY_ROTATE, p, out, err);
 }
 

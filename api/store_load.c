@@ -3,7 +3,6 @@
 #include "api/store_sql.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 /* Of the smallest connected device: what the pinned images of one tenant may take without a limit
  * of its quota, and those of all tenants together. The rest is for runs and training. */
@@ -148,14 +147,10 @@ static int wish_tx(struct db *db, const void *arg, struct sh_err *err)
 int store_version_wish(struct api_req *q, enum store_wish wish, const char *model,
                        const char *version, int64_t *n_out, struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant, model, version, q->who.key_id, q->request_id};
+    const char *p[] = {STORE_TEXT(q->tenant_id), model, version, q->who.key_id, q->request_id};
     json_t *n = NULL;
     const struct wish w = {.wish = wish, .params = p, .out = &n};
-    int rc;
-
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
-    rc = db_tx(q->db, "version_wish", wish_tx, &w, err);
+    int rc = db_tx(q->db, "version_wish", wish_tx, &w, err);
     *n_out = json_integer_value(n);
     json_decref(n);
     return rc;
@@ -164,10 +159,8 @@ int store_version_wish(struct api_req *q, enum store_wish wish, const char *mode
 static int version_one(struct api_req *q, const struct db_stmt *s, const char *model,
                        const char *version, json_t **out, struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant, model, version};
+    const char *p[] = {STORE_TEXT(q->tenant_id), model, version};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     return store_one(q->db, s, p, out, err);
 }
 

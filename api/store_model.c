@@ -2,7 +2,6 @@
 #include "api/store.h"
 #include "api/store_sql.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 
 /* clang-format off */
@@ -103,81 +102,67 @@ static const struct db_stmt SLO_DELETE = {
 int store_model_list(struct api_req *q, const struct req_page *page, json_t **out,
                      struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant, page->cursor, page->limit_text};
+    const char *p[] = {STORE_TEXT(q->tenant_id), page->cursor, page->limit_text};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     return store_page(q->db, &MODEL_LIST, p, page, out, err);
 }
 
 int store_model_get(struct api_req *q, const char *model, json_t **out, struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant, model};
+    const char *p[] = {STORE_TEXT(q->tenant_id), model};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     return store_one(q->db, &MODEL_GET, p, out, err);
 }
 
 int store_model_create(struct api_req *q, const char *model, const char *visibility, json_t **out,
                        struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant, model, visibility, q->who.key_id, q->request_id};
+    const char *p[] = {STORE_TEXT(q->tenant_id), model, visibility, q->who.key_id, q->request_id};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     return store_one(q->db, &MODEL_CREATE, p, out, err);
 }
 
 int store_model_patch(struct api_req *q, const char *model, const char *if_match,
                       const char *visibility, json_t **out, struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant, model, if_match, visibility, q->who.key_id, q->request_id};
+    const char *p[] = {
+        STORE_TEXT(q->tenant_id), model, if_match, visibility, q->who.key_id, q->request_id};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     return store_one(q->db, &MODEL_PATCH, p, out, err);
 }
 
 int store_model_delete(struct api_req *q, const char *model, const char *if_match, json_t **out,
                        struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant, model, if_match, q->who.key_id, q->request_id};
+    const char *p[] = {STORE_TEXT(q->tenant_id), model, if_match, q->who.key_id, q->request_id};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     return store_one(q->db, &MODEL_DELETE, p, out, err);
 }
 
 int store_slo_get(struct api_req *q, const char *model, json_t **out, struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant, model};
+    const char *p[] = {STORE_TEXT(q->tenant_id), model};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     return store_one(q->db, &SLO_GET, p, out, err);
 }
 
 int store_slo_put(struct api_req *q, const char *model, const char *if_match,
                   const struct store_slo *s, json_t **out, struct sh_err *err)
 {
-    char tenant[24], latency[40], percentile[40], priority[24];
-    const char *p[] = {tenant,   model,      if_match,      latency,      percentile,
-                       priority, s->on_miss, q->who.key_id, q->request_id};
+    char latency[40], percentile[40];
+    const char *p[] = {
+        STORE_TEXT(q->tenant_id), model,      if_match,      latency,      percentile,
+        STORE_TEXT(s->priority),  s->on_miss, q->who.key_id, q->request_id};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     snprintf(latency, sizeof(latency), "%.17g", s->latency_ms);
     snprintf(percentile, sizeof(percentile), "%.17g", s->percentile);
-    snprintf(priority, sizeof(priority), "%" PRId64, s->priority);
     return store_one(q->db, &SLO_PUT, p, out, err);
 }
 
 int store_slo_delete(struct api_req *q, const char *model, const char *if_match, json_t **out,
                      struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant, model, if_match, q->who.key_id, q->request_id};
+    const char *p[] = {STORE_TEXT(q->tenant_id), model, if_match, q->who.key_id, q->request_id};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     return store_one(q->db, &SLO_DELETE, p, out, err);
 }

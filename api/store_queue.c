@@ -4,9 +4,6 @@
 #include "api/store_sql.h"
 #include "common/mem.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-
 /* clang-format off */
 /* tenant: parameter, whose jobs are counted; NULL: everybody's. */
 #define SQL_QUEUE(q, tenant)                                                                       \
@@ -76,25 +73,19 @@ static const struct db_stmt QUEUE_DELETE = {
 /* clang-format on */
 
 /* NULL for 0, which is no tenant. */
-static const char *tenant_text(int64_t id, char buf[static 24])
-{
-    snprintf(buf, 24, "%" PRId64, id);
-    return id ? buf : NULL;
-}
+#define TENANT_TEXT(id) ((id) ? STORE_TEXT(id) : NULL)
 
 int store_queue_list(struct api_req *q, const struct req_page *page, json_t **out,
                      struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant_text(q->tenant_id, tenant), page->cursor, page->limit_text};
+    const char *p[] = {TENANT_TEXT(q->tenant_id), page->cursor, page->limit_text};
 
     return store_page(q->db, &QUEUE_LIST, p, page, out, err);
 }
 
 int store_queue_get(struct api_req *q, const char *name, json_t **out, struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant_text(q->tenant_id, tenant), name};
+    const char *p[] = {TENANT_TEXT(q->tenant_id), name};
 
     return store_one(q->db, &QUEUE_GET, p, out, err);
 }
@@ -102,37 +93,35 @@ int store_queue_get(struct api_req *q, const char *name, json_t **out, struct sh
 int store_queue_create(struct api_req *q, const struct store_queue *x, json_t **out,
                        struct sh_err *err)
 {
-    char tenant[24], priority[24], limit[24];
-    const char *p[] = {tenant_text(x->tenant_id, tenant),
+    const char *p[] = {TENANT_TEXT(x->tenant_id),
                        x->name,
                        x->state ? x->state : "OPEN",
-                       priority,
-                       limit,
+                       STORE_TEXT(x->has_priority ? x->priority : 0),
+                       STORE_TEXT(STORE_MAX_QUEUES),
                        q->who.key_id,
                        q->request_id};
 
-    snprintf(priority, sizeof(priority), "%" PRId64, x->has_priority ? x->priority : 0);
-    snprintf(limit, sizeof(limit), "%d", STORE_MAX_QUEUES);
     return store_one(q->db, &QUEUE_CREATE, p, out, err);
 }
 
 int store_queue_patch(struct api_req *q, const struct store_queue *x, const char *if_match,
                       json_t **out, struct sh_err *err)
 {
-    char tenant[24], priority[24];
-    const char *p[] = {tenant_text(x->tenant_id, tenant), x->name,       if_match,     x->state,
-                       x->has_priority ? priority : NULL, q->who.key_id, q->request_id};
+    const char *p[] = {TENANT_TEXT(x->tenant_id),
+                       x->name,
+                       if_match,
+                       x->state,
+                       x->has_priority ? STORE_TEXT(x->priority) : NULL,
+                       q->who.key_id,
+                       q->request_id};
 
-    snprintf(priority, sizeof(priority), "%" PRId64, x->priority);
     return store_one(q->db, &QUEUE_PATCH, p, out, err);
 }
 
 int store_queue_delete(struct api_req *q, const struct store_queue *x, const char *if_match,
                        json_t **out, struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant_text(x->tenant_id, tenant), x->name, if_match, q->who.key_id,
-                       q->request_id};
+    const char *p[] = {TENANT_TEXT(x->tenant_id), x->name, if_match, q->who.key_id, q->request_id};
 
     return store_one(q->db, &QUEUE_DELETE, p, out, err);
 }

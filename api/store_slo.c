@@ -4,9 +4,6 @@
 #include "api/store_sql.h"
 #include "common/mem.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
 
@@ -47,10 +44,8 @@ static const struct db_stmt ATTAINMENT = {
 
 int store_slo_minutes(struct db *db, int64_t api, const char *rows, struct sh_err *err)
 {
-    char text[24];
-    const char *p[] = {text, rows};
+    const char *p[] = {STORE_TEXT(api), rows};
 
-    snprintf(text, sizeof(text), "%" PRId64, api);
     return db_exec(db, &MINUTES, p, NULL, err);
 }
 
@@ -62,10 +57,7 @@ int store_slo_sweep(struct db *db, struct sh_err *err)
 int store_slo_attainment(struct api_req *q, const char *model, int64_t minutes, json_t **out,
                          struct sh_err *err)
 {
-    char tenant[24], window[24];
-    const char *p[] = {tenant, model, window};
+    const char *p[] = {STORE_TEXT(q->tenant_id), model, STORE_TEXT(minutes)};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
-    snprintf(window, sizeof(window), "%" PRId64, minutes);
     return store_one(q->db, &ATTAINMENT, p, out, err);
 }

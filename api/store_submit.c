@@ -5,8 +5,6 @@
 #include "api/store_sql.h"
 #include "common/mem.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 /* clang-format off */
@@ -78,15 +76,13 @@ static const struct db_stmt JOB_BY_TOKEN = {
 int store_submit_parts(struct api_req *q, const char *model, int64_t version, const char *dataset,
                        const char *eval_dataset, struct store_parts *out, struct sh_err *err)
 {
-    char tenant[24], number[24];
-    const char *p[] = {tenant, model, version > 0 ? number : NULL, dataset, eval_dataset};
+    const char *p[] = {STORE_TEXT(q->tenant_id), model, version > 0 ? STORE_TEXT(version) : NULL,
+                       dataset, eval_dataset};
     json_t **const parts[] = {&out->version, &out->dataset, &out->eval_dataset};
     struct db_res *res = NULL;
     int rc;
 
     *out = (struct store_parts){0};
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
-    snprintf(number, sizeof(number), "%" PRId64, version);
     rc = db_exec(q->db, &SUBMIT_PARTS, p, &res, err);
     for (size_t i = 0; !rc && i < SH_ARRAY_LEN(parts); i++)
         if (db_text(res, 0, i))
@@ -108,15 +104,15 @@ void store_parts_fini(struct store_parts *p)
 int store_submit(struct api_req *q, const char *what, const json_t *jobs, const json_t *array,
                  struct db_res **out, struct sh_err *err)
 {
-    char tenant[24], *rows = NULL, *head = NULL;
+    char *rows = NULL, *head = NULL;
     int rc = sh_json_dump(jobs, &rows, err);
 
     *out = NULL;
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     if (!rc && array)
         rc = sh_json_dump(array, &head, err);
     if (!rc) {
-        const char *p[] = {tenant, rows, head, q->who.key_id, q->request_id, what};
+        const char *p[] = {
+            STORE_TEXT(q->tenant_id), rows, head, q->who.key_id, q->request_id, what};
 
         rc = db_exec(q->db, &SUBMIT, p, out, err);
     }
@@ -127,21 +123,15 @@ int store_submit(struct api_req *q, const char *what, const json_t *jobs, const 
 
 int store_job_by_token(struct api_req *q, const char *token, json_t **out, struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant, token};
+    const char *p[] = {STORE_TEXT(q->tenant_id), token};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     return store_one(q->db, &JOB_BY_TOKEN, p, out, err);
 }
 
 int store_stored(struct api_req *q, int64_t *out, struct sh_err *err)
 {
-    char tenant[24];
     struct db_res *res = NULL;
-    int rc;
-
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
-    rc = db_exec(q->db, &STORED, (const char *[]){tenant}, &res, err);
+    int rc = db_exec(q->db, &STORED, (const char *[]){STORE_TEXT(q->tenant_id)}, &res, err);
     *out = rc ? 0 : db_i64(res, 0, 0, 0);
     db_res_free(res);
     return rc;

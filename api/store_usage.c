@@ -3,8 +3,6 @@
 #include "api/store_sql.h"
 #include "common/mem.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 /* clang-format off */
@@ -68,11 +66,9 @@ static const struct db_stmt SHARE_LIST = {
 int store_usage(struct api_req *q, const struct store_usage *u, const struct req_page *page,
                 json_t **out, struct sh_err *err)
 {
-    char from[24], to[24];
-    const char *p[] = {u->tenant, from, to, u->class, u->model, page->cursor, page->limit_text};
+    const char *p[] = {u->tenant, STORE_TEXT(u->from_ms), STORE_TEXT(u->to_ms), u->class,
+                       u->model,  page->cursor,           page->limit_text};
 
-    snprintf(from, sizeof(from), "%" PRId64, u->from_ms);
-    snprintf(to, sizeof(to), "%" PRId64, u->to_ms);
     return store_page(q->db, &USAGE[u->by], p, page, out, err);
 }
 

@@ -3,9 +3,6 @@
 #include "api/store_sql.h"
 #include "common/mem.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-
 #define NUMBER_TRIES 5
 
 /* clang-format off */
@@ -104,34 +101,30 @@ static const struct db_stmt VERSION_FAIL = {
 int store_version_list(struct api_req *q, const char *model, const struct req_page *page,
                        json_t **out, struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant, model, page->cursor, page->limit_text};
+    const char *p[] = {STORE_TEXT(q->tenant_id), model, page->cursor, page->limit_text};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     return store_page(q->db, &VERSION_LIST, p, page, out, err);
 }
 
 int store_version_get(struct api_req *q, const char *model, const char *version, json_t **out,
                       struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant, model, version};
+    const char *p[] = {STORE_TEXT(q->tenant_id), model, version};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     return store_one(q->db, &VERSION_GET, p, out, err);
 }
 
 int store_version_create(struct api_req *q, const struct store_version_new *v, json_t **out,
                          struct sh_err *err)
 {
-    char tenant[24], number[24], max_batch[24];
-    const char *p[] = {tenant,       v->model,     v->version > 0 ? number : NULL,
-                       max_batch,    v->precision, q->who.key_id,
+    const char *p[] = {STORE_TEXT(q->tenant_id),
+                       v->model,
+                       v->version > 0 ? STORE_TEXT(v->version) : NULL,
+                       STORE_TEXT(v->max_batch),
+                       v->precision,
+                       q->who.key_id,
                        q->request_id};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
-    snprintf(number, sizeof(number), "%" PRId64, v->version);
-    snprintf(max_batch, sizeof(max_batch), "%" PRId64, v->max_batch);
     for (int i = 1;; i++) {
         struct sh_err one = {0};
         int rc = store_one(q->db, &VERSION_CREATE, p, out, &one);
@@ -146,41 +139,34 @@ int store_version_create(struct api_req *q, const struct store_version_new *v, j
 int store_version_delete(struct api_req *q, const char *model, const char *version,
                          const char *if_match, json_t **out, struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant, model, version, if_match, q->who.key_id, q->request_id};
+    const char *p[] = {
+        STORE_TEXT(q->tenant_id), model, version, if_match, q->who.key_id, q->request_id};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     return store_one(q->db, &VERSION_DELETE, p, out, err);
 }
 
 int store_version_slot(struct api_req *q, const char *model, const char *version,
                        struct store_slot *out, struct sh_err *err)
 {
-    char tenant[24];
-    const char *p[] = {tenant, model, version};
+    const char *p[] = {STORE_TEXT(q->tenant_id), model, version};
 
-    snprintf(tenant, sizeof(tenant), "%" PRId64, q->tenant_id);
     return store_slot(q->db, &VERSION_SLOT, p, out, err);
 }
 
 int store_version_register(struct api_req *q, const struct store_artifact *a, json_t **out,
                            struct sh_err *err)
 {
-    char id[24], bytes[24];
-    const char *p[] = {id,         a->digest, bytes,         a->path,       a->inputs,
-                       a->outputs, a->meta,   q->who.key_id, q->request_id, a->if_match};
+    const char *p[] = {
+        STORE_TEXT(a->id), a->digest, STORE_TEXT(a->bytes), a->path,       a->inputs,
+        a->outputs,        a->meta,   q->who.key_id,        q->request_id, a->if_match};
 
-    snprintf(id, sizeof(id), "%" PRId64, a->id);
-    snprintf(bytes, sizeof(bytes), "%" PRIu64, a->bytes);
     return store_one(q->db, &VERSION_REGISTER, p, out, err);
 }
 
 int store_version_fail(struct api_req *q, int64_t id, const char *code, const char *reason,
                        struct sh_err *err)
 {
-    char text[24];
-    const char *p[] = {text, code, reason, q->who.key_id, q->request_id};
+    const char *p[] = {STORE_TEXT(id), code, reason, q->who.key_id, q->request_id};
 
-    snprintf(text, sizeof(text), "%" PRId64, id);
     return db_exec(q->db, &VERSION_FAIL, p, NULL, err);
 }

@@ -20,8 +20,10 @@ int submit_init(struct submit *s, struct api_req *q, const char *what, size_t n,
 
 void submit_fini(struct submit *s)
 {
-    for (size_t i = 0; s->items && i < s->n; i++)
+    for (size_t i = 0; s->items && i < s->n; i++) {
         json_decref(s->items[i].job);
+        json_decref(s->items[i].faults.list);
+    }
     free(s->items);
     *s = (struct submit){0};
 }
@@ -32,7 +34,7 @@ void submit_read(struct submit_item *i, const json_t *body, struct sh_faults *fa
     if (json_is_object(body))
         jobspec_read(body, &i->spec, &i->err);
     else
-        SH_FAIL(&i->err, SH_E_INVALID, "a job must be an object");
+        sh_json_fail(&i->err, NULL, "a job must be an object");
 }
 
 /* ------------------------------------------------------------------ what jobs refer to */

@@ -21,6 +21,7 @@ struct submit_item {
     int64_t index;                                   /* of an array; -1: of none */
     int status;                                      /* of a refusal; 0: as its code says */
     struct sh_err err;                               /* rc SH_OK: nothing is wrong so far */
+    struct sh_faults faults;                         /* for those of this item alone */
     enum submit_made made;
     int64_t id;
     json_t *job; /* OWNED: of EARLIER, and where there is no other item; else NULL */

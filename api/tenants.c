@@ -49,9 +49,7 @@ int tenants_get(struct api_req *q, struct sh_err *err)
 
     if (!rc)
         rc = store_tenant_get(q, q->params[0], &j, err);
-    if (!rc && !j)
-        rc = noun_missing("tenant", q->params[0], err);
-    return rc ? rc : req_reply(q, j, NULL, err);
+    return noun_reply(q, rc, j, "tenant", q->params[0], err);
 }
 
 int tenants_patch(struct api_req *q, struct sh_err *err)
@@ -109,9 +107,7 @@ int quota_get(struct api_req *q, struct sh_err *err)
 
     if (!rc)
         rc = store_quota_get(q, q->params[0], &j, err);
-    if (!rc && !j)
-        rc = noun_missing("tenant", q->params[0], err);
-    return rc ? rc : req_reply(q, j, NULL, err);
+    return noun_reply(q, rc, j, "tenant", q->params[0], err);
 }
 
 /* Checks the fields and gives the whole object, defaults filled in, as JSON text. */

@@ -345,6 +345,18 @@ static int refuse_model(struct api_req *q, const struct artifact *a, struct sh_e
     return err->rc;
 }
 
+/* The file leaves its part only when the database answers: else it stays, for a next try that has
+ * to send no more than its last byte. */
+static int place(struct api_req *q, const struct artifact *a, struct sh_err *err)
+{
+    struct upload *u = q->upload;
+    struct store_slot slot;
+    int rc = find_slot(q, &slot, UINT64_MAX, err);
+
+    u->is_over = !sh_rc_retry(rc);
+    return rc ? rc : artifact_place(q->api->conf, u->path, a, err);
+}
+
 int versions_upload(struct api_req *q, struct sh_err *err)
 {
     struct upload *u = q->upload;
@@ -358,6 +370,8 @@ int versions_upload(struct api_req *q, struct sh_err *err)
         if (rc)
             rc = refuse_model(q, &a, err);
     }
+    if (!rc)
+        rc = place(q, &a, err);
     if (!rc) {
         struct store_artifact row = {.id = u->row_id,
                                      .digest = hex,
@@ -388,7 +402,9 @@ int datasets_upload(struct api_req *q, struct sh_err *err)
     int rc = complete(q, hex, err);
 
     if (!rc)
-        rc = artifact_check_dataset(q->api->conf, u->path, hex, &a, err);
+        rc = artifact_check_dataset(u->path, hex, &a, err);
+    if (!rc)
+        rc = place(q, &a, err);
     if (!rc) {
         struct store_artifact row = {.id = u->row_id,
                                      .digest = hex,

@@ -3,10 +3,11 @@
  *   begin   (pool)         is there a slot for it, is there room? a temporary file is opened
  *   piece   (HTTP thread)  bytes go to a buffer of 1 MiB; a full one is hashed and written by
  *   flush   (pool)         a pool thread while the connection sleeps
- *   finish  (pool)         digest, import or check, rename to blobs/, database
+ *   finish  (pool)         digest, import or check, a look at the row, rename to blobs/, database
  *
  * Memory is one buffer, whatever the size of the file. What is refused leaves no file. What a
- * broken connection leaves is for the client to go on from (part.h); from blobs/tmp, where that
+ * broken connection or a database that is away leaves is for the client to go on from (part.h);
+ * from blobs/tmp, where that
  * and what a crash leaves is, upload_sweep removes what nobody has touched for a day.
  */
 #ifndef SH_API_UPLOAD_H

@@ -87,9 +87,7 @@ int shares_get(struct api_req *q, struct sh_err *err)
 
     if (!rc)
         rc = store_share_get(q, q->params[0], &j, err);
-    if (!rc && !j)
-        rc = noun_missing("tenant", q->params[0], err);
-    return rc ? rc : req_reply(q, j, NULL, err);
+    return noun_reply(q, rc, j, "tenant", q->params[0], err);
 }
 
 int shares_list(struct api_req *q, struct sh_err *err)

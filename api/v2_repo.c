@@ -156,7 +156,7 @@ int v2_region_register(struct api_req *q, struct sh_err *err)
                             (uint64_t)bytes, err);
 }
 
-/* Of the device: off. */
+/* Of a device: always off. */
 
 int v2_shm_list(struct api_req *q, struct sh_err *err)
 {
@@ -177,7 +177,11 @@ int v2_shm_unregister(struct api_req *q, struct sh_err *err)
 
 int v2_shm_register(struct api_req *q, struct sh_err *err)
 {
+    int rc = regions_check_on(q->api->regions, err);
+
     q->reply.status = 501;
-    return SH_FAIL(err, SH_E_UNSUPPORTED,
-                   "shared memory of clients is off; send tensors in the body, as binary data");
+    return rc ? rc
+              : SH_FAIL(err, SH_E_UNSUPPORTED,
+                        "memory of a device cannot be shared with this server; use system shared "
+                        "memory, or send tensors in the body, as binary data");
 }

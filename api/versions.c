@@ -74,9 +74,7 @@ int versions_get(struct api_req *q, struct sh_err *err)
 
     if (!rc)
         rc = store_version_get(q, q->params[0], q->params[1], &j, err);
-    if (!rc && !j)
-        rc = noun_missing("version", q->params[1], err);
-    return rc ? rc : req_reply(q, j, NULL, err);
+    return noun_reply(q, rc, j, "version", q->params[1], err);
 }
 
 int versions_delete(struct api_req *q, struct sh_err *err)

@@ -18,10 +18,22 @@ static int array_path(struct cli *c, char path[static REST_PATH_MAX], const char
 
 /* ---------------------------------------------------------------- look */
 
-/* How many of its jobs are in one of these states. */
-static json_int_t n_in(const json_t *array, const char *states)
+enum group { WAITING, RUNNING, SUCCEEDED, FAILED, CANCELLED, N_GROUPS };
+
+static const struct {
+    const char *field, *states;
+} GROUPS[N_GROUPS] = {
+    [WAITING] = {"waiting", "QUEUED HELD SUSPENDED"},
+    [RUNNING] = {"running", "STARTING RUNNING PREEMPTED COMPLETING CANCELLING"},
+    [SUCCEEDED] = {"succeeded", "SUCCEEDED"},
+    [FAILED] = {"failed", "FAILED EXPIRED"},
+    [CANCELLED] = {"cancelled", "CANCELLED"},
+};
+
+/* How many of its jobs are in a state of this group. */
+static json_int_t n_in(const json_t *array, enum group group)
 {
-    const char *state;
+    const char *states = GROUPS[group].states, *state;
     json_t *n;
     json_int_t sum = 0;
 
@@ -36,37 +48,35 @@ static json_int_t n_in(const json_t *array, const char *states)
     return sum;
 }
 
-static const struct {
-    const char *field, *states;
-} GROUPS[] = {{"waiting", "QUEUED HELD SUSPENDED"},
-              {"running", "STARTING RUNNING PREEMPTED COMPLETING CANCELLING"},
-              {"succeeded", "SUCCEEDED"},
-              {"failed", "FAILED CANCELLED EXPIRED"}};
-
-static void add_groups(json_t *array)
-{
-    for (size_t i = 0; i < SH_ARRAY_LEN(GROUPS); i++)
-        json_object_set_new(array, GROUPS[i].field, json_integer(n_in(array, GROUPS[i].states)));
-}
-
 static void add_groups_to_all(json_t *arrays)
 {
     json_t *one;
     size_t i;
 
-    json_array_foreach(arrays, i, one) add_groups(one);
+    json_array_foreach(arrays, i, one)
+    {
+        for (enum group g = 0; g < N_GROUPS; g++)
+            json_object_set_new(one, GROUPS[g].field, json_integer(n_in(one, g)));
+    }
 }
 
 int array_get(struct cli *c, struct sh_err *err)
 {
-    static const struct out_col COLS[] = {
-        {"ARRAY", "id", OUT_TEXT},          {"NAME", "name", OUT_TEXT},
-        {"MODEL", "model", OUT_TEXT},       {"INDICES", "indices", OUT_TEXT},
-        {"JOBS", "jobs", OUT_TEXT},         {"LIMIT", "max_parallel", OUT_TEXT},
-        {"WAIT", "waiting", OUT_TEXT},      {"RUN", "running", OUT_TEXT},
-        {"OK", "succeeded", OUT_TEXT},      {"FAIL", "failed", OUT_TEXT},
-        {"AGE", "created_at", OUT_AGE},     {"KIND", "kind", OUT_TEXT, true},
-        {"QUEUE", "queue", OUT_TEXT, true}, {"DATASET", "dataset", OUT_TEXT, true}};
+    static const struct out_col COLS[] = {{"ARRAY", "id", OUT_TEXT},
+                                          {"NAME", "name", OUT_TEXT},
+                                          {"MODEL", "model", OUT_TEXT},
+                                          {"INDICES", "indices", OUT_TEXT},
+                                          {"JOBS", "jobs", OUT_TEXT},
+                                          {"LIMIT", "max_parallel", OUT_TEXT},
+                                          {"WAIT", "waiting", OUT_TEXT},
+                                          {"RUN", "running", OUT_TEXT},
+                                          {"OK", "succeeded", OUT_TEXT},
+                                          {"FAIL", "failed", OUT_TEXT},
+                                          {"CANCELLED", "cancelled", OUT_TEXT},
+                                          {"AGE", "created_at", OUT_AGE},
+                                          {"KIND", "kind", OUT_TEXT, true},
+                                          {"QUEUE", "queue", OUT_TEXT, true},
+                                          {"DATASET", "dataset", OUT_TEXT, true}};
     static const struct list_view VIEW = {.path = "/api/v1/job-arrays",
                                           .flags = REST_TENANT,
                                           LIST_COLS(COLS),
@@ -80,21 +90,20 @@ int array_get(struct cli *c, struct sh_err *err)
 
 static bool has_ended(const json_t *array)
 {
-    return n_in(array, GROUPS[0].states) + n_in(array, GROUPS[1].states) == 0;
+    return n_in(array, WAITING) + n_in(array, RUNNING) == 0;
 }
 
 static void show(struct progress *bar, const json_t *array)
 {
     double n = json_number_value(json_object_get(array, "jobs"));
-    json_int_t waiting = n_in(array, GROUPS[0].states), running = n_in(array, GROUPS[1].states);
+    json_int_t waiting = n_in(array, WAITING), running = n_in(array, RUNNING);
     double ended = n - (double)(waiting + running);
 
-    progress_show(bar, n > 0 ? ended / n : -1,
-                  "array %" JSON_INTEGER_FORMAT
-                  ": %.0f of %.0f jobs have ended, %" JSON_INTEGER_FORMAT
-                  " failed, %" JSON_INTEGER_FORMAT " run",
-                  json_integer_value(json_object_get(array, "id")), ended, n,
-                  n_in(array, GROUPS[3].states), running);
+    progress_show(
+        bar, n > 0 ? ended / n : -1,
+        "array %" JSON_INTEGER_FORMAT ": %.0f of %.0f jobs have ended, %" JSON_INTEGER_FORMAT
+        " failed, %" JSON_INTEGER_FORMAT " run",
+        json_integer_value(json_object_get(array, "id")), ended, n, n_in(array, FAILED), running);
 }
 
 static int wait_and_report(struct cli *c, const char *id, struct sh_err *err)
@@ -109,7 +118,7 @@ static int wait_and_report(struct cli *c, const char *id, struct sh_err *err)
         rc = job_wait_end(c, &e, &j, err);
     if (rc)
         return rc;
-    failed = n_in(j, GROUPS[3].states);
+    failed = n_in(j, FAILED) + n_in(j, CANCELLED);
     n = json_integer_value(json_object_get(j, "jobs"));
     if (c->output == OUTPUT_DATA)
         out_data(c, j);

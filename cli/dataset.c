@@ -52,6 +52,7 @@ int dataset_delete(struct cli *c, struct sh_err *err)
 int dataset_push(struct cli *c, struct sh_err *err)
 {
     json_t *j = NULL;
+    struct upload *u = NULL;
     char path[REST_PATH_MAX], bytes[32];
     int rc = dataset_path(c, path, NULL, err);
 
@@ -62,7 +63,10 @@ int dataset_push(struct cli *c, struct sh_err *err)
     if (!rc)
         rc = dataset_path(c, path, "artifact", err);
     if (!rc)
-        rc = upload_file(c, path, c->args[1], &j, err);
+        rc = upload_open(c, c->args[1], &u, err);
+    if (!rc)
+        rc = upload_send(u, path, &j, err);
+    upload_close(u);
     out_bytes(json_number_value(json_object_get(j, "bytes")), bytes, sizeof(bytes));
     if (!rc && c->output != OUTPUT_TABLE)
         rc = out_object(c, j, "name", err);

@@ -234,22 +234,6 @@ static void print_nodes(const json_t *problem)
     }
 }
 
-/* What else is wrong in the body; the first of it is the failure itself. */
-static void print_errors(const json_t *problem, const char *first)
-{
-    const json_t *e;
-    size_t i;
-
-    json_array_foreach(json_object_get(problem, "errors"), i, e)
-    {
-        char detail[512];
-
-        out_text(e, "detail", OUT_TEXT, detail, sizeof(detail));
-        if (strcmp(detail, first) != 0)
-            fprintf(stderr, "  also: %s\n", detail);
-    }
-}
-
 /* "there is no model ..." -> the noun whose list tells what there is; NULL if none does. */
 static const char *missing_noun(const char *msg)
 {
@@ -309,7 +293,7 @@ static void print_advice(const struct cli *c, const struct sh_err *err)
 static void print_failure(const struct cli *c, const struct sh_err *err)
 {
     fprintf(stderr, "shunt: %s\n", err->msg);
-    print_errors(c->problem, err->msg);
+    out_errors(c->problem, err->msg);
     print_nodes(c->problem);
     print_advice(c, err);
 }

@@ -153,8 +153,10 @@ static void print(const struct cli *c, const struct sent *s, bool all)
         out_text(x, "error", OUT_TEXT, text, sizeof(text));
         if (c->output == OUTPUT_NAME && !c->conf->dry_run && json_object_get(x, "job"))
             printf("%" JSON_INTEGER_FORMAT "\n", json_integer_value(json_object_get(x, "job")));
-        if (c->output != OUTPUT_DATA && json_object_get(x, "error"))
-            fprintf(stderr, "job %zu of the file: %s (%s)\n", i + 1, text, sh_json_text(x, "code"));
+        if (c->output == OUTPUT_DATA || !json_object_get(x, "error"))
+            continue;
+        fprintf(stderr, "job %zu of the file: %s (%s)\n", i + 1, text, sh_json_text(x, "code"));
+        out_errors(x, text);
     }
     if (c->output == OUTPUT_DATA)
         out_data(c, s->results);

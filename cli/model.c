@@ -220,10 +220,36 @@ static int new_version(struct cli *c, const char *model, int64_t *version, struc
     return rc;
 }
 
+/* One of the same options that a push of this file has begun, which was stopped or lost its server:
+ * it goes on there. 0: there is none. */
+static int64_t begun_version(struct cli *c, const char *model, struct upload *u)
+{
+    char path[REST_PATH_MAX];
+    json_t *list = NULL, *v;
+    int64_t found = 0;
+    size_t i;
+
+    if (upload_is_large(u) && !model_path(path, model, "versions", NULL))
+        rest_list(c, path, REST_TENANT | REST_QUIET, &list, NULL);
+    json_array_foreach(list, i, v)
+    {
+        int64_t version = json_integer_value(json_object_get(v, "version"));
+
+        if (strcmp(sh_json_text(v, "state"), "UPLOADING") == 0 &&
+            strcmp(sh_json_text(v, "precision"), c->conf->precision) == 0 &&
+            json_integer_value(json_object_get(v, "max_batch")) == c->conf->max_batch &&
+            !version_path(path, model, version, "artifact", NULL) && upload_has_part(u, path))
+            found = version;
+    }
+    json_decref(list);
+    return found;
+}
+
 static int push(struct cli *c, const char *model, const char *file, json_t **out,
                 struct sh_err *err)
 {
     char path[REST_PATH_MAX];
+    struct upload *u = NULL;
     int64_t version = 0;
     int rc = model_path(path, model, NULL, err);
 
@@ -232,14 +258,21 @@ static int push(struct cli *c, const char *model, const char *file, json_t **out
     if (!rc)
         rc = rest_ensure(c, path, MODELS, model, err);
     if (!rc)
+        rc = upload_open(c, file, &u, err);
+    if (!rc)
+        version = begun_version(c, model, u);
+    if (!rc && !version)
         rc = new_version(c, model, &version, err);
     if (!rc)
         rc = version_path(path, model, version, "artifact", err);
     if (!rc)
-        rc = upload_file(c, path, file, out, err);
-    /* A version without a file would be in the way. One that the server refused says why. */
-    if (rc && version > 0 && !c->problem && version_path(path, model, version, NULL, NULL) == SH_OK)
+        rc = upload_send(u, path, out, err);
+    /* A version without a file would be in the way, but not one at which the next push goes on. One
+     * that the server refused says why. */
+    if (rc && version > 0 && !c->problem && !upload_has_part(u, path) &&
+        version_path(path, model, version, NULL, NULL) == SH_OK)
         rest_call(c, "DELETE", path, NULL, REST_TENANT | REST_QUIET, NULL, NULL);
+    upload_close(u);
     if (!rc && c->conf->wait)
         rc = wait_version(c, model, version, err);
     return rc;

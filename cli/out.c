@@ -449,6 +449,21 @@ int out_object(const struct cli *c, const json_t *obj, const char *name, struct 
     return SH_OK;
 }
 
+void out_errors(const json_t *refused, const char *first)
+{
+    const json_t *e;
+    size_t i;
+
+    json_array_foreach(json_object_get(refused, "errors"), i, e)
+    {
+        char detail[512];
+
+        out_text(e, "detail", OUT_TEXT, detail, sizeof(detail));
+        if (strcmp(detail, first) != 0)
+            fprintf(stderr, "  also: %s\n", detail);
+    }
+}
+
 void out_say(const struct cli *c, const char *fmt, ...)
 {
     va_list ap;

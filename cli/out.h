@@ -30,6 +30,8 @@ int out_object(const struct cli *c, const json_t *obj, const char *name, struct 
 void out_data(const struct cli *c, const json_t *j);
 /* The same as one of many: JSON on one line, or a document of YAML. */
 void out_item(const struct cli *c, const json_t *j);
+/* What else is wrong in a body that was refused, on stderr; the first of it was said. */
+void out_errors(const json_t *refused, const char *first);
 /* A sentence for people on stdout: nothing with -o json, yaml or name. */
 void out_say(const struct cli *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* The field as text, "-" if there is nothing, control characters replaced: what a tenant named must

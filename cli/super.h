@@ -2,11 +2,11 @@
  * back-off, stops them in the reverse order.
  *
  *   WAITING  -> RUNNING   its turn came                    [advance]
- *   RUNNING  -> DONE      a one-time process ended well    [on_exit]
- *   RUNNING  -> BACKOFF   it ended otherwise               [on_exit]
+ *   RUNNING  -> DONE      a one-time process ended well    [on_exit_of]
+ *   RUNNING  -> BACKOFF   it ended otherwise               [on_exit_of]
  *   BACKOFF  -> WAITING   200 ms, 400 ms ... 10 s later    [on_timer]
  *   RUNNING  -> STOPPING  TERM or INT came                 [stop_next]
- *   STOPPING -> STOPPED   it ended                         [on_exit]
+ *   STOPPING -> STOPPED   it ended                         [on_exit_of]
  *
  * One thread, one loop. Each change is written to run/system.json. Nothing is left when super_run()
  * returns: no process, socket or pid file.

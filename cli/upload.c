@@ -76,10 +76,11 @@ int upload_check(const char *file, struct sh_err *err)
     return rc;
 }
 
-struct sending {
+struct upload {
     struct cli *c;
-    const char *path, *hex; /* path: of the artifact */
-    char digest[128];       /* the header */
+    const char *path; /* BORROWED while it is sent: of the artifact */
+    char digest[128]; /* the header */
+    char hex[SH_SHA256_HEX];
     int fd;
     int64_t bytes, from, done; /* done: as far as a connection has come */
     struct progress bar;
@@ -88,7 +89,7 @@ struct sending {
 /* The bar goes on where the connection before has left it. */
 static void on_progress(int64_t done, int64_t total, void *arg)
 {
-    struct sending *s = arg;
+    struct upload *s = arg;
 
     (void)total;
     s->done = SH_MAX(s->done, s->from + done);
@@ -96,7 +97,7 @@ static void on_progress(int64_t done, int64_t total, void *arg)
 }
 
 /* From s->from on. A failure is one of the connection; what the server says is in r. */
-static int put(struct sending *s, struct sh_http_reply *r, struct sh_err *err)
+static int put(struct upload *s, struct sh_http_reply *r, struct sh_err *err)
 {
     char range[96], *full = NULL;
     struct sh_http_req q = {.method = "PUT",
@@ -122,7 +123,7 @@ static int put(struct sending *s, struct sh_http_reply *r, struct sh_err *err)
 
 /* The thing itself, if it has the file already: the answer was lost, not the file. OWNED; NULL if
  * it has not. */
-static json_t *find_whole(struct sending *s)
+static json_t *find_whole(struct upload *s)
 {
     const char *below = strstr(s->path, "/artifact");
     char *path = NULL;
@@ -138,7 +139,7 @@ static json_t *find_whole(struct sending *s)
 }
 
 /* How much the server has. Fails while it cannot be asked. */
-static int ask_part(struct sending *s, struct sh_err *err)
+static int ask_part(struct upload *s, struct sh_err *err)
 {
     char *path = NULL;
     json_t *j = NULL;
@@ -157,13 +158,12 @@ static int ask_part(struct sending *s, struct sh_err *err)
 
 /* After a broken connection: waits until the server says where to go on. True: send the rest;
  * false: *whole is what it has, or the time is over. */
-static bool find_rest(struct sending *s, int64_t until_ns, json_t **whole)
+static bool find_rest(struct upload *s, int64_t until_ns, json_t **whole)
 {
     for (int64_t ms = PAUSE_MIN_MS; sh_clock_ns() < until_ns; ms = SH_MIN(2 * ms, PAUSE_MAX_MS)) {
         struct sh_err one = {0};
 
-        progress_show(&s->bar, (double)s->done / (double)s->bytes,
-                      "the connection broke; trying again");
+        progress_show(&s->bar, (double)s->done / (double)s->bytes, "interrupted; trying again");
         cli_sleep_ms(ms);
         *whole = find_whole(s);
         if (*whole)
@@ -177,14 +177,15 @@ static bool find_rest(struct sending *s, int64_t until_ns, json_t **whole)
 }
 
 /* The same connection would fail again: only one that has carried something is worth another. */
-static int send_all(struct sending *s, struct sh_http_reply *r, json_t **whole, struct sh_err *err)
+static int send_all(struct upload *s, struct sh_http_reply *r, json_t **whole, struct sh_err *err)
 {
     int64_t best = 0, until_ns = 0;
 
     for (;;) {
         struct sh_err one = {0};
         int rc = put(s, r, &one);
-        bool busy = !rc && s->from && r->status == 503; /* its first connection is not yet gone */
+        /* Its first connection is not yet gone; or all of it is there, and cannot be taken now. */
+        bool busy = !rc && (s->from || s->done == s->bytes) && r->status == 503;
 
         if (!rc && !busy)
             return SH_OK;
@@ -203,46 +204,75 @@ static int send_all(struct sending *s, struct sh_http_reply *r, json_t **whole, 
 }
 
 /* Who pushes again after a failure wants to know that it was not for nothing. */
-static void say_rest(const struct sending *s)
+static void say_rest(const struct upload *s)
 {
     char had[32], all[32];
 
     out_bytes((double)s->from, had, sizeof(had));
     out_bytes((double)s->bytes, all, sizeof(all));
-    if (s->from > 0)
-        out_say(s->c, "The server has %s of %s already; the rest is sent.", had, all);
+    out_say(s->c, "The server has %s of %s already; the rest is sent.", had, all);
 }
 
-int upload_file(struct cli *c, const char *path, const char *file, json_t **out, struct sh_err *err)
+int upload_open(struct cli *c, const char *file, struct upload **out, struct sh_err *err)
+{
+    struct upload *s = calloc(1, sizeof(*s));
+    uint8_t sha[SH_SHA256_BYTES];
+    int rc;
+
+    *out = s;
+    if (!s)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate an upload");
+    s->c = c;
+    rc = open_file(file, &s->fd, &s->bytes, err);
+    progress_begin(c, &s->bar);
+    if (!rc)
+        rc = upload_digest(s->fd, s->bytes, &s->bar, sha, err);
+    progress_end(&s->bar);
+    if (rc)
+        return rc;
+    sh_http_digest_header(sha, s->digest, sizeof(s->digest));
+    sh_hex(sha, sizeof(sha), s->hex);
+    return rest_open(c, err);
+}
+
+void upload_close(struct upload *s)
+{
+    if (s && s->fd >= 0)
+        close(s->fd);
+    free(s);
+}
+
+bool upload_is_large(const struct upload *s)
+{
+    return s->bytes >= WORTH_ASKING;
+}
+
+bool upload_has_part(struct upload *s, const char *path)
+{
+    struct sh_err ignored = {0};
+
+    s->path = path;
+    s->from = 0;
+    if (upload_is_large(s))
+        ask_part(s, &ignored);
+    return s->from > 0;
+}
+
+int upload_send(struct upload *s, const char *path, json_t **out, struct sh_err *err)
 {
     struct sh_http_reply r = {0};
-    uint8_t sha[SH_SHA256_BYTES];
-    char hex[SH_SHA256_HEX];
-    struct sh_err ignored = {0};
-    struct sending s = {.c = c, .path = path, .hex = hex, .fd = -1};
-    int rc = open_file(file, &s.fd, &s.bytes, err);
+    int rc;
 
     *out = NULL;
-    progress_begin(c, &s.bar);
-    if (!rc)
-        rc = upload_digest(s.fd, s.bytes, &s.bar, sha, err);
-    if (!rc)
-        rc = rest_open(c, err);
-    if (!rc) {
-        sh_http_digest_header(sha, s.digest, sizeof(s.digest));
-        sh_hex(sha, sizeof(sha), hex);
-        if (s.bytes >= WORTH_ASKING) /* this program may have been stopped half-way */
-            ask_part(&s, &ignored);
-        say_rest(&s);
-        rc = send_all(&s, &r, out, err);
-    }
-    progress_end(&s.bar);
+    if (upload_has_part(s, path)) /* this program may have been stopped half-way */
+        say_rest(s);
+    progress_begin(s->c, &s->bar);
+    rc = send_all(s, &r, out, err);
+    progress_end(&s->bar);
     if (!rc && !*out)
-        rc = rest_check(c, &r, 0, err);
+        rc = rest_check(s->c, &r, 0, err);
     if (!rc && !*out)
         rc = sh_json_parse(r.body, r.len, 64 << 20, out, err);
     sh_http_reply_fini(&r);
-    if (s.fd >= 0)
-        close(s.fd);
     return rc;
 }

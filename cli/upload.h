@@ -7,9 +7,16 @@
 /* Can it be sent? Asked before something is created for it. */
 int upload_check(const char *file, struct sh_err *err);
 
+struct upload;
+/* Reads the file for its digest. *out: OWNED, upload_close(), whatever is returned. */
+int upload_open(struct cli *c, const char *file, struct upload **out, struct sh_err *err);
+void upload_close(struct upload *u); /* NULL is allowed */
+/* Does the server have a part of it from an upload that broke? path: of an artifact. Nobody asks if
+ * the file is not large. */
+bool upload_is_large(const struct upload *u);
+bool upload_has_part(struct upload *u, const char *path);
 /* PUT path with the file's bytes and Content-Digest. *out: OWNED, json_decref(). */
-int upload_file(struct cli *c, const char *path, const char *file, json_t **out,
-                struct sh_err *err);
+int upload_send(struct upload *u, const char *path, json_t **out, struct sh_err *err);
 
 struct progress;
 /* SHA-256 of a file from its start, whose position is there again then. Fails too if it has not

@@ -6,6 +6,7 @@
 #include "common/hash.h"
 #include "common/io.h"
 #include "common/mem.h"
+#include "common/wire.h"
 
 #include <curl/curl.h>
 #include <errno.h>
@@ -35,15 +36,15 @@ struct call {
     int64_t n_read; /* of file_fd */
 };
 
-static bool is_loopback(const char *server)
+/* url: with its scheme. */
+static bool is_this_host(const char *url)
 {
-    static const char *const HOSTS[] = {"http://127.",  "http://localhost",  "http://[::1]",
-                                        "https://127.", "https://localhost", "https://[::1]"};
+    const char *at = strstr(url, "://") + 3, *end = *at == '[' ? "]" : ":/?#";
+    char host[256];
 
-    for (size_t i = 0; i < SH_ARRAY_LEN(HOSTS); i++)
-        if (strncmp(server, HOSTS[i], strlen(HOSTS[i])) == 0)
-            return true;
-    return false;
+    at += *at == '[';
+    snprintf(host, sizeof(host), "%.*s", (int)strcspn(at, end), at);
+    return sh_wire_is_loopback(host);
 }
 
 int sh_http_new(const char *server, const char *key, struct sh_http **out, struct sh_err *err)
@@ -82,7 +83,7 @@ int sh_http_new(const char *server, const char *key, struct sh_http **out, struc
     curl_easy_setopt(h->curl, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
     curl_easy_setopt(h->curl, CURLOPT_PROTOCOLS_STR, "http,https");
     /* A proxy of the environment cannot reach this host's own addresses. */
-    if (is_loopback(h->server))
+    if (is_this_host(h->server))
         curl_easy_setopt(h->curl, CURLOPT_PROXY, "");
     *out = h;
     h = NULL;

@@ -82,6 +82,8 @@ int sh_wire_listen(const char *addr, int *fd_out, struct sh_err *err);
 /* The address as others may use it: a relative path begins where this process was started. *out:
  * OWNED, free(). Fails: SH_E_INVALID. */
 int sh_wire_absolute(const char *addr, char **out, struct sh_err *err);
+/* Does this name or number, an IPv6 one without brackets, stand for this host alone? No lookup. */
+bool sh_wire_is_loopback(const char *host);
 int sh_wire_port(int listen_fd); /* of a TCP socket; 0 if it has none */
 
 /* A client connection that reconnects by itself with back-off (50 ms .. 0.5 s, jitter). on_up is

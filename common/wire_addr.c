@@ -2,6 +2,7 @@
 #include "common/mem.h"
 #include "common/wire_int.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -13,6 +14,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -87,6 +89,20 @@ int sh_wire__parse(const char *addr, struct sh_wire__target *out, struct sh_err 
     return SH_FAIL(err, SH_E_INVALID,
                    "the address \"%.100s\" must be \"unix:/path\" or \"tcp:host:port\"",
                    addr ? addr : "");
+}
+
+bool sh_wire_is_loopback(const char *host)
+{
+    static const char NAME[] = "localhost", BELOW[] = ".localhost";
+    size_t n = strlen(host), m = sizeof(BELOW) - 1;
+    struct in6_addr v6;
+    struct in_addr v4;
+
+    if (inet_pton(AF_INET, host, &v4) == 1)
+        return ntohl(v4.s_addr) >> 24 == 127;
+    if (inet_pton(AF_INET6, host, &v6) == 1)
+        return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+    return strcasecmp(host, NAME) == 0 || (n > m && strcasecmp(host + n - m, BELOW) == 0);
 }
 
 int sh_wire_absolute(const char *addr, char **out, struct sh_err *err)

@@ -106,7 +106,6 @@ int sh_wire__tls_read(struct sh_wire__tls *t, void *p, size_t n, size_t *got, st
 /* *taken bytes are encrypted and on their way; 0 if the socket takes nothing now. */
 int sh_wire__tls_write(struct sh_wire__tls *t, const struct iovec *iov, size_t n_iov, size_t *taken,
                        struct sh_err *err);
-int sh_wire__tls_flush(struct sh_wire__tls *t, struct sh_err *err);
 bool sh_wire__tls_pending(const struct sh_wire__tls *t); /* bytes that the socket did not take */
 
 /* wire_addr.c */

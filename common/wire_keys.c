@@ -8,13 +8,11 @@
 #include "common/metrics.h"
 #include "common/wire_int.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <gnutls/gnutls.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -214,24 +212,10 @@ bool sh_wire__keys_on(const struct sh_wire_keys *k)
 
 /* ---------------------------------------------------------------- addresses */
 
-static bool is_loopback(const struct sh_wire__target *t)
-{
-    static const char NAME[] = "localhost", BELOW[] = ".localhost";
-    size_t n = strlen(t->host), m = sizeof(BELOW) - 1;
-    struct in6_addr v6;
-    struct in_addr v4;
-
-    if (inet_pton(AF_INET, t->host, &v4) == 1)
-        return ntohl(v4.s_addr) >> 24 == 127;
-    if (inet_pton(AF_INET6, t->host, &v6) == 1)
-        return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
-    return strcasecmp(t->host, NAME) == 0 || (n > m && strcasecmp(t->host + n - m, BELOW) == 0);
-}
-
 int sh_wire__keys_allow(const struct sh_wire_keys *k, const struct sh_wire__target *t,
                         struct sh_err *err)
 {
-    if (t->is_unix || sh_wire__keys_on(k) || (k && k->plaintext) || is_loopback(t))
+    if (t->is_unix || sh_wire__keys_on(k) || (k && k->plaintext) || sh_wire_is_loopback(t->host))
         return SH_OK;
     return SH_FAIL(err, SH_E_INVALID,
                    "tcp:%.200s:%s is not only for this host, and nothing protects it: give every "
@@ -252,7 +236,7 @@ static int check_list(const struct sh_wire_keys *k, const char *addrs, struct sh
         rc = sh_wire__parse(addr, &t, err);
         if (!rc)
             rc = sh_wire__keys_allow(k, &t, err);
-        if (!rc && !t.is_unix && k->plaintext && !is_loopback(&t))
+        if (!rc && !t.is_unix && k->plaintext && !sh_wire_is_loopback(t.host))
             SH_WARN("link.plaintext",
                     "addr=\"%s\" msg=\"neither encrypted nor authenticated: anybody who reaches it "
                     "reads tenants' data and can pose as an executor\"",

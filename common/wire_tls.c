@@ -100,7 +100,7 @@ int sh_wire__tls_fill(struct sh_wire__tls *t, size_t n, bool *more, bool *eof, s
     return SH_OK;
 }
 
-int sh_wire__tls_flush(struct sh_wire__tls *t, struct sh_err *err)
+static int flush_out(struct sh_wire__tls *t, struct sh_err *err)
 {
     while (sh_wire__tls_pending(t)) {
         ssize_t n = send(t->fd, t->out.data + t->out_off, t->out.len - t->out_off,
@@ -258,7 +258,7 @@ static void say_why(struct sh_wire__tls *t, int e)
         gnutls_alert_send(t->session, GNUTLS_AL_FATAL, GNUTLS_A_UNKNOWN_PSK_IDENTITY);
     else
         gnutls_alert_send_appropriate(t->session, e);
-    sh_wire__tls_flush(t, NULL);
+    flush_out(t, NULL);
 }
 
 static int refuse(struct sh_wire__tls *t, int e, struct sh_err *err)
@@ -310,14 +310,14 @@ static int step(struct sh_wire__tls *t, bool *done, struct sh_err *err)
     if (e < 0 && gnutls_error_is_fatal(e))
         return refuse(t, e, err);
     *done = e >= 0;
-    return sh_wire__tls_flush(t, err);
+    return flush_out(t, err);
 }
 
 int sh_wire__tls_shake(struct sh_wire__tls *t, bool *done, struct sh_err *err)
 {
     struct sh_err why = {0};
     bool more, eof;
-    int rc = sh_wire__tls_flush(t, &why);
+    int rc = flush_out(t, &why);
 
     *done = false;
     if (!rc)
@@ -392,7 +392,7 @@ int sh_wire__tls_write(struct sh_wire__tls *t, const struct iovec *iov, size_t n
                        struct sh_err *err)
 {
     size_t at = 0, off = 0;
-    int rc = sh_wire__tls_flush(t, err);
+    int rc = flush_out(t, err);
 
     *taken = 0;
     while (!rc && !sh_wire__tls_pending(t) && at < n_iov) {
@@ -405,7 +405,7 @@ int sh_wire__tls_write(struct sh_wire__tls *t, const struct iovec *iov, size_t n
                 return fail_gnutls(err, (int)r, "could not encrypt for the peer");
             *taken += n;
         }
-        rc = sh_wire__tls_flush(t, err);
+        rc = flush_out(t, err);
     }
     return rc;
 }

@@ -244,17 +244,11 @@ static int make_losses(struct job *j, struct sh_err *err)
 
 int job_check_fits(struct job *j, struct sh_err *err)
 {
-    uint64_t pool = dev_mem_bytes(j->x->mem);
     uint64_t need = SH_ALIGN_UP(j->state_bytes, DEV_BLOCK) + SH_ALIGN_UP(j->ws_bytes, DEV_BLOCK);
-    int rc;
+    int rc =
+        dev_check_fits(dev_mem_bytes(j->x->mem), j->state_bytes, j->ws_bytes, j->batch, true, err);
 
-    if (need > pool)
-        rc = SH_FAIL(err, SH_E_TOOBIG,
-                     "training needs %" PRIu64 " MiB of device memory for its state and %" PRIu64
-                     " MiB for a batch of %u, the pool has %" PRIu64
-                     " MiB; lower the batch or raise pool-bytes",
-                     j->state_bytes >> 20, j->ws_bytes >> 20, j->batch, pool >> 20);
-    else
+    if (!rc)
         rc = space_check_max(j->x->space, j->tag, need, "training", err);
     j->need_bytes = rc ? need : 0;
     return rc;

@@ -142,7 +142,7 @@ bool slots_have_room(struct job *j);
 int slots_init(struct job *j, struct sh_err *err); /* makes two, empty */
 void slots_begin(struct job *j);                   /* publishes the first, which was filled */
 /* Starts the copy of the device's state, which is that of `step`, to a slot; at its end the ticket
- * (unless ticket_slot is TX_NO_TICKET) and slots_on_copied. Fails: SH_E_CONFLICT: no room now. */
+ * (unless ticket_slot is TX_NO_TICKET), and the slot is valid. Fails: SH_E_CONFLICT: no room. */
 int slots_copy_out(struct job *j, int64_t step, uint32_t ticket_slot, uint32_t ticket_value,
                    struct sh_err *err);
 /* A copy of the state to the device was just enqueued: it is a flight until the lane is done. */

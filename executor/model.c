@@ -127,18 +127,11 @@ static int take_image(struct model *m, int *fds, size_t n_fds, struct sh_err *er
 int model_check_fits(struct model *m, uint64_t ws, struct sh_err *err)
 {
     struct exec *x = store__exec(m->store);
-    uint64_t pool = dev_mem_bytes(x->mem);
     uint64_t need = SH_ALIGN_UP(m->image_bytes, DEV_BLOCK) + SH_ALIGN_UP(ws, DEV_BLOCK);
-    int rc;
+    int rc = dev_check_fits(dev_mem_bytes(x->mem), m->image_bytes, ws,
+                            m->batches[m->n_batches - 1].batch, false, err);
 
-    if (need > pool)
-        rc =
-            SH_FAIL(err, SH_E_TOOBIG,
-                    "the model needs %" PRIu64 " MiB of device memory for weights and %" PRIu64
-                    " MiB for a batch of %u, the pool has %" PRIu64
-                    " MiB; lower max_batch or raise pool-bytes",
-                    m->image_bytes >> 20, ws >> 20, m->batches[m->n_batches - 1].batch, pool >> 20);
-    else
+    if (!rc)
         rc = space_check_max(x->space, m->tag, need, "the model", err);
     m->need_bytes = rc ? need : 0;
     return rc;

@@ -38,7 +38,7 @@ struct line {
     struct line_key key;
     bool cut;
     struct line_place edge; /* of a line that is cut: the last one held */
-    size_t n;               /* held; counted by lines_count */
+    size_t n;               /* held; counted after each look */
     bool seen;              /* of a full look: it is in it */
 };
 

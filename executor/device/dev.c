@@ -9,6 +9,7 @@
 
 #include <ctype.h>
 #include <dlfcn.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -246,6 +247,19 @@ void dev_mem_close(struct dev_mem *m)
 size_t dev_mem_bytes(const struct dev_mem *m)
 {
     return m->bytes;
+}
+
+int dev_check_fits(size_t pool, size_t kept, size_t ws, int64_t batch, bool trains,
+                   struct sh_err *err)
+{
+    if (kept <= pool && ws <= pool - SH_ALIGN_UP(kept, DEV_BLOCK))
+        return SH_OK;
+    return SH_FAIL(err, SH_E_TOOBIG,
+                   "%s %zu MiB of device memory for %s and %zu MiB for a batch of %" PRId64
+                   ", the pool has %zu MiB; lower %s or raise pool-bytes",
+                   trains ? "training needs" : "the model needs", kept >> 20,
+                   trains ? "its state" : "weights", ws >> 20, batch, pool >> 20,
+                   trains ? "the batch" : "max_batch");
 }
 
 size_t dev_mem_device_bytes(const struct dev_mem *m)

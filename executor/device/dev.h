@@ -62,6 +62,10 @@ int dev_mem_open(const struct dev_lib *l, const struct dev_mem_conf *c, struct d
                  struct sh_err *err);
 void dev_mem_close(struct dev_mem *m); /* waits for what is enqueued (at most 5 s) */
 size_t dev_mem_bytes(const struct dev_mem *m);
+/* Is there room in a pool for the weights of a model, or the state of training (trains), beside the
+ * workspace of a batch? Fails: SH_E_TOOBIG, with all sizes and what to do. */
+int dev_check_fits(size_t pool, size_t kept, size_t ws, int64_t batch, bool trains,
+                   struct sh_err *err);
 size_t dev_mem_device_bytes(const struct dev_mem *m);     /* with what others use; 0: not known */
 const char *dev_mem_device_name(const struct dev_mem *m); /* BORROWED; "": not known */
 /* Descriptors that a worker needs for dev_open; BORROWED until close. */

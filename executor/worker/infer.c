@@ -122,26 +122,13 @@ static int profile(struct worker *w, const struct wk_model *m, const struct sh_s
     return rc;
 }
 
-/* Before the layers are timed: that needs the memory, and on the cpu device it is the host's. */
-static int check_fits(const struct worker *w, const struct wk_model *m, struct sh_err *err)
-{
-    const uint32_t batch = m->batch[m->n_batches - 1];
-    size_t image = program_image_bytes(largest(m)), ws = program_workspace_bytes(largest(m));
-
-    if (image <= w->arena_bytes && ws <= w->arena_bytes - image)
-        return SH_OK;
-    return SH_FAIL(
-        err, SH_E_TOOBIG,
-        "the model needs %zu MiB of device memory for weights and %zu MiB for a batch of "
-        "%u, the pool has %zu MiB; lower max_batch or raise pool-bytes",
-        image >> 20, ws >> 20, batch, w->arena_bytes >> 20);
-}
-
 static int build_image(struct worker *w, struct wk_model *m, struct sh_shm *image, double *layer_ns,
                        struct sh_err *err)
 {
     size_t bytes = program_image_bytes(largest(m));
-    int rc = check_fits(w, m, err);
+    /* Before the layers are timed: that needs the memory, on the cpu device the host's. */
+    int rc = dev_check_fits(w->arena_bytes, bytes, program_workspace_bytes(largest(m)),
+                            m->batch[m->n_batches - 1], false, err);
 
     if (!rc)
         rc = sh_shm_create("shunt-image", SH_MAX(bytes, (size_t)1), image, err);

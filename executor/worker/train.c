@@ -185,19 +185,6 @@ static int state_table(const struct program *p, char **out, struct sh_err *err)
     return rc;
 }
 
-/* Before the state is written: that much memory of the host may not be there either. */
-static int check_fits(const struct worker *w, const struct wk_train *t, struct sh_err *err)
-{
-    size_t state = program_state_bytes(t->program), ws = data_ws_bytes(t->data);
-
-    if (state <= w->arena_bytes && ws <= w->arena_bytes - state)
-        return SH_OK;
-    return SH_FAIL(err, SH_E_TOOBIG,
-                   "training needs %zu MiB of device memory for its state and %zu MiB for a batch "
-                   "of %" PRId64 ", the pool has %zu MiB; lower the batch or raise pool-bytes",
-                   state >> 20, ws >> 20, t->spec.batch, w->arena_bytes >> 20);
-}
-
 int train_on_train(struct worker *w, const struct msg_wk_train *m, struct sh_err *err)
 {
     struct sh_msg r = {.type = MSG_WK_TRAIN_READY};
@@ -210,8 +197,9 @@ int train_on_train(struct worker *w, const struct msg_wk_train *m, struct sh_err
 
     train_on_drop(w, -1);
     rc = compile(w, m, &t, &why);
-    if (!rc)
-        rc = check_fits(w, t, &why);
+    if (!rc) /* before the state is written: that much memory may not be on the host either */
+        rc = dev_check_fits(w->arena_bytes, program_state_bytes(t->program), data_ws_bytes(t->data),
+                            t->spec.batch, true, &why);
     if (!rc)
         rc = state_table(t->program, &table, &why);
     if (!rc && m->build)

@@ -1,5 +1,5 @@
 /* lease_world.h - a migrated, filled database and a leader that has the lease; somebody else beside
- * it. For the tests of what a leader removes and makes. */
+ * it. For the tests of what a leader writes, removes and makes. */
 #ifndef SH_TESTS_DB_LEASE_WORLD_H
 #define SH_TESTS_DB_LEASE_WORLD_H
 
@@ -8,14 +8,14 @@
 
 struct world {
     struct db *a, *b; /* the leader, and somebody else */
-    struct store_fence fence;
+    struct store_lease lease;
+    struct store_fence fence; /* the lease's */
 };
 
 /* For a test's own set_up. fill: the rows to begin with. */
 static inline int set_up_world(void **state, void (*fill)(struct db *db))
 {
     struct world *w = calloc(1, sizeof(*w));
-    struct store_lease lease = {.fence.holder = "a/1", .ttl_ms = 60000};
     struct sh_err err = {0};
 
     assert_non_null(w);
@@ -24,8 +24,10 @@ static inline int set_up_world(void **state, void (*fill)(struct db *db))
     make_empty(w->a);
     migrate(w->a);
     fill(w->a);
-    assert_ok_err(store_lease_acquire(w->a, &lease, &err), &err);
-    w->fence = lease.fence;
+    w->lease = (struct store_lease){.fence.holder = "a/1", .ttl_ms = 60000};
+    assert_ok_err(store_lease_acquire(w->a, &w->lease, &err), &err);
+    assert_true(w->lease.held);
+    w->fence = w->lease.fence;
     *state = w;
     return 0;
 }

@@ -11,6 +11,7 @@
 #include "api/auth.h"
 #include "api/store_job.h"
 #include "common/clock.h"
+#include "common/hash.h"
 #include "tests/db/db_test.h"
 
 #include <math.h>
@@ -54,7 +55,8 @@ static int tear_down(void **state)
 
 /* ------------------------------------------------------------------ keys */
 
-static struct auth_new_key make_key(struct world *w, const char *expires_at)
+/* id: NULL for any. */
+static struct auth_new_key make_key_of(struct world *w, const char *id, const char *expires_at)
 {
     struct auth_new_key made;
     struct store_key k = {.tenant = "research",
@@ -66,11 +68,16 @@ static struct auth_new_key make_key(struct world *w, const char *expires_at)
     struct sh_err err = {0};
     json_t *j = NULL;
 
-    assert_ok(auth_make_key(NULL, &made, NULL));
+    assert_ok(auth_make_key(id, &made, NULL));
     assert_ok_err(store_key_create(w->db, "admin0000000", "r-1", &k, &j, &err), &err);
     assert_non_null(j);
     json_decref(j);
     return made;
+}
+
+static struct auth_new_key make_key(struct world *w, const char *expires_at)
+{
+    return make_key_of(w, NULL, expires_at);
 }
 
 static int check(struct world *w, const struct auth_new_key *k, struct sh_err *err)
@@ -243,6 +250,31 @@ static void uses_are_written_in_one_go_and_never_backwards(void **state)
     run(w->db, "UPDATE api_key SET last_used_at = NULL");
     assert_ok(auth_write_used(w->auth, w->db, NULL));
     assert_int_equal(number(w->db, "SELECT count(last_used_at) FROM api_key"), 0);
+}
+
+/* Keys of one neighbourhood of the cache: the last of them takes the place of the first. */
+static void a_use_is_not_lost_with_its_place_in_the_cache(void **state)
+{
+    struct world *w = *state;
+    uint32_t place = 0;
+    size_t n = 0;
+
+    for (unsigned i = 0; n < 9; i++) {
+        struct auth_new_key k;
+        struct sh_err err = {0};
+        char id[AUTH_ID_CHARS + 1];
+
+        snprintf(id, sizeof(id), "k%011u", i);
+        if (n > 0 && (sh_crc32c(0, id, AUTH_ID_CHARS) & 16383u) != place)
+            continue;
+        place = sh_crc32c(0, id, AUTH_ID_CHARS) & 16383u;
+        k = make_key_of(w, id, NULL);
+        assert_ok_err(check(w, &k, &err), &err);
+        n++;
+    }
+    assert_int_equal(number(w->db, "SELECT count(last_used_at) FROM api_key"), 1);
+    assert_ok(auth_write_used(w->auth, w->db, NULL));
+    assert_int_equal(number(w->db, "SELECT count(last_used_at) FROM api_key"), 9);
 }
 
 /* ------------------------------------------------------------------ usage, shares */
@@ -570,6 +602,7 @@ int main(void)
         TEST(the_old_secret_goes_on_for_the_overlap_and_not_longer),
         TEST(revoking_ends_both_secrets_and_such_a_key_is_not_rotated),
         TEST(a_key_of_another_tenant_is_neither_seen_nor_rotated),
+        TEST(a_use_is_not_lost_with_its_place_in_the_cache),
         TEST(an_expired_key_is_refused_from_the_cache_too),
         TEST(a_key_that_was_forgotten_is_read_again),
         TEST(a_tenant_has_a_limited_number_of_live_keys),

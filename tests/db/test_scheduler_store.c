@@ -5,17 +5,10 @@
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
 /* uses: scheduler/store.o scheduler/store_job.o scheduler/store_report.o scheduler/store_share.o scheduler/store_view.o scheduler/lines.o scheduler/job.o */
 /* link: -lpq */
-#include "scheduler/store.h"
 #include "scheduler/store_view.h"
-#include "tests/db/db_test.h"
+#include "tests/db/lease_world.h"
 
 #include <math.h>
-
-struct world {
-    struct db *a, *b; /* two schedulers */
-    struct store_lease lease;
-    struct store_fence fence;
-};
 
 static void assert_text(struct db *db, const char *sql, const char *want)
 {
@@ -42,31 +35,7 @@ static void fill(struct db *db)
 
 static int set_up(void **state)
 {
-    struct world *w = calloc(1, sizeof(*w));
-    struct sh_err err = {0};
-
-    assert_non_null(w);
-    w->a = open_db("scheduler_a");
-    w->b = open_db("scheduler_b");
-    make_empty(w->a);
-    migrate(w->a);
-    fill(w->a);
-    w->lease = (struct store_lease){.fence.holder = "a/1", .ttl_ms = 60000};
-    assert_ok_err(store_lease_acquire(w->a, &w->lease, &err), &err);
-    assert_true(w->lease.held);
-    w->fence = w->lease.fence;
-    *state = w;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct world *w = *state;
-
-    db_free(w->a);
-    db_free(w->b);
-    free(w);
-    return 0;
+    return set_up_world(state, fill);
 }
 
 /* ------------------------------------------------------------------ lease */

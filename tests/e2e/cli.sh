@@ -45,6 +45,8 @@ up_and_down() {
     ok "up starts a system" shunt up --port 0 --pool-bytes 256M || exit 1
     exits "a second up says that it runs" 0 "already runs" shunt up
     exits "status shows its processes" 0 "postgres" shunt status
+    ok "a proxy is not asked for this host" env http_proxy=http://127.0.0.1:1 "$bin/shunt" \
+        get tenants --state-dir "$state"
     exits "status is JSON too" 0 '"ready": true' shunt status -o json
     exits "a port in use is refused" 1 "in use" "$bin/shunt" up --state-dir "$tmp/second" \
         --port "$(server | sed 's/.*://')"
@@ -189,6 +191,15 @@ many_jobs() {
         --max-parallel 2 -o json --key-file "$tmp/key"
     exits "an array that has ended cannot be cancelled" 0 "cancel: 0 of the 3 jobs" \
         shunt cancel --array "$array" --key-file "$tmp/key"
+    ok "an array to cancel" shunt submit --model digits --dataset d --epochs 1 --array 0-1 --hold \
+        --name 'gone-{index}' --key-file "$tmp/key"
+    exits "all of it is cancelled" 0 "cancel: 2 of the 2 jobs" \
+        shunt cancel --array "$(shunt get arrays -o name --key-file "$tmp/key" | head -n 1)" \
+        --key-file "$tmp/key"
+    # shellcheck disable=SC2016 # the inner shell expands it
+    ok "what was cancelled has not failed" bash -c \
+        'set -- $(grep gone); [ "$4 $5 $6 $7 $8 $9 ${10} ${11}" = "0-1 2 - 0 0 0 0 2" ]' \
+        < <(shunt get arrays --key-file "$tmp/key")
     exits "cancel wants a job or an array" 2 "or --array" shunt cancel --key-file "$tmp/key"
     exits "indices are checked" 1 "0-98:2" shunt submit --model digits --dataset d --epochs 1 \
         --array 9-1 --key-file "$tmp/key"
@@ -206,6 +217,9 @@ many_jobs() {
     echo "[{$job,$spec},{$job},{$job,\"client_token\":\"t\",$spec}]" >"$tmp/many.json"
     exits "each job of a file has its result" 1 'job 2 of the file: "spec" is missing' \
         shunt submit --file "$tmp/many.json" --key-file "$tmp/key"
+    echo "[{$job,\"priority\":5000}]" >"$tmp/wrong.json"
+    exits "with all that is wrong in it" 1 '  also: "spec" is missing' \
+        shunt submit --file "$tmp/wrong.json" --dry-run --key-file "$tmp/key"
     echo "{\"jobs\":[{$job,\"client_token\":\"t\",$spec}]}" >"$tmp/again.json"
     exits "a token of a file counts" 0 "0 jobs were submitted, 0 refused" \
         shunt submit -f "$tmp/again.json" --key-file "$tmp/key"

@@ -125,7 +125,7 @@ class System:
         os.chmod(self.dir, 0o755)  # PostgreSQL's user must be able to go through
         self.state = os.path.join(self.dir, "state")
         self.env = {k: v for k, v in os.environ.items()
-                    if not k.startswith("SHUNT_") and k != "DATABASE_URL"}
+                    if k == "SHUNT_PG_BIN" or not k.startswith("SHUNT_") and k != "DATABASE_URL"}
         self.env["SHUNT_CONFIG"] = os.path.join(self.dir, "empty.conf")
         open(self.env["SHUNT_CONFIG"], "w").close()
         self.failed = self.stopped = False

@@ -437,9 +437,13 @@ class BadInput(Story):
         job = {"kind": "training", "model": ".", "dataset": "d",
                "spec": {"batch": 0, "loss": "x", "optimizer": {"name": "sdg", "lr": -1, "speed": 2}}}
         below = ["/model", "/spec/batch", "/spec/loss", "/spec/optimizer/speed", "/spec/optimizer/lr",
-                 "/spec/optimizer/name"]
+                 "/spec/optimizer/name", "/spec"]
         self.assertEqual(wrong("/api/v1/jobs", job), below)
         self.assertEqual(wrong("/api/v1/job-arrays", {"count": 2, "job": job}), ["/job" + p for p in below])
+        infer = {"kind": "batch_inference", "model": "m", "dataset": "d", "eval_dataset": "e",
+                 "spec": {"batch": 0, "inputs": {"x": 1}, "outputs": ["y", "y"]}}
+        self.assertEqual(wrong("/api/v1/jobs", infer),
+                         ["/spec/batch", "/eval_dataset", "/spec/inputs", "/spec/outputs"])
         many = {"f%d" % i: 1 for i in range(40)}
         self.assertEqual(len(wrong("/api/v1/models", many)), 16)
 

@@ -2,7 +2,7 @@
 """`shunt` against a server that does what a real one does rarely: a stub, written here.
 
 Without it: two people who change one quota at once could undo each other's change, and nobody would
-know.
+know; a file of gigabytes could go twice where its last byte would do.
 
 Usage: test_cli_client.py [-v] [name ...]
 """
@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 
@@ -98,6 +99,23 @@ class Client(unittest.TestCase):
         self.assertEqual(r.returncode, 1, r)
         self.assertIn("another version", r.stderr)
         self.assertEqual(len(s.calls), 10)
+
+    def test_a_file_that_is_all_there_is_not_sent_twice(self):
+        data, tries = b"x" * 100000, []
+
+        def handle(method, path, headers, body):
+            if method == "PUT":
+                tries.append((headers["content-range"], len(body)))
+                return (200, {"name": "d", "n_samples": 1, "bytes": len(data)}) if len(tries) == 2 else \
+                    problem(503, "DBDOWN", "the database is away")
+            return (200, {"bytes": len(data)}) if "/parts/" in path else (200, {"digest": None})
+        s = self.stub(handle)
+        with tempfile.NamedTemporaryFile() as f:
+            f.write(data)
+            f.flush()
+            r = s.shunt("push", "dataset", "d", f.name)
+        self.assertEqual(r.returncode, 0, r)
+        self.assertEqual(tries, [(None, 100000), ("bytes 99999-99999/100000", 1)])
 
     def test_all_that_is_wrong_is_printed_once(self):
         errors = [{"pointer": "/model", "detail": "\"model\" is missing"},

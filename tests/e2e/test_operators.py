@@ -6,8 +6,7 @@ Without it: a new certificate would need a restart that cuts every connection, a
 the door, an admin key that leaked would work from everywhere, an option that was changed would hold in
 one process of many, and an event could be missing in the stream of all events.
 
-Usage: test_operators.py [-v] [name ...]   (programs from build/bin, or SHUNT_BIN; starts a throw-away
-PostgreSQL with tests/pg.sh when DATABASE_URL is not set)
+Usage: test_operators.py [-v] [name ...]   (sched_world.py)
 """
 import http.client
 import json
@@ -19,14 +18,12 @@ import ssl
 import subprocess
 import sys
 import time
-import unittest
 import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import test_tenancy  # noqa: E402
-import wire  # noqa: E402
 from system import Reply, free_port  # noqa: E402
-from test_scheduler import RUNNING, URL, Case, sql, wait  # noqa: E402
+from sched_world import RUNNING, URL, Case, main, sql, wait  # noqa: E402
 
 LONG_S = 60  # for what takes a moment on an idle machine
 
@@ -432,7 +429,4 @@ class Operators(Case):
 
 
 if __name__ == "__main__":
-    if not URL:  # with a throw-away cluster
-        pg = os.path.join(wire.ROOT, "tests", "pg.sh")
-        os.execv(pg, [pg, "run", sys.executable, os.path.abspath(__file__)] + sys.argv[1:])
-    unittest.main(warnings="ignore")
+    main()

@@ -169,7 +169,7 @@ class Storm:
         return r.json
 
     def request(self, model, batch):
-        got = self.lab.infer(model, batch)
+        got = until("%s answers" % model, lambda: self.answer(model, batch))
         self.requests += 1
         want = self.reference[model, batch]
         if got != want:
@@ -224,13 +224,16 @@ class Storm:
             until(model + " is loaded again", lambda m=model: self.is_served(m))
         self.base = dict.fromkeys(self.base, 0)
 
-    def is_served(self, model):
+    def answer(self, model, batch):
+        """None: asked to try again; a leader may lose its lease on a machine that stands still."""
         try:
-            self.lab.infer(model, 1)
+            return self.lab.infer(model, batch)
         except Refused as e:
             assert e.status == 503, e
-            return False
-        return True
+            return None
+
+    def is_served(self, model):
+        return self.answer(model, 1) is not None
 
     def run(self):
         plan = [(0.15, self.kill_worker), (0.35, self.kill_executor), (0.55, self.kill_paused_worker),

@@ -6,18 +6,16 @@ Without it: the jobs of one tenant, queue or version could keep those of others 
 at, a job could start before one that goes first, a submission that commits late could wait for ever, and
 a new leader could miss what changed while nobody led.
 
-Usage: test_queue.py [-v] [name ...]   (as test_scheduler.py)
+Usage: test_queue.py [-v] [name ...]   (sched_world.py)
 """
 import json
 import os
 import subprocess
 import sys
 import time
-import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import test_scheduler as base  # noqa: E402
-from test_scheduler import DONE, RESULT, RUNNING, Case, sql, wait  # noqa: E402
+from sched_world import DONE, RESULT, URL, Case, main, sql, wait  # noqa: E402
 
 WINDOW = 128  # LINES_MAX_WINDOW
 
@@ -49,7 +47,7 @@ class Queue(Case):
         return e
 
     def psql(self):
-        p = subprocess.Popen(["psql", "-XAtq", "-v", "ON_ERROR_STOP=1", base.URL], stdin=subprocess.PIPE,
+        p = subprocess.Popen(["psql", "-XAtq", "-v", "ON_ERROR_STOP=1", URL], stdin=subprocess.PIPE,
                              stdout=subprocess.PIPE, text=True, bufsize=1)
         self.addCleanup(lambda: (p.stdin.close(), p.wait(10), p.stdout.close()))
         return p
@@ -232,7 +230,4 @@ class Queue(Case):
 
 
 if __name__ == "__main__":
-    if not base.URL:  # with a throw-away cluster
-        pg = os.path.join(base.wire.ROOT, "tests", "pg.sh")
-        os.execv(pg, [pg, "run", sys.executable, os.path.abspath(__file__)] + sys.argv[1:])
-    unittest.main(warnings="ignore")
+    main()

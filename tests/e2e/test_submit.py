@@ -102,6 +102,20 @@ class Submit(Story):
         none = self.call("POST", "/api/v1/job-batches", {"jobs": [self.job(dataset="none")]}, 200)
         self.assertEqual((none["created"], none["failed"]), (0, 1))
 
+    def test_each_job_of_a_batch_lists_all_that_is_wrong_in_it(self):
+        wrong = [self.job({"batch": 0, "epochs": -1}, priority=5000), "job", self.job(queue="No Queue")]
+        r = self.call("POST", "/api/v1/job-batches", {"jobs": wrong + [self.job(dataset="none")]}, 200)
+        self.assertEqual([[e["pointer"] for e in x.get("errors", [])] for x in r["items"]],
+                         [["/priority", "/spec/batch", "/spec/epochs"], [""], ["/queue"], []])
+        for x, job in zip(r["items"], wrong):
+            self.assertEqual(x["errors"][0]["detail"], x["error"])
+            if isinstance(job, dict):  # as when it comes alone
+                self.assertEqual(self.call("POST", "/api/v1/jobs", job, 400)["errors"], x["errors"])
+        many = self.call("POST", "/api/v1/job-batches", {"jobs": [
+            {"f%d" % k: i for k in range(40)} for i in range(1000)]}, 200)["items"]
+        self.assertEqual([len(x.get("errors", [])) for x in many], [16] * 125 + [0] * 875)
+        self.assertTrue(all(x["error"] for x in many))
+
     def test_a_batch_is_carried_out_once_for_its_key(self):
         body = {"jobs": [self.job(hold=True) for _ in range(50)]}
         one = self.call("POST", "/api/v1/job-batches", body, 201, Idempotency_Key="batch-1")

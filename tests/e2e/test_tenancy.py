@@ -6,21 +6,18 @@ Without it: a key that was revoked could go on opening one of several doors, a c
 trace in the audit, a queue that is held could start jobs, and what a tenant is shown of its share
 could be other numbers than those that decide.
 
-Usage: test_tenancy.py [-v] [name ...]   (programs from build/bin, or SHUNT_BIN; starts a throw-away
-PostgreSQL with tests/pg.sh when DATABASE_URL is not set)
+Usage: test_tenancy.py [-v] [name ...]   (sched_world.py)
 """
 import datetime
 import os
 import re
 import subprocess
 import sys
-import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import wire  # noqa: E402
 from system import DIGITS, System, zoo  # noqa: E402
 from things import roles_of  # noqa: E402
-from test_scheduler import BIN, RUNNING, URL, Case, sql, wait  # noqa: E402
+from sched_world import BIN, RUNNING, URL, Case, main, sql, wait  # noqa: E402
 
 LONG_S = 60  # for what takes a moment on an idle machine
 
@@ -361,7 +358,4 @@ class Tenancy(Case):
 
 
 if __name__ == "__main__":
-    if not URL:  # with a throw-away cluster
-        pg = os.path.join(wire.ROOT, "tests", "pg.sh")
-        os.execv(pg, [pg, "run", sys.executable, os.path.abspath(__file__)] + sys.argv[1:])
-    unittest.main(warnings="ignore")
+    main()

@@ -380,6 +380,8 @@ class SharedMemory(Story):
                      headers=self.auth)
         self.refused("no shared memory", 404, self.c.register_system_shared_memory, "b", "/none", 8,
                      headers=self.auth)
+        self.refused("system shared memory", 501, self.c.register_cuda_shared_memory, "c", b"aGFuZGxl",
+                     0, 64, headers=self.auth)
         self.refused("need 256", 400, self.infer, 1, size=128)
         self.refused("do not fit", 400, self.infer, 2)
         self.refused("need 40", 400, self.infer, 1, out=("in", 8, 0))

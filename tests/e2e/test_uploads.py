@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import random
+import signal
 import socket
 import struct
 import subprocess
@@ -90,13 +91,18 @@ class Uploads(Story):
         self.assertEqual(r.status, 201, r)
         return "/api/v1/datasets/" + name
 
-    def cut(self, at, data, n, key=None, headers=None):
-        """Sends the first n bytes of a PUT of all, and goes away."""
+    def begin(self, at, data, n, key=None, headers=None):
+        """Sends the first n bytes of a PUT of all."""
         s = socket.create_connection(("127.0.0.1", self.s.port))
         lines = {"Host": "x", "Authorization": "Bearer " + (key or self.key), "Content-Length": len(data),
                  "Content-Digest": digest(data), **(headers or {})}
         s.sendall(("PUT %s/artifact HTTP/1.1\r\n%s\r\n" % (at, "".join(
             "%s: %s\r\n" % kv for kv in lines.items() if kv[1] is not None))).encode() + data[:n])
+        return s
+
+    def cut(self, *args):
+        """And goes away."""
+        s = self.begin(*args)
         time.sleep(0.3)
         s.close()
 
@@ -112,6 +118,13 @@ class Uploads(Story):
         return self.s.call("PUT", at + "/artifact", data[start:], key or self.key, headers={
             "Content-Digest": digest(name or data),
             "Content-Range": "bytes %d-%d/%d" % (start, len(data) - 1, total or len(data))})
+
+    def shunt(self, *args, server=None):
+        env = {k: v for k, v in os.environ.items() if not k.startswith("SHUNT_") and k != "HOME"}
+        r = subprocess.run([os.path.join(BIN, "shunt"), *args, "--key=" + self.key,
+                            "--server=" + (server or "http://127.0.0.1:%d" % self.s.port)], env=env, capture_output=True, text=True, timeout=120)
+        self.assertEqual(r.returncode, 0, r)
+        return r
 
     def parts(self):
         return sorted(n for n in os.listdir(self.s.state + "/blobs/tmp") if n.startswith("part-"))
@@ -145,6 +158,33 @@ class Uploads(Story):
         self.assertEqual(self.has_part(at, net), n)
         r = self.rest(at, net, n - 1000)  # less than there is will do
         self.assertEqual((r.status, r.json["state"]), (200, "REGISTERED"), r)
+
+    def test_a_whole_file_waits_for_a_database_that_is_away(self):
+        data, net = data_of(8, 3 * MIB), onnx.linear(512, 1024)
+        self.s.call("POST", "/api/v1/models", {"name": "late"}, self.key)
+        r = self.s.call("POST", "/api/v1/models/late/versions", {"max_batch": 1}, self.key)
+        both = [(self.dataset(), data, "READY"),
+                ("/api/v1/models/late/versions/%d" % r.json["version"], net, "REGISTERED")]
+        sockets = [self.begin(at, file, len(file) - 1) for at, file, _ in both]
+        for at, file, _ in both:
+            self.has_part(at, file)
+        with self.s.held():
+            self.s.kill("postgres", signal.SIGINT)
+            for s, (_, file, _) in zip(sockets, both):
+                s.sendall(file[-1:])
+                self.assertIn("HTTP/1.1 503 ", s.recv(65536).decode())
+                s.close()
+        parts = [p for p in self.parts() if p.endswith(tuple(
+            hashlib.sha256(file).hexdigest() for _, file, _ in both))]
+        # What an API leaves that is killed while it looks at a model.
+        os.mkdir("%s/blobs/tmp/%s.d" % (self.s.state, [p for p in parts if "-m" in p][0]))
+        for at, file, state in both:
+            self.assertEqual(self.has_part(at, file), len(file))
+            r = until("the database is back for all threads", lambda: (lambda r: r.status != 503 and r)(
+                self.rest(at, file, len(file) - 1)))
+            self.assertEqual((r.status, r.json["state"]), (200, state), r)
+        left = set(parts + [p + ".d" for p in parts])
+        until("nothing is left of it", lambda: not left & set(os.listdir(self.s.state + "/blobs/tmp")))
 
     def test_what_does_not_fit_together_becomes_no_file(self):
         at, data, wrong = self.dataset(), data_of(2, 3 * MIB), data_of(3, 3 * MIB)
@@ -197,10 +237,7 @@ class Uploads(Story):
         with open(file, "wb") as f:
             f.write(data)
         cutter = Cutter(self.s.port, 7 * MIB, 3)
-        env = {k: v for k, v in os.environ.items() if not k.startswith("SHUNT_") and k != "HOME"}
-        r = subprocess.run([os.path.join(BIN, "shunt"), "push", "dataset", "big", file, "--server=" + cutter.url,
-                            "--key=" + self.key], env=env, capture_output=True, text=True, timeout=120)
-        self.assertEqual(r.returncode, 0, r)
+        self.shunt("push", "dataset", "big", file, server=cutter.url)
         self.assertEqual(cutter.cuts, 0)
         self.assertLess(cutter.sent, len(data) + 12 * MIB)  # not from the beginning three times
         d = self.s.call("GET", "/api/v1/datasets/big", key=self.key).json
@@ -213,12 +250,26 @@ class Uploads(Story):
             f.write(data)
         self.cut(at, data, 6 * MIB)
         self.assertGreater(self.has_part(at, data), 5 * MIB)
-        env = {k: v for k, v in os.environ.items() if not k.startswith("SHUNT_") and k != "HOME"}
-        r = subprocess.run([os.path.join(BIN, "shunt"), "push", "dataset", os.path.basename(at), file,
-                            "--server=http://127.0.0.1:%d" % self.s.port, "--key=" + self.key],
-                           env=env, capture_output=True, text=True, timeout=120)
-        self.assertEqual(r.returncode, 0, r)
+        r = self.shunt("push", "dataset", os.path.basename(at), file)
         self.assertRegex(r.stdout, r"The server has [0-9.]+ MiB of 10.0 MiB already; the rest is sent\.")
+
+    def test_shunt_goes_on_with_the_version_that_a_push_before_it_has_begun(self):
+        file, net = os.path.join(self.s.dir, "left.onnx"), onnx.linear(2048, 1300)
+        with open(file, "wb") as f:
+            f.write(net)
+        self.s.call("POST", "/api/v1/models", {"name": "left"}, self.key)
+        versions = "/api/v1/models/left/versions"
+        for body in ({"max_batch": 4}, {"precision": "bf16"}, {}, {}):
+            r = self.s.call("POST", versions, body, self.key)
+            if r.json["version"] != 4:  # the last one has no part
+                self.cut("%s/%d" % (versions, r.json["version"]), net, 6 * MIB)
+                self.has_part("%s/%d" % (versions, r.json["version"]), net)
+        r = self.shunt("push", "model", "left", file, "--wait")
+        self.assertIn("left:3 is READY", r.stdout)
+        self.assertRegex(r.stdout, r"The server has [0-9.]+ MiB of 10.2 MiB already; the rest is sent\.")
+        self.assertIn("left:5 is READY", self.shunt("push", "model", "left", file, "--wait").stdout)
+        states = [v["state"] for v in self.s.call("GET", versions, key=self.key).json["items"]]
+        self.assertEqual(states, ["UPLOADING", "UPLOADING", "READY", "UPLOADING", "READY"])
 
 
 if __name__ == "__main__":

@@ -3,15 +3,21 @@
 /* uses: scheduler/decide.o scheduler/decide_jobs.o scheduler/decide_share.o scheduler/predict.o */
 #include "tests/unit/decide_world.h"
 
+/* Two executors, with 32 MiB and 64. */
+static void unequal_world(struct world *w)
+{
+    world_init(w, 2);
+    w->execs[0].pool_bytes = 32u << 20;
+    w->execs[1].pool_bytes = 64u << 20;
+}
+
 static void a_job_that_was_too_large_goes_where_it_fits_and_hides_nobody(void **state)
 {
     struct world w;
     struct snap_job *big, *small;
 
     (void)state;
-    world_init(&w, 2);
-    w.execs[0].pool_bytes = 32u << 20;
-    w.execs[1].pool_bytes = 64u << 20;
+    unequal_world(&w);
     w.execs[1].n_runs = 3; /* else the first choice */
     big = add_job(&w, 0);
     small = add_job(&w, 0);
@@ -54,9 +60,7 @@ static void nobody_gives_way_on_a_device_that_is_too_small(void **state)
     struct snap_job *small, *want;
 
     (void)state;
-    world_init(&w, 2);
-    w.execs[0].pool_bytes = 32u << 20;
-    w.execs[1].pool_bytes = 64u << 20;
+    unequal_world(&w);
     small = add_running(&w, 0, 0, 60000);
     add_running(&w, 0, 1, 60000)->is_fixed = true;
     want = add_job(&w, 0);

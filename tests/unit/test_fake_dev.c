@@ -46,6 +46,23 @@ static int teardown(void **state)
     return 0;
 }
 
+static void what_goes_into_a_pool_is_decided_in_whole_blocks(void **state)
+{
+    const size_t some = DEV_BLOCK + 1; /* takes two blocks of the four */
+    struct sh_err err = {0};
+
+    (void)state;
+    assert_ok(dev_check_fits(POOL, some, 2 * DEV_BLOCK, 8, false, NULL));
+    assert_ok(dev_check_fits(POOL, POOL, 0, 8, false, NULL));
+    assert_fails(dev_check_fits(POOL, some, 2 * DEV_BLOCK + 1, 8, false, &err), SH_E_TOOBIG, &err,
+                 "the model needs 2 MiB of device memory for weights and 4 MiB for a batch of 8, "
+                 "the pool has 8 MiB; lower max_batch");
+    err = (struct sh_err){0};
+    assert_fails(dev_check_fits(POOL, SIZE_MAX, 1, 8, true, &err), SH_E_TOOBIG, &err,
+                 "MiB of device memory for its state and 0 MiB for a batch of 8, the pool has 8 "
+                 "MiB; lower the batch");
+}
+
 static void a_copy_arrives_when_the_clock_says_and_its_ticket_with_it(void **state)
 {
     struct fixture *f = *state;
@@ -177,6 +194,7 @@ static void memory_of_its_own_leaves_the_arena_as_it_was(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_goes_into_a_pool_is_decided_in_whole_blocks),
         cmocka_unit_test_setup_teardown(a_copy_arrives_when_the_clock_says_and_its_ticket_with_it,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(two_lanes_share_the_link_of_their_direction, setup,

@@ -3,13 +3,12 @@
  * Without it a job that runs for weeks could fill the disk, or lose how it began; a full disk could
  * leave half a line, or the lines after it could be missing without a word; and who says a line
  * could wait for the disk. */
-/* uses: executor/job_log.o executor/job_log_file.o executor/checkpoint.o */
+/* uses: executor/job_log.o executor/job_log_file.o executor/checkpoint.o executor/push.o executor/haul.o executor/folder.o */
+/* link: -lcurl */
 #include "common/clock.h"
 #include "common/mem.h"
 #include "common/msg.h"
-#include "executor/haul.h"
 #include "executor/job_log.h"
-#include "executor/push.h"
 #include "tests/unit/slow_disk.h"
 
 #include <fcntl.h>
@@ -20,37 +19,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* Executors of other hosts: tests/e2e/test_hosts.py. */
-int push_own_dir(const struct exec *x, char **out, struct sh_err *err)
-{
-    (void)x, (void)out;
-    return SH_FAIL(err, SH_E_BUG, "not here");
-}
-
-void push_remove_dir(struct exec *x, const char *dir)
-{
-    (void)x, (void)dir;
-}
-
-int push_start(struct exec *x, const struct push_conf *c, push_done_fn *done, void *arg,
-               struct push **out, struct sh_err *err)
-{
-    (void)x, (void)c, (void)done, (void)arg, (void)out;
-    return SH_FAIL(err, SH_E_BUG, "not here");
-}
-
-void haul_submit(struct haul *h, enum haul_way way, struct haul_task *t)
-{
-    (void)h, (void)way, (void)t;
-}
-
-int haul_get(struct haul_line *l, const char *path, const char *digest, const char *part,
-             const char *to, struct sh_err *err)
-{
-    (void)l, (void)path, (void)digest, (void)part, (void)to;
-    return SH_FAIL(err, SH_E_BUG, "not here");
-}
 
 /* ------------------------------------------------------------------ the file */
 
