@@ -56,10 +56,12 @@ def own_address():
 
 
 class Line:
-    """Between executor and API: cuts answers off, damages a byte, keeps what was asked."""
+    """Between executor and API: cuts off answers about one blob, damages a byte of them or of what is
+    sent, keeps what was asked."""
 
     def __init__(self, port):
         self.port, self.asked, self.cuts, self.damage, self.damage_out = port, [], [], 0, 0
+        self.of = ""  # the blob's digest
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.addr = "http://127.0.0.1:%d" % self.listener.getsockname()[1]
         threading.Thread(target=self.accept, daemon=True).start()
@@ -69,15 +71,17 @@ class Line:
             while True:
                 client = self.listener.accept()[0]
                 server = socket.create_connection(("127.0.0.1", self.port))
-                threading.Thread(target=self.there, args=(client, server), daemon=True).start()
-                threading.Thread(target=self.back, args=(client, server), daemon=True).start()
+                asks = {"about": "", "bytes": 0}  # the last request of this connection
+                for run in (self.there, self.back):
+                    threading.Thread(target=run, args=(client, server, asks), daemon=True).start()
 
-    def there(self, client, server):
+    def there(self, client, server, asks):
         with contextlib.suppress(OSError):
             while data := client.recv(65536):
                 head = data.split(b"\r\n\r\n")[0]
                 if re.match(rb"(GET|HEAD|PUT) ", head):
-                    self.asked.append(head.decode(errors="replace"))
+                    asks.update(about=head.decode(errors="replace"), bytes=0)
+                    self.asked.append(asks["about"])
                 elif self.damage_out and len(data) > 1000:
                     self.damage_out -= 1
                     data = data[:-1] + bytes([data[-1] ^ 1])
@@ -85,15 +89,15 @@ class Line:
         with contextlib.suppress(OSError):
             server.shutdown(socket.SHUT_WR)
 
-    def back(self, client, server):
+    def back(self, client, server, asks):
         with contextlib.suppress(OSError):
-            n = 0
             while data := server.recv(65536):
-                n += len(data)
-                if self.damage and len(data) > 1000:
+                asks["bytes"] += len(data)
+                is_it = self.of and self.of in asks["about"]
+                if is_it and self.damage and len(data) > 1000:
                     self.damage -= 1
                     data = data[:-1] + bytes([data[-1] ^ 1])
-                if self.cuts and n > self.cuts[0]:
+                if is_it and self.cuts and asks["bytes"] > self.cuts[0]:
                     self.cuts.pop(0)
                     break
                 client.sendall(data)
@@ -308,8 +312,8 @@ class Hosts(Story):
 
     def test_a_line_that_breaks_and_damages(self):
         line = Line(self.s.port)
-        line.cuts, line.damage = [200000, 300000], 0
         big = st_bytes({"x": ("F32", [3000, 64], bytes(3000 * 256)), "label": ("I64", [3000], bytes(24000))})
+        line.cuts, line.of = [200000, 300000], hashlib.sha256(big).hexdigest()
         self.s.push_data(self.key, "big", big)
         self.s.push(self.key, "plain", onnx.linear(64, 10))
         self.start(api=line.addr)
@@ -317,12 +321,13 @@ class Hosts(Story):
         with self.without_the_near_one():
             fields = {"kind": "batch_inference", "model": "plain", "dataset": "big", "spec": {}}
             self.run_job(self.s.call("POST", "/api/v1/jobs", fields, self.key))
-            ranges = re.findall(r"Range: bytes=(\d+)-", "\n".join(a for a in line.asked if "blobs" in a))
+            ranges = re.findall(r"Range: bytes=(\d+)-", "\n".join(a for a in line.asked if line.of in a))
             self.assertEqual(len(ranges), 2, line.asked)
             self.assertGreater(int(ranges[1]), int(ranges[0]))
             self.assertEqual(len(self.said("blob.retry")), 2)
-            line.damage = 1
-            self.s.push_data(self.key, "big2", st_bytes({"x": ("F32", [3001, 64], bytes(3001 * 256))}))
+            big2 = st_bytes({"x": ("F32", [3001, 64], bytes(3001 * 256))})
+            line.damage, line.of = 1, hashlib.sha256(big2).hexdigest()
+            self.s.push_data(self.key, "big2", big2)
             self.run_job(self.s.call("POST", "/api/v1/jobs", {**fields, "dataset": "big2"}, self.key))
             self.assertEqual(len(self.said("blob.damaged")), 1)
             line.damage_out = 1
