@@ -250,8 +250,15 @@ $(BUILD)/bench/wire: $(BUILD)/bench/wire.o $(common)
 $(BUILD)/bench/http: $(BUILD)/bench/http.o
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lmicrohttpd -lpthread
 
-bundle: build ## one relocatable folder for hosts without package access, and its .tar.xz, in build/bundle
+bundle: ## one relocatable folder for hosts without package access, and its .tar.xz, in build/bundle
+	$(Q)rm -f $(BUILD)/common/conf.o # it has the version
+	@$(MAKE) --no-print-directory build
 	@deploy/bundle.sh $(BUILD) $(VERSION)
+
+bundle-tests: ## beside it: device tests, the checker of goldens and the benches, for a GPU host
+	@$(MAKE) --no-print-directory all $(DEV_BIN)
+	@deploy/bundle.sh $(BUILD) $(VERSION) --tests
+bundle-tests: | $(filter bundle,$(MAKECMDGOALS))
 
 lint: ## layers, banned calls, sizes, format, words, dashboards, docs, shell
 	@tests/lint/all.sh
@@ -263,5 +270,5 @@ fmt: ## clang-format on every source file
 	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
 .PHONY: help deps build all clean demo e2e soak test unit device-tests db-tests golden lint docs fmt bench \
-        bundle
+        bundle bundle-tests
 -include $(shell find build* -name '*.d' 2>/dev/null)

@@ -3,19 +3,22 @@
 # run; prints tables and writes bench/results/<gpu>.json with all samples.
 #
 #   PART              an executable of bench/gpu/, default: all; PART:A,B does only some of it
-#                     (peers:ready,train)
+#                     (peers:ready,train); "PART OPTION..." gives it options of its own
+#                     ("share --rates 20"); bench/gpu/PART.py --help lists them
 #   --models A,B      of resnet152, inception-v3, bert-base (default: all)
 #   --precisions A,B  instead of each part's own
 #   --runs N          timed runs of each case
 #   --seconds N       of each load
-#   --device D        cuda (default) or cpu
+#   --device D        cuda (default), or cpu to try a part out: it says so in every table, and the
+#                     results are try-cpu.json
 #   --out FILE        another file for the results
 #   --limit S         seconds that one part may take (default 1500); it prints what it has then, as
 #                     does all of it when it is told to stop
 #
-# Programs: SHUNT_BIN, else those of a bundle in build/bundle/*.tar.xz if nothing is built here, or
-# else what `make all` builds. GOLDENS: the golden models. SHUNT_BENCH_DIR: keeps models, inputs and
-# which kernels measured fastest for the next run. Python needs numpy, and PyTorch for peers alone.
+# Programs: SHUNT_BIN, else those of the bundle that this lies in, else those of a bundle in
+# build/bundle/*.tar.xz if nothing is built here, or else what `make all` builds. GOLDENS: the
+# golden models. SHUNT_BENCH_DIR: keeps models, inputs and which kernels measured fastest for the
+# next run. Python needs numpy, and PyTorch for peers alone.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -46,8 +49,8 @@ while [ $# -gt 0 ]; do
     --limit) limit_s=$2; shift ;;
     --*) fail "there is no option $1; see --help" ;;
     *)
-        [[ " ${known[*]} " == *" ${1%%:*} "* ]] ||
-            fail "there is no part ${1%%:*}; there are: ${known[*]}"
+        [[ " ${known[*]} " == *" ${1%%[: ]*} "* ]] ||
+            fail "there is no part ${1%%[: ]*}; there are: ${known[*]}"
         parts+=("$1") ;;
     esac
     shift
@@ -68,6 +71,7 @@ trap 'stop 143' TERM
 
 find_programs() {
     local bundle
+    [ ! -x "$root/bin/shunt-run" ] || SHUNT_BIN=${SHUNT_BIN:-$root/bin}
     bundle=$(find "$root/build/bundle" -maxdepth 1 -name '*.tar.xz' 2>/dev/null |
         tail -n 1) || true # there may be no such folder
     if [ -n "${SHUNT_BIN:-}" ]; then
@@ -75,10 +79,13 @@ find_programs() {
     elif [ ! -d "$root/build/bin" ] && [ -n "$bundle" ]; then
         python3 -m tarfile -e "$bundle" "$work" # there may be no xz
         SHUNT_BIN=$(echo "$work"/shunt-*/bin)
-        [ "$device" != cuda ] || "$SHUNT_BIN/shunt-cuda-libs" >&2
     else
         make -C "$root" --no-print-directory all >&2
         SHUNT_BIN=$root/build/bin
+    fi
+    if [ "$device" = cuda ] && [ -x "$SHUNT_BIN/shunt-cuda-libs" ] &&
+        [ ! -e "$SHUNT_BIN/../lib/cuda" ]; then
+        "$SHUNT_BIN/shunt-cuda-libs" >&2
     fi
     export SHUNT_BIN SHUNT_BENCH_DEVICE=$device SHUNT_BENCH_DIR=${SHUNT_BENCH_DIR:-$work/files}
 }
@@ -88,13 +95,19 @@ mkdir "$work/out"
 failed=()
 for part in "${parts[@]}"; do
     [ -z "$told" ] || break
-    name=${part%%:*}
+    read -ra own <<<"$part"
+    name=${own[0]%%:*}
     only=()
-    [ "$name" = "$part" ] || only=(--only "${part#*:}")
+    [ "$name" = "${own[0]}" ] || only=(--only "${own[0]#*:}")
+    out=$work/out/$name.json
+    for ((i = 2; i < 100; i++)); do # the same part once more, with other options
+        [ -e "$out" ] || break
+        out=$work/out/$name-$i.json
+    done
     echo "== $part" >&2
     started=$SECONDS
     timeout --foreground -k 120 "$limit_s" python3 "$root/bench/gpu/$name.py" "${options[@]}" \
-        "${only[@]}" >"$work/out/$name.json" &
+        "${only[@]}" "${own[@]:1}" >"$out" &
     running=$!
     while :; do # a signal ends a wait as well
         rc=0

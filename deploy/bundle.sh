@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# bundle.sh BUILD VERSION [--folder] - one folder for hosts where nothing can be installed:
+# bundle.sh BUILD VERSION [--folder|--tests] - one folder for hosts where nothing can be installed:
 # programs, back ends, the shared libraries that they need, a PostgreSQL server, migrations,
 # examples. It may be moved anywhere: each file finds its libraries relative to itself, PostgreSQL
 # its own files by keeping Debian's layout, and `shunt` the rest (cli/plan.h, cli/pg.c).
@@ -7,16 +7,27 @@
 #   BUILD/bundle/shunt-VERSION/          bin/ lib/ share/ README.md
 #   BUILD/bundle/shunt-VERSION.tar.xz    not with --folder
 #
+# --tests: what checks and measures such a host, to be unpacked over that folder:
+#
+#   BUILD/bundle-tests/shunt-VERSION-tests.tar.xz   bin/shunt-selftest device-tests/ tests/ bench/
+#
 # Left to the host: glibc 2.36 or newer, the NVIDIA driver, and CUDA's libraries, which are too
 # large and which bin/shunt-cuda-libs finds there.
 set -euo pipefail
 
-usage='usage: deploy/bundle.sh BUILD VERSION [--folder]'
+usage='usage: deploy/bundle.sh BUILD VERSION [--folder | --tests]'
 build=${1:?$usage}
 version=${2:?$usage}
+what=${3:-}
 root=$(cd "$(dirname "$0")/.." && pwd)
 name=shunt-$version
-out=$build/bundle/$name
+to=$build/bundle
+archive=$to/$name.tar.xz
+if [ "$what" = --tests ]; then
+    to=$build/bundle-tests
+    archive=$to/$name-tests.tar.xz
+fi
+out=$to/$name
 tools=(curl jq)                     # what shunt-demo needs beyond coreutils and awk
 pg_programs=(initdb postgres pg_ctl psql)
 host_libs='^(ld-linux|libc|libm|libdl|librt|libpthread|libresolv|libutil|libanl|libmvec)[.-]'
@@ -65,6 +76,21 @@ copy_data() {
     find "$to" -name __pycache__ -prune -exec rm -rf {} +
     install -m 644 "$root/deploy/bundle.md" "$out/README.md"
     echo "$version" >"$to/VERSION"
+}
+
+# Tests find back ends in ../lib; the benches drive programs with what the tests have for that.
+copy_tests() {
+    local f
+    install -d "$out/bin" "$out/lib" "$out/device-tests"
+    for f in "$root"/tests/device/test_*.c; do
+        install -m 755 "$build/device-tests/$(basename "$f" .c)" "$out/device-tests/"
+    done
+    ln -s ../tests/selftest.py "$out/bin/shunt-selftest"
+    while IFS= read -r f; do
+        install -D -m "$(stat -c %a "$root/$f")" "$root/$f" "$out/$f"
+    done < <(cd "$root" && printf '%s\n' common/msg.def tests/{selftest,golden/check}.py \
+        tests/e2e/{exec_driver,spec,system,wire}.py bench/{gpu.sh,README.md} \
+        bench/{gpu,lib,peers}/*.py)
 }
 
 # All ELF files so far, one a line.
@@ -126,15 +152,18 @@ check() {
 }
 
 command -v patchelf >/dev/null || fail "patchelf is missing: run make deps"
-rm -rf "$build/bundle"
+rm -rf "$to"
 out=$(mkdir -p "$out" && realpath "$out")
-copy_programs
-copy_postgres
-copy_data
+if [ "$what" = --tests ]; then
+    copy_tests
+else
+    copy_programs
+    copy_postgres
+    copy_data
+fi
 copy_libraries
 set_rpath
 check
-[ "${3:-}" != --folder ] || exit 0
-tar -C "$build/bundle" --owner=0 --group=0 --sort=name -cf - "$name" |
-    xz -6 -T0 >"$build/bundle/$name.tar.xz"
-du -sh "$out" "$build/bundle/$name.tar.xz"
+[ "$what" != --folder ] || exit 0
+tar -C "$to" --owner=0 --group=0 --sort=name -cf - "$name" | xz -6 -T0 >"$archive"
+du -sh "$out" "$archive"

@@ -34,7 +34,8 @@ def window(lab, job, case, interval_ms, seconds):
     """Samples per second of a job with such checkpoints, and how many there were."""
     def checkpoints():
         return counted(lab, "shunt_checkpoints_total", 'kind="host"', 'outcome="ok"')
-    lab.train(job, case["model"], train_precision(case["precision"]), checkpoint_interval_ms=interval_ms)
+    lab.train(job, case["model"], train_precision(case["precision"]),
+              checkpoint_interval_ms=interval_ms)
     lab.steps(job, 1)
     before = checkpoints()
     rate = lab.throughput(job, seconds)
@@ -58,7 +59,8 @@ def overhead(case, args):
     kept = [b / a for a, b in zip(without, with_)]
     case = {**case, "precision": train_precision(case["precision"]), "batch": TRAIN_BATCH}
     r = row("checkpoint-overhead", "shunt", case, kept, "of the throughput without",
-            without=[round(x, 2) for x in without], with_checkpoints=[round(x, 2) for x in with_],
+            without_samples_per_s=[round(x, 2) for x in without],
+            with_samples_per_s=[round(x, 2) for x in with_],
             interval_ms=args.interval_ms, checkpoints=n,
             measured_s=round(args.seconds * args.rounds, 2))
     return [r, {"check": "checkpoints every %g s cost %s %s at most %.0f %%" % (
@@ -107,7 +109,7 @@ def resume(case, args):
                 copy_ms=round(1e3 * (latency + size / rate), 4), limit_ms=round(limit, 4)),
             {"check": "%s %s goes on within %.2f ms after a swap" % (
                 case["model"], case["precision"], limit), "ok": p99(ms) <= limit,
-             "p99": round(p99(ms), 4)}]
+             "p99_ms": round(p99(ms), 4)}]
 
 
 # ---------------------------------------------------------------- identity

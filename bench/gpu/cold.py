@@ -28,10 +28,10 @@ def measure(case, runs, log):
         lab.d.rest(0.2)
         return [
             row("cold", "shunt", case, [g["total_ms"] for g in got], copy_ms=round(copy_ms, 4),
-                copy_measured=[round(g["copy_ms"], 4) for g in got],
-                compute=[round(g["compute_ms"], 4) for g in got],
+                copy_measured_ms=[round(g["copy_ms"], 4) for g in got],
+                compute_ms=[round(g["compute_ms"], 4) for g in got],
                 image_bytes=lab.image_bytes(1), link_gb_per_s=round(rate / 1e9, 2),
-                timeline=(timelines(lab.events()) or [[]])[-1], limit=LIMIT),
+                timeline_ms=(timelines(lab.events()) or [[]])[-1], limit=LIMIT),
             row("cold-no-training", "shunt", case, alone, copy_ms=round(copy_ms, 4))]
 
 
@@ -44,7 +44,7 @@ def main():
     def one(case):
         rows = measure(case, args.runs, "debug" if args.timeline else "info")
         if args.timeline:
-            print_timeline(rows[0]["timeline"])
+            print_timeline(rows[0]["timeline_ms"])
         return rows
     return part.collect(args, "cold", "shunt", one)
 

@@ -19,6 +19,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
 sys.path.insert(0, os.path.join(ROOT, "bench", "lib"))
 from exec_driver import BIN, Driver, st_bytes  # noqa: E402
+from part import DEVICE  # noqa: E402
 
 FOLDER = os.environ.get("SHUNT_BENCH_DIR", "/tmp/shunt-bench")
 BATCH, TRAIN_BATCH = 8, 32
@@ -31,7 +32,6 @@ TOKENS, VOCABULARY = 128, 30000
 OPTIMIZER = {"bert-base": {"name": "adamw", "lr": 1e-5}}
 SGD = {"name": "sgd", "lr": 1e-4, "momentum": 0.9}
 TUNE = os.path.join(FOLDER, "tune")
-DEVICE = os.environ.get("SHUNT_BENCH_DEVICE", "cuda")  # cpu: to try a part out
 POOL = "48G" if DEVICE == "cuda" else "2G"
 CANCEL = 0  # JOB_STOP's how
 CONFLICT = -5  # an answer's rc

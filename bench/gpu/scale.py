@@ -44,7 +44,7 @@ def switches(lab, case, among, runs, **more):
     # 0 also if the end of a tiny copy was noted behind the end of its run
     assert sum(g["copy_ms"] > 0 for g in got) > 0.9 * runs, "models stay on the device"
     return row("scale", "shunt", {**case, "models": len(lab.models), "used": among},
-               [g["total_ms"] for g in got], copy=[round(g["copy_ms"], 4) for g in got],
+               [g["total_ms"] for g in got], copy_ms=[round(g["copy_ms"], 4) for g in got],
                image_bytes=lab.image_bytes(1), host_bytes=len(lab.models) * lab.image_bytes(1),
                **more)
 
@@ -64,7 +64,7 @@ def measure(case, args):
     yield {"check": "%s %s: a switch to one of %d models is as fast as to one of %d" % (
         case["model"], case["precision"], many["case"]["models"], FEW),
         "ok": many["median"] <= LIMIT * few["median"] + SLACK_MS,
-        "medians": [r["median"] for r in rows], "p99": [r["p99"] for r in rows]}
+        "medians_ms": [r["median"] for r in rows], "p99_ms": [r["p99"] for r in rows]}
 
 
 def main():

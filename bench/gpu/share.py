@@ -31,6 +31,9 @@ class Progress:
 
     def rate(self):
         """Samples per second, and between which two reports."""
+        if len(self.seen) < 3:
+            raise ValueError("the job reported %d times meanwhile; it takes more --seconds" %
+                             len(self.seen))
         (t0, s0), (t1, s1) = self.seen[1], self.seen[-1]
         return (s1 - s0) * TRAIN_BATCH / (t1 - t0), t0, t1
 
@@ -89,7 +92,7 @@ def report(case, loads, exclusive):
         need = sum(s for _, end, s in got if t0 <= end < t1) / (t1 - t0)
         ms = [1e3 * latency for latency, _, _ in got]
         kept = throughput / ((1 - need) * exclusive)
-        out.append(row("share", "shunt", {**case, "rate": rate}, ms, value=p99(ms),
+        out.append(row("share", "shunt", {**case, "requests_per_s": rate}, ms, value=p99(ms),
                        training_samples_per_s=round(throughput, 2),
                        training_alone_samples_per_s=round(exclusive, 2),
                        inference_share=round(need, 4), training_kept=round(kept, 4),
@@ -97,7 +100,7 @@ def report(case, loads, exclusive):
         out.append({"check": "%s %s, %g/s: training keeps %.0f %% of what runs leave it" % (
             case["model"], case["precision"], rate, 100 * LIMIT), "ok": kept >= LIMIT,
             "training_kept": round(kept, 4), "inference_share": round(need, 4),
-            "training_samples_per_s": round(throughput, 2), "alone": round(exclusive, 2)})
+            "training_samples_per_s": round(throughput, 2), "training_alone_samples_per_s": round(exclusive, 2)})
     return out
 
 

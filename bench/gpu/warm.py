@@ -40,9 +40,9 @@ def measure(case, runs, seconds, shows):
     train_case = {"model": model, "precision": train_precision(precision), "batch": 32}
     return [
         row("warm", "shunt", case, [g["total_ms"] for g in got],
-            compute=[round(g["compute_ms"], 4) for g in got]),
+            compute_ms=[round(g["compute_ms"], 4) for g in got]),
         row("warm-no-training", "shunt", case, [g["total_ms"] for g in alone],
-            compute=[round(g["compute_ms"], 4) for g in alone]),
+            compute_ms=[round(g["compute_ms"], 4) for g in alone]),
         row("stop-to-drained-warm", "shunt", case, stops(case, runs, shows)),
         row("train-in-executor", "shunt", train_case, [rate], unit="samples/s")]
 

@@ -9,10 +9,20 @@ import os
 import signal
 import subprocess
 import sys
+import time
+import traceback
+
+from rows import case_text, failed
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.environ.get("SHUNT_BIN", os.path.join(ROOT, "build", "bin"))
 MODELS = ("resnet152", "inception-v3", "bert-base")
+DEVICE = os.environ.get("SHUNT_BENCH_DEVICE", "cuda")  # cpu: to try a part out
+
+
+def here(precisions):
+    """The cpu device has one that its figures can be of."""
+    return precisions if DEVICE == "cuda" else "fp32"
 
 
 def options(doc, precisions="tf32,fp16", batch=8, runs=100, seconds=5):
@@ -22,7 +32,7 @@ def options(doc, precisions="tf32,fp16", batch=8, runs=100, seconds=5):
     p = argparse.ArgumentParser(description=doc.split("\n", maxsplit=1)[0])
     p.add_argument("--only", type=listed, help="some of what the part does, with commas")
     p.add_argument("--models", type=listed, default=list(MODELS), help="of shunt-zoo, with commas")
-    p.add_argument("--precisions", type=listed, default=precisions and listed(precisions))
+    p.add_argument("--precisions", type=listed, default=precisions and listed(here(precisions)))
     p.add_argument("--batch", type=int, default=batch)
     p.add_argument("--runs", type=int, default=runs, help="timed runs of each case")
     p.add_argument("--seconds", type=float, default=seconds, help="of each load")
@@ -63,7 +73,7 @@ def show(row):
         text = "%s  %s" % ("ok  " if row["ok"] else "FAIL", row["check"])
     else:
         name = row["what"] if row["by"] == "shunt" else row["by"]
-        text = "%-20s %-44s" % (name, " ".join(map(str, row["case"].values())))
+        text = "%-20s %-46s " % (name, case_text(row["case"]))
         text += "median %9.3f  p99 %9.3f %s" % (row["median"], row["p99"], row["unit"])
     print("    ", text, file=sys.stderr, flush=True)
 
@@ -71,22 +81,23 @@ def show(row):
 def collect(args, what, by, measure, of=None):
     """The rows of measure(case) for each case, and checks, which have "check" and "ok"; prints what
     came of it, also when told to stop. of: other cases than models x precisions."""
-    from rows import failed
     rows, checks = [], []
     signal.signal(signal.SIGTERM, stop)
     try:
         for case in of or cases(args):
-            print("  ", what, by, *case.values(), file=sys.stderr, flush=True)
+            print("  ", what, by, case_text(case), file=sys.stderr, flush=True)
+            began = time.monotonic()
             try:
                 for r in measure(case):
                     (checks if "check" in r else rows).append(r)
                     show(r)
-            except (RuntimeError, OSError, ValueError, AssertionError, EOFError,
-                    subprocess.SubprocessError) as e:
+            except Exception as e:  # one case that fails leaves the others
+                traceback.print_exc()
                 rows.append(failed(what, by, case, e))
-                print("    ", rows[-1]["error"], file=sys.stderr)
+            print("      took %.1f s" % (time.monotonic() - began), file=sys.stderr, flush=True)
     finally:
-        settings = {**vars(args), "busy_poll_us": int(os.environ.get("SHUNT_BUSY_POLL_US", 0))}
+        settings = {**vars(args), "device": DEVICE,
+                    "busy_poll_us": int(os.environ.get("SHUNT_BUSY_POLL_US", 0))}
         got = {"settings": settings, "rows": rows, **({"checks": checks} if checks else {})}
         print(json.dumps(got), flush=True)
     return 1 if any("error" in r for r in rows) or not all(c["ok"] for c in checks) else 0

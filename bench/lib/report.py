@@ -6,6 +6,7 @@ ratio where both are there. FILE keeps, for each part, its newest run with all s
 what machine, programs and settings it was taken.
 """
 import argparse
+import glob
 import json
 import os
 import platform
@@ -14,9 +15,11 @@ import subprocess
 import sys
 import time
 
-from part import BIN, ROOT
+from part import BIN, DEVICE, ROOT
+from rows import case_text
 
 OURS = "shunt"
+TRY = "" if DEVICE == "cuda" else "  [a try on the %s device: no figure of a GPU]" % DEVICE
 
 
 def output(*command):
@@ -34,14 +37,16 @@ def machine():
               "pcie.link.width.max")
     gpu = output("nvidia-smi", "--query-gpu=" + ",".join(fields), "--format=csv,noheader")
     values = gpu.splitlines()[0].split(", ") if gpu else ["none"]
-    return {"gpu": dict(zip(fields, values)), "cpu": cpu.group(1) if cpu else platform.machine(),
+    return {"device": DEVICE, "gpu": dict(zip(fields, values)), "cpu": cpu.group(1) if cpu else platform.machine(),
             "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(),
-            "commit": output("git", "describe", "--always", "--dirty") or
+            "commit": BIN.startswith(ROOT) and output("git", "describe", "--always", "--dirty") or
             output(os.path.join(BIN, "shunt"), "--version"),
             "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
 
 
 def file_name(where):
+    if TRY:
+        return "try-%s.json" % DEVICE
     name = where["gpu"]["name"].lower().replace("nvidia ", "")
     return (re.sub(r"[^a-z0-9]+", "-", name).strip("-") or "none") + ".json"
 
@@ -54,7 +59,7 @@ def key(row):
 
 def ratio(row, ours):
     """Ours over theirs."""
-    if ours is None or row is ours or ours.get("unit") != row.get("unit") or not row.get("value"):
+    if ours is None or row["by"] == OURS or ours.get("unit") != row.get("unit") or not row.get("value"):
         return ""
     return "%.2f" % (ours["value"] / row["value"])
 
@@ -62,23 +67,25 @@ def ratio(row, ours):
 def line(row, ours, case):
     if "value" not in row:
         why = row.get("error") or "skipped: " + row["skipped"]
-        return "  %-44s %-32s %s" % (case, row["by"], why.replace("\n", " ")[:100])
+        return "  %-44s %-32s %s" % (case, row["by"], why.replace("\n", " ")[:300])
     extra = " ".join("%s %s" % (k, row[k]) for k in ("training_samples_per_s",) if k in row)
-    return "  %-44s %-32s %10.3f %10.3f %10.3f %8s  %s" % (
-        case, row["by"], row["value"], row["median"], row["p99"], ratio(row, ours), extra)
+    return "  %-44s %-32s %10.3f %10.3f %10.3f %5d %8s  %s" % (
+        case, row["by"], row["value"], row["median"], row["p99"], len(row["samples"]),
+        ratio(row, ours), extra)
 
 
 def print_rows(rows):
     for what in dict.fromkeys(r["what"] for r in rows):
         of = [r for r in rows if r["what"] == what]
         unit = next((r["unit"] for r in of if "unit" in r), "")
-        print("\n%s, %s%s" % (what, unit, "" if unit in ("", "ms") else " (more is better)"))
-        print("  %-44s %-32s %10s %10s %10s %8s" % ("", "", "value", "median", "p99",
-                                                    OURS + "/it"))
+        unit = {"": "", "ms": ", ms"}.get(unit, ", %s (more is better)" % unit)
+        print("\n%s%s%s" % (what, unit, TRY))
+        print("  %-44s %-32s %10s %10s %10s %5s %8s" % ("", "", "value", "median", "p99", "runs",
+                                                        OURS + "/it"))
         for k in dict.fromkeys(key(r) for r in of):
             same = sorted((r for r in of if key(r) == k), key=lambda r: r["by"] != OURS)
             ours = next((r for r in same if r["by"] == OURS and "value" in r), None)
-            case = " ".join("%s" % v for v in same[0]["case"].values())
+            case = case_text(same[0]["case"])
             for r in same:
                 print(line(r, ours, case))
                 case = ""
@@ -86,7 +93,7 @@ def print_rows(rows):
 
 def print_checks(part, checks):
     bad = [c for c in checks if not c["ok"]]
-    print("\n%s: %d of %d checks hold" % (part, len(checks) - len(bad), len(checks)))
+    print("\n%s: %d of %d checks hold%s" % (part, len(checks) - len(bad), len(checks), TRY))
     for c in bad:
         more = {k: v for k, v in c.items() if k not in ("check", "ok")}
         print("  FAIL %s %s" % (c["check"], more))
@@ -115,11 +122,15 @@ def main():
         doc = json.load(open(out))
     except (OSError, ValueError):
         doc = {}
+    if any(of["machine"].get("device", "cuda") != DEVICE for of in doc.values()):
+        print("report: %s has figures of another device; it stays as it is" % out)
+        out, doc = "%s.%s" % (out, DEVICE), {}
     rows, bad = [], 0
-    for name in sorted(os.listdir(args.dir)):
-        part = name[:-len(".json")]
+    paths = glob.glob(os.path.join(args.dir, "*.json"))
+    for path in sorted(paths, key=os.path.getmtime):  # in the order in which they ran
+        part = os.path.basename(path)[:-len(".json")]
         try:
-            got = json.load(open(os.path.join(args.dir, name)))
+            got = json.load(open(path))
         except ValueError as e:
             print("%s printed no JSON: %s" % (part, e))
             bad += 1
@@ -130,9 +141,9 @@ def main():
             print_checks(part, got["checks"])
     print_rows(rows)
     write(out, doc)
-    print("\n%s, driver %s, %s: %s" % (where["gpu"]["name"],
-                                       where["gpu"].get("driver_version", "none"), where["commit"],
-                                       out))
+    print("\n%s, driver %s, %s: %s%s" % (where["gpu"]["name"],
+                                         where["gpu"].get("driver_version", "none"),
+                                         where["commit"], out, TRY))
     return 1 if bad else 0
 
 

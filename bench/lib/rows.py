@@ -17,11 +17,22 @@ def p99(samples):
 
 
 def row(what, by, case, samples, unit="ms", value=None, **more):
-    """value: the median of the samples unless it is given. Times in ms keep four digits."""
+    """value: the median of the samples unless it is given. Times in ms keep four digits. p99: the
+    slow end, of a throughput too."""
+    if not samples:
+        raise ValueError("%s: there are no samples" % what)
+    tail = p99(samples) if unit == "ms" else -p99([-s for s in samples])
     return {"what": what, "by": by, "case": case, "unit": unit,
             "value": round(statistics.median(samples) if value is None else value, 4),
-            "median": round(statistics.median(samples), 4), "p99": round(p99(samples), 4),
+            "median": round(statistics.median(samples), 4), "p99": round(tail, 4),
             "samples": [round(s, 4) for s in samples], **more}
+
+
+def case_text(case):
+    """Names as they are, numbers with what they count."""
+    return " ".join(v if isinstance(v, str) else
+                    (k if v else "not " + k) if isinstance(v, bool) else
+                    "%s %g" % (k, v) for k, v in case.items())
 
 
 def failed(what, by, case, why):

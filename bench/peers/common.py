@@ -11,24 +11,25 @@ import os
 import signal
 import sys
 import time
+import traceback
 
 import torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lib"))
-from part import cases, check_known, stop  # noqa: E402,F401
-from rows import failed  # noqa: E402
+from part import DEVICE, MODELS, cases, check_known, here, stop  # noqa: E402,F401
+from rows import case_text, failed  # noqa: E402
 
-CLASSES = {"resnet152": 1000, "inception-v3": 1000, "bert-base": 2}
-SIZE = {"resnet152": 224, "inception-v3": 299}
+CLASSES = {"resnet152": 1000, "inception-v3": 1000, "bert-base": 2, "resnet18": 1000}
+SIZE = {"resnet152": 224, "inception-v3": 299, "resnet18": 224}
 TOKENS, VOCABULARY = 128, 30000
 DTYPE = {"fp16": torch.float16, "bf16": torch.bfloat16}
 WARM = 10
 
 
 def build(name):
-    if name == "resnet152":
-        from torchvision.models import resnet152
-        return resnet152(weights=None)
+    if name.startswith("resnet"):
+        from torchvision.models import get_model
+        return get_model(name, weights=None)
     if name == "inception-v3":
         from torchvision.models import inception_v3
         return inception_v3(weights=None, init_weights=False, aux_logits=False)
@@ -72,7 +73,7 @@ def place(model, x, precision, channels_last):
     if channels_last:
         model = model.to(memory_format=torch.channels_last)
         x = x.contiguous(memory_format=torch.channels_last)
-    return model.cuda(), x.cuda()
+    return model.to(DEVICE), x.to(DEVICE)
 
 
 def ready(name, precision, batch, channels_last):
@@ -86,21 +87,44 @@ def infer(model, x):
         return getattr(out, "logits", out)
 
 
+def synchronize():
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
+def pinned(x):
+    """A copy in page-locked host memory."""
+    return x.cpu().pin_memory() if DEVICE == "cuda" else x.clone()
+
+
 def timed(f, runs, warm=WARM):
     """ms of each run, its end awaited."""
     out = []
     for i in range(warm + runs):
-        torch.cuda.synchronize()
+        synchronize()
         t = time.perf_counter()
         f()
-        torch.cuda.synchronize()
+        synchronize()
         if i >= warm:
             out.append((time.perf_counter() - t) * 1e3)
     return out
 
 
+class Eager:
+    """Where there are no graphs: replay() writes to the same place as well."""
+
+    def __init__(self, f):
+        self.f, self.out = f, f().clone()
+
+    def replay(self):
+        self.out.copy_(self.f())
+
+
 def captured(f):
     """f as a CUDA graph, and what it returns."""
+    if DEVICE != "cuda":
+        graph = Eager(f)
+        return graph, graph.out
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -122,9 +146,9 @@ def release():
 
 def options(doc, precisions, batch, runs=None, compiles=False):
     p = argparse.ArgumentParser(description=doc.split("\n", maxsplit=1)[0])
-    p.add_argument("--models", default=",".join(CLASSES), type=lambda s: s.split(","),
+    p.add_argument("--models", default=",".join(MODELS), type=lambda s: s.split(","),
                    help="with commas: " + " ".join(CLASSES))
-    p.add_argument("--precisions", default=precisions, type=lambda s: s.split(","))
+    p.add_argument("--precisions", default=here(precisions), type=lambda s: s.split(","))
     p.add_argument("--batch", type=int, default=batch)
     if runs:
         p.add_argument("--runs", type=int, default=runs, help="timed runs of each case")
@@ -142,21 +166,22 @@ def parse(p):
 
 def collect(args, work):
     """Measures one thing after the other and prints the one JSON object: what came of it so far, if
-    it is told to stop. work: (what, by, case, function that gives rows) each."""
+    it is told to stop or something fails. work: (what, by, case, function that gives rows) each."""
     rows = []
     signal.signal(signal.SIGTERM, stop)
     try:
         with contextlib.closing(work):
             for what, by, case, f in work:
-                print(what, by, *case.values(), file=sys.stderr, flush=True)
+                print(what, by, case_text(case), file=sys.stderr, flush=True)
                 try:
                     rows += f()
                 except Exception as e:  # one case that fails leaves the others
+                    traceback.print_exc()
                     rows.append(failed(what, by, case, e))
                 release()
     finally:
         settings = {"torch": torch.__version__, "cuda": torch.version.cuda,
-                    "cudnn": torch.backends.cudnn.version(), **vars(args)}
+                    "cudnn": torch.backends.cudnn.version(), "device": DEVICE, **vars(args)}
         if torch.cuda.is_available():
             settings["gpu"] = torch.cuda.get_device_name()
         print(json.dumps({"settings": settings, "rows": rows}), flush=True)

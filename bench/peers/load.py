@@ -24,17 +24,17 @@ def in_one_buffer(model):
     for t in tensors(model):
         offsets.append(end)
         end += (t.numel() * t.element_size() + ALIGN - 1) // ALIGN * ALIGN
-    device = torch.empty(end, dtype=torch.uint8, device="cuda")
+    device = torch.empty(end, dtype=torch.uint8, device=c.DEVICE)
     for t, at in zip(tensors(model), offsets):
         part = device[at:at + t.numel() * t.element_size()].view(t.dtype)
         view = part.as_strided(t.size(), t.stride())
         view.copy_(t.detach())
         t.data = view
-    return device, device.cpu().pin_memory()
+    return device, c.pinned(device)
 
 
 def by_tensor(model, x, host_x, host_out):
-    host = [(t, t.detach().cpu().pin_memory()) for t in tensors(model)]
+    host = [(t, c.pinned(t.detach())) for t in tensors(model)]
 
     def run():
         for t, h in host:
@@ -61,12 +61,12 @@ def measure(case, args, by, way):
     for channels_last in c.layouts(case["model"]):
         model, x = c.ready(case["model"], case["precision"], args.batch, channels_last)
         out = c.infer(model, x)
-        run = way(model, x, x.cpu().pin_memory(), torch.empty_like(out, device="cpu").pin_memory())
+        run = way(model, x, c.pinned(x), c.pinned(out))
         samples = c.timed(run, args.runs, warm=3)
         if best is None or statistics.median(samples) < statistics.median(best):
             best, layout = samples, channels_last
         weights = sum(t.numel() * t.element_size() for t in tensors(model))
-        del model, run
+        del model, x, out, run
         c.release()
     return [row("cold", by, case, best, channels_last=layout, weight_bytes=weights)]
 

@@ -11,8 +11,10 @@ import sys
 import tempfile
 import time
 
+BY = "pytorch new process"
 
-def child(path, start):
+
+def child(path, device, start):
     """Imports only what a server would."""
     stages = {}
 
@@ -20,14 +22,16 @@ def child(path, start):
         stages[name] = (time.monotonic() - start) * 1e3
     import torch
     stage("imported")
-    torch.zeros(1, device="cuda")
-    torch.cuda.synchronize()
+    torch.zeros(1, device=device)
+    if device == "cuda":
+        torch.cuda.synchronize()
     stage("context")
     with torch.inference_mode():
         model, x, tf32 = torch.load(path, weights_only=False, map_location="cpu", mmap=True)
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
-        model, x = model.cuda(), x.cuda()
-        torch.cuda.synchronize()
+        model, x = model.to(device), x.to(device)
+        if device == "cuda":
+            torch.cuda.synchronize()
         stage("on device")
         out = model(x)
         getattr(out, "logits", out).cpu()
@@ -35,9 +39,9 @@ def child(path, start):
     print(json.dumps(stages))
 
 
-def start(path):
+def start(path, device):
     r = subprocess.run([sys.executable, os.path.abspath(__file__), "--child", path,
-                        repr(time.monotonic())], capture_output=True, text=True, timeout=120)
+                        device, repr(time.monotonic())], capture_output=True, text=True, timeout=120)
     if r.returncode:
         raise RuntimeError(r.stderr)
     return json.loads(r.stdout.splitlines()[-1])
@@ -52,14 +56,14 @@ def measure(case, args):
                           case["precision"])
         torch.save((model, x, case["precision"] != "fp32"), f.name)
         del model
-        runs = [start(f.name) for _ in range(args.runs + 1)][1:]  # the first fills the file cache
-    return [row("new process", "pytorch", case, [r["result"] for r in runs], stages_ms=runs)]
+        runs = [start(f.name, c.DEVICE) for _ in range(args.runs + 1)][1:]  # the first fills the file cache
+    return [row("cold", BY, case, [r["result"] for r in runs], stages_ms=runs)]
 
 
 def work(args):
     import common as c
     for case in c.cases(args):
-        yield "new process", "pytorch", case, lambda case=case: measure(case, args)
+        yield "cold", BY, case, lambda case=case: measure(case, args)
 
 
 def main():
@@ -69,7 +73,7 @@ def main():
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 4 and sys.argv[1] == "--child":
-        child(sys.argv[2], float(sys.argv[3]))
+    if len(sys.argv) == 5 and sys.argv[1] == "--child":
+        child(sys.argv[2], sys.argv[3], float(sys.argv[4]))
     else:
         main()

@@ -18,6 +18,7 @@ import time
 
 START_S = 180  # for a process to be ready
 STOP_S = 30
+LEAVE_S = 10  # for a process to end by itself
 SPIN_S = 0.0005  # sleep() wakes up late
 
 
@@ -25,7 +26,6 @@ SPIN_S = 0.0005  # sleep() wakes up late
 
 def train_forever(name, precision, batch):
     """Says "ready", trains until its input ends, says when each step ended."""
-    import torch
     from train import stepper
     import common as c
     step = stepper(name, precision, batch, channels_last=c.is_image(name))
@@ -34,11 +34,11 @@ def train_forever(name, precision, batch):
     stamps = []
     for _ in range(10):
         step()
-    torch.cuda.synchronize()
+    c.synchronize()
     print("ready", flush=True)
     while not ended.is_set():
         step()
-        torch.cuda.synchronize()
+        c.synchronize()
         stamps.append(time.monotonic())
     print(json.dumps(stamps), flush=True)
 
@@ -53,12 +53,11 @@ def wait_until(at):
 
 def serve(name, precision, batch):
     """Says "ready"; for each line of seconds of arrival, the latencies in ms."""
-    import torch
     import common as c
     model, x = c.ready(name, precision, batch, c.is_image(name))
-    host_x = x.cpu().pin_memory()
+    host_x = c.pinned(x)
     graph, out = c.captured(lambda: c.infer(model, x))
-    host_out = torch.empty_like(out, device="cpu").pin_memory()
+    host_out = c.pinned(out)
     c.timed(graph.replay, 10)
     print("ready", flush=True)
     for line in sys.stdin:
@@ -68,7 +67,7 @@ def serve(name, precision, batch):
             x.copy_(host_x, non_blocking=True)
             graph.replay()
             host_out.copy_(out, non_blocking=True)
-            torch.cuda.synchronize()
+            c.synchronize()
             latencies.append((time.monotonic() - start - at) * 1e3)
         print(json.dumps({"start": start, "end": time.monotonic(), "ms": latencies}), flush=True)
 
@@ -103,11 +102,15 @@ class Child:
 
     def end_input(self):
         self.p.stdin.close()
+        self.p.stdin = None  # communicate() would use it
 
     def stop(self):
-        if self.p.poll() is None:
+        """Lets it end by itself: one that is killed can leave MPS unable to serve others."""
+        try:
+            self.p.communicate(timeout=LEAVE_S)
+        except subprocess.TimeoutExpired:
             self.p.kill()
-        self.p.wait(STOP_S)
+            self.p.wait(STOP_S)
         self.log.close()
 
 
@@ -122,9 +125,12 @@ def mps():
     folder = tempfile.TemporaryDirectory(prefix="shunt-mps-", ignore_cleanup_errors=True)
     with folder as d:
         env = dict(os.environ, CUDA_MPS_PIPE_DIRECTORY=d, CUDA_MPS_LOG_DIRECTORY=d)
-        r = subprocess.run([control, "-d"], env=env, capture_output=True, text=True, timeout=STOP_S)
-        if r.returncode:
-            raise RuntimeError("nvidia-cuda-mps-control: " + (r.stderr or r.stdout))
+        with open(os.path.join(d, "started"), "w+") as said:  # the daemon may keep a pipe open
+            r = subprocess.run([control, "-d"], env=env, stdin=subprocess.DEVNULL, stdout=said,
+                               stderr=said, timeout=STOP_S)
+            said.seek(0)
+            if r.returncode:
+                raise RuntimeError("nvidia-cuda-mps-control: " + said.read())
         try:
             yield env
         finally:
@@ -145,15 +151,21 @@ def throughput(stamps, start, end, batch):
     return round(n * batch / (end - start), 2)
 
 
+def started(stack, *of):
+    child = Child(*of)
+    stack.callback(child.stop)
+    child.line()
+    return child
+
+
 def measure(case, args, by, env):
     from rows import arrivals, load_seconds, row
     name, precision, rows = case["model"], case["precision"], []
-    trainer = Child("train", args, name, precision, args.train_batch, env)
-    server = None
-    try:
-        trainer.line()
-        server = Child("serve", args, name, precision, args.batch, env)
-        server.line()
+    with contextlib.ExitStack() as stack:
+        # One after the other: each finds its fastest convolutions undisturbed.
+        server, trainer = [started(stack, *of) for of in (
+            ("serve", args, name, precision, args.batch, env),
+            ("train", args, name, precision, args.train_batch, env))]
         time.sleep(0.5)
         alone = [time.monotonic()]
         time.sleep(args.seconds)
@@ -162,13 +174,9 @@ def measure(case, args, by, env):
                  for rate in args.rates]
         trainer.end_input()
         stamps = json.loads(trainer.line())
-    finally:
-        trainer.stop()
-        if server:
-            server.stop()
     exclusive = throughput(stamps, *alone, args.train_batch)
     for rate, got in loads:
-        r = row("share", by, {**case, "rate": rate}, got["ms"])
+        r = row("share", by, {**case, "requests_per_s": rate}, got["ms"])
         r["value"] = r["p99"]
         r["training_samples_per_s"] = throughput(stamps, got["start"], got["end"], args.train_batch)
         r["training_alone_samples_per_s"] = exclusive
@@ -185,7 +193,7 @@ def work(args):
                 for case in c.cases(args):
                     yield ("share", by, case,
                            lambda case=case, by=by, env=env: measure(case, args, by, env))
-        except RuntimeError as e:
+        except (RuntimeError, OSError, subprocess.SubprocessError) as e:
             yield "share", by, {}, lambda by=by, e=e: [skipped("share", by, {}, e)]
 
 

@@ -21,7 +21,7 @@ def stepper(name, precision, batch, channels_last, compile_it=False):
     """A function that does one training step on data that is on the device."""
     c.use_precision("tf32" if precision == "bf16" else precision)
     model, x = c.place(c.build(name).train(), c.inputs(name, batch), "tf32", channels_last)
-    y = torch.randint(0, c.CLASSES[name], (batch,), device="cuda")
+    y = torch.randint(0, c.CLASSES[name], (batch,), device=c.DEVICE)
     if c.is_image(name):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, fused=True)
     else:
@@ -31,7 +31,7 @@ def stepper(name, precision, batch, channels_last, compile_it=False):
 
     def step():
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
+        with torch.autocast(c.DEVICE, torch.bfloat16, enabled=precision == "bf16"):
             out = f(x)
             loss = loss_of(getattr(out, "logits", out), y)
         loss.backward()
@@ -41,11 +41,11 @@ def stepper(name, precision, batch, channels_last, compile_it=False):
 
 def rate(step, batch, steps):
     """Samples a second of steps in a row."""
-    torch.cuda.synchronize()
+    c.synchronize()
     t = time.perf_counter()
     for _ in range(steps):
         step()
-    torch.cuda.synchronize()
+    c.synchronize()
     return batch * steps / (time.perf_counter() - t)
 
 

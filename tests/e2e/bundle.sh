@@ -9,6 +9,7 @@ cd "$tmp" || exit 1
 mkdir built
 ln -s "$bin" built/bin
 ln -s "$bin/../lib" built/lib
+ln -s "$bin/../device-tests" built/device-tests
 ok "the bundle is made" "$root/deploy/bundle.sh" built test --folder
 mv built/bundle/shunt-test "$tmp/moved away"
 home=$tmp/moved\ away
@@ -38,6 +39,19 @@ ok "a model is made" bare "$home/bin/shunt-zoo" digits-cnn --out "$tmp/d.onnx"
 ok "a model is served" bundled push model d "$tmp/d.onnx" --tenant a --wait
 ok "it answers" bundled infer d --random 1 --tenant a
 ok "it stops" bundled down --purge
+
+if [ -x built/device-tests/test_attn ]; then
+    ok "what checks a host is packed" "$root/deploy/bundle.sh" built test --tests
+    ok "it goes over the bundle" tar -xf built/bundle-tests/shunt-test-tests.tar.xz -C "$home" \
+        --strip-components 1
+    exits "a host is checked" 0 "device-test 1 of 1" \
+        bare "$home/bin/shunt-selftest" --device cpu --precisions fp32 --tests test_attn
+    rm "$home/lib/shunt-dev-cpu.so"
+    exits "a host that cannot compute is named" 1 "FAILED device-test 0 of 1" \
+        bare "$home/bin/shunt-selftest" --device cpu --precisions fp32 --tests test_attn
+else
+    echo "skip: the device tests are not built (make device-tests)"
+fi
 
 if [ "$(id -u)" -eq 0 ]; then
     chmod 700 "$home"

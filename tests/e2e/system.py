@@ -15,6 +15,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -154,7 +155,8 @@ class System:
             for path in sorted(glob.glob(os.path.join(self.state, "log", "*.log"))):
                 with open(path, errors="replace") as f:
                     print("--- " + os.path.basename(path),
-                          *(line[:300].rstrip() for line in f.readlines()[-12:]), sep="\n")
+                          *(line[:300].rstrip() for line in f.readlines()[-12:]), sep="\n",
+                          file=sys.stderr)
         subprocess.run([os.path.join(BIN, "shunt"), "down", "--purge", "--quiet", "--state-dir",
                         self.state], env=self.env, timeout=150, check=False)
         shutil.rmtree(self.dir, ignore_errors=True)

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# bench.sh - the parts of bench/gpu measure something, tried out on the cpu device.
+# Without it, what only runs on a borrowed GPU would be found broken there.
+set -uo pipefail
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+if ! PATH=/usr/bin:$PATH python3 -c 'import numpy' 2>/dev/null; then
+    echo "skip: python3-numpy is not installed"
+    exit 0
+fi
+parts=(ready train cold warm "share --rates 20 --requests 5" "ablations:ipc,new-process" over_http)
+# Whether a promise holds is nothing that a busy machine can say: the exit status does not count.
+SHUNT_BIN=$bin SHUNT_BENCH_DIR=$tmp/files PATH=/usr/bin:$PATH "$root/bench/gpu.sh" --device cpu \
+    --models digits-cnn --runs 2 --seconds 1.5 --out "$tmp/results.json" \
+    "${parts[@]/ablations*/& --slow-runs 1 --svg $tmp}" >"$tmp/tables" 2>"$tmp/said"
+
+measured() { jq -e --arg p "$1" '.[$p] | .machine.device == "cpu" and (.rows | length > 0 and
+    all(.error == null and .unit != null and (.samples | length) > 0))' "$tmp/results.json"; }
+for part in "${parts[@]}"; do
+    name=${part%%[: ]*}
+    ok "$name measures" measured "$name" || sed "/^== $name/,/^== /!d" "$tmp/said" | tail -n 30
+done
+ok "every table says that no GPU was measured" test "$(grep -c 'a try on the cpu device' \
+    "$tmp/tables")" -gt "$(grep -c 'runs shunt/it' "$tmp/tables")"
+ok "a chart is drawn" python3 -c '
+import sys, xml.dom.minidom
+xml.dom.minidom.parse(sys.argv[1])' "$tmp/ablations-digits-cnn.svg"
