@@ -187,6 +187,7 @@ class Inputs(unittest.TestCase):
             self.start(d, 7, 8)  # 450 ms of copies
             d.wait(lambda: len(self.ways(d)) % 2 == 1, WAIT_S, "the run is sent")
             d.data.sock.close()
+            time.sleep(0.1)  # else the next slab lies at the same place
             d.connect_data()
             self.check(d, self.start(d, 8, 1), 8, 1)
         self.assertEqual(d.worker_pids(), pids)
