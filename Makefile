@@ -201,7 +201,7 @@ clean: ## remove what was built, and .shunt/ if the demo made it
 demo: build ## the whole system tells its story; the summary is in .shunt/demo.json
 	@deploy/demo.sh
 
-e2e: all ## stories with real daemons, two at a time; STORIES names some
+e2e: all $(DEV_BIN) ## stories with real daemons, two at a time; STORIES names some
 	@SOAK_SECONDS=$${SOAK_SECONDS:-15} tests/e2e/run.sh $(STORIES)
 
 soak: all ## 16 clients beside a training job for a minute (SOAK_SECONDS); prints latencies and memory
