@@ -310,7 +310,11 @@ void models_on_state(struct sched *s, struct exec *e, const struct msg_model_sta
         on_ready(s, m, e, msg);
         break;
     case MSG_MODEL_FAILED:
-        on_failed(s, m, e, msg);
+        /* It is still unloading what was asked for before: it says GONE, and gets it then. */
+        if (msg->rc == SH_E_CONFLICT)
+            m->on[e->index].phase = MODEL_ON_LEAVING;
+        else
+            on_failed(s, m, e, msg);
         break;
     case MSG_MODEL_GONE:
         m->on[e->index] = (struct model_on){.shown = m->on[e->index].shown};
@@ -416,6 +420,10 @@ static void follow(struct sched *s, struct model *m, const char *state)
 
     if (m->state == MODEL_FAILED && strcmp(state, "REGISTERED") == 0)
         load_again(s, m);
+    /* Unloaded and loaded again between two of our looks: nothing has left, and nobody would say
+     * READY again. */
+    if (m->state == MODEL_READY && strcmp(state, "REGISTERED") == 0)
+        write_state(s, m, "READY");
     if (unload == (m->state >= MODEL_UNLOADING))
         return;
     if (!unload) {

@@ -115,10 +115,11 @@ class Models(Story):
 
     def test_a_change_of_mind_in_the_middle_ends_loaded(self):
         m = self.model()
-        for _ in range(5):
-            self.assertEqual(self.do("unload", m, 1).status, 202)
-            self.assertEqual(self.do("load", m, 1).status, 202)
-        until("it answers again", lambda: self.infer(m).status == 200)
+        for _ in range(20):
+            for _ in range(3):
+                self.assertEqual(self.do("unload", m, 1).status, 202)
+                self.assertEqual(self.do("load", m, 1).status, 202)
+            until("it answers again", lambda: self.infer(m).status == 200, 20)
         self.state(m, "READY")
         self.place(m, lambda p: p["state"] == "READY" and p["host_bytes"] > 0)
 
