@@ -14,12 +14,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import unittest
 
 import wire
+from system import BIN, WAIT_S, until  # noqa: F401
 
-BIN = os.environ.get("SHUNT_BIN", os.path.join(wire.ROOT, "build", "bin"))
 URL = os.environ.get("DATABASE_URL", "")
 LOADING, READY, FAILED, GONE = range(4)
 STARTING, RUNNING, PREEMPTED, COMPLETING, DONE, JOB_FAILED, CANCELLED, SUSPENDED = range(8)
@@ -37,21 +36,14 @@ def sql(text):
     return p.stdout.strip()
 
 
-WAIT_S = 120  # for what takes a moment on an idle machine
 GRACE_S, MIN_RUN_S, LEASE_S = 0.6, 0.5, 1
 # Where a busy machine must not be what ends them.
 LONG_GRACE, LONG_LEASE = "--grace-ms=60000", "--lease-ttl-ms=3000"
 
 
 def wait(what, fn):
-    end = time.monotonic() + WAIT_S
-    while True:
-        v = fn()
-        if v:
-            return v
-        if time.monotonic() > end:
-            raise AssertionError("not within %g s: %s" % (WAIT_S, what))
-        time.sleep(0.01)
+    """until(), in shorter steps: what is played here takes milliseconds."""
+    return until(what, fn, every_s=0.01)
 
 
 class Peer:
