@@ -64,8 +64,13 @@ uint32_t arena_count(const struct arena *a, enum arena_kind k)
 
 /* ------------------------------------------------------------------ segments */
 
-/* The segment that holds the block; n_segs if it lies outside. */
-static uint32_t find(const struct arena *a, uint32_t block)
+const struct arena_seg *arena_segs(const struct arena *a, uint32_t *n_out)
+{
+    *n_out = a->n_segs;
+    return a->segs;
+}
+
+uint32_t arena_find(const struct arena *a, uint32_t block)
 {
     uint32_t lo = 0, hi = a->n_segs;
 
@@ -85,7 +90,7 @@ static uint32_t find(const struct arena *a, uint32_t block)
 /* Lets a segment begin at the block. There is room: each has one block at least. */
 static uint32_t cut(struct arena *a, uint32_t block)
 {
-    uint32_t i = find(a, block);
+    uint32_t i = arena_find(a, block);
     struct arena_seg *s = &a->segs[i];
 
     if (i == a->n_segs || s->first == block)
@@ -132,7 +137,8 @@ static int check(const struct arena *a, struct arena_range r, bool want_free, st
     if (r.first > a->n || r.n > a->n - r.first)
         return SH_FAIL(err, SH_E_BUG, "blocks %u+%u lie outside of the arena of %u", r.first, r.n,
                        a->n);
-    for (uint32_t i = find(a, r.first); i < a->n_segs && a->segs[i].first < r.first + r.n; i++)
+    for (uint32_t i = arena_find(a, r.first); i < a->n_segs && a->segs[i].first < r.first + r.n;
+         i++)
         if ((a->segs[i].kind == ARENA_FREE) != want_free)
             return SH_FAIL(err, SH_E_BUG, "block %u is %s", SH_MAX(a->segs[i].first, r.first),
                            want_free ? "taken" : "free");
@@ -198,7 +204,8 @@ void arena_scrubbed(struct arena *a, struct arena_range r)
 
 bool arena_has_tag(const struct arena *a, struct arena_range r, uint32_t tag)
 {
-    for (uint32_t i = find(a, r.first); i < a->n_segs && a->segs[i].first < r.first + r.n; i++)
+    for (uint32_t i = arena_find(a, r.first); i < a->n_segs && a->segs[i].first < r.first + r.n;
+         i++)
         if (a->segs[i].tag == tag)
             return true;
     return false;
@@ -206,7 +213,7 @@ bool arena_has_tag(const struct arena *a, struct arena_range r, uint32_t tag)
 
 struct arena_seg arena_seg_at(const struct arena *a, uint32_t from)
 {
-    const uint32_t i = find(a, from);
+    const uint32_t i = arena_find(a, from);
     struct arena_seg s = {.first = from};
 
     if (i < a->n_segs) {

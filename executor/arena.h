@@ -51,7 +51,11 @@ void arena_set_tag(struct arena *a, struct arena_range r, uint32_t tag);
 void arena_scrubbed(struct arena *a, struct arena_range r);
 bool arena_has_tag(const struct arena *a, struct arena_range r, uint32_t tag);
 
-/* The segment that starts at block `from`; n = 0 at the end. */
+/* All segments in the order of their blocks: BORROWED until the next change. */
+const struct arena_seg *arena_segs(const struct arena *a, uint32_t *n_out);
+/* Which of them holds a block; their number: it lies outside. */
+uint32_t arena_find(const struct arena *a, uint32_t block);
+/* What is left of the segment that holds block `from`, from there on; n = 0 at the end. */
 struct arena_seg arena_seg_at(const struct arena *a, uint32_t from);
 
 #endif

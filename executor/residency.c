@@ -3,10 +3,11 @@
  * Finding room is a search over windows of the block map. The cost of a window is what would be
  * lost: blocks of candidates from the first covered one to the end of their prefix (what lies
  * behind keep_blocks counts little), the move of the image's own head, and blocks that must be
- * scrubbed. Only windows that touch the edge of a segment can be cheapest, so only those are tried.
+ * scrubbed. Only windows that touch the edge of a segment can be cheapest, so only those are tried,
+ * and only in a run of blocks that can be had which is long enough for one.
  *
  * The ring of the clock is a list through the images that hold blocks; a new one is inserted behind
- * the hand, which is where its victim was.
+ * the hand, which is where its victim was. A second list has all images by their last use.
  */
 #include "executor/residency.h"
 
@@ -19,36 +20,37 @@
 #define COST_EVICT 16u
 #define COST_MOVE 8u
 #define COST_SCRUB 1u
+#define ENDS RESIDENCY_MAX_IMAGES /* no image: before the newest, behind the oldest */
 
 struct image {
     struct residency_image conf;
     bool is_used, use, is_candidate, in_ring, is_sticky;
-    bool is_over;   /* its tenant holds more than its share: as of the last search */
-    uint32_t floor; /* so many blocks are kept by its tenant's min: likewise */
+    uint32_t floor; /* so many blocks are kept by its tenant's min: as of the last search */
     uint32_t first, held, pins, count;
-    uint32_t prev, next; /* ring */
+    uint32_t prev, next;   /* ring */
+    uint32_t newer, older; /* by last use, of equal ones the lower number is newer; ends: ENDS */
     int64_t last_use_ns;
 };
 
-struct quota {
-    uint32_t tag;
-    struct residency_quota is;
+struct tenant {
+    struct residency_quota quota;
+    /* As of the last search, and only while it holds something here: */
+    uint32_t ranges, images;  /* blocks */
+    uint32_t kept;            /* of its images, by its min */
+    bool is_counted, is_over; /* over: it holds more than its share */
 };
 
 struct residency {
     struct arena *arena;
-    struct quota *quotas; /* OWNED */
-    size_t n_quotas, cap_quotas;
-    bool yields;
+    struct tenant *tenants; /* OWNED, by tag: of each that has or had a quota or an image */
+    size_t n_tenants, cap_tenants;
+    bool has_quotas, yields;
     uint32_t n_chance, hand, n_ring;
     uint32_t n_images; /* slots in use or free below this */
-    struct image images[RESIDENCY_MAX_IMAGES];
+    struct image images[RESIDENCY_MAX_IMAGES + 1];
 };
 
-struct segs {
-    struct arena_seg *v;
-    size_t n, cap;
-};
+static const struct residency_quota NO_QUOTA = {.max_blocks = RESIDENCY_NO_MAX, .share = 1};
 
 struct want {         /* what a search is for */
     uint32_t n, self; /* self: image whose own blocks count as free; NONE */
@@ -72,8 +74,15 @@ int residency_new(uint32_t n_blocks, uint32_t n_chance, struct residency **out, 
     }
     r->n_chance = n_chance ? n_chance : 1;
     r->hand = NONE;
+    r->images[ENDS].newer = r->images[ENDS].older = ENDS;
     *out = r;
     return SH_OK;
+}
+
+static int grow_tenants(struct residency *r, size_t n, struct sh_err *err)
+{
+    return sh_grow(&r->tenants, &r->cap_tenants, n, sizeof(*r->tenants), (size_t)1 << 20,
+                   "tenants of device memory", err);
 }
 
 int residency_clone(const struct residency *r, struct residency **out, struct sh_err *err)
@@ -86,15 +95,17 @@ int residency_clone(const struct residency *r, struct residency **out, struct sh
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the table of images");
     *c = *r;
     c->arena = NULL;
-    c->quotas = NULL;
-    c->n_quotas = c->cap_quotas = 0;
+    c->tenants = NULL;
+    c->cap_tenants = 0;
     rc = arena_clone(r->arena, &c->arena, err);
-    for (size_t i = 0; !rc && i < r->n_quotas; i++)
-        rc = residency_set_quota(c, r->quotas[i].tag, &r->quotas[i].is, err);
+    if (!rc)
+        rc = grow_tenants(c, r->n_tenants, err);
     if (rc) {
         residency_free(c);
         return rc;
     }
+    for (size_t i = 0; i < r->n_tenants; i++)
+        c->tenants[i] = r->tenants[i];
     *out = c;
     return SH_OK;
 }
@@ -104,7 +115,7 @@ void residency_free(struct residency *r)
     if (!r)
         return;
     arena_free(r->arena);
-    free(r->quotas);
+    free(r->tenants);
     free(r);
 }
 
@@ -152,12 +163,45 @@ static void ring_remove(struct residency *r, uint32_t id)
         r->hand = im->next;
 }
 
+/* ------------------------------------------------------------------ order of use */
+
+static void order_insert(struct residency *r, uint32_t id)
+{
+    struct image *im = &r->images[id];
+    uint32_t at = r->images[ENDS].older;
+
+    while (at != ENDS && (r->images[at].last_use_ns > im->last_use_ns ||
+                          (r->images[at].last_use_ns == im->last_use_ns && at < id)))
+        at = r->images[at].older;
+    im->older = at;
+    im->newer = r->images[at].newer;
+    r->images[im->newer].older = r->images[at].newer = id;
+}
+
+static void order_remove(struct residency *r, uint32_t id)
+{
+    const struct image *im = &r->images[id];
+
+    r->images[im->newer].older = im->older;
+    r->images[im->older].newer = im->newer;
+}
+
 /* ------------------------------------------------------------------ images */
+
+static int know_tenant(struct residency *r, uint32_t tag, struct sh_err *err)
+{
+    int rc = grow_tenants(r, (size_t)tag + 1, err);
+
+    while (!rc && r->n_tenants <= tag)
+        r->tenants[r->n_tenants++].quota = NO_QUOTA;
+    return rc;
+}
 
 int residency_add(struct residency *r, const struct residency_image *im, uint32_t *id_out,
                   struct sh_err *err)
 {
     uint32_t id = 0;
+    int rc;
 
     if (im->n_blocks > arena_blocks(r->arena))
         return SH_FAIL(err, SH_E_TOOBIG,
@@ -168,9 +212,13 @@ int residency_add(struct residency *r, const struct residency_image *im, uint32_
     if (id == RESIDENCY_MAX_IMAGES)
         return SH_FAIL(err, SH_E_TOOBIG, "this executor holds %u models, the most it can",
                        RESIDENCY_MAX_IMAGES);
+    rc = know_tenant(r, im->tag, err);
+    if (rc)
+        return rc;
     if (id == r->n_images)
         r->n_images++;
     r->images[id] = (struct image){.conf = *im, .is_used = true};
+    order_insert(r, id);
     *id_out = id;
     return SH_OK;
 }
@@ -201,6 +249,7 @@ void residency_forget(struct residency *r, uint32_t id)
 void residency_remove(struct residency *r, uint32_t id)
 {
     residency_truncate(r, id, 0);
+    order_remove(r, id);
     r->images[id].is_used = false;
 }
 
@@ -232,8 +281,10 @@ bool residency_is_sticky(const struct residency *r, uint32_t id)
 
 void residency_touch(struct residency *r, uint32_t id, int64_t now_ns)
 {
+    order_remove(r, id);
     r->images[id].use = true;
     r->images[id].last_use_ns = now_ns;
+    order_insert(r, id);
 }
 
 uint32_t residency_held(const struct residency *r, uint32_t id)
@@ -251,118 +302,91 @@ uint32_t residency_tag(const struct residency *r, uint32_t id)
 int residency_set_quota(struct residency *r, uint32_t tag, const struct residency_quota *q,
                         struct sh_err *err)
 {
-    size_t i = 0;
-    int rc;
+    int rc = know_tenant(r, tag, err);
 
-    while (i < r->n_quotas && r->quotas[i].tag != tag)
-        i++;
-    rc = sh_grow(&r->quotas, &r->cap_quotas, i + 1, sizeof(*r->quotas), (size_t)1 << 20,
-                 "quotas of device memory", err);
     if (rc)
         return rc;
-    r->quotas[i] = (struct quota){tag, *q};
-    r->n_quotas = SH_MAX(r->n_quotas, i + 1);
+    r->tenants[tag].quota = *q;
+    r->has_quotas = true;
     return SH_OK;
 }
 
 void residency_clear_quotas(struct residency *r)
 {
-    r->n_quotas = 0;
+    for (size_t i = 0; i < r->n_tenants; i++)
+        r->tenants[i].quota = NO_QUOTA;
+    r->has_quotas = false;
 }
 
 struct residency_quota residency_quota(const struct residency *r, uint32_t tag)
 {
-    for (size_t i = 0; i < r->n_quotas; i++)
-        if (r->quotas[i].tag == tag)
-            return r->quotas[i].is;
-    return (struct residency_quota){.max_blocks = RESIDENCY_NO_MAX, .share = 1};
+    return tag < r->n_tenants ? r->tenants[tag].quota : NO_QUOTA;
 }
 
 bool residency_yield(struct residency *r, bool yields)
 {
     bool changes = false;
 
-    for (size_t i = 0; i < r->n_quotas; i++)
-        changes |= r->quotas[i].is.min_blocks > 0 && r->yields != yields;
+    for (size_t i = 0; i < r->n_tenants; i++)
+        changes |= r->tenants[i].quota.min_blocks > 0 && r->yields != yields;
     r->yields = yields;
     return changes;
 }
 
-/* Workspaces and training state: their segments have the tag as owner. */
-static uint32_t used_by_ranges(const struct residency *r, uint32_t tag)
+/* The tag of who holds a segment; NONE: nobody. Ranges have it as owner. */
+static uint32_t holder(const struct residency *r, const struct arena_seg *g)
 {
-    uint32_t at = 0, n = 0;
-
-    while (at < arena_blocks(r->arena)) {
-        struct arena_seg g = arena_seg_at(r->arena, at);
-
-        if ((g.kind == ARENA_WORK || g.kind == ARENA_TRAIN) && g.owner == tag)
-            n += g.n;
-        at += g.n;
-    }
-    return n;
+    if (g->kind == ARENA_FREE)
+        return NONE;
+    return g->kind == ARENA_IMAGE ? r->images[g->owner].conf.tag : g->owner;
 }
 
 uint32_t residency_used(const struct residency *r, uint32_t tag)
 {
-    uint32_t n = used_by_ranges(r, tag);
+    uint32_t n = 0, n_segs;
+    const struct arena_seg *segs = arena_segs(r->arena, &n_segs);
 
-    for (uint32_t id = 0; id < r->n_images; id++)
-        if (r->images[id].is_used && r->images[id].conf.tag == tag)
-            n += r->images[id].held;
+    for (uint32_t i = 0; i < n_segs; i++)
+        if (holder(r, &segs[i]) == tag)
+            n += segs[i].n;
     return n;
 }
 
-/* Of the tenant's images that are there and keep nothing yet, the one that was used last; oldest:
- * first, and only one that may be cut for `w`. */
-static uint32_t pick_own(const struct residency *r, uint32_t tag, const struct want *oldest)
+static void count_tenants(struct residency *r)
 {
-    uint32_t best = NONE;
+    uint32_t n_segs;
+    const struct arena_seg *segs = arena_segs(r->arena, &n_segs);
 
-    for (uint32_t id = 0; id < r->n_images; id++) {
-        const struct image *im = &r->images[id];
-        bool newer;
+    for (int pass = 0; pass < 2; pass++)
+        for (uint32_t i = 0; i < n_segs; i++) {
+            uint32_t tag = holder(r, &segs[i]);
+            struct tenant *t = tag < r->n_tenants ? &r->tenants[tag] : NULL;
 
-        if (!im->is_used || im->conf.tag != tag || im->held <= im->floor ||
-            (oldest && (im->pins || im->is_sticky || id == oldest->self || id == oldest->spare)) ||
-            (!oldest && im->floor > 0))
-            continue;
-        newer = best == NONE || im->last_use_ns > r->images[best].last_use_ns;
-        if (best == NONE || newer != (oldest != NULL))
-            best = id;
-    }
-    return best;
+            if (t && pass == 0) {
+                t->ranges = t->images = 0;
+                t->is_counted = false;
+            } else if (t) {
+                *(segs[i].kind == ARENA_IMAGE ? &t->images : &t->ranges) += segs[i].n;
+            }
+        }
 }
 
-/* What the others' mins keep from a tenant; tag: NONE: from everybody. */
+/* What the others' mins keep from a tenant; tag: NONE: from everybody. Of each the images that
+ * were used last. */
 static void set_floors(struct residency *r, uint32_t tag)
 {
-    for (uint32_t id = 0; id < r->n_images; id++)
-        r->images[id].floor = 0;
-    for (size_t i = 0; i < r->n_quotas && !r->yields; i++) {
-        const struct quota *q = &r->quotas[i];
-        uint32_t ranges, left, id;
+    for (uint32_t id = 0; id < r->n_images; id++) {
+        struct tenant *t = &r->tenants[r->images[id].conf.tag];
+        bool keeps = !r->yields && r->images[id].conf.tag != tag;
 
-        if (q->tag == tag || q->is.min_blocks == 0)
-            continue;
-        ranges = used_by_ranges(r, q->tag);
-        left = q->is.min_blocks > ranges ? q->is.min_blocks - ranges : 0;
-        while (left > 0 && (id = pick_own(r, q->tag, NULL)) != NONE) {
-            r->images[id].floor = SH_MIN(left, r->images[id].held);
-            left -= r->images[id].floor;
-        }
+        t->kept = keeps && t->quota.min_blocks > t->ranges ? t->quota.min_blocks - t->ranges : 0;
     }
-}
+    for (uint32_t id = r->images[ENDS].older; id != ENDS; id = r->images[id].older) {
+        struct tenant *t = &r->tenants[r->images[id].conf.tag];
 
-/* The first of its tenant's images that are there; NONE: it is not there itself. */
-static uint32_t first_of_tag(const struct residency *r, uint32_t id)
-{
-    const struct image *im = &r->images[id];
-
-    for (uint32_t k = 0; im->is_used && im->held && k <= id; k++)
-        if (r->images[k].is_used && r->images[k].held && r->images[k].conf.tag == im->conf.tag)
-            return k;
-    return NONE;
+        r->images[id].floor = SH_MIN(t->kept, r->images[id].held);
+        t->kept -= r->images[id].floor;
+    }
 }
 
 /* Whose images go first: of tenants that have images here, the one that asks with what it asks. */
@@ -371,25 +395,29 @@ static void set_over(struct residency *r, const struct want *w)
     double shares = 0, rest = (double)arena_blocks(r->arena);
 
     for (uint32_t id = 0; id < r->n_images; id++) {
-        struct residency_quota q = residency_quota(r, r->images[id].conf.tag);
+        struct tenant *t = &r->tenants[r->images[id].conf.tag];
 
-        if (first_of_tag(r, id) != id)
+        if (r->images[id].held == 0 || t->is_counted)
             continue;
-        shares += q.share;
-        rest -= q.min_blocks;
+        t->is_counted = true;
+        shares += t->quota.share;
+        rest -= t->quota.min_blocks;
     }
     for (uint32_t id = 0; id < r->n_images; id++) {
         const uint32_t tag = r->images[id].conf.tag;
-        struct residency_quota q = residency_quota(r, tag);
-        double fair = q.min_blocks + (shares > 0 ? SH_MAX(rest, 0.0) * q.share / shares : 0);
-        uint32_t first = first_of_tag(r, id);
+        struct tenant *t = &r->tenants[tag];
+        const struct residency_quota *q = &t->quota;
+        double fair = q->min_blocks + (shares > 0 ? SH_MAX(rest, 0.0) * q->share / shares : 0);
 
-        if (first == id)
-            r->images[id].is_over =
-                residency_used(r, tag) + (tag == w->tag ? (double)w->n : 0) > fair;
-        else if (first != NONE)
-            r->images[id].is_over = r->images[first].is_over;
+        t->is_over = t->ranges + t->images + (tag == w->tag ? (double)w->n : 0) > fair;
     }
+}
+
+static bool may_cut_own(const struct residency *r, const struct want *w, uint32_t id)
+{
+    const struct image *im = &r->images[id];
+
+    return im->conf.tag == w->tag && !im->pins && !im->is_sticky && id != w->self && id != w->spare;
 }
 
 /* Cuts older images of a tenant until n more blocks fit below its max. Fails: SH_E_DEVMEM, and
@@ -403,110 +431,69 @@ static int keep_below_max(struct residency *r, const struct want *w, uint32_t n,
 
     if (used <= max)
         return SH_OK;
-    for (id = 0; id < r->n_images; id++)
-        r->images[id].floor = 0;
-    for (id = 0; id < r->n_images; id++) {
-        const struct image *im = &r->images[id];
-
-        if (im->is_used && im->conf.tag == w->tag && !im->pins && !im->is_sticky && id != w->self &&
-            id != w->spare)
-            can += im->held;
-    }
+    for (id = r->images[ENDS].newer; id != ENDS; id = r->images[id].newer)
+        can += may_cut_own(r, w, id) ? r->images[id].held : 0;
     if (!w->may_evict || used - max > can)
         return SH_FAIL(
             err, SH_E_DEVMEM,
             "the tenant may have %zu MiB of this device (gpu_memory_max_bytes), and what "
             "it uses now leaves no %zu MiB",
             (size_t)max * 2, (size_t)n * 2);
-    while (used > max && (id = pick_own(r, w->tag, w)) != NONE) {
-        uint32_t had = r->images[id].held, over = (uint32_t)SH_MIN(used - max, (uint64_t)had);
+    for (id = r->images[ENDS].newer; used > max && id != ENDS; id = r->images[id].newer)
+        if (may_cut_own(r, w, id)) {
+            uint32_t had = r->images[id].held, over = (uint32_t)SH_MIN(used - max, (uint64_t)had);
 
-        residency_truncate(r, id, had - over);
-        used -= over;
-        *evicted += over;
-    }
+            residency_truncate(r, id, had - over);
+            used -= over;
+            *evicted += over;
+        }
     return SH_OK;
 }
 
 /* ------------------------------------------------------------------ search */
 
-static int collect(const struct residency *r, struct segs *s, struct sh_err *err)
+/* From where on the blocks of a segment can be had; its end: none of them. */
+static uint32_t had_from(const struct residency *r, const struct want *w, const struct arena_seg *g)
 {
-    uint32_t at = 0;
+    const uint32_t end = g->first + g->n;
+    const struct image *im;
 
-    while (at < arena_blocks(r->arena)) {
-        int rc = sh_grow(&s->v, &s->cap, s->n + 1, sizeof(*s->v), (size_t)1 << 24,
-                         "segments of the arena", err);
-
-        if (rc)
-            return rc;
-        s->v[s->n] = arena_seg_at(r->arena, at);
-        at += s->v[s->n++].n;
-    }
-    return SH_OK;
+    if (g->kind == ARENA_FREE || (g->kind == ARENA_IMAGE && g->owner == w->self))
+        return g->first;
+    if (g->kind != ARENA_IMAGE)
+        return end;
+    im = &r->images[g->owner];
+    if (!im->is_candidate || im->pins)
+        return end;
+    return SH_MIN(SH_MAX(im->first + im->floor, g->first), end);
 }
 
-/* What taking the blocks of segment g from `from` to the end of the window costs; false: they
- * cannot be had. The blocks of a victim behind the window fall with it. */
-static bool seg_cost(const struct residency *r, const struct want *w, const struct arena_seg *g,
-                     uint32_t from, uint32_t window_end, uint64_t *cost)
+/* What taking the blocks of segment g from `from` to the end of the window costs. The blocks of a
+ * victim behind the window fall with it. */
+static uint64_t seg_cost(const struct residency *r, const struct want *w, const struct arena_seg *g,
+                         uint32_t from, uint32_t window_end)
 {
     const uint32_t to = SH_MIN(window_end, g->first + g->n);
     const struct image *im;
     uint32_t end, lo, kept;
+    uint64_t cost;
 
-    if (g->kind == ARENA_FREE) {
-        if (w->scrub_matters && g->tag != ARENA_CLEAN && g->tag != w->tag)
-            *cost += (uint64_t)(to - from) * COST_SCRUB;
-        return true;
-    }
-    if (g->kind != ARENA_IMAGE)
-        return false;
+    if (g->kind == ARENA_FREE)
+        return w->scrub_matters && g->tag != ARENA_CLEAN && g->tag != w->tag
+                   ? (uint64_t)(to - from) * COST_SCRUB
+                   : 0;
     if (g->owner == w->self)
-        return true;
+        return 0;
     im = &r->images[g->owner];
-    if (!im->is_candidate || im->pins || from - im->first < im->floor)
-        return false;
     lo = from - im->first;
     end = to == window_end ? im->held : to - im->first;
     kept = SH_MIN(im->conf.keep_blocks, end);
-    *cost += (uint64_t)(end - lo) * COST_EVICT;
+    cost = (uint64_t)(end - lo) * COST_EVICT;
     if (kept > lo)
-        *cost += (uint64_t)(kept - lo) * (COST_EVICT_KEPT - COST_EVICT);
+        cost += (uint64_t)(kept - lo) * (COST_EVICT_KEPT - COST_EVICT);
     if (w->scrub_matters && im->conf.tag != w->tag)
-        *cost += (uint64_t)(to - from) * COST_SCRUB;
-    return true;
-}
-
-/* The segment that holds a block of the arena. */
-static size_t seg_of(const struct segs *s, int64_t block)
-{
-    size_t lo = 0, hi = s->n;
-
-    while (hi - lo > 1) {
-        size_t mid = (lo + hi) / 2;
-
-        if (s->v[mid].first <= block)
-            lo = mid;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
-static bool window_cost(const struct residency *r, const struct want *w, const struct segs *s,
-                        uint32_t at, uint64_t *cost)
-{
-    *cost = 0;
-    if (w->self != NONE && r->images[w->self].held && r->images[w->self].first != at)
-        *cost = (uint64_t)r->images[w->self].held * COST_MOVE;
-    for (size_t i = seg_of(s, at); i < s->n && s->v[i].first < at + w->n; i++) {
-        const struct arena_seg *g = &s->v[i];
-
-        if (!seg_cost(r, w, g, SH_MAX(at, g->first), at + w->n, cost))
-            return false;
-    }
-    return true;
+        cost += (uint64_t)(to - from) * COST_SCRUB;
+    return cost;
 }
 
 struct best {
@@ -515,35 +502,45 @@ struct best {
     bool found;
 };
 
-static void consider(const struct residency *r, const struct want *w, const struct segs *s,
-                     int64_t at, struct best *b)
+/* A window of blocks that can all be had. */
+static void consider(const struct residency *r, const struct want *w, uint32_t at, struct best *b)
 {
-    uint64_t cost;
-    bool tie_wins;
+    const uint32_t end = at + w->n;
+    uint32_t n_segs;
+    const struct arena_seg *segs = arena_segs(r->arena, &n_segs);
+    uint64_t cost = 0;
+    bool tie_wins = w->high ? at > b->at : at < b->at;
 
-    if (at < 0 || at > (int64_t)arena_blocks(r->arena) - (int64_t)w->n)
-        return;
-    if (!window_cost(r, w, s, (uint32_t)at, &cost))
-        return;
-    tie_wins = w->high ? (uint32_t)at > b->at : (uint32_t)at < b->at;
+    if (w->self != NONE && r->images[w->self].held && r->images[w->self].first != at)
+        cost = (uint64_t)r->images[w->self].held * COST_MOVE;
+    for (uint32_t i = arena_find(r->arena, at); i < n_segs && segs[i].first < end; i++)
+        cost += seg_cost(r, w, &segs[i], SH_MAX(at, segs[i].first), end);
     if (!b->found || cost < b->cost || (cost == b->cost && tie_wins))
-        *b = (struct best){.cost = cost, .at = (uint32_t)at, .found = true};
+        *b = (struct best){.cost = cost, .at = at, .found = true};
 }
 
-/* Among the windows that touch blocks [from, to). */
-static struct best search(const struct residency *r, const struct want *w, const struct segs *s,
-                          uint32_t from, uint32_t to)
+/* Among the windows of the runs of blocks that can be had and touch [from, to). In such a run a
+ * window ends where a segment ends, or begins where one begins. */
+static struct best search(const struct residency *r, const struct want *w, uint32_t from,
+                          uint32_t to)
 {
-    const int64_t n = w->n;
+    uint32_t n_segs, lo = 0, i = arena_find(r->arena, from), edge;
+    const struct arena_seg *segs = arena_segs(r->arena, &n_segs);
     struct best b = {0};
 
-    for (size_t i = seg_of(s, from - n); i < s->n && s->v[i].first <= to + n; i++) {
-        int64_t first = s->v[i].first, end = first + s->v[i].n;
+    while (i > 0 && had_from(r, w, &segs[i]) == segs[i].first)
+        i--;
+    for (edge = i; i < n_segs && lo < to; i++) {
+        const uint32_t end = segs[i].first + segs[i].n, begin = had_from(r, w, &segs[i]);
 
-        consider(r, w, s, first, &b);
-        consider(r, w, s, end, &b);
-        consider(r, w, s, first - n, &b);
-        consider(r, w, s, end - n, &b);
+        if (begin > segs[i].first) { /* a run ended before it, the next one begins */
+            lo = begin;
+            edge = i + 1;
+        }
+        for (; edge <= i && end - segs[edge].first >= w->n; edge++)
+            consider(r, w, segs[edge].first, &b);
+        if (end - lo >= w->n)
+            consider(r, w, end - w->n, &b);
     }
     return b;
 }
@@ -555,7 +552,8 @@ static bool advance(struct residency *r, uint32_t spare, bool only_over)
     struct image *im = &r->images[id];
 
     r->hand = im->next;
-    if (im->pins || im->is_sticky || id == spare || im->is_candidate || (only_over && !im->is_over))
+    if (im->pins || im->is_sticky || id == spare || im->is_candidate ||
+        (only_over && !r->tenants[im->conf.tag].is_over))
         return false;
     if (im->use) {
         im->use = false;
@@ -570,17 +568,18 @@ static bool advance(struct residency *r, uint32_t spare, bool only_over)
 
 static uint32_t evict_window(struct residency *r, const struct want *w, uint32_t at)
 {
-    uint32_t evicted = 0;
+    uint32_t evicted = 0, n;
 
-    for (uint32_t id = 0; id < r->n_images; id++) {
-        struct image *im = &r->images[id];
-        uint32_t had = im->held;
+    for (uint32_t b = at; b < at + w->n; b += n) {
+        const struct arena_seg g = arena_seg_at(r->arena, b);
 
-        if (!im->is_used || id == w->self || had == 0 || im->first >= at + w->n ||
-            im->first + had <= at)
-            continue;
-        residency_truncate(r, id, at > im->first ? at - im->first : 0);
-        evicted += had - im->held;
+        n = g.n;
+        if (g.kind == ARENA_IMAGE && g.owner != w->self) {
+            const struct image *im = &r->images[g.owner];
+
+            evicted += im->first + im->held - b;
+            residency_truncate(r, g.owner, b - im->first);
+        }
     }
     return evicted;
 }
@@ -589,38 +588,30 @@ static uint32_t evict_window(struct residency *r, const struct want *w, uint32_t
 static int make_room(struct residency *r, const struct want *w, uint32_t *at_out,
                      uint32_t *evicted_out, struct sh_err *err)
 {
-    struct segs s = {0};
     const uint64_t rounds = w->may_evict ? (uint64_t)r->n_ring * (r->n_chance + 1) : 0;
-    struct best b = {0};
-    int rc = collect(r, &s, err);
+    struct best b = search(r, w, 0, arena_blocks(r->arena));
 
-    if (rc)
-        goto out;
-    b = search(r, w, &s, 0, arena_blocks(r->arena));
-    if (!b.found && r->n_quotas > 0)
+    if (!b.found && rounds > 0) {
+        count_tenants(r);
         set_over(r, w);
-    if (!b.found)
         set_floors(r, w->tag);
-    for (int pass = r->n_quotas > 0 ? 0 : 1; pass < 2; pass++)
+    }
+    for (int pass = r->has_quotas ? 0 : 1; pass < 2; pass++)
         for (uint64_t steps = rounds; !b.found && steps > 0; steps--) {
             const struct image *im = &r->images[r->hand];
 
-            if (advance(r, w->spare, pass == 0)) /* then only what touches it can be had */
-                b = search(r, w, &s, im->first, im->first + im->held);
+            if (advance(r, w->spare, pass == 0)) /* before it no run was long enough */
+                b = search(r, w, im->first, im->first + im->held);
         }
-    if (b.found) {
-        *evicted_out += evict_window(r, w, b.at);
-        *at_out = b.at;
-    } else {
-        rc = SH_FAIL(err, SH_E_DEVMEM,
-                     "could not find %zu MiB of device memory in one piece; the rest is in use",
-                     (size_t)w->n * 2);
-    }
-out:
     for (uint32_t id = 0; id < r->n_images; id++)
         r->images[id].is_candidate = false;
-    free(s.v);
-    return rc;
+    if (!b.found)
+        return SH_FAIL(err, SH_E_DEVMEM,
+                       "could not find %zu MiB of device memory in one piece; the rest is in use",
+                       (size_t)w->n * 2);
+    *evicted_out += evict_window(r, w, b.at);
+    *at_out = b.at;
+    return SH_OK;
 }
 
 int residency_place(struct residency *r, uint32_t id, bool may_evict, struct residency_place *out,
@@ -711,6 +702,7 @@ uint32_t residency_trim(struct residency *r, uint32_t want_free, int64_t now_ns,
 {
     uint32_t evicted = 0;
 
+    count_tenants(r);
     set_floors(r, NONE);
     /* Twice round the ring: first what costs no time when it is missing, then the heads. */
     for (int pass = 0; pass < 2; pass++) {

@@ -31,7 +31,7 @@ struct residency;
 
 struct residency_image {
     uint32_t n_blocks, keep_blocks;
-    uint32_t tag; /* tenant, see arena.h */
+    uint32_t tag; /* tenant, see arena.h; a small number: tables go up to the largest */
 };
 
 struct residency_place {
@@ -62,7 +62,7 @@ int residency_clone(const struct residency *r, struct residency **out, struct sh
 void residency_free(struct residency *r);
 struct arena *residency_arena(struct residency *r); /* BORROWED */
 
-/* Fails: SH_E_TOOBIG when there are too many images, or when this one can never fit. */
+/* Fails: SH_E_TOOBIG when there are too many images, or when this one can never fit; SH_E_NOMEM. */
 int residency_add(struct residency *r, const struct residency_image *im, uint32_t *id_out,
                   struct sh_err *err);
 void residency_remove(struct residency *r, uint32_t id); /* gives its blocks back; unpinned */
@@ -74,7 +74,7 @@ uint32_t residency_pins(const struct residency *r, uint32_t id);
 void residency_stick(struct residency *r, uint32_t id, bool is_sticky);
 bool residency_is_sticky(const struct residency *r, uint32_t id);
 int residency_set_quota(struct residency *r, uint32_t tag, const struct residency_quota *q,
-                        struct sh_err *err); /* SH_E_NOMEM */
+                        struct sh_err *err); /* SH_E_NOMEM, SH_E_TOOBIG: the tag */
 void residency_clear_quotas(struct residency *r);
 struct residency_quota residency_quota(const struct residency *r, uint32_t tag);
 uint32_t residency_used(const struct residency *r, uint32_t tag); /* blocks: images and ranges */
