@@ -239,11 +239,14 @@ $(BUILD)/tests/test_transmit $(BUILD)/tests/test_space $(BUILD)/tests/test_lower
 golden: $(BUILD)/bin/shunt-run $(BUILD)/lib/shunt-dev-cpu.so ## shunt-run against PyTorch's numbers; GOLDENS names their folder
 	@SHUNT_RUN=$(abspath $<) /usr/bin/python3 tests/golden/check.py
 
-bench: $(BUILD)/bench/group $(BIN) $(PLUGINS) ## switch latency and the grouping's cost; wants a quiet machine
+bench: $(BUILD)/bench/group $(BUILD)/bench/residency $(BIN) $(PLUGINS) ## switch latency, what grouping and finding room cost; wants a quiet machine
 	$(Q)$<
+	$(Q)$(BUILD)/bench/residency
 	$(Q)SHUNT_BIN=$(abspath $(BUILD)/bin) bench/switch.py $(BENCH_ARGS)
 
 $(BUILD)/bench/group: $(BUILD)/bench/group.o $(BUILD)/executor/group.o $(common)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
+$(BUILD)/bench/residency: $(BUILD)/bench/residency.o $(BUILD)/executor/residency.o $(BUILD)/executor/arena.o $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
 $(BUILD)/bench/wire: $(BUILD)/bench/wire.o $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)

@@ -42,7 +42,7 @@ struct tenant {
 
 struct residency {
     struct arena *arena;
-    struct tenant *tenants; /* OWNED, by tag: of each that has or had a quota or an image */
+    struct tenant *tenants; /* OWNED, by tag: up to the largest that had a quota or an image */
     size_t n_tenants, cap_tenants;
     bool has_quotas, yields;
     uint32_t n_chance, hand, n_ring;

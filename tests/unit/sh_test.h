@@ -65,6 +65,15 @@
             fail_msg("\"%s\" contains \"%s\"", sh_text_, (part)); \
     } while (0)
 
+/* The same numbers in every run; *x is not 0. */
+static inline uint32_t sh_test_random(uint32_t *x)
+{
+    *x ^= *x << 13;
+    *x ^= *x >> 17;
+    *x ^= *x << 5;
+    return *x;
+}
+
 #define SH_TEST_DIR_BYTES 64
 
 /* A new folder under /tmp; sh_test_dir_remove() empties and removes it. */

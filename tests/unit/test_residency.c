@@ -33,14 +33,6 @@ static void place(struct residency *r, uint32_t id)
     assert_ok_err(residency_check(r, &err), &err);
 }
 
-static uint32_t next_random(uint32_t *x)
-{
-    *x ^= *x << 13;
-    *x ^= *x >> 17;
-    *x ^= *x << 5;
-    return *x;
-}
-
 static void an_image_that_is_whole_stays_where_it_is(void **state)
 {
     struct residency *r = new_residency(10, 1);
@@ -444,7 +436,7 @@ static void equal_images_are_replaced_as_the_textbooks_clock_does(void **state)
                 id[i] = add(r, 1, 1);
             for (int i = 0; i < 3000; i++) {
                 /* Skewed: small numbers come often. */
-                uint32_t m = next_random(&x) % (next_random(&x) % 40 + 1);
+                uint32_t m = sh_test_random(&x) % (sh_test_random(&x) % 40 + 1);
                 bool hit = residency_held(r, id[m]) == 1;
                 struct residency_place p;
 
@@ -466,12 +458,12 @@ static void the_rules_hold_in_a_long_random_life(void **state)
 
     (void)state;
     for (uint32_t i = 0; i < 12; i++) {
-        size[i] = next_random(&x) % 30 + 1;
-        id[i] = add(r, size[i], next_random(&x) % size[i]);
+        size[i] = sh_test_random(&x) % 30 + 1;
+        id[i] = add(r, size[i], sh_test_random(&x) % size[i]);
     }
     for (int step = 0; step < 20000; step++) {
-        uint32_t i = next_random(&x) % 12, w = next_random(&x) % 4, before[12];
-        struct residency_need need = {.n_blocks = next_random(&x) % 20 + 1,
+        uint32_t i = sh_test_random(&x) % 12, w = sh_test_random(&x) % 4, before[12];
+        struct residency_need need = {.n_blocks = sh_test_random(&x) % 20 + 1,
                                       .kind = ARENA_WORK,
                                       .tag = w + 1,
                                       .spare = RESIDENCY_NO_IMAGE};
@@ -482,7 +474,7 @@ static void the_rules_hold_in_a_long_random_life(void **state)
 
         for (int k = 0; k < 12; k++)
             before[k] = residency_held(r, id[k]);
-        switch (next_random(&x) % 6) {
+        switch (sh_test_random(&x) % 6) {
         case 0:
         case 1:
             rc = residency_place(r, id[i], true, &p, NULL);
@@ -504,7 +496,7 @@ static void the_rules_hold_in_a_long_random_life(void **state)
                 rc = residency_alloc(r, &need, &work[w], &evicted, NULL);
             break;
         default:
-            residency_trim(r, next_random(&x) % 64, step, 0);
+            residency_trim(r, sh_test_random(&x) % 64, step, 0);
         }
         refused += rc != SH_OK;
         for (int k = 0; k < 12; k++) {

@@ -333,14 +333,6 @@ static void a_port_may_close_while_handshakes_are_not_over(void **state)
     (void)state;
 }
 
-static uint32_t next_random(uint32_t *x)
-{
-    *x ^= *x << 13;
-    *x ^= *x >> 17;
-    *x ^= *x << 5;
-    return *x;
-}
-
 /* Noise, and a true beginning with a byte of it changed: nobody becomes a peer, nothing breaks. */
 static void noise_before_the_end_of_a_handshake_does_nothing(void **state)
 {
@@ -351,15 +343,15 @@ static void noise_before_the_end_of_a_handshake_does_nothing(void **state)
     start_listening(KEY_A);
     for (int i = 0; i < 600; i++) {
         int fd = connect_raw(T.port);
-        size_t len = i % 3 == 0 ? next_random(&x) % sizeof(q) : n;
+        size_t len = i % 3 == 0 ? sh_test_random(&x) % sizeof(q) : n;
 
         memcpy(q, p, n);
         for (size_t k = 0; i % 3 == 0 && k < len; k++)
-            q[k] = k < 3 && i % 2 ? p[k] : (unsigned char)next_random(&x);
+            q[k] = k < 3 && i % 2 ? p[k] : (unsigned char)sh_test_random(&x);
         if (i % 3 == 1)
-            q[next_random(&x) % n] ^= (unsigned char)(1 + next_random(&x) % 255);
+            q[sh_test_random(&x) % n] ^= (unsigned char)(1 + sh_test_random(&x) % 255);
         if (i % 3 == 2)
-            memset(q + next_random(&x) % n, (int)next_random(&x), 1 + next_random(&x) % 8);
+            memset(q + sh_test_random(&x) % n, (int)sh_test_random(&x), 1 + sh_test_random(&x) % 8);
         assert_true(write(fd, q, len) >= 0);
         for (int k = 0; k < 3; k++)
             assert_ok(sh_loop_once(T.w->loop, 0, NULL));

@@ -1,0 +1,115 @@
+/* residency.c - how long finding room on the device takes: every switch does it for what it copies.
+ *
+ * Switches to images of 40 to 640 MB in random order, each with a workspace, from 19 tenants that
+ * have quotas: images that fit all together, and more and more of them than fit. Prints the mean,
+ * the median and the longest. */
+#include "executor/residency.h"
+
+#include "common/clock.h"
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define N_TENANTS 19u
+#define N_FIRST 1000 /* switches that fill the device */
+#define N_SWITCHES 4000
+
+static uint64_t seed = 88172645463325252u;
+
+static uint32_t draw(uint32_t below)
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return (uint32_t)((seed >> 11) % below);
+}
+
+static int compare(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+static int add_images(struct residency *r, uint32_t n, uint32_t *id, struct sh_err *err)
+{
+    const struct residency_quota q = {.max_blocks = RESIDENCY_NO_MAX, .share = 1};
+    int rc = SH_OK;
+
+    for (uint32_t tag = 1; !rc && tag <= N_TENANTS; tag++)
+        rc = residency_set_quota(r, tag, &q, err);
+    for (uint32_t i = 0; !rc && i < n; i++) {
+        const struct residency_image im = {
+            .tag = 1 + i % N_TENANTS, .n_blocks = 20 + draw(300), .keep_blocks = 5};
+
+        rc = residency_add(r, &im, &id[i], err);
+    }
+    return rc;
+}
+
+/* The image has its place, and its run a workspace; *evicted_out: blocks. */
+static int switch_to(struct residency *r, uint32_t id, uint32_t *evicted_out, struct sh_err *err)
+{
+    const struct residency_need need = {
+        .n_blocks = 60, .tag = residency_tag(r, id), .kind = ARENA_WORK, .spare = id};
+    struct arena_range work;
+    struct residency_place p = {{0}};
+    int rc = residency_alloc(r, &need, &work, evicted_out, err);
+
+    if (!rc)
+        rc = residency_place(r, id, true, &p, err);
+    *evicted_out += p.evicted_blocks;
+    residency_release(r, &work, need.tag);
+    return rc;
+}
+
+static int bench(uint32_t n_images, uint32_t n_blocks, struct sh_err *err)
+{
+    static uint32_t id[RESIDENCY_MAX_IMAGES];
+    static int64_t took[N_SWITCHES];
+    struct residency *r = NULL;
+    int64_t sum = 0;
+    uint64_t evicted = 0;
+    int rc = residency_new(n_blocks, 1, &r, err);
+
+    if (!rc)
+        rc = add_images(r, n_images, id, err);
+    for (int k = -N_FIRST; !rc && k < N_SWITCHES; k++) {
+        uint32_t i = id[draw(n_images)], n = 0;
+        int64_t t0 = sh_clock_ns();
+
+        rc = switch_to(r, i, &n, err);
+        residency_touch(r, i, k);
+        if (k < 0)
+            continue;
+        took[k] = sh_clock_ns() - t0;
+        sum += took[k];
+        evicted += n;
+    }
+    residency_free(r);
+    if (rc)
+        return rc;
+    qsort(took, N_SWITCHES, sizeof(took[0]), compare);
+    printf("%6u %8u %10.1f %10.1f %10.1f %10.1f\n", n_images, n_blocks,
+           (double)sum / N_SWITCHES / 1e3, (double)took[N_SWITCHES / 2] / 1e3,
+           (double)took[N_SWITCHES - 1] / 1e3, (double)evicted / N_SWITCHES);
+    return SH_OK;
+}
+
+int main(void)
+{
+    static const struct {
+        uint32_t images, blocks;
+    } POOLS[] = {{10, 24576}, {150, 24576}, {300, 24576}, {896, 24576}, {896, 71168}};
+    struct sh_err err = {0};
+
+    printf("%6s %8s %10s %10s %10s %10s\n", "images", "blocks", "mean us", "median us",
+           "longest us", "evicted");
+    for (size_t i = 0; i < SH_ARRAY_LEN(POOLS); i++)
+        if (bench(POOLS[i].images, POOLS[i].blocks, &err)) {
+            fprintf(stderr, "%s\n", err.msg);
+            return EXIT_FAILURE;
+        }
+    return EXIT_SUCCESS;
+}
