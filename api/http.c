@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define ADMIN_CONNECTIONS 256u /* and one thread: a few people and their scripts */
-#define WINDOW_BYTES (4 << 20)  /* a few images */
+#define WINDOW_BYTES (4 << 20) /* a few images */
 
 static void on_connection(void *cls, struct MHD_Connection *conn, void **socket_context,
                           enum MHD_ConnectionNotificationCode code)
@@ -41,7 +41,7 @@ void http_sweep(struct http *h)
 /* What a client may send ahead of us, for each connection from its start. By itself the kernel goes
  * up from 64 KiB to less than a MiB, because we take what comes faster than it comes, and a client
  * that sends megabytes from the same host sleeps every time that is full. Nothing is lost where the
- * kernel has a lower limit (net.core.rmem_max): it may still give more by itself (Linux 5.14). */
+ * kernel has a lower limit (net.core.rmem_max): it may still give more by itself (Linux 5.15). */
 static void widen_window(int listener)
 {
     int bytes = WINDOW_BYTES, unlocked = 0;
