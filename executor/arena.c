@@ -1,4 +1,4 @@
-/* arena.c - see arena.h. An array of segments in the order of their blocks, no two neighbours alike:
+/* arena.c - see arena.h. An array of segments in the order of their blocks, no neighbours alike.
  * 139 GiB are 71,168 blocks, but some tens of segments, and a switch looks at all of them. */
 #include "executor/arena.h"
 
