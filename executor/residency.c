@@ -478,24 +478,30 @@ static bool seg_cost(const struct residency *r, const struct want *w, const stru
     return true;
 }
 
-static bool window_cost(const struct residency *r, const struct want *w, const struct segs *s,
-                        uint32_t at, uint64_t *cost)
+/* The segment that holds a block of the arena. */
+static size_t seg_of(const struct segs *s, int64_t block)
 {
     size_t lo = 0, hi = s->n;
 
-    *cost = 0;
-    if (w->self != NONE && r->images[w->self].held && r->images[w->self].first != at)
-        *cost = (uint64_t)r->images[w->self].held * COST_MOVE;
-    while (hi - lo > 1) { /* the segment that holds `at` */
+    while (hi - lo > 1) {
         size_t mid = (lo + hi) / 2;
 
-        if (s->v[mid].first <= at)
+        if (s->v[mid].first <= block)
             lo = mid;
         else
             hi = mid;
     }
-    for (; lo < s->n && s->v[lo].first < at + w->n; lo++) {
-        const struct arena_seg *g = &s->v[lo];
+    return lo;
+}
+
+static bool window_cost(const struct residency *r, const struct want *w, const struct segs *s,
+                        uint32_t at, uint64_t *cost)
+{
+    *cost = 0;
+    if (w->self != NONE && r->images[w->self].held && r->images[w->self].first != at)
+        *cost = (uint64_t)r->images[w->self].held * COST_MOVE;
+    for (size_t i = seg_of(s, at); i < s->n && s->v[i].first < at + w->n; i++) {
+        const struct arena_seg *g = &s->v[i];
 
         if (!seg_cost(r, w, g, SH_MAX(at, g->first), at + w->n, cost))
             return false;
@@ -524,17 +530,20 @@ static void consider(const struct residency *r, const struct want *w, const stru
         *b = (struct best){.cost = cost, .at = (uint32_t)at, .found = true};
 }
 
-static struct best search(const struct residency *r, const struct want *w, const struct segs *s)
+/* Among the windows that touch blocks [from, to). */
+static struct best search(const struct residency *r, const struct want *w, const struct segs *s,
+                          uint32_t from, uint32_t to)
 {
+    const int64_t n = w->n;
     struct best b = {0};
 
-    for (size_t i = 0; i < s->n; i++) {
+    for (size_t i = seg_of(s, from - n); i < s->n && s->v[i].first <= to + n; i++) {
         int64_t first = s->v[i].first, end = first + s->v[i].n;
 
         consider(r, w, s, first, &b);
         consider(r, w, s, end, &b);
-        consider(r, w, s, first - (int64_t)w->n, &b);
-        consider(r, w, s, end - (int64_t)w->n, &b);
+        consider(r, w, s, first - n, &b);
+        consider(r, w, s, end - n, &b);
     }
     return b;
 }
@@ -587,15 +596,18 @@ static int make_room(struct residency *r, const struct want *w, uint32_t *at_out
 
     if (rc)
         goto out;
-    b = search(r, w, &s);
+    b = search(r, w, &s, 0, arena_blocks(r->arena));
     if (!b.found && r->n_quotas > 0)
         set_over(r, w);
     if (!b.found)
         set_floors(r, w->tag);
     for (int pass = r->n_quotas > 0 ? 0 : 1; pass < 2; pass++)
-        for (uint64_t steps = rounds; !b.found && steps > 0; steps--)
-            if (advance(r, w->spare, pass == 0))
-                b = search(r, w, &s);
+        for (uint64_t steps = rounds; !b.found && steps > 0; steps--) {
+            const struct image *im = &r->images[r->hand];
+
+            if (advance(r, w->spare, pass == 0)) /* then only what touches it can be had */
+                b = search(r, w, &s, im->first, im->first + im->held);
+        }
     if (b.found) {
         *evicted_out += evict_window(r, w, b.at);
         *at_out = b.at;

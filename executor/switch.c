@@ -237,6 +237,7 @@ static bool give_memory(struct switcher *sw, struct run *r)
     if (sw->x->ablations.now == ABLATION_ONE_PROCESS)
         ablation_clean_up(sw->x);
     rc = take_memory(r, &err);
+    r->memory_ns = sh_clock_ns();
     if (!rc) {
         r->phase = RUN_SEND;
         ask_training(r, way_beside(sw));
@@ -336,9 +337,9 @@ static bool send_run(struct switcher *sw, struct run *r)
     worker_uncork(w);
     SH_DEBUG("switch.send",
              "run=%" PRIu64 " worker=%u image=%u groups=%zu ws_bytes=%" PRIu64
-             " inputs=%u ns=%" PRId64,
+             " inputs=%u memory_ns=%" PRId64 " ns=%" PRId64,
              r->id, w->index, r->model->res, m.u.wk_run.groups.len / sizeof(struct msg_group),
-             r->ws_bytes, m.u.wk_run.inputs, sh_clock_ns());
+             r->ws_bytes, m.u.wk_run.inputs, r->memory_ns, sh_clock_ns());
     free(extra.groups);
     r->worker = w;
     r->sent_ns = sh_clock_ns();

@@ -16,7 +16,8 @@ struct run {
     struct run_part *parts;
     size_t n_parts;
     int64_t recv_ns, deadline_ns, start_ns;
-    int64_t sent_ns; /* to the worker that has it now */
+    int64_t memory_ns; /* it got its memory */
+    int64_t sent_ns;   /* to the worker that has it now */
     enum run_phase phase;
     uint32_t n_attempts;
 

@@ -267,6 +267,8 @@ def timelines(events):
     for name, f in events:
         if name in EVENTS and "ns" in f:
             happened.append((int(f["ns"]), name != "switch.start", EVENTS[name].format(**f)))
+            if "memory_ns" in f:
+                happened.append((int(f["memory_ns"]), True, "memory taken, first group sent"))
         elif name == "run.worker":
             happened += [(int(f[k]), True, text) for k, text in IN_WORKER.items()]
     for ns, goes_on, text in sorted(happened):

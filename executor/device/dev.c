@@ -608,9 +608,10 @@ int dev_plan_warm(struct dev_plan *p, double *ns, struct sh_err *err)
     return p->dev->ops->plan_warm ? p->dev->ops->plan_warm(p, ns, err) : SH_OK;
 }
 
-int dev_plan_prepare(struct dev_plan *p, const struct dev_bases *b, struct sh_err *err)
+int dev_plan_prepare(struct dev_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
+                     struct sh_err *err)
 {
-    return p->dev->ops->plan_prepare ? p->dev->ops->plan_prepare(p, b, err) : SH_OK;
+    return p->dev->ops->plan_prepare ? p->dev->ops->plan_prepare(p, b, from, to, err) : SH_OK;
 }
 
 int dev_plan_profile(struct dev_plan *p, const struct dev_bases *b, uint32_t repeat, double *ns,

@@ -24,7 +24,7 @@
 #include "common/err.h"
 #include "executor/device/op.h"
 
-#define DEV_ABI 7u /* bump on ANY change of struct dev_ops, struct dev_mem or of op.h */
+#define DEV_ABI 8u /* bump on ANY change of struct dev_ops, struct dev_mem or of op.h */
 #define DEV_BLOCK ((size_t)2 << 20)
 #define DEV_ALIGN 256u /* of tensors inside an image, state or workspace */
 #define DEV_MAX_FDS 4  /* what dev_mem_export gives */
@@ -188,8 +188,9 @@ int dev_plan_run(struct dev_plan *p, const struct dev_bases *b, uint32_t from, u
  * operation took, f64[n_ops]; 0 where that is not known. Fails with SH_E_DEVMEM when the device has
  * no such memory left; the plan is as good as before. */
 int dev_plan_warm(struct dev_plan *p, double *ns, struct sh_err *err);
-/* Blocking, off the path: makes a later whole run at these bases cheap to enqueue. A wish. */
-int dev_plan_prepare(struct dev_plan *p, const struct dev_bases *b, struct sh_err *err);
+/* Blocking, off the path: makes later calls of dev_plan_run with these arguments cheap. A wish. */
+int dev_plan_prepare(struct dev_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
+                     struct sh_err *err);
 /* Blocking: best of `repeat` runs of each operation, nanoseconds into ns[n_ops]. */
 int dev_plan_profile(struct dev_plan *p, const struct dev_bases *b, uint32_t repeat, double *ns,
                      struct sh_err *err);
@@ -271,7 +272,7 @@ struct dev_ops {
     int (*plan_profile)(struct dev_plan *, const struct dev_bases *, uint32_t, double *,
                         struct sh_err *);
     int (*plan_warm)(struct dev_plan *, double *, struct sh_err *); /* optional */
-    int (*plan_prepare)(struct dev_plan *, const struct dev_bases *,
+    int (*plan_prepare)(struct dev_plan *, const struct dev_bases *, uint32_t, uint32_t,
                         struct sh_err *); /* optional */
 };
 

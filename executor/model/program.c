@@ -449,9 +449,10 @@ int program_warm(struct program *p, double *op_ns, struct sh_err *err)
     return dev_plan_warm(p->dp, op_ns, err);
 }
 
-int program_prepare(struct program *p, const struct dev_bases *b, struct sh_err *err)
+int program_prepare(struct program *p, const struct dev_bases *b, uint32_t from, uint32_t to,
+                    struct sh_err *err)
 {
-    return dev_plan_prepare(p->dp, b, err);
+    return dev_plan_prepare(p->dp, b, from, to, err);
 }
 
 int program_run(struct program *p, const struct dev_bases *b, uint32_t from, uint32_t to,

@@ -103,7 +103,8 @@ int program_gradient(struct program *p, const struct dev_bases *b, size_t i, flo
 int program_run(struct program *p, const struct dev_bases *b, uint32_t from, uint32_t to,
                 struct sh_err *err);
 int program_warm(struct program *p, double *op_ns, struct sh_err *err);
-int program_prepare(struct program *p, const struct dev_bases *b, struct sh_err *err);
+int program_prepare(struct program *p, const struct dev_bases *b, uint32_t from, uint32_t to,
+                    struct sh_err *err);
 int program_profile(struct program *p, const struct dev_bases *b, uint32_t repeat, double *op_ns,
                     struct sh_err *err); /* op_ns[n_ops] */
 

@@ -109,7 +109,7 @@ static int measure(struct bench *b, const struct run_conf *c, struct sh_err *err
     for (int64_t i = 0; i < c->warm_runs && rc == SH_OK; i++)
         rc = run_once(b, err);
     if (!rc && c->prepare) /* what runs first is loaded then, which a capture cannot do */
-        rc = program_prepare(b->s.program, &b->s.bases, err);
+        rc = program_prepare(b->s.program, &b->s.bases, 0, program_n_ops(b->s.program), err);
     if (!rc)
         rc = run_once(b, err);
     if (!rc)

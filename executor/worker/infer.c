@@ -4,6 +4,7 @@
  * fits. All of them share one image, so the largest is compiled first and decides the layouts.
  */
 #include "common/clock.h"
+#include "common/hash.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "executor/model/package.h"
@@ -394,15 +395,33 @@ static int move_parts(struct worker *w, const struct program *p, const struct ms
     return SH_OK;
 }
 
-/* Are weights still on their way to the device? */
-static bool is_cold(const struct worker *w, const struct msg_wk_run *m)
+static size_t n_groups(const struct msg_wk_run *m)
 {
-    size_t n = m->groups.len / sizeof(struct msg_group);
-    struct msg_group last;
+    return m->groups.len / sizeof(struct msg_group);
+}
 
-    if (n == 0)
+/* Group i, and the operation behind its last; the last group has what no layer begins. */
+static struct msg_group group_at(const struct program *p, const struct msg_wk_run *m, size_t i,
+                                 uint32_t *end_op)
+{
+    struct msg_group g;
+
+    memcpy(&g, (const char *)m->groups.data + i * sizeof(g), sizeof(g));
+    *end_op = i + 1 == n_groups(m) || g.end_layer >= program_n_layers(p)
+                  ? program_n_ops(p)
+                  : program_layer_begin(p, g.end_layer);
+    return g;
+}
+
+/* Are weights still on their way to the device? */
+static bool is_cold(const struct worker *w, const struct program *p, const struct msg_wk_run *m)
+{
+    struct msg_group last;
+    uint32_t end;
+
+    if (n_groups(m) == 0)
         return false;
-    memcpy(&last, (const char *)m->groups.data + (n - 1) * sizeof(last), sizeof(last));
+    last = group_at(p, m, n_groups(m) - 1, &end);
     return last.ticket_slot < DEV_N_TICKETS &&
            !dev_has_ticket(w->dev, last.ticket_slot, last.ticket_value);
 }
@@ -411,7 +430,7 @@ static int take_inputs(struct worker *w, const struct program *p, const struct m
                        uint32_t size, struct sh_err *err)
 {
     enum move how = m->inputs == MSG_INPUTS_COME ? MOVE_NOTHING
-                    : is_cold(w, m)              ? MOVE_IN_BESIDE_COPIES
+                    : is_cold(w, p, m)           ? MOVE_IN_BESIDE_COPIES
                                                  : MOVE_IN;
     int rc = SH_OK;
 
@@ -460,17 +479,12 @@ static int run_groups(struct worker *w, const struct wk_model *model, struct pro
                       const struct msg_wk_run *m, int64_t *first_ns, struct sh_err *err)
 {
     const struct dev_bases bases = {.image = m->image_off, .workspace = m->ws_off};
-    size_t n = m->groups.len / sizeof(struct msg_group);
-    uint32_t op = 0, n_ops = program_n_ops(p), layer = 0;
+    uint32_t op = 0, n_ops = program_n_ops(p), layer = 0, to;
     int rc = SH_OK;
 
-    for (size_t i = 0; !rc && i < n; i++) {
-        struct msg_group g;
-        uint32_t to;
+    for (size_t i = 0; !rc && i < n_groups(m); i++) {
+        const struct msg_group g = group_at(p, m, i, &to);
 
-        memcpy(&g, (const char *)m->groups.data + i * sizeof(g), sizeof(g));
-        to = i + 1 == n || g.end_layer >= program_n_layers(p) ? n_ops
-                                                              : program_layer_begin(p, g.end_layer);
         if (g.ticket_slot < DEV_N_TICKETS)
             rc = dev_wait(w->dev, g.ticket_slot, g.ticket_value, WORKER_TICKET_TIMEOUT_MS, err);
         if (!rc && m->memory == MSG_RUN_PRIVATE)
@@ -497,13 +511,27 @@ static uint32_t size_for(const struct wk_model *m, uint32_t batch)
     return i;
 }
 
-/* A program that ran twice at one place lately will run there again. */
+/* A program that ran twice at one place lately, in the same groups, will run so again. */
 static void prepare_again(struct wk_model *m, uint32_t i, const struct msg_wk_run *run)
 {
     const struct dev_bases b = {.image = run->image_off, .workspace = run->ws_off};
+    uint32_t from = 0, to, groups = 0;
     struct sh_err why = {0};
+    int rc = SH_OK;
 
-    if (places_again(&m->places[i], &b) && program_prepare(m->program[i], &b, &why))
+    for (size_t k = 0; k < n_groups(run); k++) {
+        group_at(m->program[i], run, k, &to);
+        groups = sh_crc32c(groups, &to, sizeof(to));
+    }
+    if (!places_again(&m->places[i], &b, groups))
+        return;
+    for (size_t k = 0; !rc && k < n_groups(run); k++) {
+        group_at(m->program[i], run, k, &to);
+        if (from < to)
+            rc = program_prepare(m->program[i], &b, from, to, &why);
+        from = SH_MAX(from, to);
+    }
+    if (rc)
         sh_log_err(SH_LOG_WARN, "run.prepare", &why); /* the next run costs more, nothing else */
 }
 

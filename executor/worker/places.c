@@ -3,15 +3,17 @@
 
 #include "common/mem.h"
 
-bool places_again(struct places *p, const struct dev_bases *b)
+bool places_again(struct places *p, const struct dev_bases *b, uint32_t groups)
 {
     const uint32_t n = SH_MIN(p->n, (uint32_t)PLACES_MAX);
     bool again = false;
 
     for (uint32_t i = 0; i < n && !again; i++)
-        again = p->at[i].image == b->image && p->at[i].workspace == b->workspace;
+        again = p->at[i].image == b->image && p->at[i].workspace == b->workspace &&
+                p->at[i].groups == groups;
     p->at[p->n % PLACES_MAX].image = b->image;
     p->at[p->n % PLACES_MAX].workspace = b->workspace;
+    p->at[p->n % PLACES_MAX].groups = groups;
     p->n++;
     return again;
 }

@@ -3,6 +3,7 @@
  * Without it: a block could be handed out twice, a tenant could read what another left behind
  * because a tag was lost, or a scrub could be noted as done that was not. */
 /* uses: executor/arena.o */
+#include "common/mem.h"
 #include "executor/arena.h"
 #include "tests/unit/sh_test.h"
 
@@ -111,6 +112,87 @@ static void segments_cover_the_arena_without_gaps(void **state)
     arena_free(a);
 }
 
+enum { BLOCKS = 60 };
+
+struct plain { /* the same map, a record a block */
+    enum arena_kind kind;
+    uint32_t owner, tag;
+};
+
+static bool agree(const struct plain *x, const struct plain *y)
+{
+    return x->kind == y->kind && x->owner == y->owner && x->tag == y->tag;
+}
+
+static void assert_same_map(const struct arena *a, const struct plain *p)
+{
+    uint32_t free_blocks = 0;
+
+    for (uint32_t b = 0; b < BLOCKS; b++) {
+        const struct arena_seg s = arena_seg_at(a, b);
+        uint32_t end = b + 1;
+
+        while (end < BLOCKS && agree(&p[end], &p[b]))
+            end++;
+        assert_int_equal(s.first, b);
+        assert_int_equal(s.n, end - b);
+        assert_int_equal(s.kind, p[b].kind);
+        assert_int_equal(s.owner, p[b].owner);
+        assert_int_equal(s.tag, p[b].tag);
+        free_blocks += p[b].kind == ARENA_FREE;
+    }
+    assert_int_equal(arena_count(a, ARENA_FREE), free_blocks);
+}
+
+static void take_or_give(struct arena *a, struct plain *p, struct arena_range r, uint32_t value)
+{
+    const enum arena_kind k = ARENA_IMAGE + (enum arena_kind)(value % 3);
+    bool is_free = true, is_taken = true;
+
+    for (uint32_t b = r.first; b < r.first + r.n; b++) {
+        is_free = is_free && p[b].kind == ARENA_FREE;
+        is_taken = is_taken && p[b].kind != ARENA_FREE;
+    }
+    assert_int_equal(arena_take(a, r, k, value, NULL), is_free ? SH_OK : SH_E_BUG);
+    if (!is_free)
+        assert_int_equal(arena_give(a, r, value, NULL), is_taken ? SH_OK : SH_E_BUG);
+    for (uint32_t b = r.first; b < r.first + r.n && (is_free || is_taken); b++)
+        p[b] = is_free ? (struct plain){k, value, p[b].tag} : (struct plain){.tag = value};
+}
+
+static void it_is_the_map_of_the_single_blocks(void **state)
+{
+    struct arena *a = new_arena(BLOCKS);
+    struct plain p[BLOCKS] = {{ARENA_FREE, 0, 0}};
+    uint32_t seed = 1;
+
+    (void)state;
+    for (int i = 0; i < 20000; i++) {
+        struct arena_range r;
+        uint32_t value, what;
+
+        seed = seed * 1664525u + 1013904223u;
+        r.first = (seed >> 8) % BLOCKS;
+        r.n = 1 + (seed >> 16) % SH_MIN(BLOCKS - r.first, 12u);
+        what = (seed >> 24) % 4;
+        value = (seed >> 28) % 3;
+        if (what == 0)
+            arena_set_tag(a, r, value == 2 ? ARENA_SCRUBBING : value);
+        else if (what == 1)
+            arena_scrubbed(a, r);
+        else
+            take_or_give(a, p, r, value);
+        for (uint32_t b = r.first; b < r.first + r.n && what < 2; b++) {
+            if (what == 0)
+                p[b].tag = value == 2 ? ARENA_SCRUBBING : value;
+            else if (p[b].tag == ARENA_SCRUBBING)
+                p[b].tag = ARENA_CLEAN;
+        }
+        assert_same_map(a, p);
+    }
+    arena_free(a);
+}
+
 static void a_clone_is_independent(void **state)
 {
     struct arena *a = new_arena(6), *c = NULL;
@@ -135,6 +217,7 @@ int main(void)
         cmocka_unit_test(a_block_remembers_whose_data_it_holds_until_it_is_scrubbed),
         cmocka_unit_test(a_block_given_back_during_its_scrub_is_dirty),
         cmocka_unit_test(segments_cover_the_arena_without_gaps),
+        cmocka_unit_test(it_is_the_map_of_the_single_blocks),
         cmocka_unit_test(a_clone_is_independent),
     };
 

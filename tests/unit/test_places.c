@@ -11,7 +11,7 @@ static bool run_at(struct places *p, size_t image, size_t workspace)
 {
     const struct dev_bases b = {.image = image, .workspace = workspace};
 
-    return places_again(p, &b);
+    return places_again(p, &b, 7);
 }
 
 static void the_first_run_is_nowhere_again(void **state)
@@ -32,6 +32,17 @@ static void a_place_is_both_offsets(void **state)
     assert_false(run_at(&p, 1, 3));
     assert_false(run_at(&p, 4, 2));
     assert_true(run_at(&p, 1, 3));
+}
+
+static void other_groups_are_another_place(void **state)
+{
+    const struct dev_bases b = {.image = 1, .workspace = 2};
+    struct places p = {.n = 0};
+
+    (void)state;
+    assert_false(places_again(&p, &b, 0));
+    assert_false(places_again(&p, &b, 1));
+    assert_true(places_again(&p, &b, 0));
 }
 
 static void as_many_places_as_are_kept_may_take_turns(void **state)
@@ -59,6 +70,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_run_is_nowhere_again),
         cmocka_unit_test(a_place_is_both_offsets),
+        cmocka_unit_test(other_groups_are_another_place),
         cmocka_unit_test(as_many_places_as_are_kept_may_take_turns),
         cmocka_unit_test(more_places_in_turns_are_never_there_again),
     };

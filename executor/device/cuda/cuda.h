@@ -257,7 +257,8 @@ int cuda__plan_run(struct dev_plan *p, const struct dev_bases *b, uint32_t from,
 int cuda__plan_profile(struct dev_plan *p, const struct dev_bases *b, uint32_t repeat, double *ns,
                        struct sh_err *err);
 int cuda__plan_warm(struct dev_plan *p, double *ns, struct sh_err *err);
-int cuda__plan_prepare(struct dev_plan *p, const struct dev_bases *b, struct sh_err *err);
+int cuda__plan_prepare(struct dev_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
+                       struct sh_err *err);
 /* The call of a run at these bases, checked; then plain launches of operations [from, to), moves
  * included. cuda__enqueue does both; cuda_graph.c captures it. */
 int cuda__begin(const struct cuda_plan *p, const struct dev_bases *b, struct cuda_call *c,
@@ -269,10 +270,11 @@ int cuda__run_op(struct cuda_plan *p, struct cuda_call *c, uint32_t i, struct sh
 int cuda__enqueue(struct cuda_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
                   struct sh_err *err);
 
-/* cuda_graph.c: a whole run of an inference plan as one CUDA graph, by bases. */
-bool cuda__graph_launch(struct cuda_plan *p, const struct dev_bases *b, int *rc,
-                        struct sh_err *err); /* false: none is ready for these bases */
-int cuda__graph_capture(struct cuda_plan *p, const struct dev_bases *b, struct sh_err *err);
+/* cuda_graph.c: operations [from, to) of an inference plan as one CUDA graph, by bases. */
+bool cuda__graph_launch(struct cuda_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
+                        int *rc, struct sh_err *err); /* false: none is ready for this */
+int cuda__graph_capture(struct cuda_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
+                        struct sh_err *err);
 void cuda__graphs_free(struct cuda_plan *p);
 
 #endif

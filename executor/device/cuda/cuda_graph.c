@@ -1,8 +1,9 @@
-/* cuda_graph.c - a whole run of an inference plan as one CUDA graph.
+/* cuda_graph.c - runs of an inference plan as CUDA graphs: one for all of its operations where the
+ * weights are there, one for each group of layers where they still arrive.
  *
  * Launching some hundred kernels one by one costs the host more time than the device needs for a
- * small model; a graph of them costs one launch. A graph holds addresses, so there is one for each
- * pair of bases at which the plan lately ran; they are captured off the path, by dev_plan_prepare.
+ * small model; a graph of them costs one launch. A graph holds addresses, so it is for one pair of
+ * bases; they are captured off the path, by dev_plan_prepare.
  */
 #include "common/clock.h"
 #include "common/mem.h"
@@ -11,43 +12,59 @@
 
 #include <stdlib.h>
 
-#define MAX_GRAPHS 4 /* of one plan: places where its image and workspace lately were */
+#define MAX_GRAPHS 128u /* of one plan */
+#define MIN_OPS 3u      /* fewer are launched as fast one by one */
 
 struct cuda_graph {
-    struct {
-        cudaGraphExec_t exec;       /* OWNED; NULL: free */
+    struct range {
         const unsigned char *arena; /* where it was mapped */
         size_t image, workspace;
-        uint64_t used; /* the turn of its last use: the oldest makes room */
-    } at[MAX_GRAPHS];
+        uint32_t from, to; /* operations */
+    } of[MAX_GRAPHS];
+    cudaGraphExec_t exec[MAX_GRAPHS]; /* OWNED */
+    uint64_t used[MAX_GRAPHS];        /* the turn of the last use: the oldest makes room */
     uint64_t turn;
+    uint32_t n;
 };
 
-static int find(const struct cuda_plan *p, const struct dev_bases *b)
+static struct range range_of(const struct cuda_plan *p, const struct dev_bases *b, uint32_t from,
+                             uint32_t to)
 {
-    const struct cuda_graph *g = p->graphs;
-
-    for (int i = 0; g && i < MAX_GRAPHS; i++)
-        if (g->at[i].exec && g->at[i].arena == cuda__dev(p)->arena && g->at[i].image == b->image &&
-            g->at[i].workspace == b->workspace)
-            return i;
-    return -1;
+    return (struct range){.arena = cuda__dev(p)->arena,
+                          .image = b->image,
+                          .workspace = b->workspace,
+                          .from = from,
+                          .to = to};
 }
 
-bool cuda__graph_launch(struct cuda_plan *p, const struct dev_bases *b, int *rc, struct sh_err *err)
+/* g->n if there is none. */
+static uint32_t find(const struct cuda_graph *g, const struct range *r)
 {
-    struct cuda_graph *g = p->graphs;
-    int i = find(p, b);
+    uint32_t i = 0;
 
-    if (i < 0)
+    while (i < g->n &&
+           (g->of[i].from != r->from || g->of[i].to != r->to || g->of[i].arena != r->arena ||
+            g->of[i].image != r->image || g->of[i].workspace != r->workspace))
+        i++;
+    return i;
+}
+
+bool cuda__graph_launch(struct cuda_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
+                        int *rc, struct sh_err *err)
+{
+    const struct range r = range_of(p, b, from, to);
+    struct cuda_graph *g = p->graphs;
+    uint32_t i = g ? find(g, &r) : 0;
+
+    if (!g || i == g->n)
         return false;
-    g->at[i].used = ++g->turn;
-    *rc = cuda__check(cudaGraphLaunch(g->at[i].exec, cuda__dev(p)->stream), "launch a run", err);
+    g->used[i] = ++g->turn;
+    *rc = cuda__check(cudaGraphLaunch(g->exec[i], cuda__dev(p)->stream), "launch a run", err);
     return true;
 }
 
-static int capture(struct cuda_plan *p, const struct dev_bases *b, cudaGraphExec_t *out,
-                   struct sh_err *err)
+static int capture(struct cuda_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
+                   cudaGraphExec_t *out, struct sh_err *err)
 {
     cudaStream_t s = cuda__dev(p)->stream;
     cudaGraph_t graph = NULL;
@@ -58,7 +75,7 @@ static int capture(struct cuda_plan *p, const struct dev_bases *b, cudaGraphExec
                      "begin to capture a run", err);
     if (rc)
         return rc;
-    rc = cuda__enqueue(p, b, 0, p->base.g->n_ops, err);
+    rc = cuda__enqueue(p, b, from, to, err);
     end = cudaStreamEndCapture(s, &graph); /* also after a failure: the stream must be usable */
     if (!rc)
         rc = cuda__check(end, "capture a run", err);
@@ -73,12 +90,12 @@ static int capture(struct cuda_plan *p, const struct dev_bases *b, cudaGraphExec
     return rc;
 }
 
-static int oldest(const struct cuda_graph *g)
+static uint32_t oldest(const struct cuda_graph *g)
 {
-    int best = 0;
+    uint32_t best = 0;
 
-    for (int i = 1; i < MAX_GRAPHS; i++)
-        if (!g->at[i].exec || (g->at[best].exec && g->at[i].used < g->at[best].used))
+    for (uint32_t i = 1; i < g->n; i++)
+        if (g->used[i] < g->used[best])
             best = i;
     return best;
 }
@@ -90,36 +107,41 @@ static void destroy(const struct cuda_plan *p, cudaGraphExec_t exec)
         cudaGraphExecDestroy(exec);
 }
 
-int cuda__graph_capture(struct cuda_plan *p, const struct dev_bases *b, struct sh_err *err)
+int cuda__graph_capture(struct cuda_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
+                        struct sh_err *err)
 {
+    const struct range r = range_of(p, b, from, to);
     cudaGraphExec_t exec = NULL;
-    int i, rc;
+    struct cuda_graph *g;
+    uint32_t i;
+    int rc;
 
+    if (to - from < MIN_OPS)
+        return SH_OK;
     if (!p->graphs)
         p->graphs = calloc(1, sizeof(*p->graphs));
-    if (!p->graphs)
+    g = p->graphs;
+    if (!g)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the graphs of a plan");
-    if (find(p, b) >= 0)
+    if (find(g, &r) < g->n)
         return SH_OK;
-    rc = capture(p, b, &exec, err);
+    rc = capture(p, b, from, to, &exec, err);
     if (rc) {
         destroy(p, exec);
         return rc;
     }
-    i = oldest(p->graphs);
-    destroy(p, p->graphs->at[i].exec);
-    p->graphs->at[i].exec = exec;
-    p->graphs->at[i].arena = cuda__dev(p)->arena;
-    p->graphs->at[i].image = b->image;
-    p->graphs->at[i].workspace = b->workspace;
-    p->graphs->at[i].used = ++p->graphs->turn;
+    i = g->n < MAX_GRAPHS ? g->n++ : oldest(g);
+    destroy(p, g->exec[i]);
+    g->exec[i] = exec;
+    g->of[i] = r;
+    g->used[i] = ++g->turn;
     return SH_OK;
 }
 
 void cuda__graphs_free(struct cuda_plan *p)
 {
-    for (int i = 0; p->graphs && i < MAX_GRAPHS; i++)
-        destroy(p, p->graphs->at[i].exec);
+    for (uint32_t i = 0; p->graphs && i < p->graphs->n; i++)
+        destroy(p, p->graphs->exec[i]);
     free(p->graphs);
     p->graphs = NULL;
 }

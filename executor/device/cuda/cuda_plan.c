@@ -645,14 +645,15 @@ int cuda__plan_run(struct dev_plan *base, const struct dev_bases *b, uint32_t fr
     if (rc)
         return rc;
     cuda__dev(p)->running = p;
-    if (from == 0 && to == base->g->n_ops && cuda__graph_launch(p, b, &rc, err))
+    if (cuda__graph_launch(p, b, from, to, &rc, err))
         return rc;
     return cuda__enqueue(p, b, from, to, err);
 }
 
-int cuda__plan_prepare(struct dev_plan *base, const struct dev_bases *b, struct sh_err *err)
+int cuda__plan_prepare(struct dev_plan *base, const struct dev_bases *b, uint32_t from, uint32_t to,
+                       struct sh_err *err)
 {
     struct cuda_plan *p = plan_of(base);
 
-    return p->is_training ? SH_OK : cuda__graph_capture(p, b, err);
+    return p->is_training ? SH_OK : cuda__graph_capture(p, b, from, to, err);
 }
