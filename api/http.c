@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #define ADMIN_CONNECTIONS 256u /* and one thread: a few people and their scripts */
+#define WINDOW_BYTES (4 << 20) /* a few images */
 
 static void on_connection(void *cls, struct MHD_Connection *conn, void **socket_context,
                           enum MHD_ConnectionNotificationCode code)
@@ -37,6 +38,18 @@ void http_sweep(struct http *h)
     conns_sweep(&h->conns, h->api->conf);
 }
 
+/* What a client may send ahead of us, for each connection from its start. By itself the kernel goes
+ * up from 64 KiB to less than a MiB, because we take what comes faster than it comes, and a client
+ * that sends megabytes from the same host sleeps every time that is full. Nothing is lost where the
+ * kernel has a lower limit (net.core.rmem_max): it may still give more by itself (Linux 5.15). */
+static void widen_window(int listener)
+{
+    int bytes = WINDOW_BYTES, unlocked = 0;
+
+    setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
+    setsockopt(listener, SOL_SOCKET, SO_BUF_LOCK, &unlocked, sizeof(unlocked));
+}
+
 static int listen_on(const char *addr, int *fd_out, struct sh_err *err)
 {
     char *tcp = NULL;
@@ -44,6 +57,8 @@ static int listen_on(const char *addr, int *fd_out, struct sh_err *err)
 
     if (!rc)
         rc = sh_wire_listen(tcp, fd_out, err);
+    if (!rc)
+        widen_window(*fd_out);
     free(tcp);
     return rc;
 }

@@ -99,10 +99,10 @@ for part in "${parts[@]}"; do
     name=${own[0]%%:*}
     only=()
     [ "$name" = "${own[0]}" ] || only=(--only "${own[0]#*:}")
-    out=$work/out/$name.json
+    out=$work/out/${own[0]}.json
     for ((i = 2; i < 100; i++)); do # the same part once more, with other options
         [ -e "$out" ] || break
-        out=$work/out/$name-$i.json
+        out=$work/out/${own[0]}-$i.json
     done
     echo "== $part" >&2
     started=$SECONDS

@@ -29,7 +29,7 @@ struct cli_conf {
     bool watch, all_tenants, dry_run;
     int64_t every_ms;
     /* up, down */
-    int64_t port, executors, schedulers, workers, threads, pool_bytes, wait_s;
+    int64_t port, executors, schedulers, workers, threads, pool_bytes, wait_s, busy_poll_us;
     double copy_gb_per_s;
     char *bind, *device, *db_url, *migrations_dir, *dashboards_dir, *pg_bin, *log_level;
     bool foreground, purge;

@@ -17,6 +17,8 @@
 #define FREE_PORT_FIRST 15000
 #define FREE_PORT_LAST 32000
 #define FREE_PORT_TRIES 64
+#define POLL_US 200000
+#define POLL_CORES 16 /* for each executor; docs/decisions/0018 */
 
 /* What belongs to the programs: <self>/../share/shunt/<name> in a bundle, else <self>/../../<name>
  * as in the source tree. *out: OWNED; NULL if there is none. */
@@ -147,13 +149,24 @@ __attribute__((format(printf, 3, 4))) static void arg(struct builder *b, struct 
         b->rc = sh_strdup(text, &pp->argv[b->n_args++], b->err);
 }
 
-/* What every daemon of ours takes. */
+static long long busy_poll_us(const struct cli_conf *o)
+{
+    const bool has_cores = sh_cores() >= POLL_CORES * (unsigned)o->executors;
+
+    if (o->busy_poll_us >= 0)
+        return o->busy_poll_us;
+    return strcmp(o->device, "cuda") == 0 && has_cores ? POLL_US : 0;
+}
+
+/* What every daemon of ours takes; one without metrics ends by itself. */
 static void common_args(struct builder *b, struct plan_proc *pp, int metrics_port)
 {
     pp->metrics_port = metrics_port;
     arg(b, pp, "--log-level=%s", b->o->log_level);
-    if (metrics_port)
-        arg(b, pp, "--metrics-addr=%s:%d", b->o->bind, metrics_port);
+    if (!metrics_port)
+        return;
+    arg(b, pp, "--metrics-addr=%s:%d", b->o->bind, metrics_port);
+    arg(b, pp, "--busy-poll-us=%lld", busy_poll_us(b->o));
 }
 
 static void add_database(struct builder *b)

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -55,6 +56,14 @@ int sh_self_dir(char *out, size_t size, struct sh_err *err)
     if (!sh_strlcpy(out, path, size))
         return SH_FAIL(err, SH_E_TOOBIG, "the name of our own program's folder is too long");
     return SH_OK;
+}
+
+unsigned sh_cores(void)
+{
+    cpu_set_t set;
+    int n = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+
+    return n > 0 ? (unsigned)n : 1;
 }
 
 static bool same_name(const char *a, const char *b)

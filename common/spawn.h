@@ -34,5 +34,6 @@ int sh_spawn_run(const struct sh_spawn *s, int64_t timeout_ms, size_t max_out, c
                  size_t *out_len, int *wait_status, struct sh_err *err);
 /* Folder of our own executable. Writes at most size bytes. */
 int sh_self_dir(char *out, size_t size, struct sh_err *err);
+unsigned sh_cores(void); /* that this process may run on; at least 1 */
 
 #endif

@@ -54,7 +54,7 @@ static const struct sh_conf_opt OPTIONS[] = {
                86400000, 0, "time between checkpoints of a job that does not say, ms"),
     SH_OPT_INT(struct exec_conf, max_queued_runs, "max-queued-runs", 256, 1, 65536, 0,
                "runs that may wait for the device; more are refused"),
-    SH_OPT_INT(struct exec_conf, stop_bound_us, "stop-bound-us", 120, 10, 10000000, 0,
+    SH_OPT_INT(struct exec_conf, stop_bound_us, "stop-bound-us", 60, 10, 10000000, 0,
                "work that training may have queued on the device, us: it bounds the time that a "
                "request waits for it to stop"),
     SH_OPT_INT(struct exec_conf, busy_poll_us, "busy-poll-us", 0, 0, 10000000, 0,

@@ -3,7 +3,7 @@
 
 A request is sent at its time, whatever became of those before it, and its latency counts from then
 until the result is in host memory. Training should lose no more than the time that runs have the
-device.
+device. --resident does it once more with weights that stay on the device, as those of the peers do.
 """
 import sys
 import time
@@ -16,6 +16,7 @@ JOB, VERSION = 1, 1
 SPIN_S = 0.0005  # select() wakes up late
 LATE_S = 30
 LIMIT = 0.95
+OURS = "shunt"
 
 
 class Progress:
@@ -69,8 +70,8 @@ def load(lab, sender, at):
     return got, progress
 
 
-def measure(case, args):
-    with Lab("--debug-cold") as lab:
+def measure(case, args, by):
+    with Lab(*(["--debug-cold"] if by == OURS else [])) as lab:
         lab.load(VERSION, case["model"], case["precision"], case["batch"])
         for _ in range(5):
             lab.run(VERSION)
@@ -82,23 +83,23 @@ def measure(case, args):
             seconds = load_seconds(rate, args.seconds, args.requests)
             loads.append((rate, load(lab, sender, arrivals(rate, seconds))))
         exclusive.append(alone(lab, args.seconds))
-    return report(case, loads, sum(exclusive) / len(exclusive))
+    return report(case, by, loads, sum(exclusive) / len(exclusive))
 
 
-def report(case, loads, exclusive):
+def report(case, by, loads, exclusive):
     out = []
     for rate, (got, progress) in loads:
         throughput, t0, t1 = progress.rate()
         need = sum(s for _, end, s in got if t0 <= end < t1) / (t1 - t0)
         ms = [1e3 * latency for latency, _, _ in got]
         kept = throughput / ((1 - need) * exclusive)
-        out.append(row("share", "shunt", {**case, "requests_per_s": rate}, ms, value=p99(ms),
+        out.append(row("share", by, {**case, "requests_per_s": rate}, ms, value=p99(ms),
                        training_samples_per_s=round(throughput, 2),
                        training_alone_samples_per_s=round(exclusive, 2),
                        inference_share=round(need, 4), training_kept=round(kept, 4),
                        device_ms=[round(1e3 * s, 4) for _, _, s in got]))
-        out.append({"check": "%s %s, %g/s: training keeps %.0f %% of what runs leave it" % (
-            case["model"], case["precision"], rate, 100 * LIMIT), "ok": kept >= LIMIT,
+        out.append({"check": "%s, %s %s, %g/s: training keeps %.0f %% of what runs leave it" % (
+            by, case["model"], case["precision"], rate, 100 * LIMIT), "ok": kept >= LIMIT,
             "training_kept": round(kept, 4), "inference_share": round(need, 4),
             "training_samples_per_s": round(throughput, 2), "training_alone_samples_per_s": round(exclusive, 2)})
     return out
@@ -110,8 +111,13 @@ def main():
     p.add_argument("--rates", default="5,20,50", type=lambda s: [float(x) for x in s.split(",")],
                    help="requests a second")
     p.add_argument("--requests", type=int, default=50, help="of each load, about, at least")
+    p.add_argument("--resident", action="store_true", help="also without cold switches")
     args = p.parse_args()
-    return part.collect(args, "share", "shunt", lambda case: measure(case, args))
+
+    def one(case):
+        for by in (OURS, *([OURS + " resident"] if args.resident else [])):
+            yield from measure(case, args, by)
+    return part.collect(args, "share", OURS, one)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 BIN = os.environ.get("SHUNT_BIN", os.path.join(ROOT, "build", "bin"))
 MODELS = ("resnet152", "inception-v3", "bert-base")
 DEVICE = os.environ.get("SHUNT_BENCH_DEVICE", "cuda")  # cpu: to try a part out
+# As `shunt up` chooses it, for the executors that a part starts.
+BUSY_POLL_US = os.environ.setdefault(
+    "SHUNT_BUSY_POLL_US", "200000" if DEVICE == "cuda" and len(os.sched_getaffinity(0)) >= 16 else "0")
 
 
 def here(precisions):
@@ -97,7 +100,7 @@ def collect(args, what, by, measure, of=None):
             print("      took %.1f s" % (time.monotonic() - began), file=sys.stderr, flush=True)
     finally:
         settings = {**vars(args), "device": DEVICE,
-                    "busy_poll_us": int(os.environ.get("SHUNT_BUSY_POLL_US", 0))}
+                    "busy_poll_us": int(BUSY_POLL_US)}
         got = {"settings": settings, "rows": rows, **({"checks": checks} if checks else {})}
         print(json.dumps(got), flush=True)
     return 1 if any("error" in r for r in rows) or not all(c["ok"] for c in checks) else 0

@@ -131,8 +131,8 @@ def mps():
             said.seek(0)
             if r.returncode:
                 raise RuntimeError("nvidia-cuda-mps-control: " + said.read())
-        try:
-            yield env
+        try:  # a client's devices are numbered among those that the daemon has
+            yield dict(env, CUDA_VISIBLE_DEVICES="0") if "CUDA_VISIBLE_DEVICES" in env else env
         finally:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 subprocess.run([control], env=env, input="quit\n", capture_output=True, text=True,

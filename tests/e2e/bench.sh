@@ -18,7 +18,7 @@ SHUNT_BIN=$bin SHUNT_BENCH_DIR=$tmp/files PATH=/usr/bin:$PATH "$root/bench/gpu.s
 measured() { jq -e --arg p "$1" '.[$p] | .machine.device == "cpu" and (.rows | length > 0 and
     all(.error == null and .unit != null and (.samples | length) > 0))' "$tmp/results.json"; }
 for part in "${parts[@]}"; do
-    name=${part%%[: ]*}
+    name=${part%% *}
     ok "$name measures" measured "$name" || sed "/^== $name/,/^== /!d" "$tmp/said" | tail -n 30
 done
 ok "every table says that no GPU was measured" test "$(grep -c 'a try on the cpu device' \

@@ -4,10 +4,11 @@
 Without it: a run could begin before its inputs are there or with those of another run, samples of
 several requests could come to each other's places, memory could be given away or taken from an API
 while the lane still writes or reads it, and a run that a second worker does could compute on what the
-first one left.
+first one left; and a client on the same host would be woken a dozen times while it sends.
 """
 import array
 import concurrent.futures
+import contextlib
 import os
 import re
 import shutil
@@ -282,6 +283,25 @@ class Whole(Story):
                 over.set()
             dripping.result(WAIT_S)
         self.assertEqual(wrong, [])
+
+    def test_a_client_may_send_megabytes_ahead(self):
+        ahead = 4 << 20
+        with open("/proc/sys/net/core/rmem_max") as f:
+            if int(f.read()) < ahead:
+                self.skipTest("net.core.rmem_max allows less")
+        s = System("--workers=2")
+        self.addCleanup(s.stop)
+        sent, api = 0, s.pid("api")
+        with socket.socket() as c:
+            c.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 << 10)
+            c.connect(("127.0.0.1", s.port))
+            os.kill(api, signal.SIGSTOP)
+            self.addCleanup(os.kill, api, signal.SIGCONT)
+            c.settimeout(5)
+            with contextlib.suppress(socket.timeout):
+                while sent < ahead:
+                    sent += c.send(bytes(64 << 10))
+        self.assertGreaterEqual(sent, ahead)
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ class Worker:
         self.link = wire.Conn(ours)
         self.link.send("WK_INIT", fds=fds, worker=0, device="cpu", ordinal=0, arena_bytes=ARENA,
                        threads=1, executor="e0", deterministic=1, ticket_slot=SLOT, ticket_value=0,
-                       log_level=1, tune_path="", stop_bound_us=120, busy_poll_us=0, hold=0, for_one=0)
+                       log_level=1, tune_path="", stop_bound_us=60, busy_poll_us=0, hold=0, for_one=0)
         for fd in fds:
             os.close(fd)
         self.expect("WK_READY")

@@ -187,7 +187,6 @@ typedef void cpu_range_fn(void *ctx, int64_t from, int64_t to);
 /* fn over [0, n) in at most `threads` equal ranges, none below `grain`. The caller takes part. */
 void cpu__parallel(unsigned threads, int64_t n, int64_t grain, cpu_range_fn *fn, void *ctx);
 void cpu__set_threads(unsigned threads);
-unsigned cpu__cores(void);
 
 /* ------------------------------------------------------------------ strided loops */
 

@@ -1,6 +1,7 @@
 /* cpu_dev.c - the table of the cpu back end, and its compute device: arena, threads, tickets. */
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/spawn.h"
 #include "executor/device/cpu/cpu.h"
 #include "executor/device/cpu/cpu_mem.h"
 
@@ -135,7 +136,7 @@ static int cpu_open(const struct dev_conf *c, struct dev **out, struct sh_err *e
     d->arena.fd = d->tickets.fd = -1;
     d->base.arena_bytes = c->arena_bytes;
     /* More threads than cores would only wait for each other at every barrier. */
-    d->threads = c->threads ? SH_MIN(c->threads, 4 * cpu__cores()) : cpu__cores();
+    d->threads = c->threads ? SH_MIN(c->threads, 4 * sh_cores()) : sh_cores();
     rc = map_arena(d, c, err);
     if (rc)
         goto out;

@@ -7,8 +7,6 @@
 #include "common/mem.h"
 #include "executor/device/cpu/cpu.h"
 
-#include <sched.h>
-
 void GOMP_parallel(void (*fn)(void *), void *data, unsigned threads, unsigned flags);
 int omp_get_thread_num(void);
 int omp_get_num_threads(void);
@@ -49,14 +47,6 @@ void cpu__set_threads(unsigned threads)
 {
     omp_set_dynamic(0); /* the number of threads decides the order of sums: it must not drift */
     omp_set_num_threads((int)threads);
-}
-
-unsigned cpu__cores(void)
-{
-    cpu_set_t set;
-    int n = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-
-    return n > 0 ? (unsigned)n : 1;
 }
 
 /* ------------------------------------------------------------------ loop nests */
