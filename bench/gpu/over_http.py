@@ -29,7 +29,6 @@ from rows import p99, row
 DATATYPE = {"float32": "FP32", "int64": "INT64"}
 PIECES, PIECE_S = 10, 0.02
 AT_ONCE = 8 << 10  # bytes: before a body so small has come, the scheduler is told nothing
-REST_S = 0.03  # training goes on between two requests
 LIBRARY_EVERY = 4
 WARM = 5
 TIMEOUT_S = 60
@@ -188,14 +187,14 @@ class Request:
 
 # ---------------------------------------------------------------- measuring
 
-def compare(case, request, runs):
+def compare(case, request, args):
     clients = {"socket": request.send, "http.client": request.send_by_library}
     got = {name: [] for name in clients}
-    for i in range(-WARM, runs):
+    for i in range(-WARM, args.runs):
         for name, send in clients.items():
             if name != "socket" and i % LIBRARY_EVERY:
                 continue
-            time.sleep(REST_S)
+            time.sleep(args.rest_ms / 1e3)
             one = send()
             if i >= 0:
                 got[name].append(one)
@@ -208,10 +207,10 @@ def compare(case, request, runs):
                   [ms - stages["total"] for ms, stages in runs_of])
 
 
-def slowly(case, request, s, runs):
+def slowly(case, request, s, args):
     got = []
-    for _ in range(runs):
-        time.sleep(4 * REST_S)
+    for _ in range(args.slow_runs):
+        time.sleep(4 * args.rest_ms / 1e3)
         got.append(request.send_slowly(s))
     copied, ended = [1e3 * c for c, _, _ in got], [1e3 * e for _, e, _ in got]
     return [row("http-copy-begins", "shunt", case, copied,
@@ -229,9 +228,9 @@ def measure(case, args):
         for m in args.models:
             request = Request(s.port, key, m, args.batch)
             of = {"model": m, **case}
-            yield from compare(of, request, args.runs)
+            yield from compare(of, request, args)
             if case["cold"] and len(request.body) > AT_ONCE:
-                yield from slowly(of, request, s, args.slow_runs)
+                yield from slowly(of, request, s, args)
             request.close()
     except Exception:
         s.failed = True
@@ -243,6 +242,8 @@ def measure(case, args):
 def main():
     p = part.options(__doc__, "tf32", runs=50)
     p.set_defaults(models=["resnet152", "bert-base"])
+    p.add_argument("--rest-ms", type=float, default=30,
+                   help="between two requests: training goes on, and the client's core sleeps")
     p.add_argument("--slow-runs", type=int, default=5, help="with a body that comes slowly")
     args = p.parse_args()
     return part.collect(args, "http", "shunt", lambda case: measure(case, args),

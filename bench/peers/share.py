@@ -144,6 +144,9 @@ def time_slicing():
     yield dict(os.environ)
 
 
+WAYS = {"time slicing": time_slicing, "mps": mps}
+
+
 # ---------------------------------------------------------------- measuring
 
 def throughput(stamps, start, end, batch):
@@ -187,7 +190,8 @@ def measure(case, args, by, env):
 def work(args):
     import common as c
     from rows import skipped
-    for by, sharing in (("pytorch time slicing", time_slicing), ("pytorch mps", mps)):
+    for way in args.ways:
+        by, sharing = "pytorch " + way, WAYS[way]
         try:
             with sharing() as env:
                 for case in c.cases(args):
@@ -205,6 +209,7 @@ def main():
     p.add_argument("--seconds", type=float, default=5, help="of each load, at least")
     p.add_argument("--requests", type=int, default=60, help="of each load, about, at least")
     p.add_argument("--train-batch", type=int, default=32)
+    p.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="to share the GPU")
     args = c.parse(p)
     c.collect(args, work(args))
 

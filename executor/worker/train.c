@@ -31,6 +31,7 @@
  * most. */
 #define FEW_QUEUED 8u
 #define MAX_QUEUED 256u
+#define ALONE_BOUNDS 4.0 /* see keep_apart() */
 
 struct wk_train {
     int64_t job;
@@ -382,6 +383,20 @@ static uint32_t may_queue(const struct worker *w, struct wk_train *t, double ns)
     return SH_MAX(n, 1u);
 }
 
+/* A portion is enqueued while the one before it runs, so that the device has something to go on
+ * with; but two long ones would both have to end after a stop. The device waits for the host between
+ * them, which is little beside what they take. */
+static int keep_apart(const struct worker *w, const struct wk_train *t, uint32_t limit,
+                      struct sh_err *err)
+{
+    double ns, last = t->portion_ns[(t->n_portions - 1) % MAX_QUEUED];
+
+    if (!t->has_op_ns || t->n_portions == 0)
+        return SH_OK;
+    portion_end(t, limit, &ns);
+    return last + ns > ALONE_BOUNDS * w->stop_bound_ns ? dev_throttle(w->dev, 0, err) : SH_OK;
+}
+
 /* For measurements: at debug level alone the first operations after a start are waited for, so that
  * the log can say when training went on. */
 static int log_start(struct worker *w, const struct wk_train *t, int64_t step, struct sh_err *err)
@@ -406,12 +421,13 @@ static int run_steps(struct worker *w, struct wk_train *t, const struct msg_wk_t
 
     while (*step < data_steps(t->data)) {
         struct dev_bases b = {.state = go->state_off, .workspace = go->ws_off, .step = *step};
+        const uint32_t limit = t->op < update ? update : n_ops;
         uint32_t end;
         double ns;
-        int rc = SH_OK;
+        int rc = keep_apart(w, t, limit, err);
 
-        if (must_stop(w, t->op > update))
-            return SH_OK;
+        if (rc || must_stop(w, t->op > update))
+            return rc;
         if (!t->is_loaded) {
             rc = data_load(t->data, go->ws_off, *step, err);
             t->is_loaded = true;
@@ -422,7 +438,7 @@ static int run_steps(struct worker *w, struct wk_train *t, const struct msg_wk_t
             rc = before_update(w, t, *step, err);
         if (!rc && t->op == update && t->ckpt_pending)
             return SH_OK; /* told to stop meanwhile */
-        end = portion_end(t, t->op < update ? update : n_ops, &ns);
+        end = portion_end(t, limit, &ns);
         if (!rc)
             rc = program_run(t->program, &b, t->op, end, err);
         if (!rc)
