@@ -523,7 +523,7 @@ static void prepare_again(struct wk_model *m, uint32_t i, const struct msg_wk_ru
         group_at(m->program[i], run, k, &to);
         groups = sh_crc32c(groups, &to, sizeof(to));
     }
-    if (!places_again(&m->places[i], &b, groups))
+    if (!places_again(&m->places[i], &b, groups) || n_groups(run) > PLACES_MAX_GROUPS)
         return;
     for (size_t k = 0; !rc && k < n_groups(run); k++) {
         group_at(m->program[i], run, k, &to);

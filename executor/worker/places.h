@@ -9,6 +9,7 @@
 /* Places that take turns among more are not worth preparing for: a device keeps what it prepared
  * of one plan for some of them only (cuda_graph.c), and each would push another out. */
 #define PLACES_MAX 4
+#define PLACES_MAX_GROUPS 32 /* of one run: more are not worth preparing for either */
 
 struct places { /* zeroed: none yet */
     struct {

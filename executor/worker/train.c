@@ -384,8 +384,8 @@ static uint32_t may_queue(const struct worker *w, struct wk_train *t, double ns)
 }
 
 /* A portion is enqueued while the one before it runs, so that the device has something to go on
- * with; but two long ones would both have to end after a stop. The device waits for the host between
- * them, which is little beside what they take. */
+ * with; but two long ones would both have to end after a stop. The device waits for the host
+ * between them, which is little beside what they take. */
 static int keep_apart(const struct worker *w, const struct wk_train *t, uint32_t limit,
                       struct sh_err *err)
 {

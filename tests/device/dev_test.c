@@ -262,8 +262,9 @@ static size_t base_of(const struct dev_bases *b, const struct dev_tensor *n)
     return s == 0 ? b->image : s == 1 ? b->state : b->workspace;
 }
 
+/* In calls of `most` operations each. */
 static int load_and_run(struct t_graph *t, struct dev_plan *p, const struct dev_bases *b,
-                        bool split, struct sh_err *err)
+                        uint32_t most, struct sh_err *err)
 {
     int rc = SH_OK;
 
@@ -281,10 +282,8 @@ static int load_and_run(struct t_graph *t, struct dev_plan *p, const struct dev_
         assert_ok_err(dev_sync(dev, err), err);
         free(stored);
     }
-    if (!split)
-        rc = dev_plan_run(p, b, 0, t->g.n_ops, err);
-    for (uint32_t i = 0; split && i < t->g.n_ops && !rc; i++)
-        rc = dev_plan_run(p, b, i, i + 1, err);
+    for (uint32_t i = 0; i < t->g.n_ops && !rc; i += most)
+        rc = dev_plan_run(p, b, i, SH_MIN(i + most, t->g.n_ops), err);
     return rc ? rc : dev_sync(dev, err);
 }
 
@@ -352,21 +351,28 @@ void t_run(struct t_graph *t)
     b.state = size[0];
     b.workspace = size[0] + size[1];
     assert_true(2 * (size[0] + size[1] + size[2]) + 8192 < T_ARENA);
-    assert_ok_err(load_and_run(t, p, &b, false, &err), &err);
+    assert_ok_err(load_and_run(t, p, &b, T_MAX_OPS, &err), &err);
     fetch_all(t, p, &b, first);
     /* the same again elsewhere: only multiples of DEV_ALIGN are promised */
     b.workspace = 3 * DEV_ALIGN;
     b.image = b.workspace + size[2] + DEV_ALIGN;
     b.state = b.image + size[0] + 5 * DEV_ALIGN;
-    assert_ok_err(load_and_run(t, p, &b, true, &err), &err);
+    assert_ok_err(load_and_run(t, p, &b, 1, &err), &err);
     expect_same(t, p, &b, first, "that operation by operation");
     /* a back end may remember from now on how it launches an operation: nothing of one place */
     assert_ok_err(dev_plan_warm(p, NULL, &err), &err);
     b.state = 7 * DEV_ALIGN;
     b.workspace = b.state + size[1] + 2 * DEV_ALIGN;
     b.image = b.workspace + size[2] + 3 * DEV_ALIGN;
-    assert_ok_err(load_and_run(t, p, &b, false, &err), &err);
+    assert_ok_err(load_and_run(t, p, &b, T_MAX_OPS, &err), &err);
     expect_same(t, p, &b, first, "that after dev_plan_warm");
+    b.image = 11 * DEV_ALIGN;
+    b.state = b.image + size[0] + DEV_ALIGN;
+    b.workspace = b.state + size[1] + 4 * DEV_ALIGN;
+    for (uint32_t i = 0; i < t->g.n_ops; i += 2) /* a wish: it may fail, and the run must not */
+        dev_plan_prepare(p, &b, i, SH_MIN(i + 2, t->g.n_ops), NULL);
+    assert_ok_err(load_and_run(t, p, &b, 2, &err), &err);
+    expect_same(t, p, &b, first, "that after dev_plan_prepare");
     for (uint32_t i = 0; i < t->g.n_tensors; i++)
         if (first[i]) {
             free(t->plain[i]);
@@ -397,7 +403,7 @@ int t_run_fails(struct t_graph *t, struct sh_err *err)
     assert_ok_err(dev_plan_finish(p, err), err);
     b.state = size[0];
     b.workspace = size[0] + size[1];
-    rc = load_and_run(t, p, &b, false, err);
+    rc = load_and_run(t, p, &b, T_MAX_OPS, err);
     dev_plan_free(p);
     return rc;
 }

@@ -1,9 +1,9 @@
-/* dev_test.h - builds a small graph, runs it on a back end in three ways, compares with doubles.
+/* dev_test.h - builds a small graph, runs it on a back end in four ways, compares with doubles.
  *
- * Every graph runs three times, each time at other places of the arena: in one call, operation by
- * operation, and in one call after dev_plan_warm. All must give the same bits. Before each run the
- * workspace holds a pattern that reads as large numbers, so that memory that an operation forgets
- * to write shows.
+ * Every graph runs four times, each time at other places of the arena: in one call, operation by
+ * operation, in one call after dev_plan_warm, and in calls of two operations after dev_plan_prepare
+ * for each. All must give the same bits. Before each run the workspace holds a pattern that reads
+ * as large numbers, so that memory that an operation forgets to write shows.
  */
 #ifndef SH_TESTS_DEVICE_DEV_TEST_H
 #define SH_TESTS_DEVICE_DEV_TEST_H

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 
 #define MAX_GRAPHS 128u /* of one plan */
-#define MIN_OPS 3u      /* fewer are launched as fast one by one */
 
 struct cuda_graph {
     struct range {
@@ -116,8 +115,6 @@ int cuda__graph_capture(struct cuda_plan *p, const struct dev_bases *b, uint32_t
     uint32_t i;
     int rc;
 
-    if (to - from < MIN_OPS)
-        return SH_OK;
     if (!p->graphs)
         p->graphs = calloc(1, sizeof(*p->graphs));
     g = p->graphs;
