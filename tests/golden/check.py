@@ -53,6 +53,8 @@ BOUNDS = {("cpu", "fp64"): {"loss": 1e-3, "grad": 1e-3, "final": 2e-3},
           ("cuda", "tf32"): {"logits": 1e-2, "loss": 2e-2, "grad": None, "final": None},
           ("cuda", "fp16"): {"logits": 3e-2, "loss": 2e-2, "grad": None, "final": None},
           ("cuda", "bf16"): {"logits": 3e-2, "loss": 2e-2, "grad": None, "final": None}}
+# PyTorch's own autocast is off by 2.1e-2 at the second step and 2.7e-2 at the tenth (autocast.py).
+LOSS_BOUNDS = {("resnet_tiny", "sgd", "bf16"): 3e-2}
 NO_GRADIENT = 1e-12  # below this everywhere, rounding decides what Adam does
 
 DTYPES = {"F32": np.float32, "F64": np.float64, "I64": np.int64, "I32": np.int32,
@@ -186,7 +188,8 @@ def check_train(checks, model, folder, onnx, optimizer, precision, tmp):
     sensitive = model in SENSITIVE and precision != "fp64"
     n_losses = OTHER_PARAMETERS.get((model, onnx), conf["steps"])
     with open(os.path.join(tmp, "losses.json"), encoding="utf-8") as f:
-        check_losses(checks, model, what, json.load(f), conf["losses_float64"], bounds["loss"],
+        check_losses(checks, model, what, json.load(f), conf["losses_float64"],
+                     LOSS_BOUNDS.get((model, optimizer, precision), bounds["loss"]),
                      SENSITIVE[model] if sensitive else n_losses)
     golden = load(os.path.join(folder, f"train_{optimizer}.safetensors"))
     grad = {k[6:]: v for k, v in golden.items() if k.startswith("grad1/")}
