@@ -18,7 +18,8 @@
 # Programs: SHUNT_BIN, else those of the bundle that this lies in, else those of a bundle in
 # build/bundle/*.tar.xz if nothing is built here, or else what `make all` builds. GOLDENS: the
 # golden models. SHUNT_BENCH_DIR: keeps models, inputs and which kernels measured fastest for the
-# next run. Python needs numpy, and PyTorch for peers alone.
+# next run. The python3 that is first in PATH needs numpy, and PyTorch for
+# peers alone.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -56,6 +57,8 @@ while [ $# -gt 0 ]; do
     shift
 done
 [ ${#parts[@]} -gt 0 ] || parts=("${known[@]}")
+python3 -c 'import numpy' 2>/dev/null || fail "$(command -v python3 || echo python3) has no numpy;\
+ on Debian: apt-get install python3-numpy, then PATH=/usr/bin:\$PATH bench/gpu.sh ..."
 
 work=$(mktemp -d /var/tmp/shunt-bench.XXXXXX)
 chmod 755 "$work" # PostgreSQL's user goes through, in parts that start a whole system

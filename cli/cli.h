@@ -69,6 +69,7 @@ struct cli {
     const char *config_path; /* BORROWED; NULL: none is known */
     int64_t timeout_ms;      /* of each call; 0: the usual */
     char *server;            /* OWNED; set with http */
+    const char *key_env;     /* the variable that the key came from; NULL: from elsewhere */
     json_t *problem;         /* OWNED: the server's last refusal, with all its members */
     enum cli_exit exit_code; /* of a failure */
 };
@@ -174,6 +175,8 @@ int rest_list(struct cli *c, const char *path, unsigned flags, json_t **out, str
 int job_path(struct cli *c, char path[static REST_PATH_MAX], const char *id, const char *below,
              struct sh_err *err);
 bool job_is_final(const char *state);
+/* As squeue shows them: what runs, by priority, what waits, then what has ended, the last first. */
+void job_sort(json_t *jobs);
 
 /* obj.name = the number in the text of an option of that name; nothing if it was not given. Fails
  * as usage if the text is none. */

@@ -34,7 +34,6 @@ bool job_is_final(const char *state)
 
 /* ---------------------------------------------------------------- lists */
 
-/* As squeue shows them: what runs, by priority, then what waits. */
 static int rank(const json_t *j)
 {
     static const char *const ORDER[] = {"COMPLETING", "RUNNING",   "STARTING", "CANCELLING",
@@ -50,9 +49,12 @@ static bool goes_before(const json_t *a, const json_t *b)
 {
     json_int_t pa = json_integer_value(json_object_get(a, "priority"));
     json_int_t pb = json_integer_value(json_object_get(b, "priority"));
+    int ended = strcmp(sh_json_text(a, "finished_at"), sh_json_text(b, "finished_at"));
 
     if (rank(a) != rank(b))
         return rank(a) < rank(b);
+    if (job_is_final(sh_json_text(a, "state")) && ended != 0)
+        return ended > 0;
     return pa != pb ? pa > pb
                     : json_integer_value(json_object_get(a, "id")) <
                           json_integer_value(json_object_get(b, "id"));
@@ -65,7 +67,7 @@ static int compare(const void *a, const void *b)
     return goes_before(x, y) ? -1 : goes_before(y, x);
 }
 
-static void sort_live(json_t *jobs)
+void job_sort(json_t *jobs)
 {
     size_t n = json_array_size(jobs);
     json_t **list = calloc(n + 1, sizeof(json_t *));
@@ -111,7 +113,7 @@ int job_get(struct cli *c, struct sh_err *err)
                           .flags = REST_TENANT,
                           LIST_COLS(COLS),
                           .name = "id",
-                          .prepare = c->conf->live ? sort_live : NULL};
+                          .prepare = c->conf->live ? job_sort : NULL};
     const char *state = c->conf->state;
     char path[REST_PATH_MAX], *url = NULL;
     int rc;

@@ -260,6 +260,11 @@ static void print_advice(const struct cli *c, const struct sh_err *err)
 {
     const char *noun = err->rc == SH_E_NOTFOUND ? missing_noun(err->msg) : NULL;
 
+    if (c->key_env && (err->rc == SH_E_UNAUTHENTICATED || err->rc == SH_E_FORBIDDEN))
+        fprintf(stderr,
+                "The key came from %s of the environment, which wins over a profile's "
+                "and a state folder's.\n",
+                c->key_env);
     if (err->rc == SH_E_UNAUTHENTICATED)
         fprintf(stderr, "Give a key with --key, --key-file or SHUNT_KEY, or run this where "
                         "`shunt up` was run (--state-dir).\n");

@@ -38,16 +38,29 @@ static int read_key_file(const char *path, char **out, struct sh_err *err)
     return sh_strdup(text, out, err);
 }
 
-static int find_key(const struct cli_conf *conf, char **out, struct sh_err *err)
+/* The variable that an option was read from, or NULL. */
+static const char *env_of(const char *name, const char *value)
 {
+    const char *env = sh_conf_env(name);
+
+    return env && strcmp(env, value) == 0 ? name : NULL;
+}
+
+static int find_key(struct cli *c, char **out, struct sh_err *err)
+{
+    const struct cli_conf *conf = c->conf;
     char *path = NULL;
     int rc;
 
     *out = NULL;
-    if (conf->key && conf->key[0])
+    if (conf->key && conf->key[0]) {
+        c->key_env = env_of("SHUNT_KEY", conf->key);
         return sh_strdup(conf->key, out, err);
-    if (conf->key_file && conf->key_file[0])
+    }
+    if (conf->key_file && conf->key_file[0]) {
+        c->key_env = env_of("SHUNT_KEY_FILE", conf->key_file);
         return read_key_file(conf->key_file, out, err);
+    }
     rc = sh_asprintf(err, &path, "%s/admin.key", conf->state_dir);
     if (!rc && access(path, R_OK) == 0)
         rc = read_key_file(path, out, err);
@@ -62,7 +75,7 @@ int rest_open(struct cli *c, struct sh_err *err)
 
     if (c->http)
         return SH_OK;
-    rc = find_key(c->conf, &key, err);
+    rc = find_key(c, &key, err);
     if (!rc && c->conf->server && c->conf->server[0])
         rc = sh_strdup(c->conf->server, &c->server, err);
     else if (!rc)

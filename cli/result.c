@@ -1,5 +1,5 @@
 /* result.c - what a job left: its result, and its file, checked before it gets its name. */
-#include "cli/out.h"
+#include "cli/lists.h"
 #include "cli/upload.h"
 #include "common/hash.h"
 #include "common/mem.h"
@@ -167,9 +167,8 @@ int job_result_delete(struct cli *c, struct sh_err *err)
     char path[REST_PATH_MAX];
     int rc = rest_path(path, err, "api", "v1", "jobs", c->args[0], "result", "artifact", NULL);
 
-    if (!rc)
-        rc = rest_call(c, "DELETE", path, NULL, REST_TENANT, NULL, err);
-    if (!rc)
-        out_say(c, "The file of job %s is removed.", c->args[0]);
-    return rc;
+    return rc ? rc
+              : list_change(
+                    c, &(struct change){.method = "DELETE", .path = path, .flags = REST_TENANT},
+                    err, "The file of job %s is removed.", c->args[0]);
 }

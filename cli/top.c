@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#define LAST_ENDED 10
+
 /* ---------------------------------------------------------------- pieces */
 
 static void print_executors(struct cli *c)
@@ -50,6 +52,7 @@ static void print_models(struct cli *c)
     json_decref(j);
 }
 
+/* Those that live and the last few that ended: an array of a hundred hides what runs. */
 static void print_jobs(struct cli *c)
 {
     static const struct out_col COLS[] = {{"TENANT", "tenant", OUT_TEXT},
@@ -63,11 +66,20 @@ static void print_jobs(struct cli *c)
                                           {"PREEMPTED", "preemptions", OUT_TEXT},
                                           {"REASON", "reason", OUT_TEXT}};
     json_t *j = of_all_tenants(c, "/api/v1/jobs");
+    size_t n = json_array_size(j), shown = 0;
 
-    if (json_array_size(j) > 0)
+    job_sort(j);
+    while (shown < n && !job_is_final(sh_json_text(json_array_get(j, shown), "state")))
+        shown++;
+    shown = SH_MIN(shown + LAST_ENDED, n);
+    while (json_array_size(j) > shown)
+        json_array_remove(j, json_array_size(j) - 1);
+    if (n > 0)
         out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "id", NULL);
     else
         puts("no jobs");
+    if (n > shown)
+        printf("%zu more have ended: shunt get jobs --all-tenants\n", n - shown);
     json_decref(j);
 }
 

@@ -5,6 +5,9 @@ set -uo pipefail
 # shellcheck source=tests/e2e/lib.sh
 . "$(dirname "$0")/lib.sh"
 
+mkdir "$tmp/bare" && ln -s "$(command -v false)" "$tmp/bare/python3"
+exits "a Python without numpy is refused before anything is built" 2 "python3-numpy" \
+    env PATH="$tmp/bare:$PATH" "$root/bench/gpu.sh" --device cpu --out "$tmp/none.json" ready
 if ! PATH=/usr/bin:$PATH python3 -c 'import numpy' 2>/dev/null; then
     echo "skip: python3-numpy is not installed"
     exit 0
