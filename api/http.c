@@ -40,14 +40,20 @@ void http_sweep(struct http *h)
 
 /* What a client may send ahead of us, for each connection from its start. By itself the kernel goes
  * up from 64 KiB to less than a MiB, because we take what comes faster than it comes, and a client
- * that sends megabytes from the same host sleeps every time that is full. Nothing is lost where the
- * kernel has a lower limit (net.core.rmem_max): it may still give more by itself (Linux 5.15). */
+ * that sends megabytes from the same host sleeps every time that is full. Later it helps less: much
+ * of a body is sent before its headers are read. Where the kernel has a lower limit
+ * (net.core.rmem_max) it may still give more by itself; one that could not any longer, before Linux
+ * 5.15, is left alone. Memory is taken for what has come and was not read; the kernel has a limit
+ * for all of that (net.ipv4.tcp_mem). */
 static void widen_window(int listener)
 {
-    int bytes = WINDOW_BYTES, unlocked = 0;
+    int bytes = WINDOW_BYTES, locks = 0;
+    socklen_t len = sizeof(locks);
 
+    if (getsockopt(listener, SOL_SOCKET, SO_BUF_LOCK, &locks, &len))
+        return;
     setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
-    setsockopt(listener, SOL_SOCKET, SO_BUF_LOCK, &unlocked, sizeof(unlocked));
+    setsockopt(listener, SOL_SOCKET, SO_BUF_LOCK, &locks, sizeof(locks));
 }
 
 static int listen_on(const char *addr, int *fd_out, struct sh_err *err)

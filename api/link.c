@@ -125,6 +125,7 @@ static void run_open(struct link *l, struct infer *i)
                                         .priority = (uint32_t)i->v->slo_priority,
                                         .age_ns = sh_clock_ns() - i->begin_ns}};
 
+    sh_loop_stay_awake(l->loop);
     table_add(l, i);
     i->link.deadline_ns =
         i->begin_ns + SH_CONF_NOW(l->api->conf->infer_timeout_ms) * LINK_NS_PER_MS;
@@ -154,6 +155,7 @@ static void run_ready(struct link *l, struct infer *i)
 
     if (i->link.over)
         return;
+    sh_loop_stay_awake(l->loop);
     fill_spans(i, in, out);
     m.u.infer_ready = (struct msg_infer_ready){.rid = i->rid,
                                                .batch = (uint32_t)i->plan.batch,

@@ -86,10 +86,12 @@ static const struct sh_conf_opt OPTS[] = {
                "an inference request without its own timeout ends with 504 after this, ms"),
     SH_OPT_INT(ST, import_timeout_s, "import-timeout-s", 300, 1, 3600, SH_CONF_LIVE,
                "longest time for checking one uploaded model, s"),
-    SH_OPT_INT(ST, busy_poll_us, "busy-poll-us", 0, 0, 10000000, 0,
-               "the link to scheduler and executors asks for the next event for so long before it "
-               "sleeps, us, and so does a thread that takes a body for its next piece (0.2 ms at "
-               "most); takes a core meanwhile"),
+    SH_OPT_INT(
+        ST, busy_poll_us, "busy-poll-us", 0, 0, 10000000, 0,
+        "behind a request the link to scheduler and executors asks for the next event for so "
+        "long before it "
+        "sleeps, us, and so does a thread that takes a body for its next piece (0.2 ms at "
+        "most); takes a core meanwhile"),
     SH_OPT_INT(ST, key_poll_ms, "key-poll-ms", 5000, 100, 60000, 0,
                "cached keys are checked again at least this often, ms"),
     SH_OPT_INT(ST, model_poll_ms, "model-poll-ms", 1000, 100, 60000, 0,

@@ -60,8 +60,9 @@ static const struct sh_conf_opt UP[] = {
     SH_OPT_F64(ST, copy_gb_per_s, "copy-gb-per-s", 0, 0, 10000, 0,
                "slows copies of the cpu device to this rate, GB/s; 0 = full speed"),
     INT(busy_poll_us, "busy-poll-us", -1, -1, 10000000,
-        "every daemon asks for the next event for so long before it sleeps, us; takes some seven "
-        "cores while requests come. -1 = 200000 with the cuda device and 16 cores for each "
+        "behind a request every daemon asks for the next event for so long before it sleeps, us; a "
+        "core for each daemon and worker meanwhile. -1 = 200000 with the cuda device and 16 cores "
+        "for each "
         "executor, else 0"),
     SH_OPT_STR(ST, db_url, "db-url", NULL, SH_CONF_SECRET,
                "libpq connection string; without it DATABASE_URL, else a private cluster"),

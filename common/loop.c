@@ -77,7 +77,7 @@ struct sh_loop {
     struct sh_io *io_graves;
     struct sh_timer *timer_graves;
     bool in_turn, no_pwait2;
-    int64_t busy_ns, event_ns; /* polls until event_ns + busy_ns instead of sleeping */
+    int64_t busy_ns, awake_ns; /* polls until awake_ns + busy_ns instead of sleeping */
     atomic_bool wake_pending, stop;
 };
 
@@ -568,10 +568,16 @@ void sh_loop_busy_poll(struct sh_loop *l, int64_t ns)
     l->busy_ns = ns;
 }
 
+void sh_loop_stay_awake(struct sh_loop *l)
+{
+    if (l->busy_ns > 0)
+        l->awake_ns = sh_clock_ns();
+}
+
 /* 0: nothing came until it was time to sleep, or until wait_ns were over. */
 static int poll_events(const struct sh_loop *l, struct epoll_event *ev, int64_t wait_ns)
 {
-    int64_t now = sh_clock_ns(), end = l->event_ns + l->busy_ns;
+    int64_t now = sh_clock_ns(), end = l->awake_ns + l->busy_ns;
     int n = 0;
 
     if (wait_ns >= 0)
@@ -611,8 +617,6 @@ int sh_loop_once(struct sh_loop *l, int64_t max_wait_ns, struct sh_err *err)
     n = l->busy_ns > 0 && !atomic_load(&l->stop) ? poll_events(l, ev, sleep_ns(l, max_wait_ns)) : 0;
     if (n == 0)
         n = sleep_events(l, ev, atomic_load(&l->stop) ? 0 : sleep_ns(l, max_wait_ns));
-    if (l->busy_ns > 0 && n > 0)
-        l->event_ns = sh_clock_ns();
     if (n < 0 && errno != EINTR)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not wait for events");
     for (int i = 0; i < n; i++)

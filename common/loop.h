@@ -46,9 +46,10 @@ int sh_loop_child(struct sh_loop *l, pid_t pid, sh_child_fn *fn, void *arg, stru
 int sh_loop_signals(struct sh_loop *l, sh_hook_fn *fn_term, sh_hook_fn *fn_hup, void *arg,
                     struct sh_err *err);
 
-/* After an event of a descriptor the loop asks for the next one for so long before it sleeps: who
- * sleeps is woken late, above all on virtual machines. Takes a core meanwhile. 0: off. */
+/* For so long behind sh_loop_stay_awake() the loop asks for events instead of sleeping: who sleeps
+ * is woken late, above all on virtual machines. Takes a core meanwhile. 0: off. */
 void sh_loop_busy_poll(struct sh_loop *l, int64_t ns);
+void sh_loop_stay_awake(struct sh_loop *l); /* on its thread: more will come soon */
 void sh_loop_before_sleep(struct sh_loop *l, sh_hook_fn *fn, void *arg);
 /* Any thread: runs `fn` set by sh_loop_on_wake soon, on the loop's thread. Never lost; many
  * wake-ups may fold into one. */

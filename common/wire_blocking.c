@@ -32,12 +32,18 @@ static int wait_ready(int fd, short events, int64_t end_ns, struct sh_err *err)
     }
 }
 
-void sh_wire_busy_poll(int fd, int64_t ns)
+bool sh_wire_has_input(int fd)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
+
+    return poll(&p, 1, 0) != 0;
+}
+
+void sh_wire_busy_poll(int fd, int64_t ns)
+{
     int64_t end_ns = ns > 0 ? sh_clock_ns() + ns : 0;
 
-    while (ns > 0 && poll(&p, 1, 0) == 0 && sh_clock_ns() < end_ns)
+    while (ns > 0 && !sh_wire_has_input(fd) && sh_clock_ns() < end_ns)
         ;
 }
 

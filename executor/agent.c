@@ -221,12 +221,14 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
             store_pin(x->store, m->u.model_pin.version_id, m->u.model_pin.pinned != 0);
         return;
     case MSG_PREPARE:
+        sh_loop_stay_awake(x->loop);
         on_prepare(a, &m->u.prepare);
         return;
     case MSG_RUN_PART:
         switch_on_part(x->sw, &m->u.run_part);
         return;
     case MSG_RUN:
+        sh_loop_stay_awake(x->loop);
         on_run(a, &m->u.run);
         return;
     case MSG_RUN_CANCEL:

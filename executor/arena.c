@@ -1,6 +1,6 @@
 /* arena.c - see arena.h. An array of segments in the order of their blocks, no two neighbours
- * alike: 139 GiB are 71,168 blocks, but some hundreds of segments at most, and a switch looks at
- * all of them. */
+ * alike: 139 GiB are 71,168 blocks, but a few segments for each image that is there, and a switch
+ * looks at all of them. */
 #include "executor/arena.h"
 
 #include "common/mem.h"

@@ -58,8 +58,8 @@ static const struct sh_conf_opt OPTIONS[] = {
                "work that training may have queued on the device, us: it bounds the time that a "
                "request waits for it to stop"),
     SH_OPT_INT(struct exec_conf, busy_poll_us, "busy-poll-us", 0, 0, 10000000, 0,
-               "executor and workers ask for the next message for so long before they sleep, us; "
-               "each takes a core meanwhile"),
+               "behind a request executor and workers ask for the next message for so long before "
+               "they sleep, us; each takes a core meanwhile. `shunt up` decides it by itself"),
     SH_OPT_INT(struct exec_conf, hang_ms, "hang-ms", 15000, 100, 3600000, 0,
                "a busy worker without progress for this long is killed, ms"),
     SH_OPT_INT(struct exec_conf, compile_ms, "compile-ms", 300000, 1000, 3600000, 0,

@@ -130,6 +130,14 @@ static bool is_pending(const struct space *s, struct arena_range r)
     return false;
 }
 
+/* Block by block: what another note names is not clean before that one has come, too. */
+static void scrubbed_but_pending(struct space *s, struct arena_range r)
+{
+    for (uint32_t b = r.first; b < r.first + r.n; b++)
+        if (!is_pending(s, (struct arena_range){b, 1}))
+            arena_scrubbed(residency_arena(s->res), (struct arena_range){b, 1});
+}
+
 static void on_passed(void *arg)
 {
     struct pending *c = arg;
@@ -140,9 +148,10 @@ static void on_passed(void *arg)
             *p = c->next;
             break;
         }
-    for (uint32_t b = c->range.first; b < c->range.first + c->range.n; b++)
-        if (!is_pending(s, (struct arena_range){b, 1}))
-            arena_scrubbed(residency_arena(s->res), (struct arena_range){b, 1});
+    if (!is_pending(s, c->range))
+        arena_scrubbed(residency_arena(s->res), c->range);
+    else
+        scrubbed_but_pending(s, c->range);
     free(c);
 }
 

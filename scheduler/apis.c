@@ -61,9 +61,11 @@ void apis_on_msg(struct sched *s, struct api *a, const struct sh_msg *m)
 {
     switch (m->type) {
     case MSG_INFER_OPEN:
+        sh_loop_stay_awake(s->loop);
         requests_on_open(s, a, &m->u.infer_open);
         break;
     case MSG_INFER_READY:
+        sh_loop_stay_awake(s->loop);
         requests_on_ready(s, a, &m->u.infer_ready);
         break;
     case MSG_INFER_CANCEL:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """report.py DIR --out FILE - tables of what the parts printed (DIR/PART.json), merged into FILE.
 
-Figures are compared only within one run: a table has ours and the peers' rows of this run, and a
-ratio where both are there. FILE keeps, for each part, its newest run with all samples, and with
+A table has ours and the peers' rows of this run, and a ratio where both are there. What one of our
+parts has to be by another (limits.py) may be of different runs: the builds are named. FILE keeps, for each part, its newest run with all samples, and with
 what machine, programs and settings it was taken.
 """
 import argparse
@@ -127,7 +127,7 @@ def main():
     if any(of["machine"].get("device", "cuda") != DEVICE for of in doc.values()):
         print("report: %s has figures of another device; it stays as it is" % out)
         out, doc = "%s.%s" % (out, DEVICE), {}
-    rows, bad = [], 0
+    rows, bad = [], 0  # bad: parts that printed nothing, and limits that do not hold
     paths = glob.glob(os.path.join(args.dir, "*.json"))
     for path in sorted(paths, key=os.path.getmtime):  # in the order in which they ran
         part = os.path.basename(path)[:-len(".json")]
@@ -142,8 +142,10 @@ def main():
         if got.get("checks"):
             print_checks(part, got["checks"])
     print_rows(rows)
-    if check(doc):
-        print_checks("limits across parts, of all figures in the file", check(doc), True)
+    limits = check(doc)
+    if limits:
+        print_checks("limits across parts, of all figures in the file", limits, True)
+    bad += sum(not c["ok"] for c in limits)
     write(out, doc)
     print("\n%s, driver %s, %s: %s%s" % (where["gpu"]["name"],
                                          where["gpu"].get("driver_version", "none"),

@@ -7,6 +7,7 @@
 #include "common/hash.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/wire.h"
 #include "executor/model/package.h"
 #include "executor/worker/worker.h"
 
@@ -511,7 +512,8 @@ static uint32_t size_for(const struct wk_model *m, uint32_t batch)
     return i;
 }
 
-/* A program that ran twice at one place lately, in the same groups, will run so again. */
+/* A program that ran twice at one place lately, in the same groups, will run so again. The next
+ * message goes before; what is left to prepare waits for the next run here. */
 static void prepare_again(struct wk_model *m, uint32_t i, const struct msg_wk_run *run)
 {
     const struct dev_bases b = {.image = run->image_off, .workspace = run->ws_off};
@@ -525,7 +527,7 @@ static void prepare_again(struct wk_model *m, uint32_t i, const struct msg_wk_ru
     }
     if (!places_again(&m->places[i], &b, groups) || n_groups(run) > PLACES_MAX_GROUPS)
         return;
-    for (size_t k = 0; !rc && k < n_groups(run); k++) {
+    for (size_t k = 0; !rc && k < n_groups(run) && !sh_wire_has_input(WORKER_FD); k++) {
         group_at(m->program[i], run, k, &to);
         if (from < to)
             rc = program_prepare(m->program[i], &b, from, to, &why);

@@ -6,10 +6,11 @@
 
 #include <stdbool.h>
 
-/* Places that take turns among more are not worth preparing for: a device keeps what it prepared
- * of one plan for some of them only (cuda_graph.c), and each would push another out. */
+/* Places that take turns among more are not worth preparing for: a device keeps so much of what it
+ * prepared for one plan, and each would push another out. At each of them a run comes whole, with
+ * its weights there, or in groups. */
 #define PLACES_MAX 4
-#define PLACES_MAX_GROUPS 32 /* of one run: more are not worth preparing for either */
+#define PLACES_MAX_GROUPS (DEV_MAX_PREPARED / PLACES_MAX - 1)
 
 struct places { /* zeroed: none yet */
     struct {

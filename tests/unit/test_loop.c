@@ -408,7 +408,7 @@ static int64_t thread_ns(void)
     return t.tv_sec * 1000 * MS + t.tv_nsec;
 }
 
-static void after_an_event_the_loop_polls_and_timers_keep_their_time(void **state)
+static void a_loop_that_stays_awake_polls_and_timers_keep_their_time(void **state)
 {
     struct world *w = *state;
     int64_t end = sh_clock_ns() + LONG_NS, cpu = thread_ns(), begin;
@@ -416,6 +416,7 @@ static void after_an_event_the_loop_polls_and_timers_keep_their_time(void **stat
     sh_loop_busy_poll(w->loop, 20 * MS);
     assert_ok(sh_io_add(w->loop, w->fd[0][0], SH_IO_READ, read_and_count, w, &w->io[0], NULL));
     while (thread_ns() - cpu < 5 * MS && sh_clock_ns() < end) {
+        sh_loop_stay_awake(w->loop);
         assert_int_equal(write(w->fd[0][1], "x", 1), 1);
         assert_ok(sh_loop_once(w->loop, -1, NULL));
         assert_ok(sh_loop_once(w->loop, 5 * MS, NULL)); /* polls: nothing comes */
@@ -423,12 +424,26 @@ static void after_an_event_the_loop_polls_and_timers_keep_their_time(void **stat
     assert_true(thread_ns() - cpu >= 5 * MS);
     assert_true(w->calls > 0);
     begin = sh_clock_ns();
-    assert_int_equal(write(w->fd[0][1], "x", 1), 1);
-    assert_ok(sh_loop_once(w->loop, -1, NULL));
+    sh_loop_stay_awake(w->loop);
     assert_ok(sh_timer_add(w->loop, 30 * MS, 0, count_hook, w, &w->timer[0], NULL));
     while (w->other_calls == 0)
         assert_ok(sh_loop_once(w->loop, -1, NULL)); /* polls, then sleeps */
     assert_true(sh_clock_ns() - begin >= 30 * MS);
+}
+
+static void other_events_let_a_polling_loop_sleep(void **state)
+{
+    struct world *w = *state;
+    int64_t cpu = thread_ns();
+
+    sh_loop_busy_poll(w->loop, LONG_NS);
+    assert_ok(sh_io_add(w->loop, w->fd[0][0], SH_IO_READ, read_and_count, w, &w->io[0], NULL));
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(write(w->fd[0][1], "x", 1), 1);
+        assert_ok(sh_loop_once(w->loop, -1, NULL));
+        assert_ok(sh_loop_once(w->loop, 25 * MS, NULL));
+    }
+    assert_true(thread_ns() - cpu < 20 * MS); /* of the 100 that it waited */
 }
 
 static void the_loop_sleeps_until_the_next_timer(void **state)
@@ -635,7 +650,8 @@ int main(void)
         TEST(a_timer_may_remove_itself_and_the_others),
         TEST(a_thousand_timers_keep_their_order),
         TEST(the_loop_sleeps_until_the_next_timer),
-        TEST(after_an_event_the_loop_polls_and_timers_keep_their_time),
+        TEST(a_loop_that_stays_awake_polls_and_timers_keep_their_time),
+        TEST(other_events_let_a_polling_loop_sleep),
         TEST(no_wake_up_is_lost),
         TEST(another_thread_can_stop_the_loop),
         TEST(the_hook_before_sleeping_may_wake_the_loop),

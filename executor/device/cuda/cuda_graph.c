@@ -12,7 +12,7 @@
 
 #include <stdlib.h>
 
-#define MAX_GRAPHS 128u /* of one plan */
+#define MAX_GRAPHS ((uint32_t)DEV_MAX_PREPARED)
 
 struct cuda_graph {
     struct range {
