@@ -722,9 +722,23 @@ uint32_t residency_trim(struct residency *r, uint32_t want_free, int64_t now_ns,
     return evicted;
 }
 
+static int check_order(const struct residency *r, uint32_t n_used, struct sh_err *err)
+{
+    uint32_t n = 0;
+
+    for (uint32_t id = r->images[ENDS].older; id != ENDS; id = r->images[id].older, n++) {
+        const struct image *im = &r->images[id];
+
+        if (!im->is_used || r->images[im->older].newer != id ||
+            (im->newer != ENDS && r->images[im->newer].last_use_ns < im->last_use_ns))
+            return SH_FAIL(err, SH_E_BUG, "image %u is wrongly placed by its last use", id);
+    }
+    return n == n_used ? SH_OK : SH_FAIL(err, SH_E_BUG, "%u images by last use, not %u", n, n_used);
+}
+
 int residency_check(const struct residency *r, struct sh_err *err)
 {
-    uint32_t held = 0, ring = 0;
+    uint32_t held = 0, ring = 0, n_used = 0;
 
     for (uint32_t id = 0; id < r->n_images; id++) {
         const struct image *im = &r->images[id];
@@ -746,8 +760,9 @@ int residency_check(const struct residency *r, struct sh_err *err)
         }
         held += im->held;
         ring += im->in_ring;
+        n_used++;
     }
     if (held != arena_count(r->arena, ARENA_IMAGE) || ring != r->n_ring)
         return SH_FAIL(err, SH_E_BUG, "sums of images and arena differ");
-    return SH_OK;
+    return check_order(r, n_used, err);
 }
