@@ -25,7 +25,7 @@ mapped() {
 
 # own PROCESS: no library but glibc's comes from outside the bundle
 own() {
-    mapped "$1" | grep -qF "$home/" || return 1
+    mapped "$1" | grep -F "$home/" >/dev/null || return 1
     ! mapped "$1" | grep -vF "$home/" |
         grep -vE '/(ld-linux|lib(c|m|dl|rt|pthread|resolv|nss_[a-z]+))[.-]'
 }

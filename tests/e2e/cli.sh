@@ -160,7 +160,7 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
 # Somebody hears of events as they come.
 listens() {
     curl -fsS "http://127.0.0.1:$(jq .metrics_ports.api "$state/run/system.json")/metrics" |
-        grep -qx 'shunt_http_streams 1'
+        grep -x 'shunt_http_streams 1'
 }
 
 # operators: what an admin looks at, and changes, while the system runs
@@ -279,7 +279,7 @@ model_life() {
 shunt_says() {
     local text=$1
     shift
-    "$@" | grep -qF -- "$text"
+    "$@" | grep -F -- "$text"
 }
 
 deaths() {
