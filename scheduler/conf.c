@@ -36,8 +36,7 @@ static const struct sh_conf_opt SCHED_OPTS[] = {
         "kept free between a predicted end and the deadline, us"),
     INT(busy_poll_us, "busy-poll-us", 0, 0, 10000000,
         "behind a request it asks for the next event for so long before it sleeps, us; takes a "
-        "core "
-        "meanwhile. `shunt up` decides it by itself"),
+        "core meanwhile. `shunt up` decides it by itself"),
     INT(max_runs, "max-runs", 2, 1, 16, "runs outstanding for one executor"),
     INT(min_run_ms, "min-run-ms", 30000, 0, 86400000,
         "a training job keeps its place for at least this long, ms"),

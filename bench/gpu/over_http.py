@@ -5,8 +5,8 @@ client on the same host that keeps its connection; warm, and with nothing of the
 Held against what the executor takes when it is asked directly (the parts cold and warm); also shown
 is the client's latency less what the executor says that it took (Server-Timing), which with nothing
 on the device counts the copy that began before the request had come as HTTP's. The client is a
-socket; now and then it is Python's http.client, which itself takes a quarter of a millisecond more. Then a request whose body comes slowly: when the copy of the weights starts, and
-when the body ends.
+socket; now and then it is Python's http.client, which itself takes a quarter of a millisecond more.
+Then a request whose body comes slowly: when the copy of the weights starts, and when the body ends.
 --models: the first one also trains.
 """
 import http.client

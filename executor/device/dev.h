@@ -188,7 +188,7 @@ int dev_plan_run(struct dev_plan *p, const struct dev_bases *b, uint32_t from, u
  * operation took, f64[n_ops]; 0 where that is not known. Fails with SH_E_DEVMEM when the device has
  * no such memory left; the plan is as good as before. */
 int dev_plan_warm(struct dev_plan *p, double *ns, struct sh_err *err);
-#define DEV_MAX_PREPARED 132 /* ranges of one plan; the one that was used longest ago goes first */
+#define DEV_MAX_PREPARED 132u /* ranges of one plan; the one that was used longest ago goes first */
 /* Blocking, off the path: makes later calls of dev_plan_run with these arguments cheap. A wish. */
 int dev_plan_prepare(struct dev_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
                      struct sh_err *err);

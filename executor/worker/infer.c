@@ -401,28 +401,31 @@ static size_t n_groups(const struct msg_wk_run *m)
     return m->groups.len / sizeof(struct msg_group);
 }
 
-/* Group i, and the operation behind its last; the last group has what no layer begins. */
-static struct msg_group group_at(const struct program *p, const struct msg_wk_run *m, size_t i,
-                                 uint32_t *end_op)
+static struct msg_group group_at(const struct msg_wk_run *m, size_t i)
 {
     struct msg_group g;
 
     memcpy(&g, (const char *)m->groups.data + i * sizeof(g), sizeof(g));
-    *end_op = i + 1 == n_groups(m) || g.end_layer >= program_n_layers(p)
-                  ? program_n_ops(p)
-                  : program_layer_begin(p, g.end_layer);
     return g;
 }
 
+/* The operation behind the last of group i; the last group has what no layer begins. */
+static uint32_t group_end(const struct program *p, const struct msg_wk_run *m, size_t i)
+{
+    const uint32_t layer = group_at(m, i).end_layer;
+
+    return i + 1 == n_groups(m) || layer >= program_n_layers(p) ? program_n_ops(p)
+                                                                : program_layer_begin(p, layer);
+}
+
 /* Are weights still on their way to the device? */
-static bool is_cold(const struct worker *w, const struct program *p, const struct msg_wk_run *m)
+static bool is_cold(const struct worker *w, const struct msg_wk_run *m)
 {
     struct msg_group last;
-    uint32_t end;
 
     if (n_groups(m) == 0)
         return false;
-    last = group_at(p, m, n_groups(m) - 1, &end);
+    last = group_at(m, n_groups(m) - 1);
     return last.ticket_slot < DEV_N_TICKETS &&
            !dev_has_ticket(w->dev, last.ticket_slot, last.ticket_value);
 }
@@ -431,7 +434,7 @@ static int take_inputs(struct worker *w, const struct program *p, const struct m
                        uint32_t size, struct sh_err *err)
 {
     enum move how = m->inputs == MSG_INPUTS_COME ? MOVE_NOTHING
-                    : is_cold(w, p, m)           ? MOVE_IN_BESIDE_COPIES
+                    : is_cold(w, m)              ? MOVE_IN_BESIDE_COPIES
                                                  : MOVE_IN;
     int rc = SH_OK;
 
@@ -480,11 +483,12 @@ static int run_groups(struct worker *w, const struct wk_model *model, struct pro
                       const struct msg_wk_run *m, int64_t *first_ns, struct sh_err *err)
 {
     const struct dev_bases bases = {.image = m->image_off, .workspace = m->ws_off};
-    uint32_t op = 0, n_ops = program_n_ops(p), layer = 0, to;
+    uint32_t op = 0, n_ops = program_n_ops(p), layer = 0;
     int rc = SH_OK;
 
     for (size_t i = 0; !rc && i < n_groups(m); i++) {
-        const struct msg_group g = group_at(p, m, i, &to);
+        const struct msg_group g = group_at(m, i);
+        const uint32_t to = group_end(p, m, i);
 
         if (g.ticket_slot < DEV_N_TICKETS)
             rc = dev_wait(w->dev, g.ticket_slot, g.ticket_value, WORKER_TICKET_TIMEOUT_MS, err);
@@ -517,18 +521,20 @@ static uint32_t size_for(const struct wk_model *m, uint32_t batch)
 static void prepare_again(struct wk_model *m, uint32_t i, const struct msg_wk_run *run)
 {
     const struct dev_bases b = {.image = run->image_off, .workspace = run->ws_off};
-    uint32_t from = 0, to, groups = 0;
+    uint32_t from = 0, groups = 0;
     struct sh_err why = {0};
     int rc = SH_OK;
 
     for (size_t k = 0; k < n_groups(run); k++) {
-        group_at(m->program[i], run, k, &to);
+        const uint32_t to = group_end(m->program[i], run, k);
+
         groups = sh_crc32c(groups, &to, sizeof(to));
     }
     if (!places_again(&m->places[i], &b, groups) || n_groups(run) > PLACES_MAX_GROUPS)
         return;
     for (size_t k = 0; !rc && k < n_groups(run) && !sh_wire_has_input(WORKER_FD); k++) {
-        group_at(m->program[i], run, k, &to);
+        const uint32_t to = group_end(m->program[i], run, k);
+
         if (from < to)
             rc = program_prepare(m->program[i], &b, from, to, &why);
         from = SH_MAX(from, to);

@@ -386,14 +386,11 @@ static uint32_t may_queue(const struct worker *w, struct wk_train *t, double ns)
 /* A portion is enqueued while the one before it runs, so that the device has something to go on
  * with; but two long ones would both have to end after a stop. The device waits for the host
  * between them, which is little beside what they take. */
-static int keep_apart(const struct worker *w, const struct wk_train *t, uint32_t limit,
+static int keep_apart(const struct worker *w, const struct wk_train *t, double ns,
                       struct sh_err *err)
 {
-    double ns, last = t->portion_ns[(t->n_portions - 1) % MAX_QUEUED];
+    double last = t->portion_ns[(t->n_portions - 1) % MAX_QUEUED]; /* 0: none yet, or not known */
 
-    if (!t->has_op_ns || t->n_portions == 0)
-        return SH_OK;
-    portion_end(t, limit, &ns);
     return last + ns > ALONE_BOUNDS * w->stop_bound_ns ? dev_throttle(w->dev, 0, err) : SH_OK;
 }
 
@@ -421,10 +418,9 @@ static int run_steps(struct worker *w, struct wk_train *t, const struct msg_wk_t
 
     while (*step < data_steps(t->data)) {
         struct dev_bases b = {.state = go->state_off, .workspace = go->ws_off, .step = *step};
-        const uint32_t limit = t->op < update ? update : n_ops;
-        uint32_t end;
         double ns;
-        int rc = keep_apart(w, t, limit, err);
+        const uint32_t end = portion_end(t, t->op < update ? update : n_ops, &ns);
+        int rc = keep_apart(w, t, ns, err);
 
         if (rc || must_stop(w, t->op > update))
             return rc;
@@ -438,7 +434,6 @@ static int run_steps(struct worker *w, struct wk_train *t, const struct msg_wk_t
             rc = before_update(w, t, *step, err);
         if (!rc && t->op == update && t->ckpt_pending)
             return SH_OK; /* told to stop meanwhile */
-        end = portion_end(t, limit, &ns);
         if (!rc)
             rc = program_run(t->program, &b, t->op, end, err);
         if (!rc)

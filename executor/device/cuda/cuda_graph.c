@@ -12,16 +12,14 @@
 
 #include <stdlib.h>
 
-#define MAX_GRAPHS ((uint32_t)DEV_MAX_PREPARED)
-
 struct cuda_graph {
     struct range {
         const unsigned char *arena; /* where it was mapped */
         size_t image, workspace;
         uint32_t from, to; /* operations */
-    } of[MAX_GRAPHS];
-    cudaGraphExec_t exec[MAX_GRAPHS]; /* OWNED */
-    uint64_t used[MAX_GRAPHS];        /* the turn of the last use: the oldest makes room */
+    } of[DEV_MAX_PREPARED];
+    cudaGraphExec_t exec[DEV_MAX_PREPARED]; /* OWNED */
+    uint64_t used[DEV_MAX_PREPARED];        /* the turn of the last use: the oldest makes room */
     uint64_t turn;
     uint32_t n;
 };
@@ -127,7 +125,7 @@ int cuda__graph_capture(struct cuda_plan *p, const struct dev_bases *b, uint32_t
         destroy(p, exec);
         return rc;
     }
-    i = g->n < MAX_GRAPHS ? g->n++ : oldest(g);
+    i = g->n < DEV_MAX_PREPARED ? g->n++ : oldest(g);
     destroy(p, g->exec[i]);
     g->exec[i] = exec;
     g->of[i] = r;
