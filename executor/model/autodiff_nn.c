@@ -10,7 +10,9 @@ static int plain_only(const struct dev_op *op, struct sh_err *err)
                    op->name);
 }
 
-static int conv_bwd_weight(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+/* Of `count` samples from `first` on; 0 and 0: of all. */
+static int conv_bwd_piece(struct ad *a, const struct dev_op *op, uint32_t dy, int64_t first,
+                          int64_t count, struct sh_err *err)
 {
     struct dev_op b = ir_op(DEV_OP_CONV_BWD_WEIGHT, op->name, 2, (uint32_t[]){op->in[0], dy});
     bool wants_bias = ad__wants(a, op->in[2]);
@@ -22,6 +24,8 @@ static int conv_bwd_weight(struct ad *a, const struct dev_op *op, uint32_t dy, s
     if (rc)
         return rc;
     b.u.conv = op->u.conv;
+    b.u.conv.first = first;
+    b.u.conv.count = count;
     b.out[0] = dw;
     b.n_out = wants_bias ? 2 : 1;
     rc = ir_push(a->ir, &b, err);
@@ -29,6 +33,25 @@ static int conv_bwd_weight(struct ad *a, const struct dev_op *op, uint32_t dy, s
         rc = ad__add(a, op->in[1], dw, err);
     if (!rc && wants_bias)
         rc = ad__add(a, op->in[2], b.out[1], err);
+    return rc;
+}
+
+/* In pieces of a->piece, each of a part of the samples, whose results are added up: they are small
+ * beside what is read, and training can be stopped between them. */
+static int conv_bwd_weight(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    const int64_t elements = ir_elements(a->ir, op->in[0]) + ir_elements(a->ir, dy);
+    const int64_t samples = ir_t(a->ir, op->in[0])->dims[0];
+    const int64_t n = a->piece ? SH_MIN((elements + a->piece - 1) / a->piece, samples) : 1;
+    int rc = SH_OK;
+
+    if (n <= 1)
+        return conv_bwd_piece(a, op, dy, 0, 0, err);
+    for (int64_t i = 0; i < n && rc == SH_OK; i++) {
+        const int64_t first = samples * i / n;
+
+        rc = conv_bwd_piece(a, op, dy, first, samples * (i + 1) / n - first, err);
+    }
     return rc;
 }
 
