@@ -37,20 +37,24 @@ static int conv_bwd_piece(struct ad *a, const struct dev_op *op, uint32_t dy, in
 }
 
 /* In pieces of a->piece, each of a part of the samples, whose results are added up: they are small
- * beside what is read, and training can be stopped between them. */
+ * beside what is read, and training can be stopped between them. A part begins at an even sample
+ * where there are enough, since that is mostly as aligned as the tensor is. */
 static int conv_bwd_weight(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
 {
     const int64_t elements = ir_elements(a->ir, op->in[0]) + ir_elements(a->ir, dy);
     const int64_t samples = ir_t(a->ir, op->in[0])->dims[0];
-    const int64_t n = a->piece ? SH_MIN((elements + a->piece - 1) / a->piece, samples) : 1;
+    const int64_t n = a->piece ? SH_MIN((elements - 1) / a->piece + 1, samples) : 1;
+    const int64_t grain = samples >= 2 * n ? 2 : 1;
+    int64_t first = 0;
     int rc = SH_OK;
 
     if (n <= 1)
         return conv_bwd_piece(a, op, dy, 0, 0, err);
-    for (int64_t i = 0; i < n && rc == SH_OK; i++) {
-        const int64_t first = samples * i / n;
+    for (int64_t i = 1; i <= n && rc == SH_OK; i++) {
+        const int64_t end = i == n ? samples : samples * i / n / grain * grain;
 
-        rc = conv_bwd_piece(a, op, dy, first, samples * (i + 1) / n - first, err);
+        rc = conv_bwd_piece(a, op, dy, first, end - first, err);
+        first = end;
     }
     return rc;
 }
