@@ -1,8 +1,8 @@
 /* check.c - is a graph well formed? Asked once for every back end, before any of them sees it.
  *
  * A back end may then rely on: indices in range, the number of operands of each kind, shapes whose
- * byte size fits, aliases that point backwards, ranges of samples that exist. What a kind needs of its shapes stays with the back
- * end, which knows what it can run.
+ * byte size fits, aliases that point backwards, samples that exist. What a kind needs of its shapes
+ * stays with the back end, which knows what it can run.
  */
 #include "common/mem.h"
 #include "executor/device/dev.h"
