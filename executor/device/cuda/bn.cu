@@ -3,38 +3,48 @@
  * Channels last (also [N, C]): a matrix of rows x channels. A thread owns V channels (16 bytes) and
  * walks over rows, so that a warp reads whole lines; blocks share the rows. Statistics are sums of
  * x - x[row 0], which keeps the variance exact where the mean is large; short chains in F32, then
- * the last block of each column of blocks adds the partial sums in F64 and derives what the second
- * kernel needs of each channel. The second kernel is element-wise. The first walks from the end
- * (what was written last is still in the L2 cache), the second from the start, for the same reason.
- * V is 1 where the channels do not divide.
+ * every block adds the partial sums of all in F64, in one order, and derives what it needs of its
+ * channels.
+ *
+ * Training and its gradient are one kernel each. All its blocks are on the device at once (a
+ * cooperative launch), and wait for each other between the sums and a second walk that writes. What
+ * a thread has read stays in shared memory, as many rows as there is room for: 28 MB on 132
+ * multiprocessors, so most tensors are read once. The first walk starts at the end (what was written
+ * last is still in the L2 cache), the second goes back to it. V is 1 where the channels do not
+ * divide.
  *
  * Channels first ([N, C, L] as it comes without convolutions): a block for each channel does both.
  *
- * Backward, d_y is first masked by the activation. If that masked gradient is a result of its own,
- * the first kernel writes it and the second reads only it.
+ * Backward, d_y is first masked by the activation. If that takes more tensors, or the masked
+ * gradient is a result of its own, the first walk writes it and the second reads only it.
  */
 #include "executor/device/cuda/act.cuh"
 #include "executor/device/cuda/grid.cuh"
 
-#define REDUCE_THREADS 512 /* of the kernels that sum; blocks on a multiprocessor: */
-#define STATS_BLOCKS 2
-#define SUMS_BLOCKS 1
-#define EACH_THREADS 256 /* of the element-wise kernels */
-#define EACH_BLOCKS 3
+#include <cuda_pipeline_primitives.h>
+
+#define TRAIN_THREADS 512 /* of the kernels that sum; one block on a multiprocessor */
+#define TRAIN_WARPS (TRAIN_THREADS / WARP)
+#define SUMS_AT_ONCE 8 /* of the sums of blocks: loads under way */
+#define AHEAD 4        /* rows that a thread fetches before it needs them */
+#define INFER_THREADS 256
+#define INFER_BLOCKS 3
 
 /* ------------------------------------------------------------------ channels last: the matrix */
 
 struct cols {
     int64_t rows;
-    int c, log_tx; /* threads of a block side by side: 2^log_tx */
-    int gx, gy;    /* blocks: along channels (at most K_ARRIVALS), along rows */
+    int c, log_tx;    /* threads of a block side by side: 2^log_tx */
+    int gx, gy;       /* blocks: along channels (at most K_ARRIVALS), along rows */
+    int most;         /* rows of a thread; some have one less */
+    int slots, ahead; /* of them: that stay in shared memory, that are fetched ahead */
     uint32_t *arrivals;
 };
 
 static struct cols cols_of(const struct k_bn *b, int v, int threads, int blocks)
 {
     const int vecs = (int)(b->c / v);
-    struct cols g = {b->n * b->len, (int)b->c, 5, 1, 1, b->arrivals};
+    struct cols g = {b->n * b->len, (int)b->c, 5, 1, 1, 1, 0, 0, b->arrivals};
     int64_t rows_at_once;
 
     /* 128 bytes side by side are enough; idle threads are not wanted. */
@@ -47,17 +57,19 @@ static struct cols cols_of(const struct k_bn *b, int v, int threads, int blocks)
     }
     g.gx = (int)cdiv64(vecs, 1 << g.log_tx);
     rows_at_once = threads >> g.log_tx;
-    /* All blocks at once: one more and the device would be half empty while it runs. */
+    /* All blocks at once: training's wait for each other, and for inference one more would leave
+     * the device half empty while it runs. */
     g.gy = b->n_sms * blocks / g.gx;
     if (g.gy > cdiv64(g.rows, rows_at_once))
         g.gy = (int)cdiv64(g.rows, rows_at_once);
     if (g.gy < 1)
         g.gy = 1;
+    g.most = (int)cdiv64(g.rows, g.gy * rows_at_once);
     return g;
 }
 
 struct lane {         /* what a thread has: V channels of some rows */
-    int ch, left;     /* the first channel; how many rows */
+    int ch, n;        /* the first channel; how many rows */
     int64_t at, step; /* elements: of the first row, between two rows */
 };
 
@@ -70,26 +82,40 @@ template <int V, int THREADS> DEV_INLINE struct lane lane_of(const struct cols &
     struct lane l;
 
     l.ch = ((int)blockIdx.x * tx + ((int)threadIdx.x & (tx - 1))) * V;
-    l.left = l.ch < g.c && row < g.rows ? (int)((g.rows - row + step - 1) / step) : 0;
+    l.n = l.ch < g.c && row < g.rows ? g.most - (row + (g.most - 1) * step >= g.rows) : 0;
     l.at = (reverse ? g.rows - 1 - row : row) * g.c + l.ch;
     l.step = (reverse ? -step : step) * g.c;
     return l;
 }
 
-template <int V> struct reduce_smem {
-    union {
-        float2 warps[REDUCE_THREADS / WARP][WARP * V];
-        double2 threads[REDUCE_THREADS];
+/* ------------------------------------------------------------------ sums over all blocks */
+
+/* The front of the shared memory, for WIDTH = V * tx channels: the sums of the warps; then those of
+ * groups of threads over blocks, and what is derived of each channel. */
+union front {
+    float2 warps[1]; /* [TRAIN_WARPS][WIDTH] */
+    struct {
+        double2 threads[TRAIN_THREADS];
+        float4 numbers[1]; /* [WIDTH] */
     };
 };
 
+__host__ __device__ constexpr int front_bytes(int width)
+{
+    const int warps = TRAIN_WARPS * width * (int)sizeof(float2);
+    const int threads = TRAIN_THREADS * (int)sizeof(double2) + width * (int)sizeof(float4);
+
+    return warps > threads ? warps : threads;
+}
+
 /* The sums of a block over its rows, into part[blockIdx.y][channel]. */
 template <int V>
-DEV_INLINE void reduce_block(const struct cols &g, float (&s)[V], float (&q)[V],
-                             struct reduce_smem<V> *smem, float2 *part)
+DEV_INLINE void sum_block(const struct cols &g, float (&s)[V], float (&q)[V], union front *smem,
+                          float2 *part)
 {
-    const int tx = 1 << g.log_tx, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const int at = (int)threadIdx.x, ch = (int)blockIdx.x * tx * V + at;
+    const int tx = 1 << g.log_tx, width = V << g.log_tx;
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const int at = (int)threadIdx.x, ch = (int)blockIdx.x * width + at;
 
     for (int d = tx; d < WARP; d *= 2) {
 #pragma unroll
@@ -101,42 +127,46 @@ DEV_INLINE void reduce_block(const struct cols &g, float (&s)[V], float (&q)[V],
     if (lane < tx) {
 #pragma unroll
         for (int i = 0; i < V; i++)
-            smem->warps[warp][lane * V + i] = make_float2(s[i], q[i]);
+            smem->warps[warp * width + lane * V + i] = make_float2(s[i], q[i]);
     }
     __syncthreads();
-    if (at < tx * V && ch < g.c) {
-        float2 sum = smem->warps[0][at];
+    if (at < width && ch < g.c) {
+        float2 sum = smem->warps[at];
 
 #pragma unroll
-        for (int w = 1; w < REDUCE_THREADS / WARP; w++) {
-            sum.x += smem->warps[w][at].x;
-            sum.y += smem->warps[w][at].y;
+        for (int w = 1; w < TRAIN_WARPS; w++) {
+            sum.x += smem->warps[w * width + at].x;
+            sum.y += smem->warps[w * width + at].y;
         }
         part[(int64_t)blockIdx.y * g.c + ch] = sum;
     }
 }
 
-/* In the last block of a column: the sums over all blocks. Valid for thread t of the first tx * V:
- * its channel is blockIdx.x * tx * V + t. */
+/* The sums over all blocks. Valid for thread t of the first WIDTH: its channel is
+ * blockIdx.x * WIDTH + t. */
 template <int V>
-DEV_INLINE double2 total_of_column(const struct cols &g, struct reduce_smem<V> *smem,
-                                   const float2 *part)
+DEV_INLINE double2 sum_blocks(const struct cols &g, union front *smem, const float2 *part)
 {
-    const int width = V << g.log_tx, groups = REDUCE_THREADS / width;
+    const int width = V << g.log_tx, groups = TRAIN_THREADS / width;
     const int at = (int)threadIdx.x % width, group = (int)threadIdx.x / width;
     const int ch = (int)blockIdx.x * width + at;
     double2 sum = make_double2(0, 0);
 
-    if (ch < g.c) {
-#pragma unroll 8
-        for (int k = group; k < g.gy; k += groups) {
-            const float2 p = __ldcg(&part[(int64_t)k * g.c + ch]);
+    for (int first = group; first < g.gy && ch < g.c; first += SUMS_AT_ONCE * groups) {
+        float2 p[SUMS_AT_ONCE];
 
-            sum.x += p.x;
-            sum.y += p.y;
+#pragma unroll
+        for (int i = 0; i < SUMS_AT_ONCE; i++) {
+            const int k = first + i * groups;
+
+            p[i] = k < g.gy ? __ldcg(&part[(int64_t)k * g.c + ch]) : make_float2(0, 0);
+        }
+#pragma unroll
+        for (int i = 0; i < SUMS_AT_ONCE; i++) {
+            sum.x += p[i].x;
+            sum.y += p[i].y;
         }
     }
-    __syncthreads();
     smem->threads[threadIdx.x] = sum;
     __syncthreads();
     for (int k = 1; k < groups && group == 0; k++) {
@@ -146,135 +176,188 @@ DEV_INLINE double2 total_of_column(const struct cols &g, struct reduce_smem<V> *
     return sum;
 }
 
+/* Between the two walks: calls finish(channel, sums) for each channel of the block, with what all
+ * blocks have summed, and keeps what it returns in smem->numbers. */
+template <int V, class F>
+DEV_INLINE void meet(const struct cols &g, float (&s)[V], float (&q)[V], union front *smem,
+                     float2 *part, F finish)
+{
+    const int at = (int)threadIdx.x, width = V << g.log_tx, ch = (int)blockIdx.x * width + at;
+    double2 sum;
+
+    sum_block<V>(g, s, q, smem, part);
+    wait_for_all(&g.arrivals[blockIdx.x], gridDim.y);
+    sum = sum_blocks<V>(g, smem, part);
+    if (at < width && ch < g.c)
+        smem->numbers[at] = finish(ch, sum);
+    __syncthreads();
+}
+
 /* ------------------------------------------------------------------ a channel's numbers */
 
-/* x -> y: fma(x - x, y, z) = (x - mean) gain + shift */
+/* x -> y: fma(x - x, y, z) = (x - mean) gain + shift. One of the blocks stores. */
 DEV_INLINE float4 finish_stats(const struct k_bn_train_args &a, int ch, double n, double shift,
-                               double sum, double squares)
+                               double2 sum, bool stores)
 {
-    const double m = sum / n, v = squares / n - m * m, var = v < 0 ? 0 : v;
+    const double m = sum.x / n, v = sum.y / n - m * m, var = v < 0 ? 0 : v;
     const double mean = shift + m, inv = 1 / sqrt(var + (double)a.eps);
     const double unbiased = var * n / (n > 1 ? n - 1 : 1), keep = a.momentum;
     const float mean_f = (float)mean;
     const double gain = inv * a.scale[ch];
 
-    a.mean[ch] = mean_f;
-    a.invstd[ch] = (float)inv;
-    a.new_mean[ch] = (float)(keep * a.run_mean[ch] + (1 - keep) * mean);
-    a.new_var[ch] = (float)(keep * a.run_var[ch] + (1 - keep) * unbiased);
+    if (stores) {
+        a.mean[ch] = mean_f;
+        a.invstd[ch] = (float)inv;
+        a.new_mean[ch] = (float)(keep * a.run_mean[ch] + (1 - keep) * mean);
+        a.new_var[ch] = (float)(keep * a.run_var[ch] + (1 - keep) * unbiased);
+    }
     /* What mean lost when it was rounded goes into the shift. */
     return make_float4(mean_f, (float)gain, (float)(a.bias[ch] - (mean - mean_f) * gain), 0);
 }
 
 /* d_x = y d + z (x - mean) + w, in the order of float4 with x = mean */
-DEV_INLINE float4 finish_bwd(const struct k_bn_bwd_args &a, int ch, double n, double sum,
-                             double dot)
+DEV_INLINE float4 finish_bwd(const struct k_bn_bwd_args &a, int ch, double n, double2 sum,
+                             bool stores)
 {
     const double inv = a.invstd[ch], gain = a.scale[ch] * inv;
 
-    a.d_bias[ch] = (float)sum;
-    a.d_scale[ch] = (float)(dot * inv);
-    return make_float4(a.mean[ch], (float)gain, (float)(-gain * inv * inv * dot / n),
-                       (float)(-gain * sum / n));
+    if (stores) {
+        a.d_bias[ch] = (float)sum.x;
+        a.d_scale[ch] = (float)(sum.y * inv);
+    }
+    return make_float4(a.mean[ch], (float)gain, (float)(-gain * inv * inv * sum.y / n),
+                       (float)(-gain * sum.x / n));
+}
+
+/* ------------------------------------------------------------------ rows in shared memory */
+
+/* Slots for rows of one tensor, this thread's own: nobody else reads them, so they need no barrier,
+ * only the wait for the thread's own copies. */
+template <class T, int V> struct tape {
+    vec<T, V> *first;
+
+    /* Behind the others; *smem goes on behind it. */
+    DEV_INLINE tape(unsigned char **smem, int slots)
+        : first(reinterpret_cast<vec<T, V> *>(*smem) + threadIdx.x)
+    {
+        *smem += (size_t)slots * TRAIN_THREADS * sizeof(vec<T, V>);
+    }
+    DEV_INLINE vec<T, V> &operator[](int slot) const
+    {
+        return first[slot * TRAIN_THREADS];
+    }
+    DEV_INLINE void fetch(int slot, const void *from, int64_t at) const
+    {
+        vec<T, V> *const to = &first[slot * TRAIN_THREADS];
+        const T *const p = (const T *)from + at;
+
+        if (sizeof(*to) == 16)
+            __pipeline_memcpy_async(to, p, 16);
+        else
+            *to = load_vec<V>(p);
+    }
+};
+
+/* What was fetched in the turn AHEAD turns ago, or earlier, is there. */
+DEV_INLINE void wait_for_row(const struct cols &g)
+{
+    if (g.ahead == AHEAD)
+        __pipeline_wait_prior(AHEAD - 1);
+    else
+        __pipeline_wait_prior(0);
+}
+
+DEV_INLINE int slot_after(const struct cols &g, int slot)
+{
+    return slot + 1 == g.slots ? 0 : slot + 1;
+}
+DEV_INLINE int slot_before(const struct cols &g, int slot)
+{
+    return slot == 0 ? g.slots - 1 : slot - 1;
 }
 
 /* ------------------------------------------------------------------ channels last: forward */
 
-template <class T, int V>
-__global__ __launch_bounds__(REDUCE_THREADS,
-                             STATS_BLOCKS) void bn_stats(struct cols g, struct k_bn_train_args a,
-                                                         float2 *part, float4 *numbers)
+template <class T, int V, bool RESIDUAL>
+__global__ __launch_bounds__(TRAIN_THREADS, 1) void bn_train(struct cols g,
+                                                             struct k_bn_train_args a, float2 *part)
 {
-    constexpr int U = sizeof(T) == 2 ? 3 : 4;
-    __shared__ struct reduce_smem<V> smem;
-    const T *const x = (const T *)a.x;
-    struct lane l = lane_of<V, REDUCE_THREADS>(g, true);
-    float shift[V], s[V], q[V];
-    double2 sum;
-    int ch;
+    extern __shared__ __align__(16) unsigned char smem[];
+    union front *const front = reinterpret_cast<union front *>(smem);
+    unsigned char *rest = smem + front_bytes(V << g.log_tx);
+    const struct tape<T, V> xs(&rest, g.slots), residuals(&rest, AHEAD);
+    const struct lane l = lane_of<V, TRAIN_THREADS>(g, true);
+    const int own = ((int)threadIdx.x & ((1 << g.log_tx) - 1)) * V; /* of the block's channels */
+    int slot = 0, next = g.ahead == g.slots ? 0 : g.ahead;
+    float mean[V], gain[V], shift[V], s[V], q[V];
 
 #pragma unroll
     for (int i = 0; i < V; i++)
         shift[i] = s[i] = q[i] = 0;
-    if (l.left > 0)
-        load_f<V>(x + l.ch, shift);
-    for (; l.left > 0; l.left -= U, l.at += U * l.step) {
-        vec<T, V> in[U];
+    if (l.n > 0)
+        load_f<V>((const T *)a.x + l.ch, shift);
+    for (int r = 0; r < AHEAD; r++) {
+        if (r < l.n && r < g.ahead)
+            xs.fetch(r, a.x, l.at + r * l.step);
+        __pipeline_commit();
+    }
+    for (int r = 0; r < l.n; r++) {
+        vec<T, V> x;
 
+        wait_for_row(g);
+        x = xs[slot];
+        if (r + g.ahead < l.n)
+            xs.fetch(next, a.x, l.at + (r + g.ahead) * l.step);
+        __pipeline_commit();
+        slot = slot_after(g, slot);
+        next = slot_after(g, next);
 #pragma unroll
-        for (int u = 0; u < U; u++)
-            if (u < l.left)
-                in[u] = load_vec<V>(x + l.at + u * l.step);
-#pragma unroll
-        for (int u = 0; u < U; u++) {
-            if (u >= l.left)
-                break;
-#pragma unroll
-            for (int i = 0; i < V; i++) {
-                const float d = to_f(in[u].v[i]) - shift[i];
+        for (int i = 0; i < V; i++) {
+            const float d = to_f(x.v[i]) - shift[i];
 
-                s[i] += d;
-                q[i] = fmaf(d, d, q[i]);
-            }
+            s[i] += d;
+            q[i] = fmaf(d, d, q[i]);
         }
     }
-    reduce_block<V>(g, s, q, &smem, part);
-    if (!comes_last(&g.arrivals[blockIdx.x], gridDim.y))
-        return;
-    sum = total_of_column<V>(g, &smem, part);
-    ch = (int)blockIdx.x * (V << g.log_tx) + (int)threadIdx.x;
-    if ((int)threadIdx.x < V << g.log_tx && ch < g.c)
-        numbers[ch] = finish_stats(a, ch, (double)g.rows, to_f(x[ch]), sum.x, sum.y);
-}
-
-/* For 16-bit numbers the mean can go into the shift: what that loses is far below their rounding,
- * and it saves registers. */
-template <class T> constexpr bool FOLDS = sizeof(T) == 2;
-
-template <class T, int V, bool RESIDUAL>
-__global__ __launch_bounds__(EACH_THREADS, EACH_BLOCKS) void bn_forward(struct cols g,
-                                                                        struct k_bn_train_args a,
-                                                                        const float4 *numbers)
-{
-    constexpr int U = RESIDUAL ? 2 : 4;
-    struct lane l = lane_of<V, EACH_THREADS>(g, false);
-    float mean[V], gain[V], shift[V];
-
+    for (int r = 0; r < AHEAD; r++) {
+        if (RESIDUAL && r < l.n)
+            residuals.fetch(r, a.residual, l.at + (l.n - 1 - r) * l.step);
+        __pipeline_commit();
+    }
+    meet<V>(g, s, q, front, part, [&](int ch, double2 sum) {
+        return finish_stats(a, ch, (double)g.rows, to_f(((const T *)a.x)[ch]), sum,
+                            blockIdx.y == 0);
+    });
 #pragma unroll
     for (int i = 0; i < V; i++) {
-        const float4 n = l.left > 0 ? numbers[l.ch + i] : make_float4(0, 0, 0, 0);
+        const float4 n = front->numbers[own + i];
 
-        mean[i] = FOLDS<T> ? 0 : n.x;
+        mean[i] = n.x;
         gain[i] = n.y;
-        shift[i] = FOLDS<T> ? fmaf(-n.x, n.y, n.z) : n.z;
+        shift[i] = n.z;
     }
-    for (; l.left > 0; l.left -= U, l.at += U * l.step) {
-        vec<T, V> in[U], res[U];
+    for (int k = 0, r = l.n - 1; r >= 0; k++, r--) {
+        vec<T, V> x, residual, out;
 
+        slot = slot_before(g, slot);
+        wait_for_row(g);
+        x = xs[slot];
+        if (RESIDUAL)
+            residual = residuals[k % AHEAD];
+        if (r >= g.slots)
+            xs.fetch(slot, a.x, l.at + (r - g.slots) * l.step);
+        if (RESIDUAL && r >= AHEAD)
+            residuals.fetch(k % AHEAD, a.residual, l.at + (r - AHEAD) * l.step);
+        __pipeline_commit();
 #pragma unroll
-        for (int u = 0; u < U; u++) {
-            if (u >= l.left)
-                break;
-            in[u] = load_vec<V>((const T *)a.x + l.at + u * l.step);
+        for (int i = 0; i < V; i++) {
+            float v = fmaf(to_f(x.v[i]) - mean[i], gain[i], shift[i]);
+
             if (RESIDUAL)
-                res[u] = load_vec<V>((const T *)a.residual + l.at + u * l.step);
+                v += to_f(residual.v[i]);
+            out.v[i] = from_f<T>(act_clamp(v, a.lo, a.hi));
         }
-#pragma unroll
-        for (int u = 0; u < U; u++) {
-            vec<T, V> out;
-
-            if (u >= l.left)
-                break;
-#pragma unroll
-            for (int i = 0; i < V; i++) {
-                float v = fmaf(to_f(in[u].v[i]) - mean[i], gain[i], shift[i]);
-
-                if (RESIDUAL)
-                    v += to_f(res[u].v[i]);
-                out.v[i] = from_f<T>(act_clamp(v, a.lo, a.hi));
-            }
-            store_vec<V>((T *)a.y + l.at + u * l.step, out);
-        }
+        store_vec<V>((T *)a.y + l.at + r * l.step, out);
     }
 }
 
@@ -290,19 +373,7 @@ template <class T, int V> struct bwd_in { /* one row of a thread */
     vec<T, V> x, dy, dy2, y;
 };
 
-/* EXTRA: there may be a d_y2. */
-template <class T, int V, int MASK, bool EXTRA>
-DEV_INLINE void load_row(const struct k_bn_bwd_args &a, int64_t at, struct bwd_in<T, V> *in)
-{
-    in->x = load_vec<V>((const T *)a.x + at);
-    in->dy = load_vec<V>((const T *)a.d_y + at);
-    if (EXTRA && a.d_y2)
-        in->dy2 = load_vec<V>((const T *)a.d_y2 + at);
-    if (MASK == MASK_Y)
-        in->y = load_vec<V>((const T *)a.y + at);
-}
-
-/* The masked gradient, rounded as it is stored; x0: x - mean, or what bias is relative to. */
+/* The masked gradient, rounded as it is stored; x0: x - mean. EXTRA: there may be a d_y2. */
 template <class T, int V, int MASK, bool EXTRA>
 DEV_INLINE void masked(const struct k_bn_bwd_args &a, const struct bwd_in<T, V> &in,
                        const float (&x0)[V], const float (&gain)[V], const float (&bias)[V],
@@ -321,102 +392,126 @@ DEV_INLINE void masked(const struct k_bn_bwd_args &a, const struct bwd_in<T, V> 
     }
 }
 
+/* The tapes of the gradient: x and d_y, or the masked gradient, of which rows stay; d_y2 and y. */
+template <class T, int V, int MASK, bool EXTRA> struct bwd_tapes {
+    struct tape<T, V> x, d, y, dy2; /* the last of them if there is one */
+
+    DEV_INLINE bwd_tapes(unsigned char *smem, const struct cols &g)
+        : x(&smem, g.slots), d(&smem, g.slots), y(&smem, MASK == MASK_Y ? AHEAD : 0),
+          dy2(&smem, AHEAD)
+    {
+    }
+    DEV_INLINE void fetch(const struct k_bn_bwd_args &a, int slot, int r, int64_t at) const
+    {
+        x.fetch(slot, a.x, at);
+        d.fetch(slot, a.d_y, at);
+        if (EXTRA && a.d_y2)
+            dy2.fetch(r % AHEAD, a.d_y2, at);
+        if (MASK == MASK_Y)
+            y.fetch(r % AHEAD, a.y, at);
+    }
+    DEV_INLINE struct bwd_in<T, V> row(const struct k_bn_bwd_args &a, int slot, int r) const {
+        struct bwd_in<T, V> in;
+
+        in.x = x[slot];
+        in.dy = d[slot];
+        if (EXTRA && a.d_y2)
+            in.dy2 = dy2[r % AHEAD];
+        if (MASK == MASK_Y)
+            in.y = y[r % AHEAD];
+        return in;
+    }
+};
+
+/* EXTRA: there is a d_y2, a d_residual or a y. The first walk then writes the masked gradient, as
+ * d_residual or for the second walk into d_x, which that overwrites. */
 template <class T, int V, int MASK, bool EXTRA>
-__global__ __launch_bounds__(REDUCE_THREADS,
-                             SUMS_BLOCKS) void bn_bwd_sums(struct cols g, struct k_bn_bwd_args a,
-                                                           float2 *part, float4 *numbers)
+__global__ __launch_bounds__(TRAIN_THREADS, 1) void bn_train_bwd(struct cols g,
+                                                                 struct k_bn_bwd_args a,
+                                                                 float2 *part)
 {
-    constexpr int U = sizeof(T) == 4 ? 4 : EXTRA ? 2 : 3;
-    __shared__ struct reduce_smem<V> smem;
-    struct lane l = lane_of<V, REDUCE_THREADS>(g, true);
-    float mean[V], gain[V], bias[V], s[V], q[V];
-    double2 sum;
-    int ch;
+    constexpr int AGAIN = EXTRA ? MASK_NONE : MASK;
+    extern __shared__ __align__(16) unsigned char smem[];
+    union front *const front = reinterpret_cast<union front *>(smem);
+    const struct bwd_tapes<T, V, MASK, EXTRA> tapes(smem + front_bytes(V << g.log_tx), g);
+    const struct lane l = lane_of<V, TRAIN_THREADS>(g, true);
+    const int own = ((int)threadIdx.x & ((1 << g.log_tx) - 1)) * V; /* of the block's channels */
+    T *const masked_to = (T *)(a.d_residual ? a.d_residual : a.d_x);
+    const void *const again = EXTRA ? masked_to : a.d_y;
+    int slot = 0, next = g.ahead == g.slots ? 0 : g.ahead;
+    float mean[V], gain[V], bias[V], slope[V], shift[V], s[V], q[V];
 
 #pragma unroll
     for (int i = 0; i < V; i++) {
-        mean[i] = l.left > 0 ? a.mean[l.ch + i] : 0;
-        gain[i] = l.left > 0 && MASK == MASK_AGAIN ? a.scale[l.ch + i] * a.invstd[l.ch + i] : 0;
-        bias[i] = l.left > 0 && MASK == MASK_AGAIN ? a.bias[l.ch + i] : 0;
+        mean[i] = l.n > 0 ? a.mean[l.ch + i] : 0;
+        gain[i] = l.n > 0 && MASK == MASK_AGAIN ? a.scale[l.ch + i] * a.invstd[l.ch + i] : 0;
+        bias[i] = l.n > 0 && MASK == MASK_AGAIN ? a.bias[l.ch + i] : 0;
         s[i] = q[i] = 0;
     }
-    for (; l.left > 0; l.left -= U, l.at += U * l.step) {
-        struct bwd_in<T, V> in[U];
-
-#pragma unroll
-        for (int u = 0; u < U; u++)
-            if (u < l.left)
-                load_row<T, V, MASK, EXTRA>(a, l.at + u * l.step, &in[u]);
-#pragma unroll
-        for (int u = 0; u < U; u++) {
-            float x0[V], d[V];
-
-            if (u >= l.left)
-                break;
-#pragma unroll
-            for (int i = 0; i < V; i++)
-                x0[i] = to_f(in[u].x.v[i]) - mean[i];
-            masked<T, V, MASK, EXTRA>(a, in[u], x0, gain, bias, d);
-#pragma unroll
-            for (int i = 0; i < V; i++) {
-                s[i] += d[i];
-                q[i] = fmaf(d[i], x0[i], q[i]);
-            }
-            if (EXTRA && a.d_residual)
-                store_f<V>((T *)a.d_residual + l.at + u * l.step, d);
-        }
+    for (int r = 0; r < AHEAD; r++) {
+        if (r < l.n && r < g.ahead)
+            tapes.fetch(a, r, r, l.at + r * l.step);
+        __pipeline_commit();
     }
-    reduce_block<V>(g, s, q, &smem, part);
-    if (!comes_last(&g.arrivals[blockIdx.x], gridDim.y))
-        return;
-    sum = total_of_column<V>(g, &smem, part);
-    ch = (int)blockIdx.x * (V << g.log_tx) + (int)threadIdx.x;
-    if ((int)threadIdx.x < V << g.log_tx && ch < g.c)
-        numbers[ch] = finish_bwd(a, ch, (double)g.rows, sum.x, sum.y);
-}
+    for (int r = 0; r < l.n; r++) {
+        const int64_t at = l.at + r * l.step;
+        struct bwd_in<T, V> in;
+        float x0[V], d[V];
 
-template <class T, int V, int MASK, bool EXTRA>
-__global__ __launch_bounds__(EACH_THREADS, EACH_BLOCKS) void bn_bwd_each(struct cols g,
-                                                                         struct k_bn_bwd_args a,
-                                                                         const float4 *numbers)
-{
-    constexpr int U = EXTRA ? 1 : 2;
-    struct lane l = lane_of<V, EACH_THREADS>(g, false);
-    float mean[V], gain[V], slope[V], shift[V], bias[V];
-
+        wait_for_row(g);
+        in = tapes.row(a, slot, r);
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            x0[i] = to_f(in.x.v[i]) - mean[i];
+        masked<T, V, MASK, EXTRA>(a, in, x0, gain, bias, d);
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            s[i] += d[i];
+            q[i] = fmaf(d[i], x0[i], q[i]);
+        }
+        if (EXTRA) {
+            store_f<V>(&tapes.d[slot].v[0], d);
+            if (a.d_residual || r + g.slots < l.n)
+                store_f<V>(masked_to + at, d);
+        }
+        if (r + g.ahead < l.n)
+            tapes.fetch(a, next, r + g.ahead, at + g.ahead * l.step);
+        __pipeline_commit();
+        slot = slot_after(g, slot);
+        next = slot_after(g, next);
+    }
+    meet<V>(g, s, q, front, part, [&](int ch, double2 sum) {
+        return finish_bwd(a, ch, (double)g.rows, sum, blockIdx.y == 0);
+    });
 #pragma unroll
     for (int i = 0; i < V; i++) {
-        const float4 n = l.left > 0 ? numbers[l.ch + i] : make_float4(0, 0, 0, 0);
+        const float4 n = front->numbers[own + i];
 
-        mean[i] = FOLDS<T> ? 0 : n.x;
         gain[i] = n.y;
         slope[i] = n.z;
-        shift[i] = FOLDS<T> ? fmaf(-n.x, n.z, n.w) : n.w;
-        bias[i] = l.left > 0 && MASK == MASK_AGAIN ? a.bias[l.ch + i] : 0;
-        bias[i] = FOLDS<T> ? fmaf(-n.x, n.y, bias[i]) : bias[i];
+        shift[i] = n.w;
     }
-    for (; l.left > 0; l.left -= U, l.at += U * l.step) {
-        struct bwd_in<T, V> in[U];
+    for (int r = l.n - 1; r >= 0; r--) {
+        struct bwd_in<T, V> in;
+        float x0[V], d[V];
 
-#pragma unroll
-        for (int u = 0; u < U; u++)
-            if (u < l.left)
-                load_row<T, V, MASK, EXTRA>(a, l.at + u * l.step, &in[u]);
-#pragma unroll
-        for (int u = 0; u < U; u++) {
-            float x0[V], d[V];
-
-            if (u >= l.left)
-                break;
-#pragma unroll
-            for (int i = 0; i < V; i++)
-                x0[i] = to_f(in[u].x.v[i]) - mean[i];
-            masked<T, V, MASK, EXTRA>(a, in[u], x0, gain, bias, d);
-#pragma unroll
-            for (int i = 0; i < V; i++)
-                d[i] = fmaf(slope[i], x0[i], fmaf(gain[i], d[i], shift[i]));
-            store_f<V>((T *)a.d_x + l.at + u * l.step, d);
+        slot = slot_before(g, slot);
+        wait_for_row(g);
+        in.x = tapes.x[slot];
+        in.dy = tapes.d[slot];
+        if (r >= g.slots) {
+            tapes.x.fetch(slot, a.x, l.at + (r - g.slots) * l.step);
+            tapes.d.fetch(slot, again, l.at + (r - g.slots) * l.step);
         }
+        __pipeline_commit();
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            x0[i] = to_f(in.x.v[i]) - mean[i];
+        masked<T, V, AGAIN, false>(a, in, x0, gain, bias, d);
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            d[i] = fmaf(slope[i], x0[i], fmaf(gain[i], d[i], shift[i]));
+        store_f<V>((T *)a.d_x + l.at + r * l.step, d);
     }
 }
 
@@ -426,8 +521,8 @@ __global__ __launch_bounds__(EACH_THREADS, EACH_BLOCKS) void bn_bwd_each(struct 
 struct walk {
     int64_t n, l, dn, dl, len, stride;
     DEV_INLINE walk(const struct k_bn &g)
-        : n(threadIdx.x / g.len), l(threadIdx.x % g.len), dn(REDUCE_THREADS / g.len),
-          dl(REDUCE_THREADS % g.len), len(g.len), stride(g.c * g.len)
+        : n(threadIdx.x / g.len), l(threadIdx.x % g.len), dn(TRAIN_THREADS / g.len),
+          dl(TRAIN_THREADS % g.len), len(g.len), stride(g.c * g.len)
     {
     }
     DEV_INLINE int64_t at() const
@@ -446,9 +541,9 @@ struct walk {
 };
 
 template <class T>
-__global__ __launch_bounds__(REDUCE_THREADS) void bn_planes(struct k_bn g, struct k_bn_train_args a)
+__global__ __launch_bounds__(TRAIN_THREADS) void bn_planes(struct k_bn g, struct k_bn_train_args a)
 {
-    __shared__ double smem[REDUCE_THREADS / WARP];
+    __shared__ double smem[TRAIN_THREADS / WARP];
     __shared__ float4 numbers;
     const int ch = (int)blockIdx.x;
     const T *const x = (const T *)a.x, *const residual = (const T *)a.residual;
@@ -461,10 +556,10 @@ __global__ __launch_bounds__(REDUCE_THREADS) void bn_planes(struct k_bn g, struc
         s += d;
         q += (double)d * d;
     }
-    s = block_sum<REDUCE_THREADS>(s, smem);
-    q = block_sum<REDUCE_THREADS>(q, smem);
+    s = block_sum<TRAIN_THREADS>(s, smem);
+    q = block_sum<TRAIN_THREADS>(q, smem);
     if (threadIdx.x == 0)
-        numbers = finish_stats(a, ch, (double)(g.n * g.len), shift, s, q);
+        numbers = finish_stats(a, ch, (double)(g.n * g.len), shift, make_double2(s, q), true);
     __syncthreads();
     for (walk w(g); w.n < g.n; w.next()) {
         float v = fmaf(to_f(x[w.at()]) - numbers.x, numbers.y, numbers.z);
@@ -483,16 +578,20 @@ DEV_INLINE float masked_one(const struct k_bn_bwd_args &a, int64_t at, float x0,
     struct bwd_in<T, 1> in;
     float d[1];
 
-    load_row<T, 1, MASK, true>(a, at, &in);
+    in.dy.v[0] = ((const T *)a.d_y)[at];
+    if (a.d_y2)
+        in.dy2.v[0] = ((const T *)a.d_y2)[at];
+    if (MASK == MASK_Y)
+        in.y.v[0] = ((const T *)a.y)[at];
     masked<T, 1, MASK, true>(a, in, x0s, gains, biases, d);
     return d[0];
 }
 
 template <class T, int MASK>
-__global__ __launch_bounds__(REDUCE_THREADS) void bn_planes_bwd(struct k_bn g,
-                                                                struct k_bn_bwd_args a)
+__global__ __launch_bounds__(TRAIN_THREADS) void bn_planes_bwd(struct k_bn g,
+                                                               struct k_bn_bwd_args a)
 {
-    __shared__ double smem[REDUCE_THREADS / WARP];
+    __shared__ double smem[TRAIN_THREADS / WARP];
     __shared__ float4 numbers;
     const int ch = (int)blockIdx.x;
     const T *const x = (const T *)a.x;
@@ -507,10 +606,10 @@ __global__ __launch_bounds__(REDUCE_THREADS) void bn_planes_bwd(struct k_bn g,
         s += d;
         q += (double)d * x0;
     }
-    s = block_sum<REDUCE_THREADS>(s, smem);
-    q = block_sum<REDUCE_THREADS>(q, smem);
+    s = block_sum<TRAIN_THREADS>(s, smem);
+    q = block_sum<TRAIN_THREADS>(q, smem);
     if (threadIdx.x == 0)
-        numbers = finish_bwd(a, ch, (double)(g.n * g.len), s, q);
+        numbers = finish_bwd(a, ch, (double)(g.n * g.len), make_double2(s, q), true);
     __syncthreads();
     for (walk w(g); w.n < g.n; w.next()) {
         const float x0 = to_f(x[w.at()]) - mean;
@@ -525,14 +624,14 @@ __global__ __launch_bounds__(REDUCE_THREADS) void bn_planes_bwd(struct k_bn g,
 /* ------------------------------------------------------------------ inference */
 
 template <class T, int V>
-__global__ __launch_bounds__(EACH_THREADS, EACH_BLOCKS) void bn_infer(struct cols g,
-                                                                      struct k_bn_infer_args a)
+__global__ __launch_bounds__(INFER_THREADS, INFER_BLOCKS) void bn_infer(struct cols g,
+                                                                        struct k_bn_infer_args a)
 {
-    struct lane l = lane_of<V, EACH_THREADS>(g, false);
+    struct lane l = lane_of<V, INFER_THREADS>(g, false);
     const struct act_of act = {a.act, a.p0, a.p1};
     float mean[V], gain[V], shift[V];
 
-    if (l.left == 0)
+    if (l.n == 0)
         return;
 #pragma unroll
     for (int i = 0; i < V; i++) {
@@ -541,7 +640,7 @@ __global__ __launch_bounds__(EACH_THREADS, EACH_BLOCKS) void bn_infer(struct col
         shift[i] = a.bias[l.ch + i];
     }
 #pragma unroll 2
-    for (; l.left > 0; l.left--, l.at += l.step) {
+    for (; l.n > 0; l.n--, l.at += l.step) {
         float v[V];
 
         load_f<V>((const T *)a.x + l.at, v);
@@ -554,13 +653,13 @@ __global__ __launch_bounds__(EACH_THREADS, EACH_BLOCKS) void bn_infer(struct col
 }
 
 template <class T>
-__global__ __launch_bounds__(EACH_THREADS) void bn_infer_planes(struct k_bn g,
-                                                                struct k_bn_infer_args a)
+__global__ __launch_bounds__(INFER_THREADS) void bn_infer_planes(struct k_bn g,
+                                                                 struct k_bn_infer_args a)
 {
     const struct act_of act = {a.act, a.p0, a.p1};
-    const int64_t total = g.n * g.c * g.len, step = (int64_t)gridDim.x * EACH_THREADS;
+    const int64_t total = g.n * g.c * g.len, step = (int64_t)gridDim.x * INFER_THREADS;
 
-    for (int64_t i = (int64_t)blockIdx.x * EACH_THREADS + threadIdx.x; i < total; i += step) {
+    for (int64_t i = (int64_t)blockIdx.x * INFER_THREADS + threadIdx.x; i < total; i += step) {
         const int64_t ch = i / g.len % g.c;
         const float gain = a.scale[ch] / sqrtf(a.var[ch] + a.eps);
         float v[1] = {fmaf(to_f(((const T *)a.x)[i]) - a.mean[ch], gain, a.bias[ch])};
@@ -579,19 +678,6 @@ static int vector_of(const struct k_bn *g)
     return g->c % v == 0 ? v : 1;
 }
 
-static struct cols stats_cols(const struct k_bn *g)
-{
-    return cols_of(g, vector_of(g), REDUCE_THREADS, STATS_BLOCKS);
-}
-static struct cols sums_cols(const struct k_bn *g)
-{
-    return cols_of(g, vector_of(g), REDUCE_THREADS, SUMS_BLOCKS);
-}
-static struct cols each_cols(const struct k_bn *g)
-{
-    return cols_of(g, vector_of(g), EACH_THREADS, EACH_BLOCKS);
-}
-
 /* V of the kernels: a whole vector or one channel. */
 #define WITH_VECTOR(g, T, V, ...) \
     if (vector_of(g) > 1) {       \
@@ -602,72 +688,68 @@ static struct cols each_cols(const struct k_bn *g)
         __VA_ARGS__;              \
     }
 
-/* numbers[c], then part[gy][c]; the gradient's gy is not larger. */
+static struct cols train_cols(const struct k_bn *g)
+{
+    return cols_of(g, vector_of(g), TRAIN_THREADS, 1);
+}
+
+/* part[gy][c] */
 size_t k_bn_scratch_bytes(const struct k_bn *g)
 {
-    return g->is_last ? (size_t)g->c * (sizeof(float4) + (size_t)stats_cols(g).gy * sizeof(float2))
-                      : 0;
+    return g->is_last ? (size_t)g->c * (size_t)train_cols(g).gy * sizeof(float2) : 0;
+}
+
+/* kept, passing: the tensors of which rows stay in shared memory, or pass through it; vec_bytes:
+ * what a thread has of a row. */
+template <class A>
+static void launch_train(cudaStream_t s, const struct k_bn *b,
+                         void (*kernel)(struct cols, A, float2 *), const A *a, int kept,
+                         int passing, size_t vec_bytes)
+{
+    struct cols g = train_cols(b);
+    const int row = TRAIN_THREADS * (int)vec_bytes, front = front_bytes(vector_of(b) << g.log_tx);
+    const int room = (b->smem_max - front - passing * AHEAD * row) / (kept * row);
+    cudaLaunchAttribute attr = {};
+    cudaLaunchConfig_t conf = {};
+
+    g.slots = g.most < room ? g.most : room;
+    g.ahead = g.slots < g.most && g.slots < AHEAD ? g.slots : AHEAD;
+    attr.id = cudaLaunchAttributeCooperative;
+    attr.val.cooperative = 1;
+    conf.gridDim = dim3(g.gx, g.gy);
+    conf.blockDim = dim3(TRAIN_THREADS);
+    conf.dynamicSmemBytes = (size_t)(front + (passing * AHEAD + kept * g.slots) * row);
+    conf.stream = s;
+    conf.attrs = &attr;
+    conf.numAttrs = g.gy > 1;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, b->smem_max);
+    cudaLaunchKernelEx(&conf, kernel, g, *a, (float2 *)a->scratch);
 }
 
 void k_bn_train(cudaStream_t s, const struct k_bn *g, const struct k_bn_train_args *a)
 {
-    const struct cols r = stats_cols(g), e = each_cols(g);
-    const dim3 reduce_grid(r.gx, r.gy), each_grid(e.gx, e.gy);
-    float4 *numbers = (float4 *)a->scratch;
-    float2 *part = (float2 *)(numbers + g->c);
-
     if (!g->is_last) {
-        DISPATCH_FLOAT(g->type, T, bn_planes<T><<<(unsigned)g->c, REDUCE_THREADS, 0, s>>>(*g, *a));
+        DISPATCH_FLOAT(g->type, T, bn_planes<T><<<(unsigned)g->c, TRAIN_THREADS, 0, s>>>(*g, *a));
         return;
     }
-    DISPATCH_FLOAT(
-        g->type, T, WITH_VECTOR(g, T, V, {
-            bn_stats<T, V><<<reduce_grid, REDUCE_THREADS, 0, s>>>(r, *a, part, numbers);
-            if (a->residual)
-                bn_forward<T, V, true><<<each_grid, EACH_THREADS, 0, s>>>(e, *a, numbers);
-            else
-                bn_forward<T, V, false><<<each_grid, EACH_THREADS, 0, s>>>(e, *a, numbers);
-        }));
-}
-
-template <class T, int V, int MASK, bool EXTRA>
-static void launch_sums(cudaStream_t s, const struct k_bn *g, const struct k_bn_bwd_args *a,
-                        float2 *part, float4 *numbers)
-{
-    const struct cols r = sums_cols(g);
-
-    bn_bwd_sums<T, V, MASK, EXTRA>
-        <<<dim3(r.gx, r.gy), REDUCE_THREADS, 0, s>>>(r, *a, part, numbers);
-}
-
-template <class T, int V, int MASK, bool EXTRA>
-static void launch_each(cudaStream_t s, const struct k_bn *g, const struct k_bn_bwd_args *a,
-                        const float4 *numbers)
-{
-    const struct cols e = each_cols(g);
-
-    bn_bwd_each<T, V, MASK, EXTRA><<<dim3(e.gx, e.gy), EACH_THREADS, 0, s>>>(e, *a, numbers);
+    DISPATCH_FLOAT(g->type, T, WITH_VECTOR(g, T, V, {
+                       if (a->residual)
+                           launch_train(s, g, bn_train<T, V, true>, a, 1, 1, sizeof(T) * V);
+                       else
+                           launch_train(s, g, bn_train<T, V, false>, a, 1, 0, sizeof(T) * V);
+                   }));
 }
 
 template <class T, int V, int MASK>
 static void launch_bwd(cudaStream_t s, const struct k_bn *g, const struct k_bn_bwd_args *a)
 {
-    float4 *numbers = (float4 *)a->scratch;
-    float2 *part = (float2 *)(numbers + g->c);
-    struct k_bn_bwd_args b = *a;
+    constexpr bool WITH_Y = MASK == MASK_Y;
+    const int passing = (a->d_y2 != NULL) + WITH_Y;
 
-    if (a->d_y2 || a->d_residual)
-        launch_sums<T, V, MASK, true>(s, g, a, part, numbers);
+    if (WITH_Y || a->d_y2 || a->d_residual)
+        launch_train(s, g, bn_train_bwd<T, V, MASK, true>, a, 2, passing, sizeof(T) * V);
     else
-        launch_sums<T, V, MASK, false>(s, g, a, part, numbers);
-    if (a->d_residual) {
-        b.d_y = a->d_residual;
-        launch_each<T, V, MASK_NONE, false>(s, g, &b, numbers);
-    } else if (a->d_y2) {
-        launch_each<T, V, MASK, true>(s, g, a, numbers);
-    } else {
-        launch_each<T, V, MASK, false>(s, g, a, numbers);
-    }
+        launch_train(s, g, bn_train_bwd<T, V, MASK, WITH_Y>, a, 2, 0, sizeof(T) * V);
 }
 
 #define WITH_MASK(a, M, ...)          \
@@ -686,7 +768,7 @@ void k_bn_train_bwd(cudaStream_t s, const struct k_bn *g, const struct k_bn_bwd_
 {
     if (!g->is_last) {
         DISPATCH_FLOAT(g->type, T, WITH_MASK(a, M, {
-                           bn_planes_bwd<T, M><<<(unsigned)g->c, REDUCE_THREADS, 0, s>>>(*g, *a);
+                           bn_planes_bwd<T, M><<<(unsigned)g->c, TRAIN_THREADS, 0, s>>>(*g, *a);
                        }));
         return;
     }
@@ -695,16 +777,16 @@ void k_bn_train_bwd(cudaStream_t s, const struct k_bn *g, const struct k_bn_bwd_
 
 void k_bn_infer(cudaStream_t s, const struct k_bn *g, const struct k_bn_infer_args *a)
 {
-    const struct cols e = each_cols(g);
-    const int64_t total = g->n * g->c * g->len, blocks = cdiv64(total, EACH_THREADS);
+    const struct cols e = cols_of(g, vector_of(g), INFER_THREADS, INFER_BLOCKS);
+    const int64_t total = g->n * g->c * g->len, blocks = cdiv64(total, INFER_THREADS);
 
     if (g->is_last) {
         DISPATCH_FLOAT(g->type, T, WITH_VECTOR(g, T, V, {
-                           bn_infer<T, V><<<dim3(e.gx, e.gy), EACH_THREADS, 0, s>>>(e, *a);
+                           bn_infer<T, V><<<dim3(e.gx, e.gy), INFER_THREADS, 0, s>>>(e, *a);
                        }));
         return;
     }
     DISPATCH_FLOAT(g->type, T,
                    bn_infer_planes<T>
-                   <<<(unsigned)(blocks < 65536 ? blocks : 65536), EACH_THREADS, 0, s>>>(*g, *a));
+                   <<<(unsigned)(blocks < 65536 ? blocks : 65536), INFER_THREADS, 0, s>>>(*g, *a));
 }

@@ -15,6 +15,7 @@ static int geometry(struct cuda_build *b, const uint32_t *like, uint32_t n, stru
                        .c = x->dims[1],
                        .len = dev_tensor_elements(x) / (x->dims[0] * x->dims[1]),
                        .n_sms = cuda__dev(b->plan)->n_sms,
+                       .smem_max = cuda__dev(b->plan)->smem_max,
                        .arrivals = cuda__dev(b->plan)->arrivals};
     g->is_last = g->len == 1;
     for (uint32_t i = 0; i < n; i++)

@@ -121,6 +121,12 @@ static void cuda_close(struct dev *base)
     free(o);
 }
 
+static int ask_device(struct open_dev *o, CUdevice_attribute what, int *out, struct sh_err *err)
+{
+    return cuda__check_drv(cuDeviceGetAttribute(out, what, o->context.device),
+                           "ask for the properties of the device", err);
+}
+
 static int open_context(struct open_dev *o, uint32_t ordinal, struct sh_err *err)
 {
     int rc;
@@ -132,10 +138,11 @@ static int open_context(struct open_dev *o, uint32_t ordinal, struct sh_err *err
     rc = cuda__context_open(ordinal, CU_CTX_SCHED_YIELD, &o->context, err);
     if (rc)
         return rc;
-    return cuda__check_drv(cuDeviceGetAttribute(&o->d.n_sms,
-                                                CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
-                                                o->context.device),
-                           "ask for the properties of the device", err);
+    rc = ask_device(o, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &o->d.n_sms, err);
+    if (!rc)
+        rc = ask_device(o, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &o->d.smem_max,
+                        err);
+    return rc;
 }
 
 static int cuda_open(const struct dev_conf *c, struct dev **out, struct sh_err *err)

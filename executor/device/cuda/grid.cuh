@@ -25,6 +25,29 @@ DEV_INLINE bool comes_last(uint32_t *arrived, unsigned n)
     return is_last;
 }
 
+/* Waits until all `n` blocks that come here have come, at most 65535, and sees then what they wrote
+ * before: read it with __ldcg. They must be on the device at once: a cooperative launch. *arrived is
+ * 0 before and after; its low half counts who has come, its high half who has gone on. */
+DEV_INLINE void wait_for_all(uint32_t *arrived, unsigned n)
+{
+    uint32_t seen;
+
+    __syncthreads();
+    if (threadIdx.x == 0 && n > 1) {
+        __threadfence();
+        atomicAdd(arrived, 1u);
+        do
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+                         : "=r"(seen)
+                         : "l"(arrived)
+                         : "memory");
+        while ((seen & 0xffffu) != n);
+        if (atomicAdd(arrived, 1u << 16) >> 16 == n - 1)
+            *arrived = 0;
+    }
+    __syncthreads();
+}
+
 /* Tells the host about a bad index. One store of 16 bytes, so that what the host reads belongs
  * together; where there are several, any of them. */
 DEV_INLINE void raise_fault(struct k_fault *f, uint32_t op, int64_t at, int64_t value)

@@ -47,8 +47,8 @@ struct k_bn {
     int type;          /* of x and everything of its shape: F32, F16 or BF16 */
     bool is_last;      /* channels last: [n len][c]; otherwise [n][c][len] */
     int64_t n, c, len; /* c at most K_BN_MAX_CHANNELS */
-    int n_sms;
-    uint32_t *arrivals; /* K_ARRIVALS, 0 before and after */
+    int n_sms, smem_max; /* of the device: multiprocessors, shared memory of a block */
+    uint32_t *arrivals;  /* K_ARRIVALS, 0 before and after */
 };
 #define K_BN_MAX_CHANNELS (K_ARRIVALS * 32)
 size_t k_bn_scratch_bytes(const struct k_bn *g); /* for training */
