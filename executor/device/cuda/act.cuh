@@ -18,9 +18,10 @@ struct act_of { /* what dev_op says */
 #define ACT_SQRT_2_OVER_PI 0.7978845608028654f
 #define ACT_SQRT_HALF 0.7071067811865476f
 
-DEV_INLINE float act_clamp(float v, float lo, float hi)
+DEV_INLINE float act_clamp(float v, float lo, float hi) /* NaN stays */
 {
-    return v < lo ? lo : v > hi ? hi : v;
+    asm("max.NaN.f32 %0, %0, %1;\n\tmin.NaN.f32 %0, %0, %2;" : "+f"(v) : "f"(lo), "f"(hi));
+    return v;
 }
 DEV_INLINE float act_sigmoid(float x)
 {

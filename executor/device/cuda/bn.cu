@@ -3,7 +3,7 @@
  * Channels last (also [N, C]): a matrix of rows x channels. A thread owns V channels (16 bytes) and
  * walks over rows, so that a warp reads whole lines; blocks share the rows. Statistics are sums of
  * x - x[row 0], which keeps the variance exact where the mean is large; short chains in F32, then
- * every block adds the partial sums of all in F64, in one order, and derives what it needs of its
+ * every block adds the sums of all, in one order and in F64, and derives what it needs of its
  * channels.
  *
  * Training and its gradient are one kernel each. All its blocks are on the device at once (a
@@ -90,8 +90,9 @@ template <int V, int THREADS> DEV_INLINE struct lane lane_of(const struct cols &
 
 /* ------------------------------------------------------------------ sums over all blocks */
 
-/* The front of the shared memory, for WIDTH = V * tx channels: the sums of the warps; then those of
- * groups of threads over blocks, and what is derived of each channel. */
+/* The front of the shared memory, for the WIDTH = V * tx channels of a block: the sums of the warps;
+ * then those of groups of threads over blocks, and what is derived of each channel. Channel V * x + i
+ * is at i * tx + x, so that neighbouring threads meet different banks. */
 union front {
     float2 warps[1]; /* [TRAIN_WARPS][WIDTH] */
     struct {
@@ -108,14 +109,13 @@ __host__ __device__ constexpr int front_bytes(int width)
     return warps > threads ? warps : threads;
 }
 
-/* The sums of a block over its rows, into part[blockIdx.y][channel]. */
+/* The sums of a block over its rows, into part[WIDTH]. */
 template <int V>
 DEV_INLINE void sum_block(const struct cols &g, float (&s)[V], float (&q)[V], union front *smem,
                           float2 *part)
 {
     const int tx = 1 << g.log_tx, width = V << g.log_tx;
-    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const int at = (int)threadIdx.x, ch = (int)blockIdx.x * width + at;
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, at = (int)threadIdx.x;
 
     for (int d = tx; d < WARP; d *= 2) {
 #pragma unroll
@@ -127,10 +127,10 @@ DEV_INLINE void sum_block(const struct cols &g, float (&s)[V], float (&q)[V], un
     if (lane < tx) {
 #pragma unroll
         for (int i = 0; i < V; i++)
-            smem->warps[warp * width + lane * V + i] = make_float2(s[i], q[i]);
+            smem->warps[warp * width + i * tx + lane] = make_float2(s[i], q[i]);
     }
     __syncthreads();
-    if (at < width && ch < g.c) {
+    if (at < width) {
         float2 sum = smem->warps[at];
 
 #pragma unroll
@@ -138,35 +138,35 @@ DEV_INLINE void sum_block(const struct cols &g, float (&s)[V], float (&q)[V], un
             sum.x += smem->warps[w * width + at].x;
             sum.y += smem->warps[w * width + at].y;
         }
-        part[(int64_t)blockIdx.y * g.c + ch] = sum;
+        part[at] = sum;
     }
 }
 
-/* The sums over all blocks. Valid for thread t of the first WIDTH: its channel is
- * blockIdx.x * WIDTH + t. */
-template <int V>
-DEV_INLINE double2 sum_blocks(const struct cols &g, union front *smem, const float2 *part)
+/* The sums over all blocks of a column, from part[gy][WIDTH]. Valid for the first WIDTH threads. */
+DEV_INLINE double2 sum_blocks(const struct cols &g, int width, union front *smem,
+                              const float2 *part)
 {
-    const int width = V << g.log_tx, groups = TRAIN_THREADS / width;
+    const int groups = TRAIN_THREADS / width;
     const int at = (int)threadIdx.x % width, group = (int)threadIdx.x / width;
-    const int ch = (int)blockIdx.x * width + at;
-    double2 sum = make_double2(0, 0);
+    float2 some = make_float2(0, 0);
+    double2 sum;
 
-    for (int first = group; first < g.gy && ch < g.c; first += SUMS_AT_ONCE * groups) {
+    for (int first = group; first < g.gy; first += SUMS_AT_ONCE * groups) {
         float2 p[SUMS_AT_ONCE];
 
 #pragma unroll
         for (int i = 0; i < SUMS_AT_ONCE; i++) {
             const int k = first + i * groups;
 
-            p[i] = k < g.gy ? __ldcg(&part[(int64_t)k * g.c + ch]) : make_float2(0, 0);
+            p[i] = k < g.gy ? __ldcg(&part[k * width + at]) : make_float2(0, 0);
         }
 #pragma unroll
         for (int i = 0; i < SUMS_AT_ONCE; i++) {
-            sum.x += p[i].x;
-            sum.y += p[i].y;
+            some.x += p[i].x;
+            some.y += p[i].y;
         }
     }
+    sum = make_double2(some.x, some.y);
     smem->threads[threadIdx.x] = sum;
     __syncthreads();
     for (int k = 1; k < groups && group == 0; k++) {
@@ -176,57 +176,76 @@ DEV_INLINE double2 sum_blocks(const struct cols &g, union front *smem, const flo
     return sum;
 }
 
-/* Between the two walks: calls finish(channel, sums) for each channel of the block, with what all
- * blocks have summed, and keeps what it returns in smem->numbers. */
+/* The channel that this thread finishes; -1: none. */
+template <int V> DEV_INLINE int finishes(const struct cols &g)
+{
+    const int at = (int)threadIdx.x, tx = 1 << g.log_tx, width = V << g.log_tx;
+    const int ch = (int)blockIdx.x * width + at % tx * V + at / tx;
+
+    return at < width && ch < g.c ? ch : -1;
+}
+
+/* Between the two walks: calls finish() with the sums over all blocks in each thread that finishes a
+ * channel; numbers: what it returned for the channels that this thread walks over. */
 template <int V, class F>
 DEV_INLINE void meet(const struct cols &g, float (&s)[V], float (&q)[V], union front *smem,
-                     float2 *part, F finish)
+                     float2 *part, F finish, float4 (&numbers)[V])
 {
-    const int at = (int)threadIdx.x, width = V << g.log_tx, ch = (int)blockIdx.x * width + at;
+    const int at = (int)threadIdx.x, tx = 1 << g.log_tx, width = V << g.log_tx;
+    float2 *const column = part + (int64_t)blockIdx.x * g.gy * width;
     double2 sum;
 
-    sum_block<V>(g, s, q, smem, part);
+    sum_block<V>(g, s, q, smem, column + blockIdx.y * width);
     wait_for_all(&g.arrivals[blockIdx.x], gridDim.y);
-    sum = sum_blocks<V>(g, smem, part);
-    if (at < width && ch < g.c)
-        smem->numbers[at] = finish(ch, sum);
+    sum = sum_blocks(g, width, smem, column);
+    if (finishes<V>(g) >= 0)
+        smem->numbers[at] = finish(sum);
     __syncthreads();
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        numbers[i] = smem->numbers[i * tx + at % tx];
 }
 
 /* ------------------------------------------------------------------ a channel's numbers */
 
+struct own { /* what a thread that finishes a channel needs of it, read before it waits */
+    int ch;
+    float scale, bias, at0; /* forward; at0: x[row 0] */
+    float mean, invstd;     /* backward */
+};
+
 /* x -> y: fma(x - x, y, z) = (x - mean) gain + shift. One of the blocks stores. */
-DEV_INLINE float4 finish_stats(const struct k_bn_train_args &a, int ch, double n, double shift,
+DEV_INLINE float4 finish_stats(const struct k_bn_train_args &a, const struct own &own, double n,
                                double2 sum, bool stores)
 {
     const double m = sum.x / n, v = sum.y / n - m * m, var = v < 0 ? 0 : v;
-    const double mean = shift + m, inv = 1 / sqrt(var + (double)a.eps);
-    const double unbiased = var * n / (n > 1 ? n - 1 : 1), keep = a.momentum;
+    const double mean = own.at0 + m, inv = rsqrt(var + (double)a.eps), gain = inv * own.scale;
     const float mean_f = (float)mean;
-    const double gain = inv * a.scale[ch];
 
     if (stores) {
-        a.mean[ch] = mean_f;
-        a.invstd[ch] = (float)inv;
-        a.new_mean[ch] = (float)(keep * a.run_mean[ch] + (1 - keep) * mean);
-        a.new_var[ch] = (float)(keep * a.run_var[ch] + (1 - keep) * unbiased);
+        const double unbiased = var * n / (n > 1 ? n - 1 : 1), keep = a.momentum;
+
+        a.mean[own.ch] = mean_f;
+        a.invstd[own.ch] = (float)inv;
+        a.new_mean[own.ch] = (float)(keep * a.run_mean[own.ch] + (1 - keep) * mean);
+        a.new_var[own.ch] = (float)(keep * a.run_var[own.ch] + (1 - keep) * unbiased);
     }
     /* What mean lost when it was rounded goes into the shift. */
-    return make_float4(mean_f, (float)gain, (float)(a.bias[ch] - (mean - mean_f) * gain), 0);
+    return make_float4(mean_f, (float)gain, (float)(own.bias - (mean - mean_f) * gain), 0);
 }
 
 /* d_x = y d + z (x - mean) + w, in the order of float4 with x = mean */
-DEV_INLINE float4 finish_bwd(const struct k_bn_bwd_args &a, int ch, double n, double2 sum,
-                             bool stores)
+DEV_INLINE float4 finish_bwd(const struct k_bn_bwd_args &a, const struct own &own, double n,
+                             double2 sum, bool stores)
 {
-    const double inv = a.invstd[ch], gain = a.scale[ch] * inv;
+    const double inv = own.invstd, gain = own.scale * inv, each = gain / n;
 
     if (stores) {
-        a.d_bias[ch] = (float)sum.x;
-        a.d_scale[ch] = (float)(sum.y * inv);
+        a.d_bias[own.ch] = (float)sum.x;
+        a.d_scale[own.ch] = (float)(sum.y * inv);
     }
-    return make_float4(a.mean[ch], (float)gain, (float)(-gain * inv * inv * sum.y / n),
-                       (float)(-gain * sum.x / n));
+    return make_float4(own.mean, (float)gain, (float)(-each * inv * inv * sum.y),
+                       (float)(-each * sum.x));
 }
 
 /* ------------------------------------------------------------------ rows in shared memory */
@@ -278,6 +297,9 @@ DEV_INLINE int slot_before(const struct cols &g, int slot)
 
 /* ------------------------------------------------------------------ channels last: forward */
 
+/* For 16-bit numbers the mean can go into the shift: what that loses is far below their rounding. */
+template <class T> constexpr bool FOLDS = sizeof(T) == 2;
+
 template <class T, int V, bool RESIDUAL>
 __global__ __launch_bounds__(TRAIN_THREADS, 1) void bn_train(struct cols g,
                                                              struct k_bn_train_args a, float2 *part)
@@ -287,9 +309,16 @@ __global__ __launch_bounds__(TRAIN_THREADS, 1) void bn_train(struct cols g,
     unsigned char *rest = smem + front_bytes(V << g.log_tx);
     const struct tape<T, V> xs(&rest, g.slots), residuals(&rest, AHEAD);
     const struct lane l = lane_of<V, TRAIN_THREADS>(g, true);
-    const int own = ((int)threadIdx.x & ((1 << g.log_tx) - 1)) * V; /* of the block's channels */
     int slot = 0, next = g.ahead == g.slots ? 0 : g.ahead;
     float mean[V], gain[V], shift[V], s[V], q[V];
+    struct own own = {.ch = finishes<V>(g)};
+    float4 numbers[V];
+
+    if (own.ch >= 0) {
+        own.scale = a.scale[own.ch];
+        own.bias = a.bias[own.ch];
+        own.at0 = to_f(((const T *)a.x)[own.ch]);
+    }
 
 #pragma unroll
     for (int i = 0; i < V; i++)
@@ -324,20 +353,19 @@ __global__ __launch_bounds__(TRAIN_THREADS, 1) void bn_train(struct cols g,
             residuals.fetch(r, a.residual, l.at + (l.n - 1 - r) * l.step);
         __pipeline_commit();
     }
-    meet<V>(g, s, q, front, part, [&](int ch, double2 sum) {
-        return finish_stats(a, ch, (double)g.rows, to_f(((const T *)a.x)[ch]), sum,
-                            blockIdx.y == 0);
-    });
+    meet<V>(
+        g, s, q, front, part,
+        [&](double2 sum) { return finish_stats(a, own, (double)g.rows, sum, blockIdx.y == 0); },
+        numbers);
 #pragma unroll
     for (int i = 0; i < V; i++) {
-        const float4 n = front->numbers[own + i];
-
-        mean[i] = n.x;
-        gain[i] = n.y;
-        shift[i] = n.z;
+        mean[i] = FOLDS<T> ? 0 : numbers[i].x;
+        gain[i] = numbers[i].y;
+        shift[i] = FOLDS<T> ? fmaf(-numbers[i].x, gain[i], numbers[i].z) : numbers[i].z;
     }
     for (int k = 0, r = l.n - 1; r >= 0; k++, r--) {
-        vec<T, V> x, residual, out;
+        vec<T, V> x, residual;
+        float y[V];
 
         slot = slot_before(g, slot);
         wait_for_row(g);
@@ -351,13 +379,12 @@ __global__ __launch_bounds__(TRAIN_THREADS, 1) void bn_train(struct cols g,
         __pipeline_commit();
 #pragma unroll
         for (int i = 0; i < V; i++) {
-            float v = fmaf(to_f(x.v[i]) - mean[i], gain[i], shift[i]);
-
+            y[i] = fmaf(to_f(x.v[i]) - mean[i], gain[i], shift[i]);
             if (RESIDUAL)
-                v += to_f(residual.v[i]);
-            out.v[i] = from_f<T>(act_clamp(v, a.lo, a.hi));
+                y[i] += to_f(residual.v[i]);
+            y[i] = act_clamp(y[i], a.lo, a.hi);
         }
-        store_vec<V>((T *)a.y + l.at + r * l.step, out);
+        store_f<V>((T *)a.y + l.at + r * l.step, y);
     }
 }
 
@@ -423,8 +450,9 @@ template <class T, int V, int MASK, bool EXTRA> struct bwd_tapes {
     }
 };
 
-/* EXTRA: there is a d_y2, a d_residual or a y. The first walk then writes the masked gradient, as
- * d_residual or for the second walk into d_x, which that overwrites. */
+/* The first walk leaves the masked gradient in shared memory. EXTRA: there is a d_y2, a d_residual
+ * or a y; then it writes that, too, as d_residual or for the second walk into d_x, which that
+ * overwrites. Otherwise what did not stay is masked again. */
 template <class T, int V, int MASK, bool EXTRA>
 __global__ __launch_bounds__(TRAIN_THREADS, 1) void bn_train_bwd(struct cols g,
                                                                  struct k_bn_bwd_args a,
@@ -435,18 +463,33 @@ __global__ __launch_bounds__(TRAIN_THREADS, 1) void bn_train_bwd(struct cols g,
     union front *const front = reinterpret_cast<union front *>(smem);
     const struct bwd_tapes<T, V, MASK, EXTRA> tapes(smem + front_bytes(V << g.log_tx), g);
     const struct lane l = lane_of<V, TRAIN_THREADS>(g, true);
-    const int own = ((int)threadIdx.x & ((1 << g.log_tx) - 1)) * V; /* of the block's channels */
     T *const masked_to = (T *)(a.d_residual ? a.d_residual : a.d_x);
     const void *const again = EXTRA ? masked_to : a.d_y;
     int slot = 0, next = g.ahead == g.slots ? 0 : g.ahead;
     float mean[V], gain[V], bias[V], slope[V], shift[V], s[V], q[V];
+    struct own own = {.ch = finishes<V>(g)};
+    float4 numbers[V];
+
+    if (own.ch >= 0) {
+        own.scale = a.scale[own.ch];
+        own.mean = a.mean[own.ch];
+        own.invstd = a.invstd[own.ch];
+    }
 
 #pragma unroll
-    for (int i = 0; i < V; i++) {
-        mean[i] = l.n > 0 ? a.mean[l.ch + i] : 0;
-        gain[i] = l.n > 0 && MASK == MASK_AGAIN ? a.scale[l.ch + i] * a.invstd[l.ch + i] : 0;
-        bias[i] = l.n > 0 && MASK == MASK_AGAIN ? a.bias[l.ch + i] : 0;
-        s[i] = q[i] = 0;
+    for (int i = 0; i < V; i++)
+        mean[i] = gain[i] = bias[i] = s[i] = q[i] = 0;
+    if (l.n > 0)
+        load_f<V>(a.mean + l.ch, mean);
+    if (l.n > 0 && MASK == MASK_AGAIN) {
+        float inv[V];
+
+        load_f<V>(a.scale + l.ch, gain);
+        load_f<V>(a.invstd + l.ch, inv);
+        load_f<V>(a.bias + l.ch, bias);
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            gain[i] *= inv[i];
     }
     for (int r = 0; r < AHEAD; r++) {
         if (r < l.n && r < g.ahead)
@@ -469,10 +512,12 @@ __global__ __launch_bounds__(TRAIN_THREADS, 1) void bn_train_bwd(struct cols g,
             s[i] += d[i];
             q[i] = fmaf(d[i], x0[i], q[i]);
         }
-        if (EXTRA) {
-            store_f<V>(&tapes.d[slot].v[0], d);
-            if (a.d_residual || r + g.slots < l.n)
-                store_f<V>(masked_to + at, d);
+        if (EXTRA || MASK != MASK_NONE) {
+            const vec<T, V> out = vec_from_f<T>(d);
+
+            tapes.d[slot] = out;
+            if (EXTRA && (a.d_residual || r + g.slots < l.n))
+                store_vec<V>(masked_to + at, out);
         }
         if (r + g.ahead < l.n)
             tapes.fetch(a, next, r + g.ahead, at + g.ahead * l.step);
@@ -480,16 +525,15 @@ __global__ __launch_bounds__(TRAIN_THREADS, 1) void bn_train_bwd(struct cols g,
         slot = slot_after(g, slot);
         next = slot_after(g, next);
     }
-    meet<V>(g, s, q, front, part, [&](int ch, double2 sum) {
-        return finish_bwd(a, ch, (double)g.rows, sum, blockIdx.y == 0);
-    });
+    meet<V>(
+        g, s, q, front, part,
+        [&](double2 sum) { return finish_bwd(a, own, (double)g.rows, sum, blockIdx.y == 0); },
+        numbers);
 #pragma unroll
     for (int i = 0; i < V; i++) {
-        const float4 n = front->numbers[own + i];
-
-        gain[i] = n.y;
-        slope[i] = n.z;
-        shift[i] = n.w;
+        gain[i] = numbers[i].y;
+        slope[i] = numbers[i].z;
+        shift[i] = numbers[i].w;
     }
     for (int r = l.n - 1; r >= 0; r--) {
         struct bwd_in<T, V> in;
@@ -507,7 +551,10 @@ __global__ __launch_bounds__(TRAIN_THREADS, 1) void bn_train_bwd(struct cols g,
 #pragma unroll
         for (int i = 0; i < V; i++)
             x0[i] = to_f(in.x.v[i]) - mean[i];
-        masked<T, V, AGAIN, false>(a, in, x0, gain, bias, d);
+        if (r < l.n - g.slots)
+            masked<T, V, AGAIN, false>(a, in, x0, gain, bias, d);
+        else
+            masked<T, V, MASK_NONE, false>(a, in, x0, gain, bias, d);
 #pragma unroll
         for (int i = 0; i < V; i++)
             d[i] = fmaf(slope[i], x0[i], fmaf(gain[i], d[i], shift[i]));
@@ -559,7 +606,8 @@ __global__ __launch_bounds__(TRAIN_THREADS) void bn_planes(struct k_bn g, struct
     s = block_sum<TRAIN_THREADS>(s, smem);
     q = block_sum<TRAIN_THREADS>(q, smem);
     if (threadIdx.x == 0)
-        numbers = finish_stats(a, ch, (double)(g.n * g.len), shift, make_double2(s, q), true);
+        numbers = finish_stats(a, {ch, a.scale[ch], a.bias[ch], shift}, (double)(g.n * g.len),
+                               make_double2(s, q), true);
     __syncthreads();
     for (walk w(g); w.n < g.n; w.next()) {
         float v = fmaf(to_f(x[w.at()]) - numbers.x, numbers.y, numbers.z);
@@ -609,7 +657,8 @@ __global__ __launch_bounds__(TRAIN_THREADS) void bn_planes_bwd(struct k_bn g,
     s = block_sum<TRAIN_THREADS>(s, smem);
     q = block_sum<TRAIN_THREADS>(q, smem);
     if (threadIdx.x == 0)
-        numbers = finish_bwd(a, ch, (double)(g.n * g.len), make_double2(s, q), true);
+        numbers = finish_bwd(a, {ch, a.scale[ch], 0, 0, mean, a.invstd[ch]}, (double)(g.n * g.len),
+                             make_double2(s, q), true);
     __syncthreads();
     for (walk w(g); w.n < g.n; w.next()) {
         const float x0 = to_f(x[w.at()]) - mean;
@@ -693,10 +742,12 @@ static struct cols train_cols(const struct k_bn *g)
     return cols_of(g, vector_of(g), TRAIN_THREADS, 1);
 }
 
-/* part[gy][c] */
+/* part[gx][gy][WIDTH] */
 size_t k_bn_scratch_bytes(const struct k_bn *g)
 {
-    return g->is_last ? (size_t)g->c * (size_t)train_cols(g).gy * sizeof(float2) : 0;
+    const struct cols t = train_cols(g);
+
+    return g->is_last ? ((size_t)t.gx * t.gy * vector_of(g) << t.log_tx) * sizeof(float2) : 0;
 }
 
 /* kept, passing: the tensors of which rows stay in shared memory, or pass through it; vec_bytes:

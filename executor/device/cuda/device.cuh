@@ -118,14 +118,64 @@ template <int N, class T> DEV_INLINE void load_f(const T *p, float (&out)[N])
     for (int i = 0; i < N; i++)
         out[i] = to_f(v.v[i]);
 }
-template <int N, class T> DEV_INLINE void store_f(T *p, const float (&in)[N])
+/* Two numbers of 16 bits, not clamped. */
+DEV_INLINE __half2 pair_of(f16, float a, float b)
 {
-    vec<T, N> v;
+    return __floats2half2_rn(a, b);
+}
+DEV_INLINE __nv_bfloat162 pair_of(bf16, float a, float b)
+{
+    return __floats2bfloat162_rn(a, b);
+}
+
+/* What from_f gives for each. Pairs of 16-bit numbers are converted at once, which leaves out the
+ * clamp; if any of them came out as Inf, which is rare, all are converted again. */
+template <class T, int N> struct vec_from_f_ {
+    static DEV_INLINE vec<T, N> of(const float (&in)[N])
+    {
+        vec<T, N> v;
 
 #pragma unroll
-    for (int i = 0; i < N; i++)
-        v.v[i] = from_f<T>(in[i]);
-    store_vec<N>(p, v);
+        for (int i = 0; i < N; i++)
+            v.v[i] = from_f<T>(in[i]);
+        return v;
+    }
+};
+template <class T, int N> struct vec_from_f_pairs {
+    static DEV_INLINE vec<T, N> of(const float (&in)[N])
+    {
+        using pair = decltype(pair_of(T(), 0.0f, 0.0f));
+        const pair inf = pair_of(T(), INFINITY, INFINITY);
+        vec<T, N> v;
+        pair largest = pair_of(T(), 0, 0);
+
+#pragma unroll
+        for (int i = 0; i < N; i += 2) {
+            const pair p = pair_of(T(), in[i], in[i + 1]);
+
+            v.v[i] = p.x;
+            v.v[i + 1] = p.y;
+            largest = __hmax2(largest, __habs2(p));
+        }
+        if (!__hblt2(largest, inf)) {
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                v.v[i] = from_f<T>(in[i]);
+        }
+        return v;
+    }
+};
+template <> struct vec_from_f_<f16, 8> : vec_from_f_pairs<f16, 8> {
+};
+template <> struct vec_from_f_<bf16, 8> : vec_from_f_pairs<bf16, 8> {
+};
+template <class T, int N> DEV_INLINE vec<T, N> vec_from_f(const float (&in)[N])
+{
+    return vec_from_f_<T, N>::of(in);
+}
+template <int N, class T> DEV_INLINE void store_f(T *p, const float (&in)[N])
+{
+    store_vec<N>(p, vec_from_f<T>(in));
 }
 
 /* ------------------------------------------------------------------ reductions */

@@ -25,25 +25,23 @@ DEV_INLINE bool comes_last(uint32_t *arrived, unsigned n)
     return is_last;
 }
 
-/* Waits until all `n` blocks that come here have come, at most 65535, and sees then what they wrote
- * before: read it with __ldcg. They must be on the device at once: a cooperative launch. *arrived is
- * 0 before and after; its low half counts who has come, its high half who has gone on. */
+/* Waits until all `n` blocks that come here have come, and sees then what they wrote before: read it
+ * with __ldcg. They must be on the device at once: a cooperative launch. *arrived counts up and is 0
+ * again with the last of them. */
 DEV_INLINE void wait_for_all(uint32_t *arrived, unsigned n)
 {
     uint32_t seen;
 
     __syncthreads();
-    if (threadIdx.x == 0 && n > 1) {
+    if (threadIdx.x == 0) {
         __threadfence();
-        atomicAdd(arrived, 1u);
-        do
+        seen = atomicInc(arrived, n - 1) + 1 < n;
+        while (seen != 0)
             asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
                          : "=r"(seen)
                          : "l"(arrived)
                          : "memory");
-        while ((seen & 0xffffu) != n);
-        if (atomicAdd(arrived, 1u << 16) >> 16 == n - 1)
-            *arrived = 0;
+        __threadfence();
     }
     __syncthreads();
 }
