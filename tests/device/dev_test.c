@@ -22,11 +22,16 @@ const char *t_kind(void)
     return kind && kind[0] ? kind : "cpu";
 }
 
+size_t t_arena(void)
+{
+    return strcmp(t_kind(), "cuda") == 0 ? (size_t)4 << 30 : (size_t)96 << 20;
+}
+
 int t_setup(void **state)
 {
     const char *threads = getenv("THREADS");
     struct dev_conf conf = {.threads = threads ? (uint32_t)strtoul(threads, NULL, 10) : 2,
-                            .arena_bytes = T_ARENA,
+                            .arena_bytes = t_arena(),
                             .deterministic = true};
     struct sh_err err = {0};
 
@@ -268,7 +273,7 @@ static int load_and_run(struct t_graph *t, struct dev_plan *p, const struct dev_
 {
     int rc = SH_OK;
 
-    assert_ok_err(dev_fill(dev, 0, 0x4b, T_ARENA, err), err);
+    assert_ok_err(dev_fill(dev, 0, 0x4b, t_arena(), err), err);
     for (uint32_t i = 0; i < t->g.n_tensors; i++) {
         const struct dev_tensor *n = &t->tensors[i];
         void *stored;
@@ -350,7 +355,7 @@ void t_run(struct t_graph *t)
     assert_ok_err(dev_plan_finish(p, &err), &err);
     b.state = size[0];
     b.workspace = size[0] + size[1];
-    assert_true(2 * (size[0] + size[1] + size[2]) + 8192 < T_ARENA);
+    assert_true(2 * (size[0] + size[1] + size[2]) + 8192 < t_arena());
     assert_ok_err(load_and_run(t, p, &b, T_MAX_OPS, &err), &err);
     fetch_all(t, p, &b, first);
     /* the same again elsewhere: only multiples of DEV_ALIGN are promised */

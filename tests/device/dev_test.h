@@ -13,7 +13,6 @@
 
 #define T_MAX_TENSORS 64
 #define T_MAX_OPS 32
-#define T_ARENA ((size_t)96 << 20)
 #define T_EXACT 1e-14 /* elements only moved; or, at fp32, rounded once */
 
 struct t_graph {
@@ -41,6 +40,7 @@ int t_setup(void **state);
 int t_teardown(void **state);
 struct dev *t_dev(void);
 const char *t_kind(void); /* "cpu", "cuda" */
+size_t t_arena(void);     /* bytes: more where there is more */
 const struct dev_lib *t_lib(void);
 
 void t_init(struct t_graph *t);

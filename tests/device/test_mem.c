@@ -296,7 +296,7 @@ static void what_is_fetched_is_there(void **state)
         for (int i = 0; i < 16; i++)
             assert_int_equal(got[i], 0x55); /* and not a byte more */
     }
-    assert_int_equal(dev_fetch(t_dev(), T_ARENA - 8, want, 16, NULL), SH_E_BUG);
+    assert_int_equal(dev_fetch(t_dev(), t_arena() - 8, want, 16, NULL), SH_E_BUG);
     dev_host_unlock(t_dev(), want);
     free(want);
     free(got);

@@ -9,6 +9,7 @@
 #include "tests/device/dev_test.h"
 
 #include <math.h>
+#include <string.h>
 
 /* ------------------------------------------------------------------ batch normalisation */
 
@@ -238,6 +239,25 @@ static void batch_normalisation_takes_in_residual_and_activation(void **state)
     };
 
     (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(cases); i++)
+        one_bn_fused(&cases[i]);
+}
+
+/* More rows than the multiprocessors of a large GPU keep in shared memory (28 MB): those that do not
+ * stay are read again, which depends on what else there is to read. */
+static void batch_normalisation_reads_again_what_did_not_stay(void **state)
+{
+    const enum dev_act none = DEV_ACT_NONE, relu = DEV_ACT_RELU;
+    const struct bn_fused cases[] = {
+        {4, 32, 256, 256, relu, 0, INFINITY, false, false, false, true},
+        {4, 32, 256, 256, relu, 0, INFINITY, true, true, true, true},
+        {4, 32, 256, 256, relu, 0, INFINITY, false, true, false, true},
+        {4, 32, 256, 256, none, 0, 0, false, false, false, true},
+    };
+
+    (void)state;
+    if (strcmp(t_kind(), "cuda") != 0)
+        skip(); /* no such limit, and it takes long there */
     for (size_t i = 0; i < SH_ARRAY_LEN(cases); i++)
         one_bn_fused(&cases[i]);
 }
@@ -599,6 +619,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batch_normalisation_trains_as_the_formula_says),
         cmocka_unit_test(batch_normalisation_takes_in_residual_and_activation),
+        cmocka_unit_test(batch_normalisation_reads_again_what_did_not_stay),
         cmocka_unit_test(batch_normalisation_infers_with_given_statistics),
         cmocka_unit_test(layer_normalisation_and_its_gradients_match),
         cmocka_unit_test(philox_gives_the_published_numbers),
