@@ -354,8 +354,8 @@ static int commit(struct worker *w, struct wk_train *t, int64_t step, struct sh_
 }
 
 /* Operations are enqueued in portions of about PORTION_NS, between which a stop is seen. One that
- * takes nothing, as its work is done by one before it, needs no portion: that would be a mark on the
- * device for nothing, and would come between two long ones, see keep_apart(). */
+ * takes nothing, as its work is done by one before it, needs no portion: that would be a mark on
+ * the device for nothing, and would come between two long ones, see keep_apart(). */
 static uint32_t portion_end(const struct wk_train *t, uint32_t limit, double *ns)
 {
     uint32_t end = t->op;

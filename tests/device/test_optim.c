@@ -1,9 +1,9 @@
 /* test_optim.c - the updates of a training step, alone and many in a row.
  *
  * A back end may do many of them at once. Then a table that is off by one, a piece that ends where
- * a tensor does not, or an update done too early trains a little worse and nothing crashes. So there
- * are tensors of every awkward size, and every graph runs cut in two at every position as well. The
- * references are the formulas in double precision.
+ * a tensor does not, or an update done too early trains a little worse and nothing crashes. So
+ * there are tensors of every awkward size, and every graph runs cut in two at every position as
+ * well. The references are the formulas in double precision.
  */
 #include "common/mem.h"
 #include "tests/device/dev_test.h"
@@ -198,7 +198,7 @@ static void one_step(const struct rule *r)
     t_init(&t);
     t.step = r->step;
     t.cuts = true;
-    t_blocked(&t, t_in(&t, DIMS(1, 2, 2, 2))); /* a model with convolutions stores otherwise */
+    t_blocked(&t, t_in(&t, DIMS(1, 8, 2, 2))); /* a model with convolutions stores otherwise */
     for (int i = 0; i < N_SHAPES; i++) {
         a[i] = add_param(&t, r, dims[i]);
         src[i] = add_gradient(&t, dims[i]);

@@ -144,8 +144,8 @@ DEV_INLINE struct part part_of(const struct k_optim_item &t, int64_t piece)
     return a;
 }
 
-/* x / d for x and d up to K_OPTIM_PIECE: x m, with m the next whole number from 2^32 / d on, exceeds
- * 2^32 x / d by x at most, and 2^32 / d would be needed to reach the next whole quotient. */
+/* x / d for x and d up to K_OPTIM_PIECE: with m the next whole number from 2^32 / d on, x m exceeds
+ * 2^32 x / d by x at most, and at least 2^32 / d is missing there to the next whole quotient. */
 struct divisor {
     unsigned d, m;
 };
