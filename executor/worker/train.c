@@ -353,7 +353,9 @@ static int commit(struct worker *w, struct wk_train *t, int64_t step, struct sh_
     return rc;
 }
 
-/* Operations are enqueued in portions of about PORTION_NS, between which a stop is seen. */
+/* Operations are enqueued in portions of about PORTION_NS, between which a stop is seen. One that
+ * takes nothing, as its work is done by one before it, needs no portion: that would be a mark on
+ * the device for nothing, and would come between two long ones, see keep_apart(). */
 static uint32_t portion_end(const struct wk_train *t, uint32_t limit, double *ns)
 {
     uint32_t end = t->op;
@@ -361,7 +363,8 @@ static uint32_t portion_end(const struct wk_train *t, uint32_t limit, double *ns
     *ns = 0;
     do
         *ns += t->op_ns[end++];
-    while (t->has_op_ns && end < limit && *ns + t->op_ns[end] <= PORTION_NS);
+    while (t->has_op_ns && end < limit &&
+           (t->op_ns[end] <= 0 || *ns + t->op_ns[end] <= PORTION_NS));
     return end;
 }
 

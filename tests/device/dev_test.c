@@ -267,12 +267,9 @@ static size_t base_of(const struct dev_bases *b, const struct dev_tensor *n)
     return s == 0 ? b->image : s == 1 ? b->state : b->workspace;
 }
 
-/* In calls of `most` operations each. */
-static int load_and_run(struct t_graph *t, struct dev_plan *p, const struct dev_bases *b,
-                        uint32_t most, struct sh_err *err)
+static void load(struct t_graph *t, struct dev_plan *p, const struct dev_bases *b,
+                 struct sh_err *err)
 {
-    int rc = SH_OK;
-
     assert_ok_err(dev_fill(dev, 0, 0x4b, t_arena(), err), err);
     for (uint32_t i = 0; i < t->g.n_tensors; i++) {
         const struct dev_tensor *n = &t->tensors[i];
@@ -287,6 +284,15 @@ static int load_and_run(struct t_graph *t, struct dev_plan *p, const struct dev_
         assert_ok_err(dev_sync(dev, err), err);
         free(stored);
     }
+}
+
+/* In calls of `most` operations each. */
+static int load_and_run(struct t_graph *t, struct dev_plan *p, const struct dev_bases *b,
+                        uint32_t most, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    load(t, p, b, err);
     for (uint32_t i = 0; i < t->g.n_ops && !rc; i += most)
         rc = dev_plan_run(p, b, i, SH_MIN(i + most, t->g.n_ops), err);
     return rc ? rc : dev_sync(dev, err);
@@ -342,6 +348,23 @@ static void expect_same(struct t_graph *t, struct dev_plan *p, const struct dev_
     }
 }
 
+static void run_cut(struct t_graph *t, struct dev_plan *p, const struct dev_bases *b,
+                    void *const *first)
+{
+    struct sh_err err = {0};
+
+    for (uint32_t cut = 1; cut < t->g.n_ops; cut++) {
+        char which[32];
+
+        snprintf(which, sizeof(which), "that cut before %u", cut);
+        load(t, p, b, &err);
+        assert_ok_err(dev_plan_run(p, b, 0, cut, &err), &err);
+        assert_ok_err(dev_plan_run(p, b, cut, t->g.n_ops, &err), &err);
+        assert_ok_err(dev_sync(dev, &err), &err);
+        expect_same(t, p, b, first, which);
+    }
+}
+
 void t_run(struct t_graph *t)
 {
     struct sh_err err = {0};
@@ -378,6 +401,8 @@ void t_run(struct t_graph *t)
         dev_plan_prepare(p, &b, i, SH_MIN(i + 2, t->g.n_ops), NULL);
     assert_ok_err(load_and_run(t, p, &b, 2, &err), &err);
     expect_same(t, p, &b, first, "that after dev_plan_prepare");
+    if (t->cuts)
+        run_cut(t, p, &b, first);
     for (uint32_t i = 0; i < t->g.n_tensors; i++)
         if (first[i]) {
             free(t->plain[i]);
@@ -394,6 +419,23 @@ int t_plan_fails(struct t_graph *t, enum dev_precision precision, struct sh_err 
     assert_true(rc == SH_OK || p == NULL);
     dev_plan_free(p);
     return rc;
+}
+
+void t_profile(struct t_graph *t, double *ns)
+{
+    struct sh_err err = {0};
+    struct dev_plan *p = NULL;
+    struct dev_bases b = {.step = t->step};
+    size_t size[3];
+
+    assert_ok_err(dev_plan_new(dev, &t->g, precision(), NULL, &p, &err), &err);
+    place(t, p, size);
+    assert_ok_err(dev_plan_finish(p, &err), &err);
+    b.state = size[0];
+    b.workspace = size[0] + size[1];
+    load(t, p, &b, &err);
+    assert_ok_err(dev_plan_profile(p, &b, 2, ns, &err), &err);
+    dev_plan_free(p);
 }
 
 int t_run_fails(struct t_graph *t, struct sh_err *err)

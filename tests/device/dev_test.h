@@ -11,8 +11,8 @@
 #include "executor/device/dev.h"
 #include "tests/unit/sh_test.h"
 
-#define T_MAX_TENSORS 64
-#define T_MAX_OPS 32
+#define T_MAX_TENSORS 192
+#define T_MAX_OPS 64
 #define T_EXACT 1e-14 /* elements only moved; or, at fp32, rounded once */
 
 struct t_graph {
@@ -23,6 +23,7 @@ struct t_graph {
     char names[T_MAX_TENSORS][16];
     bool given[T_MAX_TENSORS]; /* an ACT that is filled like an INPUT */
     int64_t step;
+    bool cuts; /* runs in two calls as well, cut at every position */
 };
 
 struct t_dims {
@@ -79,6 +80,7 @@ struct dev_op *t_op(struct t_graph *t, enum dev_op_kind kind, const uint32_t *in
 #define NO_IN ((const uint32_t[]){T_END})
 
 void t_run(struct t_graph *t);
+void t_profile(struct t_graph *t, double *ns); /* what each operation takes, f64[n_ops] */
 /* Plans only; the code that came out. */
 int t_plan_fails(struct t_graph *t, enum dev_precision p, struct sh_err *err);
 /* Plans and runs once; for runs that must fail. */

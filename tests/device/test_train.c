@@ -1,4 +1,4 @@
-/* test_train.c - normalisation, dropout, losses and optimizers.
+/* test_train.c - normalisation, dropout and losses.
  *
  * Without it a model trains, only worse: a biased variance, a decay on the wrong side or a mean
  * over the wrong count does not crash. References are the formulas in double precision; the
@@ -517,103 +517,6 @@ static void a_label_that_is_no_class_is_an_error_of_the_run(void **state)
     t_fini(&t);
 }
 
-/* ------------------------------------------------------------------ optimizers */
-
-static void one_sgd(bool has_momentum, bool nesterov)
-{
-    const int64_t n = 20001;
-    double *p = t_doubles((size_t)n), *m = t_doubles((size_t)n);
-    uint32_t ip, ig, im = DEV_NONE;
-    struct t_graph t;
-    struct dev_op *op;
-
-    t_init(&t);
-    ip = t_state(&t, DIMS(3, n / 3));
-    ig = t_in(&t, DIMS(3, n / 3));
-    if (has_momentum)
-        im = t_state(&t, DIMS(3, n / 3));
-    op = t_op(&t, DEV_OP_SGD, IN(ip, ig, im), NO_IN);
-    op->u.optim.lr = 0.125f;
-    op->u.optim.momentum = has_momentum ? 0.875f : 0;
-    op->u.optim.weight_decay = 0.0625f;
-    op->u.optim.nesterov = nesterov;
-    for (int64_t i = 0; i < n; i++) {
-        double g = t_f(&t, ig)[i] + 0.0625 * t_f(&t, ip)[i];
-
-        m[i] = (has_momentum ? 0.875 * t_f(&t, im)[i] : 0) + g;
-        p[i] = t_f(&t, ip)[i] - 0.125 * (nesterov ? g + 0.875 * m[i] : m[i]);
-    }
-    t_run(&t);
-    t_close_f32(&t, ip, p, 1e-13);
-    if (has_momentum)
-        t_close_f32(&t, im, m, 1e-13);
-    t_fini(&t);
-    free(p);
-    free(m);
-}
-
-static void sgd_follows_pytorch(void **state)
-{
-    (void)state;
-    if (!t_trains())
-        skip();
-    one_sgd(false, false);
-    one_sgd(true, false);
-    one_sgd(true, true);
-}
-
-static void one_adam(int64_t step, bool decoupled)
-{
-    const int64_t n = 9001;
-    const double b1 = 0.9f, b2 = 0.999f, lr = 0.01f, wd = 0.1f, eps = 1e-8f;
-    double *p = t_doubles((size_t)n), *m = t_doubles((size_t)n), *v = t_doubles((size_t)n);
-    uint32_t ip, ig, im, iv;
-    struct t_graph t;
-    struct dev_op *op;
-
-    t_init(&t);
-    t.step = step;
-    ip = t_state(&t, DIMS(1, n));
-    ig = t_in(&t, DIMS(1, n));
-    im = t_state(&t, DIMS(1, n));
-    iv = t_state(&t, DIMS(1, n));
-    t_map(&t, iv, 1, 2);
-    op = t_op(&t, DEV_OP_ADAM, IN(ip, ig, im, iv), NO_IN);
-    op->u.optim.lr = (float)lr;
-    op->u.optim.beta1 = (float)b1;
-    op->u.optim.beta2 = (float)b2;
-    op->u.optim.eps = (float)eps;
-    op->u.optim.weight_decay = (float)wd;
-    op->u.optim.decoupled = decoupled;
-    for (int64_t i = 0; i < n; i++) {
-        double w = t_f(&t, ip)[i], g = t_f(&t, ig)[i] + (decoupled ? 0 : wd * w);
-
-        m[i] = b1 * t_f(&t, im)[i] + (1 - b1) * g;
-        v[i] = b2 * t_f(&t, iv)[i] + (1 - b2) * g * g;
-        w -= decoupled ? lr * wd * w : 0;
-        p[i] = w - lr * m[i] / (1 - pow(b1, (double)step + 1)) /
-                       (sqrt(v[i] / (1 - pow(b2, (double)step + 1))) + eps);
-    }
-    t_run(&t);
-    t_close_f32(&t, ip, p, 1e-12);
-    t_close_f32(&t, im, m, 1e-12);
-    t_close_f32(&t, iv, v, 1e-12);
-    t_fini(&t);
-    free(p);
-    free(m);
-    free(v);
-}
-
-static void adam_corrects_by_the_step(void **state)
-{
-    (void)state;
-    if (!t_trains())
-        skip();
-    one_adam(0, false);
-    one_adam(9, false);
-    one_adam(3, true);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -626,8 +529,6 @@ int main(void)
         cmocka_unit_test(dropout_depends_on_seed_and_step_alone),
         cmocka_unit_test(losses_and_their_gradients_match),
         cmocka_unit_test(a_label_that_is_no_class_is_an_error_of_the_run),
-        cmocka_unit_test(sgd_follows_pytorch),
-        cmocka_unit_test(adam_corrects_by_the_step),
     };
 
     return cmocka_run_group_tests(tests, t_setup, t_teardown);

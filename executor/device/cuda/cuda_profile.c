@@ -3,6 +3,9 @@
  * Events between operations cost time themselves, more than a small kernel does. So the operations
  * are timed in one run with events, behind a delay that lets the host get ahead, and then scaled so
  * that their sum is what a run without events takes.
+ *
+ * An operation that launches nothing takes nothing: events around it would show what an event
+ * takes, and hundreds of updates are done by the first of each batch (cuda_optim.c).
  */
 #include "common/mem.h"
 #include "executor/device/cuda/cuda.h"
@@ -61,7 +64,7 @@ static void delay(const struct cuda_plan *p)
     k_delay(cuda__dev(p)->stream, SH_MIN(ns, (uint64_t)DELAY_NS_MAX));
 }
 
-/* One run, an event after each operation. */
+/* One run, an event after each operation that launches something. */
 static int time_ops(struct cuda_plan *p, struct cuda_call *c, const struct stopwatch *w, double *ns,
                     bool first, struct sh_err *err)
 {
@@ -72,15 +75,18 @@ static int time_ops(struct cuda_plan *p, struct cuda_call *c, const struct stopw
     rc = mark(w, 0, c->stream, err);
     for (uint32_t i = 0; i < n && !rc; i++) {
         rc = cuda__run_range(p, c, i, i + 1, err);
-        if (!rc)
+        if (!rc && p->ops[i].run)
             rc = mark(w, i + 1, c->stream, err);
     }
     if (!rc)
         rc = cuda__check(cudaStreamSynchronize(c->stream), "profile", err);
-    for (uint32_t i = 0; i < n && !rc; i++) {
+    for (uint32_t i = 0, last = 0; i < n && !rc; i++) {
         double took = 0;
 
-        rc = between(w, i, i + 1, &took, err);
+        if (p->ops[i].run) {
+            rc = between(w, last, i + 1, &took, err);
+            last = i + 1;
+        }
         if (first || took < ns[i])
             ns[i] = took;
     }

@@ -54,77 +54,144 @@ DEV_INLINE void update_at(const struct k_optim &o, const struct k_optim_item &t,
         t.v[i] = v;
 }
 
-/* The same order on both sides. */
-template <int RULE, class T>
-DEV_INLINE void straight(const struct k_optim &o, const struct k_optim_item &t, int64_t piece)
+/* 4 neighbours of a tensor. */
+struct four {
+    float g[4], p[4], m[4], v[4];
+};
+
+template <int RULE>
+DEV_INLINE void load_four(const struct k_optim_item &t, int64_t at, struct four &x)
 {
-    constexpr int V = 4;
-    const T *const grad = (const T *)t.g;
-    const int64_t from = piece * K_OPTIM_PIECE;
-    const int64_t to = from + K_OPTIM_PIECE < t.n ? from + K_OPTIM_PIECE : t.n;
-
-#pragma unroll 2
-    for (int64_t i = from + (int64_t)threadIdx.x * V; i < to; i += THREADS * V) {
-        float g[V], p[V] = {0}, m[V] = {0}, v[V] = {0};
-
-        if (i + V > to) {
-            for (int64_t k = i; k < to; k++)
-                update_at<RULE>(o, t, k, to_f(grad[k]));
-            break;
-        }
-        load_f<V>(grad + i, g);
-        if (RULE != RULE_COPY)
-            load_f<V>(t.p + i, p);
-        if (RULE == RULE_MOMENTUM || RULE == RULE_ADAM)
-            load_f<V>(t.m + i, m);
-        if (RULE == RULE_ADAM)
-            load_f<V>(t.v + i, v);
-#pragma unroll
-        for (int k = 0; k < V; k++)
-            update<RULE>(o, g[k], p[k], m[k], v[k]);
-        store_f<V>(t.p + i, p);
-        if (RULE == RULE_MOMENTUM || RULE == RULE_ADAM)
-            store_f<V>(t.m + i, m);
-        if (RULE == RULE_ADAM)
-            store_f<V>(t.v + i, v);
-    }
+    if (RULE != RULE_COPY)
+        load_f<4>(t.p + at, x.p);
+    if (RULE == RULE_MOMENTUM || RULE == RULE_ADAM)
+        load_f<4>(t.m + at, x.m);
+    if (RULE == RULE_ADAM)
+        load_f<4>(t.v + at, x.v);
 }
+
+template <int RULE>
+DEV_INLINE void store_four(const struct k_optim_item &t, int64_t at, const struct four &x)
+{
+    store_f<4>(t.p + at, x.p);
+    if (RULE == RULE_MOMENTUM || RULE == RULE_ADAM)
+        store_f<4>(t.m + at, x.m);
+    if (RULE == RULE_ADAM)
+        store_f<4>(t.v + at, x.v);
+}
+
+/* Elements [base, base + n); g[i]: the gradient of element base + i, aligned as base is.
+ *
+ * Twice 4 elements are read before any of them is written: the compiler cannot know that they are
+ * not the same, and one after the other they would wait for the memory each. */
+template <int RULE, class T>
+DEV_INLINE void update_range(const struct k_optim &o, const struct k_optim_item &t, int64_t base,
+                             int n, const T *g)
+{
+    constexpr int V = 4, U = 2, STRIDE = THREADS * V;
+    const int whole = base % V == 0 ? n / V * V : 0;
+
+    for (int i = (int)threadIdx.x * V; i < whole; i += U * STRIDE) {
+        struct four x[U] = {};
+
+#pragma unroll
+        for (int u = 0; u < U; u++)
+            if (i + u * STRIDE < whole) {
+                load_f<V>(g + i + u * STRIDE, x[u].g);
+                load_four<RULE>(t, base + i + u * STRIDE, x[u]);
+            }
+#pragma unroll
+        for (int u = 0; u < U; u++)
+#pragma unroll
+            for (int k = 0; k < V; k++)
+                update<RULE>(o, x[u].g[k], x[u].p[k], x[u].m[k], x[u].v[k]);
+#pragma unroll
+        for (int u = 0; u < U; u++)
+            if (i + u * STRIDE < whole)
+                store_four<RULE>(t, base + i + u * STRIDE, x[u]);
+    }
+#pragma unroll 1
+    for (int i = whole + (int)threadIdx.x; i < n; i += THREADS)
+        update_at<RULE>(o, t, base + i, to_f(g[i]));
+}
+
+/* ------------------------------------------------------------------ turning a gradient over */
 
 /* Channels of one m that a piece has: all, if they fit. */
 static __host__ __device__ __forceinline__ int piece_channels(int c, int taps)
 {
-    return c <= K_OPTIM_PIECE / taps ? c : K_OPTIM_PIECE / taps;
+    const int fit = K_OPTIM_PIECE / taps;
+
+    return c <= fit ? c : fit < 4 ? fit : fit & ~3;
 }
 
-template <int RULE, class T>
-DEV_INLINE void turned(const struct k_optim &o, const struct k_optim_item &t, int64_t piece,
-                       float *smem)
+struct part { /* of a gradient [m][taps][c], by one block */
+    int64_t m0;
+    int c0, tall, width; /* from (m0, c0) on: so many m, of each so many channels */
+};
+
+DEV_INLINE struct part part_of(const struct k_optim_item &t, int64_t piece)
 {
-    const T *const grad = (const T *)t.g;
     const int most = piece_channels(t.c, t.taps), rows = K_OPTIM_PIECE / (t.c * t.taps);
     const int per_m = (t.c + most - 1) / most, height = rows > 1 ? rows : 1;
-    const int64_t m0 = most == t.c ? piece * height : piece / per_m;
-    const int c0 = most == t.c ? 0 : (int)(piece % per_m) * most;
-    const int width = t.c - c0 < most ? t.c - c0 : most;
     const int64_t m_end = t.n / ((int64_t)t.c * t.taps);
-    const int tall = m_end - m0 < height ? (int)(m_end - m0) : height;
-    const int n = tall * width * t.taps;
-    const int64_t base = (m0 * t.c + c0) * t.taps;
+    struct part a;
 
+    a.m0 = most == t.c ? piece * height : piece / per_m;
+    a.c0 = most == t.c ? 0 : (int)(piece % per_m) * most;
+    a.width = t.c - a.c0 < most ? t.c - a.c0 : most;
+    a.tall = m_end - a.m0 < height ? (int)(m_end - a.m0) : height;
+    return a;
+}
+
+/* x / d for x and d up to K_OPTIM_PIECE: with m the next whole number from 2^32 / d on, x m exceeds
+ * 2^32 x / d by x at most, and at least 2^32 / d is missing there to the next whole quotient. */
+struct divisor {
+    unsigned d, m;
+};
+DEV_INLINE struct divisor divisor_of(int d)
+{
+    return {(unsigned)d, 0xffffffffu / (unsigned)d + 1};
+}
+DEV_INLINE int divide(int x, struct divisor by)
+{
+    return by.d == 1 ? x : (int)__umulhi((unsigned)x, by.m);
+}
+
+/* smem[m][width][taps] = the part, V channels at a time. */
+template <int V, class T>
+DEV_INLINE void turn(const struct k_optim_item &t, const struct part &a, float *smem)
+{
+    const T *const grad = (const T *)t.g + a.m0 * t.taps * t.c + a.c0;
+    const struct divisor by_width = divisor_of(a.width / V), by_taps = divisor_of(t.taps);
+    const int n = a.tall * t.taps * (a.width / V);
+
+#pragma unroll 4
     for (int j = (int)threadIdx.x; j < n; j += THREADS) {
-        const int c = j % width, tap = j / width % t.taps, m = j / (width * t.taps);
+        const int row = divide(j, by_width), c = (j - row * (a.width / V)) * V;
+        const int m = divide(row, by_taps), tap = row - m * t.taps;
+        float g[V];
 
-        smem[(m * width + c) * t.taps + tap] = to_f(grad[((m0 + m) * t.taps + tap) * t.c + c0 + c]);
+        load_f<V>(grad + (int64_t)row * t.c + c, g);
+#pragma unroll
+        for (int k = 0; k < V; k++)
+            smem[(m * a.width + c + k) * t.taps + tap] = g[k];
     }
-    __syncthreads();
-    for (int j = (int)threadIdx.x; j < n; j += THREADS)
-        update_at<RULE>(o, t, base + j, smem[j]);
+}
+
+template <class T>
+DEV_INLINE void turn_over(const struct k_optim_item &t, const struct part &a, float *smem)
+{
+    if (t.c % 4 == 0 && a.width % 4 == 0 && a.c0 % 4 == 0)
+        turn<4, T>(t, a, smem);
+    else
+        turn<1, T>(t, a, smem);
 }
 
 template <int RULE>
 __global__ __launch_bounds__(THREADS) void optim_kernel(const __grid_constant__ struct k_optim o)
 {
-    __shared__ float smem[K_OPTIM_PIECE];
+    __shared__ __align__(16) float smem[K_OPTIM_PIECE];
     int lo = 0, hi = o.n_items; /* the last item whose first piece is not behind ours */
 
     while (hi - lo > 1) {
@@ -139,9 +206,17 @@ __global__ __launch_bounds__(THREADS) void optim_kernel(const __grid_constant__ 
     const int64_t piece = blockIdx.x - t.first;
 
     if (t.taps > 1) {
-        DISPATCH_FLOAT(t.g_type, T, turned<RULE, T>(o, t, piece, smem));
+        const struct part a = part_of(t, piece);
+
+        DISPATCH_FLOAT(t.g_type, T, turn_over<T>(t, a, smem));
+        __syncthreads();
+        update_range<RULE, float>(o, t, (a.m0 * t.c + a.c0) * t.taps, a.tall * a.width * t.taps,
+                                  smem);
     } else {
-        DISPATCH_FLOAT(t.g_type, T, straight<RULE, T>(o, t, piece));
+        const int64_t from = piece * K_OPTIM_PIECE;
+        const int n = t.n - from < K_OPTIM_PIECE ? (int)(t.n - from) : K_OPTIM_PIECE;
+
+        DISPATCH_FLOAT(t.g_type, T, update_range<RULE, T>(o, t, from, n, (const T *)t.g + from));
     }
 }
 
