@@ -55,6 +55,9 @@ static struct cols cols_of(const struct k_bn *b, int v, int threads, int blocks)
         while (g.log_tx > 0 && vecs <= 1 << (g.log_tx - 1))
             g.log_tx--;
     }
+    /* Each block reads the sums of all blocks of its column: 64 bytes if the columns are few. */
+    while (g.log_tx > 2 && cdiv64(vecs, 1 << g.log_tx) < 8)
+        g.log_tx--;
     g.gx = (int)cdiv64(vecs, 1 << g.log_tx);
     rows_at_once = threads >> g.log_tx;
     /* All blocks at once: training's wait for each other, and for inference one more would leave
