@@ -35,7 +35,7 @@ static int set_up(void **state)
     w->ours = fds[0];
     w->theirs = fds[1];
     conns_init(&w->s);
-    w->c = conns_open(&w->s, w->ours);
+    w->c = conns_open(&w->s, w->ours, NULL);
     assert_non_null(w->c);
     *state = w;
     return 0;
@@ -151,7 +151,7 @@ static void a_key_has_so_many_connections(void **state)
     struct sh_err err = {0};
 
     for (int i = 0; i < 3; i++) {
-        more[i] = conns_open(&w->s, 900 + i);
+        more[i] = conns_open(&w->s, 900 + i, NULL);
         assert_non_null(more[i]);
     }
     assert_ok(conns_claim(&w->s, w->c, "aaaaaaaaaaaa", 2, &err));
@@ -176,7 +176,8 @@ static void many_are_swept(void **state)
     struct http_conn *c[500];
 
     for (int i = 0; i < 500; i++) {
-        c[i] = conns_open(&w->s, 20000 + i); /* no such descriptors: shutdown() fails, no more */
+        c[i] =
+            conns_open(&w->s, 20000 + i, NULL); /* no such descriptors: shutdown() fails, no more */
         assert_non_null(c[i]);
         conns_phase(&w->s, c[i], CONN_REPLY, 0);
     }
