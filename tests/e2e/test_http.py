@@ -173,6 +173,25 @@ class Holes(Served):
                 self.assertEqual((status, headers["connection"]), (400, "close"), text)
                 self.assertTrue(c.closed(), c.got)
 
+    def test_a_chunk_whose_first_line_never_ends(self):
+        """Nobody can go on with it: it takes no processor time, and is cut off as too slow."""
+        with self.raw(self.request("POST", "/api/v1/models", "Transfer-Encoding: chunked")) as c:
+            begin, cpu = time.monotonic(), self.api_cpu()
+            with contextlib.suppress(ConnectionError):
+                c.send("2;" + "a" * (1 << 20))
+            self.serves_beside()
+            self.assertTrue(c.closed(), c.got)
+            self.assertLess(self.api_cpu() - cpu, 0.4 * (time.monotonic() - begin))
+
+    def serves_beside(self):
+        for _ in range(20):
+            self.assertEqual(self.infer().status, 200)
+
+    def api_cpu(self):
+        with open("/proc/%d/stat" % self.s.pid("api")) as f:
+            user, system = f.read().rsplit(")", 1)[1].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
     # ------------------------------------------------------------ where a line ends
     def test_lines_end_with_crlf(self):
         ends = "does not end with CRLF|control character"
