@@ -14,7 +14,7 @@
 
 #define ADMIN_CONNECTIONS 256u /* and one thread: a few people and their scripts */
 #define WINDOW_BYTES (4 << 20) /* a few images */
-#define POLL_CORES 8u          /* for each thread that may poll; docs/decisions/0018-daemons-poll-on-a-gpu-host.md */
+#define POLL_CORES 8u          /* for each thread that may poll: docs/decisions/0018 */
 
 void http_sweep(struct http *h)
 {

@@ -45,6 +45,7 @@ struct http_thread { /* and the library's daemon that it runs; its own but for w
     bool has_thread;
     bool has_left;     /* listens no more */
     bool polls;        /* has one of http.n_polling */
+    bool was_called;   /* in this turn, by the library */
     int wake_fd;       /* among what the library waits for; -1: none */
     atomic_bool rests; /* sleeps, or is about to: whoever resumes must wake it */
     int64_t awake_until_ns;

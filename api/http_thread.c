@@ -5,8 +5,7 @@
  *
  * The library could make such threads by itself; ours can poll. Behind an inference request, for
  * --busy-poll-us, a thread looks for events without sleeping, if not too many others do: who sleeps
- * is woken late, and a request would wait for that two or three times
- * (docs/decisions/0018-daemons-poll-on-a-gpu-host.md).
+ * is woken late, and a request would wait for that two or three times (docs/decisions/0018).
  *
  * With no thread of its own the library has no means to wake it: that is wake_fd. It is in the
  * library's epoll set, which passes over an event that has no data; as only its edges are reported,
@@ -132,15 +131,16 @@ static void turn(struct http_thread *t)
     bool poll_now = shall_poll(t);
     enum MHD_Result done;
 
-    /* Before the library looks, under a lock, for what was resumed: whoever resumes later sees it. */
+    /* Before the library looks, under a lock, for what was resumed: who resumes later sees it. */
     atomic_store(&t->rests, !poll_now);
+    t->was_called = false;
     done = MHD_run_wait(t->daemon, poll_now ? 0 : -1);
     drop_admitted(t);
     if (done != MHD_YES || is_stuck(t)) {
         struct pollfd p = {.fd = events_fd(t), .events = POLLIN};
 
         poll(&p, 1, NAP_MS);
-    } else if (poll_now) {
+    } else if (poll_now && !t->was_called) {
         sh_relax();
     }
 }
@@ -235,6 +235,7 @@ void http_thread_resumed(struct http_thread *t)
 void http_thread_called(struct http_thread *t, bool more_is_near)
 {
     atomic_store_explicit(&t->rests, false, memory_order_relaxed); /* another turn will come */
+    t->was_called = true;
     t->n_idle = 0;
     if (more_is_near && t->door->http->busy_ns > 0)
         t->awake_until_ns = sh_clock_ns() + t->door->http->busy_ns;
