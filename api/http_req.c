@@ -214,7 +214,9 @@ static enum MHD_Result fall_asleep(struct http_req *r)
 
 static void note_phase(struct http_req *r)
 {
-    bool streams = r->q.reply.stream.read; /* waits for us; one that is not read falls silent */
+    /* A stream waits for us; one that is not read falls silent. Before the reply another thread may
+     * be about to make it one. */
+    bool streams = r->status && r->q.reply.stream.read;
     enum conn_phase phase = r->status && !streams               ? CONN_REPLY
                             : r->phase == PH_BODY && !r->asleep ? CONN_BODY
                                                                 : CONN_WORK;

@@ -486,5 +486,46 @@ class Limits(Served):
         return [x for x in out if "/jobs/" in x]
 
 
+class End(Story):
+    def test_after_term_who_is_inside_is_served_and_nobody_else(self):
+        """With threads that sleep and all places taken, so that nothing but the end wakes them."""
+        n = 16
+        self.s = s = System("--workers=2", MAX_CONNECTIONS=str(n), DRAIN_S=str(WAIT_S))
+        self.addCleanup(s.stop)
+        key = s.tenant("vision")
+        s.push(key, "lin", onnx.linear(), max_batch=16)
+        until("no connection is open", lambda: self.connections() == 0)
+        text = json.dumps(GOOD)
+        with contextlib.ExitStack() as stack:
+            inside = [stack.enter_context(Raw(s.port)) for _ in range(n)]
+            until("all are open", lambda: self.connections() == n)
+            late = stack.enter_context(Raw(s.port))  # the kernel's, until a place is free
+            inside[0].send("POST /v2/models/lin/infer HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"
+                           "Content-Length: %d\r\n\r\n%s" % (key, len(text), text[:9]))
+            until("it has a place for its body", s.payload)
+            api = s.pid("api")
+            with s.held():
+                begin = time.monotonic()
+                os.kill(api, signal.SIGTERM)
+                until("nobody is let in", lambda: not self.opens())
+                self.assertIsNone(late.reply())
+                inside[0].send(text[9:])
+                self.assertEqual(inside[0].reply()[0], 200)
+                for c in inside:  # the end does not wait for them
+                    self.assertTrue(c.closed())
+                self.assertLess(time.monotonic() - begin, WAIT_S / 2)
+                s.kill("api", 0)  # waits until it is dead
+        s.wait_new("api", api)
+        until("the next one serves", self.opens)
+
+    def connections(self):
+        """None before the first count."""
+        return self.s.metrics("api").get("shunt_http_connections")
+
+    def opens(self):
+        with contextlib.suppress(ConnectionError), Raw(self.s.port):
+            return True
+
+
 if __name__ == "__main__":
     sys.exit(0 if unittest.main(exit=False, warnings="ignore").result.wasSuccessful() else 1)
