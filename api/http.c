@@ -1,14 +1,12 @@
-/* http.c - the daemon: start, stop, wake-ups. */
+/* http.c - the server: start, stop, wake-ups. */
 #include "api/http.h"
 
 #include "api/api.h"
 #include "api/http_int.h"
-#include "api/http_tls.h"
-#include "common/log.h"
 #include "common/mem.h"
+#include "common/spawn.h"
 #include "common/wire.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -16,22 +14,7 @@
 
 #define ADMIN_CONNECTIONS 256u /* and one thread: a few people and their scripts */
 #define WINDOW_BYTES (4 << 20) /* a few images */
-
-static void on_connection(void *cls, struct MHD_Connection *conn, void **socket_context,
-                          enum MHD_ConnectionNotificationCode code)
-{
-    struct http *h = ((struct http_door *)cls)->http;
-    const union MHD_ConnectionInfo *info;
-
-    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-        info = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
-        *socket_context = info ? conns_open(&h->conns, (int)info->connect_fd) : NULL;
-        tls_attach(h->tls, conn);
-    } else { /* its descriptor is still open */
-        conns_close(&h->conns, *socket_context);
-        *socket_context = NULL;
-    }
-}
+#define POLL_CORES 8u          /* for each thread that may poll: docs/decisions/0018 */
 
 void http_sweep(struct http *h)
 {
@@ -69,60 +52,30 @@ static int listen_on(const char *addr, int *fd_out, struct sh_err *err)
     return rc;
 }
 
-static void on_library_log(void *cls, const char *fmt, va_list ap)
-{
-    char text[512], safe[600];
-
-    (void)cls;
-    vsnprintf(text, sizeof(text), fmt, ap);
-    text[strcspn(text, "\n")] = '\0';
-    SH_DEBUG("http.library", "msg=\"%s\"", sh_log_quote(text, safe, sizeof(safe)));
-}
-
-static int start_daemon(struct http_door *d, int fd, struct sh_err *err)
-{
-    const struct api_conf *c = d->http->api->conf;
-    unsigned threads = d->is_admin ? 1 : (unsigned)c->threads;
-    unsigned limit = d->is_admin ? ADMIN_CONNECTIONS : (unsigned)c->max_connections;
-    bool with_tls = d->http->tls;
-    unsigned flags = MHD_USE_EPOLL | MHD_USE_INTERNAL_POLLING_THREAD | MHD_ALLOW_SUSPEND_RESUME |
-                     MHD_USE_ERROR_LOG | MHD_USE_ITC | (with_tls ? MHD_USE_TLS : 0);
-    struct MHD_OptionItem tls[] = {{MHD_OPTION_END, 0, NULL}, {MHD_OPTION_END, 0, NULL}};
-    struct MHD_OptionItem pool[] = {
-        {MHD_OPTION_THREAD_POOL_SIZE, (intptr_t)threads, NULL},
-        {MHD_OPTION_END, 0, NULL},
-    };
-
-    if (with_tls)
-        tls_option(&tls[0]);
-    /* A pool of one thread is refused by the library: leave the option out then. The memory of a
-     * connection: half of it takes a body's pieces, and all of it is cleared after each request. Of
-     * less, a body of megabytes takes more calls; 1 MiB costs a small request 40 us. */
-    d->daemon = MHD_start_daemon(
-        flags, 0, NULL, NULL, http_on_request, d, MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL,
-        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, limit,
-        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)c->max_connections_per_ip,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)c->idle_timeout_s,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)128 << 10,
-        MHD_OPTION_CONNECTION_MEMORY_INCREMENT, (size_t)16 << 10, MHD_OPTION_URI_LOG_CALLBACK,
-        http_on_uri, d, MHD_OPTION_NOTIFY_COMPLETED, http_on_done, d, MHD_OPTION_NOTIFY_CONNECTION,
-        on_connection, d, MHD_OPTION_ARRAY, tls, MHD_OPTION_ARRAY, threads > 1 ? pool : pool + 1,
-        MHD_OPTION_END);
-    if (!d->daemon)
-        return SH_FAIL_ERRNO(err, SH_E_UNAVAILABLE, "could not start the HTTP server");
-    return SH_OK;
-}
-
 static int open_door(struct http_door *d, const char *addr, struct sh_err *err)
 {
-    int fd = -1, rc = listen_on(addr, &fd, err);
+    int rc = listen_on(addr, &d->fd, err);
 
-    if (rc)
-        return rc;
-    d->port = sh_wire_port(fd);
-    rc = start_daemon(d, fd, err);
-    if (rc)
-        close(fd);
+    if (!rc)
+        d->port = sh_wire_port(d->fd);
+    return rc;
+}
+
+/* The connections are shared out: a thread that has its part takes no more, others do. */
+static int start_threads(struct http_door *d, unsigned n_threads, unsigned max_connections,
+                         struct sh_err *err)
+{
+    unsigned n = SH_MIN(n_threads, max_connections);
+    int rc = SH_OK;
+
+    if (d->fd < 0)
+        return SH_OK;
+    d->threads = calloc(n, sizeof(*d->threads));
+    if (!d->threads)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate HTTP threads");
+    for (unsigned i = 0; !rc && i < n; i++)
+        rc = http_thread_start(&d->threads[d->n_threads++], d,
+                               max_connections / n + (i < max_connections % n), err);
     return rc;
 }
 
@@ -138,12 +91,18 @@ int http_start(struct api *a, struct tls *tls, struct http **out, struct sh_err 
     h->api = a;
     h->tls = tls;
     h->in_place = strncmp(MHD_get_version(), "0.9.", 4) == 0;
-    h->front = (struct http_door){.http = h, .quiesced_fd = -1};
-    h->admin = (struct http_door){.http = h, .quiesced_fd = -1, .is_admin = true};
+    h->busy_ns = c->busy_poll_us * 1000;
+    h->max_polling = SH_MAX(sh_cores() / POLL_CORES, 1u);
+    h->front = (struct http_door){.http = h, .fd = -1};
+    h->admin = (struct http_door){.http = h, .fd = -1, .is_admin = true};
     conns_init(&h->conns);
     rc = open_door(&h->front, c->listen, err);
     if (!rc && c->admin_listen && c->admin_listen[0])
         rc = open_door(&h->admin, c->admin_listen, err);
+    if (!rc)
+        rc = start_threads(&h->front, (unsigned)c->threads, (unsigned)c->max_connections, err);
+    if (!rc)
+        rc = start_threads(&h->admin, 1, ADMIN_CONNECTIONS, err);
     if (rc) {
         http_stop(h);
         return rc;
@@ -162,20 +121,17 @@ int http_admin_port(const struct http *h)
     return h->admin.port;
 }
 
-static void quiesce(struct http_door *d)
-{
-    if (!d->daemon)
-        return;
-    d->quiesced_fd = (int)MHD_quiesce_daemon(d->daemon);
-    /* Not closed yet: the library's threads may still know the number. */
-    if (d->quiesced_fd >= 0)
-        shutdown(d->quiesced_fd, SHUT_RDWR);
-}
-
 void http_quiesce(struct http *h)
 {
-    quiesce(&h->front);
-    quiesce(&h->admin);
+    const struct http_door *doors[] = {&h->front, &h->admin};
+
+    atomic_store(&h->quiesced, true);
+    for (size_t i = 0; i < SH_ARRAY_LEN(doors); i++) {
+        if (doors[i]->fd >= 0)
+            shutdown(doors[i]->fd, SHUT_RDWR);
+        for (unsigned k = 0; k < doors[i]->n_threads; k++)
+            http_thread_wake(&doors[i]->threads[k]);
+    }
 }
 
 int http_active(const struct http *h)
@@ -185,16 +141,18 @@ int http_active(const struct http *h)
 
 static void close_door(struct http_door *d)
 {
-    if (d->daemon)
-        MHD_stop_daemon(d->daemon);
-    if (d->quiesced_fd >= 0)
-        close(d->quiesced_fd);
+    for (unsigned i = 0; i < d->n_threads; i++)
+        http_thread_stop(&d->threads[i]);
+    free(d->threads);
+    if (d->fd >= 0)
+        close(d->fd);
 }
 
 void http_stop(struct http *h)
 {
     if (!h)
         return;
+    atomic_store(&h->stopped, true);
     close_door(&h->front);
     close_door(&h->admin);
     conns_fini(&h->conns);
@@ -206,9 +164,12 @@ void http_stop(struct http *h)
 void http_wake(struct api_req *q)
 {
     struct http_req *r = (struct http_req *)q;
+    struct http_thread *t = r->thread;
 
-    if (atomic_exchange(&r->wake, WAKE_DONE) == WAKE_ASLEEP)
+    if (atomic_exchange(&r->wake, WAKE_DONE) == WAKE_ASLEEP) {
         MHD_resume_connection(r->conn);
+        http_thread_resumed(t);
+    }
 }
 
 int http_fd(const struct api_req *q)

@@ -1,4 +1,4 @@
-/* http_conn.c - open connections: who is too slow, who has left, how many a key has.
+/* http_conn.c - open connections: who is too slow, who has left, how many a key or an address has.
  *
  * The library's time-out only asks whether any byte has moved. A byte now and then would keep a
  * connection, and what it holds, for as long as the client likes: so every phase has a limit of its
@@ -16,7 +16,9 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 
+#include <arpa/inet.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -25,9 +27,9 @@
 #define SWEEP_AT_ONCE 64u /* connections, with the lock held */
 #define IDLE_EVERY 5u     /* sweeps: most connections are idle, and each costs a system call */
 
-struct conn_key { /* a key with open connections; gone with the last */
+struct conn_key { /* a key, or an address, with open connections; gone with the last */
     struct conn_key *next;
-    char id[AUTH_ID_CHARS + 1];
+    char id[64]; /* an address has a blank in it */
     int64_t n;
 };
 
@@ -44,16 +46,35 @@ static struct conn_key **key_at(struct http_conns *s, const char *id)
     return p;
 }
 
-static void drop_key(struct http_conns *s, struct http_conn *c)
+/* lock is held, as below. */
+static void drop_key(struct http_conns *s, struct conn_key **key)
 {
-    struct conn_key **p, *k = c->key;
+    struct conn_key **p, *k = *key;
 
-    c->key = NULL;
+    *key = NULL;
     if (!k || --k->n > 0)
         return;
     p = key_at(s, k->id);
     *p = k->next;
     free(k);
+}
+
+/* Fails: SH_E_QUOTA, SH_E_NOMEM. */
+static int take_key(struct http_conns *s, const char *id, int64_t max, struct conn_key **out)
+{
+    struct conn_key **p = key_at(s, id), *k = *p;
+
+    if (k && k->n >= max)
+        return SH_E_QUOTA;
+    if (!k) {
+        *p = k = calloc(1, sizeof(*k));
+        if (!k)
+            return SH_E_NOMEM;
+        sh_strlcpy(k->id, id, sizeof(k->id));
+    }
+    k->n++;
+    *out = k;
+    return SH_OK;
 }
 
 void conns_init(struct http_conns *s)
@@ -85,20 +106,48 @@ static bool make_room(struct http_conns *s, size_t fd)
     return true;
 }
 
-struct http_conn *conns_open(struct http_conns *s, int fd)
+bool conns_admit(struct http_conns *s, bool is_admin, const struct sockaddr *from, int64_t max,
+                 struct conn_key **out)
+{
+    char text[INET6_ADDRSTRLEN], id[64];
+    const void *raw = from->sa_family == AF_INET
+                          ? (const void *)&((const struct sockaddr_in *)from)->sin_addr
+                          : &((const struct sockaddr_in6 *)from)->sin6_addr;
+    int rc;
+
+    *out = NULL;
+    if (max == 0 || (from->sa_family != AF_INET && from->sa_family != AF_INET6) ||
+        !inet_ntop(from->sa_family, raw, text, sizeof(text)))
+        return true;
+    snprintf(id, sizeof(id), "%s %s", is_admin ? "admin" : "front", text);
+    pthread_mutex_lock(&s->lock);
+    rc = take_key(s, id, max, out);
+    pthread_mutex_unlock(&s->lock);
+    return rc == SH_OK;
+}
+
+void conns_leave(struct http_conns *s, struct conn_key *ip)
+{
+    if (!ip)
+        return;
+    pthread_mutex_lock(&s->lock);
+    drop_key(s, &ip);
+    pthread_mutex_unlock(&s->lock);
+}
+
+struct http_conn *conns_open(struct http_conns *s, int fd, struct conn_key *ip)
 {
     struct http_conn *c = calloc(1, sizeof(*c));
-    bool ok;
+    bool ok = c;
 
-    if (!c)
-        return NULL;
-    c->fd = fd;
-    c->since_ns = sh_clock_ns();
     pthread_mutex_lock(&s->lock);
-    ok = make_room(s, (size_t)fd);
+    ok = ok && make_room(s, (size_t)fd);
     if (ok) {
+        *c = (struct http_conn){.fd = fd, .since_ns = sh_clock_ns(), .ip = ip};
         s->by_fd[fd] = c;
         s->n++;
+    } else {
+        drop_key(s, &ip);
     }
     pthread_mutex_unlock(&s->lock);
     if (!ok) {
@@ -115,7 +164,8 @@ void conns_close(struct http_conns *s, struct http_conn *c)
     pthread_mutex_lock(&s->lock);
     s->by_fd[c->fd] = NULL;
     s->n--;
-    drop_key(s, c);
+    drop_key(s, &c->key);
+    drop_key(s, &c->ip);
     pthread_mutex_unlock(&s->lock);
     free(c);
 }
@@ -123,33 +173,20 @@ void conns_close(struct http_conns *s, struct http_conn *c)
 int conns_claim(struct http_conns *s, struct http_conn *c, const char *key_id, int64_t max,
                 struct sh_err *err)
 {
-    struct conn_key **p, *k;
-    int rc = SH_OK;
+    int rc;
 
     if (!c || max == 0 || (c->key && strcmp(c->key->id, key_id) == 0))
         return SH_OK; /* the key of a connection changes only by its own thread */
     pthread_mutex_lock(&s->lock);
-    drop_key(s, c);
-    p = key_at(s, key_id);
-    k = *p;
-    if (k && k->n >= max) {
-        rc = SH_FAIL(err, SH_E_QUOTA,
-                     "key %s has %" PRId64 " open connections, the most allowed "
-                     "(max-connections-per-key); close some, or use them again",
-                     key_id, max);
-    } else if (!k) {
-        *p = k = calloc(1, sizeof(*k));
-        if (k)
-            sh_strlcpy(k->id, key_id, sizeof(k->id));
-        else
-            rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a key's connections");
-    }
-    if (!rc) {
-        k->n++;
-        c->key = k;
-    }
+    drop_key(s, &c->key);
+    rc = take_key(s, key_id, max, &c->key);
     pthread_mutex_unlock(&s->lock);
-    return rc;
+    if (rc == SH_E_QUOTA)
+        return SH_FAIL(err, rc,
+                       "key %s has %" PRId64 " open connections, the most allowed "
+                       "(max-connections-per-key); close some, or use them again",
+                       key_id, max);
+    return rc ? SH_FAIL(err, rc, "could not allocate a key's connections") : SH_OK;
 }
 
 void conns_phase(struct http_conns *s, struct http_conn *c, enum conn_phase phase, uint64_t bytes)

@@ -11,6 +11,7 @@
 #include "common/buf.h"
 
 #include <microhttpd.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -24,6 +25,7 @@ struct http_conn { /* one TCP connection; under the lock of http_conns */
     int64_t body_ns;      /* of a body that waits for us: how long it had taken by then */
     uint64_t bytes;       /* BODY: that have come; REPLY: in all */
     struct conn_key *key; /* of its last request; NULL: none, or no limit */
+    struct conn_key *ip;  /* its client's address; NULL: no limit */
 };
 
 #define CONN_KEY_BUCKETS 1024u
@@ -36,12 +38,29 @@ struct http_conns {
     unsigned n_sweeps; /* of the sweeping thread */
 };
 
+struct http_thread { /* and the library's daemon that it runs; its own but for what is atomic */
+    struct http_door *door;
+    struct MHD_Daemon *daemon; /* NULL: there is none */
+    pthread_t id;
+    bool has_thread;
+    bool has_left;     /* listens no more */
+    bool polls;        /* has one of http.n_polling */
+    bool was_called;   /* in this turn, by the library */
+    int wake_fd;       /* among what the library waits for; -1: none */
+    atomic_bool rests; /* sleeps, or is about to: whoever resumes must wake it */
+    int64_t awake_until_ns;
+    unsigned n_chunked; /* requests with a chunked body */
+    unsigned n_idle; /* turns in which they got on with nothing, and that the library asked for */
+    struct conn_key *admitted; /* of a connection that is about to be opened */
+};
+
 struct http_door { /* an address that is listened on */
     struct http *http;
-    struct MHD_Daemon *daemon; /* NULL: there is none */
+    int fd; /* OWNED; -1: there is none */
     int port;
-    int quiesced_fd; /* OWNED once quiesced; -1 before */
-    bool is_admin;   /* --admin-listen */
+    bool is_admin; /* --admin-listen */
+    struct http_thread *threads;
+    unsigned n_threads;
 };
 
 struct http {
@@ -49,6 +68,10 @@ struct http {
     struct tls *tls; /* NULL: without */
     struct http_door front, admin;
     atomic_int n_active;
+    atomic_bool quiesced, stopped; /* look, threads: no new connections; no more at all */
+    atomic_uint n_polling;         /* threads that poll now */
+    unsigned max_polling;
+    int64_t busy_ns; /* for so long behind a request; 0: they do not poll */
     struct http_conns conns;
     bool in_place; /* the library leaves a request's head where it was read: see framing.h */
 };
@@ -59,6 +82,7 @@ enum { WAKE_NONE, WAKE_ASLEEP, WAKE_DONE };
 struct http_req {
     struct api_req q; /* first: http_wake() gets a pointer to it */
     struct http *http;
+    struct http_thread *thread; /* the only one that the library calls us on */
     struct MHD_Connection *conn;
     struct http_conn *tcp;
     char *raw_uri; /* OWNED */
@@ -81,6 +105,14 @@ struct http_req {
     int status;   /* of the reply; 0 = none was sent */
 };
 
+/* http_thread.c: a server on door->fd for at most so many connections, and the thread that runs it.
+ * t is all zero. stop() also after a start() that failed; door->http->stopped must be set first. */
+int http_thread_start(struct http_thread *t, struct http_door *door, unsigned max_connections,
+                      struct sh_err *err);
+void http_thread_stop(struct http_thread *t);
+void http_thread_wake(struct http_thread *t);    /* any thread: it looks at everything again */
+void http_thread_resumed(struct http_thread *t); /* any thread: a connection of its */
+void http_thread_called(struct http_thread *t, bool more_is_near); /* by each of its callbacks */
 /* http_req.c */
 enum MHD_Result http_on_request(void *cls, struct MHD_Connection *conn, const char *url,
                                 const char *method, const char *version, const char *upload_data,
@@ -94,8 +126,14 @@ void http_fall_asleep(struct http_req *r);
 int http_file_response(struct http_req *r, struct MHD_Response **out);
 /* http_conn.c. c may be NULL: it escapes the sweep then, and only the library's time-out holds. */
 void conns_init(struct http_conns *s);
-void conns_fini(struct http_conns *s);                      /* every connection is closed */
-struct http_conn *conns_open(struct http_conns *s, int fd); /* NULL: no memory */
+void conns_fini(struct http_conns *s); /* every connection is closed */
+/* A place among the at most max connections of a client's address at one door, 0 = no limit.
+ * Returns false if it has them all. *out: OWNED, conns_open() or conns_leave(); may be NULL. */
+bool conns_admit(struct http_conns *s, bool is_admin, const struct sockaddr *from, int64_t max,
+                 struct conn_key **out);
+void conns_leave(struct http_conns *s, struct conn_key *ip); /* NULL is allowed */
+/* TAKES ip, also where it returns NULL: no memory. */
+struct http_conn *conns_open(struct http_conns *s, int fd, struct conn_key *ip);
 void conns_close(struct http_conns *s, struct http_conn *c);
 void conns_phase(struct http_conns *s, struct http_conn *c, enum conn_phase phase, uint64_t bytes);
 /* c's requests have this key from now on. Fails: SH_E_QUOTA, the key has max connections. */

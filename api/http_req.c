@@ -15,7 +15,6 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
-#include "common/wire.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,21 +22,21 @@
 #include <strings.h>
 
 #define MAX_DISCARD (64u << 20)
-#define FAST_PIECE (16u << 10) /* whoever brings so much at once has more of it */
-#define MAX_AWAIT_NS INT64_C(200000)
 
 void *http_on_uri(void *cls, const char *uri, struct MHD_Connection *conn)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    const struct http_door *door = cls;
+    struct http_thread *t = cls;
+    const struct http_door *door = t->door;
     struct http_req *r = calloc(1, sizeof(*r));
 
     if (!r)
         return NULL;
     r->http = door->http;
+    r->thread = t;
     r->q.api = r->http->api;
-    r->q.takes_admins = door->is_admin || !door->http->admin.daemon;
+    r->q.takes_admins = door->is_admin || door->http->admin.fd < 0;
     r->tcp = info ? info->socket_context : NULL;
     r->q.start_ns = sh_clock_ns();
     if (r->http->in_place)
@@ -70,8 +69,10 @@ void http_on_done(void *cls, struct MHD_Connection *conn, void **con_cls,
                           (double)(sh_clock_ns() - r->q.start_ns) / 1e9);
     }
     conns_phase(&r->http->conns, r->tcp, CONN_HEAD, 0);
-    if (r->counted)
+    if (r->counted) {
         atomic_fetch_sub(&r->http->n_active, 1);
+        r->thread->n_chunked -= r->framing.chunked;
+    }
     infer_close(r->q.infer);
     upload_close(r->q.upload);
     explain_free(r->q.explain);
@@ -127,6 +128,7 @@ static int open_request(struct http_req *r, const char *method, const char *vers
     MHD_get_connection_values_n(r->conn, MHD_HEADER_KIND, take_header, r);
     r->q.has_length = r->framing.n_length == 1 || !r->framing.n_encoding;
     r->q.content_length = r->framing.length;
+    r->thread->n_chunked += r->framing.chunked;
     sh_buf_init(&r->body, 0);
     rc = request_id(&r->q, &r->err);
     if (!rc)
@@ -212,7 +214,9 @@ static enum MHD_Result fall_asleep(struct http_req *r)
 
 static void note_phase(struct http_req *r)
 {
-    bool streams = r->q.reply.stream.read; /* waits for us; one that is not read falls silent */
+    /* A stream waits for us; one that is not read falls silent. Before the reply another thread may
+     * be about to make it one. */
+    bool streams = r->status && r->q.reply.stream.read;
     enum conn_phase phase = r->status && !streams               ? CONN_REPLY
                             : r->phase == PH_BODY && !r->asleep ? CONN_BODY
                                                                 : CONN_WORK;
@@ -331,16 +335,6 @@ static int take_piece(struct http_req *r, const char *data, size_t n)
     return sh_buf_append(&r->body, data, n, &r->err);
 }
 
-/* A client on the same host is microseconds behind with its next piece, and a thread that sleeps
- * until then is woken later than that. One that is slow is waited for where all others are. */
-static void await_piece(const struct http_req *r, size_t n)
-{
-    int64_t ns = r->http->api->conf->busy_poll_us * 1000;
-
-    if (ns > 0 && n >= FAST_PIECE && r->received < r->q.content_length && !r->http->tls)
-        sh_wire_busy_poll(http_fd(&r->q), SH_MIN(ns, MAX_AWAIT_NS));
-}
-
 static enum MHD_Result on_piece(struct http_req *r, const char *data, size_t *size)
 {
     size_t n = *size;
@@ -355,8 +349,6 @@ static enum MHD_Result on_piece(struct http_req *r, const char *data, size_t *si
         return r->discarded > MAX_DISCARD ? MHD_NO : MHD_YES;
     }
     r->rc = take_piece(r, data, n);
-    if (r->rc == SH_OK && r->q.route->body == BODY_INFER)
-        await_piece(r, n);
     if (r->rc != API_AGAIN)
         return MHD_YES;
     atomic_store(&r->wake, WAKE_NONE);
@@ -393,5 +385,6 @@ enum MHD_Result http_on_request(void *cls, struct MHD_Connection *conn, const ch
     r->conn = conn;
     done = on_request(r, method, version, upload_data, upload_data_size);
     note_phase(r);
+    http_thread_called(r->thread, r->q.route && r->q.route->body == BODY_INFER);
     return done;
 }

@@ -88,9 +88,9 @@ static const struct sh_conf_opt OPTS[] = {
                "longest time for checking one uploaded model, s"),
     SH_OPT_INT(
         ST, busy_poll_us, "busy-poll-us", 0, 0, 10000000, 0,
-        "behind a request the link to scheduler and executors asks for the next event for so long "
-        "before it sleeps, us, and so does a thread that takes a body for its next piece (0.2 ms "
-        "at most); takes a core meanwhile"),
+        "behind an inference request its HTTP thread and the link to scheduler and executors ask "
+        "for the next event for so long before they sleep, us; each takes a core meanwhile, of the "
+        "HTTP threads at most one for each 8 cores. `shunt up` decides it by itself"),
     SH_OPT_INT(ST, key_poll_ms, "key-poll-ms", 5000, 100, 60000, 0,
                "cached keys are checked again at least this often, ms"),
     SH_OPT_INT(ST, model_poll_ms, "model-poll-ms", 1000, 100, 60000, 0,

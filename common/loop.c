@@ -11,6 +11,7 @@
 
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/relax.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -582,8 +583,11 @@ static int poll_events(const struct sh_loop *l, struct epoll_event *ev, int64_t 
 
     if (wait_ns >= 0)
         end = SH_MIN(end, after(now, wait_ns));
-    for (; n == 0 && now < end; now = sh_clock_ns())
+    for (; n == 0 && now < end; now = sh_clock_ns()) {
         n = epoll_wait(l->epoll_fd, ev, EVENTS_PER_TURN, 0);
+        if (n == 0)
+            sh_relax();
+    }
     return n;
 }
 

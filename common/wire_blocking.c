@@ -2,6 +2,7 @@
  * either mode: every wait is a poll() with a limit. */
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/relax.h"
 #include "common/wire_int.h"
 
 #include <errno.h>
@@ -44,7 +45,7 @@ void sh_wire_busy_poll(int fd, int64_t ns)
     int64_t end_ns = ns > 0 ? sh_clock_ns() + ns : 0;
 
     while (ns > 0 && !sh_wire_has_input(fd) && sh_clock_ns() < end_ns)
-        ;
+        sh_relax();
 }
 
 struct incoming {

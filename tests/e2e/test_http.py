@@ -173,6 +173,25 @@ class Holes(Served):
                 self.assertEqual((status, headers["connection"]), (400, "close"), text)
                 self.assertTrue(c.closed(), c.got)
 
+    def test_a_chunk_whose_first_line_never_ends(self):
+        """Nobody can go on with it: it takes no processor time, and is cut off as too slow."""
+        with self.raw(self.request("POST", "/api/v1/models", "Transfer-Encoding: chunked")) as c:
+            begin, cpu = time.monotonic(), self.api_cpu()
+            with contextlib.suppress(ConnectionError):
+                c.send("2;" + "a" * (1 << 20))
+            self.serves_beside()
+            self.assertTrue(c.closed(), c.got)
+            self.assertLess(self.api_cpu() - cpu, 0.4 * (time.monotonic() - begin))
+
+    def serves_beside(self):
+        for _ in range(20):
+            self.assertEqual(self.infer().status, 200)
+
+    def api_cpu(self):
+        with open("/proc/%d/stat" % self.s.pid("api")) as f:
+            user, system = f.read().rsplit(")", 1)[1].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
     # ------------------------------------------------------------ where a line ends
     def test_lines_end_with_crlf(self):
         ends = "does not end with CRLF|control character"
@@ -465,6 +484,47 @@ class Limits(Served):
             with contextlib.suppress(OSError):
                 out.append(os.readlink(os.path.join(at, fd)))
         return [x for x in out if "/jobs/" in x]
+
+
+class End(Story):
+    def test_after_term_who_is_inside_is_served_and_nobody_else(self):
+        """With threads that sleep and all places taken, so that nothing but the end wakes them."""
+        n = 16
+        self.s = s = System("--workers=2", MAX_CONNECTIONS=str(n), DRAIN_S=str(WAIT_S))
+        self.addCleanup(s.stop)
+        key = s.tenant("vision")
+        s.push(key, "lin", onnx.linear(), max_batch=16)
+        until("no connection is open", lambda: self.connections() == 0)
+        text = json.dumps(GOOD)
+        with contextlib.ExitStack() as stack:
+            inside = [stack.enter_context(Raw(s.port)) for _ in range(n)]
+            until("all are open", lambda: self.connections() == n)
+            late = stack.enter_context(Raw(s.port))  # the kernel's, until a place is free
+            inside[0].send("POST /v2/models/lin/infer HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"
+                           "Content-Length: %d\r\n\r\n%s" % (key, len(text), text[:9]))
+            until("it has a place for its body", s.payload)
+            api = s.pid("api")
+            with s.held():
+                begin = time.monotonic()
+                os.kill(api, signal.SIGTERM)
+                until("nobody is let in", lambda: not self.opens())
+                self.assertIsNone(late.reply())
+                inside[0].send(text[9:])
+                self.assertEqual(inside[0].reply()[0], 200)
+                for c in inside:  # the end does not wait for them
+                    self.assertTrue(c.closed())
+                self.assertLess(time.monotonic() - begin, WAIT_S / 2)
+                s.kill("api", 0)  # waits until it is dead
+        s.wait_new("api", api)
+        until("the next one serves", self.opens)
+
+    def connections(self):
+        """None before the first count."""
+        return self.s.metrics("api").get("shunt_http_connections")
+
+    def opens(self):
+        with contextlib.suppress(ConnectionError), Raw(self.s.port):
+            return True
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-/* test_http_conn.c - open connections: limits of time for each phase, limits of number for a key.
+/* test_http_conn.c - open connections: limits of time for each phase, of
+ * number for a key and an address.
  *
  * Without it a byte now and then would keep a connection and what it holds for ever, or a client
  * that does nothing wrong would be cut off.
@@ -11,6 +12,7 @@
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
 
+#include <arpa/inet.h>
 #include <sys/socket.h>
 
 #define SECOND INT64_C(1000000000)
@@ -35,7 +37,7 @@ static int set_up(void **state)
     w->ours = fds[0];
     w->theirs = fds[1];
     conns_init(&w->s);
-    w->c = conns_open(&w->s, w->ours);
+    w->c = conns_open(&w->s, w->ours, NULL);
     assert_non_null(w->c);
     *state = w;
     return 0;
@@ -151,7 +153,7 @@ static void a_key_has_so_many_connections(void **state)
     struct sh_err err = {0};
 
     for (int i = 0; i < 3; i++) {
-        more[i] = conns_open(&w->s, 900 + i);
+        more[i] = conns_open(&w->s, 900 + i, NULL);
         assert_non_null(more[i]);
     }
     assert_ok(conns_claim(&w->s, w->c, "aaaaaaaaaaaa", 2, &err));
@@ -170,13 +172,68 @@ static void a_key_has_so_many_connections(void **state)
     assert_ok(conns_claim(&w->s, NULL, "cccccccccccc", 1, &err)); /* no memory for it: let in */
 }
 
+static struct sockaddr *address(struct sockaddr_storage *out, const char *text)
+{
+    struct sockaddr_in *v4 = (struct sockaddr_in *)out;
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)out;
+
+    memset(out, 0, sizeof(*out));
+    out->ss_family = strchr(text, ':') ? AF_INET6 : AF_INET;
+    v4->sin_port = 1; /* as v6->sin6_port: does not count */
+    if (out->ss_family == AF_INET)
+        assert_int_equal(inet_pton(AF_INET, text, &v4->sin_addr), 1);
+    else
+        assert_int_equal(inet_pton(AF_INET6, text, &v6->sin6_addr), 1);
+    return (struct sockaddr *)out;
+}
+
+static void an_address_has_so_many_connections(void **state)
+{
+    struct world *w = *state;
+    struct sockaddr_storage a;
+    struct conn_key *ip[4];
+    struct http_conn *c;
+    struct sh_err err = {0};
+
+    assert_true(conns_admit(&w->s, false, address(&a, "10.0.0.1"), 2, &ip[0]));
+    assert_true(conns_admit(&w->s, false, address(&a, "10.0.0.1"), 2, &ip[1]));
+    assert_false(conns_admit(&w->s, false, address(&a, "10.0.0.1"), 2, &ip[2]));
+    assert_null(ip[2]);
+    /* Another address, another kind of address, another door. */
+    assert_true(conns_admit(&w->s, false, address(&a, "10.0.0.2"), 2, &ip[2]));
+    conns_leave(&w->s, ip[2]);
+    assert_true(conns_admit(&w->s, false, address(&a, "::ffff:10.0.0.1"), 2, &ip[2]));
+    conns_leave(&w->s, ip[2]);
+    assert_true(conns_admit(&w->s, true, address(&a, "10.0.0.1"), 2, &ip[2]));
+    conns_leave(&w->s, ip[2]);
+    /* Its place is free when the connection is closed, and when it never came to be. */
+    c = conns_open(&w->s, 900, ip[0]);
+    assert_non_null(c);
+    assert_ok(conns_claim(&w->s, c, "aaaaaaaaaaaa", 1, &err)); /* that count is another one */
+    assert_false(conns_admit(&w->s, false, address(&a, "10.0.0.1"), 2, &ip[2]));
+    conns_close(&w->s, c);
+    assert_true(conns_admit(&w->s, false, address(&a, "10.0.0.1"), 2, &ip[2]));
+    assert_false(conns_admit(&w->s, false, address(&a, "10.0.0.1"), 2, &ip[3]));
+    conns_leave(&w->s, ip[1]);
+    conns_leave(&w->s, ip[2]);
+    for (int i = 0; i < 4; i++) { /* no limit: not counted */
+        assert_true(conns_admit(&w->s, false, address(&a, "10.0.0.1"), 0, &ip[i]));
+        assert_null(ip[i]);
+        conns_leave(&w->s, ip[i]);
+    }
+    a.ss_family = AF_UNIX; /* has no address */
+    assert_true(conns_admit(&w->s, false, (struct sockaddr *)&a, 1, &ip[0]));
+    assert_null(ip[0]);
+}
+
 static void many_are_swept(void **state)
 {
     struct world *w = *state;
     struct http_conn *c[500];
 
     for (int i = 0; i < 500; i++) {
-        c[i] = conns_open(&w->s, 20000 + i); /* no such descriptors: shutdown() fails, no more */
+        c[i] =
+            conns_open(&w->s, 20000 + i, NULL); /* no such descriptors: shutdown() fails, no more */
         assert_non_null(c[i]);
         conns_phase(&w->s, c[i], CONN_REPLY, 0);
     }
@@ -200,6 +257,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_client_that_left_is_noticed_in_the_second_sweep, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_key_has_so_many_connections, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_address_has_so_many_connections, set_up, tear_down),
         cmocka_unit_test_setup_teardown(many_are_swept, set_up, tear_down),
     };
 

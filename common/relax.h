@@ -1,0 +1,18 @@
+/* relax.h - the breath between two looks of who polls. */
+#ifndef SH_COMMON_RELAX_H
+#define SH_COMMON_RELAX_H
+
+/* Half a microsecond or so in which the core's other hyperthread has the core to itself: it may be
+ * the one that we wait for. */
+static inline void sh_relax(void)
+{
+    for (int i = 0; i < 16; i++) {
+#if defined(__x86_64__) || defined(__i386__)
+        __builtin_ia32_pause();
+#elif defined(__aarch64__)
+        __asm__ volatile("yield");
+#endif
+    }
+}
+
+#endif
