@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <postgresql/libpq-fe.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -43,7 +44,8 @@ struct db {
     uint64_t generation;
     int64_t limit_ms;
     int patience;                  /* times all limits; 1 but in tests */
-    int64_t retry_at_ns, retry_ms; /* no new attempt before */
+    int64_t tried_ns;              /* the last attempt to connect began */
+    int64_t retry_at_ns, retry_ms; /* no new attempt before; see must_pause() */
     char down_detail[256];         /* why the last attempt failed */
     char sqlstate[6];
     bool in_tx;
@@ -55,6 +57,9 @@ struct db {
 struct db_res {
     PGresult *r;
 };
+
+/* The last session of this process was made; all its sessions are of one database. */
+static _Atomic int64_t reached_ns;
 
 /* ---------------------------------------------------------------- connection */
 
@@ -143,14 +148,22 @@ static int fail_down(struct db *db, struct sh_err *err)
 static int run_script(struct db *db, const char *what, const char *sql, int64_t end_ns,
                       struct sh_err *err);
 
+/* What another session has seen meanwhile ends the pause: else one thread would say that the database
+ * cannot be reached while the next one serves from it. */
+static bool must_pause(const struct db *db, int64_t now_ns)
+{
+    return now_ns < db->retry_at_ns && atomic_load(&reached_ns) <= db->tried_ns;
+}
+
 static int connect_now(struct db *db, int64_t end_ns, struct sh_err *err)
 {
     int64_t now_ns = sh_clock_ns();
     char setup[sizeof(SESSION_SETUP) + 32];
     int rc;
 
-    if (now_ns < db->retry_at_ns)
+    if (must_pause(db, now_ns))
         return fail_down(db, err);
+    db->tried_ns = now_ns;
     snprintf(setup, sizeof(setup), SESSION_SETUP, STATEMENT_MS * db->patience,
              LOCK_MS * db->patience);
     db->conn = open_connection(db, SH_MIN(end_ns, now_ns + CALL_MS * db->patience * NS_PER_MS));
@@ -163,6 +176,7 @@ static int connect_now(struct db *db, int64_t end_ns, struct sh_err *err)
     }
     db->retry_ms = 0;
     db->generation++;
+    atomic_store(&reached_ns, sh_clock_ns());
     return SH_OK;
 }
 

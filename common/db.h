@@ -6,7 +6,8 @@
  * foreign keys, SH_E_INVALID for check constraints and bad values, SH_E_BUG else).
  *
  * No call lasts longer than 2 s: a statement that runs into its time limit or waits too long for a
- * lock fails with SH_E_TIMEOUT; after a failed connect further calls fail at once for a moment.
+ * lock fails with SH_E_TIMEOUT; after a failed connect further calls fail at once for a moment, or
+ * until another struct db of this process has connected: a process has one database.
  * Inside a transaction a lost connection is not made again: the rest of the body fails.
  *
  * A connection lost during COMMIT leaves the outcome unknown: writes that a client can repeat carry
