@@ -98,7 +98,8 @@ class Uploads(Story):
                  "Content-Digest": digest(data), "Expect": "100-continue", **(headers or {})}
         s.sendall(("PUT %s/artifact HTTP/1.1\r\n%s\r\n" % (at, "".join(
             "%s: %s\r\n" % kv for kv in lines.items() if kv[1] is not None))).encode())
-        self.assertEqual(s.recv(65536), b"HTTP/1.1 100 Continue\r\n\r\n")
+        got = s.recv(65536)
+        self.assertEqual(got, b"HTTP/1.1 100 Continue\r\n\r\n", got)
         s.sendall(data[:n])
         return s
 
