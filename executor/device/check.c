@@ -1,11 +1,13 @@
 /* check.c - is a graph well formed? Asked once for every back end, before any of them sees it.
  *
  * A back end may then rely on: indices in range, the number of operands of each kind, shapes whose
- * byte size fits, aliases that point backwards. What a kind needs of its shapes stays with the back
- * end, which knows what it can run.
+ * byte size fits, aliases that point backwards, samples that exist. What a kind needs of its shapes
+ * stays with the back end, which knows what it can run.
  */
 #include "common/mem.h"
 #include "executor/device/dev.h"
+
+#include <inttypes.h>
 
 /* The operands of each kind: n of the required inputs and outputs, then how many in all. */
 struct arity {
@@ -66,6 +68,42 @@ static bool may_be_absent(const struct dev_op *op, uint32_t i, uint32_t need)
     return i >= need || (op->kind == DEV_OP_LAYERNORM_BWD && i == 2);
 }
 
+static int check_samples(const struct dev_graph *g, const struct dev_op *op, struct sh_err *err)
+{
+    const struct dev_conv *c = &op->u.conv;
+    const char *name = op->name ? op->name : "?";
+
+    switch (op->kind) {
+    case DEV_OP_CONV_BWD_WEIGHT:
+        break;
+    case DEV_OP_CONV:
+    case DEV_OP_CONV_BWD_DATA:
+    case DEV_OP_POOL_MAX:
+    case DEV_OP_POOL_AVG:
+    case DEV_OP_POOL_MAX_BWD:
+    case DEV_OP_POOL_AVG_BWD:
+        if (c->first == 0 && c->count == 0)
+            return SH_OK;
+        return SH_FAIL(err, SH_E_BUG, "%s (node \"%s\") cannot be of a range of samples",
+                       dev_op_name(op->kind), name);
+    default:
+        return SH_OK;
+    }
+    for (uint32_t k = 0; k < 2; k++) { /* x and d_y */
+        const struct dev_tensor *t = &g->tensors[op->in[k]];
+        const int64_t n = t->rank ? t->dims[0] : 1;
+
+        if (c->first < 0 || c->count < 0 || (c->count == 0 && c->first != 0) || c->count > n ||
+            c->first > n - c->count)
+            return SH_FAIL(err, SH_E_BUG,
+                           "%s (node \"%s\") cannot read %" PRId64 " samples from %" PRId64
+                           " on: \"%s\" has %" PRId64,
+                           dev_op_name(op->kind), name, c->count, c->first, t->name ? t->name : "?",
+                           n);
+    }
+    return SH_OK;
+}
+
 int dev__check_op(const struct dev_graph *g, uint32_t i, struct sh_err *err)
 {
     const struct dev_op *op = &g->ops[i];
@@ -86,5 +124,5 @@ int dev__check_op(const struct dev_graph *g, uint32_t i, struct sh_err *err)
         if (op->out[k] >= g->n_tensors && !(op->out[k] == DEV_NONE && k >= a->out))
             return SH_FAIL(err, SH_E_BUG, "%s (node \"%s\") lacks output %u", dev_op_name(op->kind),
                            name, k);
-    return SH_OK;
+    return check_samples(g, op, err);
 }

@@ -85,6 +85,11 @@ bool dev_same_dims(const struct dev_tensor *a, const struct dev_tensor *b)
     return same;
 }
 
+int64_t dev_conv_samples(const struct dev_conv *c, const struct dev_tensor *x)
+{
+    return c->count ? c->count : x->dims[0];
+}
+
 /* q, k or v: [B, S, H, D], or a plane of [B, S, n, H, D]. */
 static bool attn_operand(const struct dev_tensor *t, uint32_t plane, int i, struct dev_attn *out)
 {

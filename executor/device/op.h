@@ -120,7 +120,7 @@ enum dev_red { DEV_RED_SUM, DEV_RED_MEAN, DEV_RED_MAX, DEV_RED_MIN };
     X(DROPOUT)   /* x -> y [mask U8]; u.dropout; Philox on (seed, step, op), so no state */        \
     /* backward: the inputs that the formula needs, in this order */                               \
     X(CONV_BWD_DATA)   /* d_y w -> d_x; u.conv */                                                  \
-    X(CONV_BWD_WEIGHT) /* x d_y -> d_w [d_bias]; u.conv */                                         \
+    X(CONV_BWD_WEIGHT) /* x d_y -> d_w [d_bias], of a range of samples: u.conv */                  \
     X(POOL_MAX_BWD)    /* d_y indices -> d_x; u.pool */                                            \
     X(POOL_AVG_BWD)    /* d_y -> d_x; u.pool */                                                    \
     X(ACT_BWD)         /* x y d_y -> d_x; u.act (each act uses x or y; both are given) */          \
@@ -149,6 +149,9 @@ struct dev_conv { /* also pooling windows; 2-D; 1-D is lowered to it with height
     int64_t kernel[2], stride[2], dilation[2], pad_begin[2], pad_end[2];
     int64_t groups;
     bool count_include_pad; /* POOL_AVG */
+    /* CONV_BWD_WEIGHT: the samples (axis 0) of x and d_y that it reads; the sum over ranges that
+     * cover all of them is the gradient. count 0, with first 0: all; every other kind has this. */
+    int64_t first, count;
 };
 
 struct dev_op {
@@ -226,6 +229,8 @@ int64_t dev_axes_elements(const struct dev_tensor *t, uint32_t from, uint32_t to
 /* `axis` may count from the end (-1: the last). false: the tensor has no such axis. */
 bool dev_axis_of(const struct dev_tensor *t, int64_t axis, uint32_t *out);
 bool dev_same_dims(const struct dev_tensor *a, const struct dev_tensor *b);
+/* How many samples a CONV_BWD_WEIGHT reads, from u.conv.first on. */
+int64_t dev_conv_samples(const struct dev_conv *c, const struct dev_tensor *x);
 
 /* Where the operands of an ATTENTION lie, in elements, for q, k, v: head h of row s of batch b
  * begins at at[i] + b * batch_stride[i] + s * row_stride[i] + h * width. */

@@ -147,7 +147,7 @@ static int step_back(struct ad *a, uint32_t i, struct sh_err *err)
     return rc ? rc : RULES[op.kind](a, &op, dy, err);
 }
 
-int autodiff_backward(struct ir *ir, uint32_t from, uint32_t seed, const bool *want,
+int autodiff_backward(struct ir *ir, uint32_t from, uint32_t seed, const bool *want, int64_t piece,
                       struct sh_err *err)
 {
     uint32_t n = ir->g.n_tensors, n_ops = ir->g.n_ops;
@@ -155,7 +155,8 @@ int autodiff_backward(struct ir *ir, uint32_t from, uint32_t seed, const bool *w
                    .n = n,
                    .wants = calloc(n + 1u, sizeof(bool)),
                    .grads = malloc((n + 1u) * sizeof(uint32_t)),
-                   .zero = DEV_NONE};
+                   .zero = DEV_NONE,
+                   .piece = piece};
     int rc = SH_OK;
 
     if (!a.wants || !a.grads) {

@@ -22,8 +22,9 @@ int autodiff_train(struct ir *ir, const struct train_spec *t, struct sh_err *err
 
 /* The backward pass alone, for tests too: d(loss)/d(from) is tensor `seed`, shaped like `from`.
  * Fills info[].grad of parameters. want: NULL, or n_tensors flags of further roots whose gradient
- * is wanted; it comes in info[].grad as well. */
-int autodiff_backward(struct ir *ir, uint32_t from, uint32_t seed, const bool *want,
+ * is wanted; it comes in info[].grad as well. piece: elements of x and d_y that one operation may
+ * read for the weight gradient of a convolution, unless a single sample has more; 0: no limit. */
+int autodiff_backward(struct ir *ir, uint32_t from, uint32_t seed, const bool *want, int64_t piece,
                       struct sh_err *err);
 
 #endif

@@ -11,6 +11,7 @@ struct ad {
     uint32_t n;      /* tensors of the forward pass */
     uint32_t op;     /* number of the forward operation at work */
     uint32_t zero;   /* a tensor of one 0, DEV_NONE until it is needed */
+    int64_t piece;   /* see autodiff_backward() */
 };
 
 /* op: a copy of the forward operation (the table moves); dy: gradient of its first output, in that

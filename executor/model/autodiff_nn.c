@@ -10,7 +10,9 @@ static int plain_only(const struct dev_op *op, struct sh_err *err)
                    op->name);
 }
 
-static int conv_bwd_weight(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+/* Of `count` samples from `first` on; 0 and 0: of all. */
+static int conv_bwd_piece(struct ad *a, const struct dev_op *op, uint32_t dy, int64_t first,
+                          int64_t count, struct sh_err *err)
 {
     struct dev_op b = ir_op(DEV_OP_CONV_BWD_WEIGHT, op->name, 2, (uint32_t[]){op->in[0], dy});
     bool wants_bias = ad__wants(a, op->in[2]);
@@ -22,6 +24,8 @@ static int conv_bwd_weight(struct ad *a, const struct dev_op *op, uint32_t dy, s
     if (rc)
         return rc;
     b.u.conv = op->u.conv;
+    b.u.conv.first = first;
+    b.u.conv.count = count;
     b.out[0] = dw;
     b.n_out = wants_bias ? 2 : 1;
     rc = ir_push(a->ir, &b, err);
@@ -29,6 +33,29 @@ static int conv_bwd_weight(struct ad *a, const struct dev_op *op, uint32_t dy, s
         rc = ad__add(a, op->in[1], dw, err);
     if (!rc && wants_bias)
         rc = ad__add(a, op->in[2], b.out[1], err);
+    return rc;
+}
+
+/* In pieces of a->piece, each of a part of the samples, whose results are added up: they are small
+ * beside what is read, and training can be stopped between them. A part begins at an even sample
+ * where there are enough, since that is mostly as aligned as the tensor is. */
+static int conv_bwd_weight(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    const int64_t elements = ir_elements(a->ir, op->in[0]) + ir_elements(a->ir, dy);
+    const int64_t samples = ir_t(a->ir, op->in[0])->dims[0];
+    const int64_t n = a->piece ? SH_MIN((elements - 1) / a->piece + 1, samples) : 1;
+    const int64_t grain = samples >= 2 * n ? 2 : 1;
+    int64_t first = 0;
+    int rc = SH_OK;
+
+    if (n <= 1)
+        return conv_bwd_piece(a, op, dy, 0, 0, err);
+    for (int64_t i = 1; i <= n && rc == SH_OK; i++) {
+        const int64_t end = i == n ? samples : samples * i / n / grain * grain;
+
+        rc = conv_bwd_piece(a, op, dy, first, end - first, err);
+        first = end;
+    }
     return rc;
 }
 

@@ -30,6 +30,7 @@ struct train_spec {
     enum dev_precision precision;
     bool shuffle; /* each epoch in an order drawn from (seed, epoch); else in file order */
     int64_t checkpoint_interval_ms; /* 0: only when needed for a stop */
+    int64_t conv_piece_bytes;       /* no part of a spec. 0: CONV_PIECE_BYTES; less for tests */
 };
 /* Reads the training part of a job's spec: {"loss","optimizer":{"name","lr",...},"batch","steps"|
  * "epochs","seed","labels","precision","shuffle","checkpoint_interval_ms"}; unknown fields are

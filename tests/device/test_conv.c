@@ -168,6 +168,122 @@ static void convolution_gradients_match_the_loops(void **state)
     }
 }
 
+enum held { AS_INPUT, AS_ACT, AS_STATE, N_HELD }; /* stored plain, as the device likes, in F32 */
+
+/* Of samples [0, at), of the others, and the sum of both, each against the loops. */
+static void one_split(const struct cc *s, int64_t at, enum held held)
+{
+    const int64_t oh = out_size(s, 0), ow = out_size(s, 1), cg = s->c / s->groups;
+    const size_t n_dw = (size_t)(s->m * cg * s->k[0] * s->k[1]);
+    const int64_t x_size = s->c * s->h * s->w, y_size = s->m * oh * ow;
+    double *dw[3], *db[2] = {t_doubles((size_t)s->m), t_doubles((size_t)s->m)};
+    uint32_t x, dy, rx, rdy, odw[3], odb[2];
+    struct t_graph t;
+
+    t_init(&t);
+    x = (held == AS_STATE ? t_state : t_in)(&t, DIMS(s->n, s->c, s->h, s->w));
+    dy = (held == AS_STATE ? t_state : t_in)(&t, DIMS(s->n, s->m, oh, ow));
+    rx = held == AS_ACT ? t_blocked(&t, x) : x;
+    rdy = held == AS_ACT ? t_blocked(&t, dy) : dy;
+    for (int i = 0; i < 3; i++) {
+        dw[i] = t_doubles(n_dw);
+        odw[i] = t_act(&t, DIMS(s->m, cg, s->k[0], s->k[1]));
+    }
+    for (int i = 0; i < 2; i++) {
+        const int64_t first = i ? at : 0, count = i ? s->n - at : at;
+        struct cc part = *s;
+        struct visit v = {
+            .x = t_f(&t, x) + first * x_size, .dy = t_f(&t, dy) + first * y_size, .dw = dw[i]};
+        struct dev_op *op;
+
+        odb[i] = t_act(&t, DIMS(s->m));
+        op = t_op(&t, DEV_OP_CONV_BWD_WEIGHT, IN(rx, rdy), OUT(odw[i], odb[i]));
+        op->u.conv = conv_of(s);
+        op->u.conv.first = first;
+        op->u.conv.count = count;
+        part.n = count;
+        walk(&part, &v);
+        for (int64_t k = 0; k < count * y_size; k++)
+            db[i][k / (oh * ow) % s->m] += v.dy[k];
+        for (size_t k = 0; k < n_dw; k++)
+            dw[2][k] += dw[i][k];
+    }
+    t_op(&t, DEV_OP_BINARY, IN(odw[0], odw[1]), OUT(odw[2]))->u.binary.kind = DEV_BIN_ADD;
+    t_run(&t);
+    for (int i = 0; i < 3; i++) {
+        t_close(&t, odw[i], dw[i], CONV_BOUND);
+        free(dw[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        t_close(&t, odb[i], db[i], CONV_BOUND);
+        free(db[i]);
+    }
+    t_fini(&t);
+}
+
+/* The samples behind the first begin where a library may rely on the alignment of the whole, and
+ * where it may not. */
+static void weight_gradients_of_parts_of_the_samples_add_up(void **state)
+{
+    static const struct cc MORE[] = {
+        {4, 32, 8, 8, 64, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, 1}, /* whole blocks */
+        {5, 64, 6, 6, 32, {1, 1}, {1, 1}, {1, 1}, {0, 0, 0, 0}, 1}, /* a matrix product */
+    };
+
+    (void)state;
+    for (int held = 0; held < N_HELD; held++) {
+        for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++)
+            if (CASES[i].n > 1)
+                one_split(&CASES[i], 1, held);
+        for (size_t i = 0; i < SH_ARRAY_LEN(MORE); i++) {
+            one_split(&MORE[i], 2, held);
+            one_split(&MORE[i], 3, held);
+        }
+    }
+}
+
+static void samples_that_do_not_exist_are_refused(void **state)
+{
+    static const struct {
+        enum dev_op_kind kind;
+        int64_t first, count;
+        const char *text;
+    } BAD[] = {
+        {DEV_OP_CONV_BWD_WEIGHT, 0, 5, "cannot read 5 samples from 0 on"},
+        {DEV_OP_CONV_BWD_WEIGHT, 2, 3, "cannot read 3 samples from 2 on"},
+        {DEV_OP_CONV_BWD_WEIGHT, 1, 0, "cannot read 0 samples from 1 on"},
+        {DEV_OP_CONV_BWD_WEIGHT, -1, 2, "cannot read 2 samples from -1 on"},
+        {DEV_OP_CONV_BWD_WEIGHT, 0, -1, "cannot read -1 samples"},
+        {DEV_OP_CONV_BWD_WEIGHT, INT64_MAX, 2, "cannot read 2 samples"},
+        {DEV_OP_CONV_BWD_WEIGHT, 1, INT64_MAX, "cannot read"},
+        {DEV_OP_CONV, 0, 2, "cannot be of a range of samples"},
+        {DEV_OP_CONV_BWD_DATA, 1, 2, "cannot be of a range of samples"},
+    };
+    const struct cc c = {4, 3, 5, 5, 3, {1, 1}, {1, 1}, {1, 1}, {0, 0, 0, 0}, 1};
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(BAD); i++) {
+        const bool is_weight = BAD[i].kind == DEV_OP_CONV_BWD_WEIGHT;
+        uint32_t a, b, w, out;
+        struct sh_err err = {0};
+        struct dev_op *op;
+        struct t_graph t;
+
+        t_init(&t);
+        a = t_in(&t, DIMS(4, 3, 5, 5));
+        b = t_in(&t, DIMS(4, 3, 5, 5));
+        w = t_state(&t, DIMS(3, 3, 1, 1));
+        out = is_weight ? t_act(&t, DIMS(3, 3, 1, 1)) : t_act(&t, DIMS(4, 3, 5, 5));
+        op = t_op(&t, BAD[i].kind, IN(a, is_weight ? b : w), OUT(out));
+        op->u.conv = conv_of(&c);
+        assert_ok_err(t_plan_fails(&t, DEV_FP32, &err), &err);
+        op->u.conv.first = BAD[i].first;
+        op->u.conv.count = BAD[i].count;
+        assert_fails(t_plan_fails(&t, DEV_FP32, &err), SH_E_BUG, &err, BAD[i].text);
+        t_fini(&t);
+    }
+}
+
 /* A bottleneck: everything that stays blocked between convolutions must agree on the layout. */
 static void blocked_layouts_pass_from_operation_to_operation(void **state)
 {
@@ -492,6 +608,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(convolution_matches_the_loops),
         cmocka_unit_test(convolution_gradients_match_the_loops),
+        cmocka_unit_test(weight_gradients_of_parts_of_the_samples_add_up),
+        cmocka_unit_test(samples_that_do_not_exist_are_refused),
         cmocka_unit_test(blocked_layouts_pass_from_operation_to_operation),
         cmocka_unit_test(weights_have_one_layout_for_all_batch_sizes),
         cmocka_unit_test(pooling_and_its_gradients_match_the_loops),

@@ -342,6 +342,134 @@ static void fused_normalisations_have_the_same_gradients(void **state)
     clear(b);
 }
 
+/* y = conv(relu(conv(x))) with one weight and one bias: their gradients are sums already. */
+static struct graph *two_convolutions(void)
+{
+    struct graph *g = text_graph("Conv", "f[5,3,6,7] p[3,3,3,3] p[3]", "pads=1,1,1,1,", 1);
+    uint32_t in[3] = {g->outputs[0], g->nodes[0].in[1], g->nodes[0].in[2]};
+
+    in[0] = some_node(g, "Relu", "relu", in, 1);
+    g->outputs[0] = some_node(g, "Conv", "second", in, 3);
+    assert_ok(graph_set_ints(&g->nodes[g->n_nodes - 1], "pads", (int64_t[]){1, 1, 1, 1}, 4, NULL));
+    return g;
+}
+
+static uint32_t count_ops(const struct bench *b, const char *kind)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < program_n_ops(b->p); i++)
+        n += strncmp(program_op_label(b->p, i), kind, strlen(kind)) == 0;
+    return n;
+}
+
+#define STEPS 3
+
+struct trained {
+    double losses[STEPS];
+    float *gradient, *state; /* OWNED: of the first step, of the last */
+    size_t bytes, workspace;
+};
+
+/* In fp64, so that what differs is not rounding. piece: bytes, as in struct train_spec. */
+static void train(struct bench *b, int64_t piece, uint32_t n_pieces, uint32_t n_sums,
+                  struct trained *out)
+{
+    const struct train_spec t = {.loss = PROGRAM_LOSS_MSE,
+                                 .lr = 0.1,
+                                 .momentum = 0.9,
+                                 .batch = 5,
+                                 .labels = "label",
+                                 .precision = DEV_FP64,
+                                 .conv_piece_bytes = piece};
+    const struct program_io *in;
+    float *label, *x, loss;
+    uint64_t seed = 3;
+
+    compile(b, two_convolutions(), -0.5, 0.5, &t);
+    assert_int_equal(count_ops(b, "CONV_BWD_WEIGHT"), n_pieces);
+    assert_int_equal(count_ops(b, "BINARY"), n_sums);
+    label = some_label(b);
+    in = program_input(b->p, 0);
+    x = calloc(1, in->bytes);
+    *out = (struct trained){.bytes = program_state_bytes(b->p),
+                            .workspace = program_workspace_bytes(b->p)};
+    out->gradient = calloc(1, out->bytes);
+    out->state = calloc(1, out->bytes);
+    assert_true(x && out->gradient && out->state);
+    for (size_t i = 0; i < in->bytes / sizeof(float); i++)
+        x[i] = (float)(uniform(&seed) - 0.5);
+    put_state(b, b->state);
+    for (int i = 0; i < STEPS; i++) {
+        b->bases.step = i;
+        assert_ok(dev_upload(b->dev, b->bases.workspace + in->offset, x, in->bytes, NULL));
+        assert_ok(dev_upload(b->dev, b->bases.workspace + program_label(b->p)->offset, label,
+                             program_label(b->p)->bytes, NULL));
+        assert_ok(program_run(b->p, &b->bases, 0, program_update_begin(b->p), NULL));
+        get(b, b->bases.workspace + program_loss_offset(b->p), &loss, sizeof(loss));
+        out->losses[i] = (double)loss;
+        for (size_t k = 0; k < program_n_state(b->p) && i == 0; k++)
+            if (program_state(b->p, k)->has_gradient)
+                assert_ok(program_gradient(
+                    b->p, &b->bases, k,
+                    out->gradient + program_state(b->p, k)->offset / sizeof(float), NULL));
+        assert_ok(
+            program_run(b->p, &b->bases, program_update_begin(b->p), program_n_ops(b->p), NULL));
+    }
+    get(b, b->bases.state, out->state, out->bytes);
+    free(x);
+    free(label);
+    clear(b);
+}
+
+static void expect_close(const float *got, const float *want, size_t bytes, const char *what)
+{
+    double size = 0;
+
+    for (size_t i = 0; i < bytes / sizeof(float); i++) {
+        size += fabs((double)want[i]);
+        if (fabs((double)got[i] - (double)want[i]) > 1e-6 * (fabs((double)want[i]) + 1e-3))
+            fail_msg("%s %zu: %g, in one piece %g", what, i, (double)got[i], (double)want[i]);
+    }
+    assert_true(size > 0);
+}
+
+/* x and d_y of each of the two: 5 samples of 2 x 3 x 6 x 7 elements of 4 bytes. */
+static void a_weight_gradient_in_pieces_is_the_same(void **state)
+{
+    const int64_t sample = (int64_t)2 * 3 * 6 * 7 * 4;
+    const struct {
+        int64_t piece;
+        uint32_t pieces; /* of each gradient */
+    } CUTS[] = {
+        {5 * sample - 4, 2}, {2 * sample, 3}, {sample, 5}, {1, 5}, /* no less than a sample */
+    };
+    struct bench *b = *state;
+    struct trained whole, cut;
+
+    train(b, 0, 2, 2, &whole);
+    for (size_t i = 0; i <= SH_ARRAY_LEN(CUTS); i++) {
+        const bool fits = i == SH_ARRAY_LEN(CUTS);
+        const uint32_t n = fits ? 1 : CUTS[i].pieces;
+
+        /* weight and bias each have the gradients of two convolutions in n pieces to add */
+        train(b, fits ? 5 * sample : CUTS[i].piece, 2 * n, 2 * (2 * n - 1), &cut);
+        for (int k = 0; k < STEPS; k++)
+            if (fabs(cut.losses[k] - whole.losses[k]) > 1e-6 * fabs(whole.losses[k]))
+                fail_msg("%u pieces, step %d: loss %.9g, in one piece %.9g", n, k, cut.losses[k],
+                         whole.losses[k]);
+        assert_int_equal(cut.bytes, whole.bytes);
+        expect_close(cut.gradient, whole.gradient, whole.bytes, "gradient");
+        expect_close(cut.state, whole.state, whole.bytes, "state");
+        /* results of pieces are what they need, not parts of x and d_y */
+        assert_true(cut.workspace <= whole.workspace + (size_t)8 * DEV_ALIGN * n);
+        free(cut.gradient);
+        free(cut.state);
+    }
+    free(whole.gradient);
+    free(whole.state);
+}
+
 static struct graph *small_net(void)
 {
     struct graph *g = text_graph("BatchNormalization",
@@ -450,6 +578,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_gradient_is_the_slope_of_the_loss),
         cmocka_unit_test(fused_normalisations_have_the_same_gradients),
+        cmocka_unit_test(a_weight_gradient_in_pieces_is_the_same),
         cmocka_unit_test(nothing_before_the_update_changes_the_state),
         cmocka_unit_test(masks_of_dropout_follow_seed_and_step),
         cmocka_unit_test(what_cannot_be_trained_is_refused_with_a_reason),

@@ -292,6 +292,44 @@ int cpu__conv_bwd_data(struct cpu_build *b)
     return rc;
 }
 
+/* The samples that the operation reads of x or d_y, in layout `want`: where they lie if they are
+ * stored so, else converted, and nothing but them. */
+static int in_samples(struct cpu_build *b, uint32_t tensor, const dnnl_memory_desc_t *want,
+                      struct cpu_ref *out)
+{
+    const struct dev_tensor *whole = cpu__t(b, tensor);
+    const struct cpu_tensor *t = &b->plan->tensors[tensor];
+    const dnnl_dims_t first = {b->op->u.conv.first};
+    struct cpu_ref from = {.tensor = tensor};
+    dnnl_memory_desc_t have;
+    int rc = SH_OK;
+
+    if (!b->op->u.conv.count)
+        return cpu__in(b, tensor, NULL, want, out);
+    if (!t->is_fixed || t->md.ndims != want->ndims ||
+        dnnl_memory_desc_init_submemory(&have, &t->md, want->dims, first) != dnnl_success) {
+        /* not laid out yet, or in blocks of several samples */
+        rc = cpu__in_plain(b, tensor, &from);
+        if (!rc)
+            rc = cpu__md_plain(whole->rank, whole->dims, dnnl_f32, &have);
+        if (!rc) {
+            const dnnl_memory_desc_t plain = have;
+
+            rc = cpu__status(b, dnnl_memory_desc_init_submemory(&have, &plain, want->dims, first),
+                             "range");
+        }
+    }
+    if (rc)
+        return rc;
+    from.off += (size_t)have.offset0 * sizeof(float);
+    have.offset0 = 0;
+    *out = from;
+    if (dnnl_memory_desc_equal(&have, want))
+        return SH_OK;
+    *out = cpu__scratch(b, dnnl_memory_desc_get_size(want));
+    return cpu__step_reorder(b, from, &have, *out, want);
+}
+
 static int emit_bwd_weight(struct cpu_build *b, dnnl_primitive_desc_t pd)
 {
     const struct dev_op *op = b->op;
@@ -299,10 +337,10 @@ static int emit_bwd_weight(struct cpu_build *b, dnnl_primitive_desc_t pd)
     struct cpu_ref x, dy, dw, db = {0};
     struct cpu_bind binds[4];
     uint32_t n = 0;
-    int rc = cpu__in(b, op->in[0], NULL, cpu__pd_md(pd, DNNL_ARG_SRC), &x);
+    int rc = in_samples(b, op->in[0], cpu__pd_md(pd, DNNL_ARG_SRC), &x);
 
     if (!rc)
-        rc = cpu__in(b, op->in[1], NULL, cpu__pd_md(pd, DNNL_ARG_DIFF_DST), &dy);
+        rc = in_samples(b, op->in[1], cpu__pd_md(pd, DNNL_ARG_DIFF_DST), &dy);
     /* Plain: the optimizer reads it beside the parameter. */
     if (!rc)
         rc = cpu__out(b, op->out[0], cpu__pd_md(pd, DNNL_ARG_DIFF_WEIGHTS), false, &dw);
@@ -334,6 +372,8 @@ int cpu__conv_bwd_weight(struct cpu_build *b)
 
     if (!rc)
         rc = read_shape(b, op->in[0], op->out[0], op->in[1], &s);
+    if (!rc && op->u.conv.count)
+        s.src[0] = s.dst[0] = op->u.conv.count;
     if (!rc)
         rc = any_descs(b, &s, &d);
     if (rc)

@@ -165,11 +165,12 @@ static void conv_weight_rows(void *ctx, int64_t from, int64_t to)
 int f64__conv_bwd_weight(const struct f64_call *c, struct sh_err *err)
 {
     struct conv v = conv_of(&c->op->u.conv, c->in[0], c->out[0], c->in[1]);
-    const int64_t plane = v.oh * v.ow;
+    const int64_t plane = v.oh * v.ow, first = c->op->u.conv.first;
 
     (void)err;
-    v.x = c->x[0];
-    v.dy = c->x[1];
+    v.n = dev_conv_samples(&c->op->u.conv, c->in[0]);
+    v.x = c->x[0] + first * v.c * v.h * v.w;
+    v.dy = c->x[1] + first * v.m * plane;
     v.dk = c->y[0];
     cpu__parallel(c->threads, v.m * v.cg, 1, conv_weight_rows, &v);
     for (int64_t m = 0; c->op->n_out > 1 && c->y[1] && m < v.m; m++) {

@@ -92,6 +92,7 @@ struct cuda_move { /* operand `slot` converted from (or to) how it is stored */
     uint32_t slot, tensor;
     struct cuda_form form;
     size_t scratch_off; /* of the converted bytes, in the operation's scratch */
+    size_t stored_off;  /* of the first sample that moves, in the tensor */
     struct k_nd nd;
 };
 
@@ -178,6 +179,11 @@ int cuda__refuse(struct cuda_build *b, int rc, const char *fmt, ...)
  * (cuda__form). A STATE tensor is converted once per step, into the plan's keep memory. */
 int cuda__in(struct cuda_build *b, uint32_t slot, struct cuda_form form);
 int cuda__out(struct cuda_build *b, uint32_t slot, struct cuda_form form);
+/* cuda__in for samples (axis 0) [first, first + count): they begin *off bytes behind call.in[slot],
+ * a multiple of DEV_ALIGN. What has to be converted is these alone, so operations that share the
+ * samples among them convert each once. */
+int cuda__in_samples(struct cuda_build *b, uint32_t slot, struct cuda_form form, int64_t first,
+                     int64_t count, size_t *off);
 /* Row-major, in the type in which it is stored. */
 int cuda__in_plain(struct cuda_build *b, uint32_t slot);
 int cuda__out_plain(struct cuda_build *b, uint32_t slot);

@@ -234,6 +234,7 @@ struct conv_op { /* aux of an operation */
     struct conv_problem p;
     struct conv_method *m; /* OWNED, one reference */
     struct dnn_pack pack;
+    size_t x_off, y_off; /* of the samples that a weight gradient reads, in bytes */
 };
 
 static void conv_op_free(void *aux)
@@ -286,6 +287,7 @@ static int read_problem(struct cuda_build *b, enum dnn_pass pass, uint32_t x, ui
     memcpy(p->x, tx->dims, sizeof(p->x));
     memcpy(p->w, tw->dims, sizeof(p->w));
     memcpy(p->y, ty->dims, sizeof(p->y));
+    p->x[0] = p->y[0] = dev_conv_samples(c, tx);
     memcpy(p->stride, c->stride, sizeof(p->stride));
     memcpy(p->dilation, c->dilation, sizeof(p->dilation));
     read_padding(c, p);
@@ -414,14 +416,16 @@ static int run_bwd_weight(const struct cuda_call *c, struct sh_err *err)
 {
     struct conv_op *o = c->aux;
     const struct conv_problem *p = &o->p;
-    const struct conv_args a = {
-        .x = c->in[0], .y = c->in[1], .w = c->out[0], .scratch = c->scratch};
+    const struct conv_args a = {.x = (unsigned char *)c->in[0] + o->x_off,
+                                .y = (unsigned char *)c->in[1] + o->y_off,
+                                .w = c->out[0],
+                                .scratch = c->scratch};
     int rc = cuda__conv_run(c->dev, p, o->m, &o->pack, &a, err);
 
     if (rc)
         return rc;
     if (c->out[1])
-        k_column_sums(c->stream, (int)p->type, c->in[1], p->y[0] * p->y[2] * p->y[3], p->y[1],
+        k_column_sums(c->stream, (int)p->type, a.y, p->y[0] * p->y[2] * p->y[3], p->y[1],
                       a.scratch + cuda__conv_scratch(o->m), c->out[1]);
     return cuda__launched(c, err);
 }
@@ -433,6 +437,7 @@ int cuda__conv_bwd_weight(struct cuda_build *b)
     const uint32_t all[] = {op->in[0], op->in[1], op->out[0], d_bias};
     const struct cuda_form nhwc = {.type = b->plan->compute, .layout = CUDA_NHWC};
     struct conv_problem p;
+    struct conv_op *o;
     int rc = cuda__need_f32(b, all, SH_ARRAY_LEN(all));
 
     if (!rc)
@@ -442,10 +447,12 @@ int cuda__conv_bwd_weight(struct cuda_build *b)
     if (d_bias != DEV_NONE && dev_tensor_elements(cuda__t(b, d_bias)) != p.y[1])
         return cuda__refuse(b, SH_E_BUG, "the bias gradient does not have one value per channel");
     rc = attach(b, &p, d_bias == DEV_NONE ? 0 : k_column_sums_scratch(p.y[1]), run_bwd_weight);
+    if (rc)
+        return rc;
+    o = b->co->aux;
+    rc = cuda__in_samples(b, 0, nhwc, op->u.conv.first, p.x[0], &o->x_off);
     if (!rc)
-        rc = cuda__in(b, 0, nhwc);
-    if (!rc)
-        rc = cuda__in(b, 1, nhwc);
+        rc = cuda__in_samples(b, 1, nhwc, op->u.conv.first, p.y[0], &o->y_off);
     if (!rc)
         rc = cuda__out(b, 0, nhwc);
     return rc ? rc : cuda__out(b, 1, cuda__plain(CUDA_T_F32));

@@ -253,8 +253,9 @@ static void fill_nd(const struct dev_tensor *t, enum cuda_layout from, enum cuda
     cuda__strides(t, to, nd->stride[1]);
 }
 
-static int add_move(struct cuda_build *b, uint32_t slot, uint32_t tensor, struct cuda_form form,
-                    bool before)
+/* t: the tensor, or so many samples of it. */
+static int add_move(struct cuda_build *b, uint32_t slot, uint32_t tensor,
+                    const struct dev_tensor *t, struct cuda_form form, bool before)
 {
     struct cuda_move **list = before ? &b->co->before : &b->co->after;
     uint32_t *n = before ? &b->co->n_before : &b->co->n_after;
@@ -265,9 +266,8 @@ static int add_move(struct cuda_build *b, uint32_t slot, uint32_t tensor, struct
         return SH_FAIL(b->err, SH_E_NOMEM, "could not allocate a move");
     *list = more;
     more[*n] = (struct cuda_move){.slot = slot, .tensor = tensor, .form = form};
-    more[*n].scratch_off = take_scratch(b->co, form_bytes(cuda__t(b, tensor), form));
-    fill_nd(cuda__t(b, tensor), before ? stored : form.layout, before ? form.layout : stored,
-            &more[*n].nd);
+    more[*n].scratch_off = take_scratch(b->co, form_bytes(t, form));
+    fill_nd(t, before ? stored : form.layout, before ? form.layout : stored, &more[*n].nd);
     ++*n;
     return SH_OK;
 }
@@ -301,7 +301,7 @@ int cuda__in(struct cuda_build *b, uint32_t slot, struct cuda_form form)
     if (tensor == DEV_NONE || same_form(cuda__t(b, tensor), cuda__form(b, tensor), form))
         return SH_OK;
     if (b->plan->tensors[tensor].space != CUDA_STATE)
-        return add_move(b, slot, tensor, form, true);
+        return add_move(b, slot, tensor, cuda__t(b, tensor), form, true);
     rc = keep_entry(b, tensor, form, &keep);
     if (!rc)
         b->co->keep_in[slot] = keep + 1;
@@ -314,7 +314,28 @@ int cuda__out(struct cuda_build *b, uint32_t slot, struct cuda_form form)
 
     if (tensor == DEV_NONE || same_form(cuda__t(b, tensor), cuda__form(b, tensor), form))
         return SH_OK;
-    return add_move(b, slot, tensor, form, false);
+    return add_move(b, slot, tensor, cuda__t(b, tensor), form, false);
+}
+
+int cuda__in_samples(struct cuda_build *b, uint32_t slot, struct cuda_form form, int64_t first,
+                     int64_t count, size_t *off)
+{
+    const uint32_t tensor = b->op->in[slot];
+    const struct cuda_form stored = cuda__form(b, tensor);
+    struct dev_tensor part = *cuda__t(b, tensor);
+    const size_t before = (size_t)(first * dev_axes_elements(&part, 1, part.rank));
+    int rc;
+
+    *off = before * cuda__type_bytes(form.type);
+    if (*off % DEV_ALIGN == 0 &&
+        (same_form(&part, stored, form) || b->plan->tensors[tensor].space == CUDA_STATE))
+        return cuda__in(b, slot, form);
+    *off = 0;
+    part.dims[0] = count;
+    rc = add_move(b, slot, tensor, &part, form, true);
+    if (!rc)
+        b->co->before[b->co->n_before - 1].stored_off = before * cuda__type_bytes(stored.type);
+    return rc;
 }
 
 int cuda__in_plain(struct cuda_build *b, uint32_t slot)
@@ -573,7 +594,8 @@ static void move_all(const struct cuda_call *c, const struct cuda_move *moves, u
     for (uint32_t i = 0; i < n; i++) {
         const struct cuda_move *m = &moves[i];
         int stored = (int)c->plan->tensors[m->tensor].form.type, form = (int)m->form.type;
-        void *at = cuda__ptr(c, m->tensor), *moved = scratch + m->scratch_off;
+        void *at = (unsigned char *)cuda__ptr(c, m->tensor) + m->stored_off;
+        void *moved = scratch + m->scratch_off;
 
         if (before)
             k_convert(c->stream, &m->nd, stored, at, form, moved);
