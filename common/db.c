@@ -14,7 +14,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <postgresql/libpq-fe.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -47,6 +46,7 @@ struct db {
     int64_t tried_ns;              /* the last attempt to connect began */
     int64_t retry_at_ns, retry_ms; /* no new attempt before; see must_pause() */
     char down_detail[256];         /* why the last attempt failed */
+    struct db_news *news;          /* BORROWED; NULL: none */
     char sqlstate[6];
     bool in_tx;
     bool rehearses; /* inside db_rehearse() and db_undo(); in_tx is set too */
@@ -57,9 +57,6 @@ struct db {
 struct db_res {
     PGresult *r;
 };
-
-/* The last session of this process was made; all its sessions are of one database. */
-static _Atomic int64_t reached_ns;
 
 /* ---------------------------------------------------------------- connection */
 
@@ -148,11 +145,12 @@ static int fail_down(struct db *db, struct sh_err *err)
 static int run_script(struct db *db, const char *what, const char *sql, int64_t end_ns,
                       struct sh_err *err);
 
-/* What another session has seen meanwhile ends the pause: else one thread would say that the database
- * cannot be reached while the next one serves from it. */
+/* Where another one has connected since the last attempt there is no reason to wait: else a thread
+ * would say that the database cannot be reached while the next one serves from it. */
 static bool must_pause(const struct db *db, int64_t now_ns)
 {
-    return now_ns < db->retry_at_ns && atomic_load(&reached_ns) <= db->tried_ns;
+    return now_ns < db->retry_at_ns &&
+           (!db->news || atomic_load(&db->news->reached_ns) <= db->tried_ns);
 }
 
 static int connect_now(struct db *db, int64_t end_ns, struct sh_err *err)
@@ -176,7 +174,8 @@ static int connect_now(struct db *db, int64_t end_ns, struct sh_err *err)
     }
     db->retry_ms = 0;
     db->generation++;
-    atomic_store(&reached_ns, sh_clock_ns());
+    if (db->news)
+        atomic_store(&db->news->reached_ns, sh_clock_ns());
     return SH_OK;
 }
 
@@ -668,6 +667,11 @@ out:
     db_free(db);
     PQconninfoFree(parsed);
     return rc;
+}
+
+void db_share(struct db *db, struct db_news *news)
+{
+    db->news = news;
 }
 
 void db_free(struct db *db)
