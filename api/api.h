@@ -5,14 +5,16 @@
 
 #include "api/cursor.h"
 #include "api/options.h"
+#include "common/db.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
 
 struct api {
     const struct api_conf *conf;
-    struct pool *ctl;  /* short database work */
-    struct pool *bulk; /* uploads: disk and imports */
+    struct db_news db_news; /* of all connections to the database */
+    struct pool *ctl;       /* short database work */
+    struct pool *bulk;      /* uploads: disk and imports */
     struct auth *auth;
     struct catalog *catalog;
     struct slab *slab;

@@ -166,11 +166,11 @@ static int start_parts(struct daemon *d, struct sh_err *err)
     if (!rc)
         rc = catalog_new((2 * c->model_poll_ms + 1000) * 1000000, &a->catalog, err);
     if (!rc)
-        rc = pool_new("shunt-api", c->db_url, (size_t)c->db_threads, (size_t)c->db_queue, &a->ctl,
-                      err);
+        rc = pool_new("shunt-api", c->db_url, &a->db_news, (size_t)c->db_threads,
+                      (size_t)c->db_queue, &a->ctl, err);
     if (!rc)
-        rc = pool_new("shunt-api-bulk", c->db_url, (size_t)c->bulk_threads, UPLOAD_MAX * 4,
-                      &a->bulk, err);
+        rc = pool_new("shunt-api-bulk", c->db_url, &a->db_news, (size_t)c->bulk_threads,
+                      UPLOAD_MAX * 4, &a->bulk, err);
     if (!rc)
         rc = blobs_new(a, &d->blobs, err);
     if (!rc)

@@ -47,8 +47,8 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-int pool_new(const char *name, const char *db_url, size_t n_threads, size_t max_queued,
-             struct pool **out, struct sh_err *err)
+int pool_new(const char *name, const char *db_url, struct db_news *news, size_t n_threads,
+             size_t max_queued, struct pool **out, struct sh_err *err)
 {
     struct pool *p = calloc(1, sizeof(*p));
     int rc = SH_OK;
@@ -63,8 +63,11 @@ int pool_new(const char *name, const char *db_url, size_t n_threads, size_t max_
     p->dbs = calloc(n_threads, sizeof(*p->dbs));
     if (!p->threads || !p->dbs)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a thread pool");
-    for (size_t i = 0; !rc && i < n_threads; i++)
+    for (size_t i = 0; !rc && i < n_threads; i++) {
         rc = db_new(db_url, name, &p->dbs[i], err);
+        if (!rc)
+            db_share(p->dbs[i], news);
+    }
     /* n_threads counts what runs, so that pool_free() of a half-built pool joins just those. */
     for (size_t i = 0; !rc && i < n_threads; i++) {
         if (pthread_create(&p->threads[i], NULL, thread_main, p))

@@ -20,8 +20,9 @@ struct pool_task { /* embedded by the owner */
     struct pool_task *next;
 };
 
-int pool_new(const char *name, const char *db_url, size_t n_threads, size_t max_queued,
-             struct pool **out, struct sh_err *err); /* OWNED, pool_free() */
+/* KEEPS news (db_share). *out: OWNED, pool_free(). */
+int pool_new(const char *name, const char *db_url, struct db_news *news, size_t n_threads,
+             size_t max_queued, struct pool **out, struct sh_err *err);
 /* Runs what is queued, then ends the threads; from its call on nothing is taken any more. */
 void pool_stop(struct pool *p);
 void pool_free(struct pool *p); /* stops too; NULL is allowed */

@@ -140,6 +140,7 @@ int refresh_start(struct api *a, struct refresh **out, struct sh_err *err)
     rc = r->wake_fd < 0 ? SH_FAIL_ERRNO(err, SH_E_IO, "could not make an event")
                         : db_new(a->conf->db_url, "shunt-api-refresh", &r->db, err);
     if (!rc) {
+        db_share(r->db, &a->db_news);
         r->has_thread = pthread_create(&r->thread, NULL, thread_main, r) == 0;
         if (!r->has_thread)
             rc = SH_FAIL(err, SH_E_NOMEM, "could not start the refresh thread");

@@ -480,6 +480,7 @@ int watch_start(struct api *a, struct watch **out, struct sh_err *err)
     pthread_condattr_destroy(&attr);
     rc = db_new(a->conf->db_url, "shunt-api-watch", &w->db, err);
     if (!rc) {
+        db_share(w->db, &a->db_news);
         w->has_thread = pthread_create(&w->thread, NULL, thread_main, w) == 0;
         if (!w->has_thread)
             rc = SH_FAIL(err, SH_E_NOMEM, "could not start the thread of event streams");

@@ -43,8 +43,10 @@ struct db {
     uint64_t generation;
     int64_t limit_ms;
     int patience;                  /* times all limits; 1 but in tests */
-    int64_t retry_at_ns, retry_ms; /* no new attempt before */
+    int64_t tried_ns;              /* the last attempt to connect began */
+    int64_t retry_at_ns, retry_ms; /* no new attempt before; see must_pause() */
     char down_detail[256];         /* why the last attempt failed */
+    struct db_news *news;          /* BORROWED; NULL: none */
     char sqlstate[6];
     bool in_tx;
     bool rehearses; /* inside db_rehearse() and db_undo(); in_tx is set too */
@@ -143,14 +145,23 @@ static int fail_down(struct db *db, struct sh_err *err)
 static int run_script(struct db *db, const char *what, const char *sql, int64_t end_ns,
                       struct sh_err *err);
 
+/* Where another one has connected since the last attempt there is no reason to wait: else a thread
+ * would say that the database cannot be reached while the next one serves from it. */
+static bool must_pause(const struct db *db, int64_t now_ns)
+{
+    return now_ns < db->retry_at_ns &&
+           (!db->news || atomic_load(&db->news->reached_ns) <= db->tried_ns);
+}
+
 static int connect_now(struct db *db, int64_t end_ns, struct sh_err *err)
 {
     int64_t now_ns = sh_clock_ns();
     char setup[sizeof(SESSION_SETUP) + 32];
     int rc;
 
-    if (now_ns < db->retry_at_ns)
+    if (must_pause(db, now_ns))
         return fail_down(db, err);
+    db->tried_ns = now_ns;
     snprintf(setup, sizeof(setup), SESSION_SETUP, STATEMENT_MS * db->patience,
              LOCK_MS * db->patience);
     db->conn = open_connection(db, SH_MIN(end_ns, now_ns + CALL_MS * db->patience * NS_PER_MS));
@@ -163,6 +174,8 @@ static int connect_now(struct db *db, int64_t end_ns, struct sh_err *err)
     }
     db->retry_ms = 0;
     db->generation++;
+    if (db->news)
+        atomic_store(&db->news->reached_ns, sh_clock_ns());
     return SH_OK;
 }
 
@@ -654,6 +667,11 @@ out:
     db_free(db);
     PQconninfoFree(parsed);
     return rc;
+}
+
+void db_share(struct db *db, struct db_news *news)
+{
+    db->news = news;
 }
 
 void db_free(struct db *db)

@@ -6,7 +6,8 @@
  * foreign keys, SH_E_INVALID for check constraints and bad values, SH_E_BUG else).
  *
  * No call lasts longer than 2 s: a statement that runs into its time limit or waits too long for a
- * lock fails with SH_E_TIMEOUT; after a failed connect further calls fail at once for a moment.
+ * lock fails with SH_E_TIMEOUT; after a failed connect further calls fail at once for a moment (but
+ * see db_share).
  * Inside a transaction a lost connection is not made again: the rest of the body fails.
  *
  * A connection lost during COMMIT leaves the outcome unknown: writes that a client can repeat carry
@@ -17,6 +18,7 @@
 
 #include "common/err.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -27,6 +29,12 @@ struct db_res; /* rows of one statement */
 /* Does not connect yet. url: libpq URI or keyword string. app: application_name. */
 int db_new(const char *url, const char *app, struct db **out, struct sh_err *err);
 void db_free(struct db *db);
+struct db_news { /* zeroed: none yet */
+    _Atomic int64_t reached_ns;
+};
+/* Those with the same news are of one database: when one has connected, none of them goes on
+ * failing at once. KEEPS news. */
+void db_share(struct db *db, struct db_news *news);
 /* Connects if need be (at most 2 s) and checks the schema version (schema_want > 0): refuses one it
  * does not know with SH_E_CONFLICT. */
 int db_ready(struct db *db, int schema_want, struct sh_err *err);

@@ -107,7 +107,6 @@ int job_new(struct exec *x, const struct msg_job_start *m, struct job **out, str
                       .disk_step = -1,
                       .disk_prev_step = -1,
                       .disk_failed_step = -1,
-                      .death_step = -1,
                       .save_step = -1,
                       .last_loss = NAN};
     for (int i = 0; i < JOB_N_SLOTS; i++)

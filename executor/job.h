@@ -7,12 +7,13 @@
 #include "common/safetensors.h"
 #include "executor/blobs.h"
 #include "executor/checkpoint.h"
+#include "executor/deaths.h"
 #include "executor/job_log.h"
 #include "executor/train.h"
 
 #include <jansson.h>
 
-#define JOB_MAX_DEATHS 3        /* of workers, without one commit between them */
+#define JOB_MAX_DEATHS 3        /* of workers, in a row (deaths.h) */
 #define JOB_MAX_LOSSES 1000000u /* more steps than that: every k-th */
 #define JOB_N_SLOTS 3           /* two, and one for when a write to disk holds the older */
 
@@ -83,8 +84,7 @@ struct job {
     /* counts */
     int64_t go_ns, stop_ns, busy_ns, busy_steps, redone, preemptions, max_step;
     bool stop_is_yield;
-    uint32_t n_deaths;
-    int64_t death_step;
+    struct deaths deaths;
     double *losses; /* OWNED: [n_losses], NAN = not known */
     size_t n_losses;
     int64_t loss_stride;

@@ -137,7 +137,7 @@ void slots_begin(struct job *j)
         s->step = j->disk_step = j->resume_step; /* as good as written */
     remove_old_files(j);
     s->is_valid = true;
-    j->step = j->max_step = j->death_step = s->step;
+    j->step = j->max_step = j->deaths.furthest = j->deaths.kept = s->step;
 }
 
 /* ------------------------------------------------------------------ a checkpoint on demand */

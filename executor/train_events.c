@@ -189,7 +189,9 @@ static void lose_worker(struct job *j, struct worker *w)
 void train_on_worker_dead(struct train *t, struct worker *w)
 {
     struct job *j = t->job;
+    const struct slot *s;
     struct sh_err err = {0};
+    uint32_t n;
     bool had_it; /* at work on it, or paused in it: only then the job may be the reason */
 
     if (!j || (j->w != w && j->compiling != w))
@@ -202,15 +204,15 @@ void train_on_worker_dead(struct train *t, struct worker *w)
     if (!had_it)
         return;
     job_log_say(j->log, "worker %u died (cause: %s) after step %" PRId64, w->index, w->exit_cause,
-                j->max_step);
-    if (j->max_step > j->death_step)
-        j->n_deaths = 0;
-    j->death_step = j->max_step;
-    if (++j->n_deaths <= JOB_MAX_DEATHS)
+                j->step);
+    s = j->is_state_lost ? slots_newest(j) : NULL;
+    n = deaths_note(&j->deaths, j->step, j->max_step, s ? s->step : j->step);
+    if (n <= JOB_MAX_DEATHS)
         return;
     SH_FAIL(&err, SH_E_UNAVAILABLE,
-            "%u worker processes died in a row without finishing a step after step %" PRId64,
-            j->n_deaths, j->max_step);
+            "%u worker processes died in a row, and the job got no further between them: the last "
+            "one after step %" PRId64 " of the %" PRId64 " that were done before",
+            n, j->step, j->max_step);
     train__fail(j, &err);
 }
 

@@ -122,28 +122,69 @@ static void a_lock_that_is_held_too_long_is_a_time_limit(void **state)
     assert_ok(db_tx(w->db, "hold", wait_for_lock, &w, NULL));
 }
 
+/* Of a server whose folder leads nowhere until come_back(). */
+static struct db *away(const struct world *w, const char *app)
+{
+    char url[160];
+    struct db *db;
+
+    snprintf(url, sizeof(url), "postgresql://shunt@/postgres?host=%s/pg", w->dir);
+    assert_ok(db_new(url, app, &db, NULL));
+    return db;
+}
+
+static void come_back(const struct world *w)
+{
+    char link[96];
+
+    snprintf(link, sizeof(link), "%s/pg", w->dir);
+    assert_int_equal(symlink(strchr(getenv("DATABASE_URL"), '=') + 1, link), 0);
+}
+
 static void a_database_that_nobody_answers_for_is_left_alone_for_a_moment(void **state)
 {
     struct sh_err err = {0};
     struct world *w = *state;
-    char link[96], url[160];
-    struct db *db;
+    struct db *db = away(w, "t");
 
-    /* The folder leads nowhere, then to the server: an attempt would succeed. */
-    snprintf(link, sizeof(link), "%s/pg", w->dir);
-    snprintf(url, sizeof(url), "postgresql://shunt@/postgres?host=%s", link);
     sh_clock_fake(sh_clock_ns(), 0);
-    assert_ok(db_new(url, "t", &db, NULL));
     assert_int_equal(db_fd(db), -1);
     assert_fails(db_ready(db, 0, &err), SH_E_DBDOWN, &err, "not reachable");
-    assert_has(err.detail, link);
-    assert_int_equal(symlink(strchr(getenv("DATABASE_URL"), '=') + 1, link), 0);
+    assert_has(err.detail, w->dir);
+    come_back(w);                                         /* an attempt would succeed */
     assert_int_equal(db_ready(db, 0, NULL), SH_E_DBDOWN); /* the pause between two attempts */
     sh_clock_advance(99 * MS);
     assert_int_equal(db_ready(db, 0, NULL), SH_E_DBDOWN);
     sh_clock_advance(1 * MS);
     assert_ok_err(db_ready(db, 0, &err), &err);
     db_free(db);
+}
+
+/* A thread that has asked more often while it was away would be the last to see it come back. */
+static void what_one_has_reached_none_that_shares_its_news_waits_for(void **state)
+{
+    struct sh_err err = {0};
+    struct world *w = *state;
+    struct db *often = away(w, "often"), *once = away(w, "once"), *apart = away(w, "apart");
+    struct db_news news = {0};
+
+    db_share(often, &news);
+    db_share(once, &news);
+    sh_clock_fake(sh_clock_ns(), 0);
+    assert_int_equal(db_ready(often, 0, NULL), SH_E_DBDOWN);
+    assert_int_equal(db_ready(once, 0, NULL), SH_E_DBDOWN);
+    sh_clock_advance(100 * MS);
+    assert_int_equal(db_ready(often, 0, NULL), SH_E_DBDOWN); /* 200 ms now */
+    assert_int_equal(db_ready(apart, 0, NULL), SH_E_DBDOWN);
+    sh_clock_advance(1 * MS);
+    come_back(w);
+    assert_int_equal(db_ready(often, 0, NULL), SH_E_DBDOWN);
+    assert_ok_err(db_ready(once, 0, &err), &err);
+    assert_ok_err(db_ready(often, 0, &err), &err);
+    assert_int_equal(db_ready(apart, 0, NULL), SH_E_DBDOWN);
+    db_free(apart);
+    db_free(often);
+    db_free(once);
 }
 
 static pid_t postmaster(void)
@@ -197,6 +238,7 @@ int main(void)
         TEST(a_slow_statement_ends_by_the_limit),
         TEST(a_lock_that_is_held_too_long_is_a_time_limit),
         TEST(a_database_that_nobody_answers_for_is_left_alone_for_a_moment),
+        TEST(what_one_has_reached_none_that_shares_its_news_waits_for),
         TEST(a_database_that_hangs_holds_a_caller_for_two_seconds),
     };
 

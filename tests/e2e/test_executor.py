@@ -26,7 +26,7 @@ import wire  # noqa: E402
 DIGITS = os.path.join(wire.ROOT, "examples", "digits")
 TRAIN, TEST = os.path.join(DIGITS, "train.safetensors"), os.path.join(DIGITS, "test.safetensors")
 OPTIONS = ("--threads=1", "--pool-bytes=256M")
-CANCELLED = -9
+CANCELLED, UNAVAILABLE = -9, -17
 NONE, HELD, WAITING = range(3)  # enum msg_pin
 
 
@@ -454,6 +454,40 @@ class Training(Case):
         self.assertEqual(j.phase, "DONE")
         self.assertEqual(open(folder + "/final.safetensors", "rb").read(), calm.final)
         self.assertEqual(json.load(open(folder + "/losses.json"))[c.step:], calm.losses[c.step:])
+
+    def lose_workers(self, d):
+        """All of them: the one with the job too."""
+        exits = 'shunt_worker_exits_total{executor="e0",cause="killed"}'
+        before, pids = d.metrics().get(exits, 0), d.worker_pids()
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        d.wait(lambda: d.metrics().get(exits, 0) >= before + len(pids), WAIT_S, "death of all workers")
+
+    def test_workers_may_die_as_often_as_the_job_gets_further_even_in_steps_done_again(self):
+        d = self.driver("--checkpoint-interval-ms=3600000")
+        pk, _ = d.package(self.net_train, "--training")
+        d.start_job(5, pk, TRAIN, spec(epochs=1000))
+        d.wait_step(5, 200)
+        for n in range(1, 6):
+            self.lose_workers(d)  # the job is thrown back to the last checkpoint, at first to its beginning
+            d.scheduler.send("JOB_SAVE", epoch=1, job=5, attempt=1, asked=n)
+            d.wait(lambda: len(d.saved) == n or d.jobs[5].phase in FINAL, WAIT_S, "JOB_SAVED")
+            self.assertNotIn(d.jobs[5].phase, FINAL, d.jobs[5])
+        steps = [m.step for m in d.saved]
+        self.assertEqual(steps, sorted(set(steps)))
+        self.assertLess(steps[3], 200)  # by the fourth death it was not where it had been
+
+    def test_a_job_fails_whose_workers_die_in_a_row(self):
+        d = self.driver("--checkpoint-interval-ms=3600000")
+        pk, _ = d.package(self.net_train, "--training")
+        d.start_job(5, pk, TRAIN, spec(epochs=1000))
+        d.wait_step(5, 200)
+        active = 'shunt_workers{executor="e0",state="active"}'
+        while d.jobs[5].phase not in FINAL:
+            d.wait(lambda: d.metrics()[active] == 1 or d.jobs[5].phase in FINAL, WAIT_S, "training")
+            self.lose_workers(d)
+        self.assertEqual((d.jobs[5].phase, d.jobs[5].rc), ("FAILED", UNAVAILABLE), d.jobs[5])
+        self.assertIn("4 worker processes died in a row", d.jobs[5].msg)
 
     def test_suspend_resume_cancel_conflict(self):
         calm = self.train()

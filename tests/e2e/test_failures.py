@@ -301,11 +301,14 @@ class Failures(Story):
         t.start()
         try:
             for turn in range(6):
-                n = len(got)
+                n, newest = len(got), self.newest_step(job)
                 workers = until("all workers are there", lambda: (lambda w: len(w) == 3 and w)(
                     self.s.workers()))
                 os.kill(workers[turn % 3], signal.SIGKILL)
                 self.served(got, n, 1)
+                # Four deaths in a row without progress would end the attempt, and should.
+                until("the job gets further", lambda: self.newest_step(job) > newest or
+                      self.read(job, "")["step"] == 1500)
         finally:
             stop.set()
             t.join()
@@ -314,7 +317,10 @@ class Failures(Story):
                 self.assertEqual(r.json["outputs"][0]["data"], self.classes)
             else:
                 self.unavailable(r)
-        self.assertEqual(self.succeeded(job, 1500)["attempt"], 1)
+        self.assertEqual(self.succeeded(job, 1500)["attempt"], 1, self.s.job(self.key, job, "/log").raw.decode())
+
+    def newest_step(self, job):
+        return max((c["step"] for c in self.read(job, "/checkpoints")["items"]), default=0)
 
     def test_the_executor_is_killed_and_the_job_goes_on_from_disk(self):
         job = self.train(3000)

@@ -8,6 +8,7 @@ Usage: test_uploads.py [-v] [name ...]
 """
 import base64
 import contextlib
+import fcntl
 import hashlib
 import os
 import random
@@ -17,12 +18,11 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import onnx_bytes as onnx  # noqa: E402
-from system import BIN, Story, System, st_bytes, until  # noqa: E402
+from system import BIN, WAIT_S, Story, System, st_bytes, until  # noqa: E402
 
 MIB = 1 << 20
 
@@ -92,19 +92,30 @@ class Uploads(Story):
         return "/api/v1/datasets/" + name
 
     def begin(self, at, data, n, key=None, headers=None):
-        """Sends the first n bytes of a PUT of all."""
-        s = socket.create_connection(("127.0.0.1", self.s.port))
+        """Sends the first n bytes of a PUT of all, once the API has said that it takes them."""
+        s = socket.create_connection(("127.0.0.1", self.s.port), timeout=WAIT_S)
         lines = {"Host": "x", "Authorization": "Bearer " + (key or self.key), "Content-Length": len(data),
-                 "Content-Digest": digest(data), **(headers or {})}
+                 "Content-Digest": digest(data), "Expect": "100-continue", **(headers or {})}
         s.sendall(("PUT %s/artifact HTTP/1.1\r\n%s\r\n" % (at, "".join(
-            "%s: %s\r\n" % kv for kv in lines.items() if kv[1] is not None))).encode() + data[:n])
+            "%s: %s\r\n" % kv for kv in lines.items() if kv[1] is not None))).encode())
+        got = s.recv(65536)
+        self.assertEqual(got, b"HTTP/1.1 100 Continue\r\n\r\n", got)
+        s.sendall(data[:n])
         return s
 
-    def cut(self, *args):
-        """And goes away."""
-        s = self.begin(*args)
-        time.sleep(0.3)
-        s.close()
+    def cut(self, at, data, *args):
+        """And goes away; the API has noticed at the end of this."""
+        self.begin(at, data, *args).close()
+        name = hashlib.sha256(data).hexdigest()
+        until("nobody writes it", lambda: not any(self.is_locked(p) for p in self.parts() if p.endswith(name)))
+
+    def is_locked(self, part):
+        with open("%s/blobs/tmp/%s" % (self.s.state, part), "rb") as f:
+            try:
+                fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
 
     def part(self, at, data, key=None):
         return self.s.call("GET", "%s/artifact/parts/%s" % (at, hashlib.sha256(data).hexdigest()),
@@ -219,7 +230,6 @@ class Uploads(Story):
         self.cut(self.dataset(self.other), data, 2 * MIB, self.other, {"Content-Digest": None})
         for _ in range(10):
             self.cut(self.dataset(self.other), data, 2 * MIB, self.other)
-        time.sleep(1)
         self.assertEqual(len(self.parts()) - len(before), 7)  # eight of a tenant
         # What they take is not free for others: the quota counts them.
         r = self.s.call("PUT", "/api/v1/tenants/berta/quota", {"max_storage_bytes": 10 * MIB}, self.s.admin)
