@@ -301,13 +301,14 @@ class Failures(Story):
         t.start()
         try:
             for turn in range(6):
-                n, newest = len(got), self.newest_step(job)
+                n = len(got)
                 workers = until("all workers are there", lambda: (lambda w: len(w) == 3 and w)(
                     self.s.workers()))
                 os.kill(workers[turn % 3], signal.SIGKILL)
                 self.served(got, n, 1)
                 # Four deaths in a row without progress would end the attempt, and should.
-                until("the job gets further", lambda: self.newest_step(job) > newest or
+                done = self.steps_done()
+                until("the job gets further", lambda: self.steps_done() > done or
                       self.read(job, "")["step"] == 1500)
         finally:
             stop.set()
@@ -318,9 +319,6 @@ class Failures(Story):
             else:
                 self.unavailable(r)
         self.assertEqual(self.succeeded(job, 1500)["attempt"], 1, self.s.job(self.key, job, "/log").raw.decode())
-
-    def newest_step(self, job):
-        return max((c["step"] for c in self.read(job, "/checkpoints")["items"]), default=0)
 
     def test_the_executor_is_killed_and_the_job_goes_on_from_disk(self):
         job = self.train(3000)
