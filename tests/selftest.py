@@ -32,7 +32,7 @@ BIN, TESTS = os.path.join(BUILT, "bin"), os.path.join(BUILT, "device-tests")
 CHECK = os.path.join(ROOT, "tests", "golden", "check.py")
 PRECISIONS = {"cuda": ["fp32", "tf32", "fp16", "bf16"], "cpu": ["fp32", "fp64"]}
 MODELS = ["mlp", "lenet_digits", "resnet_tiny", "inception_tiny", "bert_tiny", "mobilenet_v3_small"]
-KERNELS = ["test_ops", "test_shape", "test_attn", "test_train", "test_conv"]
+KERNELS = ["test_ops", "test_shape", "test_attn", "test_train", "test_optim", "test_conv"]
 PLAIN = "test_mem"  # knows no precision, and times copies: by itself
 CLEAN = {"memcheck": "ERROR SUMMARY: 0 errors", "racecheck": "RACECHECK SUMMARY: 0 hazards"}
 PORTS, PER_PORT = 15000, 16  # below those of outgoing connections
@@ -173,7 +173,7 @@ def sanitized(args, has_goldens, folder):
         jobs += goldens(args, "memcheck", shunt_run, folder)
     for name in (n for n in KERNELS if n in args.tests):
         path = wrapped(tool, "racecheck", os.path.join(TESTS, name), folder)
-        jobs += [Job("racecheck", p, name, [path], BACKEND=args.device, PRECISION=p)
+        jobs += [Job("racecheck", p, name, [path], BACKEND=args.device, PRECISION=p, SANITIZED="1")
                  for p in args.precisions]
     return sorted(jobs, key=lambda j: args.precisions.index(j.precision))
 

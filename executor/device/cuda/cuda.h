@@ -53,7 +53,7 @@ struct cuda_dev {
     uint32_t *arrivals;              /* K_ARRIVALS, on the device: 0 between two kernels */
     const struct cuda_plan *running; /* the last one enqueued: which operation a fault means */
     const char *debug_fault;         /* BORROWED: file that asks for a fault; NULL, but in tests */
-    int n_sms, smem_max; /* multiprocessors; shared memory that a block can have */
+    int n_sms, smem_max;             /* multiprocessors; shared memory that a block can have */
     bool deterministic;
 };
 

@@ -25,9 +25,9 @@ DEV_INLINE bool comes_last(uint32_t *arrived, unsigned n)
     return is_last;
 }
 
-/* Waits until all `n` blocks that come here have come, and sees then what they wrote before: read it
- * with __ldcg. They must be on the device at once: a cooperative launch. *arrived counts up and is 0
- * again with the last of them. */
+/* Waits until all `n` blocks that come here have come, and sees then what they wrote before: read
+ * it with __ldcg. They must be on the device at once: a cooperative launch. *arrived counts up and
+ * is 0 again with the last of them. */
 DEV_INLINE void wait_for_all(uint32_t *arrived, unsigned n)
 {
     uint32_t seen;

@@ -44,9 +44,9 @@ struct k_fault { /* written as two words of 64 bits */
 /* ------------------------------------------------------------------ bn.cu */
 
 struct k_bn {
-    int type;          /* of x and everything of its shape: F32, F16 or BF16 */
-    bool is_last;      /* channels last: [n len][c]; otherwise [n][c][len] */
-    int64_t n, c, len; /* c at most K_BN_MAX_CHANNELS */
+    int type;            /* of x and everything of its shape: F32, F16 or BF16 */
+    bool is_last;        /* channels last: [n len][c]; otherwise [n][c][len] */
+    int64_t n, c, len;   /* c at most K_BN_MAX_CHANNELS */
     int n_sms, smem_max; /* of the device: multiprocessors, shared memory of a block */
     uint32_t *arrivals;  /* K_ARRIVALS, 0 before and after */
 };
