@@ -128,7 +128,8 @@ int http_file_response(struct http_req *r, struct MHD_Response **out);
 void conns_init(struct http_conns *s);
 void conns_fini(struct http_conns *s); /* every connection is closed */
 /* A place among the at most max connections of a client's address at one door, 0 = no limit.
- * Returns false if it has them all. *out: OWNED, conns_open() or conns_leave(); may be NULL. */
+ * Returns false if it has them all, or there is no memory. *out: OWNED, conns_open() or
+ * conns_leave(); may be NULL. */
 bool conns_admit(struct http_conns *s, bool is_admin, const struct sockaddr *from, int64_t max,
                  struct conn_key **out);
 void conns_leave(struct http_conns *s, struct conn_key *ip); /* NULL is allowed */

@@ -1,7 +1,7 @@
 /* http.c - what the API is compared with, and what loads it.
  *
- *   http library THREADS POOL   libmicrohttpd with the flags of the API: reads the body, sends back
- *                               its first bytes
+ *   http library THREADS POOL   libmicrohttpd with threads of its own, which sleep, and POOL bytes
+ *                               for a connection: reads the body, sends back its first bytes
  *   http socket                 accept, recv, memcpy of each piece, a reply: what the kernel takes
  *   http load PORT N SECONDS < REQUEST
  *                               N connections that send the same request again and again; prints

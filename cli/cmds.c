@@ -61,8 +61,8 @@ static const struct sh_conf_opt UP[] = {
                "slows copies of the cpu device to this rate, GB/s; 0 = full speed"),
     INT(busy_poll_us, "busy-poll-us", -1, -1, 10000000,
         "behind a request every daemon asks for the next event for so long before it sleeps, us; a "
-        "core for each daemon and worker meanwhile. -1 = 200000 with the cuda device and 16 cores "
-        "for each executor, else 0"),
+        "core for each daemon, each worker and, for each 8 cores, an HTTP thread meanwhile. -1 = "
+        "200000 with the cuda device and 16 cores for each executor, else 0"),
     SH_OPT_STR(ST, db_url, "db-url", NULL, SH_CONF_SECRET,
                "libpq connection string; without it DATABASE_URL, else a private cluster"),
     STR(pg_bin, "pg-bin", NULL, "folder of PostgreSQL's initdb and postgres"),

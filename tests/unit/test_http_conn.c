@@ -1,5 +1,5 @@
-/* test_http_conn.c - open connections: limits of time for each phase, of
- * number for a key and an address.
+/* test_http_conn.c - open connections: limits of time for each phase, of number for a key
+ * and an address.
  *
  * Without it a byte now and then would keep a connection and what it holds for ever, or a client
  * that does nothing wrong would be cut off.
@@ -232,8 +232,7 @@ static void many_are_swept(void **state)
     struct http_conn *c[500];
 
     for (int i = 0; i < 500; i++) {
-        c[i] =
-            conns_open(&w->s, 20000 + i, NULL); /* no such descriptors: shutdown() fails, no more */
+        c[i] = conns_open(&w->s, 20000 + i, NULL); /* no such descriptor: shutdown() fails */
         assert_non_null(c[i]);
         conns_phase(&w->s, c[i], CONN_REPLY, 0);
     }

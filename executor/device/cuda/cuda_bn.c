@@ -1,4 +1,4 @@
-/* cuda_bn.c - batch normalisation; the kernels are in bn.cu. */
+/* cuda_bn.c - batch normalisation; the kernels are in bn.cu and bn_planes.cu. */
 #include "common/mem.h"
 #include "executor/device/cuda/cuda_nest.h"
 

@@ -39,9 +39,9 @@ struct k_fault { /* written as two words of 64 bits */
     uint32_t op; /* 1 + its number; 0: nothing happened */
 };
 
-#define K_ARRIVALS 4096 /* counters of blocks, for kernels that need to know who comes last */
+#define K_ARRIVALS 4096 /* counters of blocks, for kernels whose blocks meet: grid.cuh */
 
-/* ------------------------------------------------------------------ bn.cu */
+/* ------------------------------------------------------------------ bn.cu, bn_planes.cu */
 
 struct k_bn {
     int type;            /* of x and everything of its shape: F32, F16 or BF16 */
