@@ -17,6 +17,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/metrics.h"
 #include "common/relax.h"
 
 #include <fcntl.h>
@@ -45,10 +46,11 @@ static enum MHD_Result on_accept(void *cls, const struct sockaddr *from, socklen
 
     (void)len;
     drop_admitted(t); /* of one that the library could not open after all */
-    return conns_admit(&d->http->conns, d->is_admin, from,
-                       d->http->api->conf->max_connections_per_ip, &t->admitted)
-               ? MHD_YES
-               : MHD_NO;
+    if (conns_admit(&d->http->conns, d->is_admin, from, d->http->api->conf->max_connections_per_ip,
+                    &t->admitted))
+        return MHD_YES;
+    sh_metric_add(M_shunt_http_refused_connections_total, NULL, 1);
+    return MHD_NO;
 }
 
 static void on_connection(void *cls, struct MHD_Connection *conn, void **socket_context,

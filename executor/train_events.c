@@ -205,8 +205,8 @@ void train_on_worker_dead(struct train *t, struct worker *w)
         return;
     job_log_say(j->log, "worker %u died (cause: %s) after step %" PRId64, w->index, w->exit_cause,
                 j->step);
-    s = j->is_state_lost ? slots_newest(j) : NULL;
-    n = deaths_note(&j->deaths, j->step, j->max_step, s ? s->step : j->step);
+    s = slots_newest(j);
+    n = deaths_note(&j->deaths, j->step, j->max_step, s ? s->step : 0);
     if (n <= JOB_MAX_DEATHS)
         return;
     SH_FAIL(&err, SH_E_UNAVAILABLE,

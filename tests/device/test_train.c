@@ -244,6 +244,23 @@ static void batch_normalisation_takes_in_residual_and_activation(void **state)
         one_bn_fused(&cases[i]);
 }
 
+/* So much that many blocks share a channel and each thread has several rows. */
+static void batch_normalisation_adds_what_many_blocks_have(void **state)
+{
+    const struct bn_fused cases[] = {
+        {3, 64, 56, 56, DEV_ACT_RELU, 0, INFINITY, false, false, false, true},
+        {3, 64, 56, 56, DEV_ACT_RELU, 0, INFINITY, true, true, true, true},
+        {5, 33, 43, 43, DEV_ACT_RELU, 0, INFINITY, true, true, false, true},
+        {6, 2048, 7, 7, DEV_ACT_RELU, 0, INFINITY, false, true, false, true},
+    };
+
+    (void)state;
+    if (strcmp(t_kind(), "cuda") != 0)
+        skip(); /* has no blocks, and the arena is small */
+    for (size_t i = 0; i < SH_ARRAY_LEN(cases); i++)
+        one_bn_fused(&cases[i]);
+}
+
 /* More rows than the multiprocessors of a large GPU keep in shared memory (28 MB): those that do
  * not stay are read again, which depends on what else there is to read. */
 static void batch_normalisation_reads_again_what_did_not_stay(void **state)
@@ -252,10 +269,13 @@ static void batch_normalisation_reads_again_what_did_not_stay(void **state)
         {4, 32, 256, 256, DEV_ACT_RELU, 0, INFINITY, false, false, false, true},
         {4, 32, 256, 256, DEV_ACT_RELU, 0, INFINITY, true, true, true, true},
     };
+    const char *precision = getenv("PRECISION");
 
     (void)state;
-    if (strcmp(t_kind(), "cuda") != 0 || t_unit() > 0 || getenv("SANITIZED"))
-        skip(); /* no such limit; half as large, and the same code; takes long */
+    if (strcmp(t_kind(), "cuda") != 0 || getenv("SANITIZED"))
+        skip(); /* there is no such limit; it takes long */
+    if (precision && (strcmp(precision, "tf32") == 0 || strcmp(precision, "fp16") == 0))
+        skip(); /* the same kernels as in fp32; as in bf16 */
     for (size_t i = 0; i < SH_ARRAY_LEN(cases); i++)
         one_bn_fused(&cases[i]);
 }
@@ -520,6 +540,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batch_normalisation_trains_as_the_formula_says),
         cmocka_unit_test(batch_normalisation_takes_in_residual_and_activation),
+        cmocka_unit_test(batch_normalisation_adds_what_many_blocks_have),
         cmocka_unit_test(batch_normalisation_reads_again_what_did_not_stay),
         cmocka_unit_test(batch_normalisation_infers_with_given_statistics),
         cmocka_unit_test(layer_normalisation_and_its_gradients_match),

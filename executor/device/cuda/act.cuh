@@ -20,8 +20,11 @@ struct act_of { /* what dev_op says */
 
 DEV_INLINE float act_clamp(float v, float lo, float hi) /* NaN stays */
 {
-    asm("max.NaN.f32 %0, %0, %1;\n\tmin.NaN.f32 %0, %0, %2;" : "+f"(v) : "f"(lo), "f"(hi));
-    return v;
+    float least, clamped;
+
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(least) : "f"(v), "f"(lo));
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(clamped) : "f"(least), "f"(hi));
+    return clamped;
 }
 DEV_INLINE float act_sigmoid(float x)
 {

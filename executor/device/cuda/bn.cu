@@ -502,6 +502,22 @@ size_t k_bn_scratch_bytes(const struct k_bn *g)
     return g->is_last ? ((size_t)t.gx * t.gy * vector_of(g) << t.log_tx) * sizeof(float2) : 0;
 }
 
+/* Rows of a thread that can stay in shared memory. */
+static int room_of(const struct k_bn *b, const struct cols *g, int kept, int passing, int vec_bytes)
+{
+    const int row = TRAIN_THREADS * vec_bytes, front = front_bytes(vector_of(b) << g->log_tx);
+
+    return (b->smem_max - front - passing * AHEAD * row) / (kept * row);
+}
+
+bool k_bn_has_room(const struct k_bn *b)
+{
+    const struct cols g = train_cols(b);
+    const int vec_bytes = vector_of(b) > 1 ? 16 : 4;
+
+    return !b->is_last || room_of(b, &g, 2, 2, vec_bytes) >= 1;
+}
+
 /* kept, passing: the tensors of which rows stay in shared memory, or pass through it; vec_bytes:
  * what a thread has of a row. */
 template <class A>
@@ -511,7 +527,7 @@ static void launch_train(cudaStream_t s, const struct k_bn *b,
 {
     struct cols g = train_cols(b);
     const int row = TRAIN_THREADS * (int)vec_bytes, front = front_bytes(vector_of(b) << g.log_tx);
-    const int room = (b->smem_max - front - passing * AHEAD * row) / (kept * row);
+    const int room = room_of(b, &g, kept, passing, (int)vec_bytes);
     cudaLaunchAttribute attr = {};
     cudaLaunchConfig_t conf = {};
 

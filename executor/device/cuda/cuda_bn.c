@@ -59,6 +59,16 @@ static int take(struct cuda_build *b, uint32_t slot, bool is_in, const struct k_
     return is_in ? cuda__in(b, slot, f) : cuda__out(b, slot, f);
 }
 
+static int check_room(struct cuda_build *b, const struct k_bn *g)
+{
+    if (k_bn_has_room(g))
+        return SH_OK;
+    return cuda__refuse(b, SH_E_UNSUPPORTED,
+                        "training %lld channels takes more than the %d bytes of shared memory that "
+                        "a block has on this device",
+                        (long long)g->c, g->smem_max);
+}
+
 static int keep_geometry(struct cuda_build *b, const struct k_bn *g, cuda_run *run)
 {
     int rc;
@@ -114,6 +124,8 @@ int cuda__bn_train(struct cuda_build *b)
     int rc = geometry(b, like, SH_ARRAY_LEN(like), &g);
 
     if (!rc)
+        rc = check_room(b, &g);
+    if (!rc)
         rc = check_act(b, true);
     for (uint32_t i = 0; i < 6 && !rc; i++)
         rc = take(b, i, true, &g, i == 0 || i == 5);
@@ -154,6 +166,8 @@ int cuda__bn_train_bwd(struct cuda_build *b)
     struct k_bn g;
     int rc = geometry(b, like, SH_ARRAY_LEN(like), &g);
 
+    if (!rc)
+        rc = check_room(b, &g);
     if (!rc)
         rc = check_act(b, cuda__opt_in(op, 5) != DEV_NONE || cuda__opt_in(op, 6) != DEV_NONE);
     for (uint32_t i = 0; i < 8 && !rc; i++)

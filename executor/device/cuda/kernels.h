@@ -52,6 +52,7 @@ struct k_bn {
 };
 #define K_BN_MAX_CHANNELS (K_ARRIVALS * 32)
 size_t k_bn_scratch_bytes(const struct k_bn *g); /* for training */
+bool k_bn_has_room(const struct k_bn *g);        /* false: too little shared memory to train it */
 
 /* Vectors are F32 [c]. y = clip(bn(x) + residual, lo, hi). */
 struct k_bn_train_args {
