@@ -64,7 +64,7 @@ JOBS = {
         optimizer={"name": "sgd", "lr": 0.02, "momentum": 0.9}, batch=200, steps=1300, epochs=None,
         seed=7, checkpoint_interval_ms=300)),
     "adamw": dict(model="mlp", dataset="train", eval_dataset="test", spec=dict(
-        optimizer={"name": "adamw", "lr": 0.0005, "weight_decay": 0.01}, batch=32, steps=1000,
+        optimizer={"name": "adamw", "lr": 0.0005, "weight_decay": 0.01}, batch=32, steps=1600,
         epochs=None, seed=11, checkpoint_interval_ms=300)),
 }
 
