@@ -14,6 +14,7 @@
 
 static struct dev_lib *lib;
 static struct dev *dev;
+static size_t reach; /* of the arena, what the graph that was placed last may use */
 
 const char *t_kind(void)
 {
@@ -250,6 +251,7 @@ static void place(struct t_graph *t, struct dev_plan *p, size_t size[3])
     }
     dev_plan_set_keep(p, size[2]);
     size[2] += SH_ALIGN_UP(dev_plan_keep_bytes(p), (size_t)DEV_ALIGN);
+    reach = SH_MIN(size[0] + size[1] + size[2] + 64 * DEV_ALIGN, t_arena());
 }
 
 static bool goes_in(const struct t_graph *t, uint32_t i)
@@ -270,7 +272,7 @@ static size_t base_of(const struct dev_bases *b, const struct dev_tensor *n)
 static void load(struct t_graph *t, struct dev_plan *p, const struct dev_bases *b,
                  struct sh_err *err)
 {
-    assert_ok_err(dev_fill(dev, 0, 0x4b, t_arena(), err), err);
+    assert_ok_err(dev_fill(dev, 0, 0x4b, reach, err), err);
     for (uint32_t i = 0; i < t->g.n_tensors; i++) {
         const struct dev_tensor *n = &t->tensors[i];
         void *stored;
