@@ -70,6 +70,7 @@ struct cli {
     int64_t timeout_ms;      /* of each call; 0: the usual */
     char *server;            /* OWNED; set with http */
     const char *key_env;     /* the variable that the key came from; NULL: from elsewhere */
+    bool own_key;            /* of the system in the state folder, whatever other key is given */
     json_t *problem;         /* OWNED: the server's last refusal, with all its members */
     enum cli_exit exit_code; /* of a failure */
 };

@@ -53,11 +53,11 @@ static int find_key(struct cli *c, char **out, struct sh_err *err)
     int rc;
 
     *out = NULL;
-    if (conf->key && conf->key[0]) {
+    if (!c->own_key && conf->key && conf->key[0]) {
         c->key_env = env_of("SHUNT_KEY", conf->key);
         return sh_strdup(conf->key, out, err);
     }
-    if (conf->key_file && conf->key_file[0]) {
+    if (!c->own_key && conf->key_file && conf->key_file[0]) {
         c->key_env = env_of("SHUNT_KEY_FILE", conf->key_file);
         return read_key_file(conf->key_file, out, err);
     }

@@ -108,12 +108,16 @@ static int profile(struct worker *w, const struct wk_model *m, const struct sh_s
     rc = dev_own_memory(w->dev, ws_off + SH_ALIGN_UP(ws, DEV_BLOCK) + DEV_BLOCK, err);
     if (rc)
         return rc;
-    rc = dev_fill(w->dev, ws_off, 0, ws, err); /* memory that nobody wrote to is read too fast */
-    if (!rc && bytes > 0)
+    if (bytes > 0)
         rc = dev_upload(w->dev, 0, image->base, bytes, err);
-    for (uint32_t i = 0; !rc && i < m->n_batches; i++)
-        rc = profile_batch(m->program[i], ws_off,
-                           layer_ns + (size_t)i * program_n_layers(m->program[i]), err);
+    for (uint32_t i = 0; !rc && i < m->n_batches; i++) {
+        /* Memory that nobody wrote to is read too fast, and where a larger batch has its indices a
+         * smaller one has left activations. */
+        rc = dev_fill(w->dev, ws_off, 0, ws, err);
+        if (!rc)
+            rc = profile_batch(m->program[i], ws_off,
+                               layer_ns + (size_t)i * program_n_layers(m->program[i]), err);
+    }
     /* Zeros are no inputs: a bad index that an operation met among them is not the fault of m. */
     if (dev_sync(w->dev, &late) != SH_E_DEVLOST)
         late = (struct sh_err){0};

@@ -293,7 +293,8 @@ deaths() {
     ok "without its supervisor, status says so" until_ok no_supervisor # a kill may take a moment
     ok "down works without it" shunt down
     ok "and leaves nothing" is_clean "$state"
-    ok "up again" shunt up --port 0 --pool-bytes 256M
+    ok "up again, whosever key is given" env SHUNT_KEY=shunt_aaaaaaaaaaaa_x \
+        "$bin/shunt" up --port 0 --pool-bytes 256M --state-dir "$state"
     ok "data are still there after a restart" shunt get tenant alpha
     kill -KILL "$(pid_of supervisor)"
     ok "up clears what a dead supervisor left" shunt up --port 0 --pool-bytes 256M

@@ -94,6 +94,15 @@ class Inputs(unittest.TestCase):
             self.assertEqual(array.array("f", y), array.array("f", (v + 1 for v in a)))
             self.assertEqual(array.array("f", z), array.array("f", (2 * v for v in b)))
 
+    def test_indices_are_not_what_a_smaller_batch_left(self):
+        """While the layers of each batch size are timed, indices lie where others have floats."""
+        d = self.driver()
+        words = onnx.model(
+            [onnx.node("Gather", ["table", "ids"], ["e"]), onnx.node("Neg", ["e"], ["y"])],
+            [onnx.value("ids", ["N", 64], onnx.INT64)], [onnx.value("y", ["N", 64, 32])],
+            [onnx.tensor("table", [4, 32], [1.0] * 128)])
+        d.load(2, self.package(d, "words", words), model="words")
+
     def test_every_sample_comes_to_its_place(self):
         d = self.driver()
         for seed, n in ((1, 1), (2, 2), (3, 3), (4, 8), (5, 1)):
