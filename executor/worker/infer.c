@@ -113,7 +113,7 @@ static int profile(struct worker *w, const struct wk_model *m, const struct sh_s
     for (uint32_t i = 0; !rc && i < m->n_batches; i++) {
         /* Memory that nobody wrote to is read too fast, and where a larger batch has its indices a
          * smaller one has left activations. */
-        rc = dev_fill(w->dev, ws_off, 0, ws, err);
+        rc = dev_fill(w->dev, ws_off, 0, program_workspace_bytes(m->program[i]), err);
         if (!rc)
             rc = profile_batch(m->program[i], ws_off,
                                layer_ns + (size_t)i * program_n_layers(m->program[i]), err);

@@ -228,15 +228,9 @@ static DEV_INLINE void mma16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-static DEV_INLINE uint32_t pack(float lo, float hi, f16)
+template <class T> static DEV_INLINE uint32_t pack(float lo, float hi, T type)
 {
-    const __half2 v = __floats2half2_rn(lo, hi);
-
-    return *reinterpret_cast<const uint32_t *>(&v);
-}
-static DEV_INLINE uint32_t pack(float lo, float hi, bf16)
-{
-    const __nv_bfloat162 v = __floats2bfloat162_rn(lo, hi);
+    const auto v = pair_of(type, lo, hi);
 
     return *reinterpret_cast<const uint32_t *>(&v);
 }

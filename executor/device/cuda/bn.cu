@@ -502,32 +502,31 @@ size_t k_bn_scratch_bytes(const struct k_bn *g)
     return g->is_last ? ((size_t)t.gx * t.gy * vector_of(g) << t.log_tx) * sizeof(float2) : 0;
 }
 
-/* Rows of a thread that can stay in shared memory. */
-static int room_of(const struct k_bn *b, const struct cols *g, int kept, int passing, int vec_bytes)
+/* Shared memory of a block that has slots for so many rows; vec_bytes: what a thread has of one. */
+static int smem_of(const struct k_bn *b, const struct cols &g, int rows, int vec_bytes)
 {
-    const int row = TRAIN_THREADS * vec_bytes, front = front_bytes(vector_of(b) << g->log_tx);
+    return front_bytes(vector_of(b) << g.log_tx) + rows * TRAIN_THREADS * vec_bytes;
+}
 
-    return (b->smem_max - front - passing * AHEAD * row) / (kept * row);
+/* Rows of each of `kept` tensors that can stay, while rows of `passing` others pass through. */
+static int room_of(const struct k_bn *b, const struct cols &g, int kept, int passing, int vec_bytes)
+{
+    return (b->smem_max - smem_of(b, g, passing * AHEAD, vec_bytes)) /
+           (kept * TRAIN_THREADS * vec_bytes);
 }
 
 bool k_bn_has_room(const struct k_bn *b)
 {
-    const struct cols g = train_cols(b);
-    const int vec_bytes = vector_of(b) > 1 ? 16 : 4;
-
-    return !b->is_last || room_of(b, &g, 2, 2, vec_bytes) >= 1;
+    return !b->is_last || room_of(b, train_cols(b), 2, 2, vector_of(b) > 1 ? 16 : 4) >= 1;
 }
 
-/* kept, passing: the tensors of which rows stay in shared memory, or pass through it; vec_bytes:
- * what a thread has of a row. */
 template <class A>
 static void launch_train(cudaStream_t s, const struct k_bn *b,
                          void (*kernel)(struct cols, A, float2 *), const A *a, int kept,
-                         int passing, size_t vec_bytes)
+                         int passing, int vec_bytes)
 {
     struct cols g = train_cols(b);
-    const int row = TRAIN_THREADS * (int)vec_bytes, front = front_bytes(vector_of(b) << g.log_tx);
-    const int room = room_of(b, &g, kept, passing, (int)vec_bytes);
+    const int room = room_of(b, g, kept, passing, vec_bytes);
     cudaLaunchAttribute attr = {};
     cudaLaunchConfig_t conf = {};
 
@@ -537,7 +536,7 @@ static void launch_train(cudaStream_t s, const struct k_bn *b,
     attr.val.cooperative = 1;
     conf.gridDim = dim3(g.gx, g.gy);
     conf.blockDim = dim3(TRAIN_THREADS);
-    conf.dynamicSmemBytes = (size_t)(front + (passing * AHEAD + kept * g.slots) * row);
+    conf.dynamicSmemBytes = (size_t)smem_of(b, g, passing * AHEAD + kept * g.slots, vec_bytes);
     conf.stream = s;
     conf.attrs = &attr;
     conf.numAttrs = g.gy > 1;

@@ -130,23 +130,13 @@ DEV_INLINE __nv_bfloat162 pair_of(bf16, float a, float b)
 
 /* What from_f gives for each. Pairs of 16-bit numbers are converted at once, which leaves out the
  * clamp; if any of them came out as Inf, which is rare, all are converted again. */
-template <class T, int N> struct vec_from_f_ {
-    static DEV_INLINE vec<T, N> of(const float (&in)[N])
-    {
-        vec<T, N> v;
+template <class T, int N> DEV_INLINE vec<T, N> vec_from_f(const float (&in)[N])
+{
+    bool is_done = false;
+    vec<T, N> v;
 
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            v.v[i] = from_f<T>(in[i]);
-        return v;
-    }
-};
-template <class T, int N> struct vec_from_f_pairs {
-    static DEV_INLINE vec<T, N> of(const float (&in)[N])
-    {
+    if constexpr (sizeof(T) == 2 && N == VEC<T>) {
         using pair = decltype(pair_of(T(), 0.0f, 0.0f));
-        const pair inf = pair_of(T(), INFINITY, INFINITY);
-        vec<T, N> v;
         pair largest = pair_of(T(), 0, 0);
 
 #pragma unroll
@@ -157,21 +147,14 @@ template <class T, int N> struct vec_from_f_pairs {
             v.v[i + 1] = p.y;
             largest = __hmax2(largest, __habs2(p));
         }
-        if (!__hblt2(largest, inf)) {
-#pragma unroll
-            for (int i = 0; i < N; i++)
-                v.v[i] = from_f<T>(in[i]);
-        }
-        return v;
+        is_done = __hblt2(largest, pair_of(T(), INFINITY, INFINITY));
     }
-};
-template <> struct vec_from_f_<f16, 8> : vec_from_f_pairs<f16, 8> {
-};
-template <> struct vec_from_f_<bf16, 8> : vec_from_f_pairs<bf16, 8> {
-};
-template <class T, int N> DEV_INLINE vec<T, N> vec_from_f(const float (&in)[N])
-{
-    return vec_from_f_<T, N>::of(in);
+    if (!is_done) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            v.v[i] = from_f<T>(in[i]);
+    }
+    return v;
 }
 template <int N, class T> DEV_INLINE void store_f(T *p, const float (&in)[N])
 {
