@@ -193,6 +193,18 @@ uint32_t t_blocked(struct t_graph *t, uint32_t x)
     return y;
 }
 
+uint32_t t_stored(struct t_graph *t, uint32_t x)
+{
+    const struct dev_tensor *from = &t->tensors[x];
+    struct t_dims dims = {.rank = from->rank};
+    uint32_t y;
+
+    memcpy(dims.d, from->dims, from->rank * sizeof(from->dims[0]));
+    y = t_act(t, dims);
+    t_op(t, DEV_OP_COPY, IN(x), OUT(y));
+    return y;
+}
+
 float *t_f(struct t_graph *t, uint32_t tensor)
 {
     return t->plain[tensor];

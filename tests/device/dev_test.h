@@ -68,6 +68,8 @@ uint32_t t_index(struct t_graph *t, struct t_dims dims,
 /* The same values as x [N,C,H,W] in an ACT tensor that went through a convolution, so that the back
  * end may hold it in a layout of its own. */
 uint32_t t_blocked(struct t_graph *t, uint32_t x);
+/* The same values as x in an ACT tensor: in the type in which the back end keeps activations. */
+uint32_t t_stored(struct t_graph *t, uint32_t x);
 float *t_f(struct t_graph *t, uint32_t tensor);
 void t_map(struct t_graph *t, uint32_t tensor, float scale, float shift); /* x = scale x + shift */
 

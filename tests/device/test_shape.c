@@ -301,7 +301,9 @@ static void an_alias_is_the_same_bytes(void **state)
 
 /* ------------------------------------------------------------------ reductions */
 
-static void one_reduce(enum dev_red kind, struct t_dims dims, uint32_t axes, bool blocked)
+enum kept { PLAIN, STORED, BLOCKED }; /* x: an input; an activation; one of a convolution */
+
+static void one_reduce(enum dev_red kind, struct t_dims dims, uint32_t axes, enum kept kept_as)
 {
     struct t_dims out = {.rank = 0};
     struct t_graph t;
@@ -322,7 +324,7 @@ static void one_reduce(enum dev_red kind, struct t_dims dims, uint32_t axes, boo
     x = t_in(&t, dims);
     t_map(&t, x, 1, 0.25f);
     y = t_out(&t, out);
-    xb = blocked ? t_blocked(&t, x) : x;
+    xb = kept_as == BLOCKED ? t_blocked(&t, x) : kept_as == STORED ? t_stored(&t, x) : x;
     op = t_op(&t, DEV_OP_REDUCE, IN(xb), OUT(y));
     op->u.reduce.kind = kind;
     op->u.reduce.axes = axes;
@@ -352,14 +354,35 @@ static void reductions_match_over_every_set_of_axes(void **state)
     (void)state;
     for (int k = DEV_RED_SUM; k <= DEV_RED_MIN; k++)
         for (uint32_t axes = 1; axes < 16; axes++)
-            one_reduce((enum dev_red)k, DIMS(3, 20, 5, 33), axes, axes == 12);
-    one_reduce(DEV_RED_SUM, DIMS(64, 1000), 1, false);
-    one_reduce(DEV_RED_MEAN, DIMS(100000), 1, false);
-    one_reduce(DEV_RED_SUM, DIMS(3, 700, 96), 3, false); /* a gradient of a bias */
-    one_reduce(DEV_RED_MAX, DIMS(3, 40000), 2, false);
-    one_reduce(DEV_RED_SUM, DIMS(2, 4, 3000), 5, false);
-    one_reduce(DEV_RED_MEAN, DIMS(3, 32, 7, 7), 12, true);
-    one_reduce(DEV_RED_SUM, DIMS(2, 24, 9, 9), 13, true);
+            one_reduce((enum dev_red)k, DIMS(3, 20, 5, 33), axes, axes == 12 ? BLOCKED : PLAIN);
+    one_reduce(DEV_RED_SUM, DIMS(64, 1000), 1, PLAIN);
+    one_reduce(DEV_RED_MEAN, DIMS(100000), 1, PLAIN);
+    one_reduce(DEV_RED_SUM, DIMS(3, 700, 96), 3, PLAIN); /* a gradient of a bias */
+    one_reduce(DEV_RED_MAX, DIMS(3, 40000), 2, PLAIN);
+    one_reduce(DEV_RED_SUM, DIMS(2, 4, 3000), 5, PLAIN);
+    one_reduce(DEV_RED_MEAN, DIMS(3, 32, 7, 7), 12, BLOCKED);
+    one_reduce(DEV_RED_SUM, DIMS(2, 24, 9, 9), 13, BLOCKED);
+}
+
+/* A cluster of blocks for few columns, one block for wide rows, parts that a second launch adds for
+ * many rows; columns in fours and odd ones; fewer rows than a block has. */
+static void column_sums_match_for_any_number_of_rows_and_columns(void **state)
+{
+    static const int64_t SHAPES[][2] = {{1, 768},    {2, 20},     {31, 17},   {700, 768},
+                                        {300, 1001}, {513, 36},   {1000, 16}, {2100, 256},
+                                        {2000, 130}, {20000, 64}, {9001, 17}, {40, 12300}};
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(SHAPES); i++) {
+        const struct t_dims dims = DIMS(SHAPES[i][0], SHAPES[i][1]);
+
+        one_reduce(DEV_RED_SUM, dims, 1, PLAIN);
+        one_reduce(DEV_RED_SUM, dims, 1, STORED);
+        one_reduce(i % 2 ? DEV_RED_MIN : DEV_RED_MAX, dims, 1, STORED);
+    }
+    one_reduce(DEV_RED_MEAN, DIMS(6, 3, 100, 48), 5, STORED);
+    one_reduce(DEV_RED_SUM, DIMS(6, 3, 100, 33), 5, STORED);
+    one_reduce(DEV_RED_MAX, DIMS(2, 700, 24), 2, STORED);
 }
 
 int main(void)
@@ -376,6 +399,7 @@ int main(void)
         cmocka_unit_test(fill_writes_the_value_of_the_type),
         cmocka_unit_test(an_alias_is_the_same_bytes),
         cmocka_unit_test(reductions_match_over_every_set_of_axes),
+        cmocka_unit_test(column_sums_match_for_any_number_of_rows_and_columns),
     };
 
     return cmocka_run_group_tests(tests, t_setup, t_teardown);

@@ -331,13 +331,14 @@ static double ln_scalar(const double *x, const float *dy, const float *scale, in
     return sum;
 }
 
-static void one_layernorm(int64_t rows, int64_t n, bool affine)
+/* stored: x and d_y are activations, not inputs of the program. */
+static void one_layernorm(int64_t rows, int64_t n, bool affine, bool stored)
 {
     const double eps = 1e-5;
     double *x = t_doubles((size_t)(rows * n)), *y = t_doubles((size_t)(rows * n));
     double *dx = t_doubles((size_t)(rows * n)), *ds = t_doubles((size_t)n);
     double *db = t_doubles((size_t)n), *stats = t_doubles((size_t)rows * 2);
-    uint32_t ix, idy, s = DEV_NONE, b = DEV_NONE, oy, m, inv, odx, ods, odb;
+    uint32_t ix, idy, s = DEV_NONE, b = DEV_NONE, oy, m, inv, odx, ods, odb, x_as, dy_as;
     struct t_graph t;
     struct dev_op *op;
 
@@ -355,10 +356,12 @@ static void one_layernorm(int64_t rows, int64_t n, bool affine)
     odx = t_act(&t, DIMS(rows, n));
     ods = t_act(&t, DIMS(n));
     odb = t_act(&t, DIMS(n));
-    op = t_op(&t, DEV_OP_LAYERNORM, IN(ix, s, b), OUT(oy, m, inv));
+    x_as = stored ? t_stored(&t, ix) : ix;
+    dy_as = stored ? t_stored(&t, idy) : idy;
+    op = t_op(&t, DEV_OP_LAYERNORM, IN(x_as, s, b), OUT(oy, m, inv));
     op->u.norm.eps = (float)eps;
     op->u.norm.axis = -1;
-    op = t_op(&t, DEV_OP_LAYERNORM_BWD, IN(ix, idy, s, m, inv), OUT(odx, ods, odb));
+    op = t_op(&t, DEV_OP_LAYERNORM_BWD, IN(x_as, dy_as, s, m, inv), OUT(odx, ods, odb));
     op->u.norm.axis = 1;
     for (int64_t i = 0; i < rows * n; i++)
         x[i] = t_f(&t, ix)[i];
@@ -404,9 +407,26 @@ static void one_layernorm(int64_t rows, int64_t n, bool affine)
 static void layer_normalisation_and_its_gradients_match(void **state)
 {
     (void)state;
-    one_layernorm(5, 33, true);
-    one_layernorm(70, 129, true);
-    one_layernorm(3, 16, false);
+    one_layernorm(5, 33, true, false);
+    one_layernorm(70, 129, true, true);
+    one_layernorm(3, 16, false, false);
+}
+
+/* A line in one warp and in several, longer ones than that; in fours and odd; more lines than the
+ * device has at once. */
+static void layer_normalisation_matches_for_any_length(void **state)
+{
+    (void)state;
+    for (int stored = 0; stored < 2; stored++) {
+        one_layernorm(2200, 20, true, stored);
+        one_layernorm(2200, 9, true, stored);
+        one_layernorm(40, 260, false, stored);
+        one_layernorm(9, 768, true, stored);
+        one_layernorm(3, 1000, true, stored);
+        one_layernorm(3, 1027, true, stored);
+        one_layernorm(2, 1540, true, stored);
+    }
+    one_layernorm(1, 6148, true, true);
 }
 
 /* ------------------------------------------------------------------ dropout */
@@ -545,6 +565,7 @@ int main(void)
         cmocka_unit_test(batch_normalisation_reads_again_what_did_not_stay),
         cmocka_unit_test(batch_normalisation_infers_with_given_statistics),
         cmocka_unit_test(layer_normalisation_and_its_gradients_match),
+        cmocka_unit_test(layer_normalisation_matches_for_any_length),
         cmocka_unit_test(philox_gives_the_published_numbers),
         cmocka_unit_test(dropout_depends_on_seed_and_step_alone),
         cmocka_unit_test(losses_and_their_gradients_match),

@@ -135,7 +135,7 @@ template <class T, int N> DEV_INLINE vec<T, N> vec_from_f(const float (&in)[N])
     bool is_done = false;
     vec<T, N> v;
 
-    if constexpr (sizeof(T) == 2 && N == VEC<T>) {
+    if constexpr (sizeof(T) == 2 && N % 2 == 0) {
         using pair = decltype(pair_of(T(), 0.0f, 0.0f));
         pair largest = pair_of(T(), 0, 0);
 

@@ -2,18 +2,23 @@
 //
 //   line of at most 1024 elements    a warp holds it in registers and reads it once
 //   longer                           a block reads it as often as there are passes
+//   layer normalisation's gradient   up to 16 warps hold a line of at most 6144 elements
 //   softmax along an inner axis      a thread for each line; neighbours run along adjacent lines
 //
-// A lane holds V adjacent elements of every 32 V: four or eight where the length allows it.
-// Sums are in F32, types are looked at when loading and storing. The gradients of scale and bias
-// are summed by each block over the lines that it has, then over the blocks: in a fixed order.
+// A lane holds V adjacent elements of every 32 V: four where the length allows it. Sums are in F32,
+// types are looked at when loading and storing. The gradients of scale and bias are summed by each
+// block over the lines that it has, then over the blocks: in a fixed order.
 
-#include "executor/device/cuda/device.cuh"
+#include "executor/device/cuda/nest.cuh"
 
 #define WARPS 4 // of a block that has a warp for each line
 #define BLOCK 256
 #define MAX_HELD 1024
+#define FEW_LINES 2048 // all on the device at once, with the registers of the kernel for them
 #define REDUCE_ROWS 16
+#define BWD_WARPS 16
+#define BWD_UNITS 3 // of 128 elements, in a warp
+#define BWD_MAX_HELD (BWD_WARPS * BWD_UNITS * 128)
 
 // ------------------------------------------------------------------ operands of any float type
 
@@ -49,38 +54,100 @@ static DEV_INLINE void fetch_or(struct k_operand o, int64_t at, float absent, fl
         v[i] = absent;
 }
 
-// One line in a warp: element (c, i) of a lane is number (c * 32 + lane) * V + i.
+#define EACH(c, i) \
+    _Pragma("unroll") for (int c = 0; c < C; c++) _Pragma("unroll") for (int i = 0; i < V; i++)
+
+// A line, or a part of one, in a warp: element (c, i) of a lane is number (c * 32 + lane) * V + i.
+// As it lies in memory: F32 one to a word, 16 bit two (V = 1: one). Loading and widening are two
+// calls so that all loads are under way before the first is used.
+template <int V, int C> struct raw {
+    uint32_t w[C][V];
+
+    // What lies behind the end of the line stays as it was.
+    DEV_INLINE void load(struct k_operand o, int64_t from, int n)
+    {
+        const int lane = threadIdx.x % WARP * V;
+
+        if (o.type == CUDA_T_F32) {
+#pragma unroll
+            for (int c = 0; c < C; c++)
+                if (c * WARP * V + lane < n)
+                    load_words<V>((const uint32_t *)o.p + from + c * WARP * V + lane, w[c]);
+        } else {
+#pragma unroll
+            for (int c = 0; c < C; c++)
+                if (c * WARP * V + lane < n)
+                    load_halves((const uint16_t *)o.p + from + c * WARP * V + lane, w[c]);
+        }
+    }
+    DEV_INLINE void widen(int type, float (&v)[C][V]) const
+    {
+        if (type == CUDA_T_F16)
+            widen_halves(CUDA_T_F16, v);
+        else if (type == CUDA_T_BF16)
+            widen_halves(CUDA_T_BF16, v);
+        else
+            EACH(c, i) v[c][i] = __uint_as_float(w[c][i]);
+    }
+
+  private:
+    template <int N> static DEV_INLINE void load_words(const uint32_t *p, uint32_t (&to)[V])
+    {
+        const vec<uint32_t, N> v = load_vec<N>(p);
+
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            to[i] = v.v[i];
+    }
+    static DEV_INLINE void load_halves(const uint16_t *p, uint32_t (&to)[V])
+    {
+        if constexpr (V == 1)
+            to[0] = *p;
+        else
+            load_words<V / 2>(reinterpret_cast<const uint32_t *>(p), to);
+    }
+    DEV_INLINE void widen_halves(int type, float (&v)[C][V]) const
+    {
+        EACH(c, i)
+        {
+            const float2 pair = halves(type, w[c][i / 2]);
+
+            v[c][i] = i % 2 ? pair.y : pair.x;
+        }
+    }
+};
+
 template <int V, int C> struct held {
     float v[C][V];
 
     // What lies behind the end of the line becomes `fill`.
     DEV_INLINE void load(struct k_operand o, int64_t from, int n, float fill)
     {
-#pragma unroll
-        for (int c = 0; c < C; c++) {
-            const int at = (c * WARP + threadIdx.x % WARP) * V;
+        raw<V, C> r;
 
-#pragma unroll
-            for (int i = 0; i < V; i++)
-                v[c][i] = fill;
-            if (at < n)
-                fetch<V>(o, from + at, v[c]);
-        }
+        r.load(o, from, n);
+        r.widen(o.type, v);
+        EACH(c, i) v[c][i] = (c * WARP + threadIdx.x % WARP) * V < n ? v[c][i] : fill;
+    }
+    // An operand that may be absent.
+    DEV_INLINE void load_or(struct k_operand o, int64_t from, int n, float absent)
+    {
+        if (o.p)
+            load(o, from, n, 0);
+        else
+            EACH(c, i) v[c][i] = absent;
     }
     DEV_INLINE void store(struct k_operand o, int64_t from, int n) const
     {
-#pragma unroll
-        for (int c = 0; c < C; c++) {
-            const int at = (c * WARP + threadIdx.x % WARP) * V;
+        const int lane = threadIdx.x % WARP * V;
 
-            if (at < n)
-                put<V>(o, from + at, v[c]);
-        }
+        DISPATCH_FLOAT(
+            o.type, T, _Pragma("unroll") for (int c = 0; c < C; c++) {
+                if (c * WARP * V + lane < n)
+                    store_f<V>((T *)o.p + from + c * WARP * V + lane, v[c]);
+            })
     }
 };
-
-#define EACH(c, i) \
-    _Pragma("unroll") for (int c = 0; c < C; c++) _Pragma("unroll") for (int i = 0; i < V; i++)
 
 // Runs the statements with V and C for lines of n elements, n <= MAX_HELD.
 #define DISPATCH_CASE(v, chunks, ...)    \
@@ -92,12 +159,14 @@ template <int V, int C> struct held {
     do {                                      \
         if ((n) % 4 == 0 && (n) <= 128)       \
             DISPATCH_CASE(4, 1, __VA_ARGS__)  \
-        else if ((n) % 8 == 0 && (n) <= 256)  \
-            DISPATCH_CASE(8, 1, __VA_ARGS__)  \
-        else if ((n) % 8 == 0 && (n) <= 768)  \
-            DISPATCH_CASE(8, 3, __VA_ARGS__)  \
-        else if ((n) % 8 == 0)                \
-            DISPATCH_CASE(8, 4, __VA_ARGS__)  \
+        else if ((n) % 4 == 0 && (n) <= 256)  \
+            DISPATCH_CASE(4, 2, __VA_ARGS__)  \
+        else if ((n) % 4 == 0 && (n) <= 512)  \
+            DISPATCH_CASE(4, 4, __VA_ARGS__)  \
+        else if ((n) % 4 == 0 && (n) <= 768)  \
+            DISPATCH_CASE(4, 6, __VA_ARGS__)  \
+        else if ((n) % 4 == 0)                \
+            DISPATCH_CASE(4, 8, __VA_ARGS__)  \
         else if ((n) <= 256)                  \
             DISPATCH_CASE(1, 8, __VA_ARGS__)  \
         else                                  \
@@ -307,7 +376,9 @@ void k_softmax_bwd(cudaStream_t s, const struct k_lines *l, struct k_operand y, 
 
 // ------------------------------------------------------------------ layer normalisation
 
-template <int V, int C>
+// Scale and bias come FEW chunks at a time: all at once where lines are few, for their loads wait on
+// each other; a chunk at a time where many warps that hide the loads are to have room.
+template <int V, int C, int FEW>
 static __global__ void layernorm_held(const __grid_constant__ struct k_layernorm a)
 {
     const int64_t line = own_line();
@@ -328,18 +399,18 @@ static __global__ void layernorm_held(const __grid_constant__ struct k_layernorm
     }
     inv = 1 / sqrtf(warp_sum(var) / (float)n + a.eps);
 #pragma unroll
-    for (int c = 0; c < C; c++) {
-        const int at = (c * WARP + threadIdx.x % WARP) * V;
-        float scale[V], bias[V];
+    for (int from = 0; from < C; from += FEW) {
+        const int at = from * WARP * V;
+        held<V, FEW> scale, bias;
 
-        if (at >= n)
-            continue;
-        fetch_or<V>(a.scale, at, 1, scale);
-        fetch_or<V>(a.bias, at, 0, bias);
+        scale.load_or(a.scale, at, n - at, 1);
+        bias.load_or(a.bias, at, n - at, 0);
 #pragma unroll
-        for (int i = 0; i < V; i++)
-            h.v[c][i] = (h.v[c][i] - mean) * inv * scale[i] + bias[i];
-        put<V>(a.y, line * n + at, h.v[c]);
+        for (int c = 0; c < FEW; c++)
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                bias.v[c][i] += (h.v[from + c][i] - mean) * inv * scale.v[c][i];
+        bias.store(a.y, line * n + at, n - at);
     }
     if (threadIdx.x % WARP == 0) {
         if (a.mean)
@@ -380,74 +451,147 @@ static __global__ void layernorm_long(const __grid_constant__ struct k_layernorm
     }
 }
 
+template <int V, int C> static void launch_held(cudaStream_t s, const struct k_layernorm *a)
+{
+    const unsigned blocks = (unsigned)cdiv64(a->rows, WARPS);
+
+    if (a->rows <= FEW_LINES)
+        layernorm_held<V, C, C><<<blocks, WARPS * WARP, 0, s>>>(*a);
+    else
+        layernorm_held<V, C, 4 / V><<<blocks, WARPS * WARP, 0, s>>>(*a);
+}
+
 void k_layernorm(cudaStream_t s, const struct k_layernorm *a)
 {
     if (a->n > MAX_HELD)
         layernorm_long<<<(unsigned)a->rows, BLOCK, 0, s>>>(*a);
     else
-        DISPATCH_HELD(a->n, layernorm_held<V, C>
-                      <<<(unsigned)cdiv64(a->rows, WARPS), WARPS * WARP, 0, s>>>(*a));
+        DISPATCH_HELD(a->n, launch_held<V, C>(s, a));
 }
 
 // d_x = invstd (g - mean(g) - h mean(g h)), g = d_y scale, h = (x - mean) invstd;
 // d_scale = sum(d_y h), d_bias = sum(d_y) over the lines.
 
-// Each warp takes every (WARPS * gridDim.x)-th line and sums what its lanes hold of d_scale and
-// d_bias; at the end the block's warps are summed into parts[block].
+// Which part of a line a warp has: `wings` warps share one, and a block has several lines at once.
+struct wing {
+    int wings, group, groups, first; // groups: lines at once; first: column of the warp
+
+    DEV_INLINE wing(int n_wings, int width)
+    {
+        const int warp = threadIdx.x / WARP;
+
+        wings = n_wings;
+        groups = BWD_WARPS / wings;
+        group = warp / wings;
+        first = warp % wings * width;
+    }
+    // The sums over the line's warps, in their order. at: of two places that take turns, so that
+    // a warp may come with the next sums while others still read these.
+    DEV_INLINE float2 sum(float2 own, float2 (&at)[BWD_WARPS]) const
+    {
+        float2 all = {0, 0};
+
+        own.x = warp_sum(own.x);
+        own.y = warp_sum(own.y);
+        if (wings == 1)
+            return own;
+        if (threadIdx.x % WARP == 0)
+            at[threadIdx.x / WARP] = own;
+        asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "r"(wings * WARP) : "memory");
+        for (int w = 0; w < wings; w++) {
+            const float2 o = at[group * wings + w];
+
+            all.x += o.x;
+            all.y += o.y;
+        }
+        return all;
+    }
+};
+
+// d_scale and d_bias of the block's lines, from what its warps summed, into parts[block].
 template <int V, int C>
-static __global__ void layernorm_bwd_held(const __grid_constant__ struct k_layernorm_bwd a)
+static DEV_INLINE void sum_block(const struct k_layernorm_bwd &a, const wing &w,
+                                 const float (&ds)[C][V], const float (&db)[C][V], float *smem)
 {
-    extern __shared__ float smem[]; // [WARPS][C * WARP * V]
-    const int n = (int)a.n, warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    held<V, C> ds, db;
+    const int n = (int)a.n, width = w.wings * C * WARP * V, both = w.groups * width;
+    const int own = w.group * width + w.first + threadIdx.x % WARP * V;
 
-    EACH(c, i) ds.v[c][i] = db.v[c][i] = 0;
-    for (int64_t line = own_line(); line < a.rows; line += (int64_t)gridDim.x * WARPS) {
-        const float mean = a.mean[line], inv = a.invstd[line];
-        float sum = 0, dot = 0;
+    __syncthreads(); // smem was used otherwise
+#pragma unroll
+    for (int c = 0; c < C; c++)
+        if (w.group < w.groups) {
+            store_f<V>(smem + own + c * WARP * V, ds[c]);
+            store_f<V>(smem + both + own + c * WARP * V, db[c]);
+        }
+    __syncthreads();
+    for (int i = threadIdx.x * V; i < 2 * n; i += BWD_WARPS * WARP * V) {
+        const float *from = smem + (i < n ? i : both + i - n);
+        float all[V] = {};
+
+#pragma unroll 4
+        for (int g = 0; g < w.groups; g++) {
+            const vec<float, V> one = load_vec<V>(from + g * width);
+
+#pragma unroll
+            for (int k = 0; k < V; k++)
+                all[k] += one.v[k];
+        }
+        store_f<V>(a.parts + (int64_t)blockIdx.x * 2 * n + i, all);
+    }
+}
+
+// Each group of warps takes every (groups * gridDim.x)-th line; the next one is under way while
+// this one's sums are made. Lanes behind the line's end have d_y = 0.
+template <int V, int C>
+static __global__ void __launch_bounds__(BWD_WARPS *WARP, 1)
+    layernorm_bwd_held(const __grid_constant__ struct k_layernorm_bwd a, int wings)
+{
+    __shared__ __align__(16) float smem[2 * BWD_WARPS * C * WARP * V];
+    const wing w(wings, C * WARP * V);
+    const int n = (int)a.n - w.first; // what is left of a line
+    const int64_t step = (int64_t)gridDim.x * w.groups;
+    int64_t line = (int64_t)blockIdx.x * w.groups + w.group;
+    float ds[C][V] = {}, db[C][V] = {};
+    float mean = 0, inv = 0;
+    raw<V, C> x = {}, dy = {};
+    held<V, C> scale;
+    int turn = 0;
+    auto load = [&](int64_t next) {
+        x.load(a.x, next * a.n + w.first, n);
+        dy.load(a.dy, next * a.n + w.first, n);
+        mean = a.mean[next];
+        inv = a.invstd[next];
+    };
+
+    if (w.group < w.groups && line < a.rows)
+        load(line);
+    scale.load_or(a.scale, w.first, n, 1);
+    for (; w.group < w.groups && line < a.rows; line += step, turn ^= 1) {
+        const float slope = inv, middle = mean;
         held<V, C> h, g;
+        float2 sum = {0, 0}; // of g, of g h
 
-        h.load(a.x, line * n, n, mean);
-        g.load(a.dy, line * n, n, 0);
-#pragma unroll
-        for (int c = 0; c < C; c++) {
-            const int at = (c * WARP + lane) * V;
-            float scale[V];
-
-            if (at < n)
-                fetch_or<V>(a.scale, at, 1, scale);
-#pragma unroll
-            for (int i = 0; i < V; i++) {
-                h.v[c][i] = (h.v[c][i] - mean) * inv;
-                ds.v[c][i] += g.v[c][i] * h.v[c][i];
-                db.v[c][i] += g.v[c][i];
-                g.v[c][i] = at < n ? g.v[c][i] * scale[i] : 0;
-                sum += g.v[c][i];
-                dot += g.v[c][i] * h.v[c][i];
-            }
-        }
-        sum = warp_sum(sum) / (float)n;
-        dot = warp_sum(dot) / (float)n;
-        EACH(c, i) h.v[c][i] = inv * (g.v[c][i] - sum - h.v[c][i] * dot);
-        h.store(a.dx, line * n, n);
-    }
-    if (!a.parts)
-        return;
-#pragma unroll
-    for (int which = 0; which < 2; which++) {
-        __syncthreads();
+        x.widen(a.x.type, h.v);
+        dy.widen(a.dy.type, g.v);
         EACH(c, i)
-        smem[warp * C * WARP * V + (c * WARP + lane) * V + i] = which ? db.v[c][i] : ds.v[c][i];
-        __syncthreads();
-        for (int at = threadIdx.x; at < n; at += WARPS * WARP) {
-            float all = 0;
-
-#pragma unroll
-            for (int w = 0; w < WARPS; w++)
-                all += smem[w * C * WARP * V + at];
-            a.parts[((int64_t)blockIdx.x * 2 + which) * n + at] = all;
+        {
+            h.v[c][i] = (h.v[c][i] - middle) * slope;
+            ds[c][i] += g.v[c][i] * h.v[c][i];
+            db[c][i] += g.v[c][i];
+            g.v[c][i] *= scale.v[c][i];
+            sum.x += g.v[c][i];
+            sum.y += g.v[c][i] * h.v[c][i];
         }
+        if (line + step < a.rows)
+            load(line + step);
+        sum = w.sum(sum, reinterpret_cast<float2(*)[BWD_WARPS]>(smem)[turn]);
+        sum.x /= (float)a.n;
+        sum.y /= (float)a.n;
+        EACH(c, i) h.v[c][i] = slope * (g.v[c][i] - sum.x - h.v[c][i] * sum.y);
+        h.store(a.dx, line * a.n + w.first, n);
     }
+    if (a.parts)
+        sum_block<V, C>(a, w, ds, db, smem);
 }
 
 static __global__ void layernorm_bwd_long(const __grid_constant__ struct k_layernorm_bwd a)
@@ -501,49 +645,88 @@ static __global__ void layernorm_columns(const __grid_constant__ struct k_layern
     }
 }
 
-// d_scale and d_bias from the parts of the blocks; blockIdx.y: which of the two.
+// d_scale and d_bias from the parts of the blocks: 2 n columns, of which a block has SUM_COLUMNS.
+#define SUM_COLUMNS 16
+#define SUM_ROWS (BLOCK / SUM_COLUMNS)
+#define SUM_AHEAD 10 // loads of a thread that are under way: of one part from each multiprocessor
 static __global__ void sum_parts(const float *parts, int64_t n, int n_parts, float *d_scale,
                                  float *d_bias)
 {
-    __shared__ float all[REDUCE_ROWS][WARP];
-    const int64_t col = (int64_t)blockIdx.x * WARP + threadIdx.x;
-    float *out = blockIdx.y ? d_bias : d_scale, sum = 0;
+    __shared__ float all[SUM_ROWS][SUM_COLUMNS];
+    const int row = threadIdx.x / SUM_COLUMNS;
+    const int64_t col = (int64_t)blockIdx.x * SUM_COLUMNS + threadIdx.x % SUM_COLUMNS;
+    float *out = col < n ? d_scale : d_bias, sum = 0;
 
-    if (!out)
-        return;
-    for (int p = threadIdx.y; col < n && p < n_parts; p += REDUCE_ROWS)
-        sum += parts[((int64_t)p * 2 + blockIdx.y) * n + col];
-    all[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.y == 0 && col < n) {
-        for (int i = 1; i < REDUCE_ROWS; i++)
-            sum += all[i][threadIdx.x];
-        out[col] = sum;
+    for (int from = row; col < 2 * n && from < n_parts; from += SUM_AHEAD * SUM_ROWS) {
+        float part[SUM_AHEAD];
+
+#pragma unroll
+        for (int k = 0; k < SUM_AHEAD; k++) {
+            const int p = from + k * SUM_ROWS;
+
+            part[k] = p < n_parts ? parts[p * 2 * n + col] : 0;
+        }
+#pragma unroll
+        for (int k = 0; k < SUM_AHEAD; k++)
+            sum += part[k];
     }
+    all[row][threadIdx.x % SUM_COLUMNS] = sum;
+    __syncthreads();
+    if (row == 0 && col < 2 * n && out) {
+#pragma unroll
+        for (int i = 1; i < SUM_ROWS; i++)
+            sum += all[i][threadIdx.x];
+        out[col < n ? col : col - n] = sum;
+    }
+}
+
+// Units of 128 elements that each of a line's warps has, and how many warps they are.
+struct division {
+    int units, wings;
+};
+static division division_of(int64_t n)
+{
+    const int units = (int)cdiv64(n, 128), wings = (int)cdiv64(units, BWD_UNITS);
+
+    return {(int)cdiv64(units, wings), wings};
 }
 
 int k_layernorm_parts(int64_t rows, int64_t n, int n_sms)
 {
-    const int64_t each = n > MAX_HELD ? REDUCE_ROWS : WARPS, most = n > MAX_HELD ? 64 : 2 * n_sms;
-    const int64_t blocks = cdiv64(rows, each);
+    const bool is_held = n <= BWD_MAX_HELD;
+    const int64_t each = is_held ? BWD_WARPS / division_of(n).wings : REDUCE_ROWS;
+    const int64_t blocks = cdiv64(rows, each), most = is_held ? n_sms : 64;
 
     return (int)(blocks < most ? blocks : most);
 }
 
+template <int V> static void bwd_held(cudaStream_t s, const struct k_layernorm_bwd *a)
+{
+    const division d = division_of(a->n);
+    const unsigned blocks = (unsigned)a->n_parts, threads = BWD_WARPS * WARP;
+
+    if (d.units == 1)
+        layernorm_bwd_held<V, 4 / V><<<blocks, threads, 0, s>>>(*a, d.wings);
+    else if (d.units == 2)
+        layernorm_bwd_held<V, 8 / V><<<blocks, threads, 0, s>>>(*a, d.wings);
+    else
+        layernorm_bwd_held<V, 12 / V><<<blocks, threads, 0, s>>>(*a, d.wings);
+}
+
 void k_layernorm_bwd(cudaStream_t s, const struct k_layernorm_bwd *a)
 {
-    const dim3 columns((unsigned)cdiv64(a->n, WARP), (unsigned)a->n_parts), tile(WARP, REDUCE_ROWS);
+    const dim3 columns((unsigned)cdiv64(a->n, WARP), (unsigned)a->n_parts);
 
-    if (a->n > MAX_HELD) {
+    if (a->n > BWD_MAX_HELD) {
         layernorm_bwd_long<<<(unsigned)a->rows, BLOCK, 0, s>>>(*a);
         if (a->parts)
-            layernorm_columns<<<columns, tile, 0, s>>>(*a);
+            layernorm_columns<<<columns, dim3(WARP, REDUCE_ROWS), 0, s>>>(*a);
+    } else if (a->n % 4 == 0) {
+        bwd_held<4>(s, a);
     } else {
-        DISPATCH_HELD(
-            a->n, layernorm_bwd_held<V, C>
-            <<<(unsigned)a->n_parts, WARPS * WARP, WARPS * C * WARP * V * sizeof(float), s>>>(*a));
+        bwd_held<1>(s, a);
     }
     if (a->parts)
-        sum_parts<<<dim3(columns.x, 2), tile, 0, s>>>(a->parts, a->n, a->n_parts, a->d_scale,
-                                                      a->d_bias);
+        sum_parts<<<(unsigned)cdiv64(2 * a->n, SUM_COLUMNS), BLOCK, 0, s>>>(
+            a->parts, a->n, a->n_parts, a->d_scale, a->d_bias);
 }

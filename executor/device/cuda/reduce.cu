@@ -1,20 +1,30 @@
 /* reduce.cu - sum, mean, maximum, minimum over any set of axes, in F32, in a fixed order.
  *
- *   columns  x's contiguous axis stays (bias gradients, means over the pixels of NHWC images): 32
- *            lanes along it, eight elements each where widths allow, 8 rows of the block down the
- *            dropped axes
+ *   columns  x's contiguous axis stays (bias gradients, means over the pixels of NHWC images): 8 to
+ *            32 lanes of a warp along it, four elements each where widths allow; the rest of the
+ *            block down the dropped axes, eight loads a thread under way
  *   rows     all else: one result per warp, or per block when it has many summands; in eights when
  *            the dropped axes are contiguous
- * When there are too few results to fill the device, the summands are cut into parts (by a rule
- * that looks at the shape alone) whose results go to scratch and are added by a second launch. NaN
- * stays in a maximum and a minimum.
+ *
+ * When there are too few results to fill the device, the summands are cut into parts, by a rule
+ * that looks at the shape alone. Up to eight blocks of columns are a cluster, whose first block
+ * adds the parts up from the others' shared memory: a second launch would take as long as reading
+ * ten megabytes. More parts, and those of rows, go to scratch and are added by a second launch.
+ * NaN stays in a maximum and a minimum.
  */
 #include "executor/device/cuda/nest.cuh"
 #include "executor/device/op.h"
 
+#include <cooperative_groups.h>
+
 #define THREADS 256
-#define LANES 32
+#define WARPS (THREADS / WARP)
+#define LANES 32 /* of `finish` */
 #define ROWS (THREADS / LANES)
+#define AHEAD 8           /* loads of a thread that are under way */
+#define MIN_LANES 8       /* along a row: 128 bytes of F32 */
+#define CLUSTER 8         /* the most blocks that every device takes */
+#define BLOCKS_ENOUGH 192 /* of columns: more and narrower ones read no faster */
 #define BLOCKS_WANTED 528 /* four per multiprocessor of the largest device */
 #define MAX_PARTS 512
 #define SHORT_ROW 1024 /* summands up to which a warp does a result */
@@ -39,87 +49,122 @@ struct reduction {
     uint32_t n_keep, n_drop, per; /* steps; steps of `drop` in one part */
     uint32_t results;
     int32_t y_step; /* columns: between neighbours in y */
+    int log_lanes;  /* columns: of a row */
     float scale;
 };
 
 /* ------------------------------------------------------------------ columns */
 
-template <int V> DEV_INLINE void load_v(const k_operand &x, int64_t off, float (&v)[V])
+/* AHEAD rows from d on; unless WHOLE, those of them before `to`. FLAT: `drop` has one axis. */
+template <int KIND, class T, int V, bool FLAT, bool WHOLE>
+DEV_INLINE void add_batch(const reduction &r, const T *x, uint32_t d, uint32_t step, uint32_t to,
+                          float (&acc)[V])
 {
-    if constexpr (V == 8)
-        widen8(x.type, load_raw8(x, off), v);
-    else
-        v[0] = load1(x, off);
-}
-
-template <int KIND, int V>
-DEV_INLINE void add_column(const reduction &r, int64_t at, uint32_t from, uint32_t to,
-                           float (&acc)[V])
-{
-    uint32_t d = from + threadIdx.y;
-    int64_t off[1];
-    float v[V];
-
-    if (V == 8 && r.drop.rank == 1) { /* four loads under way */
-        const int64_t step = (int64_t)r.drop.stride[0][0];
-
-        for (; d + 3 * ROWS < to; d += 4 * ROWS) {
-            raw8 raw[4];
+    const T *const first = x + (int64_t)d * r.drop.stride[0][0];
+    const int64_t stride = (int64_t)step * r.drop.stride[0][0];
+    vec<T, V> v[AHEAD];
 
 #pragma unroll
-            for (int k = 0; k < 4; k++)
-                raw[k] = load_raw8(r.x, at + (d + k * ROWS) * step);
-#pragma unroll
-            for (int k = 0; k < 4; k++) {
-                float w[8];
+    for (int k = 0; k < AHEAD; k++)
+        if (WHOLE || d + k * step < to) {
+            int64_t off[1];
 
-                widen8(r.x.type, raw[k], w);
-#pragma unroll
-                for (int e = 0; e < V; e++)
-                    acc[e] = combine<KIND>(acc[e], w[e]);
+            if (FLAT) {
+                v[k] = load_vec<V>(first + k * stride);
+            } else {
+                locate(r.drop, d + k * step, off);
+                v[k] = load_vec<V>(x + off[0]);
             }
         }
-    }
-    for (; d < to; d += ROWS) {
-        locate(r.drop, d, off);
-        load_v<V>(r.x, at + off[0], v);
 #pragma unroll
-        for (int e = 0; e < V; e++)
-            acc[e] = combine<KIND>(acc[e], v[e]);
-    }
+    for (int k = 0; k < AHEAD; k++)
+        if (WHOLE || d + k * step < to)
+#pragma unroll
+            for (int e = 0; e < V; e++)
+                acc[e] = combine<KIND>(acc[e], to_f(v[k].v[e]));
 }
 
-template <int KIND, int V> static __global__ void columns(const __grid_constant__ reduction r)
+template <int KIND, class T, int V, bool FLAT>
+DEV_INLINE void add_rows(const reduction &r, const T *x, uint32_t from, uint32_t to,
+                         float (&acc)[V])
 {
-    __shared__ float part[ROWS][V][LANES];
-    const uint32_t lane = blockIdx.x * LANES + threadIdx.x;
+    const uint32_t step = THREADS >> r.log_lanes;
+    uint32_t d = from + (threadIdx.x >> r.log_lanes);
+
+    for (; d + (AHEAD - 1) * step < to; d += AHEAD * step)
+        add_batch<KIND, T, V, FLAT, true>(r, x, d, step, to, acc);
+    if (d < to)
+        add_batch<KIND, T, V, FLAT, false>(r, x, d, step, to, acc);
+}
+
+/* What the blocks of the cluster have of this thread's column; in the first one. */
+template <int KIND> DEV_INLINE float gather_cluster(float *own)
+{
+    const cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
+    const unsigned n = cluster.num_blocks();
+    float v = *own, all[CLUSTER];
+
+    cluster.sync();
+    if (cluster.block_rank() == 0) {
+#pragma unroll
+        for (unsigned i = 1; i < CLUSTER; i++) /* all under way at once */
+            all[i] = i < n ? *cluster.map_shared_rank(own, i) : neutral<KIND>();
+#pragma unroll
+        for (unsigned i = 1; i < CLUSTER; i++)
+            v = combine<KIND>(v, all[i]);
+    }
+    cluster.sync(); /* shared memory goes with its block */
+    return v;
+}
+
+/* gridDim.y blocks have a part each: a cluster, or (r.partial) any number of them. */
+template <int KIND, class T, int V>
+static __global__ void __launch_bounds__(THREADS) columns(const __grid_constant__ reduction r)
+{
+    __shared__ __align__(16) float part[WARPS][WARP * V];
+    const int lanes = 1 << r.log_lanes, lane = threadIdx.x & (lanes - 1);
+    const uint32_t first = blockIdx.x << r.log_lanes, own = first + threadIdx.x / V;
     const uint32_t from = blockIdx.y * r.per, to = min(from + r.per, r.n_drop);
+    const bool has_result = threadIdx.x < lanes * V && own < r.n_keep;
+    float acc[V], v = neutral<KIND>();
     int64_t off[2] = {0, 0};
-    float acc[V];
 
 #pragma unroll
     for (int e = 0; e < V; e++)
         acc[e] = neutral<KIND>();
-    if (lane < r.n_keep) {
-        locate(r.keep, lane, off);
-        add_column<KIND, V>(r, off[1], from, to, acc);
-    }
-#pragma unroll
-    for (int e = 0; e < V; e++)
-        part[threadIdx.y][e][threadIdx.x] = acc[e];
-    __syncthreads();
-    if (lane >= r.n_keep)
-        return;
-    for (int e = threadIdx.y; e < V; e += ROWS) {
-        float v = part[0][e][threadIdx.x];
-
-#pragma unroll
-        for (int k = 1; k < ROWS; k++)
-            v = combine<KIND>(v, part[k][e][threadIdx.x]);
-        if (r.partial)
-            r.partial[(size_t)blockIdx.y * r.results + (size_t)lane * V + e] = v;
+    if (first + lane < r.n_keep) {
+        locate(r.keep, first + lane, off);
+        if (r.drop.rank == 1)
+            add_rows<KIND, T, V, true>(r, (const T *)r.x.p + off[1], from, to, acc);
         else
-            store1(r.y, off[0] + (int64_t)e * r.y_step, v * r.scale);
+            add_rows<KIND, T, V, false>(r, (const T *)r.x.p + off[1], from, to, acc);
+    }
+    for (int d = WARP / 2; d >= lanes; d /= 2)
+#pragma unroll
+        for (int e = 0; e < V; e++)
+            acc[e] = combine<KIND>(acc[e], __shfl_xor_sync(0xffffffffu, acc[e], d));
+    if (threadIdx.x % WARP < lanes)
+        store_f<V>(&part[threadIdx.x / WARP][lane * V], acc);
+    __syncthreads();
+    if (threadIdx.x < lanes * V)
+#pragma unroll
+        for (int k = 0; k < WARPS; k++)
+            v = combine<KIND>(v, part[k][threadIdx.x]);
+    if (r.partial) {
+        if (has_result)
+            r.partial[(size_t)blockIdx.y * r.results + (size_t)first * V + threadIdx.x] = v;
+        return;
+    }
+    if (gridDim.y > 1) {
+        float *const mine = &part[0][threadIdx.x % (WARP * V)];
+
+        if (threadIdx.x < lanes * V)
+            *mine = v; /* nobody else reads this column */
+        v = gather_cluster<KIND>(mine);
+    }
+    if (has_result && blockIdx.y == 0) {
+        locate(r.keep, own, off);
+        store1(r.y, off[0] + (int64_t)(threadIdx.x % V) * r.y_step, v * r.scale);
     }
 }
 
@@ -137,7 +182,7 @@ template <int KIND> DEV_INLINE float warp_combine(float v)
 template <int KIND, int T, bool EIGHTS>
 static __global__ void rows(const __grid_constant__ reduction r)
 {
-    __shared__ float part[THREADS / WARP];
+    __shared__ float part[WARPS];
     const uint32_t k = blockIdx.x * (THREADS / T) + threadIdx.x / T;
     const uint32_t from = blockIdx.y * r.per, to = min(from + r.per, r.n_drop);
     float v = neutral<KIND>();
@@ -164,7 +209,7 @@ static __global__ void rows(const __grid_constant__ reduction r)
             part[threadIdx.x / WARP] = v;
         __syncthreads();
         v = part[0];
-        for (int i = 1; i < THREADS / WARP; i++)
+        for (int i = 1; i < WARPS; i++)
             v = combine<KIND>(v, part[i]);
     }
     if (threadIdx.x % T != 0)
@@ -202,48 +247,80 @@ static __global__ void finish(const __grid_constant__ nest<2> keep, uint32_t res
 /* ------------------------------------------------------------------ which way */
 
 struct way {
-    bool columns, eights;
-    int64_t per, parts; /* steps of `drop` in one part; parts */
+    bool columns, together; /* the parts of columns are a cluster */
+    int v, log_lanes;       /* elements of a step: of `keep` for columns, else of `drop` */
+    int64_t per, parts;     /* steps of `drop` in one part; parts */
 };
 
-static bool all_in_eights(const struct k_nest &n, int operand, int axes)
+static bool all_in(int v, const struct k_nest &n, int operand, int axes)
 {
     for (int a = 0; a < axes; a++)
-        if (n.stride[operand][a] % 8 != 0)
+        if (n.stride[operand][a] % v != 0)
             return false;
     return true;
 }
 
+/* Parts of `steps`, each of at least `least`. */
+static void cut(way *w, int64_t parts, int64_t steps, int64_t least)
+{
+    if (parts > cdiv64(steps, least))
+        parts = cdiv64(steps, least);
+    if (parts > MAX_PARTS)
+        parts = MAX_PARTS;
+    w->per = cdiv64(steps, parts);
+    w->parts = cdiv64(steps, w->per);
+}
+
+/* Wide rows are divided among warps as a whole, which read longer pieces, and in fewer parts. A few
+ * blocks that would read much each are not a cluster. */
+static way way_of_columns(const struct k_reduce *r)
+{
+    const int keep_last = r->keep.rank - 1;
+    const int64_t n_drop = r->drop.total;
+    way w = {};
+    int64_t lanes, blocks, parts = CLUSTER;
+
+    w.columns = true;
+    w.v = r->keep.dims[keep_last] % 4 == 0 && all_in(4, r->keep, 1, keep_last) &&
+                  all_in(4, r->drop, 0, r->drop.rank)
+              ? 4
+              : 1;
+    lanes = w.v > 1 ? MIN_LANES : WARP;
+    while (lanes < WARP && cdiv64(r->keep.total, w.v * lanes) * CLUSTER / 2 >= BLOCKS_ENOUGH)
+        lanes *= 2;
+    while (1 << w.log_lanes < lanes)
+        w.log_lanes++;
+    blocks = cdiv64(r->keep.total, w.v * lanes);
+    while (parts > 1 && blocks * parts / 2 >= BLOCKS_ENOUGH)
+        parts /= 2;
+    cut(&w, parts, n_drop, THREADS / lanes * AHEAD / 2);
+    w.together = blocks * w.parts >= BLOCKS_ENOUGH / 2 || w.per * lanes <= 2 * AHEAD * THREADS;
+    if (!w.together)
+        cut(&w, cdiv64(BLOCKS_WANTED, blocks), n_drop, THREADS / lanes * AHEAD);
+    return w;
+}
+
+static way way_of_rows(const struct k_reduce *r)
+{
+    const int64_t n_drop = r->drop.total;
+    way w = {};
+
+    w.v = r->drop.rank == 1 && r->drop.stride[0][0] == 1 && n_drop % 8 == 0 &&
+                  all_in(8, r->keep, 1, r->keep.rank)
+              ? 8
+              : 1;
+    cut(&w, n_drop > SHORT_ROW ? cdiv64(BLOCKS_WANTED, r->keep.total) : 1, n_drop / w.v,
+        8 * THREADS);
+    return w;
+}
+
 static way way_of(const struct k_reduce *r)
 {
-    const int keep_last = r->keep.rank - 1, drop_last = r->drop.rank - 1;
-    const bool stays = r->keep.stride[1][keep_last] == 1;
-    const int64_t n_keep = r->keep.total, n_drop = r->drop.total;
-    way w = {};
-    int64_t blocks, steps, least;
+    const int keep_last = r->keep.rank - 1;
 
-    w.columns = stays && r->keep.dims[keep_last] >= MIN_COLUMNS;
-    if (w.columns) {
-        w.eights = r->keep.dims[keep_last] % 8 == 0 && all_in_eights(r->keep, 1, keep_last) &&
-                   all_in_eights(r->drop, 0, drop_last + 1);
-        blocks = cdiv64(n_keep / (w.eights ? 8 : 1), LANES);
-        steps = n_drop;
-        least = 8 * ROWS;
-    } else {
-        w.eights = r->drop.rank == 1 && r->drop.stride[0][0] == 1 && n_drop % 8 == 0 &&
-                   all_in_eights(r->keep, 1, keep_last + 1);
-        blocks = n_drop > SHORT_ROW ? n_keep : BLOCKS_WANTED;
-        steps = w.eights ? n_drop / 8 : n_drop;
-        least = 8 * THREADS;
-    }
-    w.parts = cdiv64(BLOCKS_WANTED, blocks);
-    if (w.parts > cdiv64(steps, least))
-        w.parts = cdiv64(steps, least);
-    if (w.parts > MAX_PARTS)
-        w.parts = MAX_PARTS;
-    w.per = cdiv64(steps, w.parts);
-    w.parts = cdiv64(steps, w.per);
-    return w;
+    return r->keep.stride[1][keep_last] == 1 && r->keep.dims[keep_last] >= MIN_COLUMNS
+               ? way_of_columns(r)
+               : way_of_rows(r);
 }
 
 bool k_reduce_fits(const struct k_reduce *r)
@@ -254,38 +331,65 @@ bool k_reduce_fits(const struct k_reduce *r)
     return narrow_of(r->keep, &keep) && narrow_of(r->drop, &drop);
 }
 
+static bool needs_scratch(const way &w)
+{
+    return w.parts > 1 && !w.together;
+}
+
 size_t k_reduce_scratch(const struct k_reduce *r)
 {
     const way w = way_of(r);
 
-    return w.parts > 1 ? (size_t)(w.parts * r->keep.total) * sizeof(float) : 0;
+    return needs_scratch(w) ? (size_t)(w.parts * r->keep.total) * sizeof(float) : 0;
+}
+
+template <int KIND> static void launch_columns(cudaStream_t s, const way &w, const reduction &r)
+{
+    cudaLaunchAttribute attr = {};
+    cudaLaunchConfig_t conf = {};
+
+    attr.id = cudaLaunchAttributeClusterDimension;
+    attr.val.clusterDim.x = attr.val.clusterDim.z = 1;
+    attr.val.clusterDim.y = (unsigned)w.parts;
+    conf.gridDim = dim3((unsigned)cdiv64(r.n_keep, 1 << w.log_lanes), (unsigned)w.parts);
+    conf.blockDim = dim3(THREADS);
+    conf.stream = s;
+    conf.attrs = &attr;
+    conf.numAttrs = w.together && w.parts > 1;
+    DISPATCH_FLOAT(
+        r.x.type, T, if (w.v > 1) { cudaLaunchKernelEx(&conf, columns<KIND, T, 4>, r); } else {
+            cudaLaunchKernelEx(&conf, columns<KIND, T, 1>, r);
+        })
 }
 
 template <int KIND>
-static void launch(cudaStream_t s, const struct k_reduce *from, const way &w, reduction r)
+static void launch_rows(cudaStream_t s, const way &w, const reduction &r, bool small)
 {
-    const unsigned parts = (unsigned)w.parts;
-    const bool small = from->drop.total <= SHORT_ROW;
-    const dim3 by_warp((unsigned)cdiv64(r.results, THREADS / WARP), parts);
-    const dim3 by_block(r.results, parts);
-    const dim3 lanes((unsigned)cdiv64(r.n_keep, LANES), parts), block(LANES, ROWS);
-    nest<2> keep;
+    const dim3 by_warp((unsigned)cdiv64(r.results, WARPS), (unsigned)w.parts);
+    const dim3 by_block(r.results, (unsigned)w.parts);
 
-    if (w.columns && w.eights)
-        columns<KIND, 8><<<lanes, block, 0, s>>>(r);
-    else if (w.columns)
-        columns<KIND, 1><<<lanes, block, 0, s>>>(r);
-    else if (small && w.eights)
+    if (small && w.v > 1)
         rows<KIND, WARP, true><<<by_warp, THREADS, 0, s>>>(r);
     else if (small)
         rows<KIND, WARP, false><<<by_warp, THREADS, 0, s>>>(r);
-    else if (w.eights)
+    else if (w.v > 1)
         rows<KIND, THREADS, true><<<by_block, THREADS, 0, s>>>(r);
     else
         rows<KIND, THREADS, false><<<by_block, THREADS, 0, s>>>(r);
-    if (parts > 1 && narrow_of(from->keep, &keep))
-        finish<KIND><<<(unsigned)cdiv64(r.results, LANES), block, 0, s>>>(keep, r.results, parts,
-                                                                          r.partial, r.y, r.scale);
+}
+
+template <int KIND>
+static void launch(cudaStream_t s, const struct k_reduce *from, const way &w, const reduction &r)
+{
+    nest<2> keep;
+
+    if (w.columns)
+        launch_columns<KIND>(s, w, r);
+    else
+        launch_rows<KIND>(s, w, r, from->drop.total <= SHORT_ROW);
+    if (r.partial && narrow_of(from->keep, &keep))
+        finish<KIND><<<(unsigned)cdiv64(r.results, LANES), dim3(LANES, ROWS), 0, s>>>(
+            keep, r.results, (uint32_t)w.parts, r.partial, r.y, r.scale);
 }
 
 void k_reduce(cudaStream_t s, const struct k_reduce *from, struct k_operand x, struct k_operand y,
@@ -294,7 +398,7 @@ void k_reduce(cudaStream_t s, const struct k_reduce *from, struct k_operand x, s
     const int last = from->keep.rank - 1;
     const way w = way_of(from);
     struct k_nest keep = from->keep, drop = from->drop;
-    const int64_t v = w.columns && w.eights ? 8 : 1, u = !w.columns && w.eights ? 8 : 1;
+    const int64_t v = w.columns ? w.v : 1, u = w.columns ? 1 : w.v;
     reduction r = {};
 
     keep.dims[last] /= v;
@@ -307,12 +411,13 @@ void k_reduce(cudaStream_t s, const struct k_reduce *from, struct k_operand x, s
         return; /* k_reduce_fits() was asked before */
     r.x = x;
     r.y = y;
-    r.partial = w.parts > 1 ? (float *)scratch : NULL;
+    r.partial = needs_scratch(w) ? (float *)scratch : NULL;
     r.n_keep = (uint32_t)keep.total;
     r.n_drop = (uint32_t)drop.total;
     r.per = (uint32_t)w.per;
     r.results = (uint32_t)from->keep.total;
     r.y_step = (int32_t)from->keep.stride[0][last];
+    r.log_lanes = w.log_lanes;
     r.scale = from->kind == DEV_RED_MEAN ? (float)(1.0 / (double)from->drop.total) : 1.0f;
     if (from->kind == DEV_RED_MAX)
         launch<MAX>(s, from, w, r);
