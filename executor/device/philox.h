@@ -8,6 +8,12 @@
  *   key     = seed
  *   counter = { low 32 bits of i / 4, operation, low 32 bits of step, high 32 bits of step }
  * and is kept if word >= ratio * 2^32.
+ *
+ * ATTENTION draws for its weights without an index of the operation, which its backward operation
+ * does not share: the weight of (batch b, head h, row, key) takes word key % 4 of the block with
+ *   key     = u.attn.seed
+ *   counter = { low 32 bits of ((b H + h) Sq + row) ((Sk + 3) / 4) + key / 4, 0, low 32 bits of
+ *               step, high 32 bits of step }
  */
 #ifndef SH_EXECUTOR_DEVICE_PHILOX_H
 #define SH_EXECUTOR_DEVICE_PHILOX_H
