@@ -4,6 +4,28 @@
 #include "executor/device/philox.h"
 
 #define GRAIN 1024 /* blocks of four elements */
+#define CHUNK 64   /* blocks whose words are made at a time */
+
+VECTORISE static void philox(uint64_t seed, int64_t first, uint32_t second, int64_t step, int64_t n,
+                             uint32_t *restrict out)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t counter[4] = {(uint32_t)(first + i), second, (uint32_t)step,
+                                     (uint32_t)((uint64_t)step >> 32)};
+        uint32_t r[4];
+
+        dev_philox(seed, counter, r);
+        for (int w = 0; w < 4; w++)
+            out[4 * i + w] = r[w];
+    }
+}
+
+/* The function of several forms is not called from other files: clang names it otherwise. */
+void cpu__philox(uint64_t seed, int64_t first, uint32_t second, int64_t step, int64_t n,
+                 uint32_t *out)
+{
+    philox(seed, first, second, step, n, out);
+}
 
 struct drop_ctx {
     const struct cpu_call *call;
@@ -18,17 +40,14 @@ struct drop_ctx {
 static void drop_blocks(void *ctx, int64_t from, int64_t to)
 {
     const struct drop_ctx *c = ctx;
-    const uint64_t step = (uint64_t)c->call->step;
 
-    for (int64_t block = from; block < to; block++) {
-        const uint32_t counter[4] = {(uint32_t)block, c->call->index, (uint32_t)step,
-                                     (uint32_t)(step >> 32)};
-        int64_t end = SH_MIN(4 * block + 4, c->n);
-        uint32_t r[4];
+    for (int64_t block = from; block < to; block += CHUNK) {
+        const int64_t n = SH_MIN(CHUNK, to - block), end = SH_MIN(4 * (block + n), c->n);
+        uint32_t words[4 * CHUNK];
 
-        dev_philox(c->call->op->u.dropout.seed, counter, r);
+        cpu__philox(c->call->op->u.dropout.seed, block, c->call->index, c->call->step, n, words);
         for (int64_t i = 4 * block; i < end; i++) {
-            bool keep = r[i % 4] >= c->threshold;
+            bool keep = words[i - 4 * block] >= c->threshold;
 
             c->y[i] = keep ? c->x[i] * c->scale : 0;
             if (c->mask)
