@@ -163,11 +163,9 @@ bool dev_attn_of_op(const struct dev_graph *g, const struct dev_op *op, struct d
         in[i] = op->in[i] == DEV_NONE ? NULL : &g->tensors[op->in[i]];
     fits = dev_attn_of(op, in, &g->tensors[y], out) &&
            (lse == DEV_NONE || is_lse(&g->tensors[lse], out));
-    if (!is_bwd)
-        return fits;
-    for (uint32_t i = 0; i < 3 && fits; i++)
-        fits = in[i]->rank == 4 && dev_same_dims(&g->tensors[op->out[i]], in[i]);
-    return fits && dev_same_dims(&g->tensors[op->in[5]], &g->tensors[y]);
+    for (uint32_t i = 0; i < 3 && fits && lse != DEV_NONE; i++)
+        fits = in[i]->rank == 4 && (!is_bwd || dev_same_dims(&g->tensors[op->out[i]], in[i]));
+    return fits && (!is_bwd || dev_same_dims(&g->tensors[op->in[5]], &g->tensors[y]));
 }
 
 bool dev_attn_can_drop(const struct dev_attn *a)

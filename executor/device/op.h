@@ -91,12 +91,12 @@ enum dev_red { DEV_RED_SUM, DEV_RED_MEAN, DEV_RED_MAX, DEV_RED_MIN };
 /* in[] and out[] by kind; [x] = may be DEV_NONE. d_ = gradient of the loss.
  *
  * ATTENTION     q k v [mask] -> y [lse]; y = drop(softmax(scale q k^T + mask)) v by head. lse, F32
- *               [B, H, Sq], is the natural logarithm of the sum of exp of the scores of a row, scale
- *               and mask included; only training has it, and only with it u.attn.ratio may be > 0:
- *               of the weights a part of `ratio` becomes 0 and the others are multiplied by
- *               1 / (1 - ratio), after the softmax (philox.h says which; 0 if ratio is 1)
+ *               [B, H, Sq], is the natural logarithm of the sum of exp of a row's scores, scale and
+ *               mask included. Only training has it; q, k and v have rank 4 then, and only then
+ *               u.attn.ratio may be > 0: after the softmax a part of the weights becomes 0 (which:
+ *               philox.h), the others are multiplied by 1 / (1 - ratio), 0 if ratio is 1
  * ATTENTION_BWD q k v mask y d_y lse -> d_q d_k d_v, all written; mask may be DEV_NONE and gets no
- *               gradient; u.attn as forward, the same weights are dropped. q, k and v have rank 4
+ *               gradient; u.attn as forward, the same weights are dropped
  * BN_TRAIN      x scale bias run_mean run_var [residual] -> y save_mean save_invstd new_mean
  *               new_var; y = act(bn(x) + residual), act NONE, RELU, or CLIP with p0 <= 0 <= p1
  * BN_TRAIN_BWD  x d_y scale save_mean save_invstd [bias] [y] [d_y2] -> d_x d_scale d_bias

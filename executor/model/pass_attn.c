@@ -12,9 +12,9 @@
  * backward operation needs instead of the scores. That operation gives the mask no gradient, so
  * where the mask depends on a parameter (a bias by relative position) all stays as it is.
  *
- * At inference, where q, k and v are products of the same rows with three constant matrices, these become
- * one matrix: one product instead of three, whose result ATTENTION reads as [B,S,3,H,D]. A matrix
- * that has other readers stays as it is, so that the image does not grow.
+ * At inference, where q, k and v are products of the same rows with three constant matrices, these
+ * become one matrix: one product instead of three, whose result ATTENTION reads as [B,S,3,H,D]. A
+ * matrix that has other readers stays as it is, so that the image does not grow.
  */
 #include "common/mem.h"
 #include "executor/model/pass.h"
