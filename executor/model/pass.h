@@ -8,7 +8,8 @@
  *                  into a DROPOUT
  *   pass_attn      inference: spelled-out attention becomes one operation, its products one product
  *   ir_drop_unused afterwards
- *   pass_fuse_sums training, after autodiff: BN_TRAIN_BWD adds up its two gradients itself
+ *   pass_fuse_sums training, after autodiff: BN_TRAIN_BWD adds up its two gradients itself, and a
+ *                  product adds its own to another (pass_fuse, on what autodiff made)
  */
 #ifndef SH_EXECUTOR_MODEL_PASS_H
 #define SH_EXECUTOR_MODEL_PASS_H

@@ -4,7 +4,7 @@
  * Forward, residual and activation go into the BN_TRAIN before them, or a residual into a DROPOUT.
  * Their gradient rules know both, so the backward pass is fused by itself but for one addition:
  * where a tensor has two readers (the shortcut around a block) their gradients are summed, and
- * BN_TRAIN_BWD takes both.
+ * BN_TRAIN_BWD takes both. Other sums of gradients are left to pass_fuse.
  *
  * Only operations that see the same shape are fused: an alias in between would force a tensor to
  * be stored plain.
@@ -135,5 +135,5 @@ int pass_fuse_sums(struct ir *ir, struct sh_err *err)
     }
     ir_uses_fini(&u);
     ir_sweep(ir);
-    return rc;
+    return rc ? rc : pass_fuse(ir, true, err);
 }

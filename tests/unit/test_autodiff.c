@@ -372,6 +372,47 @@ static uint32_t some_weight(struct graph *g, const char *name, int rank, const i
     return w;
 }
 
+/* a = tanh(p) has several readers, one or two of them products. p of three axes: they are products
+ * of [6,8], with reshapes before and behind them. */
+static struct graph *shared_net(int which, bool has_reshapes)
+{
+    const int64_t square[] = {8, 8}, like_p[] = {2, 3, 8}, *dims = like_p + 1;
+    struct graph *g = text_graph("Tanh", has_reshapes ? "p[2,3,8]" : "p[3,8]", "", 1);
+    uint32_t a = g->outputs[0], w = some_weight(g, "w", 2, square), q, k = GRAPH_NONE;
+
+    if (which == 2)
+        k = some_node(g, "Sigmoid", "k", &a, 1);
+    if (which == 3) {
+        k = has_reshapes ? some_weight(g, "c", 3, like_p) : some_weight(g, "c", 2, dims);
+        k = some_node(g, "Add", "b", (uint32_t[]){some_node(g, "Exp", "e", &k, 1), a}, 2);
+    }
+    q = some_node(g, "MatMul", "q", (uint32_t[]){which == 3 ? k : a, w}, 2);
+    if (which < 2)
+        k = some_node(g, "MatMul", "k", (uint32_t[]){a, some_weight(g, "v", 2, square)}, 2);
+    g->outputs[0] = some_node(g, "Mul", "y", (uint32_t[]){q, which == 3 ? a : k}, 2);
+    if (which == 1)
+        g->outputs[0] = some_node(g, "Add", "z", (uint32_t[]){g->outputs[0], a}, 2);
+    return g;
+}
+
+static void products_add_their_gradients_to_others(void **state)
+{
+    static const struct {
+        uint32_t acts, binaries; /* beside sums: a product of two operands and its gradients, 3 */
+        const char *what;
+    } NETS[] = {
+        {1, 3, "two products"},
+        {1, 4, "two products and the gradient that was there"}, /* one addition is the model's */
+        {2, 3, "a product and what comes after it"},
+        {2, 5, "a product with another reader"}, /* the model's addition, and one sum stays */
+    };
+
+    for (int i = 0; i < (int)SH_ARRAY_LEN(NETS); i++)
+        for (int k = 0; k < 4; k++)
+            check_fused(*state, shared_net(i, k & 1), k & 2 ? DEV_FP64 : DEV_FP32, NETS[i].acts,
+                        NETS[i].binaries, NETS[i].what);
+}
+
 /* d = dropout(a), with what is added to it or reads it. */
 static struct graph *dropout_net(int which)
 {
@@ -639,6 +680,7 @@ int main(void)
         cmocka_unit_test(fused_normalisations_have_the_same_gradients),
         cmocka_unit_test(a_weight_gradient_in_pieces_is_the_same),
         cmocka_unit_test(nothing_before_the_update_changes_the_state),
+        cmocka_unit_test(products_add_their_gradients_to_others),
         cmocka_unit_test(dropout_takes_what_is_added_to_it),
         cmocka_unit_test(masks_of_dropout_follow_seed_and_step),
         cmocka_unit_test(what_cannot_be_trained_is_refused_with_a_reason),
