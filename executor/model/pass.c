@@ -10,7 +10,7 @@ int pass_run(struct ir *ir, bool training, struct sh_err *err)
     if (!rc)
         rc = pass_fuse(ir, training, err);
     if (!rc && training)
-        rc = pass_fuse_bn(ir, err);
+        rc = pass_train(ir, err);
     if (!rc)
         rc = pass_attn(ir, training, err);
     return rc ? rc : ir_drop_unused(ir, err);

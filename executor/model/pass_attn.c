@@ -151,7 +151,7 @@ static bool match_values(const struct attn *a, const struct dev_op *soft, struct
     m->drop = only_reader(a, weights, DEV_OP_DROPOUT);
     if (m->drop) {
         weights = m->drop->out[0];
-        if (a->u.reads[ir_root(ir, m->drop->out[1])] != 0 ||
+        if (m->drop->n_in > 1 || a->u.reads[ir_root(ir, m->drop->out[1])] != 0 ||
             !ir_same_shape(ir, weights, soft->out[0]))
             return false;
     }
