@@ -236,8 +236,8 @@ static const struct sh_conf_opt RESULT[] = {
 };
 static const struct sh_conf_opt INFER[] = {
     STR(inputs, "inputs", NULL, "safetensors file with tensors named as the model's inputs"),
-    INT(random, "random", 0, 0, 1000000000,
-        "send random inputs of this seed instead of a file: --batch rows, 1 without it"),
+    INT(random, "random", -1, -1, 1000000000,
+        "send random inputs of this seed instead of a file: --batch rows, 1 without it; -1 = none"),
     STR(outputs, "outputs", NULL, "write the outputs to this safetensors file"),
     STR(truth, "labels", NULL, "FILE:TENSOR with the right classes: prints the accuracy"),
     INT(rows, "batch", 0, 0, 65536,

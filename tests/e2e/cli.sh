@@ -134,6 +134,13 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
     ok "its outputs are in the file" [ -s "$tmp/out.st" ]
     exits "more rows than the model takes are refused" 1 "shunt:" \
         shunt infer digits --random 1 --batch 9 --key-file "$tmp/key"
+    exits "0 is a seed like any other" 0 "1 rows in" shunt infer digits --random 0 \
+        --key-file "$tmp/key"
+    exits "a seed or a file is needed" 2 "give either" shunt infer digits --key-file "$tmp/key"
+    exits "and one of the two" 2 "give either" shunt infer digits --random 0 --inputs x \
+        --key-file "$tmp/key"
+    exits "a seed that is none is a usage error" 2 "from -1 to 1000000000" \
+        shunt infer digits --random x --key-file "$tmp/key"
     model_life
     exits "submit --wait shows the end" 0 "SUCCEEDED" shunt submit --model digits --dataset d \
         --eval-dataset d --epochs 2 --lr 0.05 --wait --key-file "$tmp/key"
