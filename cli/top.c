@@ -179,6 +179,8 @@ int status_main(struct cli *c, struct sh_err *err)
     json_t *system = NULL;
     int rc = state_open(c->conf->state_dir, false, &s, err);
 
+    free(c->conf->server); /* it is about the system in this folder, whatever a profile names */
+    c->conf->server = NULL;
     if (!rc)
         rc = state_read_system(&s, &system, err);
     if (rc == SH_E_NOTFOUND || (!rc && !system)) {

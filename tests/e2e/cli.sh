@@ -328,7 +328,8 @@ tls() {
         "$bin/shunt" get tenants --server "$url" --state-dir "$state"
     : >"$tmp/tls.conf"
     ok "or in a profile" shunt config set tls server="$url" ca-file="$cert" --config "$tmp/tls.conf"
-    exits "as any option" 0 alpha shunt get tenants --profile tls --config "$tmp/tls.conf"
+    exits "as any option" 0 alpha "$bin/shunt" get tenants --profile tls \
+        --config "$tmp/tls.conf" --key-file "$state/admin.key"
     exits "another name of the host is refused" 3 "is not trusted" \
         shunt get tenants --server "${url/localhost/127.0.0.1}" --ca-file "$cert"
     exits "a file that is not there is a usage error" 2 "could not read the certificate" \
