@@ -108,6 +108,7 @@ static int read_processes(const struct state *s, json_t **out, struct sh_err *er
         pid_t pid = state_pid(s, sh_json_text(p, "name"));
         json_int_t port = json_integer_value(
             json_object_get(json_object_get(system, "metrics_ports"), sh_json_text(p, "name")));
+        char url[STATE_URL_MAX] = "";
         int64_t age =
             (sh_clock_wall_ms() - json_integer_value(json_object_get(p, "since_ms"))) / 1000;
 
@@ -115,7 +116,9 @@ static int read_processes(const struct state *s, json_t **out, struct sh_err *er
             json_object_set_new(p, "state", json_string("gone"));
         json_object_set_new(p, "pid", pid > 0 ? json_integer(pid) : json_null());
         json_object_set_new(p, "age_s", json_integer(age));
-        json_object_set_new(p, "metrics_port", port > 0 ? json_integer(port) : json_null());
+        if (port > 0)
+            state_metrics_url(sh_json_text(system, "server"), (int)port, url);
+        json_object_set_new(p, "metrics", port > 0 ? json_string(url) : json_null());
     }
     *out = system;
     return rc;
@@ -123,13 +126,11 @@ static int read_processes(const struct state *s, json_t **out, struct sh_err *er
 
 static int print_status(struct cli *c, const struct state *s, struct sh_err *err)
 {
-    static const struct out_col COLS[] = {{"PROCESS", "name", OUT_TEXT},
-                                          {"STATE", "state", OUT_TEXT},
-                                          {"PID", "pid", OUT_TEXT},
-                                          {"FOR, S", "age_s", OUT_TEXT},
-                                          {"METRICS", "metrics_port", OUT_TEXT},
-                                          {"RESTARTS", "restarts", OUT_TEXT},
-                                          {"LAST END", "last_end", OUT_TEXT}};
+    static const struct out_col COLS[] = {
+        {"PROCESS", "name", OUT_TEXT},      {"STATE", "state", OUT_TEXT},
+        {"PID", "pid", OUT_TEXT},           {"FOR, S", "age_s", OUT_TEXT},
+        {"RESTARTS", "restarts", OUT_TEXT}, {"LAST END", "last_end", OUT_TEXT},
+        {"METRICS", "metrics", OUT_TEXT}};
     json_t *system = NULL;
     char live[200], ready[200];
     bool is_live, is_ready;

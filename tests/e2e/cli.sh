@@ -49,6 +49,7 @@ up_and_down() {
     ok "a proxy is not asked for this host" env http_proxy=http://127.0.0.1:1 "$bin/shunt" \
         get tenants --state-dir "$state"
     exits "status is JSON too" 0 '"ready": true' shunt status -o json
+    ok "metrics are where it says" curl -fsS "$(shunt status | awk '$1 == "api" {print $NF}')"
     exits "a port in use is refused" 1 "in use" "$bin/shunt" up --state-dir "$tmp/second" \
         --port "$(server | sed 's/.*://')"
     exits "a certificate that it would not serve is refused" 1 "SHUNT_TLS_CERT" \
