@@ -162,6 +162,22 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
     exits "but of 11 jobs that ended the last ten" 0 "1 more have ended: shunt get jobs" \
         shunt top --once
     ok "so does status" has 10 "SUCCEEDED\|CANCELLED" <(shunt status)
+    shunt status -o json >"$tmp/status.json"
+    ok "and its JSON" [ "$(jq '[.jobs[] | select(.finished_at)] | length' \
+        "$tmp/status.json")" = 10 ]
+    ok "with all that live" [ "$(jq '[.jobs[] | select(.finished_at | not)] | length' \
+        "$tmp/status.json")" = "$(shunt get jobs --live -o name --key-file "$tmp/key" | wc -l)" ]
+    exits "a tenant's key sees whose they are too" 0 "alpha   1 " shunt get jobs -A \
+        --key-file "$tmp/key"
+    ok "in status as well" grep -q '^alpha .* HELD' <(shunt status --key-file "$tmp/key")
+    ok "a key that may only infer" shunt create key i --tenant alpha --role infer \
+        --save "$tmp/infer"
+    exits "is told that it may not see models" 0 "no models are shown: this needs a key of role" \
+        shunt status --key-file "$tmp/infer"
+    exits "nor jobs" 0 "no jobs are shown: this needs a key of role" \
+        shunt top --once --key-file "$tmp/infer"
+    ok "which JSON tells from none" [ "$(shunt status -o json --key-file "$tmp/infer" |
+        jq -c '[.models, .jobs]')" = "[null,null]" ]
     operators
 }
 
