@@ -260,6 +260,11 @@ many_jobs() {
     echo "{\"jobs\":[{$job,\"client_token\":\"t\",$spec}]}" >"$tmp/again.json"
     exits "a token of a file counts" 0 "0 jobs were submitted, 0 refused" \
         shunt submit -f "$tmp/again.json" --key-file "$tmp/key"
+    for array in a b; do echo "{$job,\"client_token\":\"$array\",$spec}"; done >"$tmp/two.jsonl"
+    array=$(shunt submit -f "$tmp/two.jsonl" -o name --key-file "$tmp/key" | paste -sd-)
+    exits "the jobs of a file are named" 0 "0 refused. Jobs of the file: $array" \
+        shunt submit -f "$tmp/two.jsonl" --key-file "$tmp/key"
+    ok "by their numbers" grep -qx '[0-9]*-[0-9]*' <<<"$array"
     printf '{%s\n{' "$job" >"$tmp/bad.jsonl"
     exits "a line that is no JSON is named" 1 "line 1" shunt submit -f "$tmp/bad.jsonl" \
         --key-file "$tmp/key"
