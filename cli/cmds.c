@@ -342,7 +342,8 @@ const struct cli_cmd CLI_CMDS[] = {
     {"load", NULL, "MODEL[:VERSION]",
      "load what was unloaded or has failed; without a version all", model_load, OPTS(LOAD)},
     {"unload", NULL, "MODEL[:VERSION]",
-     "take versions off the executors; requests for them are refused until they are loaded",
+     "take versions that are not pinned off the executors; requests for them are refused until they "
+     "are loaded",
      model_unload, NONE},
     {"pin", NULL, "MODEL[:VERSION]",
      "keep images in device memory, within the tenant's quota", model_pin, NONE},

@@ -296,6 +296,8 @@ static void print_advice(const struct cli *c, const struct sh_err *err)
     else if (strstr(err->msg, "\"spec."))
         fprintf(stderr, "Here: the option of that name, or the file of --spec; `shunt submit "
                         "--help` lists them.\n");
+    else if (strstr(err->msg, "jobs that have not ended use"))
+        fprintf(stderr, "`shunt get jobs --live -o wide` lists them with what they use.\n");
     else if (strncmp(err->msg, "this needs a key of role", 24) == 0)
         fprintf(stderr, "`shunt whoami` tells whose key is used; --key-file names another.\n");
     else if (strcmp(err->msg, "this needs an admin key") == 0)
@@ -308,6 +310,8 @@ static void print_failure(const struct cli *c, const struct sh_err *err)
     fprintf(stderr, "shunt: %s\n", err->msg);
     out_errors(c->problem, err->msg);
     print_nodes(c->problem);
+    if (c->conf->dry_run && c->problem)
+        fprintf(stderr, "The server would refuse it; this was a dry run.\n");
     print_advice(c, err);
 }
 

@@ -200,6 +200,10 @@ release 3
 END
     exits "a refusal is the same" 4 "no job" "${sh[@]}" cancel 999999 --dry-run
     exits "in each way" 1 "cancel them first" "${sh[@]}" delete model m --dry-run
+    exits "and says what it is" 1 "would refuse it; this was a dry run" \
+        "${sh[@]}" delete dataset d --dry-run
+    exits "with where to see what is in the way" 1 "shunt get jobs --live" \
+        "${sh[@]}" delete dataset d
     everything >"$tmp/after"
     ok "nothing is changed" diff "$tmp/before" "$tmp/after"
     ok "that was something" [ "$(wc -l <"$tmp/before")" -gt 200 ]
