@@ -167,9 +167,9 @@ int rest_get(struct cli *c, const char *path, unsigned flags, json_t **out, stru
 /* Whether a failure may be over in a moment: the server was there at seen_ns, and is away since, or
  * asks to try again. Then the exit status is as if it were there. */
 bool rest_is_away(struct cli *c, int rc, int64_t seen_ns);
-/* One that is not there is made, as name in the collection. */
+/* One that is not there is made, as name in the collection; *made tells. */
 int rest_ensure(struct cli *c, const char *path, const char *collection, const char *name,
-                struct sh_err *err);
+                bool *made, struct sh_err *err);
 #define REST_MOST ((size_t)10000)
 /* All items of a list, page by page, at most REST_MOST. *out: OWNED array. */
 int rest_list(struct cli *c, const char *path, unsigned flags, json_t **out, struct sh_err *err);

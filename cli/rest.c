@@ -284,16 +284,18 @@ int rest_get(struct cli *c, const char *path, unsigned flags, json_t **out, stru
 }
 
 int rest_ensure(struct cli *c, const char *path, const char *collection, const char *name,
-                struct sh_err *err)
+                bool *made, struct sh_err *err)
 {
     struct sh_err ignored = {0};
     json_t *body;
     int rc;
 
+    *made = false;
     if (rest_get(c, path, REST_TENANT | REST_QUIET, NULL, &ignored) != SH_E_NOTFOUND)
         return SH_OK;
     body = json_pack("{s:s}", "name", name);
     rc = rest_call(c, "POST", collection, body, REST_TENANT, NULL, err);
+    *made = rc == SH_OK;
     json_decref(body);
     return rc;
 }

@@ -114,8 +114,18 @@ nouns() {
         shunt set quota alpha gpu_memory_max_bytes=0
     ok "null takes a limit away" shunt set quota alpha gpu_memory_max_bytes=null
     echo "this is no model" >"$tmp/bad.onnx"
-    exits "a file that is no model is refused" 1 "shunt:" \
+    exits "a file that is no model is refused" 1 "shunt: the file is not valid ONNX" \
         shunt push model bad "$tmp/bad.onnx" --key-file "$tmp/key"
+    exits "which says of a new model what is left" 1 "shunt delete model good" \
+        shunt push model good "$tmp/bad.onnx" --key-file "$tmp/key"
+    ok "and it leaves no version" [ "$(shunt get versions bad -o name --key-file "$tmp/key")" = "" ]
+    exits "nor is a dataset left of what is none" 1 "no safetensors file" \
+        shunt push dataset bad "$tmp/bad.onnx" --key-file "$tmp/key"
+    exits "that was made for it" 4 "no dataset" shunt get datasets bad --key-file "$tmp/key"
+    ok "one that was there before" shunt create dataset mine --key-file "$tmp/key"
+    exits "waits for another file" 1 "no safetensors file" \
+        shunt push dataset mine "$tmp/bad.onnx" --key-file "$tmp/key"
+    exits "as it was" 0 "UPLOADING" shunt get datasets mine --key-file "$tmp/key"
     PYTHONPATH=$root/tests/e2e python3 -c '
 import onnx_bytes as o, sys
 nodes = [o.node("Wobble", ["x"], ["a"], name="first"), o.node("Hum", ["a"], ["y"], name="second")]
