@@ -24,7 +24,7 @@ static const struct arity ARITY[DEV_N_OPS] = {
     [DEV_OP_EXPAND] = {1, 1, 1, 1},        [DEV_OP_REDUCE] = {1, 1, 1, 1},
     [DEV_OP_GATHER] = {2, 2, 1, 1},        [DEV_OP_WHERE] = {3, 3, 1, 1},
     [DEV_OP_BN_INFER] = {5, 5, 1, 1},      [DEV_OP_BN_TRAIN] = {5, 6, 5, 5},
-    [DEV_OP_LAYERNORM] = {1, 3, 1, 3},     [DEV_OP_DROPOUT] = {1, 1, 1, 2},
+    [DEV_OP_LAYERNORM] = {1, 3, 1, 3},     [DEV_OP_DROPOUT] = {1, 2, 1, 2},
     [DEV_OP_CONV_BWD_DATA] = {2, 2, 1, 1}, [DEV_OP_CONV_BWD_WEIGHT] = {2, 2, 1, 2},
     [DEV_OP_POOL_MAX_BWD] = {2, 2, 1, 1},  [DEV_OP_POOL_AVG_BWD] = {1, 1, 1, 1},
     [DEV_OP_ACT_BWD] = {3, 3, 1, 1},       [DEV_OP_SOFTMAX_BWD] = {2, 2, 1, 1},

@@ -94,6 +94,8 @@ enum dev_red { DEV_RED_SUM, DEV_RED_MEAN, DEV_RED_MAX, DEV_RED_MIN };
  * BN_TRAIN_BWD  x d_y scale save_mean save_invstd [bias] [y] [d_y2] -> d_x d_scale d_bias
  *               [d_residual]; d_residual = act'(y) (d_y + d_y2), and the rest follows from it. With
  *               an act it needs y or, when there was no residual, bias: then y is computed again
+ * DROPOUT       x [residual] -> y [mask U8]; y = drop(x) + residual. What it drops is drawn by
+ *               Philox on (seed, step, op), so it has no state
  */
 #define DEV_OP_MAP(X)                                                                              \
     /* forward */                                                                                  \
@@ -117,7 +119,7 @@ enum dev_red { DEV_RED_SUM, DEV_RED_MEAN, DEV_RED_MAX, DEV_RED_MIN };
     X(BN_INFER) /* x scale bias mean var -> y = act(...); u.norm */                                \
     X(BN_TRAIN) /* x scale bias run_mean run_var [residual] -> y and four vectors: see above */    \
     X(LAYERNORM) /* x [scale] [bias] -> y [save_mean] [save_invstd]; u.norm */                     \
-    X(DROPOUT)   /* x -> y [mask U8]; u.dropout; Philox on (seed, step, op), so no state */        \
+    X(DROPOUT)   /* x [residual] -> y [mask]: see above; u.dropout */                              \
     /* backward: the inputs that the formula needs, in this order */                               \
     X(CONV_BWD_DATA)   /* d_y w -> d_x; u.conv */                                                  \
     X(CONV_BWD_WEIGHT) /* x d_y -> d_w [d_bias], of a range of samples: u.conv */                  \

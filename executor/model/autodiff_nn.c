@@ -235,10 +235,14 @@ int ad__layernorm(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_
 int ad__dropout(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
 {
     struct dev_op b = ir_op(DEV_OP_DROPOUT_BWD, op->name, 2, (uint32_t[]){dy, op->out[1]});
-    uint32_t dx;
-    int rc;
+    uint32_t residual = op->n_in > 1 ? op->in[1] : DEV_NONE, dx;
+    int rc = SH_OK;
 
-    b.u.dropout = op->u.dropout;
-    rc = ir_emit_like(a->ir, &b, op->in[0], &dx, err);
-    return rc ? rc : ad__add(a, op->in[0], dx, err);
+    if (ad__wants(a, op->in[0])) {
+        b.u.dropout = op->u.dropout;
+        rc = ir_emit_like(a->ir, &b, op->in[0], &dx, err);
+        if (!rc)
+            rc = ad__add(a, op->in[0], dx, err);
+    }
+    return rc || !ad__wants(a, residual) ? rc : ad__add(a, residual, dy, err);
 }

@@ -10,7 +10,7 @@ int pass_run(struct ir *ir, bool training, struct sh_err *err)
     if (!rc)
         rc = pass_fuse(ir, training, err);
     if (!rc)
-        rc = training ? pass_fuse_bn(ir, err) : pass_attn(ir, err);
+        rc = training ? pass_train(ir, err) : pass_attn(ir, err);
     return rc ? rc : ir_drop_unused(ir, err);
 }
 

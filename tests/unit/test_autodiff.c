@@ -316,30 +316,139 @@ static struct graph *residual_net(void)
     return g;
 }
 
-static void fused_normalisations_have_the_same_gradients(void **state)
+static uint32_t count_ops(const struct bench *b, const char *kind)
 {
-    struct train_spec t = {.loss = PROGRAM_LOSS_MSE, .lr = 0.1, .batch = 1, .labels = "label"};
-    struct bench *b = *state;
-    uint64_t x = 5;
-    float *label;
+    const size_t n = strlen(kind);
+    uint32_t found = 0;
 
-    compile(b, residual_net(), 0.5, 1, &t);
     for (uint32_t i = 0; i < program_n_ops(b->p); i++) {
         const char *op = program_op_label(b->p, i);
 
-        if (strncmp(op, "ACT", 3) == 0 || strncmp(op, "BINARY", 6) == 0)
-            fail_msg("%s stands alone", op);
+        found += strncmp(op, kind, n) == 0 && op[n] == ' ';
     }
+    return found;
+}
+
+/* Takes g, whose program has so many ACT and BINARY, and gradients that are slopes of the loss. */
+static void check_fused(struct bench *b, struct graph *g, enum dev_precision precision,
+                        uint32_t n_acts, uint32_t n_binaries, const char *what)
+{
+    struct train_spec t = {
+        .loss = PROGRAM_LOSS_MSE, .lr = 0.1, .batch = 1, .labels = "label", .precision = precision};
+    uint64_t x = 5;
+    float *label;
+
+    compile(b, g, 0.5, 1, &t);
+    if (count_ops(b, "ACT") != n_acts || count_ops(b, "BINARY") != n_binaries)
+        fail_msg("%s: %u ACT and %u BINARY stand alone, not %u and %u", what, count_ops(b, "ACT"),
+                 count_ops(b, "BINARY"), n_acts, n_binaries);
     label = some_label(b);
     for (int k = 0; k < 3; k++) {
         double by_gradient, by_loss;
 
         slopes(b, label, &x, &by_gradient, &by_loss);
         if (fabs(by_gradient - by_loss) > 2e-2 * (fabs(by_gradient) + 0.02))
-            fail_msg("the gradient says %g, the loss %g", by_gradient, by_loss);
+            fail_msg("%s: the gradient says %g, the loss %g", what, by_gradient, by_loss);
     }
     free(label);
     clear(b);
+}
+
+static void fused_normalisations_have_the_same_gradients(void **state)
+{
+    check_fused(*state, residual_net(), DEV_FP32, 0, 0, "residual net");
+}
+
+static uint32_t some_weight(struct graph *g, const char *name, int rank, const int64_t *dims)
+{
+    int64_t n = 1;
+    uint32_t w;
+
+    for (int i = 0; i < rank; i++)
+        n *= dims[i];
+    assert_ok(
+        graph_add_const(g, name, SH_F32, rank, dims, calloc((size_t)n, sizeof(float)), &w, NULL));
+    g->values[w].is_param = true;
+    return w;
+}
+
+/* a = tanh(p) has several readers, one or two of them products. p of three axes: they are products
+ * of [6,8], with reshapes before and behind them. */
+static struct graph *shared_net(int which, bool has_reshapes)
+{
+    const int64_t square[] = {8, 8}, like_p[] = {2, 3, 8}, *dims = like_p + 1;
+    struct graph *g = text_graph("Tanh", has_reshapes ? "p[2,3,8]" : "p[3,8]", "", 1);
+    uint32_t a = g->outputs[0], w = some_weight(g, "w", 2, square), q, k = GRAPH_NONE;
+
+    if (which == 2)
+        k = some_node(g, "Sigmoid", "k", &a, 1);
+    if (which == 3) {
+        k = has_reshapes ? some_weight(g, "c", 3, like_p) : some_weight(g, "c", 2, dims);
+        k = some_node(g, "Add", "b", (uint32_t[]){some_node(g, "Exp", "e", &k, 1), a}, 2);
+    }
+    q = some_node(g, "MatMul", "q", (uint32_t[]){which == 3 ? k : a, w}, 2);
+    if (which < 2)
+        k = some_node(g, "MatMul", "k", (uint32_t[]){a, some_weight(g, "v", 2, square)}, 2);
+    g->outputs[0] = some_node(g, "Mul", "y", (uint32_t[]){q, which == 3 ? a : k}, 2);
+    if (which == 1)
+        g->outputs[0] = some_node(g, "Add", "z", (uint32_t[]){g->outputs[0], a}, 2);
+    return g;
+}
+
+static void products_add_their_gradients_to_others(void **state)
+{
+    static const struct {
+        uint32_t acts, binaries; /* beside sums: a product of two operands and its gradients, 3 */
+        const char *what;
+    } NETS[] = {
+        {1, 3, "two products"},
+        {1, 4, "two products and the gradient that was there"}, /* one addition is the model's */
+        {2, 3, "a product and what comes after it"},
+        {2, 5, "a product with another reader"}, /* the model's addition, and one sum stays */
+    };
+
+    for (int i = 0; i < (int)SH_ARRAY_LEN(NETS); i++)
+        for (int k = 0; k < 4; k++)
+            check_fused(*state, shared_net(i, k & 1), k & 2 ? DEV_FP64 : DEV_FP32, NETS[i].acts,
+                        NETS[i].binaries, NETS[i].what);
+}
+
+/* d = dropout(a), with what is added to it or reads it. */
+static struct graph *dropout_net(int which)
+{
+    struct graph *g = text_graph("Dropout", "p[4,3,5,5] c[]=0.4 t[]=1", "", 1);
+    uint32_t d = g->outputs[0], a = g->nodes[0].in[0], c;
+
+    if (which == 1) {
+        g->outputs[0] = some_node(g, "Add", "y", (uint32_t[]){a, d}, 2);
+        return g;
+    }
+    c = some_weight(g, "c", 4, (int64_t[]){4, 3, 5, 5});
+    c = which == 3 ? some_bn(g, "bn", c) : some_node(g, "Tanh", "c2", &c, 1);
+    g->outputs[0] = some_node(g, "Add", "y", (uint32_t[]){d, c}, 2);
+    if (which == 2)
+        g->outputs[0] = some_node(g, "Mul", "z", (uint32_t[]){g->outputs[0], d}, 2);
+    if (which == 3)
+        g->outputs[0] = some_node(g, "Relu", "z", &g->outputs[0], 1);
+    return g;
+}
+
+static void dropout_takes_what_is_added_to_it(void **state)
+{
+    static const struct {
+        uint32_t acts, binaries;
+        const char *what;
+    } NETS[] = {
+        {1, 0, "dropout and another"},
+        {0, 1, "dropout and what went into it"}, /* whose two gradients are added up */
+        {1, 5, "dropout with another reader"},
+        {0, 0, "dropout and a normalisation"}, /* which takes both */
+    };
+
+    for (int i = 0; i < (int)SH_ARRAY_LEN(NETS); i++)
+        for (int k = 0; k < 2; k++)
+            check_fused(*state, dropout_net(i), k ? DEV_FP64 : DEV_FP32, NETS[i].acts,
+                        NETS[i].binaries, NETS[i].what);
 }
 
 /* y = conv(relu(conv(x))) with one weight and one bias: their gradients are sums already. */
@@ -352,15 +461,6 @@ static struct graph *two_convolutions(void)
     g->outputs[0] = some_node(g, "Conv", "second", in, 3);
     assert_ok(graph_set_ints(&g->nodes[g->n_nodes - 1], "pads", (int64_t[]){1, 1, 1, 1}, 4, NULL));
     return g;
-}
-
-static uint32_t count_ops(const struct bench *b, const char *kind)
-{
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < program_n_ops(b->p); i++)
-        n += strncmp(program_op_label(b->p, i), kind, strlen(kind)) == 0;
-    return n;
 }
 
 #define STEPS 3
@@ -580,6 +680,8 @@ int main(void)
         cmocka_unit_test(fused_normalisations_have_the_same_gradients),
         cmocka_unit_test(a_weight_gradient_in_pieces_is_the_same),
         cmocka_unit_test(nothing_before_the_update_changes_the_state),
+        cmocka_unit_test(products_add_their_gradients_to_others),
+        cmocka_unit_test(dropout_takes_what_is_added_to_it),
         cmocka_unit_test(masks_of_dropout_follow_seed_and_step),
         cmocka_unit_test(what_cannot_be_trained_is_refused_with_a_reason),
     };

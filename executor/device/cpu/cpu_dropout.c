@@ -10,9 +10,9 @@ struct drop_ctx {
     int64_t n;
     uint32_t threshold;
     float scale;
-    const float *x;
+    const float *x, *residual; /* residual, mask: NULL if absent */
     float *y;
-    uint8_t *mask; /* NULL if nobody wants it */
+    uint8_t *mask;
 };
 
 static void drop_blocks(void *ctx, int64_t from, int64_t to)
@@ -31,6 +31,8 @@ static void drop_blocks(void *ctx, int64_t from, int64_t to)
             bool keep = r[i % 4] >= c->threshold;
 
             c->y[i] = keep ? c->x[i] * c->scale : 0;
+            if (c->residual)
+                c->y[i] += c->residual[i];
             if (c->mask)
                 c->mask[i] = keep;
         }
@@ -42,19 +44,22 @@ static float scale_of(const struct dev_op *op)
     return op->u.dropout.ratio < 1 ? 1 / (1 - op->u.dropout.ratio) : 0;
 }
 
-/* p: x y [mask] */
+/* p: x y [mask] [residual] */
 static int dropout_fn(const struct cpu_call *c, struct sh_err *err)
 {
     const struct dev_tensor *x = &c->plan->base.g->tensors[c->op->in[0]];
+    const bool has_mask = cpu__opt_out(c->op, 1) != DEV_NONE;
     struct drop_ctx d = {.call = c,
                          .n = dev_tensor_elements(x),
                          .threshold = dev_philox_threshold(c->op->u.dropout.ratio),
                          .scale = scale_of(c->op),
                          .x = c->p[0],
                          .y = c->p[1],
-                         .mask = cpu__opt_out(c->op, 1) != DEV_NONE ? c->p[2] : NULL};
+                         .mask = has_mask ? c->p[2] : NULL};
 
     (void)err;
+    if (cpu__opt_in(c->op, 1) != DEV_NONE)
+        d.residual = c->p[has_mask ? 3 : 2];
     cpu__parallel(c->threads, (d.n + 3) / 4, GRAIN, drop_blocks, &d);
     return SH_OK;
 }
@@ -72,9 +77,11 @@ static int check_mask(struct cpu_build *b, uint32_t mask, uint32_t x)
 int cpu__dropout(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
-    const uint32_t mask = cpu__opt_out(op, 1), all[] = {op->in[0], op->out[0]};
-    struct cpu_ref refs[3];
-    int rc = cpu__need_f32(b, all, 2);
+    const uint32_t mask = cpu__opt_out(op, 1), residual = cpu__opt_in(op, 1);
+    const uint32_t all[] = {op->in[0], residual, op->out[0]};
+    struct cpu_ref refs[4];
+    uint32_t n = 2;
+    int rc = cpu__need_f32(b, all, SH_ARRAY_LEN(all));
 
     if (!rc && !(op->u.dropout.ratio >= 0 && op->u.dropout.ratio <= 1))
         rc = cpu__refuse(b, SH_E_INVALID, "ratio %g is not between 0 and 1",
@@ -83,6 +90,8 @@ int cpu__dropout(struct cpu_build *b)
         rc = cpu__refuse(b, SH_E_TOOBIG, "more elements than random numbers");
     if (!rc)
         rc = cpu__same_shape(b, op->in[0], op->out[0]);
+    if (!rc && residual != DEV_NONE)
+        rc = cpu__same_shape(b, op->in[0], residual);
     if (!rc && mask != DEV_NONE)
         rc = check_mask(b, mask, op->in[0]);
     if (!rc)
@@ -90,8 +99,10 @@ int cpu__dropout(struct cpu_build *b)
     if (!rc)
         rc = cpu__out_plain(b, op->out[0], &refs[1]);
     if (!rc && mask != DEV_NONE)
-        rc = cpu__out_plain(b, mask, &refs[2]);
-    return rc ? rc : cpu__step_fn(b, dropout_fn, refs, mask != DEV_NONE ? 3 : 2, NULL);
+        rc = cpu__out_plain(b, mask, &refs[n++]);
+    if (!rc && residual != DEV_NONE)
+        rc = cpu__in_plain(b, residual, &refs[n++]);
+    return rc ? rc : cpu__step_fn(b, dropout_fn, refs, n, NULL);
 }
 
 struct bwd_ctx {

@@ -433,6 +433,8 @@ int f64__dropout(const struct f64_call *c, struct sh_err *err)
         dev_philox(c->op->u.dropout.seed, counter, r);
         kept = r[i % 4] >= threshold;
         c->y[0][i] = kept && keep > 0 ? c->x[0][i] / keep : 0;
+        if (c->op->n_in > 1 && c->x[1])
+            c->y[0][i] += c->x[1][i];
         if (c->op->n_out > 1 && c->y[1])
             c->y[1][i] = kept;
     }

@@ -231,9 +231,9 @@ struct k_dropout { /* see philox.h */
     uint32_t op, threshold;
     float scale;
 };
-/* mask: one byte per element, may be NULL. */
-void k_dropout(cudaStream_t s, const struct k_dropout *d, int type, const void *x, void *y,
-               uint8_t *mask);
+/* mask: one byte per element. It and the residual may be NULL. */
+void k_dropout(cudaStream_t s, const struct k_dropout *d, int type, const void *x,
+               const void *residual, void *y, uint8_t *mask);
 void k_dropout_bwd(cudaStream_t s, int64_t n, float scale, int type, const void *d_y,
                    const uint8_t *mask, void *d_x);
 
