@@ -115,7 +115,7 @@ static bool match_masked(const struct attn *a, uint32_t x, struct match *m)
     return false;
 }
 
-static bool is_trainable(const struct attn *a, const struct dev_op *op)
+static bool fits_training(const struct attn *a, const struct dev_op *op)
 {
     const uint32_t mask = op->n_in > 3 ? op->in[3] : DEV_NONE;
     const struct dev_tensor *q = ir_t(a->ir, op->in[0]);
@@ -137,7 +137,7 @@ static bool fits(const struct attn *a, const struct dev_op *op)
     }
     return dev_attn_of(op, in, ir_t(a->ir, op->out[0]), &shape) && shape.k_rows <= DEV_MAX_KEYS &&
            (op->u.attn.ratio == 0.0f || dev_attn_can_drop(&shape)) &&
-           (!a->trainable || is_trainable(a, op));
+           (!a->trainable || fits_training(a, op));
 }
 
 /* From the weights, softmax or what DROPOUT left of it, to the last TRANSPOSE. */

@@ -299,8 +299,8 @@ static void spelled_out_attention_is_one_product_and_one_operation(void **state)
     static const char *const WANT[] = {
         [ATTN_PLAIN] = "MATMUL ATTENTION",
         [ATTN_MASK] = "MATMUL ATTENTION",
-        [ATTN_READ_TWICE] = "MATMUL TRANSPOSE MATMUL TRANSPOSE MATMUL TRANSPOSE MATMUL SOFTMAX "
-                            "MATMUL TRANSPOSE",
+        [ATTN_READ_TWICE] = ("MATMUL TRANSPOSE MATMUL TRANSPOSE MATMUL TRANSPOSE MATMUL SOFTMAX "
+                             "MATMUL TRANSPOSE"),
         [ATTN_OTHER_ROWS] = "MATMUL MATMUL MATMUL ATTENTION",
     };
 
