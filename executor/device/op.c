@@ -172,5 +172,5 @@ bool dev_attn_can_drop(const struct dev_attn *a)
 {
     const int64_t rows = a->batch * a->heads * a->q_rows;
 
-    return rows <= ((int64_t)1 << 32) / ((a->k_rows + 3) / 4);
+    return rows <= ((int64_t)1 << 32) / ((a->k_rows + 7) / 8);
 }

@@ -161,15 +161,17 @@ struct train_graph {
 /* What dropout multiplies the weight of a key with; row counts over batch, heads and queries. */
 static double factor(const struct train_case *c, int64_t row, int64_t key)
 {
-    const uint32_t counter[4] = {(uint32_t)(row * ((c->c.k_rows + 3) / 4) + key / 4), 0,
+    const uint32_t counter[4] = {(uint32_t)(row * ((c->c.k_rows + 7) / 8) + key / 8), 0,
                                  (uint32_t)STEP, (uint32_t)(STEP >> 32)};
     uint32_t r[4];
 
     if (c->ratio <= 0)
         return 1;
     dev_philox(SEED, counter, r);
-    return c->ratio < 1 && r[key % 4] >= dev_philox_threshold(c->ratio) ? 1 / (1 - (double)c->ratio)
-                                                                        : 0;
+    return c->ratio < 1 &&
+                   dev_philox_half(r, (uint32_t)(key % 8)) >= dev_philox_half_threshold(c->ratio)
+               ? 1 / (1 - (double)c->ratio)
+               : 0;
 }
 
 /* Adds what row s of head h does to all results. */
@@ -311,7 +313,7 @@ static void make_large(struct train_graph *g, const struct attn_case *c)
     for (uint32_t i = 0; i < g->t.g.n_tensors; i++) {
         int64_t *rows = &g->t.tensors[i].dims[g->t.tensors[i].rank == 3 ? 2 : 1];
 
-        *rows = *rows == c->q_rows ? ((int64_t)1 << 32) / (DEV_MAX_KEYS / 4) : DEV_MAX_KEYS;
+        *rows = *rows == c->q_rows ? ((int64_t)1 << 32) / (DEV_MAX_KEYS / 8) : DEV_MAX_KEYS;
     }
 }
 

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 
 #define LANES 16
-#define CHUNK 256 /* weights that get their random numbers at a time; a multiple of four */
+#define CHUNK 256 /* weights that get their random numbers at a time; a multiple of eight */
 
 struct operand { /* [B, H, rows, columns]; turned: [B, H, columns, rows] */
     struct cpu_ref at;
@@ -211,7 +211,7 @@ VECTORISE static void row_factors(const uint32_t *words, int64_t n, uint32_t thr
                                   float *restrict f)
 {
     for (int64_t i = 0; i < n; i++)
-        f[i] = words[i] >= threshold ? keep : 0;
+        f[i] = dev_philox_half(words, (uint32_t)i) >= threshold ? keep : 0;
 }
 
 VECTORISE static void row_drop(float *restrict p, const float *f, int64_t n)
@@ -239,17 +239,17 @@ struct rows {
     const float *y, *dy;
 };
 
-/* What dropout multiplies weights [from, from + n) of a row with; from is a multiple of four. */
+/* What dropout multiplies weights [from, from + n) of a row with; from is a multiple of eight. */
 static void factors(const struct rows *c, int64_t row, int64_t from, int64_t n, float *f)
 {
     const struct dev_op *op = c->call->op;
-    const int64_t first = row * ((c->s.k_rows + 3) / 4) + from / 4;
+    const int64_t first = row * ((c->s.k_rows + 7) / 8) + from / 8;
     const float ratio = op->u.attn.ratio;
     uint32_t words[CHUNK];
 
     if (ratio > 0) {
-        cpu__philox(op->u.attn.seed, first, 0, c->call->step, (n + 3) / 4, words);
-        row_factors(words, n, dev_philox_threshold(ratio), ratio < 1 ? 1 / (1 - ratio) : 0, f);
+        cpu__philox(op->u.attn.seed, first, 0, c->call->step, (n + 7) / 8, words);
+        row_factors(words, n, dev_philox_half_threshold(ratio), ratio < 1 ? 1 / (1 - ratio) : 0, f);
     } else {
         for (int64_t i = 0; i < n; i++)
             f[i] = 1;

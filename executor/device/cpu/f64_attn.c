@@ -64,14 +64,17 @@ static double kept(const struct heads *s, const struct head *at, int64_t i, int6
 {
     const double keep = 1 - (double)s->c->op->u.attn.ratio;
     const uint64_t step = (uint64_t)s->c->step;
-    const int64_t block = row_of(s, at, i) * ((s->a.k_rows + 3) / 4) + j / 4;
+    const int64_t block = row_of(s, at, i) * ((s->a.k_rows + 7) / 8) + j / 8;
     const uint32_t counter[4] = {(uint32_t)block, 0, (uint32_t)step, (uint32_t)(step >> 32)};
     uint32_t r[4];
 
     if (keep >= 1)
         return 1;
     dev_philox(s->c->op->u.attn.seed, counter, r);
-    return keep > 0 && r[j % 4] >= dev_philox_threshold(s->c->op->u.attn.ratio) ? 1 / keep : 0;
+    return keep > 0 && dev_philox_half(r, (uint32_t)(j % 8)) >=
+                           dev_philox_half_threshold(s->c->op->u.attn.ratio)
+               ? 1 / keep
+               : 0;
 }
 
 /* The scores are summed up twice rather than stored. */
