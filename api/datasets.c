@@ -65,7 +65,9 @@ int datasets_delete(struct api_req *q, struct sh_err *err)
         rc = store_dataset_get(q, name, &now, err);
         if (!rc)
             rc = noun_refused(now, match, "dataset", name,
-                              "jobs use this dataset; cancel them first", err);
+                              "jobs that have not ended use this dataset; cancel them first, or "
+                              "wait for their end",
+                              err);
     }
     json_decref(now);
     json_decref(j);

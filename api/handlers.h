@@ -46,6 +46,9 @@ struct cat_version;
 int v2_find(struct api_req *q, struct cat_table **table, const struct cat_version **out,
             struct sh_err *err);
 
+/* models.c: a model that is seen may be another tenant's, who shares it. Fails: SH_E_FORBIDDEN. */
+int models_own(const struct api_req *q, const json_t *model, struct sh_err *err);
+
 /* jobs.c: the job that the path names. *out: OWNED. Fails: SH_E_NOTFOUND. */
 int jobs_named(struct api_req *q, json_t **out, struct sh_err *err);
 

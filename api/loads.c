@@ -15,8 +15,8 @@
 
 /* Why a wish changed nothing that it should have changed. */
 static const char *const REFUSED[] = {
-    [STORE_LOAD] = "nothing was uploaded for it yet",
-    [STORE_UNLOAD] = "it is pinned; unpin it first",
+    [STORE_LOAD] = "it has no file; upload one first",
+    [STORE_UNLOAD] = "it is pinned, so it stays loaded; unpin it first",
     [STORE_PIN] = "only a version that is READY can be pinned; load it first",
     [STORE_UNPIN] = "",
 };
@@ -40,36 +40,50 @@ static bool is_done(enum store_wish wish, const json_t *version)
     }
 }
 
-/* Nothing was changed: because all is so already, or not. j: the version, or the model. */
-static int check_done(enum store_wish wish, const json_t *j, const char *model, const char *version,
+static int refuse(enum store_wish wish, const char *model, const json_t *version,
+                  struct sh_err *err)
+{
+    return SH_FAIL(err, SH_E_CONFLICT, "version %" JSON_INTEGER_FORMAT " of \"%s\" is %s: %s",
+                   json_integer_value(json_object_get(version, "version")), model,
+                   json_string_value(json_object_get(version, "state")), REFUSED[wish]);
+}
+
+/* Nothing was changed: because all is so already, or not. j: the version, or the model. Versions
+ * that failed or have no file yet are in nobody's way; a pin that keeps one loaded is. */
+static int check_done(enum store_wish wish, const json_t *j, const char *model, bool is_version,
                       struct sh_err *err)
 {
-    const json_t *list = json_object_get(j, "versions"), *v;
+    const json_t *v, *against = NULL;
+    bool any_done = false;
     size_t i;
 
-    if (version && is_done(wish, j))
-        return SH_OK;
-    if (version)
-        return SH_FAIL(err, SH_E_CONFLICT, "version %s of \"%s\" is %s: %s", version, model,
-                       json_string_value(json_object_get(j, "state")), REFUSED[wish]);
-    json_array_foreach(list, i, v)
+    if (is_version)
+        return is_done(wish, j) ? SH_OK : refuse(wish, model, j, err);
+    json_array_foreach(json_object_get(j, "versions"), i, v)
     {
         if (is_done(wish, v))
-            return SH_OK;
+            any_done = true;
+        else if (!against)
+            against = v;
     }
-    return SH_FAIL(err, SH_E_CONFLICT, "no version of \"%s\": %s", model,
-                   json_array_size(list) ? REFUSED[wish] : "the model has none");
+    if (any_done && (!against || wish != STORE_UNLOAD))
+        return SH_OK;
+    if (against)
+        return refuse(wish, model, against, err);
+    return SH_FAIL(err, SH_E_CONFLICT, "the model \"%s\" has no versions; upload one first", model);
 }
 
 /* Of another tenant: seen, because it is shared, and not to be changed. */
-static int check_owner(struct api_req *q, const char *model, json_t **out, struct sh_err *err)
+static int check_owner(struct api_req *q, const char *model, struct sh_err *err)
 {
-    int rc = noun_is_name(model) ? store_model_get(q, model, out, err) : SH_OK;
+    json_t *j = NULL;
+    int rc = noun_is_name(model) ? store_model_get(q, model, &j, err) : SH_OK;
 
-    if (!rc && !*out)
+    if (!rc && !j)
         rc = noun_missing("model", model, err);
-    if (!rc && strcmp(json_string_value(json_object_get(*out, "tenant")), q->tenant) != 0)
-        rc = SH_FAIL(err, SH_E_FORBIDDEN, "the model \"%s\" belongs to another tenant", model);
+    if (!rc)
+        rc = models_own(q, j, err);
+    json_decref(j);
     return rc;
 }
 
@@ -83,11 +97,9 @@ int loads_wish(struct api_req *q, enum store_wish wish, const char *model, const
     *out = NULL;
     if (version && !noun_is_number(version, INT32_MAX))
         return noun_missing("version", version, err);
-    rc = check_owner(q, model, &j, err);
+    rc = check_owner(q, model, err);
     if (!rc)
         rc = store_version_wish(q, wish, model, version, &n, err);
-    json_decref(j);
-    j = NULL;
     if (rc)
         return rc;
     if (n > 0)
@@ -97,7 +109,7 @@ int loads_wish(struct api_req *q, enum store_wish wish, const char *model, const
     if (!rc && !j)
         rc = noun_missing(version ? "version" : "model", version ? version : model, err);
     if (!rc && n == 0)
-        rc = check_done(wish, j, model, version, err);
+        rc = check_done(wish, j, model, version != NULL, err);
     if (rc)
         json_decref(j);
     else

@@ -57,6 +57,14 @@ int models_get(struct api_req *q, struct sh_err *err)
     return noun_reply(q, rc, j, "model", q->params[0], err);
 }
 
+int models_own(const struct api_req *q, const json_t *model, struct sh_err *err)
+{
+    if (strcmp(json_string_value(json_object_get(model, "tenant")), q->tenant) == 0)
+        return SH_OK;
+    return SH_FAIL(err, SH_E_FORBIDDEN, "the model \"%s\" belongs to another tenant",
+                   json_string_value(json_object_get(model, "name")));
+}
+
 /* Why a change of a model touched no row. */
 static int refused(struct api_req *q, const char *name, const char *match, const char *why,
                    struct sh_err *err)
@@ -64,8 +72,8 @@ static int refused(struct api_req *q, const char *name, const char *match, const
     json_t *now = NULL;
     int rc = store_model_get(q, name, &now, err);
 
-    if (!rc && now && strcmp(json_string_value(json_object_get(now, "tenant")), q->tenant) != 0)
-        rc = SH_FAIL(err, SH_E_FORBIDDEN, "the model \"%s\" belongs to another tenant", name);
+    if (!rc && now)
+        rc = models_own(q, now, err);
     if (!rc)
         rc = noun_refused(now, match, "model", name, why, err);
     json_decref(now);
@@ -87,7 +95,8 @@ static const char *why_kept(struct api_req *q, const char *name)
     }
     json_decref(now);
     return pinned ? "a version of this model is pinned; unpin it first"
-                  : "jobs use a version of this model; cancel them first";
+                  : "jobs that have not ended use a version of this model; cancel them first, or "
+                    "wait for their end";
 }
 
 int models_patch(struct api_req *q, struct sh_err *err)

@@ -77,29 +77,43 @@ int versions_get(struct api_req *q, struct sh_err *err)
     return noun_reply(q, rc, j, "version", q->params[1], err);
 }
 
+/* Why no version was deleted. */
+static int refuse_delete(struct api_req *q, const char *match, struct sh_err *err)
+{
+    json_t *model = NULL, *now = NULL;
+    int rc = store_model_get(q, q->params[0], &model, err);
+
+    if (!rc && model)
+        rc = models_own(q, model, err);
+    if (!rc)
+        rc = store_version_get(q, q->params[0], q->params[1], &now, err);
+    if (!rc)
+        rc = noun_refused(now, match, "version", q->params[1],
+                          json_is_true(json_object_get(now, "pinned"))
+                              ? "this version is pinned; unpin it first"
+                              : "jobs that have not ended use this version; cancel them first, or "
+                                "wait for their end",
+                          err);
+    json_decref(model);
+    json_decref(now);
+    return rc;
+}
+
 int versions_delete(struct api_req *q, struct sh_err *err)
 {
     const char *match;
     char buf[24];
-    json_t *j = NULL, *now = NULL;
+    json_t *j = NULL;
     int rc = check_path(q, err);
 
     if (!rc)
         rc = req_if_match(q, buf, &match, err);
     if (!rc)
         rc = store_version_delete(q, q->params[0], q->params[1], match, &j, err);
-    if (!rc && !j) {
-        rc = store_version_get(q, q->params[0], q->params[1], &now, err);
-        if (!rc)
-            rc = noun_refused(now, match, "version", q->params[1],
-                              json_is_true(json_object_get(now, "pinned"))
-                                  ? "this version is pinned; unpin it first"
-                                  : "jobs use this version, or it belongs to another tenant",
-                              err);
-    }
+    if (!rc && !j)
+        rc = refuse_delete(q, match, err);
     if (!rc)
         link_hint(q->api->link, "models");
-    json_decref(now);
     json_decref(j);
     return rc;
 }

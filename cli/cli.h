@@ -106,6 +106,7 @@ extern const struct cli_verb CLI_OTHER_VERB; /* of one that has no row */
 
 #define CLI_MAX_OPTS 192
 #define CLI_LIVE_STATES "QUEUED,HELD,STARTING,RUNNING,PREEMPTED,SUSPENDED,COMPLETING,CANCELLING"
+#define CLI_FINAL_STATES "SUCCEEDED,FAILED,CANCELLED,EXPIRED"
 
 /* find.c */
 
@@ -166,11 +167,15 @@ int rest_get(struct cli *c, const char *path, unsigned flags, json_t **out, stru
 /* Whether a failure may be over in a moment: the server was there at seen_ns, and is away since, or
  * asks to try again. Then the exit status is as if it were there. */
 bool rest_is_away(struct cli *c, int rc, int64_t seen_ns);
-/* One that is not there is made, as name in the collection. */
+/* One that is not there is made, as name in the collection; *made tells. */
 int rest_ensure(struct cli *c, const char *path, const char *collection, const char *name,
-                struct sh_err *err);
-/* All items of a list, page by page, at most 10,000. *out: OWNED array. */
+                bool *made, struct sh_err *err);
+#define REST_MOST ((size_t)10000)
+/* All items of a list, page by page, at most REST_MOST. *out: OWNED array. */
 int rest_list(struct cli *c, const char *path, unsigned flags, json_t **out, struct sh_err *err);
+/* The same of its first items: `most`, or somewhat more if that is beyond a page. */
+int rest_first(struct cli *c, const char *path, size_t most, unsigned flags, json_t **out,
+               struct sh_err *err);
 /* job.c: "/api/v1/jobs/ID[/below]"; usage if the id is not a number. */
 #define REST_PATH_MAX 1024
 int job_path(struct cli *c, char path[static REST_PATH_MAX], const char *id, const char *below,

@@ -30,7 +30,9 @@ const struct sh_conf_opt CLI_COMMON[] = {
     STR(tenant, "tenant", NULL, "whose things are meant; needed with an admin key; short: -n"),
     STR(output, "output", "table", "table, wide (more columns), json, yaml or name; short: -o"),
     STR(profile, "profile", NULL, "section of the config file: a server with its key, say"),
-    STR(state_dir, "state-dir", ".shunt", "folder of a system started with `shunt up`"),
+    STR(state_dir, "state-dir", ".shunt",
+        "folder of a system started with `shunt up`; one that does not begin with / is below the "
+        "current folder"),
     BOOL(quiet, "quiet", "no progress and no remarks"),
 };
 const size_t CLI_N_COMMON = SH_ARRAY_LEN(CLI_COMMON);
@@ -236,8 +238,8 @@ static const struct sh_conf_opt RESULT[] = {
 };
 static const struct sh_conf_opt INFER[] = {
     STR(inputs, "inputs", NULL, "safetensors file with tensors named as the model's inputs"),
-    INT(random, "random", 0, 0, 1000000000,
-        "send random inputs of this seed instead of a file: --batch rows, 1 without it"),
+    INT(random, "random", -1, -1, 1000000000,
+        "send random inputs of this seed instead of a file: --batch rows, 1 without it; -1 = none"),
     STR(outputs, "outputs", NULL, "write the outputs to this safetensors file"),
     STR(truth, "labels", NULL, "FILE:TENSOR with the right classes: prints the accuracy"),
     INT(rows, "batch", 0, 0, 65536,
@@ -257,7 +259,8 @@ static const struct sh_conf_opt TOP[] = {
 /* clang-format off */
 const struct cli_cmd CLI_CMDS[] = {
     {"up", NULL, "",
-     "start the whole system on this machine: database, scheduler, executors, API",
+     "start the whole system on this machine: database, scheduler, executors, API; its state is in "
+     ".shunt of the current folder, or in --state-dir",
      up_main, OPTS(UP)},
     {"down", NULL, "", "stop what `shunt up` started", down_main, OPTS(DOWN)},
     {"status", NULL, "",
@@ -342,7 +345,8 @@ const struct cli_cmd CLI_CMDS[] = {
     {"load", NULL, "MODEL[:VERSION]",
      "load what was unloaded or has failed; without a version all", model_load, OPTS(LOAD)},
     {"unload", NULL, "MODEL[:VERSION]",
-     "take versions off the executors; requests for them are refused until they are loaded",
+     "take versions that are not pinned off the executors; requests for them are refused until "
+     "they are loaded",
      model_unload, NONE},
     {"pin", NULL, "MODEL[:VERSION]",
      "keep images in device memory, within the tenant's quota", model_pin, NONE},

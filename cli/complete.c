@@ -178,7 +178,7 @@ static void offer_value(const struct typed *t, const char *option)
         if (strcmp(FILES[i], option) == 0)
             puts(":file");
     if (strcmp(option, "state") == 0)
-        offer_words(t, is_jobs     ? CLI_LIVE_STATES ",SUCCEEDED,FAILED,CANCELLED,EXPIRED"
+        offer_words(t, is_jobs     ? CLI_LIVE_STATES "," CLI_FINAL_STATES
                        : is_tenant ? "ACTIVE,SUSPENDED"
                                    : "OPEN,HELD,DRAINING");
     else if (strcmp(option, "eval-dataset") == 0)

@@ -53,19 +53,22 @@ int dataset_push(struct cli *c, struct sh_err *err)
 {
     json_t *j = NULL;
     struct upload *u = NULL;
+    bool made = false;
     char path[REST_PATH_MAX], bytes[32];
     int rc = dataset_path(c, path, NULL, err);
 
     if (!rc)
         rc = upload_check(c->args[1], err);
     if (!rc)
-        rc = rest_ensure(c, path, DATASETS, c->args[0], err);
+        rc = rest_ensure(c, path, DATASETS, c->args[0], &made, err);
     if (!rc)
         rc = dataset_path(c, path, "artifact", err);
     if (!rc)
         rc = upload_open(c, c->args[1], &u, err);
     if (!rc)
         rc = upload_send(u, path, &j, err);
+    if (rc && made && u)
+        upload_undo(u, path);
     upload_close(u);
     out_bytes(json_number_value(json_object_get(j, "bytes")), bytes, sizeof(bytes));
     if (!rc && c->output != OUTPUT_TABLE)

@@ -78,7 +78,8 @@ void help_all(void)
     printf("\nOf everything that changes something:\n");
     print_names(cli_verb("set")->opts, cli_verb("set")->n_opts);
     printf("\nEach option can also come from the environment: SHUNT_SERVER, SHUNT_KEY, "
-           "SHUNT_TENANT ...\nMore: shunt COMMAND --help, shunt --docs (Markdown), "
+           "SHUNT_TENANT ...\nThe command line wins, then --profile, the environment, the profile "
+           "in use; docs/cli.md\nhas it all. More: shunt COMMAND --help, shunt --docs (Markdown), "
            "shunt --version.\n"
            "Completion: source <(shunt --completion bash), or zsh.\n"
            "Exit status: " CLI_EXIT_TEXT ".\n");
@@ -214,11 +215,29 @@ void help_docs(void)
            "Printed by `shunt --docs`. It speaks only REST; `shunt up` and `shunt down` start and "
            "stop a system on this machine.\n\n"
            "Exit status: " CLI_EXIT_TEXT ".\n\n"
-           "## Options of every command\n\n"
-           "Order: default, file (`--config FILE`, else `~/.config/shunt/config`; lines "
-           "`name = value`, and sections `[profile]` of which --profile names one), environment "
-           "(`SHUNT_SERVER`, `SHUNT_KEY` ...), command line.\n\n");
+           "## Options of every command\n\n");
     docs_options(CLI_COMMON, CLI_N_COMMON);
+    printf("\n### Where a value comes from\n\n"
+           "Each option has one value; the first of these that gives one counts:\n\n"
+           "1. the command line\n"
+           "2. the section of the config file that `--profile` of the command line names "
+           "(`--profile=` names none)\n"
+           "3. the environment: `SHUNT_` and the name, as `SHUNT_KEY_FILE`; an empty variable "
+           "counts as not set\n"
+           "4. the section of the profile in use: named by `SHUNT_PROFILE`, else by `shunt config "
+           "use`\n"
+           "5. the lines of the config file before its first section\n"
+           "6. the default\n\n"
+           "The config file has lines `name = value`; it is that of `--config`, else of "
+           "`SHUNT_CONFIG`, else `~/.config/shunt/config`.\n\n"
+           "Which server: of `--server` and `--state-dir` the one from the earlier place in that "
+           "list, `--server` if both are from the same; without either the system in `.shunt`, "
+           "else `http://127.0.0.1:8000`. `shunt up`, `down` and `status` are about the system in "
+           "`--state-dir` alone.\n\n"
+           "Whose key: of `--key` and `--key-file` the one from the earlier place, `--key` if both "
+           "are from the same. The admin's key in a state folder counts only where none of the two "
+           "is given anywhere: naming a folder does not make an admin of who has a key of a "
+           "tenant.\n");
     printf("\n## Commands\n");
     by_title(docs_title, docs_command);
     for (size_t i = 0; i < CLI_N_VERBS; i++)

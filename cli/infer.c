@@ -67,7 +67,7 @@ static int load_inputs(struct load *l, struct sh_err *err)
     bool file = o->inputs && o->inputs[0];
     int rc;
 
-    if (file == (o->random > 0))
+    if (file == (o->random >= 0))
         return cli_usage(l->c, err, "give either --inputs FILE or --random SEED");
     rc = file ? upload_check(o->inputs, err) : SH_OK;
     if (!rc && file)

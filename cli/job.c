@@ -24,11 +24,13 @@ int job_path(struct cli *c, char path[static REST_PATH_MAX], const char *id, con
 
 bool job_is_final(const char *state)
 {
-    static const char *const FINAL[] = {"SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED"};
+    size_t n = strlen(state), len;
 
-    for (size_t i = 0; i < SH_ARRAY_LEN(FINAL); i++)
-        if (strcmp(FINAL[i], state) == 0)
+    for (const char *p = CLI_FINAL_STATES; *p; p += len + (p[len] == ',')) {
+        len = strcspn(p, ",");
+        if (len == n && memcmp(p, state, n) == 0)
             return true;
+    }
     return false;
 }
 

@@ -10,8 +10,8 @@
 #define MAX_COLS 24
 
 /* Adds the items of one tenant's list to all, each with the tenant's name. */
-static int gather(struct cli *c, const char *tenant, const char *url, unsigned flags, json_t *all,
-                  struct sh_err *err)
+static int gather(struct cli *c, const char *tenant, const char *url, size_t most, unsigned flags,
+                  json_t *all, struct sh_err *err)
 {
     json_t *j = NULL, *item;
     char *before = c->conf->tenant;
@@ -19,7 +19,7 @@ static int gather(struct cli *c, const char *tenant, const char *url, unsigned f
     int rc;
 
     c->conf->tenant = (char *)tenant; /* read only, and put back below */
-    rc = rest_list(c, url, REST_TENANT | flags, &j, err);
+    rc = rest_first(c, url, most, REST_TENANT | flags, &j, err);
     json_array_foreach(j, i, item)
     {
         /* A shared model is in everybody's list, and its owner's once. */
@@ -35,7 +35,24 @@ static int gather(struct cli *c, const char *tenant, const char *url, unsigned f
     return rc;
 }
 
-int list_of_all_tenants(struct cli *c, const char *url, unsigned flags, json_t **out,
+/* Of a tenant's key: most nouns do not say whose they are, where there is only one tenant. */
+static void name_own(struct cli *c, json_t *items)
+{
+    json_t *me = NULL, *item;
+    size_t i;
+
+    json_array_foreach(items, i, item)
+    {
+        if (sh_json_text(item, "tenant")[0])
+            continue;
+        if (!me && rest_get(c, "/api/v1/whoami", REST_QUIET, &me, NULL))
+            break;
+        json_object_set(item, "tenant", json_object_get(me, "tenant"));
+    }
+    json_decref(me);
+}
+
+int list_of_all_tenants(struct cli *c, const char *url, size_t most, unsigned flags, json_t **out,
                         struct sh_err *err)
 {
     json_t *tenants = NULL, *all = json_array(), *t;
@@ -43,17 +60,19 @@ int list_of_all_tenants(struct cli *c, const char *url, unsigned flags, json_t *
     int rc = SH_OK;
 
     if (c->conf->tenant && c->conf->tenant[0]) {
-        rc = gather(c, c->conf->tenant, url, flags, all, err);
+        rc = gather(c, c->conf->tenant, url, most, flags, all, err);
     } else if (rest_list(c, "/api/v1/tenants", REST_QUIET, &tenants, NULL) == SH_OK) {
         json_array_foreach(tenants, i, t)
         {
             if (!rc && i < MAX_TENANTS)
-                rc = gather(c, sh_json_text(t, "name"), url, flags, all, err);
+                rc = gather(c, sh_json_text(t, "name"), url, most, flags, all, err);
         }
     } else { /* a tenant's key sees its own */
         json_decref(all);
         all = NULL;
-        rc = rest_list(c, url, flags, &all, err);
+        rc = rest_first(c, url, most, flags, &all, err);
+        if (!rc)
+            name_own(c, all);
     }
     json_decref(tenants);
     if (rc)
@@ -82,7 +101,8 @@ int list_show(struct cli *c, const char *url, const struct list_view *v, struct 
     bool all = c->conf->all_tenants && (v->flags & REST_TENANT);
     struct out_col cols[MAX_COLS];
     json_t *j = NULL;
-    int rc = all ? list_of_all_tenants(c, url, 0, &j, err) : rest_list(c, url, v->flags, &j, err);
+    int rc = all ? list_of_all_tenants(c, url, REST_MOST, 0, &j, err)
+                 : rest_list(c, url, v->flags, &j, err);
 
     if (!rc && v->prepare && c->output == OUTPUT_TABLE)
         v->prepare(j);

@@ -22,9 +22,9 @@ int list_show_one(struct cli *c, const char *path, const struct list_view *v, st
 /* What the first argument names in the collection of v; without an argument all. */
 int list_get(struct cli *c, const struct list_view *v, struct sh_err *err);
 
-/* The items of a list of every tenant that the key may see, each with its "tenant".
- * flags: REST_QUIET. *out: OWNED. */
-int list_of_all_tenants(struct cli *c, const char *url, unsigned flags, json_t **out,
+/* The items of a list of every tenant that the key may see, of each at most the first `most`
+ * (rest_first), each with its "tenant". flags: REST_QUIET. *out: OWNED. */
+int list_of_all_tenants(struct cli *c, const char *url, size_t most, unsigned flags, json_t **out,
                         struct sh_err *err);
 
 struct change {

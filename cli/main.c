@@ -83,8 +83,16 @@ static int load(const struct sh_conf_table *t, void *conf, struct words *w, stru
 
 static struct sh_conf_table table(const struct sh_conf_opt *opts, size_t n, size_t bytes)
 {
+    /* A folder that was named says where the server is; never whose key counts: a folder has an
+     * admin's, and who has one of a tenant does not become an admin by naming a place. */
     return (struct sh_conf_table){
-        "shunt", "Run and use a Shunt system.", opts, n, bytes, "profile", {"key", "key-file"}};
+        .program = "shunt",
+        .purpose = "Run and use a Shunt system.",
+        .opts = opts,
+        .n_opts = n,
+        .struct_bytes = bytes,
+        .section_opt = "profile",
+        .instead = {{"key", "key-file"}, {"key-file", "key"}, {"state-dir", "server"}}};
 }
 
 static int check_output(struct cli *c, struct sh_err *err)
@@ -262,8 +270,8 @@ static void print_advice(const struct cli *c, const struct sh_err *err)
 
     if (c->key_env && (err->rc == SH_E_UNAUTHENTICATED || err->rc == SH_E_FORBIDDEN))
         fprintf(stderr,
-                "The key came from %s of the environment, which wins over a profile's "
-                "and a state folder's.\n",
+                "The key came from %s of the environment, which wins over that of a profile in use "
+                "and of a state folder; --profile, --key-file and --key win over it.\n",
                 c->key_env);
     if (err->rc == SH_E_UNAUTHENTICATED)
         fprintf(stderr, "Give a key with --key, --key-file or SHUNT_KEY, or run this where "
@@ -288,6 +296,8 @@ static void print_advice(const struct cli *c, const struct sh_err *err)
     else if (strstr(err->msg, "\"spec."))
         fprintf(stderr, "Here: the option of that name, or the file of --spec; `shunt submit "
                         "--help` lists them.\n");
+    else if (strstr(err->msg, "jobs that have not ended use"))
+        fprintf(stderr, "`shunt get jobs --live -o wide` lists them with what they use.\n");
     else if (strncmp(err->msg, "this needs a key of role", 24) == 0)
         fprintf(stderr, "`shunt whoami` tells whose key is used; --key-file names another.\n");
     else if (strcmp(err->msg, "this needs an admin key") == 0)
@@ -300,6 +310,8 @@ static void print_failure(const struct cli *c, const struct sh_err *err)
     fprintf(stderr, "shunt: %s\n", err->msg);
     out_errors(c->problem, err->msg);
     print_nodes(c->problem);
+    if (c->conf->dry_run && c->problem)
+        fprintf(stderr, "The server would refuse it; this was a dry run.\n");
     print_advice(c, err);
 }
 

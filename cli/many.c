@@ -11,6 +11,7 @@
 
 #define MAX_FILE ((size_t)256 << 20)
 #define MAX_JOB ((size_t)64 << 10)
+#define ROOM_OF_RANGE 72 /* two numbers, or the words at the end */
 #define BATCH_JOBS 1000u
 #define BATCH_BYTES ((size_t)900 << 10) /* the server takes 1 MiB */
 
@@ -140,9 +141,41 @@ static int send_batch(struct cli *c, const json_t *batch, struct sent *s, struct
     return rc;
 }
 
+/* 0: it was refused, or there is none. */
+static json_int_t job_of(const json_t *results, size_t i)
+{
+    return json_integer_value(json_object_get(json_array_get(results, i), "job"));
+}
+
+/* "7-9, 12": the numbers in the order of the file, as far as there is room. */
+static void ids_text(const json_t *results, char *out, size_t size)
+{
+    size_t n = 0, run;
+
+    sh_strlcpy(out, "", size);
+    for (size_t i = 0; i < json_array_size(results); i += run) {
+        json_int_t id = job_of(results, i);
+
+        run = 1;
+        if (id == 0)
+            continue;
+        while (job_of(results, i + run) == id + (json_int_t)run)
+            run++;
+        if (n + ROOM_OF_RANGE > size) {
+            snprintf(out + n, size - n, " ... (-o name prints each)");
+            return;
+        }
+        n += (size_t)snprintf(out + n, size - n, "%s%" JSON_INTEGER_FORMAT, n ? ", " : "", id);
+        if (run > 1)
+            n += (size_t)snprintf(out + n, size - n, "-%" JSON_INTEGER_FORMAT,
+                                  id + (json_int_t)run - 1);
+    }
+}
+
 /* all: the server has answered for every job of the file. */
 static void print(const struct cli *c, const struct sent *s, bool all)
 {
+    char ids[400];
     const json_t *x;
     size_t i;
 
@@ -151,8 +184,8 @@ static void print(const struct cli *c, const struct sent *s, bool all)
         char text[600];
 
         out_text(x, "error", OUT_TEXT, text, sizeof(text));
-        if (c->output == OUTPUT_NAME && !c->conf->dry_run && json_object_get(x, "job"))
-            printf("%" JSON_INTEGER_FORMAT "\n", json_integer_value(json_object_get(x, "job")));
+        if (c->output == OUTPUT_NAME && !c->conf->dry_run && job_of(s->results, i))
+            printf("%" JSON_INTEGER_FORMAT "\n", job_of(s->results, i));
         if (c->output == OUTPUT_DATA || !json_object_get(x, "error"))
             continue;
         fprintf(stderr, "job %zu of the file: %s (%s)\n", i + 1, text, sh_json_text(x, "code"));
@@ -165,10 +198,13 @@ static void print(const struct cli *c, const struct sent *s, bool all)
                 s->failed, json_array_size(s->results));
     else if (all && list_said_dry_run(c))
         return;
-    else if (!c->conf->dry_run)
+    else if (!c->conf->dry_run) {
+        ids_text(s->results, ids, sizeof(ids));
         out_say(c,
-                "%" JSON_INTEGER_FORMAT " jobs were submitted, %" JSON_INTEGER_FORMAT " refused.",
-                s->created, s->failed);
+                "%" JSON_INTEGER_FORMAT " jobs were submitted, %" JSON_INTEGER_FORMAT
+                " refused.%s%s",
+                s->created, s->failed, ids[0] ? " Jobs of the file: " : "", ids);
+    }
 }
 
 int jobs_submit_file(struct cli *c, struct sh_err *err)

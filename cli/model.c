@@ -251,12 +251,13 @@ static int push(struct cli *c, const char *model, const char *file, json_t **out
     char path[REST_PATH_MAX];
     struct upload *u = NULL;
     int64_t version = 0;
+    bool made = false;
     int rc = model_path(path, model, NULL, err);
 
     if (!rc)
         rc = upload_check(file, err);
     if (!rc)
-        rc = rest_ensure(c, path, MODELS, model, err);
+        rc = rest_ensure(c, path, MODELS, model, &made, err);
     if (!rc)
         rc = upload_open(c, file, &u, err);
     if (!rc)
@@ -267,11 +268,12 @@ static int push(struct cli *c, const char *model, const char *file, json_t **out
         rc = version_path(path, model, version, "artifact", err);
     if (!rc)
         rc = upload_send(u, path, out, err);
-    /* A version without a file would be in the way, but not one at which the next push goes on. One
-     * that the server refused says why. */
-    if (rc && version > 0 && !c->problem && !upload_has_part(u, path) &&
-        version_path(path, model, version, NULL, NULL) == SH_OK)
-        rest_call(c, "DELETE", path, NULL, REST_TENANT | REST_QUIET, NULL, NULL);
+    if (rc && version > 0)
+        upload_undo(u, path);
+    /* Others may push to it at the same time: it is not ours to take back. */
+    if (rc && made)
+        out_say(c, "The model %s is new and empty: push a file, or shunt delete model %s", model,
+                model);
     upload_close(u);
     if (!rc && c->conf->wait)
         rc = wait_version(c, model, version, err);

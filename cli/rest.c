@@ -14,7 +14,7 @@
 
 #define DEFAULT_SERVER "http://127.0.0.1:8000"
 #define MAX_KEY_FILE 512
-#define MAX_ITEMS 10000
+#define PAGE 1000 /* the server gives no more at once */
 #define MAX_JSON (256u << 20)
 #define AWAY_NS 30000000000LL /* a server that is restarted meanwhile does not end a wait */
 
@@ -284,16 +284,18 @@ int rest_get(struct cli *c, const char *path, unsigned flags, json_t **out, stru
 }
 
 int rest_ensure(struct cli *c, const char *path, const char *collection, const char *name,
-                struct sh_err *err)
+                bool *made, struct sh_err *err)
 {
     struct sh_err ignored = {0};
     json_t *body;
     int rc;
 
+    *made = false;
     if (rest_get(c, path, REST_TENANT | REST_QUIET, NULL, &ignored) != SH_E_NOTFOUND)
         return SH_OK;
     body = json_pack("{s:s}", "name", name);
     rc = rest_call(c, "POST", collection, body, REST_TENANT, NULL, err);
+    *made = rc == SH_OK;
     json_decref(body);
     return rc;
 }
@@ -310,6 +312,12 @@ bool rest_is_away(struct cli *c, int rc, int64_t seen_ns)
 
 int rest_list(struct cli *c, const char *path, unsigned flags, json_t **out, struct sh_err *err)
 {
+    return rest_first(c, path, REST_MOST, flags, out, err);
+}
+
+int rest_first(struct cli *c, const char *path, size_t most, unsigned flags, json_t **out,
+               struct sh_err *err)
+{
     json_t *all = json_array(), *page = NULL;
     char cursor[256] = "", *url = NULL;
     int rc = all ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate a list");
@@ -319,8 +327,8 @@ int rest_list(struct cli *c, const char *path, unsigned flags, json_t **out, str
         const char *next;
 
         if (!rc)
-            rc = sh_asprintf(err, &url, "%s%climit=1000%s%s", path, strchr(path, '?') ? '&' : '?',
-                             cursor[0] ? "&cursor=" : "", cursor);
+            rc = sh_asprintf(err, &url, "%s%climit=%zu%s%s", path, strchr(path, '?') ? '&' : '?',
+                             SH_MIN(most, (size_t)PAGE), cursor[0] ? "&cursor=" : "", cursor);
         if (!rc)
             rc = rest_get(c, url, flags, &page, err);
         if (!rc && json_array_extend(all, json_object_get(page, "items")))
@@ -332,7 +340,7 @@ int rest_list(struct cli *c, const char *path, unsigned flags, json_t **out, str
         page = NULL;
         free(url);
         url = NULL;
-    } while (!rc && cursor[0] && json_array_size(all) < MAX_ITEMS);
+    } while (!rc && cursor[0] && json_array_size(all) < most);
     if (rc)
         json_decref(all);
     else

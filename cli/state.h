@@ -56,6 +56,9 @@ int state_read_system(const struct state *s, json_t **out, struct sh_err *err);
 int state_write_system(const struct state *s, const json_t *system, struct sh_err *err);
 /* URL of the API of the system in a folder; *out is NULL if there is none. OWNED, free(). */
 int state_server(const char *dir, char **out, struct sh_err *err);
+/* Where a process of the system with that API serves its metrics: on the same address. */
+#define STATE_URL_MAX 128
+void state_metrics_url(const char *server, int port, char out[static STATE_URL_MAX]);
 
 /* Files. Atomic write: temporary file and rename. */
 int file_write(const char *path, const char *text, size_t len, mode_t mode, struct sh_err *err);

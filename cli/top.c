@@ -10,8 +10,23 @@
 #include <unistd.h>
 
 #define LAST_ENDED 10
+#define PAGE_ENDED \
+    100 /* of a tenant's jobs, the last by number: among them those that ended last */
 
 /* ---------------------------------------------------------------- pieces */
+
+/* A list, or why there is none. what: "models". TAKES j, NULL if it could not be read. */
+static void print_list(struct cli *c, const char *what, json_t *j, const struct sh_err *why,
+                       const struct out_col *cols, size_t n_cols)
+{
+    if (!j)
+        printf("no %s are shown: %s\n", what, why->msg);
+    else if (json_array_size(j) == 0)
+        printf("no %s\n", what);
+    else
+        out_list(c, j, cols, n_cols, "name", NULL);
+    json_decref(j);
+}
 
 static void print_executors(struct cli *c)
 {
@@ -19,22 +34,27 @@ static void print_executors(struct cli *c)
                                           {"STATE", "state", OUT_TEXT},
                                           {"DEVICE", "device", OUT_TEXT},
                                           {"POOL", "pool_bytes", OUT_BYTES}};
-    struct sh_err err = {0};
+    struct sh_err why = {0};
     json_t *j = NULL;
 
-    if (rest_list(c, "/api/v1/executors", REST_QUIET, &j, &err) == SH_OK && json_array_size(j) > 0)
-        out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "name", NULL);
-    else
-        printf("no executor%s%s\n", err.msg[0] ? ": " : "", err.msg);
-    json_decref(j);
+    if (rest_list(c, "/api/v1/executors", REST_QUIET, &j, &why))
+        j = NULL;
+    print_list(c, "executors", j, &why, COLS, SH_ARRAY_LEN(COLS));
 }
 
-/* Of all tenants that the key may see: an admin's key sees every one, another its own. */
-static json_t *of_all_tenants(struct cli *c, const char *path)
+/* Of all tenants that the key may see: an admin's key sees every one, another its own. NULL with
+ * the reason, such as that the key may not. */
+static json_t *of_all_tenants(struct cli *c, const char *path, size_t most, struct sh_err *why)
 {
     json_t *all = NULL;
 
-    return list_of_all_tenants(c, path, REST_QUIET, &all, NULL) == SH_OK ? all : json_array();
+    list_of_all_tenants(c, path, most, REST_QUIET, &all, why);
+    return all;
+}
+
+static json_t *get_models(struct cli *c, struct sh_err *why)
+{
+    return of_all_tenants(c, "/api/v1/models", REST_MOST, why);
 }
 
 static void print_models(struct cli *c)
@@ -42,17 +62,37 @@ static void print_models(struct cli *c)
     static const struct out_col COLS[] = {{"TENANT", "tenant", OUT_TEXT},
                                           {"MODEL", "name", OUT_TEXT},
                                           {"VERSIONS", "summary", OUT_TEXT}};
-    json_t *j = of_all_tenants(c, "/api/v1/models");
+    struct sh_err why = {0};
+    json_t *j = get_models(c, &why);
 
     model_add_summary(j);
-    if (json_array_size(j) > 0)
-        out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "name", NULL);
-    else
-        puts("no models");
-    json_decref(j);
+    print_list(c, "models", j, &why, COLS, SH_ARRAY_LEN(COLS));
 }
 
-/* Those that live and the last few that ended: an array of a hundred hides what runs. */
+/* Those that live and the last few that ended: an array of a hundred hides what runs, and a system
+ * that has been up for a month has ten thousand. *left_out: of those that ended, as far as we know;
+ * *or_more: there may be others. */
+static json_t *get_jobs(struct cli *c, size_t *left_out, bool *or_more, struct sh_err *why)
+{
+    json_t *live = of_all_tenants(c, "/api/v1/jobs?state=" CLI_LIVE_STATES, REST_MOST, why);
+    json_t *ended =
+        live ? of_all_tenants(c, "/api/v1/jobs?state=" CLI_FINAL_STATES, PAGE_ENDED, why) : NULL;
+    size_t n = json_array_size(ended);
+
+    *left_out = n - SH_MIN(n, (size_t)LAST_ENDED);
+    *or_more = n >= PAGE_ENDED;
+    if (!ended) {
+        json_decref(live);
+        return NULL;
+    }
+    job_sort(live);
+    job_sort(ended);
+    for (size_t i = 0; i < SH_MIN(n, (size_t)LAST_ENDED); i++)
+        json_array_append(live, json_array_get(ended, i));
+    json_decref(ended);
+    return live;
+}
+
 static void print_jobs(struct cli *c)
 {
     static const struct out_col COLS[] = {{"TENANT", "tenant", OUT_TEXT},
@@ -65,22 +105,15 @@ static void print_jobs(struct cli *c)
                                           {"SAMPLES/S", "samples_per_s", OUT_NUMBER},
                                           {"PREEMPTED", "preemptions", OUT_TEXT},
                                           {"REASON", "reason", OUT_TEXT}};
-    json_t *j = of_all_tenants(c, "/api/v1/jobs");
-    size_t n = json_array_size(j), shown = 0;
+    struct sh_err why = {0};
+    size_t left_out = 0;
+    bool or_more = false;
+    json_t *j = get_jobs(c, &left_out, &or_more, &why);
 
-    job_sort(j);
-    while (shown < n && !job_is_final(sh_json_text(json_array_get(j, shown), "state")))
-        shown++;
-    shown = SH_MIN(shown + LAST_ENDED, n);
-    while (json_array_size(j) > shown)
-        json_array_remove(j, json_array_size(j) - 1);
-    if (n > 0)
-        out_list(c, j, COLS, SH_ARRAY_LEN(COLS), "id", NULL);
-    else
-        puts("no jobs");
-    if (n > shown)
-        printf("%zu more have ended: shunt get jobs --all-tenants\n", n - shown);
-    json_decref(j);
+    print_list(c, "jobs", j, &why, COLS, SH_ARRAY_LEN(COLS));
+    if (left_out > 0)
+        printf("%zu%s more have ended: shunt get jobs --all-tenants\n", left_out,
+               or_more ? " or" : "");
 }
 
 static bool is_healthy(struct cli *c, const char *path, char *why, size_t size)
@@ -108,6 +141,7 @@ static int read_processes(const struct state *s, json_t **out, struct sh_err *er
         pid_t pid = state_pid(s, sh_json_text(p, "name"));
         json_int_t port = json_integer_value(
             json_object_get(json_object_get(system, "metrics_ports"), sh_json_text(p, "name")));
+        char url[STATE_URL_MAX] = "";
         int64_t age =
             (sh_clock_wall_ms() - json_integer_value(json_object_get(p, "since_ms"))) / 1000;
 
@@ -115,24 +149,31 @@ static int read_processes(const struct state *s, json_t **out, struct sh_err *er
             json_object_set_new(p, "state", json_string("gone"));
         json_object_set_new(p, "pid", pid > 0 ? json_integer(pid) : json_null());
         json_object_set_new(p, "age_s", json_integer(age));
-        json_object_set_new(p, "metrics_port", port > 0 ? json_integer(port) : json_null());
+        if (port > 0)
+            state_metrics_url(sh_json_text(system, "server"), (int)port, url);
+        json_object_set_new(p, "metrics", port > 0 ? json_string(url) : json_null());
     }
     *out = system;
     return rc;
 }
 
+/* TAKES list; NULL: the key may not see it. */
+static void set_list(json_t *system, const char *name, json_t *list)
+{
+    json_object_set_new(system, name, list ? list : json_null());
+}
+
 static int print_status(struct cli *c, const struct state *s, struct sh_err *err)
 {
-    static const struct out_col COLS[] = {{"PROCESS", "name", OUT_TEXT},
-                                          {"STATE", "state", OUT_TEXT},
-                                          {"PID", "pid", OUT_TEXT},
-                                          {"FOR, S", "age_s", OUT_TEXT},
-                                          {"METRICS", "metrics_port", OUT_TEXT},
-                                          {"RESTARTS", "restarts", OUT_TEXT},
-                                          {"LAST END", "last_end", OUT_TEXT}};
+    static const struct out_col COLS[] = {
+        {"PROCESS", "name", OUT_TEXT},      {"STATE", "state", OUT_TEXT},
+        {"PID", "pid", OUT_TEXT},           {"FOR, S", "age_s", OUT_TEXT},
+        {"RESTARTS", "restarts", OUT_TEXT}, {"LAST END", "last_end", OUT_TEXT},
+        {"METRICS", "metrics", OUT_TEXT}};
     json_t *system = NULL;
     char live[200], ready[200];
-    bool is_live, is_ready;
+    bool is_live, is_ready, or_more;
+    size_t left_out;
     int rc = read_processes(s, &system, err);
 
     if (rc)
@@ -142,8 +183,8 @@ static int print_status(struct cli *c, const struct state *s, struct sh_err *err
     if (c->output == OUTPUT_DATA) {
         json_object_set_new(system, "live", json_boolean(is_live));
         json_object_set_new(system, "ready", json_boolean(is_ready));
-        json_object_set_new(system, "models", of_all_tenants(c, "/api/v1/models"));
-        json_object_set_new(system, "jobs", of_all_tenants(c, "/api/v1/jobs"));
+        set_list(system, "models", get_models(c, NULL));
+        set_list(system, "jobs", get_jobs(c, &left_out, &or_more, NULL));
         out_data(c, system);
     } else {
         pid_t pid = state_pid(s, STATE_SUPERVISOR);
@@ -179,6 +220,8 @@ int status_main(struct cli *c, struct sh_err *err)
     json_t *system = NULL;
     int rc = state_open(c->conf->state_dir, false, &s, err);
 
+    free(c->conf->server); /* it is about the system in this folder, whatever a profile names */
+    c->conf->server = NULL;
     if (!rc)
         rc = state_read_system(&s, &system, err);
     if (rc == SH_E_NOTFOUND || (!rc && !system)) {

@@ -179,12 +179,16 @@ static int wait_ready(struct cli *c, struct wait *w, pid_t supervisor, struct sh
 
 /* ---------------------------------------------------------------- up */
 
-static void print_metrics(const struct plan *p, const char *bind)
+static void print_metrics(const struct plan *p)
 {
-    for (size_t i = 0; i < p->n; i++)
-        if (p->procs[i].metrics_port)
-            printf("  %-16s http://%s:%d/metrics\n", p->procs[i].name, bind,
-                   p->procs[i].metrics_port);
+    char url[STATE_URL_MAX];
+
+    for (size_t i = 0; i < p->n; i++) {
+        if (!p->procs[i].metrics_port)
+            continue;
+        state_metrics_url(p->server, p->procs[i].metrics_port, url);
+        printf("  %-16s %s\n", p->procs[i].name, url);
+    }
 }
 
 static void print_up(const struct cli *c, const struct state *s, const struct plan *p,
@@ -210,7 +214,7 @@ static void print_up(const struct cli *c, const struct state *s, const struct pl
     printf(
         "Shunt is up.\n  API              %s\n  admin key        %s\n  logs             %s/log\n",
         p->server, p->key_file, s->dir);
-    print_metrics(p, c->conf->bind);
+    print_metrics(p);
     if (prometheus)
         printf("  Prometheus       prometheus --config.file=%s/prometheus/prometheus.yml "
                "--storage.tsdb.path=%s/prometheus/data\n",

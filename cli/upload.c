@@ -121,15 +121,23 @@ static int put(struct upload *s, struct sh_http_reply *r, struct sh_err *err)
     return rc;
 }
 
+/* The path of what the file is of. OWNED; NULL without memory. */
+static char *owner_path(const char *artifact)
+{
+    char *path = NULL;
+
+    sh_asprintf(NULL, &path, "%.*s", (int)(strrchr(artifact, '/') - artifact), artifact);
+    return path;
+}
+
 /* The thing itself, if it has the file already: the answer was lost, not the file. OWNED; NULL if
  * it has not. */
 static json_t *find_whole(struct upload *s)
 {
-    const char *below = strstr(s->path, "/artifact");
-    char *path = NULL;
+    char *path = owner_path(s->path);
     json_t *j = NULL;
 
-    if (below && !sh_asprintf(NULL, &path, "%.*s", (int)(below - s->path), s->path))
+    if (path)
         rest_get(s->c, path, REST_TENANT | REST_QUIET, &j, NULL);
     free(path);
     if (strcmp(sh_json_text(j, "digest"), s->hex) == 0)
@@ -275,4 +283,19 @@ int upload_send(struct upload *s, const char *path, json_t **out, struct sh_err 
         rc = sh_json_parse(r.body, r.len, 64 << 20, out, err);
     sh_http_reply_fini(&r);
     return rc;
+}
+
+void upload_undo(struct upload *s, const char *path)
+{
+    char *owner = owner_path(path);
+    json_t *j = NULL;
+    struct rest_req q = {.method = "DELETE", .path = owner, .flags = REST_TENANT | REST_QUIET};
+
+    if (owner && !upload_has_part(s, path) && rest_get(s->c, owner, q.flags, &j, NULL) == SH_OK &&
+        !sh_json_text(j, "digest")[0]) {
+        q.row_version = json_integer_value(json_object_get(j, "row_version"));
+        rest_send(s->c, &q, NULL, NULL);
+    }
+    json_decref(j);
+    free(owner);
 }

@@ -17,6 +17,9 @@ bool upload_is_large(const struct upload *u);
 bool upload_has_part(struct upload *u, const char *path);
 /* PUT path with the file's bytes and Content-Digest. *out: OWNED, json_decref(). */
 int upload_send(struct upload *u, const char *path, json_t **out, struct sh_err *err);
+/* After a failure: deletes the version or dataset that was made for this file, unless it has a file
+ * all the same, or a part at which the next push goes on. path: of its artifact. */
+void upload_undo(struct upload *u, const char *path);
 
 struct progress;
 /* SHA-256 of a file from its start, whose position is there again then. Fails too if it has not

@@ -29,6 +29,7 @@ enum source {
     BY_FILE,
     BY_SECTION,
     BY_ENVIRONMENT,
+    BY_NAMED_SECTION, /* by the command line */
     BY_COMMAND_LINE
 }; /* nearer: later */
 
@@ -45,7 +46,7 @@ struct load {
     char *file;                      /* OWNED: contents of the file */
     const char *path;                /* of the file; NULL = none */
     const char *section;             /* BORROWED: the one that counts; NULL = none */
-    bool in_section, is_other, section_seen;
+    bool in_section, is_other, section_seen, is_named;
     char sections[200]; /* all that the file has, for messages */
     char **rest;        /* into argv */
     int n_rest;
@@ -229,7 +230,8 @@ static void choose_section(struct load *l)
         return;
     env_name(o->name, name, sizeof(name));
     l->section = l->argv_texts[i].value;
-    if (!l->section || !l->section[0])
+    l->is_named = l->section != NULL;
+    if (!l->section)
         l->section = sh_conf_env(name);
     if (!l->section)
         l->section = l->texts[i].value;
@@ -305,7 +307,11 @@ static int file_line(struct load *l, char *line, const char *base, int no, struc
                        "config file \"%s\", line %d: option \"%s\" is set a second time", base, no,
                        o->name);
     x->from_file = true;
-    put(x, l->in_section ? BY_SECTION : BY_FILE, value, "file \"%.50s\", line %d", base, no);
+    put(x,
+        !l->in_section ? BY_FILE
+        : l->is_named  ? BY_NAMED_SECTION
+                       : BY_SECTION,
+        value, "file \"%.50s\", line %d", base, no);
     return SH_OK;
 }
 
@@ -344,7 +350,8 @@ static void load_env(struct load *l)
 
         env_name(l->t->opts[i].name, name, sizeof(name));
         value = getenv(name);
-        if (value && value[0]) /* compose files pass what is not set as empty */
+        /* Compose files pass what is not set as empty. */
+        if (value && value[0] && l->texts[i].source < BY_ENVIRONMENT)
             put(&l->texts[i], BY_ENVIRONMENT, value, "environment %s", name);
     }
 }
@@ -530,18 +537,16 @@ static int load_argv(struct load *l, int argc, char **argv, struct sh_err *err)
     return rc;
 }
 
-/* A file named on the command line is meant, whatever key the environment has. */
+/* A key file named on the command line is meant, whatever key the environment has. */
 static void keep_nearer(struct load *l)
 {
-    struct text *x[2];
+    for (size_t i = 0; i < SH_CONF_PAIRS && l->t->instead[i][0]; i++) {
+        const struct text *a = &l->texts[sh_conf_find(l->t, l->t->instead[i][0]) - l->t->opts];
+        struct text *b = &l->texts[sh_conf_find(l->t, l->t->instead[i][1]) - l->t->opts];
 
-    if (!l->t->either[0])
-        return;
-    for (int i = 0; i < 2; i++)
-        x[i] = &l->texts[sh_conf_find(l->t, l->t->either[i]) - l->t->opts];
-    for (int i = 0; i < 2; i++)
-        if (x[i]->source < x[1 - i]->source && x[1 - i]->value[0])
-            x[i]->value = NULL;
+        if (a->source > b->source && a->value && a->value[0])
+            b->value = NULL;
+    }
 }
 
 static int load_all(struct load *l, void *conf, int argc, char **argv, struct sh_err *err)

@@ -2,8 +2,8 @@
  *
  * One table per program gives parsing, defaults, ranges, --help, docs/config.md and environment
  * names. Order: default < file (--config FILE, lines `name = value`, # comments) < environment
- * (SHUNT_<NAME>, upper case, '-' to '_') < command line (--name=value, --name value; a bool also
- * as --name / --no-name).
+ * (SHUNT_<NAME>, upper case, '-' to '_') < section of the file that the command line names <
+ * command line (--name=value, --name value; a bool also as --name / --no-name).
  *
  * No getenv() and no option parsing outside conf.c.
  */
@@ -56,16 +56,18 @@ struct sh_conf_opt {
         SH_CONF_BYTES, offsetof(st, field), name, def, min, max, flags, help \
     }
 
+#define SH_CONF_PAIRS 3
+
 struct sh_conf_table {
     const char *program, *purpose; /* purpose: one sentence for --help */
     const struct sh_conf_opt *opts;
     size_t n_opts, struct_bytes;
     /* Option that names a section of the file, or NULL: no sections. Lines after "[NAME]" count if
-     * that is the section, and win over those before the first one. */
+     * that is the section, and win over those before the first one; named on the command line, over
+     * the environment too. Given empty there, it names none. */
     const char *section_opt;
-    /* Two options of which one is enough, or NULL: the one of the nearer source leaves the other
-     * out. */
-    const char *either[2];
+    /* Pairs of options: the first, if it is from a nearer source, leaves the second out. */
+    const char *instead[SH_CONF_PAIRS][2];
 };
 
 enum sh_conf_action { SH_CONF_RUN, SH_CONF_EXIT_OK }; /* EXIT_OK: --help, --version or --docs ran */

@@ -8,6 +8,7 @@
 
 #include "common/buf.h"
 #include "common/clock.h"
+#include "common/io.h"
 #include "common/mem.h"
 
 #include <errno.h>
@@ -58,13 +59,64 @@ int sh_self_dir(char *out, size_t size, struct sh_err *err)
     return SH_OK;
 }
 
+/* ---------------------------------------------------------------- cores */
+
+/* The start of a small file as text; "" if it cannot be read. */
+static void read_text(const char *path, char *out, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? sh_read_all(fd, out, size - 1) : 0;
+
+    out[n > 0 ? n : 0] = '\0';
+    if (fd >= 0)
+        close(fd);
+}
+
+/* cpu.max: "QUOTA PERIOD" in us, so much time in each period; "max PERIOD": all there is. */
+static unsigned cores_of_quota(unsigned n, const char *cpu_max)
+{
+    unsigned long long quota, period, cores;
+
+    if (sscanf(cpu_max, "%llu %llu", &quota, &period) != 2 || period == 0)
+        return n;
+    cores = quota / period + (quota % period != 0);
+    return cores < n ? SH_MAX((unsigned)cores, 1u) : n;
+}
+
+unsigned sh_cores_within(unsigned n, const char *root, const char *own)
+{
+    const char *line = own;
+    char path[4096], file[4096 + 16], text[64];
+    size_t len = strlen(root);
+
+    while (line && strncmp(line, "0::/", 4) != 0) { /* the others are of version 1 */
+        line = strchr(line, '\n');
+        line = line ? line + 1 : NULL;
+    }
+    if (!line || snprintf(path, sizeof(path), "%s%.*s", root, (int)strcspn(line + 3, "\n"),
+                          line + 3) >= (int)sizeof(path))
+        return n;
+    for (;;) { /* each folder down to ours has a limit of its own */
+        snprintf(file, sizeof(file), "%s/cpu.max", path);
+        read_text(file, text, sizeof(text));
+        n = cores_of_quota(n, text);
+        if (strlen(path) <= len)
+            return n;
+        *strrchr(path, '/') = '\0';
+    }
+}
+
 unsigned sh_cores(void)
 {
+    char own[4096];
     cpu_set_t set;
     int n = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 
-    return n > 0 ? (unsigned)n : 1;
+    read_text("/proc/self/cgroup", own, sizeof(own));
+    return sh_cores_within(SH_MAX(n, 1), "/sys/fs/cgroup", own);
 }
+
+/* ---------------------------------------------------------------- the child's environment */
 
 static bool same_name(const char *a, const char *b)
 {

@@ -34,6 +34,11 @@ int sh_spawn_run(const struct sh_spawn *s, int64_t timeout_ms, size_t max_out, c
                  size_t *out_len, int *wait_status, struct sh_err *err);
 /* Folder of our own executable. Writes at most size bytes. */
 int sh_self_dir(char *out, size_t size, struct sh_err *err);
-unsigned sh_cores(void); /* that this process may run on; at least 1 */
+/* That this process may use at once: those that it may run on, at most as many as the time that its
+ * cgroups (version 2) give it, rounded up. At least 1. */
+unsigned sh_cores(void);
+/* What cgroups leave of n. root: where they are mounted; own: as in /proc/self/cgroup. One that
+ * cannot be read takes nothing away. */
+unsigned sh_cores_within(unsigned n, const char *root, const char *own);
 
 #endif

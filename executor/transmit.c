@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #define ROBUST_SHARE 0.02
+#define LEAST_COPY_NS 15000.0 /* what a wait for a ticket and the launch behind it cost */
 
 struct mark {
     uint64_t cookie;
@@ -216,12 +217,17 @@ int tx_ticket(struct tx *t, uint32_t lane, uint32_t slot, uint32_t value, struct
 /* Many groupings are within a hair of the optimum, and the exact one computes just in time by
  * the profile: a layer that takes longer than it did then delays the end. So its groups are cut
  * further, as long as the cost of the extra copies stays within ROBUST_SHARE of the whole:
- * computing starts earlier, and there is slack. Each cut adds at most alpha to the end. */
+ * computing starts earlier, and there is slack. Each cut adds at most alpha to the end.
+ *
+ * What the optimum does not know is that a group costs the computation a wait and a launch, too:
+ * one whose copy takes less than that, as that of a first small layer, takes in what follows until
+ * it is worth them. */
 static int refine(const struct group_plan *plan, double alpha_ns, const int64_t *copy, uint32_t n,
                   uint32_t **ends, uint32_t *n_ends, struct sh_err *err)
 {
     double extra = alpha_ns > 0 ? (double)plan->finish_ns * ROBUST_SHARE / alpha_ns : n;
     double total = 0, piece, sum = 0;
+    bool is_due = false; /* the optimum has a cut here, or has had one since the last */
     uint32_t g = 0;
 
     for (uint32_t i = 0; i < n; i++)
@@ -231,15 +237,18 @@ static int refine(const struct group_plan *plan, double alpha_ns, const int64_t 
     if (!*ends)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the grouping of %u layers", n);
     for (uint32_t i = 0; i < n; i++) {
-        bool is_end = i + 1 == plan->ends[g];
+        const bool is_end = i + 1 == plan->ends[g];
 
         sum += (double)copy[i];
-        /* An empty layer behind a cut would be a group without a copy: it stays with the next. */
-        if (!is_end && (sum == 0 || sum < piece))
+        g += is_end;
+        is_due |= is_end;
+        /* The resident head waits for nothing. An empty layer behind a cut would be a group without
+         * a copy: it stays with the next. */
+        if (i + 1 < n && !(is_end && sum == 0) && sum < SH_MAX(LEAST_COPY_NS, is_due ? 0 : piece))
             continue;
         (*ends)[(*n_ends)++] = i + 1;
         sum = 0;
-        g += is_end;
+        is_due = false;
     }
     return SH_OK;
 }

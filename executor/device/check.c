@@ -24,7 +24,7 @@ static const struct arity ARITY[DEV_N_OPS] = {
     [DEV_OP_EXPAND] = {1, 1, 1, 1},        [DEV_OP_REDUCE] = {1, 1, 1, 1},
     [DEV_OP_GATHER] = {2, 2, 1, 1},        [DEV_OP_WHERE] = {3, 3, 1, 1},
     [DEV_OP_BN_INFER] = {5, 5, 1, 1},      [DEV_OP_BN_TRAIN] = {5, 6, 5, 5},
-    [DEV_OP_LAYERNORM] = {1, 3, 1, 3},     [DEV_OP_DROPOUT] = {1, 1, 1, 2},
+    [DEV_OP_LAYERNORM] = {1, 3, 1, 3},     [DEV_OP_DROPOUT] = {1, 2, 1, 2},
     [DEV_OP_CONV_BWD_DATA] = {2, 2, 1, 1}, [DEV_OP_CONV_BWD_WEIGHT] = {2, 2, 1, 2},
     [DEV_OP_POOL_MAX_BWD] = {2, 2, 1, 1},  [DEV_OP_POOL_AVG_BWD] = {1, 1, 1, 1},
     [DEV_OP_ACT_BWD] = {3, 3, 1, 1},       [DEV_OP_SOFTMAX_BWD] = {2, 2, 1, 1},
@@ -33,7 +33,7 @@ static const struct arity ARITY[DEV_N_OPS] = {
     [DEV_OP_FILL] = {0, 0, 1, 1},          [DEV_OP_LOSS_XENT] = {2, 2, 2, 2},
     [DEV_OP_LOSS_MSE] = {2, 2, 2, 2},      [DEV_OP_SGD] = {2, 3, 0, 0},
     [DEV_OP_ADAM] = {4, 4, 0, 0},          [DEV_OP_COMMIT] = {1, 1, 1, 1},
-    [DEV_OP_ATTENTION] = {3, 4, 1, 1},
+    [DEV_OP_ATTENTION] = {3, 4, 1, 2},     [DEV_OP_ATTENTION_BWD] = {7, 7, 3, 3},
 };
 
 int dev__check_tensor(const struct dev_graph *g, uint32_t i, struct sh_err *err)
@@ -62,10 +62,30 @@ int dev__check_tensor(const struct dev_graph *g, uint32_t i, struct sh_err *err)
     return SH_OK;
 }
 
-/* LAYERNORM_BWD's scale is its third input but optional; every other gap lies behind `need`. */
+/* Optional but in the middle are LAYERNORM_BWD's scale and ATTENTION_BWD's mask; every other gap
+ * lies behind `need`. */
 static bool may_be_absent(const struct dev_op *op, uint32_t i, uint32_t need)
 {
-    return i >= need || (op->kind == DEV_OP_LAYERNORM_BWD && i == 2);
+    return i >= need || (op->kind == DEV_OP_LAYERNORM_BWD && i == 2) ||
+           (op->kind == DEV_OP_ATTENTION_BWD && i == 3);
+}
+
+static int check_attn(const struct dev_op *op, struct sh_err *err)
+{
+    const bool is_bwd = op->kind == DEV_OP_ATTENTION_BWD;
+    const bool trains = is_bwd || (op->n_out > 1 && op->out[1] != DEV_NONE);
+    const char *name = op->name ? op->name : "?";
+    const float ratio = op->u.attn.ratio;
+
+    if (!is_bwd && op->kind != DEV_OP_ATTENTION)
+        return SH_OK;
+    if (!(ratio >= 0 && ratio <= 1))
+        return SH_FAIL(err, SH_E_INVALID, "%s (node \"%s\"): ratio %g is not between 0 and 1",
+                       dev_op_name(op->kind), name, (double)ratio);
+    if (ratio > 0 && !trains)
+        return SH_FAIL(err, SH_E_BUG, "%s (node \"%s\") drops weights but is not of training",
+                       dev_op_name(op->kind), name);
+    return SH_OK;
 }
 
 static int check_samples(const struct dev_graph *g, const struct dev_op *op, struct sh_err *err)
@@ -109,6 +129,7 @@ int dev__check_op(const struct dev_graph *g, uint32_t i, struct sh_err *err)
     const struct dev_op *op = &g->ops[i];
     const char *name = op->name ? op->name : "?";
     const struct arity *a;
+    int rc;
 
     if ((unsigned)op->kind >= DEV_N_OPS || (unsigned)op->act >= DEV_N_ACTS)
         return SH_FAIL(err, SH_E_BUG, "operation %u (node \"%s\") is of no known kind", i, name);
@@ -124,5 +145,6 @@ int dev__check_op(const struct dev_graph *g, uint32_t i, struct sh_err *err)
         if (op->out[k] >= g->n_tensors && !(op->out[k] == DEV_NONE && k >= a->out))
             return SH_FAIL(err, SH_E_BUG, "%s (node \"%s\") lacks output %u", dev_op_name(op->kind),
                            name, k);
-    return check_samples(g, op, err);
+    rc = check_attn(op, err);
+    return rc ? rc : check_samples(g, op, err);
 }

@@ -24,7 +24,7 @@
 #include "common/err.h"
 #include "executor/device/op.h"
 
-#define DEV_ABI 9u /* bump on ANY change of struct dev_ops, struct dev_mem or of op.h */
+#define DEV_ABI 10u /* bump on ANY change of struct dev_ops, struct dev_mem or of op.h */
 #define DEV_BLOCK ((size_t)2 << 20)
 #define DEV_ALIGN 256u /* of tensors inside an image, state or workspace */
 #define DEV_MAX_FDS 4  /* what dev_mem_export gives */

@@ -144,3 +144,33 @@ bool dev_attn_of(const struct dev_op *op, const struct dev_tensor *const in[4],
     return fits && y->rank == 4 && y->dims[0] == out->batch && y->dims[1] == out->q_rows &&
            y->dims[2] == out->heads && y->dims[3] == out->width;
 }
+
+static bool is_lse(const struct dev_tensor *t, const struct dev_attn *a)
+{
+    return t->dtype == SH_F32 && t->rank == 3 && t->dims[0] == a->batch && t->dims[1] == a->heads &&
+           t->dims[2] == a->q_rows;
+}
+
+bool dev_attn_of_op(const struct dev_graph *g, const struct dev_op *op, struct dev_attn *out)
+{
+    const bool is_bwd = op->kind == DEV_OP_ATTENTION_BWD;
+    const uint32_t y = is_bwd ? op->in[4] : op->out[0];
+    const uint32_t lse = is_bwd ? op->in[6] : op->n_out > 1 ? op->out[1] : DEV_NONE;
+    const struct dev_tensor *in[4] = {NULL};
+    bool fits;
+
+    for (uint32_t i = 0; i < 4 && i < op->n_in; i++)
+        in[i] = op->in[i] == DEV_NONE ? NULL : &g->tensors[op->in[i]];
+    fits = dev_attn_of(op, in, &g->tensors[y], out) &&
+           (lse == DEV_NONE || is_lse(&g->tensors[lse], out));
+    for (uint32_t i = 0; i < 3 && fits && lse != DEV_NONE; i++)
+        fits = in[i]->rank == 4 && (!is_bwd || dev_same_dims(&g->tensors[op->out[i]], in[i]));
+    return fits && (!is_bwd || dev_same_dims(&g->tensors[op->in[5]], &g->tensors[y]));
+}
+
+bool dev_attn_can_drop(const struct dev_attn *a)
+{
+    const int64_t rows = a->batch * a->heads * a->q_rows;
+
+    return rows <= ((int64_t)1 << 32) / ((a->k_rows + 7) / 8);
+}

@@ -26,7 +26,8 @@
 #define DEV_NONE UINT32_MAX
 #define DEV_MAX_IN 32 /* Concat takes the most */
 #define DEV_MAX_OUT 5
-#define DEV_MAX_KEYS 16384 /* of ATTENTION: a device may hold a row of scores on the chip */
+#define DEV_MAX_KEYS 16384     /* of ATTENTION: a device may hold a row of scores on the chip */
+#define DEV_MAX_TRAIN_WIDTH 64 /* of ATTENTION with lse, and a multiple of 16 */
 
 enum dev_role {
     DEV_ROLE_ACT,    /* activation, gradient, temporary: workspace, from first write to last read */
@@ -89,17 +90,26 @@ enum dev_red { DEV_RED_SUM, DEV_RED_MEAN, DEV_RED_MAX, DEV_RED_MIN };
 
 /* in[] and out[] by kind; [x] = may be DEV_NONE. d_ = gradient of the loss.
  *
+ * ATTENTION     q k v [mask] -> y [lse]; y = drop(softmax(scale q k^T + mask)) v by head. lse, F32
+ *               [B, H, Sq], is the natural logarithm of the sum of exp of a row's scores, scale and
+ *               mask included. Only training has it; q, k and v have rank 4 then, and only then
+ *               u.attn.ratio may be > 0: after the softmax a part of the weights becomes 0 (which:
+ *               philox.h), the others are multiplied by 1 / (1 - ratio), 0 if ratio is 1
+ * ATTENTION_BWD q k v mask y d_y lse -> d_q d_k d_v, all written; mask may be DEV_NONE and gets no
+ *               gradient; u.attn as forward, the same weights are dropped
  * BN_TRAIN      x scale bias run_mean run_var [residual] -> y save_mean save_invstd new_mean
  *               new_var; y = act(bn(x) + residual), act NONE, RELU, or CLIP with p0 <= 0 <= p1
  * BN_TRAIN_BWD  x d_y scale save_mean save_invstd [bias] [y] [d_y2] -> d_x d_scale d_bias
  *               [d_residual]; d_residual = act'(y) (d_y + d_y2), and the rest follows from it. With
  *               an act it needs y or, when there was no residual, bias: then y is computed again
+ * DROPOUT       x [residual] -> y [mask U8]; y = drop(x) + residual. What it drops is drawn by
+ *               Philox on (seed, step, op), so it has no state
  */
 #define DEV_OP_MAP(X)                                                                              \
     /* forward */                                                                                  \
     X(CONV)      /* x w [bias] [residual] -> y = act(conv + bias + residual); u.conv */            \
     X(MATMUL)    /* a b [bias] [residual] -> y = act(alpha op(a) op(b) + bias + residual) */       \
-    X(ATTENTION) /* q k v [mask] -> y = softmax(scale q k^T + mask) v by head; u.attn */           \
+    X(ATTENTION) /* q k v [mask] -> y [lse]; u.attn: see above */                                  \
     X(POOL_MAX)  /* x -> y [indices: opaque, for the backward pass]; u.pool */                     \
     X(POOL_AVG)  /* x -> y; u.pool */                                                              \
     X(ACT)       /* x -> y; u.act */                                                               \
@@ -117,7 +127,7 @@ enum dev_red { DEV_RED_SUM, DEV_RED_MEAN, DEV_RED_MAX, DEV_RED_MIN };
     X(BN_INFER) /* x scale bias mean var -> y = act(...); u.norm */                                \
     X(BN_TRAIN) /* x scale bias run_mean run_var [residual] -> y and four vectors: see above */    \
     X(LAYERNORM) /* x [scale] [bias] -> y [save_mean] [save_invstd]; u.norm */                     \
-    X(DROPOUT)   /* x -> y [mask U8]; u.dropout; Philox on (seed, step, op), so no state */        \
+    X(DROPOUT)   /* x [residual] -> y [mask]: see above; u.dropout */                              \
     /* backward: the inputs that the formula needs, in this order */                               \
     X(CONV_BWD_DATA)   /* d_y w -> d_x; u.conv */                                                  \
     X(CONV_BWD_WEIGHT) /* x d_y -> d_w [d_bias], of a range of samples: u.conv */                  \
@@ -125,6 +135,7 @@ enum dev_red { DEV_RED_SUM, DEV_RED_MEAN, DEV_RED_MAX, DEV_RED_MIN };
     X(POOL_AVG_BWD)    /* d_y -> d_x; u.pool */                                                    \
     X(ACT_BWD)         /* x y d_y -> d_x; u.act (each act uses x or y; both are given) */          \
     X(SOFTMAX_BWD)     /* y d_y -> d_x; u.axis */                                                  \
+    X(ATTENTION_BWD)   /* q k v mask y d_y lse -> d_q d_k d_v; u.attn: see above */                \
     X(GATHER_BWD)      /* indices d_y -> d_table (zeroed, summed in index order); u.axis */        \
     X(BN_TRAIN_BWD)    /* x d_y scale save_mean save_invstd [bias] [y] [d_y2]: see above */        \
     X(LAYERNORM_BWD)   /* x d_y [scale] save_mean save_invstd -> d_x [d_scale] [d_bias] */         \
@@ -173,6 +184,8 @@ struct dev_op {
         struct {
             float scale;
             uint32_t plane[3];
+            float ratio; /* of dropout; 0: none */
+            uint64_t seed;
         } attn;
         struct {
             enum dev_bin kind;
@@ -242,5 +255,9 @@ struct dev_attn {
 /* in: q, k, v, mask (NULL: none). false: the shapes do not fit. */
 bool dev_attn_of(const struct dev_op *op, const struct dev_tensor *const in[4],
                  const struct dev_tensor *y, struct dev_attn *out);
+/* The same with all operands of an ATTENTION or ATTENTION_BWD of g. */
+bool dev_attn_of_op(const struct dev_graph *g, const struct dev_op *op, struct dev_attn *out);
+/* Has dropout a random number for each weight? With ratio > 0 a device must refuse otherwise. */
+bool dev_attn_can_drop(const struct dev_attn *a);
 
 #endif

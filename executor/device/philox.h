@@ -8,6 +8,14 @@
  *   key     = seed
  *   counter = { low 32 bits of i / 4, operation, low 32 bits of step, high 32 bits of step }
  * and is kept if word >= ratio * 2^32.
+ *
+ * ATTENTION draws for its weights without an index of the operation, which its backward operation
+ * does not share, and 16 bits for each: the weight of (batch b, head h, row, key) takes half key % 8
+ * (0: the low half of word 0, 1: its high half, and so on) of the block with
+ *   key     = u.attn.seed
+ *   counter = { low 32 bits of ((b H + h) Sq + row) ((Sk + 7) / 8) + key / 8, 0, low 32 bits of
+ *               step, high 32 bits of step }
+ * and is kept if half >= ratio * 2^16.
  */
 #ifndef SH_EXECUTOR_DEVICE_PHILOX_H
 #define SH_EXECUTOR_DEVICE_PHILOX_H
@@ -49,6 +57,16 @@ static inline uint32_t dev_philox_threshold(float ratio)
     double t = (double)ratio * 4294967296.0;
 
     return t >= 4294967295.0 ? UINT32_MAX : t > 0 ? (uint32_t)t : 0;
+}
+
+DEV_PHILOX_FN uint32_t dev_philox_half(const uint32_t *words, uint32_t i)
+{
+    return words[i / 2] >> (i % 2 * 16) & 0xffffu;
+}
+
+static inline uint32_t dev_philox_half_threshold(float ratio)
+{
+    return dev_philox_threshold(ratio) >> 16;
 }
 
 #endif

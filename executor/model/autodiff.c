@@ -9,6 +9,7 @@
 static ad_rule *const RULES[DEV_N_OPS] = {
     [DEV_OP_CONV] = ad__conv,
     [DEV_OP_MATMUL] = ad__matmul,
+    [DEV_OP_ATTENTION] = ad__attention,
     [DEV_OP_POOL_MAX] = ad__pool_max,
     [DEV_OP_POOL_AVG] = ad__pool_avg,
     [DEV_OP_ACT] = ad__act,

@@ -131,6 +131,28 @@ int ad__matmul(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err
     return rc;
 }
 
+int ad__attention(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    const uint32_t mask = op->n_in > 3 ? op->in[3] : DEV_NONE;
+    struct dev_op b =
+        ir_op(DEV_OP_ATTENTION_BWD, op->name, 7,
+              (uint32_t[]){op->in[0], op->in[1], op->in[2], mask, op->out[0], dy, op->out[1]});
+    int rc = SH_OK;
+
+    if (op->n_out < 2 || ad__wants(a, mask))
+        return ad__unsupported(op, err, "it was not made for training");
+    for (uint32_t i = 0; i < 3 && rc == SH_OK; i++)
+        rc = ir_like(a->ir, op->in[i], ir_t(a->ir, op->in[i])->name, DEV_ROLE_ACT, &b.out[i], err);
+    b.n_out = 3;
+    b.u.attn = op->u.attn;
+    if (!rc)
+        rc = ir_push(a->ir, &b, err);
+    for (uint32_t i = 0; i < 3 && rc == SH_OK; i++)
+        if (ad__wants(a, op->in[i]))
+            rc = ad__add(a, op->in[i], b.out[i], err);
+    return rc;
+}
+
 int ad__pool_max(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
 {
     struct dev_op b = ir_op(DEV_OP_POOL_MAX_BWD, op->name, 2, (uint32_t[]){dy, op->out[1]});
@@ -235,10 +257,14 @@ int ad__layernorm(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_
 int ad__dropout(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
 {
     struct dev_op b = ir_op(DEV_OP_DROPOUT_BWD, op->name, 2, (uint32_t[]){dy, op->out[1]});
-    uint32_t dx;
-    int rc;
+    uint32_t residual = op->n_in > 1 ? op->in[1] : DEV_NONE, dx;
+    int rc = SH_OK;
 
-    b.u.dropout = op->u.dropout;
-    rc = ir_emit_like(a->ir, &b, op->in[0], &dx, err);
-    return rc ? rc : ad__add(a, op->in[0], dx, err);
+    if (ad__wants(a, op->in[0])) {
+        b.u.dropout = op->u.dropout;
+        rc = ir_emit_like(a->ir, &b, op->in[0], &dx, err);
+        if (!rc)
+            rc = ad__add(a, op->in[0], dx, err);
+    }
+    return rc || !ad__wants(a, residual) ? rc : ad__add(a, residual, dy, err);
 }

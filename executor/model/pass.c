@@ -9,8 +9,10 @@ int pass_run(struct ir *ir, bool training, struct sh_err *err)
         rc = pass_fold_bn(ir, err);
     if (!rc)
         rc = pass_fuse(ir, training, err);
+    if (!rc && training)
+        rc = pass_train(ir, err);
     if (!rc)
-        rc = training ? pass_fuse_bn(ir, err) : pass_attn(ir, err);
+        rc = pass_attn(ir, training, err);
     return rc ? rc : ir_drop_unused(ir, err);
 }
 

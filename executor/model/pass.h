@@ -4,10 +4,12 @@
  *   pass_fold_bn   inference: a BatchNorm after a convolution or product goes into its weights
  *   pass_fuse      bias, residual and activation go into the operation before them; in training
  *                  bias, residual and factor into a product
- *   pass_fuse_bn   training: residual and activation go into the BN_TRAIN before them
- *   pass_attn      inference: spelled-out attention becomes one operation, its products one product
+ *   pass_train     training: residual and activation go into the BN_TRAIN before them, a residual
+ *                  into a DROPOUT
+ *   pass_attn      spelled-out attention becomes one operation; inference: its products one product
  *   ir_drop_unused afterwards
- *   pass_fuse_sums training, after autodiff: BN_TRAIN_BWD adds up its two gradients itself
+ *   pass_fuse_sums training, after autodiff: BN_TRAIN_BWD adds up its two gradients itself, and a
+ *                  product adds its own to another (pass_fuse, on what autodiff made)
  */
 #ifndef SH_EXECUTOR_MODEL_PASS_H
 #define SH_EXECUTOR_MODEL_PASS_H
@@ -19,8 +21,8 @@ int pass_run(struct ir *ir, bool training, struct sh_err *err); /* all that appl
 int pass_pattern(struct ir *ir, struct sh_err *err);
 int pass_fold_bn(struct ir *ir, struct sh_err *err);
 int pass_fuse(struct ir *ir, bool training, struct sh_err *err);
-int pass_attn(struct ir *ir, struct sh_err *err); /* after pass_fuse */
-int pass_fuse_bn(struct ir *ir, struct sh_err *err);
+int pass_train(struct ir *ir, struct sh_err *err);
+int pass_attn(struct ir *ir, bool training, struct sh_err *err); /* after pass_fuse */
 int pass_fuse_sums(struct ir *ir, struct sh_err *err);
 
 /* For passes: operation `first` shall produce what `last` produces; `last` may then go. */

@@ -1,4 +1,4 @@
-/* pass_attn.c - attention that an exporter spelled out becomes one operation; inference only.
+/* pass_attn.c - attention that an exporter spelled out becomes one operation.
  *
  *   q [B,S,H,D] - TRANSPOSE -+
  *   k [B,S,H,D] - TRANSPOSE -+- MATMUL - (+ mask) - SOFTMAX - MATMUL - TRANSPOSE - y [B,S,H,D]
@@ -8,9 +8,13 @@
  * takes the place of the last TRANSPOSE; the scores and what is made of them must have no other
  * reader. Factors on the way (of q, of k, of the scores) become its scale.
  *
- * Then, where q, k and v are products of the same rows with three constant matrices, these become
- * one matrix: one product instead of three, whose result ATTENTION reads as [B,S,3,H,D]. A matrix
- * that has other readers stays as it is, so that the image does not grow.
+ * In training a DROPOUT between SOFTMAX and MATMUL goes into it as well, and it leaves what the
+ * backward operation needs instead of the scores. That operation gives the mask no gradient, so
+ * where the mask depends on a parameter (a bias by relative position) all stays as it is.
+ *
+ * At inference, where q, k and v are products of the same rows with three constant matrices, these
+ * become one matrix: one product instead of three, whose result ATTENTION reads as [B,S,3,H,D]. A
+ * matrix that has other readers stays as it is, so that the image does not grow.
  */
 #include "common/mem.h"
 #include "executor/model/pass.h"
@@ -20,11 +24,13 @@
 struct attn {
     struct ir *ir;
     struct ir_uses u;
+    bool *trainable; /* training: [n_tensors] by root, does it depend on a parameter? NULL: not */
 };
 
 struct match {
     uint32_t in[4]; /* q k v mask */
     double scale;
+    struct dev_op *product, *drop, *back; /* of weights and v; before it, NULL if none; after it */
 };
 
 /* The only reader of t if it is of this kind. */
@@ -109,6 +115,15 @@ static bool match_masked(const struct attn *a, uint32_t x, struct match *m)
     return false;
 }
 
+static bool fits_training(const struct attn *a, const struct dev_op *op)
+{
+    const uint32_t mask = op->n_in > 3 ? op->in[3] : DEV_NONE;
+    const struct dev_tensor *q = ir_t(a->ir, op->in[0]);
+
+    return (mask == DEV_NONE || !a->trainable[ir_root(a->ir, mask)]) && q->dims[3] % 16 == 0 &&
+           q->dims[3] <= DEV_MAX_TRAIN_WIDTH;
+}
+
 /* The shapes as the device will see them. */
 static bool fits(const struct attn *a, const struct dev_op *op)
 {
@@ -120,42 +135,77 @@ static bool fits(const struct attn *a, const struct dev_op *op)
         if (in[i]->dtype != SH_F32)
             return false;
     }
-    return dev_attn_of(op, in, ir_t(a->ir, op->out[0]), &shape) && shape.k_rows <= DEV_MAX_KEYS;
+    return dev_attn_of(op, in, ir_t(a->ir, op->out[0]), &shape) && shape.k_rows <= DEV_MAX_KEYS &&
+           (op->u.attn.ratio == 0.0f || dev_attn_can_drop(&shape)) &&
+           (!a->trainable || fits_training(a, op));
 }
 
-/* Puts an ATTENTION in the place of the last TRANSPOSE, if `soft` is the SOFTMAX of one. */
-static void try_attention(const struct attn *a, const struct dev_op *soft)
+/* From the weights, softmax or what DROPOUT left of it, to the last TRANSPOSE. */
+static bool match_values(const struct attn *a, const struct dev_op *soft, struct match *m)
 {
     static const uint32_t BACK[4] = {0, 2, 1, 3};
     const struct ir *ir = a->ir;
-    const int64_t rank = (int64_t)ir_t(ir, soft->in[0])->rank;
-    struct dev_op *product, *back, op;
+    uint32_t weights = soft->out[0];
     double ignored = 1.0;
+
+    m->drop = only_reader(a, weights, DEV_OP_DROPOUT);
+    if (m->drop) {
+        weights = m->drop->out[0];
+        if (m->drop->n_in > 1 || a->u.reads[ir_root(ir, m->drop->out[1])] != 0 ||
+            !ir_same_shape(ir, weights, soft->out[0]))
+            return false;
+    }
+    m->product = only_reader(a, weights, DEV_OP_MATMUL);
+    if (!m->product || !is_plain_product(m->product) || m->product->in[2] != DEV_NONE ||
+        m->product->u.matmul.alpha != 1.0f || m->product->u.matmul.trans_a ||
+        !ir_same_shape(ir, m->product->in[0], soft->out[0]) ||
+        ir_root(ir, m->product->in[0]) != ir_root(ir, weights))
+        return false;
+    m->back = only_reader(a, m->product->out[0], DEV_OP_TRANSPOSE);
+    if (!m->back || memcmp(m->back->u.perm.perm, BACK, sizeof(BACK)) != 0 ||
+        !ir_same_shape(ir, m->back->in[0], m->product->out[0]))
+        return false;
+    m->in[2] = heads_of(a, m->product->in[1], m->product->u.matmul.trans_b, &ignored);
+    return m->in[2] != DEV_NONE && ignored == 1.0;
+}
+
+static int add_lse(const struct attn *a, struct dev_op *op, struct sh_err *err)
+{
+    const struct dev_tensor q = *ir_t(a->ir, op->in[0]);
+    const int64_t dims[3] = {q.dims[0], q.dims[2], q.dims[1]};
+    const char *name;
+    int rc = ir_name(a->ir, &name, err, "%s#lse", op->name);
+
+    op->n_out = 2;
+    return rc ? rc : ir_tensor(a->ir, name, SH_F32, DEV_ROLE_ACT, 3, dims, &op->out[1], err);
+}
+
+/* Puts an ATTENTION in the place of the last TRANSPOSE, if `soft` is the SOFTMAX of one. */
+static int try_attention(const struct attn *a, const struct dev_op *soft, struct sh_err *err)
+{
+    const struct ir *ir = a->ir;
+    const int64_t rank = (int64_t)ir_t(ir, soft->in[0])->rank;
+    struct dev_op op;
     struct match m;
+    int rc = SH_OK;
 
     if (soft->u.axis.log || rank != 4 || (soft->u.axis.axis != 3 && soft->u.axis.axis != -1) ||
         a->u.reads[ir_root(ir, soft->in[0])] != 1)
-        return;
-    product = only_reader(a, soft->out[0], DEV_OP_MATMUL);
-    if (!product || !is_plain_product(product) || product->in[2] != DEV_NONE ||
-        product->u.matmul.alpha != 1.0f || product->u.matmul.trans_a ||
-        !ir_same_shape(ir, product->in[0], soft->out[0]) ||
-        ir_root(ir, product->in[0]) != ir_root(ir, soft->out[0]))
-        return;
-    back = only_reader(a, product->out[0], DEV_OP_TRANSPOSE);
-    if (!back || memcmp(back->u.perm.perm, BACK, sizeof(BACK)) != 0 ||
-        !ir_same_shape(ir, back->in[0], product->out[0]) || !match_masked(a, soft->in[0], &m))
-        return;
-    m.in[2] = heads_of(a, product->in[1], product->u.matmul.trans_b, &ignored);
-    if (m.in[2] == DEV_NONE || ignored != 1.0)
-        return;
+        return SH_OK;
+    if (!match_values(a, soft, &m) || !match_masked(a, soft->in[0], &m))
+        return SH_OK;
     op = ir_op(DEV_OP_ATTENTION, soft->name, m.in[3] == DEV_NONE ? 3 : 4, m.in);
     op.u.attn.scale = (float)m.scale;
-    op.out[0] = back->out[0];
+    op.u.attn.ratio = m.drop ? m.drop->u.dropout.ratio : 0.0f;
+    op.out[0] = m.back->out[0];
     op.n_out = 1;
     if (!fits(a, &op))
-        return;
-    *back = op;
+        return SH_OK;
+    if (a->trainable)
+        rc = add_lse(a, &op, err);
+    if (!rc)
+        *m.back = op;
+    return rc;
 }
 
 /* ------------------------------------------------------------------ one product for q, k and v */
@@ -268,19 +318,45 @@ static int join_projections(struct attn *a, struct dev_op *op, struct sh_err *er
     return SH_OK;
 }
 
-int pass_attn(struct ir *ir, struct sh_err *err)
+static int mark_trainable(struct attn *a, struct sh_err *err)
+{
+    const struct ir *ir = a->ir;
+
+    a->trainable = calloc(ir->g.n_tensors + 1u, sizeof(*a->trainable));
+    if (!a->trainable)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate %u marks", ir->g.n_tensors);
+    for (uint32_t i = 0; i < ir->g.n_tensors; i++)
+        a->trainable[i] = ir->info[i].state == IR_PARAM;
+    for (uint32_t i = 0; i < ir->g.n_ops; i++) {
+        const struct dev_op *op = &ir->g.ops[i];
+        bool any = false;
+
+        for (uint32_t k = 0; k < op->n_in; k++)
+            any |= op->in[k] != DEV_NONE && a->trainable[ir_root(ir, op->in[k])];
+        for (uint32_t k = 0; k < op->n_out && any; k++)
+            if (op->out[k] != DEV_NONE)
+                a->trainable[ir_root(ir, op->out[k])] = true;
+    }
+    return SH_OK;
+}
+
+int pass_attn(struct ir *ir, bool training, struct sh_err *err)
 {
     struct attn a = {.ir = ir};
     int rc = ir_uses_init(&a.u, ir, err);
 
+    if (!rc && training)
+        rc = mark_trainable(&a, err);
     for (uint32_t i = 0; i < ir->g.n_ops && rc == SH_OK; i++)
         if (ir->g.ops[i].kind == DEV_OP_SOFTMAX)
-            try_attention(&a, &ir->g.ops[i]);
+            rc = try_attention(&a, &ir->g.ops[i], err);
     if (!rc)
         rc = ir_drop_unused(ir, err);
     ir_uses_fini(&a.u);
-    if (!rc)
-        rc = ir_uses_init(&a.u, ir, err);
+    free(a.trainable);
+    if (rc || training) /* parameters are tensors of their own */
+        return rc;
+    rc = ir_uses_init(&a.u, ir, err);
     for (uint32_t i = 0; i < ir->g.n_ops && rc == SH_OK; i++)
         if (ir->g.ops[i].kind == DEV_OP_ATTENTION)
             rc = join_projections(&a, &ir->g.ops[i], err);

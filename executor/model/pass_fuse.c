@@ -5,7 +5,9 @@
  * later one takes the addition, so that it does not move.
  *
  * In training only a MATMUL takes something, and no activation: its gradient rule knows bias,
- * residual and factor, but needs what it gave to an activation.
+ * residual and factor, but needs what it gave to an activation. After autodiff the pass runs once
+ * more: where a tensor has several readers, the sum of their gradients goes into the products that
+ * made them, one after the other.
  */
 #include "common/mem.h"
 #include "executor/model/pass.h"

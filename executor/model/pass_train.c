@@ -1,18 +1,22 @@
-/* pass_train.c - what training can fuse: the element-wise operations around a BN_TRAIN.
+/* pass_train.c - what training can fuse: the element-wise operations around a BN_TRAIN, and what is
+ * added to a DROPOUT.
  *
- * Forward, residual and activation go into the BN_TRAIN before them. The gradient rule of BN_TRAIN
- * knows both, so the backward pass is fused by itself but for one addition: where a tensor has two
- * readers (the shortcut around a block) their gradients are summed, and BN_TRAIN_BWD takes both.
+ * Forward, residual and activation go into the BN_TRAIN before them, or a residual into a DROPOUT.
+ * Their gradient rules know both, so the backward pass is fused by itself but for one addition:
+ * where a tensor has two readers (the shortcut around a block) their gradients are summed, and
+ * BN_TRAIN_BWD takes both. Other sums of gradients are left to pass_fuse.
  *
  * Only operations that see the same shape are fused: an alias in between would force a tensor to
  * be stored plain.
  */
 #include "executor/model/pass.h"
 
-/* The BN_TRAIN that writes t, if nothing else reads it and it could take in what follows. */
-static struct dev_op *host_of(const struct ir *ir, const struct ir_uses *u, uint32_t t)
+/* The operation of this kind that writes t, if nothing else reads it and it could take in what
+ * follows. */
+static struct dev_op *host_of(const struct ir *ir, const struct ir_uses *u, uint32_t t,
+                              enum dev_op_kind k)
 {
-    struct dev_op *op = pass__writer(ir, u, t, DEV_OP_BN_TRAIN);
+    struct dev_op *op = pass__writer(ir, u, t, k);
 
     return op && op->out[0] == t && u->reads[t] == 1 && op->act == DEV_ACT_NONE ? op : NULL;
 }
@@ -26,7 +30,7 @@ static void note_result(const struct ir *ir, struct ir_uses *u, const struct dev
 
 static int try_act(struct ir *ir, struct ir_uses *u, struct dev_op *act, struct sh_err *err)
 {
-    struct dev_op *op = host_of(ir, u, act->in[0]);
+    struct dev_op *op = host_of(ir, u, act->in[0], DEV_OP_BN_TRAIN);
     float lo, hi;
     int rc;
 
@@ -43,38 +47,53 @@ static int try_act(struct ir *ir, struct ir_uses *u, struct dev_op *act, struct 
     return SH_OK;
 }
 
-/* The BN_TRAIN moves to the place of the addition, whose other operand may be computed in between;
- * of two that could take it the later one does. */
-static int try_add(struct ir *ir, struct ir_uses *u, struct dev_op *add, struct sh_err *err)
+/* The operation of this kind that can take the addition, of two the later; *other: its residual,
+ * input `slot`. */
+static struct dev_op *host_of_sum(const struct ir *ir, const struct ir_uses *u,
+                                  const struct dev_op *add, enum dev_op_kind kind, uint32_t slot,
+                                  uint32_t *other)
 {
     struct dev_op *best = NULL;
-    uint32_t other = DEV_NONE, reads = u->reads[add->out[0]];
-    int rc;
 
     for (uint32_t k = 0; k < 2; k++) {
-        struct dev_op *op = host_of(ir, u, add->in[k]);
+        struct dev_op *op = host_of(ir, u, add->in[k], kind);
         uint32_t o = add->in[1 - k];
 
-        if (!op || op->n_in > 5 || (best && best > op) || ir_t(ir, o)->dtype != SH_F32 ||
+        if (!op || op->n_in > slot || (best && best > op) || ir_t(ir, o)->dtype != SH_F32 ||
             !ir_same_shape(ir, add->in[k], add->out[0]) || !ir_same_shape(ir, o, add->out[0]))
             continue;
         best = op;
-        other = o;
+        *other = o;
     }
-    if (!best)
+    return best;
+}
+
+/* The host moves to the place of the addition, whose other operand may be computed in between. A
+ * BN_TRAIN comes before a DROPOUT: it can take an activation as well. */
+static int try_add(struct ir *ir, struct ir_uses *u, struct dev_op *add, struct sh_err *err)
+{
+    uint32_t other = DEV_NONE, slot = 5, reads = u->reads[add->out[0]];
+    struct dev_op *host = host_of_sum(ir, u, add, DEV_OP_BN_TRAIN, slot, &other);
+    int rc;
+
+    if (!host) {
+        slot = 1;
+        host = host_of_sum(ir, u, add, DEV_OP_DROPOUT, slot, &other);
+    }
+    if (!host)
         return SH_OK;
-    rc = pass__take_output(ir, best, add, err);
+    rc = pass__take_output(ir, host, add, err);
     if (rc)
         return rc;
-    *add = *best;
-    add->in[5] = other;
-    add->n_in = 6;
-    ir_kill(best);
+    *add = *host;
+    add->in[slot] = other;
+    add->n_in = slot + 1;
+    ir_kill(host);
     note_result(ir, u, add, reads);
     return SH_OK;
 }
 
-int pass_fuse_bn(struct ir *ir, struct sh_err *err)
+int pass_train(struct ir *ir, struct sh_err *err)
 {
     struct ir_uses u;
     int rc = ir_uses_init(&u, ir, err);
@@ -116,5 +135,5 @@ int pass_fuse_sums(struct ir *ir, struct sh_err *err)
     }
     ir_uses_fini(&u);
     ir_sweep(ir);
-    return rc;
+    return rc ? rc : pass_fuse(ir, true, err);
 }

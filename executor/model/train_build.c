@@ -123,11 +123,13 @@ static void seed_dropout(struct ir *ir, uint64_t seed)
         struct dev_op *op = &ir->g.ops[i];
         uint64_t x = seed ^ ((uint64_t)(i + 1) * 0x9e3779b97f4a7c15u);
 
-        if (op->kind != DEV_OP_DROPOUT)
-            continue;
         x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
         x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-        op->u.dropout.seed = x ^ (x >> 31);
+        x ^= x >> 31;
+        if (op->kind == DEV_OP_DROPOUT)
+            op->u.dropout.seed = x;
+        else if (op->kind == DEV_OP_ATTENTION && op->u.attn.ratio > 0)
+            op->u.attn.seed = x;
     }
 }
 

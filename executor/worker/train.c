@@ -15,6 +15,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "executor/model/package.h"
+#include "executor/worker/portion.h"
 #include "executor/worker/worker.h"
 
 #include <inttypes.h>
@@ -25,13 +26,7 @@
 #define SPEC_MAX_BYTES (1u << 20)
 #define LOSSES_MAX 256
 #define LOSSES_EVERY_NS 200000000
-#define PORTION_NS 20000.0
 #define CKPT_POLL_NS 20000
-/* Portions queued on the device: where their times are not known (each is one operation), and at
- * most. */
-#define FEW_QUEUED 8u
-#define MAX_QUEUED 256u
-#define ALONE_BOUNDS 4.0 /* see keep_apart() */
 
 struct wk_train {
     int64_t job;
@@ -48,8 +43,7 @@ struct wk_train {
     int64_t unsaid;    /* steps committed, when the control page does not say so yet; else 0 */
     double *op_ns;     /* OWNED f64[n_ops]: what each operation takes; zeros: not known */
     bool has_op_ns;
-    double portion_ns[MAX_QUEUED]; /* ring: what the portions enqueued last take */
-    uint32_t n_portions;
+    struct portions portions;
     double losses[LOSSES_MAX];
     int64_t losses_first; /* step of losses[0] */
     size_t n_losses;
@@ -353,48 +347,9 @@ static int commit(struct worker *w, struct wk_train *t, int64_t step, struct sh_
     return rc;
 }
 
-/* Operations are enqueued in portions of about PORTION_NS, between which a stop is seen. One that
- * takes nothing, as its work is done by one before it, needs no portion: that would be a mark on
- * the device for nothing, and would come between two long ones, see keep_apart(). */
-static uint32_t portion_end(const struct wk_train *t, uint32_t limit, double *ns)
-{
-    uint32_t end = t->op;
-
-    *ns = 0;
-    do
-        *ns += t->op_ns[end++];
-    while (t->has_op_ns && end < limit &&
-           (t->op_ns[end] <= 0 || *ns + t->op_ns[end] <= PORTION_NS));
-    return end;
-}
-
-/* How many of the last portions may be queued, so that the device drains within the bound when
- * training is told to stop. */
 static uint32_t may_queue(const struct worker *w, struct wk_train *t, double ns)
 {
-    double sum = 0;
-    uint32_t n = 0;
-
-    if (!t->has_op_ns)
-        return FEW_QUEUED;
-    t->portion_ns[t->n_portions++ % MAX_QUEUED] = ns;
-    for (; n < t->n_portions && n < MAX_QUEUED; n++) {
-        sum += t->portion_ns[(t->n_portions - 1 - n) % MAX_QUEUED];
-        if (sum > w->stop_bound_ns)
-            break;
-    }
-    return SH_MAX(n, 1u);
-}
-
-/* A portion is enqueued while the one before it runs, so that the device has something to go on
- * with; but two long ones would both have to end after a stop. The device waits for the host
- * between them, which is little beside what they take. */
-static int keep_apart(const struct worker *w, const struct wk_train *t, double ns,
-                      struct sh_err *err)
-{
-    double last = t->portion_ns[(t->n_portions - 1) % MAX_QUEUED]; /* 0: none yet, or not known */
-
-    return last + ns > ALONE_BOUNDS * w->stop_bound_ns ? dev_throttle(w->dev, 0, err) : SH_OK;
+    return t->has_op_ns ? portions_add(&t->portions, ns, w->stop_bound_ns) : PORTIONS_FEW;
 }
 
 /* For measurements: at debug level alone the first operations after a start are waited for, so that
@@ -422,9 +377,12 @@ static int run_steps(struct worker *w, struct wk_train *t, const struct msg_wk_t
     while (*step < data_steps(t->data)) {
         struct dev_bases b = {.state = go->state_off, .workspace = go->ws_off, .step = *step};
         double ns;
-        const uint32_t end = portion_end(t, t->op < update ? update : n_ops, &ns);
-        int rc = keep_apart(w, t, ns, err);
+        const uint32_t end = portion_end(t->has_op_ns ? t->op_ns : NULL, t->op,
+                                         t->op < update ? update : n_ops, &ns);
+        int rc = SH_OK;
 
+        if (portions_apart(&t->portions, ns, w->stop_bound_ns))
+            rc = dev_throttle(w->dev, 0, err);
         if (rc || must_stop(w, t->op > update))
             return rc;
         if (!t->is_loaded) {

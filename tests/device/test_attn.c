@@ -2,6 +2,7 @@
  * model that answers a little worse. The reference is the formula in double precision.
  */
 #include "common/mem.h"
+#include "executor/device/philox.h"
 #include "tests/device/dev_test.h"
 
 #include <math.h>
@@ -126,6 +127,227 @@ static void attention_matches_the_formula(void **state)
         one_attention(&ATTNS[i]);
 }
 
+/* ------------------------------------------------------------------ training */
+
+enum { NO_MASK, MASK_OF_KEYS, MASK_OF_ROWS }; /* [B, 1, 1, Sk], [Sq, Sk] */
+
+struct train_case {
+    struct attn_case c;
+    int mask;
+    float ratio;
+};
+
+static const struct attn_case TRAINED[] = {
+    {.batch = 2, .heads = 3, .q_rows = 5, .k_rows = 7, .width = 16},
+    {.batch = 2, .heads = 2, .q_rows = 65, .k_rows = 70, .width = 64},
+    {.batch = 1, .heads = 2, .q_rows = 130, .k_rows = 130, .width = 32},
+    {.batch = 3, .heads = 2, .q_rows = 128, .k_rows = 128, .width = 64},
+    {.batch = 1, .heads = 1, .q_rows = 33, .k_rows = 40, .width = 48},
+    {.batch = 1, .heads = 2, .q_rows = 6, .k_rows = 301, .width = 16},
+};
+
+#define SEED 0x123456789abcdef1u
+#define STEP (((int64_t)3 << 32) + 5)
+
+enum { Q, K, V, MASK, D_Y, N_IN };
+enum { Y, LSE, D_Q, D_K, D_V, N_OUT };
+
+struct train_graph {
+    struct t_graph t;
+    uint32_t in[N_IN], act[N_IN], out[N_OUT];
+    double *want[N_OUT]; /* OWNED */
+};
+
+/* What dropout multiplies the weight of a key with; row counts over batch, heads and queries. */
+static double factor(const struct train_case *c, int64_t row, int64_t key)
+{
+    const uint32_t counter[4] = {(uint32_t)(row * ((c->c.k_rows + 7) / 8) + key / 8), 0,
+                                 (uint32_t)STEP, (uint32_t)(STEP >> 32)};
+    uint32_t r[4];
+
+    if (c->ratio <= 0)
+        return 1;
+    dev_philox(SEED, counter, r);
+    return c->ratio < 1 &&
+                   dev_philox_half(r, (uint32_t)(key % 8)) >= dev_philox_half_threshold(c->ratio)
+               ? 1 / (1 - (double)c->ratio)
+               : 0;
+}
+
+/* Adds what row s of head h does to all results. */
+static void train_row(struct train_graph *g, const struct train_case *tc, int64_t b, int64_t s,
+                      int64_t h)
+{
+    const struct attn_case *c = &tc->c;
+    const int64_t row = (b * c->heads + h) * c->q_rows + s, w = c->width;
+    const int64_t at = ((b * c->q_rows + s) * c->heads + h) * w;
+    const float *q = t_f(&g->t, g->in[Q]) + at, *dy = t_f(&g->t, g->in[D_Y]) + at;
+    double *p = t_doubles((size_t)c->k_rows), max = -INFINITY, sum = 0, delta = 0;
+    const double scale = (double)(1.0f / sqrtf((float)w));
+    const float *mask = tc->mask == NO_MASK ? NULL : t_f(&g->t, g->in[MASK]);
+
+    for (int64_t j = 0; j < c->k_rows; j++) {
+        for (int64_t d = 0; d < w; d++)
+            p[j] += (double)q[d] * attn_at(&g->t, c, g->in[K], 1, b, j, h, d) * scale;
+        if (mask)
+            p[j] += (double)mask[(tc->mask == MASK_OF_KEYS ? b : s) * c->k_rows + j];
+        max = fmax(max, p[j]);
+    }
+    for (int64_t j = 0; j < c->k_rows; j++)
+        sum += p[j] = exp(p[j] - max);
+    g->want[LSE][row] = max + log(sum);
+    for (int64_t j = 0; j < c->k_rows; j++)
+        for (int64_t d = 0; d < w; d++)
+            g->want[Y][at + d] +=
+                p[j] / sum * factor(tc, row, j) * attn_at(&g->t, c, g->in[V], 2, b, j, h, d);
+    for (int64_t d = 0; d < w; d++)
+        delta += g->want[Y][at + d] * (double)dy[d];
+    for (int64_t j = 0; j < c->k_rows; j++) {
+        const int64_t key = ((b * c->k_rows + j) * c->heads + h) * w;
+        const double f = factor(tc, row, j);
+        double ds = 0;
+
+        for (int64_t d = 0; d < w; d++)
+            ds += f * (double)dy[d] * attn_at(&g->t, c, g->in[V], 2, b, j, h, d);
+        ds = p[j] / sum * (ds - delta) * scale;
+        for (int64_t d = 0; d < w; d++) {
+            g->want[D_Q][at + d] += ds * attn_at(&g->t, c, g->in[K], 1, b, j, h, d);
+            g->want[D_K][key + d] += ds * (double)q[d];
+            g->want[D_V][key + d] += p[j] / sum * f * (double)dy[d];
+        }
+    }
+    free(p);
+}
+
+/* Every fifth key is masked out, another one in each row. */
+static void fill_mask(struct train_graph *g, const struct train_case *c)
+{
+    float *mask = t_f(&g->t, g->in[MASK]);
+
+    for (int64_t i = 0; i < dev_tensor_elements(&g->t.tensors[g->in[MASK]]); i++)
+        if ((i / c->c.k_rows + i % c->c.k_rows) % 5 == 3)
+            mask[i] = -INFINITY;
+}
+
+/* q, k, v and d_y go through a COPY, as in one_attention(). */
+static void train_graph(struct train_graph *g, const struct train_case *tc)
+{
+    const struct attn_case *c = &tc->c;
+    const struct t_dims rows = DIMS(c->batch, c->q_rows, c->heads, c->width);
+    const struct t_dims keys = DIMS(c->batch, c->k_rows, c->heads, c->width);
+    struct t_graph *t = &g->t;
+    struct dev_op *fwd, *bwd;
+
+    t_init(t);
+    t->step = STEP;
+    g->in[MASK] = g->act[MASK] = DEV_NONE;
+    for (int i = 0; i < N_IN; i++) {
+        if (i == MASK)
+            continue;
+        g->in[i] = t_in(t, i == K || i == V ? keys : rows);
+        g->act[i] = t_act(t, i == K || i == V ? keys : rows);
+        t_map(t, g->in[i], i == D_Y ? 1 : 2, 0);
+        t_op(t, DEV_OP_COPY, IN(g->in[i]), OUT(g->act[i]));
+    }
+    if (tc->mask != NO_MASK) {
+        g->in[MASK] = g->act[MASK] =
+            t_in(t, tc->mask == MASK_OF_KEYS ? DIMS(c->batch, 1, 1, c->k_rows)
+                                             : DIMS(c->q_rows, c->k_rows));
+        fill_mask(g, tc);
+    }
+    for (int i = 0; i < N_OUT; i++) {
+        g->out[i] = i == LSE ? t_act(t, DIMS(c->batch, c->heads, c->q_rows))
+                             : t_out(t, i == D_K || i == D_V ? keys : rows);
+        g->want[i] = t_doubles((size_t)dev_tensor_elements(&t->tensors[g->out[i]]));
+    }
+    fwd = tc->mask == NO_MASK
+              ? t_op(t, DEV_OP_ATTENTION, IN(g->act[Q], g->act[K], g->act[V]),
+                     OUT(g->out[Y], g->out[LSE]))
+              : t_op(t, DEV_OP_ATTENTION, IN(g->act[Q], g->act[K], g->act[V], g->act[MASK]),
+                     OUT(g->out[Y], g->out[LSE]));
+    bwd =
+        t_op(t, DEV_OP_ATTENTION_BWD,
+             IN(g->act[Q], g->act[K], g->act[V], g->act[MASK], g->out[Y], g->act[D_Y], g->out[LSE]),
+             OUT(g->out[D_Q], g->out[D_K], g->out[D_V]));
+    fwd->u.attn.scale = 1.0f / sqrtf((float)c->width);
+    fwd->u.attn.ratio = tc->ratio;
+    fwd->u.attn.seed = SEED;
+    bwd->u.attn = fwd->u.attn;
+}
+
+static void one_training(const struct train_case *c)
+{
+    struct train_graph g;
+
+    train_graph(&g, c);
+    for (int64_t r = 0; r < c->c.batch * c->c.q_rows * c->c.heads; r++)
+        train_row(&g, c, r / c->c.heads / c->c.q_rows, r / c->c.heads % c->c.q_rows,
+                  r % c->c.heads);
+    t_run(&g.t);
+    for (int i = 0; i < N_OUT; i++)
+        if (c->ratio < 1 || i == LSE) /* otherwise all of it is 0 */
+            t_close(&g.t, g.out[i], g.want[i], 1e-10);
+    for (int i = 0; i < N_OUT && c->ratio >= 1; i++)
+        for (int64_t k = 0; k < dev_tensor_elements(&g.t.tensors[g.out[i]]) && i != LSE; k++)
+            assert_true(t_f(&g.t, g.out[i])[k] == 0);
+    for (int i = 0; i < N_OUT; i++)
+        free(g.want[i]);
+    t_fini(&g.t);
+}
+
+static void training_matches_the_formula(void **state)
+{
+    (void)state;
+    if (!t_trains())
+        return;
+    for (size_t i = 0; i < SH_ARRAY_LEN(TRAINED); i++)
+        for (int mask = NO_MASK; mask <= MASK_OF_ROWS; mask++)
+            for (int drops = 0; drops < 2; drops++)
+                one_training(&(struct train_case){TRAINED[i], mask, drops ? 0.1f : 0});
+    one_training(&(struct train_case){TRAINED[0], MASK_OF_KEYS, 1});
+}
+
+/* More weights than random numbers. Only planned, so the data may be small. */
+static void make_large(struct train_graph *g, const struct attn_case *c)
+{
+    for (uint32_t i = 0; i < g->t.g.n_tensors; i++) {
+        int64_t *rows = &g->t.tensors[i].dims[g->t.tensors[i].rank == 3 ? 2 : 1];
+
+        *rows = *rows == c->q_rows ? ((int64_t)1 << 32) / (DEV_MAX_KEYS / 8) : DEV_MAX_KEYS;
+    }
+}
+
+static void training_refuses_what_it_cannot_do(void **state)
+{
+    static const int RC[] = {SH_E_BUG, SH_E_BUG, SH_E_BUG, SH_E_INVALID, SH_E_TOOBIG};
+    const struct train_case c = {TRAINED[0], NO_MASK, 0.1f};
+    struct train_graph g;
+
+    (void)state;
+    for (int i = 0; i < (int)SH_ARRAY_LEN(RC); i++) {
+        struct sh_err err = {0};
+        struct dev_op *fwd, *bwd;
+
+        train_graph(&g, &c);
+        bwd = &g.t.ops[g.t.g.n_ops - 1];
+        fwd = bwd - 1;
+        if (i == 0)
+            bwd->out[0] = g.out[D_K]; /* another shape than q */
+        else if (i == 1)
+            bwd->in[6] = g.out[Y]; /* not lse */
+        else if (i == 2)
+            fwd->n_out = 1; /* dropout without lse */
+        else if (i == 3)
+            fwd->u.attn.ratio = 1.5f;
+        else
+            make_large(&g, &c.c);
+        assert_fails(t_plan_fails(&g.t, DEV_FP32, &err), RC[i], &err, "ATTENTION");
+        for (int k = 0; k < N_OUT; k++)
+            free(g.want[k]);
+        t_fini(&g.t);
+    }
+}
+
 static void attention_refuses_shapes_that_do_not_fit(void **state)
 {
     struct sh_err err = {0};
@@ -148,6 +370,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_matches_the_formula),
         cmocka_unit_test(attention_refuses_shapes_that_do_not_fit),
+        cmocka_unit_test(training_matches_the_formula),
+        cmocka_unit_test(training_refuses_what_it_cannot_do),
     };
 
     return cmocka_run_group_tests(tests, t_setup, t_teardown);

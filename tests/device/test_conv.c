@@ -499,7 +499,7 @@ struct mc {
     int64_t m, n, k;
     bool ta, tb, constant_b;
     float alpha;
-    int bias; /* 0 none, 1 row [n], 2 column [m,1], 3 full */
+    int bias; /* 0 none, 1 row [n], 2 column [m,1], 3 row and a residual, 4 a residual */
     enum dev_act act;
 };
 
@@ -525,10 +525,10 @@ static void one_matmul(const struct mc *c)
         bias = t_weight(&t, DIMS(c->n));
     if (c->bias == 2)
         bias = t_weight(&t, DIMS(c->m, 1));
-    if (c->bias == 3) {
+    if (c->bias == 3)
         bias = t_weight(&t, DIMS(c->n));
+    if (c->bias >= 3)
         res = t_in(&t, is_flat ? DIMS(c->m, c->n) : DIMS(lead, c->m, c->n));
-    }
     y = t_out(&t, is_flat ? DIMS(c->m, c->n) : DIMS(lead, c->m, c->n));
     op = t_op(&t, DEV_OP_MATMUL, IN(a, b, bias, res), OUT(y));
     op->u.matmul.trans_a = c->ta;
@@ -547,7 +547,7 @@ static void one_matmul(const struct mc *c)
         s *= c->alpha;
         s += c->bias == 1 || c->bias == 3 ? t_f(&t, bias)[j] : 0;
         s += c->bias == 2 ? t_f(&t, bias)[i] : 0;
-        s += c->bias == 3 ? t_f(&t, res)[e] : 0;
+        s += c->bias >= 3 ? t_f(&t, res)[e] : 0;
         want[e] = c->act == DEV_ACT_RELU       ? SH_MAX(s, 0)
                   : c->act == DEV_ACT_GELU_ERF ? s / 2 * (1 + erf(s / sqrt(2)))
                                                : s;
@@ -569,6 +569,12 @@ static void matrix_product_matches_the_loops(void **state)
         {3, 0, 9, 20, 24, false, false, true, 1, 3, DEV_ACT_GELU_ERF},
         {3, 3, 9, 7, 24, false, true, false, 0.125f, 0, DEV_ACT_NONE},
         {3, 1, 9, 7, 5, true, false, false, 1, 1, DEV_ACT_NONE},
+        {0, 0, 17, 31, 65, true, false, false, 1, 4, DEV_ACT_NONE}, /* sums of gradients */
+        {0, 0, 17, 31, 65, false, true, false, 0.5f, 4, DEV_ACT_NONE},
+        {3, 0, 9, 20, 24, false, true, false, 1, 4, DEV_ACT_NONE},
+        {3, 3, 9, 7, 24, true, false, false, 0.125f, 4, DEV_ACT_NONE},
+        {3, 3, 9, 7, 24, false, true, false, 1, 4, DEV_ACT_NONE},
+        {3, 0, 1, 20, 24, false, false, true, 1, 3, DEV_ACT_NONE}, /* one row for each residual */
         {1, 4, 9, 7, 5, false, false, false, 1, 0, DEV_ACT_NONE},
         {0, 0, 1, 1, 1, false, false, false, 1, 0, DEV_ACT_NONE},
     };

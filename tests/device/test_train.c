@@ -450,46 +450,97 @@ static void assert_scaled(float got, float want)
     assert_true(fabs((double)got - (double)want) < 1e-6 + t_unit() * fabs((double)want));
 }
 
+#define N_DROPS 5005 /* no multiple of what a thread does at once */
+
+/* mask: N_DROPS bytes, what was kept. */
+static void one_dropout(int step, bool has_residual, uint8_t *mask_out)
+{
+    const struct t_dims dims = DIMS(5, N_DROPS / 5);
+    uint32_t x, res = DEV_NONE, dy, y, mask, dx;
+    struct t_graph t;
+
+    t_init(&t);
+    t.step = step;
+    x = t_in(&t, dims);
+    dy = t_in(&t, dims);
+    if (has_residual)
+        res = t_in(&t, dims);
+    y = t_act(&t, dims);
+    mask = t_add(&t, DEV_ROLE_ACT, SH_U8, dims);
+    dx = t_act(&t, dims);
+    for (int k = 0; k < 2; k++) {
+        struct dev_op *op = k              ? t_op(&t, DEV_OP_DROPOUT_BWD, IN(dy, mask), OUT(dx))
+                            : has_residual ? t_op(&t, DEV_OP_DROPOUT, IN(x, res), OUT(y, mask))
+                                           : t_op(&t, DEV_OP_DROPOUT, IN(x), OUT(y, mask));
+
+        op->u.dropout.ratio = 0.25f;
+        op->u.dropout.seed = 7;
+    }
+    t_run(&t);
+    for (int i = 0; i < N_DROPS; i++) {
+        uint8_t m = ((uint8_t *)t.plain[mask])[i];
+
+        assert_scaled(t_f(&t, y)[i],
+                      (m ? t_f(&t, x)[i] / 0.75f : 0) + (has_residual ? t_f(&t, res)[i] : 0));
+        assert_scaled(t_f(&t, dx)[i], m ? t_f(&t, dy)[i] / 0.75f : 0);
+    }
+    memcpy(mask_out, t.plain[mask], N_DROPS);
+    t_fini(&t);
+}
+
 static void dropout_depends_on_seed_and_step_alone(void **state)
 {
-    uint8_t *before = calloc(1, 5000);
+    uint8_t *mask = calloc(3, N_DROPS);
+    size_t kept = 0;
 
     (void)state;
-    assert_non_null(before);
-    for (int step = 0; step < 2; step++) {
-        uint32_t x, dy, y, mask, dx;
-        struct t_graph t;
-        size_t kept = 0;
+    assert_non_null(mask);
+    one_dropout(0, false, mask);
+    one_dropout(1, false, mask + N_DROPS);
+    one_dropout(1, true, mask + (size_t)2 * N_DROPS);
+    assert_memory_not_equal(mask, mask + N_DROPS, N_DROPS);
+    assert_memory_equal(mask + N_DROPS, mask + (size_t)2 * N_DROPS, N_DROPS);
+    for (int i = 0; i < 2 * N_DROPS; i++)
+        kept += mask[i];
+    assert_in_range(kept, 7507 - 217, 7507 + 217); /* five standard deviations */
+    free(mask);
+}
 
-        t_init(&t);
-        t.step = step;
-        x = t_in(&t, DIMS(5, 1000));
-        dy = t_in(&t, DIMS(5, 1000));
-        y = t_act(&t, DIMS(5, 1000));
-        mask = t_add(&t, DEV_ROLE_ACT, SH_U8, DIMS(5, 1000));
-        dx = t_act(&t, DIMS(5, 1000));
-        for (int k = 0; k < 2; k++) {
-            struct dev_op *op = k ? t_op(&t, DEV_OP_DROPOUT_BWD, IN(dy, mask), OUT(dx))
-                                  : t_op(&t, DEV_OP_DROPOUT, IN(x), OUT(y, mask));
+/* Without a mask nothing can go back, and in a program with convolutions the residual comes in the
+ * device's own layout. */
+static void dropout_adds_images_as_they_lie(void **state)
+{
+    const struct t_dims dims = DIMS(2, 20, 5, 7);
+    const int n = 2 * 20 * 35;
+    uint32_t x, res, y, only;
+    struct t_graph t;
+    int kept = 0;
 
-            op->u.dropout.ratio = 0.25f;
-            op->u.dropout.seed = 7;
-        }
-        t_run(&t);
-        for (int i = 0; i < 5000; i++) {
-            uint8_t m = ((uint8_t *)t.plain[mask])[i];
+    (void)state;
+    t_init(&t);
+    x = t_in(&t, dims);
+    res = t_in(&t, dims);
+    y = t_out(&t, dims);
+    only = t_out(&t, dims);
+    for (int k = 0; k < 2; k++) { /* ratios of nothing and of all */
+        struct dev_op *op =
+            t_op(&t, DEV_OP_DROPOUT, IN(t_blocked(&t, x), t_blocked(&t, res)), OUT(k ? only : y));
 
-            kept += m;
-            assert_scaled(t_f(&t, y)[i], m ? t_f(&t, x)[i] / 0.75f : 0);
-            assert_scaled(t_f(&t, dx)[i], m ? t_f(&t, dy)[i] / 0.75f : 0);
-        }
-        assert_in_range(kept, 3750 - 150, 3750 + 150); /* five standard deviations */
-        if (step == 1)
-            assert_memory_not_equal(before, t.plain[mask], 5000);
-        memcpy(before, t.plain[mask], 5000);
-        t_fini(&t);
+        op->u.dropout.ratio = k ? 1 : 0.5f;
+        op->u.dropout.seed = 3;
     }
-    free(before);
+    t_run(&t);
+    for (int i = 0; i < n; i++) {
+        const float dropped = t_f(&t, res)[i], held = 2 * t_f(&t, x)[i] + dropped;
+        const float got = t_f(&t, y)[i];
+        const bool is_held = fabs((double)(got - held)) < fabs((double)(got - dropped));
+
+        kept += is_held;
+        assert_scaled(got, is_held ? held : dropped);
+        assert_scaled(t_f(&t, only)[i], dropped);
+    }
+    assert_in_range(kept, n / 2 - 94, n / 2 + 94);
+    t_fini(&t);
 }
 
 /* ------------------------------------------------------------------ losses */
@@ -568,6 +619,7 @@ int main(void)
         cmocka_unit_test(layer_normalisation_matches_for_any_length),
         cmocka_unit_test(philox_gives_the_published_numbers),
         cmocka_unit_test(dropout_depends_on_seed_and_step_alone),
+        cmocka_unit_test(dropout_adds_images_as_they_lie),
         cmocka_unit_test(losses_and_their_gradients_match),
         cmocka_unit_test(a_label_that_is_no_class_is_an_error_of_the_run),
     };

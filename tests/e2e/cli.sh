@@ -49,6 +49,7 @@ up_and_down() {
     ok "a proxy is not asked for this host" env http_proxy=http://127.0.0.1:1 "$bin/shunt" \
         get tenants --state-dir "$state"
     exits "status is JSON too" 0 '"ready": true' shunt status -o json
+    ok "metrics are where it says" curl -fsS "$(shunt status | awk '$1 == "api" {print $NF}')"
     exits "a port in use is refused" 1 "in use" "$bin/shunt" up --state-dir "$tmp/second" \
         --port "$(server | sed 's/.*://')"
     exits "a certificate that it would not serve is refused" 1 "SHUNT_TLS_CERT" \
@@ -113,8 +114,18 @@ nouns() {
         shunt set quota alpha gpu_memory_max_bytes=0
     ok "null takes a limit away" shunt set quota alpha gpu_memory_max_bytes=null
     echo "this is no model" >"$tmp/bad.onnx"
-    exits "a file that is no model is refused" 1 "shunt:" \
+    exits "a file that is no model is refused" 1 "shunt: the file is not valid ONNX" \
         shunt push model bad "$tmp/bad.onnx" --key-file "$tmp/key"
+    exits "which says of a new model what is left" 1 "shunt delete model good" \
+        shunt push model good "$tmp/bad.onnx" --key-file "$tmp/key"
+    ok "and it leaves no version" [ "$(shunt get versions bad -o name --key-file "$tmp/key")" = "" ]
+    exits "nor is a dataset left of what is none" 1 "no safetensors file" \
+        shunt push dataset bad "$tmp/bad.onnx" --key-file "$tmp/key"
+    exits "that was made for it" 4 "no dataset" shunt get datasets bad --key-file "$tmp/key"
+    ok "one that was there before" shunt create dataset mine --key-file "$tmp/key"
+    exits "waits for another file" 1 "no safetensors file" \
+        shunt push dataset mine "$tmp/bad.onnx" --key-file "$tmp/key"
+    exits "as it was" 0 "UPLOADING" shunt get datasets mine --key-file "$tmp/key"
     PYTHONPATH=$root/tests/e2e python3 -c '
 import onnx_bytes as o, sys
 nodes = [o.node("Wobble", ["x"], ["a"], name="first"), o.node("Hum", ["a"], ["y"], name="second")]
@@ -134,6 +145,13 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
     ok "its outputs are in the file" [ -s "$tmp/out.st" ]
     exits "more rows than the model takes are refused" 1 "shunt:" \
         shunt infer digits --random 1 --batch 9 --key-file "$tmp/key"
+    exits "0 is a seed like any other" 0 "1 rows in" shunt infer digits --random 0 \
+        --key-file "$tmp/key"
+    exits "a seed or a file is needed" 2 "give either" shunt infer digits --key-file "$tmp/key"
+    exits "and one of the two" 2 "give either" shunt infer digits --random 0 --inputs x \
+        --key-file "$tmp/key"
+    exits "a seed that is none is a usage error" 2 "from -1 to 1000000000" \
+        shunt infer digits --random x --key-file "$tmp/key"
     model_life
     exits "submit --wait shows the end" 0 "SUCCEEDED" shunt submit --model digits --dataset d \
         --eval-dataset d --epochs 2 --lr 0.05 --wait --key-file "$tmp/key"
@@ -154,6 +172,22 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
     exits "but of 11 jobs that ended the last ten" 0 "1 more have ended: shunt get jobs" \
         shunt top --once
     ok "so does status" has 10 "SUCCEEDED\|CANCELLED" <(shunt status)
+    shunt status -o json >"$tmp/status.json"
+    ok "and its JSON" [ "$(jq '[.jobs[] | select(.finished_at)] | length' \
+        "$tmp/status.json")" = 10 ]
+    ok "with all that live" [ "$(jq '[.jobs[] | select(.finished_at | not)] | length' \
+        "$tmp/status.json")" = "$(shunt get jobs --live -o name --key-file "$tmp/key" | wc -l)" ]
+    exits "a tenant's key sees whose they are too" 0 "alpha   1 " shunt get jobs -A \
+        --key-file "$tmp/key"
+    ok "in status as well" grep -q '^alpha .* HELD' <(shunt status --key-file "$tmp/key")
+    ok "a key that may only infer" shunt create key i --tenant alpha --role infer \
+        --save "$tmp/infer"
+    exits "is told that it may not see models" 0 "no models are shown: this needs a key of role" \
+        shunt status --key-file "$tmp/infer"
+    exits "nor jobs" 0 "no jobs are shown: this needs a key of role" \
+        shunt top --once --key-file "$tmp/infer"
+    ok "which JSON tells from none" [ "$(shunt status -o json --key-file "$tmp/infer" |
+        jq -c '[.models, .jobs]')" = "[null,null]" ]
     operators
 }
 
@@ -236,6 +270,11 @@ many_jobs() {
     echo "{\"jobs\":[{$job,\"client_token\":\"t\",$spec}]}" >"$tmp/again.json"
     exits "a token of a file counts" 0 "0 jobs were submitted, 0 refused" \
         shunt submit -f "$tmp/again.json" --key-file "$tmp/key"
+    for array in a b; do echo "{$job,\"client_token\":\"$array\",$spec}"; done >"$tmp/two.jsonl"
+    array=$(shunt submit -f "$tmp/two.jsonl" -o name --key-file "$tmp/key" | paste -sd-)
+    exits "the jobs of a file are named" 0 "0 refused. Jobs of the file: $array" \
+        shunt submit -f "$tmp/two.jsonl" --key-file "$tmp/key"
+    ok "by their numbers" grep -qx '[0-9]*-[0-9]*' <<<"$array"
     printf '{%s\n{' "$job" >"$tmp/bad.jsonl"
     exits "a line that is no JSON is named" 1 "line 1" shunt submit -f "$tmp/bad.jsonl" \
         --key-file "$tmp/key"
@@ -321,7 +360,8 @@ tls() {
         "$bin/shunt" get tenants --server "$url" --state-dir "$state"
     : >"$tmp/tls.conf"
     ok "or in a profile" shunt config set tls server="$url" ca-file="$cert" --config "$tmp/tls.conf"
-    exits "as any option" 0 alpha shunt get tenants --profile tls --config "$tmp/tls.conf"
+    exits "as any option" 0 alpha "$bin/shunt" get tenants --profile tls \
+        --config "$tmp/tls.conf" --key-file "$state/admin.key"
     exits "another name of the host is refused" 3 "is not trusted" \
         shunt get tenants --server "${url/localhost/127.0.0.1}" --ca-file "$cert"
     exits "a file that is not there is a usage error" 2 "could not read the certificate" \

@@ -200,6 +200,10 @@ release 3
 END
     exits "a refusal is the same" 4 "no job" "${sh[@]}" cancel 999999 --dry-run
     exits "in each way" 1 "cancel them first" "${sh[@]}" delete model m --dry-run
+    exits "and says what it is" 1 "would refuse it; this was a dry run" \
+        "${sh[@]}" delete dataset d --dry-run
+    exits "with where to see what is in the way" 1 "shunt get jobs --live" \
+        "${sh[@]}" delete dataset d
     everything >"$tmp/after"
     ok "nothing is changed" diff "$tmp/before" "$tmp/after"
     ok "that was something" [ "$(wc -l <"$tmp/before")" -gt 200 ]
@@ -221,6 +225,19 @@ profiles() {
     exits "the first one leads to the system" 0 "HELD" p get jobs --profile here
     exits "the environment may name it" 0 "HELD" env SHUNT_PROFILE=here \
         "$bin/shunt" --config "$conf" get jobs
+    exits "a name on the command line wins over the environment" 0 "HELD" \
+        env SHUNT_SERVER=http://127.0.0.1:8 SHUNT_KEY=shunt_aaaaaaaaaaaa_x \
+        "$bin/shunt" --config "$conf" get jobs --profile here
+    exits "one of the environment does not" 3 "127.0.0.1:8" \
+        env SHUNT_PROFILE=here SHUNT_SERVER=http://127.0.0.1:8 \
+        "$bin/shunt" --config "$conf" get jobs
+    exits "a state folder on the command line says where, whatever the environment" 0 "HELD" \
+        env SHUNT_SERVER=http://127.0.0.1:8 "$bin/shunt" get jobs --state-dir "$state" \
+        --key-file "$tmp/key"
+    exits "but not if a server is there too" 3 "127.0.0.1:8" "$bin/shunt" get jobs \
+        --state-dir "$state" --server http://127.0.0.1:8
+    exits "and not with which key" 1 "The key came from SHUNT_KEY of" \
+        env SHUNT_KEY=shunt_aaaaaaaaaaaa_x "$bin/shunt" get jobs --state-dir "$state"
     exits "the other one does not" 3 "127.0.0.1:1" p get jobs --profile there
     exits "the command line wins over it" 0 "JOB" p --profile there get jobs --server "$url" \
         --key-file "$tmp/key" --key= -o table
@@ -228,6 +245,10 @@ profiles() {
         env SHUNT_SERVER=http://127.0.0.1:8 "$bin/shunt" --config "$conf" get jobs
     ok "use one" p config use here
     exits "without --profile" 0 "HELD" p get jobs
+    exits "an empty --profile is none: the state folder's key is the admin's" 1 "--all-tenants" \
+        p get jobs --profile= --state-dir "$state"
+    SHUNT_SERVER=http://127.0.0.1:8 exits "status is about its state folder" 0 "requests ready" \
+        shunt status
     exits "the list says which" 0 "yes" p config profiles
     p config profiles -o yaml >"$tmp/profiles"
     ok "a secret is not shown" lacks secret "$tmp/profiles"

@@ -77,6 +77,8 @@ class Models(Story):
         for verb in ("load", "unload", "pin", "unpin"):
             r = self.do(verb, m, 1, key=self.other)
             self.assertEqual((r.status, r.code), (403, "FORBIDDEN"), (verb, r))
+        r = self.s.call("DELETE", at + "/versions/1", key=self.other)
+        self.assertEqual((r.status, r.code), (403, "FORBIDDEN"), r)
         r = self.s.call("PATCH", at, {"visibility": "public"}, self.key)
         self.assertEqual(r.status, 400)
         self.assertIn("private, shared", r.error)
@@ -262,9 +264,17 @@ class Models(Story):
         image = r.json["image_bytes"]
         held = self.place(m, lambda p: p["pin"] == "held")
         self.assertEqual((held["state"], held["device_bytes"]), ("READY", image))
-        r = self.do("unload", m, 1)
+        failed = self.s.push(self.key, m, b"no model", ready=False)  # in nobody's way
+        self.assertEqual(failed.status, 400, failed)
+        for version in (1, None):
+            r = self.do("unload", m, version)
+            self.assertEqual((r.status, r.code), (409, "CONFLICT"), r)
+            self.assertIn("version 1 of \"%s\" is READY: it is pinned, so it stays loaded; unpin it"
+                          % m, r.error)
+        r = self.do("load", m, 2)
         self.assertEqual((r.status, r.code), (409, "CONFLICT"), r)
-        self.assertIn("unpin", r.error)
+        self.assertIn("it has no file; upload one first", r.error)
+        self.assertEqual(self.do("pin", m).status, 200)  # is so already
         for below in ("/versions/1", ""):
             r = self.s.call("DELETE", "/api/v1/models/" + m + below, key=self.key)
             self.assertEqual((r.status, r.code), (409, "CONFLICT"), r)

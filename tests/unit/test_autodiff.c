@@ -3,13 +3,8 @@
 /* uses: libmodel.a libdevice.a */
 /* link: -ldl */
 #include "common/mem.h"
-#include "executor/device/dev.h"
-#include "executor/model/program.h"
 #include "tests/unit/graph_text.h"
-
-#include <math.h>
-
-#define ARENA ((size_t)16 << 20)
+#include "tests/unit/train_bench.h"
 
 /* Loss: mean squared error of the output; parameters: every p[...]. Numeric: the slope of the loss
  * along a random direction through all of them. range: parameters are drawn from it. */
@@ -96,157 +91,6 @@ static const struct {
     {"Identity", "p[4,5]", "", -1, 1},
 };
 
-struct bench {
-    struct dev_lib *lib;
-    struct dev *dev;
-    struct graph *g;
-    struct program *p;
-    struct dev_bases bases;
-    float *state, *probe; /* as bytes of the state; floats by entry */
-};
-
-static double uniform(uint64_t *x)
-{
-    *x = *x * 6364136223846793005u + 1442695040888963407u;
-    return (double)(*x >> 40) / (double)(1u << 24);
-}
-
-static int setup(void **state)
-{
-    struct bench *b = calloc(1, sizeof(*b));
-    struct dev_conf conf = {.threads = 1, .arena_bytes = ARENA, .deterministic = true};
-    struct sh_err err = {0};
-
-    assert_non_null(b);
-    assert_ok_err(dev_lib_open("cpu", &b->lib, &err), &err);
-    assert_ok_err(dev_open(b->lib, &conf, &b->dev, &err), &err);
-    *state = b;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct bench *b = *state;
-
-    dev_close(b->dev);
-    dev_lib_close(b->lib);
-    free(b);
-    return 0;
-}
-
-/* Takes g. */
-static void compile(struct bench *b, struct graph *g, double lo, double hi,
-                    const struct train_spec *t)
-{
-    struct sh_err err = {0};
-    uint64_t x = 12345;
-    size_t ws;
-    float *work;
-
-    b->g = g;
-    for (uint32_t i = 0; i < g->n_values; i++)
-        for (int64_t k = 0; g->values[i].is_param && k < graph_elements(&g->values[i]); k++)
-            ((float *)g->values[i].data)[k] = (float)(lo + (hi - lo) * uniform(&x));
-    assert_ok_err(program_train(b->dev, g, t, &b->p, &err), &err);
-    b->bases = (struct dev_bases){.state = 0,
-                                  .workspace = SH_ALIGN_UP(program_state_bytes(b->p), DEV_BLOCK)};
-    ws = program_workspace_bytes(b->p);
-    assert_true(b->bases.workspace + ws <= ARENA);
-    b->state = calloc(1, program_state_bytes(b->p) + 1);
-    b->probe = calloc(1, program_state_bytes(b->p) + 1);
-    work = calloc(1, ws + 1);
-    assert_true(b->state && b->probe && work);
-    assert_ok(program_write_state(b->p, b->state, NULL));
-    for (size_t i = 0; i < ws / 4; i++) /* inputs, labels, and garbage everywhere else */
-        work[i] = (float)(uniform(&x) - 0.5);
-    assert_ok(dev_upload(b->dev, b->bases.workspace, work, ws, NULL));
-    assert_ok(dev_sync(b->dev, NULL));
-    free(work);
-}
-
-static void put_state(struct bench *b, const float *s)
-{
-    assert_ok(dev_upload(b->dev, b->bases.state, s, program_state_bytes(b->p), NULL));
-    assert_ok(dev_sync(b->dev, NULL));
-}
-
-static void get(struct bench *b, size_t at, void *to, size_t bytes)
-{
-    assert_ok(dev_download(b->dev, to, at, bytes, NULL));
-    assert_ok(dev_sync(b->dev, NULL));
-}
-
-/* The label lies in the workspace among what a run overwrites: it is put back each time. */
-static double loss_at(struct bench *b, const float *s, const float *label)
-{
-    const struct program_io *io = program_label(b->p);
-    struct sh_err err = {0};
-    float loss;
-
-    put_state(b, s);
-    assert_ok(dev_upload(b->dev, b->bases.workspace + io->offset, label, io->bytes, NULL));
-    assert_ok_err(program_run(b->p, &b->bases, 0, program_update_begin(b->p), &err), &err);
-    get(b, b->bases.workspace + program_loss_offset(b->p), &loss, sizeof(loss));
-    return (double)loss;
-}
-
-static void clear(struct bench *b)
-{
-    program_free(b->p);
-    graph_free(b->g);
-    free(b->state);
-    free(b->probe);
-    b->p = NULL;
-    b->g = NULL;
-    b->state = b->probe = NULL;
-}
-
-static float *some_label(const struct bench *b)
-{
-    float *label = calloc(1, program_label(b->p)->bytes + 1);
-    uint64_t x = 99;
-
-    assert_non_null(label);
-    for (size_t i = 0; i < program_label(b->p)->bytes / sizeof(float); i++)
-        label[i] = (float)(uniform(&x) - 0.5);
-    return label;
-}
-
-/* The slope along a direction: by the gradients, and by two losses. */
-static void slopes(struct bench *b, const float *label, uint64_t *x, double *by_gradient,
-                   double *by_loss)
-{
-    const double h = 2e-3;
-    float *back = calloc(1, program_state_bytes(b->p) + 1), *grad;
-
-    assert_non_null(back);
-    *by_gradient = 0;
-    (void)loss_at(b, b->state, label);
-    memcpy(b->probe, b->state, program_state_bytes(b->p));
-    memcpy(back, b->state, program_state_bytes(b->p));
-    for (size_t i = 0; i < program_n_state(b->p); i++) {
-        const struct program_state_entry *e = program_state(b->p, i);
-        size_t n = e->bytes / sizeof(float), at = e->offset / sizeof(float);
-
-        if (e->kind != PROGRAM_STATE_PARAM)
-            continue;
-        assert_true(e->has_gradient);
-        grad = malloc(e->bytes);
-        assert_non_null(grad);
-        assert_ok(program_gradient(b->p, &b->bases, i, grad, NULL));
-        for (size_t k = 0; k < n; k++) {
-            double d = uniform(x) * 2 - 1;
-
-            b->probe[at + k] = (float)((double)b->state[at + k] + h * d);
-            back[at + k] = (float)((double)b->state[at + k] - h * d);
-            *by_gradient += (double)grad[k] * d;
-        }
-        free(grad);
-    }
-    *by_loss = (loss_at(b, b->probe, label) - loss_at(b, back, label)) / (2 * h);
-    free(back);
-}
-
 static void every_gradient_is_the_slope_of_the_loss(void **state)
 {
     struct bench *b = *state;
@@ -272,16 +116,6 @@ static void every_gradient_is_the_slope_of_the_loss(void **state)
         free(label);
         clear(b);
     }
-}
-
-static uint32_t some_node(struct graph *g, const char *op, const char *name, const uint32_t *in,
-                          uint32_t n_in)
-{
-    uint32_t y, node;
-
-    assert_ok(graph_add_value(g, name, SH_F32, -1, NULL, &y, NULL));
-    assert_ok(graph_add_node(g, name, op, in, n_in, &y, 1, &node, NULL));
-    return y;
 }
 
 static uint32_t some_bn(struct graph *g, const char *name, uint32_t x)
@@ -316,30 +150,126 @@ static struct graph *residual_net(void)
     return g;
 }
 
-static void fused_normalisations_have_the_same_gradients(void **state)
+/* Takes g, whose program has so many ACT and BINARY, and gradients that are slopes of the loss. */
+static void check_fused(struct bench *b, struct graph *g, enum dev_precision precision,
+                        uint32_t n_acts, uint32_t n_binaries, const char *what)
 {
-    struct train_spec t = {.loss = PROGRAM_LOSS_MSE, .lr = 0.1, .batch = 1, .labels = "label"};
-    struct bench *b = *state;
+    struct train_spec t = {
+        .loss = PROGRAM_LOSS_MSE, .lr = 0.1, .batch = 1, .labels = "label", .precision = precision};
     uint64_t x = 5;
     float *label;
 
-    compile(b, residual_net(), 0.5, 1, &t);
-    for (uint32_t i = 0; i < program_n_ops(b->p); i++) {
-        const char *op = program_op_label(b->p, i);
-
-        if (strncmp(op, "ACT", 3) == 0 || strncmp(op, "BINARY", 6) == 0)
-            fail_msg("%s stands alone", op);
-    }
+    compile(b, g, 0.5, 1, &t);
+    if (count_ops(b, "ACT") != n_acts || count_ops(b, "BINARY") != n_binaries)
+        fail_msg("%s: %u ACT and %u BINARY stand alone, not %u and %u", what, count_ops(b, "ACT"),
+                 count_ops(b, "BINARY"), n_acts, n_binaries);
     label = some_label(b);
     for (int k = 0; k < 3; k++) {
         double by_gradient, by_loss;
 
         slopes(b, label, &x, &by_gradient, &by_loss);
         if (fabs(by_gradient - by_loss) > 2e-2 * (fabs(by_gradient) + 0.02))
-            fail_msg("the gradient says %g, the loss %g", by_gradient, by_loss);
+            fail_msg("%s: the gradient says %g, the loss %g", what, by_gradient, by_loss);
     }
     free(label);
     clear(b);
+}
+
+static void fused_normalisations_have_the_same_gradients(void **state)
+{
+    check_fused(*state, residual_net(), DEV_FP32, 0, 0, "residual net");
+}
+
+static uint32_t some_weight(struct graph *g, const char *name, int rank, const int64_t *dims)
+{
+    int64_t n = 1;
+    uint32_t w;
+
+    for (int i = 0; i < rank; i++)
+        n *= dims[i];
+    assert_ok(
+        graph_add_const(g, name, SH_F32, rank, dims, calloc((size_t)n, sizeof(float)), &w, NULL));
+    g->values[w].is_param = true;
+    return w;
+}
+
+/* a = tanh(p) has several readers, one or two of them products. p of three axes: they are products
+ * of [6,8], with reshapes before and behind them. */
+static struct graph *shared_net(int which, bool has_reshapes)
+{
+    const int64_t square[] = {8, 8}, like_p[] = {2, 3, 8}, *dims = like_p + 1;
+    struct graph *g = text_graph("Tanh", has_reshapes ? "p[2,3,8]" : "p[3,8]", "", 1);
+    uint32_t a = g->outputs[0], w = some_weight(g, "w", 2, square), q, k = GRAPH_NONE;
+
+    if (which == 2)
+        k = some_node(g, "Sigmoid", "k", &a, 1);
+    if (which == 3) {
+        k = has_reshapes ? some_weight(g, "c", 3, like_p) : some_weight(g, "c", 2, dims);
+        k = some_node(g, "Add", "b", (uint32_t[]){some_node(g, "Exp", "e", &k, 1), a}, 2);
+    }
+    q = some_node(g, "MatMul", "q", (uint32_t[]){which == 3 ? k : a, w}, 2);
+    if (which < 2)
+        k = some_node(g, "MatMul", "k", (uint32_t[]){a, some_weight(g, "v", 2, square)}, 2);
+    g->outputs[0] = some_node(g, "Mul", "y", (uint32_t[]){q, which == 3 ? a : k}, 2);
+    if (which == 1)
+        g->outputs[0] = some_node(g, "Add", "z", (uint32_t[]){g->outputs[0], a}, 2);
+    return g;
+}
+
+static void products_add_their_gradients_to_others(void **state)
+{
+    static const struct {
+        uint32_t acts, binaries; /* beside sums: a product of two operands and its gradients, 3 */
+        const char *what;
+    } NETS[] = {
+        {1, 3, "two products"},
+        {1, 4, "two products and the gradient that was there"}, /* one addition is the model's */
+        {2, 3, "a product and what comes after it"},
+        {2, 5, "a product with another reader"}, /* the model's addition, and one sum stays */
+    };
+
+    for (int i = 0; i < (int)SH_ARRAY_LEN(NETS); i++)
+        for (int k = 0; k < 4; k++)
+            check_fused(*state, shared_net(i, k & 1), k & 2 ? DEV_FP64 : DEV_FP32, NETS[i].acts,
+                        NETS[i].binaries, NETS[i].what);
+}
+
+/* d = dropout(a), with what is added to it or reads it. */
+static struct graph *dropout_net(int which)
+{
+    struct graph *g = text_graph("Dropout", "p[4,3,5,5] c[]=0.4 t[]=1", "", 1);
+    uint32_t d = g->outputs[0], a = g->nodes[0].in[0], c;
+
+    if (which == 1) {
+        g->outputs[0] = some_node(g, "Add", "y", (uint32_t[]){a, d}, 2);
+        return g;
+    }
+    c = some_weight(g, "c", 4, (int64_t[]){4, 3, 5, 5});
+    c = which == 3 ? some_bn(g, "bn", c) : some_node(g, "Tanh", "c2", &c, 1);
+    g->outputs[0] = some_node(g, "Add", "y", (uint32_t[]){d, c}, 2);
+    if (which == 2)
+        g->outputs[0] = some_node(g, "Mul", "z", (uint32_t[]){g->outputs[0], d}, 2);
+    if (which == 3)
+        g->outputs[0] = some_node(g, "Relu", "z", &g->outputs[0], 1);
+    return g;
+}
+
+static void dropout_takes_what_is_added_to_it(void **state)
+{
+    static const struct {
+        uint32_t acts, binaries;
+        const char *what;
+    } NETS[] = {
+        {1, 0, "dropout and another"},
+        {0, 1, "dropout and what went into it"}, /* whose two gradients are added up */
+        {1, 5, "dropout with another reader"},
+        {0, 0, "dropout and a normalisation"}, /* which takes both */
+    };
+
+    for (int i = 0; i < (int)SH_ARRAY_LEN(NETS); i++)
+        for (int k = 0; k < 2; k++)
+            check_fused(*state, dropout_net(i), k ? DEV_FP64 : DEV_FP32, NETS[i].acts,
+                        NETS[i].binaries, NETS[i].what);
 }
 
 /* y = conv(relu(conv(x))) with one weight and one bias: their gradients are sums already. */
@@ -352,15 +282,6 @@ static struct graph *two_convolutions(void)
     g->outputs[0] = some_node(g, "Conv", "second", in, 3);
     assert_ok(graph_set_ints(&g->nodes[g->n_nodes - 1], "pads", (int64_t[]){1, 1, 1, 1}, 4, NULL));
     return g;
-}
-
-static uint32_t count_ops(const struct bench *b, const char *kind)
-{
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < program_n_ops(b->p); i++)
-        n += strncmp(program_op_label(b->p, i), kind, strlen(kind)) == 0;
-    return n;
 }
 
 #define STEPS 3
@@ -420,18 +341,6 @@ static void train(struct bench *b, int64_t piece, uint32_t n_pieces, uint32_t n_
     free(x);
     free(label);
     clear(b);
-}
-
-static void expect_close(const float *got, const float *want, size_t bytes, const char *what)
-{
-    double size = 0;
-
-    for (size_t i = 0; i < bytes / sizeof(float); i++) {
-        size += fabs((double)want[i]);
-        if (fabs((double)got[i] - (double)want[i]) > 1e-6 * (fabs((double)want[i]) + 1e-3))
-            fail_msg("%s %zu: %g, in one piece %g", what, i, (double)got[i], (double)want[i]);
-    }
-    assert_true(size > 0);
 }
 
 /* x and d_y of each of the two: 5 samples of 2 x 3 x 6 x 7 elements of 4 bytes. */
@@ -580,6 +489,8 @@ int main(void)
         cmocka_unit_test(fused_normalisations_have_the_same_gradients),
         cmocka_unit_test(a_weight_gradient_in_pieces_is_the_same),
         cmocka_unit_test(nothing_before_the_update_changes_the_state),
+        cmocka_unit_test(products_add_their_gradients_to_others),
+        cmocka_unit_test(dropout_takes_what_is_added_to_it),
         cmocka_unit_test(masks_of_dropout_follow_seed_and_step),
         cmocka_unit_test(what_cannot_be_trained_is_refused_with_a_reason),
     };

@@ -105,8 +105,8 @@ static void of_either_the_nearer_source_counts(void **state)
     struct conf c;
     (void)state;
 
-    t.either[0] = "addr";
-    t.either[1] = "key";
+    t.instead[0][0] = t.instead[1][1] = "addr";
+    t.instead[0][1] = t.instead[1][0] = "key";
     setenv("SHUNT_KEY", "far", 1);
     for (int nearer = 0; nearer < 2; nearer++) {
         char *argv[] = {(char *)"test-prog", (char *)"--addr=near", NULL};
@@ -229,6 +229,35 @@ static void a_wrong_file_is_refused_with_its_line(void **state)
     sh_test_dir_remove(dir);
 }
 
+/* One that is only a place where the other is looked for leaves it out, and not the other way. */
+static void a_pair_has_a_direction(void **state)
+{
+    struct sh_conf_table t = TABLE;
+    char *argv[] = {(char *)"test-prog", (char *)"--key=near", NULL};
+    enum sh_conf_action action;
+    struct sh_err err = {0};
+    struct conf c;
+    (void)state;
+
+    t.instead[0][0] = "addr";
+    t.instead[0][1] = "key";
+    assert_ok_err(sh_conf_load(&t, &c, 2, argv, NULL, NULL, &action, &err), &err);
+    assert_string_equal(c.key, "near");
+    assert_string_equal(c.addr, "127.0.0.1:80");
+    sh_conf_free(&t, &c);
+    setenv("SHUNT_KEY", "far", 1);
+    argv[1] = (char *)"--addr=near";
+    assert_ok_err(sh_conf_load(&t, &c, 2, argv, NULL, NULL, &action, &err), &err);
+    assert_string_equal(c.addr, "near");
+    assert_null(c.key);
+    sh_conf_free(&t, &c);
+    argv[1] = (char *)"--addr="; /* says nothing */
+    assert_ok_err(sh_conf_load(&t, &c, 2, argv, NULL, NULL, &action, &err), &err);
+    assert_string_equal(c.key, "far");
+    sh_conf_free(&t, &c);
+    unsetenv("SHUNT_KEY");
+}
+
 /* Of a file with sections those lines count that stand before the first one, and those of the one
  * that is named; by the command line before the environment before the file itself. */
 static void a_section_counts_if_it_is_named(void **state)
@@ -284,6 +313,46 @@ static void a_section_counts_if_it_is_named(void **state)
     unsetenv("SHUNT_ADDR");
     err = (struct sh_err){0};
     assert_fails(load(&c, &err, path, NULL), SH_E_INVALID, &err, "line 3"); /* without sections */
+    sh_test_dir_remove(dir);
+}
+
+/* Who types the name of a section means what is in it; one that is only in use may be overridden by
+ * the environment. */
+static void a_section_of_the_command_line_wins_over_the_environment(void **state)
+{
+    static const char TEXT[] = "tick-ms = 11\naddr = a\n[a]\ntick-ms = 12\nkey = k\n";
+    static const struct {
+        const char *word;
+        int64_t tick_ms;
+        const char *key;
+    } TRIES[] = {{"--fast", 14, "far"},        /* the file's own word */
+                 {"--addr=a", 12, "k"},        /* named here */
+                 {"--addr=", 14, "far"},       /* none */
+                 {"--tick-ms=15", 15, "far"}}; /* an option of the command line */
+    struct sh_conf_table t = TABLE;
+    char dir[SH_TEST_DIR_BYTES], path[128];
+    enum sh_conf_action action;
+    struct sh_err err = {0};
+    struct conf c;
+    (void)state;
+
+    t.section_opt = "addr";
+    sh_test_dir_make(dir);
+    snprintf(path, sizeof(path), "--config=%s/x.conf", dir);
+    sh_test_write_file(path + 9, TEXT, sizeof(TEXT) - 1);
+    setenv("SHUNT_TICK_MS", "14", 1);
+    setenv("SHUNT_KEY", "far", 1);
+    for (size_t i = 0; i < SH_ARRAY_LEN(TRIES); i++) {
+        char word[32], *argv[] = {(char *)"p", path, word, (char *)"--cache=1", NULL};
+
+        sh_strlcpy(word, TRIES[i].word, sizeof(word));
+        assert_ok_err(sh_conf_load(&t, &c, 4, argv, NULL, NULL, &action, &err), &err);
+        assert_int_equal(c.tick_ms, TRIES[i].tick_ms);
+        assert_string_equal(c.key, TRIES[i].key);
+        sh_conf_free(&t, &c);
+    }
+    unsetenv("SHUNT_TICK_MS");
+    unsetenv("SHUNT_KEY");
     sh_test_dir_remove(dir);
 }
 
@@ -381,10 +450,12 @@ int main(void)
         cmocka_unit_test(defaults_come_from_the_table),
         cmocka_unit_test(later_sources_win),
         cmocka_unit_test(of_either_the_nearer_source_counts),
+        cmocka_unit_test(a_pair_has_a_direction),
         cmocka_unit_test(the_command_line_takes_every_form),
         cmocka_unit_test(a_refusal_names_option_value_source_and_range),
         cmocka_unit_test(a_wrong_file_is_refused_with_its_line),
         cmocka_unit_test(a_section_counts_if_it_is_named),
+        cmocka_unit_test(a_section_of_the_command_line_wins_over_the_environment),
         cmocka_unit_test(secrets_are_never_shown),
         cmocka_unit_test(help_version_and_docs_print_and_end),
         cmocka_unit_test(what_is_left_keeps_its_order),

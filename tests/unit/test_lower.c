@@ -250,8 +250,8 @@ static uint32_t turn(struct graph *g, const char *name, uint32_t x, const int64_
     return y;
 }
 
-/* x [B,6,8] through a linear layer, as two heads of 4. */
-static uint32_t heads(struct graph *g, char part, uint32_t x, bool keys)
+/* x [B,6,8] through a linear layer, as two heads. */
+static uint32_t heads(struct graph *g, char part, uint32_t x, bool keys, int64_t width)
 {
     static const int64_t ROWS[4] = {0, 2, 1, 3}, COLUMNS[4] = {0, 2, 3, 1};
     char name[5][8];
@@ -259,14 +259,14 @@ static uint32_t heads(struct graph *g, char part, uint32_t x, bool keys)
 
     for (int i = 0; i < 5; i++)
         snprintf(name[i], sizeof(name[i]), "%c%d", part, i);
-    y = NODE(g, "MatMul", name[0], x, param(g, name[1], 2, (int64_t[]){8, 8}));
-    y = NODE(g, "Add", name[2], y, param(g, name[3], 1, (int64_t[]){8}));
+    y = NODE(g, "MatMul", name[0], x, param(g, name[1], 2, (int64_t[]){8, 2 * width}));
+    y = NODE(g, "Add", name[2], y, param(g, name[3], 1, (int64_t[]){2 * width}));
     y = NODE(g, "Reshape", name[4], y,
              shape_of(g,
                       part == 'q'   ? "sq"
                       : part == 'k' ? "sk"
                                     : "sv",
-                      4, (int64_t[]){-1, 6, 2, 4}));
+                      4, (int64_t[]){-1, 6, 2, width}));
     return turn(g, part == 'q' ? "tq" : part == 'k' ? "tk" : "tv", y, keys ? COLUMNS : ROWS);
 }
 
@@ -279,9 +279,9 @@ static struct graph *attention(int form, uint32_t *out)
 
     if (form == ATTN_OTHER_ROWS)
         z = input(g, "z", 3, (int64_t[]){-1, 6, 8});
-    q = heads(g, 'q', x, false);
-    k = heads(g, 'k', z, true);
-    v = heads(g, 'v', z, false);
+    q = heads(g, 'q', x, false, 4);
+    k = heads(g, 'k', z, true, 4);
+    v = heads(g, 'v', z, false, 4);
     s = NODE(g, "Div", "scaled", NODE(g, "MatMul", "scores", q, k), number(g, "two", 2.0f));
     if (form == ATTN_MASK)
         s = NODE(g, "Add", "masked", s, input(g, "mask", 4, (int64_t[]){-1, 1, 1, 6}));
@@ -299,8 +299,8 @@ static void spelled_out_attention_is_one_product_and_one_operation(void **state)
     static const char *const WANT[] = {
         [ATTN_PLAIN] = "MATMUL ATTENTION",
         [ATTN_MASK] = "MATMUL ATTENTION",
-        [ATTN_READ_TWICE] = "MATMUL TRANSPOSE MATMUL TRANSPOSE MATMUL TRANSPOSE MATMUL SOFTMAX "
-                            "MATMUL TRANSPOSE",
+        [ATTN_READ_TWICE] = ("MATMUL TRANSPOSE MATMUL TRANSPOSE MATMUL TRANSPOSE MATMUL SOFTMAX "
+                             "MATMUL TRANSPOSE"),
         [ATTN_OTHER_ROWS] = "MATMUL MATMUL MATMUL ATTENTION",
     };
 
@@ -316,17 +316,100 @@ static void spelled_out_attention_is_one_product_and_one_operation(void **state)
     }
 }
 
-static void attention_is_spelled_out_in_training(void **state)
+static uint32_t dropout(struct graph *g, uint32_t x)
 {
-    char text[512];
-    struct graph *g;
-    uint32_t y;
+    uint32_t on;
+    bool *data = malloc(sizeof(*data));
+
+    assert_non_null(data);
+    *data = true;
+    assert_ok(graph_add_const(g, "on", SH_BOOL, 0, NULL, data, &on, NULL));
+    return NODE(g, "Dropout", "dropped", x, number(g, "ratio", 0.1f), on);
+}
+
+enum mask {
+    NO_MASK,
+    MASK_GIVEN,    /* an input */
+    MASK_MADE,     /* computed from an input */
+    MASK_TRAINED,  /* a parameter */
+    MASK_BIAS,     /* one that the product of queries and keys takes as its bias */
+    MASK_RELATIVE, /* entries of a table that is trained, with something on top */
+};
+enum weights { READ_ONCE, DROPPED, ADDED_TO, READ_TWICE, DROPPED_READ_TWICE, READ_THEN_DROPPED };
+
+static uint32_t mask_of(struct graph *g, enum mask mask)
+{
+    uint32_t m = GRAPH_NONE;
+
+    if (mask == MASK_GIVEN || mask == MASK_MADE)
+        m = input(g, "mask", 4, (int64_t[]){-1, 1, 1, 6});
+    else if (mask == MASK_BIAS)
+        m = param(g, "mask", 1, (int64_t[]){6});
+    else if (mask != NO_MASK)
+        m = param(g, "mask", 3, (int64_t[]){2, 6, 6});
+    if (mask == MASK_MADE || mask == MASK_RELATIVE)
+        m = NODE(g, "Mul", "mask of mask", NODE(g, "Exp", "mask of it", m),
+                 input(g, "far", 4, (int64_t[]){-1, 1, 6, 6}));
+    return m;
+}
+
+static struct graph *trained_attention(int64_t width, enum mask mask, enum weights weights,
+                                       uint32_t *out)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 6, 8}), y, s, m = mask_of(g, mask);
+    uint32_t q = heads(g, 'q', x, false, width), k = heads(g, 'k', x, true, width), other;
+
+    s = NODE(g, "Div", "scaled", NODE(g, "MatMul", "scores", q, k), number(g, "two", 2.0f));
+    if (m != GRAPH_NONE)
+        s = NODE(g, "Add", "masked", s, m);
+    s = other = NODE(g, "Softmax", "soft", s);
+    if (weights != READ_ONCE && weights != READ_TWICE)
+        s = dropout(g, s);
+    if (weights == ADDED_TO)
+        s = NODE(g, "Add", "more", s, input(g, "some", 4, (int64_t[]){-1, 2, 6, 6}));
+    other = weights == READ_THEN_DROPPED ? other : s;
+    y = NODE(g, "MatMul", "context", s, heads(g, 'v', x, false, width));
+    y = turn(g, "back", y, (int64_t[]){0, 2, 1, 3});
+    y = NODE(g, "Reshape", "y", y, shape_of(g, "joined", 3, (int64_t[]){-1, 6, 2 * width}));
+    if (weights >= READ_TWICE)
+        assert_ok(graph_add_output(g, other, NULL));
+    *out = y;
+    return g;
+}
+
+static void attention_in_training_is_one_operation_where_it_can_be(void **state)
+{
+    static const struct {
+        int64_t width;
+        enum mask mask;
+        enum weights weights;
+        bool fuses;
+    } CASES[] = {
+        {16, NO_MASK, READ_ONCE, true},           {16, MASK_GIVEN, READ_ONCE, true},
+        {16, MASK_MADE, READ_ONCE, true},         {48, NO_MASK, DROPPED, true},
+        {64, MASK_GIVEN, DROPPED, true},          {24, NO_MASK, READ_ONCE, false},
+        {80, NO_MASK, READ_ONCE, false},          {16, MASK_TRAINED, READ_ONCE, false},
+        {16, MASK_BIAS, READ_ONCE, false},        {16, MASK_RELATIVE, READ_ONCE, false},
+        {16, NO_MASK, ADDED_TO, false},           {16, NO_MASK, READ_TWICE, false},
+        {16, NO_MASK, DROPPED_READ_TWICE, false}, {16, NO_MASK, READ_THEN_DROPPED, false},
+    };
 
     (void)state;
-    g = attention(ATTN_PLAIN, &y);
-    kinds(g, y, 3, true, text, sizeof(text));
-    assert_null(strstr(text, "ATTENTION"));
-    assert_non_null(strstr(text, "SOFTMAX"));
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        char text[512];
+        struct graph *g;
+        uint32_t y;
+
+        g = trained_attention(CASES[i].width, CASES[i].mask, CASES[i].weights, &y);
+        kinds(g, y, 3, true, text, sizeof(text));
+        if ((strstr(text, "ATTENTION") != NULL) != CASES[i].fuses ||
+            (strstr(text, "SOFTMAX") == NULL) != CASES[i].fuses ||
+            (CASES[i].fuses && strstr(text, "DROPOUT")))
+            fail_msg("case %zu is %s", i, text);
+        if (CASES[i].mask == NO_MASK && CASES[i].fuses)
+            assert_string_equal(text, "MATMUL MATMUL MATMUL ATTENTION");
+    }
 }
 
 static void reshapes_move_nothing(void **state)
@@ -541,7 +624,7 @@ int main(void)
         cmocka_unit_test(a_spelled_out_gelu_goes_into_its_product),
         cmocka_unit_test(a_spelled_out_layer_norm_is_one_operation),
         cmocka_unit_test(spelled_out_attention_is_one_product_and_one_operation),
-        cmocka_unit_test(attention_is_spelled_out_in_training),
+        cmocka_unit_test(attention_in_training_is_one_operation_where_it_can_be),
         cmocka_unit_test(attention_gives_what_it_gives_when_spelled_out),
         cmocka_unit_test(reshapes_move_nothing),
         cmocka_unit_test(an_output_that_is_an_input_is_copied),

@@ -7,6 +7,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -343,6 +344,60 @@ static void a_child_ends_when_it_is_asked_to_stop(void **state)
     assert_int_equal(waitpid(-1, &status, WNOHANG), -1); /* nothing is left of it */
 }
 
+static void cpu_max(const char *dir, const char *below, const char *text)
+{
+    char path[SH_TEST_DIR_BYTES + 64];
+
+    snprintf(path, sizeof(path), "%s%s", dir, below);
+    mkdir(path, 0755); /* the root is there */
+    snprintf(path, sizeof(path), "%s%s/cpu.max", dir, below);
+    sh_test_write_file(path, text, strlen(text));
+}
+
+static void remove_below(const char *dir, const char *below)
+{
+    char path[SH_TEST_DIR_BYTES + 64];
+
+    snprintf(path, sizeof(path), "%s%s", dir, below);
+    sh_test_dir_remove(path);
+}
+
+/* A container with the time of two cores of 64 would otherwise poll, and start 64 threads. */
+static void cores_are_at_most_what_the_cgroups_give_the_time_of(void **state)
+{
+    static const struct {
+        const char *text;
+        unsigned want;
+    } TRIES[] = {{"max 100000\n", 64},   {"200000 100000\n", 2},
+                 {"150000 100000\n", 2}, {"1000 100000\n", 1},
+                 {"0 100000\n", 1},      {"9900000 100000\n", 64},
+                 {"1000 0\n", 64},       {"", 64},
+                 {"a b\n", 64}};
+    char dir[SH_TEST_DIR_BYTES];
+    (void)state;
+
+    sh_test_dir_make(dir);
+    assert_int_equal(sh_cores_within(64, dir, "0::/\n"), 64); /* no file */
+    for (size_t i = 0; i < SH_ARRAY_LEN(TRIES); i++) {
+        cpu_max(dir, "", TRIES[i].text);
+        assert_int_equal(sh_cores_within(64, dir, "0::/\n"), TRIES[i].want);
+    }
+    /* Each level has its own, and the least counts. Lines of version 1 mean another tree. */
+    cpu_max(dir, "", "600000 100000\n");
+    cpu_max(dir, "/a.slice", "300000 100000\n");
+    cpu_max(dir, "/a.slice/b", "max 100000\n");
+    assert_int_equal(sh_cores_within(64, dir, "0::/\n"), 6);
+    assert_int_equal(sh_cores_within(64, dir, "1:cpu:/x\n0::/a.slice/b\n"), 3);
+    assert_int_equal(sh_cores_within(64, dir, "0::/other"), 6);
+    assert_int_equal(sh_cores_within(2, dir, "0::/a.slice/b\n"), 2);
+    assert_int_equal(sh_cores_within(64, dir, "1:cpu:/a.slice\n"), 64);
+    assert_int_equal(sh_cores_within(64, dir, ""), 64);
+    remove_below(dir, "/a.slice/b");
+    remove_below(dir, "/a.slice");
+    sh_test_dir_remove(dir);
+    assert_in_range(sh_cores(), 1, CPU_SETSIZE);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -358,6 +413,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_bare_name_is_found_beside_our_own_program),
         cmocka_unit_test(a_child_dies_with_its_parent),
         cmocka_unit_test(a_child_whose_parent_is_gone_refuses_to_start),
+        cmocka_unit_test(cores_are_at_most_what_the_cgroups_give_the_time_of),
     };
 
     if (argc > 1)

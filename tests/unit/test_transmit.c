@@ -62,6 +62,35 @@ static void the_modes_for_comparison_are_what_their_names_say(void **state)
     free(ends);
 }
 
+/* The optimum lets the first layer's long computation begin as early as can be; but a group also
+ * costs a wait and a launch, which a copy of 2 us is not worth. */
+static void a_small_first_layer_takes_in_what_follows(void **state)
+{
+    uint64_t missing[N_LAYERS];
+    double ns[N_LAYERS];
+    uint32_t *ends = NULL, n = 0, head = 2;
+
+    (void)state;
+    for (uint32_t i = 0; i < N_LAYERS; i++) {
+        missing[i] = i < head ? 0 : 2000 + 1000 * (uint64_t)i;
+        ns[i] = i < head ? 0 : 100000;
+    }
+    assert_ok(tx_group(TX_OPTIMUM, 3000, 1, missing, ns, N_LAYERS, &ends, &n, NULL));
+    sum_up(ends, n, N_LAYERS);
+    assert_int_equal(ends[0], head); /* which waits for nothing */
+    for (uint32_t g = 1; g < n; g++) {
+        uint64_t copy = 0;
+
+        for (uint32_t i = ends[g - 1]; i < ends[g]; i++)
+            copy += missing[i];
+        assert_true(copy >= 15000 || g + 1 == n);
+        if (g == 1)
+            assert_true(copy < 25000);
+    }
+    assert_true(n > 4);
+    free(ends);
+}
+
 static void an_unknown_mode_names_the_ones_there_are(void **state)
 {
     struct sh_err err = {0};
@@ -293,6 +322,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_mode_covers_all_layers_once),
         cmocka_unit_test(the_modes_for_comparison_are_what_their_names_say),
+        cmocka_unit_test(a_small_first_layer_takes_in_what_follows),
         cmocka_unit_test(an_unknown_mode_names_the_ones_there_are),
         cmocka_unit_test(an_image_arrives_whole_and_its_tickets_with_it),
         cmocka_unit_test(all_tickets_are_known_before_the_rest_is_sent),

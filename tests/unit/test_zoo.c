@@ -1,8 +1,10 @@
-/* uses: zoo/zoo.o zoo/resnet.o zoo/inception.o zoo/bert.o libmodel.a */
-/* link: -lprotobuf-c -lseccomp */
+/* uses: zoo/zoo.o zoo/resnet.o zoo/inception.o zoo/bert.o libmodel.a libdevice.a */
+/* link: -lprotobuf-c -lseccomp -ldl */
 /* test_zoo.c - the zoo writes the architectures it says. Without it a missing shortcut or a wrong
  * channel count would go unseen: random weights have no accuracy that could drop. */
 #include "common/mem.h"
+#include "executor/model/lower.h"
+#include "executor/model/pass.h"
 #include "tests/unit/sh_test.h"
 #include "zoo/zoo.h"
 
@@ -89,6 +91,38 @@ static void shapes_follow_to_the_classes(void **state)
     }
 }
 
+/* One for each of the twelve layers, with its mask and its dropout. */
+static void attention_of_bert_is_one_operation_in_training(void **state)
+{
+    uint32_t n[DEV_N_OPS] = {0};
+    struct graph *g, *at;
+    struct sh_err err = {0};
+    struct ir *ir;
+
+    (void)state;
+    assert_ok(build("bert-base", ZOO_TRAINING, 1, &g));
+    assert_ok_err(graph_at_batch(g, 2, true, &at, &err), &err);
+    assert_ok_err(lower_graph(at, true, &ir, &err), &err);
+    assert_ok_err(pass_run(ir, true, &err), &err);
+    for (uint32_t i = 0; i < ir->g.n_ops; i++) {
+        const struct dev_op *op = &ir->g.ops[i];
+
+        n[op->kind]++;
+        if (op->kind != DEV_OP_ATTENTION)
+            continue;
+        assert_int_equal(op->n_in, 4);
+        assert_int_equal(op->n_out, 2);
+        assert_true(op->u.attn.ratio == 0.1f && op->u.attn.scale == 0.125f);
+    }
+    assert_int_equal(n[DEV_OP_ATTENTION], 12);
+    assert_int_equal(n[DEV_OP_SOFTMAX], 0);
+    assert_int_equal(n[DEV_OP_TRANSPOSE], 0);
+    assert_int_equal(n[DEV_OP_DROPOUT], 26); /* after embeddings and pooler, two in each layer */
+    ir_free(ir);
+    graph_free(at);
+    graph_free(g);
+}
+
 static void the_seed_decides_the_weights(void **state)
 {
     struct graph *g[3] = {NULL};
@@ -116,6 +150,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parameters_are_as_many_as_published),
         cmocka_unit_test(shapes_follow_to_the_classes),
+        cmocka_unit_test(attention_of_bert_is_one_operation_in_training),
         cmocka_unit_test(the_seed_decides_the_weights),
     };
 

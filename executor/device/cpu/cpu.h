@@ -188,6 +188,17 @@ typedef void cpu_range_fn(void *ctx, int64_t from, int64_t to);
 void cpu__parallel(unsigned threads, int64_t n, int64_t grain, cpu_range_fn *fn, void *ctx);
 void cpu__set_threads(unsigned threads);
 
+/* Of a function: its loops in the widest form that the processor has. */
+#if defined(__x86_64__)
+#define VECTORISE __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define VECTORISE
+#endif
+
+/* Words of n blocks of Philox from `first` on, four each: counter { block, second, step }. */
+void cpu__philox(uint64_t seed, int64_t first, uint32_t second, int64_t step, int64_t n,
+                 uint32_t *out);
+
 /* ------------------------------------------------------------------ strided loops */
 
 #define CPU_ND_OPERANDS 4
@@ -215,7 +226,7 @@ void cpu__strides(uint32_t rank, const int64_t *dims, int64_t *out); /* of a pla
 
 cpu_builder cpu__conv, cpu__conv_bwd_data, cpu__conv_bwd_weight;
 cpu_builder cpu__matmul;
-cpu_builder cpu__attention;
+cpu_builder cpu__attention, cpu__attention_bwd;
 cpu_builder cpu__pool, cpu__pool_bwd;
 cpu_builder cpu__act, cpu__act_bwd, cpu__binary, cpu__where;
 cpu_builder cpu__softmax, cpu__softmax_bwd;

@@ -1,33 +1,65 @@
-/* cpu_attn.c - attention as two products around a softmax, all by oneDNN.
+/* cpu_attn.c - attention as products around a softmax, by oneDNN; its gradient likewise.
  *
  * Heads lie in rows of [B, S, H, D], as the layers around them give and take them: the products see
  * them as [B, H, S, D] by strides, so nothing is transposed. Scale and mask go into the first
  * product. The scores are in scratch.
+ *
+ *   p = softmax(scale q k^T + mask)   w = drop(p)   y = w v
+ *   d_v = w^T d_y   g = d_y v^T   d_s = scale (drop(g) p - (d_y y) p)   d_q = d_s k   d_k = d_s^T q
+ *
+ * Backward computes p again by the same steps, since a softmax is no slower here than exp(s - lse).
  */
 #include "common/mem.h"
 #include "executor/device/cpu/cpu.h"
+#include "executor/device/philox.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define LANES 16
+#define CHUNK 256 /* weights that get their random numbers at a time; a multiple of eight */
+
+struct operand { /* [B, H, rows, columns]; turned: [B, H, columns, rows] */
+    struct cpu_ref at;
+    dnnl_memory_desc_t md, turned;
+};
 
 struct attn {
     struct dev_attn s;
-    dnnl_memory_desc_t q, k, v, y; /* [B, H, rows, width]; k as [B, H, width, rows] */
-    dnnl_memory_desc_t scores, lines, mask;
+    struct operand in[3], y, p; /* q k v; p: scores, then weights */
+    dnnl_memory_desc_t lines, mask;
     uint32_t mask_tensor;
-    struct cpu_ref p; /* the scores */
 };
 
-static int strided(struct cpu_build *b, const struct dev_attn *s, int64_t rows, int64_t row,
-                   int64_t batch, bool turned, dnnl_memory_desc_t *out)
-{
-    dnnl_dims_t dims = {s->batch, s->heads, rows, s->width}, at = {batch, s->width, row, 1};
+/* ------------------------------------------------------------------ what the operands look like */
 
-    if (turned) {
-        dims[2] = s->width;
-        dims[3] = rows;
-        at[2] = 1;
-        at[3] = row;
-    }
-    return cpu__status(b, dnnl_memory_desc_init_by_strides(out, 4, dims, dnnl_f32, at),
-                       "attention");
+static int view(struct cpu_build *b, const struct dev_attn *s, const dnnl_dims_t dims,
+                const dnnl_dims_t at, struct operand *o)
+{
+    const dnnl_dims_t dims_turned = {s->batch, s->heads, dims[3], dims[2]};
+    const dnnl_dims_t at_turned = {at[0], at[1], at[3], at[2]};
+    dnnl_status_t rc = dnnl_memory_desc_init_by_strides(&o->md, 4, dims, dnnl_f32, at);
+
+    if (rc == dnnl_success)
+        rc = dnnl_memory_desc_init_by_strides(&o->turned, 4, dims_turned, dnnl_f32, at_turned);
+    return cpu__status(b, rc, "attention");
+}
+
+/* Rows of heads, `row` elements from one to the next. */
+static int view_heads(struct cpu_build *b, const struct dev_attn *s, int64_t rows, int64_t row,
+                      int64_t batch, struct operand *o)
+{
+    const dnnl_dims_t dims = {s->batch, s->heads, rows, s->width}, at = {batch, s->width, row, 1};
+
+    return view(b, s, dims, at, o);
+}
+
+static int view_scores(struct cpu_build *b, const struct dev_attn *s, struct operand *o)
+{
+    const dnnl_dims_t dims = {s->batch, s->heads, s->q_rows, s->k_rows};
+    const dnnl_dims_t at = {s->heads * s->q_rows * s->k_rows, s->q_rows * s->k_rows, s->k_rows, 1};
+
+    return view(b, s, dims, at, o);
 }
 
 static int describe(struct cpu_build *b, struct attn *a)
@@ -37,17 +69,15 @@ static int describe(struct cpu_build *b, struct attn *a)
     const int64_t lines[2] = {s->batch * s->heads * s->q_rows, s->k_rows};
     const int64_t row = s->heads * s->width;
     dnnl_dims_t mask, at;
-    int rc;
+    int rc = SH_OK;
 
-    rc = strided(b, s, s->q_rows, s->row_stride[0], s->batch_stride[0], false, &a->q);
+    for (int i = 0; i < 3 && !rc; i++)
+        rc = view_heads(b, s, i == 0 ? s->q_rows : s->k_rows, s->row_stride[i], s->batch_stride[i],
+                        &a->in[i]);
     if (!rc)
-        rc = strided(b, s, s->k_rows, s->row_stride[1], s->batch_stride[1], true, &a->k);
+        rc = view_heads(b, s, s->q_rows, row, s->q_rows * row, &a->y);
     if (!rc)
-        rc = strided(b, s, s->k_rows, s->row_stride[2], s->batch_stride[2], false, &a->v);
-    if (!rc)
-        rc = strided(b, s, s->q_rows, row, s->q_rows * row, false, &a->y);
-    if (!rc)
-        rc = cpu__md_plain(4, scores, dnnl_f32, &a->scores);
+        rc = view_scores(b, s, &a->p);
     if (!rc)
         rc = cpu__md_plain(2, lines, dnnl_f32, &a->lines);
     for (int i = 0; i < 4; i++) {
@@ -60,8 +90,36 @@ static int describe(struct cpu_build *b, struct attn *a)
     return rc;
 }
 
+/* Shapes, and q, k and v; p gets its scratch. */
+static int begin(struct cpu_build *b, struct attn *a)
+{
+    const struct dev_op *op = b->op;
+    int rc = SH_OK;
+
+    for (uint32_t i = 0; i < op->n_in && !rc; i++)
+        rc = cpu__need_f32(b, &op->in[i], 1);
+    for (uint32_t i = 0; i < op->n_out && !rc; i++)
+        rc = cpu__need_f32(b, &op->out[i], 1);
+    if (!rc && !dev_attn_of_op(b->plan->base.g, op, &a->s))
+        rc = cpu__refuse(b, SH_E_BUG, "the shapes of queries, keys, values and mask do not fit");
+    if (!rc && op->u.attn.ratio > 0 && !dev_attn_can_drop(&a->s))
+        rc = cpu__refuse(b, SH_E_TOOBIG, "more weights than random numbers");
+    a->mask_tensor = cpu__opt_in(op, 3);
+    if (!rc)
+        rc = describe(b, a);
+    for (uint32_t i = 0; i < 3 && !rc; i++) {
+        rc = cpu__in_plain(b, op->in[i], &a->in[i].at);
+        a->in[i].at.off += (size_t)a->s.at[i] * sizeof(float);
+    }
+    if (!rc)
+        a->p.at = cpu__scratch(b, dnnl_memory_desc_get_size(&a->p.md));
+    return rc;
+}
+
+/* ------------------------------------------------------------------ steps of oneDNN */
+
 /* p = scale q k + mask */
-static int emit_scores(struct cpu_build *b, struct attn *a, struct cpu_ref q, struct cpu_ref k)
+static int emit_scores(struct cpu_build *b, struct attn *a)
 {
     struct cpu_ref mask = {.tensor = DEV_NONE};
     dnnl_primitive_desc_t pd = NULL;
@@ -77,7 +135,7 @@ static int emit_scores(struct cpu_build *b, struct attn *a, struct cpu_ref q, st
     if (s == dnnl_success && a->mask_tensor != DEV_NONE)
         s = dnnl_post_ops_append_binary(po, dnnl_binary_add, &a->mask);
     if (s == dnnl_success)
-        s = dnnl_matmul_desc_init(&desc, &a->q, &a->k, NULL, &a->scores);
+        s = dnnl_matmul_desc_init(&desc, &a->in[0].md, &a->in[1].turned, NULL, &a->p.md);
     if (s == dnnl_success && !rc)
         s = cpu__pd(b, &desc, po, NULL, &pd);
     dnnl_post_ops_destroy(po);
@@ -85,9 +143,9 @@ static int emit_scores(struct cpu_build *b, struct attn *a, struct cpu_ref q, st
         rc = cpu__status(b, s, "product of queries and keys");
     if (!rc) {
         const struct cpu_bind binds[] = {
-            {DNNL_ARG_SRC, q, &a->q},
-            {DNNL_ARG_WEIGHTS, k, &a->k},
-            {DNNL_ARG_DST, a->p, &a->scores},
+            {DNNL_ARG_SRC, a->in[0].at, &a->in[0].md},
+            {DNNL_ARG_WEIGHTS, a->in[1].at, &a->in[1].turned},
+            {DNNL_ARG_DST, a->p.at, &a->p.md},
             {DNNL_ARG_ATTR_MULTIPLE_POST_OP(1) | DNNL_ARG_SRC_1, mask, &a->mask}};
 
         rc = cpu__step_prim(b, pd, binds, a->mask_tensor == DEV_NONE ? 3 : 4);
@@ -97,7 +155,7 @@ static int emit_scores(struct cpu_build *b, struct attn *a, struct cpu_ref q, st
 
 static int emit_softmax(struct cpu_build *b, const struct attn *a)
 {
-    const struct cpu_bind binds[] = {{DNNL_ARG_SRC, a->p, NULL}, {DNNL_ARG_DST, a->p, NULL}};
+    const struct cpu_bind binds[] = {{DNNL_ARG_SRC, a->p.at, NULL}, {DNNL_ARG_DST, a->p.at, NULL}};
     dnnl_primitive_desc_t pd = NULL;
     dnnl_softmax_v2_desc_t desc;
     dnnl_status_t s = dnnl_softmax_v2_forward_desc_init(
@@ -110,49 +168,262 @@ static int emit_softmax(struct cpu_build *b, const struct attn *a)
     return rc ? rc : cpu__step_prim(b, pd, binds, 2);
 }
 
-/* y = p v */
-static int emit_values(struct cpu_build *b, const struct attn *a, struct cpu_ref v,
-                       struct cpu_ref y)
+/* y = x w; the first two may be turned. */
+static int emit_product(struct cpu_build *b, const struct operand *x, bool turn_x,
+                        const struct operand *w, bool turn_w, const struct operand *y)
 {
-    const struct cpu_bind binds[] = {
-        {DNNL_ARG_SRC, a->p, &a->scores}, {DNNL_ARG_WEIGHTS, v, &a->v}, {DNNL_ARG_DST, y, &a->y}};
+    const dnnl_memory_desc_t *x_md = turn_x ? &x->turned : &x->md;
+    const dnnl_memory_desc_t *w_md = turn_w ? &w->turned : &w->md;
+    const struct cpu_bind binds[] = {{DNNL_ARG_SRC, x->at, x_md},
+                                     {DNNL_ARG_WEIGHTS, w->at, w_md},
+                                     {DNNL_ARG_DST, y->at, &y->md}};
     dnnl_primitive_desc_t pd = NULL;
     dnnl_matmul_desc_t desc;
-    dnnl_status_t s = dnnl_matmul_desc_init(&desc, &a->scores, &a->v, NULL, &a->y);
+    dnnl_status_t s = dnnl_matmul_desc_init(&desc, x_md, w_md, NULL, &y->md);
     int rc;
 
     if (s == dnnl_success)
         s = cpu__pd(b, &desc, NULL, NULL, &pd);
-    rc = cpu__status(b, s, "product of scores and values");
+    rc = cpu__status(b, s, "product of attention");
     return rc ? rc : cpu__step_prim(b, pd, binds, 3);
 }
 
+/* ------------------------------------------------------------------ rows of scores */
+
+VECTORISE static float row_max(const float *x, int64_t n)
+{
+    float lane[LANES], max = -INFINITY;
+    int64_t i = 0;
+
+    for (int k = 0; k < LANES; k++)
+        lane[k] = max;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++)
+            lane[k] = x[i + k] > lane[k] ? x[i + k] : lane[k];
+    for (; i < n; i++)
+        max = x[i] > max ? x[i] : max;
+    for (int k = 0; k < LANES; k++)
+        max = lane[k] > max ? lane[k] : max;
+    return max;
+}
+
+VECTORISE static void row_factors(const uint32_t *words, int64_t n, uint32_t threshold, float keep,
+                                  float *restrict f)
+{
+    for (int64_t i = 0; i < n; i++)
+        f[i] = dev_philox_half(words, (uint32_t)i) >= threshold ? keep : 0;
+}
+
+VECTORISE static void row_drop(float *restrict p, const float *f, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        p[i] *= f[i];
+}
+
+/* g becomes d_s and p what was multiplied with v. */
+VECTORISE static void row_grad(float *restrict p, float *restrict g, const float *f, int64_t n,
+                               float delta, float scale)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const float w = p[i] * f[i];
+
+        g[i] = scale * (g[i] * w - p[i] * delta);
+        p[i] = w;
+    }
+}
+
+struct rows {
+    const struct cpu_call *call;
+    struct dev_attn s;
+    float *p, *g, *lse;
+    const float *y, *dy;
+};
+
+/* What dropout multiplies weights [from, from + n) of a row with; from is a multiple of eight. */
+static void factors(const struct rows *c, int64_t row, int64_t from, int64_t n, float *f)
+{
+    const struct dev_op *op = c->call->op;
+    const int64_t first = row * ((c->s.k_rows + 7) / 8) + from / 8;
+    const float ratio = op->u.attn.ratio;
+    uint32_t words[CHUNK];
+
+    if (ratio > 0) {
+        cpu__philox(op->u.attn.seed, first, 0, c->call->step, (n + 7) / 8, words);
+        row_factors(words, n, dev_philox_half_threshold(ratio), ratio < 1 ? 1 / (1 - ratio) : 0, f);
+    } else {
+        for (int64_t i = 0; i < n; i++)
+            f[i] = 1;
+    }
+}
+
+static struct rows rows_of(const struct cpu_call *c)
+{
+    return (struct rows){.call = c, .s = *(const struct dev_attn *)c->aux};
+}
+
+static void each_row(struct rows *r, cpu_range_fn *fn)
+{
+    const int64_t n = r->s.batch * r->s.heads * r->s.q_rows;
+
+    cpu__parallel(r->call->threads, n, SH_MAX(1, 8192 / r->s.k_rows), fn, r);
+}
+
+static int emit_rows(struct cpu_build *b, const struct attn *a, cpu_fn *fn,
+                     const struct cpu_ref *refs, uint32_t n)
+{
+    struct dev_attn *aux = malloc(sizeof(*aux));
+
+    if (!aux)
+        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
+    *aux = a->s;
+    return cpu__step_fn(b, fn, refs, n, aux);
+}
+
+static void max_rows(void *ctx, int64_t from, int64_t to)
+{
+    const struct rows *c = ctx;
+
+    for (int64_t r = from; r < to; r++)
+        c->lse[r] = row_max(c->p + r * c->s.k_rows, c->s.k_rows);
+}
+
+/* The largest weight is exp(0) over the sum that lse is the logarithm of. */
+static void weight_rows(void *ctx, int64_t from, int64_t to)
+{
+    const struct rows *c = ctx;
+
+    for (int64_t r = from; r < to; r++) {
+        float *p = c->p + r * c->s.k_rows, f[CHUNK];
+
+        c->lse[r] = (float)((double)c->lse[r] - log((double)row_max(p, c->s.k_rows)));
+        for (int64_t j = 0; j < c->s.k_rows && c->call->op->u.attn.ratio > 0; j += CHUNK) {
+            const int64_t n = SH_MIN(CHUNK, c->s.k_rows - j);
+
+            factors(c, r, j, n, f);
+            row_drop(p + j, f, n);
+        }
+    }
+}
+
+/* p: scores lse */
+static int max_fn(const struct cpu_call *c, struct sh_err *err)
+{
+    struct rows r = rows_of(c);
+
+    (void)err;
+    r.p = c->p[0];
+    r.lse = c->p[1];
+    each_row(&r, max_rows);
+    return SH_OK;
+}
+
+/* p: weights lse */
+static int weight_fn(const struct cpu_call *c, struct sh_err *err)
+{
+    struct rows r = rows_of(c);
+
+    (void)err;
+    r.p = c->p[0];
+    r.lse = c->p[1];
+    each_row(&r, weight_rows);
+    return SH_OK;
+}
+
+static void grad_rows(void *ctx, int64_t from, int64_t to)
+{
+    const struct rows *c = ctx;
+    const struct dev_attn *s = &c->s;
+
+    for (int64_t r = from; r < to; r++) {
+        const int64_t h = r / s->q_rows, i = r % s->q_rows;
+        const int64_t at = ((h / s->heads * s->q_rows + i) * s->heads + h % s->heads) * s->width;
+        double delta = 0;
+        float f[CHUNK];
+
+        for (int64_t d = 0; d < s->width; d++)
+            delta += (double)c->y[at + d] * (double)c->dy[at + d];
+        for (int64_t j = 0; j < s->k_rows; j += CHUNK) {
+            const int64_t n = SH_MIN(CHUNK, s->k_rows - j);
+
+            factors(c, r, j, n, f);
+            row_grad(c->p + r * s->k_rows + j, c->g + r * s->k_rows + j, f, n, (float)delta,
+                     c->call->op->u.attn.scale);
+        }
+    }
+}
+
+/* p: weights, their gradient, y d_y */
+static int grad_fn(const struct cpu_call *c, struct sh_err *err)
+{
+    struct rows r = rows_of(c);
+
+    (void)err;
+    r.p = c->p[0];
+    r.g = c->p[1];
+    r.y = c->p[2];
+    r.dy = c->p[3];
+    each_row(&r, grad_rows);
+    return SH_OK;
+}
+
+/* ------------------------------------------------------------------ the two operations */
+
 int cpu__attention(struct cpu_build *b)
 {
-    const struct dev_op *op = b->op;
-    struct attn a = {.mask_tensor = cpu__opt_in(op, 3)};
-    const uint32_t all[] = {op->in[0], op->in[1], op->in[2], a.mask_tensor, op->out[0]};
-    const struct dev_tensor *in[4] = {NULL};
-    struct cpu_ref qkv[3], y;
-    int rc = cpu__need_f32(b, all, SH_ARRAY_LEN(all));
+    const uint32_t lse = cpu__opt_out(b->op, 1);
+    struct cpu_ref refs[2];
+    struct attn a = {0};
+    int rc = begin(b, &a);
 
-    for (int i = 0; i < 4; i++)
-        in[i] = all[i] == DEV_NONE ? NULL : cpu__t(b, all[i]);
-    if (!rc && !dev_attn_of(op, in, cpu__t(b, op->out[0]), &a.s))
-        rc = cpu__refuse(b, SH_E_BUG, "the shapes of queries, keys, values and mask do not fit");
     if (!rc)
-        rc = describe(b, &a);
-    for (uint32_t i = 0; i < 3 && !rc; i++) {
-        rc = cpu__in_plain(b, op->in[i], &qkv[i]);
-        qkv[i].off += (size_t)a.s.at[i] * sizeof(float);
-    }
+        rc = cpu__out_plain(b, b->op->out[0], &a.y.at);
+    refs[0] = a.p.at;
+    if (!rc && lse != DEV_NONE)
+        rc = cpu__out_plain(b, lse, &refs[1]);
     if (!rc)
-        rc = cpu__out_plain(b, op->out[0], &y);
-    if (rc)
-        return rc;
-    a.p = cpu__scratch(b, dnnl_memory_desc_get_size(&a.scores));
-    rc = emit_scores(b, &a, qkv[0], qkv[1]);
+        rc = emit_scores(b, &a);
+    if (!rc && lse != DEV_NONE)
+        rc = emit_rows(b, &a, max_fn, refs, 2);
     if (!rc)
         rc = emit_softmax(b, &a);
-    return rc ? rc : emit_values(b, &a, qkv[2], y);
+    if (!rc && lse != DEV_NONE)
+        rc = emit_rows(b, &a, weight_fn, refs, 2);
+    return rc ? rc : emit_product(b, &a.p, false, &a.in[2], false, &a.y);
+}
+
+int cpu__attention_bwd(struct cpu_build *b)
+{
+    const struct dev_op *op = b->op;
+    struct operand d[3], g;
+    struct cpu_ref refs[4];
+    struct attn a = {0};
+    int rc = begin(b, &a);
+
+    if (!rc)
+        rc = cpu__in_plain(b, op->in[4], &refs[2]);
+    if (!rc)
+        rc = cpu__in_plain(b, op->in[5], &a.y.at); /* d_y looks as y does */
+    for (uint32_t i = 0; i < 3 && !rc; i++) {
+        d[i] = a.in[i];
+        rc = cpu__out_plain(b, op->out[i], &d[i].at);
+    }
+    if (rc)
+        return rc;
+    g = a.p;
+    g.at = cpu__scratch(b, dnnl_memory_desc_get_size(&g.md));
+    refs[0] = a.p.at;
+    refs[1] = g.at;
+    refs[3] = a.y.at;
+    rc = emit_scores(b, &a);
+    if (!rc)
+        rc = emit_softmax(b, &a);
+    if (!rc)
+        rc = emit_product(b, &a.y, false, &a.in[2], true, &g);
+    if (!rc)
+        rc = emit_rows(b, &a, grad_fn, refs, 4);
+    if (!rc)
+        rc = emit_product(b, &a.p, true, &a.y, false, &d[2]);
+    if (!rc)
+        rc = emit_product(b, &g, false, &a.in[1], false, &d[0]);
+    return rc ? rc : emit_product(b, &g, true, &a.in[0], false, &d[1]);
 }

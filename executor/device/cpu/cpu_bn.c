@@ -23,12 +23,6 @@
 #define LANES 16 /* a multiple of every block size */
 #define GRAIN_BYTES 65536
 
-#if defined(__x86_64__)
-#define VECTORISE __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define VECTORISE
-#endif
-
 struct geometry {
     int64_t n, c, units, len, block;
     double count; /* elements of a channel */

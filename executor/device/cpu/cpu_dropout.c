@@ -4,33 +4,54 @@
 #include "executor/device/philox.h"
 
 #define GRAIN 1024 /* blocks of four elements */
+#define CHUNK 64   /* blocks whose words are made at a time */
+
+VECTORISE static void philox(uint64_t seed, int64_t first, uint32_t second, int64_t step, int64_t n,
+                             uint32_t *restrict out)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t counter[4] = {(uint32_t)(first + i), second, (uint32_t)step,
+                                     (uint32_t)((uint64_t)step >> 32)};
+        uint32_t r[4];
+
+        dev_philox(seed, counter, r);
+        for (int w = 0; w < 4; w++)
+            out[4 * i + w] = r[w];
+    }
+}
+
+/* The function of several forms is not called from other files: clang names it otherwise. */
+void cpu__philox(uint64_t seed, int64_t first, uint32_t second, int64_t step, int64_t n,
+                 uint32_t *out)
+{
+    philox(seed, first, second, step, n, out);
+}
 
 struct drop_ctx {
     const struct cpu_call *call;
     int64_t n;
     uint32_t threshold;
     float scale;
-    const float *x;
+    const float *x, *residual; /* residual, mask: NULL if absent */
     float *y;
-    uint8_t *mask; /* NULL if nobody wants it */
+    uint8_t *mask;
 };
 
 static void drop_blocks(void *ctx, int64_t from, int64_t to)
 {
     const struct drop_ctx *c = ctx;
-    const uint64_t step = (uint64_t)c->call->step;
 
-    for (int64_t block = from; block < to; block++) {
-        const uint32_t counter[4] = {(uint32_t)block, c->call->index, (uint32_t)step,
-                                     (uint32_t)(step >> 32)};
-        int64_t end = SH_MIN(4 * block + 4, c->n);
-        uint32_t r[4];
+    for (int64_t block = from; block < to; block += CHUNK) {
+        const int64_t n = SH_MIN(CHUNK, to - block), end = SH_MIN(4 * (block + n), c->n);
+        uint32_t words[4 * CHUNK];
 
-        dev_philox(c->call->op->u.dropout.seed, counter, r);
+        cpu__philox(c->call->op->u.dropout.seed, block, c->call->index, c->call->step, n, words);
         for (int64_t i = 4 * block; i < end; i++) {
-            bool keep = r[i % 4] >= c->threshold;
+            bool keep = words[i - 4 * block] >= c->threshold;
 
             c->y[i] = keep ? c->x[i] * c->scale : 0;
+            if (c->residual)
+                c->y[i] += c->residual[i];
             if (c->mask)
                 c->mask[i] = keep;
         }
@@ -42,19 +63,22 @@ static float scale_of(const struct dev_op *op)
     return op->u.dropout.ratio < 1 ? 1 / (1 - op->u.dropout.ratio) : 0;
 }
 
-/* p: x y [mask] */
+/* p: x y [mask] [residual] */
 static int dropout_fn(const struct cpu_call *c, struct sh_err *err)
 {
     const struct dev_tensor *x = &c->plan->base.g->tensors[c->op->in[0]];
+    const bool has_mask = cpu__opt_out(c->op, 1) != DEV_NONE;
     struct drop_ctx d = {.call = c,
                          .n = dev_tensor_elements(x),
                          .threshold = dev_philox_threshold(c->op->u.dropout.ratio),
                          .scale = scale_of(c->op),
                          .x = c->p[0],
                          .y = c->p[1],
-                         .mask = cpu__opt_out(c->op, 1) != DEV_NONE ? c->p[2] : NULL};
+                         .mask = has_mask ? c->p[2] : NULL};
 
     (void)err;
+    if (cpu__opt_in(c->op, 1) != DEV_NONE)
+        d.residual = c->p[has_mask ? 3 : 2];
     cpu__parallel(c->threads, (d.n + 3) / 4, GRAIN, drop_blocks, &d);
     return SH_OK;
 }
@@ -72,9 +96,11 @@ static int check_mask(struct cpu_build *b, uint32_t mask, uint32_t x)
 int cpu__dropout(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
-    const uint32_t mask = cpu__opt_out(op, 1), all[] = {op->in[0], op->out[0]};
-    struct cpu_ref refs[3];
-    int rc = cpu__need_f32(b, all, 2);
+    const uint32_t mask = cpu__opt_out(op, 1), residual = cpu__opt_in(op, 1);
+    const uint32_t all[] = {op->in[0], residual, op->out[0]};
+    struct cpu_ref refs[4];
+    uint32_t n = 2;
+    int rc = cpu__need_f32(b, all, SH_ARRAY_LEN(all));
 
     if (!rc && !(op->u.dropout.ratio >= 0 && op->u.dropout.ratio <= 1))
         rc = cpu__refuse(b, SH_E_INVALID, "ratio %g is not between 0 and 1",
@@ -83,6 +109,8 @@ int cpu__dropout(struct cpu_build *b)
         rc = cpu__refuse(b, SH_E_TOOBIG, "more elements than random numbers");
     if (!rc)
         rc = cpu__same_shape(b, op->in[0], op->out[0]);
+    if (!rc && residual != DEV_NONE)
+        rc = cpu__same_shape(b, op->in[0], residual);
     if (!rc && mask != DEV_NONE)
         rc = check_mask(b, mask, op->in[0]);
     if (!rc)
@@ -90,8 +118,10 @@ int cpu__dropout(struct cpu_build *b)
     if (!rc)
         rc = cpu__out_plain(b, op->out[0], &refs[1]);
     if (!rc && mask != DEV_NONE)
-        rc = cpu__out_plain(b, mask, &refs[2]);
-    return rc ? rc : cpu__step_fn(b, dropout_fn, refs, mask != DEV_NONE ? 3 : 2, NULL);
+        rc = cpu__out_plain(b, mask, &refs[n++]);
+    if (!rc && residual != DEV_NONE)
+        rc = cpu__in_plain(b, residual, &refs[n++]);
+    return rc ? rc : cpu__step_fn(b, dropout_fn, refs, n, NULL);
 }
 
 struct bwd_ctx {

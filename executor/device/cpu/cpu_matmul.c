@@ -2,7 +2,8 @@
  *
  * A constant right operand is laid out as oneDNN likes it, once, when the image is built; all batch
  * sizes read that one form. Leading axes of the left operand fold into its rows where the right
- * operand has none, so that a fully connected layer is one product and not a batch of them.
+ * operand has none, so that a fully connected layer is one product and not a batch of them; unless
+ * a summand is broadcast along some of them.
  */
 #include "common/mem.h"
 #include "executor/device/cpu/cpu.h"
@@ -53,6 +54,18 @@ static bool is_matrix(const struct dev_tensor *t)
     return true;
 }
 
+/* One value per column, [1, .., 1, N], or one for all. */
+static bool is_row(const struct dev_tensor *t)
+{
+    return dev_tensor_elements(t) == (t->rank ? t->dims[t->rank - 1] : 1);
+}
+
+static bool folds_with(const struct cpu_build *b, uint32_t summand, const struct dev_tensor *y)
+{
+    return summand == DEV_NONE || is_row(cpu__t(b, summand)) ||
+           dev_same_dims(cpu__t(b, summand), y);
+}
+
 /* [.., M, K] as [.. * M, K]. */
 static void fold(struct dev_tensor *t)
 {
@@ -84,12 +97,8 @@ static int summand(struct cpu_build *b, uint32_t tensor, const struct mm *m, boo
     struct dev_tensor t = *cpu__t(b, tensor);
     int rc;
 
-    if (folded && t.rank > 2 && t.dims[t.rank - 2] != 1)
+    if (folded && t.rank > 1)
         fold(&t);
-    if (folded && t.rank > 2) { /* [1, .., 1, N] */
-        t.dims[0] = t.dims[t.rank - 1];
-        t.rank = 1;
-    }
     if (t.rank > (uint32_t)m->nd)
         return cpu__refuse(b, SH_E_BUG, "\"%s\" does not broadcast to the result", t.name);
     rc = view_of(b, &t, m->nd, false, out);
@@ -104,7 +113,8 @@ static int read_shapes(struct cpu_build *b, struct mm *m)
     const struct dev_op *op = b->op;
     struct dev_tensor a = *cpu__t(b, op->in[0]), w = *cpu__t(b, op->in[1]);
     struct dev_tensor y = *cpu__t(b, op->out[0]);
-    bool folds = is_matrix(&w) && !op->u.matmul.trans_a && a.rank == y.rank;
+    bool folds = is_matrix(&w) && !op->u.matmul.trans_a && a.rank == y.rank &&
+                 folds_with(b, m->bias, &y) && folds_with(b, m->residual, &y);
     int rc;
 
     if (a.rank < 2 || w.rank < 2 || y.rank < 2)

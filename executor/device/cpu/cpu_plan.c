@@ -33,6 +33,7 @@ static cpu_builder *const BUILDERS[DEV_N_OPS] = {
     [DEV_OP_POOL_AVG_BWD] = cpu__pool_bwd,
     [DEV_OP_ACT_BWD] = cpu__act_bwd,
     [DEV_OP_SOFTMAX_BWD] = cpu__softmax_bwd,
+    [DEV_OP_ATTENTION_BWD] = cpu__attention_bwd,
     [DEV_OP_GATHER_BWD] = cpu__gather_bwd,
     [DEV_OP_BN_TRAIN_BWD] = cpu__bn_train_bwd,
     [DEV_OP_LAYERNORM_BWD] = cpu__layernorm_bwd,

@@ -34,6 +34,7 @@ static f64_fn *const KERNELS[DEV_N_OPS] = {
     [DEV_OP_POOL_AVG_BWD] = f64__pool_avg_bwd,
     [DEV_OP_ACT_BWD] = f64__act_bwd,
     [DEV_OP_SOFTMAX_BWD] = f64__softmax_bwd,
+    [DEV_OP_ATTENTION_BWD] = f64__attention_bwd,
     [DEV_OP_GATHER_BWD] = f64__gather_bwd,
     [DEV_OP_BN_TRAIN_BWD] = f64__bn_train_bwd,
     [DEV_OP_LAYERNORM_BWD] = f64__layernorm_bwd,

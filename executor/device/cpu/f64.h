@@ -25,7 +25,7 @@ typedef int f64_fn(const struct f64_call *c, struct sh_err *err);
 /* clang-format off */
 #define F64_KERNELS(X)                                                                            \
     X(conv)                                                                                       \
-    X(attention)                                                                                  \
+    X(attention) X(attention_bwd)                                                                 \
     X(conv_bwd_data) X(conv_bwd_weight) X(matmul) X(pool_max) X(pool_avg) X(pool_max_bwd)         \
         X(pool_avg_bwd) X(bn_infer) X(bn_train) X(bn_train_bwd) X(layernorm) X(layernorm_bwd)     \
             X(softmax) X(softmax_bwd) X(dropout) X(dropout_bwd) X(loss_xent) X(loss_mse) X(act)   \

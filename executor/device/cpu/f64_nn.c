@@ -250,66 +250,6 @@ int f64__matmul(const struct f64_call *c, struct sh_err *err)
     return rc;
 }
 
-/* ------------------------------------------------------------------ attention */
-
-struct heads {
-    const struct f64_call *c;
-    struct dev_attn a;
-};
-
-/* One row of one head. The scores are summed up twice rather than stored. */
-static void attn_row(const struct heads *s, int64_t b, int64_t i, int64_t h)
-{
-    const struct dev_attn *a = &s->a;
-    const double *q = s->c->x[0] + a->at[0] + b * a->batch_stride[0] + i * a->row_stride[0];
-    const double *k = s->c->x[1] + a->at[1] + b * a->batch_stride[1] + h * a->width;
-    const double *v = s->c->x[2] + a->at[2] + b * a->batch_stride[2] + h * a->width;
-    double *y = s->c->y[0] + ((b * a->q_rows + i) * a->heads + h) * a->width;
-    double max = -(double)INFINITY, sum = 0;
-
-    for (int64_t d = 0; d < a->width; d++)
-        y[d] = 0;
-    for (int64_t pass = 0; pass < 2; pass++)
-        for (int64_t j = 0; j < a->k_rows; j++) {
-            double score = 0, p;
-
-            for (int64_t d = 0; d < a->width; d++)
-                score += q[h * a->width + d] * k[j * a->row_stride[1] + d];
-            score *= (double)s->c->op->u.attn.scale;
-            if (s->c->in[3])
-                score += s->c->x[3][b * a->mask_stride[0] + h * a->mask_stride[1] +
-                                    i * a->mask_stride[2] + j * a->mask_stride[3]];
-            if (pass == 0) {
-                max = fmax(max, score);
-                continue;
-            }
-            p = exp(score - max);
-            sum += p;
-            for (int64_t d = 0; d < a->width; d++)
-                y[d] += p * v[j * a->row_stride[2] + d];
-        }
-    for (int64_t d = 0; d < a->width; d++)
-        y[d] /= sum;
-}
-
-static void attn_rows(void *ctx, int64_t from, int64_t to)
-{
-    const struct heads *s = ctx;
-
-    for (int64_t r = from; r < to; r++)
-        attn_row(s, r / s->a.heads / s->a.q_rows, r / s->a.heads % s->a.q_rows, r % s->a.heads);
-}
-
-int f64__attention(const struct f64_call *c, struct sh_err *err)
-{
-    struct heads s = {.c = c};
-
-    if (!dev_attn_of(c->op, c->in, c->out[0], &s.a))
-        return SH_FAIL(err, SH_E_BUG, "the shapes of an attention do not fit");
-    cpu__parallel(c->threads, s.a.batch * s.a.q_rows * s.a.heads, 1, attn_rows, &s);
-    return SH_OK;
-}
-
 /* ------------------------------------------------------------------ pools */
 
 struct window { /* the inputs of one output, clipped to the input */
@@ -433,6 +373,8 @@ int f64__dropout(const struct f64_call *c, struct sh_err *err)
         dev_philox(c->op->u.dropout.seed, counter, r);
         kept = r[i % 4] >= threshold;
         c->y[0][i] = kept && keep > 0 ? c->x[0][i] / keep : 0;
+        if (c->op->n_in > 1 && c->x[1])
+            c->y[0][i] += c->x[1][i];
         if (c->op->n_out > 1 && c->y[1])
             c->y[1][i] = kept;
     }

@@ -230,10 +230,10 @@ int cuda__debug_fault(const struct cuda_plan *p, struct sh_err *err); /* if the 
 /* ------------------------------------------------------------------ families */
 
 cuda_builder cuda__conv, cuda__conv_bwd_data, cuda__conv_bwd_weight; /* cuda_conv.c */
-void cuda__convs_free(struct cuda_dev *d); /* after all plans, before the cudnn handle */
-cuda_builder cuda__matmul;                 /* cuda_matmul.c */
-cuda_builder cuda__attention;              /* cuda_attn.c */
-cuda_builder cuda__pool, cuda__pool_bwd;   /* cuda_pool.c */
+void cuda__convs_free(struct cuda_dev *d);         /* after all plans, before the cudnn handle */
+cuda_builder cuda__matmul;                         /* cuda_matmul.c */
+cuda_builder cuda__attention, cuda__attention_bwd; /* cuda_attn.c */
+cuda_builder cuda__pool, cuda__pool_bwd;           /* cuda_pool.c */
 cuda_builder cuda__act, cuda__act_bwd, cuda__binary, cuda__where, cuda__fill;   /* cuda_elem.c */
 cuda_builder cuda__concat, cuda__slice, cuda__pad, cuda__transpose;             /* cuda_shape.c */
 cuda_builder cuda__copy, cuda__expand, cuda__reduce;                            /* cuda_shape.c */

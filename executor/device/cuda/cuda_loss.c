@@ -101,8 +101,8 @@ static int run_dropout(const struct cuda_call *c, struct sh_err *err)
                           .threshold = dev_philox_threshold(c->op->u.dropout.ratio),
                           .scale = scale_of(c->op)};
 
-    k_dropout(c->stream, &d, (int)cuda__stored_type(c, c->op->out[0]), c->in[0], c->out[0],
-              c->out[1]);
+    k_dropout(c->stream, &d, (int)cuda__stored_type(c, c->op->out[0]), c->in[0], c->in[1],
+              c->out[0], c->out[1]);
     return cuda__launched(c, err);
 }
 
@@ -139,15 +139,20 @@ static int check_dropout(struct cuda_build *b)
 int cuda__dropout(struct cuda_build *b)
 {
     const uint32_t mask = cuda__opt_out(b->op, 1);
+    const uint32_t sum[] = {b->op->in[0], cuda__opt_in(b->op, 1)};
     struct cuda_form f = cuda__plain(cuda__form(b, b->op->out[0]).type);
     int rc = check_dropout(b);
 
+    if (!rc)
+        rc = cuda__same_f32(b, sum, SH_ARRAY_LEN(sum));
     if (!rc && mask != DEV_NONE)
         rc = check_mask(b, mask);
     if (!rc && mask != DEV_NONE)
         rc = cuda__out_plain(b, 1);
     if (!rc)
         rc = cuda__in(b, 0, f);
+    if (!rc)
+        rc = cuda__in(b, 1, f);
     if (!rc)
         rc = cuda__out_plain(b, 0);
     b->co->run = run_dropout;

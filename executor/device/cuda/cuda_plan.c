@@ -40,6 +40,7 @@ static cuda_builder *const BUILDERS[DEV_N_OPS] = {
     [DEV_OP_POOL_AVG_BWD] = cuda__pool_bwd,
     [DEV_OP_ACT_BWD] = cuda__act_bwd,
     [DEV_OP_SOFTMAX_BWD] = cuda__softmax_bwd,
+    [DEV_OP_ATTENTION_BWD] = cuda__attention_bwd,
     [DEV_OP_GATHER_BWD] = cuda__gather_bwd,
     [DEV_OP_BN_TRAIN_BWD] = cuda__bn_train_bwd,
     [DEV_OP_LAYERNORM_BWD] = cuda__layernorm_bwd,
@@ -144,7 +145,8 @@ static void note_op(const struct dev_op *op, struct traits *t)
         bias = cuda__opt_in(op, 2);
     if (bias != DEV_NONE)
         t[bias].is_bias = true;
-    if (op->kind == DEV_OP_BN_TRAIN || op->kind == DEV_OP_LAYERNORM)
+    if (op->kind == DEV_OP_BN_TRAIN || op->kind == DEV_OP_LAYERNORM ||
+        op->kind == DEV_OP_ATTENTION)
         first = 1;
     for (uint32_t k = first; k < op->n_out; k++)
         if (op->out[k] != DEV_NONE)

@@ -163,6 +163,23 @@ struct k_attn {     /* what struct dev_attn says; q, k, v at their planes; y: [b
 bool k_attention_fits(const struct k_attn *a);
 void k_attention(cudaStream_t s, const struct k_attn *a);
 
+/* ------------------------------------------------------------------ attn_train.cu */
+
+struct k_attn_train { /* q, k, v and y: [batch, rows, heads, width], plain; lse and delta: [batch,
+                         heads, q_rows] */
+    struct k_attn a;  /* y is written forward, read backward */
+    uint64_t seed;
+    int64_t step;
+    uint32_t threshold; /* of 16 random bits: below it a weight is dropped; 0: none is */
+    float kept;         /* what the others are multiplied by */
+    float *lse;         /* written forward, read backward */
+    const void *d_y;    /* NULL: forward; the rest is for the backward pass */
+    void *d_q, *d_k, *d_v;
+    float *delta; /* scratch */
+};
+bool k_attention_train_fits(const struct k_attn *a); /* width, number of blocks */
+void k_attention_train(cudaStream_t s, const struct k_attn_train *t);
+
 /* ------------------------------------------------------------------ optim.cu */
 
 #define K_OPTIM_MAX 576    /* tensors of a launch: its parameters may take 32,764 bytes */
@@ -231,9 +248,9 @@ struct k_dropout { /* see philox.h */
     uint32_t op, threshold;
     float scale;
 };
-/* mask: one byte per element, may be NULL. */
-void k_dropout(cudaStream_t s, const struct k_dropout *d, int type, const void *x, void *y,
-               uint8_t *mask);
+/* mask: one byte per element. It and the residual may be NULL. */
+void k_dropout(cudaStream_t s, const struct k_dropout *d, int type, const void *x,
+               const void *residual, void *y, uint8_t *mask);
 void k_dropout_bwd(cudaStream_t s, int64_t n, float scale, int type, const void *d_y,
                    const uint8_t *mask, void *d_x);
 

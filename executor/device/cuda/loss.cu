@@ -134,13 +134,13 @@ DEV_INLINE void draw(const struct k_dropout &d, int64_t block, uint32_t *out)
 }
 
 template <class T>
-__global__ __launch_bounds__(THREADS) void dropout_kernel(struct k_dropout d, const T *x, T *y,
-                                                          uint8_t *mask)
+__global__ __launch_bounds__(THREADS) void dropout_kernel(struct k_dropout d, const T *x,
+                                                          const T *residual, T *y, uint8_t *mask)
 {
     const int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * EACH;
     uint32_t r[EACH];
     vec<uint8_t, EACH> m;
-    float v[EACH];
+    float v[EACH], w[EACH];
 
     if (i >= d.n)
         return;
@@ -149,8 +149,9 @@ __global__ __launch_bounds__(THREADS) void dropout_kernel(struct k_dropout d, co
     if (i + EACH > d.n) {
         for (int k = 0; i + k < d.n; k++) {
             const bool keep = r[k] >= d.threshold;
+            const float dropped = keep ? to_f(x[i + k]) * d.scale : 0;
 
-            y[i + k] = from_f<T>(keep ? to_f(x[i + k]) * d.scale : 0);
+            y[i + k] = from_f<T>(residual ? dropped + to_f(residual[i + k]) : dropped);
             if (mask)
                 mask[i + k] = keep;
         }
@@ -161,6 +162,12 @@ __global__ __launch_bounds__(THREADS) void dropout_kernel(struct k_dropout d, co
     for (int k = 0; k < EACH; k++) {
         m.v[k] = r[k] >= d.threshold;
         v[k] = m.v[k] ? v[k] * d.scale : 0;
+    }
+    if (residual) {
+        load_f<EACH>(residual + i, w);
+#pragma unroll
+        for (int k = 0; k < EACH; k++)
+            v[k] += w[k];
     }
     store_f<EACH>(y + i, v);
     if (mask)
@@ -190,13 +197,14 @@ __global__ __launch_bounds__(THREADS) void dropout_bwd_kernel(int64_t n, float s
     store_f<EACH>(d_x + i, v);
 }
 
-void k_dropout(cudaStream_t s, const struct k_dropout *d, int type, const void *x, void *y,
-               uint8_t *mask)
+void k_dropout(cudaStream_t s, const struct k_dropout *d, int type, const void *x,
+               const void *residual, void *y, uint8_t *mask)
 {
     const unsigned blocks = (unsigned)cdiv64(d->n, THREADS * EACH);
 
     DISPATCH_FLOAT(type, T,
-                   dropout_kernel<T><<<blocks, THREADS, 0, s>>>(*d, (const T *)x, (T *)y, mask));
+                   dropout_kernel<T><<<blocks, THREADS, 0, s>>>(*d, (const T *)x,
+                                                                (const T *)residual, (T *)y, mask));
 }
 
 void k_dropout_bwd(cudaStream_t s, int64_t n, float scale, int type, const void *d_y,

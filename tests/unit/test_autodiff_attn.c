@@ -1,0 +1,171 @@
+/* test_autodiff_attn.c - Without it: attention that training runs as one operation could have a
+ * wrong gradient, or drop other weights backward than forward, and models would train a little
+ * worse. */
+/* uses: libmodel.a libdevice.a */
+/* link: -ldl */
+#include "tests/unit/train_bench.h"
+
+enum { ATTN_MASK = 1, ATTN_DROPOUT = 2, ATTN_SPELLED_OUT = 4 };
+
+static uint32_t attn_const(struct graph *g, const char *name, int rank, const int64_t *dims,
+                           float value)
+{
+    int64_t n = 1;
+    uint32_t v;
+    float *data;
+
+    for (int i = 0; i < rank; i++)
+        n *= dims[i];
+    data = malloc((size_t)n * sizeof(*data));
+    assert_non_null(data);
+    for (int64_t i = 0; i < n; i++)
+        data[i] = value * (float)(i % 5 + 1);
+    assert_ok(graph_add_const(g, name, SH_F32, rank, dims, data, &v, NULL));
+    return v;
+}
+
+/* A parameter [2, rows, 3, 16] as [2, 3, rows, 16], or the last two axes turned. */
+static uint32_t attn_heads(struct graph *g, const char *name, int64_t rows, bool turned)
+{
+    const int64_t perm[4] = {0, 2, turned ? 3 : 1, turned ? 1 : 3};
+    uint32_t x = attn_const(g, name, 4, (int64_t[]){2, rows, 3, 16}, 0);
+    char out[8];
+
+    snprintf(out, sizeof(out), "%s.t", name);
+    g->values[x].is_param = true;
+    x = some_node(g, "Transpose", out, &x, 1);
+    assert_ok(graph_set_ints(&g->nodes[g->n_nodes - 1], "perm", perm, 4, NULL));
+    return x;
+}
+
+/* Of three parameters. Spelled out stays what has its weights as a second output. */
+static struct graph *attention_net(int form)
+{
+    uint32_t in[3], s, v;
+    bool *on = malloc(sizeof(*on));
+    struct graph *g;
+
+    assert_non_null(on);
+    *on = true;
+    assert_ok(graph_new(&g, NULL));
+    in[0] = attn_heads(g, "q", 5, false);
+    in[1] = attn_heads(g, "k", 7, true);
+    v = attn_heads(g, "v", 7, false);
+    s = some_node(g, "MatMul", "scores", in, 2);
+    s = some_node(g, "Mul", "scaled", (uint32_t[]){s, attn_const(g, "scale", 0, NULL, 0.25f)}, 2);
+    if (form & ATTN_MASK)
+        s = some_node(g, "Add", "masked",
+                      (uint32_t[]){s, attn_const(g, "mask", 4, (int64_t[]){2, 1, 1, 7}, -0.7f)}, 2);
+    s = some_node(g, "Softmax", "soft", &s, 1);
+    in[0] = s;
+    in[1] = attn_const(g, "ratio", 0, NULL, 0.3f);
+    assert_ok(graph_add_const(g, "on", SH_BOOL, 0, NULL, on, &in[2], NULL));
+    if (form & ATTN_DROPOUT)
+        s = some_node(g, "Dropout", "dropped", in, 3);
+    v = some_node(g, "MatMul", "context", (uint32_t[]){s, v}, 2);
+    v = some_node(g, "Transpose", "y", &v, 1);
+    assert_ok(graph_set_ints(&g->nodes[g->n_nodes - 1], "perm", (int64_t[]){0, 2, 1, 3}, 4, NULL));
+    assert_ok(graph_add_output(g, v, NULL));
+    if (form & ATTN_SPELLED_OUT)
+        assert_ok(graph_add_output(g, s, NULL));
+    return g;
+}
+
+static const struct train_spec ATTN_SPEC = {.loss = PROGRAM_LOSS_MSE,
+                                            .lr = 0.1,
+                                            .batch = 1,
+                                            .labels = "label",
+                                            .precision = DEV_FP64,
+                                            .seed = 7};
+
+static void the_gradient_of_attention_is_the_slope_of_the_loss(void **state)
+{
+    struct bench *b = *state;
+    uint64_t x = 5;
+
+    for (int form = 0; form < ATTN_SPELLED_OUT; form++) {
+        float *label;
+
+        compile(b, attention_net(form), -1, 1, &ATTN_SPEC);
+        b->bases.step = 3;
+        assert_int_equal(count_ops(b, "ATTENTION_BWD"), 1);
+        assert_int_equal(count_ops(b, "DROPOUT"), 0);
+        label = some_label(b);
+        for (int k = 0; k < 5; k++) {
+            double by_gradient, by_loss;
+
+            slopes(b, label, &x, &by_gradient, &by_loss);
+            if (fabs(by_gradient - by_loss) > 2e-3 * (fabs(by_gradient) + 0.02))
+                fail_msg("form %d: the gradient says %g, the loss %g", form, by_gradient, by_loss);
+        }
+        free(label);
+        clear(b);
+    }
+}
+
+/* In fp64, so that what differs is not rounding. */
+static void attention_trains_as_it_does_when_spelled_out(void **state)
+{
+    struct bench *b = *state;
+    float *grads[2] = {NULL};
+    double loss[2];
+    size_t bytes = 0;
+
+    for (int mask = 0; mask < 2; mask++) {
+        for (int i = 0; i < 2; i++) {
+            float *label;
+
+            compile(b, attention_net((mask ? ATTN_MASK : 0) | (i ? ATTN_SPELLED_OUT : 0)), -1, 1,
+                    &ATTN_SPEC);
+            assert_int_equal(count_ops(b, "ATTENTION"), i ? 0 : 1);
+            assert_int_equal(count_ops(b, "SOFTMAX"), i ? 1 : 0);
+            label = some_label(b);
+            bytes = program_state_bytes(b->p);
+            grads[i] = calloc(1, bytes);
+            assert_non_null(grads[i]);
+            loss[i] = loss_at(b, b->state, label);
+            for (size_t k = 0; k < program_n_state(b->p); k++)
+                assert_ok(program_gradient(
+                    b->p, &b->bases, k, grads[i] + program_state(b->p, k)->offset / sizeof(float),
+                    NULL));
+            free(label);
+            clear(b);
+        }
+        assert_true(fabs(loss[0] - loss[1]) <= 1e-6 * fabs(loss[1]));
+        expect_close(grads[0], grads[1], bytes, "gradient");
+        free(grads[0]);
+        free(grads[1]);
+    }
+}
+
+static void dropped_weights_follow_seed_and_step(void **state)
+{
+    struct train_spec t = ATTN_SPEC;
+    struct bench *b = *state;
+    double loss[4];
+
+    for (int i = 0; i < 4; i++) { /* the same twice, another step, another seed */
+        float *label;
+
+        t.seed = i == 3 ? 8 : 7;
+        compile(b, attention_net(ATTN_DROPOUT), -1, 1, &t);
+        b->bases.step = i == 2 ? 3 : 2;
+        label = some_label(b);
+        loss[i] = loss_at(b, b->state, label);
+        free(label);
+        clear(b);
+    }
+    assert_true(loss[0] == loss[1]);
+    assert_true(loss[0] != loss[2]);
+    assert_true(loss[0] != loss[3]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_gradient_of_attention_is_the_slope_of_the_loss),
+        cmocka_unit_test(attention_trains_as_it_does_when_spelled_out),
+        cmocka_unit_test(dropped_weights_follow_seed_and_step),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
