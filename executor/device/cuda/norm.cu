@@ -376,8 +376,8 @@ void k_softmax_bwd(cudaStream_t s, const struct k_lines *l, struct k_operand y, 
 
 // ------------------------------------------------------------------ layer normalisation
 
-// Scale and bias come FEW chunks at a time: all at once where lines are few, for their loads wait on
-// each other; a chunk at a time where many warps that hide the loads are to have room.
+// Scale and bias come FEW chunks at a time: all at once where lines are few, for nothing else hides
+// those loads; else as many as leave room for the warps that do.
 template <int V, int C, int FEW>
 static __global__ void layernorm_held(const __grid_constant__ struct k_layernorm a)
 {
