@@ -92,7 +92,8 @@ DEV_INLINE void copy_rows(T *to, const T *src, int64_t row_stride, int64_t there
     constexpr int CHUNKS = D / VEC<T>, STEP = NT / CHUNKS;
     const int left = there < N ? (int)there : N;
 
-    if constexpr (NT % CHUNKS == 0 && STEP % 8 == 0) { // a thread has the same columns of every so many rows
+    if constexpr (NT % CHUNKS == 0 &&
+                  STEP % 8 == 0) { // a thread has the same columns of every so many rows
         const int r = threadIdx.x / CHUNKS, c = threadIdx.x % CHUNKS * VEC<T>;
 
         to += r * TILES::STRIDE + TILES::column(r, c);

@@ -26,7 +26,7 @@
 #include <stdlib.h>
 
 #define MAX_WORKSPACE ((size_t)32 << 20)
-#define MAX_ALGOS 8
+#define MAX_ALGOS 32
 #define MAX_CALLS 4096 /* of one operation */
 #define MAX_SUMMANDS 2 /* that are neither C nor in an epilogue */
 #define ALGO_WORDS (sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t))

@@ -145,8 +145,7 @@ static void note_op(const struct dev_op *op, struct traits *t)
         bias = cuda__opt_in(op, 2);
     if (bias != DEV_NONE)
         t[bias].is_bias = true;
-    if (op->kind == DEV_OP_BN_TRAIN || op->kind == DEV_OP_LAYERNORM ||
-        op->kind == DEV_OP_ATTENTION)
+    if (op->kind == DEV_OP_BN_TRAIN || op->kind == DEV_OP_LAYERNORM || op->kind == DEV_OP_ATTENTION)
         first = 1;
     for (uint32_t k = first; k < op->n_out; k++)
         if (op->out[k] != DEV_NONE)
