@@ -10,8 +10,8 @@
  * and is kept if word >= ratio * 2^32.
  *
  * ATTENTION draws for its weights without an index of the operation, which its backward operation
- * does not share, and 16 bits for each: the weight of (batch b, head h, row, key) takes half key % 8
- * (0: the low half of word 0, 1: its high half, and so on) of the block with
+ * does not share, and 16 bits for each: the weight of (batch b, head h, row, key) takes half
+ * key % 8 (0: the low half of word 0, 1: its high half, and so on) of the block with
  *   key     = u.attn.seed
  *   counter = { low 32 bits of ((b H + h) Sq + row) ((Sk + 7) / 8) + key / 8, 0, low 32 bits of
  *               step, high 32 bits of step }

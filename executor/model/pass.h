@@ -10,6 +10,7 @@
  *   ir_drop_unused afterwards
  *   pass_fuse_sums training, after autodiff: BN_TRAIN_BWD adds up its two gradients itself, and a
  *                  product adds its own to another (pass_fuse, on what autodiff made)
+ *   pass_turn      training in TF32, afterwards: gradients of weights read an operand turned
  */
 #ifndef SH_EXECUTOR_MODEL_PASS_H
 #define SH_EXECUTOR_MODEL_PASS_H
@@ -24,6 +25,7 @@ int pass_fuse(struct ir *ir, bool training, struct sh_err *err);
 int pass_train(struct ir *ir, struct sh_err *err);
 int pass_attn(struct ir *ir, bool training, struct sh_err *err); /* after pass_fuse */
 int pass_fuse_sums(struct ir *ir, struct sh_err *err);
+int pass_turn(struct ir *ir, struct sh_err *err);
 
 /* For passes: operation `first` shall produce what `last` produces; `last` may then go. */
 int pass__take_output(struct ir *ir, struct dev_op *first, const struct dev_op *last,

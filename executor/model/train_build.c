@@ -161,6 +161,8 @@ int autodiff_train(struct ir *ir, const struct train_spec *t, struct sh_err *err
         rc = add_update(ir, t, err);
     if (!rc)
         rc = pass_fuse_sums(ir, err);
+    if (!rc && t->precision == DEV_TF32)
+        rc = pass_turn(ir, err);
     if (!rc)
         rc = ir_drop_unused(ir, err);
     if (rc)

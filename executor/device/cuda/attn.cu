@@ -14,7 +14,7 @@
 //
 // A row whose keys are all masked out by -Inf is NaN, as by the formula.
 
-#include "executor/device/cuda/attn_tiles.cuh"
+#include "executor/device/cuda/attn_forward.cuh"
 
 #define MAX_WIDTH 128
 

@@ -2,8 +2,8 @@
 // and values, without a matrix of scores in memory.
 //
 // Forward is attn.cu's, and stores the logarithm of the sum of each row (lse). From it and the
-// operands the gradients compute the weights P again, a tile at a time, as FlashAttention-2 does (Dao,
-// 2023). With W = drop(P), y = W v:
+// operands the gradients compute the weights P again, a tile at a time, as FlashAttention-2 does
+// (Dao, 2023). With W = drop(P), y = W v:
 //
 //   d_v = W^T d_y                      delta = the row sums of d_y * y = those of P * d_P
 //   d_P = drop(d_y v^T)                d_S = P * (d_P - delta)
@@ -12,10 +12,10 @@
 // Two kernels: one has rows of queries, for d_q and delta, then one has rows of keys, for d_k and
 // d_v. Each sums over what passes by in one order, so results do not vary from run to run.
 //
-// Whether a weight is kept takes a random number; eight of a row come from one Philox block, and the
-// lanes that share blocks compute one each and tell the others.
+// Whether a weight is kept takes a random number; eight of a row come from one Philox block, and
+// the lanes that share blocks compute one each and tell the others.
 
-#include "executor/device/cuda/attn_tiles.cuh"
+#include "executor/device/cuda/attn_forward.cuh"
 #include "executor/device/op.h"
 #include "executor/device/philox.h"
 
@@ -372,9 +372,9 @@ static __global__ void __launch_bounds__(THREADS)
 
 // ------------------------------------------------------------------ gradients of a short head
 
-// A head whose queries and keys all fit on the chip: one block for it, all of whose operands come at
-// once, and which computes the weights only once. Its warps have rows of keys, and then, of d_S,
-// which they exchange through shared memory, rows of queries.
+// A head whose queries and keys all fit on the chip: one block for it, all of whose operands come
+// at once, and which computes the weights only once. Its warps have rows of keys, and then, of
+// d_S, which they exchange through shared memory, rows of queries.
 
 #define SHORT 128 // queries, and keys
 #define SHORT_THREADS (SHORT / 16 * WARP)
