@@ -14,7 +14,6 @@
 #define WARPS 4 // of a block that has a warp for each line
 #define BLOCK 256
 #define MAX_HELD 1024
-#define FEW_LINES 2048 // all on the device at once, with the registers of the kernel for them
 #define REDUCE_ROWS 16
 #define BWD_WARPS 16
 #define BWD_UNITS 3 // of 128 elements, in a warp
@@ -376,15 +375,13 @@ void k_softmax_bwd(cudaStream_t s, const struct k_lines *l, struct k_operand y, 
 
 // ------------------------------------------------------------------ layer normalisation
 
-// Scale and bias come FEW chunks at a time: all at once where lines are few, for nothing else hides
-// those loads; else as many as leave room for the warps that do.
-template <int V, int C, int FEW>
+template <int V, int C>
 static __global__ void layernorm_held(const __grid_constant__ struct k_layernorm a)
 {
     const int64_t line = own_line();
     const int n = (int)a.n;
     float mean = 0, var = 0, inv;
-    held<V, C> h;
+    held<V, C> h, scale, bias;
 
     if (line >= a.rows)
         return;
@@ -398,20 +395,10 @@ static __global__ void layernorm_held(const __grid_constant__ struct k_layernorm
         var += (c * WARP + threadIdx.x % WARP) * V + i < n ? d * d : 0;
     }
     inv = 1 / sqrtf(warp_sum(var) / (float)n + a.eps);
-#pragma unroll
-    for (int from = 0; from < C; from += FEW) {
-        const int at = from * WARP * V;
-        held<V, FEW> scale, bias;
-
-        scale.load_or(a.scale, at, n - at, 1);
-        bias.load_or(a.bias, at, n - at, 0);
-#pragma unroll
-        for (int c = 0; c < FEW; c++)
-#pragma unroll
-            for (int i = 0; i < V; i++)
-                bias.v[c][i] += (h.v[from + c][i] - mean) * inv * scale.v[c][i];
-        bias.store(a.y, line * n + at, n - at);
-    }
+    scale.load_or(a.scale, 0, n, 1);
+    bias.load_or(a.bias, 0, n, 0);
+    EACH(c, i) h.v[c][i] = (h.v[c][i] - mean) * inv * scale.v[c][i] + bias.v[c][i];
+    h.store(a.y, line * n, n);
     if (threadIdx.x % WARP == 0) {
         if (a.mean)
             a.mean[line] = mean;
@@ -451,22 +438,13 @@ static __global__ void layernorm_long(const __grid_constant__ struct k_layernorm
     }
 }
 
-template <int V, int C> static void launch_held(cudaStream_t s, const struct k_layernorm *a)
-{
-    const unsigned blocks = (unsigned)cdiv64(a->rows, WARPS);
-
-    if (a->rows <= FEW_LINES)
-        layernorm_held<V, C, C><<<blocks, WARPS * WARP, 0, s>>>(*a);
-    else
-        layernorm_held<V, C, 4 / V><<<blocks, WARPS * WARP, 0, s>>>(*a);
-}
-
 void k_layernorm(cudaStream_t s, const struct k_layernorm *a)
 {
     if (a->n > MAX_HELD)
         layernorm_long<<<(unsigned)a->rows, BLOCK, 0, s>>>(*a);
     else
-        DISPATCH_HELD(a->n, launch_held<V, C>(s, a));
+        DISPATCH_HELD(a->n, layernorm_held<V, C>
+                      <<<(unsigned)cdiv64(a->rows, WARPS), WARPS * WARP, 0, s>>>(*a));
 }
 
 // d_x = invstd (g - mean(g) - h mean(g h)), g = d_y scale, h = (x - mean) invstd;
