@@ -102,7 +102,7 @@ static bool match_masked(const struct attn *a, uint32_t x, struct match *m)
 
         if (add && (add->u.binary.kind != DEV_BIN_ADD || add->act != DEV_ACT_NONE ||
                     !ir_same_shape(a->ir, t, x) || a->u.reads[ir_root(a->ir, t)] != 1))
-            return false;
+            continue;
         from = peel_factor(a, t, &scale);
         scores = pass__writer(a->ir, &a->u, from, DEV_OP_MATMUL);
         if (!scores || a->u.reads[ir_root(a->ir, from)] != 1 ||

@@ -270,7 +270,7 @@ static uint32_t heads(struct graph *g, char part, uint32_t x, bool keys, int64_t
     return turn(g, part == 'q' ? "tq" : part == 'k' ? "tk" : "tv", y, keys ? COLUMNS : ROWS);
 }
 
-enum { ATTN_PLAIN, ATTN_MASK, ATTN_READ_TWICE, ATTN_OTHER_ROWS };
+enum { ATTN_PLAIN, ATTN_MASK, ATTN_MASK_FIRST, ATTN_READ_TWICE, ATTN_OTHER_ROWS };
 
 static struct graph *attention(int form, uint32_t *out)
 {
@@ -285,6 +285,8 @@ static struct graph *attention(int form, uint32_t *out)
     s = NODE(g, "Div", "scaled", NODE(g, "MatMul", "scores", q, k), number(g, "two", 2.0f));
     if (form == ATTN_MASK)
         s = NODE(g, "Add", "masked", s, input(g, "mask", 4, (int64_t[]){-1, 1, 1, 6}));
+    if (form == ATTN_MASK_FIRST)
+        s = NODE(g, "Add", "masked", input(g, "mask", 4, (int64_t[]){-1, 1, 1, 6}), s);
     s = NODE(g, "Softmax", "soft", s);
     y = turn(g, "back", NODE(g, "MatMul", "context", s, v), (int64_t[]){0, 2, 1, 3});
     y = NODE(g, "Reshape", "y", y, shape_of(g, "joined", 3, (int64_t[]){-1, 6, 8}));
@@ -299,6 +301,7 @@ static void spelled_out_attention_is_one_product_and_one_operation(void **state)
     static const char *const WANT[] = {
         [ATTN_PLAIN] = "MATMUL ATTENTION",
         [ATTN_MASK] = "MATMUL ATTENTION",
+        [ATTN_MASK_FIRST] = "MATMUL ATTENTION",
         [ATTN_READ_TWICE] = ("MATMUL TRANSPOSE MATMUL TRANSPOSE MATMUL TRANSPOSE MATMUL SOFTMAX "
                              "MATMUL TRANSPOSE"),
         [ATTN_OTHER_ROWS] = "MATMUL MATMUL MATMUL ATTENTION",
