@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #define LAST_ENDED 10
-#define PAGE_ENDED \
-    100 /* of a tenant's jobs, the last by number: among them those that ended last */
+/* Of a tenant's jobs that ended, the last by number: among them are those that ended last. */
+#define PAGE_ENDED 100
 
 /* ---------------------------------------------------------------- pieces */
 
