@@ -96,7 +96,8 @@ enum dev_red { DEV_RED_SUM, DEV_RED_MEAN, DEV_RED_MAX, DEV_RED_MIN };
  *               u.attn.ratio may be > 0: after the softmax a part of the weights becomes 0 (which:
  *               philox.h), the others are multiplied by 1 / (1 - ratio), 0 if ratio is 1
  * ATTENTION_BWD q k v mask y d_y lse -> d_q d_k d_v, all written; mask may be DEV_NONE and gets no
- *               gradient; u.attn as forward, the same weights are dropped
+ *               gradient; u.attn as forward, the same weights are dropped. A row whose lse is less
+ *               than -1e6, as a mask of large numbers hides all its keys, may be left out
  * BN_TRAIN      x scale bias run_mean run_var [residual] -> y save_mean save_invstd new_mean
  *               new_var; y = act(bn(x) + residual), act NONE, RELU, or CLIP with p0 <= 0 <= p1
  * BN_TRAIN_BWD  x d_y scale save_mean save_invstd [bias] [y] [d_y2] -> d_x d_scale d_bias

@@ -5,6 +5,7 @@
 #include "executor/device/philox.h"
 #include "tests/device/dev_test.h"
 
+#include <float.h>
 #include <math.h>
 
 /* Place of element e of `full` in a mask that broadcasts to it. */
@@ -135,6 +136,7 @@ struct train_case {
     struct attn_case c;
     int mask;
     float ratio;
+    bool hides;
 };
 
 static const struct attn_case TRAINED[] = {
@@ -229,6 +231,22 @@ static void fill_mask(struct train_graph *g, const struct train_case *c)
             mask[i] = -INFINITY;
 }
 
+/* All keys of some rows are masked out by the lowest number, as exporters do it: of sample 0, or of
+ * row 0 of each. Nobody reads what such rows give, so no gradient comes of them. Where queries are
+ * 0, it does not matter which low number is stored. */
+static void hide_rows(struct train_graph *g, const struct train_case *tc)
+{
+    const struct attn_case *c = &tc->c;
+    const int64_t row = c->heads * c->width;
+
+    for (int64_t r = 0; r < c->batch * c->q_rows; r++)
+        for (int64_t i = r * row; i < (r + 1) * row; i++)
+            if (tc->mask == MASK_OF_KEYS ? r < c->q_rows : r % c->q_rows == 0)
+                t_f(&g->t, g->in[Q])[i] = t_f(&g->t, g->in[D_Y])[i] = 0;
+    for (int64_t j = 0; j < c->k_rows; j++)
+        t_f(&g->t, g->in[MASK])[j] = -FLT_MAX;
+}
+
 /* q, k, v and d_y go through a COPY, as in one_attention(). */
 static void train_graph(struct train_graph *g, const struct train_case *tc)
 {
@@ -280,12 +298,14 @@ static void one_training(const struct train_case *c)
     struct train_graph g;
 
     train_graph(&g, c);
+    if (c->hides)
+        hide_rows(&g, c);
     for (int64_t r = 0; r < c->c.batch * c->c.q_rows * c->c.heads; r++)
         train_row(&g, c, r / c->c.heads / c->c.q_rows, r / c->c.heads % c->c.q_rows,
                   r % c->c.heads);
     t_run(&g.t);
     for (int i = 0; i < N_OUT; i++)
-        if (c->ratio < 1 || i == LSE) /* otherwise all of it is 0 */
+        if (i == LSE ? !c->hides : c->ratio < 1) /* otherwise very large, and all of it 0 */
             t_close(&g.t, g.out[i], g.want[i], 1e-10);
     for (int i = 0; i < N_OUT && c->ratio >= 1; i++)
         for (int64_t k = 0; k < dev_tensor_elements(&g.t.tensors[g.out[i]]) && i != LSE; k++)
@@ -303,8 +323,20 @@ static void training_matches_the_formula(void **state)
     for (size_t i = 0; i < SH_ARRAY_LEN(TRAINED); i++)
         for (int mask = NO_MASK; mask <= MASK_OF_ROWS; mask++)
             for (int drops = 0; drops < 2; drops++)
-                one_training(&(struct train_case){TRAINED[i], mask, drops ? 0.1f : 0});
-    one_training(&(struct train_case){TRAINED[0], MASK_OF_KEYS, 1});
+                one_training(&(struct train_case){TRAINED[i], mask, drops ? 0.1f : 0, false});
+    one_training(&(struct train_case){TRAINED[0], MASK_OF_KEYS, 1, false});
+}
+
+static void rows_without_keys_harm_nothing(void **state)
+{
+    (void)state;
+    if (!t_trains())
+        return;
+    for (size_t i = 0; i < 3; i++)
+        for (int mask = TRAINED[i].batch > 1 ? MASK_OF_KEYS : MASK_OF_ROWS; mask <= MASK_OF_ROWS;
+             mask++)
+            for (int drops = 0; drops < 2; drops++)
+                one_training(&(struct train_case){TRAINED[i], mask, drops ? 0.1f : 0, true});
 }
 
 /* More weights than random numbers. Only planned, so the data may be small. */
@@ -320,7 +352,7 @@ static void make_large(struct train_graph *g, const struct attn_case *c)
 static void training_refuses_what_it_cannot_do(void **state)
 {
     static const int RC[] = {SH_E_BUG, SH_E_BUG, SH_E_BUG, SH_E_INVALID, SH_E_TOOBIG};
-    const struct train_case c = {TRAINED[0], NO_MASK, 0.1f};
+    const struct train_case c = {TRAINED[0], NO_MASK, 0.1f, false};
     struct train_graph g;
 
     (void)state;
@@ -371,6 +403,7 @@ int main(void)
         cmocka_unit_test(attention_matches_the_formula),
         cmocka_unit_test(attention_refuses_shapes_that_do_not_fit),
         cmocka_unit_test(training_matches_the_formula),
+        cmocka_unit_test(rows_without_keys_harm_nothing),
         cmocka_unit_test(training_refuses_what_it_cannot_do),
     };
 

@@ -51,6 +51,16 @@ DEV_INLINE float mask_at(const struct k_attn &a, const place &p, int64_t row, in
                                        : to_f(((const bf16 *)a.mask.p)[at]);
 }
 
+// The same in units of ln 2: scores are in them, so that exp2() makes weights of scores. The lowest
+// numbers, with which exporters mask, must not become -Inf: a row whose keys all have them would be
+// NaN, and has equal weights by the formula.
+DEV_INLINE float mask_in_ln2(const struct k_attn &a, const place &p, int64_t row, int64_t key)
+{
+    const float v = mask_at(a, p, row, key);
+
+    return v < -FLT_MAX / LOG2E && v >= -FLT_MAX ? -FLT_MAX : v * LOG2E;
+}
+
 DEV_INLINE uint32_t shared_address(const void *p)
 {
     return (uint32_t)__cvta_generic_to_shared(p);
@@ -102,12 +112,12 @@ DEV_INLINE void copy_rows(T *to, const T *src, int64_t row_stride, int64_t there
 }
 
 // What is added to the scores of key `key`: the mask if it is the same for all rows, -Inf behind
-// the last key. Scores are in units of ln 2, so that exp2() makes weights of them.
+// the last key.
 DEV_INLINE float key_mask(const struct k_attn &a, const place &p, int64_t key)
 {
     if (key >= a.k_rows)
         return -INFINITY;
-    return a.mask.p && a.mask_stride[2] == 0 ? mask_at(a, p, 0, key) * LOG2E : 0;
+    return a.mask.p && a.mask_stride[2] == 0 ? mask_in_ln2(a, p, 0, key) : 0;
 }
 
 // Adds a mask that differs between rows. COLUMNS: keys are the columns, `row` the lane's first
@@ -126,7 +136,7 @@ DEV_INLINE void add_row_mask(float (&s)[N][4], const struct k_attn &a, const pla
             const int64_t query = COLUMNS ? r : c, key = COLUMNS ? c : r;
 
             if (query < a.q_rows && key < a.k_rows)
-                s[j][e] += mask_at(a, p, query, key) * LOG2E;
+                s[j][e] += mask_in_ln2(a, p, query, key);
         }
 }
 

@@ -17,11 +17,7 @@ template <int D> struct rows {
             max[i] = -INFINITY;
             sum[i] = 0;
         }
-#pragma unroll
-        for (int n = 0; n < D / 8; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                o[n][e] = 0;
+        clear(o);
     }
 
     // Products of queries and N * 8 keys from `from` on become weights.

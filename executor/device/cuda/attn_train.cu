@@ -10,7 +10,8 @@
 //   d_q = scale d_S k                  d_k = scale d_S^T q
 //
 // Two kernels: one has rows of queries, for d_q and delta, then one has rows of keys, for d_k and
-// d_v. Each sums over what passes by in one order, so results do not vary from run to run.
+// d_v; for a short head there is one that does all. Each sums over what passes by in one order, so
+// results do not vary from run to run.
 //
 // Whether a weight is kept takes a random number; eight of a row come from one Philox block, and
 // the lanes that share blocks compute one each and tell the others.
@@ -76,6 +77,17 @@ static DEV_INLINE uint32_t keep_columns(const struct k_attn_train &t, uint32_t l
 static DEV_INLINE int64_t line_of(const struct k_attn_train &t, const place &p, int64_t row)
 {
     return (p.b * t.a.heads + p.h) * t.a.q_rows + row;
+}
+
+// The lse of a query, in units of ln 2. Infinity, which makes all its weights 0, if it is not there
+// or if a mask of finite numbers hides all its keys: so large a lse is not precise enough to get
+// weights from it, they would be 0 or infinite. -Inf stays: such a row is NaN by the formula.
+#define LEAST_LSE (-1e6f)
+static DEV_INLINE float lse_of(const struct k_attn_train &t, const place &p, int64_t query)
+{
+    const float lse = query < t.a.q_rows ? t.lse[line_of(t, p, query)] : INFINITY;
+
+    return lse < LEAST_LSE && lse != -INFINITY ? INFINITY : lse * LOG2E;
 }
 
 // ------------------------------------------------------------------ forward
@@ -226,8 +238,8 @@ static __global__ void __launch_bounds__(THREADS)
     m.copy(0, k, k_stride, v, v_stride, a.k_rows);
     if (threadIdx.x < KEYS)
         m.of_x[0][threadIdx.x] = key_mask(a, p, threadIdx.x);
-    for (int i = 0; i < 2; i++) // rows that are not there have weights 0
-        lse[i] = row + 8 * i < a.q_rows ? t.lse[line_of(t, p, row + 8 * i)] * LOG2E : INFINITY;
+    for (int i = 0; i < 2; i++)
+        lse[i] = lse_of(t, p, row + 8 * i);
     clear(d_q);
     for (int from = 0, at = 0; from < a.k_rows; from += KEYS, at ^= 1) {
         const bool is_last = from + KEYS >= a.k_rows;
@@ -261,15 +273,11 @@ static __global__ void __launch_bounds__(THREADS)
                           a.heads * D, p, a.q_rows);
 }
 
-// lse, in units of ln 2, and delta of a query; one that is not there has weights 0.
 static DEV_INLINE void line_numbers(float &lse, float &delta, const struct k_attn_train &t,
                                     const place &p, int64_t query)
 {
-    const bool is_there = query < t.a.q_rows;
-    const int64_t line = line_of(t, p, query);
-
-    lse = is_there ? t.lse[line] * LOG2E : INFINITY;
-    delta = is_there ? t.delta[line] : 0;
+    lse = lse_of(t, p, query);
+    delta = query < t.a.q_rows ? t.delta[line_of(t, p, query)] : 0;
 }
 
 // s = k q^T becomes W, g = v d_y^T becomes d_S; both keys by queries.
@@ -485,9 +493,8 @@ static __global__ void __launch_bounds__(SHORT_THREADS)
     copy_rows<TILES, SHORT, D, SHORT_THREADS>(
         m.d_y, plain_head_of(a, p, (const T *)t.d_y, a.q_rows), row, a.q_rows);
     copies_commit();
-    if (threadIdx.x < SHORT) // a query that is not there has weights 0
-        m.lse[threadIdx.x] =
-            threadIdx.x < a.q_rows ? t.lse[line_of(t, p, threadIdx.x)] * LOG2E : INFINITY;
+    if (threadIdx.x < SHORT)
+        m.lse[threadIdx.x] = lse_of(t, p, threadIdx.x);
     short_deltas(m, t, p);
     TILES::load(fk, m.k);
     TILES::load(fv, m.v);
