@@ -69,4 +69,10 @@ static inline uint32_t dev_philox_half_threshold(float ratio)
     return dev_philox_threshold(ratio) >> 16;
 }
 
+/* What is kept is multiplied by it. */
+static inline float dev_dropout_scale(float ratio)
+{
+    return ratio < 1 ? 1 / (1 - ratio) : 0;
+}
+
 #endif

@@ -249,7 +249,7 @@ static void factors(const struct rows *c, int64_t row, int64_t from, int64_t n, 
 
     if (ratio > 0) {
         cpu__philox(op->u.attn.seed, first, 0, c->call->step, (n + 7) / 8, words);
-        row_factors(words, n, dev_philox_half_threshold(ratio), ratio < 1 ? 1 / (1 - ratio) : 0, f);
+        row_factors(words, n, dev_philox_half_threshold(ratio), dev_dropout_scale(ratio), f);
     } else {
         for (int64_t i = 0; i < n; i++)
             f[i] = 1;

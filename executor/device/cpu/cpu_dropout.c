@@ -58,11 +58,6 @@ static void drop_blocks(void *ctx, int64_t from, int64_t to)
     }
 }
 
-static float scale_of(const struct dev_op *op)
-{
-    return op->u.dropout.ratio < 1 ? 1 / (1 - op->u.dropout.ratio) : 0;
-}
-
 /* p: x y [mask] [residual] */
 static int dropout_fn(const struct cpu_call *c, struct sh_err *err)
 {
@@ -71,7 +66,7 @@ static int dropout_fn(const struct cpu_call *c, struct sh_err *err)
     struct drop_ctx d = {.call = c,
                          .n = dev_tensor_elements(x),
                          .threshold = dev_philox_threshold(c->op->u.dropout.ratio),
-                         .scale = scale_of(c->op),
+                         .scale = dev_dropout_scale(c->op->u.dropout.ratio),
                          .x = c->p[0],
                          .y = c->p[1],
                          .mask = has_mask ? c->p[2] : NULL};
@@ -141,7 +136,10 @@ static void bwd_range(void *ctx, int64_t from, int64_t to)
 /* p: d_y mask d_x */
 static int dropout_bwd_fn(const struct cpu_call *c, struct sh_err *err)
 {
-    struct bwd_ctx b = {.dy = c->p[0], .mask = c->p[1], .dx = c->p[2], .scale = scale_of(c->op)};
+    struct bwd_ctx b = {.dy = c->p[0],
+                        .mask = c->p[1],
+                        .dx = c->p[2],
+                        .scale = dev_dropout_scale(c->op->u.dropout.ratio)};
 
     (void)err;
     cpu__parallel(c->threads, dev_tensor_elements(&c->plan->base.g->tensors[c->op->in[0]]),

@@ -78,7 +78,7 @@ static int read_shapes(struct cuda_build *b, struct attention *s, bool trains)
     s->k.seed = op->u.attn.seed;
     s->k.threshold = dev_philox_half_threshold(op->u.attn.ratio);
     /* A ratio below 2^-16 drops none: then neither forward nor backward scales any. */
-    s->k.kept = s->k.threshold == 0 ? 1 : op->u.attn.ratio < 1 ? 1 / (1 - op->u.attn.ratio) : 0;
+    s->k.kept = s->k.threshold == 0 ? 1 : dev_dropout_scale(op->u.attn.ratio);
     if (trains ? !k_attention_train_fits(k) : !k_attention_fits(k))
         return cuda__refuse(b, SH_E_UNSUPPORTED,
                             "%lld queries by %lld keys, %lld wide, are more than it can take",

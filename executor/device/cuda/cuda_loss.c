@@ -82,11 +82,6 @@ int cuda__loss_mse(struct cuda_build *b)
 
 #define DROPOUT_MAX ((int64_t)INT32_MAX * 2048) /* elements of a grid of blocks */
 
-static float scale_of(const struct dev_op *op)
-{
-    return op->u.dropout.ratio < 1 ? 1 / (1 - op->u.dropout.ratio) : 0;
-}
-
 static int64_t elements(const struct cuda_call *c)
 {
     return dev_tensor_elements(&c->plan->base.g->tensors[c->op->in[0]]);
@@ -99,7 +94,7 @@ static int run_dropout(const struct cuda_call *c, struct sh_err *err)
                           .seed = c->op->u.dropout.seed,
                           .op = c->index,
                           .threshold = dev_philox_threshold(c->op->u.dropout.ratio),
-                          .scale = scale_of(c->op)};
+                          .scale = dev_dropout_scale(c->op->u.dropout.ratio)};
 
     k_dropout(c->stream, &d, (int)cuda__stored_type(c, c->op->out[0]), c->in[0], c->in[1],
               c->out[0], c->out[1]);
@@ -108,8 +103,8 @@ static int run_dropout(const struct cuda_call *c, struct sh_err *err)
 
 static int run_dropout_bwd(const struct cuda_call *c, struct sh_err *err)
 {
-    k_dropout_bwd(c->stream, elements(c), scale_of(c->op), (int)cuda__stored_type(c, c->op->out[0]),
-                  c->in[0], c->in[1], c->out[0]);
+    k_dropout_bwd(c->stream, elements(c), dev_dropout_scale(c->op->u.dropout.ratio),
+                  (int)cuda__stored_type(c, c->op->out[0]), c->in[0], c->in[1], c->out[0]);
     return cuda__launched(c, err);
 }
 
