@@ -58,7 +58,7 @@ class Ablations(Case):
         self.assertEqual(self.check(d), self.image(d))
 
     def test_no_daemon_leaves_the_copies_to_the_worker(self):
-        d = self.begin("no-daemon")
+        d = self.begin("no-daemon", "--switch-mode=per-layer")
         self.assertEqual(self.check(d), 0)
         self.assertGreater(int(self.events(d, "switch.send")[-1]["groups"]), 1)
 

@@ -199,7 +199,7 @@ class Soak(unittest.TestCase):
         grown = []
         for name in memory[0][1]:
             early = statistics.median(m[name] for t, m in memory if 0.3 <= t / SECONDS <= 0.4)
-            late = statistics.median(m[name] for t, m in memory if t / SECONDS >= 0.9)
+            late = statistics.median(m[name] for t, m in memory[-5:])
             print("%-14s %6.1f MB after a third, %6.1f MB at the end, %+.2f MB"
                   % (name, early / 1e6, late / 1e6, (late - early) / 1e6))
             if late - early > GROWTH * early + GROWTH_BYTES:

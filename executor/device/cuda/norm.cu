@@ -463,8 +463,9 @@ struct wing {
         group = warp / wings;
         first = warp % wings * width;
     }
-    // The sums over the line's warps, in their order. at: of two places that take turns, so that
-    // a warp may come with the next sums while others still read these.
+    // The sums over the line's warps, in their order; all of the block come here as often. at: of two
+    // places that take turns, so that a warp may come with the next sums while others still read
+    // these.
     DEV_INLINE float2 sum(float2 own, float2 (&at)[BWD_WARPS]) const
     {
         float2 all = {0, 0};
@@ -475,7 +476,7 @@ struct wing {
             return own;
         if (threadIdx.x % WARP == 0)
             at[threadIdx.x / WARP] = own;
-        asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "r"(wings * WARP) : "memory");
+        __syncthreads();
         for (int w = 0; w < wings; w++) {
             const float2 o = at[group * wings + w];
 
@@ -519,7 +520,8 @@ static DEV_INLINE void sum_block(const struct k_layernorm_bwd &a, const wing &w,
 }
 
 // Each group of warps takes every (groups * gridDim.x)-th line; the next one is under way while
-// this one's sums are made. Lanes behind the line's end have d_y = 0.
+// this one's sums are made. Lanes behind the line's end have d_y = 0, and so have warps without a
+// line.
 template <int V, int C>
 static __global__ void __launch_bounds__(BWD_WARPS *WARP, 1)
     layernorm_bwd_held(const __grid_constant__ struct k_layernorm_bwd a, int wings)
@@ -528,23 +530,27 @@ static __global__ void __launch_bounds__(BWD_WARPS *WARP, 1)
     const wing w(wings, C * WARP * V);
     const int n = (int)a.n - w.first; // what is left of a line
     const int64_t step = (int64_t)gridDim.x * w.groups;
-    int64_t line = (int64_t)blockIdx.x * w.groups + w.group;
     float ds[C][V] = {}, db[C][V] = {};
     float mean = 0, inv = 0;
     raw<V, C> x = {}, dy = {};
     held<V, C> scale;
     int turn = 0;
-    auto load = [&](int64_t next) {
-        x.load(a.x, next * a.n + w.first, n);
-        dy.load(a.dy, next * a.n + w.first, n);
-        mean = a.mean[next];
-        inv = a.invstd[next];
+    const auto has = [&](int64_t line) { return w.group < w.groups && line < a.rows; };
+    const auto load = [&](int64_t line) {
+        if (!has(line)) {
+            x = dy = {};
+            return;
+        }
+        x.load(a.x, line * a.n + w.first, n);
+        dy.load(a.dy, line * a.n + w.first, n);
+        mean = a.mean[line];
+        inv = a.invstd[line];
     };
 
-    if (w.group < w.groups && line < a.rows)
-        load(line);
+    load((int64_t)blockIdx.x * w.groups + w.group);
     scale.load_or(a.scale, w.first, n, 1);
-    for (; w.group < w.groups && line < a.rows; line += step, turn ^= 1) {
+    for (int64_t from = (int64_t)blockIdx.x * w.groups; from < a.rows; from += step, turn ^= 1) {
+        const int64_t line = from + w.group;
         const float slope = inv, middle = mean;
         held<V, C> h, g;
         float2 sum = {0, 0}; // of g, of g h
@@ -560,13 +566,13 @@ static __global__ void __launch_bounds__(BWD_WARPS *WARP, 1)
             sum.x += g.v[c][i];
             sum.y += g.v[c][i] * h.v[c][i];
         }
-        if (line + step < a.rows)
-            load(line + step);
+        load(line + step);
         sum = w.sum(sum, reinterpret_cast<float2(*)[BWD_WARPS]>(smem)[turn]);
         sum.x /= (float)a.n;
         sum.y /= (float)a.n;
         EACH(c, i) h.v[c][i] = slope * (g.v[c][i] - sum.x - h.v[c][i] * sum.y);
-        h.store(a.dx, line * a.n + w.first, n);
+        if (has(line))
+            h.store(a.dx, line * a.n + w.first, n);
     }
     if (a.parts)
         sum_block<V, C>(a, w, ds, db, smem);

@@ -97,18 +97,19 @@ DEV_INLINE void add_rows(const reduction &r, const T *x, uint32_t from, uint32_t
         add_batch<KIND, T, V, FLAT, false>(r, x, d, step, to, acc);
 }
 
-/* What the blocks of the cluster have of this thread's column; in the first one. */
-template <int KIND> DEV_INLINE float gather_cluster(float *own)
+/* v, and what the other blocks of the cluster have of this thread's column in `place`; in the first
+ * one, where the thread has a column. */
+template <int KIND> DEV_INLINE float gather_cluster(float v, float *place, bool has_column)
 {
     const cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
     const unsigned n = cluster.num_blocks();
-    float v = *own, all[CLUSTER];
+    float all[CLUSTER];
 
     cluster.sync();
-    if (cluster.block_rank() == 0) {
+    if (cluster.block_rank() == 0 && has_column) {
 #pragma unroll
         for (unsigned i = 1; i < CLUSTER; i++) /* all under way at once */
-            all[i] = i < n ? *cluster.map_shared_rank(own, i) : neutral<KIND>();
+            all[i] = i < n ? *cluster.map_shared_rank(place, i) : neutral<KIND>();
 #pragma unroll
         for (unsigned i = 1; i < CLUSTER; i++)
             v = combine<KIND>(v, all[i]);
@@ -156,11 +157,12 @@ static __global__ void __launch_bounds__(THREADS) columns(const __grid_constant_
         return;
     }
     if (gridDim.y > 1) {
-        float *const mine = &part[0][threadIdx.x % (WARP * V)];
+        const bool has_column = threadIdx.x < lanes * V;
+        float *const mine = &part[0][has_column ? threadIdx.x : 0];
 
-        if (threadIdx.x < lanes * V)
+        if (has_column)
             *mine = v; /* nobody else reads this column */
-        v = gather_cluster<KIND>(mine);
+        v = gather_cluster<KIND>(v, mine, has_column);
     }
     if (has_result && blockIdx.y == 0) {
         locate(r.keep, own, off);
