@@ -333,7 +333,7 @@ static void training_matches_the_formula(void **state)
 static void rows_without_keys_harm_nothing(void **state)
 {
     (void)state;
-    if (!t_trains())
+    if (!t_trains() || getenv("SANITIZED"))
         return;
     for (size_t i = 0; i < 3; i++)
         for (int mask = TRAINED[i].batch > 1 ? MASK_OF_KEYS : MASK_OF_ROWS; mask <= MASK_OF_ROWS;
