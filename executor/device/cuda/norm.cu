@@ -463,9 +463,9 @@ struct wing {
         group = warp / wings;
         first = warp % wings * width;
     }
-    // The sums over the line's warps, in their order; all of the block come here as often. at: of two
-    // places that take turns, so that a warp may come with the next sums while others still read
-    // these.
+    // The sums over the line's warps, in their order; all warps of the block come here as often.
+    // at: of two places that take turns, so that a warp may come with the next sums while others
+    // still read these.
     DEV_INLINE float2 sum(float2 own, float2 (&at)[BWD_WARPS]) const
     {
         float2 all = {0, 0};
@@ -477,8 +477,8 @@ struct wing {
         if (threadIdx.x % WARP == 0)
             at[threadIdx.x / WARP] = own;
         __syncthreads();
-        for (int w = 0; w < wings; w++) {
-            const float2 o = at[group * wings + w];
+        for (int w = 0; w < wings; w++) { // a warp that is left over has none: it reads the first
+            const float2 o = at[(group < groups ? group * wings : 0) + w];
 
             all.x += o.x;
             all.y += o.y;
