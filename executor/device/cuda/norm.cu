@@ -463,9 +463,9 @@ struct wing {
         group = warp / wings;
         first = warp % wings * width;
     }
-    // The sums over the line's warps, in their order; all warps of the block come here as often.
-    // at: of two places that take turns, so that a warp may come with the next sums while others
-    // still read these.
+    // The sums over the line's warps, in their order; all of the block come here as often. at: of
+    // two places that take turns, so that a warp may come with the next sums while others still
+    // read these.
     DEV_INLINE float2 sum(float2 own, float2 (&at)[BWD_WARPS]) const
     {
         float2 all = {0, 0};
