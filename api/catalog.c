@@ -163,6 +163,7 @@ void cat_version_finish(struct cat_version *v)
     for (size_t i = 0; i < v->n_outputs; i++)
         v->batched &= v->outputs[i].rank > 0 && v->outputs[i].dims[0] == -1;
     v->ready = strcmp(v->state, "READY") == 0;
+    v->is_coming = strcmp(v->state, "REGISTERED") == 0 || strcmp(v->state, "LOADING") == 0;
 }
 
 static int parse_tensors(const char *text, struct cat_tensor **out, size_t *n, struct sh_err *err)
@@ -292,6 +293,11 @@ static size_t first_of(const struct cat_table *t, const char *model)
     return lo;
 }
 
+static int rank_of(const struct cat_version *v)
+{
+    return v->ready ? 2 : v->is_coming;
+}
+
 const struct cat_version *cat_find(const struct cat_table *t, const char *tenant, const char *model,
                                    int64_t version)
 {
@@ -315,7 +321,7 @@ const struct cat_version *cat_find(const struct cat_table *t, const char *tenant
 
         if (v->model_id != model_id || (version > 0 && v->version != version))
             continue;
-        if (!best || v->ready || !best->ready) /* versions ascend */
+        if (!best || rank_of(v) >= rank_of(best)) /* versions ascend */
             best = v;
     }
     return best;

@@ -30,6 +30,7 @@ struct cat_version {
     int64_t id, model_id, version, max_batch;
     char tenant[64], model[132], precision[8], state[16];
     bool shared, ready, usable; /* usable: its tensors are known */
+    bool is_coming;             /* on its way to be ready, without anybody's help */
     struct cat_tensor *inputs, *outputs;
     size_t n_inputs, n_outputs;
     bool batched; /* axis 0 of every tensor is the batch */
@@ -52,7 +53,7 @@ bool catalog_should_ask(struct catalog *c, int64_t tenant_id, int64_t now_ns);
 struct cat_table *catalog_get(struct catalog *c); /* counted: catalog_put() */
 void catalog_put(struct cat_table *t);            /* NULL is allowed */
 
-/* version 0: the newest ready one, else the newest. BORROWED from the table; NULL if there is none
+/* version 0: the newest ready one, else the newest that is coming, else the newest. BORROWED from the table; NULL if there is none
  * that this tenant sees. */
 const struct cat_version *cat_find(const struct cat_table *t, const char *tenant, const char *model,
                                    int64_t version);

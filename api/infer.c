@@ -120,7 +120,7 @@ static char *body_at(const struct infer *i)
     return (char *)slab_at(i->api->slab, i->body->off) + i->lead;
 }
 
-/* Nothing becomes better by asking again: 409, and no Retry-After. */
+/* Nothing becomes better by asking again, only by what somebody does: 409, and no Retry-After. */
 static int refuse_for_good(struct api_req *q, const char *code, struct sh_err *err, const char *msg)
 {
     if (!q->reply.problem)
@@ -132,20 +132,26 @@ static int find_version(struct api_req *q, struct infer *i, struct sh_err *err)
 {
     char msg[sizeof(err->msg)];
     int rc = v2_find(q, &i->table, &i->v, err);
+    const struct cat_version *v = i->v;
 
-    if (rc || (i->v->ready && i->v->usable))
+    if (rc || (v->ready && v->usable))
         return rc;
-    if (strcmp(i->v->state, "FAILED") == 0) {
+    if (v->is_coming) {
+        q->reply.retry_after_ms = 2000;
+        return SH_FAIL(err, SH_E_UNAVAILABLE,
+                       "version %" PRId64 " of model \"%s\" is being loaded (%s); try again",
+                       v->version, v->model, v->state);
+    }
+    if (strcmp(v->state, "FAILED") == 0)
         snprintf(msg, sizeof(msg),
                  "version %" PRId64 " of model \"%s\" has failed: %s; when that is mended, load it "
                  "again (or push a new version)",
-                 i->v->version, i->v->model, i->v->reason);
-        return refuse_for_good(q, i->v->reason_code, err, msg);
-    }
-    q->reply.retry_after_ms = 2000;
-    return SH_FAIL(err, SH_E_UNAVAILABLE,
-                   "version %" PRId64 " of model \"%s\" is not ready: %s%s%s", i->v->version,
-                   i->v->model, i->v->state, i->v->reason[0] ? ": " : "", i->v->reason);
+                 v->version, v->model, v->reason);
+    else
+        snprintf(msg, sizeof(msg), "version %" PRId64 " of model \"%s\" is not ready: %s%s%s",
+                 v->version, v->model, v->state, v->reason[0] ? ": " : "", v->reason);
+    return refuse_for_good(q, v->reason_code[0] ? v->reason_code : sh_rc_name(SH_E_CONFLICT), err,
+                           msg);
 }
 
 static int check_lengths(struct api_req *q, struct infer *i, struct sh_err *err)
@@ -253,6 +259,8 @@ static int failure(struct api_req *q, const struct infer *i, struct sh_err *err)
 {
     if (i->result.is_final)
         return refuse_for_good(q, sh_rc_name(i->result.rc), err, i->result.msg);
+    if (i->result.rc == SH_E_CONFLICT) /* unloaded a moment ago: the code that the row has, too */
+        return refuse_for_good(q, "UNLOADED", err, i->result.msg);
     q->reply.retry_after_ms = i->result.retry_after_ms;
     if (i->result.predicted_ms > 0 && !q->reply.problem)
         q->reply.problem = json_pack("{s:I}", "predicted_ms", (json_int_t)i->result.predicted_ms);

@@ -31,7 +31,8 @@ static const struct db_stmt WISHES[] = {
      "state = 'REGISTERED', reason_code = NULL, reason = NULL"), 5},
     {"version_unload", SQL_CHANGE("unload", "v.state IN ('REGISTERED', 'LOADING', 'READY') AND "
      "NOT v.pinned",
-     "state = 'UNLOADING', reason_code = 'UNLOADED', reason = 'being unloaded on request'"), 5},
+     "state = 'UNLOADING', reason_code = 'UNLOADED', reason = 'being unloaded on request; load it "
+     "to use it again'"), 5},
     {"version_pin", SQL_CHANGE("pin", "v.state = 'READY' AND NOT v.pinned", "pinned = true"), 5},
     {"version_unpin", SQL_CHANGE("unpin", "v.pinned", "pinned = false"), 5},
 };

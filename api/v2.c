@@ -221,7 +221,7 @@ static const char *triton_state(const struct cat_version *v)
 {
     if (v->ready)
         return "READY";
-    if (strcmp(v->state, "REGISTERED") == 0 || strcmp(v->state, "LOADING") == 0)
+    if (v->is_coming)
         return "LOADING";
     if (strcmp(v->state, "UNLOADING") == 0)
         return "UNLOADING";

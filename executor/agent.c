@@ -164,7 +164,8 @@ static void on_run(struct agent *a, const struct msg_run *m)
     struct sh_err err = {0};
 
     if (!is_current(a, m->epoch, "RUN"))
-        SH_FAIL(&err, SH_E_CONFLICT, "the run was sent by a scheduler that was replaced");
+        SH_FAIL(&err, SH_E_UNAVAILABLE,
+                "the run was sent by a scheduler that was replaced; try again");
     else if (a->x->is_stopping)
         SH_FAIL(&err, SH_E_UNAVAILABLE, "the executor is stopping");
     if (err.rc)

@@ -438,7 +438,7 @@ static void follow(struct sched *s, struct model *m, const char *state)
         if (e->session && m->on[i].phase != MODEL_ON_ABSENT && m->on[i].phase != MODEL_ON_LEAVING)
             leave(s, m, e);
     }
-    requests_on_model_away(s, m, SH_E_UNAVAILABLE, "the model version was unloaded");
+    requests_on_model_away(s, m, SH_E_CONFLICT, MODEL_UNLOADED_TEXT);
     settle(s, m);
 }
 

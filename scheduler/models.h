@@ -26,6 +26,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* What requests for a version hear that a client has unloaded. */
+#define MODEL_UNLOADED_TEXT "the model version was unloaded; load it to use it again"
+
 struct run;
 
 enum model_state { /* from FAILED on it is not to be loaded, from UNLOADING on it is to leave */

@@ -58,9 +58,12 @@ static int check_limits(struct sched *s, const struct msg_infer_open *m, struct 
         sched_poll(s); /* younger than our last look */
     if (!v)
         sched_poll(s);
-    if (!v || v->gone || v->state >= MODEL_UNLOADING)
-        return SH_FAIL(err, SH_E_UNAVAILABLE, "this version of \"%s\" is not loaded; load it",
+    if (!v || v->gone)
+        return SH_FAIL(err, SH_E_UNAVAILABLE,
+                       "the scheduler does not know this version of \"%s\" yet; try again",
                        m->model);
+    if (v->state >= MODEL_UNLOADING)
+        return SH_FAIL(err, SH_E_CONFLICT, "%s", MODEL_UNLOADED_TEXT);
     if (!t->active)
         return SH_FAIL(err, SH_E_FORBIDDEN, "tenant \"%s\" is suspended", t->name);
     if (t->n_requests >= t->max_requests)

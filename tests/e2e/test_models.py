@@ -60,6 +60,10 @@ class Models(Story):
         return until("version %s answers" % version,
                      lambda: self.infer(model).json.get("model_version") == version)
 
+    def refuses(self, model):
+        r = until("it is refused for good", lambda: (r := self.infer(model)).status == 409 and r)
+        self.assertEqual(r.json["reason_code"], "UNLOADED", r)
+
     # ------------------------------------------------------------ sharing
     def test_a_model_is_shared_and_taken_back_by_its_owner_alone(self):
         m = self.model()
@@ -97,12 +101,12 @@ class Models(Story):
         self.assertIn(r.json["state"], ("UNLOADING", "UNLOADED"))  # it may be that fast
         v = self.state(m, "UNLOADED")
         self.assertEqual(v["reason_code"], "UNLOADED")
-        self.assertEqual(self.infer(m).status, 503)  # the scheduler's word, or the API's own
         until("the API knows it", lambda: "UNLOADED" in self.infer(m).error)
         r = self.infer(m)
-        self.assertEqual(r.status, 503, r)
+        self.assertEqual((r.status, r.json["reason_code"]), (409, "UNLOADED"), r)
         self.assertIn("load it", r.error)
-        self.assertIn("retry-after", r.headers)
+        self.assertNotIn("again in", r.error)
+        self.assertNotIn("retry-after", r.headers)  # asking again would never help
         self.assertEqual(self.get(m, below="/placements").json["placements"], [])
         self.assertEqual(self.do("unload", m, 1).status, 202)  # is so already
         r = self.do("pin", m, 1)
@@ -114,6 +118,28 @@ class Models(Story):
         self.state(m, "READY")
         self.assertEqual(self.infer(m).status, 200)
         self.assertEqual(self.do("load", m, 1).status, 202)
+
+    def test_while_it_is_being_loaded_the_answer_says_to_wait(self):
+        m = self.model()
+        self.target(m, latency_ms=60000)
+        self.do("unload", m, 1)
+        self.state(m, "UNLOADED")
+        self.refuses(m)
+        before = self.attained(m)["requests"]
+        self.refuses(m)
+        self.assertEqual(self.attained(m)["requests"], before)  # its owner's wish is no miss
+        scheduler = self.s.pid("scheduler")
+        os.kill(scheduler, signal.SIGSTOP)  # so that it stays on its way
+        try:
+            r = self.do("load", m, 1)
+            self.assertEqual((r.status, r.json["state"]), (202, "REGISTERED"), r)
+            r = self.infer(m)
+            self.assertEqual((r.status, r.code), (503, "UNAVAILABLE"), r)
+            self.assertIn("is being loaded (REGISTERED); try again", r.error)
+            self.assertGreaterEqual(int(r.headers["retry-after"]), 1)
+        finally:
+            os.kill(scheduler, signal.SIGCONT)
+        until("it answers again", lambda: self.infer(m).status == 200)
 
     def test_a_change_of_mind_in_the_middle_ends_loaded(self):
         m = self.model()
@@ -133,7 +159,7 @@ class Models(Story):
         self.assertEqual(self.do("unload", m).status, 202)
         for v in (1, 2):
             self.state(m, "UNLOADED", v)
-        self.assertEqual(self.infer(m).status, 503)
+        self.refuses(m)
         self.assertEqual(self.do("load", m).status, 202)
         for v in (1, 2):
             self.state(m, "READY", v)
@@ -148,7 +174,7 @@ class Models(Story):
         other = self.model()
         until("everything is up again", lambda: self.infer(other).status == 200)
         self.assertEqual(self.get(m).json["state"], "UNLOADED")
-        self.assertEqual(self.infer(m).status, 503)
+        self.refuses(m)
         self.do("load", m, 1)
         self.state(m, "READY")
 

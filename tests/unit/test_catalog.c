@@ -31,6 +31,7 @@ static struct cat_table *make(void)
         row(3, "a", "m", 1, "READY", false),        row(3, "a", "m", 2, "READY", false),
         row(5, "b", "m", 9, "READY", true),         row(4, "c", "m", 1, "READY", true),
         row(6, "a", "own", 1, "REGISTERED", false), row(8, "b", "secret", 1, "READY", false),
+        row(9, "a", "half", 1, "LOADING", false),   row(9, "a", "half", 2, "UNLOADED", false),
     };
     struct cat_version *copy = malloc(sizeof(rows));
     struct cat_table *t = NULL;
@@ -61,6 +62,13 @@ static void the_newest_ready_version_is_meant(void **state)
     check("a", "m", 4, 0);
     check("a", "x", 0, 0);
     check("a", "", 0, 0);
+}
+
+static void while_none_is_ready_the_one_that_will_be_is_meant(void **state)
+{
+    (void)state;
+    check("a", "half", 0, 901);
+    check("a", "half", 2, 902);
 }
 
 static void an_own_model_hides_a_shared_one(void **state)
@@ -99,6 +107,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_newest_ready_version_is_meant),
+        cmocka_unit_test(while_none_is_ready_the_one_that_will_be_is_meant),
         cmocka_unit_test(an_own_model_hides_a_shared_one),
         cmocka_unit_test(a_private_model_does_not_exist_for_others),
         cmocka_unit_test(a_batch_axis_is_one_that_all_tensors_have),
