@@ -123,8 +123,11 @@ void train_on_stopped(struct train *t, struct worker *w, const struct msg_wk_tra
     if (!j || !j->is_running || m->rc == SH_E_DEVLOST)
         return; /* a lost device ends the process: its death is handled */
     j->busy_ns += sh_clock_ns() - j->go_ns;
-    if (j->is_stop_raised && j->stop_is_yield)
+    /* Only then: it also stops for its worker to compile another model, and for its own end. */
+    if (j->is_stop_raised && j->stop_is_yield) {
         count_stop(j);
+        job_set_phase(j, MSG_JOB_PREEMPTED);
+    }
     j->is_running = j->is_stop_raised = false;
     j->ckpt_asked = false;
     j->at = (enum msg_train_at)m->at;
@@ -132,7 +135,6 @@ void train_on_stopped(struct train *t, struct worker *w, const struct msg_wk_tra
     j->step = m->step;
     job_note_steps(j, m->step);
     pool_set_state(w, WORKER_PARKED);
-    job_set_phase(j, MSG_JOB_PREEMPTED);
     if (m->rc) {
         SH_FAIL(&err, (int)m->rc, "%s", m->msg);
         train__fail(j, &err);
@@ -183,7 +185,6 @@ static void lose_worker(struct job *j, struct worker *w)
         train__drop_workspace(j, WORKER_STANDBY);
     }
     j->at = MSG_TRAIN_AT_BOUNDARY;
-    job_set_phase(j, MSG_JOB_PREEMPTED);
 }
 
 void train_on_worker_dead(struct train *t, struct worker *w)

@@ -636,6 +636,11 @@ class Training(Case):
         net, _ = d.package(self.net)
         for v in range(1, 6):
             d.load(v, net)
+        # It has stood still for its worker to compile them: no run has taken the device from it.
+        large, _ = d.package(self.zoo("resnet18", "inference"))
+        for v in range(6, 9):
+            d.load(v, large)
+        self.assertNotIn("PREEMPTED", d.history)
         self.infer(d, 5)
         step = d.jobs[5].step
         d.wait_step(5, step + 20)
