@@ -53,7 +53,9 @@ const struct api_route API_ROUTES[] = {
     {"PUT", TENANT "/quota", ACCESS_PLATFORM, BODY_JSON, ROUTE_ETAG, 16 * KIB, quota_put, 200,
      "replace a tenant's limits; absent fields get their defaults", "QuotaPut", "Quota"},
     {"GET", TENANT "/usage", ACCESS_READ, BODY_NONE, ROUTE_LIST, 0, usage_get, 200,
-     "device time, requests and samples of a range of time, added up", NULL, "[Usage]"},
+     "device time, requests of inference, and samples (of inference that ran, and of committed "
+     "steps of training) of a range of time, added up",
+     NULL, "[Usage]"},
     {"GET", TENANT "/share", ACCESS_READ, BODY_NONE, 0, 0, shares_get, 200,
      "what the scheduler decides by: guarantee, fair share, what runs and waits, decayed usage",
      NULL, "Share"},

@@ -109,12 +109,13 @@ struct job {
     bool retries;            /* QUEUED after a failure: in no line, and always held */
     bool doubtful; /* to be read again, whether the database says that it changed or not */
     bool queue_open, model_ready, model_gone, preemptible;
-    bool is_batch;       /* batch inference; else training */
-    bool publishes;      /* what it trains becomes a version */
-    int64_t array_id;    /* 0: of none */
-    uint32_t array_max;  /* so many of the array have an executor at once; 0: no limit */
-    int64_t min_run_ns;  /* 0: the scheduler's */
-    int64_t deadline_ns; /* 0: none */
+    bool is_batch;        /* batch inference; else training */
+    bool publishes;       /* what it trains becomes a version */
+    int64_t step_samples; /* of one step */
+    int64_t array_id;     /* 0: of none */
+    uint32_t array_max;   /* so many of the array have an executor at once; 0: no limit */
+    int64_t min_run_ns;   /* 0: the scheduler's */
+    int64_t deadline_ns;  /* 0: none */
     enum job_wish wish;
     int64_t save_asked, save_sent; /* checkpoints: asked for, and told to the executor */
     struct job_saved saved;        /* not yet in the database */

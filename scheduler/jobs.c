@@ -215,8 +215,9 @@ static void take_progress(struct sched *s, struct exec *e, struct job *j,
                           const struct msg_job_state *m)
 {
     struct job_progress *p = &j->progress;
-    int64_t busy_ns = j->base.busy_ns + SH_MAX(m->busy_ns, 0), delta = busy_ns - p->busy_ns;
-    int64_t samples = j->is_batch ? SH_MAX(m->step - p->step, 0) : 0;
+    int64_t busy_ns = j->base.busy_ns + SH_MAX(m->busy_ns, 0);
+    int64_t delta = SH_MAX(busy_ns - p->busy_ns, 0);
+    int64_t samples = SH_MAX(m->step - p->step, 0) * j->step_samples;
     struct tenant *t = tenants_by_id(&s->tenants, j->tenant_id);
 
     p->step = m->step;
@@ -229,9 +230,9 @@ static void take_progress(struct sched *s, struct exec *e, struct job *j,
     p->redone = j->base.redone + SH_MAX(m->redone, 0);
     p->preemptions = j->base.preemptions + SH_MAX(m->preemptions, 0);
     j->progress_dirty = true;
-    if (delta <= 0)
+    if (delta == 0 && samples == 0)
         return;
-    p->busy_ns = busy_ns;
+    p->busy_ns += delta;
     if (t)
         tenants_charge(&s->tenants, t, delta, sh_clock_ns());
     usage_count(&s->usage, &(struct store_usage_row){.tenant_id = j->tenant_id,

@@ -134,7 +134,8 @@ static const struct db_stmt JOBS = {
     " extract(epoch FROM j.deadline - now()), extract(epoch FROM j.not_before - now()),"
     " j.kind = 'batch_inference',"
     " j.kind = 'training' AND coalesce((j.spec->>'publish')::boolean, true),"
-    " j.queue_id, j.priority, coalesce(j.array_id, 0), coalesce(a.max_parallel, 0)"
+    " j.queue_id, j.priority, coalesce(j.array_id, 0), coalesce(a.max_parallel, 0),"
+    " CASE WHEN j.kind = 'training' THEN coalesce((j.spec->>'batch')::bigint, 32) ELSE 1 END"
     " FROM job j LEFT JOIN job_array a ON a.id = j.array_id JOIN tenant t ON t.id = j.tenant_id "
     "JOIN queue q ON q.id = j.queue_id"
     " JOIN model_version v ON v.id = j.version_id JOIN model m ON m.id = v.model_id"
@@ -272,6 +273,7 @@ static void take_job(const struct db_res *r, size_t i, struct store_job *j)
         .not_before_s = db_f64(r, i, 31, NAN),
         .publishes = db_bool(r, i, 33),
         .array_max = (uint32_t)db_i64(r, i, 37, 0),
+        .step_samples = db_i64(r, i, 38, 1),
     };
 }
 

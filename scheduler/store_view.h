@@ -63,7 +63,8 @@ struct store_job {
     uint32_t attempt, max_attempts;
     struct job_progress progress, base;
     bool publishes;
-    uint32_t array_max; /* so many of its array at once; 0: no limit */
+    uint32_t array_max;   /* so many of its array at once; 0: no limit */
+    int64_t step_samples; /* of one step: of training the batch, 32 where the spec names none */
 };
 
 struct store_place { /* of a job of a line that was read */

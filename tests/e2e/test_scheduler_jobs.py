@@ -49,8 +49,17 @@ class Jobs(Case):
         wait("READY", lambda: sql("SELECT state FROM model_version WHERE id = 2") == "READY")
         self.assertEqual(json.loads(sql("SELECT meta FROM model_version WHERE id = 2")),
                          {"opset": 18})
-        wait("usage", lambda: sql("SELECT sum(gpu_ns) FROM usage WHERE class = 'training'") ==
-             "9000000")
+        wait("usage", lambda: sql("SELECT sum(gpu_ns), sum(requests), sum(samples) FROM usage WHERE"
+                                  " class = 'training'") == "9000000|0|400")  # batches of 4
+
+    def test_a_batch_that_the_spec_does_not_name_counts_as_what_it_is(self):
+        self.start()
+        e = self.ready_executor()
+        job = self.running(e, spec="{}")
+        e.job(job, RUNNING, step=3, busy_ns=5000000)
+        wait("usage", lambda: sql("SELECT sum(gpu_ns), sum(samples) FROM usage") == "5000000|96")
+        e.job(job, RUNNING, step=3, busy_ns=7000000)
+        wait("usage", lambda: sql("SELECT sum(gpu_ns), sum(samples) FROM usage") == "7000000|96")
 
     def test_a_failure_worth_a_try_uses_up_an_attempt_and_resumes(self):
         self.start()
@@ -239,7 +248,7 @@ class Jobs(Case):
                          {"samples": 10, "bytes": 480, "digest": "e" * 64, "seconds": 0.5})
         self.assertEqual(sql("SELECT count(*) FROM model_version"), "1")
         wait("usage", lambda: sql("SELECT sum(gpu_ns), sum(samples) FROM usage WHERE class ="
-                                  " 'inference'") == "9000000|9")
+                                  " 'inference'") == "9000000|10")
         self.assertEqual(sql("SELECT count(*) FROM usage WHERE class = 'training'"), "0")
 
     def test_batch_inference_goes_on_from_its_last_part_with_its_digest(self):
