@@ -191,7 +191,10 @@ const struct api_schema API_SCHEMAS[] = {
     {"Attainment", OPEN("'model':" NAME ",'window':{'enum':['5m','1h','1d']},'latency_ms':"
      "{'type':'number'},'percentile':{'type':'number'},'on_miss':" TEXT ",'requests':" INT
      ",'met':" INT ",'missed':" INT ",'rejected':" INT ",'attained_percent':" NUM0
-     ",'error_budget_left':{'type':'number'},'p50_ms':" NUM0 ",'p95_ms':" NUM0 ",'p99_ms':" NUM0)},
+     ",'error_budget_left':{'type':'number','maximum':1,'description':'fraction of the budget, "
+     "which is the share of requests that may miss (100 - percentile, in percent): 1 = unspent, 0 "
+     "= spent, -24 = overspent by 24 times the budget'},'p50_ms':" NUM0 ",'p95_ms':" NUM0
+     ",'p99_ms':" NUM0)},
     {"SloPut", CLOSED("'latency_ms'", SLO_FIELDS), "{'latency_ms':20,'on_miss':'reject'}"},
     {"Dataset", OPEN("'name':" NAME ",'state':" TEXT ",'digest':" TEXT0 ",'bytes':" INT0
      ",'tensors':" TENSORS ",'n_samples':" INT0 ",'created_at':" TIME ",'row_version':" INT)},
