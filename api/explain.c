@@ -58,6 +58,18 @@ static const char *known(const json_t *job)
     return NULL;
 }
 
+/* What was asked for outweighs what the scheduler says of its place; NULL: nothing was. */
+static const char *wished(const json_t *job)
+{
+    if (jobctl_has_flag(job, "SUSPEND_PENDING"))
+        return "It is being suspended: its executor writes a checkpoint and gives its place up; "
+               "then it is SUSPENDED until it is resumed.";
+    if (jobctl_has_flag(job, "REQUEUE_PENDING"))
+        return "It is being requeued: its executor writes a checkpoint and gives its place up; "
+               "then it is QUEUED behind its equals.";
+    return NULL;
+}
+
 static json_t *from_row(const json_t *job, const char *text)
 {
     return json_pack("{s:O?, s:s}", "reason", json_object_get(job, "reason"), "text", text);
@@ -80,7 +92,7 @@ static void add_start(json_t *o)
 
 static int answer(struct api_req *q, const struct explain *e, struct sh_err *err)
 {
-    const char *words = known(e->job);
+    const char *words = known(e->job), *wish = wished(e->job);
     json_t *o = NULL, *choices = NULL;
     char text[160];
     int rc = jobctl_choices(e->job, &choices, err);
@@ -98,6 +110,8 @@ static int answer(struct api_req *q, const struct explain *e, struct sh_err *err
     }
     if (!rc && !o)
         o = from_row(e->job, words);
+    else if (o && wish)
+        json_object_set_new(o, "text", json_string(wish));
     if (!rc && (!o || json_object_set(o, "id", json_object_get(e->job, "id")) ||
                 json_object_update(o, choices)))
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the reply");

@@ -53,7 +53,7 @@ const struct jobctl *jobctl_find(const char *name)
     return NULL;
 }
 
-static bool has_flag(const json_t *job, const char *flag)
+bool jobctl_has_flag(const json_t *job, const char *flag)
 {
     const json_t *v;
     size_t i;
@@ -71,9 +71,9 @@ static void place_of(const json_t *job, char *out, size_t size)
     const char *state = json_string_value(json_object_get(job, "state"));
 
     snprintf(out, size, "%s%s", state ? state : "",
-             has_flag(job, "SUSPEND_PENDING")   ? "+SUSPEND"
-             : has_flag(job, "REQUEUE_PENDING") ? "+REQUEUE"
-                                                : "");
+             jobctl_has_flag(job, "SUSPEND_PENDING")   ? "+SUSPEND"
+             : jobctl_has_flag(job, "REQUEUE_PENDING") ? "+REQUEUE"
+                                                       : "");
 }
 
 static bool is_in(const char *words, const char *word)

@@ -26,6 +26,7 @@ struct jobctl {
 const struct jobctl *jobctl_find(const char *name); /* BORROWED, static; NULL: no such action */
 /* job: as the API shows it. Repeating an action is no error: it is done already. */
 bool jobctl_is_done(const struct jobctl *c, const json_t *job);
+bool jobctl_has_flag(const json_t *job, const char *flag);
 /* {"state","flags","allowed":[...]}: what there is to do with the job. *out: OWNED. */
 int jobctl_choices(const json_t *job, json_t **out, struct sh_err *err);
 /* "it is RUNNING; allowed: suspend, requeue, checkpoint, cancel" */

@@ -21,6 +21,7 @@ struct query {
     uint32_t *order;        /* OWNED: indices of the jobs that may start, the next one first */
     size_t n_order, place;  /* place: of ours, from 1; 0: it may not start now */
     enum decide_reason why; /* it waits; NONE: it does not */
+    double held;            /* executors that its tenant holds, by that decision */
     int64_t *free_at;       /* OWNED: by executor, ns from now */
     int64_t typical_ns;     /* how long jobs take that run now; UNKNOWN */
     int64_t wait_ns;        /* estimate; UNKNOWN */
@@ -110,17 +111,29 @@ static void estimate(struct query *q)
 
 /* ------------------------------------------------------------------ words */
 
+/* Names those limits that stand in its way, as decide_jobs.c looks at them. */
 static void say_quota(const struct query *q, char *out, size_t size)
 {
     const struct tenant *t = q->t;
-    char max_gpus[32] = "no limit";
+    const struct {
+        const char *name;
+        bool counts;
+        double most;
+    } limits[] = {
+        {"max_running_jobs", true, t->max_running_jobs},
+        {"max_gpus", t->max_gpus >= 0, t->max_gpus},
+        {"guaranteed_gpus (with over_quota_weight 0)", t->weight <= 0, t->guaranteed_gpus},
+    };
+    char hit[256] = "";
+    size_t n = 0;
 
-    if (t->max_gpus >= 0)
-        snprintf(max_gpus, sizeof(max_gpus), "%.4g", t->max_gpus);
+    for (size_t i = 0; i < SH_ARRAY_LEN(limits); i++)
+        if (limits[i].counts && q->held >= limits[i].most)
+            n += (size_t)snprintf(hit + n, sizeof(hit) - n, "%s%s: %.4g of %.4g in use",
+                                  n ? ", " : "", limits[i].name, q->held, limits[i].most);
     snprintf(out, size,
-             "Its tenant has as many jobs on executors as its quota allows: max_running_jobs %u, "
-             "max_gpus %s, over_quota_weight %.4g, guaranteed_gpus %.4g. One of them has to end.",
-             t->max_running_jobs, max_gpus, t->weight, t->guaranteed_gpus);
+             "Its tenant's quota is used up: %s. A job of it has to end, or the quota be raised.",
+             hit);
 }
 
 static void say_backoff(const struct query *q, char *out, size_t size)
@@ -313,9 +326,14 @@ static int look(struct query *q, struct sh_err *err)
     if (!q->order || !q->free_at)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate an answer");
     rc = decide(&q->in, out, err); /* only looked at: the next pass acts */
-    for (size_t i = 0; i < out->n && !rc; i++)
-        if (out->items[i].kind == DECISION_WAIT && s->pass.job_of[out->items[i].job] == q->j)
-            q->why = out->items[i].reason;
+    q->held = rc ? 0 : out->shares[q->t->snap].running;
+    for (size_t i = 0; i < out->n && !rc; i++) {
+        const struct decision *d = &out->items[i];
+
+        if (d->kind == DECISION_WAIT && s->pass.job_of[d->job] == q->j)
+            q->why = d->reason;
+        q->held += d->kind == DECISION_START && q->in.jobs[d->job].tenant == q->t->snap;
+    }
     if (!rc)
         rc = decide_order(&q->in, out, q->order, &q->n_order, err);
     for (size_t i = 0; i < q->n_order && !rc; i++)

@@ -223,6 +223,15 @@ class Jobs(Story):
         until("the next scheduler", lambda: "factors" in self.explain(runs))
         self.act(job, "cancel")
         self.assertIn("cancelled", self.explain(job)["text"])
+        executor = self.s.pid("executor-cpu0")
+        os.kill(executor, signal.SIGSTOP)  # so that the wish stays one
+        try:
+            self.act(runs, "suspend")
+            self.assertIn("It is being suspended", self.explain(runs)["text"])
+        finally:
+            os.kill(executor, signal.SIGCONT)
+        self.s.wait_job(self.key, runs, ("SUSPENDED",))
+        self.assertIn("It was suspended", self.explain(runs)["text"])
 
     # ------------------------------------------------------------ events as a stream
 

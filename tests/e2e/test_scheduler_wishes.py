@@ -215,6 +215,16 @@ class Wishes(Case):
         x = self.explain(a, blocked)
         self.assertEqual(x["reason"], "QueueHeld")
         self.assertNotIn("position", x)
+        sql("UPDATE quota SET max_gpus = 1, max_running_jobs = 16 WHERE tenant_id = 1")
+        x = wait("the limit", lambda: (x := self.explain(a, first))["reason"] == "QuotaLimit" and x)
+        self.assertIn("used up: max_gpus: 1 of 1 in use. A job", x["text"])
+        sql("UPDATE quota SET max_running_jobs = 0 WHERE tenant_id = 1")
+        wait("both", lambda: "used up: max_running_jobs: 1 of 0 in use, max_gpus: 1 of 1 in use."
+             in self.explain(a, first)["text"])
+        sql("UPDATE quota SET max_running_jobs = 16, max_gpus = NULL, over_quota_weight = 0,"
+            " guaranteed_gpus = 1 WHERE tenant_id = 1")
+        wait("the third", lambda: "used up: guaranteed_gpus (with over_quota_weight 0): 1 of 1 in"
+             " use." in self.explain(a, first)["text"])
         x = self.explain(a, job)
         self.assertIn("priority 0", x["text"])
         self.assertEqual(x["factors"]["tenant_running_jobs"], 1)
