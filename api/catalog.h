@@ -53,8 +53,8 @@ bool catalog_should_ask(struct catalog *c, int64_t tenant_id, int64_t now_ns);
 struct cat_table *catalog_get(struct catalog *c); /* counted: catalog_put() */
 void catalog_put(struct cat_table *t);            /* NULL is allowed */
 
-/* version 0: the newest ready one, else the newest that is coming, else the newest. BORROWED from the table; NULL if there is none
- * that this tenant sees. */
+/* version 0: the newest ready one, else the newest that is coming, else the newest. BORROWED from
+ * the table; NULL if there is none that this tenant sees. */
 const struct cat_version *cat_find(const struct cat_table *t, const char *tenant, const char *model,
                                    int64_t version);
 size_t cat_count(const struct cat_table *t);

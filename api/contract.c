@@ -71,7 +71,8 @@ const struct answer API_ANSWERS[] = {
      "takes those at another address", NULL},
     {404, NAMING, "there is none of this name, or it is another tenant's", NULL},
     {409, CHANGING | STATED | INFERRING, "it contradicts the present state: the name is taken, "
-     "a job uses it, it has ended or has not, the model has failed or was unloaded (`reason_code`)", NULL},
+     "a job uses it, it has ended or has not, the model has failed or was unloaded "
+     "(`reason_code`)", NULL},
     {411, INFERRING, "the body was sent without Content-Length", "INVALID"},
     {412, MATCHING, "If-Match names another version than the current one", NULL},
     {413, WITH_BODY, "the body, or a part of it, is larger than allowed", NULL},

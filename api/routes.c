@@ -140,8 +140,8 @@ const struct api_route API_ROUTES[] = {
     {"PUT", MODEL "/slo", ACCESS_SUBMIT, BODY_JSON, T | ROUTE_ETAG, 16 * KIB, slo_put, 200,
      "set a model's latency target", "SloPut", "Slo"},
     {"GET", MODEL "/slo/attainment", ACCESS_READ, BODY_NONE, T, 0, slo_attainment, 200,
-     "how requests met the latency target; error_budget_left is a fraction of the requests that may "
-     "miss it: 1 = unspent, 0 = spent, -24 = overspent by 24 times as many",
+     "how requests met the latency target; error_budget_left is a fraction of the requests that "
+     "may miss it: 1 = unspent, 0 = spent, -24 = overspent by 24 times as many",
      NULL, "Attainment"},
     {"DELETE", MODEL "/slo", ACCESS_SUBMIT, BODY_NONE, T | ROUTE_ETAG, 0, slo_delete, 204,
      "remove a model's latency target", NULL, NULL},

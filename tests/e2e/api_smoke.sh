@@ -201,7 +201,7 @@ req GET /v2/models/digits/config; is "config" 200 '"max_batch_size":16'
 req GET /v2/models/digits/ready; is "not loaded" 503 '"ready":false'
 req GET /v2/models/digits/stats; is "statistics" 200 '"inference_count":0'
 req POST /v2/repository/index; is "index" 200 LOADING
-req POST /v2/models/digits/infer '{"inputs":[]}'; is "not ready" 503 'not ready'
+req POST /v2/models/digits/infer '{"inputs":[]}'; is "not ready" 503 'being loaded'
 req POST /v2/models/none/infer '{"inputs":[]}'; is "no such model" 404 '"error"'
 key=$research req GET /v2/models/digits; is "another tenant's model" 404
 key=$research req GET /api/v1/models/digits; is "another tenant's model" 404

@@ -22,7 +22,7 @@ from system import BIN, WAIT_S, until  # noqa: F401
 URL = os.environ.get("DATABASE_URL", "")
 LOADING, READY, FAILED, GONE = range(4)
 STARTING, RUNNING, PREEMPTED, COMPLETING, DONE, JOB_FAILED, CANCELLED, SUSPENDED = range(8)
-UNAVAILABLE, NAN, QUOTA, SLO, TIMEOUT = -17, -23, -8, -19, -20
+UNAVAILABLE, NAN, QUOTA, SLO, TIMEOUT, CONFLICT = -17, -23, -8, -19, -20, -5
 RESULT = {"accuracy": 0.98, "eval_loss": 0.1, "final_loss": 0.01, "steps": 100,
           "package_digest": "c" * 64, "package": "packages/" + "c" * 64, "onnx_bytes": 321,
           "meta": {"ok": True, "inputs": [{"name": "x"}], "outputs": [{"name": "y"}], "opset": 18}}

@@ -19,8 +19,8 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import wire  # noqa: E402
 from sched_world import (  # noqa: E402
-    COMPLETING, DONE, FAILED, GONE, LONG_GRACE, LONG_LEASE, PREEMPTED, QUOTA, RESULT, RUNNING, SLO,
-    TIMEOUT, UNAVAILABLE, WAIT_S, Case, main, sql, wait)
+    COMPLETING, CONFLICT, DONE, FAILED, GONE, LONG_GRACE, LONG_LEASE, PREEMPTED, QUOTA, RESULT,
+    RUNNING, SLO, TIMEOUT, UNAVAILABLE, WAIT_S, Case, main, sql, wait)
 
 
 class Scheduler(Case):
@@ -68,11 +68,13 @@ class Scheduler(Case):
         api.expect("INFER_PLACED", rid=1)
         sql("UPDATE model_version SET state = 'UNLOADING', row_version = row_version + 1")
         m = api.expect("INFER_REFUSED", rid=1)
-        self.assertEqual(m.rc, UNAVAILABLE)
+        self.assertEqual((m.rc, m.retry_after_ms), (CONFLICT, 0))  # asking again would never help
         self.assertIn("unloaded", m.msg)
         e.expect("MODEL_UNLOAD", version_id=1)
         api.open(2)
-        self.assertIn("not loaded", api.expect("INFER_REFUSED", rid=2).msg)
+        m = api.expect("INFER_REFUSED", rid=2)
+        self.assertEqual((m.rc, m.retry_after_ms), (CONFLICT, 0))
+        self.assertIn("load it", m.msg)
         e.model(1)  # a word from before it heard: no reason to believe that it is back
         self.assertEqual(sql("SELECT state FROM model_version"), "UNLOADING")
         e.model(1, state=GONE)

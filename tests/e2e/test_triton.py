@@ -136,7 +136,7 @@ class Triton(Story):
         until("it is unloaded", lambda: self.states("going")[0][0] == "UNAVAILABLE")
         self.assertIn("unloaded", self.states("going")[0][1])
         self.assertFalse(self.c.is_model_ready("going", headers=self.auth))
-        self.refused("unloaded", 503, self.infer, "going", self.inputs(x=self.x[:1]))
+        self.refused("unloaded", 409, self.infer, "going", self.inputs(x=self.x[:1]))
         self.c.unload_model("going", headers=self.auth, unload_dependents=True)  # twice is no error
         self.c.load_model("going", headers=self.auth)
         # The answer came when it was loaded: no waiting here.
