@@ -15,8 +15,8 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from sched_world import (  # noqa: E402
-    CANCELLED, COMPLETING, DONE, GRACE_S, JOB_FAILED, NAN, PREEMPTED, RESULT, RUNNING, SUSPENDED,
-    Case, main, sql, wait)
+    CANCELLED, COMPLETING, DONE, GRACE_S, JOB_FAILED, NAN, PREEMPTED, RESULT, RUNNING, STARTING,
+    SUSPENDED, Case, main, sql, wait)
 
 
 class Jobs(Case):
@@ -60,6 +60,21 @@ class Jobs(Case):
         wait("usage", lambda: sql("SELECT sum(gpu_ns), sum(samples) FROM usage") == "5000000|96")
         e.job(job, RUNNING, step=3, busy_ns=7000000)
         wait("usage", lambda: sql("SELECT sum(gpu_ns), sum(samples) FROM usage") == "7000000|96")
+
+    def test_another_attempt_does_not_count_the_samples_before_its_checkpoint_again(self):
+        self.start()
+        e = self.ready_executor()
+        job = self.running(e, max_attempts=2)
+        e.send("JOB_CHECKPOINT", job=job, attempt=1, step=40, path="%d/ckpt-40" % job, digest="d",
+               bytes=10)
+        e.job(job, RUNNING, step=50, busy_ns=5000000)
+        e.job(job, JOB_FAILED, step=50, rc=-12, msg="device lost", busy_ns=5000000)
+        e.expect("JOB_START", job=job, attempt=2)
+        e.job(job, STARTING, attempt=2, step=0)
+        e.job(job, RUNNING, attempt=2, step=40)
+        e.job(job, RUNNING, attempt=2, step=60, busy_ns=2000000)
+        wait("usage", lambda: sql("SELECT sum(gpu_ns), sum(samples) FROM usage") ==
+             "7000000|%d" % (4 * (50 + 20)))
 
     def test_a_failure_worth_a_try_uses_up_an_attempt_and_resumes(self):
         self.start()
