@@ -25,6 +25,13 @@ comes_back() {
 no_supervisor() { shunt status | grep "no supervisor"; }
 other_pid() { [ -n "$(pid_of "$1")" ] && [ "$(pid_of "$1")" != "$2" ]; }
 
+# full_disk COMMAND...: files take nothing; what it says goes through a pipe
+full_disk() (
+    trap '' XFSZ
+    (ulimit -f 0 && "$@" 2>&1) | cat
+    exit "${PIPESTATUS[0]}"
+)
+
 usage() {
     exits "a command that does not exist is a usage error" 2 "there is no command" shunt fly
     exits "a noun that does not exist names those that do" 2 "tenants, keys" shunt get things
@@ -71,6 +78,30 @@ nouns() {
     exits "a second one of the name is refused" 1 "exists already" shunt create tenant alpha
     ok "create a key" shunt create key k --tenant alpha --role tenant-admin --save "$tmp/key"
     ok "the key's file is private" [ "$(stat -c %a "$tmp/key")" = 600 ]
+    cp "$tmp/key" "$tmp/key.before"
+    exits "a file that is there is not written over" 1 "name another file with --save" \
+        shunt create key k2 --tenant alpha --save "$tmp/key"
+    ok "what is in it stays" cmp "$tmp/key" "$tmp/key.before"
+    exits "a folder that is not there is said before there is a key" 1 "could not make the file" \
+        shunt create key k2 --tenant alpha --save "$tmp/none/key"
+    ok "so that none lives whose secret nobody has" \
+        [ "$(shunt get keys --tenant alpha -o name | wc -l)" = 1 ]
+    exits "a refusal of the server" 1 "role" shunt create key k2 --tenant alpha --role king \
+        --save "$tmp/refused"
+    ok "leaves no file" [ ! -e "$tmp/refused" ]
+    shunt create key full --tenant alpha --save "$tmp/full" >/dev/null
+    id=$(sed 's/^shunt_\([^_]*\)_.*/\1/' "$tmp/full")
+    exits "nor is another key's secret written over by a new one" 1 "remove that one first" \
+        shunt rotate key "$id" --tenant alpha --save "$tmp/key"
+    exits "a secret that could not be written is said to be lost" 1 "shunt delete key $id" \
+        full_disk shunt rotate key "$id" --tenant alpha --save "$tmp/full"
+    exits "and the file has the old one" 0 "full" shunt whoami --key-file "$tmp/full"
+    ok "nothing is beside it" [ "$(ls "$tmp"/full*)" = "$tmp/full" ]
+    exits "of a new key too" 1 "--tenant alpha" \
+        full_disk shunt create key k2 --tenant alpha --save "$tmp/full2"
+    for id in $(shunt get keys --tenant alpha -o name); do
+        grep -q "shunt_${id}_" "$tmp/key" || shunt delete key "$id" --tenant alpha --quiet
+    done
     exits "a wrong key is refused, with advice" 1 "--key-file" \
         shunt get models --key shunt_aaaaaaaaaaaa_x
     exits "an admin is told to name the tenant" 1 "--tenant NAME" shunt get models
