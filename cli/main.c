@@ -281,6 +281,9 @@ static void print_advice(const struct cli *c, const struct sh_err *err)
                 "A private authority's certificate: --ca-file FILE, SHUNT_CA_FILE, or `shunt "
                 "config set PROFILE ca-file=FILE`. The host in --server must be one that the "
                 "server's certificate names.\n");
+    else if (c->exit_code == CLI_NOT_REACHABLE && c->cmd && c->cmd->run == status_main)
+        fprintf(stderr, "`shunt up` starts a system here; --state-dir FOLDER names the folder of "
+                        "another `shunt up`, --server URL or --profile NAME a system elsewhere.\n");
     else if (c->exit_code == CLI_NOT_REACHABLE)
         fprintf(stderr, "Is it running? `shunt status` tells; `shunt up` starts one here; "
                         "--server names another.\n");

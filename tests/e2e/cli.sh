@@ -42,6 +42,7 @@ usage() {
     exits "no server is exit status 3 and says what to do" 3 "shunt up" \
         shunt get jobs --server http://127.0.0.1:1
     exits "nothing runs here" 3 "Nothing runs" shunt status
+    exits "which names what to do next" 3 "--server URL" shunt status
     exits "down without a system is fine" 0 "Nothing" shunt down
     ok "docs/cli.md is what shunt --docs prints" diff <("$bin/shunt" --docs) "$root/docs/cli.md"
     # shellcheck disable=SC2016 # the inner shell expands it
@@ -57,6 +58,13 @@ up_and_down() {
         get tenants --state-dir "$state"
     exits "status is JSON too" 0 '"ready": true' shunt status -o json
     ok "metrics are where it says" curl -fsS "$(shunt status | awk '$1 == "api" {print $NF}')"
+    exits "so is that of a server that runs elsewhere, without its processes" 0 "cpu0" \
+        "$bin/shunt" status --state-dir "$tmp/none" --server "$(server)" \
+        --key-file "$state/admin.key"
+    ok "as JSON" [ "$("$bin/shunt" status --state-dir "$tmp/none" --server "$(server)" -o json |
+        jq -c '[.ready, .processes]')" = "[true,null]" ]
+    exits "one that does not answer" 3 "names the folder of another" \
+        "$bin/shunt" status --state-dir "$tmp/none" --server http://127.0.0.1:1
     exits "a port in use is refused" 1 "in use" "$bin/shunt" up --state-dir "$tmp/second" \
         --port "$(server | sed 's/.*://')"
     exits "a certificate that it would not serve is refused" 1 "SHUNT_TLS_CERT" \
@@ -72,36 +80,39 @@ up_and_down() {
     ok "what was in it is all there is" [ "$(ls -A "$tmp/foreign")" = log ]
 }
 
+# secrets: no file is lost for a key, and no key for a file
+secrets() {
+    local id of=(--tenant keys)
+    shunt create tenant keys --quiet
+    ok "create a key" shunt create key one "${of[@]}" --save "$tmp/one"
+    cp "$tmp/one" "$tmp/before"
+    exits "a file that is there is not written over" 1 "name another file with --save" \
+        shunt create key two "${of[@]}" --save "$tmp/one"
+    ok "what is in it stays" cmp "$tmp/one" "$tmp/before"
+    exits "a folder that is not there is said before there is a key" 1 "could not make the file" \
+        shunt create key two "${of[@]}" --save "$tmp/none/key"
+    exits "a refusal of the server" 1 "role" shunt create key two "${of[@]}" --role king \
+        --save "$tmp/two"
+    ok "leaves no file" [ ! -e "$tmp/two" ]
+    ok "none has made a key" [ "$(shunt get keys "${of[@]}" -o name | wc -l)" = 1 ]
+    ok "another one" shunt create key two "${of[@]}" --save "$tmp/two"
+    id=$(sed 's/^shunt_\([^_]*\)_.*/\1/' "$tmp/two")
+    exits "a new secret does not replace that of another key" 1 "remove that one first" \
+        shunt rotate key "$id" "${of[@]}" --save "$tmp/one"
+    exits "one that could not be written is said to be lost" 1 "shunt delete key $id" \
+        full_disk shunt rotate key "$id" "${of[@]}" --save "$tmp/two" --overlap-s 60
+    exits "and the file has the old one" 0 "$id" shunt whoami --key-file "$tmp/two"
+    exits "of a new key too" 1 "--tenant keys" \
+        full_disk shunt create key three "${of[@]}" --save "$tmp/three"
+    ok "nothing is left of them" [ "$(echo "$tmp"/t[wh]*)" = "$tmp/two" ]
+}
+
 nouns() {
     local id
     ok "create a tenant" shunt create tenant alpha
     exits "a second one of the name is refused" 1 "exists already" shunt create tenant alpha
     ok "create a key" shunt create key k --tenant alpha --role tenant-admin --save "$tmp/key"
     ok "the key's file is private" [ "$(stat -c %a "$tmp/key")" = 600 ]
-    cp "$tmp/key" "$tmp/key.before"
-    exits "a file that is there is not written over" 1 "name another file with --save" \
-        shunt create key k2 --tenant alpha --save "$tmp/key"
-    ok "what is in it stays" cmp "$tmp/key" "$tmp/key.before"
-    exits "a folder that is not there is said before there is a key" 1 "could not make the file" \
-        shunt create key k2 --tenant alpha --save "$tmp/none/key"
-    ok "so that none lives whose secret nobody has" \
-        [ "$(shunt get keys --tenant alpha -o name | wc -l)" = 1 ]
-    exits "a refusal of the server" 1 "role" shunt create key k2 --tenant alpha --role king \
-        --save "$tmp/refused"
-    ok "leaves no file" [ ! -e "$tmp/refused" ]
-    shunt create key full --tenant alpha --save "$tmp/full" >/dev/null
-    id=$(sed 's/^shunt_\([^_]*\)_.*/\1/' "$tmp/full")
-    exits "nor is another key's secret written over by a new one" 1 "remove that one first" \
-        shunt rotate key "$id" --tenant alpha --save "$tmp/key"
-    exits "a secret that could not be written is said to be lost" 1 "shunt delete key $id" \
-        full_disk shunt rotate key "$id" --tenant alpha --save "$tmp/full"
-    exits "and the file has the old one" 0 "full" shunt whoami --key-file "$tmp/full"
-    ok "nothing is beside it" [ "$(ls "$tmp"/full*)" = "$tmp/full" ]
-    exits "of a new key too" 1 "--tenant alpha" \
-        full_disk shunt create key k2 --tenant alpha --save "$tmp/full2"
-    for id in $(shunt get keys --tenant alpha -o name); do
-        grep -q "shunt_${id}_" "$tmp/key" || shunt delete key "$id" --tenant alpha --quiet
-    done
     exits "a wrong key is refused, with advice" 1 "--key-file" \
         shunt get models --key shunt_aaaaaaaaaaaa_x
     exits "an admin is told to name the tenant" 1 "--tenant NAME" shunt get models
@@ -424,6 +435,7 @@ odd_places() {
 
 usage
 up_and_down
+secrets
 nouns
 tls
 deaths
