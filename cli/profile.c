@@ -268,12 +268,29 @@ static bool is_profile_name(const char *s)
     return n > 0 && n < NAME_MAX_BYTES;
 }
 
+/* A path counts from wherever a command is run: it is kept as a whole one. *out: OWNED. */
+static int field_value(const char *name, const char *value, char **out, struct sh_err *err)
+{
+    static const char *const PATHS[] = {"key-file", "ca-file", "state-dir"};
+    const char *home = sh_conf_env("HOME");
+
+    for (size_t i = 0; value[0] && i < SH_ARRAY_LEN(PATHS); i++) {
+        if (strcmp(name, PATHS[i]) != 0)
+            continue;
+        if (home && strncmp(value, "~/", 2) == 0) /* the shell expands none behind a '=' */
+            return sh_asprintf(err, out, "%s%s", home, value + 1);
+        return file_absolute(value, out, err);
+    }
+    return sh_strdup(value, out, err);
+}
+
 /* FIELD=VALUE; an empty value removes the field. */
 static int set_field(struct cli *c, char *word, char **text, struct sh_err *err)
 {
-    char *eq = strchr(word, '=');
+    char *eq = strchr(word, '='), *value = NULL;
     struct edit e = {.section = c->args[0], .name = word};
     bool known = false;
+    int rc;
 
     if (!eq || eq == word)
         return cli_usage(c, err, "\"%.60s\" is not FIELD=VALUE", word);
@@ -287,8 +304,12 @@ static int set_field(struct cli *c, char *word, char **text, struct sh_err *err)
                          word);
     if (strpbrk(eq + 1, "\n\r"))
         return cli_usage(c, err, "%s must be one line", word);
-    e.value = eq[1] ? eq + 1 : NULL;
-    return apply(text, &e, err);
+    rc = field_value(word, eq + 1, &value, err);
+    e.value = eq[1] ? value : NULL;
+    if (!rc)
+        rc = apply(text, &e, err);
+    free(value);
+    return rc;
 }
 
 int config_set(struct cli *c, struct sh_err *err)

@@ -60,6 +60,8 @@ int state_server(const char *dir, char **out, struct sh_err *err);
 #define STATE_URL_MAX 128
 void state_metrics_url(const char *server, int port, char out[static STATE_URL_MAX]);
 
+/* Below the current folder, if it does not begin with '/'. *out: OWNED, free(). */
+int file_absolute(const char *path, char **out, struct sh_err *err);
 /* Files. Atomic write: temporary file and rename. */
 int file_write(const char *path, const char *text, size_t len, mode_t mode, struct sh_err *err);
 int file_read(const char *path, size_t max, char **out, size_t *len, struct sh_err *err);

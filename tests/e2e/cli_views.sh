@@ -254,6 +254,11 @@ profiles() {
     ok "a secret is not shown" lacks secret "$tmp/profiles"
     exits "a name that is none of the file's" 2 "here, there" p get jobs --profile nowhere
     exits "a field that there is not" 2 "key-file" p config set here colour=red
+    (cd "$tmp" && p config set paths key-file=key state-dir=a/b ca-file=~/ca server=here -q)
+    ok "a path counts from where it was said" [ "$(p config profiles paths -o json | jq -c \
+        '[.["key-file"], .["state-dir"], .["ca-file"], .server]')" = \
+        "[\"$tmp/key\",\"$tmp/a/b\",\"$HOME/ca\",\"here\"]" ]
+    ok "it goes" p config delete paths
     ok "take a field away" p config set there output=
     ok "it is gone" lacks output "$conf"
     ok "delete the one in use" p config delete here
