@@ -268,6 +268,8 @@ static void print_advice(const struct cli *c, const struct sh_err *err)
 {
     const char *noun = err->rc == SH_E_NOTFOUND ? missing_noun(err->msg) : NULL;
 
+    if (c->key_profile && (err->rc == SH_E_UNAUTHENTICATED || err->rc == SH_E_FORBIDDEN))
+        fprintf(stderr, "The key came from profile %s.\n", c->key_profile);
     if (c->key_env && (err->rc == SH_E_UNAUTHENTICATED || err->rc == SH_E_FORBIDDEN))
         fprintf(stderr,
                 "The key came from %s of the environment, which wins over that of a profile in use "
@@ -367,6 +369,7 @@ int main(int argc, char **argv)
     sh_http_free(c.http);
     json_decref(c.problem);
     json_decref(c.seen);
+    free(c.key_profile);
     free(c.server);
     if (fflush(stdout) != 0 && !rc)
         c.exit_code = CLI_REFUSED, rc = SH_E_IO;

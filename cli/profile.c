@@ -215,6 +215,21 @@ json_t *config_profiles(struct cli *c)
     return all;
 }
 
+bool config_has(struct cli *c, const char *profile, const char *name, const char *value)
+{
+    char *text = NULL;
+    const char *at;
+    struct line l = {0};
+    bool has = false;
+
+    if (read_config(c, &text, NULL) == SH_OK)
+        for (at = text; !has && next_line(&at, &l);)
+            has = strcmp(l.section, profile) == 0 && strcmp(l.name, name) == 0 &&
+                  l.value_len == strlen(value) && memcmp(l.value, value, l.value_len) == 0;
+    free(text);
+    return has;
+}
+
 /* Reads the file and finds the profile that the first argument names. Both OWNED. */
 static int open_profile(struct cli *c, char **text, json_t **all, struct sh_err *err)
 {

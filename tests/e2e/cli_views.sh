@@ -238,6 +238,11 @@ profiles() {
         --state-dir "$state" --server http://127.0.0.1:8
     exits "and not with which key" 1 "The key came from SHUNT_KEY of" \
         env SHUNT_KEY=shunt_aaaaaaaaaaaa_x "$bin/shunt" get jobs --state-dir "$state"
+    exits "a refusal names the profile that the key came from" 1 \
+        "The key came from profile there of $conf" p get jobs --profile there --server "$url"
+    # shellcheck disable=SC2016 # the inner shell expands it
+    ok "only if it did" bash -c '! "$@" 2>&1 | grep "came from"' - "$bin/shunt" --config "$conf" \
+        get jobs --profile there --server "$url" --key shunt_aaaaaaaaaaaa_x
     exits "the other one does not" 3 "127.0.0.1:1" p get jobs --profile there
     exits "the command line wins over it" 0 "JOB" p --profile there get jobs --server "$url" \
         --key-file "$tmp/key" --key= -o table
