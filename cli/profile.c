@@ -362,6 +362,20 @@ static int set_current(char **text, const char *name, struct sh_err *err)
     return rc;
 }
 
+/* What goes before the profile that the file has in use. */
+static void say_nearer(const struct cli *c)
+{
+    static const char *const VARS[] = {"SHUNT_PROFILE", "SHUNT_SERVER", "SHUNT_KEY",
+                                       "SHUNT_KEY_FILE", "SHUNT_TENANT"};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(VARS); i++)
+        if (sh_conf_env(VARS[i]))
+            out_say(c,
+                    "But %s is set in this environment and goes before it: unset %s, or say "
+                    "--profile %s.",
+                    VARS[i], VARS[i], c->args[0]);
+}
+
 int config_use(struct cli *c, struct sh_err *err)
 {
     char *text = NULL;
@@ -372,8 +386,10 @@ int config_use(struct cli *c, struct sh_err *err)
         rc = set_current(&text, c->args[0], err);
     if (!rc)
         rc = write_config(c, text, err);
-    if (!rc)
+    if (!rc) {
         out_say(c, "Commands without --profile use %s from now on.", c->args[0]);
+        say_nearer(c);
+    }
     json_decref(all);
     free(text);
     return rc;

@@ -248,7 +248,11 @@ profiles() {
         --key-file "$tmp/key" --key= -o table
     exits "without one, the lines before the sections count" 3 "127.0.0.1:8" \
         env SHUNT_SERVER=http://127.0.0.1:8 "$bin/shunt" --config "$conf" get jobs
-    ok "use one" p config use here
+    exits "a variable that goes before a profile in use is named" 0 \
+        "But SHUNT_KEY_FILE is set" env SHUNT_KEY_FILE="$tmp/key" \
+        "$bin/shunt" --config "$conf" config use here
+    p config use here >"$tmp/use"
+    ok "of none nothing is said" lacks But "$tmp/use"
     exits "without --profile" 0 "HELD" p get jobs
     exits "an empty --profile is none: the state folder's key is the admin's" 1 "--all-tenants" \
         p get jobs --profile= --state-dir "$state"
