@@ -314,8 +314,12 @@ many_jobs() {
         shunt submit -f "$tmp/again.json" --key-file "$tmp/key"
     for array in a b; do echo "{$job,\"client_token\":\"$array\",$spec}"; done >"$tmp/two.jsonl"
     array=$(shunt submit -f "$tmp/two.jsonl" -o name --key-file "$tmp/key" | paste -sd-)
-    exits "the jobs of a file are named" 0 "0 refused. Jobs of the file: $array" \
+    exits "the jobs of a file are named" 0 "0 refused. Of the file: jobs $array" \
         shunt submit -f "$tmp/two.jsonl" --key-file "$tmp/key"
+    shunt submit -f <(echo "{$job,$spec}") --key-file "$tmp/key" >"$tmp/one.said"
+    ok "one is one" grep -x "1 job was submitted, 0 refused. Of the file: job [0-9]*" \
+        "$tmp/one.said"
+    ok "it makes room again" shunt cancel "$(sed 's/.* //' "$tmp/one.said")" --key-file "$tmp/key"
     ok "by their numbers" grep -qx '[0-9]*-[0-9]*' <<<"$array"
     printf '{%s\n{' "$job" >"$tmp/bad.jsonl"
     exits "a line that is no JSON is named" 1 "line 1" shunt submit -f "$tmp/bad.jsonl" \
