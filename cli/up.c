@@ -357,13 +357,30 @@ static int check_plain(struct sh_err *err)
                    "machine; unset it, or run the daemons by themselves (deploy/README.md)");
 }
 
+/* What would only end again and again, each time with a line in a log. */
+static int check_device(struct cli *c, struct sh_err *err)
+{
+    const char *device = c->conf->device;
+
+    if (strcmp(device, "cpu") != 0 && strcmp(device, "cuda") != 0)
+        return cli_usage(c, err, "--device is cpu or cuda, not \"%.40s\"", device);
+    if (strcmp(device, "cpu") == 0 && c->conf->executors > 1)
+        return cli_usage(c, err,
+                         "--executors %lld: each has a device of its own, and the cpu device is "
+                         "one; leave it out",
+                         (long long)c->conf->executors);
+    return SH_OK;
+}
+
 int up_main(struct cli *c, struct sh_err *err)
 {
     struct plan *p = NULL;
     struct state s;
     bool prometheus = false;
-    int lock = -1, rc = state_open(c->conf->state_dir, true, &s, err);
+    int lock = -1, rc = check_device(c, err);
 
+    if (!rc)
+        rc = state_open(c->conf->state_dir, true, &s, err);
     if (rc)
         return rc;
     /* Its own calls go to the system that it starts, whatever the profile names. */

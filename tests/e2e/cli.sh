@@ -41,6 +41,9 @@ usage() {
     exits "help of a command lists its options" 0 "--max-batch" shunt push --help
     exits "no server is exit status 3 and says what to do" 3 "shunt up" \
         shunt get jobs --server http://127.0.0.1:1
+    exits "a device that there is not" 2 "cpu or cuda" shunt up --device gpu
+    exits "more executors than devices" 2 "the cpu device is one" shunt up --executors 2
+    ok "nothing is begun then" [ ! -e "$state" ]
     exits "nothing runs here" 3 "Nothing runs" shunt status
     exits "which names what to do next" 3 "--server URL" shunt status
     exits "down without a system is fine" 0 "Nothing" shunt down
@@ -211,7 +214,7 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
         shunt cancel 1 --key-file "$tmp/key"
     many_jobs
     exits "top shows it all" 0 "digits" shunt top --once
-    exits "but of 11 jobs that ended the last ten" 0 "1 more have ended: shunt get jobs" \
+    exits "but of 12 jobs that ended the last ten" 0 "2 more have ended: shunt get jobs" \
         shunt top --once
     ok "so does status" has 10 "SUCCEEDED\|CANCELLED" <(shunt status)
     shunt status -o json >"$tmp/status.json"
