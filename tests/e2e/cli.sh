@@ -210,11 +210,15 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
         shunt delete result 1 --dry-run --key-file "$tmp/key"
     exits "it is there" 0 "Job 1:" shunt result 1 --out "$tmp/r.onnx" --key-file "$tmp/key"
     exits "until it is removed" 0 "is removed" shunt delete result 1 --key-file "$tmp/key"
+    shunt submit --model digits --dataset d --epochs 9 --lr 1000000 --no-publish --wait \
+        --key-file "$tmp/key" >"$tmp/nan" 2>&1
+    exits "why a job has failed is in its explanation" 0 "The error: the loss of step" \
+        shunt explain 2 --key-file "$tmp/key"
     exits "a job that has ended cannot be cancelled" 1 "SUCCEEDED" \
         shunt cancel 1 --key-file "$tmp/key"
     many_jobs
     exits "top shows it all" 0 "digits" shunt top --once
-    exits "but of 12 jobs that ended the last ten" 0 "2 more have ended: shunt get jobs" \
+    exits "but of 13 jobs that ended the last ten" 0 "3 more have ended: shunt get jobs" \
         shunt top --once
     ok "so does status" has 10 "SUCCEEDED\|CANCELLED" <(shunt status)
     shunt status -o json >"$tmp/status.json"
