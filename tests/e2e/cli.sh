@@ -388,8 +388,16 @@ deaths() {
     ok "up again, whosever key is given" env SHUNT_KEY=shunt_aaaaaaaaaaaa_x \
         "$bin/shunt" up --port 0 --pool-bytes 256M --state-dir "$state"
     ok "data are still there after a restart" shunt get tenant alpha
+    shunt down --quiet
+    exits "options that are others than before are named" 0 \
+        "started with --pool-bytes 268435456 before, and is now with --pool-bytes 536870912" \
+        shunt up --port 0 --pool-bytes 512M
+    shunt down --quiet
+    shunt up --port 0 --pool-bytes 512M >"$tmp/same" 2>&1
+    # shellcheck disable=SC2016 # the inner shell expands it
+    ok "of the same ones nothing is said" bash -c '! grep "started with" "$0"' "$tmp/same"
     kill -KILL "$(pid_of supervisor)"
-    ok "up clears what a dead supervisor left" shunt up --port 0 --pool-bytes 256M
+    ok "up clears what a dead supervisor left" shunt up --port 0 --pool-bytes 512M
     ok "down" shunt down
     ok "and leaves nothing" is_clean "$state"
 }
