@@ -284,7 +284,9 @@ class Tenancy(Case):
         return self.ok("GET", "/api/v1/audit?" + query)
 
     def test_every_route_that_changes_something_says_so_in_the_audit(self):
-        self.procs[0].terminate()  # the scheduler: it would see that no executor has the job
+        # The scheduler would see that no executor has the job. Before it listens a signal kills it.
+        wait("scheduler", lambda: os.path.exists(self.addr))
+        self.procs[0].terminate()
         self.assertEqual(self.procs[0].wait(LONG_S), 0)
         # What an executor brings is no change of anybody: the job's events tell of it.
         routes = {(method.upper(), path) for path, methods in self.ok("GET", "/openapi.json")[
