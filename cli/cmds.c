@@ -265,7 +265,8 @@ const struct cli_cmd CLI_CMDS[] = {
      up_main, OPTS(UP)},
     {"down", NULL, "", "stop what `shunt up` started", down_main, OPTS(DOWN)},
     {"status", NULL, "",
-     "processes, health, executors, models and jobs of a local system", status_main, NONE},
+     "processes, health, executors, models and jobs of a local system; without one, of --server",
+     status_main, NONE},
     {"top", NULL, "", "what runs, again and again", top_main, OPTS(TOP)},
 
     {"create", "tenant", "NAME", "create a tenant with the default quota", tenant_create, NONE},
