@@ -1,10 +1,15 @@
 /* admin.c - tenants, keys, quotas. */
 #include "cli/lists.h"
 #include "cli/state.h"
+#include "common/io.h"
 #include "common/mem.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #define QUOTA_TRIES 5
 
@@ -75,26 +80,84 @@ static int keys_path(struct cli *c, char path[static REST_PATH_MAX], const char 
     return rc ? rc : rest_path(path, err, "api", "v1", "tenants", tenant, "keys", id, NULL);
 }
 
-static int save_key(const struct cli *c, const char *key, struct sh_err *err)
-{
-    char text[512];
-    int n = snprintf(text, sizeof(text), "%s\n", key);
+/* The file of --save. It is opened before there is a secret: one that could not be kept is lost. */
+struct secret {
+    char
+        *path; /* OWNED: what is written; beside the file if that holds an old secret of this key */
+    int fd;
+};
 
-    return file_write(c->conf->save, text, (size_t)n, 0600, err);
+/* id: of the key that gets another secret; NULL: of a new one. */
+static bool holds_key(const char *path, const char *id)
+{
+    char *text = NULL, start[64];
+    size_t len;
+    bool yes = false;
+
+    if (id && file_read(path, 512, &text, &len, NULL) == SH_OK) {
+        snprintf(start, sizeof(start), "shunt_%.40s_", id);
+        yes = strncmp(text, start, strlen(start)) == 0;
+    }
+    free(text);
+    return yes;
 }
 
-/* Prints or saves a secret that the server shows this once. */
-static int show_key(const struct cli *c, const json_t *j, struct sh_err *err)
+static int open_secret(const char *file, const char *id, struct secret *s, struct sh_err *err)
 {
-    bool save = c->conf->save && c->conf->save[0] && !c->conf->dry_run;
-    int rc = save ? save_key(c, sh_json_text(j, "key"), err) : SH_OK;
+    bool again = holds_key(file, id);
+    int rc = again ? sh_asprintf(err, &s->path, "%s.%d.tmp", file, (int)getpid())
+                   : sh_strdup(file, &s->path, err);
 
     if (rc)
         return rc;
+    s->fd = open(s->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (s->fd >= 0)
+        return SH_OK;
+    rc = errno == EEXIST
+             ? SH_FAIL(err, SH_E_CONFLICT,
+                       "\"%s\" is there already, and what is in it would be lost: name another "
+                       "file with --save, or remove that one first",
+                       s->path)
+             : SH_FAIL_ERRNO(err, SH_E_IO, "could not make the file \"%s\" of --save: %m", s->path);
+    free(s->path); /* it is not ours to remove */
+    s->path = NULL;
+    return rc;
+}
+
+static int write_secret(const struct cli *c, struct secret *s, const json_t *j, struct sh_err *err)
+{
+    const char *id = sh_json_text(j, "id"), *tenant = sh_json_text(j, "tenant");
+    char text[512];
+    int n = snprintf(text, sizeof(text), "%s\n", sh_json_text(j, "key"));
+
+    if (!sh_write_all(s->fd, text, (size_t)n) || rename(s->path, c->conf->save) != 0)
+        return SH_FAIL_ERRNO(err, SH_E_IO,
+                             "key %s of %s has a new secret, which could not be written to \"%s\" "
+                             "and is lost: %m. For another one: shunt rotate key %s --tenant %s; "
+                             "without the key: shunt delete key %s --tenant %s",
+                             id, tenant, c->conf->save, id, tenant, id, tenant);
+    free(s->path);
+    s->path = NULL;
+    return SH_OK;
+}
+
+/* A file without a secret goes. */
+static void close_secret(struct secret *s)
+{
+    if (s->fd >= 0)
+        close(s->fd);
+    if (s->path)
+        unlink(s->path);
+    free(s->path);
+}
+
+/* Prints a secret that the server shows this once, or says where it is. */
+static void show_key(const struct cli *c, const json_t *j, bool save)
+{
     if (c->output == OUTPUT_DATA)
         out_data(c, j);
     else if (list_said_dry_run(c))
-        return SH_OK;
+        return;
     else if (!save && (c->output == OUTPUT_NAME || c->conf->quiet))
         puts(sh_json_text(j, "key"));
     else if (save)
@@ -103,17 +166,24 @@ static int show_key(const struct cli *c, const json_t *j, struct sh_err *err)
     else
         printf("%s\nThe key is shown only now. Use it with --key, --key-file or SHUNT_KEY.\n",
                sh_json_text(j, "key"));
-    return SH_OK;
 }
 
-/* TAKES body. */
-static int post_key(struct cli *c, const char *path, json_t *body, struct sh_err *err)
+/* id: as holds_key() has it. TAKES body. */
+static int post_key(struct cli *c, const char *path, const char *id, json_t *body,
+                    struct sh_err *err)
 {
+    bool save = c->conf->save && c->conf->save[0] && !c->conf->dry_run;
+    struct secret s = {.fd = -1};
     json_t *j = NULL;
-    int rc = rest_call(c, "POST", path, body, 0, &j, err);
+    int rc = save ? open_secret(c->conf->save, id, &s, err) : SH_OK;
 
     if (!rc)
-        rc = show_key(c, j, err);
+        rc = rest_call(c, "POST", path, body, 0, &j, err);
+    if (!rc && save)
+        rc = write_secret(c, &s, j, err);
+    if (!rc)
+        show_key(c, j, save);
+    close_secret(&s);
     json_decref(body);
     json_decref(j);
     return rc;
@@ -125,7 +195,7 @@ int key_create(struct cli *c, struct sh_err *err)
     int rc = keys_path(c, path, NULL, err);
 
     return rc ? rc
-              : post_key(c, path,
+              : post_key(c, path, NULL,
                          json_pack("{s:s, s:s, s:s*}", "name", c->args[0], "role", c->conf->role,
                                    "expires_at", c->conf->expires_at),
                          err);
@@ -139,7 +209,8 @@ int key_rotate(struct cli *c, struct sh_err *err)
     if (rc)
         return rc;
     snprintf(full, sizeof(full), "%s/rotate", path);
-    return post_key(c, full, json_pack("{s:I}", "overlap_s", (json_int_t)c->conf->overlap_s), err);
+    return post_key(c, full, c->args[0],
+                    json_pack("{s:I}", "overlap_s", (json_int_t)c->conf->overlap_s), err);
 }
 
 int key_get(struct cli *c, struct sh_err *err)

@@ -70,6 +70,7 @@ struct cli {
     int64_t timeout_ms;      /* of each call; 0: the usual */
     char *server;            /* OWNED; set with http */
     const char *key_env;     /* the variable that the key came from; NULL: from elsewhere */
+    char *key_profile;       /* OWNED: the profile in use, if it came from there, and its file */
     bool own_key;            /* of the system in the state folder, whatever other key is given */
     json_t *problem;         /* OWNED: the server's last refusal, with all its members */
     enum cli_exit exit_code; /* of a failure */
@@ -136,6 +137,8 @@ int help_completion(const char *shell, struct sh_err *err);
 
 /* profile.c: those of the config file, without their keys. OWNED; NULL if it cannot be read. */
 json_t *config_profiles(struct cli *c);
+/* Whether that profile has this value. */
+bool config_has(struct cli *c, const char *profile, const char *name, const char *value);
 
 /* complete.c: candidates for the last of the words, and of the words those with options that say
  * where the server is (out: room for n; returns how many). */

@@ -81,11 +81,12 @@ static const struct sh_conf_opt DOWN[] = {
 static const struct sh_conf_opt KEY_CREATE[] = {
     STR(role, "role", "submit", "tenant-admin, submit, infer or read"),
     STR(expires_at, "expires-at", NULL, "time such as 2027-01-31T00:00:00Z"),
-    STR(save, "save", NULL, "write the key to this file (mode 0600)"),
+    STR(save, "save", NULL, "write the key to this file (mode 0600), which must not be there yet"),
 };
 static const struct sh_conf_opt KEY_ROTATE[] = {
     INT(overlap_s, "overlap-s", 0, 0, 2592000, "the old secret is valid for so much longer, s"),
-    STR(save, "save", NULL, "write the key to this file (mode 0600)"),
+    STR(save, "save", NULL,
+        "write the key to this file (mode 0600), which must not be there yet or hold this key"),
 };
 static const struct sh_conf_opt QUEUE_SET[] = {
     STR(state, "state", NULL, "OPEN, HELD (starts nothing) or DRAINING (takes nothing new)"),
@@ -264,7 +265,8 @@ const struct cli_cmd CLI_CMDS[] = {
      up_main, OPTS(UP)},
     {"down", NULL, "", "stop what `shunt up` started", down_main, OPTS(DOWN)},
     {"status", NULL, "",
-     "processes, health, executors, models and jobs of a local system", status_main, NONE},
+     "processes, health, executors, models and jobs of a local system; without one, of --server",
+     status_main, NONE},
     {"top", NULL, "", "what runs, again and again", top_main, OPTS(TOP)},
 
     {"create", "tenant", "NAME", "create a tenant with the default quota", tenant_create, NONE},

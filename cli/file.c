@@ -74,6 +74,21 @@ out:
     return rc;
 }
 
+int file_absolute(const char *path, char **out, struct sh_err *err)
+{
+    char *cwd = NULL;
+    int rc;
+
+    if (path[0] == '/')
+        return sh_strdup(path, out, err);
+    cwd = getcwd(NULL, 0);
+    if (!cwd)
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not find the current folder: %m");
+    rc = sh_asprintf(err, out, "%s/%s", cwd, path);
+    free(cwd);
+    return rc;
+}
+
 int file_make_dir(const char *path, mode_t mode, struct sh_err *err)
 {
     char *copy = NULL;

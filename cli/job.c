@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define POLL_MS 250
 #define LOSSES_PAGE 10000
@@ -616,6 +617,22 @@ static void say_holders(const json_t *holders)
     }
 }
 
+/* What the explanation of one that has ended badly points at. */
+static int say_error(struct cli *c, struct sh_err *err)
+{
+    char path[REST_PATH_MAX], text[600];
+    json_t *j = NULL;
+    int rc = job_path(c, path, c->args[0], NULL, err);
+
+    if (!rc)
+        rc = rest_get(c, path, REST_TENANT, &j, err);
+    out_text(j, "error", OUT_TEXT, text, sizeof(text));
+    if (!rc && sh_json_text(j, "error")[0])
+        printf("The error: %s\n", text);
+    json_decref(j);
+    return rc;
+}
+
 int job_explain(struct cli *c, struct sh_err *err)
 {
     char path[REST_PATH_MAX], text[600], basis[400], start[40], reason[64];
@@ -644,6 +661,9 @@ int job_explain(struct cli *c, struct sh_err *err)
             printf("Estimated start: %s, by %s.\n", start, basis);
         else if (json_object_get(j, "basis"))
             printf("Estimated start: %s.\n", basis);
+        if (strcmp(sh_json_text(j, "state"), "FAILED") == 0 ||
+            strcmp(sh_json_text(j, "state"), "EXPIRED") == 0)
+            rc = say_error(c, err);
     }
     json_decref(j);
     return rc;

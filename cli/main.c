@@ -268,6 +268,8 @@ static void print_advice(const struct cli *c, const struct sh_err *err)
 {
     const char *noun = err->rc == SH_E_NOTFOUND ? missing_noun(err->msg) : NULL;
 
+    if (c->key_profile && (err->rc == SH_E_UNAUTHENTICATED || err->rc == SH_E_FORBIDDEN))
+        fprintf(stderr, "The key came from profile %s.\n", c->key_profile);
     if (c->key_env && (err->rc == SH_E_UNAUTHENTICATED || err->rc == SH_E_FORBIDDEN))
         fprintf(stderr,
                 "The key came from %s of the environment, which wins over that of a profile in use "
@@ -281,6 +283,9 @@ static void print_advice(const struct cli *c, const struct sh_err *err)
                 "A private authority's certificate: --ca-file FILE, SHUNT_CA_FILE, or `shunt "
                 "config set PROFILE ca-file=FILE`. The host in --server must be one that the "
                 "server's certificate names.\n");
+    else if (c->exit_code == CLI_NOT_REACHABLE && c->cmd && c->cmd->run == status_main)
+        fprintf(stderr, "`shunt up` starts a system here; --state-dir FOLDER names the folder of "
+                        "another `shunt up`, --server URL or --profile NAME a system elsewhere.\n");
     else if (c->exit_code == CLI_NOT_REACHABLE)
         fprintf(stderr, "Is it running? `shunt status` tells; `shunt up` starts one here; "
                         "--server names another.\n");
@@ -364,6 +369,7 @@ int main(int argc, char **argv)
     sh_http_free(c.http);
     json_decref(c.problem);
     json_decref(c.seen);
+    free(c.key_profile);
     free(c.server);
     if (fflush(stdout) != 0 && !rc)
         c.exit_code = CLI_REFUSED, rc = SH_E_IO;

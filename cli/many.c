@@ -172,10 +172,24 @@ static void ids_text(const json_t *results, char *out, size_t size)
     }
 }
 
+static void say_sent(const struct cli *c, const struct sent *s)
+{
+    char ids[400];
+    bool is_several;
+
+    ids_text(s->results, ids, sizeof(ids));
+    is_several = ids[strspn(ids, "0123456789")] != '\0';
+    out_say(c, "%" JSON_INTEGER_FORMAT " job%s submitted, %" JSON_INTEGER_FORMAT " refused.%s%s",
+            s->created, s->created == 1 ? " was" : "s were", s->failed,
+            !ids[0]      ? ""
+            : is_several ? " Of the file: jobs "
+                         : " Of the file: job ",
+            ids);
+}
+
 /* all: the server has answered for every job of the file. */
 static void print(const struct cli *c, const struct sent *s, bool all)
 {
-    char ids[400];
     const json_t *x;
     size_t i;
 
@@ -198,13 +212,8 @@ static void print(const struct cli *c, const struct sent *s, bool all)
                 s->failed, json_array_size(s->results));
     else if (all && list_said_dry_run(c))
         return;
-    else if (!c->conf->dry_run) {
-        ids_text(s->results, ids, sizeof(ids));
-        out_say(c,
-                "%" JSON_INTEGER_FORMAT " jobs were submitted, %" JSON_INTEGER_FORMAT
-                " refused.%s%s",
-                s->created, s->failed, ids[0] ? " Jobs of the file: " : "", ids);
-    }
+    else if (!c->conf->dry_run)
+        say_sent(c, s);
 }
 
 int jobs_submit_file(struct cli *c, struct sh_err *err)

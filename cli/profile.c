@@ -215,6 +215,21 @@ json_t *config_profiles(struct cli *c)
     return all;
 }
 
+bool config_has(struct cli *c, const char *profile, const char *name, const char *value)
+{
+    char *text = NULL;
+    const char *at;
+    struct line l = {0};
+    bool has = false;
+
+    if (read_config(c, &text, NULL) == SH_OK)
+        for (at = text; !has && next_line(&at, &l);)
+            has = strcmp(l.section, profile) == 0 && strcmp(l.name, name) == 0 &&
+                  l.value_len == strlen(value) && memcmp(l.value, value, l.value_len) == 0;
+    free(text);
+    return has;
+}
+
 /* Reads the file and finds the profile that the first argument names. Both OWNED. */
 static int open_profile(struct cli *c, char **text, json_t **all, struct sh_err *err)
 {
@@ -268,12 +283,29 @@ static bool is_profile_name(const char *s)
     return n > 0 && n < NAME_MAX_BYTES;
 }
 
+/* A path counts from wherever a command is run: it is kept as a whole one. *out: OWNED. */
+static int field_value(const char *name, const char *value, char **out, struct sh_err *err)
+{
+    static const char *const PATHS[] = {"key-file", "ca-file", "state-dir"};
+    const char *home = sh_conf_env("HOME");
+
+    for (size_t i = 0; value[0] && i < SH_ARRAY_LEN(PATHS); i++) {
+        if (strcmp(name, PATHS[i]) != 0)
+            continue;
+        if (home && strncmp(value, "~/", 2) == 0) /* the shell expands none behind a '=' */
+            return sh_asprintf(err, out, "%s%s", home, value + 1);
+        return file_absolute(value, out, err);
+    }
+    return sh_strdup(value, out, err);
+}
+
 /* FIELD=VALUE; an empty value removes the field. */
 static int set_field(struct cli *c, char *word, char **text, struct sh_err *err)
 {
-    char *eq = strchr(word, '=');
+    char *eq = strchr(word, '='), *value = NULL;
     struct edit e = {.section = c->args[0], .name = word};
     bool known = false;
+    int rc;
 
     if (!eq || eq == word)
         return cli_usage(c, err, "\"%.60s\" is not FIELD=VALUE", word);
@@ -287,8 +319,12 @@ static int set_field(struct cli *c, char *word, char **text, struct sh_err *err)
                          word);
     if (strpbrk(eq + 1, "\n\r"))
         return cli_usage(c, err, "%s must be one line", word);
-    e.value = eq[1] ? eq + 1 : NULL;
-    return apply(text, &e, err);
+    rc = field_value(word, eq + 1, &value, err);
+    e.value = eq[1] ? value : NULL;
+    if (!rc)
+        rc = apply(text, &e, err);
+    free(value);
+    return rc;
 }
 
 int config_set(struct cli *c, struct sh_err *err)
@@ -326,6 +362,20 @@ static int set_current(char **text, const char *name, struct sh_err *err)
     return rc;
 }
 
+/* What goes before the profile that the file has in use. */
+static void say_nearer(const struct cli *c)
+{
+    static const char *const VARS[] = {"SHUNT_PROFILE", "SHUNT_SERVER", "SHUNT_KEY",
+                                       "SHUNT_KEY_FILE", "SHUNT_TENANT"};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(VARS); i++)
+        if (sh_conf_env(VARS[i]))
+            out_say(c,
+                    "But %s is set in this environment and goes before it: unset %s, or say "
+                    "--profile %s.",
+                    VARS[i], VARS[i], c->args[0]);
+}
+
 int config_use(struct cli *c, struct sh_err *err)
 {
     char *text = NULL;
@@ -336,8 +386,10 @@ int config_use(struct cli *c, struct sh_err *err)
         rc = set_current(&text, c->args[0], err);
     if (!rc)
         rc = write_config(c, text, err);
-    if (!rc)
+    if (!rc) {
         out_say(c, "Commands without --profile use %s from now on.", c->args[0]);
+        say_nearer(c);
+    }
     json_decref(all);
     free(text);
     return rc;

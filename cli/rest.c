@@ -38,12 +38,16 @@ static int read_key_file(const char *path, char **out, struct sh_err *err)
     return sh_strdup(text, out, err);
 }
 
-/* The variable that an option was read from, or NULL. */
-static const char *env_of(const char *name, const char *value)
+/* Where a key was read from, for what a refusal says. */
+static void note_source(struct cli *c, const char *var, const char *field, const char *value)
 {
-    const char *env = sh_conf_env(name);
+    const char *env = sh_conf_env(var), *profile = c->conf->profile;
 
-    return env && strcmp(env, value) == 0 ? name : NULL;
+    c->key_env = env && strcmp(env, value) == 0 ? var : NULL;
+    free(c->key_profile);
+    c->key_profile = NULL;
+    if (!c->key_env && profile && profile[0] && config_has(c, profile, field, value))
+        sh_asprintf(NULL, &c->key_profile, "%s of %s", profile, c->config_path);
 }
 
 static int find_key(struct cli *c, char **out, struct sh_err *err)
@@ -54,11 +58,11 @@ static int find_key(struct cli *c, char **out, struct sh_err *err)
 
     *out = NULL;
     if (!c->own_key && conf->key && conf->key[0]) {
-        c->key_env = env_of("SHUNT_KEY", conf->key);
+        note_source(c, "SHUNT_KEY", "key", conf->key);
         return sh_strdup(conf->key, out, err);
     }
     if (!c->own_key && conf->key_file && conf->key_file[0]) {
-        c->key_env = env_of("SHUNT_KEY_FILE", conf->key_file);
+        note_source(c, "SHUNT_KEY_FILE", "key-file", conf->key_file);
         return read_key_file(conf->key_file, out, err);
     }
     rc = sh_asprintf(err, &path, "%s/admin.key", conf->state_dir);

@@ -21,21 +21,6 @@
 
 /* ---------------------------------------------------------------- paths */
 
-static int absolute(const char *dir, char **out, struct sh_err *err)
-{
-    char *cwd = NULL;
-    int rc;
-
-    if (dir[0] == '/')
-        return sh_strdup(dir, out, err);
-    cwd = getcwd(NULL, 0);
-    if (!cwd)
-        return SH_FAIL_ERRNO(err, SH_E_IO, "could not find the current folder: %m");
-    rc = sh_asprintf(err, out, "%s/%s", cwd, dir);
-    free(cwd);
-    return rc;
-}
-
 static bool is_empty(const char *dir)
 {
     DIR *d = opendir(dir);
@@ -79,7 +64,7 @@ out:
 static int resolve(const char *dir, bool create, char **out, struct sh_err *err)
 {
     char *path = NULL;
-    int rc = absolute(dir, &path, err);
+    int rc = file_absolute(dir, &path, err);
 
     *out = NULL;
     if (!rc && create)
@@ -425,10 +410,10 @@ static int purge_aux(const struct state *s, const char *pg, struct sh_err *err)
 
 int state_purge(const struct state *s, struct sh_err *err)
 {
-    static const char *const OURS[] = {"pg",        "run",          "log",        "blobs",
-                                       "jobs",      "demo",         "demo.json",  "prometheus",
-                                       "admin.key", "executor.key", "cursor.key", "made-by-demo",
-                                       MARK};
+    static const char *const OURS[] = {
+        "pg",         "run",          "log",         "blobs",     "jobs",
+        "demo",       "demo.json",    "prometheus",  "admin.key", "executor.key",
+        "cursor.key", "made-by-demo", STATE_LAST_UP, MARK};
     char *pg = NULL;
     int rc = state_check_mark(s, err);
 

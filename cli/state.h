@@ -3,6 +3,7 @@
  *   run/<name>.pid     "PID START": a process counts as ours only while /proc says the same start
  *   run/system.json    where everything is; written by the supervisor at each change
  *   run/up.lock        held while `shunt up` starts
+ *   last-up.json       the options of the last `shunt up` that make a system another one
  *   created-by-shunt   only an empty folder is marked with it; without it nothing is ever removed
  *
  * A Unix socket's path has at most 107 bytes, and PostgreSQL's own user must reach its cluster.
@@ -47,6 +48,7 @@ void state_pid_remove(const struct state *s, const char *name);
 /* Is this pid still the process that the file names? (a zombie is none) */
 bool state_is_running(const struct state *s, const char *name, pid_t pid);
 
+#define STATE_LAST_UP "last-up.json"
 #define STATE_SUPERVISOR "supervisor"
 /* Is this the name of a process that `shunt up` starts? */
 bool state_is_process(const char *name);
@@ -60,6 +62,8 @@ int state_server(const char *dir, char **out, struct sh_err *err);
 #define STATE_URL_MAX 128
 void state_metrics_url(const char *server, int port, char out[static STATE_URL_MAX]);
 
+/* Below the current folder, if it does not begin with '/'. *out: OWNED, free(). */
+int file_absolute(const char *path, char **out, struct sh_err *err);
 /* Files. Atomic write: temporary file and rename. */
 int file_write(const char *path, const char *text, size_t len, mode_t mode, struct sh_err *err);
 int file_read(const char *path, size_t max, char **out, size_t *len, struct sh_err *err);

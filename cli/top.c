@@ -116,6 +116,17 @@ static void print_jobs(struct cli *c)
                or_more ? " or" : "");
 }
 
+/* What the API tells, below a line. */
+static void print_api(struct cli *c)
+{
+    putchar('\n');
+    print_executors(c);
+    putchar('\n');
+    print_models(c);
+    putchar('\n');
+    print_jobs(c);
+}
+
 static bool is_healthy(struct cli *c, const char *path, char *why, size_t size)
 {
     struct sh_err err = {0};
@@ -163,23 +174,32 @@ static void set_list(json_t *system, const char *name, json_t *list)
     json_object_set_new(system, name, list ? list : json_null());
 }
 
-static int print_status(struct cli *c, const struct state *s, struct sh_err *err)
+static void print_processes(struct cli *c, const json_t *system)
 {
     static const struct out_col COLS[] = {
         {"PROCESS", "name", OUT_TEXT},      {"STATE", "state", OUT_TEXT},
         {"PID", "pid", OUT_TEXT},           {"FOR, S", "age_s", OUT_TEXT},
         {"RESTARTS", "restarts", OUT_TEXT}, {"LAST END", "last_end", OUT_TEXT},
         {"METRICS", "metrics", OUT_TEXT}};
+
+    out_list(c, json_object_get(system, "processes"), COLS, SH_ARRAY_LEN(COLS), "name", NULL);
+}
+
+/* s NULL: of a system elsewhere, whose processes are not known here. */
+static int print_status(struct cli *c, const struct state *s, struct sh_err *err)
+{
     json_t *system = NULL;
     char live[200], ready[200];
     bool is_live, is_ready, or_more;
     size_t left_out;
-    int rc = read_processes(s, &system, err);
+    int rc = s ? read_processes(s, &system, err) : SH_OK;
 
     if (rc)
         return rc;
     is_live = is_healthy(c, "/v2/health/live", live, sizeof(live));
     is_ready = is_live && is_healthy(c, "/v2/health/ready", ready, sizeof(ready));
+    if (!s)
+        system = json_pack("{s:s, s:n}", "server", c->conf->server, "processes");
     if (c->output == OUTPUT_DATA) {
         json_object_set_new(system, "live", json_boolean(is_live));
         json_object_set_new(system, "ready", json_boolean(is_ready));
@@ -187,25 +207,18 @@ static int print_status(struct cli *c, const struct state *s, struct sh_err *err
         set_list(system, "jobs", get_jobs(c, &left_out, &or_more, NULL));
         out_data(c, system);
     } else {
-        pid_t pid = state_pid(s, STATE_SUPERVISOR);
-
         printf("%s  API %s  requests %s\n",
-               pid > 0 ? "up"
-                       : "no supervisor: shunt down, then "
-                         "shunt up",
+               !s                                   ? "elsewhere"
+               : state_pid(s, STATE_SUPERVISOR) > 0 ? "up"
+                                                    : "no supervisor: shunt down, then shunt up",
                is_live ? c->server : live,
                !is_live   ? "-"
                : is_ready ? "ready"
                           : ready);
-        out_list(c, json_object_get(system, "processes"), COLS, SH_ARRAY_LEN(COLS), "name", NULL);
-        if (is_live && c->output == OUTPUT_TABLE) {
-            putchar('\n');
-            print_executors(c);
-            putchar('\n');
-            print_models(c);
-            putchar('\n');
-            print_jobs(c);
-        }
+        if (s)
+            print_processes(c, system);
+        if (is_live && c->output == OUTPUT_TABLE)
+            print_api(c);
     }
     json_decref(system);
     if (!is_live)
@@ -214,27 +227,32 @@ static int print_status(struct cli *c, const struct state *s, struct sh_err *err
                     : SH_FAIL(err, SH_E_UNAVAILABLE, "no requests can be served: %s", ready);
 }
 
+/* Of the system in the state folder, whatever server a profile names; without one here, of that
+ * server. */
 int status_main(struct cli *c, struct sh_err *err)
 {
+    const bool is_named = c->conf->server && c->conf->server[0];
     struct state s;
     json_t *system = NULL;
     int rc = state_open(c->conf->state_dir, false, &s, err);
 
-    free(c->conf->server); /* it is about the system in this folder, whatever a profile names */
-    c->conf->server = NULL;
     if (!rc)
         rc = state_read_system(&s, &system, err);
-    if (rc == SH_E_NOTFOUND || (!rc && !system)) {
-        state_close(&s);
-        out_say(c, "Nothing runs in \"%s\". `shunt up` starts a system.", c->conf->state_dir);
-        c->exit_code = CLI_NOT_REACHABLE;
-        return SH_FAIL(err, SH_E_UNAVAILABLE, "no system runs here");
-    }
-    json_decref(system);
-    if (!rc) {
-        c->exit_code = CLI_NOT_REACHABLE;
+    if (rc && rc != SH_E_NOTFOUND)
+        goto out;
+    c->exit_code = CLI_NOT_REACHABLE;
+    if (system) {
+        free(c->conf->server);
+        c->conf->server = NULL;
         rc = print_status(c, &s, err);
+    } else if (is_named) {
+        rc = print_status(c, NULL, err);
+    } else {
+        out_say(c, "Nothing runs in \"%s\".", c->conf->state_dir);
+        rc = SH_FAIL(err, SH_E_UNAVAILABLE, "no system runs here");
     }
+out:
+    json_decref(system);
     state_close(&s);
     return rc;
 }
@@ -261,14 +279,9 @@ int top_main(struct cli *c, struct sh_err *err)
         if (tty && !once)
             printf("\033[H\033[2J");
         sh_clock_format(sh_clock_wall_ms(), now);
-        printf("%.19s  %s  %s\n\n", now, c->server ? c->server : "", ok ? ready : live);
-        if (ok) {
-            print_executors(c);
-            putchar('\n');
-            print_models(c);
-            putchar('\n');
-            print_jobs(c);
-        }
+        printf("%.19s  %s  %s\n", now, c->server ? c->server : "", ok ? ready : live);
+        if (ok)
+            print_api(c);
         if (fflush(stdout) != 0)
             rc = SH_FAIL(err, SH_E_IO, "could not write");
         if (once)

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -345,6 +346,63 @@ static int clear_before(struct cli *c, const struct state *s, struct sh_err *err
     return rc;
 }
 
+/* ---------------------------------------------------------------- what it had before */
+
+#define MAX_LAST 4096
+
+/* The options that make a system another one. OWNED; NULL without memory. */
+static json_t *shape(const struct cli_conf *o)
+{
+    return json_pack("{s:I, s:s, s:s, s:I, s:I, s:I, s:I}", "port", (json_int_t)o->port, "bind",
+                     o->bind, "device", o->device, "executors", (json_int_t)o->executors,
+                     "schedulers", (json_int_t)o->schedulers, "workers", (json_int_t)o->workers,
+                     "pool-bytes", (json_int_t)o->pool_bytes);
+}
+
+static void add_option(char *out, size_t size, const char *name, const json_t *value)
+{
+    size_t n = strlen(out);
+
+    if (json_is_string(value))
+        snprintf(out + n, size - n, " --%s %.80s", name, json_string_value(value));
+    else
+        snprintf(out + n, size - n, " --%s %" JSON_INTEGER_FORMAT, name, json_integer_value(value));
+}
+
+/* Options are not kept from one start to the next: who forgets one reads it here. */
+static int say_changes(const struct cli *c, const struct state *s, struct sh_err *err)
+{
+    char before[600] = "", now[600] = "", *path = NULL, *text = NULL;
+    json_t *last = NULL, *mine = shape(c->conf), *value;
+    const char *name;
+    int rc = mine ? state_path(s, STATE_LAST_UP, &path, err)
+                  : SH_FAIL(err, SH_E_NOMEM, "could not allocate the options");
+
+    if (!rc && sh_json_load_file(path, MAX_LAST, &last, NULL))
+        last = NULL; /* the first start, or what only a remark needs */
+    json_object_foreach(mine, name, value)
+    {
+        const json_t *had = json_object_get(last, name);
+
+        if (!had || json_equal(had, value))
+            continue;
+        add_option(before, sizeof(before), name, had);
+        add_option(now, sizeof(now), name, value);
+    }
+    if (before[0] && !c->conf->quiet)
+        fprintf(stderr, "shunt: this system was started with%s before, and is now with%s\n", before,
+                now);
+    if (!rc)
+        rc = sh_json_dump(mine, &text, err);
+    if (!rc)
+        rc = file_write(path, text, strlen(text), 0644, err);
+    json_decref(last);
+    json_decref(mine);
+    free(path);
+    free(text);
+    return rc;
+}
+
 /* The daemons have our environment; we and the demo call their API by plain HTTP. */
 static int check_plain(struct sh_err *err)
 {
@@ -357,13 +415,30 @@ static int check_plain(struct sh_err *err)
                    "machine; unset it, or run the daemons by themselves (deploy/README.md)");
 }
 
+/* What would only end again and again, each time with a line in a log. */
+static int check_device(struct cli *c, struct sh_err *err)
+{
+    const char *device = c->conf->device;
+
+    if (strcmp(device, "cpu") != 0 && strcmp(device, "cuda") != 0)
+        return cli_usage(c, err, "--device is cpu or cuda, not \"%.40s\"", device);
+    if (strcmp(device, "cpu") == 0 && c->conf->executors > 1)
+        return cli_usage(c, err,
+                         "--executors %lld: each has a device of its own, and the cpu device is "
+                         "one; leave it out",
+                         (long long)c->conf->executors);
+    return SH_OK;
+}
+
 int up_main(struct cli *c, struct sh_err *err)
 {
     struct plan *p = NULL;
     struct state s;
     bool prometheus = false;
-    int lock = -1, rc = state_open(c->conf->state_dir, true, &s, err);
+    int lock = -1, rc = check_device(c, err);
 
+    if (!rc)
+        rc = state_open(c->conf->state_dir, true, &s, err);
     if (rc)
         return rc;
     /* Its own calls go to the system that it starts, whatever the profile names. */
@@ -383,6 +458,8 @@ int up_main(struct cli *c, struct sh_err *err)
         rc = plan_new(c, &s, &p, err);
     if (!rc)
         rc = plan_write_prometheus(c, &s, p, &prometheus, err);
+    if (!rc)
+        rc = say_changes(c, &s, err);
     if (rc)
         goto out;
     if (c->conf->foreground) {

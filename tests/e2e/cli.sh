@@ -25,6 +25,13 @@ comes_back() {
 no_supervisor() { shunt status | grep "no supervisor"; }
 other_pid() { [ -n "$(pid_of "$1")" ] && [ "$(pid_of "$1")" != "$2" ]; }
 
+# full_disk COMMAND...: files take nothing; what it says goes through a pipe
+full_disk() (
+    trap '' XFSZ
+    (ulimit -f 0 && "$@" 2>&1) | cat
+    exit "${PIPESTATUS[0]}"
+)
+
 usage() {
     exits "a command that does not exist is a usage error" 2 "there is no command" shunt fly
     exits "a noun that does not exist names those that do" 2 "tenants, keys" shunt get things
@@ -34,7 +41,11 @@ usage() {
     exits "help of a command lists its options" 0 "--max-batch" shunt push --help
     exits "no server is exit status 3 and says what to do" 3 "shunt up" \
         shunt get jobs --server http://127.0.0.1:1
+    exits "a device that there is not" 2 "cpu or cuda" shunt up --device gpu
+    exits "more executors than devices" 2 "the cpu device is one" shunt up --executors 2
+    ok "nothing is begun then" [ ! -e "$state" ]
     exits "nothing runs here" 3 "Nothing runs" shunt status
+    exits "which names what to do next" 3 "--server URL" shunt status
     exits "down without a system is fine" 0 "Nothing" shunt down
     ok "docs/cli.md is what shunt --docs prints" diff <("$bin/shunt" --docs) "$root/docs/cli.md"
     # shellcheck disable=SC2016 # the inner shell expands it
@@ -50,6 +61,13 @@ up_and_down() {
         get tenants --state-dir "$state"
     exits "status is JSON too" 0 '"ready": true' shunt status -o json
     ok "metrics are where it says" curl -fsS "$(shunt status | awk '$1 == "api" {print $NF}')"
+    exits "so is that of a server that runs elsewhere, without its processes" 0 "cpu0" \
+        "$bin/shunt" status --state-dir "$tmp/none" --server "$(server)" \
+        --key-file "$state/admin.key"
+    ok "as JSON" [ "$("$bin/shunt" status --state-dir "$tmp/none" --server "$(server)" -o json |
+        jq -c '[.ready, .processes]')" = "[true,null]" ]
+    exits "one that does not answer" 3 "names the folder of another" \
+        "$bin/shunt" status --state-dir "$tmp/none" --server http://127.0.0.1:1
     exits "a port in use is refused" 1 "in use" "$bin/shunt" up --state-dir "$tmp/second" \
         --port "$(server | sed 's/.*://')"
     exits "a certificate that it would not serve is refused" 1 "SHUNT_TLS_CERT" \
@@ -63,6 +81,33 @@ up_and_down() {
     exits "nor used" 1 "name another" "$bin/shunt" up --state-dir "$tmp/foreign"
     exits "nor cleared" 1 "not made by" "$bin/shunt" down --state-dir "$tmp/foreign"
     ok "what was in it is all there is" [ "$(ls -A "$tmp/foreign")" = log ]
+}
+
+# secrets: no file is lost for a key, and no key for a file
+secrets() {
+    local id of=(--tenant keys)
+    shunt create tenant keys --quiet
+    ok "create a key" shunt create key one "${of[@]}" --save "$tmp/one"
+    cp "$tmp/one" "$tmp/before"
+    exits "a file that is there is not written over" 1 "name another file with --save" \
+        shunt create key two "${of[@]}" --save "$tmp/one"
+    ok "what is in it stays" cmp "$tmp/one" "$tmp/before"
+    exits "a folder that is not there is said before there is a key" 1 "could not make the file" \
+        shunt create key two "${of[@]}" --save "$tmp/none/key"
+    exits "a refusal of the server" 1 "role" shunt create key two "${of[@]}" --role king \
+        --save "$tmp/two"
+    ok "leaves no file" [ ! -e "$tmp/two" ]
+    ok "none has made a key" [ "$(shunt get keys "${of[@]}" -o name | wc -l)" = 1 ]
+    ok "another one" shunt create key two "${of[@]}" --save "$tmp/two"
+    id=$(sed 's/^shunt_\([^_]*\)_.*/\1/' "$tmp/two")
+    exits "a new secret does not replace that of another key" 1 "remove that one first" \
+        shunt rotate key "$id" "${of[@]}" --save "$tmp/one"
+    exits "one that could not be written is said to be lost" 1 "shunt delete key $id" \
+        full_disk shunt rotate key "$id" "${of[@]}" --save "$tmp/two" --overlap-s 60
+    exits "and the file has the old one" 0 "$id" shunt whoami --key-file "$tmp/two"
+    exits "of a new key too" 1 "--tenant keys" \
+        full_disk shunt create key three "${of[@]}" --save "$tmp/three"
+    ok "nothing is left of them" [ "$(echo "$tmp"/t[wh]*)" = "$tmp/two" ]
 }
 
 nouns() {
@@ -165,11 +210,15 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
         shunt delete result 1 --dry-run --key-file "$tmp/key"
     exits "it is there" 0 "Job 1:" shunt result 1 --out "$tmp/r.onnx" --key-file "$tmp/key"
     exits "until it is removed" 0 "is removed" shunt delete result 1 --key-file "$tmp/key"
+    shunt submit --model digits --dataset d --epochs 9 --lr 1000000 --no-publish --wait \
+        --key-file "$tmp/key" >"$tmp/nan" 2>&1
+    exits "why a job has failed is in its explanation" 0 "The error: the loss of step" \
+        shunt explain 2 --key-file "$tmp/key"
     exits "a job that has ended cannot be cancelled" 1 "SUCCEEDED" \
         shunt cancel 1 --key-file "$tmp/key"
     many_jobs
     exits "top shows it all" 0 "digits" shunt top --once
-    exits "but of 11 jobs that ended the last ten" 0 "1 more have ended: shunt get jobs" \
+    exits "but of 13 jobs that ended the last ten" 0 "3 more have ended: shunt get jobs" \
         shunt top --once
     ok "so does status" has 10 "SUCCEEDED\|CANCELLED" <(shunt status)
     shunt status -o json >"$tmp/status.json"
@@ -272,8 +321,12 @@ many_jobs() {
         shunt submit -f "$tmp/again.json" --key-file "$tmp/key"
     for array in a b; do echo "{$job,\"client_token\":\"$array\",$spec}"; done >"$tmp/two.jsonl"
     array=$(shunt submit -f "$tmp/two.jsonl" -o name --key-file "$tmp/key" | paste -sd-)
-    exits "the jobs of a file are named" 0 "0 refused. Jobs of the file: $array" \
+    exits "the jobs of a file are named" 0 "0 refused. Of the file: jobs $array" \
         shunt submit -f "$tmp/two.jsonl" --key-file "$tmp/key"
+    shunt submit -f <(echo "{$job,$spec}") --key-file "$tmp/key" >"$tmp/one.said"
+    ok "one is one" grep -x "1 job was submitted, 0 refused. Of the file: job [0-9]*" \
+        "$tmp/one.said"
+    ok "it makes room again" shunt cancel "$(sed 's/.* //' "$tmp/one.said")" --key-file "$tmp/key"
     ok "by their numbers" grep -qx '[0-9]*-[0-9]*' <<<"$array"
     printf '{%s\n{' "$job" >"$tmp/bad.jsonl"
     exits "a line that is no JSON is named" 1 "line 1" shunt submit -f "$tmp/bad.jsonl" \
@@ -335,8 +388,16 @@ deaths() {
     ok "up again, whosever key is given" env SHUNT_KEY=shunt_aaaaaaaaaaaa_x \
         "$bin/shunt" up --port 0 --pool-bytes 256M --state-dir "$state"
     ok "data are still there after a restart" shunt get tenant alpha
+    shunt down --quiet
+    exits "options that are others than before are named" 0 \
+        "started with --pool-bytes 268435456 before, and is now with --pool-bytes 536870912" \
+        shunt up --port 0 --pool-bytes 512M
+    shunt down --quiet
+    shunt up --port 0 --pool-bytes 512M >"$tmp/same" 2>&1
+    # shellcheck disable=SC2016 # the inner shell expands it
+    ok "of the same ones nothing is said" bash -c '! grep "started with" "$0"' "$tmp/same"
     kill -KILL "$(pid_of supervisor)"
-    ok "up clears what a dead supervisor left" shunt up --port 0 --pool-bytes 256M
+    ok "up clears what a dead supervisor left" shunt up --port 0 --pool-bytes 512M
     ok "down" shunt down
     ok "and leaves nothing" is_clean "$state"
 }
@@ -393,6 +454,7 @@ odd_places() {
 
 usage
 up_and_down
+secrets
 nouns
 tls
 deaths

@@ -238,12 +238,21 @@ profiles() {
         --state-dir "$state" --server http://127.0.0.1:8
     exits "and not with which key" 1 "The key came from SHUNT_KEY of" \
         env SHUNT_KEY=shunt_aaaaaaaaaaaa_x "$bin/shunt" get jobs --state-dir "$state"
+    exits "a refusal names the profile that the key came from" 1 \
+        "The key came from profile there of $conf" p get jobs --profile there --server "$url"
+    # shellcheck disable=SC2016 # the inner shell expands it
+    ok "only if it did" bash -c '! "$@" 2>&1 | grep "came from"' - "$bin/shunt" --config "$conf" \
+        get jobs --profile there --server "$url" --key shunt_aaaaaaaaaaaa_x
     exits "the other one does not" 3 "127.0.0.1:1" p get jobs --profile there
     exits "the command line wins over it" 0 "JOB" p --profile there get jobs --server "$url" \
         --key-file "$tmp/key" --key= -o table
     exits "without one, the lines before the sections count" 3 "127.0.0.1:8" \
         env SHUNT_SERVER=http://127.0.0.1:8 "$bin/shunt" --config "$conf" get jobs
-    ok "use one" p config use here
+    exits "a variable that goes before a profile in use is named" 0 \
+        "But SHUNT_KEY_FILE is set" env SHUNT_KEY_FILE="$tmp/key" \
+        "$bin/shunt" --config "$conf" config use here
+    p config use here >"$tmp/use"
+    ok "of none nothing is said" lacks But "$tmp/use"
     exits "without --profile" 0 "HELD" p get jobs
     exits "an empty --profile is none: the state folder's key is the admin's" 1 "--all-tenants" \
         p get jobs --profile= --state-dir "$state"
@@ -254,6 +263,11 @@ profiles() {
     ok "a secret is not shown" lacks secret "$tmp/profiles"
     exits "a name that is none of the file's" 2 "here, there" p get jobs --profile nowhere
     exits "a field that there is not" 2 "key-file" p config set here colour=red
+    (cd "$tmp" && p config set paths key-file=key state-dir=a/b ca-file=~/ca server=here -q)
+    ok "a path counts from where it was said" [ "$(p config profiles paths -o json | jq -c \
+        '[.["key-file"], .["state-dir"], .["ca-file"], .server]')" = \
+        "[\"$tmp/key\",\"$tmp/a/b\",\"$HOME/ca\",\"here\"]" ]
+    ok "it goes" p config delete paths
     ok "take a field away" p config set there output=
     ok "it is gone" lacks output "$conf"
     ok "delete the one in use" p config delete here

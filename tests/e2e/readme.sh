@@ -35,7 +35,8 @@ readme() {
     blocks python | sed "s/localhost:8000/localhost:$port/" >"$at/client.py"
     # The client stands between the two blocks of commands.
     # shellcheck disable=SC2016 # the last $() is for the story's shell
-    blocks sh | sed -E 's/ *#.*//; s/^shunt create key .*/& | tee key.out/;
+    blocks sh | sed -E 's/ *#.*//; s/localhost:8000/localhost:'"$port"'/
+        s/^shunt create key .*/& | tee key.out/
         s/^export SHUNT_KEY=shunt_\.\.\.$/export SHUNT_KEY=$(head -n 1 key.out)/' |
         sed "/^shunt set slo/a \"$python\" client.py" >"$at/commands"
     n=$(grep -cE '^("|shunt (up|push|infer|submit|set slo)|export SHUNT_KEY=\$)' "$at/commands")
@@ -43,6 +44,7 @@ readme() {
     ok "they run as printed" in_place "$at" bash -euo pipefail "$at/commands"
     ok "the client printed the shape of what the model answers" grep -qx '(1, 1000)' "$tmp/out.keep"
     ok "and the training ended" grep -q SUCCEEDED "$tmp/out.keep"
+    ok "which curl asked" grep -q '"outputs":.*"shape":\[1,10\]' "$tmp/out.keep"
     ok "nothing is left running" in_place "$at" "$bin/shunt" down --purge
 }
 

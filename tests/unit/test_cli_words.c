@@ -1,6 +1,6 @@
 /* test_cli_words.c - Without it: a mistyped command could run another one, and a name with a slash
  * or a question mark could reach another resource of the server. */
-/* uses: cli/find.o cli/rest.o cli/state.o cli/file.o */
+/* uses: libcli.a */
 /* link: -lcurl */
 #include "cli/cli.h"
 #include "common/mem.h"
