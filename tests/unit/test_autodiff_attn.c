@@ -28,11 +28,10 @@ static uint32_t attn_const(struct graph *g, const char *name, int rank, const in
 static uint32_t attn_heads(struct graph *g, const char *name, int64_t rows, bool turned)
 {
     const int64_t perm[4] = {0, 2, turned ? 3 : 1, turned ? 1 : 3};
-    uint32_t x = attn_const(g, name, 4, (int64_t[]){2, rows, 3, 16}, 0);
+    uint32_t x = some_weight(g, name, 4, (int64_t[]){2, rows, 3, 16});
     char out[8];
 
     snprintf(out, sizeof(out), "%s.t", name);
-    g->values[x].is_param = true;
     x = some_node(g, "Transpose", out, &x, 1);
     assert_ok(graph_set_ints(&g->nodes[g->n_nodes - 1], "perm", perm, 4, NULL));
     return x;
@@ -84,21 +83,14 @@ static void the_gradient_of_attention_is_the_slope_of_the_loss(void **state)
     uint64_t x = 5;
 
     for (int form = 0; form < ATTN_SPELLED_OUT; form++) {
-        float *label;
+        char what[16];
 
         compile(b, attention_net(form), -1, 1, &ATTN_SPEC);
         b->bases.step = 3;
         assert_int_equal(count_ops(b, "ATTENTION_BWD"), 1);
         assert_int_equal(count_ops(b, "DROPOUT"), 0);
-        label = some_label(b);
-        for (int k = 0; k < 5; k++) {
-            double by_gradient, by_loss;
-
-            slopes(b, label, &x, &by_gradient, &by_loss);
-            if (fabs(by_gradient - by_loss) > 2e-3 * (fabs(by_gradient) + 0.02))
-                fail_msg("form %d: the gradient says %g, the loss %g", form, by_gradient, by_loss);
-        }
-        free(label);
+        snprintf(what, sizeof(what), "form %d", form);
+        expect_slopes(b, &x, 5, 2e-3, what);
         clear(b);
     }
 }
@@ -113,22 +105,12 @@ static void attention_trains_as_it_does_when_spelled_out(void **state)
 
     for (int mask = 0; mask < 2; mask++) {
         for (int i = 0; i < 2; i++) {
-            float *label;
-
             compile(b, attention_net((mask ? ATTN_MASK : 0) | (i ? ATTN_SPELLED_OUT : 0)), -1, 1,
                     &ATTN_SPEC);
             assert_int_equal(count_ops(b, "ATTENTION"), i ? 0 : 1);
             assert_int_equal(count_ops(b, "SOFTMAX"), i ? 1 : 0);
-            label = some_label(b);
             bytes = program_state_bytes(b->p);
-            grads[i] = calloc(1, bytes);
-            assert_non_null(grads[i]);
-            loss[i] = loss_at(b, b->state, label);
-            for (size_t k = 0; k < program_n_state(b->p); k++)
-                assert_ok(program_gradient(
-                    b->p, &b->bases, k, grads[i] + program_state(b->p, k)->offset / sizeof(float),
-                    NULL));
-            free(label);
+            grads[i] = all_gradients(b, &loss[i]);
             clear(b);
         }
         assert_true(fabs(loss[0] - loss[1]) <= 1e-6 * fabs(loss[1]));

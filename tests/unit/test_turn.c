@@ -6,14 +6,7 @@
 
 static uint32_t param(struct graph *g, const char *name, int64_t rows, int64_t cols)
 {
-    const int64_t dims[2] = {rows, cols};
-    float *data = calloc((size_t)(rows * cols), sizeof(*data));
-    uint32_t v;
-
-    assert_non_null(data);
-    assert_ok(graph_add_const(g, name, SH_F32, 2, dims, data, &v, NULL));
-    g->values[v].is_param = true;
-    return v;
+    return some_weight(g, name, 2, (int64_t[]){rows, cols});
 }
 
 /* x w v + x u t, x of `rows` rows: gradients of w and u share x, those of v and t share d_y. */
@@ -43,19 +36,13 @@ static float *gradients(struct bench *b, int64_t rows, int64_t wide, enum dev_pr
                                     .labels = "label",
                                     .precision = precision,
                                     .seed = 7};
-    float *label, *all;
+    double loss;
+    float *all;
 
     compile(b, net(rows, wide), -1, 1, &spec);
     assert_int_equal(count_ops(b, "TRANSPOSE"), n_turned);
-    label = some_label(b);
     *bytes = program_state_bytes(b->p);
-    all = calloc(1, *bytes);
-    assert_non_null(all);
-    (void)loss_at(b, b->state, label);
-    for (size_t k = 0; k < program_n_state(b->p); k++)
-        assert_ok(program_gradient(b->p, &b->bases, k,
-                                   all + program_state(b->p, k)->offset / sizeof(float), NULL));
-    free(label);
+    all = all_gradients(b, &loss);
     clear(b);
     return all;
 }

@@ -187,6 +187,50 @@ static inline uint32_t count_ops(const struct bench *b, const char *kind)
     return found;
 }
 
+/* The gradients agree with the slopes of the loss along some directions. */
+static inline void expect_slopes(struct bench *b, uint64_t *x, int directions, double tolerance,
+                                 const char *what)
+{
+    float *label = some_label(b);
+
+    for (int k = 0; k < directions; k++) {
+        double by_gradient, by_loss;
+
+        slopes(b, label, x, &by_gradient, &by_loss);
+        if (fabs(by_gradient - by_loss) > tolerance * (fabs(by_gradient) + 0.02))
+            fail_msg("%s: the gradient says %g, the loss %g", what, by_gradient, by_loss);
+    }
+    free(label);
+}
+
+/* OWNED: the gradients of all parameters, as they lie in the state, and the loss they are of. */
+static inline float *all_gradients(struct bench *b, double *loss)
+{
+    float *label = some_label(b), *all = calloc(1, program_state_bytes(b->p));
+
+    assert_non_null(all);
+    *loss = loss_at(b, b->state, label);
+    for (size_t k = 0; k < program_n_state(b->p); k++)
+        assert_ok(program_gradient(b->p, &b->bases, k,
+                                   all + program_state(b->p, k)->offset / sizeof(float), NULL));
+    free(label);
+    return all;
+}
+
+/* A parameter, whose values compile() chooses. */
+static inline uint32_t some_weight(struct graph *g, const char *name, int rank, const int64_t *dims)
+{
+    int64_t n = 1;
+    uint32_t w;
+
+    for (int i = 0; i < rank; i++)
+        n *= dims[i];
+    assert_ok(
+        graph_add_const(g, name, SH_F32, rank, dims, calloc((size_t)n, sizeof(float)), &w, NULL));
+    g->values[w].is_param = true;
+    return w;
+}
+
 static inline void expect_close(const float *got, const float *want, size_t bytes, const char *what)
 {
     double size = 0;
