@@ -8,6 +8,7 @@
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -33,6 +34,17 @@ out:
     if (fd >= 0)
         close(fd);
     free(tmp);
+    return rc;
+}
+
+int file_write_json(const char *path, const json_t *j, mode_t mode, struct sh_err *err)
+{
+    char *text = NULL;
+    int rc = sh_json_dump(j, &text, err);
+
+    if (!rc)
+        rc = file_write(path, text, strlen(text), mode, err);
+    free(text);
     return rc;
 }
 

@@ -391,7 +391,7 @@ static int write_targets(const struct cli *c, const struct state *s, const struc
 {
     const char *host = strcmp(c->conf->bind, "0.0.0.0") == 0 ? "127.0.0.1" : c->conf->bind;
     json_t *list = json_array();
-    char *path = NULL, *text = NULL, addr[96];
+    char *path = NULL, addr[96];
     int rc = list ? state_path(s, "prometheus/targets/shunt.json", &path, err)
                   : SH_FAIL(err, SH_E_NOMEM, "could not allocate a list");
 
@@ -407,12 +407,9 @@ static int write_targets(const struct cli *c, const struct state *s, const struc
             rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a list");
     }
     if (!rc)
-        rc = sh_json_dump(list, &text, err);
-    if (!rc)
-        rc = file_write(path, text, strlen(text), 0644, err);
+        rc = file_write_json(path, list, 0644, err);
     json_decref(list);
     free(path);
-    free(text);
     return rc;
 }
 

@@ -292,15 +292,12 @@ int state_read_system(const struct state *s, json_t **out, struct sh_err *err)
 
 int state_write_system(const struct state *s, const json_t *system, struct sh_err *err)
 {
-    char *path = NULL, *text = NULL;
+    char *path = NULL;
     int rc = sh_asprintf(err, &path, "%s/system.json", s->run);
 
     if (!rc)
-        rc = sh_json_dump(system, &text, err);
-    if (!rc)
-        rc = file_write(path, text, strlen(text), 0644, err);
+        rc = file_write_json(path, system, 0644, err);
     free(path);
-    free(text);
     return rc;
 }
 

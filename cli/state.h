@@ -66,6 +66,7 @@ void state_metrics_url(const char *server, int port, char out[static STATE_URL_M
 int file_absolute(const char *path, char **out, struct sh_err *err);
 /* Files. Atomic write: temporary file and rename. */
 int file_write(const char *path, const char *text, size_t len, mode_t mode, struct sh_err *err);
+int file_write_json(const char *path, const json_t *j, mode_t mode, struct sh_err *err);
 int file_read(const char *path, size_t max, char **out, size_t *len, struct sh_err *err);
 int file_make_dir(const char *path, mode_t mode, struct sh_err *err); /* with parents; may exist */
 int file_remove_tree(const char *path, struct sh_err *err); /* absent is fine; follows no link */

@@ -372,7 +372,7 @@ static void add_option(char *out, size_t size, const char *name, const json_t *v
 /* Options are not kept from one start to the next: who forgets one reads it here. */
 static int say_changes(const struct cli *c, const struct state *s, struct sh_err *err)
 {
-    char before[600] = "", now[600] = "", *path = NULL, *text = NULL;
+    char before[600] = "", now[600] = "", *path = NULL;
     json_t *last = NULL, *mine = shape(c->conf), *value;
     const char *name;
     int rc = mine ? state_path(s, STATE_LAST_UP, &path, err)
@@ -393,13 +393,10 @@ static int say_changes(const struct cli *c, const struct state *s, struct sh_err
         fprintf(stderr, "shunt: this system was started with%s before, and is now with%s\n", before,
                 now);
     if (!rc)
-        rc = sh_json_dump(mine, &text, err);
-    if (!rc)
-        rc = file_write(path, text, strlen(text), 0644, err);
+        rc = file_write_json(path, mine, 0644, err);
     json_decref(last);
     json_decref(mine);
     free(path);
-    free(text);
     return rc;
 }
 
