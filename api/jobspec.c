@@ -3,6 +3,7 @@
 
 #include "api/batchspec.h"
 #include "api/noun.h"
+#include "common/job.h"
 #include "common/mem.h"
 
 #include <inttypes.h>
@@ -193,7 +194,7 @@ int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
                             .preemptible = true,
                             .loss = "cross-entropy",
                             .labels = "label",
-                            .batch = JOBSPEC_BATCH};
+                            .batch = SH_JOB_BATCH};
     rc = sh_json_read(body, "", f, SH_ARRAY_LEN(f), err);
     out->spec = spec;
     out->label_map = labels;

@@ -23,7 +23,6 @@ struct jobspec { /* strings and spec are BORROWED from the body */
     const json_t *map, *keep; /* of batch inference: "inputs", "outputs"; NULL: none */
 };
 
-#define JOBSPEC_BATCH 32 /* of training, where the spec says none */
 #define JOBSPEC_MAX_LABELS 32u
 
 struct jobspec_want { /* a tensor of a dataset */

@@ -2,11 +2,10 @@
 #ifndef SH_API_STORE_SQL_H
 #define SH_API_STORE_SQL_H
 
-#include "api/jobspec.h"
+#include "common/db.h"
+#include "common/job.h"
 
 /* clang-format off */
-#define SQL_NUMBER(n) SQL_NUMBER_(n)
-#define SQL_NUMBER_(n) #n
 #define SQL_TIME(col) "to_char(" col " AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
 #define SQL_FINAL "('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXPIRED')"
 /* What came after an event of the time `ms` (Unix ms, 0: not known): its transaction may have begun
@@ -97,7 +96,7 @@
     j ".executor, 'step', " j ".step, 'steps', " j ".steps, 'loss', " j                            \
     ".loss, 'samples_per_s', " SQL_SAMPLES_RATE(j) ", 'steps_per_s', " SQL_SAMPLES_RATE(j) " / "   \
     "CASE WHEN " j ".kind = 'training' THEN coalesce((" j ".spec ->> 'batch')::float8, "           \
-    SQL_NUMBER(JOBSPEC_BATCH) ") ELSE 1 END, 'steps_redone', " j                                   \
+    DB_NUMBER(SH_JOB_BATCH) ") ELSE 1 END, 'steps_redone', " j                                   \
     ".steps_redone, 'preemptions', " j ".preemptions, 'busy_ns', " j ".busy_ns, 'result', " j      \
     ".result, 'result_version', rv.version, 'error_code', " j ".error_code, 'error', " j           \
     ".error, 'created_at', " SQL_TIME(j ".created_at") ", 'started_at', " SQL_TIME(j               \

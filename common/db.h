@@ -86,6 +86,10 @@ void db_undo(struct db *db);
  * ran. Only this function may last longer than 2 s. */
 int db_migrate(struct db *db, const char *dir, int *applied, struct sh_err *err);
 
+/* A macro that is a number, in the text of a statement. */
+#define DB_NUMBER(n) DB_NUMBER_(n)
+#define DB_NUMBER_(n) #n
+
 #define DB_SCHEMA_VERSION 9
 
 #endif

@@ -2,6 +2,7 @@
 #include "scheduler/store_view.h"
 
 #include "common/buf.h"
+#include "common/job.h"
 #include "common/mem.h"
 #include "scheduler/store_int.h"
 
@@ -123,6 +124,9 @@ static const struct db_stmt DUE = {
     "   steps > step THEN least(busy_ns / 1e9 / (step + steps_redone) * (steps - step), 1e9)"
     "   ELSE 0 END * interval '1 s' LIMIT $1)",
     1};
+#define STEP_SAMPLES                                                                       \
+    " CASE WHEN j.kind = 'training' THEN coalesce((j.spec->>'batch')::bigint, " DB_NUMBER( \
+        SH_JOB_BATCH) ") ELSE 1 END"
 static const struct db_stmt JOBS = {
     "view_jobs",
     "SELECT c.id, j.* FROM (SELECT DISTINCT unnest($1::bigint[]) AS id) c LEFT JOIN LATERAL ("
@@ -134,8 +138,7 @@ static const struct db_stmt JOBS = {
     " extract(epoch FROM j.deadline - now()), extract(epoch FROM j.not_before - now()),"
     " j.kind = 'batch_inference',"
     " j.kind = 'training' AND coalesce((j.spec->>'publish')::boolean, true),"
-    " j.queue_id, j.priority, coalesce(j.array_id, 0), coalesce(a.max_parallel, 0),"
-    " CASE WHEN j.kind = 'training' THEN coalesce((j.spec->>'batch')::bigint, 32) ELSE 1 END"
+    " j.queue_id, j.priority, coalesce(j.array_id, 0), coalesce(a.max_parallel, 0)," STEP_SAMPLES
     " FROM job j LEFT JOIN job_array a ON a.id = j.array_id JOIN tenant t ON t.id = j.tenant_id "
     "JOIN queue q ON q.id = j.queue_id"
     " JOIN model_version v ON v.id = j.version_id JOIN model m ON m.id = v.model_id"

@@ -64,7 +64,7 @@ struct store_job {
     struct job_progress progress, base;
     bool publishes;
     uint32_t array_max;   /* so many of its array at once; 0: no limit */
-    int64_t step_samples; /* of one step: of training the batch, 32 where the spec names none */
+    int64_t step_samples; /* of one step: of training the batch */
 };
 
 struct store_place { /* of a job of a line that was read */

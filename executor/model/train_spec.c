@@ -1,4 +1,5 @@
 /* train_spec.c - the training part of a job's spec. */
+#include "common/job.h"
 #include "common/json.h"
 #include "common/mem.h"
 #include "executor/model/program.h"
@@ -10,7 +11,7 @@ static const struct train_spec DEFAULTS = {
     .beta1 = 0.9,
     .beta2 = 0.999,
     .eps = 1e-8,
-    .batch = 32,
+    .batch = SH_JOB_BATCH,
     .labels = "label",
     .precision = DEV_FP32,
     .shuffle = true,
