@@ -73,9 +73,19 @@ bool sh_strlcpy(char *dst, const char *src, size_t size)
         memcpy(dst, src, n + 1);
         return true;
     }
-    memcpy(dst, src, size - 1);
-    dst[size - 1] = '\0';
+    n = sh_utf8_cut(src, size - 1);
+    memcpy(dst, src, n);
+    dst[n] = '\0';
     return false;
+}
+
+size_t sh_utf8_cut(const char *s, size_t n)
+{
+    size_t k = n;
+
+    while (k > 0 && n - k < 3 && ((unsigned char)s[k] & 0xC0) == 0x80)
+        k--;
+    return ((unsigned char)s[k] & 0xC0) == 0x80 ? n : k;
 }
 
 size_t sh_utf8_len(const char *s)

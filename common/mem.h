@@ -21,11 +21,15 @@ int sh_strdup(const char *s, char **out, struct sh_err *err);
 int sh_asprintf(struct sh_err *err, char **out, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Copies with truncation, always terminates. Returns false if it did not fit. */
+/* Copies with truncation, always terminates; a UTF-8 character is copied whole or not at all, so
+ * that what is cut can still become JSON or a column. Returns false if it did not fit. */
 bool sh_strlcpy(char *dst, const char *src, size_t size);
 
 /* Bytes of the UTF-8 character at s; 0 if there is none (also at the terminating NUL). */
 size_t sh_utf8_len(const char *s);
+/* How many of the first n bytes of s, which is longer, do not end inside of a character. What is
+ * not UTF-8 is cut anywhere. */
+size_t sh_utf8_cut(const char *s, size_t n);
 /* Characters of a text that is UTF-8. */
 size_t sh_utf8_count(const char *s);
 

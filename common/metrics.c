@@ -77,9 +77,7 @@ static size_t label_len(const char *s)
 {
     size_t n = strnlen(s, MAX_LABEL_BYTES);
 
-    while (n == MAX_LABEL_BYTES && n > 0 && ((unsigned char)s[n] & 0xC0) == 0x80)
-        n--; /* not inside a UTF-8 sequence */
-    return n;
+    return n < MAX_LABEL_BYTES ? n : sh_utf8_cut(s, n);
 }
 
 static const char *label(const char *const *labels, size_t i)

@@ -139,12 +139,13 @@ static void say_quota(const struct query *q, char *out, size_t size)
 static void say_backoff(const struct query *q, char *out, size_t size)
 {
     double left_s = (double)(q->j->not_before_ns - q->in.now_ns) / SECOND_NS;
+    char why[201];
 
+    sh_strlcpy(why, q->j->error, sizeof(why));
     snprintf(out, size,
-             "Attempt %u failed a moment ago%s%.200s; the next of %u starts in %.0f s at the "
+             "Attempt %u failed a moment ago%s%s; the next of %u starts in %.0f s at the "
              "earliest.",
-             q->j->attempt - 1, q->j->error[0] ? ": " : "", q->j->error, q->j->max_attempts,
-             SH_MAX(left_s, 0.0));
+             q->j->attempt - 1, why[0] ? ": " : "", why, q->j->max_attempts, SH_MAX(left_s, 0.0));
 }
 
 static void say_memory(const struct query *q, char *out, size_t size)

@@ -274,6 +274,7 @@ static void wait_for_memory(struct sched *s, struct job *j, int rc, const char *
 static void fail(struct sched *s, struct job *j, int rc, const char *msg)
 {
     bool again = sh_rc_retry(rc) && j->attempt < j->max_attempts;
+    char why[301]; /* so that what follows it has room */
 
     if (j->state == JOB_CANCELLING) {
         jobs__change(s, j, JOB_CANCELLED, "Cancelled");
@@ -285,13 +286,13 @@ static void fail(struct sched *s, struct job *j, int rc, const char *msg)
         return;
     }
     j->error_rc = rc;
+    sh_strlcpy(why, msg, sizeof(why));
     if (rc == SH_E_NAN && j->checkpoint_step >= 0)
         snprintf(j->error, sizeof(j->error),
-                 "%.300s (after step %" PRId64 "; the checkpoint of step %" PRId64 " is kept)", msg,
+                 "%s (after step %" PRId64 "; the checkpoint of step %" PRId64 " is kept)", why,
                  j->progress.step, j->checkpoint_step);
     else if (rc == SH_E_NAN)
-        snprintf(j->error, sizeof(j->error), "%.300s (after step %" PRId64 ")", msg,
-                 j->progress.step);
+        snprintf(j->error, sizeof(j->error), "%s (after step %" PRId64 ")", why, j->progress.step);
     else
         sh_strlcpy(j->error, msg, sizeof(j->error));
     SH_WARN("job.failed", "job=%" PRId64 " tenant=%s attempt=%u of=%u code=%s again=%d msg=\"%s\"",

@@ -195,6 +195,30 @@ static void a_job_whose_dataset_is_gone_fails_with_the_reason(void **state)
     store_start_free(s);
 }
 
+static void a_reason_that_is_too_long_is_cut_between_two_characters(void **state)
+{
+    struct world *w = *state;
+    struct sh_err err = {0};
+
+    for (int i = 0; i < 2; i++) { /* one of the two ends inside of a character */
+        struct store_start *s = start_arg(w);
+
+        run(w->a, i ? "UPDATE model_version SET state = 'FAILED', reason = repeat('\xc3\xa4', 100)"
+                    : "UPDATE model_version SET state = 'FAILED', reason = 'x' || "
+                      "repeat('\xc3\xa4', 100)");
+        run(w->a, "DELETE FROM job_event");
+        run(w->a, "ALTER TABLE job DISABLE TRIGGER job_final_stays");
+        run(w->a, "UPDATE job SET state = 'QUEUED', finished_at = NULL");
+        run(w->a, "ALTER TABLE job ENABLE TRIGGER job_final_stays");
+        assert_ok_err(store_job_start(w->a, s, &err), &err);
+        assert_int_equal(s->out->state, JOB_FAILED);
+        assert_int_equal(number(w->a, "SELECT count(*) FROM job WHERE error LIKE"
+                                      " 'the model version is failed: %\xc3\xa4'"),
+                         1);
+        store_start_free(s);
+    }
+}
+
 static void every_change_has_its_event_in_order(void **state)
 {
     static const enum job_state CHAIN[] = {JOB_STARTING, JOB_RUNNING, JOB_PREEMPTED, JOB_RUNNING};
@@ -676,6 +700,7 @@ int main(void)
         TEST(a_start_that_is_repeated_after_a_lost_commit_happens_once),
         TEST(a_start_after_the_user_cancelled_changes_nothing),
         TEST(a_job_whose_dataset_is_gone_fails_with_the_reason),
+        TEST(a_reason_that_is_too_long_is_cut_between_two_characters),
         TEST(every_change_has_its_event_in_order),
         TEST(changes_from_another_state_write_nothing_and_say_what_it_is),
         TEST(a_chain_that_breaks_in_the_middle_leaves_no_trace),

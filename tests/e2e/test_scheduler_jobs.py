@@ -123,6 +123,20 @@ class Jobs(Case):
         self.assertIn("checkpoint of step 40 is kept", text)
         self.assertEqual(sql("SELECT step FROM checkpoint"), "40")
 
+    def test_what_an_executor_says_at_length_is_cut_between_two_characters(self):
+        """Inside of one it would be no text: the database would refuse the end of the job with it."""
+        self.start()
+        e = self.ready_executor()
+        for begin in ("", "x"):
+            job = self.running(e)
+            sql("UPDATE job SET save_asked = save_asked + 1 WHERE id = %d" % job)
+            m = e.expect("JOB_SAVE", job=job)
+            e.send("JOB_SAVED", job=job, attempt=1, asked=m.asked, step=0, rc=NAN, msg=begin + "ä" * 240)
+            wait("answered", lambda: sql("SELECT save_done FROM job WHERE id = %d" % job) == "1")
+            e.job(job, JOB_FAILED, step=44, rc=NAN, msg=begin + "ä" * 240)
+            self.state(job, "FAILED")
+            self.assertIn("ä (after step 44)", sql("SELECT error FROM job WHERE id = %d" % job))
+
     def test_cancelling_reaches_the_executor_and_ends_the_job(self):
         self.start()
         e, a = self.ready_executor(), self.api()

@@ -39,6 +39,29 @@ static void strings_are_copied_or_cut_with_a_terminator(void **state)
     assert_string_equal(small, "abc");
 }
 
+static void a_copy_that_is_cut_ends_with_a_whole_character(void **state)
+{
+    static const char text[] = "a\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80z"; /* 1, 2, 3, 4, 1 bytes */
+    static const char *const CUT[] = {[1] = "", [2] = "a", [3] = "a", [4] = "a\xc3\xa4"};
+    char out[sizeof(text)];
+    (void)state;
+
+    for (size_t size = 1; size < SH_ARRAY_LEN(CUT); size++) {
+        assert_false(sh_strlcpy(out, text, size));
+        assert_string_equal(out, CUT[size]);
+    }
+    for (size_t size = 1; size < sizeof(text); size++) {
+        size_t at = 0;
+
+        assert_false(sh_strlcpy(out, text, size));
+        while (out[at])
+            assert_true(sh_utf8_len(out + at) > 0), at += sh_utf8_len(out + at);
+        assert_true(size - 1 - at < 4);
+    }
+    assert_false(sh_strlcpy(out, "\x80\x80\x80\x80\x80\x80", 6)); /* no text: no end to look for */
+    assert_int_equal(strlen(out), 5);
+}
+
 static void grow_doubles_zeroes_and_stops_at_the_limit(void **state)
 {
     struct sh_err err = {0};
@@ -195,6 +218,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_do_not_wrap_around),
         cmocka_unit_test(strings_are_copied_or_cut_with_a_terminator),
+        cmocka_unit_test(a_copy_that_is_cut_ends_with_a_whole_character),
         cmocka_unit_test(grow_doubles_zeroes_and_stops_at_the_limit),
         cmocka_unit_test(grow_refuses_a_product_that_wraps),
         cmocka_unit_test(only_whole_strict_numbers_are_integers),

@@ -87,6 +87,21 @@ static void label_values_are_escaped(void **state)
     expect('s', "shunt_executors{state=\"a\\\"b\\\\c\\nd\"} 1\n");
 }
 
+static void a_value_that_is_too_long_ends_with_a_whole_character(void **state)
+{
+    char value[300], line[400];
+    (void)state;
+
+    for (size_t n = 254; n < 257; n++) { /* of the three bytes that follow, 2, 1 and 0 have room */
+        memset(value, 'a', n);
+        memcpy(value + n, "\xe2\x82\xac\xe2\x82\xac", 7);
+        sh_metric_add(M_shunt_uploads_bytes_total, SH_LABELS(value), (double)n);
+        snprintf(line, sizeof(line), "\nshunt_uploads_bytes_total{tenant=\"%.*s\"} %zu\n", (int)n,
+                 value, n);
+        expect('a', line);
+    }
+}
+
 static void a_histogram_counts_upwards_and_ends_with_infinity(void **state)
 {
     static const double VALUES[] = {0.0005, 0.0006, 3, 100};
@@ -342,6 +357,7 @@ int main(void)
         TEST(labels_keep_their_order_and_are_not_mixed_up),
         TEST(a_process_exports_only_its_own_metrics),
         TEST(label_values_are_escaped),
+        TEST(a_value_that_is_too_long_ends_with_a_whole_character),
         TEST(a_histogram_counts_upwards_and_ends_with_infinity),
         TEST(the_table_can_name_its_own_buckets),
         TEST(what_would_spoil_a_metric_is_ignored),
