@@ -104,8 +104,10 @@ int auth_parse(const char *header, char id[static AUTH_ID_CHARS + 1], const char
                        "the Authorization header must be of the form: Bearer shunt_...");
     s += 7;
     s += strspn(s, " ");
-    if (strncmp(s, "shunt_", 6) != 0 || strspn(s + 6, ID_CHARS) != AUTH_ID_CHARS ||
-        s[6 + AUTH_ID_CHARS] != '_' || strlen(s) >= AUTH_KEY_BYTES || strchr(s, ' '))
+    /* A stream keeps a copy of it and is ended by it: none may be too long for that. */
+    if (strlen(header) >= AUTH_HEADER_BYTES || strncmp(s, "shunt_", 6) != 0 ||
+        strspn(s + 6, ID_CHARS) != AUTH_ID_CHARS || s[6 + AUTH_ID_CHARS] != '_' ||
+        strlen(s) >= AUTH_KEY_BYTES || strchr(s, ' '))
         return SH_FAIL(err, SH_E_UNAUTHENTICATED, "this is not an API key of ours");
     memcpy(id, s + 6, AUTH_ID_CHARS);
     id[AUTH_ID_CHARS] = '\0';
@@ -455,7 +457,7 @@ int auth_make_key(const char *id, struct auth_new_key *out, struct sh_err *err)
 /* Does the file hold a key that the database knows and has not revoked? */
 static int is_current(struct db *db, const char *path, bool *out, struct sh_err *err)
 {
-    char header[AUTH_KEY_BYTES + 16] = "Bearer ", id[AUTH_ID_CHARS + 1];
+    char header[AUTH_HEADER_BYTES] = "Bearer ", id[AUTH_ID_CHARS + 1];
     const char *secret;
     struct db_res *res = NULL;
     int fd = open(path, O_RDONLY | O_CLOEXEC), rc;

@@ -382,7 +382,7 @@ static void check_keys(struct watch *w)
 {
     struct held {
         struct stream *s;
-        char key[AUTH_KEY_BYTES + 16];
+        char key[AUTH_HEADER_BYTES];
     } * all;
     size_t n = 0;
 

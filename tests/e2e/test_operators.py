@@ -416,6 +416,7 @@ class Operators(Case):
     def test_a_stream_ends_with_its_key(self):
         self.serve("--max-tenant-streams=2")
         job, key, other = self.job(), self.key(), self.key()
+        self.assertEqual(self.stream(" " * 100 + key).status, 401)  # what is kept of it has a limit
         r, rest = self.stream(key), self.stream(other)
         self.assertEqual((r.status, rest.status, self.stream(other).status), (200, 200, 429))
         self.event(job, reason="one")

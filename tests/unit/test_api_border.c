@@ -113,6 +113,8 @@ static void only_our_own_keys_are_looked_up(void **state)
         "Bearer shunt_abc,efghijkl_secret",
         "Bearer other_abcdefghijkl_secret",
         "Bearer shunt_abcdefghijkl_sec ret",
+        "Bearer                                                                           "
+        "shunt_abcdefghijkl_secret",
         "Bearer "
         "shunt_abcdefghijkl_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
     };
