@@ -5,6 +5,7 @@
 
 #include "api/cursor.h"
 #include "api/options.h"
+#include "api/upload.h"
 #include "common/db.h"
 
 #include <stdatomic.h>
@@ -32,7 +33,7 @@ struct api {
     uint8_t request_secret[16]; /* drawn at start: what ids of requests are made from */
     _Atomic uint64_t n_request_ids;
     atomic_bool stopping; /* draining: not ready any more */
-    atomic_int n_uploads;
+    struct uploads uploads;
 };
 
 #endif

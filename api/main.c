@@ -310,7 +310,7 @@ static int serve(struct daemon *d, struct sh_err *err)
 int main(int argc, char **argv)
 {
     struct api_conf conf = {0};
-    struct daemon d = {.api = {.conf = &conf}};
+    struct daemon d = {.api = {.conf = &conf, .uploads.lock = PTHREAD_MUTEX_INITIALIZER}};
     enum sh_conf_action action = SH_CONF_RUN;
     enum sh_log_level level = SH_LOG_INFO;
     struct sh_err err = {0};

@@ -40,9 +40,43 @@ struct upload {
     bool is_over;         /* ... but not what was refused, or is complete */
     struct sh_sha256 *sha;
     int64_t row_id, room_bytes;
+    int64_t tenant_id; /* whose place it has; 0: an executor's */
     char if_match_text[24];
     const char *if_match; /* NULL or if_match_text */
 };
+
+static int take_place(struct uploads *l, int64_t tenant_id, struct sh_err *err)
+{
+    size_t n_own = 0;
+    int rc = SH_OK;
+
+    pthread_mutex_lock(&l->lock);
+    for (size_t i = 0; i < l->n; i++)
+        n_own += l->owner[i] == tenant_id;
+    if (tenant_id && n_own >= UPLOAD_MAX_TENANT)
+        rc = SH_FAIL(err, SH_E_QUOTA,
+                     "the tenant has %zu uploads running, all that it may have at once; try again "
+                     "when one is over",
+                     n_own);
+    else if (l->n == UPLOAD_MAX)
+        rc = SH_FAIL(err, SH_E_QUEUEFULL, "%d uploads are running already; try again later",
+                     UPLOAD_MAX);
+    else
+        l->owner[l->n++] = tenant_id;
+    pthread_mutex_unlock(&l->lock);
+    return rc;
+}
+
+static void leave_place(struct uploads *l, int64_t tenant_id)
+{
+    size_t i = 0;
+
+    pthread_mutex_lock(&l->lock);
+    while (l->owner[i] != tenant_id)
+        i++;
+    l->owner[i] = l->owner[--l->n];
+    pthread_mutex_unlock(&l->lock);
+}
 
 static void remove_file(struct pool_task *t, struct db *db)
 {
@@ -68,7 +102,7 @@ void upload_close(struct upload *u)
     stays = u->is_part && !u->is_over && u->bytes > u->n_buffered;
     sh_sha256_free(u->sha);
     free(u->buffer);
-    atomic_fetch_sub(&a->n_uploads, 1);
+    leave_place(&a->uploads, u->tenant_id);
     u->task.run = remove_file;
     /* Once it is in its place, another upload may have a file of its name. */
     if (!stays && part_is_at(u->fd, u->path)) {
@@ -215,17 +249,16 @@ int upload_begin(struct api_req *q, struct sh_err *err)
         rc = find_slot(q, &slot, total, err);
     if (rc)
         return rc;
-    if (atomic_fetch_add(&q->api->n_uploads, 1) >= UPLOAD_MAX) {
-        atomic_fetch_sub(&q->api->n_uploads, 1);
-        return SH_FAIL(err, SH_E_QUEUEFULL, "%d uploads are running already; try again later",
-                       UPLOAD_MAX);
-    }
+    rc = take_place(&q->api->uploads, q->tenant_id, err);
+    if (rc)
+        return rc;
     u = calloc(1, sizeof(*u));
     if (!u) {
-        atomic_fetch_sub(&q->api->n_uploads, 1);
+        leave_place(&q->api->uploads, q->tenant_id);
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate an upload");
     }
     u->api = q->api;
+    u->tenant_id = q->tenant_id;
     u->fd = -1;
     u->row_id = slot.id;
     u->from = from;
@@ -351,7 +384,7 @@ static int place(struct api_req *q, const struct artifact *a, struct sh_err *err
 {
     struct upload *u = q->upload;
     struct store_slot slot;
-    int rc = find_slot(q, &slot, UINT64_MAX, err);
+    int rc = find_slot(q, &slot, u->bytes, err); /* others may have used the room up meanwhile */
 
     u->is_over = !sh_rc_retry(rc);
     return rc ? rc : artifact_place(q->api->conf, u->path, a, err);

@@ -16,7 +16,18 @@
 #include "api/req.h"
 #include "common/hash.h"
 
-#define UPLOAD_MAX 16 /* at the same time */
+#include <pthread.h>
+
+/* At the same time. Each may be as slow as upload-min-rate lets it: a tenant that uses up its part
+ * is in nobody's way. */
+#define UPLOAD_MAX 64
+#define UPLOAD_MAX_TENANT 8
+
+struct uploads { /* thread-safe; the lock is set up by who makes it */
+    pthread_mutex_t lock;
+    size_t n;
+    int64_t owner[UPLOAD_MAX]; /* the n that are running: their tenants; 0: an executor */
+};
 
 int upload_begin(struct api_req *q, struct sh_err *err);
 /* API_AGAIN: the buffer is full, run upload_flush before the next piece. */

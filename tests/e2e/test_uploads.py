@@ -240,6 +240,42 @@ class Uploads(Story):
                         headers={"Content-Digest": digest(data)})
         self.assertEqual((r.status, r.code), (429, "QUOTA"), r)
 
+    def finish(self, s, data):
+        """The reply to an upload that begin() left one byte short."""
+        s.sendall(data[-1:])
+        got = b""
+        while piece := s.recv(65536):
+            got += piece
+            if b"\r\n\r\n" in got:
+                break
+        s.close()
+        return int(got.split()[1])
+
+    def test_uploads_that_run_at_once_get_no_more_room_than_there_is(self):
+        key, data = self.s.tenant("carla"), data_of(9, 3 * MIB)
+        r = self.s.call("PUT", "/api/v1/tenants/carla/quota", {"max_storage_bytes": 7 * MIB}, self.s.admin)
+        self.assertEqual(r.status, 200, r)
+        at = [self.dataset(key) for _ in range(3)]
+        sockets = [self.begin(a, data, len(data) - 1, key, {"Content-Digest": None}) for a in at]
+        self.assertEqual([self.finish(s, data) for s in sockets], [200, 200, 429])
+        self.assertEqual([self.s.call("GET", a, key=key).json["state"] for a in at],
+                         ["READY", "READY", "UPLOADING"])
+
+    def test_a_tenant_that_uses_up_its_uploads_is_in_nobodys_way(self):
+        key, data = self.s.tenant("dora"), data_of(10, MIB)
+        sockets = [self.begin(self.dataset(key), data, 10, key) for _ in range(8)]
+        at = self.dataset(key)
+        r = self.s.call("PUT", at + "/artifact", data, key)
+        self.assertEqual((r.status, r.code), (429, "QUOTA"), r)
+        self.assertIn("8 uploads", r.error)
+        for _ in range(9):
+            r = self.s.call("PUT", self.dataset(self.key) + "/artifact", data, self.key)
+            self.assertEqual(r.status, 200, r)
+        for s in sockets:
+            s.close()
+        until("one is over", lambda: self.s.call("PUT", at + "/artifact", data, key).status != 429)
+        self.assertEqual(self.s.call("GET", at, key=key).json["state"], "READY")
+
     def test_shunt_goes_on_by_itself(self):
         file = os.path.join(self.s.dir, "big.safetensors")
         data = data_of(6, 24 * MIB)
