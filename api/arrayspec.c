@@ -112,6 +112,8 @@ static int fill_seed(json_t *job, int64_t index, struct sh_err *err)
     if (!kind || strcmp(kind, "training") != 0 || !json_is_object(spec) ||
         (seed && !json_is_integer(seed) && !json_is_null(seed)))
         return SH_OK; /* jobspec_read() says what is wrong */
+    if (json_integer_value(seed) > INT64_MAX - index)
+        return SH_OK; /* likewise */
     if (json_object_set_new(spec, "seed", json_integer(json_integer_value(seed) + index)))
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
     return SH_OK;

@@ -47,6 +47,10 @@ int batchspec_read(const json_t *spec, struct jobspec *out, struct sh_err *err)
     if (out->eval_dataset)
         rc = sh_json_fail(err, "eval_dataset",
                           "\"eval_dataset\" does not belong to batch inference");
+    if (json_object_size(map) >
+        MAX_IO) /* an array makes a thousand of it, before the model is known */
+        rc =
+            sh_json_fail(err, "spec.inputs", "\"spec.inputs\" may have at most %d members", MAX_IO);
     json_object_foreach(map, key, v)
     {
         if (!json_is_string(v))

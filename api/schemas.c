@@ -117,7 +117,8 @@
     CLOSED("", "'batch':{'type':'integer','minimum':1,'maximum':65536,'description':'at most, "    \
     "and if absent, the max_batch of the version'},'inputs':{'type':'object','description':'input "\
     "of the model: tensor of the dataset, where names differ','additionalProperties':" TEXT        \
-    ",'propertyNames':{'pattern':'^[^\\\\u0000]+$'}},'outputs':{'type':'array','items':" TEXT      \
+    ",'maxProperties':64,'propertyNames':{'pattern':'^[^\\\\u0000]+$'}},'outputs':{'type':"        \
+    "'array','items':" TEXT                                                                        \
     ",'minItems':1,'maxItems':64,'description':'those that are kept; all if absent'},'checkpoin"   \
     "t_interval_ms':" RANGE("integer", "0", "86400000"))
 

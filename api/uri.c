@@ -2,12 +2,14 @@
 #include "api/uri.h"
 
 #include "common/hash.h"
+#include "common/mem.h"
 
 #include <string.h>
 
 /* In place. '+' is a blank only in queries. */
 static int decode(char *s, bool query, struct sh_err *err)
 {
+    const char *text = s;
     char *to = s;
 
     for (; *s; s++) {
@@ -31,6 +33,10 @@ static int decode(char *s, bool query, struct sh_err *err)
         *to++ = (char)c;
     }
     *to = '\0';
+    /* Names become JSON and columns. */
+    for (; *text; text += sh_utf8_len(text))
+        if (sh_utf8_len(text) == 0)
+            return SH_FAIL(err, SH_E_INVALID, "the URL is not UTF-8");
     return SH_OK;
 }
 

@@ -90,6 +90,12 @@ static void the_index_is_put_into_name_labels_and_seed(void **state)
     assert_ok(arrayspec_job(template, 7, &job, NULL));
     assert_int_equal(json_integer_value(json_object_get(json_object_get(job, "spec"), "seed")), 7);
     json_decref(job);
+    json_object_set_new(json_object_get(template, "spec"), "seed", json_integer(INT64_MAX - 6));
+    assert_ok(arrayspec_job(template, 7, &job, NULL)); /* too large: jobspec_read() says so */
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(job, "spec"), "seed")),
+                     INT64_MAX - 6);
+    json_decref(job);
+    json_object_del(json_object_get(template, "spec"), "seed");
     json_object_set_new(template, "kind", json_string("batch_inference")); /* it has no seed */
     assert_ok(arrayspec_job(template, 7, &job, NULL));
     assert_null(json_object_get(json_object_get(job, "spec"), "seed"));

@@ -172,6 +172,32 @@ static void every_mistake_names_its_field(void **state)
     }
 }
 
+/* A job of an array is copied for each index, and a body of 64 KiB had room for thousands. */
+static void no_more_inputs_are_named_than_a_model_may_have(void **state)
+{
+    (void)state;
+    for (int n = 64; n <= 65; n++) {
+        struct sh_err err = {0};
+        struct jobspec s;
+        json_t *map = json_object();
+        json_t *j = json_pack("{s:s, s:s, s:s, s:{s:o}}", "kind", "batch_inference", "model", "m",
+                              "dataset", "d", "spec", "inputs", map);
+
+        assert_non_null(j);
+        for (int i = 0; i < n; i++) {
+            char name[16];
+
+            snprintf(name, sizeof(name), "x%d", i);
+            assert_int_equal(json_object_set_new(map, name, json_string("y")), 0);
+        }
+        if (n == 64)
+            assert_ok_err(jobspec_read(j, &s, &err), &err);
+        else
+            assert_fails(jobspec_read(j, &s, &err), SH_E_INVALID, &err, "at most 64 members");
+        json_decref(j);
+    }
+}
+
 /* Replaces the first `from` in a text of at most 1000 bytes. */
 static json_t *changed(const char *text, const char *from, const char *to)
 {
@@ -311,6 +337,7 @@ int main(void)
         cmocka_unit_test(a_change_is_checked_like_a_job),
         cmocka_unit_test(a_label_has_as_many_characters_as_described),
         cmocka_unit_test(every_mistake_names_its_field),
+        cmocka_unit_test(no_more_inputs_are_named_than_a_model_may_have),
         cmocka_unit_test(model_and_dataset_must_fit),
         cmocka_unit_test(labels_of_mse_have_the_shape_of_the_output),
         cmocka_unit_test(batch_inference_must_fit),

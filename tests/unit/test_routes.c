@@ -454,12 +454,15 @@ static void head_is_get_and_a_wrong_method_names_the_right_ones(void **state)
 
 static void a_url_is_split_before_it_is_decoded(void **state)
 {
-    static const char *const BAD[] = {"/a%2Fb", "/a%2fb",   "/a%00",    "/a%",       "/a%4",
-                                      "/a%zz",  "relative", "/a?x=%00", "/a?x=1&x=2"};
+    static const char *const BAD[] = {"/a%2Fb",   "/a%2fb",   "/a%00",    "/a%",        "/a%4",
+                                      "/a%zz",    "relative", "/a?x=%00", "/a?x=1&x=2", "/a%FF",
+                                      "/a?x=%C3", "/a\xff",   "/a?%80=1"};
     struct sh_err err = {0};
     struct uri u;
 
     (void)state;
+    assert_ok_err(uri_parse("/%C3%A4", &u, &err), &err);
+    assert_string_equal(u.segments[0], "\xc3\xa4");
     assert_ok_err(uri_parse("/a%20b/c%2Bd?x=1+2&y=%26&z", &u, &err), &err);
     assert_int_equal(u.n_segments, 2);
     assert_string_equal(u.segments[0], "a b");
