@@ -101,6 +101,14 @@ static void on_view(void *ctx, void *arg, int rc, const struct sh_err *err)
 
     if (!sched_op_ok(s, "poll", rc, err)) {
         s->polling = false;
+        /* Usage grows with tenants, models and the half-life. Nobody waits for it: without a first
+         * look this leader would not even listen. */
+        if (v->with_usage && rc == SH_E_TIMEOUT) {
+            SH_WARN("sched.usage", "msg=\"past usage could not be read in time: shares begin "
+                                   "without it\"");
+            s->skips_usage = true;
+            sched_poll(s);
+        }
         return;
     }
     s->n_polls++;
@@ -142,7 +150,7 @@ void sched_poll(struct sched *s)
     v = calloc(1, sizeof(*v));
     if (!v)
         return; /* the timer asks again */
-    v->with_usage = !s->loaded;
+    v->with_usage = !s->loaded && !s->skips_usage;
     v->half_life_s = (double)s->conf->usage_half_life_s;
     if (jobs_ask(s, v, &err)) {
         store_view_free(v);
@@ -186,7 +194,7 @@ void sched_stand_down(struct sched *s, const char *why)
         return;
     SH_WARN("lease.lost", "epoch=%" PRIu64 " why=\"%s\"", epoch, why);
     s->epoch = 0; /* first: nothing below may write or give orders */
-    s->loaded = s->polling = s->poll_again = s->woken = s->jobs_woken = false;
+    s->loaded = s->polling = s->poll_again = s->woken = s->jobs_woken = s->skips_usage = false;
     sh_metric_set(M_shunt_leader, NULL, 0);
     requests_refuse_all(s, "another scheduler takes over; try again");
     sessions_end_all(s, why);

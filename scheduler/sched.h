@@ -36,11 +36,12 @@ struct sched {
     struct dbthread *db;
     struct leader *leader;
     struct sh_timer *tick, *second;
-    char holder[96]; /* name/random: two of one name do not share a lease */
-    uint64_t epoch;  /* 0: standing by */
-    bool loaded;     /* the database has been read; sessions are accepted */
-    bool polling;    /* a look at the database is on its way */
-    bool poll_again; /* something changed after it was sent */
+    char holder[96];  /* name/random: two of one name do not share a lease */
+    uint64_t epoch;   /* 0: standing by */
+    bool loaded;      /* the database has been read; sessions are accepted */
+    bool polling;     /* a look at the database is on its way */
+    bool poll_again;  /* something changed after it was sent */
+    bool skips_usage; /* it took too long to read: shares begin without what was used before */
     uint64_t n_polls;
     int64_t poll_at_ns;
     bool woken, jobs_woken; /* a pass is due; one that looks at jobs too */

@@ -20,7 +20,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import wire  # noqa: E402
 from sched_world import (  # noqa: E402
     COMPLETING, CONFLICT, DONE, FAILED, GONE, LONG_GRACE, LONG_LEASE, PREEMPTED, QUOTA, RESULT,
-    RUNNING, SLO, TIMEOUT, UNAVAILABLE, WAIT_S, Case, main, sql, wait)
+    RUNNING, SLO, TIMEOUT, UNAVAILABLE, URL, WAIT_S, Case, main, sql, wait)
 
 
 class Scheduler(Case):
@@ -306,6 +306,19 @@ class Scheduler(Case):
         self.assertEqual(a.expect("INFER_REFUSED", rid=3).rc, UNAVAILABLE)
 
     # ------------------------------------------------------------ who leads
+
+    def test_past_usage_that_cannot_be_read_in_time_keeps_nobody_out(self):
+        """The first look at the database takes the usage along: too much of it must not be the end."""
+        holder = subprocess.Popen(["psql", "-Xq", URL], stdin=subprocess.PIPE, text=True)
+        self.addCleanup(holder.communicate)
+        holder.stdin.write("BEGIN; LOCK TABLE usage IN ACCESS EXCLUSIVE MODE;\n")
+        holder.stdin.flush()
+        wait("the lock", lambda: sql("SELECT count(*) FROM pg_locks WHERE relation = 'usage'::regclass AND"
+                                     " mode = 'AccessExclusiveLock' AND granted") == "1")
+        self.start()
+        wait("it listens", lambda: os.path.exists(self.addr))
+        e = self.ready_executor()
+        e.expect("JOB_START", job=self.submit())
 
     def test_a_standby_does_not_listen_and_takes_over_when_the_leader_is_killed(self):
         leader = self.start("s1", LONG_LEASE)
