@@ -19,6 +19,9 @@ void execs_fini(struct execs *x)
     for (size_t i = 0; i < x->n; i++)
         free(x->items[i]);
     *x = (struct execs){0};
+    /* Of who does not lead they would count beside the leader's, and hide that it has none. */
+    sh_metric_drop(M_shunt_executors, SH_LABELS("up"));
+    sh_metric_drop(M_shunt_executors, SH_LABELS("down"));
 }
 
 struct exec *execs_find(const struct execs *x, const char *name)

@@ -25,8 +25,12 @@ void models_fini(struct sched *s)
 {
     struct models *ms = &s->models;
 
-    for (size_t i = 0; i < ms->n; i++)
+    for (size_t i = 0; i < ms->n; i++) {
+        const struct model *m = ms->items[i];
+
+        sh_metric_drop(M_shunt_request_queue_length, SH_LABELS(m->tenant, m->name));
         model_free(ms->items[i]);
+    }
     free(ms->items);
     idmap_fini(&ms->by_id);
     *ms = (struct models){0};

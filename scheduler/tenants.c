@@ -1,15 +1,25 @@
 #include "scheduler/tenants.h"
 
 #include "common/mem.h"
+#include "common/metrics.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* Who does not lead, or a tenant that is gone, has no jobs to show. */
+static void tenant_free(struct tenant *x)
+{
+    for (int k = 0; k < JOB_N_STATES; k++)
+        if (x->n_jobs_shown[k])
+            sh_metric_drop(M_shunt_jobs, SH_LABELS(x->name, job_state_name((enum job_state)k)));
+    free(x);
+}
+
 void tenants_fini(struct tenants *t)
 {
     for (size_t i = 0; i < t->n; i++)
-        free(t->items[i]);
+        tenant_free(t->items[i]);
     free(t->items);
     idmap_fini(&t->by_id);
     *t = (struct tenants){.half_life_s = t->half_life_s};
@@ -100,6 +110,26 @@ static int merge_one(struct tenants *t, const struct store_tenant *row, uint64_t
     return SH_OK;
 }
 
+/* Deleted, or never there: an API had named it. */
+static void drop_gone(struct tenants *t, uint64_t poll)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < t->n; i++) {
+        struct tenant *x = t->items[i];
+
+        if (x->seen_poll == poll || x->n_requests) {
+            x->active = x->active && (x->seen_poll == poll || !x->id);
+            t->items[n++] = x;
+            continue;
+        }
+        if (x->id)
+            idmap_del(&t->by_id, (uint64_t)x->id);
+        tenant_free(x);
+    }
+    t->n = n;
+}
+
 int tenants_merge(struct tenants *t, const struct store_view *v, uint64_t poll, int64_t now_ns,
                   struct sh_err *err)
 {
@@ -107,10 +137,8 @@ int tenants_merge(struct tenants *t, const struct store_view *v, uint64_t poll, 
 
     for (size_t i = 0; i < v->n_tenants && !rc; i++)
         rc = merge_one(t, &v->tenants[i], poll, err);
-    for (size_t i = 0; v->with_tenants && i < t->n && !rc; i++) {
-        if (t->items[i]->id && t->items[i]->seen_poll != poll && v->n_tenants < STORE_MAX_TENANTS)
-            t->items[i]->active = false; /* deleted */
-    }
+    if (!rc && v->with_tenants && v->n_tenants < STORE_MAX_TENANTS)
+        drop_gone(t, poll);
     for (size_t i = 0; i < v->n_usage && !rc; i++) {
         struct tenant *x = tenants_by_id(t, v->usage_tenant[i]);
 

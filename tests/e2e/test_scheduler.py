@@ -15,12 +15,14 @@ import subprocess
 import sys
 import time
 import unittest
+import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import wire  # noqa: E402
 from sched_world import (  # noqa: E402
     COMPLETING, CONFLICT, DONE, FAILED, GONE, LONG_GRACE, LONG_LEASE, PREEMPTED, QUOTA, RESULT,
     RUNNING, SLO, TIMEOUT, UNAVAILABLE, URL, WAIT_S, Case, main, sql, wait)
+from system import free_port  # noqa: E402
 
 
 class Scheduler(Case):
@@ -380,6 +382,27 @@ class Scheduler(Case):
         more = ["-o", opts.replace('"', "'").split("'-D' ")[-1].split("' ", 1)[-1]] \
             if a[0] == "start" else []
         return own + [os.environ["SHUNT_PG_BIN"] + "/pg_ctl", "-D", data, "-w", "-s"] + more + list(a)
+
+    def test_who_does_not_lead_and_who_is_deleted_has_nothing_to_show(self):
+        """Else executors that were lost would still count, beside those of the leader."""
+        port = free_port()
+
+        def shown():
+            with urllib.request.urlopen("http://127.0.0.1:%d/metrics" % port, timeout=WAIT_S) as r:
+                return [line for line in r.read().decode().splitlines() if line.startswith(
+                    ("shunt_executors{", "shunt_jobs{", "shunt_request_queue_length{"))]
+        self.start("s1", "--metrics-addr=127.0.0.1:%d" % port)
+        self.ready_executor()
+        job = self.submit(tenant=2)
+        mine = [self.submit() for _ in range(2)]
+        wait("both", lambda: len({x for line in shown() for x in ("vision", "research") if x in line}) == 2)
+        self.assertIn('shunt_executors{state="up"} 1', shown())
+        sql("UPDATE job SET state = 'CANCELLED', finished_at = now() WHERE id = %d;"
+            "UPDATE tenant SET state = 'DELETED' WHERE id = 2" % job)
+        wait("it is gone", lambda: not any("vision" in line for line in shown()))
+        self.assertTrue(mine and any("research" in line for line in shown()))
+        sql("UPDATE lease SET holder = 'other', epoch = epoch + 1, expires_at = now() + interval '1 hour'")
+        wait("nothing is shown", lambda: not shown())
 
     def test_a_killed_leader_takes_the_usage_of_a_moment_along_and_no_more(self):
         self.start()
