@@ -64,6 +64,7 @@ static ssize_t on_bytes(void *cls, uint64_t pos, char *buf, size_t max)
     f->at = pos;
     f->len = 0;
     f->task.run = read_piece;
+    f->task.owner = f->r->q.who.tenant_id;
     atomic_store(&f->r->wake, WAKE_NONE);
     if (pool_submit(f->r->http->api->ctl, &f->task, NULL))
         return MHD_CONTENT_READER_END_WITH_ERROR; /* overloaded: the client may go on from here */

@@ -178,6 +178,7 @@ static int submit(struct http_req *r, api_fn *fn, struct pool *pool)
 
     r->pool_fn = fn;
     r->task.run = run_on_pool;
+    r->task.owner = r->q.who.key_id[0] ? r->q.who.tenant_id : POOL_STRANGER;
     rc = pool_submit(pool, &r->task, &r->err);
     return rc ? rc : API_WAIT;
 }

@@ -1,4 +1,5 @@
-/* pool.c - see pool.h. One mutex protects the queue and is held for a few instructions only. */
+/* pool.c - see pool.h. One mutex protects the queue, which is in the order of turns: the first task
+ * of an owner goes to the present turn, its second to the next one. */
 #include "api/pool.h"
 
 #include <pthread.h>
@@ -7,7 +8,8 @@
 struct pool {
     pthread_mutex_t lock;
     pthread_cond_t work;
-    struct pool_task *head, *tail;
+    struct pool_task *head;
+    uint64_t turn; /* of the last task that was taken */
     size_t n_queued, max_queued, n_threads;
     bool stop;
     pthread_t *threads;
@@ -25,8 +27,7 @@ static struct pool_task *next_task(struct pool *p)
     t = p->head;
     if (t) {
         p->head = t->next;
-        if (!p->head)
-            p->tail = NULL;
+        p->turn = t->turn;
         p->n_queued--;
     }
     pthread_mutex_unlock(&p->lock);
@@ -112,24 +113,41 @@ void pool_free(struct pool *p)
     free(p);
 }
 
+/* Links t behind those of its turn and before. Returns false if there is no room for it. */
+static bool put_in(struct pool *p, struct pool_task *t)
+{
+    struct pool_task **at = &p->head;
+    size_t n_own = 0;
+
+    if (p->stop || p->n_queued >= p->max_queued)
+        return false;
+    t->turn = p->turn + 1;
+    for (const struct pool_task *x = p->head; x; x = x->next) {
+        if (x->owner != t->owner)
+            continue;
+        n_own++;
+        t->turn = x->turn + 1;
+    }
+    if (n_own > 0 && n_own >= p->max_queued / 2)
+        return false;
+    while (*at && (*at)->turn <= t->turn)
+        at = &(*at)->next;
+    t->next = *at;
+    *at = t;
+    p->n_queued++;
+    return true;
+}
+
 int pool_submit(struct pool *p, struct pool_task *t, struct sh_err *err)
 {
-    bool full;
+    bool taken;
 
-    t->next = NULL;
     pthread_mutex_lock(&p->lock);
-    full = p->stop || p->n_queued >= p->max_queued;
-    if (!full) {
-        if (p->tail)
-            p->tail->next = t;
-        else
-            p->head = t;
-        p->tail = t;
-        p->n_queued++;
+    taken = put_in(p, t);
+    if (taken)
         pthread_cond_signal(&p->work);
-    }
     pthread_mutex_unlock(&p->lock);
-    if (full)
+    if (!taken)
         return SH_FAIL(err, SH_E_QUEUEFULL, "too many requests wait for a thread; try again later");
     return SH_OK;
 }

@@ -1,7 +1,9 @@
 /* pool.h - threads with a database connection each, for work that may block.
  *
  * HTTP threads never block: they hand a task over, suspend the connection and go on. The queue is
- * bounded; a full one is an answer (503), not a wait. Thread-safe.
+ * bounded; a full one is an answer (503), not a wait. Owners take turns: a tenant that has a hundred
+ * tasks in the queue delays another's by one of its own, and it never has more than half of the
+ * queue. Thread-safe.
  */
 #ifndef SH_API_POOL_H
 #define SH_API_POOL_H
@@ -15,8 +17,15 @@ struct pool_task;
  * freed or submitted again by its own run. */
 typedef void pool_fn(struct pool_task *t, struct db *db);
 
-struct pool_task { /* embedded by the owner */
+enum {                     /* owners that are no tenant */
+       POOL_OURS = 0,      /* admins, executors, the process itself */
+       POOL_STRANGER = -1, /* who has not shown a key yet */
+};
+
+struct pool_task { /* embedded where it belongs to */
     pool_fn *run;
+    int64_t owner; /* a tenant's number, or one of the above */
+    uint64_t turn; /* the pool's */
     struct pool_task *next;
 };
 

@@ -104,6 +104,7 @@ void upload_close(struct upload *u)
     free(u->buffer);
     leave_place(&a->uploads, u->tenant_id);
     u->task.run = remove_file;
+    u->task.owner = u->tenant_id;
     /* Once it is in its place, another upload may have a file of its name. */
     if (!stays && part_is_at(u->fd, u->path)) {
         if (pool_submit(a->bulk, &u->task, NULL))
