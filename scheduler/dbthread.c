@@ -16,6 +16,7 @@ struct node {
     struct node *next;
     struct sh_err err;
     int rc, soft_tries;
+    int64_t after_ns; /* not before then */
 };
 
 struct queue {
@@ -65,6 +66,24 @@ static struct node *pop(struct queue *q)
     q->head = n->next;
     if (!q->head)
         q->tail = &q->head;
+    q->n--;
+    return n;
+}
+
+/* The first that is due; NULL: all of them wait. */
+static struct node *take_due(struct queue *q)
+{
+    int64_t now_ns = sh_clock_ns();
+    struct node **at = &q->head, *n;
+
+    while (*at && (*at)->after_ns > now_ns)
+        at = &(*at)->next;
+    n = *at;
+    if (!n)
+        return NULL;
+    *at = n->next;
+    if (q->tail == &n->next)
+        q->tail = at;
     q->n--;
     return n;
 }
@@ -139,9 +158,13 @@ static void *thread_main(void *arg)
 
         while (!t->todo.head && !t->stop)
             pthread_cond_wait(&t->cond, &t->lock);
-        n = pop(&t->todo);
-        if (!n)
+        if (!t->todo.head)
             break;
+        n = take_due(&t->todo);
+        if (!n) {
+            wait_ms(t, DBTHREAD_RETRY_MS);
+            continue;
+        }
         t->running = n;
         pthread_mutex_unlock(&t->lock);
         n->rc = run_one(t, n);
@@ -150,6 +173,9 @@ static void *thread_main(void *arg)
         if (is_finished(t, n)) {
             push_back(&t->finished, n);
             sh_loop_wake(t->loop);
+        } else if (n->rc == SH_E_TIMEOUT && n->op.flags & DBOP_ANY_ORDER) {
+            n->after_ns = sh_clock_ns() + DBTHREAD_BEHIND_MS * INT64_C(1000000);
+            push_back(&t->todo, n);
         } else {
             push_front(&t->todo, n);
             wait_ms(t, DBTHREAD_RETRY_MS);

@@ -500,7 +500,8 @@ static void on_reasons(void *ctx, void *arg, int rc, const struct sh_err *err)
 
 static void write_reasons(struct sched *s)
 {
-    static const struct sched_op OP = {"job.reasons", store_job_reasons, on_reasons, free, 0};
+    static const struct sched_op OP = {"job.reasons", store_job_reasons, on_reasons, free,
+                                       DBOP_ANY_ORDER};
     struct store_reasons *w;
     struct sh_err err = {0};
 

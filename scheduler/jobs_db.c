@@ -115,7 +115,7 @@ static void on_started(void *ctx, void *arg, int rc, const struct sh_err *err)
 void jobs_start(struct sched *s, struct job *j, struct exec *e)
 {
     static const struct sched_op OP = {"job.start", store_job_start, on_started, store_start_free,
-                                       0};
+                                       DBOP_ANY_ORDER};
     struct store_start *w = calloc(1, sizeof(*w));
     struct sh_err err = {0};
 
@@ -228,7 +228,7 @@ static struct store_write *write_new(struct sched *s, const struct job *j)
 void jobs__flush(struct sched *s, struct job *j)
 {
     static const struct sched_op OP = {"job.write", store_job_write, on_written, store_write_free,
-                                       0};
+                                       DBOP_ANY_ORDER};
     int64_t now = sh_clock_ns();
     bool progress = j->progress_dirty && now - j->progress_at_ns >= PROGRESS_NS;
     struct store_write *w;

@@ -63,7 +63,8 @@ static struct store_share share_of(const struct decide_share *d, const struct sn
 
 void shares_show(struct sched *s, const struct snapshot *in)
 {
-    static const struct sched_op OP = {"share.put", store_share_put, on_shown, free, 0};
+    static const struct sched_op OP = {"share.put", store_share_put, on_shown, free,
+                                       DBOP_ANY_ORDER};
     struct shares *x = &s->shares;
     struct store_shares *w;
     struct sh_err err = {0};

@@ -47,7 +47,7 @@ static void on_flushed(void *ctx, void *arg, int rc, const struct sh_err *err)
 void usage_flush(struct sched *s)
 {
     static const struct sched_op OP = {"usage.flush", store_usage_add, on_flushed, store_usage_free,
-                                       0};
+                                       DBOP_ANY_ORDER};
     struct usage *u = &s->usage;
     struct store_usage *flush;
     struct sh_err err = {0};

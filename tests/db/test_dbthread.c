@@ -142,6 +142,39 @@ static void what_must_not_wait_comes_back_with_its_failure(void **state)
     assert_int_equal(w->work.n_tries, 1);
 }
 
+/* Somebody has the row of one job locked: that must not keep the others from starting. */
+static void what_may_come_in_any_order_lets_others_go_first(void **state)
+{
+    struct world *w = *state;
+    struct work other = {.n_fails = 0};
+    struct dbop op = {
+        .name = "other", .run = work_run, .done = work_done, .arg = &other, .generation = 1};
+    struct work locked = {.rc = SH_E_TIMEOUT, .n_fails = 1};
+    struct dbop first = {.name = "locked",
+                         .run = work_run,
+                         .done = work_done,
+                         .arg = &locked,
+                         .flags = DBOP_ANY_ORDER,
+                         .generation = 1};
+    struct sh_err err = {0};
+
+    assert_ok_err(dbthread_submit(w->t, &first, &err), &err);
+    assert_ok_err(dbthread_submit(w->t, &op, &err), &err);
+    w->work = (struct work){.n_fails = 0};
+    finish(w, 0); /* the third in the queue */
+    assert_int_equal(other.n_done, 1);
+    assert_int_equal(locked.n_tries, 1);
+    assert_int_equal(locked.n_done, 0);
+    for (int64_t until = sh_clock_ns() + MOST_MS * INT64_C(1000000);
+         !locked.n_done && sh_clock_ns() < until;) {
+        uint64_t generation = 1;
+
+        dbthread_collect(w->t, &generation);
+    }
+    assert_int_equal(locked.n_tries, 2);
+    assert_int_equal(locked.done_rc, SH_OK);
+}
+
 static void a_refusal_is_not_repeated(void **state)
 {
     struct world *w = *state;
@@ -162,6 +195,7 @@ int main(void)
         T(a_full_disk_is_waited_for),
         T(a_database_without_memory_is_waited_for),
         T(what_must_not_wait_comes_back_with_its_failure),
+        T(what_may_come_in_any_order_lets_others_go_first),
         T(a_refusal_is_not_repeated),
     };
 

@@ -10,13 +10,14 @@ Usage: test_scheduler_jobs.py [-v] [name ...]   (sched_world.py)
 """
 import json
 import os
+import subprocess
 import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from sched_world import (  # noqa: E402
     CANCELLED, COMPLETING, DONE, GRACE_S, JOB_FAILED, NAN, PREEMPTED, RESULT, RUNNING, STARTING,
-    SUSPENDED, Case, main, sql, wait)
+    SUSPENDED, URL, Case, main, sql, wait)
 
 
 class Jobs(Case):
@@ -180,6 +181,27 @@ class Jobs(Case):
         sql("UPDATE queue SET state = 'HELD'")
         wait("QueueHeld", lambda: sql("SELECT reason FROM job WHERE id = %d" % second) ==
              "QueueHeld")
+
+    def test_a_row_that_somebody_has_locked_keeps_no_other_job_from_starting(self):
+        self.start()
+        e, other = self.ready_executor(), self.exec(name="e1")
+        other.load(1)
+        job = self.running(e)
+        holder = subprocess.Popen(["psql", "-Xq", URL], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                                  text=True)
+        holder.stdin.write("BEGIN; SELECT FROM job WHERE id = %d FOR UPDATE;\n" % job)
+        holder.stdin.flush()
+        wait("it is locked", lambda: sql("SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in"
+                                         " transaction' AND query LIKE '%FOR UPDATE%'") == "1")
+        e.job(job, PREEMPTED, step=2)
+        wait("the leader waits for it", lambda: sql("SELECT count(*) FROM pg_locks WHERE NOT granted") != "0")
+        for _ in range(2):
+            m = other.expect("JOB_START", job=self.submit(tenant=2))
+            other.job(m.job, JOB_FAILED, attempt=m.attempt, rc=-7, msg="no more")
+            self.state(m.job, "FAILED")
+        self.assertEqual(sql("SELECT state FROM job WHERE id = %d" % job), "RUNNING")
+        holder.communicate("ROLLBACK;\n")
+        self.state(job, "PREEMPTED")
 
     def test_a_higher_priority_suspends_after_the_minimum_run_and_the_other_resumes(self):
         self.start()
