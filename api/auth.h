@@ -36,7 +36,8 @@ void auth_forget(struct auth *a, const char *id);
 /* Writes when keys were last used, for those used since the call before. */
 int auth_write_used(struct auth *a, struct db *db, struct sh_err *err);
 
-/* Splits "Bearer shunt_<id>_<secret>", below AUTH_HEADER_BYTES. secret is BORROWED from header. SH_E_UNAUTHENTICATED. */
+/* Splits "Bearer shunt_<id>_<secret>", below AUTH_HEADER_BYTES. secret is BORROWED from header.
+ * SH_E_UNAUTHENTICATED. */
 int auth_parse(const char *header, char id[static AUTH_ID_CHARS + 1], const char **secret,
                struct sh_err *err);
 /* A new key: its id, its text for the owner, its hash for the database. */

@@ -1,7 +1,7 @@
 /* pool.h - threads with a database connection each, for work that may block.
  *
  * HTTP threads never block: they hand a task over, suspend the connection and go on. The queue is
- * bounded; a full one is an answer (503), not a wait. Owners take turns: a tenant that has a hundred
+ * bounded; a full one is an answer (503), not a wait. Owners take turns: a tenant with a hundred
  * tasks in the queue delays another's by one of its own, and it never has more than half of the
  * queue. Thread-safe.
  */

@@ -6,8 +6,8 @@
  * While the database is not reachable, or refuses for a reason that passes (SH_E_TIMEOUT,
  * SH_E_DISKFULL, SH_E_UNAVAILABLE), an operation stays at the head and is tried again every
  * DBTHREAD_RETRY_MS, so writes keep their order and none is lost; those with DBOP_FAIL_FAST come
- * back with the failure instead. One with DBOP_ANY_ORDER that takes too long (SH_E_TIMEOUT: somebody
- * has its row locked) lets all others go before it and is tried again DBTHREAD_BEHIND_MS later.
+ * back with the failure instead. One with DBOP_ANY_ORDER that takes too long (SH_E_TIMEOUT: its row
+ * is locked by somebody) lets all others go before it and is tried again DBTHREAD_BEHIND_MS later.
  * DBOP_FRONT goes before all others: a lease must not expire behind a long queue.
  *
  * The thread touches nothing but its connection, the queues and op.arg; op.arg belongs to it from

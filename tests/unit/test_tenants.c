@@ -1,5 +1,5 @@
-/* test_tenants.c - without it, a scheduler that leads for long would keep every tenant that there ever
- * was, and one day take up no new one, nor anything else that a look at the database tells. */
+/* test_tenants.c - without it, a scheduler that leads for long would keep every tenant that there
+ * ever was, and one day take up no new one, nor anything else that a look at the database tells. */
 /* uses: scheduler/tenants.o scheduler/job.o */
 #include "common/metrics.h"
 #include "scheduler/tenants.h"
