@@ -59,7 +59,13 @@ static void forget(struct link *l, struct infer *i)
     infer_unref(i);
 }
 
-void link__end(struct link *l, struct infer *i, const struct infer_result *r, int64_t keep_ns)
+/* No run begins after its request's deadline. */
+static int64_t limbo_end(const struct link *l, const struct infer *i)
+{
+    return SH_MAX(i->link.deadline_ns, sh_clock_ns()) + l->run_ns + LIMBO_NS;
+}
+
+void link__end(struct link *l, struct infer *i, const struct infer_result *r, bool may_run)
 {
     if (!i->link.over) {
         i->link.over = true;
@@ -69,18 +75,18 @@ void link__end(struct link *l, struct infer *i, const struct infer_result *r, in
         i->link.watch = NULL;
         infer_complete(i, r);
     }
-    if (keep_ns > 0 && i->link.ready)
-        i->link.limbo_ns = sh_clock_ns() + keep_ns;
+    if (may_run && i->link.ready)
+        i->link.limbo_ns = limbo_end(l, i);
     else
         forget(l, i);
 }
 
-void link__fail(struct link *l, struct infer *i, int rc, const char *msg, int64_t keep_ns)
+void link__fail(struct link *l, struct infer *i, int rc, const char *msg, bool may_run)
 {
     struct infer_result r = {.rc = rc, .retry_after_ms = sh_rc_retry(rc) ? 1000 : 0};
 
     sh_strlcpy(r.msg, msg, sizeof(r.msg));
-    link__end(l, i, &r, keep_ns);
+    link__end(l, i, &r, may_run);
 }
 
 void link__send(struct link *l, const struct sh_msg *m)
@@ -111,7 +117,7 @@ static void on_client_gone(struct sh_loop *loop, int fd, unsigned events, void *
     if (!(events & SH_IO_HUP))
         return;
     send_cancel(l, i);
-    link__fail(l, i, SH_E_CANCELLED, "the client went away", LIMBO_NS);
+    link__fail(l, i, SH_E_CANCELLED, "the client went away", true);
 }
 
 static void run_open(struct link *l, struct infer *i)
@@ -130,7 +136,7 @@ static void run_open(struct link *l, struct infer *i)
     i->link.deadline_ns =
         i->begin_ns + SH_CONF_NOW(l->api->conf->infer_timeout_ms) * LINK_NS_PER_MS;
     if (!atomic_load(&l->up)) {
-        link__fail(l, i, SH_E_UNAVAILABLE, "no scheduler is reachable; try again later", 0);
+        link__fail(l, i, SH_E_UNAVAILABLE, "no scheduler is reachable; try again later", false);
         return;
     }
     i->link.opened = true;
@@ -176,7 +182,7 @@ static void run_cancel(struct link *l, struct infer *i)
     if (i->link.over)
         return;
     send_cancel(l, i);
-    link__fail(l, i, SH_E_CANCELLED, "the client went away", LIMBO_NS);
+    link__fail(l, i, SH_E_CANCELLED, "the client went away", true);
 }
 
 static struct infer *next_command(struct link *l, unsigned *what)
@@ -364,7 +370,7 @@ static void on_refused(struct link *l, const struct msg_infer_refused *m)
     sh_strlcpy(r.msg, m->msg, sizeof(r.msg));
     /* It never reached an executor, or has left it; but UNAVAILABLE may mean that only the
      * scheduler's connection to the executor is gone, and the run goes on. */
-    link__end(l, i, &r, i->link.placed && r.rc == SH_E_UNAVAILABLE ? LIMBO_NS : 0);
+    link__end(l, i, &r, i->link.placed && r.rc == SH_E_UNAVAILABLE);
 }
 
 static void on_placed(struct link *l, const struct msg_infer_placed *m)
@@ -439,7 +445,7 @@ static void on_scheduler_down(struct sh_wire *w, const struct sh_err *why, void 
         if (i->link.over)
             continue;
         if (!i->link.ready || !i->link.placed) {
-            link__fail(l, i, SH_E_UNAVAILABLE, "the scheduler was lost; try again", LIMBO_NS);
+            link__fail(l, i, SH_E_UNAVAILABLE, "the scheduler was lost; try again", true);
         } else {
             i->link.orphan = true;
             i->link.deadline_ns = SH_MIN(i->link.deadline_ns, sh_clock_ns() + ORPHAN_NS);
@@ -471,7 +477,7 @@ static void on_timer(struct sh_loop *loop, void *arg)
             link__fail(l, i, lost ? SH_E_UNAVAILABLE : SH_E_TIMEOUT,
                        lost ? "the scheduler was lost; try again"
                             : "the request was not answered in its time",
-                       LIMBO_NS);
+                       true);
         }
     }
     link__exec_sweep(l);
@@ -500,7 +506,7 @@ static void *thread_main(void *arg)
         struct infer *i = l->all;
 
         i->link.ready = false;
-        link__fail(l, i, SH_E_UNAVAILABLE, "this server is shutting down; try another one", 0);
+        link__fail(l, i, SH_E_UNAVAILABLE, "this server is shutting down; try another one", false);
     }
     return NULL;
 }

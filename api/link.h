@@ -10,7 +10,7 @@
  *
  * Every request ends: by a result, a refusal, its deadline, its client's going away, the loss of
  * its executor, or of the scheduler. One that ends without word from an executor stays in limbo
- * for a while, with its slots: the executor may still be writing into them.
+ * with its slots until that word comes, or until no executor can be writing into them any more.
  */
 #ifndef SH_API_LINK_H
 #define SH_API_LINK_H

@@ -33,7 +33,7 @@ static void on_result(struct link *l, const struct msg_result *m)
     if (!i)
         return;
     sh_strlcpy(r.msg, m->msg, sizeof(r.msg));
-    link__end(l, i, &r, 0);
+    link__end(l, i, &r, false);
 }
 
 /* Outputs from a remote executor. It may write only where this request expects outputs. */
@@ -65,8 +65,15 @@ static void fail_all_of(struct link *l, const char *executor)
         link__send(l,
                    &(struct sh_msg){.type = MSG_INFER_CANCEL, .u.infer_cancel = {.rid = i->rid}});
         /* Only the connection is known to be gone: the executor may still run it. */
-        link__fail(l, i, SH_E_UNAVAILABLE, "the executor was lost; try again", LIMBO_NS);
+        link__fail(l, i, SH_E_UNAVAILABLE, "the executor was lost; try again", true);
     }
+}
+
+static void learn_run_time(struct link *l, uint64_t run_ms)
+{
+    int64_t ns = (int64_t)SH_MIN(run_ms, LINK_MAX_RUN_MS) * LINK_NS_PER_MS;
+
+    l->run_ns = SH_MAX(l->run_ns, ns);
 }
 
 static void on_exec_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n_fds,
@@ -80,6 +87,7 @@ static void on_exec_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, siz
     switch (m->type) {
     case MSG_DATA_READY:
         e->ready = true;
+        learn_run_time(e->link, m->u.data_ready.run_ms);
         SH_INFO("executor.up", "executor=%s local=%d", e->name, e->local);
         for (struct infer *i = e->link->all; i; i = i->link.next)
             link__send_inputs(e->link, i);

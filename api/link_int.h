@@ -8,7 +8,8 @@
 #define LINK_BUCKETS 4096u
 #define LINK_MAX_EXECUTORS 256
 #define LINK_NS_PER_MS INT64_C(1000000)
-#define LIMBO_NS (30000 * LINK_NS_PER_MS) /* an executor nobody hears of writes no longer */
+#define LIMBO_NS (10000 * LINK_NS_PER_MS) /* what the clocks and the messages may take */
+#define LINK_MAX_RUN_MS UINT64_C(86400000)
 
 enum { CMD_OPEN = 1, CMD_READY = 2, CMD_CANCEL = 4 };
 enum { HINT_JOBS = 1, HINT_MODELS = 2, HINT_REACHED = 4 };
@@ -46,14 +47,16 @@ struct link {
     struct link_exec *execs[LINK_MAX_EXECUTORS];
     size_t n_execs;
     int64_t welcome_ns;
+    int64_t run_ns;    /* the longest that an executor's run may be on its device */
     int64_t hinted_ns; /* the last hint about jobs */
 };
 
 /* link.c */
 struct infer *link__find(struct link *l, uint64_t rid);
-/* Completes; keep_ns > 0: an executor may still write into the slots for so long. */
-void link__end(struct link *l, struct infer *i, const struct infer_result *r, int64_t keep_ns);
-void link__fail(struct link *l, struct infer *i, int rc, const char *msg, int64_t keep_ns);
+/* Completes. may_run: an executor may still write into the slots; they stay until it says that the
+ * run is over, or until it must be. */
+void link__end(struct link *l, struct infer *i, const struct infer_result *r, bool may_run);
+void link__fail(struct link *l, struct infer *i, int rc, const char *msg, bool may_run);
 void link__send(struct link *l, const struct sh_msg *m);
 
 /* link_ask.c */

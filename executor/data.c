@@ -108,8 +108,9 @@ static int on_hello(struct peer *p, const struct msg_data_hello *m, int *fds, si
     p->api_id = m->api_id;
     SH_INFO("api.up", "api=%s id=%" PRIx64 " slab_bytes=%" PRIu64 " local=%d", m->name, m->api_id,
             m->slab_bytes, p->is_local);
-    ready.u.data_ready =
-        (struct msg_data_ready){.executor = x->conf->name, .incarnation = x->incarnation};
+    ready.u.data_ready = (struct msg_data_ready){.executor = x->conf->name,
+                                                 .incarnation = x->incarnation,
+                                                 .run_ms = (uint64_t)x->conf->run_ms};
     return sh_wire_send(p->wire, &ready, err);
 }
 

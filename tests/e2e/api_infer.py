@@ -128,7 +128,8 @@ class Played:
                 else:
                     self.remote = conn
                     self.mirror = bytearray(m.slab_bytes)
-                conn.send("DATA_READY", executor="local" if m.fds else "tcp", incarnation=1)
+                conn.send("DATA_READY", executor="local" if m.fds else "tcp", incarnation=1,
+                          run_ms=1000)
             elif m.type == "DATA_CHUNK":
                 self.mirror[m.off:m.off + len(m.bytes)] = m.bytes
             elif m.type == "DATA_END":
@@ -649,7 +650,7 @@ class Infer(Case):
         for t in threads:
             t.join()
         self.assertEqual(bad, [])
-        # What other tests left in limbo is given back after half a minute.
+        # What other tests left in limbo is given back when no run can use it any more.
         self.assertTrue(wait_for(lambda: self.used() < 16384))
         stats = self.s.call("GET", "/v2/models/double/stats", key=self.s.key)[1]["model_stats"][0]
         self.assertGreaterEqual(stats["inference_stats"]["success"]["count"], 800)
@@ -738,6 +739,22 @@ class Slow(Case):
                 "Content-Length: 10000\r\n\r\n" % self.s.key).encode()
         self.assertLess(self.trickle(head, b" "), WAIT_S)
         self.assertTrue(self.s.played.wait("INFER_CANCEL", self.s.played.open.rid))
+
+    def test_a_run_that_goes_on_keeps_the_memory_that_it_writes_to(self):
+        self.s.played.data.send("DATA_READY", executor="local", incarnation=1, run_ms=40000)
+        self.s.played.mode = "silent"
+        before, text = self.used(), json.dumps(body()).encode()
+        s = self.begin(len(text), text)
+        self.assertTrue(self.s.played.wait("INFER_READY"))
+        rid = self.s.played.open.rid
+        s.close()
+        self.assertTrue(self.s.played.wait("INFER_CANCEL", rid))
+        during = self.used()
+        self.assertGreater(during, before)
+        time.sleep(32)
+        self.assertEqual(self.used(), during)  # who is next must not find another's outputs there
+        self.s.played.result(rid)
+        self.assertTrue(wait_for(lambda: self.used() <= before))
 
     def test_headers_that_trickle_are_cut_off(self):
         self.assertLess(self.trickle(b"GET /v2 HTTP/1.1\r\nX: ", b"a"), WAIT_S)

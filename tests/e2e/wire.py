@@ -11,7 +11,7 @@ import struct
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-VERSION = 2
+VERSION = 3
 
 
 def _load():
