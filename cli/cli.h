@@ -241,7 +241,7 @@ cli_fn tenant_create, tenant_get, tenant_set, tenant_delete;           /* admin.
 cli_fn key_create, key_get, key_delete, key_rotate;                    /* admin.c */
 cli_fn quota_get, quota_set;                                           /* admin.c */
 cli_fn model_create, model_get, model_delete, model_push, version_get; /* model.c */
-cli_fn model_wait, slo_set, slo_get, slo_delete;                       /* model.c */
+cli_fn model_wait, model_wait_gone, slo_set, slo_get, slo_delete;      /* model.c */
 cli_fn model_load, model_unload, model_pin, model_unpin, model_share;  /* load.c */
 cli_fn placement_get, profile_get, slo_report;                         /* load.c */
 cli_fn dataset_create, dataset_get, dataset_delete, dataset_push;      /* dataset.c */

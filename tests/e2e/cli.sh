@@ -351,8 +351,13 @@ model_life() {
         shunt get placements digits -o json "${key[@]}"
     exits "what is pinned is not unloaded" 1 "unpin it first" shunt unload digits:1 "${key[@]}"
     exits "unpin" 0 "not pinned any more" shunt unpin digits "${key[@]}"
-    exits "unload" 0 "is being unloaded" shunt unload digits:1 "${key[@]}"
+    exits "unload" 0 "(--wait waits)" shunt unload digits:1 "${key[@]}"
     ok "it leaves" until_ok no_place
+    ok "it can be loaded and unloaded again" shunt load digits --wait "${key[@]}"
+    exits "unload and wait" 0 "on no executor any more" shunt unload digits --wait "${key[@]}"
+    exits "which is so at once" 0 "UNLOADED" shunt get versions digits:1 "${key[@]}"
+    exits "waiting for what is so already ends" 0 "on no executor any more" \
+        shunt unload digits:1 --wait "${key[@]}"
     exits "an unloaded model does not infer" 1 "load it" shunt infer digits --random 1 "${key[@]}"
     exits "load and wait" 0 "READY" shunt load digits --wait "${key[@]}"
     ok "it infers again" shunt infer digits --random 1 "${key[@]}"
