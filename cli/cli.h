@@ -265,8 +265,8 @@ struct job_end { /* what is waited for */
     bool (*has_ended)(const json_t *j);
     void (*show)(struct progress *bar, const json_t *j);
 };
-/* Looks at the path until what is there has ended, at most --wait-s; meanwhile show() draws. *out:
- * OWNED. Fails: SH_E_TIMEOUT, which names what and id. */
+/* Looks at the path until what is there has ended, at most --wait-s; meanwhile show() draws, and
+ * stderr says why a job waits. *out: OWNED. Fails: SH_E_TIMEOUT, which names what and id. */
 int job_wait_end(struct cli *c, const struct job_end *e, json_t **out, struct sh_err *err);
 int jobs_submit_file(struct cli *c, struct sh_err *err);          /* many.c */
 int array_submit(struct cli *c, json_t *job, struct sh_err *err); /* array.c */

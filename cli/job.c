@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define POLL_MS 250
+#define REASON_LASTS_NS 1000000000LL
 #define LOSSES_PAGE 10000
 #define MAX_SPEC (1u << 20)
 
@@ -404,9 +405,54 @@ static int look_at(struct cli *c, const char *path, int64_t *seen_ns, json_t **o
     return rc ? sh_err_copy(err, &now) : SH_OK;
 }
 
+/* The first line of an explanation. */
+static void print_why(FILE *f, const char *id, const json_t *explained)
+{
+    char text[600], reason[64];
+
+    out_text(explained, "text", OUT_TEXT, text, sizeof(text));
+    out_text(explained, "reason", OUT_TEXT, reason, sizeof(reason));
+    fprintf(f, "Job %s is %s%s%s. %s\n", id, sh_json_text(explained, "state"),
+            sh_json_text(explained, "reason")[0] ? ", " : "",
+            sh_json_text(explained, "reason")[0] ? reason : "", text);
+}
+
+struct why { /* what is seen of a job that waits, since when, and whether it was said */
+    char seen[96];
+    int64_t since_ns;
+    bool is_said;
+};
+
+/* Why it waits, once for each reason that lasts: those of a moment end by themselves. */
+static void say_why(struct cli *c, struct progress *bar, const json_t *j, struct why *w)
+{
+    const char *state = sh_json_text(j, "state");
+    char now[sizeof(w->seen)], id[24], path[REST_PATH_MAX];
+    json_t *explained = NULL;
+
+    snprintf(now, sizeof(now), "%s %s", state, sh_json_text(j, "reason"));
+    if (strcmp(now, w->seen) != 0) {
+        sh_strlcpy(w->seen, now, sizeof(w->seen));
+        w->since_ns = sh_clock_ns();
+        w->is_said = strcmp(state, "QUEUED") != 0 && strcmp(state, "HELD") != 0 &&
+                     strcmp(state, "SUSPENDED") != 0;
+    }
+    if (w->is_said || c->conf->quiet || sh_clock_ns() - w->since_ns < REASON_LASTS_NS)
+        return;
+    snprintf(id, sizeof(id), "%" JSON_INTEGER_FORMAT, json_integer_value(json_object_get(j, "id")));
+    if (job_path(c, path, id, "explain", NULL) ||
+        rest_get(c, path, REST_TENANT | REST_QUIET, &explained, NULL))
+        return;
+    progress_end(bar);
+    print_why(stderr, id, explained);
+    w->is_said = true;
+    json_decref(explained);
+}
+
 int job_wait_end(struct cli *c, const struct job_end *e, json_t **out, struct sh_err *err)
 {
     int64_t end = sh_clock_ns() + c->conf->wait_s * 1000000000, seen_ns = 0;
+    struct why why = {0};
     struct progress bar;
     int rc = SH_OK;
 
@@ -416,8 +462,10 @@ int job_wait_end(struct cli *c, const struct job_end *e, json_t **out, struct sh
         rc = look_at(c, e->path, &seen_ns, out, err);
         if (rc || (*out && e->has_ended(*out)))
             break;
-        if (*out)
+        if (*out) {
+            say_why(c, &bar, *out, &why);
             e->show(&bar, *out);
+        }
         if (sh_clock_ns() > end)
             rc = SH_FAIL(err, SH_E_TIMEOUT, "%s %s has not ended after %lld s; it goes on", e->what,
                          e->id, (long long)c->conf->wait_s);
@@ -635,7 +683,7 @@ static int say_error(struct cli *c, struct sh_err *err)
 
 int job_explain(struct cli *c, struct sh_err *err)
 {
-    char path[REST_PATH_MAX], text[600], basis[400], start[40], reason[64];
+    char path[REST_PATH_MAX], basis[400], start[40];
     json_t *j = NULL;
     int rc = job_path(c, path, c->args[0], "explain", err);
 
@@ -644,13 +692,9 @@ int job_explain(struct cli *c, struct sh_err *err)
     if (!rc && c->output != OUTPUT_TABLE) {
         rc = out_object(c, j, "reason", err);
     } else if (!rc) {
-        out_text(j, "text", OUT_TEXT, text, sizeof(text));
-        out_text(j, "reason", OUT_TEXT, reason, sizeof(reason));
         out_text(j, "estimated_start", OUT_TEXT, start, sizeof(start));
         out_text(j, "basis", OUT_TEXT, basis, sizeof(basis));
-        printf("Job %s is %s%s%s. %s\n", c->args[0], sh_json_text(j, "state"),
-               sh_json_text(j, "reason")[0] ? ", " : "", sh_json_text(j, "reason")[0] ? reason : "",
-               text);
+        print_why(stdout, c->args[0], j);
         say_holders(json_object_get(j, "waits_for"));
         if (json_object_get(j, "position"))
             printf("It is number %" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT

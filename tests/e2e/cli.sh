@@ -259,6 +259,10 @@ operators() {
     ok "events of all jobs come as they happen" grep -q "HELD .*Submitted" "$tmp/all"
     kill "$watch" && wait "$watch" 2>/dev/null
     ok "only new ones" [ "$(wc -l <"$tmp/all")" = 1 ]
+    shunt wait job "$(shunt get jobs --state HELD -o name --key-file "$tmp/key" | head -n 1)" \
+        --wait-s 3 --key-file "$tmp/key" 2>"$tmp/why"
+    ok "who waits for it is told why it waits, once" \
+        has 1 "is HELD, Held. It is held: release it" "$tmp/why"
     exits "GPUs with their memory" 0 " / 256 MiB" shunt gpus
     exits "one with its models" 0 "digits" shunt get gpus cpu0 --key-file "$tmp/key"
     exits "options of the API" 0 "max-inflight" shunt get options
