@@ -184,6 +184,7 @@ int rest_first(struct cli *c, const char *path, size_t most, unsigned flags, jso
 int job_path(struct cli *c, char path[static REST_PATH_MAX], const char *id, const char *below,
              struct sh_err *err);
 bool job_is_final(const char *state);
+bool job_waits(const json_t *job); /* no executor has it */
 /* As squeue shows them: what runs, by priority, what waits, then what has ended, the last first. */
 void job_sort(json_t *jobs);
 

@@ -36,6 +36,14 @@ bool job_is_final(const char *state)
     return false;
 }
 
+bool job_waits(const json_t *job)
+{
+    const char *state = sh_json_text(job, "state");
+
+    return strcmp(state, "QUEUED") == 0 || strcmp(state, "HELD") == 0 ||
+           strcmp(state, "SUSPENDED") == 0;
+}
+
 /* ---------------------------------------------------------------- lists */
 
 static int rank(const json_t *j)
@@ -434,8 +442,7 @@ static void say_why(struct cli *c, struct progress *bar, const json_t *j, struct
     if (strcmp(now, w->seen) != 0) {
         sh_strlcpy(w->seen, now, sizeof(w->seen));
         w->since_ns = sh_clock_ns();
-        w->is_said = strcmp(state, "QUEUED") != 0 && strcmp(state, "HELD") != 0 &&
-                     strcmp(state, "SUSPENDED") != 0;
+        w->is_said = !job_waits(j);
     }
     if (w->is_said || c->conf->quiet || sh_clock_ns() - w->since_ns < REASON_LASTS_NS)
         return;

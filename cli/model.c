@@ -178,9 +178,9 @@ static int wait_version(struct cli *c, const char *model, int64_t version, const
         if (rc || strcmp(state, want) == 0)
             ;
         else if (is_lost(state, want))
-            rc = SH_FAIL(err, SH_E_CONFLICT, "version %" PRId64 " of %s is %s%s%s", version, model,
-                         state, sh_json_text(j, "reason")[0] ? ": " : "",
-                         sh_json_text(j, "reason"));
+            rc =
+                SH_FAIL(err, SH_E_CONFLICT, "version %" PRId64 " of %s is %s%s%s", version, model,
+                        state, sh_json_text(j, "reason")[0] ? ": " : "", sh_json_text(j, "reason"));
         else if (sh_clock_ns() > end)
             rc = SH_FAIL(err, SH_E_TIMEOUT,
                          "version %" PRId64 " of %s is still %s after %lld s; is an executor up? "

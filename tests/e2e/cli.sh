@@ -218,9 +218,16 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
         shunt cancel 1 --key-file "$tmp/key"
     many_jobs
     exits "top shows it all" 0 "digits" shunt top --once
-    exits "but of 13 jobs that ended the last ten" 0 "3 more have ended: shunt get jobs" \
-        shunt top --once
-    ok "so does status" has 10 "SUCCEEDED\|CANCELLED" <(shunt status)
+    shunt status >"$tmp/status"
+    ok "members of an array that ended alike are one line of status" \
+        has 1 "alpha  *2 of array 2  *CANCELLED" "$tmp/status"
+    ok "so that it has room for those that ended otherwise" has 1 " FAILED " "$tmp/status"
+    ok "of those that wait it shows the first few" has 20 " HELD " "$tmp/status"
+    ok "and how many there are" grep "[0-9] more wait: shunt get jobs --live" "$tmp/status"
+    ok "all that have ended are there" has 0 "more have ended" "$tmp/status"
+    ok "another one ends" shunt cancel --key-file "$tmp/key" \
+        "$(shunt get jobs --state HELD -o name --key-file "$tmp/key" | head -n 1)"
+    exits "of eleven the last ten are shown" 0 "1 more have ended: shunt get jobs" shunt top --once
     shunt status -o json >"$tmp/status.json"
     ok "and its JSON" [ "$(jq '[.jobs[] | select(.finished_at)] | length' \
         "$tmp/status.json")" = 10 ]
