@@ -149,6 +149,11 @@ int complete_options(int n, char **words, char **out);
 int cli_usage(struct cli *c, struct sh_err *err, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* terms.c: what the server calls a field is called here as the command has it. */
+void terms_translate(const struct cli *c, json_t *problem); /* what it refused */
+int terms_put(const struct cli_cmd *cmd, const char *text, char **out,
+              struct sh_err *err); /* *out: OWNED, free() */
+
 /* rest.c */
 enum {
     REST_TENANT = 1, /* add ?tenant= if --tenant is given */

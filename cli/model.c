@@ -153,7 +153,7 @@ int model_newest(struct cli *c, const char *model, int64_t *version, struct sh_e
     return rc;
 }
 
-/* What was asked for is not what comes: it failed, or others have asked for something else since. */
+/* What was asked for does not come: it failed, or others have asked for something else since. */
 static bool is_lost(const char *state, const char *want)
 {
     return strcmp(state, "FAILED") == 0 ||

@@ -200,6 +200,11 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
     model_life
     exits "submit --wait shows the end" 0 "SUCCEEDED" shunt submit --model digits --dataset d \
         --eval-dataset d --epochs 2 --lr 0.05 --wait --key-file "$tmp/key"
+    exits "a value that is wrong is named by its option" 1 "shunt: --epochs must be" \
+        shunt submit --model digits --dataset d --epochs 0 --lr -1 --key-file "$tmp/key"
+    exits "with all others" 1 "  also: --lr must be" \
+        shunt submit --model digits --dataset d --epochs 0 --lr -1 --key-file "$tmp/key"
+    exits "an admin is told by what option a tenant is named" 1 "add --tenant NAME" shunt get jobs
     exits "its events can be read" 0 "SUCCEEDED" shunt events 1 --key-file "$tmp/key"
     exits "its losses too" 0 "22" shunt losses 1 --key-file "$tmp/key"
     exits "and its log" 0 "step 22 of 22, loss" shunt logs 1 --key-file "$tmp/key"
@@ -370,6 +375,8 @@ model_life() {
     exits "waiting for what is so already ends" 0 "on no executor any more" \
         shunt unload digits:1 --wait "${key[@]}"
     exits "an unloaded model does not infer" 1 "load it" shunt infer digits --random 1 "${key[@]}"
+    exits "which says by what command it would" 1 "shunt load MODEL --wait" \
+        shunt infer digits --random 1 "${key[@]}"
     exits "load and wait" 0 "READY" shunt load digits --wait "${key[@]}"
     ok "it infers again" shunt infer digits --random 1 "${key[@]}"
     exits "the profile" 0 "PREDICTED MS" shunt get profile digits "${key[@]}"

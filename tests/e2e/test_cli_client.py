@@ -124,7 +124,7 @@ class Client(unittest.TestCase):
         r = s.shunt("submit", "--model=m", "--dataset=d")
         self.assertEqual(r.returncode, 1, r)
         self.assertEqual([line for line in r.stderr.splitlines() if "is missing" in line],
-                         ['shunt: "model" is missing', '  also: "spec" is missing'])
+                         ["shunt: --model is missing", "  also: --spec is missing"])
 
 
 if __name__ == "__main__":
