@@ -281,6 +281,13 @@ static void print_known(const char *msg)
         {"this needs an admin key",
          "An admin key is in the file admin.key of the folder of `shunt up`: --key-file names it."},
         {"load it to use it again", "`shunt load MODEL --wait` does."},
+        {"a pointer of Git LFS", "Then push that."},
+        {"is not valid ONNX",
+         "It is damaged, or something else than an ONNX file; torch.onnx.export "
+         "of PyTorch makes one."},
+        {"is no ONNX file", "torch.onnx.export of PyTorch makes one of a model, weights and all."},
+        {"is no safetensors file",
+         "safetensors.numpy.save_file of Python makes one of arrays by name."},
         {"there is no latency target", "`shunt set slo MODEL --latency-ms MS` sets one."},
     };
 

@@ -293,7 +293,7 @@ static int push(struct cli *c, const char *model, const char *file, json_t **out
     int rc = model_path(path, model, NULL, err);
 
     if (!rc)
-        rc = upload_check(file, err);
+        rc = upload_check(file, SH_FILE_ONNX, err);
     if (!rc)
         rc = rest_ensure(c, path, MODELS, model, &made, err);
     if (!rc)

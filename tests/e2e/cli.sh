@@ -158,7 +158,17 @@ nouns() {
     exits "a limit that is too small names its range in digits" 1 "from 1 to 9000000000000000" \
         shunt set quota alpha gpu_memory_max_bytes=0
     ok "null takes a limit away" shunt set quota alpha gpu_memory_max_bytes=null
-    echo "this is no model" >"$tmp/bad.onnx"
+    echo "this is no model" >"$tmp/text.onnx"
+    exits "text is no model" 1 "text.onnx\" is no ONNX file but text" \
+        shunt push model bad "$tmp/text.onnx" --key-file "$tmp/key"
+    exits "which says what makes one" 1 "torch.onnx.export" \
+        shunt push model bad "$tmp/text.onnx" --key-file "$tmp/key"
+    exits "and makes none of that name" 4 "no model" shunt get models bad --key-file "$tmp/key"
+    exits "nor is a folder one" 1 "is a folder" shunt push model bad "$tmp" --key-file "$tmp/key"
+    exits "nor nothing" 1 "is empty" shunt push model bad "$tmp/empty.conf" --key-file "$tmp/key"
+    exits "text is no dataset" 1 "is no safetensors file but text" \
+        shunt push dataset bad "$tmp/text.onnx" --key-file "$tmp/key"
+    printf '\001this is no model' >"$tmp/bad.onnx"
     exits "a file that is no model is refused" 1 "shunt: the file is not valid ONNX" \
         shunt push model bad "$tmp/bad.onnx" --key-file "$tmp/key"
     exits "which says of a new model what is left" 1 "shunt delete model good" \
