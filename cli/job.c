@@ -387,6 +387,11 @@ static void show_job(struct progress *bar, const json_t *j)
     const json_t *loss = json_object_get(j, "loss");
     char text[32] = "";
 
+    if (job_waits(j) && step <= 0) {
+        progress_show(bar, -1, "job %" JSON_INTEGER_FORMAT " is %s",
+                      json_integer_value(json_object_get(j, "id")), sh_json_text(j, "state"));
+        return;
+    }
     if (!is_batch)
         snprintf(text, sizeof(text), ", loss -");
     if (json_is_number(loss))
