@@ -251,8 +251,9 @@ cli_fn model_wait, model_wait_gone, slo_set, slo_get, slo_delete;      /* model.
 cli_fn model_load, model_unload, model_pin, model_unpin, model_share;  /* load.c */
 cli_fn placement_get, profile_get, slo_report;                         /* load.c */
 cli_fn dataset_create, dataset_get, dataset_delete, dataset_push;      /* dataset.c */
-cli_fn job_get, job_submit, job_control, job_set, job_wait;            /* job.c */
-cli_fn job_explain, job_losses, job_checkpoints;                       /* job.c */
+cli_fn job_get, job_submit, job_control, job_set;                      /* job.c */
+cli_fn job_losses, job_checkpoints;                                    /* job.c */
+cli_fn job_wait, job_explain;                                          /* wait.c */
 cli_fn job_events;                                                     /* events.c */
 cli_fn job_logs;                                                       /* logs.c */
 cli_fn gpu_get;                                                        /* gpu.c */
@@ -265,6 +266,7 @@ int job_draw_token(json_t *job, struct sh_err *err); /* as its client_token */
  * sentence for people. */
 void job_say_made(struct cli *c, const json_t *j, const char *noun, const char *id,
                   const char *text);
+/* wait.c */
 struct progress;
 struct job_end { /* what is waited for */
     const char *path, *what, *id;
@@ -274,13 +276,14 @@ struct job_end { /* what is waited for */
 /* Looks at the path until what is there has ended, at most --wait-s; meanwhile show() draws, and
  * stderr says why a job waits. *out: OWNED. Fails: SH_E_TIMEOUT, which names what and id. */
 int job_wait_end(struct cli *c, const struct job_end *e, json_t **out, struct sh_err *err);
-int jobs_submit_file(struct cli *c, struct sh_err *err);          /* many.c */
-int array_submit(struct cli *c, json_t *job, struct sh_err *err); /* array.c */
-cli_fn array_get, array_set, array_wait, array_control;           /* array.c */
-cli_fn job_result, job_result_delete;                             /* result.c */
-cli_fn queue_get, queue_create, queue_set, queue_delete;          /* queue.c */
-cli_fn usage_get, share_get, audit_get;                           /* usage.c */
-cli_fn config_get, config_set, config_use, config_delete;         /* profile.c */
-cli_fn infer_main;                                                /* infer.c */
+int job_wait_and_report(struct cli *c, const char *id, struct sh_err *err); /* of one job */
+int jobs_submit_file(struct cli *c, struct sh_err *err);                    /* many.c */
+int array_submit(struct cli *c, json_t *job, struct sh_err *err);           /* array.c */
+cli_fn array_get, array_set, array_wait, array_control;                     /* array.c */
+cli_fn job_result, job_result_delete;                                       /* result.c */
+cli_fn queue_get, queue_create, queue_set, queue_delete;                    /* queue.c */
+cli_fn usage_get, share_get, audit_get;                                     /* usage.c */
+cli_fn config_get, config_set, config_use, config_delete;                   /* profile.c */
+cli_fn infer_main;                                                          /* infer.c */
 
 #endif
