@@ -272,6 +272,9 @@ struct job_end { /* what is waited for */
     const char *path, *what, *id;
     bool (*has_ended)(const json_t *j);
     void (*show)(struct progress *bar, const json_t *j);
+    /* Of what was seen the job whose wait is the reason, asked every look_ms. OWNED, may be NULL. */
+    json_t *(*waiting)(struct cli *c, const json_t *j);
+    int64_t look_ms;
 };
 /* Looks at the path until what is there has ended, at most --wait-s; meanwhile show() draws, and
  * stderr says why a job waits. *out: OWNED. Fails: SH_E_TIMEOUT, which names what and id. */

@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #define POLL_MS 250
-#define REASON_LASTS_NS 1000000000LL
+#define LOOK_MS 1000
 
 static void show_job(struct progress *bar, const json_t *j)
 {
@@ -59,35 +59,37 @@ static void print_why(FILE *f, const char *id, const json_t *explained)
             sh_json_text(explained, "reason")[0] ? reason : "", text);
 }
 
-struct why { /* what is seen of a job that waits, since when, and whether it was said */
+struct why { /* what was seen of a job that waits, and how often in a row */
     char seen[96];
-    int64_t since_ns;
-    bool is_said;
+    int n;
+    int64_t looked_ns;
 };
 
-/* Why it waits, once for each reason that lasts: those of a moment end by themselves. */
-static void say_why(struct cli *c, struct progress *bar, const json_t *j, struct why *w)
+/* Why it waits, once for each reason that is seen twice: those of a moment end by themselves. */
+static void say_why(struct cli *c, struct progress *bar, const struct job_end *e, const json_t *j,
+                    struct why *w)
 {
-    const char *state = sh_json_text(j, "state");
     char now[sizeof(w->seen)], id[24], path[REST_PATH_MAX];
-    json_t *explained = NULL;
+    json_t *job, *explained = NULL;
 
-    snprintf(now, sizeof(now), "%s %s", state, sh_json_text(j, "reason"));
+    if (c->conf->quiet || sh_clock_ns() - w->looked_ns < e->look_ms * 1000000)
+        return;
+    w->looked_ns = sh_clock_ns();
+    job = e->waiting(c, j);
+    snprintf(now, sizeof(now), "%s %s", sh_json_text(job, "state"), sh_json_text(job, "reason"));
     if (strcmp(now, w->seen) != 0) {
         sh_strlcpy(w->seen, now, sizeof(w->seen));
-        w->since_ns = sh_clock_ns();
-        w->is_said = !job_waits(j);
+        w->n = 0;
     }
-    if (w->is_said || c->conf->quiet || sh_clock_ns() - w->since_ns < REASON_LASTS_NS)
-        return;
-    snprintf(id, sizeof(id), "%" JSON_INTEGER_FORMAT, json_integer_value(json_object_get(j, "id")));
-    if (job_path(c, path, id, "explain", NULL) ||
-        rest_get(c, path, REST_TENANT | REST_QUIET, &explained, NULL))
-        return;
-    progress_end(bar);
-    print_why(stderr, id, explained);
-    w->is_said = true;
+    snprintf(id, sizeof(id), "%" JSON_INTEGER_FORMAT,
+             json_integer_value(json_object_get(job, "id")));
+    if (++w->n == 2 && job && !job_path(c, path, id, "explain", NULL) &&
+        !rest_get(c, path, REST_TENANT | REST_QUIET, &explained, NULL)) {
+        progress_end(bar);
+        print_why(stderr, id, explained);
+    }
     json_decref(explained);
+    json_decref(job);
 }
 
 int job_wait_end(struct cli *c, const struct job_end *e, json_t **out, struct sh_err *err)
@@ -104,7 +106,7 @@ int job_wait_end(struct cli *c, const struct job_end *e, json_t **out, struct sh
         if (rc || (*out && e->has_ended(*out)))
             break;
         if (*out) {
-            say_why(c, &bar, *out, &why);
+            say_why(c, &bar, e, *out, &why);
             e->show(&bar, *out);
         }
         if (sh_clock_ns() > end)
@@ -122,6 +124,12 @@ int job_wait_end(struct cli *c, const struct job_end *e, json_t **out, struct sh
 static bool has_ended(const json_t *j)
 {
     return job_is_final(sh_json_text(j, "state"));
+}
+
+static json_t *itself(struct cli *c, const json_t *j)
+{
+    (void)c;
+    return job_waits(j) ? json_incref((json_t *)j) : NULL;
 }
 
 /* It became no version: what it left is fetched. */
@@ -173,7 +181,7 @@ static int report_end(struct cli *c, const json_t *j, struct sh_err *err)
 int job_wait_and_report(struct cli *c, const char *id, struct sh_err *err)
 {
     char path[REST_PATH_MAX];
-    const struct job_end e = {path, "job", id, has_ended, show_job};
+    const struct job_end e = {path, "job", id, has_ended, show_job, itself, LOOK_MS};
     json_t *j = NULL;
     int rc = job_path(c, path, id, NULL, err);
 

@@ -315,6 +315,9 @@ many_jobs() {
         shunt cancel --array "$array" --key-file "$tmp/key"
     ok "an array to cancel" shunt submit --model digits --dataset d --epochs 1 --array 0-1 --hold \
         --name 'gone-{index}' --key-file "$tmp/key"
+    exits "who waits for it is told why its first job waits" 5 "is HELD, Held. It is held" \
+        shunt wait array "$(shunt get arrays -o name --key-file "$tmp/key" | head -n 1)" \
+        --wait-s 7 --key-file "$tmp/key"
     exits "all of it is cancelled" 0 "cancel: 2 of the 2 jobs" \
         shunt cancel --array "$(shunt get arrays -o name --key-file "$tmp/key" | head -n 1)" \
         --key-file "$tmp/key"
