@@ -337,6 +337,9 @@ static void print_advice(const struct cli *c, const struct sh_err *err)
 static void print_failure(const struct cli *c, const struct sh_err *err)
 {
     fprintf(stderr, "shunt: %s\n", err->msg);
+    /* Of what failed here, in a part that other programs have too: which file, and why. */
+    if (err->detail[0] && !strstr(err->msg, err->detail))
+        fprintf(stderr, "  %s\n", err->detail);
     out_errors(c->problem, err->msg);
     print_nodes(c->problem);
     if (c->conf->dry_run && c->problem)

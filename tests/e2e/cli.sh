@@ -198,6 +198,8 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
         shunt infer digits --inputs "$root/examples/digits/test.safetensors" --batch 4 \
         --outputs "$tmp/out.st" --key-file "$tmp/key"
     ok "its outputs are in the file" [ -s "$tmp/out.st" ]
+    exits "a file that cannot be made is named, with the reason" 1 "No such file or directory" \
+        shunt infer digits --random 1 --outputs "$tmp/none/out.st" --key-file "$tmp/key"
     exits "more rows than the model takes are refused" 1 "shunt:" \
         shunt infer digits --random 1 --batch 9 --key-file "$tmp/key"
     exits "0 is a seed like any other" 0 "1 rows in" shunt infer digits --random 0 \
