@@ -272,7 +272,7 @@ struct job_end { /* what is waited for */
     const char *path, *what, *id;
     bool (*has_ended)(const json_t *j);
     void (*show)(struct progress *bar, const json_t *j);
-    /* Of what was seen the job whose wait is the reason, asked every look_ms. OWNED, may be NULL. */
+    /* Of what was seen the job whose wait is the reason, every look_ms. OWNED, may be NULL. */
     json_t *(*waiting)(struct cli *c, const json_t *j);
     int64_t look_ms;
 };
