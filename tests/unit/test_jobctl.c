@@ -101,8 +101,7 @@ static void a_filter_becomes_what_sql_takes(void **state)
 static void a_filter_that_means_nothing_is_refused(void **state)
 {
     static const char *const BAD[] = {"/j?state=SLEEPING", "/j?state=",  "/j?state=QUEUED,,HELD",
-                                      "/j?queue=A%20B",    "/j?label=x", "/j?label=%3Dx",
-                                      "/j?label=a%3D%FF"};
+                                      "/j?queue=A%20B",    "/j?label=x", "/j?label=%3Dx"};
 
     (void)state;
     for (size_t i = 0; i < SH_ARRAY_LEN(BAD); i++) {
