@@ -436,7 +436,9 @@ static void retry_later(struct model *m, const struct sh_err *why)
 
 static void note_failure(struct store *s, struct model *m, const struct sh_err *why)
 {
-    if (m->phase == MODEL_READY)
+    if ((m->handle < 0 || m->phase == MODEL_GOING) && is_orphan(s, m))
+        switch_give_up(s->x->sw, m, why);
+    else if (m->phase == MODEL_READY)
         retry_later(m, why);
     else
         fail_model(s, m, why);

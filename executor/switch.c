@@ -66,6 +66,15 @@ static void end_run(struct run *r, const struct sh_err *why, const struct msg_wk
     run__free(r);
 }
 
+static void end_current(struct switcher *sw, const struct sh_err *why,
+                        const struct msg_wk_run_done *done)
+{
+    struct run *r = sw->current;
+
+    sw->current = NULL;
+    end_run(r, why, done);
+}
+
 static struct worker *find_worker(struct switcher *sw, const struct model *m)
 {
     for (size_t i = 0; i < pool_size(sw->x->pool); i++) {
@@ -260,11 +269,10 @@ static bool give_memory(struct switcher *sw, struct run *r)
         if (store_yield_pins(sw->x->store))
             return true;
     }
-    sw->current = NULL;
     /* Its tenant's quota may have shrunk below it: then nobody should ask again. */
     if (rc == SH_E_DEVMEM && model_check_fits(r->model, batch_of(r)->ws_bytes, &never))
         err = never;
-    end_run(r, &err, NULL);
+    end_current(sw, &err, NULL);
     return true;
 }
 
@@ -324,8 +332,7 @@ static bool send_run(struct switcher *sw, struct run *r)
     if (tx_image_busy(im))
         m.u.wk_run.groups = (struct sh_blob){im->groups, im->n_groups * sizeof(*im->groups)};
     if (inputs_send(r, &m.u.wk_run, &err)) {
-        sw->current = NULL;
-        end_run(r, &err, NULL);
+        end_current(sw, &err, NULL);
         return true;
     }
     ablation_fill_run(r, &m.u.wk_run, &extra);
@@ -362,8 +369,7 @@ static bool start_run(struct switcher *sw, struct run *r)
     if (sw->current == r && r->phase == RUN_ACTIVE) {
         r->is_forced = true; /* it ends soon, with garbage */
     } else if (sw->current == r) {
-        sw->current = NULL;
-        end_run(r, &err, NULL);
+        end_current(sw, &err, NULL);
     }
     return true;
 }
@@ -659,8 +665,7 @@ void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_
         SH_FAIL(&why, SH_E_UNAVAILABLE, "the copy of the model's weights did not end; try again");
     else if (m->rc)
         SH_FAIL(&why, (int)m->rc, "%s", m->msg);
-    sw->current = NULL;
-    end_run(r, &why, m);
+    end_current(sw, &why, m);
     ablation_on_run_done(w);
 }
 
@@ -677,33 +682,39 @@ void switch_on_worker_dead(struct switcher *sw, struct worker *w)
         r->phase = RUN_SEND;
         return;
     }
-    sw->current = NULL;
     if (r->is_overdue)
         SH_FAIL(&why, SH_E_TIMEOUT, "the run took longer than the %lld ms that a run may take",
                 (long long)sw->x->conf->run_ms);
     else
         SH_FAIL(&why, SH_E_UNAVAILABLE, "the worker process died %u times during this run",
                 r->n_attempts);
-    end_run(r, &why, NULL);
+    end_current(sw, &why, NULL);
 }
 
-/* ------------------------------------------------------------------ time */
-
-static void expire_queue(struct switcher *sw, int64_t now)
+/* Those of a model (NULL: of all) whose time is over. */
+static void end_queued(struct switcher *sw, const struct model *m, int64_t now,
+                       const struct sh_err *why)
 {
     for (struct run **p = &sw->queue; *p;) {
         struct run *r = *p;
-        struct sh_err why = {0};
 
-        if (now < r->deadline_ns) {
+        if ((m && r->model != m) || now < r->deadline_ns) {
             p = &r->next;
             continue;
         }
         unlink_run(sw, p);
-        SH_FAIL(&why, SH_E_TIMEOUT, "the time for this run was over before the device was free");
-        end_run(r, &why, NULL);
+        end_run(r, why, NULL);
     }
 }
+
+void switch_give_up(struct switcher *sw, const struct model *m, const struct sh_err *why)
+{
+    if (sw->current && sw->current->model == m && sw->current->phase != RUN_ACTIVE)
+        end_current(sw, why, NULL);
+    end_queued(sw, m, INT64_MAX, why);
+}
+
+/* ------------------------------------------------------------------ time */
 
 static void watch_current(struct switcher *sw, int64_t now)
 {
@@ -715,9 +726,8 @@ static void watch_current(struct switcher *sw, int64_t now)
         return;
     im = &r->model->tx;
     if (r->phase != RUN_ACTIVE && now > r->deadline_ns) {
-        sw->current = NULL;
         SH_FAIL(&why, SH_E_TIMEOUT, "the time for this run was over before it had memory");
-        end_run(r, &why, NULL);
+        end_current(sw, &why, NULL);
         return;
     }
     if (r->phase == RUN_ACTIVE && tx_image_busy(im) && !r->is_forced &&
@@ -736,9 +746,11 @@ static void on_tick(struct sh_loop *l, void *arg)
 {
     struct switcher *sw = arg;
     int64_t now = sh_clock_ns();
+    struct sh_err late = {0};
 
     (void)l;
-    expire_queue(sw, now);
+    SH_FAIL(&late, SH_E_TIMEOUT, "the time for this run was over before the device was free");
+    end_queued(sw, NULL, now, &late);
     watch_current(sw, now);
     for (struct model *m = store_next(sw->x->store, NULL); m; m = store_next(sw->x->store, m))
         model_tick(m, now);

@@ -421,11 +421,12 @@ class Training(Case):
                          ["final.safetensors", "log.txt", "losses.json", "trained.onnx"])
         self.assertLessEqual(len([f for f in os.listdir(j.folder) if "ckpt" in f]), 2)
 
-    def test_an_evaluation_survives_the_worker_that_has_its_model(self):
+    def evaluate_and_kill(self, meanwhile=lambda folder: None, **kw):
+        """All workers die in an evaluation; a request comes behind its run. The driver."""
         d = self.driver("--log-level=debug", "--copy-gb-per-s=0.01", "--debug-cold")  # runs are slow
         pk, _ = d.package(self.net_train, "--training")
         d.load(1, d.package(self.net)[0])
-        d.start_job(5, pk, TRAIN, spec(epochs=1), TEST)
+        folder = d.start_job(5, pk, TRAIN, spec(epochs=1, **kw), TEST)
         for _ in range(100 * WAIT_S):
             if "ev=switch.start run=0 " in open(d.dir + "/executor.log").read():
                 break
@@ -433,11 +434,20 @@ class Training(Case):
         with self.held(d.worker_pids()) as workers:
             d.wait(lambda: d.metrics()['shunt_workers{executor="e0",state="active"}'] == 1, WAIT_S,
                    "an active worker")
+            meanwhile(folder)
             for pid in workers:
                 os.kill(pid, signal.SIGKILL)
-        self.infer(d, 1)  # behind the run of the evaluation
-        result = json.loads(d.wait_job(5, ("DONE",)).result)
-        self.assertGreater(result["accuracy"], 0.5)
+        self.infer(d, 1)
+        return d
+
+    def test_an_evaluation_survives_the_worker_that_has_its_model(self):
+        job = self.evaluate_and_kill().wait_job(5, ("DONE",))
+        self.assertGreater(json.loads(job.result)["accuracy"], 0.5)
+
+    def test_an_evaluation_whose_model_no_worker_can_have_again_ends(self):
+        d = self.evaluate_and_kill(lambda folder: os.unlink(folder + "/trained.tmp/graph.json"),
+                                   publish=False)
+        self.assertIn("graph.json", d.wait_job(5, ("FAILED",)).msg)
 
     def test_what_is_not_published_is_a_file_of_the_job_and_no_package(self):
         j = self.train()
