@@ -85,7 +85,8 @@ static int add(struct store *s, const struct msg_model_load *l, struct model **o
 
     *out = NULL;
     if (s->n_models == STORE_MAX_MODELS)
-        return SH_FAIL(err, SH_E_TOOBIG, "this executor holds %u models, the most it can",
+        return SH_FAIL(err, SH_E_TOOBIG,
+                       "this executor holds %u models, the most it can; unload one",
                        STORE_MAX_MODELS);
     m = calloc(1, sizeof(*m));
     if (!m)

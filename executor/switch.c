@@ -486,7 +486,8 @@ static int admit(struct switcher *sw, struct run *r, struct sh_err *err)
         return SH_FAIL(err, SH_E_INVALID, "a batch of %u is more than the model's %u", r->batch,
                        r->model->max_batch);
     if (sw->n_queued >= (size_t)sw->x->conf->max_queued_runs)
-        return SH_FAIL(err, SH_E_QUEUEFULL, "%zu runs wait on this executor", sw->n_queued);
+        return SH_FAIL(err, SH_E_QUEUEFULL, "%zu runs wait on this executor; try again later",
+                       sw->n_queued);
     return SH_OK;
 }
 
