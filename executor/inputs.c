@@ -7,7 +7,7 @@
 #include "executor/switch_int.h"
 
 #define MIN_COPY ((size_t)64 << 10) /* bytes; on average over the copies of a run */
-#define MAX_BACKLOG_NS 200000.0     /* of the lane: about one group of weights */
+#define MAX_BACKLOG_NS 200000.0     /* of the lane */
 
 /* Do the spans of a part agree with those of the first, and lie in its slab? */
 static bool agrees(const struct run_part *p, const struct run_part *first,
@@ -91,31 +91,40 @@ static bool has_ticket(const struct exec *x)
     return (int32_t)(dev_ticket_value(x->mem, TX_SLOT_INPUTS) - x->inputs_ticket) >= 0;
 }
 
-int inputs_send(struct run *r, struct msg_wk_run *m, struct sh_err *err)
+int inputs_send(struct run *r, struct sh_err *err)
 {
     struct exec *x = r->x;
     const double *layer_ns = NULL;
     const struct msg_batch *row = model_batch(r->model, r->batch, &layer_ns);
     const uint64_t *offs =
         r->model->input_offs + (size_t)(row - r->model->batches) * r->model->n_inputs;
+    bool came;
     int rc;
 
-    if (is_worth_it(r, offs)) {
-        bool came = copy(r, offs, NULL) == SH_OK;
-
-        rc = tx_ticket(x->tx, TX_LANE_IN, TX_SLOT_INPUTS, x->inputs_ticket + 1, err);
-        if (rc) {
-            follow(x);
-            return rc;
-        }
-        x->inputs_ticket++;
-        m->inputs = came ? MSG_INPUTS_COME : MSG_INPUTS_BRING_AFTER;
-    } else if (!inputs_arrived(x)) { /* perhaps to the same place */
-        m->inputs = MSG_INPUTS_BRING_AFTER;
+    r->has_inputs = false;
+    if (!is_worth_it(r, offs))
+        return SH_OK;
+    came = copy(r, offs, NULL) == SH_OK;
+    rc = tx_ticket(x->tx, TX_LANE_IN, TX_SLOT_INPUTS, x->inputs_ticket + 1, err);
+    if (rc) {
+        follow(x);
+        return rc;
     }
-    m->ticket_slot = TX_SLOT_INPUTS;
-    m->ticket_value = x->inputs_ticket;
+    x->inputs_ticket++;
+    r->has_inputs = came;
     return SH_OK;
+}
+
+/* The worker of a first attempt may have written over them, and one that has joined since may have
+ * them elsewhere. What is on its way comes to the same place, perhaps. */
+void inputs_tell(const struct run *r, struct msg_wk_run *m)
+{
+    if (r->has_inputs && r->n_attempts == 0 && r->model->n_inputs > 0)
+        m->inputs = MSG_INPUTS_COME;
+    else
+        m->inputs = inputs_arrived(r->x) ? MSG_INPUTS_BRING : MSG_INPUTS_BRING_AFTER;
+    m->ticket_slot = TX_SLOT_INPUTS;
+    m->ticket_value = r->x->inputs_ticket;
 }
 
 bool inputs_arrived(const struct exec *x)

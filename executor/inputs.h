@@ -1,4 +1,4 @@
-/* inputs.h - large inputs of a run go to the device by the copy lane, before most of the weights.
+/* inputs.h - large inputs of a run go to the device by the copy lane, before its weights.
  *
  * A worker could bring them too, but it begins only when it has woken up, and on the device its
  * copy stands beside those of the weights, or behind training that drains. The executor knows the
@@ -20,9 +20,11 @@
 struct msg_wk_run;
 struct run;
 
-/* Just before a run is sent, once it has its workspace: enqueues its inputs if that is worth it,
- * and says in *m what the worker has to do. Fails: what the device says. */
-int inputs_send(struct run *r, struct msg_wk_run *m, struct sh_err *err);
+/* Once a run has its workspace, before its weights: enqueues its inputs if that is worth it. Fails:
+ * what the device says. */
+int inputs_send(struct run *r, struct sh_err *err);
+/* When the run is sent: says in *m what the worker has to do. */
+void inputs_tell(const struct run *r, struct msg_wk_run *m);
 /* Nothing that was sent is on its way any more, not even what was forced. */
 bool inputs_arrived(const struct exec *x);
 /* The watchdog: whoever waits goes on, with garbage. */

@@ -271,11 +271,8 @@ static void break_image(struct model *m)
                  m->handle);
 }
 
-static int transmit(struct model *m, const double *layer_ns, bool may_evict, uint64_t *hit_out,
-                    struct sh_err *err)
+static int place(struct model *m, bool may_evict, uint64_t *hit_out, struct sh_err *err)
 {
-    struct exec *x = store__exec(m->store);
-    struct tx_place at;
     int rc;
 
     *hit_out = m->image_bytes;
@@ -286,25 +283,33 @@ static int transmit(struct model *m, const double *layer_ns, bool may_evict, uin
         residency_touch(residency_of(m), m->res, sh_clock_ns());
         return SH_OK;
     }
-    rc = space_place(x->space, m->res, m->image_bytes, may_evict, &at, err);
+    rc = space_place(store__exec(m->store)->space, m->res, m->image_bytes, may_evict, &m->at, err);
     if (rc)
         return rc;
-    m->off = at.off;
-    *hit_out = at.resident;
-    if (at.resident >= m->image_bytes && !at.moved)
+    *hit_out = m->at.resident;
+    m->is_placed = m->at.resident < m->image_bytes || m->at.moved;
+    if (m->is_placed)
+        residency_pin(residency_of(m), m->res);
+    return SH_OK;
+}
+
+int model_place(struct model *m, uint64_t *hit_out, struct sh_err *err)
+{
+    return place(m, true, hit_out, err);
+}
+
+int model_transmit_begin(struct model *m, const double *layer_ns, struct sh_err *err)
+{
+    int rc;
+
+    if (!m->is_placed)
         return SH_OK;
-    residency_pin(residency_of(m), m->res);
-    rc = tx_load_begin(x->tx, &m->tx, &at, layer_ns, err);
+    m->is_placed = false;
+    rc = tx_load_begin(store__exec(m->store)->tx, &m->tx, &m->at, layer_ns, err);
     m->has_rest = !rc;
     if (rc)
         break_image(m);
     return rc;
-}
-
-int model_transmit_begin(struct model *m, const double *layer_ns, uint64_t *hit_out,
-                         struct sh_err *err)
-{
-    return transmit(m, layer_ns, true, hit_out, err);
 }
 
 int model_transmit_rest(struct model *m, struct sh_err *err)
@@ -324,24 +329,30 @@ int model_transmit_rest(struct model *m, struct sh_err *err)
     return rc;
 }
 
-int model_transmit(struct model *m, const double *layer_ns, struct sh_err *err)
+static int transmit(struct model *m, const double *layer_ns, bool may_evict, struct sh_err *err)
 {
     uint64_t hit;
-    int rc = transmit(m, layer_ns, true, &hit, err);
+    int rc = place(m, may_evict, &hit, err);
 
+    if (!rc)
+        rc = model_transmit_begin(m, layer_ns, err);
     return rc ? rc : model_transmit_rest(m, err);
+}
+
+int model_transmit(struct model *m, const double *layer_ns, struct sh_err *err)
+{
+    return transmit(m, layer_ns, true, err);
 }
 
 void model_prepare(struct model *m)
 {
     const double *layer_ns;
-    uint64_t hit;
 
     if (m->phase != MODEL_READY || !m->has_image || !model_batch(m, 1, &layer_ns) ||
         switch_wants_memory(store__exec(m->store)->sw) ||
         store__exec(m->store)->ablations.now == ABLATION_NO_DAEMON)
         return;
-    if (transmit(m, layer_ns, false, &hit, NULL) || model_transmit_rest(m, NULL))
+    if (transmit(m, layer_ns, false, NULL))
         return; /* no room without hurting others: the run will make it */
     m->keep_until_ns = sh_clock_ns() + KEEP_NS;
     if (!m->is_kept)

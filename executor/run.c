@@ -5,6 +5,7 @@
 #include "common/metrics.h"
 #include "executor/agent.h"
 #include "executor/data.h"
+#include "executor/inputs.h"
 #include "executor/switch_int.h"
 
 #include <inttypes.h>
@@ -68,12 +69,14 @@ void run__drop_parts(struct run *r, uint64_t rid, uint64_t api_id)
     r->n_parts = keep;
 }
 
+/* While its inputs are on their way, what comes to its workspace may be another request's: the API
+ * has the place in its slab back as soon as it is told. */
 void run__give_back(struct run *r)
 {
     if (r->has_pin)
         model_unpin(r->model);
     if (r->has_ws)
-        space_give(r->x->space, &r->ws, r->tag);
+        space_give(r->x->space, &r->ws, inputs_arrived(r->x) ? r->tag : ARENA_FOREIGN);
     r->has_pin = r->has_ws = false;
 }
 

@@ -51,7 +51,8 @@ struct model {
     bool has_image; /* res and tx are set */
     uint32_t res;   /* id in residency.h */
     struct tx_image tx;
-    size_t off;            /* while it has a place: bytes in the arena */
+    struct tx_place at;    /* while it has a place */
+    bool is_placed;        /* between model_place() and model_transmit_begin() */
     bool is_broken;        /* the device refused a copy half-way: wait for the lane, then forget */
     bool has_mark;         /* the mark that ends its copies is out */
     bool has_rest;         /* between model_transmit_begin() and model_transmit_rest() */
@@ -106,11 +107,12 @@ int model_check_fits(struct model *m, uint64_t ws, struct sh_err *err);
 /* Sends what is missing to the device; the image gets its place. Pins until all has arrived.
  * Fails: SH_E_DEVMEM, and what the device says. */
 int model_transmit(struct model *m, const double *layer_ns, struct sh_err *err);
-/* The same in two parts, for a run that is told of its groups' tickets between them. The second has
- * to follow before anything but the run's inputs is put on the lane; when it fails, the tickets are
- * raised. *hit_out: bytes that were there. */
-int model_transmit_begin(struct model *m, const double *layer_ns, uint64_t *hit_out,
-                         struct sh_err *err);
+/* The same in three parts, for a run: its inputs go on the lane before the second, which sends the
+ * first group, and its worker is told of the groups' tickets before the third. Once the first has
+ * succeeded the others have to follow, and nothing else is put on the lane between them; when the
+ * last fails, the tickets are raised. *hit_out: bytes that were there. */
+int model_place(struct model *m, uint64_t *hit_out, struct sh_err *err);
+int model_transmit_begin(struct model *m, const double *layer_ns, struct sh_err *err);
 int model_transmit_rest(struct model *m, struct sh_err *err);
 /* PREPARE: the same if it costs nobody anything (nothing is evicted, no run waits for memory), and
  * keeps it for a while. */

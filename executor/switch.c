@@ -56,12 +56,8 @@ static void unlink_run(struct switcher *sw, struct run **at)
     sw->n_queued--;
 }
 
-/* When its inputs are still on their way, what comes to its workspace may be another request's: the
- * API has the place in its slab back as soon as it is told. */
 static void end_run(struct run *r, const struct sh_err *why, const struct msg_wk_run_done *done)
 {
-    if (!inputs_arrived(r->x))
-        r->tag = ARENA_FOREIGN;
     run__report(r, why, done);
     run__free(r);
 }
@@ -142,14 +138,15 @@ static bool images_arrive(struct switcher *sw)
     return false;
 }
 
-/* The workspace first: its scrub, if it needs one, goes ahead of the copies on the lane.
+/* On the lane: the scrub of the workspace, if it needs one, then the inputs if they are large, then
+ * the first group, which has to follow whatever has become of the inputs: its place is taken.
  * `spare`: keep what is there of the run's own image. */
 static int take_with(struct run *r, uint32_t spare, struct sh_err *err)
 {
     const double *layer_ns = NULL;
     const struct msg_batch *b = model_batch(r->model, r->batch, &layer_ns);
     struct residency_need need = {.tag = r->tag, .kind = ARENA_WORK, .spare = spare};
-    int rc;
+    int rc, rc_begin;
 
     if (!b)
         return SH_FAIL(err, SH_E_INVALID, "a batch of %u is more than the model's %u", r->batch,
@@ -158,16 +155,22 @@ static int take_with(struct run *r, uint32_t spare, struct sh_err *err)
     if (rc)
         return rc;
     r->ws_bytes = b->ws_bytes;
-    rc = model_transmit_begin(r->model, layer_ns, &r->hit_bytes, err);
+    r->has_ws = true;
+    rc = model_place(r->model, &r->hit_bytes, err);
+    if (!rc) {
+        rc = inputs_send(r, err);
+        rc_begin = model_transmit_begin(r->model, layer_ns, rc ? NULL : err);
+        rc = rc ? rc : rc_begin;
+    }
     if (rc) {
-        space_give(r->x->space, &r->ws, r->tag);
+        run__give_back(r);
         return rc;
     }
     residency_pin(space_residency(r->x->space), r->model->res);
     model_unkeep(r->model,
                  INT64_MAX); /* kept for this run: training may have the memory after it */
     r->model->last_use_ns = sh_clock_ns();
-    r->has_ws = r->has_pin = true;
+    r->has_pin = true;
     return SH_OK;
 }
 
@@ -311,7 +314,6 @@ static bool send_run(struct switcher *sw, struct run *r)
     struct worker *w = find_worker(sw, r->model);
     struct sh_msg m = {.type = MSG_WK_RUN};
     struct ablation_send extra;
-    struct sh_err err = {0};
 
     if (!w)
         ablation_wake(sw->x);
@@ -326,15 +328,12 @@ static bool send_run(struct switcher *sw, struct run *r)
                                      .handle = r->model->handle,
                                      .batch = r->batch,
                                      .n_parts = (uint32_t)r->n_parts,
-                                     .image_off = r->model->off,
+                                     .image_off = r->model->at.off,
                                      .ws_off = space_offset(&r->ws),
                                      .groups = {&all, sizeof(all)}};
     if (tx_image_busy(im))
         m.u.wk_run.groups = (struct sh_blob){im->groups, im->n_groups * sizeof(*im->groups)};
-    if (inputs_send(r, &m.u.wk_run, &err)) {
-        end_current(sw, &err, NULL);
-        return true;
-    }
+    inputs_tell(r, &m.u.wk_run);
     ablation_fill_run(r, &m.u.wk_run, &extra);
     worker_cork(w);
     send_parts(r, w);

@@ -24,6 +24,7 @@ struct run {
     struct space_range ws;
     uint64_t ws_bytes; /* of ws, as asked for */
     bool has_ws, has_pin;
+    bool has_inputs;    /* inputs.c sent them */
     uint64_t hit_bytes; /* of the image, found on the device */
     struct worker *worker;
     enum stop_way way; /* asked of training so far */

@@ -2,8 +2,9 @@
 """report.py DIR --out FILE - tables of what the parts printed (DIR/PART.json), merged into FILE.
 
 A table has ours and the peers' rows of this run, and a ratio where both are there. What one of our
-parts has to be by another (limits.py) may be of different runs: the builds are named. FILE keeps, for each part, its newest run with all samples, and with
-what machine, programs and settings it was taken.
+parts has to be by another (limits.py) may be of different runs: the builds are named. FILE keeps,
+for each part, its newest run with all samples, and with what machine, programs and settings it was
+taken.
 """
 import argparse
 import glob

@@ -203,8 +203,8 @@ class Inputs(unittest.TestCase):
             self.check(d, self.start(d, 8, 1), 8, 1)
         self.assertEqual(d.worker_pids(), pids)
 
-    def test_they_come_between_two_groups_of_weights(self):
-        d = self.driver("--debug-cold", "--switch-mode=per-layer")
+    def test_they_come_before_the_weights(self):
+        d = self.driver("--debug-cold", "--switch-mode=per-layer", SLOW)
         inits = [onnx.tensor("few", [16], [3.0] * 16), onnx.tensor("one", [A], [1.0] * A)]
         d.load(2, self.package(d, "weighed", onnx.model(
             [onnx.node("Add", ["c", "few"], ["x"]), onnx.node("Add", ["a", "one"], ["y"])],
@@ -219,6 +219,11 @@ class Inputs(unittest.TestCase):
                              [array.array("f", (v + 3 for v in c)), array.array("f", (v + 1 for v in a))])
         self.assertEqual(re.findall(r"ev=switch.send .*?groups=(\d+) .*?inputs=(\d)", self.log(d)),
                          [("2", COME)] * 3)
+        begun = re.findall(r"ev=switch.start .* ns=(\d+)", self.log(d))
+        arrived = re.findall(r"ev=group.arrived .* group=0 ns=(\d+)", self.log(d))
+        self.assertEqual((len(begun), len(arrived)), (3, 3))
+        for at, first, n in zip(begun, arrived, (8, 3, 8)):
+            self.assertGreater(int(first) - int(at), 0.9 * n * A * 4 / 0.02)  # ns at 0.02 GB/s
 
     def test_the_watchdog_takes_no_memory_from_under_a_copy(self):
         d = self.driver("--copy-gb-per-s=0.002")
