@@ -13,23 +13,14 @@
 
 #define TICK_NS ((int64_t)20000000)
 #define STUCK_NS ((int64_t)5000000000)
-#define MAX_LOOSE_PARTS 4096u
 #define LOOSE_NS ((int64_t)10000000000)
-
-struct loose { /* a part whose RUN has not come yet */
-    struct loose *next;
-    uint64_t run_id;
-    int64_t since_ns;
-    struct run_part part;
-};
 
 struct switcher {
     struct exec *x;
     struct run *current;
     struct run *queue, **tail;
     size_t n_queued;
-    struct loose *loose;
-    size_t n_loose;
+    struct loose_parts loose;
     struct sh_timer *tick;
     uint32_t n_stops; /* for debug-stop-way=turns */
     uint64_t n_started;
@@ -408,71 +399,7 @@ bool switch_turn(struct switcher *sw)
 
 void switch_on_part(struct switcher *sw, const struct msg_run_part *m)
 {
-    struct sh_err err = {0};
-    struct loose *l;
-
-    if (sw->n_loose >= MAX_LOOSE_PARTS) {
-        SH_ERROR("run.parts", "msg=\"too many parts without a run\"");
-        return;
-    }
-    l = calloc(1, sizeof(*l));
-    if (!l)
-        SH_FAIL(&err, SH_E_NOMEM, "could not allocate a part of a run");
-    if (!l || run__copy_part(m, &l->part, &err)) {
-        sh_log_err(SH_LOG_ERROR, "run.part", &err);
-        free(l);
-        return;
-    }
-    l->run_id = m->run_id;
-    l->since_ns = sh_clock_ns();
-    l->next = sw->loose;
-    sw->loose = l;
-    sw->n_loose++;
-}
-
-static void free_loose(struct switcher *sw, struct loose **at)
-{
-    struct loose *l = *at;
-
-    *at = l->next;
-    sw->n_loose--;
-    run__free_part(&l->part);
-    free(l);
-}
-
-/* Moves the parts of a run out of the loose ones, in the order they came. */
-static int collect_parts(struct switcher *sw, struct run *r, uint32_t n, struct sh_err *err)
-{
-    uint64_t batch = 0;
-
-    if (n > SWITCH_MAX_PARTS)
-        return SH_FAIL(err, SH_E_TOOBIG, "a run of %u parts; the most is %u", n, SWITCH_MAX_PARTS);
-    r->parts = calloc((size_t)n + 1, sizeof(*r->parts));
-    if (!r->parts)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the parts of a run");
-    for (struct loose **p = &sw->loose; *p;) {
-        if ((*p)->run_id != r->id) {
-            p = &(*p)->next;
-            continue;
-        }
-        if (r->n_parts < n) {
-            r->parts[r->n_parts++] = (*p)->part;
-            batch += (*p)->part.batch;
-            (*p)->part = (struct run_part){0};
-        }
-        free_loose(sw, p);
-    }
-    for (size_t i = 0; i < r->n_parts / 2; i++) { /* newest first, so turn round */
-        struct run_part t = r->parts[i];
-
-        r->parts[i] = r->parts[r->n_parts - 1 - i];
-        r->parts[r->n_parts - 1 - i] = t;
-    }
-    if (r->n_parts != n || n == 0 || batch != r->batch)
-        return SH_FAIL(err, SH_E_PROTO,
-                       "%zu of %u parts of the run came, %" PRIu64 " samples of %u", r->n_parts, n,
-                       batch, r->batch);
-    return SH_OK;
+    parts__add(&sw->loose, m);
 }
 
 static int admit(struct switcher *sw, struct run *r, struct sh_err *err)
@@ -520,7 +447,7 @@ static struct run *new_run(struct switcher *sw, const struct msg_run *m, struct 
     r->batch = m->batch;
     r->recv_ns = sh_clock_ns();
     r->deadline_ns = m->budget_ns > 0 ? r->recv_ns + m->budget_ns : INT64_MAX;
-    if (collect_parts(sw, r, m->n_parts, err) || sh_strdup(m->tenant, &r->tenant, err) ||
+    if (parts__collect(&sw->loose, r, m->n_parts, err) || sh_strdup(m->tenant, &r->tenant, err) ||
         space_tag(sw->x->space, m->tenant, &r->tag, err))
         return r; /* refused with its parts */
     return r;
@@ -754,12 +681,7 @@ static void on_tick(struct sh_loop *l, void *arg)
     watch_current(sw, now);
     for (struct model *m = store_next(sw->x->store, NULL); m; m = store_next(sw->x->store, m))
         model_tick(m, now);
-    for (struct loose **p = &sw->loose; *p;) {
-        if (now - (*p)->since_ns > LOOSE_NS)
-            free_loose(sw, p);
-        else
-            p = &(*p)->next;
-    }
+    parts__expire(&sw->loose, now - LOOSE_NS);
 }
 
 int switch_new(struct exec *x, struct switcher **out, struct sh_err *err)
@@ -792,8 +714,7 @@ void switch_free(struct switcher *sw)
         unlink_run(sw, &sw->queue);
         run__free(r);
     }
-    while (sw->loose)
-        free_loose(sw, &sw->loose);
+    parts__expire(&sw->loose, INT64_MAX);
     sh_timer_del(sw->tick);
     free(sw);
 }
