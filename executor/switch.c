@@ -596,6 +596,34 @@ void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_
     ablation_on_run_done(w);
 }
 
+static bool is_anywhere(struct switcher *sw, const struct model *m)
+{
+    for (size_t i = 0; i < pool_size(sw->x->pool); i++) {
+        const struct worker *w = pool_at(sw->x->pool, i);
+
+        if (worker_is_alive(w) && worker_has_model(w, m->handle))
+            return true;
+    }
+    return false;
+}
+
+/* It waits until a worker has its model again, and holds nothing up meanwhile. */
+static void put_back(struct switcher *sw)
+{
+    struct run *r = sw->current;
+
+    run__give_back(r);
+    r->phase = RUN_QUEUED;
+    r->has_asked = false;
+    r->n_passed = sw->n_started - 1 - r->n_passed; /* as before it began */
+    r->next = sw->queue;
+    if (!sw->queue)
+        sw->tail = &r->next;
+    sw->queue = r;
+    sw->n_queued++;
+    sw->current = NULL;
+}
+
 void switch_on_worker_dead(struct switcher *sw, struct worker *w)
 {
     struct run *r = sw->current;
@@ -607,6 +635,8 @@ void switch_on_worker_dead(struct switcher *sw, struct worker *w)
     if (r->n_attempts < RUN_MAX_ATTEMPTS && !r->is_forced && !r->is_overdue) {
         SH_WARN("run.failover", "run=%" PRIu64 " model=%s", r->id, r->model->name);
         r->phase = RUN_SEND;
+        if (!is_anywhere(sw, r->model))
+            put_back(sw);
         return;
     }
     if (r->is_overdue)
