@@ -1,4 +1,4 @@
-/* switch_int.h - between switch.c (the state machine), run.c (runs and their reports) and parts.c. */
+/* switch_int.h - between switch.c (the state machine), run.c (runs and reports) and parts.c. */
 #ifndef SH_EXECUTOR_SWITCH_INT_H
 #define SH_EXECUTOR_SWITCH_INT_H
 
