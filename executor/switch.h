@@ -11,8 +11,8 @@
  *
  * Training is told to stop at the moment a run becomes the current one, together with the copies;
  * how (enum stop_way) follows from the memory needed: pause if all fits beside it, drop if its
- * workspace is enough, swap otherwise. A run whose worker dies goes to another one once; if none has
- * its model any more, it is QUEUED again.
+ * workspace is enough, swap otherwise. A run whose worker dies goes to another one once; if none
+ * has its model any more, it is QUEUED again.
  */
 #ifndef SH_EXECUTOR_SWITCH_H
 #define SH_EXECUTOR_SWITCH_H
