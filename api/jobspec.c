@@ -9,7 +9,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #define SHAPE_TEXT 128
 
@@ -129,16 +128,6 @@ static int check_labels_map(const json_t *labels, bool may_remove, struct sh_err
     return rc;
 }
 
-static int check_deadline(const char *text, struct sh_err *err)
-{
-    int64_t when_ms = 0;
-    int rc = noun_read_time("deadline", text, &when_ms, err);
-
-    if (!rc && when_ms <= (int64_t)time(NULL) * 1000)
-        rc = sh_json_fail(err, "deadline", "\"deadline\" %s has passed already", text);
-    return rc;
-}
-
 int jobspec_read_patch(const json_t *body, struct sh_err *err)
 {
     const char *deadline = NULL;
@@ -154,7 +143,7 @@ int jobspec_read_patch(const json_t *body, struct sh_err *err)
     if (!rc && labels)
         rc = check_labels_map(labels, true, err);
     if (!rc && deadline)
-        rc = check_deadline(deadline, err);
+        rc = noun_check_future("deadline", deadline, err);
     if (!rc && (json_is_null(json_object_get(body, "labels")) ||
                 json_is_null(json_object_get(body, "priority"))))
         rc = SH_FAIL(err, SH_E_INVALID, "only a label and \"deadline\" can be removed with null");
@@ -211,7 +200,7 @@ int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
     if (labels)
         rc = also(rc, check_labels_map(labels, false, err));
     if (out->deadline)
-        rc = also(rc, check_deadline(out->deadline, err));
+        rc = also(rc, noun_check_future("deadline", out->deadline, err));
     if (spec && out->kind)
         rc = also(rc,
                   out->is_batch ? batchspec_read(spec, out, err) : read_training(spec, out, err));
@@ -262,6 +251,25 @@ static const json_t *find_tensor(const json_t *list, const char *name)
     return NULL;
 }
 
+/* "image, label", as many as there is room for. */
+static void names_text(const json_t *list, char out[static SHAPE_TEXT])
+{
+    size_t i, n = 0;
+    json_t *t;
+
+    out[0] = '\0';
+    json_array_foreach((json_t *)list, i, t)
+    {
+        const char *name = sh_json_text(t, "name"), *comma = n ? ", " : "";
+
+        if (n + strlen(name) + 2 * sizeof(", ...") > SHAPE_TEXT) {
+            snprintf(out + n, SHAPE_TEXT - n, "%s...", comma);
+            return;
+        }
+        n += (size_t)snprintf(out + n, SHAPE_TEXT - n, "%s%s", comma, name);
+    }
+}
+
 /* "[*, 1, 8, 8]": axis 0 stands for the samples. */
 static void shape_text(const json_t *shape, char out[static SHAPE_TEXT])
 {
@@ -294,9 +302,11 @@ int jobspec_check_tensor(const json_t *tensors, const struct jobspec_want *w, st
     const json_t *t = find_tensor(tensors, w->tensor);
     char got[SHAPE_TEXT], wanted[SHAPE_TEXT];
 
-    if (!t)
-        return SH_FAIL(err, SH_E_INVALID, "dataset \"%s\" has no tensor \"%s\"", w->dataset,
-                       w->tensor);
+    if (!t) {
+        names_text(tensors, got);
+        return SH_FAIL(err, SH_E_INVALID, "dataset \"%s\" has no tensor \"%s\"; it has: %s",
+                       w->dataset, w->tensor, got);
+    }
     if (dtype_of(t) != w->dtype)
         return SH_FAIL(err, SH_E_INVALID,
                        "tensor \"%s\" of dataset \"%s\" has datatype %s, the job wants %s",

@@ -51,7 +51,6 @@ int keys_create(struct api_req *q, struct sh_err *err)
         {"expires_at", SH_JSON_STR, &k.expires_at, .max = 35},
     };
     json_t *j = NULL;
-    int64_t expires_ms;
     int rc = noun_path_tenant(q, q->params[0], err);
 
     if (!rc)
@@ -59,7 +58,7 @@ int keys_create(struct api_req *q, struct sh_err *err)
     if (!rc)
         rc = noun_check_choice("role", k.role, ROLES, err);
     if (!rc && k.expires_at)
-        rc = noun_read_time("expires_at", k.expires_at, &expires_ms, err);
+        rc = noun_check_future("expires_at", k.expires_at, err);
     if (!rc)
         rc = auth_make_key(NULL, &made, err);
     if (!rc)

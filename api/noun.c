@@ -144,6 +144,16 @@ bad:
     return sh_json_fail(err, field, "\"%s\" must be a time such as 2027-01-31T00:00:00Z", field);
 }
 
+int noun_check_future(const char *field, const char *s, struct sh_err *err)
+{
+    int64_t when_ms = 0;
+    int rc = noun_read_time(field, s, &when_ms, err);
+
+    if (!rc && when_ms <= (int64_t)time(NULL) * 1000)
+        rc = sh_json_fail(err, field, "\"%s\" %s has passed already", field, s);
+    return rc;
+}
+
 int noun_missing(const char *what, const char *name, struct sh_err *err)
 {
     return SH_FAIL(err, SH_E_NOTFOUND, "there is no %s \"%.128s\"", what, name);

@@ -19,6 +19,8 @@ int noun_check_choice(const char *field, const char *s, const char *const *list,
 /* RFC 3339 to the letter, as Unix ms; 0 for what lies before 1970, which is over either way.
  * PostgreSQL alone would also take "tomorrow". */
 int noun_read_time(const char *field, const char *s, int64_t *ms_out, struct sh_err *err);
+/* Such a time that has not passed. */
+int noun_check_future(const char *field, const char *s, struct sh_err *err);
 /* SH_E_NOTFOUND: there is no <what> "<name>". */
 int noun_missing(const char *what, const char *name, struct sh_err *err);
 /* SH_E_PRECONDITION unless the version that If-Match names is the one it has. */

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LOOK_MS 5000 /* at all that wait, to find the first */
+
 static int array_path(struct cli *c, char path[static REST_PATH_MAX], const char *id,
                       const char *below, struct sh_err *err)
 {
@@ -106,10 +108,28 @@ static void show(struct progress *bar, const json_t *array)
         json_integer_value(json_object_get(array, "id")), ended, n, n_in(array, FAILED), running);
 }
 
+/* While none of its jobs runs, the first that waits. */
+static json_t *first_waiting(struct cli *c, const json_t *array)
+{
+    json_t *jobs = NULL, *first = NULL;
+    char id[24], *url = NULL;
+
+    snprintf(id, sizeof(id), "%" JSON_INTEGER_FORMAT,
+             json_integer_value(json_object_get(array, "id")));
+    if (n_in(array, RUNNING) == 0 && n_in(array, WAITING) > 0 &&
+        !rest_query("/api/v1/jobs", &url, NULL, "array", id, "state", "QUEUED,HELD,SUSPENDED",
+                    NULL) &&
+        !rest_list(c, url, REST_TENANT | REST_QUIET, &jobs, NULL) && json_array_size(jobs) > 0)
+        first = json_incref(json_array_get(jobs, json_array_size(jobs) - 1)); /* newest first */
+    json_decref(jobs);
+    free(url);
+    return first;
+}
+
 static int wait_and_report(struct cli *c, const char *id, struct sh_err *err)
 {
     char path[REST_PATH_MAX];
-    const struct job_end e = {path, "array", id, has_ended, show};
+    const struct job_end e = {path, "array", id, has_ended, show, first_waiting, LOOK_MS};
     json_t *j = NULL;
     json_int_t failed, n;
     int rc = array_path(c, path, id, NULL, err);

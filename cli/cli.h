@@ -149,6 +149,11 @@ int complete_options(int n, char **words, char **out);
 int cli_usage(struct cli *c, struct sh_err *err, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* terms.c: what the server calls a field is called here as the command has it. */
+void terms_translate(const struct cli *c, json_t *problem); /* what it refused */
+int terms_put(const struct cli_cmd *cmd, const char *text, char **out,
+              struct sh_err *err); /* *out: OWNED, free() */
+
 /* rest.c */
 enum {
     REST_TENANT = 1, /* add ?tenant= if --tenant is given */
@@ -184,6 +189,7 @@ int rest_first(struct cli *c, const char *path, size_t most, unsigned flags, jso
 int job_path(struct cli *c, char path[static REST_PATH_MAX], const char *id, const char *below,
              struct sh_err *err);
 bool job_is_final(const char *state);
+bool job_waits(const json_t *job); /* no executor has it */
 /* As squeue shows them: what runs, by priority, what waits, then what has ended, the last first. */
 void job_sort(json_t *jobs);
 
@@ -241,12 +247,13 @@ cli_fn tenant_create, tenant_get, tenant_set, tenant_delete;           /* admin.
 cli_fn key_create, key_get, key_delete, key_rotate;                    /* admin.c */
 cli_fn quota_get, quota_set;                                           /* admin.c */
 cli_fn model_create, model_get, model_delete, model_push, version_get; /* model.c */
-cli_fn model_wait, slo_set, slo_get, slo_delete;                       /* model.c */
+cli_fn model_wait, model_wait_gone, slo_set, slo_get, slo_delete;      /* model.c */
 cli_fn model_load, model_unload, model_pin, model_unpin, model_share;  /* load.c */
 cli_fn placement_get, profile_get, slo_report;                         /* load.c */
 cli_fn dataset_create, dataset_get, dataset_delete, dataset_push;      /* dataset.c */
-cli_fn job_get, job_submit, job_control, job_set, job_wait;            /* job.c */
-cli_fn job_explain, job_losses, job_checkpoints;                       /* job.c */
+cli_fn job_get, job_submit, job_control, job_set;                      /* job.c */
+cli_fn job_losses, job_checkpoints;                                    /* job.c */
+cli_fn job_wait, job_explain;                                          /* wait.c */
 cli_fn job_events;                                                     /* events.c */
 cli_fn job_logs;                                                       /* logs.c */
 cli_fn gpu_get;                                                        /* gpu.c */
@@ -259,22 +266,27 @@ int job_draw_token(json_t *job, struct sh_err *err); /* as its client_token */
  * sentence for people. */
 void job_say_made(struct cli *c, const json_t *j, const char *noun, const char *id,
                   const char *text);
+/* wait.c */
 struct progress;
 struct job_end { /* what is waited for */
     const char *path, *what, *id;
     bool (*has_ended)(const json_t *j);
     void (*show)(struct progress *bar, const json_t *j);
+    /* Of what was seen the job whose wait is the reason, every look_ms. OWNED, may be NULL. */
+    json_t *(*waiting)(struct cli *c, const json_t *j);
+    int64_t look_ms;
 };
-/* Looks at the path until what is there has ended, at most --wait-s; meanwhile show() draws. *out:
- * OWNED. Fails: SH_E_TIMEOUT, which names what and id. */
+/* Looks at the path until what is there has ended, at most --wait-s; meanwhile show() draws, and
+ * stderr says why a job waits. *out: OWNED. Fails: SH_E_TIMEOUT, which names what and id. */
 int job_wait_end(struct cli *c, const struct job_end *e, json_t **out, struct sh_err *err);
-int jobs_submit_file(struct cli *c, struct sh_err *err);          /* many.c */
-int array_submit(struct cli *c, json_t *job, struct sh_err *err); /* array.c */
-cli_fn array_get, array_set, array_wait, array_control;           /* array.c */
-cli_fn job_result, job_result_delete;                             /* result.c */
-cli_fn queue_get, queue_create, queue_set, queue_delete;          /* queue.c */
-cli_fn usage_get, share_get, audit_get;                           /* usage.c */
-cli_fn config_get, config_set, config_use, config_delete;         /* profile.c */
-cli_fn infer_main;                                                /* infer.c */
+int job_wait_and_report(struct cli *c, const char *id, struct sh_err *err); /* of one job */
+int jobs_submit_file(struct cli *c, struct sh_err *err);                    /* many.c */
+int array_submit(struct cli *c, json_t *job, struct sh_err *err);           /* array.c */
+cli_fn array_get, array_set, array_wait, array_control;                     /* array.c */
+cli_fn job_result, job_result_delete;                                       /* result.c */
+cli_fn queue_get, queue_create, queue_set, queue_delete;                    /* queue.c */
+cli_fn usage_get, share_get, audit_get;                                     /* usage.c */
+cli_fn config_get, config_set, config_use, config_delete;                   /* profile.c */
+cli_fn infer_main;                                                          /* infer.c */
 
 #endif

@@ -128,6 +128,10 @@ static const struct sh_conf_opt LOAD[] = {
     BOOL(wait, "wait", "wait until the version, or the newest, is READY"),
     INT(wait_s, "wait-s", 600, 1, 86400, "longest wait, s"),
 };
+static const struct sh_conf_opt UNLOAD[] = {
+    BOOL(wait, "wait", "wait until no executor holds them any more"),
+    INT(wait_s, "wait-s", 600, 1, 86400, "longest wait, s"),
+};
 static const struct sh_conf_opt SUBMIT[] = {
     STR(kind, "kind", "training", "training, or batch-inference: the model over the whole dataset"),
     STR(model, "model", NULL, "MODEL or MODEL:VERSION to train or to run (required)"),
@@ -349,7 +353,7 @@ const struct cli_cmd CLI_CMDS[] = {
     {"unload", NULL, "MODEL[:VERSION]",
      "take versions that are not pinned off the executors; requests for them are refused until "
      "they are loaded",
-     model_unload, NONE},
+     model_unload, OPTS(UNLOAD)},
     {"pin", NULL, "MODEL[:VERSION]",
      "keep images in device memory, within the tenant's quota", model_pin, NONE},
     {"unpin", NULL, "MODEL[:VERSION]", "let images be evicted like others", model_unpin, NONE},

@@ -58,7 +58,7 @@ int dataset_push(struct cli *c, struct sh_err *err)
     int rc = dataset_path(c, path, NULL, err);
 
     if (!rc)
-        rc = upload_check(c->args[1], err);
+        rc = upload_check(c->args[1], SH_FILE_SAFETENSORS, err);
     if (!rc)
         rc = rest_ensure(c, path, DATASETS, c->args[0], &made, err);
     if (!rc)

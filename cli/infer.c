@@ -69,7 +69,7 @@ static int load_inputs(struct load *l, struct sh_err *err)
 
     if (file == (o->random >= 0))
         return cli_usage(l->c, err, "give either --inputs FILE or --random SEED");
-    rc = file ? upload_check(o->inputs, err) : SH_OK;
+    rc = file ? upload_check(o->inputs, SH_FILE_SAFETENSORS, err) : SH_OK;
     if (!rc && file)
         rc = tensors_from_file(o->inputs, wanted, &l->in, err);
     else if (!rc)
@@ -209,6 +209,8 @@ static int count_right(struct load *l, int64_t *right, struct sh_err *err)
     if (!colon || colon == ref)
         return cli_usage(l->c, err, "--labels wants FILE:TENSOR");
     rc = sh_asprintf(err, &path, "%.*s", (int)(colon - ref), ref);
+    if (!rc)
+        rc = upload_check(path, SH_FILE_SAFETENSORS, err);
     if (!rc)
         rc = sh_st_open(path, &file, err);
     if (!rc)

@@ -6,39 +6,38 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* One of the verbs that are a POST below a model or a version. */
-static int act(struct cli *c, const char *verb, const char *done, struct sh_err *err)
+/* One of the verbs that are a POST below a model or a version. wait: with --wait, when it is said;
+ * NULL: there is no such option. */
+static int act(struct cli *c, const char *verb, const char *done, cli_fn *wait, struct sh_err *err)
 {
     char path[REST_PATH_MAX];
     int rc = model_ref_path(c, path, c->args[0], verb, err);
 
-    return rc ? rc
-              : list_change(c,
-                            &(struct change){.method = "POST", .path = path, .flags = REST_TENANT},
-                            err, "%s %s.", c->args[0], done);
+    if (!rc)
+        rc = list_change(c, &(struct change){.method = "POST", .path = path, .flags = REST_TENANT},
+                         err, "%s %s%s.", c->args[0], done,
+                         wait && !c->conf->wait ? " (--wait waits)" : "");
+    return !rc && wait && c->conf->wait && !c->conf->dry_run ? wait(c, err) : rc;
 }
 
 int model_load(struct cli *c, struct sh_err *err)
 {
-    int rc =
-        act(c, "load", c->conf->wait ? "is being loaded" : "is being loaded (--wait waits)", err);
-
-    return !rc && c->conf->wait && !c->conf->dry_run ? model_wait(c, err) : rc;
+    return act(c, "load", "is being loaded", model_wait, err);
 }
 
 int model_unload(struct cli *c, struct sh_err *err)
 {
-    return act(c, "unload", "is being unloaded", err);
+    return act(c, "unload", "is being unloaded", model_wait_gone, err);
 }
 
 int model_pin(struct cli *c, struct sh_err *err)
 {
-    return act(c, "pin", "is pinned", err);
+    return act(c, "pin", "is pinned", NULL, err);
 }
 
 int model_unpin(struct cli *c, struct sh_err *err)
 {
-    return act(c, "unpin", "is not pinned any more", err);
+    return act(c, "unpin", "is not pinned any more", NULL, err);
 }
 
 int model_share(struct cli *c, struct sh_err *err)

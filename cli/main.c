@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 struct words { /* our copy of argv: conf.c moves its elements */
@@ -257,10 +258,44 @@ static const char *missing_noun(const char *msg)
         const struct cli_cmd *k = &CLI_CMDS[i];
 
         if (strcmp(k->verb, "get") == 0 && strlen(k->noun) == n + 1 &&
-            memcmp(k->noun, word, n) == 0 && k->noun[n] == 's')
+            strncasecmp(k->noun, word, n) == 0 && k->noun[n] == 's')
             return k->noun;
     }
     return NULL;
+}
+
+/* The advice for a sentence of the server's. */
+static void print_known(const char *msg)
+{
+    static const struct {
+        const char *says, *advice;
+    } KNOWN[] = {
+        {"must name the tenant",
+         "Or use a key of that tenant; `shunt get` also takes --all-tenants."},
+        {"\"spec.", "Here: the option of that name, or the file of --spec; `shunt submit --help` "
+                    "lists them."},
+        {"jobs that have not ended use",
+         "`shunt get jobs --live -o wide` lists them with what they use."},
+        {"this needs a key of role",
+         "`shunt whoami` tells whose key is used; --key-file names another."},
+        {"this needs an admin key",
+         "An admin key is in the file admin.key of the folder of `shunt up`: --key-file names it."},
+        {"load it to use it again", "`shunt load MODEL --wait` does."},
+        {"a pointer of Git LFS", "Then push that."},
+        {"is not valid ONNX",
+         "It is damaged, or something else than an ONNX file; torch.onnx.export "
+         "of PyTorch makes one."},
+        {"is no ONNX file", "torch.onnx.export of PyTorch makes one of a model, weights and all."},
+        {"is no safetensors file",
+         "safetensors.numpy.save_file of Python makes one of arrays by name."},
+        {"there is no latency target", "`shunt set slo MODEL --latency-ms MS` sets one."},
+    };
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(KNOWN); i++)
+        if (strstr(msg, KNOWN[i].says)) {
+            fprintf(stderr, "%s\n", KNOWN[i].advice);
+            return;
+        }
 }
 
 /* What to do next, where the server could not know the words of this program. */
@@ -289,30 +324,22 @@ static void print_advice(const struct cli *c, const struct sh_err *err)
     else if (c->exit_code == CLI_NOT_REACHABLE)
         fprintf(stderr, "Is it running? `shunt status` tells; `shunt up` starts one here; "
                         "--server names another.\n");
-    else if (strstr(err->msg, "?tenant="))
-        fprintf(stderr, "With this command: --tenant NAME, or the key of that tenant; `shunt get` "
-                        "also takes --all-tenants.\n");
     else if (noun && strcmp(noun, "versions") == 0)
         fprintf(stderr, "`shunt get versions MODEL` lists those there are.\n");
     else if (noun && strcmp(noun, "keys") == 0)
         fprintf(stderr, "`shunt get keys --tenant NAME` lists those there are, by id.\n");
     else if (noun)
         fprintf(stderr, "`shunt get %s` lists those there are.\n", noun);
-    else if (strstr(err->msg, "\"spec."))
-        fprintf(stderr, "Here: the option of that name, or the file of --spec; `shunt submit "
-                        "--help` lists them.\n");
-    else if (strstr(err->msg, "jobs that have not ended use"))
-        fprintf(stderr, "`shunt get jobs --live -o wide` lists them with what they use.\n");
-    else if (strncmp(err->msg, "this needs a key of role", 24) == 0)
-        fprintf(stderr, "`shunt whoami` tells whose key is used; --key-file names another.\n");
-    else if (strcmp(err->msg, "this needs an admin key") == 0)
-        fprintf(stderr, "An admin key is in the file admin.key of the folder of `shunt up`: "
-                        "--key-file names it.\n");
+    else
+        print_known(err->msg);
 }
 
 static void print_failure(const struct cli *c, const struct sh_err *err)
 {
     fprintf(stderr, "shunt: %s\n", err->msg);
+    /* Of what failed here, in a part that other programs have too: which file, and why. */
+    if (err->detail[0] && !strstr(err->msg, err->detail))
+        fprintf(stderr, "  %s\n", err->detail);
     out_errors(c->problem, err->msg);
     print_nodes(c->problem);
     if (c->conf->dry_run && c->problem)

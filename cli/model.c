@@ -153,7 +153,16 @@ int model_newest(struct cli *c, const char *model, int64_t *version, struct sh_e
     return rc;
 }
 
-static int wait_version(struct cli *c, const char *model, int64_t version, struct sh_err *err)
+/* What was asked for does not come: it failed, or others have asked for something else since. */
+static bool is_lost(const char *state, const char *want)
+{
+    return strcmp(state, "FAILED") == 0 ||
+           (strcmp(want, "UNLOADED") == 0 && strcmp(state, "UNLOADING") != 0);
+}
+
+/* want: READY or UNLOADED. */
+static int wait_version(struct cli *c, const char *model, int64_t version, const char *want,
+                        struct sh_err *err)
 {
     int64_t start = sh_clock_ns(), end = start + c->conf->wait_s * 1000000000;
     char path[REST_PATH_MAX], state[32] = "";
@@ -161,15 +170,18 @@ static int wait_version(struct cli *c, const char *model, int64_t version, struc
     int rc = version_path(path, model, version, NULL, err);
 
     progress_begin(c, &bar);
-    while (!rc && strcmp(state, "READY") != 0) {
+    while (!rc && strcmp(state, want) != 0) {
         json_t *j = NULL;
 
         rc = rest_get(c, path, REST_TENANT, &j, err);
         sh_strlcpy(state, sh_json_text(j, "state"), sizeof(state));
-        if (!rc && strcmp(state, "FAILED") == 0)
-            rc = SH_FAIL(err, SH_E_CONFLICT, "version %" PRId64 " of %s failed: %s", version, model,
-                         sh_json_text(j, "reason"));
-        else if (!rc && sh_clock_ns() > end)
+        if (rc || strcmp(state, want) == 0)
+            ;
+        else if (is_lost(state, want))
+            rc =
+                SH_FAIL(err, SH_E_CONFLICT, "version %" PRId64 " of %s is %s%s%s", version, model,
+                        state, sh_json_text(j, "reason")[0] ? ": " : "", sh_json_text(j, "reason"));
+        else if (sh_clock_ns() > end)
             rc = SH_FAIL(err, SH_E_TIMEOUT,
                          "version %" PRId64 " of %s is still %s after %lld s; is an executor up? "
                          "(shunt get executors)",
@@ -177,7 +189,7 @@ static int wait_version(struct cli *c, const char *model, int64_t version, struc
         json_decref(j);
         progress_show(&bar, -1, "%s:%" PRId64 " is %s, %.1f s", model, version, state,
                       (double)(sh_clock_ns() - start) / 1e9);
-        if (!rc && strcmp(state, "READY") != 0)
+        if (!rc && strcmp(state, want) != 0)
             cli_sleep_ms(POLL_MS);
     }
     progress_end(&bar);
@@ -193,11 +205,37 @@ int model_wait(struct cli *c, struct sh_err *err)
     if (!rc && version == 0)
         rc = model_newest(c, name, &version, err);
     if (!rc)
-        rc = wait_version(c, name, version, err);
+        rc = wait_version(c, name, version, "READY", err);
     if (!rc && c->output == OUTPUT_NAME)
         printf("%s:%" PRId64 "\n", name, version);
     else if (!rc)
         out_say(c, "%s:%" PRId64 " is READY.", name, version);
+    return rc;
+}
+
+int model_wait_gone(struct cli *c, struct sh_err *err)
+{
+    char name[129], path[REST_PATH_MAX];
+    json_t *j = NULL, *v;
+    int64_t version;
+    size_t i;
+    int rc = rest_model_ref(c, c->args[0], name, &version, err);
+
+    if (!rc)
+        rc = model_path(path, name, NULL, err);
+    if (!rc)
+        rc = rest_get(c, path, REST_TENANT, &j, err);
+    json_array_foreach(json_object_get(j, "versions"), i, v)
+    {
+        int64_t one = json_integer_value(json_object_get(v, "version"));
+
+        if (!rc && (!version || one == version) &&
+            strcmp(sh_json_text(v, "state"), "UNLOADING") == 0)
+            rc = wait_version(c, name, one, "UNLOADED", err);
+    }
+    if (!rc)
+        out_say(c, "%s is on no executor any more.", c->args[0]);
+    json_decref(j);
     return rc;
 }
 
@@ -255,7 +293,7 @@ static int push(struct cli *c, const char *model, const char *file, json_t **out
     int rc = model_path(path, model, NULL, err);
 
     if (!rc)
-        rc = upload_check(file, err);
+        rc = upload_check(file, SH_FILE_ONNX, err);
     if (!rc)
         rc = rest_ensure(c, path, MODELS, model, &made, err);
     if (!rc)
@@ -276,7 +314,7 @@ static int push(struct cli *c, const char *model, const char *file, json_t **out
                 model);
     upload_close(u);
     if (!rc && c->conf->wait)
-        rc = wait_version(c, model, version, err);
+        rc = wait_version(c, model, version, "READY", err);
     return rc;
 }
 

@@ -112,6 +112,8 @@ int rest_path(char out[static REST_PATH_MAX], struct sh_err *err, const char *fi
         rc = sh_buf_puts(&b, "/", err);
         if (!rc && (!s[0] || strcmp(s, ".") == 0 || strcmp(s, "..") == 0))
             rc = SH_FAIL(err, SH_E_INVALID, "\"%s\" is not a name", s);
+        if (!rc && strchr(s, '/'))
+            rc = SH_FAIL(err, SH_E_INVALID, "\"%.140s\" is not a name: it has a slash", s);
         if (!rc)
             rc = sh_buf_escape(&b, s, UNRESERVED, err);
     }
@@ -208,12 +210,12 @@ int rest_check(struct cli *c, const struct sh_http_reply *r, unsigned flags, str
         json_decref(j);
         j = json_object();
     }
+    terms_translate(c, j);
     rc = sh_json_refusal(j, r->status == 404 ? SH_E_NOTFOUND : SH_E_UNAVAILABLE, &error);
     detail = json_string_value(json_object_get(j, "detail"));
     detail = detail ? detail : error;
     if (detail && r->retry_after_s >= 0)
-        SH_FAIL(err, rc, "%.400s (HTTP %d; try again in %lld s)", detail, r->status,
-                (long long)r->retry_after_s);
+        SH_FAIL(err, rc, "%.400s (try again in %lld s)", detail, (long long)r->retry_after_s);
     else if (detail)
         SH_FAIL(err, rc, "%.400s", detail);
     else

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #define LAST_ENDED 10
+#define FIRST_WAITING 20
 /* Of a tenant's jobs that ended, the last by number: among them are those that ended last. */
 #define PAGE_ENDED 100
 
@@ -69,26 +70,117 @@ static void print_models(struct cli *c)
     print_list(c, "models", j, &why, COLS, SH_ARRAY_LEN(COLS));
 }
 
-/* Those that live and the last few that ended: an array of a hundred hides what runs, and a system
- * that has been up for a month has ten thousand. *left_out: of those that ended, as far as we know;
- * *or_more: there may be others. */
-static json_t *get_jobs(struct cli *c, size_t *left_out, bool *or_more, struct sh_err *why)
+static json_int_t members(const json_t *row)
+{
+    const json_t *n = json_object_get(row, "members");
+
+    return n ? json_integer_value(n) : 1;
+}
+
+/* One more member in the row of the first; what is of that one alone goes. */
+static void count_in(json_t *row, const char *or_more)
+{
+    static const char *const OF_ONE[] = {"step", "steps", "loss", "samples_per_s", "preemptions"};
+    json_int_t n = members(row) + 1, array = json_integer_value(json_object_get(row, "array"));
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(OF_ONE); i++)
+        json_object_del(row, OF_ONE[i]);
+    json_object_set_new(row, "members", json_integer(n));
+    json_object_set_new(row, "id",
+                        json_sprintf("%" JSON_INTEGER_FORMAT "%s of array %" JSON_INTEGER_FORMAT, n,
+                                     or_more, array));
+}
+
+/* Of the members of an array those that stand alike are one row, unless an executor has them: a
+ * hundred that were cancelled hide the one that has failed. or_more: "+" if there may be others.
+ * TAKES jobs. OWNED; NULL without memory. */
+static json_t *fold(json_t *jobs, const char *or_more)
+{
+    json_t *rows = json_array(), *firsts = json_object(), *j;
+    size_t i;
+
+    json_array_foreach(jobs, i, j)
+    {
+        json_t *first;
+        char key[256];
+
+        snprintf(key, sizeof(key), "%s %" JSON_INTEGER_FORMAT " %s %s", sh_json_text(j, "tenant"),
+                 json_integer_value(json_object_get(j, "array")), sh_json_text(j, "state"),
+                 sh_json_text(j, "reason"));
+        first = json_object_get(firsts, key);
+        if (first)
+            count_in(first, or_more);
+        else
+            json_array_append(rows, j);
+        if (!first && json_is_integer(json_object_get(j, "array")) &&
+            (job_waits(j) || job_is_final(sh_json_text(j, "state"))))
+            json_object_set(firsts, key, j);
+    }
+    json_decref(firsts);
+    json_decref(jobs);
+    return rows;
+}
+
+/* Removes the rows from there on. How many jobs they were. */
+static size_t cut(json_t *rows, size_t from)
+{
+    size_t n = 0;
+
+    for (size_t last = json_array_size(rows); last-- > from;) {
+        n += (size_t)members(json_array_get(rows, last));
+        json_array_remove(rows, last);
+    }
+    return n;
+}
+
+struct left_out { /* as far as we know */
+    size_t waiting, ended;
+    bool or_more; /* others may have ended */
+};
+
+/* The last that ended, by number: of two kinds, so that an array of a thousand that were cancelled
+ * does not push what has failed out of its page. NULL with the reason. */
+static json_t *get_ended(struct cli *c, bool *or_more, struct sh_err *why)
+{
+    json_t *done = of_all_tenants(c, "/api/v1/jobs?state=SUCCEEDED,CANCELLED", PAGE_ENDED, why);
+    json_t *failed =
+        done ? of_all_tenants(c, "/api/v1/jobs?state=FAILED,EXPIRED", LAST_ENDED, why) : NULL;
+
+    *or_more = json_array_size(done) >= PAGE_ENDED || json_array_size(failed) >= LAST_ENDED;
+    if (failed)
+        json_array_extend(done, failed);
+    else
+        json_decref(done);
+    json_decref(failed);
+    return failed ? done : NULL;
+}
+
+/* Those that live and the last few that ended: a system that has been up for a month has ten
+ * thousand. for_people: folded, and of those that wait the first few. */
+static json_t *get_jobs(struct cli *c, bool for_people, struct left_out *left, struct sh_err *why)
 {
     json_t *live = of_all_tenants(c, "/api/v1/jobs?state=" CLI_LIVE_STATES, REST_MOST, why);
-    json_t *ended =
-        live ? of_all_tenants(c, "/api/v1/jobs?state=" CLI_FINAL_STATES, PAGE_ENDED, why) : NULL;
-    size_t n = json_array_size(ended);
+    json_t *ended = NULL;
+    size_t placed = 0;
 
-    *left_out = n - SH_MIN(n, (size_t)LAST_ENDED);
-    *or_more = n >= PAGE_ENDED;
+    *left = (struct left_out){0};
+    if (live)
+        ended = get_ended(c, &left->or_more, why);
     if (!ended) {
         json_decref(live);
         return NULL;
     }
     job_sort(live);
     job_sort(ended);
-    for (size_t i = 0; i < SH_MIN(n, (size_t)LAST_ENDED); i++)
-        json_array_append(live, json_array_get(ended, i));
+    if (for_people) {
+        live = fold(live, "");
+        ended = fold(ended, left->or_more ? "+" : "");
+        while (placed < json_array_size(live) && !job_waits(json_array_get(live, placed)))
+            placed++;
+        left->waiting = cut(live, placed + FIRST_WAITING);
+    }
+    left->ended = cut(ended, LAST_ENDED);
+    json_array_extend(live, ended);
     json_decref(ended);
     return live;
 }
@@ -106,14 +198,17 @@ static void print_jobs(struct cli *c)
                                           {"PREEMPTED", "preemptions", OUT_TEXT},
                                           {"REASON", "reason", OUT_TEXT}};
     struct sh_err why = {0};
-    size_t left_out = 0;
-    bool or_more = false;
-    json_t *j = get_jobs(c, &left_out, &or_more, &why);
+    struct left_out left;
+    json_t *j = get_jobs(c, true, &left, &why);
 
     print_list(c, "jobs", j, &why, COLS, SH_ARRAY_LEN(COLS));
-    if (left_out > 0)
-        printf("%zu%s more have ended: shunt get jobs --all-tenants\n", left_out,
-               or_more ? " or" : "");
+    if (left.waiting > 0)
+        printf("%zu more wait: shunt get jobs --live --all-tenants\n", left.waiting);
+    if (left.ended > 0)
+        printf("%zu%s more have ended: shunt get jobs --all-tenants\n", left.ended,
+               left.or_more ? " or" : "");
+    else if (left.or_more)
+        printf("Others may have ended before: shunt get jobs --all-tenants\n");
 }
 
 /* What the API tells, below a line. */
@@ -190,8 +285,8 @@ static int print_status(struct cli *c, const struct state *s, struct sh_err *err
 {
     json_t *system = NULL;
     char live[200], ready[200];
-    bool is_live, is_ready, or_more;
-    size_t left_out;
+    bool is_live, is_ready;
+    struct left_out left;
     int rc = s ? read_processes(s, &system, err) : SH_OK;
 
     if (rc)
@@ -204,7 +299,7 @@ static int print_status(struct cli *c, const struct state *s, struct sh_err *err
         json_object_set_new(system, "live", json_boolean(is_live));
         json_object_set_new(system, "ready", json_boolean(is_ready));
         set_list(system, "models", get_models(c, NULL));
-        set_list(system, "jobs", get_jobs(c, &left_out, &or_more, NULL));
+        set_list(system, "jobs", get_jobs(c, false, &left, NULL));
         out_data(c, system);
     } else {
         printf("%s  API %s  requests %s\n",

@@ -4,6 +4,7 @@
 #include "cli/out.h"
 #include "common/clock.h"
 #include "common/hash.h"
+#include "common/io.h"
 #include "common/mem.h"
 
 #include <errno.h>
@@ -60,17 +61,29 @@ static int open_file(const char *file, int *fd, int64_t *bytes, struct sh_err *e
     *fd = open(file, O_RDONLY | O_CLOEXEC);
     if (*fd < 0 || fstat(*fd, &st) != 0)
         return SH_FAIL_ERRNO(err, SH_E_INVALID, "could not open \"%s\": %m", file);
-    if (!S_ISREG(st.st_mode) || st.st_size == 0)
-        return SH_FAIL(err, SH_E_INVALID, "\"%s\" is not a file with something in it", file);
+    if (S_ISDIR(st.st_mode))
+        return SH_FAIL(err, SH_E_INVALID, "\"%s\" is a folder; give one file", file);
+    if (!S_ISREG(st.st_mode))
+        return SH_FAIL(err, SH_E_INVALID, "\"%s\" is no file on a disk: save it to one first",
+                       file);
+    if (st.st_size == 0)
+        return SH_FAIL(err, SH_E_INVALID, "\"%s\" is empty", file);
     *bytes = st.st_size;
     return SH_OK;
 }
 
-int upload_check(const char *file, struct sh_err *err)
+int upload_check(const char *file, enum sh_file_kind want, struct sh_err *err)
 {
+    char head[SH_FILE_HEAD];
+    enum sh_file_kind kind;
     int64_t bytes;
     int fd = -1, rc = open_file(file, &fd, &bytes, err);
+    ssize_t n = rc ? 0 : sh_pread_all(fd, head, sizeof(head), 0);
 
+    kind = sh_file_kind(head, n > 0 ? (size_t)n : 0);
+    if (!rc && kind != SH_FILE_OTHER && kind != want)
+        rc = SH_FAIL(err, SH_E_INVALID, "\"%s\" is no %s file but %s", file,
+                     want == SH_FILE_ONNX ? "ONNX" : "safetensors", sh_file_kind_text(kind));
     if (fd >= 0)
         close(fd);
     return rc;

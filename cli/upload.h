@@ -3,9 +3,11 @@
 #define SH_CLI_UPLOAD_H
 
 #include "cli/cli.h"
+#include "common/filekind.h"
 
-/* Can it be sent? Asked before something is created for it. */
-int upload_check(const char *file, struct sh_err *err);
+/* Can it be sent, and is it of no other kind, as far as its beginning tells? Asked before something
+ * is created for it. want: ONNX or SAFETENSORS. */
+int upload_check(const char *file, enum sh_file_kind want, struct sh_err *err);
 
 struct upload;
 /* Reads the file for its digest. *out: OWNED, upload_close(), whatever is returned. */

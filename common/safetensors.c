@@ -7,6 +7,7 @@
 #include "common/safetensors.h"
 
 #include "common/buf.h"
+#include "common/filekind.h"
 #include "common/io.h"
 #include "common/json.h"
 #include "common/mem.h"
@@ -226,9 +227,13 @@ static int read_tensors(struct sh_st *s, const unsigned char *data, size_t n_dat
 static int parse(struct sh_st *s, struct sh_err *err)
 {
     struct sh_err why = {0};
+    enum sh_file_kind kind = sh_file_kind(s->base, s->bytes);
     uint64_t n_header;
     int rc;
 
+    if (kind != SH_FILE_OTHER && kind != SH_FILE_SAFETENSORS)
+        return SH_FAIL(err, SH_E_INVALID, "this is no safetensors file but %s",
+                       sh_file_kind_text(kind));
     if (s->bytes < 8)
         return SH_FAIL(err, SH_E_INVALID,
                        "the safetensors file has %zu bytes, at least 8 are needed", s->bytes);

@@ -1,6 +1,7 @@
 /* onnx_file.c - from bytes to protobuf messages, under limits, and back. */
 #include "executor/model/onnx_file.h"
 
+#include "common/filekind.h"
 #include "common/mem.h"
 #include "executor/model/atomic_file.h"
 #include "executor/model/graph_int.h"
@@ -156,13 +157,17 @@ static void budget_free(void *arg, void *p)
 
 static int parse(const uint8_t *data, size_t bytes, Onnx__ModelProto **out, struct sh_err *err)
 {
-    struct walk w = {.base = data, .err = err};
+    struct sh_err why = {0};
+    struct walk w = {.base = data, .err = &why};
     struct budget b = {.max = bytes * MEMORY_FACTOR + MEMORY_EXTRA};
     ProtobufCAllocator allocator = {budget_alloc, budget_free, &b};
+    enum sh_file_kind kind = sh_file_kind(data, bytes);
     int rc = walk_message(&w, &onnx__model_proto__descriptor, data, data + bytes, 0);
 
+    if (rc && kind != SH_FILE_OTHER && kind != SH_FILE_ONNX)
+        return SH_FAIL(err, SH_E_INVALID, "this is no ONNX file but %s", sh_file_kind_text(kind));
     if (rc)
-        return rc;
+        return sh_err_copy(err, &why);
     *out = onnx__model_proto__unpack(&allocator, bytes, data);
     if (!*out && b.refused)
         return SH_FAIL(err, SH_E_TOOBIG, "reading the file needs more memory than is allowed");

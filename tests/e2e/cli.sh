@@ -158,7 +158,17 @@ nouns() {
     exits "a limit that is too small names its range in digits" 1 "from 1 to 9000000000000000" \
         shunt set quota alpha gpu_memory_max_bytes=0
     ok "null takes a limit away" shunt set quota alpha gpu_memory_max_bytes=null
-    echo "this is no model" >"$tmp/bad.onnx"
+    echo "this is no model" >"$tmp/text.onnx"
+    exits "text is no model" 1 "text.onnx\" is no ONNX file but text" \
+        shunt push model bad "$tmp/text.onnx" --key-file "$tmp/key"
+    exits "which says what makes one" 1 "torch.onnx.export" \
+        shunt push model bad "$tmp/text.onnx" --key-file "$tmp/key"
+    exits "and makes none of that name" 4 "no model" shunt get models bad --key-file "$tmp/key"
+    exits "nor is a folder one" 1 "is a folder" shunt push model bad "$tmp" --key-file "$tmp/key"
+    exits "nor nothing" 1 "is empty" shunt push model bad "$tmp/empty.conf" --key-file "$tmp/key"
+    exits "text is no dataset" 1 "is no safetensors file but text" \
+        shunt push dataset bad "$tmp/text.onnx" --key-file "$tmp/key"
+    printf '\001this is no model' >"$tmp/bad.onnx"
     exits "a file that is no model is refused" 1 "shunt: the file is not valid ONNX" \
         shunt push model bad "$tmp/bad.onnx" --key-file "$tmp/key"
     exits "which says of a new model what is left" 1 "shunt delete model good" \
@@ -188,6 +198,8 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
         shunt infer digits --inputs "$root/examples/digits/test.safetensors" --batch 4 \
         --outputs "$tmp/out.st" --key-file "$tmp/key"
     ok "its outputs are in the file" [ -s "$tmp/out.st" ]
+    exits "a file that cannot be made is named, with the reason" 1 "No such file or directory" \
+        shunt infer digits --random 1 --outputs "$tmp/none/out.st" --key-file "$tmp/key"
     exits "more rows than the model takes are refused" 1 "shunt:" \
         shunt infer digits --random 1 --batch 9 --key-file "$tmp/key"
     exits "0 is a seed like any other" 0 "1 rows in" shunt infer digits --random 0 \
@@ -200,6 +212,11 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
     model_life
     exits "submit --wait shows the end" 0 "SUCCEEDED" shunt submit --model digits --dataset d \
         --eval-dataset d --epochs 2 --lr 0.05 --wait --key-file "$tmp/key"
+    exits "a value that is wrong is named by its option" 1 "shunt: --epochs must be" \
+        shunt submit --model digits --dataset d --epochs 0 --lr -1 --key-file "$tmp/key"
+    exits "with all others" 1 "  also: --lr must be" \
+        shunt submit --model digits --dataset d --epochs 0 --lr -1 --key-file "$tmp/key"
+    exits "an admin is told by what option a tenant is named" 1 "add --tenant NAME" shunt get jobs
     exits "its events can be read" 0 "SUCCEEDED" shunt events 1 --key-file "$tmp/key"
     exits "its losses too" 0 "22" shunt losses 1 --key-file "$tmp/key"
     exits "and its log" 0 "step 22 of 22, loss" shunt logs 1 --key-file "$tmp/key"
@@ -218,9 +235,16 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
         shunt cancel 1 --key-file "$tmp/key"
     many_jobs
     exits "top shows it all" 0 "digits" shunt top --once
-    exits "but of 13 jobs that ended the last ten" 0 "3 more have ended: shunt get jobs" \
-        shunt top --once
-    ok "so does status" has 10 "SUCCEEDED\|CANCELLED" <(shunt status)
+    shunt status >"$tmp/status"
+    ok "members of an array that ended alike are one line of status" \
+        has 1 "alpha  *2 of array 2  *CANCELLED" "$tmp/status"
+    ok "so that it has room for those that ended otherwise" has 1 " FAILED " "$tmp/status"
+    ok "of those that wait it shows the first few" has 20 " HELD " "$tmp/status"
+    ok "and how many there are" grep "[0-9] more wait: shunt get jobs --live" "$tmp/status"
+    ok "all that have ended are there" has 0 "more have ended" "$tmp/status"
+    ok "another one ends" shunt cancel --key-file "$tmp/key" \
+        "$(shunt get jobs --state HELD -o name --key-file "$tmp/key" | head -n 1)"
+    exits "of eleven the last ten are shown" 0 "1 more have ended: shunt get jobs" shunt top --once
     shunt status -o json >"$tmp/status.json"
     ok "and its JSON" [ "$(jq '[.jobs[] | select(.finished_at)] | length' \
         "$tmp/status.json")" = 10 ]
@@ -259,6 +283,10 @@ operators() {
     ok "events of all jobs come as they happen" grep -q "HELD .*Submitted" "$tmp/all"
     kill "$watch" && wait "$watch" 2>/dev/null
     ok "only new ones" [ "$(wc -l <"$tmp/all")" = 1 ]
+    shunt wait job "$(shunt get jobs --state HELD -o name --key-file "$tmp/key" | head -n 1)" \
+        --wait-s 3 --key-file "$tmp/key" 2>"$tmp/why"
+    ok "who waits for it is told why it waits, once" \
+        has 1 "is HELD, Held. It is held: release it" "$tmp/why"
     exits "GPUs with their memory" 0 " / 256 MiB" shunt gpus
     exits "one with its models" 0 "digits" shunt get gpus cpu0 --key-file "$tmp/key"
     exits "options of the API" 0 "max-inflight" shunt get options
@@ -289,6 +317,9 @@ many_jobs() {
         shunt cancel --array "$array" --key-file "$tmp/key"
     ok "an array to cancel" shunt submit --model digits --dataset d --epochs 1 --array 0-1 --hold \
         --name 'gone-{index}' --key-file "$tmp/key"
+    exits "who waits for it is told why its first job waits" 5 "is HELD, Held. It is held" \
+        shunt wait array "$(shunt get arrays -o name --key-file "$tmp/key" | head -n 1)" \
+        --wait-s 7 --key-file "$tmp/key"
     exits "all of it is cancelled" 0 "cancel: 2 of the 2 jobs" \
         shunt cancel --array "$(shunt get arrays -o name --key-file "$tmp/key" | head -n 1)" \
         --key-file "$tmp/key"
@@ -351,9 +382,16 @@ model_life() {
         shunt get placements digits -o json "${key[@]}"
     exits "what is pinned is not unloaded" 1 "unpin it first" shunt unload digits:1 "${key[@]}"
     exits "unpin" 0 "not pinned any more" shunt unpin digits "${key[@]}"
-    exits "unload" 0 "is being unloaded" shunt unload digits:1 "${key[@]}"
+    exits "unload" 0 "(--wait waits)" shunt unload digits:1 "${key[@]}"
     ok "it leaves" until_ok no_place
+    ok "it can be loaded and unloaded again" shunt load digits --wait "${key[@]}"
+    exits "unload and wait" 0 "on no executor any more" shunt unload digits --wait "${key[@]}"
+    exits "which is so at once" 0 "UNLOADED" shunt get versions digits:1 "${key[@]}"
+    exits "waiting for what is so already ends" 0 "on no executor any more" \
+        shunt unload digits:1 --wait "${key[@]}"
     exits "an unloaded model does not infer" 1 "load it" shunt infer digits --random 1 "${key[@]}"
+    exits "which says by what command it would" 1 "shunt load MODEL --wait" \
+        shunt infer digits --random 1 "${key[@]}"
     exits "load and wait" 0 "READY" shunt load digits --wait "${key[@]}"
     ok "it infers again" shunt infer digits --random 1 "${key[@]}"
     exits "the profile" 0 "PREDICTED MS" shunt get profile digits "${key[@]}"

@@ -367,7 +367,8 @@ advice() {
     exits "help of a command, asked for in front" 0 "--max-batch" shunt help push model
     exits "or in the words of others" 0 "--watch" shunt list jobs --help
     exits "help of what is none" 2 "no command" shunt help fly
-    exits "fields of the spec are options here" 1 "--spec" "${sh[@]}" submit --model m --dataset d
+    exits "fields of the spec are options here" 1 "give either --steps or --epochs" \
+        "${sh[@]}" submit --model m --dataset d
     exits "whose key it is" 0 "tenant-admin" "${sh[@]}" whoami
     exits "a tenant's key needs no --tenant for its own keys" 0 "tenant-admin" "${sh[@]}" get keys
     exits "nor for its quota" 0 "max_gpus" "${sh[@]}" get quota

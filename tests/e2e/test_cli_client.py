@@ -101,7 +101,7 @@ class Client(unittest.TestCase):
         self.assertEqual(len(s.calls), 10)
 
     def test_a_file_that_is_all_there_is_not_sent_twice(self):
-        data, tries = b"x" * 100000, []
+        data, tries = b"\x01" * 100000, []
 
         def handle(method, path, headers, body):
             if method == "PUT":
@@ -124,7 +124,7 @@ class Client(unittest.TestCase):
         r = s.shunt("submit", "--model=m", "--dataset=d")
         self.assertEqual(r.returncode, 1, r)
         self.assertEqual([line for line in r.stderr.splitlines() if "is missing" in line],
-                         ['shunt: "model" is missing', '  also: "spec" is missing'])
+                         ["shunt: --model is missing", "  also: --spec is missing"])
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ class Fences(Story):
         self.refused_everywhere("shunt_zzzzzzzzzzzz_" + "z" * 43, "unknown id")
 
     def test_with_an_expired_key(self):
-        ends = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=2)
+        ends = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=5)
         key = self.s.key("anna", expires_at=ends.strftime("%Y-%m-%dT%H:%M:%SZ"))
         until("it has expired", lambda: self.s.call("GET", "/api/v1/models", key=key).status == 401)
         self.refused_everywhere(key, "expired")

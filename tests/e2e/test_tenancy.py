@@ -114,7 +114,7 @@ class Tenancy(Case):
         self.assertIsNone(self.ok("GET", path)["last_used_at"])
         self.assertTrue(self.opens(k["key"], self.two))
         wait("its use", lambda: self.ok("GET", path)["last_used_at"])
-        soon = self.key(expires_at=at(2))
+        soon = self.key(expires_at=at(5))
         self.shut(soon["key"])
         self.refused(409, "expired", "POST", path.replace(k["id"], soon["id"]) + "/rotate")
         self.refused(400, "expires_at", "POST", "/api/v1/tenants/research/keys",

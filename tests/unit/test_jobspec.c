@@ -198,7 +198,7 @@ static void model_and_dataset_must_fit(void **state)
         {true, "READY", "FAILED", SH_E_CONFLICT, "FAILED"},
         {true, "true", "false", SH_E_UNSUPPORTED, "cannot be trained"},
         {true, "[-1,10]", "[-1,10,2]", SH_E_UNSUPPORTED, "cross-entropy"},
-        {true, "\"x\"", "\"z\"", SH_E_INVALID, "no tensor \"z\""},
+        {true, "\"x\"", "\"z\"", SH_E_INVALID, "no tensor \"z\"; it has: x, bad, y2, label"},
         {true, "FP32", "FP64", SH_E_INVALID, "FP32, the job wants FP64"},
         {true, "8,8", "8,9", SH_E_INVALID, "[*, 1, 8, 8], the job wants [*, 1, 8, 9]"},
         {false, "READY", "UPLOADING", SH_E_CONFLICT, "upload its file"},
@@ -304,6 +304,20 @@ static void batch_inference_must_fit(void **state)
     }
 }
 
+static void of_many_tensors_the_first_are_named(void **state)
+{
+    const struct jobspec_want want = {.dataset = "d", .tensor = "y"};
+    struct sh_err err = {0};
+    json_t *list = json_array();
+    (void)state;
+
+    for (int i = 0; i < 100; i++)
+        json_array_append_new(list, json_pack("{s:o}", "name", json_sprintf("t%02d", i)));
+    assert_fails(jobspec_check_tensor(list, &want, &err), SH_E_INVALID, &err, "it has: t00, t01,");
+    assert_string_equal(err.msg + strlen(err.msg) - 5, ", ...");
+    json_decref(list);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -312,6 +326,7 @@ int main(void)
         cmocka_unit_test(a_label_has_as_many_characters_as_described),
         cmocka_unit_test(every_mistake_names_its_field),
         cmocka_unit_test(model_and_dataset_must_fit),
+        cmocka_unit_test(of_many_tensors_the_first_are_named),
         cmocka_unit_test(labels_of_mse_have_the_shape_of_the_output),
         cmocka_unit_test(batch_inference_must_fit),
     };

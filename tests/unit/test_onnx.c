@@ -511,6 +511,7 @@ static void nesting_has_an_end(void **state)
         assert_ok(sh_buf_append(&in, out.data, out.len, NULL));
         sh_buf_reset(&out);
     }
+    assert_ok(sh_buf_append(&out, "\x08\x08", 2, NULL)); /* without a version it looks like text */
     put_msg(&out, 7, &in);
     sh_test_write_file(path_of("deep.onnx", path), out.data, out.len);
     assert_fails(onnx_read(path, &g, &err), SH_E_INVALID, &err, "nested too deeply");
@@ -531,6 +532,9 @@ static void files_that_are_no_onnx_are_refused(void **state)
     assert_fails(onnx_read(path, &g, &err), SH_E_INVALID, &err, "empty");
     memset(&err, 0, sizeof(err));
     sh_test_write_file(path, "hello, this is text\n", 20);
+    assert_fails(onnx_read(path, &g, &err), SH_E_INVALID, &err, "no ONNX file but text");
+    memset(&err, 0, sizeof(err));
+    sh_test_write_file(path, "\x01hello", 6);
     assert_fails(onnx_read(path, &g, &err), SH_E_INVALID, &err, "not valid ONNX");
     memset(&err, 0, sizeof(err));
     sh_test_write_file(path, "\x08\x08", 2);
