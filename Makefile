@@ -122,14 +122,14 @@ $(BIN): $(BUILD)/bin/%: $$(call obj,$$(parts_$$*)) $$(uses_$$*) $(common)
 	$(if $(V),,@echo "  LINK  $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(libs_$*) $(COMMON_LIBS)
 
-dev_common := $(addprefix $(BUILD)/executor/device/,op.o lane.o)
+dev_common := $(addprefix $(BUILD)/executor/device/,op.o lane.o prepared.o)
 
 # Loops of our own: worth vectorising.
 $(call obj,executor/device/cpu): CFLAGS += -O3
 $(BUILD)/lib/shunt-dev-cpu.so: $(call obj,executor/device/cpu) $(dev_common) $(common)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) $(if $(SAN),,-Wl,-z,defs) -shared -o $@ $^ -ldnnl -lgomp $(COMMON_LIBS)
-$(BUILD)/lib/shunt-dev-fake.so: $(call obj,executor/device/fake) $(BUILD)/executor/device/op.o $(common)
+$(BUILD)/lib/shunt-dev-fake.so: $(call obj,executor/device/fake) $(dev_common) $(common)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) $(if $(SAN),,-Wl,-z,defs) -shared -o $@ $^ $(COMMON_LIBS)
 

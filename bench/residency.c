@@ -14,6 +14,7 @@
 #define N_TENANTS 19u
 #define N_FIRST 1000 /* switches that fill the device */
 #define N_SWITCHES 4000
+#define N_CLONES 1000
 
 static uint64_t seed = 88172645463325252u;
 
@@ -64,6 +65,25 @@ static int switch_to(struct residency *r, uint32_t id, uint32_t *evicted_out, st
     return rc;
 }
 
+/* The median of a copy that is made and thrown away, in microseconds. */
+static int bench_clone(const struct residency *r, double *us_out, struct sh_err *err)
+{
+    static int64_t took[N_CLONES];
+    int rc = SH_OK;
+
+    for (int k = 0; !rc && k < N_CLONES; k++) {
+        struct residency *c = NULL;
+        int64_t t0 = sh_clock_ns();
+
+        rc = residency_clone(r, &c, err);
+        residency_free(c);
+        took[k] = sh_clock_ns() - t0;
+    }
+    qsort(took, N_CLONES, sizeof(took[0]), compare);
+    *us_out = (double)took[N_CLONES / 2] / 1e3;
+    return rc;
+}
+
 static int bench(uint32_t n_images, uint32_t n_blocks, struct sh_err *err)
 {
     static uint32_t id[RESIDENCY_MAX_IMAGES];
@@ -71,6 +91,7 @@ static int bench(uint32_t n_images, uint32_t n_blocks, struct sh_err *err)
     struct residency *r = NULL;
     int64_t sum = 0;
     uint64_t evicted = 0;
+    double clone_us = 0;
     int rc = residency_new(n_blocks, 1, &r, err);
 
     if (!rc)
@@ -87,13 +108,15 @@ static int bench(uint32_t n_images, uint32_t n_blocks, struct sh_err *err)
         sum += took[k];
         evicted += n;
     }
+    if (!rc)
+        rc = bench_clone(r, &clone_us, err);
     residency_free(r);
     if (rc)
         return rc;
     qsort(took, N_SWITCHES, sizeof(took[0]), compare);
-    printf("%6u %8u %10.1f %10.1f %10.1f %10.1f\n", n_images, n_blocks,
+    printf("%6u %8u %10.1f %10.1f %10.1f %10.1f %10.1f\n", n_images, n_blocks,
            (double)sum / N_SWITCHES / 1e3, (double)took[N_SWITCHES / 2] / 1e3,
-           (double)took[N_SWITCHES - 1] / 1e3, (double)evicted / N_SWITCHES);
+           (double)took[N_SWITCHES - 1] / 1e3, (double)evicted / N_SWITCHES, clone_us);
     return SH_OK;
 }
 
@@ -104,8 +127,8 @@ int main(void)
     } POOLS[] = {{10, 24576}, {150, 24576}, {300, 24576}, {896, 24576}, {896, 71168}};
     struct sh_err err = {0};
 
-    printf("%6s %8s %10s %10s %10s %10s\n", "images", "blocks", "mean us", "median us",
-           "longest us", "evicted");
+    printf("%6s %8s %10s %10s %10s %10s %10s\n", "images", "blocks", "mean us", "median us",
+           "longest us", "evicted", "copy us");
     for (size_t i = 0; i < SH_ARRAY_LEN(POOLS); i++)
         if (bench(POOLS[i].images, POOLS[i].blocks, &err)) {
             fprintf(stderr, "%s\n", err.msg);

@@ -72,38 +72,80 @@ static void read_text(const char *path, char *out, size_t size)
         close(fd);
 }
 
-/* cpu.max: "QUOTA PERIOD" in us, so much time in each period; "max PERIOD": all there is. */
-static unsigned cores_of_quota(unsigned n, const char *cpu_max)
+/* "QUOTA PERIOD" in us, so much time in each period. Not a number, or below 0: all there is. */
+static unsigned cores_of_quota(unsigned n, const char *text)
 {
-    unsigned long long quota, period, cores;
+    long long quota, period, cores;
 
-    if (sscanf(cpu_max, "%llu %llu", &quota, &period) != 2 || period == 0)
+    if (sscanf(text, "%lld %lld", &quota, &period) != 2 || quota < 0 || period <= 0)
         return n;
     cores = quota / period + (quota % period != 0);
     return cores < n ? SH_MAX((unsigned)cores, 1u) : n;
 }
 
-unsigned sh_cores_within(unsigned n, const char *root, const char *own)
+/* The text of one file, or of two, one behind the other. */
+static void read_quota(const char *folder, const char *const files[2], char *out, size_t size)
 {
-    const char *line = own;
-    char path[4096], file[4096 + 16], text[64];
-    size_t len = strlen(root);
+    char file[4096 + 32];
 
-    while (line && strncmp(line, "0::/", 4) != 0) { /* the others are of version 1 */
-        line = strchr(line, '\n');
-        line = line ? line + 1 : NULL;
+    out[0] = '\0';
+    for (int i = 0; i < 2 && files[i]; i++) {
+        const size_t at = strlen(out);
+
+        snprintf(file, sizeof(file), "%s/%s", folder, files[i]);
+        read_text(file, out + at, size - at);
     }
-    if (!line || snprintf(path, sizeof(path), "%s%.*s", root, (int)strcspn(line + 3, "\n"),
-                          line + 3) >= (int)sizeof(path))
+}
+
+/* Each folder from the root down to ours has a limit of its own. */
+static unsigned cores_down_to(unsigned n, const char *root, const char *own, const char *own_end,
+                              const char *const files[2])
+{
+    char path[4096], text[64];
+
+    if (snprintf(path, sizeof(path), "%s%.*s", root, (int)(own_end - own), own) >=
+        (int)sizeof(path))
         return n;
-    for (;;) { /* each folder down to ours has a limit of its own */
-        snprintf(file, sizeof(file), "%s/cpu.max", path);
-        read_text(file, text, sizeof(text));
+    for (;;) {
+        read_quota(path, files, text, sizeof(text));
         n = cores_of_quota(n, text);
-        if (strlen(path) <= len)
+        if (strlen(path) <= strlen(root))
             return n;
         *strrchr(path, '/') = '\0';
     }
+}
+
+/* Is "cpu" in the list with commas that ends before `end`? */
+static bool has_cpu(const char *list, const char *end)
+{
+    for (; list < end; list += strcspn(list, ",:") + 1)
+        if (strcspn(list, ",:") == 3 && strncmp(list, "cpu", 3) == 0)
+            return true;
+    return false;
+}
+
+unsigned sh_cores_within(unsigned n, const char *root, const char *own)
+{
+    static const char *const V1[2] = {"cpu.cfs_quota_us", "cpu.cfs_period_us"};
+    static const char *const V2[2] = {"cpu.max", NULL};
+    const char *end;
+    char cpu[4096];
+
+    snprintf(cpu, sizeof(cpu), "%s/cpu", root);
+    for (const char *line = own; *line; line = *end ? end + 1 : end) { /* number:list:path */
+        const char *list, *path;
+
+        end = line + strcspn(line, "\n");
+        list = memchr(line, ':', (size_t)(end - line));
+        path = list ? memchr(list + 1, ':', (size_t)(end - list - 1)) : NULL;
+        if (!path || path[1] != '/')
+            continue;
+        if (strncmp(line, "0::", 3) == 0)
+            n = cores_down_to(n, root, path + 1, end, V2);
+        else if (has_cpu(list + 1, path))
+            n = cores_down_to(n, cpu, path + 1, end, V1);
+    }
+    return n;
 }
 
 unsigned sh_cores(void)

@@ -35,7 +35,7 @@ int sh_spawn_run(const struct sh_spawn *s, int64_t timeout_ms, size_t max_out, c
 /* Folder of our own executable. Writes at most size bytes. */
 int sh_self_dir(char *out, size_t size, struct sh_err *err);
 /* That this process may use at once: those that it may run on, at most as many as the time that its
- * cgroups (version 2) give it, rounded up. At least 1. */
+ * cgroups (version 2, or 1) give it, rounded up. At least 1. */
 unsigned sh_cores(void);
 /* What cgroups leave of n. root: where they are mounted; own: as in /proc/self/cgroup. One that
  * cannot be read takes nothing away. */

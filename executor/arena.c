@@ -11,7 +11,8 @@
 struct arena {
     uint32_t n, n_segs;
     uint32_t count[ARENA_N_KINDS];
-    struct arena_seg *segs; /* OWNED; room for one a block, of which the end is never touched */
+    struct arena_seg *segs; /* OWNED; room for one a block, of which the end is never touched: a
+                               switch may try out what it plans on a copy */
 };
 
 int arena_new(uint32_t n_blocks, struct arena **out, struct sh_err *err)
@@ -20,7 +21,7 @@ int arena_new(uint32_t n_blocks, struct arena **out, struct sh_err *err)
 
     *out = NULL;
     if (a)
-        a->segs = calloc((size_t)n_blocks + 1, sizeof(*a->segs));
+        a->segs = malloc(((size_t)n_blocks + 1) * sizeof(*a->segs)); /* not zeroed: see above */
     if (!a || !a->segs) {
         arena_free(a);
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the map of %u blocks", n_blocks);

@@ -76,6 +76,15 @@ static void update_gauges(struct pool *p)
         sh_metric_set(M_shunt_workers, SH_LABELS(p->x->conf->name, STATE_NAME[s]), n[s]);
 }
 
+void pool_update_metrics(const struct pool *p)
+{
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < p->n; i++)
+        n += p->workers[i].ctl ? atomic_load(&p->workers[i].ctl->n_prepared) : 0;
+    sh_metric_set(M_shunt_prepared_ranges, SH_LABELS(p->x->conf->name), (double)n);
+}
+
 void pool_set_state(struct worker *w, enum worker_state to)
 {
     if (w->state == to)

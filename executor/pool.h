@@ -63,6 +63,8 @@ int pool_new(struct exec *x, struct pool **out, struct sh_err *err); /* OWNED, p
 void pool_free(struct pool *p);                                      /* ends all workers */
 int pool_start(struct pool *p, struct sh_err *err);
 
+void pool_update_metrics(const struct pool *p); /* what no change of a state says */
+
 /* The only writer of the state; an illegal change is logged as our bug and made nevertheless. */
 void pool_set_state(struct worker *w, enum worker_state to);
 

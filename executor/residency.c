@@ -210,7 +210,8 @@ int residency_add(struct residency *r, const struct residency_image *im, uint32_
     while (id < r->n_images && r->images[id].is_used)
         id++;
     if (id == RESIDENCY_MAX_IMAGES)
-        return SH_FAIL(err, SH_E_TOOBIG, "this executor holds %u models, the most it can",
+        return SH_FAIL(err, SH_E_TOOBIG,
+                       "this executor holds %u models, the most it can; unload one",
                        RESIDENCY_MAX_IMAGES);
     rc = know_tenant(r, im->tag, err);
     if (rc)
@@ -607,7 +608,8 @@ static int make_room(struct residency *r, const struct want *w, uint32_t *at_out
         r->images[id].is_candidate = false;
     if (!b.found)
         return SH_FAIL(err, SH_E_DEVMEM,
-                       "could not find %zu MiB of device memory in one piece; the rest is in use",
+                       "could not find %zu MiB of device memory in one piece; the rest is in use: "
+                       "try again, or raise pool-bytes",
                        (size_t)w->n * 2);
     *evicted_out += evict_window(r, w, b.at);
     *at_out = b.at;

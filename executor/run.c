@@ -11,36 +11,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define MAX_SPANS 256u
-
-static int copy_spans(struct sh_blob b, struct msg_span **out, size_t *n, struct sh_err *err)
-{
-    if (b.len % sizeof(**out) || b.len / sizeof(**out) > MAX_SPANS)
-        return SH_FAIL(err, SH_E_PROTO, "a part with %zu bytes of spans", b.len);
-    *n = b.len / sizeof(**out);
-    *out = malloc(b.len + 1);
-    if (!*out)
-        return SH_FAIL(err, SH_E_NOMEM, "could not keep the spans of a run");
-    if (b.len)
-        memcpy(*out, b.data, b.len);
-    return SH_OK;
-}
-
-int run__copy_part(const struct msg_run_part *m, struct run_part *out, struct sh_err *err)
-{
-    int rc;
-
-    *out = (struct run_part){.rid = m->rid, .api_id = m->api_id, .batch = m->batch};
-    rc = copy_spans(m->in_spans, &out->in, &out->n_in, err);
-    if (!rc)
-        rc = copy_spans(m->out_spans, &out->out, &out->n_out, err);
-    if (!rc && m->batch == 0)
-        rc = SH_FAIL(err, SH_E_PROTO, "a part of a run with no samples");
-    if (rc)
-        run__free_part(out);
-    return rc;
-}
-
 void run__free_part(struct run_part *p)
 {
     free(p->in);

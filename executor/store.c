@@ -85,7 +85,8 @@ static int add(struct store *s, const struct msg_model_load *l, struct model **o
 
     *out = NULL;
     if (s->n_models == STORE_MAX_MODELS)
-        return SH_FAIL(err, SH_E_TOOBIG, "this executor holds %u models, the most it can",
+        return SH_FAIL(err, SH_E_TOOBIG,
+                       "this executor holds %u models, the most it can; unload one",
                        STORE_MAX_MODELS);
     m = calloc(1, sizeof(*m));
     if (!m)
@@ -244,11 +245,25 @@ static void compile_in(struct worker *w, struct model *m)
     worker_send(w, &msg, NULL, 0);
 }
 
-static bool wants(const struct model *m, const struct worker *w)
+/* Its runs have nowhere to go: the only worker that had an internal model died, or all that had one
+ * which is going. */
+static bool is_orphan(struct store *s, const struct model *m)
+{
+    if (!m->n_users || !m->has_image || is_compiled_now(s, m->handle))
+        return false;
+    for (size_t i = 0; i < pool_size(s->x->pool); i++)
+        if (worker_has_model(pool_at(s->x->pool, i), m->handle))
+            return false;
+    return true;
+}
+
+static bool wants(struct store *s, const struct model *m, const struct worker *w)
 {
     if (worker_has_model(w, m->handle) || sh_clock_ns() < m->retry_ns)
         return false;
-    return m->phase == MODEL_SPREADING || (m->phase == MODEL_READY && m->handle > 0);
+    if (m->phase == MODEL_SPREADING || (m->phase == MODEL_READY && m->handle > 0))
+        return true;
+    return (m->phase == MODEL_READY || m->phase == MODEL_GOING) && is_orphan(s, m);
 }
 
 /* Asked several times a turn; what a worker has is a part of what the store has. */
@@ -257,7 +272,7 @@ static struct model *next_wanted(struct store *s, const struct worker *w)
     if (w->n_models == s->n_models)
         return NULL;
     for (struct model *m = s->models; m; m = m->next)
-        if (wants(m, w))
+        if (wants(s, m, w))
             return m;
     return NULL;
 }
@@ -422,7 +437,9 @@ static void retry_later(struct model *m, const struct sh_err *why)
 
 static void note_failure(struct store *s, struct model *m, const struct sh_err *why)
 {
-    if (m->phase == MODEL_READY)
+    if ((m->handle < 0 || m->phase == MODEL_GOING) && is_orphan(s, m))
+        switch_give_up(s->x->sw, m, why);
+    else if (m->phase == MODEL_READY)
         retry_later(m, why);
     else
         fail_model(s, m, why);

@@ -4,7 +4,8 @@
  *   SPREADING  the other workers compile it, one at a time, so that others still serve
  *   READY      every worker of the pool has it; runs are accepted
  *   FAILED     with the reason; only MODEL_UNLOAD helps
- *   GOING      no new runs; gone when the last one is done
+ *   GOING      no new runs; gone when the last one is done. A worker compiles it once more if all
+ *              that had it died before that, as with an internal one, which only its builder has
  *
  * The image (weights in order of use) stays page-locked in host memory from BUILDING's end on; what
  * of it is on the device is residency.h's affair. A model whose compilation kills MODEL_MAX_CRASHES

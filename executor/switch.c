@@ -13,23 +13,14 @@
 
 #define TICK_NS ((int64_t)20000000)
 #define STUCK_NS ((int64_t)5000000000)
-#define MAX_LOOSE_PARTS 4096u
 #define LOOSE_NS ((int64_t)10000000000)
-
-struct loose { /* a part whose RUN has not come yet */
-    struct loose *next;
-    uint64_t run_id;
-    int64_t since_ns;
-    struct run_part part;
-};
 
 struct switcher {
     struct exec *x;
     struct run *current;
     struct run *queue, **tail;
     size_t n_queued;
-    struct loose *loose;
-    size_t n_loose;
+    struct loose_parts loose;
     struct sh_timer *tick;
     uint32_t n_stops; /* for debug-stop-way=turns */
     uint64_t n_started;
@@ -60,6 +51,15 @@ static void end_run(struct run *r, const struct sh_err *why, const struct msg_wk
 {
     run__report(r, why, done);
     run__free(r);
+}
+
+static void end_current(struct switcher *sw, const struct sh_err *why,
+                        const struct msg_wk_run_done *done)
+{
+    struct run *r = sw->current;
+
+    sw->current = NULL;
+    end_run(r, why, done);
 }
 
 static struct worker *find_worker(struct switcher *sw, const struct model *m)
@@ -263,11 +263,10 @@ static bool give_memory(struct switcher *sw, struct run *r)
         if (store_yield_pins(sw->x->store))
             return true;
     }
-    sw->current = NULL;
     /* Its tenant's quota may have shrunk below it: then nobody should ask again. */
     if (rc == SH_E_DEVMEM && model_check_fits(r->model, batch_of(r)->ws_bytes, &never))
         err = never;
-    end_run(r, &err, NULL);
+    end_current(sw, &err, NULL);
     return true;
 }
 
@@ -360,8 +359,7 @@ static bool start_run(struct switcher *sw, struct run *r)
     if (sw->current == r && r->phase == RUN_ACTIVE) {
         r->is_forced = true; /* it ends soon, with garbage */
     } else if (sw->current == r) {
-        sw->current = NULL;
-        end_run(r, &err, NULL);
+        end_current(sw, &err, NULL);
     }
     return true;
 }
@@ -401,71 +399,7 @@ bool switch_turn(struct switcher *sw)
 
 void switch_on_part(struct switcher *sw, const struct msg_run_part *m)
 {
-    struct sh_err err = {0};
-    struct loose *l;
-
-    if (sw->n_loose >= MAX_LOOSE_PARTS) {
-        SH_ERROR("run.parts", "msg=\"too many parts without a run\"");
-        return;
-    }
-    l = calloc(1, sizeof(*l));
-    if (!l)
-        SH_FAIL(&err, SH_E_NOMEM, "could not allocate a part of a run");
-    if (!l || run__copy_part(m, &l->part, &err)) {
-        sh_log_err(SH_LOG_ERROR, "run.part", &err);
-        free(l);
-        return;
-    }
-    l->run_id = m->run_id;
-    l->since_ns = sh_clock_ns();
-    l->next = sw->loose;
-    sw->loose = l;
-    sw->n_loose++;
-}
-
-static void free_loose(struct switcher *sw, struct loose **at)
-{
-    struct loose *l = *at;
-
-    *at = l->next;
-    sw->n_loose--;
-    run__free_part(&l->part);
-    free(l);
-}
-
-/* Moves the parts of a run out of the loose ones, in the order they came. */
-static int collect_parts(struct switcher *sw, struct run *r, uint32_t n, struct sh_err *err)
-{
-    uint64_t batch = 0;
-
-    if (n > SWITCH_MAX_PARTS)
-        return SH_FAIL(err, SH_E_TOOBIG, "a run of %u parts; the most is %u", n, SWITCH_MAX_PARTS);
-    r->parts = calloc((size_t)n + 1, sizeof(*r->parts));
-    if (!r->parts)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the parts of a run");
-    for (struct loose **p = &sw->loose; *p;) {
-        if ((*p)->run_id != r->id) {
-            p = &(*p)->next;
-            continue;
-        }
-        if (r->n_parts < n) {
-            r->parts[r->n_parts++] = (*p)->part;
-            batch += (*p)->part.batch;
-            (*p)->part = (struct run_part){0};
-        }
-        free_loose(sw, p);
-    }
-    for (size_t i = 0; i < r->n_parts / 2; i++) { /* newest first, so turn round */
-        struct run_part t = r->parts[i];
-
-        r->parts[i] = r->parts[r->n_parts - 1 - i];
-        r->parts[r->n_parts - 1 - i] = t;
-    }
-    if (r->n_parts != n || n == 0 || batch != r->batch)
-        return SH_FAIL(err, SH_E_PROTO,
-                       "%zu of %u parts of the run came, %" PRIu64 " samples of %u", r->n_parts, n,
-                       batch, r->batch);
-    return SH_OK;
+    parts__add(&sw->loose, m);
 }
 
 static int admit(struct switcher *sw, struct run *r, struct sh_err *err)
@@ -478,7 +412,8 @@ static int admit(struct switcher *sw, struct run *r, struct sh_err *err)
         return SH_FAIL(err, SH_E_INVALID, "a batch of %u is more than the model's %u", r->batch,
                        r->model->max_batch);
     if (sw->n_queued >= (size_t)sw->x->conf->max_queued_runs)
-        return SH_FAIL(err, SH_E_QUEUEFULL, "%zu runs wait on this executor", sw->n_queued);
+        return SH_FAIL(err, SH_E_QUEUEFULL, "%zu runs wait on this executor; try again later",
+                       sw->n_queued);
     return SH_OK;
 }
 
@@ -512,7 +447,7 @@ static struct run *new_run(struct switcher *sw, const struct msg_run *m, struct 
     r->batch = m->batch;
     r->recv_ns = sh_clock_ns();
     r->deadline_ns = m->budget_ns > 0 ? r->recv_ns + m->budget_ns : INT64_MAX;
-    if (collect_parts(sw, r, m->n_parts, err) || sh_strdup(m->tenant, &r->tenant, err) ||
+    if (parts__collect(&sw->loose, r, m->n_parts, err) || sh_strdup(m->tenant, &r->tenant, err) ||
         space_tag(sw->x->space, m->tenant, &r->tag, err))
         return r; /* refused with its parts */
     return r;
@@ -657,9 +592,36 @@ void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_
         SH_FAIL(&why, SH_E_UNAVAILABLE, "the copy of the model's weights did not end; try again");
     else if (m->rc)
         SH_FAIL(&why, (int)m->rc, "%s", m->msg);
-    sw->current = NULL;
-    end_run(r, &why, m);
+    end_current(sw, &why, m);
     ablation_on_run_done(w);
+}
+
+static bool is_anywhere(struct switcher *sw, const struct model *m)
+{
+    for (size_t i = 0; i < pool_size(sw->x->pool); i++) {
+        const struct worker *w = pool_at(sw->x->pool, i);
+
+        if (worker_is_alive(w) && worker_has_model(w, m->handle))
+            return true;
+    }
+    return false;
+}
+
+/* It waits until a worker has its model again, and holds nothing up meanwhile. */
+static void put_back(struct switcher *sw)
+{
+    struct run *r = sw->current;
+
+    run__give_back(r);
+    r->phase = RUN_QUEUED;
+    r->has_asked = false;
+    r->n_passed = sw->n_started - 1 - r->n_passed; /* as before it began */
+    r->next = sw->queue;
+    if (!sw->queue)
+        sw->tail = &r->next;
+    sw->queue = r;
+    sw->n_queued++;
+    sw->current = NULL;
 }
 
 void switch_on_worker_dead(struct switcher *sw, struct worker *w)
@@ -673,35 +635,43 @@ void switch_on_worker_dead(struct switcher *sw, struct worker *w)
     if (r->n_attempts < RUN_MAX_ATTEMPTS && !r->is_forced && !r->is_overdue) {
         SH_WARN("run.failover", "run=%" PRIu64 " model=%s", r->id, r->model->name);
         r->phase = RUN_SEND;
+        if (!is_anywhere(sw, r->model))
+            put_back(sw);
         return;
     }
-    sw->current = NULL;
     if (r->is_overdue)
         SH_FAIL(&why, SH_E_TIMEOUT, "the run took longer than the %lld ms that a run may take",
                 (long long)sw->x->conf->run_ms);
     else
         SH_FAIL(&why, SH_E_UNAVAILABLE, "the worker process died %u times during this run",
                 r->n_attempts);
-    end_run(r, &why, NULL);
+    end_current(sw, &why, NULL);
 }
 
-/* ------------------------------------------------------------------ time */
-
-static void expire_queue(struct switcher *sw, int64_t now)
+/* Those of a model (NULL: of all) whose time is over. */
+static void end_queued(struct switcher *sw, const struct model *m, int64_t now,
+                       const struct sh_err *why)
 {
     for (struct run **p = &sw->queue; *p;) {
         struct run *r = *p;
-        struct sh_err why = {0};
 
-        if (now < r->deadline_ns) {
+        if ((m && r->model != m) || now < r->deadline_ns) {
             p = &r->next;
             continue;
         }
         unlink_run(sw, p);
-        SH_FAIL(&why, SH_E_TIMEOUT, "the time for this run was over before the device was free");
-        end_run(r, &why, NULL);
+        end_run(r, why, NULL);
     }
 }
+
+void switch_give_up(struct switcher *sw, const struct model *m, const struct sh_err *why)
+{
+    if (sw->current && sw->current->model == m && sw->current->phase != RUN_ACTIVE)
+        end_current(sw, why, NULL);
+    end_queued(sw, m, INT64_MAX, why);
+}
+
+/* ------------------------------------------------------------------ time */
 
 static void watch_current(struct switcher *sw, int64_t now)
 {
@@ -713,9 +683,8 @@ static void watch_current(struct switcher *sw, int64_t now)
         return;
     im = &r->model->tx;
     if (r->phase != RUN_ACTIVE && now > r->deadline_ns) {
-        sw->current = NULL;
         SH_FAIL(&why, SH_E_TIMEOUT, "the time for this run was over before it had memory");
-        end_run(r, &why, NULL);
+        end_current(sw, &why, NULL);
         return;
     }
     if (r->phase == RUN_ACTIVE && tx_image_busy(im) && !r->is_forced &&
@@ -734,18 +703,15 @@ static void on_tick(struct sh_loop *l, void *arg)
 {
     struct switcher *sw = arg;
     int64_t now = sh_clock_ns();
+    struct sh_err late = {0};
 
     (void)l;
-    expire_queue(sw, now);
+    SH_FAIL(&late, SH_E_TIMEOUT, "the time for this run was over before the device was free");
+    end_queued(sw, NULL, now, &late);
     watch_current(sw, now);
     for (struct model *m = store_next(sw->x->store, NULL); m; m = store_next(sw->x->store, m))
         model_tick(m, now);
-    for (struct loose **p = &sw->loose; *p;) {
-        if (now - (*p)->since_ns > LOOSE_NS)
-            free_loose(sw, p);
-        else
-            p = &(*p)->next;
-    }
+    parts__expire(&sw->loose, now - LOOSE_NS);
 }
 
 int switch_new(struct exec *x, struct switcher **out, struct sh_err *err)
@@ -778,8 +744,7 @@ void switch_free(struct switcher *sw)
         unlink_run(sw, &sw->queue);
         run__free(r);
     }
-    while (sw->loose)
-        free_loose(sw, &sw->loose);
+    parts__expire(&sw->loose, INT64_MAX);
     sh_timer_del(sw->tick);
     free(sw);
 }

@@ -11,7 +11,8 @@
  *
  * Training is told to stop at the moment a run becomes the current one, together with the copies;
  * how (enum stop_way) follows from the memory needed: pause if all fits beside it, drop if its
- * workspace is enough, swap otherwise. A run whose worker dies goes to another one once.
+ * workspace is enough, swap otherwise. A run whose worker dies goes to another one once; if none
+ * has its model any more, it is QUEUED again.
  */
 #ifndef SH_EXECUTOR_SWITCH_H
 #define SH_EXECUTOR_SWITCH_H
@@ -59,6 +60,8 @@ void switch_refuse(struct switcher *sw, const struct msg_run *m, const struct sh
 void switch_on_api_gone(struct switcher *sw, uint64_t api_id);
 void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_wk_run_done *m);
 void switch_on_worker_dead(struct switcher *sw, struct worker *w);
+/* No worker will have the model any more: ends the runs that wait for one. */
+void switch_give_up(struct switcher *sw, const struct model *m, const struct sh_err *why);
 
 /* A run of our own (evaluation, batch inference), behind all others. TAKES the part's spans. */
 int switch_submit(struct switcher *sw, struct model *m, const struct run_part *part,

@@ -1,4 +1,4 @@
-/* switch_int.h - between switch.c (the state machine) and run.c (runs and their reports). */
+/* switch_int.h - between switch.c (the state machine), run.c (runs and reports) and parts.c. */
 #ifndef SH_EXECUTOR_SWITCH_INT_H
 #define SH_EXECUTOR_SWITCH_INT_H
 
@@ -44,7 +44,16 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
 /* Removes the parts that match (0 = any); keeps the batch right. Their APIs get a RESULT each, but
  * for an API that is named here: it is gone. */
 void run__drop_parts(struct run *r, uint64_t rid, uint64_t api_id);
-int run__copy_part(const struct msg_run_part *m, struct run_part *out, struct sh_err *err);
 void run__free_part(struct run_part *p);
+
+/* parts.c */
+struct loose_parts { /* zeroed: none */
+    struct loose *first;
+    size_t n;
+};
+void parts__add(struct loose_parts *ls, const struct msg_run_part *m);
+/* Moves those of r->id into it, in the order they came. Fails if it is not `n`: r has what came. */
+int parts__collect(struct loose_parts *ls, struct run *r, uint32_t n, struct sh_err *err);
+void parts__expire(struct loose_parts *ls, int64_t before_ns); /* frees what came before */
 
 #endif

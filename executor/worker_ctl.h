@@ -33,6 +33,7 @@ struct worker_ctl {
     _Atomic int64_t step;            /* committed steps of the running job */
     _Atomic uint64_t loss_bits;      /* double: loss of the last committed step, NAN = not known */
     _Atomic int64_t stop_drained_ns; /* sh_clock_ns when the last stop was through */
+    _Atomic uint32_t n_prepared;     /* ranges of programs that it holds prepared */
 };
 
 #endif

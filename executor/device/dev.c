@@ -614,6 +614,11 @@ int dev_plan_prepare(struct dev_plan *p, const struct dev_bases *b, uint32_t fro
     return p->dev->ops->plan_prepare ? p->dev->ops->plan_prepare(p, b, from, to, err) : SH_OK;
 }
 
+uint32_t dev_n_prepared(const struct dev *d)
+{
+    return d->prepared.n;
+}
+
 int dev_plan_profile(struct dev_plan *p, const struct dev_bases *b, uint32_t repeat, double *ns,
                      struct sh_err *err)
 {

@@ -23,8 +23,9 @@
 
 #include "common/err.h"
 #include "executor/device/op.h"
+#include "executor/device/prepared.h"
 
-#define DEV_ABI 10u /* bump on ANY change of struct dev_ops, struct dev_mem or of op.h */
+#define DEV_ABI 11u /* bump on ANY change of struct dev_ops, dev_mem or dev, or of op.h */
 #define DEV_BLOCK ((size_t)2 << 20)
 #define DEV_ALIGN 256u /* of tensors inside an image, state or workspace */
 #define DEV_MAX_FDS 4  /* what dev_mem_export gives */
@@ -188,10 +189,11 @@ int dev_plan_run(struct dev_plan *p, const struct dev_bases *b, uint32_t from, u
  * operation took, f64[n_ops]; 0 where that is not known. Fails with SH_E_DEVMEM when the device has
  * no such memory left; the plan is as good as before. */
 int dev_plan_warm(struct dev_plan *p, double *ns, struct sh_err *err);
-#define DEV_MAX_PREPARED 132u /* ranges of one plan; the one that was used longest ago goes first */
-/* Blocking, off the path: makes later calls of dev_plan_run with these arguments cheap. A wish. */
+/* Blocking, off the path: makes later calls of dev_plan_run with these arguments cheap, until so
+ * many others were prepared that this one has to go (prepared.h). A wish. */
 int dev_plan_prepare(struct dev_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
                      struct sh_err *err);
+uint32_t dev_n_prepared(const struct dev *d); /* ranges that are prepared now, of all plans */
 /* Blocking: best of `repeat` runs of each operation, nanoseconds into ns[n_ops]. */
 int dev_plan_profile(struct dev_plan *p, const struct dev_bases *b, uint32_t repeat, double *ns,
                      struct sh_err *err);
@@ -211,6 +213,7 @@ struct dev {
     const struct dev_ops *ops;
     size_t arena_bytes;
     size_t shared_bytes; /* of the arena that dev_own_memory has replaced once; 0: it never has */
+    struct dev_prepared_all prepared;
 };
 struct dev_plan {
     struct dev *dev;

@@ -521,13 +521,19 @@ static uint32_t size_for(const struct wk_model *m, uint32_t batch)
 }
 
 /* A program that ran twice at one place lately, in the same groups, will run so again. The next
- * message goes before; what is left to prepare waits for the next run here. */
-static void prepare_again(struct wk_model *m, uint32_t i, const struct msg_wk_run *run)
+ * message goes before; what is left to prepare waits for the next run here. What fails would fail
+ * each time, after a while that the worker is then not free for others: it is tried again when the
+ * model is loaded anew. Fails with SH_E_DEVLOST alone. */
+static int prepare_again(struct wk_model *m, uint32_t i, const struct msg_wk_run *run,
+                         struct sh_err *err)
 {
     const struct dev_bases b = {.image = run->image_off, .workspace = run->ws_off};
     uint32_t from = 0, groups = 0;
     struct sh_err why = {0};
     int rc = SH_OK;
+
+    if (m->is_plain[i])
+        return SH_OK;
 
     for (size_t k = 0; k < n_groups(run); k++) {
         const uint32_t to = group_end(m->program[i], run, k);
@@ -535,7 +541,7 @@ static void prepare_again(struct wk_model *m, uint32_t i, const struct msg_wk_ru
         groups = sh_crc32c(groups, &to, sizeof(to));
     }
     if (!places_again(&m->places[i], &b, groups) || n_groups(run) > PLACES_MAX_GROUPS)
-        return;
+        return SH_OK;
     for (size_t k = 0; !rc && k < n_groups(run) && !sh_wire_has_input(WORKER_FD); k++) {
         const uint32_t to = group_end(m->program[i], run, k);
 
@@ -543,8 +549,16 @@ static void prepare_again(struct wk_model *m, uint32_t i, const struct msg_wk_ru
             rc = program_prepare(m->program[i], &b, from, to, &why);
         from = SH_MAX(from, to);
     }
-    if (rc)
-        sh_log_err(SH_LOG_WARN, "run.prepare", &why); /* the next run costs more, nothing else */
+    if (rc == SH_E_DEVLOST)
+        return sh_err_copy(err, &why);
+    if (rc) {
+        m->is_plain[i] = true;
+        sh_err_detail(&why,
+                      "launches of model %" PRId64 " at batch %u stay slow until it is loaded",
+                      m->handle, m->batch[i]);
+        sh_log_err(SH_LOG_WARN, "run.prepare", &why);
+    }
+    return SH_OK;
 }
 
 int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t n_fds,
@@ -598,6 +612,6 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
     if (m->memory != MSG_RUN_ARENA)
         ablation_end_run(w, m);
     else if (!rc)
-        prepare_again(model, i, m);
+        rc = prepare_again(model, i, m, &why);
     return rc == SH_E_DEVLOST ? sh_err_copy(err, &why) : SH_OK;
 }

@@ -174,6 +174,8 @@ int main(void)
         if (rc)
             break;
         rc = dispatch(&w, &m, fds, n_fds, &err);
+        if (w.ctl && w.dev)
+            atomic_store(&w.ctl->n_prepared, dev_n_prepared(w.dev));
         if (w.ctl)
             atomic_fetch_add(&w.ctl->progress, 1);
     }

@@ -34,6 +34,7 @@ struct wk_model {
     uint32_t batch[WORKER_MAX_BATCHES]; /* ascending */
     struct program *program[WORKER_MAX_BATCHES];
     struct places places[WORKER_MAX_BATCHES]; /* where each of them ran lately */
+    bool is_plain[WORKER_MAX_BATCHES];        /* it could not be prepared: not tried again */
     struct sh_shm image;                      /* ablation.c: of the executor's; fd -1: not here */
 };
 

@@ -421,6 +421,51 @@ class Training(Case):
                          ["final.safetensors", "log.txt", "losses.json", "trained.onnx"])
         self.assertLessEqual(len([f for f in os.listdir(j.folder) if "ckpt" in f]), 2)
 
+    def evaluate(self, **kw):
+        """A job whose evaluation has begun: driver, folder, {worker: pid}, the worker that has it."""
+        d = self.driver("--log-level=debug", "--copy-gb-per-s=0.01", "--debug-cold")  # runs are slow
+        pk, _ = d.package(self.net_train, "--training")
+        d.load(1, d.package(self.net)[0])
+        folder = d.start_job(5, pk, TRAIN, spec(epochs=1, **kw), TEST)
+        for _ in range(100 * WAIT_S):
+            with open(d.dir + "/executor.log") as f:
+                log = f.read()
+            sent = re.search(r"ev=switch\.send run=0 worker=(\d)", log)
+            if sent:
+                break
+            d.rest(0.01)
+        pids = re.findall(r"ev=worker\.ready worker=(\d) pid=(\d+)", log)
+        return d, folder, {int(w): int(pid) for w, pid in pids}, int(sent[1])
+
+    def kill_at_work(self, d, pids, meanwhile=lambda: None):
+        """One of them has a run."""
+        with self.held(pids):
+            d.wait(lambda: d.metrics()['shunt_workers{executor="e0",state="active"}'] == 1, WAIT_S,
+                   "an active worker")
+            meanwhile()
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+
+    def test_an_evaluation_survives_all_workers(self):
+        d, _, pids, _ = self.evaluate()
+        self.kill_at_work(d, pids.values())
+        self.infer(d, 1)
+        self.assertGreater(json.loads(d.wait_job(5, ("DONE",)).result)["accuracy"], 0.5)
+
+    def test_nobody_waits_until_another_worker_has_the_model_of_an_evaluation(self):
+        d, _, pids, builder = self.evaluate()
+        with self.held([pids[min(w for w in pids if w != builder)]]):  # the next one to compile it
+            self.kill_at_work(d, [pids[builder]])
+            self.infer(d, 1)
+            self.assertEqual(d.jobs[5].phase, "COMPLETING")
+        self.assertGreater(json.loads(d.wait_job(5, ("DONE",)).result)["accuracy"], 0.5)
+
+    def test_an_evaluation_whose_model_no_worker_can_have_again_ends(self):
+        d, folder, pids, _ = self.evaluate(publish=False)
+        self.kill_at_work(d, pids.values(), lambda: os.unlink(folder + "/trained.tmp/graph.json"))
+        self.infer(d, 1)
+        self.assertIn("graph.json", d.wait_job(5, ("FAILED",)).msg)
+
     def test_what_is_not_published_is_a_file_of_the_job_and_no_package(self):
         j = self.train()
         before, d = json.loads(j.result), j.driver

@@ -175,6 +175,26 @@ static void a_scripted_failure_happens_at_its_operation(void **state)
     dev_plan_free(p);
 }
 
+static void what_is_prepared_counts_until_its_plan_goes(void **state)
+{
+    struct fixture *f = *state;
+    const struct dev_bases b = {.workspace = 4096}, other = {.workspace = 8192};
+    struct sh_err err = {0};
+    struct dev_tensor t[3];
+    struct dev_op ops[2];
+    struct dev_graph g;
+    struct dev_plan *p = plan_two(f, &g, t, ops, "second !prepare=DEVMEM");
+
+    assert_ok(dev_plan_prepare(p, &b, 0, 1, NULL));
+    assert_ok(dev_plan_prepare(p, &b, 0, 1, NULL)); /* it is there */
+    assert_ok(dev_plan_prepare(p, &other, 0, 1, NULL));
+    assert_fails(dev_plan_prepare(p, &b, 0, 2, &err), SH_E_DEVMEM, &err, "second");
+    assert_int_equal(dev_n_prepared(f->dev), 2);
+    assert_ok(dev_plan_run(p, &b, 0, 2, NULL));
+    dev_plan_free(p);
+    assert_int_equal(dev_n_prepared(f->dev), 0);
+}
+
 static void memory_of_its_own_leaves_the_arena_as_it_was(void **state)
 {
     struct fixture *f = *state;
@@ -204,6 +224,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(memory_of_its_own_leaves_the_arena_as_it_was, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_scripted_failure_happens_at_its_operation, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(what_is_prepared_counts_until_its_plan_goes, setup,
                                         teardown),
     };
 

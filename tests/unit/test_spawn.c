@@ -344,14 +344,25 @@ static void a_child_ends_when_it_is_asked_to_stop(void **state)
     assert_int_equal(waitpid(-1, &status, WNOHANG), -1); /* nothing is left of it */
 }
 
-static void cpu_max(const char *dir, const char *below, const char *text)
+static void limit_file(const char *dir, const char *below, const char *name, const char *text)
 {
     char path[SH_TEST_DIR_BYTES + 64];
 
     snprintf(path, sizeof(path), "%s%s", dir, below);
     mkdir(path, 0755); /* the root is there */
-    snprintf(path, sizeof(path), "%s%s/cpu.max", dir, below);
+    snprintf(path, sizeof(path), "%s%s/%s", dir, below, name);
     sh_test_write_file(path, text, strlen(text));
+}
+
+static void cpu_max(const char *dir, const char *below, const char *text)
+{
+    limit_file(dir, below, "cpu.max", text);
+}
+
+static void cfs_quota(const char *dir, const char *below, const char *quota, const char *period)
+{
+    limit_file(dir, below, "cpu.cfs_quota_us", quota);
+    limit_file(dir, below, "cpu.cfs_period_us", period);
 }
 
 static void remove_below(const char *dir, const char *below)
@@ -398,6 +409,40 @@ static void cores_are_at_most_what_the_cgroups_give_the_time_of(void **state)
     assert_in_range(sh_cores(), 1, CPU_SETSIZE);
 }
 
+/* The same where version 1 has the controller: a tree of its own, two files in each folder. */
+static void cores_are_at_most_what_cgroups_of_version_1_give_the_time_of(void **state)
+{
+    static const struct {
+        const char *own;
+        unsigned want;
+    } LINES[] = {{"4:cpu:/a\n", 3},
+                 {"4:cpuacct,cpu:/a\n", 3},
+                 {"9:memory:/a\n4:cpu,cpuacct:/a/b\n0::/\n", 3},
+                 {"4:cpu:/\n", 6},
+                 {"4:cpu:/elsewhere\n", 6}, /* a container without a view of its own */
+                 {"4:cpuset:/a\n5:cpuacct:/a\n1:name=cpu:/a\n", 64},
+                 {"4:cpu\n4\n\n:", 64},
+                 {"0::/\n", 5},
+                 {"4:cpu:/a\n0::/\n", 3},
+                 {"4:cpu:/\n0::/\n", 5}};
+    char dir[SH_TEST_DIR_BYTES];
+    (void)state;
+
+    sh_test_dir_make(dir);
+    cfs_quota(dir, "/cpu", "-1\n", "100000\n");
+    assert_int_equal(sh_cores_within(64, dir, "4:cpu:/\n"), 64);
+    cfs_quota(dir, "/cpu", "600000\n", "100000\n");
+    cfs_quota(dir, "/cpu/a", "250000\n", "100000\n");
+    cfs_quota(dir, "/cpu/a/b", "-1\n", "100000\n");
+    cpu_max(dir, "", "500000 100000\n");
+    for (size_t i = 0; i < SH_ARRAY_LEN(LINES); i++)
+        assert_int_equal(sh_cores_within(64, dir, LINES[i].own), LINES[i].want);
+    remove_below(dir, "/cpu/a/b");
+    remove_below(dir, "/cpu/a");
+    remove_below(dir, "/cpu");
+    sh_test_dir_remove(dir);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -413,6 +458,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_bare_name_is_found_beside_our_own_program),
         cmocka_unit_test(a_child_dies_with_its_parent),
         cmocka_unit_test(a_child_whose_parent_is_gone_refuses_to_start),
+        cmocka_unit_test(cores_are_at_most_what_cgroups_of_version_1_give_the_time_of),
         cmocka_unit_test(cores_are_at_most_what_the_cgroups_give_the_time_of),
     };
 

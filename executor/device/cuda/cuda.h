@@ -114,7 +114,6 @@ struct cuda_keep { /* STATE tensor in another form, fresh at every step's begin 
     size_t off;
 };
 
-struct cuda_graph;  /* cuda_graph.c: captured runs */
 struct cuda_record; /* cuda_record.c: launches of an operation */
 
 struct cuda_plan {
@@ -128,7 +127,7 @@ struct cuda_plan {
     uint32_t n_keep;
     size_t cap_keep, keep_bytes, keep_off;
     size_t extent[CUDA_N_SPACES]; /* bytes that a run touches behind each base */
-    struct cuda_graph *graphs;    /* OWNED */
+    struct dev_prepared *graphs;  /* OWNED: captured runs (cuda_graph.c); NULL: none yet */
     struct cuda_record *records;  /* OWNED by operation; NULL: none */
     bool is_finished;
 };

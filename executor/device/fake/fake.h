@@ -11,6 +11,7 @@
  *
  *   "conv1 !ns=5000"        takes so long
  *   "conv1 !fail=DEVLOST"   fails with this code
+ *   "conv1 !prepare=DEVMEM" runs, and ranges with it cannot be prepared
  */
 #ifndef SH_EXECUTOR_DEVICE_FAKE_FAKE_H
 #define SH_EXECUTOR_DEVICE_FAKE_FAKE_H

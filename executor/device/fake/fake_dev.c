@@ -21,12 +21,13 @@ struct fake_dev {
 
 struct script {
     int64_t ns;
-    int fail; /* SH_OK, or the code */
+    int fail, prepare; /* SH_OK, or the code */
 };
 
 struct fake_plan {
     struct dev_plan base;
-    struct script *ops; /* OWNED */
+    struct script *ops;            /* OWNED */
+    struct dev_prepared *prepared; /* OWNED */
     bool is_finished;
 };
 
@@ -175,11 +176,22 @@ static int fake_sync(struct dev *d, struct sh_err *err)
 
 /* ------------------------------------------------------------------ plans */
 
+/* The error code behind `key` in the name, if that is there. */
+static int parse_code(const char *name, const char *key, int *out, struct sh_err *err)
+{
+    const char *at = name ? strstr(name, key) : NULL;
+
+    *out = at ? sh_rc_parse(at + strlen(key)) : SH_OK;
+    if (*out == SH_E_BUG && strcmp(at + strlen(key), "BUG") != 0)
+        return SH_FAIL(err, SH_E_INVALID, "node \"%s\" names no error code", name);
+    return SH_OK;
+}
+
 static int parse_script(const char *name, struct script *s, struct sh_err *err)
 {
     const char *ns = name ? strstr(name, "!ns=") : NULL;
-    const char *fail = name ? strstr(name, "!fail=") : NULL;
     char *end;
+    int rc;
 
     *s = (struct script){.ns = OP_NS};
     if (ns) {
@@ -188,12 +200,8 @@ static int parse_script(const char *name, struct script *s, struct sh_err *err)
         if (errno || end == ns + 4 || s->ns < 0 || s->ns > MAX_OP_NS)
             return SH_FAIL(err, SH_E_INVALID, "node \"%s\" has no valid duration", name);
     }
-    if (fail) {
-        s->fail = sh_rc_parse(fail + 6);
-        if (s->fail == SH_E_BUG && strcmp(fail + 6, "BUG") != 0)
-            return SH_FAIL(err, SH_E_INVALID, "node \"%s\" names no error code", name);
-    }
-    return SH_OK;
+    rc = parse_code(name, "!fail=", &s->fail, err);
+    return rc ? rc : parse_code(name, "!prepare=", &s->prepare, err);
 }
 
 static void plan_free(struct dev_plan *base)
@@ -202,6 +210,9 @@ static void plan_free(struct dev_plan *base)
 
     if (!p)
         return;
+    while (p->prepared && dev_prepared_pop(p->prepared))
+        ;
+    dev_prepared_free(p->prepared);
     free(p->ops);
     free(p);
 }
@@ -356,6 +367,26 @@ static int plan_run(struct dev_plan *p, const struct dev_bases *b, uint32_t from
     return rc;
 }
 
+/* It has nothing to gain: what is prepared is the plan itself. */
+static int plan_prepare(struct dev_plan *base, const struct dev_bases *b, uint32_t from,
+                        uint32_t to, struct sh_err *err)
+{
+    struct fake_plan *p = plan_of(base);
+    const struct dev_range r = {
+        .image = b->image, .workspace = b->workspace, .from = from, .to = to};
+    int rc = SH_OK;
+
+    for (uint32_t i = from; i < to && !rc; i++)
+        if (p->ops[i].prepare)
+            rc = SH_FAIL(err, p->ops[i].prepare, "node \"%s\" is not prepared, as scripted",
+                         base->g->ops[i].name);
+    if (!rc && !p->prepared)
+        rc = dev_prepared_new(&base->dev->prepared, &p->prepared, err);
+    if (!rc && !dev_prepared_find(p->prepared, &r))
+        dev_prepared_add(p->prepared, &r, p);
+    return rc;
+}
+
 static int plan_profile(struct dev_plan *p, const struct dev_bases *b, uint32_t repeat, double *ns,
                         struct sh_err *err)
 {
@@ -401,4 +432,5 @@ __attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
     .plan_unpack = plan_unpack,
     .plan_run = plan_run,
     .plan_profile = plan_profile,
+    .plan_prepare = plan_prepare,
 };
