@@ -50,7 +50,7 @@ EXPECT = (
      [*OK, "400", "413", "415", "422"]),
     # A time may be too long ago, or in the past, or after the other end of its range.
     (lambda path, op: any(has_parameter(op, n, "query") for n in ("from", "to")) or
-     path.endswith("/jobs/{job}"), "positive_data_acceptance", [*OK, "400"]),
+     path.endswith(("/jobs/{job}", "/keys")), "positive_data_acceptance", [*OK, "400"]),
     # Objects of any content: a NUL in a name, a number that no 64 bits hold, a setting of another server.
     (lambda path, op: "sharedmemory" in path or "/repository/models/" in path, "positive_data_acceptance",
      [*OK, "400"]),
