@@ -8,6 +8,7 @@
 
 #define MIN_COPY ((size_t)64 << 10) /* bytes; on average over the copies of a run */
 #define MAX_BACKLOG_NS 200000.0     /* of the lane */
+#define MIN_FIRST_NS 30000.0        /* before weights: what it takes to cut and enqueue those */
 
 /* Do the spans of a part agree with those of the first, and lie in its slab? */
 static bool agrees(const struct run_part *p, const struct run_part *first,
@@ -41,7 +42,8 @@ static bool is_worth_it(const struct run *r, const uint64_t *offs)
             bytes += p->in[i].len;
         n_copies += p->n_in;
     }
-    if (n_copies == 0 || bytes / n_copies < MIN_COPY)
+    if (n_copies == 0 || bytes / n_copies < MIN_COPY ||
+        (r->model->is_placed && tx_beta_ns(x->tx) * (double)bytes < MIN_FIRST_NS))
         return false;
     for (size_t i = 0; i < r->model->n_inputs; i++)
         if (offs[i] > r->ws_bytes ||

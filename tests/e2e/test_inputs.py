@@ -203,13 +203,18 @@ class Inputs(unittest.TestCase):
             self.check(d, self.start(d, 8, 1), 8, 1)
         self.assertEqual(d.worker_pids(), pids)
 
-    def test_they_come_before_the_weights(self):
-        d = self.driver("--debug-cold", "--switch-mode=per-layer", SLOW)
+    def weighed(self, *options):
+        """A model with weights, cold in each run."""
+        d = self.driver("--debug-cold", "--switch-mode=per-layer", *options)
         inits = [onnx.tensor("few", [16], [3.0] * 16), onnx.tensor("one", [A], [1.0] * A)]
         d.load(2, self.package(d, "weighed", onnx.model(
             [onnx.node("Add", ["c", "few"], ["x"]), onnx.node("Add", ["a", "one"], ["y"])],
             [onnx.value("c", ["N", 16]), onnx.value("a", ["N", A])],
             [onnx.value("x", ["N", 16]), onnx.value("y", ["N", A])], inits)))
+        return d
+
+    def test_they_come_before_the_weights(self):
+        d = self.weighed(SLOW)
         for seed, n in ((1, 8), (2, 3), (3, 8)):
             c, a = array.array("f", range(16 * n)), samples(seed, n)[0]
             sizes = [4 * len(c), 4 * len(a)]
@@ -224,6 +229,13 @@ class Inputs(unittest.TestCase):
         self.assertEqual((len(begun), len(arrived)), (3, 3))
         for at, first, n in zip(begun, arrived, (8, 3, 8)):
             self.assertGreater(int(first) - int(at), 0.9 * n * A * 4 / 0.02)  # ns at 0.02 GB/s
+
+    def test_beside_weights_the_worker_brings_those_that_are_copied_in_no_time(self):
+        d = self.weighed()
+        sizes = [4 * 16, 4 * A]  # 160 KB: within 30 us at 6 GB/s
+        self.assertEqual(d.result(d.run(2, [bytes(n) for n in sizes], sizes, 1))[0].rc, 0)
+        self.check(d, self.start(d, 1, 1), 1, 1)  # the other model has no weights to speak of
+        self.assertEqual(self.ways(d)[0], BRING)
 
     def test_the_watchdog_takes_no_memory_from_under_a_copy(self):
         d = self.driver("--copy-gb-per-s=0.002")
