@@ -116,7 +116,7 @@ const struct api_route API_ROUTES[] = {
      loads_load, 202, "load a version again that was unloaded or has failed",
      "Empty", "Version"},
     {"POST", VERSION "/unload", ACCESS_SUBMIT, BODY_JSON, T | ROUTE_OPTIONAL, 4 * KIB,
-     loads_unload, 202, "take it off the executors; requests get 503 until it is loaded",
+     loads_unload, 202, "take it off the executors; requests get 409 (UNLOADED) until it is loaded",
      "Empty", "Version"},
     {"POST", VERSION "/pin", ACCESS_SUBMIT, BODY_JSON, T | ROUTE_OPTIONAL, 4 * KIB,
      loads_pin, 200, "keep the image in device memory; 429 or 409 without room",
