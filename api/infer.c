@@ -179,7 +179,8 @@ static int check_lengths(struct api_req *q, struct infer *i, struct sh_err *err)
     if (header > q->api->conf->max_json_tensor_bytes)
         return SH_FAIL(err, SH_E_TOOBIG,
                        "the JSON part has %" PRId64 " bytes, at most %" PRId64
-                       " are allowed; send tensors as binary data",
+                       " are allowed; send tensors as binary data after the JSON, whose length "
+                       "Inference-Header-Content-Length holds",
                        header, q->api->conf->max_json_tensor_bytes);
     i->body_bytes = (size_t)q->content_length;
     i->header_bytes = (size_t)header;

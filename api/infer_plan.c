@@ -314,6 +314,25 @@ static int read_outputs(const struct cat_version *v, const json_t *list, bool al
     return rc;
 }
 
+/* The usual mistake in a request with binary tensors has a message of its own. */
+static int read_json(const char *body, size_t header_bytes, size_t max_json, json_t **out,
+                     struct sh_err *err)
+{
+    struct sh_err why = {0};
+    int rc = sh_json_parse(body, header_bytes, max_json, out, &why);
+    size_t end = rc == SH_E_INVALID ? sh_json_first(body, header_bytes) : 0;
+    json_t *first = NULL;
+
+    if (end == 0 || end == header_bytes || sh_json_parse(body, end, max_json, &first, NULL))
+        return rc ? sh_err_copy(err, &why) : SH_OK;
+    json_decref(first);
+    return SH_FAIL(err, SH_E_INVALID,
+                   "the JSON ends after %zu bytes, and %zu more follow: if those are binary "
+                   "tensors, send the header Inference-Header-Content-Length: %zu, the length of "
+                   "the JSON before them",
+                   end, header_bytes - end, end);
+}
+
 int plan_read(const struct cat_version *v, const char *body, size_t body_bytes, size_t header_bytes,
               size_t max_json, struct infer_plan *out, struct sh_err *err)
 {
@@ -326,7 +345,7 @@ int plan_read(const struct cat_version *v, const char *body, size_t body_bytes, 
         {"inputs", SH_JSON_ARR, &inputs, .required = true, .min = 1, .max = CAT_MAX_IO},
         {"outputs", SH_JSON_ARR, &outputs, .max = CAT_MAX_IO},
     };
-    int rc = sh_json_parse(body, header_bytes, max_json, &out->json, err);
+    int rc = read_json(body, header_bytes, max_json, &out->json, err);
 
     if (!rc)
         rc = sh_json_read(out->json, "", f, SH_ARRAY_LEN(f), err);

@@ -250,36 +250,47 @@ int sh_json_read(const json_t *obj, const char *what, const struct sh_json_field
     return rc;
 }
 
-/* jansson's own limit (2048 levels) is a compile-time constant; ours is checked before parsing. */
-static bool too_deep(const char *text, size_t len)
+/* jansson's own limit (2048 levels) is a compile-time constant; ours is checked before parsing.
+ * Only as far as the first value goes: what follows that is not parsed. Returns its end; 0: none. */
+static size_t first_end(const char *text, size_t len, bool *too_deep_out)
 {
     int depth = 0;
     bool in_string = false;
 
-    for (size_t i = 0; i < len; i++) {
+    *too_deep_out = false;
+    for (size_t i = 0; i < len && !*too_deep_out; i++) {
         char c = text[i];
 
         if (in_string && c == '\\')
             i++;
         else if (c == '"')
             in_string = !in_string;
-        else if (!in_string && (c == '{' || c == '[') && ++depth > MAX_DEPTH)
-            return true;
-        else if (!in_string && (c == '}' || c == ']'))
-            depth--;
+        else if (!in_string && (c == '{' || c == '['))
+            *too_deep_out = ++depth > MAX_DEPTH;
+        else if (!in_string && (c == '}' || c == ']') && --depth <= 0)
+            return i + 1;
     }
-    return false;
+    return 0;
+}
+
+size_t sh_json_first(const char *text, size_t len)
+{
+    bool too_deep;
+
+    return first_end(text, len, &too_deep);
 }
 
 int sh_json_parse(const char *text, size_t len, size_t max_bytes, json_t **out, struct sh_err *err)
 {
     json_error_t e;
+    bool too_deep;
 
     *out = NULL;
     if (len > max_bytes)
         return SH_FAIL(err, SH_E_TOOBIG, "the JSON text has %zu bytes, at most %zu are allowed",
                        len, max_bytes);
-    if (too_deep(text, len))
+    first_end(text, len, &too_deep);
+    if (too_deep)
         return SH_FAIL(err, SH_E_INVALID, "the JSON text is nested deeper than %d levels",
                        MAX_DEPTH);
     *out = json_loadb(len ? text : "", len, JSON_REJECT_DUPLICATES, &e);

@@ -54,6 +54,8 @@ int sh_json_read(const json_t *obj, const char *what, const struct sh_json_field
 /* Parses text (not NUL-terminated); refuses duplicates, depth above 64, text above max_bytes.
  * *out: OWNED, json_decref(). Fails: SH_E_INVALID with line and column, SH_E_TOOBIG. */
 int sh_json_parse(const char *text, size_t len, size_t max_bytes, json_t **out, struct sh_err *err);
+/* Where the object or list ends that a text begins with, by its brackets; 0: it does not. */
+size_t sh_json_first(const char *text, size_t len);
 /* Compact, sorted. *out: OWNED, free(). */
 int sh_json_dump(const json_t *j, char **out, struct sh_err *err);
 /* A member that is a text; "" if it is none. BORROWED. */

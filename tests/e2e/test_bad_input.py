@@ -315,15 +315,16 @@ class BadInput(Story):
             0, parameters={"shared_memory_region": "r"}))
 
     def binary(self, sizes=(16, 16), raw=None, length=None, **fields):
-        """A request in binary; `length` is what its header claims about the JSON."""
+        """A request in binary; `length` is what its header claims about the JSON (False: no header)."""
         inputs = [{"name": "x", "datatype": "FP32", "shape": [1, 4],
                    "parameters": {"binary_data_size": sizes[0]}},
                   {"name": "k", "datatype": "INT64", "shape": [1, 2],
                    "parameters": {"binary_data_size": sizes[1]}}]
         head = json.dumps({"inputs": inputs, **fields}).encode()
         raw = floats(1, 0, 0, 0) + struct.pack("<2q", 5, 6) if raw is None else raw
-        return self.s.call("POST", "/v2/models/two/infer", head + raw, self.key, {
-            "Inference-Header-Content-Length": str(len(head)) if length is None else length})
+        length = str(len(head)) if length is None else length
+        return self.s.call("POST", "/v2/models/two/infer", head + raw, self.key, {} if length is False
+                           else {"Inference-Header-Content-Length": length})
 
     def test_wrong_binary_lengths(self):
         r = self.binary()
@@ -338,6 +339,17 @@ class BadInput(Story):
                 ({"sizes": (0, 16), "raw": bytes(16)}, r'"x"')):
             with self.subTest(pattern):
                 self.refused(self.binary(**kw), 400, "INVALID", pattern)
+
+    def test_a_binary_request_without_the_length_of_its_json(self):
+        n = len(json.dumps({"inputs": [
+            {"name": "x", "datatype": "FP32", "shape": [1, 4], "parameters": {"binary_data_size": 16}},
+            {"name": "k", "datatype": "INT64", "shape": [1, 2], "parameters": {"binary_data_size": 16}}]}))
+        says = "JSON ends after %d bytes, and 32 more .* Inference-Header-Content-Length: %d," % (n, n)
+        self.refused(self.binary(length=""), 400, "INVALID", "Inference-Header-Content-Length")
+        self.refused(self.binary(length=str(n + 32)), 400, "INVALID", says)
+        self.refused(self.binary(length=False), 400, "INVALID", says)
+        deep = self.binary(length=False, raw=b"[" * 32)  # what follows is no JSON to judge
+        self.refused(deep, 400, "INVALID", says)
 
     def test_header_lengths_that_lie(self):
         for length in ("99999", "-1", "1e3", "abc", "0x10", " ", "99999999999999999999999", "1 2", "+5"):
