@@ -4,6 +4,7 @@
 #include "api/jobspec.h"
 #include "api/store_sql.h"
 #include "common/buf.h"
+#include "common/metrics.h"
 
 #include <inttypes.h>
 
@@ -44,7 +45,7 @@ static const struct db_stmt JOB_CONTROL = {
     "o.wish)) -> 0 END, CASE WHEN $2 IS NULL THEN jsonb_object_agg(j.id, j.state) ELSE "
     "jsonb_agg(jsonb_build_object('state', j.state, 'wish', j.wish)) -> 0 END FROM j JOIN o USING "
     "(id) HAVING count(*) > 0) "
-    "SELECT count(*) FROM j",
+    "SELECT count(*), count(*) FILTER (WHERE state = 'CANCELLED') FROM j",
     11,
 };
 
@@ -169,6 +170,10 @@ int store_job_control(struct api_req *q, const char *job, const char *array, con
         rc = db_exec(q->db, &JOB_CONTROL, p, &res, err);
     }
     *n_changed = rc ? 0 : db_i64(res, 0, 0, 0);
+    /* No executor had them: they have ended here, and the scheduler may never have held them. */
+    if (*n_changed && db_i64(res, 0, 1, 0))
+        sh_metric_add(M_shunt_jobs_finished_total, SH_LABELS(q->tenant, "CANCELLED"),
+                      (double)db_i64(res, 0, 1, 0));
     db_res_free(res);
     sh_buf_fini(&from);
     sh_buf_fini(&to);

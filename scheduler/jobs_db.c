@@ -75,6 +75,12 @@ static void send_start(struct sched *s, struct job *j, struct exec *e,
                                                               .about = o->about}});
 }
 
+/* By our own write: who else ends a job counts it (api/store_job.c). */
+static void count_end(const struct job *j)
+{
+    sh_metric_add(M_shunt_jobs_finished_total, SH_LABELS(j->tenant, job_state_name(j->state)), 1);
+}
+
 static void on_started(void *ctx, void *arg, int rc, const struct sh_err *err)
 {
     struct sched *s = ctx;
@@ -95,6 +101,8 @@ static void on_started(void *ctx, void *arg, int rc, const struct sh_err *err)
     if (w->out->state != JOB_STARTING) { /* FAILED: something is gone; else the API was faster */
         job_adopt_state(j, w->out->state);
         jobs__leave(s, j);
+        if (w->out->state == JOB_FAILED)
+            count_end(j);
         if (job_state_is_final(w->out->state))
             jobs__remove(s, j);
         else
@@ -192,8 +200,7 @@ static void on_written(void *ctx, void *arg, int rc, const struct sh_err *err)
     if (j->array_max && !job_state_has_executor(j->state) && j->n_pending == 0)
         sched_wake_jobs(s); /* another one of its array may start */
     if (job_state_is_final(j->state) && j->n_pending == 0) {
-        sh_metric_add(M_shunt_jobs_finished_total, SH_LABELS(j->tenant, job_state_name(j->state)),
-                      1);
+        count_end(j);
         jobs__remove(s, j);
         return;
     }

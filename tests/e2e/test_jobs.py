@@ -130,6 +130,25 @@ class Jobs(Story):
         self.assertEqual([r for r in reasons if r in ("Suspended", "Resumed")],
                          ["Suspended", "Resumed"])
 
+    def test_a_job_that_is_cancelled_before_it_starts_counts_as_finished_once(self):
+        def cancelled():
+            return sum(self.s.metrics(p).get('shunt_jobs_finished_total{tenant="alpha",state="CANCELLED"}', 0)
+                       for p in ("api", "scheduler"))
+        running = self.submit(spec=LONG)
+        self.s.wait_step(self.key, running, 2)
+        before = cancelled()
+        for hold in (True, False):
+            job = self.submit(hold=hold, spec=LONG)
+            self.assertEqual(self.get(job).json["state"], "HELD" if hold else "QUEUED")
+            self.assertEqual(self.act(job, "cancel").json["state"], "CANCELLED")
+            self.act(job, "cancel")
+        self.assertEqual(cancelled() - before, 2)
+        self.act(running, "cancel")
+        self.state(running, "CANCELLED")
+        until("the third counts", lambda: cancelled() - before == 3)
+        time.sleep(0.5)  # no other process counts one of them too
+        self.assertEqual(cancelled() - before, 3)
+
     def test_a_suspension_can_be_taken_back_and_a_suspended_job_cancelled(self):
         job = self.submit(spec=LONG)
         self.s.wait_step(self.key, job, 2)
