@@ -224,7 +224,7 @@ static void add_headers(struct http_req *r, struct MHD_Response *resp, int statu
         MHD_add_response_header(resp, "RateLimit-Policy", p->rate_policy);
         MHD_add_response_header(resp, "RateLimit", p->rate);
     }
-    if (status == 429 || status == 503) {
+    if ((status == 429 || status == 503) && p->retry_after_ms != API_NO_RETRY) {
         int64_t ms = p->retry_after_ms > 0 ? p->retry_after_ms : 1000;
 
         snprintf(text, sizeof(text), "%" PRId64, (ms + 999) / 1000);

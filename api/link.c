@@ -362,7 +362,10 @@ static void on_refused(struct link *l, const struct msg_infer_refused *m)
 {
     struct infer *i = link__find(l, m->rid);
     struct infer_result r = {.rc = m->rc < 0 ? (int)m->rc : SH_E_UNAVAILABLE,
-                             .retry_after_ms = m->retry_after_ms,
+                             /* The model alone is too slow for its deadline. */
+                             .retry_after_ms = m->rc == SH_E_SLO && m->retry_after_ms == 0
+                                                   ? API_NO_RETRY
+                                                   : m->retry_after_ms,
                              .predicted_ms = m->predicted_ms};
 
     if (!i)

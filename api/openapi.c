@@ -199,8 +199,10 @@ static const struct {
     {"Location", "{'type':'string','format':'uri-reference'}", "path of what was created",
      OF_CREATED, true},
     {"Idempotency-Replayed", "{'const':'true'}", "this answer was given before", OF_REPLAY, false},
-    {"Retry-After", "{'type':'integer','minimum':1}", "seconds to wait before another try", OF_BUSY,
-     true},
+    {"Retry-After", "{'type':'integer','minimum':1}",
+     "seconds to wait before another try; absent where the model alone is too slow for the "
+     "deadline",
+     OF_BUSY, false},
     {"WWW-Authenticate", "{'type':'string'}", "how to send a key", OF_KEYLESS, true},
     {"Inference-Header-Content-Length", "{'type':'integer','minimum':1}",
      "bytes of the JSON part; binary tensors follow", OF_INFER, false},

@@ -79,7 +79,7 @@ struct api_reply {
     struct sh_faults faults; /* list OWNED: "errors" of a problem document */
     const char *text, *text_type; /* BORROWED for ever: instead of body */
     int64_t row_version;          /* > 0: the ETag */
-    int64_t retry_after_ms;       /* 0: a default where the code is worth a retry */
+    int64_t retry_after_ms;       /* 0: a default where the code is worth a retry; API_NO_RETRY */
     bool replayed;                /* the first answer to an Idempotency-Key, once more */
     const char *secret;           /* static: member of body that is shown this once, or NULL */
     char location[320];
@@ -100,6 +100,7 @@ struct api_reply {
 };
 
 #define API_MAX_PARAMS 3
+#define API_NO_RETRY (-1) /* of retry_after_ms: asking again does not help */
 
 struct api_req {
     struct api *api;

@@ -115,8 +115,10 @@ int space_check_max(struct space *s, uint32_t tag, uint64_t bytes, const char *w
         return SH_OK;
     return SH_FAIL(err, SH_E_QUOTA,
                    "%s needs %" PRIu64 " MiB of device memory, and the tenant may have %" PRIu64
-                   " MiB; lower the batch, or have gpu_memory_max_bytes of its quota raised",
-                   what, (bytes + (1 << 20) - 1) >> 20, (uint64_t)max * DEV_BLOCK >> 20);
+                   " MiB (gpu_memory_max_bytes of its quota, in whole blocks of %d MiB); lower the "
+                   "batch, or have the quota raised",
+                   what, (bytes + (1 << 20) - 1) >> 20, (uint64_t)max * DEV_BLOCK >> 20,
+                   (int)(DEV_BLOCK >> 20));
 }
 
 /* ------------------------------------------------------------------ pending */

@@ -182,7 +182,9 @@ static int refuse(struct work *w, uint32_t i, int rc, enum decide_reason why, in
                          .retry_after_ms = RETRY_SOON_MS,
                          .predicted_ns = finish_ns - r->arrived_ns};
 
-    if (why == DECIDE_DEADLINE) {
+    if (why == DECIDE_DEADLINE && run_ns(w->in, r->model, r->batch) > r->limit_ns - r->arrived_ns) {
+        d.retry_after_ms = 0; /* not even alone: asking again does not help */
+    } else if (why == DECIDE_DEADLINE) {
         int64_t late_ms = (finish_ns - r->limit_ns) / 1000000 + 1;
 
         d.retry_after_ms = SH_MIN(SH_MAX(late_ms, 1), RETRY_MAX_MS);

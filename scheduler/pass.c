@@ -232,16 +232,18 @@ static int take_jobs(struct sched *s, struct snapshot *in, struct sh_err *err)
 static void refuse(struct sched *s, const struct decision *d)
 {
     struct request *r = s->pass.request_of[d->request];
-    int64_t limit_ms = (r->limit_ns - r->open_ns) / 1000000;
+    double limit_ms = (double)((r->limit_ns - r->open_ns + 500) / 1000) / 1e3;
     char msg[320];
 
     switch (d->reason) {
     case DECIDE_DEADLINE:
         r->predicted_ms = (d->predicted_ns + 999999) / 1000000;
         snprintf(msg, sizeof(msg),
-                 "the deadline of %" PRId64
-                 " ms cannot be met: the result is expected after %" PRId64 " ms",
-                 limit_ms, d->predicted_ns / 1000000);
+                 "the deadline of %.12g ms cannot be met: the result is expected after %.3f ms%s",
+                 limit_ms, (double)d->predicted_ns / 1e6,
+                 d->retry_after_ms ? ""
+                                   : "; the model alone takes longer than that, so asking again "
+                                     "does not help: allow more time");
         break;
     case DECIDE_MODEL_LOADING:
         snprintf(msg, sizeof(msg), "version %u of \"%s\" is being loaded; try again",

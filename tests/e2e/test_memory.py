@@ -112,6 +112,10 @@ class Memory(Story):
         self.assertEqual(v["reason_code"], "QUOTA", v)
         self.assertIn("gpu_memory_max_bytes", v["reason"])
         self.refused_for_good(key, "larger", "QUOTA")
+        self.quota("carla", gpu_memory_max_bytes=MIB)  # less than anything can be given
+        self.assertEqual(self.s.call("POST", at + "/load", {}, key).status, 202)
+        until("the reason says in which steps", lambda: "may have 0 MiB (gpu_memory_max_bytes of its quota,"
+              " in whole blocks of 2 MiB)" in (self.s.call("GET", at, key=key).json["reason"] or ""))
         self.quota("carla")
         self.assertEqual(self.s.call("POST", at + "/load", {}, key).status, 202)
         until("it is served", lambda: self.s.call("GET", at, key=key).json["state"] == "READY")

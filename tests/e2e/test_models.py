@@ -222,8 +222,9 @@ class Models(Story):
         switched("reject", 503)
         r = self.infer(m)
         self.assertEqual((r.status, r.code), (503, "SLO"), r)
-        self.assertGreaterEqual(int(r.headers["retry-after"]), 1)
-        self.assertRegex(r.error, r"cannot be met: the result is expected after \d+ ms")
+        self.assertNotIn("retry-after", r.headers)  # no model is that fast
+        self.assertRegex(r.error, r"deadline of 0\.001 ms cannot be met: the result is expected after "
+                                  r"\d+\.\d+ ms; the model alone takes longer .* asking again does not help")
         self.assertGreaterEqual(r.json["predicted_ms"], 1)
         for on_miss in ("delay", "best-effort"):
             before = self.outcomes(m)

@@ -208,7 +208,10 @@ static void a_request_that_cannot_be_in_time_is_refused_with_the_time_to_wait(vo
             d = nth(&w, DECISION_REFUSE, 0);
             assert_int_equal(d->rc, SH_E_SLO);
             assert_int_equal(d->reason, DECIDE_DEADLINE);
-            assert_in_range(d->retry_after_ms, 1, 60000);
+            if (CASES[i].run_ms > 20) /* not even alone */
+                assert_int_equal(d->retry_after_ms, 0);
+            else
+                assert_in_range(d->retry_after_ms, 1, 60000);
             assert_true(d->predicted_ns > 20 * MS);
         }
         decisions_fini(&w.out);
