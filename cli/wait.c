@@ -50,7 +50,7 @@ static int look_at(struct cli *c, const char *path, int64_t *seen_ns, json_t **o
 /* The first line of an explanation. */
 static void print_why(FILE *f, const char *id, const json_t *explained)
 {
-    char text[600], reason[64];
+    char text[800], reason[64];
 
     out_text(explained, "text", OUT_TEXT, text, sizeof(text));
     out_text(explained, "reason", OUT_TEXT, reason, sizeof(reason));

@@ -286,16 +286,37 @@ static json_t *factors(const struct query *q)
                      (json_int_t)(min_run_ns(q) / 1000000));
 }
 
+/* Would it, by the estimate, not have ended when its deadline comes? */
+static bool is_late(const struct query *q)
+{
+    return q->j->deadline_ns && q->wait_ns != UNKNOWN &&
+           q->wait_ns + job_least_left_ns(q->j) > q->j->deadline_ns - q->in.now_ns;
+}
+
+static void say_late(const struct query *q, char *out, size_t size)
+{
+    double due_s = (double)(q->j->deadline_ns - q->in.now_ns) / SECOND_NS;
+    size_t n = strlen(out);
+
+    snprintf(
+        out + n, size - n,
+        " By the estimate it starts in %.0f s, too late to end by its deadline, which comes in "
+        "%.0f s: then it expires. Give it a later deadline or a higher priority.",
+        (double)q->wait_ns / SECOND_NS, SH_MAX(due_s, 0.0));
+}
+
 static int answer(struct query *q, json_t **out, struct sh_err *err)
 {
     bool waits = q->j->state == JOB_QUEUED;
     json_t *o, *holders = json_array();
-    char text[512];
+    char text[768];
 
     if (waits)
         say_waiting(q, text, sizeof(text));
     else
         say_running(q, text, sizeof(text));
+    if (waits && is_late(q))
+        say_late(q, text, sizeof(text));
     for (size_t e = 0; waits && e < q->s->execs.n; e++)
         if (q->s->execs.items[e]->session)
             json_array_append_new(holders, holder(q, q->s->execs.items[e]));

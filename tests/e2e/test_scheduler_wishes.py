@@ -214,6 +214,14 @@ class Wishes(Case):
         self.assertEqual(y["position"], 2)  # its tenant has used something by now
         self.assertEqual(y["waits_for"][0]["job"], job)
         self.assertGreater(y["estimated_wait_ms"], x["estimated_wait_ms"])
+        self.assertNotIn("deadline", y["text"])
+        sql("UPDATE job SET deadline = now() + interval '1 h' WHERE id = %d" % second)
+        sql("UPDATE job SET deadline = now() + interval '4 s' WHERE id = %d" % first)
+        x = wait("the deadline", lambda: (x := self.explain(a, first))["text"].endswith("priority.") and x)
+        self.assertRegex(x["text"], r"By the estimate it starts in \d+ s, too late to end by its deadline, "
+                                    r"which comes in \d s")
+        self.assertNotIn("too late", self.explain(a, second)["text"])
+        sql("UPDATE job SET deadline = NULL WHERE id IN (%d, %d)" % (first, second))
         x = self.explain(a, blocked)
         self.assertEqual(x["reason"], "QueueHeld")
         self.assertNotIn("position", x)
