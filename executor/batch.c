@@ -184,8 +184,8 @@ static int fill_job(struct batch_job *j, const struct msg_batch_start *m, struct
     if (!rc && mkdir(j->dir, 0750) < 0 && errno != EEXIST)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make the folder of the job");
     if (!rc)
-        j->log = job_log_open(
-            j->x, &(struct job_log_conf){m->job, m->attempt, j->dir, m->about, "sample"});
+        j->log = job_log_open(j->x, &(struct job_log_conf){m->job, m->attempt, j->dir, m->about,
+                                                           "sample", m->redone, m->preemptions});
     if (!rc)
         rc = blob_want(j->x, &j->blobs, m->dataset, err);
     return rc;

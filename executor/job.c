@@ -121,8 +121,8 @@ int job_new(struct exec *x, const struct msg_job_start *m, struct job **out, str
     if (!rc)
         rc = make_dir(j->dir, err);
     if (!rc)
-        j->log =
-            job_log_open(x, &(struct job_log_conf){m->job, m->attempt, j->dir, m->about, "step"});
+        j->log = job_log_open(x, &(struct job_log_conf){m->job, m->attempt, j->dir, m->about,
+                                                        "step", m->redone, m->preemptions});
     if (!rc)
         rc = want_blobs(j, m, err);
     if (rc) {

@@ -55,6 +55,7 @@ struct job_log {
     int64_t written_ns;
     bool is_writing, is_closed;
     struct pace pace;
+    int64_t redone, preemptions; /* before */
     /* an executor of another host */
     char *dir; /* OWNED; NULL: the folder is the API's */
     struct fetch fetch;
@@ -270,7 +271,12 @@ struct job_log *job_log_open(struct exec *x, const struct job_log_conf *c)
 
     if (rc)
         return NULL;
-    *l = (struct job_log){.x = x, .job = c->job, .attempt = c->attempt, .unit = c->unit};
+    *l = (struct job_log){.x = x,
+                          .job = c->job,
+                          .attempt = c->attempt,
+                          .unit = c->unit,
+                          .redone = c->redone,
+                          .preemptions = c->preemptions};
     l->opened_ns = sh_clock_ns();
     sh_buf_init(&l->waiting, WAITING_MAX);
     sh_buf_init(&l->text, WAITING_MAX + LINE_MAX_BYTES);
@@ -344,9 +350,9 @@ void job_log_end(struct job_log *l, const struct msg_job_state *said)
 
     switch (said->state) {
     case MSG_JOB_DONE:
-        job_log_say(l,
-                    "ended: it has succeeded (redone steps %" PRId64 ", preemptions %" PRId64 ")",
-                    said->redone, said->preemptions);
+        job_log_say(l, "ended: it has succeeded (redone %ss %" PRId64 ", preemptions %" PRId64 ")",
+                    unit, said->redone + (l ? l->redone : 0),
+                    said->preemptions + (l ? l->preemptions : 0));
         break;
     case MSG_JOB_SUSPENDED:
         job_log_say(l,

@@ -27,9 +27,10 @@ struct msg_job_state;
 struct job_log_conf { /* BORROWED for the call */
     int64_t job;
     uint32_t attempt;
-    const char *dir;   /* of the job */
-    const char *about; /* what it works with, in words */
-    const char *unit;  /* static: what is counted, "step" or "sample" */
+    const char *dir;             /* of the job */
+    const char *about;           /* what it works with, in words */
+    const char *unit;            /* static: what is counted, "step" or "sample" */
+    int64_t redone, preemptions; /* of the job before this start */
 };
 
 /* Says that the job has started. NULL (no memory): every call below then does nothing. */

@@ -27,21 +27,24 @@ bool jobs__is_busy(const struct job *j)
 static void send_batch_start(struct sched *s, const struct job *j, struct exec *e,
                              const struct store_start_out *o, const char *dir)
 {
-    session_send(e->session, &(struct sh_msg){.type = MSG_BATCH_START,
-                                              .u.batch_start = {.epoch = s->epoch,
-                                                                .job = j->id,
-                                                                .attempt = j->attempt,
-                                                                .tenant = o->tenant,
-                                                                .model = o->model,
-                                                                .version_id = j->version_id,
-                                                                .inputs = o->inputs,
-                                                                .outputs = o->outputs,
-                                                                .dataset = o->dataset,
-                                                                .spec = o->spec,
-                                                                .dir = dir,
-                                                                .resume_step = o->resume_step,
-                                                                .resume_digest = o->resume_digest,
-                                                                .about = o->about}});
+    session_send(e->session,
+                 &(struct sh_msg){.type = MSG_BATCH_START,
+                                  .u.batch_start = {.epoch = s->epoch,
+                                                    .job = j->id,
+                                                    .attempt = j->attempt,
+                                                    .tenant = o->tenant,
+                                                    .model = o->model,
+                                                    .version_id = j->version_id,
+                                                    .inputs = o->inputs,
+                                                    .outputs = o->outputs,
+                                                    .dataset = o->dataset,
+                                                    .spec = o->spec,
+                                                    .dir = dir,
+                                                    .resume_step = o->resume_step,
+                                                    .resume_digest = o->resume_digest,
+                                                    .about = o->about,
+                                                    .redone = o->base.redone,
+                                                    .preemptions = o->base.preemptions}});
 }
 
 static void send_start(struct sched *s, struct job *j, struct exec *e,
@@ -72,7 +75,9 @@ static void send_start(struct sched *s, struct job *j, struct exec *e,
                                                               .dir = dir,
                                                               .resume = o->resume,
                                                               .resume_step = o->resume_step,
-                                                              .about = o->about}});
+                                                              .about = o->about,
+                                                              .redone = o->base.redone,
+                                                              .preemptions = o->base.preemptions}});
 }
 
 /* By our own write: who else ends a job counts it (api/store_job.c). */

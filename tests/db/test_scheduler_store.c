@@ -136,7 +136,9 @@ static void a_start_gives_all_that_the_executor_needs_and_one_event(void **state
     struct store_start *s = start_arg(w);
     struct sh_err err = {0};
 
-    run(w->a, "UPDATE job SET step = 30, steps_redone = 2, busy_ns = 9");
+    run(w->a, "UPDATE job SET step = 30, steps_redone = 2, busy_ns = 9, started_at = now()");
+    run(w->a, "INSERT INTO job_event (job_id, from_state, to_state, reason) VALUES"
+              " (1, 'RUNNING', 'QUEUED', 'ExecutorLost')");
     run(w->a, "INSERT INTO checkpoint (job_id, attempt, step, path, digest, bytes)"
               " VALUES (1, 1, 20, '1/ckpt-20', 'd', 1), (1, 1, 10, '1/ckpt-10', 'd', 1)");
     assert_ok_err(store_job_start(w->a, s, &err), &err);
@@ -149,6 +151,8 @@ static void a_start_gives_all_that_the_executor_needs_and_one_event(void **state
     assert_string_equal(s->out->resume, "1/ckpt-20");
     assert_int_equal(s->out->resume_step, 20);
     assert_has(s->out->spec, "\"batch\"");
+    assert_has(s->out->about, "started again after ExecutorLost: it had done 30, the newest "
+                              "checkpoint has 20");
     assert_int_equal(s->out->base.redone, 12); /* steps 21 to 30 are done again */
     assert_int_equal(s->out->base.busy_ns, 9);
     assert_int_equal(number(w->a, "SELECT steps_redone FROM job"), 12);

@@ -229,7 +229,7 @@ class Driver:
         self.scheduler.send("JOB_START", epoch=self.epoch, job=job, attempt=attempt, tenant=tenant,
                             model="net", package=package, dataset=dataset, eval_dataset=eval_dataset,
                             spec=json.dumps(spec), dir=d, resume=resume, resume_step=resume_step,
-                            about="model net")
+                            about="model net", redone=0, preemptions=0)
         return d
 
     def start_batch(self, job, version, meta, dataset, spec=None, attempt=1, done=None, tenant="r"):
@@ -240,7 +240,7 @@ class Driver:
                             model="net", version_id=version, inputs=json.dumps(meta["inputs"]),
                             outputs=json.dumps(meta["outputs"]), dataset=dataset,
                             spec=json.dumps(spec or {}), dir=d, resume_step=done.step if done else 0,
-                            resume_digest=done.digest if done else "", about="model net")
+                            resume_digest=done.digest if done else "", about="model net", redone=0, preemptions=0)
         return d
 
     def wait_job(self, job, phases, timeout=WAIT_S):

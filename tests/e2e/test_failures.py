@@ -339,6 +339,9 @@ class Failures(Story):
         with open(os.path.join(self.s.state, "log", "executor-cpu0.log")) as f:
             resumed = [line for line in f if "ev=job.start job=%d " % job in line]
         self.assertNotIn("resume_step=0", resumed[-1])
+        log = self.s.call("GET", "/api/v1/jobs/%d/log" % job, key=self.key).raw.decode()
+        self.assertRegex(log, r"started again after Executor(Lost|Restarted): it had done \d+, the newest checkpoint has \d+")
+        self.assertIn("ended: it has succeeded (redone steps %d," % j["steps_redone"], log)
 
     def reasons(self, job):
         return [e["reason"] for e in self.s.job(self.key, job, "/events").json["items"]]

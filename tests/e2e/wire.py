@@ -11,7 +11,7 @@ import struct
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-VERSION = 3
+VERSION = 4
 
 
 def _load():

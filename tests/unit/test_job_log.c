@@ -190,7 +190,7 @@ static void rig_close(struct rig *r)
 static struct job_log *open_log(struct rig *r, uint32_t attempt)
 {
     struct job_log *l = job_log_open(
-        &r->x, &(struct job_log_conf){7, attempt, r->f.dir, "model m:1, dataset d", "step"});
+        &r->x, &(struct job_log_conf){7, attempt, r->f.dir, "model m:1, dataset d", "step", 40, 3});
 
     assert_non_null(l);
     return l;
@@ -231,8 +231,14 @@ static void attempts_follow_each_other(void **state)
     job_log_end(l, &(struct msg_job_state){
                        .state = MSG_JOB_FAILED, .step = 12, .rc = SH_E_NAN, .msg = "not a number"});
     close_log(&r, l);
+    l = open_log(&r, 4);
+    job_log_end(l, &(struct msg_job_state){.state = MSG_JOB_DONE, .redone = 2, .preemptions = 1});
+    close_log(&r, l);
     text = content(&r.f, &n);
-    assert_int_equal(count(text, "\n"), 4);
+    assert_int_equal(count(text, "\n"), 6);
+    /* of all starts of the job */
+    assert_non_null(
+        strstr(text, "attempt 4: ended: it has succeeded (redone steps 42, preemptions 4)\n"));
     assert_int_equal(sscanf(text,
                             "%d-%*d-%*dT%*d:%*d:%*d.%*dZ attempt %d: started on executor cpu0 "
                             "(cpu): model m:1, dataset d\n%n",
