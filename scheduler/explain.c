@@ -11,6 +11,7 @@
 
 #define UNKNOWN INT64_MAX
 #define SECOND_NS 1e9
+#define FAR_NS (INT64_MAX / 4) /* two of them can be added */
 #define MIB (UINT64_C(1) << 20)
 
 struct query {
@@ -68,11 +69,31 @@ static void measure(struct query *q)
     q->typical_ns = n ? (int64_t)(sum / n) : UNKNOWN;
 }
 
+/* Of its model, kind and batch, as one measures it that runs now; 0: none does. */
+static double rate_of_its_like(const struct query *q, const struct job *j)
+{
+    for (size_t e = 0; e < q->s->execs.n; e++) {
+        const struct job *o = idmap_get(&q->s->jobs.by_id, (uint64_t)q->s->execs.items[e]->job);
+        double rate = o && o->model_id == j->model_id && o->is_batch == j->is_batch &&
+                              o->step_samples == j->step_samples
+                          ? steps_per_s(o, q->in.now_ns)
+                          : 0;
+
+        if (rate > 0)
+            return rate;
+    }
+    return 0;
+}
+
 static int64_t duration_ns(const struct query *q, const struct job *j)
 {
     int64_t own = job_least_left_ns(j);
+    double rate = rate_of_its_like(q, j), left = (double)(j->all_steps - j->progress.step);
 
-    return own > 0 ? own : q->typical_ns;
+    if (own > 0)
+        return own;
+    return rate > 0 && left > 0 ? (int64_t)SH_MIN(left / rate * SECOND_NS, (double)FAR_NS)
+                                : q->typical_ns;
 }
 
 /* Jobs in their order, each to the executor that is free first. */
@@ -94,7 +115,7 @@ static void estimate(struct query *q)
         if (i + 1 == q->place)
             q->wait_ns = q->free_at[best];
         ns = duration_ns(q, j);
-        q->free_at[best] = ns == UNKNOWN ? UNKNOWN : q->free_at[best] + ns;
+        q->free_at[best] = ns == UNKNOWN ? UNKNOWN : SH_MIN(q->free_at[best] + ns, FAR_NS);
     }
     if (!q->place)
         return;
@@ -106,7 +127,9 @@ static void estimate(struct query *q)
                  "steps per second of what runs now, measured since it started%s%s; if nothing is "
                  "submitted, cancelled or taken away",
                  n_ahead ? ", and for the jobs ahead what they took before" : "",
-                 n_ahead && q->typical_ns != UNKNOWN ? " or what those that run now take" : "");
+                 n_ahead && q->typical_ns != UNKNOWN
+                     ? ", or their steps at the rate of their like, or what those that run now take"
+                     : "");
 }
 
 /* ------------------------------------------------------------------ words */

@@ -112,6 +112,7 @@ struct job {
     bool is_batch;        /* batch inference; else training */
     bool publishes;       /* what it trains becomes a version */
     int64_t step_samples; /* of one step */
+    int64_t all_steps;    /* by its spec and dataset; 0: not known */
     int64_t array_id;     /* 0: of none */
     uint32_t array_max;   /* so many of the array have an executor at once; 0: no limit */
     int64_t min_run_ns;   /* 0: the scheduler's */

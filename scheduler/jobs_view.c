@@ -199,6 +199,7 @@ static void take_fields(struct job *j, const struct store_job *row)
     j->array_id = row->line.array_id;
     j->array_max = row->array_max;
     j->step_samples = row->step_samples;
+    j->all_steps = row->all_steps;
     /* Training compiles for itself: it does not need a version that was unloaded to be back. */
     j->model_ready = strcmp(row->version_state, "READY") == 0 ||
                      (!j->is_batch && (strcmp(row->version_state, "UNLOADING") == 0 ||

@@ -127,6 +127,11 @@ static const struct db_stmt DUE = {
 #define STEP_SAMPLES                                                                       \
     " CASE WHEN j.kind = 'training' THEN coalesce((j.spec->>'batch')::bigint, " DB_NUMBER( \
         SH_JOB_BATCH) ") ELSE 1 END"
+/* As the worker will count them (executor/worker/data.c); 0: not known. */
+#define STEPS                                                                \
+    " coalesce(CASE WHEN j.kind <> 'training' THEN d.n_samples"              \
+    " ELSE coalesce((j.spec->>'steps')::bigint, (j.spec->>'epochs')::bigint" \
+    "  * (d.n_samples / nullif(" STEP_SAMPLES ", 0))) END, 0)"
 static const struct db_stmt JOBS = {
     "view_jobs",
     "SELECT c.id, j.* FROM (SELECT DISTINCT unnest($1::bigint[]) AS id) c LEFT JOIN LATERAL ("
@@ -139,10 +144,11 @@ static const struct db_stmt JOBS = {
     " j.kind = 'batch_inference',"
     " j.kind = 'training' AND coalesce((j.spec->>'publish')::boolean, true),"
     " j.queue_id, j.priority, coalesce(j.array_id, 0), coalesce(a.max_parallel, 0)," STEP_SAMPLES
+    ", " STEPS
     " FROM job j LEFT JOIN job_array a ON a.id = j.array_id JOIN tenant t ON t.id = j.tenant_id "
     "JOIN queue q ON q.id = j.queue_id"
     " JOIN model_version v ON v.id = j.version_id JOIN model m ON m.id = v.model_id"
-    " WHERE j.id = c.id OFFSET 0) j ON true",
+    " LEFT JOIN dataset d ON d.id = j.dataset_id WHERE j.id = c.id OFFSET 0) j ON true",
     1};
 static const struct db_stmt TOTALS = {
     "view_totals",
@@ -277,6 +283,7 @@ static void take_job(const struct db_res *r, size_t i, struct store_job *j)
         .publishes = db_bool(r, i, 33),
         .array_max = (uint32_t)db_i64(r, i, 37, 0),
         .step_samples = db_i64(r, i, 38, 1),
+        .all_steps = db_i64(r, i, 39, 0),
     };
 }
 

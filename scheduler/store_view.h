@@ -65,6 +65,7 @@ struct store_job {
     bool publishes;
     uint32_t array_max;   /* so many of its array at once; 0: no limit */
     int64_t step_samples; /* of one step: of training the batch */
+    int64_t all_steps;    /* that it will take, by its spec and dataset; 0: not known */
 };
 
 struct store_place { /* of a job of a line that was read */

@@ -214,6 +214,12 @@ class Wishes(Case):
         self.assertEqual(y["position"], 2)  # its tenant has used something by now
         self.assertEqual(y["waits_for"][0]["job"], job)
         self.assertGreater(y["estimated_wait_ms"], x["estimated_wait_ms"])
+        # The one ahead takes 10 steps and not the 100 of what runs: 5 epochs of 10 / 4 samples.
+        self.assertGreater(y["estimated_wait_ms"], 1.7 * x["estimated_wait_ms"])
+        sql("""UPDATE job SET spec = '{"batch": 4, "epochs": 5}' WHERE id = %d""" % second)
+        y = wait("its steps", lambda: (y := self.explain(a, first))["estimated_wait_ms"] <
+                 1.5 * self.explain(a, second)["estimated_wait_ms"] and y)
+        self.assertGreater(y["estimated_wait_ms"], x["estimated_wait_ms"])
         self.assertNotIn("deadline", y["text"])
         sql("UPDATE job SET deadline = now() + interval '1 h' WHERE id = %d" % second)
         sql("UPDATE job SET deadline = now() + interval '4 s' WHERE id = %d" % first)
