@@ -57,7 +57,7 @@ static void one_that_is_deleted_stays_without_rights_until_its_last_request(void
     tenants_fini(&t);
 }
 
-/* Executors know tenants by name, and keep what they were told: the next of that name would have it. */
+/* Executors keep by name what they were told: the next tenant of that name would have it. */
 static void limits_of_memory_are_taken_back_before_a_tenant_goes(void **state)
 {
     struct store_tenant row = {
