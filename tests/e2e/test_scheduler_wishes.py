@@ -10,6 +10,7 @@ Usage: test_scheduler_wishes.py [-v] [name ...]   (sched_world.py)
 """
 import json
 import os
+import re
 import sys
 import time
 
@@ -193,8 +194,9 @@ class Wishes(Case):
         first, second, blocked = self.submit(), self.submit(tenant=2), self.submit()
         sql("INSERT INTO queue (name, state) VALUES ('night', 'HELD'); UPDATE job SET queue_id = 2"
             " WHERE id = %d" % blocked)
-        wait("the reasons", lambda: sql("SELECT string_agg(reason, ' ' ORDER BY id) FROM job WHERE"
-                                        " state = 'QUEUED' AND reason <> ''").count(" ") == 2)
+        wait("the reasons", lambda: re.fullmatch(r"\w+ \w+ QueueHeld", sql(
+            "SELECT string_agg(reason, ' ' ORDER BY id) FROM job WHERE state = 'QUEUED' AND"
+            " reason <> ''")))
         x = self.explain(a, first)
         self.assertEqual((x["position"], x["waiting"]), (1, 2))
         self.assertNotIn("estimated_wait_ms", x)
