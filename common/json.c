@@ -251,7 +251,7 @@ int sh_json_read(const json_t *obj, const char *what, const struct sh_json_field
 }
 
 /* jansson's own limit (2048 levels) is a compile-time constant; ours is checked before parsing.
- * Only as far as the first value goes: what follows that is not parsed. Returns its end; 0: none. */
+ * Only as far as the first value goes: what follows is not parsed. Returns its end; 0: none. */
 static size_t first_end(const char *text, size_t len, bool *too_deep_out)
 {
     int depth = 0;
