@@ -327,14 +327,17 @@ static int print_status(struct cli *c, const struct state *s, struct sh_err *err
 int status_main(struct cli *c, struct sh_err *err)
 {
     const bool is_named = c->conf->server && c->conf->server[0];
+    struct sh_err now = {0};
     struct state s;
     json_t *system = NULL;
-    int rc = state_open(c->conf->state_dir, false, &s, err);
+    int rc = state_open(c->conf->state_dir, false, &s, &now);
 
     if (!rc)
-        rc = state_read_system(&s, &system, err);
-    if (rc && rc != SH_E_NOTFOUND)
+        rc = state_read_system(&s, &system, &now);
+    if (rc && rc != SH_E_NOTFOUND) {
+        sh_err_copy(err, &now);
         goto out;
+    }
     c->exit_code = CLI_NOT_REACHABLE;
     if (system) {
         free(c->conf->server);
@@ -343,8 +346,7 @@ int status_main(struct cli *c, struct sh_err *err)
     } else if (is_named) {
         rc = print_status(c, NULL, err);
     } else {
-        out_say(c, "Nothing runs in \"%s\".", c->conf->state_dir);
-        rc = SH_FAIL(err, SH_E_UNAVAILABLE, "no system runs here");
+        rc = rest_no_system(c, err);
     }
 out:
     json_decref(system);

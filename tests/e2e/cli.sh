@@ -44,13 +44,33 @@ usage() {
     exits "a device that there is not" 2 "cpu or cuda" shunt up --device gpu
     exits "more executors than devices" 2 "the cpu device is one" shunt up --executors 2
     ok "nothing is begun then" [ ! -e "$state" ]
-    exits "nothing runs here" 3 "Nothing runs" shunt status
+    exits "nothing runs here" 3 "nothing runs in \"$state\"" shunt status
     exits "which names what to do next" 3 "--server URL" shunt status
+    another_system
     exits "down without a system is fine" 0 "Nothing" shunt down
     ok "docs/cli.md is what shunt --docs prints" diff <("$bin/shunt" --docs) "$root/docs/cli.md"
     # shellcheck disable=SC2016 # the inner shell expands it
     ok "the completion is valid bash" bash -c \
         'source <("$0" --completion bash) && complete -p shunt' "$bin/shunt"
+}
+
+# another_system: who names a folder where nothing runs does not work on the system of port 8000
+another_system() {
+    exits "a folder that is not there is no other system" 3 "no system runs here" \
+        shunt get tenants --key shunt_aaaaaaaaaaaa_x
+    exits "which says what to do" 3 "--server URL" shunt create tenant oops --key x
+    exits "nor is one of the environment" 3 "nothing runs in \"$tmp/none\"" \
+        env SHUNT_STATE_DIR="$tmp/none" SHUNT_KEY=x "$bin/shunt" create tenant oops
+    printf '[p]\nstate-dir = %s\n' "$tmp/none" >"$tmp/named.conf"
+    exits "nor one of a profile" 3 "no system runs here" \
+        "$bin/shunt" --config "$tmp/named.conf" --profile p get tenants
+    mkdir -p "$tmp/down" && echo shunt_aaaaaaaaaaaa_x >"$tmp/down/admin.key"
+    exits "its key goes nowhere" 3 "no system runs here" \
+        "$bin/shunt" get tenants --state-dir "$tmp/down"
+    exits "but to a server that is named" 3 "127.0.0.1:1" \
+        "$bin/shunt" get tenants --state-dir "$tmp/down" --server http://127.0.0.1:1
+    (cd "$tmp" && "$bin/shunt" get tenants --key shunt_aaaaaaaaaaaa_x) >"$tmp/default" 2>&1
+    ok "where no folder is named there is a default" has 0 "no system runs" "$tmp/default"
 }
 
 up_and_down() {
