@@ -241,7 +241,7 @@ int model_ref_path(struct cli *c, char path[static REST_PATH_MAX], const char *r
                    const char *below, struct sh_err *err);
 int model_newest(struct cli *c, const char *model, int64_t *version, struct sh_err *err);
 
-/* "1 READY, 2 LOADING" as "summary" of each model of a list. */
+/* "1 READY, 2 LOADING" as "summary" of each model of a list; of many versions the newest. */
 void model_add_summary(json_t *models);
 
 /* The commands, by file. */

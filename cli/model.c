@@ -10,6 +10,7 @@
 
 #define MODELS "/api/v1/models"
 #define POLL_MS 200
+#define SUMMARY_VERSIONS 5 /* in one line of a table */
 
 int model_path(char path[static REST_PATH_MAX], const char *model, const char *below,
                struct sh_err *err)
@@ -54,6 +55,19 @@ int model_create(struct cli *c, struct sh_err *err)
                        c->args[0]);
 }
 
+/* Whether the one at i is shown: the newest, and the newest that is READY, which serves. */
+static bool is_in_summary(const json_t *versions, size_t i)
+{
+    size_t n = json_array_size(versions);
+
+    if (i + SUMMARY_VERSIONS >= n)
+        return true;
+    for (size_t k = n; k-- > i;)
+        if (strcmp(sh_json_text(json_array_get(versions, k), "state"), "READY") == 0)
+            return k == i;
+    return false;
+}
+
 void model_add_summary(json_t *items)
 {
     json_t *m, *v;
@@ -61,17 +75,23 @@ void model_add_summary(json_t *items)
 
     json_array_foreach(items, i, m)
     {
-        char text[200] = "";
-        size_t n = 0;
+        const json_t *versions = json_object_get(m, "versions");
+        char text[64 + SUMMARY_VERSIONS * 32], left[40] = "";
+        size_t n = 0, n_left = 0;
 
-        json_array_foreach(json_object_get(m, "versions"), k, v)
+        text[0] = '\0';
+        json_array_foreach((json_t *)versions, k, v)
         {
-            if (n < sizeof(text))
+            if (!is_in_summary(versions, k))
+                n_left++;
+            else if (n < sizeof(text))
                 n += (size_t)snprintf(
                     text + n, sizeof(text) - n, "%s%" JSON_INTEGER_FORMAT " %s", n ? ", " : "",
                     json_integer_value(json_object_get(v, "version")), sh_json_text(v, "state"));
         }
-        json_object_set_new(m, "summary", json_string(text));
+        if (n_left > 0)
+            snprintf(left, sizeof(left), "... %zu older, ", n_left);
+        json_object_set_new(m, "summary", json_sprintf("%s%s", left, text));
     }
 }
 

@@ -181,6 +181,30 @@ static void a_refusal_carries_the_servers_words(void **state)
     json_decref(c.problem);
 }
 
+static void summary_of(int n, int ready, const char *want)
+{
+    json_t *models = json_pack("[{s:[]}]", "versions"), *m = json_array_get(models, 0);
+
+    for (int i = 1; i <= n; i++)
+        json_array_append_new(
+            json_object_get(m, "versions"),
+            json_pack("{s:i, s:s}", "version", i, "state", i <= ready ? "READY" : "FAILED"));
+    model_add_summary(models);
+    assert_string_equal(sh_json_text(m, "summary"), want);
+    json_decref(models);
+}
+
+static void of_many_versions_the_newest_and_the_serving_one_are_shown(void **state)
+{
+    (void)state;
+
+    summary_of(0, 0, "");
+    summary_of(5, 1, "1 READY, 2 FAILED, 3 FAILED, 4 FAILED, 5 FAILED");
+    summary_of(105, 105, "... 100 older, 101 READY, 102 READY, 103 READY, 104 READY, 105 READY");
+    summary_of(8, 2, "... 2 older, 2 READY, 4 FAILED, 5 FAILED, 6 FAILED, 7 FAILED, 8 FAILED");
+    summary_of(7, 0, "... 2 older, 3 FAILED, 4 FAILED, 5 FAILED, 6 FAILED, 7 FAILED");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -192,6 +216,7 @@ int main(void)
         cmocka_unit_test(a_name_cannot_leave_its_place_in_a_path),
         cmocka_unit_test(a_model_may_carry_a_version),
         cmocka_unit_test(a_refusal_carries_the_servers_words),
+        cmocka_unit_test(of_many_versions_the_newest_and_the_serving_one_are_shown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
