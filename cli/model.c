@@ -233,6 +233,29 @@ int model_wait(struct cli *c, struct sh_err *err)
     return rc;
 }
 
+/* Versions that are pinned stay where they are. */
+static int say_gone(struct cli *c, const char *path, int64_t version, struct sh_err *err)
+{
+    json_t *j = NULL, *v;
+    char pinned[200] = "";
+    size_t i, n = 0;
+    int rc = rest_get(c, path, REST_TENANT, &j, err);
+
+    json_array_foreach(json_object_get(j, "versions"), i, v)
+    {
+        if (!version && json_is_true(json_object_get(v, "pinned")) && n < sizeof(pinned))
+            n += (size_t)snprintf(pinned + n, sizeof(pinned) - n, "%s%" JSON_INTEGER_FORMAT,
+                                  n ? ", " : "", json_integer_value(json_object_get(v, "version")));
+    }
+    if (!rc && n > 0)
+        out_say(c, "%s is on no executor any more but for what is pinned: version %s (shunt unpin)",
+                c->args[0], pinned);
+    else if (!rc)
+        out_say(c, "%s is on no executor any more.", c->args[0]);
+    json_decref(j);
+    return rc;
+}
+
 int model_wait_gone(struct cli *c, struct sh_err *err)
 {
     char name[129], path[REST_PATH_MAX];
@@ -254,7 +277,7 @@ int model_wait_gone(struct cli *c, struct sh_err *err)
             rc = wait_version(c, name, one, "UNLOADED", err);
     }
     if (!rc)
-        out_say(c, "%s is on no executor any more.", c->args[0]);
+        rc = say_gone(c, path, version, err);
     json_decref(j);
     return rc;
 }

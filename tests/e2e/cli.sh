@@ -401,6 +401,12 @@ model_life() {
     exits "as JSON with all there is" 0 '"image_bytes"' \
         shunt get placements digits -o json "${key[@]}"
     exits "what is pinned is not unloaded" 1 "unpin it first" shunt unload digits:1 "${key[@]}"
+    ok "a second version" shunt push model digits "$tmp/m.onnx" --wait "${key[@]}"
+    exits "of two the pinned one stays, which is said" 0 "but for what is pinned: version 1 " \
+        shunt unload digits --wait "${key[@]}"
+    exits "of the other one it is not" 0 "digits:2 is on no executor any more." \
+        shunt unload digits:2 --wait "${key[@]}"
+    ok "the second one goes again" shunt delete model digits:2 "${key[@]}"
     exits "unpin" 0 "not pinned any more" shunt unpin digits "${key[@]}"
     exits "unload" 0 "(--wait waits)" shunt unload digits:1 "${key[@]}"
     ok "it leaves" until_ok no_place
