@@ -77,6 +77,8 @@ up_and_down() {
     ok "up starts a system" shunt up --port 0 --pool-bytes 256M || exit 1
     exits "a second up says that it runs" 0 "already runs" shunt up
     exits "status shows its processes" 0 "postgres" shunt status
+    exits "a demo says of it that it runs" 1 "a system runs in $state" \
+        env SHUNT_DEMO_STATE="$state" SHUNT_BIN="$bin" "$root/deploy/demo.sh"
     ok "a proxy is not asked for this host" env http_proxy=http://127.0.0.1:1 "$bin/shunt" \
         get tenants --state-dir "$state"
     exits "status is JSON too" 0 '"ready": true' shunt status -o json
