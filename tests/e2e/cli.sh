@@ -253,6 +253,9 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
         --key-file "$tmp/key" >"$tmp/nan" 2>&1
     exits "why a job has failed is in its explanation" 0 "The error: the loss of step" \
         shunt explain 2 --key-file "$tmp/key"
+    exits "a job that starts only within a guarantee of nothing is said to wait" 0 \
+        "within the tenant's guarantee, which is 0 GPUs" shunt submit --model digits --dataset d \
+        --epochs 1 --no-preempt --dry-run --key-file "$tmp/key"
     exits "a job that has ended cannot be cancelled" 1 "SUCCEEDED" \
         shunt cancel 1 --key-file "$tmp/key"
     many_jobs
@@ -300,7 +303,8 @@ operators() {
     "$bin/shunt" events --watch --state-dir "$state" >"$tmp/all" &
     watch=$!
     until_ok listens
-    ok "a held job" shunt submit --model digits --dataset d --steps 1 --hold --key-file "$tmp/key"
+    exits "a held job, which has to be released first" 0 "Next: shunt release" \
+        shunt submit --model digits --dataset d --steps 1 --hold --key-file "$tmp/key"
     until_ok grep -q "Submitted" "$tmp/all"
     ok "events of all jobs come as they happen" grep -q "HELD .*Submitted" "$tmp/all"
     kill "$watch" && wait "$watch" 2>/dev/null
@@ -337,7 +341,8 @@ many_jobs() {
         --max-parallel 2 -o json --key-file "$tmp/key"
     exits "an array that has ended cannot be cancelled" 0 "cancel: 0 of the 3 jobs" \
         shunt cancel --array "$array" --key-file "$tmp/key"
-    ok "an array to cancel" shunt submit --model digits --dataset d --epochs 1 --array 0-1 --hold \
+    exits "a held array, which has to be released first" 0 "Next: shunt release --array" \
+        shunt submit --model digits --dataset d --epochs 1 --array 0-1 --hold \
         --name 'gone-{index}' --key-file "$tmp/key"
     exits "who waits for it is told why its first job waits" 5 "is HELD, Held. It is held" \
         shunt wait array "$(shunt get arrays -o name --key-file "$tmp/key" | head -n 1)" \
