@@ -144,9 +144,9 @@ static json_t *get_ended(struct cli *c, bool *or_more, struct sh_err *why)
 {
     json_t *done = of_all_tenants(c, "/api/v1/jobs?state=SUCCEEDED,CANCELLED", PAGE_ENDED, why);
     json_t *failed =
-        done ? of_all_tenants(c, "/api/v1/jobs?state=FAILED,EXPIRED", LAST_ENDED, why) : NULL;
+        done ? of_all_tenants(c, "/api/v1/jobs?state=FAILED,EXPIRED", PAGE_ENDED, why) : NULL;
 
-    *or_more = json_array_size(done) >= PAGE_ENDED || json_array_size(failed) >= LAST_ENDED;
+    *or_more = json_array_size(done) >= PAGE_ENDED || json_array_size(failed) >= PAGE_ENDED;
     if (failed)
         json_array_extend(done, failed);
     else
@@ -204,11 +204,11 @@ static void print_jobs(struct cli *c)
     print_list(c, "jobs", j, &why, COLS, SH_ARRAY_LEN(COLS));
     if (left.waiting > 0)
         printf("%zu more wait: shunt get jobs --live --all-tenants\n", left.waiting);
-    if (left.ended > 0)
-        printf("%zu%s more have ended: shunt get jobs --all-tenants\n", left.ended,
-               left.or_more ? " or" : "");
-    else if (left.or_more)
-        printf("Others may have ended before: shunt get jobs --all-tenants\n");
+    if (left.or_more) /* no number that we know is the true one */
+        printf("%s have ended before: shunt get jobs --all-tenants\n",
+               left.ended > 0 ? "Others" : "Others may");
+    else if (left.ended > 0)
+        printf("%zu more have ended: shunt get jobs --all-tenants\n", left.ended);
 }
 
 /* What the API tells, below a line. */

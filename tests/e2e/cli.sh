@@ -270,6 +270,13 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
     ok "another one ends" shunt cancel --key-file "$tmp/key" \
         "$(shunt get jobs --state HELD -o name --key-file "$tmp/key" | head -n 1)"
     exits "of eleven the last ten are shown" 0 "1 more have ended: shunt get jobs" shunt top --once
+    # shellcheck disable=SC2046 # one word a job
+    ok "a hundred more end" shunt cancel --quiet --key-file "$tmp/key" \
+        $(shunt get jobs --state HELD -o name --key-file "$tmp/key" | head -n 100)
+    shunt status >"$tmp/status"
+    ok "no number is said that is not known" has 1 "^Others have ended before: shunt get jobs" \
+        "$tmp/status"
+    ok "nor beside it another one" has 0 "more have ended" "$tmp/status"
     shunt status -o json >"$tmp/status.json"
     ok "and its JSON" [ "$(jq '[.jobs[] | select(.finished_at)] | length' \
         "$tmp/status.json")" = 10 ]
