@@ -54,7 +54,7 @@ static int add_label(void *ctx, const char *word, struct sh_err *err)
     if (!word[len] || !jobspec_is_label(key))
         return SH_FAIL(err, SH_E_INVALID, "\"label\" must be KEY=VALUE, not \"%.64s\"", word);
     if (json_object_set_new(labels, key, json_string(word + len + 1)))
-        return SH_FAIL(err, SH_E_INVALID, "the value of label \"%.64s\" is not UTF-8", key);
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a filter"); /* a URL is UTF-8 */
     return SH_OK;
 }
 

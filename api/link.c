@@ -59,10 +59,13 @@ static void forget(struct link *l, struct infer *i)
     infer_unref(i);
 }
 
-/* No run begins after its request's deadline. */
-static int64_t limbo_end(const struct link *l, const struct infer *i)
+/* Its run begins before the time of the last request in it is over: not of this one, whose time may
+ * have been cut short (ORPHAN_NS, or by its client). */
+static int64_t limbo_end(const struct link *l)
 {
-    return SH_MAX(i->link.deadline_ns, sh_clock_ns()) + l->run_ns + LIMBO_NS;
+    int64_t wait_ns = SH_CONF_NOW(l->api->conf->infer_timeout_ms) * LINK_NS_PER_MS;
+
+    return sh_clock_ns() + wait_ns + l->run_ns + LIMBO_NS;
 }
 
 void link__end(struct link *l, struct infer *i, const struct infer_result *r, bool may_run)
@@ -76,7 +79,7 @@ void link__end(struct link *l, struct infer *i, const struct infer_result *r, bo
         infer_complete(i, r);
     }
     if (may_run && i->link.ready)
-        i->link.limbo_ns = limbo_end(l, i);
+        i->link.limbo_ns = limbo_end(l);
     else
         forget(l, i);
 }

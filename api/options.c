@@ -56,8 +56,9 @@ static const struct sh_conf_opt OPTS[] = {
                "threads with a database connection each, for the control plane"),
     SH_OPT_INT(ST, bulk_threads, "bulk-threads", 2, 1, 64, 0,
                "threads that write and import uploads"),
-    SH_OPT_INT(ST, db_queue, "db-queue", 512, 1, 65536, 0,
-               "requests that may wait for a database thread; beyond that 503"),
+    SH_OPT_INT(
+        ST, db_queue, "db-queue", 512, 1, 65536, 0,
+        "requests that may wait for a database thread, of a tenant half of them; beyond that 503"),
     SH_OPT_INT(ST, max_connections, "max-connections", 4096, 16, 1000000, 0,
                "open HTTP connections"),
     SH_OPT_INT(ST, max_connections_per_ip, "max-connections-per-ip", 0, 0, 1000000, 0,

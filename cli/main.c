@@ -18,9 +18,9 @@ struct words { /* our copy of argv: conf.c moves its elements */
 
 static int copy_words(int argc, char **argv, struct words *w, struct sh_err *err)
 {
-    bool submits = argc > 1 && strcmp(argv[1], "submit") == 0; /* has another -f */
     const char *home = sh_conf_env("HOME");
     bool has_config = sh_conf_env("SHUNT_CONFIG") != NULL, is_over = false;
+    bool submits = false; /* has another -f; options may stand before it */
     int rc = SH_OK;
 
     *w = (struct words){.list = calloc((size_t)argc + 2, sizeof(*w->list))};
@@ -35,6 +35,7 @@ static int copy_words(int argc, char **argv, struct words *w, struct sh_err *err
     for (int i = 1; i < argc; i++) {
         bool is_next = strcmp(argv[i], "--config") == 0 && i + 1 < argc;
 
+        submits = submits || strcmp(argv[i], "submit") == 0;
         if (is_next || strncmp(argv[i], "--config=", 9) == 0) {
             w->config = is_next ? argv[i + 1] : argv[i] + 9;
             has_config = true;

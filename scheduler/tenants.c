@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const struct store_memory NO_LIMITS = {.share = 1}; /* as executors take it, untold */
+
 /* Who does not lead, or a tenant that is gone, has no jobs to show. */
 static void tenant_free(struct tenant *x)
 {
@@ -72,13 +74,26 @@ int tenants_get(struct tenants *t, const char *name, struct tenant **out, struct
                          .lending_limit = -1,
                          .max_running_jobs = 16,
                          .max_requests = 256,
-                         .memory.share = 1};
+                         .memory = NO_LIMITS};
     sh_strlcpy(x->name, name, sizeof(x->name));
     memmove(&t->items[i + 1], &t->items[i], (t->n - i) * sizeof(t->items[0]));
     t->items[i] = x;
     t->n++;
     *out = x;
     return SH_OK;
+}
+
+static bool has_memory(const struct tenant *x, const struct store_memory *m)
+{
+    return x->memory.min_bytes == m->min_bytes && x->memory.max_bytes == m->max_bytes &&
+           x->memory.share == m->share;
+}
+
+static void set_memory(struct tenants *t, struct tenant *x, const struct store_memory *m)
+{
+    if (!has_memory(x, m))
+        x->memory_change = ++t->memory_changes;
+    x->memory = *m;
 }
 
 static int merge_one(struct tenants *t, const struct store_tenant *row, uint64_t poll,
@@ -103,11 +118,18 @@ static int merge_one(struct tenants *t, const struct store_tenant *row, uint64_t
     x->max_running_jobs = row->max_running_jobs;
     x->max_requests = row->max_concurrent_requests;
     x->seen_poll = poll;
-    if (x->memory.min_bytes != row->memory.min_bytes ||
-        x->memory.max_bytes != row->memory.max_bytes || x->memory.share != row->memory.share)
-        x->memory_change = ++t->memory_changes;
-    x->memory = row->memory;
+    set_memory(t, x, &row->memory);
     return SH_OK;
+}
+
+/* What executors were told would hold for the next tenant of that name: it stays until they know
+ * better. Returns false if there is nothing to tell. */
+static bool take_back_memory(struct tenants *t, struct tenant *x)
+{
+    if (has_memory(x, &NO_LIMITS))
+        return false;
+    set_memory(t, x, &NO_LIMITS);
+    return true;
 }
 
 /* Deleted, or never there: an API had named it. */
@@ -117,9 +139,10 @@ static void drop_gone(struct tenants *t, uint64_t poll)
 
     for (size_t i = 0; i < t->n; i++) {
         struct tenant *x = t->items[i];
+        bool is_there = x->seen_poll == poll;
 
-        if (x->seen_poll == poll || x->n_requests) {
-            x->active = x->active && (x->seen_poll == poll || !x->id);
+        if (is_there || take_back_memory(t, x) || x->n_requests) {
+            x->active = x->active && (is_there || !x->id);
             t->items[n++] = x;
             continue;
         }

@@ -6,7 +6,8 @@
 #include "scheduler/store.h"
 #include "scheduler/store_view.h"
 
-struct tenant { /* deleted in the database: lives until its last request has ended */
+struct tenant { /* deleted in the database: lives until its last request has ended, and until
+                 * executors were told that its memory has no limits any more */
     int64_t id; /* 0: not seen in the database yet */
     char name[64];
     bool active;
@@ -38,7 +39,7 @@ struct tenant *tenants_by_id(const struct tenants *t, int64_t id); /* NULL if un
 /* Finds it or makes one with the default quota: a key may be younger than our last look at the
  * database. Fails: SH_E_NOMEM, SH_E_TOOBIG, SH_E_INVALID (name). */
 int tenants_get(struct tenants *t, const char *name, struct tenant **out, struct sh_err *err);
-/* Those that are gone from the database and have no request are freed. */
+/* Those that are gone from the database, with nothing to tell and without a request, are freed. */
 int tenants_merge(struct tenants *t, const struct store_view *v, uint64_t poll, int64_t now_ns,
                   struct sh_err *err);
 double tenants_decay(const struct tenants *t, double usage_ns, int64_t age_ns);

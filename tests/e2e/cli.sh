@@ -369,7 +369,7 @@ many_jobs() {
     for _ in {1..1001}; do echo "{$job,$spec}"; done >"$tmp/many.jsonl"
     exits "a quota without room for all of a batch is said" 1 \
         "jobs 1001 to 1001 of the file were not submitted: 1000 jobs are queued" \
-        shunt submit -f "$tmp/many.jsonl" --key-file "$tmp/key"
+        shunt --key-file "$tmp/key" submit -f "$tmp/many.jsonl"
     ok "those of the batch before are there" [ "$(shunt get jobs --state HELD -o name \
         --key-file "$tmp/key" | wc -l)" = 1000 ]
     for id in $(shunt get jobs --state HELD -o name --key-file "$tmp/key" | head -n 5); do

@@ -79,6 +79,7 @@ class Driver:
                        slab_bytes=SLAB)
         m = self.data.recv(WAIT_S)
         assert m and m.type == "DATA_READY", m
+        self.run_ms = m.run_ms
 
     def stop(self, timeout=WAIT_S):
         if self.proc and self.proc.poll() is None:

@@ -26,7 +26,7 @@ import wire  # noqa: E402
 DIGITS = os.path.join(wire.ROOT, "examples", "digits")
 TRAIN, TEST = os.path.join(DIGITS, "train.safetensors"), os.path.join(DIGITS, "test.safetensors")
 OPTIONS = ("--threads=1", "--pool-bytes=256M")
-CANCELLED, UNAVAILABLE = -9, -17
+CANCELLED, UNAVAILABLE, TIMEOUT = -9, -17, -20
 NONE, HELD, WAITING = range(3)  # enum msg_pin
 
 
@@ -120,6 +120,17 @@ class Runs(Case):
         d = self.driver(tcp=True)
         d.load(1, d.package(self.net)[0])
         self.assert_close(self.infer(d, 1, 0, 3)[0][:10], self.infer(d, 1, 0)[0])
+
+    def test_no_run_is_on_the_device_for_longer_than_apis_are_told(self):
+        """They give the memory that it writes to away behind that time."""
+        d = self.driver("--run-ms=1500")
+        self.assertEqual(d.run_ms, 1500)
+        d.load(1, d.package(self.net)[0])
+        with self.held(d.worker_pids()):
+            r, _ = d.result(d.run(1, [self.digits(0, 1)], [40], 1))
+        self.assertEqual(r.rc, TIMEOUT)
+        self.assertIn("longer than the 1500 ms", r.msg)
+        self.infer(d, 1)
 
     def test_a_cancelled_part_that_waits_is_answered_at_once(self):
         d = self.driver("--copy-gb-per-s=0.05", "--pool-bytes=192M")

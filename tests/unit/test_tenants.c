@@ -1,5 +1,6 @@
 /* test_tenants.c - without it, a scheduler that leads for long would keep every tenant that there
- * ever was, and one day take up no new one, nor anything else that a look at the database tells. */
+ * ever was, and one day take up no new one, nor anything else that a look at the database tells;
+ * or a new tenant would have the limits of a deleted one of its name. */
 /* uses: scheduler/tenants.o scheduler/job.o */
 #include "common/metrics.h"
 #include "scheduler/tenants.h"
@@ -21,7 +22,7 @@ static void tenants_that_are_deleted_make_room(void **state)
 
     (void)state;
     for (int64_t i = 1; i <= 3 * STORE_MAX_TENANTS; i++) {
-        struct store_tenant row = {.id = i, .name = name, .active = true};
+        struct store_tenant row = {.id = i, .name = name, .active = true, .memory.share = 1};
 
         snprintf(name, sizeof(name), "t%lld", (long long)i);
         look(&t, (uint64_t)i, &row, 1);
@@ -34,8 +35,8 @@ static void tenants_that_are_deleted_make_room(void **state)
 
 static void one_that_is_deleted_stays_without_rights_until_its_last_request(void **state)
 {
-    struct store_tenant rows[] = {{.id = 1, .name = "a", .active = true},
-                                  {.id = 2, .name = "b", .active = false}};
+    struct store_tenant rows[] = {{.id = 1, .name = "a", .active = true, .memory.share = 1},
+                                  {.id = 2, .name = "b", .active = false, .memory.share = 1}};
     struct tenants t = {.half_life_s = 3600};
     struct tenant *a, *b, *young = NULL;
 
@@ -56,11 +57,32 @@ static void one_that_is_deleted_stays_without_rights_until_its_last_request(void
     tenants_fini(&t);
 }
 
+/* Executors keep by name what they were told: the next tenant of that name would have it. */
+static void limits_of_memory_are_taken_back_before_a_tenant_goes(void **state)
+{
+    struct store_tenant row = {
+        .id = 1, .name = "a", .active = true, .memory = {.max_bytes = 1 << 20, .share = 1}};
+    struct tenants t = {.half_life_s = 3600};
+    struct tenant *a;
+
+    (void)state;
+    look(&t, 1, &row, 1);
+    a = tenants_by_id(&t, 1);
+    assert_true(a && a->memory_change == 1);
+    look(&t, 2, NULL, 0);
+    assert_int_equal(t.n, 1);
+    assert_true(!a->active && a->memory.max_bytes == 0 && a->memory_change == 2);
+    look(&t, 3, NULL, 0);
+    assert_int_equal(t.n, 0);
+    tenants_fini(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tenants_that_are_deleted_make_room),
         cmocka_unit_test(one_that_is_deleted_stays_without_rights_until_its_last_request),
+        cmocka_unit_test(limits_of_memory_are_taken_back_before_a_tenant_goes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
