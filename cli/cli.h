@@ -106,6 +106,7 @@ extern const size_t CLI_N_VERBS;
 extern const struct cli_verb CLI_OTHER_VERB; /* of one that has no row */
 
 #define CLI_MAX_OPTS 192
+#define CLI_STATE_DIR ".shunt" /* where no folder is named */
 #define CLI_LIVE_STATES "QUEUED,HELD,STARTING,RUNNING,PREEMPTED,SUSPENDED,COMPLETING,CANCELLING"
 #define CLI_FINAL_STATES "SUCCEEDED,FAILED,CANCELLED,EXPIRED"
 
@@ -160,6 +161,9 @@ enum {
     REST_QUIET = 2,  /* do not keep a refusal's document or set the exit status */
 };
 int rest_open(struct cli *c, struct sh_err *err); /* http and server */
+/* The failure of a state folder without a system. */
+#define CLI_NO_SYSTEM "no system runs here"
+int rest_no_system(struct cli *c, struct sh_err *err);
 /* One JSON call. body may be NULL; *out (OWNED, json_decref) may be NULL. A refusal becomes a
  * failure with the server's code and sentence. */
 int rest_call(struct cli *c, const char *method, const char *path, const json_t *body,
@@ -237,7 +241,7 @@ int model_ref_path(struct cli *c, char path[static REST_PATH_MAX], const char *r
                    const char *below, struct sh_err *err);
 int model_newest(struct cli *c, const char *model, int64_t *version, struct sh_err *err);
 
-/* "1 READY, 2 LOADING" as "summary" of each model of a list. */
+/* "1 READY, 2 LOADING" as "summary" of each model of a list; of many versions the newest. */
 void model_add_summary(json_t *models);
 
 /* The commands, by file. */

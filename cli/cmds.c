@@ -20,7 +20,7 @@
 const struct sh_conf_opt CLI_COMMON[] = {
     STR(server, "server", NULL,
         "URL of the API; without it that of `shunt up` in --state-dir, "
-        "else http://127.0.0.1:8000"),
+        "or, where no folder is named and nothing runs in .shunt, http://127.0.0.1:8000"),
     SH_OPT_STR(ST, key, "key", NULL, SH_CONF_SECRET, "API key"),
     STR(key_file, "key-file", NULL, "file with the API key; without it <state-dir>/admin.key"),
     STR(ca_file, "ca-file", NULL,
@@ -30,7 +30,7 @@ const struct sh_conf_opt CLI_COMMON[] = {
     STR(tenant, "tenant", NULL, "whose things are meant; needed with an admin key; short: -n"),
     STR(output, "output", "table", "table, wide (more columns), json, yaml or name; short: -o"),
     STR(profile, "profile", NULL, "section of the config file: a server with its key, say"),
-    STR(state_dir, "state-dir", ".shunt",
+    STR(state_dir, "state-dir", CLI_STATE_DIR,
         "folder of a system started with `shunt up`; one that does not begin with / is below the "
         "current folder"),
     BOOL(quiet, "quiet", "no progress and no remarks"),

@@ -95,6 +95,12 @@ static size_t distance(const char *a, const char *b)
     return d[n][m];
 }
 
+/* A slip in a short word is one letter, or any word were like any other. */
+static bool is_near(const char *ours, const char *word)
+{
+    return distance(ours, word) <= (strlen(word) > 4 ? 2 : 1);
+}
+
 /* Appends a word to a list, once. */
 static void add_word(char *list, size_t size, const char *word)
 {
@@ -116,7 +122,7 @@ static int no_verb(const char *word, struct sh_err *err)
     for (size_t i = 0; i < CLI_N_CMDS; i++) {
         if (CLI_CMDS[i].noun && same_noun(CLI_CMDS[i].noun, word))
             add_word(verbs, sizeof(verbs), CLI_CMDS[i].verb);
-        if (distance(CLI_CMDS[i].verb, word) <= (strlen(word) > 4 ? 2 : 1))
+        if (is_near(CLI_CMDS[i].verb, word))
             add_word(like, sizeof(like), CLI_CMDS[i].verb);
     }
     if (verbs[0])
@@ -141,7 +147,7 @@ static int no_noun(const char *verb, const char *given, struct sh_err *err)
         if (strcmp(CLI_CMDS[i].verb, verb) != 0)
             continue;
         add_word(list, sizeof(list), CLI_CMDS[i].noun);
-        if (given && distance(CLI_CMDS[i].noun, given) <= 2)
+        if (given && is_near(CLI_CMDS[i].noun, given))
             add_word(like, sizeof(like), CLI_CMDS[i].noun);
     }
     if (!given)
@@ -231,6 +237,14 @@ size_t cli_options(const struct cli_cmd *cmd, struct sh_conf_opt out[static CLI_
     return n;
 }
 
+/* "latency" of "latency-ms": whole words, without the rest. */
+static bool is_start(const char *ours, const char *word)
+{
+    size_t n = strlen(word);
+
+    return n > 0 && strncmp(ours, word, n) == 0 && ours[n] == '-';
+}
+
 const char *cli_like_option(const struct cli_cmd *cmd, const char *word)
 {
     struct sh_conf_opt opts[CLI_MAX_OPTS];
@@ -238,8 +252,10 @@ const char *cli_like_option(const struct cli_cmd *cmd, const char *word)
     char name[64];
 
     snprintf(name, sizeof(name), "%.*s", (int)SH_MIN(len, sizeof(name) - 1), word);
-    for (size_t i = 0; begins_dashed(name) && i < n; i++)
-        if (distance(opts[i].name, name + 2) <= (strlen(name) > 6 ? 2 : 1))
+    if (!begins_dashed(name))
+        return NULL;
+    for (size_t i = 0; i < n; i++)
+        if (is_near(opts[i].name, name + 2) || is_start(opts[i].name, name + 2))
             return opts[i].name; /* of the table, which outlives us */
     return NULL;
 }

@@ -376,6 +376,26 @@ int job_send(struct cli *c, const char *path, const json_t *body, json_t **out, 
 
 /* ---------------------------------------------------------------- submit one, control several */
 
+/* A job that is not preemptible starts only where the tenant's guarantee has room for it: never,
+ * with the default of 0. Who may not see the quota hears of it from `shunt explain`. */
+static void hint_guarantee(struct cli *c)
+{
+    struct sh_err ignored = {0};
+    char path[REST_PATH_MAX];
+    json_t *quota = NULL;
+    const char *tenant;
+
+    if (!rest_tenant(c, "quota", &tenant, &ignored) &&
+        !rest_path(path, &ignored, "api", "v1", "tenants", tenant, "quota", NULL) &&
+        !rest_get(c, path, REST_QUIET, &quota, &ignored) &&
+        json_number_value(json_object_get(quota, "guaranteed_gpus")) < 1)
+        fprintf(stderr,
+                "With --no-preempt it starts only within the tenant's guarantee, which is %.4g "
+                "GPUs: it waits until an admin raises that: shunt set quota %s guaranteed_gpus=1\n",
+                json_number_value(json_object_get(quota, "guaranteed_gpus")), tenant);
+    json_decref(quota);
+}
+
 void job_say_made(struct cli *c, const json_t *j, const char *noun, const char *id,
                   const char *text)
 {
@@ -384,11 +404,16 @@ void job_say_made(struct cli *c, const json_t *j, const char *noun, const char *
     else if (c->output == OUTPUT_DATA && (!c->conf->wait || c->conf->dry_run))
         out_data(c, j);
     else if (list_said_dry_run(c))
-        return;
+        ;
     else if (c->conf->wait)
         out_say(c, "%s", text);
+    else if (c->conf->hold)
+        out_say(c, "%s Next: shunt release %s%s, then shunt wait %s %s", text,
+                strcmp(noun, "array") == 0 ? "--array " : "", id, noun, id);
     else
         out_say(c, "%s Next: shunt wait %s %s", text, noun, id);
+    if (c->conf->no_preempt && !c->conf->wait && !c->conf->quiet)
+        hint_guarantee(c);
 }
 
 static int submit_one(struct cli *c, struct sh_err *err)

@@ -319,7 +319,8 @@ static void print_advice(const struct cli *c, const struct sh_err *err)
                 "A private authority's certificate: --ca-file FILE, SHUNT_CA_FILE, or `shunt "
                 "config set PROFILE ca-file=FILE`. The host in --server must be one that the "
                 "server's certificate names.\n");
-    else if (c->exit_code == CLI_NOT_REACHABLE && c->cmd && c->cmd->run == status_main)
+    else if (c->exit_code == CLI_NOT_REACHABLE &&
+             ((c->cmd && c->cmd->run == status_main) || strstr(err->msg, CLI_NO_SYSTEM)))
         fprintf(stderr, "`shunt up` starts a system here; --state-dir FOLDER names the folder of "
                         "another `shunt up`, --server URL or --profile NAME a system elsewhere.\n");
     else if (c->exit_code == CLI_NOT_REACHABLE)

@@ -10,6 +10,7 @@
 
 #define MODELS "/api/v1/models"
 #define POLL_MS 200
+#define SUMMARY_VERSIONS 5 /* in one line of a table */
 
 int model_path(char path[static REST_PATH_MAX], const char *model, const char *below,
                struct sh_err *err)
@@ -54,6 +55,19 @@ int model_create(struct cli *c, struct sh_err *err)
                        c->args[0]);
 }
 
+/* Whether the one at i is shown: the newest, and the newest that is READY, which serves. */
+static bool is_in_summary(const json_t *versions, size_t i)
+{
+    size_t n = json_array_size(versions);
+
+    if (i + SUMMARY_VERSIONS >= n)
+        return true;
+    for (size_t k = n; k-- > i;)
+        if (strcmp(sh_json_text(json_array_get(versions, k), "state"), "READY") == 0)
+            return k == i;
+    return false;
+}
+
 void model_add_summary(json_t *items)
 {
     json_t *m, *v;
@@ -61,17 +75,23 @@ void model_add_summary(json_t *items)
 
     json_array_foreach(items, i, m)
     {
-        char text[200] = "";
-        size_t n = 0;
+        const json_t *versions = json_object_get(m, "versions");
+        char text[64 + SUMMARY_VERSIONS * 32], left[40] = "";
+        size_t n = 0, n_left = 0;
 
-        json_array_foreach(json_object_get(m, "versions"), k, v)
+        text[0] = '\0';
+        json_array_foreach((json_t *)versions, k, v)
         {
-            if (n < sizeof(text))
+            if (!is_in_summary(versions, k))
+                n_left++;
+            else if (n < sizeof(text))
                 n += (size_t)snprintf(
                     text + n, sizeof(text) - n, "%s%" JSON_INTEGER_FORMAT " %s", n ? ", " : "",
                     json_integer_value(json_object_get(v, "version")), sh_json_text(v, "state"));
         }
-        json_object_set_new(m, "summary", json_string(text));
+        if (n_left > 0)
+            snprintf(left, sizeof(left), "... %zu older, ", n_left);
+        json_object_set_new(m, "summary", json_sprintf("%s%s", left, text));
     }
 }
 
@@ -213,6 +233,29 @@ int model_wait(struct cli *c, struct sh_err *err)
     return rc;
 }
 
+/* Versions that are pinned stay where they are. */
+static int say_gone(struct cli *c, const char *path, int64_t version, struct sh_err *err)
+{
+    json_t *j = NULL, *v;
+    char pinned[200] = "";
+    size_t i, n = 0;
+    int rc = rest_get(c, path, REST_TENANT, &j, err);
+
+    json_array_foreach(json_object_get(j, "versions"), i, v)
+    {
+        if (!version && json_is_true(json_object_get(v, "pinned")) && n < sizeof(pinned))
+            n += (size_t)snprintf(pinned + n, sizeof(pinned) - n, "%s%" JSON_INTEGER_FORMAT,
+                                  n ? ", " : "", json_integer_value(json_object_get(v, "version")));
+    }
+    if (!rc && n > 0)
+        out_say(c, "%s is on no executor any more but for what is pinned: version %s (shunt unpin)",
+                c->args[0], pinned);
+    else if (!rc)
+        out_say(c, "%s is on no executor any more.", c->args[0]);
+    json_decref(j);
+    return rc;
+}
+
 int model_wait_gone(struct cli *c, struct sh_err *err)
 {
     char name[129], path[REST_PATH_MAX];
@@ -234,7 +277,7 @@ int model_wait_gone(struct cli *c, struct sh_err *err)
             rc = wait_version(c, name, one, "UNLOADED", err);
     }
     if (!rc)
-        out_say(c, "%s is on no executor any more.", c->args[0]);
+        rc = say_gone(c, path, version, err);
     json_decref(j);
     return rc;
 }

@@ -72,6 +72,28 @@ static int find_key(struct cli *c, char **out, struct sh_err *err)
     return rc;
 }
 
+int rest_no_system(struct cli *c, struct sh_err *err)
+{
+    c->exit_code = CLI_NOT_REACHABLE;
+    return SH_FAIL(err, SH_E_UNAVAILABLE, CLI_NO_SYSTEM ": nothing runs in \"%s\"",
+                   c->conf->state_dir);
+}
+
+/* Who names a folder means the system there: another one would get its orders, and its key. */
+static int find_server(struct cli *c, struct sh_err *err)
+{
+    const struct cli_conf *conf = c->conf;
+    int rc;
+
+    if (conf->server && conf->server[0])
+        return sh_strdup(conf->server, &c->server, err);
+    rc = state_server(conf->state_dir, &c->server, err);
+    if (rc || c->server)
+        return rc;
+    return strcmp(conf->state_dir, CLI_STATE_DIR) == 0 ? sh_strdup(DEFAULT_SERVER, &c->server, err)
+                                                       : rest_no_system(c, err);
+}
+
 int rest_open(struct cli *c, struct sh_err *err)
 {
     char *key = NULL;
@@ -80,12 +102,8 @@ int rest_open(struct cli *c, struct sh_err *err)
     if (c->http)
         return SH_OK;
     rc = find_key(c, &key, err);
-    if (!rc && c->conf->server && c->conf->server[0])
-        rc = sh_strdup(c->conf->server, &c->server, err);
-    else if (!rc)
-        rc = state_server(c->conf->state_dir, &c->server, err);
-    if (!rc && !c->server)
-        rc = sh_strdup(DEFAULT_SERVER, &c->server, err);
+    if (!rc)
+        rc = find_server(c, err);
     if (!rc)
         rc = sh_http_new(c->server, key, &c->http, err);
     if (!rc && c->conf->ca_file && c->conf->ca_file[0])

@@ -144,9 +144,9 @@ static json_t *get_ended(struct cli *c, bool *or_more, struct sh_err *why)
 {
     json_t *done = of_all_tenants(c, "/api/v1/jobs?state=SUCCEEDED,CANCELLED", PAGE_ENDED, why);
     json_t *failed =
-        done ? of_all_tenants(c, "/api/v1/jobs?state=FAILED,EXPIRED", LAST_ENDED, why) : NULL;
+        done ? of_all_tenants(c, "/api/v1/jobs?state=FAILED,EXPIRED", PAGE_ENDED, why) : NULL;
 
-    *or_more = json_array_size(done) >= PAGE_ENDED || json_array_size(failed) >= LAST_ENDED;
+    *or_more = json_array_size(done) >= PAGE_ENDED || json_array_size(failed) >= PAGE_ENDED;
     if (failed)
         json_array_extend(done, failed);
     else
@@ -204,11 +204,11 @@ static void print_jobs(struct cli *c)
     print_list(c, "jobs", j, &why, COLS, SH_ARRAY_LEN(COLS));
     if (left.waiting > 0)
         printf("%zu more wait: shunt get jobs --live --all-tenants\n", left.waiting);
-    if (left.ended > 0)
-        printf("%zu%s more have ended: shunt get jobs --all-tenants\n", left.ended,
-               left.or_more ? " or" : "");
-    else if (left.or_more)
-        printf("Others may have ended before: shunt get jobs --all-tenants\n");
+    if (left.or_more) /* no number that we know is the true one */
+        printf("%s have ended before: shunt get jobs --all-tenants\n",
+               left.ended > 0 ? "Others" : "Others may");
+    else if (left.ended > 0)
+        printf("%zu more have ended: shunt get jobs --all-tenants\n", left.ended);
 }
 
 /* What the API tells, below a line. */
@@ -327,14 +327,17 @@ static int print_status(struct cli *c, const struct state *s, struct sh_err *err
 int status_main(struct cli *c, struct sh_err *err)
 {
     const bool is_named = c->conf->server && c->conf->server[0];
+    struct sh_err now = {0};
     struct state s;
     json_t *system = NULL;
-    int rc = state_open(c->conf->state_dir, false, &s, err);
+    int rc = state_open(c->conf->state_dir, false, &s, &now);
 
     if (!rc)
-        rc = state_read_system(&s, &system, err);
-    if (rc && rc != SH_E_NOTFOUND)
+        rc = state_read_system(&s, &system, &now);
+    if (rc && rc != SH_E_NOTFOUND) {
+        sh_err_copy(err, &now);
         goto out;
+    }
     c->exit_code = CLI_NOT_REACHABLE;
     if (system) {
         free(c->conf->server);
@@ -343,8 +346,7 @@ int status_main(struct cli *c, struct sh_err *err)
     } else if (is_named) {
         rc = print_status(c, NULL, err);
     } else {
-        out_say(c, "Nothing runs in \"%s\".", c->conf->state_dir);
-        rc = SH_FAIL(err, SH_E_UNAVAILABLE, "no system runs here");
+        rc = rest_no_system(c, err);
     }
 out:
     json_decref(system);

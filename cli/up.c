@@ -195,7 +195,7 @@ static void print_metrics(const struct plan *p)
 static void print_up(const struct cli *c, const struct state *s, const struct plan *p,
                      bool prometheus)
 {
-    const char *o = strcmp(c->conf->state_dir, ".shunt") == 0 ? "" : " --state-dir ";
+    const char *o = strcmp(c->conf->state_dir, CLI_STATE_DIR) == 0 ? "" : " --state-dir ";
     const char *dir = o[0] ? c->conf->state_dir : "";
 
     if (c->output == OUTPUT_NAME) {

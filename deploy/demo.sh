@@ -93,6 +93,10 @@ calc() { awk "BEGIN { printf \"%.${2:-6}f\", $1 }"; } # calc EXPRESSION [DIGITS]
 claim_state() {
     if [ -e "$state/made-by-demo" ]; then
         shunt down --purge --quiet
+    elif [[ $(shunt status --output name 2>/dev/null) == up\ * ]]; then
+        fail "a system runs in $state, which no demo started, and is left alone: name another" \
+            "folder with SHUNT_DEMO_STATE; this stops it and removes all that it has:" \
+            "$bin/shunt down --purge --state-dir $state"
     elif [ -e "$state" ] && [ -n "$(ls -A "$state")" ]; then
         fail "$state was not made by a demo and is left alone: name another folder with" \
             "SHUNT_DEMO_STATE, or remove it with: $bin/shunt down --purge --state-dir $state"

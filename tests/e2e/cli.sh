@@ -44,8 +44,9 @@ usage() {
     exits "a device that there is not" 2 "cpu or cuda" shunt up --device gpu
     exits "more executors than devices" 2 "the cpu device is one" shunt up --executors 2
     ok "nothing is begun then" [ ! -e "$state" ]
-    exits "nothing runs here" 3 "Nothing runs" shunt status
+    exits "nothing runs here" 3 "nothing runs in \"$state\"" shunt status
     exits "which names what to do next" 3 "--server URL" shunt status
+    another_system
     exits "down without a system is fine" 0 "Nothing" shunt down
     ok "docs/cli.md is what shunt --docs prints" diff <("$bin/shunt" --docs) "$root/docs/cli.md"
     # shellcheck disable=SC2016 # the inner shell expands it
@@ -53,10 +54,31 @@ usage() {
         'source <("$0" --completion bash) && complete -p shunt' "$bin/shunt"
 }
 
+# another_system: who names a folder where nothing runs does not work on the system of port 8000
+another_system() {
+    exits "a folder that is not there is no other system" 3 "no system runs here" \
+        shunt get tenants --key shunt_aaaaaaaaaaaa_x
+    exits "which says what to do" 3 "--server URL" shunt create tenant oops --key x
+    exits "nor is one of the environment" 3 "nothing runs in \"$tmp/none\"" \
+        env SHUNT_STATE_DIR="$tmp/none" SHUNT_KEY=x "$bin/shunt" create tenant oops
+    printf '[p]\nstate-dir = %s\n' "$tmp/none" >"$tmp/named.conf"
+    exits "nor one of a profile" 3 "no system runs here" \
+        "$bin/shunt" --config "$tmp/named.conf" --profile p get tenants
+    mkdir -p "$tmp/down" && echo shunt_aaaaaaaaaaaa_x >"$tmp/down/admin.key"
+    exits "its key goes nowhere" 3 "no system runs here" \
+        "$bin/shunt" get tenants --state-dir "$tmp/down"
+    exits "but to a server that is named" 3 "127.0.0.1:1" \
+        "$bin/shunt" get tenants --state-dir "$tmp/down" --server http://127.0.0.1:1
+    (cd "$tmp" && "$bin/shunt" get tenants --key shunt_aaaaaaaaaaaa_x) >"$tmp/default" 2>&1
+    ok "where no folder is named there is a default" has 0 "no system runs" "$tmp/default"
+}
+
 up_and_down() {
     ok "up starts a system" shunt up --port 0 --pool-bytes 256M || exit 1
     exits "a second up says that it runs" 0 "already runs" shunt up
     exits "status shows its processes" 0 "postgres" shunt status
+    exits "a demo says of it that it runs" 1 "a system runs in $state" \
+        env SHUNT_DEMO_STATE="$state" SHUNT_BIN="$bin" "$root/deploy/demo.sh"
     ok "a proxy is not asked for this host" env http_proxy=http://127.0.0.1:1 "$bin/shunt" \
         get tenants --state-dir "$state"
     exits "status is JSON too" 0 '"ready": true' shunt status -o json
@@ -231,6 +253,9 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
         --key-file "$tmp/key" >"$tmp/nan" 2>&1
     exits "why a job has failed is in its explanation" 0 "The error: the loss of step" \
         shunt explain 2 --key-file "$tmp/key"
+    exits "a job that starts only within a guarantee of nothing is said to wait" 0 \
+        "within the tenant's guarantee, which is 0 GPUs" shunt submit --model digits --dataset d \
+        --epochs 1 --no-preempt --dry-run --key-file "$tmp/key"
     exits "a job that has ended cannot be cancelled" 1 "SUCCEEDED" \
         shunt cancel 1 --key-file "$tmp/key"
     many_jobs
@@ -245,6 +270,13 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
     ok "another one ends" shunt cancel --key-file "$tmp/key" \
         "$(shunt get jobs --state HELD -o name --key-file "$tmp/key" | head -n 1)"
     exits "of eleven the last ten are shown" 0 "1 more have ended: shunt get jobs" shunt top --once
+    # shellcheck disable=SC2046 # one word a job
+    ok "a hundred more end" shunt cancel --quiet --key-file "$tmp/key" \
+        $(shunt get jobs --state HELD -o name --key-file "$tmp/key" | head -n 100)
+    shunt status >"$tmp/status"
+    ok "no number is said that is not known" has 1 "^Others have ended before: shunt get jobs" \
+        "$tmp/status"
+    ok "nor beside it another one" has 0 "more have ended" "$tmp/status"
     shunt status -o json >"$tmp/status.json"
     ok "and its JSON" [ "$(jq '[.jobs[] | select(.finished_at)] | length' \
         "$tmp/status.json")" = 10 ]
@@ -278,7 +310,8 @@ operators() {
     "$bin/shunt" events --watch --state-dir "$state" >"$tmp/all" &
     watch=$!
     until_ok listens
-    ok "a held job" shunt submit --model digits --dataset d --steps 1 --hold --key-file "$tmp/key"
+    exits "a held job, which has to be released first" 0 "Next: shunt release" \
+        shunt submit --model digits --dataset d --steps 1 --hold --key-file "$tmp/key"
     until_ok grep -q "Submitted" "$tmp/all"
     ok "events of all jobs come as they happen" grep -q "HELD .*Submitted" "$tmp/all"
     kill "$watch" && wait "$watch" 2>/dev/null
@@ -315,7 +348,8 @@ many_jobs() {
         --max-parallel 2 -o json --key-file "$tmp/key"
     exits "an array that has ended cannot be cancelled" 0 "cancel: 0 of the 3 jobs" \
         shunt cancel --array "$array" --key-file "$tmp/key"
-    ok "an array to cancel" shunt submit --model digits --dataset d --epochs 1 --array 0-1 --hold \
+    exits "a held array, which has to be released first" 0 "Next: shunt release --array" \
+        shunt submit --model digits --dataset d --epochs 1 --array 0-1 --hold \
         --name 'gone-{index}' --key-file "$tmp/key"
     exits "who waits for it is told why its first job waits" 5 "is HELD, Held. It is held" \
         shunt wait array "$(shunt get arrays -o name --key-file "$tmp/key" | head -n 1)" \
@@ -381,6 +415,12 @@ model_life() {
     exits "as JSON with all there is" 0 '"image_bytes"' \
         shunt get placements digits -o json "${key[@]}"
     exits "what is pinned is not unloaded" 1 "unpin it first" shunt unload digits:1 "${key[@]}"
+    ok "a second version" shunt push model digits "$tmp/m.onnx" --wait "${key[@]}"
+    exits "of two the pinned one stays, which is said" 0 "but for what is pinned: version 1 " \
+        shunt unload digits --wait "${key[@]}"
+    exits "of the other one it is not" 0 "digits:2 is on no executor any more." \
+        shunt unload digits:2 --wait "${key[@]}"
+    ok "the second one goes again" shunt delete model digits:2 "${key[@]}"
     exits "unpin" 0 "not pinned any more" shunt unpin digits "${key[@]}"
     exits "unload" 0 "(--wait waits)" shunt unload digits:1 "${key[@]}"
     ok "it leaves" until_ok no_place

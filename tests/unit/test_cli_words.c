@@ -9,6 +9,7 @@
 static const struct sh_conf_opt UP[] = {{.type = SH_CONF_INT, .name = "wait", .def = "60"}};
 static const struct sh_conf_opt JOBS[] = {{.type = SH_CONF_STR, .name = "state"},
                                           {.type = SH_CONF_STR, .name = "server"}};
+static const struct sh_conf_opt QUEUES[] = {{.type = SH_CONF_INT, .name = "every-ms"}};
 static const struct sh_conf_opt READ[] = {{.type = SH_CONF_BOOL, .name = "watch", .def = "true"}};
 const struct sh_conf_opt CLI_COMMON[] = {{.type = SH_CONF_STR, .name = "server", .def = "x"}};
 const size_t CLI_N_COMMON = SH_ARRAY_LEN(CLI_COMMON);
@@ -18,7 +19,8 @@ const struct cli_verb CLI_OTHER_VERB = {"", "More", NULL, 0};
 const struct cli_cmd CLI_CMDS[] = {
     {.verb = "up", .args = "", .opts = UP, .n_opts = SH_ARRAY_LEN(UP)},
     {.verb = "get", .noun = "jobs", .args = "[JOB]", .opts = JOBS, .n_opts = SH_ARRAY_LEN(JOBS)},
-    {.verb = "get", .noun = "queues", .args = ""},
+    {.verb = "get", .noun = "queues", .args = "", .opts = QUEUES, .n_opts = SH_ARRAY_LEN(QUEUES)},
+    {.verb = "get", .noun = "slo", .args = ""},
     {.verb = "push", .noun = "model", .args = "NAME FILE"},
     {.verb = "set", .noun = "quota", .args = "TENANT FIELD=VALUE..."},
     {.verb = "wait", .noun = "model", .args = "MODEL[:VERSION]"},
@@ -40,7 +42,7 @@ static void singular_and_plural_name_the_same(void **state)
     assert_ptr_equal(find("get", "job", &used, NULL), &CLI_CMDS[1]);
     assert_int_equal(used, 2);
     assert_ptr_equal(find("get", "jobs", &used, NULL), &CLI_CMDS[1]);
-    assert_ptr_equal(find("push", "models", &used, NULL), &CLI_CMDS[3]);
+    assert_ptr_equal(find("push", "models", &used, NULL), &CLI_CMDS[4]);
     assert_ptr_equal(find("up", "x", &used, NULL), &CLI_CMDS[0]);
     assert_int_equal(used, 1);
 }
@@ -74,7 +76,8 @@ static void a_word_from_elsewhere_or_with_a_slip_finds_ours(void **state)
         {"squeue", NULL, "shunt get jobs --live"},
         {"psuh", "model", "did you mean push?"},
         {"get", "jbos", "did you mean jobs?"},
-        {"get", "a-noun-of-more-letters-than-any-of-ours-has", "there are: jobs, queues"},
+        {"get", "a-noun-of-more-letters-than-any-of-ours-has", "there are: jobs, queues, slo"},
+        {"get", "foo", "there is no \"get foo\"; there are: jobs"},
     };
     int used = 0;
     (void)state;
@@ -96,7 +99,7 @@ static void the_first_look_knows_each_option_once(void **state)
     size_t n = cli_options(NULL, opts);
     (void)state;
 
-    assert_int_equal(n, 4); /* server, watch, wait, state */
+    assert_int_equal(n, 5); /* server, watch, wait, state, every-ms */
     for (size_t i = 0; i < n; i++) {
         bool is_flag = strcmp(opts[i].name, "watch") == 0;
 
@@ -106,15 +109,18 @@ static void the_first_look_knows_each_option_once(void **state)
             assert_int_not_equal(opts[k].offset, opts[i].offset);
     }
     assert_int_equal(cli_options(&CLI_CMDS[1], opts), 3);
-    assert_int_equal(cli_options(&CLI_CMDS[3], opts), 1);
+    assert_int_equal(cli_options(&CLI_CMDS[4], opts), 1);
     assert_string_equal(cli_like_option(&CLI_CMDS[1], "--sate=X"), "state");
+    assert_string_equal(cli_like_option(&CLI_CMDS[2], "--every"), "every-ms");
+    assert_null(cli_like_option(&CLI_CMDS[2], "--eve"));
+    assert_null(cli_like_option(&CLI_CMDS[2], "--"));
     assert_null(cli_like_option(&CLI_CMDS[1], "--epochs"));
-    assert_null(cli_like_option(&CLI_CMDS[3], "--sate"));
+    assert_null(cli_like_option(&CLI_CMDS[4], "--sate"));
 }
 
 static void the_number_of_arguments_is_read_from_the_table(void **state)
 {
-    static const int WANT[][2] = {{0, 0}, {0, 1}, {0, 0}, {2, 2}, {2, 1001}, {1, 1}};
+    static const int WANT[][2] = {{0, 0}, {0, 1}, {0, 0}, {0, 0}, {2, 2}, {2, 1001}, {1, 1}};
     (void)state;
 
     for (size_t i = 0; i < CLI_N_CMDS; i++) {
@@ -143,7 +149,7 @@ static void a_name_cannot_leave_its_place_in_a_path(void **state)
 
 static void a_model_may_carry_a_version(void **state)
 {
-    struct cli c = {.cmd = &CLI_CMDS[5]};
+    struct cli c = {.cmd = &CLI_CMDS[6]};
     struct sh_err err = {0};
     char name[129];
     int64_t version = -1;
@@ -181,6 +187,30 @@ static void a_refusal_carries_the_servers_words(void **state)
     json_decref(c.problem);
 }
 
+static void summary_of(int n, int ready, const char *want)
+{
+    json_t *models = json_pack("[{s:[]}]", "versions"), *m = json_array_get(models, 0);
+
+    for (int i = 1; i <= n; i++)
+        json_array_append_new(
+            json_object_get(m, "versions"),
+            json_pack("{s:i, s:s}", "version", i, "state", i <= ready ? "READY" : "FAILED"));
+    model_add_summary(models);
+    assert_string_equal(sh_json_text(m, "summary"), want);
+    json_decref(models);
+}
+
+static void of_many_versions_the_newest_and_the_serving_one_are_shown(void **state)
+{
+    (void)state;
+
+    summary_of(0, 0, "");
+    summary_of(5, 1, "1 READY, 2 FAILED, 3 FAILED, 4 FAILED, 5 FAILED");
+    summary_of(105, 105, "... 100 older, 101 READY, 102 READY, 103 READY, 104 READY, 105 READY");
+    summary_of(8, 2, "... 2 older, 2 READY, 4 FAILED, 5 FAILED, 6 FAILED, 7 FAILED, 8 FAILED");
+    summary_of(7, 0, "... 2 older, 3 FAILED, 4 FAILED, 5 FAILED, 6 FAILED, 7 FAILED");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -192,6 +222,7 @@ int main(void)
         cmocka_unit_test(a_name_cannot_leave_its_place_in_a_path),
         cmocka_unit_test(a_model_may_carry_a_version),
         cmocka_unit_test(a_refusal_carries_the_servers_words),
+        cmocka_unit_test(of_many_versions_the_newest_and_the_serving_one_are_shown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
