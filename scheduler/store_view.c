@@ -127,11 +127,12 @@ static const struct db_stmt DUE = {
 #define STEP_SAMPLES                                                                       \
     " CASE WHEN j.kind = 'training' THEN coalesce((j.spec->>'batch')::bigint, " DB_NUMBER( \
         SH_JOB_BATCH) ") ELSE 1 END"
-/* As the worker will count them (executor/worker/data.c); 0: not known. */
-#define STEPS                                                                \
-    " coalesce(CASE WHEN j.kind <> 'training' THEN d.n_samples"              \
-    " ELSE coalesce((j.spec->>'steps')::bigint, (j.spec->>'epochs')::bigint" \
-    "  * (d.n_samples / nullif(" STEP_SAMPLES ", 0))) END, 0)"
+/* As the worker will count them (executor/worker/data.c); 0: not known. No product of what tenants
+ * name may overflow: the look of all would fail. */
+#define STEPS                                                                       \
+    " coalesce(CASE WHEN j.kind <> 'training' THEN d.n_samples"                     \
+    " ELSE coalesce((j.spec->>'steps')::bigint, least((j.spec->>'epochs')::numeric" \
+    "  * (d.n_samples / nullif(" STEP_SAMPLES ", 0)), 1e15)::bigint) END, 0)"
 static const struct db_stmt JOBS = {
     "view_jobs",
     "SELECT c.id, j.* FROM (SELECT DISTINCT unnest($1::bigint[]) AS id) c LEFT JOIN LATERAL ("

@@ -251,11 +251,14 @@ int data_open(const char *path, const struct program *p, const struct train_spec
     if (rc)
         goto out;
     d->per_epoch = d->n_samples / d->batch;
-    if (d->per_epoch < 1 || d->n_samples > UINT32_MAX) {
+    if (d->per_epoch < 1)
         rc = SH_FAIL(err, SH_E_INVALID, "%" PRId64 " samples do not fill one batch of %" PRId64,
                      d->n_samples, d->batch);
+    else if (d->n_samples > UINT32_MAX)
+        rc = SH_FAIL(err, SH_E_TOOBIG, "%" PRId64 " samples are more than the %u of a dataset",
+                     d->n_samples, UINT32_MAX);
+    if (rc)
         goto out;
-    }
     d->steps = t->steps > 0 ? t->steps : t->epochs * d->per_epoch;
     d->order = calloc((size_t)d->n_samples, sizeof(*d->order));
     if (!d->order) {

@@ -136,6 +136,20 @@ static void the_first_look_reads_everything_and_the_next_one_nothing(void **stat
     take(w, v);
 }
 
+static void the_most_steps_that_a_job_can_ask_for_are_a_number(void **state)
+{
+    struct world *w = *state;
+    struct store_view *v = ask(w);
+
+    run(w->a, ONE);
+    run(w->a, "UPDATE dataset SET n_samples = 9000000000000000000");
+    run(w->a, "UPDATE job SET spec = '{\"epochs\": 1000000000, \"batch\": 1}'");
+    load(w, v);
+    assert_int_equal(v->n_jobs, 1);
+    assert_int_equal(v->jobs[0].all_steps, 1000000000000000);
+    take(w, v);
+}
+
 static void
 what_a_client_changes_is_told_and_what_the_scheduler_writes_of_progress_is_not(void **state)
 {
@@ -465,6 +479,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(the_first_look_reads_everything_and_the_next_one_nothing),
+        TEST(the_most_steps_that_a_job_can_ask_for_are_a_number),
         TEST(what_a_client_changes_is_told_and_what_the_scheduler_writes_of_progress_is_not),
         TEST(a_change_is_told_when_it_commits_however_late),
         TEST(several_open_transactions_are_told_once_each_in_any_order),
