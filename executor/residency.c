@@ -437,8 +437,7 @@ static int keep_below_max(struct residency *r, const struct want *w, uint32_t n,
     if (!w->may_evict || used - max > can)
         return SH_FAIL(err, SH_E_DEVMEM,
                        "the tenant may have %zu MiB of this device (gpu_memory_max_bytes, in whole "
-                       "blocks of 2 "
-                       "MiB), and what it uses now leaves no %zu MiB",
+                       "blocks of 2 MiB), and what it uses now leaves no %zu MiB",
                        (size_t)max * 2, (size_t)n * 2);
     for (id = r->images[ENDS].newer; used > max && id != ENDS; id = r->images[id].newer)
         if (may_cut_own(r, w, id)) {
