@@ -4,8 +4,8 @@
 # SHUNT_TEST_AGAIN=1 (CI): what failed runs once more; see e2e/run.sh.
 set -uo pipefail
 
-# What somebody has set for a system of theirs is not meant for tests.
-for name in $(compgen -v SHUNT_ | grep -v '^SHUNT_TEST_'); do
+# What somebody has set for a system of theirs is not meant for tests; what pg.sh says is.
+for name in $(compgen -v SHUNT_ | grep -vE '^SHUNT_(TEST|PG)_'); do
     unset "$name"
 done
 limit_s=${SHUNT_TEST_TIMEOUT_S:-60}
