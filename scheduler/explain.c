@@ -88,12 +88,12 @@ static double rate_of_its_like(const struct query *q, const struct job *j)
 static int64_t duration_ns(const struct query *q, const struct job *j)
 {
     int64_t own = job_least_left_ns(j);
-    double rate = rate_of_its_like(q, j), left = (double)(j->all_steps - j->progress.step);
+    double rate, left = (double)(j->all_steps - j->progress.step);
 
     if (own > 0)
         return own;
-    return rate > 0 && left > 0 ? (int64_t)SH_MIN(left / rate * SECOND_NS, (double)FAR_NS)
-                                : q->typical_ns;
+    rate = left > 0 ? rate_of_its_like(q, j) : 0;
+    return rate > 0 ? (int64_t)SH_MIN(left / rate * SECOND_NS, (double)FAR_NS) : q->typical_ns;
 }
 
 /* Jobs in their order, each to the executor that is free first. */
