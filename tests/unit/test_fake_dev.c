@@ -14,6 +14,9 @@ struct fixture {
     struct dev_lib *lib;
     struct dev_mem *mem;
     struct dev *dev;
+    struct dev_tensor t[3]; /* of plan_two(); a plan borrows them */
+    struct dev_op ops[2];
+    struct dev_graph g;
 };
 
 static int setup(void **state)
@@ -106,28 +109,27 @@ static void two_lanes_share_the_link_of_their_direction(void **state)
     assert_int_equal(cookie, 1);
 }
 
-static struct dev_plan *plan_two(struct fixture *f, struct dev_graph *g, struct dev_tensor t[3],
-                                 struct dev_op ops[2], const char *second)
+static struct dev_plan *plan_two(struct fixture *f, const char *second)
 {
     struct dev_plan *p = NULL;
 
     for (uint32_t i = 0; i < 3; i++)
-        t[i] = (struct dev_tensor){.name = "t",
-                                   .dtype = SH_F32,
-                                   .rank = 1,
-                                   .dims = {4},
-                                   .role = i ? DEV_ROLE_ACT : DEV_ROLE_WEIGHT,
-                                   .alias_of = DEV_NONE,
-                                   .offset = i * 256};
+        f->t[i] = (struct dev_tensor){.name = "t",
+                                      .dtype = SH_F32,
+                                      .rank = 1,
+                                      .dims = {4},
+                                      .role = i ? DEV_ROLE_ACT : DEV_ROLE_WEIGHT,
+                                      .alias_of = DEV_NONE,
+                                      .offset = i * 256};
     for (uint32_t i = 0; i < 2; i++)
-        ops[i] = (struct dev_op){.kind = DEV_OP_ACT,
-                                 .n_in = 1,
-                                 .n_out = 1,
-                                 .in = {i},
-                                 .out = {i + 1},
-                                 .name = i ? second : "first"};
-    *g = (struct dev_graph){.tensors = t, .ops = ops, .n_tensors = 3, .n_ops = 2};
-    assert_ok(dev_plan_new(f->dev, g, DEV_FP32, NULL, &p, NULL));
+        f->ops[i] = (struct dev_op){.kind = DEV_OP_ACT,
+                                    .n_in = 1,
+                                    .n_out = 1,
+                                    .in = {i},
+                                    .out = {i + 1},
+                                    .name = i ? second : "first"};
+    f->g = (struct dev_graph){.tensors = f->t, .ops = f->ops, .n_tensors = 3, .n_ops = 2};
+    assert_ok(dev_plan_new(f->dev, &f->g, DEV_FP32, NULL, &p, NULL));
     assert_ok(dev_plan_finish(p, NULL));
     return p;
 }
@@ -136,10 +138,7 @@ static void results_follow_from_the_inputs_and_time_passes(void **state)
 {
     struct fixture *f = *state;
     struct dev_bases b = {.workspace = 4096};
-    struct dev_tensor t[3];
-    struct dev_op ops[2];
-    struct dev_graph g;
-    struct dev_plan *p = plan_two(f, &g, t, ops, "second !ns=5000");
+    struct dev_plan *p = plan_two(f, "second !ns=5000");
     unsigned char a[16], again[16], other[16];
     int64_t t0 = sh_clock_ns();
     double ns[2];
@@ -165,10 +164,7 @@ static void a_scripted_failure_happens_at_its_operation(void **state)
     struct fixture *f = *state;
     struct dev_bases b = {.workspace = 4096};
     struct sh_err err = {0};
-    struct dev_tensor t[3];
-    struct dev_op ops[2];
-    struct dev_graph g;
-    struct dev_plan *p = plan_two(f, &g, t, ops, "second !fail=DEVLOST");
+    struct dev_plan *p = plan_two(f, "second !fail=DEVLOST");
 
     assert_ok(dev_plan_run(p, &b, 0, 1, NULL));
     assert_fails(dev_plan_run(p, &b, 1, 2, &err), SH_E_DEVLOST, &err, "second");
@@ -180,10 +176,7 @@ static void what_is_prepared_counts_until_its_plan_goes(void **state)
     struct fixture *f = *state;
     const struct dev_bases b = {.workspace = 4096}, other = {.workspace = 8192};
     struct sh_err err = {0};
-    struct dev_tensor t[3];
-    struct dev_op ops[2];
-    struct dev_graph g;
-    struct dev_plan *p = plan_two(f, &g, t, ops, "second !prepare=DEVMEM");
+    struct dev_plan *p = plan_two(f, "second !prepare=DEVMEM");
 
     assert_ok(dev_plan_prepare(p, &b, 0, 1, NULL));
     assert_ok(dev_plan_prepare(p, &b, 0, 1, NULL)); /* it is there */
