@@ -9,6 +9,7 @@ SHELL := /bin/bash
 CC      := gcc
 SAN     ?=
 V       ?=
+OPT     ?= -O2
 STORIES ?=
 JOBS    ?= $(shell nproc)
 BENCH_ARGS ?=
@@ -33,7 +34,7 @@ endif
 WARN := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wpointer-arith -Wvla \
         -Wwrite-strings -Wno-missing-field-initializers -Werror $(if $(filter gcc,$(CC)),-Wjump-misses-init)
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
-CFLAGS   := -std=c11 -D_GNU_SOURCE -O2 -g -fPIC -fvisibility=hidden -MMD -MP -I. -I$(BUILD)/gen \
+CFLAGS   := -std=c11 -D_GNU_SOURCE $(OPT) -g -fPIC -fvisibility=hidden -MMD -MP -I. -I$(BUILD)/gen \
             $(WARN) $(SANFLAGS)
 LDFLAGS  := -Wl,--as-needed -Wl,-z,relro,-z,now $(SANFLAGS)
 
@@ -201,7 +202,7 @@ clean: ## remove what was built, and .shunt/ if the demo made it
 demo: build ## the whole system tells its story; the summary is in .shunt/demo.json
 	@deploy/demo.sh
 
-e2e: all $(DEV_BIN) ## stories with real daemons, two at a time; STORIES names some
+e2e: all $(DEV_BIN) ## stories with real daemons, several at a time; STORIES names some
 	@SOAK_SECONDS=$${SOAK_SECONDS:-15} tests/e2e/run.sh $(STORIES)
 
 soak: all ## 16 clients beside a training job for a minute (SOAK_SECONDS); prints latencies and memory

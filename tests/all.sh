@@ -4,7 +4,8 @@
 #   tests/all.sh [STEP...]     without names: all of them. A failed step does not keep the next ones
 #                              from running. Logs: build/test-logs/STEP.log
 #
-# The last lines say which tests failed and how (summary.sh); a run that is ended says it too.
+# Below a step stand the tests that took longest. The last lines say which tests failed and how
+# (summary.sh); a run that is ended says it too.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 
@@ -16,8 +17,8 @@ declare -A what=(
     [db]='make --no-print-directory db-tests'
     [golden]='make --no-print-directory golden'
     [e2e]='make --no-print-directory e2e'
-    [sanitize]='make --no-print-directory unit db-tests SAN=address,undefined'
-    [clang]='make --no-print-directory all CC=clang NVCC='
+    [sanitize]='make --no-print-directory unit db-tests OPT=-O1 SAN=address,undefined'
+    [clang]='make --no-print-directory all CC=clang OPT=-O0 NVCC='
 )
 [ $# -eq 0 ] || steps=("$@")
 
@@ -34,6 +35,12 @@ report() {
     fi
     printf '%d passed, %d failed%s%s\n' "$passed" ${#failed[@]} \
         "${failed[*]:+: ${failed[*]%.log}; logs: $logs}" "${running:+; ended in $running}"
+}
+# longest LOG: the three tests that took longest, where they took at least five seconds.
+longest() {
+    sed -nE 's/^(ok|FAIL) +([^ ]+) +([0-9]+) ms.*/\3 \2/p' "$1" | sort -rn | head -n 3 | awk '
+        $1 >= 5000 { printf "%s %s %.0f s", n++ ? "," : "  longest:", $2, $1 / 1000 }
+        END { if (n) print "" }'
 }
 trap report EXIT
 trap 'exit 130' INT
@@ -56,6 +63,7 @@ for s in "${steps[@]}"; do
         failed+=("$s.log")
         printf 'FAILED %4d s\n' $((SECONDS - begin))
     fi
+    longest "$logs/$s.log"
     running=''
 done
 [ "$passed" -eq ${#steps[@]} ]

@@ -5,7 +5,14 @@ set -uo pipefail
 # shellcheck source=tests/e2e/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-mkdir "$tmp/bare" && ln -s "$(command -v false)" "$tmp/bare/python3"
+# What the time limit ends says which check it was.
+printf '. "%s"\nok "it sleeps" sleep 60\n' "$root/tests/e2e/lib.sh" >"$tmp/sleeps.sh"
+exits "a check that the time limit ends is named" 124 "FAIL  it sleeps" timeout 1 bash \
+    "$tmp/sleeps.sh"
+# Not a link to "false": that is a word of the shell, so that "command -v" has no path for it.
+mkdir "$tmp/bare"
+printf '#!/bin/sh\nexit 1\n' >"$tmp/bare/python3"
+chmod +x "$tmp/bare/python3"
 exits "a Python without numpy is refused before anything is built" 2 "python3-numpy" \
     env PATH="$tmp/bare:$PATH" "$root/bench/gpu.sh" --device cpu --out "$tmp/none.json" ready
 if ! PATH=/usr/bin:$PATH python3 -c 'import numpy' 2>/dev/null; then

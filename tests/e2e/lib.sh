@@ -9,6 +9,7 @@ chmod 755 "$tmp" # PostgreSQL's user must be able to go through
 state=$tmp/state
 n_checks=0
 n_failed=0
+doing= # the check that runs, for one that the time limit ends
 unset SHUNT_SERVER SHUNT_KEY SHUNT_KEY_FILE SHUNT_TENANT SHUNT_OUTPUT SHUNT_STATE_DIR SHUNT_QUIET
 unset DATABASE_URL
 : >"$tmp/empty.conf"
@@ -20,6 +21,7 @@ shunt() { "$bin/shunt" "$@" --state-dir "$state"; }
 ok() {
     local what=$1
     shift
+    doing=$what
     n_checks=$((n_checks + 1))
     if "$@" >"$tmp/out" 2>&1; then
         return 0
@@ -35,6 +37,7 @@ ok() {
 exits() {
     local what=$1 want=$2 text=$3 rc=0
     shift 3
+    doing=$what
     n_checks=$((n_checks + 1))
     "$@" >"$tmp/out" 2>&1 || rc=$?
     if [ "$rc" -eq "$want" ] && grep -qF -- "$text" "$tmp/out"; then
@@ -58,6 +61,8 @@ until_ok() {
 finish() {
     local rc=$?
     [ "$rc" -eq 0 ] || n_failed=$((n_failed + 1))
+    [ "$rc" -le 128 ] || printf 'FAIL  %s\n      ended in or after this check, after %d s\n' \
+        "${doing:-the beginning}" "$SECONDS"
     if [ "$n_failed" -gt 0 ]; then
         tail -n 8 "$state"/log/*.log 2>/dev/null | cut -c 1-240
     fi

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# run.sh [NAME...] - the stories of this folder, two at a time, each under a time limit: all scripts
-# *.sh but this one and lib.sh, all programs test_*.py. Shows the output of those that fail.
+# run.sh [NAME...] - the stories of this folder, several at a time, each under a time limit: all
+# scripts *.sh but this one and lib.sh, all programs test_*.py. Shows the output of those that fail.
 #
 # Each has a system of its own, and none says how fast a machine has to be: that another one runs
-# beside it is a part of the test. E2E_AT_ONCE=1 for one after the other.
+# beside it is a part of the test. One more than there are cores, for they wait half of their time;
+# E2E_AT_ONCE=1 for one after the other.
 #
 # SHUNT_TEST_AGAIN=1 (CI): one or two that failed run once more, alone. One that passes then is told
 # apart from a change that breaks it; it is a fault all the same, and stays in the output by name.
@@ -13,7 +14,7 @@ cd "$(dirname "$0")" || exit 2
 # shellcheck source=tests/tmp.sh
 . ../tmp.sh
 limit_s=${SHUNT_TEST_TIMEOUT_S:-600}
-at_once=${E2E_AT_ONCE:-2}
+at_once=${E2E_AT_ONCE:-$(($(nproc) + 1))}
 passed=0
 failed=()
 logs=$(mktemp -d)
