@@ -21,8 +21,8 @@ static json_t *result_of(const struct submit_item *x)
     if (x->err.rc)
         return json_pack("{s:i, s:s, s:s, s:O*}", "status", status, "code", sh_rc_name(x->err.rc),
                          "error", x->err.msg, "errors", x->faults.list);
-    return json_pack("{s:i, s:I}", "status", x->made == SUBMIT_MADE ? 201 : 200, "job",
-                     (json_int_t)x->id);
+    return json_pack("{s:i, s:I, s:I}", "status", x->made == SUBMIT_MADE ? 201 : 200, "job",
+                     (json_int_t)x->id, "version", (json_int_t)x->version);
 }
 
 static int create(struct submit *s, json_t **out, struct sh_err *err)

@@ -160,7 +160,7 @@ int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
     struct sh_json_field f[] = {
         {"kind", SH_JSON_STR, &out->kind, .required = true},
         {"model", SH_JSON_STR, &out->model, .required = true, .min = 1, .max = 128},
-        {"version", SH_JSON_INT, &out->version, .min = 1, .max = INT32_MAX},
+        {"version", SH_JSON_INT, &out->version, .min = 1, .max = INT32_MAX, .word = "latest"},
         {"dataset", SH_JSON_STR, &out->dataset, .required = true, .min = 1, .max = 128},
         {"eval_dataset", SH_JSON_STR, &out->eval_dataset, .min = 1, .max = 128},
         {"queue", SH_JSON_STR, &out->queue, .min = 1, .max = 63},
@@ -205,6 +205,11 @@ int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
         rc = also(rc,
                   out->is_batch ? batchspec_read(spec, out, err) : read_training(spec, out, err));
     return rc;
+}
+
+bool jobspec_wants_upload(const struct jobspec *s)
+{
+    return s->version == 0 && !s->is_batch;
 }
 
 int jobspec_fits_model(const struct jobspec *s, const json_t *version, struct sh_err *err)

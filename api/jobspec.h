@@ -11,7 +11,7 @@
 
 struct jobspec { /* strings and spec are BORROWED from the body */
     const char *kind, *model, *dataset, *eval_dataset, *queue, *name, *client_token;
-    int64_t version, priority, max_attempts; /* version 0: the newest */
+    int64_t version, priority, max_attempts; /* version 0: none is named, or JOBSPEC_LATEST */
     const char *deadline;                    /* NULL: none */
     const json_t *label_map;                 /* NULL: none */
     int64_t min_runtime_ms;
@@ -24,6 +24,7 @@ struct jobspec { /* strings and spec are BORROWED from the body */
 };
 
 #define JOBSPEC_MAX_LABELS 32u
+#define JOBSPEC_LATEST SH_JSON_WORD
 
 struct jobspec_want { /* a tensor of a dataset */
     const char *dataset, *tensor;
@@ -31,11 +32,17 @@ struct jobspec_want { /* a tensor of a dataset */
     const json_t *shape; /* axis 0 is not compared */
 };
 
-/* Fails: SH_E_INVALID, with all that is wrong in err->faults. */
+/* Where no version is named training starts from the newest that was uploaded, for what another job
+ * has trained since is no base that its owner chose; "latest" is the newest of all. Batch inference
+ * is of the newest of all, as requests are.
+ *
+ * Fails: SH_E_INVALID, with all that is wrong in err->faults. */
 int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err);
 /* A change: {"priority","labels","deadline"}, at least one of them. A label that is null is
  * removed, and so is a deadline. */
 int jobspec_read_patch(const json_t *body, struct sh_err *err);
+/* Does it start from the newest version that was uploaded? */
+bool jobspec_wants_upload(const struct jobspec *s);
 bool jobspec_is_label(const char *key);
 /* version: {"inputs","outputs","meta","state","max_batch"...}. Fails: SH_E_CONFLICT (not usable
  * yet), SH_E_UNSUPPORTED (not trainable, or the loss does not fit its output), SH_E_INVALID (batch

@@ -100,7 +100,8 @@
 #define INDICES                                                                                    \
     "^[0-9]{1,7}(-[0-9]{1,7}(:[1-9][0-9]{0,6})?)?(,[0-9]{1,7}(-[0-9]{1,7}(:[1-9][0-9]{0,6})?)?)*$"
 #define ARRAY_FIELDS                                                                               \
-    "'id':" INT ",'name':" TEXT ",'kind':" TEXT ",'model':" TEXT ",'dataset':" TEXT ",'queue':"    \
+    "'id':" INT ",'name':" TEXT ",'kind':" TEXT ",'model':" TEXT ",'version':{'type':['integer',"  \
+    "'null'],'description':'that its jobs use; null: they are gone'},'dataset':" TEXT ",'queue':"  \
     TEXT ",'indices':" TEXT ",'jobs':{'type':'integer','description':'of which old ones may be "   \
     "gone'},'max_parallel':" INT0 ",'states':{'type':'object','description':'how many of its jobs "\
     "are in each state','additionalProperties':" INT "},'template':{'type':'object','description':"\
@@ -109,9 +110,12 @@
 #define JOB_NEEDS "'kind','model','dataset','spec'"
 #define JOB_FIELDS                                                                                 \
     "'labels':" LABELS ",'deadline':" TIME ",'min_runtime_ms':" RANGE("integer", "0", "86400000")  \
-    ",'hold':" BOOL ",'preemptible':" BOOL ",'model':" NAME ",'version':" RANGE("integer", "1",    \
-    "2147483647") ",'dataset':" NAME ",'queue':" LOWER_NAME ",'priority':" RANGE("integer",        \
-    "-1000", "1000") ",'name':" STR("0", "128") ",'max_attempts':" RANGE("integer", "1", "100")    \
+    ",'hold':" BOOL ",'preemptible':" BOOL ",'model':" NAME ",'version':{'type':['integer',"    \
+    "'string'],'minimum':1,'maximum':2147483647,'pattern':'^latest$','description':'if absent, "   \
+    "training starts from the newest version that was uploaded, and batch inference is of the "    \
+    "newest; latest: the newest, trained ones included'},'dataset':" NAME ",'queue':" LOWER_NAME   \
+    ",'priority':" RANGE("integer", "-1000", "1000") ",'name':" STR("0", "128")                    \
+    ",'max_attempts':" RANGE("integer", "1", "100")                                                \
     ",'client_token':" STR("1", "255")
 #define BATCH_INFERENCE                                                                            \
     CLOSED("", "'batch':{'type':'integer','minimum':1,'maximum':65536,'description':'at most, "    \
@@ -247,8 +251,9 @@ const struct api_schema API_SCHEMAS[] = {
     {"JobBatch", OPEN("'items':{'type':'array','description':'in the order of the jobs','items':"
      SOME("'status'", "'status':{'type':'integer','description':'201: submitted; 200: its "
      "client_token named this job before; else what POST /jobs would have answered'},'job':" INT
-     ",'code':" TEXT ",'error':" TEXT ",'errors':" FAULTS("in this job, as POST /jobs would have "
-     "listed it; absent where the batch has listed 2000 before")) "},'created':" INT ",'failed':"
+     ",'version':{'type':'integer','description':'of the model, that the job uses'},'code':" TEXT
+     ",'error':" TEXT ",'errors':" FAULTS("in this job, as POST /jobs would have listed "
+     "it; absent where the batch has listed 2000 before")) "},'created':" INT ",'failed':"
      INT)},
     {"JobArrayCreate", CLOSED_IF("'oneOf':[{'required':['indices'],'properties':{'indices':{'type':"
      "'string'}}},{'required':['count'],'properties':{'count':{'type':'integer'}}}],", "'job'",

@@ -4,6 +4,7 @@
 
 #include "api/jobctl.h"
 #include "api/jobfilter.h"
+#include "api/jobspec.h"
 #include "api/store.h"
 
 /* store_queue.c. q->tenant_id: whose queues are seen beside the shared ones; 0: those alone. */
@@ -27,14 +28,16 @@ int store_queue_delete(struct api_req *q, const struct store_queue *x, const cha
 /* Why a job cannot go into this queue: always a failure. */
 int store_queue_refuse(struct api_req *q, const char *name, struct sh_err *err);
 
-/* store_submit.c. What a job refers to: a version (JSON: id, state, inputs, outputs, meta,
- * max_batch) and datasets (id, state, tensors, n_samples, the tenant's max_storage_bytes); NULL:
- * there is none of this name. version 0: the newest; eval_dataset may be NULL. */
+/* store_submit.c. What a job refers to: a version (JSON: id, version, state, inputs, outputs,
+ * meta, max_batch, source_job) and datasets (id, state, tensors, n_samples, the tenant's
+ * max_storage_bytes); NULL: there is none of this name. Where none is named the version is, if
+ * jobspec_wants_upload(), the newest that was uploaded, and if all that are left were trained the
+ * newest of these; else the newest. */
 struct store_parts {
     json_t *version, *dataset, *eval_dataset; /* OWNED, store_parts_fini() */
 };
-int store_submit_parts(struct api_req *q, const char *model, int64_t version, const char *dataset,
-                       const char *eval_dataset, struct store_parts *out, struct sh_err *err);
+int store_submit_parts(struct api_req *q, const struct jobspec *s, struct store_parts *out,
+                       struct sh_err *err);
 void store_parts_fini(struct store_parts *p);
 /* Bytes that the tenant has stored: models, datasets, results. */
 int store_stored(struct api_req *q, int64_t *out, struct sh_err *err);

@@ -75,7 +75,9 @@
 
 #define SQL_ARRAY(a)                                                                               \
     "jsonb_build_object('id', " a ".id, 'name', coalesce(" a ".template ->> 'name', ''), 'kind', " \
-    a ".template ->> 'kind', 'model', " a ".template ->> 'model', 'dataset', " a ".template ->> "  \
+    a ".template ->> 'kind', 'model', " a ".template ->> 'model', 'version', (SELECT y.version "   \
+    "FROM job x JOIN model_version y ON y.id = x.version_id WHERE x.array_id = " a ".id LIMIT 1)"  \
+    ", 'dataset', " a ".template ->> "                                                             \
     "'dataset', 'queue', coalesce(" a ".template ->> 'queue', 'default'), 'indices', " a           \
     ".indices, 'jobs', " a ".n_jobs, 'max_parallel', " a ".max_parallel, 'states', (SELECT "       \
     "coalesce(jsonb_object_agg(y.state, y.n), '{}') FROM (SELECT x.state, count(*) AS n FROM job " \

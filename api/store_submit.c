@@ -10,10 +10,12 @@
 /* clang-format off */
 #define SUBMIT_VERSION                                                                             \
     "(SELECT jsonb_build_object('id', v.id, 'version', v.version, 'state', v.state, 'inputs', "    \
-    "v.inputs, 'outputs', v.outputs, 'meta', v.meta, 'max_batch', v.max_batch) FROM "              \
-    "model_version v JOIN model m ON m.id = v.model_id WHERE m.tenant_id = $1::bigint AND "        \
+    "v.inputs, 'outputs', v.outputs, 'meta', v.meta, 'max_batch', v.max_batch, 'source_job', "    \
+    "v.source_job) FROM model_version v JOIN model m ON m.id = v.model_id WHERE m.tenant_id = "    \
+    "$1::bigint AND "                                                                              \
     "m.name = $2 AND m.deleted_at IS NULL AND v.state <> 'DELETED' AND (v.version = $3::int OR "   \
-    "($3::int IS NULL AND v.package IS NOT NULL)) ORDER BY v.version DESC LIMIT 1)"
+    "($3::int IS NULL AND v.package IS NOT NULL)) ORDER BY $6::boolean AND v.source_job IS NOT "   \
+    "NULL, v.version DESC LIMIT 1)"
 #define SUBMIT_DATASET(name)                                                                       \
     "(SELECT jsonb_build_object('id', d.id, 'state', d.state, 'tensors', d.tensors, 'n_samples', " \
     "d.n_samples, 'max_storage_bytes', (SELECT max_storage_bytes FROM quota qt WHERE "             \
@@ -23,7 +25,7 @@
 static const struct db_stmt SUBMIT_PARTS = {
     "submit_parts",
     "SELECT " SUBMIT_VERSION ", " SUBMIT_DATASET("$4") ", " SUBMIT_DATASET("$5"),
-    5,
+    6,
 };
 
 static const struct db_stmt STORED = {
@@ -73,11 +75,15 @@ static const struct db_stmt JOB_BY_TOKEN = {
 };
 /* clang-format on */
 
-int store_submit_parts(struct api_req *q, const char *model, int64_t version, const char *dataset,
-                       const char *eval_dataset, struct store_parts *out, struct sh_err *err)
+int store_submit_parts(struct api_req *q, const struct jobspec *s, struct store_parts *out,
+                       struct sh_err *err)
 {
-    const char *p[] = {STORE_TEXT(q->tenant_id), model, version > 0 ? STORE_TEXT(version) : NULL,
-                       dataset, eval_dataset};
+    const char *p[] = {STORE_TEXT(q->tenant_id),
+                       s->model,
+                       s->version > 0 ? STORE_TEXT(s->version) : NULL,
+                       s->dataset,
+                       s->eval_dataset,
+                       jobspec_wants_upload(s) ? "true" : "false"};
     json_t **const parts[] = {&out->version, &out->dataset, &out->eval_dataset};
     struct db_res *res = NULL;
     int rc;

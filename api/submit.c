@@ -77,15 +77,15 @@ static int find_parts(struct api_req *q, struct lookup *l, const struct jobspec 
     for (size_t i = l->n; i-- > 0;) {
         const struct jobspec *k = l->items[i].spec;
 
-        if (k->version == s->version && same(k->model, s->model) && same(k->dataset, s->dataset) &&
-            same(k->eval_dataset, s->eval_dataset)) {
+        if (k->version == s->version && k->is_batch == s->is_batch && same(k->model, s->model) &&
+            same(k->dataset, s->dataset) && same(k->eval_dataset, s->eval_dataset)) {
             *out = &l->items[i].parts;
             return SH_OK;
         }
     }
     rc = sh_grow(&l->items, &l->cap, l->n + 1, sizeof(*l->items), SUBMIT_MAX_JOBS, "jobs", err);
     if (!rc)
-        rc = store_submit_parts(q, s->model, s->version, s->dataset, s->eval_dataset, &found, err);
+        rc = store_submit_parts(q, s, &found, err);
     if (!rc && s->is_batch && found.dataset)
         rc = add_stored(q, &found, err);
     if (rc)
@@ -112,6 +112,11 @@ static int check_parts(const struct jobspec *s, const struct store_parts *p, str
     else if (!p->version)
         rc = SH_FAIL(err, SH_E_NOTFOUND,
                      "there is no model \"%s\" of your own with an uploaded version", s->model);
+    else if (jobspec_wants_upload(s) && json_is_integer(json_object_get(p->version, "source_job")))
+        rc = SH_FAIL(err, SH_E_NOTFOUND,
+                     "model \"%s\" has only versions that training made; to go on from one of them "
+                     "give its number as \"version\", or \"latest\"",
+                     s->model);
     if (!rc)
         rc = jobspec_fits_model(s, p->version, err);
     if (!rc)
@@ -142,6 +147,7 @@ static int find_all(struct submit *s, struct sh_err *err)
         if (rc || check_parts(&x->spec, p, &x->err))
             continue;
         x->version_id = id_of(p->version);
+        x->version = json_integer_value(json_object_get(p->version, "version"));
         x->dataset_id = id_of(p->dataset);
         x->eval_dataset_id = x->spec.eval_dataset ? id_of(p->eval_dataset) : 0;
     }
@@ -202,6 +208,7 @@ static int why_not(struct submit *s, struct submit_item *x, const struct submit_
     if (x->job) {
         x->made = SUBMIT_EARLIER;
         x->id = id_of(x->job);
+        x->version = json_integer_value(json_object_get(x->job, "version"));
         check_same(x);
         return SH_OK;
     }

@@ -18,6 +18,7 @@ enum submit_made { SUBMIT_REFUSED, SUBMIT_MADE, SUBMIT_EARLIER };
 struct submit_item {
     struct jobspec spec;
     int64_t version_id, dataset_id, eval_dataset_id; /* 0 = none */
+    int64_t version;                                 /* its number; of EARLIER: of `job` */
     int64_t index;                                   /* of an array; -1: of none */
     int status;                                      /* of a refusal; 0: as its code says */
     struct sh_err err;                               /* rc SH_OK: nothing is wrong so far */

@@ -181,7 +181,7 @@ int array_submit(struct cli *c, json_t *job, struct sh_err *err)
     json_t *array =
         json_pack("{s:O, s:O}", "job", job, "client_token", json_object_get(job, "client_token"));
     json_t *j = NULL;
-    char id[24] = "", text[96];
+    char id[24] = "", base[256], text[400];
     int rc =
         array ? fill_array(c, array, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
 
@@ -191,8 +191,9 @@ int array_submit(struct cli *c, json_t *job, struct sh_err *err)
     if (!rc) {
         snprintf(id, sizeof(id), "%" JSON_INTEGER_FORMAT,
                  json_integer_value(json_object_get(j, "id")));
-        snprintf(text, sizeof(text), "Array %s has %" JSON_INTEGER_FORMAT " jobs.", id,
-                 json_integer_value(json_object_get(j, "jobs")));
+        job_base_text(c, j, "They train", base, sizeof(base));
+        snprintf(text, sizeof(text), "Array %s has %" JSON_INTEGER_FORMAT " jobs.%s", id,
+                 json_integer_value(json_object_get(j, "jobs")), base);
         job_say_made(c, j, "array", id, text);
     }
     if (!rc && c->conf->wait && !c->conf->dry_run)

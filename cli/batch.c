@@ -23,6 +23,7 @@ static int refuse_training(struct cli *c, struct sh_err *err)
                    {"epochs", o->epochs},
                    {"steps", o->steps},
                    {"seed", o->seed},
+                   {"continue", o->go_on ? "yes" : NULL},
                    {"no-publish", o->no_publish ? "yes" : NULL}};
 
     for (size_t i = 0; i < SH_ARRAY_LEN(OPTIONS); i++)

@@ -48,7 +48,7 @@ struct cli_conf {
     char *checkpoint_interval_ms, *token, *job_labels, *deadline, *min_runtime_ms;
     char *new_priority, *kind, *keep, *map, *out, *array, *file, *max_parallel;
     int64_t priority, max_attempts, last, tail;
-    bool follow, hold, no_preempt, no_publish, live;
+    bool follow, hold, no_preempt, no_publish, live, go_on;
     /* infer, top */
     char *inputs, *outputs, *truth;
     int64_t rows, offset, repeat, random, interval_ms;
@@ -266,6 +266,9 @@ int batch_fill_spec(struct cli *c, json_t *spec, struct sh_err *err);  /* batch.
 /* job.c: a submission, once more if the server goes away meanwhile: the body has a token. */
 int job_send(struct cli *c, const char *path, const json_t *body, json_t **out, struct sh_err *err);
 int job_draw_token(json_t *job, struct sh_err *err); /* as its client_token */
+/* "It trains digits from version 1." of a job, "They train ..." of an array; "" of batch inference.
+ * Of what --model names no version of it says which one that is. */
+void job_base_text(const struct cli *c, const json_t *j, const char *it, char *out, size_t size);
 /* What the server answered to a submission, as --output has it. noun: "job" or "array"; text: a
  * sentence for people. */
 void job_say_made(struct cli *c, const json_t *j, const char *noun, const char *id,

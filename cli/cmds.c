@@ -134,7 +134,9 @@ static const struct sh_conf_opt UNLOAD[] = {
 };
 static const struct sh_conf_opt SUBMIT[] = {
     STR(kind, "kind", "training", "training, or batch-inference: the model over the whole dataset"),
-    STR(model, "model", NULL, "MODEL or MODEL:VERSION to train or to run (required)"),
+    STR(model, "model", NULL,
+        "MODEL or MODEL:VERSION to train or to run (required); of MODEL batch inference runs the "
+        "newest, and training starts from the newest that was uploaded"),
     STR(dataset, "dataset", NULL, "dataset to train on, or of inputs (required)"),
     STR(eval_dataset, "eval-dataset", NULL, "dataset for the accuracy at the end"),
     WORD(labels, "labels", "label", "the dataset's tensor with the labels"),
@@ -153,6 +155,9 @@ static const struct sh_conf_opt SUBMIT[] = {
     NUMBER(seed, "seed", "0", 0, 9e15, "of the order of the samples and of dropout"),
     NUMBER(checkpoint_interval_ms, "checkpoint-interval-ms", NULL, 0, 864e5,
            "time between checkpoints, ms; without it the executor's"),
+    BOOL(go_on, "continue",
+         "train on from the newest version, a trained one too; without it and a VERSION training "
+         "starts from the newest that was uploaded"),
     BOOL(no_publish, "no-publish",
          "training: the trained model is the job's result and no new version"),
     STR(map, "map", NULL, "batch inference: INPUT=TENSOR,... where model and dataset differ"),

@@ -305,7 +305,11 @@ static int fill_job(struct cli *c, json_t *job, struct sh_err *err)
         rc = set_text(job, "kind", is_batch ? "batch_inference" : "training", err);
     if (!rc)
         rc = set_text(job, "model", model, err);
-    if (!rc && version && json_object_set_new(job, "version", json_integer(version)))
+    if (!rc && version && o->go_on && !is_batch)
+        rc = cli_usage(c, err, "give either --model %s or --continue", o->model);
+    if (!rc && (version || o->go_on) &&
+        json_object_set_new(job, "version",
+                            version ? json_integer(version) : json_string("latest")))
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
     if (!rc)
         rc = set_text(job, "dataset", o->dataset, err);
@@ -396,6 +400,18 @@ static void hint_guarantee(struct cli *c)
     json_decref(quota);
 }
 
+void job_base_text(const struct cli *c, const json_t *j, const char *it, char *out, size_t size)
+{
+    bool is_named = c->conf->go_on || strchr(c->conf->model, ':');
+
+    if (size > 0)
+        out[0] = '\0';
+    if (strcmp(sh_json_text(j, "kind"), "training") == 0)
+        snprintf(out, size, " %s %s from version %" JSON_INTEGER_FORMAT "%s.", it,
+                 sh_json_text(j, "model"), json_integer_value(json_object_get(j, "version")),
+                 is_named ? "" : ", the newest that was uploaded");
+}
+
 void job_say_made(struct cli *c, const json_t *j, const char *noun, const char *id,
                   const char *text)
 {
@@ -421,7 +437,7 @@ static int submit_one(struct cli *c, struct sh_err *err)
     json_t *job = json_pack("{s:I, s:I}", "priority", (json_int_t)c->conf->priority, "max_attempts",
                             (json_int_t)c->conf->max_attempts);
     json_t *j = NULL;
-    char id[24] = "", text[96];
+    char id[24] = "", base[256], text[400];
     int rc = job ? fill_job(c, job, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
 
     if (!rc && c->conf->array && c->conf->array[0]) {
@@ -434,7 +450,8 @@ static int submit_one(struct cli *c, struct sh_err *err)
     if (!rc) {
         snprintf(id, sizeof(id), "%" JSON_INTEGER_FORMAT,
                  json_integer_value(json_object_get(j, "id")));
-        snprintf(text, sizeof(text), "Job %s is %s.", id, sh_json_text(j, "state"));
+        job_base_text(c, j, "It trains", base, sizeof(base));
+        snprintf(text, sizeof(text), "Job %s is %s.%s", id, sh_json_text(j, "state"), base);
         job_say_made(c, j, "job", id, text);
     }
     if (!rc && c->conf->wait && !c->conf->dry_run)

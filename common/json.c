@@ -55,6 +55,11 @@ static void describe(const struct sh_json_field *f, char out[static 96])
         snprintf(rest, room, " from %s to %s", sh_number_text(f->min, a), sh_number_text(max, b));
     else if ((f->type == SH_JSON_INT || f->type == SH_JSON_F64) && f->min > 0)
         snprintf(rest, room, " of at least %s", sh_number_text(f->min, a));
+    if (f->word) {
+        size_t len = strlen(out);
+
+        snprintf(out + len, 96 - len, ", or \"%s\"", f->word);
+    }
 }
 
 static bool in_range(const struct sh_json_field *f, double v)
@@ -96,6 +101,10 @@ static bool store(const struct sh_json_field *f, json_t *v)
         *(const char **)f->out = json_string_value(v);
         return true;
     case SH_JSON_INT:
+        if (f->word && json_is_string(v) && strcmp(json_string_value(v), f->word) == 0) {
+            *(int64_t *)f->out = SH_JSON_WORD;
+            return true;
+        }
         if (!whole(v, &n) || !in_range(f, (double)n))
             return false;
         *(int64_t *)f->out = n;

@@ -35,7 +35,11 @@ struct sh_json_field {
     bool required;
     double min, max; /* both 0: no limit (strings: at most 4096) */
     bool in_bytes;   /* a string's length: for one that is copied into an array */
+    const char
+        *word; /* SH_JSON_INT: may stand for the number, stored as SH_JSON_WORD; NULL: none */
 };
+
+#define SH_JSON_WORD INT64_MIN
 
 /* All that is wrong in a document, for err->faults: so that a client mends it in one go. */
 struct sh_faults {

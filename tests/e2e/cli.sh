@@ -234,6 +234,9 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
     model_life
     exits "submit --wait shows the end" 0 "SUCCEEDED" shunt submit --model digits --dataset d \
         --eval-dataset d --epochs 2 --lr 0.05 --wait --key-file "$tmp/key"
+    cp "$tmp/out" "$tmp/said"
+    ok "it says from what training starts" has 1 \
+        'It trains digits from version 1, the newest that was uploaded[.]' "$tmp/said"
     exits "a value that is wrong is named by its option" 1 "shunt: --epochs must be" \
         shunt submit --model digits --dataset d --epochs 0 --lr -1 --key-file "$tmp/key"
     exits "with all others" 1 "  also: --lr must be" \
@@ -253,6 +256,14 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
         --key-file "$tmp/key" >"$tmp/nan" 2>&1
     exits "why a job has failed is in its explanation" 0 "The error: the loss of step" \
         shunt explain 2 --key-file "$tmp/key"
+    exits "training starts from a version that is named" 0 '"version": 3' shunt submit \
+        --model digits:3 --dataset d --epochs 1 --dry-run -o json --key-file "$tmp/key"
+    exits "or from the newest" 0 '"version": 3' shunt submit --model digits --continue --dataset d \
+        --epochs 1 --dry-run -o json --key-file "$tmp/key"
+    exits "but not both" 2 "either --model digits:1 or --continue" \
+        shunt submit --model digits:1 --continue --dataset d --epochs 1 --key-file "$tmp/key"
+    exits "batch inference does not go on" 2 "--continue does not belong to" shunt submit \
+        --kind batch-inference --model digits --continue --dataset d --key-file "$tmp/key"
     exits "a job that starts only within a guarantee of nothing is said to wait" 0 \
         "within the tenant's guarantee, which is 0 GPUs" shunt submit --model digits --dataset d \
         --epochs 1 --no-preempt --dry-run --key-file "$tmp/key"
@@ -337,6 +348,9 @@ many_jobs() {
         shunt submit --model digits --dataset d --epochs 1 --name 'part-{index}' --no-publish \
         --array 4-8:2%1 --wait \
         --key-file "$tmp/key"
+    cp "$tmp/out" "$tmp/said"
+    ok "it says from what its jobs start" has 1 \
+        'They train digits from version 1, the newest that was uploaded[.]' "$tmp/said"
     array=$(shunt get arrays -o name --key-file "$tmp/key")
     # shellcheck disable=SC2016 # the inner shell expands it
     ok "it shows how its jobs stand: how many, at once, waiting, running, done, failed" bash -c \

@@ -244,6 +244,63 @@ class Submit(Story):
         self.assertEqual(dry["states"], {"HELD": 2})
         self.assertEqual(self.call("GET", "/api/v1/job-arrays")["items"], before)
 
+    # ------------------------------------------------------------ what a training starts from
+    def test_a_training_starts_from_what_was_uploaded_unless_it_is_told_otherwise(self):
+        def job(**fields):
+            j = {**self.job({"publish": True, "steps": 1, "epochs": None}, model="base", **fields)}
+            return j if "version" in fields else {k: v for k, v in j.items() if k != "version"}
+
+        def of_array(**fields):
+            a = self.array(job(hold=True, **fields), count=2)
+            self.assertEqual({j["version"] for j in self.jobs(a["id"])}, {a.get("version")})
+            return a["version"]
+
+        def of_batch(**fields):
+            r = self.call("POST", "/api/v1/job-batches", {"jobs": [job(hold=True, **fields)] * 2}, 201)
+            for x in r["items"]:
+                self.assertEqual(self.s.job(self.key, x["job"]).json["version"], x["version"])
+            return {x["version"] for x in r["items"]}.pop()
+
+        def starts_from(want, **fields):
+            one = self.call("POST", "/api/v1/jobs", job(hold=True, **fields), 201)["version"]
+            self.assertEqual((one, of_array(**fields), of_batch(**fields)), (want, want, want))
+
+        self.s.push(self.key, "base", zoo("digits-cnn", "training"))
+        trained = self.call("POST", "/api/v1/jobs", job(), 201)
+        self.assertEqual(self.s.wait_job(self.key, trained["id"])["result_version"], 2)
+        until("the trained version serves", lambda: self.call(
+            "GET", "/api/v1/models/base/versions/2")["state"] == "READY")
+        starts_from(1)
+        starts_from(1, version=None)
+        starts_from(2, version="latest")
+        starts_from(2, version=2)
+        # Inference over a dataset is of what serves: the newest.
+        infer = {"kind": "batch_inference", "model": "base", "dataset": "train", "spec": {}, "hold": True}
+        for version in ({}, {"version": "latest"}):
+            self.assertEqual(self.call("POST", "/api/v1/jobs", {**infer, **version}, 201)["version"], 2)
+        self.s.push(self.key, "base", zoo("digits-cnn", "training"))
+        starts_from(3)
+        for bad in ("newest", "1", "", 0, 2147483648, 1.5, True, [], {}):
+            r = self.call("POST", "/api/v1/jobs", job(version=bad), 400)
+            self.assertEqual([e["pointer"] for e in r["errors"]], ["/version"], bad)
+        # A token that is repeated when there is a newer version is still the same job.
+        first = self.call("POST", "/api/v1/jobs", job(hold=True, client_token="from"), 201)
+        self.s.push(self.key, "base", zoo("digits-cnn", "training"))
+        again = self.call("POST", "/api/v1/jobs", job(hold=True, client_token="from"), 200)
+        self.assertEqual((again["id"], again["version"]), (first["id"], 3))
+        # Where nothing that was uploaded is left it says so, and how to go on.
+        for j in self.call("GET", "/api/v1/jobs?limit=1000")["items"]:
+            if j["model"] == "base" and j["state"] not in FINAL:
+                self.s.call("POST", "/api/v1/jobs/%d/cancel" % j["id"], key=self.key)
+                self.s.wait_job(self.key, j["id"])
+        for version in (1, 3, 4):
+            r = self.s.call("DELETE", "/api/v1/models/base/versions/%d" % version, key=self.key)
+            self.assertEqual(r.status, 204, r)
+        r = self.call("POST", "/api/v1/jobs", job(), 404)
+        self.assertIn('only versions that training made', r["detail"])
+        self.assertIn('"latest"', r["detail"])
+        starts_from(2, version="latest")
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
