@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/mem.h"
 #include "common/safetensors.h"
+#include "common/sample.h"
 #include "common/spawn.h"
 
 #include <dirent.h>
@@ -110,6 +111,7 @@ static int acceptance(const json_t *j, struct artifact *out, struct sh_err *err)
     }
     if (!json_is_array(in) || !json_is_array(outs))
         rc = SH_FAIL(err, SH_E_BUG, "the importer's answer has no inputs or outputs");
+    out->fixed_batch = sh_sample_fixed_batch(in);
     if (!rc)
         rc = sh_json_dump(in, &out->inputs, err);
     if (!rc)

@@ -16,6 +16,7 @@ struct artifact {
     char *inputs, *outputs, *meta; /* OWNED: JSON text; inputs of a dataset are its tensors */
     json_t *nodes;                 /* OWNED: what a refused model asks for and we lack; or NULL */
     int64_t n_samples;
+    int64_t fixed_batch; /* of a model: the only one that it runs with; 0: any */
 };
 void artifact_fini(struct artifact *a); /* removes what was not placed */
 

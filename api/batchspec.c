@@ -89,7 +89,8 @@ int batchspec_fits_model(const struct jobspec *s, const json_t *version, struct 
     const json_t *inputs = json_object_get(version, "inputs");
     const json_t *outputs = json_object_get(version, "outputs");
     json_int_t max_batch = json_integer_value(json_object_get(version, "max_batch"));
-    const char *key;
+    int64_t fixed = sh_sample_fixed_batch(inputs);
+    const char *key, *odd = NULL;
     size_t i;
     json_t *v;
     int rc = check_sizes(inputs, "inputs", err);
@@ -98,6 +99,12 @@ int batchspec_fits_model(const struct jobspec *s, const json_t *version, struct 
         rc = check_sizes(outputs, "outputs", err);
     if (rc)
         return rc;
+    if (!sh_sample_is_axis(inputs, fixed, &odd) ||
+        (fixed && !sh_sample_is_axis(outputs, fixed, &odd)))
+        return SH_FAIL(err, SH_E_UNSUPPORTED,
+                       "the first axis of tensor \"%s\" of model \"%s\" is not the batch: it "
+                       "cannot be run over the samples of a dataset",
+                       odd ? odd : "", s->model);
     if (s->batch > max_batch)
         return SH_FAIL(err, SH_E_INVALID,
                        "\"spec.batch\" is %" PRId64 ", the version's max_batch is "

@@ -154,6 +154,20 @@ static int read_tensors(const json_t *list, struct cat_tensor **out, size_t *n, 
     return rc;
 }
 
+/* sh_sample_fixed_batch(), told by the tensors as they are here. */
+static int64_t fixed_batch(const struct cat_version *v)
+{
+    int64_t fixed = 0;
+
+    for (size_t i = 0; i < v->n_inputs; i++) {
+        if (v->inputs[i].rank > 0 && v->inputs[i].dims[0] < 0)
+            return 0;
+        if (v->inputs[i].rank > 0 && !fixed)
+            fixed = v->inputs[i].dims[0];
+    }
+    return fixed ? fixed : 1;
+}
+
 void cat_version_finish(struct cat_version *v)
 {
     v->usable = v->n_inputs > 0 && v->n_outputs > 0;
@@ -162,6 +176,7 @@ void cat_version_finish(struct cat_version *v)
         v->batched &= v->inputs[i].rank > 0 && v->inputs[i].dims[0] == -1;
     for (size_t i = 0; i < v->n_outputs; i++)
         v->batched &= v->outputs[i].rank > 0 && v->outputs[i].dims[0] == -1;
+    v->fixed_batch = fixed_batch(v);
     v->ready = strcmp(v->state, "READY") == 0;
     v->is_coming = strcmp(v->state, "REGISTERED") == 0 || strcmp(v->state, "LOADING") == 0;
 }

@@ -33,7 +33,8 @@ struct cat_version {
     bool is_coming;             /* on its way to be ready, without anybody's help */
     struct cat_tensor *inputs, *outputs;
     size_t n_inputs, n_outputs;
-    bool batched; /* axis 0 of every tensor is the batch */
+    bool batched;        /* axis 0 of every tensor is the batch */
+    int64_t fixed_batch; /* the only one that it runs with; 0: any (common/sample.h) */
     bool has_slo;
     double slo_ms;
     int64_t slo_priority;
@@ -63,6 +64,7 @@ bool cat_sees(const struct cat_version *v, const char *tenant);
 
 /* A table of the given rows. TAKES rows (malloc) and what they own. */
 int cat_table_new(struct cat_version *rows, size_t n, struct cat_table **out, struct sh_err *err);
-void cat_version_finish(struct cat_version *v); /* sets batched and usable from the tensors */
+/* Sets batched, fixed_batch and usable from the tensors. */
+void cat_version_finish(struct cat_version *v);
 
 #endif

@@ -354,7 +354,7 @@ int plan_read(const struct cat_version *v, const char *body, size_t body_bytes, 
     if (!rc)
         rc = read_inputs(&r, inputs, err);
     if (!rc && out->batch == 0)
-        out->batch = 1; /* a model without a batch axis */
+        out->batch = v->fixed_batch; /* its shapes were those of all of a batch */
     if (!rc)
         rc = read_outputs(v, outputs, all_binary, out, err);
     return rc;

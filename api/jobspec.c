@@ -5,6 +5,7 @@
 #include "api/noun.h"
 #include "common/job.h"
 #include "common/mem.h"
+#include "common/sample.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -83,6 +84,7 @@ static int read_training(const json_t *j, struct jobspec *out, struct sh_err *er
     };
     int rc = sh_json_read(j, "spec", f, SH_ARRAY_LEN(f), err);
 
+    out->names_batch = is_given(j, "batch");
     rc = also(rc, noun_check_choice("spec.loss", out->loss, LOSSES, err));
     rc = also(rc, noun_check_choice("spec.precision", precision, PRECISIONS, err));
     if (optimizer)
@@ -212,7 +214,33 @@ bool jobspec_wants_upload(const struct jobspec *s)
     return s->version == 0 && !s->is_batch;
 }
 
-int jobspec_fits_model(const struct jobspec *s, const json_t *version, struct sh_err *err)
+/* A file with a fixed batch trains with that one. */
+static int settle_batch(struct jobspec *s, const json_t *version, struct sh_err *err)
+{
+    const json_t *inputs = json_object_get(version, "inputs");
+    int64_t fixed = sh_sample_fixed_batch(inputs);
+    const char *odd;
+
+    if (!sh_sample_is_axis(inputs, fixed, &odd))
+        return SH_FAIL(err, SH_E_UNSUPPORTED,
+                       "the first axis of input \"%s\" of model \"%s\" is not the batch: there "
+                       "are no samples of it in a dataset",
+                       odd ? odd : "", s->model);
+    if (fixed && s->names_batch && s->batch != fixed)
+        return sh_json_fail(err, "spec.batch",
+                            "\"spec.batch\" is %" PRId64 ", and model \"%s\" has a fixed batch of "
+                            "%" PRId64 ": leave it out, or export the model with a dynamic first "
+                            "axis",
+                            s->batch, s->model, fixed);
+    if (!fixed || s->names_batch)
+        return SH_OK;
+    s->batch = fixed;
+    return json_object_set_new((json_t *)s->spec, "batch", json_integer(fixed))
+               ? SH_FAIL(err, SH_E_NOMEM, "could not note the batch of a job")
+               : SH_OK;
+}
+
+int jobspec_fits_model(struct jobspec *s, const json_t *version, struct sh_err *err)
 {
     const json_t *meta = json_object_get(version, "meta");
     const json_t *outputs = json_object_get(version, "outputs");
@@ -240,7 +268,7 @@ int jobspec_fits_model(const struct jobspec *s, const json_t *version, struct sh
                        "loss \"cross-entropy\" needs an output of shape [batch, classes]; \"%s\" "
                        "has %zu dimensions",
                        sh_json_text(json_array_get(outputs, 0), "name"), json_array_size(shape));
-    return SH_OK;
+    return settle_batch(s, version, err);
 }
 
 static const json_t *find_tensor(const json_t *list, const char *name)

@@ -19,7 +19,8 @@ struct jobspec { /* strings and spec are BORROWED from the body */
     const json_t *spec;
     bool is_batch; /* batch inference: batchspec.h; else training */
     const char *loss, *labels;
-    int64_t batch;            /* 0: the version's max_batch */
+    int64_t batch;            /* 0: the version's max_batch; of training never */
+    bool names_batch;         /* the spec says it */
     const json_t *map, *keep; /* of batch inference: "inputs", "outputs"; NULL: none */
 };
 
@@ -44,10 +45,11 @@ int jobspec_read_patch(const json_t *body, struct sh_err *err);
 /* Does it start from the newest version that was uploaded? */
 bool jobspec_wants_upload(const struct jobspec *s);
 bool jobspec_is_label(const char *key);
-/* version: {"inputs","outputs","meta","state","max_batch"...}. Fails: SH_E_CONFLICT (not usable
- * yet), SH_E_UNSUPPORTED (not trainable, or the loss does not fit its output), SH_E_INVALID (batch
- * inference: see batchspec.h). */
-int jobspec_fits_model(const struct jobspec *s, const json_t *version, struct sh_err *err);
+/* version: {"inputs","outputs","meta","state","max_batch"...}. Where the file fixes the batch and
+ * the spec of a training names none, it is written into s and its spec. Fails: SH_E_CONFLICT (not
+ * usable yet), SH_E_UNSUPPORTED (not trainable, or the loss does not fit its output), SH_E_INVALID
+ * (not the batch of the file; batch inference: see batchspec.h). */
+int jobspec_fits_model(struct jobspec *s, const json_t *version, struct sh_err *err);
 /* dataset: {"tensors","n_samples","state","max_storage_bytes"}. Every input of the model must be
  * there, for training the labels too. Fails: SH_E_CONFLICT, SH_E_INVALID naming tensor, got and
  * wanted, SH_E_TOOBIG. */

@@ -180,8 +180,9 @@ const struct api_schema API_SCHEMAS[] = {
      TENSORS ",'meta':{'type':'object'},'max_batch':" INT ",'precision':" TEXT ",'image_bytes':"
      INT0 ",'profile':{},'source_job':" INT0 ",'created_at':" TIME ",'ready_at':" TIME0
      ",'row_version':" INT)},
-    {"VersionCreate", CLOSED("", "'version':" RANGE("integer", "1", "2147483647") ",'max_batch':"
-     RANGE("integer", "1", "1024") ",'precision':{'enum':['fp32','tf32','fp16','bf16']}"),
+    {"VersionCreate", CLOSED("", "'version':" RANGE("integer", "1", "2147483647") ",'max_batch':{"
+     "'type':'integer','minimum':1,'maximum':1024,'description':'without it the batch that the "
+     "file fixes, else 8'},'precision':{'enum':['fp32','tf32','fp16','bf16']}"),
      "{'max_batch':16,'precision':'fp32'}"},
     {"Placements", OPEN("'model':" NAME ",'version':" INT ",'state':" TEXT ",'reason':" TEXT0
      ",'pinned':" BOOL ",'image_bytes':" INT0 ",'placements':{'type':'array','items':" OPEN(

@@ -105,6 +105,7 @@ int store_slot(struct db *db, const struct db_stmt *s, const char *const *params
         out->used_bytes = db_i64(res, 0, 3, 0);
         out->max_bytes = db_i64(res, 0, 4, 0);
         out->row_version = db_i64(res, 0, 5, 0);
+        out->max_batch = db_i64(res, 0, 6, 0);
     }
     db_res_free(res);
     return rc;

@@ -106,7 +106,7 @@ int store_version_get(struct api_req *q, const char *model, const char *version,
                       struct sh_err *err);
 struct store_version_new {
     const char *model, *precision;
-    int64_t version, max_batch; /* version 0: the next one */
+    int64_t version, max_batch; /* version 0: the next one; max_batch 0: that of its file, or 8 */
 };
 int store_version_create(struct api_req *q, const struct store_version_new *v, json_t **out,
                          struct sh_err *err);
@@ -117,9 +117,10 @@ struct store_slot {
     int64_t id, used_bytes, max_bytes, row_version;
     bool open; /* may be uploaded now */
     char state[16];
+    int64_t max_batch; /* that a version was created with; 0: none, the file may fix it */
 };
-/* One row: id, state, open, used and allowed bytes of storage, row version. Without a row *out is
- * zeroed. */
+/* One row: id, state, open, used and allowed bytes of storage, row version, max_batch or NULL.
+ * Without a row *out is zeroed. */
 int store_slot(struct db *db, const struct db_stmt *s, const char *const *params,
                struct store_slot *out, struct sh_err *err);
 int store_version_slot(struct api_req *q, const char *model, const char *version,
@@ -130,6 +131,7 @@ struct store_artifact {
     uint64_t bytes;
     const char *inputs, *outputs, *meta; /* JSON text; datasets: inputs = tensors */
     int64_t n_samples;                   /* datasets */
+    int64_t max_batch;                   /* versions: what the file fixes; 0: as it was created */
     const char *if_match;                /* row version or NULL */
 };
 int store_version_register(struct api_req *q, const struct store_artifact *a, json_t **out,

@@ -29,13 +29,17 @@ static const struct db_stmt VERSION_GET = {
     3,
 };
 
+/* Grows the row version of its model: one that was seen empty can be deleted as such. Until the
+ * file comes, meta says whether somebody chose max_batch. */
 static const struct db_stmt VERSION_CREATE = {
     "version_create",
     "WITH m AS (SELECT id, tenant_id, name FROM model WHERE tenant_id = $1::bigint AND name = $2 "
     "AND deleted_at IS NULL FOR UPDATE), "
-    "v AS (INSERT INTO model_version (model_id, version, max_batch, precision) "
+    "n AS (UPDATE model x SET row_version = x.row_version + 1 FROM m WHERE x.id = m.id), "
+    "v AS (INSERT INTO model_version (model_id, version, max_batch, precision, meta) "
     "SELECT m.id, coalesce($3::int, (SELECT coalesce(max(y.version), 0) + 1 FROM model_version y "
-    "WHERE y.model_id = m.id)), $4::int, $5 FROM m RETURNING *), " SQL_AUDIT("$6", "$7",
+    "WHERE y.model_id = m.id)), coalesce($4::int, 8), $5, CASE WHEN $4::int IS NULL THEN '{}' ELSE "
+    "'{\"max_batch_named\": true}'::jsonb END FROM m RETURNING *), " SQL_AUDIT("$6", "$7",
     "version.create", "m.tenant_id", "'model/' || m.name || '/versions/' || v.version", "NULL",
     "to_jsonb(v.*)", "v, m")
     "SELECT " SQL_VERSION("v") ", pg_notify('shunt_models', '') FROM v",
@@ -60,8 +64,8 @@ static const struct db_stmt VERSION_DELETE = {
 static const struct db_stmt VERSION_SLOT = {
     "version_slot",
     "SELECT v.id, v.state, " SQL_OPEN("v") ", " SQL_STORED("$1::bigint")
-    ", qt.max_storage_bytes, v.row_version FROM "
-    "model_version v JOIN "
+    ", qt.max_storage_bytes, v.row_version, CASE WHEN v.meta ? 'max_batch_named' THEN v.max_batch "
+    "END FROM model_version v JOIN "
     "model m ON m.id = v.model_id JOIN quota qt ON qt.tenant_id = m.tenant_id WHERE m.tenant_id "
     "= $1::bigint AND m.name = $2 AND m.deleted_at IS NULL AND v.version = $3::int AND v.state "
     "<> 'DELETED'",
@@ -74,13 +78,14 @@ static const struct db_stmt VERSION_REGISTER = {
     SQL_IF_MATCH("$10", "x.row_version") " FOR UPDATE), "
     "v AS (UPDATE model_version x SET state = 'REGISTERED', reason_code = NULL, reason = "
     "NULL, digest = $2, bytes = $3::bigint, package = $4, inputs = $5::jsonb, outputs = "
-    "$6::jsonb, meta = $7::jsonb, row_version = x.row_version + 1 FROM o WHERE x.id = o.id "
+    "$6::jsonb, meta = $7::jsonb, max_batch = coalesce($11::int, x.max_batch), row_version = "
+    "x.row_version + 1 FROM o WHERE x.id = o.id "
     "RETURNING x.*), " SQL_AUDIT("$8", "$9", "version.upload", "m.tenant_id",
     "'model/' || m.name || '/versions/' || v.version", "jsonb_build_object('state', o.state)",
     "jsonb_build_object('state', v.state, 'digest', v.digest, 'bytes', v.bytes)",
     "v JOIN o ON o.id = v.id JOIN model m ON m.id = v.model_id")
     "SELECT " SQL_VERSION("v") ", pg_notify('shunt_models', '') FROM v",
-    10,
+    11,
 };
 
 static const struct db_stmt VERSION_FAIL = {
@@ -120,7 +125,7 @@ int store_version_create(struct api_req *q, const struct store_version_new *v, j
     const char *p[] = {STORE_TEXT(q->tenant_id),
                        v->model,
                        v->version > 0 ? STORE_TEXT(v->version) : NULL,
-                       STORE_TEXT(v->max_batch),
+                       v->max_batch > 0 ? STORE_TEXT(v->max_batch) : NULL,
                        v->precision,
                        q->who.key_id,
                        q->request_id};
@@ -156,9 +161,17 @@ int store_version_slot(struct api_req *q, const char *model, const char *version
 int store_version_register(struct api_req *q, const struct store_artifact *a, json_t **out,
                            struct sh_err *err)
 {
-    const char *p[] = {
-        STORE_TEXT(a->id), a->digest, STORE_TEXT(a->bytes), a->path,       a->inputs,
-        a->outputs,        a->meta,   q->who.key_id,        q->request_id, a->if_match};
+    const char *p[] = {STORE_TEXT(a->id),
+                       a->digest,
+                       STORE_TEXT(a->bytes),
+                       a->path,
+                       a->inputs,
+                       a->outputs,
+                       a->meta,
+                       q->who.key_id,
+                       q->request_id,
+                       a->if_match,
+                       a->max_batch > 0 ? STORE_TEXT(a->max_batch) : NULL};
 
     return store_one(q->db, &VERSION_REGISTER, p, out, err);
 }

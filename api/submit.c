@@ -102,7 +102,7 @@ static int check_dataset(const struct jobspec *s, const json_t *version, const c
                    : noun_missing("dataset", name, err);
 }
 
-static int check_parts(const struct jobspec *s, const struct store_parts *p, struct sh_err *err)
+static int check_parts(struct jobspec *s, const struct store_parts *p, struct sh_err *err)
 {
     int rc = SH_OK;
 

@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #define BUFFER_BYTES (1u << 20)
+#define MAX_BATCH 1024 /* as in the table of versions */
 #define PATH_OF_MODELS "/api/v1/models/"
 
 struct upload {
@@ -39,8 +40,8 @@ struct upload {
     bool is_part;         /* what has come stays if the connection breaks ... */
     bool is_over;         /* ... but not what was refused, or is complete */
     struct sh_sha256 *sha;
-    int64_t row_id, room_bytes;
-    int64_t tenant_id; /* whose place it has; 0: an executor's */
+    int64_t row_id, room_bytes, max_batch; /* as in struct store_slot */
+    int64_t tenant_id;                     /* whose place it has; 0: an executor's */
     char if_match_text[24];
     const char *if_match; /* NULL or if_match_text */
 };
@@ -262,6 +263,7 @@ int upload_begin(struct api_req *q, struct sh_err *err)
     u->tenant_id = q->tenant_id;
     u->fd = -1;
     u->row_id = slot.id;
+    u->max_batch = slot.max_batch;
     u->from = from;
     rc = req_if_match(q, u->if_match_text, &u->if_match, err);
     u->room_bytes = slot.max_bytes - slot.used_bytes;
@@ -391,6 +393,23 @@ static int place(struct api_req *q, const struct artifact *a, struct sh_err *err
     return rc ? rc : artifact_place(q->api->conf, u->path, a, err);
 }
 
+/* The file's own batch counts, unless somebody asked for another one. */
+static int check_batch(const struct upload *u, const struct artifact *a, struct sh_err *err)
+{
+    if (a->fixed_batch > MAX_BATCH)
+        return SH_FAIL(err, SH_E_UNSUPPORTED,
+                       "the model has a fixed batch of %" PRId64 ", and at most %d can run at "
+                       "once; export it with a dynamic first axis",
+                       a->fixed_batch, MAX_BATCH);
+    if (a->fixed_batch && u->max_batch && a->fixed_batch != u->max_batch)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "the model has a fixed batch of %" PRId64 ", and a max_batch of %" PRId64
+                       " was asked for: leave max_batch (--max-batch) out, or export the model "
+                       "with a dynamic first axis",
+                       a->fixed_batch, u->max_batch);
+    return SH_OK;
+}
+
 int versions_upload(struct api_req *q, struct sh_err *err)
 {
     struct upload *u = q->upload;
@@ -401,6 +420,8 @@ int versions_upload(struct api_req *q, struct sh_err *err)
 
     if (!rc) {
         rc = artifact_import_model(q->api->conf, u->path, hex, &a, err);
+        if (!rc)
+            rc = check_batch(u, &a, err);
         if (rc)
             rc = refuse_model(q, &a, err);
     }
@@ -414,6 +435,7 @@ int versions_upload(struct api_req *q, struct sh_err *err)
                                      .inputs = a.inputs,
                                      .outputs = a.outputs,
                                      .meta = a.meta,
+                                     .max_batch = a.fixed_batch,
                                      .if_match = u->if_match};
 
         rc = store_version_register(q, &row, &j, err);

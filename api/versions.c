@@ -37,7 +37,7 @@ int versions_list(struct api_req *q, struct sh_err *err)
 int versions_create(struct api_req *q, struct sh_err *err)
 {
     static const char *const PRECISIONS[] = {"fp32", "tf32", "fp16", "bf16", NULL};
-    struct store_version_new v = {.model = q->params[0], .precision = "fp32", .max_batch = 8};
+    struct store_version_new v = {.model = q->params[0], .precision = "fp32"};
     char location[240];
     struct sh_json_field f[] = {
         {"version", SH_JSON_INT, &v.version, .min = 1, .max = INT32_MAX},

@@ -39,8 +39,7 @@ struct cli_conf {
     char *role, *expires_at, *save, *visibility, *percentile, *on_miss, *latency_ms,
         *target_priority, *window;
     /* push */
-    int64_t max_batch;
-    char *precision;
+    char *max_batch, *precision;
     bool wait;
     /* jobs */
     char *model, *dataset, *eval_dataset, *labels, *loss, *optimizer, *spec, *job_name, *queue;

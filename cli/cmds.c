@@ -110,7 +110,8 @@ static const struct sh_conf_opt MODEL_CREATE[] = {
     STR(visibility, "visibility", "private", "private, or shared with every tenant for inference"),
 };
 static const struct sh_conf_opt PUSH_MODEL[] = {
-    INT(max_batch, "max-batch", 8, 1, 1024, "most samples in one run"),
+    NUMBER(max_batch, "max-batch", NULL, 1, 1024,
+           "most samples in one run; without it the batch that the file fixes, else 8"),
     STR(precision, "precision", "fp32", "fp32, tf32, fp16 or bf16"),
     BOOL(wait, "wait", "wait until the version is READY"),
     INT(wait_s, "wait-s", 600, 1, 86400, "longest wait, s"),

@@ -60,14 +60,14 @@ int dataset_push(struct cli *c, struct sh_err *err)
     if (!rc)
         rc = upload_check(c->args[1], SH_FILE_SAFETENSORS, err);
     if (!rc)
+        rc = upload_open(c, c->args[1], &u, err);
+    if (!rc)
         rc = rest_ensure(c, path, DATASETS, c->args[0], &made, err);
     if (!rc)
         rc = dataset_path(c, path, "artifact", err);
     if (!rc)
-        rc = upload_open(c, c->args[1], &u, err);
-    if (!rc)
         rc = upload_send(u, path, &j, err);
-    if (rc && made && u)
+    if (rc && made)
         upload_undo(u, path);
     upload_close(u);
     out_bytes(json_number_value(json_object_get(j, "bytes")), bytes, sizeof(bytes));

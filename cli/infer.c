@@ -4,6 +4,7 @@
 #include "cli/upload.h"
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/sample.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,7 +22,8 @@ struct load {
     char model[129], base[REST_PATH_MAX];
     char *url; /* OWNED */
     int64_t version, max_batch;
-    json_t *meta; /* OWNED */
+    int64_t fixed; /* the only number of rows that the model takes; 0: any up to max_batch */
+    json_t *meta;  /* OWNED */
     struct tensors in, out;
     int64_t first, rows, per_request; /* of one pass */
     double *ms;                       /* OWNED */
@@ -50,8 +52,10 @@ static int load_meta(struct load *l, struct sh_err *err)
     if (!rc)
         rc = rest_get(l->c, path, REST_TENANT, &config, err);
     l->max_batch = json_integer_value(json_object_get(config, "max_batch_size"));
-    if (l->max_batch < 1)
-        l->max_batch = 1;
+    if (l->max_batch < 1) { /* the shapes have the batch in them */
+        l->fixed = sh_sample_fixed_batch(json_object_get(l->meta, "inputs"));
+        l->max_batch = SH_MAX(l->fixed, (int64_t)1);
+    }
     if (!rc && snprintf(path, sizeof(path), "%s/infer", l->base) >= (int)sizeof(path))
         rc = SH_FAIL(err, SH_E_TOOBIG, "the model's name is too long");
     if (!rc)
@@ -73,8 +77,8 @@ static int load_inputs(struct load *l, struct sh_err *err)
     if (!rc && file)
         rc = tensors_from_file(o->inputs, wanted, &l->in, err);
     else if (!rc)
-        rc = tensors_random(wanted, o->offset + SH_MAX(o->rows, (int64_t)1), (uint64_t)o->random,
-                            &l->in, err);
+        rc = tensors_random(wanted, o->offset + SH_MAX(o->rows, SH_MAX(l->fixed, (int64_t)1)),
+                            (uint64_t)o->random, &l->in, err);
     if (rc)
         return rc;
     if (l->in.n == 0)
@@ -87,6 +91,11 @@ static int load_inputs(struct load *l, struct sh_err *err)
                          "the inputs have %" PRId64 " rows; rows %" PRId64 " to %" PRId64
                          " are asked for",
                          l->in.rows, l->first, l->first + SH_MAX(l->rows, (int64_t)1) - 1);
+    if (l->fixed && (o->rows > 0 ? o->rows != l->fixed : l->rows < l->fixed))
+        return cli_usage(l->c, err,
+                         "the model takes %" PRId64 " rows at once, no more and no fewer: its file "
+                         "has a fixed batch; %" PRId64 " are asked for",
+                         l->fixed, l->rows);
     return SH_OK;
 }
 
@@ -102,15 +111,18 @@ static int keep_latency(struct load *l, int64_t ns, struct sh_err *err)
     return rc;
 }
 
-/* One request. A refusal is counted, and the run goes on. */
+/* One request with `rows` from `first` on. Where the model takes a fixed number and fewer are left,
+ * some go with them that went before, and their answers are left out. A refusal is counted, and the
+ * run goes on. */
 static int send_one(struct load *l, int64_t first, int64_t rows, bool keep, struct sh_err *err)
 {
+    int64_t again = SH_MAX(l->fixed - rows, (int64_t)0);
     struct sh_http_reply r = {0};
     struct sh_err refusal = {0};
     char header[64];
     size_t json_len;
     int64_t start;
-    int rc = tensors_encode(&l->in, first, rows, &l->body, &json_len, err);
+    int rc = tensors_encode(&l->in, first - again, rows + again, &l->body, &json_len, err);
 
     if (rc)
         return rc;
@@ -134,6 +146,7 @@ static int send_one(struct load *l, int64_t first, int64_t rows, bool keep, stru
         sh_err_copy(&l->first_error, &refusal);
     } else {
         rc = keep_latency(l, sh_clock_ns() - start, err);
+        l->out.skip = again;
         if (!rc && keep)
             rc = tensors_append(&l->out, r.body, r.len, r.json_len, MAX_OUTPUTS, err);
     }

@@ -286,12 +286,13 @@ int model_wait_gone(struct cli *c, struct sh_err *err)
 
 static int new_version(struct cli *c, const char *model, int64_t *version, struct sh_err *err)
 {
-    json_t *body = json_pack("{s:I, s:s}", "max_batch", (json_int_t)c->conf->max_batch, "precision",
-                             c->conf->precision);
+    json_t *body = json_pack("{s:s}", "precision", c->conf->precision);
     char path[REST_PATH_MAX];
     json_t *j = NULL;
     int rc = model_path(path, model, "versions", err);
 
+    if (!rc)
+        rc = cli_set_number(c, body, "max_batch", c->conf->max_batch, true, err);
     if (!rc)
         rc = rest_call(c, "POST", path, body, REST_TENANT, &j, err);
     if (!rc)
@@ -299,6 +300,19 @@ static int new_version(struct cli *c, const char *model, int64_t *version, struc
     json_decref(body);
     json_decref(j);
     return rc;
+}
+
+/* Was the version created with the max_batch of this command, or without one as well? */
+static bool has_our_batch(const struct cli *c, const json_t *v)
+{
+    const char *want = c->conf->max_batch;
+    char have[24];
+
+    if (!json_is_true(json_object_get(json_object_get(v, "meta"), "max_batch_named")))
+        return !want;
+    snprintf(have, sizeof(have), "%" JSON_INTEGER_FORMAT,
+             json_integer_value(json_object_get(v, "max_batch")));
+    return want && strcmp(want, have) == 0;
 }
 
 /* One of the same options that a push of this file has begun, which was stopped or lost its server:
@@ -317,8 +331,7 @@ static int64_t begun_version(struct cli *c, const char *model, struct upload *u)
         int64_t version = json_integer_value(json_object_get(v, "version"));
 
         if (strcmp(sh_json_text(v, "state"), "UPLOADING") == 0 &&
-            strcmp(sh_json_text(v, "precision"), c->conf->precision) == 0 &&
-            json_integer_value(json_object_get(v, "max_batch")) == c->conf->max_batch &&
+            strcmp(sh_json_text(v, "precision"), c->conf->precision) == 0 && has_our_batch(c, v) &&
             !version_path(path, model, version, "artifact", NULL) && upload_has_part(u, path))
             found = version;
     }
@@ -326,21 +339,40 @@ static int64_t begun_version(struct cli *c, const char *model, struct upload *u)
     return found;
 }
 
+/* The model that was made for a push which failed; not what others pushed to it meanwhile, nor a
+ * file of which the server has a part. */
+static void take_back(struct cli *c, const char *path, const char *model)
+{
+    struct rest_req q = {.method = "DELETE", .path = path, .flags = REST_TENANT | REST_QUIET};
+    json_t *j = NULL;
+    int rc = rest_get(c, path, q.flags, &j, NULL);
+
+    if (!rc && json_array_size(json_object_get(j, "versions")) == 0) {
+        q.row_version = json_integer_value(json_object_get(j, "row_version"));
+        rc = rest_send(c, &q, NULL, NULL);
+    }
+    if (rc && rc != SH_E_NOTFOUND && rc != SH_E_CONFLICT)
+        out_say(c, "The model %s is new and empty: push a file, or shunt delete model %s", model,
+                model);
+    json_decref(j);
+}
+
 static int push(struct cli *c, const char *model, const char *file, json_t **out,
                 struct sh_err *err)
 {
+    char owner[REST_PATH_MAX];
     char path[REST_PATH_MAX];
     struct upload *u = NULL;
     int64_t version = 0;
     bool made = false;
-    int rc = model_path(path, model, NULL, err);
+    int rc = model_path(owner, model, NULL, err);
 
     if (!rc)
         rc = upload_check(file, SH_FILE_ONNX, err);
     if (!rc)
-        rc = rest_ensure(c, path, MODELS, model, &made, err);
-    if (!rc)
         rc = upload_open(c, file, &u, err);
+    if (!rc)
+        rc = rest_ensure(c, owner, MODELS, model, &made, err);
     if (!rc)
         version = begun_version(c, model, u);
     if (!rc && !version)
@@ -351,10 +383,8 @@ static int push(struct cli *c, const char *model, const char *file, json_t **out
         rc = upload_send(u, path, out, err);
     if (rc && version > 0)
         upload_undo(u, path);
-    /* Others may push to it at the same time: it is not ours to take back. */
     if (rc && made)
-        out_say(c, "The model %s is new and empty: push a file, or shunt delete model %s", model,
-                model);
+        take_back(c, owner, model);
     upload_close(u);
     if (!rc && c->conf->wait)
         rc = wait_version(c, model, version, "READY", err);

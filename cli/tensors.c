@@ -245,6 +245,11 @@ static int append_one(struct tensors *t, const json_t *o, const char *data, size
     if (rows < 0 || n != (size_t)rows * x->row_bytes)
         return SH_FAIL(err, SH_E_PROTO, "output \"%s\" has %zu bytes, not those of its shape",
                        x->name, n);
+    if (t->skip > 0 && t->skip < rows) {
+        data += (size_t)t->skip * x->row_bytes;
+        n -= (size_t)t->skip * x->row_bytes;
+        rows -= t->skip;
+    }
     have = (size_t)x->dims[0] * x->row_bytes;
     if (n == 0 || have + n > max_bytes)
         return n == 0

@@ -24,6 +24,7 @@ struct tensors {
     struct tensor list[TENSORS_MAX];
     size_t n;
     int64_t rows;
+    int64_t skip;       /* of each answer the first rows that are not kept */
     struct sh_st *file; /* OWNED */
 };
 

@@ -10,6 +10,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -97,7 +99,43 @@ struct upload {
     int fd;
     int64_t bytes, from, done; /* done: as far as a connection has come */
     struct progress bar;
+    sigset_t mask; /* as it was before INT and TERM were held back */
+    bool holds_signals;
+    atomic_bool stop; /* one of them has come */
 };
+
+static void hold_signals(struct upload *s)
+{
+    sigset_t both;
+
+    sigemptyset(&both);
+    sigaddset(&both, SIGINT);
+    sigaddset(&both, SIGTERM);
+    s->holds_signals = sigprocmask(SIG_BLOCK, &both, &s->mask) == 0;
+}
+
+static void let_signals(struct upload *s)
+{
+    if (s->holds_signals)
+        sigprocmask(SIG_SETMASK, &s->mask, NULL);
+    s->holds_signals = false;
+}
+
+/* The first INT or TERM ends the upload, as a lost connection would; a second one the program. */
+static bool is_stopped(struct upload *s)
+{
+    const struct timespec now = {0};
+    sigset_t both;
+
+    sigemptyset(&both);
+    sigaddset(&both, SIGINT);
+    sigaddset(&both, SIGTERM);
+    if (s->holds_signals && sigtimedwait(&both, NULL, &now) > 0) {
+        atomic_store(&s->stop, true);
+        let_signals(s);
+    }
+    return atomic_load(&s->stop);
+}
 
 /* The bar goes on where the connection before has left it. */
 static void on_progress(int64_t done, int64_t total, void *arg)
@@ -105,6 +143,7 @@ static void on_progress(int64_t done, int64_t total, void *arg)
     struct upload *s = arg;
 
     (void)total;
+    is_stopped(s); /* looked at by the transfer */
     s->done = SH_MAX(s->done, s->from + done);
     progress_upload(s->from + done, s->bytes, &s->bar);
 }
@@ -120,6 +159,7 @@ static int put(struct upload *s, struct sh_http_reply *r, struct sh_err *err)
                             .headers = {s->digest, s->from ? range : NULL},
                             .progress = on_progress,
                             .progress_arg = s,
+                            .stop = &s->stop,
                             .timeout_ms = STILL_MS};
     int rc = rest_with_tenant(s->c, s->path, &full, err);
 
@@ -181,7 +221,8 @@ static int ask_part(struct upload *s, struct sh_err *err)
  * false: *whole is what it has, or the time is over. */
 static bool find_rest(struct upload *s, int64_t until_ns, json_t **whole)
 {
-    for (int64_t ms = PAUSE_MIN_MS; sh_clock_ns() < until_ns; ms = SH_MIN(2 * ms, PAUSE_MAX_MS)) {
+    for (int64_t ms = PAUSE_MIN_MS; sh_clock_ns() < until_ns && !is_stopped(s);
+         ms = SH_MIN(2 * ms, PAUSE_MAX_MS)) {
         struct sh_err one = {0};
 
         progress_show(&s->bar, (double)s->done / (double)s->bytes, "interrupted; trying again");
@@ -216,7 +257,7 @@ static int send_all(struct upload *s, struct sh_http_reply *r, json_t **whole, s
         }
         if ((rc && rc != SH_E_UNAVAILABLE && rc != SH_E_TIMEOUT) || !best ||
             !find_rest(s, until_ns, whole)) {
-            if (!*whole && rc)
+            if (!*whole && rc && rc != SH_E_CANCELLED)
                 s->c->exit_code = CLI_NOT_REACHABLE;
             return *whole || busy ? SH_OK : sh_err_copy(err, &one);
         }
@@ -253,13 +294,17 @@ int upload_open(struct cli *c, const char *file, struct upload **out, struct sh_
         return rc;
     sh_http_digest_header(sha, s->digest, sizeof(s->digest));
     sh_hex(sha, sizeof(sha), s->hex);
+    hold_signals(s);
     return rest_open(c, err);
 }
 
 void upload_close(struct upload *s)
 {
-    if (s && s->fd >= 0)
+    if (!s)
+        return;
+    if (s->fd >= 0)
         close(s->fd);
+    let_signals(s);
     free(s);
 }
 

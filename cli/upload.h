@@ -10,7 +10,9 @@
 int upload_check(const char *file, enum sh_file_kind want, struct sh_err *err);
 
 struct upload;
-/* Reads the file for its digest. *out: OWNED, upload_close(), whatever is returned. */
+/* Reads the file for its digest. From then to upload_close() the first INT or TERM ends the upload
+ * and not the program, so that what was made for it can go.
+ * *out: OWNED, upload_close(), whatever is returned. */
 int upload_open(struct cli *c, const char *file, struct upload **out, struct sh_err *err);
 void upload_close(struct upload *u); /* NULL is allowed */
 /* Does the server have a part of it from an upload that broke? path: of an artifact. Nobody asks if

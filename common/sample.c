@@ -29,3 +29,38 @@ int sh_sample_read(const json_t *io, struct sh_st_tensor *out, struct sh_err *er
     }
     return SH_OK;
 }
+
+static int64_t first_axis(const json_t *io)
+{
+    return json_integer_value(json_array_get(json_object_get(io, "shape"), 0));
+}
+
+int64_t sh_sample_fixed_batch(const json_t *inputs)
+{
+    int64_t fixed = 0;
+
+    for (size_t i = 0; i < json_array_size(inputs); i++) {
+        const json_t *io = json_array_get(inputs, i);
+
+        if (json_array_size(json_object_get(io, "shape")) == 0)
+            continue;
+        if (first_axis(io) < 0)
+            return 0;
+        if (!fixed)
+            fixed = first_axis(io);
+    }
+    return fixed ? fixed : 1;
+}
+
+bool sh_sample_is_axis(const json_t *tensors, int64_t fixed, const char **name)
+{
+    *name = NULL;
+    for (size_t i = 0; !*name && i < json_array_size(tensors); i++) {
+        const json_t *io = json_array_get(tensors, i);
+
+        if (json_array_size(json_object_get(io, "shape")) == 0 ||
+            first_axis(io) != (fixed ? fixed : -1))
+            *name = json_string_value(json_object_get(io, "name"));
+    }
+    return !*name;
+}

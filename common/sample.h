@@ -5,9 +5,18 @@
 #include "common/safetensors.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 
 /* name is BORROWED from io; bytes are those of one sample; dims[0], the batch, is 1.
  * Fails: SH_E_UNSUPPORTED (no batch axis, or an axis of no fixed size), SH_E_TOOBIG. */
 int sh_sample_read(const json_t *io, struct sh_st_tensor *out, struct sh_err *err);
+
+/* The only batch that a model with these inputs (a list) runs with; 0 if any. Where the first axis
+ * of no input follows the batch it is that of the first input that has an axis, and 1 where none
+ * has: graph_fixed_batch(), told by what shunt-import says of the file. */
+int64_t sh_sample_fixed_batch(const json_t *inputs);
+/* Is axis 0 of each tensor of the list the batch? fixed: of sh_sample_fixed_batch().
+ * *name: BORROWED, the first for which it is not; NULL if there is none. */
+bool sh_sample_is_axis(const json_t *tensors, int64_t fixed, const char **name);
 
 #endif

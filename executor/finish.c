@@ -17,6 +17,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/sample.h"
 #include "common/spawn.h"
 #include "executor/eval.h"
 #include "executor/folder.h"
@@ -369,11 +370,12 @@ static int place_package(struct finish *f, struct sh_err *err)
 static int load_model(struct finish *f, struct sh_err *err)
 {
     struct job *j = f->job;
+    int64_t fixed = sh_sample_fixed_batch(json_object_get(f->meta, "inputs"));
     const struct msg_model_load m = {.version_id = -j->id,
                                      .tenant = j->tenant,
                                      .model = j->model,
                                      .package = f->package,
-                                     .max_batch = EVAL_BATCH,
+                                     .max_batch = (uint32_t)(fixed ? fixed : EVAL_BATCH),
                                      .precision = j->precision};
 
     return store_load_internal(j->x->store, &m, &f->model, err);

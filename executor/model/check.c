@@ -269,14 +269,21 @@ static bool is_dynamic(const struct graph *g)
     return false;
 }
 
-int64_t graph_some_batch(const struct graph *g)
+int64_t graph_fixed_batch(const struct graph *g)
 {
     if (is_dynamic(g))
-        return 2;
+        return 0;
     for (uint32_t i = 0; i < g->n_inputs; i++)
         if (g->values[g->inputs[i]].rank > 0)
             return g->values[g->inputs[i]].dims[0];
     return 1;
+}
+
+int64_t graph_some_batch(const struct graph *g)
+{
+    int64_t fixed = graph_fixed_batch(g);
+
+    return fixed ? fixed : 2;
 }
 
 int graph_check(const struct graph *g, bool training, char **list, struct sh_err *err)

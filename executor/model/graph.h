@@ -155,6 +155,10 @@ int graph_at_batch(const struct graph *g, int64_t batch, bool training, struct g
  * (OWNED, free()) holds a line "operator node-name: reason" for EACH such node. Dataflow is checked
  * too: order, cycles, missing values, types. */
 int graph_check(const struct graph *g, bool training, char **list, struct sh_err *err);
+/* The only batch that the model runs with; 0 if any. Without a dynamic first axis it is that of the
+ * first input that has one, and 1 where none has. common/sample.h has the same rule for what
+ * shunt-import says of a model. */
+int64_t graph_fixed_batch(const struct graph *g);
 /* A batch that the model accepts: its own where the first axis is fixed. */
 int64_t graph_some_batch(const struct graph *g);
 /* Fills in type and shape of the outputs (rank < 0 so far), -1 where they follow the batch. */

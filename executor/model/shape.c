@@ -29,22 +29,13 @@ static int fail(struct run *r, const struct graph_node *n, int rc, const char *w
 
 /* ---------------------------------------------------------------- inputs and constants */
 
-/* A model without a dynamic axis has the batch of its first input. */
 static int check_batch(const struct graph *g, int64_t batch, struct sh_err *err)
 {
-    int64_t fixed = 0;
+    int64_t fixed = graph_fixed_batch(g);
 
     if (batch < 1 || batch > MAX_BATCH)
         return SH_FAIL(err, SH_E_INVALID, "a batch of %lld is outside 1..%d", (long long)batch,
                        MAX_BATCH);
-    for (uint32_t i = 0; i < g->n_inputs; i++) {
-        const struct graph_value *v = &g->values[g->inputs[i]];
-
-        if (v->rank > 0 && v->dims[0] < 0)
-            return SH_OK;
-        if (v->rank > 0 && fixed == 0)
-            fixed = v->dims[0];
-    }
     if (fixed != 0 && fixed != batch)
         return SH_FAIL(err, SH_E_INVALID,
                        "the model has a fixed batch of %lld and cannot run with %lld; export it "

@@ -1,7 +1,8 @@
 /* infer.c - models that this worker has ready, and running them.
  *
- * A model is compiled for the batch sizes 1, 2, 4 ... and max_batch; a run uses the smallest that
- * fits. All of them share one image, so the largest is compiled first and decides the layouts.
+ * A model is compiled for the batch sizes 1, 2, 4 ... and max_batch, or for max_batch alone where
+ * its file fixes the batch; a run uses the smallest that fits. All of them share one image, so the
+ * largest is compiled first and decides the layouts.
  */
 #include "common/clock.h"
 #include "common/hash.h"
@@ -178,12 +179,11 @@ static int load_model(struct worker *w, const struct msg_wk_model *msg, enum dev
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a model");
     m->handle = msg->handle;
     m->image.fd = -1;
-    m->n_batches = batch_list(msg->max_batch, m->batch);
-    if (w->is_for_one) {
-        m->n_batches = 1;
-        m->batch[0] = msg->max_batch;
-    }
     rc = package_read(msg->package, &m->graph, err);
+    if (!rc && !w->is_for_one && !graph_fixed_batch(m->graph))
+        m->n_batches = batch_list(msg->max_batch, m->batch);
+    else
+        m->batch[m->n_batches++] = msg->max_batch;
     if (!rc)
         rc = compile(w->dev, m, p, err);
     if (!rc)
@@ -368,7 +368,9 @@ static int move_part(struct worker *w, const struct program *p, const struct wk_
     for (size_t i = 0; i < n; i++) {
         const struct program_io *io = in ? program_input(p, i) : program_output(p, i);
         size_t sample = io->bytes / batch, at = ws_off + io->offset + sample * first;
-        int rc = check_span(s, &spans[i], sample * part->batch, io->name, err);
+        /* All of a batch is all of a tensor, also of one that has no samples. */
+        size_t want = part->batch == batch ? io->bytes : sample * part->batch;
+        int rc = check_span(s, &spans[i], want, io->name, err);
 
         if (!rc && how == MOVE_IN)
             rc = dev_upload(w->dev, at, (char *)s->shm.base + spans[i].off, spans[i].len, err);

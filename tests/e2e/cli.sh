@@ -37,7 +37,7 @@ usage() {
     exits "a noun that does not exist names those that do" 2 "tenants, keys" shunt get things
     exits "an option of another command is refused" 2 "no option" shunt get jobs --epochs 3
     exits "a missing argument is named" 2 "NAME FILE" shunt push model x
-    exits "a number out of range is refused" 2 "from 1 to 1024" shunt push model x y --max-batch 0
+    exits "a number out of range is refused" 2 "from 1 to 86400" shunt push model x y --wait-s 0
     exits "help of a command lists its options" 0 "--max-batch" shunt push --help
     exits "no server is exit status 3 and says what to do" 3 "shunt up" \
         shunt get jobs --server http://127.0.0.1:1
@@ -193,9 +193,18 @@ nouns() {
     printf '\001this is no model' >"$tmp/bad.onnx"
     exits "a file that is no model is refused" 1 "shunt: the file is not valid ONNX" \
         shunt push model bad "$tmp/bad.onnx" --key-file "$tmp/key"
-    exits "which says of a new model what is left" 1 "shunt delete model good" \
-        shunt push model good "$tmp/bad.onnx" --key-file "$tmp/key"
-    ok "and it leaves no version" [ "$(shunt get versions bad -o name --key-file "$tmp/key")" = "" ]
+    exits "and leaves no model that was made for it" 4 "no model" \
+        shunt get models bad --key-file "$tmp/key"
+    ok "one that was there before" shunt create model mine --key-file "$tmp/key"
+    exits "gets no version of it" 1 "not valid ONNX" \
+        shunt push model mine "$tmp/bad.onnx" --key-file "$tmp/key"
+    ok "and stays" [ "$(shunt get versions mine -o name --key-file "$tmp/key")" = "" ]
+    ok "with little room" shunt set quota alpha max_storage_bytes=1000
+    head -c 4000 /dev/zero >>"$tmp/bad.onnx"
+    exits "a file that is too large is refused" 1 "no room" \
+        shunt push model full "$tmp/bad.onnx" --key-file "$tmp/key"
+    exits "and leaves no model" 4 "no model" shunt get models full --key-file "$tmp/key"
+    ok "with room again" shunt set quota alpha max_storage_bytes="200 GiB"
     exits "nor is a dataset left of what is none" 1 "no safetensors file" \
         shunt push dataset bad "$tmp/bad.onnx" --key-file "$tmp/key"
     exits "that was made for it" 4 "no dataset" shunt get datasets bad --key-file "$tmp/key"

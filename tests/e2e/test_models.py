@@ -5,13 +5,17 @@ Without it: a version that was unloaded could go on answering or never come back
 device from everyone or be lost at a restart, a model in use could be deleted, a tenant could change
 what another one shares, and what people read of placements and profiles could be made up.
 """
+import json
 import os
 import signal
+import struct
+import subprocess
 import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from system import Story, System, until, zoo  # noqa: E402
+import onnx_bytes as onnx  # noqa: E402
+from system import BIN, Story, System, st_bytes, until, zoo  # noqa: E402
 
 X = {"name": "x", "datatype": "FP32", "shape": [1, 1, 8, 8], "data": [0.5] * 64}
 
@@ -366,6 +370,138 @@ class Models(Story):
         if got["source"] == "runs":  # the median, as the target says
             self.assertEqual(got["predicted_ms"], got["p50_ms"])
         self.assertEqual(lines()[4]["runs"], 0)
+
+    # ------------------------------------------------------------ files with a batch of their own
+    @staticmethod
+    def fixed(batch):
+        """x [batch, 4], k [batch, 2] -> y [batch, 3] = x W + b, s = k; batch "N": any."""
+        w = [0.1 * (i * 7 % 11 - 5) for i in range(12)]
+        return onnx.model([onnx.node("Gemm", ["x", "w", "b"], ["y"]), onnx.node("Identity", ["k"], ["s"])],
+                          [onnx.value("x", [batch, 4]), onnx.value("k", [batch, 2], onnx.INT64)],
+                          [onnx.value("y", [batch, 3]), onnx.value("s", [batch, 2], onnx.INT64)],
+                          [onnx.tensor("w", [4, 3], w), onnx.tensor("b", [3], [0.5, 0.0, -0.5])])
+
+    @staticmethod
+    def trainable(batch):
+        return onnx.model([onnx.node("Gemm", ["x", "w", "b"], ["y"])], [onnx.value("x", [batch, 4])],
+                          [onnx.value("y", [batch, 3])],
+                          [onnx.tensor("w", [4, 3], [0.1 * (i % 5) for i in range(12)]),
+                           onnx.tensor("b", [3], [0.0] * 3)])
+
+    @staticmethod
+    def samples(n):
+        return {"x": ("F32", [n, 4], struct.pack("<%df" % (4 * n), *(0.37 * (i % 13) - 2 for i in range(4 * n)))),
+                "k": ("I64", [n, 2], struct.pack("<%dq" % (2 * n), *range(2 * n))),
+                "label": ("I64", [n], struct.pack("<%dq" % n, *(i % 3 for i in range(n))))}
+
+    def ask(self, model, rows, **kw):
+        t = self.samples(40)
+        x = struct.unpack("<160f", t["x"][2])[:4 * rows]
+        return self.s.infer(self.key, model, [
+            {"name": "x", "datatype": "FP32", "shape": [rows, 4], "data": list(x)},
+            {"name": "k", "datatype": "INT64", "shape": [rows, 2], "data": list(range(2 * rows))}], **kw)
+
+    def local(self, *args):
+        """`shunt` as the tenant: output and errors together, and its exit status."""
+        r = subprocess.run([os.path.join(BIN, "shunt"), *args, "--state-dir", self.s.state], check=False,
+                           env={**self.s.env, "SHUNT_KEY": self.key}, timeout=180, text=True,
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return r.returncode, r.stdout
+
+    def test_a_file_that_fixes_its_batch_is_served_with_it(self):
+        self.s.push(self.key, "any", self.fixed("N"), max_batch=32)
+        self.s.push_data(self.key, "ten", st_bytes(self.samples(10)))
+        data = os.path.join(self.s.dir, "ten.safetensors")
+        with open(data, "wb") as f:
+            f.write(st_bytes(self.samples(10)))
+        out = {}
+        for b in ("any", 1, 4, 7, 32):
+            name = str(b)
+            if b != "any":
+                v = self.s.push(self.key, "fixed-%s" % b, self.fixed(b)).json
+                self.assertEqual((v["max_batch"], v["meta"].get("max_batch_named")), (b, None))
+                name = "fixed-%d" % b
+                want, got = self.ask("any", b), self.ask(name, b)
+                self.assertEqual(got.status, 200, got)
+                for w, g in zip(want.json["outputs"], got.json["outputs"]):
+                    self.assertEqual(g["shape"], w["shape"])
+                    for x, y in zip(w["data"], g["data"]):
+                        self.assertAlmostEqual(x, y, places=5)
+                r = self.ask(name, b + 1)
+                self.assertEqual((r.status, "the model wants [%d,4]" % b in r.error.replace(", ", ",")),
+                                 (400, True), r)
+            # The last run of a dataset of ten is not full, nor is the last request for its rows.
+            r = self.s.call("POST", "/api/v1/jobs", {"kind": "batch_inference", "model": name, "dataset": "ten",
+                                                     "spec": {}}, self.key)
+            self.assertEqual(r.status, 201, r)
+            self.assertEqual(self.s.wait_job(self.key, r.json["id"])["state"], "SUCCEEDED")
+            got = self.s.call("GET", "/api/v1/jobs/%d/result/artifact" % r.json["id"], key=self.key).raw
+            n = struct.unpack("<Q", got[:8])[0]
+            y = json.loads(got[8:8 + n])["y"]["data_offsets"]
+            out[name] = struct.unpack("<30f", got[8 + n + y[0]:8 + n + y[1]])
+            for a, c in zip(out["any"], out[name]):
+                self.assertAlmostEqual(a, c, places=5)
+            if b == 32:
+                rc, text = self.local("infer", name, "--inputs", data)
+                self.assertEqual((rc, "takes 32 rows at once" in text), (2, True), text)
+            else:
+                rc, text = self.local("infer", name, "--inputs", data, "-o", "json")
+                self.assertEqual(rc, 0, text)
+                got = json.loads(text)
+                self.assertEqual(got["outputs"][0]["rows"], 10)
+                self.assertEqual(got["classes"], [max(range(3), key=out["any"][3 * i:3 * i + 3].__getitem__)
+                                                  for i in range(10)])
+        rc, text = self.local("infer", "fixed-32", "--random", "1")
+        self.assertEqual(rc, 0, text)
+
+    def test_another_batch_than_the_file_has_is_refused_with_what_to_do(self):
+        r = self.s.push(self.key, "named", self.fixed(4), ready=False, max_batch=8)
+        self.assertEqual((r.status, r.code), (400, "INVALID"), r)
+        for part in ("fixed batch of 4", "max_batch of 8", "--max-batch", "dynamic first axis"):
+            self.assertIn(part, r.error)
+        self.assertEqual(self.s.push(self.key, "named", self.fixed(4), max_batch=4).json["max_batch"], 4)
+        r = self.s.push(self.key, "huge", self.fixed(2048), ready=False)
+        self.assertEqual((r.code, "2048" in r.error), ("UNSUPPORTED", True), r)
+        with open(os.path.join(self.s.dir, "four.onnx"), "wb") as f:
+            f.write(self.fixed(4))
+        rc, text = self.local("push", "model", "wrong", f.name, "--max-batch", "8")
+        self.assertEqual((rc, "--max-batch" in text), (1, True), text)
+        self.assertEqual(self.s.call("GET", "/api/v1/models/wrong", key=self.key).status, 404)
+        rc, text = self.local("push", "model", "right", f.name, "--wait")
+        self.assertEqual(rc, 0, text)
+
+    def test_training_has_the_batch_of_the_file(self):
+        self.s.push_data(self.key, "few", st_bytes(self.samples(10)))
+        job = {"dataset": "few", "eval_dataset": "few"}
+        for b in (1, 4):
+            name = "trained-%d" % b
+            self.s.push(self.key, name, self.trainable(b))
+            r = self.s.submit(self.key, model=name, **job)
+            self.assertEqual(r.status, 400, r)
+            for part in ("spec.batch", "is 32", "fixed batch of %d" % b):
+                self.assertIn(part, r.error)
+            r = self.s.submit(self.key, model=name, **job, spec={"batch": None})
+            self.assertEqual((r.status, r.json["spec"]["batch"]), (201, b), r)
+            done = self.s.wait_job(self.key, r.json["id"])
+            self.assertEqual((done["state"], done["steps"]), ("SUCCEEDED", 2 * (10 // b)), done)
+            self.assertEqual(done["result"]["version"], 2)
+            self.state(name, "READY", 2)
+            self.assertEqual(self.get(name, 2).json["max_batch"], b)
+            r = self.s.infer(self.key, name, [{"name": "x", "datatype": "FP32", "shape": [b, 4],
+                                               "data": [0.25] * 4 * b}])
+            self.assertEqual(r.status, 200, r)
+        self.s.push(self.key, "odd", onnx.model(
+            [onnx.node("Gemm", ["x", "w"], ["a"]), onnx.node("Add", ["a", "c"], ["y"])],
+            [onnx.value("x", [4, 4]), onnx.value("c", [1, 3])], [onnx.value("y", [4, 3])],
+            [onnx.tensor("w", [4, 3], [0.1] * 12)]))
+        r = self.s.submit(self.key, model="odd", **job)
+        self.assertEqual((r.code, "the first axis of input \"c\"" in r.error), ("UNSUPPORTED", True), r)
+        r = self.s.infer(self.key, "odd", [
+            {"name": "x", "datatype": "FP32", "shape": [4, 4], "data": [1.0] * 16},
+            {"name": "c", "datatype": "FP32", "shape": [1, 3], "data": [1.0, 2.0, 3.0]}])
+        self.assertEqual(r.status, 200, r)
+        for got, want in zip(r.json["outputs"][0]["data"], [1.4, 2.4, 3.4] * 4):
+            self.assertAlmostEqual(got, want, places=5)
 
 
 if __name__ == "__main__":

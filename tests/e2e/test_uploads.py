@@ -76,6 +76,26 @@ class Cutter:
             client.shutdown(socket.SHUT_RDWR)
 
 
+class Holder(Cutter):
+    """The first PUT goes no further than so many bytes, and stands still; `held` is set then."""
+
+    def __init__(self, port, budget):
+        self.held = threading.Event()
+        super().__init__(port, budget, 0)
+
+    def there(self, client, server):
+        n = 0
+        with contextlib.suppress(OSError):
+            while data := client.recv(65536):
+                n += len(data) if n or data.startswith(b"PUT") else 0
+                if n and n > self.budget:
+                    self.held.set()
+                    continue
+                server.sendall(data)
+        with contextlib.suppress(OSError):
+            server.shutdown(socket.SHUT_RDWR)
+
+
 class Uploads(Story):
     @classmethod
     def setUpClass(cls):
@@ -315,6 +335,49 @@ class Uploads(Story):
         self.assertIn("left:5 is READY", self.shunt("push", "model", "left", file, "--wait").stdout)
         states = [v["state"] for v in self.s.call("GET", versions, key=self.key).json["items"]]
         self.assertEqual(states, ["UPLOADING", "UPLOADING", "READY", "UPLOADING", "READY"])
+
+    def interrupt(self, sig, budget, *args):
+        """`shunt push` that gets the signal when its file has come so far."""
+        proxy = Holder(self.s.port, budget)
+        p = subprocess.Popen([os.path.join(BIN, "shunt"), "push", *args, "--server", proxy.url],
+                             env={**self.s.env, "SHUNT_KEY": self.key}, stderr=subprocess.PIPE, text=True)
+        self.assertTrue(proxy.held.wait(WAIT_S))
+        p.send_signal(sig)
+        self.assertEqual(p.wait(WAIT_S), 1)
+        said = p.stderr.read()
+        p.stderr.close()
+        proxy.listener.close()
+        self.assertIn("stopped", said)
+
+    def test_an_interrupted_first_push_leaves_nothing_that_was_not_there(self):
+        net, data = os.path.join(self.s.dir, "small.onnx"), os.path.join(self.s.dir, "small.safetensors")
+        with open(net, "wb") as f:
+            f.write(onnx.linear(512, 512))
+        with open(data, "wb") as f:
+            f.write(data_of(9, MIB))
+        self.s.call("POST", "/api/v1/models", {"name": "before"}, self.key)
+        for sig in (signal.SIGINT, signal.SIGTERM):
+            self.interrupt(sig, 1000, "model", "fresh", net)
+            self.interrupt(sig, 1000, "model", "before", net)
+            self.interrupt(sig, 1000, "dataset", "fresh", data)
+            self.assertEqual(self.s.call("GET", "/api/v1/models/fresh", key=self.key).status, 404)
+            self.assertEqual(self.s.call("GET", "/api/v1/datasets/fresh", key=self.key).status, 404)
+            r = self.s.call("GET", "/api/v1/models/before", key=self.key)
+            self.assertEqual((r.status, r.json["versions"]), (200, []), r)
+        # A part of a large one is worth more than a clean name: the next push goes on there.
+        with open(net, "wb") as f:
+            f.write(onnx.linear(2048, 1300))
+        self.interrupt(signal.SIGINT, 6 * MIB, "model", "large", net)
+        until("the part is there", lambda: self.part("/api/v1/models/large/versions/1", onnx.linear(2048, 1300))
+              .status == 200)
+        self.assertRegex(self.shunt("push", "model", "large", net).stdout, "the rest is sent")
+
+    def test_a_model_that_got_a_version_meanwhile_is_not_the_empty_one_that_was_seen(self):
+        self.s.call("POST", "/api/v1/models", {"name": "seen"}, self.key)
+        tag = self.s.call("GET", "/api/v1/models/seen", key=self.key).headers["etag"]
+        self.s.call("POST", "/api/v1/models/seen/versions", {}, self.key)
+        r = self.s.call("DELETE", "/api/v1/models/seen", key=self.key, headers={"If-Match": tag})
+        self.assertEqual((r.status, r.code), (412, "PRECONDITION"), r)
 
 
 if __name__ == "__main__":

@@ -106,6 +106,7 @@ static void limits_are_those_of_the_bodies(void **state)
 
     (void)state;
     assert_int_equal(compare_options("submit", NULL, "JobCreate"), 12);
+    assert_int_equal(compare_options("push", "model", "VersionCreate"), 1);
     assert_int_equal(compare_options("set", "job", "JobPatch"), 1);
     assert_int_equal(compare_options("set", "array", "JobArrayPatch"), 1);
     assert_int_equal(compare_options("set", "slo", "SloPut"), 3);
