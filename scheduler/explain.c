@@ -24,7 +24,8 @@ struct query {
     enum decide_reason why; /* it waits; NONE: it does not */
     double held;            /* executors that its tenant holds, by that decision */
     int64_t *free_at;       /* OWNED: by executor, ns from now */
-    int64_t typical_ns;     /* how long jobs take that run now; UNKNOWN */
+    int64_t typical_ns;     /* how long jobs take that run now, or have ended; UNKNOWN */
+    bool by_rates, by_past; /* what the estimate goes by */
     int64_t wait_ns;        /* estimate; UNKNOWN */
     char basis[320];
 };
@@ -38,16 +39,35 @@ static double steps_per_s(const struct job *j, int64_t now_ns)
     return steps > 0 && ns > 0 ? (double)steps / ((double)ns / SECOND_NS) : 0;
 }
 
-/* Until its executor is free of it. */
-static int64_t left_ns(const struct job *j, int64_t now_ns)
+/* By what its like took that has ended; UNKNOWN. */
+static int64_t past_ns(const struct query *q, const struct job *j, int64_t steps)
 {
-    double rate = steps_per_s(j, now_ns);
+    const struct past_like like = job_like(j);
+    int64_t ns = past_expect_ns(&q->s->past, &like, steps);
+
+    return ns > 0 ? SH_MIN(ns, FAR_NS) : UNKNOWN;
+}
+
+/* Until its executor is free of it. In its first moment, before it has measured anything, by what
+ * its like took. */
+static int64_t left_ns(struct query *q, const struct job *j)
+{
+    double rate = steps_per_s(j, q->in.now_ns);
+    int64_t steps = SH_MAX(j->progress.steps, j->all_steps), whole;
 
     if (j->stopping || j->state == JOB_CANCELLING || j->state == JOB_COMPLETING)
         return 0;
-    if (rate <= 0 || j->progress.steps <= 0)
+    if (rate > 0 && j->progress.steps > 0) {
+        q->by_rates = true;
+        return (int64_t)SH_MIN((double)SH_MAX(j->progress.steps - j->progress.step, 0) / rate *
+                                   SECOND_NS,
+                               (double)FAR_NS);
+    }
+    whole = steps > 0 ? past_ns(q, j, steps - j->progress.step) : UNKNOWN;
+    if (whole == UNKNOWN)
         return UNKNOWN;
-    return (int64_t)((double)SH_MAX(j->progress.steps - j->progress.step, 0) / rate * SECOND_NS);
+    q->by_past = true;
+    return SH_MAX(whole - (q->in.now_ns - (j->placed_ns ? j->placed_ns : j->since_ns)), 0);
 }
 
 static void measure(struct query *q)
@@ -60,13 +80,16 @@ static void measure(struct query *q)
         const struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)s->execs.items[e]->job);
         double rate = j ? steps_per_s(j, q->in.now_ns) : 0;
 
-        q->free_at[e] = !exec_is_up(s->execs.items[e]) ? UNKNOWN : j ? left_ns(j, q->in.now_ns) : 0;
+        q->free_at[e] = !exec_is_up(s->execs.items[e]) ? UNKNOWN : j ? left_ns(q, j) : 0;
         if (rate > 0 && j->progress.steps > 0) {
             sum += (double)j->progress.steps / rate * SECOND_NS;
             n++;
         }
     }
-    q->typical_ns = n ? (int64_t)(sum / n) : UNKNOWN;
+    if (n > 0)
+        q->typical_ns = (int64_t)SH_MIN(sum / n, (double)FAR_NS);
+    else
+        q->typical_ns = s->past.whole_ns > 0 ? (int64_t)s->past.whole_ns : UNKNOWN;
 }
 
 /* Of its model, kind and batch, as one measures it that runs now; 0: none does. */
@@ -87,13 +110,16 @@ static double rate_of_its_like(const struct query *q, const struct job *j)
 
 static int64_t duration_ns(const struct query *q, const struct job *j)
 {
-    int64_t own = job_least_left_ns(j);
-    double rate, left = (double)(j->all_steps - j->progress.step);
+    int64_t own = job_least_left_ns(j), left = j->all_steps - j->progress.step, past;
+    double rate;
 
     if (own > 0)
-        return own;
+        return SH_MIN(own, FAR_NS);
     rate = left > 0 ? rate_of_its_like(q, j) : 0;
-    return rate > 0 ? (int64_t)SH_MIN(left / rate * SECOND_NS, (double)FAR_NS) : q->typical_ns;
+    if (rate > 0)
+        return (int64_t)SH_MIN((double)left / rate * SECOND_NS, (double)FAR_NS);
+    past = left > 0 ? past_ns(q, j, left) : UNKNOWN;
+    return past != UNKNOWN ? past : q->typical_ns;
 }
 
 /* Jobs in their order, each to the executor that is free first. */
@@ -121,14 +147,18 @@ static void estimate(struct query *q)
         return;
     if (q->wait_ns == UNKNOWN)
         snprintf(q->basis, sizeof(q->basis),
-                 "no estimate: what runs now, or a job ahead, has no measured rate yet");
+                 "no estimate: what runs now, or a job ahead, has no measured rate yet, and no job "
+                 "like it has ended");
     else
         snprintf(q->basis, sizeof(q->basis),
-                 "steps per second of what runs now, measured since it started%s%s; if nothing is "
-                 "submitted, cancelled or taken away",
+                 "%s%s%s%s; if nothing is submitted, cancelled or taken away",
+                 q->by_rates  ? "steps per second of what runs now, measured since it started"
+                 : q->by_past ? "what jobs like the one that runs took that have ended"
+                              : "free executors",
+                 q->by_rates && q->by_past ? ", or of those like it that have ended" : "",
                  n_ahead ? ", and for the jobs ahead what they took before" : "",
                  n_ahead && q->typical_ns != UNKNOWN
-                     ? ", or their steps at the rate of their like, or what those that run now take"
+                     ? ", or their steps at the rate of their like, or what others take"
                      : "");
 }
 
@@ -273,7 +303,7 @@ static void say_running(const struct query *q, char *out, size_t size)
 
 /* ------------------------------------------------------------------ the answer */
 
-static json_t *holder(const struct query *q, const struct exec *e)
+static json_t *holder(struct query *q, const struct exec *e)
 {
     const struct job *j = idmap_get(&q->s->jobs.by_id, (uint64_t)e->job);
     json_t *o = json_pack("{s:s}", "executor", e->info.name);
@@ -281,7 +311,7 @@ static json_t *holder(const struct query *q, const struct exec *e)
 
     if (!o || !j)
         return o;
-    left = left_ns(j, q->in.now_ns);
+    left = left_ns(q, j);
     if (j->tenant_id == q->j->tenant_id)
         json_object_set_new(o, "job", json_integer(j->id));
     json_object_set_new(o, "state", json_string(job_state_name(j->state)));

@@ -121,6 +121,11 @@ int64_t job_least_left_ns(const struct job *j)
     return (int64_t)((double)p->busy_ns / (double)done * (double)(p->steps - p->step));
 }
 
+struct past_like job_like(const struct job *j)
+{
+    return (struct past_like){j->model_id, j->step_samples, j->is_batch};
+}
+
 void job_free(struct job *j)
 {
     if (!j)

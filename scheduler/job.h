@@ -41,6 +41,7 @@
 
 #include "common/err.h"
 #include "scheduler/lines.h"
+#include "scheduler/past.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -130,6 +131,7 @@ struct job {
     bool starting_write;   /* the start is being recorded */
     bool stopping;         /* JOB_STOP suspend was sent */
     uint64_t seen_session; /* session in which the executor last reported it */
+    int64_t placed_ns;     /* when an executor was asked to run it; 0: before we began to lead */
     int64_t since_ns;      /* start of the present run, or when we began to lead */
     int64_t since_step;    /* its step then */
     int64_t lost_ns;       /* when its executor went away, or when we began to lead */
@@ -172,6 +174,7 @@ int job_add_checkpoint(struct job *j, const struct job_checkpoint *c, struct sh_
 /* How long the steps that are left take at least, by what its steps took on the device so far; 0 if
  * none was measured. */
 int64_t job_least_left_ns(const struct job *j);
-void job_free(struct job *j); /* NULL is allowed */
+struct past_like job_like(const struct job *j); /* what makes others take as long */
+void job_free(struct job *j);                   /* NULL is allowed */
 
 #endif

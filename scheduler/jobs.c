@@ -307,6 +307,18 @@ static void fail(struct sched *s, struct job *j, int rc, const char *msg)
     jobs__change(s, j, JOB_QUEUED, decide_reason_name(DECIDE_BACKOFF));
 }
 
+/* For the estimates of jobs that are like it. One that had more than one start was away between. */
+static void note_past(struct sched *s, const struct job *j)
+{
+    const struct job_progress *p = &j->progress;
+    int64_t done = p->step + p->redone;
+    const struct past_like like = job_like(j);
+
+    past_add(&s->past, &like, p->step,
+             done > 0 ? (int64_t)((double)p->busy_ns / (double)done * (double)p->step) : 0,
+             j->placed_ns && j->base.busy_ns == 0 ? sh_clock_ns() - j->placed_ns : 0);
+}
+
 static void done(struct sched *s, struct job *j, const struct msg_job_state *m)
 {
     struct sh_err err = {0};
@@ -328,6 +340,7 @@ static void done(struct sched *s, struct job *j, const struct msg_job_state *m)
     if (j->state != JOB_COMPLETING)
         jobs__change(s, j, JOB_COMPLETING, "");
     jobs__change(s, j, JOB_SUCCEEDED, "");
+    note_past(s, j);
 }
 
 static void go(struct sched *s, struct job *j, enum job_state to)

@@ -142,7 +142,7 @@ void jobs_start(struct sched *s, struct job *j, struct exec *e)
     j->attempt = SH_MAX(j->attempt, 1u);
     j->starting_write = true;
     j->sent = j->stopping = false;
-    j->lost_ns = j->since_ns = sh_clock_ns();
+    j->lost_ns = j->since_ns = j->placed_ns = sh_clock_ns();
     sh_strlcpy(j->executor, e->info.name, sizeof(j->executor));
     e->job = j->id;
     jobs__left_line(s, j);

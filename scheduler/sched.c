@@ -93,6 +93,31 @@ static void open_doors(struct sched *s)
     }
 }
 
+static void on_past(void *ctx, void *arg, int rc, const struct sh_err *err)
+{
+    struct sched *s = ctx;
+    const struct store_past *p = arg;
+
+    if (!sched_op_ok(s, "past", rc, err))
+        return; /* estimates begin with what ends from now on */
+    for (size_t i = 0; i < p->n; i++)
+        past_add(&s->past, &p->jobs[i].like, p->jobs[i].steps, p->jobs[i].busy_ns,
+                 p->jobs[i].whole_ns);
+}
+
+/* What jobs took before we began to lead. Nobody waits for it. */
+static void read_past(struct sched *s)
+{
+    static const struct sched_op OP = {"past", store_past_read, on_past, store_past_free,
+                                       DBOP_FAIL_FAST};
+    struct store_past *p = calloc(1, sizeof(*p));
+    struct sh_err err = {0};
+
+    s->past = (struct past){0};
+    if (p && sched_submit(s, &OP, p, &err))
+        sh_log_err(SH_LOG_WARN, "past", &err);
+}
+
 static void on_view(void *ctx, void *arg, int rc, const struct sh_err *err)
 {
     struct sched *s = ctx;
@@ -129,6 +154,7 @@ static void on_view(void *ctx, void *arg, int rc, const struct sh_err *err)
         SH_INFO("sched.lead", "epoch=%" PRIu64 " tenants=%zu models=%zu jobs=%zu", s->epoch,
                 s->tenants.n, s->models.n, s->jobs.n);
         open_doors(s);
+        read_past(s);
     }
     sched_wake_jobs(s);
     if (s->poll_again)

@@ -19,6 +19,7 @@
 #include "scheduler/jobs.h"
 #include "scheduler/models.h"
 #include "scheduler/pass.h"
+#include "scheduler/past.h"
 #include "scheduler/report.h"
 #include "scheduler/request.h"
 #include "scheduler/sessions.h"
@@ -58,6 +59,7 @@ struct sched {
     struct shares shares;
     struct sweep sweep;
     struct pass pass;
+    struct past past;
 };
 
 /* *out: OWNED, sched_free(). Starts the database thread and the timers; nothing else happens until

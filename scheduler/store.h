@@ -14,6 +14,7 @@
 
 #include "common/db.h"
 #include "scheduler/job.h"
+#include "scheduler/past.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -205,5 +206,17 @@ struct store_usage {
 };
 int store_usage_add(struct db *db, void *arg, struct sh_err *err);
 void store_usage_free(void *usage);
+
+/* The last jobs that succeeded, the oldest first: what they took. */
+#define STORE_PAST_JOBS 1000
+struct store_past {
+    struct past_job { /* OWNED array */
+        struct past_like like;
+        int64_t steps, busy_ns, whole_ns;
+    } * jobs;
+    size_t n;
+};
+int store_past_read(struct db *db, void *arg, struct sh_err *err);
+void store_past_free(void *past); /* also the struct itself */
 
 #endif

@@ -124,9 +124,6 @@ static const struct db_stmt DUE = {
     "   steps > step THEN least(busy_ns / 1e9 / (step + steps_redone) * (steps - step), 1e9)"
     "   ELSE 0 END * interval '1 s' LIMIT $1)",
     1};
-#define STEP_SAMPLES                                                                       \
-    " CASE WHEN j.kind = 'training' THEN coalesce((j.spec->>'batch')::bigint, " DB_NUMBER( \
-        SH_JOB_BATCH) ") ELSE 1 END"
 /* As the worker will count them (executor/worker/data.c); 0: not known. No product of what tenants
  * name may overflow: the look of all would fail. */
 #define STEPS                                                                       \

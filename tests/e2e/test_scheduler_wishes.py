@@ -16,7 +16,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from sched_world import (  # noqa: E402
-    JOB_FAILED, LONG_GRACE, MIN_RUN_S, RUNNING, SUSPENDED, Case, main, sql, wait)
+    DONE, JOB_FAILED, LONG_GRACE, MIN_RUN_S, RESULT, RUNNING, SUSPENDED, Case, main, sql, wait)
 
 
 class Wishes(Case):
@@ -245,6 +245,41 @@ class Wishes(Case):
         self.assertIn("priority 0", x["text"])
         self.assertEqual(x["factors"]["tenant_running_jobs"], 1)
         self.assertEqual(self.explain(a, 999), -4)
+
+    def test_an_estimate_goes_by_what_jobs_like_it_took_that_have_ended(self):
+        self.start()
+        e, a = self.ready_executor(), self.api()
+        spec = '{"batch": 4, "steps": 100}'
+
+        def ends(busy_s, **k):
+            job = self.submit(**k)
+            e.expect("JOB_START", job=job)
+            e.job(job, RUNNING)
+            e.job(job, DONE, step=100, busy_ns=int(busy_s * 1e9), result=json.dumps(RESULT))
+            self.state(job, "SUCCEEDED")
+        for _ in range(6):
+            ends(50, spec=spec)
+        runs = self.submit(spec=spec)  # it has not measured anything, and says nothing
+        e.expect("JOB_START", job=runs)
+        first, second, other = (self.submit(spec=s) for s in (spec, spec, '{"batch": 8, "steps": 100}'))
+        wait("all wait", lambda: self.explain(a, other) != -4 and self.explain(a, other)["waiting"] == 3)
+        x, y, z = (self.explain(a, j) for j in (first, second, other))
+        for job, times in ((x, 1), (y, 2), (z, 3)):
+            self.assertLessEqual(job["estimated_wait_ms"], times * 50000)
+            self.assertGreater(job["estimated_wait_ms"], times * 50000 - 30000)
+            self.assertIn("jobs like the one that runs took that have ended", job["basis"])
+        self.assertIn("left_ms", x["waits_for"][0])
+        # A leader that was not there then knows it from the database.
+        e.job(runs, RUNNING)
+        self.state(runs, "RUNNING")
+        self.procs[-1].terminate()
+        self.procs[-1].wait()
+        self.start()
+        e = self.exec(jobs=[(runs, 1, RUNNING)], models=(1,))
+        a = self.api()
+        z = wait("an estimate", lambda: (z := self.explain(a, second)) != -4 and
+                 "estimated_wait_ms" in z and z)
+        self.assertGreater(z["estimated_wait_ms"], 70000)
 
 
 if __name__ == "__main__":
