@@ -26,8 +26,11 @@ static bool is_text(const char *s, size_t len)
     return true;
 }
 
-static void add_length(struct framing *f, const char *value, size_t len)
+void framing_length(struct framing *f, const char *name, size_t name_len, const char *value,
+                    size_t len)
 {
+    if (!is(name, name_len, "Content-Length"))
+        return;
     f->n_length++;
     f->length = 0;
     f->bad_length |= len == 0 || len > 18;
@@ -63,9 +66,8 @@ void framing_add(struct framing *f, const char *name, size_t name_len, const cha
     place(f, name, value, value_len);
     f->bad_name |= !is_token(name, name_len);
     f->bad_value |= !is_text(value, value_len);
-    if (is(name, name_len, "Content-Length")) {
-        add_length(f, value, value_len);
-    } else if (is(name, name_len, "Transfer-Encoding")) {
+    framing_length(f, name, name_len, value, value_len);
+    if (is(name, name_len, "Transfer-Encoding")) {
         f->n_encoding++;
         f->chunked = is(value, value_len, "chunked");
         f->bad_encoding |= !f->chunked;
@@ -96,6 +98,7 @@ int framing_check(const struct framing *f, struct sh_err *err)
     if (f->n_length > 1)
         return SH_FAIL(err, SH_E_INVALID, "there is more than one Content-Length header");
     if (f->bad_length)
-        return SH_FAIL(err, SH_E_INVALID, "Content-Length must be a decimal number");
+        return SH_FAIL(err, SH_E_INVALID,
+                       "Content-Length must be a decimal number of at most 18 digits");
     return SH_OK;
 }

@@ -33,6 +33,9 @@ void framing_version(struct framing *f, const char *version);
 
 void framing_add(struct framing *f, const char *name, size_t name_len, const char *value,
                  size_t value_len);
+/* framing_add() of a Content-Length alone; other headers are passed over. */
+void framing_length(struct framing *f, const char *name, size_t name_len, const char *value,
+                    size_t len);
 int framing_check(const struct framing *f, struct sh_err *err); /* SH_E_INVALID */
 
 #endif

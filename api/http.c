@@ -18,7 +18,12 @@
 
 void http_sweep(struct http *h)
 {
+    const struct http_door *doors[] = {&h->front, &h->admin};
+
     conns_sweep(&h->conns, h->api->conf);
+    for (size_t i = 0; i < SH_ARRAY_LEN(doors); i++)
+        for (unsigned k = 0; k < doors[i]->n_threads; k++)
+            conns_make_room(&h->conns, &doors[i]->threads[k]);
 }
 
 /* What a client may send ahead of us, for each connection from its start. By itself the kernel goes

@@ -1,4 +1,4 @@
-/* http_conn.c - open connections: who is too slow, who has left, how many a key or an address has.
+/* http_conn.c - open connections: who is too slow, who has left, who goes when there are too many.
  *
  * The library's time-out only asks whether any byte has moved. A byte now and then would keep a
  * connection, and what it holds, for as long as the client likes: so every phase has a limit of its
@@ -8,6 +8,10 @@
  *   BODY   sends one                 upload-min-rate on average, after upload-grace-s
  *   WORK   waits for us              none: infer-timeout-ms, or the database's
  *   REPLY  takes the reply           as BODY
+ *
+ * A thread that has all connections that it may takes no more; so it always keeps one place free as
+ * long as somebody can be spared: the oldest connection on which no key was seen, else the one with
+ * a key that has been idle longest. Whoever has a key is let in, however many have none.
  */
 #include "api/api.h"
 #include "api/http_int.h"
@@ -17,20 +21,28 @@
 #include "common/metrics.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #define NS_PER_S INT64_C(1000000000)
 #define SWEEP_AT_ONCE 64u /* connections, with the lock held */
 #define IDLE_EVERY 5u     /* sweeps: most connections are idle, and each costs a system call */
+#define SPARE_NS NS_PER_S /* idle for so long: the next request is not on its way already */
+#define LINGER_NS (30 * NS_PER_S)
+#define LINGER_BYTES (UINT64_C(64) << 20)
+#define LINGER_PIECE ((size_t)8 << 20)
 
 struct conn_key { /* a key, or an address, with open connections; gone with the last */
     struct conn_key *next;
     char id[64]; /* an address has a blank in it */
-    int64_t n;
+    int64_t n, n_strangers;
+    struct conn_list strangers; /* of an address, by_ip */
 };
 
 static struct conn_key **key_at(struct http_conns *s, const char *id)
@@ -59,23 +71,91 @@ static void drop_key(struct http_conns *s, struct conn_key **key)
     free(k);
 }
 
-/* Fails: SH_E_QUOTA, SH_E_NOMEM. */
+/* max: 0 = no limit. Fails: SH_E_QUOTA, SH_E_NOMEM. */
 static int take_key(struct http_conns *s, const char *id, int64_t max, struct conn_key **out)
 {
     struct conn_key **p = key_at(s, id), *k = *p;
 
-    if (k && k->n >= max)
+    if (k && max > 0 && k->n >= max)
         return SH_E_QUOTA;
     if (!k) {
         *p = k = calloc(1, sizeof(*k));
         if (!k)
             return SH_E_NOMEM;
         sh_strlcpy(k->id, id, sizeof(k->id));
+        TAILQ_INIT(&k->strangers);
     }
     k->n++;
     *out = k;
     return SH_OK;
 }
+
+/* ---------------------------------------------------------------- who goes first; lock is held */
+
+static void unlist(struct http_conn *c)
+{
+    if (!c->list)
+        return;
+    if (c->ip && !c->is_known) {
+        TAILQ_REMOVE(&c->ip->strangers, c, by_ip);
+        c->ip->n_strangers--;
+    }
+    TAILQ_REMOVE(c->list, c, by_age);
+    c->list = NULL;
+}
+
+/* As the youngest. */
+static void enlist(struct http_conn *c)
+{
+    if (c->is_cut || (c->is_known && c->phase != CONN_HEAD))
+        return;
+    c->list = c->is_known ? &c->thread->idle : &c->thread->strangers;
+    TAILQ_INSERT_TAIL(c->list, c, by_age);
+    if (!c->ip || c->is_known)
+        return;
+    TAILQ_INSERT_TAIL(&c->ip->strangers, c, by_ip);
+    c->ip->n_strangers++;
+}
+
+/* The library sees the end and closes it. */
+static void cut(struct http_conn *c)
+{
+    unlist(c);
+    c->is_cut = true;
+    c->thread->n_cut++;
+    shutdown(c->fd, SHUT_RDWR);
+}
+
+static void cut_for(struct http_conn *c, const char *reason)
+{
+    cut(c);
+    sh_metric_add(M_shunt_http_evicted_connections_total, SH_LABELS(reason), 1);
+}
+
+/* Not `newest`, which has just come. */
+static void make_room(struct http_thread *t, const struct http_conn *newest)
+{
+    struct http_conn *c = TAILQ_FIRST(&t->strangers);
+
+    if (t->n_conns - t->n_cut < t->max_conns)
+        return;
+    if (!c || c == newest) {
+        c = TAILQ_FIRST(&t->idle);
+        if (c && sh_clock_ns() - c->since_ns < SPARE_NS)
+            c = NULL;
+    }
+    if (c)
+        cut_for(c, "full");
+}
+
+void conns_make_room(struct http_conns *s, struct http_thread *t)
+{
+    pthread_mutex_lock(&s->lock);
+    make_room(t, NULL);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---------------------------------------------------------------- life */
 
 void conns_init(struct http_conns *s)
 {
@@ -84,11 +164,13 @@ void conns_init(struct http_conns *s)
 
 void conns_fini(struct http_conns *s)
 {
+    while (s->n_linger > 0)
+        close(s->linger[--s->n_linger].fd);
     pthread_mutex_destroy(&s->lock);
     free(s->by_fd);
 }
 
-static bool make_room(struct http_conns *s, size_t fd)
+static bool has_slot(struct http_conns *s, size_t fd)
 {
     size_t n = SH_MAX(s->n_slots, 64u);
     struct http_conn **more;
@@ -106,22 +188,41 @@ static bool make_room(struct http_conns *s, size_t fd)
     return true;
 }
 
+/* Of IPv6 a host has a net of 2^64 addresses. "": it has none. */
+static void name_address(const struct sockaddr *from, bool is_admin, char *out, size_t size)
+{
+    char text[INET6_ADDRSTRLEN];
+    struct in6_addr a6;
+    const void *raw = &a6;
+
+    out[0] = '\0';
+    if (from->sa_family == AF_INET) {
+        raw = &((const struct sockaddr_in *)from)->sin_addr;
+    } else if (from->sa_family == AF_INET6) {
+        a6 = ((const struct sockaddr_in6 *)from)->sin6_addr;
+        if (!IN6_IS_ADDR_V4MAPPED(&a6))
+            memset(&a6.s6_addr[8], 0, 8);
+    } else {
+        return;
+    }
+    if (inet_ntop(from->sa_family, raw, text, sizeof(text)))
+        snprintf(out, size, "%s %s", is_admin ? "admin" : "front", text);
+}
+
 bool conns_admit(struct http_conns *s, bool is_admin, const struct sockaddr *from, int64_t max,
                  struct conn_key **out)
 {
-    char text[INET6_ADDRSTRLEN], id[64];
-    const void *raw = from->sa_family == AF_INET
-                          ? (const void *)&((const struct sockaddr_in *)from)->sin_addr
-                          : &((const struct sockaddr_in6 *)from)->sin6_addr;
+    char id[64];
     int rc;
 
     *out = NULL;
-    if (max == 0 || (from->sa_family != AF_INET && from->sa_family != AF_INET6) ||
-        !inet_ntop(from->sa_family, raw, text, sizeof(text)))
+    name_address(from, is_admin, id, sizeof(id));
+    if (max == 0 || !id[0])
         return true;
-    snprintf(id, sizeof(id), "%s %s", is_admin ? "admin" : "front", text);
     pthread_mutex_lock(&s->lock);
-    rc = take_key(s, id, max, out);
+    rc = take_key(s, id, 0, out);
+    if (!rc && (*out)->n_strangers >= max)
+        cut_for(TAILQ_FIRST(&(*out)->strangers), "address");
     pthread_mutex_unlock(&s->lock);
     return rc == SH_OK;
 }
@@ -135,17 +236,21 @@ void conns_leave(struct http_conns *s, struct conn_key *ip)
     pthread_mutex_unlock(&s->lock);
 }
 
-struct http_conn *conns_open(struct http_conns *s, int fd, struct conn_key *ip)
+struct http_conn *conns_open(struct http_conns *s, struct http_thread *t, int fd,
+                             struct conn_key *ip)
 {
     struct http_conn *c = calloc(1, sizeof(*c));
     bool ok = c;
 
     pthread_mutex_lock(&s->lock);
-    ok = ok && make_room(s, (size_t)fd);
+    ok = ok && has_slot(s, (size_t)fd);
     if (ok) {
-        *c = (struct http_conn){.fd = fd, .since_ns = sh_clock_ns(), .ip = ip};
+        *c = (struct http_conn){.fd = fd, .since_ns = sh_clock_ns(), .ip = ip, .thread = t};
         s->by_fd[fd] = c;
         s->n++;
+        t->n_conns++;
+        enlist(c);
+        make_room(t, c);
     } else {
         drop_key(s, &ip);
     }
@@ -157,11 +262,67 @@ struct http_conn *conns_open(struct http_conns *s, int fd, struct conn_key *ip)
     return c;
 }
 
+/* A socket that is closed while data comes in is reset, and the client may lose what it was told.
+ * So it stays, without its end of sending, until the client has read that and closes. lock is held.
+ */
+static void keep_socket(struct http_conns *s, const struct http_conn *c)
+{
+    int fd = fcntl(c->fd, F_DUPFD_CLOEXEC, 0);
+
+    if (fd < 0)
+        return;
+    shutdown(fd, SHUT_WR);
+    if (s->n_linger == CONN_MAX_LINGER) {
+        close(s->linger[0].fd);
+        memmove(s->linger, s->linger + 1, --s->n_linger * sizeof(s->linger[0]));
+    }
+    s->linger[s->n_linger++] = (struct conn_linger){.fd = fd, .since_ns = sh_clock_ns()};
+}
+
+/* Throws away what has come. False: there is no more to wait for. */
+static bool drain_socket(struct conn_linger *g, int64_t now)
+{
+    ssize_t n;
+
+    do {
+        n = recv(g->fd, NULL, LINGER_PIECE, MSG_TRUNC | MSG_DONTWAIT);
+        g->bytes += n > 0 ? (uint64_t)n : 0;
+    } while (n > 0 && g->bytes < LINGER_BYTES);
+    return n < 0 && (errno == EAGAIN || errno == EINTR) && g->bytes < LINGER_BYTES &&
+           now - g->since_ns < LINGER_NS;
+}
+
+static void drain_sockets(struct http_conns *s, int64_t now)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->n_linger; i++)
+        if (drain_socket(&s->linger[i], now))
+            s->linger[n++] = s->linger[i];
+        else
+            close(s->linger[i].fd);
+    s->n_linger = n;
+}
+
+void conns_linger(struct http_conns *s, struct http_conn *c)
+{
+    if (!c)
+        return;
+    pthread_mutex_lock(&s->lock);
+    c->lingers = true;
+    pthread_mutex_unlock(&s->lock);
+}
+
 void conns_close(struct http_conns *s, struct http_conn *c)
 {
     if (!c)
         return;
     pthread_mutex_lock(&s->lock);
+    if (c->lingers && !c->is_cut)
+        keep_socket(s, c);
+    unlist(c);
+    c->thread->n_conns--;
+    c->thread->n_cut -= c->is_cut;
     s->by_fd[c->fd] = NULL;
     s->n--;
     drop_key(s, &c->key);
@@ -173,13 +334,19 @@ void conns_close(struct http_conns *s, struct http_conn *c)
 int conns_claim(struct http_conns *s, struct http_conn *c, const char *key_id, int64_t max,
                 struct sh_err *err)
 {
-    int rc;
+    int rc = SH_OK;
 
-    if (!c || max == 0 || (c->key && strcmp(c->key->id, key_id) == 0))
+    if (!c || (c->is_known && (max == 0 || (c->key && strcmp(c->key->id, key_id) == 0))))
         return SH_OK; /* the key of a connection changes only by its own thread */
     pthread_mutex_lock(&s->lock);
     drop_key(s, &c->key);
-    rc = take_key(s, key_id, max, &c->key);
+    if (max > 0)
+        rc = take_key(s, key_id, max, &c->key);
+    if (!rc && !c->is_known) {
+        unlist(c);
+        c->is_known = true;
+        enlist(c);
+    }
     pthread_mutex_unlock(&s->lock);
     if (rc == SH_E_QUOTA)
         return SH_FAIL(err, rc,
@@ -203,7 +370,9 @@ void conns_phase(struct http_conns *s, struct http_conn *c, enum conn_phase phas
         c->since_ns = phase == CONN_BODY ? now - c->body_ns : now;
         if (phase == CONN_HEAD)
             c->body_ns = 0;
+        unlist(c);
         c->phase = phase;
+        enlist(c);
     }
     c->bytes = bytes;
     c->saw_end = false;
@@ -234,6 +403,8 @@ static void sweep_one(struct http_conn *c, const struct api_conf *conf, int64_t 
 {
     bool slow = false, end = false;
 
+    if (c->is_cut)
+        return;
     if (c->phase == CONN_HEAD)
         slow = now - c->since_ns > SH_CONF_NOW(conf->header_timeout_s) * NS_PER_S;
     else if (c->phase != CONN_WORK)
@@ -248,8 +419,7 @@ static void sweep_one(struct http_conn *c, const struct api_conf *conf, int64_t 
     if (c->phase != CONN_HEAD && !end)
         SH_WARN("http.slow", "phase=%s bytes=%" PRIu64 " key=%s",
                 c->phase == CONN_BODY ? "body" : "reply", c->bytes, c->key ? c->key->id : "");
-    shutdown(c->fd, SHUT_RDWR); /* the library sees the end and closes it */
-    c->phase = CONN_WORK;       /* said once */
+    cut(c);
 }
 
 void conns_sweep(struct http_conns *s, const struct api_conf *conf)
@@ -267,5 +437,8 @@ void conns_sweep(struct http_conns *s, const struct api_conf *conf)
                 sweep_one(s->by_fd[at], conf, now, idle_too);
         pthread_mutex_unlock(&s->lock);
     } while (at < n_slots);
+    pthread_mutex_lock(&s->lock);
+    drain_sockets(s, now);
+    pthread_mutex_unlock(&s->lock);
     sh_metric_set(M_shunt_http_connections, NULL, (double)n);
 }

@@ -14,28 +14,44 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/queue.h>
 
 enum conn_phase { CONN_HEAD, CONN_BODY, CONN_WORK, CONN_REPLY };
+
+TAILQ_HEAD(conn_list, http_conn);
 
 struct http_conn { /* one TCP connection; under the lock of http_conns */
     int fd;
     enum conn_phase phase;
     bool saw_end;         /* the last sweep found that the client has closed its side */
+    bool is_known;        /* a request on it had a key that counts; only its own thread sets it */
+    bool is_cut;          /* shut down by us: on no list */
+    bool lingers;         /* answered before its body was there: what still comes is thrown away */
     int64_t since_ns;     /* the phase began */
     int64_t body_ns;      /* of a body that waits for us: how long it had taken by then */
     uint64_t bytes;       /* BODY: that have come; REPLY: in all */
     struct conn_key *key; /* of its last request; NULL: none, or no limit */
     struct conn_key *ip;  /* its client's address; NULL: no limit */
+    struct http_thread *thread;
+    struct conn_list *list;               /* that by_age links it into; NULL: none */
+    TAILQ_ENTRY(http_conn) by_age, by_ip; /* by_ip: while it is not known, and has an ip */
 };
 
 #define CONN_KEY_BUCKETS 1024u
+#define CONN_MAX_LINGER 128u
 
 struct http_conns {
-    pthread_mutex_t lock; /* all of this; of system calls only shutdown() and recv() are in it */
+    pthread_mutex_t lock; /* all of this; no system call in it waits */
     struct http_conn **by_fd;
     size_t n_slots, n;
     struct conn_key *keys[CONN_KEY_BUCKETS];
     unsigned n_sweeps; /* of the sweeping thread */
+    struct conn_linger {
+        int fd; /* OWNED */
+        uint64_t bytes;
+        int64_t since_ns;
+    } linger[CONN_MAX_LINGER]; /* n_linger of them, the oldest first */
+    size_t n_linger;
 };
 
 struct http_thread { /* and the library's daemon that it runs; its own but for what is atomic */
@@ -52,6 +68,11 @@ struct http_thread { /* and the library's daemon that it runs; its own but for w
     unsigned n_chunked; /* requests with a chunked body */
     unsigned n_idle; /* turns in which they got on with nothing, and that the library asked for */
     struct conn_key *admitted; /* of a connection that is about to be opened */
+    struct http_req *heads;    /* requests whose headers have not all come, the newest first */
+    /* Under the lock of http_conns: its connections, and those that are closed first when it has
+     * as many as it may, each list from who has been there longest. */
+    unsigned n_conns, n_cut, max_conns; /* n_cut: of n_conns, about to be closed */
+    struct conn_list strangers, idle;   /* without a key; with one, and no request */
 };
 
 struct http_door { /* an address that is listened on */
@@ -82,7 +103,8 @@ enum { WAKE_NONE, WAKE_ASLEEP, WAKE_DONE };
 struct http_req {
     struct api_req q; /* first: http_wake() gets a pointer to it */
     struct http *http;
-    struct http_thread *thread; /* the only one that the library calls us on */
+    struct http_thread *thread;   /* the only one that the library calls us on */
+    struct http_req *next, *prev; /* on thread->heads, while is_head */
     struct MHD_Connection *conn;
     struct http_conn *tcp;
     char *raw_uri; /* OWNED */
@@ -95,8 +117,10 @@ struct http_req {
     int rc; /* what the request came to */
     struct sh_err err;
     struct framing framing;
+    const char *twice; /* static: a header that came more than once; NULL: none */
     struct sh_buf body;
     uint64_t received, discarded, reply_bytes;
+    bool is_head;
     bool expects; /* it waits for "100 Continue" before it sends the body */
     bool asleep;  /* suspended, or about to be */
     bool trusted; /* where its body ends is beyond doubt */
@@ -124,24 +148,34 @@ void http_on_done(void *cls, struct MHD_Connection *conn, void **con_cls,
 void http_fall_asleep(struct http_req *r);
 /* http_file.c: r->q.reply.file, read on pool threads. */
 int http_file_response(struct http_req *r, struct MHD_Response **out);
+/* http_req.c: the library refuses the Content-Length of a request of t, which it never shows us. */
+void http_on_bad_length(struct http_thread *t);
 /* http_conn.c. c may be NULL: it escapes the sweep then, and only the library's time-out holds. */
 void conns_init(struct http_conns *s);
 void conns_fini(struct http_conns *s); /* every connection is closed */
-/* A place among the at most max connections of a client's address at one door, 0 = no limit.
- * Returns false if it has them all, or there is no memory. *out: OWNED, conns_open() or
- * conns_leave(); may be NULL. */
+/* Counts a connection for its client's address, for which at most max without a key are kept at one
+ * door, 0 = no limit: beyond that the oldest of them is closed. False: there is no memory. *out:
+ * OWNED, conns_open() or conns_leave(); may be NULL. */
 bool conns_admit(struct http_conns *s, bool is_admin, const struct sockaddr *from, int64_t max,
                  struct conn_key **out);
 void conns_leave(struct http_conns *s, struct conn_key *ip); /* NULL is allowed */
 /* TAKES ip, also where it returns NULL: no memory. */
-struct http_conn *conns_open(struct http_conns *s, int fd, struct conn_key *ip);
+struct http_conn *conns_open(struct http_conns *s, struct http_thread *t, int fd,
+                             struct conn_key *ip);
 void conns_close(struct http_conns *s, struct http_conn *c);
 void conns_phase(struct http_conns *s, struct http_conn *c, enum conn_phase phase, uint64_t bytes);
-/* c's requests have this key from now on. Fails: SH_E_QUOTA, the key has max connections. */
+/* c's requests have this key, which counts, from now on. Fails: SH_E_QUOTA, the key has max
+ * connections (0: no limit). */
 int conns_claim(struct http_conns *s, struct http_conn *c, const char *key_id, int64_t max,
                 struct sh_err *err);
+/* c ends with its reply, and its client may still be sending: it shall read that reply first. */
+void conns_linger(struct http_conns *s, struct http_conn *c);
+/* A thread that has all connections that it may closes one, if there is one to spare. */
+void conns_make_room(struct http_conns *s, struct http_thread *t);
 void conns_sweep(struct http_conns *s, const struct api_conf *conf);
 /* http_reply.c: queues the response for r->rc, r->err and r->q.reply. */
 enum MHD_Result http_reply_send(struct http_req *r);
+/* Past the library, which is about to refuse r by itself and can then send nothing more. */
+void http_reply_past(struct http_req *r);
 
 #endif

@@ -2,13 +2,16 @@
 #include "api/api.h"
 #include "api/contract.h"
 #include "api/http_int.h"
+#include "api/http_tls.h"
 #include "api/infer.h"
+#include "api/request.h"
 #include "common/log.h"
 #include "common/mem.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
 #define MAX_FLAT ((size_t)64 << 10) /* a copy of so much costs less than one more call */
 
@@ -137,6 +140,11 @@ static int json_response(struct http_req *r, const json_t *body, const char *typ
     return SH_OK;
 }
 
+static const char *problem_type(const struct http_req *r)
+{
+    return is_v2(r) ? "application/json" : "application/problem+json";
+}
+
 static int problem_response(struct http_req *r, int status, struct MHD_Response **out)
 {
     json_t *body = NULL;
@@ -144,8 +152,7 @@ static int problem_response(struct http_req *r, int status, struct MHD_Response 
 
     *out = NULL;
     if (!rc)
-        rc =
-            json_response(r, body, is_v2(r) ? "application/json" : "application/problem+json", out);
+        rc = json_response(r, body, problem_type(r), out);
     json_decref(body);
     return rc;
 }
@@ -251,6 +258,47 @@ static void log_reply(const struct http_req *r, int status)
                  sh_log_quote(r->raw_uri, uri, sizeof(uri)), status, sh_rc_name(r->rc),
                  r->q.request_id);
     }
+}
+
+/* Small beside what the socket takes at once, and nothing else is on its way. */
+static void send_past(struct http_req *r, const char *text, size_t n)
+{
+    const union MHD_ConnectionInfo *fd =
+        MHD_get_connection_info(r->conn, MHD_CONNECTION_INFO_CONNECTION_FD);
+
+    if (!fd)
+        return;
+    if (r->http->tls)
+        tls_send_last(r->conn, text, n);
+    else if (send(fd->connect_fd, text, n, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+        SH_DEBUG("http.reply", "msg=\"could not be sent\"");
+    shutdown(fd->connect_fd, SHUT_WR);
+    conns_linger(&r->http->conns, r->tcp);
+}
+
+void http_reply_past(struct http_req *r)
+{
+    int status = sh_rc_http(r->rc);
+    json_t *body = NULL;
+    char *json = NULL, *text = NULL;
+    int rc = request_id(&r->q, NULL);
+
+    if (!rc)
+        rc = problem(r, status, &body, NULL);
+    if (!rc)
+        rc = sh_json_dump(body, &json, NULL);
+    if (!rc)
+        rc = sh_asprintf(NULL, &text,
+                         "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: %s\r\n"
+                         "X-Request-ID: %s\r\nCache-Control: no-store\r\nContent-Length: %zu\r\n"
+                         "\r\n%s",
+                         status, MHD_get_reason_phrase_for((unsigned)status), problem_type(r),
+                         r->q.request_id, strlen(json), json);
+    if (!rc)
+        send_past(r, text, strlen(text));
+    free(text);
+    free(json);
+    json_decref(body);
 }
 
 enum MHD_Result http_reply_send(struct http_req *r)

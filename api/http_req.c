@@ -23,6 +23,61 @@
 
 #define MAX_DISCARD (64u << 20)
 
+/* ---------------------------------------------------------------- heads that are still coming */
+
+static void head_add(struct http_req *r)
+{
+    struct http_thread *t = r->thread;
+
+    r->is_head = true;
+    r->next = t->heads;
+    if (r->next)
+        r->next->prev = r;
+    t->heads = r;
+}
+
+static void head_del(struct http_req *r)
+{
+    if (!r->is_head)
+        return;
+    r->is_head = false;
+    if (r->prev)
+        r->prev->next = r->next;
+    else
+        r->thread->heads = r->next;
+    if (r->next)
+        r->next->prev = r->prev;
+}
+
+static enum MHD_Result take_length(void *cls, enum MHD_ValueKind kind, const char *name,
+                                   size_t name_len, const char *value, size_t value_len)
+{
+    (void)kind;
+    framing_length(cls, name, name_len, value ? value : "", value ? value_len : 0);
+    return MHD_YES;
+}
+
+/* It says so in its log, of no request; but that one's headers are there. Left alone it would send
+ * the head of its own answer twice. */
+void http_on_bad_length(struct http_thread *t)
+{
+    struct http_req *next;
+
+    for (struct http_req *r = t->heads; r; r = next) {
+        struct framing f = {0};
+
+        next = r->next;
+        MHD_get_connection_values_n(r->conn, MHD_HEADER_KIND, take_length, &f);
+        r->rc = framing_check(&f, &r->err);
+        if (!r->rc)
+            continue;
+        head_del(r);
+        http_reply_past(r);
+    }
+}
+
+/* ---------------------------------------------------------------- the library's callbacks */
+
 void *http_on_uri(void *cls, const char *uri, struct MHD_Connection *conn)
 {
     const union MHD_ConnectionInfo *info =
@@ -35,6 +90,7 @@ void *http_on_uri(void *cls, const char *uri, struct MHD_Connection *conn)
         return NULL;
     r->http = door->http;
     r->thread = t;
+    r->conn = conn;
     r->q.api = r->http->api;
     r->q.takes_admins = door->is_admin || door->http->admin.fd < 0;
     r->tcp = info ? info->socket_context : NULL;
@@ -45,6 +101,7 @@ void *http_on_uri(void *cls, const char *uri, struct MHD_Connection *conn)
         free(r);
         return NULL;
     }
+    head_add(r);
     return r;
 }
 
@@ -60,6 +117,7 @@ void http_on_done(void *cls, struct MHD_Connection *conn, void **con_cls,
     *con_cls = NULL;
     if (!r)
         return;
+    head_del(r);
     if (r->q.route) {
         const char *route = r->q.route->path;
 
@@ -110,10 +168,24 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
     (void)kind;
     framing_add(&r->framing, name, name_len, value ? value : "", value ? value_len : 0);
     r->expects |= strcasecmp(name, "Expect") == 0;
-    for (size_t i = 0; value && i < SH_ARRAY_LEN(WANTED); i++)
-        if (strcasecmp(name, WANTED[i].name) == 0)
-            *(const char **)((char *)&r->q.h + WANTED[i].offset) = value;
+    for (size_t i = 0; value && i < SH_ARRAY_LEN(WANTED); i++) {
+        const char **at = (const char **)((char *)&r->q.h + WANTED[i].offset);
+
+        if (strcasecmp(name, WANTED[i].name) != 0)
+            continue;
+        if (*at && !r->twice)
+            r->twice = WANTED[i].name;
+        *at = value;
+    }
     return MHD_YES;
+}
+
+/* Who came first and who last is read in two ways by two programs: a proxy may have checked the
+ * other key. */
+static int check_once(const struct http_req *r, struct sh_err *err)
+{
+    return r->twice ? SH_FAIL(err, SH_E_INVALID, "there is more than one %s header", r->twice)
+                    : SH_OK;
 }
 
 /* Everything that the headers alone decide. */
@@ -121,6 +193,7 @@ static int open_request(struct http_req *r, const char *method, const char *vers
 {
     int rc;
 
+    head_del(r);
     r->counted = true;
     atomic_fetch_add(&r->http->n_active, 1);
     sh_strlcpy(r->q.method, method, sizeof(r->q.method));
@@ -133,6 +206,8 @@ static int open_request(struct http_req *r, const char *method, const char *vers
     rc = request_id(&r->q, &r->err);
     if (!rc)
         rc = framing_check(&r->framing, &r->err);
+    if (!rc)
+        rc = check_once(r, &r->err);
     /* Of chunks we do not see how their lines end: what follows them is not taken for a request. */
     r->trusted = !rc && !r->framing.chunked;
     r->closes = !r->trusted;
@@ -235,11 +310,12 @@ static bool has_file(const struct http_req *r)
 static int claim(struct http_req *r)
 {
     const struct api_who *w = &r->q.who;
+    int64_t max =
+        w->role == ROLE_ADMIN ? 0 : SH_CONF_NOW(r->http->api->conf->max_connections_per_key);
     int rc = SH_OK;
 
-    if (w->key_id[0] && w->role != ROLE_ADMIN)
-        rc = conns_claim(&r->http->conns, r->tcp, w->key_id,
-                         SH_CONF_NOW(r->http->api->conf->max_connections_per_key), &r->err);
+    if (w->key_id[0])
+        rc = conns_claim(&r->http->conns, r->tcp, w->key_id, max, &r->err);
     r->closes |= rc != SH_OK;
     return rc;
 }
@@ -273,15 +349,24 @@ static int step_main(struct http_req *r)
                  has_file(r) || (r->q.route->flags & ROUTE_BULK) ? a->bulk : a->ctl);
 }
 
-/* Refused by its headers alone. A reply now would close the connection, perhaps under a client that
- * is still sending, which then sees a broken pipe and not the reply: so the body is taken and
- * thrown away first, if it is not too long and the client does not wait to be told. */
+/* Perhaps it was refused before anybody asked for its key. */
+static bool has_key(const struct http_req *r)
+{
+    struct api_who who;
+
+    return r->q.who.key_id[0] ||
+           auth_check(r->http->api->auth, r->q.h.authorization, NULL, &who, NULL) == SH_OK;
+}
+
+/* Refused by its headers alone. A reply now ends the connection (conns_linger): so the body of who
+ * has a key is taken and thrown away first, if it is not too long and comes unasked. */
 static bool must_discard(const struct http_req *r)
 {
     const struct api_conf *c = r->http->api->conf;
     uint64_t max = SH_MIN((uint64_t)c->max_infer_bytes, (uint64_t)MAX_DISCARD);
+    uint64_t n = r->q.content_length;
 
-    return r->trusted && !r->expects && r->q.content_length <= max;
+    return r->trusted && !r->expects && (n == 0 || (n <= max && has_key(r)));
 }
 
 /* Called with no body data: after the headers, after a resumption, or at the end of the body. */
@@ -316,6 +401,10 @@ static enum MHD_Result advance(struct http_req *r, const char *method, const cha
         rc = step_main(r);
         if (rc == API_WAIT)
             return fall_asleep(r);
+    }
+    if (r->phase < PH_BODY && (r->framing.chunked || r->q.content_length > 0)) {
+        r->closes = true;
+        conns_linger(&r->http->conns, r->tcp);
     }
     r->rc = rc;
     r->phase = PH_DONE;

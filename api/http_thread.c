@@ -63,7 +63,7 @@ static void on_connection(void *cls, struct MHD_Connection *conn, void **socket_
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         info = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
         if (info) {
-            *socket_context = conns_open(&h->conns, (int)info->connect_fd, t->admitted);
+            *socket_context = conns_open(&h->conns, t, (int)info->connect_fd, t->admitted);
             t->admitted = NULL;
         }
         tls_attach(h->tls, conn);
@@ -77,7 +77,8 @@ static void on_library_log(void *cls, const char *fmt, va_list ap)
 {
     char text[512], safe[600];
 
-    (void)cls;
+    if (strstr(fmt, "Content-Length"))
+        http_on_bad_length(cls);
     vsnprintf(text, sizeof(text), fmt, ap);
     text[strcspn(text, "\n")] = '\0';
     SH_DEBUG("http.library", "msg=\"%s\"", sh_log_quote(text, safe, sizeof(safe)));
@@ -178,19 +179,20 @@ static int start_daemon(struct http_thread *t, unsigned max_connections, struct 
     const struct api_conf *c = h->api->conf;
     unsigned flags =
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | (h->tls ? MHD_USE_TLS : 0);
-    struct MHD_OptionItem tls[] = {{MHD_OPTION_END, 0, NULL}, {MHD_OPTION_END, 0, NULL}};
+    struct MHD_OptionItem tls[TLS_N_OPTIONS + 1] = {{MHD_OPTION_END, 0, NULL}};
     int fd = fcntl(t->door->fd, F_DUPFD_CLOEXEC, 0);
 
     if (fd < 0)
         return SH_FAIL_ERRNO(err, SH_E_UNAVAILABLE, "could not share the HTTP socket");
+    tls[TLS_N_OPTIONS] = tls[0];
     if (h->tls)
-        tls_option(&tls[0]);
+        tls_options(h->tls, tls);
     /* The memory of a connection: half of it takes a body's pieces, and all of it is cleared after
      * each request. Of less, a body of megabytes takes more calls; 1 MiB costs a small request
      * 40 us. The program ignores SIGPIPE. */
     t->daemon = MHD_start_daemon(
-        flags, 0, on_accept, t, http_on_request, t, MHD_OPTION_EXTERNAL_LOGGER, on_library_log,
-        NULL, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
+        flags, 0, on_accept, t, http_on_request, t, MHD_OPTION_EXTERNAL_LOGGER, on_library_log, t,
+        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
         MHD_OPTION_CONNECTION_LIMIT, max_connections, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)c->idle_timeout_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)128 << 10,
         MHD_OPTION_CONNECTION_MEMORY_INCREMENT, (size_t)16 << 10, MHD_OPTION_URI_LOG_CALLBACK,
@@ -209,6 +211,9 @@ int http_thread_start(struct http_thread *t, struct http_door *door, unsigned ma
 
     t->door = door;
     t->wake_fd = -1;
+    t->max_conns = max_connections;
+    TAILQ_INIT(&t->strangers);
+    TAILQ_INIT(&t->idle);
     rc = start_daemon(t, max_connections, err);
     if (rc)
         return rc;

@@ -23,6 +23,13 @@
 #define MAX_CHAIN 16u
 #define LOOK_NS INT64_C(1000000000)
 
+static const struct {
+    const char *name, *priority;
+} VERSIONS[] = {
+    {"1.2", "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"},
+    {"1.3", "NORMAL:-VERS-ALL:+VERS-TLS1.3"},
+};
+
 struct pair {
     int refs;          /* under the lock of tls */
     char *cert, *key;  /* OWNED: PEM */
@@ -266,9 +273,26 @@ void tls_free(struct tls *t)
     free(t);
 }
 
-void tls_option(struct MHD_OptionItem *out)
+static const char *priority_of(const char *name)
 {
-    *out = (struct MHD_OptionItem){MHD_OPTION_HTTPS_CERT_CALLBACK2, 0, (void *)on_handshake};
+    for (size_t i = 0; i < SH_ARRAY_LEN(VERSIONS); i++)
+        if (strcmp(name, VERSIONS[i].name) == 0)
+            return VERSIONS[i].priority;
+    return NULL;
+}
+
+int tls_version_check(const char *name, struct sh_err *err)
+{
+    return priority_of(name)
+               ? SH_OK
+               : SH_FAIL(err, SH_E_INVALID, "tls-min-version must be 1.2 or 1.3, not \"%s\"", name);
+}
+
+void tls_options(const struct tls *t, struct MHD_OptionItem *out)
+{
+    out[0] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_CERT_CALLBACK2, 0, (void *)on_handshake};
+    out[1] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_PRIORITIES, 0,
+                                     (void *)priority_of(t->conf->tls_min_version)};
 }
 
 void tls_attach(struct tls *t, struct MHD_Connection *conn)
@@ -278,6 +302,15 @@ void tls_attach(struct tls *t, struct MHD_Connection *conn)
 
     if (info)
         gnutls_session_set_ptr(info->tls_session, t);
+}
+
+void tls_send_last(struct MHD_Connection *conn, const char *text, size_t n)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(conn, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+
+    if (info && gnutls_record_send(info->tls_session, text, n) == (ssize_t)n)
+        gnutls_bye(info->tls_session, GNUTLS_SHUT_WR);
 }
 
 void tls_reload(struct tls *t)

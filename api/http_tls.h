@@ -18,8 +18,13 @@ struct tls;
 int tls_start(const struct api_conf *conf, struct tls **out, struct sh_err *err);
 void tls_free(struct tls *t); /* after every server that uses it; NULL is allowed */
 /* For a server that shall use it; and for each of its connections when it begins. */
-void tls_option(struct MHD_OptionItem *out);
+#define TLS_N_OPTIONS 2 /* of *out */
+void tls_options(const struct tls *t, struct MHD_OptionItem *out);
 void tls_attach(struct tls *t, struct MHD_Connection *conn); /* t: NULL is allowed */
+/* On the connection's own thread: the last that is sent on it. */
+void tls_send_last(struct MHD_Connection *conn, const char *text, size_t n);
+/* --tls-min-version; what they are is known here alone. Fails: SH_E_INVALID. */
+int tls_version_check(const char *name, struct sh_err *err);
 void tls_tick(struct tls *t);   /* a few times a second; NULL is allowed */
 void tls_reload(struct tls *t); /* at once; NULL is allowed */
 

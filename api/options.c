@@ -1,6 +1,7 @@
 /* options.c - the option table of shunt-api. */
 #include "api/options.h"
 
+#include "api/http_tls.h"
 #include "api/regions.h"
 #include "common/mem.h"
 
@@ -36,6 +37,8 @@ static const struct sh_conf_opt OPTS[] = {
                "PEM file with the certificate chain; turns TLS on; read again when it changes"),
     SH_OPT_STR(ST, tls_key, "tls-key", "", 0,
                "PEM file with the private key; read again when it changes"),
+    SH_OPT_STR(ST, tls_min_version, "tls-min-version", "1.2", 0,
+               "oldest version of TLS that clients may speak: 1.2 or 1.3"),
     SH_OPT_STR(ST, client_shm, "client-shm", "off", 0,
                "POSIX shared memory of clients on this host for inputs and outputs: off, own (a "
                "tenant's keys begin with /TENANT.) or any (tenants trust each other)"),
@@ -59,10 +62,13 @@ static const struct sh_conf_opt OPTS[] = {
     SH_OPT_INT(
         ST, db_queue, "db-queue", 512, 1, 65536, 0,
         "requests that may wait for a database thread, of a tenant half of them; beyond that 503"),
-    SH_OPT_INT(ST, max_connections, "max-connections", 4096, 16, 1000000, 0,
-               "open HTTP connections"),
-    SH_OPT_INT(ST, max_connections_per_ip, "max-connections-per-ip", 0, 0, 1000000, 0,
-               "open HTTP connections of one address; 0 = no limit (behind a proxy)"),
+    SH_OPT_INT(
+        ST, max_connections, "max-connections", 4096, 16, 1000000, 0,
+        "open HTTP connections; the last place is kept free while one without a key, or idle "
+        "with one, can be closed for it"),
+    SH_OPT_INT(ST, max_connections_per_ip, "max-connections-per-ip", 1024, 0, 1000000, 0,
+               "open HTTP connections of one address on which no key was seen; beyond that the "
+               "oldest of them is closed; 0 = no limit"),
     SH_OPT_INT(ST, max_connections_per_key, "max-connections-per-key", 1024, 0, 1000000,
                SH_CONF_LIVE,
                "open HTTP connections whose last request had the same key, admins' apart; beyond "
@@ -119,7 +125,10 @@ int api_conf_check(const struct api_conf *c, struct sh_err *err)
 {
     bool cert = c->tls_cert && c->tls_cert[0], key = c->tls_key && c->tls_key[0];
     enum regions_mode shm;
+    int rc = tls_version_check(c->tls_min_version, err);
 
+    if (rc)
+        return rc;
     if (cert != key)
         return SH_FAIL(err, SH_E_INVALID, "tls-cert and tls-key must be given together");
     if (c->max_infer_bytes > (int64_t)api_conf_tenant_slab(c))

@@ -191,8 +191,13 @@ static int parse_body(struct api_req *q, struct sh_err *err)
 {
     if (q->route->body != BODY_JSON || q->json)
         return SH_OK;
-    if (q->body_len > 0)
-        return sh_json_parse(q->body, q->body_len, (size_t)q->route->max_body, &q->json, err);
+    if (q->body_len > 0) {
+        int rc = sh_json_parse(q->body, q->body_len, (size_t)q->route->max_body, &q->json, err);
+
+        return !rc && !json_is_object(q->json)
+                   ? SH_FAIL(err, SH_E_INVALID, "the body must be a JSON object")
+                   : rc;
+    }
     if (!(q->route->flags & ROUTE_OPTIONAL))
         return SH_FAIL(err, SH_E_INVALID, "this request needs a JSON body");
     return SH_OK;

@@ -30,8 +30,6 @@ static int check_parameters(struct api_req *q, const char *allowed, struct sh_er
     const json_t *parameters = json_object_get(q->json, "parameters"), *value;
     const char *key;
 
-    if (q->json && !json_is_object(q->json))
-        return SH_FAIL(err, SH_E_INVALID, "the body must be a JSON object");
     if (parameters && !json_is_object(parameters))
         return SH_FAIL(err, SH_E_INVALID, "\"parameters\" must be an object");
     json_object_foreach((json_t *)parameters, key, value)

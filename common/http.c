@@ -82,6 +82,7 @@ int sh_http_new(const char *server, const char *key, struct sh_http **out, struc
     curl_easy_setopt(h->curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(h->curl, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
     curl_easy_setopt(h->curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(h->curl, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
     /* A proxy of the environment cannot reach this host's own addresses. */
     if (is_this_host(h->server))
         curl_easy_setopt(h->curl, CURLOPT_PROXY, "");

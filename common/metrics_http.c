@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define MAX_CONNECTIONS 16
+#define MAX_OF_ADDRESS 8 /* whoever idles there leaves room for others */
 #define TIMEOUT_S 10
 #define CONNECTION_BYTES ((size_t)16 << 10)
 #define MAX_TEXT_BYTES ((size_t)64 << 20)
@@ -123,11 +124,11 @@ static struct MHD_Daemon *start_daemon(struct sh_metrics_http *h, int fd)
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    d = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL | MHD_USE_ITC, 0, NULL,
-                         NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, fd,
-                         MHD_OPTION_CONNECTION_LIMIT, (unsigned)MAX_CONNECTIONS,
-                         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S,
-                         MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_BYTES, MHD_OPTION_END);
+    d = MHD_start_daemon(
+        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL | MHD_USE_ITC, 0, NULL, NULL, on_request, h,
+        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)MAX_CONNECTIONS,
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)MAX_OF_ADDRESS, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_BYTES, MHD_OPTION_END);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return d;
 }

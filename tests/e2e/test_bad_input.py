@@ -62,6 +62,23 @@ class BadInput(Story):
         self.assertRegex(r.error, pattern)
         return r
 
+    # ------------------------------------------------------------ JSON that is no object
+    def test_bodies_that_are_no_object(self):
+        """Of every operation that takes JSON, also where it would look at no field of it."""
+        ids, n = {"model": "two", "version": 1, "tenant": "vision", "job": 1, "array": 1}, 0
+        for method, path, op in self.s.spec().operations():
+            if "application/json" not in op.get("requestBody", {}).get("content", {}) or path.endswith("/infer"):
+                continue
+            own = any("tenant-admin" in need["key"] for need in op["security"])
+            at = re.sub(r"\{(\w+)\}", lambda m: str(ids.get(m[1], "x")), path)
+            for body in (b"[]", b"[1]", b"[{}]", b" [[]] "):
+                with self.subTest(method=method, path=path, body=body):
+                    r = self.s.call(method, at, body, self.key if own else self.s.admin,
+                                    {"Content-Type": "application/json"})
+                    self.refused(r, 400, "INVALID", "must be a JSON object")
+                    n += 1
+        self.assertGreater(n, 100)
+
     # ------------------------------------------------------------ models
     def refused_model(self, data, status, code, pattern, **version):
         r = self.s.push(self.key, "bad", data, ready=False, **version)
@@ -402,7 +419,7 @@ class BadInput(Story):
         self.assertRegex(r, r"^HTTP/1.1 411 (.|\n)*Content-Length")
 
     def test_a_refusal_reaches_a_client_that_is_still_sending(self):
-        """Not a broken pipe; and the connection goes on. One that is too long is cut off."""
+        """Not a broken pipe; and the connection of who has a key goes on. One that is too long is cut off."""
         c = http.client.HTTPConnection("127.0.0.1", self.s.port, timeout=60)
         self.addCleanup(c.close)
         for key, model, status in ((self.key, "nothing", 404), ("shunt_x", "two", 401),
@@ -411,7 +428,7 @@ class BadInput(Story):
             c.request("POST", "/v2/models/%s/infer" % model, text, {"Authorization": "Bearer " + key})
             sock, r = c.sock, c.getresponse()
             self.assertEqual((r.status, bool(r.read())), (status, True))
-            self.assertIs(c.sock, sock)
+            self.assertIs(c.sock, None if status == 401 else sock)
         got = self.s.talk(self.head("/v2/models/two/infer", "Content-Length: 900000000"))
         self.assertRegex(got, r"^HTTP/1.1 413 (.|\n)*900000000 bytes")
         got = self.s.talk(self.head("/v2/models/nothing/infer", "Content-Length: 5000000",

@@ -141,11 +141,60 @@ class Holes(Served):
                 with self.subTest(method=method, path=path, lengths=(a, b)):
                     self.refused(self.request(method, path, "Content-Length: " + a,
                                               "Content-Length: " + b, body=NEXT), "more than one")
-        for n in ("5, 5", "+5", "-1", "0x5", "5 5", "99999999999999999999"):
-            with self.subTest(length=n):
-                got = self.s.talk(self.request("POST", "/v2/models/lin/infer",
-                                               "Content-Length: " + n).encode(), then_close=True)
-                self.assertRegex(got, r"^HTTP/1.1 4(00|13) ")
+
+    def test_lengths_that_are_none(self):
+        """The library refuses them by itself, and would send the head of its reply twice."""
+        for n in ("5, 5", "+5", "-1", "0x5", "5 5", "abc", "", "5;a", "99999999999999999999", "9" * 200):
+            for method, path in self.TARGETS[1:]:
+                with self.subTest(length=n, method=method):
+                    self.refused(self.request(method, path, "Content-Length: " + n, body=NEXT), "decimal")
+        # Its headers come in pieces, and others' have begun and are in order.
+        with contextlib.ExitStack() as stack:
+            others = [stack.enter_context(self.raw(self.request("GET", "/v2")[:-2])) for _ in range(3)]
+            c = stack.enter_context(self.raw("POST /api/v1/models HTTP/1.1\r\nHost: x\r\nContent-Le"))
+            for piece in ("ngth: +", "5\r\n", "\r\n"):
+                time.sleep(0.05)
+                c.send(piece)
+            status, headers, body = c.reply()
+            self.assertEqual((status, headers["content-type"]), (400, "application/problem+json"))
+            self.assertRegex(json.loads(body)["detail"], "decimal")
+            self.assertTrue(c.closed(), c.got)
+            for other in others:
+                self.assertEqual(other.send("\r\n").reply()[0], 200)
+                self.serves_on(other)
+
+    def test_headers_that_come_twice(self):
+        """One program goes by the first, another by the last."""
+        for name in ("Authorization", "authorization"):
+            for values in (("Bearer x", "Bearer " + self.key), ("Bearer " + self.key, "Bearer x"),
+                           ("Bearer " + self.key, "Bearer " + self.key)):
+                with self.subTest(name=name, first=values[0][:8]):
+                    self.refused("GET /api/v1/whoami HTTP/1.1\r\nHost: x\r\n" + "".join(
+                        "%s: %s\r\n" % (n, v) for n, v in zip(("Authorization", name), values)) + "\r\n",
+                        "more than one Authorization")
+        for name in ("If-Match", "Idempotency-Key", "Content-Type", "Content-Digest", "X-Request-ID",
+                     "Inference-Header-Content-Length", "Content-Encoding", "Range", "Content-Range"):
+            with self.subTest(name):
+                self.refused(self.request("GET", "/v2", name + ": 1", name.lower() + ": 1"),
+                             "more than one " + name)
+
+    def test_who_has_no_key_is_told_at_once(self):
+        """However much it says that it will send; and it reads the answer also if it sends all of that."""
+        for target in ("POST /v2/models/lin/infer", "PUT /api/v1/datasets/x/artifact", "GET /none"):
+            for framing in ("Content-Length: 60000000", "Content-Length: 3", "Transfer-Encoding: chunked"):
+                for key in ("", "Authorization: Bearer shunt_x\r\n"):
+                    with self.subTest(target=target, framing=framing, key=key):
+                        with self.raw("%s HTTP/1.1\r\nHost: x\r\n%s%s\r\n\r\n" % (target, key, framing)) as c:
+                            status, headers, body = c.reply()
+                            self.assertIn(status, (400, 401, 404), body)
+                            self.assertEqual(headers["connection"], "close")
+                            self.assertTrue(c.closed())
+        for length in (100000, 20000000):
+            with self.raw("POST /v2/models/lin/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+                          % length) as c:
+                c.send(bytes(length))
+                self.assertEqual(c.reply()[0], 401)
+                self.assertTrue(c.closed())
 
     def test_a_blank_before_the_colon(self):
         for name in ("Content-Length ", "Content-Length\t", " Content-Length", "Transfer-Encoding "):
@@ -300,8 +349,7 @@ class Holes(Served):
                    (400, self.request("GET", "/api/v1/models?colour=1")),
                    (404, self.request("POST", "/v2/models/none/infer", "Content-Length: %d" % len(NEXT),
                                       body=NEXT)),
-                   (401, self.request("POST", "/api/v1/models", "Content-Length: %d" % len(NEXT),
-                                      body=NEXT, key="shunt_x")),
+                   (401, self.request("GET", "/api/v1/models", key="shunt_x")),
                    (400, self.request("POST", "/api/v1/models", "Content-Length: %d" % len(NEXT),
                                       body=NEXT)),
                    (400, self.request("GET", "/v2", "Content-Length: %d" % len(NEXT), body=NEXT))]
@@ -361,7 +409,10 @@ class Holes(Served):
 
 class Limits(Served):
     OPTIONS = {"MAX_CONNECTIONS_PER_KEY": "3", "MAX_CONNECTIONS_PER_IP": "12", "UPLOAD_GRACE_S": "2",
-               "UPLOAD_MIN_RATE": "64M", "IDLE_TIMEOUT_S": "3600"}
+               "UPLOAD_MIN_RATE": "64M", "IDLE_TIMEOUT_S": "3600", "MAX_CONNECTIONS": "64"}
+
+    def evicted(self, reason):
+        return self.s.metrics("api").get('shunt_http_evicted_connections_total{reason="%s"}' % reason, 0)
 
     def test_connections_of_a_key(self):
         other = self.s.key("vision", "infer")
@@ -391,19 +442,52 @@ class Limits(Served):
         until("its connections are closed", lambda: self.infer().status == 200)
 
     def test_connections_of_an_address(self):
+        """Those without a key go, the oldest first, however far their requests have come; no newcomer is
+        refused, and who has a key stays."""
+        infer, before = self.s.key("vision", "infer"), self.evicted("address")
         with contextlib.ExitStack() as stack:
-            opened = [stack.enter_context(self.raw(source="127.0.0.9")) for _ in range(12)]
-            for c in opened:
-                self.assertEqual(c.send(self.request("GET", "/v2")).reply()[0], 200)
-            with self.raw(source="127.0.0.9") as c:
-                with contextlib.suppress(ConnectionError):
-                    c.send(self.request("GET", "/v2"))
-                self.assertIsNone(c.reply())
+            known = [stack.enter_context(self.raw(source="127.0.0.9")) for _ in range(3)]
+            for c in known:
+                self.assertEqual(c.send(self.infer_text(key=infer)).reply()[0], 200)
+            strangers = [stack.enter_context(self.raw(text, source="127.0.0.9")) for text in 3 * (
+                "", "GET /v2 HTTP/1.1\r\nX: ", "POST /v2 HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n",
+                "GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")]
+            for c in strangers[3::4]:
+                self.assertEqual(c.reply()[0], 200)
+            for c in known:
+                self.assertEqual(c.send(self.infer_text(key=infer)).reply()[0], 200)
+            self.assertEqual(self.evicted("address"), before)
+            for k in range(2 * len(strangers)):
+                c = stack.enter_context(self.raw(source="127.0.0.9"))
+                self.assertEqual(c.send(self.request("GET", "/v2/health/live")).reply()[0], 200)
+            for c in strangers:
+                self.assertTrue(c.closed())
+            for c in known:
+                self.assertEqual(c.send(self.infer_text(key=infer)).reply()[0], 200)
             self.assertEqual(self.infer().status, 200)  # from 127.0.0.1
-        def again():
-            with self.raw(source="127.0.0.9") as c, contextlib.suppress(ConnectionError):
-                return c.send(self.request("GET", "/v2")).reply()
-        until("there is room for the address again", again)
+            self.assertEqual(self.evicted("address"), before + 2 * len(strangers))
+
+    def test_all_places_are_taken(self):
+        """By who has no key, from many addresses; then also by who has one, and asks for nothing."""
+        before = self.evicted("full")
+        with contextlib.ExitStack() as stack:
+            known = stack.enter_context(self.raw(self.infer_text()))
+            self.assertEqual(known.reply()[0], 200)
+            for i in range(200):
+                stack.enter_context(self.raw(source="127.0.1.%d" % (i % 50 + 1)))
+            begin = time.monotonic()
+            for _ in range(20):
+                self.assertEqual(self.infer().status, 200)
+            self.assertLess(time.monotonic() - begin, WAIT_S)
+            self.serves_on(known)
+            self.assertGreater(self.evicted("full"), before)
+        keys = [self.s.key("vision", "infer") for _ in range(24)]
+        with contextlib.ExitStack() as stack:
+            for key in keys:
+                for _ in range(3):
+                    c = stack.enter_context(self.raw(self.infer_text(key=key)))
+                    self.assertEqual(c.reply()[0], 200)
+            self.assertEqual(self.infer().status, 200)
 
     def test_a_rate_limit_is_told(self):
         key = self.s.tenant("paced")
@@ -495,24 +579,30 @@ class End(Story):
         key = s.tenant("vision")
         s.push(key, "lin", onnx.linear(), max_batch=16)
         until("no connection is open", lambda: self.connections() == 0)
-        text = json.dumps(GOOD)
+        text, head = json.dumps(GOOD), "HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n" % key
         with contextlib.ExitStack() as stack:
-            inside = [stack.enter_context(Raw(s.port)) for _ in range(n)]
-            until("all are open", lambda: self.connections() == n)
-            late = stack.enter_context(Raw(s.port))  # the kernel's, until a place is free
-            inside[0].send("POST /v2/models/lin/infer HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"
-                           "Content-Length: %d\r\n\r\n%s" % (key, len(text), text[:9]))
+            inside = stack.enter_context(Raw(s.port))
+            inside.send("POST /v2/models/lin/infer %sContent-Length: %d\r\n\r\n%s" % (
+                head, len(text), text[:9]))
             until("it has a place for its body", s.payload)
+            streams = []
+            for _ in range(n - 1):  # each has a key and is in use: nobody can be spared
+                streams.append(stack.enter_context(Raw(s.port)))
+                streams[-1].send("GET /api/v1/events %sAccept: text/event-stream\r\n\r\n" % head)
+                self.assertEqual(streams[-1].reply()[0], 200)
+            late = stack.enter_context(Raw(s.port))  # the kernel's, until a place is free
+            late.send("GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
             api = s.pid("api")
             with s.held():
                 begin = time.monotonic()
                 os.kill(api, signal.SIGTERM)
                 until("nobody is let in", lambda: not self.opens())
                 self.assertIsNone(late.reply())
-                inside[0].send(text[9:])
-                self.assertEqual(inside[0].reply()[0], 200)
-                for c in inside:  # the end does not wait for them
-                    self.assertTrue(c.closed())
+                inside.send(text[9:])
+                self.assertEqual(inside.reply()[0], 200)
+                self.assertTrue(inside.closed())
+                for c in streams:  # the end does not wait for them
+                    c.closed()
                 self.assertLess(time.monotonic() - begin, WAIT_S / 2)
                 s.kill("api", 0)  # waits until it is dead
         s.wait_new("api", api)

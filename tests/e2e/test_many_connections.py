@@ -50,7 +50,8 @@ class Many(Story):
     def setUpClass(cls):
         room = open_files() - 2000
         cls.n = min(int(os.environ.get("MANY_CONNECTIONS", 10000)), room)
-        cls.s = s = System("--workers=2", MAX_CONNECTIONS=str(cls.n + 1000), UPLOAD_GRACE_S="2",
+        cls.s = s = System("--workers=2", MAX_CONNECTIONS=str(cls.n + 1000),
+                           MAX_CONNECTIONS_PER_IP="0", UPLOAD_GRACE_S="2",
                            UPLOAD_MIN_RATE="8M", HEADER_TIMEOUT_S="300", IDLE_TIMEOUT_S="300")
         cls.addClassCleanup(s.stop)
         cls.key = s.tenant("vision")
@@ -192,6 +193,70 @@ class Many(Story):
                   self.n, SLOW, CUT, DEAF, p99(beside) / p99(alone),
                   sorted(beside)[len(beside) // 2] / sorted(alone)[len(alone) // 2], idle / self.n / 1024,
                   (max(peak) - memory) / 2**20, bound / 2**20))
+
+
+class Crowd(Story):
+    """With the options that everybody has, more connections than there are places, all from one address,
+    which is the others' address too. None has a key; as many are opened again as are closed."""
+    N, REQUESTS = 4200, 300
+
+    @classmethod
+    def setUpClass(cls):
+        cls.s = s = System("--workers=2")
+        cls.addClassCleanup(s.stop)
+        cls.key = s.tenant("vision")
+        s.push(cls.key, "lin", onnx.linear(), max_batch=4)
+
+    def request(self, x):
+        """On a connection of its own; seconds."""
+        begin = time.monotonic()
+        with contextlib.closing(Client(self.s.port, self.key)) as c:
+            c.infer("lin", x)
+        return time.monotonic() - begin
+
+    def press(self, stop):
+        """Keeps N connections, each idle in another way; those that were closed come again."""
+        starts = [b"", b"GET /v2 HTTP/1.1\r\nX: ", b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n",
+                  b"POST /v2/models/lin/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"]
+        opened = []
+        try:
+            while not stop.is_set():
+                c = socket.socket()
+                c.settimeout(1)
+                with contextlib.suppress(OSError):
+                    c.connect(("127.0.0.1", self.s.port))
+                    c.sendall(starts[len(opened) % len(starts)])
+                opened.append(c)
+                if len(opened) > self.N:
+                    opened.pop(0).close()
+                self.n_opened += 1
+        finally:
+            for c in opened:
+                c.close()
+
+    def test_one_address_without_a_key(self):
+        x = {"x": ("FP32", [1, 4], pack("FP32", [1, 2, 3, 4]))}
+        with contextlib.closing(Client(self.s.port, self.key)) as kept:
+            kept.infer("lin", x)
+            alone = [self.request(x) for _ in range(self.REQUESTS)]
+            self.n_opened, stop, begin = 0, threading.Event(), time.monotonic()
+            crowd = threading.Thread(target=self.press, args=(stop,))
+            crowd.start()
+            try:
+                until("the crowd is there", lambda: self.n_opened >= self.N)
+                beside = []
+                for _ in range(self.REQUESTS):
+                    beside.append(self.request(x))
+                    kept.infer("lin", x)  # who was there is not sent away
+                    self.assertLess(time.monotonic() - begin, WAIT_S, "%d requests" % len(beside))
+            finally:
+                stop.set()
+                crowd.join()
+        m = self.s.metrics("api")
+        self.assertGreater(m['shunt_http_evicted_connections_total{reason="address"}'], 0)
+        until("all connections are closed", lambda: self.s.metrics("api")["shunt_http_connections"] == 0)
+        print("%d connections without a key, %d opened: others' p99 %.1f ms, without them %.1f ms" % (
+            self.N, self.n_opened, 1e3 * p99(beside), 1e3 * p99(alone)))
 
 
 if __name__ == "__main__":

@@ -8,17 +8,20 @@ one process of many, and an event could be missing in the stream of all events.
 
 Usage: test_operators.py [-v] [name ...]   (sched_world.py)
 """
+import contextlib
 import http.client
 import json
 import os
 import re
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import sys
 import time
 import urllib.request
+import warnings
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import test_tenancy  # noqa: E402
@@ -133,6 +136,28 @@ class Operators(Case):
         wait("c is served", lambda: self.served(api) == c[2])
         self.assertEqual(self.live(old), 200)
         old.close()
+        # What nobody should speak any more is not spoken.
+        newest = Api(self, "newest", "--tls-cert=%s/tls.crt" % self.dir, "--tls-key=%s/tls.key" % self.dir,
+                     "--tls-min-version=1.3")
+        self.assertEqual(self.versions(api), ["TLSv1.2", "TLSv1.3"])
+        self.assertEqual(self.versions(newest), ["TLSv1.3"])
+
+    def versions(self, api):
+        """Those of TLS in which it answers."""
+        spoken = []
+        for v in (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1_2,
+                  ssl.TLSVersion.TLSv1_3):
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            context.set_ciphers("ALL:@SECLEVEL=0")  # ours would refuse the old ones by itself
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                context.minimum_version = context.maximum_version = v
+            with socket.create_connection(("127.0.0.1", api.port), timeout=LONG_S) as plain:
+                with contextlib.suppress(ssl.SSLError, ConnectionError):
+                    with context.wrap_socket(plain) as c:
+                        spoken.append(c.version())
+        return spoken
 
     def test_a_server_without_its_certificate_does_not_start(self):
         a, b = self.certificate("a", 30), self.certificate("b", 30)
@@ -142,6 +167,10 @@ class Operators(Case):
                             "--tls-cert=" + a[0], "--tls-key=" + b[1]], capture_output=True, timeout=LONG_S)
         self.assertEqual(p.returncode, 1)
         self.assertIn(b"are no certificate and its key", p.stderr)
+        p = subprocess.run([os.path.join(test_tenancy.BIN, "shunt-api"), "--tls-min-version=1.1"],
+                           capture_output=True, timeout=LONG_S)
+        self.assertEqual(p.returncode, 1)
+        self.assertIn(b"must be 1.2 or 1.3", p.stderr)
 
     # ------------------------------------------------------------ the operators' door
     def test_admin_keys_are_taken_at_the_admin_address_alone(self):

@@ -1,8 +1,8 @@
-/* test_http_conn.c - open connections: limits of time for each phase, of number for a key
- * and an address.
+/* test_http_conn.c - open connections: limits of time for each phase, of number for a key and an
+ * address; who goes when there are too many.
  *
- * Without it a byte now and then would keep a connection and what it holds for ever, or a client
- * that does nothing wrong would be cut off.
+ * Without it a byte now and then would keep a connection and what it holds for ever, connections
+ * without a key would keep others out, or a client that does nothing wrong would be cut off.
  */
 /* uses: libapi.a */
 /* link: -lmicrohttpd -lpq */
@@ -13,6 +13,7 @@
 #include "tests/unit/sh_test.h"
 
 #include <arpa/inet.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #define SECOND INT64_C(1000000000)
@@ -22,6 +23,7 @@ static const struct api_conf CONF = {
 
 struct world {
     struct http_conns s;
+    struct http_thread t;
     struct http_conn *c;
     int ours, theirs;
 };
@@ -37,7 +39,10 @@ static int set_up(void **state)
     w->ours = fds[0];
     w->theirs = fds[1];
     conns_init(&w->s);
-    w->c = conns_open(&w->s, w->ours, NULL);
+    w->t.max_conns = 1000;
+    TAILQ_INIT(&w->t.strangers);
+    TAILQ_INIT(&w->t.idle);
+    w->c = conns_open(&w->s, &w->t, w->ours, NULL);
     assert_non_null(w->c);
     *state = w;
     return 0;
@@ -153,7 +158,7 @@ static void a_key_has_so_many_connections(void **state)
     struct sh_err err = {0};
 
     for (int i = 0; i < 3; i++) {
-        more[i] = conns_open(&w->s, 900 + i, NULL);
+        more[i] = conns_open(&w->s, &w->t, 900 + i, NULL);
         assert_non_null(more[i]);
     }
     assert_ok(conns_claim(&w->s, w->c, "aaaaaaaaaaaa", 2, &err));
@@ -187,43 +192,173 @@ static struct sockaddr *address(struct sockaddr_storage *out, const char *text)
     return (struct sockaddr *)out;
 }
 
-static void an_address_has_so_many_connections(void **state)
+static struct http_conn *from(struct world *w, const char *text, int fd)
+{
+    struct sockaddr_storage a;
+    struct conn_key *ip;
+    struct http_conn *c;
+
+    assert_true(conns_admit(&w->s, false, address(&a, text), 2, &ip));
+    c = conns_open(&w->s, &w->t, fd, ip);
+    assert_non_null(c);
+    return c;
+}
+
+static void an_address_has_so_many_without_a_key(void **state)
+{
+    struct world *w = *state;
+    struct http_conn *c[8];
+    struct sh_err err = {0};
+
+    for (int i = 0; i < 3; i++) /* whoever has a key does not count */
+        c[i] = from(w, "10.0.0.1", 20000 + i);
+    assert_true(c[0]->is_cut);
+    conns_close(&w->s, c[0]);
+    assert_ok(conns_claim(&w->s, c[1], "aaaaaaaaaaaa", 0, &err));
+    c[3] = from(w, "10.0.0.1", 20003);
+    assert_false(c[1]->is_cut || c[2]->is_cut);
+    /* The one that did nothing for longest goes, in whatever it is. */
+    conns_phase(&w->s, c[2], CONN_BODY, 0);
+    c[4] = from(w, "10.0.0.1", 20004);
+    assert_true(c[3]->is_cut && !c[2]->is_cut);
+    /* Other addresses are other counts; of IPv6 a host has a whole net. */
+    c[5] = from(w, "::ffff:10.0.0.1", 20005);
+    c[6] = from(w, "2001:db8::1", 20006);
+    c[7] = from(w, "2001:db8::2:1", 20007);
+    assert_false(c[2]->is_cut || c[4]->is_cut || c[5]->is_cut || c[6]->is_cut);
+    c[0] = from(w, "2001:db8::ffff:ffff:1", 20000);
+    assert_true(c[6]->is_cut && !c[5]->is_cut && !c[7]->is_cut);
+    for (int i = 0; i < 8; i++)
+        conns_close(&w->s, c[i]);
+}
+
+static void addresses_are_counted_for_as_long_as_they_have_any(void **state)
 {
     struct world *w = *state;
     struct sockaddr_storage a;
-    struct conn_key *ip[4];
-    struct http_conn *c;
-    struct sh_err err = {0};
+    struct conn_key *ip[2];
 
     assert_true(conns_admit(&w->s, false, address(&a, "10.0.0.1"), 2, &ip[0]));
-    assert_true(conns_admit(&w->s, false, address(&a, "10.0.0.1"), 2, &ip[1]));
-    assert_false(conns_admit(&w->s, false, address(&a, "10.0.0.1"), 2, &ip[2]));
-    assert_null(ip[2]);
-    /* Another address, another kind of address, another door. */
-    assert_true(conns_admit(&w->s, false, address(&a, "10.0.0.2"), 2, &ip[2]));
-    conns_leave(&w->s, ip[2]);
-    assert_true(conns_admit(&w->s, false, address(&a, "::ffff:10.0.0.1"), 2, &ip[2]));
-    conns_leave(&w->s, ip[2]);
-    assert_true(conns_admit(&w->s, true, address(&a, "10.0.0.1"), 2, &ip[2]));
-    conns_leave(&w->s, ip[2]);
-    /* Its place is free when the connection is closed, and when it never came to be. */
-    c = conns_open(&w->s, 900, ip[0]);
-    assert_non_null(c);
-    assert_ok(conns_claim(&w->s, c, "aaaaaaaaaaaa", 1, &err)); /* that count is another one */
-    assert_false(conns_admit(&w->s, false, address(&a, "10.0.0.1"), 2, &ip[2]));
-    conns_close(&w->s, c);
-    assert_true(conns_admit(&w->s, false, address(&a, "10.0.0.1"), 2, &ip[2]));
-    assert_false(conns_admit(&w->s, false, address(&a, "10.0.0.1"), 2, &ip[3]));
+    assert_true(conns_admit(&w->s, true, address(&a, "10.0.0.1"), 2, &ip[1])); /* another door */
+    assert_ptr_not_equal(ip[0], ip[1]);
+    conns_leave(&w->s, ip[0]); /* the connection never came to be */
     conns_leave(&w->s, ip[1]);
-    conns_leave(&w->s, ip[2]);
-    for (int i = 0; i < 4; i++) { /* no limit: not counted */
-        assert_true(conns_admit(&w->s, false, address(&a, "10.0.0.1"), 0, &ip[i]));
-        assert_null(ip[i]);
-        conns_leave(&w->s, ip[i]);
-    }
+    assert_true(conns_admit(&w->s, false, address(&a, "10.0.0.1"), 0, &ip[0]));
+    assert_null(ip[0]);
+    conns_leave(&w->s, ip[0]);
     a.ss_family = AF_UNIX; /* has no address */
     assert_true(conns_admit(&w->s, false, (struct sockaddr *)&a, 1, &ip[0]));
     assert_null(ip[0]);
+    for (size_t i = 0; i < CONN_KEY_BUCKETS; i++)
+        assert_null(w->s.keys[i]);
+}
+
+static void a_full_thread_keeps_a_place_free(void **state)
+{
+    struct world *w = *state;
+    struct http_conn *c[4];
+    struct sh_err err = {0};
+
+    w->t.max_conns = 4; /* w->c has one */
+    assert_ok(conns_claim(&w->s, w->c, "aaaaaaaaaaaa", 0, &err));
+    for (int i = 0; i < 3; i++)
+        c[i] = conns_open(&w->s, &w->t, 20000 + i, NULL);
+    assert_true(c[0]->is_cut && !c[1]->is_cut && !w->c->is_cut);
+    conns_make_room(&w->s, &w->t); /* that one is on its way out: it counts no more */
+    assert_false(c[1]->is_cut);
+    conns_close(&w->s, c[0]);
+    conns_phase(&w->s, c[1], CONN_REPLY, 10);
+    c[3] = conns_open(&w->s, &w->t, 20003, NULL);
+    assert_true(c[2]->is_cut && !c[1]->is_cut);
+    conns_close(&w->s, c[2]);
+    /* All have a key: who is busy stays, and so does who was a moment ago. */
+    assert_ok(conns_claim(&w->s, c[1], "bbbbbbbbbbbb", 0, &err));
+    assert_ok(conns_claim(&w->s, c[3], "bbbbbbbbbbbb", 0, &err));
+    conns_phase(&w->s, w->c, CONN_WORK, 0);
+    conns_phase(&w->s, c[3], CONN_WORK, 0);
+    conns_phase(&w->s, c[3], CONN_HEAD, 0);
+    c[0] = conns_open(&w->s, &w->t, 20000, NULL);
+    assert_ok(conns_claim(&w->s, c[0], "bbbbbbbbbbbb", 0, &err));
+    conns_make_room(&w->s, &w->t);
+    assert_false(w->c->is_cut || c[0]->is_cut || c[1]->is_cut || c[3]->is_cut);
+    sh_clock_advance(2 * SECOND);
+    conns_make_room(&w->s, &w->t);
+    assert_true(c[3]->is_cut && !c[0]->is_cut && !c[1]->is_cut && !w->c->is_cut);
+    conns_close(&w->s, c[0]);
+    conns_close(&w->s, c[1]);
+    conns_close(&w->s, c[3]);
+    assert_int_equal(w->t.n_conns, 1);
+    assert_int_equal(w->t.n_cut, 0);
+}
+
+/* Of TCP, of which bytes can be thrown away unread. */
+static void connect_pair(int fds[2])
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t len = sizeof(a);
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+
+    assert_int_equal(bind(listener, (struct sockaddr *)&a, sizeof(a)), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&a, &len), 0);
+    fds[1] = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(connect(fds[1], (struct sockaddr *)&a, sizeof(a)), 0);
+    fds[0] = accept(listener, NULL, NULL);
+    assert_true(fds[0] >= 0);
+    close(listener);
+}
+
+static void a_socket_stays_until_its_client_has_read(void **state)
+{
+    struct world *w = *state;
+    struct http_conn *c;
+    char text[5];
+    int fds[2];
+
+    connect_pair(fds);
+    c = conns_open(&w->s, &w->t, fds[0], NULL);
+    assert_int_equal(send(fds[0], "reply", 5, 0), 5);
+    assert_int_equal(send(fds[1], "request", 7, 0), 7); /* unread: a close would be a reset */
+    conns_linger(&w->s, c);
+    conns_close(&w->s, c);
+    close(fds[0]);
+    assert_int_equal(w->s.n_linger, 1);
+    assert_int_equal(send(fds[1], "more", 4, MSG_NOSIGNAL), 4); /* taken, and thrown away */
+    conns_sweep(&w->s, &CONF);
+    assert_int_equal(w->s.n_linger, 1);
+    assert_int_equal(recv(fds[1], text, 5, 0), 5);
+    assert_int_equal(recv(fds[1], text, 5, 0), 0);
+    close(fds[1]);
+    for (int i = 0; i < 1000 && w->s.n_linger > 0; i++) { /* the end is on its way */
+        conns_sweep(&w->s, &CONF);
+        poll(NULL, 0, 1);
+    }
+    assert_int_equal(w->s.n_linger, 0);
+}
+
+static void sockets_that_stay_have_a_number_and_a_time(void **state)
+{
+    struct world *w = *state;
+    int theirs[CONN_MAX_LINGER + 3], fds[2];
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(theirs); i++) {
+        struct http_conn *c;
+
+        connect_pair(fds);
+        theirs[i] = fds[1];
+        c = conns_open(&w->s, &w->t, fds[0], NULL);
+        conns_linger(&w->s, c);
+        conns_close(&w->s, c);
+        close(fds[0]);
+    }
+    assert_int_equal(w->s.n_linger, CONN_MAX_LINGER);
+    conns_sweep(&w->s, &CONF);
+    assert_int_equal(w->s.n_linger, CONN_MAX_LINGER);
+    sh_clock_advance(31 * SECOND);
+    conns_sweep(&w->s, &CONF);
+    assert_int_equal(w->s.n_linger, 0);
+    for (size_t i = 0; i < SH_ARRAY_LEN(theirs); i++)
+        close(theirs[i]);
 }
 
 static void many_are_swept(void **state)
@@ -232,14 +367,14 @@ static void many_are_swept(void **state)
     struct http_conn *c[500];
 
     for (int i = 0; i < 500; i++) {
-        c[i] = conns_open(&w->s, 20000 + i, NULL); /* no such descriptor: shutdown() fails */
+        c[i] = conns_open(&w->s, &w->t, 20000 + i, NULL); /* no such descriptor: shutdown() fails */
         assert_non_null(c[i]);
         conns_phase(&w->s, c[i], CONN_REPLY, 0);
     }
     sh_clock_advance(3 * SECOND);
     assert_false(is_cut(w));
     for (int i = 0; i < 500; i++) {
-        assert_int_equal(c[i]->phase, CONN_WORK); /* was cut, once */
+        assert_true(c[i]->is_cut);
         conns_close(&w->s, c[i]);
     }
 }
@@ -256,7 +391,14 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_client_that_left_is_noticed_in_the_second_sweep, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_key_has_so_many_connections, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(an_address_has_so_many_connections, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_address_has_so_many_without_a_key, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(addresses_are_counted_for_as_long_as_they_have_any, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_full_thread_keeps_a_place_free, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_socket_stays_until_its_client_has_read, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(sockets_that_stay_have_a_number_and_a_time, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(many_are_swept, set_up, tear_down),
     };
 
