@@ -20,6 +20,7 @@ struct api {
     struct catalog *catalog;
     struct slab *slab;
     struct regions *regions; /* clients' shared memory */
+    struct serving *serving;
     struct link *link;
     struct sh_wire_keys *link_keys; /* the link's thread alone */
     struct stats *stats;

@@ -342,6 +342,17 @@ const struct cat_version *cat_find(const struct cat_table *t, const char *tenant
     return best;
 }
 
+const struct cat_version *cat_exact(const struct cat_table *t, const char *tenant,
+                                    const char *owner, const char *model, int64_t version)
+{
+    if (!owner)
+        return cat_find(t, tenant, model, version);
+    for (size_t i = first_of(t, model); i < t->n && strcmp(t->rows[i].model, model) == 0; i++)
+        if (t->rows[i].version == version && strcmp(t->rows[i].tenant, owner) == 0)
+            return &t->rows[i];
+    return NULL;
+}
+
 size_t cat_count(const struct cat_table *t)
 {
     return t->n;

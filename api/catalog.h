@@ -58,6 +58,9 @@ void catalog_put(struct cat_table *t);            /* NULL is allowed */
  * the table; NULL if there is none that this tenant sees. */
 const struct cat_version *cat_find(const struct cat_table *t, const char *tenant, const char *model,
                                    int64_t version);
+/* This version of the tenant's model; owner NULL: of the one that cat_find means. */
+const struct cat_version *cat_exact(const struct cat_table *t, const char *tenant,
+                                    const char *owner, const char *model, int64_t version);
 size_t cat_count(const struct cat_table *t);
 const struct cat_version *cat_at(const struct cat_table *t, size_t i); /* by model, then version */
 bool cat_sees(const struct cat_version *v, const char *tenant);

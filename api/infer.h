@@ -43,6 +43,8 @@ struct infer_link {    /* link thread only */
     struct infer *prev, *next; /* all that are known to the link */
     struct sh_io *watch;
     bool opened, ready, placed, sent, over;
+    bool moved; /* the executor that it was placed on is lost, and may be writing to it still */
+    uint32_t n_placed;
     bool orphan; /* its scheduler was lost; only the executor can still answer it */
     char executor[64];
     int64_t deadline_ns;

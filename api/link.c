@@ -3,6 +3,8 @@
 
 #include "api/api.h"
 #include "api/link_int.h"
+#include "api/serving.h"
+#include "api/waiters.h"
 #include "common/clock.h"
 #include "common/hash.h"
 #include "common/log.h"
@@ -78,7 +80,7 @@ void link__end(struct link *l, struct infer *i, const struct infer_result *r, bo
         i->link.watch = NULL;
         infer_complete(i, r);
     }
-    if (may_run && i->link.ready)
+    if ((may_run || i->link.moved) && i->link.ready)
         i->link.limbo_ns = limbo_end(l);
     else
         forget(l, i);
@@ -387,6 +389,7 @@ static void on_placed(struct link *l, const struct msg_infer_placed *m)
         return;
     i->link.sent = i->link.sent && strcmp(i->link.executor, m->executor) == 0;
     i->link.placed = true;
+    i->link.n_placed++;
     sh_strlcpy(i->link.executor, m->executor, sizeof(i->link.executor));
     link__send_inputs(l, i);
 }
@@ -403,12 +406,20 @@ static void on_scheduler_msg(struct sh_wire *w, const struct sh_msg *m, int *fds
         SH_INFO("scheduler.up", "name=%s epoch=%llu", m->u.welcome.name,
                 (unsigned long long)m->u.welcome.epoch);
         l->welcome_ns = sh_clock_ns();
+        serving_clear(l->api->serving);
         for (size_t k = 0; k < l->n_execs; k++)
             l->execs[k]->confirmed = false;
         atomic_store(&l->up, true);
         break;
     case MSG_EXEC_UP:
         link__exec_up(l, &m->u.exec_up);
+        break;
+    case MSG_MODEL_UP:
+        serving_note(l->api->serving, &m->u.model_up);
+        waiters_wake(l->api->waiters);
+        break;
+    case MSG_SERVING:
+        serving_count(l->api->serving, &m->u.serving);
         break;
     case MSG_INFER_PLACED:
         on_placed(l, &m->u.infer_placed);
@@ -444,6 +455,7 @@ static void on_scheduler_down(struct sh_wire *w, const struct sh_err *why, void 
 
     (void)w;
     link__ask_sweep(l, true);
+    serving_clear(l->api->serving);
     if (atomic_exchange(&l->up, false))
         SH_WARN("scheduler.down", "code=%s msg=\"%s\"", sh_rc_name(why->rc), why->msg);
     for (struct infer *i = l->all; i; i = next) {

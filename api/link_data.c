@@ -54,18 +54,16 @@ static int take_chunk(struct link *l, const struct link_exec *e, const struct ms
     return SH_OK;
 }
 
-static void fail_all_of(struct link *l, const char *executor)
+/* Only the connection is known to be gone: the executor may still run them. */
+static void ask_again_for_all_of(struct link *l, const char *executor)
 {
-    struct infer *next;
-
-    for (struct infer *i = l->all; i; i = next) {
-        next = i->link.next;
+    for (struct infer *i = l->all; i; i = i->link.next) {
         if (i->link.over || !i->link.placed || strcmp(i->link.executor, executor) != 0)
             continue;
-        link__send(l,
-                   &(struct sh_msg){.type = MSG_INFER_CANCEL, .u.infer_cancel = {.rid = i->rid}});
-        /* Only the connection is known to be gone: the executor may still run it. */
-        link__fail(l, i, SH_E_UNAVAILABLE, "the executor was lost; try again", true);
+        i->link.placed = i->link.sent = false;
+        i->link.moved |= i->link.ready;
+        link__send(l, &(struct sh_msg){.type = MSG_INFER_AGAIN,
+                                       .u.infer_again = {i->rid, i->link.n_placed}});
     }
 }
 
@@ -136,7 +134,7 @@ static void on_exec_down(struct sh_wire *w, const struct sh_err *why, void *arg)
         SH_WARN("executor.down", "executor=%s code=%s msg=\"%s\"", e->name, sh_rc_name(why->rc),
                 why->msg);
     e->ready = false;
-    fail_all_of(e->link, e->name);
+    ask_again_for_all_of(e->link, e->name);
 }
 
 static void remove_exec(struct link *l, struct link_exec *e)
@@ -145,7 +143,7 @@ static void remove_exec(struct link *l, struct link_exec *e)
         if (l->execs[i] == e)
             l->execs[i] = l->execs[--l->n_execs];
     sh_link_free(e->wire);
-    fail_all_of(l, e->name);
+    ask_again_for_all_of(l, e->name);
     free(e);
 }
 

@@ -10,6 +10,7 @@
 #include "api/handlers.h"
 #include "api/link.h"
 #include "api/noun.h"
+#include "api/serving.h"
 
 #include <string.h>
 
@@ -124,7 +125,7 @@ static int wish(struct api_req *q, enum store_wish wish, struct sh_err *err)
 
     if (!rc)
         rc = loads_wish(q, wish, q->params[0], q->params[1], &j, err);
-    return rc ? rc : req_reply(q, j, NULL, err);
+    return rc ? rc : serving_reply(q, j, NULL, err);
 }
 
 int loads_load(struct api_req *q, struct sh_err *err)

@@ -12,6 +12,7 @@
 #include "api/rate.h"
 #include "api/refresh.h"
 #include "api/regions.h"
+#include "api/serving.h"
 #include "api/slab.h"
 #include "api/slo_count.h"
 #include "api/stats.h"
@@ -162,6 +163,8 @@ static int start_parts(struct daemon *d, struct sh_err *err)
     if (!rc)
         rc = waiters_new(&a->waiters, err);
     if (!rc)
+        rc = serving_new(&a->serving, err);
+    if (!rc)
         rc = auth_new(&a->auth, err);
     if (!rc)
         rc = catalog_new((2 * c->model_poll_ms + 1000) * 1000000, &a->catalog, err);
@@ -212,6 +215,7 @@ static void stop_parts(struct daemon *d)
     auth_free(a->auth);
     slo_counts_free(a->slo);
     waiters_free(a->waiters);
+    serving_free(a->serving);
     rate_free(a->rate);
     stats_free(a->stats);
     regions_free(a->regions);

@@ -3,6 +3,7 @@
 #include "api/handlers.h"
 #include "api/link.h"
 #include "api/noun.h"
+#include "api/serving.h"
 #include "api/store.h"
 #include "common/mem.h"
 
@@ -18,7 +19,7 @@ int models_list(struct api_req *q, struct sh_err *err)
 
     if (!rc)
         rc = store_model_list(q, &page, &j, err);
-    return noun_page_reply(q, rc, j, err);
+    return rc ? rc : serving_reply(q, j, NULL, err);
 }
 
 int models_create(struct api_req *q, struct sh_err *err)
@@ -54,7 +55,8 @@ int models_get(struct api_req *q, struct sh_err *err)
 
     if (noun_is_name(q->params[0]))
         rc = store_model_get(q, q->params[0], &j, err);
-    return noun_reply(q, rc, j, "model", q->params[0], err);
+    rc = noun_reply(q, rc, j, "model", q->params[0], err);
+    return rc ? rc : serving_show(q, q->reply.body, err);
 }
 
 int models_own(const struct api_req *q, const json_t *model, struct sh_err *err)
@@ -117,7 +119,7 @@ int models_patch(struct api_req *q, struct sh_err *err)
         rc = store_model_patch(q, name, match, visibility, &j, err);
     if (!rc && !j)
         rc = refused(q, name, match, "the model was changed meanwhile; try again", err);
-    return rc ? rc : req_reply(q, j, NULL, err);
+    return rc ? rc : serving_reply(q, j, NULL, err);
 }
 
 int models_delete(struct api_req *q, struct sh_err *err)

@@ -35,6 +35,10 @@
     "],'properties':{" properties "}}"
 #define CLOSED(required, properties) CLOSED_IF("", required, properties)
 #define NUMBER(max) "'type':['number','null'],'minimum':0,'maximum':" max
+#define LOADING                                                                                    \
+    "{'type':['object','null'],'description':'how far the executor is that will be ready first; "  \
+    "null unless one loads it','required':['step','done','total','seconds_left'],"                 \
+    "'properties':{'step':" TEXT ",'done':" INT ",'total':" INT ",'seconds_left':" NUM0 "}}"
 #define TENSORS                                                                                    \
     "{'type':'array','items':{'type':'object','required':['name','datatype','shape'],"             \
     "'properties':{'name':" TEXT ",'datatype':" TEXT ",'shape':{'type':'array','items':" INT       \
@@ -133,7 +137,8 @@
 const struct api_schema API_SCHEMAS[] = {
     {"Any", "{'type':'object'}"},
     {"Empty", CLOSED("", "")},
-    {"Health", SOME("", "'live':" BOOL ",'ready':" BOOL ",'name':" TEXT)},
+    {"Health", SOME("", "'live':" BOOL ",'ready':" BOOL ",'name':" TEXT ",'executors':" INT
+     ",'loading':" INT ",'error':" TEXT)},
     {"Problem", "{'type':'object','required':['type','title','status','detail','code','error'],"
      "'properties':{'type':" TEXT ",'title':" TEXT ",'status':" INT ",'detail':" TEXT ",'code':"
      TEXT ",'error':{'type':'string','description':'the same as detail, for clients of the "
@@ -168,8 +173,8 @@ const struct api_schema API_SCHEMAS[] = {
     {"KeyRotate", CLOSED("", "'overlap_s':" RANGE("integer", "0", "2592000")),
      "{'overlap_s':3600}"},
     {"Model", OPEN("'name':" NAME ",'tenant':" TEXT ",'visibility':{'enum':['private','shared']},"
-     "'created_at':" TIME ",'versions':{'type':'array','items':{'type':'object'}},'row_version':"
-     INT)},
+     "'created_at':" TIME ",'versions':{'type':'array','items':" OPEN("'version':" INT ",'state':"
+     TEXT ",'reason':" TEXT0 ",'pinned':" BOOL ",'loading':" LOADING) "},'row_version':" INT)},
     {"ModelCreate", CLOSED("'name'", "'name':" NAME ",'visibility':{'enum':['private','shared']}"),
      "{'name':'digits','visibility':'private'}"},
     {"ModelPatch", CLOSED("'visibility'", "'visibility':{'enum':['private','shared']}"),
@@ -179,7 +184,7 @@ const struct api_schema API_SCHEMAS[] = {
      ",'reason':" TEXT0 ",'digest':" TEXT0 ",'bytes':" INT0 ",'inputs':" TENSORS ",'outputs':"
      TENSORS ",'meta':{'type':'object'},'max_batch':" INT ",'precision':" TEXT ",'image_bytes':"
      INT0 ",'profile':{},'source_job':" INT0 ",'created_at':" TIME ",'ready_at':" TIME0
-     ",'row_version':" INT)},
+     ",'loading':" LOADING ",'row_version':" INT)},
     {"VersionCreate", CLOSED("", "'version':" RANGE("integer", "1", "2147483647") ",'max_batch':{"
      "'type':'integer','minimum':1,'maximum':1024,'description':'without it the batch that the "
      "file fixes, else 8'},'precision':{'enum':['fp32','tf32','fp16','bf16']}"),

@@ -11,6 +11,7 @@
 #include "api/pool.h"
 #include "api/request.h"
 #include "api/routes.h"
+#include "api/serving.h"
 #include "api/store.h"
 #include "common/hash.h"
 #include "common/io.h"
@@ -446,7 +447,7 @@ int versions_upload(struct api_req *q, struct sh_err *err)
     if (rc)
         return rc;
     link_hint(q->api->link, "models");
-    return req_reply(q, j, NULL, err);
+    return serving_reply(q, j, NULL, err);
 }
 
 int datasets_upload(struct api_req *q, struct sh_err *err)

@@ -4,6 +4,7 @@
 #include "api/handlers.h"
 #include "api/link.h"
 #include "api/regions.h"
+#include "api/serving.h"
 #include "api/stats.h"
 #include "common/clock.h"
 #include "common/conf.h"
@@ -26,13 +27,29 @@ int v2_live(struct api_req *q, struct sh_err *err)
     return reply_json(q, json_pack("{s:b}", "live", 1), err);
 }
 
+/* Would a request for any version that is meant to be served be? */
 int v2_ready(struct api_req *q, struct sh_err *err)
 {
-    bool ready = link_is_up(q->api->link) && !atomic_load(&q->api->stopping);
+    uint32_t execs, missing;
+    bool is_told = serving_counts(q->api->serving, &execs, &missing);
+    char why[96] = "";
 
-    if (!ready)
+    if (atomic_load(&q->api->stopping))
+        snprintf(why, sizeof(why), "this server is shutting down");
+    else if (!link_is_up(q->api->link) || !is_told)
+        snprintf(why, sizeof(why), "no scheduler is reachable");
+    else if (execs == 0)
+        snprintf(why, sizeof(why), "no executor is connected");
+    else if (missing > 0)
+        snprintf(why, sizeof(why), "%" PRIu32 " model version%s %s being loaded", missing,
+                 missing > 1 ? "s" : "", missing > 1 ? "are" : "is");
+    if (why[0])
         q->reply.status = 503;
-    return reply_json(q, json_pack("{s:b}", "ready", ready), err);
+    return reply_json(q,
+                      json_pack("{s:b, s:I, s:I, s:s*}", "ready", !why[0], "executors",
+                                (json_int_t)execs, "loading", (json_int_t)missing, "error",
+                                why[0] ? why : NULL),
+                      err);
 }
 
 int v2_server(struct api_req *q, struct sh_err *err)
@@ -135,13 +152,15 @@ int v2_model_ready(struct api_req *q, struct sh_err *err)
 {
     struct cat_table *t;
     const struct cat_version *v;
+    bool ready;
     int rc = v2_find(q, &t, &v, err);
 
     if (rc)
         return rc;
-    if (!v->ready)
+    ready = serving_has(q->api->serving, v) && !atomic_load(&q->api->stopping);
+    if (!ready)
         q->reply.status = 503;
-    rc = reply_json(q, json_pack("{s:s, s:b}", "name", v->model, "ready", v->ready), err);
+    rc = reply_json(q, json_pack("{s:s, s:b}", "name", v->model, "ready", ready), err);
     catalog_put(t);
     return rc;
 }
@@ -217,11 +236,14 @@ int v2_stats_all(struct api_req *q, struct sh_err *err)
     return rc;
 }
 
-static const char *triton_state(const struct cat_version *v)
+static const char *triton_state(struct serving *s, const struct cat_version *v)
 {
-    if (v->ready)
+    struct serving_state is;
+
+    serving_get(s, v->id, &is);
+    if (v->ready && is.up == MSG_UP_READY)
         return "READY";
-    if (v->is_coming)
+    if (v->is_coming || (v->ready && is.up == MSG_UP_LOADING))
         return "LOADING";
     if (strcmp(v->state, "UNLOADING") == 0)
         return "UNLOADING";
@@ -232,6 +254,7 @@ int v2_index(struct api_req *q, struct sh_err *err)
 {
     bool only_ready = false;
     struct sh_json_field f[] = {{"ready", SH_JSON_BOOL, &only_ready, .required = false}};
+    struct serving *s = q->api->serving;
     struct cat_table *t;
     json_t *list;
     int rc = q->json ? sh_json_read(q->json, "", f, SH_ARRAY_LEN(f), err) : SH_OK;
@@ -251,14 +274,16 @@ int v2_index(struct api_req *q, struct sh_err *err)
     list = json_array();
     for (size_t i = 0; i < cat_count(t); i++) {
         const struct cat_version *v = cat_at(t, i);
-        char version[24];
+        char version[24], why[256];
 
-        if (!cat_sees(v, q->tenant) || (only_ready && !v->ready))
+        if (!cat_sees(v, q->tenant) || (only_ready && !serving_has(s, v)))
             continue;
+        sh_strlcpy(why, v->reason, sizeof(why));
+        if (v->ready)
+            serving_reason(s, v->id, why, sizeof(why));
         snprintf(version, sizeof(version), "%" PRId64, v->version);
-        json_array_append_new(list,
-                              json_pack("{s:s, s:s, s:s, s:s}", "name", v->model, "version",
-                                        version, "state", triton_state(v), "reason", v->reason));
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s}", "name", v->model, "version",
+                                              version, "state", triton_state(s, v), "reason", why));
     }
     catalog_put(t);
     return reply_json(q, list, err);

@@ -12,6 +12,7 @@
 #include "api/loads.h"
 #include "api/noun.h"
 #include "api/regions.h"
+#include "api/serving.h"
 #include "api/waiters.h"
 #include "common/clock.h"
 #include "common/mem.h"
@@ -90,6 +91,8 @@ int v2_load(struct api_req *q, struct sh_err *err)
         if (!rc && !model)
             rc = noun_missing("model", q->params[0], err);
     }
+    if (!rc)
+        rc = serving_show(q, model, err);
     if (!rc)
         rc = check_loaded(q, model, &waits, &one);
     json_decref(model);

@@ -3,6 +3,7 @@
 #include "api/handlers.h"
 #include "api/link.h"
 #include "api/noun.h"
+#include "api/serving.h"
 #include "api/store.h"
 #include "common/mem.h"
 
@@ -31,7 +32,7 @@ int versions_list(struct api_req *q, struct sh_err *err)
     json_decref(model);
     if (!rc)
         rc = store_version_list(q, q->params[0], &page, &j, err);
-    return noun_page_reply(q, rc, j, err);
+    return rc ? rc : serving_reply(q, j, NULL, err);
 }
 
 int versions_create(struct api_req *q, struct sh_err *err)
@@ -64,7 +65,7 @@ int versions_create(struct api_req *q, struct sh_err *err)
         return rc;
     snprintf(location, sizeof(location), "/api/v1/models/%s/versions/%" JSON_INTEGER_FORMAT,
              q->params[0], json_integer_value(json_object_get(j, "version")));
-    return req_reply(q, j, location, err);
+    return serving_reply(q, j, location, err);
 }
 
 int versions_get(struct api_req *q, struct sh_err *err)
@@ -74,7 +75,8 @@ int versions_get(struct api_req *q, struct sh_err *err)
 
     if (!rc)
         rc = store_version_get(q, q->params[0], q->params[1], &j, err);
-    return noun_reply(q, rc, j, "version", q->params[1], err);
+    rc = noun_reply(q, rc, j, "version", q->params[1], err);
+    return rc ? rc : serving_show(q, q->reply.body, err);
 }
 
 /* Why no version was deleted. */

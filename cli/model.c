@@ -68,6 +68,38 @@ static bool is_in_summary(const json_t *versions, size_t i)
     return false;
 }
 
+/* "compile 2/5, 3 s": how far the loading of a version is; "" if nobody loads it. */
+static void describe_loading(const json_t *version, char *out, size_t size)
+{
+    const json_t *l = json_object_get(version, "loading");
+    const json_t *left = json_object_get(l, "seconds_left");
+    int n;
+
+    out[0] = '\0';
+    if (!json_is_object(l))
+        return;
+    n = snprintf(out, size, "%.15s %" JSON_INTEGER_FORMAT "/%" JSON_INTEGER_FORMAT,
+                 sh_json_text(l, "step"), json_integer_value(json_object_get(l, "done")),
+                 json_integer_value(json_object_get(l, "total")));
+    if (json_is_number(left) && n > 0 && (size_t)n < size)
+        snprintf(out + n, size - (size_t)n, ", %.1f s", json_number_value(left));
+}
+
+/* A column that tells how far the versions are that are being loaded. */
+static void add_progress(json_t *items)
+{
+    json_t *v;
+    size_t i;
+
+    json_array_foreach(items, i, v)
+    {
+        char text[80];
+
+        describe_loading(v, text, sizeof(text));
+        json_object_set_new(v, "progress", json_string(text));
+    }
+}
+
 void model_add_summary(json_t *items)
 {
     json_t *m, *v;
@@ -76,7 +108,7 @@ void model_add_summary(json_t *items)
     json_array_foreach(items, i, m)
     {
         const json_t *versions = json_object_get(m, "versions");
-        char text[64 + SUMMARY_VERSIONS * 32], left[40] = "";
+        char text[64 + SUMMARY_VERSIONS * 112], left[40] = "", progress[80];
         size_t n = 0, n_left = 0;
 
         text[0] = '\0';
@@ -84,10 +116,14 @@ void model_add_summary(json_t *items)
         {
             if (!is_in_summary(versions, k))
                 n_left++;
-            else if (n < sizeof(text))
-                n += (size_t)snprintf(
-                    text + n, sizeof(text) - n, "%s%" JSON_INTEGER_FORMAT " %s", n ? ", " : "",
-                    json_integer_value(json_object_get(v, "version")), sh_json_text(v, "state"));
+            else if (n < sizeof(text)) {
+                describe_loading(v, progress, sizeof(progress));
+                n += (size_t)snprintf(text + n, sizeof(text) - n,
+                                      "%s%" JSON_INTEGER_FORMAT " %s%s%s%s", n ? ", " : "",
+                                      json_integer_value(json_object_get(v, "version")),
+                                      sh_json_text(v, "state"), progress[0] ? " (" : "", progress,
+                                      progress[0] ? ")" : "");
+            }
         }
         if (n_left > 0)
             snprintf(left, sizeof(left), "... %zu older, ", n_left);
@@ -127,6 +163,7 @@ int version_get(struct cli *c, struct sh_err *err)
 {
     static const struct out_col COLS[] = {{"VERSION", "version", OUT_TEXT},
                                           {"STATE", "state", OUT_TEXT},
+                                          {"LOADING", "progress", OUT_TEXT},
                                           {"PINNED", "pinned", OUT_TEXT},
                                           {"BYTES", "bytes", OUT_BYTES},
                                           {"MAX BATCH", "max_batch", OUT_TEXT},
@@ -138,7 +175,8 @@ int version_get(struct cli *c, struct sh_err *err)
                                           {"CREATED", "created_at", OUT_TIME, true},
                                           {"READY", "ready_at", OUT_TIME, true},
                                           {"DIGEST", "digest", OUT_TEXT, true}};
-    static const struct list_view VIEW = {.flags = REST_TENANT, LIST_COLS(COLS), .name = "version"};
+    static const struct list_view VIEW = {
+        .flags = REST_TENANT, LIST_COLS(COLS), .name = "version", .prepare = add_progress};
     char path[REST_PATH_MAX], name[129];
     int64_t version;
     int rc = rest_model_ref(c, c->args[0], name, &version, err);
@@ -185,7 +223,7 @@ static int wait_version(struct cli *c, const char *model, int64_t version, const
                         struct sh_err *err)
 {
     int64_t start = sh_clock_ns(), end = start + c->conf->wait_s * 1000000000;
-    char path[REST_PATH_MAX], state[32] = "";
+    char path[REST_PATH_MAX], state[32] = "", how_far[80];
     struct progress bar;
     int rc = version_path(path, model, version, NULL, err);
 
@@ -206,8 +244,10 @@ static int wait_version(struct cli *c, const char *model, int64_t version, const
                          "version %" PRId64 " of %s is still %s after %lld s; is an executor up? "
                          "(shunt get executors)",
                          version, model, state, (long long)c->conf->wait_s);
+        describe_loading(j, how_far, sizeof(how_far));
         json_decref(j);
-        progress_show(&bar, -1, "%s:%" PRId64 " is %s, %.1f s", model, version, state,
+        progress_show(&bar, -1, "%s:%" PRId64 " is %s%s%s%s, for %.1f s", model, version, state,
+                      how_far[0] ? " (" : "", how_far, how_far[0] ? ")" : "",
                       (double)(sh_clock_ns() - start) / 1e9);
         if (!rc && strcmp(state, want) != 0)
             cli_sleep_ms(POLL_MS);

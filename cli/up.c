@@ -59,12 +59,17 @@ static int take_lock(const struct state *s, int *fd, struct sh_err *err)
 
 /* ---------------------------------------------------------------- is it up? */
 
+/* A scheduler leads, and executors are there: what they load may take longer. */
 static bool answers_ready(struct sh_http *h)
 {
     struct sh_http_req q = {.method = "GET", .path = "/v2/health/ready", .timeout_ms = PROBE_MS};
     struct sh_http_reply r = {0};
-    bool ok = sh_http_call(h, &q, &r, NULL) == SH_OK && r.status == 200;
+    json_t *j = NULL;
+    bool ok = sh_http_call(h, &q, &r, NULL) == SH_OK && r.body &&
+              sh_json_parse(r.body, r.len, TAIL_BYTES, &j, NULL) == SH_OK &&
+              json_integer_value(json_object_get(j, "executors")) > 0;
 
+    json_decref(j);
     sh_http_reply_fini(&r);
     return ok;
 }

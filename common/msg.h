@@ -39,6 +39,13 @@ struct msg_profile {
 };
 
 enum msg_model_phase { MSG_MODEL_LOADING, MSG_MODEL_READY, MSG_MODEL_FAILED, MSG_MODEL_GONE };
+enum msg_up {                 /* what executors make of a version */
+              MSG_UP_NONE,    /* nothing: it is not to be served */
+              MSG_UP_ABSENT,  /* none is connected that could load it */
+              MSG_UP_LOADING, /* one does, or will at once */
+              MSG_UP_READY,   /* a request would be served */
+              MSG_UP_FAILED   /* none can */
+};
 enum msg_pin { MSG_PIN_NONE, MSG_PIN_HELD, MSG_PIN_WAITING /* for room on the device */ };
 enum msg_job_phase { /* what an executor says of a job */
                      MSG_JOB_STARTING,

@@ -66,7 +66,8 @@ static void model_state(struct sh_wire *w, const struct model *m)
                                  .image_bytes = m->image_bytes,
                                  .resident_bytes = model_resident_bytes(m),
                                  .profile = {profile, n * sizeof(profile[0])},
-                                 .need_bytes = m->phase == MODEL_FAILED ? m->need_bytes : 0};
+                                 .need_bytes = m->phase == MODEL_FAILED ? m->need_bytes : 0,
+                                 .left_ns = -1};
     send_on(w, &msg);
 }
 

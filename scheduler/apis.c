@@ -71,6 +71,9 @@ void apis_on_msg(struct sched *s, struct api *a, const struct sh_msg *m)
     case MSG_INFER_CANCEL:
         requests_on_cancel(s, a, m->u.infer_cancel.rid);
         break;
+    case MSG_INFER_AGAIN:
+        requests_on_again(s, a, &m->u.infer_again);
+        break;
     case MSG_JOB_EXPLAIN:
         on_explain(s, a, &m->u.job_explain);
         break;

@@ -32,6 +32,9 @@ static const struct sh_conf_opt SCHED_OPTS[] = {
         "requests in the scheduler for one model version"),
     INT(request_timeout_ms, "request-timeout-ms", 30000, 10, 3600000,
         "a request without a budget of its own is given up after this, ms"),
+    INT(load_wait_ms, "load-wait-ms", 5000, 0, 600000,
+        "a request for a model that is being loaded, or whose executor has just gone, waits for so "
+        "long if that is expected to be enough; else it gets 503, ms"),
     INT(margin_us, "margin-us", 1000, 0, 1000000,
         "kept free between a predicted end and the deadline, us"),
     INT(busy_poll_us, "busy-poll-us", 0, 0, 10000000,

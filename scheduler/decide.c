@@ -208,6 +208,27 @@ static bool better(const struct work *w, uint32_t model, uint32_t a, int64_t fa,
     return in->execs[a].n_runs + w->plans[a].n_placed < in->execs[b].n_runs + w->plans[b].n_placed;
 }
 
+/* No executor has its model. It stays where it is if one will have it soon enough. */
+static int wait_for_model(struct work *w, uint32_t i, bool any_up, struct sh_err *err)
+{
+    const struct snapshot *in = w->in;
+    const struct snap_request *r = &in->requests[i];
+    const struct snap_model *m = &in->models[r->model];
+    enum decide_reason why = m->failed ? DECIDE_MODEL_FAILED
+                             : any_up  ? DECIDE_MODEL_LOADING
+                                       : DECIDE_NO_EXECUTOR;
+    int64_t late_ms = m->expected_ns == SNAP_NEVER ? 0 : (m->expected_ns - in->now_ns) / 1000000;
+    int rc;
+
+    if (in->now_ns < r->wait_ns && m->expected_ns <= SH_MIN(r->wait_ns, r->limit_ns))
+        return SH_OK;
+    rc = refuse(w, i, SH_E_UNAVAILABLE, why, in->now_ns, err);
+    if (!rc)
+        w->out->items[w->out->n - 1].retry_after_ms =
+            SH_MIN(SH_MAX(late_ms, RETRY_SOON_MS), RETRY_MAX_MS);
+    return rc;
+}
+
 static int place(struct work *w, uint32_t i, struct sh_err *err)
 {
     const struct snapshot *in = w->in;
@@ -231,8 +252,7 @@ static int place(struct work *w, uint32_t i, struct sh_err *err)
         }
     }
     if (best == SNAP_NONE)
-        return refuse(w, i, SH_E_UNAVAILABLE, any_up ? DECIDE_MODEL_LOADING : DECIDE_NO_EXECUTOR,
-                      in->now_ns, err);
+        return wait_for_model(w, i, any_up, err);
     if (best_finish + in->margin_ns > r->limit_ns)
         return refuse(w, i, SH_E_SLO, DECIDE_DEADLINE, best_finish + in->margin_ns, err);
     w->exec[i] = best;

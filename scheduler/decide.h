@@ -7,7 +7,8 @@
  *     backlog + cost of stopping training + missing bytes * ns_per_byte + run
  *
  * in which residency and load meet; equal ones go to the one that holds more of the model, then to
- * the one with fewer runs. A request that by prediction ends after its limit is refused at once.
+ * the one with fewer runs. A request that by prediction ends after its limit is refused at once;
+ * one whose model no executor has waits if one is expected to have it in time.
  * A run takes the first ready request of an executor and adds others of the same model and tenant
  * while max_batch and every deadline that waits there allow; it never waits for more to come.
  *
@@ -33,6 +34,7 @@
     X(NONE, "")                            \
     X(NO_EXECUTOR, "NoExecutor")           \
     X(MODEL_LOADING, "ModelLoading")       \
+    X(MODEL_FAILED, "ModelFailed")         \
     X(DEADLINE, "DeadlineUnreachable")     \
     X(RESOURCES, "Resources")              \
     X(PRIORITY, "Priority")                \

@@ -170,6 +170,7 @@ void execs_on_close(struct sched *s, struct exec *e, const char *why)
     e->session = NULL;
     e->synced = false;
     e->lost_ns = sh_clock_ns();
+    s->models.changed = true;
     tell_db(s, e, false);
     tell_apis(s, e, false);
     requests_on_exec_lost(s, e);
@@ -218,7 +219,7 @@ void execs_on_msg(struct sched *s, struct exec *e, const struct sh_msg *m)
         on_state(e, &m->u.exec_state);
         break;
     case MSG_EXEC_SYNCED:
-        e->synced = true;
+        e->synced = s->models.changed = true;
         SH_INFO("executor.synced", "executor=%s", e->info.name);
         tell_memory(s, e); /* before the models that it bounds */
         jobs_on_exec_synced(s, e);

@@ -6,6 +6,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "scheduler/sched.h"
+#include "scheduler/serving.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -57,10 +58,33 @@ void models_release(struct sched *s, struct model *m)
 
 /* ------------------------------------------------------------------ to executors */
 
+static uint64_t n_runs(const struct model *m)
+{
+    return m->n_runs_before + m->predict.n_runs;
+}
+
+/* What ran most, or is waited for, is wanted most. */
+static double wanted(const struct sched *s, const struct model *m)
+{
+    uint64_t most = 1;
+
+    if (m->n_requests)
+        return 1;
+    for (size_t i = 0; i < s->models.n; i++)
+        most = SH_MAX(most, n_runs(s->models.items[i]));
+    return (double)n_runs(m) / (double)most;
+}
+
 static void send_load(struct sched *s, struct model *m, struct exec *e)
 {
-    m->on[e->index].phase = MODEL_ON_LOADING;
-    m->on[e->index].retry_ns = 0;
+    struct model_on *on = &m->on[e->index];
+
+    if (on->phase != MODEL_ON_LOADING)
+        on->step = (struct model_step){.left_ns = -1, .at_ns = sh_clock_ns()};
+    on->phase = MODEL_ON_LOADING;
+    on->retry_ns = 0;
+    on->is_urgent = m->n_requests > 0;
+    s->models.changed = true;
     session_send(e->session, &(struct sh_msg){.type = MSG_MODEL_LOAD,
                                               .u.model_load = {.epoch = s->epoch,
                                                                .version_id = m->version_id,
@@ -68,7 +92,19 @@ static void send_load(struct sched *s, struct model *m, struct exec *e)
                                                                .model = m->name,
                                                                .package = m->package,
                                                                .max_batch = m->max_batch,
-                                                               .precision = m->precision}});
+                                                               .precision = m->precision,
+                                                               .wanted = wanted(s, m)}});
+}
+
+void models_want(struct sched *s, struct model *m)
+{
+    for (size_t i = 0; i < s->execs.n; i++)
+        if (m->on[i].phase == MODEL_ON_READY && exec_is_up(s->execs.items[i]))
+            return;
+    for (size_t i = 0; i < s->execs.n; i++)
+        if (m->on[i].phase == MODEL_ON_LOADING && !m->on[i].is_urgent &&
+            exec_is_up(s->execs.items[i]))
+            send_load(s, m, s->execs.items[i]);
 }
 
 static void send_unload(struct sched *s, int64_t version_id, struct exec *e)
@@ -125,6 +161,7 @@ void models_load_missing(struct sched *s)
 
 void models_forget_exec(struct sched *s, uint32_t exec_index)
 {
+    s->models.changed = true;
     for (size_t i = 0; i < s->models.n; i++)
         s->models.items[i]->on[exec_index] = (struct model_on){0};
     s->report.reset[exec_index] = true;
@@ -207,6 +244,7 @@ static void settle_unload(struct sched *s, struct model *m)
         if (exec_is_up(s->execs.items[i]) && m->on[i].phase != MODEL_ON_ABSENT)
             return;
     m->state = MODEL_UNLOADED;
+    s->models.changed = true;
     write_state(s, m, "UNLOADED");
 }
 
@@ -239,6 +277,7 @@ static void settle(struct sched *s, struct model *m)
         write_state(s, m, "FAILED");
     }
     if (ready || failed) {
+        s->models.changed = true;
         jobs_on_model(s, m->version_id, ready > 0);
         sched_wake_jobs(s);
     }
@@ -284,6 +323,14 @@ static void on_ready(struct sched *s, struct model *m, struct exec *e,
     sched_wake(s);
 }
 
+static void on_loading(struct model_on *on, const struct msg_model_state *msg)
+{
+    on->phase = MODEL_ON_LOADING;
+    on->step = (struct model_step){
+        .done = msg->done, .total = msg->total, .left_ns = msg->left_ns, .at_ns = sh_clock_ns()};
+    sh_strlcpy(on->step.step, msg->step, sizeof(on->step.step));
+}
+
 static void leave(struct sched *s, struct model *m, struct exec *e)
 {
     m->on[e->index].phase = MODEL_ON_LEAVING;
@@ -294,6 +341,7 @@ void models_on_state(struct sched *s, struct exec *e, const struct msg_model_sta
 {
     struct model *m = models_find(&s->models, msg->version_id);
 
+    s->models.changed = true;
     if (!m) {
         if (msg->state == MSG_MODEL_READY || msg->state == MSG_MODEL_LOADING)
             send_unload(s, msg->version_id, e); /* deleted while it was away */
@@ -308,7 +356,7 @@ void models_on_state(struct sched *s, struct exec *e, const struct msg_model_sta
     }
     switch ((enum msg_model_phase)msg->state) {
     case MSG_MODEL_LOADING:
-        m->on[e->index].phase = MODEL_ON_LOADING;
+        on_loading(&m->on[e->index], msg);
         break;
     case MSG_MODEL_READY:
         on_ready(s, m, e, msg);
@@ -369,6 +417,7 @@ static int model_new(struct sched *s, const struct store_model *row, struct sh_e
     m->version = row->version;
     m->max_batch = row->max_batch;
     m->image_bytes = row->image_bytes;
+    m->n_runs_before = row->n_runs;
     sh_strlcpy(m->tenant, row->tenant, sizeof(m->tenant));
     sh_strlcpy(m->name, row->model, sizeof(m->name));
     sh_strlcpy(m->precision, row->precision, sizeof(m->precision));
@@ -386,6 +435,7 @@ static int model_new(struct sched *s, const struct store_model *row, struct sh_e
     }
     m->index = ms->n;
     ms->items[ms->n++] = m;
+    ms->changed = true;
     return SH_OK;
 }
 
@@ -394,6 +444,7 @@ static void forget(struct sched *s, struct model *m)
     SH_INFO("model.gone", "tenant=%s model=%s version=%u", m->tenant, m->name, m->version);
     idmap_del(&s->models.by_id, (uint64_t)m->version_id);
     m->gone = true;
+    serving_forget(s, m);
     for (size_t i = 0; i < s->execs.n; i++) {
         if (s->execs.items[i]->session)
             send_unload(s, m->version_id, s->execs.items[i]);
@@ -430,6 +481,7 @@ static void follow(struct sched *s, struct model *m, const char *state)
         write_state(s, m, "READY");
     if (unload == (m->state >= MODEL_UNLOADING))
         return;
+    s->models.changed = true;
     if (!unload) {
         m->state = MODEL_REGISTERED;
         return;

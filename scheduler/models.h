@@ -53,7 +53,13 @@ struct model_on { /* one executor */
     int64_t retry_ns;        /* FAILED: try again then; 0 = never */
     uint64_t resident_bytes; /* for predictions: what a run that was sent brings counts already */
     bool pin_told;           /* MODEL_PIN went out */
-    struct model_place {     /* what report.c writes */
+    bool is_urgent;          /* it was told that somebody waits */
+    struct model_step {      /* LOADING: as of MODEL_STATE */
+        char step[16];
+        uint32_t done, total;
+        int64_t left_ns, at_ns; /* estimated when; left_ns < 0: unknown */
+    } step;
+    struct model_place { /* what report.c writes */
         uint64_t device_bytes, host_bytes;
         enum msg_pin pin;
         int64_t last_use_ms; /* wall clock; 0: none */
@@ -77,7 +83,12 @@ struct model { /* one version */
     bool pinned;
     enum snap_on_miss on_miss;
     struct predict predict;
-    uint64_t n_runs_shown; /* of predict.n_runs: report.c */
+    uint64_t n_runs_shown;  /* of predict.n_runs: report.c */
+    uint64_t n_runs_before; /* under the leader before */
+    struct model_told {     /* what APIs were told: serving.c */
+        enum msg_up state;
+        struct model_step step;
+    } told;
     struct model_on on[EXECS_MAX];
     struct msg_profile profile[PREDICT_N_BUCKETS]; /* as the last executor measured it */
     size_t n_profile;
@@ -95,6 +106,8 @@ struct models {
     struct model **items; /* OWNED */
     size_t n, cap;
     struct idmap by_id;
+    bool changed; /* something that serving_tell() may have to tell */
+    struct msg_serving told;
 };
 
 void models_fini(struct sched *s);
@@ -102,7 +115,8 @@ struct model *models_find(const struct models *m, int64_t version_id); /* NULL i
 int models_merge(struct sched *s, const struct store_view *v, struct sh_err *err);
 void models_on_state(struct sched *s, struct exec *e, const struct msg_model_state *m);
 void models_on_place(struct sched *s, struct exec *e, const struct msg_model_place *m);
-void models_load_missing(struct sched *s); /* MODEL_LOAD for what an executor lacks */
+void models_load_missing(struct sched *s);          /* MODEL_LOAD for what an executor lacks */
+void models_want(struct sched *s, struct model *m); /* somebody waits: executors load it first */
 void models_forget_exec(struct sched *s, uint32_t exec_index);
 void models_second(struct sched *s); /* retries, gauges */
 /* Device time of a finished run. */

@@ -5,6 +5,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "scheduler/sched.h"
+#include "scheduler/serving.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -89,6 +90,8 @@ static void take_model(struct sched *s, struct snapshot *in, struct model *m)
         p->places[in->n_models * s->execs.n + e] =
             (struct snap_place){.ready = m->on[e].phase == MODEL_ON_READY && !m->gone,
                                 .resident_bytes = m->on[e].resident_bytes};
+    x->expected_ns = serving_expected_ns(s, m, in->now_ns);
+    x->failed = serving_state(s, m) == MSG_UP_FAILED;
     in->n_models++;
 }
 
@@ -121,7 +124,7 @@ static void take_requests(struct sched *s, struct snapshot *in)
     for (size_t i = 0; i < s->requests.n; i++) {
         struct request *r = s->requests.items[i];
 
-        if (r->state == REQUEST_RUNNING)
+        if (r->state == REQUEST_RUNNING || r->state == REQUEST_LOST)
             continue;
         if (r->model->snap >= in->n_models || p->model_of[r->model->snap] != r->model)
             take_model(s, in, r->model);
@@ -136,6 +139,7 @@ static void take_requests(struct sched *s, struct snapshot *in)
                                   .arrived_ns = r->open_ns,
                                   .deadline_ns = r->deadline_ns,
                                   .limit_ns = r->limit_ns,
+                                  .wait_ns = r->open_ns + s->conf->load_wait_ms * 1000000,
                                   .on_miss = r->model->on_miss};
     }
     in->requests = p->requests;
@@ -244,6 +248,10 @@ static void refuse(struct sched *s, const struct decision *d)
                  d->retry_after_ms ? ""
                                    : "; the model alone takes longer than that, so asking again "
                                      "does not help: allow more time");
+        break;
+    case DECIDE_MODEL_FAILED:
+        snprintf(msg, sizeof(msg), "no executor could load version %u of \"%s\": %.100s",
+                 r->model->version, r->model->name, r->model->fail_msg);
         break;
     case DECIDE_MODEL_LOADING:
         snprintf(msg, sizeof(msg), "version %u of \"%s\" is being loaded; try again",

@@ -13,6 +13,8 @@
 #include <string.h>
 
 #define RETRY_SOON_MS 1000
+#define MAX_LOST 1u                  /* what loses a second executor may be its cause */
+#define DOUBT_NS INT64_C(2000000000) /* between the two words that an executor is gone */
 #define MAX_PRIORITY 1000u
 #define DAY_NS (INT64_C(86400) * 1000000000)
 #define MAX_SPANS 4096u           /* inputs or outputs of one request */
@@ -146,10 +148,12 @@ void requests_on_open(struct sched *s, struct api *a, const struct msg_infer_ope
         rc = SH_FAIL(&err, SH_E_PROTO, "request %" PRIu64 " is open already", m->rid);
     else
         rc = request_new(s, a, m, &err);
-    if (rc)
+    if (rc) {
         apis_refuse(a, m->rid, rc, sh_rc_retry(rc) ? RETRY_SOON_MS : 0, 0, err.msg);
-    else
-        sched_wake(s);
+        return;
+    }
+    models_want(s, models_find(&s->models, m->version_id));
+    sched_wake(s);
 }
 
 /* Copies both lists into r. */
@@ -222,10 +226,11 @@ void requests_on_cancel(struct sched *s, struct api *a, uint64_t rid)
         cancel_running(r); /* its RESULT tells the API when the payload is free */
         return;
     }
+    /* No executor touches its payload: the API may use the memory again at once. */
+    if (r->n_lost == 0)
+        apis_refuse(a, rid, SH_E_CANCELLED, 0, 0, "cancelled");
     request_end(s, r);
     sched_wake(s);
-    /* No executor touches its payload: the API may use the memory again at once. */
-    apis_refuse(a, rid, SH_E_CANCELLED, 0, 0, "cancelled");
 }
 
 void requests_on_api_lost(struct sched *s, struct api *a)
@@ -266,24 +271,74 @@ static void run_free(struct sched *s, struct run *r)
     free(r);
 }
 
-/* The run is over without an answer to the APIs from its executor. */
-static void run_refuse(struct sched *s, struct run *r, const char *why)
-{
-    for (size_t i = 0; i < r->n_parts; i++)
-        requests_refuse(s, r->parts[i], SH_E_UNAVAILABLE, RETRY_SOON_MS, why);
-    run_free(s, r);
-}
-
-void requests_on_exec_lost(struct sched *s, struct exec *e)
+static void refuse_lost(struct sched *s, struct request *r, const struct exec *e)
 {
     char why[256];
 
     snprintf(why, sizeof(why), "executor \"%s\" is gone; try again", e->info.name);
-    while (e->runs)
-        run_refuse(s, e->runs, why);
-    for (size_t i = s->requests.n; i-- > 0;) {
-        if (s->requests.items[i]->exec == e)
-            requests_refuse(s, s->requests.items[i], SH_E_UNAVAILABLE, RETRY_SOON_MS, why);
+    requests_refuse(s, r, SH_E_UNAVAILABLE, RETRY_SOON_MS, why);
+}
+
+/* To the beginning, for any executor. */
+static void run_again(struct sched *s, struct request *r)
+{
+    r->state = REQUEST_READY;
+    r->exec = NULL;
+    r->again = r->cancelled = false;
+    r->doubt_ns = 0;
+    sched_wake(s);
+}
+
+/* One of a run whose executor is gone: its result may have come all the same. */
+static void lose(struct sched *s, struct request *r, const struct exec *e)
+{
+    r->run = NULL;
+    if (!r->api || r->cancelled || r->n_lost++ == MAX_LOST) {
+        refuse_lost(s, r, e);
+        return;
+    }
+    r->state = REQUEST_LOST;
+    if (r->again)
+        run_again(s, r);
+    else if (!r->doubt_ns)
+        r->doubt_ns = sh_clock_ns();
+}
+
+void requests_on_exec_lost(struct sched *s, struct exec *e)
+{
+    while (e->runs) {
+        for (size_t i = 0; i < e->runs->n_parts; i++)
+            lose(s, e->runs->parts[i], e);
+        run_free(s, e->runs);
+    }
+    for (size_t i = 0; i < s->requests.n; i++) {
+        struct request *r = s->requests.items[i];
+
+        if (r->exec == e && (r->state == REQUEST_OPEN || r->state == REQUEST_READY))
+            r->exec = NULL; /* it has not begun: the next pass places it anew */
+    }
+    sched_wake(s);
+}
+
+void requests_on_again(struct sched *s, struct api *a, const struct msg_infer_again *m)
+{
+    struct request *r = idmap_get(&a->requests, m->rid);
+
+    if (!r) { /* it is over for us, and its result was lost with the executor */
+        apis_refuse(a, m->rid, SH_E_UNAVAILABLE, RETRY_SOON_MS, 0,
+                    "the executor was lost; try again");
+        return;
+    }
+    if (m->n_placed != r->n_placed)
+        return;                        /* it is somewhere else by now */
+    if (r->state == REQUEST_RUNNING) { /* the end of the session is on its way to us as well */
+        r->again = true;
+        r->doubt_ns = sh_clock_ns();
+    } else if (r->state == REQUEST_LOST) {
+        run_again(s, r);
+    } else {
+        r->exec = NULL;
+        sched_wake(s);
     }
 }
 
@@ -312,12 +367,33 @@ void requests_refuse_all(struct sched *s, const char *why)
     }
 }
 
+/* Only one of API and scheduler has lost the executor. */
+static void give_up(struct sched *s, struct request *r)
+{
+    if (r->state == REQUEST_LOST) {
+        refuse_lost(s, r, r->exec);
+        return;
+    }
+    r->doubt_ns = 0;
+    cancel_running(r);
+    if (r->api) {
+        apis_refuse(r->api, r->rid, SH_E_UNAVAILABLE, RETRY_SOON_MS, 0,
+                    "the executor was lost; try again");
+        idmap_del(&r->api->requests, r->rid);
+        r->api = NULL;
+    }
+}
+
 void requests_expire(struct sched *s, int64_t now_ns)
 {
     for (size_t i = s->requests.n; i-- > 0;) {
         struct request *r = s->requests.items[i];
         char msg[160];
 
+        if (r->doubt_ns && now_ns - r->doubt_ns > DOUBT_NS) {
+            give_up(s, r);
+            continue;
+        }
         if (now_ns < r->expires_ns)
             continue;
         if (r->state == REQUEST_RUNNING) {
@@ -350,6 +426,7 @@ void requests_fini(struct sched *s)
 void requests_place(struct sched *s, struct request *r, struct exec *e)
 {
     r->exec = e;
+    r->n_placed++;
     session_send(e->session, &(struct sh_msg){.type = MSG_PREPARE,
                                               .u.prepare = {.epoch = s->epoch,
                                                             .rid = r->rid,

@@ -5,11 +5,16 @@
  *   READY  -> RUNNING  part of a run                                 [requests_run]
  *   OPEN, READY -> end refused or expired                            [requests_refuse]
  *   OPEN, READY -> end cancelled                                     [requests_on_cancel]
- *   RUNNING -> end     RUN_DONE, or its executor is gone             [requests_on_run_done]
+ *   RUNNING -> end     RUN_DONE                                      [requests_on_run_done]
+ *   RUNNING -> LOST    its executor is gone                          [requests_on_exec_lost]
+ *   LOST -> READY      the API has no result of it either            [requests_on_again]
+ *   LOST -> end        the API does not say so, or it was lost before
  *
  * OPEN and READY requests are placed on an executor by a pass (exec is set then). The executor
  * sends the result straight to the API; we only learn that the run is over. A request whose API
- * is gone has api == NULL and ends with its run.
+ * is gone has api == NULL and ends with its run. So only the API knows whether the result of a lost
+ * run has come: it says INFER_AGAIN if not, and keeps the payload from others until no process can
+ * be writing to it any more.
  *
  * Limits: --max-requests in all, --max-model-requests for a model version, the quota's
  * max_concurrent_requests for a tenant; running ones count.
@@ -30,7 +35,7 @@ struct exec;
 struct model;
 struct tenant;
 
-enum request_state { REQUEST_OPEN, REQUEST_READY, REQUEST_RUNNING };
+enum request_state { REQUEST_OPEN, REQUEST_READY, REQUEST_RUNNING, REQUEST_LOST };
 
 struct request {
     uint64_t rid;
@@ -42,6 +47,9 @@ struct request {
     struct run *run;     /* RUNNING */
     enum request_state state;
     bool cancelled; /* the executor was told */
+    bool again;     /* the API said INFER_AGAIN */
+    uint32_t n_lost, n_placed;
+    int64_t doubt_ns; /* when one of us first said that its executor is gone; 0: nobody has */
     uint32_t batch;
     int32_t priority;
     int64_t open_ns, ready_ns;     /* open: when its headers arrived, as the API says */
@@ -79,6 +87,7 @@ void requests_fini(struct sched *s);
 void requests_on_open(struct sched *s, struct api *a, const struct msg_infer_open *m);
 void requests_on_ready(struct sched *s, struct api *a, const struct msg_infer_ready *m);
 void requests_on_cancel(struct sched *s, struct api *a, uint64_t rid);
+void requests_on_again(struct sched *s, struct api *a, const struct msg_infer_again *m);
 void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_done *m);
 void requests_on_api_lost(struct sched *s, struct api *a);
 void requests_on_exec_lost(struct sched *s, struct exec *e);

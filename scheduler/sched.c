@@ -6,6 +6,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "scheduler/leader.h"
+#include "scheduler/serving.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -246,6 +247,8 @@ static void before_sleep(struct sh_loop *l, void *arg)
 
     (void)l;
     sessions_sweep(s);
+    if (s->loaded)
+        serving_tell(s);
     if (!s->woken || !s->loaded)
         return;
     /* Acting may wake us again, after a failed write for example: that is for the next turn. */

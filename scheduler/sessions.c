@@ -5,6 +5,7 @@
 #include "common/mem.h"
 #include "scheduler/apis.h"
 #include "scheduler/sched.h"
+#include "scheduler/serving.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -121,8 +122,10 @@ static void on_first(struct session *x, const struct sh_msg *m)
         return;
     }
     welcome(x);
-    if (x->api)
+    if (x->api) {
         execs_tell_api(s, x);
+        serving_tell_api(s, x);
+    }
 }
 
 static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n_fds, void *arg)

@@ -15,6 +15,7 @@
 
 #define SNAP_NONE UINT32_MAX
 #define SNAP_NO_DEADLINE INT64_MAX
+#define SNAP_NEVER INT64_MAX
 
 enum snap_on_miss { SNAP_BEST_EFFORT, SNAP_DELAY, SNAP_REJECT };
 
@@ -39,6 +40,8 @@ struct snap_model {
     uint32_t max_batch;
     uint64_t image_bytes;
     int64_t run_ns[PREDICT_N_BUCKETS];
+    int64_t expected_ns; /* when an executor will have it, of one that none has; SNAP_NEVER */
+    bool failed;         /* it has none because all have failed to load it */
 };
 
 struct snap_tenant {
@@ -65,6 +68,7 @@ struct snap_request {
     int64_t deadline_ns; /* for the order and for batching; SNAP_NO_DEADLINE */
     int64_t limit_ns;    /* refuse rather than finish later: the deadline of an SLO with on_miss
                               * reject, the client's budget; SNAP_NO_DEADLINE; >= deadline_ns */
+    int64_t wait_ns;     /* for an executor that will have the model: not after this */
     enum snap_on_miss on_miss;
 };
 

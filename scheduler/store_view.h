@@ -41,8 +41,8 @@ struct store_model {
     int64_t version_id, model_id, tenant_id;
     const char *tenant, *model, *state, *package, *precision, *profile /* JSON */;
     uint32_t version, max_batch;
-    uint64_t image_bytes;
-    double slo_ms; /* 0: none */
+    uint64_t image_bytes, n_runs; /* n_runs: that the last leader has written */
+    double slo_ms;                /* 0: none */
     double slo_percentile;
     int32_t slo_priority;
     const char *on_miss;

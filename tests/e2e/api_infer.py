@@ -25,6 +25,7 @@ from system import free_port
 
 BIN = os.environ.get("SHUNT_BIN", os.path.join(wire.ROOT, "build", "bin"))
 URL = os.environ["DATABASE_URL"]
+NONE, ABSENT, LOADING, READY, FAILED = range(5)  # enum msg_up
 WAIT_S = 60  # for what takes a moment on an idle machine
 X = {"name": "x", "datatype": "FP32", "shape": [-1, 4]}
 K = {"name": "k", "datatype": "INT64", "shape": [-1]}
@@ -54,7 +55,7 @@ class Played:
         self.unix_addr = os.path.join(folder, "exec.sock")
         self.port = free_port()
         self.mode = "serve"
-        self.log, self.ready, self.ended = [], {}, {}
+        self.log, self.ready, self.ended, self.again = [], {}, {}, []
         self.sched = self.data = self.slab = None
         self.mirror = bytearray(1 << 20)
         self.lock = threading.RLock()
@@ -91,6 +92,10 @@ class Played:
         self.sched.send("EXEC_UP", executor="tcp" if tcp else "local", host_id="h", data_addr=addr,
                         up=up)
 
+    def model_up(self, version, state, **more):
+        self.sched.send("MODEL_UP", **{"version_id": version, "state": state, "step": "", "done": 0,
+                                       "total": 0, "left_ns": -1, "msg": "", **more})
+
     def on_sched(self, conn, m):
         with self.lock:
             self.log.append((m.type, getattr(m, "rid", None)))
@@ -99,6 +104,9 @@ class Played:
                 conn.send("WELCOME", epoch=1, name="played")
                 self.exec_up(False)
                 self.exec_up(True)
+                for version in range(1, 9):
+                    self.model_up(version, READY)
+                conn.send("SERVING", executors=2, missing=0)
             elif m.type == "INFER_OPEN":
                 self.open = m
                 if self.mode == "refuse":
@@ -115,8 +123,17 @@ class Played:
                     self.run_remote(m.rid)
                 elif self.mode == "fail":
                     self.result(m.rid, rc=-12, msg="the device was lost")
-                elif self.mode == "die":
+                elif self.mode in ("die", "die-once"):
+                    self.dead = self.data
                     self.data.sock.shutdown(2)
+            elif m.type == "INFER_AGAIN" and self.mode == "die":
+                conn.send("INFER_REFUSED", rid=m.rid, rc=-17, retry_after_ms=1000, predicted_ms=0,
+                          msg="the executor was lost; try again")
+            elif m.type == "INFER_AGAIN":
+                self.again.append(m.n_placed)
+                conn.send("INFER_PLACED", rid=m.rid, executor="local")
+                self.mode = "serve"
+                threading.Thread(target=self.run_later, args=(self.ready[m.rid],)).start()
 
     def on_exec(self, conn, m):
         with self.lock:
@@ -135,6 +152,11 @@ class Played:
             elif m.type == "DATA_END":
                 self.ended[m.rid] = conn
                 self.run_remote(m.rid)
+
+    def run_later(self, m):
+        assert wait_for(lambda: self.data is not self.dead)
+        with self.lock:
+            self.run(m, self.slab, None)
 
     def run_remote(self, rid): # DATA_END and INFER_READY come on two connections, in any order
         if rid in self.ended and rid in self.ready:
@@ -605,6 +627,45 @@ class Infer(Case):
         self.s.played.log.clear()
         self.assertTrue(self.s.played.wait("DATA_HELLO"))
         self.assertEqual(self.s.infer(body())[0], 200)
+
+    def test_the_executor_is_lost_and_another_run_answers(self):
+        self.s.played.mode = "die-once"
+        self.s.played.again.clear()
+        before = self.used()
+        self.assertEqual(self.s.infer(body())[0], 200)
+        self.assertEqual(self.s.played.again, [1])
+        # The executor that was lost may still write: nobody else gets the memory for a while.
+        self.assertTrue(wait_for(lambda: self.used() > before))
+
+    def test_readiness_is_what_the_scheduler_says(self):
+        ready = lambda of="": self.s.call("GET", "/v2/%s/ready" % (of or "health"), key=self.s.key)  # noqa: E731
+        played, model = self.s.played, "models/double"
+        self.assertEqual((ready()[0], ready(model)[0]), (200, 200))
+        for state, said, text in ((LOADING, "LOADING", "loads it"), (ABSENT, "UNAVAILABLE", "no executor"),
+                                  (FAILED, "UNAVAILABLE", "out of luck"), (NONE, "UNAVAILABLE", "scheduler")):
+            played.model_up(1, state, step="compile", done=2, total=5, left_ns=int(3e9), msg="out of luck")
+            self.assertTrue(wait_for(lambda: ready(model)[0] == 503))
+            index = [m for m in self.s.call("POST", "/v2/repository/index", {}, key=self.s.key)[1]
+                     if m["name"] == "double"]
+            self.assertEqual(index[0]["state"], said)
+            self.assertIn(text, index[0]["reason"])
+            v = self.s.call("GET", "/api/v1/models/double/versions/3", key=self.s.key)[1]
+            self.assertEqual(v["state"], "FAILED" if state == FAILED else "LOADING")
+            self.assertEqual(v["loading"] and {**v["loading"], "seconds_left": 0},
+                             {"step": "compile", "done": 2, "total": 5, "seconds_left": 0}
+                             if state == LOADING else None)
+            self.assertEqual(self.s.call("GET", "/api/v1/models/double", key=self.s.key)[1]["versions"][0]["state"],
+                             v["state"])
+            self.assertEqual(ready("models/common")[0], 200)
+            played.model_up(1, READY)
+            self.assertTrue(wait_for(lambda: ready(model)[0] == 200))
+        played.sched.send("SERVING", executors=1, missing=3)
+        self.assertTrue(wait_for(lambda: ready()[0] == 503))
+        self.assertIn("3 model versions are being loaded", ready()[1]["error"])
+        played.sched.send("SERVING", executors=0, missing=0)
+        self.assertTrue(wait_for(lambda: "no executor" in ready()[1].get("error", "")))
+        played.sched.send("SERVING", executors=2, missing=0)
+        self.assertTrue(wait_for(lambda: ready()[0] == 200))
 
     def test_the_scheduler_is_lost(self):
         self.s.played.mode = "silent"

@@ -21,8 +21,9 @@ from system import BIN, WAIT_S, until  # noqa: F401
 
 URL = os.environ.get("DATABASE_URL", "")
 LOADING, READY, FAILED, GONE = range(4)
+UP_NONE, UP_ABSENT, UP_LOADING, UP_READY, UP_FAILED = range(5)  # enum msg_up
 STARTING, RUNNING, PREEMPTED, COMPLETING, DONE, JOB_FAILED, CANCELLED, SUSPENDED = range(8)
-UNAVAILABLE, NAN, QUOTA, SLO, TIMEOUT, CONFLICT = -17, -23, -8, -19, -20, -5
+UNSUPPORTED, UNAVAILABLE, NAN, QUOTA, SLO, TIMEOUT, CONFLICT = -7, -17, -23, -8, -19, -20, -5
 RESULT = {"accuracy": 0.98, "eval_loss": 0.1, "final_loss": 0.01, "steps": 100,
           "package_digest": "c" * 64, "package": "packages/" + "c" * 64, "onnx_bytes": 321,
           "meta": {"ok": True, "inputs": [{"name": "x"}], "outputs": [{"name": "y"}], "opset": 18}}
@@ -102,10 +103,12 @@ class Exec(Peer):
             self.job(job, state, attempt=attempt)
         self.send("EXEC_SYNCED", incarnation=incarnation)
 
-    def model(self, version, state=READY, rc=0, msg="", ns=5e6, need_bytes=0):
+    def model(self, version, state=READY, rc=0, msg="", ns=5e6, need_bytes=0, step="", done=0, total=0,
+              left_ns=-1):
         profile = b"".join(struct.pack("<IId", b, 0, ns) for b in (1, 2, 4, 8))
         self.send("MODEL_STATE", version_id=version, state=state, rc=rc, msg=msg,
-                  image_bytes=1 << 20, resident_bytes=1 << 20, profile=profile, need_bytes=need_bytes)
+                  image_bytes=1 << 20, resident_bytes=1 << 20, profile=profile, need_bytes=need_bytes,
+                  step=step, done=done, total=total, left_ns=left_ns)
 
     def load(self, version):
         self.expect("MODEL_LOAD", version_id=version)

@@ -256,7 +256,7 @@ class Runs(Case):
         self.assertEqual(r.rc, -1)
         self.assertIn("bytes", r.msg)
         d.scheduler.send("MODEL_LOAD", epoch=1, version_id=7, tenant="t", model="x",
-                         package="packages/none", max_batch=4, precision="fp32")
+                         package="packages/none", max_batch=4, precision="fp32", wanted=0.0)
         d.wait(lambda: 7 in d.states and d.states[7].phase == "FAILED", WAIT_S, "FAILED")
         d.epoch = 5
         self.infer(d, 1)

@@ -20,8 +20,9 @@ import urllib.request
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import wire  # noqa: E402
 from sched_world import (  # noqa: E402
-    COMPLETING, CONFLICT, DONE, FAILED, GONE, LONG_GRACE, LONG_LEASE, PREEMPTED, QUOTA, RESULT,
-    RUNNING, SLO, TIMEOUT, UNAVAILABLE, URL, WAIT_S, Case, main, sql, wait)
+    COMPLETING, CONFLICT, DONE, FAILED, GONE, LOADING, LONG_GRACE, LONG_LEASE, PREEMPTED, QUOTA, RESULT,
+    RUNNING, SLO, TIMEOUT, UNAVAILABLE, UNSUPPORTED, UP_ABSENT, UP_FAILED, UP_LOADING, UP_READY, URL,
+    WAIT_S, Case, main, sql, wait)
 from system import free_port  # noqa: E402
 
 
@@ -292,20 +293,70 @@ class Scheduler(Case):
         a.send("INFER_CANCEL", rid=2)
         e.expect("RUN_CANCEL", rid=2, run_id=run.run_id)
 
-    def test_a_lost_executor_refuses_its_requests_at_once(self):
-        self.start()
+    def test_requests_of_a_lost_executor_run_again_once_if_nobody_has_their_result(self):
+        self.start("s1", "--load-wait-ms=60000")
         e, a = self.ready_executor(), self.api()
-        a.open(1)
-        a.ready(1)
-        e.expect("RUN")
-        a.open(2)
-        a.expect("INFER_PLACED", rid=2)
-        e.close()
-        self.assertEqual(a.expect("INFER_REFUSED", rid=1).rc, UNAVAILABLE)
-        self.assertEqual(a.expect("INFER_REFUSED", rid=2).rc, UNAVAILABLE)
-        a.expect("EXEC_UP", up=0)
+        for rid in (1, 2):
+            a.open(rid)
+            a.ready(rid)
+            e.expect("RUN_PART", rid=rid)
         a.open(3)
-        self.assertEqual(a.expect("INFER_REFUSED", rid=3).rc, UNAVAILABLE)
+        a.expect("INFER_PLACED", rid=3)
+        a.expect("MODEL_UP", version_id=1, state=UP_READY)
+        e.close()
+        a.expect("EXEC_UP", up=0)
+        a.expect("MODEL_UP", version_id=1, state=UP_ABSENT)
+        a.send("INFER_AGAIN", rid=1, n_placed=1)
+        a.send("INFER_AGAIN", rid=3, n_placed=1)  # it had not begun
+        a.send("INFER_AGAIN", rid=77, n_placed=1)
+        self.assertEqual(a.expect("INFER_REFUSED", rid=77).rc, UNAVAILABLE)  # nobody knows of it
+        # Of rid 2 the API has the result, or it does not say: that must not run twice.
+        self.assertEqual(a.expect("INFER_REFUSED", rid=2).rc, UNAVAILABLE)
+        a.inbox.clear()
+        e = self.ready_executor()
+        a.expect("MODEL_UP", version_id=1, state=UP_READY)
+        a.expect("INFER_PLACED", rid=1)
+        a.expect("INFER_PLACED", rid=3)
+        e.expect("RUN_PART", rid=1)
+        self.assertFalse(e.find("RUN_PART", rid=2))
+        # What loses a second executor may be its cause.
+        a.send("INFER_AGAIN", rid=1, n_placed=1)  # a word of the first time, late
+        e.close()
+        a.send("INFER_AGAIN", rid=1, n_placed=2)
+        self.assertEqual(a.expect("INFER_REFUSED", rid=1).rc, UNAVAILABLE)
+        self.assertFalse(a.find("INFER_REFUSED", rid=3))
+
+    def test_a_request_waits_for_a_model_only_if_that_may_help(self):
+        self.start("s1", "--load-wait-ms=3000")
+        a = self.api()
+        a.expect("SERVING", executors=0)
+        a.open(1)
+        self.assertIn("no executor", a.expect("INFER_REFUSED", rid=1).msg)
+        e = self.exec()
+        e.expect("MODEL_LOAD", version_id=1)
+        e.inbox.clear()
+        e.model(1, state=LOADING, step="profile", done=3, total=4, left_ns=int(60e9))
+        m = a.expect("MODEL_UP", step="profile")
+        self.assertEqual((m.state, m.done, m.total), (UP_LOADING, 3, 4))
+        self.assertTrue(50e9 < m.left_ns <= 60e9, m)
+        a.open(2)
+        m = a.expect("INFER_REFUSED", rid=2)  # it takes longer than anybody waits
+        self.assertEqual(m.rc, UNAVAILABLE)
+        self.assertTrue(50000 < m.retry_after_ms <= 60000, m)
+        self.assertEqual(e.expect("MODEL_LOAD", version_id=1).wanted, 1)  # it is waited for
+        e.model(1, state=LOADING, step="profile", done=3, total=4, left_ns=int(1e8))
+        a.expect("MODEL_UP", state=UP_LOADING)
+        a.open(3)
+        self.assertIn("is being loaded", a.expect("INFER_REFUSED", rid=3).msg)  # it did not come
+        a.open(4)
+        e.model(1)
+        a.expect("INFER_PLACED", rid=4)
+        wait("READY", lambda: sql("SELECT state FROM model_version") == "READY")
+        a.expect("SERVING", executors=1, missing=0)
+        e.model(1, state=FAILED, rc=UNSUPPORTED, msg="no such luck")
+        self.assertEqual(a.expect("MODEL_UP", state=UP_FAILED).msg, "no such luck")
+        a.open(5)
+        self.assertIn("no such luck", a.expect("INFER_REFUSED", rid=5).msg)
 
     # ------------------------------------------------------------ who leads
 
