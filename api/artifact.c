@@ -142,7 +142,11 @@ static int run_import(const struct api_conf *c, const char *file, const char *di
                       struct artifact *out, struct sh_err *err)
 {
     const char *argv[] = {"shunt-import", "package", "--onnx", file, "--dir", dir, NULL};
-    struct sh_spawn s = {.path = "shunt-import", .argv = argv, .stdout_fd = -1, .stderr_fd = -1};
+    struct sh_spawn s = {.path = "shunt-import",
+                         .argv = argv,
+                         .keep = SH_ENV_SYSTEM,
+                         .stdout_fd = -1,
+                         .stderr_fd = -1};
     char *text = NULL;
     size_t len = 0;
     int status = 0;

@@ -178,12 +178,14 @@ static void add_database(struct builder *b)
     if (b->p->pg.is_new) {
         pp = add_proc(b, "initdb", PLAN_ONCE, 5000);
         pp->owns_argv = false;
+        pp->keep = SH_ENV_SYSTEM;
         memcpy(pp->argv, b->p->pg.initdb, sizeof(pp->argv));
     }
     pp = add_proc(b, "postgres", PLAN_DAEMON, 20000);
     pp->owns_argv = false;
     pp->is_gate = true;
     pp->stop_signal = SIGINT; /* "fast": ends sessions, writes everything, leaves nothing to redo */
+    pp->keep = SH_ENV_SYSTEM;
     memcpy(pp->argv, b->p->pg.postgres, sizeof(pp->argv));
 }
 
@@ -245,6 +247,7 @@ static void add_executor(struct builder *b, int i, int port)
 
     snprintf(name, sizeof(name), "executor-%.16s%d", o->device, i);
     pp = add_proc(b, name, PLAN_DAEMON, 20000);
+    pp->keep = SH_ENV_DAEMON;
     arg(b, pp, "shunt-executor");
     arg(b, pp, "--name=%s", name + strlen("executor-"));
     arg(b, pp, "--state-dir=%s", b->s->dir);

@@ -22,8 +22,9 @@ struct plan_proc {
     char *argv[PG_MAX_ARGS]; /* BORROWED from pg, or OWNED */
     bool owns_argv, is_gate; /* gate: what follows waits until it accepts connections */
     int stop_signal;
-    int64_t stop_ms;  /* then SIGQUIT for PostgreSQL, SIGKILL for the others */
-    int metrics_port; /* 0: none */
+    int64_t stop_ms;         /* then SIGQUIT for PostgreSQL, SIGKILL for the others */
+    int metrics_port;        /* 0: none */
+    const char *const *keep; /* of our environment; NULL: all of it, and plan.env */
 };
 
 struct plan {
@@ -31,7 +32,7 @@ struct plan {
     size_t n;
     struct pg pg;
     bool has_pg;
-    char *env[8]; /* OWNED strings, NULL-terminated: added to the environment of our daemons */
+    char *env[8]; /* OWNED strings, NULL-terminated: added for those that use the database */
     char *server, *key_file; /* OWNED */
     int port;
 };

@@ -225,7 +225,8 @@ static int start(struct proc *p, struct sh_err *err)
     struct super *u = p->sup;
     struct sh_spawn sp = {.path = p->plan->argv[0],
                           .argv = (const char *const *)p->plan->argv,
-                          .env = (const char *const *)u->plan->env};
+                          .keep = p->plan->keep,
+                          .env = p->plan->keep ? NULL : (const char *const *)u->plan->env};
     int fd = -1, rc;
 
     if (strcmp(p->plan->name, "initdb") == 0) {

@@ -84,3 +84,21 @@ int sh_sync_folder(const char *path, struct sh_err *err)
     free(dir);
     return rc;
 }
+
+int sh_open_in(const char *dir, const char *name, int *fd, struct sh_err *err)
+{
+    char *path = NULL;
+    int rc = sh_asprintf(err, &path, "%s/%s", dir, name);
+
+    *fd = -1;
+    if (rc)
+        return rc;
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*fd < 0) {
+        rc = SH_FAIL_ERRNO(err, errno == ENOENT ? SH_E_NOTFOUND : SH_E_IO,
+                           "could not open the file \"%s\"", name);
+        sh_err_detail(err, "file %s", path);
+    }
+    free(path);
+    return rc;
+}

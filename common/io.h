@@ -19,5 +19,7 @@ ssize_t sh_pread_all(int fd, void *p, size_t n, uint64_t off);
 
 /* The folder that path lies in: a rename is durable only when that is on the disk too. */
 int sh_sync_folder(const char *path, struct sh_err *err);
+/* To read, close-on-exec; never waits for a pipe's other end. *fd: OWNED. Fails: SH_E_NOTFOUND. */
+int sh_open_in(const char *dir, const char *name, int *fd, struct sh_err *err);
 
 #endif

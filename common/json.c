@@ -336,42 +336,42 @@ int sh_json_refusal(const json_t *obj, int otherwise, const char **text)
     return code ? sh_rc_parse(code) : otherwise;
 }
 
-int sh_json_load_file(const char *path, size_t max_bytes, json_t **out, struct sh_err *err)
+int sh_json_load_fd(int fd, const char *name, size_t max_bytes, json_t **out, struct sh_err *err)
 {
-    const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
     char *text = NULL;
     ssize_t got;
     struct stat st;
-    int fd = -1, rc;
+    int rc;
 
     *out = NULL;
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 || fstat(fd, &st) != 0) {
-        rc = SH_FAIL_ERRNO(err, errno == ENOENT ? SH_E_NOTFOUND : SH_E_IO,
-                           "could not open the file \"%s\"", base);
-        goto out;
-    }
-    if (!S_ISREG(st.st_mode)) {
-        rc = SH_FAIL(err, SH_E_INVALID, "\"%s\" is not a regular file", base);
-        goto out;
-    }
-    if ((uint64_t)st.st_size > max_bytes) {
-        rc = SH_FAIL(err, SH_E_TOOBIG, "the file \"%s\" has %lld bytes, at most %zu are allowed",
-                     base, (long long)st.st_size, max_bytes);
-        goto out;
-    }
+    if (fstat(fd, &st) != 0)
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not look at the file \"%s\"", name);
+    if (!S_ISREG(st.st_mode))
+        return SH_FAIL(err, SH_E_INVALID, "\"%s\" is not a regular file", name);
+    if ((uint64_t)st.st_size > max_bytes)
+        return SH_FAIL(err, SH_E_TOOBIG, "the file \"%s\" has %lld bytes, at most %zu are allowed",
+                       name, (long long)st.st_size, max_bytes);
     text = malloc((size_t)st.st_size + 1);
-    if (!text) {
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate memory for the file \"%s\"", base);
-        goto out;
-    }
+    if (!text)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate memory for the file \"%s\"", name);
     got = sh_read_all(fd, text, (size_t)st.st_size);
     rc = got < 0 ? SH_FAIL_ERRNO(err, SH_E_IO, "could not read a JSON file")
                  : sh_json_parse(text, (size_t)got, max_bytes, out, err);
-out:
+    free(text);
+    return rc;
+}
+
+int sh_json_load_file(const char *path, size_t max_bytes, json_t **out, struct sh_err *err)
+{
+    const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc;
+
+    *out = NULL;
+    rc = fd < 0 ? SH_FAIL_ERRNO(err, errno == ENOENT ? SH_E_NOTFOUND : SH_E_IO,
+                                "could not open the file \"%s\"", base)
+                : sh_json_load_fd(fd, base, max_bytes, out, err);
     if (rc)
         sh_err_detail(err, "file %s", path);
-    free(text);
     if (fd >= 0)
         close(fd);
     return rc;

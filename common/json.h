@@ -67,6 +67,8 @@ const char *sh_json_text(const json_t *obj, const char *name);
 /* Why something was refused, {"code":"NOTFOUND","error":"..."}: the code, or `otherwise` where none
  * is named. *text: BORROWED; NULL: it does not say. */
 int sh_json_refusal(const json_t *obj, int otherwise, const char **text);
+/* name: for messages. The caller closes fd. */
+int sh_json_load_fd(int fd, const char *name, size_t max_bytes, json_t **out, struct sh_err *err);
 int sh_json_load_file(const char *path, size_t max_bytes, json_t **out, struct sh_err *err);
 
 #endif

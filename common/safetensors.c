@@ -276,35 +276,37 @@ int sh_st_open_mem(const void *data, size_t bytes, struct sh_st **out, struct sh
     return SH_OK;
 }
 
-int sh_st_open(const char *path, struct sh_st **out, struct sh_err *err)
+int sh_st_open_fd(int fd, struct sh_st **out, struct sh_err *err)
 {
-    void *base = MAP_FAILED;
+    void *base;
     struct stat st;
-    int fd = -1, rc;
+    int rc;
 
     *out = NULL;
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 || fstat(fd, &st) != 0) {
-        rc = SH_FAIL_ERRNO(err, errno == ENOENT ? SH_E_NOTFOUND : SH_E_IO,
-                           "could not open a safetensors file");
-        goto out;
-    }
-    if (!S_ISREG(st.st_mode) || st.st_size < 8) {
-        rc = SH_FAIL(err, SH_E_INVALID,
-                     "the safetensors file must be a regular file of at least 8 bytes");
-        goto out;
-    }
+    if (fstat(fd, &st) != 0)
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not look at a safetensors file");
+    if (!S_ISREG(st.st_mode) || st.st_size < 8)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "the safetensors file must be a regular file of at least 8 bytes");
     base = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (base == MAP_FAILED) {
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not map a safetensors file");
-        goto out;
-    }
+    if (base == MAP_FAILED)
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not map a safetensors file");
     rc = sh_st_open_mem(base, (size_t)st.st_size, out, err);
     if (rc)
         munmap(base, (size_t)st.st_size);
     else
         (*out)->mapped = true;
-out:
+    return rc;
+}
+
+int sh_st_open(const char *path, struct sh_st **out, struct sh_err *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc;
+
+    *out = NULL;
+    rc = fd < 0 ? SH_FAIL_ERRNO(err, errno == ENOENT ? SH_E_NOTFOUND : SH_E_IO,
+                                "could not open a safetensors file")
+                : sh_st_open_fd(fd, out, err);
     if (rc)
         sh_err_detail(err, "file %s", path);
     if (fd >= 0)

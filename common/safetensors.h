@@ -28,6 +28,7 @@ struct sh_st_tensor {
 };
 
 int sh_st_open(const char *path, struct sh_st **out, struct sh_err *err); /* OWNED, sh_st_close() */
+int sh_st_open_fd(int fd, struct sh_st **out, struct sh_err *err);        /* the caller closes fd */
 /* The same over memory that the caller keeps (KEEPS). */
 int sh_st_open_mem(const void *data, size_t bytes, struct sh_st **out, struct sh_err *err);
 void sh_st_close(struct sh_st *s);

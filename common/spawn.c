@@ -160,6 +160,32 @@ unsigned sh_cores(void)
 
 /* ---------------------------------------------------------------- the child's environment */
 
+/* Of sanitizers and test tools too: without its options a build with one behaves otherwise. */
+#define ENV_SYSTEM                                                                                \
+    "PATH", "HOME", "LANG", "LC_*", "TZ", "TMPDIR", "LD_*", "OMP_*", "GOMP_*", "KMP_*", "DNNL_*", \
+        "ONEDNN_*", "MALLOC_*", "GLIBC_TUNABLES", "CUDA_*", "CUDNN_*", "CUBLAS*", "NVIDIA_*",     \
+        "NV_*", "SHUNT_CUDA_*", "ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"
+
+const char *const SH_ENV_SYSTEM[] = {ENV_SYSTEM, NULL};
+const char *const SH_ENV_DAEMON[] = {ENV_SYSTEM,        "!SHUNT_DB_URL", "!SHUNT_KEY",
+                                     "!SHUNT_KEY_FILE", "SHUNT_*",       NULL};
+
+static bool is_kept(const char *entry, const char *const *keep)
+{
+    const size_t n = strcspn(entry, "=");
+
+    for (; keep && *keep; keep++) {
+        const char *name = *keep + (**keep == '!');
+        size_t len = strlen(name);
+        const bool is_prefix = len > 0 && name[len - 1] == '*';
+
+        len -= is_prefix;
+        if (strncmp(entry, name, len) == 0 && (is_prefix ? n >= len : n == len))
+            return **keep != '!';
+    }
+    return !keep;
+}
+
 static bool same_name(const char *a, const char *b)
 {
     size_t n = strcspn(a, "=");
@@ -187,7 +213,7 @@ static int prepare_env(const struct sh_spawn *s, struct prepared *p, struct sh_e
     if (!p->env)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a child's environment");
     for (size_t i = 0; i < n_old; i++)
-        if (!is_replaced(environ[i], s->env))
+        if (!is_replaced(environ[i], s->env) && is_kept(environ[i], s->keep))
             p->env[n++] = environ[i];
     for (size_t i = 0; i < n_new; i++)
         p->env[n++] = (char *)s->env[i];

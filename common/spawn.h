@@ -1,4 +1,5 @@
-/* spawn.h - start a child with posix_spawn: closed descriptors, chosen ones on 3.., limits.
+/* spawn.h - start a child with posix_spawn: closed descriptors, chosen ones on 3.., a
+ * chosen environment.
  *
  * All our descriptors are close-on-exec; the child gets 0 (/dev/null), 1, 2 and fds[i] as 3+i, no
  * blocked and no ignored signals. The child receives SIGKILL when the THREAD that started it ends
@@ -17,12 +18,20 @@
 struct sh_spawn {
     const char *path;        /* a bare name is looked up beside our own executable, then in PATH */
     const char *const *argv; /* NULL-terminated, argv[0] included */
+    const char *const *keep; /* what it gets of our environment: see below; NULL = everything */
     const char *const *env;  /* added "NAME=value" pairs, NULL-terminated; NULL = none */
     const int *fds;
     size_t n_fds;
     int stdout_fd, stderr_fd; /* -1 = inherit */
     const atomic_bool *stop;  /* of sh_spawn_run: raised by another thread ends it; NULL = none */
 };
+
+/* Lists for `keep`: names, NULL-terminated; "NAME*" is all that begin so, and "!NAME" keeps back
+ * what a later entry would let through.
+ * SYSTEM: how to find libraries, devices and the time zone; no option and no secret of ours
+ * DAEMON: that and our options, but not the database nor a key: of a program that needs neither */
+extern const char *const SH_ENV_SYSTEM[];
+extern const char *const SH_ENV_DAEMON[];
 
 int sh_spawn(const struct sh_spawn *s, pid_t *pid_out, struct sh_err *err);
 /* First call in main() of a child program: parent-death signal; fails if the parent is gone. */

@@ -161,8 +161,12 @@ static int make_package(const char *onnx, const char *dir, const atomic_bool *st
                         struct sh_err *err)
 {
     const char *const argv[] = {"shunt-import", "package", "--onnx", onnx, "--dir", dir, NULL};
-    const struct sh_spawn s = {
-        .path = "shunt-import", .argv = argv, .stdout_fd = -1, .stderr_fd = -1, .stop = stop};
+    const struct sh_spawn s = {.path = "shunt-import",
+                               .argv = argv,
+                               .keep = SH_ENV_SYSTEM,
+                               .stdout_fd = -1,
+                               .stderr_fd = -1,
+                               .stop = stop};
     char *text = NULL, *to = NULL;
     json_t *verdict = NULL;
     size_t len = 0;

@@ -260,7 +260,8 @@ static void on_child(struct sh_loop *l, pid_t pid, int status, void *arg)
 static int start_child(struct finish *f, const char *const *argv, struct sh_err *err)
 {
     struct child *c = calloc(1, sizeof(*c));
-    struct sh_spawn s = {.path = "shunt-import", .argv = argv, .stderr_fd = -1};
+    struct sh_spawn s = {
+        .path = "shunt-import", .argv = argv, .keep = SH_ENV_SYSTEM, .stderr_fd = -1};
     int rc;
 
     if (!c)

@@ -1,6 +1,7 @@
 /* folder.c - see folder.h. */
 #include "executor/folder.h"
 
+#include "common/io.h"
 #include "common/json.h"
 
 #include <dirent.h>
@@ -39,6 +40,20 @@ uint64_t folder_bytes(const char *path)
             n += (uint64_t)st.st_size;
     closedir(d);
     return n;
+}
+
+int folder_open_package(const char *package, int fds[static 2], struct sh_err *err)
+{
+    int rc = sh_open_in(package, "graph.json", &fds[0], err);
+
+    fds[1] = -1;
+    if (!rc)
+        rc = sh_open_in(package, "weights.safetensors", &fds[1], err);
+    if (rc && fds[0] >= 0) {
+        close(fds[0]);
+        fds[0] = -1;
+    }
+    return rc;
 }
 
 int import_verdict(const char *text, size_t len, int status, json_t **out, struct sh_err *err)

@@ -42,6 +42,10 @@ static const struct sh_conf_opt OPTIONS[] = {
                  "device memory to use, in bytes"),
     SH_OPT_INT(struct exec_conf, workers, "workers", 3, 2, 64, 0,
                "worker processes: one trains, one runs, one is ready"),
+    SH_OPT_INT(
+        struct exec_conf, worker_uid, "worker-uid", 65520, 0, 4294967294.0, 0,
+        "of an executor that root runs: user and group that its workers become, a number that "
+        "nobody else on the host has; 0 = they stay root, without capabilities"),
     SH_OPT_INT(struct exec_conf, threads, "threads", 0, 0, 1024, 0,
                "cpu: threads of one worker; 0 = all cores"),
     SH_OPT_F64(struct exec_conf, copy_gb_per_s, "copy-gb-per-s", 0, 0, 100000, 0,

@@ -11,10 +11,12 @@
 #include "executor/switch.h"
 #include "executor/train.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +26,7 @@
 #define BACKOFF_MAX_NS ((int64_t)10000000000)
 #define MAX_SLABS 60 /* a worker takes 64 */
 #define MAX_MODELS 1024
+#define LENIENT_AFTER 4u /* deaths at the start, of all workers */
 
 #define BIT(s) (1u << (s))
 
@@ -63,7 +66,9 @@ struct pool {
     size_t n_slabs;
     uint64_t n_own_slabs; /* given out so far */
     struct sh_timer *watch;
-    char *tune_path; /* OWNED: what workers measured of their kernels, for all of them */
+    bool is_lenient, was_ready; /* see note_start() */
+    uint32_t n_no_start;
+    char *kernels_dir; /* OWNED: what workers of a GPU measured of their kernels; "": no GPU */
 };
 
 static void update_gauges(struct pool *p)
@@ -197,15 +202,15 @@ static void send_slab(struct worker *w, const struct slab *s)
     worker_send(w, &m, &s->shm.fd, 1);
 }
 
-static void on_ready(struct worker *w)
+static void on_ready(struct worker *w, const char *confined)
 {
     struct pool *p = w->x->pool;
 
-    w->is_ready = true;
+    w->is_ready = p->was_ready = true;
     for (size_t i = 0; i < p->n_slabs; i++)
         send_slab(w, &p->slabs[i]);
-    SH_INFO("worker.ready", "worker=%u pid=%d start_ms=%lld", w->index, (int)w->pid,
-            (long long)((sh_clock_ns() - w->started_ns) / 1000000));
+    SH_INFO("worker.ready", "worker=%u pid=%d start_ms=%lld %s", w->index, (int)w->pid,
+            (long long)((sh_clock_ns() - w->started_ns) / 1000000), confined);
 }
 
 static void on_msg(struct sh_wire *wire, const struct sh_msg *m, int *fds, size_t n_fds, void *arg)
@@ -217,7 +222,7 @@ static void on_msg(struct sh_wire *wire, const struct sh_msg *m, int *fds, size_
     worker_busy(w);
     switch (m->type) {
     case MSG_WK_READY:
-        on_ready(w);
+        on_ready(w, m->u.wk_ready.confined);
         break;
     case MSG_WK_MODEL_DONE:
         store_on_model_done(x->store, w, &m->u.wk_model_done, fds, n_fds);
@@ -322,6 +327,22 @@ static void forget_process(struct worker *w)
     w->kill_cause = NULL;
 }
 
+/* A GPU's driver is not ours, and may want more at its start than a worker keeps. Before any worker
+ * of this executor has been ready no tenant has had anything to do with their deaths. */
+static void note_start(struct worker *w)
+{
+    struct pool *p = w->x->pool;
+
+    if (w->is_ready || p->was_ready || w->x->is_stopping || p->is_lenient || !p->kernels_dir[0] ||
+        ++p->n_no_start < LENIENT_AFTER)
+        return;
+    p->is_lenient = true;
+    SH_ERROR("pool.lenient",
+             "msg=\"%u workers ended before the device was open: they keep their user "
+             "and files from now on, and give up system calls alone\"",
+             p->n_no_start);
+}
+
 static void on_death(struct sh_loop *l, pid_t pid, int status, void *arg)
 {
     struct worker *w = arg;
@@ -336,6 +357,7 @@ static void on_death(struct sh_loop *l, pid_t pid, int status, void *arg)
             (long long)(wait_ns / 1000000));
     sh_metric_add(M_shunt_worker_exits_total, SH_LABELS(x->conf->name, cause), 1);
     w->exit_cause = cause;
+    note_start(w);
     forget_process(w);
     pool_set_state(w, WORKER_DEAD);
     store_on_worker_dead(x->store, preparing);
@@ -367,7 +389,9 @@ static int send_init(struct worker *w, struct sh_err *err)
                                        .ticket_slot = TX_SLOT_WORKER + w->index,
                                        .ticket_value = w->ckpt_value,
                                        .log_level = (uint32_t)sh_log_get_level(),
-                                       .tune_path = x->pool->tune_path,
+                                       .kernels_dir = x->pool->kernels_dir,
+                                       .uid = (uint32_t)x->conf->worker_uid,
+                                       .lenient = x->pool->is_lenient,
                                        .stop_bound_us = (uint32_t)x->conf->stop_bound_us,
                                        .busy_poll_us = (uint32_t)x->conf->busy_poll_us,
                                        .hold = w->is_held,
@@ -382,6 +406,7 @@ static int spawn_process(struct worker *w, int child_fd, struct sh_err *err)
     const char *const env[] = {"OMP_WAIT_POLICY=passive", NULL};
     struct sh_spawn s = {.path = "shunt-worker",
                          .argv = argv,
+                         .keep = SH_ENV_SYSTEM,
                          .env = env,
                          .fds = &child_fd,
                          .n_fds = 1,
@@ -486,6 +511,23 @@ static void on_watch(struct sh_loop *l, void *arg)
 
 /* ------------------------------------------------------------------ pool */
 
+/* It belongs to the workers, whoever they are. Where that cannot be arranged they measure anew. */
+static int make_kernels_dir(struct pool *p, struct sh_err *err)
+{
+    const struct exec_conf *c = p->x->conf;
+    const bool has_kernels = strcmp(c->device, "cuda") == 0;
+    int rc = has_kernels ? sh_asprintf(err, &p->kernels_dir, "%s/kernels-%s", c->state_dir, c->name)
+                         : sh_strdup("", &p->kernels_dir, err);
+
+    if (rc || !has_kernels)
+        return rc;
+    if ((mkdir(p->kernels_dir, 0700) != 0 && errno != EEXIST) ||
+        (geteuid() == 0 && chown(p->kernels_dir, (uid_t)c->worker_uid, (gid_t)c->worker_uid) != 0))
+        SH_WARN("pool.kernels", "dir=\"%s\" msg=\"workers cannot keep what they measure: %m\"",
+                p->kernels_dir);
+    return SH_OK;
+}
+
 int pool_new(struct exec *x, struct pool **out, struct sh_err *err)
 {
     struct pool *p = calloc(1, sizeof(*p));
@@ -500,7 +542,7 @@ int pool_new(struct exec *x, struct pool **out, struct sh_err *err)
     }
     p->x = x;
     p->n = (size_t)x->conf->workers;
-    rc = sh_asprintf(err, &p->tune_path, "%s/tune-%s", x->conf->state_dir, x->conf->name);
+    rc = make_kernels_dir(p, err);
     for (size_t i = 0; i < p->n; i++)
         p->workers[i] = (struct worker){
             .x = x, .index = (uint32_t)i, .state = WORKER_DEAD, .ctl_shm = {.fd = -1}};
@@ -548,7 +590,7 @@ void pool_free(struct pool *p)
     for (size_t i = 0; i < p->n_slabs; i++)
         free_slab(p->x, &p->slabs[i]);
     sh_timer_del(p->watch);
-    free(p->tune_path);
+    free(p->kernels_dir);
     free(p->workers);
     free(p);
 }

@@ -6,6 +6,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "executor/agent.h"
+#include "executor/folder.h"
 #include "executor/model_int.h"
 #include "executor/switch.h"
 #include "executor/train.h"
@@ -231,18 +232,28 @@ static bool reap(struct store *s)
 
 /* ------------------------------------------------------------------ compiling */
 
+/* The worker cannot open a file by itself. */
 static void compile_in(struct worker *w, struct model *m)
 {
     struct sh_msg msg = {.type = MSG_WK_MODEL};
+    struct sh_err err = {0};
+    int fds[2];
 
+    w->preparing = m->handle;
+    if (folder_open_package(m->package, fds, &err)) {
+        const struct msg_wk_model_done done = {.handle = m->handle, .rc = err.rc, .msg = err.msg};
+
+        store_on_model_done(w->x->store, w, &done, NULL, 0);
+        return;
+    }
     msg.u.wk_model = (struct msg_wk_model){.handle = m->handle,
-                                           .package = m->package,
                                            .precision = m->precision,
                                            .max_batch = m->max_batch,
                                            .build = m->phase == MODEL_BUILDING};
-    w->preparing = m->handle;
     worker_busy(w);
-    worker_send(w, &msg, NULL, 0);
+    worker_send(w, &msg, fds, 2);
+    close(fds[0]);
+    close(fds[1]);
 }
 
 /* Its runs have nowhere to go: the only worker that had an internal model died, or all that had one

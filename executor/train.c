@@ -3,11 +3,15 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "executor/folder.h"
 #include "executor/switch.h"
 #include "executor/train_int.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define CORNERED_NS ((int64_t)1000000000) /* so long no workspace fitted beside the state */
 
@@ -262,11 +266,31 @@ static struct worker *find_worker(struct train *t, int64_t with_job)
     return NULL;
 }
 
+/* The worker cannot open a file by itself. */
+static int open_files(const struct job *j, int fds[static 3], struct sh_err *err)
+{
+    int rc = folder_open_package(j->package, fds, err);
+
+    if (rc)
+        return rc;
+    fds[2] = open(j->dataset, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fds[2] >= 0)
+        return SH_OK;
+    rc = SH_FAIL_ERRNO(err, errno == ENOENT ? SH_E_NOTFOUND : SH_E_IO,
+                       "the file of the dataset cannot be used: could not open it");
+    sh_err_detail(err, "file %s", j->dataset);
+    close(fds[0]);
+    close(fds[1]);
+    return rc;
+}
+
 /* A worker that has the job compiled, else one that compiles it. */
 static bool attach(struct train *t, struct job *j)
 {
     struct sh_msg m = {.type = MSG_WK_TRAIN};
     struct worker *w = j->is_built ? find_worker(t, j->id) : NULL;
+    struct sh_err err = {0};
+    int fds[3];
 
     if (w) {
         j->w = w;
@@ -274,17 +298,19 @@ static bool attach(struct train *t, struct job *j)
     }
     if (j->compiling || !(w = find_worker(t, 0)))
         return false;
-    m.u.wk_train = (struct msg_wk_train){.job = j->id,
-                                         .package = j->package,
-                                         .dataset = j->dataset,
-                                         .spec = j->spec_text,
-                                         .build = !j->is_built};
+    if (open_files(j, fds, &err)) {
+        train__fail(j, &err);
+        return true;
+    }
+    m.u.wk_train = (struct msg_wk_train){.job = j->id, .spec = j->spec_text, .build = !j->is_built};
     if (!j->is_built)
         j->compile_ns = sh_clock_ns();
     w->job = 0; /* a worker keeps one job */
     w->job_compiling = true;
     worker_busy(w);
-    worker_send(w, &m, NULL, 0);
+    worker_send(w, &m, fds, 3);
+    for (int i = 0; i < 3; i++)
+        close(fds[i]);
     j->compiling = w;
     return true;
 }

@@ -10,7 +10,6 @@ import os
 import re
 import signal
 import sys
-import tempfile
 import time
 
 import numpy as np
@@ -32,10 +31,8 @@ EXIT_S = 30
 class Patient:
     """An executor that trains and serves, and whose workers get the faults."""
 
-    def __init__(self, case, folder):
-        self.file = os.path.join(folder, "fault")
-        os.environ["SHUNT_CUDA_DEBUG_FAULT"] = self.file
-        self.lab = Lab("--hang-ms=%d" % HANG_MS, log="debug")
+    def __init__(self, case):
+        self.lab = Lab("--hang-ms=%d" % HANG_MS, log="debug", fault=True)
         try:
             self.lab.load(VERSION, case["model"], case["precision"], case["batch"])
             self.want = self.answer().out
@@ -89,9 +86,9 @@ class Patient:
                 time.sleep(self.run_s / 2)
             os.kill(pid, SIGNAL[fault])
         else:
-            with open(self.file + ".new", "w") as f:
+            with open(self.lab.fault + ".new", "w") as f:
                 f.write("%s %s\n" % (fault, where))
-            os.rename(self.file + ".new", self.file)
+            os.rename(self.lab.fault + ".new", self.lab.fault)
         return run or self.lab.send(VERSION) if where == "run" else None
 
     def said(self, since):
@@ -147,24 +144,23 @@ def scrubbed(p):
 
 
 def measure(case, args):
-    with tempfile.TemporaryDirectory(prefix="shunt-fault-") as folder:
-        p = Patient(case, folder)
-        with p.lab:
-            for fault in args.only:
-                for where in ("run", "train"):
-                    got = hit(p, fault, where)
-                    holds, ms = got.pop("holds"), got.pop("ms")
-                    yield row("isolation", "shunt", {**case, "fault": fault, "in": where},
-                              [ms["answered" if where == "run" else "training_resumed"]], ms=ms,
-                              **got)
-                    yield {"check": "%s in a worker %s" % (
-                        fault, "with a run" if where == "run" else "that trains"),
-                        "ok": all(holds.values()), "causes": got["causes"],
-                        "broken": [k for k, ok in holds.items() if not ok]}
-            n = scrubbed(p)
-            yield {"check": "memory of a run is zeroed before another tenant has it "
-                            "(tests/device/test_scrub.c reads it back)",
-                   "ok": n > 0, "scrubbed_bytes": n}
+    p = Patient(case)
+    with p.lab:
+        for fault in args.only:
+            for where in ("run", "train"):
+                got = hit(p, fault, where)
+                holds, ms = got.pop("holds"), got.pop("ms")
+                yield row("isolation", "shunt", {**case, "fault": fault, "in": where},
+                          [ms["answered" if where == "run" else "training_resumed"]], ms=ms,
+                          **got)
+                yield {"check": "%s in a worker %s" % (
+                    fault, "with a run" if where == "run" else "that trains"),
+                    "ok": all(holds.values()), "causes": got["causes"],
+                    "broken": [k for k, ok in holds.items() if not ok]}
+        n = scrubbed(p)
+        yield {"check": "memory of a run is zeroed before another tenant has it "
+                        "(tests/device/test_scrub.c reads it back)",
+               "ok": n > 0, "scrubbed_bytes": n}
 
 
 def main():

@@ -89,10 +89,15 @@ def dataset(model):
     return made("%s-train.st" % model, write)
 
 
-def lend_tune(path):
-    """What earlier executors measured of their kernels, where the next one looks for it."""
+def lend_tune(state, name):
+    """What earlier executors measured of their kernels, where the workers of the next one look for it, who
+    have a user of their own."""
+    path = os.path.join(state, "kernels-" + name, "tune")
+    os.makedirs(os.path.dirname(path))
     if os.path.exists(TUNE):
         shutil.copyfile(TUNE, path)
+        os.chmod(path, 0o666)
+    return path
 
 
 def keep_tune(path):
@@ -104,13 +109,17 @@ def keep_tune(path):
 class Lab:
     """An executor on a GPU. Options are those of shunt-executor."""
 
-    def __init__(self, *options, pool=POOL, deterministic=False, log="info"):
-        """log: "debug" for events(); it makes the copies of groups a little slower."""
+    def __init__(self, *options, pool=POOL, deterministic=False, log="info", fault=False):
+        """log: "debug" for events(); it makes the copies of groups a little slower. fault: workers look for
+        the file self.fault (executor/device/cuda/cuda_fault.c)."""
         os.makedirs(FOLDER, exist_ok=True)
         self.d = Driver("--device=" + DEVICE, "--pool-bytes=" + pool, "--log-level=" + log,
                         "--deterministic" if deterministic else "--no-deterministic", *options)
-        self.tune = os.path.join(self.d.dir, "tune-e0")
-        lend_tune(self.tune)
+        self.tune = lend_tune(self.d.dir, "e0")
+        if fault:
+            os.chmod(self.d.dir, 0o711)
+            self.fault = os.environ["SHUNT_CUDA_DEBUG_FAULT"] = os.path.join(
+                os.path.dirname(self.tune), "fault")
         self.log = os.path.join(self.d.dir, "executor.log")
         self.models, self.packages = {}, {}
         try:

@@ -39,10 +39,9 @@ class Served(System):
 
     def cli(self, *args, env=None):
         if args[0] == "up":
-            self.tune = os.path.join(self.state, "tune-%s0" % DEVICE)
             os.makedirs(self.state)
             open(os.path.join(self.state, "created-by-shunt"), "w").close()
-            lend_tune(self.tune)
+            self.tune = lend_tune(self.state, "%s0" % DEVICE)
         return super().cli(*args, env=env)
 
     def stop(self):

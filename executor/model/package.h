@@ -13,5 +13,7 @@ int package_write(const struct graph *g, const char *dir, struct sh_err *err);
 /* Weights are mapped, not copied. Checked as strictly as an ONNX file.
  * *out: OWNED, graph_free(). */
 int package_read(const char *dir, struct graph **out, struct sh_err *err);
+/* The same from graph.json and weights.safetensors, which stay the caller's. */
+int package_read_fds(int graph_json, int weights, struct graph **out, struct sh_err *err);
 
 #endif

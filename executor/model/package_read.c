@@ -1,5 +1,6 @@
 /* package_read.c - a package from disk, checked as strictly as an ONNX file: a damaged or foreign
  * folder must not take a worker down. */
+#include "common/io.h"
 #include "common/json.h"
 #include "common/mem.h"
 #include "common/safetensors.h"
@@ -9,6 +10,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define PACKAGE_VERSION 1
 #define MAX_JSON ((size_t)512 << 20)
@@ -266,31 +268,16 @@ static void close_weights(void *st)
     sh_st_close(st);
 }
 
-static int open_files(const char *dir, struct unpacker *u, json_t **j)
-{
-    char *path = NULL;
-    int rc = sh_asprintf(u->err, &path, "%s/graph.json", dir);
-
-    if (!rc)
-        rc = sh_json_load_file(path, MAX_JSON, j, u->err);
-    free(path);
-    path = NULL;
-    if (!rc)
-        rc = sh_asprintf(u->err, &path, "%s/weights.safetensors", dir);
-    if (!rc)
-        rc = sh_st_open(path, &u->st, u->err);
-    free(path);
-    return rc;
-}
-
-int package_read(const char *dir, struct graph **out, struct sh_err *err)
+int package_read_fds(int graph_json, int weights, struct graph **out, struct sh_err *err)
 {
     struct unpacker u = {.err = err};
     json_t *j = NULL;
     int rc;
 
     *out = NULL;
-    rc = open_files(dir, &u, &j);
+    rc = sh_json_load_fd(graph_json, "graph.json", MAX_JSON, &j, err);
+    if (!rc)
+        rc = sh_st_open_fd(weights, &u.st, err);
     if (!rc)
         rc = graph_new(&u.g, err);
     if (rc)
@@ -313,5 +300,22 @@ out:
     sh_st_close(u.st);
     names_fini(&u.names);
     json_decref(j);
+    return rc;
+}
+
+int package_read(const char *dir, struct graph **out, struct sh_err *err)
+{
+    int graph_json = -1, weights = -1, rc;
+
+    *out = NULL;
+    rc = sh_open_in(dir, "graph.json", &graph_json, err);
+    if (!rc)
+        rc = sh_open_in(dir, "weights.safetensors", &weights, err);
+    if (!rc)
+        rc = package_read_fds(graph_json, weights, out, err);
+    if (graph_json >= 0)
+        close(graph_json);
+    if (weights >= 0)
+        close(weights);
     return rc;
 }

@@ -222,8 +222,8 @@ static bool is_collected(struct data *d, int64_t step)
 
 /* ------------------------------------------------------------------ the contract */
 
-int data_open(const char *path, const struct program *p, const struct train_spec *t,
-              struct dev *dev, struct data **out, struct sh_err *err)
+int data_open(int fd, const struct program *p, const struct train_spec *t, struct dev *dev,
+              struct data **out, struct sh_err *err)
 {
     struct data *d = calloc(1, sizeof(*d));
     struct sh_err why = {0};
@@ -238,7 +238,7 @@ int data_open(const char *path, const struct program *p, const struct train_spec
     d->seed = t->seed;
     d->order_epoch = -1;
     d->ahead = NO_STEP;
-    rc = sh_st_open(path, &d->file, &why);
+    rc = sh_st_open_fd(fd, &d->file, &why);
     if (rc) {
         SH_FAIL(err, rc, "the file of the dataset cannot be used: %s", why.msg);
         sh_err_detail(err, "%s", why.detail);

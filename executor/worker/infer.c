@@ -164,8 +164,8 @@ static int warm(const struct wk_model *m, struct sh_err *err)
     return SH_OK;
 }
 
-static int load_model(struct worker *w, const struct msg_wk_model *msg, enum dev_precision p,
-                      struct wk_model **out, struct sh_err *err)
+static int load_model(struct worker *w, const struct msg_wk_model *msg, const int *fds,
+                      enum dev_precision p, struct wk_model **out, struct sh_err *err)
 {
     struct wk_model *m = NULL;
     int rc;
@@ -179,7 +179,7 @@ static int load_model(struct worker *w, const struct msg_wk_model *msg, enum dev
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a model");
     m->handle = msg->handle;
     m->image.fd = -1;
-    rc = package_read(msg->package, &m->graph, err);
+    rc = package_read_fds(fds[0], fds[1], &m->graph, err);
     if (!rc && !w->is_for_one && !graph_fixed_batch(m->graph))
         m->n_batches = batch_list(msg->max_batch, m->batch);
     else
@@ -246,7 +246,8 @@ static int answer_model(struct worker *w, const struct msg_wk_model *msg, const 
     return rc;
 }
 
-int infer_on_model(struct worker *w, const struct msg_wk_model *msg, struct sh_err *err)
+int infer_on_model(struct worker *w, const struct msg_wk_model *msg, const int *fds,
+                   struct sh_err *err)
 {
     struct wk_model *m = find_model(w, msg->handle);
     struct sh_shm image = {.fd = -1};
@@ -257,7 +258,7 @@ int infer_on_model(struct worker *w, const struct msg_wk_model *msg, struct sh_e
 
     rc = dev_precision_parse(msg->precision, &p, &why);
     if (!rc && !m)
-        rc = load_model(w, msg, p, &m, &why);
+        rc = load_model(w, msg, fds, p, &m, &why);
     if (!rc && msg->build) {
         layer_ns = calloc((size_t)m->n_batches * program_n_layers(largest(m)) + 1, sizeof(double));
         rc = layer_ns ? build_image(w, m, &image, layer_ns, &why)

@@ -10,32 +10,32 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static int on_init(struct worker *w, const struct msg_wk_init *m, const int *fds, size_t n_fds,
+static int on_init(struct worker *w, const struct msg_wk_init *m, int *fds, size_t n_fds,
                    struct sh_err *err)
 {
     struct sh_msg ready = {.type = MSG_WK_READY};
     struct dev_conf conf = {.ordinal = m->ordinal,
                             .threads = m->threads,
                             .arena_bytes = m->arena_bytes,
-                            .deterministic = m->deterministic != 0,
-                            .tune_path = m->tune_path};
-    int rc;
+                            .deterministic = m->deterministic != 0};
+    char tune[64];
+    int rc = SH_OK;
 
     if (w->dev || n_fds < 2 || m->ticket_slot >= DEV_N_TICKETS)
         return SH_FAIL(err, SH_E_PROTO, "WK_INIT came twice or without its descriptors");
     if (m->log_level < SH_LOG_N_LEVELS)
         sh_log_set_level((enum sh_log_level)m->log_level);
-    if (m->hold) {
-        for (size_t i = 0; i < n_fds; i++)
-            close(fds[i]);
-        return dev_lib_open(m->device, &w->lib, err);
-    }
-    rc = sh_shm_map(fds[0], WORKER_CTL_BYTES, true, &w->ctl_shm, err);
-    if (rc) {
-        for (size_t i = 0; i < n_fds; i++)
-            close(fds[i]);
+    if (!w->has_init)
+        rc = confine_files(w, m, err);
+    w->has_init = true;
+    if (!rc && !w->lib)
+        rc = dev_lib_open(m->device, &w->lib, err);
+    if (rc || m->hold)
         return rc;
-    }
+    rc = sh_shm_map(fds[0], WORKER_CTL_BYTES, true, &w->ctl_shm, err);
+    if (rc)
+        return rc;
+    fds[0] = -1;
     w->ctl = w->ctl_shm.base;
     w->id = m->worker;
     w->is_for_one = m->for_one != 0;
@@ -46,34 +46,33 @@ static int on_init(struct worker *w, const struct msg_wk_init *m, const int *fds
     w->arena_bytes = m->arena_bytes;
     conf.fds = fds + 1;
     conf.n_fds = n_fds - 1;
-    if (!w->lib)
-        rc = dev_lib_open(m->device, &w->lib, err);
+    /* By its descriptor: the user that this becomes may not get through the folders above it. */
+    snprintf(tune, sizeof(tune), "/proc/self/fd/%d/tune", w->kernels_fd);
+    if (w->kernels_fd >= 0)
+        conf.tune_path = tune;
+    rc = dev_open(w->lib, &conf, &w->dev, err); /* keeps its own mapping */
     if (!rc)
-        rc = dev_open(w->lib, &conf, &w->dev, err);
-    for (size_t i = 1; i < n_fds; i++)
-        close(fds[i]); /* the device keeps its own mapping */
+        rc = confine(w, err);
     if (rc)
         return rc;
-    ready.u.wk_ready = (struct msg_wk_ready){.worker = w->id, .pid = (uint32_t)getpid()};
+    ready.u.wk_ready =
+        (struct msg_wk_ready){.worker = w->id, .pid = (uint32_t)getpid(), .confined = w->confined};
     return worker_send(w, &ready, NULL, 0, err);
 }
 
-static int on_slab(struct worker *w, const struct msg_wk_slab *m, int fd, struct sh_err *err)
+static int on_slab(struct worker *w, const struct msg_wk_slab *m, int *fd, struct sh_err *err)
 {
     struct sh_err why = {0};
     struct sh_shm shm;
     int rc;
 
-    if (worker_slab(w, m->api_id) || w->n_slabs == WORKER_MAX_SLABS) {
-        close(fd);
+    if (worker_slab(w, m->api_id) || w->n_slabs == WORKER_MAX_SLABS)
         return SH_FAIL(err, SH_E_PROTO, "slab %llu came twice, or there are too many",
                        (unsigned long long)m->api_id);
-    }
-    rc = sh_shm_map(fd, m->bytes, true, &shm, err);
-    if (rc) {
-        close(fd);
+    rc = sh_shm_map(*fd, m->bytes, true, &shm, err);
+    if (rc)
         return rc;
-    }
+    *fd = -1;
     w->slabs[w->n_slabs++] = (struct wk_slab){.api_id = m->api_id, .shm = shm};
     if (dev_host_lock(w->dev, shm.base, shm.bytes, &why))
         sh_log_err(SH_LOG_WARN, "slab.lock", &why); /* copies are slower, nothing else */
@@ -91,43 +90,58 @@ static void on_slab_gone(struct worker *w, uint64_t api_id)
     *s = w->slabs[--w->n_slabs];
 }
 
-static int on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t n_fds,
-                  struct sh_err *err)
+/* What a message left of its descriptors. */
+static void close_all(const int *fds, size_t n_fds)
 {
-    int rc = infer_on_run(w, m, fds, n_fds, err);
-
     for (size_t i = 0; i < n_fds; i++)
         if (fds[i] >= 0)
             close(fds[i]);
-    return rc;
 }
 
+static int n_fds_of(const struct sh_msg *m)
+{
+    switch (m->type) {
+    case MSG_WK_SLAB:
+        return 1;
+    case MSG_WK_MODEL:
+        return 2;
+    case MSG_WK_TRAIN:
+        return 3;
+    default:
+        return -1; /* any number: the handler knows */
+    }
+}
+
+/* What it keeps of fds it sets to -1. */
 static int dispatch(struct worker *w, const struct sh_msg *m, int *fds, size_t n_fds,
                     struct sh_err *err)
 {
+    const int want = n_fds_of(m);
+
+    if (want >= 0 && n_fds != (size_t)want)
+        return SH_FAIL(err, SH_E_PROTO, "%s came with %zu descriptors, not %d",
+                       sh_msg_name(m->type), n_fds, want);
     if (m->type != MSG_WK_INIT && !w->dev)
         return SH_FAIL(err, SH_E_PROTO, "%s came before WK_INIT", sh_msg_name(m->type));
     switch (m->type) {
     case MSG_WK_INIT:
         return on_init(w, &m->u.wk_init, fds, n_fds, err);
     case MSG_WK_SLAB:
-        if (n_fds != 1)
-            return SH_FAIL(err, SH_E_PROTO, "WK_SLAB came without its descriptor");
-        return on_slab(w, &m->u.wk_slab, fds[0], err);
+        return on_slab(w, &m->u.wk_slab, fds, err);
     case MSG_WK_SLAB_GONE:
         on_slab_gone(w, m->u.wk_slab_gone.api_id);
         return SH_OK;
     case MSG_WK_MODEL:
-        return infer_on_model(w, &m->u.wk_model, err);
+        return infer_on_model(w, &m->u.wk_model, fds, err);
     case MSG_WK_MODEL_DROP:
         infer_on_model_drop(w, m->u.wk_model_drop.handle);
         return SH_OK;
     case MSG_WK_PART:
         return infer_on_part(w, &m->u.wk_part, err);
     case MSG_WK_RUN:
-        return on_run(w, &m->u.wk_run, fds, n_fds, err);
+        return infer_on_run(w, &m->u.wk_run, fds, n_fds, err);
     case MSG_WK_TRAIN:
-        return train_on_train(w, &m->u.wk_train, err);
+        return train_on_train(w, &m->u.wk_train, fds, err);
     case MSG_WK_TRAIN_GO:
         return train_on_go(w, &m->u.wk_train_go, err);
     case MSG_WK_TRAIN_DROP:
@@ -148,11 +162,13 @@ static void worker_fini(struct worker *w)
     dev_lib_close(w->lib);
     if (w->ctl)
         sh_shm_fini(&w->ctl_shm);
+    if (w->kernels_fd >= 0)
+        close(w->kernels_fd);
 }
 
 int main(void)
 {
-    struct worker w = {.ctl_shm = {.fd = -1}};
+    struct worker w = {.ctl_shm = {.fd = -1}, .kernels_fd = -1};
     struct sh_err err = {0};
     struct sh_buf buf;
     int rc;
@@ -174,6 +190,7 @@ int main(void)
         if (rc)
             break;
         rc = dispatch(&w, &m, fds, n_fds, &err);
+        close_all(fds, n_fds);
         if (w.ctl && w.dev)
             atomic_store(&w.ctl->n_prepared, dev_n_prepared(w.dev));
         if (w.ctl)

@@ -117,8 +117,8 @@ static int warm(struct wk_train *t, struct sh_err *err)
     return SH_OK;
 }
 
-static int compile(struct worker *w, const struct msg_wk_train *m, struct wk_train **out,
-                   struct sh_err *err)
+static int compile(struct worker *w, const struct msg_wk_train *m, const int *fds,
+                   struct wk_train **out, struct sh_err *err)
 {
     struct wk_train *t = calloc(1, sizeof(*t));
     json_t *spec = NULL;
@@ -132,13 +132,13 @@ static int compile(struct worker *w, const struct msg_wk_train *m, struct wk_tra
     if (!rc)
         rc = train_spec_read(spec, &t->spec, err);
     if (!rc)
-        rc = package_read(m->package, &t->graph, err);
+        rc = package_read_fds(fds[0], fds[1], &t->graph, err);
     if (!rc)
         rc = program_train(w->dev, t->graph, &t->spec, &t->program, err);
     if (!rc)
         rc = warm(t, err);
     if (!rc)
-        rc = data_open(m->dataset, t->program, &t->spec, w->dev, &t->data, err);
+        rc = data_open(fds[2], t->program, &t->spec, w->dev, &t->data, err);
     json_decref(spec);
     if (rc) {
         free_train(t);
@@ -180,7 +180,8 @@ static int state_table(const struct program *p, char **out, struct sh_err *err)
     return rc;
 }
 
-int train_on_train(struct worker *w, const struct msg_wk_train *m, struct sh_err *err)
+int train_on_train(struct worker *w, const struct msg_wk_train *m, const int *fds,
+                   struct sh_err *err)
 {
     struct sh_msg r = {.type = MSG_WK_TRAIN_READY};
     struct msg_wk_train_ready *d = &r.u.wk_train_ready;
@@ -191,7 +192,7 @@ int train_on_train(struct worker *w, const struct msg_wk_train *m, struct sh_err
     int rc;
 
     train_on_drop(w, -1);
-    rc = compile(w, m, &t, &why);
+    rc = compile(w, m, fds, &t, &why);
     if (!rc) /* before the state is written: that much memory may not be on the host either */
         rc = dev_check_fits(w->arena_bytes, program_state_bytes(t->program), data_ws_bytes(t->data),
                             t->spec.batch, true, &why);

@@ -1,7 +1,8 @@
 /* worker.h - what the files of shunt-worker share: one device context, models, a training job.
  *
  * One thread. The executor is the only peer: a socket on descriptor 3 (messages WK_* of
- * common/msg.def) and a control page (executor/worker_ctl.h). A worker owns nothing that outlives
+ * common/msg.def) and a control page (executor/worker_ctl.h). Files come as descriptors: it opens
+ * none itself (confine.c). A worker owns nothing that outlives
  * it; SH_E_DEVLOST ends the process.
  */
 #ifndef SH_EXECUTOR_WORKER_WORKER_H
@@ -58,6 +59,12 @@ struct worker {
     double stop_bound_ns; /* work that training may have queued on the device */
     int64_t busy_poll_ns; /* before it sleeps for the next message */
     bool is_for_one;      /* for one run of the largest batch; WK_INIT */
+    bool has_init;        /* WK_INIT has come, perhaps with hold */
+    bool is_lenient;      /* WK_INIT: the device does not start otherwise */
+    bool has_driver;      /* of a vendor: the device is no part of ours */
+    uid_t uid;            /* that it becomes; 0: it stays who it is */
+    int kernels_fd;       /* OWNED: the folder of measured kernels; -1: none */
+    char confined[64];    /* what it gave up, for the log */
     struct wk_slab slabs[WORKER_MAX_SLABS];
     size_t n_slabs;
     struct wk_model **models;
@@ -79,12 +86,17 @@ struct wk_slab *worker_slab(struct worker *w, uint64_t api_id);
 /* infer.c. Failures of the model or request travel back in the answer; the return value is for what
  * ends the worker: the executor is gone, or the device is lost. A model that the device was lost
  * over is not answered for: the worker's end says it, and the model is tried again. */
-int infer_on_model(struct worker *w, const struct msg_wk_model *m, struct sh_err *err);
+int infer_on_model(struct worker *w, const struct msg_wk_model *m, const int *fds,
+                   struct sh_err *err); /* fds: graph, weights of the package; the caller's */
 void infer_on_model_drop(struct worker *w, int64_t handle);
 int infer_on_part(struct worker *w, const struct msg_wk_part *m, struct sh_err *err);
 int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t n_fds,
                  struct sh_err *err); /* takes out of fds what it keeps */
 void infer_free_all(struct worker *w);
+
+/* confine.c. The one before the device's library is loaded, the other when the device is open. */
+int confine_files(struct worker *w, const struct msg_wk_init *m, struct sh_err *err);
+int confine(struct worker *w, struct sh_err *err);
 
 /* ablation.c. A run whose memory is not the arena as it is mapped: begin, bring the layers from
  * *layer to end (and moves *layer), end. Takes out of fds what it keeps. */
@@ -96,15 +108,17 @@ void ablation_end_run(struct worker *w, const struct msg_wk_run *m);
 void ablation_forget(struct worker *w, struct wk_model *m);
 
 /* train.c, likewise. */
-int train_on_train(struct worker *w, const struct msg_wk_train *m, struct sh_err *err);
+int train_on_train(struct worker *w, const struct msg_wk_train *m, const int *fds,
+                   struct sh_err *err); /* fds: those two, and the dataset */
 int train_on_go(struct worker *w, const struct msg_wk_train_go *m, struct sh_err *err);
 void train_on_drop(struct worker *w, int64_t job);
 
 /* data.c - the batches of a training run: which samples belong to step k is a function of
  * (seed, k) alone, so that the step number is the cursor. */
 struct data;
-int data_open(const char *path, const struct program *p, const struct train_spec *t,
-              struct dev *dev, struct data **out, struct sh_err *err); /* OWNED, data_close() */
+/* The caller closes fd. *out: OWNED, data_close(). */
+int data_open(int fd, const struct program *p, const struct train_spec *t, struct dev *dev,
+              struct data **out, struct sh_err *err);
 void data_close(struct data *d);
 int64_t data_steps(const struct data *d); /* of the whole job */
 /* What the job needs as workspace: the program's, and a tail for the batch of the next step. */

@@ -17,6 +17,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import process  # noqa: E402
 from system import Story, System, until  # noqa: E402
 from things import ROLES, Tenant, has_parameter, roles_of  # noqa: E402
 
@@ -80,6 +81,25 @@ class Fences(Story):
         self.assertEqual(r.status, 204, r)
         until("it is revoked", lambda: self.s.call("GET", "/api/v1/models", key=key).status == 401)
         self.refused_everywhere(key, "revoked")
+
+    # ------------------------------------------------------------ processes
+    def test_a_worker_is_nobody_and_knows_nothing(self):
+        """What runs tenants' models, when models have been loaded: nothing of anybody else's is in it."""
+        workers = self.s.workers()
+        self.assertEqual(len(workers), 2)
+        for pid in workers:
+            with self.subTest(pid=pid):
+                w = process.Process(pid)
+                self.assertEqual(w.faults(), [])
+                self.assertEqual(w.environ(), {"OMP_WAIT_POLICY", "SHUNT_SPAWN_PARENT"} | w.harmless())
+
+    def test_the_database_is_known_to_those_alone_who_use_it(self):
+        for name, knows in (("api", True), ("scheduler", True), ("executor-cpu0", False), ("postgres", False)):
+            with self.subTest(name):
+                p = process.Process(self.s.pid(name))
+                self.assertEqual("SHUNT_DB_URL" in p.environ(), knows)
+                for secret in ("SHUNT_KEY", "DATABASE_URL"):
+                    self.assertNotIn(secret, p.environ() if not knows else ())
 
     # ------------------------------------------------------------ roles
     def test_each_role_where_it_is_not_enough(self):

@@ -57,7 +57,7 @@ class Worker:
         self.link = wire.Conn(ours)
         self.link.send("WK_INIT", fds=fds, worker=0, device="cpu", ordinal=0, arena_bytes=ARENA,
                        threads=1, executor="e0", deterministic=1, ticket_slot=SLOT, ticket_value=0,
-                       log_level=1, tune_path="", stop_bound_us=60, busy_poll_us=0, hold=0, for_one=0)
+                       log_level=1, kernels_dir="", uid=65520, lenient=0, stop_bound_us=60, busy_poll_us=0, hold=0, for_one=0)
         for fd in fds:
             os.close(fd)
         self.expect("WK_READY")
@@ -85,7 +85,11 @@ class Worker:
                         "--out", onnx], check=True)
         subprocess.run([os.path.join(BIN, "shunt-import"), "package", "--onnx", onnx, "--dir", out,
                         "--training"], check=True, stdout=subprocess.DEVNULL)
-        self.link.send("WK_TRAIN", job=1, package=out, dataset=TRAIN, spec=json.dumps(SPEC), build=1)
+        fds = [os.open(path, os.O_RDONLY) for path in (os.path.join(out, "graph.json"),
+                                                       os.path.join(out, "weights.safetensors"), TRAIN)]
+        self.link.send("WK_TRAIN", fds=fds, job=1, spec=json.dumps(SPEC), build=1)
+        for fd in fds:
+            os.close(fd)
         m = self.expect("WK_TRAIN_READY")
         assert (m.rc, m.msg) == (0, ""), m
         assert m.state_bytes <= WORK_AT and WORK_AT + m.ws_bytes <= ARENA, m

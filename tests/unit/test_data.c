@@ -14,6 +14,7 @@
 #include "executor/worker/worker.h"
 #include "tests/unit/sh_test.h"
 
+#include <fcntl.h>
 #include <sched.h>
 
 #define BATCH 2
@@ -161,6 +162,7 @@ static int setup(void **state)
                                     .shuffle = true};
     struct rig *r = calloc(1, sizeof(*r));
     char path[SH_TEST_DIR_BYTES + 32];
+    int fd;
     struct sh_err err = {0};
 
     assert_non_null(r);
@@ -176,7 +178,10 @@ static int setup(void **state)
     r->got = malloc(prog.x.bytes);
     assert_non_null(r->got);
     write_dataset(r, path, sizeof(path));
-    assert_ok_err(data_open(path, &prog, &spec, r->dev, &r->data, &err), &err);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_ok_err(data_open(fd, &prog, &spec, r->dev, &r->data, &err), &err);
+    close(fd);
     assert_int_equal(data_steps(r->data), STEPS);
     *state = r;
     return 0;

@@ -106,6 +106,40 @@ static void a_grandchild_that_keeps_the_pipe_is_not_waited_for(void **state)
     free(out);
 }
 
+static void the_child_has_only_the_environment_it_is_meant_to_have(void **state)
+{
+    static const struct {
+        const char *const *keep;
+        const char *want;
+    } cases[] = {
+        {NULL, "CUDA_HOME LC_TIME SECRET SHUNT_DB_URL SHUNT_DB_URLS SHUNT_KEY SHUNT_THREADS "},
+        {SH_ENV_DAEMON, "CUDA_HOME LC_TIME SHUNT_DB_URLS SHUNT_THREADS "},
+        {SH_ENV_SYSTEM, "CUDA_HOME LC_TIME "},
+    };
+    static const char *const NAMES[] = {"CUDA_HOME",    "LC_TIME",       "SECRET",
+                                        "SHUNT_DB_URL", "SHUNT_DB_URLS", "SHUNT_KEY",
+                                        "SHUNT_THREADS"};
+    (void)state;
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(NAMES); i++)
+        assert_int_equal(setenv(NAMES[i], "C", 1), 0);
+    for (size_t i = 0; i < SH_ARRAY_LEN(cases); i++) {
+        struct sh_err err = {0};
+        char *out = NULL;
+        int status = 0;
+
+        assert_ok_err(run("env | grep -E '^(CUDA_HOME|LC_TIME|SECRET|SHUNT_(DB|KEY|THREADS))' | "
+                          "sort | sed 's/=.*//' | tr '\\n' ' '",
+                          (struct sh_spawn){.keep = cases[i].keep}, 20000, 1000, &out, &status,
+                          &err),
+                      &err);
+        assert_string_equal(out, cases[i].want);
+        free(out);
+    }
+    for (size_t i = 0; i < SH_ARRAY_LEN(NAMES); i++)
+        unsetenv(NAMES[i]);
+}
+
 static void the_child_has_only_the_descriptors_it_was_given(void **state)
 {
     const char *argv[] = {"test_spawn", "fds", NULL};
@@ -451,6 +485,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_child_that_does_not_end_is_killed),
         cmocka_unit_test(a_child_ends_when_it_is_asked_to_stop),
         cmocka_unit_test(a_grandchild_that_keeps_the_pipe_is_not_waited_for),
+        cmocka_unit_test(the_child_has_only_the_environment_it_is_meant_to_have),
         cmocka_unit_test(the_child_has_only_the_descriptors_it_was_given),
         cmocka_unit_test(the_environment_is_ours_plus_what_is_added),
         cmocka_unit_test(signals_of_the_parent_do_not_reach_into_the_child),

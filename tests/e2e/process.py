@@ -1,0 +1,60 @@
+"""What a process of ours has, from /proc: for stories that look at workers. As root, or as their user where
+nothing hides them."""
+import os
+import re
+
+HARMLESS = re.compile(r"(PATH|HOME|LANG|LC_\w+|TZ|TMPDIR|(LD|OMP|CUDA|CUDNN|NVIDIA|NV)_\w+|\w+_OPTIONS)$")
+
+
+class Process:
+    def __init__(self, pid):
+        self.pid, self.dir = pid, "/proc/%d" % pid
+        with open(self.dir + "/status") as f:
+            self.status = dict(line.rstrip("\n").split(":\t", 1) for line in f if ":\t" in line)
+
+    def environ(self):
+        """The names."""
+        with open(self.dir + "/environ", "rb") as f:
+            return {e.split(b"=")[0].decode() for e in f.read().split(b"\0") if e}
+
+    def harmless(self):
+        """Of its environment: the system's, and of tools that test."""
+        return {name for name in self.environ() if HARMLESS.match(name)}
+
+    def files(self):
+        out = {}
+        for fd in os.listdir(self.dir + "/fd"):
+            out[int(fd)] = os.readlink("%s/fd/%s" % (self.dir, fd))
+        return out
+
+    def shared(self):
+        """{name: bytes} of the memory that it shares with others and has mapped."""
+        out = {}
+        with open(self.dir + "/maps") as f:
+            for line in f:
+                m = re.match(r"(\w+)-(\w+) ...s .* /memfd:(\S+)", line)
+                if m:
+                    out[m[3]] = out.get(m[3], 0) + int(m[2], 16) - int(m[1], 16)
+        return out
+
+    def faults(self):
+        """Why it is no prisoner, as a worker has to be."""
+        s, out = self.status, []
+        if os.geteuid() == 0 and "0" in s["Uid"].split() + s["Gid"].split():
+            out.append("it is root: %s" % s["Uid"])
+        if os.geteuid() == 0 and s["Groups"].split():
+            out.append("it has groups: %s" % s["Groups"])
+        out += ["%s is %s" % (cap, s[cap]) for cap in ("CapInh", "CapPrm", "CapEff", "CapAmb")
+                if int(s[cap], 16)]
+        if (s["NoNewPrivs"], s["Seccomp"]) != ("1", "2"):
+            out.append("NoNewPrivs %s, Seccomp %s" % (s["NoNewPrivs"], s["Seccomp"]))
+        for task in os.listdir(self.dir + "/task"):
+            with open("%s/task/%s/status" % (self.dir, task)) as f:
+                if "Seccomp:\t2" not in f.read():
+                    out.append("its thread %s may call everything" % task)
+        sockets = sum(name.startswith("socket:") for name in self.files().values())
+        if sockets != 1:
+            out.append("%d sockets, not the executor's alone" % sockets)
+        out += ["%d is %s" % (fd, name) for fd, name in self.files().items()
+                if fd > 2 and name.startswith("/") and not name.startswith("/memfd:")]
+        return out
