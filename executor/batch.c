@@ -498,8 +498,11 @@ static void on_run(void *arg, const struct run_result *r)
             return;
         if (r->rc == SH_E_QUOTA && (m = store_find(j->x->store, j->version_id)))
             j->need_bytes = m->need_bytes;
-        SH_FAIL(&err, r->rc, "%s (samples %" PRId64 " to %" PRId64 ")", r->msg, s->at,
-                s->at + s->n - 1);
+        if (r->sample >= 0)
+            SH_FAIL(&err, r->rc, "sample %" PRId64 ": %s", s->at + r->sample, r->msg);
+        else
+            SH_FAIL(&err, r->rc, "%s (samples %" PRId64 " to %" PRId64 ")", r->msg, s->at,
+                    s->at + s->n - 1);
         fail(j, &err);
         return;
     }

@@ -323,8 +323,13 @@ static void on_run(void *arg, const struct run_result *r)
 {
     struct eval *e = arg;
     struct sh_err err = {0};
-    int rc = r->rc ? SH_FAIL(&err, r->rc, "%s", r->msg) : SH_OK;
+    int rc = r->rc;
 
+    if (rc && r->sample >= 0)
+        SH_FAIL(&err, rc, "sample %" PRId64 " of the evaluation dataset: %s", e->at + r->sample,
+                r->msg);
+    else if (rc)
+        SH_FAIL(&err, rc, "%s", r->msg);
     if (!rc) {
         score_batch(e);
         e->at += e->batch;

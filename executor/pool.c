@@ -227,6 +227,9 @@ static void on_msg(struct sh_wire *wire, const struct sh_msg *m, int *fds, size_
     case MSG_WK_MODEL_DONE:
         store_on_model_done(x->store, w, &m->u.wk_model_done, fds, n_fds);
         break;
+    case MSG_WK_PART_FAILED:
+        switch_on_part_failed(x->sw, w, &m->u.wk_part_failed);
+        break;
     case MSG_WK_RUN_DONE:
         switch_on_run_done(x->sw, w, &m->u.wk_run_done);
         break;

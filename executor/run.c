@@ -9,20 +9,44 @@
 #include "executor/switch_int.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 void run__free_part(struct run_part *p)
 {
     free(p->in);
     free(p->out);
+    free(p->msg);
     *p = (struct run_part){0};
+}
+
+void run__note_failed(struct run_part *p, const struct msg_wk_part_failed *m)
+{
+    free(p->msg);
+    p->rc = m->rc ? (int)m->rc : SH_E_BUG;
+    p->msg = strdup(m->msg);
+    p->sample = m->sample;
+}
+
+/* The first of the array, as many as n_parts says, run now: if none is left, the next one does. */
+static void set_parts(struct run *r, size_t n_parts, size_t n_rest)
+{
+    if (n_parts == 0 && n_rest > 0) {
+        n_parts = 1;
+        n_rest--;
+    }
+    r->n_parts = n_parts;
+    r->n_rest = n_rest;
+    r->batch = 0;
+    for (size_t i = 0; i < n_parts; i++)
+        r->batch += r->parts[i].batch;
 }
 
 void run__drop_parts(struct run *r, uint64_t rid, uint64_t api_id)
 {
-    size_t keep = 0;
+    size_t keep = 0, now = 0;
 
-    for (size_t i = 0; i < r->n_parts; i++) {
+    for (size_t i = 0; i < r->n_parts + r->n_rest; i++) {
         struct run_part *p = &r->parts[i];
         const struct msg_result m = {
             .rid = p->rid, .rc = SH_E_CANCELLED, .msg = "cancelled before it ran"};
@@ -30,13 +54,13 @@ void run__drop_parts(struct run *r, uint64_t rid, uint64_t api_id)
         if ((!rid || p->rid == rid) && (!api_id || p->api_id == api_id)) {
             if (!api_id) /* its API keeps the payload until it knows that nobody reads it */
                 data_result(r->x->data, p, &m);
-            r->batch -= p->batch;
             run__free_part(p);
         } else {
+            now += i < r->n_parts;
             r->parts[keep++] = *p;
         }
     }
-    r->n_parts = keep;
+    set_parts(r, now, keep - now);
 }
 
 /* While its inputs are on their way, what comes to its workspace may be another request's: the API
@@ -57,7 +81,7 @@ void run__free(struct run *r)
     run__give_back(r);
     if (r->model)
         r->model->n_users--;
-    for (size_t i = 0; i < r->n_parts; i++)
+    for (size_t i = 0; i < r->n_parts + r->n_rest; i++)
         run__free_part(&r->parts[i]);
     free(r->parts);
     free(r->tenant);
@@ -101,54 +125,183 @@ static void count(const struct run *r, const struct run_result *res,
         observe(r, "copy", res->copy_ns);
 }
 
-static void tell_api(const struct run *r, const struct run_result *res)
+static struct run_result result_of(const struct run *r, const struct sh_err *why,
+                                   const struct msg_wk_run_done *done)
 {
-    for (size_t i = 0; i < r->n_parts; i++) {
-        const struct run_part *p = &r->parts[i];
-        struct msg_result m = {.rid = p->rid,
-                               .rc = res->rc,
-                               .msg = res->msg,
-                               .run_batch = res->batch,
-                               .queue_ns = res->queue_ns,
-                               .copy_ns = res->copy_ns,
-                               .compute_ns = res->compute_ns,
-                               .total_ns = res->total_ns};
+    const struct run_part *one = r->n_parts > 0 && r->parts[0].rc ? &r->parts[0] : NULL;
+    int64_t now = sh_clock_ns();
 
-        data_result(r->x->data, p, &m);
+    return (struct run_result){.rc = why->rc,
+                               .msg = why->msg,
+                               .batch = r->batch,
+                               .n_passed = r->n_passed,
+                               .queue_ns = (r->start_ns ? r->start_ns : now) - r->recv_ns,
+                               .copy_ns = copy_ns(r),
+                               .compute_ns = done ? done->end_ns - done->first_ns : 0,
+                               .total_ns = now - r->recv_ns,
+                               .sample = r->sample < 0 && one ? one->sample : r->sample};
+}
+
+static void tell_api(const struct run *r, const struct run_part *p, const struct run_result *res)
+{
+    char msg[sizeof(((struct sh_err *)0)->msg)];
+    struct msg_result m = {.rid = p->rid,
+                           .rc = res->rc,
+                           .msg = res->msg,
+                           .run_batch = res->batch,
+                           .queue_ns = res->queue_ns,
+                           .copy_ns = res->copy_ns,
+                           .compute_ns = res->compute_ns,
+                           .total_ns = res->total_ns};
+
+    if (p->rc) {
+        m.rc = p->rc;
+        m.msg = p->msg ? p->msg : "";
+    }
+    if (p->rc && p->sample >= 0 && p->batch > 1) {
+        snprintf(msg, sizeof(msg), "sample %" PRId64 ": %s", p->sample, m.msg);
+        m.msg = msg;
+    }
+    data_result(r->x->data, p, &m);
+}
+
+/* What the scheduler should not learn from: none of its parts ran, or they ran one by one. */
+static void own_failure(const struct run *r, struct run_result *res)
+{
+    bool all = r->n_parts > 0;
+
+    for (size_t i = 0; i < r->n_parts; i++)
+        all = all && r->parts[i].rc;
+    if (!res->rc && all) {
+        res->rc = r->parts[0].rc;
+        res->msg = r->parts[0].msg ? r->parts[0].msg : "";
+    } else if (!res->rc && r->is_alone && !r->is_own) {
+        res->rc = SH_E_INVALID;
+        res->msg = "one of its requests had wrong data, so they ran one by one";
     }
 }
 
 void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_run_done *done)
 {
-    int64_t now = sh_clock_ns();
-    struct run_result res = {.rc = why->rc,
-                             .msg = why->msg,
-                             .batch = r->batch,
-                             .n_passed = r->n_passed,
-                             .queue_ns = (r->start_ns ? r->start_ns : now) - r->recv_ns,
-                             .copy_ns = copy_ns(r),
-                             .compute_ns = done ? done->end_ns - done->first_ns : 0,
-                             .total_ns = now - r->recv_ns};
+    struct run_result res = result_of(r, why, done);
     struct sh_msg m = {.type = MSG_RUN_DONE};
 
+    for (size_t i = 0; !r->is_own && i < r->n_parts + r->n_rest; i++)
+        tell_api(r, &r->parts[i], &res);
+    own_failure(r, &res);
     count(r, &res, done);
     SH_DEBUG("switch.done", "run=%" PRIu64 " rc=%d copy_ns=%" PRId64 " ns=%" PRId64, r->id, res.rc,
-             res.copy_ns, now);
-    if (why->rc)
+             res.copy_ns, sh_clock_ns());
+    if (res.rc)
         SH_WARN("run.failed", "run=%" PRIu64 " model=%s code=%s msg=\"%s\"", r->id, r->model->name,
-                sh_rc_name(why->rc), why->msg);
+                sh_rc_name(res.rc), res.msg);
     if (r->is_own) {
         if (r->fn)
             r->fn(r->arg, &res);
         return;
     }
-    tell_api(r, &res);
     m.u.run_done = (struct msg_run_done){.run_id = r->id,
                                          .rc = res.rc,
                                          .msg = res.msg,
                                          .total_ns = res.total_ns,
                                          .copy_ns = res.copy_ns,
-                                         .compute_ns = res.compute_ns,
+                                         .compute_ns = r->spent_ns + res.compute_ns,
                                          .resident_bytes = model_resident_bytes(r->model)};
     agent_send(r->x->agent, &m);
+}
+
+/* ------------------------------------------------------------------ parts that run alone */
+
+static int sample_span(const struct msg_span *whole, size_t n, uint32_t n_samples, uint32_t i,
+                       struct msg_span **out)
+{
+    *out = calloc(n + 1, sizeof(**out));
+    if (!*out)
+        return SH_E_NOMEM;
+    for (size_t k = 0; k < n; k++) {
+        uint64_t len = whole[k].len / n_samples;
+
+        (*out)[k] = (struct msg_span){whole[k].off + i * len, len};
+    }
+    return SH_OK;
+}
+
+/* The samples of an own run's only part, as parts. False: there is but one, the file of the model
+ * fixes the batch (a tensor may have no samples then), or no memory. */
+static bool into_samples(struct run *r)
+{
+    const struct run_part whole = r->parts[0];
+    const uint32_t n = whole.batch;
+    const bool may = n > 1 && r->model->n_batches > 1;
+    struct run_part *parts = may ? calloc(n, sizeof(*parts)) : NULL;
+    int rc = parts ? SH_OK : SH_E_NOMEM;
+
+    for (uint32_t i = 0; !rc && i < n; i++) {
+        parts[i] = (struct run_part){
+            .api_id = whole.api_id, .batch = 1, .n_in = whole.n_in, .n_out = whole.n_out};
+        rc = sample_span(whole.in, whole.n_in, n, i, &parts[i].in);
+        if (!rc)
+            rc = sample_span(whole.out, whole.n_out, n, i, &parts[i].out);
+    }
+    for (uint32_t i = 0; rc && parts && i < n; i++)
+        run__free_part(&parts[i]);
+    if (rc) {
+        free(parts);
+        return false;
+    }
+    run__free_part(&r->parts[0]);
+    free(r->parts);
+    r->parts = parts;
+    r->n_parts = n;
+    r->sample = 0;
+    return true;
+}
+
+static void spend(struct run *r, const struct msg_wk_run_done *done)
+{
+    r->spent_ns += done->end_ns - done->first_ns;
+    r->n_attempts = 0;
+}
+
+bool run__divide(struct run *r, const struct msg_wk_run_done *done)
+{
+    const struct sh_err none = {0};
+    const struct run_result res = result_of(r, &none, done);
+    size_t keep = 0;
+
+    if (r->is_alone || (r->is_own ? !into_samples(r) : r->n_parts < 2))
+        return false;
+    for (size_t i = 0; i < r->n_parts; i++) {
+        if (r->parts[i].rc) {
+            tell_api(r, &r->parts[i], &res);
+            run__free_part(&r->parts[i]);
+        } else {
+            r->parts[keep++] = r->parts[i];
+        }
+    }
+    SH_INFO("run.divided", "run=%" PRIu64 " model=%s parts=%zu msg=\"%s\"", r->id, r->model->name,
+            keep, done->msg);
+    r->is_alone = true;
+    spend(r, done);
+    set_parts(r, 0, keep);
+    return true;
+}
+
+bool run__next_part(struct run *r, const struct sh_err *why, const struct msg_wk_run_done *done)
+{
+    const struct run_result res = result_of(r, why, done);
+    struct run_part *p = &r->parts[0];
+
+    if (!r->is_alone || r->n_rest == 0 || (why->rc && why->rc != SH_E_INVALID) ||
+        (r->is_own && (why->rc || p->rc)))
+        return false;
+    if (!r->is_own)
+        tell_api(r, p, &res);
+    else
+        r->sample++;
+    run__free_part(p);
+    memmove(r->parts, r->parts + 1, r->n_rest * sizeof(*r->parts));
+    spend(r, done);
+    set_parts(r, 0, r->n_rest);
+    return true;
 }

@@ -338,6 +338,8 @@ static bool send_run(struct switcher *sw, struct run *r)
              r->id, w->index, r->model->res, m.u.wk_run.groups.len / sizeof(struct msg_group),
              r->ws_bytes, m.u.wk_run.inputs, r->memory_ns, sh_clock_ns());
     free(extra.groups);
+    for (size_t i = 0; i < r->n_parts; i++)
+        r->parts[i].rc = SH_OK; /* what another worker found, this one finds too */
     r->worker = w;
     r->sent_ns = sh_clock_ns();
     r->n_attempts++;
@@ -443,6 +445,7 @@ static struct run *new_run(struct switcher *sw, const struct msg_run *m, struct 
         return NULL;
     }
     r->x = sw->x;
+    r->sample = -1;
     r->id = m->run_id;
     r->batch = m->batch;
     r->recv_ns = sh_clock_ns();
@@ -502,6 +505,7 @@ int switch_submit(struct switcher *sw, struct model *m, const struct run_part *p
         return rc;
     }
     r->x = sw->x;
+    r->sample = -1;
     r->model = m;
     m->n_users++;
     r->batch = part->batch;
@@ -548,7 +552,7 @@ static void drop_from_run(struct switcher *sw, struct run **at, uint64_t rid, ui
 
     run__drop_parts(r, rid, api_id);
     if (r->n_parts)
-        return;
+        return; /* n_rest is 0 where n_parts is */
     unlink_run(sw, at);
     SH_FAIL(&why, SH_E_CANCELLED, "cancelled before it ran");
     end_run(r, &why, NULL);
@@ -575,6 +579,60 @@ void switch_on_api_gone(struct switcher *sw, uint64_t api_id)
     }
 }
 
+/* The current run gives up what it has: it is to wait once more. */
+static struct run *take_back(struct switcher *sw)
+{
+    struct run *r = sw->current;
+
+    run__give_back(r);
+    r->phase = RUN_QUEUED;
+    r->worker = NULL;
+    r->has_asked = false;
+    r->n_passed = sw->n_started - 1 - r->n_passed; /* as before it began */
+    sw->current = NULL;
+    return r;
+}
+
+/* It waits until a worker has its model again, and holds nothing up meanwhile. */
+static void put_first(struct switcher *sw)
+{
+    struct run *r = take_back(sw);
+
+    r->next = sw->queue;
+    if (!sw->queue)
+        sw->tail = &r->next;
+    sw->queue = r;
+    sw->n_queued++;
+}
+
+void switch_on_part_failed(struct switcher *sw, struct worker *w,
+                           const struct msg_wk_part_failed *m)
+{
+    struct run *r = sw->current;
+
+    if (!r || r->phase != RUN_ACTIVE || r->worker != w || r->id != m->run_id ||
+        m->part >= r->n_parts) {
+        SH_ERROR("worker.message.bug", "worker=%u type=WK_PART_FAILED", w->index);
+        worker_kill(w, "protocol");
+        return;
+    }
+    run__note_failed(&r->parts[m->part], m);
+}
+
+/* Does something of the current run remain to be run? Then it waits behind the others: what more it
+ * takes because of its tenant's data is not to be at their cost. */
+static bool goes_on(struct switcher *sw, const struct sh_err *why,
+                    const struct msg_wk_run_done *done)
+{
+    struct run *r = sw->current;
+
+    if (r->is_forced ||
+        (!(why->rc == SH_E_INVALID && run__divide(r, done)) && !run__next_part(r, why, done)))
+        return false;
+    append(sw, take_back(sw));
+    return true;
+}
+
 void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_wk_run_done *m)
 {
     struct run *r = sw->current;
@@ -592,7 +650,8 @@ void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_
         SH_FAIL(&why, SH_E_UNAVAILABLE, "the copy of the model's weights did not end; try again");
     else if (m->rc)
         SH_FAIL(&why, (int)m->rc, "%s", m->msg);
-    end_current(sw, &why, m);
+    if (!goes_on(sw, &why, m))
+        end_current(sw, &why, m);
     ablation_on_run_done(w);
 }
 
@@ -607,23 +666,6 @@ static bool is_anywhere(struct switcher *sw, const struct model *m)
     return false;
 }
 
-/* It waits until a worker has its model again, and holds nothing up meanwhile. */
-static void put_back(struct switcher *sw)
-{
-    struct run *r = sw->current;
-
-    run__give_back(r);
-    r->phase = RUN_QUEUED;
-    r->has_asked = false;
-    r->n_passed = sw->n_started - 1 - r->n_passed; /* as before it began */
-    r->next = sw->queue;
-    if (!sw->queue)
-        sw->tail = &r->next;
-    sw->queue = r;
-    sw->n_queued++;
-    sw->current = NULL;
-}
-
 void switch_on_worker_dead(struct switcher *sw, struct worker *w)
 {
     struct run *r = sw->current;
@@ -636,7 +678,7 @@ void switch_on_worker_dead(struct switcher *sw, struct worker *w)
         SH_WARN("run.failover", "run=%" PRIu64 " model=%s", r->id, r->model->name);
         r->phase = RUN_SEND;
         if (!is_anywhere(sw, r->model))
-            put_back(sw);
+            put_first(sw);
         return;
     }
     if (r->is_overdue)

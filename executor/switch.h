@@ -13,6 +13,11 @@
  * how (enum stop_way) follows from the memory needed: pause if all fits beside it, drop if its
  * workspace is enough, swap otherwise. A run whose worker dies goes to another one once; if none
  * has its model any more, it is QUEUED again.
+ *
+ * What is wrong with one part is nothing to the others. A part that cannot run is left out by the
+ * worker, which says why (WK_PART_FAILED). Data that the device alone can tell to be wrong fail the
+ * run: then each of its parts is run alone, once, behind the runs that wait, and fails or not by
+ * itself. A run of our own falls into its samples, until the first that fails.
  */
 #ifndef SH_EXECUTOR_SWITCH_H
 #define SH_EXECUTOR_SWITCH_H
@@ -29,6 +34,9 @@ struct run_part {
     uint32_t batch;
     size_t n_in, n_out;
     struct msg_span *in, *out; /* OWNED */
+    int rc;                    /* it has failed, and not the run */
+    char *msg;                 /* OWNED: why; NULL: no memory to say it */
+    int64_t sample;            /* the one of it that is wrong; < 0: none of them */
 };
 
 struct run_result {
@@ -37,6 +45,7 @@ struct run_result {
     int64_t queue_ns, copy_ns, compute_ns, total_ns;
     uint32_t batch;
     uint64_t n_passed; /* of an own run: others that went first */
+    int64_t sample;    /* of an own run: the one that its failure is about; < 0: not known */
 };
 
 typedef void run_done_fn(void *arg, const struct run_result *r);
@@ -58,6 +67,8 @@ void switch_on_cancel(struct switcher *sw, uint64_t run_id, uint64_t rid);
 /* Refuses a run that the scheduler sent: RESULT to the API, RUN_DONE to the scheduler. */
 void switch_refuse(struct switcher *sw, const struct msg_run *m, const struct sh_err *why);
 void switch_on_api_gone(struct switcher *sw, uint64_t api_id);
+void switch_on_part_failed(struct switcher *sw, struct worker *w,
+                           const struct msg_wk_part_failed *m);
 void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_wk_run_done *m);
 void switch_on_worker_dead(struct switcher *sw, struct worker *w);
 /* No worker will have the model any more: ends the runs that wait for one. */

@@ -12,9 +12,13 @@ struct run {
     uint64_t id;
     struct model *model; /* n_users counts this run */
     char *tenant;        /* OWNED */
-    uint32_t batch, tag; /* batch: sum over the parts */
+    uint32_t batch, tag;
     struct run_part *parts;
-    size_t n_parts;
+    size_t n_parts;   /* that run together; batch: sum over these */
+    size_t n_rest;    /* behind them in the array: their turn comes, one at a time */
+    bool is_alone;    /* its parts run one at a time */
+    int64_t spent_ns; /* on the device, for it as a whole and for parts that are done */
+    int64_t sample;   /* of an own run that fell into samples: the present one; else -1 */
     int64_t recv_ns, deadline_ns, start_ns;
     int64_t memory_ns; /* it got its memory */
     int64_t sent_ns;   /* to the worker that has it now */
@@ -45,6 +49,14 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
  * for an API that is named here: it is gone. */
 void run__drop_parts(struct run *r, uint64_t rid, uint64_t api_id);
 void run__free_part(struct run_part *p);
+void run__note_failed(struct run_part *p, const struct msg_wk_part_failed *m);
+/* After a failure because of data: what is left to run now is the first part of it alone, the
+ * others come in their turn, and the failed ones have been told. False: it cannot be divided (or
+ * was already), so the failure is its own. */
+bool run__divide(struct run *r, const struct msg_wk_run_done *done);
+/* The present part of a divided run is done or has failed: tells its API and takes the next. False:
+ * that was the last one, which is still there, or it is a failure that ends an own run. */
+bool run__next_part(struct run *r, const struct sh_err *why, const struct msg_wk_run_done *done);
 
 /* parts.c */
 struct loose_parts { /* zeroed: none */

@@ -3,6 +3,7 @@
 
 #include "common/mem.h"
 #include "executor/model/autodiff.h"
+#include "executor/model/indices.h"
 #include "executor/model/lower.h"
 #include "executor/model/pass.h"
 #include "executor/model/plan.h"
@@ -16,6 +17,7 @@ struct program {
     struct dev_plan *dp;
     struct plan plan;
     struct program_io *inputs, *outputs, label;
+    struct indices *indices; /* NULL of a training program */
     struct program_state_entry *state;
     uint32_t *gradients; /* of each entry of the state: tensor, or DEV_NONE */
     char **state_names;  /* OWNED: names that the entries borrow */
@@ -36,6 +38,7 @@ void program_free(struct program *p)
         return;
     dev_plan_free(p->dp);
     plan_fini(&p->plan);
+    indices_free(p->indices);
     free(p->inputs);
     free(p->outputs);
     free(p->state);
@@ -239,6 +242,8 @@ int program_infer(struct dev *d, const struct graph *g, int64_t batch, enum dev_
     *out = NULL;
     if (!rc)
         rc = finish(p, d, precision, share, err);
+    if (!rc)
+        rc = indices_find(p->ir, &p->indices, err);
     if (rc) {
         program_free(p);
         return rc;
@@ -442,6 +447,14 @@ int program_gradient(struct program *p, const struct dev_bases *b, size_t i, flo
         rc = dev_plan_unpack(p->dp, p->gradients[i], stored, out, err);
     free(stored);
     return rc;
+}
+
+int program_check_sample(const struct program *p, size_t input, const void *sample, size_t bytes,
+                         struct sh_err *err)
+{
+    enum sh_dtype t = p->inputs[input].dtype;
+
+    return indices_check(p->indices, (uint32_t)input, t, sample, bytes / sh_dtype_bytes(t), err);
 }
 
 int program_warm(struct program *p, double *op_ns, struct sh_err *err)

@@ -77,6 +77,11 @@ size_t program_n_inputs(const struct program *p);
 size_t program_n_outputs(const struct program *p);
 const struct program_io *program_input(const struct program *p, size_t i);
 const struct program_io *program_output(const struct program *p, size_t i);
+/* Of an inference program: can it run on these `bytes` of input i, those of one sample or of more?
+ * Finds what indices.h says. Any address will do. Fails: SH_E_INVALID; positions count from there.
+ */
+int program_check_sample(const struct program *p, size_t i, const void *sample, size_t bytes,
+                         struct sh_err *err);
 const struct program_io *program_label(const struct program *p); /* training */
 /* Training: F32 in the workspace; and before which operation it is there. */
 size_t program_loss_offset(const struct program *p);

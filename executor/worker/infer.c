@@ -350,57 +350,123 @@ static int check_span(const struct wk_slab *s, const struct msg_span *span, size
 
 enum move { MOVE_IN, MOVE_IN_BESIDE_COPIES, MOVE_NOTHING, MOVE_OUT };
 
+/* Do these spans fit the tensors of the program, and lie in their slab? */
+static int check_spans(const struct program *p, const struct wk_slab *s, const struct wk_part *part,
+                       bool in, uint32_t size, struct sh_err *err)
+{
+    size_t n = in ? program_n_inputs(p) : program_n_outputs(p);
+    int rc = SH_OK;
+
+    if ((in ? part->n_in : part->n_out) != n)
+        return SH_FAIL(err, SH_E_INVALID, "%zu tensors came, the model has %zu",
+                       in ? part->n_in : part->n_out, n);
+    for (size_t i = 0; !rc && i < n; i++) {
+        const struct program_io *io = in ? program_input(p, i) : program_output(p, i);
+        /* All of a batch is all of a tensor, also of one that has no samples. */
+        size_t want = part->batch == size ? io->bytes : io->bytes / size * part->batch;
+
+        rc = check_span(s, in ? &part->in[i] : &part->out[i], want, io->name, err);
+    }
+    return rc;
+}
+
+/* Can this part run? *sample: the one that cannot; -1: it is not one of them. Where a file fixes
+ * the batch, there may be tensors that have no samples: then a part is one thing. */
+static int check_part(struct worker *w, const struct wk_model *model, const struct program *p,
+                      const struct wk_part *part, uint32_t size, int64_t *sample,
+                      struct sh_err *err)
+{
+    const struct wk_slab *s = worker_slab(w, part->api_id);
+    const uint32_t n = model->n_batches > 1 || model->batch[0] == 1 ? part->batch : 1;
+    int rc;
+
+    *sample = -1;
+    if (!s)
+        return SH_FAIL(err, SH_E_UNAVAILABLE, "the client's API process is gone");
+    rc = check_spans(p, s, part, true, size, err);
+    if (!rc)
+        rc = check_spans(p, s, part, false, size, err);
+    for (size_t i = 0; !rc && i < program_n_inputs(p); i++) {
+        const char *at = (const char *)s->shm.base + part->in[i].off;
+        size_t bytes = part->in[i].len / n;
+
+        for (uint32_t k = 0; !rc && k < n; k++) {
+            rc = program_check_sample(p, i, at + k * bytes, bytes, err);
+            if (rc && n == part->batch)
+                *sample = k;
+        }
+    }
+    return rc;
+}
+
+/* What is wrong with one part is nothing to the others. *n_out: how many can run. */
+static int check_parts(struct worker *w, const struct wk_model *model, const struct program *p,
+                       const struct msg_wk_run *m, uint32_t size, uint32_t *n_out,
+                       struct sh_err *err)
+{
+    uint32_t batch = 0;
+
+    *n_out = 0;
+    for (uint32_t i = 0; i < w->n_parts; i++) {
+        struct sh_msg r = {.type = MSG_WK_PART_FAILED};
+        struct sh_err why = {0};
+        int64_t sample;
+
+        if (w->parts[i].batch > m->batch - batch)
+            return SH_FAIL(err, SH_E_PROTO, "the parts of a run exceed its batch of %u", m->batch);
+        batch += w->parts[i].batch;
+        w->parts[i].is_out = check_part(w, model, p, &w->parts[i], size, &sample, &why) != SH_OK;
+        if (!w->parts[i].is_out) {
+            ++*n_out;
+            continue;
+        }
+        r.u.wk_part_failed = (struct msg_wk_part_failed){
+            .run_id = m->run_id, .part = i, .rc = why.rc, .msg = why.msg, .sample = sample};
+        if (worker_send(w, &r, NULL, 0, err))
+            return err->rc;
+    }
+    return SH_OK;
+}
+
 /* Moves the inputs (or outputs) of one part between its slab and samples [first, first + batch) of
- * the workspace. MOVE_NOTHING: only looks whether the inputs are what the program takes. */
+ * the workspace. */
 static int move_part(struct worker *w, const struct program *p, const struct wk_part *part,
-                     size_t ws_off, uint32_t first, uint32_t batch, enum move how,
+                     size_t ws_off, uint32_t first, uint32_t size, enum move how,
                      struct sh_err *err)
 {
     const bool in = how != MOVE_OUT;
     size_t n = in ? program_n_inputs(p) : program_n_outputs(p);
     const struct msg_span *spans = in ? part->in : part->out;
     struct wk_slab *s = worker_slab(w, part->api_id);
+    int rc = SH_OK;
 
-    if (!s)
-        return SH_FAIL(err, SH_E_UNAVAILABLE, "the client's API process is gone");
-    if ((in ? part->n_in : part->n_out) != n)
-        return SH_FAIL(err, SH_E_INVALID, "%zu tensors came, the model has %zu",
-                       in ? part->n_in : part->n_out, n);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; !rc && i < n; i++) {
         const struct program_io *io = in ? program_input(p, i) : program_output(p, i);
-        size_t sample = io->bytes / batch, at = ws_off + io->offset + sample * first;
-        /* All of a batch is all of a tensor, also of one that has no samples. */
-        size_t want = part->batch == batch ? io->bytes : sample * part->batch;
-        int rc = check_span(s, &spans[i], want, io->name, err);
+        size_t sample = io->bytes / size, at = ws_off + io->offset + sample * first;
 
-        if (!rc && how == MOVE_IN)
+        if (part->is_out && in)
+            rc = dev_fill(w->dev, at, 0, sample * part->batch, err);
+        else if (!part->is_out && how == MOVE_IN)
             rc = dev_upload(w->dev, at, (char *)s->shm.base + spans[i].off, spans[i].len, err);
-        else if (!rc && how == MOVE_IN_BESIDE_COPIES)
+        else if (!part->is_out && how == MOVE_IN_BESIDE_COPIES)
             rc = dev_fetch(w->dev, at, (char *)s->shm.base + spans[i].off, spans[i].len, err);
-        else if (!rc && how == MOVE_OUT)
+        else if (!part->is_out && how == MOVE_OUT)
             rc = dev_download(w->dev, (char *)s->shm.base + spans[i].off, at, spans[i].len, err);
-        if (rc)
-            return rc;
     }
-    return SH_OK;
+    return rc;
 }
 
 static int move_parts(struct worker *w, const struct program *p, const struct msg_wk_run *m,
-                      uint32_t batch, enum move how, struct sh_err *err)
+                      uint32_t size, enum move how, struct sh_err *err)
 {
     uint32_t first = 0;
+    int rc = SH_OK;
 
-    for (size_t i = 0; i < w->n_parts; i++) {
-        int rc;
-
-        if (w->parts[i].batch > m->batch - first)
-            return SH_FAIL(err, SH_E_PROTO, "the parts of a run exceed its batch of %u", m->batch);
-        rc = move_part(w, p, &w->parts[i], m->ws_off, first, batch, how, err);
-        if (rc)
-            return rc;
+    for (size_t i = 0; !rc && i < w->n_parts; i++) {
+        rc = move_part(w, p, &w->parts[i], m->ws_off, first, size, how, err);
         first += w->parts[i].batch;
     }
-    return SH_OK;
+    return rc;
 }
 
 static size_t n_groups(const struct msg_wk_run *m)
@@ -572,8 +638,9 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
     struct program *p = NULL;
     struct sh_err why = {0};
     int64_t start = sh_clock_ns(), first = start, given, launched, end;
-    uint32_t i = model ? size_for(model, m->batch) : 0, size = 0;
+    uint32_t i = model ? size_for(model, m->batch) : 0, size = 0, n_fit = 0;
     int rc = SH_OK;
+    bool runs;
 
     if (model && m->batch > 0 && i < model->n_batches &&
         (!w->is_for_one || m->batch == model->batch[i])) {
@@ -584,17 +651,20 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
         rc = SH_FAIL(&why, SH_E_NOTFOUND, "this worker has no program for a batch of %u", m->batch);
     else if (w->n_parts != m->n_parts || (m->n_parts > 0 && w->parts[0].run_id != m->run_id))
         rc = SH_FAIL(&why, SH_E_PROTO, "%zu of %u parts of the run came", w->n_parts, m->n_parts);
-    if (!rc && m->memory != MSG_RUN_ARENA)
+    if (!rc)
+        rc = check_parts(w, model, p, m, size, &n_fit, &why);
+    runs = !rc && n_fit > 0;
+    if (runs && m->memory != MSG_RUN_ARENA)
         rc = ablation_begin_run(w, model, p, m, fds, n_fds, &why);
-    if (!rc)
+    if (runs && !rc)
         rc = clear_padding(w, p, m, size, &why);
-    if (!rc)
+    if (runs && !rc)
         rc = take_inputs(w, p, m, size, &why);
     given = sh_clock_ns();
-    if (!rc)
+    if (runs && !rc)
         rc = run_groups(w, model, p, m, &first, &why);
     launched = sh_clock_ns();
-    if (!rc)
+    if (runs && !rc)
         rc = move_parts(w, p, m, size, MOVE_OUT, &why);
     if (worker_settle(w, &why))
         rc = why.rc;
@@ -614,7 +684,7 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
         return err->rc;
     if (m->memory != MSG_RUN_ARENA)
         ablation_end_run(w, m);
-    else if (!rc)
+    else if (runs && !rc)
         rc = prepare_again(model, i, m, &why);
     return rc == SH_E_DEVLOST ? sh_err_copy(err, &why) : SH_OK;
 }

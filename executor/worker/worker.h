@@ -44,6 +44,7 @@ struct wk_part { /* one request's share of the run being assembled */
     uint32_t batch;
     struct msg_span *in, *out; /* OWNED */
     size_t n_in, n_out;
+    bool is_out; /* it cannot run, which its peer has been told: zeros run in its place */
 };
 
 struct wk_train; /* train.c */

@@ -185,16 +185,19 @@ class Driver:
         self.slab_at = (at + n + 63) // 64 * 64
         return at
 
-    def run(self, version, inputs, out_bytes, batch, tenant="t", budget_s=60, parts=1):
-        """inputs: bytes of each input; out_bytes: bytes of each output, for one part. Not waiting."""
+    def run(self, version, inputs, out_bytes, batch, tenant="t", budget_s=60, parts=1,
+            api_ids={}):
+        """inputs: bytes of each input; out_bytes: bytes of each output, for one part. Not waiting.
+        parts: how many have these inputs, or the inputs of each."""
         run_id = self.next_id
         self.next_id += 1
         outs = []
-        for p in range(parts):
+        each = parts if isinstance(parts, list) else [inputs] * parts
+        for of_part in each:
             rid = self.next_id
             self.next_id += 1
             ins, out = b"", b""
-            for data in inputs:
+            for data in of_part:
                 at = self.alloc(len(data))
                 self.slab[at:at + len(data)] = data
                 ins += struct.pack("<QQ", at, len(data))
@@ -207,12 +210,12 @@ class Driver:
                 out += struct.pack("<QQ", at, n)
                 spans.append((at, n))
             outs.append((rid, spans))
-            self.scheduler.send("RUN_PART", run_id=run_id, rid=rid, api_id=77, batch=batch,
-                                in_spans=ins, out_spans=out)
+            self.scheduler.send("RUN_PART", run_id=run_id, rid=rid, api_id=api_ids.get(len(outs) - 1, 77),
+                                batch=batch, in_spans=ins, out_spans=out)
             if self.tcp:
                 self.data.send("DATA_END", rid=rid)
         self.scheduler.send("RUN", epoch=self.epoch, run_id=run_id, version_id=version, tenant=tenant,
-                            batch=batch * parts, n_parts=parts, budget_ns=int(budget_s * 1e9))
+                            batch=batch * len(each), n_parts=len(each), budget_ns=int(budget_s * 1e9))
         return run_id, outs
 
     def result(self, run, timeout=WAIT_S):

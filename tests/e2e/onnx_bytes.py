@@ -80,3 +80,13 @@ def linear(features=4, classes=3, weight=0.1, name="x"):
     return model([node("Gemm", [name, "w", "b"], ["logits"])], [value(name, ["N", features])],
                  [value("logits", ["N", classes])],
                  [tensor("w", [features, classes], w), tensor("b", [classes], [0.0] * classes)])
+
+
+def words(**cast):
+    """ids [N,4] -> rows of a table: row i is i, -i. With cast the indices are known on the device alone."""
+    ids = value("ids", ["N", 4], FLOAT if cast else INT64)
+    nodes = [node("Cast", ["ids"], ["rows"], **cast)] if cast else []
+    return model(
+        [*nodes, node("Gather", ["table", "rows" if cast else "ids"], ["e"], name="emb"),
+         node("Neg", ["e"], ["y"])], [ids], [value("y", ["N", 4, 2])],
+        [tensor("table", [50, 2], [v for i in range(50) for v in (-i, i)])])

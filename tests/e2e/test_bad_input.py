@@ -12,6 +12,7 @@ import http.client
 import json
 import os
 import re
+import signal
 import socket
 import struct
 import sys
@@ -278,6 +279,45 @@ class BadInput(Story):
         self.assertEqual(r.status, 200, r)
 
     # ------------------------------------------------------------ tensors
+    # ------------------------------------------------------------ one of many
+    def clients(self, model, rows):
+        """All at once, while the workers stand still: they come to the device together."""
+        got = [None] * len(rows)
+
+        def client(i):
+            kind = "INT64" if model == "words" else "FP32"
+            got[i] = self.s.infer(self.key, model, [
+                {"name": "ids", "datatype": kind, "shape": [1, 4], "data": rows[i]}])
+        threads = [threading.Thread(target=client, args=(i,)) for i in range(len(rows))]
+        for pid in self.s.workers():
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            for t in threads:
+                t.start()
+            until("all are there", lambda: self.s.metrics("api")["shunt_http_connections"] >= len(rows))
+            time.sleep(0.2)  # a few more of them come into one batch; the answers are the same without
+        finally:
+            for pid in self.s.workers():
+                os.kill(pid, signal.SIGCONT)
+        for t in threads:
+            t.join()
+        return got
+
+    def test_wrong_data_of_one_client_are_nothing_to_the_others(self):
+        for model, data in (("words", onnx.words()), ("cast", onnx.words(to=onnx.INT64))):
+            self.s.push(self.key, model, data, max_batch=16)
+            rows = [[(7 * i + k) % 50 for k in range(4)] for i in range(24)]
+            rows[3][2], rows[11][0], rows[20][3] = 99, -51, 60
+            got = self.clients(model, rows)
+            for i, r in enumerate(got):
+                if i in (3, 11, 20):
+                    at = {3: 2, 11: 0, 20: 3}[i]
+                    self.refused(r, 400, "INVALID", "index %d at position %d is outside the table of 50" % (
+                        rows[i][at], at))
+                else:
+                    self.assertEqual(r.status, 200, r)
+                    self.assertEqual(r.json["outputs"][0]["data"][::2], [float(v) for v in rows[i]])
+
     def bad_infer(self, status, code, pattern, inputs, **more):
         return self.refused(self.s.infer(self.key, "two", inputs, **more), status, code, pattern)
 

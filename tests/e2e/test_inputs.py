@@ -23,7 +23,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import onnx_bytes as onnx  # noqa: E402
 from clients import Client  # noqa: E402
-from exec_driver import WAIT_S, Driver  # noqa: E402
+from exec_driver import WAIT_S, Driver, write_st  # noqa: E402
 from system import Story, System  # noqa: E402
 
 BRING, COME, BRING_AFTER = "0", "1", "2"  # enum msg_run_inputs
@@ -52,7 +52,7 @@ def samples(seed, n):
             for i, size in enumerate((A, B))]
 
 
-class Inputs(unittest.TestCase):
+class Case(unittest.TestCase):
     def driver(self, *options, **kw):
         d = Driver("--threads=1", "--pool-bytes=256M", "--log-level=debug", *options, **kw)
         self.addCleanup(self.finish, d)
@@ -61,11 +61,11 @@ class Inputs(unittest.TestCase):
         d.load(1, d.net)
         return d
 
-    def package(self, d, name, data):
+    def package(self, d, name, data, *options):
         path = os.path.join(d.dir, name + ".onnx")
         with open(path, "wb") as f:
             f.write(data)
-        return d.package(path)[0]
+        return d.package(path, *options)[0]
 
     def finish(self, d):
         if d.proc.poll() is None:
@@ -94,6 +94,8 @@ class Inputs(unittest.TestCase):
             self.assertEqual(array.array("f", y), array.array("f", (v + 1 for v in a)))
             self.assertEqual(array.array("f", z), array.array("f", (2 * v for v in b)))
 
+
+class Inputs(Case):
     def test_indices_are_not_what_a_smaller_batch_left(self):
         """While the layers of each batch size are timed, indices lie where others have floats."""
         d = self.driver()
@@ -268,6 +270,139 @@ class Inputs(unittest.TestCase):
             self.assertLess(r.rc, 0)
             self.assertRegex(r.msg, "bytes, not|tensors came")
         self.check(d, self.start(d, 2, 2), 2, 2)
+
+
+class BadData(Case):
+    """What is wrong with one request of a run is nothing to the others."""
+
+    def setUp(self):
+        self.d = self.driver("--workers=2")
+        self.d.load(2, self.package(self.d, "words", onnx.words()), model="words", max_batch=16)
+        self.d.load(3, self.package(self.d, "cast", onnx.words(to=onnx.INT64)), model="cast", max_batch=16)
+
+    def go(self, version, rows, batch=1, **kw):
+        """rows: the indices of each part. What each got: its outputs' first numbers, or its message."""
+        kind = "f" if version == 3 else "q"
+        run = self.d.run(version, None, [batch * 4 * 2 * 4], batch,
+                         parts=[[struct.pack("<%d%s" % (len(r), kind), *r)] for r in rows], **kw)
+        gone = [i for i, api in kw.get("api_ids", {}).items() if api != 77]
+        self.d.wait(lambda: run[0] in self.d.done, WAIT_S, "RUN_DONE")
+        got = []
+        for i, (rid, spans) in enumerate(run[1]):
+            if i in gone:
+                got.append(None)
+                continue
+            self.d.wait(lambda: rid in self.d.results, WAIT_S, "result")
+            r = self.d.results[rid]
+            (at, n), = spans
+            self.assertIn(r.rc, (0, -1), r)
+            got.append(r.msg if r.rc else list(struct.unpack("<%df" % (n // 4), self.d.slab[at:at + n])[::2]))
+        return got
+
+    def signal(self, sig):
+        for pid in self.d.worker_pids():
+            os.kill(pid, sig)
+
+    def good(self, i, batch=1):
+        return [(i * 7 + k) % 50 for k in range(4 * batch)]
+
+    def check_each(self, version, bad, n=16, batch=1):
+        """bad: {part: (position, value)}"""
+        rows = [self.good(i, batch) for i in range(n)]
+        for i, (at, v) in bad.items():
+            rows[i][at] = v
+        before = len(self.ways(self.d))
+        for i, got in enumerate(self.go(version, rows, batch)):
+            if i in bad:
+                at, v = bad[i]
+                sample = "sample %d: " % (at // 4) if version == 2 and batch > 1 else ""
+                at = at % 4 if sample else at
+                self.assertRegex(got, r'^%s.*emb.*' % sample)
+                self.assertRegex(got, r"index %d at position %d is outside" % (v, at))
+                self.assertEqual(len(re.findall("outside", got)), 1)
+            else:
+                self.assertEqual(got, [float(v) for v in rows[i]], (i, got))
+        return len(self.ways(self.d)) - before
+
+    def test_an_index_that_is_wrong_fails_its_own_request_alone(self):
+        self.assertEqual(self.check_each(2, {5: (2, 99)}), 1, "found before anything runs")
+        self.assertEqual(self.check_each(2, {0: (0, -51), 3: (3, 1 << 40), 15: (1, 50)}), 1)
+        self.assertEqual(self.check_each(2, {i: (1, 100 + i) for i in range(16)}), 1)
+        self.assertEqual(self.check_each(2, {1: (6, 77), 2: (0, -99)}, n=4, batch=3), 1)
+        self.assertEqual(self.check_each(2, {0: (3, 50)}, n=1), 1)
+        self.assertEqual(self.check_each(2, {}), 1)
+
+    def test_one_that_only_the_device_meets_costs_each_of_its_run_one_more(self):
+        self.assertEqual(self.check_each(3, {5: (2, 99)}), 1 + 16)
+        self.assertEqual(self.check_each(3, {0: (0, -51), 1: (3, 60), 15: (1, 50)}), 1 + 16)
+        self.assertEqual(self.check_each(3, {i: (1, 100 + i) for i in range(4)}, n=4), 1 + 4)
+        self.assertEqual(self.check_each(3, {1: (6, 77)}, n=4, batch=3), 1 + 4)
+        self.assertEqual(self.check_each(3, {0: (3, 50)}, n=1), 1)
+        self.assertEqual(self.check_each(3, {}), 1)
+
+    def test_runs_that_wait_go_before_what_is_run_again(self):
+        self.signal(signal.SIGSTOP)
+        bad = self.d.run(3, None, [32], 1, parts=[[struct.pack("<4f", 99, 0, 0, i)] for i in range(3)])
+        other = self.d.run(2, None, [32], 1, parts=[[struct.pack("<4q", *self.good(1))]])
+        self.signal(signal.SIGCONT)
+        for run in (bad, other):
+            self.d.result(run)
+        order = re.findall(r"ev=switch.start run=(\d+)", self.log(self.d))
+        self.assertEqual(order, [str(x) for x in (bad[0], other[0], bad[0], bad[0], bad[0])])
+
+    def test_a_request_of_an_api_that_is_gone_fails_nobody_else(self):
+        rows = [self.good(i) for i in range(4)]
+        got = self.go(2, rows, api_ids={0: 123, 2: 124})
+        self.assertEqual(got, [None, *[[float(v) for v in rows[i]] if i != 2 else None for i in (1, 2, 3)]])
+
+    def test_a_request_of_the_wrong_size_fails_nobody_else(self):
+        rows = [self.good(i) for i in range(4)]
+        rows[1] = rows[1][:3]
+        got = self.go(2, rows)
+        self.assertRegex(got[1], r'tensor "ids" has 24 bytes, not 32')
+        self.assertEqual([got[i] for i in (0, 2, 3)], [[float(v) for v in rows[i]] for i in (0, 2, 3)])
+
+    def ids_of(self, n, bad, kind="q"):
+        """A dataset of n samples, one of which is wrong at position 2."""
+        ids = [i % 50 for i in range(4 * n)]
+        ids[4 * bad + 2] = 99
+        path = os.path.join(self.d.dir, "ids-%s-%d.safetensors" % (kind, bad))
+        write_st(path, {"ids": ("I64" if kind == "q" else "F32", [n, 4],
+                                struct.pack("<%d%s" % (4 * n, kind), *ids)),
+                        "label": ("I64", [n], bytes(8 * n))})
+        return path
+
+    def test_a_job_says_which_sample_is_wrong(self):
+        for job, (version, data, bad, kind) in enumerate((
+                (2, onnx.words(), 537, "q"), (3, onnx.words(to=onnx.INT64), 3, "f"),
+                (3, onnx.words(to=onnx.INT64), 1002, "f")), 10):
+            with self.subTest(job):
+                path = os.path.join(self.d.dir, "again.onnx")
+                with open(path, "wb") as f:
+                    f.write(data)
+                _, meta = self.d.package(path)
+                self.d.start_batch(job, version, meta, self.ids_of(1003, bad, kind))
+                j = self.d.wait_job(job, ("FAILED",))
+                self.assertEqual(j.rc, -1, j)
+                self.assertRegex(j.msg, r"^sample %d: .*emb.*|^sample %d: input" % (bad, bad))
+                self.assertIn("index 99 at position 2 is outside the table of 50", j.msg)
+
+    def test_an_evaluation_says_which_sample_is_wrong(self):
+        net = onnx.model(
+            [onnx.node("Gather", ["table", "ids"], ["e"], name="emb"),
+             onnx.node("Flatten", ["e"], ["f"]), onnx.node("Gemm", ["f", "w", "b"], ["logits"])],
+            [onnx.value("ids", ["N", 4], onnx.INT64)], [onnx.value("logits", ["N", 3])],
+            [onnx.tensor("table", [50, 2], [0.01 * i for i in range(100)]),
+             onnx.tensor("w", [8, 3], [0.1] * 24), onnx.tensor("b", [3], [0.0] * 3)])
+        package = self.package(self.d, "embed", net)
+        good = os.path.join(self.d.dir, "good.safetensors")
+        write_st(good, {"ids": ("I64", [64, 4], bytes(64 * 32)), "label": ("I64", [64], bytes(512))})
+        self.d.start_job(20, package, good, {
+            "loss": "cross-entropy", "optimizer": {"name": "sgd", "lr": 0.1}, "batch": 16, "epochs": 1,
+            "labels": "label"}, eval_dataset=self.ids_of(203, 130))
+        j = self.d.wait_job(20, ("FAILED", "DONE"))
+        self.assertIn("sample 130 of the evaluation dataset", j.msg)
+        self.assertIn("index 99 at position 2 is outside the table of 50", j.msg)
 
 
 class Whole(Story):

@@ -546,6 +546,66 @@ static void attention_gives_what_it_gives_when_spelled_out(void **state)
     dev_lib_close(l);
 }
 
+/* ids -> Gather, through a node that keeps the values, or one that does not. */
+static struct program *gathers(struct dev *d, enum sh_dtype t, const char *way, int64_t rows,
+                               struct graph **out)
+{
+    struct graph *g = *out = new_graph();
+    struct sh_err err = {0};
+    struct program *p;
+    uint32_t ids, table, small, v, at, n;
+
+    assert_ok(graph_add_value(g, "ids", t, 2, (int64_t[]){-1, 4}, &ids, NULL));
+    assert_ok(graph_add_input(g, ids, NULL));
+    table = param(g, "table", 2, (int64_t[]){rows, 2});
+    small = param(g, "small", 2, (int64_t[]){rows - 2, 2});
+    assert_ok(graph_add_value(g, "way", SH_F32, -1, NULL, &v, NULL));
+    assert_ok(graph_add_node(g, "way", way, &ids, 1, &v, 1, &n, NULL));
+    if (strcmp(way, "Cast") == 0)
+        assert_ok(graph_set_int(&g->nodes[n], "to", 7, NULL));
+    at = NODE(g, "Add", "y", NODE(g, "Gather", "e", table, v), NODE(g, "Gather", "f", small, v));
+    assert_ok(graph_add_output(g, at, NULL));
+    assert_ok_err(program_infer(d, g, 3, DEV_FP32, NULL, &p, &err), &err);
+    return p;
+}
+
+static void an_index_is_checked_where_it_comes_to_its_table_as_it_is(void **state)
+{
+    struct dev_lib *l;
+    struct dev *d = open_cpu(&l);
+    struct sh_err err = {0};
+    struct program *p;
+    struct graph *g;
+    char odd[1 + 3 * sizeof(int64_t)];
+    const int64_t wide[3] = {7, -8, 8}, huge[1] = {INT64_MIN};
+    const int32_t narrow[4] = {0, 7, -9, 9};
+
+    (void)state;
+    p = gathers(d, SH_I64, "Identity", 10, &g);
+    assert_ok(program_check_sample(p, 0, wide, 2 * sizeof(wide[0]), &err));
+    memcpy(odd + 1, wide, sizeof(wide)); /* any address */
+    assert_int_equal(program_check_sample(p, 0, odd + 1, sizeof(wide), &err), SH_E_INVALID);
+    assert_string_equal(err.msg, "input \"ids\": index 8 at position 2 is outside the table of 8 "
+                                 "(node \"f\")");
+    assert_int_equal(program_check_sample(p, 0, huge, sizeof(huge), NULL), SH_E_INVALID);
+    program_free(p);
+    graph_free(g);
+
+    p = gathers(d, SH_I32, "Cast", 10, &g);
+    err = (struct sh_err){0};
+    assert_int_equal(program_check_sample(p, 0, narrow, sizeof(narrow), &err), SH_E_INVALID);
+    assert_non_null(strstr(err.msg, "index -9 at position 2"));
+    program_free(p);
+    graph_free(g);
+
+    p = gathers(d, SH_F32, "Cast", 10, &g); /* what a Cast makes of a float the device knows */
+    assert_ok(program_check_sample(p, 0, wide, sizeof(wide), NULL));
+    program_free(p);
+    graph_free(g);
+    dev_close(d);
+    dev_lib_close(l);
+}
+
 static void layers_begin_where_their_weights_are_first_used(void **state)
 {
     struct dev_lib *l;
@@ -632,6 +692,7 @@ int main(void)
         cmocka_unit_test(reshapes_move_nothing),
         cmocka_unit_test(an_output_that_is_an_input_is_copied),
         cmocka_unit_test(batch_sizes_share_one_image_and_agree),
+        cmocka_unit_test(an_index_is_checked_where_it_comes_to_its_table_as_it_is),
         cmocka_unit_test(layers_begin_where_their_weights_are_first_used),
         cmocka_unit_test(every_operator_that_is_accepted_is_lowered),
     };
