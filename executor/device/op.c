@@ -20,6 +20,7 @@ static const char *const ACT_NAMES[DEV_N_ACTS] = {
     [DEV_ACT_GELU_TANH] = "GELU_TANH",
     [DEV_ACT_HARDSIGMOID] = "HARDSIGMOID",
     [DEV_ACT_HARDSWISH] = "HARDSWISH",
+    [DEV_ACT_SILU] = "SILU",
     [DEV_ACT_EXP] = "EXP",
     [DEV_ACT_LOG] = "LOG",
     [DEV_ACT_SQRT] = "SQRT",

@@ -61,6 +61,7 @@ enum dev_act { /* unary, element-wise; p0 and p1 as noted */
                DEV_ACT_GELU_TANH,
                DEV_ACT_HARDSIGMOID, /* max(0, min(1, p0 x + p1)) */
                DEV_ACT_HARDSWISH,   /* x max(0, min(1, x/6 + 1/2)) */
+               DEV_ACT_SILU,        /* x sigmoid(x) */
                DEV_ACT_EXP,
                DEV_ACT_LOG,
                DEV_ACT_SQRT,

@@ -116,7 +116,8 @@ static bool fusable(enum dev_act a)
 {
     return a == DEV_ACT_RELU || a == DEV_ACT_LEAKY_RELU || a == DEV_ACT_CLIP ||
            a == DEV_ACT_SIGMOID || a == DEV_ACT_TANH || a == DEV_ACT_GELU_ERF ||
-           a == DEV_ACT_GELU_TANH || a == DEV_ACT_HARDSIGMOID || a == DEV_ACT_HARDSWISH;
+           a == DEV_ACT_GELU_TANH || a == DEV_ACT_HARDSIGMOID || a == DEV_ACT_HARDSWISH ||
+           a == DEV_ACT_SILU;
 }
 
 static int try_act(struct fuse *f, struct dev_op *act, struct sh_err *err)

@@ -1,5 +1,6 @@
 /* pass_pattern.c - what exporters spell out and devices have in one operation.
  *
+ *   SiLU       x sigmoid(x); HardSwish  x max(0, min(1, x / 6 + 1 / 2))
  *   GELU       h x (1 + erf(x / sqrt 2)) with h = 1/2 in any place
  *   LayerNorm  d / sqrt(mean(d d) + eps) with d = x - mean(x), then factor and offset
  *
@@ -75,10 +76,10 @@ static bool is_gelu(const struct ir *ir, const struct ir_uses *u, const struct d
     return false;
 }
 
-static void to_gelu(struct dev_op *op, uint32_t x)
+static void to_act(struct dev_op *op, enum dev_act act, uint32_t x)
 {
     op->kind = DEV_OP_ACT;
-    op->act = DEV_ACT_GELU_ERF;
+    op->act = act;
     op->act_p0 = op->act_p1 = 0.0f;
     op->n_in = 1;
     op->in[0] = x;
@@ -93,13 +94,36 @@ static void match_gelu(struct ir *ir, struct ir_uses *u, uint32_t i)
     if (!is_gelu(ir, u, mul, &x, &h))
         return;
     if (near(h, 0.5)) {
-        to_gelu(mul, x);
+        to_act(mul, DEV_ACT_GELU_ERF, x);
         return;
     }
     half = u->reads[root] == 1 && u->reader[root] != DEV_NONE ? &ir->g.ops[u->reader[root]] : NULL;
     if (half && half->kind == DEV_OP_ACT && half->act == DEV_ACT_LINEAR && half->act_p1 == 0.0f &&
         near(h * (double)half->act_p0, 0.5) && ir_same_shape(ir, x, half->out[0]))
-        to_gelu(half, x);
+        to_act(half, DEV_ACT_GELU_ERF, x);
+}
+
+/* ------------------------------------------------------------------ SiLU, HardSwish */
+
+static void match_gated(struct ir *ir, const struct ir_uses *u, struct dev_op *mul)
+{
+    for (uint32_t k = 0; k < 2; k++) {
+        const uint32_t x = mul->in[1 - k];
+        const struct dev_op *gate = pass__writer(ir, u, mul->in[k], DEV_OP_ACT);
+
+        if (!gate || ir_root(ir, gate->in[0]) != ir_root(ir, x) ||
+            !ir_same_shape(ir, gate->in[0], x) || !ir_same_shape(ir, x, mul->out[0]) ||
+            !ir_same_shape(ir, gate->out[0], mul->in[k]) || !ir_same_shape(ir, mul->in[k], x))
+            continue;
+        if (gate->act == DEV_ACT_SIGMOID)
+            to_act(mul, DEV_ACT_SILU, x);
+        else if (gate->act == DEV_ACT_HARDSIGMOID && near((double)gate->act_p0, 1.0 / 6) &&
+                 near((double)gate->act_p1, 0.5))
+            to_act(mul, DEV_ACT_HARDSWISH, x);
+        else
+            continue;
+        return;
+    }
 }
 
 /* ------------------------------------------------------------------ LayerNorm */
@@ -194,9 +218,11 @@ int pass_pattern(struct ir *ir, struct sh_err *err)
 
         if (op->kind != DEV_OP_BINARY || op->act != DEV_ACT_NONE)
             continue;
-        if (op->u.binary.kind == DEV_BIN_MUL)
+        if (op->u.binary.kind == DEV_BIN_MUL) {
             match_gelu(ir, &u, i);
-        else if (op->u.binary.kind == DEV_BIN_DIV)
+            if (op->kind == DEV_OP_BINARY)
+                match_gated(ir, &u, &ir->g.ops[i]);
+        } else if (op->u.binary.kind == DEV_BIN_DIV)
             match_layer_norm(ir, &u, i);
     }
     ir_uses_fini(&u);

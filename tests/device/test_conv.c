@@ -76,6 +76,7 @@ static const struct cc CASES[] = {
     {2, 64, 7, 7, 32, {1, 1}, {2, 2}, {1, 1}, {0, 0, 0, 0}, 1},    /* strided shortcut */
     {2, 16, 12, 12, 16, {1, 7}, {1, 1}, {1, 1}, {0, 3, 0, 3}, 1},  /* 1x7 */
     {2, 24, 10, 10, 24, {3, 3}, {2, 2}, {1, 1}, {1, 1, 1, 1}, 24}, /* depthwise */
+    {2, 40, 11, 9, 40, {7, 7}, {1, 1}, {1, 1}, {3, 3, 3, 3}, 40},  /* depthwise and wide */
     {2, 12, 9, 9, 18, {3, 3}, {1, 1}, {2, 2}, {2, 2, 2, 2}, 3},    /* grouped and dilated */
     {1, 4, 1, 33, 6, {1, 5}, {1, 2}, {1, 1}, {0, 2, 0, 1}, 1},     /* one dimension, lopsided */
     {2, 8, 8, 8, 8, {3, 3}, {2, 2}, {1, 1}, {0, 0, 1, 1}, 1},      /* padding partly unused */
@@ -111,6 +112,8 @@ static void one_forward(const struct cc *s, bool bias, bool residual, enum dev_a
             want[i] = want[i] > 0 ? want[i] : 0;
         if (act == DEV_ACT_ERF)
             want[i] = erf(want[i]);
+        if (act == DEV_ACT_SILU)
+            want[i] /= 1 + exp(-want[i]);
     }
     t_run(&t);
     t_close(&t, y, want, CONV_BOUND);
@@ -127,6 +130,8 @@ static void convolution_matches_the_loops(void **state)
         one_forward(&CASES[i], true, true, DEV_ACT_RELU);
     }
     one_forward(&CASES[2], true, true, DEV_ACT_ERF);
+    one_forward(&CASES[1], true, false, DEV_ACT_SILU);
+    one_forward(&CASES[5], true, false, DEV_ACT_SILU);
 }
 
 static void convolution_gradients_match_the_loops(void **state)

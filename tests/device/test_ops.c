@@ -33,6 +33,8 @@ static double act_value(enum dev_act a, double p0, double p1, double x)
         return fmax(0, fmin(1, p0 * x + p1));
     case DEV_ACT_HARDSWISH:
         return x * fmax(0, fmin(1, x / 6 + 0.5));
+    case DEV_ACT_SILU:
+        return x / (1 + exp(-x));
     case DEV_ACT_EXP:
         return exp(x);
     case DEV_ACT_LOG:
@@ -75,6 +77,7 @@ static const struct act_case ACTS[] = {
     {DEV_ACT_GELU_TANH, 0, 0, 4, 0},
     {DEV_ACT_HARDSIGMOID, 1.0f / 6, 0.5f, 5, 0},
     {DEV_ACT_HARDSWISH, 0, 0, 5, 0},
+    {DEV_ACT_SILU, 0, 0, 5, 0},
     {DEV_ACT_EXP, 0, 0, 5, 0},
     {DEV_ACT_LOG, 0, 0, 2, 3},
     {DEV_ACT_SQRT, 0, 0, 2, 3},

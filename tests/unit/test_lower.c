@@ -202,6 +202,22 @@ static void a_spelled_out_gelu_goes_into_its_product(void **state)
     assert_string_equal(text, "MATMUL+GELU_ERF");
 }
 
+static void a_gate_of_its_own_argument_is_one_activation(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 4, (int64_t[]){-1, 3, 6, 6}), y, z;
+    char text[256];
+
+    (void)state;
+    y = NODE(g, "Conv", "c", x, param(g, "w", 4, (int64_t[]){8, 3, 1, 1}));
+    y = NODE(g, "Mul", "silu", NODE(g, "Sigmoid", "s", y), y);
+    z = NODE(g, "Conv", "d", y, param(g, "v", 4, (int64_t[]){4, 8, 1, 1}));
+    z = NODE(g, "Mul", "gated", z,
+             NODE(g, "Sigmoid", "t", input(g, "u", 4, (int64_t[]){-1, 4, 1, 1})));
+    kinds(g, z, 5, false, text, sizeof(text));
+    assert_string_equal(text, "CONV+SILU CONV ACT+SIGMOID BINARY");
+}
+
 static uint32_t layer_norm(struct graph *g, uint32_t x)
 {
     int64_t one = 1, *last = malloc(sizeof(*last));
@@ -685,6 +701,7 @@ int main(void)
         cmocka_unit_test(a_linear_layer_on_a_sequence_is_one_product),
         cmocka_unit_test(training_gives_a_product_its_bias_and_factor),
         cmocka_unit_test(a_spelled_out_gelu_goes_into_its_product),
+        cmocka_unit_test(a_gate_of_its_own_argument_is_one_activation),
         cmocka_unit_test(a_spelled_out_layer_norm_is_one_operation),
         cmocka_unit_test(spelled_out_attention_is_one_product_and_one_operation),
         cmocka_unit_test(attention_in_training_is_one_operation_where_it_can_be),

@@ -42,6 +42,9 @@ static bool eltwise_of(enum dev_act act, float p0, float p1, struct eltwise *e)
     case DEV_ACT_CLIP: /* v2: the gradient is 0 on both bounds */
         *e = (struct eltwise){dnnl_eltwise_clip_v2, SH_MAX(p0, -FLT_MAX), SH_MIN(p1, FLT_MAX)};
         return true;
+    case DEV_ACT_SILU:
+        *e = (struct eltwise){dnnl_eltwise_swish, 1, 0};
+        return true;
     case DEV_ACT_NEG:
         *e = (struct eltwise){dnnl_eltwise_linear, -1, 0};
         return true;

@@ -34,6 +34,8 @@ static double act_of(enum dev_act a, float p0, float p1, double x)
         return fmax(0, fmin(1, q0 * x + q1));
     case DEV_ACT_HARDSWISH:
         return x * fmax(0, fmin(1, x / 6 + 0.5));
+    case DEV_ACT_SILU:
+        return x / (1 + exp(-x));
     case DEV_ACT_EXP:
         return exp(x);
     case DEV_ACT_LOG:
@@ -84,6 +86,9 @@ static double slope_of(const struct dev_op *op, double x, double y)
         return q0 * x + q1 > 0 && q0 * x + q1 < 1 ? q0 : 0;
     case DEV_ACT_HARDSWISH:
         return x <= -3 ? 0 : x >= 3 ? 1 : x / 3 + 0.5;
+    case DEV_ACT_SILU:
+        t = 1 / (1 + exp(-x));
+        return t * (1 + x * (1 - t));
     case DEV_ACT_EXP:
         return y;
     case DEV_ACT_LOG:

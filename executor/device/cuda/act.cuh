@@ -72,6 +72,8 @@ template <int V> DEV_INLINE void apply_act(const struct act_of &a, float (&v)[V]
         ACT_EACH(act_clamp(p0 * x + p1, 0, 1));
     case DEV_ACT_HARDSWISH:
         ACT_EACH(x * act_clamp(x / 6 + 0.5f, 0, 1));
+    case DEV_ACT_SILU:
+        ACT_EACH(x * act_sigmoid(x));
     case DEV_ACT_EXP:
         ACT_EACH(expf(x));
     case DEV_ACT_SQRT:
@@ -118,6 +120,13 @@ DEV_INLINE float act_gelu_erf_slope(float x)
     return 0.5f * (1 + erff(x * ACT_SQRT_HALF)) + x * expf(-0.5f * x * x) * 0.3989422804014327f;
 }
 
+DEV_INLINE float act_silu_slope(float x)
+{
+    const float s = act_sigmoid(x);
+
+    return s * (1 + x * (1 - s));
+}
+
 static __device__ __noinline__ float act_rare_slope(int kind, float p0, float x)
 {
     return kind == DEV_ACT_LOG   ? 1.0f / x
@@ -161,6 +170,8 @@ DEV_INLINE void apply_act_slope(const struct act_of &a, const float (&xs)[V], co
         ACT_EACH_SLOPE(p0 * x + p1 > 0 && p0 * x + p1 < 1 ? p0 : 0.0f);
     case DEV_ACT_HARDSWISH:
         ACT_EACH_SLOPE(x <= -3 ? 0.0f : x >= 3 ? 1.0f : x / 3 + 0.5f);
+    case DEV_ACT_SILU:
+        ACT_EACH_SLOPE(act_silu_slope(x));
     case DEV_ACT_EXP:
         ACT_EACH_SLOPE(y);
     case DEV_ACT_SQRT:

@@ -2,7 +2,7 @@
 //
 //   depthwise    groups = c = m: no matrix product in it, bound by memory. A block keeps the
 //                weights of a chunk of channels in shared memory; a thread computes DW_OUT
-//                neighbouring results of V channels, for 3x3 and 5x5 without dilation from
+//                neighbouring results of V channels, for 3x3, 5x5 and 7x7 without dilation from
 //                registers. The weight gradient sums over pixels in two stages of fixed order.
 //   any          one thread for each result, every shape: for what no library has an engine for
 //   column sums  of a matrix, in two stages of fixed order: the gradient of a bias
@@ -330,6 +330,8 @@ static void depthwise(cudaStream_t s, const struct k_conv *v, const T *x, const 
         launch_dw<T, VEC<T>, 5, 1>(s, v, x, w, bias, z, act, y);
     else if (k == 5 && stride == 2)
         launch_dw<T, VEC<T>, 5, 2>(s, v, x, w, bias, z, act, y);
+    else if (k == 7 && stride == 1)
+        launch_dw<T, VEC<T>, 7, 1>(s, v, x, w, bias, z, act, y);
     else
         launch_dw<T, VEC<T>, 0, 0>(s, v, x, w, bias, z, act, y);
 }

@@ -66,6 +66,9 @@ static bool map_act(const struct conv_problem *p, struct dnn_conv *c)
     case DEV_ACT_GELU_TANH:
         c->act = CUDNN_POINTWISE_GELU_APPROX_TANH_FWD;
         return true;
+    case DEV_ACT_SILU:
+        c->act = CUDNN_POINTWISE_SWISH_FWD; /* its beta is 1 unless it is set */
+        return true;
     default:
         return false;
     }

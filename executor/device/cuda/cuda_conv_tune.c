@@ -246,10 +246,12 @@ static bool has_full(const struct tuner *t)
 
 static void try_all(struct tuner *t)
 {
+    /* Ours first: engines of cuDNN that take depthwise problems may be so slow that the time for
+     * trying is over with the first ones. */
     static const struct conv_search SEARCHES[] = {
-        {.how = CONV_FULL, .limit = 40},   {.how = CONV_GEMM, .limit = 6},
-        {.how = CONV_LINEAR, .limit = 12}, {.how = CONV_BARE, .limit = 12},
-        {.how = CONV_OWN, .limit = 1},     {.how = CONV_FULL, .limit = 3, .may_compile = true},
+        {.how = CONV_OWN, .limit = 1},   {.how = CONV_FULL, .limit = 40},
+        {.how = CONV_GEMM, .limit = 6},  {.how = CONV_LINEAR, .limit = 12},
+        {.how = CONV_BARE, .limit = 12}, {.how = CONV_FULL, .limit = 3, .may_compile = true},
     };
     const struct k_conv k = cuda__conv_direct(t->p, 0);
     int64_t widths[4];
