@@ -91,27 +91,21 @@ int64_t dev_conv_samples(const struct dev_conv *c, const struct dev_tensor *x)
     return c->count ? c->count : x->dims[0];
 }
 
-/* q, k or v: [B, S, H, D], or a plane of [B, S, n, H, D]. */
-static bool attn_operand(const struct dev_tensor *t, uint32_t plane, int i, struct dev_attn *out)
+/* q, k or v: [B, S, H, D], or a view of anything. */
+static bool attn_operand(const struct dev_tensor *t, const struct dev_heads *view, int i,
+                         struct dev_attn *out)
 {
-    const bool packed = t->rank == 5;
-    const int64_t n = packed ? t->dims[2] : 1, *tail = t->dims + (packed ? 3 : 2);
-    int64_t *rows = i == 0 ? &out->q_rows : &out->k_rows;
+    const int64_t rows = i == 0 ? out->q_rows : out->k_rows, line = out->heads * out->width;
 
-    if ((t->rank != 4 && !packed) || (packed && plane >= n))
-        return false;
-    if (i == 0) {
-        out->batch = t->dims[0];
-        out->heads = tail[0];
-        out->width = tail[1];
-    }
-    if (i < 2)
-        *rows = t->dims[1];
-    out->at[i] = packed ? (int64_t)plane * tail[0] * tail[1] : 0;
-    out->row_stride[i] = n * tail[0] * tail[1];
-    out->batch_stride[i] = *rows * out->row_stride[i];
-    return t->dims[0] == out->batch && t->dims[1] == *rows && tail[0] == out->heads &&
-           tail[1] == out->width;
+    out->at[i] = view->at;
+    out->row_stride[i] = view->row ? view->row : line;
+    out->batch_stride[i] = view->row ? view->batch : rows * line;
+    if (view->row)
+        return view->at >= 0 && view->batch >= 0 && view->row > 0 &&
+               view->at + (out->batch - 1) * view->batch + (rows - 1) * view->row + line <=
+                   dev_tensor_elements(t);
+    return t->rank == 4 && t->dims[0] == out->batch && t->dims[1] == rows &&
+           t->dims[2] == out->heads && t->dims[3] == out->width;
 }
 
 static bool attn_mask(const struct dev_tensor *t, struct dev_attn *out)
@@ -135,15 +129,20 @@ static bool attn_mask(const struct dev_tensor *t, struct dev_attn *out)
 bool dev_attn_of(const struct dev_op *op, const struct dev_tensor *const in[4],
                  const struct dev_tensor *y, struct dev_attn *out)
 {
-    bool fits = true;
+    const bool viewed = op->u.attn.view[1].row > 0;
+    bool fits = y->rank == 4 && (viewed || in[1]->rank == 4);
 
     *out = (struct dev_attn){0};
+    if (!fits)
+        return false;
+    out->batch = y->dims[0];
+    out->q_rows = y->dims[1];
+    out->heads = y->dims[2];
+    out->width = y->dims[3];
+    out->k_rows = viewed ? op->u.attn.k_rows : in[1]->dims[1];
     for (int i = 0; i < 3 && fits; i++)
-        fits = attn_operand(in[i], op->u.attn.plane[i], i, out);
-    if (fits && in[3])
-        fits = attn_mask(in[3], out);
-    return fits && y->rank == 4 && y->dims[0] == out->batch && y->dims[1] == out->q_rows &&
-           y->dims[2] == out->heads && y->dims[3] == out->width;
+        fits = attn_operand(in[i], &op->u.attn.view[i], i, out);
+    return fits && out->k_rows > 0 && (!in[3] || attn_mask(in[3], out));
 }
 
 static bool is_lse(const struct dev_tensor *t, const struct dev_attn *a)
@@ -165,7 +164,8 @@ bool dev_attn_of_op(const struct dev_graph *g, const struct dev_op *op, struct d
     fits = dev_attn_of(op, in, &g->tensors[y], out) &&
            (lse == DEV_NONE || is_lse(&g->tensors[lse], out));
     for (uint32_t i = 0; i < 3 && fits && lse != DEV_NONE; i++)
-        fits = in[i]->rank == 4 && (!is_bwd || dev_same_dims(&g->tensors[op->out[i]], in[i]));
+        fits = op->u.attn.view[i].row == 0 &&
+               (!is_bwd || dev_same_dims(&g->tensors[op->out[i]], in[i]));
     return fits && (!is_bwd || dev_same_dims(&g->tensors[op->in[5]], &g->tensors[y]));
 }
 

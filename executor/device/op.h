@@ -93,7 +93,7 @@ enum dev_red { DEV_RED_SUM, DEV_RED_MEAN, DEV_RED_MAX, DEV_RED_MIN };
  *
  * ATTENTION     q k v [mask] -> y [lse]; y = drop(softmax(scale q k^T + mask)) v by head. lse, F32
  *               [B, H, Sq], is the natural logarithm of the sum of exp of a row's scores, scale and
- *               mask included. Only training has it; q, k and v have rank 4 then, and only then
+ *               mask included. Only training has it; q, k and v are no views then, and only then
  *               u.attn.ratio may be > 0: after the softmax a part of the weights becomes 0 (which:
  *               philox.h), the others are multiplied by 1 / (1 - ratio), 0 if ratio is 1
  * ATTENTION_BWD q k v mask y d_y lse -> d_q d_k d_v, all written; mask may be DEV_NONE and gets no
@@ -167,6 +167,11 @@ struct dev_conv { /* also pooling windows; 2-D; 1-D is lowered to it with height
     int64_t first, count;
 };
 
+/* Head h of row s of sample b begins at element at + b batch + s row + h D. */
+struct dev_heads {
+    int64_t at, batch, row;
+};
+
 struct dev_op {
     enum dev_op_kind kind;
     uint32_t n_in, n_out;
@@ -181,12 +186,13 @@ struct dev_op {
             bool trans_a, trans_b;
             float alpha;
         } matmul; /* last two axes; leading broadcast */
-        /* q, y: [B, Sq, H, D]; k, v: [B, Sk, H, D]; mask: added, broadcast to [B, H, Sq, Sk]. An
-         * operand of rank 5 is [B, S, n, H, D]: plane[i] of the n is the one that is meant. */
+        /* q, y: [B, Sq, H, D]; k, v: [B, Sk, H, D]; mask: added, broadcast to [B, H, Sq, Sk]. With
+         * view[i].row > 0 operand i has any shape, and its heads lie as the view says. */
         struct {
             float scale;
-            uint32_t plane[3];
-            float ratio; /* of dropout; 0: none */
+            struct dev_heads view[3];
+            int64_t k_rows; /* Sk, where k or v is a view */
+            float ratio;    /* of dropout; 0: none */
             uint64_t seed;
         } attn;
         struct {

@@ -8,16 +8,21 @@
  * takes the place of the last TRANSPOSE; the scores and what is made of them must have no other
  * reader. Factors on the way (of q, of k, of the scores) become its scale.
  *
+ * At inference q, k and v may come by any way of transpositions and slices that leaves heads whole:
+ * parts of one product, with samples or rows first (strided.h). The last TRANSPOSE may go elsewhere
+ * than to [B,S,H,D]; then it stays, behind ATTENTION.
+ *
  * In training a DROPOUT between SOFTMAX and MATMUL goes into it as well, and it leaves what the
  * backward operation needs instead of the scores. That operation gives the mask no gradient, so
  * where the mask depends on a parameter (a bias by relative position) all stays as it is.
  *
  * At inference, where q, k and v are products of the same rows with three constant matrices, these
- * become one matrix: one product instead of three, whose result ATTENTION reads as [B,S,3,H,D]. A
+ * become one matrix: one product instead of three, of whose result ATTENTION reads views. A
  * matrix that has other readers stays as it is, so that the image does not grow.
  */
 #include "common/mem.h"
 #include "executor/model/pass.h"
+#include "executor/model/strided.h"
 
 #include <stdlib.h>
 
@@ -29,6 +34,7 @@ struct attn {
 
 struct match {
     uint32_t in[4]; /* q k v mask */
+    struct dev_heads view[3];
     double scale;
     struct dev_op *product, *drop, *back; /* of weights and v; before it, NULL if none; after it */
 };
@@ -56,8 +62,48 @@ static uint32_t peel_factor(const struct attn *a, uint32_t t, double *scale)
     return t;
 }
 
+struct peel {
+    const struct attn *a;
+    double *scale;
+};
+
+static bool peel_act(void *ctx, uint32_t *t)
+{
+    const struct peel *p = ctx;
+    const uint32_t up = peel_factor(p->a, *t, p->scale);
+
+    if (up == *t)
+        return false;
+    *t = up;
+    return true;
+}
+
+/* The tensor that t, [B,H,S,D] or, turned, [B,H,D,S], is cut out of, and where heads lie in it. */
+static uint32_t view_of(const struct attn *a, uint32_t t, bool turned, double *scale,
+                        struct dev_heads *out)
+{
+    const uint32_t row = turned ? 3 : 2, column = turned ? 2 : 3;
+    const int64_t *d = ir_t(a->ir, t)->dims;
+    const struct dev_tensor *source;
+    double factor = 1.0;
+    struct peel p = {a, &factor};
+    struct strided s;
+
+    if (a->trainable || ir_t(a->ir, t)->rank != 4 ||
+        !strided_of(a->ir, &a->u, t, 4, d, peel_act, &p, &s) ||
+        (d[column] > 1 && s.stride[column] != 1) || (d[1] > 1 && s.stride[1] != d[column]))
+        return DEV_NONE;
+    source = ir_t(a->ir, s.source);
+    if (source->dtype != SH_F32)
+        return DEV_NONE;
+    *scale *= factor;
+    *out = (struct dev_heads){
+        .at = s.at, .batch = s.stride[0], .row = d[row] > 1 ? s.stride[row] : d[1] * d[column]};
+    return s.source;
+}
+
 /* The [B,S,H,D] of which t is [B,H,S,D] or, turned, [B,H,D,S]; DEV_NONE if t is something else. */
-static uint32_t heads_of(const struct attn *a, uint32_t t, bool turned, double *scale)
+static uint32_t plain_heads_of(const struct attn *a, uint32_t t, bool turned, double *scale)
 {
     const uint32_t perm[4] = {0, 2, turned ? 3 : 1, turned ? 1 : 3};
     struct dev_op *op;
@@ -68,6 +114,23 @@ static uint32_t heads_of(const struct attn *a, uint32_t t, bool turned, double *
         memcmp(op->u.perm.perm, perm, sizeof(perm)) != 0)
         return DEV_NONE;
     return peel_factor(a, op->in[0], scale);
+}
+
+/* Operand i from t: the plain tensor, or what it was cut out of. false: neither. */
+static bool heads_of(const struct attn *a, uint32_t t, bool turned, int i, struct match *m,
+                     double *scale)
+{
+    double of_plain = 1.0, of_view = 1.0;
+    struct dev_heads view;
+    const uint32_t plain = plain_heads_of(a, t, turned, &of_plain);
+    const uint32_t source = view_of(a, t, turned, &of_view, &view);
+    const bool is_view =
+        source != DEV_NONE && (plain == DEV_NONE || source != ir_root(a->ir, plain));
+
+    m->in[i] = is_view ? source : plain;
+    m->view[i] = is_view ? view : (struct dev_heads){0};
+    *scale *= is_view ? of_view : of_plain;
+    return m->in[i] != DEV_NONE;
 }
 
 static bool is_plain_product(const struct dev_op *op)
@@ -83,11 +146,10 @@ static bool match_scores(const struct attn *a, const struct dev_op *op, struct m
     if (op->act != DEV_ACT_NONE || (op->in[2] != DEV_NONE) + (op->in[3] != DEV_NONE) + has_mask > 1)
         return false;
     m->scale *= (double)op->u.matmul.alpha;
-    m->in[0] = heads_of(a, op->in[0], op->u.matmul.trans_a, &m->scale);
-    m->in[1] = heads_of(a, op->in[1], !op->u.matmul.trans_b, &m->scale);
     if (!has_mask)
         m->in[3] = op->in[2] != DEV_NONE ? op->in[2] : op->in[3];
-    return m->in[0] != DEV_NONE && m->in[1] != DEV_NONE;
+    return heads_of(a, op->in[0], op->u.matmul.trans_a, 0, m, &m->scale) &&
+           heads_of(a, op->in[1], !op->u.matmul.trans_b, 1, m, &m->scale);
 }
 
 /* x = scores, or scores + mask. */
@@ -140,10 +202,16 @@ static bool fits(const struct attn *a, const struct dev_op *op)
            (!a->trainable || fits_training(a, op));
 }
 
+static const uint32_t BACK[4] = {0, 2, 1, 3}; /* from [B,H,S,D] to [B,S,H,D] */
+
+static bool is_straight(const struct match *m)
+{
+    return memcmp(m->back->u.perm.perm, BACK, sizeof(BACK)) == 0;
+}
+
 /* From the weights, softmax or what DROPOUT left of it, to the last TRANSPOSE. */
 static bool match_values(const struct attn *a, const struct dev_op *soft, struct match *m)
 {
-    static const uint32_t BACK[4] = {0, 2, 1, 3};
     const struct ir *ir = a->ir;
     uint32_t weights = soft->out[0];
     double ignored = 1.0;
@@ -162,11 +230,11 @@ static bool match_values(const struct attn *a, const struct dev_op *soft, struct
         ir_root(ir, m->product->in[0]) != ir_root(ir, weights))
         return false;
     m->back = only_reader(a, m->product->out[0], DEV_OP_TRANSPOSE);
-    if (!m->back || memcmp(m->back->u.perm.perm, BACK, sizeof(BACK)) != 0 ||
+    if (!m->back || ir_t(ir, m->back->in[0])->rank != 4 || (a->trainable && !is_straight(m)) ||
         !ir_same_shape(ir, m->back->in[0], m->product->out[0]))
         return false;
-    m->in[2] = heads_of(a, m->product->in[1], m->product->u.matmul.trans_b, &ignored);
-    return m->in[2] != DEV_NONE && ignored == 1.0;
+    return heads_of(a, m->product->in[1], m->product->u.matmul.trans_b, 2, m, &ignored) &&
+           ignored == 1.0;
 }
 
 static int add_lse(const struct attn *a, struct dev_op *op, struct sh_err *err)
@@ -178,6 +246,35 @@ static int add_lse(const struct attn *a, struct dev_op *op, struct sh_err *err)
 
     op->n_out = 2;
     return rc ? rc : ir_tensor(a->ir, name, SH_F32, DEV_ROLE_ACT, 3, dims, &op->out[1], err);
+}
+
+/* Gives op its result: that of the last TRANSPOSE, which it replaces, or a tensor of its own that
+ * the TRANSPOSE, now from [B,S,H,D], reads. */
+static int place_result(const struct attn *a, const struct match *m, struct dev_op *op,
+                        struct sh_err *err)
+{
+    const struct dev_tensor x = *ir_t(a->ir, m->back->in[0]); /* [B,H,S,D] */
+    const int64_t dims[4] = {x.dims[0], x.dims[2], x.dims[1], x.dims[3]};
+
+    op->n_out = 1;
+    op->out[0] = m->back->out[0];
+    if (memcmp(m->back->u.perm.perm, BACK, sizeof(BACK)) == 0)
+        return SH_OK;
+    return a->trainable
+               ? SH_OK /* does not fit then */
+               : ir_tensor(a->ir, op->name, SH_F32, DEV_ROLE_ACT, 4, dims, &op->out[0], err);
+}
+
+static void put(const struct match *m, const struct dev_op *op)
+{
+    if (is_straight(m)) {
+        *m->back = *op;
+        return;
+    }
+    *m->product = *op;
+    m->back->in[0] = op->out[0];
+    for (uint32_t i = 0; i < 4; i++)
+        m->back->u.perm.perm[i] = BACK[m->back->u.perm.perm[i]];
 }
 
 /* Puts an ATTENTION in the place of the last TRANSPOSE, if `soft` is the SOFTMAX of one. */
@@ -197,14 +294,15 @@ static int try_attention(const struct attn *a, const struct dev_op *soft, struct
     op = ir_op(DEV_OP_ATTENTION, soft->name, m.in[3] == DEV_NONE ? 3 : 4, m.in);
     op.u.attn.scale = (float)m.scale;
     op.u.attn.ratio = m.drop ? m.drop->u.dropout.ratio : 0.0f;
-    op.out[0] = m.back->out[0];
-    op.n_out = 1;
-    if (!fits(a, &op))
-        return SH_OK;
+    memcpy(op.u.attn.view, m.view, sizeof(m.view));
+    op.u.attn.k_rows = ir_t(ir, soft->out[0])->dims[3];
+    rc = place_result(a, &m, &op, err);
+    if (rc || !fits(a, &op))
+        return rc;
     if (a->trainable)
         rc = add_lse(a, &op, err);
     if (!rc)
-        *m.back = op;
+        put(&m, &op);
     return rc;
 }
 
@@ -276,13 +374,15 @@ static int join_projections(struct attn *a, struct dev_op *op, struct sh_err *er
 {
     struct ir *ir = a->ir;
     struct dev_op *p[3], *first;
-    int64_t wide[2], dims[5];
-    uint32_t w, bias = DEV_NONE, y, view;
+    const struct dev_tensor x = *ir_t(ir, op->in[0]); /* [B,S,H,D], unless it is a view */
+    const int64_t rows = x.dims[1], line = x.dims[2] * x.dims[3];
+    int64_t wide[2];
+    uint32_t w, bias = DEV_NONE, y;
     bool turned;
     int rc;
 
     for (int i = 0; i < 3; i++) {
-        p[i] = projection(a, op->in[i]);
+        p[i] = op->u.attn.view[i].row ? NULL : projection(a, op->in[i]);
         if (!p[i])
             return SH_OK;
     }
@@ -297,21 +397,16 @@ static int join_projections(struct attn *a, struct dev_op *op, struct sh_err *er
         rc = join(ir, p, 2, 1, "qkv.bias", 1, &wide[turned ? 0 : 1], &bias, err);
     if (rc)
         return rc;
-    memcpy(dims, ir_t(ir, op->in[0])->dims, 2 * sizeof(*dims));
-    dims[2] = 3;
-    memcpy(dims + 3, ir_t(ir, op->in[0])->dims + 2, 2 * sizeof(*dims));
     rc = ir_tensor(ir, first->name, SH_F32, DEV_ROLE_ACT, 2,
                    (int64_t[]){ir_t(ir, p[0]->out[0])->dims[0], wide[turned ? 0 : 1]}, &y, err);
-    if (!rc)
-        rc = ir_alias(ir, y, 5, dims, &view, err);
     if (rc)
         return rc;
     first->in[1] = w;
     first->in[2] = bias;
     first->out[0] = y;
     for (uint32_t i = 0; i < 3; i++) {
-        op->in[i] = view;
-        op->u.attn.plane[i] = i;
+        op->in[i] = y;
+        op->u.attn.view[i] = (struct dev_heads){i * line, rows * 3 * line, 3 * line};
         if (p[i] != first)
             ir_kill(p[i]);
     }

@@ -24,32 +24,51 @@ static int64_t mask_at(const struct dev_tensor *full, const struct dev_tensor *m
     return at;
 }
 
+enum packing { APART, BATCH_FIRST, ROWS_FIRST }; /* [B, S, 3, H, D], [S, B, 3, H, D] */
+
 struct attn_case {
     int64_t batch, heads, q_rows, k_rows, width;
-    bool packed;
+    enum packing packed;
     struct t_dims mask; /* rank 0: none */
 };
 
 static const struct attn_case ATTNS[] = {
-    {2, 3, 5, 7, 4, false, {.rank = 0}},
-    {2, 2, 9, 6, 5, false, {.rank = 4, .d = {2, 1, 1, 6}}},
-    {1, 2, 16, 16, 32, true, {.rank = 4, .d = {1, 1, 16, 16}}},
-    {3, 2, 130, 130, 64, true, {.rank = 4, .d = {3, 1, 1, 130}}},
-    {2, 2, 65, 70, 64, false, {.rank = 3, .d = {2, 65, 70}}},
-    {2, 3, 33, 33, 16, true, {.rank = 1, .d = {33}}},
-    {1, 2, 40, 100, 80, false, {.rank = 4, .d = {1, 2, 40, 1}}},
-    {1, 1, 70, 200, 128, false, {.rank = 2, .d = {70, 200}}},
-    {1, 2, 3, 300, 136, false, {.rank = 0}},
-    {1, 1, 1, 1, 64, false, {.rank = 0}},
+    {2, 3, 5, 7, 4, APART, {.rank = 0}},
+    {2, 2, 9, 6, 5, APART, {.rank = 4, .d = {2, 1, 1, 6}}},
+    {1, 2, 16, 16, 32, BATCH_FIRST, {.rank = 4, .d = {1, 1, 16, 16}}},
+    {3, 2, 130, 130, 64, BATCH_FIRST, {.rank = 4, .d = {3, 1, 1, 130}}},
+    {2, 2, 65, 70, 64, APART, {.rank = 3, .d = {2, 65, 70}}},
+    {2, 3, 33, 33, 16, BATCH_FIRST, {.rank = 1, .d = {33}}},
+    {3, 2, 33, 33, 16, ROWS_FIRST, {.rank = 0}},
+    {2, 3, 70, 70, 64, ROWS_FIRST, {.rank = 4, .d = {2, 1, 1, 70}}},
+    {1, 2, 40, 100, 80, APART, {.rank = 4, .d = {1, 2, 40, 1}}},
+    {1, 1, 70, 200, 128, APART, {.rank = 2, .d = {70, 200}}},
+    {1, 2, 3, 300, 136, APART, {.rank = 0}},
+    {1, 1, 1, 1, 64, APART, {.rank = 0}},
 };
+
+static struct t_dims packed_dims(const struct attn_case *c)
+{
+    return c->packed == BATCH_FIRST ? DIMS(c->batch, c->q_rows, 3, c->heads, c->width)
+                                    : DIMS(c->q_rows, c->batch, 3, c->heads, c->width);
+}
+
+static struct dev_heads view_of(const struct attn_case *c, int64_t plane)
+{
+    const int64_t line = c->heads * c->width;
+
+    return c->packed == BATCH_FIRST
+               ? (struct dev_heads){plane * line, c->q_rows * 3 * line, 3 * line}
+               : (struct dev_heads){plane * line, 3 * line, c->batch * 3 * line};
+}
 
 /* Element (b, s, h, d) of operand i. */
 static double attn_at(struct t_graph *t, const struct attn_case *c, uint32_t x, int i, int64_t b,
                       int64_t s, int64_t h, int64_t d)
 {
     const int64_t rows = i == 0 ? c->q_rows : c->k_rows;
-    const int64_t at =
-        c->packed ? ((b * rows + s) * 3 + 2 - i) * c->heads + h : (b * rows + s) * c->heads + h;
+    const int64_t line = c->packed == ROWS_FIRST ? s * c->batch + b : b * rows + s;
+    const int64_t at = (c->packed ? line * 3 + 2 - i : line) * c->heads + h;
 
     return (double)t_f(t, x)[at * c->width + d];
 }
@@ -79,7 +98,7 @@ static void attn_row(struct t_graph *t, const struct attn_case *c, const uint32_
 }
 
 /* The operands go through a COPY, so that they are activations, in whatever form the device likes;
- * packed: one tensor [B,S,3,H,D] with the values first. */
+ * packed: one tensor with the values first. */
 static void one_attention(const struct attn_case *c)
 {
     const float scale = 1.0f / sqrtf((float)c->width);
@@ -92,7 +111,7 @@ static void one_attention(const struct attn_case *c)
     t_init(&t);
     for (uint32_t i = 0; i < 3; i++) {
         const struct t_dims d = c->packed
-                                    ? DIMS(c->batch, c->q_rows, 3, c->heads, c->width)
+                                    ? packed_dims(c)
                                     : DIMS(c->batch, i ? c->k_rows : c->q_rows, c->heads, c->width);
 
         in[i] = c->packed && i ? in[0] : t_in(&t, d);
@@ -111,7 +130,8 @@ static void one_attention(const struct attn_case *c)
                       : t_op(&t, DEV_OP_ATTENTION, IN(act[0], act[1], act[2]), OUT(y));
     op->u.attn.scale = scale;
     for (uint32_t i = 0; i < 3 && c->packed; i++)
-        op->u.attn.plane[i] = 2 - i;
+        op->u.attn.view[i] = view_of(c, 2 - i);
+    op->u.attn.k_rows = c->k_rows;
     for (int64_t r = 0; r < rows; r++)
         attn_row(&t, c, in, r / c->heads / c->q_rows, r / c->heads % c->q_rows, r % c->heads, scale,
                  want + r * c->width);

@@ -8,9 +8,10 @@
  *
  * Storage. A float tensor of role ACT or WEIGHT is stored in the compute type of the precision (F32
  * for fp32 and tf32, F16, BF16); what the caller sees (INPUT, LABEL, OUTPUT, KEEP, STATE) is plain
- * F32. In a program with convolutions every activation of rank 4 that is no alias is channels-last
- * (NHWC), and so is every convolution weight (KRSC); everything else is row-major. The choice
- * depends on the graph alone, so all workers and all batch sizes choose the same. WEIGHTs that are
+ * F32. In a program with convolutions an activation of rank 4 that is no alias is channels-last
+ * (NHWC) where one, a pooling or a BatchNorm reads or writes it, or what shares its layout; so is
+ * every convolution weight (KRSC); everything else is row-major. The choice depends on the graph
+ * alone, so all workers and all batch sizes choose the same. WEIGHTs that are
  * factors of normalisations, and scalars, stay F32: cheap, and a mask's -3.4e38 is no fp16 number.
  *
  * A family file (cuda_conv.c, ...) has one builder per kind. It says in which form it takes each

@@ -9,7 +9,7 @@
 
 struct attention {
     struct k_attn_train k; /* without the pointers */
-    int64_t at[3];         /* of the planes, in elements */
+    int64_t at[3];         /* of the views, in elements */
 };
 
 /* in: those of the operation, q k v mask first; y its own. */

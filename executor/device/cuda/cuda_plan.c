@@ -133,6 +133,7 @@ static size_t form_bytes(const struct dev_tensor *t, struct cuda_form f)
 /* What the rules of storage (cuda.h) ask about a tensor, collected in one pass over the graph. */
 struct traits {
     bool is_aliased, is_conv_weight, is_bias, is_statistic;
+    bool is_spatial; /* a convolution or pooling reads or writes it, or what has its layout */
 };
 
 static void note_op(const struct dev_op *op, struct traits *t)
@@ -152,12 +153,65 @@ static void note_op(const struct dev_op *op, struct traits *t)
             t[op->out[k]].is_statistic = true;
 }
 
-static struct traits *collect_traits(const struct dev_graph *g)
+static bool works_on_planes(enum dev_op_kind k)
+{
+    return k == DEV_OP_CONV || k == DEV_OP_POOL_MAX || k == DEV_OP_POOL_AVG ||
+           k == DEV_OP_BN_INFER || k == DEV_OP_BN_TRAIN || k == DEV_OP_CONV_BWD_DATA ||
+           k == DEV_OP_CONV_BWD_WEIGHT || k == DEV_OP_POOL_MAX_BWD || k == DEV_OP_POOL_AVG_BWD ||
+           k == DEV_OP_BN_TRAIN_BWD;
+}
+
+/* What comes out in another order of axes, or goes line by line, has no layout to keep. */
+static bool keeps_layout(enum dev_op_kind k)
+{
+    return k != DEV_OP_TRANSPOSE && k != DEV_OP_MATMUL && k != DEV_OP_ATTENTION &&
+           k != DEV_OP_ATTENTION_BWD && k != DEV_OP_SOFTMAX && k != DEV_OP_SOFTMAX_BWD &&
+           k != DEV_OP_LAYERNORM && k != DEV_OP_LAYERNORM_BWD && k != DEV_OP_GATHER &&
+           k != DEV_OP_GATHER_BWD;
+}
+
+/* Marks what op has in common with spatial tensors; false: nothing new. */
+static bool spread_op(const struct dev_op *op, struct traits *t)
+{
+    bool any = works_on_planes(op->kind), changed = false;
+
+    if (!any && !keeps_layout(op->kind))
+        return false;
+    for (uint32_t k = 0; k < op->n_in && !any; k++)
+        any = op->in[k] != DEV_NONE && t[op->in[k]].is_spatial;
+    for (uint32_t k = 0; k < op->n_out && !any; k++)
+        any = op->out[k] != DEV_NONE && t[op->out[k]].is_spatial;
+    for (uint32_t k = 0; any && k < op->n_in + op->n_out; k++) {
+        const uint32_t at = k < op->n_in ? op->in[k] : op->out[k - op->n_in];
+
+        if (at != DEV_NONE && !t[at].is_spatial)
+            t[at].is_spatial = changed = true;
+    }
+    return changed;
+}
+
+/* Along a chain of operations in one turn, in the direction of the turn. */
+static void spread(const struct dev_graph *g, struct traits *t)
+{
+    bool changed = true;
+
+    while (changed) {
+        changed = false;
+        for (uint32_t i = 0; i < g->n_ops; i++)
+            changed |= spread_op(&g->ops[i], t);
+        for (uint32_t i = g->n_ops; i-- > 0;)
+            changed |= spread_op(&g->ops[i], t);
+    }
+}
+
+static struct traits *collect_traits(const struct dev_graph *g, bool has_conv)
 {
     struct traits *t = calloc((size_t)g->n_tensors + 1, sizeof(*t));
 
     for (uint32_t i = 0; t && i < g->n_ops; i++)
         note_op(&g->ops[i], t);
+    if (t && has_conv)
+        spread(g, t);
     for (uint32_t i = 0; t && i < g->n_tensors; i++)
         if (g->tensors[i].alias_of != DEV_NONE)
             t[i].is_aliased = t[g->tensors[i].alias_of].is_aliased = true;
@@ -175,7 +229,7 @@ static struct cuda_form form_of(const struct cuda_plan *p, const struct dev_tens
     else if (is_ours && !traits->is_statistic &&
              (t->rank >= 2 || (t->role == DEV_ROLE_WEIGHT && traits->is_bias)))
         f.type = p->compute;
-    if (p->has_conv && t->rank == 4 && !traits->is_aliased &&
+    if (traits->is_spatial && t->rank == 4 && !traits->is_aliased &&
         (t->role == DEV_ROLE_ACT || traits->is_conv_weight) && is_ours)
         f.layout = CUDA_NHWC;
     return f;
@@ -189,7 +243,7 @@ static enum cuda_space space_of(enum dev_role r)
 static int init_tensors(struct cuda_plan *p, struct sh_err *err)
 {
     const struct dev_graph *g = p->base.g;
-    struct traits *traits = collect_traits(g);
+    struct traits *traits = collect_traits(g, p->has_conv);
     int rc = SH_OK;
 
     if (!traits)

@@ -148,8 +148,8 @@ void k_conv_noise(cudaStream_t s, int type, int64_t n, uint32_t seed, void *dst)
 /* ------------------------------------------------------------------ attn.cu */
 
 #define K_ATTN_SHARED ((size_t)128 << 10) /* the most shared memory that a block takes */
-struct k_attn {     /* what struct dev_attn says; q, k, v at their planes; y: [batch, q_rows, heads,
-                   width] */
+struct k_attn {     /* what struct dev_attn says; q, k, v where their views begin;
+                       y: [batch, q_rows, heads, width] */
     int type;       /* of q, k, v and y: F32, F16 or BF16 */
     bool may_round; /* F32 may go through TF32 */
     float scale;
