@@ -54,7 +54,7 @@ const struct api_route API_ROUTES[] = {
      "replace a tenant's limits; absent fields get their defaults", "QuotaPut", "Quota"},
     {"GET", TENANT "/usage", ACCESS_READ, BODY_NONE, ROUTE_LIST, 0, usage_get, 200,
      "device time, requests of inference, and samples (of inference that ran, and of committed "
-     "steps of training) of a range of time, added up",
+     "steps of training, each once) of a range of time, added up",
      NULL, "[Usage]"},
     {"GET", TENANT "/share", ACCESS_READ, BODY_NONE, 0, 0, shares_get, 200,
      "what the scheduler decides by: guarantee, fair share, what runs and waits, decayed usage",

@@ -407,10 +407,10 @@ static int purge_aux(const struct state *s, const char *pg, struct sh_err *err)
 
 int state_purge(const struct state *s, struct sh_err *err)
 {
-    static const char *const OURS[] = {
-        "pg",         "run",          "log",         "blobs",     "jobs",
-        "demo",       "demo.json",    "prometheus",  "admin.key", "executor.key",
-        "cursor.key", "made-by-demo", STATE_LAST_UP, MARK};
+    static const char *const OURS[] = {"pg",           "run",          "log",       "blobs",
+                                       "jobs",         "demo",         "demo.json", "prometheus",
+                                       "admin.key",    "executor.key", "usage",     "cursor.key",
+                                       "made-by-demo", STATE_LAST_UP,  MARK};
     char *pg = NULL;
     int rc = state_check_mark(s, err);
 

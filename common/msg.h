@@ -38,6 +38,16 @@ struct msg_profile {
     double compute_ns; /* ready model: sum of its layers */
 };
 
+enum msg_usage_kind { MSG_USAGE_RUNS, MSG_USAGE_JOB };
+struct msg_usage_row {
+    char tenant[64]; /* of runs; ends with a NUL */
+    uint32_t kind, reserved;
+    int64_t id;                        /* of the version, of the job */
+    int64_t age_s;                     /* since the middle of the minute in which it was used */
+    int64_t gpu_ns, requests, samples; /* of a job `samples` is those of one step */
+    int64_t step;                      /* of a job: how far it has got */
+};
+
 enum msg_model_phase { MSG_MODEL_LOADING, MSG_MODEL_READY, MSG_MODEL_FAILED, MSG_MODEL_GONE };
 enum msg_up {                 /* what executors make of a version */
               MSG_UP_NONE,    /* nothing: it is not to be served */

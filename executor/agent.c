@@ -6,6 +6,7 @@
 #include "executor/batch.h"
 #include "executor/switch.h"
 #include "executor/train.h"
+#include "executor/usage.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -17,7 +18,8 @@
 struct agent {
     struct exec *x;
     struct sh_link *link;
-    uint64_t epoch; /* newest seen */
+    uint64_t epoch;  /* newest seen */
+    bool is_greeted; /* the scheduler that is there was told all */
     struct msg_exec_state told;
     char host_id[64];
     int64_t refused_ns; /* rate limit of the log line */
@@ -38,6 +40,11 @@ void agent_send(struct agent *a, const struct sh_msg *m)
 
     if (w)
         send_on(w, m);
+}
+
+bool agent_is_up(const struct agent *a)
+{
+    return a && a->is_greeted;
 }
 
 static void model_state(struct sh_wire *w, const struct model *m)
@@ -134,12 +141,17 @@ static void on_up(struct sh_wire *w, void *arg)
     m = (struct sh_msg){.type = MSG_EXEC_SYNCED};
     m.u.exec_synced.incarnation = x->incarnation;
     send_on(w, &m);
+    a->is_greeted = true;
+    usage_on_up(x->usage);
     SH_INFO("scheduler.up", "epoch=%" PRIu64, a->epoch);
 }
 
 static void on_down(struct sh_wire *w, const struct sh_err *why, void *arg)
 {
-    (void)w, (void)arg;
+    struct agent *a = arg;
+
+    (void)w;
+    a->is_greeted = false;
     SH_WARN("scheduler.down", "msg=\"%s\"", why->msg);
 }
 
@@ -205,6 +217,9 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
     case MSG_PING:
         pong.u.pong.cookie = m->u.ping.cookie;
         send_on(w, &pong);
+        return;
+    case MSG_USAGE_STORED: /* true whoever says it */
+        usage_on_stored(x->usage, &m->u.usage_stored);
         return;
     case MSG_TENANT_MEMORY:
         if (is_current(a, m->u.tenant_memory.epoch, "TENANT_MEMORY"))

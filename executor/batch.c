@@ -9,6 +9,7 @@
 #include "executor/push.h"
 #include "executor/switch.h"
 #include "executor/train.h"
+#include "executor/usage.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -490,6 +491,7 @@ static void on_run(void *arg, const struct run_result *r)
 
     j->running = NULL;
     j->busy_ns += r->total_ns - r->queue_ns;
+    usage_job(j->x->usage, j->id, r->total_ns - r->queue_ns, r->rc ? j->ran_at : s->at + s->n, 1);
     j->preemptions += r->n_passed > 0;
     if (r->rc) {
         s->state = SLOT_FULL; /* once more, unless it is the batch that kills them */

@@ -47,6 +47,7 @@ struct eval {
     uint64_t slab_id;
     bool has_slab, is_xent;
     int64_t n, at, batch; /* samples, next one, of the run on its way */
+    int64_t *busy_ns;
     int64_t correct, n_values;
     double loss;
 };
@@ -325,6 +326,7 @@ static void on_run(void *arg, const struct run_result *r)
     struct sh_err err = {0};
     int rc = r->rc;
 
+    *e->busy_ns += r->total_ns - r->queue_ns;
     if (rc && r->sample >= 0)
         SH_FAIL(&err, rc, "sample %" PRId64 " of the evaluation dataset: %s", e->at + r->sample,
                 r->msg);
@@ -386,6 +388,7 @@ int eval_start(struct exec *x, const struct eval_conf *c, eval_done_fn *fn, void
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate an evaluation");
     *e = (struct eval){
         .x = x, .model = c->model, .fn = fn, .arg = arg, .is_xent = c->is_xent, .slab = {.fd = -1}};
+    e->busy_ns = c->busy_ns;
     e->meta = json_incref(c->meta);
     rc = sh_strdup(c->dataset, &e->dataset, err);
     if (!rc)

@@ -14,6 +14,7 @@ struct eval_conf {
     const char *dataset, *labels; /* path and tensor; BORROWED for the call */
     bool is_xent;                 /* cross-entropy over classes; else mean squared error */
     json_t *meta;                 /* shunt-import's: "inputs", "outputs"; the eval holds it too */
+    int64_t *busy_ns;             /* KEEPS: the time that its runs took is added there */
 };
 
 struct eval_result {

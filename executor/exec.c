@@ -19,6 +19,7 @@
 #include "executor/store.h"
 #include "executor/switch.h"
 #include "executor/train.h"
+#include "executor/usage.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -66,7 +67,7 @@ static void turn(struct exec *x)
         if (!store_turn(x->store) && !switch_turn(x->sw) && !train_turn(x->train) &&
             !batch_turn(x->batch)) {
             if (x->is_stopping && train_is_quiet(x->train) && batch_is_quiet(x->batch) &&
-                switch_is_quiet(x->sw) && x->n_job_logs == 0)
+                switch_is_quiet(x->sw) && x->n_job_logs == 0 && usage_drain(x->usage))
                 sh_loop_stop(x->loop);
             return;
         }
@@ -98,6 +99,7 @@ static void on_gauges(struct sh_loop *l, void *arg)
     pool_update_metrics(x->pool);
     store_second(x->store);
     agent_second(x->agent);
+    usage_second(x->usage);
 }
 
 static void on_stop_late(struct sh_loop *l, void *arg)
@@ -182,8 +184,9 @@ static int start_modules(struct exec *x, struct sh_err *err)
     int rc = start_remote(x, err);
 
     if (!rc)
+        rc = usage_new(x, &x->usage, err);
+    if (!rc)
         rc = store_new(x, &x->store, err);
-
     if (!rc)
         rc = ckpt_new(x->loop, &x->ckpt, err);
     if (!rc)
@@ -280,6 +283,7 @@ void exec_fini(struct exec *x)
     store_free(x->store);
     blobs_free(x->blobs);
     pool_free(x->pool);
+    usage_free(x->usage);
     sh_timer_del(x->idle_timer);
     sh_timer_del(x->gauge_timer);
     sh_timer_del(x->stop_timer);

@@ -26,6 +26,7 @@ struct pool;
 struct store;
 struct switcher;
 struct train;
+struct usage;
 
 enum stop_way { STOP_PAUSE, STOP_DROP, STOP_SWAP, STOP_N_WAYS };
 
@@ -60,6 +61,7 @@ struct exec {
     struct switcher *sw;
     struct train *train;
     struct batch *batch;
+    struct usage *usage;
     struct last_words last_words;
     struct ckpt *ckpt;   /* NULL at the very end */
     struct haul *haul;   /* NULL: the folder is shared with the API */

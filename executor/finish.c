@@ -392,7 +392,8 @@ static int evaluate(struct finish *f, struct sh_err *err)
                                 .dataset = j->eval_dataset,
                                 .labels = j->labels,
                                 .is_xent = !loss || strcmp(loss, "mse") != 0,
-                                .meta = f->meta};
+                                .meta = f->meta,
+                                .busy_ns = &j->eval_ns};
 
     return eval_start(j->x, &c, on_eval, f, &f->eval, err);
 }

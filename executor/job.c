@@ -9,6 +9,7 @@
 #include "common/safetensors.h"
 #include "executor/agent.h"
 #include "executor/push.h"
+#include "executor/usage.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -361,7 +362,7 @@ void job_fill_state(const struct job *j, struct msg_job_state *out)
                                   .samples_per_s = rate,
                                   .redone = j->redone,
                                   .preemptions = j->preemptions,
-                                  .busy_ns = busy,
+                                  .busy_ns = busy + j->eval_ns,
                                   .rc = j->why.rc,
                                   .msg = j->why.msg,
                                   .result = j->result ? j->result : "",
@@ -374,6 +375,18 @@ void job_say_progress(struct job *j, bool is_last)
 
     job_fill_state(j, &now);
     job_log_progress(j->log, &now, j->busy_steps, j->batch, is_last);
+}
+
+void job_count_usage(struct job *j)
+{
+    struct msg_job_state now;
+
+    job_fill_state(j, &now);
+    if (now.busy_ns == j->counted_ns && now.step == j->counted_step)
+        return;
+    usage_job(j->x->usage, j->id, now.busy_ns - j->counted_ns, now.step, j->batch);
+    j->counted_ns = now.busy_ns;
+    j->counted_step = now.step;
 }
 
 void job_report(struct job *j)

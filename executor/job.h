@@ -82,7 +82,8 @@ struct job {
     enum msg_job_phase phase; /* as reported */
 
     /* counts */
-    int64_t go_ns, stop_ns, busy_ns, busy_steps, redone, preemptions, max_step;
+    int64_t go_ns, stop_ns, busy_ns, eval_ns, busy_steps, redone, preemptions, max_step;
+    int64_t counted_ns, counted_step; /* in the account of usage (usage.h) */
     bool stop_is_yield;
     struct deaths deaths;
     double *losses; /* OWNED: [n_losses], NAN = not known */
@@ -115,6 +116,7 @@ void job_free(struct job *j);
 void job_fill_state(const struct job *j, struct msg_job_state *out);
 void job_say_progress(struct job *j, bool is_last); /* a line of its log, if one is due */
 void job_report(struct job *j);                     /* JOB_STATE now */
+void job_count_usage(struct job *j);                /* what it used since it was counted last */
 void job_report_checkpoint(struct job *j);          /* the newest on disk, if any */
 /* Answers the client's wish for a checkpoint, and forgets it. why: NULL, or why there is none. */
 void job_report_saved(struct job *j, const struct sh_err *why);

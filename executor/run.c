@@ -7,6 +7,7 @@
 #include "executor/data.h"
 #include "executor/inputs.h"
 #include "executor/switch_int.h"
+#include "executor/usage.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -162,6 +163,9 @@ static void tell_api(const struct run *r, const struct run_part *p, const struct
         snprintf(msg, sizeof(msg), "sample %" PRId64 ": %s", p->sample, m.msg);
         m.msg = msg;
     }
+    /* Before anybody hears of it: what is answered is counted, whoever is killed now. */
+    if (!m.rc)
+        usage_run(r->x->usage, r->tenant, r->model->handle, 0, 1, p->batch);
     data_result(r->x->data, p, &m);
 }
 
@@ -186,6 +190,9 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
     struct run_result res = result_of(r, why, done);
     struct sh_msg m = {.type = MSG_RUN_DONE};
 
+    if (!r->is_own)
+        usage_run(r->x->usage, r->tenant, r->model->handle, SH_MAX(res.compute_ns, res.copy_ns), 0,
+                  0);
     for (size_t i = 0; !r->is_own && i < r->n_parts + r->n_rest; i++)
         tell_api(r, &r->parts[i], &res);
     own_failure(r, &res);
@@ -259,7 +266,11 @@ static bool into_samples(struct run *r)
 
 static void spend(struct run *r, const struct msg_wk_run_done *done)
 {
-    r->spent_ns += done->end_ns - done->first_ns;
+    int64_t took_ns = done->end_ns - done->first_ns;
+
+    r->spent_ns += took_ns;
+    if (!r->is_own)
+        usage_run(r->x->usage, r->tenant, r->model->handle, took_ns, 0, 0);
     r->n_attempts = 0;
 }
 

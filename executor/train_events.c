@@ -35,6 +35,7 @@ void train__end_job(struct train *t, struct job *j, enum msg_job_phase phase)
     for (size_t i = 0; i < pool_size(t->x->pool); i++)
         drop_in_worker(pool_at(t->x->pool, i), j->id);
     sh_metric_drop(M_shunt_train_loss, SH_LABELS(j->tenant, j->model));
+    job_count_usage(j); /* before anybody hears that it has ended */
     job_set_phase(j, phase);
     job_fill_state(j, &said);
     last_words_keep(&t->x->last_words, &said);
@@ -341,6 +342,7 @@ static void on_tick(struct sh_loop *l, void *arg)
         if (isfinite(j->last_loss))
             sh_metric_set(M_shunt_train_loss, SH_LABELS(j->tenant, j->model), j->last_loss);
     }
+    job_count_usage(j);
     train__ask_checkpoint(j);
     job_say_progress(j, false);
     if (now - j->reported_ns >= REPORT_NS &&

@@ -241,6 +241,9 @@ void execs_on_msg(struct sched *s, struct exec *e, const struct sh_msg *m)
     case MSG_JOB_CHECKPOINT:
         jobs_on_checkpoint(s, e, &m->u.job_checkpoint);
         break;
+    case MSG_USAGE:
+        usage_on_batch(s, e, &m->u.usage);
+        break;
     case MSG_JOB_SAVED:
         jobs_on_saved(s, e, &m->u.job_saved);
         break;

@@ -220,7 +220,6 @@ static void take_progress(struct sched *s, struct exec *e, struct job *j,
     /* Before it runs its executor may not know yet where it goes on from, and says 0. */
     bool knows_step = m->step > 0 || m->state == MSG_JOB_RUNNING || m->state == MSG_JOB_PREEMPTED;
     int64_t step = knows_step ? m->step : p->step;
-    int64_t samples = SH_MAX(step - p->step, 0) * j->step_samples;
     struct tenant *t = tenants_by_id(&s->tenants, j->tenant_id);
 
     p->step = step;
@@ -233,16 +232,11 @@ static void take_progress(struct sched *s, struct exec *e, struct job *j,
     p->redone = j->base.redone + SH_MAX(m->redone, 0);
     p->preemptions = j->base.preemptions + SH_MAX(m->preemptions, 0);
     j->progress_dirty = true;
-    if (delta == 0 && samples == 0)
+    if (delta == 0)
         return;
     p->busy_ns += delta;
     if (t)
         tenants_charge(&s->tenants, t, delta, sh_clock_ns());
-    usage_count(&s->usage, &(struct store_usage_row){.tenant_id = j->tenant_id,
-                                                     .model_id = j->model_id,
-                                                     .training = !j->is_batch,
-                                                     .gpu_ns = delta,
-                                                     .samples = samples});
     e->busy_ns[1] += delta;
     sh_metric_add(M_shunt_tenant_gpu_seconds_total,
                   SH_LABELS(j->tenant, j->is_batch ? "inference" : "training"),

@@ -589,10 +589,4 @@ void models_charge(struct sched *s, const struct run *run, const struct msg_run_
     tenants_charge(&s->tenants, run->tenant, gpu_ns, sh_clock_ns());
     sh_metric_add(M_shunt_tenant_gpu_seconds_total, SH_LABELS(run->tenant->name, "inference"),
                   (double)gpu_ns / 1e9);
-    if (run->tenant->id)
-        usage_count(&s->usage, &(struct store_usage_row){.tenant_id = run->tenant->id,
-                                                         .model_id = run->model->model_id,
-                                                         .gpu_ns = gpu_ns,
-                                                         .requests = (int64_t)run->n_parts,
-                                                         .samples = run->batch});
 }

@@ -207,7 +207,7 @@ static void forget_all(struct sched *s)
     models_fini(s);
     execs_fini(&s->execs);
     tenants_fini(&s->tenants);
-    usage_fini(&s->usage);
+    s->usage = (struct usage){0};
     s->report = (struct report){0};
     s->shares = (struct shares){0};
     sweep_reset(s);
@@ -295,7 +295,6 @@ static void on_second(struct sh_loop *l, void *arg)
     if (s->epoch == 0 || !s->loaded)
         return;
     open_doors(s);
-    usage_flush(s);
     models_second(s);
     report_second(s);
     jobs_second(s);
@@ -378,10 +377,8 @@ void sched_free(struct sched *s)
         return;
     sh_timer_del(s->tick);
     sh_timer_del(s->second);
-    if (s->epoch) {
-        usage_flush(s);
+    if (s->epoch)
         requests_refuse_all(s, "the scheduler is stopped; try again");
-    }
     sessions_fini(s);
     write_jobs(s);
     leader_free(s->leader);

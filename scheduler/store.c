@@ -31,7 +31,7 @@ static const struct db_stmt LEASE_ACQUIRE = {
     "lease_acquire",
     "INSERT INTO lease (name, holder, epoch, expires_at)"
     " VALUES ('scheduler', $1, 1, now() + $2::bigint * interval '1 ms')"
-    " ON CONFLICT (name) DO UPDATE SET holder = $1, epoch = lease.epoch + 1, usage_seq = 0,"
+    " ON CONFLICT (name) DO UPDATE SET holder = $1, epoch = lease.epoch + 1,"
     " expires_at = now() + $2::bigint * interval '1 ms' WHERE lease.expires_at < now()"
     " OR lease.holder = $1"
     " RETURNING epoch",
@@ -204,22 +204,8 @@ int store_executor_put(struct db *db, void *arg, struct sh_err *err)
     return db_tx(db, "executor_put", executor_tx, arg, err);
 }
 
-/* ------------------------------------------------------------------ usage, reasons */
+/* ------------------------------------------------------------------ reasons */
 
-static const struct db_stmt USAGE_SEQ = {
-    "usage_seq", "UPDATE lease SET usage_seq = $1 WHERE name = 'scheduler' AND usage_seq < $1", 1};
-static const struct db_stmt USAGE_ADD = {
-    "usage_add",
-    "INSERT INTO usage (tenant_id, model_id, class, minute, gpu_ns, requests, samples)"
-    " SELECT t, m, CASE WHEN c THEN 'training' ELSE 'inference' END, date_trunc('minute', now()),"
-    " g, r, s FROM unnest($1::bigint[], $2::bigint[], $3::boolean[], $4::bigint[], $5::bigint[],"
-    " $6::bigint[]) AS u (t, m, c, g, r, s)"
-    " WHERE EXISTS (SELECT 1 FROM tenant WHERE id = t) AND EXISTS (SELECT 1 FROM model WHERE id = "
-    "m)"
-    " ON CONFLICT (tenant_id, model_id, class, minute) DO UPDATE SET"
-    " gpu_ns = usage.gpu_ns + excluded.gpu_ns, requests = usage.requests + excluded.requests,"
-    " samples = usage.samples + excluded.samples",
-    6};
 static const struct db_stmt JOB_REASONS = {
     "job_reasons",
     "UPDATE job SET reason = u.reason FROM unnest($1::bigint[], $2::text[]) AS u (id, reason)"
@@ -229,69 +215,6 @@ static const struct db_stmt JOB_REASONS = {
 static int put_item(struct sh_buf *b, bool first, struct sh_err *err, const char *text)
 {
     return sh_buf_printf(b, err, "%c%s", first ? '{' : ',', text);
-}
-
-static int usage_arrays(const struct store_usage *u, struct sh_buf *cols, struct sh_err *err)
-{
-    int rc = SH_OK;
-
-    for (size_t i = 0; i < u->n && !rc; i++) {
-        const struct store_usage_row *r = &u->rows[i];
-        const int64_t v[6] = {r->tenant_id, r->model_id, r->training,
-                              r->gpu_ns,    r->requests, r->samples};
-
-        for (size_t c = 0; c < 6 && !rc; c++) {
-            struct store_num n;
-
-            rc = put_item(&cols[c], i == 0, err, store__i64(&n, v[c]));
-        }
-    }
-    for (size_t c = 0; c < 6 && !rc; c++)
-        rc = sh_buf_puts(&cols[c], u->n ? "}" : "{}", err);
-    return rc;
-}
-
-static int usage_tx(struct db *db, const void *arg, struct sh_err *err)
-{
-    const struct store_usage *u = arg;
-    struct sh_buf cols[6];
-    struct db_res *r = NULL;
-    struct store_num seq;
-    int rc;
-
-    for (size_t c = 0; c < 6; c++)
-        sh_buf_init(&cols[c], MAX_ARRAY_TEXT);
-    rc = store__fence(db, &u->fence, err);
-    if (!rc)
-        rc = db_exec(db, &USAGE_SEQ, (const char *const[]){store__i64(&seq, u->seq)}, &r, err);
-    if (rc || db_affected(r) == 0)
-        goto out; /* not ours, or counted before a connection was lost */
-    rc = usage_arrays(u, cols, err);
-    if (!rc)
-        rc = db_exec(db, &USAGE_ADD,
-                     (const char *const[]){cols[0].data, cols[1].data, cols[2].data, cols[3].data,
-                                           cols[4].data, cols[5].data},
-                     NULL, err);
-out:
-    db_res_free(r);
-    for (size_t c = 0; c < 6; c++)
-        sh_buf_fini(&cols[c]);
-    return rc;
-}
-
-int store_usage_add(struct db *db, void *arg, struct sh_err *err)
-{
-    return db_tx(db, "usage_add", usage_tx, arg, err);
-}
-
-void store_usage_free(void *usage)
-{
-    struct store_usage *u = usage;
-
-    if (!u)
-        return;
-    free(u->rows);
-    free(u);
 }
 
 static int reasons_tx(struct db *db, const void *arg, struct sh_err *err)

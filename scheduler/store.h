@@ -13,6 +13,7 @@
 #define SH_SCHEDULER_STORE_H
 
 #include "common/db.h"
+#include "common/msg.h"
 #include "scheduler/job.h"
 #include "scheduler/past.h"
 
@@ -192,16 +193,18 @@ const char *store_sweep_name(enum store_sweep_kind kind); /* BORROWED, static */
 /* The table whose partitions these are, BORROWED, static; NULL: a kind of rows. */
 const char *store_sweep_parts(enum store_sweep_kind kind);
 
-/* ---- usage: arg is struct store_usage. seq grows by one with each flush of an epoch. */
-struct store_usage_row {
-    int64_t tenant_id, model_id;
-    bool training;
-    int64_t gpu_ns, requests, samples;
-};
+/* ---- usage: arg is struct store_usage, a batch of what an executor counted. A source's numbers
+ * grow; what has one that is not above those before was counted already, and changes nothing. Rows
+ * are of the minute in which they were used by the database's clock. Of a job each step is counted
+ * once, whoever says it and however often it was done. What is of a tenant, version or job that
+ * does not exist is left out. */
+#define STORE_SOURCE_BYTES 33
 struct store_usage {
     struct store_fence fence;
-    int64_t seq;
-    struct store_usage_row *rows; /* OWNED */
+    char source[STORE_SOURCE_BYTES], executor[JOB_NAME_BYTES];
+    int64_t number;
+    int64_t heard_ns;           /* ages are of then */
+    struct msg_usage_row *rows; /* OWNED; tenants: no quotes needed */
     size_t n;
 };
 int store_usage_add(struct db *db, void *arg, struct sh_err *err);

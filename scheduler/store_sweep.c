@@ -60,10 +60,12 @@ static const struct db_stmt JOB_CHECKPOINTS = {
     2};
 static const struct db_stmt JOBS = {
     "sweep_jobs",
-    "DELETE FROM job WHERE id IN (SELECT id FROM job WHERE finished_at < " CUTOFF
+    "WITH d AS (DELETE FROM job WHERE id IN (SELECT id FROM job WHERE finished_at < " CUTOFF
     " ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED)"
     " AND NOT EXISTS (SELECT 1 FROM job_event e WHERE e.job_id = job.id)"
-    " AND NOT EXISTS (SELECT 1 FROM checkpoint c WHERE c.job_id = job.id)",
+    " AND NOT EXISTS (SELECT 1 FROM checkpoint c WHERE c.job_id = job.id) RETURNING id)"
+    ", u AS (DELETE FROM usage_job WHERE job_id IN (SELECT id FROM d))"
+    " SELECT FROM d",
     2};
 /* The last job of an array takes it along. */
 static const struct db_stmt ARRAYS = {
@@ -77,6 +79,11 @@ static const struct db_stmt USAGE = {
     "sweep_usage",
     "DELETE FROM usage WHERE (" USAGE_KEY ") IN (SELECT " USAGE_KEY " FROM usage"
     " WHERE minute < " LEFT_TO_ROWS("usage") " ORDER BY minute LIMIT $2 FOR UPDATE SKIP LOCKED)",
+    2};
+static const struct db_stmt USAGE_SOURCES = {
+    "sweep_usage_sources",
+    "DELETE FROM usage_source WHERE source IN (SELECT source FROM usage_source WHERE at < " CUTOFF
+    " LIMIT $2 FOR UPDATE SKIP LOCKED)",
     2};
 /* The hour's own row is of its first minute, and is not among those that are taken away. */
 static const struct db_stmt USAGE_HOURS = {
@@ -127,7 +134,7 @@ static const struct {
     [SWEEP_EVENTS] = {"events", NULL, {&EVENTS}},
     [SWEEP_JOBS] = {"jobs", NULL, {&JOB_EVENTS, &JOB_CHECKPOINTS, &JOBS, &ARRAYS}},
     [SWEEP_USAGE_HOURS] = {"usage_hours", NULL, {&USAGE_HOURS}},
-    [SWEEP_USAGE] = {"usage", NULL, {&USAGE}},
+    [SWEEP_USAGE] = {"usage", NULL, {&USAGE, &USAGE_SOURCES}},
     [SWEEP_AUDIT] = {"audit", NULL, {&AUDIT}},
     [SWEEP_KEYS] = {"keys", NULL, {&KEYS}},
 };

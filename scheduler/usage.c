@@ -1,72 +1,118 @@
 #include "scheduler/usage.h"
 
+#include "common/clock.h"
+#include "common/hash.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "scheduler/sched.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
-void usage_fini(struct usage *u)
+#define MAX_AGE_S (31 * INT64_C(86400)) /* what is older by its clock counts as of then */
+
+/* The place of a source that is being written, or of "" a free one; NULL: none. */
+static char *place_of(struct usage *u, const char *source)
 {
-    free(u->rows);
-    *u = (struct usage){0};
+    for (size_t i = 0; i < USAGE_MAX_WRITING; i++)
+        if (strcmp(u->writing[i], source) == 0)
+            return u->writing[i];
+    return NULL;
 }
 
-void usage_count(struct usage *u, const struct store_usage_row *row)
-{
-    struct sh_err err = {0};
-
-    for (size_t i = 0; i < u->n; i++) {
-        struct store_usage_row *r = &u->rows[i];
-
-        if (r->tenant_id == row->tenant_id && r->model_id == row->model_id &&
-            r->training == row->training) {
-            r->gpu_ns += row->gpu_ns;
-            r->requests += row->requests;
-            r->samples += row->samples;
-            return;
-        }
-    }
-    if (sh_grow(&u->rows, &u->cap, u->n + 1, sizeof(u->rows[0]), USAGE_MAX_ROWS, "usage rows",
-                &err)) {
-        u->dropped++;
-        return;
-    }
-    u->rows[u->n++] = *row;
-}
-
-static void on_flushed(void *ctx, void *arg, int rc, const struct sh_err *err)
+static void on_stored(void *ctx, void *arg, int rc, const struct sh_err *err)
 {
     struct sched *s = ctx;
+    const struct store_usage *u = arg;
+    struct exec *e = execs_find(&s->execs, u->executor);
+    char *place = place_of(&s->usage, u->source);
 
-    (void)arg;
-    s->usage.flushing = false;
-    sched_op_ok(s, "usage.flush", rc, err);
+    if (place)
+        place[0] = '\0';
+    if (sched_op_ok(s, "usage.add", rc, err) && e && e->session)
+        session_send(e->session, &(struct sh_msg){
+                                     .type = MSG_USAGE_STORED,
+                                     .u.usage_stored = {.source = u->source, .number = u->number}});
 }
 
-void usage_flush(struct sched *s)
+static bool is_source(const char *s)
 {
-    static const struct sched_op OP = {"usage.flush", store_usage_add, on_flushed, store_usage_free,
-                                       DBOP_ANY_ORDER};
-    struct usage *u = &s->usage;
-    struct store_usage *flush;
-    struct sh_err err = {0};
+    size_t n = strlen(s);
 
-    if (u->dropped) {
-        SH_WARN("usage.dropped", "records=%llu msg=\"too many tenants and models at once\"",
-                (unsigned long long)u->dropped);
-        u->dropped = 0;
+    for (size_t i = 0; i < n; i++)
+        if (sh_hex_digit(s[i]) < 0)
+            return false;
+    return n > 0 && n < STORE_SOURCE_BYTES;
+}
+
+/* As the database has it, so that it needs no quotes in an array. */
+static bool is_tenant(const char t[64])
+{
+    return memchr(t, '\0', 64) && t[strspn(t, "abcdefghijklmnopqrstuvwxyz0123456789-")] == '\0';
+}
+
+static bool is_good(const struct msg_usage_row *r)
+{
+    bool is_job = r->kind == MSG_USAGE_JOB;
+
+    return r->kind <= MSG_USAGE_JOB && is_tenant(r->tenant) && (is_job || r->tenant[0]) &&
+           r->gpu_ns >= 0 && r->requests >= 0 && r->samples >= 0 && r->step >= 0;
+}
+
+static struct store_usage *batch_new(struct sched *s, const struct exec *e,
+                                     const struct msg_usage *m)
+{
+    size_t n = m->rows.len / sizeof(struct msg_usage_row), n_bad = 0;
+    const struct msg_usage_row *from = m->rows.data;
+    struct store_usage *u = calloc(1, sizeof(*u));
+
+    if (u)
+        u->rows = calloc(n + 1, sizeof(u->rows[0]));
+    if (!u || !u->rows) {
+        store_usage_free(u);
+        return NULL;
     }
-    if (u->flushing || u->n == 0)
+    u->fence = sched_fence(s);
+    u->number = (int64_t)m->number;
+    u->heard_ns = sh_clock_ns();
+    sh_strlcpy(u->source, m->source, sizeof(u->source));
+    sh_strlcpy(u->executor, e->info.name, sizeof(u->executor));
+    for (size_t i = 0; i < n; i++) {
+        struct msg_usage_row *r = &u->rows[u->n];
+
+        *r = from[i];
+        r->age_s = SH_MAX(SH_MIN(r->age_s, MAX_AGE_S), (int64_t)0);
+        if (is_good(r))
+            u->n++;
+        else
+            n_bad++;
+    }
+    if (n_bad)
+        SH_ERROR("usage.rows", "executor=%s rows=%zu msg=\"make no sense, and are not counted\"",
+                 e->info.name, n_bad);
+    return u;
+}
+
+/* What is not taken now is said again. */
+void usage_on_batch(struct sched *s, struct exec *e, const struct msg_usage *m)
+{
+    static const struct sched_op OP = {"usage.add", store_usage_add, on_stored, store_usage_free,
+                                       DBOP_ANY_ORDER};
+    struct store_usage *u;
+    struct sh_err err = {0};
+    char *place;
+
+    if (!is_source(m->source) || m->number == 0 || m->number > INT64_MAX ||
+        m->rows.len % sizeof(struct msg_usage_row)) {
+        SH_ERROR("usage.batch", "executor=%s msg=\"no batch of usage\"", e->info.name);
         return;
-    flush = calloc(1, sizeof(*flush));
-    if (!flush)
-        return; /* the sums stay and go with the next flush */
-    *flush =
-        (struct store_usage){.fence = sched_fence(s), .seq = ++u->seq, .rows = u->rows, .n = u->n};
-    u->rows = NULL;
-    u->n = u->cap = 0;
-    u->flushing = true;
-    if (sched_submit(s, &OP, flush, &err))
-        u->flushing = false;
+    }
+    place = place_of(&s->usage, m->source) ? NULL : place_of(&s->usage, "");
+    u = place ? batch_new(s, e, m) : NULL;
+    if (!u)
+        return;
+    sh_strlcpy(place, m->source, STORE_SOURCE_BYTES);
+    if (sched_submit(s, &OP, u, &err))
+        place[0] = '\0';
 }

@@ -1,28 +1,24 @@
-/* usage.h - device time by tenant, model and class, added up in memory and flushed once a second.
+/* usage.h - what executors say was used, on its way to the database.
  *
- * While the database is away sums grow, rows do not: their number is bounded by tenants x models
- * and by USAGE_MAX_ROWS; what has no row then is counted in `dropped`.
+ * An executor says a batch until it is told that it is stored, to whoever leads by then; the
+ * database counts each number of a source once (store_usage_add). So nothing is kept here but which
+ * batches are being written: one of each source, however often it is said meanwhile.
  */
 #ifndef SH_SCHEDULER_USAGE_H
 #define SH_SCHEDULER_USAGE_H
 
+#include "common/msg.h"
 #include "scheduler/store.h"
 
-#define USAGE_MAX_ROWS 16384
+#define USAGE_MAX_WRITING 128
 
+struct exec;
 struct sched;
 
-struct usage {
-    struct store_usage_row *rows; /* OWNED */
-    size_t n, cap;
-    uint64_t dropped;
-    int64_t seq;
-    bool flushing;
+struct usage {                                           /* zeroed: none */
+    char writing[USAGE_MAX_WRITING][STORE_SOURCE_BYTES]; /* sources; "" = a free place */
 };
 
-void usage_fini(struct usage *u);
-/* row: the amounts are added to what is there for its tenant, model and class. */
-void usage_count(struct usage *u, const struct store_usage_row *row);
-void usage_flush(struct sched *s); /* nothing while a flush is on its way */
+void usage_on_batch(struct sched *s, struct exec *e, const struct msg_usage *m);
 
 #endif

@@ -3,7 +3,7 @@
  * open could stop the control plane, or what is dropped could take events of live jobs with it.
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
-/* uses: scheduler/store.o scheduler/store_sweep.o */
+/* uses: scheduler/store.o scheduler/store_sweep.o scheduler/store_usage.o */
 /* link: -lpq */
 #include "common/clock.h"
 #include "tests/db/lease_world.h"
@@ -212,15 +212,16 @@ static void what_nobody_made_a_partition_for_is_written_read_and_removed(void **
 static void the_border_between_two_partitions_is_none_for_usage(void **state)
 {
     struct world *w = *state;
-    struct store_usage_row row = {1, 1, true, 5, 1, 1};
-    struct store_usage u = {.fence = w->fence, .rows = &row, .n = 1};
+    struct msg_usage_row row = {.kind = MSG_USAGE_JOB, .id = 1, .gpu_ns = 5};
+    struct store_usage u = {.fence = w->fence, .source = "a", .rows = &row, .n = 1};
     struct sh_err err = {0};
 
     sweep(w, SWEEP_USAGE_PARTS, 800);
     run(w->a, "INSERT INTO usage SELECT 1, 1, 'training', lo + k * interval '1 minute', 1, 1, 1 "
               "FROM history_partition, generate_series(-61, 60) k WHERE parent = 'usage' AND lo > "
               "now() LIMIT 122");
-    for (u.seq = 1; u.seq <= 3; u.seq++)
+    u.heard_ns = sh_clock_ns();
+    for (u.number = 1; u.number <= 3; u.number++)
         assert_ok_err(store_usage_add(w->a, &u, &err), &err);
     assert_int_equal(number(w->a, "SELECT sum(gpu_ns) FROM usage"), 122 + 15);
     assert_true(number(w->a, "SELECT count(DISTINCT tableoid) FROM usage") >= 2);

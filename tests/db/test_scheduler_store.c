@@ -3,7 +3,7 @@
  * connection could happen twice.
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
-/* uses: scheduler/store.o scheduler/store_job.o scheduler/store_report.o scheduler/store_share.o scheduler/store_view.o scheduler/lines.o scheduler/job.o */
+/* uses: scheduler/store.o scheduler/store_job.o scheduler/store_report.o scheduler/store_share.o scheduler/store_usage.o scheduler/store_view.o scheduler/lines.o scheduler/job.o */
 /* link: -lpq */
 #include "scheduler/store_view.h"
 #include "tests/db/lease_world.h"
@@ -521,8 +521,8 @@ static void a_leader_that_was_replaced_can_write_nothing(void **state)
     struct store_write *x = write_arg(w, 1, CHAIN);
     struct store_model_state m = {.fence = w->fence, .version_id = 1, .state = "FAILED"};
     struct store_executor e = {.fence = w->fence, .name = "cpu0", .up = true};
-    struct store_usage_row row = {.tenant_id = 1, .model_id = 1, .gpu_ns = 5};
-    struct store_usage u = {.fence = w->fence, .seq = 1, .rows = &row, .n = 1};
+    struct msg_usage_row row = {.tenant = "research", .id = 1, .gpu_ns = 5};
+    struct store_usage u = {.fence = w->fence, .source = "a", .number = 1, .rows = &row, .n = 1};
     struct store_reasons *q = calloc(1, sizeof(*q));
 
     assert_non_null(q);
@@ -560,27 +560,6 @@ static void the_same_epoch_with_another_holder_is_refused_too(void **state)
 }
 
 /* ------------------------------------------------------------------ the rest */
-
-static void usage_is_added_once_for_each_number(void **state)
-{
-    struct world *w = *state;
-    struct store_usage_row rows[] = {
-        {.tenant_id = 1, .model_id = 1, .gpu_ns = 5, .requests = 1, .samples = 8},
-        {.tenant_id = 1, .model_id = 1, .training = true, .gpu_ns = 7},
-        {.tenant_id = 99,
-         .model_id = 1,
-         .gpu_ns = 7}, /* deleted meanwhile: must not spoil the rest */
-    };
-    struct store_usage u = {.fence = w->fence, .seq = 1, .rows = rows, .n = 3};
-
-    assert_ok(store_usage_add(w->a, &u, NULL));
-    assert_ok(store_usage_add(w->a, &u, NULL)); /* the same flush again */
-    assert_int_equal(number(w->a, "SELECT sum(gpu_ns) FROM usage"), 12);
-    u.seq = 2;
-    assert_ok(store_usage_add(w->a, &u, NULL));
-    assert_int_equal(number(w->a, "SELECT sum(gpu_ns) FROM usage WHERE class = 'inference'"), 10);
-    assert_int_equal(number(w->a, "SELECT sum(samples) FROM usage"), 16);
-}
 
 static void a_version_that_is_ready_or_deleted_does_not_change_its_state(void **state)
 {
@@ -722,7 +701,6 @@ int main(void)
         TEST(the_scheduler_reads_what_a_client_asks),
         TEST(a_leader_that_was_replaced_can_write_nothing),
         TEST(the_same_epoch_with_another_holder_is_refused_too),
-        TEST(usage_is_added_once_for_each_number),
         TEST(a_version_that_is_ready_or_deleted_does_not_change_its_state),
         TEST(only_queued_jobs_get_a_reason_to_wait),
         TEST(the_view_holds_tenants_models_jobs_and_decayed_usage),

@@ -38,6 +38,7 @@ class Driver:
         self.options = options
         self.states, self.jobs, self.results, self.done = {}, {}, {}, {}
         self.checkpoints, self.saved = [], []
+        self.used, self.stores = {}, True  # batches of usage by (source, number); they are answered
         self.history, self.places = [], {}
         self.scheduler = self.data = self.proc = None
         self.listener = socket.socket(socket.AF_UNIX)
@@ -148,8 +149,24 @@ class Driver:
             self.done[m.run_id] = m
         elif m.type == "DATA_CHUNK":
             self.slab[m.off:m.off + len(m.bytes)] = m.bytes
+        elif m.type == "USAGE":
+            self.on_usage(m)
         elif m.type == "EXEC_SYNCED":
             self.synced = m.incarnation
+
+    def on_usage(self, m):
+        """As the database does it: what it has it does not take again."""
+        rows = {}
+        for t, kind, _, id_, _, ns, requests, samples, step in struct.iter_unpack("<64sIIqqqqqq", m.rows):
+            rows[t.rstrip(b"\0").decode(), kind, id_] = (ns, requests, samples, step)
+        self.used.setdefault((m.source, m.number), rows)
+        if self.stores:
+            self.scheduler.send("USAGE_STORED", source=m.source, number=m.number)
+
+    def usage(self, *key):
+        """(ns, requests, samples, step) of (tenant, 0, version) or ("", 1, job), of all batches."""
+        got = [rows[key] for rows in self.used.values() if key in rows] or [(0, 0, 0, 0)]
+        return tuple(sum(r[i] for r in got) for i in range(3)) + (max(r[3] for r in got),)
 
     def wait(self, test, timeout, what):
         end = time.monotonic() + timeout

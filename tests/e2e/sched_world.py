@@ -125,6 +125,19 @@ class Exec(Peer):
                   compute_ns=4000000, resident_bytes=1 << 20)
 
 
+    def used(self, number, *rows, source="a1"):
+        """Each (tenant, version, ns, requests, samples), or (job, ns, step, samples of a step)."""
+        blob = b""
+        for r in rows:
+            tenant, kind, id_, ns, requests, samples, step = \
+                (r[0], 0, *r[1:], 0) if len(r) == 5 else ("", 1, r[0], r[1], 0, r[3], r[2])
+            blob += struct.pack("<64sIIqqqqqq", tenant.encode(), kind, 0, id_, 0, ns, requests, samples, step)
+        self.send("USAGE", source=source, number=number, rows=blob)
+
+    def stored(self, number, source="a1"):
+        self.expect("USAGE_STORED", source=source, number=number)
+
+
 class Api(Peer):
     next = 100  # request that a test asks for
 

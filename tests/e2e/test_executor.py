@@ -315,6 +315,35 @@ class Runs(Case):
         d.load(1, pk)
         self.infer(d, 1)
 
+    def test_what_was_used_is_said_until_it_is_stored_by_whoever_comes_after_a_kill(self):
+        d = self.driver()
+        d.stores = False
+        pk = d.package(self.net)[0]
+        d.load(1, pk)
+        for n in (1, 2, 3):
+            self.infer(d, 1, 0, n)
+        d.wait(lambda: d.used, WAIT_S, "USAGE")
+        self.infer(d, 1)
+        self.assertNotEqual(d.result(d.run(9, [b""], [40], 1))[0].rc, 0)  # no such version here
+        first = dict(d.used)
+        d.proc.kill()
+        d.proc.wait()
+        self.assertEqual(list(d.used), list(first))
+        d.scheduler, d.data, d.states, d.stores = None, None, {}, True
+        d.start()
+        d.wait(lambda: d.usage("t", 0, 1)[1] == 4, WAIT_S, "the rest")
+        self.assertEqual({k: d.used[k] for k in first}, first)
+        self.assertEqual(d.usage("t", 0, 1)[2], 1 + 2 + 3 + 1)
+        self.assertGreater(d.usage("t", 0, 1)[0], 0)
+        self.assertEqual(len({source for source, _ in d.used}), 1)
+        self.assertEqual(d.usage("t", 0, 9), (0, 0, 0, 0))
+        d.wait(lambda: d.metrics()['shunt_usage_unwritten_rows{executor="e0"}'] == 0, WAIT_S, "end of it")
+        d.load(1, pk)
+        self.infer(d, 1)
+        self.assertEqual(d.stop(), 0)  # what is left goes before it does
+        self.assertEqual(d.usage("t", 0, 1)[1], 5)
+        self.assertEqual(os.listdir(os.path.join(d.dir, "usage")), [])
+
     def test_a_new_scheduler_hears_what_is_held(self):
         d = self.driver()
         d.load(1, d.package(self.net)[0])
@@ -510,6 +539,8 @@ class Training(Case):
         self.assertEqual(j.phase, "DONE")
         self.assertEqual(open(folder + "/final.safetensors", "rb").read(), calm.final)
         self.assertEqual(json.load(open(folder + "/losses.json"))[c.step:], calm.losses[c.step:])
+        d.wait(lambda: d.usage("", 1, 5)[3] == j.step, WAIT_S, "usage of the last step")
+        self.assertGreaterEqual(d.usage("", 1, 5)[0], j.busy_ns)  # and what the first one took
 
     def lose_workers(self, d):
         """All of them: the one with the job too."""

@@ -50,32 +50,10 @@ class Jobs(Case):
         wait("READY", lambda: sql("SELECT state FROM model_version WHERE id = 2") == "READY")
         self.assertEqual(json.loads(sql("SELECT meta FROM model_version WHERE id = 2")),
                          {"opset": 18})
-        wait("usage", lambda: sql("SELECT sum(gpu_ns), sum(requests), sum(samples) FROM usage WHERE"
-                                  " class = 'training'") == "9000000|0|400")  # batches of 4
-
-    def test_a_batch_that_the_spec_does_not_name_counts_as_what_it_is(self):
-        self.start()
-        e = self.ready_executor()
-        job = self.running(e, spec="{}")
-        e.job(job, RUNNING, step=3, busy_ns=5000000)
-        wait("usage", lambda: sql("SELECT sum(gpu_ns), sum(samples) FROM usage") == "5000000|96")
-        e.job(job, RUNNING, step=3, busy_ns=7000000)
-        wait("usage", lambda: sql("SELECT sum(gpu_ns), sum(samples) FROM usage") == "7000000|96")
-
-    def test_another_attempt_does_not_count_the_samples_before_its_checkpoint_again(self):
-        self.start()
-        e = self.ready_executor()
-        job = self.running(e, max_attempts=2)
-        e.send("JOB_CHECKPOINT", job=job, attempt=1, step=40, path="%d/ckpt-40" % job, digest="d",
-               bytes=10)
-        e.job(job, RUNNING, step=50, busy_ns=5000000)
-        e.job(job, JOB_FAILED, step=50, rc=-12, msg="device lost", busy_ns=5000000)
-        e.expect("JOB_START", job=job, attempt=2)
-        e.job(job, STARTING, attempt=2, step=0)
-        e.job(job, RUNNING, attempt=2, step=40)
-        e.job(job, RUNNING, attempt=2, step=60, busy_ns=2000000)
-        wait("usage", lambda: sql("SELECT sum(gpu_ns), sum(samples) FROM usage") ==
-             "7000000|%d" % (4 * (50 + 20)))
+        e.used(2, (job, 9000000, 100, 4))
+        e.stored(2)
+        self.assertEqual(sql("SELECT class, sum(gpu_ns), sum(requests), sum(samples) FROM usage GROUP BY 1"),
+                         "training|9000000|0|400")
 
     def test_a_failure_worth_a_try_uses_up_an_attempt_and_resumes(self):
         self.start()
@@ -298,9 +276,10 @@ class Jobs(Case):
         self.assertEqual(json.loads(sql("SELECT result FROM job")),
                          {"samples": 10, "bytes": 480, "digest": "e" * 64, "seconds": 0.5})
         self.assertEqual(sql("SELECT count(*) FROM model_version"), "1")
-        wait("usage", lambda: sql("SELECT sum(gpu_ns), sum(samples) FROM usage WHERE class ="
-                                  " 'inference'") == "9000000|10")
-        self.assertEqual(sql("SELECT count(*) FROM usage WHERE class = 'training'"), "0")
+        e.used(2, (job, 9000000, 10, 1))
+        e.stored(2)
+        self.assertEqual(sql("SELECT class, sum(gpu_ns), sum(samples) FROM usage GROUP BY 1"),
+                         "inference|9000000|10")
 
     def test_batch_inference_goes_on_from_its_last_part_with_its_digest(self):
         self.start()

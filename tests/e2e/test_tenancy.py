@@ -159,7 +159,9 @@ class Tenancy(Case):
         self.assertEqual({s["tenant"] for s in self.ok("GET", "/api/v1/shares")["items"]},
                          {"research", "vision"})
         path = "/api/v1/tenants/research/usage"
-        wait("the usage", lambda: self.ok("GET", path)["items"])
+        e.used(2, (owner, 5 * 10 ** 9, 1, 4))
+        e.stored(2)
+        self.assertTrue(self.ok("GET", path)["items"])
         for by in ("class", "model", "minute", "hour", "day"):
             items = self.ok("GET", "%s?by=%s&class=training" % (path, by))["items"]
             self.assertEqual(sum(i["gpu_seconds"] for i in items), 5, by)

@@ -29,6 +29,7 @@ struct rig {
     run_done_fn *run_done;
     void *run_arg;
     int n_runs, n_ends;
+    int64_t busy_ns;
     struct eval_result result;
     struct sh_err why;
 };
@@ -150,7 +151,8 @@ static void start(struct rig *r, bool is_xent)
                                 .dataset = r->path,
                                 .labels = "label",
                                 .is_xent = is_xent,
-                                .meta = r->meta};
+                                .meta = r->meta,
+                                .busy_ns = &r->busy_ns};
 
     assert_ok(eval_start(&r->x, &c, on_end, r, &r->eval, NULL));
 }

@@ -1,0 +1,338 @@
+/* test_ledger.c - without it, a kill at the wrong instruction could lose what was answered, or have
+ * it counted twice, and a database that is away for a day could fill the disk. */
+/* uses: executor/ledger.o */
+#include "executor/ledger.h"
+#include "tests/unit/sh_test.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#define MINUTE INT64_C(29000000)
+
+static struct msg_usage_row rows[LEDGER_BATCH];
+
+static int set_up(void **state)
+{
+    char *dir = malloc(SH_TEST_DIR_BYTES);
+
+    assert_non_null(dir);
+    sh_test_dir_make(dir);
+    *state = dir;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    sh_test_dir_remove(*state);
+    free(*state);
+    return 0;
+}
+
+static struct ledger *open_in(const char *dir)
+{
+    struct ledger *l = NULL;
+    struct sh_err err = {0};
+
+    assert_ok_err(ledger_open(dir, &l, &err), &err);
+    return l;
+}
+
+static struct ledger *adopt_in(const char *dir)
+{
+    struct ledger *l = NULL;
+
+    assert_ok(ledger_adopt(dir, &l, NULL));
+    return l;
+}
+
+static void count(struct ledger *l, const char *tenant, int64_t version, int64_t minute)
+{
+    struct msg_usage_row r = {.id = version, .gpu_ns = 1000, .requests = 1, .samples = 3};
+
+    snprintf(r.tenant, sizeof(r.tenant), "%s", tenant);
+    ledger_count(l, minute, &r);
+}
+
+static size_t n_files(const char *dir)
+{
+    DIR *d = opendir(dir);
+    size_t n = 0;
+
+    assert_non_null(d);
+    for (const struct dirent *e; (e = readdir(d));)
+        n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
+static void what_is_of_one_tenant_version_and_minute_is_one_row(void **state)
+{
+    struct ledger *l = open_in(*state);
+    const struct msg_usage_row job = {.kind = MSG_USAGE_JOB, .id = 7, .gpu_ns = 5, .samples = 8};
+    size_t n;
+
+    for (int i = 0; i < 10; i++) {
+        count(l, "ada", 7, MINUTE);
+        count(l, "bea", 7, MINUTE);
+        count(l, "ada", 7, MINUTE + i / 5);
+    }
+    for (int64_t step = 4; step > 1; step--) {
+        struct msg_usage_row r = job;
+
+        r.step = step;
+        ledger_count(l, MINUTE, &r);
+    }
+    assert_int_equal(ledger_state(l).n_rows, 4);
+    assert_int_equal(ledger_state(l).oldest_minute, MINUTE);
+    assert_true(ledger_batch(l, MINUTE * 60 + 100, rows, &n) > 0);
+    assert_int_equal(n, 4);
+    assert_string_equal(rows[0].tenant, "ada");
+    assert_int_equal(rows[0].requests, 15);
+    assert_int_equal(rows[0].gpu_ns, 15000);
+    assert_int_equal(rows[0].samples, 45);
+    assert_int_equal(rows[0].age_s, 70);
+    assert_int_equal(rows[1].requests, 10);
+    assert_int_equal(rows[2].requests, 5);
+    assert_int_equal(rows[2].age_s, 10);
+    assert_int_equal(rows[3].kind, MSG_USAGE_JOB);
+    assert_int_equal(rows[3].gpu_ns, 15);
+    assert_int_equal(rows[3].samples, 8); /* of a step */
+    assert_int_equal(rows[3].step, 4);
+    ledger_close(l);
+}
+
+static void a_batch_keeps_its_number_and_rows_until_it_is_stored(void **state)
+{
+    struct ledger *l = open_in(*state);
+    uint64_t first, next;
+    size_t n;
+
+    assert_int_equal(ledger_batch(l, 0, rows, &n), 0);
+    count(l, "ada", 1, MINUTE);
+    first = ledger_batch(l, 0, rows, &n);
+    count(l, "ada", 1, MINUTE); /* comes too late for it */
+    assert_int_equal(ledger_batch(l, 0, rows, &n), first);
+    assert_int_equal(n, 1);
+    assert_int_equal(rows[0].requests, 1);
+    ledger_stored(l, first - 1); /* said of an older one */
+    assert_int_equal(ledger_batch(l, 0, rows, &n), first);
+    ledger_stored(l, first);
+    next = ledger_batch(l, 0, rows, &n);
+    assert_true(next > first);
+    assert_int_equal(n, 1);
+    ledger_stored(l, next);
+    assert_int_equal(ledger_batch(l, 0, rows, &n), 0);
+    assert_int_equal(ledger_state(l).n_rows, 0);
+    assert_int_equal(n_files(*state), 1);
+    ledger_close(l);
+    assert_int_equal(n_files(*state), 0);
+}
+
+static void a_file_belongs_to_one_and_what_it_left_to_the_next(void **state)
+{
+    struct ledger *a = open_in(*state), *b = open_in(*state);
+    char name[LEDGER_NAME];
+    uint64_t number;
+    size_t n;
+
+    assert_string_not_equal(ledger_source(a), ledger_source(b));
+    assert_null(adopt_in(*state));
+    snprintf(name, sizeof(name), "%s", ledger_source(a));
+    count(a, "ada", 1, MINUTE);
+    number = ledger_batch(a, 0, rows, &n);
+    count(a, "ada", 1, MINUTE);
+    ledger_close(a);
+    a = adopt_in(*state);
+    assert_non_null(a);
+    assert_string_equal(ledger_source(a), name);
+    assert_int_equal(ledger_batch(a, 0, rows, &n), number);
+    ledger_stored(a, number + 5); /* the database knows more than the file: power was lost */
+    assert_true(ledger_batch(a, 0, rows, &n) > number + 5);
+    assert_int_equal(n, 1);
+    ledger_close(a);
+    ledger_close(b);
+}
+
+static void a_database_that_is_away_costs_minutes_and_then_new_tenants_only(void **state)
+{
+    struct ledger *l = open_in(*state);
+    int64_t requests = 0;
+    uint64_t number;
+    char name[64];
+    size_t n;
+
+    for (int64_t i = 0; i < 3 * (int64_t)LEDGER_ROWS; i++)
+        count(l, i % 2 ? "ada" : "bea", 1, MINUTE + i / 2);
+    assert_int_equal(ledger_state(l).n_rows, LEDGER_ROWS);
+    assert_int_equal(ledger_state(l).merged, 2 * LEDGER_ROWS);
+    assert_int_equal(ledger_state(l).dropped, 0);
+    count(l, "cid", 1, MINUTE);
+    assert_int_equal(ledger_state(l).dropped, 1);
+    while ((number = ledger_batch(l, 0, rows, &n))) {
+        for (size_t i = 0; i < n; i++)
+            requests += rows[i].requests;
+        ledger_stored(l, number);
+    }
+    assert_int_equal(requests, 3 * LEDGER_ROWS);
+    for (size_t i = 0; i < LEDGER_ROWS; i++) { /* all of them can be had again */
+        snprintf(name, sizeof(name), "t%zu", i);
+        count(l, name, 1, MINUTE);
+    }
+    assert_int_equal(ledger_state(l).n_rows, LEDGER_ROWS);
+    assert_int_equal(ledger_state(l).dropped, 1);
+    ledger_close(l);
+}
+
+static void put_file(const char *dir, const char *name, size_t bytes)
+{
+    char path[SH_TEST_DIR_BYTES + 80];
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    f = fopen(path, "wb");
+    assert_non_null(f);
+    for (size_t i = 0; i < bytes; i++)
+        fputc('x', f);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void what_is_no_ledger_is_put_away_and_what_is_half_made_removed(void **state)
+{
+    struct ledger *l = open_in(*state);
+    char path[SH_TEST_DIR_BYTES + 80];
+    struct stat st;
+
+    snprintf(path, sizeof(path), "%s/%s.usage", (char *)*state, ledger_source(l));
+    assert_int_equal(stat(path, &st), 0);
+    put_file(*state, "a.usage", 10);
+    put_file(*state, "b.usage", (size_t)st.st_size);
+    put_file(*state, "new-c", 100);
+    assert_null(adopt_in(*state));
+    assert_int_equal(n_files(*state), 2); /* ours, and the last that could not be read */
+    ledger_close(l);
+}
+
+static void without_room_on_the_disk_it_counts_in_memory(void **state)
+{
+    struct rlimit was, none = {0};
+    struct ledger *l;
+    size_t n;
+
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    none.rlim_max = was.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    l = open_in(*state);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    assert_false(ledger_state(l).is_file);
+    assert_int_equal(n_files(*state), 0);
+    count(l, "ada", 1, MINUTE);
+    assert_true(ledger_batch(l, 0, rows, &n) > 0);
+    assert_int_equal(n, 1);
+    ledger_close(l);
+}
+
+/* ------------------------------------------------------------------ kills */
+
+#define MAX_NUMBERS 1000000
+
+struct shared {                  /* outlives who is killed */
+    _Atomic int64_t begun, told; /* requests: to be counted, and counted */
+    int64_t stored[MAX_NUMBERS]; /* the database: by number, for all sources are one here */
+    int64_t gpu_ns[MAX_NUMBERS];
+};
+
+static void store(struct shared *s, struct ledger *l)
+{
+    size_t n;
+    uint64_t number = ledger_batch(l, 0, rows, &n);
+
+    if (!number)
+        return;
+    assert_true(number < MAX_NUMBERS);
+    if (s->stored[number] == 0) { /* or it was stored, and nobody heard of it */
+        int64_t requests = 0;
+
+        s->gpu_ns[number] = 0;
+        for (size_t i = 0; i < n; i++) {
+            requests += rows[i].requests;
+            s->gpu_ns[number] += rows[i].gpu_ns;
+        }
+        s->stored[number] = requests; /* one store: the commit */
+    }
+    ledger_stored(l, number);
+}
+
+static void serve_until_killed(struct shared *s, const char *dir)
+{
+    struct ledger *l = NULL;
+
+    if (ledger_open(dir, &l, NULL))
+        _exit(1);
+    for (int i = 0;; i++) {
+        s->begun++;
+        count(l, i % 3 ? "ada" : "bea", 1 + i % 2, MINUTE + i / 64 % 300);
+        s->told++;
+        if (i % 17 == 0)
+            store(s, l);
+    }
+}
+
+static void a_kill_at_any_instruction_loses_nothing_and_doubles_nothing(void **state)
+{
+    struct shared *s =
+        mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int64_t requests = 0, gpu_ns = 0, unsaid = 0;
+    uint32_t x = 1;
+    struct ledger *l;
+
+    assert_true(s != MAP_FAILED);
+    for (int i = 0; i < 200; i++) {
+        int64_t from = s->told;
+        pid_t pid = fork();
+
+        assert_true(pid >= 0);
+        if (pid == 0)
+            serve_until_killed(s, *state);
+        while (s->told < from + 40) /* it is at work: any instruction may be the last */
+            usleep(50);
+        usleep(sh_test_random(&x) % 500);
+        kill(pid, SIGKILL);
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
+        unsaid += s->begun - s->told; /* counted or not: nobody was told of it */
+        s->begun = s->told;
+    }
+    l = adopt_in(*state);
+    assert_non_null(l);
+    assert_int_equal(n_files(*state), 1);
+    while (ledger_state(l).n_rows)
+        store(s, l);
+    ledger_close(l);
+    for (size_t i = 0; i < MAX_NUMBERS; i++) {
+        requests += s->stored[i];
+        gpu_ns += s->gpu_ns[i];
+    }
+    assert_true(s->told >= 200 * 40);
+    assert_in_range(requests, s->told, s->told + unsaid);
+    assert_int_equal(gpu_ns, 1000 * requests);
+    munmap(s, sizeof(*s));
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(what_is_of_one_tenant_version_and_minute_is_one_row),
+        TEST(a_batch_keeps_its_number_and_rows_until_it_is_stored),
+        TEST(a_file_belongs_to_one_and_what_it_left_to_the_next),
+        TEST(a_database_that_is_away_costs_minutes_and_then_new_tenants_only),
+        TEST(what_is_no_ledger_is_put_away_and_what_is_half_made_removed),
+        TEST(without_room_on_the_disk_it_counts_in_memory),
+        TEST(a_kill_at_any_instruction_loses_nothing_and_doubles_nothing),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
