@@ -90,6 +90,6 @@ int db_migrate(struct db *db, const char *dir, int *applied, struct sh_err *err)
 #define DB_NUMBER(n) DB_NUMBER_(n)
 #define DB_NUMBER_(n) #n
 
-#define DB_SCHEMA_VERSION 11
+#define DB_SCHEMA_VERSION 10
 
 #endif

@@ -146,7 +146,8 @@ static void put_away(const char *folder, const char *path)
         unlink(path);
 }
 
-/* The lock of the file of this name, if nobody has it and it is still the one of this name. */
+/* The lock of the file of this name, if nobody has it and it is still the one of this name. -1 with
+ * errno: EWOULDBLOCK where that is not so. */
 static int lock(const char *path, int flags, struct stat *st)
 {
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0640);
@@ -156,6 +157,7 @@ static int lock(const char *path, int flags, struct stat *st)
     if (flock(fd, LOCK_EX | LOCK_NB) < 0 || fstat(fd, st) < 0 || st->st_nlink == 0 ||
         !S_ISREG(st->st_mode)) {
         close(fd);
+        errno = EWOULDBLOCK;
         return -1;
     }
     return fd;
@@ -170,36 +172,36 @@ static struct ledger *ledger_new(void)
     return l;
 }
 
-/* NULL: it is somebody's, or none. */
-static struct ledger *open_file(const char *folder, const char *path)
+/* *out is NULL: it is somebody's, or none. */
+static int open_file(const char *folder, const char *path, struct ledger **out, struct sh_err *err)
 {
     struct ledger *l = ledger_new();
-    struct sh_err err = {0};
     struct stat st;
-    int rc;
+    int rc = SH_OK;
 
     if (!l)
-        return NULL;
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a ledger");
     l->fd = lock(path, 0, &st);
+    if (l->fd < 0 && errno != EWOULDBLOCK && errno != ENOENT)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not open %s: what it holds is not counted", path);
     if (l->fd < 0)
         goto out;
     if (st.st_size == (off_t)file_bytes()) {
-        rc = map(l, l->fd, &err);
+        rc = map(l, l->fd, err);
         if (!rc)
-            rc = sh_strdup(path, &l->path, &err);
-        if (rc) {
-            sh_log_err(SH_LOG_ERROR, "usage.file", &err);
+            rc = sh_strdup(path, &l->path, err);
+        if (rc)
             goto out;
-        }
         if (is_ours(l->head)) {
             take_over(l);
-            return l;
+            *out = l;
+            return SH_OK;
         }
     }
     put_away(folder, path);
 out:
     ledger_close(l);
-    return NULL;
+    return rc;
 }
 
 /* Of who was killed while it was made. One that somebody is about to lock is made once more. */
@@ -218,6 +220,7 @@ int ledger_adopt(const char *folder, struct ledger **out, struct sh_err *err)
 {
     DIR *d = opendir(folder);
     const struct dirent *e;
+    int rc = SH_OK;
 
     *out = NULL;
     if (!d)
@@ -225,16 +228,19 @@ int ledger_adopt(const char *folder, struct ledger **out, struct sh_err *err)
     while (!*out && (e = readdir(d))) {
         size_t n = strlen(e->d_name), m = sizeof(SUFFIX) - 1;
         char path[PATH_MAX];
+        int one;
 
         if ((size_t)snprintf(path, sizeof(path), "%s/%s", folder, e->d_name) >= sizeof(path))
             continue;
         if (strncmp(e->d_name, UNMADE, sizeof(UNMADE) - 1) == 0)
             remove_unmade(path);
-        else if (n > m && strcmp(e->d_name + n - m, SUFFIX) == 0)
-            *out = open_file(folder, path);
+        if (n <= m || strcmp(e->d_name + n - m, SUFFIX) != 0)
+            continue;
+        one = open_file(folder, path, out, rc ? NULL : err);
+        rc = rc ? rc : one; /* another one may be better */
     }
     closedir(d);
-    return SH_OK;
+    return *out ? SH_OK : rc;
 }
 
 static void begin(struct ledger *l, const char *source)
@@ -317,15 +323,14 @@ out:
 
 int ledger_open(const char *folder, struct ledger **out, struct sh_err *err)
 {
-    int rc;
+    struct sh_err why = {0};
 
     *out = NULL;
     if (mkdir(folder, 0750) < 0 && errno != EEXIST)
         return SH_FAIL_ERRNO(err, SH_E_IO, "could not make the folder %s", folder);
-    rc = ledger_adopt(folder, out, err);
-    if (!rc && !*out)
-        rc = make(folder, out, err);
-    return rc;
+    if (ledger_adopt(folder, out, &why))
+        sh_log_err(SH_LOG_ERROR, "usage.folder", &why);
+    return *out ? SH_OK : make(folder, out, err);
 }
 
 void ledger_close(struct ledger *l)

@@ -12,6 +12,7 @@
 
 #define AGAIN_NS ((int64_t)5000000000)  /* a batch that nobody has stored is said again */
 #define ADOPT_NS ((int64_t)10000000000) /* so often it is looked for what others have left */
+#define WARN_MS 300000
 #define MAX_ADOPTED 8
 
 struct source {
@@ -24,7 +25,8 @@ struct usage {
     struct exec *x;
     char *folder;                      /* OWNED */
     struct source at[1 + MAX_ADOPTED]; /* the first one is ours */
-    int64_t adopt_ns, drain_ns;
+    int64_t adopt_ns, drain_ns, warned_ns;
+    uint64_t n_warned;
     struct msg_usage_row rows[LEDGER_BATCH];
 };
 
@@ -133,7 +135,8 @@ static void adopt(struct usage *u)
 
         if (s->ledger)
             continue;
-        if (ledger_adopt(u->folder, &s->ledger, &err))
+        if (ledger_adopt(u->folder, &s->ledger, &err) &&
+            sh_log_ratelimit(&u->warned_ns, &u->n_warned, WARN_MS))
             sh_log_err(SH_LOG_WARN, "usage.folder", &err);
         if (!s->ledger)
             return;

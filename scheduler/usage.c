@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_AGE_S (31 * INT64_C(86400)) /* what is older by its clock counts as of then */
+#define MAX_AMOUNT INT64_C(1000000000000000) /* 11 days of ns: more is no minute's */
+#define MAX_AGE_S (31 * INT64_C(86400))      /* what is older by its clock counts as of then */
 
 /* The place of a source that is being written, or of "" a free one; NULL: none. */
 static char *place_of(struct usage *u, const char *source)
@@ -52,12 +53,19 @@ static bool is_tenant(const char t[64])
     return memchr(t, '\0', 64) && t[strspn(t, "abcdefghijklmnopqrstuvwxyz0123456789-")] == '\0';
 }
 
+static bool is_amount(int64_t n)
+{
+    return n >= 0 && n <= MAX_AMOUNT;
+}
+
+/* Whatever it says, the sums of a batch are numbers that the database can have. */
 static bool is_good(const struct msg_usage_row *r)
 {
     bool is_job = r->kind == MSG_USAGE_JOB;
 
     return r->kind <= MSG_USAGE_JOB && is_tenant(r->tenant) && (is_job || r->tenant[0]) &&
-           r->gpu_ns >= 0 && r->requests >= 0 && r->samples >= 0 && r->step >= 0;
+           is_amount(r->gpu_ns) && is_amount(r->requests) && is_amount(r->samples) &&
+           is_amount(r->step) && (!is_job || r->step <= MAX_AMOUNT / SH_MAX(r->samples, 1));
 }
 
 static struct store_usage *batch_new(struct sched *s, const struct exec *e,

@@ -32,7 +32,7 @@ SEED = int(os.environ.get("SHUNT_LOST_SEED", "1"))
 LONG = SECONDS > 120
 PAUSE_S = 3 if LONG else 0.5  # between two kills, on average
 HANG_S = 6 if LONG else 1.5   # the longest; the database: twice that
-SUBMIT_S = 4 if LONG else 1   # between two jobs of a tenant, on average
+SUBMIT_S = 2 if LONG else 1   # between two jobs of a tenant, on average
 TENANTS = ("ada", "bea", "cid", "dan")
 N_CLIENTS = 16
 STEPS, BATCH, ROWS = 3, 8, 40
@@ -450,7 +450,7 @@ class NothingLost(Story):
             out += [line.strip() for line in f if self.s.state in line]
         out += [p for p in (self.s.state,) if os.path.exists(p)]
         out += ["/dev/shm/" + n for n in set(os.listdir("/dev/shm")) - self.shm - mapped
-                if n.startswith(("shunt", "PostgreSQL.")) and not n.startswith("shunt-e2e")]
+                if n.startswith(("shunt", "PostgreSQL.")) and os.path.isfile("/dev/shm/" + n)]
         return out
 
     def test_a_kill_loses_nothing(self):

@@ -494,7 +494,8 @@ class Scheduler(Case):
         e.used(1 << 63, ("research", 1, 10, 1, 1))
         e.send("USAGE", source="a1", number=2, rows=b"x" * 100)
         e.used(2, ("research", 1, 10, 1, 1), ("},{'\"", 1, 10, 1, 1), ("x" * 64, 1, 10, 1, 1),
-               ("research", 1, -10, 1, 1), ("vision", 9999, 10, 1, 1), (9999, 10, 3, 1), ("", 1, 10, 1, 1))
+               ("research", 1, -10, 1, 1), ("vision", 9999, 10, 1, 1), (1, 1, 1 << 62, 1 << 62),
+               ("research", 1, 1 << 62, 1 << 62, 1), (9999, 10, 3, 1), ("", 1, 10, 1, 1))
         e.stored(2)
         self.assertEqual(sql("SELECT sum(gpu_ns), sum(requests) FROM usage"), "10|1")
         self.assertEqual(len(e.all("USAGE_STORED")), 1)

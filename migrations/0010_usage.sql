@@ -1,4 +1,4 @@
--- 0011_usage.sql - schema version 11: usage comes in numbered batches of those who counted it.
+-- 0010_usage.sql - schema version 10: usage comes in numbered batches of those who counted it.
 
 CREATE TABLE usage_source (
     source text        PRIMARY KEY CHECK (source ~ '^[0-9a-f]{1,32}$'),

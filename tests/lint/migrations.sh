@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# migrations.sh - files of migrations/ have the numbers 0001, 0002 ... once each, and the last of
+# them is the schema that the programs want: two made side by side cannot both be the next one.
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 2
+
+rc=0
+n=0
+for file in migrations/*.sql; do
+    n=$((n + 1))
+    case "${file#migrations/}" in
+        "$(printf '%04d' "$n")"_?*.sql) ;;
+        *)
+            printf '%s: should have number %04d: numbers have no gaps, none is there twice\n' "$file" "$n"
+            rc=1
+            n=$((10#$(basename "$file" | cut -c 1-4))) || exit 1
+            ;;
+    esac
+done
+wanted=$(sed -nE 's/^#define DB_SCHEMA_VERSION ([0-9]+).*/\1/p' common/db.h)
+if [ "$wanted" != "$n" ]; then
+    echo "common/db.h: DB_SCHEMA_VERSION is $wanted, and the last migration has number $n"
+    rc=1
+fi
+exit $rc
