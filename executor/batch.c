@@ -24,8 +24,6 @@
 #define MODEL_NS ((int64_t)60000000000) /* so long a model may be away */
 #define MAX_FAILURES 3                  /* of runs in a row: workers that died */
 #define MAX_JSON ((size_t)1 << 20)
-#define MAX_SLAB ((size_t)4 << 30)
-#define ALIGN 64u
 
 struct batch {
     struct exec *x;
@@ -403,12 +401,12 @@ static int lay_out(const struct batch_job *j, struct batch_column *c, size_t n, 
 {
     for (size_t i = 0; i < n; i++) {
         c[i].off = *at;
-        if (*at > MAX_SLAB || c[i].sample_bytes > MAX_SLAB / (size_t)j->batch)
+        if (*at > BATCH_MAX_SLAB || c[i].sample_bytes > BATCH_MAX_SLAB / (size_t)j->batch)
             return SH_FAIL(err, SH_E_TOOBIG,
                            "two batches of %" PRId64 " samples need more than %zu MiB; lower "
                            "\"batch\"",
-                           j->batch, MAX_SLAB >> 20);
-        *at = SH_ALIGN_UP(*at + c[i].sample_bytes * (size_t)j->batch, ALIGN);
+                           j->batch, BATCH_MAX_SLAB >> 20);
+        *at = SH_ALIGN_UP(*at + c[i].sample_bytes * (size_t)j->batch, BATCH_ALIGN);
     }
     return SH_OK;
 }

@@ -13,6 +13,8 @@
 #include <jansson.h>
 
 #define BATCH_MAX_IO 64u
+#define BATCH_MAX_SLAB ((size_t)4 << 30)
+#define BATCH_ALIGN 64u /* of tensors in the slab */
 #define BATCH_N_SLOTS 2
 
 enum batch_end { BATCH_GOES_ON, BATCH_SUSPEND, BATCH_FAIL, BATCH_CANCEL };

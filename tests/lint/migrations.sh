@@ -11,7 +11,7 @@ for file in migrations/*.sql; do
     case "${file#migrations/}" in
         "$(printf '%04d' "$n")"_?*.sql) ;;
         *)
-            printf '%s: should have number %04d: numbers have no gaps, none is there twice\n' "$file" "$n"
+            printf '%s: should have number %04d, without a gap and once\n' "$file" "$n"
             rc=1
             n=$((10#$(basename "$file" | cut -c 1-4))) || exit 1
             ;;
