@@ -49,8 +49,8 @@ struct cli_conf {
     int64_t priority, max_attempts, last, tail;
     bool follow, hold, no_preempt, no_publish, live, go_on;
     /* infer, top */
-    char *inputs, *outputs, *truth;
-    int64_t rows, offset, repeat, random, interval_ms;
+    char *inputs, *outputs, *truth, *image, *mean, *std, *layout;
+    int64_t rows, offset, repeat, random, interval_ms, resize, crop, top;
     bool once;
 };
 

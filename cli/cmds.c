@@ -248,11 +248,26 @@ static const struct sh_conf_opt RESULT[] = {
         "write the job's file to this one: the outputs (safetensors) or the trained model (ONNX)"),
 };
 static const struct sh_conf_opt INFER[] = {
-    STR(inputs, "inputs", NULL, "safetensors file with tensors named as the model's inputs"),
+    STR(inputs, "inputs", NULL,
+        "a safetensors file with tensors named as the model's inputs; an array of NumPy (.npy), or "
+        "NAME=FILE,... of several; or JSON: the body of a request, or {\"NAME\": lists of "
+        "numbers}"),
+    STR(image, "image", NULL,
+        "a picture instead, JPEG or PNG, as one row: its colours from 0 to 1 in RGB, or grey where "
+        "the model has one channel; with --resize, --crop, --mean and --std as it was trained"),
+    INT(resize, "resize", 0, 0, 20000, "of a picture: first its shorter side to so many pixels"),
+    INT(crop, "crop", 0, 0, 20000, "of a picture: then the middle of so many pixels a side"),
+    STR(mean, "mean", NULL,
+        "of a picture: then minus this, R,G,B or one number: 0.485,0.456,0.406"),
+    STR(std, "std", NULL, "of a picture: then over this, R,G,B or one number: 0.229,0.224,0.225"),
+    STR(layout, "layout", "nchw",
+        "of a picture: nchw, or nhwc where the model's channels are last"),
     INT(random, "random", -1, -1, 1000000000,
         "send random inputs of this seed instead of a file: --batch rows, 1 without it; -1 = none"),
     STR(outputs, "outputs", NULL, "write the outputs to this safetensors file"),
-    STR(truth, "labels", NULL, "FILE:TENSOR with the right classes: prints the accuracy"),
+    INT(top, "top", 1, 1, 1000, "print so many classes of a row, with their scores if above 1"),
+    STR(truth, "labels", NULL,
+        "safetensors FILE:TENSOR with the right classes: prints the accuracy"),
     INT(rows, "batch", 0, 0, 65536,
         "one request with this many rows; 0 = all rows, cut by the "
         "model's max batch"),

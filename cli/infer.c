@@ -1,4 +1,5 @@
 /* infer.c - `shunt infer`: requests with binary tensors over /v2, their answers, their latency. */
+#include "cli/inputs.h"
 #include "cli/out.h"
 #include "cli/tensors.h"
 #include "cli/upload.h"
@@ -64,19 +65,54 @@ static int load_meta(struct load *l, struct sh_err *err)
     return rc;
 }
 
+static bool is_given(const char *text)
+{
+    return text && text[0];
+}
+
+/* What --resize, --crop, --mean, --std and --layout say. */
+static int load_image(struct load *l, const json_t *wanted, struct sh_err *err)
+{
+    const struct cli_conf *o = l->c->conf;
+    struct image_plan plan = {.resize = o->resize,
+                              .crop = o->crop,
+                              .std = {1, 1, 1},
+                              .scales = is_given(o->mean) || is_given(o->std),
+                              .is_last = strcmp(o->layout, "nhwc") == 0};
+    int rc = SH_OK;
+
+    if (!plan.is_last && strcmp(o->layout, "nchw") != 0)
+        return cli_usage(l->c, err, "--layout is nchw or nhwc, not \"%.40s\"", o->layout);
+    if (is_given(o->mean))
+        rc = image_numbers(o->mean, "mean", plan.mean, err);
+    if (!rc && is_given(o->std))
+        rc = image_numbers(o->std, "std", plan.std, err);
+    if (!rc && (plan.std[0] <= 0 || plan.std[1] <= 0 || plan.std[2] <= 0))
+        rc = SH_FAIL(err, SH_E_INVALID, "--std must be above 0");
+    if (rc) {
+        l->c->exit_code = CLI_USAGE;
+        return rc;
+    }
+    return image_read(o->image, &plan, wanted, &l->in, err);
+}
+
 static int load_inputs(struct load *l, struct sh_err *err)
 {
     const struct cli_conf *o = l->c->conf;
     const json_t *wanted = json_object_get(l->meta, "inputs");
-    bool file = o->inputs && o->inputs[0];
+    bool is_file = is_given(o->inputs), is_image = is_given(o->image);
     int rc;
 
-    if (file == (o->random >= 0))
-        return cli_usage(l->c, err, "give either --inputs FILE or --random SEED");
-    rc = file ? upload_check(o->inputs, SH_FILE_SAFETENSORS, err) : SH_OK;
-    if (!rc && file)
-        rc = tensors_from_file(o->inputs, wanted, &l->in, err);
-    else if (!rc)
+    if (is_file + is_image + (o->random >= 0) != 1)
+        return cli_usage(l->c, err,
+                         "give either --inputs FILE, --image FILE or --random SEED, one of them");
+    if (!is_image && (o->resize || o->crop || is_given(o->mean) || is_given(o->std)))
+        return cli_usage(l->c, err, "--resize, --crop, --mean and --std belong to --image");
+    if (is_file)
+        rc = inputs_from_files(o->inputs, wanted, &l->in, err);
+    else if (is_image)
+        rc = load_image(l, wanted, err);
+    else
         rc = tensors_random(wanted, o->offset + SH_MAX(o->rows, SH_MAX(l->fixed, (int64_t)1)),
                             (uint64_t)o->random, &l->in, err);
     if (rc)
@@ -243,6 +279,27 @@ static int count_right(struct load *l, int64_t *right, struct sh_err *err)
     return rc;
 }
 
+/* --top K above 1: of each row the K classes of the first output, with their scores. */
+static json_t *tops(const struct load *l)
+{
+    const struct tensor *out = &l->out.list[0];
+    size_t k = (size_t)l->c->conf->top;
+    struct tensor_score *best = calloc(k, sizeof(*best));
+    json_t *list = json_array();
+
+    for (int64_t i = 0; best && l->out.n > 0 && i < SH_MIN(out->dims[0], (int64_t)LISTED); i++) {
+        size_t n = tensor_top(out, i, k, best);
+        json_t *row = json_array();
+
+        for (size_t r = 0; r < n; r++)
+            json_array_append_new(row, json_pack("{s:I, s:f}", "class", (json_int_t)best[r].index,
+                                                 "score", best[r].score));
+        json_array_append_new(list, row);
+    }
+    free(best);
+    return list;
+}
+
 static json_t *classes(const struct load *l)
 {
     const struct tensor *out = &l->out.list[0];
@@ -269,6 +326,8 @@ static void print_json(const struct load *l, const double *sorted, int64_t right
                   "p99_ms", quantile(sorted, l->n_ms, 0.99), "max_ms", quantile(sorted, l->n_ms, 1),
                   "seconds", (double)(l->end_ns - l->start_ns) / 1e9, "latency_ms", ms, "outputs",
                   outputs, "classes", classes(l));
+    if (l->c->conf->top > 1)
+        json_object_set_new(j, "top", tops(l));
     if (right >= 0) {
         json_object_set_new(j, "correct", json_integer(right));
         json_object_set_new(j, "rows", json_integer(l->out.list[0].dims[0]));
@@ -279,15 +338,39 @@ static void print_json(const struct load *l, const double *sorted, int64_t right
     json_decref(j);
 }
 
+/* The first rows, or with --top K above 1 the K classes of each. */
+static void print_classes(const struct load *l)
+{
+    const struct tensor *out = &l->out.list[0];
+    json_t *top = l->c->conf->top > 1 ? tops(l) : NULL;
+    const json_t *one;
+    size_t k;
+
+    for (int64_t i = 0; l->out.n > 0 && i < SH_MIN(out->dims[0], (int64_t)SHOWN_ROWS); i++) {
+        if (tensor_argmax(out, i) < 0)
+            continue;
+        if (!top) {
+            printf("row %" PRId64 ": class %" PRId64 "\n", l->first + i, tensor_argmax(out, i));
+            continue;
+        }
+        printf("row %" PRId64 ":\n", l->first + i);
+        json_array_foreach(json_array_get(top, (size_t)i), k, one)
+        {
+            printf("%5zu.  class %-6" JSON_INTEGER_FORMAT "  %.6g\n", k + 1,
+                   json_integer_value(json_object_get(one, "class")),
+                   json_number_value(json_object_get(one, "score")));
+        }
+    }
+    json_decref(top);
+}
+
 static void print_text(const struct load *l, const double *sorted, int64_t right)
 {
     double seconds = (double)(l->end_ns - l->start_ns) / 1e9;
     const struct tensor *out = &l->out.list[0];
 
-    for (int64_t i = 0; l->out.n > 0 && right < 0 && i < SH_MIN(out->dims[0], (int64_t)SHOWN_ROWS);
-         i++)
-        if (tensor_argmax(out, i) >= 0)
-            printf("row %" PRId64 ": class %" PRId64 "\n", l->first + i, tensor_argmax(out, i));
+    if (right < 0)
+        print_classes(l);
     if (right >= 0)
         printf("accuracy %.4f (%" PRId64 " of %" PRId64 " rows)\n",
                (double)right / (double)out->dims[0], right, out->dims[0]);

@@ -2,8 +2,10 @@
 #include "cli/tensors.h"
 
 #include "cli/cli.h"
+#include "cli/number.h"
 #include "common/mem.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -31,24 +33,79 @@ static int row_size(struct tensor *t, struct sh_err *err)
 
 /* ---------------------------------------------------------------- inputs */
 
-static int add_from_file(struct tensors *t, const char *name, struct sh_err *err)
+static int odd_shape(const struct tensor *x, const json_t *shape, struct sh_err *err)
 {
-    const struct sh_st_tensor *s = sh_st_find(t->file, name);
+    char got[128] = "", want[128] = "";
+    size_t n = 0;
+
+    for (size_t i = 0; i < x->rank && n < sizeof(got); i++)
+        n += (size_t)snprintf(got + n, sizeof(got) - n, "%s%" PRId64, i ? ", " : "", x->dims[i]);
+    n = 0;
+    for (size_t i = 0; i < json_array_size(shape) && n < sizeof(want); i++)
+        n += (size_t)snprintf(want + n, sizeof(want) - n, "%s%" JSON_INTEGER_FORMAT, i ? ", " : "",
+                              json_integer_value(json_array_get(shape, i)));
+    return SH_FAIL(err, SH_E_INVALID, "\"%.100s\" has the shape [%s], the model takes [%s]",
+                   x->name, got, want);
+}
+
+/* One row may come without the axis of rows. */
+static int fit_shape(struct tensor *x, const json_t *shape, struct sh_err *err)
+{
+    size_t rank = json_array_size(shape);
+
+    if (rank == x->rank + 1 && rank <= SH_MAX_RANK) {
+        memmove(&x->dims[1], &x->dims[0], x->rank * sizeof(x->dims[0]));
+        x->dims[0] = 1;
+        x->rank++;
+    }
+    if (rank > 0 && rank != x->rank)
+        return odd_shape(x, shape, err);
+    for (size_t i = 1; i < rank; i++) {
+        json_int_t n = json_integer_value(json_array_get(shape, i));
+
+        if (n >= 0 && n != x->dims[i])
+            return odd_shape(x, shape, err);
+    }
+    return SH_OK;
+}
+
+int tensors_add(struct tensors *t, const json_t *w, const struct tensor *x, struct sh_err *err)
+{
+    const char *type = sh_json_text(w, "datatype");
     struct tensor *out = &t->list[t->n];
+
+    if (t->n >= TENSORS_MAX) {
+        free(x->own);
+        return SH_FAIL(err, SH_E_TOOBIG, "the model has more than %d inputs", TENSORS_MAX);
+    }
+    *out = *x;
+    t->n++; /* tensors_fini() frees it from here on */
+    sh_strlcpy(out->name, sh_json_text(w, "name"), sizeof(out->name));
+    if (type[0] && strcmp(type, sh_dtype_v2(out->dtype)) != 0)
+        return SH_FAIL(err, SH_E_INVALID, "\"%.100s\" is %s, the model takes %.20s", out->name,
+                       sh_dtype_v2(out->dtype), type);
+    if (fit_shape(out, json_object_get(w, "shape"), err))
+        return SH_E_INVALID;
+    if (out->rank < 1 || out->dims[0] < 1)
+        return SH_FAIL(err, SH_E_INVALID, "\"%.100s\" has no rows", out->name);
+    if (t->n > 1 && out->dims[0] != t->rows)
+        return SH_FAIL(err, SH_E_INVALID, "the inputs have different numbers of rows");
+    t->rows = out->dims[0];
+    return row_size(out, err);
+}
+
+static int add_from_file(struct tensors *t, const json_t *w, struct sh_err *err)
+{
+    const struct sh_st_tensor *s = sh_st_find(t->file, sh_json_text(w, "name"));
+    struct tensor x;
 
     if (!s)
         return SH_FAIL(err, SH_E_INVALID,
-                       "the file has no tensor \"%.100s\", an input of the model", name);
-    if (s->rank < 1 || s->dims[0] < 1)
-        return SH_FAIL(err, SH_E_INVALID, "tensor \"%.100s\" of the file has no rows", name);
-    *out = (struct tensor){.dtype = s->dtype, .rank = s->rank, .data = s->data};
-    sh_strlcpy(out->name, name, sizeof(out->name));
-    memcpy(out->dims, s->dims, sizeof(out->dims));
-    if (t->n > 0 && s->dims[0] != t->rows)
-        return SH_FAIL(err, SH_E_INVALID, "the inputs in the file have different numbers of rows");
-    t->rows = s->dims[0];
-    t->n++;
-    return row_size(out, err);
+                       "the file has no tensor \"%.100s\", an input of the model",
+                       sh_json_text(w, "name"));
+    x = (struct tensor){.dtype = s->dtype, .rank = s->rank, .data = s->data};
+    memcpy(x.dims, s->dims, sizeof(x.dims));
+    return tensors_add(t, w, &x, err);
 }
 
 int tensors_from_file(const char *path, const json_t *wanted, struct tensors *out,
@@ -62,10 +119,8 @@ int tensors_from_file(const char *path, const json_t *wanted, struct tensors *ou
     rc = sh_st_open(path, &out->file, err);
     json_array_foreach((json_t *)wanted, i, w)
     {
-        if (!rc && i >= TENSORS_MAX)
-            rc = SH_FAIL(err, SH_E_TOOBIG, "the model has more than %d inputs", TENSORS_MAX);
         if (!rc)
-            rc = add_from_file(out, sh_json_text(w, "name"), err);
+            rc = add_from_file(out, w, err);
     }
     if (rc)
         tensors_fini(out);
@@ -82,35 +137,16 @@ static uint64_t next_random(uint64_t *x) /* splitmix64 */
 }
 
 /* Floats in -1 to 1; whole numbers in 0 to 99, which are tokens of any vocabulary. */
-static int fill_random(struct tensor *t, size_t n, uint64_t *x, struct sh_err *err)
+static void fill_random(struct tensor *t, size_t n, uint64_t *x)
 {
     for (size_t i = 0; i < n; i++) {
         uint64_t r = next_random(x);
-        double real = (double)(r >> 11) / 0x1p52 - 1;
 
-        switch (t->dtype) {
-        case SH_F32:
-            ((float *)t->own)[i] = (float)real;
-            break;
-        case SH_F64:
-            ((double *)t->own)[i] = real;
-            break;
-        case SH_I64:
-            ((int64_t *)t->own)[i] = (int64_t)(r % 100);
-            break;
-        case SH_I32:
-            ((int32_t *)t->own)[i] = (int32_t)(r % 100);
-            break;
-        case SH_U8:
-        case SH_BOOL:
-            ((uint8_t *)t->own)[i] = (uint8_t)(t->dtype == SH_BOOL ? r & 1 : r % 100);
-            break;
-        default:
-            return SH_FAIL(err, SH_E_UNSUPPORTED, "--random makes no tensors of type %s",
-                           sh_dtype_v2(t->dtype));
-        }
+        if (number_is_float(t->dtype))
+            number_put(t->dtype, t->own, i, (double)(r >> 11) / 0x1p52 - 1);
+        else
+            number_put_int(t->dtype, t->own, i, (int64_t)(t->dtype == SH_BOOL ? r & 1 : r % 100));
     }
-    return SH_OK;
 }
 
 static int add_random(struct tensors *t, const json_t *w, uint64_t *x, struct sh_err *err)
@@ -133,9 +169,11 @@ static int add_random(struct tensors *t, const json_t *w, uint64_t *x, struct sh
         rc = sh_mul_size(out->row_bytes, (size_t)t->rows, &bytes, err);
     if (!rc) {
         out->own = malloc(bytes);
-        rc = out->own ? fill_random(out, bytes / sh_dtype_bytes(out->dtype), x, err)
-                      : SH_FAIL(err, SH_E_NOMEM, "could not allocate inputs");
+        if (!out->own)
+            rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate inputs");
     }
+    if (!rc)
+        fill_random(out, bytes / sh_dtype_bytes(out->dtype), x);
     out->data = out->own;
     t->n++;
     return rc;
@@ -309,29 +347,29 @@ int tensors_write(const struct tensors *t, const char *path, struct sh_err *err)
     return sh_st_write(path, list, t->n, NULL, err);
 }
 
+size_t tensor_top(const struct tensor *t, int64_t row, size_t k, struct tensor_score *out)
+{
+    size_t n = t->row_bytes / sh_dtype_bytes(t->dtype), kept = 0;
+    const char *data = t->data + (size_t)row * t->row_bytes;
+
+    for (size_t i = 0; number_is_float(t->dtype) && i < n; i++) {
+        double v = number_get(t->dtype, data, i);
+        size_t at = kept;
+
+        while (at > 0 && v > out[at - 1].score)
+            at--;
+        if (at == k)
+            continue;
+        kept = SH_MIN(kept + 1, k);
+        memmove(&out[at + 1], &out[at], (kept - at - 1) * sizeof(*out));
+        out[at] = (struct tensor_score){(int64_t)i, v};
+    }
+    return kept;
+}
+
 int64_t tensor_argmax(const struct tensor *t, int64_t row)
 {
-    size_t n = t->row_bytes / sh_dtype_bytes(t->dtype);
-    const char *p = t->data + (size_t)row * t->row_bytes;
-    int64_t best = -1;
-    double max = 0;
+    struct tensor_score best;
 
-    for (size_t i = 0; i < n; i++) {
-        double v;
-        float f;
-
-        if (t->dtype == SH_F32) {
-            memcpy(&f, p + i * sizeof(f), sizeof(f));
-            v = (double)f;
-        } else if (t->dtype == SH_F64) {
-            memcpy(&v, p + i * sizeof(v), sizeof(v));
-        } else {
-            return -1;
-        }
-        if (best < 0 || v > max) {
-            best = (int64_t)i;
-            max = v;
-        }
-    }
-    return best;
+    return tensor_top(t, row, 1, &best) ? best.index : -1;
 }

@@ -28,9 +28,12 @@ struct tensors {
     struct sh_st *file; /* OWNED */
 };
 
-/* wanted: "inputs" of the model's metadata. */
+/* wanted: "inputs" of the model's metadata; a safetensors file. */
 int tensors_from_file(const char *path, const json_t *wanted, struct tensors *out,
                       struct sh_err *err);
+/* Appends x as the input w of the model, if it is as the model wants it. TAKES x->own, also where
+ * it fails. */
+int tensors_add(struct tensors *t, const json_t *w, const struct tensor *x, struct sh_err *err);
 int tensors_random(const json_t *wanted, int64_t rows, uint64_t seed, struct tensors *out,
                    struct sh_err *err);
 void tensors_fini(struct tensors *t);
@@ -42,7 +45,13 @@ int tensors_encode(const struct tensors *t, int64_t first, int64_t rows, struct 
 int tensors_append(struct tensors *t, const char *body, size_t len, int64_t json_len,
                    size_t max_bytes, struct sh_err *err);
 int tensors_write(const struct tensors *t, const char *path, struct sh_err *err);
-/* Index of the largest element of a row of an F32 or F64 tensor; -1 for others. */
+struct tensor_score {
+    int64_t index;
+    double score;
+};
+/* The k largest elements of a row of a tensor of floats, the largest first. Returns how many. */
+size_t tensor_top(const struct tensor *t, int64_t row, size_t k, struct tensor_score *out);
+/* Index of the largest; -1 where the tensor is of other numbers. */
 int64_t tensor_argmax(const struct tensor *t, int64_t row);
 
 #endif

@@ -56,7 +56,7 @@ int upload_digest(int fd, int64_t bytes, struct progress *bar, uint8_t *out, str
     return rc;
 }
 
-static int open_file(const char *file, int *fd, int64_t *bytes, struct sh_err *err)
+int upload_file_open(const char *file, int *fd, int64_t *bytes, struct sh_err *err)
 {
     struct stat st;
 
@@ -74,20 +74,27 @@ static int open_file(const char *file, int *fd, int64_t *bytes, struct sh_err *e
     return SH_OK;
 }
 
-int upload_check(const char *file, enum sh_file_kind want, struct sh_err *err)
+int upload_kind(const char *file, enum sh_file_kind *out, struct sh_err *err)
 {
     char head[SH_FILE_HEAD];
-    enum sh_file_kind kind;
     int64_t bytes;
-    int fd = -1, rc = open_file(file, &fd, &bytes, err);
+    int fd = -1, rc = upload_file_open(file, &fd, &bytes, err);
     ssize_t n = rc ? 0 : sh_pread_all(fd, head, sizeof(head), 0);
 
-    kind = sh_file_kind(head, n > 0 ? (size_t)n : 0);
+    *out = sh_file_kind(head, n > 0 ? (size_t)n : 0);
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+int upload_check(const char *file, enum sh_file_kind want, struct sh_err *err)
+{
+    enum sh_file_kind kind;
+    int rc = upload_kind(file, &kind, err);
+
     if (!rc && kind != SH_FILE_OTHER && kind != want)
         rc = SH_FAIL(err, SH_E_INVALID, "\"%s\" is no %s file but %s", file,
                      want == SH_FILE_ONNX ? "ONNX" : "safetensors", sh_file_kind_text(kind));
-    if (fd >= 0)
-        close(fd);
     return rc;
 }
 
@@ -285,7 +292,7 @@ int upload_open(struct cli *c, const char *file, struct upload **out, struct sh_
     if (!s)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate an upload");
     s->c = c;
-    rc = open_file(file, &s->fd, &s->bytes, err);
+    rc = upload_file_open(file, &s->fd, &s->bytes, err);
     progress_begin(c, &s->bar);
     if (!rc)
         rc = upload_digest(s->fd, s->bytes, &s->bar, sha, err);

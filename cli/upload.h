@@ -5,6 +5,9 @@
 #include "cli/cli.h"
 #include "common/filekind.h"
 
+/* A file on a disk that is not empty. *fd: OWNED, close(). */
+int upload_file_open(const char *file, int *fd, int64_t *bytes, struct sh_err *err);
+int upload_kind(const char *file, enum sh_file_kind *out, struct sh_err *err);
 /* Can it be sent, and is it of no other kind, as far as its beginning tells? Asked before something
  * is created for it. want: ONNX or SAFETENSORS. */
 int upload_check(const char *file, enum sh_file_kind want, struct sh_err *err);

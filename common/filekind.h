@@ -19,6 +19,8 @@ enum sh_file_kind {
     SH_FILE_NUMPY,
     SH_FILE_GGUF,
     SH_FILE_LFS,
+    SH_FILE_JPEG,
+    SH_FILE_PNG,
     SH_FILE_TEXT,
     SH_N_FILE_KINDS
 };

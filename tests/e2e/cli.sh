@@ -235,6 +235,35 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
         shunt infer digits --random 1 --batch 9 --key-file "$tmp/key"
     exits "0 is a seed like any other" 0 "1 rows in" shunt infer digits --random 0 \
         --key-file "$tmp/key"
+    python3 - "$tmp" <<'EOF'
+import json, struct, sys, zlib
+x = [i / 255 for i in range(64)]
+for name, order in (("x", "False"), ("order", "True")):
+    head = "{'descr': '<f4', 'fortran_order': %s, 'shape': (1, 1, 8, 8), }\n" % order
+    open("%s/%s.npy" % (sys.argv[1], name), "wb").write(
+        b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head.encode() + struct.pack("<64f", *x))
+json.dump({"x": [[[x[i:i + 8] for i in range(0, 64, 8)]]]}, open(sys.argv[1] + "/x.json", "w"))
+part = lambda name, data: (struct.pack(">I", len(data)) + name + data
+                           + struct.pack(">I", zlib.crc32(name + data)))
+rows = b"".join(b"\0" + bytes(range(8 * i, 8 * i + 8)) for i in range(8))
+open(sys.argv[1] + "/x.png", "wb").write(b"\x89PNG\r\n\x1a\n" + part(
+    b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 0, 0, 0, 0)) + part(b"IDAT", zlib.compress(rows))
+    + part(b"IEND", b""))
+EOF
+    for file in "--inputs $tmp/x.npy" "--inputs $tmp/x.json" "--image $tmp/x.png" \
+        "--inputs x=$tmp/x.npy"; do
+        # shellcheck disable=SC2086 # an option and its value
+        exits "the same picture as array, as JSON and as PNG" 0 "    5.  class" \
+            shunt infer digits $file --top 5 --key-file "$tmp/key"
+        grep class "$tmp/out" >>"$tmp/tops"
+    done
+    ok "has the same classes" [ "$(sort -u "$tmp/tops" | wc -l)" = 5 ]
+    exits "an array in the order of Fortran is refused" 1 "ascontiguousarray" \
+        shunt infer digits --inputs "$tmp/order.npy" --key-file "$tmp/key"
+    exits "what is done to a picture is declared" 1 "the model takes [-1, 1, 8, 8]" \
+        shunt infer digits --image "$tmp/x.png" --crop 7 --key-file "$tmp/key"
+    exits "--crop is of a picture" 2 "belong to --image" \
+        shunt infer digits --random 1 --crop 7 --key-file "$tmp/key"
     exits "a seed or a file is needed" 2 "give either" shunt infer digits --key-file "$tmp/key"
     exits "and one of the two" 2 "give either" shunt infer digits --random 0 --inputs x \
         --key-file "$tmp/key"

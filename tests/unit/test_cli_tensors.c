@@ -1,6 +1,7 @@
 /* test_cli_tensors.c - Without it: `shunt infer` could send rows of the wrong offset, or report the
  * accuracy of another row's answer; a broken answer could make it read past its end. */
-/* uses: cli/tensors.o */
+/* uses: cli/tensors.o cli/number.o */
+#include "cli/number.h"
 #include "cli/tensors.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
@@ -145,6 +146,31 @@ static void random_inputs_are_the_same_for_the_same_seed(void **state)
     json_decref(w);
 }
 
+static void random_inputs_are_of_every_type(void **state)
+{
+    (void)state;
+    for (int type = 0; type < SH_N_DTYPES; type++) {
+        json_t *w = json_pack("[{s:s, s:s, s:[i,i]}]", "name", "x", "datatype",
+                              sh_dtype_v2((enum sh_dtype)type), "shape", -1, 50);
+        struct sh_err err = {0};
+        struct tensors t;
+        double sum = 0;
+
+        assert_ok_err(tensors_random(w, 2, 7, &t, &err), &err);
+        for (size_t i = 0; i < 100; i++) {
+            double v = number_get((enum sh_dtype)type, t.list[0].data, i);
+
+            assert_true(number_is_float((enum sh_dtype)type) ? v >= -1 && v <= 1
+                                                             : v >= 0 && v < 100);
+            assert_true(type != SH_BOOL || v <= 1);
+            sum += v * v;
+        }
+        assert_true(sum > 10); /* they are not all 0 */
+        tensors_fini(&t);
+        json_decref(w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -154,6 +180,7 @@ int main(void)
         cmocka_unit_test(a_broken_answer_is_refused),
         cmocka_unit_test(more_outputs_than_allowed_are_refused),
         cmocka_unit_test(random_inputs_are_the_same_for_the_same_seed),
+        cmocka_unit_test(random_inputs_are_of_every_type),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

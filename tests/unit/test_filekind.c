@@ -25,6 +25,8 @@ static void the_beginning_of_a_file_tells_its_kind(void **state)
         {BYTES("\x1f\x8b\x08\0"), SH_FILE_GZIP},
         {BYTES("\x93NUMPY\x01\0"), SH_FILE_NUMPY},
         {BYTES("GGUF\x03\0"), SH_FILE_GGUF},
+        {BYTES("\xff\xd8\xff\xe0"), SH_FILE_JPEG},
+        {BYTES("\x89PNG\r\n\x1a\n\0"), SH_FILE_PNG},
         {BYTES("version https://git-lfs.github.com/spec/v1\noid"), SH_FILE_LFS},
         {BYTES("import torch\n\tx = 1\r\n"), SH_FILE_TEXT},
         {BYTES("gr\xc3\xbc\xc3\x9f"), SH_FILE_TEXT},
