@@ -45,11 +45,14 @@ static int stream(struct api_req *q, const struct store_events *f, const struct 
                   struct sh_err *err)
 {
     struct store_place after = *last;
+    int64_t live = 0;
     int rc = f->to ? SH_FAIL(err, SH_E_INVALID, "\"to\" is for lists: a stream goes on") : SH_OK;
 
     if (!rc)
-        rc = store_event_start(q->db, f->from, &after, err);
-    return rc ? rc : watch_open_all(q->api->watch, q, f, &after, err);
+        rc = store_event_start(q->db, f->from, &after, &live, err);
+    if (last->xid) /* what comes behind a place is new, whatever its time */
+        live = 0;
+    return rc ? rc : watch_open_all(q->api->watch, q, f, &after, live, err);
 }
 
 int events_list(struct api_req *q, struct sh_err *err)

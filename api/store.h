@@ -46,6 +46,9 @@ int store_tenant_patch(struct api_req *q, const char *name, const char *if_match
 int store_tenant_delete(struct api_req *q, const char *name, const char *if_match, json_t **out,
                         struct sh_err *err);
 int store_quota_get(struct api_req *q, const char *tenant, json_t **out, struct sh_err *err);
+/* Until the end of the transaction: what is counted against a quota before it is used is counted by
+ * one at a time. */
+int store_quota_lock(struct db *db, int64_t tenant_id, struct sh_err *err);
 /* values: the quota's fields as JSON text. */
 int store_quota_put(struct api_req *q, const char *tenant, const char *if_match, const char *values,
                     json_t **out, struct sh_err *err);

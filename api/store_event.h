@@ -13,17 +13,19 @@ struct store_events {
 };
 struct store_place {
     int64_t xid, id;
-    int64_t ms; /* time of that event, Unix ms; 0: not known */
 };
 int store_event_list(struct api_req *q, const struct store_events *f, const struct req_page *page,
                      json_t **out, struct sh_err *err); /* newest first */
 /* What a stream begins after: *at, which may be {0, 0} for none: then where events since `from`
- * begin, and without that those from now on. A place beyond the newest becomes now. */
-int store_event_start(struct db *db, const char *from, struct store_place *at, struct sh_err *err);
-/* asks: JSON array of {"place", "xid", "id", "ms" and what store_event_ask() says}. Rows (place,
- * xid, id, ms, JSON in one line, or NULL where the filter does not want it), in order; of each at
- * most STORE_WATCH_EVENTS are looked at. *out: OWNED, db_res_free(). */
-json_t *store_event_ask(const struct store_events *f); /* OWNED; NULL: no memory */
+ * begin, and without that those from now on. A place beyond the newest becomes now. *live: what is
+ * written by this transaction or a later one came after the stream was opened, and is not asked for
+ * its time; none, if `from` is yet to come. */
+int store_event_start(struct db *db, const char *from, struct store_place *at, int64_t *live,
+                      struct sh_err *err);
+/* asks: JSON array of {"place", "xid", "id" and what store_event_ask() says}. Rows (place, xid, id,
+ * JSON in one line, or NULL where the filter does not want it), in order; of each at most
+ * STORE_WATCH_EVENTS are looked at. *out: OWNED, db_res_free(). */
+json_t *store_event_ask(const struct store_events *f, int64_t live); /* OWNED; NULL: no memory */
 int store_event_watch(struct db *db, const json_t *asks, struct db_res **out, struct sh_err *err);
 
 #endif

@@ -36,8 +36,9 @@ static const struct db_stmt JOB_CONTROL = {
     "j AS (UPDATE job x SET state = o.goes_to, wish = $6, save_asked = x.save_asked + $7::bigint, "
     "reason = CASE WHEN o.goes_to = o.state THEN x.reason ELSE $8 END, finished_at = CASE WHEN "
     "o.goes_to IN " SQL_FINAL " THEN now() END, row_version = x.row_version + 1 FROM o WHERE x.id "
-    "= o.id RETURNING x.*), e AS (INSERT INTO job_event (job_id, from_state, to_state, reason) "
-    "SELECT j.id, o.state, j.state, $8 FROM j JOIN o USING (id)), "
+    "= o.id RETURNING x.*), e AS (INSERT INTO job_event (job_id, from_state, to_state, reason, "
+    "at) SELECT j.id, o.state, j.state, $8, " SH_JOB_EVENT_TIME
+    " FROM j JOIN o USING (id)), "
     "a AS (INSERT INTO audit (key_id, request_id, action, tenant_id, resource, before, after) "
     "SELECT $9, $10, CASE WHEN $2 IS NULL THEN 'array.' ELSE 'job.' END || $3, $1::bigint, CASE "
     "WHEN $2 IS NULL THEN 'array/' || $11 ELSE 'job/' || $2 END, CASE WHEN $2 IS NULL THEN "
@@ -60,9 +61,10 @@ static const struct db_stmt JOB_PATCH = {
     "labels = jsonb_strip_nulls(x.labels || coalesce($4::jsonb -> 'labels', '{}')), deadline = "
     "CASE WHEN $4::jsonb ? 'deadline' THEN ($4::jsonb ->> 'deadline')::timestamptz ELSE "
     "x.deadline END, row_version = x.row_version + 1 FROM o WHERE x.id = o.id RETURNING x.*), "
-    "e AS (INSERT INTO job_event (job_id, from_state, to_state, reason, detail) "
-    "SELECT id, state, state, 'Changed', $4::jsonb FROM j), " SQL_AUDIT("$5", "$6", "job.patch",
-    "j.tenant_id", "'job/' || j.id", "jsonb_build_object('priority', o.priority, 'labels', "
+    "e AS (INSERT INTO job_event (job_id, from_state, to_state, reason, detail, at) "
+    "SELECT id, state, state, 'Changed', $4::jsonb, " SH_JOB_EVENT_TIME
+    " FROM j), " SQL_AUDIT("$5", "$6", "job.patch", "j.tenant_id", "'job/' || j.id",
+    "jsonb_build_object('priority', o.priority, 'labels', "
     "o.labels, 'deadline', o.deadline)", "jsonb_build_object('priority', j.priority, 'labels', "
     "j.labels, 'deadline', j.deadline)", "j, o")
     "SELECT " SQL_JOB("j") " FROM j",
@@ -91,12 +93,11 @@ static const struct db_stmt JOB_NEWEST_EVENT = {
  * seen. */
 static const struct db_stmt JOB_WATCH = {
     "job_watch",
-    "SELECT w.place, e.id, " SQL_EVENT("e") "::text, e.to_state IN " SQL_FINAL ", " SQL_MS("e.at")
-    " FROM unnest($1::bigint[], $2::bigint[], $4::bigint[]) WITH ORDINALITY w (job, after, ms, "
-    "place) CROSS JOIN LATERAL (SELECT * FROM job_event x WHERE x.job_id = w.job AND x.id > "
-    "w.after AND " SQL_NOT_BEFORE("x.at", "w.ms")
-    " ORDER BY x.id LIMIT $3::bigint) e ORDER BY e.id",
-    4,
+    "SELECT w.place, e.id, " SQL_EVENT("e") "::text, e.to_state IN " SQL_FINAL
+    " FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY w (job, after, place) CROSS JOIN "
+    "LATERAL (SELECT * FROM job_event x WHERE x.job_id = w.job AND x.id > w.after ORDER BY x.id "
+    "LIMIT $3::bigint) e ORDER BY e.id",
+    3,
 };
 
 static const struct db_stmt JOB_EVENTS = {
@@ -221,32 +222,25 @@ int store_job_newest_event(struct api_req *q, const char *id, bool *exists, int6
 int store_job_watch(struct db *db, const struct store_watch *asks, size_t n, struct db_res **out,
                     struct sh_err *err)
 {
-    struct sh_buf jobs, after, ms;
+    struct sh_buf jobs, after;
     int rc = SH_OK;
 
     *out = NULL;
     sh_buf_init(&jobs, 24 * (n + 1));
     sh_buf_init(&after, 24 * (n + 1));
-    sh_buf_init(&ms, 24 * (n + 1));
     for (size_t i = 0; i < n && !rc; i++) {
         rc = sh_buf_printf(&jobs, err, "%c%" PRId64, i ? ',' : '{', asks[i].job);
         if (!rc)
             rc = sh_buf_printf(&after, err, "%c%" PRId64, i ? ',' : '{', asks[i].after);
-        if (!rc)
-            rc = sh_buf_printf(&ms, err, "%c%" PRId64, i ? ',' : '{', asks[i].after_ms);
     }
     if (!rc)
         rc = sh_buf_puts(&jobs, "}", err);
     if (!rc)
         rc = sh_buf_puts(&after, "}", err);
     if (!rc)
-        rc = sh_buf_puts(&ms, "}", err);
-    if (!rc)
-        rc = db_exec(
-            db, &JOB_WATCH,
-            (const char *[]){jobs.data, after.data, STORE_TEXT(STORE_WATCH_EVENTS), ms.data}, out,
-            err);
-    sh_buf_fini(&ms);
+        rc = db_exec(db, &JOB_WATCH,
+                     (const char *[]){jobs.data, after.data, STORE_TEXT(STORE_WATCH_EVENTS)}, out,
+                     err);
     sh_buf_fini(&jobs);
     sh_buf_fini(&after);
     return rc;

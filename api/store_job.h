@@ -80,10 +80,10 @@ int store_job_events(struct api_req *q, const char *id, const struct req_page *p
 int store_job_newest_event(struct api_req *q, const char *id, bool *exists, int64_t *newest,
                            bool *is_final, struct sh_err *err);
 struct store_watch {
-    int64_t job, after, after_ms; /* after_ms: time of event `after`, Unix ms; 0: not known */
+    int64_t job, after;
 };
 /* What is new of n jobs at once: rows (place in asks from 1, id, JSON in one line, last of its
- * job?, Unix ms), by id; at most STORE_WATCH_EVENTS of each. *out: OWNED, db_res_free(). */
+ * job?), by id; at most STORE_WATCH_EVENTS of each. *out: OWNED, db_res_free(). */
 #define STORE_WATCH_EVENTS 100
 int store_job_watch(struct db *db, const struct store_watch *asks, size_t n, struct db_res **out,
                     struct sh_err *err);

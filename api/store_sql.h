@@ -8,11 +8,6 @@
 /* clang-format off */
 #define SQL_TIME(col) "to_char(" col " AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
 #define SQL_FINAL "('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXPIRED')"
-/* What came after an event of the time `ms` (Unix ms, 0: not known): its transaction may have begun
- * before the one of that event, but not a day before. So a stream looks into the newest partitions
- * alone. */
-#define SQL_MS(col) "(extract(epoch FROM " col ") * 1000)::bigint"
-#define SQL_NOT_BEFORE(col, ms) col " >= to_timestamp((" ms " - 86400000) / 1000.0::float8)"
 /* Row versions are compared only when the client sent If-Match: a NULL parameter matches all. */
 #define SQL_IF_MATCH(p, col) "(" p "::bigint IS NULL OR " col " = " p "::bigint)"
 

@@ -57,8 +57,9 @@ static const struct db_stmt SUBMIT = {
     "u.name = i.queue AND (u.tenant_id IS NULL OR u.tenant_id = $1::bigint) AND u.state <> "
     "'DRAINING' ORDER BY u.tenant_id NULLS LAST LIMIT 1) q WHERE $3 IS NULL OR EXISTS (SELECT FROM "
     "r) ORDER BY i.place ON CONFLICT (tenant_id, client_token) WHERE client_token IS NOT NULL DO "
-    "NOTHING RETURNING *), e AS (INSERT INTO job_event (job_id, to_state, reason) SELECT id, "
-    "state, 'Submitted' FROM j), a AS (INSERT INTO audit (key_id, request_id, action, tenant_id, "
+    "NOTHING RETURNING *), e AS (INSERT INTO job_event (job_id, to_state, reason, at) SELECT "
+    "id, state, 'Submitted', " SH_JOB_EVENT_TIME
+    " FROM j), a AS (INSERT INTO audit (key_id, request_id, action, tenant_id, "
     "resource, after) SELECT $4, $5, $6::text || '.create', $1::bigint, CASE $6::text WHEN 'job' "
     "THEN 'job/' || min(id) WHEN 'array' THEN 'array/' || min(array_id) ELSE 'job/' || "
     "min(id) || '-' || max(id) END, coalesce(jsonb_agg(to_jsonb(j.*)) FILTER (WHERE $6::text = "

@@ -76,6 +76,12 @@ static const struct db_stmt QUOTA_GET = {
     1,
 };
 
+static const struct db_stmt QUOTA_LOCK = {
+    "quota_lock",
+    "SELECT FROM quota WHERE tenant_id = $1::bigint FOR NO KEY UPDATE",
+    1,
+};
+
 /* The values come as one JSON object: jsonb_populate_record turns it into a row. */
 static const struct db_stmt QUOTA_PUT = {
     "quota_put",
@@ -149,6 +155,11 @@ int store_tenant_delete(struct api_req *q, const char *name, const char *if_matc
 int store_quota_get(struct api_req *q, const char *tenant, json_t **out, struct sh_err *err)
 {
     return store_one(q->db, &QUOTA_GET, (const char *[]){tenant}, out, err);
+}
+
+int store_quota_lock(struct db *db, int64_t tenant_id, struct sh_err *err)
+{
+    return db_exec(db, &QUOTA_LOCK, (const char *[]){STORE_TEXT(tenant_id)}, NULL, err);
 }
 
 int store_quota_put(struct api_req *q, const char *tenant, const char *if_match, const char *values,

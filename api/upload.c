@@ -382,16 +382,54 @@ static int refuse_model(struct api_req *q, const struct artifact *a, struct sh_e
     return err->rc;
 }
 
-/* The file leaves its part only when the database answers: else it stays, for a next try that has
+struct arrival {
+    struct api_req *q;
+    const struct artifact *a;
+    const struct store_artifact *row;
+    int (*write)(struct api_req *q, const struct store_artifact *row, json_t **out,
+                 struct sh_err *err);
+    bool *is_placed;
+    json_t **out;
+};
+
+/* Uploads of a tenant that end at once take turns here: each sees what those before it have used.
+ * The file leaves its part only when the database answers: else it stays, for a next try that has
  * to send no more than its last byte. */
-static int place(struct api_req *q, const struct artifact *a, struct sh_err *err)
+static int arrive_tx(struct db *db, const void *arg, struct sh_err *err)
 {
+    const struct arrival *x = arg;
+    struct api_req *q = x->q;
     struct upload *u = q->upload;
     struct store_slot slot;
-    int rc = find_slot(q, &slot, u->bytes, err); /* others may have used the room up meanwhile */
+    int rc = store_quota_lock(db, q->tenant_id, err);
 
-    u->is_over = !sh_rc_retry(rc);
-    return rc ? rc : artifact_place(q->api->conf, u->path, a, err);
+    json_decref(*x->out); /* this may run again */
+    *x->out = NULL;
+    if (!rc)
+        rc = find_slot(q, &slot, u->bytes, err);
+    if (!rc && !*x->is_placed)
+        rc = artifact_place(q->api->conf, u->path, x->a, err);
+    *x->is_placed |= rc == SH_OK;
+    return rc ? rc : x->write(q, x->row, x->out, err);
+}
+
+/* *out stays NULL if the row has another file meanwhile. */
+static int arrive(struct api_req *q, const struct artifact *a, const struct store_artifact *row,
+                  int (*write)(struct api_req *, const struct store_artifact *, json_t **,
+                               struct sh_err *),
+                  json_t **out, struct sh_err *err)
+{
+    bool is_placed = false;
+    struct arrival x = {
+        .q = q, .a = a, .row = row, .write = write, .is_placed = &is_placed, .out = out};
+    int rc = db_tx(q->db, "upload", arrive_tx, &x, err);
+
+    q->upload->is_over = is_placed || !sh_rc_retry(rc);
+    if (rc) {
+        json_decref(*out);
+        *out = NULL;
+    }
+    return rc;
 }
 
 /* The file's own batch counts, unless somebody asked for another one. */
@@ -426,8 +464,6 @@ int versions_upload(struct api_req *q, struct sh_err *err)
         if (rc)
             rc = refuse_model(q, &a, err);
     }
-    if (!rc)
-        rc = place(q, &a, err);
     if (!rc) {
         struct store_artifact row = {.id = u->row_id,
                                      .digest = hex,
@@ -439,7 +475,7 @@ int versions_upload(struct api_req *q, struct sh_err *err)
                                      .max_batch = a.fixed_batch,
                                      .if_match = u->if_match};
 
-        rc = store_version_register(q, &row, &j, err);
+        rc = arrive(q, &a, &row, store_version_register, &j, err);
         if (!rc && !j)
             rc = SH_FAIL(err, SH_E_CONFLICT, "the version got a file from elsewhere meanwhile");
     }
@@ -460,8 +496,6 @@ int datasets_upload(struct api_req *q, struct sh_err *err)
 
     if (!rc)
         rc = artifact_check_dataset(u->path, hex, &a, err);
-    if (!rc)
-        rc = place(q, &a, err);
     if (!rc) {
         struct store_artifact row = {.id = u->row_id,
                                      .digest = hex,
@@ -471,7 +505,7 @@ int datasets_upload(struct api_req *q, struct sh_err *err)
                                      .n_samples = a.n_samples,
                                      .if_match = u->if_match};
 
-        rc = store_dataset_ready(q, &row, &j, err);
+        rc = arrive(q, &a, &row, store_dataset_ready, &j, err);
         if (!rc && !j)
             rc = SH_FAIL(err, SH_E_CONFLICT, "the dataset got a file from elsewhere meanwhile");
     }

@@ -27,7 +27,6 @@ struct stream { /* one open connection */
     struct api_req *q;
     int64_t tenant_id;
     int64_t job, after;       /* job: 0: of all */
-    int64_t after_ms;         /* time of event `after`; 0: not known */
     json_t *ask;              /* OWNED: what of all; NULL: one job's */
     struct store_place place; /* of what was looked at */
     bool is_final;            /* when it was opened */
@@ -206,11 +205,11 @@ int watch_open(struct watch *w, struct api_req *q, int64_t job, int64_t after, b
 }
 
 int watch_open_all(struct watch *w, struct api_req *q, const struct store_events *f,
-                   const struct store_place *after, struct sh_err *err)
+                   const struct store_place *after, int64_t live, struct sh_err *err)
 {
     struct stream *s = calloc(1, sizeof(*s));
 
-    if (!s || !(s->ask = store_event_ask(f))) {
+    if (!s || !(s->ask = store_event_ask(f, live))) {
         free(s);
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a stream");
     }
@@ -242,7 +241,6 @@ static int collect_all(struct round *r, struct stream *s)
     if (!ask || json_object_set_new(ask, "place", json_integer((json_int_t)n)) ||
         json_object_set_new(ask, "xid", json_string(xid)) ||
         json_object_set_new(ask, "id", json_integer(s->place.id)) ||
-        json_object_set_new(ask, "ms", json_integer(s->place.ms)) ||
         json_array_append(r->all_asks, ask)) {
         json_decref(ask);
         return -1;
@@ -271,13 +269,13 @@ static int collect(struct watch *w, struct round *r, struct sh_err *err)
             continue;
         }
         r->who[n] = (struct asked){.s = s, .is_final = s->is_final};
-        r->asks[n++] = (struct store_watch){s->job, s->after, s->after_ms};
+        r->asks[n++] = (struct store_watch){s->job, s->after};
     }
     r->n = n;
     return SH_OK;
 }
 
-/* Rows: place in the round, id, data, is it the last one of the job, its time. */
+/* Rows: place in the round, id, data, is it the last one of the job. */
 static void hand_out(struct watch *w, struct round *r, const struct db_res *res)
 {
     for (size_t i = 0; i < db_rows(res); i++) {
@@ -290,14 +288,13 @@ static void hand_out(struct watch *w, struct round *r, const struct db_res *res)
         if (!s || s->job != r->asks[at].job || id <= s->after)
             continue; /* closed, and perhaps another one at its address */
         s->after = id;
-        s->after_ms = db_i64(res, i, 4, 0);
         say(s, "id: %s\nevent: state\ndata: %s\n\n", db_text(res, i, 1), db_text(res, i, 2));
         if (db_bool(res, i, 3))
             s->ended = true;
     }
 }
 
-/* Rows: place in the round, xid, id, time, data or NULL. A stream that got as many as it may has
+/* Rows: place in the round, xid, id, data or NULL. A stream that got as many as it may has
  * more waiting. */
 static void hand_out_all(struct watch *w, struct round *r, const struct db_res *res)
 {
@@ -305,9 +302,9 @@ static void hand_out_all(struct watch *w, struct round *r, const struct db_res *
 
     for (size_t i = 0; i < db_rows(res); i++) {
         size_t at = (size_t)db_i64(res, i, 0, 0);
-        struct store_place p = {db_i64(res, i, 1, 0), db_i64(res, i, 2, 0), db_i64(res, i, 3, 0)};
+        struct store_place p = {db_i64(res, i, 1, 0), db_i64(res, i, 2, 0)};
         struct stream *s = at < json_array_size(r->all_asks) ? find(w, r->all[at]) : NULL;
-        const char *data = db_text(res, i, 4);
+        const char *data = db_text(res, i, 3);
         char id[48];
 
         n = at == last ? n + 1 : 1;

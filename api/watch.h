@@ -28,10 +28,11 @@ void watch_free(struct watch *w); /* when no stream is left; NULL is allowed */
  * after those that there are. Fails: SH_E_QUOTA (of the tenant), SH_E_QUEUEFULL (in all). */
 int watch_open(struct watch *w, struct api_req *q, int64_t job, int64_t after, bool is_final,
                struct sh_err *err);
-/* ... of the events that f wants, after a place. It never ends by itself. */
+/* ... of the events that f wants, after a place; live: store_event_start(). It never ends by
+ * itself. */
 struct store_events;
 struct store_place;
 int watch_open_all(struct watch *w, struct api_req *q, const struct store_events *f,
-                   const struct store_place *after, struct sh_err *err);
+                   const struct store_place *after, int64_t live, struct sh_err *err);
 
 #endif

@@ -31,7 +31,8 @@ struct cli_conf {
     /* up, down */
     int64_t port, executors, schedulers, workers, threads, pool_bytes, wait_s, busy_poll_us;
     double copy_gb_per_s;
-    char *bind, *device, *db_url, *migrations_dir, *dashboards_dir, *pg_bin, *log_level;
+    char *bind, *metrics_bind, *device, *db_url, *migrations_dir, *dashboards_dir, *pg_bin,
+        *log_level;
     bool foreground, purge;
     /* tenants, keys, models, targets */
     int64_t overlap_s;

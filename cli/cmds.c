@@ -49,7 +49,10 @@ static const struct sh_conf_opt CHANGE[] = {
 static const struct sh_conf_opt UP[] = {
     INT(port, "port", 8000, 0, 65000,
         "HTTP port of the API, metrics from port+100 on; 0 = any free"),
-    STR(bind, "bind", "127.0.0.1", "address to listen on, for the API and for metrics"),
+    STR(bind, "bind", "127.0.0.1", "address that the API listens on"),
+    STR(metrics_bind, "metrics-bind", "127.0.0.1",
+        "address that /metrics of every process listens on: it asks for no key, and names tenants "
+        "and models"),
     STR(device, "device", "cpu", "device of the executors: cpu or cuda"),
     INT(executors, "executors", 1, 1, 64, "executors, one for each device of the host"),
     INT(schedulers, "schedulers", 1, 1, 4, "one leads, the others stand by"),

@@ -80,7 +80,7 @@ static int taken_port(const struct cli_conf *o, int port)
     if (!port_is_free(o->bind, port))
         return port;
     for (int i = 0; i < 1 + (int)o->executors + (int)o->schedulers; i++)
-        if (!port_is_free(o->bind, port + METRICS_OFFSET + i))
+        if (!port_is_free(o->metrics_bind, port + METRICS_OFFSET + i))
             return port + METRICS_OFFSET + i;
     return 0;
 }
@@ -102,7 +102,7 @@ static int choose_port(const struct cli_conf *o, int *out, struct sh_err *err)
         return SH_FAIL(err, SH_E_CONFLICT,
                        "port %d of %s is in use; choose another one with --port, or --port 0 for "
                        "any (metrics are served from port+%d on)",
-                       taken, o->bind, METRICS_OFFSET);
+                       taken, taken == *out ? o->bind : o->metrics_bind, METRICS_OFFSET);
     return SH_OK;
 }
 
@@ -165,7 +165,7 @@ static void common_args(struct builder *b, struct plan_proc *pp, int metrics_por
     arg(b, pp, "--log-level=%s", b->o->log_level);
     if (!metrics_port)
         return;
-    arg(b, pp, "--metrics-addr=%s:%d", b->o->bind, metrics_port);
+    arg(b, pp, "--metrics-addr=%s:%d", b->o->metrics_bind, metrics_port);
     arg(b, pp, "--busy-poll-us=%lld", busy_poll_us(b->o));
 }
 
@@ -297,11 +297,16 @@ static int make_env(struct plan *p, const char *db_url, struct sh_err *err)
     return rc;
 }
 
+/* Where somebody on this host reaches what listens on an address. */
+static const char *reached_at(const char *bind_addr)
+{
+    return strcmp(bind_addr, "0.0.0.0") == 0 ? "127.0.0.1" : bind_addr;
+}
+
 static int make_server(struct plan *p, const struct cli_conf *o, struct sh_err *err)
 {
-    bool any = strcmp(o->bind, "0.0.0.0") == 0;
-
-    return sh_asprintf(err, &p->server, "http://%s:%d", any ? "127.0.0.1" : o->bind, p->port);
+    p->metrics_host = reached_at(o->metrics_bind);
+    return sh_asprintf(err, &p->server, "http://%s:%d", reached_at(o->bind), p->port);
 }
 
 static int fill(struct cli *c, const struct state *s, struct plan *p, struct sh_err *err)
@@ -389,10 +394,8 @@ static int copy_file(const char *from_dir, const struct state *s, const char *na
     return rc;
 }
 
-static int write_targets(const struct cli *c, const struct state *s, const struct plan *p,
-                         struct sh_err *err)
+static int write_targets(const struct state *s, const struct plan *p, struct sh_err *err)
 {
-    const char *host = strcmp(c->conf->bind, "0.0.0.0") == 0 ? "127.0.0.1" : c->conf->bind;
     json_t *list = json_array();
     char *path = NULL, addr[96];
     int rc = list ? state_path(s, "prometheus/targets/shunt.json", &path, err)
@@ -403,7 +406,7 @@ static int write_targets(const struct cli *c, const struct state *s, const struc
 
         if (!pp->metrics_port)
             continue;
-        snprintf(addr, sizeof(addr), "%s:%d", host, pp->metrics_port);
+        snprintf(addr, sizeof(addr), "%s:%d", p->metrics_host, pp->metrics_port);
         if (json_array_append_new(list,
                                   json_pack("{s:[s], s:{s:s#}}", "targets", addr, "labels",
                                             "process", pp->name, (int)strcspn(pp->name, "-"))))
@@ -436,7 +439,7 @@ int plan_write_prometheus(const struct cli *c, const struct state *s, const stru
     if (!rc)
         rc = copy_file(yml, s, "alerts.yml", err);
     if (!rc)
-        rc = write_targets(c, s, p, err);
+        rc = write_targets(s, p, err);
     *made = rc == SH_OK;
 out:
     free(from);

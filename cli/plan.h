@@ -33,7 +33,8 @@ struct plan {
     struct pg pg;
     bool has_pg;
     char *env[8]; /* OWNED strings, NULL-terminated: added for those that use the database */
-    char *server, *key_file; /* OWNED */
+    char *server, *key_file;  /* OWNED */
+    const char *metrics_host; /* BORROWED from the options; where we ask for metrics */
     int port;
 };
 

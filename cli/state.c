@@ -320,12 +320,9 @@ int state_server(const char *dir, char **out, struct sh_err *err)
     return rc;
 }
 
-void state_metrics_url(const char *server, int port, char out[static STATE_URL_MAX])
+void state_metrics_url(const char *host, int port, char out[static STATE_URL_MAX])
 {
-    const char *colon = strrchr(server, ':'); /* before the API's port */
-
-    snprintf(out, STATE_URL_MAX, "%.*s:%d/metrics",
-             (int)(colon ? (size_t)(colon - server) : strlen(server)), server, port);
+    snprintf(out, STATE_URL_MAX, "http://%s:%d/metrics", host ? host : "127.0.0.1", port);
 }
 
 /* ---------------------------------------------------------------- cleaning up */

@@ -58,9 +58,10 @@ int state_read_system(const struct state *s, json_t **out, struct sh_err *err);
 int state_write_system(const struct state *s, const json_t *system, struct sh_err *err);
 /* URL of the API of the system in a folder; *out is NULL if there is none. OWNED, free(). */
 int state_server(const char *dir, char **out, struct sh_err *err);
-/* Where a process of the system with that API serves its metrics: on the same address. */
+/* Where a process of a system serves its metrics. host: "metrics_host" of the system; NULL: it was
+ * started by an older release. */
 #define STATE_URL_MAX 128
-void state_metrics_url(const char *server, int port, char out[static STATE_URL_MAX]);
+void state_metrics_url(const char *host, int port, char out[static STATE_URL_MAX]);
 
 /* Below the current folder, if it does not begin with '/'. *out: OWNED, free(). */
 int file_absolute(const char *path, char **out, struct sh_err *err);

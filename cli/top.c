@@ -256,7 +256,8 @@ static int read_processes(const struct state *s, json_t **out, struct sh_err *er
         json_object_set_new(p, "pid", pid > 0 ? json_integer(pid) : json_null());
         json_object_set_new(p, "age_s", json_integer(age));
         if (port > 0)
-            state_metrics_url(sh_json_text(system, "server"), (int)port, url);
+            state_metrics_url(json_string_value(json_object_get(system, "metrics_host")), (int)port,
+                              url);
         json_object_set_new(p, "metrics", port > 0 ? json_string(url) : json_null());
     }
     *out = system;

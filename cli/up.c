@@ -192,7 +192,7 @@ static void print_metrics(const struct plan *p)
     for (size_t i = 0; i < p->n; i++) {
         if (!p->procs[i].metrics_port)
             continue;
-        state_metrics_url(p->server, p->procs[i].metrics_port, url);
+        state_metrics_url(p->metrics_host, p->procs[i].metrics_port, url);
         printf("  %-16s %s\n", p->procs[i].name, url);
     }
 }
@@ -358,10 +358,10 @@ static int clear_before(struct cli *c, const struct state *s, struct sh_err *err
 /* The options that make a system another one. OWNED; NULL without memory. */
 static json_t *shape(const struct cli_conf *o)
 {
-    return json_pack("{s:I, s:s, s:s, s:I, s:I, s:I, s:I}", "port", (json_int_t)o->port, "bind",
-                     o->bind, "device", o->device, "executors", (json_int_t)o->executors,
-                     "schedulers", (json_int_t)o->schedulers, "workers", (json_int_t)o->workers,
-                     "pool-bytes", (json_int_t)o->pool_bytes);
+    return json_pack("{s:I, s:s, s:s, s:s, s:I, s:I, s:I, s:I}", "port", (json_int_t)o->port,
+                     "bind", o->bind, "metrics-bind", o->metrics_bind, "device", o->device,
+                     "executors", (json_int_t)o->executors, "schedulers", (json_int_t)o->schedulers,
+                     "workers", (json_int_t)o->workers, "pool-bytes", (json_int_t)o->pool_bytes);
 }
 
 static void add_option(char *out, size_t size, const char *name, const json_t *value)

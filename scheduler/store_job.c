@@ -1,3 +1,4 @@
+#include "common/job.h"
 #include "common/mem.h"
 #include "scheduler/store.h"
 #include "scheduler/store_int.h"
@@ -54,9 +55,9 @@ static const struct db_stmt JOB_NOW = {
     "job_now", "SELECT state, coalesce(executor, ''), attempt, epoch FROM job WHERE id = $1", 1};
 static const struct db_stmt EVENT = {
     "job_event",
-    "INSERT INTO job_event (job_id, from_state, to_state, reason, detail) VALUES ($1, $2, $3, $4,"
-    " jsonb_strip_nulls(jsonb_build_object('executor', $5::text, 'attempt', $6::bigint,"
-    " 'step', $7::bigint, 'message', $8::text)))",
+    "INSERT INTO job_event (job_id, from_state, to_state, reason, detail, at) VALUES ($1, $2, $3,"
+    " $4, jsonb_strip_nulls(jsonb_build_object('executor', $5::text, 'attempt', $6::bigint,"
+    " 'step', $7::bigint, 'message', $8::text)), " SH_JOB_EVENT_TIME ")",
     8};
 
 struct event {
@@ -235,9 +236,10 @@ static const struct db_stmt SAVED = {
     "WITH j AS (UPDATE job SET save_done = $2, epoch = $3, row_version = row_version + 1"
     "  WHERE id = $1 AND save_done < $2"
     "  AND state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXPIRED') RETURNING id, state)"
-    " INSERT INTO job_event (job_id, from_state, to_state, reason, detail)"
+    " INSERT INTO job_event (job_id, from_state, to_state, reason, detail, at)"
     " SELECT id, state, state, $4, jsonb_strip_nulls(jsonb_build_object('executor', $5::text,"
-    " 'attempt', $6::bigint, 'step', $7::bigint, 'message', $8::text)) FROM j",
+    " 'attempt', $6::bigint, 'step', $7::bigint, 'message', $8::text)), " SH_JOB_EVENT_TIME
+    " FROM j",
     8};
 static const struct db_stmt PROGRESS = {
     "job_progress",

@@ -13,7 +13,6 @@
 #include "api/catalog.h"
 #include "api/cursor.h"
 #include "api/files.h"
-#include "api/store_event.h"
 #include "api/store_job.h"
 #include "common/clock.h"
 #include "tests/db/db_test.h"
@@ -244,127 +243,6 @@ static void a_change_merges_labels_and_says_so_in_one_event(void **state)
     run(w->db, "UPDATE job SET state = 'FAILED', finished_at = now()");
     assert_ok_err(store_job_patch(&q, "1", NULL, "{\"priority\":1}", &j, &err), &err);
     assert_null(j);
-}
-
-static void one_statement_tells_all_streams_what_is_new_to_each(void **state)
-{
-    static const struct store_watch ASKS[] = {{1, 0}, {2, 0}, {1, 2}, {99, 0}};
-    static const int64_t WANT[][2] = {{1, 1}, {1, 2}, {1, 3}, {3, 3}, {2, 4}}; /* place, event */
-    struct world *w = *state;
-    struct sh_err err = {0};
-    struct db_res *res = NULL;
-
-    run(w->db,
-        "INSERT INTO job (tenant_id, queue_id, kind, version_id, dataset_id, spec) VALUES (1, "
-        "1, 'training', 1, 1, '{}')");
-    run(w->db, "INSERT INTO job_event (job_id, to_state) VALUES (1, 'QUEUED'), (1, 'RUNNING'), (1, "
-               "'SUCCEEDED'), (2, 'QUEUED')");
-    assert_ok_err(store_job_watch(w->db, ASKS, SH_ARRAY_LEN(ASKS), &res, &err), &err);
-    assert_int_equal(db_rows(res), SH_ARRAY_LEN(WANT));
-    for (size_t i = 0; i < SH_ARRAY_LEN(WANT); i++) {
-        bool last = db_i64(res, i, 1, 0) == 3;
-        bool found = false;
-
-        for (size_t k = 0; k < SH_ARRAY_LEN(WANT); k++)
-            found |= db_i64(res, i, 0, 0) == WANT[k][0] && db_i64(res, i, 1, 0) == WANT[k][1];
-        assert_true(found);
-        assert_int_equal(db_bool(res, i, 3), last);
-        assert_null(strchr(db_text(res, i, 2), '\n'));
-        assert_true(i == 0 || db_i64(res, i, 1, 0) >= db_i64(res, i - 1, 1, 0));
-    }
-    db_res_free(res);
-}
-
-/* Events 1 to 9 of job 1 in three partitions and the default. Those at the borders are not in the
- * order of their times: a transaction that began before another may write after it. */
-static void spread_events(struct db *db)
-{
-    static const char *const HOURS_AGO[] = {"90", "70", "50", "71", "30", "51", "2", "21", "0"};
-
-    run(db, "DO $$ BEGIN DROP TABLE job_event_first; EXECUTE (SELECT string_agg(format('CREATE "
-            "TABLE job_event_%s PARTITION OF job_event FOR VALUES FROM (%L) TO (%L)', k, now() - k "
-            "* interval '20 hours', now() - (k - 1) * interval '20 hours'), ';') FROM "
-            "generate_series(2, 4) k); END $$");
-    for (size_t i = 0; i < SH_ARRAY_LEN(HOURS_AGO); i++) {
-        char sql[256];
-
-        snprintf(sql, sizeof(sql),
-                 "INSERT INTO job_event (job_id, to_state, at) VALUES (1, 'RUNNING', now() - "
-                 "interval '%s hours')",
-                 HOURS_AGO[i]);
-        run(db, sql);
-    }
-    assert_int_equal(number(db, "SELECT count(DISTINCT tableoid) FROM job_event"), 4);
-}
-
-static void pages_and_streams_pass_the_borders_of_partitions(void **state)
-{
-    static const uint8_t key[CURSOR_KEY_BYTES] = {1};
-    struct world *w = *state;
-    struct api_req q = request(w);
-    struct jobfilter jobs = {0};
-    struct store_events all = {.jobs = &jobs, .from = "2000-01-01T00:00:00Z"};
-    struct req_page page = {.limit = 2, .limit_text = "2", .cursor_key = key};
-    struct store_watch ask = {.job = 1};
-    struct store_place at = {0};
-    struct sh_err err = {0};
-    struct db_res *res = NULL;
-    json_t *j = NULL, *e;
-    int64_t n = 0;
-    size_t i;
-
-    spread_events(w->db);
-    do { /* the list of the job, oldest first, by a cursor */
-        snprintf(page.after, sizeof(page.after), "%" PRId64, n);
-        page.cursor = page.after;
-        assert_ok_err(store_job_events(&q, "1", &page, &j, &err), &err);
-        json_array_foreach(json_object_get(j, "items"), i, e)
-        {
-            assert_int_equal(json_integer_value(json_object_get(e, "id")), ++n);
-        }
-        json_decref(j);
-    } while (i == 2);
-    assert_int_equal(n, 9);
-    for (n = 10; n > 1; n -= 2) { /* the list of all, newest first */
-        snprintf(page.after, sizeof(page.after), "%" PRId64, n);
-        assert_ok_err(store_event_list(&q, &all, &page, &j, &err), &err);
-        assert_int_equal(json_integer_value(
-                             json_object_get(json_array_get(json_object_get(j, "items"), 0), "id")),
-                         n - 1);
-        json_decref(j);
-    }
-    for (n = 0; n < 9; n++) { /* streams from each Last-Event-ID, as they know its time and not */
-        json_t *asks;
-
-        ask.after = n;
-        for (int known = 0; known < 2; known++) {
-            ask.after_ms = known ? ask.after_ms : 0;
-            assert_ok_err(store_job_watch(w->db, &ask, 1, &res, &err), &err);
-            assert_int_equal(db_rows(res), 9 - n);
-            assert_int_equal(db_i64(res, 0, 1, 0), n + 1);
-            if (known)
-                ask.after_ms = db_i64(res, 0, 4, 0);
-            db_res_free(res);
-        }
-        asks = json_pack("[{s:i, s:i, s:s, s:I, s:I}]", "place", 0, "tenant", 0, "xid", "0", "id",
-                         (json_int_t)0, "ms", (json_int_t)0);
-        assert_non_null(asks);
-        if (at.xid) {
-            char xid[24];
-
-            snprintf(xid, sizeof(xid), "%" PRId64, at.xid);
-            e = json_array_get(asks, 0);
-            json_object_set_new(e, "xid", json_string(xid));
-            json_object_set_new(e, "id", json_integer(at.id));
-            json_object_set_new(e, "ms", json_integer(at.ms));
-        }
-        assert_ok_err(store_event_watch(w->db, asks, &res, &err), &err);
-        assert_int_equal(db_rows(res), 9 - n);
-        at = (struct store_place){db_i64(res, 0, 1, 0), db_i64(res, 0, 2, 0), db_i64(res, 0, 3, 0)};
-        assert_int_equal(at.id, n + 1);
-        db_res_free(res);
-        json_decref(asks);
-    }
 }
 
 struct idem_case {
@@ -752,8 +630,6 @@ int main(void)
         TEST(an_action_changes_the_job_where_it_is_allowed_and_only_there),
         TEST(another_tenants_job_is_not_touched),
         TEST(a_change_merges_labels_and_says_so_in_one_event),
-        TEST(one_statement_tells_all_streams_what_is_new_to_each),
-        TEST(pages_and_streams_pass_the_borders_of_partitions),
         TEST(an_idempotency_key_has_one_answer_for_a_day),
     };
 

@@ -527,9 +527,24 @@ deaths() {
     # shellcheck disable=SC2016 # the inner shell expands it
     ok "of the same ones nothing is said" bash -c '! grep "started with" "$0"' "$tmp/same"
     kill -KILL "$(pid_of supervisor)"
-    ok "up clears what a dead supervisor left" shunt up --port 0 --pool-bytes 512M
+    ok "up clears what a dead supervisor left" shunt up --port 0 --pool-bytes 512M --bind 0.0.0.0
+    ok "bound to every address, the API answers at each" \
+        answers "http://127.0.0.2:$(server | sed 's/.*://')/v2/health/live"
+    metrics_are_local
     ok "down" shunt down
     ok "and leaves nothing" is_clean "$state"
+}
+
+answers() { curl -fsS --max-time 10 "$1" -o "$tmp/answer"; }
+
+# metrics_are_local: /metrics names tenants and asks for no key, so it stays here
+metrics_are_local() {
+    local url
+    for url in $(shunt status -o json | jq -r '.processes[].metrics | strings'); do
+        ok "$url answers" answers "$url"
+        exits "and not at another address" 7 "" curl -sS "${url/127.0.0.1/127.0.0.2}"
+    done
+    ok "there were some" [ -n "$url" ]
 }
 
 # tls: a second API of the same system, whose certificate nobody but us has signed

@@ -281,6 +281,22 @@ class Uploads(Story):
         self.assertEqual([self.s.call("GET", a, key=key).json["state"] for a in at],
                          ["READY", "READY", "UPLOADING"])
 
+    def test_uploads_that_end_at_once_get_no_more_room_than_there_is(self):
+        """Each has seen that there is room for it; there is for two."""
+        key, data = self.s.tenant("clara"), data_of(11, MIB)
+        for n in range(1, 6):
+            r = self.s.call("PUT", "/api/v1/tenants/clara/quota",
+                            {"max_storage_bytes": 2 * n * len(data) + len(data) // 2}, self.s.admin)
+            self.assertEqual(r.status, 200, r)
+            at = [self.dataset(key) for _ in range(6)]
+            sockets = [self.begin(a, data, len(data) - 1, key, {"Content-Digest": None}) for a in at]
+            for s in sockets:
+                s.sendall(data[-1:])
+            got = [self.finish(s, b"") for s in sockets]
+            self.assertEqual(sorted(got), [200, 200, 429, 429, 429, 429])
+            self.assertEqual(sorted(self.s.call("GET", a, key=key).json["state"] for a in at),
+                             ["READY"] * 2 + ["UPLOADING"] * 4)
+
     def test_a_tenant_that_uses_up_its_uploads_is_in_nobodys_way(self):
         key, data = self.s.tenant("dora"), data_of(10, MIB)
         sockets = [self.begin(self.dataset(key), data, 10, key) for _ in range(8)]
