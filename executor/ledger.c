@@ -453,9 +453,6 @@ static uint64_t close_batch(struct ledger *l)
     uint64_t number = get(&l->head->next);
     size_t n = 0;
 
-    /* First the number: who takes over must not give it to other rows. */
-    if (l->n_high)
-        set(&l->head->next, number + 1);
     for (size_t i = 0; i < l->n_high && n < LEDGER_BATCH; i++) {
         if (get(&l->rows[i].is) != ROW_OPEN)
             continue;
@@ -499,6 +496,7 @@ void ledger_stored(struct ledger *l, uint64_t number)
 
     if (number == UINT64_MAX)
         return; /* no number of ours */
+    /* First the number: no other rows may get it. While rows have it take_over() sees that. */
     if (get(&l->head->next) <= number)
         set(&l->head->next, number + 1);
     for (size_t i = 0; i < l->n_high; i++) {
