@@ -36,6 +36,8 @@ struct msg_batch {
 struct msg_profile {
     uint32_t batch, reserved;
     double compute_ns; /* ready model: sum of its layers */
+    double
+        tail_ns; /* of a run that finds nothing of it: what is left when the last weights arrive */
 };
 
 enum msg_usage_kind { MSG_USAGE_RUNS, MSG_USAGE_JOB };

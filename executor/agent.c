@@ -61,9 +61,12 @@ static void model_state(struct sh_wire *w, const struct model *m)
     if (m->handle < 0)
         return; /* ours alone */
     for (uint32_t i = 0; i < n; i++) {
+        const double *layer_ns = m->layer_ns + (size_t)i * m->n_layers;
+
         profile[i].batch = m->batches[i].batch;
         for (uint32_t k = 0; k < m->n_layers; k++)
-            profile[i].compute_ns += m->layer_ns[(size_t)i * m->n_layers + k];
+            profile[i].compute_ns += layer_ns[k];
+        profile[i].tail_ns = model_tail_ns(m, layer_ns);
     }
     msg.u.model_state =
         (struct msg_model_state){.version_id = m->handle,
@@ -192,7 +195,7 @@ static void on_prepare(struct agent *a, const struct msg_prepare *m)
     struct model *o = store_find(a->x->store, m->version_id);
 
     if (is_current(a, m->epoch, "PREPARE") && o)
-        model_prepare(o);
+        model_prepare(o, m->evict != 0);
 }
 
 static void on_memory(struct agent *a, const struct msg_tenant_memory *m)

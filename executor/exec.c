@@ -76,8 +76,11 @@ static void turn(struct exec *x)
 
 static void on_before_sleep(struct sh_loop *l, void *arg)
 {
+    struct exec *x = arg;
+
     (void)l;
-    turn(arg);
+    turn(x);
+    store_tell_evicted(x->store);
 }
 
 static void on_idle(struct sh_loop *l, void *arg)

@@ -344,7 +344,12 @@ int model_transmit(struct model *m, const double *layer_ns, struct sh_err *err)
     return transmit(m, layer_ns, true, err);
 }
 
-void model_prepare(struct model *m)
+double model_tail_ns(const struct model *m, const double *layer_ns)
+{
+    return m->has_image ? tx_tail_ns(store__exec(m->store)->tx, &m->tx, layer_ns) : 0;
+}
+
+static void prepare(struct model *m, bool may_evict)
 {
     const double *layer_ns;
 
@@ -352,12 +357,21 @@ void model_prepare(struct model *m)
         switch_wants_memory(store__exec(m->store)->sw) ||
         store__exec(m->store)->ablations.now == ABLATION_NO_DAEMON)
         return;
-    if (transmit(m, layer_ns, false, NULL))
+    if (transmit(m, layer_ns, may_evict, NULL))
         return; /* no room without hurting others: the run will make it */
     m->keep_until_ns = sh_clock_ns() + KEEP_NS;
     if (!m->is_kept)
         residency_pin(residency_of(m), m->res);
     m->is_kept = true;
+}
+
+void model_prepare(struct model *m, bool may_evict)
+{
+    const bool was_whole = m->has_image && model_resident_bytes(m) == m->image_bytes;
+
+    prepare(m, may_evict);
+    if (!was_whole)
+        store_tell_place(m);
 }
 
 void model_unkeep(struct model *m, int64_t now_ns)

@@ -1,6 +1,7 @@
 /* pin.c - pinned images, and where every image stands: see store.h. */
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/mem.h"
 #include "common/metrics.h"
 #include "executor/agent.h"
 #include "executor/model_int.h"
@@ -61,8 +62,14 @@ static enum msg_pin pin_of(const struct model *m)
                                                                      : MSG_PIN_WAITING;
 }
 
+/* Until all that was put on its way is there; 0: it is. */
+static int64_t arrives_in_ns(const struct model *m)
+{
+    return m->has_image && tx_image_busy(&m->tx) ? SH_MAX(m->tx.expected_ns - sh_clock_ns(), 1) : 0;
+}
+
 /* True: a message went out. */
-static bool tell(struct store *s, struct model *m)
+static bool tell(struct store *s, struct model *m, bool is_asked)
 {
     const struct model_place now = {.device_bytes = model_resident_bytes(m),
                                     .host_bytes = m->image.bytes,
@@ -72,7 +79,7 @@ static bool tell(struct store *s, struct model *m)
     struct sh_msg msg = {.type = MSG_MODEL_PLACE};
 
     if (m->handle < 0 || m->phase == MODEL_GOING ||
-        (now.device_bytes == old->device_bytes && now.host_bytes == old->host_bytes &&
+        (!is_asked && now.device_bytes == old->device_bytes && now.host_bytes == old->host_bytes &&
          now.pin == old->pin && now.last_use_ns - old->last_use_ns < USE_NS))
         return false;
     m->told = now;
@@ -81,6 +88,7 @@ static bool tell(struct store *s, struct model *m)
                                  .device_bytes = now.device_bytes,
                                  .host_bytes = now.host_bytes,
                                  .pin = now.pin,
+                                 .arrives_ns = arrives_in_ns(m),
                                  .idle_ns = m->last_use_ns ? sh_clock_ns() - m->last_use_ns : -1};
     agent_send(store__exec(s)->agent, &msg);
     return true;
@@ -112,8 +120,28 @@ void store_second(struct store *s)
         if (is_idle && m->is_pinned && m->phase == MODEL_READY && m->has_image)
             bring_back(m);
     for (struct model *m = store_next(s, NULL); m && n < MAX_TOLD; m = store_next(s, m))
-        n += tell(s, m);
+        n += tell(s, m, false);
     update_metrics(s);
+}
+
+void store_tell_place(struct model *m)
+{
+    tell(m->store, m, true);
+}
+
+void store_tell_evicted(struct store *s)
+{
+    struct exec *x = store__exec(s);
+    const uint64_t n = space_n_evicted(x->space);
+    uint32_t told = 0;
+
+    if (n == x->n_evicted_told)
+        return;
+    for (struct model *m = store_next(s, NULL); m && told < MAX_TOLD; m = store_next(s, m))
+        if (model_resident_bytes(m) < m->told.device_bytes)
+            told += tell(s, m, false);
+    if (told < MAX_TOLD)
+        x->n_evicted_told = n;
 }
 
 void store_told_nothing(struct store *s)

@@ -101,6 +101,24 @@ static int64_t copy_ns(const struct run *r)
     return SH_MAX(r->model->tx.arrived_ns - r->start_ns, (int64_t)0);
 }
 
+/* Without the waits for weights. A device that waits by itself does not say how long: what exceeds
+ * the profile, and no longer than until they had arrived. */
+static int64_t compute_ns(const struct run *r, const struct msg_wk_run_done *done)
+{
+    int64_t all = done->end_ns - done->first_ns, arrived = r->model->tx.arrived_ns - done->first_ns;
+    const double *layer_ns = NULL;
+    double usual = 0;
+
+    if (done->wait_ns >= 0)
+        return SH_MAX(all - done->wait_ns, (int64_t)0);
+    if (tx_image_busy(&r->model->tx))
+        arrived = all; /* the note of the last group came behind the result */
+    if (model_batch(r->model, r->batch, &layer_ns))
+        for (uint32_t i = 0; i < r->model->n_layers; i++)
+            usual += layer_ns[i];
+    return SH_MIN(all, SH_MAX((int64_t)usual, all - SH_MAX(arrived, (int64_t)0)));
+}
+
 static void observe(const struct run *r, const char *stage, int64_t ns)
 {
     sh_metric_observe(M_shunt_switch_duration_seconds, SH_LABELS(r->x->conf->name, stage),
@@ -138,7 +156,7 @@ static struct run_result result_of(const struct run *r, const struct sh_err *why
                                .n_passed = r->n_passed,
                                .queue_ns = (r->start_ns ? r->start_ns : now) - r->recv_ns,
                                .copy_ns = copy_ns(r),
-                               .compute_ns = done ? done->end_ns - done->first_ns : 0,
+                               .compute_ns = done ? compute_ns(r, done) : 0,
                                .total_ns = now - r->recv_ns,
                                .sample = r->sample < 0 && one ? one->sample : r->sample};
 }
@@ -213,7 +231,11 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
                                          .total_ns = res.total_ns,
                                          .copy_ns = res.copy_ns,
                                          .compute_ns = r->spent_ns + res.compute_ns,
-                                         .resident_bytes = model_resident_bytes(r->model)};
+                                         .resident_bytes = model_resident_bytes(r->model),
+                                         .busy_ns = done ? done->end_ns - done->start_ns : 0,
+                                         .copied_bytes =
+                                             res.copy_ns ? r->model->image_bytes - r->hit_bytes : 0,
+                                         .cold = r->is_cold};
     agent_send(r->x->agent, &m);
 }
 

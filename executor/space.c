@@ -24,6 +24,7 @@ struct space {
     const char *executor;
     char **tenants; /* index + 1 = tag */
     size_t n_tenants, cap_tenants;
+    uint64_t n_evicted;
     struct pending *pending;
 };
 
@@ -228,9 +229,16 @@ static int scrub_foreign(struct space *s, struct arena_range r, uint32_t tag, st
 
 static void count_evicted(struct space *s, uint32_t blocks)
 {
-    if (blocks)
-        sh_metric_add(M_shunt_evicted_bytes_total, SH_LABELS(s->executor),
-                      (double)blocks * (double)DEV_BLOCK);
+    if (!blocks)
+        return;
+    s->n_evicted++;
+    sh_metric_add(M_shunt_evicted_bytes_total, SH_LABELS(s->executor),
+                  (double)blocks * (double)DEV_BLOCK);
+}
+
+uint64_t space_n_evicted(const struct space *s)
+{
+    return s->n_evicted;
 }
 
 int space_alloc(struct space *s, size_t bytes, const struct residency_need *need,

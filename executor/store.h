@@ -92,6 +92,9 @@ void store_pin(struct store *s, int64_t handle, bool is_pinned);
 bool store_yield_pins(struct store *s);
 /* Once a second: brings pinned images back, tells the scheduler what has changed. */
 void store_second(struct store *s);
+/* Tells it at once: of this image, changed or not; of all that have lost something of theirs. */
+void store_tell_place(struct model *m);
+void store_tell_evicted(struct store *s);
 void store_told_nothing(struct store *s); /* a new scheduler */
 
 void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_model_done *m,
@@ -114,9 +117,11 @@ int model_transmit(struct model *m, const double *layer_ns, struct sh_err *err);
 int model_place(struct model *m, uint64_t *hit_out, struct sh_err *err);
 int model_transmit_begin(struct model *m, const double *layer_ns, struct sh_err *err);
 int model_transmit_rest(struct model *m, struct sh_err *err);
-/* PREPARE: the same if it costs nobody anything (nothing is evicted, no run waits for memory), and
- * keeps it for a while. */
-void model_prepare(struct model *m);
+/* The same if no run waits for memory, and keeps it for a while. Without may_evict it costs nobody
+ * anything; with it images go that nobody keeps. The scheduler hears what became of it. */
+void model_prepare(struct model *m, bool may_evict);
+/* Of a run with these layer times, what is left when the last byte arrives (tx_tail_ns). */
+double model_tail_ns(const struct model *m, const double *layer_ns);
 /* Gives up what PREPARE announced: at its time (now_ns), or at once (INT64_MAX). */
 void model_unkeep(struct model *m, int64_t now_ns);
 /* Takes one pin off; with --debug-cold the image leaves the device with the last one. */

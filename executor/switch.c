@@ -322,6 +322,7 @@ static bool send_run(struct switcher *sw, struct run *r)
                                      .image_off = r->model->at.off,
                                      .ws_off = space_offset(&r->ws),
                                      .groups = {&all, sizeof(all)}};
+    r->is_cold |= tx_image_busy(im);
     if (tx_image_busy(im))
         m.u.wk_run.groups = (struct sh_blob){im->groups, im->n_groups * sizeof(*im->groups)};
     inputs_tell(r, &m.u.wk_run);
@@ -366,6 +367,30 @@ static bool start_run(struct switcher *sw, struct run *r)
     return true;
 }
 
+/* Those of a model (NULL: of all) whose time is over. */
+static void end_queued(struct switcher *sw, const struct model *m, int64_t now,
+                       const struct sh_err *why)
+{
+    for (struct run **p = &sw->queue; *p;) {
+        struct run *r = *p;
+
+        if ((m && r->model != m) || now < r->deadline_ns) {
+            p = &r->next;
+            continue;
+        }
+        unlink_run(sw, p);
+        end_run(r, why, NULL);
+    }
+}
+
+static void end_late(struct switcher *sw, int64_t now)
+{
+    struct sh_err late = {0};
+
+    SH_FAIL(&late, SH_E_TIMEOUT, "the time for this run was over before the device was free");
+    end_queued(sw, NULL, now, &late);
+}
+
 bool switch_turn(struct switcher *sw)
 {
     struct run *r = sw->current;
@@ -373,6 +398,7 @@ bool switch_turn(struct switcher *sw)
     if (!r) {
         struct run **p;
 
+        end_late(sw, sh_clock_ns());
         ablation_turn(sw->x);
         p = pick(sw);
         if (!p)
@@ -488,7 +514,7 @@ void switch_on_run(struct switcher *sw, const struct msg_run *m)
     }
     append(sw, r);
     if (sw->current)
-        model_prepare(r->model); /* its copies travel while the current run computes */
+        model_prepare(r->model, false); /* its copies travel while the current run computes */
 }
 
 int switch_submit(struct switcher *sw, struct model *m, const struct run_part *part,
@@ -690,22 +716,6 @@ void switch_on_worker_dead(struct switcher *sw, struct worker *w)
     end_current(sw, &why, NULL);
 }
 
-/* Those of a model (NULL: of all) whose time is over. */
-static void end_queued(struct switcher *sw, const struct model *m, int64_t now,
-                       const struct sh_err *why)
-{
-    for (struct run **p = &sw->queue; *p;) {
-        struct run *r = *p;
-
-        if ((m && r->model != m) || now < r->deadline_ns) {
-            p = &r->next;
-            continue;
-        }
-        unlink_run(sw, p);
-        end_run(r, why, NULL);
-    }
-}
-
 void switch_give_up(struct switcher *sw, const struct model *m, const struct sh_err *why)
 {
     if (sw->current && sw->current->model == m && sw->current->phase != RUN_ACTIVE)
@@ -745,11 +755,9 @@ static void on_tick(struct sh_loop *l, void *arg)
 {
     struct switcher *sw = arg;
     int64_t now = sh_clock_ns();
-    struct sh_err late = {0};
 
     (void)l;
-    SH_FAIL(&late, SH_E_TIMEOUT, "the time for this run was over before the device was free");
-    end_queued(sw, NULL, now, &late);
+    end_late(sw, now);
     watch_current(sw, now);
     for (struct model *m = store_next(sw->x->store, NULL); m; m = store_next(sw->x->store, m))
         model_tick(m, now);

@@ -30,6 +30,7 @@ struct run {
     bool has_ws, has_pin;
     bool has_inputs;    /* inputs.c sent them */
     uint64_t hit_bytes; /* of the image, found on the device */
+    bool is_cold;       /* some of it was still on its way when the worker was told */
     struct worker *worker;
     enum stop_way way; /* asked of training so far */
     bool has_asked, is_forced;

@@ -253,31 +253,40 @@ static int refine(const struct group_plan *plan, double alpha_ns, const int64_t 
     return SH_OK;
 }
 
-static int group_optimum(double alpha_ns, double beta_ns, const uint64_t *missing,
-                         const double *layer_ns, uint32_t n, uint32_t **ends, uint32_t *n_ends,
-                         struct sh_err *err)
+static int solve(double alpha_ns, double beta_ns, const uint64_t *missing, const double *layer_ns,
+                 uint32_t n, int64_t *copy, struct group_plan *plan, struct sh_err *err)
 {
-    int64_t *copy = calloc(n, sizeof(*copy)), *compute = calloc(n, sizeof(*compute));
-    struct group_plan plan = {0};
+    int64_t *compute = calloc(n, sizeof(*compute));
     int rc;
 
-    if (!copy || !compute) {
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the grouping of %u layers", n);
-        goto out;
-    }
+    if (!compute)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the grouping of %u layers", n);
     for (uint32_t i = 0; i < n; i++) {
         copy[i] = (int64_t)((double)missing[i] * beta_ns);
         if (missing[i] && copy[i] == 0)
             copy[i] = 1; /* not resident */
         compute[i] = (int64_t)layer_ns[i];
     }
-    rc = group_solve(copy, compute, n, (int64_t)alpha_ns, &plan, err);
+    rc = group_solve(copy, compute, n, (int64_t)alpha_ns, plan, err);
+    free(compute);
+    return rc;
+}
+
+static int group_optimum(double alpha_ns, double beta_ns, const uint64_t *missing,
+                         const double *layer_ns, uint32_t n, uint32_t **ends, uint32_t *n_ends,
+                         struct sh_err *err)
+{
+    int64_t *copy = calloc(n, sizeof(*copy));
+    struct group_plan plan = {0};
+    int rc;
+
+    if (!copy)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the grouping of %u layers", n);
+    rc = solve(alpha_ns, beta_ns, missing, layer_ns, n, copy, &plan, err);
     if (!rc)
         rc = refine(&plan, alpha_ns, copy, n, ends, n_ends, err);
-out:
     group_plan_fini(&plan);
     free(copy);
-    free(compute);
     return rc;
 }
 
@@ -345,6 +354,27 @@ uint64_t tx_keep_bytes(const struct tx *t, const struct tx_image *im, const doub
         computed += layer_ns ? layer_ns[j] : 0;
     }
     return SH_MIN((uint64_t)SH_MAX(keep, 0.0), im->bytes);
+}
+
+double tx_tail_ns(const struct tx *t, const struct tx_image *im, const double *layer_ns)
+{
+    uint64_t *missing = calloc((size_t)im->n_layers + 1, sizeof(*missing));
+    int64_t *copy = calloc((size_t)im->n_layers + 1, sizeof(*copy));
+    struct group_plan plan = {0};
+    double tail = 0;
+
+    for (uint32_t i = 0; i < im->n_layers; i++) {
+        tail += layer_ns[i]; /* all of it, if the grouping cannot be found */
+        if (missing)
+            missing[i] = layer_missing(im, i, 0);
+    }
+    if (missing && copy && im->n_layers &&
+        !solve(t->alpha_ns, t->beta_ns, missing, layer_ns, im->n_layers, copy, &plan, NULL))
+        tail = SH_MIN(tail, (double)plan.finish_ns - t->beta_ns * (double)im->bytes);
+    group_plan_fini(&plan);
+    free(copy);
+    free(missing);
+    return SH_MAX(tail, 0.0);
 }
 
 /* ------------------------------------------------------------------ images */
@@ -487,6 +517,7 @@ int tx_load_rest(struct tx *t, struct tx_image *im, tx_done_fn *fn, void *arg, s
 
     while (!rc && im->n_sent < im->n_groups)
         rc = send_group(t, im, &n, err);
+    im->expected_ns = (int64_t)t->busy_until_ns;
     if (!rc)
         rc = tx_mark(t, TX_LANE_IN, fn, arg, err);
     if (rc)

@@ -74,7 +74,8 @@ struct tx_image {
     uint64_t sent_bytes;         /* so many are there or on their way */
     int64_t sent_ns, arrived_ns; /* of the last tx_load_begin */
     int64_t predicted_ns;        /* when the last group should arrive, relative to sent_ns */
-    uint32_t n_logged;           /* groups whose arrival is in the log; at debug level */
+    int64_t expected_ns; /* the same with what was on the lane before; from tx_load_rest on */
+    uint32_t n_logged;   /* groups whose arrival is in the log; at debug level */
 };
 
 struct tx_place {      /* of an image on the device */
@@ -103,6 +104,10 @@ void tx_image_fini(struct tx_image *im);
 /* The head (bytes, a multiple of nothing) that hides the copy of the rest: the least prefix for
  * which a run with these layer times is not delayed. */
 uint64_t tx_keep_bytes(const struct tx *t, const struct tx_image *im, const double *layer_ns);
+
+/* What is left of a run with these layer times when the last byte of the image arrives, if nothing
+ * of it was there at the start: its makespan in the exact grouping, less the time of the copy. */
+double tx_tail_ns(const struct tx *t, const struct tx_image *im, const double *layer_ns);
 
 /* Pure, for tests: cuts the layers into groups by mode. *ends: OWNED, free(). missing[i] = bytes of
  * layer i that must be copied. */

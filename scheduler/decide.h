@@ -2,15 +2,28 @@
  *
  * Requests. Order: priority, then earliest deadline, then arrival; a best-effort request that is
  * late by prediction goes behind those of its priority that can still make it. Each new request
- * gets the executor with the least predicted finish
+ * gets the executor with the least predicted finish, in which residency and load meet; equal ones
+ * go to the one that holds more of the model, then to the one with fewer runs. One whose model no
+ * executor has waits if one is expected to have it in time.
  *
- *     backlog + cost of stopping training + missing bytes * ns_per_byte + run
+ * Promises. A request with a limit is let in only where by prediction it makes it behind those that
+ * go before it, and all that were let in before still make theirs; else it is refused at once.
+ * From then on nothing that is decided here costs it its limit: whoever would, whatever his
+ * priority, waits until he no longer does. Only what lasts longer than predicted can make it late;
+ * when it cannot be in time even as the next run, it is given up. A body that comes after its
+ * request was let in is let in again, with its batch. decide_due.c keeps the books.
  *
- * in which residency and load meet; equal ones go to the one that holds more of the model, then to
- * the one with fewer runs. A request that by prediction ends after its limit is refused at once;
- * one whose model no executor has waits if one is expected to have it in time.
+ * A run lasts its usual time, and one that waits for weights until they are there and the rest of
+ * it is computed. Of all runs before an end, and of its own, one may be as slow as slow_ns; a part
+ * of the time that a request has is kept free for that. More would help nobody: who is refused
+ * misses his deadline as well.
+ *
  * A run takes the first ready request of an executor and adds others of the same model and tenant
- * while max_batch and every deadline that waits there allow; it never waits for more to come.
+ * while max_batch and every deadline that waits there allow; it never waits for more to come, and
+ * it ends at a full size where that and a run of the rest are faster than the next larger size.
+ *
+ * Probes. Where requests of a model are refused for some time although nothing else is before them,
+ * one is let in all the same: what keeps them out may be over, and only a run can tell.
  *
  * Training. One job holds the training slot of an executor. Free slots go to tenants below their
  * guarantee first, then by decayed usage / weight, then priority, then FIFO. A job loses its slot
@@ -58,8 +71,8 @@ enum decide_reason {
 };
 
 enum decision_kind {
-    DECISION_PLACE,   /* request -> exec; start copying what is missing */
-    DECISION_REFUSE,  /* request; rc, reason, retry_after_ms */
+    DECISION_PLACE,   /* request -> exec; start copying what is missing. With a limit: promised */
+    DECISION_REFUSE,  /* request; rc, reason, retry_after_ms; exec: let the weights come there */
     DECISION_RUN,     /* members[first .. first+n) -> exec, batch samples */
     DECISION_START,   /* job -> exec */
     DECISION_SUSPEND, /* job; reason */
@@ -72,8 +85,11 @@ struct decision {
     uint32_t first, n, batch;
     int rc;
     enum decide_reason reason;
-    int64_t retry_after_ms;
-    int64_t predicted_ns; /* PLACE and REFUSE: from arrival to finish; RUN: of the run */
+    bool is_probe;          /* PLACE: with no promise and no limit any more */
+    bool is_alone_too_slow; /* REFUSE: the usual time of the run alone is too long */
+    int64_t retry_after_ms; /* 0: asking again does not help */
+    int64_t predicted_ns;   /* PLACE and REFUSE: from arrival to finish; RUN: of the run */
+    int64_t slack_ns;       /* RUN: by so much it may last longer */
 };
 
 struct decide_share { /* of a tenant; slots of training jobs, as at the beginning of the pass */

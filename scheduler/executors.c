@@ -7,11 +7,11 @@
 #include "scheduler/apis.h"
 #include "scheduler/sched.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_NS_PER_BYTE 0.1 /* 10 GB/s, until it is measured */
-#define FIRST_STOP_NS 1000000
+#define FIRST_NS_PER_BYTE 0.1            /* 10 GB/s, until it is measured */
 #define FORGET_NS INT64_C(3600000000000) /* a slot may be taken over from one away for that long */
 
 void execs_fini(struct execs *x)
@@ -38,14 +38,20 @@ bool exec_is_up(const struct exec *e)
     return e->session && e->synced;
 }
 
-int64_t exec_busy_until_ns(const struct exec *e, int64_t now_ns)
+int64_t exec_busy_until_ns(const struct exec *e, int64_t now_ns, int64_t *slack)
 {
-    int64_t until = 0;
+    int64_t until = e->done_ns;
 
-    for (const struct run *r = e->runs; r; r = r->next)
+    *slack = 0;
+    for (const struct run *r = e->runs; r; r = r->next) {
         until = SH_MAX(until, r->sent_ns) + r->predicted_ns;
-    /* A run that takes longer than predicted ends soon, not in the past. */
-    return e->n_runs ? SH_MAX(until, now_ns) : now_ns;
+        /* Of the one that is longer on its way than predicted nothing is known but that: it may
+         * well take as long again. */
+        if (r == e->runs && until < now_ns)
+            until = now_ns + (now_ns - until);
+        *slack = SH_MAX(*slack, r->slack_ns);
+    }
+    return SH_MAX(until, now_ns);
 }
 
 static void tell_db(struct sched *s, const struct exec *e, bool up)
@@ -140,6 +146,8 @@ int execs_on_hello(struct sched *s, struct session *x, const struct msg_exec_hel
         *e = (struct exec){
             .index = index, .ns_per_byte = FIRST_NS_PER_BYTE, .stop_ns = FIRST_STOP_NS};
     }
+    e->lane_ns = 0;
+    e->has_link = false;
     models_forget_exec(s, e->index); /* it reports what it holds before EXEC_SYNCED */
     sh_strlcpy(e->info.name, m->executor, sizeof(e->info.name));
     sh_strlcpy(e->info.host_id, m->host_id, sizeof(e->info.host_id));
@@ -209,6 +217,11 @@ static void on_state(struct exec *e, const struct msg_exec_state *m)
                                    .training = m->training,
                                    .workspace = m->workspace,
                                    .link_bytes_per_s = m->link_bytes_per_s};
+    /* What it measured at its start, until there are runs. */
+    if (!e->has_link && isfinite(m->link_bytes_per_s) && m->link_bytes_per_s >= 1) {
+        e->ns_per_byte = 1e9 / m->link_bytes_per_s;
+        e->has_link = true;
+    }
     sh_strlcpy(e->state.device_name, m->device_name, sizeof(e->state.device_name));
 }
 

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #define EXECS_MAX 64
+#define FIRST_STOP_NS 1000000 /* of stopping training, until it is measured */
 
 struct sched;
 struct session;
@@ -44,7 +45,9 @@ struct exec {
     struct run *runs;   /* BORROWED list, oldest first; request.c owns them */
     int64_t done_ns;    /* end of the last run */
     double ns_per_byte; /* measured */
+    bool has_link;      /* it was, by this executor */
     int64_t stop_ns;    /* measured */
+    int64_t lane_ns;    /* predicted end of the copies that were asked for */
     int64_t job;        /* that holds the training slot; 0 = none. jobs.c */
     int64_t leaving;    /* job that was told to stop for good and has not said that it has */
 };
@@ -58,8 +61,8 @@ void execs_fini(struct execs *x);
 struct exec *execs_find(const struct execs *x, const char *name); /* NULL if never seen */
 /* Connected and synchronised. */
 bool exec_is_up(const struct exec *e);
-/* Predicted end of what it has been given. */
-int64_t exec_busy_until_ns(const struct exec *e, int64_t now_ns);
+/* Predicted end of what it has been given; *slack: by so much one of its runs may be slower. */
+int64_t exec_busy_until_ns(const struct exec *e, int64_t now_ns, int64_t *slack);
 
 int execs_on_hello(struct sched *s, struct session *x, const struct msg_exec_hello *m,
                    struct sh_err *err);

@@ -8,11 +8,13 @@
 #include "scheduler/sched.h"
 #include "scheduler/serving.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define LOAD_TRIES 5
 #define FIRST_PAUSE_NS INT64_C(1000000000)
+#define DAY_NS (INT64_C(86400) * 1000000000)
 
 static void model_free(struct model *m)
 {
@@ -169,15 +171,16 @@ void models_forget_exec(struct sched *s, uint32_t exec_index)
 
 /* ------------------------------------------------------------------ state */
 
-/* [{"batch":1,"compute_ns":1234.5}, ...]; NULL when there is none or no memory. */
+/* [{"batch":1,"compute_ns":1234.5,"tail_ns":99.5}, ...]; NULL when there is none or no memory. */
 static char *profile_json(const struct model *m)
 {
     json_t *list = json_array();
     char *text = NULL;
 
     for (size_t i = 0; list && i < m->n_profile; i++)
-        json_array_append_new(list, json_pack("{s:I,s:f}", "batch", (json_int_t)m->profile[i].batch,
-                                              "compute_ns", m->profile[i].compute_ns));
+        json_array_append_new(
+            list, json_pack("{s:I,s:f,s:f}", "batch", (json_int_t)m->profile[i].batch, "compute_ns",
+                            m->profile[i].compute_ns, "tail_ns", m->profile[i].tail_ns));
     if (list && m->n_profile)
         text = json_dumps(list, JSON_COMPACT);
     json_decref(list);
@@ -197,7 +200,10 @@ static void read_profile(struct model *m, const char *text)
             break;
         m->profile[m->n_profile++] = (struct msg_profile){
             .batch = (uint32_t)json_integer_value(json_object_get(item, "batch")),
-            .compute_ns = json_number_value(json_object_get(item, "compute_ns"))};
+            .compute_ns = json_number_value(json_object_get(item, "compute_ns")),
+            .tail_ns = json_is_number(json_object_get(item, "tail_ns"))
+                           ? json_number_value(json_object_get(item, "tail_ns"))
+                           : NAN};
     }
     json_decref(list);
     predict_profile(&m->predict, m->profile, m->n_profile);
@@ -311,6 +317,7 @@ static void on_ready(struct sched *s, struct model *m, struct exec *e,
     on->phase = MODEL_ON_READY;
     on->tries = 0;
     on->resident_bytes = msg->resident_bytes;
+    on->arrives_ns = 0;
     if (msg->image_bytes)
         m->image_bytes = msg->image_bytes;
     if (n) {
@@ -393,8 +400,23 @@ void models_on_place(struct sched *s, struct exec *e, const struct msg_model_pla
     if (msg->idle_ns >= 0)
         on->place.last_use_ms = sh_clock_wall_ms() - msg->idle_ns / 1000000;
     /* A run that was sent and not yet begun brings what is missing: that is counted already. */
-    if (m->n_runs == 0)
-        on->resident_bytes = msg->device_bytes;
+    if (m->n_runs)
+        return;
+    on->resident_bytes = msg->device_bytes;
+    on->arrives_ns = msg->arrives_ns > 0 ? sh_clock_ns() + SH_MIN(msg->arrives_ns, DAY_NS) : 0;
+    e->lane_ns = SH_MAX(e->lane_ns, on->arrives_ns);
+}
+
+void models_expect(struct model *m, struct exec *e, int64_t now_ns)
+{
+    struct model_on *on = &m->on[e->index];
+
+    if (on->resident_bytes >= m->image_bytes)
+        return;
+    on->arrives_ns = SH_MAX(e->lane_ns, now_ns) +
+                     (int64_t)((double)(m->image_bytes - on->resident_bytes) * e->ns_per_byte);
+    on->resident_bytes = m->image_bytes;
+    e->lane_ns = on->arrives_ns;
 }
 
 /* ------------------------------------------------------------------ the database */

@@ -52,6 +52,7 @@ struct model_on { /* one executor */
     uint32_t tries;
     int64_t retry_ns;        /* FAILED: try again then; 0 = never */
     uint64_t resident_bytes; /* for predictions: what a run that was sent brings counts already */
+    int64_t arrives_ns;      /* until then some of them are on their way; 0: none */
     bool pin_told;           /* MODEL_PIN went out */
     bool is_urgent;          /* it was told that somebody waits */
     struct model_step {      /* LOADING: as of MODEL_STATE */
@@ -83,6 +84,7 @@ struct model { /* one version */
     bool pinned;
     enum snap_on_miss on_miss;
     struct predict predict;
+    int64_t refused_ns;     /* as in snapshot.h */
     uint64_t n_runs_shown;  /* of predict.n_runs: report.c */
     uint64_t n_runs_before; /* under the leader before */
     struct model_told {     /* what APIs were told: serving.c */
@@ -119,6 +121,8 @@ void models_load_missing(struct sched *s);          /* MODEL_LOAD for what an ex
 void models_want(struct sched *s, struct model *m); /* somebody waits: executors load it first */
 void models_forget_exec(struct sched *s, uint32_t exec_index);
 void models_second(struct sched *s); /* retries, gauges */
+/* What e lacks of it will be copied, behind what is on its way already. */
+void models_expect(struct model *m, struct exec *e, int64_t now_ns);
 /* Device time of a finished run. */
 void models_charge(struct sched *s, const struct run *run, const struct msg_run_done *m);
 void models_release(struct sched *s, struct model *m); /* frees it if it is gone and unused */

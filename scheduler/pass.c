@@ -61,11 +61,14 @@ static void take_execs(struct sched *s, struct snapshot *in)
 
     for (size_t i = 0; i < s->execs.n; i++) {
         const struct exec *e = s->execs.items[i];
+        int64_t slack_ns, until_ns = exec_busy_until_ns(e, in->now_ns, &slack_ns);
 
         p->execs[i] = (struct snap_exec){.up = exec_is_up(e),
                                          .trains = jobs_train_on(s, e),
                                          .n_runs = e->n_runs,
-                                         .busy_until_ns = exec_busy_until_ns(e, in->now_ns),
+                                         .busy_until_ns = until_ns,
+                                         .slack_ns = slack_ns,
+                                         .lane_ns = e->lane_ns,
                                          .stop_ns = e->stop_ns,
                                          .ns_per_byte = e->ns_per_byte,
                                          .job = SNAP_NONE,
@@ -83,13 +86,26 @@ static void take_model(struct sched *s, struct snapshot *in, struct model *m)
 
     m->snap = (uint32_t)in->n_models;
     p->model_of[in->n_models] = m;
-    *x = (struct snap_model){.max_batch = m->max_batch, .image_bytes = m->image_bytes};
-    for (unsigned b = 0; b < PREDICT_N_BUCKETS; b++)
-        x->run_ns[b] = predict_run_ns(&m->predict, 1u << b, m->slo_percentile, in->now_ns);
+    *x = (struct snap_model){.max_batch = m->max_batch,
+                             .image_bytes = m->image_bytes,
+                             .cold_slack_ns =
+                                 predict_cold_ns(&m->predict, m->slo_percentile, in->now_ns),
+                             .refused_ns = m->refused_ns};
+    for (unsigned b = 0; b <= predict_bucket(m->max_batch); b++) {
+        struct predict_time t;
+
+        predict_run(&m->predict, 1u << b, m->slo_percentile, in->now_ns, &t);
+        x->run_ns[b] = t.usual_ns;
+        x->slow_ns[b] = t.slow_ns;
+        x->tail_ns[b] = t.tail_ns;
+        if (b == 0)
+            x->fastest_ns = t.fastest_ns;
+    }
     for (size_t e = 0; e < s->execs.n; e++)
         p->places[in->n_models * s->execs.n + e] =
             (struct snap_place){.ready = m->on[e].phase == MODEL_ON_READY && !m->gone,
-                                .resident_bytes = m->on[e].resident_bytes};
+                                .resident_bytes = m->on[e].resident_bytes,
+                                .arrives_ns = m->on[e].arrives_ns};
     x->expected_ns = serving_expected_ns(s, m, in->now_ns);
     x->failed = serving_state(s, m) == MSG_UP_FAILED;
     in->n_models++;
@@ -134,6 +150,7 @@ static void take_requests(struct sched *s, struct snapshot *in)
                                   .model = r->model->snap,
                                   .tenant = r->tenant->snap,
                                   .exec = r->exec ? r->exec->index : SNAP_NONE,
+                                  .promised = r->promised,
                                   .batch = r->batch,
                                   .priority = r->priority,
                                   .arrived_ns = r->open_ns,
@@ -233,21 +250,43 @@ static int take_jobs(struct sched *s, struct snapshot *in, struct sh_err *err)
 
 /* ------------------------------------------------------------------ acting */
 
+/* Too late, by prediction: what a client reads, and what is done so that another is not. */
+static void refuse_late(struct sched *s, const struct decision *d, struct request *r, char *msg,
+                        size_t size)
+{
+    double limit_ms = (double)((r->limit_ns - r->open_ns + 500) / 1000) / 1e3;
+    double expected_ms = (double)d->predicted_ns / 1e6;
+    char more[96];
+
+    r->predicted_ms = (d->predicted_ns + 999999) / 1000000;
+    if (!r->exec && !r->model->refused_ns)
+        r->model->refused_ns = sh_clock_ns();
+    if (d->exec != SNAP_NONE)
+        requests_bring(s, r, s->execs.items[d->exec]);
+    snprintf(more, sizeof(more), "; asking again in %" PRId64 " ms may help", d->retry_after_ms);
+    if (expected_ms > limit_ms)
+        snprintf(msg, size,
+                 "the deadline of %.12g ms cannot be met: the result is expected after %.3f ms%s",
+                 limit_ms, expected_ms,
+                 d->is_alone_too_slow
+                     ? "; the model alone takes longer than that, so asking again does not help: "
+                       "allow more time"
+                     : more);
+    else
+        snprintf(msg, size,
+                 "the deadline of %.12g ms could be met only if requests that were let in before "
+                 "missed theirs%s",
+                 limit_ms, more);
+}
+
 static void refuse(struct sched *s, const struct decision *d)
 {
     struct request *r = s->pass.request_of[d->request];
-    double limit_ms = (double)((r->limit_ns - r->open_ns + 500) / 1000) / 1e3;
     char msg[320];
 
     switch (d->reason) {
     case DECIDE_DEADLINE:
-        r->predicted_ms = (d->predicted_ns + 999999) / 1000000;
-        snprintf(msg, sizeof(msg),
-                 "the deadline of %.12g ms cannot be met: the result is expected after %.3f ms%s",
-                 limit_ms, (double)d->predicted_ns / 1e6,
-                 d->retry_after_ms ? ""
-                                   : "; the model alone takes longer than that, so asking again "
-                                     "does not help: allow more time");
+        refuse_late(s, d, r, msg, sizeof(msg));
         break;
     case DECIDE_MODEL_FAILED:
         snprintf(msg, sizeof(msg), "no executor could load version %u of \"%s\": %.100s",
@@ -270,7 +309,7 @@ static void run(struct sched *s, const struct decision *d)
 
     for (uint32_t i = 0; i < d->n; i++)
         p->parts[i] = p->request_of[p->out.members[d->first + i]];
-    if (requests_run(s, s->execs.items[d->exec], p->parts, d->n, d->predicted_ns, &err))
+    if (requests_run(s, s->execs.items[d->exec], p->parts, d->n, d, &err))
         sh_log_err(SH_LOG_ERROR, "request.run", &err);
 }
 
@@ -280,7 +319,7 @@ static void act(struct sched *s, const struct decision *d)
 
     switch (d->kind) {
     case DECISION_PLACE:
-        requests_place(s, p->request_of[d->request], s->execs.items[d->exec]);
+        requests_place(s, p->request_of[d->request], s->execs.items[d->exec], d->is_probe);
         break;
     case DECISION_REFUSE:
         refuse(s, d);

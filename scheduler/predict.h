@@ -1,10 +1,21 @@
 /* predict.h - how long a run of one model version takes, from recent runs and from the profile.
  *
- * One ring of recent runs for each batch bucket (1, 2, 4 ... 1024). With at least PREDICT_MIN runs
- * not older than PREDICT_MAX_AGE_NS the answer is a percentile of them: that of the model's latency
- * target, so that so many of its runs are over by then; before that the profile that the executor
- * measured when it loaded the model. Runs age, because a model whose requests are
- * all refused for one slow run would never be measured again.
+ * Warm runs, whose weights were on the device: one ring of recent ones for each batch bucket (1, 2,
+ * 4 ... 1024). With at least PREDICT_MIN of them not older than PREDICT_MAX_AGE_NS two times come
+ * from them, the newer ones counting more:
+ *
+ *   slow   the percentile of the model's latency target: so many of its runs are over by then
+ *   usual  the mean of those that are no outliers: what one more run ahead in a queue costs
+ *
+ * What stands alone is an outlier, of a ring of any size: the slowest runs do not count while
+ * together they weigh no more than one run of this moment, so that one stall of a host is forgotten
+ * at once, and a few of them within seconds. Before there are so many runs the profile counts that
+ * the executor measured when it loaded the model, scaled by what runs of the nearest batch take
+ * beside theirs.
+ *
+ * Cold runs, which waited for weights, never count among those. Their time follows from the bytes
+ * that are missing (decide.h) and `tail`, which the executor found with its exact grouping; a ring
+ * of its own remembers by how much they exceeded that.
  *
  * Pure: time comes in as a parameter. Not thread-safe.
  */
@@ -27,16 +38,24 @@ struct predict_ring {
     int64_t ns[PREDICT_RING], at_ns[PREDICT_RING];
     uint8_t order[PREDICT_RING]; /* of the n slots, by ns */
     uint32_t n, next;
-    uint64_t n_runs; /* in all */
+    uint64_t n_runs; /* in all, cold ones too */
 };
 
 struct predict {
-    struct predict_ring ring[PREDICT_N_BUCKETS];
+    struct predict_ring ring[PREDICT_N_BUCKETS], cold;
     int64_t profile_ns[PREDICT_N_BUCKETS]; /* 0 = not measured */
+    int64_t
+        tail_ns[PREDICT_N_BUCKETS]; /* of the profile, that goes on once all weights are there */
     uint64_t n_runs;
 };
 
 enum predict_source { PREDICT_FROM_RUNS, PREDICT_FROM_PROFILE, PREDICT_FROM_GUESS };
+struct predict_time { /* of a warm run; all positive, usual <= slow */
+    int64_t usual_ns, slow_ns;
+    int64_t tail_ns;    /* of the usual time, at most: what is left when the last weights arrive */
+    int64_t fastest_ns; /* of the fresh runs; 0: there is none */
+    enum predict_source source;
+};
 struct predict_line {                     /* of one bucket, for people */
     int64_t predicted_ns, p50_ns, p99_ns; /* p50, p99: of the recent runs, 0 without one */
     enum predict_source source;
@@ -48,8 +67,13 @@ struct predict_line {                     /* of one bucket, for people */
 unsigned predict_bucket(uint32_t batch);
 void predict_profile(struct predict *p, const struct msg_profile *profile, size_t n);
 void predict_add(struct predict *p, uint32_t batch, int64_t run_ns, int64_t now_ns);
-/* percentile: above 0, below 100. Always positive. */
-int64_t predict_run_ns(const struct predict *p, uint32_t batch, double percentile, int64_t now_ns);
+/* A cold run took so much longer than it should have; <= 0: it did not. */
+void predict_add_cold(struct predict *p, uint32_t batch, int64_t over_ns, int64_t now_ns);
+/* percentile: above 0, below 100. */
+void predict_run(const struct predict *p, uint32_t batch, double percentile, int64_t now_ns,
+                 struct predict_time *out);
+/* What to allow a cold run beyond its own time; 0 when nothing is known. */
+int64_t predict_cold_ns(const struct predict *p, double percentile, int64_t now_ns);
 void predict_line(const struct predict *p, unsigned bucket, double percentile, int64_t now_ns,
                   struct predict_line *out);
 

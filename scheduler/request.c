@@ -18,6 +18,7 @@
 #define MAX_PRIORITY 1000u
 #define DAY_NS (INT64_C(86400) * 1000000000)
 #define MAX_SPANS 4096u           /* inputs or outputs of one request */
+#define HOP_NS INT64_C(1000000)   /* what messages between the processes take, at most */
 #define BIG_COPY_BYTES (1u << 20) /* less says little about the rate of the link */
 
 static void request_end(struct sched *s, struct request *r)
@@ -199,6 +200,7 @@ void requests_on_ready(struct sched *s, struct api *a, const struct msg_infer_re
     if (m->priority > 0)
         r->priority = SH_MAX((int32_t)SH_MIN(m->priority, MAX_PRIORITY), r->model->slo_priority);
     r->batch = m->batch;
+    r->promised = false; /* decide() looks at it again, with all that it now knows */
     r->state = REQUEST_READY;
     r->ready_ns = sh_clock_ns();
     sched_wake(s);
@@ -279,11 +281,17 @@ static void refuse_lost(struct sched *s, struct request *r, const struct exec *e
     requests_refuse(s, r, SH_E_UNAVAILABLE, RETRY_SOON_MS, why);
 }
 
+static void displace(struct request *r)
+{
+    r->exec = NULL;
+    r->promised = false;
+}
+
 /* To the beginning, for any executor. */
 static void run_again(struct sched *s, struct request *r)
 {
     r->state = REQUEST_READY;
-    r->exec = NULL;
+    displace(r);
     r->again = r->cancelled = false;
     r->doubt_ns = 0;
     sched_wake(s);
@@ -315,7 +323,7 @@ void requests_on_exec_lost(struct sched *s, struct exec *e)
         struct request *r = s->requests.items[i];
 
         if (r->exec == e && (r->state == REQUEST_OPEN || r->state == REQUEST_READY))
-            r->exec = NULL; /* it has not begun: the next pass places it anew */
+            displace(r); /* it has not begun: the next pass places it anew */
     }
     sched_wake(s);
 }
@@ -337,7 +345,7 @@ void requests_on_again(struct sched *s, struct api *a, const struct msg_infer_ag
     } else if (r->state == REQUEST_LOST) {
         run_again(s, r);
     } else {
-        r->exec = NULL;
+        displace(r);
         sched_wake(s);
     }
 }
@@ -423,14 +431,27 @@ void requests_fini(struct sched *s)
 
 /* ------------------------------------------------------------------ runs */
 
-void requests_place(struct sched *s, struct request *r, struct exec *e)
+void requests_bring(struct sched *s, const struct request *r, struct exec *e)
 {
-    r->exec = e;
-    r->n_placed++;
     session_send(e->session, &(struct sh_msg){.type = MSG_PREPARE,
                                               .u.prepare = {.epoch = s->epoch,
                                                             .rid = r->rid,
-                                                            .version_id = r->model->version_id}});
+                                                            .version_id = r->model->version_id,
+                                                            .evict = true}});
+    models_expect(r->model, e, sh_clock_ns());
+}
+
+void requests_place(struct sched *s, struct request *r, struct exec *e, bool is_probe)
+{
+    r->promised = !is_probe;
+    r->model->refused_ns = 0;
+    if (r->exec)
+        return;
+    r->exec = e;
+    r->n_placed++;
+    if (is_probe)
+        r->limit_ns = SNAP_NO_DEADLINE;
+    requests_bring(s, r, e);
     if (r->api)
         session_send(r->api->session,
                      &(struct sh_msg){.type = MSG_INFER_PLACED,
@@ -454,7 +475,7 @@ static void send_run(struct sched *s, const struct run *run, int64_t now)
                                                .batch = r->batch,
                                                .in_spans = {r->spans, r->n_in * one},
                                                .out_spans = {r->spans + r->n_in, r->n_out * one}}});
-        wanted_until = SH_MAX(wanted_until, r->expires_ns);
+        wanted_until = SH_MAX(wanted_until, SH_MIN(r->expires_ns, r->limit_ns));
     }
     session_send(x, &(struct sh_msg){.type = MSG_RUN,
                                      .u.run = {.epoch = s->epoch,
@@ -477,10 +498,9 @@ static void run_metrics(const struct run *run, int64_t now)
 }
 
 int requests_run(struct sched *s, struct exec *e, struct request *const *parts, size_t n,
-                 int64_t predicted_ns, struct sh_err *err)
+                 const struct decision *d, struct sh_err *err)
 {
     struct run *run = calloc(1, sizeof(*run)), **at;
-    uint64_t resident = parts[0]->model->on[e->index].resident_bytes;
     int64_t now = sh_clock_ns();
     int rc;
 
@@ -496,9 +516,10 @@ int requests_run(struct sched *s, struct exec *e, struct request *const *parts, 
     run->tenant = parts[0]->tenant;
     run->n_parts = n;
     run->sent_ns = now;
-    run->predicted_ns = predicted_ns;
-    if (run->model->image_bytes > resident)
-        run->missing_bytes = run->model->image_bytes - resident;
+    run->predicted_ns = d->predicted_ns;
+    run->slack_ns = d->slack_ns;
+    run->is_cold = run->model->on[e->index].resident_bytes < run->model->image_bytes ||
+                   run->model->on[e->index].arrives_ns > now;
     run->stopped_training = e->n_runs == 0 && jobs_train_on(s, e);
     rc = idmap_put(&s->requests.runs, run->id, run, err);
     if (rc) {
@@ -513,7 +534,7 @@ int requests_run(struct sched *s, struct exec *e, struct request *const *parts, 
         parts[i]->run = run;
     }
     run->model->n_runs++;
-    run->model->on[e->index].resident_bytes = run->model->image_bytes; /* it will be */
+    models_expect(run->model, e, now);
     for (at = &e->runs; *at; at = &(*at)->next)
         ;
     *at = run;
@@ -523,29 +544,34 @@ int requests_run(struct sched *s, struct exec *e, struct request *const *parts, 
     return SH_OK;
 }
 
-static double blend(double old, double sample)
+/* Moves an eighth towards the sample, which counts as four times what was known at most: a stall
+ * says nothing. */
+static double blend(double old, double sample, double step)
 {
-    return old + (sample - old) / 8;
+    return old + (SH_MIN(sample, 4 * old + step) - old) / 8;
 }
 
-/* Learns from a run: how long it took, the rate of the link, the cost of stopping training. */
+/* Learns from a run: how long it took, the rate of the link, the cost of stopping training. What
+ * the worker measured counts, and HOP_NS at most for the way there and back: that one of the other
+ * processes stood still says nothing of the model. */
 static void learn(struct exec *e, const struct run *run, const struct msg_run_done *m, int64_t now)
 {
-    int64_t began = SH_MAX(run->sent_ns, e->done_ns), took = SH_MAX(now - began, 1);
-    int64_t compute = SH_MAX(m->compute_ns, 0), copy = SH_MAX(m->copy_ns, 0);
+    int64_t began = SH_MAX(run->sent_ns, e->done_ns), all = SH_MAX(now - began, 1);
+    int64_t busy = SH_MAX(m->busy_ns, 0), took = busy + SH_MIN(SH_MAX(all - busy, 0), HOP_NS);
 
-    if (run->missing_bytes > BIG_COPY_BYTES && copy > 0)
-        e->ns_per_byte = blend(e->ns_per_byte, (double)copy / (double)run->missing_bytes);
+    if (m->copied_bytes > BIG_COPY_BYTES && m->copy_ns > 0)
+        e->ns_per_byte = blend(e->ns_per_byte, (double)m->copy_ns / (double)m->copied_bytes, 0);
     if (run->stopped_training) {
-        int64_t rest = took - compute - copy;
+        int64_t rest = took - SH_MAX(m->compute_ns, 0) - SH_MAX(m->copy_ns, 0);
 
-        e->stop_ns = (int64_t)blend((double)e->stop_ns, (double)SH_MAX(rest, 0));
+        e->stop_ns = (int64_t)blend((double)e->stop_ns, (double)SH_MAX(rest, 0), FIRST_STOP_NS);
         took = SH_MAX(took - e->stop_ns, 1);
     }
-    /* While weights were copied, the time says more about the link than about the model. */
-    if (run->missing_bytes > 0 && compute > 0)
-        took = compute;
-    predict_add(&run->model->predict, run->batch, took, now);
+    if (!m->cold)
+        predict_add(&run->model->predict, run->batch, took, now);
+    else /* one that nobody knew to be cold says nothing of what was predicted */
+        predict_add_cold(&run->model->predict, run->batch,
+                         run->is_cold ? all - run->predicted_ns : 0, now);
 }
 
 void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_done *m)
@@ -562,6 +588,7 @@ void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_
                 run->model->name, sh_rc_name((int)m->rc), m->msg);
     e->done_ns = now;
     run->model->on[e->index].resident_bytes = m->resident_bytes;
+    run->model->on[e->index].arrives_ns = 0;
     models_charge(s, run, m);
     e->busy_ns[0] += SH_MAX(SH_MAX(m->compute_ns, m->copy_ns), 0);
     for (size_t i = 0; i < run->n_parts; i++)

@@ -31,6 +31,7 @@
 
 struct sched;
 struct api;
+struct decision;
 struct exec;
 struct model;
 struct tenant;
@@ -50,6 +51,7 @@ struct request {
     bool again;     /* the API said INFER_AGAIN */
     uint32_t n_lost, n_placed;
     int64_t doubt_ns; /* when one of us first said that its executor is gone; 0: nobody has */
+    bool promised;    /* as in snapshot.h */
     uint32_t batch;
     int32_t priority;
     int64_t open_ns, ready_ns;     /* open: when its headers arrived, as the API says */
@@ -69,8 +71,8 @@ struct run {
     struct request **parts; /* OWNED array */
     size_t n_parts;
     uint32_t batch;
-    int64_t sent_ns, predicted_ns;
-    uint64_t missing_bytes; /* of the image, when it was sent */
+    int64_t sent_ns, predicted_ns, slack_ns; /* as decide() found */
+    bool is_cold;                            /* it was to wait for weights */
     bool stopped_training;
     struct run *next; /* of the same executor, younger */
 };
@@ -97,13 +99,16 @@ void requests_expire(struct sched *s, int64_t now_ns);
 /* Tells every API that its requests are refused; used when the scheduler stands down. */
 void requests_refuse_all(struct sched *s, const char *why);
 
-/* For the pass. place: tells the API where the payload goes and the executor what to copy. */
-void requests_place(struct sched *s, struct request *r, struct exec *e);
+/* For the pass. place: tells the API where the payload goes and the executor what to copy; of a
+ * request that is placed already, that it has a promise. A probe has no limit any more. */
+void requests_place(struct sched *s, struct request *r, struct exec *e, bool is_probe);
+/* The weights come to e, for the requests that follow one that was refused. */
+void requests_bring(struct sched *s, const struct request *r, struct exec *e);
 void requests_refuse(struct sched *s, struct request *r, int rc, int64_t retry_after_ms,
                      const char *msg); /* r is gone after it */
 /* parts are READY requests of one model and tenant, placed on e. Fails: SH_E_NOMEM; they stay
  * READY. */
 int requests_run(struct sched *s, struct exec *e, struct request *const *parts, size_t n,
-                 int64_t predicted_ns, struct sh_err *err);
+                 const struct decision *d, struct sh_err *err);
 
 #endif

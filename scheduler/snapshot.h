@@ -24,6 +24,8 @@ struct snap_exec {
     bool trains;           /* a run has to stop a training job first */
     uint32_t n_runs;       /* outstanding */
     int64_t busy_until_ns; /* predicted end of the outstanding runs; <= now when idle */
+    int64_t slack_ns;      /* by so much one of them may be slower */
+    int64_t lane_ns;       /* predicted end of the copies on their way to it; <= now when none is */
     int64_t stop_ns;       /* measured cost of stopping training */
     double ns_per_byte;    /* measured cost of copying weights */
     uint32_t job;          /* index of the job that holds the training slot, or SNAP_NONE */
@@ -33,13 +35,20 @@ struct snap_exec {
 
 struct snap_place { /* a model on an executor */
     bool ready;
-    uint64_t resident_bytes;
+    uint64_t resident_bytes; /* there, or on their way ... */
+    int64_t arrives_ns;      /* ... until then; <= now: they are there */
 };
 
 struct snap_model {
     uint32_t max_batch;
     uint64_t image_bytes;
-    int64_t run_ns[PREDICT_N_BUCKETS];
+    /* predict.h; a slow or tail time is 0 where it is not known: slow as usual, tail 0 */
+    int64_t run_ns[PREDICT_N_BUCKETS]; /* usual */
+    int64_t slow_ns[PREDICT_N_BUCKETS];
+    int64_t tail_ns[PREDICT_N_BUCKETS];
+    int64_t cold_slack_ns; /* by so much a run that waits for weights may be slower */
+    int64_t fastest_ns;    /* run of one sample of late; 0: there was none */
+    int64_t refused_ns;  /* since when requests are refused for their time, and none is let in; 0 */
     int64_t expected_ns; /* when an executor will have it, of one that none has; SNAP_NEVER */
     bool failed;         /* it has none because all have failed to load it */
 };
@@ -62,6 +71,7 @@ struct snap_request {
     enum snap_request_state state;
     uint32_t model, tenant;
     uint32_t exec;    /* where it was placed, or SNAP_NONE */
+    bool promised;    /* let in with the batch it has: it will make its limit, by prediction */
     uint32_t batch;   /* samples; 1 while the body is not there yet */
     int32_t priority; /* higher goes first */
     int64_t arrived_ns;

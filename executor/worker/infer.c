@@ -552,23 +552,33 @@ static int run_ops(struct worker *w, struct program *p, const struct dev_bases *
     return rc;
 }
 
+struct run_times {
+    int64_t start_ns, first_ns, end_ns, wait_ns; /* as in WK_RUN_DONE */
+};
+
 static int run_groups(struct worker *w, const struct wk_model *model, struct program *p,
-                      const struct msg_wk_run *m, int64_t *first_ns, struct sh_err *err)
+                      const struct msg_wk_run *m, struct run_times *t, struct sh_err *err)
 {
     const struct dev_bases bases = {.image = m->image_off, .workspace = m->ws_off};
     uint32_t op = 0, n_ops = program_n_ops(p), layer = 0;
     int rc = SH_OK;
 
+    if (dev_is_queued(w->dev) && is_cold(w, m))
+        t->wait_ns = -1;
+
     for (size_t i = 0; !rc && i < n_groups(m); i++) {
         const struct msg_group g = group_at(m, i);
         const uint32_t to = group_end(p, m, i);
+        const int64_t asked = sh_clock_ns();
 
         if (g.ticket_slot < DEV_N_TICKETS)
             rc = dev_wait(w->dev, g.ticket_slot, g.ticket_value, WORKER_TICKET_TIMEOUT_MS, err);
         if (!rc && m->memory == MSG_RUN_PRIVATE)
             rc = ablation_bring(w, model, p, &layer, g.end_layer, err);
         if (i == 0)
-            *first_ns = sh_clock_ns();
+            t->first_ns = sh_clock_ns();
+        else if (t->wait_ns >= 0)
+            t->wait_ns += sh_clock_ns() - asked;
         SH_DEBUG("group.compute", "run=%" PRIu64 " group=%zu ns=%" PRId64, m->run_id, i,
                  sh_clock_ns());
         atomic_fetch_add(&w->ctl->progress, 1);
@@ -637,11 +647,13 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
     struct wk_model *model = find_model(w, m->handle);
     struct program *p = NULL;
     struct sh_err why = {0};
-    int64_t start = sh_clock_ns(), first = start, given, launched, end;
+    int64_t given, launched;
+    struct run_times t = {.start_ns = sh_clock_ns()};
     uint32_t i = model ? size_for(model, m->batch) : 0, size = 0, n_fit = 0;
     int rc = SH_OK;
     bool runs;
 
+    t.first_ns = t.start_ns;
     if (model && m->batch > 0 && i < model->n_batches &&
         (!w->is_for_one || m->batch == model->batch[i])) {
         p = model->program[i];
@@ -662,24 +674,25 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
         rc = take_inputs(w, p, m, size, &why);
     given = sh_clock_ns();
     if (runs && !rc)
-        rc = run_groups(w, model, p, m, &first, &why);
+        rc = run_groups(w, model, p, m, &t, &why);
     launched = sh_clock_ns();
     if (runs && !rc)
         rc = move_parts(w, p, m, size, MOVE_OUT, &why);
     if (worker_settle(w, &why))
         rc = why.rc;
-    end = sh_clock_ns();
+    t.end_ns = sh_clock_ns();
     SH_DEBUG("run.worker",
              "run=%" PRIu64 " start_ns=%" PRId64 " inputs_ns=%" PRId64 " launched_ns=%" PRId64
              " end_ns=%" PRId64,
-             m->run_id, start, given, launched, end);
+             m->run_id, t.start_ns, given, launched, t.end_ns);
     drop_parts(w);
     r.u.wk_run_done = (struct msg_wk_run_done){.run_id = m->run_id,
                                                .rc = rc,
                                                .msg = why.msg,
-                                               .start_ns = start,
-                                               .first_ns = first,
-                                               .end_ns = end};
+                                               .start_ns = t.start_ns,
+                                               .first_ns = t.first_ns,
+                                               .end_ns = t.end_ns,
+                                               .wait_ns = t.wait_ns};
     if (worker_send(w, &r, NULL, 0, err))
         return err->rc;
     if (m->memory != MSG_RUN_ARENA)

@@ -105,7 +105,7 @@ class Exec(Peer):
 
     def model(self, version, state=READY, rc=0, msg="", ns=5e6, need_bytes=0, step="", done=0, total=0,
               left_ns=-1):
-        profile = b"".join(struct.pack("<IId", b, 0, ns) for b in (1, 2, 4, 8))
+        profile = b"".join(struct.pack("<IIdd", b, 0, ns, ns) for b in (1, 2, 4, 8))
         self.send("MODEL_STATE", version_id=version, state=state, rc=rc, msg=msg,
                   image_bytes=1 << 20, resident_bytes=1 << 20, profile=profile, need_bytes=need_bytes,
                   step=step, done=done, total=total, left_ns=left_ns)
@@ -120,9 +120,9 @@ class Exec(Peer):
         self.send("JOB_STATE", job=job, attempt=attempt, state=state, step=step, rc=rc, msg=msg,
                   result=result, **f)
 
-    def done(self, run, rc=0):
+    def done(self, run, rc=0, ns=4000000):
         self.send("RUN_DONE", run_id=run.run_id, rc=rc, msg="", total_ns=5000000, copy_ns=0,
-                  compute_ns=4000000, resident_bytes=1 << 20)
+                  compute_ns=4000000, resident_bytes=1 << 20, busy_ns=ns, copied_bytes=0, cold=0)
 
 
     def used(self, number, *rows, source="a1"):

@@ -237,7 +237,7 @@ class Runs(Case):
     def test_prepare_copies_before_the_run_comes(self):
         d = self.driver("--copy-gb-per-s=0.5", "--pool-bytes=192M")
         d.load(1, d.package(self.zoo("resnet18", "inference"))[0], max_batch=1)
-        d.scheduler.send("PREPARE", epoch=1, rid=5, version_id=1)
+        d.scheduler.send("PREPARE", epoch=1, rid=5, version_id=1, evict=0)
         key = 'shunt_copied_bytes_total{executor="e0",direction="h2d"}'
         d.wait(lambda: d.metrics().get(key, 0) >= d.states[1].image_bytes, WAIT_S, "the copy")
         d.rest(0.3)

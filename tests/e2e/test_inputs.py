@@ -139,7 +139,7 @@ class Inputs(Case):
         # The image of another model is on its way for 0.8 s: a run of the first, which is there, does
         # not wait behind it.
         d.load(2, self.package(d, "large", onnx.linear(1 << 16, 64, weight=0.5)), max_batch=1)
-        d.scheduler.send("PREPARE", epoch=d.epoch, rid=1, version_id=2)
+        d.scheduler.send("PREPARE", epoch=d.epoch, rid=1, version_id=2, evict=0)
         self.check(d, self.start(d, 2, 1), 2, 1)
         self.assertEqual(self.ways(d), [COME, BRING])
 

@@ -72,7 +72,8 @@ class Memory(Story):
         self.press()
         self.assertGreater(self.s.metrics("executor-cpu0")['shunt_evicted_bytes_total{executor="cpu0"}'], before)
         self.assertEqual(self.held(self.anna, "a"), whole)
-        self.assertEqual(self.s.metrics("executor-cpu0")['shunt_resident_bytes{executor="cpu0",model="a"}'], whole)
+        until("the gauge says so", lambda: self.s.metrics("executor-cpu0")[
+            'shunt_resident_bytes{executor="cpu0",model="a"}'] == whole)
         # Nor by pins.
         self.quota("anna", gpu_memory_min_bytes=26 * MIB)
         self.quota("berta", gpu_memory_max_bytes=32 * MIB)

@@ -24,7 +24,8 @@ struct world {
     struct decisions out;
 };
 
-/* n_execs idle executors that hold every model; a run takes 10 ms + 1 ms a bucket; four tenants. */
+/* n_execs idle executors that hold every model; a run takes 10 ms + 1 ms a bucket, and begins only
+ * when all weights are there; four tenants. */
 static inline void world_init(struct world *w, size_t n_execs)
 {
     *w = (struct world){0};
@@ -34,7 +35,7 @@ static inline void world_init(struct world *w, size_t n_execs)
     for (size_t m = 0; m < W_MODELS; m++) {
         w->models[m] = (struct snap_model){.max_batch = 8, .image_bytes = 100u << 20};
         for (unsigned b = 0; b < PREDICT_N_BUCKETS; b++)
-            w->models[m].run_ns[b] = (10 + b) * MS;
+            w->models[m].run_ns[b] = w->models[m].tail_ns[b] = (10 + b) * MS;
     }
     for (size_t i = 0; i < W_MODELS * n_execs; i++)
         w->places[i] = (struct snap_place){.ready = true, .resident_bytes = 100u << 20};

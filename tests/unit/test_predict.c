@@ -1,5 +1,5 @@
-/* test_predict.c - without it, admission could trust a run of long ago, a single lucky run, or a
- * profile when measurements say otherwise, and would refuse or accept the wrong requests. */
+/* test_predict.c - without it, admission could trust a run of long ago, a single run, or a profile
+ * when measurements say otherwise, and would refuse or accept the wrong requests. */
 /* uses: scheduler/predict.o */
 #include "common/mem.h"
 #include "scheduler/predict.h"
@@ -8,6 +8,24 @@
 #include <math.h>
 
 #define MS INT64_C(1000000)
+
+/* As most tests ask: how slow a run can be. */
+static int64_t slow(const struct predict *p, uint32_t batch, double percentile, int64_t now)
+{
+    struct predict_time t;
+
+    predict_run(p, batch, percentile, now, &t);
+    assert_true(t.usual_ns > 0 && t.usual_ns <= t.slow_ns && t.tail_ns <= t.usual_ns);
+    return t.slow_ns;
+}
+
+static int64_t usual(const struct predict *p, int64_t now)
+{
+    struct predict_time t;
+
+    predict_run(p, 1, 99, now, &t);
+    return t.usual_ns;
+}
 
 static void buckets_are_powers_of_two(void **state)
 {
@@ -26,53 +44,140 @@ static void nothing_known_is_a_cautious_guess(void **state)
     struct predict p = {0};
 
     (void)state;
-    assert_int_equal(predict_run_ns(&p, 1, 99, 0), PREDICT_UNKNOWN_NS);
+    assert_int_equal(slow(&p, 1, 99, 0), PREDICT_UNKNOWN_NS);
 }
 
 static void the_profile_counts_until_ten_runs_are_known(void **state)
 {
     struct predict p = {0};
-    const struct msg_profile profile[] = {{1, 0, 5e6}, {4, 0, 12e6}};
+    const struct msg_profile profile[] = {{1, 0, 5e6, 1e6}, {4, 0, 12e6, 3e6}};
 
     (void)state;
     predict_profile(&p, profile, 2);
     for (int i = 0; i < 9; i++)
         predict_add(&p, 1, 30 * MS, MS);
-    assert_int_equal(predict_run_ns(&p, 1, 99, MS), 5 * MS);
+    assert_int_equal(slow(&p, 1, 99, MS), 5 * MS);
     predict_add(&p, 1, 30 * MS, MS);
-    assert_int_equal(predict_run_ns(&p, 1, 99, MS), 30 * MS);
+    assert_int_equal(slow(&p, 1, 99, MS), 30 * MS);
 }
 
 static void a_batch_without_profile_takes_that_of_a_larger_one_or_a_multiple(void **state)
 {
     struct predict p = {0};
-    const struct msg_profile profile[] = {{1, 0, 5e6}, {4, 0, 12e6}};
+    const struct msg_profile profile[] = {{1, 0, 5e6, 1e6}, {4, 0, 12e6, 3e6}};
 
     (void)state;
     predict_profile(&p, profile, 2);
-    assert_int_equal(predict_run_ns(&p, 2, 99, 0), 12 * MS);
-    assert_int_equal(predict_run_ns(&p, 8, 99, 0), 24 * MS);
-    assert_int_equal(predict_run_ns(&p, 16, 99, 0), 48 * MS);
+    assert_int_equal(slow(&p, 2, 99, 0), 12 * MS);
+    assert_int_equal(slow(&p, 8, 99, 0), 24 * MS);
+    assert_int_equal(slow(&p, 16, 99, 0), 48 * MS);
 }
 
 static void a_profile_that_is_no_number_is_ignored(void **state)
 {
     struct predict p = {0};
-    const struct msg_profile profile[] = {{1, 0, -1}, {2, 0, 0.0 / 0.0}, {4, 0, 1e300}};
+    const struct msg_profile profile[] = {{1, 0, -1, 0}, {2, 0, 0.0 / 0.0, 0}, {4, 0, 1e300, 0}};
 
     (void)state;
     predict_profile(&p, profile, 3);
-    assert_int_equal(predict_run_ns(&p, 1, 99, 0), PREDICT_UNKNOWN_NS);
+    assert_int_equal(slow(&p, 1, 99, 0), PREDICT_UNKNOWN_NS);
 }
 
-static void the_slowest_of_few_runs_counts(void **state)
+static void one_slow_run_stands_alone_and_several_do_not(void **state)
+{
+    struct predict p = {0};
+    int64_t now = MS;
+
+    (void)state;
+    for (unsigned i = 0; i < PREDICT_RING; i++)
+        predict_add(&p, 1, 5 * MS, now);
+    predict_add(&p, 1, 200 * MS, now);
+    assert_int_equal(slow(&p, 1, 99, now), 5 * MS);
+    assert_int_equal(usual(&p, now), 5 * MS);
+    predict_add(&p, 1, 190 * MS, now);
+    assert_int_equal(slow(&p, 1, 99, now), 190 * MS);
+    assert_int_equal(usual(&p, now), 5 * MS + (190 - 5) * MS / 63); /* the outlier costs nothing */
+}
+
+static void slow_runs_are_forgotten_within_seconds_and_a_few_of_them_sooner(void **state)
+{
+    static const struct {
+        unsigned n_slow;
+        int64_t ms; /* then they count no more */
+    } CASES[] = {{1, 0}, {2, 1000}, {3, 2000}, {8, 3000}, {16, 4000}};
+
+    (void)state;
+    for (size_t c = 0; c < SH_ARRAY_LEN(CASES); c++) {
+        struct predict p = {0};
+        int64_t now = MS;
+
+        for (unsigned i = 0; i < CASES[c].n_slow; i++)
+            predict_add(&p, 1, 200 * MS, now);
+        for (int i = 0; i < 20; i++)
+            predict_add(&p, 1, 5 * MS, now);
+        if (CASES[c].n_slow > 1)
+            assert_int_equal(slow(&p, 1, 99, now + (CASES[c].ms - 500) * MS), 200 * MS);
+        assert_int_equal(slow(&p, 1, 99, now + CASES[c].ms * MS), 5 * MS);
+    }
+}
+
+static void a_part_of_runs_that_is_slow_again_and_again_counts(void **state)
+{
+    struct predict p = {0};
+    int64_t now = MS;
+
+    (void)state;
+    for (int i = 0; i < 400; i++, now += 10 * MS)
+        predict_add(&p, 1, i % 20 ? 5 * MS : 40 * MS, now);
+    assert_int_equal(slow(&p, 1, 99, now), 40 * MS);
+    assert_int_equal(slow(&p, 1, 90, now), 5 * MS);
+}
+
+static void a_batch_that_never_ran_takes_its_profile_as_runs_of_another_exceed_theirs(void **state)
+{
+    struct predict p = {0};
+    const struct msg_profile profile[] = {{1, 0, 5e6, 1e6}, {4, 0, 12e6, 3e6}};
+
+    (void)state;
+    predict_profile(&p, profile, 2);
+    for (int i = 0; i < 20; i++)
+        predict_add(&p, 1, 10 * MS, MS);
+    assert_int_equal(slow(&p, 4, 99, MS), 24 * MS);
+    for (int i = 0; i < 64; i++)
+        predict_add(&p, 1, 900 * MS, MS);
+    assert_int_equal(slow(&p, 4, 99, MS), 48 * MS); /* within reason */
+}
+
+static void the_tail_is_in_proportion_to_the_profile(void **state)
+{
+    struct predict p = {0};
+    const struct msg_profile profile[] = {{1, 0, 5e6, 1e6}, {2, 0, 8e6, 0.0 / 0.0}};
+    struct predict_time t;
+
+    (void)state;
+    predict_profile(&p, profile, 2);
+    for (int i = 0; i < 20; i++)
+        predict_add(&p, 1, 10 * MS, MS);
+    predict_run(&p, 1, 99, MS, &t);
+    assert_int_equal(t.tail_ns, 2 * MS);
+    predict_run(&p, 2, 99, MS, &t); /* not known: all of it */
+    assert_int_equal(t.tail_ns, t.usual_ns);
+}
+
+static void cold_runs_have_a_book_of_their_own(void **state)
 {
     struct predict p = {0};
 
     (void)state;
-    for (int i = 1; i <= 20; i++)
-        predict_add(&p, 1, i * MS, MS);
-    assert_int_equal(predict_run_ns(&p, 1, 99, MS), 20 * MS);
+    for (int i = 0; i < 20; i++)
+        predict_add(&p, 1, 5 * MS, MS);
+    predict_add_cold(&p, 1, 300 * MS, MS);
+    assert_int_equal(predict_cold_ns(&p, 99, MS), 0); /* stands alone */
+    predict_add_cold(&p, 1, 20 * MS, MS);
+    predict_add_cold(&p, 1, -20 * MS, MS);
+    assert_int_equal(predict_cold_ns(&p, 99, MS), 20 * MS);
+    assert_int_equal(slow(&p, 1, 99, MS), 5 * MS);
+    assert_int_equal(predict_cold_ns(&p, 99, MS + PREDICT_MAX_AGE_NS + 1), 0);
 }
 
 static void the_ring_forgets_what_is_overwritten(void **state)
@@ -83,20 +188,20 @@ static void the_ring_forgets_what_is_overwritten(void **state)
     predict_add(&p, 1, 900 * MS, MS);
     for (unsigned i = 0; i < PREDICT_RING; i++)
         predict_add(&p, 1, 3 * MS, MS);
-    assert_int_equal(predict_run_ns(&p, 1, 99, MS), 3 * MS);
+    assert_int_equal(slow(&p, 1, 99, MS), 3 * MS);
 }
 
 static void old_runs_do_not_count_so_that_a_refused_model_recovers(void **state)
 {
     struct predict p = {0};
-    const struct msg_profile profile[] = {{1, 0, 5e6}};
+    const struct msg_profile profile[] = {{1, 0, 5e6, 1e6}};
 
     (void)state;
     predict_profile(&p, profile, 1);
     for (int i = 0; i < 20; i++)
         predict_add(&p, 1, 900 * MS, MS);
-    assert_int_equal(predict_run_ns(&p, 1, 99, 2 * MS), 900 * MS);
-    assert_int_equal(predict_run_ns(&p, 1, 99, 2 * MS + PREDICT_MAX_AGE_NS), 5 * MS);
+    assert_int_equal(slow(&p, 1, 99, 2 * MS), 900 * MS);
+    assert_int_equal(slow(&p, 1, 99, 2 * MS + PREDICT_MAX_AGE_NS), 5 * MS);
 }
 
 static void batches_do_not_mix(void **state)
@@ -108,8 +213,8 @@ static void batches_do_not_mix(void **state)
         predict_add(&p, 1, 2 * MS, MS);
         predict_add(&p, 8, 9 * MS, MS);
     }
-    assert_int_equal(predict_run_ns(&p, 1, 99, MS), 2 * MS);
-    assert_int_equal(predict_run_ns(&p, 5, 99, MS), 9 * MS);
+    assert_int_equal(slow(&p, 1, 99, MS), 2 * MS);
+    assert_int_equal(slow(&p, 5, 99, MS), 9 * MS);
 }
 
 static void the_percentile_of_the_target_decides(void **state)
@@ -119,48 +224,73 @@ static void the_percentile_of_the_target_decides(void **state)
     (void)state;
     for (int i = 1; i <= 40; i++)
         predict_add(&p, 1, i * MS, MS);
-    assert_int_equal(predict_run_ns(&p, 1, 50, MS), 20 * MS);
-    assert_int_equal(predict_run_ns(&p, 1, 90, MS), 36 * MS);
-    assert_int_equal(predict_run_ns(&p, 1, 99.999, MS), 40 * MS);
-    assert_int_equal(predict_run_ns(&p, 1, 0.001, MS), 1 * MS);
+    assert_int_equal(slow(&p, 1, 50, MS), 20 * MS);
+    assert_int_equal(slow(&p, 1, 90, MS), 36 * MS);
+    assert_int_equal(slow(&p, 1, 99.999, MS), 39 * MS); /* one alone never counts */
+    assert_int_equal(slow(&p, 1, 0.001, MS), 1 * MS);
 }
+
+struct run {
+    int64_t ns, at;
+};
 
 static int by_value(const void *a, const void *b)
 {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    int64_t x = ((const struct run *)a)->ns, y = ((const struct run *)b)->ns;
 
     return (x > y) - (x < y);
+}
+
+/* 2^-(age in s), straight between whole seconds. */
+static double weight(int64_t age)
+{
+    double w = 1;
+
+    for (; age >= 1000 * MS; age -= 1000 * MS)
+        w /= 2;
+    return w * (1 - (double)age / 2e9);
 }
 
 /* Against a plain sort of what is in the ring, with ties, old ones and every position replaced. */
 static void the_order_is_that_of_a_plain_sort(void **state)
 {
-    static const double PERCENTILE[] = {0.001, 10, 50, 75, 90, 99, 100};
+    static const double PERCENTILE[] = {0.001, 10, 50, 75, 90, 99, 99.999};
     struct predict p = {0};
-    int64_t ns[PREDICT_RING], at[PREDICT_RING];
-    uint32_t seed = 1, n = 0;
+    struct run all[5001];
+    uint32_t seed = 1;
 
     (void)state;
-    for (int64_t now = 1; now <= 5000; now++) {
-        int64_t fresh[PREDICT_RING];
+    for (uint32_t n = 1; n <= 5000; n++) {
+        struct run fresh[PREDICT_RING];
         size_t n_fresh = 0;
+        double sum = 0;
+        int64_t now;
 
         seed = seed * 1664525u + 1013904223u;
-        ns[n % PREDICT_RING] = 1 + (seed >> 8) % (now % 500 < 250 ? 7 : 100000);
-        at[n % PREDICT_RING] = now * PREDICT_MAX_AGE_NS / (PREDICT_RING / 2);
-        predict_add(&p, 1, ns[n % PREDICT_RING], at[n % PREDICT_RING]);
-        n++;
-        for (uint32_t i = 0; i < SH_MIN(n, PREDICT_RING); i++)
-            if (at[(n - 1) % PREDICT_RING] - at[i] <= PREDICT_MAX_AGE_NS)
-                fresh[n_fresh++] = ns[i];
+        all[n].ns = 1 + (seed >> 8) % (n % 500 < 250 ? 7 : 100000);
+        all[n].at = now = n * PREDICT_MAX_AGE_NS / (PREDICT_RING / 2);
+        predict_add(&p, 1, all[n].ns, now);
+        for (uint32_t i = n > PREDICT_RING ? n - PREDICT_RING + 1 : 1; i <= n; i++)
+            if (now - all[i].at <= PREDICT_MAX_AGE_NS) {
+                sum += weight(now - all[i].at);
+                fresh[n_fresh++] = all[i];
+            }
         if (n_fresh < PREDICT_MIN)
             continue;
         qsort(fresh, n_fresh, sizeof(fresh[0]), by_value);
         for (size_t k = 0; k < SH_ARRAY_LEN(PERCENTILE); k++) {
-            size_t rank = (size_t)ceil((double)n_fresh * PERCENTILE[k] / 100);
+            double left = SH_MAX(sum * (1 - PERCENTILE[k] / 100), 1.0) * (1 + 1e-9);
+            int64_t got = slow(&p, 1, PERCENTILE[k], now), least = INT64_MAX;
+            double above = 0, at_least = 0;
 
-            assert_int_equal(predict_run_ns(&p, 1, PERCENTILE[k], at[(n - 1) % PREDICT_RING]),
-                             fresh[SH_MAX(rank, 1u) - 1]);
+            /* Those above do not count, those from it on are too many not to. */
+            for (size_t i = 0; i < n_fresh; i++) {
+                above += fresh[i].ns > got ? weight(now - fresh[i].at) : 0;
+                at_least += fresh[i].ns >= got ? weight(now - fresh[i].at) : 0;
+                least = SH_MIN(least, fresh[i].ns);
+            }
+            assert_true(above <= left);
+            assert_true(at_least > left || got == least);
         }
     }
 }
@@ -168,7 +298,7 @@ static void the_order_is_that_of_a_plain_sort(void **state)
 static void a_line_for_people_counts_all_runs_and_says_what_it_predicts_from(void **state)
 {
     struct predict p = {0};
-    const struct msg_profile profile[] = {{1, 0, 5e6}};
+    const struct msg_profile profile[] = {{1, 0, 5e6, 1e6}};
     struct predict_line l;
 
     (void)state;
@@ -199,7 +329,12 @@ int main(void)
         cmocka_unit_test(the_profile_counts_until_ten_runs_are_known),
         cmocka_unit_test(a_batch_without_profile_takes_that_of_a_larger_one_or_a_multiple),
         cmocka_unit_test(a_profile_that_is_no_number_is_ignored),
-        cmocka_unit_test(the_slowest_of_few_runs_counts),
+        cmocka_unit_test(one_slow_run_stands_alone_and_several_do_not),
+        cmocka_unit_test(slow_runs_are_forgotten_within_seconds_and_a_few_of_them_sooner),
+        cmocka_unit_test(a_part_of_runs_that_is_slow_again_and_again_counts),
+        cmocka_unit_test(a_batch_that_never_ran_takes_its_profile_as_runs_of_another_exceed_theirs),
+        cmocka_unit_test(the_tail_is_in_proportion_to_the_profile),
+        cmocka_unit_test(cold_runs_have_a_book_of_their_own),
         cmocka_unit_test(the_ring_forgets_what_is_overwritten),
         cmocka_unit_test(old_runs_do_not_count_so_that_a_refused_model_recovers),
         cmocka_unit_test(batches_do_not_mix),
