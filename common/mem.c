@@ -141,6 +141,20 @@ int sh_grow(void *items, size_t *cap, size_t need, size_t item, size_t max, cons
     return SH_OK;
 }
 
+void sh_shrink(void *items, size_t *cap, size_t n, size_t item)
+{
+    void *p;
+
+    if (n == 0 || n >= *cap)
+        return;
+    memcpy(&p, items, sizeof(p));
+    p = realloc(p, n * item);
+    if (!p)
+        return;
+    memcpy(items, &p, sizeof(p));
+    *cap = n;
+}
+
 bool sh_mem_equal_ct(const void *a, const void *b, size_t n)
 {
     const volatile unsigned char *x = a, *y = b;

@@ -37,6 +37,9 @@ size_t sh_utf8_count(const char *s);
  * `max` with SH_E_TOOBIG "<what> ...". New elements are zeroed. */
 int sh_grow(void *items, size_t *cap, size_t need, size_t item, size_t max, const char *what,
             struct sh_err *err);
+/* Gives back what lies behind the first n: *cap becomes n, or stays where there is no memory to
+ * move. */
+void sh_shrink(void *items, size_t *cap, size_t n, size_t item);
 
 /* Comparison in constant time, for secrets. */
 bool sh_mem_equal_ct(const void *a, const void *b, size_t n);

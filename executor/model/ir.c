@@ -348,6 +348,9 @@ int ir_compact(struct ir *ir, struct sh_err *err)
     }
     each_ref(ir, move_ref, &c);
     free(c.to);
+    sh_shrink(&ir->g.tensors, &ir->cap_tensors, n, sizeof(*ir->g.tensors));
+    sh_shrink(&ir->info, &ir->cap_info, n, sizeof(*ir->info));
+    sh_shrink(&ir->g.ops, &ir->cap_ops, ir->g.n_ops, sizeof(*ir->g.ops));
     return SH_OK;
 }
 

@@ -13,6 +13,7 @@
 #include "executor/worker/worker.h"
 
 #include <inttypes.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -270,6 +271,7 @@ int infer_on_model(struct worker *w, const struct msg_wk_model *msg, const int *
                                 : answer_model(w, msg, m, layer_ns, &image, &why, err);
     if (why.rc && m)
         infer_on_model_drop(w, msg->handle);
+    malloc_trim(0); /* what only compiling needed */
     sh_shm_fini(&image);
     free(layer_ns);
     return rc;
@@ -283,6 +285,7 @@ void infer_on_model_drop(struct worker *w, int64_t handle)
         ablation_forget(w, w->models[i]);
         free_model(w->models[i]);
         w->models[i] = w->models[--w->n_models];
+        malloc_trim(0); /* in small pieces between others: it would stay ours */
         return;
     }
 }

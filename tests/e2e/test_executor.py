@@ -17,9 +17,11 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import onnx_bytes as onnx  # noqa: E402
 from exec_driver import BIN, FINAL, WAIT_S, Driver, read_st, write_st  # noqa: E402
 import wire  # noqa: E402
 
@@ -343,6 +345,42 @@ class Runs(Case):
         self.assertEqual(d.stop(), 0)  # what is left goes before it does
         self.assertEqual(d.usage("t", 0, 1)[1], 5)
         self.assertEqual(os.listdir(os.path.join(d.dir, "usage")), [])
+
+    def anonymous(self, d):
+        """KiB of memory of their own, of the executor and each worker."""
+        out = []
+        for pid in (d.proc.pid, *sorted(d.worker_pids())):
+            with open("/proc/%d/status" % pid) as f:
+                out += [int(x.split()[1]) for x in f if x.startswith("RssAnon")]
+        return out
+
+    def test_unloading_gives_all_its_host_memory_back(self):
+        """A small file of many nodes: what it is compiled to is a thousand times as large."""
+        n = 4000
+        nodes = [onnx.node("Relu" if i % 2 else "Neg", ["x" if i == 0 else "a%d" % i],
+                           ["y" if i == n - 1 else "a%d" % (i + 1)]) for i in range(n)]
+        path = os.path.join(self.onnx, "chain.onnx")
+        with open(path, "wb") as f:
+            f.write(onnx.model(nodes, [onnx.value("x", ["N", 4])], [onnx.value("y", ["N", 4])]))
+        d = self.driver()
+        package = d.package(path)[0]
+        d.load(1, package, max_batch=1)  # what each worker takes once
+        d.scheduler.send("MODEL_UNLOAD", epoch=d.epoch, version_id=1)
+        d.wait(lambda: d.states[1].phase == "GONE", WAIT_S, "GONE")
+        d.rest(0.5)
+        before = self.anonymous(d)
+        for version in (2, 3):
+            d.load(version, package, max_batch=8)
+        loaded = self.anonymous(d)
+        self.assertTrue(all(b - a > 8192 for a, b in zip(before[1:], loaded[1:])), (before, loaded))
+        # Four programs of 4000 operations, twice; it was 170 MiB.
+        self.assertTrue(all(b - a < 130 * 1024 for a, b in zip(before[1:], loaded[1:])), (before, loaded))
+        for version in (2, 3):
+            d.scheduler.send("MODEL_UNLOAD", epoch=d.epoch, version_id=version)
+        end = time.monotonic() + WAIT_S
+        while any(b - a > 4096 for a, b in zip(before, self.anonymous(d))):
+            self.assertLess(time.monotonic(), end, (before, loaded, self.anonymous(d)))
+            d.rest(0.1)
 
     def test_a_new_scheduler_hears_what_is_held(self):
         d = self.driver()

@@ -19,6 +19,26 @@ static void sizes_do_not_wrap_around(void **state)
     assert_ok(sh_add_size(SIZE_MAX - 1, 1, &out, NULL));
 }
 
+static void what_lies_behind_the_last_is_given_back(void **state)
+{
+    uint32_t *items = NULL;
+    size_t cap = 0;
+    (void)state;
+
+    assert_ok(sh_grow(&items, &cap, 3, sizeof(*items), 100, "items", NULL));
+    items[2] = 7;
+    sh_shrink(&items, &cap, 3, sizeof(*items));
+    assert_int_equal(cap, 3);
+    assert_int_equal(items[2], 7);
+    sh_shrink(&items, &cap, 3, sizeof(*items));
+    sh_shrink(&items, &cap, 0, sizeof(*items)); /* a list of none stays as it is */
+    assert_int_equal(cap, 3);
+    assert_ok(sh_grow(&items, &cap, 4, sizeof(*items), 100, "items", NULL));
+    assert_int_equal(items[2], 7);
+    assert_int_equal(items[3], 0);
+    free(items);
+}
+
 static void strings_are_copied_or_cut_with_a_terminator(void **state)
 {
     char *s = NULL, small[4];
@@ -217,6 +237,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_do_not_wrap_around),
+        cmocka_unit_test(what_lies_behind_the_last_is_given_back),
         cmocka_unit_test(strings_are_copied_or_cut_with_a_terminator),
         cmocka_unit_test(a_copy_that_is_cut_ends_with_a_whole_character),
         cmocka_unit_test(grow_doubles_zeroes_and_stops_at_the_limit),

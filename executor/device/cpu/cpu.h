@@ -36,11 +36,15 @@ struct cpu_dev {
 
 enum cpu_space { CPU_IMAGE, CPU_STATE, CPU_WORK, CPU_N_SPACES };
 
-struct cpu_tensor {
+struct cpu_layout {
     dnnl_memory_desc_t md;    /* as stored; only if has_md */
     dnnl_memory_desc_t plain; /* the same logical dimensions, row-major in the caller's memory */
-    uint32_t root;            /* of its aliases: whose bytes these are */
-    uint32_t producer;        /* operation that writes it first; DEV_NONE */
+};
+
+struct cpu_tensor {
+    struct cpu_layout *lay; /* in the plan's; NULL once finished, where nothing asks any more */
+    uint32_t root;          /* of its aliases: whose bytes these are */
+    uint32_t producer;      /* operation that writes it first; DEV_NONE */
     enum cpu_space space;
     bool has_md;     /* oneDNN knows the element type */
     bool is_fixed;   /* the layout is decided */
@@ -66,8 +70,8 @@ struct cpu_call {
 typedef int cpu_fn(const struct cpu_call *c, struct sh_err *err);
 
 struct cpu_step {
-    dnnl_primitive_desc_t pd; /* OWNED; NULL for a function */
-    dnnl_primitive_t prim;    /* OWNED; made by plan_finish */
+    dnnl_primitive_desc_t pd; /* OWNED; NULL for a function, and once plan_finish has made: */
+    dnnl_primitive_t prim;    /* OWNED */
     cpu_fn *fn;
     void *aux; /* OWNED, free() */
     uint32_t n;
@@ -86,6 +90,7 @@ struct cpu_op {
 struct cpu_plan {
     struct dev_plan base;
     struct cpu_tensor *tensors;  /* OWNED */
+    struct cpu_layout *layouts;  /* OWNED; 1.4 KB each */
     struct cpu_op *ops;          /* OWNED */
     size_t extent[CPU_N_SPACES]; /* bytes that a run touches behind each base */
     unsigned threads;
@@ -164,7 +169,8 @@ int cpu__step_reorder(struct cpu_build *b, struct cpu_ref from, const dnnl_memor
 /* TAKES aux (malloc'd or NULL), on failure too. */
 int cpu__step_fn(struct cpu_build *b, cpu_fn *fn, const struct cpu_ref *refs, uint32_t n,
                  void *aux);
-int cpu__build_end(struct cpu_build *b); /* the late reorders */
+int cpu__build_end(struct cpu_build *b);                       /* the late reorders */
+int cpu__step_finish(struct cpu_build *b, struct cpu_step *s); /* pd becomes prim */
 void cpu__op_fini(struct cpu_op *co);
 
 /* Row-major descriptor. */

@@ -46,7 +46,8 @@ static int dnnl_way(struct cpu_build *b)
     const struct dev_op *op = b->op;
     const struct cpu_tensor *ts = b->plan->tensors;
     /* Follow whichever operand is blocked already. */
-    const dnnl_memory_desc_t *md = ts[op->in[0]].is_blocked ? &ts[op->in[0]].md : &ts[op->in[1]].md;
+    const dnnl_memory_desc_t *md =
+        ts[op->in[0]].is_blocked ? &ts[op->in[0]].lay->md : &ts[op->in[1]].lay->md;
     dnnl_primitive_desc_t pd = NULL;
     dnnl_post_ops_t po = NULL;
     dnnl_binary_desc_t desc;
@@ -56,7 +57,7 @@ static int dnnl_way(struct cpu_build *b)
     int rc;
 
     if (op->u.binary.kind == DEV_BIN_DIV)
-        md = &ts[op->in[0]].plain;
+        md = &ts[op->in[0]].lay->plain;
     alg_of(op->u.binary.kind, &alg);
     s = dnnl_post_ops_create(&po);
     if (s == dnnl_success && !cpu__act_post(po, op->act, op->act_p0, op->act_p1))
@@ -295,7 +296,7 @@ int cpu__binary(struct cpu_build *b)
     cpu__nd_merge(&aux->nd);
     rc = cpu__step_fn(b, bin_fn, refs, 3, aux);
     if (!rc && op->act != DEV_ACT_NONE)
-        rc = cpu__act_in_place(b, refs[0], &b->plan->tensors[op->out[0]].plain);
+        rc = cpu__act_in_place(b, refs[0], &b->plan->tensors[op->out[0]].lay->plain);
     return rc;
 }
 

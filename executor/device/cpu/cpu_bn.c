@@ -371,16 +371,16 @@ static const dnnl_memory_desc_t *choose_layout(struct cpu_build *b, uint32_t x, 
     for (size_t i = 0; d->rank == 4 && i < SH_ARRAY_LEN(TAGS); i++) {
         dnnl_memory_desc_t md;
 
-        if (dnnl_memory_desc_init_by_tag(&md, 4, t->md.dims, dnnl_f32, TAGS[i].tag) !=
+        if (dnnl_memory_desc_init_by_tag(&md, 4, t->lay->md.dims, dnnl_f32, TAGS[i].tag) !=
                 dnnl_success ||
-            !dnnl_memory_desc_equal(&md, &t->md))
+            !dnnl_memory_desc_equal(&md, &t->lay->md))
             continue;
         g->block = TAGS[i].block;
         g->units = (g->c + g->block - 1) / g->block;
         g->len *= g->block;
-        return &t->md;
+        return &t->lay->md;
     }
-    return &t->plain;
+    return &t->lay->plain;
 }
 
 static size_t scratch_bytes(const struct geometry *g)

@@ -276,8 +276,9 @@ int cpu__in_plain(struct cpu_build *b, uint32_t tensor, struct cpu_ref *out)
     *out = (struct cpu_ref){.tensor = tensor};
     if (!t->is_blocked)
         return SH_OK;
-    *out = cpu__scratch(b, dnnl_memory_desc_get_size(&t->plain));
-    return cpu__step_reorder(b, (struct cpu_ref){.tensor = tensor}, &t->md, *out, &t->plain);
+    *out = cpu__scratch(b, dnnl_memory_desc_get_size(&t->lay->plain));
+    return cpu__step_reorder(b, (struct cpu_ref){.tensor = tensor}, &t->lay->md, *out,
+                             &t->lay->plain);
 }
 
 int cpu__in(struct cpu_build *b, uint32_t tensor, const dnnl_memory_desc_t *view,
@@ -291,23 +292,24 @@ int cpu__in(struct cpu_build *b, uint32_t tensor, const dnnl_memory_desc_t *view
     *out = (struct cpu_ref){.tensor = tensor};
     if (view)
         seen = *view;
-    else if (same_dims(&t->plain, want))
-        seen = t->plain;
+    else if (same_dims(&t->lay->plain, want))
+        seen = t->lay->plain;
     else if (row_major_like(want, &seen))
         return cpu__refuse(b, SH_E_BUG, "no row-major form of tensor \"%s\"",
                            cpu__t(b, tensor)->name);
     if (!t->is_fixed) { /* nobody has laid out this weight yet */
-        t->md = *want;
-        t->plain = seen;
+        t->lay->md = *want;
+        t->lay->plain = seen;
         t->is_fixed = true;
         t->is_blocked = !dnnl_memory_desc_equal(want, &seen);
         return SH_OK;
     }
-    if (t->is_blocked && same_dims(&t->md, want) && dnnl_memory_desc_equal(&t->plain, &seen)) {
-        if (dnnl_memory_desc_equal(&t->md, want))
+    if (t->is_blocked && same_dims(&t->lay->md, want) &&
+        dnnl_memory_desc_equal(&t->lay->plain, &seen)) {
+        if (dnnl_memory_desc_equal(&t->lay->md, want))
             return SH_OK;
         *out = cpu__scratch(b, dnnl_memory_desc_get_size(want));
-        return cpu__step_reorder(b, (struct cpu_ref){.tensor = tensor}, &t->md, *out, want);
+        return cpu__step_reorder(b, (struct cpu_ref){.tensor = tensor}, &t->lay->md, *out, want);
     }
     rc = cpu__in_plain(b, tensor, &plain);
     *out = plain;
@@ -324,12 +326,12 @@ int cpu__out(struct cpu_build *b, uint32_t tensor, const dnnl_memory_desc_t *hav
     dnnl_memory_desc_t want;
 
     *out = (struct cpu_ref){.tensor = tensor};
-    if (!t->is_fixed && may_keep && same_dims(&t->plain, have)) {
-        t->md = *have;
-        t->is_blocked = !dnnl_memory_desc_equal(have, &t->plain);
+    if (!t->is_fixed && may_keep && same_dims(&t->lay->plain, have)) {
+        t->lay->md = *have;
+        t->is_blocked = !dnnl_memory_desc_equal(have, &t->lay->plain);
     }
     t->is_fixed = true;
-    want = t->md;
+    want = t->lay->md;
     if (!same_dims(&want, have) && row_major_like(have, &want))
         return cpu__refuse(b, SH_E_BUG, "no row-major form of tensor \"%s\"",
                            cpu__t(b, tensor)->name);
@@ -348,9 +350,24 @@ int cpu__out_plain(struct cpu_build *b, uint32_t tensor, struct cpu_ref *out)
     struct cpu_tensor *t = &b->plan->tensors[tensor];
 
     if (t->has_md)
-        return cpu__out(b, tensor, &t->plain, true, out);
+        return cpu__out(b, tensor, &t->lay->plain, true, out);
     t->is_fixed = true;
     *out = (struct cpu_ref){.tensor = tensor};
+    return SH_OK;
+}
+
+/* The primitive knows its description, and shares it with its like; ours is another copy. */
+int cpu__step_finish(struct cpu_build *b, struct cpu_step *s)
+{
+    int rc;
+
+    if (!s->pd || s->prim)
+        return SH_OK;
+    rc = cpu__status(b, dnnl_primitive_create(&s->prim, s->pd), "primitive");
+    if (rc)
+        return rc;
+    dnnl_primitive_desc_destroy(s->pd);
+    s->pd = NULL;
     return SH_OK;
 }
 
@@ -365,5 +382,7 @@ int cpu__build_end(struct cpu_build *b)
                                &l->want);
     }
     b->n_late = 0;
+    if (!rc)
+        sh_shrink(&b->co->steps, &b->co->cap_steps, b->co->n_steps, sizeof(*b->co->steps));
     return rc;
 }

@@ -131,10 +131,10 @@ static void adopt_weights(struct cpu_build *b, struct fwd *f, uint32_t w)
     struct descs before = f->d;
     dnnl_primitive_desc_t pd = NULL;
 
-    if (!t->is_fixed || !t->is_blocked || t->md.ndims != f->s.n_wei ||
-        memcmp(t->md.dims, f->s.wei, (size_t)f->s.n_wei * sizeof(f->s.wei[0])) != 0)
+    if (!t->is_fixed || !t->is_blocked || t->lay->md.ndims != f->s.n_wei ||
+        memcmp(t->lay->md.dims, f->s.wei, (size_t)f->s.n_wei * sizeof(f->s.wei[0])) != 0)
         return;
-    f->d.wei = t->md;
+    f->d.wei = t->lay->md;
     if (try_fwd(b, f, RES_NONE, &pd) != dnnl_success || cpu__pd_is_slow(pd))
         f->d = before;
     if (pd)
@@ -306,8 +306,8 @@ static int in_samples(struct cpu_build *b, uint32_t tensor, const dnnl_memory_de
 
     if (!b->op->u.conv.count)
         return cpu__in(b, tensor, NULL, want, out);
-    if (!t->is_fixed || t->md.ndims != want->ndims ||
-        dnnl_memory_desc_init_submemory(&have, &t->md, want->dims, first) != dnnl_success) {
+    if (!t->is_fixed || t->lay->md.ndims != want->ndims ||
+        dnnl_memory_desc_init_submemory(&have, &t->lay->md, want->dims, first) != dnnl_success) {
         /* not laid out yet, or in blocks of several samples */
         rc = cpu__in_plain(b, tensor, &from);
         if (!rc)

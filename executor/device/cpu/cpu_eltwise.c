@@ -114,7 +114,7 @@ static int erf_step(struct cpu_build *b, struct cpu_ref x, struct cpu_ref y, siz
 /* The layout in which an input lies: what a layout-neutral operation works in. */
 static const dnnl_memory_desc_t *layout_of(struct cpu_build *b, uint32_t tensor)
 {
-    return &b->plan->tensors[tensor].md;
+    return &b->plan->tensors[tensor].lay->md;
 }
 
 static int act_pd(struct cpu_build *b, const dnnl_memory_desc_t *md, dnnl_primitive_desc_t *out)
@@ -164,12 +164,12 @@ static int choose_act(struct cpu_build *b, uint32_t x, const dnnl_memory_desc_t 
     const struct cpu_tensor *t = &b->plan->tensors[x];
     int rc;
 
-    *md = &t->md;
+    *md = &t->lay->md;
     rc = act_pd(b, *md, pd);
     if (rc || !t->is_blocked || !cpu__pd_is_slow(*pd))
         return rc;
     dnnl_primitive_desc_destroy(*pd);
-    *md = &t->plain;
+    *md = &t->lay->plain;
     return act_pd(b, *md, pd);
 }
 
@@ -299,7 +299,7 @@ int cpu__act_bwd(struct cpu_build *b)
     rc = act_bwd_pd(b, &e, md, &pd);
     if (!rc && cpu__pd_is_slow(pd)) {
         dnnl_primitive_desc_destroy(pd);
-        md = &b->plan->tensors[op->in[2]].plain;
+        md = &b->plan->tensors[op->in[2]].lay->plain;
         rc = act_bwd_pd(b, &e, md, &pd);
     }
     if (!rc)

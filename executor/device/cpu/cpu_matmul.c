@@ -178,12 +178,12 @@ static int choose_pd(struct cpu_build *b, struct mm *m, dnnl_primitive_desc_t *o
 {
     const struct cpu_tensor *t = &b->plan->tensors[b->op->in[1]];
     bool free_weight = !t->is_fixed && t->space == CPU_IMAGE;
-    bool laid_out = t->is_fixed && t->is_blocked && t->md.ndims == m->nd &&
-                    dnnl_memory_desc_equal(&t->plain, &m->b);
+    bool laid_out = t->is_fixed && t->is_blocked && t->lay->md.ndims == m->nd &&
+                    dnnl_memory_desc_equal(&t->lay->plain, &m->b);
     dnnl_status_t s = dnnl_unimplemented;
 
     if (laid_out)
-        s = try_pd(b, m, &t->md, out);
+        s = try_pd(b, m, &t->lay->md, out);
     else if (free_weight)
         s = try_pd(b, m, &m->any_b, out);
     if (s == dnnl_success && !cpu__pd_is_slow(*out))

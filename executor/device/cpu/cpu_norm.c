@@ -29,7 +29,7 @@ static int check_bn(struct cpu_build *b, uint32_t x, const uint32_t *vectors, ui
 static int bn_pd(struct cpu_build *b, uint32_t x, unsigned flags, dnnl_primitive_desc_t *out)
 {
     const struct cpu_tensor *t = &b->plan->tensors[x];
-    const dnnl_memory_desc_t *mds[] = {&t->md, &t->plain};
+    const dnnl_memory_desc_t *mds[] = {&t->lay->md, &t->lay->plain};
     dnnl_status_t s = dnnl_unimplemented;
 
     *out = NULL;

@@ -110,6 +110,7 @@ static int init_tensor(struct cpu_plan *p, uint32_t i, struct sh_err *err)
 
     if (rc)
         return rc;
+    c->lay = &p->layouts[i];
     c->producer = DEV_NONE;
     c->root = t->alias_of == DEV_NONE ? i : p->tensors[t->alias_of].root;
     switch (p->base.g->tensors[c->root].role) {
@@ -122,8 +123,9 @@ static int init_tensor(struct cpu_plan *p, uint32_t i, struct sh_err *err)
     default:
         c->space = CPU_WORK;
     }
-    c->has_md = cpu__type(t->dtype, &type) && !cpu__md_plain(t->rank, t->dims, type, &c->plain);
-    c->md = c->plain;
+    c->has_md =
+        cpu__type(t->dtype, &type) && !cpu__md_plain(t->rank, t->dims, type, &c->lay->plain);
+    c->lay->md = c->lay->plain;
     c->is_fixed = !(t->role == DEV_ROLE_ACT || t->role == DEV_ROLE_WEIGHT) || !c->has_md ||
                   t->dtype != SH_F32;
     if (t->alias_of != DEV_NONE) { /* both names see plain bytes */
@@ -155,8 +157,8 @@ static void share_layouts(struct cpu_plan *p, const struct cpu_plan *from)
                 strcmp(s->name, t->name) != 0 || dev_tensor_elements(s) != dev_tensor_elements(t))
                 continue;
             if (from->tensors[k].has_md) {
-                p->tensors[i].md = from->tensors[k].md;
-                p->tensors[i].plain = from->tensors[k].plain;
+                p->tensors[i].lay->md = from->tensors[k].lay->md;
+                p->tensors[i].lay->plain = from->tensors[k].lay->plain;
                 p->tensors[i].is_blocked = from->tensors[k].is_blocked;
             }
             p->tensors[i].is_fixed = true;
@@ -173,7 +175,7 @@ static size_t stored_bytes(const struct cpu_plan *p, uint32_t i)
     if (p->tensors[c->root].is_wide)
         return (size_t)dev_tensor_elements(t) * sizeof(double);
     if (c->has_md)
-        return dnnl_memory_desc_get_size(&c->md);
+        return dnnl_memory_desc_get_size(&c->lay->md);
     return (size_t)dev_tensor_elements(t) * sh_dtype_bytes(t->dtype);
 }
 
@@ -190,6 +192,10 @@ static int build_op(struct cpu_plan *p, uint32_t i, struct sh_err *err)
     rc = p->is_f64 && cpu__f64_has(p->base.g, op) ? cpu__f64(&b) : BUILDERS[op->kind](&b);
     if (!rc)
         rc = cpu__build_end(&b);
+    /* At once, so that the next operation takes the memory; but a hint is asked for later. */
+    for (size_t k = 0; k < p->ops[i].n_steps && !rc; k++)
+        if (p->ops[i].steps[k].pd != p->ops[i].hint)
+            rc = cpu__step_finish(&b, &p->ops[i].steps[k]);
     for (uint32_t k = 0; k < op->n_out && !rc; k++)
         if (op->out[k] != DEV_NONE && p->tensors[op->out[k]].producer == DEV_NONE)
             p->tensors[op->out[k]].producer = i;
@@ -225,8 +231,9 @@ int cpu__plan_new(struct dev *d, struct dev_graph *g, enum dev_precision precisi
     p->threads = dev_of(p)->threads;
     p->is_f64 = precision == DEV_FP64;
     p->tensors = calloc(g->n_tensors ? g->n_tensors : 1, sizeof(*p->tensors));
+    p->layouts = calloc(g->n_tensors ? g->n_tensors : 1, sizeof(*p->layouts));
     p->ops = calloc(g->n_ops ? g->n_ops : 1, sizeof(*p->ops));
-    if (!p->tensors || !p->ops) {
+    if (!p->tensors || !p->layouts || !p->ops) {
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a plan of %u operations", g->n_ops);
         goto out;
     }
@@ -253,6 +260,7 @@ out:
 void cpu__plan_free(struct dev_plan *base)
 {
     struct cpu_plan *p = plan_of(base);
+    int kept;
 
     if (!p)
         return;
@@ -260,7 +268,13 @@ void cpu__plan_free(struct dev_plan *base)
         cpu__op_fini(&p->ops[i]);
     free(p->ops);
     free(p->tensors);
+    free(p->layouts);
     free(p);
+    /* oneDNN keeps the last thousand primitives, whoever had them. */
+    if (dnnl_get_primitive_cache_capacity(&kept) == dnnl_success) {
+        dnnl_set_primitive_cache_capacity(0);
+        dnnl_set_primitive_cache_capacity(kept);
+    }
 }
 
 size_t cpu__plan_scratch_bytes(const struct dev_plan *p, uint32_t op)
@@ -311,6 +325,37 @@ static int check_offsets(struct cpu_plan *p, struct sh_err *err)
     return SH_OK;
 }
 
+static bool needs_layout(const struct cpu_plan *p, uint32_t i)
+{
+    return p->tensors[i].is_blocked || p->base.g->tensors[i].role == DEV_ROLE_WEIGHT;
+}
+
+/* What was built needs the layouts of blocked tensors alone, and of weights, which another plan may
+ * share. Without memory to say so all are kept. */
+static void drop_layouts(struct cpu_plan *p)
+{
+    const uint32_t n = p->base.g->n_tensors;
+    struct cpu_layout *kept;
+    size_t k = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        k += needs_layout(p, i);
+    kept = malloc((k + 1) * sizeof(*kept));
+    if (!kept)
+        return;
+    k = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (needs_layout(p, i)) {
+            kept[k] = *p->tensors[i].lay;
+            p->tensors[i].lay = &kept[k++];
+        } else {
+            p->tensors[i].lay = NULL;
+        }
+    }
+    free(p->layouts);
+    p->layouts = kept;
+}
+
 int cpu__plan_finish(struct dev_plan *base, struct sh_err *err)
 {
     struct cpu_plan *p = plan_of(base);
@@ -319,12 +364,12 @@ int cpu__plan_finish(struct dev_plan *base, struct sh_err *err)
     cpu__set_threads(p->threads);
     for (uint32_t i = 0; i < base->g->n_ops && !rc; i++)
         for (size_t k = 0; k < p->ops[i].n_steps && !rc; k++) {
-            struct cpu_step *s = &p->ops[i].steps[k];
             struct cpu_build b = {.plan = p, .op = &base->g->ops[i], .err = err};
 
-            if (s->pd && !s->prim)
-                rc = cpu__status(&b, dnnl_primitive_create(&s->prim, s->pd), "primitive");
+            rc = cpu__step_finish(&b, &p->ops[i].steps[k]);
         }
+    if (!rc)
+        drop_layouts(p);
     p->is_finished = rc == SH_OK;
     return rc;
 }
@@ -387,7 +432,8 @@ static int pack(const struct cpu_plan *p, uint32_t tensor, const void *from, voi
         memcpy(to, from, n * sh_dtype_bytes(t->dtype));
         return SH_OK;
     }
-    s = reorder_once(p, in ? &c->plain : &c->md, from, in ? &c->md : &c->plain, to);
+    s = reorder_once(p, in ? &c->lay->plain : &c->lay->md, from, in ? &c->lay->md : &c->lay->plain,
+                     to);
     if (s)
         return SH_FAIL(err, s == (int)dnnl_out_of_memory ? SH_E_NOMEM : SH_E_BUG,
                        "could not reorder tensor \"%s\" (oneDNN status %d)", t->name, s);

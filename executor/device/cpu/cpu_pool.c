@@ -151,7 +151,7 @@ static void store_workspace(struct cpu_build *b, uint32_t indices, const dnnl_me
 {
     struct cpu_tensor *t = &b->plan->tensors[indices];
 
-    t->md = t->plain = *md;
+    t->lay->md = t->lay->plain = *md;
     t->has_md = t->is_fixed = true;
     t->is_blocked = false;
 }
@@ -161,7 +161,7 @@ int cpu__pool(struct cpu_build *b)
     const struct dev_op *op = b->op;
     const uint32_t indices = op->kind == DEV_OP_POOL_MAX ? cpu__opt_out(op, 1) : DEV_NONE;
     const uint32_t all[] = {op->in[0], op->out[0]};
-    const dnnl_memory_desc_t *src = &b->plan->tensors[op->in[0]].md;
+    const dnnl_memory_desc_t *src = &b->plan->tensors[op->in[0]].lay->md;
     dnnl_primitive_desc_t pd = NULL;
     struct cpu_bind binds[3];
     struct cpu_ref x, y;
@@ -230,7 +230,7 @@ static int find_hint(struct cpu_build *b, const struct window *w, dnnl_primitive
         *out = from == DEV_NONE ? NULL : b->plan->ops[from].hint;
         return *out ? SH_OK : cpu__refuse(b, SH_E_BUG, "no POOL_MAX before it wrote the indices");
     }
-    s = same_tag(&b->plan->tensors[op->in[0]].md, w->src, &src);
+    s = same_tag(&b->plan->tensors[op->in[0]].lay->md, w->src, &src);
     if (s == dnnl_success)
         s = fwd_pd(b, w, &src, true, made);
     *out = *made;

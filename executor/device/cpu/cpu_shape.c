@@ -518,7 +518,7 @@ static int blocked_way(struct cpu_build *b, uint32_t axis, bool *done)
 
     *done = false;
     for (uint32_t k = 0; k < op->n_in && s == dnnl_success; k++)
-        mds[k] = b->plan->tensors[op->in[k]].md;
+        mds[k] = b->plan->tensors[op->in[k]].lay->md;
     if (s == dnnl_success)
         s = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
     if (s == dnnl_success)
@@ -534,8 +534,9 @@ static int blocked_way(struct cpu_build *b, uint32_t axis, bool *done)
         return SH_OK;
     }
     for (uint32_t k = 0; k < op->n_in; k++)
-        binds[k] = (struct cpu_bind){
-            DNNL_ARG_MULTIPLE_SRC + (int)k, {.tensor = op->in[k]}, &b->plan->tensors[op->in[k]].md};
+        binds[k] = (struct cpu_bind){DNNL_ARG_MULTIPLE_SRC + (int)k,
+                                     {.tensor = op->in[k]},
+                                     &b->plan->tensors[op->in[k]].lay->md};
     binds[op->n_in] = (struct cpu_bind){.arg = DNNL_ARG_DST};
     rc = cpu__out(b, op->out[0], dnnl_primitive_desc_query_md(pd, dnnl_query_dst_md, 0), true,
                   &binds[op->n_in].ref);
