@@ -1,6 +1,7 @@
 /* arrayspec.c - see arrayspec.h. */
 #include "api/arrayspec.h"
 
+#include "api/gridspec.h"
 #include "common/buf.h"
 #include "common/mem.h"
 
@@ -119,21 +120,40 @@ static int fill_seed(json_t *job, int64_t index, struct sh_err *err)
     return SH_OK;
 }
 
-int arrayspec_job(const json_t *template, int64_t index, json_t **out, struct sh_err *err)
+/* Of a deep copy, which is the caller's own. */
+static int fill(json_t *job, int64_t number, int64_t seed, struct sh_err *err)
 {
-    json_t *job = json_deep_copy(template), *labels = json_object_get(job, "labels"), *v;
+    json_t *labels = json_object_get(job, "labels"), *v;
     const char *key;
     void *next;
-    int rc = job ? fill_text(job, "name", index, err)
-                 : SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
+    int rc = fill_text(job, "name", number, err);
 
     json_object_foreach_safe(labels, next, key, v)
     {
         if (!rc)
-            rc = fill_text(labels, key, index, err);
+            rc = fill_text(labels, key, number, err);
     }
+    return rc ? rc : fill_seed(job, seed, err);
+}
+
+int64_t arrayspec_number(const struct arrayspec *a, size_t place)
+{
+    int64_t stride = a->indices[a->n_indices - 1] + 1; /* they are in ascending order */
+    size_t combination = place / a->n_indices;
+
+    return (int64_t)combination * stride + a->indices[place % a->n_indices];
+}
+
+int arrayspec_job_at(const struct arrayspec *a, const json_t *template, size_t place, json_t **out,
+                     struct sh_err *err)
+{
+    json_t *job = json_deep_copy(template);
+    int rc = job ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
+
+    if (!rc && a->grid)
+        rc = gridspec_apply(a->grid, place / a->n_indices, job, err);
     if (!rc)
-        rc = fill_seed(job, index, err);
+        rc = fill(job, arrayspec_number(a, place), a->indices[place % a->n_indices], err);
     if (rc) {
         json_decref(job);
         job = NULL;

@@ -1,6 +1,7 @@
 /* job_arrays.c - jobs that were submitted as one: made together or not at all. */
 #include "api/api.h"
 #include "api/arrayspec.h"
+#include "api/gridspec.h"
 #include "api/handlers.h"
 #include "api/jobctl.h"
 #include "api/link.h"
@@ -50,7 +51,7 @@ int job_arrays_get(struct api_req *q, struct sh_err *err)
 struct asked {
     const char *indices, *token; /* BORROWED from the body */
     int64_t count, max_parallel; /* 0: not given */
-    json_t *job;                 /* BORROWED */
+    json_t *job, *grid;          /* BORROWED; grid NULL: none */
     char range[32];              /* what count stands for */
 };
 
@@ -61,12 +62,16 @@ static int read_body(struct api_req *q, struct asked *a, struct sh_err *err)
         {"count", SH_JSON_INT, &a->count, .min = 1, .max = SUBMIT_MAX_JOBS},
         {"max_parallel", SH_JSON_INT, &a->max_parallel, .min = 1, .max = INT32_MAX},
         {"client_token", SH_JSON_STR, &a->token, .min = 1, .max = 255},
+        {"grid", SH_JSON_OBJ, &a->grid, .required = false},
         {"job", SH_JSON_OBJ, &a->job, .required = true},
     };
     int rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
 
+    if (!rc && a->grid && !a->indices && !a->count)
+        a->count = 1;
     if (!rc && !a->indices == !a->count)
-        rc = SH_FAIL(err, SH_E_INVALID, "give either \"indices\" or \"count\", one of them");
+        rc = SH_FAIL(err, SH_E_INVALID,
+                     "give either \"indices\" or \"count\", one of them, or a \"grid\"");
     if (!rc && json_is_string(json_object_get(a->job, "client_token")))
         rc = SH_FAIL(err, SH_E_INVALID,
                      "\"client_token\" names the array, not each of its jobs: give it beside "
@@ -79,24 +84,41 @@ static int read_body(struct api_req *q, struct asked *a, struct sh_err *err)
 }
 
 /* bodies: what the items borrow from. */
-static int fill_items(struct submit *s, const struct asked *a, const int64_t *indices,
+static int fill_items(struct submit *s, const struct asked *a, const struct arrayspec *spec,
                       json_t *bodies, struct sh_err *err)
 {
     s->q->reply.faults.below = "/job";
     for (size_t i = 0; i < s->n; i++) {
         json_t *job = NULL;
-        int rc = arrayspec_job(a->job, indices[i], &job, err);
+        int rc = arrayspec_job_at(spec, a->job, i, &job, err);
 
         if (!rc && json_array_append_new(bodies, job))
             rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
         if (rc)
             return rc;
         submit_read(&s->items[i], job, &s->q->reply.faults);
-        s->items[i].index = indices[i];
+        s->items[i].index = arrayspec_number(spec, i);
         if (s->items[i].err.rc)
             return sh_err_copy(err, &s->items[i].err);
     }
     return SH_OK;
+}
+
+/* As it was asked for now? */
+static bool is_same(const json_t *earlier, const json_t *row)
+{
+    json_t *template = json_copy(json_object_get(row, "template"));
+    json_t *grid = json_incref(json_object_get(template, "grid"));
+    bool same;
+
+    json_object_del(template, "grid");
+    same = json_equal(json_object_get(earlier, "template"), template) &&
+           json_equal(json_object_get(earlier, "indices"), json_object_get(row, "indices")) &&
+           (grid ? json_equal(json_object_get(earlier, "grid"), grid)
+                 : json_is_null(json_object_get(earlier, "grid")));
+    json_decref(grid);
+    json_decref(template);
+    return same;
 }
 
 /* The token was known, or the queue takes no jobs. */
@@ -108,8 +130,7 @@ static int find_earlier(struct submit *s, json_t **out, struct sh_err *err)
     if (rc || !*out)
         return rc ? rc : store_queue_refuse(s->q, s->items->spec.queue, err);
     s->items->made = SUBMIT_EARLIER;
-    if (json_equal(json_object_get(*out, "template"), json_object_get(s->array, "template")) &&
-        json_equal(json_object_get(*out, "indices"), json_object_get(s->array, "indices")))
+    if (is_same(*out, s->array))
         return SH_OK;
     s->q->reply.status = 422;
     return SH_FAIL(err, SH_E_CONFLICT,
@@ -135,19 +156,26 @@ static int create(struct submit *s, json_t **out, struct sh_err *err)
     return store_array_get(s->q, id, out, err);
 }
 
+/* The grid is kept in the template: no job has such a field. */
 static json_t *row_of(const struct asked *a, size_t n)
 {
-    json_t *row = json_pack("{s:s, s:I, s:O, s:s?}", "indices", a->indices, "n_jobs", (json_int_t)n,
-                            "template", a->job, "client_token", a->token);
+    json_t *template = json_copy(a->job);
+    json_t *row;
+
+    if (a->grid)
+        json_object_set(template, "grid", a->grid);
+    row = json_pack("{s:s, s:I, s:o, s:s?}", "indices", a->indices, "n_jobs", (json_int_t)n,
+                    "template", template, "client_token", a->token);
 
     if (a->max_parallel)
         json_object_set_new(row, "max_parallel", json_integer(a->max_parallel));
     return row;
 }
 
-static int submit_all(struct api_req *q, const struct asked *a, const int64_t *indices, size_t n,
+static int submit_all(struct api_req *q, const struct asked *a, const struct arrayspec *spec,
                       json_t **out, struct sh_err *err)
 {
+    size_t n = spec->n_indices * spec->n_combinations;
     json_t *bodies = json_array(), *row = row_of(a, n);
     struct submit s = {0};
     int rc = bodies && row ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu jobs", n);
@@ -155,7 +183,7 @@ static int submit_all(struct api_req *q, const struct asked *a, const int64_t *i
     if (!rc)
         rc = submit_init(&s, q, "array", n, err);
     if (!rc)
-        rc = fill_items(&s, a, indices, bodies, err);
+        rc = fill_items(&s, a, spec, bodies, err);
     s.array = row;
     if (!rc)
         rc = submit_once(&s, create, out, err);
@@ -173,16 +201,23 @@ int job_arrays_create(struct api_req *q, struct sh_err *err)
 {
     int64_t *indices = calloc(SUBMIT_MAX_JOBS, sizeof(*indices));
     struct asked a = {0};
+    struct arrayspec spec = {.indices = indices, .n_combinations = 1};
     json_t *j = NULL;
     char location[64];
-    size_t n = 0;
     int rc =
         indices ? read_body(q, &a, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a list");
 
     if (!rc)
-        rc = arrayspec_indices(a.indices, indices, SUBMIT_MAX_JOBS, &n, err);
+        rc = arrayspec_indices(a.indices, indices, SUBMIT_MAX_JOBS, &spec.n_indices, err);
+    spec.grid = a.grid;
+    if (!rc && a.grid)
+        rc = gridspec_count(a.grid, SUBMIT_MAX_JOBS, &spec.n_combinations, err);
+    if (!rc && spec.n_indices * spec.n_combinations > SUBMIT_MAX_JOBS)
+        rc = SH_FAIL(err, SH_E_TOOBIG,
+                     "%zu combinations with %zu indices each are more than the %d jobs of an array",
+                     spec.n_combinations, spec.n_indices, SUBMIT_MAX_JOBS);
     if (!rc)
-        rc = submit_all(q, &a, indices, n, &j, err);
+        rc = submit_all(q, &a, &spec, &j, err);
     free(indices);
     if (rc)
         return rc;

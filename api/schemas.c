@@ -108,13 +108,14 @@
     "'null'],'description':'that its jobs use; null: they are gone'},'dataset':" TEXT ",'queue':"  \
     TEXT ",'indices':" TEXT ",'jobs':{'type':'integer','description':'of which old ones may be "   \
     "gone'},'max_parallel':" INT0 ",'states':{'type':'object','description':'how many of its jobs "\
-    "are in each state','additionalProperties':" INT "},'template':{'type':'object','description':"\
+    "are in each state','additionalProperties':" INT "},'grid':{'type':['object','null']},"        \
+    "'template':{'type':'object','description':"\
     "'the job as it was submitted'},'client_token':" TEXT0 ",'created_at':" TIME ",'row_version':" \
     INT
 #define JOB_NEEDS "'kind','model','dataset','spec'"
 #define JOB_FIELDS                                                                                 \
     "'labels':" LABELS ",'deadline':" TIME ",'min_runtime_ms':" RANGE("integer", "0", "86400000")  \
-    ",'hold':" BOOL ",'preemptible':" BOOL ",'model':" NAME ",'version':{'type':['integer',"    \
+    ",'hold':" BOOL ",'preemptible':" BOOL ",'model':" NAME ",'version':{'type':['integer',"       \
     "'string'],'minimum':1,'maximum':2147483647,'pattern':'^latest$','description':'if absent, "   \
     "training starts from the newest version that was uploaded, and batch inference is of the "    \
     "newest; latest: the newest, trained ones included'},'dataset':" NAME ",'queue':" LOWER_NAME   \
@@ -261,13 +262,19 @@ const struct api_schema API_SCHEMAS[] = {
      ",'error':" TEXT ",'errors':" FAULTS("in this job, as POST /jobs would have listed "
      "it; absent where the batch has listed 2000 before")) "},'created':" INT ",'failed':"
      INT)},
-    {"JobArrayCreate", CLOSED_IF("'oneOf':[{'required':['indices'],'properties':{'indices':{'type':"
-     "'string'}}},{'required':['count'],'properties':{'count':{'type':'integer'}}}],", "'job'",
+    {"JobArrayCreate", CLOSED_IF("'anyOf':[{'required':['indices']},{'required':['count']},"
+     "{'required':['grid']}],'not':{'required':['indices','count']},", "'job'",
      "'indices':{'type':'string','minLength':1,'maxLength':255,'pattern':'" INDICES
      "','description':'0-99, 0-98:2 or 1,5,7-9'},'count':{'type':'integer','minimum':1,"
      "'maximum':1000,'description':'indices from 0 on'},'max_parallel':" RANGE("integer", "1",
-     "2147483647") ",'client_token':" STR("1", "255") ",'job':" REF("JobCreate")),
-     "{'indices':'0-9','max_parallel':2,'job':{'kind':'training','model':'digits','dataset':"
+     "2147483647") ",'grid':{'type':'object','minProperties':1,'maxProperties':16,'propertyNames':"
+     "{'pattern':'^[a-z0-9_]+([.][a-z0-9_]+)?$','maxLength':63},'additionalProperties':{'type':"
+     "'array','minItems':1,'maxItems':1000,'uniqueItems':true,'items':{'type':['number','string',"
+     "'boolean']}},'description':'fields of the spec, batch or optimizer.lr (also lr), with their "
+     "values: a job for every combination, and for each of these every index'},"
+     "'client_token':" STR("1", "255") ",'job':" REF("JobCreate")),
+     "{'indices':'0-9','max_parallel':2,'grid':{'lr':[0.1,0.01],'batch':[16,32]},'job':{"
+     "'kind':'training','model':'digits','dataset':"
      "'digits-train','name':'seed-{index}','spec':{'optimizer':{'name':'sgd','lr':0.05},"
      "'epochs':1}}}"},
     {"JobArrayPatch", CLOSED_IF("'minProperties':1,", "", "'max_parallel':" RANGE("integer",

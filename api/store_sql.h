@@ -76,7 +76,8 @@
     "'dataset', 'queue', coalesce(" a ".template ->> 'queue', 'default'), 'indices', " a           \
     ".indices, 'jobs', " a ".n_jobs, 'max_parallel', " a ".max_parallel, 'states', (SELECT "       \
     "coalesce(jsonb_object_agg(y.state, y.n), '{}') FROM (SELECT x.state, count(*) AS n FROM job " \
-    "x WHERE x.array_id = " a ".id GROUP BY x.state) y), 'template', " a ".template, "             \
+    "x WHERE x.array_id = " a ".id GROUP BY x.state) y), 'grid', " a ".template -> 'grid', "       \
+    "'template', " a ".template - 'grid', "             \
     "'client_token', " a ".client_token, 'created_at', " SQL_TIME(a ".created_at")                 \
     ", 'row_version', " a ".row_version)"
 
@@ -93,7 +94,7 @@
     j ".executor, 'step', " j ".step, 'steps', " j ".steps, 'loss', " j                            \
     ".loss, 'samples_per_s', " SQL_SAMPLES_RATE(j) ", 'steps_per_s', " SQL_SAMPLES_RATE(j) " / "   \
     "CASE WHEN " j ".kind = 'training' THEN coalesce((" j ".spec ->> 'batch')::float8, "           \
-    DB_NUMBER(SH_JOB_BATCH) ") ELSE 1 END, 'steps_redone', " j                                   \
+    DB_NUMBER(SH_JOB_BATCH) ") ELSE 1 END, 'steps_redone', " j                                     \
     ".steps_redone, 'preemptions', " j ".preemptions, 'busy_ns', " j ".busy_ns, 'result', " j      \
     ".result, 'result_version', rv.version, 'error_code', " j ".error_code, 'error', " j           \
     ".error, 'created_at', " SQL_TIME(j ".created_at") ", 'started_at', " SQL_TIME(j               \

@@ -76,6 +76,7 @@ int array_get(struct cli *c, struct sh_err *err)
                                           {"FAIL", "failed", OUT_TEXT},
                                           {"CANCELLED", "cancelled", OUT_TEXT},
                                           {"AGE", "created_at", OUT_AGE},
+                                          {"GRID", "grid", OUT_TEXT, true},
                                           {"KIND", "kind", OUT_TEXT, true},
                                           {"QUEUE", "queue", OUT_TEXT, true},
                                           {"DATASET", "dataset", OUT_TEXT, true}};
@@ -161,16 +162,78 @@ int array_wait(struct cli *c, struct sh_err *err)
 
 /* ---------------------------------------------------------------- submit */
 
-/* "0-99%4": indices, and how many at once. */
+/* A number, true, false, or a text. OWNED; NULL: not UTF-8. */
+static json_t *value_of(const char *text)
+{
+    int64_t whole;
+    double real;
+
+    if (!sh_parse_i64(text, INT64_MIN, INT64_MAX, "", &whole, NULL))
+        return json_integer(whole);
+    if (!sh_parse_f64(text, -1e300, 1e300, "", &real, NULL))
+        return json_real(real);
+    if (strcmp(text, "true") == 0 || strcmp(text, "false") == 0)
+        return json_boolean(text[0] == 't');
+    return json_string(text);
+}
+
+/* "lr=0.1,0.01"; the name as the option has it or the field. */
+static int add_values(struct cli *c, char *text, json_t *grid, struct sh_err *err)
+{
+    char *eq = strchr(text, '='), *rest;
+    json_t *values = eq && eq != text ? json_array() : NULL;
+    int rc = SH_OK;
+
+    if (!values)
+        return cli_usage(c, err,
+                         "--set wants FIELD=VALUE,VALUE, such as lr=0.1,0.01, not \"%.60s\"", text);
+    *eq = '\0';
+    for (char *p = text; *p; p++)
+        *p = *p == '-' ? '_' : *p;
+    rest = eq + 1;
+    for (char *p; !rc && (p = strsep(&rest, ","));)
+        if (!p[0] || json_array_append_new(values, value_of(p)))
+            rc = cli_usage(c, err, "--set %.60s has a value that is empty or not UTF-8", text);
+    if (!rc && json_object_get(grid, text))
+        rc = cli_usage(c, err, "--set names %.60s twice: give its values as one list", text);
+    if (rc || json_object_set(grid, text, values))
+        rc = rc ? rc : cli_usage(c, err, "--set is not UTF-8");
+    json_decref(values);
+    return rc;
+}
+
+static int fill_grid(struct cli *c, json_t *array, struct sh_err *err)
+{
+    char *text = NULL, *rest;
+    json_t *grid = json_object();
+    int rc = grid ? sh_strdup(c->conf->grid, &text, err)
+                  : SH_FAIL(err, SH_E_NOMEM, "could not allocate an array");
+
+    rest = text;
+    for (char *line; !rc && (line = strsep(&rest, "\n"));)
+        rc = add_values(c, line, grid, err);
+    if (!rc && json_object_set(array, "grid", grid))
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate an array");
+    json_decref(grid);
+    free(text);
+    return rc;
+}
+
+/* "0-99%4": indices, and how many at once; with a grid "%4" will do, or nothing. */
 static int fill_array(struct cli *c, json_t *array, struct sh_err *err)
 {
-    const char *text = c->conf->array, *limit = strchr(text, '%');
+    const char *text = c->conf->array ? c->conf->array : "", *limit = strchr(text, '%');
+    bool is_grid = c->conf->grid && c->conf->grid[0];
     int64_t n = 0;
+
+    if (is_grid && fill_grid(c, array, err))
+        return SH_E_INVALID;
 
     if (limit && sh_parse_i64(limit + 1, 1, INT32_MAX, "limit", &n, NULL))
         return cli_usage(c, err, "--array wants INDICES or INDICES%%LIMIT, such as 0-99%%4");
-    if (json_object_set_new(array, "indices",
-                            json_stringn(text, limit ? (size_t)(limit - text) : strlen(text))) ||
+    if ((!(is_grid && (!text[0] || text == limit)) &&
+         json_object_set_new(array, "indices",
+                             json_stringn(text, limit ? (size_t)(limit - text) : strlen(text)))) ||
         (limit && json_object_set_new(array, "max_parallel", json_integer(n))))
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate an array");
     return SH_OK;

@@ -182,6 +182,11 @@ static const struct sh_conf_opt SUBMIT[] = {
     STR(array, "array", NULL,
         "many jobs that differ in an index: 0-99, 0-98:2 or 1,5,7-9; 0-99%4 runs 4 at once; "
         "{index} in --name and --label is the index, and it is added to --seed"),
+    SH_OPT_STR(
+        ST, grid, "set", NULL, SH_CONF_MANY,
+        "an array over values of a field of the spec: --set lr=0.1,0.01; given several times, "
+        "a job for every combination, and for each of these every index of --array; {lr} in "
+        "--name and --label is the value, which is a label of the job too"),
     STR(file, "file", NULL,
         "many jobs from a file, - for standard input: a JSON array of jobs, or one a line, each as "
         "POST /api/v1/jobs takes it; short: -f; no other option counts then"),
@@ -383,7 +388,8 @@ const struct cli_cmd CLI_CMDS[] = {
     {"unpin", NULL, "MODEL[:VERSION]", "let images be evicted like others", model_unpin, NONE},
     {"slo", "report", "MODEL", "how the latency target was met", slo_report, OPTS(SLO_REPORT)},
 
-    {"submit", NULL, "", "submit a job, an array of jobs (--array) or many (--file)", job_submit,
+    {"submit", NULL, "", "submit a job, an array of jobs (--array, --set) or many (--file)",
+     job_submit,
      OPTS(SUBMIT)},
     {"cancel", NULL, "[JOB]...", "cancel jobs", job_control, OPTS(CONTROL)},
     {"hold", NULL, "[JOB]...", "keep queued jobs from starting", job_control, OPTS(CONTROL)},

@@ -440,7 +440,7 @@ static int submit_one(struct cli *c, struct sh_err *err)
     char id[24] = "", base[256], text[400];
     int rc = job ? fill_job(c, job, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
 
-    if (!rc && c->conf->array && c->conf->array[0]) {
+    if (!rc && ((c->conf->array && c->conf->array[0]) || (c->conf->grid && c->conf->grid[0]))) {
         rc = array_submit(c, job, err);
         json_decref(job);
         return rc;

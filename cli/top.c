@@ -87,8 +87,9 @@ static void count_in(json_t *row, const char *or_more)
         json_object_del(row, OF_ONE[i]);
     json_object_set_new(row, "members", json_integer(n));
     json_object_set_new(row, "id",
-                        json_sprintf("%" JSON_INTEGER_FORMAT "%s of array %" JSON_INTEGER_FORMAT, n,
-                                     or_more, array));
+                        json_sprintf("array %" JSON_INTEGER_FORMAT ": %" JSON_INTEGER_FORMAT
+                                     "%s jobs",
+                                     array, n, or_more));
 }
 
 /* Of the members of an array those that stand alike are one row, unless an executor has them: a

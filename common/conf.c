@@ -38,6 +38,7 @@ struct text {
     enum source source;
     bool from_file;
     char from[96]; /* for messages */
+    char *own;     /* OWNED: of SH_CONF_MANY, what value then is */
 };
 
 struct load {
@@ -438,6 +439,20 @@ static int no_value(const char *name, size_t n, struct sh_err *err)
                    (int)SH_MIN(n, (size_t)60), name, (int)SH_MIN(n, (size_t)60), name);
 }
 
+/* Behind those that were given before. */
+static int put_more(struct text *x, const char *value, struct sh_err *err)
+{
+    char *all = NULL;
+    int rc = sh_asprintf(err, &all, "%s%s%s", x->own ? x->own : "", x->own ? "\n" : "", value);
+
+    if (rc)
+        return rc;
+    free(x->own);
+    x->own = all;
+    put(x, BY_COMMAND_LINE, all, "command line");
+    return SH_OK;
+}
+
 /* One argument that begins with "--". *used: how many elements of argv it took; 0 = not ours. */
 static int argv_option(struct load *l, char **argv, int left, int *used, struct sh_err *err)
 {
@@ -466,6 +481,8 @@ static int argv_option(struct load *l, char **argv, int left, int *used, struct 
         value = argv[1];
         *used = 2;
     }
+    if (o && (o->flags & SH_CONF_MANY))
+        return put_more(&l->argv_texts[o - l->t->opts], value, err);
     if (o)
         put(&l->argv_texts[o - l->t->opts], BY_COMMAND_LINE, value, "command line");
     else
@@ -593,6 +610,8 @@ int sh_conf_load(const struct sh_conf_table *t, void *conf, int argc, char **arg
         *rest = l.rest;
     if (!rc && n_rest)
         *n_rest = l.n_rest;
+    for (size_t i = 0; l.argv_texts && i < t->n_opts; i++)
+        free(l.argv_texts[i].own);
     free(l.argv_texts);
     free(l.texts);
     free(l.file);

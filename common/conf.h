@@ -20,6 +20,7 @@ enum sh_conf_type { SH_CONF_INT, SH_CONF_F64, SH_CONF_BOOL, SH_CONF_STR, SH_CONF
 enum {
     SH_CONF_SECRET = 1, /* prints as *** */
     SH_CONF_LIVE = 2,   /* may change while the program runs: numbers are read with SH_CONF_NOW */
+    SH_CONF_MANY = 8,   /* a text that may be given several times: values joined by newlines */
     SH_CONF_THEIRS = 4, /* def, min and max are shown, and somebody else's affair: not filled in */
 };
 /* An option that may be LIVE, from any thread. */

@@ -327,8 +327,30 @@ write_summary() {
             served: {model: $model, precision: $precision},
             seconds: $seconds
         }' >"$state/demo.json"
-    chapter "6. Summary ($state/demo.json)"
-    jq . "$state/demo.json"
+}
+
+# The figures of the summary as sentences.
+tell_summary() {
+    chapter "6. What happened"
+    jq -r '
+        def n(d): . * pow(10; d) | round / pow(10; d);
+        (if .device == "cuda" then "the GPU" else "the device" end) as $device |
+        "Training had \($device) to itself, but requests took it away \(.preemptions) times:",
+        "  it changed hands in \(.stop_ms.p50 | n(2)) ms, 99 % of the times within " +
+            "\(.stop_ms.p99 | n(2)) ms.",
+        "\(.requests) requests for \(.served.model) were sent, \(.request_errors) failed.",
+        "  Half were answered within \(.latency_ms.p50 | n(0)) ms, 99 % within " +
+            "\(.latency_ms.p99 | n(0)) ms.",
+        "Beyond the time that the requests had it, training lost " +
+            (if .train_slowdown > 1.0005 then
+                "\((.train_slowdown - 1) * 100 | n(1)) % of its speed."
+            else "nothing of its speed." end),
+        "A worker was killed, and another one went on from a checkpoint:",
+        "  \(.train_steps) steps were done, \(.train_steps_redone) of them twice.",
+        "The trained model serves, and has \(.accuracy_served * 100 | n(1)) % of the held-out " +
+            "digits right, as its job said.",
+        "All of it took \(.seconds) s."' "$state/demo.json"
+    echo "The same figures for programs: $state/demo.json"
 }
 
 # check SENTENCE FILTER: the filter must be true of the summary
@@ -367,5 +389,6 @@ send_bursts
 finish_training
 write_summary
 check_summary
+tell_summary
 chapter "Done. The system is stopped now; shunt up --state-dir $state starts it again. The next" \
     "demo removes it, and so does shunt down --purge --state-dir $state"

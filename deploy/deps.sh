@@ -27,7 +27,7 @@ if [ "$(id -u)" -ne 0 ]; then
     }
     sudo=(sudo)
 fi
-echo "deps: installing ${missing[*]}"
+echo "deps: installing ${#missing[@]} Debian packages and what they need: ${missing[*]}"
 export DEBIAN_FRONTEND=noninteractive
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
@@ -39,13 +39,34 @@ if [ ! -e "$policy" ]; then
     "${sudo[@]}" chmod 755 "$policy"
     made_policy=1
 fi
+# progress PID: a line now and then, as long as it runs
+progress() {
+    local said='' now n
+    while kill -0 "$1" 2>/dev/null; do
+        sleep 1
+        [ $((SECONDS % 5)) -eq 0 ] || continue
+        n=$(grep -c '^Setting up ' "$log")
+        now="$n of $(sed -nE 's/.* ([0-9]+) newly installed.*/\1/p' "$log" | head -n 1)"
+        case $now in
+        *' of ') now="fetching lists of packages" ;;
+        '0 of '*) now="fetching and unpacking ${now#0 of } packages" ;;
+        *) now="$now packages are set up" ;;
+        esac
+        [ "$now" = "$said" ] || echo "deps: $SECONDS s: $now"
+        said=$now
+    done
+}
 rc=0
 { "${sudo[@]}" apt-get update -q &&
     "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
-        "${missing[@]}"; } >"$log" 2>&1 || rc=$?
+        "${missing[@]}"; } >"$log" 2>&1 &
+install=$!
+progress "$install"
+wait "$install" || rc=$?
 [ -z "$made_policy" ] || "${sudo[@]}" rm -f "$policy"
 if [ "$rc" -ne 0 ]; then
     tail -n 30 "$log" >&2
     echo "deps: could not install: ${missing[*]}" >&2
     exit "$rc"
 fi
+echo "deps: installed in $SECONDS s"

@@ -311,7 +311,7 @@ EOF
     exits "top shows it all" 0 "digits" shunt top --once
     shunt status >"$tmp/status"
     ok "members of an array that ended alike are one line of status" \
-        has 1 "alpha  *2 of array 2  *CANCELLED" "$tmp/status"
+        has 1 "alpha  *array 2: 2 jobs  *CANCELLED" "$tmp/status"
     ok "so that it has room for those that ended otherwise" has 1 " FAILED " "$tmp/status"
     ok "of those that wait it shows the first few" has 20 " HELD " "$tmp/status"
     ok "and how many there are" grep "[0-9] more wait: shunt get jobs --live" "$tmp/status"

@@ -244,6 +244,41 @@ class Submit(Story):
         self.assertEqual(dry["states"], {"HELD": 2})
         self.assertEqual(self.call("GET", "/api/v1/job-arrays")["items"], before)
 
+    # ------------------------------------------------------------ grids
+    def test_a_grid_is_an_array_of_every_combination_of_its_values(self):
+        grid = {"lr": [0.1, 0.01], "batch": [16, 32]}
+        a = self.array(self.job(hold=True), grid=grid, client_token="grid")
+        self.assertEqual((a["jobs"], a["grid"], a["indices"]), (4, grid, "0"))
+        self.assertNotIn("grid", a["template"])
+        jobs = self.jobs(a["id"])
+        self.assertEqual([(j["spec"]["optimizer"]["lr"], j["spec"]["batch"]) for j in jobs],
+                         [(0.1, 16), (0.1, 32), (0.01, 16), (0.01, 32)])
+        self.assertEqual([j["name"] for j in jobs][:2], ["lr=0.1 batch=16", "lr=0.1 batch=32"])
+        self.assertEqual(jobs[3]["labels"], {"lr": "0.01", "batch": "32"})
+        self.assertEqual(len(self.jobs(a["id"], "&label=lr=0.01")), 2)
+        again = self.array(self.job(hold=True), 200, grid=grid, client_token="grid")
+        self.assertEqual(again["id"], a["id"])
+        self.array(self.job(hold=True), 422, grid={**grid, "batch": [16]}, client_token="grid")
+        self.array(self.job(hold=True), 422, count=1, client_token="grid")
+        more = self.array(self.job(hold=True, name="{batch}-{index}"), grid={"batch": [16, 32]}, count=3)
+        self.assertEqual([(j["name"], j["spec"]["seed"]) for j in self.jobs(more["id"])],
+                         [("16-0", 0), ("16-1", 1), ("16-2", 2), ("32-3", 0), ("32-4", 1), ("32-5", 2)])
+        before = self.call("GET", "/api/v1/job-arrays")["items"]
+        for bad, want in (({"grid": {"lr": [-1, 0.1]}}, 400), ({"grid": {"size": [1]}}, 400),
+                          ({"grid": {"optimizer": ["sgd"]}}, 400), ({"grid": {"batch": ["many"]}}, 400),
+                          ({"grid": {"batch": list(range(1, 101))}, "count": 11}, 413), ({"grid": {}}, 400),
+                          ({"grid": {"batch": [16, 1000000]}}, 400), ({"grid": None}, 400)):
+            self.array(self.job(), want, **bad)
+        self.array(self.job(labels={"lr": "mine"}), 400, grid={"lr": [0.1]})
+        self.assertEqual(self.call("GET", "/api/v1/job-arrays")["items"], before)
+        env = {"SHUNT_KEY": self.key}
+        self.s.cli("submit", "--model", "digits", "--dataset", "train", "--epochs", "1", "--no-publish",
+                   "--set", "lr=0.05,0.005", "--set", "weight-decay=0,0.1", "--array", "0-1%2", "--wait", env=env)
+        newest = self.call("GET", "/api/v1/job-arrays")["items"][0]
+        self.assertEqual((newest["max_parallel"], newest["grid"]),
+                         (2, {"lr": [0.05, 0.005], "weight_decay": [0, 0.1]}))
+        self.assertEqual(len({j["loss"] for j in self.jobs(newest["id"])}), 8, "no two are alike")
+
     # ------------------------------------------------------------ what a training starts from
     def test_a_training_starts_from_what_was_uploaded_unless_it_is_told_otherwise(self):
         def job(**fields):

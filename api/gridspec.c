@@ -1,0 +1,240 @@
+/* gridspec.c - see gridspec.h. */
+#include "api/gridspec.h"
+
+#include "common/buf.h"
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_VALUES 1000
+#define MAX_NAME 63 /* as of a label, which it becomes */
+#define MAX_TEXT 8192
+#define VALUE_BYTES 129
+
+static const char *short_name(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+
+    return dot ? dot + 1 : name;
+}
+
+/* Lower-case words, of which one may have another before it: fields are called so. */
+static bool is_name(const char *name)
+{
+    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
+    const char *rest = name[n] == '.' ? name + n + 1 : "x";
+
+    return n > 0 && strlen(name) <= MAX_NAME && (name[n] == '\0' || name[n] == '.') && rest[0] &&
+           rest[strspn(rest, "abcdefghijklmnopqrstuvwxyz0123456789_")] == '\0';
+}
+
+static bool is_in_optimizer(const char *name)
+{
+    static const char *const FIELDS[] = {"lr",    "momentum", "weight_decay", "beta1",
+                                         "beta2", "eps",      "nesterov"};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(FIELDS); i++)
+        if (strcmp(name, FIELDS[i]) == 0)
+            return true;
+    return false;
+}
+
+static void value_text(const json_t *v, char out[static VALUE_BYTES])
+{
+    if (json_is_string(v))
+        sh_strlcpy(out, json_string_value(v), VALUE_BYTES);
+    else if (json_is_integer(v))
+        snprintf(out, VALUE_BYTES, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
+    else if (json_is_real(v))
+        snprintf(out, VALUE_BYTES, "%.15g", json_real_value(v));
+    else
+        sh_strlcpy(out, json_is_true(v) ? "true" : "false", VALUE_BYTES);
+}
+
+static int check_values(const char *name, const json_t *values, struct sh_err *err)
+{
+    char path[MAX_NAME + 8];
+
+    snprintf(path, sizeof(path), "grid.%s", name);
+    if (!json_is_array(values) || json_array_size(values) < 1 ||
+        json_array_size(values) > MAX_VALUES)
+        return sh_json_fail(err, path, "\"%s\" must be a list of 1 to %d values", path, MAX_VALUES);
+    for (size_t i = 0; i < json_array_size(values); i++) {
+        const json_t *v = json_array_get(values, i);
+
+        if (!json_is_number(v) && !json_is_string(v) && !json_is_boolean(v))
+            return sh_json_fail(err, path, "\"%s\" must hold numbers, strings, true or false",
+                                path);
+        for (size_t k = 0; k < i; k++)
+            if (json_equal(v, json_array_get(values, k)))
+                return sh_json_fail(err, path, "\"%s\" holds the same value twice", path);
+    }
+    return SH_OK;
+}
+
+/* "lr" and "optimizer.lr" would be one field, and one label. */
+static bool is_twice(const json_t *grid, const char *name)
+{
+    const char *key;
+    json_t *v;
+    int n = 0;
+
+    json_object_foreach((json_t *)grid, key, v) n += strcmp(short_name(key), short_name(name)) == 0;
+    return n > 1;
+}
+
+int gridspec_count(const json_t *grid, size_t max, size_t *n, struct sh_err *err)
+{
+    const char *name;
+    json_t *values;
+
+    *n = 1;
+    if (json_object_size(grid) < 1 || json_object_size(grid) > GRIDSPEC_MAX_NAMES)
+        return sh_json_fail(err, "grid", "\"grid\" must have 1 to %d members", GRIDSPEC_MAX_NAMES);
+    json_object_foreach((json_t *)grid, name, values)
+    {
+        int rc;
+
+        if (!is_name(name))
+            return sh_json_fail(err, "grid",
+                                "\"grid\" names \"%.64s\", which is no field of the spec such as "
+                                "\"batch\" or \"optimizer.lr\"",
+                                name);
+        if (is_twice(grid, name))
+            return sh_json_fail(err, "grid", "\"grid\" names \"%.64s\" twice", short_name(name));
+        rc = check_values(name, values, err);
+        if (rc)
+            return rc;
+        *n *= json_array_size(values); /* both are small */
+        if (*n > max)
+            return SH_FAIL(err, SH_E_TOOBIG,
+                           "the grid has more than %zu combinations; submit several arrays", max);
+    }
+    return SH_OK;
+}
+
+/* ------------------------------------------------------------------ a combination */
+
+/* Replaces each "{name}" of a text. *found is set if there was one. */
+static int replace(json_t *object, const char *key, const char *name, const char *value,
+                   bool *found, struct sh_err *err)
+{
+    const char *text = json_string_value(json_object_get(object, key)), *at;
+    char word[MAX_NAME + 3];
+    struct sh_buf b;
+    int rc = SH_OK;
+
+    snprintf(word, sizeof(word), "{%s}", name);
+    if (!text || !strstr(text, word))
+        return SH_OK;
+    *found = true;
+    sh_buf_init(&b, MAX_TEXT);
+    for (; !rc && (at = strstr(text, word)); text = at + strlen(word)) {
+        rc = sh_buf_append(&b, text, (size_t)(at - text), err);
+        if (!rc)
+            rc = sh_buf_puts(&b, value, err);
+    }
+    if (!rc)
+        rc = sh_buf_puts(&b, text, err);
+    if (!rc && json_object_set_new(object, key, json_string(b.data)))
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
+    sh_buf_fini(&b);
+    return rc;
+}
+
+static int set_field(json_t *job, const char *name, json_t *value, struct sh_err *err)
+{
+    json_t *spec = json_object_get(job, "spec"), *in = spec;
+    const char *dot = strchr(name, '.');
+    char outer[MAX_NAME + 1] = "optimizer";
+
+    if (dot)
+        snprintf(outer, sizeof(outer), "%.*s", (int)(dot - name), name);
+    if (dot || is_in_optimizer(name)) {
+        in = json_object_get(spec, outer);
+        if (!in && json_object_set_new(spec, outer, json_object()) == 0)
+            in = json_object_get(spec, outer);
+    }
+    if (!json_is_object(in)) /* jobspec_read() says what is wrong with the spec */
+        return SH_OK;
+    return json_object_set(in, short_name(name), value)
+               ? SH_FAIL(err, SH_E_NOMEM, "could not allocate a job")
+               : SH_OK;
+}
+
+/* "{lr}" in texts is filled before the label "lr" is there. */
+static int fill_texts(json_t *job, const char *name, const char *value, bool *found,
+                      struct sh_err *err)
+{
+    json_t *labels = json_object_get(job, "labels"), *v;
+    bool ignored;
+    const char *key;
+    void *next;
+    int rc = replace(job, "name", name, value, found, err);
+
+    json_object_foreach_safe(labels, next, key, v)
+    {
+        if (!rc)
+            rc = replace(labels, key, name, value, &ignored, err);
+    }
+    return rc;
+}
+
+static int add_label(json_t *job, const char *name, const char *value, struct sh_err *err)
+{
+    json_t *labels = json_object_get(job, "labels");
+
+    if (!labels && json_object_set_new(job, "labels", json_object()) == 0)
+        labels = json_object_get(job, "labels");
+    if (labels && !json_is_object(labels)) /* likewise */
+        return SH_OK;
+    if (json_object_get(labels, name))
+        return SH_FAIL(err, SH_E_INVALID,
+                       "the label \"%s\" is the grid's: each job gets its value of \"%s\" as one",
+                       name, name);
+    return json_object_set_new(labels, name, json_string(value))
+               ? SH_FAIL(err, SH_E_NOMEM, "could not allocate a job")
+               : SH_OK;
+}
+
+int gridspec_apply(const json_t *grid, size_t combination, json_t *job, struct sh_err *err)
+{
+    const char *given, *name;
+    size_t left = 1, rest;
+    char tail[256] = "";
+    bool found = false;
+    json_t *values;
+    int rc = SH_OK;
+
+    if (json_is_null(json_object_get(job, "labels")))
+        json_object_del(job, "labels");
+    json_object_foreach((json_t *)grid, name, values) left *= json_array_size(values);
+    rest = combination;
+    json_object_foreach((json_t *)grid, name, values)
+    {
+        size_t n = strlen(tail), i;
+        char text[VALUE_BYTES];
+
+        if (rc)
+            break;
+        left /= json_array_size(values);
+        i = rest / left;
+        rest %= left;
+        value_text(json_array_get(values, i), text);
+        rc = set_field(job, name, json_array_get(values, i), err);
+        if (!rc)
+            rc = fill_texts(job, short_name(name), text, &found, err);
+        if (!rc)
+            rc = add_label(job, short_name(name), text, err);
+        snprintf(tail + n, sizeof(tail) - n, "%s%s=%s", n ? " " : "", short_name(name), text);
+    }
+    given = json_string_value(json_object_get(job, "name"));
+    if (!rc && !found &&
+        json_object_set_new(
+            job, "name",
+            json_sprintf("%s%s%s", given ? given : "", given && given[0] ? " " : "", tail)))
+        rc = SH_FAIL(err, SH_E_INVALID, "the values of the grid are not UTF-8");
+    return rc;
+}
