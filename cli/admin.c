@@ -218,10 +218,10 @@ int key_get(struct cli *c, struct sh_err *err)
     static const struct out_col COLS[] = {{"ID", "id", OUT_TEXT},
                                           {"NAME", "name", OUT_TEXT},
                                           {"ROLE", "role", OUT_TEXT},
-                                          {"CREATED", "created_at", OUT_TIME},
+                                          {"CREATED", "created_at", OUT_TIME, .spare = 3},
                                           {"EXPIRES", "expires_at", OUT_TIME},
-                                          {"USED", "last_used_at", OUT_TIME},
-                                          {"REVOKED", "revoked_at", OUT_TIME},
+                                          {"USED", "last_used_at", OUT_TIME, .spare = 1},
+                                          {"REVOKED", "revoked_at", OUT_TIME, .spare = 2},
                                           {"ROTATED", "rotated_at", OUT_TIME, true},
                                           {"OLD SECRET UNTIL", "old_secret_until", OUT_TIME, true},
                                           {"TENANT", "tenant", OUT_TEXT, true}};

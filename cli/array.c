@@ -66,16 +66,16 @@ int array_get(struct cli *c, struct sh_err *err)
 {
     static const struct out_col COLS[] = {{"ARRAY", "id", OUT_TEXT},
                                           {"NAME", "name", OUT_TEXT},
-                                          {"MODEL", "model", OUT_TEXT},
-                                          {"INDICES", "indices", OUT_TEXT},
+                                          {"MODEL", "model", OUT_TEXT, .spare = 3},
+                                          {"INDICES", "indices", OUT_TEXT, .spare = 4},
                                           {"JOBS", "jobs", OUT_TEXT},
-                                          {"LIMIT", "max_parallel", OUT_TEXT},
+                                          {"LIMIT", "max_parallel", OUT_TEXT, .spare = 1},
                                           {"WAIT", "waiting", OUT_TEXT},
                                           {"RUN", "running", OUT_TEXT},
                                           {"OK", "succeeded", OUT_TEXT},
                                           {"FAIL", "failed", OUT_TEXT},
                                           {"CANCELLED", "cancelled", OUT_TEXT},
-                                          {"AGE", "created_at", OUT_AGE},
+                                          {"AGE", "created_at", OUT_AGE, .spare = 2},
                                           {"GRID", "grid", OUT_TEXT, true},
                                           {"KIND", "kind", OUT_TEXT, true},
                                           {"QUEUE", "queue", OUT_TEXT, true},
@@ -303,5 +303,9 @@ int array_control(struct cli *c, struct sh_err *err)
                 json_integer_value(json_object_get(json_object_get(j, "array"), "jobs")),
                 c->conf->array);
     json_decref(j);
+    if (!rc && c->conf->wait && !c->conf->dry_run)
+        rc = array_path(c, path, c->conf->array, NULL, err);
+    if (!rc && c->conf->wait && !c->conf->dry_run)
+        rc = job_wait_off(c, path, "array", c->conf->array, err);
     return rc;
 }

@@ -286,6 +286,9 @@ struct job_end { /* what is waited for */
 /* Looks at the path until what is there has ended, at most --wait-s; meanwhile show() draws, and
  * stderr says why a job waits. *out: OWNED. Fails: SH_E_TIMEOUT, which names what and id. */
 int job_wait_end(struct cli *c, const struct job_end *e, json_t **out, struct sh_err *err);
+/* Until no executor has them: those of a job's or an array's list (a path of the API). */
+int job_wait_off(struct cli *c, const char *path, const char *what, const char *id,
+                 struct sh_err *err);
 int job_wait_and_report(struct cli *c, const char *id, struct sh_err *err); /* of one job */
 int jobs_submit_file(struct cli *c, struct sh_err *err);                    /* many.c */
 int array_submit(struct cli *c, json_t *job, struct sh_err *err);           /* array.c */

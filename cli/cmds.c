@@ -223,6 +223,11 @@ static const struct sh_conf_opt GET_JOBS[] = {
 static const struct sh_conf_opt CONTROL[] = {
     STR(array, "array", NULL, "instead of JOB: all jobs of this array that allow it"),
 };
+static const struct sh_conf_opt SUSPEND[] = {
+    STR(array, "array", NULL, "instead of JOB: all jobs of this array that allow it"),
+    BOOL(wait, "wait", "wait until no executor has them any more: their checkpoints are written"),
+    INT(wait_s, "wait-s", 600, 1, 86400, "longest wait, s"),
+};
 static const struct sh_conf_opt SET_ARRAY[] = {
     NUMBER(max_parallel, "max-parallel", NULL, 1, 2147483647,
            "so many of its jobs run at once; \"none\": no limit"),
@@ -396,7 +401,7 @@ const struct cli_cmd CLI_CMDS[] = {
     {"release", NULL, "[JOB]...", "let held jobs start", job_control, OPTS(CONTROL)},
     {"suspend", NULL, "[JOB]...",
      "take jobs from their executors, with a checkpoint, until they are resumed",
-     job_control, OPTS(CONTROL)},
+     job_control, OPTS(SUSPEND)},
     {"resume", NULL, "[JOB]...", "let suspended jobs go on", job_control, OPTS(CONTROL)},
     {"requeue", NULL, "[JOB]...",
      "take jobs from their executors, with a checkpoint, to the end of their queues",

@@ -96,16 +96,16 @@ int job_get(struct cli *c, struct sh_err *err)
         {"JOB", "id", OUT_TEXT},
         {"NAME", "name", OUT_TEXT},
         {"STATE", "state", OUT_TEXT},
-        {"ARRAY", "array", OUT_TEXT},
-        {"INDEX", "array_index", OUT_TEXT},
+        {"ARRAY", "array", OUT_TEXT, .spare = 7},
+        {"INDEX", "array_index", OUT_TEXT, .spare = 6},
         {"MODEL", "model", OUT_TEXT},
-        {"STEP", "step", OUT_TEXT},
-        {"STEPS", "steps", OUT_TEXT},
-        {"LOSS", "loss", OUT_NUMBER},
-        {"SAMPLES/S", "samples_per_s", OUT_NUMBER},
+        {"STEP", "step", OUT_TEXT, .spare = 2},
+        {"STEPS", "steps", OUT_TEXT, .spare = 3},
+        {"LOSS", "loss", OUT_NUMBER, .spare = 4},
+        {"SAMPLES/S", "samples_per_s", OUT_NUMBER, .spare = 8},
         {"STEPS/S", "steps_per_s", OUT_NUMBER, true},
-        {"PREEMPTED", "preemptions", OUT_TEXT},
-        {"AGE", "created_at", OUT_AGE},
+        {"PREEMPTED", "preemptions", OUT_TEXT, .spare = 9},
+        {"AGE", "created_at", OUT_AGE, .spare = 1},
         {"REASON", "reason", OUT_TEXT},
         {"KIND", "kind", OUT_TEXT, true},
         {"QUEUE", "queue", OUT_TEXT, true},
@@ -481,6 +481,10 @@ static int control(struct cli *c, const char *id, struct sh_err *err)
         out_say(c, "Job %s is %s%s%s.", id, sh_json_text(j, "state"),
                 strcmp(flags, "-") == 0 ? "" : ", ", strcmp(flags, "-") == 0 ? "" : flags);
     json_decref(j);
+    if (!rc && c->conf->wait && !c->conf->dry_run)
+        rc = job_path(c, path, id, NULL, err);
+    if (!rc && c->conf->wait && !c->conf->dry_run)
+        rc = job_wait_off(c, path, "job", id, err);
     return rc;
 }
 

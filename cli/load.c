@@ -85,7 +85,7 @@ int placement_get(struct cli *c, struct sh_err *err)
                                           {"PIN", "pin", OUT_TEXT},
                                           {"DEVICE", "device_bytes", OUT_BYTES},
                                           {"HOST", "host_bytes", OUT_BYTES},
-                                          {"DISK", "disk_bytes", OUT_BYTES},
+                                          {"DISK", "disk_bytes", OUT_BYTES, .spare = 1},
                                           {"LAST USE", "last_use_at", OUT_TIME}};
 
     return get_list(c, "placements", "placements", COLS, SH_ARRAY_LEN(COLS), err);

@@ -135,7 +135,7 @@ int model_get(struct cli *c, struct sh_err *err)
 {
     static const struct out_col COLS[] = {{"NAME", "name", OUT_TEXT},
                                           {"TENANT", "tenant", OUT_TEXT},
-                                          {"VISIBILITY", "visibility", OUT_TEXT},
+                                          {"VISIBILITY", "visibility", OUT_TEXT, .spare = 1},
                                           {"VERSIONS", "summary", OUT_TEXT},
                                           {"AGE", "created_at", OUT_AGE},
                                           {"CREATED", "created_at", OUT_TIME, true}};
@@ -166,8 +166,8 @@ int version_get(struct cli *c, struct sh_err *err)
                                           {"LOADING", "progress", OUT_TEXT},
                                           {"PINNED", "pinned", OUT_TEXT},
                                           {"BYTES", "bytes", OUT_BYTES},
-                                          {"MAX BATCH", "max_batch", OUT_TEXT},
-                                          {"PRECISION", "precision", OUT_TEXT},
+                                          {"MAX BATCH", "max_batch", OUT_TEXT, .spare = 2},
+                                          {"PRECISION", "precision", OUT_TEXT, .spare = 1},
                                           {"FROM JOB", "source_job", OUT_TEXT},
                                           {"AGE", "created_at", OUT_AGE},
                                           {"REASON", "reason", OUT_TEXT},

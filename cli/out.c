@@ -8,11 +8,14 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
 #define CELL_MAX 256
 #define MAX_COLS 24
+#define NARROW 80    /* columns, where there is no terminal to ask */
+#define LEAST_LAST 8 /* of a last column that is cut */
 #define MAX_YAML (1u << 30)
 #define LINE_EVERY_NS 5000000000LL
 #define SAME_EVERY_NS 60000000000LL /* one that says the same again */
@@ -308,6 +311,64 @@ static bool keep_widths(json_t *seen, size_t *wide, size_t n)
     return grew;
 }
 
+/* 0: none. */
+static size_t most_columns(const struct cli *c)
+{
+    struct winsize w;
+
+    if (c->is_wide)
+        return 0;
+    return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0
+               ? w.ws_col
+               : NARROW;
+}
+
+/* Of n columns, by their widths, those for which there is room: they move to the front. wide of the
+ * last one becomes what is left for it. Returns how many stay. */
+static size_t make_fit(const struct cli *c, const struct out_col **shown, size_t *wide, size_t n)
+{
+    size_t most = most_columns(c), all = 0, k;
+
+    for (k = 0; k < n; k++)
+        all += wide[k] + (k ? 2 : 0);
+    while (most && all > most) {
+        size_t out = n, last = n - 1;
+
+        for (k = 1; k < n; k++)
+            if (shown[k]->spare > (out < n ? shown[out]->spare : 0))
+                out = k;
+        if (out == n) { /* none can be spared */
+            size_t over = all - most;
+
+            if (wide[last] >= over + LEAST_LAST)
+                wide[last] -= over;
+            break;
+        }
+        all -= wide[out] + 2;
+        memmove(&shown[out], &shown[out + 1], (n - out - 1) * sizeof(*shown));
+        memmove(&wide[out], &wide[out + 1], (n - out - 1) * sizeof(*wide));
+        n--;
+    }
+    return n;
+}
+
+/* To at most so many characters. */
+static void cut_cell(char *cell, size_t most)
+{
+    size_t n = 0;
+
+    if (width(cell) <= most || most < 4)
+        return;
+    for (char *p = cell; *p; p++) {
+        if (((unsigned char)*p & 0xc0) == 0x80)
+            continue;
+        if (n++ == most - 3) {
+            memcpy(p, "...", 4); /* there were at least 4 characters more */
+            return;
+        }
+    }
+}
+
 /* all: those that set the widths; rows: those to print. */
 static void print_table(const struct cli *c, const json_t *all, const json_t *rows,
                         const struct out_col *cols, size_t n_cols)
@@ -332,12 +393,15 @@ static void print_table(const struct cli *c, const json_t *all, const json_t *ro
     }
     with_title = !c->seen || ((json_array_size(rows) > 0 || !json_object_get(c->seen, "")) &&
                               keep_widths(c->seen, wide, n));
+    n = make_fit(c, shown, wide, n);
     for (size_t k = 0; with_title && k < n; k++)
         printf("%-*s%s", k + 1 < n ? (int)wide[k] : 0, shown[k]->title, k + 1 < n ? "  " : "\n");
     json_array_foreach((json_t *)rows, i, item)
     {
         for (size_t k = 0; k < n; k++) {
             out_text(item, shown[k]->path, shown[k]->format, cell, sizeof(cell));
+            if (k + 1 == n)
+                cut_cell(cell, wide[k]);
             printf("%s%*s", cell, k + 1 < n ? (int)(wide[k] + 2 - width(cell)) : 0, "");
         }
         putchar('\n');

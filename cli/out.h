@@ -18,9 +18,11 @@ struct out_col {
     const char *path; /* of a field: "spec.batch" */
     enum out_format format;
     bool is_wide; /* with -o wide only */
+    int spare;    /* left out where the table is too wide, the highest first; 0: never */
 };
 
-/* A list as --output says. name: the field that -o name prints. With --watch, from the second look
+/* A list as --output says. A table fits into the terminal's width, or 80 columns: spare columns are
+ * left out, then the last one is cut. -o wide has all of it. name: the field that -o name prints. With --watch, from the second look
  * on, only what is new or has changed. */
 int out_list(const struct cli *c, const json_t *items, const struct out_col *cols, size_t n_cols,
              const char *name, struct sh_err *err);

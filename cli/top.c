@@ -192,11 +192,11 @@ static void print_jobs(struct cli *c)
                                           {"JOB", "id", OUT_TEXT},
                                           {"STATE", "state", OUT_TEXT},
                                           {"MODEL", "model", OUT_TEXT},
-                                          {"STEP", "step", OUT_TEXT},
-                                          {"STEPS", "steps", OUT_TEXT},
-                                          {"LOSS", "loss", OUT_NUMBER},
-                                          {"SAMPLES/S", "samples_per_s", OUT_NUMBER},
-                                          {"PREEMPTED", "preemptions", OUT_TEXT},
+                                          {"STEP", "step", OUT_TEXT, .spare = 2},
+                                          {"STEPS", "steps", OUT_TEXT, .spare = 3},
+                                          {"LOSS", "loss", OUT_NUMBER, .spare = 4},
+                                          {"SAMPLES/S", "samples_per_s", OUT_NUMBER, .spare = 5},
+                                          {"PREEMPTED", "preemptions", OUT_TEXT, .spare = 6},
                                           {"REASON", "reason", OUT_TEXT}};
     struct sh_err why = {0};
     struct left_out left;
@@ -275,8 +275,8 @@ static void print_processes(struct cli *c, const json_t *system)
 {
     static const struct out_col COLS[] = {
         {"PROCESS", "name", OUT_TEXT},      {"STATE", "state", OUT_TEXT},
-        {"PID", "pid", OUT_TEXT},           {"FOR, S", "age_s", OUT_TEXT},
-        {"RESTARTS", "restarts", OUT_TEXT}, {"LAST END", "last_end", OUT_TEXT},
+        {"PID", "pid", OUT_TEXT},           {"FOR, S", "age_s", OUT_TEXT, .spare = 1},
+        {"RESTARTS", "restarts", OUT_TEXT}, {"LAST END", "last_end", OUT_TEXT, .spare = 2},
         {"METRICS", "metrics", OUT_TEXT}};
 
     out_list(c, json_object_get(system, "processes"), COLS, SH_ARRAY_LEN(COLS), "name", NULL);

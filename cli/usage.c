@@ -35,17 +35,18 @@ int usage_get(struct cli *c, struct sh_err *err)
 
 int share_get(struct cli *c, struct sh_err *err)
 {
-    static const struct out_col COLS[] = {{"TENANT", "tenant", OUT_TEXT},
-                                          {"GUARANTEED", "guaranteed_gpus", OUT_NUMBER},
-                                          {"FAIR", "fair_gpus", OUT_NUMBER},
-                                          {"RUNNING", "running_gpus", OUT_NUMBER},
-                                          {"WAITING", "waiting_gpus", OUT_NUMBER},
-                                          {"SATURATION", "saturation", OUT_NUMBER},
-                                          {"USED S", "usage_gpu_seconds", OUT_NUMBER},
-                                          {"PER WEIGHT", "usage_per_weight", OUT_NUMBER},
-                                          {"WEIGHT", "weight", OUT_NUMBER, true},
-                                          {"RESERVED", "reserved_gpus", OUT_NUMBER, true},
-                                          {"HALF LIFE S", "half_life_s", OUT_NUMBER, true}};
+    static const struct out_col COLS[] = {
+        {"TENANT", "tenant", OUT_TEXT},
+        {"GUARANTEED", "guaranteed_gpus", OUT_NUMBER},
+        {"FAIR", "fair_gpus", OUT_NUMBER},
+        {"RUNNING", "running_gpus", OUT_NUMBER},
+        {"WAITING", "waiting_gpus", OUT_NUMBER},
+        {"SATURATION", "saturation", OUT_NUMBER, .spare = 2},
+        {"USED S", "usage_gpu_seconds", OUT_NUMBER},
+        {"PER WEIGHT", "usage_per_weight", OUT_NUMBER, .spare = 1},
+        {"WEIGHT", "weight", OUT_NUMBER, true},
+        {"RESERVED", "reserved_gpus", OUT_NUMBER, true},
+        {"HALF LIFE S", "half_life_s", OUT_NUMBER, true}};
     static const struct list_view VIEW = {LIST_COLS(COLS), .name = "tenant"};
     const char *tenant = c->n_args ? c->args[0] : NULL;
     char path[REST_PATH_MAX];
@@ -65,7 +66,7 @@ int share_get(struct cli *c, struct sh_err *err)
 int audit_get(struct cli *c, struct sh_err *err)
 {
     static const struct out_col COLS[] = {{"AT", "at", OUT_TIME},
-                                          {"ACTOR", "actor", OUT_TEXT},
+                                          {"ACTOR", "actor", OUT_TEXT, .spare = 1},
                                           {"TENANT", "tenant", OUT_TEXT},
                                           {"ACTION", "action", OUT_TEXT},
                                           {"RESOURCE", "resource", OUT_TEXT},

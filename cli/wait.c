@@ -121,6 +121,57 @@ int job_wait_end(struct cli *c, const struct job_end *e, json_t **out, struct sh
     return rc;
 }
 
+/* ---------------------------------------------------------------- suspended */
+
+/* Of a job, or of an array, whose jobs are counted by state. */
+static bool is_off(const json_t *j)
+{
+    static const char *const ON[] = {"STARTING", "RUNNING", "PREEMPTED", "COMPLETING",
+                                     "CANCELLING"};
+    const json_t *states = json_object_get(j, "states");
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(ON); i++)
+        if (states ? json_integer_value(json_object_get(states, ON[i])) > 0
+                   : strcmp(sh_json_text(j, "state"), ON[i]) == 0)
+            return false;
+    return true;
+}
+
+static void show_off(struct progress *bar, const json_t *j)
+{
+    progress_show(bar, -1, "%s %" JSON_INTEGER_FORMAT " is being suspended",
+                  json_object_get(j, "states") ? "array" : "job",
+                  json_integer_value(json_object_get(j, "id")));
+}
+
+static json_t *none_waits(struct cli *c, const json_t *j)
+{
+    (void)c;
+    (void)j;
+    return NULL;
+}
+
+int job_wait_off(struct cli *c, const char *path, const char *what, const char *id,
+                 struct sh_err *err)
+{
+    const struct job_end e = {path, what, id, is_off, show_off, none_waits, LOOK_MS};
+    json_t *j = NULL;
+    int rc = job_wait_end(c, &e, &j, err);
+
+    if (rc == SH_E_TIMEOUT && err)
+        snprintf(err->msg, sizeof(err->msg), "%s %s is still on an executor after %lld s", what, id,
+                 (long long)c->conf->wait_s);
+    if (!rc && json_object_get(j, "states"))
+        out_say(c, "No job of array %s is on an executor.", id);
+    else if (!rc)
+        out_say(c, "Job %s is %s at step %" JSON_INTEGER_FORMAT ".", id, sh_json_text(j, "state"),
+                json_integer_value(json_object_get(j, "step")));
+    json_decref(j);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- ended */
+
 static bool has_ended(const json_t *j)
 {
     return job_is_final(sh_json_text(j, "state"));

@@ -55,6 +55,16 @@ wider() {
         sed -n 1p | wc -c >"$tmp/wide" && [ "$(cat "$tmp/wide")" -ge "$(cat "$tmp/table")" ]
 }
 
+# narrow NOUN ARG: no line of a list is longer than a terminal is wide
+narrow() {
+    # shellcheck disable=SC2086
+    if "${all[@]}" get "$1" $2 -o json | grep -qx '{'; then return 0; fi
+    # shellcheck disable=SC2086
+    "${all[@]}" get "$1" $2 >"$tmp/narrow" &&
+        "$python" -c 'import sys; sys.exit(any(len(l.rstrip("\n")) > 80 for l in sys.stdin))' \
+            <"$tmp/narrow"
+}
+
 # aligned FILE: each column begins where its title does
 aligned() {
     "$python" - "$1" <<'END'
@@ -92,6 +102,7 @@ every_noun() {
         arg=$(args_of "$noun")
         ok "get $noun: YAML says what JSON says" same_data "$noun" "$arg"
         ok "get $noun: wide is no less" wider "$noun" "$arg"
+        ok "get $noun: no wider than a terminal" narrow "$noun" "$arg"
         # shellcheck disable=SC2086
         ok "get $noun: names" "${all[@]}" get "$noun" $arg -o name
         ok "get $noun: --watch" looks "$noun" "$arg"

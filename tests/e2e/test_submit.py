@@ -244,6 +244,19 @@ class Submit(Story):
         self.assertEqual(dry["states"], {"HELD": 2})
         self.assertEqual(self.call("GET", "/api/v1/job-arrays")["items"], before)
 
+    def test_who_suspends_can_wait_until_no_executor_has_them(self):
+        env = {"SHUNT_KEY": self.key}
+        one = self.call("POST", "/api/v1/jobs", self.long(), 201)["id"]
+        self.s.wait_step(self.key, one, 1)
+        self.s.cli("suspend", str(one), "--wait", env=env)
+        self.assertEqual(self.s.job(self.key, one).json["state"], "SUSPENDED")
+        a = self.array(self.long(), count=2)["id"]
+        for j in self.jobs(a):
+            self.s.wait_step(self.key, j["id"], 1)
+        self.s.cli("suspend", "--array", str(a), "--wait", env=env)
+        self.assertEqual(self.call("GET", "/api/v1/job-arrays/%d" % a)["states"], {"SUSPENDED": 2})
+        self.s.cli("suspend", "--array", str(a), "--wait", env=env)  # nothing is left to wait for
+
     # ------------------------------------------------------------ grids
     def test_a_grid_is_an_array_of_every_combination_of_its_values(self):
         grid = {"lr": [0.1, 0.01], "batch": [16, 32]}
