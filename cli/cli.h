@@ -244,7 +244,7 @@ int model_newest(struct cli *c, const char *model, int64_t *version, struct sh_e
 /* "1 READY, 2 LOADING" as "summary" of each model of a list; of many versions the newest. */
 void model_add_summary(json_t *models);
 
-/* The commands, by file. */
+/* The commands. */
 cli_fn up_main, down_main, status_main, top_main;                      /* up.c, top.c */
 cli_fn whoami_main;                                                    /* admin.c */
 cli_fn tenant_create, tenant_get, tenant_set, tenant_delete;           /* admin.c */
@@ -267,13 +267,11 @@ int batch_fill_spec(struct cli *c, json_t *spec, struct sh_err *err);  /* batch.
 int job_send(struct cli *c, const char *path, const json_t *body, json_t **out, struct sh_err *err);
 int job_draw_token(json_t *job, struct sh_err *err); /* as its client_token */
 /* "It trains digits from version 1." of a job, "They train ..." of an array; "" of batch inference.
- * Of what --model names no version of it says which one that is. */
+ * It says so where --model names no version. */
 void job_base_text(const struct cli *c, const json_t *j, const char *it, char *out, size_t size);
-/* What the server answered to a submission, as --output has it. noun: "job" or "array"; text: a
- * sentence for people. */
+/* What the server answered to a submission. noun: "job" or "array"; text: a sentence for people. */
 void job_say_made(struct cli *c, const json_t *j, const char *noun, const char *id,
                   const char *text);
-/* wait.c */
 struct progress;
 struct job_end { /* what is waited for */
     const char *path, *what, *id;
@@ -286,7 +284,7 @@ struct job_end { /* what is waited for */
 /* Looks at the path until what is there has ended, at most --wait-s; meanwhile show() draws, and
  * stderr says why a job waits. *out: OWNED. Fails: SH_E_TIMEOUT, which names what and id. */
 int job_wait_end(struct cli *c, const struct job_end *e, json_t **out, struct sh_err *err);
-/* Until no executor has them: those of a job's or an array's list (a path of the API). */
+/* Until no executor has the job, or any of the array, at this path. */
 int job_wait_off(struct cli *c, const char *path, const char *what, const char *id,
                  struct sh_err *err);
 int job_wait_and_report(struct cli *c, const char *id, struct sh_err *err); /* of one job */

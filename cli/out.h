@@ -22,8 +22,8 @@ struct out_col {
 };
 
 /* A list as --output says. A table fits into the terminal's width, or 80 columns: spare columns are
- * left out, then the last one is cut. -o wide has all of it. name: the field that -o name prints. With --watch, from the second look
- * on, only what is new or has changed. */
+ * left out, then the last one is cut; -o wide has all of it. name: the field that -o name prints.
+ * With --watch, from the second look on, only what is new or has changed. */
 int out_list(const struct cli *c, const json_t *items, const struct out_col *cols, size_t n_cols,
              const char *name, struct sh_err *err);
 /* One object: its fields, one a line. */
