@@ -8,7 +8,6 @@
 #include <string.h>
 
 #define MAX_LOOSE_PARTS 4096u
-#define MAX_SPANS 256u
 
 struct loose {
     struct loose *next;
@@ -19,7 +18,7 @@ struct loose {
 
 static int copy_spans(struct sh_blob b, struct msg_span **out, size_t *n, struct sh_err *err)
 {
-    if (b.len % sizeof(**out) || b.len / sizeof(**out) > MAX_SPANS)
+    if (b.len % sizeof(**out) || b.len / sizeof(**out) > RUN_MAX_SPANS)
         return SH_FAIL(err, SH_E_PROTO, "a part with %zu bytes of spans", b.len);
     *n = b.len / sizeof(**out);
     *out = malloc(b.len + 1);

@@ -207,7 +207,7 @@ static void on_ready(struct worker *w, const char *confined)
     struct pool *p = w->x->pool;
 
     w->is_ready = p->was_ready = true;
-    for (size_t i = 0; i < p->n_slabs; i++)
+    for (size_t i = 0; i < p->n_slabs && !payload_is_lent(p->x); i++)
         send_slab(w, &p->slabs[i]);
     SH_INFO("worker.ready", "worker=%u pid=%d start_ms=%lld %s", w->index, (int)w->pid,
             (long long)((sh_clock_ns() - w->started_ns) / 1000000), confined);
@@ -323,6 +323,7 @@ static void forget_process(struct worker *w)
     w->wire = NULL;
     w->pid = 0;
     w->is_ready = false;
+    payload_forget(w);
     w->n_models = 0;
     w->preparing = 0;
     w->job = 0;
@@ -547,8 +548,11 @@ int pool_new(struct exec *x, struct pool **out, struct sh_err *err)
     p->n = (size_t)x->conf->workers;
     rc = make_kernels_dir(p, err);
     for (size_t i = 0; i < p->n; i++)
-        p->workers[i] = (struct worker){
-            .x = x, .index = (uint32_t)i, .state = WORKER_DEAD, .ctl_shm = {.fd = -1}};
+        p->workers[i] = (struct worker){.x = x,
+                                        .index = (uint32_t)i,
+                                        .state = WORKER_DEAD,
+                                        .ctl_shm = {.fd = -1},
+                                        .payload = {.mem = {.fd = -1}}};
     for (size_t i = 0; !rc && i < p->n; i++)
         rc = sh_timer_add(x->loop, -1, 0, on_restart, &p->workers[i], &p->workers[i].restart, err);
     if (!rc)
@@ -587,6 +591,7 @@ void pool_free(struct pool *p)
         /* A worker ends when its socket closes; PDEATHSIG ends the one that does not look. */
         sh_wire_close(w->wire);
         sh_shm_fini(&w->ctl_shm);
+        payload_forget(w);
         sh_timer_del(w->restart);
         free(w->models);
     }
@@ -661,7 +666,7 @@ int pool_add_slab(struct pool *p, uint64_t api_id, int fd, uint64_t bytes, struc
     if (!s->is_locked)
         sh_log_err(SH_LOG_WARN, "slab.lock", &why); /* workers bring all inputs, nothing else */
     p->n_slabs++;
-    for (size_t i = 0; i < p->n; i++)
+    for (size_t i = 0; i < p->n && !payload_is_lent(p->x); i++)
         if (worker_is_alive(&p->workers[i]))
             send_slab(&p->workers[i], s);
     return SH_OK;
@@ -677,7 +682,7 @@ void pool_drop_slab(struct pool *p, uint64_t api_id)
             continue;
         let_go(p->x, &p->slabs[i]);
         p->slabs[i] = p->slabs[--p->n_slabs];
-        for (size_t k = 0; k < p->n; k++)
+        for (size_t k = 0; k < p->n && !payload_is_lent(p->x); k++)
             if (worker_is_alive(&p->workers[k]))
                 worker_send(&p->workers[k], &m, NULL, 0);
         return;

@@ -19,6 +19,7 @@
 #include "common/shm.h"
 #include "common/wire.h"
 #include "executor/exec.h"
+#include "executor/payload.h"
 #include "executor/worker_ctl.h"
 
 enum worker_state {
@@ -46,6 +47,8 @@ struct worker { /* one place in the pool; the process in it changes */
     size_t n_models, cap_models;
     int64_t job; /* training job it has compiled; 0 = none */
     bool job_compiling;
+
+    struct payload payload;
 
     uint32_t ckpt_value; /* of ticket TX_SLOT_WORKER + index; only grows, also over a death */
     uint64_t progress;   /* heartbeat seen, and when it last grew or work began */

@@ -5,6 +5,7 @@
 #include "executor/agent.h"
 #include "executor/data.h"
 #include "executor/inputs.h"
+#include "executor/payload.h"
 #include "executor/switch_int.h"
 #include "executor/train.h"
 
@@ -272,21 +273,6 @@ static bool give_memory(struct switcher *sw, struct run *r)
 
 /* ------------------------------------------------------------------ sending */
 
-static void send_parts(const struct run *r, struct worker *w)
-{
-    for (size_t i = 0; i < r->n_parts; i++) {
-        const struct run_part *p = &r->parts[i];
-        struct sh_msg m = {.type = MSG_WK_PART};
-
-        m.u.wk_part = (struct msg_wk_part){.run_id = r->id,
-                                           .api_id = p->api_id,
-                                           .batch = p->batch,
-                                           .in_spans = {p->in, p->n_in * sizeof(*p->in)},
-                                           .out_spans = {p->out, p->n_out * sizeof(*p->out)}};
-        worker_send(w, &m, NULL, 0);
-    }
-}
-
 /* A worker that joined after the run got its memory may need a larger workspace. */
 static bool has_outgrown(const struct run *r)
 {
@@ -305,6 +291,7 @@ static bool send_run(struct switcher *sw, struct run *r)
     struct worker *w = find_worker(sw, r->model);
     struct sh_msg m = {.type = MSG_WK_RUN};
     struct ablation_send extra;
+    struct sh_err err = {0};
 
     if (!w)
         ablation_wake(sw->x);
@@ -326,9 +313,13 @@ static bool send_run(struct switcher *sw, struct run *r)
     if (tx_image_busy(im))
         m.u.wk_run.groups = (struct sh_blob){im->groups, im->n_groups * sizeof(*im->groups)};
     inputs_tell(r, &m.u.wk_run);
+    if (payload_lend(r, w, &err)) {
+        end_current(sw, &err, NULL);
+        return true;
+    }
     ablation_fill_run(r, &m.u.wk_run, &extra);
     worker_cork(w);
-    send_parts(r, w);
+    payload_send_parts(r, w);
     pool_set_state(w, WORKER_ACTIVE);
     w->grace_ns = tx_image_busy(im) ? 2 * im->predicted_ns : 0;
     worker_send(w, &m, extra.fds, extra.n_fds);
@@ -356,7 +347,7 @@ static bool start_run(struct switcher *sw, struct run *r)
     bool did = give_memory(sw, r);
 
     if (sw->current == r && r->phase == RUN_SEND)
-        send_run(sw, r);
+        did = send_run(sw, r) || did;
     if (model_transmit_rest(m, &err) == SH_OK)
         return did;
     if (sw->current == r && r->phase == RUN_ACTIVE) {
@@ -676,6 +667,7 @@ void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_
         SH_FAIL(&why, SH_E_UNAVAILABLE, "the copy of the model's weights did not end; try again");
     else if (m->rc)
         SH_FAIL(&why, (int)m->rc, "%s", m->msg);
+    payload_take_back(r, w, !why.rc);
     if (!goes_on(sw, &why, m))
         end_current(sw, &why, m);
     ablation_on_run_done(w);

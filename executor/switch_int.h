@@ -4,6 +4,8 @@
 
 #include "executor/switch.h"
 
+#define RUN_MAX_SPANS 256u /* of a part, inputs or outputs */
+
 enum run_phase { RUN_QUEUED, RUN_MEMORY, RUN_SEND, RUN_ACTIVE };
 
 struct run {

@@ -238,6 +238,11 @@ int dev_mem_open(const struct dev_lib *l, const struct dev_mem_conf *c, struct d
     return rc;
 }
 
+bool dev_mem_is_queued(const struct dev_mem *m)
+{
+    return m->ops->is_queued;
+}
+
 void dev_mem_close(struct dev_mem *m)
 {
     if (m)

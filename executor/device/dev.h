@@ -61,6 +61,8 @@ struct dev_mem_conf {
 };
 int dev_mem_open(const struct dev_lib *l, const struct dev_mem_conf *c, struct dev_mem **out,
                  struct sh_err *err);
+/* As dev_is_queued(), of the same device: false where its memory is the host's. */
+bool dev_mem_is_queued(const struct dev_mem *m);
 void dev_mem_close(struct dev_mem *m); /* waits for what is enqueued (at most 5 s) */
 size_t dev_mem_bytes(const struct dev_mem *m);
 /* Is there room in a pool for the weights of a model, or the state of training (trains), beside the

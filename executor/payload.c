@@ -1,0 +1,187 @@
+/* payload.c - see payload.h. */
+#include "executor/payload.h"
+
+#include "common/log.h"
+#include "common/mem.h"
+#include "executor/pool.h"
+#include "executor/switch_int.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+
+#define MIN_BYTES ((uint64_t)1 << 20)
+#define KEEP_BYTES ((uint64_t)64 << 20)  /* more than that goes after the run */
+#define CLEAR_BYTES ((uint64_t)64 << 10) /* from here on it is cheaper to give the pages back */
+#define ALIGN 64u
+
+bool payload_is_lent(const struct exec *x)
+{
+    return !dev_mem_is_queued(x->mem);
+}
+
+/* ------------------------------------------------------------------ where what lies */
+
+static uint64_t place(const struct msg_span *from, size_t n, uint64_t at, struct msg_span *to)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (to)
+            to[i] = (struct msg_span){.off = at, .len = from[i].len};
+        at += SH_ALIGN_UP(from[i].len, (uint64_t)ALIGN);
+    }
+    return at;
+}
+
+static int check(const struct run *r, struct sh_err *err)
+{
+    for (size_t k = 0; k < r->n_parts; k++) {
+        const struct run_part *p = &r->parts[k];
+        const struct sh_shm *slab = pool_slab(r->x->pool, p->api_id);
+
+        if (!slab)
+            return SH_FAIL(err, SH_E_UNAVAILABLE, "the client's API process is gone");
+        if (p->n_in > RUN_MAX_SPANS || p->n_out > RUN_MAX_SPANS)
+            return SH_FAIL(err, SH_E_TOOBIG, "a request with more than %u inputs or outputs",
+                           RUN_MAX_SPANS);
+        for (size_t i = 0; i < p->n_in + p->n_out; i++) {
+            const struct msg_span *s = i < p->n_in ? &p->in[i] : &p->out[i - p->n_in];
+
+            if (s->off > slab->bytes || s->len > slab->bytes - s->off)
+                return SH_FAIL(err, SH_E_BUG, "%s %zu of a request lies outside of its slab",
+                               i < p->n_in ? "input" : "output", i < p->n_in ? i : i - p->n_in);
+        }
+    }
+    return SH_OK;
+}
+
+/* Between the slabs and the worker's memory: inputs to it, or outputs from it. */
+static void copy(const struct run *r, const struct payload *m, bool in)
+{
+    uint64_t at = 0;
+
+    for (size_t k = 0; k < r->n_parts; k++) {
+        const struct run_part *p = &r->parts[k];
+        const struct sh_shm *slab = pool_slab(r->x->pool, p->api_id);
+        const uint64_t outs = place(p->in, p->n_in, at, NULL);
+        uint64_t here = in ? at : outs;
+
+        for (size_t i = 0; slab && i < (in ? p->n_in : p->n_out); i++) {
+            const struct msg_span *s = in ? &p->in[i] : &p->out[i];
+            char *ours = (char *)m->mem.base + here, *theirs = (char *)slab->base + s->off;
+
+            memcpy(in ? ours : theirs, in ? theirs : ours, s->len);
+            here += SH_ALIGN_UP(s->len, (uint64_t)ALIGN);
+        }
+        at = place(p->out, p->n_out, outs, NULL);
+    }
+}
+
+/* ------------------------------------------------------------------ the memory */
+
+static void drop(struct worker *w)
+{
+    struct sh_msg m = {.type = MSG_WK_SLAB_GONE};
+
+    if (!w->payload.mem.base)
+        return;
+    m.u.wk_slab_gone.api_id = w->payload.id;
+    worker_send(w, &m, NULL, 0);
+    payload_forget(w);
+}
+
+void payload_forget(struct worker *w)
+{
+    if (w->payload.mem.base)
+        sh_shm_fini(&w->payload.mem);
+    w->payload = (struct payload){.mem = {.fd = -1}};
+}
+
+static int make_room(struct worker *w, uint64_t bytes, struct sh_err *err)
+{
+    struct sh_msg m = {.type = MSG_WK_SLAB};
+    uint64_t size = MIN_BYTES;
+    int rc;
+
+    if (w->payload.mem.base && w->payload.mem.bytes >= bytes)
+        return SH_OK;
+    drop(w);
+    while (size < bytes)
+        size *= 2;
+    rc = sh_shm_create("shunt-payload", (size_t)size, &w->payload.mem, err);
+    if (rc)
+        return rc;
+    w->payload.id = pool_own_slab(w->x->pool);
+    m.u.wk_slab = (struct msg_wk_slab){.api_id = w->payload.id, .bytes = w->payload.mem.bytes};
+    worker_send(w, &m, &w->payload.mem.fd, 1);
+    return SH_OK;
+}
+
+/* What the run had is nothing to the next one. */
+static void clear(struct worker *w)
+{
+    struct payload *m = &w->payload;
+
+    if (m->mem.bytes > KEEP_BYTES)
+        drop(w);
+    else if (m->used <= CLEAR_BYTES)
+        memset(m->mem.base, 0, m->used);
+    else if (fallocate(m->mem.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                       (off_t)SH_ALIGN_UP(m->used, (uint64_t)4096)) != 0)
+        drop(w);
+    w->payload.used = 0;
+}
+
+/* ------------------------------------------------------------------ a run */
+
+int payload_lend(const struct run *r, struct worker *w, struct sh_err *err)
+{
+    uint64_t bytes = 0;
+    int rc;
+
+    if (!payload_is_lent(r->x))
+        return SH_OK;
+    rc = check(r, err);
+    for (size_t k = 0; !rc && k < r->n_parts; k++) {
+        bytes = place(r->parts[k].in, r->parts[k].n_in, bytes, NULL);
+        bytes = place(r->parts[k].out, r->parts[k].n_out, bytes, NULL);
+    }
+    if (!rc)
+        rc = make_room(w, bytes, err);
+    if (rc)
+        return rc;
+    w->payload.used = bytes;
+    copy(r, &w->payload, true);
+    return SH_OK;
+}
+
+void payload_send_parts(const struct run *r, struct worker *w)
+{
+    const bool is_lent = payload_is_lent(r->x);
+    struct msg_span spans[2 * RUN_MAX_SPANS];
+    uint64_t at = 0;
+
+    for (size_t i = 0; i < r->n_parts; i++) {
+        const struct run_part *p = &r->parts[i];
+        struct sh_msg m = {.type = MSG_WK_PART};
+
+        if (is_lent) {
+            at = place(p->in, p->n_in, at, spans);
+            at = place(p->out, p->n_out, at, spans + p->n_in);
+        }
+        m.u.wk_part = (struct msg_wk_part){
+            .run_id = r->id,
+            .api_id = is_lent ? w->payload.id : p->api_id,
+            .batch = p->batch,
+            .in_spans = {is_lent ? spans : p->in, p->n_in * sizeof(*p->in)},
+            .out_spans = {is_lent ? spans + p->n_in : p->out, p->n_out * sizeof(*p->out)}};
+        worker_send(w, &m, NULL, 0);
+    }
+}
+
+void payload_take_back(const struct run *r, struct worker *w, bool is_good)
+{
+    if (!payload_is_lent(r->x) || !w->payload.mem.base)
+        return;
+    if (is_good)
+        copy(r, &w->payload, false);
+    clear(w);
+}
