@@ -412,6 +412,20 @@ int dev_own_memory(struct dev *d, size_t bytes, struct sh_err *err)
     return SH_OK;
 }
 
+int dev_task(struct dev *d, const struct dev_reach *ranges, size_t n, struct sh_err *err)
+{
+    const size_t all = d->shared_bytes ? d->shared_bytes : d->arena_bytes;
+
+    if (n > DEV_MAX_TASK)
+        return SH_FAIL(err, SH_E_BUG, "a task with %zu ranges, at most %d", n, DEV_MAX_TASK);
+    for (size_t i = 0; i < n; i++)
+        if (ranges[i].off > all || ranges[i].bytes > all - ranges[i].off ||
+            ranges[i].off % DEV_BLOCK)
+            return SH_FAIL(err, SH_E_BUG, "a task's range of %zu bytes at %zu, in an arena of %zu",
+                           ranges[i].bytes, ranges[i].off, all);
+    return d->ops->task ? d->ops->task(d, ranges, n, err) : SH_OK;
+}
+
 bool dev_is_queued(const struct dev *d)
 {
     return d->ops->is_queued;

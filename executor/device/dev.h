@@ -61,9 +61,8 @@ struct dev_mem_conf {
 };
 int dev_mem_open(const struct dev_lib *l, const struct dev_mem_conf *c, struct dev_mem **out,
                  struct sh_err *err);
-/* As dev_is_queued(), of the same device: false where its memory is the host's. */
-bool dev_mem_is_queued(const struct dev_mem *m);
-void dev_mem_close(struct dev_mem *m); /* waits for what is enqueued (at most 5 s) */
+bool dev_mem_is_queued(const struct dev_mem *m); /* false where its memory is the host's */
+void dev_mem_close(struct dev_mem *m);           /* waits for what is enqueued (at most 5 s) */
 size_t dev_mem_bytes(const struct dev_mem *m);
 /* Is there room in a pool for the weights of a model, or the state of training (trains), beside the
  * workspace of a batch? Fails: SH_E_TOOBIG, with all sizes and what to do. */
@@ -120,6 +119,15 @@ void dev_close(struct dev *d);
  * own_memory: offsets mean zeroed memory of its own of `bytes`; 0: the arena again, that goes */
 int dev_remap(struct dev *d, const int *fds, size_t n_fds, struct sh_err *err);
 int dev_own_memory(struct dev *d, size_t bytes, struct sh_err *err);
+struct dev_reach { /* a range of the arena */
+    size_t off, bytes;
+    bool is_written;
+};
+#define DEV_MAX_TASK 4
+/* What the calls that follow touch of a shared arena: where the device permits, an access to other
+ * parts, or a write to what is only read, ends the process. Ranges do not overlap; nothing may be
+ * enqueued. All is in reach before the first call. For mistakes: the process can undo it. */
+int dev_task(struct dev *d, const struct dev_reach *ranges, size_t n, struct sh_err *err);
 /* true: calls marked [enqueue] return before the device is done. */
 bool dev_is_queued(const struct dev *d);
 
@@ -247,8 +255,9 @@ struct dev_ops {
     void (*close)(struct dev *);
     int (*remap)(struct dev *, const int *fds, size_t n_fds, struct sh_err *); /* optional */
     int (*own_memory)(struct dev *, size_t bytes, struct sh_err *);
-    int (*host_lock)(struct dev *, void *, size_t, struct sh_err *); /* optional */
-    void (*host_unlock)(struct dev *, void *);                       /* both or neither */
+    int (*task)(struct dev *, const struct dev_reach *, size_t, struct sh_err *); /* optional */
+    int (*host_lock)(struct dev *, void *, size_t, struct sh_err *);              /* optional */
+    void (*host_unlock)(struct dev *, void *); /* both or neither */
     int (*upload)(struct dev *, size_t, const void *, size_t, struct sh_err *);
     int (*fetch)(struct dev *, size_t, const void *, size_t, struct sh_err *); /* optional */
     int (*download)(struct dev *, void *, size_t, size_t, struct sh_err *);

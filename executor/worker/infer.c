@@ -643,6 +643,16 @@ static int prepare_again(struct wk_model *m, uint32_t i, const struct msg_wk_run
     return SH_OK;
 }
 
+/* The image is only read. */
+static int reach(struct worker *w, const struct program *p, const struct msg_wk_run *m,
+                 struct sh_err *err)
+{
+    const struct dev_reach task[] = {{m->image_off, program_image_bytes(p), false},
+                                     {m->ws_off, program_workspace_bytes(p), true}};
+
+    return m->memory == MSG_RUN_PRIVATE ? SH_OK : dev_task(w->dev, task, SH_ARRAY_LEN(task), err);
+}
+
 int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t n_fds,
                  struct sh_err *err)
 {
@@ -671,6 +681,8 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
     runs = !rc && n_fit > 0;
     if (runs && m->memory != MSG_RUN_ARENA)
         rc = ablation_begin_run(w, model, p, m, fds, n_fds, &why);
+    if (runs && !rc)
+        rc = reach(w, p, m, &why);
     if (runs && !rc)
         rc = clear_padding(w, p, m, size, &why);
     if (runs && !rc)
@@ -702,5 +714,7 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
         ablation_end_run(w, m);
     else if (runs && !rc)
         rc = prepare_again(model, i, m, &why);
-    return rc == SH_E_DEVLOST ? sh_err_copy(err, &why) : SH_OK;
+    if (rc == SH_E_DEVLOST)
+        return sh_err_copy(err, &why);
+    return dev_task(w->dev, NULL, 0, err);
 }

@@ -52,6 +52,8 @@ static int on_init(struct worker *w, const struct msg_wk_init *m, int *fds, size
         conf.tune_path = tune;
     rc = dev_open(w->lib, &conf, &w->dev, err); /* keeps its own mapping */
     if (!rc)
+        rc = dev_task(w->dev, NULL, 0, err);
+    if (!rc)
         rc = confine(w, err);
     if (rc)
         return rc;

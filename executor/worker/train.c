@@ -438,6 +438,15 @@ static int answer_stopped(struct worker *w, struct wk_train *t, int64_t step,
     return worker_send(w, &r, NULL, 0, err);
 }
 
+static int reach(struct worker *w, const struct wk_train *t, const struct msg_wk_train_go *go,
+                 struct sh_err *err)
+{
+    const struct dev_reach task[] = {{go->state_off, program_state_bytes(t->program), true},
+                                     {go->ws_off, data_ws_bytes(t->data), true}};
+
+    return dev_task(w->dev, task, SH_ARRAY_LEN(task), err);
+}
+
 int train_on_go(struct worker *w, const struct msg_wk_train_go *go, struct sh_err *err)
 {
     struct wk_train *t = w->train;
@@ -452,7 +461,9 @@ int train_on_go(struct worker *w, const struct msg_wk_train_go *go, struct sh_er
         t->is_loaded = t->has_asked = false;
         data_forget(t->data);
     }
-    rc = dev_wait(w->dev, go->ticket_slot, go->ticket_value, WORKER_TICKET_TIMEOUT_MS, &why);
+    rc = reach(w, t, go, &why);
+    if (!rc)
+        rc = dev_wait(w->dev, go->ticket_slot, go->ticket_value, WORKER_TICKET_TIMEOUT_MS, &why);
     if (!rc)
         rc = run_steps(w, t, go, &step, &why);
     if (worker_settle(w, &why))
@@ -461,5 +472,5 @@ int train_on_go(struct worker *w, const struct msg_wk_train_go *go, struct sh_er
         return err->rc;
     if (send_losses(w, t, err) || answer_stopped(w, t, step, &why, err))
         return err->rc;
-    return rc == SH_E_DEVLOST ? sh_err_copy(err, &why) : SH_OK;
+    return rc == SH_E_DEVLOST ? sh_err_copy(err, &why) : dev_task(w->dev, NULL, 0, err);
 }

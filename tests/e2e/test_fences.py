@@ -91,7 +91,9 @@ class Fences(Story):
             with self.subTest(pid=pid):
                 w = process.Process(pid)
                 self.assertEqual(w.faults(), [])
-                self.assertEqual({name for name in w.shared() if "slab" in name}, set())
+                if os.geteuid() != 0:
+                    continue
+                self.assertLessEqual(set(w.shared()), {"shunt-ctl", "shunt-tickets", "shunt-payload"})
                 self.assertEqual(w.environ(), {"OMP_WAIT_POLICY", "SHUNT_SPAWN_PARENT"} | w.harmless())
 
     def test_the_database_is_known_to_those_alone_who_use_it(self):

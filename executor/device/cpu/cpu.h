@@ -29,6 +29,9 @@ struct cpu_dev {
     unsigned char *own;           /* OWNED own_bytes, of dev_own_memory; NULL: none */
     size_t own_bytes;
     bool is_private;
+    struct dev_reach task[DEV_MAX_TASK]; /* in reach, of the arena; dev_task() */
+    size_t n_task;
+    bool has_task; /* else all of it is */
     unsigned threads;
     dnnl_engine_t engine;
     dnnl_stream_t stream;

@@ -26,10 +26,8 @@ static int map_fd(int fd, size_t bytes, struct sh_shm *out, struct sh_err *err)
     if (copy < 0)
         return SH_FAIL_ERRNO(err, SH_E_IO, "could not take a descriptor of the arena");
     rc = sh_shm_map(copy, bytes, true, out, err);
-    if (rc) {
-        close(copy);
-        out->fd = -1;
-    }
+    close(copy); /* the mapping is enough; a descriptor would map anything */
+    out->fd = -1;
     return rc;
 }
 
@@ -78,7 +76,42 @@ static int cpu_remap(struct dev *base, const int *fds, size_t n_fds, struct sh_e
     sh_shm_fini(&d->arena);
     d->arena = arena;
     d->memory = arena.base;
+    d->has_task = false;
+    d->n_task = 0;
     return SH_OK;
+}
+
+static int protect(struct cpu_dev *d, size_t off, size_t bytes, int prot, struct sh_err *err)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    if (bytes == 0 || mprotect((char *)d->arena.base + off,
+                               SH_MIN(SH_ALIGN_UP(bytes, page), d->arena.bytes - off), prot) == 0)
+        return SH_OK;
+    return SH_FAIL_ERRNO(err, SH_E_NOMEM, "could not change what is in reach of the arena");
+}
+
+static int cpu_task(struct dev *base, const struct dev_reach *ranges, size_t n, struct sh_err *err)
+{
+    struct cpu_dev *d = dev_of(base);
+    int rc = SH_OK;
+
+    if (!d->arena.base)
+        return SH_OK;
+    if (!d->has_task)
+        rc = protect(d, 0, d->arena.bytes, PROT_NONE, err);
+    for (size_t i = 0; !rc && i < d->n_task; i++)
+        rc = protect(d, d->task[i].off, d->task[i].bytes, PROT_NONE, err);
+    if (rc)
+        return rc;
+    d->has_task = true;
+    d->n_task = n;
+    for (size_t i = 0; i < n; i++)
+        d->task[i] = ranges[i];
+    for (size_t i = 0; !rc && i < n; i++)
+        rc = protect(d, ranges[i].off, ranges[i].bytes,
+                     ranges[i].is_written ? PROT_READ | PROT_WRITE : PROT_READ, err);
+    return rc;
 }
 
 static int cpu_own_memory(struct dev *base, size_t bytes, struct sh_err *err)
@@ -248,6 +281,7 @@ __attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
     .close = cpu_close,
     .remap = cpu_remap,
     .own_memory = cpu_own_memory,
+    .task = cpu_task,
     .upload = cpu_upload,
     .download = cpu_download,
     .fill = cpu_fill,
