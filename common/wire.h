@@ -110,7 +110,8 @@ struct sh_wire *sh_link_wire(struct sh_link *k); /* BORROWED; NULL while down */
 
 /* Returns when something has come, or after ns without sleeping: a sleeper is woken late. */
 void sh_wire_busy_poll(int fd, int64_t ns);
-bool sh_wire_has_input(int fd); /* something to read, or the end */
+bool sh_wire_has_input(int fd);                /* something to read, or the end */
+bool sh_wire_has_input_within(int fd, int ms); /* the same, waiting for so long */
 /* Blocking exchange for workers and tools that have no loop: reads exactly one frame.
  * buf keeps the bytes the views point into (initialise it with SH_WIRE_MAX_FRAME). fds: room for
  * SH_WIRE_MAX_FDS, OWNED by the caller after success; NULL (with n_fds NULL) if none may come.

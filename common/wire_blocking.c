@@ -33,11 +33,16 @@ static int wait_ready(int fd, short events, int64_t end_ns, struct sh_err *err)
     }
 }
 
-bool sh_wire_has_input(int fd)
+bool sh_wire_has_input_within(int fd, int ms)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
 
-    return poll(&p, 1, 0) != 0;
+    return poll(&p, 1, ms) != 0;
+}
+
+bool sh_wire_has_input(int fd)
+{
+    return sh_wire_has_input_within(fd, 0);
 }
 
 void sh_wire_busy_poll(int fd, int64_t ns)

@@ -12,6 +12,7 @@
 #define MIN_BYTES ((uint64_t)1 << 20)
 #define KEEP_BYTES ((uint64_t)64 << 20)  /* more than that goes after the run */
 #define CLEAR_BYTES ((uint64_t)64 << 10) /* from here on it is cheaper to give the pages back */
+#define MAX_BYTES ((uint64_t)64 << 30)   /* as of a slab */
 #define ALIGN 64u
 
 bool payload_is_lent(const struct exec *x)
@@ -21,36 +22,37 @@ bool payload_is_lent(const struct exec *x)
 
 /* ------------------------------------------------------------------ where what lies */
 
+/* The same whether its API is still there or not. What is no length at all is refused later. */
+static uint64_t room(uint64_t len)
+{
+    return len > MAX_BYTES ? 0 : SH_ALIGN_UP(len, (uint64_t)ALIGN);
+}
+
 static uint64_t place(const struct msg_span *from, size_t n, uint64_t at, struct msg_span *to)
 {
     for (size_t i = 0; i < n; i++) {
         if (to)
             to[i] = (struct msg_span){.off = at, .len = from[i].len};
-        at += SH_ALIGN_UP(from[i].len, (uint64_t)ALIGN);
+        at += room(from[i].len);
     }
     return at;
 }
 
-static int check(const struct run *r, struct sh_err *err)
+static bool lie_in(const struct msg_span *s, size_t n, const struct sh_shm *slab)
 {
-    for (size_t k = 0; k < r->n_parts; k++) {
-        const struct run_part *p = &r->parts[k];
-        const struct sh_shm *slab = pool_slab(r->x->pool, p->api_id);
+    for (size_t i = 0; i < n; i++)
+        if (s[i].off > slab->bytes || s[i].len > slab->bytes - s[i].off)
+            return false;
+    return true;
+}
 
-        if (!slab)
-            return SH_FAIL(err, SH_E_UNAVAILABLE, "the client's API process is gone");
-        if (p->n_in > RUN_MAX_SPANS || p->n_out > RUN_MAX_SPANS)
-            return SH_FAIL(err, SH_E_TOOBIG, "a request with more than %u inputs or outputs",
-                           RUN_MAX_SPANS);
-        for (size_t i = 0; i < p->n_in + p->n_out; i++) {
-            const struct msg_span *s = i < p->n_in ? &p->in[i] : &p->out[i - p->n_in];
+/* NULL: its API is gone, or it is no slab of its spans. The worker finds that too, and says so of
+ * this part alone: it gets the part as it is, and knows no such slab. */
+static const struct sh_shm *slab_of(const struct run *r, const struct run_part *p)
+{
+    const struct sh_shm *slab = pool_slab(r->x->pool, p->api_id);
 
-            if (s->off > slab->bytes || s->len > slab->bytes - s->off)
-                return SH_FAIL(err, SH_E_BUG, "%s %zu of a request lies outside of its slab",
-                               i < p->n_in ? "input" : "output", i < p->n_in ? i : i - p->n_in);
-        }
-    }
-    return SH_OK;
+    return slab && lie_in(p->in, p->n_in, slab) && lie_in(p->out, p->n_out, slab) ? slab : NULL;
 }
 
 /* Between the slabs and the worker's memory: inputs to it, or outputs from it. */
@@ -60,7 +62,7 @@ static void copy(const struct run *r, const struct payload *m, bool in)
 
     for (size_t k = 0; k < r->n_parts; k++) {
         const struct run_part *p = &r->parts[k];
-        const struct sh_shm *slab = pool_slab(r->x->pool, p->api_id);
+        const struct sh_shm *slab = slab_of(r, p);
         const uint64_t outs = place(p->in, p->n_in, at, NULL);
         uint64_t here = in ? at : outs;
 
@@ -69,7 +71,7 @@ static void copy(const struct run *r, const struct payload *m, bool in)
             char *ours = (char *)m->mem.base + here, *theirs = (char *)slab->base + s->off;
 
             memcpy(in ? ours : theirs, in ? theirs : ours, s->len);
-            here += SH_ALIGN_UP(s->len, (uint64_t)ALIGN);
+            here += room(s->len);
         }
         at = place(p->out, p->n_out, outs, NULL);
     }
@@ -139,13 +141,19 @@ int payload_lend(const struct run *r, struct worker *w, struct sh_err *err)
 
     if (!payload_is_lent(r->x))
         return SH_OK;
-    rc = check(r, err);
-    for (size_t k = 0; !rc && k < r->n_parts; k++) {
-        bytes = place(r->parts[k].in, r->parts[k].n_in, bytes, NULL);
-        bytes = place(r->parts[k].out, r->parts[k].n_out, bytes, NULL);
+    for (size_t k = 0; k < r->n_parts; k++) {
+        const struct run_part *p = &r->parts[k];
+
+        if (p->n_in > RUN_MAX_SPANS || p->n_out > RUN_MAX_SPANS)
+            return SH_FAIL(err, SH_E_TOOBIG, "a request with more than %u inputs or outputs",
+                           RUN_MAX_SPANS);
+        bytes = place(p->in, p->n_in, bytes, NULL);
+        bytes = place(p->out, p->n_out, bytes, NULL);
+        if (bytes > MAX_BYTES)
+            return SH_FAIL(err, SH_E_TOOBIG, "the requests of a run have more than %u GiB",
+                           (unsigned)(MAX_BYTES >> 30));
     }
-    if (!rc)
-        rc = make_room(w, bytes, err);
+    rc = make_room(w, bytes, err);
     if (rc)
         return rc;
     w->payload.used = bytes;
@@ -161,6 +169,7 @@ void payload_send_parts(const struct run *r, struct worker *w)
 
     for (size_t i = 0; i < r->n_parts; i++) {
         const struct run_part *p = &r->parts[i];
+        const bool is_ours = is_lent && slab_of(r, p);
         struct sh_msg m = {.type = MSG_WK_PART};
 
         if (is_lent) {
@@ -169,7 +178,7 @@ void payload_send_parts(const struct run *r, struct worker *w)
         }
         m.u.wk_part = (struct msg_wk_part){
             .run_id = r->id,
-            .api_id = is_lent ? w->payload.id : p->api_id,
+            .api_id = is_ours ? w->payload.id : p->api_id,
             .batch = p->batch,
             .in_spans = {is_lent ? spans : p->in, p->n_in * sizeof(*p->in)},
             .out_spans = {is_lent ? spans + p->n_in : p->out, p->n_out * sizeof(*p->out)}};

@@ -25,8 +25,7 @@ struct payload { /* of one worker; zeroed and payload_forget()ten: none */
 };
 
 bool payload_is_lent(const struct exec *x); /* false: workers have the slabs */
-/* Before a run is sent. Fails: SH_E_NOMEM, SH_E_BUG (a span lies outside of its slab),
- * SH_E_UNAVAILABLE (its API is gone), SH_E_TOOBIG. */
+/* Before a run is sent. Fails: SH_E_NOMEM, SH_E_TOOBIG. */
 int payload_lend(const struct run *r, struct worker *w, struct sh_err *err);
 void payload_send_parts(const struct run *r, struct worker *w);
 /* The run is done; outputs reach those APIs that are still there. */

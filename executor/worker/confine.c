@@ -169,11 +169,21 @@ static bool can_reach(const struct paths *p, uid_t uid)
     return seteuid(0) == 0 && setegid(0) == 0 && ok;
 }
 
-/* A change of the user takes away the signal at the executor's end. */
-static int become(uid_t uid, struct sh_err *err)
+/* Root of a container may not be allowed to be anybody else, or know no such user: then it is not
+ * much of a root, and what it has is given up. */
+static int become(struct worker *w, struct sh_err *err)
 {
-    int rc = sandbox_user(uid, (gid_t)uid, err);
+    struct sh_err why = {0};
+    int rc = SH_OK;
 
+    if (w->uid && sandbox_user(w->uid, (gid_t)w->uid, &why)) {
+        sh_err_detail(&why, "the worker stays root, without capabilities");
+        sh_log_err(SH_LOG_WARN, "worker.user", &why);
+        w->uid = 0;
+    }
+    if (!w->uid)
+        rc = sandbox_user(0, 0, err);
+    /* A change of the user takes away the signal at the executor's end. */
     return rc ? rc : sh_spawn_child_init(err);
 }
 
@@ -194,7 +204,7 @@ static int confine_for_driver(struct worker *w, const struct paths *p, struct sh
     }
     if (setrlimit(RLIMIT_MEMLOCK, &all) != 0) /* root needs none, and will be root no more */
         return SH_FAIL_ERRNO(err, SH_E_IO, "could not raise the limit of locked memory");
-    return become(w->uid, err);
+    return become(w, err);
 }
 
 int confine_files(struct worker *w, const struct msg_wk_init *m, struct sh_err *err)
@@ -229,7 +239,7 @@ int confine(struct worker *w, struct sh_err *err)
     if (!rc && w->uid)
         rc = sandbox_limit(RLIMIT_NPROC, MAX_TASKS, err);
     if (!rc && !w->has_driver && geteuid() == 0)
-        rc = become(w->uid, err);
+        rc = become(w, err);
     /* Another worker of this user shall not look into this one. */
     if (!rc && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not close the process to others");

@@ -650,7 +650,10 @@ static int reach(struct worker *w, const struct program *p, const struct msg_wk_
     const struct dev_reach task[] = {{m->image_off, program_image_bytes(p), false},
                                      {m->ws_off, program_workspace_bytes(p), true}};
 
-    return m->memory == MSG_RUN_PRIVATE ? SH_OK : dev_task(w->dev, task, SH_ARRAY_LEN(task), err);
+    if (m->memory == MSG_RUN_PRIVATE)
+        return SH_OK;
+    w->has_task = true;
+    return dev_task(w->dev, task, SH_ARRAY_LEN(task), err);
 }
 
 int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t n_fds,
@@ -714,7 +717,5 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
         ablation_end_run(w, m);
     else if (runs && !rc)
         rc = prepare_again(model, i, m, &why);
-    if (rc == SH_E_DEVLOST)
-        return sh_err_copy(err, &why);
-    return dev_task(w->dev, NULL, 0, err);
+    return rc == SH_E_DEVLOST ? sh_err_copy(err, &why) : SH_OK;
 }

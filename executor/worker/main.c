@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#define LET_GO_MS 20
+
 static int on_init(struct worker *w, const struct msg_wk_init *m, int *fds, size_t n_fds,
                    struct sh_err *err)
 {
@@ -168,6 +170,16 @@ static void worker_fini(struct worker *w)
         close(w->kernels_fd);
 }
 
+/* What the last task had goes out of reach when no other one has come for a while: the next is
+ * often the same, and the change costs what it may then spare. */
+static int let_go(struct worker *w, struct sh_err *err)
+{
+    if (!w->has_task || sh_wire_has_input_within(WORKER_FD, LET_GO_MS))
+        return SH_OK;
+    w->has_task = false;
+    return dev_task(w->dev, NULL, 0, err);
+}
+
 int main(void)
 {
     struct worker w = {.ctl_shm = {.fd = -1}, .kernels_fd = -1};
@@ -188,7 +200,9 @@ int main(void)
         struct sh_msg m;
 
         sh_wire_busy_poll(WORKER_FD, w.busy_poll_ns);
-        rc = sh_wire_read_blocking(WORKER_FD, -1, &buf, &m, fds, &n_fds, &err);
+        rc = let_go(&w, &err);
+        if (!rc)
+            rc = sh_wire_read_blocking(WORKER_FD, -1, &buf, &m, fds, &n_fds, &err);
         if (rc)
             break;
         rc = dispatch(&w, &m, fds, n_fds, &err);

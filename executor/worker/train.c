@@ -444,6 +444,7 @@ static int reach(struct worker *w, const struct wk_train *t, const struct msg_wk
     const struct dev_reach task[] = {{go->state_off, program_state_bytes(t->program), true},
                                      {go->ws_off, data_ws_bytes(t->data), true}};
 
+    w->has_task = true;
     return dev_task(w->dev, task, SH_ARRAY_LEN(task), err);
 }
 
@@ -472,5 +473,5 @@ int train_on_go(struct worker *w, const struct msg_wk_train_go *go, struct sh_er
         return err->rc;
     if (send_losses(w, t, err) || answer_stopped(w, t, step, &why, err))
         return err->rc;
-    return rc == SH_E_DEVLOST ? sh_err_copy(err, &why) : dev_task(w->dev, NULL, 0, err);
+    return rc == SH_E_DEVLOST ? sh_err_copy(err, &why) : SH_OK;
 }

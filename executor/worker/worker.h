@@ -64,6 +64,7 @@ struct worker {
     bool is_lenient;      /* WK_INIT: the device does not start otherwise */
     bool has_driver;      /* of a vendor: the device is no part of ours */
     uid_t uid;            /* that it becomes; 0: it stays who it is */
+    bool has_task;        /* what it ran last is still in reach (dev_task) */
     int kernels_fd;       /* OWNED: the folder of measured kernels; -1: none */
     char confined[64];    /* what it gave up, for the log */
     struct wk_slab slabs[WORKER_MAX_SLABS];
