@@ -27,9 +27,9 @@ struct api {
     struct rate *rate;
     struct slo_counts *slo;
     struct waiters *waiters;
-    struct watch *watch; /* event streams */
-    struct live *live;   /* options that change */
-    char *openapi;       /* the document as text */
+    struct watch *watch;     /* event streams */
+    struct live *live;       /* options that change */
+    struct openapi *openapi; /* the description, ready to be sent */
     uint8_t cursor_key[CURSOR_KEY_BYTES];
     uint8_t request_secret[16]; /* drawn at start: what ids of requests are made from */
     _Atomic uint64_t n_request_ids;

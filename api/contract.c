@@ -100,7 +100,8 @@ bool route_answers(const struct api_route *r, int status)
 {
     if (status == r->status || (status == 200 && (r->status == 201 || r->status == 202)) ||
         (status == 204 && (r->flags & ROUTE_STREAM)) ||
-        ((status == 206 || status == 304) && (r->flags & ROUTE_FILE)))
+        (status == 206 && (r->flags & ROUTE_FILE)) ||
+        (status == 304 && (r->flags & (ROUTE_FILE | ROUTE_CACHED))))
         return true;
     for (size_t i = 0; i < API_N_ANSWERS; i++)
         if (API_ANSWERS[i].status == status)
@@ -145,6 +146,11 @@ bool route_replays(const struct api_route *r)
 static bool sends_file(const struct api_route *r)
 {
     return r->flags & ROUTE_FILE;
+}
+
+static bool has_tag(const struct api_route *r)
+{
+    return r->flags & (ROUTE_FILE | ROUTE_CACHED);
 }
 
 static bool is_events(const struct api_route *r)
@@ -195,6 +201,11 @@ static bool takes_digest(const struct api_route *r)
 static bool takes_rest(const struct api_route *r)
 {
     return r->body == BODY_MODEL || r->body == BODY_DATASET;
+}
+
+static bool takes_packed(const struct api_route *r)
+{
+    return r->body == BODY_JSON || r->body == BODY_INFER;
 }
 
 static bool is_file_put(const struct api_route *r)
@@ -268,7 +279,7 @@ const struct option API_OPTIONS[] = {
      sends_file},
     {"If-Range", "header", "{'type':'string'}", "the ETag that the part has to be of; else all of "
      "the file", sends_file},
-    {"If-None-Match", "header", "{'type':'string'}", "304 if the ETag is one of these", sends_file},
+    {"If-None-Match", "header", "{'type':'string'}", "304 if the ETag is one of these", has_tag},
     {"Content-Digest", "header", "{'type':'string','pattern':'^sha-256=:[A-Za-z0-9+/]{43}=:$'}",
      "SHA-256 of the whole file; it is checked", takes_digest},
     {"Content-Range", "header", "{'type':'string','pattern':'^bytes [0-9]{1,18}-[0-9]{1,18}/[0-9]"
@@ -276,6 +287,8 @@ const struct option API_OPTIONS[] = {
      "Content-Digest", takes_rest},
     {"Inference-Header-Content-Length", "header", "{'type':'integer','minimum':1}",
      "bytes of the JSON part; binary tensors follow", takes_tensors},
+    {"Content-Encoding", "header", "{'enum':['gzip','deflate','identity']}",
+     "how the body is compressed; lengths of its parts are of what it unpacks to", takes_packed},
 };
 /* clang-format on */
 const size_t API_N_OPTIONS = SH_ARRAY_LEN(API_OPTIONS);

@@ -8,6 +8,7 @@
 #include "api/options.h"
 #include "api/pool.h"
 #include "api/routes.h"
+#include "api/slab.h"
 #include "common/buf.h"
 
 #include <microhttpd.h>
@@ -97,7 +98,7 @@ struct http {
     bool in_place; /* the library leaves a request's head where it was read: see framing.h */
 };
 
-enum http_phase { PH_NEW, PH_AUTH, PH_BEGIN, PH_BODY, PH_MAIN, PH_REPLY, PH_DONE };
+enum http_phase { PH_NEW, PH_AUTH, PH_BEGIN, PH_BODY, PH_UNPACK, PH_MAIN, PH_REPLY, PH_DONE };
 enum { WAKE_NONE, WAKE_ASLEEP, WAKE_DONE };
 
 struct http_req {
@@ -119,6 +120,7 @@ struct http_req {
     struct framing framing;
     const char *twice; /* static: a header that came more than once; NULL: none */
     struct sh_buf body;
+    struct slab_slot *packed; /* OWNED: of a compressed body, what has come */
     uint64_t received, discarded, reply_bytes;
     bool is_head;
     bool expects; /* it waits for "100 Continue" before it sends the body */
@@ -146,6 +148,11 @@ void http_on_done(void *cls, struct MHD_Connection *conn, void **con_cls,
                   enum MHD_RequestTerminationCode code);
 /* Suspends the connection until http_wake(), which may have come already. */
 void http_fall_asleep(struct http_req *r);
+/* http_coded.c: the body of r is compressed; it is unpacked when all of it is there. */
+int coded_begin(struct http_req *r, struct sh_err *err); /* is there room for it? */
+int coded_piece(struct http_req *r, const char *data, size_t n, struct sh_err *err);
+int coded_unpack(struct api_req *q, struct sh_err *err); /* an api_fn; on a pool thread */
+void coded_close(struct http_req *r);
 /* http_file.c: r->q.reply.file, read on pool threads. */
 int http_file_response(struct http_req *r, struct MHD_Response **out);
 /* http_req.c: the library refuses the Content-Length of a request of t, which it never shows us. */

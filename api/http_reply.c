@@ -1,5 +1,6 @@
 /* http_reply.c - the one place that turns (rc, err, reply) into an HTTP response. */
 #include "api/api.h"
+#include "api/coding.h"
 #include "api/contract.h"
 #include "api/http_int.h"
 #include "api/http_tls.h"
@@ -14,6 +15,9 @@
 #include <sys/socket.h>
 
 #define MAX_FLAT ((size_t)64 << 10) /* a copy of so much costs less than one more call */
+
+#define MIN_PACKED ((size_t)2 << 10)
+#define MAX_PACKED ((size_t)512 << 10)
 
 struct raw { /* what a raw response owns until its last byte is sent */
     char *head;
@@ -124,12 +128,34 @@ static int raw_response(struct http_req *r, struct MHD_Response **out)
     return SH_OK;
 }
 
+/* Of a list, which has no ETag that would be another one then; where it pays, and does not keep the
+ * thread from others for long. */
+static void pack_list(struct http_req *r, char **text)
+{
+    char *packed = NULL;
+    size_t n = 0;
+
+    if (r->rc || !r->q.route || !(r->q.route->flags & ROUTE_LIST))
+        return;
+    r->q.reply.varies = true;
+    if (r->reply_bytes < MIN_PACKED || r->reply_bytes > MAX_PACKED ||
+        !coding_accepts_gzip(r->q.h.accept_encoding) ||
+        coding_gzip(*text, r->reply_bytes, 1, &packed, &n, NULL))
+        return;
+    free(*text);
+    *text = packed;
+    r->reply_bytes = n;
+    r->q.reply.is_packed = true;
+}
+
 static int json_response(struct http_req *r, const json_t *body, const char *type,
                          struct MHD_Response **out)
 {
     char *text = json_dumps(body, JSON_COMPACT | JSON_ENCODE_ANY);
 
     r->reply_bytes = text ? strlen(text) : 0;
+    if (text)
+        pack_list(r, &text);
     *out =
         text ? MHD_create_response_from_buffer(r->reply_bytes, text, MHD_RESPMEM_MUST_FREE) : NULL;
     if (!*out) {
@@ -157,15 +183,17 @@ static int problem_response(struct http_req *r, int status, struct MHD_Response 
     return rc;
 }
 
-static int text_response(struct http_req *r, const char *text, const char *type,
-                         struct MHD_Response **out)
+static int text_response(struct http_req *r, struct MHD_Response **out)
 {
-    r->reply_bytes = strlen(text);
-    *out = MHD_create_response_from_buffer(r->reply_bytes, (void *)text, MHD_RESPMEM_PERSISTENT);
+    const struct api_reply *p = &r->q.reply;
+
+    r->reply_bytes = p->text ? p->text_n : 0;
+    *out = MHD_create_response_from_buffer(r->reply_bytes, (void *)(p->text ? p->text : ""),
+                                           MHD_RESPMEM_PERSISTENT);
     if (!*out)
         return SH_E_NOMEM;
-    if (type)
-        MHD_add_response_header(*out, "Content-Type", type);
+    if (p->text)
+        MHD_add_response_header(*out, "Content-Type", p->text_type);
     return SH_OK;
 }
 
@@ -219,8 +247,15 @@ static void add_headers(struct http_req *r, struct MHD_Response *resp, int statu
         MHD_add_response_header(resp, "Location", p->location);
     if (p->etag[0]) {
         MHD_add_response_header(resp, "ETag", p->etag);
-        MHD_add_response_header(resp, "Accept-Ranges", "bytes");
+        if (r->q.route->flags & ROUTE_FILE)
+            MHD_add_response_header(resp, "Accept-Ranges", "bytes");
     }
+    if (p->is_packed && !r->rc)
+        MHD_add_response_header(resp, "Content-Encoding", "gzip");
+    if (p->varies)
+        MHD_add_response_header(resp, "Vary", "Accept-Encoding");
+    if (status == 415)
+        MHD_add_response_header(resp, "Accept-Encoding", CODING_TAKEN);
     if (p->content_range[0])
         MHD_add_response_header(resp, "Content-Range", p->content_range);
     if (p->row_version > 0 && !r->rc) {
@@ -330,7 +365,7 @@ enum MHD_Result http_reply_send(struct http_req *r)
     else if (p->body)
         rc = json_response(r, p->body, "application/json", &resp);
     else
-        rc = text_response(r, p->text ? p->text : "", p->text ? p->text_type : NULL, &resp);
+        rc = text_response(r, &resp);
     if (rc) /* no memory even for the answer: close the connection */
         return MHD_NO;
     add_headers(r, resp, status);

@@ -134,6 +134,7 @@ void http_on_done(void *cls, struct MHD_Connection *conn, void **con_cls,
     infer_close(r->q.infer);
     upload_close(r->q.upload);
     explain_free(r->q.explain);
+    coded_close(r);
     req_reply_free(&r->q.reply);
     json_decref(r->q.json);
     sh_buf_fini(&r->body);
@@ -157,6 +158,7 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
         {"Inference-Header-Content-Length", offsetof(struct api_headers, infer_header_len)},
         {"X-Request-ID", offsetof(struct api_headers, request_id)},
         {"Accept", offsetof(struct api_headers, accept)},
+        {"Accept-Encoding", offsetof(struct api_headers, accept_encoding)},
         {"Last-Event-ID", offsetof(struct api_headers, last_event_id)},
         {"Range", offsetof(struct api_headers, range)},
         {"If-Range", offsetof(struct api_headers, if_range)},
@@ -333,7 +335,8 @@ static int step_headers(struct http_req *r)
             return rc;
         r->phase = PH_BEGIN;
     }
-    rc = stage(r, request_begin, !has_file(r), r->http->api->ctl);
+    rc = r->q.is_packed ? coded_begin(r, &r->err)
+                        : stage(r, request_begin, !has_file(r), r->http->api->ctl);
     if (!rc)
         r->phase = PH_BODY;
     return rc;
@@ -395,6 +398,12 @@ static enum MHD_Result advance(struct http_req *r, const char *method, const cha
             r->has_result = false;
             rc = r->stage_rc;
         }
+        r->phase = r->q.is_packed ? PH_UNPACK : PH_MAIN;
+    }
+    if (!rc && r->phase == PH_UNPACK) {
+        rc = stage(r, coded_unpack, false, r->http->api->ctl);
+        if (rc == API_WAIT)
+            return fall_asleep(r);
         r->phase = PH_MAIN;
     }
     if (!rc && r->phase == PH_MAIN) {
@@ -417,6 +426,12 @@ static int take_piece(struct http_req *r, const char *data, size_t n)
         return SH_FAIL(&r->err, SH_E_TOOBIG,
                        "the body is larger than %" PRIu64 " bytes, the most allowed here",
                        request_max_body(&r->q));
+    if (r->q.is_packed) {
+        int rc = coded_piece(r, data, n, &r->err);
+
+        r->received += n;
+        return rc;
+    }
     r->received += n;
     if (r->q.route->body == BODY_INFER)
         return infer_piece(&r->q, data, n, &r->err);

@@ -124,23 +124,12 @@ static int wait_for_database(struct api *a, struct sh_err *err)
     return rc;
 }
 
-static int build_openapi(struct api *a, struct sh_err *err)
-{
-    json_t *doc = NULL;
-    int rc = openapi_build(&doc, err);
-
-    if (!rc)
-        rc = sh_json_dump(doc, &a->openapi, err);
-    json_decref(doc);
-    return rc;
-}
-
 static int start_parts(struct daemon *d, struct sh_err *err)
 {
     struct api *a = &d->api;
     const struct api_conf *c = a->conf;
     enum regions_mode shm;
-    int rc = build_openapi(a, err);
+    int rc = openapi_new(&a->openapi, err);
 
     if (!rc)
         rc = upload_prepare_dirs(c->state_dir, err);
@@ -220,7 +209,7 @@ static void stop_parts(struct daemon *d)
     stats_free(a->stats);
     regions_free(a->regions);
     slab_free(a->slab);
-    free(a->openapi);
+    openapi_free(a->openapi);
 }
 
 static void on_tick(struct sh_loop *l, void *arg)

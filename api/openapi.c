@@ -4,8 +4,11 @@
 
 #include "api/api.h"
 #include "api/auth.h"
+#include "api/coding.h"
 #include "api/contract.h"
 #include "api/handlers.h"
+#include "api/range.h"
+#include "common/hash.h"
 #include "common/mem.h"
 
 #include <ctype.h>
@@ -178,6 +181,7 @@ enum header_of {
     OF_RATED,
     OF_REPLAY,
     OF_FILE,
+    OF_TAGGED,
     OF_PART
 };
 
@@ -191,9 +195,9 @@ static const struct {
     {"Cache-Control", "{'const':'no-store'}", "answers are not to be kept", OF_CONTROL, true},
     {"ETag", "{'type':'string','pattern':'^\\\"[1-9][0-9]*\\\"$'}",
      "version of the thing, for If-Match", OF_ROW, true},
-    {"Cache-Control", "{'const':'private, no-cache'}", "to be kept by its ETag alone", OF_FILE,
+    {"Cache-Control", "{'const':'private, no-cache'}", "to be kept by its ETag alone", OF_TAGGED,
      true},
-    {"ETag", "{'type':'string'}", "digest of the file", OF_FILE, true},
+    {"ETag", "{'type':'string'}", "digest of what is sent", OF_TAGGED, true},
     {"Accept-Ranges", "{'const':'bytes'}", "Range is honoured", OF_FILE, true},
     {"Content-Range", "{'type':'string'}", "which part this is, of how many bytes", OF_PART, true},
     {"Location", "{'type':'string','format':'uri-reference'}", "path of what was created",
@@ -223,7 +227,7 @@ static bool has_row_version(const struct doc *d, const char *schema)
 
 struct reply { /* of which headers are asked for */
     int status;
-    bool v2, fails, has_row, infers, replays, sends;
+    bool v2, fails, has_row, infers, replays, sends, tagged;
 };
 
 static bool has_header(const struct reply *r, enum header_of of)
@@ -232,7 +236,7 @@ static bool has_header(const struct reply *r, enum header_of of)
     case OF_ALL:
         return true;
     case OF_CONTROL:
-        return !r->v2 && !r->sends;
+        return !r->v2 && !r->tagged;
     case OF_ROW:
         return r->has_row && !r->fails;
     case OF_CREATED:
@@ -247,6 +251,8 @@ static bool has_header(const struct reply *r, enum header_of of)
         return r->replays;
     case OF_FILE:
         return r->sends;
+    case OF_TAGGED:
+        return r->tagged;
     case OF_PART:
         return r->sends && r->status == 206;
     case OF_RATED:
@@ -427,7 +433,8 @@ static int add_success(struct doc *d, const struct api_route *r, int status, con
                                 .has_row = has_row_version(d, r->response),
                                 .infers = r->body == BODY_INFER,
                                 .replays = route_replays(r),
-                                .sends = r->flags & ROUTE_FILE};
+                                .sends = r->flags & ROUTE_FILE,
+                                .tagged = r->flags & (ROUTE_FILE | ROUTE_CACHED)};
     json_t *success = json_pack("{s:s}", "description", text);
     char key[8];
 
@@ -471,8 +478,8 @@ static int add_responses(struct doc *d, const struct api_route *r, json_t *respo
                       "nothing came after Last-Event-ID, and nothing will"));
     if (!rc && (r->flags & ROUTE_FILE))
         rc = add_success(d, r, 206, "the part that Range names", responses, err);
-    if (r->flags & ROUTE_FILE)
-        put(d, responses, "304", json_pack("{s:s}", "description", "the file is the one known"));
+    if (r->flags & (ROUTE_FILE | ROUTE_CACHED))
+        put(d, responses, "304", json_pack("{s:s}", "description", "it is the one known"));
     for (size_t i = 0; i < API_N_ANSWERS; i++) {
         char key[8], name[32];
 
@@ -580,11 +587,65 @@ int openapi_build(json_t **out, struct sh_err *err)
     return rc;
 }
 
+struct openapi {
+    char *text, *packed; /* OWNED; packed: by gzip */
+    size_t text_n, packed_n;
+    char digest[SH_SHA256_HEX];
+};
+
+int openapi_new(struct openapi **out, struct sh_err *err)
+{
+    struct openapi *o = calloc(1, sizeof(*o));
+    uint8_t sha[SH_SHA256_BYTES];
+    json_t *doc = NULL;
+    int rc = o ? openapi_build(&doc, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a text");
+
+    *out = NULL;
+    if (!rc)
+        rc = sh_json_dump(doc, &o->text, err);
+    json_decref(doc);
+    if (!rc) {
+        o->text_n = strlen(o->text);
+        rc = coding_gzip(o->text, o->text_n, 9, &o->packed, &o->packed_n, err);
+    }
+    if (!rc)
+        rc = sh_sha256(o->text, o->text_n, sha, err);
+    if (rc) {
+        openapi_free(o);
+        return rc;
+    }
+    sh_hex(sha, sizeof(sha), o->digest);
+    *out = o;
+    return SH_OK;
+}
+
+void openapi_free(struct openapi *o)
+{
+    if (!o)
+        return;
+    free(o->text);
+    free(o->packed);
+    free(o);
+}
+
 int openapi_get(struct api_req *q, struct sh_err *err)
 {
+    const struct openapi *o = q->api->openapi;
+    bool packed = coding_accepts_gzip(q->h.accept_encoding);
+    struct api_reply *r = &q->reply;
+
     (void)err;
-    q->reply.text = q->api->openapi;
-    q->reply.text_type = "application/json";
+    /* Other bytes, another tag. */
+    snprintf(r->etag, sizeof(r->etag), "\"%.32s%s\"", o->digest, packed ? "-gzip" : "");
+    r->varies = true;
+    if (range_etag_listed(q->h.if_none_match, r->etag)) {
+        r->status = 304;
+        return SH_OK;
+    }
+    r->text = packed ? o->packed : o->text;
+    r->text_n = packed ? o->packed_n : o->text_n;
+    r->text_type = "application/json";
+    r->is_packed = packed;
     return SH_OK;
 }
 

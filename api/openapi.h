@@ -21,6 +21,10 @@ extern const size_t API_N_PATH_PARAMS;
 
 /* The OpenAPI 3.1 document. *out: OWNED, json_decref(). */
 int openapi_build(json_t **out, struct sh_err *err);
+/* The same as text, and by gzip, for who asks for it: it is large. *out: OWNED, openapi_free(). */
+struct openapi;
+int openapi_new(struct openapi **out, struct sh_err *err);
+void openapi_free(struct openapi *o); /* NULL is allowed */
 /* docs/api.md. */
 void openapi_print_docs(FILE *out);
 

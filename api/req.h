@@ -52,6 +52,7 @@ struct api_who { /* whose key it is; filled by auth.c */
 struct api_headers { /* BORROWED for the request; NULL if absent */
     const char *authorization, *if_match, *idempotency_key, *content_digest, *content_type;
     const char *content_encoding, *infer_header_len, *request_id, *accept, *last_event_id;
+    const char *accept_encoding, *origin;
     const char *range, *if_range, *if_none_match, *content_range; /* of files */
 };
 
@@ -78,10 +79,13 @@ struct api_reply {
     json_t *problem;         /* OWNED: further members of a problem document, such as "nodes" */
     struct sh_faults faults; /* list OWNED: "errors" of a problem document */
     const char *text, *text_type; /* BORROWED for ever: instead of body */
-    int64_t row_version;          /* > 0: the ETag */
-    int64_t retry_after_ms;       /* 0: a default where the code is worth a retry; API_NO_RETRY */
-    bool replayed;                /* the first answer to an Idempotency-Key, once more */
-    const char *secret;           /* static: member of body that is shown this once, or NULL */
+    size_t text_n;
+    bool is_packed;         /* text is, by gzip */
+    bool varies;            /* with Accept-Encoding */
+    int64_t row_version;    /* > 0: the ETag */
+    int64_t retry_after_ms; /* 0: a default where the code is worth a retry; API_NO_RETRY */
+    bool replayed;          /* the first answer to an Idempotency-Key, once more */
+    const char *secret;     /* static: member of body that is shown this once, or NULL */
     char location[320];
     char allow[64];
     struct api_file file;
@@ -116,6 +120,7 @@ struct api_req {
     int64_t tenant_id; /* its number; set on pool threads (ROUTE_TENANT, ROUTE_OWNER); 0: none */
     uint64_t content_length;
     bool has_length;   /* else chunked, or no body */
+    bool is_packed;    /* the body has a Content-Encoding; content_length is of that until then */
     bool takes_admins; /* it came where admin keys are taken: --admin-listen */
     bool dry_run;      /* what the handler changes in the database is undone */
     const char *body;  /* BORROWED; NULL unless the route's body is JSON */

@@ -3,6 +3,7 @@
 
 #include "api/api.h"
 #include "api/auth.h"
+#include "api/coding.h"
 #include "api/contract.h"
 #include "api/idem.h"
 #include "api/infer.h"
@@ -103,12 +104,17 @@ static int check_dry_run(struct api_req *q, struct sh_err *err)
 static int check_media(struct api_req *q, struct sh_err *err)
 {
     const char *type = q->h.content_type, *coding = q->h.content_encoding;
+    bool is_file = q->route->body >= BODY_MODEL;
+    int rc = q->route->body == BODY_NONE ? SH_OK : coding_check(coding, &q->is_packed, err);
 
-    if (coding && strcasecmp(coding, "identity") != 0 && q->route->body != BODY_NONE) {
+    if (!rc && q->is_packed && is_file)
+        rc = SH_FAIL(err, SH_E_UNSUPPORTED,
+                     "Content-Encoding is not for files, whose digest is that of what is sent; "
+                     "send the file as it is");
+    if (rc) {
+        q->is_packed = false;
         q->reply.status = 415;
-        return SH_FAIL(err, SH_E_UNSUPPORTED,
-                       "Content-Encoding \"%.32s\" is not supported; send the body uncompressed",
-                       coding);
+        return rc;
     }
     if (q->route->body != BODY_JSON || (q->route->flags & ROUTE_V2) || !type)
         return SH_OK;

@@ -33,7 +33,8 @@
 const struct api_route API_ROUTES[] = {
     {"GET", "/healthz", ACCESS_PUBLIC, BODY_NONE, ROUTE_HERE, 0, v2_live, 200,
      "is this process alive", NULL, "Health"},
-    {"GET", "/openapi.json", ACCESS_PUBLIC, BODY_NONE, ROUTE_HERE, 0, openapi_get, 200,
+    {"GET", "/openapi.json", ACCESS_PUBLIC, BODY_NONE, ROUTE_HERE | ROUTE_CACHED, 0, openapi_get,
+     200,
      "this description", NULL, "Any"},
 
     {"GET", "/api/v1/whoami", ACCESS_ANY, BODY_NONE, 0, 0, keys_whoami, 200,

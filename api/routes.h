@@ -35,6 +35,7 @@ enum {
     ROUTE_FILE = 1024,   /* answers a file: Range, If-Range, If-None-Match are honoured */
     ROUTE_BULK = 2048,   /* may read a whole file: on the pool of uploads */
     ROUTE_KEEPS = 4096,  /* keeps its answers for Idempotency-Key by itself: submit.h */
+    ROUTE_CACHED = 8192, /* answers a text that stays the same: If-None-Match is honoured */
 };
 
 struct api_route {

@@ -7,7 +7,7 @@ packages=(
     gcc clang make pkg-config ca-certificates git
     libmicrohttpd-dev libjansson-dev libpq-dev libgnutls28-dev libcurl4-openssl-dev
     libdnnl-dev libonnx-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler libseccomp-dev
-    libturbojpeg0-dev libpng-dev
+    libturbojpeg0-dev libpng-dev zlib1g-dev
     libcmocka-dev postgresql prometheus jq curl procps python3 python3-venv python3-numpy
     clang-format shellcheck bash-completion patchelf xz-utils
 )

@@ -7,7 +7,7 @@
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
 /* uses: libapi.a */
-/* link: -lmicrohttpd -lpq */
+/* link: -lmicrohttpd -lpq -lz */
 #include "api/artifact.h"
 #include "api/blobs.h"
 #include "api/catalog.h"

@@ -6,7 +6,7 @@
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
 /* uses: libapi.a */
-/* link: -lmicrohttpd -lpq -lm */
+/* link: -lmicrohttpd -lpq -lz -lm */
 #include "api/slo_count.h"
 #include "api/store.h"
 #include "common/clock.h"

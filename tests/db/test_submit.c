@@ -6,7 +6,7 @@
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
 /* uses: libapi.a */
-/* link: -lmicrohttpd -lpq */
+/* link: -lmicrohttpd -lpq -lz */
 #include "api/submit.h"
 #include "tests/db/db_test.h"
 

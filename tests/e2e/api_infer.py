@@ -502,7 +502,7 @@ class Infer(Case):
         code, r = self.s.call("POST", "/v2/models/double/infer", b"{", self.s.key)
         self.assertEqual((code, "line 1" in r["error"]), (400, True))
         code, r = self.s.call("POST", "/v2/models/double/infer", b"{}", self.s.key,
-                              {"Content-Encoding": "gzip"})
+                              {"Content-Encoding": "br"})
         self.assertEqual(code, 415)
         code, r = self.s.call("POST", "/v2/models/double/infer", b" " * 300000, self.s.key)
         self.assertEqual(code, 413)

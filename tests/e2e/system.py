@@ -6,6 +6,7 @@ for a while holds the supervisor (System.held).
 import atexit
 import contextlib
 import glob
+import gzip
 import http.client
 import json
 import os
@@ -192,7 +193,9 @@ class System:
             got = Reply(r.status, r.getheaders(), r.read())
         finally:
             c.close()
-        self.spec().check(method, path, got.status, got.headers, got.raw)
+        packed = got.headers.get("content-encoding") == "gzip"
+        self.spec().check(method, path, got.status, got.headers,
+                          gzip.decompress(got.raw) if packed else got.raw)
         return got
 
     def spec(self):

@@ -8,6 +8,7 @@ run and a good request must be answered.
 Usage: test_bad_input.py [-v] [name ...]
 """
 import datetime
+import gzip
 import http.client
 import json
 import os
@@ -19,6 +20,7 @@ import sys
 import threading
 import time
 import unittest
+import zlib
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import onnx_bytes as onnx  # noqa: E402
@@ -79,6 +81,67 @@ class BadInput(Story):
                     self.refused(r, 400, "INVALID", "must be a JSON object")
                     n += 1
         self.assertGreater(n, 100)
+
+    # ------------------------------------------------------------ bodies that are compressed
+    def packed(self, path, data, coding="gzip", **headers):
+        return self.s.call("POST", path, data, self.key, {
+            "Content-Encoding": coding, "Content-Type": "application/json", **headers})
+
+    def test_compressed_bodies(self):
+        infer, text = "/v2/models/two/infer", json.dumps({"inputs": self.good}).encode()
+        good = gzip.compress(text)
+        for coding, data in (("gzip", good), ("deflate", zlib.compress(text)), ("X-GZIP", good),
+                             ("gzip", gzip.compress(text[:9]) + gzip.compress(text[9:]))):
+            r = self.packed(infer, data, coding)
+            self.assertEqual((r.status, r.json["outputs"][0]["data"]), (200, [1.0, -1.25, 2.0]), r)
+        self.assertEqual(self.packed("/api/v1/models", gzip.compress(b'{"name": "packed"}')).status, 201)
+        for data, status, code, pattern in (
+                (good[:-1], 400, "INVALID", "ends before"), (good[:5], 400, "INVALID", "ends before"),
+                (b"", 400, "INVALID", "ends before|empty"), (text, 400, "INVALID", "not what"),
+                (good + b"x", 400, "INVALID", "follows|not what|ends before"),
+                (good[:20] + b"\xff\xff" + good[22:], 400, "INVALID", "not what|ends"),
+                (gzip.compress(bytes(70 << 20)), 413, "TOOBIG", "unpack"),  # 70 KB of zeros
+                (gzip.compress(b" " * (18 << 20) + text), 413, "TOOBIG", "unpack|JSON part"),
+                (gzip.compress(b""), 400, "INVALID", "empty"), (gzip.compress(b"[1"), 400, "INVALID", "JSON")):
+            for path in (infer, "/api/v1/models"):
+                with self.subTest(path=path, size=len(data), first=data[:4]):
+                    self.refused(self.packed(path, data), status, code,
+                                 pattern if path == infer else ".")
+        for coding in ("br", "gzip, gzip", "zstd"):
+            r = self.refused(self.packed(infer, good, coding), 415, "UNSUPPORTED", "gzip or deflate")
+            self.assertEqual(r.headers["accept-encoding"], "gzip, deflate")
+        self.s.call("POST", "/api/v1/datasets", {"name": "packed"}, self.key)
+        r = self.s.call("PUT", "/api/v1/datasets/packed/artifact", good, self.key, {"Content-Encoding": "gzip"})
+        self.refused(r, 415, "UNSUPPORTED", "not for files")
+        r = self.s.talk(self.head(infer, "Content-Encoding: gzip", "Transfer-Encoding: chunked") + b"0\r\n\r\n")
+        self.assertRegex(r, r"^HTTP/1.1 411 ")
+        r = self.packed(infer, good, **{"Inference-Header-Content-Length": str(len(text) + 1)})
+        self.refused(r, 400, "INVALID", "to the body's length, %d" % len(text))
+        self.s.talk(self.head(infer, "Content-Encoding: gzip", "Content-Length: 900") + good, then_close=True)
+        until("the payload memory is free again", lambda: self.s.payload() == 0)
+
+    def test_replies_that_are_compressed(self):
+        """Where the client takes that: the description, which has a tag, and long lists."""
+        plain = self.s.call("GET", "/openapi.json")
+        packed = self.s.call("GET", "/openapi.json", headers={"Accept-Encoding": "br, gzip"})
+        self.assertNotIn("content-encoding", plain.headers)
+        self.assertEqual((packed.headers["content-encoding"], packed.headers["vary"]), ("gzip", "Accept-Encoding"))
+        self.assertEqual(gzip.decompress(packed.raw), plain.raw)
+        self.assertLess(8 * len(packed.raw), len(plain.raw))
+        self.assertNotEqual(plain.headers["etag"], packed.headers["etag"])
+        for r, more in ((plain, {}), (packed, {"Accept-Encoding": "gzip"})):
+            again = self.s.call("GET", "/openapi.json", headers={"If-None-Match": r.headers["etag"], **more})
+            self.assertEqual((again.status, again.raw, again.headers["etag"]), (304, b"", r.headers["etag"]))
+        r = self.s.call("GET", "/openapi.json", headers={"If-None-Match": '"x"'})
+        self.assertEqual((r.status, r.raw), (200, plain.raw))
+        for i in range(40):
+            self.s.call("POST", "/api/v1/models", {"name": "listed-%d" % i}, self.key)
+        plain = self.s.call("GET", "/api/v1/models", key=self.key)
+        packed = self.s.call("GET", "/api/v1/models", key=self.key, headers={"Accept-Encoding": "gzip"})
+        self.assertEqual((plain.headers.get("content-encoding"), packed.headers["content-encoding"]), (None, "gzip"))
+        self.assertEqual(json.loads(gzip.decompress(packed.raw)), plain.json)
+        r = self.s.call("GET", "/api/v1/models?limit=1", key=self.key, headers={"Accept-Encoding": "gzip"})
+        self.assertEqual((r.status, r.headers.get("content-encoding")), (200, None))  # too short to pay
 
     # ------------------------------------------------------------ models
     def refused_model(self, data, status, code, pattern, **version):

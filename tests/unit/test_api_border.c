@@ -4,7 +4,7 @@
  * Without it a request could be read in two ways (smuggling), or a stranger's text taken for a key.
  */
 /* uses: libapi.a */
-/* link: -lmicrohttpd -lpq */
+/* link: -lmicrohttpd -lpq -lz */
 #include "api/artifact.h"
 #include "api/auth.h"
 #include "api/cursor.h"

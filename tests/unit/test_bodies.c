@@ -6,7 +6,7 @@
  * the code, and nobody would know before a client does.
  */
 /* uses: libapi.a */
-/* link: -lmicrohttpd -lpq -Wl,--wrap=sh_json_read -Wl,--wrap=db_exec -Wl,--wrap=db_tx */
+/* link: -lmicrohttpd -lpq -lz -Wl,--wrap=sh_json_read -Wl,--wrap=db_exec -Wl,--wrap=db_tx */
 #include "api/api.h"
 #include "api/openapi.h"
 #include "api/routes.h"

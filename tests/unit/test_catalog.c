@@ -3,7 +3,7 @@
  * Without it a tenant could reach another's private model, or a shared one could hide its own.
  */
 /* uses: libapi.a */
-/* link: -lmicrohttpd -lpq */
+/* link: -lmicrohttpd -lpq -lz */
 #include "api/catalog.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"

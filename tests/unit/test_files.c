@@ -4,7 +4,7 @@
  * Without it a name could lead out of the job's folder, or a job could go on from an old step.
  */
 /* uses: libapi.a */
-/* link: -lmicrohttpd -lpq */
+/* link: -lmicrohttpd -lpq -lz */
 #include "api/files.h"
 #include "tests/unit/sh_test.h"
 

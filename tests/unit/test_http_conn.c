@@ -5,7 +5,7 @@
  * without a key would keep others out, or a client that does nothing wrong would be cut off.
  */
 /* uses: libapi.a */
-/* link: -lmicrohttpd -lpq */
+/* link: -lmicrohttpd -lpq -lz */
 #include "api/http_int.h"
 #include "api/options.h"
 #include "common/clock.h"

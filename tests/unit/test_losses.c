@@ -3,7 +3,7 @@
  * Without it: pages could overlap or leave a loss out, or one request could hold a million numbers
  * in memory. */
 /* uses: libapi.a */
-/* link: -lmicrohttpd -lpq */
+/* link: -lmicrohttpd -lpq -lz */
 #include "api/handlers.h"
 #include "tests/unit/sh_test.h"
 

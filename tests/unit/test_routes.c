@@ -5,7 +5,7 @@
  * pattern could swallow the fixed path beside it.
  */
 /* uses: libapi.a */
-/* link: -lmicrohttpd -lpq */
+/* link: -lmicrohttpd -lpq -lz */
 #include "api/auth.h"
 #include "api/contract.h"
 #include "api/files.h"

@@ -1,7 +1,7 @@
 /* test_stats.c - the counters of model versions. Without it a version could show another's numbers,
  * or one more version than there is room for could end the process. */
 /* uses: libapi.a */
-/* link: -lmicrohttpd -lpq */
+/* link: -lmicrohttpd -lpq -lz */
 #include "api/stats.h"
 #include "tests/unit/sh_test.h"
 
