@@ -203,11 +203,6 @@ static bool takes_rest(const struct api_route *r)
     return r->body == BODY_MODEL || r->body == BODY_DATASET;
 }
 
-static bool takes_packed(const struct api_route *r)
-{
-    return r->body == BODY_JSON || r->body == BODY_INFER;
-}
-
 static bool is_file_put(const struct api_route *r)
 {
     return r->fn == files_put;
@@ -287,8 +282,6 @@ const struct option API_OPTIONS[] = {
      "Content-Digest", takes_rest},
     {"Inference-Header-Content-Length", "header", "{'type':'integer','minimum':1}",
      "bytes of the JSON part; binary tensors follow", takes_tensors},
-    {"Content-Encoding", "header", "{'enum':['gzip','deflate','identity']}",
-     "how the body is compressed; lengths of its parts are of what it unpacks to", takes_packed},
 };
 /* clang-format on */
 const size_t API_N_OPTIONS = SH_ARRAY_LEN(API_OPTIONS);

@@ -2,6 +2,7 @@
 #include "api/api.h"
 #include "api/coding.h"
 #include "api/contract.h"
+#include "api/cors.h"
 #include "api/http_int.h"
 #include "api/http_tls.h"
 #include "api/infer.h"
@@ -226,6 +227,32 @@ static int stream_response(struct http_req *r, struct MHD_Response **out)
     return SH_OK;
 }
 
+/* A key is in a header that the page sets by itself: a browser adds nothing that would count. */
+static void add_cors(const struct http_req *r, struct MHD_Response *resp, int status)
+{
+    static const char SENT[] =
+        "Authorization, Accept, Content-Type, Content-Encoding, Content-Digest, Content-Range, "
+        "Idempotency-Key, If-Match, If-None-Match, If-Range, Inference-Header-Content-Length, "
+        "Last-Event-ID, Range, X-Request-ID";
+    static const char SHOWN[] =
+        "Content-Range, ETag, Idempotency-Replayed, Inference-Header-Content-Length, Location, "
+        "RateLimit, RateLimit-Policy, Retry-After, Server-Timing, X-Request-ID";
+    const char *origins = r->http->api->conf->cors_origins, *origin = r->q.h.origin;
+
+    if (!origins[0])
+        return;
+    MHD_add_response_header(resp, "Vary", "Origin");
+    if (!cors_allows(origins, origin))
+        return;
+    MHD_add_response_header(resp, "Access-Control-Allow-Origin", origin);
+    MHD_add_response_header(resp, "Access-Control-Expose-Headers", SHOWN);
+    if (status != 204 || strcmp(r->q.method, "OPTIONS") != 0)
+        return;
+    MHD_add_response_header(resp, "Access-Control-Allow-Methods", r->q.reply.allow);
+    MHD_add_response_header(resp, "Access-Control-Allow-Headers", SENT);
+    MHD_add_response_header(resp, "Access-Control-Max-Age", "600");
+}
+
 static void add_headers(struct http_req *r, struct MHD_Response *resp, int status)
 {
     const struct api_reply *p = &r->q.reply;
@@ -369,6 +396,7 @@ enum MHD_Result http_reply_send(struct http_req *r)
     if (rc) /* no memory even for the answer: close the connection */
         return MHD_NO;
     add_headers(r, resp, status);
+    add_cors(r, resp, status);
     log_reply(r, status);
     r->status = status;
     done = MHD_queue_response(r->conn, (unsigned)status, resp);

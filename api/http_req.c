@@ -159,6 +159,7 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
         {"X-Request-ID", offsetof(struct api_headers, request_id)},
         {"Accept", offsetof(struct api_headers, accept)},
         {"Accept-Encoding", offsetof(struct api_headers, accept_encoding)},
+        {"Origin", offsetof(struct api_headers, origin)},
         {"Last-Event-ID", offsetof(struct api_headers, last_event_id)},
         {"Range", offsetof(struct api_headers, range)},
         {"If-Range", offsetof(struct api_headers, if_range)},

@@ -651,16 +651,18 @@ int openapi_get(struct api_req *q, struct sh_err *err)
 
 void openapi_print_docs(FILE *out)
 {
-    fprintf(out,
-            "# REST API\n\nMade by `shunt-api --print-docs` from the route table "
-            "(`api/routes.c`). `/openapi.json` has the schemas.\n\n"
-            "Every request but those marked \"no key\" carries `Authorization: Bearer shunt_...`. "
-            "The tenant is the key's; an admin key names one with `?tenant=`. Failures are "
-            "`application/problem+json` (`application/json` below `/v2`) with `code`, `error` and "
-            "`request_id`. Requests that change something, but uploads, take `?dry_run=true`: "
-            "everything is checked, the answer is 200 with what would be (204 of a DELETE), "
-            "nothing is kept.\n\n"
-            "| method | path | who | answer | what |\n| --- | --- | --- | --- | --- |\n");
+    fprintf(
+        out,
+        "# REST API\n\nMade by `shunt-api --print-docs` from the route table "
+        "(`api/routes.c`). `/openapi.json` has the schemas.\n\n"
+        "Every request but those marked \"no key\" carries `Authorization: Bearer shunt_...`. "
+        "The tenant is the key's; an admin key names one with `?tenant=`. Failures are "
+        "`application/problem+json` (`application/json` below `/v2`) with `code`, `error` and "
+        "`request_id`. Requests that change something, but uploads, take `?dry_run=true`: "
+        "everything is checked, the answer is 200 with what would be (204 of a DELETE), "
+        "nothing is kept. JSON and inference bodies may be compressed (`Content-Encoding: gzip` or "
+        "`deflate`); lengths of their parts are of what they unpack to.\n\n"
+        "| method | path | who | answer | what |\n| --- | --- | --- | --- | --- |\n");
     for (size_t i = 0; i < API_N_ROUTES; i++) {
         const struct api_route *r = &API_ROUTES[i];
 

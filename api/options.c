@@ -1,6 +1,7 @@
 /* options.c - the option table of shunt-api. */
 #include "api/options.h"
 
+#include "api/cors.h"
 #include "api/http_tls.h"
 #include "api/regions.h"
 #include "common/mem.h"
@@ -39,6 +40,9 @@ static const struct sh_conf_opt OPTS[] = {
                "PEM file with the private key; read again when it changes"),
     SH_OPT_STR(ST, tls_min_version, "tls-min-version", "1.2", 0,
                "oldest version of TLS that clients may speak: 1.2 or 1.3"),
+    SH_OPT_STR(ST, cors_origins, "cors-origins", "", 0,
+               "web pages of these origins may call the API from a browser, with a key of theirs: "
+               "https://a.example,https://b.example or * for all; empty = none"),
     SH_OPT_STR(ST, client_shm, "client-shm", "off", 0,
                "POSIX shared memory of clients on this host for inputs and outputs: off, own (a "
                "tenant's keys begin with /TENANT.) or any (tenants trust each other)"),
@@ -127,6 +131,8 @@ int api_conf_check(const struct api_conf *c, struct sh_err *err)
     enum regions_mode shm;
     int rc = tls_version_check(c->tls_min_version, err);
 
+    if (!rc)
+        rc = cors_check(c->cors_origins, err);
     if (rc)
         return rc;
     if (cert != key)

@@ -10,7 +10,8 @@
 
 struct api_conf {
     char *listen, *admin_listen, *metrics_addr, *db_url, *scheduler, *name, *state_dir, *log_level;
-    char *admin_key_file, *executor_key_file, *tls_cert, *tls_key, *tls_min_version, *client_shm;
+    char *admin_key_file, *executor_key_file, *tls_cert, *tls_key, *tls_min_version, *cors_origins,
+        *client_shm;
     struct sh_wire_key_conf link_key;
     int64_t scheduler_silence_ms, busy_poll_us, slab_bytes, slab_tenant_percent, max_infer_bytes,
         max_json_tensor_bytes;

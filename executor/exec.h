@@ -48,8 +48,9 @@ struct exec {
     uint64_t incarnation;
     char *data_addr; /* as APIs find it */
     enum tx_mode mode;
-    enum stop_way debug_way; /* STOP_N_WAYS: chosen by the memory needed */
-    bool debug_turns;        /* each way in its turn instead */
+    enum stop_way debug_way;          /* STOP_N_WAYS: chosen by the memory needed */
+    bool debug_turns;                 /* each way in its turn instead */
+    int64_t own_start_ns, own_end_ns; /* of the last own run; 0: none since a request's (run.c) */
     struct ablations ablations;
     struct sh_loop *loop;
     struct dev_lib *lib;

@@ -125,6 +125,22 @@ static void observe(const struct run *r, const char *stage, int64_t ns)
                       (double)ns / 1e9);
 }
 
+/* A batch of batch inference is not stopped: a request that came meanwhile has waited for its end,
+ * as one does for training to stop (train_on_stopped). */
+static void note_drain(const struct run *r)
+{
+    struct exec *x = r->x;
+
+    if (r->is_own) {
+        x->own_start_ns = r->start_ns;
+        x->own_end_ns = sh_clock_ns();
+    } else if (r->start_ns) {
+        if (x->own_end_ns > r->recv_ns)
+            observe(r, "drain", x->own_end_ns - SH_MAX(r->recv_ns, x->own_start_ns));
+        x->own_end_ns = 0; /* told once */
+    }
+}
+
 static void count(const struct run *r, const struct run_result *res,
                   const struct msg_wk_run_done *done)
 {
@@ -214,6 +230,7 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
     for (size_t i = 0; !r->is_own && i < r->n_parts + r->n_rest; i++)
         tell_api(r, &r->parts[i], &res);
     own_failure(r, &res);
+    note_drain(r);
     count(r, &res, done);
     SH_DEBUG("switch.done", "run=%" PRIu64 " rc=%d copy_ns=%" PRId64 " ns=%" PRId64, r->id, res.rc,
              res.copy_ns, sh_clock_ns());

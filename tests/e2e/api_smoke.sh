@@ -101,7 +101,8 @@ req POST /api/v1/tenants '{"name":"Bad Name"}'; is "a bad name" 400 lower-case
 req POST /api/v1/tenants '{"name":"x","colour":"red"}'; is "unknown field" 400 colour
 req POST /api/v1/tenants '{"name":'; is "broken JSON" 400 'line 1'
 req POST /api/v1/tenants '' -H 'Content-Type: application/json'; is "no body" 400
-req POST /api/v1/tenants '{"name":"y"}' -H 'Content-Type: text/plain'; is "media type" 415
+req POST /api/v1/tenants '' --data-binary '{"name":"y"}' -H 'Content-Type: text/plain'
+is "media type" 415
 req GET '/api/v1/tenants?limit=1'; is "first page" 200 next_cursor
 cursor=$(jq -r .next_cursor <<<"$body")
 req GET "/api/v1/tenants?limit=1&cursor=$cursor"; is "second page" 200 research

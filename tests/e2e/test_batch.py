@@ -21,6 +21,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from exec_driver import FINAL, WAIT_S, read_st, write_st  # noqa: E402
 import test_executor  # noqa: E402
+from system import until  # noqa: E402
 from test_executor import TEST, TRAIN, spec  # noqa: E402
 
 INVALID, NOTFOUND, CONFLICT, UNAVAILABLE, DISKFULL = -1, -4, -5, -17, -21
@@ -259,6 +260,13 @@ class Batch(test_executor.Case):
         d = self.ready("--log-level=debug")
         folder = d.start_batch(5, 1, d.meta, self.big, {"batch": 1})
         d.wait_step(5, 8)
+        drains = 'shunt_switch_duration_seconds_count{executor="e0",stage="drain"}'
+
+        def has_waited():
+            """A request that found a batch on the device: the time to that one's end is counted."""
+            self.assertEqual(d.result(d.run(1, [self.digits(0, 1)], [40], 1))[0].rc, 0)
+            return d.metrics().get(drains)
+        until("a request waits for a batch", has_waited, every_s=0)
         d.proc.send_signal(signal.SIGSTOP)  # so that it reads all of them at once
         runs = [d.run(1, [self.digits(i, 1)], [40], 1) for i in range(20)]
         d.proc.send_signal(signal.SIGCONT)

@@ -342,6 +342,13 @@ class Holes(Served):
                 self.assertEqual(c.reply()[1]["allow"], allow)
         self.assertEqual(self.raw(self.request("GET", "*")).reply()[0], 400)
 
+    def test_no_page_in_a_browser_may_call(self):
+        """Unless its origin is named: --cors-origins."""
+        for method, path in (("OPTIONS", "/api/v1/models"), ("GET", "/api/v1/models")):
+            with self.raw(self.request(method, path, "Origin: https://a.example",
+                                       "Access-Control-Request-Method: GET")) as c:
+                self.assertFalse([k for k in c.reply()[1] if k.startswith("access-control")])
+
     # ------------------------------------------------------------ several requests
     def test_requests_behind_an_error(self):
         """Each is answered on its own; a refused body is none."""
@@ -409,7 +416,30 @@ class Holes(Served):
 
 class Limits(Served):
     OPTIONS = {"MAX_CONNECTIONS_PER_KEY": "3", "MAX_CONNECTIONS_PER_IP": "12", "UPLOAD_GRACE_S": "2",
-               "UPLOAD_MIN_RATE": "64M", "IDLE_TIMEOUT_S": "3600", "MAX_CONNECTIONS": "64"}
+               "UPLOAD_MIN_RATE": "64M", "IDLE_TIMEOUT_S": "3600", "MAX_CONNECTIONS": "64",
+               "CORS_ORIGINS": "https://a.example, http://localhost:3000"}
+
+    # ------------------------------------------------------------ pages in a browser
+    def cors(self, method, path, *lines, key=None):
+        with self.raw(self.request(method, path, *lines, key=key)) as c:
+            status, headers, _ = c.reply()
+            return status, {k[15:]: v for k, v in headers.items() if k.startswith("access-control-")}
+
+    def test_pages_of_these_origins_alone(self):
+        for origin in ("https://a.example", "http://localhost:3000"):
+            status, got = self.cors("OPTIONS", "/v2/models/lin/infer", "Origin: " + origin,
+                                    "Access-Control-Request-Method: POST", key="none")
+            self.assertEqual((status, got["allow-origin"], got["allow-methods"]), (204, origin, "POST, OPTIONS"))
+            self.assertIn("Authorization", got["allow-headers"])
+            status, got = self.cors("GET", "/api/v1/whoami", "Origin: " + origin)
+            self.assertEqual((status, got["allow-origin"]), (200, origin))
+            self.assertNotIn("allow-credentials", got)
+            status, got = self.cors("GET", "/api/v1/whoami", "Origin: " + origin, key="none")
+            self.assertEqual((status, got["allow-origin"]), (401, origin))  # the page may read why
+        for origin in ("https://a.example.evil", "http://a.example", "https://a.exampl", "null", "*", ""):
+            status, got = self.cors("GET", "/api/v1/whoami", "Origin: " + origin)
+            self.assertEqual((status, got), (200, {}), origin)
+        self.assertEqual(self.cors("GET", "/api/v1/whoami"), (200, {}))
 
     def evicted(self, reason):
         return self.s.metrics("api").get('shunt_http_evicted_connections_total{reason="%s"}' % reason, 0)
