@@ -19,11 +19,12 @@ static void say_size(const struct cli *c, json_t *option)
 
 static int show_options(struct cli *c, const json_t *j, bool live_only, struct sh_err *err)
 {
+    /* Values and what they mean are long: at the end, where they are cut. */
     static const struct out_col COLS[] = {{"OPTION", "name", OUT_TEXT},
-                                          {"VALUE", "value", OUT_TEXT},
                                           {"LIVE", "live", OUT_TEXT},
                                           {"CHANGED", "changed", OUT_TEXT},
-                                          {"MEANING", "help", OUT_TEXT}};
+                                          {"VALUE", "value", OUT_TEXT},
+                                          {"MEANING", "help", OUT_TEXT, .spare = 1}};
     json_t *list = json_array(), *o;
     size_t i;
     int rc = list ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate a list");
