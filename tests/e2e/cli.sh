@@ -393,7 +393,7 @@ many_jobs() {
     # shellcheck disable=SC2016 # the inner shell expands it
     ok "it shows how its jobs stand: how many, at once, waiting, running, done, failed" bash -c \
         'set -- $(grep part); [ "$4 $5 $6 $7 $8 $9 ${10}" = "4-8:2 3 1 0 0 3 0" ]' \
-        < <(shunt get arrays --key-file "$tmp/key")
+        < <(shunt get arrays -o wide --key-file "$tmp/key")
     exits "its jobs have their index" 0 "part-6" \
         shunt get jobs --array "$array" --key-file "$tmp/key"
     exits "its limit can be changed" 0 '"max_parallel": 2' shunt set array "$array" \
@@ -412,7 +412,7 @@ many_jobs() {
     # shellcheck disable=SC2016 # the inner shell expands it
     ok "what was cancelled has not failed" bash -c \
         'set -- $(grep gone); [ "$4 $5 $6 $7 $8 $9 ${10} ${11}" = "0-1 2 - 0 0 0 0 2" ]' \
-        < <(shunt get arrays --key-file "$tmp/key")
+        < <(shunt get arrays -o wide --key-file "$tmp/key")
     exits "cancel wants a job or an array" 2 "or --array" shunt cancel --key-file "$tmp/key"
     exits "indices are checked" 1 "0-98:2" shunt submit --model digits --dataset d --epochs 1 \
         --array 9-1 --key-file "$tmp/key"
