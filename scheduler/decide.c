@@ -652,7 +652,7 @@ static int form_due_run(struct work *w, struct decision *d, const struct look *a
     return rc;
 }
 
-/* Sent before the device is free, it would be work for nobody: there is time to see. */
+/* Sent before the device is free it would be work for nobody, or too small a batch. */
 static bool is_too_early(const struct work *w, uint32_t i, const struct look *at)
 {
     const struct snap_request *r = &w->in->requests[i];
@@ -661,7 +661,9 @@ static bool is_too_early(const struct work *w, uint32_t i, const struct look *at
         !w->in->execs[at->exec].n_runs && at->start_ns == w->plans[at->exec].start_ns;
     int64_t slack;
 
-    return !is_free && decide__end_ns(w, &run, at->start_ns, &slack) > r->limit_ns;
+    return !is_free && r->limit_ns != SNAP_NO_DEADLINE &&
+           (due__shape(w->in, r).holds ||
+            decide__end_ns(w, &run, at->start_ns, &slack) > r->limit_ns);
 }
 
 /* The next run of e, if there is one: d->n > 0. */

@@ -11,7 +11,8 @@
  * From then on nothing that is decided here costs it its limit: whoever would, whatever his
  * priority, waits until he no longer does. Only what lasts longer than predicted can make it late;
  * when it cannot be in time even as the next run, it is given up. A body that comes after its
- * request was let in is let in again, with its batch. decide_due.c keeps the books.
+ * request was let in is let in again, with its batch. decide_due.c keeps the books. A plan leaves
+ * room for the batches that may still form, or under load all of them would be small.
  *
  * A run lasts its usual time, and one that waits for weights until they are there and the rest of
  * it is computed. Of all runs before an end, and of its own, one may be as slow as slow_ns; a part

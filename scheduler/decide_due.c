@@ -13,6 +13,8 @@
 
 #include <stdlib.h>
 
+#define WORTH 1.25 /* so much more throughput is worth a pause between two runs */
+
 static const struct snap_request *req(const struct work *w, uint32_t i)
 {
     return &w->in->requests[i];
@@ -45,7 +47,8 @@ enum way {
     FILL_TO_LIMIT,   /* with all that ends in time */
     FILL_NEIGHBOURS, /* likewise, up to the first who cannot join */
     FILL_FREE,       /* with what makes the run no longer */
-    N_WAYS
+    FILL_AS_IT_IS,   /* from here on the same, without leaving room for a batch that may come */
+    N_WAYS = 2 * FILL_AS_IT_IS
 };
 
 static bool counts(const struct work *w, const struct look *at, uint32_t i)
@@ -74,6 +77,42 @@ static void link_models(struct work *w, const struct look *at)
     }
 }
 
+struct due_shape due__shape(const struct snapshot *in, const struct snap_request *r)
+{
+    const struct snap_model *m = &in->models[r->model];
+    const int64_t budget = r->limit_ns - r->arrived_ns - in->margin_ns;
+    struct due_shape best = {.batch = 1, .holds = true};
+    double most = 0;
+
+    for (int64_t runs = SH_MAX((int64_t)in->max_runs + 1, 2); runs >= 2; runs--) {
+        unsigned b = predict_bucket(m->max_batch);
+        uint32_t batch;
+
+        while (b > 0 && runs * m->run_ns[b] > budget)
+            b--;
+        batch = SH_MIN(1u << b, m->max_batch);
+        if (runs * m->run_ns[b] > budget || (double)batch / (double)m->run_ns[b] < most * WORTH)
+            continue;
+        best = (struct due_shape){.batch = batch, .holds = runs <= in->max_runs};
+        most = (double)batch / (double)m->run_ns[b];
+    }
+    return best;
+}
+
+static int64_t end_of(const struct work *w, const struct run_of *run, uint32_t h, enum way way,
+                      int64_t start_ns, int64_t *slack)
+{
+    int64_t end = decide__end_ns(w, run, start_ns, slack), full_end, full_slack;
+    struct run_of full = *run;
+
+    if (way >= FILL_AS_IT_IS)
+        return end;
+    full.batch = SH_MAX(run->batch, due__shape(w->in, req(w, h)).batch);
+    full_end = decide__end_ns(w, &full, start_ns, &full_slack);
+    *slack = SH_MAX(*slack, full_slack);
+    return SH_MAX(end, full_end);
+}
+
 /* The latest end of a run of h that leaves everybody his limit who cannot join it. */
 static int64_t latest_end(const struct work *w, uint32_t h, int64_t now_end)
 {
@@ -96,13 +135,14 @@ static int64_t fill(struct work *w, uint32_t e, uint32_t h, enum way way, int64_
 {
     const struct snapshot *in = w->in;
     const struct snap_request *head = req(w, h);
+    const enum way kind = way % FILL_AS_IT_IS;
     const uint32_t model = head->model, most = in->models[model].max_batch;
     struct run_of run = {e, model, head->batch, w->is_warm[model]};
-    int64_t limit = head->limit_ns, alone = decide__end_ns(w, &run, start_ns, slack);
+    int64_t limit = head->limit_ns, alone = end_of(w, &run, h, way, start_ns, slack);
     uint32_t n = 1, whole;
 
     w->run[0] = h;
-    if (way == FILL_FREE)
+    if (kind == FILL_FREE)
         limit = alone;
     else if (w->next_same[h] != SNAP_NONE && run.batch < most)
         limit = SH_MIN(limit, latest_end(w, h, alone));
@@ -110,13 +150,13 @@ static int64_t fill(struct work *w, uint32_t e, uint32_t h, enum way way, int64_
         const struct snap_request *r = req(w, i);
         int64_t end;
 
-        if (way == FILL_NEIGHBOURS && w->next_due[w->run[n - 1]] != i)
+        if (kind == FILL_NEIGHBOURS && w->next_due[w->run[n - 1]] != i)
             break;
         if (w->taken[i] || r->tenant != head->tenant || run.batch + r->batch > most)
             continue;
         run.batch += r->batch;
-        end = decide__end_ns(w, &run, start_ns, slack);
-        if (way == FILL_WITH_ROOM)
+        end = end_of(w, &run, h, way, start_ns, slack);
+        if (kind == FILL_WITH_ROOM)
             end += decide__heed(head, head->limit_ns, *slack) + in->margin_ns;
         if (end > limit) {
             run.batch -= r->batch;
@@ -128,7 +168,7 @@ static int64_t fill(struct work *w, uint32_t e, uint32_t h, enum way way, int64_
     while (n > 1 && run.batch > whole)
         run.batch -= req(w, w->run[--n])->batch;
     *n_out = n;
-    return decide__end_ns(w, &run, start_ns, slack);
+    return end_of(w, &run, h, way, start_ns, slack);
 }
 
 static uint32_t look(struct work *w, const struct look *at, enum way way)
@@ -145,7 +185,7 @@ static uint32_t look(struct work *w, const struct look *at, enum way way)
 
         if (w->taken[h])
             continue;
-        end = decide__end_ns(w, &alone, t, &more);
+        end = end_of(w, &alone, h, way, t, &more);
         w->end_ns[h] = end + decide__heed(r, r->limit_ns, SH_MAX(slack, more));
         w->is_lost[h] = end > r->limit_ns;
         if (w->is_lost[h])
@@ -194,7 +234,7 @@ uint32_t due__look(struct work *w, const struct look *at)
     int64_t least = INT64_MAX;
     enum way best = FILL_WITH_ROOM;
 
-    for (enum way way = 0; way < N_WAYS; way++) {
+    for (enum way way = 0; way < (at->newcomer == SNAP_NONE ? N_WAYS : FILL_AS_IT_IS); way++) {
         const uint32_t n = look(w, at, way);
         const int64_t broken = due__broken_ns(w, at);
 

@@ -67,6 +67,17 @@ int64_t decide__heed(const struct snap_request *r, int64_t until_ns, int64_t sla
 /* The samples a run should take of `batch` that could be in it. */
 uint32_t decide__whole(const struct snapshot *in, uint32_t model, uint32_t batch);
 
+/* How runs should be that r leads. A plan takes them for as long as a batch that others may still
+ * fill: who is let in by a plan of small runs has no time left for large ones when his turn comes,
+ * and under load all runs would be small and slow. The size is the largest of which those that are
+ * before him and his own leave him his limit; where it could be much larger if none were sent ahead
+ * of time, they are held back until the device is free. */
+struct due_shape {
+    uint32_t batch;
+    bool holds;
+};
+struct due_shape due__shape(const struct snapshot *in, const struct snap_request *r);
+
 /* decide_due.c. due__init(): all that are promised by the snapshot and not done. */
 void due__init(struct work *w);
 void due__insert(struct work *w, uint32_t i, uint32_t e);

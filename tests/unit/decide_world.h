@@ -9,7 +9,7 @@
 #define W_EXECS 4
 #define W_MODELS 4
 #define W_TENANTS 4
-#define W_REQUESTS 128
+#define W_REQUESTS 1024
 #define W_JOBS 64
 #define NOW (1000 * MS)
 

@@ -237,8 +237,10 @@ static void those_let_in_before_count_against_the_next(void **state)
 
     (void)state;
     world_init(&w, 1);
-    for (uint32_t m = 0; m < 4; m++)
+    for (uint32_t m = 0; m < 4; m++) {
+        w.models[m].max_batch = 1;
         add_new(&w, m, 35); /* 10 ms each, one after the other: three fit */
+    }
     world_decide(&w);
     assert_int_equal(count(&w, DECISION_PLACE), 3);
     assert_int_equal(count(&w, DECISION_REFUSE), 1);
