@@ -40,6 +40,9 @@ static const struct sh_conf_opt OPTIONS[] = {
     SH_OPT_INT(struct exec_conf, ordinal, "ordinal", 0, 0, 255, 0, "which device of this kind"),
     SH_OPT_BYTES(struct exec_conf, pool_bytes, "pool-bytes", "1G", 4194304.0, 1.1e12, 0,
                  "device memory to use, in bytes"),
+    SH_OPT_BYTES(struct exec_conf, model_host_bytes, "model-host-bytes", "0", 0, 1e15, 0,
+                 "host memory that images of models, and what workers have compiled, may take, "
+                 "bytes; those of one tenant half of it; 0 = half of the host's memory"),
     SH_OPT_INT(struct exec_conf, workers, "workers", 3, 2, 64, 0,
                "worker processes: one trains, one runs, one is ready"),
     SH_OPT_INT(

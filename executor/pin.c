@@ -4,6 +4,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "executor/agent.h"
+#include "executor/host.h"
 #include "executor/model_int.h"
 #include "executor/switch.h"
 
@@ -72,7 +73,7 @@ static int64_t arrives_in_ns(const struct model *m)
 static bool tell(struct store *s, struct model *m, bool is_asked)
 {
     const struct model_place now = {.device_bytes = model_resident_bytes(m),
-                                    .host_bytes = m->image.bytes,
+                                    .host_bytes = host_held(m),
                                     .pin = pin_of(m),
                                     .last_use_ns = m->last_use_ns};
     const struct model_place *old = &m->told;

@@ -7,6 +7,7 @@
 #include "common/metrics.h"
 #include "executor/agent.h"
 #include "executor/folder.h"
+#include "executor/host.h"
 #include "executor/model_int.h"
 #include "executor/switch.h"
 #include "executor/train.h"
@@ -66,6 +67,7 @@ struct model *store_next(struct store *s, const struct model *m)
 
 void store_update_metrics(struct store *s)
 {
+    host_update_metrics(s);
     for (struct model *m = s->models; m; m = m->next) {
         double bytes = 0; /* the label is the model: versions add up */
 
@@ -249,7 +251,9 @@ static void compile_in(struct worker *w, struct model *m)
     msg.u.wk_model = (struct msg_wk_model){.handle = m->handle,
                                            .precision = m->precision,
                                            .max_batch = m->max_batch,
-                                           .build = m->phase == MODEL_BUILDING};
+                                           .build = m->phase == MODEL_BUILDING,
+                                           .host_left = host_left(m),
+                                           .host_copies = (uint32_t)pool_size(w->x->pool)};
     worker_busy(w);
     worker_send(w, &msg, fds, 2);
     close(fds[0]);
@@ -460,7 +464,7 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
                          int *fds, size_t n_fds)
 {
     struct model *m = store_find(s, d->handle);
-    struct sh_err err = {0};
+    struct sh_err err = {0}, full = {0};
     int rc = SH_OK;
 
     if (w->preparing != d->handle) {
@@ -474,6 +478,10 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
         rc = SH_FAIL(&err, (int)d->rc, "%s", d->msg);
     if (d->rc == SH_E_TOOBIG)
         m->need_bytes = d->image_bytes;
+    if (rc == SH_E_QUOTA && host_check(m, d->image_bytes, d->host_bytes, &full))
+        err = full; /* it says of what there is no more */
+    if (!rc && m->phase == MODEL_BUILDING)
+        rc = host_check(m, d->image_bytes, d->host_bytes, &err);
     if (!rc)
         rc = worker_note_model(w, d->handle, &err);
     if (!rc && m->phase == MODEL_BUILDING)
@@ -486,6 +494,7 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
         note_failure(s, m, &err);
         return;
     }
+    m->program_bytes = SH_MAX(m->program_bytes, d->host_bytes);
     m->n_crashes = m->n_retries = 0;
     if (m->phase == MODEL_BUILDING) /* an internal model is used from the builder alone */
         m->phase = m->handle < 0 ? MODEL_READY : MODEL_SPREADING;

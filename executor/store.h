@@ -38,6 +38,7 @@ struct model {
     int64_t retry_ns;    /* not compiled before */
     uint32_t n_users;    /* runs queued or running */
 
+    uint64_t program_bytes; /* host memory of what a worker has compiled; 0: not known yet */
     struct sh_shm image;
     bool is_locked;
     uint64_t image_bytes;

@@ -48,14 +48,41 @@ static uint32_t batch_list(uint32_t max_batch, uint32_t out[static WORKER_MAX_BA
     return n;
 }
 
+static size_t heap_bytes(void)
+{
+    const struct mallinfo2 i = mallinfo2();
+
+    return i.uordblks + i.hblkhd;
+}
+
+/* Counts what the model is compiled to so far. At most one batch size is made for which there is no
+ * room. */
+static int check_host(struct wk_model *m, const struct msg_wk_model *msg, const struct program *any,
+                      size_t heap_before, struct sh_err *err)
+{
+    const size_t now = heap_bytes();
+
+    m->host_bytes = now > heap_before ? now - heap_before : 0;
+    if (msg->host_left == 0 ||
+        program_image_bytes(any) + (uint64_t)m->host_bytes * msg->host_copies <= msg->host_left)
+        return SH_OK;
+    return SH_FAIL(err, SH_E_QUOTA,
+                   "the model and what it is compiled to take more than the %llu MiB of host "
+                   "memory that are left for it",
+                   (unsigned long long)(msg->host_left >> 20));
+}
+
 /* Compiles the batch sizes of m->graph on d, the largest first. */
-static int compile(struct dev *d, struct wk_model *m, enum dev_precision p, struct sh_err *err)
+static int compile(struct dev *d, struct wk_model *m, const struct msg_wk_model *msg,
+                   enum dev_precision p, size_t heap_before, struct sh_err *err)
 {
     const struct program *share = NULL;
 
     for (uint32_t i = m->n_batches; i-- > 0;) {
         int rc = program_infer(d, m->graph, m->batch[i], p, share, &m->program[i], err);
 
+        if (!rc)
+            rc = check_host(m, msg, m->program[i], heap_before, err);
         if (rc)
             return rc;
         if (!share)
@@ -168,6 +195,7 @@ static int warm(const struct wk_model *m, struct sh_err *err)
 static int load_model(struct worker *w, const struct msg_wk_model *msg, const int *fds,
                       enum dev_precision p, struct wk_model **out, struct sh_err *err)
 {
+    const size_t heap_before = heap_bytes();
     struct wk_model *m = NULL;
     int rc;
 
@@ -186,13 +214,15 @@ static int load_model(struct worker *w, const struct msg_wk_model *msg, const in
     else
         m->batch[m->n_batches++] = msg->max_batch;
     if (!rc)
-        rc = compile(w->dev, m, p, err);
+        rc = compile(w->dev, m, msg, p, heap_before, err);
     if (!rc)
         rc = sh_grow(&w->models, &w->cap_models, w->n_models + 1, sizeof(*w->models),
                      WORKER_MAX_MODELS, "models of one worker", err);
     if (!rc && !w->is_for_one)
         rc = warm(m, err);
     if (rc) {
+        w->refused_bytes = m->host_bytes;
+        w->refused_image = largest(m) ? program_image_bytes(largest(m)) : 0;
         free_model(m);
         return rc;
     }
@@ -224,6 +254,11 @@ static int answer_model(struct worker *w, const struct msg_wk_model *msg, const 
     int rc;
 
     *d = (struct msg_wk_model_done){.handle = msg->handle, .rc = why->rc, .msg = why->msg};
+    d->host_bytes = m ? m->host_bytes : 0;
+    if (why->rc == SH_E_QUOTA && !m) {
+        d->host_bytes = w->refused_bytes;
+        d->image_bytes = w->refused_image;
+    }
     if (why->rc == SH_E_TOOBIG && m)
         d->image_bytes = program_image_bytes(largest(m)) + program_workspace_bytes(largest(m));
     if (!why->rc) {

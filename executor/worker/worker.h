@@ -30,6 +30,7 @@ struct wk_slab {
 
 struct wk_model {
     int64_t handle;
+    size_t host_bytes; /* of this process, what it is compiled to */
     struct graph *graph;
     uint32_t n_batches;
     uint32_t batch[WORKER_MAX_BATCHES]; /* ascending */
@@ -71,6 +72,7 @@ struct worker {
     size_t n_slabs;
     struct wk_model **models;
     size_t n_models, cap_models;
+    size_t refused_bytes, refused_image; /* of the last model that failed to load: so far */
     struct wk_part parts[WORKER_MAX_PARTS];
     size_t n_parts;
     struct wk_train *train;

@@ -29,6 +29,7 @@ DIGITS = os.path.join(wire.ROOT, "examples", "digits")
 TRAIN, TEST = os.path.join(DIGITS, "train.safetensors"), os.path.join(DIGITS, "test.safetensors")
 OPTIONS = ("--threads=1", "--pool-bytes=256M")
 CANCELLED, UNAVAILABLE, TIMEOUT = -9, -17, -20
+QUOTA, MIB = -8, 1 << 20
 NONE, HELD, WAITING = range(3)  # enum msg_pin
 
 
@@ -194,7 +195,8 @@ class Runs(Case):
         d.scheduler.send("MODEL_PIN", epoch=d.epoch, version_id=1, pinned=1)
         image = d.states[1].image_bytes
         place(1, lambda p: (p.pin, p.device_bytes) == (HELD, image))
-        self.assertEqual((d.places[1].idle_ns, d.places[1].host_bytes), (-1, image))
+        self.assertEqual(d.places[1].idle_ns, -1)
+        self.assertGreater(d.places[1].host_bytes, image)  # and what the workers have compiled
         for v in (2, 3, 2, 3):
             self.assertEqual(d.result(d.run(v, [x], [4000], 1))[0].rc, 0)
         place(2, lambda p: p.idle_ns >= 0)
@@ -354,16 +356,18 @@ class Runs(Case):
                 out += [int(x.split()[1]) for x in f if x.startswith("RssAnon")]
         return out
 
-    def test_unloading_gives_all_its_host_memory_back(self):
-        """A small file of many nodes: what it is compiled to is a thousand times as large."""
-        n = 4000
+    def chain(self, n):
         nodes = [onnx.node("Relu" if i % 2 else "Neg", ["x" if i == 0 else "a%d" % i],
                            ["y" if i == n - 1 else "a%d" % (i + 1)]) for i in range(n)]
         path = os.path.join(self.onnx, "chain.onnx")
         with open(path, "wb") as f:
             f.write(onnx.model(nodes, [onnx.value("x", ["N", 4])], [onnx.value("y", ["N", 4])]))
+        return path
+
+    def test_unloading_gives_all_its_host_memory_back(self):
+        """A small file of many nodes: what it is compiled to is a thousand times as large."""
         d = self.driver()
-        package = d.package(path)[0]
+        package = d.package(self.chain(4000))[0]
         d.load(1, package, max_batch=1)  # what each worker takes once
         d.scheduler.send("MODEL_UNLOAD", epoch=d.epoch, version_id=1)
         d.wait(lambda: d.states[1].phase == "GONE", WAIT_S, "GONE")
@@ -381,6 +385,58 @@ class Runs(Case):
         while any(b - a > 4096 for a, b in zip(before, self.anonymous(d))):
             self.assertLess(time.monotonic(), end, (before, loaded, self.anonymous(d)))
             d.rest(0.1)
+
+    def refused(self, d, version, package, tenant="t", max_batch=8):
+        d.load(version, package, max_batch=max_batch, tenant=tenant, wait=False)
+        d.wait(lambda: version in d.states and d.states[version].phase in ("READY", "FAILED"), WAIT_S, "end")
+        m = d.states[version]
+        self.assertEqual((m.phase, m.rc), ("FAILED", QUOTA), m)
+        return m.msg
+
+    def unload(self, d, version):
+        d.scheduler.send("MODEL_UNLOAD", epoch=d.epoch, version_id=version)
+        d.wait(lambda: d.states[version].phase == "GONE", WAIT_S, "GONE")
+
+    def test_models_take_no_more_host_memory_than_they_may(self):
+        d = self.driver("--model-host-bytes=48M")
+        path = os.path.join(self.onnx, "wide.onnx")
+        with open(path, "wb") as f:
+            f.write(onnx.linear(1024, 2048))  # 8 MiB
+        wide = d.package(path)[0]
+
+        def used(kind):
+            return d.metrics()['shunt_model_host_bytes{executor="e0",kind="%s"}' % kind]
+        for version in (1, 2):
+            d.load(version, wide, max_batch=1, tenant="a")
+        # Images: a tenant has half of it, though nobody else has any.
+        self.assertRegex(self.refused(d, 3, wide, "a", 1),
+                         r"needs \d+ MiB .*; models of a tenant may take 24 MiB .* \d are left")
+        for version in (4, 5):
+            d.load(version, wide, max_batch=1, tenant="b")
+        d.load(9, wide, max_batch=1, tenant="c")
+        self.assertRegex(self.refused(d, 6, wide, "c", 1), r"all models may take 48 MiB")
+        d.wait(lambda: used("images") >= 5 * 8 * MIB, WAIT_S, "metric")
+        self.assertEqual(used("limit"), 48 * MIB)
+        # Unloading makes room; one that has failed holds none.
+        for version in (1, 3):
+            self.unload(d, version)
+        d.states.pop(3)
+        d.load(3, wide, max_batch=1, tenant="a")
+        for version in (2, 3, 4, 5, 6, 9):
+            self.unload(d, version)
+        # Programs: many nodes of no weight at all.
+        chain = d.package(self.chain(4000))[0]
+        before = self.anonymous(d)
+        self.assertRegex(self.refused(d, 7, chain), r"needs \d+ MiB of host memory or more; models of a tenant")
+        self.unload(d, 7)
+        end = time.monotonic() + WAIT_S
+        while any(b - a > 8192 for a, b in zip(before, self.anonymous(d))):
+            self.assertLess(time.monotonic(), end, (before, self.anonymous(d)))
+            d.rest(0.1)
+        pk = d.package(self.net)[0]
+        d.load(8, pk)
+        self.infer(d, 8)
+        d.wait(lambda: 8 in d.places and d.places[8].host_bytes > d.states[8].image_bytes, WAIT_S, "it is told with programs")
 
     def test_a_new_scheduler_hears_what_is_held(self):
         d = self.driver()

@@ -1,0 +1,20 @@
+/* host.h - host memory that models take: their images, and what each worker has compiled.
+ *
+ * A small file can be compiled to a thousand times its size, in every worker. So a model whose
+ * image and programs find no room beside those that there are is not loaded, with QUOTA and the
+ * sizes; nothing that serves is taken away for it. The models of one tenant take half of it at
+ * most. An internal model (of an evaluation) is not counted: there is one, for a while.
+ */
+#ifndef SH_EXECUTOR_HOST_H
+#define SH_EXECUTOR_HOST_H
+
+#include "executor/store.h"
+
+uint64_t host_held(const struct model *m); /* by it now, in all processes */
+/* What m may take beside all others, at least 1; 0: any. */
+uint64_t host_left(const struct model *m);
+/* Is there room for an image, and a program of this size in every worker? Fails: SH_E_QUOTA. */
+int host_check(const struct model *m, uint64_t image, uint64_t program, struct sh_err *err);
+void host_update_metrics(struct store *s);
+
+#endif
