@@ -245,7 +245,7 @@ int model_newest(struct cli *c, const char *model, int64_t *version, struct sh_e
 void model_add_summary(json_t *models);
 
 /* The commands. */
-cli_fn up_main, down_main, status_main, top_main;                      /* up.c, top.c */
+cli_fn up_main, down_main, status_main, top_main, backup_main, restore_main;
 cli_fn whoami_main;                                                    /* admin.c */
 cli_fn tenant_create, tenant_get, tenant_set, tenant_delete;           /* admin.c */
 cli_fn key_create, key_get, key_delete, key_rotate;                    /* admin.c */

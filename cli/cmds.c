@@ -81,6 +81,13 @@ static const struct sh_conf_opt UP[] = {
 static const struct sh_conf_opt DOWN[] = {
     BOOL(purge, "purge", "remove what is in the state folder too: database, models, logs"),
 };
+static const struct sh_conf_opt BACKUP[] = {
+    SH_OPT_STR(
+        ST, db_url, "db-url", NULL, SH_CONF_SECRET,
+        "libpq connection string of a system whose database is not in its folder; without it "
+        "DATABASE_URL"),
+    STR(pg_bin, "pg-bin", NULL, "folder of PostgreSQL's programs"),
+};
 static const struct sh_conf_opt KEY_CREATE[] = {
     STR(role, "role", "submit", "tenant-admin, submit, infer or read"),
     STR(expires_at, "expires-at", NULL, "time such as 2027-01-31T00:00:00Z"),
@@ -302,6 +309,13 @@ const struct cli_cmd CLI_CMDS[] = {
      ".shunt of the current folder, or in --state-dir",
      up_main, OPTS(UP)},
     {"down", NULL, "", "stop what `shunt up` started", down_main, OPTS(DOWN)},
+    {"backup", NULL, "FILE",
+     "write database, models, datasets, checkpoints, results and keys of a local system to one "
+     "file, while it runs; - is standard output",
+     backup_main, OPTS(BACKUP)},
+    {"restore", NULL, "FILE",
+     "make a new --state-dir of a backup, here or on another machine; then `shunt up`",
+     restore_main, OPTS(BACKUP)},
     {"status", NULL, "",
      "processes, health, executors, models and jobs of a local system; without one, of --server",
      status_main, NONE},
@@ -446,7 +460,8 @@ const size_t CLI_N_CMDS = SH_ARRAY_LEN(CLI_CMDS);
 
 /* clang-format off */
 const struct cli_verb CLI_VERBS[] = {
-    {"up", LOCAL, NONE}, {"down", LOCAL, NONE}, {"status", LOCAL, NONE}, {"top", LOCAL, NONE},
+    {"up", LOCAL, NONE}, {"down", LOCAL, NONE}, {"backup", LOCAL, NONE},
+    {"restore", LOCAL, NONE}, {"status", LOCAL, NONE}, {"top", LOCAL, NONE},
     {"get", THINGS, OPTS(READ)},
     {"create", THINGS, OPTS(CHANGE)},
     {"set", THINGS, OPTS(CHANGE)},

@@ -1,6 +1,7 @@
 /* pg.c - see pg.h. */
 #include "cli/pg.h"
 
+#include "cli/pg_int.h"
 #include "common/buf.h"
 #include "common/conf.h"
 #include "common/mem.h"
@@ -18,14 +19,6 @@
 #include <unistd.h>
 
 #define MAX_URL 512
-#define SOCKET_NAME ".s.PGSQL.5432"
-#define LOCK_SUFFIX ".lock" /* PostgreSQL makes a file of this name beside the socket */
-
-struct owner {
-    uid_t uid;
-    gid_t gid;
-    bool is_other; /* not who we are: setpriv is needed */
-};
 
 static int find_owner(struct owner *out, struct sh_err *err)
 {
@@ -48,7 +41,7 @@ static int find_owner(struct owner *out, struct sh_err *err)
 /* ---------------------------------------------------------------- programs */
 
 /* May this user go through all folders above path? Link-free: path is a real path. */
-static bool reaches(const struct owner *o, const char *path)
+bool pg__reaches(const struct owner *o, const char *path)
 {
     char part[4096];
     struct stat st;
@@ -72,15 +65,16 @@ static bool reaches(const struct owner *o, const char *path)
 
 struct search {
     const struct owner *o;
-    char *out; /* the folder found, or "" */
+    const char *program; /* that has to be in it */
+    char *out;           /* the folder found, or "" */
     size_t size;
     char closed[512]; /* one that o cannot reach */
 };
 
-static bool has_server(const char *bin)
+static bool has_program(const char *bin, const char *program)
 {
     char path[512];
-    int n = snprintf(path, sizeof(path), "%s/initdb", bin);
+    int n = snprintf(path, sizeof(path), "%s/%s", bin, program);
 
     return n > 0 && (size_t)n < sizeof(path) && access(path, X_OK) == 0;
 }
@@ -88,8 +82,8 @@ static bool has_server(const char *bin)
 /* Takes the folder if there is a server in it that PostgreSQL's user can start. */
 static bool take_bin(struct search *f, const char *bin)
 {
-    char *real = has_server(bin) ? realpath(bin, NULL) : NULL;
-    bool ok = real && reaches(f->o, real);
+    char *real = has_program(bin, f->program) ? realpath(bin, NULL) : NULL;
+    bool ok = real && pg__reaches(f->o, real);
 
     if (ok)
         ok = sh_strlcpy(f->out, real, f->size);
@@ -140,27 +134,33 @@ static bool search_path(struct search *f)
 }
 
 /* The one of our own bundle, one of the system, one in PATH. */
+static int look_around(struct search *f, struct sh_err *err)
+{
+    char dir[4096], root[4200];
+    int rc = sh_self_dir(dir, sizeof(dir), err);
+
+    if (rc)
+        return rc;
+    snprintf(root, sizeof(root), "%s/..", dir);
+    (void)(search_root(f, root) || search_root(f, "/usr") || search_path(f));
+    return SH_OK;
+}
+
 static int find_bin(const char *given, const struct owner *o, char *out, size_t size,
                     struct sh_err *err)
 {
-    struct search f = {.o = o, .out = out, .size = size};
-    char dir[4096], root[4200];
-    int rc;
+    struct search f = {.o = o, .program = "initdb", .out = out, .size = size};
+    int rc = SH_OK;
 
     out[0] = '\0';
     if (given && given[0]) {
-        if (take_bin(&f, given))
-            return SH_OK;
-        if (!f.closed[0])
+        if (!take_bin(&f, given) && !f.closed[0])
             return SH_FAIL(err, SH_E_INVALID, "there is no initdb in the folder \"%s\"", given);
     } else {
-        rc = sh_self_dir(dir, sizeof(dir), err);
-        if (rc)
-            return rc;
-        snprintf(root, sizeof(root), "%s/..", dir);
-        if (search_root(&f, root) || search_root(&f, "/usr") || search_path(&f))
-            return SH_OK;
+        rc = look_around(&f, err);
     }
+    if (rc || out[0])
+        return rc;
     if (f.closed[0])
         return SH_FAIL(err, SH_E_INVALID,
                        "PostgreSQL does not run as root, and the user it would run as (uid %u) "
@@ -171,84 +171,23 @@ static int find_bin(const char *given, const struct owner *o, char *out, size_t 
                    "--db-url");
 }
 
-/* ---------------------------------------------------------------- the folder */
-
-static bool fits_socket(const char *dir)
+int pg_find_tools(const char *given, char *out, size_t size, struct sh_err *err)
 {
-    return strlen(dir) + sizeof("/" SOCKET_NAME LOCK_SUFFIX) <=
-           sizeof(((struct sockaddr_un *)NULL)->sun_path);
-}
+    const struct owner self = {.uid = geteuid(), .gid = getegid()};
+    struct search f = {.o = &self, .program = "pg_dump", .out = out, .size = size};
+    int rc = SH_OK;
 
-static int make_cluster_dir(const struct state *s, const struct owner *o, const char *link,
-                            const char *in_aux, struct sh_err *err)
-{
-    int rc;
-
-    if (fits_socket(link) && reaches(o, s->dir))
-        return file_make_dir(link, 0700, err);
-    rc = state_make_aux(s, err);
-    if (!rc)
-        rc = file_make_dir(in_aux, 0700, err);
-    if (!rc && symlink(in_aux, link) != 0)
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make the link \"%s\": %m", link);
-    return rc;
-}
-
-/* Only a real folder that is ours or PostgreSQL's already is given to PostgreSQL's user. */
-static int hand_over(const struct owner *o, const char *dir, struct sh_err *err)
-{
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), rc = SH_OK;
-    struct stat st;
-
-    if (fd < 0 || fstat(fd, &st) != 0)
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not open the folder \"%s\": %m", dir);
-    else if ((st.st_uid != geteuid() && st.st_uid != o->uid) || (st.st_mode & 022))
-        rc =
-            SH_FAIL(err, SH_E_CONFLICT, "the folder \"%s\" belongs to, or is open to, others", dir);
-    else if (o->is_other && fchown(fd, o->uid, o->gid) != 0)
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not prepare the folder \"%s\": %m", dir);
-    if (fd >= 0)
-        close(fd);
-    return rc;
-}
-
-/* *out: the real path of the cluster's folder, made if need be. */
-static int make_dir(const struct state *s, const struct owner *o, char **out, struct sh_err *err)
-{
-    char *link = NULL, *in_aux = NULL, to[256] = "";
-    bool is_link;
-    int rc = state_path(s, "pg", &link, err);
-
-    *out = NULL;
-    if (!rc)
-        rc = sh_asprintf(err, &in_aux, "%s/pg", s->aux);
-    if (rc)
-        goto out;
-    if (readlink(link, to, sizeof(to) - 1) > 0 && access(link, F_OK) != 0)
-        unlink(link); /* it leads nowhere */
-    if (access(link, F_OK) != 0)
-        rc = make_cluster_dir(s, o, link, in_aux, err);
-    memset(to, 0, sizeof(to));
-    is_link = readlink(link, to, sizeof(to) - 1) > 0;
-    if (!rc && is_link && strcmp(to, in_aux) == 0)
-        rc = state_check_aux(s, err);
-    if (rc)
-        goto out;
-    if ((is_link && strcmp(to, in_aux) != 0) || !fits_socket(is_link ? in_aux : link) ||
-        !reaches(o, is_link ? s->aux : s->dir)) {
-        rc = SH_FAIL(err, SH_E_CONFLICT,
-                     "the cluster in \"%s\" was made for another place of the state folder; move "
-                     "it back, or `shunt down --purge` removes it",
-                     link);
-        goto out;
-    }
-    rc = hand_over(o, is_link ? in_aux : link, err);
-    if (!rc)
-        rc = sh_strdup(is_link ? in_aux : link, out, err);
-out:
-    free(link);
-    free(in_aux);
-    return rc;
+    out[0] = '\0';
+    if (given && given[0])
+        take_bin(&f, given);
+    else
+        rc = look_around(&f, err);
+    if (rc || out[0])
+        return rc;
+    return SH_FAIL(err, SH_E_INVALID,
+                   "pg_dump and pg_restore are not found%s%s: install the package "
+                   "postgresql-client, or name their folder with --pg-bin",
+                   given ? " in " : "", given ? given : "");
 }
 
 /* ---------------------------------------------------------------- command lines */
@@ -357,7 +296,8 @@ static int make_url(const char *dir, char **out, struct sh_err *err)
     return rc;
 }
 
-int pg_prepare(const struct state *s, const char *bin, struct pg *out, struct sh_err *err)
+int pg_prepare(const struct state *s, const char *bin, bool is_fresh, struct pg *out,
+               struct sh_err *err)
 {
     char dir[512], *path = NULL;
     struct owner o;
@@ -368,7 +308,9 @@ int pg_prepare(const struct state *s, const char *bin, struct pg *out, struct sh
     if (!rc)
         rc = find_bin(bin, &o, dir, sizeof(dir), err);
     if (!rc)
-        rc = make_dir(s, &o, &out->dir, err);
+        rc = sh_strdup(dir, &out->bin, err);
+    if (!rc)
+        rc = pg__place(s, &o, is_fresh, &out->dir, err);
     if (!rc)
         rc = make_url(out->dir, &out->url, err);
     if (!rc)
@@ -427,6 +369,7 @@ void pg_fini(struct pg *pg)
         free(pg->initdb[i]);
         free(pg->postgres[i]);
     }
+    free(pg->bin);
     free(pg->dir);
     free(pg->url);
     free(pg->socket);

@@ -5,7 +5,8 @@
  *
  * PostgreSQL refuses to run as root: then the folder belongs to "postgres" or "nobody", and its
  * programs are started through setpriv. If that user cannot reach the state folder, or the socket's
- * path would be too long, <state>/pg is a link to <aux>/pg.
+ * path would be too long, <state>/pg is a link to <aux>/pg. Whose it is says <state>/pg/made-for
+ * (claim.h).
  */
 #ifndef SH_CLI_PG_H
 #define SH_CLI_PG_H
@@ -15,6 +16,7 @@
 #define PG_MAX_ARGS 64
 
 struct pg {
+    char *bin;                   /* folder of PostgreSQL's programs */
     char *dir;                   /* real path of the folder */
     char *url;                   /* for libpq */
     char *socket;                /* path of the socket */
@@ -23,8 +25,13 @@ struct pg {
     bool is_new;                 /* initdb has to run, then pg_adopt() */
 };
 
-/* Finds the programs (bin: folder or NULL), makes the folder. Does not start anything. */
-int pg_prepare(const struct state *s, const char *bin, struct pg *out, struct sh_err *err);
+/* Finds the programs (bin: folder or NULL), makes the folder. Does not start anything.
+ * SH_E_CONFLICT: the cluster is not this folder's, or is not there although the folder had a
+ * system; is_fresh: it is one that is being restored, and gets a new one. */
+int pg_prepare(const struct state *s, const char *bin, bool is_fresh, struct pg *out,
+               struct sh_err *err);
+/* The newest folder with pg_dump, for a database that is elsewhere. given: a folder, or NULL. */
+int pg_find_tools(const char *given, char *out, size_t size, struct sh_err *err);
 /* A complete new cluster takes its place. */
 int pg_adopt(struct pg *pg, struct sh_err *err);
 bool pg_accepts(const struct pg *pg); /* can its socket be connected to? */

@@ -325,7 +325,7 @@ static int fill(struct cli *c, const struct state *s, struct plan *p, struct sh_
     if (!rc && !migrations)
         rc = SH_FAIL(err, SH_E_INVALID, "the migrations are not found; give --migrations-dir");
     if (!rc && !url) {
-        rc = pg_prepare(s, c->conf->pg_bin, &p->pg, err);
+        rc = pg_prepare(s, c->conf->pg_bin, false, &p->pg, err);
         p->has_pg = rc == SH_OK;
     }
     if (!rc)

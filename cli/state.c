@@ -1,6 +1,9 @@
 /* state.c - see state.h. */
 #include "cli/state.h"
 
+#include "cli/claim.h"
+#include "cli/out.h"
+#include "common/clock.h"
 #include "common/hash.h"
 #include "common/mem.h"
 
@@ -11,12 +14,15 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#define MARK "created-by-shunt"
 #define MAX_SYSTEM (1u << 20)
+#define LOCK_WAIT_NS INT64_C(5000000000)
+#define AUX_BEGIN "/var/tmp/shunt-"
+#define AUX_HASH 12
 #define LONGEST_SOCKET "executor-XXXXXXXXXXXX.sock"
 
 /* ---------------------------------------------------------------- paths */
@@ -40,7 +46,7 @@ static int make_mark(const char *dir, struct sh_err *err)
 {
     char *mark = NULL;
     bool was_empty = is_empty(dir); /* asked first: another `shunt up` may mark and fill it now */
-    int fd, rc = sh_asprintf(err, &mark, "%s/" MARK, dir);
+    int fd, rc = sh_asprintf(err, &mark, "%s/" STATE_MARK, dir);
 
     if (rc || access(mark, F_OK) == 0)
         goto out;
@@ -88,6 +94,60 @@ out:
     return rc;
 }
 
+static void read_id(struct state *s)
+{
+    char *mark = NULL, *text = NULL;
+    size_t len = 0;
+
+    s->id[0] = '\0';
+    if (sh_asprintf(NULL, &mark, "%s/" STATE_MARK, s->dir) == SH_OK &&
+        file_read(mark, 256, &text, &len, NULL) == SH_OK &&
+        strspn(text, "0123456789abcdef") == STATE_ID_MAX - 1)
+        snprintf(s->id, sizeof(s->id), "%.*s", STATE_ID_MAX - 1, text);
+    free(mark);
+    free(text);
+}
+
+int state_give_id(struct state *s, struct sh_err *err)
+{
+    uint8_t random[(STATE_ID_MAX - 1) / 2];
+    char *mark = NULL, text[STATE_ID_MAX + 1];
+    int rc = s->id[0] ? SH_OK : sh_random(random, sizeof(random), err);
+
+    if (rc || s->id[0])
+        return rc;
+    sh_hex(random, sizeof(random), s->id);
+    snprintf(text, sizeof(text), "%s\n", s->id);
+    rc = state_path(s, STATE_MARK, &mark, err);
+    if (!rc)
+        rc = file_write(mark, text, strlen(text), 0644, err);
+    free(mark);
+    return rc;
+}
+
+static bool has_entries(const struct state *s, const char *below)
+{
+    char *path = NULL;
+    bool has =
+        state_path(s, below, &path, NULL) == SH_OK && access(path, F_OK) == 0 && !is_empty(path);
+
+    free(path);
+    return has;
+}
+
+bool state_had_system(const struct state *s)
+{
+    static const char *const FILES[] = {"admin.key", "run/system.json"};
+    static const char *const FOLDERS[] = {"blobs/packages", "blobs/datasets", "jobs"};
+    bool had = false;
+
+    for (size_t i = 0; !had && i < SH_ARRAY_LEN(FILES); i++)
+        had = state_has(s, FILES[i]);
+    for (size_t i = 0; !had && i < SH_ARRAY_LEN(FOLDERS); i++)
+        had = has_entries(s, FOLDERS[i]);
+    return had;
+}
+
 static int name_aux(struct state *s, struct sh_err *err)
 {
     uint8_t sha[SH_SHA256_BYTES];
@@ -95,8 +155,8 @@ static int name_aux(struct state *s, struct sh_err *err)
     int rc = sh_sha256(s->dir, strlen(s->dir), sha, err);
 
     sh_hex(sha, sizeof(sha), hex);
-    hex[12] = '\0';
-    return rc ? rc : sh_asprintf(err, &s->aux, "/var/tmp/shunt-%s", hex);
+    hex[AUX_HASH] = '\0';
+    return rc ? rc : sh_asprintf(err, &s->aux, AUX_BEGIN "%s", hex);
 }
 
 int state_open(const char *dir, bool create, struct state *out, struct sh_err *err)
@@ -107,6 +167,8 @@ int state_open(const char *dir, bool create, struct state *out, struct sh_err *e
 
     *out = (struct state){0};
     rc = resolve(dir, create, &out->dir, err);
+    if (!rc)
+        read_id(out);
     if (!rc)
         rc = name_aux(out, err);
     if (!rc)
@@ -144,10 +206,19 @@ int state_path(const struct state *s, const char *below, char **out, struct sh_e
     return sh_asprintf(err, out, "%s/%s", s->dir, below);
 }
 
+bool state_has(const struct state *s, const char *below)
+{
+    char *path = NULL;
+    bool has = state_path(s, below, &path, NULL) == SH_OK && access(path, F_OK) == 0;
+
+    free(path);
+    return has;
+}
+
 int state_check_mark(const struct state *s, struct sh_err *err)
 {
     char *mark = NULL;
-    int rc = state_path(s, MARK, &mark, err);
+    int rc = state_path(s, STATE_MARK, &mark, err);
 
     if (!rc && access(mark, F_OK) != 0)
         rc = SH_FAIL(err, SH_E_CONFLICT,
@@ -157,9 +228,48 @@ int state_check_mark(const struct state *s, struct sh_err *err)
     return rc;
 }
 
+int state_lock(const struct state *s, int *fd, struct sh_err *err)
+{
+    int64_t end = sh_clock_ns() + LOCK_WAIT_NS;
+    char *path = NULL;
+    struct stat st;
+    int rc = sh_asprintf(err, &path, "%s/up.lock", s->run);
+
+    *fd = -1;
+    if (!rc)
+        *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (!rc && *fd < 0)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not open \"%s\": %m", path);
+    while (!rc && flock(*fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not lock \"%s\": %m", path);
+        else if (sh_clock_ns() > end)
+            rc = SH_FAIL(err, SH_E_CONFLICT,
+                         "another `shunt up`, `down`, `backup` or `restore` is at work in this "
+                         "state folder");
+        else
+            cli_sleep_ms(50);
+    }
+    if (!rc && (fstat(*fd, &st) != 0 || st.st_nlink == 0))
+        rc = SH_FAIL(err, SH_E_CONFLICT,
+                     "another `shunt down --purge` has removed \"%s\" meanwhile", s->dir);
+    if (rc && *fd >= 0) {
+        close(*fd);
+        *fd = -1;
+    }
+    free(path);
+    return rc;
+}
+
 /* ---------------------------------------------------------------- aux */
 
 /* Its parent is sticky: once it is ours alone, nobody else can change what it leads to. */
+static bool is_ours_alone(const struct stat *st)
+{
+    return S_ISDIR(st->st_mode) && st->st_uid == geteuid() &&
+           ((st->st_mode & 07777) == 0700 || (st->st_mode & 07777) == 0711);
+}
+
 int state_check_aux(const struct state *s, struct sh_err *err)
 {
     struct stat st;
@@ -167,8 +277,7 @@ int state_check_aux(const struct state *s, struct sh_err *err)
     if (lstat(s->aux, &st) != 0)
         return SH_FAIL_ERRNO(err, errno == ENOENT ? SH_E_NOTFOUND : SH_E_IO,
                              "could not look at \"%s\": %m", s->aux);
-    if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
-        ((st.st_mode & 07777) != 0700 && (st.st_mode & 07777) != 0711))
+    if (!is_ours_alone(&st))
         return SH_FAIL(err, SH_E_CONFLICT,
                        "\"%s\" is not a folder of this user alone (mode 0711): it is not used; "
                        "remove it, or name another --state-dir",
@@ -391,28 +500,77 @@ int state_clear_run(const struct state *s, struct sh_err *err)
 static int purge_aux(const struct state *s, const char *pg, struct sh_err *err)
 {
     struct sh_err mine = {0};
+    struct claim c;
+    char *in_aux = NULL;
     struct stat st;
-    int rc = state_check_aux(s, &mine);
+    int rc = sh_asprintf(err, &in_aux, "%s/pg", s->aux);
 
-    if (!rc)
-        return file_remove_tree(s->aux, err);
-    if (rc == SH_E_NOTFOUND ||
-        !(has_sockets_in_aux(s) || (lstat(pg, &st) == 0 && S_ISLNK(st.st_mode))))
-        return SH_OK;
-    return sh_err_copy(err, &mine);
+    if (rc)
+        return rc;
+    rc = state_check_aux(s, &mine);
+    /* Where a folder was put in the place of another one, the cluster is still the other one's. */
+    if (!rc && (claim_read(in_aux, &c, NULL) != SH_OK || !s->id[0] || strcmp(c.id, s->id) == 0))
+        rc = file_remove_tree(s->aux, err);
+    else if (rc == SH_E_NOTFOUND ||
+             !(has_sockets_in_aux(s) || (lstat(pg, &st) == 0 && S_ISLNK(st.st_mode))))
+        rc = SH_OK;
+    else if (rc)
+        rc = sh_err_copy(err, &mine);
+    free(in_aux);
+    return rc;
 }
 
-int state_purge(const struct state *s, struct sh_err *err)
+/* Where a link leads that was made for another name of the folder: "/var/tmp/shunt-<hash>". False:
+ * it is no such link, or not ours to follow. */
+static bool old_aux(const struct state *s, const char *pg, char *aux, size_t size)
 {
-    static const char *const OURS[] = {"pg",           "run",          "log",       "blobs",
-                                       "jobs",         "demo",         "demo.json", "prometheus",
-                                       "admin.key",    "executor.key", "usage",     "cursor.key",
-                                       "made-by-demo", STATE_LAST_UP,  MARK};
+    const size_t n = strlen(AUX_BEGIN), hash = AUX_HASH;
+    struct stat st;
+    ssize_t len = readlink(pg, aux, size - 1);
+
+    if (len <= 0)
+        return false;
+    aux[len] = '\0';
+    if (strncmp(aux, AUX_BEGIN, n) != 0 || strspn(aux + n, "0123456789abcdef") != hash ||
+        strcmp(aux + n + hash, "/pg") != 0)
+        return false;
+    aux[n + hash] = '\0';
+    return strcmp(aux, s->aux) != 0 && lstat(aux, &st) == 0 && is_ours_alone(&st);
+}
+
+/* The cluster of a folder that was renamed goes with it; that of the folder it is a copy of stays.
+ * */
+static int purge_old_aux(const struct state *s, const char *pg, char **left, struct sh_err *err)
+{
+    char aux[256], *cluster = NULL;
+    struct claim c;
+    int rc;
+
+    if (!old_aux(s, pg, aux, sizeof(aux)))
+        return SH_OK;
+    rc = sh_asprintf(err, &cluster, "%s/pg", aux);
+    if (!rc && claim_read(cluster, &c, NULL) == SH_OK && claim_is_ours(s, &c))
+        rc = file_remove_tree(aux, err);
+    else if (!rc && access(cluster, F_OK) == 0)
+        rc = sh_strdup(aux, left, err);
+    free(cluster);
+    return rc;
+}
+
+int state_purge(const struct state *s, char **left, struct sh_err *err)
+{
+    static const char *const OURS[] = {
+        "pg",         "run",          "log",         "blobs",         "jobs",          "demo",
+        "demo.json",  "prometheus",   "admin.key",   "executor.key",  "usage",         "cursor.key",
+        "backup.tmp", "made-by-demo", STATE_LAST_UP, "database.dump", STATE_RESTORING, STATE_MARK};
     char *pg = NULL;
     int rc = state_check_mark(s, err);
 
+    *left = NULL;
     if (!rc)
         rc = state_path(s, "pg", &pg, err);
+    if (!rc)
+        rc = purge_old_aux(s, pg, left, err);
     if (!rc)
         rc = purge_aux(s, pg, err);
     for (size_t i = 0; !rc && i < SH_ARRAY_LEN(OURS); i++) { /* the mark is the last */

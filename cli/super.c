@@ -419,7 +419,7 @@ int super_run(const struct state *s, struct plan *p, struct sh_err *err)
 
 /* ---------------------------------------------------------------- after a dead supervisor */
 
-static void stop_one(const struct state *s, const char *name, struct progress *bar)
+void super_stop(const struct state *s, const char *name, struct progress *bar)
 {
     bool is_pg = strcmp(name, "postgres") == 0;
     const int signals[] = {is_pg ? SIGINT : SIGTERM, is_pg ? SIGQUIT : SIGKILL, SIGKILL};
@@ -475,7 +475,7 @@ int super_sweep(const struct state *s, struct progress *bar, bool *found, struct
                 strcmp(name, STATE_SUPERVISOR) == 0)
                 continue;
             *found = *found || state_pid(s, name) > 0;
-            stop_one(s, name, bar);
+            super_stop(s, name, bar);
         }
         if (d)
             closedir(d);

@@ -18,6 +18,8 @@
 #include "cli/plan.h"
 
 int super_run(const struct state *s, struct plan *p, struct sh_err *err);
+/* Stops one process by its pid file, within its time limit. */
+void super_stop(const struct state *s, const char *name, struct progress *bar);
 /* Stops what a dead supervisor left, in order, each within its time limit. */
 int super_sweep(const struct state *s, struct progress *bar, bool *found, struct sh_err *err);
 

@@ -18,44 +18,9 @@
 #include <unistd.h>
 
 #define MS 1000000LL
-#define LOCK_WAIT_NS (5000 * MS)
 #define DOWN_WAIT_NS (110000 * MS) /* the sum of what the supervisor gives its processes */
 #define TAIL_BYTES 1500
 #define PROBE_MS 2000
-
-/* ---------------------------------------------------------------- one at a time */
-
-static int take_lock(const struct state *s, int *fd, struct sh_err *err)
-{
-    int64_t end = sh_clock_ns() + LOCK_WAIT_NS;
-    char *path = NULL;
-    struct stat st;
-    int rc = sh_asprintf(err, &path, "%s/up.lock", s->run);
-
-    *fd = -1;
-    if (!rc)
-        *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (!rc && *fd < 0)
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not open \"%s\": %m", path);
-    while (!rc && flock(*fd, LOCK_EX | LOCK_NB) != 0) {
-        if (errno != EWOULDBLOCK && errno != EINTR)
-            rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not lock \"%s\": %m", path);
-        else if (sh_clock_ns() > end)
-            rc = SH_FAIL(err, SH_E_CONFLICT,
-                         "another `shunt up` or `shunt down` is at work in this state folder");
-        else
-            cli_sleep_ms(50);
-    }
-    if (!rc && (fstat(*fd, &st) != 0 || st.st_nlink == 0))
-        rc = SH_FAIL(err, SH_E_CONFLICT,
-                     "another `shunt down --purge` has removed \"%s\" meanwhile", s->dir);
-    if (rc && *fd >= 0) {
-        close(*fd);
-        *fd = -1;
-    }
-    free(path);
-    return rc;
-}
 
 /* ---------------------------------------------------------------- is it up? */
 
@@ -432,6 +397,20 @@ static int check_device(struct cli *c, struct sh_err *err)
     return SH_OK;
 }
 
+static int check_restored(const struct state *s, struct sh_err *err)
+{
+    char *path = NULL;
+    int rc = state_path(s, STATE_RESTORING, &path, err);
+
+    if (!rc && access(path, F_OK) == 0)
+        rc = SH_FAIL(err, SH_E_CONFLICT,
+                     "a `shunt restore` into \"%s\" was interrupted: remove what it left with "
+                     "`shunt down --purge`, and restore again",
+                     s->dir);
+    free(path);
+    return rc;
+}
+
 int up_main(struct cli *c, struct sh_err *err)
 {
     struct plan *p = NULL;
@@ -447,7 +426,7 @@ int up_main(struct cli *c, struct sh_err *err)
     free(c->conf->server);
     c->conf->server = NULL;
     if (state_pid(&s, STATE_SUPERVISOR) <= 0) /* with --foreground it keeps the lock */
-        rc = take_lock(&s, &lock, err);
+        rc = state_lock(&s, &lock, err);
     if (!rc && state_pid(&s, STATE_SUPERVISOR) > 0) {
         rc = say_running(c, &s, err);
         goto out;
@@ -455,7 +434,11 @@ int up_main(struct cli *c, struct sh_err *err)
     if (!rc)
         rc = check_plain(err);
     if (!rc)
+        rc = check_restored(&s, err);
+    if (!rc)
         rc = clear_before(c, &s, err);
+    if (!rc)
+        rc = state_give_id(&s, err);
     if (!rc)
         rc = plan_new(c, &s, &p, err);
     if (!rc)
@@ -495,7 +478,7 @@ static int stop_all(const struct state *s, struct progress *bar, bool *found, in
     end_supervisor(s, pid, bar); /* first: with --foreground it keeps the lock */
     if (access(s->run, F_OK) != 0)
         return SH_OK;
-    rc = take_lock(s, lock, err);
+    rc = state_lock(s, lock, err);
     if (rc)
         return rc;
     pid = state_pid(s, STATE_SUPERVISOR); /* one that came before the lock was ours */
@@ -509,6 +492,7 @@ int down_main(struct cli *c, struct sh_err *err)
 {
     struct progress bar;
     struct state s;
+    char *left = NULL;
     bool found = false;
     int lock = -1, rc = state_open(c->conf->state_dir, false, &s, NULL);
 
@@ -525,11 +509,15 @@ int down_main(struct cli *c, struct sh_err *err)
     rc = stop_all(&s, &bar, &found, &lock, err);
     progress_end(&bar);
     if (!rc && c->conf->purge)
-        rc = state_purge(&s, err);
+        rc = state_purge(&s, &left, err);
     if (!rc)
         out_say(c, "%s%s", found ? "Shunt is down." : "Nothing was running.",
                 c->conf->purge ? " Its state is removed." : "");
+    if (!rc && left)
+        out_say(c, "The database in %s is of the folder that this one was a copy of: it stays.",
+                left);
 out:
+    free(left);
     if (lock >= 0)
         close(lock);
     state_close(&s);

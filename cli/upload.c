@@ -1,6 +1,7 @@
 /* upload.c - see upload.h. */
 #include "cli/upload.h"
 
+#include "cli/held.h"
 #include "cli/out.h"
 #include "common/clock.h"
 #include "common/hash.h"
@@ -10,7 +11,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,41 +106,14 @@ struct upload {
     int fd;
     int64_t bytes, from, done; /* done: as far as a connection has come */
     struct progress bar;
-    sigset_t mask; /* as it was before INT and TERM were held back */
-    bool holds_signals;
-    atomic_bool stop; /* one of them has come */
+    struct held held; /* the first INT or TERM ends the upload, as a lost connection would */
+    atomic_bool stop;
 };
 
-static void hold_signals(struct upload *s)
-{
-    sigset_t both;
-
-    sigemptyset(&both);
-    sigaddset(&both, SIGINT);
-    sigaddset(&both, SIGTERM);
-    s->holds_signals = sigprocmask(SIG_BLOCK, &both, &s->mask) == 0;
-}
-
-static void let_signals(struct upload *s)
-{
-    if (s->holds_signals)
-        sigprocmask(SIG_SETMASK, &s->mask, NULL);
-    s->holds_signals = false;
-}
-
-/* The first INT or TERM ends the upload, as a lost connection would; a second one the program. */
 static bool is_stopped(struct upload *s)
 {
-    const struct timespec now = {0};
-    sigset_t both;
-
-    sigemptyset(&both);
-    sigaddset(&both, SIGINT);
-    sigaddset(&both, SIGTERM);
-    if (s->holds_signals && sigtimedwait(&both, NULL, &now) > 0) {
+    if (held_came(&s->held))
         atomic_store(&s->stop, true);
-        let_signals(s);
-    }
     return atomic_load(&s->stop);
 }
 
@@ -301,7 +274,7 @@ int upload_open(struct cli *c, const char *file, struct upload **out, struct sh_
         return rc;
     sh_http_digest_header(sha, s->digest, sizeof(s->digest));
     sh_hex(sha, sizeof(sha), s->hex);
-    hold_signals(s);
+    held_begin(&s->held);
     return rest_open(c, err);
 }
 
@@ -311,7 +284,7 @@ void upload_close(struct upload *s)
         return;
     if (s->fd >= 0)
         close(s->fd);
-    let_signals(s);
+    held_end(&s->held);
     free(s);
 }
 

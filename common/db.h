@@ -86,6 +86,13 @@ void db_undo(struct db *db);
  * ran. Only this function may last longer than 2 s. */
 int db_migrate(struct db *db, const char *dir, int *applied, struct sh_err *err);
 
+/* What PostgreSQL's programs need in their environment to connect as db_new() does: "NAME=value",
+ * a list that ends with NULL. Command lines can be read by everybody. OWNED:
+ * db_environment_free(). */
+#define DB_ENV_MAX 48
+int db_environment(const char *url, char *out[static DB_ENV_MAX], struct sh_err *err);
+void db_environment_free(char *out[static DB_ENV_MAX]);
+
 /* A macro that is a number, in the text of a statement. */
 #define DB_NUMBER(n) DB_NUMBER_(n)
 #define DB_NUMBER_(n) #n

@@ -29,7 +29,7 @@ if [ "$what" = --tests ]; then
 fi
 out=$to/$name
 tools=(curl jq)                     # what shunt-demo needs beyond coreutils and awk
-pg_programs=(initdb postgres pg_ctl psql)
+pg_programs=(initdb postgres pg_ctl psql pg_dump pg_restore)
 host_libs='^(ld-linux|libc|libm|libdl|librt|libpthread|libresolv|libutil|libanl|libmvec)[.-]'
 cuda_libs='^lib(cuda|cudart|cublas|cublasLt|cudnn[a-z_]*|nvrtc[a-z.-]*|nvJitLink|nvidia-[a-z]+)\.so'
 

@@ -209,7 +209,8 @@ class Operators(Case):
         e = self.ready_executor()
         e.send("EXEC_STATE", device_name="Device X", device_bytes=1 << 37, link_bytes_per_s=5e10,
                weights=300, training=20, workspace=1)
-        e.send("MODEL_PLACE", version_id=1, device_bytes=77, host_bytes=99, pin=1, idle_ns=int(3e9))
+        e.send("MODEL_PLACE", version_id=1, device_bytes=77, host_bytes=99, pin=1, arrives_ns=0,
+               idle_ns=int(3e9))
         job = self.running(e)
         peer = self.api(api_id=99)
         peer.open(1, budget_ms=60000)

@@ -5,7 +5,7 @@
  * past its end.
  */
 /* uses: libcli.a */
-/* link: -lcurl -lturbojpeg -lpng16 */
+/* link: -lcurl -lpq -lturbojpeg -lpng16 */
 #include "cli/inputs.h"
 #include "cli/number.h"
 #include "common/mem.h"

@@ -1,6 +1,7 @@
 /* test_cli_state.c - Without it: `shunt down` could signal a stranger whose pid was once ours, or
  * --purge could remove a folder that no system made. */
-/* uses: cli/state.o cli/file.o */
+/* uses: libcli.a */
+/* link: -lcurl -lpq -lturbojpeg -lpng16 */
 #include "cli/state.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
@@ -87,7 +88,7 @@ static void the_same_pid_with_another_start_time_is_a_stranger(void **state)
 static void purge_removes_what_is_ours_and_nothing_else(void **state)
 {
     struct fixture *f = *state;
-    char *ours = NULL, *theirs = NULL, *link = NULL, *target = NULL;
+    char *ours = NULL, *theirs = NULL, *link = NULL, *target = NULL, *left = NULL;
 
     assert_ok(state_path(&f->s, "blobs/packages/x/y", &ours, NULL));
     assert_ok(state_path(&f->s, "notes.txt", &theirs, NULL));
@@ -97,7 +98,7 @@ static void purge_removes_what_is_ours_and_nothing_else(void **state)
     assert_ok(file_make_dir(target, 0755, NULL));
     assert_int_equal(symlink(target, link), 0); /* must not be followed */
     assert_ok(file_write(theirs, "mine", 4, 0644, NULL));
-    assert_ok(state_purge(&f->s, NULL));
+    assert_ok(state_purge(&f->s, &left, NULL));
     assert_int_not_equal(access(ours, F_OK), 0);
     assert_int_equal(access(theirs, F_OK), 0);
     assert_int_equal(access(target, F_OK), 0);
@@ -113,13 +114,13 @@ static void purge_refuses_a_folder_that_no_system_made(void **state)
     struct fixture *f = *state;
     struct sh_err err = {0};
     struct state s;
-    char *other = NULL, *log = NULL;
+    char *other = NULL, *log = NULL, *left = NULL;
 
     assert_ok(sh_asprintf(NULL, &other, "%s/other", f->dir));
     assert_ok(sh_asprintf(NULL, &log, "%s/log", other));
     assert_ok(file_make_dir(log, 0755, NULL));
     assert_ok(state_open(other, false, &s, NULL));
-    assert_fails(state_purge(&s, &err), SH_E_CONFLICT, &err, "nothing is removed");
+    assert_fails(state_purge(&s, &left, &err), SH_E_CONFLICT, &err, "nothing is removed");
     assert_int_equal(access(log, F_OK), 0);
     state_close(&s);
     free(other);
@@ -206,6 +207,7 @@ static void the_folder_in_var_tmp_is_used_only_while_it_is_ours_alone(void **sta
     struct fixture *f = *state;
     struct sh_err err = {0};
     struct state *s = &f->s;
+    char *left = NULL;
 
     assert_int_equal(state_check_aux(s, NULL), SH_E_NOTFOUND);
     assert_int_equal(symlink(f->dir, s->aux), 0);
@@ -216,7 +218,7 @@ static void the_folder_in_var_tmp_is_used_only_while_it_is_ours_alone(void **sta
     err = (struct sh_err){0};
     assert_fails(state_make_sock(s, &err), SH_E_CONFLICT, &err, "not used");
     err = (struct sh_err){0};
-    assert_fails(state_purge(s, &err), SH_E_CONFLICT, &err, "not used");
+    assert_fails(state_purge(s, &left, &err), SH_E_CONFLICT, &err, "not used");
     assert_true(is_there(s, "api.pid"));
     assert_int_equal(unlink(s->aux), 0);
     assert_ok(state_make_sock(s, NULL));
