@@ -16,12 +16,18 @@ int ir_new(struct ir **out, struct sh_err *err)
     return SH_OK;
 }
 
+static void free_info(struct ir_info *info)
+{
+    free(info->owned);
+    free(info->ctx);
+}
+
 void ir_free(struct ir *ir)
 {
     if (!ir)
         return;
     for (uint32_t i = 0; i < ir->g.n_tensors; i++)
-        free(ir->info[i].owned);
+        free_info(&ir->info[i]);
     for (size_t i = 0; i < ir->n_names; i++)
         free(ir->names[i]);
     free(ir->names);
@@ -123,6 +129,46 @@ int ir_const(struct ir *ir, const char *name, enum dev_role role, enum sh_dtype 
     return SH_OK;
 }
 
+int ir_later(struct ir *ir, const struct dev_tensor *like, const char *name, ir_fill *fill,
+             void *ctx, uint32_t *out, struct sh_err *err)
+{
+    int64_t dims[SH_ARRAY_LEN(like->dims)];
+    int rc;
+
+    memcpy(dims, like->dims, sizeof(dims)); /* it may lie in what grows here */
+    rc = ir_tensor(ir, name, like->dtype, DEV_ROLE_WEIGHT, like->rank, dims, out, err);
+    if (rc)
+        return rc;
+    ir->info[*out].fill = fill;
+    ir->info[*out].ctx = ctx;
+    return SH_OK;
+}
+
+bool ir_is_given(const struct ir *ir, uint32_t t)
+{
+    const struct ir_info *info = &ir->info[ir_root(ir, t)];
+
+    return info->data && !info->owned;
+}
+
+int ir_settle(struct ir *ir, uint32_t t, struct sh_err *err)
+{
+    uint32_t r = ir_root(ir, t);
+    struct ir_info *info = &ir->info[r];
+    size_t bytes = (size_t)ir_elements(ir, r) * sh_dtype_bytes(ir_t(ir, r)->dtype);
+    void *data;
+
+    if (!info->fill || info->data)
+        return SH_OK;
+    data = malloc(bytes + 1);
+    if (!data)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the %zu bytes of \"%s\"", bytes,
+                       ir_t(ir, r)->name);
+    info->fill(info->ctx, data);
+    info->data = info->owned = data;
+    return SH_OK;
+}
+
 int ir_name(struct ir *ir, const char **out, struct sh_err *err, const char *fmt, ...)
 {
     char *s = NULL;
@@ -219,6 +265,13 @@ int64_t ir_elements(const struct ir *ir, uint32_t t)
 bool ir_same_shape(const struct ir *ir, uint32_t a, uint32_t b)
 {
     return dims_equal(ir_t(ir, a), ir_t(ir, b)->rank, ir_t(ir, b)->dims);
+}
+
+bool ir_is_const(const struct ir *ir, uint32_t t)
+{
+    const struct ir_info *info = &ir->info[ir_root(ir, t)];
+
+    return info->state == IR_NO_STATE && (info->data || info->fill);
 }
 
 const void *ir_data(const struct ir *ir, uint32_t t)
@@ -334,7 +387,7 @@ int ir_compact(struct ir *ir, struct sh_err *err)
             mark_ref(&c, &ir->info[i].grad);
     for (uint32_t i = 0; i < n_old; i++) {
         if (!c.to[i]) {
-            free(ir->info[i].owned);
+            free_info(&ir->info[i]);
             continue;
         }
         ir->g.tensors[n] = ir->g.tensors[i];

@@ -23,9 +23,14 @@
 
 enum ir_state { IR_NO_STATE, IR_PARAM, IR_STAT, IR_OPTIM };
 
+/* Writes all of a constant that is only made when somebody wants it. */
+typedef void ir_fill(const void *ctx, void *to);
+
 struct ir_info {      /* what the compiler knows of a tensor and the device need not */
     const void *data; /* WEIGHT, STATE: initial contents, row-major in its dtype; NULL: zero */
     void *owned;      /* freed with the ir; data points here then */
+    ir_fill *fill;    /* NULL, or instead of data, until ir_settle() */
+    void *ctx;        /* OWNED */
     enum ir_state state;
     uint32_t grad;      /* after autodiff, by root: the gradient; DEV_NONE if there is none */
     const char *suffix; /* IR_OPTIM: "momentum", "m", "v" */
@@ -62,6 +67,15 @@ int ir_alias(struct ir *ir, uint32_t t, uint32_t rank, const int64_t *dims, uint
 /* A constant made by the compiler. TAKES data (malloc) on success. */
 int ir_const(struct ir *ir, const char *name, enum dev_role role, enum sh_dtype t, uint32_t rank,
              const int64_t *dims, void *data, uint32_t *out, struct sh_err *err);
+/* The same, made when it is wanted: a program that only runs never needs the contents of its
+ * weights. TAKES ctx (malloc, without anything that it owns) on success. What ctx points to has to
+ * be given (ir_is_given), or the tensor settled at once. */
+int ir_later(struct ir *ir, const struct dev_tensor *like, const char *name, ir_fill *fill,
+             void *ctx, uint32_t *out, struct sh_err *err);
+/* Is it a constant of the source graph, whose data outlive every tensor here? */
+bool ir_is_given(const struct ir *ir, uint32_t t);
+/* Makes the contents of one that was left for later. Fails: SH_E_NOMEM. */
+int ir_settle(struct ir *ir, uint32_t t, struct sh_err *err);
 /* *out: BORROWED from the ir. */
 int ir_name(struct ir *ir, const char **out, struct sh_err *err, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
@@ -88,7 +102,9 @@ static inline struct dev_tensor *ir_t(const struct ir *ir, uint32_t t)
 uint32_t ir_root(const struct ir *ir, uint32_t t);
 int64_t ir_elements(const struct ir *ir, uint32_t t);
 bool ir_same_shape(const struct ir *ir, uint32_t a, uint32_t b);
-/* Data of a constant that nothing changes; NULL for everything else. */
+/* Is it a constant that nothing changes? */
+bool ir_is_const(const struct ir *ir, uint32_t t);
+/* Its data; NULL for everything else, and for what is not settled yet. */
 const void *ir_data(const struct ir *ir, uint32_t t);
 
 void ir_kill(struct dev_op *op);

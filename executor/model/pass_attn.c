@@ -320,12 +320,12 @@ static struct dev_op *projection(const struct attn *a, uint32_t t)
         return NULL;
     w = ir_t(ir, op->in[1]);
     y = ir_t(ir, op->out[0]);
-    if (w->rank != 2 || y->rank != 2 || w->dtype != SH_F32 || !ir_data(ir, op->in[1]) ||
+    if (w->rank != 2 || y->rank != 2 || w->dtype != SH_F32 || !ir_is_const(ir, op->in[1]) ||
         ir_t(ir, ir_root(ir, op->in[1]))->role != DEV_ROLE_WEIGHT ||
         a->u.reads[ir_root(ir, op->in[1])] != 1 || a->u.reads[ir_root(ir, t)] != 1)
         return NULL;
     if (op->in[2] != DEV_NONE &&
-        (!ir_data(ir, op->in[2]) || ir_elements(ir, op->in[2]) != y->dims[1] ||
+        (!ir_is_const(ir, op->in[2]) || ir_elements(ir, op->in[2]) != y->dims[1] ||
          ir_t(ir, op->in[2])->dtype != SH_F32))
         return NULL;
     return op;
@@ -344,30 +344,49 @@ static bool are_alike(const struct ir *ir, struct dev_op *const p[3])
     return p[1] != p[2];
 }
 
+struct joined {
+    const float *from[3];
+    int64_t rows, cols;
+};
+
+static void join_rows(const void *ctx, void *to)
+{
+    const struct joined *j = ctx;
+    float *out = to;
+
+    for (int64_t r = 0; r < j->rows; r++)
+        for (int64_t i = 0; i < 3; i++)
+            memcpy(out + (r * 3 + i) * j->cols, j->from[i] + r * j->cols,
+                   (size_t)j->cols * sizeof(*out));
+}
+
 /* The operands `slot` of the three side by side: each [rows, cols] becomes a part of [rows, 3 cols]
  */
 static int join(struct ir *ir, struct dev_op *const p[3], uint32_t slot, int64_t rows,
-                const char *what, uint32_t rank, const int64_t *dims, uint32_t *out,
-                struct sh_err *err)
+                const char *what, const struct dev_tensor *like, uint32_t *out, struct sh_err *err)
 {
-    const int64_t n = ir_elements(ir, p[0]->in[slot]), cols = n / rows;
+    struct joined *j = NULL;
+    bool may_wait = true;
     const char *name;
-    float *data;
     int rc = ir_name(ir, &name, err, "%s.%s", p[0]->name, what);
 
+    for (int i = 0; i < 3 && !rc; i++) {
+        may_wait = may_wait && ir_is_given(ir, p[i]->in[slot]);
+        rc = ir_settle(ir, p[i]->in[slot], err);
+    }
     if (rc)
         return rc;
-    data = malloc((size_t)n * 3 * sizeof(*data));
-    if (!data)
+    j = malloc(sizeof(*j));
+    if (!j)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the weights of \"%s\"", p[0]->name);
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t i = 0; i < 3; i++)
-            memcpy(data + (r * 3 + i) * cols, (const float *)ir_data(ir, p[i]->in[slot]) + r * cols,
-                   (size_t)cols * sizeof(*data));
-    rc = ir_const(ir, name, DEV_ROLE_WEIGHT, SH_F32, rank, dims, data, out, err);
+    j->rows = rows;
+    j->cols = ir_elements(ir, p[0]->in[slot]) / rows;
+    for (int i = 0; i < 3; i++)
+        j->from[i] = ir_data(ir, p[i]->in[slot]);
+    rc = ir_later(ir, like, name, join_rows, j, out, err);
     if (rc)
-        free(data);
-    return rc;
+        free(j);
+    return rc || may_wait ? rc : ir_settle(ir, *out, err);
 }
 
 static int join_projections(struct attn *a, struct dev_op *op, struct sh_err *err)
@@ -376,7 +395,7 @@ static int join_projections(struct attn *a, struct dev_op *op, struct sh_err *er
     struct dev_op *p[3], *first;
     const struct dev_tensor x = *ir_t(ir, op->in[0]); /* [B,S,H,D], unless it is a view */
     const int64_t rows = x.dims[1], line = x.dims[2] * x.dims[3];
-    int64_t wide[2];
+    struct dev_tensor wide = {.dtype = SH_F32, .rank = 2}, flat = {.dtype = SH_F32, .rank = 1};
     uint32_t w, bias = DEV_NONE, y;
     bool turned;
     int rc;
@@ -390,15 +409,16 @@ static int join_projections(struct attn *a, struct dev_op *op, struct sh_err *er
         return SH_OK;
     first = SH_MIN(p[0], SH_MIN(p[1], p[2])); /* the rows that all read are there by then */
     turned = p[0]->u.matmul.trans_b;
-    memcpy(wide, ir_t(ir, p[0]->in[1])->dims, sizeof(wide));
-    wide[turned ? 0 : 1] *= 3;
-    rc = join(ir, p, 1, turned ? 1 : wide[0], "qkv", 2, wide, &w, err);
+    memcpy(wide.dims, ir_t(ir, p[0]->in[1])->dims, 2 * sizeof(wide.dims[0]));
+    wide.dims[turned ? 0 : 1] *= 3;
+    flat.dims[0] = wide.dims[turned ? 0 : 1];
+    rc = join(ir, p, 1, turned ? 1 : wide.dims[0], "qkv", &wide, &w, err);
     if (!rc && p[0]->in[2] != DEV_NONE)
-        rc = join(ir, p, 2, 1, "qkv.bias", 1, &wide[turned ? 0 : 1], &bias, err);
+        rc = join(ir, p, 2, 1, "qkv.bias", &flat, &bias, err);
     if (rc)
         return rc;
     rc = ir_tensor(ir, first->name, SH_F32, DEV_ROLE_ACT, 2,
-                   (int64_t[]){ir_t(ir, p[0]->out[0])->dims[0], wide[turned ? 0 : 1]}, &y, err);
+                   (int64_t[]){ir_t(ir, p[0]->out[0])->dims[0], flat.dims[0]}, &y, err);
     if (rc)
         return rc;
     first->in[1] = w;

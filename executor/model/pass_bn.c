@@ -16,9 +16,23 @@ struct fold {
     int64_t channels;
 };
 
-static const float *f32(const struct ir *ir, uint32_t t)
+struct scaled { /* a weight, and the factor of each output channel */
+    const float *from;
+    int64_t n, inner, channels;
+    double factor[];
+};
+
+static bool is_f32(const struct ir *ir, uint32_t t)
 {
-    return t != DEV_NONE && ir_t(ir, t)->dtype == SH_F32 ? ir_data(ir, t) : NULL;
+    return t != DEV_NONE && ir_t(ir, t)->dtype == SH_F32 && ir_is_const(ir, t);
+}
+
+static int settled(struct ir *ir, uint32_t t, const float **out, struct sh_err *err)
+{
+    int rc = ir_settle(ir, t, err);
+
+    *out = ir_data(ir, t);
+    return rc;
 }
 
 static double factor(const struct fold *f, int64_t c)
@@ -32,21 +46,37 @@ static bool by_row(const struct dev_op *op)
     return op->kind == DEV_OP_CONV || op->u.matmul.trans_b;
 }
 
+static void scale(const void *ctx, void *to)
+{
+    const struct scaled *s = ctx;
+    float *out = to;
+
+    for (int64_t i = 0; i < s->n; i += s->inner)
+        for (int64_t k = 0; k < s->inner; k++)
+            out[i + k] =
+                (float)((double)s->from[i + k] * s->factor[i / s->inner % s->channels]);
+}
+
 static int new_weight(const struct fold *f, uint32_t *out, struct sh_err *err)
 {
-    struct dev_tensor w = *ir_t(f->ir, f->op->in[1]);
-    int64_t n = ir_elements(f->ir, f->op->in[1]), inner = by_row(f->op) ? n / f->channels : 1;
-    float *data = malloc((size_t)n * sizeof(*data));
+    const uint32_t w = f->op->in[1];
+    const bool may_wait = ir_is_given(f->ir, w);
+    int64_t n = ir_elements(f->ir, w);
+    struct scaled *s = malloc(sizeof(*s) + (size_t)f->channels * sizeof(s->factor[0]));
     int rc;
 
-    if (!data)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the weights of \"%s\"", f->op->name);
-    for (int64_t i = 0; i < n; i++)
-        data[i] = (float)((double)f->weight[i] * factor(f, i / inner % f->channels));
-    rc = ir_const(f->ir, w.name, DEV_ROLE_WEIGHT, SH_F32, w.rank, w.dims, data, out, err);
+    if (!s)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the factors of \"%s\"", f->op->name);
+    *s = (struct scaled){.from = f->weight,
+                         .n = n,
+                         .inner = by_row(f->op) ? n / f->channels : 1,
+                         .channels = f->channels};
+    for (int64_t c = 0; c < f->channels; c++)
+        s->factor[c] = factor(f, c);
+    rc = ir_later(f->ir, ir_t(f->ir, w), ir_t(f->ir, w)->name, scale, s, out, err);
     if (rc)
-        free(data);
-    return rc;
+        free(s);
+    return rc || may_wait ? rc : ir_settle(f->ir, *out, err);
 }
 
 static int new_bias(const struct fold *f, uint32_t *out, struct sh_err *err)
@@ -83,14 +113,24 @@ static bool can_fold(struct fold *f, const struct ir_uses *u)
                                          f->op->u.matmul.alpha != 1.0f || ir_t(ir, x)->rank != 2))
         return false;
     f->channels = ir_t(ir, x)->dims[1];
-    f->weight = f32(ir, f->op->in[1]);
-    f->bias = f32(ir, f->op->in[2]);
-    f->scale = f32(ir, f->bn->in[1]);
-    f->shift = f32(ir, f->bn->in[2]);
-    f->mean = f32(ir, f->bn->in[3]);
-    f->var = f32(ir, f->bn->in[4]);
-    return f->weight && f->scale && f->shift && f->mean && f->var &&
-           (f->bias || f->op->in[2] == DEV_NONE);
+    return f->channels > 0 && is_f32(ir, f->op->in[1]) && is_f32(ir, f->bn->in[1]) &&
+           is_f32(ir, f->bn->in[2]) && is_f32(ir, f->bn->in[3]) && is_f32(ir, f->bn->in[4]) &&
+           (f->op->in[2] == DEV_NONE || is_f32(ir, f->op->in[2]));
+}
+
+static int read_constants(struct fold *f, struct sh_err *err)
+{
+    int rc = settled(f->ir, f->op->in[1], &f->weight, err);
+
+    if (!rc && f->op->in[2] != DEV_NONE)
+        rc = settled(f->ir, f->op->in[2], &f->bias, err);
+    if (!rc)
+        rc = settled(f->ir, f->bn->in[1], &f->scale, err);
+    if (!rc)
+        rc = settled(f->ir, f->bn->in[2], &f->shift, err);
+    if (!rc)
+        rc = settled(f->ir, f->bn->in[3], &f->mean, err);
+    return rc ? rc : settled(f->ir, f->bn->in[4], &f->var, err);
 }
 
 int pass_fold_bn(struct ir *ir, struct sh_err *err)
@@ -104,7 +144,9 @@ int pass_fold_bn(struct ir *ir, struct sh_err *err)
 
         if (f.bn->kind != DEV_OP_BN_INFER || f.bn->act != DEV_ACT_NONE || !can_fold(&f, &u))
             continue;
-        rc = new_weight(&f, &w, err);
+        rc = read_constants(&f, err);
+        if (!rc)
+            rc = new_weight(&f, &w, err);
         if (!rc)
             rc = new_bias(&f, &b, err);
         if (!rc)

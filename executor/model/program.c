@@ -273,6 +273,21 @@ int program_train(struct dev *d, const struct graph *g, const struct train_spec 
 
 /* ------------------------------------------------------------------ image and state */
 
+static int write_later(struct program *p, uint32_t t, size_t plain, char *to, struct sh_err *err)
+{
+    const struct ir_info *info = &p->ir->info[t];
+    void *data = malloc(plain);
+    int rc;
+
+    if (!data)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the %zu bytes of \"%s\"", plain,
+                       ir_t(p->ir, t)->name);
+    info->fill(info->ctx, data);
+    rc = dev_plan_pack(p->dp, t, data, to + ir_t(p->ir, t)->offset, err);
+    free(data);
+    return rc;
+}
+
 static int write_one(struct program *p, uint32_t t, char *to, struct sh_err *err)
 {
     const struct dev_tensor *d = ir_t(p->ir, t);
@@ -281,6 +296,8 @@ static int write_one(struct program *p, uint32_t t, char *to, struct sh_err *err
 
     if (plain == 0)
         return SH_OK;
+    if (!data && p->ir->info[t].fill)
+        return write_later(p, t, plain, to, err);
     if (!data || d->role == DEV_ROLE_STATE) { /* plain, or nothing yet */
         memset(to + d->offset, 0, d->bytes);
         if (data)
