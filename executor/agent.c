@@ -4,6 +4,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "executor/batch.h"
+#include "executor/loading.h"
 #include "executor/switch.h"
 #include "executor/train.h"
 #include "executor/usage.h"
@@ -50,16 +51,20 @@ bool agent_is_up(const struct agent *a)
 static void model_state(struct sh_wire *w, const struct model *m)
 {
     static const enum msg_model_phase PHASE[] = {
-        [MODEL_BUILDING] = MSG_MODEL_LOADING, [MODEL_SPREADING] = MSG_MODEL_LOADING,
-        [MODEL_READY] = MSG_MODEL_READY,      [MODEL_FAILED] = MSG_MODEL_FAILED,
+        [MODEL_BUILDING] = MSG_MODEL_LOADING,
+        [MODEL_READY] = MSG_MODEL_READY,
+        [MODEL_FAILED] = MSG_MODEL_FAILED,
         [MODEL_GOING] = MSG_MODEL_GONE,
     };
     struct msg_profile profile[MAX_PROFILE] = {{0}};
     struct sh_msg msg = {.type = MSG_MODEL_STATE};
     uint32_t n = SH_MIN(m->n_batches, MAX_PROFILE);
+    struct loading_step step = {.step = "", .left_ns = -1};
 
     if (m->handle < 0)
         return; /* ours alone */
+    if (m->phase == MODEL_BUILDING && m->is_looked_at)
+        step = loading_step_of(m->store, m);
     for (uint32_t i = 0; i < n; i++) {
         const double *layer_ns = m->layer_ns + (size_t)i * m->n_layers;
 
@@ -77,7 +82,10 @@ static void model_state(struct sh_wire *w, const struct model *m)
                                  .resident_bytes = model_resident_bytes(m),
                                  .profile = {profile, n * sizeof(profile[0])},
                                  .need_bytes = m->phase == MODEL_FAILED ? m->need_bytes : 0,
-                                 .left_ns = -1};
+                                 .step = step.step,
+                                 .done = step.done,
+                                 .total = step.total,
+                                 .left_ns = step.left_ns};
     send_on(w, &msg);
 }
 

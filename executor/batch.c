@@ -377,7 +377,7 @@ static bool steer_end(struct batch_job *j)
 static struct model *ready_model(struct batch_job *j)
 {
     struct model *m = store_find(j->x->store, j->version_id);
-    bool comes = m && (m->phase == MODEL_BUILDING || m->phase == MODEL_SPREADING);
+    bool comes = m && m->phase == MODEL_BUILDING;
     struct sh_err err = {0};
 
     if (m && m->phase == MODEL_READY) {

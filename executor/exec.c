@@ -14,6 +14,7 @@
 #include "executor/data.h"
 #include "executor/haul.h"
 #include "executor/job.h"
+#include "executor/kept_dir.h"
 #include "executor/pool.h"
 #include "executor/push.h"
 #include "executor/store.h"
@@ -28,6 +29,7 @@
 #define MAX_STEPS 1000 /* of one turn; more means that two modules undo each other */
 #define IDLE_NS ((int64_t)50000000)
 #define GAUGE_NS ((int64_t)1000000000)
+#define KEPT_SWEEP_S 600u
 #define STOP_NS ((int64_t)10000000000)
 
 int exec_path(const struct exec *x, const char *root, const char *path, char **out,
@@ -43,8 +45,8 @@ int exec_path(const struct exec *x, const char *root, const char *path, char **o
 
 static int make_dirs(const struct exec *x, struct sh_err *err)
 {
-    static const char *const DIRS[] = {"",          "blobs", "blobs/packages", "blobs/datasets",
-                                       "blobs/tmp", "jobs"};
+    static const char *const DIRS[] = {
+        "", "blobs", "blobs/packages", "blobs/datasets", "blobs/tmp", "jobs", "kept"};
 
     for (size_t i = 0; i < SH_ARRAY_LEN(DIRS); i++) {
         char *path = NULL;
@@ -103,6 +105,8 @@ static void on_gauges(struct sh_loop *l, void *arg)
     store_second(x->store);
     agent_second(x->agent);
     usage_second(x->usage);
+    if (++x->n_seconds % KEPT_SWEEP_S == 0)
+        kept_dir_sweep(x);
 }
 
 static void on_stop_late(struct sh_loop *l, void *arg)
@@ -234,6 +238,8 @@ int exec_start(struct exec *x, const struct exec_conf *conf, struct sh_loop *loo
         rc = make_dirs(x, err);
     if (!rc)
         finish_sweep(x);
+    if (!rc)
+        kept_dir_sweep(x);
     if (!rc)
         rc = open_device(x, err);
     if (!rc)

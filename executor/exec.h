@@ -35,7 +35,7 @@ struct exec_conf {
     char *api, *api_key_file, *api_ca_file;
     struct sh_wire_key_conf link_key;
     char *switch_mode, *debug_stop_way, *debug_ablation;
-    int64_t api_retry_s, blob_cache_bytes;
+    int64_t api_retry_s, blob_cache_bytes, kept_bytes;
     int64_t scheduler_silence_ms, ordinal, pool_bytes, workers, threads, worker_uid;
     int64_t model_host_bytes;
     double copy_gb_per_s, copy_latency_us;
@@ -53,6 +53,7 @@ struct exec {
     bool debug_turns;                 /* each way in its turn instead */
     int64_t own_start_ns, own_end_ns; /* of the last own run; 0: none since a request's (run.c) */
     struct ablations ablations;
+    uint64_t n_seconds;
     struct sh_loop *loop;
     struct dev_lib *lib;
     struct dev_mem *mem;

@@ -33,6 +33,9 @@ static const struct sh_conf_opt OPTIONS[] = {
     SH_OPT_BYTES(struct exec_conf, blob_cache_bytes, "blob-cache-bytes", "64G", 0, 1e15, 0,
                  "with --api: models and datasets that are kept in the folder, bytes; what is in "
                  "use never goes; 0 = no limit"),
+    SH_OPT_BYTES(struct exec_conf, kept_bytes, "kept-bytes", "32G", 0, 1e15, 0,
+                 "disk for what loading models has made, so that they are ready again soon after a "
+                 "restart, bytes (folder kept/ of the state folder); 0 = none"),
     SH_OPT_STR(struct exec_conf, metrics_addr, "metrics-addr", "127.0.0.1:9103", 0,
                "address of /metrics; port 0 = any; empty = none"),
     SH_OPT_STR(struct exec_conf, log_level, "log-level", "info", 0, "error, warn, info or debug"),

@@ -5,6 +5,9 @@
 #include "executor/store.h"
 
 struct exec *store__exec(struct store *s);
+/* Of slow loads here, as far as they are known: time for a byte of weights. */
+double store__ns_per_byte(const struct store *s);
+void store__learn_ns_per_byte(struct store *s, double ns);
 void model__free(struct model *m); /* NULL is allowed */
 /* Checks and keeps what the builder made; takes its image out of fds. */
 int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *fds, size_t n_fds,

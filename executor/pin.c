@@ -110,6 +110,13 @@ static void update_metrics(struct store *s)
     sh_metric_set(M_shunt_pinned_bytes, SH_LABELS(executor, "waiting"), all - held);
 }
 
+static void tell_loading(struct store *s)
+{
+    for (struct model *m = store_next(s, NULL); m; m = store_next(s, m))
+        if (m->phase == MODEL_BUILDING && m->handle > 0)
+            agent_model_state(store__exec(s)->agent, m);
+}
+
 void store_second(struct store *s)
 {
     bool is_idle = switch_is_idle(store__exec(s)->sw);
@@ -123,6 +130,7 @@ void store_second(struct store *s)
     for (struct model *m = store_next(s, NULL); m && n < MAX_TOLD; m = store_next(s, m))
         n += tell(s, m, false);
     update_metrics(s);
+    tell_loading(s);
 }
 
 void store_tell_place(struct model *m)

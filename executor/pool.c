@@ -202,11 +202,12 @@ static void send_slab(struct worker *w, const struct slab *s)
     worker_send(w, &m, &s->shm.fd, 1);
 }
 
-static void on_ready(struct worker *w, const char *confined)
+static void on_ready(struct worker *w, const char *confined, const char *identity)
 {
     struct pool *p = w->x->pool;
 
     w->is_ready = p->was_ready = true;
+    sh_strlcpy(w->identity, identity, sizeof(w->identity));
     for (size_t i = 0; i < p->n_slabs && !payload_is_lent(p->x); i++)
         send_slab(w, &p->slabs[i]);
     SH_INFO("worker.ready", "worker=%u pid=%d start_ms=%lld %s", w->index, (int)w->pid,
@@ -222,7 +223,7 @@ static void on_msg(struct sh_wire *wire, const struct sh_msg *m, int *fds, size_
     worker_busy(w);
     switch (m->type) {
     case MSG_WK_READY:
-        on_ready(w, m->u.wk_ready.confined);
+        on_ready(w, m->u.wk_ready.confined, m->u.wk_ready.identity);
         break;
     case MSG_WK_MODEL_DONE:
         store_on_model_done(x->store, w, &m->u.wk_model_done, fds, n_fds);

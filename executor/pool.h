@@ -40,10 +40,12 @@ struct worker { /* one place in the pool; the process in it changes */
     struct sh_wire *wire;    /* NULL: gone */
     struct sh_shm ctl_shm;
     struct worker_ctl *ctl;
-    bool is_ready; /* WK_READY came */
+    bool is_ready;                        /* WK_READY came */
+    char identity[WORKER_IDENTITY_BYTES]; /* of its device; "" = nothing is kept for it */
 
-    int64_t preparing; /* model it compiles; 0 = none */
-    int64_t *models;   /* OWNED: handles it has ready */
+    int64_t preparing;   /* model it compiles; 0 = none */
+    int64_t compiled_ns; /* when it ended to, last */
+    int64_t *models;     /* OWNED: handles it has ready */
     size_t n_models, cap_models;
     int64_t job; /* training job it has compiled; 0 = none */
     bool job_compiling;

@@ -5,9 +5,11 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/spawn.h"
 #include "executor/agent.h"
 #include "executor/folder.h"
 #include "executor/host.h"
+#include "executor/loading.h"
 #include "executor/model_int.h"
 #include "executor/switch.h"
 #include "executor/train.h"
@@ -16,6 +18,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#define FIRST_NS_PER_BYTE 50.0 /* a guess */
+#define YIELD_NS INT64_C(500000000)
 #define RETRY_MIN_NS ((int64_t)1000000000)
 #define RETRY_MAX_NS ((int64_t)300000000000)
 
@@ -23,6 +27,7 @@ struct store {
     struct exec *x;
     struct model *models;
     size_t n_models;
+    double ns_per_byte; /* of slow loads */
 };
 
 int store_new(struct exec *x, struct store **out, struct sh_err *err)
@@ -31,7 +36,18 @@ int store_new(struct exec *x, struct store **out, struct sh_err *err)
     if (!*out)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the store of models");
     (*out)->x = x;
+    (*out)->ns_per_byte = FIRST_NS_PER_BYTE;
     return SH_OK;
+}
+
+double store__ns_per_byte(const struct store *s)
+{
+    return s->ns_per_byte;
+}
+
+void store__learn_ns_per_byte(struct store *s, double ns)
+{
+    s->ns_per_byte += (ns - s->ns_per_byte) / 2;
 }
 
 struct exec *store__exec(struct store *s)
@@ -97,6 +113,7 @@ static int add(struct store *s, const struct msg_model_load *l, struct model **o
     m->store = s;
     m->handle = l->version_id;
     m->max_batch = l->max_batch;
+    m->wanted = SH_MIN(SH_MAX(l->wanted, 0), 1); /* NAN: 0 */
     m->image.fd = -1;
     rc = sh_strdup(l->tenant, &m->tenant, err);
     if (!rc)
@@ -153,6 +170,7 @@ void store_load(struct store *s, const struct msg_model_load *l)
         return;
     }
     if (m) {
+        m->wanted = SH_MIN(SH_MAX(l->wanted, 0), 1);
         fetch_again(s, m, l);
         agent_model_state(s->x->agent, m);
         return;
@@ -234,30 +252,56 @@ static bool reap(struct store *s)
 
 /* ------------------------------------------------------------------ compiling */
 
-/* The worker cannot open a file by itself. */
-static void compile_in(struct worker *w, struct model *m)
+/* What it makes is written to a new file, and read from the one that is kept, if there is one.
+ * Returns how many descriptors were added to fds. */
+static size_t open_kept(const struct worker *w, struct model *m, int *fds)
 {
+    struct sh_err err = {0};
+    int part = -1, old = -1;
+
+    /* It was another worker's, perhaps of another build. */
+    if (loading_name(m, w->identity, &err) || kept_dir_open(&m->kept, &part, &old, &err))
+        sh_log_err(SH_LOG_WARN, "model.keep", &err);
+    if (part < 0)
+        return 0;
+    fds[0] = part;
+    fds[1] = old;
+    return old < 0 ? 1 : 2;
+}
+
+/* The worker cannot open a file by itself. */
+static void compile_in(struct store *s, struct worker *w, struct model *m)
+{
+    const bool build = m->phase == MODEL_BUILDING;
     struct sh_msg msg = {.type = MSG_WK_MODEL};
     struct sh_err err = {0};
-    int fds[2];
+    size_t n_fds = 2;
+    int fds[4];
 
     w->preparing = m->handle;
     if (folder_open_package(m->package, fds, &err)) {
         const struct msg_wk_model_done done = {.handle = m->handle, .rc = err.rc, .msg = err.msg};
 
-        store_on_model_done(w->x->store, w, &done, NULL, 0);
+        store_on_model_done(s, w, &done, NULL, 0);
         return;
     }
     msg.u.wk_model = (struct msg_wk_model){.handle = m->handle,
                                            .precision = m->precision,
                                            .max_batch = m->max_batch,
-                                           .build = m->phase == MODEL_BUILDING,
+                                           .build = build,
                                            .host_left = host_left(m),
-                                           .host_copies = (uint32_t)pool_size(w->x->pool)};
+                                           .host_copies = (uint32_t)pool_size(s->x->pool)};
+    if (build) {
+        n_fds += open_kept(w, m, fds + 2);
+        msg.u.wk_model.key = n_fds > 2 ? m->kept.key : "";
+        m->build_ns = sh_clock_ns();
+        SH_INFO("model.build", "version=%" PRId64 " model=%s worker=%u kept=%d wanted=%.2f",
+                m->handle, m->name, w->index, n_fds > 3, m->wanted);
+    }
     worker_busy(w);
-    worker_send(w, &msg, fds, 2);
-    close(fds[0]);
-    close(fds[1]);
+    worker_send(w, &msg, fds, n_fds);
+    for (size_t i = 0; i < n_fds; i++)
+        close(fds[i]);
 }
 
 /* Its runs have nowhere to go: the only worker that had an internal model died, or all that had one
@@ -276,7 +320,7 @@ static bool wants(struct store *s, const struct model *m, const struct worker *w
 {
     if (worker_has_model(w, m->handle) || sh_clock_ns() < m->retry_ns)
         return false;
-    if (m->phase == MODEL_SPREADING || (m->phase == MODEL_READY && m->handle > 0))
+    if (m->phase == MODEL_READY && m->handle > 0)
         return true;
     return (m->phase == MODEL_READY || m->phase == MODEL_GOING) && is_orphan(s, m);
 }
@@ -284,20 +328,57 @@ static bool wants(struct store *s, const struct model *m, const struct worker *w
 /* Asked several times a turn; what a worker has is a part of what the store has. */
 static struct model *next_wanted(struct store *s, const struct worker *w)
 {
+    struct model *best = NULL;
+
     if (w->n_models == s->n_models)
         return NULL;
     for (struct model *m = s->models; m; m = m->next)
-        if (wants(s, m, w))
-            return m;
-    return NULL;
+        if (wants(s, m, w) && (!best || loading_is_before(m, best)))
+            best = m;
+    return best;
 }
 
-static bool others_compile(struct store *s)
+/* Workers that would serve meanwhile. */
+static size_t n_compiling(struct store *s)
 {
+    size_t n = 0;
+
     for (size_t i = 0; i < pool_size(s->x->pool); i++) {
         const struct worker *w = pool_at(s->x->pool, i);
 
-        if (w->preparing && w->state == WORKER_STANDBY)
+        n += w->preparing && w->state == WORKER_STANDBY;
+    }
+    return n;
+}
+
+/* A core is left to those who bring and take requests. */
+static size_t quick_at_once(void)
+{
+    return SH_MAX(sh_cores(), 2u) - 1;
+}
+
+static bool is_free(const struct worker *w)
+{
+    return worker_is_alive(w) && w->state == WORKER_STANDBY && !w->preparing && !w->job_compiling;
+}
+
+/* Does a run wait for this worker, and for no other that is free? It goes first for a while, or who
+ * compiles one model after the other would not serve the first of them. */
+static bool is_wanted(struct store *s, const struct worker *w)
+{
+    bool is_turn = sh_clock_ns() - w->compiled_ns > YIELD_NS;
+
+    for (const struct model *m = s->models; m && !is_turn; m = m->next) {
+        bool others = false;
+
+        if (!worker_has_model(w, m->handle) || !switch_has_waiting(s->x->sw, m))
+            continue;
+        for (size_t i = 0; i < pool_size(s->x->pool) && !others; i++) {
+            const struct worker *o = pool_at(s->x->pool, i);
+
+            others = o != w && is_free(o) && worker_has_model(o, m->handle);
+        }
+        if (!others)
             return true;
     }
     return false;
@@ -307,18 +388,68 @@ static bool others_compile(struct store *s)
  * models still find a worker; one that is starting serves nobody yet. */
 static bool may_compile(struct store *s, struct worker *w)
 {
-    if (!worker_is_alive(w) || w->preparing || w->job_compiling)
+    if (!worker_is_alive(w) || w->preparing || w->job_compiling || is_wanted(s, w))
         return false;
     if (w->state == WORKER_STARTING || w->state == WORKER_PARKED)
         return true;
-    return w->state == WORKER_STANDBY && !others_compile(s);
+    return w->state == WORKER_STANDBY && n_compiling(s) == 0;
 }
 
 static void fail_model(struct store *s, struct model *m, const struct sh_err *why);
 
-static bool start_build(struct store *s)
+/* Has each model of this worker another one that could run it meanwhile? */
+static bool is_spare(struct store *s, const struct worker *w)
 {
-    for (struct model *m = s->models; m; m = m->next) {
+    for (size_t k = 0; k < w->n_models; k++) {
+        bool any = false;
+
+        for (size_t i = 0; i < pool_size(s->x->pool) && !any; i++) {
+            const struct worker *o = pool_at(s->x->pool, i);
+
+            any = o != w && is_free(o) && worker_has_model(o, w->models[k]);
+        }
+        if (!any)
+            return false;
+    }
+    return true;
+}
+
+/* Of those that are free one that nobody misses, if there is one. Quick loads may run beside each
+ * other, slow ones not: they time what they load. */
+static struct worker *worker_for(struct store *s, const struct model *m)
+{
+    struct worker *best = NULL;
+
+    if (n_compiling(s) >= (m->is_quick ? quick_at_once() : 1))
+        return NULL;
+    for (size_t i = 0; i < pool_size(s->x->pool); i++) {
+        struct worker *w = pool_at(s->x->pool, i);
+
+        if (!is_free(w) || is_wanted(s, w))
+            continue;
+        if (is_spare(s, w))
+            return w;
+        best = w;
+    }
+    return best;
+}
+
+static const struct worker *any_ready(struct store *s)
+{
+    for (size_t i = 0; i < pool_size(s->x->pool); i++)
+        if (worker_is_alive(pool_at(s->x->pool, i)))
+            return pool_at(s->x->pool, i);
+    return NULL;
+}
+
+/* The first of those that may begin; slow: also those that take long. */
+static bool start_build(struct store *s, bool slow)
+{
+    const struct worker *any = any_ready(s);
+    struct model *best = NULL;
+    struct worker *w;
+
+    for (struct model *m = s->models; any && m; m = m->next) {
         const struct sh_err *why = NULL;
         enum blob_state package = blob_set_state(&m->blobs, &why);
 
@@ -328,16 +459,14 @@ static bool start_build(struct store *s)
             fail_model(s, m, why);
             return true;
         }
-        for (size_t i = 0; i < pool_size(s->x->pool); i++) {
-            struct worker *w = pool_at(s->x->pool, i);
-
-            if (w->state == WORKER_STANDBY && may_compile(s, w)) {
-                compile_in(w, m);
-                return true;
-            }
-        }
+        loading_look(m, any->identity);
+        if ((slow || m->is_quick) && (!best || loading_is_before(m, best)))
+            best = m;
     }
-    return false;
+    w = best ? worker_for(s, best) : NULL;
+    if (w)
+        compile_in(s, w, best);
+    return w != NULL;
 }
 
 static bool start_spread(struct store *s)
@@ -350,7 +479,7 @@ static bool start_spread(struct store *s)
             continue;
         m = next_wanted(s, w);
         if (m) {
-            compile_in(w, m);
+            compile_in(s, w, m);
             return true;
         }
         if (w->state == WORKER_STARTING) {
@@ -385,37 +514,9 @@ bool store_worker_lacks(struct store *s, const struct worker *w)
     return next_wanted(s, w) != NULL;
 }
 
-/* Every worker that serves has it? Workers that start again do not take a version back. */
-static bool finish_spread(struct store *s)
-{
-    for (struct model *m = s->models; m; m = m->next) {
-        size_t n = 0;
-        bool all = true;
-
-        if (m->phase != MODEL_SPREADING)
-            continue;
-        for (size_t i = 0; i < pool_size(s->x->pool); i++) {
-            struct worker *w = pool_at(s->x->pool, i);
-
-            if (!worker_is_alive(w) || w->state == WORKER_STARTING)
-                continue;
-            n++;
-            all = all && worker_has_model(w, m->handle);
-        }
-        if (!all || n == 0)
-            continue;
-        m->phase = MODEL_READY;
-        SH_INFO("model.ready", "version=%" PRId64 " model=%s image_bytes=%" PRIu64 " layers=%u",
-                m->handle, m->name, m->image_bytes, m->n_layers);
-        agent_model_state(s->x->agent, m);
-        return true;
-    }
-    return false;
-}
-
 bool store_turn(struct store *s)
 {
-    bool did = reap(s) || finish_spread(s) || start_build(s) || start_spread(s);
+    bool did = reap(s) || start_build(s, false) || start_spread(s) || start_build(s, true);
 
     if (!did)
         ask_trainer(s);
@@ -460,6 +561,25 @@ static void note_failure(struct store *s, struct model *m, const struct sh_err *
         fail_model(s, m, why);
 }
 
+/* An internal model is used from its builder alone. */
+static void become_ready(struct store *s, struct model *m, const struct msg_wk_model_done *d)
+{
+    const bool was_kept = d->kept == MSG_KEPT_READ;
+
+    m->phase = MODEL_READY;
+    kept_dir_done(&m->kept, (enum msg_kept)d->kept);
+    if (m->handle < 0)
+        return;
+    SH_INFO("model.ready",
+            "version=%" PRId64 " model=%s image_bytes=%" PRIu64 " layers=%u kept=%u ms=%" PRId64,
+            m->handle, m->name, m->image_bytes, m->n_layers, was_kept, d->took_ns / 1000000);
+    if (!was_kept)
+        loading_took(m, d->took_ns);
+    agent_model_state(s->x->agent, m);
+    if (d->kept == MSG_KEPT_NEW)
+        kept_dir_sweep(s->x);
+}
+
 void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_model_done *d,
                          int *fds, size_t n_fds)
 {
@@ -472,6 +592,7 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
         return;
     }
     w->preparing = 0;
+    w->compiled_ns = sh_clock_ns();
     if (!m)
         return;
     if (d->rc)
@@ -496,8 +617,8 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
     }
     m->program_bytes = SH_MAX(m->program_bytes, d->host_bytes);
     m->n_crashes = m->n_retries = 0;
-    if (m->phase == MODEL_BUILDING) /* an internal model is used from the builder alone */
-        m->phase = m->handle < 0 ? MODEL_READY : MODEL_SPREADING;
+    if (m->phase == MODEL_BUILDING)
+        become_ready(s, m, d);
 }
 
 void store_on_worker_dead(struct store *s, int64_t preparing)

@@ -1,8 +1,9 @@
 /* store.h - the models of this executor: package, image in host memory, tables, where they stand.
  *
- *   BUILDING   one idle worker compiles it, writes the image and profiles its layers
- *   SPREADING  the other workers compile it, one at a time, so that others still serve
- *   READY      every worker of the pool has it; runs are accepted
+ *   BUILDING   one idle worker compiles it, brings the image and the times of its layers: read from
+ *              what is kept of an earlier load, or made (loading.h)
+ *   READY      that worker has it; runs are accepted. The others compile it, one at a time, so that
+ *              others still serve
  *   FAILED     with the reason; only MODEL_UNLOAD helps
  *   GOING      no new runs; gone when the last one is done. A worker compiles it once more if all
  *              that had it died before that, as with an internal one, which only its builder has
@@ -16,12 +17,13 @@
 #define SH_EXECUTOR_STORE_H
 
 #include "executor/blobs.h"
+#include "executor/kept_dir.h"
 #include "executor/pool.h"
 
 #define STORE_MAX_MODELS 512u
 #define MODEL_MAX_CRASHES 2u
 
-enum model_phase { MODEL_BUILDING, MODEL_SPREADING, MODEL_READY, MODEL_FAILED, MODEL_GOING };
+enum model_phase { MODEL_BUILDING, MODEL_READY, MODEL_FAILED, MODEL_GOING };
 
 struct model {
     struct model *next;
@@ -39,6 +41,13 @@ struct model {
     uint32_t n_users;    /* runs queued or running */
 
     uint64_t program_bytes; /* host memory of what a worker has compiled; 0: not known yet */
+    double wanted;          /* 0 to 1: MODEL_LOAD */
+    bool is_looked_at;      /* loading.c: the next three are known */
+    bool is_quick;          /* there is a file `kept` */
+    struct kept_file kept;
+    uint64_t weight_bytes; /* of the package; 0: not known */
+    int64_t build_ns;      /* when its builder began */
+
     struct sh_shm image;
     bool is_locked;
     uint64_t image_bytes;

@@ -104,6 +104,14 @@ bool switch_is_quiet(const struct switcher *sw)
     return !sw->current && !sw->queue;
 }
 
+bool switch_has_waiting(const struct switcher *sw, const struct model *m)
+{
+    for (const struct run *r = sw->queue; r; r = r->next)
+        if (r->model == m)
+            return true;
+    return sw->current && sw->current->model == m && sw->current->phase != RUN_ACTIVE;
+}
+
 bool switch_wants_memory(const struct switcher *sw)
 {
     return sw->current && sw->current->phase == RUN_MEMORY;

@@ -57,7 +57,9 @@ bool switch_turn(struct switcher *sw); /* true: it did something */
 /* May training run? False while a run is current or could become it. */
 bool switch_is_idle(struct switcher *sw);
 
-bool switch_is_quiet(const struct switcher *sw);     /* no run, not even a waiting one */
+bool switch_is_quiet(const struct switcher *sw); /* no run, not even a waiting one */
+/* Does a run of this model wait for a worker? */
+bool switch_has_waiting(const struct switcher *sw, const struct model *m);
 bool switch_wants_memory(const struct switcher *sw); /* the current run still looks for room */
 
 void switch_on_part(struct switcher *sw, const struct msg_run_part *m);

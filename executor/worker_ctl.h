@@ -18,7 +18,22 @@
 #include <stdint.h>
 
 #define WORKER_CTL_BYTES 4096u
-#define WORKER_EXIT_DEVLOST 2 /* exit status of a worker that lost its device context */
+#define WORKER_IDENTITY_BYTES 640 /* of dev_identity() */
+#define WORKER_EXIT_DEVLOST 2     /* exit status of a worker that lost its device context */
+
+#define WORKER_LOAD_MAP(X) \
+    X(READ, "read")        \
+    X(COMPILE, "compile")  \
+    X(WARM, "warm")        \
+    X(IMAGE, "image")      \
+    X(PROFILE, "profile")  \
+    X(KEEP, "keep")
+enum worker_load {
+#define X(name, text) WORKER_LOAD_##name,
+    WORKER_LOAD_MAP(X)
+#undef X
+        WORKER_N_LOADS
+};
 
 struct worker_ctl {
     /* written by the executor */
@@ -34,6 +49,8 @@ struct worker_ctl {
     _Atomic uint64_t loss_bits;      /* double: loss of the last committed step, NAN = not known */
     _Atomic int64_t stop_drained_ns; /* sh_clock_ns when the last stop was through */
     _Atomic uint32_t n_prepared;     /* ranges of programs that it holds prepared */
+    _Atomic uint32_t load_step;      /* enum worker_load: of the model that it compiles */
+    _Atomic uint32_t load_done, load_total; /* parts of all steps; total 0: none */
 };
 
 #endif

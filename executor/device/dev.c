@@ -620,6 +620,19 @@ int dev_plan_run(struct dev_plan *p, const struct dev_bases *b, uint32_t from, u
     return p->dev->ops->plan_run(p, b, from, to, err);
 }
 
+void dev_identity(const struct dev *d, char *out, size_t size)
+{
+    char text[256] = "";
+    int n;
+
+    out[0] = '\0';
+    if (!d->ops->identity || !d->ops->identity(d, text, sizeof(text)))
+        return;
+    n = snprintf(out, size, "%s abi=%u %s", d->ops->name, DEV_ABI, text);
+    if (n < 0 || (size_t)n >= size)
+        out[0] = '\0';
+}
+
 int dev_plan_warm(struct dev_plan *p, double *ns, struct sh_err *err)
 {
     for (uint32_t i = 0; ns && i < p->g->n_ops; i++)

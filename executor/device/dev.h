@@ -25,7 +25,7 @@
 #include "executor/device/op.h"
 #include "executor/device/prepared.h"
 
-#define DEV_ABI 12u /* bump on ANY change of struct dev_ops, dev_mem or dev, or of op.h */
+#define DEV_ABI 13u /* bump on ANY change of struct dev_ops, dev_mem or dev, or of op.h */
 #define DEV_BLOCK ((size_t)2 << 20)
 #define DEV_ALIGN 256u /* of tensors inside an image, state or workspace */
 #define DEV_MAX_FDS 4  /* what dev_mem_export gives */
@@ -112,6 +112,7 @@ struct dev_conf {
 int dev_open(const struct dev_lib *l, const struct dev_conf *c, struct dev **out,
              struct sh_err *err);
 void dev_close(struct dev *d);
+void dev_identity(const struct dev *d, char *out, size_t size); /* what images hang on; or "" */
 /* Other memory for a dev with a shared arena. Nothing may be enqueued. Fail: SH_E_DEVMEM: the dev
  * is as it was; remap: SH_E_UNSUPPORTED.
  * remap: the arena of these descriptors, which it has, mapped anew, to measure what mapping it once
@@ -128,13 +129,12 @@ struct dev_reach { /* a range of the arena */
  * parts, or a write to what is only read, ends the process. Ranges do not overlap; nothing may be
  * enqueued. All is in reach before the first call. For mistakes: the process can undo it. */
 int dev_task(struct dev *d, const struct dev_reach *ranges, size_t n, struct sh_err *err);
-/* true: calls marked [enqueue] return before the device is done. */
-bool dev_is_queued(const struct dev *d);
+bool dev_is_queued(const struct dev *d); /* [enqueue]: calls return before the device is done */
 
 /* Page-locks host memory that uploads and downloads will use often; a wish, for speed. */
 int dev_host_lock(struct dev *d, void *base, size_t bytes, struct sh_err *err);
 void dev_host_unlock(struct dev *d, void *base);
-/* [enqueue] on the dev's stream; host memory BORROWED until dev_sync. */
+/* [enqueue]; host memory BORROWED until dev_sync. */
 int dev_upload(struct dev *d, size_t arena_off, const void *host, size_t bytes, struct sh_err *err);
 /* [enqueue] as dev_upload, but the compute units read it: an upload waits behind the copies that
  * other processes have given the device, each of them whole. Memory that is not page-locked is
@@ -199,8 +199,7 @@ int dev_plan_run(struct dev_plan *p, const struct dev_bases *b, uint32_t from, u
  * operation took, f64[n_ops]; 0 where that is not known. Fails with SH_E_DEVMEM when the device has
  * no such memory left; the plan is as good as before. */
 int dev_plan_warm(struct dev_plan *p, double *ns, struct sh_err *err);
-/* Blocking, off the path: makes later calls of dev_plan_run with these arguments cheap, until so
- * many others were prepared that this one has to go (prepared.h). A wish. */
+/* Blocking, off the path: makes later calls with these arguments cheap, if it can (prepared.h). */
 int dev_plan_prepare(struct dev_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
                      struct sh_err *err);
 uint32_t dev_n_prepared(const struct dev *d); /* ranges that are prepared now, of all plans */
@@ -253,6 +252,7 @@ struct dev_ops {
 
     int (*open)(const struct dev_conf *, struct dev **, struct sh_err *);
     void (*close)(struct dev *);
+    bool (*identity)(const struct dev *, char *out, size_t size); /* optional; false: not known */
     int (*remap)(struct dev *, const int *fds, size_t n_fds, struct sh_err *); /* optional */
     int (*own_memory)(struct dev *, size_t bytes, struct sh_err *);
     int (*task)(struct dev *, const struct dev_reach *, size_t, struct sh_err *); /* optional */

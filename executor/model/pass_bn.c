@@ -53,8 +53,7 @@ static void scale(const void *ctx, void *to)
 
     for (int64_t i = 0; i < s->n; i += s->inner)
         for (int64_t k = 0; k < s->inner; k++)
-            out[i + k] =
-                (float)((double)s->from[i + k] * s->factor[i / s->inner % s->channels]);
+            out[i + k] = (float)((double)s->from[i + k] * s->factor[i / s->inner % s->channels]);
 }
 
 static int new_weight(const struct fold *f, uint32_t *out, struct sh_err *err)

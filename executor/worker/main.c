@@ -16,6 +16,7 @@ static int on_init(struct worker *w, const struct msg_wk_init *m, int *fds, size
                    struct sh_err *err)
 {
     struct sh_msg ready = {.type = MSG_WK_READY};
+    char identity[WORKER_IDENTITY_BYTES];
     struct dev_conf conf = {.ordinal = m->ordinal,
                             .threads = m->threads,
                             .arena_bytes = m->arena_bytes,
@@ -55,12 +56,14 @@ static int on_init(struct worker *w, const struct msg_wk_init *m, int *fds, size
     rc = dev_open(w->lib, &conf, &w->dev, err); /* keeps its own mapping */
     if (!rc)
         rc = dev_task(w->dev, NULL, 0, err);
-    if (!rc)
+    if (!rc) {
+        dev_identity(w->dev, identity, sizeof(identity));
         rc = confine(w, err);
+    }
     if (rc)
         return rc;
-    ready.u.wk_ready =
-        (struct msg_wk_ready){.worker = w->id, .pid = (uint32_t)getpid(), .confined = w->confined};
+    ready.u.wk_ready = (struct msg_wk_ready){
+        .worker = w->id, .pid = (uint32_t)getpid(), .confined = w->confined, .identity = identity};
     return worker_send(w, &ready, NULL, 0, err);
 }
 
@@ -107,8 +110,6 @@ static int n_fds_of(const struct sh_msg *m)
     switch (m->type) {
     case MSG_WK_SLAB:
         return 1;
-    case MSG_WK_MODEL:
-        return 2;
     case MSG_WK_TRAIN:
         return 3;
     default:
@@ -136,7 +137,7 @@ static int dispatch(struct worker *w, const struct sh_msg *m, int *fds, size_t n
         on_slab_gone(w, m->u.wk_slab_gone.api_id);
         return SH_OK;
     case MSG_WK_MODEL:
-        return infer_on_model(w, &m->u.wk_model, fds, err);
+        return infer_on_model(w, &m->u.wk_model, fds, n_fds, err);
     case MSG_WK_MODEL_DROP:
         infer_on_model_drop(w, m->u.wk_model_drop.handle);
         return SH_OK;

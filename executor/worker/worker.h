@@ -50,6 +50,11 @@ struct wk_part { /* one request's share of the run being assembled */
 
 struct wk_train; /* train.c */
 
+struct wk_load { /* of the model that it compiles: time of each step, and the present one */
+    int64_t ns[WORKER_N_LOADS], at_ns;
+    enum worker_load step;
+};
+
 struct worker {
     uint32_t id;
     struct dev_lib *lib;
@@ -73,6 +78,7 @@ struct worker {
     struct wk_model **models;
     size_t n_models, cap_models;
     size_t refused_bytes, refused_image; /* of the last model that failed to load: so far */
+    struct wk_load load;
     struct wk_part parts[WORKER_MAX_PARTS];
     size_t n_parts;
     struct wk_train *train;
@@ -87,12 +93,14 @@ int worker_settle(struct worker *w, struct sh_err *why);
 /* NULL if there is none. */
 struct wk_slab *worker_slab(struct worker *w, uint64_t api_id);
 
-/* infer.c. Failures of the model or request travel back in the answer; the return value is for what
- * ends the worker: the executor is gone, or the device is lost. A model that the device was lost
- * over is not answered for: the worker's end says it, and the model is tried again. */
-int infer_on_model(struct worker *w, const struct msg_wk_model *m, const int *fds,
+/* load.c; infer.c. Failures of the model or request travel back in the answer; the return value
+ * is for what ends the worker: the executor is gone, or the device is lost. A model that the
+ * device was lost over is not answered for: the worker's end says it, and the model is tried
+ * again. */
+int infer_on_model(struct worker *w, const struct msg_wk_model *m, const int *fds, size_t n_fds,
                    struct sh_err *err); /* fds: graph, weights of the package; the caller's */
 void infer_on_model_drop(struct worker *w, int64_t handle);
+struct wk_model *infer_find(struct worker *w, int64_t handle); /* NULL if there is none */
 int infer_on_part(struct worker *w, const struct msg_wk_part *m, struct sh_err *err);
 int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t n_fds,
                  struct sh_err *err); /* takes out of fds what it keeps */

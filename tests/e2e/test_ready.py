@@ -7,8 +7,10 @@ lost; a small model would wait behind a large one.
 
 Usage: test_ready.py [-v] [name ...]
 """
+import glob
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -69,9 +71,9 @@ class Ready(Story):
     def setUpClass(cls):
         cls.s = System("--workers=2", "--pool-bytes=512M")
         cls.key = cls.s.tenant("lab")
+        cls.s.push(cls.key, LARGE, zoo("resnet18"), max_batch=2)
         for name in SMALL:
             cls.s.push(cls.key, name, onnx.linear(), max_batch=2)
-        cls.s.push(cls.key, LARGE, zoo("resnet18"), max_batch=2)
 
     @classmethod
     def tearDownClass(cls):
@@ -104,6 +106,52 @@ class Ready(Story):
 
     def served_all(self):
         return all(self.clients[0].infer(m).status == 200 for m in (*SMALL, LARGE))
+
+    def kept(self):
+        return glob.glob(os.path.join(self.s.state, "kept", "*.kept"))
+
+    def builds(self):
+        """[(model, was it kept)] in the order in which they began to be loaded."""
+        return [re.search(r" model=(\S+) .* kept=(\d)", line).groups()
+                for line in self.s.logged("executor-cpu0", "model.build")]
+
+    def kill_and_wait(self):
+        """What was loaded then."""
+        n = len(self.builds())
+        self.s.wait_new("executor-cpu0", self.s.kill("executor-cpu0"))
+        until("all are loaded again", lambda: len(self.builds()) == n + len(SMALL) + 1)
+        until("all are ready again", self.all_ready)
+        self.assertTrue(self.served_all())
+        return self.builds()[n:]
+
+    def test_what_loading_has_made_is_kept(self):
+        """And is made anew where it is not there, or not whole."""
+        def kept_of(builds):
+            return [k for m, k in builds if m == LARGE]
+        self.assertEqual(len(self.kept()), 2)  # the small ones are one file
+        self.assertEqual(kept_of(self.kill_and_wait()), ["1"])
+        largest = max(self.kept(), key=os.path.getsize)
+        with open(largest, "r+b") as f:
+            f.seek(os.path.getsize(largest) // 2)
+            byte = f.read(1)
+            f.seek(-1, 1)
+            f.write(bytes([byte[0] ^ 1]))
+        n = len(self.s.logged("executor-cpu0", "model.kept"))
+        self.assertEqual(kept_of(self.kill_and_wait()), ["1"])  # it looked good
+        self.assertIn("damaged image", self.s.logged("executor-cpu0", "model.kept")[n])
+        for path in self.kept():
+            os.unlink(path)
+        for junk in ("README", "x.part-1", "0" * 64 + "-" + "1" * 64 + ".kept"):
+            with open(os.path.join(self.s.state, "kept", junk), "w") as f:
+                f.write("junk")
+        builds = self.kill_and_wait()
+        self.assertEqual(kept_of(builds), ["0"])
+        self.assertEqual(builds[-1], (LARGE, "0"), "small ones waited behind the large one")
+        self.assertEqual(sorted(os.listdir(os.path.join(self.s.state, "kept"))),
+                         sorted([os.path.basename(p) for p in self.kept()] + ["x.part-1"]))
+        self.assertEqual(len(self.kept()), 2)
+        os.unlink(os.path.join(self.s.state, "kept", "x.part-1"))
+        self.assertEqual(kept_of(self.kill_and_wait()), ["1"])
 
     def test_an_executor_is_killed(self):
         until("requests run", lambda: all(c.served > 3 for c in self.clients))

@@ -6,6 +6,7 @@
 #include "executor/device/cpu/cpu_mem.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -271,6 +272,31 @@ static int cpu_sync(struct dev *d, struct sh_err *err)
                : SH_FAIL(err, SH_E_DEVLOST, "oneDNN stream failed with status %d", (int)s);
 }
 
+/* "model name : Intel(R) ..." of the first core. */
+static void cpu_name(char *out, size_t size)
+{
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    char line[256];
+
+    out[0] = '\0';
+    while (f && !out[0] && fgets(line, sizeof(line), f))
+        if (strncmp(line, "model name", 10) == 0 && strchr(line, ':'))
+            snprintf(out, size, "%.*s", (int)strcspn(strchr(line, ':'), "\n"), strchr(line, ':'));
+    if (f)
+        fclose(f);
+}
+
+static bool cpu_identity(const struct dev *base, char *out, size_t size)
+{
+    const dnnl_version_t *v = dnnl_version();
+    char name[96];
+
+    cpu_name(name, sizeof(name));
+    return (size_t)snprintf(out, size, "onednn=%d.%d.%d/%.16s isa=%d cpu%s threads=%d", v->major,
+                            v->minor, v->patch, v->hash, (int)dnnl_get_effective_cpu_isa(), name,
+                            (int)((const struct cpu_dev *)base)->threads) < size;
+}
+
 extern const struct dev_ops shunt_dev_ops;
 __attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
     .abi = DEV_ABI,
@@ -289,6 +315,7 @@ __attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
     .ticket_value = cpu__ticket_value,
     .open = cpu_open,
     .close = cpu_close,
+    .identity = cpu_identity,
     .remap = cpu_remap,
     .own_memory = cpu_own_memory,
     .task = cpu_task,

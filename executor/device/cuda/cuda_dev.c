@@ -19,6 +19,7 @@
 #include "executor/device/cuda/cuda_mem.h"
 #include "executor/device/cuda/cuda_tune.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 struct open_dev {
@@ -408,6 +409,15 @@ static int cuda_throttle(struct dev *base, uint32_t n, struct sh_err *err)
                        "run on the device", err);
 }
 
+static bool cuda_identity(const struct dev *base, char *out, size_t size)
+{
+    char text[192];
+
+    return !cuda_tune_identity(text, sizeof(text), NULL) &&
+           (size_t)snprintf(out, size, "%s deterministic=%d", text,
+                            ((const struct cuda_dev *)base)->deterministic) < size;
+}
+
 extern const struct dev_ops shunt_dev_ops;
 __attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
     .abi = DEV_ABI,
@@ -429,6 +439,7 @@ __attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
     .ticket_value = cuda__ticket_value,
     .open = cuda_open,
     .close = cuda_close,
+    .identity = cuda_identity,
     .remap = cuda_remap,
     .own_memory = cuda_own_memory,
     .host_lock = cuda_host_lock,

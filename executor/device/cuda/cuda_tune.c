@@ -51,7 +51,7 @@ struct cuda_tune {
 
 /* ------------------------------------------------------------------ opening */
 
-static int make_header(char *out, size_t size, struct sh_err *err)
+int cuda_tune_identity(char *out, size_t size, struct sh_err *err)
 {
     struct cudaDeviceProp prop;
     int device = 0, driver = 0, rc;
@@ -63,9 +63,18 @@ static int make_header(char *out, size_t size, struct sh_err *err)
         rc = cuda__check(cudaDriverGetVersion(&driver), "ask for the driver's version", err);
     if (rc)
         return rc;
-    snprintf(out, size, "shunt-tune %d device=%s sms=%d driver=%d cudnn=%zu cublaslt=%zu\n", FORMAT,
-             prop.name, prop.multiProcessorCount, driver, cudnnGetVersion(), cublasLtGetVersion());
+    snprintf(out, size, "device=%s sms=%d driver=%d cudnn=%zu cublaslt=%zu", prop.name,
+             prop.multiProcessorCount, driver, cudnnGetVersion(), cublasLtGetVersion());
     return SH_OK;
+}
+
+static int make_header(char *out, size_t size, struct sh_err *err)
+{
+    char text[448];
+    int rc = cuda_tune_identity(text, sizeof(text), err);
+
+    snprintf(out, size, "shunt-tune %d %s\n", FORMAT, rc ? "" : text);
+    return rc;
 }
 
 int cuda_tune_open(const char *path, struct cuda_tune **out, struct sh_err *err)

@@ -33,6 +33,8 @@ struct cuda_tuned {
  * the one that choices are for. Fails: SH_E_NOMEM, SH_E_TOOBIG (path), SH_E_BUG (no device). */
 int cuda_tune_open(const char *path, struct cuda_tune **out, struct sh_err *err);
 void cuda_tune_close(struct cuda_tune *t); /* NULL is allowed */
+/* Names and versions on which a choice depends, of the current device. Fails: SH_E_BUG. */
+int cuda_tune_identity(char *out, size_t size, struct sh_err *err);
 
 /* What this or another process recorded last for `key`. t: NULL finds nothing. */
 bool cuda_tune_find(struct cuda_tune *t, const char *key, struct cuda_tuned *out);

@@ -1,0 +1,425 @@
+/* load.c - models that this worker has ready: compiled, and by who builds one with its image.
+ *
+ * A model is compiled for the batch sizes 1, 2, 4 ... and max_batch, or for max_batch alone where
+ * its file fixes the batch; a run uses the smallest that fits. All of them share one image, so the
+ * largest is compiled first and decides the layouts.
+ */
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "executor/model/kept.h"
+#include "executor/model/package.h"
+#include "executor/worker/worker.h"
+
+#include <inttypes.h>
+#include <malloc.h>
+#include <stdlib.h>
+
+#define PROFILE_REPEAT 3
+#define PROFILE_SHORT_NS INT64_C(100000000)
+
+/* It is at this step, and n_done more parts are done: for people. The executor looks at it when it
+ * likes. */
+static void step(struct worker *w, enum worker_load step, uint32_t n_done)
+{
+    int64_t now = sh_clock_ns();
+
+    w->load.ns[w->load.step] += now - w->load.at_ns;
+    w->load.at_ns = now;
+    w->load.step = step;
+    if (!w->ctl)
+        return;
+    atomic_store(&w->ctl->load_step, step);
+    atomic_fetch_add(&w->ctl->load_done, n_done);
+    atomic_fetch_add(&w->ctl->progress, 1);
+}
+
+struct wk_model *infer_find(struct worker *w, int64_t handle)
+{
+    for (size_t i = 0; i < w->n_models; i++)
+        if (w->models[i]->handle == handle)
+            return w->models[i];
+    return NULL;
+}
+
+static void free_model(struct wk_model *m)
+{
+    if (!m)
+        return;
+    for (uint32_t i = 0; i < m->n_batches; i++)
+        program_free(m->program[i]);
+    graph_free(m->graph);
+    free(m);
+}
+
+static uint32_t batch_list(uint32_t max_batch, uint32_t out[static WORKER_MAX_BATCHES])
+{
+    uint32_t n = 0;
+
+    for (uint32_t b = 1; b < max_batch && n + 1 < WORKER_MAX_BATCHES; b *= 2)
+        out[n++] = b;
+    out[n++] = max_batch;
+    return n;
+}
+
+static size_t heap_bytes(void)
+{
+    const struct mallinfo2 i = mallinfo2();
+
+    return i.uordblks + i.hblkhd;
+}
+
+/* Counts what the model is compiled to so far. At most one batch size is made for which there is no
+ * room. */
+static int check_host(struct wk_model *m, const struct msg_wk_model *msg, const struct program *any,
+                      size_t heap_before, struct sh_err *err)
+{
+    const size_t now = heap_bytes();
+
+    m->host_bytes = now > heap_before ? now - heap_before : 0;
+    if (msg->host_left == 0 ||
+        program_image_bytes(any) + (uint64_t)m->host_bytes * msg->host_copies <= msg->host_left)
+        return SH_OK;
+    return SH_FAIL(err, SH_E_QUOTA,
+                   "the model and what it is compiled to take more than the %llu MiB of host "
+                   "memory that are left for it",
+                   (unsigned long long)(msg->host_left >> 20));
+}
+
+/* Compiles the batch sizes of m->graph, the largest first. */
+static int compile(struct worker *w, struct wk_model *m, const struct msg_wk_model *msg,
+                   enum dev_precision p, size_t heap_before, struct sh_err *err)
+{
+    const struct program *share = NULL;
+
+    step(w, WORKER_LOAD_COMPILE, 1);
+    for (uint32_t i = m->n_batches; i-- > 0;) {
+        int rc = program_infer(w->dev, m->graph, m->batch[i], p, share, &m->program[i], err);
+
+        if (!rc)
+            rc = check_host(m, msg, m->program[i], heap_before, err);
+        if (rc)
+            return rc;
+        step(w, WORKER_LOAD_COMPILE, 1);
+        if (!share)
+            share = m->program[i];
+    }
+    return SH_OK;
+}
+
+static struct program *largest(const struct wk_model *m)
+{
+    return m->program[m->n_batches - 1];
+}
+
+/* Sums the operations of each layer; those before the first layer count as its own. */
+static void fold_layers(const struct program *p, const double *op_ns, double *layer_ns)
+{
+    uint32_t n = program_n_layers(p), layer = 0;
+
+    for (uint32_t op = 0; n > 0 && op < program_n_ops(p); op++) {
+        while (layer + 1 < n && program_layer_begin(p, layer + 1) <= op)
+            layer++;
+        layer_ns[layer] += op_ns[op];
+    }
+}
+
+/* The best of several runs where they are short: what takes long varies less. */
+static int profile_batch(struct program *p, size_t ws_off, double *layer_ns, struct sh_err *err)
+{
+    struct dev_bases bases = {.image = 0, .workspace = ws_off};
+    double *op_ns = calloc(program_n_ops(p) + 1u, sizeof(*op_ns));
+    int64_t began = sh_clock_ns();
+    int rc;
+
+    if (!op_ns)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a profile");
+    rc = program_profile(p, &bases, 1, op_ns, err);
+    if (!rc && sh_clock_ns() - began < PROFILE_SHORT_NS)
+        rc = program_profile(p, &bases, PROFILE_REPEAT, op_ns, err);
+    if (!rc)
+        fold_layers(p, op_ns, layer_ns);
+    free(op_ns);
+    return rc;
+}
+
+/* The arena is not ours to write to outside of a run, so the programs are timed in memory of the
+ * dev's own, of just the size that the model needs. layer_ns[n_batches][n_layers], zeroed. */
+static int profile(struct worker *w, const struct wk_model *m, const struct sh_shm *image,
+                   double *layer_ns, struct sh_err *err)
+{
+    size_t bytes = program_image_bytes(largest(m)), ws_off = SH_ALIGN_UP(bytes, DEV_BLOCK), ws = 0;
+    struct sh_err late = {0};
+    int rc;
+
+    for (uint32_t i = 0; i < m->n_batches; i++)
+        ws = SH_MAX(ws, program_workspace_bytes(m->program[i]));
+    rc = dev_own_memory(w->dev, ws_off + SH_ALIGN_UP(ws, DEV_BLOCK) + DEV_BLOCK, err);
+    if (rc)
+        return rc;
+    if (bytes > 0)
+        rc = dev_upload(w->dev, 0, image->base, bytes, err);
+    for (uint32_t i = 0; !rc && i < m->n_batches; i++) {
+        /* Memory that nobody wrote to is read too fast, and where a larger batch has its indices a
+         * smaller one has left activations. */
+        rc = dev_fill(w->dev, ws_off, 0, program_workspace_bytes(m->program[i]), err);
+        if (!rc)
+            rc = profile_batch(m->program[i], ws_off,
+                               layer_ns + (size_t)i * program_n_layers(m->program[i]), err);
+        step(w, WORKER_LOAD_PROFILE, 1);
+    }
+    /* Zeros are no inputs: a bad index that an operation met among them is not the fault of m. */
+    if (dev_sync(w->dev, &late) != SH_E_DEVLOST)
+        late = (struct sh_err){0};
+    if (!late.rc)
+        dev_own_memory(w->dev, 0, &late);
+    if (!rc && late.rc)
+        rc = sh_err_copy(err, &late);
+    return rc;
+}
+
+struct loading { /* how it goes */
+    struct sh_err why;
+    int64_t began_ns;
+    struct sh_shm image; /* built */
+    double *layer_ns;    /* [n_batches][n_layers] */
+    enum msg_kept kept;
+};
+
+/* What a file that is kept of it has to fit. */
+static int describe(const struct wk_model *m, const char *key, struct kept_about *out,
+                    struct sh_err *err)
+{
+    *out = (struct kept_about){.image_bytes = program_image_bytes(largest(m)),
+                               .layer_ends = program_layer_ends(largest(m)),
+                               .n_layers = program_n_layers(largest(m)),
+                               .batches = m->batch,
+                               .n_batches = m->n_batches};
+    return sh_unhex(key, out->key, sizeof(out->key), err);
+}
+
+/* Image and times, from a file or made anew and written to another; fds: as with WK_MODEL, from the
+ * third on. */
+static int bring_image(struct worker *w, struct wk_model *m, const struct msg_wk_model *msg,
+                       const int *fds, size_t n_fds, struct loading *how)
+{
+    struct kept_about about;
+    struct sh_err err = {0};
+    int rc;
+
+    if (n_fds > 0 && describe(m, msg->key, &about, &err))
+        n_fds = 0;
+    if (n_fds > 1) {
+        if (!kept_read(fds[1], &about, how->image.base, how->layer_ns, &err)) {
+            how->kept = MSG_KEPT_READ;
+            return SH_OK;
+        }
+        sh_log_err(SH_LOG_WARN, "model.kept", &err);
+        memset(how->layer_ns, 0, (size_t)about.n_batches * about.n_layers * sizeof(double));
+    }
+    rc = program_write_image(largest(m), how->image.base, &how->why);
+    step(w, WORKER_LOAD_PROFILE, 1);
+    if (!rc)
+        rc = profile(w, m, &how->image, how->layer_ns, &how->why);
+    step(w, WORKER_LOAD_KEEP, 0);
+    if (rc || n_fds == 0)
+        return rc;
+    err = (struct sh_err){0};
+    if (!kept_write(fds[0], &about, how->image.base, how->layer_ns, &err))
+        how->kept = MSG_KEPT_NEW;
+    else /* the next start takes longer, nothing else */
+        sh_log_err(SH_LOG_WARN, "model.keep", &err);
+    return SH_OK;
+}
+
+static int build_image(struct worker *w, struct wk_model *m, const struct msg_wk_model *msg,
+                       const int *fds, size_t n_fds, struct loading *how)
+{
+    size_t bytes = program_image_bytes(largest(m));
+    /* Before the layers are timed: that needs the memory, on the cpu device the host's. */
+    int rc = dev_check_fits(w->arena_bytes, bytes, program_workspace_bytes(largest(m)),
+                            m->batch[m->n_batches - 1], false, &how->why);
+
+    step(w, WORKER_LOAD_IMAGE, 0);
+    if (!rc)
+        rc = sh_shm_create("shunt-image", SH_MAX(bytes, (size_t)1), &how->image, &how->why);
+    how->layer_ns = calloc((size_t)m->n_batches * program_n_layers(largest(m)) + 1, sizeof(double));
+    if (!rc && !how->layer_ns)
+        rc = SH_FAIL(&how->why, SH_E_NOMEM, "could not allocate a profile");
+    return rc ? rc : bring_image(w, m, msg, fds, n_fds, how);
+}
+
+/* A worker that cannot try its programs out is still good for them; its first run is slower. */
+static int warm(struct worker *w, const struct wk_model *m, struct sh_err *err)
+{
+    step(w, WORKER_LOAD_WARM, 0);
+    for (uint32_t i = 0; i < m->n_batches; i++) {
+        struct sh_err why = {0};
+        int rc = program_warm(m->program[i], NULL, &why);
+
+        step(w, WORKER_LOAD_WARM, 1);
+        if (rc == SH_E_DEVLOST)
+            return sh_err_copy(err, &why);
+        if (rc) {
+            sh_err_detail(&why, "the first run of each batch size is slow, and so is every launch");
+            sh_log_err(SH_LOG_WARN, "model.warm", &why);
+            break;
+        }
+    }
+    return SH_OK;
+}
+
+static int load_model(struct worker *w, const struct msg_wk_model *msg, const int *fds,
+                      enum dev_precision p, struct wk_model **out, struct sh_err *err)
+{
+    const size_t heap_before = heap_bytes();
+    struct wk_model *m = NULL;
+    int rc;
+
+    *out = NULL;
+    if (msg->max_batch == 0 || msg->max_batch > 1024)
+        return SH_FAIL(err, SH_E_INVALID, "max_batch must be from 1 to 1024, not %u",
+                       msg->max_batch);
+    m = calloc(1, sizeof(*m));
+    if (!m)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a model");
+    m->handle = msg->handle;
+    m->image.fd = -1;
+    step(w, WORKER_LOAD_READ, 0);
+    rc = package_read_fds(fds[0], fds[1], &m->graph, err);
+    if (!rc && !w->is_for_one && !graph_fixed_batch(m->graph))
+        m->n_batches = batch_list(msg->max_batch, m->batch);
+    else
+        m->batch[m->n_batches++] = msg->max_batch;
+    if (w->ctl) /* read, image; and of each size compile, warm, profile */
+        atomic_store(&w->ctl->load_total, 2 + (msg->build ? 3 : 2) * m->n_batches);
+    if (!rc)
+        rc = compile(w, m, msg, p, heap_before, err);
+    if (!rc)
+        rc = sh_grow(&w->models, &w->cap_models, w->n_models + 1, sizeof(*w->models),
+                     WORKER_MAX_MODELS, "models of one worker", err);
+    if (!rc && !w->is_for_one)
+        rc = warm(w, m, err);
+    if (rc) {
+        w->refused_bytes = m->host_bytes;
+        w->refused_image = largest(m) ? program_image_bytes(largest(m)) : 0;
+        free_model(m);
+        return rc;
+    }
+    w->models[w->n_models++] = m;
+    *out = m;
+    return SH_OK;
+}
+
+/* Where inputs lie in each program's workspace: u64[n_batches][n_inputs], OWNED by the caller. */
+static uint64_t *input_offs(const struct wk_model *m)
+{
+    size_t n = program_n_inputs(largest(m));
+    uint64_t *offs = calloc(n * m->n_batches + 1, sizeof(*offs));
+
+    for (size_t i = 0; offs && i < n * m->n_batches; i++)
+        offs[i] = program_input(m->program[i / n], i % n)->offset;
+    return offs;
+}
+
+static int answer_model(struct worker *w, const struct msg_wk_model *msg, const struct wk_model *m,
+                        const struct loading *how, struct sh_err *err)
+{
+    struct msg_batch batches[WORKER_MAX_BATCHES] = {{0}};
+    struct sh_msg r = {.type = MSG_WK_MODEL_DONE};
+    struct msg_wk_model_done *d = &r.u.wk_model_done;
+    const struct sh_err *why = &how->why;
+    bool with_fd = !why->rc && msg->build;
+    uint64_t *offs = why->rc ? NULL : input_offs(m);
+    int rc;
+
+    *d = (struct msg_wk_model_done){.handle = msg->handle,
+                                    .rc = why->rc,
+                                    .msg = why->msg,
+                                    .kept = how->kept,
+                                    .took_ns = sh_clock_ns() - how->began_ns};
+    d->host_bytes = m ? m->host_bytes : 0;
+    if (why->rc == SH_E_QUOTA && !m) {
+        d->host_bytes = w->refused_bytes;
+        d->image_bytes = w->refused_image;
+    }
+    if (why->rc == SH_E_TOOBIG && m)
+        d->image_bytes = program_image_bytes(largest(m)) + program_workspace_bytes(largest(m));
+    if (!why->rc) {
+        uint32_t n = program_n_layers(largest(m));
+
+        for (uint32_t i = 0; i < m->n_batches; i++) {
+            batches[i].batch = m->batch[i];
+            batches[i].ws_bytes = program_workspace_bytes(m->program[i]);
+        }
+        d->image_bytes = program_image_bytes(largest(m));
+        d->layer_ends = (struct sh_blob){program_layer_ends(largest(m)), n * sizeof(uint64_t)};
+        d->batches = (struct sh_blob){batches, m->n_batches * sizeof(batches[0])};
+        if (offs)
+            d->input_offs =
+                (struct sh_blob){offs, program_n_inputs(largest(m)) * m->n_batches * sizeof(*offs)};
+        if (msg->build)
+            d->layer_ns = (struct sh_blob){how->layer_ns, sizeof(double) * n * m->n_batches};
+    }
+    rc = worker_send(w, &r, with_fd ? &how->image.fd : NULL, with_fd ? 1 : 0, err);
+    free(offs);
+    return rc;
+}
+
+static void log_steps(const struct worker *w, const struct msg_wk_model *msg)
+{
+    const int64_t *ns = w->load.ns;
+
+    SH_INFO("model.steps",
+            "version=%" PRId64 " worker=%u build=%u read_ms=%.1f compile_ms=%.1f warm_ms=%.1f "
+            "image_ms=%.1f profile_ms=%.1f keep_ms=%.1f",
+            msg->handle, w->id, msg->build, (double)ns[WORKER_LOAD_READ] / 1e6,
+            (double)ns[WORKER_LOAD_COMPILE] / 1e6, (double)ns[WORKER_LOAD_WARM] / 1e6,
+            (double)ns[WORKER_LOAD_IMAGE] / 1e6, (double)ns[WORKER_LOAD_PROFILE] / 1e6,
+            (double)ns[WORKER_LOAD_KEEP] / 1e6);
+}
+
+int infer_on_model(struct worker *w, const struct msg_wk_model *msg, const int *fds, size_t n_fds,
+                   struct sh_err *err)
+{
+    struct wk_model *m = infer_find(w, msg->handle);
+    struct loading how = {.began_ns = sh_clock_ns(), .image = {.fd = -1}};
+    enum dev_precision p;
+    int rc;
+
+    if (n_fds < 2 || n_fds > 4)
+        return SH_FAIL(err, SH_E_PROTO, "WK_MODEL came with %zu descriptors", n_fds);
+    if (w->ctl)
+        atomic_store(&w->ctl->load_done, 0);
+    w->load = (struct wk_load){.at_ns = sh_clock_ns()};
+    rc = dev_precision_parse(msg->precision, &p, &how.why);
+    if (!rc && !m)
+        rc = load_model(w, msg, fds, p, &m, &how.why);
+    if (!rc && msg->build)
+        rc = build_image(w, m, msg, fds + 2, n_fds - 2, &how);
+    if (rc)
+        worker_settle(w, &how.why); /* what a library could not do may be the device's end */
+    step(w, WORKER_LOAD_READ, 0);
+    log_steps(w, msg);
+    rc = how.why.rc == SH_E_DEVLOST ? sh_err_copy(err, &how.why)
+                                    : answer_model(w, msg, m, &how, err);
+    if (how.why.rc && m)
+        infer_on_model_drop(w, msg->handle);
+    malloc_trim(0); /* what only compiling needed */
+    sh_shm_fini(&how.image);
+    free(how.layer_ns);
+    return rc;
+}
+
+void infer_on_model_drop(struct worker *w, int64_t handle)
+{
+    for (size_t i = 0; i < w->n_models; i++) {
+        if (w->models[i]->handle != handle)
+            continue;
+        ablation_forget(w, w->models[i]);
+        free_model(w->models[i]);
+        w->models[i] = w->models[--w->n_models];
+        malloc_trim(0); /* in small pieces between others: it would stay ours */
+        return;
+    }
+}
