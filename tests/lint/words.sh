@@ -5,7 +5,7 @@ set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 2
 
 words=(
-    'cl[a]ude' 'anthr[o]pic' 'chatg[p]t' 'open[a]i' 'copil[o]t' '\bg[p]t-?[0-9]'
+    'cl[a]ude' 'anthr[o]pic' 'chatg[p]t' 'open[a]i' 'copil[o]t' '\bg[p]t-?[3-9]'
     '\ba[i] (tool|assistant|agent|model wrote)' '\ba[i]-generated' 'language [m]odel wrote'
     '(sub|coding |helper |parallel )-?[a]gents?\b'
     '(this|another|earlier|previous|next) [s]ession\b'
