@@ -31,8 +31,10 @@ MAKEFLAGS += -j$(JOBS)
 endif
 endif
 
+# The code of sanitizers hides bounds from the compiler.
 WARN := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wpointer-arith -Wvla \
-        -Wwrite-strings -Wno-missing-field-initializers -Werror $(if $(filter gcc,$(CC)),-Wjump-misses-init)
+        -Wwrite-strings -Wno-missing-field-initializers -Werror $(if $(filter gcc,$(CC)),-Wjump-misses-init) \
+        $(if $(SAN),-Wno-format-truncation)
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 CFLAGS   := -std=c11 -D_GNU_SOURCE $(OPT) -g -fPIC -fvisibility=hidden -MMD -MP -I. -I$(BUILD)/gen \
             $(WARN) $(SANFLAGS)

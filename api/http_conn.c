@@ -9,8 +9,8 @@
  *   WORK   waits for us              none: infer-timeout-ms, or the database's
  *   REPLY  takes the reply           as BODY
  *
- * A thread that has all connections that it may takes no more; so it always keeps one place free as
- * long as somebody can be spared: the oldest connection on which no key was seen, else the one with
+ * A thread that has all connections that it may takes no more, others of its door do. Where all are
+ * full each keeps one place free as long as somebody can be spared: the oldest connection on which no key was seen, else the one with
  * a key that has been idle longest. Whoever has a key is let in, however many have none.
  */
 #include "api/api.h"
@@ -132,12 +132,28 @@ static void cut_for(struct http_conn *c, const char *reason)
     sh_metric_add(M_shunt_http_evicted_connections_total, SH_LABELS(reason), 1);
 }
 
+static bool has_room(const struct http_thread *t)
+{
+    return t->n_conns - t->n_cut < t->max_conns;
+}
+
+/* Of its door: what a full thread leaves another one takes. */
+static bool are_all_full(const struct http_thread *t)
+{
+    const struct http_door *d = t->door;
+
+    for (unsigned i = 0; d && i < d->n_threads; i++)
+        if (has_room(&d->threads[i]))
+            return false;
+    return !has_room(t);
+}
+
 /* Not `newest`, which has just come. */
 static void make_room(struct http_thread *t, const struct http_conn *newest)
 {
     struct http_conn *c = TAILQ_FIRST(&t->strangers);
 
-    if (t->n_conns - t->n_cut < t->max_conns)
+    if (!are_all_full(t))
         return;
     if (!c || c == newest) {
         c = TAILQ_FIRST(&t->idle);

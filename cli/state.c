@@ -557,12 +557,35 @@ static int purge_old_aux(const struct state *s, const char *pg, char **left, str
     return rc;
 }
 
+/* What workers of GPUs measured, a folder for each executor: kernels-NAME. */
+static int purge_kernels(const struct state *s, struct sh_err *err)
+{
+    DIR *d = opendir(s->dir);
+    const struct dirent *e;
+    int rc = SH_OK;
+
+    while (d && !rc && (e = readdir(d))) {
+        char *path = NULL;
+
+        if (strncmp(e->d_name, "kernels-", strlen("kernels-")) != 0)
+            continue;
+        rc = state_path(s, e->d_name, &path, err);
+        if (!rc)
+            rc = file_remove_tree(path, err);
+        free(path);
+    }
+    if (d)
+        closedir(d);
+    return rc;
+}
+
 int state_purge(const struct state *s, char **left, struct sh_err *err)
 {
     static const char *const OURS[] = {
-        "pg",         "run",          "log",         "blobs",         "jobs",          "demo",
-        "demo.json",  "prometheus",   "admin.key",   "executor.key",  "usage",         "cursor.key",
-        "backup.tmp", "made-by-demo", STATE_LAST_UP, "database.dump", STATE_RESTORING, STATE_MARK};
+        "pg",           "run",           "log",           "blobs",      "jobs",
+        "demo",         "kept",          "demo.json",     "prometheus", "admin.key",
+        "executor.key", "usage",         "cursor.key",    "backup.tmp", "made-by-demo",
+        STATE_LAST_UP,  "database.dump", STATE_RESTORING, STATE_MARK};
     char *pg = NULL;
     int rc = state_check_mark(s, err);
 
@@ -573,6 +596,8 @@ int state_purge(const struct state *s, char **left, struct sh_err *err)
         rc = purge_old_aux(s, pg, left, err);
     if (!rc)
         rc = purge_aux(s, pg, err);
+    if (!rc)
+        rc = purge_kernels(s, err);
     for (size_t i = 0; !rc && i < SH_ARRAY_LEN(OURS); i++) { /* the mark is the last */
         char *below = NULL;
 

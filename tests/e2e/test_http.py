@@ -506,8 +506,8 @@ class Limits(Served):
             for i in range(200):
                 stack.enter_context(self.raw(source="127.0.1.%d" % (i % 50 + 1)))
             begin = time.monotonic()
-            for _ in range(20):
-                self.assertEqual(self.infer().status, 200)
+            for _ in range(20):  # a key has three, and one that was closed may still count
+                until("it is served", lambda: self.infer().status == 200)
             self.assertLess(time.monotonic() - begin, WAIT_S)
             self.serves_on(known)
             self.assertGreater(self.evicted("full"), before)
@@ -517,7 +517,7 @@ class Limits(Served):
                 for _ in range(3):
                     c = stack.enter_context(self.raw(self.infer_text(key=key)))
                     self.assertEqual(c.reply()[0], 200)
-            self.assertEqual(self.infer().status, 200)
+            until("it is served", lambda: self.infer().status == 200)
 
     def test_a_rate_limit_is_told(self):
         key = self.s.tenant("paced")
