@@ -9,9 +9,10 @@
  *   WORK   waits for us              none: infer-timeout-ms, or the database's
  *   REPLY  takes the reply           as BODY
  *
- * A thread that has all connections that it may takes no more, others of its door do. Where all are
- * full each keeps one place free as long as somebody can be spared: the oldest connection on which no key was seen, else the one with
- * a key that has been idle longest. Whoever has a key is let in, however many have none.
+ * A thread that has all connections that it may takes no more, others of its door do. Where all
+ * are full each keeps one place free as long as somebody can be spared: the oldest connection on
+ * which no key was seen, else the one with a key that has been idle longest. Whoever has a key is
+ * let in, however many have none.
  */
 #include "api/api.h"
 #include "api/http_int.h"
