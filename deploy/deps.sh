@@ -45,7 +45,7 @@ progress() {
     while kill -0 "$1" 2>/dev/null; do
         sleep 1
         [ $((SECONDS % 5)) -eq 0 ] || continue
-        n=$(grep -c '^Setting up ' "$log")
+        n=$(grep -c '^Setting up ' "$log") || true # none yet
         now="$n of $(sed -nE 's/.* ([0-9]+) newly installed.*/\1/p' "$log" | head -n 1)"
         case $now in
         *' of ') now="fetching lists of packages" ;;
