@@ -2,7 +2,7 @@
 #include "api/arrayspec.h"
 
 #include "api/gridspec.h"
-#include "common/buf.h"
+#include "api/jobtext.h"
 #include "common/mem.h"
 
 #include <inttypes.h>
@@ -11,7 +11,6 @@
 #include <string.h>
 
 #define MAX_TEXT 4096
-#define PLACEHOLDER "{index}"
 
 /* ------------------------------------------------------------------ indices */
 
@@ -83,28 +82,6 @@ int arrayspec_indices(const char *text, int64_t *out, size_t max, size_t *n, str
 
 /* ------------------------------------------------------------------ the job of an index */
 
-static int fill_text(json_t *object, const char *key, int64_t index, struct sh_err *err)
-{
-    const char *text = json_string_value(json_object_get(object, key)), *at;
-    struct sh_buf b;
-    int rc = SH_OK;
-
-    if (!text || !strstr(text, PLACEHOLDER))
-        return SH_OK;
-    sh_buf_init(&b, MAX_TEXT);
-    for (; !rc && (at = strstr(text, PLACEHOLDER)); text = at + strlen(PLACEHOLDER)) {
-        rc = sh_buf_append(&b, text, (size_t)(at - text), err);
-        if (!rc)
-            rc = sh_buf_printf(&b, err, "%" PRId64, index);
-    }
-    if (!rc)
-        rc = sh_buf_puts(&b, text, err);
-    if (!rc && json_object_set_new(object, key, json_string(b.data)))
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
-    sh_buf_fini(&b);
-    return rc;
-}
-
 static int fill_seed(json_t *job, int64_t index, struct sh_err *err)
 {
     const char *kind = json_string_value(json_object_get(job, "kind"));
@@ -123,16 +100,11 @@ static int fill_seed(json_t *job, int64_t index, struct sh_err *err)
 /* Of a deep copy, which is the caller's own. */
 static int fill(json_t *job, int64_t number, int64_t seed, struct sh_err *err)
 {
-    json_t *labels = json_object_get(job, "labels"), *v;
-    const char *key;
-    void *next;
-    int rc = fill_text(job, "name", number, err);
+    char text[24];
+    int rc;
 
-    json_object_foreach_safe(labels, next, key, v)
-    {
-        if (!rc)
-            rc = fill_text(labels, key, number, err);
-    }
+    snprintf(text, sizeof(text), "%" PRId64, number);
+    rc = jobtext_fill(job, "index", text, MAX_TEXT, NULL, err);
     return rc ? rc : fill_seed(job, seed, err);
 }
 

@@ -1,7 +1,7 @@
 /* gridspec.c - see gridspec.h. */
 #include "api/gridspec.h"
 
-#include "common/buf.h"
+#include "api/jobtext.h"
 #include "common/mem.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define MAX_VALUES 1000
-#define MAX_NAME 63 /* as of a label, which it becomes */
+#define MAX_NAME JOBTEXT_MAX_WORD /* as of a label, which it becomes */
 #define MAX_TEXT 8192
 #define VALUE_BYTES 129
 
@@ -117,33 +117,6 @@ int gridspec_count(const json_t *grid, size_t max, size_t *n, struct sh_err *err
 
 /* ------------------------------------------------------------------ a combination */
 
-/* Replaces each "{name}" of a text. *found is set if there was one. */
-static int replace(json_t *object, const char *key, const char *name, const char *value,
-                   bool *found, struct sh_err *err)
-{
-    const char *text = json_string_value(json_object_get(object, key)), *at;
-    char word[MAX_NAME + 3];
-    struct sh_buf b;
-    int rc = SH_OK;
-
-    snprintf(word, sizeof(word), "{%s}", name);
-    if (!text || !strstr(text, word))
-        return SH_OK;
-    *found = true;
-    sh_buf_init(&b, MAX_TEXT);
-    for (; !rc && (at = strstr(text, word)); text = at + strlen(word)) {
-        rc = sh_buf_append(&b, text, (size_t)(at - text), err);
-        if (!rc)
-            rc = sh_buf_puts(&b, value, err);
-    }
-    if (!rc)
-        rc = sh_buf_puts(&b, text, err);
-    if (!rc && json_object_set_new(object, key, json_string(b.data)))
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
-    sh_buf_fini(&b);
-    return rc;
-}
-
 static int set_field(json_t *job, const char *name, json_t *value, struct sh_err *err)
 {
     json_t *spec = json_object_get(job, "spec"), *in = spec;
@@ -162,24 +135,6 @@ static int set_field(json_t *job, const char *name, json_t *value, struct sh_err
     return json_object_set(in, short_name(name), value)
                ? SH_FAIL(err, SH_E_NOMEM, "could not allocate a job")
                : SH_OK;
-}
-
-/* "{lr}" in texts is filled before the label "lr" is there. */
-static int fill_texts(json_t *job, const char *name, const char *value, bool *found,
-                      struct sh_err *err)
-{
-    json_t *labels = json_object_get(job, "labels"), *v;
-    bool ignored;
-    const char *key;
-    void *next;
-    int rc = replace(job, "name", name, value, found, err);
-
-    json_object_foreach_safe(labels, next, key, v)
-    {
-        if (!rc)
-            rc = replace(labels, key, name, value, &ignored, err);
-    }
-    return rc;
 }
 
 static int add_label(json_t *job, const char *name, const char *value, struct sh_err *err)
@@ -224,8 +179,8 @@ int gridspec_apply(const json_t *grid, size_t combination, json_t *job, struct s
         rest %= left;
         value_text(json_array_get(values, i), text);
         rc = set_field(job, name, json_array_get(values, i), err);
-        if (!rc)
-            rc = fill_texts(job, short_name(name), text, &found, err);
+        if (!rc) /* before the label "lr" is there */
+            rc = jobtext_fill(job, short_name(name), text, MAX_TEXT, &found, err);
         if (!rc)
             rc = add_label(job, short_name(name), text, err);
         snprintf(tail + n, sizeof(tail) - n, "%s%s=%s", n ? " " : "", short_name(name), text);

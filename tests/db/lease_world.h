@@ -12,6 +12,19 @@ struct world {
     struct store_fence fence; /* the lease's */
 };
 
+/* Two tenants; of the first a version that is READY, a dataset, and a job that waits. */
+static inline void fill_job(struct db *db)
+{
+    run(db, "INSERT INTO tenant (name) VALUES ('research'), ('vision')");
+    run(db, "INSERT INTO model (tenant_id, name) VALUES (1, 'digits')");
+    run(db, "INSERT INTO model_version (model_id, version, state, digest, package, max_batch,"
+            " precision) VALUES (1, 1, 'READY', repeat('a', 64), 'packages/a', 16, 'tf32')");
+    run(db, "INSERT INTO dataset (tenant_id, name, state, digest, path, n_samples)"
+            " VALUES (1, 'train', 'READY', repeat('b', 64), 'datasets/b', 10)");
+    run(db, "INSERT INTO job (tenant_id, queue_id, kind, version_id, dataset_id, spec, priority)"
+            " VALUES (1, 1, 'training', 1, 1, '{\"batch\":4}', 3)");
+}
+
 /* For a test's own set_up. fill: the rows to begin with. */
 static inline int set_up_world(void **state, void (*fill)(struct db *db))
 {

@@ -8,21 +8,9 @@
 #include "common/clock.h"
 #include "tests/db/lease_world.h"
 
-static void fill(struct db *db)
-{
-    run(db, "INSERT INTO tenant (name) VALUES ('research'), ('vision')");
-    run(db, "INSERT INTO model (tenant_id, name) VALUES (1, 'digits')");
-    run(db, "INSERT INTO model_version (model_id, version, state, digest, package, max_batch,"
-            " precision) VALUES (1, 1, 'READY', repeat('a', 64), 'packages/a', 16, 'tf32')");
-    run(db, "INSERT INTO dataset (tenant_id, name, state, digest, path, n_samples)"
-            " VALUES (1, 'train', 'READY', repeat('b', 64), 'datasets/b', 10)");
-    run(db, "INSERT INTO job (tenant_id, queue_id, kind, version_id, dataset_id, spec, priority)"
-            " VALUES (1, 1, 'training', 1, 1, '{\"batch\":4}', 3)");
-}
-
 static int set_up(void **state)
 {
-    return set_up_world(state, fill);
+    return set_up_world(state, fill_job);
 }
 
 static void usage_of_a_source_is_added_once_for_each_number(void **state)

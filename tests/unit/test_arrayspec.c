@@ -1,6 +1,6 @@
 /* test_arrayspec.c - without it, a range of indices could be read wrongly, run out of its list or
  * name an index twice, and the jobs of an array could all be the same one. */
-/* uses: api/arrayspec.o api/gridspec.o */
+/* uses: api/arrayspec.o api/gridspec.o api/jobtext.o */
 #include "api/arrayspec.h"
 #include "api/gridspec.h"
 #include "common/mem.h"
