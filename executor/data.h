@@ -18,8 +18,10 @@ struct data;
 int data_new(struct exec *x, struct data **out,
              struct sh_err *err); /* listens; OWNED, data_free() */
 void data_free(struct data *d);
-/* Is the input of this request here? True also when its API is unknown: the run then says so. */
-bool data_is_complete(const struct data *d, uint64_t api_id, uint64_t rid);
+/* Is the input of this request here, whose run came at came_ns? An API that is unknown may be
+ * about to connect, as all do after a start of this process, so its requests wait a second. After
+ * that the answer is true, and the run says what is wrong. */
+bool data_is_complete(const struct data *d, uint64_t api_id, uint64_t rid, int64_t came_ns);
 /* Outputs first, for a peer on another host. Dropped when the API is gone. */
 void data_result(struct data *d, const struct run_part *p, const struct msg_result *r);
 

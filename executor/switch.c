@@ -76,8 +76,8 @@ static struct worker *find_worker(struct switcher *sw, const struct model *m)
 
 static bool payload_is_here(struct switcher *sw, const struct run *r)
 {
-    for (size_t i = 0; i < r->n_parts; i++)
-        if (!r->is_own && !data_is_complete(sw->x->data, r->parts[i].api_id, r->parts[i].rid))
+    for (size_t i = 0; i < r->n_parts && !r->is_own; i++)
+        if (!data_is_complete(sw->x->data, r->parts[i].api_id, r->parts[i].rid, r->recv_ns))
             return false;
     return true;
 }

@@ -124,6 +124,29 @@ class Runs(Case):
         d.load(1, d.package(self.net)[0])
         self.assert_close(self.infer(d, 1, 0, 3)[0][:10], self.infer(d, 1, 0)[0])
 
+    def leave(self, d):
+        """The API's end, as the executor sees it."""
+        def noticed():
+            with open(os.path.join(d.dir, "executor.log")) as log:
+                return log.read().count("ev=api.down")
+        before = noticed()
+        d.data.sock.close()
+        d.data = None
+        d.wait(lambda: noticed() > before, 60, "end of the API's connection")
+
+    def test_a_run_waits_for_an_api_that_is_about_to_connect(self):
+        """After a start the scheduler's first run may overtake it."""
+        d = self.driver()
+        d.load(1, d.package(self.net)[0])
+        self.leave(d)
+        run = d.run(1, [self.digits(0, 1)], [40], 1)
+        d.rest(0.1)
+        d.connect_data()
+        self.assertEqual(d.result(run)[0].rc, 0)
+        self.leave(d)
+        lost = d.run(1, [self.digits(0, 1)], [40], 1)
+        d.wait(lambda: lost[0] in d.done, 60, "end of a run whose API does not come")
+
     def test_no_run_is_on_the_device_for_longer_than_apis_are_told(self):
         """They give the memory that it writes to away behind that time."""
         d = self.driver("--run-ms=1500")
