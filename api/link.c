@@ -4,6 +4,7 @@
 #include "api/api.h"
 #include "api/link_int.h"
 #include "api/serving.h"
+#include "api/traffic.h"
 #include "api/waiters.h"
 #include "common/clock.h"
 #include "common/hash.h"
@@ -394,6 +395,13 @@ static void on_placed(struct link *l, const struct msg_infer_placed *m)
     link__send_inputs(l, i);
 }
 
+/* What a scheduler has said counts no longer. */
+static void forget_told(struct link *l)
+{
+    serving_clear(l->api->serving);
+    traffic_clear(l->api->traffic);
+}
+
 static void on_scheduler_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n_fds,
                              void *arg)
 {
@@ -406,7 +414,7 @@ static void on_scheduler_msg(struct sh_wire *w, const struct sh_msg *m, int *fds
         SH_INFO("scheduler.up", "name=%s epoch=%llu", m->u.welcome.name,
                 (unsigned long long)m->u.welcome.epoch);
         l->welcome_ns = sh_clock_ns();
-        serving_clear(l->api->serving);
+        forget_told(l);
         for (size_t k = 0; k < l->n_execs; k++)
             l->execs[k]->confirmed = false;
         atomic_store(&l->up, true);
@@ -417,6 +425,9 @@ static void on_scheduler_msg(struct sh_wire *w, const struct sh_msg *m, int *fds
     case MSG_MODEL_UP:
         serving_note(l->api->serving, &m->u.model_up);
         waiters_wake(l->api->waiters);
+        break;
+    case MSG_MODEL_TRAFFIC:
+        traffic_note(l->api->traffic, &m->u.model_traffic);
         break;
     case MSG_SERVING:
         serving_count(l->api->serving, &m->u.serving);
@@ -455,7 +466,7 @@ static void on_scheduler_down(struct sh_wire *w, const struct sh_err *why, void 
 
     (void)w;
     link__ask_sweep(l, true);
-    serving_clear(l->api->serving);
+    forget_told(l);
     if (atomic_exchange(&l->up, false))
         SH_WARN("scheduler.down", "code=%s msg=\"%s\"", sh_rc_name(why->rc), why->msg);
     for (struct infer *i = l->all; i; i = next) {

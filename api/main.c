@@ -16,6 +16,7 @@
 #include "api/slab.h"
 #include "api/slo_count.h"
 #include "api/stats.h"
+#include "api/traffic.h"
 #include "api/upload.h"
 #include "api/waiters.h"
 #include "api/watch.h"
@@ -154,6 +155,8 @@ static int start_parts(struct daemon *d, struct sh_err *err)
     if (!rc)
         rc = serving_new(&a->serving, err);
     if (!rc)
+        rc = traffic_new(&a->traffic, err);
+    if (!rc)
         rc = auth_new(&a->auth, err);
     if (!rc)
         rc = catalog_new((2 * c->model_poll_ms + 1000) * 1000000, &a->catalog, err);
@@ -205,6 +208,7 @@ static void stop_parts(struct daemon *d)
     slo_counts_free(a->slo);
     waiters_free(a->waiters);
     serving_free(a->serving);
+    traffic_free(a->traffic);
     rate_free(a->rate);
     stats_free(a->stats);
     regions_free(a->regions);

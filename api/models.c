@@ -45,7 +45,7 @@ int models_create(struct api_req *q, struct sh_err *err)
     if (rc)
         return rc;
     snprintf(location, sizeof(location), "/api/v1/models/%s", name);
-    return req_reply(q, j, location, err);
+    return serving_reply(q, j, location, err);
 }
 
 int models_get(struct api_req *q, struct sh_err *err)

@@ -39,6 +39,13 @@
     "{'type':['object','null'],'description':'how far the executor is that will be ready first; "  \
     "null unless one loads it','required':['step','done','total','seconds_left'],"                 \
     "'properties':{'step':" TEXT ",'done':" INT ",'total':" INT ",'seconds_left':" NUM0 "}}"
+#define TRAFFIC                                                                                    \
+    "{'type':['object','null'],'description':'requests that were answered in the last minute, by " \
+    "all API processes, from their headers to the end of their run; at most 2 s old. null: no "    \
+    "scheduler has said, or the model is of another tenant','required':['window_s','requests',"    \
+    "'per_s','p50_ms','p99_ms'],'properties':{'window_s':{'type':'number','description':'what "   \
+    "is counted: the last 50 to 60 s, less after a change of schedulers'},'requests':" INT         \
+    ",'per_s':" NUM ",'p50_ms':" NUM0 ",'p99_ms':" NUM0 "}}"
 #define TENSORS                                                                                    \
     "{'type':'array','items':{'type':'object','required':['name','datatype','shape'],"             \
     "'properties':{'name':" TEXT ",'datatype':" TEXT ",'shape':{'type':'array','items':" INT       \
@@ -175,7 +182,8 @@ const struct api_schema API_SCHEMAS[] = {
      "{'overlap_s':3600}"},
     {"Model", OPEN("'name':" NAME ",'tenant':" TEXT ",'visibility':{'enum':['private','shared']},"
      "'created_at':" TIME ",'versions':{'type':'array','items':" OPEN("'version':" INT ",'state':"
-     TEXT ",'reason':" TEXT0 ",'pinned':" BOOL ",'loading':" LOADING) "},'row_version':" INT)},
+     TEXT ",'reason':" TEXT0 ",'pinned':" BOOL ",'loading':" LOADING) "},'traffic':" TRAFFIC
+     ",'row_version':" INT)},
     {"ModelCreate", CLOSED("'name'", "'name':" NAME ",'visibility':{'enum':['private','shared']}"),
      "{'name':'digits','visibility':'private'}"},
     {"ModelPatch", CLOSED("'visibility'", "'visibility':{'enum':['private','shared']}"),

@@ -4,6 +4,7 @@
 #include "api/api.h"
 #include "api/link.h"
 #include "api/req.h"
+#include "api/traffic.h"
 #include "common/clock.h"
 #include "common/idmap.h"
 #include "common/log.h"
@@ -241,6 +242,20 @@ static const struct cat_version *find(struct api_req *q, struct cat_table **tabl
     return cat_exact(*table, q->tenant, tenant, model, version);
 }
 
+/* Of a shared model only its owner sees it: it tells what others do. */
+static int show_traffic(struct api_req *q, json_t *model, struct sh_err *err)
+{
+    const char *tenant = sh_json_text(model, "tenant");
+    const bool is_own = strcmp(tenant, q->tenant) == 0;
+
+    if (json_object_set_new(model, "traffic",
+                            is_own
+                                ? traffic_of(q->api->traffic, tenant, sh_json_text(model, "name"))
+                                : json_null()))
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the reply");
+    return SH_OK;
+}
+
 static int show(struct api_req *q, struct cat_table **table, json_t *j, struct sh_err *err)
 {
     json_t *versions = json_object_get(j, "versions"), *item;
@@ -256,7 +271,7 @@ static int show(struct api_req *q, struct cat_table **table, json_t *j, struct s
                           find(q, table, item, sh_json_text(j, "tenant"), sh_json_text(j, "name")),
                           item, err);
     }
-    return rc;
+    return rc ? rc : show_traffic(q, j, err);
 }
 
 int serving_show(struct api_req *q, json_t *j, struct sh_err *err)

@@ -35,8 +35,8 @@ bool serving_has(struct serving *s, const struct cat_version *v); /* is it ready
 void serving_reason(struct serving *s, int64_t version_id, char *out, size_t size);
 
 /* Says in a version, or in all those of a model, or of a page of either, what is so: a state of
- * READY becomes LOADING or FAILED where nobody serves it, and "loading" tells how far it is. On a
- * pool thread. */
+ * READY becomes LOADING or FAILED where nobody serves it, "loading" tells how far it is, and
+ * "traffic" of a model what it was asked in the last minute. On a pool thread. */
 int serving_show(struct api_req *q, json_t *j, struct sh_err *err);
 /* req_reply() of one of these, shown. TAKES j. */
 int serving_reply(struct api_req *q, json_t *j, const char *location, struct sh_err *err);

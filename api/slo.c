@@ -6,6 +6,7 @@
 #include "api/slo_count.h"
 #include "api/store.h"
 #include "common/clock.h"
+#include "common/latency.h"
 #include "common/mem.h"
 
 #include <string.h>
@@ -23,7 +24,7 @@ int slo_get(struct api_req *q, struct sh_err *err)
 /* Adds what follows from the sums; takes the buckets out. */
 static int add_figures(json_t *j, struct sh_err *err)
 {
-    int64_t count[SLO_BUCKETS] = {0};
+    int64_t count[SH_LATENCY_BUCKETS] = {0};
     double met = json_number_value(json_object_get(j, "met"));
     double missed = json_number_value(json_object_get(j, "missed"));
     double rejected = json_number_value(json_object_get(j, "rejected"));
@@ -37,15 +38,16 @@ static int add_figures(json_t *j, struct sh_err *err)
     {
         json_int_t b = json_integer_value(json_array_get(pair, 0));
 
-        if (b >= 0 && b < SLO_BUCKETS)
+        if (b >= 0 && b < SH_LATENCY_BUCKETS)
             count[b] = json_integer_value(json_array_get(pair, 1));
     }
     json_object_del(j, "buckets");
     more = json_pack("{s:I, s:f, s:f, s:f, s:f, s:f}", "requests", (json_int_t)all,
                      "attained_percent", all > 0 ? 100 * met / all : 0, "error_budget_left",
                      all > 0 ? 1 - (missed + rejected) / may_fail : 1, "p50_ms",
-                     slo_percentile_ms(count, 50), "p95_ms", slo_percentile_ms(count, 95), "p99_ms",
-                     slo_percentile_ms(count, 99));
+                     sh_latency_percentile_ms(count, 50), "p95_ms",
+                     sh_latency_percentile_ms(count, 95), "p99_ms",
+                     sh_latency_percentile_ms(count, 99));
     if (more && all == 0)
         json_object_set_new(more, "attained_percent", json_null());
     if (more && met + missed == 0)

@@ -3,10 +3,10 @@
 
 #include "api/store.h"
 #include "common/hash.h"
+#include "common/latency.h"
 #include "common/log.h"
 #include "common/mem.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -18,7 +18,7 @@ struct line {
     int64_t model_id, minute_ms;
     int64_t n[SLO_N_OUTCOMES];
     bool dirty; /* not written as it is */
-    uint32_t count[SLO_BUCKETS];
+    uint32_t count[SH_LATENCY_BUCKETS];
 };
 
 struct slo_counts {
@@ -58,33 +58,6 @@ void slo_counts_free(struct slo_counts *c)
     free(c);
 }
 
-unsigned slo_bucket(int64_t ns)
-{
-    double b = ns > 0 ? log2((double)ns / SLO_FIRST_NS) * SLO_BUCKETS_AN_OCTAVE : 0;
-
-    return b <= 0 ? 0 : (unsigned)SH_MIN(b, SLO_BUCKETS - 1.0);
-}
-
-static double bucket_begin_ms(double b)
-{
-    return SLO_FIRST_NS / 1e6 * exp2(b / SLO_BUCKETS_AN_OCTAVE);
-}
-
-double slo_percentile_ms(const int64_t count[static SLO_BUCKETS], double percentile)
-{
-    double total = 0, before = 0, rank;
-
-    for (unsigned b = 0; b < SLO_BUCKETS; b++)
-        total += (double)count[b];
-    rank = SH_MAX(ceil(total * percentile / 100), 1.0);
-    for (unsigned b = 0; b < SLO_BUCKETS; b++) {
-        if (count[b] > 0 && before + (double)count[b] >= rank)
-            return bucket_begin_ms(b + (rank - before) / (double)count[b]);
-        before += (double)count[b];
-    }
-    return 0;
-}
-
 /* The line of this minute; NULL when there are too many. */
 static struct line *line_of(struct slo_counts *c, int64_t model_id, int64_t minute_ms)
 {
@@ -109,7 +82,7 @@ void slo_counts_add(struct slo_counts *c, int64_t model_id, enum slo_outcome o, 
     if (l) {
         l->n[o]++;
         if (o != SLO_REJECTED)
-            l->count[slo_bucket(latency_ns)]++;
+            l->count[sh_latency_bucket(latency_ns)]++;
         l->dirty = true;
     }
     pthread_mutex_unlock(&c->lock);
@@ -119,7 +92,7 @@ static json_t *row_of(const struct line *l)
 {
     json_t *bucket = json_array(), *count = json_array();
 
-    for (unsigned b = 0; b < SLO_BUCKETS; b++)
+    for (unsigned b = 0; b < SH_LATENCY_BUCKETS; b++)
         if (l->count[b] && (json_array_append_new(bucket, json_integer(b)) ||
                             json_array_append_new(count, json_integer(l->count[b])))) {
             json_decref(bucket);

@@ -7,8 +7,7 @@
  * database is away lines wait, at most SLO_MAX_LINES of them; what finds no line then is dropped,
  * and the log says how much.
  *
- * Latencies are counted in buckets that grow by 2^(1/8), so percentiles are right within 5 %.
- * Thread-safe.
+ * Latencies are counted in the buckets of common/latency.h. Thread-safe.
  */
 #ifndef SH_API_SLO_COUNT_H
 #define SH_API_SLO_COUNT_H
@@ -16,9 +15,6 @@
 #include "common/db.h"
 #include "common/json.h"
 
-#define SLO_BUCKETS 192u         /* 10 us to 168 s; less and more are in the first and the last */
-#define SLO_FIRST_NS 10000.0     /* where the first one begins */
-#define SLO_BUCKETS_AN_OCTAVE 8u /* when latencies double */
 #define SLO_FLUSH_MS 5000
 #define SLO_KEEP_H 25
 #define SLO_MAX_LINES 16384
@@ -34,9 +30,5 @@ void slo_counts_add(struct slo_counts *c, int64_t model_id, enum slo_outcome o, 
                     int64_t now_ms);
 /* Writes what has changed. A failure loses nothing. */
 int slo_counts_flush(struct slo_counts *c, struct db *db, int64_t now_ms, struct sh_err *err);
-
-unsigned slo_bucket(int64_t ns);
-/* ms that so many percent of the counted latencies do not exceed; 0 if there are none. */
-double slo_percentile_ms(const int64_t count[static SLO_BUCKETS], double percentile);
 
 #endif

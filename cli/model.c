@@ -135,8 +135,11 @@ int model_get(struct cli *c, struct sh_err *err)
 {
     static const struct out_col COLS[] = {{"NAME", "name", OUT_TEXT},
                                           {"TENANT", "tenant", OUT_TEXT},
-                                          {"VISIBILITY", "visibility", OUT_TEXT, .spare = 1},
+                                          {"VISIBILITY", "visibility", OUT_TEXT, .spare = 4},
                                           {"VERSIONS", "summary", OUT_TEXT},
+                                          {"REQ/S", "traffic.per_s", OUT_RATE, .spare = 1},
+                                          {"P50 MS", "traffic.p50_ms", OUT_RATE, .spare = 3},
+                                          {"P99 MS", "traffic.p99_ms", OUT_RATE, .spare = 2},
                                           {"AGE", "created_at", OUT_AGE},
                                           {"CREATED", "created_at", OUT_TIME, true}};
     static const struct list_view VIEW = {.path = MODELS,

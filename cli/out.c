@@ -136,6 +136,11 @@ static void string(const char *s, enum out_format format, char *out, size_t size
         sh_strlcpy(out, s[0] ? s : "-", size);
 }
 
+static void out_rate(double x, char *out, size_t size)
+{
+    snprintf(out, size, "%.*f", x >= 100 ? 0 : x >= 10 ? 1 : 2, x);
+}
+
 void out_text(const json_t *obj, const char *path, enum out_format format, char *out, size_t size)
 {
     const json_t *j = field(obj, path);
@@ -147,6 +152,8 @@ void out_text(const json_t *obj, const char *path, enum out_format format, char 
         snprintf(out, size, "%zu", json_array_size(j));
     else if (format == OUT_BYTES && json_is_number(j))
         out_bytes(json_number_value(j), out, size);
+    else if (format == OUT_RATE && json_is_number(j))
+        out_rate(json_number_value(j), out, size);
     else if (json_is_integer(j))
         snprintf(out, size, "%" JSON_INTEGER_FORMAT, json_integer_value(j));
     else if (json_is_number(j))
@@ -222,7 +229,7 @@ static void print_name(const json_t *item, const char *name)
 
 /* ---------------------------------------------------------------- what changed */
 
-/* The cells that are shown, but no ages: these always change. NULL columns: the whole item. */
+/* The cells that are shown, but no ages or rates, which always change. NULL columns: all of it. */
 static json_t *signature(const struct cli *c, const json_t *item, const struct out_col *cols,
                          size_t n_cols)
 {
@@ -233,7 +240,8 @@ static json_t *signature(const struct cli *c, const json_t *item, const struct o
         return json_deep_copy(item);
     all = json_array();
     for (size_t k = 0; k < n_cols; k++) {
-        if ((cols[k].is_wide && !c->is_wide) || cols[k].format == OUT_AGE)
+        if ((cols[k].is_wide && !c->is_wide) || cols[k].format == OUT_AGE ||
+            cols[k].format == OUT_RATE)
             continue;
         out_text(item, cols[k].path, cols[k].format, cell, sizeof(cell));
         json_array_append_new(all, json_string(cell));

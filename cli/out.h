@@ -9,6 +9,7 @@ enum out_format {
     OUT_BYTES,  /* 1.2 MiB */
     OUT_TIME,   /* RFC 3339 without the milliseconds */
     OUT_NUMBER, /* at most 6 digits */
+    OUT_RATE,   /* three digits; it changes all the time, which is no news with --watch */
     OUT_COUNT,  /* length of an array */
     OUT_AGE,    /* time since then: 90s, 5m, 3h, 2d */
 };

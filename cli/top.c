@@ -62,6 +62,9 @@ static void print_models(struct cli *c)
 {
     static const struct out_col COLS[] = {{"TENANT", "tenant", OUT_TEXT},
                                           {"MODEL", "name", OUT_TEXT},
+                                          {"REQ/S", "traffic.per_s", OUT_RATE, .spare = 1},
+                                          {"P50 MS", "traffic.p50_ms", OUT_RATE, .spare = 3},
+                                          {"P99 MS", "traffic.p99_ms", OUT_RATE, .spare = 2},
                                           {"VERSIONS", "summary", OUT_TEXT}};
     struct sh_err why = {0};
     json_t *j = get_models(c, &why);

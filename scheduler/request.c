@@ -591,8 +591,12 @@ void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_
     run->model->on[e->index].arrives_ns = 0;
     models_charge(s, run, m);
     e->busy_ns[0] += SH_MAX(SH_MAX(m->compute_ns, m->copy_ns), 0);
-    for (size_t i = 0; i < run->n_parts; i++)
+    for (size_t i = 0; i < run->n_parts; i++) {
+        if (m->rc == SH_OK)
+            traffics_count(&s->traffics, run->model->model_id, run->model->tenant, run->model->name,
+                           now - run->parts[i]->open_ns, now);
         request_end(s, run->parts[i]);
+    }
     run_free(s, run);
     sched_wake(s);
 }

@@ -154,6 +154,7 @@ static void on_view(void *ctx, void *arg, int rc, const struct sh_err *err)
         s->loaded = true;
         SH_INFO("sched.lead", "epoch=%" PRIu64 " tenants=%zu models=%zu jobs=%zu", s->epoch,
                 s->tenants.n, s->models.n, s->jobs.n);
+        traffics_begin(&s->traffics, sh_clock_ns());
         open_doors(s);
         read_past(s);
     }
@@ -205,6 +206,7 @@ static void forget_all(struct sched *s)
     requests_fini(s); /* before what requests point to */
     jobs_fini(s);
     models_fini(s);
+    traffics_fini(&s->traffics);
     execs_fini(&s->execs);
     tenants_fini(&s->tenants);
     s->usage = (struct usage){0};
@@ -296,6 +298,7 @@ static void on_second(struct sh_loop *l, void *arg)
         return;
     open_doors(s);
     models_second(s);
+    serving_second(s);
     report_second(s);
     jobs_second(s);
     execs_metrics(s);

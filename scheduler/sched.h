@@ -26,6 +26,7 @@
 #include "scheduler/shares.h"
 #include "scheduler/sweep.h"
 #include "scheduler/tenants.h"
+#include "scheduler/traffic.h"
 #include "scheduler/usage.h"
 
 struct leader;
@@ -60,6 +61,7 @@ struct sched {
     struct sweep sweep;
     struct pass pass;
     struct past past;
+    struct traffics traffics;
 };
 
 /* *out: OWNED, sched_free(). Starts the database thread and the timers; nothing else happens until

@@ -150,6 +150,32 @@ void serving_tell(struct sched *s)
     }
 }
 
+void serving_second(struct sched *s)
+{
+    const int64_t now = sh_clock_ns();
+    struct sh_msg m = {.type = MSG_MODEL_TRAFFIC};
+    struct msg_model_traffic *t = &m.u.model_traffic;
+
+    if (s->traffics.n_seconds++ % TRAFFIC_TELL_S)
+        return;
+    *t = (struct msg_model_traffic){
+        .tenant = "", .model = "", .window_s = traffics_window_s(&s->traffics, now)};
+    tell_apis(s, &m);
+    for (struct traffic *x = traffics_next(&s->traffics, NULL); x;
+         x = traffics_next(&s->traffics, x)) {
+        struct traffic_line l;
+
+        traffic_look(x, now, &l);
+        t->tenant = l.tenant;
+        t->model = l.model;
+        t->n_requests = l.n_requests;
+        t->p50_ms = l.p50_ms;
+        t->p99_ms = l.p99_ms;
+        tell_apis(s, &m);
+    }
+    traffics_sweep(&s->traffics, now);
+}
+
 void serving_tell_api(struct sched *s, struct session *api)
 {
     serving_tell(s);

@@ -24,6 +24,7 @@ enum msg_up serving_state(const struct sched *s, const struct model *m);
 int64_t serving_expected_ns(const struct sched *s, const struct model *m, int64_t now_ns);
 /* To all APIs: what has changed since the last call. Cheap when nothing has. */
 void serving_tell(struct sched *s);
+void serving_second(struct sched *s);                        /* their traffic, at times */
 void serving_tell_api(struct sched *s, struct session *api); /* all of it, to a new one */
 void serving_forget(struct sched *s, struct model *m);       /* it is deleted */
 

@@ -10,6 +10,7 @@
 #include "api/slo_count.h"
 #include "api/store.h"
 #include "common/clock.h"
+#include "common/latency.h"
 #include "tests/db/db_test.h"
 
 #include <math.h>
@@ -145,22 +146,22 @@ static void a_model_that_is_gone_harms_nobody(void **state)
 
 static void percentiles_are_right_within_five_percent(void **state)
 {
-    int64_t count[SLO_BUCKETS] = {0};
+    int64_t count[SH_LATENCY_BUCKETS] = {0};
 
     (void)state;
-    assert_true(slo_percentile_ms(count, 99) == 0);
+    assert_true(sh_latency_percentile_ms(count, 99) == 0);
     for (int i = 1; i <= 10000; i++)
-        count[slo_bucket(i * MS / 100)]++; /* evenly, 0.01 to 100 ms */
+        count[sh_latency_bucket(i * MS / 100)]++; /* evenly, 0.01 to 100 ms */
     for (int p = 5; p < 100; p += 5) {
-        double got = slo_percentile_ms(count, p);
+        double got = sh_latency_percentile_ms(count, p);
 
         assert_true(fabs(got - p) < 0.05 * p);
     }
-    assert_int_equal(slo_bucket(-5), 0);
-    assert_int_equal(slo_bucket(0), 0);
-    assert_int_equal(slo_bucket(INT64_MAX), SLO_BUCKETS - 1);
+    assert_int_equal(sh_latency_bucket(-5), 0);
+    assert_int_equal(sh_latency_bucket(0), 0);
+    assert_int_equal(sh_latency_bucket(INT64_MAX), SH_LATENCY_BUCKETS - 1);
     for (int64_t ns = 1; ns < INT64_C(1) << 60; ns *= 2)
-        assert_true(slo_bucket(ns) <= slo_bucket(ns * 2));
+        assert_true(sh_latency_bucket(ns) <= sh_latency_bucket(ns * 2));
 }
 
 static void lines_are_bounded_and_go_on_after_a_flush(void **state)

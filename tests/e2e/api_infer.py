@@ -667,6 +667,25 @@ class Infer(Case):
         played.sched.send("SERVING", executors=2, missing=0)
         self.assertTrue(wait_for(lambda: ready()[0] == 200))
 
+    def test_traffic_is_what_the_scheduler_says_while_there_is_one(self):
+        def traffic():
+            return self.s.call("GET", "/api/v1/models/double", key=self.s.key)[1]["traffic"]
+        say = lambda **m: self.s.played.sched.send("MODEL_TRAFFIC", **{  # noqa: E731
+            "tenant": "", "model": "", "n_requests": 0, "window_s": 50.0, "p50_ms": 0.0, "p99_ms": 0.0, **m})
+        say()
+        none = {"window_s": 50, "requests": 0, "per_s": 0, "p50_ms": None, "p99_ms": None}
+        self.assertTrue(wait_for(lambda: traffic() == none))
+        say(tenant="vision", model="double", n_requests=125, p50_ms=1.23456, p99_ms=4.0)
+        self.assertTrue(wait_for(lambda: traffic() == {
+            "window_s": 50, "requests": 125, "per_s": 2.5, "p50_ms": 1.235, "p99_ms": 4.0}))
+        say(tenant="vision", model="double")  # idle for a minute
+        self.assertTrue(wait_for(lambda: traffic() == none))
+        say(tenant="vision", model="double", n_requests=1)
+        self.s.played.sched.sock.shutdown(2)
+        self.assertTrue(wait_for(lambda: traffic() is None))  # nobody knows any more
+        self.s.wait_ready()
+        self.assertIsNone(traffic())
+
     def test_the_scheduler_is_lost(self):
         self.s.played.mode = "silent"
         got = []

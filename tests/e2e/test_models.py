@@ -123,6 +123,32 @@ class Models(Story):
         self.assertEqual(self.infer(m).status, 200)
         self.assertEqual(self.do("load", m, 1).status, 202)
 
+    def test_what_a_model_was_asked_in_the_last_minute_is_shown(self):
+        name = self.model()
+
+        def traffic(key=self.key):
+            return self.s.call("GET", "/api/v1/models/" + name, key=key).json["traffic"]
+        t = until("the scheduler has said something", traffic)
+        self.assertEqual((t["requests"], t["per_s"], t["p50_ms"], t["p99_ms"]), (0, 0, None, None))
+        for _ in range(20):
+            self.assertEqual(self.infer(name).status, 200)
+        self.assertEqual(self.s.infer(self.key, name, []).status, 400)  # no answer
+        t = until("they are counted", lambda: (lambda t: t["requests"] >= 20 and t)(traffic()))
+        self.assertEqual(t["requests"], 20)
+        self.assertAlmostEqual(t["per_s"], 20 / t["window_s"], delta=0.1 * t["per_s"])
+        self.assertTrue(0 < t["p50_ms"] <= t["p99_ms"] < 60e3, t)
+        for command in ("get", "models"), ("status",):
+            table = self.s.cli(*command, env={"SHUNT_KEY": self.key}).decode().splitlines()
+            head = next(x for x in table if "REQ/S" in x)
+            row = next(x for x in table if name in x.split())
+            self.assertGreater(float(row[head.index("REQ/S"):].split()[0]), 0, table)
+            self.assertLessEqual(max(map(len, table)), 80, table)
+        # What others ask of a shared one is no business of who may use it.
+        self.assertEqual(self.s.call("PATCH", "/api/v1/models/" + name, {"visibility": "shared"}, self.key).status, 200)
+        until("it is shared", lambda: self.infer(name, self.other).status == 200)
+        self.assertIsNone(traffic(self.other))
+        until("their requests count", lambda: traffic()["requests"] == 21)
+
     def test_while_it_is_being_loaded_the_answer_says_to_wait(self):
         m = self.model()
         self.target(m, latency_ms=60000)
