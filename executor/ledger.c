@@ -28,6 +28,11 @@
 
 /* What a row is: free, open, or the number of its batch. The first number is 2. */
 enum { ROW_FREE, ROW_OPEN, ROW_FIRST_NUMBER };
+/* What a file may say; none of it can be reached by counting. The scheduler takes no number from
+ * INT64_MAX on, and what is computed with the others has to stay a number. */
+#define NUMBER_END (UINT64_C(1) << 62)
+#define MINUTE_END (INT64_C(1) << 40)
+#define SUM_END (INT64_C(1) << 60)
 
 struct sums {
     int64_t gpu_ns, requests, samples, step;
@@ -101,11 +106,28 @@ static int map(struct ledger *l, int fd, struct sh_err *err)
 static bool is_ours(const struct head *h)
 {
     bool good = h->magic == MAGIC && h->row_bytes == sizeof(struct row) &&
-                h->n_rows == LEDGER_ROWS && h->source[LEDGER_NAME - 1] == '\0';
+                h->n_rows == LEDGER_ROWS && h->source[LEDGER_NAME - 1] == '\0' &&
+                get(&h->next) < NUMBER_END;
 
     for (size_t i = 0; good && i < LEDGER_NAME - 1; i++)
         good = sh_hex_digit(h->source[i]) >= 0;
     return good;
+}
+
+static bool is_sum(int64_t n)
+{
+    return n >= 0 && n < SUM_END;
+}
+
+static bool is_whole(const struct row *r)
+{
+    const struct sums *s;
+
+    if (get(&r->which) > 1 || get(&r->is) >= NUMBER_END || r->kind > MSG_USAGE_JOB ||
+        r->tenant[sizeof(r->tenant) - 1] || r->minute < 0 || r->minute >= MINUTE_END)
+        return false;
+    s = &r->sums[get(&r->which)];
+    return is_sum(s->gpu_ns) && is_sum(s->requests) && is_sum(s->samples) && is_sum(s->step);
 }
 
 /* Rows and numbers as a process left them that may have been anywhere. */
@@ -119,8 +141,7 @@ static void take_over(struct ledger *l)
 
         if (get(&r->is) == ROW_FREE)
             continue;
-        if (r->kind > MSG_USAGE_JOB || r->tenant[sizeof(r->tenant) - 1] || get(&r->which) > 1 ||
-            get(&r->is) == UINT64_MAX) {
+        if (!is_whole(r)) {
             set(&r->is, ROW_FREE);
             n_bad++;
             continue;
@@ -172,6 +193,13 @@ static struct ledger *ledger_new(void)
     return l;
 }
 
+/* Else to count could be what finds the disk full, and that ends the process. */
+static int reserve(int fd, const char *path, struct sh_err *err)
+{
+    errno = posix_fallocate(fd, 0, (off_t)file_bytes());
+    return errno ? SH_FAIL_ERRNO(err, SH_E_DISKFULL, "could not reserve %s", path) : SH_OK;
+}
+
 /* *out is NULL: it is somebody's, or none. */
 static int open_file(const char *folder, const char *path, struct ledger **out, struct sh_err *err)
 {
@@ -187,7 +215,9 @@ static int open_file(const char *folder, const char *path, struct ledger **out, 
     if (l->fd < 0)
         goto out;
     if (st.st_size == (off_t)file_bytes()) {
-        rc = map(l, l->fd, err);
+        rc = reserve(l->fd, path, err); /* a copy may have holes */
+        if (!rc)
+            rc = map(l, l->fd, err);
         if (!rc)
             rc = sh_strdup(path, &l->path, err);
         if (rc)
@@ -268,9 +298,7 @@ static int make_file(struct ledger *l, const char *folder, const char *source, s
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make %s", unmade);
         goto out;
     }
-    errno = posix_fallocate(l->fd, 0, (off_t)file_bytes());
-    if (errno)
-        rc = SH_FAIL_ERRNO(err, SH_E_DISKFULL, "could not reserve %s", unmade);
+    rc = reserve(l->fd, unmade, err);
     if (!rc)
         rc = map(l, l->fd, err);
     if (!rc) {
@@ -494,7 +522,7 @@ void ledger_stored(struct ledger *l, uint64_t number)
 {
     size_t n_high = 0;
 
-    if (number == UINT64_MAX)
+    if (number >= NUMBER_END)
         return; /* no number of ours */
     /* First the number: no other rows may get it. While rows have it take_over() sees that. */
     if (get(&l->head->next) <= number)

@@ -8,8 +8,9 @@
  * that it is counted once.
  *
  * A file belongs to who has its lock, which the kernel gives back when its process ends. The next
- * process takes it over, with its numbers. What is whole at any instruction is whole after a kill;
- * after a loss of power what the kernel had not written is missing.
+ * process takes it over, with its numbers. What is whole at any instruction is whole after a kill.
+ * After a loss of power what the kernel had not written is missing, and what was stored meanwhile
+ * may be counted again, for pages are written in any order; a row that makes no sense is left out.
  *
  * While rows are free each minute has its own. When there are none a row of an earlier minute takes
  * what comes: sums stay exact, minutes do not. Only what has no row at all is lost then, and is in

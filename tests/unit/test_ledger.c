@@ -214,6 +214,97 @@ static void what_is_no_ledger_is_put_away_and_what_is_half_made_removed(void **s
     ledger_close(l);
 }
 
+/* The file of l, which is closed, to be written to. */
+static unsigned char *map_file(const char *path, size_t *bytes)
+{
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    struct stat st;
+    void *p;
+
+    assert_true(fd >= 0 && fstat(fd, &st) == 0);
+    *bytes = (size_t)st.st_size;
+    p = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_true(p != MAP_FAILED);
+    close(fd);
+    return p;
+}
+
+/* Changes the word `was` of a file, wherever it stands, or the one before it. */
+static void damage(const char *path, int64_t was, int before, int64_t is)
+{
+    size_t bytes, n = 0;
+    unsigned char *p = map_file(path, &bytes);
+
+    for (size_t at = 0; at + sizeof(was) <= bytes; at += sizeof(was))
+        if (memcmp(p + at, &was, sizeof(was)) == 0) {
+            memcpy(p + at - (size_t)before * sizeof(is), &is, sizeof(is));
+            n++;
+        }
+    assert_int_equal(n, 1);
+    munmap(p, bytes);
+}
+
+/* A disk or a loss of power may leave anything. One row that nobody can store would keep all that
+ * comes later from being stored, for ever. */
+static void a_damaged_row_is_left_out_and_keeps_nothing_up(void **state)
+{
+    const struct {
+        int64_t was;
+        int before; /* what the word before it is changed to: the state of a row is before its minute */
+        int64_t is;
+    } cases[] = {{MINUTE, 0, INT64_MAX / 2}, {MINUTE, 0, INT64_MIN / 2}, {MINUTE, 1, INT64_MIN},
+                 {MINUTE, 1, INT64_MAX},     {123456789, 0, INT64_MAX},  {123456789, 0, -1}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct msg_usage_row odd = {
+            .tenant = "bad", .id = 1, .gpu_ns = 123456789, .requests = 1};
+        struct ledger *l = open_in(*state);
+        char path[SH_TEST_DIR_BYTES + 80];
+        uint64_t number;
+        size_t n;
+
+        snprintf(path, sizeof(path), "%s/%s.usage", (char *)*state, ledger_source(l));
+        ledger_count(l, MINUTE, &odd);
+        count(l, "ada", 1, MINUTE + 1);
+        ledger_close(l);
+        damage(path, cases[i].was, cases[i].before, cases[i].is);
+        l = open_in(*state);
+        assert_int_equal(ledger_state(l).n_rows, 1);
+        assert_int_equal(ledger_state(l).oldest_minute, MINUTE + 1);
+        number = ledger_batch(l, MINUTE * 60, rows, &n);
+        assert_true(number > 0 && number <= INT64_MAX); /* or the scheduler takes none of it */
+        assert_int_equal(n, 1);
+        assert_string_equal(rows[0].tenant, "ada");
+        ledger_stored(l, number);
+        ledger_close(l);
+        assert_int_equal(n_files(*state), 0);
+    }
+}
+
+/* As `cp --sparse` leaves it: to count in a hole, with the disk full, would end the process. */
+static void a_file_that_is_taken_over_has_all_its_blocks(void **state)
+{
+    struct ledger *l = open_in(*state);
+    char path[SH_TEST_DIR_BYTES + 80];
+    struct stat st;
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/%s.usage", (char *)*state, ledger_source(l));
+    count(l, "ada", 1, MINUTE);
+    ledger_close(l);
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(fstat(fd, &st), 0);
+    assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 1 << 20, 1 << 18),
+                     0);
+    close(fd);
+    l = open_in(*state);
+    assert_int_equal(ledger_state(l).n_rows, 1);
+    assert_int_equal(stat(path, &st), 0);
+    assert_true((int64_t)st.st_blocks * 512 >= (int64_t)st.st_size);
+    ledger_close(l);
+}
+
 static void without_room_on_the_disk_it_counts_in_memory(void **state)
 {
     struct rlimit was, none = {0};
@@ -330,6 +421,8 @@ int main(void)
         TEST(a_file_belongs_to_one_and_what_it_left_to_the_next),
         TEST(a_database_that_is_away_costs_minutes_and_then_new_tenants_only),
         TEST(what_is_no_ledger_is_put_away_and_what_is_half_made_removed),
+        TEST(a_damaged_row_is_left_out_and_keeps_nothing_up),
+        TEST(a_file_that_is_taken_over_has_all_its_blocks),
         TEST(without_room_on_the_disk_it_counts_in_memory),
         TEST(a_kill_at_any_instruction_loses_nothing_and_doubles_nothing),
     };
