@@ -128,13 +128,14 @@ static int add_devices(struct paths *p, struct sh_err *err)
 static int list_paths(const struct worker *w, const struct msg_wk_init *m, struct paths *p,
                       struct sh_err *err)
 {
-    static const char *const ALWAYS[] = {
-        "/usr",          "/lib", "/lib64", "/etc/ld.so.cache", "/proc/self", "/sys/devices/system",
-        "/sys/fs/cgroup"};
-    static const char *const DRIVER[] = {
-        "/opt",          "/etc",          "/sys",         "/proc/cpuinfo", "/proc/meminfo",
-        "/proc/devices", "/proc/modules", "/proc/driver", "/proc/sys",     "/proc/version",
-        "/proc/stat",    "/dev/zero",     "/dev/urandom"};
+    static const char *const ALWAYS[] = {"/usr",           "/lib",
+                                         "/lib64",         "/etc/ld.so.cache",
+                                         "/proc/self",     "/sys/devices/system",
+                                         "/sys/fs/cgroup", "/proc/cpuinfo"};
+    static const char *const DRIVER[] = {"/opt",          "/etc",          "/sys",
+                                         "/proc/meminfo", "/proc/devices", "/proc/modules",
+                                         "/proc/driver",  "/proc/sys",     "/proc/version",
+                                         "/proc/stat",    "/dev/zero",     "/dev/urandom"};
     int rc = add_libraries(p, err);
 
     for (size_t i = 0; !rc && i < SH_ARRAY_LEN(ALWAYS); i++)

@@ -2,7 +2,8 @@
 """shunt-worker alone, on the cpu device; this file plays the executor, and holds its tickets.
 
 Without it: a request could wait for as long as the copy of a checkpoint takes, because training
-does not see that it shall stop; or an update could change the state that is being copied.
+does not see that it shall stop; or an update could change the state that is being copied; or what
+one processor made of a model could be taken for what another one would.
 
 Usage: test_worker.py [-v] [name ...]   (programs from build/bin, or SHUNT_BIN)
 """
@@ -60,7 +61,7 @@ class Worker:
                        log_level=1, kernels_dir="", uid=65520, lenient=0, stop_bound_us=60, busy_poll_us=0, hold=0, for_one=0)
         for fd in fds:
             os.close(fd)
-        self.expect("WK_READY")
+        self.ready = self.expect("WK_READY")
 
     def expect(self, what, timeout=60):
         """The next message of this type; what else comes (losses) is left out."""
@@ -144,6 +145,16 @@ class Alone(unittest.TestCase):
     def finish(self, w):
         rc, log = w.close()
         self.assertEqual(rc, 0, log)
+
+    def test_what_is_kept_hangs_on_the_processor(self):
+        w = Worker()
+        self.addCleanup(self.finish, w)
+        with open("/proc/cpuinfo") as f:
+            names = [line.partition(":")[2].strip() for line in f if line.startswith("model name")]
+        if not names:
+            self.skipTest("the kernel does not name the processor")
+        self.assertIn(names[0], w.ready.identity)
+        self.assertIn("onednn=", w.ready.identity)
 
     def test_a_stop_ends_the_wait_for_the_copy_of_a_checkpoint(self):
         w = Worker()
