@@ -101,6 +101,23 @@ static int64_t copy_ns(const struct run *r)
     return SH_MAX(r->model->tx.arrived_ns - r->start_ns, (int64_t)0);
 }
 
+static int64_t between(int64_t low, int64_t x, int64_t high)
+{
+    return SH_MIN(SH_MAX(x, low), high);
+}
+
+struct msg_wk_run_done run__believed(const struct run *r, const struct msg_wk_run_done *said)
+{
+    struct msg_wk_run_done d = *said;
+    const int64_t now = sh_clock_ns();
+
+    d.start_ns = between(r->start_ns, said->start_ns, now);
+    d.first_ns = between(d.start_ns, said->first_ns, now);
+    d.end_ns = between(d.first_ns, said->end_ns, now);
+    d.wait_ns = between(-1, said->wait_ns, d.end_ns - d.first_ns);
+    return d;
+}
+
 /* Without the waits for weights. A device that waits by itself does not say how long: what exceeds
  * the profile, and no longer than until they had arrived. */
 static int64_t compute_ns(const struct run *r, const struct msg_wk_run_done *done)

@@ -358,11 +358,10 @@ static bool start_run(struct switcher *sw, struct run *r)
         did = send_run(sw, r) || did;
     if (model_transmit_rest(m, &err) == SH_OK)
         return did;
-    if (sw->current == r && r->phase == RUN_ACTIVE) {
+    if (sw->current == r && r->phase == RUN_ACTIVE)
         r->is_forced = true; /* it ends soon, with garbage */
-    } else if (sw->current == r) {
+    else if (sw->current == r)
         end_current(sw, &err, NULL);
-    }
     return true;
 }
 
@@ -399,8 +398,7 @@ bool switch_turn(struct switcher *sw)
 
         end_late(sw, sh_clock_ns());
         ablation_turn(sw->x);
-        p = pick(sw);
-        if (!p)
+        if (!(p = pick(sw)))
             return false;
         r = *p;
         unlink_run(sw, p);
@@ -661,6 +659,7 @@ static bool goes_on(struct switcher *sw, const struct sh_err *why,
 void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_wk_run_done *m)
 {
     struct run *r = sw->current;
+    struct msg_wk_run_done done;
     struct sh_err why = {0};
 
     if (!r || r->phase != RUN_ACTIVE || r->worker != w || r->id != m->run_id) {
@@ -676,8 +675,9 @@ void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_
     else if (m->rc)
         SH_FAIL(&why, (int)m->rc, "%s", m->msg);
     payload_take_back(r, w, !why.rc);
-    if (!goes_on(sw, &why, m))
-        end_current(sw, &why, m);
+    done = run__believed(r, m);
+    if (!goes_on(sw, &why, &done))
+        end_current(sw, &why, &done);
     ablation_on_run_done(w);
 }
 

@@ -52,6 +52,9 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
  * for an API that is named here: it is gone. */
 void run__drop_parts(struct run *r, uint64_t rid, uint64_t api_id);
 void run__free_part(struct run_part *p);
+/* What its worker said, with times that can be: between its start and now. Tenants pay by them, and
+ * a worker that somebody has taken over says what it likes. */
+struct msg_wk_run_done run__believed(const struct run *r, const struct msg_wk_run_done *said);
 void run__note_failed(struct run_part *p, const struct msg_wk_part_failed *m);
 /* After a failure because of data: what is left to run now is the first part of it alone, the
  * others come in their turn, and the failed ones have been told. False: it cannot be divided (or

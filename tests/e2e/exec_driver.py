@@ -28,9 +28,9 @@ def write_st(path, tensors):
 
 
 class Driver:
-    def __init__(self, *options, tcp=False, keep=None):
+    def __init__(self, *options, tcp=False, keep=None, programs=BIN):
         self.dir = keep or tempfile.mkdtemp(prefix="shunt-exec-")
-        self.tcp = tcp
+        self.tcp, self.programs = tcp, programs
         self.sched_addr = os.path.join(self.dir, "sched.sock")
         self.data_addr = "tcp:127.0.0.1:%d" % free_port() if tcp else "unix:%s/data.sock" % self.dir
         self.metrics_port = free_port()
@@ -57,7 +57,7 @@ class Driver:
     def start(self):
         log = open(os.path.join(self.dir, "executor.log"), "ab")
         self.proc = subprocess.Popen(
-            [os.path.join(BIN, "shunt-executor"), "--name=e0", "--scheduler=unix:" + self.sched_addr,
+            [os.path.join(self.programs, "shunt-executor"), "--name=e0", "--scheduler=unix:" + self.sched_addr,
              "--scheduler-silence-ms=0",  # this file does not always listen
              "--data-addr=" + self.data_addr, "--state-dir=" + self.dir,
              "--metrics-addr=127.0.0.1:%d" % self.metrics_port, *self.options], stderr=log)

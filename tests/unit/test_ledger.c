@@ -250,7 +250,7 @@ static void a_damaged_row_is_left_out_and_keeps_nothing_up(void **state)
 {
     const struct {
         int64_t was;
-        int before; /* what the word before it is changed to: the state of a row is before its minute */
+        int before; /* 1: the word before it changes; before a row's minute stands its batch */
         int64_t is;
     } cases[] = {{MINUTE, 0, INT64_MAX / 2}, {MINUTE, 0, INT64_MIN / 2}, {MINUTE, 1, INT64_MIN},
                  {MINUTE, 1, INT64_MAX},     {123456789, 0, INT64_MAX},  {123456789, 0, -1}};

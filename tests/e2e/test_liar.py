@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""shunt-executor with workers that somebody has taken over: what they say is not true.
+
+Without it: one such worker could write any time of the device on a tenant's bill, or keep what a
+tenant used off it, and the scheduler would go by times that nobody measured.
+
+Usage: test_liar.py [-v] [name ...]   (programs from build/bin, or SHUNT_BIN)
+"""
+import os
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from exec_driver import BIN, WAIT_S  # noqa: E402
+import liar  # noqa: E402
+from test_executor import Case  # noqa: E402
+
+FAR = 1 << 61
+
+
+class Liars(Case):
+    def liars(self, lies, *options):
+        folder = tempfile.TemporaryDirectory(prefix="shunt-liar-")
+        self.addCleanup(folder.cleanup)
+        return self.driver("--workers=2", *options, programs=liar.programs(folder.name, BIN, lies))
+
+    def test_no_run_takes_longer_than_it_was_on_the_device(self):
+        n = 3
+        for times in ({"start_ns": -FAR, "first_ns": -FAR, "end_ns": FAR, "wait_ns": 0},
+                      {"start_ns": FAR, "first_ns": FAR, "end_ns": -FAR, "wait_ns": -FAR},
+                      {"first_ns": 0, "wait_ns": FAR}):
+            with self.subTest(times):
+                d = self.liars({"WK_RUN_DONE": times})
+                d.load(1, d.package(self.net)[0])
+                began = time.monotonic()
+                for _ in range(n):
+                    self.infer(d, 1)
+                took = (time.monotonic() - began) * 1e9
+                d.wait(lambda: d.usage("t", 0, 1)[1] == n, WAIT_S, "usage")
+                self.assertTrue(0 <= d.usage("t", 0, 1)[0] <= took, (d.usage("t", 0, 1), took))
+                for m in d.done.values():
+                    for what in (m.compute_ns, m.busy_ns, m.copy_ns):
+                        self.assertTrue(0 <= what <= took, m)
+
+
+if __name__ == "__main__":
+    unittest.main()
