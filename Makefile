@@ -214,15 +214,15 @@ test: build ## all checks: lint, unit, device, database, golden, end to end
 	+@tests/all.sh # the plus: its makes share the job server, and build with all cores
 
 unit: $(UNIT_BIN) ## unit tests; no GPU, no database
-	@tests/run_unit.sh $(UNIT_BIN)
+	@tests/run.sh -j $(JOBS) $(filter %/test_zoo,$(UNIT_BIN)) $(filter-out %/test_zoo,$(UNIT_BIN))
 
 $(UNIT_BIN): $(BUILD)/tests/%: $(BUILD)/tests/unit/%.o $$(call test_uses,$$*) $(common)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call test_line,link,$*) $(COMMON_LIBS) -lcmocka
 
 device-tests: $(DEV_BIN) $(BUILD)/lib/shunt-dev-$(BACKEND).so ## every operation against double precision; BACKEND=cpu or cuda
-	@BACKEND=$(BACKEND) $(if $(SAN),THREADS=1) tests/run_unit.sh $(DEV_BIN)
-	@$(if $(filter cpu,$(BACKEND)),$(if $(SAN),THREADS=1) PRECISION=fp64 tests/run_unit.sh \
+	@BACKEND=$(BACKEND) $(if $(SAN),THREADS=1) tests/run.sh $(DEV_BIN)
+	@$(if $(filter cpu,$(BACKEND)),$(if $(SAN),THREADS=1) PRECISION=fp64 tests/run.sh \
 	    $(filter-out %/test_mem,$(DEV_BIN)))
 
 $(DEV_BIN): $(BUILD)/device-tests/%: $(BUILD)/tests/device/%.o $(BUILD)/tests/device/dev_test.o $$(call dev_uses,$$*) $(device) $(common)
@@ -230,7 +230,7 @@ $(DEV_BIN): $(BUILD)/device-tests/%: $(BUILD)/tests/device/%.o $(BUILD)/tests/de
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS) -ldl -lcmocka
 
 db-tests: $(DB_BIN) ## statements and transactions against a throw-away PostgreSQL
-	@tests/pg.sh run tests/run_unit.sh $(DB_BIN)
+	@tests/run.sh -j $(JOBS) -w 'tests/pg.sh run' $(DB_BIN)
 
 $(DB_BIN): $(BUILD)/db-tests/%: $(BUILD)/tests/db/%.o $$(call db_uses,$$*) $(common)
 	$(Q)mkdir -p $(@D)

@@ -30,6 +30,24 @@ pg_as_user() {
     fi
 }
 
+# From here on to pg_copies_end initdb, in the folder SHUNT_PG_BIN, makes one cluster of a kind and
+# copies it for all who ask for more. Where there is no server nothing is done.
+pg_copies_begin() {
+    PG_COPIES=''
+    local real
+    real=$(pg_bin) || return 0
+    PG_COPIES=$(mktemp -d "${TMPDIR:-/tmp}/shunt-pg-bin.XXXXXX") || return 1
+    chmod 755 "$PG_COPIES" && mkdir "$PG_COPIES/made" && ln -s "$real"/* "$PG_COPIES/" &&
+        ln -s "$real" "$PG_COPIES/real" && rm "$PG_COPIES/initdb" &&
+        cp "$(dirname "${BASH_SOURCE[0]}")/pg_initdb.sh" "$PG_COPIES/initdb" || return 1
+    [ "$(id -u)" -ne 0 ] || chown "$(pg_as_user id -u)" "$PG_COPIES/made" || return 1
+    export SHUNT_PG_BIN=$PG_COPIES
+}
+
+pg_copies_end() {
+    [ -z "${PG_COPIES:-}" ] || rm -rf "$PG_COPIES"
+}
+
 # Sets PG_DIR and exports DATABASE_URL. Returns 1 with a reason on stderr.
 pg_start() {
     PG_DIR=''
