@@ -41,12 +41,14 @@ if [ ! -e "$policy" ]; then
 fi
 # progress PID: a line now and then, as long as it runs
 progress() {
-    local said='' now n
+    local said='' now
     while kill -0 "$1" 2>/dev/null; do
         sleep 1
         [ $((SECONDS % 5)) -eq 0 ] || continue
-        n=$(grep -c '^Setting up ' "$log") || true # none yet
-        now="$n of $(sed -nE 's/.* ([0-9]+) newly installed.*/\1/p' "$log" | head -n 1)"
+        # Those that are upgraded are set up too.
+        now=$(awk '/^[0-9]+ upgraded, [0-9]+ newly installed/ { total = $1 + $3 }
+            /^Setting up / { n++ }
+            END { print n + 0 " of " (total ? total : "") }' "$log")
         case $now in
         *' of ') now="fetching lists of packages" ;;
         '0 of '*) now="fetching and unpacking ${now#0 of } packages" ;;
