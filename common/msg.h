@@ -40,6 +40,7 @@ struct msg_profile {
         tail_ns; /* of a run that finds nothing of it: what is left when the last weights arrive */
 };
 
+#define MSG_USAGE_ROWS 256u /* of one USAGE, at most */
 enum msg_usage_kind { MSG_USAGE_RUNS, MSG_USAGE_JOB };
 struct msg_usage_row {
     char tenant[64]; /* of runs; ends with a NUL */

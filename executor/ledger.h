@@ -24,8 +24,8 @@
 #include <stdbool.h>
 
 #define LEDGER_ROWS 8192u
-#define LEDGER_BATCH 256u /* rows, at most */
-#define LEDGER_NAME 33    /* bytes of a source's name, with its NUL */
+#define LEDGER_BATCH MSG_USAGE_ROWS
+#define LEDGER_NAME 33 /* bytes of a source's name, with its NUL */
 
 struct ledger;
 

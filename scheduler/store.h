@@ -204,7 +204,7 @@ struct store_usage {
     char source[STORE_SOURCE_BYTES], executor[JOB_NAME_BYTES];
     int64_t number;
     int64_t heard_ns;           /* ages are of then */
-    struct msg_usage_row *rows; /* OWNED; tenants: no quotes needed */
+    struct msg_usage_row *rows; /* OWNED; tenants: no quotes in them */
     size_t n;
 };
 int store_usage_add(struct db *db, void *arg, struct sh_err *err);

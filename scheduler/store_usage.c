@@ -55,7 +55,7 @@ static int put_row(struct sh_buf cols[N_COLS], bool first, const struct msg_usag
     const int64_t v[N_COLS] = {0,          r->id,  r->age_s + waited_s, r->gpu_ns, r->requests,
                                r->samples, r->step};
     const char *before = first ? "{" : ",";
-    int rc = sh_buf_printf(&cols[0], err, "%s%s", before, r->tenant);
+    int rc = sh_buf_printf(&cols[0], err, "%s\"%s\"", before, r->tenant); /* null is a name, too */
 
     for (size_t c = 1; c < N_COLS && !rc; c++)
         rc = sh_buf_printf(&cols[c], err, "%s%" PRId64, before, v[c]);

@@ -11,7 +11,8 @@
 #include <string.h>
 
 #define MAX_AMOUNT INT64_C(1000000000000000) /* 11 days of ns: more is no minute's */
-#define MAX_AGE_S (31 * INT64_C(86400))      /* what is older by its clock counts as of then */
+_Static_assert(MAX_AMOUNT <= INT64_MAX / MSG_USAGE_ROWS, "a batch has a sum");
+#define MAX_AGE_S (31 * INT64_C(86400)) /* what is older by its clock counts as of then */
 
 /* The place of a source that is being written, or of "" a free one; NULL: none. */
 static char *place_of(struct usage *u, const char *source)
@@ -47,7 +48,7 @@ static bool is_source(const char *s)
     return n > 0 && n < STORE_SOURCE_BYTES;
 }
 
-/* As the database has it, so that it needs no quotes in an array. */
+/* As the database has it: it can stand between quotes. */
 static bool is_tenant(const char t[64])
 {
     return memchr(t, '\0', 64) && t[strspn(t, "abcdefghijklmnopqrstuvwxyz0123456789-")] == '\0';
@@ -72,7 +73,7 @@ static struct store_usage *batch_new(struct sched *s, const struct exec *e,
                                      const struct msg_usage *m)
 {
     size_t n = m->rows.len / sizeof(struct msg_usage_row), n_bad = 0;
-    const struct msg_usage_row *from = m->rows.data;
+    const char *from = m->rows.data;
     struct store_usage *u = calloc(1, sizeof(*u));
 
     if (u)
@@ -89,7 +90,7 @@ static struct store_usage *batch_new(struct sched *s, const struct exec *e,
     for (size_t i = 0; i < n; i++) {
         struct msg_usage_row *r = &u->rows[u->n];
 
-        *r = from[i];
+        memcpy(r, from + i * sizeof(*r), sizeof(*r)); /* it lies anywhere in a frame */
         r->age_s = SH_MAX(SH_MIN(r->age_s, MAX_AGE_S), (int64_t)0);
         if (is_good(r))
             u->n++;
@@ -112,7 +113,8 @@ void usage_on_batch(struct sched *s, struct exec *e, const struct msg_usage *m)
     char *place;
 
     if (!is_source(m->source) || m->number == 0 || m->number > INT64_MAX ||
-        m->rows.len % sizeof(struct msg_usage_row)) {
+        m->rows.len % sizeof(struct msg_usage_row) ||
+        m->rows.len / sizeof(struct msg_usage_row) > MSG_USAGE_ROWS) {
         SH_ERROR("usage.batch", "executor=%s msg=\"no batch of usage\"", e->info.name);
         return;
     }

@@ -100,6 +100,24 @@ static void usage_is_of_the_minute_in_which_it_was_used(void **state)
         1);
 }
 
+static void a_tenant_may_have_any_name_that_is_one(void **state)
+{
+    struct world *w = *state;
+    struct msg_usage_row rows[] = {
+        {.tenant = "null", .id = 1, .gpu_ns = 3, .requests = 1},
+        {.tenant = "research", .id = 1, .gpu_ns = 5, .requests = 1},
+    };
+    struct store_usage u = {.fence = w->fence, .source = "a", .number = 1, .rows = rows, .n = 2};
+
+    run(w->a, "INSERT INTO tenant (name) VALUES ('null')");
+    u.heard_ns = sh_clock_ns();
+    assert_ok(store_usage_add(w->a, &u, NULL));
+    assert_int_equal(number(w->a, "SELECT sum(gpu_ns) FROM usage"), 3 + 5);
+    assert_int_equal(number(w->a, "SELECT gpu_ns FROM usage JOIN tenant ON tenant.id = tenant_id "
+                                  "WHERE name = 'null'"),
+                     3);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
@@ -108,6 +126,7 @@ int main(void)
         TEST(usage_of_a_source_is_added_once_for_each_number),
         TEST(a_step_of_a_job_is_counted_once_whoever_did_it_again),
         TEST(usage_is_of_the_minute_in_which_it_was_used),
+        TEST(a_tenant_may_have_any_name_that_is_one),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

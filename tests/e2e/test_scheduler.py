@@ -491,6 +491,7 @@ class Scheduler(Case):
         e.used(0, ("research", 1, 10, 1, 1))
         e.used(1 << 63, ("research", 1, 10, 1, 1))
         e.send("USAGE", source="a1", number=2, rows=b"x" * 100)
+        e.used(2, *[("research", 1, 10**15, 1, 1)] * 10000)  # no column holds the sum of these
         e.used(2, ("research", 1, 10, 1, 1), ("},{'\"", 1, 10, 1, 1), ("x" * 64, 1, 10, 1, 1),
                ("research", 1, -10, 1, 1), ("vision", 9999, 10, 1, 1), (1, 1, 1 << 62, 1 << 62),
                ("research", 1, 1 << 62, 1 << 62, 1), (9999, 10, 3, 1), ("", 1, 10, 1, 1))
