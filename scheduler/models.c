@@ -333,8 +333,10 @@ static void on_ready(struct sched *s, struct model *m, struct exec *e,
 static void on_loading(struct model_on *on, const struct msg_model_state *msg)
 {
     on->phase = MODEL_ON_LOADING;
-    on->step = (struct model_step){
-        .done = msg->done, .total = msg->total, .left_ns = msg->left_ns, .at_ns = sh_clock_ns()};
+    on->step = (struct model_step){.done = msg->done,
+                                   .total = msg->total,
+                                   .left_ns = SH_MIN(msg->left_ns, DAY_NS),
+                                   .at_ns = sh_clock_ns()};
     sh_strlcpy(on->step.step, msg->step, sizeof(on->step.step));
 }
 

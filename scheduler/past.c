@@ -53,7 +53,7 @@ void past_add(struct past *p, const struct past_like *like, int64_t steps, int64
     k->at = ++p->clock;
     mix(&k->step_ns, in_steps / (double)steps, is_first);
     if (whole_ns > 0)
-        mix(&k->start_ns, fmax((double)whole_ns - in_steps, 0), is_first);
+        mix(&k->start_ns, fmax((double)whole_ns - in_steps, 0), k->start_ns <= 0);
     mix(&p->whole_ns, fmax(in_steps, (double)whole_ns), p->whole_ns <= 0);
 }
 

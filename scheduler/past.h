@@ -24,7 +24,7 @@ struct past_like {
 
 struct past_kind {
     struct past_like like;
-    double step_ns, start_ns; /* of a step; of what comes before and behind the steps */
+    double step_ns, start_ns; /* of a step; of what is before and behind the steps, 0: not known */
     uint64_t at;
 };
 

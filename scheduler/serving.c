@@ -195,6 +195,7 @@ void serving_forget(struct sched *s, struct model *m)
     if (m->told.state == MSG_UP_NONE)
         return;
     m->told = (struct model_told){.state = MSG_UP_NONE};
+    s->models.changed = true; /* it may have been one that is missing */
     gone = message(m);
     tell_apis(s, &gone);
 }

@@ -21,7 +21,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import wire  # noqa: E402
 from sched_world import (  # noqa: E402
     COMPLETING, CONFLICT, DONE, FAILED, GONE, LOADING, LONG_GRACE, LONG_LEASE, PREEMPTED, QUOTA, RESULT,
-    RUNNING, SLO, TIMEOUT, UNAVAILABLE, UNSUPPORTED, UP_ABSENT, UP_FAILED, UP_LOADING, UP_READY, URL,
+    RUNNING, SLO, TIMEOUT, UNAVAILABLE, UNSUPPORTED, UP_ABSENT, UP_FAILED, UP_LOADING, UP_NONE, UP_READY, URL,
     WAIT_S, Case, main, sql, wait)
 from system import free_port  # noqa: E402
 
@@ -344,6 +344,10 @@ class Scheduler(Case):
         self.assertEqual(m.rc, UNAVAILABLE)
         self.assertTrue(50000 < m.retry_after_ms <= 60000, m)
         self.assertEqual(e.expect("MODEL_LOAD", version_id=1).wanted, 1)  # it is waited for
+        e.model(1, state=LOADING, step="profile", done=2, total=4, left_ns=2**63 - 1)
+        a.expect("MODEL_UP", done=2)
+        a.open(6)
+        self.assertEqual(a.expect("INFER_REFUSED", rid=6).retry_after_ms, 60000)  # no sum is too large
         e.model(1, state=LOADING, step="profile", done=3, total=4, left_ns=int(1e8))
         a.expect("MODEL_UP", state=UP_LOADING)
         a.open(3)
@@ -357,6 +361,20 @@ class Scheduler(Case):
         self.assertEqual(a.expect("MODEL_UP", state=UP_FAILED).msg, "no such luck")
         a.open(5)
         self.assertIn("no such luck", a.expect("INFER_REFUSED", rid=5).msg)
+
+    def test_a_model_that_is_deleted_keeps_nobody_from_being_ready(self):
+        self.start()
+        e, a = self.ready_executor(), self.api()
+        a.expect("SERVING", executors=1, missing=0)
+        e.close()
+        e = self.exec(incarnation=2)  # which loads it again, and never says that it has ended
+        e.expect("MODEL_LOAD", version_id=1)
+        a.expect("SERVING", executors=1, missing=1)
+        a.inbox.clear()
+        sql("UPDATE model_version SET state = 'DELETED'")
+        a.send("HINT", what="models")
+        a.expect("MODEL_UP", version_id=1, state=UP_NONE)
+        a.expect("SERVING", executors=1, missing=0)
 
     # ------------------------------------------------------------ who leads
 

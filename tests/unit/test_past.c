@@ -53,6 +53,16 @@ static void a_job_that_was_interrupted_says_only_what_its_steps_took(void **stat
     assert_true(past_expect_ns(&p, &A, INT64_MAX) > 0); /* and nothing overflows */
 }
 
+static void what_is_around_the_steps_is_of_those_that_say_it(void **state)
+{
+    struct past p = {0};
+
+    (void)state;
+    past_add(&p, &A, 10, 10 * S, 0); /* interrupted */
+    past_add(&p, &A, 10, 10 * S, 100 * S);
+    assert_in_range(past_expect_ns(&p, &A, 10), 100 * S - 9, 100 * S + 9);
+}
+
 static void the_kind_that_was_not_seen_for_longest_makes_room(void **state)
 {
     struct past p = {0};
@@ -74,6 +84,7 @@ int main(void)
         cmocka_unit_test(a_job_is_expected_to_take_what_its_like_took),
         cmocka_unit_test(newer_jobs_count_more),
         cmocka_unit_test(a_job_that_was_interrupted_says_only_what_its_steps_took),
+        cmocka_unit_test(what_is_around_the_steps_is_of_those_that_say_it),
         cmocka_unit_test(the_kind_that_was_not_seen_for_longest_makes_room),
     };
 
