@@ -17,7 +17,7 @@
 
 #define START_NS INT64_C(120000000000) /* it may have to redo what a crash left */
 #define TICK_MS 200
-#define MAX_COMPLAINT 4096
+#define MAX_COMPLAINT 32768
 
 static int open_log(const char *path, int *fd, struct sh_err *err)
 {
@@ -25,18 +25,31 @@ static int open_log(const char *path, int *fd, struct sh_err *err)
     return *fd < 0 ? SH_FAIL_ERRNO(err, SH_E_IO, "could not open the log \"%s\": %m", path) : SH_OK;
 }
 
-/* The end of what a program has written since `from`, in one line. */
-static void last_line(int fd, off_t from, char out[static 400])
+/* Why a program has failed, by what it has written since `from`: the first line that names an
+ * error, behind which the statement may stand, of any length; else the last line. */
+static void find_reason(int fd, off_t from, char out[static 400])
 {
-    char text[MAX_COMPLAINT + 1], *line;
-    off_t end = lseek(fd, 0, SEEK_END);
-    ssize_t n = pread(fd, text, MAX_COMPLAINT, SH_MAX(from, end - MAX_COMPLAINT));
+    static const char *const SIGNS[] = {"error: ", "ERROR: ", "FATAL: "};
+    char text[MAX_COMPLAINT + 1], *line = NULL;
+    ssize_t n = pread(fd, text, MAX_COMPLAINT, from);
 
     text[SH_MAX(n, (ssize_t)0)] = '\0';
-    for (n = (ssize_t)strlen(text); n > 0 && text[n - 1] == '\n';)
-        text[--n] = '\0';
-    line = strrchr(text, '\n');
-    snprintf(out, 400, "%.399s", line ? line + 1 : text);
+    for (size_t i = 0; i < SH_ARRAY_LEN(SIGNS); i++) {
+        char *at = strstr(text, SIGNS[i]);
+
+        if (at && (!line || at < line))
+            line = at;
+    }
+    if (line) {
+        line += strlen(SIGNS[0]);
+        line += strspn(line, " ");
+    } else {
+        for (n = (ssize_t)strlen(text); n > 0 && text[n - 1] == '\n';)
+            text[--n] = '\0';
+        line = strrchr(text, '\n');
+        line = line ? line + 1 : text;
+    }
+    snprintf(out, 400, "%.*s", (int)SH_MIN(strcspn(line, "\n"), (size_t)399), line);
 }
 
 static int wait_end(pid_t pid, int *status)
@@ -88,7 +101,7 @@ int pg_tool_run(const struct pg_tool *t, struct sh_err *err)
             cli_sleep_ms(TICK_MS);
     }
     if (!rc && (!WIFEXITED(status) || WEXITSTATUS(status) != 0)) {
-        last_line(log, from, why);
+        find_reason(log, from, why);
         rc = SH_FAIL(err, SH_E_IO, "%s failed: %s", t->argv[0], why[0] ? why : "it was killed");
     }
     if (log >= 0)

@@ -27,6 +27,6 @@ struct pg_tool {
     void *arg;
 };
 
-/* To its end. Fails with the last line that it complained with. */
+/* To its end. Fails with the reason that it gave. */
 int pg_tool_run(const struct pg_tool *t, struct sh_err *err);
 #endif

@@ -22,7 +22,6 @@
 
 #define MAX_HEAD 65536
 #define MAX_FILES 50000000
-#define EVENTS_AT_ONCE "20000"
 
 struct job {
     struct cli *c;
@@ -33,7 +32,8 @@ struct job {
     struct progress bar;
     struct state s;
     struct pg pg;
-    bool has_state, has_pg, was_started;
+    bool has_state, has_pg, was_started,
+        is_loaded; /* loaded: what the dump holds is in the database */
     int in, lock;
     uint64_t done, bytes, database_bytes; /* bytes, database_bytes: as the head says */
 };
@@ -247,71 +247,13 @@ static int put_in_place(struct job *j, struct sh_err *err)
 
 /* ---------------------------------------------------------------- the database */
 
-/* The order of events is told by numbers of transactions, which begin anew with a cluster: what has
- * been is before all that comes. */
-static int age_events(const char *url, struct held *held, struct sh_err *err)
+static int run_tool(struct job *j, const char *bin, const char *url, const char *const *argv,
+                    struct sh_err *err)
 {
-    static const struct db_stmt AGE = {
-        "restore_events",
-        "WITH e AS (SELECT id, at FROM job_event WHERE id > $1::bigint ORDER BY id "
-        "LIMIT " EVENTS_AT_ONCE
-        "), u AS (UPDATE job_event x SET xid = '3'::xid8 FROM e WHERE x.id = e.id AND x.at = e.at) "
-        "SELECT max(id) FROM e",
-        1};
-    static const struct db_stmt HAS = {
-        "restore_has_events",
-        "SELECT EXISTS (SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass('job_event') AND "
-        "attname = 'xid' AND NOT attisdropped)",
-        0};
-    struct db *db = NULL;
-    struct db_res *res = NULL;
-    char last[24] = "0";
-    int rc = db_new(url, "shunt-restore", &db, err);
-    bool more = false;
+    char *log = NULL;
+    int rc = state_path(&j->s, "log/restore.log", &log, err);
 
     if (!rc)
-        rc = db_exec(db, &HAS, NULL, &res, err);
-    more = !rc && db_bool(res, 0, 0); /* not in what an old release made */
-    db_res_free(res);
-    while (!rc && more) {
-        res = NULL;
-        rc = held_came(held) ? SH_FAIL(err, SH_E_CANCELLED, "interrupted")
-                             : db_exec(db, &AGE, (const char *const[]){last}, &res, err);
-        more = !rc && db_text(res, 0, 0);
-        if (more)
-            sh_strlcpy(last, db_text(res, 0, 0), sizeof(last));
-        db_res_free(res);
-    }
-    db_free(db);
-    return rc;
-}
-
-static int load_dump(struct job *j, const char *bin, const char *url, struct sh_err *err)
-{
-    char *dump = NULL, *log = NULL, *db_name = NULL, *env[DB_ENV_MAX];
-    const char *name = "postgres";
-    int rc = db_environment(url, env, err);
-
-    for (size_t i = 0; !rc && env[i]; i++)
-        if (strncmp(env[i], "PGDATABASE=", 11) == 0)
-            name = env[i] + 11;
-    if (!rc)
-        rc = state_path(&j->s, BACKUP_DUMP, &dump, err);
-    if (!rc)
-        rc = state_path(&j->s, "log/restore.log", &log, err);
-    if (!rc)
-        rc = sh_asprintf(err, &db_name, "--dbname=%s", name);
-    if (!rc) {
-        const char *const argv[] = {"pg_restore",
-                                    "--exit-on-error",
-                                    "--single-transaction",
-                                    "--no-owner",
-                                    "--no-privileges",
-                                    db_name,
-                                    dump,
-                                    NULL};
-
-        progress_show(&j->bar, -1, "restoring the database");
         rc = pg_tool_run(&(struct pg_tool){.argv = argv,
                                            .bin = bin,
                                            .url = url,
@@ -319,15 +261,50 @@ static int load_dump(struct job *j, const char *bin, const char *url, struct sh_
                                            .log = log,
                                            .held = &j->held},
                          err);
+    free(log);
+    return rc;
+}
+
+/* The order of events is told by numbers of transactions, which begin anew with a cluster: what has
+ * been is before all that comes. By psql, for it may be months that change, and a statement of ours
+ * has a time limit. */
+static int age_events(struct job *j, const char *bin, const char *url, struct sh_err *err)
+{
+    static const char AGE[] = /* there is no such column in what an old release made */
+        "DO $$ BEGIN IF EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('job_event') "
+        "AND attname = 'xid' AND NOT attisdropped) THEN UPDATE job_event SET xid = '3'::xid8; END "
+        "IF; END $$";
+    static const char *const ARGV[] = {
+        "psql", "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--command", AGE, NULL};
+
+    return run_tool(j, bin, url, ARGV, err);
+}
+
+static int load_dump(struct job *j, const char *bin, const char *url, struct sh_err *err)
+{
+    char *dump = NULL;
+    int rc = state_path(&j->s, BACKUP_DUMP, &dump, err);
+
+    if (!rc) {
+        /* Without a name, as everything else that connects: the one that the url means. */
+        const char *const argv[] = {"pg_restore",
+                                    "--exit-on-error",
+                                    "--single-transaction",
+                                    "--no-owner",
+                                    "--no-privileges",
+                                    "--dbname=",
+                                    dump,
+                                    NULL};
+
+        progress_show(&j->bar, -1, "restoring the database");
+        rc = run_tool(j, bin, url, argv, err);
+        j->is_loaded = rc == SH_OK;
     }
     if (!rc)
-        rc = age_events(url, &j->held, err);
+        rc = age_events(j, bin, url, err);
     if (!rc && unlink(dump) != 0)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not remove \"%s\": %m", dump);
-    db_environment_free(env);
     free(dump);
-    free(log);
-    free(db_name);
     return rc;
 }
 
@@ -425,8 +402,8 @@ static int restore(struct job *j, const char *file, struct sh_err *err)
     return rc;
 }
 
-/* failed: what was made goes again; a database that was given is as it was, for all went into it in
- * one transaction. */
+/* failed: what was made goes again; a database that was given is as it was, unless the transaction
+ * that took the dump into it has ended. */
 static void clean_up(struct job *j, bool failed)
 {
     char *left = NULL;
@@ -466,6 +443,9 @@ int restore_main(struct cli *c, struct sh_err *err)
     progress_begin(c, &j.bar);
     rc = restore(&j, c->args[0], err);
     progress_end(&j.bar);
+    if (rc && j.is_loaded && j.url)
+        out_say(c, "The database that was given holds the backup's tables now: the next try needs "
+                   "a new one.");
     if (!rc)
         out_say(c, "The system is restored in %s. Next: shunt up%s%s", j.dir,
                 strcmp(c->conf->state_dir, CLI_STATE_DIR) == 0 ? "" : " --state-dir ",

@@ -292,12 +292,56 @@ class Backup(Files):
         self.assertFalse(os.path.exists(self.path("half")))
         self.shunt("restore", self.file, state="half")
 
-    def test_a_database_that_is_elsewhere(self):
+    def sql(self, text, database="postgres"):
+        """In the cluster of the system that runs."""
         pg = os.path.realpath(os.path.join(self.s.state, "pg"))
+        p = subprocess.run(["psql", "-XAtq", "-h", pg, "-U", "shunt", "-v", "ON_ERROR_STOP=1", "-c", text, database],
+                           check=True, text=True, stdout=subprocess.PIPE)
+        return p.stdout.strip()
+
+    def new_database(self, name):
+        """Its URL without a name."""
+        self.sql("CREATE DATABASE " + name)
+        self.addCleanup(self.sql, "DROP DATABASE %s WITH (FORCE)" % name)
+        return "postgresql://shunt@/?host=" + os.path.realpath(os.path.join(self.s.state, "pg")).replace("/", "%2F")
+
+    def test_a_database_that_has_the_name_of_its_user(self):
+        """Which is the one that is meant where no name is given."""
+        url = self.new_database("shunt")
+        self.shunt("restore", self.file, "--db-url", url, state="named")
+        self.assertEqual(self.sql("SELECT count(*) FROM tenant", "shunt"), self.sql("SELECT count(*) FROM tenant"))
+
+    def test_a_history_that_takes_longer_than_a_statement_may(self):
+        """Of months, or on a slow disk: here the first statement that changes it is slow."""
+        self.sql("CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS "
+                 "$$ BEGIN PERFORM pg_sleep(2.5); RETURN NULL; END $$; CREATE TRIGGER slow BEFORE UPDATE ON "
+                 "job_event FOR EACH STATEMENT EXECUTE FUNCTION slow()")
+        self.addCleanup(self.sql, "SET client_min_messages = warning; DROP FUNCTION slow CASCADE")
+        self.shunt("backup", self.path("slow.tar"), "--state-dir", self.s.state)
+        url = self.new_database("shunt")
+        self.shunt("restore", self.path("slow.tar"), "--db-url", url, state="slow")
+        self.assertEqual(self.sql("SELECT bool_and(xid = '3') FROM job_event", "shunt"), "t")
+        self.sql("CREATE OR REPLACE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS "
+                 "$$ BEGIN RAISE EXCEPTION 'no such luck'; END $$")
+        self.shunt("backup", self.path("slow.tar"), "--state-dir", self.s.state)
+        url = self.new_database("broken").replace("@/?", "@/broken?")
+        self.refuses("restore", self.path("slow.tar"), "--db-url", url, state="broken",
+                     text=("psql failed: no such luck", "the next try needs a new one"))
+        self.assertFalse(os.path.exists(self.path("broken")))
+        self.refuses("restore", self.path("slow.tar"), "--db-url", url, state="broken", text="has tables")
+
+    def test_why_a_database_does_not_take_it_is_told(self):
+        url = self.new_database("odd").replace("@/?", "@/odd?")
+        for f in self.sql("SELECT oid::regprocedure FROM pg_proc WHERE pronamespace = 'public'::regnamespace "
+                          "AND pronargs = 0 AND prorettype = 'trigger'::regtype").split():
+            self.sql("CREATE FUNCTION %s RETURNS trigger LANGUAGE plpgsql AS 'BEGIN END'" % f, "odd")
+        self.refuses("restore", self.file, "--db-url", url, state="odd",
+                     text=("pg_restore failed: could not execute query", "already exists"))
+        self.assertEqual(self.sql("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'", "odd"), "0")
+
+    def test_a_database_that_is_elsewhere(self):
         name = "other%d" % os.getpid()
-        tool = sorted(glob.glob("/usr/lib/postgresql/*/bin/createdb"))[-1]
-        subprocess.run([tool, "-h", pg, "-U", "shunt", name], check=True)
-        url = "postgresql://shunt@/%s?host=%s" % (name, pg.replace("/", "%2F"))
+        url = self.new_database(name).replace("@/?", "@/%s?" % name)
         self.refuses("restore", self.file, "--db-url", url.replace("/" + name, "/postgres"), state="given",
                      text="has tables")
         self.shunt("restore", self.file, "--db-url", url, state="given")
