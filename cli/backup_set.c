@@ -19,6 +19,12 @@
 #define SMALL (8u << 20) /* a file that is written to, such as a log, is not larger */
 
 /* clang-format off */
+/* Linking takes as long as it takes, and so does pg_dump, which has taken over the snapshot. */
+static const struct db_stmt STAY = {
+    "backup_stay",
+    "SET LOCAL idle_in_transaction_session_timeout = 0",
+    0,
+};
 static const struct db_stmt SNAPSHOT = {
     "backup_snapshot",
     "SELECT (SELECT max(version) FROM schema_migration), pg_database_size(current_database()), "
@@ -181,6 +187,18 @@ out:
     return rc;
 }
 
+/* Of a trained model, for example, whose package has been deleted since. */
+static bool leads_nowhere(const struct backup_set *b, const char *name)
+{
+    char *path = NULL;
+    struct stat st;
+    bool is = state_path(b->s, name, &path, NULL) == SH_OK && lstat(path, &st) == 0 &&
+              S_ISLNK(st.st_mode) && access(path, F_OK) != 0;
+
+    free(path);
+    return is;
+}
+
 /* All plain files of a folder. */
 static int link_folder(struct backup_set *b, const char *folder, struct sh_err *err)
 {
@@ -198,7 +216,7 @@ static int link_folder(struct backup_set *b, const char *folder, struct sh_err *
         if (n > 4 && strcmp(e->d_name + n - 4, ".tmp") == 0)
             continue; /* on its way to another name */
         if (snprintf(name, sizeof(name), "%s/%s", folder, e->d_name) >= TAR_NAME_MAX ||
-            !backup_is_name(name))
+            !backup_is_name(name) || leads_nowhere(b, name))
             continue;
         rc = link_one(b, name, err);
     }
@@ -322,6 +340,8 @@ int backup_link(struct backup_set *b, struct db *db, bool is_last, struct sh_err
     b->n_missing = 0;
     if (!rc)
         rc = file_make_dir(b->dir, 0700, err);
+    if (!rc)
+        rc = db_exec(db, &STAY, NULL, NULL, err);
     if (!rc)
         rc = db_exec(db, &SNAPSHOT, NULL, &res, err);
     if (!rc) {
