@@ -1,6 +1,7 @@
 /* gridspec.c - see gridspec.h. */
 #include "api/gridspec.h"
 
+#include "api/jobspec.h"
 #include "api/jobtext.h"
 #include "common/mem.h"
 
@@ -11,7 +12,8 @@
 #define MAX_VALUES 1000
 #define MAX_NAME JOBTEXT_MAX_WORD /* as of a label, which it becomes */
 #define MAX_TEXT 8192
-#define VALUE_BYTES 129
+#define VALUE_BYTES (4 * JOBSPEC_MAX_TEXT + 1)
+#define TAIL_BYTES (GRIDSPEC_MAX_NAMES * (MAX_NAME + VALUE_BYTES + 2))
 
 static const char *short_name(const char *name)
 {
@@ -67,6 +69,9 @@ static int check_values(const char *name, const json_t *values, struct sh_err *e
         if (!json_is_number(v) && !json_is_string(v) && !json_is_boolean(v))
             return sh_json_fail(err, path, "\"%s\" must hold numbers, strings, true or false",
                                 path);
+        if (json_is_string(v) && sh_utf8_count(json_string_value(v)) > JOBSPEC_MAX_TEXT)
+            return sh_json_fail(err, path, "a value of \"%s\" has more than %d characters", path,
+                                JOBSPEC_MAX_TEXT);
         for (size_t k = 0; k < i; k++)
             if (json_equal(v, json_array_get(values, k)))
                 return sh_json_fail(err, path, "\"%s\" holds the same value twice", path);
@@ -154,11 +159,39 @@ static int add_label(json_t *job, const char *name, const char *value, struct sh
                : SH_OK;
 }
 
+/* What stands behind it is for people: the labels have all of it. */
+static void cut_name(char *name)
+{
+    char *end = name;
+
+    if (sh_utf8_count(name) <= JOBSPEC_MAX_TEXT)
+        return;
+    for (size_t n = 0; n < JOBSPEC_MAX_TEXT - 3; n++)
+        end += sh_utf8_len(end);
+    memcpy(end, "...", 4);
+}
+
+/* The name that is given, and the values behind it. */
+static int extend_name(json_t *job, const char *tail, struct sh_err *err)
+{
+    const char *given = json_string_value(json_object_get(job, "name"));
+    char *name = NULL;
+    int rc =
+        sh_asprintf(err, &name, "%s%s%s", given ? given : "", given && given[0] ? " " : "", tail);
+
+    if (!rc && (!given || sh_utf8_count(given) <= JOBSPEC_MAX_TEXT)) /* else it is refused */
+        cut_name(name);
+    if (!rc && json_object_set_new(job, "name", json_string(name)))
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
+    free(name);
+    return rc;
+}
+
 int gridspec_apply(const json_t *grid, size_t combination, json_t *job, struct sh_err *err)
 {
-    const char *given, *name;
+    const char *name;
     size_t left = 1, rest;
-    char tail[256] = "";
+    char tail[TAIL_BYTES] = "";
     bool found = false;
     json_t *values;
     int rc = SH_OK;
@@ -185,11 +218,5 @@ int gridspec_apply(const json_t *grid, size_t combination, json_t *job, struct s
             rc = add_label(job, short_name(name), text, err);
         snprintf(tail + n, sizeof(tail) - n, "%s%s=%s", n ? " " : "", short_name(name), text);
     }
-    given = json_string_value(json_object_get(job, "name"));
-    if (!rc && !found &&
-        json_object_set_new(
-            job, "name",
-            json_sprintf("%s%s%s", given ? given : "", given && given[0] ? " " : "", tail)))
-        rc = SH_FAIL(err, SH_E_INVALID, "the values of the grid are not UTF-8");
-    return rc;
+    return rc || found ? rc : extend_name(job, tail, err);
 }

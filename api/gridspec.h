@@ -16,8 +16,8 @@
 int gridspec_count(const json_t *grid, size_t max, size_t *n, struct sh_err *err);
 /* Changes a job, which is the caller's own, into the one of this combination: the fields of its
  * spec; a label for each name, "lr" = "0.1"; "{lr}" in its name and labels, or, where its name has
- * no such word, " lr=0.1 batch=16" behind it. Fails: SH_E_INVALID (a label of this name is there),
- * SH_E_NOMEM. */
+ * no such word, " lr=0.1 batch=16" behind it, as far as there is room. Fails: SH_E_INVALID (a label
+ * of this name is there), SH_E_NOMEM. */
 int gridspec_apply(const json_t *grid, size_t combination, json_t *job, struct sh_err *err);
 
 #endif

@@ -122,10 +122,10 @@ static int check_labels_map(const json_t *labels, bool may_remove, struct sh_err
                 key);
         if (may_remove && json_is_null(v))
             continue;
-        if (!json_is_string(v) || sh_utf8_count(json_string_value(v)) > 128)
-            rc =
-                sh_json_fail(err, "labels",
-                             "the label \"%.64s\" must have a text of at most 128 characters", key);
+        if (!json_is_string(v) || sh_utf8_count(json_string_value(v)) > JOBSPEC_MAX_TEXT)
+            rc = sh_json_fail(err, "labels",
+                              "the label \"%.64s\" must have a text of at most %d characters", key,
+                              JOBSPEC_MAX_TEXT);
     }
     return rc;
 }
@@ -167,7 +167,7 @@ int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
         {"eval_dataset", SH_JSON_STR, &out->eval_dataset, .min = 1, .max = 128},
         {"queue", SH_JSON_STR, &out->queue, .min = 1, .max = 63},
         {"priority", SH_JSON_INT, &out->priority, .min = -1000, .max = 1000},
-        {"name", SH_JSON_STR, &out->name, .max = 128},
+        {"name", SH_JSON_STR, &out->name, .max = JOBSPEC_MAX_TEXT},
         {"max_attempts", SH_JSON_INT, &out->max_attempts, .min = 1, .max = 100},
         {"labels", SH_JSON_OBJ, &labels, .required = false},
         {"deadline", SH_JSON_STR, &out->deadline, .min = 1, .max = 35},

@@ -25,6 +25,7 @@ struct jobspec { /* strings and spec are BORROWED from the body */
 };
 
 #define JOBSPEC_MAX_LABELS 32u
+#define JOBSPEC_MAX_TEXT 128 /* characters of a name, and of a label's text */
 #define JOBSPEC_LATEST SH_JSON_WORD
 
 struct jobspec_want { /* a tensor of a dataset */

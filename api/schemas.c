@@ -278,8 +278,8 @@ const struct api_schema API_SCHEMAS[] = {
      "2147483647") ",'grid':{'type':'object','minProperties':1,'maxProperties':16,'propertyNames':"
      "{'pattern':'^[a-z0-9_]+([.][a-z0-9_]+)?$','maxLength':63},'additionalProperties':{'type':"
      "'array','minItems':1,'maxItems':1000,'uniqueItems':true,'items':{'type':['number','string',"
-     "'boolean']}},'description':'fields of the spec, batch or optimizer.lr (also lr), with their "
-     "values: a job for every combination, and for each of these every index'},"
+     "'boolean'],'maxLength':128}},'description':'fields of the spec, batch or optimizer.lr (also "
+     "lr), with their values: a job for every combination, and for each of these every index'},"
      "'client_token':" STR("1", "255") ",'job':" REF("JobCreate")),
      "{'indices':'0-9','max_parallel':2,'grid':{'lr':[0.1,0.01],'batch':[16,32]},'job':{"
      "'kind':'training','model':'digits','dataset':"

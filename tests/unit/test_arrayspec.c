@@ -182,6 +182,47 @@ static void a_grid_fills_what_its_template_leaves_out(void **state)
     json_decref(grid);
 }
 
+static void the_values_of_a_grid_are_in_the_name_as_far_as_there_is_room(void **state)
+{
+    json_t *grid = load("{\"optimizer.lr\": [0.000123456789], \"momentum\": [0.912345678901],"
+                        " \"weight_decay\": [0.000123456789], \"batch\": [16], \"epochs\": [3],"
+                        " \"labels\": [\"\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4"
+                        "\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\"],"
+                        " \"loss\": [\"cross-entropy\"]}");
+    json_t *job = load("{\"name\": \"a sweep\", \"spec\": {}}");
+
+    (void)state;
+    assert_ok(gridspec_apply(grid, 0, job, NULL));
+    assert_int_equal(sh_utf8_count(sh_json_text(job, "name")), 128);
+    assert_non_null(strstr(sh_json_text(job, "name"), "a sweep lr=0.000123456789 momentum=0.9"));
+    assert_string_equal(strrchr(sh_json_text(job, "name"), '.'), ".");
+    assert_string_equal(sh_json_text(json_object_get(job, "labels"), "loss"), "cross-entropy");
+    json_decref(job);
+    json_decref(grid);
+}
+
+static void a_value_of_a_grid_can_be_a_label(void **state)
+{
+    struct sh_err err = {0};
+    char text[3 * 129 + 1] = "";
+    json_t *grid, *job = load("{\"spec\": {}}");
+    size_t n;
+
+    (void)state;
+    for (size_t i = 0; i < 128; i++)
+        memcpy(text + 3 * i, "\xe4\xb8\xad", 4);
+    grid = json_pack("{s:[s]}", "labels", text);
+    assert_ok(gridspec_count(grid, 1000, &n, NULL));
+    assert_ok(gridspec_apply(grid, 0, job, NULL));
+    assert_string_equal(sh_json_text(json_object_get(job, "labels"), "labels"), text);
+    json_decref(grid);
+    text[3 * 128] = 'x';
+    grid = json_pack("{s:[s]}", "labels", text);
+    assert_fails(gridspec_count(grid, 1000, &n, &err), SH_E_INVALID, &err, "128 characters");
+    json_decref(grid);
+    json_decref(job);
+}
+
 static void what_is_no_grid_is_refused(void **state)
 {
     static const char *const BAD[] = {
@@ -222,6 +263,8 @@ int main(void)
         cmocka_unit_test(the_index_is_put_into_name_labels_and_seed),
         cmocka_unit_test(a_grid_is_every_combination_with_every_index),
         cmocka_unit_test(a_grid_fills_what_its_template_leaves_out),
+        cmocka_unit_test(the_values_of_a_grid_are_in_the_name_as_far_as_there_is_room),
+        cmocka_unit_test(a_value_of_a_grid_can_be_a_label),
         cmocka_unit_test(what_is_no_grid_is_refused),
     };
 
