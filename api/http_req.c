@@ -148,6 +148,7 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
     static const struct {
         const char *name;
         size_t offset;
+        bool is_list; /* that may come in several lines: the first counts, none has to */
     } WANTED[] = {
         {"Authorization", offsetof(struct api_headers, authorization)},
         {"If-Match", offsetof(struct api_headers, if_match)},
@@ -157,13 +158,13 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
         {"Content-Encoding", offsetof(struct api_headers, content_encoding)},
         {"Inference-Header-Content-Length", offsetof(struct api_headers, infer_header_len)},
         {"X-Request-ID", offsetof(struct api_headers, request_id)},
-        {"Accept", offsetof(struct api_headers, accept)},
-        {"Accept-Encoding", offsetof(struct api_headers, accept_encoding)},
+        {"Accept", offsetof(struct api_headers, accept), true},
+        {"Accept-Encoding", offsetof(struct api_headers, accept_encoding), true},
         {"Origin", offsetof(struct api_headers, origin)},
         {"Last-Event-ID", offsetof(struct api_headers, last_event_id)},
         {"Range", offsetof(struct api_headers, range)},
         {"If-Range", offsetof(struct api_headers, if_range)},
-        {"If-None-Match", offsetof(struct api_headers, if_none_match)},
+        {"If-None-Match", offsetof(struct api_headers, if_none_match), true},
         {"Content-Range", offsetof(struct api_headers, content_range)},
     };
     struct http_req *r = cls;
@@ -176,9 +177,10 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
 
         if (strcasecmp(name, WANTED[i].name) != 0)
             continue;
-        if (*at && !r->twice)
+        if (*at && !r->twice && !WANTED[i].is_list)
             r->twice = WANTED[i].name;
-        *at = value;
+        if (!*at)
+            *at = value;
     }
     return MHD_YES;
 }

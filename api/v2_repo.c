@@ -47,12 +47,32 @@ static int check_parameters(struct api_req *q, const char *allowed, struct sh_er
     return SH_OK;
 }
 
+/* Why a version is FAILED, as executors say of one that is READY in the database, and of others the
+ * database. SH_OK: it is gone meanwhile. */
+static int say_failed(struct api_req *q, const json_t *version, struct sh_err *err)
+{
+    const char *why = sh_json_text(version, "reason");
+    json_t *row = NULL;
+    char number[24];
+    int rc = SH_OK;
+
+    snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT,
+             json_integer_value(json_object_get(version, "version")));
+    if (!why[0])
+        rc = store_version_get(q, q->params[0], number, &row, err);
+    if (row)
+        why = sh_json_text(row, "reason");
+    if (!rc && (row || why[0]))
+        rc = SH_FAIL(err, SH_E_CONFLICT, "failed to load \"%s\", version %s: %s", q->params[0],
+                     number, why);
+    json_decref(row);
+    return rc;
+}
+
 /* Is any version on its way, and is one FAILED? */
 static int check_loaded(struct api_req *q, const json_t *model, bool *waits, struct sh_err *err)
 {
     const json_t *v;
-    json_t *j = NULL;
-    char number[24];
     size_t i;
     int rc = SH_OK;
 
@@ -62,16 +82,8 @@ static int check_loaded(struct api_req *q, const json_t *model, bool *waits, str
         const char *state = json_string_value(json_object_get(v, "state"));
 
         *waits |= strcmp(state, "REGISTERED") == 0 || strcmp(state, "LOADING") == 0;
-        if (strcmp(state, "FAILED") != 0 || rc)
-            continue;
-        snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT,
-                 json_integer_value(json_object_get(v, "version")));
-        rc = store_version_get(q, q->params[0], number, &j, err);
-        if (!rc && j)
-            rc = SH_FAIL(err, SH_E_CONFLICT, "failed to load \"%s\", version %s: %s", q->params[0],
-                         number, json_string_value(json_object_get(j, "reason")));
-        json_decref(j);
-        j = NULL;
+        if (strcmp(state, "FAILED") == 0 && !rc)
+            rc = say_failed(q, v, err);
     }
     return *waits ? SH_OK : rc;
 }

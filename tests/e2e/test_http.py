@@ -177,6 +177,12 @@ class Holes(Served):
             with self.subTest(name):
                 self.refused(self.request("GET", "/v2", name + ": 1", name.lower() + ": 1"),
                              "more than one " + name)
+        # Lists may come in several lines, by RFC 9110.
+        for name, a, b in (("Accept", "application/json", "*/*"), ("Accept-Encoding", "gzip", "br"),
+                           ("If-None-Match", '"a"', '"b"')):
+            with self.subTest(name), self.raw(self.request("GET", "/v2", "%s: %s" % (name, a),
+                                                           "%s: %s" % (name.lower(), b))) as c:
+                self.assertEqual(c.reply()[0], 200)
 
     def test_who_has_no_key_is_told_at_once(self):
         """However much it says that it will send; and it reads the answer also if it sends all of that."""

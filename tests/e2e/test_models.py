@@ -7,6 +7,7 @@ what another one shares, and what people read of placements and profiles could b
 """
 import json
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -180,6 +181,23 @@ class Models(Story):
             until("it answers again", lambda: self.infer(m).status == 200, 20)
         self.state(m, "READY")
         self.place(m, lambda p: p["state"] == "READY" and p["host_bytes"] > 0)
+
+    def test_what_no_executor_can_load_any_more_says_why(self):
+        """In the database it stays READY: only the executors know."""
+        packages = os.path.join(self.s.state, "blobs/packages")
+        before = set(os.listdir(packages))
+        self.s.push(self.key, "gone", onnx.linear(5, 7))
+        self.addCleanup(self.s.call, "DELETE", "/api/v1/models/gone", key=self.key)
+        package, = set(os.listdir(packages)) - before
+        with self.s.held():
+            old = self.s.kill("executor-cpu0")
+            shutil.rmtree(os.path.join(packages, package))
+        self.s.wait_new("executor-cpu0", old)
+        reason = self.state("gone", "FAILED")["reason"]
+        self.assertTrue(reason)
+        r = self.s.call("POST", "/v2/repository/models/gone/load", key=self.key)
+        self.assertEqual(r.status, 409, r)
+        self.assertIn(reason, r.error)
 
     def test_a_whole_model_is_unloaded_and_requests_go_to_what_is_left(self):
         m = self.model(versions=2)
