@@ -309,16 +309,30 @@ static bool drain_socket(struct conn_linger *g, int64_t now)
            now - g->since_ns < LINGER_NS;
 }
 
+/* Without the lock: who sends fast keeps a thread busy with it, but not all others from theirs. */
 static void drain_sockets(struct http_conns *s, int64_t now)
 {
-    size_t n = 0;
+    struct conn_linger old[CONN_MAX_LINGER];
+    size_t n_old, n = 0, first;
 
-    for (size_t i = 0; i < s->n_linger; i++)
-        if (drain_socket(&s->linger[i], now))
-            s->linger[n++] = s->linger[i];
+    pthread_mutex_lock(&s->lock);
+    n_old = s->n_linger;
+    memcpy(old, s->linger, n_old * sizeof(old[0]));
+    s->n_linger = 0;
+    pthread_mutex_unlock(&s->lock);
+    for (size_t i = 0; i < n_old; i++)
+        if (drain_socket(&old[i], now))
+            old[n++] = old[i];
         else
-            close(s->linger[i].fd);
-    s->n_linger = n;
+            close(old[i].fd);
+    pthread_mutex_lock(&s->lock);
+    first = n - SH_MIN(n, CONN_MAX_LINGER - s->n_linger); /* for those that have come meanwhile */
+    memmove(s->linger + n - first, s->linger, s->n_linger * sizeof(old[0]));
+    memcpy(s->linger, old + first, (n - first) * sizeof(old[0]));
+    s->n_linger += n - first;
+    pthread_mutex_unlock(&s->lock);
+    while (first > 0)
+        close(old[--first].fd);
 }
 
 void conns_linger(struct http_conns *s, struct http_conn *c)
@@ -454,8 +468,6 @@ void conns_sweep(struct http_conns *s, const struct api_conf *conf)
                 sweep_one(s->by_fd[at], conf, now, idle_too);
         pthread_mutex_unlock(&s->lock);
     } while (at < n_slots);
-    pthread_mutex_lock(&s->lock);
     drain_sockets(s, now);
-    pthread_mutex_unlock(&s->lock);
     sh_metric_set(M_shunt_http_connections, NULL, (double)n);
 }

@@ -5,7 +5,7 @@
  * without a key would keep others out, or a client that does nothing wrong would be cut off.
  */
 /* uses: libapi.a */
-/* link: -lmicrohttpd -lpq -lz */
+/* link: -lmicrohttpd -lpq -lz -Wl,--wrap=recv */
 #include "api/http_int.h"
 #include "api/options.h"
 #include "common/clock.h"
@@ -17,6 +17,25 @@
 #include <sys/socket.h>
 
 #define SECOND INT64_C(1000000000)
+
+static struct http_conns *drained; /* is its lock free while what comes is thrown away? */
+static int n_free, n_held;
+
+ssize_t __real_recv(int fd, void *p, size_t n, int flags);
+ssize_t __wrap_recv(int fd, void *p, size_t n, int flags);
+
+ssize_t __wrap_recv(int fd, void *p, size_t n, int flags)
+{
+    if (drained && (flags & MSG_TRUNC)) {
+        if (pthread_mutex_trylock(&drained->lock) == 0) {
+            pthread_mutex_unlock(&drained->lock);
+            n_free++;
+        } else {
+            n_held++;
+        }
+    }
+    return __real_recv(fd, p, n, flags);
+}
 
 static const struct api_conf CONF = {
     .header_timeout_s = 10, .upload_grace_s = 2, .upload_min_rate = 100};
@@ -361,6 +380,29 @@ static void sockets_that_stay_have_a_number_and_a_time(void **state)
         close(theirs[i]);
 }
 
+/* Who sends fast enough must not keep all others out. */
+static void nobody_waits_while_what_comes_is_thrown_away(void **state)
+{
+    struct world *w = *state;
+    struct http_conn *c;
+    int fds[2];
+
+    connect_pair(fds);
+    c = conns_open(&w->s, &w->t, fds[0], NULL);
+    conns_linger(&w->s, c);
+    conns_close(&w->s, c);
+    close(fds[0]);
+    assert_int_equal(send(fds[1], "more", 4, MSG_NOSIGNAL), 4);
+    drained = &w->s;
+    n_free = n_held = 0;
+    conns_sweep(&w->s, &CONF);
+    drained = NULL;
+    assert_true(n_free > 0);
+    assert_int_equal(n_held, 0);
+    assert_int_equal(w->s.n_linger, 1);
+    close(fds[1]);
+}
+
 static void many_are_swept(void **state)
 {
     struct world *w = *state;
@@ -398,6 +440,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_socket_stays_until_its_client_has_read, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(sockets_that_stay_have_a_number_and_a_time, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(nobody_waits_while_what_comes_is_thrown_away, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(many_are_swept, set_up, tear_down),
     };
