@@ -66,6 +66,10 @@
     "'maximum':9000000000000000,'description':'of each device, for images, runs and training; a "  \
     "model or job that needs more is refused; null: all of it, and for pinned images a quarter "   \
     "of the smallest device'},"                                                                    \
+    "'host_memory_max_bytes':{'type':['integer','null'],'minimum':1,"                              \
+    "'maximum':9000000000000000,'description':'on each executor, host memory of images of models " \
+    "and of what workers have compiled of them; what needs more is refused; null: half of what "   \
+    "the executor gives models (--model-host-bytes)'},"                                            \
     "'max_running_jobs':" RANGE("integer", "0", "1000000000")                                      \
     ",'max_queued_jobs':" RANGE("integer", "0", "1000000000")                                      \
     ",'max_concurrent_requests':" RANGE("integer", "0", "1000000000")                              \
@@ -200,7 +204,7 @@ const struct api_schema API_SCHEMAS[] = {
      "{'max_batch':16,'precision':'fp32'}"},
     {"Placements", OPEN("'model':" NAME ",'version':" INT ",'state':" TEXT ",'reason':" TEXT0
      ",'pinned':" BOOL ",'image_bytes':" INT0 ",'placements':{'type':'array','items':" OPEN(
-     "'executor':" TEXT ",'state':{'enum':['LOADING','READY','UNLOADING','FAILED']},"
+     "'executor':" TEXT ",'state':{'enum':['LOADING','READY','UNLOADING','FAILED','ASIDE']},"
      "'pin':{'enum':['none','held','waiting']},'device_bytes':" INT ",'host_bytes':" INT
      ",'disk_bytes':" INT ",'last_use_at':" TIME0 ",'at':" TIME) "}")},
     {"Profile", OPEN("'model':" NAME ",'version':" INT
@@ -328,7 +332,10 @@ const struct api_schema API_SCHEMAS[] = {
      ",'state':{'enum':['UP','DOWN']},'seen_at':{'type':'string','format':'date-time',"
      "'description':'when state last changed'},'heard_at':{'type':'string','format':'date-time',"
      "'description':'its last message, some seconds late'},'workers':" INT ",'memory_bytes':" INT0
-     ",'pool_bytes':" INT ",'link_bytes_per_s':" NUM0 ",'pool':{'type':['object','null'],"
+     ",'pool_bytes':" INT ",'link_bytes_per_s':" NUM0 ",'host':{'type':['object','null'],"
+     "'description':'host memory of models, what workers have compiled included; of admins alone',"
+     "'properties':{'images_bytes':" INT ",'programs_bytes':" INT ",'used_bytes':" INT
+     ",'limit_bytes':" INT "}},'pool':{'type':['object','null'],"
      "'description':'how the pool is used; of admins alone','properties':{'weights_bytes':" INT
      ",'training_bytes':" INT ",'workspace_bytes':" INT ",'used_bytes':" INT "}},"
      "'busy':{'type':['object','null'],'description':'parts of the last seconds, from 0 to 1; of "

@@ -11,6 +11,11 @@
     SQL_BYTES("weights") ", 'training_bytes', " SQL_BYTES("training") ", 'workspace_bytes', "      \
     SQL_BYTES("workspace") ", 'used_bytes', " SQL_BYTES("weights") " + " SQL_BYTES("training")     \
     " + " SQL_BYTES("workspace") ") END"
+#define SQL_HOST(t)                                                                                \
+    "CASE WHEN " t "::bigint = 0 AND e.state = 'UP' THEN jsonb_build_object('images_bytes', "      \
+    SQL_BYTES("host_images") ", 'programs_bytes', " SQL_BYTES("host_programs") ", 'used_bytes', "  \
+    SQL_BYTES("host_images") " + " SQL_BYTES("host_programs") ", 'limit_bytes', "                  \
+    SQL_BYTES("host_limit") ") END"
 #define SQL_BUSY(t)                                                                                \
     "CASE WHEN " t "::bigint = 0 AND e.state = 'UP' THEN jsonb_build_object('requests', "          \
     "coalesce((e.status ->> 'requests_ratio')::float8, 0), 'jobs', coalesce((e.status ->> "        \
@@ -39,8 +44,8 @@
     ", 'heard_at', " SQL_TIME("e.heard_at") ", 'workers', e.workers, 'memory_bytes', "             \
     "nullif((e.status ->> 'device_bytes')::bigint, 0), 'pool_bytes', e.pool_bytes, "               \
     "'link_bytes_per_s', nullif((e.status ->> 'link_bytes_per_s')::float8, 0), 'pool', "           \
-    SQL_POOL(t) ", 'busy', " SQL_BUSY(t) ", 'runs', " SQL_RUNS(t) ", 'models', " SQL_MODELS(t)     \
-    ", 'job', " SQL_RUNNING_JOB(t) ")"
+    SQL_POOL(t) ", 'host', " SQL_HOST(t) ", 'busy', " SQL_BUSY(t) ", 'runs', " SQL_RUNS(t)         \
+    ", 'models', " SQL_MODELS(t) ", 'job', " SQL_RUNNING_JOB(t) ")"
 
 /* They have no number; their rank by name is one that holds still long enough for pages. */
 static const struct db_stmt GPU_LIST = {

@@ -113,7 +113,7 @@ int quota_get(struct api_req *q, struct sh_err *err)
 /* Checks the fields and gives the whole object, defaults filled in, as JSON text. */
 static int read_quota(struct api_req *q, char **out, struct sh_err *err)
 {
-    enum { N = 14 };
+    enum { N = 15 };
     static const struct {
         const char *name;
         enum sh_json_type type;
@@ -127,6 +127,7 @@ static int read_quota(struct api_req *q, char **out, struct sh_err *err)
         {"gpu_memory_min_bytes", SH_JSON_INT, 0, 9e15, 0},
         {"gpu_memory_share", SH_JSON_F64, 0, 1e6, 1},
         {"gpu_memory_max_bytes", SH_JSON_INT, 1, 9e15, -1},
+        {"host_memory_max_bytes", SH_JSON_INT, 1, 9e15, -1},
         {"max_running_jobs", SH_JSON_INT, 0, 1e9, 16},
         {"max_queued_jobs", SH_JSON_INT, 0, 1e9, 1000},
         {"max_concurrent_requests", SH_JSON_INT, 0, 1e9, 256},

@@ -47,6 +47,19 @@ static void add_memory(json_t *gpu)
     set_text(gpu, "used", text);
 }
 
+static void add_host(json_t *gpu)
+{
+    const json_t *host = json_object_get(gpu, "host");
+    char used[32], limit[32], text[80] = "";
+
+    if (json_is_object(host)) {
+        out_bytes(number(host, "used_bytes"), used, sizeof(used));
+        out_bytes(number(host, "limit_bytes"), limit, sizeof(limit));
+        snprintf(text, sizeof(text), "%s / %s", used, limit);
+    }
+    set_text(gpu, "models_host", text);
+}
+
 static void add_busy(json_t *gpu)
 {
     const json_t *busy = json_object_get(gpu, "busy");
@@ -80,6 +93,7 @@ static void add_columns(json_t *gpus)
         set_text(gpu, "kind", name[0] ? name : sh_json_text(gpu, "device"));
         add_now(gpu);
         add_memory(gpu);
+        add_host(gpu);
         add_busy(gpu);
         add_link(gpu);
     }
@@ -91,6 +105,7 @@ int gpu_get(struct cli *c, struct sh_err *err)
                                           {"STATE", "state", OUT_TEXT},
                                           {"DEVICE", "kind", OUT_TEXT, .spare = 1},
                                           {"POOL", "used", OUT_TEXT},
+                                          {"HOST MEMORY", "models_host", OUT_TEXT, .spare = 1},
                                           {"LINK", "link", OUT_TEXT, .spare = 3},
                                           {"MODELS", "models", OUT_COUNT, .spare = 4},
                                           {"BUSY: REQUESTS + JOBS", "parts", OUT_TEXT, .spare = 2},

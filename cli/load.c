@@ -55,12 +55,10 @@ int model_share(struct cli *c, struct sh_err *err)
                             err, NULL);
 }
 
-/* A list inside of what the server knows of a version; without a number of the newest. */
-static int get_list(struct cli *c, const char *below, const char *list, const struct out_col *cols,
-                    size_t n_cols, struct sh_err *err)
+/* What the server knows of the version that is named; without a number of the newest. */
+static int get_version(struct cli *c, const char *below, json_t **out, struct sh_err *err)
 {
     char path[REST_PATH_MAX], name[129];
-    json_t *j = NULL;
     int64_t version;
     int rc = rest_model_ref(c, c->args[0], name, &version, err);
 
@@ -68,8 +66,16 @@ static int get_list(struct cli *c, const char *below, const char *list, const st
         rc = model_newest(c, name, &version, err);
     if (!rc)
         rc = version_path(path, name, version, below, err);
-    if (!rc)
-        rc = rest_get(c, path, REST_TENANT, &j, err);
+    return rc ? rc : rest_get(c, path, REST_TENANT, out, err);
+}
+
+/* A list inside of that. */
+static int get_list(struct cli *c, const char *below, const char *list, const struct out_col *cols,
+                    size_t n_cols, struct sh_err *err)
+{
+    json_t *j = NULL;
+    int rc = get_version(c, below, &j, err);
+
     if (!rc && c->output == OUTPUT_DATA)
         rc = out_object(c, j, "model", err);
     else if (!rc)
@@ -89,6 +95,55 @@ int placement_get(struct cli *c, struct sh_err *err)
                                           {"LAST USE", "last_use_at", OUT_TIME}};
 
     return get_list(c, "placements", "placements", COLS, SH_ARRAY_LEN(COLS), err);
+}
+
+static void say_place(const json_t *p)
+{
+    char exec[64], bytes[32];
+    const char *state = sh_json_text(p, "state");
+
+    out_text(p, "executor", OUT_TEXT, exec, sizeof(exec));
+    out_text(p, "host_bytes", OUT_BYTES, bytes, sizeof(bytes));
+    if (strcmp(state, "ASIDE") == 0)
+        printf("  %s has put it aside: it was idle, and others wanted its host memory. The next "
+               "request brings it back.\n",
+               exec);
+    else
+        printf("  %s: %s, %s of host memory.\n", exec, state, bytes);
+}
+
+static void say_model(const json_t *j)
+{
+    char name[160], state[32], reason[600];
+    const json_t *p;
+    size_t i;
+
+    out_text(j, "model", OUT_TEXT, name, sizeof(name));
+    out_text(j, "state", OUT_TEXT, state, sizeof(state));
+    out_text(j, "reason", OUT_TEXT, reason, sizeof(reason));
+    printf("%s:%" JSON_INTEGER_FORMAT " is %s%s%s.\n", name,
+           json_integer_value(json_object_get(j, "version")), state,
+           sh_json_text(j, "reason")[0] ? ": " : "", sh_json_text(j, "reason")[0] ? reason : "");
+    json_array_foreach(json_object_get(j, "placements"), i, p) say_place(p);
+    if (strcmp(state, "FAILED") == 0 && strstr(reason, "host memory"))
+        printf(
+            "Make room: shunt unload MODEL, push it with a smaller --max-batch, or have an admin "
+            "raise the limit: shunt set quota TENANT host_memory_max_bytes=8Gi. Then: shunt load "
+            "%s:%" JSON_INTEGER_FORMAT "\n",
+            name, json_integer_value(json_object_get(j, "version")));
+}
+
+int model_explain(struct cli *c, struct sh_err *err)
+{
+    json_t *j = NULL;
+    int rc = get_version(c, "placements", &j, err);
+
+    if (!rc && c->output != OUTPUT_TABLE)
+        rc = out_object(c, j, "state", err);
+    else if (!rc)
+        say_model(j);
+    json_decref(j);
+    return rc;
 }
 
 int profile_get(struct cli *c, struct sh_err *err)

@@ -292,12 +292,16 @@ static int say_error(struct cli *c, struct sh_err *err)
     return rc;
 }
 
+/* Numbers are jobs, names are models. */
 int job_explain(struct cli *c, struct sh_err *err)
 {
     char path[REST_PATH_MAX], basis[400], start[40];
     json_t *j = NULL;
-    int rc = job_path(c, path, c->args[0], "explain", err);
+    int rc;
 
+    if (strspn(c->args[0], "0123456789") != strlen(c->args[0]))
+        return model_explain(c, err);
+    rc = job_path(c, path, c->args[0], "explain", err);
     if (!rc)
         rc = rest_get(c, path, REST_TENANT, &j, err);
     if (!rc && c->output != OUTPUT_TABLE) {

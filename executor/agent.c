@@ -4,6 +4,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "executor/batch.h"
+#include "executor/host.h"
 #include "executor/loading.h"
 #include "executor/switch.h"
 #include "executor/train.h"
@@ -85,7 +86,9 @@ static void model_state(struct sh_wire *w, const struct model *m)
                                  .step = step.step,
                                  .done = step.done,
                                  .total = step.total,
-                                 .left_ns = step.left_ns};
+                                 .left_ns = step.left_ns,
+                                 .short_bytes = m->phase == MODEL_FAILED ? m->short_bytes : 0,
+                                 .short_of_tenant = m->is_short_of_tenant};
     send_on(w, &msg);
 }
 
@@ -100,17 +103,22 @@ void agent_model_state(struct agent *a, const struct model *m)
 static void exec_state(struct agent *a, struct sh_wire *w, bool anyway)
 {
     const struct exec *x = a->x;
+    const struct host_totals host = host_totals(x->store);
     struct sh_msg m = {.type = MSG_EXEC_STATE,
                        .u.exec_state = {.device_name = dev_mem_device_name(x->mem),
                                         .device_bytes = dev_mem_device_bytes(x->mem),
                                         .link_bytes_per_s = 1e9 / tx_beta_ns(x->tx),
                                         .weights = space_bytes(x->space, ARENA_IMAGE),
                                         .training = space_bytes(x->space, ARENA_TRAIN),
-                                        .workspace = space_bytes(x->space, ARENA_WORK)}};
+                                        .workspace = space_bytes(x->space, ARENA_WORK),
+                                        .host_images = host.images,
+                                        .host_programs = host.programs,
+                                        .host_limit = host.limit}};
     const struct msg_exec_state *now = &m.u.exec_state;
 
     if (!anyway && now->weights == a->told.weights && now->training == a->told.training &&
-        now->workspace == a->told.workspace)
+        now->workspace == a->told.workspace && now->host_images == a->told.host_images &&
+        now->host_programs == a->told.host_programs)
         return;
     a->told = *now;
     send_on(w, &m);
@@ -141,6 +149,7 @@ static void on_up(struct sh_wire *w, void *arg)
                                              .incarnation = x->incarnation};
     send_on(w, &m);
     residency_clear_quotas(space_residency(x->space)); /* it tells those that count now */
+    host_clear_quotas(x->store);
     exec_state(a, w, true);
     for (struct model *o = store_next(x->store, NULL); o; o = store_next(x->store, o))
         if (o->phase != MODEL_GOING)
@@ -210,7 +219,8 @@ static void on_memory(struct agent *a, const struct msg_tenant_memory *m)
 {
     struct sh_err err = {0};
 
-    if (space_set_quota(a->x->space, m->tenant, m->min_bytes, m->max_bytes, m->share, &err))
+    if (space_set_quota(a->x->space, m->tenant, m->min_bytes, m->max_bytes, m->share, &err) ||
+        host_set_quota(a->x->store, m->tenant, m->host_max_bytes, &err))
         sh_log_err(SH_LOG_ERROR, "tenant.memory", &err);
 }
 

@@ -10,9 +10,12 @@
 
 #define MIB ((uint64_t)1 << 20)
 
+#define MAX_TENANTS ((size_t)1 << 20)
+
 struct room {
     uint64_t all, tenant;           /* limits */
     uint64_t all_left, tenant_left; /* beside all models but one */
+    bool has_quota;                 /* the tenant has one */
 };
 
 static uint64_t limit(const struct exec *x)
@@ -36,7 +39,9 @@ static uint64_t minus(uint64_t a, uint64_t b)
 static struct room room_for(const struct model *m)
 {
     struct store *s = m->store;
-    uint64_t all = 0, tenant = 0, max = limit(store__exec(s));
+    const struct host_quotas *q = store__host_quotas(s);
+    const uint64_t quota = m->tag < q->n ? q->max[m->tag] : 0;
+    uint64_t all = 0, tenant = 0, max = limit(store__exec(s)), most = quota ? quota : max / 2;
 
     for (const struct model *o = store_next(s, NULL); o; o = store_next(s, o)) {
         if (o == m || o->handle < 0)
@@ -44,7 +49,7 @@ static struct room room_for(const struct model *m)
         all += counted(o);
         tenant += o->tag == m->tag ? counted(o) : 0;
     }
-    return (struct room){max, max / 2, minus(max, all), minus(max / 2, tenant)};
+    return (struct room){max, most, minus(max, all), minus(most, tenant), quota > 0};
 }
 
 uint64_t host_held(const struct model *m)
@@ -64,34 +69,67 @@ uint64_t host_left(const struct model *m)
     return m->handle < 0 ? 0 : SH_MAX(SH_MIN(r.all_left, r.tenant_left), (uint64_t)1);
 }
 
-int host_check(const struct model *m, uint64_t image, uint64_t program, struct sh_err *err)
+int host_check(struct model *m, uint64_t image, uint64_t program, struct sh_err *err)
 {
     const struct room r = room_for(m);
     const uint64_t need = image + program * pool_size(store__exec(m->store)->pool);
     const bool is_tenant = r.tenant_left < r.all_left;
     const uint64_t left = is_tenant ? r.tenant_left : r.all_left;
 
+    m->short_bytes = 0;
     if (m->handle < 0 || need <= left)
         return SH_OK;
+    m->short_bytes = need - left;
+    m->is_short_of_tenant = is_tenant;
     return SH_FAIL(err, SH_E_QUOTA,
                    "needs %" PRIu64 " MiB of host memory or more; %s may take %" PRIu64
-                   " MiB (model-host-bytes), %" PRIu64 " are left; unload versions or lower "
-                   "max_batch",
+                   " MiB (%s), %" PRIu64 " are left; unload versions or lower max_batch",
                    (need + MIB - 1) / MIB, is_tenant ? "models of a tenant" : "all models",
-                   (is_tenant ? r.tenant : r.all) / MIB, left / MIB);
+                   (is_tenant ? r.tenant : r.all) / MIB,
+                   is_tenant && r.has_quota ? "host_memory_max_bytes of its quota"
+                                            : "model-host-bytes",
+                   left / MIB);
+}
+
+int host_set_quota(struct store *s, const char *tenant, uint64_t bytes, struct sh_err *err)
+{
+    struct host_quotas *q = store__host_quotas(s);
+    uint32_t tag;
+    int rc = space_tag(store__exec(s)->space, tenant, &tag, err);
+
+    if (!rc)
+        rc =
+            sh_grow(&q->max, &q->cap, (size_t)tag + 1, sizeof(*q->max), MAX_TENANTS, "quotas", err);
+    if (rc)
+        return rc;
+    for (; q->n <= tag; q->n++)
+        q->max[q->n] = 0;
+    q->max[tag] = bytes;
+    return SH_OK;
+}
+
+void host_clear_quotas(struct store *s)
+{
+    store__host_quotas(s)->n = 0;
+}
+
+struct host_totals host_totals(struct store *s)
+{
+    struct host_totals t = {.limit = limit(store__exec(s))};
+
+    for (const struct model *m = store_next(s, NULL); m; m = store_next(s, m)) {
+        t.images += m->image.bytes;
+        t.programs += host_held(m) - m->image.bytes;
+    }
+    return t;
 }
 
 void host_update_metrics(struct store *s)
 {
     const char *executor = store__exec(s)->conf->name;
-    double images = 0, programs = 0;
+    const struct host_totals t = host_totals(s);
 
-    for (const struct model *m = store_next(s, NULL); m; m = store_next(s, m)) {
-        images += (double)m->image.bytes;
-        programs += (double)(host_held(m) - m->image.bytes);
-    }
-    sh_metric_set(M_shunt_model_host_bytes, SH_LABELS(executor, "images"), images);
-    sh_metric_set(M_shunt_model_host_bytes, SH_LABELS(executor, "programs"), programs);
-    sh_metric_set(M_shunt_model_host_bytes, SH_LABELS(executor, "limit"),
-                  (double)limit(store__exec(s)));
+    sh_metric_set(M_shunt_model_host_bytes, SH_LABELS(executor, "images"), (double)t.images);
+    sh_metric_set(M_shunt_model_host_bytes, SH_LABELS(executor, "programs"), (double)t.programs);
+    sh_metric_set(M_shunt_model_host_bytes, SH_LABELS(executor, "limit"), (double)t.limit);
 }

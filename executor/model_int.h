@@ -5,6 +5,11 @@
 #include "executor/store.h"
 
 struct exec *store__exec(struct store *s);
+struct host_quotas { /* by tag: host memory of a tenant's models; 0: none of its own */
+    uint64_t *max;   /* OWNED */
+    size_t n, cap;
+};
+struct host_quotas *store__host_quotas(struct store *s);
 /* Of slow loads here, as far as they are known: time for a byte of weights. */
 double store__ns_per_byte(const struct store *s);
 void store__learn_ns_per_byte(struct store *s, double ns);

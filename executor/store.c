@@ -28,6 +28,7 @@ struct store {
     struct model *models;
     size_t n_models;
     double ns_per_byte; /* of slow loads */
+    struct host_quotas host;
 };
 
 int store_new(struct exec *x, struct store **out, struct sh_err *err)
@@ -50,6 +51,11 @@ void store__learn_ns_per_byte(struct store *s, double ns)
     s->ns_per_byte += (ns - s->ns_per_byte) / 2;
 }
 
+struct host_quotas *store__host_quotas(struct store *s)
+{
+    return &s->host;
+}
+
 struct exec *store__exec(struct store *s)
 {
     return s->x;
@@ -65,6 +71,7 @@ void store_free(struct store *s)
         model__free(s->models);
         s->models = next;
     }
+    free(s->host.max);
     free(s);
 }
 
@@ -146,11 +153,17 @@ static void refuse(struct store *s, int64_t handle, const struct sh_err *why)
     agent_send(s->x->agent, &m);
 }
 
-/* It has failed because its package did not come: being asked again is worth another try. */
-static void fetch_again(struct store *s, struct model *m, const struct msg_model_load *l)
+/* It has failed because its package did not come, or there was no host memory: being asked again is
+ * worth another try. */
+static void try_again(struct store *s, struct model *m, const struct msg_model_load *l)
 {
     const struct sh_err *why = NULL;
 
+    if (m->phase == MODEL_FAILED && m->short_bytes) {
+        m->why = (struct sh_err){0};
+        m->phase = MODEL_BUILDING;
+        return;
+    }
     if (m->phase != MODEL_FAILED || blob_set_state(&m->blobs, &why) != BLOB_FAILED)
         return;
     blob_set_drop(&m->blobs);
@@ -171,7 +184,7 @@ void store_load(struct store *s, const struct msg_model_load *l)
     }
     if (m) {
         m->wanted = SH_MIN(SH_MAX(l->wanted, 0), 1);
-        fetch_again(s, m, l);
+        try_again(s, m, l);
         agent_model_state(s->x->agent, m);
         return;
     }
@@ -531,6 +544,8 @@ static void fail_model(struct store *s, struct model *m, const struct sh_err *wh
         return;
     if (why->rc != SH_E_TOOBIG && why->rc != SH_E_QUOTA)
         m->need_bytes = 0; /* of another time */
+    if (why->rc != SH_E_QUOTA)
+        m->short_bytes = 0;
     m->phase = MODEL_FAILED;
     m->why = *why;
     sh_log_err(SH_LOG_ERROR, "model.failed", why);
@@ -601,6 +616,8 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
         m->need_bytes = d->image_bytes;
     if (rc == SH_E_QUOTA && host_check(m, d->image_bytes, d->host_bytes, &full))
         err = full; /* it says of what there is no more */
+    else if (rc == SH_E_QUOTA && m->phase == MODEL_BUILDING && d->host_bytes)
+        return; /* there is room now */
     if (!rc && m->phase == MODEL_BUILDING)
         rc = host_check(m, d->image_bytes, d->host_bytes, &err);
     if (!rc)

@@ -33,12 +33,14 @@ struct model {
     struct blob_set blobs;                     /* its package */
     uint32_t max_batch, tag;
     enum model_phase phase;
-    struct sh_err why;   /* of FAILED */
-    uint64_t need_bytes; /* FAILED because it can never have so much device memory here; else 0 */
-    uint32_t n_crashes;  /* workers that died while they compiled it, in a row */
-    uint32_t n_retries;  /* of a READY model that a worker could not take, in a row */
-    int64_t retry_ns;    /* not compiled before */
-    uint32_t n_users;    /* runs queued or running */
+    struct sh_err why;    /* of FAILED */
+    uint64_t need_bytes;  /* FAILED because it can never have so much device memory here; else 0 */
+    uint64_t short_bytes; /* FAILED because so much host memory was missing; else 0 */
+    bool is_short_of_tenant; /* ... of what its tenant may have */
+    uint32_t n_crashes;      /* workers that died while they compiled it, in a row */
+    uint32_t n_retries;      /* of a READY model that a worker could not take, in a row */
+    int64_t retry_ns;        /* not compiled before */
+    uint32_t n_users;        /* runs queued or running */
 
     uint64_t program_bytes; /* host memory of what a worker has compiled; 0: not known yet */
     double wanted;          /* 0 to 1: MODEL_LOAD */

@@ -192,13 +192,15 @@ static void tell_memory(struct sched *s, struct exec *e)
         const struct tenant *t = s->tenants.items[i];
 
         if (t->memory_change > e->memory_told)
-            session_send(e->session,
-                         &(struct sh_msg){.type = MSG_TENANT_MEMORY,
-                                          .u.tenant_memory = {.epoch = s->epoch,
-                                                              .tenant = t->name,
-                                                              .min_bytes = t->memory.min_bytes,
-                                                              .max_bytes = t->memory.max_bytes,
-                                                              .share = t->memory.share}});
+            session_send(
+                e->session,
+                &(struct sh_msg){.type = MSG_TENANT_MEMORY,
+                                 .u.tenant_memory = {.epoch = s->epoch,
+                                                     .tenant = t->name,
+                                                     .min_bytes = t->memory.min_bytes,
+                                                     .max_bytes = t->memory.max_bytes,
+                                                     .share = t->memory.share,
+                                                     .host_max_bytes = t->memory.host_max_bytes}});
     }
     e->memory_told = s->tenants.memory_changes;
 }
@@ -216,6 +218,9 @@ static void on_state(struct exec *e, const struct msg_exec_state *m)
                                    .weights = m->weights,
                                    .training = m->training,
                                    .workspace = m->workspace,
+                                   .host_images = m->host_images,
+                                   .host_programs = m->host_programs,
+                                   .host_limit = m->host_limit,
                                    .link_bytes_per_s = m->link_bytes_per_s};
     /* What it measured at its start, until there are runs. */
     if (!e->has_link && isfinite(m->link_bytes_per_s) && m->link_bytes_per_s >= 1) {

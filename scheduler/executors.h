@@ -25,6 +25,7 @@ struct run;
 struct exec_state { /* of the device; zeros: it has not said */
     char device_name[64];
     uint64_t device_bytes, weights, training, workspace;
+    uint64_t host_images, host_programs, host_limit; /* host memory of models */
     double link_bytes_per_s;
 };
 
@@ -69,7 +70,7 @@ int execs_on_hello(struct sched *s, struct session *x, const struct msg_exec_hel
 void execs_on_msg(struct sched *s, struct exec *e, const struct sh_msg *m);
 void execs_on_close(struct sched *s, struct exec *e, const char *why);
 void execs_tell_api(struct sched *s, struct session *api); /* EXEC_UP for each that is connected */
-void execs_tell_memory(struct sched *s); /* what changed of tenants' quotas of device memory */
+void execs_tell_memory(struct sched *s); /* what changed of tenants' quotas of memory */
 void execs_metrics(struct sched *s);
 
 #endif

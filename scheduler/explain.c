@@ -223,6 +223,20 @@ static void say_memory(const struct query *q, char *out, size_t size)
                  need, most / MIB);
 }
 
+/* Its model version is on no executor yet. */
+static void say_loading(const struct query *q, char *out, size_t size)
+{
+    const struct model *m = models_find(&q->s->models, q->j->version_id);
+
+    sh_strlcpy(out, "No executor has compiled the model version yet.", size);
+    for (size_t e = 0; m && e < q->s->execs.n; e++)
+        if (m->on[e].waits_for_room)
+            snprintf(out, size,
+                     "Its model version waits for host memory on %s, which idle versions of others "
+                     "leave now.",
+                     q->s->execs.items[e]->info.name);
+}
+
 static void say_waiting(const struct query *q, char *out, size_t size)
 {
     static const char *const WORDS[DECIDE_N_REASONS] = {
@@ -230,7 +244,6 @@ static void say_waiting(const struct query *q, char *out, size_t size)
         [DECIDE_TENANT_SUSPENDED] = "An admin has suspended the tenant; no job of it starts.",
         [DECIDE_QUEUE_HELD] = "Its queue is held; no job of it starts before it is opened again.",
         [DECIDE_NO_EXECUTOR] = "No executor is connected; it starts when one is.",
-        [DECIDE_MODEL_LOADING] = "No executor has compiled the model version yet.",
         [DECIDE_MIN_RUN] =
             "It may take the place of a job that runs, and waits for the minimum run "
             "time of that one to pass.",
@@ -253,6 +266,8 @@ static void say_waiting(const struct query *q, char *out, size_t size)
         say_backoff(q, out, size);
     else if (q->why == DECIDE_QUOTA_LIMIT)
         say_quota(q, out, size);
+    else if (q->why == DECIDE_MODEL_LOADING)
+        say_loading(q, out, size);
     else if (q->why == DECIDE_GPU_MEMORY)
         say_memory(q, out, size);
     else if (q->why == DECIDE_QUOTA_GUARANTEED)

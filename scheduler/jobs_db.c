@@ -27,6 +27,10 @@ bool jobs__is_busy(const struct job *j)
 static void send_batch_start(struct sched *s, const struct job *j, struct exec *e,
                              const struct store_start_out *o, const char *dir)
 {
+    struct model *m = models_find(&s->models, j->version_id);
+
+    if (m)
+        models_want_on(s, m, e);
     session_send(e->session,
                  &(struct sh_msg){.type = MSG_BATCH_START,
                                   .u.batch_start = {.epoch = s->epoch,

@@ -5,6 +5,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "scheduler/room.h"
 #include "scheduler/sched.h"
 #include "scheduler/serving.h"
 
@@ -77,7 +78,7 @@ static double wanted(const struct sched *s, const struct model *m)
     return (double)n_runs(m) / (double)most;
 }
 
-static void send_load(struct sched *s, struct model *m, struct exec *e)
+void models__load(struct sched *s, struct model *m, struct exec *e)
 {
     struct model_on *on = &m->on[e->index];
 
@@ -98,15 +99,27 @@ static void send_load(struct sched *s, struct model *m, struct exec *e)
                                                                .wanted = wanted(s, m)}});
 }
 
+void models_want_on(struct sched *s, struct model *m, struct exec *e)
+{
+    struct model_on *on = &m->on[e->index];
+
+    m->asked_ns = sh_clock_ns();
+    if (!exec_is_up(e))
+        return;
+    if (on->phase == MODEL_ON_ASIDE || (on->phase == MODEL_ON_LOADING && !on->is_urgent))
+        models__load(s, m, e);
+    else if (on->phase == MODEL_ON_LEAVING)
+        on->is_urgent = true;
+}
+
 void models_want(struct sched *s, struct model *m)
 {
+    m->asked_ns = sh_clock_ns();
     for (size_t i = 0; i < s->execs.n; i++)
         if (m->on[i].phase == MODEL_ON_READY && exec_is_up(s->execs.items[i]))
             return;
     for (size_t i = 0; i < s->execs.n; i++)
-        if (m->on[i].phase == MODEL_ON_LOADING && !m->on[i].is_urgent &&
-            exec_is_up(s->execs.items[i]))
-            send_load(s, m, s->execs.items[i]);
+        models_want_on(s, m, s->execs.items[i]);
 }
 
 static void send_unload(struct sched *s, int64_t version_id, struct exec *e)
@@ -121,6 +134,8 @@ static void send_pin(struct sched *s, struct model *m, struct exec *e)
 {
     struct model_on *on = &m->on[e->index];
 
+    if (on->phase == MODEL_ON_ASIDE && m->pinned)
+        models__load(s, m, e);
     if (on->phase != MODEL_ON_READY || on->pin_told == m->pinned)
         return;
     on->pin_told = m->pinned;
@@ -145,7 +160,7 @@ static void load_where_missing(struct sched *s, struct model *m)
             continue;
         if (on->phase == MODEL_ON_ABSENT ||
             (on->phase == MODEL_ON_FAILED && on->retry_ns && now >= on->retry_ns)) {
-            send_load(s, m, e);
+            models__load(s, m, e);
             sent = true;
         }
     }
@@ -294,7 +309,10 @@ static void on_failed(struct sched *s, struct model *m, struct exec *e,
 {
     struct model_on *on = &m->on[e->index];
 
+    if (room_on_full(s, m, e, msg))
+        return;
     on->phase = MODEL_ON_FAILED;
+    on->is_aside = on->waits_for_room = false;
     on->tries++;
     m->fail_rc = msg->rc ? (int)msg->rc : SH_E_BUG;
     sh_strlcpy(m->fail_msg, msg->msg, sizeof(m->fail_msg));
@@ -315,6 +333,8 @@ static void on_ready(struct sched *s, struct model *m, struct exec *e,
     size_t n = msg->profile.len / sizeof(struct msg_profile);
 
     on->phase = MODEL_ON_READY;
+    on->ready_ns = sh_clock_ns();
+    on->is_aside = on->waits_for_room = false;
     on->tries = 0;
     on->resident_bytes = msg->resident_bytes;
     on->arrives_ns = 0;
@@ -340,9 +360,10 @@ static void on_loading(struct model_on *on, const struct msg_model_state *msg)
     sh_strlcpy(on->step.step, msg->step, sizeof(on->step.step));
 }
 
-static void leave(struct sched *s, struct model *m, struct exec *e)
+void models__leave(struct sched *s, struct model *m, struct exec *e)
 {
     m->on[e->index].phase = MODEL_ON_LEAVING;
+    m->on[e->index].is_aside = m->on[e->index].is_urgent = false;
     send_unload(s, m->version_id, e);
 }
 
@@ -360,7 +381,7 @@ void models_on_state(struct sched *s, struct exec *e, const struct msg_model_sta
     if (msg->state != MSG_MODEL_GONE && m->on[e->index].phase == MODEL_ON_LEAVING)
         return;
     if (msg->state != MSG_MODEL_GONE && m->state >= MODEL_UNLOADING) {
-        leave(s, m, e);
+        models__leave(s, m, e);
         return;
     }
     switch ((enum msg_model_phase)msg->state) {
@@ -378,6 +399,10 @@ void models_on_state(struct sched *s, struct exec *e, const struct msg_model_sta
             on_failed(s, m, e, msg);
         break;
     case MSG_MODEL_GONE:
+        if (m->on[e->index].is_aside) {
+            room_on_gone(s, m, e);
+            break;
+        }
         m->on[e->index] = (struct model_on){.shown = m->on[e->index].shown};
         settle(s, m);
         load_where_missing(s, m);
@@ -488,7 +513,7 @@ static void load_again(struct sched *s, struct model *m)
         struct exec *e = s->execs.items[i];
 
         if (exec_is_up(e) && m->on[i].phase == MODEL_ON_FAILED)
-            leave(s, m, e);
+            models__leave(s, m, e);
     }
 }
 
@@ -516,7 +541,7 @@ static void follow(struct sched *s, struct model *m, const char *state)
         struct exec *e = s->execs.items[i];
 
         if (e->session && m->on[i].phase != MODEL_ON_ABSENT && m->on[i].phase != MODEL_ON_LEAVING)
-            leave(s, m, e);
+            models__leave(s, m, e);
     }
     requests_on_model_away(s, m, SH_E_CONFLICT, MODEL_UNLOADED_TEXT);
     settle(s, m);

@@ -44,7 +44,8 @@ enum model_phase {
     MODEL_ON_LOADING,
     MODEL_ON_READY,
     MODEL_ON_FAILED,
-    MODEL_ON_LEAVING
+    MODEL_ON_LEAVING,
+    MODEL_ON_ASIDE /* room.h */
 };
 
 struct model_on { /* one executor */
@@ -54,7 +55,11 @@ struct model_on { /* one executor */
     uint64_t resident_bytes; /* for predictions: what a run that was sent brings counts already */
     int64_t arrives_ns;      /* until then some of them are on their way; 0: none */
     bool pin_told;           /* MODEL_PIN went out */
-    bool is_urgent;          /* it was told that somebody waits */
+    bool is_urgent;          /* it was told that somebody waits; LEAVING: it is to hear that */
+    bool is_aside;           /* it stands aside, is to, or is on its way back: room.h */
+    bool waits_for_room;     /* FAILED: others leave for it */
+    bool is_chosen;          /* while room.c looks for room */
+    int64_t ready_ns;        /* since when it is READY */
     struct model_step {      /* LOADING: as of MODEL_STATE */
         char step[16];
         uint32_t done, total;
@@ -85,6 +90,7 @@ struct model { /* one version */
     enum snap_on_miss on_miss;
     struct predict predict;
     int64_t refused_ns;     /* as in snapshot.h */
+    int64_t asked_ns;       /* when somebody last asked for it */
     uint64_t n_runs_shown;  /* of predict.n_runs: report.c */
     uint64_t n_runs_before; /* under the leader before */
     struct model_told {     /* what APIs were told: serving.c */
@@ -117,8 +123,10 @@ struct model *models_find(const struct models *m, int64_t version_id); /* NULL i
 int models_merge(struct sched *s, const struct store_view *v, struct sh_err *err);
 void models_on_state(struct sched *s, struct exec *e, const struct msg_model_state *m);
 void models_on_place(struct sched *s, struct exec *e, const struct msg_model_place *m);
-void models_load_missing(struct sched *s);          /* MODEL_LOAD for what an executor lacks */
-void models_want(struct sched *s, struct model *m); /* somebody waits: executors load it first */
+void models_load_missing(struct sched *s); /* MODEL_LOAD for what an executor lacks */
+/* Somebody asks for it: executors load it first, and bring it back that have put it aside. */
+void models_want(struct sched *s, struct model *m);
+void models_want_on(struct sched *s, struct model *m, struct exec *e); /* for a job of e */
 void models_forget_exec(struct sched *s, uint32_t exec_index);
 void models_second(struct sched *s); /* retries, gauges */
 /* What e lacks of it will be copied, behind what is on its way already. */
@@ -126,5 +134,8 @@ void models_expect(struct model *m, struct exec *e, int64_t now_ns);
 /* Device time of a finished run. */
 void models_charge(struct sched *s, const struct run *run, const struct msg_run_done *m);
 void models_release(struct sched *s, struct model *m); /* frees it if it is gone and unused */
+/* For room.c: MODEL_LOAD, MODEL_UNLOAD. */
+void models__load(struct sched *s, struct model *m, struct exec *e);
+void models__leave(struct sched *s, struct model *m, struct exec *e);
 
 #endif

@@ -9,10 +9,8 @@
 #include <string.h>
 
 static const char *const PHASES[] = {
-    [MODEL_ON_LOADING] = "LOADING",
-    [MODEL_ON_READY] = "READY",
-    [MODEL_ON_FAILED] = "FAILED",
-    [MODEL_ON_LEAVING] = "UNLOADING",
+    [MODEL_ON_LOADING] = "LOADING",   [MODEL_ON_READY] = "READY", [MODEL_ON_FAILED] = "FAILED",
+    [MODEL_ON_LEAVING] = "UNLOADING", [MODEL_ON_ASIDE] = "ASIDE",
 };
 static const char *const PINS[] = {
     [MSG_PIN_NONE] = "none",
@@ -115,9 +113,11 @@ static json_t *exec_row(struct exec *e, int64_t now_ns)
     double requests = busy_since_shown(e, 0, now_ns), jobs = busy_since_shown(e, 1, now_ns);
     int64_t heard_ms = sh_clock_wall_ms() - (now_ns - e->session->heard_ns) / 1000000;
     json_t *status = json_pack(
-        "{s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o}", "device_name", t->device_name,
-        "device_bytes", (json_int_t)t->device_bytes, "weights", (json_int_t)t->weights, "training",
-        (json_int_t)t->training, "workspace", (json_int_t)t->workspace, "link_bytes_per_s",
+        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o}", "device_name",
+        t->device_name, "device_bytes", (json_int_t)t->device_bytes, "weights",
+        (json_int_t)t->weights, "training", (json_int_t)t->training, "workspace",
+        (json_int_t)t->workspace, "host_images", (json_int_t)t->host_images, "host_programs",
+        (json_int_t)t->host_programs, "host_limit", (json_int_t)t->host_limit, "link_bytes_per_s",
         t->link_bytes_per_s, "requests_ratio", requests, "jobs_ratio", jobs, "runs", runs_of(e));
 
     e->shown_ns = now_ns;

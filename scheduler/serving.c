@@ -22,7 +22,7 @@ enum msg_up serving_state(const struct sched *s, const struct model *m)
 
         if (!e->session)
             continue;
-        if (exec_is_up(e) && m->on[i].phase == MODEL_ON_READY)
+        if (exec_is_up(e) && (m->on[i].phase == MODEL_ON_READY || m->on[i].is_aside))
             return MSG_UP_READY;
         if (!exec_is_up(e) || m->on[i].phase != MODEL_ON_FAILED || m->on[i].retry_ns)
             best = MSG_UP_LOADING;
@@ -38,7 +38,8 @@ static int64_t expected_on(const struct exec *e, const struct model_on *on, int6
 {
     if (!e->session) /* it may be on its way back */
         return e->lost_ns && now_ns - e->lost_ns < away_ns ? now_ns : SERVING_NEVER;
-    if (!e->synced || on->phase == MODEL_ON_ABSENT || on->phase == MODEL_ON_LEAVING)
+    if (!e->synced || on->phase == MODEL_ON_ABSENT || on->phase == MODEL_ON_LEAVING ||
+        on->phase == MODEL_ON_ASIDE)
         return now_ns;
     if (on->phase == MODEL_ON_LOADING)
         return on->step.left_ns < 0 ? now_ns : SH_MAX(now_ns, on->step.at_ns + on->step.left_ns);

@@ -4,7 +4,7 @@
  *   NONE     it is not to be served: unloaded, deleted, or not known
  *   ABSENT   no executor is connected
  *   LOADING  one loads it, or will at once, and none has it
- *   READY    at least one that takes runs has it
+ *   READY    at least one that takes runs has it, or has put it aside and would bring it back
  *   FAILED   every one of them has failed to load it
  */
 #ifndef SH_SCHEDULER_SERVING_H

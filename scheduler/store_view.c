@@ -46,7 +46,7 @@ static const struct db_stmt VIEW_TENANTS = {
     " coalesce(q.over_quota_weight, 1), coalesce(q.max_running_jobs, 16),"
     " coalesce(q.max_concurrent_requests, 256), coalesce(q.lending_limit, -1),"
     " coalesce(q.gpu_memory_min_bytes, 0), coalesce(q.gpu_memory_max_bytes, 0),"
-    " coalesce(q.gpu_memory_share, 1)"
+    " coalesce(q.gpu_memory_share, 1), coalesce(q.host_memory_max_bytes, 0)"
     " FROM tenant t LEFT JOIN quota q ON q.tenant_id = t.id"
     " WHERE t.state <> 'DELETED' ORDER BY t.id LIMIT $1",
     1};
@@ -196,7 +196,8 @@ static int load_tenants(struct db *db, struct store_view *v, struct sh_err *err)
             .lending_limit = db_f64(r, i, 8, -1),
             .memory = {.min_bytes = (uint64_t)db_i64(r, i, 9, 0),
                        .max_bytes = (uint64_t)db_i64(r, i, 10, 0),
-                       .share = db_f64(r, i, 11, 1)},
+                       .share = db_f64(r, i, 11, 1),
+                       .host_max_bytes = (uint64_t)db_i64(r, i, 12, 0)},
         };
     }
     return rc;

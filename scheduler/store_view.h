@@ -33,6 +33,7 @@ struct store_tenant {
     uint32_t max_running_jobs, max_concurrent_requests;
     struct store_memory { /* of each device */
         uint64_t min_bytes, max_bytes /* 0: none */;
+        uint64_t host_max_bytes; /* of each executor's host memory; 0: what it gives anybody */
         double share;
     } memory;
 };

@@ -86,7 +86,7 @@ int tenants_get(struct tenants *t, const char *name, struct tenant **out, struct
 static bool has_memory(const struct tenant *x, const struct store_memory *m)
 {
     return x->memory.min_bytes == m->min_bytes && x->memory.max_bytes == m->max_bytes &&
-           x->memory.share == m->share;
+           x->memory.share == m->share && x->memory.host_max_bytes == m->host_max_bytes;
 }
 
 static void set_memory(struct tenants *t, struct tenant *x, const struct store_memory *m)

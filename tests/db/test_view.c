@@ -348,11 +348,13 @@ static void queues_and_versions_are_told_by_their_number_and_the_rest_by_table(v
     assert_int_equal(v->versions[0], 2);
     assert_true(v->with_models && !v->with_tenants);
     take(w, v);
-    run(w->b, "INSERT INTO quota (tenant_id, guaranteed_gpus) VALUES (1, 2)");
+    run(w->b, "INSERT INTO quota (tenant_id, guaranteed_gpus, host_memory_max_bytes) VALUES (1, 2, "
+              "12345678901)");
     v = ask(w);
     load(w, v);
     assert_true(v->with_tenants);
     assert_true(v->tenants[0].guaranteed_gpus == 2);
+    assert_true(v->tenants[0].memory.host_max_bytes == 12345678901u);
     take(w, v);
     v = ask(w);
     v->doubtful = calloc(1, sizeof(int64_t));

@@ -104,11 +104,12 @@ class Exec(Peer):
         self.send("EXEC_SYNCED", incarnation=incarnation)
 
     def model(self, version, state=READY, rc=0, msg="", ns=5e6, need_bytes=0, step="", done=0, total=0,
-              left_ns=-1):
+              left_ns=-1, short_bytes=0, short_of_tenant=0):
         profile = b"".join(struct.pack("<IIdd", b, 0, ns, ns) for b in (1, 2, 4, 8))
         self.send("MODEL_STATE", version_id=version, state=state, rc=rc, msg=msg,
                   image_bytes=1 << 20, resident_bytes=1 << 20, profile=profile, need_bytes=need_bytes,
-                  step=step, done=done, total=total, left_ns=left_ns)
+                  step=step, done=done, total=total, left_ns=left_ns, short_bytes=short_bytes,
+                  short_of_tenant=short_of_tenant)
 
     def load(self, version):
         self.expect("MODEL_LOAD", version_id=version)

@@ -461,6 +461,32 @@ class Runs(Case):
         self.infer(d, 8)
         d.wait(lambda: 8 in d.places and d.places[8].host_bytes > d.states[8].image_bytes, WAIT_S, "it is told with programs")
 
+    def test_a_tenant_takes_no_more_host_memory_than_its_quota_says(self):
+        d = self.driver("--model-host-bytes=64M")
+        path = os.path.join(self.onnx, "wide.onnx")
+        with open(path, "wb") as f:
+            f.write(onnx.linear(1024, 2048))  # 8 MiB
+        wide = d.package(path)[0]
+
+        def quota(tenant, size):
+            d.scheduler.send("TENANT_MEMORY", epoch=d.epoch, tenant=tenant, min_bytes=0, max_bytes=0, share=1.0,
+                             host_max_bytes=size)
+        quota("a", 12 * MIB)
+        quota("b", 48 * MIB)
+        d.load(1, wide, max_batch=1, tenant="a")
+        self.assertRegex(self.refused(d, 2, wide, "a", 1),
+                         r"models of a tenant may take 12 MiB \(host_memory_max_bytes of its quota\), \d are left")
+        self.assertGreater(d.states[2].short_bytes, 0)
+        self.assertEqual(d.states[2].short_of_tenant, 1)
+        for version in range(3, 8):  # more than half
+            d.load(version, wide, max_batch=1, tenant="b")
+        # Asked again it tries again.
+        quota("a", 20 * MIB)
+        d.states.pop(2)
+        d.load(2, wide, max_batch=1, tenant="a")
+        quota("b", 0)  # none of its own: half
+        self.assertRegex(self.refused(d, 8, wide, "b", 1), r"may take 32 MiB \(model-host-bytes\)")
+
     def test_a_new_scheduler_hears_what_is_held(self):
         d = self.driver()
         d.load(1, d.package(self.net)[0])

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Quotas of device memory, as tenants feel them: what is kept for one is not taken by the images of
-another, and what needs more than its tenant may have is refused with the reason.
+"""Quotas of memory, as tenants feel them: what is kept for one is not taken by the images of another,
+what needs more than its tenant may have is refused with the reason, and idle images leave the host's
+memory for new ones.
 
 Without it: gpu_memory_min_bytes, _share and _max_bytes could be numbers that nobody looks at, or bound
-the wrong tenant; and a job that can never fit could wait without a word.
+the wrong tenant; a job that can never fit could wait without a word; and a model that nobody has asked
+for in a week could keep a new one out, or never come back.
 
 Usage: test_memory.py [-v] [name ...]
 """
@@ -148,6 +150,79 @@ class Memory(Story):
         until("it is refused", lambda: self.s.call(
             "GET", "/api/v1/models/wider/versions/1", key=key).json["state"] == "FAILED", 20)
         self.refused_for_good(key, "wider", "TOOBIG")
+
+
+class HostMemory(Story):
+    @classmethod
+    def setUpClass(cls):
+        cls.s = s = System("--workers=2", "--pool-bytes=64M", MODEL_HOST_BYTES="64M")
+        cls.addClassCleanup(s.stop)
+        cls.net = onnx.linear(FEATURES, 2048)  # 8 MiB
+        cls.anna, cls.berta = s.tenant("anna"), s.tenant("berta")
+
+    def infer(self, key, model):
+        r = self.s.infer(key, model, X)
+        self.assertEqual(r.status, 200, r)
+        return r.json["outputs"][0]["data"][0]
+
+    def place(self, key, model):
+        r = self.s.call("GET", "/api/v1/models/%s/versions/1/placements" % model, key=key)
+        self.assertEqual(r.status, 200, r)
+        return (r.json["placements"] or [{"state": "-", "host_bytes": 0}])[0]
+
+    def aside(self, key, models):
+        return [m for m in models if self.place(key, m)["state"] == "ASIDE"]
+
+    def host(self):
+        return self.s.call("GET", "/api/v1/gpus/cpu0", key=self.s.admin).json["host"]
+
+    def test_who_fills_his_quota_gets_room_from_his_own_idle_images_alone(self):
+        r = self.s.call("PUT", "/api/v1/tenants/anna/quota", {"host_memory_max_bytes": 20 * MIB}, self.s.admin)
+        self.assertEqual((r.status, r.json["host_memory_max_bytes"]), (200, 20 * MIB), r)
+        self.s.push(self.berta, "b", self.net, max_batch=1)
+        for m in ("a1", "a2"):
+            self.s.push(self.anna, m, self.net, max_batch=1)
+        want = {m: self.infer(self.anna, m) for m in ("a1", "a2")}
+        theirs = self.infer(self.berta, "b")
+        until("it is told", lambda: self.host()["used_bytes"] > 24 * MIB)
+        self.assertEqual(self.host()["limit_bytes"], 64 * MIB)
+        # Nothing is idle yet.
+        self.s.push(self.anna, "a3", self.net, ready=False, max_batch=1)
+        at = "/api/v1/models/a3/versions/1"
+        v = until("it is refused", lambda: (lambda v: v["state"] == "FAILED" and v)(
+            self.s.call("GET", at, key=self.anna).json))
+        self.assertEqual(v["reason_code"], "QUOTA", v)
+        self.assertRegex(v["reason"], r"may take 20 MiB \(host_memory_max_bytes of its quota\)")
+        text = self.s.cli("explain", "a3", env={"SHUNT_KEY": self.anna}).decode()
+        self.assertIn("host_memory_max_bytes of its quota", text)
+        self.assertIn("shunt load a3:1", text)
+        # Later something is.
+        time.sleep(6)
+        self.assertEqual(self.s.call("POST", at + "/load", {}, self.anna).status, 202)
+        until("it is served", lambda: self.s.call("GET", at, key=self.anna).json["state"] == "READY")
+        gone = until("one is aside", lambda: self.aside(self.anna, want))
+        self.assertEqual(len(gone), 1)
+        self.assertEqual(self.place(self.berta, "b")["state"], "READY")
+        self.assertEqual(self.place(self.anna, gone[0])["host_bytes"], 0)
+        v = self.s.call("GET", "/api/v1/models/%s/versions/1" % gone[0], key=self.anna).json
+        self.assertEqual(v["state"], "READY")
+        self.assertIn("put it aside", self.s.cli("explain", gone[0], env={"SHUNT_KEY": self.anna}).decode())
+        # It comes back, and another goes.
+        self.assertEqual(self.infer(self.anna, gone[0]), want[gone[0]])
+        until("the other is aside", lambda: self.aside(self.anna, want) not in ([], gone))
+        self.assertEqual((self.place(self.berta, "b")["state"], self.infer(self.berta, "b")), ("READY", theirs))
+        until("all is within the limits", lambda: self.host()["used_bytes"] < 28 * MIB)
+        # What can never fit makes nobody go.
+        time.sleep(6)
+        before = self.aside(self.anna, ["a1", "a2", "a3"])
+        self.s.push(self.anna, "wide", onnx.linear(FEATURES, 6000), ready=False, max_batch=1)
+        until("it is refused", lambda: self.s.call(
+            "GET", "/api/v1/models/wide/versions/1", key=self.anna).json["state"] == "FAILED")
+        self.assertEqual(self.aside(self.anna, ["a1", "a2", "a3"]), before)
+        for m in ("a1", "a2", "a3"):
+            self.assertEqual(self.s.call("POST", "/api/v1/models/%s/unload" % m, {}, self.anna).status, 202)
+        until("unloading frees", lambda: self.host()["used_bytes"] < 10 * MIB)
+        self.assertEqual(self.infer(self.berta, "b"), theirs)
 
 
 if __name__ == "__main__":

@@ -208,7 +208,7 @@ class Operators(Case):
         self.serve()
         e = self.ready_executor()
         e.send("EXEC_STATE", device_name="Device X", device_bytes=1 << 37, link_bytes_per_s=5e10,
-               weights=300, training=20, workspace=1)
+               weights=300, training=20, workspace=1, host_images=500, host_programs=60, host_limit=4096)
         e.send("MODEL_PLACE", version_id=1, device_bytes=77, host_bytes=99, pin=1, arrives_ns=0,
                idle_ns=int(3e9))
         job = self.running(e)
@@ -229,12 +229,13 @@ class Operators(Case):
         want = {"name": "e0", "device": "fake", "device_name": "Device X", "state": "UP", "workers": 3,
                 "memory_bytes": 1 << 37, "pool_bytes": 1 << 30, "link_bytes_per_s": 5e10}
         of_admins = {"pool": {"weights_bytes": 300, "training_bytes": 20, "workspace_bytes": 1,
-                              "used_bytes": 321}}
+                              "used_bytes": 321},
+                     "host": {"images_bytes": 500, "programs_bytes": 60, "used_bytes": 560, "limit_bytes": 4096}}
         of_tenants = {"runs": [{**model, "batch": 1}], "models": [
             {**model, "state": "READY", "pin": "held", "device_bytes": 77, "host_bytes": 99}],
             "job": {"id": job, "tenant": "research", "name": "", "kind": "training", "state": "RUNNING",
                     "step": 1, "steps": 100}}
-        nothing = {"pool": None, "busy": None, "runs": [], "models": [], "job": None}
+        nothing = {"pool": None, "host": None, "busy": None, "runs": [], "models": [], "job": None}
         for key, shown in ((self.root, {**want, **of_admins, **of_tenants}),
                            (mine, {**nothing, **want, **of_tenants}), (others, {**nothing, **want})):
             got = gpu(key)
@@ -252,8 +253,8 @@ class Operators(Case):
         e.close()
         wait("it is away", lambda: gpu()["state"] == "DOWN")
         got = gpu()
-        self.assertEqual({k: got[k] for k in ("pool", "busy", "runs", "models")},
-                         {k: nothing[k] for k in ("pool", "busy", "runs", "models")})
+        self.assertEqual({k: got[k] for k in ("pool", "host", "busy", "runs", "models")},
+                         {k: nothing[k] for k in ("pool", "host", "busy", "runs", "models")})
 
     # ------------------------------------------------------------ options that change
     def option(self, api, name):

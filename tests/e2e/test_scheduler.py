@@ -26,6 +26,9 @@ from sched_world import (  # noqa: E402
 from system import free_port  # noqa: E402
 
 
+IDLE_S = 5.5  # more than ROOM_IDLE_NS of scheduler/room.h
+
+
 class Scheduler(Case):
     # ------------------------------------------------------------ models and requests
 
@@ -325,6 +328,59 @@ class Scheduler(Case):
         a.send("INFER_AGAIN", rid=1, n_placed=2)
         self.assertEqual(a.expect("INFER_REFUSED", rid=1).rc, UNAVAILABLE)
         self.assertFalse(a.find("INFER_REFUSED", rid=3))
+
+    def test_what_is_idle_goes_for_who_finds_no_host_memory_and_comes_back_when_asked(self):
+        self.start("s1", "--load-wait-ms=60000")
+        e, a = self.ready_executor(), self.api()
+        sql("INSERT INTO model (tenant_id, name) VALUES (1, 'two'), (1, 'three'), (2, 'theirs');"
+            "INSERT INTO model_version (model_id, version, state, digest, package) SELECT id, 1, 'REGISTERED',"
+            " repeat('c', 64), 'packages/c' FROM model WHERE id > 1 ORDER BY id")
+
+        def full(version, short, of_tenant):
+            e.expect("MODEL_LOAD", version_id=version)
+            e.inbox.clear()
+            e.model(version, state=FAILED, rc=QUOTA, msg="no room", short_bytes=short, short_of_tenant=of_tenant)
+
+        def state(version, table="model_version", column="id"):
+            return sql("SELECT state FROM %s WHERE %s = %d" % (table, column, version))
+        e.load(2)
+        e.load(4)
+        for version in (1, 2, 4):
+            e.send("MODEL_PLACE", version_id=version, device_bytes=0, host_bytes=100, pin=0, arrives_ns=0, idle_ns=-1)
+        a.open(1)
+        a.expect("INFER_PLACED", rid=1)  # of version 1: it is asked for
+        time.sleep(IDLE_S)
+        a.inbox.clear()
+        # Of another tenant that holds no more than the newcomer's nothing goes, and in vain nothing at all.
+        full(3, 150, 0)
+        wait("FAILED", lambda: state(3) == "FAILED")
+        e.expect("MODEL_UNLOAD", version_id=3)
+        for version in (1, 2, 4):
+            self.assertFalse(e.find("MODEL_UNLOAD", version_id=version))
+        e.model(3, state=GONE)
+        sql("UPDATE model_version SET state = 'REGISTERED' WHERE id = 3")
+        full(3, 50, 1)
+        e.expect("MODEL_UNLOAD", version_id=2)
+        e.model(2, state=GONE)
+        e.load(3)  # again, at once
+        for version in (1, 4):
+            self.assertFalse(e.find("MODEL_UNLOAD", version_id=version))
+        wait("ASIDE", lambda: state(2, "placement", "version_id") == "ASIDE" and state(3) == "READY")
+        self.assertEqual(state(2), "READY")
+        self.assertFalse([m for m in a.inbox if m.type == "MODEL_UP" and m.version_id == 2 and m.state != UP_READY])
+        # It comes back for a request; while nothing is idle that is refused, and says why.
+        e.send("MODEL_PLACE", version_id=3, device_bytes=0, host_bytes=100, pin=0, arrives_ns=0, idle_ns=-1)
+        a.open(2, version=2)
+        full(2, 50, 1)
+        m = a.expect("INFER_REFUSED", rid=2)
+        self.assertEqual((m.rc, m.msg), (QUOTA, "no room"))
+        time.sleep(IDLE_S)
+        a.open(3, version=2)
+        full(2, 50, 1)
+        e.expect("MODEL_UNLOAD", version_id=3)
+        e.model(3, state=GONE)
+        e.load(2)
+        a.expect("INFER_PLACED", rid=3)
 
     def test_a_request_waits_for_a_model_only_if_that_may_help(self):
         self.start("s1", "--load-wait-ms=3000")

@@ -111,7 +111,7 @@ static void limits_are_those_of_the_bodies(void **state)
     assert_int_equal(compare_options("set", "array", "JobArrayPatch"), 1);
     assert_int_equal(compare_options("set", "slo", "SloPut"), 3);
     assert_int_equal(compare_options("set", "queue", "QueuePatch"), 1);
-    assert_int_equal(compare(quota->fields, quota->n_fields, "QuotaPut"), 14);
+    assert_int_equal(compare(quota->fields, quota->n_fields, "QuotaPut"), 15);
 }
 
 static const char *shown(const char *option)
