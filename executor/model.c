@@ -60,6 +60,16 @@ static int copy_blob(struct sh_blob b, void *out, struct sh_err *err)
     return SH_OK;
 }
 
+/* Of all batch sizes: a run of any of them gets as much. */
+static uint64_t most_workspace(const struct msg_batch *b, size_t n)
+{
+    uint64_t most = 0;
+
+    for (size_t i = 0; i < n; i++)
+        most = SH_MAX(most, b[i].ws_bytes);
+    return most;
+}
+
 static int check_tables(const struct model *m, struct sh_err *err)
 {
     uint64_t last = 0;
@@ -146,7 +156,7 @@ int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *
     int rc = read_tables(m, d, err);
 
     if (!rc)
-        rc = model_check_fits(m, m->batches[m->n_batches - 1].ws_bytes, err);
+        rc = model_check_fits(m, most_workspace(m->batches, m->n_batches), err);
     if (!rc)
         rc = take_image(m, fds, n_fds, err);
     if (rc)
@@ -192,7 +202,7 @@ int model__agree(struct model *m, const struct msg_wk_model_done *d, struct sh_e
         if (!row_of(m, theirs[i].batch))
             return SH_FAIL(err, SH_E_BUG, "a worker compiled the model for a batch of %u",
                            theirs[i].batch);
-    rc = model_check_fits(m, theirs[n - 1].ws_bytes, err);
+    rc = model_check_fits(m, most_workspace(theirs, n), err);
     for (size_t i = 0; !rc && i < n; i++) {
         struct msg_batch *b = row_of(m, theirs[i].batch);
 

@@ -2,7 +2,8 @@
 """shunt-executor with workers that somebody has taken over: what they say is not true.
 
 Without it: one such worker could write any time of the device on a tenant's bill, or keep what a
-tenant used off it, and the scheduler would go by times that nobody measured.
+tenant used off it, the scheduler would go by times that nobody measured, and a model could be out of
+service for as long as its executor runs.
 
 Usage: test_liar.py [-v] [name ...]   (programs from build/bin, or SHUNT_BIN)
 """
@@ -43,6 +44,17 @@ class Liars(Case):
                 for m in d.done.values():
                     for what in (m.compute_ns, m.busy_ns, m.copy_ns):
                         self.assertTrue(0 <= what <= took, m)
+
+    def test_no_batch_gets_more_memory_than_there_is(self):
+        """Nor a piece that is smaller than was asked for: so many blocks that their number overflows."""
+        for bytes_of_one in ((1 << 53) + (1 << 21), FAR, 1 << 30):
+            with self.subTest(bytes_of_one):
+                batches = [n for b in (1, 2, 4, 8) for n in (b, bytes_of_one if b == 1 else 4 << 20)]
+                d = self.liars({"WK_MODEL_DONE": {"batches": batches}})
+                d.load(1, d.package(self.net)[0], wait=False)
+                d.wait(lambda: 1 in d.states and d.states[1].phase in ("READY", "FAILED"), WAIT_S, "end")
+                self.assertEqual(d.states[1].phase, "FAILED", d.states[1])
+                self.assertIn("pool", d.states[1].msg)
 
 
 if __name__ == "__main__":
