@@ -1,6 +1,7 @@
 /* pass.h - rewrites of an ir that keep what it computes, in the order in which they run.
  *
- *   pass_pattern   GELU and LayerNorm that an exporter spelled out become one operation
+ *   pass_pattern   SiLU, HardSwish, GELU and LayerNorm that an exporter spelled out become one
+ *                  operation each
  *   pass_fold_bn   inference: a BatchNorm after a convolution or product goes into its weights
  *   pass_fuse      bias, residual and activation go into the operation before them; in training
  *                  bias, residual and factor into a product

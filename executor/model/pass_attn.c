@@ -89,9 +89,10 @@ static uint32_t view_of(const struct attn *a, uint32_t t, bool turned, double *s
     struct peel p = {a, &factor};
     struct strided s;
 
-    if (a->trainable || ir_t(a->ir, t)->rank != 4 ||
-        !strided_of(a->ir, &a->u, t, 4, d, peel_act, &p, &s) ||
-        (d[column] > 1 && s.stride[column] != 1) || (d[1] > 1 && s.stride[1] != d[column]))
+    if (a->trainable || ir_t(a->ir, t)->rank != 4)
+        return DEV_NONE;
+    strided_of(a->ir, &a->u, t, 4, d, peel_act, &p, &s);
+    if ((d[column] > 1 && s.stride[column] != 1) || (d[1] > 1 && s.stride[1] != d[column]))
         return DEV_NONE;
     source = ir_t(a->ir, s.source);
     if (source->dtype != SH_F32)
@@ -248,8 +249,8 @@ static int add_lse(const struct attn *a, struct dev_op *op, struct sh_err *err)
     return rc ? rc : ir_tensor(a->ir, name, SH_F32, DEV_ROLE_ACT, 3, dims, &op->out[1], err);
 }
 
-/* Gives op its result: that of the last TRANSPOSE, which it replaces, or a tensor of its own that
- * the TRANSPOSE, now from [B,S,H,D], reads. */
+/* Gives op its result: that of the last TRANSPOSE, which it replaces, or (at inference alone) a
+ * tensor of its own that the TRANSPOSE, now from [B,S,H,D], reads. */
 static int place_result(const struct attn *a, const struct match *m, struct dev_op *op,
                         struct sh_err *err)
 {
@@ -258,10 +259,8 @@ static int place_result(const struct attn *a, const struct match *m, struct dev_
 
     op->n_out = 1;
     op->out[0] = m->back->out[0];
-    if (memcmp(m->back->u.perm.perm, BACK, sizeof(BACK)) == 0)
-        return SH_OK;
-    return a->trainable
-               ? SH_OK /* does not fit then */
+    return is_straight(m)
+               ? SH_OK
                : ir_tensor(a->ir, op->name, SH_F32, DEV_ROLE_ACT, 4, dims, &op->out[0], err);
 }
 
