@@ -8,8 +8,10 @@
 #include <grp.h>
 #include <linux/capability.h>
 #include <linux/landlock.h>
+#include <linux/sockios.h>
 #include <sched.h>
 #include <seccomp.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -137,17 +139,37 @@ int sandbox_files(const struct sandbox_path *paths, size_t n, struct sh_err *err
 /* ---------------------------------------------------------------- system calls */
 
 static const int COMMON[] = {
-    SCMP_SYS(read),         SCMP_SYS(write),         SCMP_SYS(pread64),
-    SCMP_SYS(pwrite64),     SCMP_SYS(readv),         SCMP_SYS(writev),
-    SCMP_SYS(lseek),        SCMP_SYS(close),         SCMP_SYS(fstat),
-    SCMP_SYS(ftruncate),    SCMP_SYS(fcntl),         SCMP_SYS(mmap),
-    SCMP_SYS(munmap),       SCMP_SYS(mremap),        SCMP_SYS(mprotect),
-    SCMP_SYS(madvise),      SCMP_SYS(brk),           SCMP_SYS(futex),
-    SCMP_SYS(getrandom),    SCMP_SYS(clock_gettime), SCMP_SYS(gettimeofday),
-    SCMP_SYS(time),         SCMP_SYS(getpid),        SCMP_SYS(gettid),
-    SCMP_SYS(getrusage),    SCMP_SYS(rt_sigreturn),  SCMP_SYS(rt_sigprocmask),
-    SCMP_SYS(rt_sigaction), SCMP_SYS(sched_yield),   SCMP_SYS(restart_syscall),
-    SCMP_SYS(exit),         SCMP_SYS(exit_group),
+    SCMP_SYS(read),
+    SCMP_SYS(write),
+    SCMP_SYS(pread64),
+    SCMP_SYS(pwrite64),
+    SCMP_SYS(readv),
+    SCMP_SYS(writev),
+    SCMP_SYS(lseek),
+    SCMP_SYS(close),
+    SCMP_SYS(fstat),
+    SCMP_SYS(ftruncate),
+    SCMP_SYS(mmap),
+    SCMP_SYS(munmap),
+    SCMP_SYS(mremap),
+    SCMP_SYS(mprotect),
+    SCMP_SYS(madvise),
+    SCMP_SYS(brk),
+    SCMP_SYS(futex),
+    SCMP_SYS(getrandom),
+    SCMP_SYS(clock_gettime),
+    SCMP_SYS(gettimeofday),
+    SCMP_SYS(time),
+    SCMP_SYS(getpid),
+    SCMP_SYS(gettid),
+    SCMP_SYS(getrusage),
+    SCMP_SYS(rt_sigreturn),
+    SCMP_SYS(rt_sigprocmask),
+    SCMP_SYS(rt_sigaction),
+    SCMP_SYS(sched_yield),
+    SCMP_SYS(restart_syscall),
+    SCMP_SYS(exit),
+    SCMP_SYS(exit_group),
 };
 
 static const int IMPORT[] = {
@@ -272,7 +294,16 @@ static const int NOT_DRIVER[] = {
     SCMP_SYS(fchownat),
     SCMP_SYS(mknod),
     SCMP_SYS(mknodat),
+    SCMP_SYS(truncate), /* Landlock of version 1 knows nothing of it */
 };
+
+/* What is left of fcntl(): who is told of input by a signal of its choice can be any process of
+ * this user, and the signal SIGKILL. */
+static const int FCNTL[] = {
+    F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_ADD_SEALS, F_GET_SEALS,
+};
+static const int NOT_FCNTL[] = {F_SETOWN, F_SETOWN_EX, F_SETSIG};
+static const int NOT_IOCTL[] = {FIOSETOWN, SIOCSPGRP}; /* the same */
 
 struct filter {
     scmp_filter_ctx ctx;
@@ -290,6 +321,13 @@ static void add_if(struct filter *f, uint32_t action, int call, struct scmp_arg_
 {
     if (!f->failed)
         f->failed = seccomp_rule_add(f->ctx, action, call, 1, arg);
+}
+
+/* One whose second argument says what it does. */
+static void add_commands(struct filter *f, uint32_t action, int call, const int *commands, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        add_if(f, action, call, SCMP_A1(SCMP_CMP_MASKED_EQ, UINT32_MAX, (scmp_datum_t)commands[i]));
 }
 
 /* A thread is a clone(); so is a process, and a namespace. What clone3() is asked for lies in
@@ -315,10 +353,14 @@ static void fill(struct filter *f, enum sandbox_calls list)
     if (list == SANDBOX_DRIVER) {
         add_all(f, SCMP_ACT_ERRNO(EPERM), NOT_DRIVER, SH_ARRAY_LEN(NOT_DRIVER));
         add_if(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(tgkill), SCMP_A0(SCMP_CMP_NE, self));
+        add_if(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(prlimit64), SCMP_A0(SCMP_CMP_NE, 0));
+        add_commands(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(fcntl), NOT_FCNTL, SH_ARRAY_LEN(NOT_FCNTL));
+        add_commands(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), NOT_IOCTL, SH_ARRAY_LEN(NOT_IOCTL));
         add_threads(f, true);
         return;
     }
     add_all(f, SCMP_ACT_ALLOW, COMMON, SH_ARRAY_LEN(COMMON));
+    add_commands(f, SCMP_ACT_ALLOW, SCMP_SYS(fcntl), FCNTL, SH_ARRAY_LEN(FCNTL));
     /* abort() raises its signal in our own process only */
     add_if(f, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), SCMP_A0(SCMP_CMP_EQ, self));
     /* standard output asks whether it is a terminal */

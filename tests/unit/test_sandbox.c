@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -287,6 +288,31 @@ static int become_root(void)
     return refused(setuid(0));
 }
 
+static int point_signals_at_parent(void)
+{
+    return refused(fcntl(STDERR_FILENO, F_SETOWN, getppid()));
+}
+
+static int choose_signal(void)
+{
+    return refused(fcntl(STDERR_FILENO, F_SETSIG, SIGKILL));
+}
+
+static int limit_parent(void)
+{
+    const struct rlimit none = {0, 0};
+
+    return refused(prlimit(getppid(), RLIMIT_CPU, &none, NULL));
+}
+
+static int cut_a_file_off(void)
+{
+    char a[128];
+
+    snprintf(a, sizeof(a), "%s/../nothing", dir);
+    return refused(truncate(a, 0));
+}
+
 static int open_to_write(void)
 {
     char a[128];
@@ -324,6 +350,10 @@ static void a_worker_can_reach_nobody_else(void **state)
         {"another process's memory", read_parent, false},
         {"kill", kill_parent, false},
         {"tgkill", tgkill_parent, false},
+        {"signals of a descriptor's to another", point_signals_at_parent, false},
+        {"a descriptor's signal", choose_signal, false},
+        {"another's limits", limit_parent, false},
+        {"truncate", cut_a_file_off, false},
         {"mount", mount_here, false},
         {"bpf", call_bpf, false},
         {"perf_event_open", call_perf, false},
