@@ -78,6 +78,8 @@ pg_start() {
     rm -f "$PG_DIR.log"
     # For tests that stop and start the server.
     export SHUNT_PG_DATA="$PG_DIR/data" SHUNT_PG_BIN="$PG_BIN"
+    # Debian's psql in /usr/bin is a script that looks for the program, for longer than that runs.
+    export PATH="$PG_BIN:$PATH"
     export DATABASE_URL="postgresql://shunt@/postgres?host=$PG_DIR"
 }
 

@@ -1,4 +1,5 @@
 """Plays the scheduler and one API towards a real shunt-executor, for tests of the executor alone."""
+import contextlib
 import fcntl
 import json
 import mmap
@@ -66,8 +67,14 @@ class Driver:
         return self
 
     def accept(self):
-        self.listener.settimeout(WAIT_S)
-        self.scheduler = wire.Conn(self.listener.accept()[0])
+        self.scheduler, end = None, time.monotonic() + WAIT_S
+        self.listener.settimeout(0.5)
+        while not self.scheduler:
+            with contextlib.suppress(TimeoutError):
+                self.scheduler = wire.Conn(self.listener.accept()[0])
+            if not self.scheduler and (self.proc.poll() is not None or time.monotonic() > end):
+                with open(os.path.join(self.dir, "executor.log"), errors="replace") as f:
+                    raise AssertionError("the executor does not connect: " + f.read()[-2000:])
         hello = self.scheduler.recv(WAIT_S)
         assert hello.type == "EXEC_HELLO", hello
         self.hello, self.synced = hello, None

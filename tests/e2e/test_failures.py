@@ -171,7 +171,7 @@ class Failures(Story):
 
     # ------------------------------------------------------------ the scheduler
     def test_the_scheduler_is_killed_and_adopts_what_runs(self):
-        job = self.train(4000)
+        job = self.train(2000)
         was = self.s.wait_step(self.key, job, 20)
         pids, workers = self.s.pids()
         with self.s.held():
@@ -187,7 +187,7 @@ class Failures(Story):
             other = r.json["id"]
         self.s.wait_new("scheduler", pids["scheduler"])
         until("requests are served again", lambda: self.infer().status == 200)
-        j = self.succeeded(job, 4000)
+        j = self.succeeded(job, 2000)
         self.assertEqual((j["attempt"], j["executor"]), (1, was["executor"]))
         states = self.states(job)
         self.assertEqual((states.count("QUEUED"), states.count("STARTING")), (1, 1), states)
@@ -321,7 +321,7 @@ class Failures(Story):
         self.assertEqual(self.succeeded(job, 1500)["attempt"], 1, self.s.job(self.key, job, "/log").raw.decode())
 
     def test_the_executor_is_killed_and_the_job_goes_on_from_disk(self):
-        job = self.train(3000)
+        job = self.train(1200)
         until("there is a checkpoint", lambda: self.s.job(self.key, job, "/checkpoints").json["items"])
         old = self.s.pid("executor-cpu0")
         with self.s.held():
@@ -332,8 +332,8 @@ class Failures(Story):
             self.assertIn("ExecutorLost", self.reasons(job))
         self.s.wait_new("executor-cpu0", old)
         until("requests are served again", self.whole)
-        j = self.succeeded(job, 3000)
-        self.assertLess(j["steps_redone"], 3000)
+        j = self.succeeded(job, 1200)
+        self.assertLess(j["steps_redone"], 1200)
         detail = [s for s in self.states(job) if s == "STARTING"]
         self.assertEqual(len(detail), 2, self.states(job))
         with open(os.path.join(self.s.state, "log", "executor-cpu0.log")) as f:
