@@ -3,24 +3,15 @@
 #include "api/store_sql.h"
 
 /* clang-format off */
-/* Deleting what a live job uses is refused; should such a job be there all the same, its files
- * stay until it ends. */
-#define SQL_BLOBS                                                                                  \
-    "(SELECT v.package AS path FROM model_version v WHERE v.package IS NOT NULL AND (v.state <> "  \
-    "'DELETED' OR EXISTS (SELECT 1 FROM job j WHERE j.version_id = v.id AND j.state NOT IN "       \
-    SQL_FINAL ")) UNION SELECT d.path FROM dataset d WHERE d.path IS NOT NULL AND (d.state <> "    \
-    "'DELETED' OR EXISTS (SELECT 1 FROM job j WHERE (j.dataset_id = d.id OR j.eval_dataset_id = "  \
-    "d.id) AND j.state NOT IN " SQL_FINAL "))) b"
-
 static const struct db_stmt BLOB_LIST = {
     "blob_list",
-    "SELECT b.path FROM " SQL_BLOBS " ORDER BY b.path COLLATE \"C\"",
+    "SELECT b.path FROM (" SH_JOB_BLOBS ") b ORDER BY b.path COLLATE \"C\"",
     0,
 };
 
 static const struct db_stmt BLOB_USED = {
     "blob_used",
-    "SELECT EXISTS (SELECT 1 FROM " SQL_BLOBS " WHERE b.path = $1)",
+    "SELECT EXISTS (SELECT 1 FROM (" SH_JOB_BLOBS ") b WHERE b.path = $1)",
     1,
 };
 

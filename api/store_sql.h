@@ -7,7 +7,7 @@
 
 /* clang-format off */
 #define SQL_TIME(col) "to_char(" col " AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
-#define SQL_FINAL "('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXPIRED')"
+#define SQL_FINAL SH_JOB_FINAL
 /* Row versions are compared only when the client sent If-Match: a NULL parameter matches all. */
 #define SQL_IF_MATCH(p, col) "(" p "::bigint IS NULL OR " col " = " p "::bigint)"
 

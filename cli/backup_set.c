@@ -2,6 +2,7 @@
 #include "cli/backup.h"
 #include "common/db.h"
 #include "common/io.h"
+#include "common/job.h"
 #include "common/mem.h"
 #include "common/safetensors.h"
 
@@ -31,22 +32,12 @@ static const struct db_stmt SNAPSHOT = {
     "(SELECT coalesce(max(id), 0) FROM job)",
     0,
 };
-#define ENDED "('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXPIRED')"
-/* As SQL_BLOBS of api/store_blob.c. */
-static const struct db_stmt BLOBS = {
-    "backup_blobs",
-    "SELECT package FROM model_version v WHERE package IS NOT NULL AND (state <> 'DELETED' OR "
-    "EXISTS (SELECT 1 FROM job j WHERE j.version_id = v.id AND j.state NOT IN " ENDED ")) UNION "
-    "SELECT path FROM dataset d WHERE path IS NOT NULL AND (state <> 'DELETED' OR EXISTS (SELECT 1 "
-    "FROM job j WHERE (j.dataset_id = d.id OR j.eval_dataset_id = d.id) AND j.state NOT IN " ENDED
-    "))",
-    0,
-};
+static const struct db_stmt BLOBS = {"backup_blobs", SH_JOB_BLOBS, 0};
 /* Of batch inference the part is its checkpoint. */
 static const struct db_stmt RESUMES = {
     "backup_resumes",
     "SELECT DISTINCT j.id, j.kind = 'training' FROM job j JOIN checkpoint c ON c.job_id = j.id "
-    "WHERE j.state NOT IN " ENDED,
+    "WHERE j.state NOT IN " SH_JOB_FINAL,
     0,
 };
 /* clang-format on */

@@ -8,4 +8,18 @@
  * its events have times in their order, unless the clock is set. */
 #define SH_JOB_EVENT_TIME "clock_timestamp()"
 
+/* SQL: the states in which a job has ended. */
+#define SH_JOB_FINAL "('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXPIRED')"
+
+/* SQL: `path` of each package and dataset below blobs/ that rows refer to: what no sweep may take,
+ * and no backup may lack. Deleting what a live job uses is refused; should such a job be there all
+ * the same, its files stay until it ends. */
+#define SH_JOB_BLOBS                                                                              \
+    "SELECT v.package AS path FROM model_version v WHERE v.package IS NOT NULL AND (v.state <> "  \
+    "'DELETED' OR EXISTS (SELECT 1 FROM job j WHERE j.version_id = v.id AND j.state NOT "         \
+    "IN " SH_JOB_FINAL                                                                            \
+    ")) UNION SELECT d.path FROM dataset d WHERE d.path IS NOT NULL AND (d.state <> "             \
+    "'DELETED' OR EXISTS (SELECT 1 FROM job j WHERE (j.dataset_id = d.id OR j.eval_dataset_id = " \
+    "d.id) AND j.state NOT IN " SH_JOB_FINAL "))"
+
 #endif

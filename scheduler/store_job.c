@@ -228,14 +228,14 @@ static const struct db_stmt CHANGE = {
     " executor = $4, attempt = $5, epoch = $6,"
     " error_code = CASE WHEN $2 <> 'SUCCEEDED' THEN coalesce($7, error_code) END,"
     " error = CASE WHEN $2 <> 'SUCCEEDED' THEN coalesce($8, error) END,"
-    " finished_at = CASE WHEN $2 IN ('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXPIRED') THEN now() END,"
+    " finished_at = CASE WHEN $2 IN " SH_JOB_FINAL " THEN now() END,"
     " row_version = row_version + 1 WHERE id = $1 AND state = $9 RETURNING state, reason",
     10};
 static const struct db_stmt SAVED = {
     "job_saved",
     "WITH j AS (UPDATE job SET save_done = $2, epoch = $3, row_version = row_version + 1"
     "  WHERE id = $1 AND save_done < $2"
-    "  AND state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXPIRED') RETURNING id, state)"
+    "  AND state NOT IN " SH_JOB_FINAL " RETURNING id, state)"
     " INSERT INTO job_event (job_id, from_state, to_state, reason, detail, at)"
     " SELECT id, state, state, $4, jsonb_strip_nulls(jsonb_build_object('executor', $5::text,"
     " 'attempt', $6::bigint, 'step', $7::bigint, 'message', $8::text)), " SH_JOB_EVENT_TIME

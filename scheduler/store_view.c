@@ -148,11 +148,11 @@ static const struct db_stmt JOBS = {
     " JOIN model_version v ON v.id = j.version_id JOIN model m ON m.id = v.model_id"
     " LEFT JOIN dataset d ON d.id = j.dataset_id WHERE j.id = c.id OFFSET 0) j ON true",
     1};
-static const struct db_stmt TOTALS = {
-    "view_totals",
-    "SELECT tenant_id, count(*), state FROM job"
-    " WHERE state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXPIRED') GROUP BY tenant_id, state",
-    0};
+static const struct db_stmt TOTALS = {"view_totals",
+                                      "SELECT tenant_id, count(*), state FROM job"
+                                      " WHERE state NOT IN " SH_JOB_FINAL
+                                      " GROUP BY tenant_id, state",
+                                      0};
 static const struct db_stmt VIEW_USAGE = {
     "view_usage",
     "SELECT tenant_id, sum(gpu_ns * power(0.5, extract(epoch FROM now() - minute)::float8"
