@@ -225,10 +225,10 @@ static int fill_array(struct cli *c, json_t *array, struct sh_err *err)
     const char *text = c->conf->array ? c->conf->array : "", *limit = strchr(text, '%');
     bool is_grid = c->conf->grid && c->conf->grid[0];
     int64_t n = 0;
+    int rc = is_grid ? fill_grid(c, array, err) : SH_OK;
 
-    if (is_grid && fill_grid(c, array, err))
-        return SH_E_INVALID;
-
+    if (rc)
+        return rc;
     if (limit && sh_parse_i64(limit + 1, 1, INT32_MAX, "limit", &n, NULL))
         return cli_usage(c, err, "--array wants INDICES or INDICES%%LIMIT, such as 0-99%%4");
     if ((!(is_grid && (!text[0] || text == limit)) &&

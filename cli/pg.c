@@ -185,7 +185,7 @@ int pg_find_tools(const char *given, char *out, size_t size, struct sh_err *err)
     if (rc || out[0])
         return rc;
     return SH_FAIL(err, SH_E_INVALID,
-                   "pg_dump and pg_restore are not found%s%s: install the package "
+                   "pg_dump, pg_restore and psql are not found%s%s: install the package "
                    "postgresql-client, or name their folder with --pg-bin",
                    given ? " in " : "", given ? given : "");
 }

@@ -112,7 +112,7 @@ class Models(Story):
         self.assertIn("load it", r.error)
         self.assertNotIn("again in", r.error)
         self.assertNotIn("retry-after", r.headers)  # asking again would never help
-        self.assertEqual(self.get(m, below="/placements").json["placements"], [])
+        until("its placement is gone", lambda: self.get(m, below="/placements").json["placements"] == [])
         self.assertEqual(self.do("unload", m, 1).status, 202)  # is so already
         r = self.do("pin", m, 1)
         self.assertEqual((r.status, r.code), (409, "CONFLICT"), r)
