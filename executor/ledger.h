@@ -40,8 +40,8 @@ struct ledger_state {
 /* A file of the folder that nobody has, or a new one. Without room on the disk
  * it is in memory alone. *out: OWNED, ledger_close(). Fails: SH_E_NOMEM, SH_E_IO. */
 int ledger_open(const char *folder, struct ledger **out, struct sh_err *err);
-/* The same of files alone: *out is NULL when there is none that nobody has. Fails: SH_E_IO, where
- * there is none and some could not be looked at. */
+/* The same of files alone: *out is NULL when there is none that nobody has. Fails: SH_E_IO,
+ * SH_E_DISKFULL, where there is none and some could not be opened, or have no room of their own. */
 int ledger_adopt(const char *folder, struct ledger **out, struct sh_err *err);
 /* The file stays, unless all that was in it is in the database. NULL is allowed. */
 void ledger_close(struct ledger *l);

@@ -387,8 +387,10 @@ static void a_kill_at_any_instruction_loses_nothing_and_doubles_nothing(void **s
         assert_true(pid >= 0);
         if (pid == 0)
             serve_until_killed(s, *state);
-        while (s->told < from + 40) /* it is at work: any instruction may be the last */
+        while (s->told < from + 40) { /* it is at work: any instruction may be the last */
+            assert_int_equal(waitpid(pid, NULL, WNOHANG), 0);
             usleep(50);
+        }
         usleep(sh_test_random(&x) % 500);
         kill(pid, SIGKILL);
         assert_int_equal(waitpid(pid, NULL, 0), pid);
