@@ -8,7 +8,6 @@
 #define TIE_NS 100000 /* predictions closer than this count as equal */
 #define RETRY_SOON_MS 1000
 #define RETRY_MAX_MS 60000
-#define HEED 4 /* of the time that a request has, one part may be kept free for slow runs */
 /* Refused for so long while nothing is before it, and at least for so many times the time that it
  * is expected to take: one is let in. */
 #define PROBE_NS INT64_C(1000000000)
@@ -60,66 +59,6 @@ int decide__scratch(struct decisions *out, size_t bytes, void **p, struct sh_err
         memset(out->scratch, 0, bytes);
     *p = out->scratch;
     return SH_OK;
-}
-
-int64_t decide__run_ns(const struct snapshot *in, uint32_t model, uint32_t batch)
-{
-    return in->models[model].run_ns[predict_bucket(batch)];
-}
-
-static int64_t slack_ns(const struct snapshot *in, uint32_t model, uint32_t batch)
-{
-    const struct snap_model *m = &in->models[model];
-    const unsigned b = predict_bucket(batch);
-
-    return SH_MAX(m->slow_ns[b] - m->run_ns[b], 0);
-}
-
-static int64_t missing_ns(const struct snapshot *in, uint32_t model, uint32_t e)
-{
-    const struct snap_model *m = &in->models[model];
-    uint64_t resident = in->places[(size_t)model * in->n_execs + e].resident_bytes;
-
-    if (resident >= m->image_bytes)
-        return 0;
-    return (int64_t)((double)(m->image_bytes - resident) * in->execs[e].ns_per_byte);
-}
-
-int64_t decide__end_ns(const struct work *w, const struct run_of *r, int64_t start_ns,
-                       int64_t *slack)
-{
-    const struct snapshot *in = w->in;
-    int64_t end = start_ns + decide__run_ns(in, r->model, r->batch), arrives;
-
-    *slack = slack_ns(in, r->model, r->batch);
-    if (r->is_warm)
-        return end;
-    arrives = w->arrives_ns[(size_t)r->model * in->n_execs + r->exec];
-    if (!arrives)
-        arrives = SH_MAX(start_ns, w->plans[r->exec].lane_ns) + missing_ns(in, r->model, r->exec);
-    if (arrives <= start_ns)
-        return end;
-    *slack = SH_MAX(*slack, in->models[r->model].cold_slack_ns);
-    return SH_MAX(end, arrives + in->models[r->model].tail_ns[predict_bucket(r->batch)]);
-}
-
-int64_t decide__heed(const struct snap_request *r, int64_t until_ns, int64_t slack)
-{
-    return SH_MIN(slack, SH_MAX(until_ns - r->arrived_ns, 0) / HEED);
-}
-
-uint32_t decide__whole(const struct snapshot *in, uint32_t model, uint32_t batch)
-{
-    uint32_t full = 1;
-
-    while (full <= batch / 2)
-        full *= 2;
-    if (full == batch || batch == in->models[model].max_batch)
-        return batch;
-    return decide__run_ns(in, model, full) + decide__run_ns(in, model, batch - full) <
-                   decide__run_ns(in, model, batch)
-               ? full
-               : batch;
 }
 
 static int by_rank(const void *a, const void *b)
@@ -186,7 +125,7 @@ static int64_t added_ns(const struct work *w, const struct snap_request *r, uint
     int64_t whole;
 
     if (have == 0)
-        return missing_ns(in, r->model, e) + decide__run_ns(in, r->model, r->batch);
+        return decide__missing_ns(in, r->model, e) + decide__run_ns(in, r->model, r->batch);
     if (have + r->batch > in->models[r->model].max_batch)
         return decide__run_ns(in, r->model, r->batch);
     whole = decide__run_ns(in, r->model, have + r->batch) - decide__run_ns(in, r->model, have);
@@ -284,7 +223,7 @@ static void bring(struct work *w, uint32_t model, uint32_t e)
     int64_t *arrives = &w->arrives_ns[(size_t)model * w->in->n_execs + e];
 
     if (!*arrives)
-        *arrives = w->plans[e].lane_ns += missing_ns(w->in, model, e);
+        *arrives = w->plans[e].lane_ns += decide__missing_ns(w->in, model, e);
 }
 
 static void take(struct work *w, uint32_t i, uint32_t e)
@@ -652,18 +591,34 @@ static int form_due_run(struct work *w, struct decision *d, const struct look *a
     return rc;
 }
 
-/* Sent before the device is free it would be work for nobody, or too small a batch. */
+static bool is_free(const struct work *w, const struct look *at)
+{
+    return !w->in->execs[at->exec].n_runs && at->start_ns == w->plans[at->exec].start_ns;
+}
+
+/* Sent before the device is free it would be work for nobody. */
 static bool is_too_early(const struct work *w, uint32_t i, const struct look *at)
 {
     const struct snap_request *r = &w->in->requests[i];
     const struct run_of run = {.exec = at->exec, .model = r->model, .batch = r->batch};
-    const bool is_free =
-        !w->in->execs[at->exec].n_runs && at->start_ns == w->plans[at->exec].start_ns;
     int64_t slack;
 
-    return !is_free && r->limit_ns != SNAP_NO_DEADLINE &&
-           (due__shape(w->in, r).holds ||
-            decide__end_ns(w, &run, at->start_ns, &slack) > r->limit_ns);
+    return !is_free(w, at) && r->limit_ns != SNAP_NO_DEADLINE &&
+           decide__end_ns(w, &run, at->start_ns, &slack) > r->limit_ns;
+}
+
+/* Nor is a run sent so early that others may still join to their advantage. */
+static void hold_back(struct work *w, struct decision *d, const struct look *at)
+{
+    const struct snap_request *h;
+
+    if (!d->n || is_free(w, at))
+        return;
+    h = &w->in->requests[d->request];
+    if (h->limit_ns == SNAP_NO_DEADLINE || d->batch >= due__shape(w, d->request).ahead)
+        return;
+    w->is_held[h->model] = true;
+    cut(w, d, 0);
 }
 
 /* The next run of e, if there is one: d->n > 0. */
@@ -675,17 +630,25 @@ static int next_run(struct work *w, struct decision *d, const struct look *at, s
 
     due__look(w, at);
     due__keep(w, at->exec);
+    for (size_t m = 0; m < in->n_models; m++)
+        w->is_held[m] = false;
     for (size_t k = 0; k < in->n_requests && !d->n && !rc; k++) {
         uint32_t i = w->order[k].i;
         const struct snap_request *r = &in->requests[i];
 
         if (w->done[i] || w->exec[i] != at->exec || r->state != SNAP_READY ||
-            !in->places[(size_t)r->model * in->n_execs + at->exec].ready || is_too_early(w, i, at))
+            w->is_held[r->model] || !in->places[(size_t)r->model * in->n_execs + at->exec].ready ||
+            is_too_early(w, i, at))
             continue;
         any = true;
         rc = form_run(w, d, k, at->start_ns, at->slack_ns, err);
+        hold_back(w, d, at);
     }
-    return rc || d->n || !any ? rc : form_due_run(w, d, at, err);
+    if (rc || d->n || !any)
+        return rc;
+    rc = form_due_run(w, d, at, err);
+    hold_back(w, d, at);
+    return rc;
 }
 
 static int dispatch(struct work *w, uint32_t e, struct sh_err *err)
@@ -730,7 +693,7 @@ static size_t lay_out(size_t *at, size_t n, size_t size)
 static int room(struct work *w, struct sh_err *err)
 {
     const size_t n = w->in->n_requests, n_execs = w->in->n_execs, n_models = w->in->n_models;
-    size_t at[15], bytes = 0, k = 0;
+    size_t at[17], bytes = 0, k = 0;
     char *p;
     int rc;
 
@@ -745,11 +708,13 @@ static int room(struct work *w, struct sh_err *err)
     X(end_ns, n)                     \
     X(kept_ns, n)                    \
     X(is_lost, n)                    \
+    X(shape, n)                      \
     X(next_same, n)                  \
     X(taken, n)                      \
     X(run, n)                        \
     X(last_of_model, n_models)       \
-    X(is_warm, n_models)
+    X(is_warm, n_models)             \
+    X(is_held, n_models)
 #define SIZE(what, count) at[k++] = lay_out(&bytes, (count), sizeof(*w->what));
     EACH_ARRAY(SIZE)
 #undef SIZE

@@ -12,7 +12,8 @@
  * priority, waits until he no longer does. Only what lasts longer than predicted can make it late;
  * when it cannot be in time even as the next run, it is given up. A body that comes after its
  * request was let in is let in again, with its batch. decide_due.c keeps the books. A plan leaves
- * room for the batches that may still form, or under load all of them would be small.
+ * room for batches as large as what is asked for makes them, or under load all of them would be
+ * small; for larger ones would refuse what a device with little to do could answer.
  *
  * A run lasts its usual time, and one that waits for weights until they are there and the rest of
  * it is computed. Of all runs before an end, and of its own, one may be as slow as slow_ns; a part
@@ -20,8 +21,9 @@
  * misses his deadline as well.
  *
  * A run takes the first ready request of an executor and adds others of the same model and tenant
- * while max_batch and every deadline that waits there allow; it never waits for more to come, and
- * it ends at a full size where that and a run of the rest are faster than the next larger size.
+ * while max_batch and every deadline that waits there allow; on a device that is free it never
+ * waits for more to come, and it is sent to a busy one only where more would hardly help. It ends
+ * at a full size where that and a run of the rest are faster than the next larger size.
  *
  * Probes. Where requests of a model are refused for some time although nothing else is before them,
  * one is let in all the same: what keeps them out may be over, and only a run can tell.

@@ -11,9 +11,11 @@
 #include "common/mem.h"
 #include "scheduler/decide_int.h"
 
+#include <math.h>
 #include <stdlib.h>
 
-#define WORTH 1.25 /* so much more throughput is worth a pause between two runs */
+#define NEARLY 0.9 /* of what the best size of runs achieves */
+#define SPARE 1.25 /* runs should be able to carry so many times what is asked for */
 
 static const struct snap_request *req(const struct work *w, uint32_t i)
 {
@@ -40,15 +42,12 @@ void due__remove(struct work *w, uint32_t i, uint32_t e)
     *at = w->next_due[i];
 }
 
-/* How runs are filled. No single way finds a schedule wherever there is one: what helps one request
- * may cost another. */
+/* How runs are filled. No single way finds a schedule wherever there is one. */
 enum way {
-    FILL_WITH_ROOM,  /* with all that keeps what is kept free for the unforeseen */
-    FILL_TO_LIMIT,   /* with all that ends in time */
-    FILL_NEIGHBOURS, /* likewise, up to the first who cannot join */
-    FILL_FREE,       /* with what makes the run no longer */
-    FILL_AS_IT_IS,   /* from here on the same, without leaving room for a batch that may come */
-    N_WAYS = 2 * FILL_AS_IT_IS
+    FILL_WITH_ROOM, /* each for as long as a batch that may still form; what is free stays so */
+    FILL_SAFELY,    /* the same without that batch */
+    FILL_IN_ORDER,  /* up to the head's limit, and up to the first who cannot join */
+    N_WAYS
 };
 
 static bool counts(const struct work *w, const struct look *at, uint32_t i)
@@ -77,26 +76,49 @@ static void link_models(struct work *w, const struct look *at)
     }
 }
 
-struct due_shape due__shape(const struct snapshot *in, const struct snap_request *r)
+/* Samples a ns that would be answered in time if `asked` came and all runs had this size. Who comes
+ * while one of them runs waits for it and for his own: where two are longer than his time, only a
+ * part of all can be let in. */
+static double met(const struct snapshot *in, const struct snap_request *r, unsigned bucket,
+                  double asked)
+{
+    const uint32_t batch = SH_MIN(1u << bucket, in->models[r->model].max_batch);
+    const double run = (double)decide__run_ns(in, r->model, batch);
+    const int64_t heed = decide__heed(r, r->limit_ns, decide__slack_ns(in, r->model, batch));
+    const double rest = (double)(r->limit_ns - r->arrived_ns - in->margin_ns - heed) - run;
+
+    return rest > 0 ? SH_MIN(asked * SH_MIN(rest / run, 1), batch / run) : 0;
+}
+
+/* The least size with which nearly as much is answered in time as with any. */
+static uint32_t least_size(const struct snapshot *in, const struct snap_request *r, double asked)
 {
     const struct snap_model *m = &in->models[r->model];
-    const int64_t budget = r->limit_ns - r->arrived_ns - in->margin_ns;
-    struct due_shape best = {.batch = 1, .holds = true};
+    const unsigned last = predict_bucket(m->max_batch);
     double most = 0;
+    unsigned b;
 
-    for (int64_t runs = SH_MAX((int64_t)in->max_runs + 1, 2); runs >= 2; runs--) {
-        unsigned b = predict_bucket(m->max_batch);
-        uint32_t batch;
+    for (b = 0; b <= last; b++)
+        most = SH_MAX(most, met(in, r, b, asked));
+    for (b = 0; b < last && met(in, r, b, asked) < most * NEARLY; b++)
+        ;
+    return SH_MIN(1u << b, m->max_batch);
+}
 
-        while (b > 0 && runs * m->run_ns[b] > budget)
-            b--;
-        batch = SH_MIN(1u << b, m->max_batch);
-        if (runs * m->run_ns[b] > budget || (double)batch / (double)m->run_ns[b] < most * WORTH)
-            continue;
-        best = (struct due_shape){.batch = batch, .holds = runs <= in->max_runs};
-        most = (double)batch / (double)m->run_ns[b];
-    }
-    return best;
+struct due_shape due__shape(const struct work *w, uint32_t i)
+{
+    const struct snapshot *in = w->in;
+    const struct snap_request *r = req(w, i);
+    const double asked = in->models[r->model].asked * SPARE;
+    double n_execs = 0;
+
+    if (w->shape[i].room)
+        return w->shape[i];
+    for (size_t e = 0; e < in->n_execs; e++)
+        n_execs += in->execs[e].up && in->places[(size_t)r->model * in->n_execs + e].ready;
+    w->shape[i] = (struct due_shape){.room = least_size(in, r, asked / SH_MAX(n_execs, 1)),
+                                     .ahead = least_size(in, r, INFINITY)};
+    return w->shape[i];
 }
 
 static int64_t end_of(const struct work *w, const struct run_of *run, uint32_t h, enum way way,
@@ -105,9 +127,9 @@ static int64_t end_of(const struct work *w, const struct run_of *run, uint32_t h
     int64_t end = decide__end_ns(w, run, start_ns, slack), full_end, full_slack;
     struct run_of full = *run;
 
-    if (way >= FILL_AS_IT_IS)
+    if (way != FILL_WITH_ROOM)
         return end;
-    full.batch = SH_MAX(run->batch, due__shape(w->in, req(w, h)).batch);
+    full.batch = SH_MAX(run->batch, due__shape(w, h).room);
     full_end = decide__end_ns(w, &full, start_ns, &full_slack);
     *slack = SH_MAX(*slack, full_slack);
     return SH_MAX(end, full_end);
@@ -135,28 +157,25 @@ static int64_t fill(struct work *w, uint32_t e, uint32_t h, enum way way, int64_
 {
     const struct snapshot *in = w->in;
     const struct snap_request *head = req(w, h);
-    const enum way kind = way % FILL_AS_IT_IS;
     const uint32_t model = head->model, most = in->models[model].max_batch;
     struct run_of run = {e, model, head->batch, w->is_warm[model]};
     int64_t limit = head->limit_ns, alone = end_of(w, &run, h, way, start_ns, slack);
     uint32_t n = 1, whole;
 
     w->run[0] = h;
-    if (kind == FILL_FREE)
-        limit = alone;
-    else if (w->next_same[h] != SNAP_NONE && run.batch < most)
+    if (w->next_same[h] != SNAP_NONE && run.batch < most)
         limit = SH_MIN(limit, latest_end(w, h, alone));
     for (uint32_t i = w->next_same[h]; i != SNAP_NONE && run.batch < most; i = w->next_same[i]) {
         const struct snap_request *r = req(w, i);
         int64_t end;
 
-        if (kind == FILL_NEIGHBOURS && w->next_due[w->run[n - 1]] != i)
+        if (way == FILL_IN_ORDER && w->next_due[w->run[n - 1]] != i)
             break;
         if (w->taken[i] || r->tenant != head->tenant || run.batch + r->batch > most)
             continue;
         run.batch += r->batch;
         end = end_of(w, &run, h, way, start_ns, slack);
-        if (kind == FILL_WITH_ROOM)
+        if (way != FILL_IN_ORDER)
             end += decide__heed(head, head->limit_ns, *slack) + in->margin_ns;
         if (end > limit) {
             run.batch -= r->batch;
@@ -229,12 +248,14 @@ int64_t due__broken_ns(const struct work *w, const struct look *at)
     return worst;
 }
 
+/* A newcomer is let in only where there is room for those who may join him. */
 uint32_t due__look(struct work *w, const struct look *at)
 {
+    const enum way last = at->newcomer == SNAP_NONE ? N_WAYS - 1 : FILL_WITH_ROOM;
     int64_t least = INT64_MAX;
     enum way best = FILL_WITH_ROOM;
 
-    for (enum way way = 0; way < (at->newcomer == SNAP_NONE ? N_WAYS : FILL_AS_IT_IS); way++) {
+    for (enum way way = FILL_WITH_ROOM; way <= last; way++) {
         const uint32_t n = look(w, at, way);
         const int64_t broken = due__broken_ns(w, at);
 

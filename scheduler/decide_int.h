@@ -1,4 +1,5 @@
-/* decide_int.h - between decide.c (who is let in, who runs) and decide_due.c (the promises). */
+/* decide_int.h - between decide.c (who is let in, who runs), decide_due.c (the promises) and
+ * decide_time.c (how long runs last). */
 #ifndef SH_SCHEDULER_DECIDE_INT_H
 #define SH_SCHEDULER_DECIDE_INT_H
 
@@ -30,6 +31,14 @@ struct look { /* at an executor from start_ns on */
     uint32_t newcomer; /* ... this one; SNAP_NONE */
 };
 
+/* How large runs should be that a request leads. A plan takes them for as long as a batch that
+ * others may still fill: who is let in by a plan of small runs has no time left for large ones when
+ * his turn comes, and under load all runs would be small. */
+struct due_shape {
+    uint32_t room;  /* the least size that carries what is asked for; 0: not known yet */
+    uint32_t ahead; /* the least that carries any load: so large it may be sent ahead of time */
+};
+
 struct work {
     const struct snapshot *in;
     struct decisions *out;
@@ -40,21 +49,26 @@ struct work {
         *arrives_ns; /* the same: when all weights will be there; 0: with a run at the earliest */
     uint32_t *exec;  /* of each request, or SNAP_NONE */
     bool *done;      /* refused or in a run */
+    bool *is_held;   /* by model: no run of it yet */
 
     /* decide_due.c, by request */
-    uint32_t *next_due;  /* of those with a promise on the same executor, by limit */
-    int64_t *end_ns;     /* at the latest, by the last look */
-    int64_t *kept_ns;    /* by the look that counts: due__keep(). INT64_MIN: none yet, MAX: lost */
-    bool *is_lost;       /* by the last look: late, whatever runs before it */
-    uint32_t *next_same; /* scratch: of the same model */
-    bool *taken;         /* scratch */
-    uint32_t *run;       /* scratch: the requests of one run */
+    uint32_t *next_due; /* of those with a promise on the same executor, by limit */
+    int64_t *end_ns;    /* at the latest, by the last look */
+    int64_t *kept_ns;   /* by the look that counts: due__keep(). INT64_MIN: none yet, MAX: lost */
+    bool *is_lost;      /* by the last look: late, whatever runs before it */
+    struct due_shape *shape; /* due__shape() */
+    uint32_t *next_same;     /* scratch: of the same model */
+    bool *taken;             /* scratch */
+    uint32_t *run;           /* scratch: the requests of one run */
     uint32_t *last_of_model; /* scratch, by model */
     bool *is_warm;           /* scratch, by model */
 };
 
-/* decide.c */
+/* decide_time.c */
 int64_t decide__run_ns(const struct snapshot *in, uint32_t model, uint32_t batch);
+int64_t decide__slack_ns(const struct snapshot *in, uint32_t model, uint32_t batch);
+/* To copy what e lacks of the model. */
+int64_t decide__missing_ns(const struct snapshot *in, uint32_t model, uint32_t e);
 /* When a run that begins at start_ns is over. *slack: by so much it may last longer. */
 struct run_of { /* a run that could be */
     uint32_t exec, model, batch;
@@ -67,18 +81,9 @@ int64_t decide__heed(const struct snap_request *r, int64_t until_ns, int64_t sla
 /* The samples a run should take of `batch` that could be in it. */
 uint32_t decide__whole(const struct snapshot *in, uint32_t model, uint32_t batch);
 
-/* How runs should be that r leads. A plan takes them for as long as a batch that others may still
- * fill: who is let in by a plan of small runs has no time left for large ones when his turn comes,
- * and under load all runs would be small and slow. The size is the largest of which those that are
- * before him and his own leave him his limit; where it could be much larger if none were sent ahead
- * of time, they are held back until the device is free. */
-struct due_shape {
-    uint32_t batch;
-    bool holds;
-};
-struct due_shape due__shape(const struct snapshot *in, const struct snap_request *r);
-
-/* decide_due.c. due__init(): all that are promised by the snapshot and not done. */
+/* decide_due.c. due__shape(): of the runs that i leads, who has a limit. */
+struct due_shape due__shape(const struct work *w, uint32_t i);
+/* due__init(): all that are promised by the snapshot and not done. */
 void due__init(struct work *w);
 void due__insert(struct work *w, uint32_t i, uint32_t e);
 void due__remove(struct work *w, uint32_t i, uint32_t e);

@@ -90,6 +90,7 @@ static void take_model(struct sched *s, struct snapshot *in, struct model *m)
                              .image_bytes = m->image_bytes,
                              .cold_slack_ns =
                                  predict_cold_ns(&m->predict, m->slo_percentile, in->now_ns),
+                             .asked = predict_asked(&m->predict, in->now_ns),
                              .refused_ns = m->refused_ns};
     for (unsigned b = 0; b <= predict_bucket(m->max_batch); b++) {
         struct predict_time t;

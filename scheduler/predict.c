@@ -208,6 +208,22 @@ int64_t predict_cold_ns(const struct predict *p, double percentile, int64_t now_
     return f.n > 1 ? f.ns[without_slowest(&f, percentile) - 1] : 0;
 }
 
+static double asked_until(const struct predict *p, int64_t now_ns)
+{
+    return p->asked * exp2(-(double)SH_MAX(now_ns - p->asked_ns, 0) / PREDICT_ASKED_NS);
+}
+
+void predict_ask(struct predict *p, uint32_t samples, int64_t now_ns)
+{
+    p->asked = asked_until(p, now_ns) + samples;
+    p->asked_ns = now_ns;
+}
+
+double predict_asked(const struct predict *p, int64_t now_ns)
+{
+    return asked_until(p, now_ns) * log(2) / PREDICT_ASKED_NS;
+}
+
 /* The least of the n > 0 values in order that so many of them do not exceed. */
 static int64_t at_percentile(const struct predict_ring *r, double percentile)
 {

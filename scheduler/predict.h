@@ -1,4 +1,6 @@
-/* predict.h - how long a run of one model version takes, from recent runs and from the profile.
+/* predict.h - what to expect of one model version: how long a run takes, how much is asked for.
+ *
+ * Times come from recent runs and from the profile.
  *
  * Warm runs, whose weights were on the device: one ring of recent ones for each batch bucket (1, 2,
  * 4 ... 1024). With at least PREDICT_MIN of them not older than PREDICT_MAX_AGE_NS two times come
@@ -17,6 +19,8 @@
  * that are missing (decide.h) and `tail`, which the executor found with its exact grouping; a ring
  * of its own remembers by how much they exceeded that.
  *
+ * What is asked for counts refused requests as well, and half as much after PREDICT_ASKED_NS.
+ *
  * Pure: time comes in as a parameter. Not thread-safe.
  */
 #ifndef SH_SCHEDULER_PREDICT_H
@@ -31,6 +35,7 @@
 #define PREDICT_RING 64u /* at most 256 */
 #define PREDICT_MIN 10u
 #define PREDICT_MAX_AGE_NS INT64_C(10000000000)
+#define PREDICT_ASKED_NS INT64_C(100000000)
 #define PREDICT_UNKNOWN_NS \
     INT64_C(20000000) /* neither run nor profile: a guess, on the safe side */
 
@@ -47,6 +52,8 @@ struct predict {
     int64_t
         tail_ns[PREDICT_N_BUCKETS]; /* of the profile, that goes on once all weights are there */
     uint64_t n_runs;
+    double asked;     /* samples, as they weighed ... */
+    int64_t asked_ns; /* ... then */
 };
 
 enum predict_source { PREDICT_FROM_RUNS, PREDICT_FROM_PROFILE, PREDICT_FROM_GUESS };
@@ -74,6 +81,10 @@ void predict_run(const struct predict *p, uint32_t batch, double percentile, int
                  struct predict_time *out);
 /* What to allow a cold run beyond its own time; 0 when nothing is known. */
 int64_t predict_cold_ns(const struct predict *p, double percentile, int64_t now_ns);
+/* So many samples more are asked for, whether or not they are let in. */
+void predict_ask(struct predict *p, uint32_t samples, int64_t now_ns);
+/* Samples a ns that were asked for of late. */
+double predict_asked(const struct predict *p, int64_t now_ns);
 void predict_line(const struct predict *p, unsigned bucket, double percentile, int64_t now_ns,
                   struct predict_line *out);
 

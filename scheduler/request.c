@@ -137,6 +137,7 @@ static int request_new(struct sched *s, struct api *a, const struct msg_infer_op
     q->items[q->n++] = r;
     t->n_requests++;
     v->n_requests++;
+    predict_ask(&v->predict, 1, sh_clock_ns());
     return SH_OK;
 }
 
@@ -200,6 +201,7 @@ void requests_on_ready(struct sched *s, struct api *a, const struct msg_infer_re
     if (m->priority > 0)
         r->priority = SH_MAX((int32_t)SH_MIN(m->priority, MAX_PRIORITY), r->model->slo_priority);
     r->batch = m->batch;
+    predict_ask(&r->model->predict, m->batch - 1, sh_clock_ns());
     r->promised = false; /* decide() looks at it again, with all that it now knows */
     r->state = REQUEST_READY;
     r->ready_ns = sh_clock_ns();

@@ -49,6 +49,7 @@ struct snap_model {
     int64_t cold_slack_ns; /* by so much a run that waits for weights may be slower */
     int64_t fastest_ns;    /* run of one sample of late; 0: there was none */
     int64_t refused_ns;  /* since when requests are refused for their time, and none is let in; 0 */
+    double asked;        /* samples a ns, of late, refused ones too: predict_asked() */
     int64_t expected_ns; /* when an executor will have it, of one that none has; SNAP_NEVER */
     bool failed;         /* it has none because all have failed to load it */
 };

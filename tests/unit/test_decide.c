@@ -1,6 +1,6 @@
 /* test_decide.c - without it, an urgent request could wait behind a patient one, a batch could cost
  * another request its deadline, and a request that cannot be in time could be let in. */
-/* uses: scheduler/decide.o scheduler/decide_due.o scheduler/predict.o */
+/* uses: scheduler/decide.o scheduler/decide_due.o scheduler/decide_time.o scheduler/predict.o */
 /* uses: scheduler/decide_jobs.o scheduler/decide_share.o */
 #include "tests/unit/decide_world.h"
 

@@ -1,6 +1,6 @@
 /* test_decide_arrays.c - without it, an array of jobs could take more executors than it asked for,
  * or those of it that wait could hold up the jobs behind them. */
-/* uses: scheduler/decide.o scheduler/decide_due.o scheduler/predict.o */
+/* uses: scheduler/decide.o scheduler/decide_due.o scheduler/decide_time.o scheduler/predict.o */
 /* uses: scheduler/decide_jobs.o scheduler/decide_share.o */
 #include "tests/unit/decide_world.h"
 

@@ -1,12 +1,10 @@
 /* test_decide_promises.c - without it, a request that was let in could be refused because of one
  * that came later, a model could be refused for ever for what was true once, and a batch could cost
  * another request its limit. */
-/* uses: scheduler/decide.o scheduler/decide_due.o scheduler/predict.o */
+/* uses: scheduler/decide.o scheduler/decide_due.o scheduler/decide_time.o scheduler/predict.o */
 /* uses: scheduler/decide_jobs.o scheduler/decide_share.o */
 #include "common/mem.h"
 #include "tests/unit/decide_world.h"
-
-#include <math.h>
 
 /* A request that is whole on its arrival, with a limit. */
 static struct snap_request *add_new(struct world *w, uint32_t model, int64_t limit_ms)
@@ -336,6 +334,8 @@ static void sim_snapshot(struct sim *s)
 
     w->in.now_ns = s->now_ns;
     w->in.n_requests = 0;
+    for (size_t m = 0; m < W_MODELS; m++) /* whatever was foreseen, more or less may come */
+        w->models[m].asked = (double)rnd(s, 1000) / (double)MS / 500;
     for (uint32_t e = 0; e < w->in.n_execs; e++) {
         w->execs[e].n_runs = 0;
         w->execs[e].slack_ns = 0;
@@ -489,181 +489,6 @@ static void in_random_worlds_every_promise_is_kept(void **state)
     free(s);
 }
 
-/* ------------------------------------------------------------------ more than can be done */
-
-#define L_REQUESTS 3000u
-#define L_TARGET (50 * MS)
-
-struct l_case {
-    uint32_t max_batch;
-    double fix_ms, each_ms; /* a run: fix + each * batch */
-    double slow_ms;         /* one of fifty is slower by that, as is known of them */
-    double noise;           /* the others are so much longer or shorter, as a part */
-};
-
-struct load { /* one executor, one model, requests at random */
-    struct world w;
-    uint64_t seed;
-    int64_t now_ns, end_ns, done_ns;
-    int64_t at_ns[L_REQUESTS];
-    bool is_over[L_REQUESTS], is_in[L_REQUESTS];
-    uint32_t of[W_REQUESTS], n_come, n_first; /* those before n_first are over */
-    struct s_run runs[S_RUNS];
-    size_t n_met, n_refused;
-};
-
-static double part(struct load *l)
-{
-    l->seed = l->seed * 6364136223846793005u + 1442695040888963407u;
-    return (double)(l->seed >> 11) / 9007199254740992.0;
-}
-
-static void load_start(struct load *l, const struct l_case *c)
-{
-    double took = (double)l->runs[0].predicted_ns * (1 + c->noise * (part(l) - 0.5));
-
-    if (part(l) < 0.02)
-        took += c->slow_ms * 1e6;
-    if (l->runs[0].n)
-        l->end_ns = SH_MAX(l->runs[0].sent_ns, l->done_ns) + (int64_t)took;
-}
-
-static void load_end_run(struct load *l, const struct l_case *c)
-{
-    for (uint32_t k = 0; k < l->runs[0].n; k++)
-        l->n_met += l->now_ns <= l->at_ns[l->runs[0].members[k]] + L_TARGET;
-    l->done_ns = l->now_ns;
-    l->runs[0] = l->runs[1];
-    l->runs[1] = (struct s_run){0};
-    load_start(l, c);
-}
-
-static void load_snapshot(struct load *l)
-{
-    struct snap_exec *x = &l->w.execs[0];
-
-    l->w.in.now_ns = l->now_ns;
-    l->w.in.n_requests = x->n_runs = 0;
-    x->slack_ns = 0;
-    x->busy_until_ns = l->done_ns;
-    for (size_t k = 0; k < S_RUNS && l->runs[k].n; k++, x->n_runs++) {
-        x->busy_until_ns = SH_MAX(x->busy_until_ns, l->runs[k].sent_ns) + l->runs[k].predicted_ns;
-        if (k == 0 && x->busy_until_ns < l->now_ns)
-            x->busy_until_ns = 2 * l->now_ns - x->busy_until_ns;
-        x->slack_ns = SH_MAX(x->slack_ns, l->runs[k].slack_ns);
-    }
-    x->busy_until_ns = SH_MAX(x->busy_until_ns, l->now_ns);
-    while (l->n_first < l->n_come && l->is_over[l->n_first])
-        l->n_first++;
-    for (uint32_t i = l->n_first; i < l->n_come; i++) {
-        if (l->is_over[i])
-            continue;
-        assert_true(l->w.in.n_requests < W_REQUESTS);
-        l->of[l->w.in.n_requests] = i;
-        l->w.requests[l->w.in.n_requests++] =
-            (struct snap_request){.state = SNAP_READY,
-                                  .exec = l->is_in[i] ? 0 : SNAP_NONE,
-                                  .promised = l->is_in[i],
-                                  .batch = 1,
-                                  .arrived_ns = l->at_ns[i],
-                                  .deadline_ns = l->at_ns[i] + L_TARGET,
-                                  .limit_ns = l->at_ns[i] + L_TARGET,
-                                  .on_miss = SNAP_REJECT};
-    }
-}
-
-static void load_act(struct load *l, const struct l_case *c, const struct decision *d)
-{
-    struct s_run *r = &l->runs[l->runs[0].n > 0];
-
-    if (d->kind == DECISION_PLACE) {
-        l->is_in[l->of[d->request]] = true;
-    } else if (d->kind == DECISION_REFUSE) {
-        l->is_over[l->of[d->request]] = true;
-        l->n_refused++;
-    } else if (d->kind == DECISION_RUN) {
-        *r = (struct s_run){.n = d->n,
-                            .sent_ns = l->now_ns,
-                            .predicted_ns = d->predicted_ns,
-                            .slack_ns = d->slack_ns};
-        for (uint32_t k = 0; k < d->n; k++) {
-            r->members[k] = l->of[l->w.out.members[d->first + k]];
-            l->is_over[r->members[k]] = true;
-        }
-        if (r == &l->runs[0])
-            load_start(l, c);
-    }
-}
-
-/* Answered in time, as a part of what full batches could do. */
-static double goodput(struct load *l, const struct l_case *c, double offered)
-{
-    const double most = c->max_batch / (c->fix_ms + c->each_ms * c->max_batch); /* a ms */
-    int64_t at = NOW;
-
-    *l = (struct load){.seed = 7, .now_ns = NOW, .done_ns = NOW};
-    world_init(&l->w, 1);
-    l->w.in.max_runs = S_RUNS;
-    l->w.in.margin_ns = MS;
-    l->w.in.with_jobs = false;
-    l->w.models[0].max_batch = c->max_batch;
-    for (unsigned b = 0; b < PREDICT_N_BUCKETS; b++) {
-        l->w.models[0].run_ns[b] = (int64_t)((c->fix_ms + c->each_ms * (1 << b)) * 1e6);
-        l->w.models[0].slow_ns[b] = l->w.models[0].run_ns[b] + (int64_t)(c->slow_ms * 1e6);
-    }
-    for (size_t i = 0; i < L_REQUESTS; i++)
-        l->at_ns[i] = at += (int64_t)(-log(1 - part(l)) / (most * offered) * 1e6);
-    for (;;) {
-        int64_t next = l->n_come < L_REQUESTS ? l->at_ns[l->n_come] : INT64_MAX;
-
-        next = l->runs[0].n ? SH_MIN(next, l->end_ns) : next;
-        if (next == INT64_MAX)
-            break;
-        l->now_ns = next;
-        if (l->runs[0].n && l->end_ns <= next)
-            load_end_run(l, c);
-        while (l->n_come < L_REQUESTS && l->at_ns[l->n_come] <= next)
-            l->n_come++;
-        load_snapshot(l);
-        world_decide(&l->w);
-        for (size_t i = 0; i < l->w.out.n; i++)
-            load_act(l, c, &l->w.out.items[i]);
-    }
-    decisions_fini(&l->w.out);
-    return (double)l->n_met / ((double)(l->now_ns - NOW) / 1e6) / most;
-}
-
-/* Without room for batches in the plan the second of the large ones falls to a quarter. */
-static void under_overload_as_much_is_answered_in_time_as_at_the_peak(void **state)
-{
-    static const double LOADS[] = {0.5, 0.75, 1, 1.5, 2, 3};
-    static const struct l_case CASES[] = {
-        {1, 0, 5, 0, 0},   {1, 0, 5, 20, 0.3},    {1, 0, 12, 0, 0},    {32, 5, 0.2, 0, 0},
-        {32, 1, 1, 0, 0},  {32, 5, 0.2, 10, 0.3}, {32, 0, 4, 0, 0},    {32, 2, 4, 10, 0.3},
-        {8, 4, 2, 5, 0.2}, {32, 10, 1, 5, 0.2},   {32, 20, 0.5, 0, 0},
-    };
-    struct load *l = malloc(sizeof(*l));
-
-    (void)state;
-    assert_non_null(l);
-    for (size_t c = 0; c < SH_ARRAY_LEN(CASES); c++) {
-        double got[SH_ARRAY_LEN(LOADS)], peak = 0;
-
-        for (size_t k = 0; k < SH_ARRAY_LEN(LOADS); k++) {
-            got[k] = goodput(l, &CASES[c], LOADS[k]);
-            peak = SH_MAX(peak, got[k]);
-            if (k == 0 && CASES[c].fix_ms + CASES[c].each_ms <= 6 &&
-                l->n_refused > L_REQUESTS / 125)
-                fail_msg("case %zu: %zu refused at half the load", c, l->n_refused);
-        }
-        for (size_t k = 0; k < SH_ARRAY_LEN(LOADS); k++)
-            /* At the peak itself long runs leave a short queue, that now and then is empty. */
-            if (LOADS[k] > 1.05 * peak && got[k] < 0.9 * peak)
-                fail_msg("case %zu at %.2f: %.2f of the peak", c, LOADS[k], got[k] / peak);
-    }
-    free(l);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -678,7 +503,6 @@ int main(void)
         cmocka_unit_test(slow_runs_alone_keep_nobody_out),
         cmocka_unit_test(what_was_refused_for_a_while_on_an_idle_device_is_tried),
         cmocka_unit_test(in_random_worlds_every_promise_is_kept),
-        cmocka_unit_test(under_overload_as_much_is_answered_in_time_as_at_the_peak),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -321,6 +321,23 @@ static void a_line_for_people_counts_all_runs_and_says_what_it_predicts_from(voi
     assert_int_equal(l.recent, PREDICT_RING);
 }
 
+static void what_is_asked_for_is_known_by_its_rate_and_forgotten(void **state)
+{
+    struct predict p = {0};
+    int64_t now = 0;
+
+    (void)state;
+    assert_true(predict_asked(&p, 0) == 0);
+    for (int i = 0; i < 2000; i++)
+        predict_ask(&p, 2, now += MS); /* two a ms */
+    assert_float_equal(predict_asked(&p, now) * (double)MS, 2, 0.02);
+    for (int i = 0; i < 2000; i++)
+        predict_ask(&p, 1, now += 4 * MS);
+    assert_float_equal(predict_asked(&p, now) * (double)MS, 0.25, 0.01);
+    assert_float_equal(predict_asked(&p, now + PREDICT_ASKED_NS) * (double)MS, 0.125, 0.005);
+    assert_true(predict_asked(&p, now + 3600000 * MS) < 1e-20);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -341,6 +358,7 @@ int main(void)
         cmocka_unit_test(the_percentile_of_the_target_decides),
         cmocka_unit_test(the_order_is_that_of_a_plain_sort),
         cmocka_unit_test(a_line_for_people_counts_all_runs_and_says_what_it_predicts_from),
+        cmocka_unit_test(what_is_asked_for_is_known_by_its_rate_and_forgotten),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
