@@ -232,7 +232,7 @@ static void own_failure(const struct run *r, struct run_result *res)
         res->msg = r->parts[0].msg ? r->parts[0].msg : "";
     } else if (!res->rc && r->is_alone && !r->is_own) {
         res->rc = SH_E_INVALID;
-        res->msg = "one of its requests had wrong data, so they ran one by one";
+        res->msg = "one of its requests failed them all, so they ran one by one";
     }
 }
 
@@ -320,9 +320,10 @@ static bool into_samples(struct run *r)
     return true;
 }
 
+/* done NULL: its worker died, and nobody knows. */
 static void spend(struct run *r, const struct msg_wk_run_done *done)
 {
-    int64_t took_ns = done->end_ns - done->first_ns;
+    int64_t took_ns = done ? done->end_ns - done->first_ns : 0;
 
     r->spent_ns += took_ns;
     if (!r->is_own)
@@ -330,7 +331,7 @@ static void spend(struct run *r, const struct msg_wk_run_done *done)
     r->n_attempts = 0;
 }
 
-bool run__divide(struct run *r, const struct msg_wk_run_done *done)
+bool run__divide(struct run *r, const struct sh_err *why, const struct msg_wk_run_done *done)
 {
     const struct sh_err none = {0};
     const struct run_result res = result_of(r, &none, done);
@@ -347,7 +348,7 @@ bool run__divide(struct run *r, const struct msg_wk_run_done *done)
         }
     }
     SH_INFO("run.divided", "run=%" PRIu64 " model=%s parts=%zu msg=\"%s\"", r->id, r->model->name,
-            keep, done->msg);
+            keep, why->msg);
     r->is_alone = true;
     spend(r, done);
     set_parts(r, 0, keep);
@@ -359,8 +360,7 @@ bool run__next_part(struct run *r, const struct sh_err *why, const struct msg_wk
     const struct run_result res = result_of(r, why, done);
     struct run_part *p = &r->parts[0];
 
-    if (!r->is_alone || r->n_rest == 0 || (why->rc && why->rc != SH_E_INVALID) ||
-        (r->is_own && (why->rc || p->rc)))
+    if (!r->is_alone || r->n_rest == 0 || (r->is_own && (why->rc || p->rc)))
         return false;
     if (!r->is_own)
         tell_api(r, p, &res);

@@ -642,15 +642,15 @@ void switch_on_part_failed(struct switcher *sw, struct worker *w,
     run__note_failed(&r->parts[m->part], m);
 }
 
-/* Does something of the current run remain to be run? Then it waits behind the others: what more it
- * takes because of its tenant's data is not to be at their cost. */
+/* Does something of the current run remain to be run? Then it waits behind the others, who are not
+ * to pay for its data. of_part: the failure may be one part's, so from now on each runs alone. */
 static bool goes_on(struct switcher *sw, const struct sh_err *why,
-                    const struct msg_wk_run_done *done)
+                    const struct msg_wk_run_done *done, bool of_part)
 {
     struct run *r = sw->current;
 
-    if (r->is_forced ||
-        (!(why->rc == SH_E_INVALID && run__divide(r, done)) && !run__next_part(r, why, done)))
+    if (r->is_forced || (why->rc && !of_part) ||
+        (!(why->rc && run__divide(r, why, done)) && !run__next_part(r, why, done)))
         return false;
     append(sw, take_back(sw));
     return true;
@@ -676,7 +676,7 @@ void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_
         SH_FAIL(&why, (int)m->rc, "%s", m->msg);
     payload_take_back(r, w, !why.rc);
     done = run__believed(r, m);
-    if (!goes_on(sw, &why, &done))
+    if (!goes_on(sw, &why, &done, why.rc == SH_E_INVALID))
         end_current(sw, &why, &done);
     ablation_on_run_done(w);
 }
@@ -711,9 +711,9 @@ void switch_on_worker_dead(struct switcher *sw, struct worker *w)
         SH_FAIL(&why, SH_E_TIMEOUT, "the run took longer than the %lld ms that a run may take",
                 (long long)sw->x->conf->run_ms);
     else
-        SH_FAIL(&why, SH_E_UNAVAILABLE, "the worker process died %u times during this run",
-                r->n_attempts);
-    end_current(sw, &why, NULL);
+        SH_FAIL(&why, SH_E_UNAVAILABLE, "its worker died %u times during this run", r->n_attempts);
+    if (r->is_own || !goes_on(sw, &why, NULL, !r->is_overdue))
+        end_current(sw, &why, NULL);
 }
 
 void switch_give_up(struct switcher *sw, const struct model *m, const struct sh_err *why)

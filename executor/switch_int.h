@@ -56,12 +56,13 @@ void run__free_part(struct run_part *p);
  * a worker that somebody has taken over says what it likes. */
 struct msg_wk_run_done run__believed(const struct run *r, const struct msg_wk_run_done *said);
 void run__note_failed(struct run_part *p, const struct msg_wk_part_failed *m);
-/* After a failure because of data: what is left to run now is the first part of it alone, the
- * others come in their turn, and the failed ones have been told. False: it cannot be divided (or
- * was already), so the failure is its own. */
-bool run__divide(struct run *r, const struct msg_wk_run_done *done);
-/* The present part of a divided run is done or has failed: tells its API and takes the next. False:
- * that was the last one, which is still there, or it is a failure that ends an own run. */
+/* After a failure that may be one part's, of its data or of its worker: what is left to run now is
+ * the first part of it alone, the others come in their turn, and the failed ones have been told.
+ * False: it cannot be divided (or was already), so the failure is its own. */
+bool run__divide(struct run *r, const struct sh_err *why, const struct msg_wk_run_done *done);
+/* The present part of a divided run is done or has failed by itself: tells its API and takes the
+ * next. done is NULL when its worker died. False: that was the last one, which is still there, or
+ * it is a failure that ends an own run. */
 bool run__next_part(struct run *r, const struct sh_err *why, const struct msg_wk_run_done *done);
 
 /* parts.c */

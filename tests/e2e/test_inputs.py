@@ -27,6 +27,7 @@ from exec_driver import WAIT_S, Driver, write_st  # noqa: E402
 from system import Story, System  # noqa: E402
 
 BRING, COME, BRING_AFTER = "0", "1", "2"  # enum msg_run_inputs
+UNAVAILABLE = -17
 A, B = 40001, 30003  # values of a sample: neither ends where the next input may begin
 SLOW = "--copy-gb-per-s=0.02"  # 14 ms a sample
 
@@ -89,10 +90,13 @@ class Case(unittest.TestCase):
     def check(self, d, run, seed, n):
         r, parts = d.result(run)
         self.assertEqual((r.rc, r.msg), (0, ""))
-        a, b = samples(seed, n)
-        for y, z in parts:
-            self.assertEqual(array.array("f", y), array.array("f", (v + 1 for v in a)))
-            self.assertEqual(array.array("f", z), array.array("f", (2 * v for v in b)))
+        for outputs in parts:
+            self.check_part(outputs, *samples(seed, n))
+
+    def check_part(self, outputs, a, b):
+        y, z = outputs
+        self.assertEqual(array.array("f", y), array.array("f", (v + 1 for v in a)))
+        self.assertEqual(array.array("f", z), array.array("f", (2 * v for v in b)))
 
 
 class Inputs(Case):
@@ -192,6 +196,30 @@ class Inputs(Case):
         self.assertLess(r.rc, 0)
         os.kill(next(pid for pid in pids if pid), signal.SIGCONT)
         self.check(d, self.start(d, 6, 1), 6, 1)
+
+    def test_a_request_that_kills_its_worker_fails_alone(self):
+        """Of four in a run the third: whoever runs it is killed, while its inputs are on their way."""
+        d = self.driver("--copy-gb-per-s=0.001", "--workers=3")
+        ins = [samples(seed, 2) for seed in range(4)]
+        run_id, outs = d.run(1, None, [4 * len(a) for a in ins[0]], 2,
+                             parts=[[a.tobytes() for a in part] for part in ins])
+        sent = lambda: re.findall(r"ev=switch.send .*?worker=(\d+)", self.log(d))  # noqa: E731
+        for n in range(1, 8):  # all of them twice; the first, the second; the third twice; the fourth
+            d.wait(lambda: len(sent()) >= n, WAIT_S, "it is sent")
+            if n in (1, 2, 5, 6):
+                pids = dict(re.findall(r"ev=worker.ready worker=(\d+) pid=(\d+)", self.log(d)))
+                os.kill(int(pids[sent()[n - 1]]), signal.SIGKILL)
+        d.wait(lambda: run_id in d.done, WAIT_S, "RUN_DONE")
+        d.wait(lambda: all(rid in d.results for rid, _ in outs), WAIT_S, "results")
+        self.assertEqual(len(sent()), 7)
+        for i, (rid, spans) in enumerate(outs):
+            r = d.results[rid]
+            if i == 2:
+                self.assertEqual((r.rc, r.msg), (UNAVAILABLE, "its worker died 2 times during this run"))
+            else:
+                self.assertEqual(r.rc, 0, r)
+                self.check_part([bytes(d.slab[at:at + n]) for at, n in spans], *ins[i])
+        self.assertLess(d.done[run_id].rc, 0)  # nobody learns from such a run
 
     def test_an_api_that_leaves_takes_no_memory_from_under_a_copy(self):
         d = self.driver("--copy-gb-per-s=0.005", "--workers=2")
