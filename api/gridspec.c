@@ -3,6 +3,7 @@
 
 #include "api/jobspec.h"
 #include "api/jobtext.h"
+#include "common/job.h"
 #include "common/mem.h"
 
 #include <stdio.h>
@@ -15,13 +16,6 @@
 #define VALUE_BYTES (4 * JOBSPEC_MAX_TEXT + 1)
 #define TAIL_BYTES (GRIDSPEC_MAX_NAMES * (MAX_NAME + VALUE_BYTES + 2))
 
-static const char *short_name(const char *name)
-{
-    const char *dot = strrchr(name, '.');
-
-    return dot ? dot + 1 : name;
-}
-
 /* Lower-case words, of which one may have another before it: fields are called so. */
 static bool is_name(const char *name)
 {
@@ -30,17 +24,6 @@ static bool is_name(const char *name)
 
     return n > 0 && strlen(name) <= MAX_NAME && (name[n] == '\0' || name[n] == '.') && rest[0] &&
            rest[strspn(rest, "abcdefghijklmnopqrstuvwxyz0123456789_")] == '\0';
-}
-
-static bool is_in_optimizer(const char *name)
-{
-    static const char *const FIELDS[] = {"lr",    "momentum", "weight_decay", "beta1",
-                                         "beta2", "eps",      "nesterov"};
-
-    for (size_t i = 0; i < SH_ARRAY_LEN(FIELDS); i++)
-        if (strcmp(name, FIELDS[i]) == 0)
-            return true;
-    return false;
 }
 
 static void value_text(const json_t *v, char out[static VALUE_BYTES])
@@ -86,7 +69,8 @@ static bool is_twice(const json_t *grid, const char *name)
     json_t *v;
     int n = 0;
 
-    json_object_foreach((json_t *)grid, key, v) n += strcmp(short_name(key), short_name(name)) == 0;
+    json_object_foreach((json_t *)grid, key, v) n +=
+        strcmp(sh_job_field_name(key), sh_job_field_name(name)) == 0;
     return n > 1;
 }
 
@@ -108,7 +92,8 @@ int gridspec_count(const json_t *grid, size_t max, size_t *n, struct sh_err *err
                                 "\"batch\" or \"optimizer.lr\"",
                                 name);
         if (is_twice(grid, name))
-            return sh_json_fail(err, "grid", "\"grid\" names \"%.64s\" twice", short_name(name));
+            return sh_json_fail(err, "grid", "\"grid\" names \"%.64s\" twice",
+                                sh_job_field_name(name));
         rc = check_values(name, values, err);
         if (rc)
             return rc;
@@ -121,26 +106,6 @@ int gridspec_count(const json_t *grid, size_t max, size_t *n, struct sh_err *err
 }
 
 /* ------------------------------------------------------------------ a combination */
-
-static int set_field(json_t *job, const char *name, json_t *value, struct sh_err *err)
-{
-    json_t *spec = json_object_get(job, "spec"), *in = spec;
-    const char *dot = strchr(name, '.');
-    char outer[MAX_NAME + 1] = "optimizer";
-
-    if (dot)
-        snprintf(outer, sizeof(outer), "%.*s", (int)(dot - name), name);
-    if (dot || is_in_optimizer(name)) {
-        in = json_object_get(spec, outer);
-        if (!in && json_object_set_new(spec, outer, json_object()) == 0)
-            in = json_object_get(spec, outer);
-    }
-    if (!json_is_object(in)) /* jobspec_read() says what is wrong with the spec */
-        return SH_OK;
-    return json_object_set(in, short_name(name), value)
-               ? SH_FAIL(err, SH_E_NOMEM, "could not allocate a job")
-               : SH_OK;
-}
 
 static int add_label(json_t *job, const char *name, const char *value, struct sh_err *err)
 {
@@ -211,12 +176,13 @@ int gridspec_apply(const json_t *grid, size_t combination, json_t *job, struct s
         i = rest / left;
         rest %= left;
         value_text(json_array_get(values, i), text);
-        rc = set_field(job, name, json_array_get(values, i), err);
+        rc = sh_job_set_field(job, name, json_array_get(values, i), err);
         if (!rc) /* before the label "lr" is there */
-            rc = jobtext_fill(job, short_name(name), text, MAX_TEXT, &found, err);
+            rc = jobtext_fill(job, sh_job_field_name(name), text, MAX_TEXT, &found, err);
         if (!rc)
-            rc = add_label(job, short_name(name), text, err);
-        snprintf(tail + n, sizeof(tail) - n, "%s%s=%s", n ? " " : "", short_name(name), text);
+            rc = add_label(job, sh_job_field_name(name), text, err);
+        snprintf(tail + n, sizeof(tail) - n, "%s%s=%s", n ? " " : "", sh_job_field_name(name),
+                 text);
     }
     return rc || found ? rc : extend_name(job, tail, err);
 }

@@ -1,5 +1,6 @@
 /* array.c - arrays of jobs: submit, look at, wait, change. */
 #include "cli/lists.h"
+#include "common/job.h"
 #include "common/mem.h"
 
 #include <stdio.h>
@@ -219,6 +220,35 @@ static int fill_grid(struct cli *c, json_t *array, struct sh_err *err)
     return rc;
 }
 
+/* Do the texts of the job have words in braces, which only an array fills in? */
+static bool has_words(const struct cli_conf *o)
+{
+    return (o->job_name && strchr(o->job_name, '{')) ||
+           (o->job_labels && strchr(o->job_labels, '{'));
+}
+
+/* Do --array and --set ask for one? If not, the values of --set are put into the job. */
+static int look_at_options(struct cli *c, json_t *job, bool *out, struct sh_err *err)
+{
+    const struct cli_conf *o = c->conf;
+    json_t *holder = json_object(), *values;
+    const char *name;
+    int rc = SH_OK;
+
+    *out = (o->array && o->array[0]) || (o->grid && o->grid[0] && has_words(o));
+    if (!*out && o->grid && o->grid[0])
+        rc = fill_grid(c, holder, err);
+    json_object_foreach(json_object_get(holder, "grid"), name, values) *out |=
+        json_array_size(values) > 1;
+    json_object_foreach(json_object_get(holder, "grid"), name, values)
+    {
+        if (!rc && !*out)
+            rc = sh_job_set_field(job, name, json_array_get(values, 0), err);
+    }
+    json_decref(holder);
+    return rc;
+}
+
 /* "0-99%4": indices, and how many at once; with a grid "%4" will do, or nothing. */
 static int fill_array(struct cli *c, json_t *array, struct sh_err *err)
 {
@@ -239,7 +269,7 @@ static int fill_array(struct cli *c, json_t *array, struct sh_err *err)
     return SH_OK;
 }
 
-int array_submit(struct cli *c, json_t *job, struct sh_err *err)
+static int send_array(struct cli *c, json_t *job, struct sh_err *err)
 {
     json_t *array =
         json_pack("{s:O, s:O}", "job", job, "client_token", json_object_get(job, "client_token"));
@@ -264,6 +294,14 @@ int array_submit(struct cli *c, json_t *job, struct sh_err *err)
     json_decref(array);
     json_decref(j);
     return rc;
+}
+
+/* *is_array false: nothing was sent, and the job has the values of --set. */
+int array_submit(struct cli *c, json_t *job, bool *is_array, struct sh_err *err)
+{
+    int rc = look_at_options(c, job, is_array, err);
+
+    return !rc && *is_array ? send_array(c, job, err) : rc;
 }
 
 /* ---------------------------------------------------------------- change */

@@ -287,14 +287,14 @@ int job_wait_end(struct cli *c, const struct job_end *e, json_t **out, struct sh
 /* Until no executor has the job, or any of the array, at this path. */
 int job_wait_off(struct cli *c, const char *path, const char *what, const char *id,
                  struct sh_err *err);
-int job_wait_and_report(struct cli *c, const char *id, struct sh_err *err); /* of one job */
-int jobs_submit_file(struct cli *c, struct sh_err *err);                    /* many.c */
-int array_submit(struct cli *c, json_t *job, struct sh_err *err);           /* array.c */
-cli_fn array_get, array_set, array_wait, array_control;                     /* array.c */
-cli_fn job_result, job_result_delete;                                       /* result.c */
-cli_fn queue_get, queue_create, queue_set, queue_delete;                    /* queue.c */
-cli_fn usage_get, share_get, audit_get;                                     /* usage.c */
-cli_fn config_get, config_set, config_use, config_delete;                   /* profile.c */
-cli_fn infer_main;                                                          /* infer.c */
+int job_wait_and_report(struct cli *c, const char *id, struct sh_err *err);       /* of one job */
+int jobs_submit_file(struct cli *c, struct sh_err *err);                          /* many.c */
+int array_submit(struct cli *c, json_t *job, bool *is_array, struct sh_err *err); /* array.c */
+cli_fn array_get, array_set, array_wait, array_control;                           /* array.c */
+cli_fn job_result, job_result_delete;                                             /* result.c */
+cli_fn queue_get, queue_create, queue_set, queue_delete;                          /* queue.c */
+cli_fn usage_get, share_get, audit_get;                                           /* usage.c */
+cli_fn config_get, config_set, config_use, config_delete;                         /* profile.c */
+cli_fn infer_main;                                                                /* infer.c */
 
 #endif

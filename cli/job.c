@@ -438,10 +438,12 @@ static int submit_one(struct cli *c, struct sh_err *err)
                             (json_int_t)c->conf->max_attempts);
     json_t *j = NULL;
     char id[24] = "", base[256], text[400];
+    bool is_array = false;
     int rc = job ? fill_job(c, job, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
 
-    if (!rc && ((c->conf->array && c->conf->array[0]) || (c->conf->grid && c->conf->grid[0]))) {
-        rc = array_submit(c, job, err);
+    if (!rc)
+        rc = array_submit(c, job, &is_array, err);
+    if (rc || is_array) {
         json_decref(job);
         return rc;
     }

@@ -2,6 +2,8 @@
 #ifndef SH_COMMON_JOB_H
 #define SH_COMMON_JOB_H
 
+#include "common/json.h"
+
 #define SH_JOB_BATCH 32 /* samples of a training step, where the spec says none */
 
 /* SQL: `at` of an event. Not now(), when the transaction began: the job's row is locked by then, so
@@ -21,5 +23,12 @@
     ")) UNION SELECT d.path FROM dataset d WHERE d.path IS NOT NULL AND (d.state <> "             \
     "'DELETED' OR EXISTS (SELECT 1 FROM job j WHERE (j.dataset_id = d.id OR j.eval_dataset_id = " \
     "d.id) AND j.state NOT IN " SH_JOB_FINAL "))"
+
+/* Fields of a spec are called "batch" or "optimizer.lr"; one of the optimizer may be "lr" as well.
+ * Without what stands before the dot. */
+const char *sh_job_field_name(const char *path);
+/* Sets one in the job's spec. A spec that is no object stays so: who reads it says what is wrong.
+ * Fails: SH_E_NOMEM. */
+int sh_job_set_field(json_t *job, const char *path, json_t *value, struct sh_err *err);
 
 #endif

@@ -291,6 +291,17 @@ class Submit(Story):
         self.assertEqual((newest["max_parallel"], newest["grid"]),
                          (2, {"lr": [0.05, 0.005], "weight_decay": [0, 0.1]}))
         self.assertEqual(len({j["loss"] for j in self.jobs(newest["id"])}), 8, "no two are alike")
+        # One value is no array, but where a text has a word for it.
+        one = ("submit", "--model", "digits", "--dataset", "train", "--epochs", "1", "--no-publish", "--hold",
+               "--set", "lr=0.05", "--set", "batch=16")
+        self.s.cli(*one, env=env)
+        job = self.call("GET", "/api/v1/jobs")["items"][0]
+        self.assertEqual((job["array"], job["spec"]["optimizer"]["lr"], job["spec"]["batch"], job["labels"]),
+                         (None, 0.05, 16, {}))
+        self.s.cli(*one, "--name", "at-{lr}", env=env)
+        job = self.call("GET", "/api/v1/jobs")["items"][0]
+        self.assertEqual((job["name"], job["labels"]["batch"]), ("at-0.05", "16"))
+        self.assertIsNotNone(job["array"])
 
     # ------------------------------------------------------------ what a training starts from
     def test_a_training_starts_from_what_was_uploaded_unless_it_is_told_otherwise(self):
