@@ -75,10 +75,12 @@ def made(name, make):
     return path
 
 
-def onnx(model, form="inference"):
-    return made("%s-%s.onnx" % (model, form), lambda path: subprocess.run(
-        [os.path.join(BIN, "shunt-zoo"), model, "--form", form, "--out", path], check=True,
-        stdout=subprocess.DEVNULL))
+def onnx(model, form="inference", seed=1):
+    """Another seed, other weights."""
+    name = "%s-%s%s.onnx" % (model, form, "" if seed == 1 else "-%d" % seed)
+    return made(name, lambda path: subprocess.run(
+        [os.path.join(BIN, "shunt-zoo"), model, "--form", form, "--seed", str(seed), "--out", path],
+        check=True, stdout=subprocess.DEVNULL))
 
 
 def dataset(model):

@@ -35,10 +35,20 @@ TIMEOUT_S = 60
 
 
 class Served(System):
-    """A system with what earlier executors measured of their kernels."""
+    """A system with what earlier executors measured of their kernels. With options of its daemons."""
+
+    UP = ("--device=" + DEVICE, "--pool-bytes=" + POOL, "--threads=0")
+
+    def __init__(self, **env):
+        self.daemons = {"DETERMINISTIC": "false", "BUSY_POLL_US": part.BUSY_POLL_US, **env}
+        super().__init__(*self.UP, **self.daemons)
+
+    def up_again(self):
+        self.cli("up", "--port=%d" % self.port, *self.UP,
+                 env={"SHUNT_" + k: v for k, v in self.daemons.items()})
 
     def cli(self, *args, env=None):
-        if args[0] == "up":
+        if args[0] == "up" and not os.path.exists(self.state):
             os.makedirs(self.state)
             open(os.path.join(self.state, "created-by-shunt"), "w").close()
             self.tune = lend_tune(self.state, "%s0" % DEVICE)
@@ -55,21 +65,11 @@ class Served(System):
                    if k.startswith(name))
 
 
-def start(case, models):
-    s = Served("--device=" + DEVICE, "--pool-bytes=" + POOL, "--threads=0",
-               DEBUG_COLD="true" if case["cold"] else "false", DETERMINISTIC="false",
-               BUSY_POLL_US=part.BUSY_POLL_US)
-    try:
-        key = s.tenant("bench")
-        for m in models:
-            with open(onnx(m), "rb") as f:
-                s.push(key, m, f.read(), max_batch=case["batch"], precision=case["precision"])
-        train(s, key, models[0], case)
-    except BaseException as e:
-        s.failed = isinstance(e, Exception)  # else it was told to stop
-        s.stop()
-        raise
-    return s, key
+    def push_all(self, key, files, case):
+        """files: {name: path}"""
+        for name, path in files.items():
+            with open(path, "rb") as f:
+                self.push(key, name, f.read(), max_batch=case["batch"], precision=case["precision"])
 
 
 def train(s, key, model, case):
@@ -87,22 +87,26 @@ def train(s, key, model, case):
 
 # ---------------------------------------------------------------- the client
 
+def binary(key, model, batch):
+    """Headers and body of a request with binary tensors."""
+    arrays = tensors(model, batch)
+    head = {"inputs": [{"name": k, "datatype": DATATYPE[a.dtype.name], "shape": list(a.shape),
+                        "parameters": {"binary_data_size": a.nbytes}}
+                       for k, a in arrays.items()],
+            "parameters": {"binary_data_output": True}}
+    text = json.dumps(head).encode()
+    body = text + b"".join(np.ascontiguousarray(a).tobytes() for a in arrays.values())
+    return {"Authorization": "Bearer " + key, "Content-Type": "application/octet-stream",
+            "Content-Length": str(len(body)),
+            "Inference-Header-Content-Length": str(len(text))}, body
+
+
 class Request:
     """The bytes of a request, and two connections."""
 
     def __init__(self, port, key, model, batch):
-        arrays = tensors(model, batch)
-        head = {"inputs": [{"name": k, "datatype": DATATYPE[a.dtype.name], "shape": list(a.shape),
-                            "parameters": {"binary_data_size": a.nbytes}}
-                           for k, a in arrays.items()],
-                "parameters": {"binary_data_output": True}}
-        text = json.dumps(head).encode()
-        self.body = text + b"".join(np.ascontiguousarray(a).tobytes() for a in arrays.values())
+        self.headers, self.body = binary(key, model, batch)
         self.path, self.port = "/v2/models/%s/infer" % model, port
-        self.headers = {"Authorization": "Bearer " + key,
-                        "Content-Type": "application/octet-stream",
-                        "Content-Length": str(len(self.body)),
-                        "Inference-Header-Content-Length": str(len(text))}
         self.out_bytes = CLASSES[model] * 4 * batch
         self.head = "\r\n".join(["POST %s HTTP/1.1" % self.path, "Host: 127.0.0.1:%d" % port,
                                  *("%s: %s" % kv for kv in self.headers.items()), "", ""]).encode()
@@ -222,8 +226,10 @@ def slowly(case, request, s, args):
 
 
 def measure(case, args):
-    s, key = start(case, args.models)
-    try:
+    with Served(DEBUG_COLD="true" if case["cold"] else "false") as s:
+        key = s.tenant("bench")
+        s.push_all(key, {m: onnx(m) for m in args.models}, case)
+        train(s, key, args.models[0], case)
         for m in args.models:
             request = Request(s.port, key, m, args.batch)
             of = {"model": m, **case}
@@ -231,11 +237,6 @@ def measure(case, args):
             if case["cold"] and len(request.body) > AT_ONCE:
                 yield from slowly(of, request, s, args)
             request.close()
-    except Exception:
-        s.failed = True
-        raise
-    finally:
-        s.stop()
 
 
 def main():

@@ -145,6 +145,13 @@ class System:
             self.stop()
             raise
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        self.failed |= kind is not None and issubclass(kind, Exception)  # else it was told to stop
+        self.stop()
+
     def stop(self):
         if self.stopped:
             return
