@@ -79,6 +79,25 @@ int sh_shm_map(int fd, size_t bytes, bool writable, struct sh_shm *out, struct s
     return SH_OK;
 }
 
+int sh_shm_map_file(int fd, uint64_t off, size_t bytes, struct sh_shm *out, struct sh_err *err)
+{
+    struct stat st;
+    void *base;
+
+    *out = (struct sh_shm){.fd = -1};
+    if (fstat(fd, &st) != 0)
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not look at a file to be mapped");
+    if (!S_ISREG(st.st_mode) || bytes == 0 || off > (uint64_t)st.st_size ||
+        bytes > (uint64_t)st.st_size - off)
+        return SH_FAIL(err, SH_E_PROTO, "a file of %lld bytes has not the %zu behind %llu",
+                       (long long)st.st_size, bytes, (unsigned long long)off);
+    base = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, (off_t)off);
+    if (base == MAP_FAILED)
+        return SH_FAIL_ERRNO(err, SH_E_NOMEM, "could not map %zu bytes of a file", bytes);
+    *out = (struct sh_shm){.fd = -1, .base = base, .bytes = bytes};
+    return SH_OK;
+}
+
 void sh_shm_fini(struct sh_shm *m)
 {
     if (m->base)

@@ -17,6 +17,9 @@ int sh_shm_create(const char *name, size_t bytes, struct sh_shm *out, struct sh_
 /* TAKES fd when it succeeds; else it stays the caller's. Checks that the file is at least `bytes`
  * long and sealed against shrinking, so that no access can fault. bytes = 0: the whole file. */
 int sh_shm_map(int fd, size_t bytes, bool writable, struct sh_shm *out, struct sh_err *err);
+/* Part of a file on disk, only to be read; the caller keeps fd, and sees to it that nobody cuts the
+ * file off. off: a multiple of the page size. */
+int sh_shm_map_file(int fd, uint64_t off, size_t bytes, struct sh_shm *out, struct sh_err *err);
 void sh_shm_fini(struct sh_shm *m); /* unmaps and closes; m->fd = -1 */
 
 /* Waits while *word == seen; a change or timeout ends it. Shared between processes.

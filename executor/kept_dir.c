@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -138,6 +139,16 @@ int kept_dir_open(struct kept_file *f, int *part, int *old, struct sh_err *err)
     }
     *old = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     return SH_OK;
+}
+
+/* The kernel gives a lease for reading only where nobody has the file open for writing. Nobody who
+ * is not us can open it anew. */
+bool kept_dir_is_still(int old)
+{
+    /* Of a lease that is broken, which ours is not: ignored unless somebody asks for it. */
+    if (fcntl(old, F_SETSIG, SIGURG) < 0 || fcntl(old, F_SETLEASE, F_RDLCK) < 0)
+        return false;
+    return fcntl(old, F_SETLEASE, F_UNLCK) == 0;
 }
 
 void kept_dir_done(struct kept_file *f, enum msg_kept how)

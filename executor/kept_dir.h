@@ -30,6 +30,9 @@ int kept_dir_name(const struct exec *x, const char *package, const char *what, c
 bool kept_dir_has(const struct kept_file *f);
 /* *part: a new file; *old: the one that is there, or -1. Both OWNED. */
 int kept_dir_open(struct kept_file *f, int *part, int *old, struct sh_err *err);
+/* Is `old` a file that nobody can write to any more, so that it may be mapped? A worker that made
+ * it may still have it open. */
+bool kept_dir_is_still(int old);
 void kept_dir_done(struct kept_file *f, enum msg_kept how);
 void kept_dir_drop(struct kept_file *f); /* forgets it, and what is half written; zeroed is fine */
 /* Removes what is too much, of no use any more, or was left behind by a worker that died. Blocking,

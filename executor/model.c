@@ -9,10 +9,18 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define KEEP_NS ((int64_t)2000000000) /* from PREPARE to the run */
 #define MAX_BATCH_SIZES 64u
 #define MAX_LAYERS 65536u
+
+void model__keep_fd(struct model *m, int fd)
+{
+    if (m->kept_fd >= 0)
+        close(m->kept_fd);
+    m->kept_fd = fd;
+}
 
 void model__free(struct model *m)
 {
@@ -32,6 +40,7 @@ void model__free(struct model *m)
     if (m->is_locked)
         dev_mem_host_unlock(x->mem, m->image.base);
     blob_set_drop(&m->blobs);
+    model__keep_fd(m, -1);
     sh_shm_fini(&m->image);
     tx_image_fini(&m->tx);
     free(m->layer_ends);
@@ -116,11 +125,14 @@ static int read_tables(struct model *m, const struct msg_wk_model_done *d, struc
     return rc ? rc : check_tables(m, err);
 }
 
-static int take_image(struct model *m, int *fds, size_t n_fds, struct sh_err *err)
+static int take_image(struct model *m, const struct msg_wk_model_done *d, int *fds, size_t n_fds,
+                      struct sh_err *err)
 {
     struct exec *x = store__exec(m->store);
     int fd, rc;
 
+    if (n_fds == 0 && d->kept == MSG_KEPT_READ && m->kept_fd >= 0)
+        return sh_shm_map_file(m->kept_fd, d->image_at, (size_t)m->image_bytes, &m->image, err);
     if (n_fds != 1)
         return SH_FAIL(err, SH_E_PROTO, "a built model came without its image");
     fd = fds[0];
@@ -158,7 +170,7 @@ int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *
     if (!rc)
         rc = model_check_fits(m, most_workspace(m->batches, m->n_batches), err);
     if (!rc)
-        rc = take_image(m, fds, n_fds, err);
+        rc = take_image(m, d, fds, n_fds, err);
     if (rc)
         return rc;
     m->tx = (struct tx_image){.host = m->image.base,

@@ -13,7 +13,8 @@ struct host_quotas *store__host_quotas(struct store *s);
 /* Of slow loads here, as far as they are known: time for a byte of weights. */
 double store__ns_per_byte(const struct store *s);
 void store__learn_ns_per_byte(struct store *s, double ns);
-void model__free(struct model *m); /* NULL is allowed */
+void model__free(struct model *m);            /* NULL is allowed */
+void model__keep_fd(struct model *m, int fd); /* TAKES fd; -1: drops what there is */
 /* Checks and keeps what the builder made; takes its image out of fds. */
 int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *fds, size_t n_fds,
                        struct sh_err *err);

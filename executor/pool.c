@@ -120,9 +120,14 @@ bool worker_is_alive(const struct worker *w)
     return w->pid > 0 && w->wire && w->is_ready && w->state != WORKER_DEAD && !w->kill_cause;
 }
 
+bool worker_may_run(const struct worker *w)
+{
+    return worker_is_alive(w) && w->state == WORKER_STANDBY && !w->job_compiling;
+}
+
 bool worker_is_idle(const struct worker *w)
 {
-    return worker_is_alive(w) && w->state == WORKER_STANDBY && !w->preparing && !w->job_compiling;
+    return worker_may_run(w) && !w->preparing;
 }
 
 bool worker_has_model(const struct worker *w, int64_t handle)
@@ -131,6 +136,20 @@ bool worker_has_model(const struct worker *w, int64_t handle)
         if (w->models[i] == handle)
             return true;
     return false;
+}
+
+struct worker *pool_find(struct pool *p, int64_t handle)
+{
+    struct worker *best = NULL;
+
+    for (size_t i = 0; i < p->n; i++) {
+        struct worker *w = &p->workers[i];
+
+        if (worker_may_run(w) && worker_has_model(w, handle) && ablation_may_run(w) &&
+            (!best || !worker_is_idle(best)))
+            best = w;
+    }
+    return best;
 }
 
 void worker_forget_model(struct worker *w, int64_t handle)

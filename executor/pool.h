@@ -77,6 +77,10 @@ size_t pool_size(const struct pool *p);
 struct worker *pool_at(struct pool *p, size_t i);
 bool worker_is_alive(const struct worker *w); /* started, ready, and its socket is up */
 bool worker_is_idle(const struct worker *w);  /* STANDBY and compiling nothing */
+/* Idle, or loading a model, which lets a run go between two of its pieces. */
+bool worker_may_run(const struct worker *w);
+/* Who could run this model now, one that loads another only if there is no other; NULL: nobody. */
+struct worker *pool_find(struct pool *p, int64_t handle);
 bool worker_has_model(const struct worker *w, int64_t handle);
 void worker_forget_model(struct worker *w, int64_t handle);
 int worker_note_model(struct worker *w, int64_t handle, struct sh_err *err);

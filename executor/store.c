@@ -29,6 +29,7 @@ struct store {
     size_t n_models;
     double ns_per_byte; /* of slow loads */
     struct host_quotas host;
+    int64_t loaded_ns; /* when a worker was through with a model, last */
 };
 
 int store_new(struct exec *x, struct store **out, struct sh_err *err)
@@ -121,7 +122,7 @@ static int add(struct store *s, const struct msg_model_load *l, struct model **o
     m->handle = l->version_id;
     m->max_batch = l->max_batch;
     m->wanted = SH_MIN(SH_MAX(l->wanted, 0), 1); /* NAN: 0 */
-    m->image.fd = -1;
+    m->image.fd = m->kept_fd = -1;
     rc = sh_strdup(l->tenant, &m->tenant, err);
     if (!rc)
         rc = sh_strdup(l->model, &m->name, err);
@@ -282,6 +283,15 @@ static size_t open_kept(const struct worker *w, struct model *m, int *fds)
     return old < 0 ? 1 : 2;
 }
 
+/* Where the device's memory is the host's, the page cache is as good as memory of ours to copy
+ * from: what is kept of an image is mapped, not read. Measurements that hand images to workers need
+ * memory. */
+static bool may_map(const struct exec *x, int fd)
+{
+    return !dev_mem_is_queued(x->mem) && x->ablations.now == ABLATION_NONE &&
+           x->ablations.n_steps == 1 && kept_dir_is_still(fd);
+}
+
 /* The worker cannot open a file by itself. */
 static void compile_in(struct store *s, struct worker *w, struct model *m)
 {
@@ -307,12 +317,14 @@ static void compile_in(struct store *s, struct worker *w, struct model *m)
     if (build) {
         n_fds += open_kept(w, m, fds + 2);
         msg.u.wk_model.key = n_fds > 2 ? m->kept.key : "";
+        msg.u.wk_model.maps = n_fds > 3 && may_map(s->x, fds[3]);
         m->build_ns = sh_clock_ns();
         SH_INFO("model.build", "version=%" PRId64 " model=%s worker=%u kept=%d wanted=%.2f",
                 m->handle, m->name, w->index, n_fds > 3, m->wanted);
     }
     worker_busy(w);
     worker_send(w, &msg, fds, n_fds);
+    model__keep_fd(m, msg.u.wk_model.maps ? fds[--n_fds] : -1);
     for (size_t i = 0; i < n_fds; i++)
         close(fds[i]);
 }
@@ -359,7 +371,7 @@ static size_t n_compiling(struct store *s)
     for (size_t i = 0; i < pool_size(s->x->pool); i++) {
         const struct worker *w = pool_at(s->x->pool, i);
 
-        n += w->preparing && w->state == WORKER_STANDBY;
+        n += w->preparing && (w->state == WORKER_STANDBY || w->state == WORKER_ACTIVE);
     }
     return n;
 }
@@ -368,11 +380,6 @@ static size_t n_compiling(struct store *s)
 static size_t quick_at_once(void)
 {
     return SH_MAX(sh_cores(), 2u) - 1;
-}
-
-static bool is_free(const struct worker *w)
-{
-    return worker_is_alive(w) && w->state == WORKER_STANDBY && !w->preparing && !w->job_compiling;
 }
 
 /* Does a run wait for this worker, and for no other that is free? It goes first for a while, or who
@@ -389,7 +396,7 @@ static bool is_wanted(struct store *s, const struct worker *w)
         for (size_t i = 0; i < pool_size(s->x->pool) && !others; i++) {
             const struct worker *o = pool_at(s->x->pool, i);
 
-            others = o != w && is_free(o) && worker_has_model(o, m->handle);
+            others = o != w && worker_is_idle(o) && worker_has_model(o, m->handle);
         }
         if (!others)
             return true;
@@ -397,15 +404,17 @@ static bool is_wanted(struct store *s, const struct worker *w)
     return false;
 }
 
-/* May this worker compile now? Of those that serve only one at a time, so that requests for other
- * models still find a worker; one that is starting serves nobody yet. */
+/* May this worker compile what another one has? Of those that serve only one at a time, so that
+ * requests for other models still find a worker, and not at their cost, but for a turn now and
+ * then; one that is starting serves nobody yet. */
 static bool may_compile(struct store *s, struct worker *w)
 {
     if (!worker_is_alive(w) || w->preparing || w->job_compiling || is_wanted(s, w))
         return false;
     if (w->state == WORKER_STARTING || w->state == WORKER_PARKED)
         return true;
-    return w->state == WORKER_STANDBY && n_compiling(s) == 0;
+    return w->state == WORKER_STANDBY && n_compiling(s) == 0 &&
+           (switch_is_quiet(s->x->sw) || sh_clock_ns() - s->loaded_ns > YIELD_NS);
 }
 
 static void fail_model(struct store *s, struct model *m, const struct sh_err *why);
@@ -419,7 +428,7 @@ static bool is_spare(struct store *s, const struct worker *w)
         for (size_t i = 0; i < pool_size(s->x->pool) && !any; i++) {
             const struct worker *o = pool_at(s->x->pool, i);
 
-            any = o != w && is_free(o) && worker_has_model(o, w->models[k]);
+            any = o != w && worker_is_idle(o) && worker_has_model(o, w->models[k]);
         }
         if (!any)
             return false;
@@ -427,7 +436,8 @@ static bool is_spare(struct store *s, const struct worker *w)
     return true;
 }
 
-/* Of those that are free one that nobody misses, if there is one. Quick loads may run beside each
+/* Of those that are free one that nobody misses, or else the one that has loaded nothing for the
+ * longest time: what was loaded last is what clients wait for. Quick loads may run beside each
  * other, slow ones not: they time what they load. */
 static struct worker *worker_for(struct store *s, const struct model *m)
 {
@@ -438,11 +448,12 @@ static struct worker *worker_for(struct store *s, const struct model *m)
     for (size_t i = 0; i < pool_size(s->x->pool); i++) {
         struct worker *w = pool_at(s->x->pool, i);
 
-        if (!is_free(w) || is_wanted(s, w))
+        if (!worker_is_idle(w) || is_wanted(s, w))
             continue;
         if (is_spare(s, w))
             return w;
-        best = w;
+        if (!best || w->compiled_ns < best->compiled_ns)
+            best = w;
     }
     return best;
 }
@@ -548,6 +559,7 @@ static void fail_model(struct store *s, struct model *m, const struct sh_err *wh
         m->short_bytes = 0;
     m->phase = MODEL_FAILED;
     m->why = *why;
+    model__keep_fd(m, -1);
     sh_log_err(SH_LOG_ERROR, "model.failed", why);
     agent_model_state(s->x->agent, m);
 }
@@ -583,11 +595,14 @@ static void become_ready(struct store *s, struct model *m, const struct msg_wk_m
 
     m->phase = MODEL_READY;
     kept_dir_done(&m->kept, (enum msg_kept)d->kept);
+    model__keep_fd(m, -1);
     if (m->handle < 0)
         return;
     SH_INFO("model.ready",
-            "version=%" PRId64 " model=%s image_bytes=%" PRIu64 " layers=%u kept=%u ms=%" PRId64,
-            m->handle, m->name, m->image_bytes, m->n_layers, was_kept, d->took_ns / 1000000);
+            "version=%" PRId64 " model=%s image_bytes=%" PRIu64 " layers=%u kept=%u mapped=%u "
+            "ms=%" PRId64,
+            m->handle, m->name, m->image_bytes, m->n_layers, was_kept, m->image.fd < 0,
+            d->took_ns / 1000000);
     if (!was_kept)
         loading_took(m, d->took_ns);
     agent_model_state(s->x->agent, m);
@@ -607,7 +622,7 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
         return;
     }
     w->preparing = 0;
-    w->compiled_ns = sh_clock_ns();
+    w->compiled_ns = s->loaded_ns = sh_clock_ns();
     if (!m)
         return;
     if (d->rc)

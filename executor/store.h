@@ -2,15 +2,16 @@
  *
  *   BUILDING   one idle worker compiles it, brings the image and the times of its layers: read from
  *              what is kept of an earlier load, or made (loading.h)
- *   READY      that worker has it; runs are accepted. The others compile it, one at a time, so that
- *              others still serve
+ *   READY      that worker has it; runs are accepted, and go between the pieces of another load.
+ *              The others compile it, one at a time, so that others still serve
  *   FAILED     with the reason; only MODEL_UNLOAD helps
  *   GOING      no new runs; gone when the last one is done. A worker compiles it once more if all
  *              that had it died before that, as with an internal one, which only its builder has
  *
- * The image (weights in order of use) stays page-locked in host memory from BUILDING's end on; what
- * of it is on the device is residency.h's affair. A model whose compilation kills MODEL_MAX_CRASHES
- * workers in a row is FAILED, so that it cannot keep the pool from starting. One that is READY
+ * The image (weights in order of use) stays page-locked in host memory from BUILDING's end on, or
+ * is mapped from its file where no device reads it by itself; what of it is on the device is
+ * residency.h's affair. A model whose compilation kills MODEL_MAX_CRASHES workers in a row is
+ * FAILED, so that it cannot keep the pool from starting. One that is READY
  * stays so: a worker that cannot take it serves without it, and tries again later and later.
  */
 #ifndef SH_EXECUTOR_STORE_H
@@ -50,7 +51,8 @@ struct model {
     uint64_t weight_bytes; /* of the package; 0: not known */
     int64_t build_ns;      /* when its builder began */
 
-    struct sh_shm image;
+    struct sh_shm image; /* in memory, or mapped from what is kept of it */
+    int kept_fd;         /* OWNED: the file that its builder looks at for us to map; -1: none */
     bool is_locked;
     uint64_t image_bytes;
     uint32_t n_layers, n_batches;

@@ -63,17 +63,6 @@ static void end_current(struct switcher *sw, const struct sh_err *why,
     end_run(r, why, done);
 }
 
-static struct worker *find_worker(struct switcher *sw, const struct model *m)
-{
-    for (size_t i = 0; i < pool_size(sw->x->pool); i++) {
-        struct worker *w = pool_at(sw->x->pool, i);
-
-        if (worker_is_idle(w) && worker_has_model(w, m->handle) && ablation_may_run(w))
-            return w;
-    }
-    return NULL;
-}
-
 static bool payload_is_here(struct switcher *sw, const struct run *r)
 {
     for (size_t i = 0; i < r->n_parts && !r->is_own; i++)
@@ -88,8 +77,8 @@ static struct run **pick(struct switcher *sw)
     struct run **own = NULL;
 
     for (struct run **p = &sw->queue; *p; p = &(*p)->next) {
-        if (!payload_is_here(sw, *p) ||
-            (!find_worker(sw, (*p)->model) && !ablation_frees_worker(sw->x, (*p)->model)))
+        if (!payload_is_here(sw, *p) || (!pool_find(sw->x->pool, (*p)->model->handle) &&
+                                         !ablation_frees_worker(sw->x, (*p)->model)))
             continue;
         if (!(*p)->is_own)
             return p;
@@ -296,7 +285,7 @@ static bool send_run(struct switcher *sw, struct run *r)
 {
     const struct msg_group all = {.end_layer = r->model->n_layers, .ticket_slot = TX_NO_TICKET};
     const struct tx_image *im = &r->model->tx;
-    struct worker *w = find_worker(sw, r->model);
+    struct worker *w = pool_find(sw->x->pool, r->model->handle);
     struct sh_msg m = {.type = MSG_WK_RUN};
     struct ablation_send extra;
     struct sh_err err = {0};

@@ -12,7 +12,8 @@
 #define MAGIC "shuntkpt"
 #define FORMAT 1u
 #define PIECE ((size_t)4 << 20)
-#define MAX_NS 1e15 /* of one layer: no device takes longer */
+#define SMALL_PIECE ((size_t)256 << 10) /* stays in a cache */
+#define MAX_NS 1e15                     /* of one layer: no device takes longer */
 
 struct header {
     char magic[8];
@@ -38,9 +39,9 @@ static size_t tables_bytes(const struct kept_about *a)
     return a->n_layers * sizeof(uint64_t) + a->n_batches * sizeof(uint32_t) + ns_bytes(a);
 }
 
-static off_t image_at(const struct kept_about *a)
+uint64_t kept_image_at(const struct kept_about *a)
 {
-    return (off_t)SH_ALIGN_UP(sizeof(struct header) + tables_bytes(a), (size_t)KEPT_ALIGN);
+    return SH_ALIGN_UP(sizeof(struct header) + tables_bytes(a), (size_t)KEPT_ALIGN);
 }
 
 static struct header make_header(const struct kept_about *a, uint32_t tables_crc,
@@ -109,10 +110,10 @@ int kept_write(int fd, const struct kept_about *a, const void *image, const doub
     rc = put(fd, &h, sizeof(h), 0, err);
     if (!rc)
         rc = put(fd, tables, n, sizeof(h), err);
-    if (!rc && ftruncate(fd, image_at(a)) < 0)
+    if (!rc && ftruncate(fd, (off_t)kept_image_at(a)) < 0)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not keep what loading a model has made");
     if (!rc)
-        rc = put(fd, image, a->image_bytes, image_at(a), err);
+        rc = put(fd, image, a->image_bytes, (off_t)kept_image_at(a), err);
     free(tables);
     return rc;
 }
@@ -147,7 +148,7 @@ static int get(int fd, void *p, size_t n, off_t at, struct sh_err *err)
 
 static int read_header(int fd, const struct kept_about *a, struct header *h, struct sh_err *err)
 {
-    const uint64_t want = (uint64_t)image_at(a) + a->image_bytes;
+    const uint64_t want = kept_image_at(a) + a->image_bytes;
     struct stat st;
     int rc;
 
@@ -196,21 +197,33 @@ out:
 }
 
 /* Piece by piece: each is still in the cache when it is summed. */
-static int read_image(int fd, const struct kept_about *a, const struct header *h, void *image,
+static int read_image(int fd, const struct kept_about *a, const struct header *h, char *image,
                       struct sh_err *err)
 {
+    const size_t piece = image ? PIECE : SMALL_PIECE;
+    char *own = image ? NULL : malloc(piece);
     uint32_t crc = 0;
+    int rc =
+        image || own ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate a piece of a model");
 
-    for (size_t done = 0; done < a->image_bytes;) {
-        size_t n = SH_MIN(PIECE, (size_t)a->image_bytes - done);
-        int rc = get(fd, (char *)image + done, n, image_at(a) + (off_t)done, err);
+    for (size_t done = 0, paused = 0; !rc && done < a->image_bytes;) {
+        size_t n = SH_MIN(piece, (size_t)a->image_bytes - done);
+        char *to = image ? image + done : own;
 
+        rc = get(fd, to, n, (off_t)(kept_image_at(a) + done), err);
         if (rc)
-            return rc;
-        crc = sh_crc32c(crc, (char *)image + done, n);
+            break;
+        crc = sh_crc32c(crc, to, n);
         done += n;
+        if (a->between && done - paused >= PIECE) {
+            a->between(a->arg);
+            paused = done;
+        }
     }
-    return crc == h->image_crc ? SH_OK : misfit(err, "has a damaged image");
+    free(own);
+    if (!rc && crc != h->image_crc)
+        rc = misfit(err, "has a damaged image");
+    return rc;
 }
 
 int kept_read(int fd, const struct kept_about *a, void *image, double *layer_ns, struct sh_err *err)

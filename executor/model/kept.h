@@ -27,15 +27,19 @@ struct kept_about { /* all BORROWED */
     uint32_t n_layers;
     const uint32_t *batches;
     uint32_t n_batches;
+    void (*between)(void *arg); /* NULL, or called between two pieces of what takes long */
+    void *arg;
 };
 
 /* Blocking. fd: an empty file. layer_ns: [n_batches][n_layers].
  * Fails: SH_E_IO, SH_E_DISKFULL, SH_E_NOMEM; the file is of no use then. */
 int kept_write(int fd, const struct kept_about *a, const void *image, const double *layer_ns,
                struct sh_err *err);
-/* Blocking. Fills image and layer_ns, whose contents are of no use when it fails.
+/* Blocking. Fills image and layer_ns, whose contents are of no use when it fails. image NULL: it
+ * is read and summed, for somebody who maps the file from kept_image_at() on.
  * Fails: SH_E_INVALID (it does not fit, or is damaged), SH_E_IO, SH_E_NOMEM. */
 int kept_read(int fd, const struct kept_about *a, void *image, double *layer_ns,
               struct sh_err *err);
+uint64_t kept_image_at(const struct kept_about *a);
 
 #endif

@@ -1,5 +1,7 @@
 /* load.c - models that this worker has ready: compiled, and by who builds one with its image.
  *
+ * It comes in pieces (step()), and what the executor sends meanwhile goes between them.
+ *
  * A model is compiled for the batch sizes 1, 2, 4 ... and max_batch, or for max_batch alone where
  * its file fixes the batch; a run uses the smallest that fits. All of them share one image, so the
  * largest is compiled first and decides the layouts.
@@ -7,6 +9,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/wire.h"
 #include "executor/model/kept.h"
 #include "executor/model/package.h"
 #include "executor/worker/worker.h"
@@ -20,7 +23,7 @@
 
 /* It is at this step, and n_done more parts are done: for people. The executor looks at it when it
  * likes. */
-static void step(struct worker *w, enum worker_load step, uint32_t n_done)
+static void note_step(struct worker *w, enum worker_load step, uint32_t n_done)
 {
     int64_t now = sh_clock_ns();
 
@@ -32,6 +35,14 @@ static void step(struct worker *w, enum worker_load step, uint32_t n_done)
     atomic_store(&w->ctl->load_step, step);
     atomic_fetch_add(&w->ctl->load_done, n_done);
     atomic_fetch_add(&w->ctl->progress, 1);
+}
+
+/* The same where others go first. */
+static void step(struct worker *w, enum worker_load step, uint32_t n_done)
+{
+    note_step(w, step, n_done);
+    worker_serve_waiting(w);
+    w->load.at_ns = sh_clock_ns();
 }
 
 struct wk_model *infer_find(struct worker *w, int64_t handle)
@@ -144,21 +155,53 @@ static int profile_batch(struct program *p, size_t ws_off, double *layer_ns, str
 }
 
 /* The arena is not ours to write to outside of a run, so the programs are timed in memory of the
- * dev's own, of just the size that the model needs. layer_ns[n_batches][n_layers], zeroed. */
-static int profile(struct worker *w, const struct wk_model *m, const struct sh_shm *image,
-                   double *layer_ns, struct sh_err *err)
+ * dev's own, of just the size that the model needs, with the image in it. */
+static int take_own_memory(struct worker *w, const struct wk_model *m, const struct sh_shm *image,
+                           size_t ws_off, struct sh_err *err)
 {
-    size_t bytes = program_image_bytes(largest(m)), ws_off = SH_ALIGN_UP(bytes, DEV_BLOCK), ws = 0;
-    struct sh_err late = {0};
+    size_t bytes = program_image_bytes(largest(m)), ws = 0;
     int rc;
 
     for (uint32_t i = 0; i < m->n_batches; i++)
         ws = SH_MAX(ws, program_workspace_bytes(m->program[i]));
     rc = dev_own_memory(w->dev, ws_off + SH_ALIGN_UP(ws, DEV_BLOCK) + DEV_BLOCK, err);
+    return rc || bytes == 0 ? rc : dev_upload(w->dev, 0, image->base, bytes, err);
+}
+
+/* The arena again. Zeros are no inputs: a bad index that an operation met among them is not the
+ * fault of the model. */
+static int leave_own_memory(struct worker *w, struct sh_err *err)
+{
+    struct sh_err late = {0};
+
+    if (dev_sync(w->dev, &late) == SH_E_DEVLOST)
+        return sh_err_copy(err, &late);
+    return dev_own_memory(w->dev, 0, err);
+}
+
+/* Who waits meanwhile needs the arena. */
+static int lend_memory(struct worker *w, const struct wk_model *m, const struct sh_shm *image,
+                       size_t ws_off, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    if (!sh_wire_has_input(WORKER_FD))
+        return SH_OK;
+    rc = leave_own_memory(w, err);
     if (rc)
         return rc;
-    if (bytes > 0)
-        rc = dev_upload(w->dev, 0, image->base, bytes, err);
+    step(w, WORKER_LOAD_PROFILE, 0);
+    return take_own_memory(w, m, image, ws_off, err);
+}
+
+/* layer_ns[n_batches][n_layers], zeroed. */
+static int profile(struct worker *w, const struct wk_model *m, const struct sh_shm *image,
+                   double *layer_ns, struct sh_err *err)
+{
+    const size_t ws_off = SH_ALIGN_UP(program_image_bytes(largest(m)), DEV_BLOCK);
+    struct sh_err late = {0};
+    int rc = take_own_memory(w, m, image, ws_off, err);
+
     for (uint32_t i = 0; !rc && i < m->n_batches; i++) {
         /* Memory that nobody wrote to is read too fast, and where a larger batch has its indices a
          * smaller one has left activations. */
@@ -166,36 +209,71 @@ static int profile(struct worker *w, const struct wk_model *m, const struct sh_s
         if (!rc)
             rc = profile_batch(m->program[i], ws_off,
                                layer_ns + (size_t)i * program_n_layers(m->program[i]), err);
-        step(w, WORKER_LOAD_PROFILE, 1);
+        note_step(w, WORKER_LOAD_PROFILE, 1);
+        if (!rc)
+            rc = lend_memory(w, m, image, ws_off, err);
     }
-    /* Zeros are no inputs: a bad index that an operation met among them is not the fault of m. */
-    if (dev_sync(w->dev, &late) != SH_E_DEVLOST)
-        late = (struct sh_err){0};
-    if (!late.rc)
-        dev_own_memory(w->dev, 0, &late);
-    if (!rc && late.rc)
+    if (leave_own_memory(w, &late) && !rc)
         rc = sh_err_copy(err, &late);
     return rc;
+}
+
+static void pause_reading(void *arg)
+{
+    step(arg, WORKER_LOAD_IMAGE, 0);
 }
 
 struct loading { /* how it goes */
     struct sh_err why;
     int64_t began_ns;
-    struct sh_shm image; /* built */
+    struct sh_shm image; /* built, or read */
+    uint64_t image_at;   /* where it begins in the file that is kept; 0: it is in memory */
     double *layer_ns;    /* [n_batches][n_layers] */
     enum msg_kept kept;
 };
 
 /* What a file that is kept of it has to fit. */
-static int describe(const struct wk_model *m, const char *key, struct kept_about *out,
-                    struct sh_err *err)
+static int describe(struct worker *w, const struct wk_model *m, const char *key,
+                    struct kept_about *out, struct sh_err *err)
 {
     *out = (struct kept_about){.image_bytes = program_image_bytes(largest(m)),
                                .layer_ends = program_layer_ends(largest(m)),
                                .n_layers = program_n_layers(largest(m)),
                                .batches = m->batch,
-                               .n_batches = m->n_batches};
+                               .n_batches = m->n_batches,
+                               .between = pause_reading,
+                               .arg = w};
     return sh_unhex(key, out->key, sizeof(out->key), err);
+}
+
+static int make_memory(const struct wk_model *m, struct loading *how)
+{
+    size_t bytes = program_image_bytes(largest(m));
+
+    if (how->image.base)
+        return SH_OK;
+    return sh_shm_create("shunt-image", SH_MAX(bytes, (size_t)1), &how->image, &how->why);
+}
+
+/* Fails where it is of no use, and there is no trace of it then. */
+static int read_kept(const struct wk_model *m, const struct msg_wk_model *msg,
+                     const struct kept_about *about, int fd, struct loading *how)
+{
+    const bool maps = msg->maps && about->image_bytes > 0;
+    struct sh_err err = {0};
+    int rc = maps ? SH_OK : make_memory(m, how);
+
+    if (rc)
+        return rc;
+    rc = kept_read(fd, about, how->image.base, how->layer_ns, &err);
+    if (rc) {
+        sh_log_err(SH_LOG_WARN, "model.kept", &err);
+        memset(how->layer_ns, 0, (size_t)about->n_batches * about->n_layers * sizeof(double));
+        return rc;
+    }
+    how->kept = MSG_KEPT_READ;
+    how->image_at = maps ? kept_image_at(about) : 0;
+    return SH_OK;
 }
 
 /* Image and times, from a file or made anew and written to another; fds: as with WK_MODEL, from the
@@ -207,16 +285,14 @@ static int bring_image(struct worker *w, struct wk_model *m, const struct msg_wk
     struct sh_err err = {0};
     int rc;
 
-    if (n_fds > 0 && describe(m, msg->key, &about, &err))
+    if (n_fds > 0 && describe(w, m, msg->key, &about, &err))
         n_fds = 0;
-    if (n_fds > 1) {
-        if (!kept_read(fds[1], &about, how->image.base, how->layer_ns, &err)) {
-            how->kept = MSG_KEPT_READ;
-            return SH_OK;
-        }
-        sh_log_err(SH_LOG_WARN, "model.kept", &err);
-        memset(how->layer_ns, 0, (size_t)about.n_batches * about.n_layers * sizeof(double));
-    }
+    if (n_fds > 1 && read_kept(m, msg, &about, fds[1], how) == SH_OK)
+        return SH_OK;
+    err = (struct sh_err){0};
+    rc = make_memory(m, how);
+    if (rc)
+        return rc;
     rc = program_write_image(largest(m), how->image.base, &how->why);
     step(w, WORKER_LOAD_PROFILE, 1);
     if (!rc)
@@ -241,8 +317,6 @@ static int build_image(struct worker *w, struct wk_model *m, const struct msg_wk
                             m->batch[m->n_batches - 1], false, &how->why);
 
     step(w, WORKER_LOAD_IMAGE, 0);
-    if (!rc)
-        rc = sh_shm_create("shunt-image", SH_MAX(bytes, (size_t)1), &how->image, &how->why);
     how->layer_ns = calloc((size_t)m->n_batches * program_n_layers(largest(m)) + 1, sizeof(double));
     if (!rc && !how->layer_ns)
         rc = SH_FAIL(&how->why, SH_E_NOMEM, "could not allocate a profile");
@@ -329,7 +403,7 @@ static int answer_model(struct worker *w, const struct msg_wk_model *msg, const 
     struct sh_msg r = {.type = MSG_WK_MODEL_DONE};
     struct msg_wk_model_done *d = &r.u.wk_model_done;
     const struct sh_err *why = &how->why;
-    bool with_fd = !why->rc && msg->build;
+    bool with_fd = !why->rc && msg->build && !how->image_at;
     uint64_t *offs = why->rc ? NULL : input_offs(m);
     int rc;
 
@@ -337,6 +411,7 @@ static int answer_model(struct worker *w, const struct msg_wk_model *msg, const 
                                     .rc = why->rc,
                                     .msg = why->msg,
                                     .kept = how->kept,
+                                    .image_at = how->image_at,
                                     .took_ns = sh_clock_ns() - how->began_ns};
     d->host_bytes = m ? m->host_bytes : 0;
     if (why->rc == SH_E_QUOTA && !m) {
@@ -399,10 +474,14 @@ int infer_on_model(struct worker *w, const struct msg_wk_model *msg, const int *
         rc = build_image(w, m, msg, fds + 2, n_fds - 2, &how);
     if (rc)
         worker_settle(w, &how.why); /* what a library could not do may be the device's end */
-    step(w, WORKER_LOAD_READ, 0);
+    note_step(w, WORKER_LOAD_READ, 0);
     log_steps(w, msg);
-    rc = how.why.rc == SH_E_DEVLOST ? sh_err_copy(err, &how.why)
-                                    : answer_model(w, msg, m, &how, err);
+    if (w->end.rc)
+        rc = sh_err_copy(err, &w->end);
+    else if (how.why.rc == SH_E_DEVLOST)
+        rc = sh_err_copy(err, &how.why);
+    else
+        rc = answer_model(w, msg, m, &how, err);
     if (how.why.rc && m)
         infer_on_model_drop(w, msg->handle);
     malloc_trim(0); /* what only compiling needed */

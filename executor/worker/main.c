@@ -117,6 +117,12 @@ static int n_fds_of(const struct sh_msg *m)
     }
 }
 
+/* The executor does not ask for a second thing that takes long. */
+static bool is_for_idle(const struct sh_msg *m)
+{
+    return m->type == MSG_WK_MODEL || m->type == MSG_WK_TRAIN || m->type == MSG_WK_TRAIN_GO;
+}
+
 /* What it keeps of fds it sets to -1. */
 static int dispatch(struct worker *w, const struct sh_msg *m, int *fds, size_t n_fds,
                     struct sh_err *err)
@@ -128,6 +134,8 @@ static int dispatch(struct worker *w, const struct sh_msg *m, int *fds, size_t n
                        sh_msg_name(m->type), n_fds, want);
     if (m->type != MSG_WK_INIT && !w->dev)
         return SH_FAIL(err, SH_E_PROTO, "%s came before WK_INIT", sh_msg_name(m->type));
+    if (w->is_loading && is_for_idle(m))
+        return SH_FAIL(err, SH_E_PROTO, "%s came while a model was loaded", sh_msg_name(m->type));
     switch (m->type) {
     case MSG_WK_INIT:
         return on_init(w, &m->u.wk_init, fds, n_fds, err);
@@ -181,6 +189,38 @@ static int let_go(struct worker *w, struct sh_err *err)
     return dev_task(w->dev, NULL, 0, err);
 }
 
+/* Waits for a message if none is there. */
+static int serve(struct worker *w, struct sh_buf *buf, struct sh_err *err)
+{
+    int fds[SH_WIRE_MAX_FDS];
+    size_t n_fds = SH_WIRE_MAX_FDS;
+    struct sh_msg m;
+    int rc = sh_wire_read_blocking(WORKER_FD, -1, buf, &m, fds, &n_fds, err);
+
+    if (rc)
+        return rc;
+    rc = dispatch(w, &m, fds, n_fds, err);
+    close_all(fds, n_fds);
+    if (w->ctl && w->dev)
+        atomic_store(&w->ctl->n_prepared, dev_n_prepared(w->dev));
+    if (w->ctl)
+        atomic_fetch_add(&w->ctl->progress, 1);
+    return rc;
+}
+
+void worker_serve_waiting(struct worker *w)
+{
+    int rc = w->end.rc;
+
+    w->is_loading = true;
+    while (!rc && sh_wire_has_input(WORKER_FD))
+        rc = serve(w, &w->between, &w->end);
+    w->is_loading = false;
+    if (!rc && w->has_task) /* what is loaded is not that task's */
+        dev_task(w->dev, NULL, 0, &w->end);
+    w->has_task = false;
+}
+
 int main(void)
 {
     struct worker w = {.ctl_shm = {.fd = -1}, .kernels_fd = -1};
@@ -190,33 +230,23 @@ int main(void)
 
     sh_log_init("shunt-worker", SH_LOG_INFO);
     sh_buf_init(&buf, SH_WIRE_MAX_FRAME + 64);
+    sh_buf_init(&w.between, SH_WIRE_MAX_FRAME + 64);
     rc = sh_spawn_child_init(&err);
     /* A signal to the whole group is for the executor: it still needs its workers to stop what
      * trains, and ends them by closing the socket. */
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_IGN);
     while (!rc) {
-        int fds[SH_WIRE_MAX_FDS];
-        size_t n_fds = SH_WIRE_MAX_FDS;
-        struct sh_msg m;
-
         sh_wire_busy_poll(WORKER_FD, w.busy_poll_ns);
         rc = let_go(&w, &err);
         if (!rc)
-            rc = sh_wire_read_blocking(WORKER_FD, -1, &buf, &m, fds, &n_fds, &err);
-        if (rc)
-            break;
-        rc = dispatch(&w, &m, fds, n_fds, &err);
-        close_all(fds, n_fds);
-        if (w.ctl && w.dev)
-            atomic_store(&w.ctl->n_prepared, dev_n_prepared(w.dev));
-        if (w.ctl)
-            atomic_fetch_add(&w.ctl->progress, 1);
+            rc = serve(&w, &buf, &err);
     }
     /* The executor closing the socket is the normal end. */
     if (rc != SH_E_UNAVAILABLE)
         sh_log_err(SH_LOG_ERROR, "worker.exit", &err);
     worker_fini(&w);
+    sh_buf_fini(&w.between);
     sh_buf_fini(&buf);
     return rc == SH_E_UNAVAILABLE ? 0 : rc == SH_E_DEVLOST ? WORKER_EXIT_DEVLOST : 1;
 }

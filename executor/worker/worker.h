@@ -1,13 +1,14 @@
 /* worker.h - what the files of shunt-worker share: one device context, models, a training job.
  *
- * One thread. The executor is the only peer: a socket on descriptor 3 (messages WK_* of
- * common/msg.def) and a control page (executor/worker_ctl.h). Files come as descriptors: it opens
- * none itself (confine.c). A worker owns nothing that outlives
- * it; SH_E_DEVLOST ends the process.
+ * One thread: one task after the other, but runs go between the pieces of a load. The executor is
+ * the only peer: a socket on descriptor 3 (messages WK_* of common/msg.def) and a control page
+ * (executor/worker_ctl.h). Files come as descriptors: it opens none itself (confine.c). A worker
+ * owns nothing that outlives it; SH_E_DEVLOST ends the process.
  */
 #ifndef SH_EXECUTOR_WORKER_WORKER_H
 #define SH_EXECUTOR_WORKER_WORKER_H
 
+#include "common/buf.h"
 #include "common/msg.h"
 #include "common/safetensors.h"
 #include "common/shm.h"
@@ -82,6 +83,9 @@ struct worker {
     struct wk_part parts[WORKER_MAX_PARTS];
     size_t n_parts;
     struct wk_train *train;
+    bool is_loading;       /* worker_serve_waiting() */
+    struct sh_err end;     /* what it met there, after which the process ends */
+    struct sh_buf between; /* of the messages that it reads there */
 };
 
 int worker_send(struct worker *w, const struct sh_msg *m, const int *fds, size_t n_fds,
@@ -90,6 +94,9 @@ int worker_send(struct worker *w, const struct sh_msg *m, const int *fds, size_t
  * read and written here may be taken. Adds what it finds to why; a lost device outweighs all else.
  * Returns why->rc. */
 int worker_settle(struct worker *w, struct sh_err *why);
+/* Between two pieces of a load: handles the messages that have come meanwhile, runs among them,
+ * with the arena as memory. What it meets is for the end of the load: w->end. */
+void worker_serve_waiting(struct worker *w);
 /* NULL if there is none. */
 struct wk_slab *worker_slab(struct worker *w, uint64_t api_id);
 

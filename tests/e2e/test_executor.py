@@ -487,6 +487,48 @@ class Runs(Case):
         quota("b", 0)  # none of its own: half
         self.assertRegex(self.refused(d, 8, wide, "b", 1), r"may take 32 MiB \(model-host-bytes\)")
 
+    def test_a_model_answers_while_its_only_worker_loads_another_one(self):
+        d = self.driver("--workers=2")
+        packages = [d.package(p)[0] for p in (self.net, self.zoo("digits-cnn", "inference", 2),
+                                              self.zoo("resnet18", "inference"))]
+        for v, package in enumerate(packages, 1):
+            to = os.path.join(os.path.dirname(package), "%064x" % v)  # a digest: it is kept
+            os.rename(package, to)
+            d.load(v, to)
+            packages[v - 1] = to
+        log, on_msg, order = os.path.join(d.dir, "executor.log"), d.on_msg, []
+
+        def note(m):
+            on_msg(m)
+            order.append(m.type if m.type != "MODEL_STATE" else (m.version_id, m.phase))
+        d.on_msg = note
+        for _ in range(10):
+            self.assertEqual(d.stop(), 0)
+            at, d.states, d.data = os.path.getsize(log), {}, None
+            d.start()
+            for v, package in enumerate(packages, 1):
+                d.load(v, package, wait=False)
+            order.clear()
+
+            def of(pattern):
+                with open(log) as f:
+                    f.seek(at)
+                    return re.findall(pattern, f.read())
+            builds = r"ev=model.build version=(\d+) .* worker=(\d+) kept=1"
+            d.wait(lambda: len(of(builds)) == 3, WAIT_S, "load of the large one")
+            worker = dict(of(builds))["3"]
+            with self.held([int(pid) for i, pid in of(r"ev=worker.ready worker=(\d+) pid=(\d+)")
+                            if i == worker]):
+                small = [int(v) for v, w in of(builds) if w == worker and v != "3"][:1]
+                is_late = of(r"ev=model.steps version=(3) ")
+                if small and not is_late:
+                    run = d.run(small[0], [self.digits(0, 1)], [40], 1)
+            if small and not is_late:
+                break
+        self.assertEqual(d.result(run)[0].rc, 0)
+        d.wait(lambda: (3, "READY") in order, WAIT_S, "the large one")
+        self.assertLess(order.index("RUN_DONE"), order.index((3, "READY")))
+
     def test_a_new_scheduler_hears_what_is_held(self):
         d = self.driver()
         d.load(1, d.package(self.net)[0])

@@ -115,6 +115,11 @@ class Ready(Story):
         return [re.search(r" model=(\S+) .* kept=(\d)", line).groups()
                 for line in self.s.logged("executor-cpu0", "model.build")]
 
+    def mapped(self):
+        """Is the image of the last large one what is kept of it, or a copy?"""
+        return [re.search(r" mapped=(\d)", line)[1]
+                for line in self.s.logged("executor-cpu0", "model.ready") if " model=%s " % LARGE in line][-1]
+
     def kill_and_wait(self):
         """What was loaded then."""
         n = len(self.builds())
@@ -129,7 +134,11 @@ class Ready(Story):
         def kept_of(builds):
             return [k for m, k in builds if m == LARGE]
         self.assertEqual(len(self.kept()), 2)  # the small ones are one file
+        with open(max(self.kept(), key=os.path.getsize), "r+b"):  # so it could be cut off
+            self.assertEqual(kept_of(self.kill_and_wait()), ["1"])
+        self.assertEqual(self.mapped(), "0")
         self.assertEqual(kept_of(self.kill_and_wait()), ["1"])
+        self.assertEqual(self.mapped(), "1")
         largest = max(self.kept(), key=os.path.getsize)
         with open(largest, "r+b") as f:
             f.seek(os.path.getsize(largest) // 2)

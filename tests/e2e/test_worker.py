@@ -3,7 +3,8 @@
 
 Without it: a request could wait for as long as the copy of a checkpoint takes, because training
 does not see that it shall stop; or an update could change the state that is being copied; or what
-one processor made of a model could be taken for what another one would.
+one processor made of a model could be taken for what another one would; or a request for a small
+model would wait until a large one is loaded.
 
 Usage: test_worker.py [-v] [name ...]   (programs from build/bin, or SHUNT_BIN)
 """
@@ -14,6 +15,7 @@ import json
 import mmap
 import os
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -24,17 +26,23 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from exec_driver import BIN  # noqa: E402
+from system import zoo  # noqa: E402
+import onnx_bytes  # noqa: E402
 import wire  # noqa: E402
 
 TRAIN = os.path.join(wire.ROOT, "examples", "digits", "train.safetensors")
 SPEC = {"loss": "cross-entropy", "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9},
         "batch": 32, "epochs": 100, "seed": 1, "labels": "label"}
-ARENA, CTL, TICKETS = 64 << 20, 4096, 4 * 1024
+ARENA, CTL, TICKETS = 256 << 20, 4096, 4 * 1024
 SLOT = 5
-STATE_AT, WORK_AT = 0, 16 << 20
+STATE_AT, WORK_AT, IMAGE_AT = 0, 16 << 20, 64 << 20
 AT_STEP = 1  # enum msg_train_at
 # struct worker_ctl
 STOP, CKPT_WANTED, PROGRESS, STEP = (0, "<I"), (4, "<I"), (72, "<Q"), (80, "<q")
+LOAD_DONE = (112, "<I")
+TIMED_ONE = 11  # parts of a load of four batch sizes that are done when the first is timed, of 14
+NO_TICKET = 0xffffffff
+API, SLAB = 77, 4096
 
 
 def shared(size):
@@ -79,18 +87,53 @@ class Worker:
     def raise_word(self, word):
         struct.pack_into(word[1], self.ctl, word[0], self.get(word) + 1)
 
-    def train(self):
-        onnx, out = os.path.join(self.dir, "model.onnx"), os.path.join(self.dir, "package")
-        os.mkdir(out)
-        subprocess.run([os.path.join(BIN, "shunt-zoo"), "digits-cnn", "--form", "training",
-                        "--out", onnx], check=True)
-        subprocess.run([os.path.join(BIN, "shunt-import"), "package", "--onnx", onnx, "--dir", out,
-                        "--training"], check=True, stdout=subprocess.DEVNULL)
-        fds = [os.open(path, os.O_RDONLY) for path in (os.path.join(out, "graph.json"),
-                                                       os.path.join(out, "weights.safetensors"), TRAIN)]
-        self.link.send("WK_TRAIN", fds=fds, job=1, spec=json.dumps(SPEC), build=1)
+    def package(self, onnx, *options):
+        """Its files."""
+        out = tempfile.mkdtemp(dir=self.dir)
+        path = os.path.join(out, "model.onnx")
+        with open(path, "wb") as f:
+            f.write(onnx)
+        subprocess.run([os.path.join(BIN, "shunt-import"), "package", "--onnx", path, "--dir", out,
+                        *options], check=True, stdout=subprocess.DEVNULL)
+        return [os.path.join(out, name) for name in ("graph.json", "weights.safetensors")]
+
+    def send_files(self, what, paths, **fields):
+        fds = [os.open(path, os.O_RDONLY) for path in paths]
+        self.link.send(what, fds=fds, **fields)
         for fd in fds:
             os.close(fd)
+
+    def load(self, handle, package, max_batch):
+        self.send_files("WK_MODEL", package, handle=handle, precision="fp32", max_batch=max_batch,
+                        build=1, host_left=0, host_copies=1, key="", maps=0)
+
+    def loaded(self, handle, at):
+        """Puts the image there."""
+        m = self.expect("WK_MODEL_DONE")
+        assert (m.handle, m.rc, m.msg) == (handle, 0, ""), m
+        with mmap.mmap(m.fds[0], m.image_bytes, prot=mmap.PROT_READ) as image:
+            self.arena[at:at + m.image_bytes] = image[:]
+        os.close(m.fds[0])
+        return m
+
+    def share_slab(self):
+        fd, slab = shared(SLAB)
+        self.link.send("WK_SLAB", fds=[fd], api_id=API, bytes=SLAB)
+        os.close(fd)
+        return slab
+
+    def run(self, run):
+        """Of model 1, from the start of the slab to its middle."""
+        self.link.send("WK_PART", run_id=run, api_id=API, batch=1,
+                       in_spans=struct.pack("<QQ", 0, 4 * 4),
+                       out_spans=struct.pack("<QQ", SLAB // 2, 3 * 4))
+        self.link.send("WK_RUN", run_id=run, handle=1, batch=1, n_parts=1, image_off=STATE_AT,
+                       ws_off=WORK_AT, groups=struct.pack("<4I", 0xffffffff, NO_TICKET, 0, 0),
+                       memory=0, inputs=0, ticket_slot=0, ticket_value=0)
+
+    def train(self):
+        self.send_files("WK_TRAIN", [*self.package(zoo("digits-cnn", "training"), "--training"), TRAIN],
+                        job=1, spec=json.dumps(SPEC), build=1)
         m = self.expect("WK_TRAIN_READY")
         assert (m.rc, m.msg) == (0, ""), m
         assert m.state_bytes <= WORK_AT and WORK_AT + m.ws_bytes <= ARENA, m
@@ -141,21 +184,13 @@ class Worker:
         return rc, log
 
 
-class Alone(unittest.TestCase):
+class Case(unittest.TestCase):
     def finish(self, w):
         rc, log = w.close()
         self.assertEqual(rc, 0, log)
 
-    def test_what_is_kept_hangs_on_the_processor(self):
-        w = Worker()
-        self.addCleanup(self.finish, w)
-        with open("/proc/cpuinfo") as f:
-            names = [line.partition(":")[2].strip() for line in f if line.startswith("model name")]
-        if not names:
-            self.skipTest("the kernel does not name the processor")
-        self.assertIn(names[0], w.ready.identity)
-        self.assertIn("onednn=", w.ready.identity)
 
+class Training(Case):
     def test_a_stop_ends_the_wait_for_the_copy_of_a_checkpoint(self):
         w = Worker()
         self.addCleanup(self.finish, w)
@@ -180,6 +215,62 @@ class Alone(unittest.TestCase):
         self.assertNotEqual(w.state(), copied)
         w.raise_word(STOP)
         self.assertEqual(w.expect("WK_TRAIN_STOPPED").rc, 0)
+
+
+class Loading(Case):
+    """A small model is there, a large one is loaded."""
+
+    def setUp(self):
+        self.w = Worker()
+        self.addCleanup(self.finish, self.w)
+        self.large = self.w.package(zoo("resnet18"))
+        self.w.load(1, self.w.package(onnx_bytes.linear()), 1)
+        self.w.loaded(1, STATE_AT)
+        self.slab = self.w.share_slab()
+        self.slab[:16] = struct.pack("<4f", 1, 2, 3, 4)
+
+    def expect_answer(self):
+        """It comes before anything else."""
+        done = self.w.expect("WK_RUN_DONE")
+        self.assertEqual((done.rc, done.msg), (0, ""))
+        got = struct.unpack_from("<3f", self.slab, SLAB // 2)
+        want = [sum((i + 1) * 0.1 * (((3 * i + k) * 7 % 11) - 5) for i in range(4)) for k in range(3)]
+        for g, v in zip(got, want):
+            self.assertAlmostEqual(g, v, places=5)
+        self.slab[SLAB // 2:] = bytes(SLAB // 2)
+
+    def test_a_request_does_not_wait_for_the_end_of_a_load(self):
+        self.w.load(2, self.large, 1)
+        self.w.run(1)  # it is there when the load begins
+        self.expect_answer()
+        self.w.loaded(2, IMAGE_AT)
+        self.w.run(2)
+        self.expect_answer()
+
+    def test_nor_while_layers_are_timed_in_memory_that_is_not_the_arena(self):
+        self.w.load(2, self.large, 8)
+        while self.w.get(LOAD_DONE) < TIMED_ONE:
+            time.sleep(0.001)
+        os.kill(self.w.proc.pid, signal.SIGSTOP)
+        self.w.run(1)
+        self.assertLess(self.w.get(LOAD_DONE), TIMED_ONE + 3)
+        os.kill(self.w.proc.pid, signal.SIGCONT)
+        self.expect_answer()
+        m = self.w.loaded(2, IMAGE_AT)
+        times = struct.unpack("<%dd" % (len(m.layer_ns) // 8), m.layer_ns)
+        self.assertGreater(min(times), 0)
+
+
+class Identity(Case):
+    def test_what_is_kept_hangs_on_the_processor(self):
+        w = Worker()
+        self.addCleanup(self.finish, w)
+        with open("/proc/cpuinfo") as f:
+            names = [line.partition(":")[2].strip() for line in f if line.startswith("model name")]
+        if not names:
+            self.skipTest("the kernel does not name the processor")
+        self.assertIn(names[0], w.ready.identity)
+        self.assertIn("onednn=", w.ready.identity)
 
 
 if __name__ == "__main__":

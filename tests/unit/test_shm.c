@@ -46,6 +46,29 @@ static void nobody_can_change_the_size(void **state)
     sh_shm_fini(&a);
 }
 
+static void a_part_of_a_file_is_mapped_and_nothing_behind_its_end(void **state)
+{
+    struct sh_shm a = {.fd = -1};
+    struct sh_err err = {0};
+    FILE *f = tmpfile();
+    int fds;
+    (void)state;
+
+    assert_non_null(f);
+    assert_int_equal(pwrite(fileno(f), "behind", 6, 4096), 6);
+    fds = sh_test_open_fds();
+    assert_ok_err(sh_shm_map_file(fileno(f), 4096, 6, &a, &err), &err);
+    assert_memory_equal(a.base, "behind", 6);
+    assert_int_equal(a.fd, -1);
+    sh_shm_fini(&a);
+    assert_fails(sh_shm_map_file(fileno(f), 4096, 7, &a, &err), SH_E_PROTO, &err, "has not the 7");
+    err = (struct sh_err){0};
+    assert_fails(sh_shm_map_file(fileno(f), 8192, 1, &a, &err), SH_E_PROTO, &err, "behind 8192");
+    assert_null(a.base);
+    assert_int_equal(sh_test_open_fds(), fds);
+    fclose(f);
+}
+
 static void memory_that_could_fault_is_refused_and_the_descriptor_stays_ours(void **state)
 {
     struct sh_shm a = {.fd = -1}, b = {.fd = -1};
@@ -154,6 +177,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_is_zeroed_rounded_up_and_seen_through_a_second_mapping),
         cmocka_unit_test(nobody_can_change_the_size),
+        cmocka_unit_test(a_part_of_a_file_is_mapped_and_nothing_behind_its_end),
         cmocka_unit_test(memory_that_could_fault_is_refused_and_the_descriptor_stays_ours),
         cmocka_unit_test(impossible_sizes_are_errors),
         cmocka_unit_test(a_changed_word_or_the_time_ends_the_wait),
