@@ -4,12 +4,15 @@
 PyTorch exports and compiles all at once (../peers/wider.py); then one after the other is timed,
 theirs first. What Shunt refuses is a row with its reason.
 """
+import itertools
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 
 import lab
 import part
@@ -41,6 +44,12 @@ class Peer:
                 getattr(self, line.strip()).set()
         self.exported.set()
         self.compiled.set()
+
+    def give_up(self, why):
+        """Before the others are timed: who compiles beside them slows them down."""
+        self.p.kill()
+        self.p.wait()
+        self.said = [why]
 
     def go(self, limit_s):
         """Its rows."""
@@ -88,6 +97,21 @@ def checks(rows):
                  " ".join(map(str, worst)), ratio[worst], WORST), "ok": ratio[worst] <= WORST}]
 
 
+def measure(args, rows):
+    """Adds to rows, and shows them."""
+    peers = [Peer(m, args) for m in args.models]
+    end = time.monotonic() + args.compile_limit
+    for peer in peers:
+        if not peer.compiled.wait(max(0, end - time.monotonic())):
+            peer.give_up("it has not compiled in %g s" % args.compile_limit)
+    theirs = (r for peer in peers for r in peer.go(60))
+    own = (ours({"model": m, "precision": q, "batch": int(b)}, args.runs)
+           for m in args.models for q in args.precisions for b in args.batches)
+    for r in itertools.chain(theirs, own):
+        rows.append(r)
+        part.show(r)
+
+
 def main():
     p = part.options(__doc__, runs=60)
     p.set_defaults(models=MODELS)
@@ -95,20 +119,16 @@ def main():
     p.add_argument("--compile-limit", type=float, default=300, help="seconds for all to compile")
     args = p.parse_args()
     os.makedirs(lab.FOLDER, exist_ok=True)
-    peers = [Peer(m, args) for m in args.models]
-    for peer in peers:
-        peer.compiled.wait(args.compile_limit)
+    signal.signal(signal.SIGTERM, part.stop)
     rows = []
-    for peer in peers:
-        rows += peer.go(60)
-    for case in ({"model": m, "precision": q, "batch": int(b)} for m in args.models
-                 for q in args.precisions for b in args.batches):
-        rows.append(ours(case, args.runs))
-    found = checks(rows)
-    for r in rows + found:
-        part.show(r)
-    settings = {**vars(args), "device": part.DEVICE}
-    print(json.dumps({"settings": settings, "rows": rows, "checks": found}), flush=True)
+    try:
+        measure(args, rows)
+    finally:
+        found = checks(rows)
+        for c in found:
+            part.show(c)
+        settings = {**vars(args), "device": part.DEVICE}
+        print(json.dumps({"settings": settings, "rows": rows, "checks": found}), flush=True)
     return 1 if any("error" in r for r in rows) or not all(c["ok"] for c in found) else 0
 
 
