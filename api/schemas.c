@@ -339,8 +339,11 @@ const struct api_schema API_SCHEMAS[] = {
      "'description':'how the pool is used; of admins alone','properties':{'weights_bytes':" INT
      ",'training_bytes':" INT ",'workspace_bytes':" INT ",'used_bytes':" INT "}},"
      "'busy':{'type':['object','null'],'description':'parts of the last seconds, from 0 to 1; of "
-     "admins alone','properties':{'requests':" NUM ",'jobs':" NUM "}},'runs':{'type':'array',"
-     "'description':'requests at that moment; of others only the own ones','items':"
+     "admins alone','properties':{'requests':" NUM ",'jobs':" NUM "}},'fences':{'type':['object',"
+     "'null'],'description':'what holds whoever takes a worker over, in all workers so far; of "
+     "admins alone','properties':{'calls':" BOOL ",'capabilities':" BOOL ",'files':" BOOL
+     ",'user':" BOOL ",'reason':" TEXT0 "}},'runs':{'type':'array','description':'requests at that "
+     "moment; of others only the own ones','items':"
      OPEN("'tenant':" TEXT ",'model':" TEXT ",'version':" INT ",'batch':" INT) "},'models':{"
      "'type':'array','items':" OPEN("'tenant':" TEXT ",'model':" TEXT ",'version':" INT
      ",'state':" TEXT ",'pin':" TEXT ",'device_bytes':" INT ",'host_bytes':" INT) "},'job':{'type':"

@@ -20,6 +20,8 @@
     "CASE WHEN " t "::bigint = 0 AND e.state = 'UP' THEN jsonb_build_object('requests', "          \
     "coalesce((e.status ->> 'requests_ratio')::float8, 0), 'jobs', coalesce((e.status ->> "        \
     "'jobs_ratio')::float8, 0)) END"
+#define SQL_FENCES(t)                                                                              \
+    "CASE WHEN " t "::bigint = 0 AND e.state = 'UP' THEN nullif(e.status -> 'fences', 'null') END"
 #define SQL_RUNS(t)                                                                                \
     "(SELECT coalesce(jsonb_agg(jsonb_build_object('tenant', tn.name, 'model', m.name, "           \
     "'version', v.version, 'batch', r.batch)), '[]') FROM jsonb_to_recordset(e.status -> 'runs') " \
@@ -44,8 +46,8 @@
     ", 'heard_at', " SQL_TIME("e.heard_at") ", 'workers', e.workers, 'memory_bytes', "             \
     "nullif((e.status ->> 'device_bytes')::bigint, 0), 'pool_bytes', e.pool_bytes, "               \
     "'link_bytes_per_s', nullif((e.status ->> 'link_bytes_per_s')::float8, 0), 'pool', "           \
-    SQL_POOL(t) ", 'host', " SQL_HOST(t) ", 'busy', " SQL_BUSY(t) ", 'runs', " SQL_RUNS(t)         \
-    ", 'models', " SQL_MODELS(t) ", 'job', " SQL_RUNNING_JOB(t) ")"
+    SQL_POOL(t) ", 'host', " SQL_HOST(t) ", 'busy', " SQL_BUSY(t) ", 'fences', " SQL_FENCES(t)     \
+    ", 'runs', " SQL_RUNS(t) ", 'models', " SQL_MODELS(t) ", 'job', " SQL_RUNNING_JOB(t) ")"
 
 /* They have no number; their rank by name is one that holds still long enough for pages. */
 static const struct db_stmt GPU_LIST = {

@@ -1,5 +1,6 @@
 /* gpu.c - GPUs and what they do, as nvidia-smi and squeue would show it. */
 #include "cli/lists.h"
+#include "common/mem.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,6 +81,31 @@ static void add_link(json_t *gpu)
     set_text(gpu, "link", text);
 }
 
+bool gpu_lacks_fences(const json_t *gpu, char *out, size_t size)
+{
+    const json_t *fences = json_object_get(gpu, "fences"), *is_up;
+    const char *name;
+    size_t n = 0;
+
+    out[0] = '\0';
+    json_object_foreach((json_t *)(uintptr_t)fences, name,
+                        is_up) if (json_is_false(is_up) && n < size) n +=
+        (size_t)snprintf(out + n, size - n, "%s%s", n ? ", " : "", name);
+    return n > 0;
+}
+
+/* "-": not known, or an admin's alone. */
+static void add_fences(json_t *gpu)
+{
+    char missing[64], text[80] = "";
+
+    if (gpu_lacks_fences(gpu, missing, sizeof(missing)))
+        snprintf(text, sizeof(text), "not %s", missing);
+    else if (json_is_object(json_object_get(gpu, "fences")))
+        sh_strlcpy(text, "all", sizeof(text));
+    set_text(gpu, "held", text);
+}
+
 /* What a table shows is made of several fields. */
 static void add_columns(json_t *gpus)
 {
@@ -96,6 +122,7 @@ static void add_columns(json_t *gpus)
         add_host(gpu);
         add_busy(gpu);
         add_link(gpu);
+        add_fences(gpu);
     }
 }
 
@@ -113,6 +140,7 @@ int gpu_get(struct cli *c, struct sh_err *err)
                                           {"NOW", "now", OUT_TEXT},
                                           {"MEMORY", "memory_bytes", OUT_BYTES, true},
                                           {"WORKERS", "workers", OUT_TEXT, true},
+                                          {"FENCES", "held", OUT_TEXT, true},
                                           {"SINCE", "seen_at", OUT_TIME, true},
                                           {"HOST", "host_id", OUT_TEXT, true}};
     static const struct list_view VIEW = {

@@ -39,6 +39,9 @@ struct change {
 int list_change(struct cli *c, const struct change *ch, struct sh_err *err, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* Are some of the fences of a GPU's workers missing? out: their names. */
+bool gpu_lacks_fences(const json_t *gpu, char *out, size_t size);
+
 /* With --dry-run: says for people that nothing was changed, and is true. */
 bool list_said_dry_run(const struct cli *c);
 

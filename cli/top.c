@@ -29,6 +29,23 @@ static void print_list(struct cli *c, const char *what, json_t *j, const struct 
     json_decref(j);
 }
 
+/* What does not hold whoever takes a worker over, and why. */
+static void print_fences(const json_t *executors)
+{
+    const json_t *e;
+    size_t i;
+
+    json_array_foreach(executors, i, e)
+    {
+        char missing[64];
+        const char *reason = sh_json_text(json_object_get(e, "fences"), "reason");
+
+        if (gpu_lacks_fences(e, missing, sizeof(missing)))
+            printf("workers of %s are not fenced by %s%s%s (docs/security.md)\n",
+                   sh_json_text(e, "name"), missing, reason[0] ? ": " : "", reason);
+    }
+}
+
 static void print_executors(struct cli *c)
 {
     static const struct out_col COLS[] = {{"EXECUTOR", "name", OUT_TEXT},
@@ -40,7 +57,9 @@ static void print_executors(struct cli *c)
 
     if (rest_list(c, "/api/v1/executors", REST_QUIET, &j, &why))
         j = NULL;
-    print_list(c, "executors", j, &why, COLS, SH_ARRAY_LEN(COLS));
+    print_list(c, "executors", json_incref(j), &why, COLS, SH_ARRAY_LEN(COLS));
+    print_fences(j);
+    json_decref(j);
 }
 
 /* Of all tenants that the key may see: an admin's key sees every one, another its own. NULL with

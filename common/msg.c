@@ -14,6 +14,7 @@
 #include "common/mem.h"
 
 #include <endian.h>
+#include <stdio.h>
 
 #define ALIGN 8u
 
@@ -43,6 +44,23 @@ const char *sh_msg_name(enum sh_msg_type t)
 #undef F
     }
     return "?";
+}
+
+const char *const SH_MSG_FENCE_NAME[MSG_N_FENCES] = {
+#define X(name, text) [MSG_FENCE_AT_##name] = (text),
+    MSG_FENCE_MAP(X)
+#undef X
+};
+
+void sh_msg_fences_text(uint32_t fences, char out[static SH_MSG_FENCES_TEXT])
+{
+    size_t n = 0;
+
+    sh_strlcpy(out, "none", SH_MSG_FENCES_TEXT);
+    for (int i = 0; i < MSG_N_FENCES; i++)
+        if (fences & (1u << i))
+            n += (size_t)snprintf(out + n, SH_MSG_FENCES_TEXT - n, "%s%s", n ? "," : "",
+                                  SH_MSG_FENCE_NAME[i]);
 }
 
 /* ---------------------------------------------------------------- encode */

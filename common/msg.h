@@ -64,6 +64,24 @@ enum msg_up {                 /* what executors make of a version */
               MSG_UP_READY,   /* a request would be served */
               MSG_UP_FAILED   /* none can */
 };
+/* What holds whoever takes a worker over; docs/security.md. */
+#define MSG_FENCE_MAP(X)                                   \
+    X(CALLS, "calls")               /* few system calls */ \
+    X(CAPABILITIES, "capabilities") /* none */             \
+    X(FILES, "files")               /* none, or a list */  \
+    X(USER, "user")                 /* not root */
+enum {
+#define X(name, text) MSG_FENCE_AT_##name,
+    MSG_FENCE_MAP(X)
+#undef X
+        MSG_N_FENCES
+};
+enum msg_fence {
+#define X(name, text) MSG_FENCE_##name = 1 << MSG_FENCE_AT_##name,
+    MSG_FENCE_MAP(X)
+#undef X
+        MSG_FENCES = (1 << MSG_N_FENCES) - 1
+};
 enum msg_pin { MSG_PIN_NONE, MSG_PIN_HELD, MSG_PIN_WAITING /* for room on the device */ };
 enum msg_job_phase { /* what an executor says of a job */
                      MSG_JOB_STARTING,
@@ -127,6 +145,11 @@ struct sh_msg {
 #undef F
     } u;
 };
+
+extern const char *const SH_MSG_FENCE_NAME[MSG_N_FENCES];
+#define SH_MSG_FENCES_TEXT 48
+/* "calls,user"; "none" */
+void sh_msg_fences_text(uint32_t fences, char out[static SH_MSG_FENCES_TEXT]);
 
 const char *sh_msg_name(enum sh_msg_type t); /* "INFER_OPEN"; "?" if unknown */
 /* Appends the payload (not the frame header). NULL str encodes as "". */

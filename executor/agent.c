@@ -114,11 +114,12 @@ static void exec_state(struct agent *a, struct sh_wire *w, bool anyway)
                                         .host_images = host.images,
                                         .host_programs = host.programs,
                                         .host_limit = host.limit}};
-    const struct msg_exec_state *now = &m.u.exec_state;
+    struct msg_exec_state *now = &m.u.exec_state;
 
+    now->fences = pool_fences(x->pool, &now->fences_why);
     if (!anyway && now->weights == a->told.weights && now->training == a->told.training &&
         now->workspace == a->told.workspace && now->host_images == a->told.host_images &&
-        now->host_programs == a->told.host_programs)
+        now->host_programs == a->told.host_programs && now->fences == a->told.fences)
         return;
     a->told = *now;
     send_on(w, &m);

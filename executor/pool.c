@@ -26,7 +26,9 @@
 #define BACKOFF_MAX_NS ((int64_t)10000000000)
 #define MAX_SLABS 60 /* a worker takes 64 */
 #define MAX_MODELS 1024
-#define LENIENT_AFTER 4u /* deaths at the start, of all workers */
+#define GIVE_UP_AFTER 4u /* deaths at the start, of all workers */
+
+#define MAX_WHY 256
 
 #define BIT(s) (1u << (s))
 
@@ -66,9 +68,11 @@ struct pool {
     size_t n_slabs;
     uint64_t n_own_slabs; /* given out so far */
     struct sh_timer *watch;
-    bool is_lenient, was_ready; /* see note_start() */
-    uint32_t n_no_start;
-    char *kernels_dir; /* OWNED: what workers of a GPU measured of their kernels; "": no GPU */
+    bool was_ready; /* a worker; the next two: see note_start() */
+    uint32_t n_no_start, attempt;
+    uint32_t fences;        /* of all workers; 0: none has been ready */
+    char unfenced[MAX_WHY]; /* why one is not there; "" */
+    char *kernels_dir;      /* OWNED: what workers of a GPU measured of their kernels; "": no GPU */
 };
 
 static void update_gauges(struct pool *p)
@@ -221,16 +225,38 @@ static void send_slab(struct worker *w, const struct slab *s)
     worker_send(w, &m, &s->shm.fd, 1);
 }
 
-static void on_ready(struct worker *w, const char *confined, const char *identity)
+static void note_fences(struct pool *p, const struct msg_wk_ready *m)
+{
+    const uint32_t old = p->was_ready ? p->fences : MSG_FENCES;
+
+    /* A worker that is gone counts: what it could do another one will, too. */
+    p->fences = old & m->fences;
+    if (m->why[0] && old != p->fences)
+        sh_strlcpy(p->unfenced, m->why, sizeof(p->unfenced));
+    for (int i = 0; i < MSG_N_FENCES; i++)
+        sh_metric_set(M_shunt_worker_fences, SH_LABELS(p->x->conf->name, SH_MSG_FENCE_NAME[i]),
+                      (p->fences & (1u << i)) != 0);
+}
+
+uint32_t pool_fences(const struct pool *p, const char **why)
+{
+    *why = p->fences == MSG_FENCES ? "" : p->unfenced;
+    return p->fences;
+}
+
+static void on_ready(struct worker *w, const struct msg_wk_ready *m)
 {
     struct pool *p = w->x->pool;
+    char fences[SH_MSG_FENCES_TEXT];
 
+    note_fences(p, m);
     w->is_ready = p->was_ready = true;
-    sh_strlcpy(w->identity, identity, sizeof(w->identity));
+    sh_strlcpy(w->identity, m->identity, sizeof(w->identity));
     for (size_t i = 0; i < p->n_slabs && !payload_is_lent(p->x); i++)
         send_slab(w, &p->slabs[i]);
-    SH_INFO("worker.ready", "worker=%u pid=%d start_ms=%lld %s", w->index, (int)w->pid,
-            (long long)((sh_clock_ns() - w->started_ns) / 1000000), confined);
+    sh_msg_fences_text(m->fences, fences);
+    SH_INFO("worker.ready", "worker=%u pid=%d start_ms=%lld uid=%u fences=%s", w->index,
+            (int)w->pid, (long long)((sh_clock_ns() - w->started_ns) / 1000000), m->uid, fences);
 }
 
 static void on_msg(struct sh_wire *wire, const struct sh_msg *m, int *fds, size_t n_fds, void *arg)
@@ -242,7 +268,11 @@ static void on_msg(struct sh_wire *wire, const struct sh_msg *m, int *fds, size_
     worker_busy(w);
     switch (m->type) {
     case MSG_WK_READY:
-        on_ready(w, m->u.wk_ready.confined, m->u.wk_ready.identity);
+        on_ready(w, &m->u.wk_ready);
+        break;
+    case MSG_WK_UNFIT:
+        w->unfit = (struct sh_err){0};
+        SH_FAIL(&w->unfit, (int)m->u.wk_unfit.rc, "%s", m->u.wk_unfit.msg);
         break;
     case MSG_WK_MODEL_DONE:
         store_on_model_done(x->store, w, &m->u.wk_model_done, fds, n_fds);
@@ -351,20 +381,47 @@ static void forget_process(struct worker *w)
     w->kill_cause = NULL;
 }
 
-/* A GPU's driver is not ours, and may want more at its start than a worker keeps. Before any worker
- * of this executor has been ready no tenant has had anything to do with their deaths. */
-static void note_start(struct worker *w)
+/* A GPU's driver is not ours, and may want more at its start than a worker keeps. Workers then
+ * start without one fence, the one whose loss costs least first, or without several. Where none of
+ * it helps the fences were not the reason. */
+static const uint32_t ATTEMPTS[] = {
+    MSG_FENCES,
+    MSG_FENCES & ~MSG_FENCE_FILES,
+    MSG_FENCES & ~MSG_FENCE_USER,
+    MSG_FENCES & ~(MSG_FENCE_FILES | MSG_FENCE_USER),
+    MSG_FENCE_CALLS,
+};
+
+/* Only root has a user and capabilities to give up. */
+static uint32_t next_attempt(uint32_t at)
+{
+    const uint32_t matters = geteuid() == 0 ? MSG_FENCES : MSG_FENCE_FILES | MSG_FENCE_CALLS;
+    const uint32_t now = ATTEMPTS[at] & matters;
+
+    for (at++; at < SH_ARRAY_LEN(ATTEMPTS); at++)
+        if ((ATTEMPTS[at] & matters) != now)
+            return at;
+    return 0;
+}
+
+/* Before any worker of this executor has been ready no tenant has had anything to do with their
+ * deaths. Want of memory is no matter of fences. */
+static void note_start(struct worker *w, const char *cause)
 {
     struct pool *p = w->x->pool;
+    const char *why = w->unfit.rc ? w->unfit.msg : cause;
+    char fences[SH_MSG_FENCES_TEXT];
 
-    if (w->is_ready || p->was_ready || w->x->is_stopping || p->is_lenient || !p->kernels_dir[0] ||
-        ++p->n_no_start < LENIENT_AFTER)
+    if (w->is_ready || p->was_ready || w->x->is_stopping || !p->kernels_dir[0] ||
+        w->unfit.rc == SH_E_DEVMEM || w->unfit.rc == SH_E_NOMEM || ++p->n_no_start < GIVE_UP_AFTER)
         return;
-    p->is_lenient = true;
-    SH_ERROR("pool.lenient",
-             "msg=\"%u workers ended before the device was open: they keep their user "
-             "and files from now on, and give up system calls alone\"",
-             p->n_no_start);
+    if (p->attempt == 0)
+        snprintf(p->unfenced, sizeof(p->unfenced), "workers with all of them ended: %.200s", why);
+    p->n_no_start = 0;
+    p->attempt = next_attempt(p->attempt);
+    sh_msg_fences_text(ATTEMPTS[p->attempt], fences);
+    SH_ERROR("pool.fences", "next=%s msg=\"%u workers ended before their device was open: %s\"",
+             fences, GIVE_UP_AFTER, why);
 }
 
 static void on_death(struct sh_loop *l, pid_t pid, int status, void *arg)
@@ -381,7 +438,7 @@ static void on_death(struct sh_loop *l, pid_t pid, int status, void *arg)
             (long long)(wait_ns / 1000000));
     sh_metric_add(M_shunt_worker_exits_total, SH_LABELS(x->conf->name, cause), 1);
     w->exit_cause = cause;
-    note_start(w);
+    note_start(w, cause);
     forget_process(w);
     pool_set_state(w, WORKER_DEAD);
     store_on_worker_dead(x->store, preparing);
@@ -415,7 +472,7 @@ static int send_init(struct worker *w, struct sh_err *err)
                                        .log_level = (uint32_t)sh_log_get_level(),
                                        .kernels_dir = x->pool->kernels_dir,
                                        .uid = (uint32_t)x->conf->worker_uid,
-                                       .lenient = x->pool->is_lenient,
+                                       .fences = ATTEMPTS[x->pool->attempt],
                                        .stop_bound_us = (uint32_t)x->conf->stop_bound_us,
                                        .busy_poll_us = (uint32_t)x->conf->busy_poll_us,
                                        .hold = w->is_held,
@@ -468,6 +525,7 @@ static int spawn(struct worker *w, struct sh_err *err)
         goto out;
     }
     w->started_ns = sh_clock_ns();
+    w->unfit = (struct sh_err){0};
     rc = sh_wire_new(w->x->loop, sv[0], &h, &w->wire, err);
     if (rc)
         goto out;

@@ -41,6 +41,7 @@ struct worker { /* one place in the pool; the process in it changes */
     struct sh_shm ctl_shm;
     struct worker_ctl *ctl;
     bool is_ready;                        /* WK_READY came */
+    struct sh_err unfit;                  /* WK_UNFIT came: why it ends */
     char identity[WORKER_IDENTITY_BYTES]; /* of its device; "" = nothing is kept for it */
 
     int64_t preparing;   /* model it compiles; 0 = none */
@@ -68,6 +69,9 @@ int pool_new(struct exec *x, struct pool **out, struct sh_err *err); /* OWNED, p
 void pool_free(struct pool *p);                                      /* ends all workers */
 int pool_start(struct pool *p, struct sh_err *err);
 
+/* enum msg_fence: those that were up in each worker so far; 0: none has been ready. *why: one is
+ * missing, or ""; BORROWED. */
+uint32_t pool_fences(const struct pool *p, const char **why);
 void pool_update_metrics(const struct pool *p); /* what no change of a state says */
 
 /* The only writer of the state; an illegal change is logged as our bug and made nevertheless. */

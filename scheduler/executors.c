@@ -221,13 +221,15 @@ static void on_state(struct exec *e, const struct msg_exec_state *m)
                                    .host_images = m->host_images,
                                    .host_programs = m->host_programs,
                                    .host_limit = m->host_limit,
-                                   .link_bytes_per_s = m->link_bytes_per_s};
+                                   .link_bytes_per_s = m->link_bytes_per_s,
+                                   .fences = m->fences};
     /* What it measured at its start, until there are runs. */
     if (!e->has_link && isfinite(m->link_bytes_per_s) && m->link_bytes_per_s >= 1) {
         e->ns_per_byte = 1e9 / m->link_bytes_per_s;
         e->has_link = true;
     }
     sh_strlcpy(e->state.device_name, m->device_name, sizeof(e->state.device_name));
+    sh_strlcpy(e->state.fences_why, m->fences_why, sizeof(e->state.fences_why));
 }
 
 void execs_on_msg(struct sched *s, struct exec *e, const struct sh_msg *m)

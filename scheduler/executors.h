@@ -27,6 +27,8 @@ struct exec_state { /* of the device; zeros: it has not said */
     uint64_t device_bytes, weights, training, workspace;
     uint64_t host_images, host_programs, host_limit; /* host memory of models */
     double link_bytes_per_s;
+    uint32_t fences; /* enum msg_fence; 0: not known yet */
+    char fences_why[256];
 };
 
 struct exec {

@@ -107,18 +107,32 @@ static double busy_since_shown(struct exec *e, int kind, int64_t now_ns)
     return e->shown_ns && took > 0 ? SH_MIN(1, (double)busy / (double)took) : 0;
 }
 
+/* null: not known yet. */
+static json_t *fences_of(const struct exec_state *t)
+{
+    json_t *o = t->fences ? json_object() : json_null();
+
+    for (int i = 0; t->fences && i < MSG_N_FENCES; i++)
+        json_object_set_new(o, SH_MSG_FENCE_NAME[i], json_boolean(t->fences & (1u << i)));
+    if (t->fences)
+        json_object_set_new(o, "reason",
+                            t->fences_why[0] ? json_string(t->fences_why) : json_null());
+    return o;
+}
+
 static json_t *exec_row(struct exec *e, int64_t now_ns)
 {
     const struct exec_state *t = &e->state;
     double requests = busy_since_shown(e, 0, now_ns), jobs = busy_since_shown(e, 1, now_ns);
     int64_t heard_ms = sh_clock_wall_ms() - (now_ns - e->session->heard_ns) / 1000000;
     json_t *status = json_pack(
-        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o}", "device_name",
+        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:o}", "device_name",
         t->device_name, "device_bytes", (json_int_t)t->device_bytes, "weights",
         (json_int_t)t->weights, "training", (json_int_t)t->training, "workspace",
         (json_int_t)t->workspace, "host_images", (json_int_t)t->host_images, "host_programs",
         (json_int_t)t->host_programs, "host_limit", (json_int_t)t->host_limit, "link_bytes_per_s",
-        t->link_bytes_per_s, "requests_ratio", requests, "jobs_ratio", jobs, "runs", runs_of(e));
+        t->link_bytes_per_s, "requests_ratio", requests, "jobs_ratio", jobs, "runs", runs_of(e),
+        "fences", fences_of(t));
 
     e->shown_ns = now_ns;
     return json_pack("{s:s, s:I, s:i, s:o}", "name", e->info.name, "heard", (json_int_t)heard_ms,

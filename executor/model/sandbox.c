@@ -75,6 +75,19 @@ int sandbox_user(uid_t uid, gid_t gid, struct sh_err *err)
     return SH_OK;
 }
 
+bool sandbox_is_powerless(void)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct has[_LINUX_CAPABILITY_U32S_3] = {{0}};
+
+    if (syscall(SYS_capget, &head, has) != 0)
+        return false;
+    for (size_t i = 0; i < SH_ARRAY_LEN(has); i++)
+        if (has[i].effective | has[i].permitted)
+            return false;
+    return true;
+}
+
 /* ---------------------------------------------------------------- files */
 
 bool sandbox_hides_files(void)
@@ -110,7 +123,8 @@ static int allow_path(int ruleset, const struct sandbox_path *p, struct sh_err *
     rule.allowed_access = rights(p->access, !fstat(rule.parent_fd, &st) && S_ISDIR(st.st_mode));
     if (syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) != 0)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not restrict access to files");
-    close(rule.parent_fd);
+    if (rc || !(p->access & SANDBOX_HOLD))
+        close(rule.parent_fd);
     return rc;
 }
 

@@ -20,6 +20,8 @@ enum sandbox_access {
     SANDBOX_WRITE = 2,  /* likewise */
     SANDBOX_MAKE = 4,   /* a folder in which files may be made, replaced and removed */
     SANDBOX_IF_ANY = 8, /* what is not there is no failure */
+    SANDBOX_HOLD = 16,  /* stays open: procfs makes an entry anew that nobody held while memory was
+                         * wanted, and no rule is about the new one */
 };
 
 struct sandbox_path {
@@ -44,8 +46,9 @@ struct sandbox {
 /* Builds with sanitizers get no limit on memory and no list of system calls: both need more. */
 int sandbox_enter(const struct sandbox *s, struct sh_err *err);
 
-bool sandbox_hides_files(void); /* does the kernel know Landlock? */
-bool sandbox_lists_calls(void); /* not in a build with sanitizers */
+bool sandbox_hides_files(void);  /* does the kernel know Landlock? */
+bool sandbox_lists_calls(void);  /* not in a build with sanitizers */
+bool sandbox_is_powerless(void); /* this thread has no capability */
 /* This thread and those that it starts: no new privileges, and of all files the n named ones alone.
  * On a kernel without Landlock files stay as they are. */
 int sandbox_files(const struct sandbox_path *paths, size_t n, struct sh_err *err);

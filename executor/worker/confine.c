@@ -22,11 +22,13 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define MAX_PATHS 128
 #define MAX_FILES 1024 /* that it has open; a driver takes some hundred */
 #define MAX_TASKS 8192 /* of its user: its threads */
+#define DEVICES "/dev/nvidia"
 
 struct paths {
     struct sandbox_path path[MAX_PATHS];
@@ -125,6 +127,11 @@ static int add_devices(struct paths *p, struct sh_err *err)
     return rc;
 }
 
+static bool is_of_proc(const char *path)
+{
+    return strncmp(path, "/proc/", 6) == 0;
+}
+
 static int list_paths(const struct worker *w, const struct msg_wk_init *m, struct paths *p,
                       struct sh_err *err)
 {
@@ -145,9 +152,12 @@ static int list_paths(const struct worker *w, const struct msg_wk_init *m, struc
     if (rc || !w->has_driver)
         return rc;
     for (size_t i = 0; !rc && i < SH_ARRAY_LEN(DRIVER); i++)
-        rc = add(p, SANDBOX_READ, err, "%s", DRIVER[i]);
+        rc =
+            add(p, SANDBOX_READ | (is_of_proc(DRIVER[i]) ? SANDBOX_HOLD : 0), err, "%s", DRIVER[i]);
     if (!rc)
         rc = add_devices(p, err);
+    if (!rc) /* it gives its threads names; what is held is /proc/self, too */
+        rc = add(p, SANDBOX_READ | SANDBOX_WRITE | SANDBOX_HOLD, err, "/proc/self/task");
     if (!rc && m->kernels_dir[0])
         rc = add(p, SANDBOX_READ | SANDBOX_MAKE, err, "%s", m->kernels_dir);
     return rc;
@@ -160,14 +170,24 @@ static bool can_reach(const struct paths *p, uid_t uid)
     bool ok = setgroups(0, NULL) == 0 && setegid((gid_t)uid) == 0 && seteuid(uid) == 0;
 
     for (size_t i = 0; ok && i < p->n; i++) {
-        const bool is_device = p->path[i].access & SANDBOX_WRITE;
+        struct stat st;
+        int mode = R_OK | X_OK;
 
-        if (i < p->n_libs || is_device)
-            ok = faccessat(AT_FDCWD, p->text[i], is_device ? R_OK | W_OK : R_OK | X_OK,
-                           AT_EACCESS) == 0 ||
-                 errno == ENOENT;
+        if (i >= p->n_libs && strncmp(p->text[i], DEVICES, strlen(DEVICES)) != 0)
+            continue;
+        if (stat(p->text[i], &st) == 0 && S_ISCHR(st.st_mode)) /* not a folder of them */
+            mode = R_OK | W_OK;
+        ok = faccessat(AT_FDCWD, p->text[i], mode, AT_EACCESS) == 0 || errno == ENOENT;
     }
     return seteuid(0) == 0 && setegid(0) == 0 && ok;
+}
+
+static void stay_root(struct worker *w, struct sh_err *why)
+{
+    sh_err_detail(why, "the worker stays root, without capabilities");
+    sh_log_err(SH_LOG_WARN, "worker.user", why);
+    sh_strlcpy(w->unfenced, why->msg, sizeof(w->unfenced));
+    w->uid = 0;
 }
 
 /* Root of a container may not be allowed to be anybody else, or know no such user: then it is not
@@ -177,34 +197,46 @@ static int become(struct worker *w, struct sh_err *err)
     struct sh_err why = {0};
     int rc = SH_OK;
 
-    if (w->uid && sandbox_user(w->uid, (gid_t)w->uid, &why)) {
-        sh_err_detail(&why, "the worker stays root, without capabilities");
-        sh_log_err(SH_LOG_WARN, "worker.user", &why);
-        w->uid = 0;
-    }
+    if (w->uid && sandbox_user(w->uid, (gid_t)w->uid, &why))
+        stay_root(w, &why);
     if (!w->uid)
         rc = sandbox_user(0, 0, err);
     /* A change of the user takes away the signal at the executor's end. */
     return rc ? rc : sh_spawn_child_init(err);
 }
 
+/* Root needs no limit, and will be root no more. Root of a container may not raise it: then what a
+ * driver gets by itself has to do. */
+static void may_lock_memory(void)
+{
+    struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
+
+    if (setrlimit(RLIMIT_MEMLOCK, &all) == 0)
+        return;
+    if (getrlimit(RLIMIT_MEMLOCK, &all) == 0) {
+        SH_INFO("worker.memlock",
+                "bytes=%llu msg=\"the limit of locked memory cannot be raised: %m\"",
+                (unsigned long long)all.rlim_max);
+        all.rlim_cur = all.rlim_max;
+        setrlimit(RLIMIT_MEMLOCK, &all);
+    }
+}
+
 /* The driver knows who opened a device, and answers nobody else. */
 static int confine_for_driver(struct worker *w, const struct paths *p, struct sh_err *err)
 {
-    const struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
+    struct sh_err why = {0};
 
-    if (geteuid() != 0)
+    if (geteuid() != 0 || !(w->fences & MSG_FENCE_CAPABILITIES))
         return SH_OK;
     if (w->uid && !can_reach(p, w->uid)) {
-        SH_WARN(
-            "worker.user",
-            "uid=%u msg=\"it gets neither at the libraries nor at the device, so the worker stays "
-            "root, without capabilities; put them where every user gets\"",
-            (unsigned)w->uid);
-        w->uid = 0;
+        SH_FAIL(&why, SH_E_IO,
+                "user %u may not read the libraries of the device, or not use the device: put them "
+                "where every user gets",
+                (unsigned)w->uid);
+        stay_root(w, &why);
     }
-    if (setrlimit(RLIMIT_MEMLOCK, &all) != 0) /* root needs none, and will be root no more */
-        return SH_FAIL_ERRNO(err, SH_E_IO, "could not raise the limit of locked memory");
+    may_lock_memory();
     return become(w, err);
 }
 
@@ -213,15 +245,13 @@ int confine_files(struct worker *w, const struct msg_wk_init *m, struct sh_err *
     struct paths p = {.n = 0};
     int rc = SH_OK;
 
-    w->is_lenient = m->lenient;
+    w->fences = m->fences;
     w->has_driver = strcmp(m->device, "cpu") != 0 && strcmp(m->device, "fake") != 0;
     if (m->kernels_dir[0]) /* without it: measured anew */
         w->kernels_fd = open(m->kernels_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (w->is_lenient)
-        return SH_OK;
-    w->uid = geteuid() == 0 ? (uid_t)m->uid : 0;
+    w->uid = geteuid() == 0 && w->fences & MSG_FENCE_USER ? (uid_t)m->uid : 0;
     rc = list_paths(w, m, &p, err);
-    if (!rc)
+    if (!rc && w->fences & MSG_FENCE_FILES)
         rc = sandbox_files(p.path, p.n, err);
     if (!rc && w->has_driver)
         rc = confine_for_driver(w, &p, err);
@@ -230,9 +260,28 @@ int confine_files(struct worker *w, const struct msg_wk_init *m, struct sh_err *
     return rc;
 }
 
+/* What is up, whatever was wanted. Before the list of calls, which has none that asks. Without a
+ * driver it has none either that opens a file. */
+static void note_fences(struct worker *w)
+{
+    const bool has_landlock = sandbox_hides_files(), lists_calls = sandbox_lists_calls();
+    const uint32_t wanted = w->fences;
+
+    w->fences = 0;
+    if (lists_calls)
+        w->fences |= MSG_FENCE_CALLS;
+    if (sandbox_is_powerless())
+        w->fences |= MSG_FENCE_CAPABILITIES;
+    if ((wanted & MSG_FENCE_FILES && has_landlock) || (lists_calls && !w->has_driver))
+        w->fences |= MSG_FENCE_FILES;
+    if (geteuid() != 0)
+        w->fences |= MSG_FENCE_USER;
+    if (wanted & ~w->fences & MSG_FENCE_FILES)
+        sh_strlcpy(w->unfenced, "this kernel has no Landlock", sizeof(w->unfenced));
+}
+
 int confine(struct worker *w, struct sh_err *err)
 {
-    const enum sandbox_calls calls = w->has_driver ? SANDBOX_DRIVER : SANDBOX_COMPUTE;
     int rc = sandbox_limit(RLIMIT_CORE, 0, err);
 
     if (!rc)
@@ -245,13 +294,6 @@ int confine(struct worker *w, struct sh_err *err)
     if (!rc && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not close the process to others");
     if (!rc)
-        rc = sandbox_calls(calls, err);
-    if (rc)
-        return rc;
-    snprintf(w->confined, sizeof(w->confined), "uid=%u files=%s calls=%s", (unsigned)geteuid(),
-             sandbox_hides_files() && !w->is_lenient ? "listed" : "all",
-             !sandbox_lists_calls() ? "all"
-             : w->has_driver        ? "driver"
-                                    : "compute");
-    return SH_OK;
+        note_fences(w);
+    return rc ? rc : sandbox_calls(w->has_driver ? SANDBOX_DRIVER : SANDBOX_COMPUTE, err);
 }

@@ -12,8 +12,8 @@
 
 #define LET_GO_MS 20
 
-static int on_init(struct worker *w, const struct msg_wk_init *m, int *fds, size_t n_fds,
-                   struct sh_err *err)
+static int start(struct worker *w, const struct msg_wk_init *m, int *fds, size_t n_fds,
+                 struct sh_err *err)
 {
     struct sh_msg ready = {.type = MSG_WK_READY};
     char identity[WORKER_IDENTITY_BYTES];
@@ -62,9 +62,27 @@ static int on_init(struct worker *w, const struct msg_wk_init *m, int *fds, size
     }
     if (rc)
         return rc;
-    ready.u.wk_ready = (struct msg_wk_ready){
-        .worker = w->id, .pid = (uint32_t)getpid(), .confined = w->confined, .identity = identity};
+    ready.u.wk_ready = (struct msg_wk_ready){.worker = w->id,
+                                             .pid = (uint32_t)getpid(),
+                                             .uid = (uint32_t)geteuid(),
+                                             .fences = w->fences,
+                                             .why = w->unfenced,
+                                             .identity = identity};
     return worker_send(w, &ready, NULL, 0, err);
+}
+
+/* The executor learns why this process ends. */
+static int on_init(struct worker *w, const struct msg_wk_init *m, int *fds, size_t n_fds,
+                   struct sh_err *err)
+{
+    struct sh_msg unfit = {.type = MSG_WK_UNFIT};
+    int rc = start(w, m, fds, n_fds, err);
+
+    if (!rc)
+        return rc;
+    unfit.u.wk_unfit = (struct msg_wk_unfit){.rc = rc, .msg = err->msg};
+    worker_send(w, &unfit, NULL, 0, NULL);
+    return rc;
 }
 
 static int on_slab(struct worker *w, const struct msg_wk_slab *m, int *fd, struct sh_err *err)

@@ -68,12 +68,12 @@ struct worker {
     int64_t busy_poll_ns; /* before it sleeps for the next message */
     bool is_for_one;      /* for one run of the largest batch; WK_INIT */
     bool has_init;        /* WK_INIT has come, perhaps with hold */
-    bool is_lenient;      /* WK_INIT: the device does not start otherwise */
     bool has_driver;      /* of a vendor: the device is no part of ours */
     uid_t uid;            /* that it becomes; 0: it stays who it is */
     bool has_task;        /* what it ran last is still in reach (dev_task) */
     int kernels_fd;       /* OWNED: the folder of measured kernels; -1: none */
-    char confined[64];    /* what it gave up, for the log */
+    uint32_t fences;      /* enum msg_fence: to put up; after confine(): those that are */
+    char unfenced[200];   /* why one is not; "" */
     struct wk_slab slabs[WORKER_MAX_SLABS];
     size_t n_slabs;
     struct wk_model **models;

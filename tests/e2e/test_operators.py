@@ -25,7 +25,7 @@ import warnings
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import test_tenancy  # noqa: E402
-from system import Reply, free_port  # noqa: E402
+from system import BIN, Reply, free_port  # noqa: E402
 from sched_world import RUNNING, URL, Case, main, sql, wait  # noqa: E402
 
 LONG_S = 60  # for what takes a moment on an idle machine
@@ -204,11 +204,19 @@ class Operators(Case):
         self.assertEqual(api.process.wait(LONG_S), 0)
 
     # ------------------------------------------------------------ GPUs
+    def cli(self, *args):
+        """What an admin sees."""
+        url = "http://127.0.0.1:%d" % self.http.port
+        return subprocess.run([os.path.join(BIN, "shunt"), *args, "--state-dir", self.dir + "/none",
+                               "--server", url], env={**os.environ, "SHUNT_KEY": self.root},
+                              stdout=subprocess.PIPE, text=True, timeout=LONG_S).stdout
+
     def test_gpus_show_what_they_do_to_those_who_may_see_it(self):
         self.serve()
         e = self.ready_executor()
         e.send("EXEC_STATE", device_name="Device X", device_bytes=1 << 37, link_bytes_per_s=5e10,
-               weights=300, training=20, workspace=1, host_images=500, host_programs=60, host_limit=4096)
+               weights=300, training=20, workspace=1, host_images=500, host_programs=60, host_limit=4096,
+               fences=1 | 2 | 8, fences_why="no Landlock")
         e.send("MODEL_PLACE", version_id=1, device_bytes=77, host_bytes=99, pin=1, arrives_ns=0,
                idle_ns=int(3e9))
         job = self.running(e)
@@ -230,12 +238,15 @@ class Operators(Case):
                 "memory_bytes": 1 << 37, "pool_bytes": 1 << 30, "link_bytes_per_s": 5e10}
         of_admins = {"pool": {"weights_bytes": 300, "training_bytes": 20, "workspace_bytes": 1,
                               "used_bytes": 321},
-                     "host": {"images_bytes": 500, "programs_bytes": 60, "used_bytes": 560, "limit_bytes": 4096}}
+                     "host": {"images_bytes": 500, "programs_bytes": 60, "used_bytes": 560, "limit_bytes": 4096},
+                     "fences": {"calls": True, "capabilities": True, "files": False, "user": True,
+                                "reason": "no Landlock"}}
         of_tenants = {"runs": [{**model, "batch": 1}], "models": [
             {**model, "state": "READY", "pin": "held", "device_bytes": 77, "host_bytes": 99}],
             "job": {"id": job, "tenant": "research", "name": "", "kind": "training", "state": "RUNNING",
                     "step": 1, "steps": 100}}
-        nothing = {"pool": None, "host": None, "busy": None, "runs": [], "models": [], "job": None}
+        nothing = {"pool": None, "host": None, "busy": None, "fences": None, "runs": [], "models": [],
+                   "job": None}
         for key, shown in ((self.root, {**want, **of_admins, **of_tenants}),
                            (mine, {**nothing, **want, **of_tenants}), (others, {**nothing, **want})):
             got = gpu(key)
@@ -243,6 +254,8 @@ class Operators(Case):
             for path in ("/api/v1/gpus", "/api/v1/executors"):
                 items = self.http.call("GET", path, key=key).json["items"]
                 self.assertEqual([{k: g[k] for k in shown} for g in items], [shown])
+        self.assertIn("workers of e0 are not fenced by files: no Landlock", self.cli("status"))
+        self.assertIn("not files", self.cli("get", "gpus", "-o", "wide"))
         e.job(job, RUNNING, step=2, busy_ns=int(1e9))
         wait("it was busy", lambda: gpu()["busy"]["jobs"] > 0)
         sql("UPDATE model SET visibility = 'shared'")
@@ -253,8 +266,8 @@ class Operators(Case):
         e.close()
         wait("it is away", lambda: gpu()["state"] == "DOWN")
         got = gpu()
-        self.assertEqual({k: got[k] for k in ("pool", "host", "busy", "runs", "models")},
-                         {k: nothing[k] for k in ("pool", "host", "busy", "runs", "models")})
+        shown = ("pool", "host", "busy", "fences", "runs", "models")
+        self.assertEqual({k: got[k] for k in shown}, {k: nothing[k] for k in shown})
 
     # ------------------------------------------------------------ options that change
     def option(self, api, name):
