@@ -152,7 +152,10 @@ static int wait_and_report(struct cli *c, const char *id, struct sh_err *err)
                        " jobs of array %s did not succeed; shunt get jobs --array %s says why",
                        failed, n, id, id);
     }
-    out_say(c, "All %" JSON_INTEGER_FORMAT " jobs of array %s SUCCEEDED.", n, id);
+    if (n == 1)
+        out_say(c, "The job of array %s SUCCEEDED.", id);
+    else
+        out_say(c, "All %" JSON_INTEGER_FORMAT " jobs of array %s SUCCEEDED.", n, id);
     return SH_OK;
 }
 
@@ -275,6 +278,7 @@ static int send_array(struct cli *c, json_t *job, struct sh_err *err)
         json_pack("{s:O, s:O}", "job", job, "client_token", json_object_get(job, "client_token"));
     json_t *j = NULL;
     char id[24] = "", base[256], text[400];
+    json_int_t n;
     int rc =
         array ? fill_array(c, array, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
 
@@ -282,11 +286,12 @@ static int send_array(struct cli *c, json_t *job, struct sh_err *err)
     if (!rc)
         rc = job_send(c, "/api/v1/job-arrays", array, &j, err);
     if (!rc) {
+        n = json_integer_value(json_object_get(j, "jobs"));
         snprintf(id, sizeof(id), "%" JSON_INTEGER_FORMAT,
                  json_integer_value(json_object_get(j, "id")));
-        job_base_text(c, j, "They train", base, sizeof(base));
-        snprintf(text, sizeof(text), "Array %s has %" JSON_INTEGER_FORMAT " jobs.%s", id,
-                 json_integer_value(json_object_get(j, "jobs")), base);
+        job_base_text(c, j, n == 1 ? "It trains" : "They train", base, sizeof(base));
+        snprintf(text, sizeof(text), "Array %s has %" JSON_INTEGER_FORMAT " job%s.%s", id, n,
+                 n == 1 ? "" : "s", base);
         job_say_made(c, j, "array", id, text);
     }
     if (!rc && c->conf->wait && !c->conf->dry_run)

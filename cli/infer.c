@@ -375,7 +375,7 @@ static void print_text(const struct load *l, const double *sorted, int64_t right
         printf("accuracy %.4f (%" PRId64 " of %" PRId64 " rows)\n",
                (double)right / (double)out->dims[0], right, out->dims[0]);
     if (l->n_ms == 1)
-        printf("%" PRId64 " rows in %.1f ms\n", l->rows, l->ms[0]);
+        printf("%" PRId64 " row%s in %.1f ms\n", l->rows, l->rows == 1 ? "" : "s", l->ms[0]);
     else
         printf("%zu requests, %" PRId64 " errors; latency p50 %.1f, p99 %.1f, max %.1f ms; %.1f "
                "requests/s\n",

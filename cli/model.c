@@ -68,21 +68,24 @@ static bool is_in_summary(const json_t *versions, size_t i)
     return false;
 }
 
-/* "compile 2/5, 3 s": how far the loading of a version is; "" if nobody loads it. */
+/* "compile 2/5, about 3.0 s left": how far the loading of a version is; "" if nobody loads it. */
 static void describe_loading(const json_t *version, char *out, size_t size)
 {
     const json_t *l = json_object_get(version, "loading");
     const json_t *left = json_object_get(l, "seconds_left");
+    json_int_t total;
     int n;
 
     out[0] = '\0';
     if (!json_is_object(l))
         return;
-    n = snprintf(out, size, "%.15s %" JSON_INTEGER_FORMAT "/%" JSON_INTEGER_FORMAT,
-                 sh_json_text(l, "step"), json_integer_value(json_object_get(l, "done")),
-                 json_integer_value(json_object_get(l, "total")));
+    total = json_integer_value(json_object_get(l, "total"));
+    n = total == 0 ? snprintf(out, size, "%.15s", sh_json_text(l, "step"))
+                   : snprintf(out, size, "%.15s %" JSON_INTEGER_FORMAT "/%" JSON_INTEGER_FORMAT,
+                              sh_json_text(l, "step"),
+                              json_integer_value(json_object_get(l, "done")), total);
     if (json_is_number(left) && n > 0 && (size_t)n < size)
-        snprintf(out + n, size - (size_t)n, ", %.1f s", json_number_value(left));
+        snprintf(out + n, size - (size_t)n, ", about %.1f s left", json_number_value(left));
 }
 
 /* A column that tells how far the versions are that are being loaded. */

@@ -326,14 +326,15 @@ static int print_status(struct cli *c, const struct state *s, struct sh_err *err
         set_list(system, "jobs", get_jobs(c, false, &left, NULL));
         out_data(c, system);
     } else {
-        printf("%s  API %s  requests %s\n",
+        printf("%s  API %s  requests %s%s\n",
                !s                                   ? "elsewhere"
                : state_pid(s, STATE_SUPERVISOR) > 0 ? "up"
                                                     : "no supervisor: shunt down, then shunt up",
                is_live ? c->server : live,
                !is_live   ? "-"
                : is_ready ? "ready"
-                          : ready);
+                          : "not ready: ",
+               is_live && !is_ready ? ready : "");
         if (s)
             print_processes(c, system);
         if (is_live && c->output == OUTPUT_TABLE)
@@ -342,8 +343,10 @@ static int print_status(struct cli *c, const struct state *s, struct sh_err *err
     json_decref(system);
     if (!is_live)
         return SH_FAIL(err, SH_E_UNAVAILABLE, "the API does not answer");
-    return is_ready ? SH_OK
-                    : SH_FAIL(err, SH_E_UNAVAILABLE, "no requests can be served: %s", ready);
+    if (is_ready)
+        return SH_OK;
+    c->exit_code = CLI_REFUSED; /* it was reached */
+    return SH_FAIL(err, SH_E_UNAVAILABLE, "not ready: %s", ready);
 }
 
 /* Of the system in the state folder, whatever server a profile names; without one here, of that

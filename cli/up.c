@@ -360,7 +360,7 @@ static int say_changes(const struct cli *c, const struct state *s, struct sh_err
         add_option(now, sizeof(now), name, value);
     }
     if (before[0] && !c->conf->quiet)
-        fprintf(stderr, "shunt: this system was started with%s before, and is now with%s\n", before,
+        fprintf(stderr, "shunt: this system was started with%s before, and now with%s\n", before,
                 now);
     if (!rc)
         rc = file_write_json(path, mine, 0644, err);

@@ -233,7 +233,7 @@ sys.stdout.buffer.write(o.model(nodes, [o.value("x", ["N", 4])], [o.value("y", [
         shunt infer digits --random 1 --outputs "$tmp/none/out.st" --key-file "$tmp/key"
     exits "more rows than the model takes are refused" 1 "shunt:" \
         shunt infer digits --random 1 --batch 9 --key-file "$tmp/key"
-    exits "0 is a seed like any other" 0 "1 rows in" shunt infer digits --random 0 \
+    exits "0 is a seed like any other" 0 "1 row in" shunt infer digits --random 0 \
         --key-file "$tmp/key"
     python3 - "$tmp" <<'EOF'
 import json, struct, sys, zlib
@@ -520,13 +520,14 @@ deaths() {
     ok "data are still there after a restart" shunt get tenant alpha
     shunt down --quiet
     exits "options that are others than before are named" 0 \
-        "started with --pool-bytes 268435456 before, and is now with --pool-bytes 536870912" \
+        "started with --pool-bytes 268435456 before, and now with --pool-bytes 536870912" \
         shunt up --port 0 --pool-bytes 512M
     shunt down --quiet
     shunt up --port 0 --pool-bytes 512M >"$tmp/same" 2>&1
     # shellcheck disable=SC2016 # the inner shell expands it
     ok "of the same ones nothing is said" bash -c '! grep "started with" "$0"' "$tmp/same"
     kill -KILL "$(pid_of supervisor)"
+    until_ok no_supervisor # while it is there, `up` says that the system runs
     ok "up clears what a dead supervisor left" shunt up --port 0 --pool-bytes 512M --bind 0.0.0.0
     ok "bound to every address, the API answers at each" \
         answers "http://127.0.0.2:$(server | sed 's/.*://')/v2/health/live"

@@ -126,6 +126,33 @@ class Client(unittest.TestCase):
         self.assertEqual([line for line in r.stderr.splitlines() if "is missing" in line],
                          ["shunt: --model is missing", "  also: --spec is missing"])
 
+    def test_a_server_that_is_not_ready_was_reached(self):
+        loading = {"version": 1, "state": "LOADING"}
+        models = [{"name": "new", "versions": [{**loading, "loading": {
+                       "step": "waiting", "done": 0, "total": 0, "seconds_left": None}}]},
+                  {"name": "half", "versions": [{**loading, "loading": {
+                       "step": "compile", "done": 2, "total": 5, "seconds_left": 3.04}}]}]
+        for m in models:
+            m.update(tenant="t", traffic=None)
+
+        def handle(method, path, headers, body):
+            if path.startswith("/v2/health/ready"):
+                return 503, {"ready": False, "error": "2 model versions are being loaded"}
+            return 200, {"items": models if "/models" in path else
+                         [{"name": "t"}] if "/tenants" in path else []}
+        r = self.stub(handle).shunt("status")
+        self.assertEqual(r.returncode, 1, r)
+        self.assertIn("requests not ready: 2 model versions are being loaded", r.stdout)
+        self.assertIn("1 LOADING (waiting)", r.stdout)
+        self.assertIn("1 LOADING (compile 2/5, about 3.0 s left)", r.stdout)
+        self.assertEqual(r.stderr, "shunt: not ready: 2 model versions are being loaded\n")
+
+    def test_an_array_of_one_job_is_not_many(self):
+        s = self.stub(lambda *_: (200, {"id": 7, "jobs": 1}))
+        r = s.shunt("submit", "--model=m:1", "--dataset=d", "--array=3")
+        self.assertEqual(r.returncode, 0, r)
+        self.assertIn("Array 7 has 1 job.", r.stdout)
+
 
 if __name__ == "__main__":
     sys.exit(0 if unittest.main(exit=False, warnings="ignore").result.wasSuccessful() else 1)
