@@ -108,8 +108,9 @@ stop() {
     local rc=$?
     mark_state
     if [ "$rc" -ne 0 ]; then
-        echo "demo: it failed; the logs are in $state/log:" >&2
-        tail -n 3 "$state"/log/*.log 2>/dev/null | cut -c 1-240 >&2 || true
+        echo "demo: it failed; the logs are in $state/log; their last warnings and errors:" >&2
+        grep -hE '^ts=[^ ]+ lvl=(warn|error) ' "$state"/log/*.log 2>/dev/null | sort |
+            tail -n 20 | cut -c 1-240 >&2 || true
     fi
     shunt down --quiet || true
     rm -f "$SHUNT_CONFIG"

@@ -45,15 +45,18 @@ progress() {
     while kill -0 "$1" 2>/dev/null; do
         sleep 1
         [ $((SECONDS % 5)) -eq 0 ] || continue
-        # Those that are upgraded are set up too.
+        # Those that are upgraded count too. Some are set up before others are unpacked.
         now=$(awk '/^[0-9]+ upgraded, [0-9]+ newly installed/ { total = $1 + $3 }
-            /^Setting up / { n++ }
-            END { print n + 0 " of " (total ? total : "") }' "$log")
-        case $now in
-        *' of ') now="fetching lists of packages" ;;
-        '0 of '*) now="fetching and unpacking ${now#0 of } packages" ;;
-        *) now="$now packages are set up" ;;
-        esac
+            total && /^Get:/ { fetched++ }
+            /^Unpacking / { unpacked++ }
+            /^Setting up / { ready++ }
+            END {
+                if (!total)
+                    print "fetching lists of packages"
+                else
+                    printf "of %d packages %d are fetched, %d unpacked, %d set up\n", total,
+                        fetched, unpacked, ready
+            }' "$log")
         [ "$now" = "$said" ] || echo "deps: $SECONDS s: $now"
         said=$now
     done
