@@ -22,4 +22,4 @@ if [ ! -d "$made" ]; then
     "$here/real/initdb" -D "$made.new" "${how[@]}"
     mv "$made.new" "$made"
 fi
-cp -aT "$made" "$data"
+exec cp -aT "$made" "$data" # who ends initdb ends the copying
