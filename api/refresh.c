@@ -91,8 +91,12 @@ static int refresh_once(struct refresh *r, struct sh_err *err)
     }
     waiters_wake(r->api->waiters);
     drain_notifications(r);
+    /* A scheduler that does not reach it may want to know that we do. Reading is not enough: where
+     * commits hang for all, nobody else could take its lease. */
     if (!rc && now == r->models_ns)
-        link_hint(r->api->link, "reached"); /* by us: a scheduler that does not may want to know */
+        rc = store_commit(r->db, err);
+    if (!rc && now == r->models_ns)
+        link_hint(r->api->link, "reached");
     return rc;
 }
 

@@ -80,6 +80,7 @@ int store_key_revoke(struct api_req *q, const char *tenant, const char *id, json
  * before (hex, NULL = none) and until when it counts in Unix ms. */
 int store_key_load(struct db *db, const char *ids, struct db_res **out, struct sh_err *err);
 int store_key_listen(struct db *db, struct sh_err *err); /* LISTEN shunt_keys, shunt_models */
+int store_commit(struct db *db, struct sh_err *err);     /* Does it take commits? Changes no row. */
 
 /* store_model.c */
 int store_model_list(struct api_req *q, const struct req_page *page, json_t **out,

@@ -118,6 +118,13 @@ static const struct db_stmt LISTEN_MODELS = {
     "LISTEN shunt_models",
     0,
 };
+
+/* A record in the log and nothing else: as much as a commit needs. */
+static const struct db_stmt COMMIT = {
+    "commit",
+    "SELECT pg_logical_emit_message(true, 'shunt', 'reached')",
+    0,
+};
 /* clang-format on */
 
 int store_key_list(struct api_req *q, const char *tenant, const struct req_page *page, json_t **out,
@@ -194,4 +201,9 @@ int store_key_listen(struct db *db, struct sh_err *err)
     if (!rc)
         rc = db_exec(db, &LISTEN_CONFIG, NULL, NULL, err);
     return rc ? rc : db_exec(db, &LISTEN_MODELS, NULL, NULL, err);
+}
+
+int store_commit(struct db *db, struct sh_err *err)
+{
+    return db_exec(db, &COMMIT, NULL, NULL, err);
 }

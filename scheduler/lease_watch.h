@@ -2,12 +2,12 @@
  *
  * A leader that cannot renew its lease goes on while the database is away for all: nobody can take
  * the lease then (leader.h). If others do reach it, somebody may take it when it ends, and we must
- * have stopped by then. The word of an API that it has just reached the database tells the two
- * apart. It counts from a moment (a sixth of the lease, at most half a second) after the first
- * renewal that has not succeeded: sooner it may be older than that. Whoever hears it tries again at
- * once. The lease is given up when that has brought nothing for a moment either and five sixths of
- * the lease are over, by our own clock and from when the last good renewal was begun: the database
- * counts from later.
+ * have stopped by then. The word of an API that the database has just taken a commit of its own
+ * tells the two apart. It counts from a moment (a sixth of the lease, at most half a second) after
+ * the first renewal that has not succeeded: sooner it may be older than that. Whoever hears it
+ * tries again at once. The lease is given up when that has brought nothing for a moment either and
+ * five sixths of the lease are over, by our own clock and from when the last good renewal was
+ * begun: the database counts from later.
  */
 #ifndef SH_SCHEDULER_LEASE_WATCH_H
 #define SH_SCHEDULER_LEASE_WATCH_H

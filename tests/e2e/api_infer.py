@@ -98,7 +98,7 @@ class Played:
 
     def on_sched(self, conn, m):
         with self.lock:
-            self.log.append((m.type, getattr(m, "rid", None)))
+            self.log.append((m.type, getattr(m, "rid", getattr(m, "what", None))))
             if m.type == "API_HELLO":
                 self.sched = conn
                 conn.send("WELCOME", epoch=1, name="played")
@@ -759,6 +759,32 @@ class Infer(Case):
             pg_ctl("-s", "-l", os.path.join(folder, "log"), "-o",
                    "-c listen_addresses='' -c unix_socket_directories='%s'" % folder, "start")
         self.assertTrue(wait_for(lambda: self.s.call("GET", "/api/v1/models", key=self.s.key)[0] == 200))
+
+    def test_the_database_is_reached_where_it_takes_commits(self):
+        """A leader that hears so gives its lease up. While commits hang for all, nobody can take it."""
+        def words():
+            return self.s.played.log.count(("HINT", "reached"))
+
+        def more_words():
+            before = words()
+            return wait_for(lambda: words() > before + 1)
+        name = sql("SELECT current_database()")
+        sql("ALTER DATABASE %s SET synchronous_commit = on" % name)
+        sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND "
+            "datname = current_database()")
+        try:
+            self.assertTrue(more_words())
+            sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+            sql("SELECT pg_reload_conf()")
+            time.sleep(1.5) # the word of a commit that was under way has come
+            before = words()
+            time.sleep(3)
+            self.assertEqual(words(), before)
+        finally:
+            sql("ALTER SYSTEM RESET synchronous_standby_names")
+            sql("SELECT pg_reload_conf()")
+            sql("ALTER DATABASE %s RESET synchronous_commit" % name)
+        self.assertTrue(more_words())
 
     def test_term_waits_for_what_is_in_flight(self):
         self.s.played.mode = "silent"
