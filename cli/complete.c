@@ -9,6 +9,7 @@
 #include "cli/lists.h"
 #include "common/mem.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -208,18 +209,28 @@ static void arg_kind(const struct cli_cmd *cmd, int n, char *out, size_t size)
     snprintf(out, size, "%.*s", (int)SH_MIN(len, size - 1), word);
 }
 
+/* kinds: "on|off", words to type, or "JOB|MODEL[:VERSION]", names of either. */
+static void offer_one_of(const struct typed *t, char *kinds)
+{
+    char *rest = NULL;
+
+    for (char *kind = strtok_r(kinds, "|", &rest); kind; kind = strtok_r(NULL, "|", &rest)) {
+        if (isupper((unsigned char)*kind))
+            offer_names(t, kind);
+        else
+            offer_words(t, kind);
+    }
+}
+
 static void offer_argument(const struct typed *t)
 {
     char kind[64];
-    const char *bar;
 
     arg_kind(t->cmd, t->n_args, kind, sizeof(kind));
-    bar = strchr(kind, '|');
     if (begins(kind, "FILE")) {
         puts(":file");
-    } else if (bar) {
-        *strchr(kind, '|') = ',';
-        offer_words(t, kind);
+    } else if (strchr(kind, '|')) {
+        offer_one_of(t, kind);
     } else if ((begins(kind, "NAME") || begins(kind, "ID")) && t->cmd->noun) {
         if (strcmp(t->cmd->verb, "config") == 0)
             offer_profiles(t);

@@ -175,7 +175,8 @@ everything() {
         # shellcheck disable=SC2086
         "${all[@]}" get "$noun" $arg -o json | jq -S 'walk(if type == "object" then
             del(.at, .seen_at, .heard_at, .last_used_at, .last_use_at, .waiting_gpus, .fair_gpus,
-                .waiting, .reason, .row_version, .usage_gpu_seconds, .usage_per_weight, .saturation)
+                .waiting, .reason, .row_version, .usage_gpu_seconds, .usage_per_weight, .saturation,
+                .traffic)
             else . end)'
     done < <("$bin/shunt" --complete get '' | grep -v usage)
 }
@@ -337,6 +338,7 @@ completes() {
     ok "names that are live" bash_offers "d " "${at[@]}" get datasets d
     ok "for options too" bash_offers "d " "${at[@]}" submit --model m --dataset d
     ok "jobs by number" bash_offers "20 " "${at[@]}" explain 20
+    ok "or a model, where it may be either" bash_offers "m " "${at[@]}" explain m
     ok "for logs too" bash_offers "20 " "${at[@]}" logs 20
     ok "GPUs by name" bash_offers "cpu0 " "${at[@]}" get gpus c
     ok "files" bash_offers "model.onnx " push model x mo
