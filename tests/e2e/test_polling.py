@@ -61,12 +61,15 @@ class Polling(Story):
         with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
             for f in [pool.submit(c.conn.connect) for c in clients]:
                 f.result(WAIT_S)
-            for f in [pool.submit(self.ask, c) for c in clients]:
-                f.result(WAIT_S)
+
+            def polling_after_all_asked():
+                for f in [pool.submit(self.ask, c) for c in clients]:
+                    f.result(WAIT_S)
+                return self.busy(POLL_S / 3)
+            # On a busy machine it may be over before it is looked at.
+            polling = until("somebody polls", polling_after_all_asked)
         served = [t for t, s in self.http_threads().items() if s > before[t]]
         self.assertGreater(len(served), 1, "one thread has all connections: nothing was tried")
-        polling = self.busy(POLL_S / 3)
-        self.assertGreaterEqual(len(polling), 1, "nobody polls")
         self.assertLessEqual(len(polling), max(len(os.sched_getaffinity(0)) // CORES_EACH, 1))
 
         # All these connections are open still.
