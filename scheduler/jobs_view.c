@@ -507,7 +507,7 @@ static void doubt_theirs(struct sched *s, const struct store_view *v)
 
 int jobs_merge(struct sched *s, struct store_view *v, struct sh_err *err)
 {
-    bool checks = v->full && v->before.open && !v->overflow;
+    bool checks = v->full && v->before.open && !v->is_anew;
     int rc = SH_OK;
 
     take_counts(s, v, checks);
@@ -528,6 +528,8 @@ int jobs_merge(struct sched *s, struct store_view *v, struct sh_err *err)
         drop_unseen(s, checks);
         s->jobs.full_took_ns = sh_clock_ns() - s->poll_at_ns;
     }
+    if (v->is_anew)
+        s->jobs.forgotten = 0; /* transactions may have lower numbers now */
     store_seen_free(&s->jobs.seen);
     s->jobs.seen = v->now;
     v->now = (struct store_seen){0};

@@ -315,6 +315,9 @@ static int load_seen(struct db *db, struct store_view *v, struct sh_err *err)
     if (!rc) {
         v->now.xmin = (uint64_t)db_i64(r, 0, 0, 0);
         v->now.xmax = (uint64_t)db_i64(r, 0, 1, 0);
+        v->now.connection = db_generation(db);
+        v->is_anew = v->before.open && v->before.connection != v->now.connection;
+        v->full = v->full || v->is_anew;
         rc = sh_strdup(db_text(r, 0, 2), &v->now.open, err);
     }
     db_res_free(r);
@@ -360,9 +363,9 @@ static int load_changes(struct db *db, struct store_view *v, struct ids *told, s
 
     r = v->res[0];
     n = rc ? 0 : db_rows(r);
-    v->overflow = n > STORE_MAX_CHANGES;
-    v->full = v->full || v->overflow;
-    if (rc || v->overflow)
+    v->is_anew = n > STORE_MAX_CHANGES;
+    v->full = v->full || v->is_anew;
+    if (rc || v->is_anew)
         return rc;
     rc = alloc_rows(2 * n, sizeof(*v->counts), &v->counts, err);
     if (!rc)
@@ -496,7 +499,7 @@ static int load_jobs(struct db *db, struct store_view *v, struct sh_err *err)
     sh_buf_init(&read.text, MAX_ARRAY_TEXT);
     for (size_t i = 0; i < v->n_doubtful && !rc; i++)
         rc = put_id(&told, v->doubtful[i], err);
-    if (!rc && v->before.open)
+    if (!rc && v->before.open && !v->is_anew)
         rc = load_changes(db, v, &told, err);
     if (!rc)
         rc = load_places(db, v, &read, err);
@@ -515,7 +518,7 @@ static int load_jobs(struct db *db, struct store_view *v, struct sh_err *err)
     for (int k = 1; k <= 2 && !rc; k++) {
         for (size_t i = 0; v->res[k] && i < db_rows(v->res[k]); i++)
             take_job(v->res[k], i, &v->jobs[v->n_jobs++]);
-        if (k == 1 || v->overflow)
+        if (k == 1 || v->is_anew)
             v->n_told = v->n_jobs;
     }
     sh_buf_fini(&told.text);

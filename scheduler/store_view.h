@@ -4,7 +4,9 @@
  * hot_change has a row for each change, with the number of its transaction, and a change is new to
  * us when the snapshot of our last look did not see that transaction. So a transaction is noticed
  * when it commits, however long it stayed open, and a look costs what has changed and not what
- * there is. A full look is made again from time to time; it finds nothing new.
+ * there is. A full look is made again from time to time; it finds nothing new. After the loss of
+ * the connection a look is full, too: a server that has crashed gives the numbers of transactions
+ * that left nothing in its log to others, whose changes would not be new to us.
  *
  * Of the waiting jobs only the first of each line are read (lines.h), and those whose deadline is
  * due. docs/decisions/0011 says why.
@@ -82,6 +84,7 @@ struct store_count { /* n jobs of a tenant in that state */
 struct store_seen {      /* what a look has seen; a zeroed one has seen nothing */
     uint64_t xmin, xmax; /* all transactions below xmin had ended, none from xmax on had begun */
     char *open;          /* OWNED: those between that had not ended, as {1,2,3} */
+    uint64_t connection; /* db_generation() */
 };
 void store_seen_free(struct store_seen *s);
 
@@ -97,7 +100,7 @@ struct store_view {
     size_t n_asked, window;    /* jobs of a line at most; a full look sets it */
     /* out; all arrays OWNED, strings BORROWED from `res` */
     struct store_seen now;
-    bool overflow; /* full because too much has changed: what, is not said */
+    bool is_anew; /* full because what has changed is not known: too much, or another connection */
     bool with_tenants, with_models;
     struct store_tenant *tenants;
     size_t n_tenants;

@@ -300,11 +300,33 @@ static void more_than_can_be_told_makes_a_full_look(void **state)
               " generate_series(1, 5001)");
     v = ask(w);
     load(w, v);
-    assert_true(v->full && v->overflow);
+    assert_true(v->full && v->is_anew);
     assert_int_equal(v->n_places, LINES_MAX_WINDOW);
     assert_int_equal(v->totals[0].n, 5001);
     take(w, v);
     expect_told(w, 0, NULL);
+}
+
+/* A server that was killed gives numbers of transactions away that a look had seen the end of. */
+static void after_a_lost_connection_everything_is_read(void **state)
+{
+    struct world *w = *state;
+    struct store_view *v;
+
+    run(w->a, ONE);
+    look(w);
+    run(w->b, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name ="
+              " 'scheduler' AND datname = current_database()");
+    v = ask(w);
+    assert_int_not_equal(store_view_load(w->a, v, NULL), SH_OK);
+    load(w, v);
+    assert_true(v->full && v->is_anew);
+    assert_int_equal(v->n_jobs, 1);
+    assert_int_equal(v->n_told, 1);
+    assert_int_equal(v->totals[0].n, 1);
+    take(w, v);
+    run(w->a, ONE);
+    expect_told(w, 1, (const int64_t[]){2});
 }
 
 static void counts_are_what_has_come_and_gone(void **state)
@@ -489,6 +511,7 @@ int main(void)
         TEST(a_new_leader_reads_what_the_old_one_was_told_and_never_used),
         TEST(only_what_every_later_look_has_behind_it_is_forgotten),
         TEST(more_than_can_be_told_makes_a_full_look),
+        TEST(after_a_lost_connection_everything_is_read),
         TEST(counts_are_what_has_come_and_gone),
         TEST(queues_and_versions_are_told_by_their_number_and_the_rest_by_table),
         TEST(of_each_line_the_first_jobs_are_read_in_order),
