@@ -22,7 +22,7 @@ PREPARED = 'shunt_prepared_ranges{executor="e0"}'
 
 class Prepared(unittest.TestCase):
     def setUp(self):
-        self.d = Driver("--device=fake", "--pool-bytes=64M", "--workers=2")
+        self.d = Driver("--device=fake", "--pool-bytes=64M", "--workers=1") # each prepares for itself
         self.addCleanup(self.d.close)
         self.d.start()
 
