@@ -17,12 +17,13 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from exec_driver import WAIT_S, Driver  # noqa: E402
 import onnx_bytes as onnx  # noqa: E402
 
+WORKERS = 2  # each prepares for itself, once it has had a run
 PREPARED = 'shunt_prepared_ranges{executor="e0"}'
 
 
 class Prepared(unittest.TestCase):
     def setUp(self):
-        self.d = Driver("--device=fake", "--pool-bytes=64M", "--workers=1") # each prepares for itself
+        self.d = Driver("--device=fake", "--pool-bytes=64M", "--workers=%d" % WORKERS)
         self.addCleanup(self.d.close)
         self.d.start()
 
@@ -61,24 +62,34 @@ class Prepared(unittest.TestCase):
 
     def test_what_comes_again_is_prepared_and_goes_with_its_model(self):
         self.load(1, "probabilities")
-        self.run_until(1, 1, lambda: self.n_prepared() == 1, "a batch of 1 is prepared")
-        self.run_until(1, 2, lambda: self.n_prepared() == 2, "a batch of 2 is prepared")
+        self.run_until(1, 1, lambda: self.n_prepared() >= 1, "a batch of 1 is prepared")
+        one = self.n_prepared()
+        self.run_until(1, 2, lambda: self.n_prepared() > one, "a batch of 2 is prepared")
         self.run_often(1, 1)
-        self.assertEqual((self.n_prepared(), self.warnings()), (2, []))
+        self.assertLessEqual(self.n_prepared(), 2 * WORKERS)
+        self.assertEqual(self.warnings(), [])
         self.unload()
         self.d.wait(lambda: self.n_prepared() == 0, WAIT_S, "end of what was prepared")
+
+    def expect_warnings(self, batches, most_each):
+        got = self.warnings()
+        self.assertEqual(sorted(set(got)), batches)
+        for batch in batches:
+            self.assertLessEqual(got.count(batch), most_each, got)
 
     def test_what_cannot_be_prepared_is_tried_once_until_the_model_is_loaded_anew(self):
         self.load(1, "probabilities !prepare=DEVMEM")
         for batch, want in ((1, [1]), (2, [1, 2])):  # each batch is a program of its own
-            self.run_until(1, batch, lambda n=len(want): len(self.warnings()) >= n, "a warning")
+            self.run_until(1, batch, lambda b=batch: b in self.warnings(), "a warning")
             self.run_often(1, 1)
-            self.assertEqual(self.warnings(), want)
+            self.expect_warnings(want, WORKERS)
+        before = len(self.warnings())
         self.unload()
         self.d.load(1, self.package, max_batch=2)
-        self.run_until(1, 1, lambda: len(self.warnings()) > 2, "a warning")
+        self.run_until(1, 1, lambda: len(self.warnings()) > before, "a warning")
         self.run_often(1, 1)
-        self.assertEqual((self.warnings(), self.n_prepared()), ([1, 2, 1], 0))
+        self.expect_warnings([1, 2], 2 * WORKERS)
+        self.assertEqual(self.n_prepared(), 0)
 
 
 if __name__ == "__main__":
