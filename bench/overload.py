@@ -87,6 +87,12 @@ class Client:
         for key, _ in self.sel.select(max(timeout, 0)):
             c = key.fileobj
             got = c.recv(65536)
+            if c not in self.busy and not got:  # idle for longer than the server keeps it
+                self.sel.unregister(c)
+                self.free.remove(c)
+                self.n -= 1
+                c.close()
+                continue
             if c not in self.busy or not got:
                 raise AssertionError("a connection was closed")
             state = self.busy[c]
