@@ -93,10 +93,11 @@ static int refresh_once(struct refresh *r, struct sh_err *err)
     drain_notifications(r);
     /* A scheduler that does not reach it may want to know that we do. Reading is not enough: where
      * commits hang for all, nobody else could take its lease. */
-    if (!rc && now == r->models_ns)
+    if (!rc && now == r->models_ns) {
         rc = store_commit(r->db, err);
-    if (!rc && now == r->models_ns)
-        link_hint(r->api->link, "reached");
+        if (!rc)
+            link_hint(r->api->link, "reached");
+    }
     return rc;
 }
 

@@ -420,12 +420,16 @@ class Runs(Case):
         d.scheduler.send("MODEL_UNLOAD", epoch=d.epoch, version_id=version)
         d.wait(lambda: d.states[version].phase == "GONE", WAIT_S, "GONE")
 
-    def test_models_take_no_more_host_memory_than_they_may(self):
-        d = self.driver("--model-host-bytes=48M")
+    def wide(self, d):
+        """A package of 8 MiB."""
         path = os.path.join(self.onnx, "wide.onnx")
         with open(path, "wb") as f:
-            f.write(onnx.linear(1024, 2048))  # 8 MiB
-        wide = d.package(path)[0]
+            f.write(onnx.linear(1024, 2048))
+        return d.package(path)[0]
+
+    def test_models_take_no_more_host_memory_than_they_may(self):
+        d = self.driver("--model-host-bytes=48M")
+        wide = self.wide(d)
 
         def used(kind):
             return d.metrics()['shunt_model_host_bytes{executor="e0",kind="%s"}' % kind]
@@ -463,10 +467,7 @@ class Runs(Case):
 
     def test_a_tenant_takes_no_more_host_memory_than_its_quota_says(self):
         d = self.driver("--model-host-bytes=64M")
-        path = os.path.join(self.onnx, "wide.onnx")
-        with open(path, "wb") as f:
-            f.write(onnx.linear(1024, 2048))  # 8 MiB
-        wide = d.package(path)[0]
+        wide = self.wide(d)
 
         def quota(tenant, size):
             d.scheduler.send("TENANT_MEMORY", epoch=d.epoch, tenant=tenant, min_bytes=0, max_bytes=0, share=1.0,
