@@ -434,14 +434,19 @@ class Scheduler(Case):
 
     # ------------------------------------------------------------ who leads
 
-    def test_past_usage_that_cannot_be_read_in_time_keeps_nobody_out(self):
-        """The first look at the database takes the usage along: too much of it must not be the end."""
+    def lock(self, table):
+        """The psql that holds it; it ends, and the lock with it, when its input does."""
         holder = subprocess.Popen(["psql", "-Xq", URL], stdin=subprocess.PIPE, text=True)
         self.addCleanup(holder.communicate)
-        holder.stdin.write("BEGIN; LOCK TABLE usage IN ACCESS EXCLUSIVE MODE;\n")
+        holder.stdin.write("BEGIN; LOCK TABLE %s IN ACCESS EXCLUSIVE MODE;\n" % table)
         holder.stdin.flush()
-        wait("the lock", lambda: sql("SELECT count(*) FROM pg_locks WHERE relation = 'usage'::regclass AND"
-                                     " mode = 'AccessExclusiveLock' AND granted") == "1")
+        wait("the lock", lambda: sql("SELECT count(*) FROM pg_locks WHERE relation = '%s'::regclass AND"
+                                     " mode = 'AccessExclusiveLock' AND granted" % table) == "1")
+        return holder
+
+    def test_past_usage_that_cannot_be_read_in_time_keeps_nobody_out(self):
+        """The first look at the database takes the usage along: too much of it must not be the end."""
+        self.lock("usage")
         self.start()
         wait("it listens", lambda: os.path.exists(self.addr))
         e = self.ready_executor()
@@ -532,12 +537,7 @@ class Scheduler(Case):
     def test_usage_that_is_said_again_to_the_next_leader_counts_once(self):
         self.start()
         e = self.ready_executor()
-        holder = subprocess.Popen(["psql", "-XAtq", URL], stdin=subprocess.PIPE, text=True)
-        self.addCleanup(holder.kill)
-        holder.stdin.write("BEGIN; LOCK TABLE usage_source IN ACCESS EXCLUSIVE MODE;\n")
-        holder.stdin.flush()
-        wait("the lock", lambda: sql("SELECT count(*) FROM pg_locks WHERE relation = "
-                                     "'usage_source'::regclass AND granted AND mode LIKE 'AccessEx%'") == "1")
+        holder = self.lock("usage_source")
         e.used(5, ("research", 1, 100, 7, 9))
         e.used(5, ("research", 1, 100, 7, 9))
         wait("it is being written", lambda: sql("SELECT count(*) FROM pg_locks WHERE relation = "
