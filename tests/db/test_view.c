@@ -315,8 +315,8 @@ static void after_a_lost_connection_everything_is_read(void **state)
 
     run(w->a, ONE);
     look(w);
-    run(w->b, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name ="
-              " 'scheduler' AND datname = current_database()");
+    run(w->b, "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+              " WHERE application_name = 'scheduler' AND datname = current_database()");
     v = ask(w);
     assert_int_not_equal(store_view_load(w->a, v, NULL), SH_OK);
     load(w, v);

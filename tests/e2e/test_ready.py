@@ -69,7 +69,9 @@ class Client(threading.Thread):
 class Ready(Story):
     @classmethod
     def setUpClass(cls):
-        cls.s = System("--workers=2", "--pool-bytes=512M")
+        # A request that an executor's death has hit waits for the next one. That takes long where one
+        # dies five times in a row and nothing is kept: the supervisor pauses in between.
+        cls.s = System("--workers=2", "--pool-bytes=512M", LOAD_WAIT_MS="60000")
         cls.key = cls.s.tenant("lab")
         cls.s.push(cls.key, LARGE, zoo("resnet18"), max_batch=2)
         for name in SMALL:

@@ -355,8 +355,9 @@ class Tenancy(Case):
         wait("old jobs are gone", lambda: sql("SELECT count(*) FROM job") == "1")
         wait("the audit too", lambda: sql("SELECT count(*) FROM audit WHERE request_id = 'old'")
              == "0")
+        # The audit's first one is long: the first leader may have made one that follows it, or not.
         wait("partitions ahead", lambda: sql("SELECT count(DISTINCT parent) FROM history_partition WHERE lo > now() "
-             "AND NOT is_default") == "2")  # the audit's first one is long
+             "AND NOT is_default AND parent <> 'audit'") == "2")
         self.assertEqual(self.chain(job), ["STARTING", "RUNNING"])
         self.assertEqual(sql("SELECT epoch FROM lease"), "2")
 
