@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/io.h"
 #include "common/mem.h"
+#include "common/ustar.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -11,16 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BLOCK 512u
 #define CHUNK (1u << 20)
 #define MAX_SUMS (256u << 20)
-#define OCTAL_MAX 077777777777ull /* what 11 digits hold; above it is binary, as GNU tar has it */
-
-struct header { /* ustar */
-    char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], sum[8], type, link[100];
-    char magic[6], version[2], uname[32], gname[32], major[8], minor[8], prefix[155], pad[12];
-};
-_Static_assert(sizeof(struct header) == BLOCK, "a header is one block");
 
 void tar_init(struct tar *t, int fd, tar_moved_fn *moved, void *arg)
 {
@@ -31,20 +24,6 @@ void tar_init(struct tar *t, int fd, tar_moved_fn *moved, void *arg)
 void tar_fini(struct tar *t)
 {
     sh_buf_fini(&t->sums);
-}
-
-static unsigned checksum(const struct header *h)
-{
-    const unsigned char *p = (const unsigned char *)h;
-    unsigned sum = 0;
-
-    for (size_t i = 0; i < BLOCK; i++) {
-        bool own =
-            i >= offsetof(struct header, sum) && i < offsetof(struct header, sum) + sizeof(h->sum);
-
-        sum += own ? ' ' : p[i];
-    }
-    return sum;
 }
 
 static int note(struct tar *t, const char *name, uint64_t size, struct sh_sha256 *h,
@@ -80,36 +59,17 @@ static int put(struct tar *t, const void *p, size_t n, struct sh_err *err)
 
 static int put_header(struct tar *t, const char *name, uint64_t size, struct sh_err *err)
 {
-    struct header h = {.type = '0'};
+    char block[USTAR_BLOCK];
+    int rc = ustar_write(name, size, sh_clock_wall_ms() / 1000, block, err);
 
-    if (!sh_strlcpy(h.name, name, sizeof(h.name)))
-        return SH_FAIL(err, SH_E_TOOBIG, "the name \"%s\" is too long for an archive", name);
-    memcpy(h.mode, "0000600", 8);
-    memcpy(h.uid, "0000000", 8);
-    memcpy(h.gid, "0000000", 8);
-    memcpy(h.magic, "ustar", 6);
-    memcpy(h.version, "00", 2);
-    snprintf(h.mtime, sizeof(h.mtime), "%011" PRIo64, (uint64_t)(sh_clock_wall_ms() / 1000));
-    if (size <= OCTAL_MAX) {
-        char digits[24];
-
-        snprintf(digits, sizeof(digits), "%011" PRIo64, size);
-        memcpy(h.size, digits, sizeof(h.size));
-    } else {
-        h.size[0] = (char)0x80;
-        for (size_t i = 0; i < 8; i++)
-            h.size[11 - i] = (char)(size >> (8 * i) & 0xff);
-    }
-    snprintf(h.sum, sizeof(h.sum), "%06o", checksum(&h));
-    h.sum[7] = ' ';
-    return put(t, &h, sizeof(h), err);
+    return rc ? rc : put(t, block, sizeof(block), err);
 }
 
 static int put_padding(struct tar *t, uint64_t size, struct sh_err *err)
 {
-    static const char ZERO[BLOCK];
+    static const char ZERO[USTAR_BLOCK];
 
-    return size % BLOCK ? put(t, ZERO, BLOCK - size % BLOCK, err) : SH_OK;
+    return size % USTAR_BLOCK ? put(t, ZERO, USTAR_BLOCK - size % USTAR_BLOCK, err) : SH_OK;
 }
 
 int tar_add_file(struct tar *t, const char *name, int from, uint64_t size, struct sh_err *err)
@@ -166,7 +126,7 @@ int tar_add_text(struct tar *t, const char *name, const char *text, size_t len, 
 
 int tar_finish(struct tar *t, const char *sums_name, struct sh_err *err)
 {
-    static const char END[2 * BLOCK];
+    static const char END[2 * USTAR_BLOCK];
     size_t len = t->sums.len;
     int rc = put_header(t, sums_name, len, err);
 
@@ -193,49 +153,28 @@ static int get(struct tar *t, void *p, size_t n, struct sh_err *err)
     return SH_OK;
 }
 
-static bool read_octal(const char *p, size_t n, uint64_t *out)
-{
-    size_t i = 0;
-
-    *out = 0;
-    while (i < n && p[i] >= '0' && p[i] <= '7')
-        *out = *out * 8 + (uint64_t)(p[i++] - '0');
-    return i > 0 && (i == n || p[i] == '\0' || p[i] == ' ');
-}
-
-static bool read_size(const struct header *h, uint64_t *out)
-{
-    if (!((unsigned char)h->size[0] & 0x80))
-        return read_octal(h->size, sizeof(h->size), out);
-    *out = 0;
-    for (size_t i = 4; i < sizeof(h->size); i++)
-        *out = *out << 8 | (unsigned char)h->size[i];
-    return (unsigned char)h->size[0] == 0x80 && !h->size[1] && !h->size[2] && !h->size[3] &&
-           *out <= INT64_MAX;
-}
-
 int tar_next(struct tar *t, struct tar_entry *out, struct sh_err *err)
 {
-    struct header h;
-    uint64_t sum = 0;
-    int rc = get(t, &h, sizeof(h), err);
+    char block[USTAR_BLOCK];
+    struct ustar_entry e;
+    enum ustar_kind kind;
+    int rc = get(t, block, sizeof(block), err);
 
     *out = (struct tar_entry){{0}, 0};
     if (rc)
         return rc;
-    if (h.name[0] == '\0')
+    kind = ustar_read(block, &e);
+    if (kind == USTAR_END)
         return SH_FAIL(err, SH_E_INVALID,
                        "the backup is not whole: its list of digests is missing");
-    if (memcmp(h.magic, "ustar", 5) != 0 || !read_octal(h.sum, sizeof(h.sum), &sum) ||
-        sum != checksum(&h) || !read_size(&h, &out->size))
+    if (kind == USTAR_BAD)
         return SH_FAIL(err, SH_E_INVALID, "this is no backup of `shunt backup`, or it is damaged");
-    if ((h.type != '0' && h.type != '\0') || h.link[0] || h.prefix[0] ||
-        !memchr(h.name, '\0', sizeof(h.name)))
+    if (kind != USTAR_FILE || !sh_strlcpy(out->name, e.name, sizeof(out->name)))
         return SH_FAIL(err, SH_E_INVALID,
                        "the backup holds \"%.60s\", which is no plain file: `shunt backup` writes "
                        "none such",
-                       h.name);
-    memcpy(out->name, h.name, sizeof(out->name));
+                       e.name);
+    out->size = e.size;
     return SH_OK;
 }
 
@@ -243,7 +182,7 @@ int tar_next(struct tar *t, struct tar_entry *out, struct sh_err *err)
 static int take(struct tar *t, const struct tar_entry *e, int to, char *text, struct sh_sha256 *h,
                 struct sh_err *err)
 {
-    char *chunk = text ? text : malloc(CHUNK), pad[BLOCK];
+    char *chunk = text ? text : malloc(CHUNK), pad[USTAR_BLOCK];
     uint64_t left = e->size;
     int rc = chunk ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate a buffer");
 
@@ -259,8 +198,8 @@ static int take(struct tar *t, const struct tar_entry *e, int to, char *text, st
         chunk += text ? n : 0;
         left -= n;
     }
-    if (!rc && e->size % BLOCK)
-        rc = get(t, pad, BLOCK - (size_t)(e->size % BLOCK), err);
+    if (!rc && e->size % USTAR_BLOCK)
+        rc = get(t, pad, USTAR_BLOCK - (size_t)(e->size % USTAR_BLOCK), err);
     if (!text)
         free(chunk);
     return rc;

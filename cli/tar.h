@@ -10,11 +10,12 @@
 
 #include "common/buf.h"
 #include "common/hash.h"
+#include "common/ustar.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define TAR_NAME_MAX 100 /* with the terminating NUL */
+#define TAR_NAME_MAX USTAR_SHORT
 
 /* Called as bytes are moved; false ends the transfer with SH_E_CANCELLED. */
 typedef bool tar_moved_fn(uint64_t bytes, void *arg);
