@@ -131,7 +131,8 @@ const struct api_route API_ROUTES[] = {
     {"GET", VERSION "/profile", ACCESS_READ, BODY_NONE, T, 0, loads_profile, 200,
      "how long runs of a version take by batch, and what the scheduler predicts", NULL, "Profile"},
     {"PUT", VERSION "/artifact", ACCESS_SUBMIT, BODY_MODEL, T | ROUTE_ETAG, 0, versions_upload, 200,
-     "upload the ONNX file; Content-Digest: sha-256=:...: is checked if given",
+     "upload the ONNX file, or a tar file of one and the files with its weights; "
+     "Content-Digest: sha-256=:...: is checked if given",
      "Binary", "Version"},
     {"GET", VERSION "/artifact/parts/{digest}", ACCESS_SUBMIT, BODY_NONE, T, 0, uploads_part, 200,
      "how much of a file with this SHA-256 a broken upload left; PUT the rest with Content-Range",

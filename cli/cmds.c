@@ -337,7 +337,8 @@ const struct cli_cmd CLI_CMDS[] = {
      "give an API key of --tenant a new secret, shown this once", key_rotate, OPTS(KEY_ROTATE)},
 
     {"push", "model", "NAME FILE",
-     "upload an ONNX file as the next version; creates the model if needed",
+     "upload an ONNX file, and the files beside it that hold its weights, as the next version; "
+     "creates the model if needed",
      model_push, OPTS(PUSH_MODEL)},
     {"push", "dataset", "NAME FILE",
      "upload a safetensors file; creates the dataset if needed", dataset_push, NONE},

@@ -77,14 +77,16 @@ static int fetch(struct download *d, struct sh_err *err)
     }
 }
 
-static int check(struct download *d, struct sh_err *err)
+static int check(struct download *d, const char *part, struct sh_err *err)
 {
     uint8_t sha[SH_SHA256_BYTES];
     char hex[SH_SHA256_HEX];
-    int rc = lseek(d->fd, 0, SEEK_SET) == 0
-                 ? upload_digest(d->fd, d->bytes, &d->bar, sha, err)
-                 : SH_FAIL_ERRNO(err, SH_E_IO, "could not read the file back: %m");
+    struct cargo file;
+    int rc = cargo_file(part, &file, err);
 
+    if (!rc)
+        rc = upload_digest(&file, &d->bar, sha, err);
+    cargo_fini(&file);
     if (rc)
         return rc;
     sh_hex(sha, sizeof(sha), hex);
@@ -110,7 +112,7 @@ static int save(struct download *d, const char *out, struct sh_err *err)
     progress_begin(d->c, &d->bar);
     rc = fetch(d, err);
     if (!rc)
-        rc = check(d, err);
+        rc = check(d, part, err);
     progress_end(&d->bar);
     if (!rc && (fsync(d->fd) || rename(part, out)))
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write \"%s\": %m", out);

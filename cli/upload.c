@@ -24,7 +24,7 @@
 #define PAUSE_MAX_MS INT64_C(5000)
 #define STILL_MS 330000 /* the server checks a model for up to 300 s before it answers */
 
-int upload_digest(int fd, int64_t bytes, struct progress *bar, uint8_t *out, struct sh_err *err)
+int upload_digest(struct cargo *c, struct progress *bar, uint8_t *out, struct sh_err *err)
 {
     struct sh_sha256 *h = NULL;
     char *chunk = malloc(CHUNK);
@@ -32,25 +32,20 @@ int upload_digest(int fd, int64_t bytes, struct progress *bar, uint8_t *out, str
     int rc =
         chunk ? sh_sha256_new(&h, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a buffer");
 
-    while (!rc) {
-        ssize_t n = read(fd, chunk, CHUNK);
+    while (!rc && done < c->bytes) {
+        ssize_t n = cargo_read(c, done, chunk, CHUNK);
 
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not read the file: %m");
-        if (n <= 0)
+        if (n <= 0) {
+            rc = SH_FAIL_ERRNO(err, SH_E_IO,
+                               "could not read the file, or it changes while it is read: %m");
             break;
+        }
         rc = sh_sha256_update(h, chunk, (size_t)n, err);
         done += n;
-        progress_show(bar, (double)done / (double)SH_MAX(bytes, (int64_t)1), "reading the file");
+        progress_show(bar, (double)done / (double)c->bytes, "reading the file");
     }
-    if (!rc && done != bytes)
-        rc = SH_FAIL(err, SH_E_IO, "the file changes while it is read");
     if (!rc)
         sh_sha256_final(h, out);
-    if (!rc && lseek(fd, 0, SEEK_SET) != 0)
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not read the file twice: %m");
     sh_sha256_free(h);
     free(chunk);
     return rc;
@@ -92,7 +87,9 @@ int upload_check(const char *file, enum sh_file_kind want, struct sh_err *err)
     enum sh_file_kind kind;
     int rc = upload_kind(file, &kind, err);
 
-    if (!rc && kind != SH_FILE_OTHER && kind != want)
+    /* A tar file may be a model with its data. */
+    if (!rc && kind != SH_FILE_OTHER && kind != want &&
+        !(kind == SH_FILE_TAR && want == SH_FILE_ONNX))
         rc = SH_FAIL(err, SH_E_INVALID, "\"%s\" is no %s file but %s", file,
                      want == SH_FILE_ONNX ? "ONNX" : "safetensors", sh_file_kind_text(kind));
     return rc;
@@ -103,8 +100,9 @@ struct upload {
     const char *path; /* BORROWED while it is sent: of the artifact */
     char digest[128]; /* the header */
     char hex[SH_SHA256_HEX];
-    int fd;
-    int64_t bytes, from, done; /* done: as far as a connection has come */
+    struct cargo cargo;
+    int64_t at;         /* of the cargo: what is sent next */
+    int64_t from, done; /* done: as far as a connection has come */
     struct progress bar;
     struct held held; /* the first INT or TERM ends the upload, as a lost connection would */
     atomic_bool stop;
@@ -125,7 +123,16 @@ static void on_progress(int64_t done, int64_t total, void *arg)
     (void)total;
     is_stopped(s); /* looked at by the transfer */
     s->done = SH_MAX(s->done, s->from + done);
-    progress_upload(s->from + done, s->bytes, &s->bar);
+    progress_upload(s->from + done, s->cargo.bytes, &s->bar);
+}
+
+static ssize_t on_read(void *out, size_t n, void *arg)
+{
+    struct upload *s = arg;
+    ssize_t got = cargo_read(&s->cargo, s->at, out, n);
+
+    s->at += got > 0 ? got : 0;
+    return got;
 }
 
 /* From s->from on. A failure is one of the connection; what the server says is in r. */
@@ -133,8 +140,9 @@ static int put(struct upload *s, struct sh_http_reply *r, struct sh_err *err)
 {
     char range[96], *full = NULL;
     struct sh_http_req q = {.method = "PUT",
-                            .file_fd = s->fd,
-                            .file_bytes = s->bytes - s->from,
+                            .read = on_read,
+                            .read_arg = s,
+                            .file_bytes = s->cargo.bytes - s->from,
                             .type = "application/octet-stream",
                             .headers = {s->digest, s->from ? range : NULL},
                             .progress = on_progress,
@@ -144,9 +152,8 @@ static int put(struct upload *s, struct sh_http_reply *r, struct sh_err *err)
     int rc = rest_with_tenant(s->c, s->path, &full, err);
 
     snprintf(range, sizeof(range), "Content-Range: bytes %" PRId64 "-%" PRId64 "/%" PRId64, s->from,
-             s->bytes - 1, s->bytes);
-    if (!rc && lseek(s->fd, s->from, SEEK_SET) < 0)
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not read the file twice: %m");
+             s->cargo.bytes - 1, s->cargo.bytes);
+    s->at = s->from;
     q.path = full;
     if (!rc)
         rc = sh_http_call(s->c->http, &q, r, err);
@@ -191,7 +198,7 @@ static int ask_part(struct upload *s, struct sh_err *err)
     if (rc == SH_E_NOTFOUND || rc == SH_E_METHOD) /* or it is a server that keeps none */
         s->from = 0;
     else if (!rc)
-        s->from = SH_MIN(json_integer_value(json_object_get(j, "bytes")), s->bytes - 1);
+        s->from = SH_MIN(json_integer_value(json_object_get(j, "bytes")), s->cargo.bytes - 1);
     json_decref(j);
     free(path);
     return rc == SH_E_NOTFOUND || rc == SH_E_METHOD ? SH_OK : rc;
@@ -205,7 +212,8 @@ static bool find_rest(struct upload *s, int64_t until_ns, json_t **whole)
          ms = SH_MIN(2 * ms, PAUSE_MAX_MS)) {
         struct sh_err one = {0};
 
-        progress_show(&s->bar, (double)s->done / (double)s->bytes, "interrupted; trying again");
+        progress_show(&s->bar, (double)s->done / (double)s->cargo.bytes,
+                      "interrupted; trying again");
         cli_sleep_ms(ms);
         *whole = find_whole(s);
         if (*whole)
@@ -227,7 +235,7 @@ static int send_all(struct upload *s, struct sh_http_reply *r, json_t **whole, s
         struct sh_err one = {0};
         int rc = put(s, r, &one);
         /* Its first connection is not yet gone; or all of it is there, and cannot be taken now. */
-        bool busy = !rc && (s->from || s->done == s->bytes) && r->status == 503;
+        bool busy = !rc && (s->from || s->done == s->cargo.bytes) && r->status == 503;
 
         if (!rc && !busy)
             return SH_OK;
@@ -251,7 +259,7 @@ static void say_rest(const struct upload *s)
     char had[32], all[32];
 
     out_bytes((double)s->from, had, sizeof(had));
-    out_bytes((double)s->bytes, all, sizeof(all));
+    out_bytes((double)s->cargo.bytes, all, sizeof(all));
     out_say(s->c, "The server has %s of %s already; the rest is sent.", had, all);
 }
 
@@ -265,10 +273,10 @@ int upload_open(struct cli *c, const char *file, struct upload **out, struct sh_
     if (!s)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate an upload");
     s->c = c;
-    rc = upload_file_open(file, &s->fd, &s->bytes, err);
+    rc = cargo_open(file, &s->cargo, err);
     progress_begin(c, &s->bar);
     if (!rc)
-        rc = upload_digest(s->fd, s->bytes, &s->bar, sha, err);
+        rc = upload_digest(&s->cargo, &s->bar, sha, err);
     progress_end(&s->bar);
     if (rc)
         return rc;
@@ -282,15 +290,14 @@ void upload_close(struct upload *s)
 {
     if (!s)
         return;
-    if (s->fd >= 0)
-        close(s->fd);
+    cargo_fini(&s->cargo);
     held_end(&s->held);
     free(s);
 }
 
 bool upload_is_large(const struct upload *s)
 {
-    return s->bytes >= WORTH_ASKING;
+    return s->cargo.bytes >= WORTH_ASKING;
 }
 
 bool upload_has_part(struct upload *s, const char *path)

@@ -2,6 +2,7 @@
 #ifndef SH_CLI_UPLOAD_H
 #define SH_CLI_UPLOAD_H
 
+#include "cli/cargo.h"
 #include "cli/cli.h"
 #include "common/filekind.h"
 
@@ -13,8 +14,9 @@ int upload_kind(const char *file, enum sh_file_kind *out, struct sh_err *err);
 int upload_check(const char *file, enum sh_file_kind want, struct sh_err *err);
 
 struct upload;
-/* Reads the file for its digest. From then to upload_close() the first INT or TERM ends the upload
- * and not the program, so that what was made for it can go.
+/* Reads the file, and those that hold the data of a model, for their digest. From then to
+ * upload_close() the first INT or TERM ends the upload and not the program, so that what was made
+ * for it can go.
  * *out: OWNED, upload_close(), whatever is returned. */
 int upload_open(struct cli *c, const char *file, struct upload **out, struct sh_err *err);
 void upload_close(struct upload *u); /* NULL is allowed */
@@ -29,8 +31,6 @@ int upload_send(struct upload *u, const char *path, json_t **out, struct sh_err 
 void upload_undo(struct upload *u, const char *path);
 
 struct progress;
-/* SHA-256 of a file from its start, whose position is there again then. Fails too if it has not
- * just so many bytes. */
-int upload_digest(int fd, int64_t bytes, struct progress *bar, uint8_t *out, struct sh_err *err);
+int upload_digest(struct cargo *c, struct progress *bar, uint8_t *out, struct sh_err *err);
 
 #endif

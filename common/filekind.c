@@ -32,6 +32,7 @@ static const char *const TEXTS[SH_N_FILE_KINDS] = {
     [SH_FILE_LFS] = "a pointer of Git LFS: `git lfs pull` fetches the file itself",
     [SH_FILE_JPEG] = "a JPEG picture",
     [SH_FILE_PNG] = "a PNG picture",
+    [SH_FILE_TAR] = "a tar file",
     [SH_FILE_TEXT] = "text",
 };
 
@@ -48,6 +49,12 @@ static bool is_onnx(const unsigned char *p, size_t n)
     return n > 2 && p[0] == 0x08 && p[1] < 0x20 && memchr("\x12\x1a\x22\x28\x32\x3a\x42", p[2], 7);
 }
 
+/* Its first entry's name may look like anything, so this comes before the others. */
+static bool is_tar(const unsigned char *p, size_t n)
+{
+    return n >= 263 && p[0] && memcmp(p + 257, "ustar", 5) == 0 && (!p[262] || p[262] == ' ');
+}
+
 static bool is_text(const unsigned char *p, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -61,6 +68,8 @@ enum sh_file_kind sh_file_kind(const void *head, size_t n)
     n = SH_MIN(n, (size_t)SH_FILE_HEAD);
     if (is_safetensors(head, n))
         return SH_FILE_SAFETENSORS;
+    if (is_tar(head, n))
+        return SH_FILE_TAR;
     for (size_t i = 0; i < SH_ARRAY_LEN(MAGIC); i++)
         if (n >= MAGIC[i].n && memcmp(head, MAGIC[i].head, MAGIC[i].n) == 0)
             return MAGIC[i].kind;

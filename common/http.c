@@ -33,7 +33,7 @@ struct call {
     int rc; /* what a callback ran into */
     bool is_file_broken, is_out_broken, is_enough;
     bool has_begun; /* something was written to out_fd */
-    int64_t n_read; /* of file_fd */
+    int64_t n_read; /* of a file */
 };
 
 /* url: with its scheme. */
@@ -203,7 +203,8 @@ static size_t on_read(char *out, size_t size, size_t n, void *arg)
     ssize_t got;
 
     do {
-        got = read(c->req->file_fd, out, size * n);
+        got = c->req->read ? c->req->read(out, size * n, c->req->read_arg)
+                           : read(c->req->file_fd, out, size * n);
     } while (got < 0 && errno == EINTR);
     c->n_read += got > 0 ? got : 0;
     /* An end before its time would leave both sides waiting for the other. */
@@ -258,14 +259,19 @@ static int make_headers(const struct sh_http *h, const struct sh_http_req *r,
     return rc;
 }
 
+static bool sends_file(const struct sh_http_req *r)
+{
+    return r->file_fd > 0 || r->read;
+}
+
 static void set_body(CURL *curl, const struct sh_http_req *r, struct call *c)
 {
     bool heads = strcmp(r->method, "HEAD") == 0;
 
     curl_easy_setopt(curl, CURLOPT_UPLOAD, 0L); /* forgets what the call before was */
     /* When a kept connection breaks, the library would send all of a file once more by itself. */
-    curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT, r->file_fd > 0 ? 1L : 0L);
-    if (r->file_fd > 0) {
+    curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT, sends_file(r) ? 1L : 0L);
+    if (sends_file(r)) {
         curl_easy_setopt(curl, CURLOPT_UPLOAD, 1L);
         curl_easy_setopt(curl, CURLOPT_READFUNCTION, on_read);
         curl_easy_setopt(curl, CURLOPT_READDATA, c);
@@ -285,7 +291,7 @@ static void set_limits(CURL *curl, const struct sh_http_req *r, struct call *c)
 {
     long ms = (long)(r->timeout_ms > 0 ? r->timeout_ms : DEFAULT_MS);
 
-    if (r->file_fd > 0 || r->out_fd > 0 || r->data) { /* as long as it takes, but moving */
+    if (sends_file(r) || r->out_fd > 0 || r->data) { /* as long as it takes, but moving */
         curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, 0L);
         curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
         curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, ms / 1000 + 1);

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct sh_http;
 
@@ -20,12 +21,17 @@ struct sh_http;
 typedef bool sh_http_data_fn(const char *data, size_t n, void *arg);
 typedef void sh_http_progress_fn(int64_t done, int64_t total, void *arg);
 
+/* The next at most n bytes of a body to send; 0: its end; < 0: they cannot be had. */
+typedef ssize_t sh_http_read_fn(void *out, size_t n, void *arg);
+
 struct sh_http_req {
     const char *method, *path; /* path: escaped, with its query; added to the server's URL */
-    const void *body;          /* with body_len; or a file, if file_fd > 0 */
+    const void *body;          /* with body_len; or a file, if file_fd > 0 or with read */
     size_t body_len;
     int file_fd; /* BORROWED; read from its position */
-    int64_t file_bytes;
+    sh_http_read_fn *read;
+    void *read_arg;
+    int64_t file_bytes;      /* that file_fd or read will give */
     const char *type;        /* Content-Type; NULL = none */
     const atomic_bool *stop; /* raised by another thread: SH_E_CANCELLED; NULL = none */
     const char *headers[4];  /* further ones, "Name: value" */

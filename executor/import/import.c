@@ -10,7 +10,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 /* ---------------------------------------------------------------- the reply */
 
@@ -201,16 +201,37 @@ static json_t *success_json(const struct graph *g)
                      text(note));
 }
 
+/* The folder that a file lies in. OWNED. */
+static int folder_of(const char *path, char **out, struct sh_err *err)
+{
+    const char *slash = strrchr(path, '/');
+
+    *out = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    return *out ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate a path");
+}
+
+/* The model is mapped, and its weights are written again: both limits are on what comes on top. */
 static int enter(const struct import_conf *c, const char *dir, struct sh_err *err)
 {
-    const char *const files[] = {c->onnx, c->state, NULL};
-    struct sandbox box = {.read_paths = files,
-                          .write_dir = dir,
-                          .memory_bytes = c->memory_bytes,
-                          .cpu_seconds = c->cpu_seconds,
-                          .file_bytes = c->file_bytes};
+    const char *files[] = {c->onnx, NULL, NULL, NULL};
+    struct sandbox box = {.read_paths = files, .write_dir = dir, .cpu_seconds = c->cpu_seconds};
+    char *folder = NULL;
+    struct stat st;
+    int64_t bytes = stat(c->onnx, &st) == 0 ? (int64_t)st.st_size : 0;
+    size_t n = 1;
+    int rc = c->beside ? folder_of(c->onnx, &folder, err) : SH_OK;
 
-    return sandbox_enter(&box, err);
+    if (rc)
+        return rc;
+    if (c->state)
+        files[n++] = c->state;
+    if (folder)
+        files[n++] = folder;
+    box.memory_bytes = c->memory_bytes + bytes;
+    box.file_bytes = c->file_bytes + bytes;
+    rc = sandbox_enter(&box, err);
+    free(folder);
+    return rc;
 }
 
 static int make_package(const struct import_conf *c, struct sh_err *err)
@@ -222,7 +243,7 @@ static int make_package(const struct import_conf *c, struct sh_err *err)
     int rc = enter(c, c->dir, &why);
 
     if (!rc)
-        rc = onnx_read_list(c->onnx, &g, &list, &why);
+        rc = onnx_read_list(c->onnx, c->beside, &g, &list, &why);
     if (!rc)
         rc = graph_check(g, c->training, &list, &why);
     if (!rc)
@@ -244,14 +265,11 @@ static int make_package(const struct import_conf *c, struct sh_err *err)
 
 static int make_export(const struct import_conf *c, struct sh_err *err)
 {
-    const char *slash = strrchr(c->out, '/');
     struct sh_err why = {0};
-    char *dir = slash ? strndup(c->out, (size_t)(slash - c->out) + 1) : strdup(".");
-    int rc;
+    char *dir = NULL;
+    int rc = folder_of(c->out, &dir, &why);
 
-    if (!dir)
-        rc = SH_FAIL(&why, SH_E_NOMEM, "could not allocate a path");
-    else
+    if (!rc)
         rc = enter(c, dir, &why);
     if (!rc)
         rc = onnx_export(c->onnx, c->state, c->out, &why);

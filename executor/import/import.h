@@ -11,7 +11,7 @@
 
 struct import_conf {
     char *onnx, *dir, *state, *out;
-    bool training;
+    bool training, beside;
     int64_t memory_bytes, cpu_seconds, file_bytes;
 };
 

@@ -1,15 +1,38 @@
-/* onnx_export.c - an ONNX file with trained weights in place of its initializers. */
+/* onnx_export.c - an ONNX file with trained weights in place of its initializers.
+ *
+ * Data of other files come into the one file, or, where that would be larger than an ONNX file can
+ * be, all data go into a second one.
+ */
 #include "common/mem.h"
 #include "common/safetensors.h"
 #include "executor/model/graph_int.h"
 #include "executor/model/onnx.h"
-#include "executor/model/onnx_file.h"
+#include "executor/model/onnx_pack.h"
+#include "executor/model/onnx_tensor.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+
+/* A tensor with the data that it gets; only read while they are written. */
+struct slot {
+    Onnx__TensorProto *t;
+    struct onnx_array a; /* data == NULL: those of t stay */
+};
+
+static void drop_external(Onnx__TensorProto *t)
+{
+    for (size_t i = 0; i < t->n_external_data; i++)
+        onnx__string_string_entry_proto__free_unpacked(t->external_data[i], NULL);
+    free(t->external_data);
+    t->external_data = NULL;
+    t->n_external_data = 0;
+    t->has_data_location = 0;
+}
 
 /* Frees whatever encoding the tensor had. */
 static void drop_data(Onnx__TensorProto *t)
 {
+    drop_external(t);
     free(t->raw_data.data);
     free(t->float_data);
     t->raw_data = (ProtobufCBinaryData){0, NULL};
@@ -27,28 +50,36 @@ static bool same_shape(const Onnx__TensorProto *t, const struct sh_st_tensor *s)
     return true;
 }
 
-static int replace(Onnx__TensorProto *t, const struct sh_st *state, bool *borrowed,
-                   struct sh_err *err)
+static void use(struct slot *s)
 {
-    const struct sh_st_tensor *s = t->name ? sh_st_find(state, t->name) : NULL;
-    char name[128];
+    drop_data(s->t);
+    s->t->has_raw_data = 1;
+    s->t->raw_data.data = s->a.data;
+    s->t->raw_data.len = s->a.bytes;
+}
 
-    *borrowed = false;
-    if (!s)
-        return SH_OK;
-    if (!same_shape(t, s))
+/* The data of a tensor that has them elsewhere, or in the state. */
+static int settle(struct slot *slot, struct onnx_source *source, const struct sh_st *state,
+                  struct sh_err *err)
+{
+    Onnx__TensorProto *t = slot->t;
+    const struct sh_st_tensor *s = state && t->name ? sh_st_find(state, t->name) : NULL;
+    char name[128], what[160];
+    int rc = SH_OK;
+
+    graph__clean(t->name ? t->name : "", name, sizeof(name));
+    snprintf(what, sizeof(what), "tensor %s", name);
+    if (s && (t->segment || !same_shape(t, s)))
         return SH_FAIL(err, SH_E_INVALID,
-                       "tensor %s of the state differs from the model's in shape or type",
-                       graph__clean(t->name, name, sizeof(name)));
-    if (t->n_external_data > 0 || t->segment)
-        return SH_FAIL(err, SH_E_UNSUPPORTED, "initializer %s lies in another file",
-                       graph__clean(t->name, name, sizeof(name)));
-    drop_data(t);
-    t->has_raw_data = 1;
-    t->raw_data.data = (uint8_t *)(uintptr_t)s->data; /* only read while it is written */
-    t->raw_data.len = s->bytes;
-    *borrowed = true;
-    return SH_OK;
+                       "tensor %s of the state differs from the model's in shape or type", name);
+    if (s)
+        slot->a = (struct onnx_array){
+            .data = (void *)(uintptr_t)s->data, .bytes = s->bytes, .is_borrowed = true};
+    else if (onnx_tensor_is_external(t))
+        rc = onnx_tensor_take(t, what, source, &slot->a, err);
+    if (!rc && slot->a.data)
+        use(slot);
+    return rc;
 }
 
 static void cut_outputs(Onnx__NodeProto *n, size_t keep)
@@ -79,39 +110,83 @@ static void to_inference(Onnx__NodeProto *n)
             n->attribute[i]->i = 0;
 }
 
+struct copy {
+    Onnx__ModelProto *m;
+    struct onnx_source *source;
+    struct sh_st *state;
+    struct slot *slots;
+    size_t n_slots;
+};
+
+static void copy_fini(struct copy *c)
+{
+    for (size_t i = 0; i < c->n_slots; i++) {
+        if (c->slots[i].a.data)
+            c->slots[i].t->raw_data = (ProtobufCBinaryData){0, NULL};
+        onnx_array_fini(&c->slots[i].a);
+    }
+    free(c->slots);
+    sh_st_close(c->state);
+    onnx_file_free(c->m);
+    onnx_source_close(c->source);
+}
+
+static int settle_one(struct copy *c, Onnx__TensorProto *t, const struct sh_st *state,
+                      struct sh_err *err)
+{
+    c->slots[c->n_slots].t = t;
+    return settle(&c->slots[c->n_slots++], c->source, state, err);
+}
+
+static size_t count_tensors(const Onnx__GraphProto *g)
+{
+    size_t n = g->n_initializer;
+
+    for (size_t i = 0; i < g->n_node; i++)
+        n += g->node[i]->n_attribute;
+    return n;
+}
+
+static int settle_all(struct copy *c, struct sh_err *err)
+{
+    Onnx__GraphProto *g = c->m->graph;
+    int rc = SH_OK;
+
+    c->slots = calloc(count_tensors(g) + 1, sizeof(*c->slots));
+    if (!c->slots)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate an export");
+    for (size_t i = 0; i < g->n_initializer && rc == SH_OK; i++)
+        rc = settle_one(c, g->initializer[i], c->state, err);
+    for (size_t i = 0; i < g->n_node && rc == SH_OK; i++) {
+        Onnx__NodeProto *n = g->node[i];
+
+        to_inference(n);
+        for (size_t k = 0; k < n->n_attribute && rc == SH_OK; k++)
+            if (n->attribute[k]->t)
+                rc = settle_one(c, n->attribute[k]->t, NULL, err);
+    }
+    return rc;
+}
+
+/* beside is false: who exports has one file. */
 int onnx_export(const char *onnx_in, const char *state, const char *onnx_out, struct sh_err *err)
 {
-    Onnx__ModelProto *m = NULL;
-    Onnx__GraphProto *g = NULL;
-    struct sh_st *st = NULL;
-    bool *borrowed = NULL;
+    struct copy c = {0};
     int64_t opset;
-    int rc = onnx_file_load(onnx_in, &m, err);
+    int rc = onnx_file_load(onnx_in, false, &c.source, &c.m, err);
 
     if (!rc)
-        rc = onnx_file_opset(m, &opset, err);
-    if (!rc && !m->graph)
+        rc = onnx_file_opset(c.m, &opset, err);
+    if (!rc && !c.m->graph)
         rc = SH_FAIL(err, SH_E_INVALID, "the file holds no graph: is it an ONNX model?");
     if (!rc)
-        rc = sh_st_open(state, &st, err);
-    if (rc)
-        goto out;
-    g = m->graph;
-    borrowed = calloc(g->n_initializer + 1, sizeof(*borrowed));
-    if (!borrowed)
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate an export");
-    for (size_t i = 0; i < g->n_initializer && rc == SH_OK; i++)
-        rc = replace(g->initializer[i], st, &borrowed[i], err);
-    for (size_t i = 0; i < g->n_node && rc == SH_OK; i++)
-        to_inference(g->node[i]);
+        rc = sh_st_open(state, &c.state, err);
     if (!rc)
-        rc = onnx_file_save(onnx_out, m, err);
-out:
-    for (size_t i = 0; borrowed && i < g->n_initializer; i++)
-        if (borrowed[i])
-            g->initializer[i]->raw_data = (ProtobufCBinaryData){0, NULL};
-    free(borrowed);
-    sh_st_close(st);
-    onnx_file_free(m);
+        rc = settle_all(&c, err);
+    if (!rc && onnx__model_proto__get_packed_size(c.m) > ONNX_MAX_FILE_BYTES)
+        rc = onnx_pack_save(onnx_out, c.m, err);
+    else if (!rc)
+        rc = onnx_file_save(onnx_out, c.m, err);
+    copy_fini(&c);
     return rc;
 }

@@ -7,13 +7,8 @@
 #include "executor/model/graph_int.h"
 #include "executor/model/onnx.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define MAX_DEPTH 48 /* messages in messages; a plain model needs 6 */
 #define MAX_MESSAGES 4000000u
@@ -182,41 +177,22 @@ void onnx_file_free(Onnx__ModelProto *m)
         onnx__model_proto__free_unpacked(m, NULL); /* the system's free() fits budget_alloc */
 }
 
-int onnx_file_load(const char *path, Onnx__ModelProto **out, struct sh_err *err)
+int onnx_file_load(const char *path, bool beside, struct onnx_source **source,
+                   Onnx__ModelProto **out, struct sh_err *err)
 {
-    struct stat st;
-    void *map = MAP_FAILED;
-    int fd, rc;
+    const uint8_t *data;
+    size_t bytes;
+    int rc = onnx_source_open(path, beside, source, err);
 
     *out = NULL;
-    memset(&st, 0, sizeof(st));
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st) != 0) {
-        rc = SH_FAIL_ERRNO(err, errno == ENOENT ? SH_E_NOTFOUND : SH_E_IO,
-                           "could not open the ONNX file");
-        sh_err_detail(err, "file %s", path);
-        goto out;
+    if (rc)
+        return rc;
+    data = onnx_source_model(*source, &bytes);
+    rc = parse(data, bytes, out, err);
+    if (rc) {
+        onnx_source_close(*source);
+        *source = NULL;
     }
-    if (!S_ISREG(st.st_mode) || st.st_size == 0) {
-        rc = SH_FAIL(err, SH_E_INVALID, "the ONNX file is empty or no regular file");
-        goto out;
-    }
-    if ((uint64_t)st.st_size > ONNX_MAX_FILE_BYTES) {
-        rc = SH_FAIL(err, SH_E_TOOBIG, "the ONNX file has %lld bytes, more than %zu",
-                     (long long)st.st_size, ONNX_MAX_FILE_BYTES);
-        goto out;
-    }
-    map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (map == MAP_FAILED) {
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not map the ONNX file");
-        goto out;
-    }
-    rc = parse(map, (size_t)st.st_size, out, err);
-out:
-    if (map != MAP_FAILED)
-        munmap(map, (size_t)st.st_size);
-    if (fd >= 0)
-        close(fd);
     return rc;
 }
 
@@ -257,10 +233,16 @@ static void sink_append(ProtobufCBuffer *b, size_t len, const uint8_t *data)
     fwrite(data, 1, len, s->f); /* an error stays in the stream: commit looks */
 }
 
+void onnx_file_put(FILE *f, const Onnx__ModelProto *m)
+{
+    struct file_sink sink = {.base = {sink_append}, .f = f};
+
+    onnx__model_proto__pack_to_buffer(m, &sink.base);
+}
+
 int onnx_file_save(const char *path, const Onnx__ModelProto *m, struct sh_err *err)
 {
     struct atomic_file a = {0};
-    struct file_sink sink = {.base = {sink_append}};
     size_t bytes = onnx__model_proto__get_packed_size(m);
     int rc;
 
@@ -269,8 +251,7 @@ int onnx_file_save(const char *path, const Onnx__ModelProto *m, struct sh_err *e
     rc = atomic_file_open(&a, path, err);
     if (rc)
         return rc;
-    sink.f = a.f;
-    onnx__model_proto__pack_to_buffer(m, &sink.base);
+    onnx_file_put(a.f, m);
     rc = atomic_file_commit(&a, err);
     atomic_file_close(&a);
     return rc;

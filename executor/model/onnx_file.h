@@ -7,13 +7,20 @@
 #define SH_EXECUTOR_MODEL_ONNX_FILE_H
 
 #include "common/err.h"
+#include "executor/model/onnx_source.h"
 #include "onnx.pb-c.h"
 
-/* *out: OWNED, onnx_file_free(). Fails: SH_E_INVALID, SH_E_TOOBIG, SH_E_IO, SH_E_NOTFOUND. */
-int onnx_file_load(const char *path, Onnx__ModelProto **out, struct sh_err *err);
+#include <stdio.h>
+
+/* *out: OWNED, onnx_file_free(); *source: OWNED, onnx_source_close(), where the data of its tensors
+ * may be. Fails: SH_E_INVALID, SH_E_TOOBIG, SH_E_IO, SH_E_NOTFOUND. */
+int onnx_file_load(const char *path, bool beside, struct onnx_source **source,
+                   Onnx__ModelProto **out, struct sh_err *err);
 void onnx_file_free(Onnx__ModelProto *m);
 /* Writes a message; atomic and durable. */
 int onnx_file_save(const char *path, const Onnx__ModelProto *m, struct sh_err *err);
+/* An error stays in the stream. */
+void onnx_file_put(FILE *f, const Onnx__ModelProto *m);
 /* The version of the standard operators. Fails: SH_E_INVALID, SH_E_UNSUPPORTED. */
 int onnx_file_opset(const Onnx__ModelProto *m, int64_t *out, struct sh_err *err);
 

@@ -13,6 +13,7 @@
 
 struct reader {
     Onnx__ModelProto *model;
+    struct onnx_source *source;
     struct graph *g;
     struct names names;
     struct sh_buf list; /* what is not supported */
@@ -57,6 +58,8 @@ static int new_value(struct reader *r, const char *name, struct onnx_array *a, u
                              a ? a->dims : NULL, out, r->err);
     if (rc)
         return rc;
+    if (a && a->data)
+        r->g->values[*out].data_borrowed = a->is_borrowed;
     if (a)
         a->data = NULL; /* the graph's now */
     return names_put(&r->names, r->g->values[*out].name, *out, r->err);
@@ -104,12 +107,12 @@ static int read_initializer(struct reader *r, Onnx__TensorProto *t)
     int rc;
 
     snprintf(what, sizeof(what), "initializer %s", graph__clean(text(t->name), name, sizeof(name)));
-    rc = onnx_tensor_take(t, what, &a, r->err);
+    rc = onnx_tensor_take(t, what, r->source, &a, r->err);
     if (!rc)
         rc = new_value(r, text(t->name), &a, &v);
     if (!rc)
         r->g->values[v].is_param = is_float(r->g->values[v].dtype) && r->g->values[v].rank >= 1;
-    free(a.data);
+    onnx_array_fini(&a);
     return rc;
 }
 
@@ -253,7 +256,7 @@ static int constant_value(struct reader *r, const Onnx__NodeProto *n, struct onn
             strcmp(a->name, "value") == 0) {
             snprintf(what, sizeof(what), "the value of node %s",
                      graph__clean(text(n->name), name, sizeof(name)));
-            return onnx_tensor_take(a->t, what, out, r->err);
+            return onnx_tensor_take(a->t, what, r->source, out, r->err);
         }
         if (strcmp(a->name, "value_int") == 0)
             return copy_numbers(r, &a->i, 1, SH_I64, 0, out);
@@ -292,12 +295,13 @@ static int read_constant(struct reader *r, const Onnx__NodeProto *n)
             memcpy(old->dims, a.dims, sizeof(old->dims));
             old->data = a.data;
             old->bytes = a.bytes;
+            old->data_borrowed = a.is_borrowed;
             a.data = NULL;
         }
     } else if (!rc) {
         rc = new_value(r, n->output[0], &a, &v);
     }
-    free(a.data);
+    onnx_array_fini(&a);
     return rc;
 }
 
@@ -333,7 +337,7 @@ static int add_int_list_input(struct reader *r, struct graph_node *n, const char
     rc = copy_numbers(r, a->ints, a->n, SH_I64, 1, &list);
     if (!rc)
         rc = add_const_input(r, n, attr, &list);
-    free(list.data);
+    onnx_array_fini(&list);
     if (!rc)
         graph__drop_attr(n, attr);
     return rc;
@@ -353,7 +357,7 @@ static int fill_value(struct reader *r, const Onnx__NodeProto *p, struct graph_n
         rc = SH_FAIL(r->err, SH_E_INVALID, "the value of node %s is no tensor", n->name);
     if (!rc)
         rc = add_const_input(r, n, "value", &a);
-    free(a.data);
+    onnx_array_fini(&a);
     return rc;
 }
 
@@ -450,10 +454,10 @@ static int read_outputs(struct reader *r)
 
 /* ---------------------------------------------------------------- the whole */
 
-static int read_model(struct reader *r, const char *path)
+static int read_model(struct reader *r, const char *path, bool beside)
 {
     Onnx__GraphProto *g;
-    int rc = onnx_file_load(path, &r->model, r->err);
+    int rc = onnx_file_load(path, beside, &r->source, &r->model, r->err);
 
     if (rc)
         return rc;
@@ -478,7 +482,8 @@ static int read_model(struct reader *r, const char *path)
     return rc ? rc : graph__validate(r->g, r->err);
 }
 
-int onnx_read_list(const char *path, struct graph **out, char **list, struct sh_err *err)
+int onnx_read_list(const char *path, bool beside, struct graph **out, char **list,
+                   struct sh_err *err)
 {
     struct reader r = {.err = err};
     int rc;
@@ -487,7 +492,7 @@ int onnx_read_list(const char *path, struct graph **out, char **list, struct sh_
     if (list)
         *list = NULL;
     sh_buf_init(&r.list, GRAPH_LIST_MAX);
-    rc = read_model(&r, path);
+    rc = read_model(&r, path, beside);
     if (!rc && r.n_refused > 0) {
         rc = SH_FAIL(err, SH_E_UNSUPPORTED, "%u of %zu nodes are not supported, the first is %.*s",
                      r.n_refused, r.model->graph->n_node, (int)strcspn(r.list.data, "\n"),
@@ -497,16 +502,20 @@ int onnx_read_list(const char *path, struct graph **out, char **list, struct sh_
     }
     if (!rc) {
         *out = r.g;
+        r.g->backing = r.source; /* tensors may lie there */
+        r.g->backing_free = onnx_source_close;
         r.g = NULL;
+        r.source = NULL;
     }
     graph_free(r.g);
     names_fini(&r.names);
     sh_buf_fini(&r.list);
     onnx_file_free(r.model);
+    onnx_source_close(r.source);
     return rc;
 }
 
 int onnx_read(const char *path, struct graph **out, struct sh_err *err)
 {
-    return onnx_read_list(path, out, NULL, err);
+    return onnx_read_list(path, true, out, NULL, err);
 }

@@ -86,38 +86,116 @@ static int take_raw(Onnx__TensorProto *t, const char *what, struct onnx_array *a
     return SH_OK;
 }
 
-int onnx_tensor_take(Onnx__TensorProto *t, const char *what, struct onnx_array *out,
-                     struct sh_err *err)
+/* ---------------------------------------------------------------- data in other files */
+
+bool onnx_tensor_is_external(const Onnx__TensorProto *t)
 {
-    size_t n;
+    return t->has_data_location && t->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
+}
+
+struct external {
+    const char *location;
+    int64_t offset, length; /* length < 0: to the end of the file */
+};
+
+/* Keys that ONNX does not know, and its checksum, are passed over. */
+static int read_external(const Onnx__TensorProto *t, const char *what, struct external *e,
+                         struct sh_err *err)
+{
+    *e = (struct external){.length = -1};
+    for (size_t i = 0; i < t->n_external_data; i++) {
+        const Onnx__StringStringEntryProto *s = t->external_data[i];
+        const char *key = s->key ? s->key : "", *value = s->value ? s->value : "";
+        int64_t *number = strcmp(key, "offset") == 0   ? &e->offset
+                          : strcmp(key, "length") == 0 ? &e->length
+                                                       : NULL;
+
+        if (strcmp(key, "location") == 0)
+            e->location = value;
+        if (number && sh_parse_i64(value, 0, INT64_MAX, key, number, NULL))
+            return SH_FAIL(err, SH_E_INVALID, "%s lies in another file, but its %s is no number",
+                           what, key);
+    }
+    if (!e->location)
+        return SH_FAIL(err, SH_E_INVALID, "%s lies in another file, but none is named", what);
+    return SH_OK;
+}
+
+/* Used where it lies, unless it is not aligned or must be changed. */
+static int take_external(const Onnx__TensorProto *t, const char *what, struct onnx_source *source,
+                         struct onnx_array *a, struct sh_err *err)
+{
+    struct external e;
+    const void *data = NULL;
+    size_t bytes = 0;
+    int rc = read_external(t, what, &e, err);
+
+    if (!rc)
+        rc = onnx_source_take(source, what, e.location, e.offset, e.length, &data, &bytes, err);
+    if (rc)
+        return rc;
+    if (bytes != a->bytes && (e.length >= 0 || bytes < a->bytes))
+        return SH_FAIL(err, SH_E_INVALID, "%s has %zu bytes of data, its shape needs %zu", what,
+                       bytes, a->bytes);
+    if ((uintptr_t)data % sh_dtype_bytes(a->dtype) == 0 && a->dtype != SH_BOOL) {
+        a->data = (void *)(uintptr_t)data;
+        a->is_borrowed = true;
+        return SH_OK;
+    }
+    a->data = malloc(a->bytes ? a->bytes : 1);
+    if (!a->data)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu bytes for %s", a->bytes, what);
+    memcpy(a->data, data, a->bytes);
+    return SH_OK;
+}
+
+/* ---------------------------------------------------------------- all */
+
+void onnx_array_fini(struct onnx_array *a)
+{
+    if (!a->is_borrowed)
+        free(a->data);
+    *a = (struct onnx_array){0};
+}
+
+static int take_own(Onnx__TensorProto *t, const char *what, struct onnx_array *out,
+                    struct sh_err *err)
+{
+    size_t n = out->bytes / sh_dtype_bytes(out->dtype);
+    int rc = SH_OK;
+
+    if (t->has_raw_data)
+        rc = take_raw(t, what, out, err);
+    else if (typed_count(t, out->dtype) != n)
+        rc = SH_FAIL(err, SH_E_INVALID, "%s has %zu numbers, its shape needs %zu", what,
+                     typed_count(t, out->dtype), n);
+    if (rc || out->data)
+        return rc;
+    out->data = malloc(out->bytes ? out->bytes : 1);
+    if (!out->data)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu bytes for %s", out->bytes, what);
+    if (n > 0)
+        copy_typed(t, out->dtype, out->data, n);
+    return SH_OK;
+}
+
+int onnx_tensor_take(Onnx__TensorProto *t, const char *what, struct onnx_source *source,
+                     struct onnx_array *out, struct sh_err *err)
+{
     int rc;
 
     memset(out, 0, sizeof(*out));
-    if (t->segment || t->n_external_data > 0 ||
-        (t->has_data_location && t->data_location != ONNX__TENSOR_PROTO__DATA_LOCATION__DEFAULT))
-        return SH_FAIL(err, SH_E_UNSUPPORTED,
-                       "%s lies in another file; export the model as one file", what);
+    if (t->segment)
+        return SH_FAIL(err, SH_E_UNSUPPORTED, "%s comes in segments, which is not supported", what);
     rc = read_shape(t, what, out, err);
-    if (rc)
+    if (!rc)
+        rc = onnx_tensor_is_external(t) ? take_external(t, what, source, out, err)
+                                        : take_own(t, what, out, err);
+    if (rc) {
+        onnx_array_fini(out);
         return rc;
-    n = out->bytes / sh_dtype_bytes(out->dtype);
-    if (t->has_raw_data) {
-        rc = take_raw(t, what, out, err);
-    } else if (typed_count(t, out->dtype) != n) {
-        rc = SH_FAIL(err, SH_E_INVALID, "%s has %zu numbers, its shape needs %zu", what,
-                     typed_count(t, out->dtype), n);
     }
-    if (rc)
-        return rc;
-    if (!out->data) {
-        out->data = malloc(out->bytes ? out->bytes : 1);
-        if (!out->data)
-            return SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu bytes for %s", out->bytes,
-                           what);
-        if (n > 0)
-            copy_typed(t, out->dtype, out->data, n);
-    }
-    for (size_t i = 0; out->dtype == SH_BOOL && i < n; i++) /* true is 1, whatever the file says */
+    for (size_t i = 0; out->dtype == SH_BOOL && i < out->bytes; i++) /* true is 1, always */
         ((uint8_t *)out->data)[i] = ((uint8_t *)out->data)[i] != 0;
     return SH_OK;
 }

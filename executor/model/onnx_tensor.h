@@ -9,14 +9,17 @@ struct onnx_array {
     enum sh_dtype dtype;
     int rank;
     int64_t dims[SH_MAX_RANK];
-    void *data; /* OWNED, free(); never NULL on success */
+    void *data; /* never NULL on success; OWNED, onnx_array_fini(), unless it is borrowed */
     size_t bytes;
+    bool is_borrowed; /* from the source of the model, until that is closed; read only */
 };
+void onnx_array_fini(struct onnx_array *a); /* zeroed is allowed */
 
-/* Takes raw data out of t instead of copying it. what: for messages, "initializer x".
- * Fails: SH_E_INVALID (sizes that do not match), SH_E_UNSUPPORTED (type, external data),
- * SH_E_TOOBIG. */
-int onnx_tensor_take(Onnx__TensorProto *t, const char *what, struct onnx_array *out,
-                     struct sh_err *err);
+/* Takes raw data out of t instead of copying it, and data that lies in another file from there.
+ * what: for messages, "initializer x". Fails: SH_E_INVALID (sizes that do not match, a file that
+ * is not there), SH_E_UNSUPPORTED (type), SH_E_TOOBIG. */
+int onnx_tensor_take(Onnx__TensorProto *t, const char *what, struct onnx_source *source,
+                     struct onnx_array *out, struct sh_err *err);
+bool onnx_tensor_is_external(const Onnx__TensorProto *t);
 
 #endif

@@ -1,6 +1,7 @@
 /* package.h - the trusted form of a model on disk, made once by shunt-import.
  *
- *   <package>/model.onnx           what the user uploaded (or training wrote)
+ *   <package>/model.onnx           what the user uploaded or training wrote: an ONNX file, or a
+ *                                  tar file of one and its data (onnx_source.h)
  *   <package>/graph.json           nodes, values, inputs, outputs (written last: complete)
  *   <package>/weights.safetensors  initializers and constants, aligned to 64 bytes
  */

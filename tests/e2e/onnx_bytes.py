@@ -3,7 +3,9 @@
 A protobuf message is a list of (field, value): an int is a varint, bytes and str are length-delimited,
 a float is four bytes. Nothing is checked: the point is to write what is wrong.
 """
+import io
 import struct
+import tarfile
 
 FLOAT, INT64 = 1, 7
 
@@ -50,6 +52,26 @@ def tensor(name, dims, values, dtype=FLOAT, raw=None):
     """`raw` in place of the packed values: it need not fit the dimensions."""
     data = struct.pack("<%d%s" % (len(values), "f" if dtype == FLOAT else "q"), *values)
     return message(*((1, d) for d in dims), (2, dtype), (8, name), (9, data if raw is None else raw))
+
+
+def external(name, dims, location, offset, length, dtype=FLOAT):
+    """A tensor whose data are in another file, as torch.onnx.export leaves its weights."""
+    entries = {"location": location, "offset": str(offset), "length": str(length)}
+    return message(*((1, d) for d in dims), (2, dtype), (8, name),
+                   *((13, message((1, k), (2, v))) for k, v in entries.items()), (14, 1))
+
+
+def tar(files):
+    """Name to bytes; None: a link."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as t:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data or b"")
+            if data is None:
+                info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            t.addfile(info, io.BytesIO(data or b""))
+    return out.getvalue()
 
 
 def value(name, dims, dtype=FLOAT):

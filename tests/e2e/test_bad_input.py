@@ -260,7 +260,15 @@ class BadInput(Story):
             "external data": (onnx.model([onnx.node("Add", ["x", "w"], ["y"])], x, y, [
                 onnx.message((1, 4), (2, 1), (8, "w"), (14, 1),
                              (13, onnx.message((1, "location"), (2, "/etc/passwd"))))]),
-                "422 UNSUPPORTED", "another file"),
+                "400 INVALID", "must not leave the folder"),
+            "data that did not come": (onnx.model([onnx.node("Add", ["x", "w"], ["y"])], x, y, [
+                onnx.external("w", [4], "m.data", 0, 16)]), "400 INVALID", "which is not there"),
+            "a tar file of data alone": (onnx.tar({"m.data": bytes(16)}), "400 INVALID", "no .onnx file"),
+            "a tar file with a link": (onnx.tar({"m.onnx": b"x", "m.data": None}), "400 INVALID",
+                                       "neither a file nor a folder"),
+            "an offset behind the end": (onnx.tar({"m.onnx": onnx.model(
+                [onnx.node("Add", ["x", "w"], ["y"])], x, y, [onnx.external("w", [4], "m.data", 1 << 60, 16)]),
+                "m.data": bytes(16)}), "400 INVALID", "the file has 16"),
         }
         nested = onnx.node("Relu", ["x"], ["y"])
         for i in range(3000):

@@ -1,0 +1,22 @@
+/* external.h - which other files the tensors of an ONNX file lie in ("external data").
+ *
+ * For who sends a model: the file is walked, nothing is parsed but these names. Who takes a model
+ * from strangers reads it with executor/model/onnx.h.
+ */
+#ifndef SH_COMMON_EXTERNAL_H
+#define SH_COMMON_EXTERNAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* A name, not NUL-terminated, once for each tensor that lies there. False: enough. */
+typedef bool sh_external_fn(const char *location, size_t n, void *arg);
+
+/* False: it is damaged, or fn has had enough; names before that place were told. */
+bool sh_external_each(const void *onnx, size_t bytes, sh_external_fn *fn, void *arg);
+
+/* Is it a path that stays below the folder where it starts, by its text? "a/b", neither "/a" nor
+ * "a/../b" nor "./a". */
+bool sh_external_inside(const char *path);
+
+#endif

@@ -1,0 +1,146 @@
+/* onnx_pack.c - see onnx_pack.h. */
+#include "executor/model/onnx_pack.h"
+
+#include "common/mem.h"
+#include "common/ustar.h"
+#include "executor/model/atomic_file.h"
+#include "executor/model/onnx.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MODEL "model.onnx"
+#define DATA MODEL ".data"
+#define SMALL 1024 /* bytes; such tensors stay in the graph */
+#define ALIGN 64
+
+struct moved { /* the data of an initializer while they are not in it */
+    Onnx__TensorProto *t;
+    ProtobufCBinaryData raw;
+    uint64_t offset;
+};
+
+struct pack {
+    struct moved *moved;
+    size_t n;
+    uint64_t bytes; /* of DATA */
+};
+
+static int say(Onnx__TensorProto *t, size_t i, const char *key, const char *value,
+               struct sh_err *err)
+{
+    Onnx__StringStringEntryProto *e = malloc(sizeof(*e));
+    int rc;
+
+    if (!e)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate an export");
+    onnx__string_string_entry_proto__init(e);
+    t->external_data[i] = e;
+    t->n_external_data = i + 1;
+    rc = sh_strdup(key, &e->key, err);
+    return rc ? rc : sh_strdup(value, &e->value, err);
+}
+
+static int move_out(struct pack *p, Onnx__TensorProto *t, struct sh_err *err)
+{
+    char offset[24], length[24];
+    int rc;
+
+    if (!t->has_raw_data || t->raw_data.len < SMALL)
+        return SH_OK;
+    p->bytes = SH_ALIGN_UP(p->bytes, (uint64_t)ALIGN);
+    snprintf(offset, sizeof(offset), "%" PRIu64, p->bytes);
+    snprintf(length, sizeof(length), "%zu", t->raw_data.len);
+    t->external_data = calloc(3, sizeof(*t->external_data));
+    if (!t->external_data)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate an export");
+    rc = say(t, 0, "location", DATA, err);
+    if (!rc)
+        rc = say(t, 1, "offset", offset, err);
+    if (!rc)
+        rc = say(t, 2, "length", length, err);
+    if (rc)
+        return rc;
+    t->has_data_location = 1;
+    t->data_location = ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
+    p->moved[p->n++] = (struct moved){.t = t, .raw = t->raw_data, .offset = p->bytes};
+    p->bytes += t->raw_data.len;
+    t->has_raw_data = 0;
+    t->raw_data = (ProtobufCBinaryData){0, NULL};
+    return SH_OK;
+}
+
+static int put_header(FILE *f, const char *name, uint64_t bytes, struct sh_err *err)
+{
+    char block[USTAR_BLOCK];
+    int rc = ustar_write(name, bytes, 0, block, err);
+
+    if (!rc)
+        fwrite(block, 1, sizeof(block), f); /* an error stays in the stream: commit looks */
+    return rc;
+}
+
+static void put_zeros(FILE *f, uint64_t n)
+{
+    static const char ZERO[2 * USTAR_BLOCK];
+
+    fwrite(ZERO, 1, (size_t)n, f); /* at most two blocks */
+}
+
+static int put_data(const struct pack *p, FILE *f, struct sh_err *err)
+{
+    uint64_t at = 0;
+    int rc = put_header(f, DATA, p->bytes, err);
+
+    for (size_t i = 0; i < p->n && rc == SH_OK; i++) {
+        const struct moved *m = &p->moved[i];
+
+        put_zeros(f, m->offset - at);
+        if (fwrite(m->raw.data, 1, m->raw.len, f) != m->raw.len)
+            rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write a file");
+        at = m->offset + m->raw.len;
+    }
+    put_zeros(f, ustar_padded(at) - at);
+    put_zeros(f, 2 * (uint64_t)USTAR_BLOCK);
+    return rc;
+}
+
+static int write_all(const struct pack *p, const char *path, const Onnx__ModelProto *m,
+                     struct sh_err *err)
+{
+    struct atomic_file a = {0};
+    uint64_t graph = onnx__model_proto__get_packed_size(m);
+    int rc;
+
+    if (graph > ONNX_MAX_FILE_BYTES)
+        return SH_FAIL(err, SH_E_TOOBIG, "an ONNX file cannot hold %" PRIu64 " bytes", graph);
+    rc = atomic_file_open(&a, path, err);
+    if (!rc)
+        rc = put_header(a.f, MODEL, graph, err);
+    if (!rc) {
+        onnx_file_put(a.f, m);
+        put_zeros(a.f, ustar_padded(graph) - graph);
+        rc = put_data(p, a.f, err);
+    }
+    if (!rc)
+        rc = atomic_file_commit(&a, err);
+    atomic_file_close(&a);
+    return rc;
+}
+
+int onnx_pack_save(const char *path, Onnx__ModelProto *m, struct sh_err *err)
+{
+    Onnx__GraphProto *g = m->graph;
+    struct pack p = {.moved = calloc(g->n_initializer + 1, sizeof(*p.moved))};
+    int rc = p.moved ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate an export");
+
+    for (size_t i = 0; i < g->n_initializer && rc == SH_OK; i++)
+        rc = move_out(&p, g->initializer[i], err);
+    if (!rc)
+        rc = write_all(&p, path, m, err);
+    for (size_t i = 0; i < p.n; i++)
+        p.moved[i].t->raw_data = p.moved[i].raw;
+    free(p.moved);
+    return rc;
+}
