@@ -238,7 +238,7 @@ $(DB_BIN): $(BUILD)/db-tests/%: $(BUILD)/tests/db/%.o $$(call db_uses,$$*) $(com
 
 # Opens the back end beside it.
 $(BUILD)/tests/test_transmit $(BUILD)/tests/test_space $(BUILD)/tests/test_lower $(BUILD)/tests/test_autodiff \
-    $(BUILD)/tests/test_autodiff_attn $(BUILD)/tests/test_attn_views: | $(BUILD)/lib/shunt-dev-cpu.so
+    $(BUILD)/tests/test_autodiff_attn $(BUILD)/tests/test_attn_views $(BUILD)/tests/test_types: | $(BUILD)/lib/shunt-dev-cpu.so
 
 golden: $(BUILD)/bin/shunt-run $(BUILD)/lib/shunt-dev-cpu.so ## shunt-run against PyTorch's numbers; GOLDENS names their folder
 	@SHUNT_RUN=$(abspath $<) /usr/bin/python3 tests/golden/check.py

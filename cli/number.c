@@ -1,6 +1,8 @@
 /* number.c - see number.h. */
 #include "cli/number.h"
 
+#include "common/half.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -11,58 +13,13 @@ bool number_is_float(enum sh_dtype t)
     return t == SH_F32 || t == SH_F64 || t == SH_F16 || t == SH_BF16;
 }
 
-/* To the nearest, ties to even, as nearbyint() rounds. */
-static uint16_t to_f16(double v)
-{
-    uint16_t sign = signbit(v) ? 0x8000 : 0;
-    double a = fabs(v);
-    int e = 0;
-
-    if (isnan(v))
-        return sign | 0x7e00;
-    if (isinf(v))
-        return sign | 0x7c00;
-    if (a < 0x1p-14) /* subnormal, in units of 2^-24; 1024 of them are the least normal one */
-        return sign | (uint16_t)nearbyint(a * 0x1p24);
-    frexp(a, &e);
-    a = nearbyint(ldexp(a, 11 - e)); /* 1024 to 2048; the latter carries into the exponent */
-    return (uint16_t)(sign | (((uint32_t)(e + 14) << 10) + (uint32_t)a - 1024));
-}
-
-static double from_f16(uint16_t h)
-{
-    int e = h >> 10 & 0x1f, m = h & 0x3ff;
-    double a = e == 0 ? ldexp(m, -24) : e == 31 ? (m ? NAN : INFINITY) : ldexp(1024 + m, e - 25);
-
-    return h & 0x8000 ? -a : a;
-}
-
-static uint16_t to_bf16(float v)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &v, sizeof(bits));
-    if (isnan(v))
-        return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-static float from_bf16(uint16_t h)
-{
-    uint32_t bits = (uint32_t)h << 16;
-    float v;
-
-    memcpy(&v, &bits, sizeof(v));
-    return v;
-}
-
 static bool put_float(enum sh_dtype t, char *at, double v)
 {
     float f = (float)v;
-    uint16_t h = t == SH_F16 ? to_f16(v) : to_bf16(f);
+    uint16_t h = t == SH_F16 ? sh_f16_of(v) : sh_bf16_of(f);
 
     if (isfinite(v) && (t == SH_F16    ? fabs(v) >= F16_MAX + 16
-                        : t == SH_BF16 ? !isfinite(from_bf16(h))
+                        : t == SH_BF16 ? !isfinite(sh_bf16_value(h))
                         : t == SH_F32  ? !isfinite(f)
                                        : false))
         return false;
@@ -126,9 +83,9 @@ double number_get(enum sh_dtype t, const void *data, size_t i)
         memcpy(&f, at, sizeof(f));
         return (double)f;
     case SH_F16:
-        return from_f16((uint16_t)bits);
+        return sh_f16_value((uint16_t)bits);
     case SH_BF16:
-        return (double)from_bf16((uint16_t)bits);
+        return (double)sh_bf16_value((uint16_t)bits);
     case SH_I8:
         return (int8_t)bits;
     case SH_I16:

@@ -127,9 +127,6 @@ bool lower__scalar(const struct lower *lo, uint32_t value, double *out)
         memcpy(&f, v->data, sizeof(f));
         *out = (double)f;
         return true;
-    case SH_F64:
-        memcpy(out, v->data, sizeof(*out));
-        return true;
     case SH_I64:
         memcpy(&i, v->data, sizeof(i));
         *out = (double)i;

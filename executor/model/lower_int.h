@@ -29,7 +29,7 @@ int lower__emit(struct lower *lo, const struct graph_node *n, struct dev_op *op,
                 struct sh_err *err);
 /* The node's output is tensor t, seen with the output's shape. */
 int lower__is(struct lower *lo, const struct graph_node *n, uint32_t t, struct sh_err *err);
-/* A constant that training does not change, with one element of type F32, F64 or I64. */
+/* A constant that training does not change, with one element of type F32 or I64. */
 bool lower__scalar(const struct lower *lo, uint32_t value, double *out);
 int lower__unsupported(const struct graph_node *n, struct sh_err *err, const char *why);
 int lower__float(const struct graph_node *n, const char *name, float *out, struct sh_err *err);

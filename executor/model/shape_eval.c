@@ -1,18 +1,12 @@
 /* shape_eval.c - values of element-wise operators and reductions on constants.
  *
- * Integers are computed in int64 with wrap-around, floats in double and rounded once. Types that
- * are neither (16-bit floats) are not evaluated: the node stays.
+ * Integers are computed in int64 with wrap-around, floats in double and rounded once.
  */
 #include "common/mem.h"
 #include "executor/model/shape_int.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-static bool can(enum sh_dtype t)
-{
-    return shape__is_float(t) || shape__is_int(t);
-}
 
 /* ---------------------------------------------------------------- one operand */
 
@@ -50,8 +44,6 @@ int shape__eval_unary(struct shape_ctx *c)
     void *y;
     int rc;
 
-    if (!can(x.dtype))
-        return SH_OK;
     rc = shape__alloc(c, 0, &y);
     for (int64_t i = 0; i < n && rc == SH_OK; i++) {
         size_t at = (size_t)i;
@@ -72,8 +64,6 @@ int shape__eval_cast(struct shape_ctx *c)
     void *y;
     int rc;
 
-    if (!can(x.dtype) || !can(t))
-        return SH_OK;
     rc = shape__alloc(c, 0, &y);
     for (int64_t i = 0; i < n && rc == SH_OK; i++) {
         if (shape__is_float(x.dtype))
@@ -94,7 +84,7 @@ int shape__eval_clip(struct shape_ctx *c)
 
     if (!rc)
         rc = graph_float(&c->n, "max", INFINITY, &hi, c->err);
-    if (rc || !can(x.dtype))
+    if (rc)
         return rc;
     rc = shape__alloc(c, 0, &y);
     for (int64_t i = 0; i < n && rc == SH_OK; i++) {
@@ -249,8 +239,6 @@ int shape__eval_binary(struct shape_ctx *c)
     void *y;
     int rc;
 
-    if (!can(a->dtype) || !can(b->dtype))
-        return SH_OK;
     rc = shape__alloc(c, 0, &y);
     return rc ? rc : binary_into(c, bin_of(c->n.op), a, b, shape__outv(c, 0));
 }
@@ -261,8 +249,6 @@ int shape__eval_variadic(struct shape_ctx *c)
     void *data;
     int rc;
 
-    if (!can(y->dtype))
-        return SH_OK;
     rc = shape__alloc(c, 0, &data);
     if (!rc)
         rc = binary_into(c, bin_of(c->n.op), shape__in(c, 0), shape__in(c, 1), y);
@@ -370,7 +356,7 @@ int shape__eval_reduce(struct shape_ctx *c)
     void *y;
     int rc = graph_ints(&c->n, "axes", axes, SH_MAX_RANK, &k, c->err);
 
-    if (rc || !can(x.dtype) || graph_elements(&x) == 0)
+    if (rc || graph_elements(&x) == 0)
         return rc;
     reduce_strides(&x, axes, k, stride, &each);
     rc = shape__alloc(c, 0, &y);

@@ -20,8 +20,9 @@ struct shape_ctx {
     uint32_t *outv;         /* [n.n_out]: the values of g that stand for the outputs */
     const char **out_names; /* [n.n_out]: BORROWED from the source graph; NULL = output not used */
     bool training;
-    bool aliased;   /* outv is set to existing values, nothing to emit */
-    bool keep_node; /* constant inputs, but the node must stay */
+    uint32_t wanted; /* the value that a step needed as a constant; GRAPH_NONE: none so far */
+    bool aliased;    /* outv is set to existing values, nothing to emit */
+    bool keep_node;  /* constant inputs, but the node must stay */
     struct sh_err *err;
 };
 
@@ -100,8 +101,8 @@ int shape__finish_expand(struct shape_ctx *c);
 int shape__finish_reshape(struct shape_ctx *c);
 
 /* ---- numbers of constants */
-bool shape__is_float(enum sh_dtype t); /* F32, F64: the ones that eval computes with */
-bool shape__is_int(enum sh_dtype t);   /* integers and BOOL */
+bool shape__is_float(enum sh_dtype t);
+bool shape__is_int(enum sh_dtype t); /* integers and BOOL */
 int64_t shape__get_i64(enum sh_dtype t, const void *data, size_t i);
 double shape__get_f64(enum sh_dtype t, const void *data, size_t i);
 void shape__put_i64(enum sh_dtype t, void *data, size_t i, int64_t v);
@@ -123,6 +124,8 @@ void shape__broadcast_strides(const struct graph_value *v, int rank, int64_t *ou
 
 /* Removes nodes and values that no output needs; renumbers. */
 int graph__sweep(struct graph *g, struct sh_err *err);
+/* Floats other than F32 become F32, but for inputs and outputs. */
+int graph__retype(struct graph *g, struct sh_err *err);
 /* Constants that repeat along an axis shrink to one slice where they broadcast. */
 int graph__shrink(struct graph *g, struct sh_err *err);
 

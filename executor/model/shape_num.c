@@ -1,4 +1,5 @@
 /* shape_num.c - reading and writing the numbers of constants; walking over arrays. */
+#include "common/half.h"
 #include "common/mem.h"
 #include "executor/model/shape_int.h"
 
@@ -7,12 +8,12 @@
 
 bool shape__is_float(enum sh_dtype t)
 {
-    return t == SH_F32 || t == SH_F64;
+    return t == SH_F32 || t == SH_F64 || t == SH_F16 || t == SH_BF16;
 }
 
 bool shape__is_int(enum sh_dtype t)
 {
-    return t != SH_F32 && t != SH_F64 && t != SH_F16 && t != SH_BF16 && t < SH_N_DTYPES;
+    return !shape__is_float(t) && t < SH_N_DTYPES;
 }
 
 #define INT_TYPES(X)   \
@@ -59,6 +60,12 @@ double shape__get_f64(enum sh_dtype t, const void *data, size_t i)
         memcpy(&v, (const char *)data + i * sizeof(v), sizeof(v));
         return v;
     }
+    if (t == SH_F16 || t == SH_BF16) {
+        uint16_t bits;
+
+        memcpy(&bits, (const char *)data + i * sizeof(bits), sizeof(bits));
+        return t == SH_F16 ? sh_f16_value(bits) : (double)sh_bf16_value(bits);
+    }
     return shape__is_int(t) ? (double)shape__get_i64(t, data, i) : NAN;
 }
 
@@ -89,6 +96,10 @@ void shape__put_f64(enum sh_dtype t, void *data, size_t i, double v)
         memcpy((char *)data + i * sizeof(f), &f, sizeof(f));
     } else if (t == SH_F64) {
         memcpy((char *)data + i * sizeof(v), &v, sizeof(v));
+    } else if (t == SH_F16 || t == SH_BF16) {
+        uint16_t bits = t == SH_F16 ? sh_f16_of(v) : sh_bf16_of((float)v);
+
+        memcpy((char *)data + i * sizeof(bits), &bits, sizeof(bits));
     } else if (t == SH_BOOL) {
         ((uint8_t *)data)[i] = v != 0.0; /* a half is true, not a truncated zero */
     } else if (shape__is_int(t)) {

@@ -185,6 +185,14 @@ int cpu__need_f32(struct cpu_build *b, const uint32_t *tensors, uint32_t n);
 int cpu__same_shape(struct cpu_build *b, uint32_t x, uint32_t y);
 int cpu__axis(struct cpu_build *b, uint32_t tensor, int64_t axis, uint32_t *out); /* dev_axis_of */
 
+/* One element as a number. An integer takes the nearest number that it has, and 0 for NaN; of
+ * another integer its low bits. */
+bool cpu__is_int(enum sh_dtype t); /* BOOL is none */
+double cpu__load(enum sh_dtype t, const void *p, int64_t i);
+void cpu__store(enum sh_dtype t, void *p, int64_t i, double v);
+int64_t cpu__load_int(enum sh_dtype t, const void *p, int64_t i);
+void cpu__store_int(enum sh_dtype t, void *p, int64_t i, int64_t v);
+
 /* Appends an activation. false: oneDNN has no such post-op (ERF). */
 bool cpu__act_post(dnnl_post_ops_t po, enum dev_act act, float p0, float p1);
 /* Appends a step that applies the operation's activation in place, in layout md. */

@@ -157,49 +157,56 @@ static void row_f32(void *ctx, const struct cpu_nd *nd, int64_t n, const int64_t
 }
 
 /* Integers: arithmetic modulo 2^64, so that overflow is defined; x / 0 is 0. */
-#define INT_ROWS(NAME, TYPE, UTYPE)                                                           \
-    static void NAME(void *ctx, const struct cpu_nd *nd, int64_t n, const int64_t *off)       \
-    {                                                                                         \
-        const struct bin_ctx *c = ctx;                                                        \
-                                                                                              \
-        switch (c->op->u.binary.kind) {                                                       \
-        case DEV_BIN_ADD:                                                                     \
-            ROW(TYPE, TYPE, (UTYPE)a + (UTYPE)b);                                             \
-            break;                                                                            \
-        case DEV_BIN_SUB:                                                                     \
-            ROW(TYPE, TYPE, (UTYPE)a - (UTYPE)b);                                             \
-            break;                                                                            \
-        case DEV_BIN_MUL:                                                                     \
-            ROW(TYPE, TYPE, (UTYPE)a *(UTYPE)b);                                              \
-            break;                                                                            \
-        case DEV_BIN_DIV:                                                                     \
-            ROW(TYPE, TYPE, b == 0 ? 0 : (int64_t)b + 1 == 0 ? (TYPE)(0 - (UTYPE)a) : a / b); \
-            break;                                                                            \
-        case DEV_BIN_MIN:                                                                     \
-            ROW(TYPE, TYPE, a < b ? a : b);                                                   \
-            break;                                                                            \
-        case DEV_BIN_MAX:                                                                     \
-            ROW(TYPE, TYPE, a > b ? a : b);                                                   \
-            break;                                                                            \
-        case DEV_BIN_POW:                                                                     \
-            ROW(TYPE, TYPE, pow((double)a, (double)b));                                       \
-            break;                                                                            \
-        case DEV_BIN_EQUAL:                                                                   \
-            ROW(TYPE, uint8_t, a == b);                                                       \
-            break;                                                                            \
-        case DEV_BIN_LESS:                                                                    \
-            ROW(TYPE, uint8_t, a < b);                                                        \
-            break;                                                                            \
-        case DEV_BIN_GREATER:                                                                 \
-            ROW(TYPE, uint8_t, a > b);                                                        \
-            break;                                                                            \
-        case DEV_N_BINS:                                                                      \
-            break;                                                                            \
-        }                                                                                     \
+#define SIGNED(TYPE, UTYPE) (b == 0 ? 0 : b == -1 ? (TYPE)(0 - (UTYPE)a) : a / b)
+#define UNSIGNED(TYPE, UTYPE) (b == 0 ? 0 : a / b)
+#define INT_ROWS(NAME, TYPE, UTYPE, QUOTIENT)                                           \
+    static void NAME(void *ctx, const struct cpu_nd *nd, int64_t n, const int64_t *off) \
+    {                                                                                   \
+        const struct bin_ctx *c = ctx;                                                  \
+                                                                                        \
+        switch (c->op->u.binary.kind) {                                                 \
+        case DEV_BIN_ADD:                                                               \
+            ROW(TYPE, TYPE, (UTYPE)a + (UTYPE)b);                                       \
+            break;                                                                      \
+        case DEV_BIN_SUB:                                                               \
+            ROW(TYPE, TYPE, (UTYPE)a - (UTYPE)b);                                       \
+            break;                                                                      \
+        case DEV_BIN_MUL:                                                               \
+            ROW(TYPE, TYPE, (UTYPE)a *(UTYPE)b);                                        \
+            break;                                                                      \
+        case DEV_BIN_DIV:                                                               \
+            ROW(TYPE, TYPE, QUOTIENT(TYPE, UTYPE));                                     \
+            break;                                                                      \
+        case DEV_BIN_MIN:                                                               \
+            ROW(TYPE, TYPE, a < b ? a : b);                                             \
+            break;                                                                      \
+        case DEV_BIN_MAX:                                                               \
+            ROW(TYPE, TYPE, a > b ? a : b);                                             \
+            break;                                                                      \
+        case DEV_BIN_POW:                                                               \
+            ROW(TYPE, TYPE, pow((double)a, (double)b));                                 \
+            break;                                                                      \
+        case DEV_BIN_EQUAL:                                                             \
+            ROW(TYPE, uint8_t, a == b);                                                 \
+            break;                                                                      \
+        case DEV_BIN_LESS:                                                              \
+            ROW(TYPE, uint8_t, a < b);                                                  \
+            break;                                                                      \
+        case DEV_BIN_GREATER:                                                           \
+            ROW(TYPE, uint8_t, a > b);                                                  \
+            break;                                                                      \
+        case DEV_N_BINS:                                                                \
+            break;                                                                      \
+        }                                                                               \
     }
-INT_ROWS(row_i64, int64_t, uint64_t)
-INT_ROWS(row_i32, int32_t, uint32_t)
-INT_ROWS(row_u8, uint8_t, uint8_t)
+INT_ROWS(row_i64, int64_t, uint64_t, SIGNED)
+INT_ROWS(row_i32, int32_t, uint32_t, SIGNED)
+INT_ROWS(row_i16, int16_t, uint32_t, SIGNED)
+INT_ROWS(row_i8, int8_t, uint32_t, SIGNED)
+INT_ROWS(row_u64, uint64_t, uint64_t, UNSIGNED)
+INT_ROWS(row_u32, uint32_t, uint32_t, UNSIGNED)
+INT_ROWS(row_u16, uint16_t, uint32_t, UNSIGNED)
+INT_ROWS(row_u8, uint8_t, uint32_t, UNSIGNED)
 
 struct nd_aux {
     struct cpu_nd nd;
@@ -238,6 +245,16 @@ static cpu_row_fn *row_of(enum sh_dtype t)
         return row_i64;
     case SH_I32:
         return row_i32;
+    case SH_I16:
+        return row_i16;
+    case SH_I8:
+        return row_i8;
+    case SH_U64:
+        return row_u64;
+    case SH_U32:
+        return row_u32;
+    case SH_U16:
+        return row_u16;
     case SH_U8:
     case SH_BOOL:
         return row_u8;
@@ -325,6 +342,8 @@ static void where_row(void *ctx, const struct cpu_nd *nd, int64_t n, const int64
         PICK(uint64_t);
     else if (c->size == 4)
         PICK(uint32_t);
+    else if (c->size == 2)
+        PICK(uint16_t);
     else
         PICK(uint8_t);
 }

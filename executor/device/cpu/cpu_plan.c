@@ -58,24 +58,6 @@ static const struct cpu_dev *dev_of(const struct cpu_plan *p)
 
 /* ------------------------------------------------------------------ tensors */
 
-static int type_is_supported(const struct dev_tensor *t, struct sh_err *err)
-{
-    switch (t->dtype) {
-    case SH_F32:
-    case SH_F64:
-    case SH_I8:
-    case SH_U8:
-    case SH_BOOL:
-    case SH_I32:
-    case SH_I64:
-        return SH_OK;
-    default:
-        return SH_FAIL(err, SH_E_UNSUPPORTED,
-                       "tensor \"%s\" is %s, which the cpu device cannot store", t->name,
-                       sh_dtype_st(t->dtype));
-    }
-}
-
 /* What only operations see is stored as doubles; everything is plain. */
 static void widen_tensor(struct cpu_plan *p, uint32_t i)
 {
@@ -101,15 +83,12 @@ static void narrow_operands(struct cpu_plan *p, const struct dev_op *op)
             p->tensors[p->tensors[op->out[k]].root].is_wide = false;
 }
 
-static int init_tensor(struct cpu_plan *p, uint32_t i, struct sh_err *err)
+static void init_tensor(struct cpu_plan *p, uint32_t i)
 {
     const struct dev_tensor *t = &p->base.g->tensors[i];
     struct cpu_tensor *c = &p->tensors[i];
     dnnl_data_type_t type;
-    int rc = type_is_supported(t, err);
 
-    if (rc)
-        return rc;
     c->lay = &p->layouts[i];
     c->producer = DEV_NONE;
     c->root = t->alias_of == DEV_NONE ? i : p->tensors[t->alias_of].root;
@@ -135,7 +114,6 @@ static int init_tensor(struct cpu_plan *p, uint32_t i, struct sh_err *err)
     }
     if (p->is_f64)
         widen_tensor(p, i);
-    return SH_OK;
 }
 
 /* The stored layouts of weights come from a plan of the same model: matched by name, since an
@@ -238,8 +216,8 @@ int cpu__plan_new(struct dev *d, struct dev_graph *g, enum dev_precision precisi
         goto out;
     }
     cpu__set_threads(p->threads);
-    for (uint32_t i = 0; i < g->n_tensors && !rc; i++)
-        rc = init_tensor(p, i, err);
+    for (uint32_t i = 0; i < g->n_tensors; i++)
+        init_tensor(p, i);
     for (uint32_t i = 0; i < g->n_ops && !rc && p->is_f64; i++)
         narrow_operands(p, &g->ops[i]);
     if (!rc && layout_of)
@@ -424,7 +402,7 @@ static int pack(const struct cpu_plan *p, uint32_t tensor, const void *from, voi
     size_t n = (size_t)dev_tensor_elements(t);
     int s;
 
-    if (t->dtype == SH_F64 || p->tensors[c->root].is_wide) {
+    if (p->tensors[c->root].is_wide) {
         convert_f64(from, to, n, in);
         return SH_OK;
     }

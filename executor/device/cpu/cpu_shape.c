@@ -13,7 +13,7 @@
 
 struct move {
     struct cpu_nd nd; /* operand 0: destination, 1: source */
-    size_t size;      /* of an element: 1, 4 or 8 */
+    size_t size;      /* of an element: 1, 2, 4 or 8 */
     bool fills;       /* PAD: the destination is filled first */
     uint64_t bits;    /* with this element */
     int64_t dst_total;
@@ -45,6 +45,8 @@ static void move_row(void *ctx, const struct cpu_nd *nd, int64_t n, const int64_
         MOVE_ROW(uint64_t);
     else if (size == 4)
         MOVE_ROW(uint32_t);
+    else if (size == 2)
+        MOVE_ROW(uint16_t);
     else
         MOVE_ROW(uint8_t);
 }
@@ -66,6 +68,8 @@ static void fill_range(void *ctx, int64_t from, int64_t to)
             ((uint64_t *)c->dst)[i] = bits;
         else if (c->m->size == 4)
             ((uint32_t *)c->dst)[i] = (uint32_t)bits;
+        else if (c->m->size == 2)
+            ((uint16_t *)c->dst)[i] = (uint16_t)bits;
         else
             c->dst[i] = (uint8_t)bits;
 }
@@ -88,34 +92,10 @@ static int move_fn(const struct cpu_call *c, struct sh_err *err)
 /* The element with value v, as bits of its type. */
 static uint64_t bits_of(enum sh_dtype t, double v)
 {
-    union {
-        float f;
-        double d;
-        int32_t i;
-        int64_t l;
-        uint64_t bits;
-    } u = {.bits = 0};
+    uint64_t bits = 0;
 
-    switch (t) {
-    case SH_F32:
-        u.f = (float)v;
-        break;
-    case SH_F64:
-        u.d = v;
-        break;
-    case SH_I64:
-        u.l = (int64_t)v;
-        break;
-    case SH_I32:
-        u.i = (int32_t)v;
-        break;
-    case SH_BOOL:
-        u.bits = v != 0;
-        break;
-    default:
-        u.bits = (uint8_t)(int64_t)v;
-    }
-    return u.bits;
+    cpu__store(t, &bits, 0, v);
+    return bits;
 }
 
 static int move_new(struct cpu_build *b, uint32_t rank, const int64_t *dims, struct move **out)
@@ -334,71 +314,15 @@ struct cast_ctx {
     void *dst;
 };
 
-static double load(enum sh_dtype t, const void *p, int64_t i)
-{
-    switch (t) {
-    case SH_F32:
-        return ((const float *)p)[i];
-    case SH_F64:
-        return ((const double *)p)[i];
-    case SH_I32:
-        return ((const int32_t *)p)[i];
-    case SH_I8:
-        return ((const int8_t *)p)[i];
-    default:
-        return ((const uint8_t *)p)[i];
-    }
-}
-
-/* A float that the integer cannot hold becomes the nearest one it can; NaN becomes 0. */
-static int64_t clamp_int(double v, double lo, double hi)
-{
-    return v != v ? 0 : v < lo ? (int64_t)lo : v > hi ? (int64_t)hi : (int64_t)v;
-}
-
-static void store(enum sh_dtype t, void *p, int64_t i, double v)
-{
-    switch (t) {
-    case SH_F32:
-        ((float *)p)[i] = (float)v;
-        break;
-    case SH_F64:
-        ((double *)p)[i] = v;
-        break;
-    case SH_I64:
-        ((int64_t *)p)[i] = clamp_int(v, -9223372036854774784.0, 9223372036854774784.0);
-        break;
-    case SH_I32:
-        ((int32_t *)p)[i] = (int32_t)clamp_int(v, INT32_MIN, INT32_MAX);
-        break;
-    case SH_I8:
-        ((int8_t *)p)[i] = (int8_t)clamp_int(v, INT8_MIN, INT8_MAX);
-        break;
-    case SH_BOOL:
-        ((uint8_t *)p)[i] = v != 0;
-        break;
-    default:
-        ((uint8_t *)p)[i] = (uint8_t)clamp_int(v, 0, UINT8_MAX);
-    }
-}
-
-static void store_int(enum sh_dtype t, void *p, int64_t i, int64_t v)
-{
-    if (t == SH_I32)
-        ((int32_t *)p)[i] = (int32_t)v; /* as ONNX: the low bits */
-    else
-        store(t, p, i, (double)v);
-}
-
 static void cast_range(void *ctx, int64_t from, int64_t to)
 {
     const struct cast_ctx *c = ctx;
 
     for (int64_t i = from; i < to; i++) {
-        if (c->from == SH_I64) /* a double would lose bits on the way */
-            store_int(c->to, c->dst, i, ((const int64_t *)c->src)[i]);
+        if (cpu__is_int(c->from) && cpu__is_int(c->to)) /* exact: the low bits, as ONNX */
+            cpu__store_int(c->to, c->dst, i, cpu__load_int(c->from, c->src, i));
         else
-            store(c->to, c->dst, i, load(c->from, c->src, i));
+            cpu__store(c->to, c->dst, i, cpu__load(c->from, c->src, i));
     }
 }
 

@@ -158,30 +158,44 @@ static void convert_float(cudaStream_t s, const struct k_nest &n, k_operand dst,
 
 /* ------------------------------------------------------------------ any type to any other */
 
-/* Integers that a double would not hold stay integers; a number that the target cannot hold becomes
- * the nearest that it can, NaN becomes 0. I64 to I32 keeps the low bits. */
+/* An integer from an integer keeps the low bits; from a float it becomes the nearest that it can
+ * be, 0 from NaN. */
 struct number {
     double d;
-    int64_t l;
+    int64_t l; /* of an integer */
 };
+
+/* clang-format off */
+#define INT_TYPES(X)                                            \
+    X(I8, int8_t, -128.0, 127.0)                                \
+    X(I16, int16_t, -32768.0, 32767.0)                          \
+    X(I32, int32_t, -2147483648.0, 2147483647.0)                \
+    X(I64, int64_t, -9223372036854774784.0, 9223372036854774784.0) \
+    X(U8, uint8_t, 0.0, 255.0)                                  \
+    X(U16, uint16_t, 0.0, 65535.0)                              \
+    X(U32, uint32_t, 0.0, 4294967295.0)                         \
+    X(U64, uint64_t, 0.0, 18446744073709549568.0)
+/* clang-format on */
+
+static DEV_INLINE bool is_int(int type)
+{
+    return type >= CUDA_T_I64;
+}
 
 static DEV_INLINE number load_number(const k_operand &o, int64_t i)
 {
     number n = {0, 0};
 
     switch (o.type) {
+#define X(name, type, lo, hi)                  \
+    case CUDA_T_##name:                        \
+        n.l = (int64_t)((const type *)o.p)[i]; \
+        n.d = (double)((const type *)o.p)[i];  \
+        break;
+        INT_TYPES(X)
+#undef X
     case CUDA_T_F64:
         n.d = ((const double *)o.p)[i];
-        break;
-    case CUDA_T_I64:
-        n.l = ((const int64_t *)o.p)[i];
-        n.d = (double)n.l;
-        break;
-    case CUDA_T_I32:
-        n.d = ((const int32_t *)o.p)[i];
-        break;
-    case CUDA_T_I8:
-        n.d = ((const int8_t *)o.p)[i];
         break;
     default:
         n.d = load1(o, i);
@@ -190,31 +204,27 @@ static DEV_INLINE number load_number(const k_operand &o, int64_t i)
     return n;
 }
 
-static DEV_INLINE int64_t clamp_int(double v, double lo, double hi)
+static DEV_INLINE double clamp(double v, double lo, double hi)
 {
-    return v != v ? 0 : (int64_t)(v < lo ? lo : v > hi ? hi : v);
+    return v != v ? 0 : v < lo ? lo : v > hi ? hi : v;
 }
 
-static DEV_INLINE void store_number(const k_operand &o, int64_t i, bool is_bool, bool from_i64,
+static DEV_INLINE void store_number(const k_operand &o, int64_t i, bool is_bool, bool from_int,
                                     number n)
 {
+    if (is_bool) {
+        ((uint8_t *)o.p)[i] = n.d != 0;
+        return;
+    }
     switch (o.type) {
+#define X(name, type, lo, hi)                                               \
+    case CUDA_T_##name:                                                     \
+        ((type *)o.p)[i] = from_int ? (type)n.l : (type)clamp(n.d, lo, hi); \
+        break;
+        INT_TYPES(X)
+#undef X
     case CUDA_T_F64:
         ((double *)o.p)[i] = n.d;
-        break;
-    case CUDA_T_I64:
-        ((int64_t *)o.p)[i] =
-            from_i64 ? n.l : clamp_int(n.d, -9223372036854774784.0, 9223372036854774784.0);
-        break;
-    case CUDA_T_I32:
-        ((int32_t *)o.p)[i] =
-            (int32_t)(from_i64 ? n.l : clamp_int(n.d, -2147483648.0, 2147483647.0));
-        break;
-    case CUDA_T_I8:
-        ((int8_t *)o.p)[i] = (int8_t)clamp_int(n.d, -128, 127);
-        break;
-    case CUDA_T_U8:
-        ((uint8_t *)o.p)[i] = is_bool ? n.d != 0 : (uint8_t)clamp_int(n.d, 0, 255);
         break;
     default:
         store1(o, i, (float)n.d);
@@ -235,7 +245,7 @@ static __global__ void cast_each(const __grid_constant__ NEST to, const __grid_c
         return;
     locate(to, i, off);
     locate(from, (I)off[1], at);
-    store_number(dst, off[0], is_bool, src.type == CUDA_T_I64, load_number(src, at[0]));
+    store_number(dst, off[0], is_bool, is_int(src.type), load_number(src, at[0]));
 }
 
 void k_cast(cudaStream_t s, const struct k_nest *to, const struct k_nest *from, int src_type,

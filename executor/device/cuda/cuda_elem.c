@@ -83,7 +83,7 @@ static int binary_int_run(const struct cuda_call *c, struct sh_err *err)
 
 static bool is_computable(enum sh_dtype t)
 {
-    return t == SH_F32 || t == SH_I64 || t == SH_I32 || t == SH_U8 || t == SH_BOOL;
+    return t != SH_F64 && t != SH_F16 && t != SH_BF16;
 }
 
 int cuda__binary(struct cuda_build *b)

@@ -64,37 +64,23 @@ size_t cuda__type_bytes(enum cuda_type t)
 {
     static const size_t BYTES[CUDA_N_TYPES] = {
         [CUDA_T_F32] = 4, [CUDA_T_F16] = 2, [CUDA_T_BF16] = 2, [CUDA_T_F64] = 8,
-        [CUDA_T_I64] = 8, [CUDA_T_I32] = 4, [CUDA_T_U8] = 1,   [CUDA_T_I8] = 1};
+        [CUDA_T_I64] = 8, [CUDA_T_I32] = 4, [CUDA_T_U8] = 1,   [CUDA_T_I8] = 1,
+        [CUDA_T_I16] = 2, [CUDA_T_U16] = 2, [CUDA_T_U32] = 4,  [CUDA_T_U64] = 8};
 
     return BYTES[t];
 }
 
-/* dtype as the caller knows it, stored unchanged. false: the device cannot store it. */
-static bool type_of(enum sh_dtype t, enum cuda_type *out)
+/* dtype as the caller knows it, stored unchanged. */
+static enum cuda_type type_of(enum sh_dtype t)
 {
-    switch (t) {
-    case SH_F32:
-        *out = CUDA_T_F32;
-        return true;
-    case SH_F64:
-        *out = CUDA_T_F64;
-        return true;
-    case SH_I64:
-        *out = CUDA_T_I64;
-        return true;
-    case SH_I32:
-        *out = CUDA_T_I32;
-        return true;
-    case SH_U8:
-    case SH_BOOL:
-        *out = CUDA_T_U8;
-        return true;
-    case SH_I8:
-        *out = CUDA_T_I8;
-        return true;
-    default:
-        return false;
-    }
+    static const enum cuda_type TYPES[SH_N_DTYPES] = {
+        [SH_F32] = CUDA_T_F32,   [SH_F64] = CUDA_T_F64, [SH_F16] = CUDA_T_F16,
+        [SH_BF16] = CUDA_T_BF16, [SH_I8] = CUDA_T_I8,   [SH_I16] = CUDA_T_I16,
+        [SH_I32] = CUDA_T_I32,   [SH_I64] = CUDA_T_I64, [SH_U8] = CUDA_T_U8,
+        [SH_U16] = CUDA_T_U16,   [SH_U32] = CUDA_T_U32, [SH_U64] = CUDA_T_U64,
+        [SH_BOOL] = CUDA_T_U8};
+
+    return TYPES[t];
 }
 
 void cuda__strides(const struct dev_tensor *t, enum cuda_layout layout,
@@ -225,7 +211,7 @@ static struct cuda_form form_of(const struct cuda_plan *p, const struct dev_tens
     bool is_ours = t->role == DEV_ROLE_ACT || t->role == DEV_ROLE_WEIGHT;
 
     if (t->dtype != SH_F32)
-        type_of(t->dtype, &f.type);
+        f.type = type_of(t->dtype);
     else if (is_ours && !traits->is_statistic &&
              (t->rank >= 2 || (t->role == DEV_ROLE_WEIGHT && traits->is_bias)))
         f.type = p->compute;
@@ -244,27 +230,18 @@ static int init_tensors(struct cuda_plan *p, struct sh_err *err)
 {
     const struct dev_graph *g = p->base.g;
     struct traits *traits = collect_traits(g, p->has_conv);
-    int rc = SH_OK;
 
     if (!traits)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a plan of %u tensors", g->n_tensors);
-    for (uint32_t i = 0; i < g->n_tensors && !rc; i++) {
+    for (uint32_t i = 0; i < g->n_tensors; i++) {
         const struct dev_tensor *t = &g->tensors[i];
         struct cuda_tensor *c = &p->tensors[i];
-        enum cuda_type type;
-
-        if (!type_of(t->dtype, &type)) {
-            rc = SH_FAIL(err, SH_E_UNSUPPORTED,
-                         "tensor \"%s\" is %s, which the cuda device cannot store", t->name,
-                         sh_dtype_st(t->dtype));
-            break;
-        }
         c->root = t->alias_of == DEV_NONE ? i : p->tensors[t->alias_of].root;
         c->space = space_of(g->tensors[c->root].role);
         c->form = t->alias_of == DEV_NONE ? form_of(p, t, &traits[i]) : p->tensors[c->root].form;
     }
     free(traits);
-    return rc;
+    return SH_OK;
 }
 
 /* ------------------------------------------------------------------ building */

@@ -272,12 +272,32 @@ static void launch_ints(cudaStream_t s, const struct k_nest *n, void *y, const v
 void k_binary_int(cudaStream_t s, const struct k_nest *n, int type, void *y, const void *a,
                   const void *b, int kind)
 {
-    if (type == CUDA_T_I64)
+    switch (type) {
+    case CUDA_T_I64:
         launch_ints<int64_t, uint64_t>(s, n, y, a, b, kind);
-    else if (type == CUDA_T_I32)
+        break;
+    case CUDA_T_I32:
         launch_ints<int32_t, uint32_t>(s, n, y, a, b, kind);
-    else
+        break;
+    case CUDA_T_I16:
+        launch_ints<int16_t, uint32_t>(s, n, y, a, b, kind);
+        break;
+    case CUDA_T_I8:
+        launch_ints<int8_t, uint32_t>(s, n, y, a, b, kind);
+        break;
+    case CUDA_T_U64:
+        launch_ints<uint64_t, uint64_t>(s, n, y, a, b, kind);
+        break;
+    case CUDA_T_U32:
+        launch_ints<uint32_t, uint32_t>(s, n, y, a, b, kind);
+        break;
+    case CUDA_T_U16:
+        launch_ints<uint16_t, uint32_t>(s, n, y, a, b, kind);
+        break;
+    default:
         launch_ints<uint8_t, uint32_t>(s, n, y, a, b, kind);
+        break;
+    }
 }
 
 /* ------------------------------------------------------------------ where */
@@ -315,12 +335,14 @@ void k_where(cudaStream_t s, const struct k_nest *n, struct k_operand y, const v
 {
     const size_t size = type_bytes(y.type);
 
-    if (y.type == CUDA_T_F32 || size == 2)
+    if (y.type == CUDA_T_F32 || y.type == CUDA_T_F16 || y.type == CUDA_T_BF16)
         map<3>(s, n, operands<3>{{y, {(void *)cond, CUDA_T_U8}, a, b}}, where_fn{});
     else if (size == 8)
         launch_pick<uint64_t>(s, n, y.p, cond, a.p, b.p);
     else if (size == 4)
         launch_pick<uint32_t>(s, n, y.p, cond, a.p, b.p);
+    else if (size == 2)
+        launch_pick<uint16_t>(s, n, y.p, cond, a.p, b.p);
     else
         launch_pick<uint8_t>(s, n, y.p, cond, a.p, b.p);
 }
@@ -370,10 +392,16 @@ static uint64_t pattern_of(int type, bool is_bool, float v)
                                                                     : v));
         break;
     case CUDA_T_I64:
+    case CUDA_T_U64:
         u.l = (int64_t)v;
         break;
     case CUDA_T_I32:
-        u.i = (int32_t)v;
+    case CUDA_T_U32:
+        u.i = (int32_t)(int64_t)v;
+        break;
+    case CUDA_T_I16:
+    case CUDA_T_U16:
+        u.h = (uint16_t)(int64_t)v;
         break;
     default:
         u.b = is_bool ? v != 0 : (uint8_t)(int64_t)v;

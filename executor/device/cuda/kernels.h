@@ -28,6 +28,10 @@ enum cuda_type {
     CUDA_T_I32,
     CUDA_T_U8, /* BOOL too */
     CUDA_T_I8,
+    CUDA_T_I16,
+    CUDA_T_U16,
+    CUDA_T_U32,
+    CUDA_T_U64,
     CUDA_N_TYPES
 };
 

@@ -67,7 +67,7 @@ void k_act_bwd(cudaStream_t s, const struct k_nest *n, struct k_operand dx, stru
                struct k_operand y, struct k_operand dy, int act, float p0, float p1);
 void k_binary(cudaStream_t s, const struct k_nest *n, struct k_operand y, struct k_operand a,
               struct k_operand b, int kind, int act, float p0, float p1);
-/* type: I64, I32 or U8, of both inputs, and of y unless the kind compares. */
+/* type: an integer, of both inputs, and of y unless the kind compares. */
 void k_binary_int(cudaStream_t s, const struct k_nest *n, int type, void *y, const void *a,
                   const void *b, int kind);
 /* cond: one byte each; floats may mix, other types are all the same. */

@@ -113,10 +113,10 @@ template <int N> static inline wide_nest<N> wide_of(const struct k_nest &from)
 
 static inline size_t type_bytes(int type)
 {
-    return type == CUDA_T_F64 || type == CUDA_T_I64   ? 8
-           : type == CUDA_T_F32 || type == CUDA_T_I32 ? 4
-           : type == CUDA_T_U8 || type == CUDA_T_I8   ? 1
-                                                      : 2;
+    return type == CUDA_T_F64 || type == CUDA_T_I64 || type == CUDA_T_U64   ? 8
+           : type == CUDA_T_F32 || type == CUDA_T_I32 || type == CUDA_T_U32 ? 4
+           : type == CUDA_T_U8 || type == CUDA_T_I8                         ? 1
+                                                                            : 2;
 }
 
 struct raw8 { /* eight elements as they lie: F32 both, 16 bit lo, U8 half of lo */
