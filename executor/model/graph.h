@@ -142,7 +142,9 @@ int64_t graph_elements(const struct graph_value *v);          /* -1 while a dim 
  *   Gemm a b [c]                 alpha, beta, transA, transB
  *   LeakyRelu alpha; HardSigmoid alpha, beta; Gelu approximate ("none", "tanh")
  *   Add Sub Mul Div Pow Min Max Equal Less Greater And Or Where    exactly two (three) inputs
- * Identity stays only where an output of the graph is an input, a constant or another output.
+ * Floats are F32 all of them, but for inputs and outputs of the model: a Cast stands behind or
+ * before those of another type. Identity stays only where an output of the graph is an input, a
+ * constant or another output, and for casts between floats.
  *
  * Constants that repeat along an axis, where they only broadcast, have size 1 there, so that the
  * weights of a model do not depend on the batch. At inference a constant result of parameters is
@@ -161,6 +163,12 @@ int graph_check(const struct graph *g, bool training, char **list, struct sh_err
 int64_t graph_fixed_batch(const struct graph *g);
 /* A batch that the model accepts: its own where the first axis is fixed. */
 int64_t graph_some_batch(const struct graph *g);
+/* Where graph_at_batch refuses a shape, an axis or a bound as computed from data: wanted[i] is set
+ * for each input that it is computed from, if each of them is a number or a short list. */
+int graph_deciding_inputs(const struct graph *g, bool *wanted, bool *any, struct sh_err *err);
+/* Input i becomes a constant; the later ones move up by one. Its axes are fixed. */
+int graph_bind_input(struct graph *g, uint32_t i, const void *data, size_t bytes,
+                     struct sh_err *err);
 /* Fills in type and shape of the outputs (rank < 0 so far), -1 where they follow the batch. */
 int graph_infer_outputs(struct graph *g, bool training, struct sh_err *err);
 

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 
 #define MAX_BATCH 65536
-#define MIN_OUTV 3 /* BatchNormalization in training form has outputs that the file may lack */
+#define MAX_DECIDING 64 /* numbers of an input that decides shapes */
+#define MIN_OUTV 3      /* BatchNormalization in training form has outputs that the file may lack */
 
 struct run {
     const struct graph *from;
@@ -308,7 +309,7 @@ static int add_output(struct run *r, uint32_t from, struct sh_err *err)
 int graph__at_batch(const struct graph *g, int64_t batch, bool training, struct sh_buf *list,
                     struct graph **out, struct sh_err *err)
 {
-    struct run r = {.from = g, .c = {.training = training}, .list = list};
+    struct run r = {.from = g, .c = {.training = training, .wanted = GRAPH_NONE}, .list = list};
     int rc;
 
     *out = NULL;
@@ -319,6 +320,8 @@ int graph__at_batch(const struct graph *g, int64_t batch, bool training, struct 
         rc = add_output(&r, g->outputs[i], err);
     if (!rc)
         rc = graph__sweep(r.c.g, err);
+    if (!rc)
+        rc = graph__retype(r.c.g, err);
     if (!rc)
         rc = graph__shrink(r.c.g, err);
     if (!rc) {
@@ -334,4 +337,76 @@ int graph_at_batch(const struct graph *g, int64_t batch, bool training, struct g
                    struct sh_err *err)
 {
     return graph__at_batch(g, batch, training, NULL, out, err);
+}
+
+/* ---------------------------------------------------------------- inputs that decide shapes */
+
+/* Few numbers, in a list or alone: a shape, axes, bounds; not what a model computes with. */
+static bool may_decide(const struct graph_value *v)
+{
+    return v->rank == 0 || (v->rank == 1 && v->dims[0] >= 0 && v->dims[0] <= MAX_DECIDING);
+}
+
+/* Marks what a value of the unfinished graph is computed from. */
+static int trace(const struct graph *g, uint32_t value, bool *wanted, bool *any, struct sh_err *err)
+{
+    bool *from = calloc((size_t)g->n_values + 1, sizeof(*from)), ok = true;
+
+    if (!from)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate %u marks", g->n_values);
+    from[value] = true;
+    for (uint32_t i = g->n_nodes; i-- > 0;) {
+        const struct graph_node *n = &g->nodes[i];
+        bool reached = false;
+
+        for (uint32_t k = 0; k < n->n_out; k++)
+            reached |= n->out[k] != GRAPH_NONE && from[n->out[k]];
+        for (uint32_t k = 0; k < n->n_in && reached; k++)
+            if (n->in[k] != GRAPH_NONE)
+                from[n->in[k]] = true;
+    }
+    for (uint32_t i = 0; i < g->n_inputs; i++)
+        ok &= !from[g->inputs[i]] || may_decide(&g->values[g->inputs[i]]);
+    for (uint32_t i = 0; i < g->n_inputs && ok; i++)
+        if (from[g->inputs[i]])
+            wanted[i] = *any = true;
+    free(from);
+    return SH_OK;
+}
+
+int graph_deciding_inputs(const struct graph *g, bool *wanted, bool *any, struct sh_err *err)
+{
+    struct run r = {.from = g, .c = {.wanted = GRAPH_NONE}};
+    struct sh_err why = {0};
+    int rc = start(&r, graph_some_batch(g), err);
+
+    *any = false;
+    if (!rc && run_nodes(&r, &why) != SH_OK && r.c.wanted != GRAPH_NONE)
+        rc = trace(r.c.g, r.c.wanted, wanted, any, err);
+    graph_free(r.c.g);
+    free(r.map);
+    return rc;
+}
+
+int graph_bind_input(struct graph *g, uint32_t i, const void *data, size_t bytes,
+                     struct sh_err *err)
+{
+    struct graph_value *v = &g->values[g->inputs[i]];
+    size_t want = 0;
+    int rc = graph__bytes(v->dtype, v->rank, v->dims, &want, err);
+
+    if (!rc && want != bytes)
+        rc = SH_FAIL(err, SH_E_INVALID, "input %s has %zu bytes, its shape needs %zu", v->name,
+                     bytes, want);
+    if (rc)
+        return rc;
+    v->data = malloc(bytes ? bytes : 1);
+    if (!v->data)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a constant of %zu bytes", bytes);
+    if (bytes)
+        memcpy(v->data, data, bytes);
+    v->bytes = bytes;
+    memmove(&g->inputs[i], &g->inputs[i + 1], (g->n_inputs - i - 1) * sizeof(*g->inputs));
+    g->n_inputs--;
+    return SH_OK;
 }

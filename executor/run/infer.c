@@ -1,4 +1,6 @@
-/* infer.c - shunt-run infer: all samples of a file through a model, in as many runs as it takes. */
+/* infer.c - shunt-run infer: all samples of a file through a model, in as many runs as it takes; or
+ * what the file has as one run, where it has the very shapes of the model.
+ */
 #include "common/mem.h"
 #include "executor/run/run.h"
 
@@ -10,6 +12,7 @@ struct infer {
     const struct sh_st_tensor **bound; /* per input of the program */
     struct sh_st_tensor *results;      /* per output; data OWNED */
     int64_t n_samples, batch;
+    bool is_whole; /* one run, whatever the first axes mean */
 };
 
 static int bind(struct infer *f, const struct run_conf *c, struct sh_err *err)
@@ -31,7 +34,7 @@ static int bind(struct infer *f, const struct run_conf *c, struct sh_err *err)
     for (size_t i = 0; i < n_out && rc == SH_OK; i++) {
         const struct program_io *io = program_output(p, i);
         struct sh_st_tensor *t = &f->results[i];
-        bool per_sample = io->rank > 0 && io->dims[0] == f->batch;
+        bool per_sample = !f->is_whole && io->rank > 0 && io->dims[0] == f->batch;
 
         if (!per_sample && f->n_samples != f->batch)
             return SH_FAIL(err, SH_E_INVALID,
@@ -61,7 +64,10 @@ static int run_chunk(struct infer *f, int64_t first, struct sh_err *err)
     for (size_t i = 0; i < program_n_inputs(p) && rc == SH_OK; i++) {
         const struct program_io *io = program_input(p, i);
 
-        rc = tensors_upload(&f->s, f->bound[i], io, NULL, io->rank ? first : 0, io->rank ? n : 1,
+        rc = tensors_upload(&f->s, f->bound[i], io, NULL, io->rank ? first : 0,
+                            io->rank == 0 ? 1
+                            : f->is_whole ? io->dims[0]
+                                          : n,
                             err);
     }
     if (!rc)
@@ -94,12 +100,18 @@ int infer_run(const struct run_conf *c, struct sh_err *err)
     struct infer f = {0};
     int rc;
 
+    if (c->list)
+        return list_run(c, err);
     if (!c->inputs || !c->outputs)
         return SH_FAIL(err, SH_E_INVALID, "give --inputs FILE and --outputs FILE (safetensors)");
     rc = session_open(c, &f.s, err);
     if (!rc)
         rc = sh_st_open(c->inputs, &f.in, err);
     if (!rc)
+        rc = session_bind(&f.s, f.in, err);
+    if (!rc)
+        f.is_whole = !c->batch && tensors_are_one_run(f.s.graph, f.in);
+    if (!rc && !f.is_whole)
         rc = tensors_samples(f.s.graph, f.in, c->inputs, &f.n_samples, err);
     if (!rc)
         rc = session_batch(&f.s, c, f.n_samples, &f.batch, err);

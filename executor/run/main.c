@@ -33,6 +33,9 @@ static const struct sh_conf_opt INFER_OPTS[] = {
     SH_OPT_STR(struct run_conf, outputs, "outputs", NULL, 0,
                "safetensors file to write, tensors named as the model's outputs"),
     BATCH_OPT("samples in one run; 0 = all of the file, or what the model fixes"),
+    SH_OPT_STR(struct run_conf, list, "list", NULL, 0,
+               "file of many runs, one a line: {\"model\",\"inputs\",\"outputs\"}; answers a line "
+               "of JSON for each"),
 };
 
 static const struct sh_conf_opt TRAIN_OPTS[] = {

@@ -12,7 +12,7 @@
 #include "executor/model/program.h"
 
 struct run_conf {
-    char *device, *precision, *model, *inputs, *outputs;
+    char *device, *precision, *model, *inputs, *outputs, *list;
     char *tune;
     int64_t ordinal, threads, batch;
     bool deterministic;
@@ -41,6 +41,8 @@ struct session {
 
 /* Reads the model. */
 int session_open(const struct run_conf *c, struct session *s, struct sh_err *err);
+/* Inputs that decide shapes become constants with the values that the file has. */
+int session_bind(struct session *s, const struct sh_st *file, struct sh_err *err);
 /* Compiles for inference at this batch size, or for training when t is not NULL; makes an arena of
  * the size needed and fills image and state. */
 int session_compile(struct session *s, const struct run_conf *c, int64_t batch,
@@ -58,6 +60,9 @@ int session_batch(const struct session *s, const struct run_conf *c, int64_t n_s
 int tensors_bind(const struct sh_st *file, const char *path, const char *name, const char *what,
                  enum sh_dtype dtype, uint32_t rank, const int64_t *dims,
                  const struct sh_st_tensor **out, struct sh_err *err);
+/* Has the file each input of the model in just its shape, all axes fixed? Then it is one run, and
+ * no axis need be that of samples. */
+bool tensors_are_one_run(const struct graph *g, const struct sh_st *file);
 /* The number of samples of the model's inputs in the file: all the same. */
 int tensors_samples(const struct graph *g, const struct sh_st *file, const char *path, int64_t *out,
                     struct sh_err *err);
@@ -67,6 +72,8 @@ int tensors_upload(struct session *s, const struct sh_st_tensor *t, const struct
                    const uint32_t *rows, int64_t first, int64_t n, struct sh_err *err);
 
 int infer_run(const struct run_conf *c, struct sh_err *err);
+/* --list FILE: a model, inputs and outputs in each line; one that fails does not end the others. */
+int list_run(const struct run_conf *c, struct sh_err *err);
 int train_run(const struct run_conf *c, struct sh_err *err);
 int bench_run(const struct run_conf *c, struct sh_err *err);
 int profile_run(const struct run_conf *c, struct sh_err *err);

@@ -19,6 +19,37 @@ int session_open(const struct run_conf *c, struct session *s, struct sh_err *err
     return rc;
 }
 
+static int bind_one(struct graph *g, uint32_t i, const struct sh_st *file, struct sh_err *err)
+{
+    const struct graph_value *v = &g->values[g->inputs[i]];
+    const struct sh_st_tensor *t = sh_st_find(file, v->name);
+
+    if (!t || t->dtype != v->dtype)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "input \"%s\" decides shapes, and the file does not have it as %s", v->name,
+                       sh_dtype_st(v->dtype));
+    return graph_bind_input(g, i, t->data, t->bytes, err);
+}
+
+int session_bind(struct session *s, const struct sh_st *file, struct sh_err *err)
+{
+    struct graph *g = s->graph;
+    bool *wanted = calloc((size_t)g->n_inputs + 1, sizeof(*wanted)), any = true;
+    int rc = SH_OK;
+
+    if (!wanted)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate %u marks", g->n_inputs);
+    while (!rc && any) { /* each round leaves fewer inputs */
+        memset(wanted, 0, (size_t)g->n_inputs * sizeof(*wanted));
+        rc = graph_deciding_inputs(g, wanted, &any, err);
+        for (uint32_t i = g->n_inputs; i-- > 0 && !rc;)
+            if (wanted[i])
+                rc = bind_one(g, i, file, err);
+    }
+    free(wanted);
+    return rc;
+}
+
 void session_close(struct session *s)
 {
     program_free(s->program);
@@ -112,25 +143,15 @@ int session_compile(struct session *s, const struct run_conf *c, int64_t batch,
 int session_batch(const struct session *s, const struct run_conf *c, int64_t n_samples,
                   int64_t *out, struct sh_err *err)
 {
-    const struct graph *g = s->graph;
-    int64_t fixed = 0;
-    bool dynamic = false;
+    const int64_t fixed = graph_fixed_batch(s->graph);
 
-    for (uint32_t i = 0; i < g->n_inputs; i++) {
-        const struct graph_value *v = &g->values[g->inputs[i]];
-
-        if (v->rank > 0 && v->dims[0] < 0)
-            dynamic = true;
-        else if (v->rank > 0)
-            fixed = v->dims[0];
-    }
-    if (!dynamic && c->batch && fixed && c->batch != fixed)
+    if (fixed && c->batch && c->batch != fixed)
         return SH_FAIL(err, SH_E_INVALID,
                        "the model has a fixed batch size of %lld, so --batch cannot be %lld",
                        (long long)fixed, (long long)c->batch);
-    *out = dynamic ? (c->batch ? c->batch : SH_MAX(n_samples, (int64_t)1)) : SH_MAX(fixed, 1);
+    *out = fixed ? fixed : c->batch ? c->batch : SH_MAX(n_samples, (int64_t)1);
     if (n_samples && n_samples != *out)
         fprintf(stderr, "shunt-run: %s has %lld samples, the batch size is %lld (%s)\n", c->inputs,
-                (long long)n_samples, (long long)*out, dynamic ? "--batch" : "fixed by the model");
+                (long long)n_samples, (long long)*out, fixed ? "fixed by the model" : "--batch");
     return SH_OK;
 }

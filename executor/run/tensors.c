@@ -67,6 +67,21 @@ int tensors_bind(const struct sh_st *file, const char *path, const char *name, c
     return SH_OK;
 }
 
+bool tensors_are_one_run(const struct graph *g, const struct sh_st *file)
+{
+    for (uint32_t i = 0; i < g->n_inputs; i++) {
+        const struct graph_value *v = &g->values[g->inputs[i]];
+        const struct sh_st_tensor *t = sh_st_find(file, v->name);
+
+        if (!t || t->dtype != v->dtype || (int)t->rank != v->rank)
+            return false;
+        for (int j = 0; j < v->rank; j++)
+            if (t->dims[j] != v->dims[j])
+                return false;
+    }
+    return true;
+}
+
 int tensors_samples(const struct graph *g, const struct sh_st *file, const char *path, int64_t *out,
                     struct sh_err *err)
 {
