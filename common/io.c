@@ -85,6 +85,13 @@ int sh_sync_folder(const char *path, struct sh_err *err)
     return rc;
 }
 
+int sh_open_rc(int why)
+{
+    if (why == ENOENT)
+        return SH_E_NOTFOUND;
+    return why == EMFILE || why == ENFILE || why == ENOMEM ? SH_E_NOMEM : SH_E_IO;
+}
+
 int sh_open_in(const char *dir, const char *name, int *fd, struct sh_err *err)
 {
     char *path = NULL;
@@ -95,8 +102,7 @@ int sh_open_in(const char *dir, const char *name, int *fd, struct sh_err *err)
         return rc;
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (*fd < 0) {
-        rc = SH_FAIL_ERRNO(err, errno == ENOENT ? SH_E_NOTFOUND : SH_E_IO,
-                           "could not open the file \"%s\"", name);
+        rc = SH_FAIL_ERRNO(err, sh_open_rc(errno), "could not open the file \"%s\"", name);
         sh_err_detail(err, "file %s", path);
     }
     free(path);

@@ -19,7 +19,10 @@ ssize_t sh_pread_all(int fd, void *p, size_t n, uint64_t off);
 
 /* The folder that path lies in: a rename is durable only when that is on the disk too. */
 int sh_sync_folder(const char *path, struct sh_err *err);
-/* To read, close-on-exec; never waits for a pipe's other end. *fd: OWNED. Fails: SH_E_NOTFOUND. */
+/* What an open() that failed with this errno fails with: SH_E_NOTFOUND, SH_E_NOMEM (also of
+ * descriptors: later it may work), SH_E_IO. */
+int sh_open_rc(int why);
+/* To read, close-on-exec; never waits for a pipe's other end. *fd: OWNED. Fails: sh_open_rc(). */
 int sh_open_in(const char *dir, const char *name, int *fd, struct sh_err *err);
 
 #endif

@@ -52,11 +52,6 @@ struct msg_usage_row {
 };
 
 enum msg_model_phase { MSG_MODEL_LOADING, MSG_MODEL_READY, MSG_MODEL_FAILED, MSG_MODEL_GONE };
-enum msg_kept {               /* of what loading a model makes */
-                MSG_KEPT_NOT, /* made, and not written */
-                MSG_KEPT_NEW, /* made and written */
-                MSG_KEPT_READ /* read */
-};
 enum msg_up {                 /* what executors make of a version */
               MSG_UP_NONE,    /* nothing: it is not to be served */
               MSG_UP_ABSENT,  /* none is connected that could load it */

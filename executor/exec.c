@@ -14,6 +14,7 @@
 #include "executor/data.h"
 #include "executor/haul.h"
 #include "executor/job.h"
+#include "executor/keep.h"
 #include "executor/kept_dir.h"
 #include "executor/pool.h"
 #include "executor/push.h"
@@ -69,7 +70,8 @@ static void turn(struct exec *x)
         if (!store_turn(x->store) && !switch_turn(x->sw) && !train_turn(x->train) &&
             !batch_turn(x->batch)) {
             if (x->is_stopping && train_is_quiet(x->train) && batch_is_quiet(x->batch) &&
-                switch_is_quiet(x->sw) && x->n_job_logs == 0 && usage_drain(x->usage))
+                switch_is_quiet(x->sw) && x->n_job_logs == 0 && x->n_keeping == 0 &&
+                usage_drain(x->usage))
                 sh_loop_stop(x->loop);
             return;
         }
@@ -103,6 +105,7 @@ static void on_gauges(struct sh_loop *l, void *arg)
     store_update_metrics(x->store);
     pool_update_metrics(x->pool);
     store_second(x->store);
+    keep_second(x->store);
     agent_second(x->agent);
     usage_second(x->usage);
     if (++x->n_seconds % KEPT_SWEEP_S == 0)

@@ -35,7 +35,7 @@ struct exec_conf {
     char *api, *api_key_file, *api_ca_file;
     struct sh_wire_key_conf link_key;
     char *switch_mode, *debug_stop_way, *debug_ablation;
-    int64_t api_retry_s, blob_cache_bytes, kept_bytes;
+    int64_t api_retry_s, blob_cache_bytes, kept_bytes, keep_renew_s;
     int64_t scheduler_silence_ms, ordinal, pool_bytes, workers, threads, worker_uid;
     int64_t model_host_bytes;
     double copy_gb_per_s, copy_latency_us;
@@ -78,6 +78,7 @@ struct exec {
     uint32_t inputs_ticket;  /* last value of TX_SLOT_INPUTS */
     uint32_t n_inputs_loose; /* inputs.c: on their way, and no ticket says when they have come */
     uint32_t n_job_logs;     /* that have lines to write; of ended jobs too */
+    uint32_t n_keeping;      /* files of kept_dir.h that are being written */
     bool is_stopping;        /* SIGTERM came */
 };
 

@@ -1,11 +1,12 @@
 /* kept_dir.c - see kept_dir.h. */
 #include "executor/kept_dir.h"
 
-#include "common/clock.h"
 #include "common/conf.h"
 #include "common/hash.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/shm.h"
+#include "executor/checkpoint.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -13,6 +14,7 @@
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,8 +22,8 @@
 #define SUFFIX ".kept"
 #define PART ".part-"
 #define HEX (SH_SHA256_HEX - 1)
-#define PART_S 3600 /* no worker writes one file for longer */
 #define MAX_FILES 65536u
+#define MAX_KEEPING 16u
 
 struct file {
     char name[2 * HEX + 1 + sizeof(SUFFIX)];
@@ -86,8 +88,8 @@ static int add_programs(const struct exec *x, char **text, struct sh_err *err)
     return rc;
 }
 
-int kept_dir_name(const struct exec *x, const char *package, const char *what, const char *identity,
-                  struct kept_file *f, struct sh_err *err)
+int kept_dir_name(const struct exec *x, const char *tenant, const char *package, const char *what,
+                  const char *identity, struct kept_file *f, struct sh_err *err)
 {
     const char *digest = strrchr(package, '/');
     uint8_t key[SH_SHA256_BYTES];
@@ -98,7 +100,8 @@ int kept_dir_name(const struct exec *x, const char *package, const char *what, c
     digest = digest ? digest + 1 : package;
     if (x->conf->kept_bytes == 0 || !identity[0] || strlen(digest) != HEX || !is_hex(digest, HEX))
         return SH_OK;
-    rc = sh_asprintf(err, &text, "%s package=%s %s %s", sh_conf_version(), digest, what, identity);
+    rc = sh_asprintf(err, &text, "%s tenant=%s package=%s %s %s", sh_conf_version(), tenant, digest,
+                     what, identity);
     if (!rc)
         rc = add_programs(x, &text, err);
     if (!rc)
@@ -119,30 +122,12 @@ bool kept_dir_has(const struct kept_file *f)
     return f->path && stat(f->path, &st) == 0 && st.st_size > 0;
 }
 
-int kept_dir_open(struct kept_file *f, int *part, int *old, struct sh_err *err)
+int kept_dir_open(const struct kept_file *f)
 {
-    int rc;
-
-    *part = *old = -1;
-    if (!f->path)
-        return SH_OK;
-    rc = sh_asprintf(err, &f->part, "%s" PART "%d", f->path, (int)getpid());
-    if (rc)
-        return rc;
-    unlink(f->part); /* of a worker that died */
-    *part = open(f->part, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (*part < 0) {
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make %s", f->part);
-        free(f->part);
-        f->part = NULL;
-        return rc;
-    }
-    *old = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
-    return SH_OK;
+    return f->path ? open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW) : -1;
 }
 
-/* The kernel gives a lease for reading only where nobody has the file open for writing. Nobody who
- * is not us can open it anew. */
+/* The kernel gives a lease for reading only where nobody has the file open for writing. */
 bool kept_dir_is_still(int old)
 {
     /* Of a lease that is broken, which ours is not: ignored unless somebody asks for it. */
@@ -151,23 +136,149 @@ bool kept_dir_is_still(int old)
     return fcntl(old, F_SETLEASE, F_UNLCK) == 0;
 }
 
-void kept_dir_done(struct kept_file *f, enum msg_kept how)
+void kept_dir_used(const struct kept_file *f)
 {
-    if (how == MSG_KEPT_READ)
-        utimensat(AT_FDCWD, f->path, NULL, 0); /* the least recently used go first */
-    if (f->part && (how != MSG_KEPT_NEW || rename(f->part, f->path) < 0))
-        unlink(f->part);
-    free(f->part);
-    f->part = NULL;
+    utimensat(AT_FDCWD, f->path, NULL, 0); /* the least recently used go first */
 }
 
 void kept_dir_drop(struct kept_file *f)
 {
-    if (f->part)
-        unlink(f->part);
-    free(f->part);
     free(f->path);
     *f = (struct kept_file){0};
+}
+
+/* ------------------------------------------------------------------ writing */
+
+struct writing {
+    struct ckpt_task task;
+    struct exec *x;
+    char *path, *part;       /* OWNED */
+    struct sh_shm image;     /* OWNED */
+    struct kept_about about; /* its tables: OWNED */
+    double *layer_ns;        /* OWNED */
+};
+
+static void free_writing(struct writing *w)
+{
+    if (!w)
+        return;
+    sh_shm_fini(&w->image);
+    free((void *)w->about.layer_ends);
+    free((void *)w->about.batches);
+    free(w->layer_ns);
+    free(w->path);
+    free(w->part);
+    free(w);
+}
+
+/* On the thread. */
+static int write_file(struct ckpt_task *t, struct sh_err *err)
+{
+    struct writing *w = (struct writing *)t;
+    int fd = open(w->part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int rc;
+
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        if (fd >= 0)
+            close(fd);
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not make %s", w->part);
+    }
+    rc = kept_write(fd, &w->about, w->image.base, w->layer_ns, err);
+    if (!rc && rename(w->part, w->path) < 0)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not rename %s", w->part);
+    if (rc)
+        unlink(w->part);
+    close(fd);
+    return rc;
+}
+
+static void on_written(struct ckpt_task *t)
+{
+    struct writing *w = (struct writing *)t;
+    struct exec *x = w->x;
+
+    if (t->err.rc) /* the next start takes longer, nothing else */
+        sh_log_err(SH_LOG_WARN, "model.keep", &t->err);
+    else
+        SH_INFO("model.keep", "file=%s", strrchr(w->path, '/') + 1);
+    free_writing(w);
+    x->n_keeping--;
+    if (!x->is_stopping)
+        kept_dir_sweep(x);
+}
+
+static int copy(const void *from, size_t n, void *out, struct sh_err *err)
+{
+    void *p = malloc(n + 1);
+
+    if (!p)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the tables of a model");
+    if (n)
+        memcpy(p, from, n);
+    *(void **)out = p;
+    return SH_OK;
+}
+
+static int copy_tables(struct writing *w, const struct kept_about *a, const double *layer_ns,
+                       struct sh_err *err)
+{
+    int rc;
+
+    w->about = *a;
+    w->about.layer_ends = NULL;
+    w->about.batches = NULL;
+    rc = copy(a->layer_ends, a->n_layers * sizeof(*a->layer_ends), &w->about.layer_ends, err);
+    if (!rc)
+        rc = copy(a->batches, a->n_batches * sizeof(*a->batches), &w->about.batches, err);
+    if (!rc)
+        rc = copy(layer_ns, (size_t)a->n_batches * a->n_layers * sizeof(*layer_ns), &w->layer_ns,
+                  err);
+    return rc;
+}
+
+/* Mapped anew, so that the model may go meanwhile. */
+static int map_image(struct writing *w, int image, struct sh_err *err)
+{
+    int own = fcntl(image, F_DUPFD_CLOEXEC, 3);
+    int rc;
+
+    if (own < 0)
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not keep the image of a model");
+    rc = sh_shm_map(own, SH_MAX((size_t)w->about.image_bytes, (size_t)1), false, &w->image, err);
+    if (rc)
+        close(own);
+    return rc;
+}
+
+int kept_dir_write(struct exec *x, const struct kept_file *f, struct kept_about *a,
+                   const double *layer_ns, int image, struct sh_err *err)
+{
+    struct writing *w;
+    int rc;
+
+    if (x->n_keeping == MAX_KEEPING) /* checkpoints go the same way */
+        return SH_FAIL(err, SH_E_QUEUEFULL, "%u models wait to be kept", MAX_KEEPING);
+    w = calloc(1, sizeof(*w));
+    if (!w)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a file to be written");
+    *w = (struct writing){
+        .task = {.work = write_file, .done = on_written}, .x = x, .image = {.fd = -1}};
+    rc = sh_unhex(f->key, a->key, sizeof(a->key), err);
+    if (!rc)
+        rc = copy_tables(w, a, layer_ns, err);
+    if (!rc)
+        rc = map_image(w, image, err);
+    if (!rc)
+        rc = sh_strdup(f->path, &w->path, err);
+    if (!rc)
+        rc = sh_asprintf(err, &w->part, "%s" PART "%016" PRIx64, f->path, x->incarnation);
+    if (!rc)
+        rc = ckpt_submit(x->ckpt, &w->task, err);
+    if (rc)
+        free_writing(w);
+    else
+        x->n_keeping++;
+    return rc;
 }
 
 /* ------------------------------------------------------------------ sweeping */
@@ -193,6 +304,17 @@ static bool is_useful(const struct exec *x, const char *name)
            has_package(x, name);
 }
 
+/* By this executor or another one: whoever writes a file has its lock. */
+static bool is_being_written(int folder, const char *name)
+{
+    int fd = strstr(name, PART) ? openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    bool is = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0;
+
+    if (fd >= 0)
+        close(fd);
+    return is;
+}
+
 static int look(const struct exec *x, int folder, const char *name, struct files *out,
                 struct sh_err *err)
 {
@@ -202,8 +324,7 @@ static int look(const struct exec *x, int folder, const char *name, struct files
     if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISDIR(st.st_mode))
         return SH_OK;
     if (!is_useful(x, name)) {
-        /* A package that is being fetched, or a file that is being written, is young. */
-        if (sh_clock_wall_ms() / 1000 - (int64_t)st.st_mtim.tv_sec > PART_S || !strstr(name, PART))
+        if (!is_being_written(folder, name))
             unlinkat(folder, name, 0);
         return SH_OK;
     }

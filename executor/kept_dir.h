@@ -3,40 +3,43 @@
  *
  * A file is named <digest of the package>-<key>.kept; the key is a digest of all on which its
  * contents depend: package, precision, largest batch, the programs as they were built, the device
- * and its libraries (dev_identity). So nothing has to be marked as old. Who may use a model is
- * decided before a package is named here: two tenants with the same file share it, as they share
- * its package.
+ * and its libraries (dev_identity). So nothing has to be marked as old. The tenant is a part of the
+ * key, too: what a tenant's model has made of a worker must not reach another tenant by a file that
+ * both would read (keep.h says whose work is kept at all).
  *
- * A worker writes to a file of another name, which gets its own when the worker says that it is
- * whole. At most --kept-bytes: the least recently used go first. What belongs to a package that is
- * gone goes with it. Several executors may share the folder.
+ * The executor writes them, on the thread of checkpoints: no worker has a file that it could fill
+ * the disk with. A file has another name until it is whole. At most --kept-bytes: the least
+ * recently used go first. What belongs to a package that is gone goes with it. Several executors
+ * may share the folder.
  */
 #ifndef SH_EXECUTOR_KEPT_DIR_H
 #define SH_EXECUTOR_KEPT_DIR_H
 
 #include "common/hash.h"
-#include "common/msg.h"
 #include "executor/exec.h"
+#include "executor/model/kept.h"
 
 struct kept_file {
-    char *path, *part;       /* OWNED; part: while a worker may write to it */
-    char key[SH_SHA256_HEX]; /* "": nothing is kept */
+    char *path;              /* OWNED; NULL: nothing is kept */
+    char key[SH_SHA256_HEX]; /* likewise "" */
 };
 
-/* What a worker of this identity makes of a package (a path). f->path is NULL if nothing is kept of
- * it. */
-int kept_dir_name(const struct exec *x, const char *package, const char *what, const char *identity,
-                  struct kept_file *f, struct sh_err *err);
+/* What a worker of this identity makes of a tenant's package (a path). f->path is NULL if nothing
+ * is kept of it. */
+int kept_dir_name(const struct exec *x, const char *tenant, const char *package, const char *what,
+                  const char *identity, struct kept_file *f, struct sh_err *err);
 bool kept_dir_has(const struct kept_file *f);
-/* *part: a new file; *old: the one that is there, or -1. Both OWNED. */
-int kept_dir_open(struct kept_file *f, int *part, int *old, struct sh_err *err);
-/* Is `old` a file that nobody can write to any more, so that it may be mapped? A worker that made
- * it may still have it open. */
-bool kept_dir_is_still(int old);
-void kept_dir_done(struct kept_file *f, enum msg_kept how);
-void kept_dir_drop(struct kept_file *f); /* forgets it, and what is half written; zeroed is fine */
-/* Removes what is too much, of no use any more, or was left behind by a worker that died. Blocking,
- * for a look at each file. */
+int kept_dir_open(const struct kept_file *f); /* OWNED, to be read; -1: there is none */
+/* Is it a file that nobody can write to any more, so that it may be mapped? */
+bool kept_dir_is_still(int fd);
+void kept_dir_used(const struct kept_file *f); /* it was read, and is worth to be kept */
+/* In the background, and with a line in the log if that fails. image: a memfd, which stays the
+ * caller's; a->key is set. Fails: SH_E_QUEUEFULL, SH_E_NOMEM, SH_E_PROTO (no such memfd). */
+int kept_dir_write(struct exec *x, const struct kept_file *f, struct kept_about *a,
+                   const double *layer_ns, int image, struct sh_err *err);
+void kept_dir_drop(struct kept_file *f); /* zeroed is fine */
+/* Removes what is too much, of no use any more, or was left behind by an executor that died.
+ * Blocking, for a look at each file. */
 void kept_dir_sweep(const struct exec *x);
 
 #endif

@@ -35,7 +35,8 @@ int loading_name(struct model *m, const char *identity, struct sh_err *err)
     if (m->handle < 0) /* of an evaluation: it comes once */
         return SH_OK;
     snprintf(what, sizeof(what), "precision=%.16s max_batch=%u", m->precision, m->max_batch);
-    return kept_dir_name(store__exec(m->store), m->package, what, identity, &m->kept, err);
+    return kept_dir_name(store__exec(m->store), m->tenant, m->package, what, identity, &m->kept,
+                         err);
 }
 
 void loading_look(struct model *m, const char *identity)

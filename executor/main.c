@@ -36,6 +36,9 @@ static const struct sh_conf_opt OPTIONS[] = {
     SH_OPT_BYTES(struct exec_conf, kept_bytes, "kept-bytes", "32G", 0, 1e15, 0,
                  "disk for what loading models has made, so that they are ready again soon after a "
                  "restart, bytes (folder kept/ of the state folder); 0 = none"),
+    SH_OPT_INT(struct exec_conf, keep_renew_s, "keep-renew-s", 60, 0, 86400, 0,
+               "what a worker makes is kept only if it has met no other tenant: an idle one is "
+               "begun anew for that at most this often, s; 0 = never"),
     SH_OPT_STR(struct exec_conf, metrics_addr, "metrics-addr", "127.0.0.1:9103", 0,
                "address of /metrics; port 0 = any; empty = none"),
     SH_OPT_STR(struct exec_conf, log_level, "log-level", "info", 0, "error, warn, info or debug"),

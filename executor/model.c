@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #define KEEP_NS ((int64_t)2000000000) /* from PREPARE to the run */
-#define MAX_BATCH_SIZES 64u
 #define MAX_LAYERS 65536u
 
 void model__keep_fd(struct model *m, int fd)
@@ -107,7 +106,7 @@ static int read_tables(struct model *m, const struct msg_wk_model_done *d, struc
     int rc;
 
     if (d->layer_ends.len % sizeof(uint64_t) || d->batches.len % sizeof(struct msg_batch) ||
-        layers > MAX_LAYERS || batches < 1 || batches > MAX_BATCH_SIZES ||
+        layers > MAX_LAYERS || batches < 1 || batches > MODEL_MAX_BATCHES ||
         d->input_offs.len % (batches * sizeof(uint64_t)) ||
         d->layer_ns.len != layers * batches * sizeof(double))
         return SH_FAIL(err, SH_E_PROTO, "the tables of a model have the wrong size");
@@ -131,7 +130,7 @@ static int take_image(struct model *m, const struct msg_wk_model_done *d, int *f
     struct exec *x = store__exec(m->store);
     int fd, rc;
 
-    if (n_fds == 0 && d->kept == MSG_KEPT_READ && m->kept_fd >= 0)
+    if (n_fds == 0 && d->was_kept && m->kept_fd >= 0)
         return sh_shm_map_file(m->kept_fd, d->image_at, (size_t)m->image_bytes, &m->image, err);
     if (n_fds != 1)
         return SH_FAIL(err, SH_E_PROTO, "a built model came without its image");
@@ -201,7 +200,7 @@ static struct msg_batch *row_of(const struct model *m, uint32_t batch)
 int model__agree(struct model *m, const struct msg_wk_model_done *d, struct sh_err *err)
 {
     size_t n = d->batches.len / sizeof(struct msg_batch);
-    struct msg_batch theirs[MAX_BATCH_SIZES];
+    struct msg_batch theirs[MODEL_MAX_BATCHES];
     int rc;
 
     if (d->image_bytes != m->image_bytes || d->layer_ends.len != m->n_layers * sizeof(uint64_t) ||

@@ -13,6 +13,9 @@ struct host_quotas *store__host_quotas(struct store *s);
 /* Of slow loads here, as far as they are known: time for a byte of weights. */
 double store__ns_per_byte(const struct store *s);
 void store__learn_ns_per_byte(struct store *s, double ns);
+int64_t *store__renewed_ns(struct store *s); /* when a worker was begun anew for keep.h, last */
+/* Has each model of this worker another idle one that could run it meanwhile? */
+bool store__is_spare(struct store *s, const struct worker *w);
 void model__free(struct model *m);            /* NULL is allowed */
 void model__keep_fd(struct model *m, int fd); /* TAKES fd; -1: drops what there is */
 /* Checks and keeps what the builder made; takes its image out of fds. */

@@ -29,6 +29,7 @@
 #define GIVE_UP_AFTER 4u /* deaths at the start, of all workers */
 
 #define MAX_WHY 256
+#define MET_MANY UINT32_MAX /* no tag */
 
 #define BIT(s) (1u << (s))
 
@@ -176,6 +177,16 @@ int worker_note_model(struct worker *w, int64_t handle, struct sh_err *err)
     if (!rc)
         w->models[w->n_models++] = handle;
     return rc;
+}
+
+void worker_meet(struct worker *w, uint32_t tag)
+{
+    w->met = w->met == 0 || w->met == tag ? tag : MET_MANY;
+}
+
+bool worker_met_only(const struct worker *w, uint32_t tag)
+{
+    return w->met == 0 || w->met == tag;
 }
 
 void worker_busy(struct worker *w)
@@ -378,6 +389,7 @@ static void forget_process(struct worker *w)
     w->preparing = 0;
     w->job = 0;
     w->job_compiling = false;
+    w->met = 0;
     w->kill_cause = NULL;
 }
 
@@ -404,16 +416,26 @@ static uint32_t next_attempt(uint32_t at)
     return 0;
 }
 
+/* Could a fence be why it ended? A driver that may not do what it wants says so, or ends its
+ * process. Want of memory is no matter of fences, nor is who was killed: by the kernel for memory,
+ * by a person, by us. */
+static bool may_be_fence(const struct worker *w, int status)
+{
+    if (w->unfit.rc)
+        return w->unfit.rc != SH_E_DEVMEM && w->unfit.rc != SH_E_NOMEM;
+    return !w->kill_cause && (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL);
+}
+
 /* Before any worker of this executor has been ready no tenant has had anything to do with their
- * deaths. Want of memory is no matter of fences. */
-static void note_start(struct worker *w, const char *cause)
+ * deaths. */
+static void note_start(struct worker *w, const char *cause, int status)
 {
     struct pool *p = w->x->pool;
     const char *why = w->unfit.rc ? w->unfit.msg : cause;
     char fences[SH_MSG_FENCES_TEXT];
 
     if (w->is_ready || p->was_ready || w->x->is_stopping || !p->kernels_dir[0] ||
-        w->unfit.rc == SH_E_DEVMEM || w->unfit.rc == SH_E_NOMEM || ++p->n_no_start < GIVE_UP_AFTER)
+        !may_be_fence(w, status) || ++p->n_no_start < GIVE_UP_AFTER)
         return;
     if (p->attempt == 0)
         snprintf(p->unfenced, sizeof(p->unfenced), "workers with all of them ended: %.200s", why);
@@ -438,7 +460,7 @@ static void on_death(struct sh_loop *l, pid_t pid, int status, void *arg)
             (long long)(wait_ns / 1000000));
     sh_metric_add(M_shunt_worker_exits_total, SH_LABELS(x->conf->name, cause), 1);
     w->exit_cause = cause;
-    note_start(w, cause);
+    note_start(w, cause, status);
     forget_process(w);
     pool_set_state(w, WORKER_DEAD);
     store_on_worker_dead(x->store, preparing);

@@ -60,6 +60,8 @@ struct worker { /* one place in the pool; the process in it changes */
     const char *kill_cause; /* static; NULL: not killed by us */
     const char *exit_cause; /* static: of its last death */
     uint32_t n_fast_deaths;
+    uint32_t met; /* tag of whom its process has had something of; 0: nobody, MET_MANY: several */
+    bool is_renewed; /* it ended for keep.h, and has not been through with it since */
     struct sh_timer *restart;
     bool is_for_one; /* --debug-ablation: it ends after one run, and the next one too */
     bool is_held;    /* likewise: pool_release() starts it; its process may be there already */
@@ -88,6 +90,10 @@ struct worker *pool_find(struct pool *p, int64_t handle);
 bool worker_has_model(const struct worker *w, int64_t handle);
 void worker_forget_model(struct worker *w, int64_t handle);
 int worker_note_model(struct worker *w, int64_t handle, struct sh_err *err);
+
+/* Something of the tenant of this tag (space_tag) goes to it. */
+void worker_meet(struct worker *w, uint32_t tag);
+bool worker_met_only(const struct worker *w, uint32_t tag); /* or nobody; 0: nobody */
 
 /* A lost connection is no failure here: the death is handled when the process is reaped. */
 void worker_send(struct worker *w, const struct sh_msg *m, const int *fds, size_t n_fds);

@@ -9,6 +9,7 @@
 #include "executor/agent.h"
 #include "executor/folder.h"
 #include "executor/host.h"
+#include "executor/keep.h"
 #include "executor/loading.h"
 #include "executor/model_int.h"
 #include "executor/switch.h"
@@ -30,6 +31,7 @@ struct store {
     double ns_per_byte; /* of slow loads */
     struct host_quotas host;
     int64_t loaded_ns; /* when a worker was through with a model, last */
+    int64_t renewed_ns;
 };
 
 int store_new(struct exec *x, struct store **out, struct sh_err *err)
@@ -55,6 +57,11 @@ void store__learn_ns_per_byte(struct store *s, double ns)
 struct host_quotas *store__host_quotas(struct store *s)
 {
     return &s->host;
+}
+
+int64_t *store__renewed_ns(struct store *s)
+{
+    return &s->renewed_ns;
 }
 
 struct exec *store__exec(struct store *s)
@@ -266,21 +273,16 @@ static bool reap(struct store *s)
 
 /* ------------------------------------------------------------------ compiling */
 
-/* What it makes is written to a new file, and read from the one that is kept, if there is one.
- * Returns how many descriptors were added to fds. */
-static size_t open_kept(const struct worker *w, struct model *m, int *fds)
+/* What is kept of it, if there is anything; -1. */
+static int open_kept(const struct worker *w, struct model *m)
 {
     struct sh_err err = {0};
-    int part = -1, old = -1;
 
     /* It was another worker's, perhaps of another build. */
-    if (loading_name(m, w->identity, &err) || kept_dir_open(&m->kept, &part, &old, &err))
-        sh_log_err(SH_LOG_WARN, "model.keep", &err);
-    if (part < 0)
-        return 0;
-    fds[0] = part;
-    fds[1] = old;
-    return old < 0 ? 1 : 2;
+    if (!loading_name(m, w->identity, &err))
+        return kept_dir_open(&m->kept);
+    sh_log_err(SH_LOG_WARN, "model.keep", &err);
+    return -1;
 }
 
 /* Where the device's memory is the host's, the page cache is as good as memory of ours to copy
@@ -292,17 +294,25 @@ static bool may_map(const struct exec *x, int fd)
            x->ablations.n_steps == 1 && kept_dir_is_still(fd);
 }
 
-/* The worker cannot open a file by itself. */
-static void compile_in(struct store *s, struct worker *w, struct model *m)
+static void retry_later(struct model *m, const struct sh_err *why);
+
+/* The worker cannot open a file by itself. again: it is READY, and made once more to be kept. */
+static void compile_in(struct store *s, struct worker *w, struct model *m, bool again)
 {
-    const bool build = m->phase == MODEL_BUILDING;
+    const bool build = again || m->phase == MODEL_BUILDING;
     struct sh_msg msg = {.type = MSG_WK_MODEL};
     struct sh_err err = {0};
     size_t n_fds = 2;
-    int fds[4];
+    int fds[3];
 
     w->preparing = m->handle;
-    if (folder_open_package(m->package, fds, &err)) {
+    worker_meet(w, m->tag);
+    if (folder_open_package(m->package, fds, &err) == SH_E_NOMEM) { /* of descriptors, perhaps */
+        w->preparing = 0;
+        retry_later(m, &err);
+        return;
+    }
+    if (err.rc) {
         const struct msg_wk_model_done done = {.handle = m->handle, .rc = err.rc, .msg = err.msg};
 
         store_on_model_done(s, w, &done, NULL, 0);
@@ -315,12 +325,14 @@ static void compile_in(struct store *s, struct worker *w, struct model *m)
                                            .host_left = host_left(m),
                                            .host_copies = (uint32_t)pool_size(s->x->pool)};
     if (build) {
-        n_fds += open_kept(w, m, fds + 2);
+        fds[2] = open_kept(w, m);
+        n_fds += fds[2] >= 0;
         msg.u.wk_model.key = n_fds > 2 ? m->kept.key : "";
-        msg.u.wk_model.maps = n_fds > 3 && may_map(s->x, fds[3]);
+        msg.u.wk_model.maps = n_fds > 2 && !again && may_map(s->x, fds[2]);
         m->build_ns = sh_clock_ns();
-        SH_INFO("model.build", "version=%" PRId64 " model=%s worker=%u kept=%d wanted=%.2f",
-                m->handle, m->name, w->index, n_fds > 3, m->wanted);
+        SH_INFO("model.build",
+                "version=%" PRId64 " model=%s worker=%u kept=%d wanted=%.2f again=%d", m->handle,
+                m->name, w->index, n_fds > 2, m->wanted, again);
     }
     worker_busy(w);
     worker_send(w, &msg, fds, n_fds);
@@ -419,8 +431,7 @@ static bool may_compile(struct store *s, struct worker *w)
 
 static void fail_model(struct store *s, struct model *m, const struct sh_err *why);
 
-/* Has each model of this worker another one that could run it meanwhile? */
-static bool is_spare(struct store *s, const struct worker *w)
+bool store__is_spare(struct store *s, const struct worker *w)
 {
     for (size_t k = 0; k < w->n_models; k++) {
         bool any = false;
@@ -436,24 +447,33 @@ static bool is_spare(struct store *s, const struct worker *w)
     return true;
 }
 
+/* What it makes should best be kept, too (keep.h). */
+static int rank(struct store *s, const struct worker *w, const struct model *m)
+{
+    return 2 * store__is_spare(s, w) + worker_met_only(w, m->tag);
+}
+
 /* Of those that are free one that nobody misses, or else the one that has loaded nothing for the
  * longest time: what was loaded last is what clients wait for. Quick loads may run beside each
  * other, slow ones not: they time what they load. */
 static struct worker *worker_for(struct store *s, const struct model *m)
 {
     struct worker *best = NULL;
+    int best_rank = 0;
 
     if (n_compiling(s) >= (m->is_quick ? quick_at_once() : 1))
         return NULL;
     for (size_t i = 0; i < pool_size(s->x->pool); i++) {
         struct worker *w = pool_at(s->x->pool, i);
+        int its = 0;
 
         if (!worker_is_idle(w) || is_wanted(s, w))
             continue;
-        if (is_spare(s, w))
-            return w;
-        if (!best || w->compiled_ns < best->compiled_ns)
+        its = rank(s, w, m);
+        if (!best || its > best_rank || (its == best_rank && w->compiled_ns < best->compiled_ns)) {
             best = w;
+            best_rank = its;
+        }
     }
     return best;
 }
@@ -477,7 +497,8 @@ static bool start_build(struct store *s, bool slow)
         const struct sh_err *why = NULL;
         enum blob_state package = blob_set_state(&m->blobs, &why);
 
-        if (m->phase != MODEL_BUILDING || is_compiled_now(s, m->handle) || package == BLOB_COMING)
+        if (m->phase != MODEL_BUILDING || is_compiled_now(s, m->handle) || package == BLOB_COMING ||
+            sh_clock_ns() < m->retry_ns)
             continue;
         if (package == BLOB_FAILED) {
             fail_model(s, m, why);
@@ -489,7 +510,7 @@ static bool start_build(struct store *s, bool slow)
     }
     w = best ? worker_for(s, best) : NULL;
     if (w)
-        compile_in(s, w, best);
+        compile_in(s, w, best, false);
     return w != NULL;
 }
 
@@ -497,13 +518,15 @@ static bool start_spread(struct store *s)
 {
     for (size_t i = 0; i < pool_size(s->x->pool); i++) {
         struct worker *w = pool_at(s->x->pool, i);
-        struct model *m;
+        struct model *m, *again;
 
         if (!may_compile(s, w))
             continue;
-        m = next_wanted(s, w);
+        again = keep_next(s, w);
+        w->is_renewed = false;
+        m = again ? again : next_wanted(s, w);
         if (m) {
-            compile_in(s, w, m);
+            compile_in(s, w, m, again != NULL);
             return true;
         }
         if (w->state == WORKER_STARTING) {
@@ -564,7 +587,8 @@ static void fail_model(struct store *s, struct model *m, const struct sh_err *wh
     agent_model_state(s->x->agent, m);
 }
 
-/* The other workers serve it, so the trouble is this worker's: no reason to take it from all. */
+/* Other workers serve it, so the trouble is one worker's: no reason to take it from all. Or what
+ * was missing comes back. */
 static void retry_later(struct model *m, const struct sh_err *why)
 {
     int64_t ns = RETRY_MIN_NS;
@@ -573,6 +597,7 @@ static void retry_later(struct model *m, const struct sh_err *why)
         ns *= 2;
     ns = SH_MIN(ns, RETRY_MAX_NS);
     m->n_retries++;
+    m->is_unkept = false;
     m->retry_ns = sh_clock_ns() + ns;
     SH_WARN("model.retry", "version=%" PRId64 " model=%s ms=%" PRId64 " code=%s msg=\"%s\"",
             m->handle, m->name, ns / 1000000, sh_rc_name(why->rc), why->msg);
@@ -589,12 +614,13 @@ static void note_failure(struct store *s, struct model *m, const struct sh_err *
 }
 
 /* An internal model is used from its builder alone. */
-static void become_ready(struct store *s, struct model *m, const struct msg_wk_model_done *d)
+static void become_ready(struct store *s, struct worker *w, struct model *m,
+                         const struct msg_wk_model_done *d)
 {
-    const bool was_kept = d->kept == MSG_KEPT_READ;
+    const bool was_kept = d->was_kept;
+    const int64_t took_ns = sh_clock_ns() - m->build_ns;
 
     m->phase = MODEL_READY;
-    kept_dir_done(&m->kept, (enum msg_kept)d->kept);
     model__keep_fd(m, -1);
     if (m->handle < 0)
         return;
@@ -602,12 +628,14 @@ static void become_ready(struct store *s, struct model *m, const struct msg_wk_m
             "version=%" PRId64 " model=%s image_bytes=%" PRIu64 " layers=%u kept=%u mapped=%u "
             "ms=%" PRId64,
             m->handle, m->name, m->image_bytes, m->n_layers, was_kept, m->image.fd < 0,
-            d->took_ns / 1000000);
-    if (!was_kept)
-        loading_took(m, d->took_ns);
+            took_ns / 1000000);
+    if (was_kept)
+        kept_dir_used(&m->kept);
+    else
+        loading_took(m, took_ns);
     agent_model_state(s->x->agent, m);
-    if (d->kept == MSG_KEPT_NEW)
-        kept_dir_sweep(s->x);
+    if (!was_kept)
+        keep_made(m, w, d, m->image.fd);
 }
 
 void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_model_done *d,
@@ -650,7 +678,9 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
     m->program_bytes = SH_MAX(m->program_bytes, d->host_bytes);
     m->n_crashes = m->n_retries = 0;
     if (m->phase == MODEL_BUILDING)
-        become_ready(s, m, d);
+        become_ready(s, w, m, d);
+    else if (m->is_unkept && n_fds == 1)
+        keep_made(m, w, d, fds[0]);
 }
 
 void store_on_worker_dead(struct store *s, int64_t preparing)

@@ -23,6 +23,7 @@
 
 #define STORE_MAX_MODELS 512u
 #define MODEL_MAX_CRASHES 2u
+#define MODEL_MAX_BATCHES 64u
 
 enum model_phase { MODEL_BUILDING, MODEL_READY, MODEL_FAILED, MODEL_GOING };
 
@@ -48,6 +49,7 @@ struct model {
     bool is_looked_at;      /* loading.c: the next three are known */
     bool is_quick;          /* there is a file `kept` */
     struct kept_file kept;
+    bool is_unkept;        /* keep.h: who made it has met others */
     uint64_t weight_bytes; /* of the package; 0: not known */
     int64_t build_ns;      /* when its builder began */
 

@@ -1,5 +1,6 @@
 /* train.c - see train.h: the wishes and the steps towards them. */
 #include "common/clock.h"
+#include "common/io.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
@@ -276,7 +277,7 @@ static int open_files(const struct job *j, int fds[static 3], struct sh_err *err
     fds[2] = open(j->dataset, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fds[2] >= 0)
         return SH_OK;
-    rc = SH_FAIL_ERRNO(err, errno == ENOENT ? SH_E_NOTFOUND : SH_E_IO,
+    rc = SH_FAIL_ERRNO(err, sh_open_rc(errno),
                        "the file of the dataset cannot be used: could not open it");
     sh_err_detail(err, "file %s", j->dataset);
     close(fds[0]);
@@ -299,6 +300,11 @@ static bool attach(struct train *t, struct job *j)
     if (j->compiling || !(w = find_worker(t, 0)))
         return false;
     if (open_files(j, fds, &err)) {
+        if (err.rc ==
+            SH_E_NOMEM) { /* of descriptors, perhaps: at the next turn there may be some */
+            warn(j, "job.open", &err);
+            return false;
+        }
         train__fail(j, &err);
         return true;
     }
@@ -308,6 +314,7 @@ static bool attach(struct train *t, struct job *j)
     w->job = 0; /* a worker keeps one job */
     w->job_compiling = true;
     worker_busy(w);
+    worker_meet(w, j->tag);
     worker_send(w, &m, fds, 3);
     for (int i = 0; i < 3; i++)
         close(fds[i]);

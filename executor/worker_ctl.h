@@ -26,8 +26,7 @@
     X(COMPILE, "compile")  \
     X(WARM, "warm")        \
     X(IMAGE, "image")      \
-    X(PROFILE, "profile")  \
-    X(KEEP, "keep")
+    X(PROFILE, "profile")
 enum worker_load {
 #define X(name, text) WORKER_LOAD_##name,
     WORKER_LOAD_MAP(X)

@@ -225,11 +225,10 @@ static void pause_reading(void *arg)
 
 struct loading { /* how it goes */
     struct sh_err why;
-    int64_t began_ns;
     struct sh_shm image; /* built, or read */
     uint64_t image_at;   /* where it begins in the file that is kept; 0: it is in memory */
     double *layer_ns;    /* [n_batches][n_layers] */
-    enum msg_kept kept;
+    bool was_kept;
 };
 
 /* What a file that is kept of it has to fit. */
@@ -271,45 +270,31 @@ static int read_kept(const struct wk_model *m, const struct msg_wk_model *msg,
         memset(how->layer_ns, 0, (size_t)about->n_batches * about->n_layers * sizeof(double));
         return rc;
     }
-    how->kept = MSG_KEPT_READ;
+    how->was_kept = true;
     how->image_at = maps ? kept_image_at(about) : 0;
     return SH_OK;
 }
 
-/* Image and times, from a file or made anew and written to another; fds: as with WK_MODEL, from the
- * third on. */
+/* Image and times, from a file (-1: there is none) or made anew. */
 static int bring_image(struct worker *w, struct wk_model *m, const struct msg_wk_model *msg,
-                       const int *fds, size_t n_fds, struct loading *how)
+                       int old, struct loading *how)
 {
     struct kept_about about;
-    struct sh_err err = {0};
     int rc;
 
-    if (n_fds > 0 && describe(w, m, msg->key, &about, &err))
-        n_fds = 0;
-    if (n_fds > 1 && read_kept(m, msg, &about, fds[1], how) == SH_OK)
+    if (old >= 0 && !describe(w, m, msg->key, &about, NULL) &&
+        read_kept(m, msg, &about, old, how) == SH_OK)
         return SH_OK;
-    err = (struct sh_err){0};
     rc = make_memory(m, how);
     if (rc)
         return rc;
     rc = program_write_image(largest(m), how->image.base, &how->why);
     step(w, WORKER_LOAD_PROFILE, 1);
-    if (!rc)
-        rc = profile(w, m, &how->image, how->layer_ns, &how->why);
-    step(w, WORKER_LOAD_KEEP, 0);
-    if (rc || n_fds == 0)
-        return rc;
-    err = (struct sh_err){0};
-    if (!kept_write(fds[0], &about, how->image.base, how->layer_ns, &err))
-        how->kept = MSG_KEPT_NEW;
-    else /* the next start takes longer, nothing else */
-        sh_log_err(SH_LOG_WARN, "model.keep", &err);
-    return SH_OK;
+    return rc ? rc : profile(w, m, &how->image, how->layer_ns, &how->why);
 }
 
 static int build_image(struct worker *w, struct wk_model *m, const struct msg_wk_model *msg,
-                       const int *fds, size_t n_fds, struct loading *how)
+                       int old, struct loading *how)
 {
     size_t bytes = program_image_bytes(largest(m));
     /* Before the layers are timed: that needs the memory, on the cpu device the host's. */
@@ -320,7 +305,7 @@ static int build_image(struct worker *w, struct wk_model *m, const struct msg_wk
     how->layer_ns = calloc((size_t)m->n_batches * program_n_layers(largest(m)) + 1, sizeof(double));
     if (!rc && !how->layer_ns)
         rc = SH_FAIL(&how->why, SH_E_NOMEM, "could not allocate a profile");
-    return rc ? rc : bring_image(w, m, msg, fds, n_fds, how);
+    return rc ? rc : bring_image(w, m, msg, old, how);
 }
 
 /* A worker that cannot try its programs out is still good for them; its first run is slower. */
@@ -410,9 +395,8 @@ static int answer_model(struct worker *w, const struct msg_wk_model *msg, const 
     *d = (struct msg_wk_model_done){.handle = msg->handle,
                                     .rc = why->rc,
                                     .msg = why->msg,
-                                    .kept = how->kept,
-                                    .image_at = how->image_at,
-                                    .took_ns = sh_clock_ns() - how->began_ns};
+                                    .was_kept = how->was_kept,
+                                    .image_at = how->image_at};
     d->host_bytes = m ? m->host_bytes : 0;
     if (why->rc == SH_E_QUOTA && !m) {
         d->host_bytes = w->refused_bytes;
@@ -447,22 +431,21 @@ static void log_steps(const struct worker *w, const struct msg_wk_model *msg)
 
     SH_INFO("model.steps",
             "version=%" PRId64 " worker=%u build=%u read_ms=%.1f compile_ms=%.1f warm_ms=%.1f "
-            "image_ms=%.1f profile_ms=%.1f keep_ms=%.1f",
+            "image_ms=%.1f profile_ms=%.1f",
             msg->handle, w->id, msg->build, (double)ns[WORKER_LOAD_READ] / 1e6,
             (double)ns[WORKER_LOAD_COMPILE] / 1e6, (double)ns[WORKER_LOAD_WARM] / 1e6,
-            (double)ns[WORKER_LOAD_IMAGE] / 1e6, (double)ns[WORKER_LOAD_PROFILE] / 1e6,
-            (double)ns[WORKER_LOAD_KEEP] / 1e6);
+            (double)ns[WORKER_LOAD_IMAGE] / 1e6, (double)ns[WORKER_LOAD_PROFILE] / 1e6);
 }
 
 int infer_on_model(struct worker *w, const struct msg_wk_model *msg, const int *fds, size_t n_fds,
                    struct sh_err *err)
 {
     struct wk_model *m = infer_find(w, msg->handle);
-    struct loading how = {.began_ns = sh_clock_ns(), .image = {.fd = -1}};
+    struct loading how = {.image = {.fd = -1}};
     enum dev_precision p;
     int rc;
 
-    if (n_fds < 2 || n_fds > 4)
+    if (n_fds < 2 || n_fds > 3)
         return SH_FAIL(err, SH_E_PROTO, "WK_MODEL came with %zu descriptors", n_fds);
     if (w->ctl)
         atomic_store(&w->ctl->load_done, 0);
@@ -471,7 +454,7 @@ int infer_on_model(struct worker *w, const struct msg_wk_model *msg, const int *
     if (!rc && !m)
         rc = load_model(w, msg, fds, p, &m, &how.why);
     if (!rc && msg->build)
-        rc = build_image(w, m, msg, fds + 2, n_fds - 2, &how);
+        rc = build_image(w, m, msg, n_fds > 2 ? fds[2] : -1, &how);
     if (rc)
         worker_settle(w, &how.why); /* what a library could not do may be the device's end */
     note_step(w, WORKER_LOAD_READ, 0);

@@ -530,6 +530,61 @@ class Runs(Case):
         d.wait(lambda: (3, "READY") in order, WAIT_S, "the large one")
         self.assertLess(order.index("RUN_DONE"), order.index((3, "READY")))
 
+    def digest(self, d, n):
+        """A package whose name is a digest, as those are that the API names: it is kept."""
+        package = d.package(self.net)[0]
+        to = os.path.join(os.path.dirname(package), "%064x" % n)
+        os.rename(package, to)
+        return to
+
+    def test_what_is_kept_was_made_for_its_tenant_alone(self):
+        """Else who takes a worker over could leave a forged file for all who load after him."""
+        d = self.driver("--workers=2", "--keep-renew-s=1")
+        package, log = self.digest(d, 7), os.path.join(d.dir, "executor.log")
+
+        def files():
+            return [f for f in os.listdir(os.path.join(d.dir, "kept")) if f.endswith(".kept")]
+
+        def of(pattern):
+            with open(log) as f:
+                return re.findall(pattern, f.read())
+        for v, tenant in enumerate("aab", 1):
+            d.load(v, package, tenant=tenant, model="m%d" % v)
+            d.wait(lambda: len(of(r"ev=model.steps version=%d " % v)) == 2, WAIT_S, "both workers")
+        # Two of one tenant are one file; the other one's was made by who had met both, and then anew.
+        self.assertEqual(of(r"ev=model.build version=(\d) .* kept=1 "), ["2"])
+        d.wait(lambda: len(files()) == 2, WAIT_S, "the second file")
+        self.assertEqual((of(r"ev=worker.renew worker=\d model=(\S+)"), of(r"version=(\d) .* again=1")),
+                         (["m3"], ["3"]))
+        d.wait(lambda: len(d.worker_pids()) == 2, WAIT_S, "both workers again")
+        self.assertEqual(d.stop(), 0)
+        at, d.states, d.data = len(of(r"ev=model.build .*")), {}, None
+        d.start()
+        for v, tenant in enumerate("abc", 1):
+            d.load(v, package, tenant=tenant)
+        self.assertEqual([re.search(r"kept=(\d)", x)[1] for x in of(r"ev=model.build .*")[at:]], ["1", "1", "0"])
+
+    def test_a_worker_has_no_file_that_it_could_write_to(self):
+        """But the log: whoever takes one over could fill the disk with it."""
+        d = self.driver("--workers=2")
+        package, seen, n = self.digest(d, 8), set(), 0
+        pids = d.worker_pids()
+        d.load(1, package, wait=False)
+        while not (1 in d.states and d.states[1].phase == "READY"):
+            for pid in pids:
+                n += 1
+                for fd in os.listdir("/proc/%d/fd" % pid):
+                    with contextlib.suppress(OSError):
+                        path = os.readlink("/proc/%d/fd/%s" % (pid, fd))
+                        with open("/proc/%d/fdinfo/%s" % (pid, fd)) as f:
+                            flags = int(re.search(r"flags:\s*(\d+)", f.read())[1], 8)
+                        if path.startswith(d.dir) and flags & 3 and not path.endswith(".log"):
+                            seen.add(path)
+            d.pump(0.001)
+        self.assertGreater(n, 0)
+        self.assertEqual(seen, set())
+        d.wait(lambda: os.listdir(os.path.join(d.dir, "kept")), WAIT_S, "what the executor writes")
+
     def test_a_new_scheduler_hears_what_is_held(self):
         d = self.driver()
         d.load(1, d.package(self.net)[0])
