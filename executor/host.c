@@ -25,10 +25,26 @@ static uint64_t limit(const struct exec *x)
     return x->conf->model_host_bytes ? (uint64_t)x->conf->model_host_bytes : host / 2;
 }
 
-/* When all workers have it, which is soon. */
+/* What does not fit is the most there is: workers say how much they have. */
+static uint64_t plus(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+static uint64_t times(uint64_t a, uint64_t n)
+{
+    return n && a > UINT64_MAX / n ? UINT64_MAX : a * n;
+}
+
+/* An image, and a program in each worker: when all of them have it, which is soon. */
+static uint64_t in_all(const struct model *m, uint64_t image, uint64_t program)
+{
+    return plus(image, times(program, pool_size(store__exec(m->store)->pool)));
+}
+
 static uint64_t counted(const struct model *m)
 {
-    return m->image.bytes + m->program_bytes * pool_size(store__exec(m->store)->pool);
+    return in_all(m, m->image.bytes, m->program_bytes);
 }
 
 static uint64_t minus(uint64_t a, uint64_t b)
@@ -46,8 +62,8 @@ static struct room room_for(const struct model *m)
     for (const struct model *o = store_next(s, NULL); o; o = store_next(s, o)) {
         if (o == m || o->handle < 0)
             continue;
-        all += counted(o);
-        tenant += o->tag == m->tag ? counted(o) : 0;
+        all = plus(all, counted(o));
+        tenant = o->tag == m->tag ? plus(tenant, counted(o)) : tenant;
     }
     return (struct room){max, most, minus(max, all), minus(most, tenant), quota > 0};
 }
@@ -59,7 +75,7 @@ uint64_t host_held(const struct model *m)
 
     for (size_t i = 0; i < pool_size(p); i++)
         n += worker_has_model(pool_at(p, i), m->handle);
-    return m->image.bytes + n * m->program_bytes;
+    return plus(m->image.bytes, times(m->program_bytes, n));
 }
 
 uint64_t host_left(const struct model *m)
@@ -72,7 +88,7 @@ uint64_t host_left(const struct model *m)
 int host_check(struct model *m, uint64_t image, uint64_t program, struct sh_err *err)
 {
     const struct room r = room_for(m);
-    const uint64_t need = image + program * pool_size(store__exec(m->store)->pool);
+    const uint64_t need = in_all(m, image, program);
     const bool is_tenant = r.tenant_left < r.all_left;
     const uint64_t left = is_tenant ? r.tenant_left : r.all_left;
 
@@ -84,7 +100,7 @@ int host_check(struct model *m, uint64_t image, uint64_t program, struct sh_err 
     return SH_FAIL(err, SH_E_QUOTA,
                    "needs %" PRIu64 " MiB of host memory or more; %s may take %" PRIu64
                    " MiB (%s), %" PRIu64 " are left; unload versions or lower max_batch",
-                   (need + MIB - 1) / MIB, is_tenant ? "models of a tenant" : "all models",
+                   need / MIB + (need % MIB > 0), is_tenant ? "models of a tenant" : "all models",
                    (is_tenant ? r.tenant : r.all) / MIB,
                    is_tenant && r.has_quota ? "host_memory_max_bytes of its quota"
                                             : "model-host-bytes",
@@ -118,8 +134,8 @@ struct host_totals host_totals(struct store *s)
     struct host_totals t = {.limit = limit(store__exec(s))};
 
     for (const struct model *m = store_next(s, NULL); m; m = store_next(s, m)) {
-        t.images += m->image.bytes;
-        t.programs += host_held(m) - m->image.bytes;
+        t.images = plus(t.images, m->image.bytes);
+        t.programs = plus(t.programs, host_held(m) - m->image.bytes);
     }
     return t;
 }

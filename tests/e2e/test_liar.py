@@ -45,6 +45,16 @@ class Liars(Case):
                     for what in (m.compute_ns, m.busy_ns, m.copy_ns):
                         self.assertTrue(0 <= what <= took, m)
 
+    def test_no_program_is_too_large_to_be_counted(self):
+        """Of as many workers as there are: a sum that overflows would be room for everything."""
+        for told in (1 << 63, (1 << 64) - 1, FAR):
+            with self.subTest(told):
+                d = self.liars({"WK_MODEL_DONE": {"host_bytes": told}})
+                d.load(1, d.package(self.net)[0], wait=False)
+                d.wait(lambda: 1 in d.states and d.states[1].phase in ("READY", "FAILED"), WAIT_S, "end")
+                self.assertEqual(d.states[1].phase, "FAILED", d.states[1])
+                self.assertIn("of host memory", d.states[1].msg)
+
     def test_no_batch_gets_more_memory_than_there_is(self):
         """Nor a piece that is smaller than was asked for: so many blocks that their number overflows."""
         for bytes_of_one in ((1 << 53) + (1 << 21), FAR, 1 << 30):
