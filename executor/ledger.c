@@ -54,6 +54,7 @@ struct head {
     char source[LEDGER_NAME];
     char pad[7];
     _Atomic uint64_t next; /* number */
+    uint64_t inode;        /* of this file; 0: of an earlier release. A copy has another one */
 };
 
 struct ledger {
@@ -128,6 +129,42 @@ static bool is_whole(const struct row *r)
         return false;
     s = &r->sums[get(&r->which)];
     return is_sum(s->gpu_ns) && is_sum(s->requests) && is_sum(s->samples) && is_sum(s->step);
+}
+
+static int new_source(char out[LEDGER_NAME], struct sh_err *err)
+{
+    uint8_t random[(LEDGER_NAME - 1) / 2];
+    int rc = sh_random(random, sizeof(random), err);
+
+    if (!rc)
+        sh_hex(random, sizeof(random), out);
+    return rc;
+}
+
+/* Somebody has copied the folder, or moved it. The first file may be counted from, too: of two
+ * batches with one number and one source the database takes one, and the other would be lost. So
+ * this one is a source of its own from now on. */
+static int note_copy(struct ledger *l, const struct stat *st, struct sh_err *err)
+{
+    const bool is_copy = l->head->inode && l->head->inode != (uint64_t)st->st_ino;
+    char source[LEDGER_NAME];
+    size_t n = 0;
+    int rc = is_copy ? new_source(source, err) : SH_OK;
+
+    if (rc)
+        return rc;
+    if (is_copy) {
+        for (size_t i = 0; i < LEDGER_ROWS; i++)
+            n += get(&l->rows[i].is) != ROW_FREE;
+        SH_ERROR("usage.copy",
+                 "file=%s source=%s new_source=%s rows=%zu msg=\"this is a copy of another file; "
+                 "what was not in the database when it was copied is counted here, too, if its "
+                 "first owner still runs\"",
+                 l->path, l->head->source, source, n);
+        memcpy(l->head->source, source, LEDGER_NAME);
+    }
+    l->head->inode = (uint64_t)st->st_ino;
+    return SH_OK;
 }
 
 /* Rows and numbers as a process left them that may have been anywhere. */
@@ -223,6 +260,9 @@ static int open_file(const char *folder, const char *path, struct ledger **out, 
         if (rc)
             goto out;
         if (is_ours(l->head)) {
+            rc = note_copy(l, &st, err);
+            if (rc)
+                goto out;
             take_over(l);
             *out = l;
             return SH_OK;
@@ -303,6 +343,7 @@ static int make_file(struct ledger *l, const char *folder, const char *source, s
         rc = map(l, l->fd, err);
     if (!rc) {
         begin(l, source);
+        l->head->inode = (uint64_t)st.st_ino;
         if (rename(unmade, l->path) < 0)
             rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not rename %s", unmade);
     }
@@ -316,7 +357,6 @@ out:
 /* A file with the lock, or memory alone. */
 static int make(const char *folder, struct ledger **out, struct sh_err *err)
 {
-    uint8_t random[(LEDGER_NAME - 1) / 2];
     char source[LEDGER_NAME];
     struct sh_err why = {0};
     struct ledger *l = NULL;
@@ -325,11 +365,9 @@ static int make(const char *folder, struct ledger **out, struct sh_err *err)
     for (int i = 0; i < N_TRIES && rc == SH_E_IO; i++) {
         ledger_close(l);
         l = ledger_new();
-        rc = l ? sh_random(random, sizeof(random), err)
-               : SH_FAIL(err, SH_E_NOMEM, "could not allocate a ledger");
+        rc = l ? new_source(source, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a ledger");
         if (rc)
             goto out;
-        sh_hex(random, sizeof(random), source);
         rc = make_file(l, folder, source, &why);
     }
     if (rc) {

@@ -415,6 +415,44 @@ static void a_kill_at_any_instruction_loses_nothing_and_doubles_nothing(void **s
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
+static void copy_file(const char *from, const char *to)
+{
+    size_t n = 0;
+    char *bytes = sh_test_read_file(from, &n);
+
+    sh_test_write_file(to, bytes, n);
+    free(bytes);
+}
+
+/* Two that count from there would give one number to different batches, and the database takes the
+ * first of them. */
+static void a_copy_is_a_source_of_its_own_and_keeps_its_rows(void **state)
+{
+    char path[400], copied[400], name[LEDGER_NAME], other[SH_TEST_DIR_BYTES];
+    struct ledger *first = open_in(*state), *second;
+
+    count(first, "ada", 1, MINUTE);
+    memcpy(name, ledger_source(first), sizeof(name));
+    sh_test_dir_make(other);
+    snprintf(path, sizeof(path), "%s/%s.usage", (char *)*state, name);
+    snprintf(copied, sizeof(copied), "%s/%s.usage", other, name);
+    copy_file(path, copied);
+    second = open_in(other);
+    assert_string_not_equal(ledger_source(second), name);
+    assert_int_equal(ledger_state(second).n_rows, 1);
+    memcpy(name, ledger_source(second), sizeof(name));
+    ledger_close(second);
+    second = open_in(other); /* not a copy of itself */
+    assert_string_equal(ledger_source(second), name);
+    ledger_close(second);
+    memcpy(name, ledger_source(first), sizeof(name));
+    ledger_close(first);
+    first = open_in(*state);
+    assert_string_equal(ledger_source(first), name);
+    ledger_close(first);
+    sh_test_dir_remove(other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -427,6 +465,7 @@ int main(void)
         TEST(a_file_that_is_taken_over_has_all_its_blocks),
         TEST(without_room_on_the_disk_it_counts_in_memory),
         TEST(a_kill_at_any_instruction_loses_nothing_and_doubles_nothing),
+        TEST(a_copy_is_a_source_of_its_own_and_keeps_its_rows),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
