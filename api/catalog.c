@@ -5,6 +5,7 @@
 #include "api/store.h"
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/sample.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -154,18 +155,13 @@ static int read_tensors(const json_t *list, struct cat_tensor **out, size_t *n, 
     return rc;
 }
 
-/* sh_sample_fixed_batch(), told by the tensors as they are here. */
 static int64_t fixed_batch(const struct cat_version *v)
 {
-    int64_t fixed = 0;
+    int64_t fixed = SH_BATCH_OPEN;
 
-    for (size_t i = 0; i < v->n_inputs; i++) {
-        if (v->inputs[i].rank > 0 && v->inputs[i].dims[0] < 0)
-            return 0;
-        if (v->inputs[i].rank > 0 && !fixed)
-            fixed = v->inputs[i].dims[0];
-    }
-    return fixed ? fixed : 1;
+    for (size_t i = 0; i < v->n_inputs; i++)
+        fixed = sh_batch_next(fixed, v->inputs[i].rank, v->inputs[i].dims[0]);
+    return sh_batch_end(fixed);
 }
 
 void cat_version_finish(struct cat_version *v)

@@ -12,6 +12,8 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define SWEEP_NS (20 * LINK_NS_PER_MS)
@@ -209,6 +211,24 @@ static struct infer *next_command(struct link *l, unsigned *what)
     return i; /* with the queue's reference */
 }
 
+static void run_loads(struct link *l)
+{
+    int64_t loads[LINK_MAX_LOADS];
+    size_t n;
+
+    pthread_mutex_lock(&l->lock);
+    n = l->n_loads;
+    memcpy(loads, l->loads, n * sizeof(loads[0]));
+    l->n_loads = 0;
+    pthread_mutex_unlock(&l->lock);
+    for (size_t i = 0; i < n; i++) {
+        char what[32];
+
+        snprintf(what, sizeof(what), "load %" PRId64, loads[i]);
+        link__send(l, &(struct sh_msg){.type = MSG_HINT, .u.hint = {.what = what}});
+    }
+}
+
 /* One that comes soon after another waits for the timer. */
 static void run_hints(struct link *l)
 {
@@ -264,6 +284,7 @@ static void on_wake(struct sh_loop *loop, void *arg)
     }
     link__ask_send(l);
     run_hints(l);
+    run_loads(l);
     if (w)
         sh_wire_uncork(w);
     if (atomic_load(&l->stop))
@@ -353,6 +374,15 @@ void link_hint(struct link *l, const char *what)
 
     pthread_mutex_lock(&l->lock);
     l->hints |= hint;
+    pthread_mutex_unlock(&l->lock);
+    sh_loop_wake(l->loop);
+}
+
+void link_hint_load(struct link *l, int64_t version_id)
+{
+    pthread_mutex_lock(&l->lock);
+    if (l->n_loads < LINK_MAX_LOADS)
+        l->loads[l->n_loads++] = version_id;
     pthread_mutex_unlock(&l->lock);
     sh_loop_wake(l->loop);
 }
@@ -484,6 +514,16 @@ static void on_scheduler_down(struct sh_wire *w, const struct sh_err *why, void 
 
 /* ---------------------------------------------------------------- time */
 
+static void refuse_unreached(struct link *l, struct infer *i)
+{
+    char why[160];
+
+    snprintf(why, sizeof(why), "executor \"%s\" cannot be reached by this API server; try again",
+             i->link.executor);
+    send_cancel(l, i);
+    link__fail(l, i, SH_E_UNAVAILABLE, why, true);
+}
+
 static void on_timer(struct sh_loop *loop, void *arg)
 {
     struct link *l = arg;
@@ -498,6 +538,8 @@ static void on_timer(struct sh_loop *loop, void *arg)
         next = i->link.next;
         if (i->link.over && now >= i->link.limbo_ns) {
             forget(l, i);
+        } else if (link__is_out_of_reach(l, i, now)) {
+            refuse_unreached(l, i);
         } else if (!i->link.over && i->link.ready && !i->link.watch && now < i->link.deadline_ns) {
             /* Not before: most are over sooner. Failing to watch costs only early notice. */
             sh_io_add(l->loop, i->fd, SH_IO_HUP, on_client_gone, i, &i->link.watch, NULL);

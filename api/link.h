@@ -25,6 +25,8 @@ int link_start(struct api *a, struct link **out, struct sh_err *err);
 void link_stop(struct link *l);
 void link_free(struct link *l); /* after link_stop, when no request is left; NULL is allowed */
 
+/* Any thread. Executors that could not load this version try again at once. */
+void link_hint_load(struct link *l, int64_t version_id);
 /* Any thread. link_open fails with SH_E_UNAVAILABLE (no scheduler) or SH_E_QUEUEFULL. */
 int link_open(struct link *l, struct infer *i, struct sh_err *err);
 void link_ready(struct link *l, struct infer *i);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #define CHUNK_BYTES ((size_t)1 << 20)
+#define REACH_NS (2000 * LINK_NS_PER_MS) /* who lives connects in far less */
 #define UNCONFIRMED_NS (15000 * LINK_NS_PER_MS)
 
 static struct link_exec *find_exec(struct link *l, const char *name)
@@ -133,6 +134,8 @@ static void on_exec_down(struct sh_wire *w, const struct sh_err *why, void *arg)
     if (e->ready)
         SH_WARN("executor.down", "executor=%s code=%s msg=\"%s\"", e->name, sh_rc_name(why->rc),
                 why->msg);
+    if (e->ready)
+        e->down_ns = sh_clock_ns();
     e->ready = false;
     ask_again_for_all_of(e->link, e->name);
 }
@@ -162,6 +165,7 @@ static int add_exec(struct link *l, const struct msg_exec_up *m, struct sh_err *
     if (!e)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate an executor");
     e->link = l;
+    e->down_ns = sh_clock_ns();
     e->confirmed = true;
     sh_strlcpy(e->name, m->executor, sizeof(e->name));
     sh_strlcpy(e->addr, m->data_addr, sizeof(e->addr));
@@ -228,6 +232,17 @@ static int send_span(struct link *l, struct sh_wire *w, const struct infer *i, c
     return rc;
 }
 
+/* The scheduler's own connection to it may be up, so the scheduler has no reason to move it. */
+bool link__is_out_of_reach(struct link *l, const struct infer *i, int64_t now_ns)
+{
+    const struct link_exec *e;
+
+    if (i->link.over || !i->link.ready || !i->link.placed || i->link.sent)
+        return false;
+    e = find_exec(l, i->link.executor);
+    return !e || (!e->ready && now_ns - e->down_ns > REACH_NS);
+}
+
 void link__send_inputs(struct link *l, struct infer *i)
 {
     struct sh_msg end = {.type = MSG_DATA_END, .u.data_end = {.rid = i->rid}};
@@ -239,7 +254,7 @@ void link__send_inputs(struct link *l, struct infer *i)
         return;
     e = find_exec(l, i->link.executor);
     w = e && e->ready ? sh_link_wire(e->wire) : NULL;
-    if (!w) /* DATA_READY will call again; else the deadline ends it */
+    if (!w) /* DATA_READY will call again; else link__is_out_of_reach() ends it */
         return;
     i->link.sent = true;
     if (e->local)

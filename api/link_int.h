@@ -7,6 +7,7 @@
 
 #define LINK_BUCKETS 4096u
 #define LINK_MAX_EXECUTORS 256
+#define LINK_MAX_LOADS 64u /* at once; what is more is loaded again when its pause is over */
 #define LINK_NS_PER_MS INT64_C(1000000)
 #define LIMBO_NS (10000 * LINK_NS_PER_MS) /* what the clocks and the messages may take */
 #define LINK_MAX_RUN_MS UINT64_C(86400000)
@@ -18,9 +19,10 @@ struct link_exec { /* one executor's data connection */
     struct link *link;
     char name[64], addr[256];
     struct sh_link *wire;
-    bool ready;     /* it said DATA_READY */
-    bool local;     /* shares the slab's memory */
-    bool confirmed; /* the scheduler named it since it last said WELCOME */
+    bool ready;      /* it said DATA_READY */
+    int64_t down_ns; /* since when it is not */
+    bool local;      /* shares the slab's memory */
+    bool confirmed;  /* the scheduler named it since it last said WELCOME */
 };
 
 struct link {
@@ -32,6 +34,8 @@ struct link {
     pthread_mutex_t lock; /* the command queue and hints */
     struct infer *head, *tail;
     unsigned hints;
+    int64_t loads[LINK_MAX_LOADS]; /* versions of link_hint_load() */
+    size_t n_loads;
     struct link_ask *new_asks;
     bool ended; /* the thread is gone: nobody takes commands */
     atomic_bool up, stop;
@@ -68,6 +72,8 @@ void link__ask_sweep(struct link *l, bool all); /* those whose time is over, or 
 void link__exec_up(struct link *l, const struct msg_exec_up *m);
 void link__exec_sweep(struct link *l);
 void link__exec_free_all(struct link *l);
+/* Was it placed on an executor that cannot be reached from here for too long to wait on? */
+bool link__is_out_of_reach(struct link *l, const struct infer *i, int64_t now_ns);
 /* To a remote executor: input bytes, once ready and placed. Nothing to do for a local one. */
 void link__send_inputs(struct link *l, struct infer *i);
 

@@ -111,6 +111,8 @@ int loads_wish(struct api_req *q, enum store_wish wish, const char *model, const
         rc = noun_missing(version ? "version" : "model", version ? version : model, err);
     if (!rc && n == 0)
         rc = check_done(wish, j, model, version != NULL, err);
+    if (!rc && wish == STORE_LOAD && n == 0)
+        serving_load_again(q, j);
     if (rc)
         json_decref(j);
     else

@@ -181,7 +181,7 @@ void serving_reason(struct serving *s, int64_t version_id, char *out, size_t siz
         text = "no executor is connected";
         break;
     case MSG_UP_LOADING:
-        text = "an executor that has started again loads it";
+        text = is.msg[0] ? is.msg : "an executor that has started again loads it";
         break;
     case MSG_UP_FAILED:
         text = is.msg;
@@ -222,6 +222,9 @@ static int show_one(struct serving *s, const struct cat_version *v, json_t *item
             json_object_set_new(item, "reason", json_string(why)))
             return SH_FAIL(err, SH_E_NOMEM, "could not allocate the reply");
     }
+    if (!is_ready && is.up == MSG_UP_LOADING && is.msg[0] &&
+        json_object_set_new(item, "reason", json_string(is.msg)))
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the reply");
     if (json_object_set_new(item, "loading",
                             is.up == MSG_UP_LOADING && is.step[0] ? progress(&is) : json_null()))
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the reply");
@@ -272,6 +275,30 @@ static int show(struct api_req *q, struct cat_table **table, json_t *j, struct s
                           item, err);
     }
     return rc ? rc : show_traffic(q, j, err);
+}
+
+static void load_again(struct api_req *q, const struct cat_version *v)
+{
+    struct serving_state is;
+
+    if (!v)
+        return;
+    serving_get(q->api->serving, v->id, &is);
+    if (is.up == MSG_UP_FAILED || (is.up == MSG_UP_LOADING && is.msg[0]))
+        link_hint_load(q->api->link, v->id);
+}
+
+void serving_load_again(struct api_req *q, const json_t *j)
+{
+    const json_t *versions = json_object_get(j, "versions"), *item;
+    struct cat_table *table = catalog_get(q->api->catalog);
+    size_t i;
+
+    if (!versions)
+        load_again(q, find(q, &table, j, NULL, sh_json_text(j, "model")));
+    json_array_foreach(versions, i, item)
+        load_again(q, find(q, &table, item, sh_json_text(j, "tenant"), sh_json_text(j, "name")));
+    catalog_put(table);
 }
 
 int serving_show(struct api_req *q, json_t *j, struct sh_err *err)

@@ -15,7 +15,7 @@ struct serving_state {
     char step[16];  /* LOADING; "": not known, as are the numbers then */
     uint32_t done, total;
     int64_t left_ns; /* LOADING; < 0: not known */
-    char msg[256];   /* FAILED */
+    char msg[256];   /* FAILED, or LOADING and it has failed before */
 };
 
 int serving_new(struct serving **out, struct sh_err *err); /* OWNED, serving_free() */
@@ -34,6 +34,9 @@ bool serving_has(struct serving *s, const struct cat_version *v); /* is it ready
 /* Why one that is READY in the database is not ready, for people; "" if it is. */
 void serving_reason(struct serving *s, int64_t version_id, char *out, size_t size);
 
+/* Of a version, or of all those of a model: what executors could not load they try again at once.
+ * Done already is what a new wish in the database does. On a pool thread. */
+void serving_load_again(struct api_req *q, const json_t *j);
 /* Says in a version, or in all those of a model, or of a page of either, what is so: a state of
  * READY becomes LOADING or FAILED where nobody serves it, "loading" tells how far it is, and
  * "traffic" of a model what it was asked in the last minute. On a pool thread. */

@@ -35,21 +35,29 @@ static int64_t first_axis(const json_t *io)
     return json_integer_value(json_array_get(json_object_get(io, "shape"), 0));
 }
 
+int64_t sh_batch_next(int64_t so_far, size_t rank, int64_t first)
+{
+    if (rank == 0 || so_far == 0)
+        return so_far;
+    if (first < 0)
+        return 0;
+    return so_far == SH_BATCH_OPEN && first > 0 ? first : so_far;
+}
+
+int64_t sh_batch_end(int64_t so_far)
+{
+    return so_far == SH_BATCH_OPEN ? 1 : so_far;
+}
+
 int64_t sh_sample_fixed_batch(const json_t *inputs)
 {
-    int64_t fixed = 0;
+    int64_t fixed = SH_BATCH_OPEN;
+    const json_t *io;
+    size_t i;
 
-    for (size_t i = 0; i < json_array_size(inputs); i++) {
-        const json_t *io = json_array_get(inputs, i);
-
-        if (json_array_size(json_object_get(io, "shape")) == 0)
-            continue;
-        if (first_axis(io) < 0)
-            return 0;
-        if (!fixed)
-            fixed = first_axis(io);
-    }
-    return fixed ? fixed : 1;
+    json_array_foreach(inputs, i, io) fixed =
+        sh_batch_next(fixed, json_array_size(json_object_get(io, "shape")), first_axis(io));
+    return sh_batch_end(fixed);
 }
 
 bool sh_sample_is_axis(const json_t *tensors, int64_t fixed, const char **name)

@@ -15,6 +15,11 @@ int sh_sample_read(const json_t *io, struct sh_st_tensor *out, struct sh_err *er
  * of no input follows the batch it is that of the first input that has an axis, and 1 where none
  * has: graph_fixed_batch(), told by what shunt-import says of the file. */
 int64_t sh_sample_fixed_batch(const json_t *inputs);
+/* The same, of who has their tensors in another form: begins with SH_BATCH_OPEN, takes each of the
+ * inputs (its first axis, < 0: it follows the batch), and says what came of it at the end. */
+#define SH_BATCH_OPEN INT64_C(-1)
+int64_t sh_batch_next(int64_t so_far, size_t rank, int64_t first_axis);
+int64_t sh_batch_end(int64_t so_far);
 /* Is axis 0 of each tensor of the list the batch? fixed: of sh_sample_fixed_batch().
  * *name: BORROWED, the first for which it is not; NULL if there is none. */
 bool sh_sample_is_axis(const json_t *tensors, int64_t fixed, const char **name);

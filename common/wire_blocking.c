@@ -35,9 +35,7 @@ static int wait_ready(int fd, short events, int64_t end_ns, struct sh_err *err)
 
 bool sh_wire_has_input_within(int fd, int ms)
 {
-    struct pollfd p = {.fd = fd, .events = POLLIN};
-
-    return poll(&p, 1, ms) != 0;
+    return wait_ready(fd, POLLIN, sh_clock_ns() + (int64_t)ms * 1000000, NULL) != 0;
 }
 
 bool sh_wire_has_input(int fd)

@@ -79,7 +79,9 @@ void apis_on_msg(struct sched *s, struct api *a, const struct sh_msg *m)
         break;
     case MSG_HINT:
         leader_on_word(s);
-        if (strcmp(m->u.hint.what, "reached") != 0)
+        if (strncmp(m->u.hint.what, "load ", 5) == 0)
+            models_load_again(s, m->u.hint.what + 5);
+        else if (strcmp(m->u.hint.what, "reached") != 0)
             sched_poll(s);
         break;
     default:

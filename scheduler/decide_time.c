@@ -24,7 +24,7 @@ int64_t decide__missing_ns(const struct snapshot *in, uint32_t model, uint32_t e
 
     if (resident >= m->image_bytes)
         return 0;
-    return (int64_t)((double)(m->image_bytes - resident) * in->execs[e].ns_per_byte);
+    return predict_copy_ns(m->image_bytes - resident, in->execs[e].ns_per_byte);
 }
 
 int64_t decide__end_ns(const struct work *w, const struct run_of *r, int64_t start_ns,

@@ -15,6 +15,7 @@
 
 #define LOAD_TRIES 5
 #define FIRST_PAUSE_NS INT64_C(1000000000)
+#define LOAD_AGAIN_NS INT64_C(1000000000)
 #define DAY_NS (INT64_C(86400) * 1000000000)
 
 static void model_free(struct model *m)
@@ -168,6 +169,27 @@ static void load_where_missing(struct sched *s, struct model *m)
         m->state = MODEL_LOADING;
         write_state(s, m, "LOADING");
     }
+}
+
+void models_load_again(struct sched *s, const char *version_id)
+{
+    int64_t id, now = sh_clock_ns();
+    struct model *m = NULL;
+
+    if (!sh_parse_i64(version_id, 1, INT64_MAX, "", &id, NULL))
+        m = models_find(&s->models, id);
+    if (!m || now - m->again_ns < LOAD_AGAIN_NS)
+        return;
+    m->again_ns = now;
+    for (size_t i = 0; i < s->execs.n; i++) {
+        struct model_on *on = &m->on[i];
+
+        if (on->phase != MODEL_ON_FAILED || on->waits_for_room)
+            continue;
+        on->retry_ns = now;
+        on->tries = 0;
+    }
+    load_where_missing(s, m);
 }
 
 void models_load_missing(struct sched *s)
@@ -440,8 +462,11 @@ void models_expect(struct model *m, struct exec *e, int64_t now_ns)
 
     if (on->resident_bytes >= m->image_bytes)
         return;
-    on->arrives_ns = SH_MAX(e->lane_ns, now_ns) +
-                     (int64_t)((double)(m->image_bytes - on->resident_bytes) * e->ns_per_byte);
+    /* No queue of copies is thought longer than one copy can be. */
+    on->arrives_ns =
+        SH_MIN(SH_MAX(e->lane_ns, now_ns) +
+                   predict_copy_ns(m->image_bytes - on->resident_bytes, e->ns_per_byte),
+               now_ns + PREDICT_MAX_COPY_NS);
     on->resident_bytes = m->image_bytes;
     e->lane_ns = on->arrives_ns;
 }
@@ -631,10 +656,8 @@ void models_second(struct sched *s)
     count_waiting(s);
 }
 
-void models_charge(struct sched *s, const struct run *run, const struct msg_run_done *m)
+void models_charge(struct sched *s, const struct run *run, int64_t gpu_ns)
 {
-    int64_t gpu_ns = SH_MAX(SH_MAX(m->compute_ns, m->copy_ns), 0);
-
     tenants_charge(&s->tenants, run->tenant, gpu_ns, sh_clock_ns());
     sh_metric_add(M_shunt_tenant_gpu_seconds_total, SH_LABELS(run->tenant->name, "inference"),
                   (double)gpu_ns / 1e9);

@@ -100,7 +100,8 @@ struct model { /* one version */
     struct model_on on[EXECS_MAX];
     struct msg_profile profile[PREDICT_N_BUCKETS]; /* as the last executor measured it */
     size_t n_profile;
-    int fail_rc; /* of the last failure */
+    int fail_rc;      /* of the last failure */
+    int64_t again_ns; /* when it was last loaded again because somebody asked */
     char fail_msg[512];
     uint32_t n_requests, n_runs;
     uint32_t n_waiting; /* of all versions of the model; models.c */
@@ -130,9 +131,12 @@ void models_want_on(struct sched *s, struct model *m, struct exec *e); /* for a 
 void models_forget_exec(struct sched *s, uint32_t exec_index);
 void models_second(struct sched *s); /* retries, gauges */
 /* What e lacks of it will be copied, behind what is on its way already. */
+/* Somebody asks for a version (its id, as text) that executors could not load, or whose next try is
+ * yet to come: they try at once. At most once a second for each version. */
+void models_load_again(struct sched *s, const char *version_id);
 void models_expect(struct model *m, struct exec *e, int64_t now_ns);
 /* Device time of a finished run. */
-void models_charge(struct sched *s, const struct run *run, const struct msg_run_done *m);
+void models_charge(struct sched *s, const struct run *run, int64_t gpu_ns);
 void models_release(struct sched *s, struct model *m); /* frees it if it is gone and unused */
 /* For room.c: MODEL_LOAD, MODEL_UNLOAD. */
 void models__load(struct sched *s, struct model *m, struct exec *e);

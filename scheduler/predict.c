@@ -10,6 +10,13 @@
 #define USUAL_PERCENTILE 99.
 #define MOST_SCALED 4. /* what runs of another batch say of this one's profile */
 
+int64_t predict_copy_ns(uint64_t bytes, double ns_per_byte)
+{
+    const double ns = (double)bytes * ns_per_byte;
+
+    return ns < (double)PREDICT_MAX_COPY_NS ? (int64_t)ns : PREDICT_MAX_COPY_NS;
+}
+
 unsigned predict_bucket(uint32_t batch)
 {
     unsigned b = 0;

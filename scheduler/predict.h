@@ -36,6 +36,7 @@
 #define PREDICT_MIN 10u
 #define PREDICT_MAX_AGE_NS INT64_C(10000000000)
 #define PREDICT_ASKED_NS INT64_C(100000000)
+#define PREDICT_MAX_COPY_NS (INT64_C(86400) * 1000000000)
 #define PREDICT_UNKNOWN_NS \
     INT64_C(20000000) /* neither run nor profile: a guess, on the safe side */
 
@@ -69,6 +70,9 @@ struct predict_line {                     /* of one bucket, for people */
     uint64_t runs;
     uint32_t recent;
 };
+
+/* For so many bytes; at most PREDICT_MAX_COPY_NS, whatever the link. */
+int64_t predict_copy_ns(uint64_t bytes, double ns_per_byte);
 
 /* The bucket whose size is the least power of two >= batch; the last one for anything larger. */
 unsigned predict_bucket(uint32_t batch);

@@ -553,18 +553,24 @@ static double blend(double old, double sample, double step)
     return old + (SH_MIN(sample, 4 * old + step) - old) / 8;
 }
 
+/* Of a time that an executor says: what can be added up. */
+static int64_t span(int64_t ns)
+{
+    return SH_MIN(SH_MAX(ns, 0), DAY_NS);
+}
+
 /* Learns from a run: how long it took, the rate of the link, the cost of stopping training. What
  * the worker measured counts, and HOP_NS at most for the way there and back: that one of the other
  * processes stood still says nothing of the model. */
 static void learn(struct exec *e, const struct run *run, const struct msg_run_done *m, int64_t now)
 {
     int64_t began = SH_MAX(run->sent_ns, e->done_ns), all = SH_MAX(now - began, 1);
-    int64_t busy = SH_MAX(m->busy_ns, 0), took = busy + SH_MIN(SH_MAX(all - busy, 0), HOP_NS);
+    int64_t busy = span(m->busy_ns), took = busy + SH_MIN(SH_MAX(all - busy, 0), HOP_NS);
 
     if (m->copied_bytes > BIG_COPY_BYTES && m->copy_ns > 0)
         e->ns_per_byte = blend(e->ns_per_byte, (double)m->copy_ns / (double)m->copied_bytes, 0);
     if (run->stopped_training) {
-        int64_t rest = took - SH_MAX(m->compute_ns, 0) - SH_MAX(m->copy_ns, 0);
+        int64_t rest = took - span(m->compute_ns) - span(m->copy_ns);
 
         e->stop_ns = (int64_t)blend((double)e->stop_ns, (double)SH_MAX(rest, 0), FIRST_STOP_NS);
         took = SH_MAX(took - e->stop_ns, 1);
@@ -591,8 +597,8 @@ void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_
     e->done_ns = now;
     run->model->on[e->index].resident_bytes = m->resident_bytes;
     run->model->on[e->index].arrives_ns = 0;
-    models_charge(s, run, m);
-    e->busy_ns[0] += SH_MAX(SH_MAX(m->compute_ns, m->copy_ns), 0);
+    models_charge(s, run, span(SH_MAX(m->compute_ns, m->copy_ns)));
+    e->busy_ns[0] += span(SH_MAX(m->compute_ns, m->copy_ns));
     for (size_t i = 0; i < run->n_parts; i++) {
         if (m->rc == SH_OK)
             traffics_count(&s->traffics, run->model->model_id, run->model->tenant, run->model->name,

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#define SERVING_RETRY "retry" /* a step: none loads it, one will again */
+
 static bool is_served(const struct model *m)
 {
     return !m->gone && m->state < MODEL_UNLOADING && m->state != MODEL_FAILED;
@@ -55,24 +57,47 @@ int64_t serving_expected_ns(const struct sched *s, const struct model *m, int64_
     return first;
 }
 
+/* One that could not load it tries again in a while: `failed` then. */
+static bool has_step(const struct model_on *on, bool failed)
+{
+    return failed ? on->phase == MODEL_ON_FAILED && on->retry_ns : on->phase == MODEL_ON_LOADING;
+}
+
+static struct model_step step_on(const struct model_on *on, int64_t now_ns)
+{
+    struct model_step x = {.at_ns = now_ns};
+
+    if (on->phase == MODEL_ON_LOADING)
+        return on->step;
+    sh_strlcpy(x.step, SERVING_RETRY, sizeof(x.step));
+    x.left_ns = SH_MAX(on->retry_ns - now_ns, 0);
+    return x;
+}
+
 /* The step of the executor that will be ready first, by what each of them says. */
-static struct model_step step_of(const struct sched *s, const struct model *m)
+static struct model_step step_of(const struct sched *s, const struct model *m, bool failed)
 {
     struct model_step best = {.left_ns = -1};
     bool any = false;
 
     for (size_t i = 0; i < s->execs.n; i++) {
         const struct model_on *on = &m->on[i];
-        const struct model_step *x = &on->step;
+        struct model_step x;
 
-        if (!exec_is_up(s->execs.items[i]) || on->phase != MODEL_ON_LOADING)
+        if (!exec_is_up(s->execs.items[i]) || !has_step(on, failed))
             continue;
-        if (!any || (x->left_ns >= 0 &&
-                     (best.left_ns < 0 || x->at_ns + x->left_ns < best.at_ns + best.left_ns)))
-            best = *x;
+        x = step_on(on, sh_clock_ns());
+        if (!any || (x.left_ns >= 0 &&
+                     (best.left_ns < 0 || x.at_ns + x.left_ns < best.at_ns + best.left_ns)))
+            best = x;
         any = true;
     }
-    return best;
+    return any || failed ? best : step_of(s, m, true);
+}
+
+static bool says_why(const struct model *m)
+{
+    return m->told.state == MSG_UP_FAILED || strcmp(m->told.step.step, SERVING_RETRY) == 0;
 }
 
 static struct sh_msg message(const struct model *m)
@@ -82,15 +107,14 @@ static struct sh_msg message(const struct model *m)
 
     if (left_ns > 0)
         left_ns = SH_MAX(left_ns - (sh_clock_ns() - x->at_ns), 0);
-    return (struct sh_msg){
-        .type = MSG_MODEL_UP,
-        .u.model_up = {.version_id = m->version_id,
-                       .state = m->told.state,
-                       .step = x->step,
-                       .done = x->done,
-                       .total = x->total,
-                       .left_ns = left_ns,
-                       .msg = m->told.state == MSG_UP_FAILED ? m->fail_msg : ""}};
+    return (struct sh_msg){.type = MSG_MODEL_UP,
+                           .u.model_up = {.version_id = m->version_id,
+                                          .state = m->told.state,
+                                          .step = x->step,
+                                          .done = x->done,
+                                          .total = x->total,
+                                          .left_ns = left_ns,
+                                          .msg = says_why(m) ? m->fail_msg : ""}};
 }
 
 static void tell_apis(struct sched *s, const struct sh_msg *m)
@@ -102,6 +126,8 @@ static void tell_apis(struct sched *s, const struct sh_msg *m)
 
 static bool same_step(const struct model_step *a, const struct model_step *b)
 {
+    if (strcmp(a->step, SERVING_RETRY) == 0) /* its time was told */
+        return strcmp(b->step, SERVING_RETRY) == 0;
     return strcmp(a->step, b->step) == 0 && a->done == b->done && a->total == b->total &&
            a->left_ns == b->left_ns && (a->left_ns < 0 || a->at_ns == b->at_ns);
 }
@@ -112,7 +138,7 @@ static void tell_model(struct sched *s, struct model *m)
     struct sh_msg msg;
 
     if (now.state == MSG_UP_LOADING)
-        now.step = step_of(s, m);
+        now.step = step_of(s, m, false);
     if (now.state == m->told.state && same_step(&now.step, &m->told.step))
         return;
     m->told = now;

@@ -114,7 +114,7 @@ class Played:
                               msg="it would take 9 ms too long")
                 elif self.mode != "silent":
                     conn.send("INFER_PLACED", rid=m.rid,
-                              executor="tcp" if self.mode == "tcp" else "local")
+                              executor=self.mode if self.mode in ("tcp", "away") else "local")
             elif m.type == "INFER_READY":
                 self.ready[m.rid] = m
                 if self.mode == "serve":
@@ -627,6 +627,17 @@ class Infer(Case):
         self.s.played.log.clear()
         self.assertTrue(self.s.played.wait("DATA_HELLO"))
         self.assertEqual(self.s.infer(body())[0], 200)
+
+    def test_an_executor_that_only_the_scheduler_reaches(self):
+        """It need not wait out the 60 s that a request has."""
+        self.s.played.mode = "away"
+        for up in (1, 0, 1):  # known, unknown, and anew
+            self.s.played.sched.send("EXEC_UP", executor="away", host_id="h", up=up,
+                                     data_addr="unix:" + os.path.join(self.s.dir, "nobody.sock"))
+            began = time.monotonic()
+            self.refused(503, "\"away\" cannot be reached by this API server; try again", body())
+            self.assertLess(time.monotonic() - began, 10)
+        self.assertTrue(self.s.played.wait("INFER_CANCEL"))
 
     def test_the_executor_is_lost_and_another_run_answers(self):
         self.s.played.mode = "die-once"

@@ -60,6 +60,25 @@ class Scheduler(Case):
         e.load(1)
         wait("READY", lambda: sql("SELECT state FROM model_version") == "READY")
 
+    def test_who_asks_for_a_version_that_failed_need_not_wait_out_the_pause(self):
+        self.start()
+        e, a = self.exec(), self.api()
+        for _ in range(2):  # 2 s, then 4
+            e.expect("MODEL_LOAD", version_id=1)
+            e.inbox.clear()
+            e.model(1, state=FAILED, rc=-14, msg="no device memory")
+        m = a.expect("MODEL_UP", state=UP_LOADING, step="retry")
+        self.assertEqual(m.msg, "no device memory")
+        began = time.monotonic()
+        a.send("HINT", what="load 1")
+        e.expect("MODEL_LOAD", version_id=1)
+        self.assertLess(time.monotonic() - began, 2)
+        a.expect("MODEL_UP", state=UP_LOADING, step="", msg="")
+        for what in ("load 1", "load 2", "load x", "load "):  # nothing to do, or nothing that is there
+            a.send("HINT", what=what)
+        e.load(1)
+        a.expect("MODEL_UP", state=UP_READY)
+
     def test_a_deleted_version_is_unloaded(self):
         self.start()
         e = self.ready_executor()

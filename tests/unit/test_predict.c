@@ -338,6 +338,16 @@ static void what_is_asked_for_is_known_by_its_rate_and_forgotten(void **state)
     assert_true(predict_asked(&p, now + 3600000 * MS) < 1e-20);
 }
 
+static void no_link_is_too_slow_for_a_number(void **state)
+{
+    (void)state;
+    assert_int_equal(predict_copy_ns(1000, 0.5), 500);
+    assert_int_equal(predict_copy_ns(0, 1e9), 0);
+    assert_int_equal(predict_copy_ns(UINT64_C(1) << 40, 1e9), PREDICT_MAX_COPY_NS); /* 1 B/s */
+    assert_int_equal(predict_copy_ns(UINT64_MAX, INFINITY), PREDICT_MAX_COPY_NS);
+    assert_int_equal(predict_copy_ns(1, NAN), PREDICT_MAX_COPY_NS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -359,6 +369,7 @@ int main(void)
         cmocka_unit_test(the_order_is_that_of_a_plain_sort),
         cmocka_unit_test(a_line_for_people_counts_all_runs_and_says_what_it_predicts_from),
         cmocka_unit_test(what_is_asked_for_is_known_by_its_rate_and_forgotten),
+        cmocka_unit_test(no_link_is_too_slow_for_a_number),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
