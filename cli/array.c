@@ -186,6 +186,7 @@ static int add_values(struct cli *c, char *text, json_t *grid, struct sh_err *er
 {
     char *eq = strchr(text, '='), *rest;
     json_t *values = eq && eq != text ? json_array() : NULL;
+    bool is_none;
     int rc = SH_OK;
 
     if (!values)
@@ -195,8 +196,9 @@ static int add_values(struct cli *c, char *text, json_t *grid, struct sh_err *er
     for (char *p = text; *p; p++)
         *p = *p == '-' ? '_' : *p;
     rest = eq + 1;
+    is_none = !rest[0]; /* the server says what the field takes, or which fields there are */
     for (char *p; !rc && (p = strsep(&rest, ","));)
-        if (!p[0] || json_array_append_new(values, value_of(p)))
+        if ((!p[0] && !is_none) || json_array_append_new(values, value_of(p)))
             rc = cli_usage(c, err, "--set %.60s has a value that is empty or not UTF-8", text);
     if (!rc && json_object_get(grid, text))
         rc = cli_usage(c, err, "--set names %.60s twice: give its values as one list", text);

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 
 #define MAX_NAMES 1000
-#define LOOK_MS 2000
+#define LOOK_MS 10000 /* a busy server takes some; ^C ends it before */
 
 struct typed {
     struct cli *c;

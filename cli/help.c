@@ -152,7 +152,7 @@ int help_verb(const char *verb, const char *noun, struct sh_err *err)
         return SH_E_INVALID;
     }
     if (cli_verb(verb)->n_opts > 0) {
-        printf("Options of every %s:\n", verb);
+        printf("Other options of shunt %s:\n", verb);
         print_options(cli_verb(verb)->opts, cli_verb(verb)->n_opts);
         putchar('\n');
     }

@@ -186,8 +186,10 @@ static int shape_picture(struct picture *p, const struct image_plan *plan, struc
     if (rc || plan->crop <= 0)
         return rc;
     if (n > p->width || n > p->height)
-        return SH_FAIL(err, SH_E_INVALID, "--crop %zu is more than the picture, which is %zu x %zu",
-                       n, p->width, p->height);
+        return SH_FAIL(err, SH_E_INVALID,
+                       "--crop %zu is more than the picture, which is %zu x %zu%s: give --resize "
+                       "%zu or more",
+                       n, p->width, p->height, plan->resize > 0 ? " after --resize" : "", n);
     x = (size_t)nearbyint((double)(p->width - n) / 2);
     y = (size_t)nearbyint((double)(p->height - n) / 2);
     for (size_t i = 0; i < n; i++)
@@ -270,6 +272,46 @@ static int check_input(const json_t *wanted, const struct image_plan *plan, stru
     return SH_OK;
 }
 
+/* Its height and width; 0: any, or it takes no pictures. */
+static void size_of(const json_t *w, bool is_last, size_t *height, size_t *width)
+{
+    const json_t *shape = json_object_get(w, "shape");
+    json_int_t h = json_integer_value(json_array_get(shape, is_last ? 1 : 2));
+    json_int_t v = json_integer_value(json_array_get(shape, is_last ? 2 : 3));
+    bool is_picture = channels_of(w, is_last) > 0;
+
+    *height = is_picture && h > 0 ? (size_t)h : 0;
+    *width = is_picture && v > 0 ? (size_t)v : 0;
+}
+
+void image_hint(const json_t *wanted, char *out, size_t size)
+{
+    const json_t *w = json_array_get(wanted, 0);
+    size_t height, width;
+    int n = 0;
+
+    size_of(w, !channels_of(w, false), &height, &width);
+    if (height && height == width) /* as most are trained: 224 of 256 */
+        n = snprintf(out, size, "--resize %zu --crop %zu ", height * 8 / 7, height);
+    if (n >= 0 && (size_t)n < size)
+        snprintf(out + n, size - (size_t)n, "--mean 0.485,0.456,0.406 --std 0.229,0.224,0.225");
+}
+
+static int check_size(const struct picture *p, const json_t *w, bool is_last, struct sh_err *err)
+{
+    size_t height, width;
+    char hint[64] = "make the file of that size";
+
+    size_of(w, is_last, &height, &width);
+    if ((!height || height == p->height) && (!width || width == p->width))
+        return SH_OK;
+    if (height == width)
+        snprintf(hint, sizeof(hint), "give --resize %zu --crop %zu", height * 8 / 7, height);
+    return SH_FAIL(err, SH_E_INVALID,
+                   "the picture is %zu x %zu (width x height), the model takes %zu x %zu: %s",
+                   p->width, p->height, width, height, hint);
+}
+
 int image_read(const char *path, const struct image_plan *plan, const json_t *wanted,
                struct tensors *out, struct sh_err *err)
 {
@@ -283,6 +325,8 @@ int image_read(const char *path, const struct image_plan *plan, const json_t *wa
         rc = decode(path, &p, err);
     if (!rc)
         rc = shape_picture(&p, plan, err);
+    if (!rc)
+        rc = check_size(&p, w, plan->is_last, err);
     if (!rc)
         rc = to_tensor(&p, plan, &t, err);
     free(p.data);

@@ -94,9 +94,11 @@ int inputs_from_files(const char *files, const json_t *wanted, struct tensors *o
                       struct sh_err *err)
 {
     enum sh_file_kind kind = SH_FILE_OTHER;
+    char hint[128];
     int rc;
 
     *out = (struct tensors){0};
+    image_hint(wanted, hint, sizeof(hint));
     if (strchr(files, '=') && access(files, F_OK) != 0)
         rc = from_pairs(files, wanted, out, err);
     else if ((rc = upload_kind(files, &kind, err)))
@@ -108,9 +110,8 @@ int inputs_from_files(const char *files, const json_t *wanted, struct tensors *o
     else if (kind == SH_FILE_JPEG || kind == SH_FILE_PNG)
         rc = SH_FAIL(
             err, SH_E_INVALID,
-            "\"%s\" is %s: give it as --image, with what the model wants done to it, such as "
-            "--resize 256 --crop 224 --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225",
-            files, sh_file_kind_text(kind));
+            "\"%s\" is %s: give it as --image, with what the model wants done to it, such as %s",
+            files, sh_file_kind_text(kind), hint);
     else if (kind == SH_FILE_ZIP)
         rc = SH_FAIL(err, SH_E_INVALID,
                      "\"%s\" is a zip file, such as .npz: save each array with numpy.save and give "

@@ -37,6 +37,8 @@ struct image_plan {
     double mean[3], std[3];
     bool scales, is_last; /* mean or std was given; channels are the last axis */
 };
+/* Options for pictures, as an example that fits these inputs. */
+void image_hint(const json_t *wanted, char *out, size_t size);
 int image_read(const char *path, const struct image_plan *plan, const json_t *wanted,
                struct tensors *out, struct sh_err *err);
 /* "0.485,0.456,0.406", or one number for all three. what: "mean". Fails: SH_E_INVALID. */

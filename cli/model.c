@@ -84,7 +84,11 @@ static void describe_loading(const json_t *version, char *out, size_t size)
                    : snprintf(out, size, "%.15s %" JSON_INTEGER_FORMAT "/%" JSON_INTEGER_FORMAT,
                               sh_json_text(l, "step"),
                               json_integer_value(json_object_get(l, "done")), total);
-    if (json_is_number(left) && n > 0 && (size_t)n < size)
+    if (!json_is_number(left) || n <= 0 || (size_t)n >= size)
+        return;
+    if (json_number_value(left) < 0.05) /* an estimate that is over says nothing more */
+        snprintf(out + n, size - (size_t)n, ", longer than estimated");
+    else
         snprintf(out + n, size - (size_t)n, ", about %.1f s left", json_number_value(left));
 }
 

@@ -14,7 +14,7 @@
 
 #define CELL_MAX 256
 #define MAX_COLS 24
-#define NARROW 80    /* columns, where there is no terminal to ask */
+#define NARROW 80    /* columns of a terminal that does not say */
 #define LEAST_LAST 8 /* of a last column that is cut */
 #define MAX_YAML (1u << 30)
 #define LINE_EVERY_NS 5000000000LL
@@ -319,16 +319,14 @@ static bool keep_widths(json_t *seen, size_t *wide, size_t n)
     return grew;
 }
 
-/* 0: none. */
+/* 0: no limit. What goes to a program or a file has all columns: somebody looks for one there. */
 static size_t most_columns(const struct cli *c)
 {
     struct winsize w;
 
-    if (c->is_wide)
+    if (c->is_wide || !isatty(STDOUT_FILENO))
         return 0;
-    return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0
-               ? w.ws_col
-               : NARROW;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : NARROW;
 }
 
 /* Of n columns, by their widths, those for which there is room: they move to the front. wide of the

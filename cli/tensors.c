@@ -82,8 +82,12 @@ int tensors_add(struct tensors *t, const json_t *w, const struct tensor *x, stru
     t->n++; /* tensors_fini() frees it from here on */
     sh_strlcpy(out->name, sh_json_text(w, "name"), sizeof(out->name));
     if (type[0] && strcmp(type, sh_dtype_v2(out->dtype)) != 0)
-        return SH_FAIL(err, SH_E_INVALID, "\"%.100s\" is %s, the model takes %.20s", out->name,
-                       sh_dtype_v2(out->dtype), type);
+        return SH_FAIL(err, SH_E_INVALID, "\"%.100s\" is %s, the model takes %.20s%s", out->name,
+                       sh_dtype_v2(out->dtype), type,
+                       out->dtype == SH_F64 && strcmp(type, "FP32") == 0
+                           ? "; NumPy makes FP64 unless it is told otherwise: save "
+                             "array.astype(\"float32\")"
+                           : "");
     if (fit_shape(out, json_object_get(w, "shape"), err))
         return SH_E_INVALID;
     if (out->rank < 1 || out->dims[0] < 1)

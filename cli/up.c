@@ -162,8 +162,13 @@ static void print_metrics(const struct plan *p)
     }
 }
 
+struct shown { /* of what is told once it is up */
+    bool prometheus;
+    bool is_first; /* it was never up before */
+};
+
 static void print_up(const struct cli *c, const struct state *s, const struct plan *p,
-                     bool prometheus)
+                     const struct shown *shown)
 {
     const char *o = strcmp(c->conf->state_dir, CLI_STATE_DIR) == 0 ? "" : " --state-dir ";
     const char *dir = o[0] ? c->conf->state_dir : "";
@@ -186,15 +191,16 @@ static void print_up(const struct cli *c, const struct state *s, const struct pl
         "Shunt is up.\n  API              %s\n  admin key        %s\n  logs             %s/log\n",
         p->server, p->key_file, s->dir);
     print_metrics(p);
-    if (prometheus)
+    if (shown->prometheus)
         printf("  Prometheus       prometheus --config.file=%s/prometheus/prometheus.yml "
                "--storage.tsdb.path=%s/prometheus/data\n",
                s->dir, s->dir);
-    printf("Next:\n"
-           "  shunt%s%s create tenant demo\n"
-           "  shunt%s%s --tenant demo push model NAME FILE.onnx --wait\n"
-           "  shunt%s%s status        shunt%s%s down\n",
-           o, dir, o, dir, o, dir, o, dir);
+    puts("Next:");
+    if (shown->is_first) /* else there are tenants, and models of theirs */
+        printf("  shunt%s%s create tenant demo\n"
+               "  shunt%s%s --tenant demo push model NAME FILE.onnx --wait\n",
+               o, dir, o, dir);
+    printf("  shunt%s%s status        shunt%s%s down\n", o, dir, o, dir);
 }
 
 /* In the child: a session of its own, its log as output, no ties to the caller's folder. */
@@ -247,8 +253,8 @@ static int end_supervisor(const struct state *s, pid_t pid, struct progress *bar
     return SH_OK;
 }
 
-static int start_and_wait(struct cli *c, const struct state *s, struct plan *p, bool prometheus,
-                          struct sh_err *err)
+static int start_and_wait(struct cli *c, const struct state *s, struct plan *p,
+                          const struct shown *shown, struct sh_err *err)
 {
     struct wait w = {.s = s, .plan = p};
     bool found;
@@ -279,7 +285,7 @@ static int start_and_wait(struct cli *c, const struct state *s, struct plan *p, 
         super_sweep(s, &w.bar, &found, NULL);
         progress_end(&w.bar);
     } else {
-        print_up(c, s, p, prometheus);
+        print_up(c, s, p, shown);
     }
 out:
     sh_http_free(w.http);
@@ -340,7 +346,8 @@ static void add_option(char *out, size_t size, const char *name, const json_t *v
 }
 
 /* Options are not kept from one start to the next: who forgets one reads it here. */
-static int say_changes(const struct cli *c, const struct state *s, struct sh_err *err)
+static int say_changes(const struct cli *c, const struct state *s, bool *is_first,
+                       struct sh_err *err)
 {
     char before[600] = "", now[600] = "", *path = NULL;
     json_t *last = NULL, *mine = shape(c->conf), *value;
@@ -350,6 +357,7 @@ static int say_changes(const struct cli *c, const struct state *s, struct sh_err
 
     if (!rc && sh_json_load_file(path, MAX_LAST, &last, NULL))
         last = NULL; /* the first start, or what only a remark needs */
+    *is_first = !last;
     json_object_foreach(mine, name, value)
     {
         const json_t *had = json_object_get(last, name);
@@ -415,7 +423,7 @@ int up_main(struct cli *c, struct sh_err *err)
 {
     struct plan *p = NULL;
     struct state s;
-    bool prometheus = false;
+    struct shown shown = {0};
     int lock = -1, rc = check_device(c, err);
 
     if (!rc)
@@ -442,16 +450,16 @@ int up_main(struct cli *c, struct sh_err *err)
     if (!rc)
         rc = plan_new(c, &s, &p, err);
     if (!rc)
-        rc = plan_write_prometheus(c, &s, p, &prometheus, err);
+        rc = plan_write_prometheus(c, &s, p, &shown.prometheus, err);
     if (!rc)
-        rc = say_changes(c, &s, err);
+        rc = say_changes(c, &s, &shown.is_first, err);
     if (rc)
         goto out;
     if (c->conf->foreground) {
         fprintf(stderr, "shunt: starting %s; logs are in %s/log\n", p->server, s.dir);
         rc = supervise(c, &s, p, err);
     } else {
-        rc = start_and_wait(c, &s, p, prometheus, err);
+        rc = start_and_wait(c, &s, p, &shown, err);
     }
 out:
     if (lock >= 0) {

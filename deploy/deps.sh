@@ -22,7 +22,8 @@ done
 sudo=()
 if [ "$(id -u)" -ne 0 ]; then
     command -v sudo >/dev/null || {
-        echo "deps: missing, and neither root nor sudo is at hand: ${missing[*]}" >&2
+        echo "deps: packages are missing, and neither root nor sudo is at hand. Have root run:" >&2
+        echo "    apt-get install --no-install-recommends ${missing[*]}" >&2
         exit 1
     }
     sudo=(sudo)

@@ -260,7 +260,7 @@ EOF
     ok "has the same classes" [ "$(sort -u "$tmp/tops" | wc -l)" = 5 ]
     exits "an array in the order of Fortran is refused" 1 "ascontiguousarray" \
         shunt infer digits --inputs "$tmp/order.npy" --key-file "$tmp/key"
-    exits "what is done to a picture is declared" 1 "the model takes [-1, 1, 8, 8]" \
+    exits "what is done to a picture is declared" 1 "takes 8 x 8: give --resize 9 --crop 8" \
         shunt infer digits --image "$tmp/x.png" --crop 7 --key-file "$tmp/key"
     exits "--crop is of a picture" 2 "belong to --image" \
         shunt infer digits --random 1 --crop 7 --key-file "$tmp/key"

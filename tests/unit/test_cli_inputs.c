@@ -122,7 +122,9 @@ static void an_array_that_is_not_as_the_model_wants_it_is_refused(void **state)
     } CASES[] = {
         {H("'<f4'", "True", "(2, 3)"), 24, "ascontiguousarray"},
         {H("'>f4'", "False", "(2, 3)"), 24, "big-endian"},
-        {H("'<f8'", "False", "(1, 3)"), 24, "\"x\" is FP64, the model takes FP32"},
+        {H("'<f8'", "False", "(1, 3)"), 24,
+         "\"x\" is FP64, the model takes FP32; NumPy makes FP64 unless it is told otherwise: save "
+         "array.astype(\"float32\")"},
         {H("'<c8'", "False", "(1, 3)"), 24, "no type of a tensor"},
         {H("'<U8'", "False", "(1, 3)"), 24, "no type of a tensor"},
         {H("'|O'", "False", "(3,)"), 24, "no type of a tensor"},
@@ -390,7 +392,7 @@ static void a_picture_that_does_not_fit_is_refused(void **state)
     paint(rgb, 8, 6);
     write_png(rgb, 8, 6);
     assert_fails(read_image(&plain, "FP32", "[-1,3,4,4]", &t, &err), SH_E_INVALID, &err,
-                 "[1, 3, 6, 8], the model takes [-1, 3, 4, 4]");
+                 "8 x 6 (width x height), the model takes 4 x 4: give --resize 4 --crop 4");
     assert_fails(read_image(&crop, "FP32", "[-1,3,7,7]", &t, &err), SH_E_INVALID, &err, "8 x 6");
     assert_fails(read_image(&plain, "FP32", "[-1,10]", &t, &err), SH_E_UNSUPPORTED, &err,
                  "channels");
