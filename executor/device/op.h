@@ -99,6 +99,11 @@ enum dev_red { DEV_RED_SUM, DEV_RED_MEAN, DEV_RED_MAX, DEV_RED_MIN };
  * ATTENTION_BWD q k v mask y d_y lse -> d_q d_k d_v, all written; mask may be DEV_NONE and gets no
  *               gradient; u.attn as forward, the same weights are dropped. A row whose lse is less
  *               than -1e6, as a mask of large numbers hides all its keys, may be left out
+ * RESAMPLE      x from0 weight0 [from1 weight1] -> y; along axis u.axis.axis, and along the one
+ *               behind it if there are from1 and weight1, an element of y is a sum of elements of
+ *               x: number p along the first is sum_k weight0[p, k] x[from0[p, k]]. from: I32
+ *               within the axis of x; both of rank 1, as many for each p. It is its own gradient,
+ *               with other tables
  * BN_TRAIN      x scale bias run_mean run_var [residual] -> y save_mean save_invstd new_mean
  *               new_var; y = act(bn(x) + residual), act NONE, RELU, or CLIP with p0 <= 0 <= p1
  * BN_TRAIN_BWD  x d_y scale save_mean save_invstd [bias] [y] [d_y2] -> d_x d_scale d_bias
@@ -124,6 +129,7 @@ enum dev_red { DEV_RED_SUM, DEV_RED_MEAN, DEV_RED_MAX, DEV_RED_MIN };
     X(COPY)     /* x -> y: same elements in row-major order, any shape and type (reshape, cast) */ \
     X(EXPAND)   /* x -> y by broadcasting */                                                       \
     X(REDUCE)   /* x -> y over u.reduce.axes */                                                    \
+    X(RESAMPLE) /* x from0 weight0 [from1 weight1] -> y along one axis or two: see above */        \
     X(GATHER)   /* table indices -> y along axis 0..: u.axis.axis */                               \
     X(WHERE)    /* cond a b -> y with broadcasting */                                              \
     X(BN_INFER) /* x scale bias mean var -> y = act(...); u.norm */                                \

@@ -261,19 +261,67 @@ int ad__concat(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err
     return rc;
 }
 
+/* g with its elements along an axis in the opposite order. */
+static int reversed(struct ad *a, const char *name, uint32_t axis, uint32_t *g, struct sh_err *err)
+{
+    struct dev_op b = ir_op(DEV_OP_SLICE, name, 1, g);
+    const struct dev_tensor d = *ir_t(a->ir, *g);
+
+    for (uint32_t i = 0; i < d.rank; i++)
+        b.u.slice.step[i] = i == axis ? -1 : 1;
+    b.u.slice.start[axis] = d.dims[axis] - 1;
+    return ir_emit_like(a->ir, &b, *g, g, err);
+}
+
+/* g with step - 1 zeros behind each element along an axis, cut off at `most` elements. */
+static int spread(struct ad *a, const char *name, uint32_t axis, int64_t step, int64_t most,
+                  uint32_t *g, struct sh_err *err)
+{
+    struct dev_tensor d = *ir_t(a->ir, *g);
+    const int64_t n = d.dims[axis], outer = dev_axes_elements(&d, 0, axis);
+    int64_t dims[4] = {outer, n, 1, dev_axes_elements(&d, axis + 1, d.rank)};
+    struct dev_op pad, cut;
+    int rc = ir_alias(a->ir, *g, 4, dims, g, err);
+
+    if (rc)
+        return rc;
+    pad = ir_op(DEV_OP_PAD, name, 1, g);
+    dims[2] = step;
+    rc = ir_emit(a->ir, &pad, SH_F32, 4, dims, g, err);
+    d.dims[axis] = n * step;
+    if (!rc)
+        rc = ir_alias(a->ir, *g, d.rank, d.dims, g, err);
+    if (rc || n * step <= most)
+        return rc;
+    cut = ir_op(DEV_OP_SLICE, name, 1, g);
+    for (uint32_t i = 0; i < d.rank; i++)
+        cut.u.slice.step[i] = 1;
+    d.dims[axis] = most;
+    return ir_emit(a->ir, &cut, SH_F32, d.rank, d.dims, g, err);
+}
+
 int ad__slice(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
 {
+    const struct dev_tensor x = *ir_t(a->ir, op->in[0]), y = *ir_t(a->ir, dy);
     struct dev_op b = ir_op(DEV_OP_PAD, op->name, 1, &dy);
-    struct dev_tensor d = *ir_t(a->ir, dy);
-    uint32_t g;
-    int rc;
+    uint32_t g = dy;
+    int rc = SH_OK;
 
-    for (uint32_t i = 0; i < d.rank; i++) {
-        if (op->u.slice.step[i] != 1 && d.dims[i] != 1)
-            return ad__unsupported(op, err, "a slice with steps has no gradient here");
-        b.u.pad.before[i] = op->u.slice.start[i];
+    for (uint32_t i = 0; i < y.rank && rc == SH_OK; i++) {
+        int64_t start = op->u.slice.start[i], step = op->u.slice.step[i];
+
+        if (y.dims[i] > 1 && step < 0) {
+            start += (y.dims[i] - 1) * step;
+            step = -step;
+            rc = reversed(a, op->name, i, &g, err);
+        }
+        if (y.dims[i] > 1 && step > 1 && rc == SH_OK)
+            rc = spread(a, op->name, i, step, x.dims[i] - start, &g, err);
+        b.u.pad.before[i] = start;
     }
-    rc = ir_emit_like(a->ir, &b, op->in[0], &g, err);
+    b.in[0] = g;
+    if (!rc && !ir_same_shape(a->ir, g, op->in[0]))
+        rc = ir_emit_like(a->ir, &b, op->in[0], &g, err);
     return rc ? rc : ad__add(a, op->in[0], g, err);
 }
 

@@ -30,7 +30,7 @@ int ad__column_sums(struct ad *a, const char *name, uint32_t g, uint32_t *out, s
 
 /* clang-format off */
 #define AD_RULES(X)                                                                            \
-    X(conv) X(attention)                                                                       \
+    X(conv) X(conv_bwd_data) X(resample) X(attention)                                          \
     X(matmul) X(pool_max) X(pool_avg) X(bn_train) X(layernorm) X(dropout) X(act) X(binary)     \
         X(softmax) X(reduce) X(where) X(concat) X(slice) X(pad) X(transpose) X(copy) X(expand) \
             X(gather)

@@ -79,6 +79,24 @@ int ad__conv(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *
     return rc;
 }
 
+/* op is the gradient of a convolution for its input, so its own is that convolution, and for the
+ * weight the gradient of that convolution, where dy is the input. */
+int ad__conv_bwd_data(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    struct dev_op f =
+        ir_op(DEV_OP_CONV, op->name, 4, (uint32_t[]){dy, op->in[1], DEV_NONE, DEV_NONE});
+    uint32_t dx;
+    int rc = SH_OK;
+
+    f.u.conv = op->u.conv;
+    if (ad__wants(a, op->in[1]))
+        rc = conv_bwd_weight(a, &f, op->in[0], err);
+    if (rc || !ad__wants(a, op->in[0]))
+        return rc;
+    rc = ir_emit_like(a->ir, &f, op->in[0], &dx, err);
+    return rc ? rc : ad__add(a, op->in[0], dx, err);
+}
+
 struct product { /* alpha op(a) op(b) */
     uint32_t a, b;
     bool trans_a, trans_b;

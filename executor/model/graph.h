@@ -137,8 +137,15 @@ int64_t graph_elements(const struct graph_value *v);          /* -1 while a dim 
  *   Clip x                       min, max (floats, may be infinite)
  *   Cast x                       to (enum sh_dtype, not ONNX's number)
  *   Conv x w [bias]              kernel_shape, strides, dilations, pads, group
- *   MaxPool, AveragePool x       kernel_shape, strides, dilations, pads (the end pads include what
- *                                ceil_mode adds), count_include_pad; one output
+ *   ConvTranspose x w [bias]     kernel_shape, strides, dilations, pads (cut off; < 0: zeros added;
+ *                                with output_padding, output_shape and auto_pad in it), group
+ *   MaxPool, AveragePool, LpPool x   kernel_shape, strides, dilations, pads (the end pads include
+ *                                what ceil_mode adds, unless the padding counts),
+ *                                count_include_pad; one output
+ *   Resize x                     mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a,
+ *                                exclude_outside, extrapolation_value, antialias; scales and roi
+ *                                for every axis; Upsample too
+ *   InstanceNormalization, GroupNormalization x scale bias   epsilon, num_groups
  *   Gemm a b [c]                 alpha, beta, transA, transB
  *   LeakyRelu alpha; HardSigmoid alpha, beta; Gelu approximate ("none", "tanh")
  *   Add Sub Mul Div Pow Min Max Equal Less Greater And Or Where    exactly two (three) inputs

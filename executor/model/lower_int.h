@@ -34,10 +34,46 @@ bool lower__scalar(const struct lower *lo, uint32_t value, double *out);
 int lower__unsupported(const struct graph_node *n, struct sh_err *err, const char *why);
 int lower__float(const struct graph_node *n, const char *name, float *out, struct sh_err *err);
 
+/* ---- what compositions are made of (lower_emit.c); *y has a shape of its own each time */
+struct lower_cut { /* n elements of an axis, from start on in steps of step */
+    uint32_t axis;
+    int64_t start, step, n;
+};
+struct lower_pad { /* zeros along an axis */
+    uint32_t axis;
+    int64_t before, after;
+};
+int lower__cut(struct lower *lo, const char *name, uint32_t x, struct lower_cut c, uint32_t *y,
+               struct sh_err *err);
+int lower__pad_axis(struct lower *lo, const char *name, uint32_t x, struct lower_pad p, uint32_t *y,
+                    struct sh_err *err);
+int lower__turn(struct lower *lo, const char *name, uint32_t x, const uint32_t *perm, uint32_t *y,
+                struct sh_err *err);
+/* axes: bit set; they stay as axes of one. */
+int lower__reduced(struct lower *lo, const char *name, uint32_t x, enum dev_red kind, uint32_t axes,
+                   uint32_t *y, struct sh_err *err);
+int lower__joined(struct lower *lo, const char *name, const uint32_t *in, uint32_t n, int64_t axis,
+                  uint32_t *y, struct sh_err *err);
+/* n numbers that the compiler made, as a constant of rank 1. TAKES data (malloc), always. The name
+ * must tell it from every other table of the model, whatever the batch. */
+int lower__table(struct lower *lo, const char *name, enum sh_dtype t, int64_t n, void *data,
+                 uint32_t *out, struct sh_err *err);
+/* One number, [1]; owner: a name that no two nodes share. */
+int lower__number(struct lower *lo, const char *owner, float v, uint32_t *out, struct sh_err *err);
+/* y = x (k) c, where c has one number for each channel, axis 1 of x. */
+int lower__per_channel(struct lower *lo, const char *name, uint32_t x, enum dev_bin k, uint32_t c,
+                       uint32_t *y, struct sh_err *err);
+/* |x|^p, and x^(1/p) of what is not negative. */
+int lower__power(struct lower *lo, const char *name, uint32_t x, int64_t p, uint32_t *y,
+                 struct sh_err *err);
+int lower__root(struct lower *lo, const char *name, uint32_t x, int64_t p, uint32_t *y,
+                struct sh_err *err);
+
 /* ---- operators */
 /* clang-format off */
 #define LOWER_FNS(X)                                                                        \
-    X(conv)                                                                                 \
+    X(conv) X(conv_transpose) X(lp_pool)                                                    \
+    X(instance_norm) X(group_norm) X(lp_norm) X(lrn) X(resize)                              \
     X(pool) X(global_pool) X(batch_norm) X(layer_norm) X(dropout) X(gemm) X(matmul) X(act)  \
         X(binary) X(logic_not) X(where) X(softmax) X(reduce) X(cast) X(reshape) X(identity) \
             X(transpose) X(concat) X(slice) X(pad) X(expand) X(gather)

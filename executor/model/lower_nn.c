@@ -1,149 +1,6 @@
-/* lower_nn.c - convolutions, pools, normalisations, dropout. */
+/* lower_nn.c - normalisations and dropout. */
 #include "common/mem.h"
 #include "executor/model/lower_int.h"
-
-/* Windows of one spatial axis become windows of two, the first of height 1. */
-static int window(const struct graph_node *n, struct dev_conv *w, struct sh_err *err)
-{
-    int64_t k[2], s[2], d[2], p[4], include;
-    size_t n_k = 0, n_s = 0, n_d = 0, n_p = 0;
-    int rc = graph_ints(n, "kernel_shape", k, 2, &n_k, err);
-
-    if (!rc)
-        rc = graph_ints(n, "strides", s, 2, &n_s, err);
-    if (!rc)
-        rc = graph_ints(n, "dilations", d, 2, &n_d, err);
-    if (!rc)
-        rc = graph_ints(n, "pads", p, 4, &n_p, err);
-    if (!rc)
-        rc = graph_int(n, "group", 1, &w->groups, err);
-    if (!rc)
-        rc = graph_int(n, "count_include_pad", 0, &include, err);
-    if (rc)
-        return rc;
-    if (n_k < 1 || n_s != n_k || n_d != n_k || n_p != 2 * n_k)
-        return SH_FAIL(err, SH_E_BUG, "%s \"%s\" is not in static form", n->op, n->name);
-    w->count_include_pad = include != 0;
-    for (size_t i = 0; i < 2; i++)
-        w->kernel[i] = w->stride[i] = w->dilation[i] = 1;
-    for (size_t i = 0; i < n_k; i++) {
-        size_t to = 2 - n_k + i;
-
-        w->kernel[to] = k[i];
-        w->stride[to] = s[i];
-        w->dilation[to] = d[i];
-        w->pad_begin[to] = p[i];
-        w->pad_end[to] = p[n_k + i];
-    }
-    return SH_OK;
-}
-
-/* x[N,C,L] as x[N,C,1,L]; other ranks stay. */
-static int as_2d(struct lower *lo, uint32_t t, uint32_t *out, struct sh_err *err)
-{
-    const struct dev_tensor *d = ir_t(lo->ir, t);
-
-    *out = t;
-    if (d->rank != 3)
-        return SH_OK;
-    return ir_alias(lo->ir, t, 4, (int64_t[]){d->dims[0], d->dims[1], 1, d->dims[2]}, out, err);
-}
-
-/* Pushes op with the node's output, which has one spatial axis when its input has. */
-static int emit_2d(struct lower *lo, const struct graph_node *n, struct dev_op *op,
-                   struct sh_err *err)
-{
-    const struct graph_value *y = lower__out(lo, n);
-    uint32_t t;
-    int rc;
-
-    if (y->rank != 3)
-        return lower__emit(lo, n, op, err);
-    rc = ir_tensor(lo->ir, y->name, y->dtype, DEV_ROLE_ACT, 4,
-                   (int64_t[]){y->dims[0], y->dims[1], 1, y->dims[2]}, &t, err);
-    if (rc)
-        return rc;
-    op->out[0] = t;
-    op->n_out = SH_MAX(op->n_out, 1u);
-    rc = ir_push(lo->ir, op, err);
-    return rc ? rc : lower__is(lo, n, t, err);
-}
-
-int lower__conv(struct lower *lo, const struct graph_node *n, struct sh_err *err)
-{
-    uint32_t in[4] = {DEV_NONE, DEV_NONE, DEV_NONE, DEV_NONE};
-    struct dev_op op;
-    int rc = lower__use_all(lo, n, 3, in, err);
-
-    if (!rc)
-        rc = as_2d(lo, in[0], &in[0], err);
-    if (!rc)
-        rc = as_2d(lo, in[1], &in[1], err);
-    if (rc)
-        return rc;
-    op = ir_op(DEV_OP_CONV, n->name, 4, in);
-    rc = window(n, &op.u.conv, err);
-    return rc ? rc : emit_2d(lo, n, &op, err);
-}
-
-/* Training keeps where each maximum was, for the way back. */
-static int add_indices(struct lower *lo, const struct graph_node *n, struct dev_op *op,
-                       struct sh_err *err)
-{
-    const struct graph_value *y = lower__out(lo, n);
-    int64_t dims[4] = {y->dims[0], y->dims[1], 1, y->dims[2]};
-    const char *name;
-    int rc = ir_name(lo->ir, &name, err, "%s#indices", n->name);
-
-    if (!rc)
-        rc = ir_tensor(lo->ir, name, SH_I32, DEV_ROLE_ACT, 4, y->rank == 3 ? dims : y->dims,
-                       &op->out[1], err);
-    op->n_out = 2;
-    return rc;
-}
-
-int lower__pool(struct lower *lo, const struct graph_node *n, struct sh_err *err)
-{
-    bool is_max = strcmp(n->op, "MaxPool") == 0;
-    struct dev_op op;
-    uint32_t x;
-    int rc = lower__use(lo, n, 0, &x, err);
-
-    if (!rc)
-        rc = as_2d(lo, x, &x, err);
-    if (rc)
-        return rc;
-    op = ir_op(is_max ? DEV_OP_POOL_MAX : DEV_OP_POOL_AVG, n->name, 1, &x);
-    rc = window(n, &op.u.pool, err);
-    if (!rc && is_max && lo->training)
-        rc = add_indices(lo, n, &op, err);
-    return rc ? rc : emit_2d(lo, n, &op, err);
-}
-
-/* One window over everything. */
-int lower__global_pool(struct lower *lo, const struct graph_node *n, struct sh_err *err)
-{
-    bool is_max = strcmp(n->op, "GlobalMaxPool") == 0;
-    struct dev_op op;
-    uint32_t x;
-    int rc = lower__use(lo, n, 0, &x, err);
-
-    if (!rc)
-        rc = as_2d(lo, x, &x, err);
-    if (rc)
-        return rc;
-    if (ir_t(lo->ir, x)->rank != 4)
-        return lower__unsupported(n, err, "more than 2 spatial axes are not supported");
-    op = ir_op(is_max ? DEV_OP_POOL_MAX : DEV_OP_POOL_AVG, n->name, 1, &x);
-    op.u.pool.groups = 1;
-    for (int i = 0; i < 2; i++) {
-        op.u.pool.kernel[i] = ir_t(lo->ir, x)->dims[2 + i];
-        op.u.pool.stride[i] = op.u.pool.dilation[i] = 1;
-    }
-    if (is_max && lo->training)
-        rc = add_indices(lo, n, &op, err);
-    return rc ? rc : emit_2d(lo, n, &op, err);
-}
 
 /* The new running statistics wait in tensors of their own until the step commits. */
 static int bn_train_outputs(struct lower *lo, const struct graph_node *n, struct dev_op *op,
@@ -227,6 +84,161 @@ int lower__layer_norm(struct lower *lo, const struct graph_node *n, struct sh_er
     }
     return rc ? rc : lower__emit(lo, n, &op, err);
 }
+
+/* ------------------------------------------------------------------ over groups of channels */
+
+/* Each of `rows` equal parts of x has mean 0 and variance 1 afterwards. */
+static int norm_rows(struct lower *lo, const struct graph_node *n, uint32_t x, int64_t rows,
+                     uint32_t *y, struct sh_err *err)
+{
+    const struct dev_tensor d = *ir_t(lo->ir, x);
+    const int64_t dims[2] = {rows, ir_elements(lo->ir, x) / rows};
+    struct dev_op op;
+    int rc = ir_alias(lo->ir, x, 2, dims, &x, err);
+
+    if (rc)
+        return rc;
+    op = ir_op(DEV_OP_LAYERNORM, n->name, 3, (uint32_t[]){x, DEV_NONE, DEV_NONE});
+    op.u.norm.axis = 1;
+    rc = lower__float(n, "epsilon", &op.u.norm.eps, err);
+    if (!rc)
+        rc = ir_emit(lo->ir, &op, SH_F32, 2, dims, y, err);
+    return rc ? rc : ir_alias(lo->ir, *y, d.rank, d.dims, y, err);
+}
+
+/* y scale + bias by channel; the shape of y stays. */
+static int scale_and_shift(struct lower *lo, const struct graph_node *n, uint32_t y,
+                           const uint32_t *scale_bias, struct sh_err *err)
+{
+    int rc = lower__per_channel(lo, n->name, y, DEV_BIN_MUL, scale_bias[0], &y, err);
+
+    if (!rc)
+        rc = lower__per_channel(lo, n->name, y, DEV_BIN_ADD, scale_bias[1], &y, err);
+    return rc ? rc : lower__is(lo, n, y, err);
+}
+
+int lower__instance_norm(struct lower *lo, const struct graph_node *n, struct sh_err *err)
+{
+    const struct graph_value *x = lower__in(lo, n, 0);
+    uint32_t in[3], y;
+    int rc = lower__use_all(lo, n, 3, in, err);
+
+    if (!rc)
+        rc = norm_rows(lo, n, in[0], x->dims[0] * x->dims[1], &y, err);
+    return rc ? rc : scale_and_shift(lo, n, y, &in[1], err);
+}
+
+/* Scale and bias by channel (opset 21) or by group (18): then the channels of a group stand as one
+ * axis more. */
+int lower__group_norm(struct lower *lo, const struct graph_node *n, struct sh_err *err)
+{
+    const struct graph_value *x = lower__in(lo, n, 0), *scale = lower__in(lo, n, 1);
+    int64_t groups, elements = graph_elements(x);
+    uint32_t in[3], y;
+    int rc = lower__use_all(lo, n, 3, in, err);
+
+    if (!rc)
+        rc = graph_int(n, "num_groups", 1, &groups, err);
+    if (!rc)
+        rc = norm_rows(lo, n, in[0], x->dims[0] * groups, &y, err);
+    if (!rc && scale->dims[0] != x->dims[1])
+        rc = ir_alias(lo->ir, y, 3, (int64_t[]){x->dims[0], groups, elements / x->dims[0] / groups},
+                      &y, err);
+    return rc ? rc : scale_and_shift(lo, n, y, &in[1], err);
+}
+
+/* x where it is not 0, else 1. */
+static int not_zero(struct lower *lo, const struct graph_node *n, uint32_t x, uint32_t *y,
+                    struct sh_err *err)
+{
+    const struct dev_tensor d = *ir_t(lo->ir, x);
+    const char *owner = lower__out(lo, n)->name;
+    uint32_t zero, one, is_zero;
+    struct dev_op op;
+    int rc = lower__number(lo, owner, 0.0f, &zero, err);
+
+    if (!rc)
+        rc = lower__number(lo, owner, 1.0f, &one, err);
+    if (rc)
+        return rc;
+    op = ir_op(DEV_OP_BINARY, n->name, 2, (uint32_t[]){x, zero});
+    op.u.binary.kind = DEV_BIN_EQUAL;
+    rc = ir_emit(lo->ir, &op, SH_BOOL, d.rank, d.dims, &is_zero, err);
+    if (rc)
+        return rc;
+    op = ir_op(DEV_OP_WHERE, n->name, 3, (uint32_t[]){is_zero, one, x});
+    return ir_emit(lo->ir, &op, SH_F32, d.rank, d.dims, y, err);
+}
+
+/* What is 0 everywhere stays so. */
+int lower__lp_norm(struct lower *lo, const struct graph_node *n, struct sh_err *err)
+{
+    int64_t axis, p;
+    uint32_t x, s;
+    int rc = lower__use(lo, n, 0, &x, err);
+
+    if (!rc)
+        rc = graph_int(n, "axis", -1, &axis, err);
+    if (!rc)
+        rc = graph_int(n, "p", 2, &p, err);
+    if (!rc)
+        rc = lower__power(lo, n->name, x, p, &s, err);
+    if (!rc)
+        rc = lower__reduced(lo, n->name, s, DEV_RED_SUM, 1u << axis, &s, err);
+    if (!rc)
+        rc = lower__root(lo, n->name, s, p, &s, err);
+    if (!rc)
+        rc = not_zero(lo, n, s, &s, err);
+    if (!rc)
+        rc = ir_binary(lo->ir, DEV_BIN_DIV, n->name, x, s, x, &x, err);
+    return rc ? rc : lower__is(lo, n, x, err);
+}
+
+/* x (bias + alpha mean)^-beta, where the mean is of the squares of `size` channels around. */
+int lower__lrn(struct lower *lo, const struct graph_node *n, struct sh_err *err)
+{
+    const struct graph_value *v = lower__in(lo, n, 0);
+    const int64_t channels = v->dims[1];
+    const int64_t dims[4] = {v->dims[0], 1, channels, graph_elements(v) / v->dims[0] / channels};
+    float alpha = 0, beta = 0, bias = 0;
+    struct dev_op op;
+    int64_t size;
+    uint32_t x, s;
+    int rc = lower__use(lo, n, 0, &x, err);
+
+    if (!rc)
+        rc = graph_int(n, "size", 1, &size, err);
+    if (!rc)
+        rc = lower__float(n, "alpha", &alpha, err);
+    if (!rc)
+        rc = lower__float(n, "beta", &beta, err);
+    if (!rc)
+        rc = lower__float(n, "bias", &bias, err);
+    if (!rc)
+        rc = ir_alias(lo->ir, x, 4, dims, &x, err);
+    if (!rc)
+        rc = ir_binary(lo->ir, DEV_BIN_MUL, n->name, x, x, x, &s, err);
+    if (rc)
+        return rc;
+    op = ir_op(DEV_OP_POOL_AVG, n->name, 1, &s);
+    op.u.pool = (struct dev_conv){.kernel = {size, 1},
+                                  .stride = {1, 1},
+                                  .dilation = {1, 1},
+                                  .pad_begin = {(size - 1) / 2, 0},
+                                  .pad_end = {size / 2, 0},
+                                  .groups = 1,
+                                  .count_include_pad = true};
+    rc = ir_emit(lo->ir, &op, SH_F32, 4, dims, &s, err);
+    if (!rc)
+        rc = ir_act(lo->ir, DEV_ACT_LINEAR, alpha, bias, n->name, s, &s, err);
+    if (!rc)
+        rc = ir_act(lo->ir, DEV_ACT_POW, -beta, 0.0f, n->name, s, &s, err);
+    if (!rc)
+        rc = ir_binary(lo->ir, DEV_BIN_MUL, n->name, x, s, x, &x, err);
+    return rc ? rc : lower__is(lo, n, x, err);
+}
+
+/* ------------------------------------------------------------------ dropout */
 
 /* The seed of the run is mixed in when the training program is made. */
 int lower__dropout(struct lower *lo, const struct graph_node *n, struct sh_err *err)

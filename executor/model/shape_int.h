@@ -56,6 +56,7 @@ int shape__number(struct shape_ctx *c, uint32_t i, double def, double *out); /* 
 int shape__axis(struct shape_ctx *c, int64_t axis, int rank, int64_t *out);  /* to [0, rank) */
 int shape__want_float(struct shape_ctx *c, uint32_t i);
 int shape__want_same_type(struct shape_ctx *c, uint32_t a, uint32_t b);
+int shape__want_vector(struct shape_ctx *c, uint32_t i, int64_t want); /* [want] */
 int shape__broadcast(struct shape_ctx *c, const struct graph_value *a, const struct graph_value *b,
                      int *rank, int64_t *dims);
 void shape__drop_inputs(struct shape_ctx *c, uint32_t keep);
@@ -76,6 +77,8 @@ int shape__expand_to(struct shape_ctx *c, uint32_t from); /* the same with broad
 #define SHAPE_STEPS(X)                                                                             \
     X(unary) X(unary_float) X(logical_not) X(binary) X(compare) X(logic) X(variadic) X(where)      \
     X(cast) X(cast_like) X(clip) X(act) X(identity) X(dropout) X(conv) X(pool) X(global_pool)      \
+    X(conv_transpose) X(lp_pool) X(instance_norm) X(group_norm) X(lp_norm) X(lrn) X(resize)        \
+    X(upsample)                                                                                    \
     X(gemm) X(matmul) X(batch_norm) X(layer_norm) X(softmax) X(reshape) X(flatten) X(squeeze)      \
     X(unsqueeze) X(transpose) X(concat) X(split) X(slice) X(pad) X(expand) X(gather)               \
     X(gather_elements) X(gather_nd) X(reduce) X(shape) X(size) X(const_of_shape) X(range)

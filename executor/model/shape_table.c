@@ -25,6 +25,7 @@ static const struct shape_op OPS[] = {
     {"Concat", 1, ANY, I(concat), E(concat), NULL, SHAPE_RUNS},
     {"ConstantOfShape", 1, 2, I(const_of_shape), E(const_of_shape), NULL, 0},
     {"Conv", 2, 3, I(conv), NULL, NULL, SHAPE_RUNS},
+    {"ConvTranspose", 2, 3, I(conv_transpose), NULL, NULL, SHAPE_RUNS},
     {"Div", 2, 2, I(binary), E(binary), NULL, SHAPE_RUNS},
     {"Dropout", 1, 3, I(dropout), NULL, NULL, SHAPE_RUNS},
     {"Equal", 2, 2, I(compare), E(binary), NULL, SHAPE_RUNS},
@@ -40,18 +41,24 @@ static const struct shape_op OPS[] = {
     {"Gelu", 1, 1, I(act), NULL, NULL, SHAPE_RUNS},
     {"Gemm", 2, 3, I(gemm), NULL, NULL, SHAPE_RUNS},
     {"GlobalAveragePool", 1, 1, I(global_pool), NULL, NULL, SHAPE_RUNS},
+    {"GlobalLpPool", 1, 1, I(lp_pool), NULL, NULL, SHAPE_RUNS},
     {"GlobalMaxPool", 1, 1, I(global_pool), NULL, NULL, SHAPE_RUNS},
     {"Greater", 2, 2, I(compare), E(binary), NULL, SHAPE_RUNS},
     {"GreaterOrEqual", 2, 2, I(compare), E(binary), FIN(not_less), SHAPE_RUNS},
+    {"GroupNormalization", 3, 3, I(group_norm), NULL, NULL, SHAPE_RUNS},
     {"HardSigmoid", 1, 1, I(act), NULL, NULL, SHAPE_RUNS},
     {"HardSwish", 1, 1, I(act), NULL, NULL, SHAPE_RUNS},
     {"Identity", 1, 1, I(identity), NULL, NULL, SHAPE_RUNS},
+    {"InstanceNormalization", 3, 3, I(instance_norm), NULL, NULL, SHAPE_RUNS},
+    {"LRN", 1, 1, I(lrn), NULL, NULL, SHAPE_RUNS},
     {"LayerNormalization", 2, 3, I(layer_norm), NULL, NULL, SHAPE_RUNS},
     {"LeakyRelu", 1, 1, I(act), NULL, NULL, SHAPE_RUNS},
     {"Less", 2, 2, I(compare), E(binary), NULL, SHAPE_RUNS},
     {"LessOrEqual", 2, 2, I(compare), E(binary), FIN(not_less), SHAPE_RUNS},
     {"Log", 1, 1, I(unary_float), E(unary), NULL, SHAPE_RUNS},
     {"LogSoftmax", 1, 1, I(softmax), NULL, NULL, SHAPE_RUNS},
+    {"LpNormalization", 1, 1, I(lp_norm), NULL, NULL, SHAPE_RUNS},
+    {"LpPool", 1, 1, I(lp_pool), NULL, NULL, SHAPE_RUNS},
     {"MatMul", 2, 2, I(matmul), NULL, NULL, SHAPE_RUNS},
     {"Max", 1, ANY, I(variadic), E(variadic), FIN(variadic), SHAPE_RUNS},
     {"MaxPool", 1, 1, I(pool), NULL, NULL, SHAPE_RUNS},
@@ -72,6 +79,7 @@ static const struct shape_op OPS[] = {
     {"ReduceSum", 1, 2, I(reduce), E(reduce), NULL, SHAPE_RUNS},
     {"Relu", 1, 1, I(act), NULL, NULL, SHAPE_RUNS},
     {"Reshape", 2, 2, I(reshape), E(copy), FIN(reshape), SHAPE_RUNS},
+    {"Resize", 1, 4, I(resize), NULL, NULL, SHAPE_RUNS},
     {"Shape", 1, 1, I(shape), E(shape), NULL, SHAPE_ALWAYS},
     {"Sigmoid", 1, 1, I(act), E(unary), NULL, SHAPE_RUNS},
     {"Size", 1, 1, I(size), E(size), NULL, SHAPE_ALWAYS},
@@ -85,6 +93,7 @@ static const struct shape_op OPS[] = {
     {"Tanh", 1, 1, I(act), E(unary), NULL, SHAPE_RUNS},
     {"Transpose", 1, 1, I(transpose), E(view), NULL, SHAPE_RUNS},
     {"Unsqueeze", 2, 2, I(unsqueeze), E(copy), FIN(reshape), SHAPE_RUNS},
+    {"Upsample", 2, 2, I(upsample), NULL, NULL, SHAPE_RUNS},
     {"Where", 3, 3, I(where), E(where), NULL, SHAPE_RUNS},
     {"Xor", 2, 2, I(logic), E(binary), NULL, 0},
 };
@@ -238,6 +247,17 @@ int shape__want_same_type(struct shape_ctx *c, uint32_t a, uint32_t b)
         return SH_OK;
     return shape__fail(c, SH_E_INVALID, "inputs %u and %u differ in type: %s and %s", a, b,
                        sh_dtype_v2(s), sh_dtype_v2(t));
+}
+
+int shape__want_vector(struct shape_ctx *c, uint32_t i, int64_t want)
+{
+    const struct graph_value *v = shape__in(c, i);
+    char text[GRAPH_SHAPE_TEXT];
+
+    if (v->rank != 1 || v->dims[0] != want)
+        return shape__fail(c, SH_E_INVALID, "input %u is %s, it must have %lld elements", i,
+                           graph__shape_text(v, text, sizeof(text)), (long long)want);
+    return SH_OK;
 }
 
 int shape__broadcast(struct shape_ctx *c, const struct graph_value *a, const struct graph_value *b,

@@ -249,7 +249,7 @@ cpu_builder cpu__act, cpu__act_bwd, cpu__binary, cpu__where;
 cpu_builder cpu__softmax, cpu__softmax_bwd;
 cpu_builder cpu__concat, cpu__slice, cpu__pad, cpu__transpose, cpu__copy, cpu__expand, cpu__fill;
 cpu_builder cpu__reduce;
-cpu_builder cpu__gather, cpu__gather_bwd;
+cpu_builder cpu__gather, cpu__gather_bwd, cpu__resample;
 cpu_builder cpu__bn_infer, cpu__bn_train, cpu__bn_train_bwd;
 cpu_builder cpu__layernorm, cpu__layernorm_bwd;
 cpu_builder cpu__dropout, cpu__dropout_bwd;

@@ -21,6 +21,7 @@ static cpu_builder *const BUILDERS[DEV_N_OPS] = {
     [DEV_OP_COPY] = cpu__copy,
     [DEV_OP_EXPAND] = cpu__expand,
     [DEV_OP_REDUCE] = cpu__reduce,
+    [DEV_OP_RESAMPLE] = cpu__resample,
     [DEV_OP_GATHER] = cpu__gather,
     [DEV_OP_WHERE] = cpu__where,
     [DEV_OP_BN_INFER] = cpu__bn_infer,

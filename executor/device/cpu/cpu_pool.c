@@ -76,14 +76,16 @@ struct avg_ctx {
     bool backward; /* from = d_y, to = d_x */
 };
 
-/* The window of output coordinate o along axis i, cut to the input; *n: elements that count. */
+/* The window of output coordinate o along axis i, cut to the input: from lo to below hi in steps of
+ * the dilation. *n: elements that count, of the padding too. */
 static void cut(const struct avg_ctx *a, int i, int64_t o, int64_t *lo, int64_t *hi, int64_t *n)
 {
-    int64_t begin = o * a->c->stride[i] - a->c->pad_begin[i], size = a->x->dims[2 + i];
-    int64_t end = SH_MIN(begin + a->c->kernel[i], size + a->c->pad_end[i]);
+    const int64_t step = a->c->dilation[i], size = a->x->dims[2 + i];
+    int64_t begin = o * a->c->stride[i] - a->c->pad_begin[i];
+    int64_t end = SH_MIN(begin + (a->c->kernel[i] - 1) * step + 1, size + a->c->pad_end[i]);
 
-    *n = end - begin;
-    *lo = SH_MAX(begin, 0);
+    *n = (end - begin + step - 1) / step;
+    *lo = begin < 0 ? begin + (-begin + step - 1) / step * step : begin;
     *hi = SH_MIN(end, size);
 }
 
@@ -101,8 +103,8 @@ static void avg_planes(void *ctx, int64_t from, int64_t to)
             cut(a, 0, o / ow, &y0, &y1, &ny);
             cut(a, 1, o % ow, &x0, &x1, &nx);
             share = a->backward ? a->from[p * oh * ow + o] / (float)(ny * nx) : 0;
-            for (int64_t i = y0; i < y1; i++)
-                for (int64_t k = x0; k < x1; k++)
+            for (int64_t i = y0; i < y1; i += a->c->dilation[0])
+                for (int64_t k = x0; k < x1; k += a->c->dilation[1])
                     if (a->backward)
                         a->to[(p * h + i) * w + k] += share;
                     else
@@ -134,11 +136,8 @@ static int avg_fn(const struct cpu_call *c, struct sh_err *err)
 static int own_avg(struct cpu_build *b)
 {
     struct cpu_ref refs[2];
-    int rc;
+    int rc = cpu__in_plain(b, b->op->in[0], &refs[0]);
 
-    if (b->op->u.pool.dilation[0] != 1 || b->op->u.pool.dilation[1] != 1)
-        return cpu__refuse(b, SH_E_UNSUPPORTED, "a dilated average in ceil mode");
-    rc = cpu__in_plain(b, b->op->in[0], &refs[0]);
     if (!rc)
         rc = cpu__out_plain(b, b->op->out[0], &refs[1]);
     return rc ? rc : cpu__step_fn(b, avg_fn, refs, 2, NULL);

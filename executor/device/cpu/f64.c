@@ -22,6 +22,7 @@ static f64_fn *const KERNELS[DEV_N_OPS] = {
     [DEV_OP_COPY] = f64__copy,
     [DEV_OP_EXPAND] = f64__expand,
     [DEV_OP_REDUCE] = f64__reduce,
+    [DEV_OP_RESAMPLE] = f64__resample,
     [DEV_OP_GATHER] = f64__gather,
     [DEV_OP_WHERE] = f64__where,
     [DEV_OP_BN_INFER] = f64__bn_infer,

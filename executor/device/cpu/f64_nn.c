@@ -356,6 +356,51 @@ int f64__pool_avg_bwd(const struct f64_call *c, struct sh_err *err)
     return SH_OK;
 }
 
+/* ------------------------------------------------------------------ resampling */
+
+/* The table in x[slot] points into an axis of n. */
+static int check_table(const struct f64_call *c, uint32_t slot, int64_t n, struct sh_err *err)
+{
+    for (int64_t i = 0; i < f64__n(c->in[slot]); i++)
+        if (c->x[slot][i] < 0 || c->x[slot][i] >= (double)n)
+            return SH_FAIL(err, SH_E_INVALID, "RESAMPLE (node \"%s\"): its table points outside",
+                           c->op->name);
+    return SH_OK;
+}
+
+/* x [outer, n0, n1, inner]; without a second axis n1 is 1, and one weight of 1. */
+int f64__resample(const struct f64_call *c, struct sh_err *err)
+{
+    static const double ZERO = 0, ONE = 1;
+    const struct dev_tensor *x = c->in[0], *y = c->out[0];
+    const bool two = c->op->n_in > 3;
+    const uint32_t a = (uint32_t)c->op->u.axis.axis;
+    const int64_t n0 = x->dims[a], m0 = y->dims[a];
+    const int64_t n1 = two ? x->dims[a + 1] : 1, m1 = two ? y->dims[a + 1] : 1;
+    const int64_t taps0 = f64__n(c->in[1]) / m0, taps1 = two ? f64__n(c->in[3]) / m1 : 1;
+    const int64_t inner = dev_axes_elements(x, a + (two ? 2 : 1), x->rank);
+    const double *from1 = two ? c->x[3] : &ZERO, *weight1 = two ? c->x[4] : &ONE;
+    int rc = check_table(c, 1, n0, err);
+
+    if (!rc && two)
+        rc = check_table(c, 3, n1, err);
+    if (rc)
+        return rc;
+    for (int64_t at = 0; at < f64__n(y); at++) {
+        const int64_t q = at / inner % m1, p = at / inner / m1 % m0, o = at / inner / m1 / m0;
+        double sum = 0;
+
+        for (int64_t s = p * taps0; s < (p + 1) * taps0; s++)
+            for (int64_t t = q * taps1; t < (q + 1) * taps1; t++) {
+                const int64_t row = o * n0 + (int64_t)c->x[1][s], column = (int64_t)from1[t];
+
+                sum += c->x[2][s] * weight1[t] * c->x[0][(row * n1 + column) * inner + at % inner];
+            }
+        c->y[0][at] = sum;
+    }
+    return SH_OK;
+}
+
 /* ------------------------------------------------------------------ dropout and losses */
 
 int f64__dropout(const struct f64_call *c, struct sh_err *err)

@@ -234,13 +234,14 @@ void cuda__convs_free(struct cuda_dev *d);         /* after all plans, before th
 cuda_builder cuda__matmul;                         /* cuda_matmul.c */
 cuda_builder cuda__attention, cuda__attention_bwd; /* cuda_attn.c */
 cuda_builder cuda__pool, cuda__pool_bwd;           /* cuda_pool.c */
-cuda_builder cuda__act, cuda__act_bwd, cuda__binary, cuda__where, cuda__fill;   /* cuda_elem.c */
-cuda_builder cuda__concat, cuda__slice, cuda__pad, cuda__transpose;             /* cuda_shape.c */
-cuda_builder cuda__copy, cuda__expand, cuda__reduce;                            /* cuda_shape.c */
-cuda_builder cuda__gather, cuda__gather_bwd;                                    /* cuda_gather.c */
-cuda_builder cuda__softmax, cuda__softmax_bwd;                                  /* cuda_norm.c */
-cuda_builder cuda__layernorm, cuda__layernorm_bwd;                              /* cuda_norm.c */
-cuda_builder cuda__bn_infer, cuda__bn_train, cuda__bn_train_bwd;                /* cuda_bn.c */
+cuda_builder cuda__act, cuda__act_bwd, cuda__binary, cuda__where, cuda__fill; /* cuda_elem.c */
+cuda_builder cuda__concat, cuda__slice, cuda__pad, cuda__transpose;           /* cuda_shape.c */
+cuda_builder cuda__copy, cuda__expand, cuda__reduce;                          /* cuda_shape.c */
+cuda_builder cuda__gather, cuda__gather_bwd;                                  /* cuda_gather.c */
+cuda_builder cuda__resample;                                                  /* cuda_resample.c */
+cuda_builder cuda__softmax, cuda__softmax_bwd;                                /* cuda_norm.c */
+cuda_builder cuda__layernorm, cuda__layernorm_bwd;                            /* cuda_norm.c */
+cuda_builder cuda__bn_infer, cuda__bn_train, cuda__bn_train_bwd;              /* cuda_bn.c */
 cuda_builder cuda__dropout, cuda__dropout_bwd, cuda__loss_xent, cuda__loss_mse; /* cuda_loss.c */
 cuda_builder cuda__sgd, cuda__adam, cuda__commit;                               /* cuda_optim.c */
 

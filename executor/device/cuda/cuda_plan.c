@@ -28,6 +28,7 @@ static cuda_builder *const BUILDERS[DEV_N_OPS] = {
     [DEV_OP_COPY] = cuda__copy,
     [DEV_OP_EXPAND] = cuda__expand,
     [DEV_OP_REDUCE] = cuda__reduce,
+    [DEV_OP_RESAMPLE] = cuda__resample,
     [DEV_OP_GATHER] = cuda__gather,
     [DEV_OP_WHERE] = cuda__where,
     [DEV_OP_BN_INFER] = cuda__bn_infer,
@@ -126,7 +127,7 @@ static void note_op(const struct dev_op *op, struct traits *t)
 {
     uint32_t first = UINT32_MAX, bias = DEV_NONE;
 
-    if (op->kind == DEV_OP_CONV)
+    if (op->kind == DEV_OP_CONV || op->kind == DEV_OP_CONV_BWD_DATA)
         t[op->in[1]].is_conv_weight = true;
     if (op->kind == DEV_OP_CONV || op->kind == DEV_OP_MATMUL)
         bias = cuda__opt_in(op, 2);
@@ -432,7 +433,7 @@ static void look_at(struct cuda_plan *p)
     const struct dev_graph *g = p->base.g;
 
     for (uint32_t i = 0; i < g->n_ops; i++) {
-        p->has_conv |= g->ops[i].kind == DEV_OP_CONV;
+        p->has_conv |= g->ops[i].kind == DEV_OP_CONV || g->ops[i].kind == DEV_OP_CONV_BWD_DATA;
         p->is_training |= g->ops[i].kind == DEV_OP_SGD || g->ops[i].kind == DEV_OP_ADAM;
     }
 }

@@ -228,6 +228,18 @@ void k_gather(cudaStream_t s, const struct k_gather *g, int table_type, size_t t
 void k_gather_bwd(cudaStream_t s, const struct k_gather *g, int y_type, const void *d_y,
                   int table_type, size_t table_size, void *d_table);
 
+/* ------------------------------------------------------------------ resample.cu */
+
+/* x [outer][n0][n1][inner] -> y [outer][m0][m1][inner]; tables [m][taps], taps[1] 0: the second
+ * axis stays. Floats of any type. */
+struct k_resample {
+    int64_t outer, n[2], m[2], inner;
+    int taps[2];
+    const int32_t *from[2];
+    const float *weight[2];
+};
+void k_resample(cudaStream_t s, const struct k_resample *r, struct k_operand x, struct k_operand y);
+
 /* ------------------------------------------------------------------ loss.cu */
 
 struct k_loss { /* everything row-major, float types */
