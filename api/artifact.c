@@ -95,8 +95,8 @@ static int refusal(const json_t *j, struct artifact *out, struct sh_err *err)
 
 static int acceptance(const json_t *j, struct artifact *out, struct sh_err *err)
 {
-    static const char *const META[] = {"opset",        "n_nodes",   "n_parameters",
-                                       "weight_bytes", "trainable", "training_note"};
+    static const char *const META[] = {"opset",     "n_nodes",       "n_parameters", "weight_bytes",
+                                       "trainable", "training_note", "solo",         "solo_note"};
     json_t *meta = json_object();
     const json_t *in = json_object_get(j, "inputs"), *outs = json_object_get(j, "outputs");
     int rc = SH_OK;
@@ -112,6 +112,7 @@ static int acceptance(const json_t *j, struct artifact *out, struct sh_err *err)
     if (!json_is_array(in) || !json_is_array(outs))
         rc = SH_FAIL(err, SH_E_BUG, "the importer's answer has no inputs or outputs");
     out->fixed_batch = sh_sample_fixed_batch(in);
+    out->is_solo = json_is_true(json_object_get(j, "solo"));
     if (!rc)
         rc = sh_json_dump(in, &out->inputs, err);
     if (!rc)

@@ -17,6 +17,7 @@ struct artifact {
     json_t *nodes;                 /* OWNED: what a refused model asks for and we lack; or NULL */
     int64_t n_samples;
     int64_t fixed_batch; /* of a model: the only one that it runs with; 0: any */
+    bool is_solo;        /* of a model: samples may meet, so that each request runs by itself */
 };
 void artifact_fini(struct artifact *a); /* removes what was not placed */
 

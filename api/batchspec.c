@@ -105,6 +105,11 @@ int batchspec_fits_model(const struct jobspec *s, const json_t *version, struct 
                        "the first axis of tensor \"%s\" of model \"%s\" is not the batch: it "
                        "cannot be run over the samples of a dataset",
                        odd ? odd : "", s->model);
+    if (json_is_true(json_object_get(json_object_get(version, "meta"), "solo")))
+        return SH_FAIL(err, SH_E_UNSUPPORTED,
+                       "samples of model \"%s\" may meet (%s): what comes out for one depends on "
+                       "those that it runs with, so send requests instead",
+                       s->model, sh_json_text(json_object_get(version, "meta"), "solo_note"));
     if (s->batch > max_batch)
         return SH_FAIL(err, SH_E_INVALID,
                        "\"spec.batch\" is %" PRId64 ", the version's max_batch is "

@@ -203,8 +203,9 @@ const struct api_schema API_SCHEMAS[] = {
      "file fixes, else 8'},'precision':{'enum':['fp32','tf32','fp16','bf16']}"),
      "{'max_batch':16,'precision':'fp32'}"},
     {"Placements", OPEN("'model':" NAME ",'version':" INT ",'state':" TEXT ",'reason':" TEXT0
-     ",'pinned':" BOOL ",'image_bytes':" INT0 ",'placements':{'type':'array','items':" OPEN(
-     "'executor':" TEXT ",'state':{'enum':['LOADING','READY','UNLOADING','FAILED','ASIDE']},"
+     ",'solo_note':" TEXT0 ",'pinned':" BOOL ",'image_bytes':" INT0
+     ",'placements':{'type':'array','items':" OPEN("'executor':" TEXT
+     ",'state':{'enum':['LOADING','READY','UNLOADING','FAILED','ASIDE']},"
      "'pin':{'enum':['none','held','waiting']},'device_bytes':" INT ",'host_bytes':" INT
      ",'disk_bytes':" INT ",'last_use_at':" TIME0 ",'at':" TIME) "}")},
     {"Profile", OPEN("'model':" NAME ",'version':" INT

@@ -67,7 +67,8 @@ static const struct db_stmt PIN_ROOM = {
 static const struct db_stmt PLACEMENTS = {
     "version_placements",
     "SELECT jsonb_build_object('model', m.name, 'version', v.version, 'state', v.state, 'reason', "
-    "v.reason, 'pinned', v.pinned, 'image_bytes', v.image_bytes, 'placements', (SELECT "
+    "v.reason, 'solo_note', v.meta ->> 'solo_note', 'pinned', v.pinned, 'image_bytes', "
+    "v.image_bytes, 'placements', (SELECT "
     "coalesce(jsonb_agg(jsonb_build_object('executor', p.executor, 'state', p.state, 'pin', p.pin, "
     "'device_bytes', p.device_bytes, 'host_bytes', p.host_bytes, 'disk_bytes', coalesce(v.bytes, "
     "0), 'last_use_at', " SQL_TIME("p.last_use_at") ", 'at', " SQL_TIME("p.at") ") ORDER BY "

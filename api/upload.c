@@ -17,6 +17,7 @@
 #include "common/io.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/sample.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -446,6 +447,11 @@ static int check_batch(const struct upload *u, const struct artifact *a, struct 
                        " was asked for: leave max_batch (--max-batch) out, or export the model "
                        "with a dynamic first axis",
                        a->fixed_batch, u->max_batch);
+    if (a->is_solo && !a->fixed_batch && u->max_batch > SH_SAMPLE_MAX_SOLO)
+        return SH_FAIL(err, SH_E_UNSUPPORTED,
+                       "samples of the model may meet, so that each request runs by itself, with "
+                       "%d samples at most: a max_batch (--max-batch) of %" PRId64 " is too large",
+                       SH_SAMPLE_MAX_SOLO, u->max_batch);
     return SH_OK;
 }
 

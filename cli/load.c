@@ -124,6 +124,9 @@ static void say_model(const json_t *j)
     printf("%s:%" JSON_INTEGER_FORMAT " is %s%s%s.\n", name,
            json_integer_value(json_object_get(j, "version")), state,
            sh_json_text(j, "reason")[0] ? ": " : "", sh_json_text(j, "reason")[0] ? reason : "");
+    if (sh_json_text(j, "solo_note")[0])
+        printf("Each request runs by itself, since samples may meet: %s.\n",
+               sh_json_text(j, "solo_note"));
     json_array_foreach(json_object_get(j, "placements"), i, p) say_place(p);
     if (strcmp(state, "FAILED") == 0 && strstr(reason, "host memory"))
         printf(

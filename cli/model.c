@@ -182,6 +182,7 @@ int version_get(struct cli *c, struct sh_err *err)
                                           {"AGE", "created_at", OUT_AGE},
                                           {"REASON", "reason", OUT_TEXT},
                                           {"IMAGE", "image_bytes", OUT_BYTES, true},
+                                          {"RUNS ALONE", "meta.solo_note", OUT_TEXT, true},
                                           {"CREATED", "created_at", OUT_TIME, true},
                                           {"READY", "ready_at", OUT_TIME, true},
                                           {"DIGEST", "digest", OUT_TEXT, true}};
@@ -441,6 +442,16 @@ static int push(struct cli *c, const char *model, const char *file, json_t **out
     return rc;
 }
 
+/* What the importer found that a user should know of. */
+static void say_notes(struct cli *c, const json_t *version)
+{
+    const json_t *meta = json_object_get(version, "meta");
+
+    if (json_is_true(json_object_get(meta, "solo")))
+        out_say(c, "Each request to it runs by itself, since samples may meet: %s.",
+                sh_json_text(meta, "solo_note"));
+}
+
 int model_push(struct cli *c, struct sh_err *err)
 {
     json_t *j = NULL;
@@ -458,6 +469,8 @@ int model_push(struct cli *c, struct sh_err *err)
                 json_integer_value(json_object_get(j, "version")),
                 c->conf->wait ? "READY" : sh_json_text(j, "state"), bytes,
                 sh_json_text(j, "digest"));
+    if (!rc && c->output != OUTPUT_DATA && c->output != OUTPUT_NAME)
+        say_notes(c, j);
     json_decref(j);
     return rc;
 }

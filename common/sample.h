@@ -7,6 +7,9 @@
 #include <jansson.h>
 #include <stdbool.h>
 
+/* Samples of a request to a model where they may meet: it has a program for each number of them. */
+#define SH_SAMPLE_MAX_SOLO 12
+
 /* name is BORROWED from io; bytes are those of one sample; dims[0], the batch, is 1.
  * Fails: SH_E_UNSUPPORTED (no batch axis, or an axis of no fixed size), SH_E_TOOBIG. */
 int sh_sample_read(const json_t *io, struct sh_st_tensor *out, struct sh_err *err);

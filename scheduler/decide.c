@@ -126,7 +126,7 @@ static int64_t added_ns(const struct work *w, const struct snap_request *r, uint
 
     if (have == 0)
         return decide__missing_ns(in, r->model, e) + decide__run_ns(in, r->model, r->batch);
-    if (have + r->batch > in->models[r->model].max_batch)
+    if (have + r->batch > decide__most(in, r->model))
         return decide__run_ns(in, r->model, r->batch);
     whole = decide__run_ns(in, r->model, have + r->batch) - decide__run_ns(in, r->model, have);
     return SH_MAX(whole, 0);
@@ -139,7 +139,7 @@ static void charge(struct work *w, const struct snap_request *r, uint32_t e)
 
     w->plans[e].backlog_ns += added_ns(w, r, e);
     w->plans[e].n_placed++;
-    if (*have + r->batch > in->models[r->model].max_batch)
+    if (*have + r->batch > decide__most(in, r->model))
         *have = 0;
     *have += r->batch;
 }
@@ -510,7 +510,7 @@ static int grow(struct work *w, struct decision *d, size_t k, int64_t start_ns, 
 {
     const struct snapshot *in = w->in;
     const struct snap_request *h = &in->requests[d->request];
-    const uint32_t most = in->models[h->model].max_batch;
+    const uint32_t most = decide__most(in, h->model);
     struct run_of run = run_of(w, d);
     int64_t slack, end = decide__end_ns(w, &run, start_ns, &slack);
     struct due all = due_of(in, h, end, slack);

@@ -94,7 +94,7 @@ static double met(const struct snapshot *in, const struct snap_request *r, unsig
 static uint32_t least_size(const struct snapshot *in, const struct snap_request *r, double asked)
 {
     const struct snap_model *m = &in->models[r->model];
-    const unsigned last = predict_bucket(m->max_batch);
+    const unsigned last = m->is_solo ? 0 : predict_bucket(m->max_batch);
     double most = 0;
     unsigned b;
 
@@ -157,7 +157,7 @@ static int64_t fill(struct work *w, uint32_t e, uint32_t h, enum way way, int64_
 {
     const struct snapshot *in = w->in;
     const struct snap_request *head = req(w, h);
-    const uint32_t model = head->model, most = in->models[model].max_batch;
+    const uint32_t model = head->model, most = decide__most(in, model);
     struct run_of run = {e, model, head->batch, w->is_warm[model]};
     int64_t limit = head->limit_ns, alone = end_of(w, &run, h, way, start_ns, slack);
     uint32_t n = 1, whole;

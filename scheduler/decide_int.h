@@ -78,6 +78,8 @@ int64_t decide__end_ns(const struct work *w, const struct run_of *r, int64_t sta
                        int64_t *slack);
 /* Of what a run may be slower by, the part that counts for r, who is to be through by until_ns. */
 int64_t decide__heed(const struct snap_request *r, int64_t until_ns, int64_t slack);
+/* With how many samples at most requests run together; 0: each runs by itself. */
+uint32_t decide__most(const struct snapshot *in, uint32_t model);
 /* The samples a run should take of `batch` that could be in it. */
 uint32_t decide__whole(const struct snapshot *in, uint32_t model, uint32_t batch);
 

@@ -51,13 +51,18 @@ int64_t decide__heed(const struct snap_request *r, int64_t until_ns, int64_t sla
     return SH_MIN(slack, SH_MAX(until_ns - r->arrived_ns, 0) / HEED);
 }
 
+uint32_t decide__most(const struct snapshot *in, uint32_t model)
+{
+    return in->models[model].is_solo ? 0 : in->models[model].max_batch;
+}
+
 uint32_t decide__whole(const struct snapshot *in, uint32_t model, uint32_t batch)
 {
     uint32_t full = 1;
 
     while (full <= batch / 2)
         full *= 2;
-    if (full == batch || batch == in->models[model].max_batch)
+    if (full == batch || batch == in->models[model].max_batch || in->models[model].is_solo)
         return batch;
     return decide__run_ns(in, model, full) + decide__run_ns(in, model, batch - full) <
                    decide__run_ns(in, model, batch)

@@ -490,6 +490,7 @@ static int model_new(struct sched *s, const struct store_model *row, struct sh_e
     m->tenant_id = row->tenant_id;
     m->version = row->version;
     m->max_batch = row->max_batch;
+    m->is_solo = row->is_solo;
     m->image_bytes = row->image_bytes;
     m->n_runs_before = row->n_runs;
     sh_strlcpy(m->tenant, row->tenant, sizeof(m->tenant));

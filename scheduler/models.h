@@ -81,6 +81,7 @@ struct model { /* one version */
     char tenant[64], name[JOB_NAME_BYTES + 1], precision[8];
     char *package; /* OWNED: absolute path */
     uint32_t version, max_batch;
+    bool is_solo; /* requests to it are not put together */
     enum model_state state;
     uint64_t image_bytes;
     int64_t slo_ns; /* 0: none */

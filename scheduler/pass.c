@@ -87,6 +87,7 @@ static void take_model(struct sched *s, struct snapshot *in, struct model *m)
     m->snap = (uint32_t)in->n_models;
     p->model_of[in->n_models] = m;
     *x = (struct snap_model){.max_batch = m->max_batch,
+                             .is_solo = m->is_solo,
                              .image_bytes = m->image_bytes,
                              .cold_slack_ns =
                                  predict_cold_ns(&m->predict, m->slo_percentile, in->now_ns),

@@ -41,6 +41,7 @@ struct snap_place { /* a model on an executor */
 
 struct snap_model {
     uint32_t max_batch;
+    bool is_solo; /* its samples may meet: no two requests run together */
     uint64_t image_bytes;
     /* predict.h; a slow or tail time is 0 where it is not known: slow as usual, tail 0 */
     int64_t run_ns[PREDICT_N_BUCKETS]; /* usual */

@@ -49,7 +49,7 @@ struct store_model {
     double slo_percentile;
     int32_t slo_priority;
     const char *on_miss;
-    bool pinned;
+    bool pinned, is_solo;
 };
 
 struct store_job {

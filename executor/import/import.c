@@ -5,6 +5,7 @@
 #include "executor/model/graph.h"
 #include "executor/model/onnx.h"
 #include "executor/model/package.h"
+#include "executor/model/samples.h"
 #include "executor/model/sandbox.h"
 
 #include <jansson.h>
@@ -187,18 +188,18 @@ static bool trainable(const struct graph *g, const struct weights *w, char *note
     return ok;
 }
 
-static json_t *success_json(const struct graph *g)
+static json_t *success_json(const struct graph *g, const char *why_solo)
 {
     struct weights w = count_weights(g);
     char note[512] = "";
     bool ok = trainable(g, &w, note, sizeof(note));
 
-    return json_pack("{s:b,s:o,s:o,s:I,s:I,s:I,s:I,s:b,s:o}", "ok", 1, "inputs",
+    return json_pack("{s:b,s:o,s:o,s:I,s:I,s:I,s:I,s:b,s:o,s:b,s:o}", "ok", 1, "inputs",
                      io_json(g, g->inputs, g->n_inputs), "outputs",
                      io_json(g, g->outputs, g->n_outputs), "opset", (json_int_t)g->opset, "n_nodes",
                      (json_int_t)g->n_nodes, "n_parameters", (json_int_t)w.n_parameters,
                      "weight_bytes", (json_int_t)w.bytes, "trainable", ok, "training_note",
-                     text(note));
+                     text(note), "solo", g->is_solo, "solo_note", text(why_solo));
 }
 
 /* The folder that a file lies in. OWNED. */
@@ -236,7 +237,9 @@ static int enter(const struct import_conf *c, const char *dir, struct sh_err *er
 
 static int make_package(const struct import_conf *c, struct sh_err *err)
 {
+    char why_solo[SAMPLES_WHY] = "";
     struct sh_err why = {0};
+    bool independent = true;
     struct graph *g = NULL;
     json_t *reply = NULL;
     char *list = NULL;
@@ -248,8 +251,11 @@ static int make_package(const struct import_conf *c, struct sh_err *err)
         rc = graph_check(g, c->training, &list, &why);
     if (!rc)
         rc = graph_infer_outputs(g, c->training, &why);
+    if (!rc)
+        rc = samples_check(g, &independent, why_solo, &why);
     if (!rc) {
-        reply = success_json(g);
+        g->is_solo = !independent;
+        reply = success_json(g, why_solo);
         rc = package_write(g, c->dir, &why);
     }
     if (rc) {

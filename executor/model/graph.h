@@ -72,6 +72,7 @@ struct graph {
     uint32_t *inputs, *outputs; /* value numbers */
     uint32_t n_values, n_nodes, n_inputs, n_outputs;
     int64_t opset;
+    bool is_solo;  /* samples may meet (samples.h): each request runs by itself */
     void *backing; /* keeps mapped weights alive */
     void (*backing_free)(void *);
     size_t cap_values, cap_nodes; /* for the builders */

@@ -1,6 +1,6 @@
 /* package.c - graph.json and weights.safetensors.
  *
- * graph.json: {"version", "opset",
+ * graph.json: {"version", "opset", "solo",
  *   "values": [[name, dtype, dims | null, kind]...]      kind: "" | "const" | "param"
  *   "nodes":  [[op, name, [in...], [out...], {attr: value}]...]   an absent input or output is -1
  *   "inputs": [...], "outputs": [...]}                   value numbers
@@ -109,9 +109,9 @@ static json_t *graph_json(const struct graph *g)
         json_decref(nodes);
         return NULL;
     }
-    return json_pack("{s:i,s:I,s:o,s:o,s:o,s:o}", "version", PACKAGE_VERSION, "opset",
-                     (json_int_t)g->opset, "values", values, "nodes", nodes, "inputs",
-                     link_list(g->inputs, g->n_inputs), "outputs",
+    return json_pack("{s:i,s:I,s:b,s:o,s:o,s:o,s:o}", "version", PACKAGE_VERSION, "opset",
+                     (json_int_t)g->opset, "solo", g->is_solo, "values", values, "nodes", nodes,
+                     "inputs", link_list(g->inputs, g->n_inputs), "outputs",
                      link_list(g->outputs, g->n_outputs));
 }
 

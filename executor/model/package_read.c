@@ -234,9 +234,11 @@ static int read_graph(struct unpacker *u, const json_t *j)
 {
     json_t *values, *nodes, *inputs, *outputs;
     int64_t version, opset;
+    bool solo = false;
     struct sh_json_field f[] = {
         {"version", SH_JSON_INT, &version, .required = true},
         {"opset", SH_JSON_INT, &opset, .required = true, .min = 1, .max = 1000},
+        {"solo", SH_JSON_BOOL, &solo},
         {"values", SH_JSON_ARR, &values, .required = true, .max = GRAPH_MAX_VALUES},
         {"nodes", SH_JSON_ARR, &nodes, .required = true, .max = GRAPH_MAX_NODES},
         {"inputs", SH_JSON_ARR, &inputs, .required = true, .max = GRAPH_MAX_IO},
@@ -252,6 +254,7 @@ static int read_graph(struct unpacker *u, const json_t *j)
             "the package has version %lld, this release reads %d; import the model again",
             (long long)version, PACKAGE_VERSION);
     u->g->opset = opset;
+    u->g->is_solo = solo;
     for (size_t i = 0; i < json_array_size(values) && rc == SH_OK; i++)
         rc = read_value(u, json_array_get(values, i), i);
     for (size_t i = 0; i < json_array_size(nodes) && rc == SH_OK; i++)

@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/sample.h"
 #include "common/wire.h"
 #include "executor/model/kept.h"
 #include "executor/model/package.h"
@@ -63,14 +64,23 @@ static void free_model(struct wk_model *m)
     free(m);
 }
 
-static uint32_t batch_list(uint32_t max_batch, uint32_t out[static WORKER_MAX_BATCHES])
-{
-    uint32_t n = 0;
+_Static_assert(SH_SAMPLE_MAX_SOLO <= WORKER_MAX_BATCHES, "a program for each");
 
-    for (uint32_t b = 1; b < max_batch && n + 1 < WORKER_MAX_BATCHES; b *= 2)
-        out[n++] = b;
-    out[n++] = max_batch;
-    return n;
+/* Samples that nobody asked for may join a request only where they never meet. */
+static int batch_list(struct wk_model *m, uint32_t max_batch, struct sh_err *err)
+{
+    const bool solo = m->graph->is_solo;
+
+    if (solo && max_batch > SH_SAMPLE_MAX_SOLO)
+        return SH_FAIL(err, SH_E_UNSUPPORTED,
+                       "samples of the model may meet, so that it needs a program for each number "
+                       "of them: max_batch can be %d at most, not %u",
+                       SH_SAMPLE_MAX_SOLO, max_batch);
+    for (uint32_t b = 1; b < max_batch && m->n_batches + 1 < WORKER_MAX_BATCHES;
+         b = solo ? b + 1 : 2 * b)
+        m->batch[m->n_batches++] = b;
+    m->batch[m->n_batches++] = max_batch;
+    return SH_OK;
 }
 
 static size_t heap_bytes(void)
@@ -347,7 +357,7 @@ static int load_model(struct worker *w, const struct msg_wk_model *msg, const in
     step(w, WORKER_LOAD_READ, 0);
     rc = package_read_fds(fds[0], fds[1], &m->graph, err);
     if (!rc && !w->is_for_one && !graph_fixed_batch(m->graph))
-        m->n_batches = batch_list(msg->max_batch, m->batch);
+        rc = batch_list(m, msg->max_batch, err);
     else
         m->batch[m->n_batches++] = msg->max_batch;
     if (w->ctl) /* read, image; and of each size compile, warm, profile */

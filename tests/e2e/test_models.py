@@ -5,6 +5,7 @@ Without it: a version that was unloaded could go on answering or never come back
 device from everyone or be lost at a restart, a model in use could be deleted, a tenant could change
 what another one shares, and what people read of placements and profiles could be made up.
 """
+import concurrent.futures
 import json
 import os
 import shutil
@@ -513,6 +514,30 @@ class Models(Story):
         self.assertEqual(self.s.call("GET", "/api/v1/models/wrong", key=self.key).status, 404)
         rc, text = self.local("push", "model", "right", f.name, "--wait")
         self.assertEqual(rc, 0, text)
+
+    def test_requests_are_not_put_together_where_samples_meet(self):
+        meets = onnx.model([onnx.node("Softmax", ["x"], ["y"], name="over_all", axis=0)],
+                           [onnx.value("x", ["n", 2])], [onnx.value("y", ["n", 2])], [])
+        r = self.s.push(self.key, "meets-16", meets, ready=False, max_batch=16)
+        self.assertEqual((r.code, "12 samples" in r.error), ("UNSUPPORTED", True), r)
+        self.s.push(self.key, "meets", meets, max_batch=5)
+        meta = self.get("meets").json["meta"]
+        self.assertEqual((meta["solo"], "Softmax node over_all" in meta["solo_note"]), (True, True), meta)
+        rc, text = self.local("explain", "meets")
+        self.assertEqual((rc, "runs by itself" in text, "over_all" in text), (0, True, True), text)
+
+        def ask(n):
+            return n, self.s.infer(self.key, "meets", [{"name": "x", "datatype": "FP32", "shape": [n, 2],
+                                                        "data": [0.0] * 2 * n}])
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            for n, r in pool.map(ask, [1, 2, 3, 5, 1, 4, 3, 2] * 4):
+                self.assertEqual(r.status, 200, r)
+                for got in r.json["outputs"][0]["data"]: # of so many rows, and no row of zeros beside them
+                    self.assertAlmostEqual(got, 1 / n, places=5)
+        self.s.push_data(self.key, "rows", st_bytes({"x": ("F32", [3, 2], bytes(24))}))
+        r = self.s.call("POST", "/api/v1/jobs", {"kind": "batch_inference", "model": "meets", "dataset": "rows",
+                                                 "spec": {}}, self.key)
+        self.assertEqual((r.code, "may meet" in r.error), ("UNSUPPORTED", True), r)
 
     def test_training_has_the_batch_of_the_file(self):
         self.s.push_data(self.key, "few", st_bytes(self.samples(10)))

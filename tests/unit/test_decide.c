@@ -115,6 +115,25 @@ static void a_large_request_that_does_not_fit_leaves_room_for_a_small_one(void *
     decisions_fini(&w.out);
 }
 
+static void requests_whose_samples_may_meet_run_each_by_itself(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    w.models[0].is_solo = true;
+    w.in.max_runs = 4;
+    for (int i = 0; i < 3; i++)
+        add_request(&w, 0)->batch = 1 + (uint32_t)i;
+    world_decide(&w);
+    assert_int_equal(count(&w, DECISION_RUN), 3);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(nth(&w, DECISION_RUN, i)->n, 1);
+        assert_int_equal(nth(&w, DECISION_RUN, i)->batch, i + 1);
+    }
+    decisions_fini(&w.out);
+}
+
 static void a_batch_does_not_grow_beyond_a_members_deadline(void **state)
 {
     struct world w;
@@ -381,6 +400,7 @@ int main(void)
         cmocka_unit_test(requests_of_one_model_and_tenant_share_a_run_up_to_max_batch),
         cmocka_unit_test(tenants_do_not_share_a_run),
         cmocka_unit_test(a_large_request_that_does_not_fit_leaves_room_for_a_small_one),
+        cmocka_unit_test(requests_whose_samples_may_meet_run_each_by_itself),
         cmocka_unit_test(a_batch_does_not_grow_beyond_a_members_deadline),
         cmocka_unit_test(a_batch_does_not_cost_another_model_its_deadline),
         cmocka_unit_test(a_run_does_not_wait_for_requests_whose_body_is_on_its_way),
