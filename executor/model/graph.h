@@ -6,9 +6,11 @@
  *
  * Values are numbered; node inputs and outputs are value numbers in topological order. Weights and
  * constants are values with data. Only axis 0 of a graph input may be dynamic (the batch, dim -1).
- * One opset: a reader normalises what differed between opsets 13 and 21, so that later stages see
- * the form of opset 18 (axes of reductions are an input), without Constant nodes; the value of
- * ConstantOfShape is its second input.
+ * One opset: a reader normalises what differed between opsets 7 and 23, so that later stages see
+ * the form of opset 18 (axes of reductions are an input), without Constant nodes and with functions
+ * of the model in place of their calls; the value of ConstantOfShape is its second input. Softmax,
+ * LogSoftmax or Hardmax with the attribute flat = 1 is over all axes from `axis` on, as one, which
+ * was its meaning before opset 13. An attribute that is a list of texts is one text with commas.
  *
  * Not thread-safe. Strings and data live as long as the graph.
  */

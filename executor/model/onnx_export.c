@@ -176,7 +176,7 @@ int onnx_export(const char *onnx_in, const char *state, const char *onnx_out, st
     int rc = onnx_file_load(onnx_in, false, &c.source, &c.m, err);
 
     if (!rc)
-        rc = onnx_file_opset(c.m, &opset, err);
+        rc = onnx_file_model_opset(c.m, &opset, err);
     if (!rc && !c.m->graph)
         rc = SH_FAIL(err, SH_E_INVALID, "the file holds no graph: is it an ONNX model?");
     if (!rc)

@@ -14,8 +14,8 @@
 #define MAX_MESSAGES 4000000u
 #define MEMORY_FACTOR 12 /* the densest encoding, packed varints of one byte, grows 8 times */
 #define MEMORY_EXTRA ((size_t)64 << 20)
-#define MIN_OPSET 13
-#define MAX_OPSET 21
+#define MIN_OPSET 7
+#define MAX_OPSET 23
 
 /* ---------------------------------------------------------------- the walk before the parser */
 
@@ -85,6 +85,16 @@ static int count_message(struct walk *w, const ProtobufCMessageDescriptor *d)
     return SH_OK;
 }
 
+/* A field of messages that the description we were built with may lack, but onnx_func.c reads: the
+ * attributes of a function. */
+static const ProtobufCMessageDescriptor *hidden(const ProtobufCMessageDescriptor *d, uint64_t field,
+                                                const ProtobufCFieldDescriptor *f)
+{
+    return !f && d == &onnx__function_proto__descriptor && field == 11
+               ? &onnx__attribute_proto__descriptor
+               : NULL;
+}
+
 static int walk_message(struct walk *w, const ProtobufCMessageDescriptor *d, const uint8_t *p,
                         const uint8_t *end, int depth)
 {
@@ -94,6 +104,7 @@ static int walk_message(struct walk *w, const ProtobufCMessageDescriptor *d, con
     if (!rc && depth > MAX_DEPTH)
         rc = bad(w, p, "it is nested too deeply");
     while (rc == SH_OK && p < end) {
+        const ProtobufCMessageDescriptor *sub;
         const ProtobufCFieldDescriptor *f;
         const uint8_t *at = p;
         uint64_t tag, len = 0;
@@ -106,17 +117,18 @@ static int walk_message(struct walk *w, const ProtobufCMessageDescriptor *d, con
         if (rc)
             break;
         f = protobuf_c_message_descriptor_get_field(d, (unsigned)(tag >> 3));
+        sub = f && f->type == PROTOBUF_C_TYPE_MESSAGE ? f->descriptor : hidden(d, tag >> 3, f);
         if (f && f->type == PROTOBUF_C_TYPE_STRING && (tag & 7) == 2 && len && memchr(p, 0, len))
             rc = bad(w, at, "a text holds a zero byte");
-        if (f && f->type == PROTOBUF_C_TYPE_MESSAGE && (tag & 7) == 2) {
-            size_t nr = (size_t)(f - d->fields);
+        if (sub && (tag & 7) == 2) {
+            size_t nr = f ? (size_t)(f - d->fields) : 64;
             uint64_t bit = nr < 64 ? (uint64_t)1 << nr : 0;
 
-            if (f->label != PROTOBUF_C_LABEL_REPEATED && (seen & bit))
+            if (f && f->label != PROTOBUF_C_LABEL_REPEATED && (seen & bit))
                 rc = bad(w, at, "a part is there twice");
             seen |= bit;
             if (!rc)
-                rc = walk_message(w, f->descriptor, p, p + len, depth + 1);
+                rc = walk_message(w, sub, p, p + len, depth + 1);
         }
         p += len;
     }
@@ -196,27 +208,33 @@ int onnx_file_load(const char *path, bool beside, struct onnx_source **source,
     return rc;
 }
 
-int onnx_file_opset(const Onnx__ModelProto *m, int64_t *out, struct sh_err *err)
+int onnx_file_opset(Onnx__OperatorSetIdProto *const *list, size_t n, int64_t *out,
+                    struct sh_err *err)
 {
-    int64_t found = 0;
-
-    for (size_t i = 0; i < m->n_opset_import; i++) {
-        const Onnx__OperatorSetIdProto *o = m->opset_import[i];
+    *out = 0;
+    for (size_t i = 0; i < n; i++) {
+        const Onnx__OperatorSetIdProto *o = list[i];
 
         if (o->domain && o->domain[0] && strcmp(o->domain, "ai.onnx") != 0)
             continue;
-        if (found)
+        if (*out)
             return SH_FAIL(err, SH_E_INVALID, "the model names its operator set twice");
-        found = o->version;
+        if (o->version < MIN_OPSET || o->version > MAX_OPSET)
+            return SH_FAIL(err, SH_E_UNSUPPORTED,
+                           "opset %lld is not supported; export with an opset from %d to %d",
+                           (long long)o->version, MIN_OPSET, MAX_OPSET);
+        *out = o->version;
     }
-    if (!found)
-        return SH_FAIL(err, SH_E_INVALID, "the model does not name its operator set (opset)");
-    if (found < MIN_OPSET || found > MAX_OPSET)
-        return SH_FAIL(err, SH_E_UNSUPPORTED,
-                       "opset %lld is not supported; export with an opset from %d to %d",
-                       (long long)found, MIN_OPSET, MAX_OPSET);
-    *out = found;
     return SH_OK;
+}
+
+int onnx_file_model_opset(const Onnx__ModelProto *m, int64_t *out, struct sh_err *err)
+{
+    int rc = onnx_file_opset(m->opset_import, m->n_opset_import, out, err);
+
+    if (!rc && !*out)
+        rc = SH_FAIL(err, SH_E_INVALID, "the model does not name its operator set (opset)");
+    return rc;
 }
 
 /* ---------------------------------------------------------------- writing */

@@ -21,7 +21,11 @@ void onnx_file_free(Onnx__ModelProto *m);
 int onnx_file_save(const char *path, const Onnx__ModelProto *m, struct sh_err *err);
 /* An error stays in the stream. */
 void onnx_file_put(FILE *f, const Onnx__ModelProto *m);
-/* The version of the standard operators. Fails: SH_E_INVALID, SH_E_UNSUPPORTED. */
-int onnx_file_opset(const Onnx__ModelProto *m, int64_t *out, struct sh_err *err);
+/* The version of the standard operators; 0: the list does not name it. Fails: SH_E_INVALID (named
+ * twice), SH_E_UNSUPPORTED. */
+int onnx_file_opset(Onnx__OperatorSetIdProto *const *list, size_t n, int64_t *out,
+                    struct sh_err *err);
+/* The same of a model, which must name it. */
+int onnx_file_model_opset(const Onnx__ModelProto *m, int64_t *out, struct sh_err *err);
 
 #endif

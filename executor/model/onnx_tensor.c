@@ -199,3 +199,23 @@ int onnx_tensor_take(Onnx__TensorProto *t, const char *what, struct onnx_source 
         ((uint8_t *)out->data)[i] = ((uint8_t *)out->data)[i] != 0;
     return SH_OK;
 }
+
+int onnx_tensor_copy(const Onnx__TensorProto *t, const char *what, struct onnx_source *source,
+                     struct onnx_array *out, struct sh_err *err)
+{
+    Onnx__TensorProto other = *t;
+    int rc;
+
+    other.raw_data.data = NULL;
+    if (t->has_raw_data && t->raw_data.len) {
+        uint8_t *raw = malloc(t->raw_data.len);
+        if (!raw)
+            return SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu bytes for %s", t->raw_data.len,
+                           what);
+        memcpy(raw, t->raw_data.data, t->raw_data.len);
+        other.raw_data.data = raw;
+    }
+    rc = onnx_tensor_take(&other, what, source, out, err);
+    free(other.raw_data.data); /* NULL if it was taken */
+    return rc;
+}

@@ -20,6 +20,9 @@ void onnx_array_fini(struct onnx_array *a); /* zeroed is allowed */
  * is not there), SH_E_UNSUPPORTED (type), SH_E_TOOBIG. */
 int onnx_tensor_take(Onnx__TensorProto *t, const char *what, struct onnx_source *source,
                      struct onnx_array *out, struct sh_err *err);
+/* The same, and t keeps its data. */
+int onnx_tensor_copy(const Onnx__TensorProto *t, const char *what, struct onnx_source *source,
+                     struct onnx_array *out, struct sh_err *err);
 bool onnx_tensor_is_external(const Onnx__TensorProto *t);
 
 #endif

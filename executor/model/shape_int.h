@@ -102,6 +102,7 @@ int shape__finish_gather_elements(struct shape_ctx *c);
 int shape__finish_gather_nd(struct shape_ctx *c);
 int shape__finish_expand(struct shape_ctx *c);
 int shape__finish_reshape(struct shape_ctx *c);
+int shape__finish_softmax(struct shape_ctx *c);
 
 /* ---- numbers of constants */
 bool shape__is_float(enum sh_dtype t);

@@ -175,15 +175,19 @@ int shape__infer_layer_norm(struct shape_ctx *c)
 int shape__infer_softmax(struct shape_ctx *c)
 {
     const struct graph_value *x = shape__in(c, 0);
-    int64_t axis;
+    int64_t axis, flat;
     int rc = graph_int(&c->n, "axis", -1, &axis, c->err);
 
+    if (!rc)
+        rc = graph_int(&c->n, "flat", 0, &flat, c->err);
     if (!rc)
         rc = shape__want_float(c, 0);
     if (!rc)
         rc = shape__axis(c, axis, x->rank, &axis);
     if (!rc)
         rc = graph_set_int(&c->n, "axis", axis, c->err);
+    if (!rc && (!flat || axis == x->rank - 1))
+        graph__drop_attr(&c->n, "flat");
     return rc ? rc : shape__out(c, 0, x->dtype, x->rank, x->dims);
 }
 
@@ -279,4 +283,29 @@ int shape__infer_lrn(struct shape_ctx *c)
             rc = graph_set_float(&c->n, NUMBERS[i].name, v, c->err);
     }
     return rc ? rc : shape__out(c, 0, x->dtype, x->rank, x->dims);
+}
+
+/* With `flat` all axes from the given one on are one. */
+int shape__finish_softmax(struct shape_ctx *c)
+{
+    const struct graph_value *x = shape__in(c, 0);
+    struct graph_node *soft;
+    uint32_t in, out, result = c->outv[0];
+    int64_t axis = 0, dims[2] = {1, 1};
+    int rc = graph_int(&c->n, "axis", 0, &axis, c->err);
+
+    if (rc || !graph__attr(&c->n, "flat"))
+        return rc ? rc : shape__emit_self(c);
+    for (int i = 0; i < x->rank; i++)
+        dims[i >= axis] *= x->dims[i];
+    rc = shape__temp(c, "rows", x->dtype, 2, dims, &in);
+    if (!rc)
+        rc = shape__temp(c, "soft", shape__in(c, 0)->dtype, 2, dims, &out);
+    if (!rc)
+        rc = shape__emit(c, "Reshape", c->n.in, 1, in, NULL);
+    if (!rc)
+        rc = shape__emit(c, c->n.op, &in, 1, out, &soft);
+    if (!rc)
+        rc = graph_set_int(soft, "axis", 1, c->err);
+    return rc ? rc : shape__emit(c, "Reshape", &out, 1, result, NULL);
 }

@@ -1,0 +1,80 @@
+/* onnx_reader.h - what the files that turn messages into a graph share.
+ *
+ *   onnx_read.c    values, inputs, outputs; the whole
+ *   onnx_node.c    nodes, their attributes and constants
+ *   onnx_func.c    functions of the model, read in the place of the nodes that call them
+ *   onnx_norm.c    what differs between opsets becomes one form (graph.h)
+ */
+#ifndef SH_EXECUTOR_MODEL_ONNX_READER_H
+#define SH_EXECUTOR_MODEL_ONNX_READER_H
+
+#include "executor/model/names.h"
+#include "executor/model/onnx_tensor.h"
+
+#define READER_ABSENT \
+    (GRAPH_NONE - 1) /* in the names of a scope: an input that a call leaves out */
+
+/* Where names and attributes mean something: the graph, or one call of a function. */
+struct scope {
+    struct scope *up;                /* of the call; NULL: this is the graph */
+    const Onnx__FunctionProto *func; /* NULL: this is the graph */
+    const Onnx__NodeProto *call;
+    Onnx__AttributeProto **defaults; /* OWNED, of the function's attributes */
+    size_t n_defaults;
+    struct names names; /* of a function: to values */
+    char label[96];     /* begins the names of what is in it */
+    int64_t opset;
+    unsigned depth;
+};
+
+struct reader {
+    Onnx__ModelProto *model;
+    struct onnx_source *source;
+    struct graph *g;
+    struct names names;     /* to values of the graph */
+    struct names functions; /* "domain::name" to its place in the model */
+    char **function_names;  /* OWNED */
+    struct scope *scope;
+    uint32_t n_calls, n_fresh;
+    struct sh_buf list; /* what is not supported */
+    uint32_t n_refused;
+    struct sh_err *err;
+};
+
+/* ---- values (onnx_read.c) */
+const char *reader_text(const char *s); /* "" for NULL */
+int reader_new_value(struct reader *r, const char *name, struct onnx_array *a, uint32_t *out);
+/* The value of that name in the scope; GRAPH_NONE if there is none yet, or none is meant. */
+uint32_t reader_find(const struct reader *r, const char *name);
+/* The same, made if this is its first mention. "" is GRAPH_NONE. */
+int reader_mention(struct reader *r, const char *name, uint32_t *out);
+/* A value that the file does not name: <base><mark><suffix>, made unique. */
+int reader_fresh(struct reader *r, const char *base, char mark, const char *suffix,
+                 struct onnx_array *a, uint32_t *out);
+
+/* ---- nodes (onnx_node.c) */
+int reader_node(struct reader *r, const Onnx__NodeProto *p);
+int reader_refuse(struct reader *r, const Onnx__NodeProto *n, const char *reason);
+bool reader_is_standard(const char *domain);
+/* Constants of k numbers as an input of a node; rank 0 or 1. */
+int reader_numbers(struct reader *r, const void *from, size_t k, enum sh_dtype t, int rank,
+                   struct onnx_array *out);
+/* Input `slot` of n becomes this constant; inputs before it that are missing are absent. */
+int reader_set_input(struct reader *r, struct graph_node *n, uint32_t slot, const char *what,
+                     struct onnx_array *a);
+
+/* ---- functions (onnx_func.c) */
+int reader_functions(struct reader *r); /* finds them all */
+void reader_functions_fini(struct reader *r);
+/* NULL: no function of the model. */
+const Onnx__FunctionProto *reader_function(const struct reader *r, const Onnx__NodeProto *n);
+int reader_call(struct reader *r, const Onnx__FunctionProto *f, const Onnx__NodeProto *call);
+/* The attribute that a stands for: itself, or, in a function, one of the call or the function's
+ * default; NULL: it is left out. */
+int reader_attr(const struct reader *r, const Onnx__AttributeProto *a,
+                const Onnx__AttributeProto **out);
+
+/* ---- opsets (onnx_norm.c) */
+int reader_normalise(struct reader *r, struct graph_node *n);
+
+#endif
