@@ -181,8 +181,25 @@ int artifact_sync_dir(const char *path, struct sh_err *err)
     return rc;
 }
 
-/* A file replaces an equal one; a folder cannot, so the one that is there is made young (blobs.h),
- * unless it is taken away just now: then the place is free. */
+/* A second name for a file; what had the name goes. Where a file system has no second names the
+ * file moves. */
+static int link_to(const char *from, const char *to, struct sh_err *err)
+{
+    char *via = NULL;
+    int rc = sh_asprintf(err, &via, "%s.via", from);
+
+    if (rc)
+        return rc;
+    unlink(via); /* of who was killed */
+    if (rename(link(from, via) == 0 ? via : from, to))
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not put the upload in its place");
+    unlink(via); /* still there if both were one file already */
+    free(via);
+    return rc;
+}
+
+/* A folder cannot replace an equal one, so the one that is there is made young (blobs.h), unless it
+ * is taken away just now: then the place is free. */
 static int move_to(const char *from, const char *to, struct sh_err *err)
 {
     for (int i = 0; i < PLACE_TRIES; i++) {
@@ -202,13 +219,14 @@ static int move_to(const char *from, const char *to, struct sh_err *err)
 static int put_in_place(const struct api_conf *c, const char *from, const char *kind,
                         const char *below, struct sh_err *err)
 {
+    const bool is_file = strcmp(kind, "datasets") == 0;
     char *to = NULL, *parent = NULL;
     int rc = sh_asprintf(err, &to, "%s/blobs/%s", c->state_dir, below);
 
     if (!rc)
         rc = sh_asprintf(err, &parent, "%s/blobs/%s", c->state_dir, kind);
     if (!rc)
-        rc = move_to(from, to, err);
+        rc = is_file ? link_to(from, to, err) : move_to(from, to, err);
     if (!rc)
         rc = artifact_sync_dir(parent, err);
     free(parent);
@@ -225,8 +243,8 @@ int artifact_place(const struct api_conf *c, const char *file, const struct arti
     if (!a->dir)
         return put_in_place(c, file, "datasets", a->path, err);
     rc = sh_asprintf(err, &onnx, "%s/model.onnx", a->dir);
-    if (!rc && rename(file, onnx)) /* training exports from what the user uploaded */
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not put the model's file into its package");
+    if (!rc) /* training exports from what the user uploaded */
+        rc = link_to(file, onnx, err);
     if (!rc)
         rc = artifact_sync_dir(a->dir, err);
     free(onnx);

@@ -27,7 +27,8 @@ int artifact_import_model(const struct api_conf *c, const char *file, const char
                           struct artifact *out, struct sh_err *err);
 int artifact_check_dataset(const char *file, const char *digest, struct artifact *out,
                            struct sh_err *err);
-/* Moves the file that was imported or checked to where `path` says. */
+/* Puts the file that was imported or checked where `path` says. It has its old name, too, until the
+ * caller removes that: what is to be written to it then is written to a copy. */
 int artifact_place(const struct api_conf *c, const char *file, const struct artifact *a,
                    struct sh_err *err);
 int artifact_sync_dir(const char *path, struct sh_err *err); /* what was renamed there stays */

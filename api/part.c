@@ -137,6 +137,36 @@ bool part_is_at(int fd, const char *path)
            mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
 }
 
+/* Its first `from` bytes under the same name, in a file that has no other. */
+static int unshare(int *fd, const char *path, uint64_t from, struct sh_err *err)
+{
+    off_t in = 0, out = 0;
+    char *other = NULL;
+    int own, rc = sh_asprintf(err, &other, "%s.own", path);
+
+    if (rc)
+        return rc;
+    own = open(other, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (own < 0 || flock(own, LOCK_EX | LOCK_NB))
+        rc = SH_E_IO;
+    while (!rc && (uint64_t)in < from)
+        if (copy_file_range(*fd, &in, own, &out, (size_t)(from - (uint64_t)in), 0) <= 0)
+            rc = SH_E_IO;
+    if (!rc && rename(other, path))
+        rc = SH_E_IO;
+    if (rc) {
+        SH_FAIL_ERRNO(err, rc, "could not go on with a part of an upload");
+        unlink(other);
+        if (own >= 0)
+            close(own);
+    } else {
+        close(*fd);
+        *fd = own;
+    }
+    free(other);
+    return rc;
+}
+
 int part_open(const char *state_dir, const struct part_key *k, uint64_t from, int *fd, char **path,
               uint64_t *have, struct sh_err *err)
 {
@@ -164,6 +194,8 @@ int part_open(const char *state_dir, const struct part_key *k, uint64_t from, in
                      "%" PRIu64 " bytes of the file are here, so it cannot go on at %" PRIu64
                      "; go on from there",
                      *have, from);
+    } else if (st.st_nlink > 1 && (rc = unshare(fd, *path, from, err))) {
+        ; /* said */
     } else if (ftruncate(*fd, (off_t)from) || lseek(*fd, (off_t)from, SEEK_SET) < 0) {
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not go on with a part of an upload");
     }

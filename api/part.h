@@ -42,7 +42,8 @@ int part_survey(const char *state_dir, const struct part_key *k, struct part_sur
                 struct sh_err *err);
 /* SH_E_NOTFOUND: there is none. */
 int part_bytes(const char *state_dir, const struct part_key *k, int64_t *out, struct sh_err *err);
-/* Opens it with its lock, cut to `from` bytes. path: OWNED. Fails: SH_E_CONFLICT (it has less:
+/* Opens it with its lock, cut to `from` bytes; a copy of it if it has another name, too, for it was
+ * put in its place and the database did not say so. path: OWNED. Fails: SH_E_CONFLICT (it has less:
  * *have bytes), SH_E_UNAVAILABLE (somebody is writing it). */
 int part_open(const char *state_dir, const struct part_key *k, uint64_t from, int *fd, char **path,
               uint64_t *have, struct sh_err *err);

@@ -425,7 +425,7 @@ static int arrive(struct api_req *q, const struct artifact *a, const struct stor
         .q = q, .a = a, .row = row, .write = write, .is_placed = &is_placed, .out = out};
     int rc = db_tx(q->db, "upload", arrive_tx, &x, err);
 
-    q->upload->is_over = is_placed || !sh_rc_retry(rc);
+    q->upload->is_over = !sh_rc_retry(rc); /* 0: the part goes, which is in its place */
     if (rc) {
         json_decref(*out);
         *out = NULL;

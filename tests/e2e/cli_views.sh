@@ -55,14 +55,35 @@ wider() {
         sed -n 1p | wc -c >"$tmp/wide" && [ "$(cat "$tmp/wide")" -ge "$(cat "$tmp/table")" ]
 }
 
-# narrow NOUN ARG: no line of a list is longer than a terminal is wide
+# on_terminal COLUMNS COMMAND...: what it prints on one
+on_terminal() {
+    "$python" - "$@" <<'END'
+import fcntl, os, pty, struct, sys, termios
+pid, fd = pty.fork()
+if pid == 0:
+    fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("4H", 24, int(sys.argv[1]), 0, 0))
+    os.execv(sys.argv[2], sys.argv[2:])
+out = b""
+try:
+    while more := os.read(fd, 1 << 16):
+        out += more
+except OSError:
+    pass  # its end
+sys.stdout.buffer.write(out.replace(b"\r\n", b"\n"))
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+END
+}
+
+# narrow NOUN ARG: no line of a list is longer than a terminal is wide; a pipe has all columns
 narrow() {
     # shellcheck disable=SC2086
     if "${all[@]}" get "$1" $2 -o json | grep -qx '{'; then return 0; fi
     # shellcheck disable=SC2086
-    "${all[@]}" get "$1" $2 >"$tmp/narrow" &&
+    on_terminal 80 "${all[@]}" get "$1" $2 >"$tmp/narrow" &&
         "$python" -c 'import sys; sys.exit(any(len(l.rstrip("\n")) > 80 for l in sys.stdin))' \
-            <"$tmp/narrow"
+            <"$tmp/narrow" &&
+        on_terminal 1000 "${all[@]}" get "$1" $2 | sed -n 1p >"$tmp/all" &&
+        "${all[@]}" get "$1" $2 | sed -n 1p | diff "$tmp/all" - # the titles
 }
 
 # aligned FILE: each column begins where its title does

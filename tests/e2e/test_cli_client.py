@@ -131,7 +131,9 @@ class Client(unittest.TestCase):
         models = [{"name": "new", "versions": [{**loading, "loading": {
                        "step": "waiting", "done": 0, "total": 0, "seconds_left": None}}]},
                   {"name": "half", "versions": [{**loading, "loading": {
-                       "step": "compile", "done": 2, "total": 5, "seconds_left": 3.04}}]}]
+                       "step": "compile", "done": 2, "total": 5, "seconds_left": 3.04}}]},
+                  {"name": "late", "versions": [{**loading, "loading": {
+                       "step": "profile", "done": 4, "total": 5, "seconds_left": 0.0}}]}]
         for m in models:
             m.update(tenant="t", traffic=None)
 
@@ -145,7 +147,18 @@ class Client(unittest.TestCase):
         self.assertIn("requests not ready: 2 model versions are being loaded", r.stdout)
         self.assertIn("1 LOADING (waiting)", r.stdout)
         self.assertIn("1 LOADING (compile 2/5, about 3.0 s left)", r.stdout)
+        self.assertIn("1 LOADING (profile 4/5, longer than estimated)", r.stdout)
         self.assertEqual(r.stderr, "shunt: not ready: 2 model versions are being loaded\n")
+
+    def test_a_field_without_a_value_is_the_servers_to_refuse(self):
+        """It knows which fields there are, and what each takes."""
+        said = '"spec.foo" is not a known field; known here: loss, optimizer, batch'
+        s = self.stub(lambda *_: (400, {"code": "INVALID", "error": said}))
+        r = s.shunt("submit", "--model=m:1", "--dataset=d", "--set", "foo=")
+        self.assertIn("known here: loss, optimizer, batch", r.stderr)
+        self.assertEqual(json.loads(s.calls[-1][3])["spec"]["foo"], "")
+        r = s.shunt("submit", "--model=m:1", "--dataset=d", "--set", "lr=0.1,,0.2")
+        self.assertIn("a value that is empty", r.stderr)
 
     def test_an_array_of_one_job_is_not_many(self):
         s = self.stub(lambda *_: (200, {"id": 7, "jobs": 1}))

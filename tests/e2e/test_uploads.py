@@ -216,6 +216,25 @@ class Uploads(Story):
         until("nothing is left of it", lambda: not [
             n for n in os.listdir(self.s.state + "/blobs/tmp") if n.startswith(tuple(parts))])
 
+    def sql(self, text):
+        subprocess.run(["psql", "-Xq", "-h", os.path.realpath(os.path.join(self.s.state, "pg")), "-U", "shunt",
+                        "-v", "ON_ERROR_STOP=1", "-c", text, "postgres"], check=True)
+
+    def test_a_file_that_was_in_its_place_when_the_commit_failed_need_not_be_sent_again(self):
+        data, at = data_of(9, 3 * MIB), self.dataset()
+        self.cut(at, data, len(data) - 1)
+        self.sql("CREATE FUNCTION no_luck() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no luck' "
+                 "USING ERRCODE = '40001'; END $$; CREATE CONSTRAINT TRIGGER no_luck AFTER UPDATE ON dataset "
+                 "DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION no_luck()")
+        try:
+            r = self.rest(at, data, self.has_part(at, data))
+            self.assertEqual(r.status, 503, r)
+        finally:
+            self.sql("DROP FUNCTION no_luck CASCADE")
+        self.assertEqual(self.has_part(at, data), len(data))
+        r = self.rest(at, data, len(data) - 1)
+        self.assertEqual((r.status, r.json["state"]), (200, "READY"), r)
+
     def test_what_does_not_fit_together_becomes_no_file(self):
         at, data, wrong = self.dataset(), data_of(2, 3 * MIB), data_of(3, 3 * MIB)
         self.cut(at, data, 2 * MIB)

@@ -138,6 +138,26 @@ static void what_is_in_its_place_is_no_part_any_more(void **state)
     assert_int_equal(size_of(W.placed), 5);
 }
 
+static void what_is_in_its_place_too_is_not_written_to(void **state)
+{
+    int fd = -1;
+
+    (void)state;
+    assert_ok(open_part(0, &fd, NULL));
+    assert_int_equal(write(fd, "12345", 5), 5);
+    close(fd);
+    assert_int_equal(link(W.part, W.placed), 0);
+    assert_ok(open_part(4, &fd, NULL));
+    assert_int_equal(size_of(W.placed), 5);
+    assert_int_equal(size_of(W.part), 4);
+    assert_true(part_is_at(fd, W.part));
+    assert_int_equal(write(fd, "6", 1), 1);
+    close(fd);
+    assert_int_equal(size_of(W.part), 5);
+    assert_ok(open_part(5, &fd, NULL)); /* it is its own now */
+    close(fd);
+}
+
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
 
 int main(void)
@@ -146,6 +166,7 @@ int main(void)
         TEST(a_range_is_the_rest_of_a_file),
         TEST(one_writes_a_part_at_a_time),
         TEST(what_is_in_its_place_is_no_part_any_more),
+        TEST(what_is_in_its_place_too_is_not_written_to),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
