@@ -148,6 +148,8 @@ int64_t graph_elements(const struct graph_value *v);          /* -1 while a dim 
  *   Resize x                     mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a,
  *                                exclude_outside, extrapolation_value, antialias; scales and roi
  *                                for every axis; Upsample too
+ *   LSTM, GRU, RNN x w r ...     direction, layout, activations (words with commas), and what they
+ *                                depend on; lengths and first states only where they say something
  *   InstanceNormalization, GroupNormalization x scale bias   epsilon, num_groups
  *   Gemm a b [c]                 alpha, beta, transA, transB
  *   LeakyRelu alpha; HardSigmoid alpha, beta; Gelu approximate ("none", "tanh")

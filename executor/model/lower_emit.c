@@ -21,6 +21,45 @@ int lower__cut(struct lower *lo, const char *name, uint32_t x, struct lower_cut 
     return ir_emit(lo->ir, &op, d.dtype, d.rank, d.dims, y, err);
 }
 
+struct rows { /* of a constant */
+    const char *from;
+    size_t bytes;
+};
+
+static void copy_rows(const void *ctx, void *to)
+{
+    const struct rows *r = ctx;
+
+    memcpy(to, r->from, r->bytes);
+}
+
+int lower__rows(struct lower *lo, const char *name, uint32_t x, int64_t first, int64_t n,
+                uint32_t *y, struct sh_err *err)
+{
+    struct dev_tensor d = *ir_t(lo->ir, x);
+    const char *root = ir_t(lo->ir, ir_root(lo->ir, x))->name, *own;
+    size_t row = sh_dtype_bytes(d.dtype) * (size_t)dev_axes_elements(&d, 1, d.rank);
+    struct rows *r;
+    int rc;
+
+    if (lo->training || !ir_is_given(lo->ir, x) || n == d.dims[0])
+        return lower__cut(lo, name, x, (struct lower_cut){0, first, 1, n}, y, err);
+    rc = ir_name(lo->ir, &own, err, "%s#%lld+%lld", root, (long long)first, (long long)n);
+    r = malloc(sizeof(*r));
+    if (!rc && !r)
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a constant");
+    if (rc)
+        goto out;
+    *r = (struct rows){(const char *)ir_data(lo->ir, x) + (size_t)first * row, (size_t)n * row};
+    d.dims[0] = n;
+    rc = ir_later(lo->ir, &d, own, copy_rows, r, y, err);
+    if (!rc)
+        r = NULL;
+out:
+    free(r);
+    return rc;
+}
+
 int lower__pad_axis(struct lower *lo, const char *name, uint32_t x, struct lower_pad p, uint32_t *y,
                     struct sh_err *err)
 {
@@ -71,19 +110,46 @@ int lower__reduced(struct lower *lo, const char *name, uint32_t x, enum dev_red 
     return ir_emit(lo->ir, &op, d.dtype, d.rank, d.dims, y, err);
 }
 
+/* More inputs than an operation takes: in rounds. */
+static int join_some(struct lower *lo, const char *name, uint32_t *in, uint32_t *count,
+                     int64_t axis, struct sh_err *err)
+{
+    uint32_t left = 0;
+
+    for (uint32_t i = 0; i < *count; i += DEV_MAX_IN) {
+        uint32_t k = SH_MIN(*count - i, (uint32_t)DEV_MAX_IN);
+        struct dev_op op = ir_op(DEV_OP_CONCAT, name, k, &in[i]);
+        struct dev_tensor d = *ir_t(lo->ir, in[i]);
+        uint32_t t = in[i];
+        int rc = SH_OK;
+
+        for (uint32_t j = 1; j < k; j++)
+            d.dims[axis] += ir_t(lo->ir, in[i + j])->dims[axis];
+        op.u.axis.axis = axis;
+        if (k > 1)
+            rc = ir_emit(lo->ir, &op, d.dtype, d.rank, d.dims, &t, err);
+        if (rc)
+            return rc;
+        in[left++] = t;
+    }
+    *count = left;
+    return SH_OK;
+}
+
 int lower__joined(struct lower *lo, const char *name, const uint32_t *in, uint32_t n, int64_t axis,
                   uint32_t *y, struct sh_err *err)
 {
-    struct dev_op op = ir_op(DEV_OP_CONCAT, name, n, in);
-    struct dev_tensor d = *ir_t(lo->ir, in[0]);
+    uint32_t *list = malloc(n * sizeof(*list));
+    int rc = SH_OK;
 
-    *y = in[0];
-    if (n == 1)
-        return SH_OK;
-    for (uint32_t i = 1; i < n; i++)
-        d.dims[axis] += ir_t(lo->ir, in[i])->dims[axis];
-    op.u.axis.axis = axis;
-    return ir_emit(lo->ir, &op, d.dtype, d.rank, d.dims, y, err);
+    if (!list)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a list of %u tensors", n);
+    memcpy(list, in, n * sizeof(*list));
+    while (!rc && n > 1)
+        rc = join_some(lo, name, list, &n, axis, err);
+    *y = list[0];
+    free(list);
+    return rc;
 }
 
 int lower__table(struct lower *lo, const char *name, enum sh_dtype t, int64_t n, void *data,

@@ -52,6 +52,9 @@ int lower__turn(struct lower *lo, const char *name, uint32_t x, const uint32_t *
 /* axes: bit set; they stay as axes of one. */
 int lower__reduced(struct lower *lo, const char *name, uint32_t x, enum dev_red kind, uint32_t axes,
                    uint32_t *y, struct sh_err *err);
+/* Rows [first, first + n) of axis 0; of a constant, at inference, before the program runs. */
+int lower__rows(struct lower *lo, const char *name, uint32_t x, int64_t first, int64_t n,
+                uint32_t *y, struct sh_err *err);
 int lower__joined(struct lower *lo, const char *name, const uint32_t *in, uint32_t n, int64_t axis,
                   uint32_t *y, struct sh_err *err);
 /* n numbers that the compiler made, as a constant of rank 1. TAKES data (malloc), always. The name
@@ -72,7 +75,7 @@ int lower__root(struct lower *lo, const char *name, uint32_t x, int64_t p, uint3
 /* ---- operators */
 /* clang-format off */
 #define LOWER_FNS(X)                                                                        \
-    X(conv) X(conv_transpose) X(lp_pool)                                                    \
+    X(conv) X(conv_transpose) X(lp_pool) X(rnn)                                                    \
     X(instance_norm) X(group_norm) X(lp_norm) X(lrn) X(resize)                              \
     X(pool) X(global_pool) X(batch_norm) X(layer_norm) X(dropout) X(gemm) X(matmul) X(act)  \
         X(binary) X(logic_not) X(where) X(softmax) X(reduce) X(cast) X(reshape) X(identity) \

@@ -39,38 +39,11 @@ int lower__transpose(struct lower *lo, const struct graph_node *n, struct sh_err
     return moves ? lower__emit(lo, n, &op, err) : lower__is(lo, n, x, err);
 }
 
-/* More inputs than an operation takes: concatenate in rounds. */
-static int concat_some(struct lower *lo, const struct graph_node *n, uint32_t *in, uint32_t *count,
-                       int64_t axis, struct sh_err *err)
-{
-    uint32_t left = 0;
-
-    for (uint32_t i = 0; i < *count; i += DEV_MAX_IN) {
-        uint32_t k = SH_MIN(*count - i, (uint32_t)DEV_MAX_IN);
-        struct dev_op op = ir_op(DEV_OP_CONCAT, n->name, k, &in[i]);
-        struct dev_tensor d = *ir_t(lo->ir, in[i]);
-        uint32_t t = in[i];
-        int rc = SH_OK;
-
-        d.dims[axis] = 0;
-        for (uint32_t j = 0; j < k; j++)
-            d.dims[axis] += ir_t(lo->ir, in[i + j])->dims[axis];
-        op.u.axis.axis = axis;
-        if (k > 1)
-            rc = ir_emit(lo->ir, &op, d.dtype, d.rank, d.dims, &t, err);
-        if (rc)
-            return rc;
-        in[left++] = t;
-    }
-    *count = left;
-    return SH_OK;
-}
-
 #define MAX_CONCAT 1024
 
 int lower__concat(struct lower *lo, const struct graph_node *n, struct sh_err *err)
 {
-    uint32_t in[MAX_CONCAT], count = n->n_in;
+    uint32_t in[MAX_CONCAT], y;
     int64_t axis;
     int rc = graph_int(n, "axis", 0, &axis, err);
 
@@ -78,9 +51,9 @@ int lower__concat(struct lower *lo, const struct graph_node *n, struct sh_err *e
         rc = lower__unsupported(n, err, "more than 1024 inputs are not supported");
     if (!rc)
         rc = lower__use_all(lo, n, n->n_in, in, err);
-    while (!rc && count > 1)
-        rc = concat_some(lo, n, in, &count, axis, err);
-    return rc ? rc : lower__is(lo, n, in[0], err);
+    if (!rc)
+        rc = lower__joined(lo, n->name, in, n->n_in, axis, &y, err);
+    return rc ? rc : lower__is(lo, n, y, err);
 }
 
 int lower__slice(struct lower *lo, const struct graph_node *n, struct sh_err *err)

@@ -109,6 +109,26 @@ static Onnx__ValueInfoProto *value_info(struct pool *p, const struct graph_value
     return info;
 }
 
+/* Words with commas are a list in a file. */
+static bool write_words(struct pool *p, const struct graph_attr *a, Onnx__AttributeProto *o)
+{
+    size_t n = 1, k = 0;
+
+    for (const char *s = a->s; *s; s++)
+        n += *s == ',';
+    o->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRINGS;
+    o->strings = take(p, n * sizeof(*o->strings));
+    if (!o->strings)
+        return false;
+    o->n_strings = n;
+    for (char *s = a->s; k < n; k++) {
+        o->strings[k].len = strcspn(s, ",");
+        o->strings[k].data = (uint8_t *)s;
+        s += o->strings[k].len + 1;
+    }
+    return true;
+}
+
 static Onnx__AttributeProto *attribute(struct pool *p, const struct graph_attr *a)
 {
     Onnx__AttributeProto *o = take(p, sizeof(*o));
@@ -130,6 +150,8 @@ static Onnx__AttributeProto *attribute(struct pool *p, const struct graph_attr *
         o->f = (float)a->f;
         break;
     case GRAPH_ATTR_STR:
+        if (strcmp(a->name, "activations") == 0)
+            return write_words(p, a, o) ? o : NULL;
         o->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING;
         o->has_s = 1;
         o->s.data = (uint8_t *)a->s;

@@ -38,6 +38,7 @@ struct place {
 struct follow {
     const struct graph *g;
     const struct graph_node *n; /* at work */
+    uint32_t out;               /* which of its outputs */
     struct track *of;           /* by value */
     int64_t batch;
 };
@@ -83,7 +84,7 @@ static const struct graph_value *value(const struct follow *f, uint32_t i)
 
 static const struct graph_value *result(const struct follow *f)
 {
-    return &f->g->values[f->n->out[0]];
+    return &f->g->values[f->n->out[f->out]];
 }
 
 static bool has(const struct follow *f, uint32_t i)
@@ -345,6 +346,54 @@ static struct track rule_batch_norm(struct follow *f)
     return axis_of(f, "training_mode", 0) ? IS_MIXED : rule_images(f);
 }
 
+static bool is_unchanged(const struct graph_attr *list, size_t i, float want)
+{
+    return list && list->kind == GRAPH_ATTR_FLOATS && i < list->n && list->floats[i] == want;
+}
+
+/* Elements meet along the axes that change. */
+static struct track rule_resize(struct follow *f)
+{
+    const struct graph_attr *scales = graph__attr(f->n, "scales"), *roi = graph__attr(f->n, "roi");
+    const size_t rank = (size_t)value(f, 0)->rank;
+    struct place p;
+
+    if (!placed(f, 0, &p) || !is_unchanged(scales, (size_t)p.axis, 1.0f) ||
+        !is_unchanged(roi, (size_t)p.axis, 0.0f) || !is_unchanged(roi, rank + (size_t)p.axis, 1.0f))
+        return IS_MIXED;
+    return at(f, p);
+}
+
+/* Steps meet, and what a sample has at one. x, the lengths and the first states have an axis of
+ * samples, in the way of the layout; all outputs too. */
+static struct track rule_rnn(struct follow *f)
+{
+    enum { X, LENS = 4, HIDDEN, CELL, PEEPHOLE };
+    const bool by_sample = axis_of(f, "layout", 0) != 0;
+    struct place p, x;
+
+    if (!placed(f, X, &x) || x.axis != (by_sample ? 0 : 1) || x.before != 1 || x.after != 1)
+        return IS_MIXED;
+    for (uint32_t i = 1; i < f->n->n_in; i++) {
+        const int axis = i == LENS || by_sample ? 0 : 1;
+
+        if (!has(f, i))
+            continue;
+        if (i < LENS || i == PEEPHOLE) {
+            if (!is_free(f, i))
+                return IS_MIXED;
+        } else if (is_free(f, i)) {
+            p = (struct place){axis, 1, 1};
+            if (!is_same_for_all(f, value(f, i), value(f, i)->rank, p))
+                return IS_MIXED;
+        } else if (!placed(f, i, &p) || p.axis != axis || p.before != 1 || p.after != 1) {
+            return IS_MIXED;
+        }
+    }
+    x.axis = by_sample ? 0 : f->out == 0 ? 2 : 1;
+    return at(f, x);
+}
+
 /* Where a product puts the batch of operand i: its rows (of a) or columns (of b) stay behind the
  * leading axes, which stand on the right of each other. */
 static bool product_place(const struct follow *f, uint32_t i, struct place *p, bool *leads)
@@ -417,19 +466,23 @@ static const struct {
 } RULES[] = {
     {"Abs", rule_each}, {"Add", rule_each}, {"And", rule_each}, {"AveragePool", rule_images},
     {"BatchNormalization", rule_batch_norm}, {"Cast", rule_each}, {"Clip", rule_each},
-    {"Concat", rule_concat}, {"Conv", rule_images}, {"Div", rule_each}, {"Equal", rule_each},
-    {"Erf", rule_each}, {"Exp", rule_each}, {"Expand", rule_each}, {"Gather", rule_gather},
-    {"Gelu", rule_each}, {"Gemm", rule_gemm}, {"GlobalAveragePool", rule_images},
-    {"GlobalMaxPool", rule_images}, {"Greater", rule_each}, {"HardSigmoid", rule_each},
-    {"HardSwish", rule_each}, {"Identity", rule_keep}, {"LayerNormalization", rule_layer_norm},
-    {"LeakyRelu", rule_each}, {"Less", rule_each}, {"Log", rule_each}, {"LogSoftmax", rule_along},
-    {"MatMul", rule_matmul}, {"Max", rule_each}, {"MaxPool", rule_images}, {"Min", rule_each},
-    {"Mul", rule_each}, {"Neg", rule_each}, {"Not", rule_each}, {"Or", rule_each},
-    {"Pad", rule_pad}, {"Pow", rule_each}, {"Reciprocal", rule_each}, {"ReduceMax", rule_reduce},
-    {"ReduceMean", rule_reduce}, {"ReduceMin", rule_reduce}, {"ReduceSum", rule_reduce},
-    {"Relu", rule_each}, {"Reshape", rule_reshape}, {"Sigmoid", rule_each}, {"Slice", rule_slice},
-    {"Softmax", rule_along}, {"Sqrt", rule_each}, {"Sub", rule_each}, {"Tanh", rule_each},
-    {"Transpose", rule_transpose}, {"Where", rule_each},
+    {"Concat", rule_concat}, {"Conv", rule_images}, {"ConvTranspose", rule_images},
+    {"Div", rule_each}, {"Equal", rule_each}, {"Erf", rule_each}, {"Exp", rule_each},
+    {"Expand", rule_each}, {"GRU", rule_rnn}, {"Gather", rule_gather}, {"Gelu", rule_each},
+    {"Gemm", rule_gemm}, {"GlobalAveragePool", rule_images}, {"GlobalLpPool", rule_images},
+    {"GlobalMaxPool", rule_images}, {"Greater", rule_each}, {"GroupNormalization", rule_images},
+    {"HardSigmoid", rule_each}, {"HardSwish", rule_each}, {"Identity", rule_keep},
+    {"InstanceNormalization", rule_images}, {"LRN", rule_images}, {"LSTM", rule_rnn},
+    {"LayerNormalization", rule_layer_norm}, {"LeakyRelu", rule_each}, {"Less", rule_each},
+    {"Log", rule_each}, {"LogSoftmax", rule_along}, {"LpNormalization", rule_along},
+    {"LpPool", rule_images}, {"MatMul", rule_matmul}, {"Max", rule_each}, {"MaxPool", rule_images},
+    {"Min", rule_each}, {"Mul", rule_each}, {"Neg", rule_each}, {"Not", rule_each},
+    {"Or", rule_each}, {"Pad", rule_pad}, {"Pow", rule_each}, {"RNN", rule_rnn},
+    {"Reciprocal", rule_each}, {"ReduceMax", rule_reduce}, {"ReduceMean", rule_reduce},
+    {"ReduceMin", rule_reduce}, {"ReduceSum", rule_reduce}, {"Relu", rule_each},
+    {"Reshape", rule_reshape}, {"Resize", rule_resize}, {"Sigmoid", rule_each},
+    {"Slice", rule_slice}, {"Softmax", rule_along}, {"Sqrt", rule_each}, {"Sub", rule_each},
+    {"Tanh", rule_each}, {"Transpose", rule_transpose}, {"Where", rule_each},
 };
 /* clang-format on */
 
@@ -481,12 +534,14 @@ static void follow_nodes(struct follow *f, char why[static SAMPLES_WHY])
         struct track t;
 
         f->n = &f->g->nodes[i];
-        t = node_track(f);
-        if (t.kind == MIXED)
-            say_node(f, f->of, why);
-        for (uint32_t k = 0; k < f->n->n_out; k++)
-            if (f->n->out[k] != GRAPH_NONE)
-                f->of[f->n->out[k]] = k == 0 || t.kind != BATCH ? t : IS_MIXED;
+        for (f->out = 0; f->out < f->n->n_out; f->out++) {
+            if (f->n->out[f->out] == GRAPH_NONE)
+                continue;
+            t = node_track(f);
+            if (t.kind == MIXED)
+                say_node(f, f->of, why);
+            f->of[f->n->out[f->out]] = t;
+        }
     }
 }
 

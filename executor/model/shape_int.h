@@ -78,7 +78,7 @@ int shape__expand_to(struct shape_ctx *c, uint32_t from); /* the same with broad
     X(unary) X(unary_float) X(logical_not) X(binary) X(compare) X(logic) X(variadic) X(where)      \
     X(cast) X(cast_like) X(clip) X(act) X(identity) X(dropout) X(conv) X(pool) X(global_pool)      \
     X(conv_transpose) X(lp_pool) X(instance_norm) X(group_norm) X(lp_norm) X(lrn) X(resize)        \
-    X(upsample)                                                                                    \
+    X(upsample) X(lstm) X(gru) X(rnn)                                                              \
     X(gemm) X(matmul) X(batch_norm) X(layer_norm) X(softmax) X(reshape) X(flatten) X(squeeze)      \
     X(unsqueeze) X(transpose) X(concat) X(split) X(slice) X(pad) X(expand) X(gather)               \
     X(gather_elements) X(gather_nd) X(reduce) X(shape) X(size) X(const_of_shape) X(range)

@@ -68,6 +68,40 @@ static void rows_that_never_meet_are_independent(void **state)
     check("attention", g, NODE(g, "MatMul", "y", x, q), NULL);
 }
 
+static uint32_t turn3(struct graph *g, const char *name, uint32_t x, const int64_t perm[3])
+{
+    uint32_t y = NODE(g, "Transpose", name, x);
+
+    assert_ok(graph_set_ints(&g->nodes[g->n_nodes - 1], "perm", perm, 3, NULL));
+    return y;
+}
+
+static uint32_t lstm(struct graph *g, const char *name, uint32_t x, int64_t width)
+{
+    char w[16], r[16];
+
+    snprintf(w, sizeof(w), "%s.w", name);
+    snprintf(r, sizeof(r), "%s.r", name);
+    return NODE(g, "LSTM", name, x, param(g, w, 3, (int64_t[]){1, 12, width}),
+                param(g, r, 3, (int64_t[]){1, 12, 3}));
+}
+
+static void sequences_are_independent_wherever_their_axis_is(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = tokens(g), y;
+
+    (void)state;
+    x = turn3(g, "steps", x, (int64_t[]){1, 0, 2});
+    y = NODE(g, "Squeeze", "s", lstm(g, "a", x, 6), INTS(g, "one", 1));
+    y = NODE(g, "Squeeze", "t", lstm(g, "b", y, 3), INTS(g, "also_one", 1));
+    y = turn3(g, "y", y, (int64_t[]){1, 0, 2});
+    check("an LSTM over transposed tokens", g, y, NULL);
+
+    g = new_graph(); /* the samples are taken for steps */
+    check("an LSTM over the batch", g, lstm(g, "a", tokens(g), 6), "mixes samples");
+}
+
 static void windows_of_an_image_are_independent(void **state)
 {
     struct graph *g = new_graph();
@@ -168,6 +202,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_that_never_meet_are_independent),
+        cmocka_unit_test(sequences_are_independent_wherever_their_axis_is),
         cmocka_unit_test(windows_of_an_image_are_independent),
         cmocka_unit_test(a_token_of_its_own_for_each_sample_is_independent),
         cmocka_unit_test(samples_that_meet_are_found),
