@@ -118,24 +118,27 @@ struct cat_table *catalog_get(struct catalog *c)
     return t;
 }
 
-static int read_tensor(const json_t *j, struct cat_tensor *t, struct sh_err *err)
+static int read_tensor(const json_t *j, const struct sh_symbols *s, struct cat_tensor *t,
+                       struct sh_err *err)
 {
     const char *name = json_string_value(json_object_get(j, "name"));
     const char *type = json_string_value(json_object_get(j, "datatype"));
-    const json_t *shape = json_object_get(j, "shape");
+    int rc;
 
     t->dtype = type ? sh_dtype_from_v2(type) : SH_N_DTYPES;
-    t->rank = json_array_size(shape);
-    if (!name || !sh_strlcpy(t->name, name, sizeof(t->name)) || t->dtype == SH_N_DTYPES ||
-        t->rank > SH_MAX_RANK)
+    if (!name || !sh_strlcpy(t->name, name, sizeof(t->name)) || t->dtype == SH_N_DTYPES)
         return SH_FAIL(err, SH_E_BUG, "a tensor of a model is not described as it should be");
-    for (size_t i = 0; i < t->rank; i++)
-        t->dims[i] = json_integer_value(json_array_get(shape, i));
-    return SH_OK;
+    rc = sh_dims_read(j, s, t->axes, &t->rank, err);
+    for (size_t i = 0; i < t->rank && !rc; i++)
+        t->dims[i] = sh_dim_is_fixed(&t->axes[i])              ? t->axes[i].add
+                     : sh_dim_is_of(&t->axes[i], SH_DIM_BATCH) ? -1
+                                                               : CAT_OPEN;
+    return rc;
 }
 
 /* [{"name","datatype","shape"}] */
-static int read_tensors(const json_t *list, struct cat_tensor **out, size_t *n, struct sh_err *err)
+static int read_tensors(const json_t *list, const struct sh_symbols *s, struct cat_tensor **out,
+                        size_t *n, struct sh_err *err)
 {
     size_t count = json_array_size(list);
     int rc = SH_OK;
@@ -149,7 +152,7 @@ static int read_tensors(const json_t *list, struct cat_tensor **out, size_t *n, 
     if (!*out)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a model's tensors");
     for (size_t i = 0; !rc && i < count; i++)
-        rc = read_tensor(json_array_get(list, i), &(*out)[i], err);
+        rc = read_tensor(json_array_get(list, i), s, &(*out)[i], err);
     if (!rc)
         *n = count;
     return rc;
@@ -160,7 +163,8 @@ static int64_t fixed_batch(const struct cat_version *v)
     int64_t fixed = SH_BATCH_OPEN;
 
     for (size_t i = 0; i < v->n_inputs; i++)
-        fixed = sh_batch_next(fixed, v->inputs[i].rank, v->inputs[i].dims[0]);
+        fixed = sh_batch_next(fixed, v->inputs[i].rank,
+                              v->inputs[i].dims[0] == -1 ? -1 : SH_MAX(v->inputs[i].dims[0], 1));
     return sh_batch_end(fixed);
 }
 
@@ -177,12 +181,17 @@ void cat_version_finish(struct cat_version *v)
     v->is_coming = strcmp(v->state, "REGISTERED") == 0 || strcmp(v->state, "LOADING") == 0;
 }
 
-static int parse_tensors(const char *text, struct cat_tensor **out, size_t *n, struct sh_err *err)
+/* s: of the inputs, which are read first; of outputs too. */
+static int parse_tensors(const char *text, bool are_inputs, struct sh_symbols *s,
+                         struct cat_tensor **out, size_t *n, struct sh_err *err)
 {
     json_t *j = json_loads(text ? text : "[]", 0, NULL);
-    int rc = j ? read_tensors(j, out, n, err)
-               : SH_FAIL(err, SH_E_NOMEM, "could not read a model's tensors");
+    int rc = j ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not read a model's tensors");
 
+    if (!rc && are_inputs)
+        rc = sh_symbols_read(j, s, err);
+    if (!rc)
+        rc = read_tensors(j, s, out, n, err);
     json_decref(j);
     return rc;
 }
@@ -207,9 +216,10 @@ static int read_row(const struct db_res *res, size_t i, struct cat_version *v, s
     sh_strlcpy(v->on_miss, v->has_slo ? db_text(res, i, 14) : "", sizeof(v->on_miss));
     sh_strlcpy(v->reason, db_text(res, i, 15), sizeof(v->reason));
     sh_strlcpy(v->reason_code, db_text(res, i, 16), sizeof(v->reason_code));
-    rc = parse_tensors(db_text(res, i, 10), &v->inputs, &v->n_inputs, &odd);
+    rc = parse_tensors(db_text(res, i, 10), true, &v->symbols, &v->inputs, &v->n_inputs, &odd);
     if (!rc)
-        rc = parse_tensors(db_text(res, i, 11), &v->outputs, &v->n_outputs, &odd);
+        rc = parse_tensors(db_text(res, i, 11), false, &v->symbols, &v->outputs, &v->n_outputs,
+                           &odd);
     if (rc == SH_E_NOMEM)
         return sh_err_copy(err, &odd);
     cat_version_finish(v);

@@ -13,17 +13,20 @@
 #define SH_API_CATALOG_H
 
 #include "common/db.h"
+#include "common/dim.h"
 #include "common/dtype.h"
 #include "common/json.h"
 
 #define CAT_MAX_IO 64
+#define CAT_OPEN (-2) /* an axis that is a symbol, or follows from the batch and symbols */
 #define CAT_LOOKUPS_PER_S 20
 
 struct cat_tensor {
     char name[128];
     enum sh_dtype dtype;
     size_t rank;
-    int64_t dims[SH_MAX_RANK]; /* -1: the batch */
+    int64_t dims[SH_MAX_RANK]; /* -1: the batch; CAT_OPEN: see axes */
+    struct sh_dim axes[SH_MAX_RANK];
 };
 
 struct cat_version {
@@ -33,8 +36,9 @@ struct cat_version {
     bool is_coming;             /* on its way to be ready, without anybody's help */
     struct cat_tensor *inputs, *outputs;
     size_t n_inputs, n_outputs;
-    bool batched;        /* axis 0 of every tensor is the batch */
-    int64_t fixed_batch; /* the only one that it runs with; 0: any (common/sample.h) */
+    struct sh_symbols symbols; /* sizes that a request brings, beside the batch */
+    bool batched;              /* axis 0 of every tensor is the batch */
+    int64_t fixed_batch;       /* the only one that it runs with; 0: any (common/sample.h) */
     bool has_slo;
     double slo_ms;
     int64_t slo_priority;

@@ -352,12 +352,13 @@ static int find_out_regions(struct infer *i, struct sh_err *err)
 static int prepare(struct infer *i, struct sh_err *err)
 {
     const char *body = body_at(i);
-    size_t max_json = (size_t)i->api->conf->max_json_tensor_bytes;
+    const struct plan_limits most = {(size_t)i->api->conf->max_json_tensor_bytes,
+                                     i->api->conf->max_axis_size};
     int rc;
 
     if (i->received != i->body_bytes)
         return SH_FAIL(err, SH_E_INVALID, "the body is shorter than its Content-Length");
-    rc = plan_read(i->v, body, i->body_bytes, i->header_bytes, max_json, &i->plan, err);
+    rc = plan_read(i->v, body, i->body_bytes, i->header_bytes, &most, &i->plan, err);
     if (!rc)
         rc = find_out_regions(i, err);
     if (!rc)
@@ -396,7 +397,8 @@ static size_t json_output_bytes(const struct infer *i)
 
 /* ms. The executor's: queue, copy, compute, and total, which has a little more. Ours: body, from
  * the request's first line to the body's end; answer, from there to the result, so that answer less
- * total is the way to the executor and back. */
+ * total is the way to the executor and back. compile: how long it waited for its shape to
+ * be compiled, before it was sent to the executor; only where it did. */
 static void print_timing(const struct infer *i, char *out, size_t size)
 {
     const struct infer_result *r = &i->result;
@@ -407,6 +409,11 @@ static void print_timing(const struct infer *i, char *out, size_t size)
              (double)r->queue_ns / 1e6, (double)r->copy_ns / 1e6, (double)r->compute_ns / 1e6,
              (double)r->total_ns / 1e6, (double)(i->body_ns - i->begin_ns) / 1e6,
              (double)(i->answer_ns - i->body_ns) / 1e6);
+    if (r->compile_ns > 0) {
+        size_t n = strlen(out);
+
+        snprintf(out + n, size - n, ", compile;dur=%.3f", (double)r->compile_ns / 1e6);
+    }
 }
 
 static int write_regions(const struct infer *i, const char *outputs, struct sh_err *err)

@@ -32,6 +32,7 @@ struct infer_result {
     bool is_final;        /* asking again gives the same: rc says whose limit stands in the way */
     int64_t predicted_ms; /* why it was refused for its deadline; else 0 */
     int64_t run_batch, queue_ns, copy_ns, compute_ns, total_ns;
+    int64_t compile_ns; /* it waited so long for its shape; 0: it did not */
 };
 
 struct infer_link {    /* link thread only */
@@ -48,7 +49,8 @@ struct infer_link {    /* link thread only */
     bool orphan; /* its scheduler was lost; only the executor can still answer it */
     char executor[64];
     int64_t deadline_ns;
-    int64_t limbo_ns; /* over, but an executor may still write to its slots until then */
+    int64_t compile_ns; /* of infer_result */
+    int64_t limbo_ns;   /* over, but an executor may still write to its slots until then */
 };
 
 struct infer {

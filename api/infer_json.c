@@ -191,7 +191,7 @@ static int append_output(const struct cat_version *v, const struct infer_plan *p
     const struct cat_tensor *t = &v->outputs[o->index];
     int64_t dims[SH_MAX_RANK];
     size_t bytes;
-    int rc = plan_shape(t, p->batch, dims, &bytes, err);
+    int rc = plan_shape(t, p, dims, &bytes, err);
 
     if (!rc)
         rc = sh_buf_puts(out, "{\"name\":", err);

@@ -20,15 +20,18 @@ static void shape_text(const int64_t *dims, size_t rank, char out[static SHAPE_T
         snprintf(out + len, SHAPE_TEXT - len, "]");
 }
 
-int plan_shape(const struct cat_tensor *t, int64_t batch, int64_t dims[SH_MAX_RANK], size_t *bytes,
-               struct sh_err *err)
+int plan_shape(const struct cat_tensor *t, const struct infer_plan *p, int64_t dims[SH_MAX_RANK],
+               size_t *bytes, struct sh_err *err)
 {
     size_t n = sh_dtype_bytes(t->dtype);
     int rc = SH_OK;
 
     for (size_t i = 0; !rc && i < t->rank; i++) {
-        dims[i] = t->dims[i] < 0 ? batch : t->dims[i];
-        rc = sh_mul_size(n, (size_t)dims[i], &n, err);
+        dims[i] = t->dims[i] == -1 ? p->batch : t->dims[i];
+        if (dims[i] == CAT_OPEN)
+            rc = sh_dim_size(&t->axes[i], p->batch, &p->sizes, &dims[i], err);
+        if (!rc)
+            rc = sh_mul_size(n, (size_t)dims[i], &n, err);
     }
     *bytes = n;
     return rc;
@@ -101,7 +104,41 @@ struct reader { /* where we are */
     const struct cat_version *v;
     struct infer_plan *p;
     const char *next, *end; /* binary data not yet given to an input */
+    const struct plan_limits *most;
 };
+
+/* The size of a symbol: the same wherever it is, and no larger than is allowed. */
+static int take_size(const struct reader *r, const struct cat_tensor *t, size_t axis, int64_t size,
+                     struct sh_err *err)
+{
+    const int32_t k = t->axes[axis].f[0].of;
+    uint32_t *known = &r->p->sizes.v[k];
+    const char *name = r->v->symbols.name[k];
+
+    if (size < 1 || size > r->most->size)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "axis %zu of input \"%s\" (\"%s\") has size %" PRId64 ", 1 to %" PRId64
+                       " are allowed here (max-axis-size)",
+                       axis, t->name, name, size, r->most->size);
+    if (*known && *known != size)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "axis %zu of input \"%s\" has size %" PRId64 ", but \"%s\" is %" PRIu32
+                       " elsewhere in the request",
+                       axis, t->name, size, name, *known);
+    *known = (uint32_t)size;
+    return SH_OK;
+}
+
+static int take_sizes(const struct reader *r, const struct cat_tensor *t, const int64_t *dims,
+                      struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (size_t i = 0; !rc && i < t->rank; i++)
+        if (t->dims[i] == CAT_OPEN)
+            rc = take_size(r, t, i, dims[i], err);
+    return rc;
+}
 
 static int read_shape(const struct reader *r, const json_t *j, const struct cat_tensor *t,
                       struct sh_err *err)
@@ -111,6 +148,7 @@ static int read_shape(const struct reader *r, const json_t *j, const struct cat_
     char got[SHAPE_TEXT], want[SHAPE_TEXT];
     size_t rank = json_array_size(j);
     bool same = rank == t->rank;
+    int rc;
 
     for (size_t i = 0; i < rank; i++) {
         const json_t *d = json_array_get(j, i);
@@ -129,8 +167,9 @@ static int read_shape(const struct reader *r, const json_t *j, const struct cat_
         return SH_FAIL(err, SH_E_INVALID, "input \"%s\" has shape %s, the model wants %s", t->name,
                        got, want);
     }
-    if (rank == 0 || t->dims[0] >= 0)
-        return SH_OK;
+    rc = take_sizes(r, t, dims, err);
+    if (rc || rank == 0 || t->dims[0] != -1)
+        return rc;
     if (dims[0] < 1 || dims[0] > r->v->max_batch)
         return SH_FAIL(err, SH_E_INVALID,
                        "input \"%s\" has a batch of %" PRId64 ", the model takes 1 to %" PRId64,
@@ -175,7 +214,7 @@ static int read_data(struct reader *r, const json_t *params, json_t *data,
 {
     const json_t *size = json_object_get(params, "binary_data_size");
     int64_t dims[SH_MAX_RANK];
-    int rc = plan_shape(t, r->p->batch, dims, &in->bytes, err);
+    int rc = plan_shape(t, r->p, dims, &in->bytes, err);
 
     if (!rc)
         rc = read_shm(params, "input", t->name, in->bytes, &in->shm, err);
@@ -280,7 +319,7 @@ static int read_output(const struct cat_version *v, const json_t *j, bool all_bi
     if (json_integer_value(json_object_get(params, "classification")) > 0)
         return SH_FAIL(err, SH_E_UNSUPPORTED, "output \"%s\": classification is not supported",
                        name);
-    rc = plan_shape(&v->outputs[o->index], p->batch, dims, &bytes, err);
+    rc = plan_shape(&v->outputs[o->index], p, dims, &bytes, err);
     if (!rc)
         rc = read_shm(params, "output", name, bytes, &o->shm, err);
     if (rc)
@@ -307,7 +346,7 @@ static int read_outputs(const struct cat_version *v, const json_t *list, bool al
             p->out[p->n_out++] = (struct plan_output){.index = i, .binary = all_binary};
     /* The model writes all of them, asked for or not. */
     for (size_t i = 0; !rc && i < v->n_outputs; i++) {
-        rc = plan_shape(&v->outputs[i], p->batch, dims, &p->out_bytes[i], err);
+        rc = plan_shape(&v->outputs[i], p, dims, &p->out_bytes[i], err);
         p->out_off[i] = p->all_out_bytes;
         p->all_out_bytes += SH_ALIGN_UP(p->out_bytes[i], 64u);
     }
@@ -334,9 +373,9 @@ static int read_json(const char *body, size_t header_bytes, size_t max_json, jso
 }
 
 int plan_read(const struct cat_version *v, const char *body, size_t body_bytes, size_t header_bytes,
-              size_t max_json, struct infer_plan *out, struct sh_err *err)
+              const struct plan_limits *most, struct infer_plan *out, struct sh_err *err)
 {
-    struct reader r = {v, out, body + header_bytes, body + body_bytes};
+    struct reader r = {v, out, body + header_bytes, body + body_bytes, most};
     json_t *inputs = NULL, *outputs = NULL, *params = NULL;
     bool all_binary = false;
     struct sh_json_field f[] = {
@@ -345,10 +384,11 @@ int plan_read(const struct cat_version *v, const char *body, size_t body_bytes, 
         {"inputs", SH_JSON_ARR, &inputs, .required = true, .min = 1, .max = CAT_MAX_IO},
         {"outputs", SH_JSON_ARR, &outputs, .max = CAT_MAX_IO},
     };
-    int rc = read_json(body, header_bytes, max_json, &out->json, err);
+    int rc = read_json(body, header_bytes, most->json, &out->json, err);
 
     if (!rc)
         rc = sh_json_read(out->json, "", f, SH_ARRAY_LEN(f), err);
+    out->sizes.n = (uint32_t)v->symbols.n;
     if (!rc && params)
         rc = read_parameters(params, out, &all_binary, err);
     if (!rc)

@@ -31,8 +31,9 @@ struct infer_plan {
     json_t *json;   /* OWNED */
     const char *id; /* BORROWED from json; NULL if absent */
     int64_t batch;
-    int64_t timeout_us; /* 0 = none */
-    uint32_t priority;  /* higher goes first; 0 = the model's */
+    struct sh_sizes sizes; /* of the version's symbols */
+    int64_t timeout_us;    /* 0 = none */
+    uint32_t priority;     /* higher goes first; 0 = the model's */
     struct plan_input in[CAT_MAX_IO];
     struct plan_output out[CAT_MAX_IO];
     size_t n_out;
@@ -41,13 +42,18 @@ struct infer_plan {
     size_t all_out_bytes;
 };
 
+struct plan_limits {
+    size_t json;  /* bytes */
+    int64_t size; /* of a symbol */
+};
+
 /* header_bytes: length of the JSON part. Fails: SH_E_INVALID, SH_E_UNSUPPORTED, SH_E_TOOBIG. */
 int plan_read(const struct cat_version *v, const char *body, size_t body_bytes, size_t header_bytes,
-              size_t max_json, struct infer_plan *out, struct sh_err *err);
+              const struct plan_limits *most, struct infer_plan *out, struct sh_err *err);
 void plan_fini(struct infer_plan *p);
-/* Elements of t for a batch, and bytes. */
-int plan_shape(const struct cat_tensor *t, int64_t batch, int64_t dims[SH_MAX_RANK], size_t *bytes,
-               struct sh_err *err);
+/* Elements of t for the batch and sizes of the request, and bytes. */
+int plan_shape(const struct cat_tensor *t, const struct infer_plan *p, int64_t dims[SH_MAX_RANK],
+               size_t *bytes, struct sh_err *err);
 
 /* infer_json.c: numbers to bytes and back. */
 /* data: flat or nested array. dst has n elements' room. */

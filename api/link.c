@@ -137,6 +137,7 @@ static void run_open(struct link *l, struct infer *i)
                                         .version_id = i->v->id,
                                         .body_bytes = i->body_bytes,
                                         .priority = (uint32_t)i->v->slo_priority,
+                                        .has_sizes = i->v->symbols.n > 0,
                                         .age_ns = sh_clock_ns() - i->begin_ns}};
 
     sh_loop_stay_awake(l->loop);
@@ -171,11 +172,13 @@ static void run_ready(struct link *l, struct infer *i)
         return;
     sh_loop_stay_awake(l->loop);
     fill_spans(i, in, out);
-    m.u.infer_ready = (struct msg_infer_ready){.rid = i->rid,
-                                               .batch = (uint32_t)i->plan.batch,
-                                               .in_spans = {in, i->v->n_inputs * sizeof(in[0])},
-                                               .out_spans = {out, i->v->n_outputs * sizeof(out[0])},
-                                               .priority = i->plan.priority};
+    m.u.infer_ready =
+        (struct msg_infer_ready){.rid = i->rid,
+                                 .batch = (uint32_t)i->plan.batch,
+                                 .in_spans = {in, i->v->n_inputs * sizeof(in[0])},
+                                 .out_spans = {out, i->v->n_outputs * sizeof(out[0])},
+                                 .priority = i->plan.priority,
+                                 .sizes = {i->plan.sizes.v, i->plan.sizes.n * sizeof(uint32_t)}};
     if (budget_ns > 0) { /* counts from the headers; a client can only ask for less time */
         i->link.deadline_ns = SH_MIN(i->link.deadline_ns, i->begin_ns + budget_ns);
         m.u.infer_ready.budget_ns = SH_MAX(i->link.deadline_ns - sh_clock_ns(), 1);
@@ -421,6 +424,7 @@ static void on_placed(struct link *l, const struct msg_infer_placed *m)
     i->link.sent = i->link.sent && strcmp(i->link.executor, m->executor) == 0;
     i->link.placed = true;
     i->link.n_placed++;
+    i->link.compile_ns = m->compile_ns;
     sh_strlcpy(i->link.executor, m->executor, sizeof(i->link.executor));
     link__send_inputs(l, i);
 }

@@ -33,6 +33,7 @@ static void on_result(struct link *l, const struct msg_result *m)
 
     if (!i)
         return;
+    r.compile_ns = i->link.compile_ns;
     sh_strlcpy(r.msg, m->msg, sizeof(r.msg));
     link__end(l, i, &r, false);
 }

@@ -54,6 +54,10 @@ static const struct sh_conf_opt OPTS[] = {
                  "largest body of an inference request, bytes"),
     SH_OPT_BYTES(ST, max_json_tensor_bytes, "max-json-bytes", "16M", 4096, 1e9, 0,
                  "largest JSON part of an inference request, bytes"),
+    SH_OPT_INT(
+        ST, max_axis_size, "max-axis-size", 4096, 1, 16777216, 0,
+        "largest size of an axis that a model's file leaves open (a length, height or width), "
+        "but for the batch"),
     SH_OPT_BYTES(ST, max_model_bytes, "max-model-bytes", "4G", 4096, 1e13, 0,
                  "largest model file, bytes"),
     SH_OPT_BYTES(ST, max_dataset_bytes, "max-dataset-bytes", "64G", 4096, 1e14, 0,

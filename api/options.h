@@ -14,7 +14,7 @@ struct api_conf {
         *client_shm;
     struct sh_wire_key_conf link_key;
     int64_t scheduler_silence_ms, busy_poll_us, slab_bytes, slab_tenant_percent, max_infer_bytes,
-        max_json_tensor_bytes;
+        max_json_tensor_bytes, max_axis_size;
     int64_t max_model_bytes, max_dataset_bytes;
     int64_t threads, db_threads, bulk_threads, db_queue;
     int64_t max_connections, max_connections_per_ip, max_connections_per_key;

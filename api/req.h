@@ -91,7 +91,7 @@ struct api_reply {
     struct api_file file;
     char etag[72], content_range[80]; /* of a file; "" = none */
     char rate[48], rate_policy[48];   /* header fields; empty: no such limit here */
-    char timing[192];                 /* Server-Timing, of inference */
+    char timing[224];                 /* Server-Timing, of inference */
     /* Raw reply: a head, then parts of the slab. Freed with release(owner). */
     char *head; /* OWNED, free() */
     size_t head_len;

@@ -49,7 +49,9 @@
 #define TENSORS                                                                                    \
     "{'type':'array','items':{'type':'object','required':['name','datatype','shape'],"             \
     "'properties':{'name':" TEXT ",'datatype':" TEXT ",'shape':{'type':'array','items':" INT       \
-    "}}}}"
+    "},'dims':{'type':'array','description':'where sizes are open beside the batch: of each axis " \
+    "a number, -1 for the batch, the name of a size, or {add, mul, of: [[-1 or name, plus, "       \
+    "div]...]}: add + mul * (x + plus) / div * ..., each quotient rounded down'}}}}"
 #define PARAMETERS "{'type':'object','additionalProperties':{'type':['string','number','boolean']}}"
 #define QUOTA_FIELDS                                                                               \
     "'guaranteed_gpus':" RANGE("number", "0", "1e6") ",'max_gpus':{" NUMBER("1e6")                 \

@@ -105,7 +105,7 @@ static json_t *tensors_json(const struct cat_tensor *t, size_t n, bool config, b
         char type[32];
 
         for (size_t k = drop_batch ? 1 : 0; k < t[i].rank; k++)
-            json_array_append_new(dims, json_integer(t[i].dims[k]));
+            json_array_append_new(dims, json_integer(SH_MAX(t[i].dims[k], -1)));
         snprintf(type, sizeof(type), "%s%s", config ? "TYPE_" : "", sh_dtype_v2(t[i].dtype));
         json_array_append_new(list, json_pack("{s:s, s:s, s:o}", "name", t[i].name,
                                               config ? "data_type" : "datatype", type,

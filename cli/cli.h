@@ -50,7 +50,7 @@ struct cli_conf {
     int64_t priority, max_attempts, last, tail;
     bool follow, hold, no_preempt, no_publish, live, go_on;
     /* infer, top */
-    char *inputs, *outputs, *truth, *image, *mean, *std, *layout;
+    char *inputs, *outputs, *truth, *image, *mean, *std, *layout, *sizes;
     int64_t rows, offset, repeat, random, interval_ms, resize, crop, top;
     bool once;
 };

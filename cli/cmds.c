@@ -284,6 +284,10 @@ static const struct sh_conf_opt INFER[] = {
     STR(std, "std", NULL, "of a picture: then over this, R,G,B or one number: 0.229,0.224,0.225"),
     STR(layout, "layout", "nchw",
         "of a picture: nchw, or nhwc where the model's channels are last"),
+    STR(sizes, "sizes", NULL,
+        "with --random: sizes of the axes that the model's file leaves open (shape -1), but for "
+        "the "
+        "first: 128, or 224,160; they take turns"),
     INT(random, "random", -1, -1, 1000000000,
         "send random inputs of this seed instead of a file: --batch rows, 1 without it; -1 = none"),
     STR(outputs, "outputs", NULL, "write the outputs to this safetensors file"),

@@ -17,6 +17,7 @@
 #define SHOWN_ROWS 8
 #define LISTED 100000 /* latencies and classes in the JSON */
 #define REQUEST_MS 120000
+#define MAX_SIZES 16
 
 struct load {
     struct cli *c;
@@ -96,6 +97,26 @@ static int load_image(struct load *l, const json_t *wanted, struct sh_err *err)
     return image_read(o->image, &plan, wanted, &l->in, err);
 }
 
+static int load_random(struct load *l, const json_t *wanted, struct sh_err *err)
+{
+    const struct cli_conf *o = l->c->conf;
+    const int64_t rows = o->offset + SH_MAX(o->rows, SH_MAX(l->fixed, (int64_t)1));
+    int64_t sizes[MAX_SIZES];
+    size_t n = 0;
+    char copy[160], *rest = copy, *p;
+    int rc = SH_OK;
+
+    if (is_given(o->sizes) && !sh_strlcpy(copy, o->sizes, sizeof(copy)))
+        rc = SH_E_INVALID;
+    while (!rc && is_given(o->sizes) && (p = strsep(&rest, ",")))
+        rc = n == MAX_SIZES ? SH_E_INVALID
+                            : sh_parse_i64(p, 1, INT32_MAX, "sizes", &sizes[n++], NULL);
+    if (rc)
+        return cli_usage(l->c, err, "--sizes wants up to %d whole numbers from 1 on: 224,160",
+                         MAX_SIZES);
+    return tensors_random(wanted, rows, sizes, n, (uint64_t)o->random, &l->in, err);
+}
+
 static int load_inputs(struct load *l, struct sh_err *err)
 {
     const struct cli_conf *o = l->c->conf;
@@ -106,6 +127,8 @@ static int load_inputs(struct load *l, struct sh_err *err)
     if (is_file + is_image + (o->random >= 0) != 1)
         return cli_usage(l->c, err,
                          "give either --inputs FILE, --image FILE or --random SEED, one of them");
+    if (is_given(o->sizes) && o->random < 0)
+        return cli_usage(l->c, err, "--sizes belongs to --random");
     if (!is_image && (o->resize || o->crop || is_given(o->mean) || is_given(o->std)))
         return cli_usage(l->c, err, "--resize, --crop, --mean and --std belong to --image");
     if (is_file)
@@ -113,8 +136,7 @@ static int load_inputs(struct load *l, struct sh_err *err)
     else if (is_image)
         rc = load_image(l, wanted, err);
     else
-        rc = tensors_random(wanted, o->offset + SH_MAX(o->rows, SH_MAX(l->fixed, (int64_t)1)),
-                            (uint64_t)o->random, &l->in, err);
+        rc = load_random(l, wanted, err);
     if (rc)
         return rc;
     if (l->in.n == 0)

@@ -153,7 +153,26 @@ static void fill_random(struct tensor *t, size_t n, uint64_t *x)
     }
 }
 
-static int add_random(struct tensors *t, const json_t *w, uint64_t *x, struct sh_err *err)
+/* Axes of which the model's file leaves the size open take the sizes in turn. */
+static int fill_sizes(struct tensor *t, const int64_t *sizes, size_t n, struct sh_err *err)
+{
+    size_t k = 0;
+
+    for (size_t i = 1; i < t->rank; i++) {
+        if (t->dims[i] >= 0)
+            continue;
+        if (n == 0)
+            return SH_FAIL(err, SH_E_INVALID,
+                           "input \"%s\" may have any size along axis %zu: say which with --sizes, "
+                           "such as --sizes 128, or 224,160 for two such axes",
+                           t->name, i);
+        t->dims[i] = sizes[k++ % n];
+    }
+    return SH_OK;
+}
+
+static int add_random(struct tensors *t, const json_t *w, const int64_t *sizes, size_t n_sizes,
+                      uint64_t *x, struct sh_err *err)
 {
     const json_t *shape = json_object_get(w, "shape");
     struct tensor *out = &t->list[t->n];
@@ -168,7 +187,9 @@ static int add_random(struct tensors *t, const json_t *w, uint64_t *x, struct sh
     out->dims[0] = t->rows;
     for (size_t i = 1; i < out->rank; i++)
         out->dims[i] = json_integer_value(json_array_get(shape, i));
-    rc = row_size(out, err);
+    rc = fill_sizes(out, sizes, n_sizes, err);
+    if (!rc)
+        rc = row_size(out, err);
     if (!rc)
         rc = sh_mul_size(out->row_bytes, (size_t)t->rows, &bytes, err);
     if (!rc) {
@@ -183,8 +204,8 @@ static int add_random(struct tensors *t, const json_t *w, uint64_t *x, struct sh
     return rc;
 }
 
-int tensors_random(const json_t *wanted, int64_t rows, uint64_t seed, struct tensors *out,
-                   struct sh_err *err)
+int tensors_random(const json_t *wanted, int64_t rows, const int64_t *sizes, size_t n_sizes,
+                   uint64_t seed, struct tensors *out, struct sh_err *err)
 {
     json_t *w;
     size_t i;
@@ -196,7 +217,7 @@ int tensors_random(const json_t *wanted, int64_t rows, uint64_t seed, struct ten
         if (!rc && i >= TENSORS_MAX)
             rc = SH_FAIL(err, SH_E_TOOBIG, "the model has more than %d inputs", TENSORS_MAX);
         if (!rc)
-            rc = add_random(out, w, &seed, err);
+            rc = add_random(out, w, sizes, n_sizes, &seed, err);
     }
     if (rc)
         tensors_fini(out);

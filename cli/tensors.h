@@ -34,8 +34,9 @@ int tensors_from_file(const char *path, const json_t *wanted, struct tensors *ou
 /* Appends x as the input w of the model, if it is as the model wants it. TAKES x->own, also where
  * it fails. */
 int tensors_add(struct tensors *t, const json_t *w, const struct tensor *x, struct sh_err *err);
-int tensors_random(const json_t *wanted, int64_t rows, uint64_t seed, struct tensors *out,
-                   struct sh_err *err);
+/* sizes: of the axes of each input that are open, but for the first; they take turns. */
+int tensors_random(const json_t *wanted, int64_t rows, const int64_t *sizes, size_t n_sizes,
+                   uint64_t seed, struct tensors *out, struct sh_err *err);
 void tensors_fini(struct tensors *t);
 
 /* Rows [first, first + rows) as the body of a request; *json_len: length of its JSON part. */

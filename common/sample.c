@@ -30,8 +30,12 @@ int sh_sample_read(const json_t *io, struct sh_st_tensor *out, struct sh_err *er
     return SH_OK;
 }
 
+/* 1 where it is open, but not the batch. */
 static int64_t first_axis(const json_t *io)
 {
+    if (json_is_array(json_object_get(io, "dims")) &&
+        !json_is_integer(json_array_get(json_object_get(io, "dims"), 0)))
+        return 1;
     return json_integer_value(json_array_get(json_object_get(io, "shape"), 0));
 }
 

@@ -49,6 +49,21 @@ bool agent_is_up(const struct agent *a)
     return a && a->is_greeted;
 }
 
+static uint32_t fill_profile(const struct model *m, struct msg_profile profile[MAX_PROFILE])
+{
+    uint32_t n = m->layer_ns ? SH_MIN(m->n_batches, MAX_PROFILE) : 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        const double *layer_ns = m->layer_ns + (size_t)i * m->n_layers;
+
+        profile[i].batch = m->batches[i].batch;
+        for (uint32_t k = 0; k < m->n_layers; k++)
+            profile[i].compute_ns += layer_ns[k];
+        profile[i].tail_ns = model_tail_ns(m->base, layer_ns);
+    }
+    return n;
+}
+
 static void model_state(struct sh_wire *w, const struct model *m)
 {
     static const enum msg_model_phase PHASE[] = {
@@ -59,21 +74,13 @@ static void model_state(struct sh_wire *w, const struct model *m)
     };
     struct msg_profile profile[MAX_PROFILE] = {{0}};
     struct sh_msg msg = {.type = MSG_MODEL_STATE};
-    uint32_t n = SH_MIN(m->n_batches, MAX_PROFILE);
+    uint32_t n = fill_profile(m, profile);
     struct loading_step step = {.step = "", .left_ns = -1};
 
     if (m->handle < 0)
         return; /* ours alone */
     if (m->phase == MODEL_BUILDING && m->is_looked_at)
         step = loading_step_of(m->store, m);
-    for (uint32_t i = 0; i < n; i++) {
-        const double *layer_ns = m->layer_ns + (size_t)i * m->n_layers;
-
-        profile[i].batch = m->batches[i].batch;
-        for (uint32_t k = 0; k < m->n_layers; k++)
-            profile[i].compute_ns += layer_ns[k];
-        profile[i].tail_ns = model_tail_ns(m, layer_ns);
-    }
     msg.u.model_state =
         (struct msg_model_state){.version_id = m->handle,
                                  .state = PHASE[m->phase],
@@ -90,6 +97,39 @@ static void model_state(struct sh_wire *w, const struct model *m)
                                  .short_bytes = m->phase == MODEL_FAILED ? m->short_bytes : 0,
                                  .short_of_tenant = m->is_short_of_tenant};
     send_on(w, &msg);
+}
+
+static void shape_state(struct sh_wire *w, const struct model *m)
+{
+    static const enum msg_model_phase PHASE[] = {
+        [MODEL_BUILDING] = MSG_MODEL_LOADING,
+        [MODEL_READY] = MSG_MODEL_READY,
+        [MODEL_FAILED] = MSG_MODEL_FAILED,
+        [MODEL_GOING] = MSG_MODEL_GONE,
+    };
+    struct msg_profile profile[MAX_PROFILE] = {{0}};
+    struct sh_msg msg = {.type = MSG_SHAPE_STATE};
+    uint32_t n = fill_profile(m, profile);
+
+    if (m->base->handle < 0)
+        return;
+    msg.u.shape_state =
+        (struct msg_shape_state){.version_id = m->base->handle,
+                                 .sizes = {m->sizes.v, m->sizes.n * sizeof(m->sizes.v[0])},
+                                 .state = PHASE[m->phase],
+                                 .rc = m->phase == MODEL_FAILED ? m->why.rc : 0,
+                                 .msg = m->phase == MODEL_FAILED ? m->why.msg : "",
+                                 .profile = {profile, n * sizeof(profile[0])},
+                                 .took_ns = m->took_ns};
+    send_on(w, &msg);
+}
+
+void agent_shape_state(struct agent *a, const struct model *m)
+{
+    struct sh_wire *w = a && a->link ? sh_link_wire(a->link) : NULL;
+
+    if (w)
+        shape_state(w, m);
 }
 
 void agent_model_state(struct agent *a, const struct model *m)
@@ -155,6 +195,9 @@ static void on_up(struct sh_wire *w, void *arg)
     for (struct model *o = store_next(x->store, NULL); o; o = store_next(x->store, o))
         if (o->phase != MODEL_GOING)
             model_state(w, o);
+    for (struct model *o = store_next_shape(x->store, NULL); o; o = store_next_shape(x->store, o))
+        if (o->phase == MODEL_READY)
+            shape_state(w, o);
     last_words_send(&x->last_words, a);
     store_told_nothing(x->store);
     train_report_all(x->train);
@@ -258,6 +301,10 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
     case MSG_MODEL_PIN:
         if (is_current(a, m->u.model_pin.epoch, "MODEL_PIN"))
             store_pin(x->store, m->u.model_pin.version_id, m->u.model_pin.pinned != 0);
+        return;
+    case MSG_SHAPE_LOAD:
+        if (is_current(a, m->u.shape_load.epoch, "SHAPE_LOAD"))
+            store_load_shape(x->store, &m->u.shape_load);
         return;
     case MSG_PREPARE:
         sh_loop_stay_awake(x->loop);

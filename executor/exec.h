@@ -37,7 +37,7 @@ struct exec_conf {
     char *switch_mode, *debug_stop_way, *debug_ablation;
     int64_t api_retry_s, blob_cache_bytes, kept_bytes, keep_renew_s;
     int64_t scheduler_silence_ms, ordinal, pool_bytes, workers, threads, worker_uid;
-    int64_t model_host_bytes;
+    int64_t model_host_bytes, model_shapes;
     double copy_gb_per_s, copy_latency_us;
     int64_t checkpoint_interval_ms, max_queued_runs, hang_ms, compile_ms, run_ms;
     int64_t low_percent, high_percent, stop_bound_us, busy_poll_us;

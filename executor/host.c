@@ -52,6 +52,15 @@ static uint64_t minus(uint64_t a, uint64_t b)
     return a > b ? a - b : 0;
 }
 
+static void add_counted(const struct model *o, const struct model *m, uint64_t *all,
+                        uint64_t *tenant)
+{
+    if (o == m || o->handle < 0)
+        return;
+    *all = plus(*all, counted(o));
+    *tenant = o->tag == m->tag ? plus(*tenant, counted(o)) : *tenant;
+}
+
 static struct room room_for(const struct model *m)
 {
     struct store *s = m->store;
@@ -59,12 +68,10 @@ static struct room room_for(const struct model *m)
     const uint64_t quota = m->tag < q->n ? q->max[m->tag] : 0;
     uint64_t all = 0, tenant = 0, max = limit(store__exec(s)), most = quota ? quota : max / 2;
 
-    for (const struct model *o = store_next(s, NULL); o; o = store_next(s, o)) {
-        if (o == m || o->handle < 0)
-            continue;
-        all = plus(all, counted(o));
-        tenant = o->tag == m->tag ? plus(tenant, counted(o)) : tenant;
-    }
+    for (const struct model *o = store_next(s, NULL); o; o = store_next(s, o))
+        add_counted(o, m, &all, &tenant);
+    for (const struct model *o = store_next_shape(s, NULL); o; o = store_next_shape(s, o))
+        add_counted(o, m, &all, &tenant);
     return (struct room){max, most, minus(max, all), minus(most, tenant), quota > 0};
 }
 
@@ -137,6 +144,8 @@ struct host_totals host_totals(struct store *s)
         t.images = plus(t.images, m->image.bytes);
         t.programs = plus(t.programs, host_held(m) - m->image.bytes);
     }
+    for (const struct model *m = store_next_shape(s, NULL); m; m = store_next_shape(s, m))
+        t.programs += host_held(m);
     return t;
 }
 
@@ -145,6 +154,7 @@ void host_update_metrics(struct store *s)
     const char *executor = store__exec(s)->conf->name;
     const struct host_totals t = host_totals(s);
 
+    sh_metric_set(M_shunt_shapes, SH_LABELS(executor), (double)store__shapes(s)->n);
     sh_metric_set(M_shunt_model_host_bytes, SH_LABELS(executor, "images"), (double)t.images);
     sh_metric_set(M_shunt_model_host_bytes, SH_LABELS(executor, "programs"), (double)t.programs);
     sh_metric_set(M_shunt_model_host_bytes, SH_LABELS(executor, "limit"), (double)t.limit);

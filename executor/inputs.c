@@ -35,7 +35,7 @@ static bool is_worth_it(const struct run *r, const uint64_t *offs)
     for (size_t k = 0; k < r->n_parts; k++) {
         const struct run_part *p = &r->parts[k];
 
-        if (p->n_in != r->model->n_inputs ||
+        if (p->n_in != r->shape->n_inputs ||
             !agrees(p, &r->parts[0], pool_slab(x->pool, p->api_id)))
             return false;
         for (size_t i = 0; i < p->n_in; i++)
@@ -45,7 +45,7 @@ static bool is_worth_it(const struct run *r, const uint64_t *offs)
     if (n_copies == 0 || bytes / n_copies < MIN_COPY ||
         (r->model->is_placed && tx_beta_ns(x->tx) * (double)bytes < MIN_FIRST_NS))
         return false;
-    for (size_t i = 0; i < r->model->n_inputs; i++)
+    for (size_t i = 0; i < r->shape->n_inputs; i++)
         if (offs[i] > r->ws_bytes ||
             r->parts[0].in[i].len / r->parts[0].batch > (r->ws_bytes - offs[i]) / r->batch)
             return false;
@@ -56,7 +56,7 @@ static int copy(const struct run *r, const uint64_t *offs, struct sh_err *err)
 {
     int rc = SH_OK;
 
-    for (size_t i = 0; i < r->model->n_inputs; i++) {
+    for (size_t i = 0; i < r->shape->n_inputs; i++) {
         size_t to = space_offset(&r->ws) + (size_t)offs[i];
 
         for (size_t k = 0; !rc && k < r->n_parts; k++) {
@@ -97,9 +97,9 @@ int inputs_send(struct run *r, struct sh_err *err)
 {
     struct exec *x = r->x;
     const double *layer_ns = NULL;
-    const struct msg_batch *row = model_batch(r->model, r->batch, &layer_ns);
+    const struct msg_batch *row = model_batch(r->shape, r->batch, &layer_ns);
     const uint64_t *offs =
-        r->model->input_offs + (size_t)(row - r->model->batches) * r->model->n_inputs;
+        r->shape->input_offs + (size_t)(row - r->shape->batches) * r->shape->n_inputs;
     bool came;
     int rc;
 
@@ -121,7 +121,7 @@ int inputs_send(struct run *r, struct sh_err *err)
  * them elsewhere. What is on its way comes to the same place, perhaps. */
 void inputs_tell(const struct run *r, struct msg_wk_run *m)
 {
-    if (r->has_inputs && r->n_attempts == 0 && r->model->n_inputs > 0)
+    if (r->has_inputs && r->n_attempts == 0 && r->shape->n_inputs > 0)
         m->inputs = MSG_INPUTS_COME;
     else
         m->inputs = inputs_arrived(r->x) ? MSG_INPUTS_BRING : MSG_INPUTS_BRING_AFTER;

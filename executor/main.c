@@ -49,6 +49,9 @@ static const struct sh_conf_opt OPTIONS[] = {
     SH_OPT_BYTES(struct exec_conf, model_host_bytes, "model-host-bytes", "0", 0, 1e15, 0,
                  "host memory that images of models, and what workers have compiled, may take, "
                  "bytes; those of one tenant half of it; 0 = half of the host's memory"),
+    SH_OPT_INT(struct exec_conf, model_shapes, "model-shapes", 64, 1, 256, 0,
+               "lists of sizes for which a version whose file leaves sizes open (a length, height "
+               "and width) is compiled at once; those that were not used for the longest time go"),
     SH_OPT_INT(struct exec_conf, workers, "workers", 3, 2, 64, 0,
                "worker processes: one trains, one runs, one is ready"),
     SH_OPT_INT(

@@ -90,37 +90,54 @@ static int check_tables(const struct model *m, struct sh_err *err)
     if (last != m->image_bytes)
         return SH_FAIL(err, SH_E_PROTO, "the layers hold %" PRIu64 " bytes, the image %" PRIu64,
                        last, m->image_bytes);
-    for (uint32_t i = 0; i < m->n_batches; i++)
-        if (m->batches[i].batch == 0 || (i && m->batches[i].batch <= m->batches[i - 1].batch))
-            return SH_FAIL(err, SH_E_PROTO, "the batch sizes of the model are out of order");
     for (size_t i = 0; i < (size_t)m->n_batches * m->n_layers; i++)
         if (!isfinite(m->layer_ns[i]) || m->layer_ns[i] < 0 || m->layer_ns[i] > 1e15)
             return SH_FAIL(err, SH_E_PROTO, "the profile of the model holds an impossible time");
     return SH_OK;
 }
 
+uint64_t model__most_workspace(const struct model *m)
+{
+    return most_workspace(m->batches, m->n_batches);
+}
+
+/* Batch sizes, and where inputs lie in the workspace of each. */
+int model__read_batches(struct model *m, const struct msg_wk_model_done *d, struct sh_err *err)
+{
+    size_t n = d->batches.len / sizeof(struct msg_batch);
+    int rc;
+
+    if (d->batches.len % sizeof(struct msg_batch) || n < 1 || n > MODEL_MAX_BATCHES ||
+        d->input_offs.len % (n * sizeof(uint64_t)))
+        return SH_FAIL(err, SH_E_PROTO, "the tables of a model have the wrong size");
+    m->n_batches = (uint32_t)n;
+    m->n_inputs = (uint32_t)(d->input_offs.len / (n * sizeof(uint64_t)));
+    rc = copy_blob(d->batches, &m->batches, err);
+    if (!rc)
+        rc = copy_blob(d->input_offs, &m->input_offs, err);
+    for (uint32_t i = 0; !rc && i < m->n_batches; i++)
+        if (m->batches[i].batch == 0 || (i && m->batches[i].batch <= m->batches[i - 1].batch))
+            rc = SH_FAIL(err, SH_E_PROTO, "the batch sizes of the model are out of order");
+    return rc;
+}
+
 static int read_tables(struct model *m, const struct msg_wk_model_done *d, struct sh_err *err)
 {
     size_t layers = d->layer_ends.len / sizeof(uint64_t);
-    size_t batches = d->batches.len / sizeof(struct msg_batch);
-    int rc;
+    int rc = model__read_batches(m, d, err);
 
-    if (d->layer_ends.len % sizeof(uint64_t) || d->batches.len % sizeof(struct msg_batch) ||
-        layers > MAX_LAYERS || batches < 1 || batches > MODEL_MAX_BATCHES ||
-        d->input_offs.len % (batches * sizeof(uint64_t)) ||
-        d->layer_ns.len != layers * batches * sizeof(double))
+    if (rc)
+        return rc;
+    if (d->layer_ends.len % sizeof(uint64_t) || layers > MAX_LAYERS ||
+        d->layer_ns.len != layers * m->n_batches * sizeof(double))
         return SH_FAIL(err, SH_E_PROTO, "the tables of a model have the wrong size");
     m->image_bytes = d->image_bytes;
     m->n_layers = (uint32_t)layers;
-    m->n_batches = (uint32_t)batches;
     rc = copy_blob(d->layer_ends, &m->layer_ends, err);
-    if (!rc)
-        rc = copy_blob(d->batches, &m->batches, err);
     if (!rc)
         rc = copy_blob(d->layer_ns, &m->layer_ns, err);
     if (!rc)
-        rc = copy_blob(d->input_offs, &m->input_offs, err);
-    m->n_inputs = (uint32_t)(d->input_offs.len / (batches * sizeof(uint64_t)));
+        rc = shapes__read_sizes(d->sizes, &m->sizes, err);
     return rc ? rc : check_tables(m, err);
 }
 
@@ -167,7 +184,7 @@ int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *
     int rc = read_tables(m, d, err);
 
     if (!rc)
-        rc = model_check_fits(m, most_workspace(m->batches, m->n_batches), err);
+        rc = model_check_fits(m, model__most_workspace(m), err);
     if (!rc)
         rc = take_image(m, d, fds, n_fds, err);
     if (rc)
@@ -204,7 +221,7 @@ int model__agree(struct model *m, const struct msg_wk_model_done *d, struct sh_e
     int rc;
 
     if (d->image_bytes != m->image_bytes || d->layer_ends.len != m->n_layers * sizeof(uint64_t) ||
-        (m->n_layers && memcmp(d->layer_ends.data, m->layer_ends, d->layer_ends.len) != 0))
+        (m->n_layers && memcmp(d->layer_ends.data, m->base->layer_ends, d->layer_ends.len) != 0))
         return SH_FAIL(err, SH_E_BUG, "a worker compiled the model to another image");
     if (d->batches.len % sizeof(theirs[0]) || n < 1 || n > m->n_batches)
         return SH_FAIL(err, SH_E_PROTO, "the table of batch sizes of a model has the wrong size");

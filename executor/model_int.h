@@ -5,6 +5,22 @@
 #include "executor/store.h"
 
 struct exec *store__exec(struct store *s);
+/* shapes.c */
+struct store_shapes { /* zeroed: none */
+    struct model *first;
+    size_t n;
+    int64_t last; /* handle */
+};
+struct store_shapes *store__shapes(struct store *s);
+bool shapes__any(struct store *s, const struct model *version);
+/* Those of a version that leaves. */
+void shapes__leave(struct store *s, const struct model *version);
+/* Gives up the one that was not used for the longest time; version NULL: of any. False: all are in
+ * use. It is gone in the next turn. */
+bool shapes__evict(struct store *s, const struct model *version);
+/* Checks and keeps what its first worker made. */
+int shapes__take_tables(struct model *shape, const struct msg_wk_model_done *d, struct sh_err *err);
+int shapes__read_sizes(struct sh_blob b, struct sh_sizes *out, struct sh_err *err);
 struct host_quotas { /* by tag: host memory of a tenant's models; 0: none of its own */
     uint64_t *max;   /* OWNED */
     size_t n, cap;
@@ -18,6 +34,8 @@ int64_t *store__renewed_ns(struct store *s); /* when a worker was begun anew for
 bool store__is_spare(struct store *s, const struct worker *w);
 void model__free(struct model *m);            /* NULL is allowed */
 void model__keep_fd(struct model *m, int fd); /* TAKES fd; -1: drops what there is */
+int model__read_batches(struct model *m, const struct msg_wk_model_done *d, struct sh_err *err);
+uint64_t model__most_workspace(const struct model *m);
 /* Checks and keeps what the builder made; takes its image out of fds. */
 int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *fds, size_t n_fds,
                        struct sh_err *err);

@@ -75,11 +75,22 @@ void run__give_back(struct run *r)
     r->has_pin = r->has_ws = false;
 }
 
+void run__use(struct run *r, struct model *version, struct model *shape)
+{
+    r->model = version;
+    r->shape = shape;
+    version->n_users++;
+    if (shape != version)
+        shape->n_users++;
+}
+
 void run__free(struct run *r)
 {
     if (!r)
         return;
     run__give_back(r);
+    if (r->shape && r->shape != r->model)
+        r->shape->n_users--;
     if (r->model)
         r->model->n_users--;
     for (size_t i = 0; i < r->n_parts + r->n_rest; i++)
@@ -130,7 +141,7 @@ static int64_t compute_ns(const struct run *r, const struct msg_wk_run_done *don
         return SH_MAX(all - done->wait_ns, (int64_t)0);
     if (tx_image_busy(&r->model->tx))
         arrived = all; /* the note of the last group came behind the result */
-    if (model_batch(r->model, r->batch, &layer_ns))
+    if (model_batch(r->shape, r->batch, &layer_ns))
         for (uint32_t i = 0; i < r->model->n_layers; i++)
             usual += layer_ns[i];
     return SH_MIN(all, SH_MAX((int64_t)usual, all - SH_MAX(arrived, (int64_t)0)));
@@ -295,7 +306,7 @@ static bool into_samples(struct run *r)
 {
     const struct run_part whole = r->parts[0];
     const uint32_t n = whole.batch;
-    const bool may = n > 1 && r->model->n_batches > 1;
+    const bool may = n > 1 && r->shape->n_batches > 1;
     struct run_part *parts = may ? calloc(n, sizeof(*parts)) : NULL;
     int rc = parts ? SH_OK : SH_E_NOMEM;
 

@@ -29,6 +29,7 @@ struct store {
     struct model *models;
     size_t n_models;
     double ns_per_byte; /* of slow loads */
+    struct store_shapes shapes;
     struct host_quotas host;
     int64_t loaded_ns; /* when a worker was through with a model, last */
     int64_t renewed_ns;
@@ -69,23 +70,34 @@ struct exec *store__exec(struct store *s)
     return s->x;
 }
 
+struct store_shapes *store__shapes(struct store *s)
+{
+    return &s->shapes;
+}
+
+static void free_all(struct model *first)
+{
+    while (first) {
+        struct model *next = first->next;
+
+        model__free(first);
+        first = next;
+    }
+}
+
 void store_free(struct store *s)
 {
     if (!s)
         return;
-    while (s->models) {
-        struct model *next = s->models->next;
-
-        model__free(s->models);
-        s->models = next;
-    }
+    free_all(s->shapes.first);
+    free_all(s->models);
     free(s->host.max);
     free(s);
 }
 
 struct model *store_find(struct store *s, int64_t handle)
 {
-    for (struct model *m = s->models; m; m = m->next)
+    for (struct model *m = handle >= STORE_SHAPES ? s->shapes.first : s->models; m; m = m->next)
         if (m->handle == handle)
             return m;
     return NULL;
@@ -126,6 +138,7 @@ static int add(struct store *s, const struct msg_model_load *l, struct model **o
     if (!m)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a model");
     m->store = s;
+    m->base = m;
     m->handle = l->version_id;
     m->max_batch = l->max_batch;
     m->wanted = SH_MIN(SH_MAX(l->wanted, 0), 1); /* NAN: 0 */
@@ -196,7 +209,8 @@ void store_load(struct store *s, const struct msg_model_load *l)
         agent_model_state(s->x->agent, m);
         return;
     }
-    if (l->version_id <= 0 || l->max_batch < 1 || l->max_batch > 1024)
+    if (l->version_id <= 0 || l->version_id >= STORE_SHAPES || l->max_batch < 1 ||
+        l->max_batch > 1024)
         SH_FAIL(&err, SH_E_INVALID, "max_batch must be from 1 to 1024, not %u", l->max_batch);
     if (err.rc || add(s, l, &m, &err)) {
         sh_log_err(SH_LOG_ERROR, "model.load", &err);
@@ -222,6 +236,7 @@ void store_unload(struct store *s, int64_t handle)
 
     if (m) {
         m->phase = MODEL_GOING;
+        shapes__leave(s, m);
         return;
     }
     if (handle > 0) {
@@ -230,6 +245,14 @@ void store_unload(struct store *s, int64_t handle)
         msg.u.model_state = (struct msg_model_state){.version_id = handle, .state = MSG_MODEL_GONE};
         agent_send(s->x->agent, &msg);
     }
+}
+
+static void say_state(struct store *s, const struct model *m)
+{
+    if (m->base == m)
+        agent_model_state(s->x->agent, m);
+    else
+        agent_shape_state(s->x->agent, m);
 }
 
 static bool is_compiled_now(struct store *s, int64_t handle)
@@ -250,25 +273,36 @@ static void drop_in_worker(struct worker *w, int64_t handle)
 }
 
 /* A model that is going leaves when nothing needs it any more. */
-static bool reap(struct store *s)
+static bool may_leave(struct store *s, const struct model *m)
 {
-    for (struct model **p = &s->models; *p; p = &(*p)->next) {
+    return m->phase == MODEL_GOING && !m->n_users && !tx_image_busy(&m->tx) && !m->is_broken &&
+           !is_compiled_now(s, m->handle) && !shapes__any(s, m);
+}
+
+static bool reap_from(struct store *s, struct model **list, size_t *n)
+{
+    for (struct model **p = list; *p; p = &(*p)->next) {
         struct model *m = *p;
 
-        if (m->phase != MODEL_GOING || m->n_users || tx_image_busy(&m->tx) || m->is_broken ||
-            is_compiled_now(s, m->handle))
+        if (!may_leave(s, m))
             continue;
         for (size_t i = 0; i < pool_size(s->x->pool); i++)
             if (worker_has_model(pool_at(s->x->pool, i), m->handle))
                 drop_in_worker(pool_at(s->x->pool, i), m->handle);
         *p = m->next;
-        s->n_models--;
-        agent_model_state(s->x->agent, m);
-        SH_INFO("model.gone", "version=%" PRId64 " model=%s", m->handle, m->name);
+        --*n;
+        say_state(s, m);
+        if (m->base == m)
+            SH_INFO("model.gone", "version=%" PRId64 " model=%s", m->handle, m->name);
         model__free(m);
         return true;
     }
     return false;
+}
+
+static bool reap(struct store *s)
+{
+    return reap_from(s, &s->shapes.first, &s->shapes.n) || reap_from(s, &s->models, &s->n_models);
 }
 
 /* ------------------------------------------------------------------ compiling */
@@ -299,15 +333,17 @@ static void retry_later(struct model *m, const struct sh_err *why);
 /* The worker cannot open a file by itself. again: it is READY, and made once more to be kept. */
 static void compile_in(struct store *s, struct worker *w, struct model *m, bool again)
 {
-    const bool build = again || m->phase == MODEL_BUILDING;
+    const bool is_shape = m->base != m;
+    const bool build = !is_shape && (again || m->phase == MODEL_BUILDING);
     struct sh_msg msg = {.type = MSG_WK_MODEL};
     struct sh_err err = {0};
-    size_t n_fds = 2;
+    size_t n_fds = is_shape ? 0 : 2;
     int fds[3];
 
     w->preparing = m->handle;
     worker_meet(w, m->tag);
-    if (folder_open_package(m->package, fds, &err) == SH_E_NOMEM) { /* of descriptors, perhaps */
+    if (!is_shape &&
+        folder_open_package(m->package, fds, &err) == SH_E_NOMEM) { /* of descriptors, perhaps */
         w->preparing = 0;
         retry_later(m, &err);
         return;
@@ -324,18 +360,22 @@ static void compile_in(struct store *s, struct worker *w, struct model *m, bool 
                                            .build = build,
                                            .host_left = host_left(m),
                                            .host_copies = (uint32_t)pool_size(s->x->pool)};
+    m->build_ns = sh_clock_ns();
+    if (is_shape) {
+        msg.u.wk_model.of = m->base->handle;
+        msg.u.wk_model.sizes = (struct sh_blob){m->sizes.v, m->sizes.n * sizeof(m->sizes.v[0])};
+    }
     if (build) {
         fds[2] = open_kept(w, m);
         n_fds += fds[2] >= 0;
         msg.u.wk_model.key = n_fds > 2 ? m->kept.key : "";
         msg.u.wk_model.maps = n_fds > 2 && !again && may_map(s->x, fds[2]);
-        m->build_ns = sh_clock_ns();
         SH_INFO("model.build",
                 "version=%" PRId64 " model=%s worker=%u kept=%d wanted=%.2f again=%d", m->handle,
                 m->name, w->index, n_fds > 2, m->wanted, again);
     }
     worker_busy(w);
-    worker_send(w, &msg, fds, n_fds);
+    worker_send(w, &msg, n_fds ? fds : NULL, n_fds);
     model__keep_fd(m, msg.u.wk_model.maps ? fds[--n_fds] : -1);
     for (size_t i = 0; i < n_fds; i++)
         close(fds[i]);
@@ -355,7 +395,8 @@ static bool is_orphan(struct store *s, const struct model *m)
 
 static bool wants(struct store *s, const struct model *m, const struct worker *w)
 {
-    if (worker_has_model(w, m->handle) || sh_clock_ns() < m->retry_ns)
+    if (worker_has_model(w, m->handle) || sh_clock_ns() < m->retry_ns ||
+        (m->base != m && !worker_has_model(w, m->base->handle)))
         return false;
     if (m->phase == MODEL_READY && m->handle > 0)
         return true;
@@ -367,10 +408,13 @@ static struct model *next_wanted(struct store *s, const struct worker *w)
 {
     struct model *best = NULL;
 
-    if (w->n_models == s->n_models)
+    if (w->n_models == s->n_models + s->shapes.n)
         return NULL;
     for (struct model *m = s->models; m; m = m->next)
         if (wants(s, m, w) && (!best || loading_is_before(m, best)))
+            best = m;
+    for (struct model *m = s->shapes.first; m && !best; m = m->next)
+        if (wants(s, m, w))
             best = m;
     return best;
 }
@@ -467,7 +511,8 @@ static struct worker *worker_for(struct store *s, const struct model *m)
         struct worker *w = pool_at(s->x->pool, i);
         int its = 0;
 
-        if (!worker_is_idle(w) || is_wanted(s, w))
+        if (!worker_is_idle(w) || is_wanted(s, w) ||
+            (m->base != m && !worker_has_model(w, m->base->handle)))
             continue;
         its = rank(s, w, m);
         if (!best || its > best_rank || (its == best_rank && w->compiled_ns < best->compiled_ns)) {
@@ -484,6 +529,21 @@ static const struct worker *any_ready(struct store *s)
         if (worker_is_alive(pool_at(s->x->pool, i)))
             return pool_at(s->x->pool, i);
     return NULL;
+}
+
+/* Somebody waits for each: the one that has waited for the longest time. */
+static bool start_shape(struct store *s)
+{
+    struct model *best = NULL;
+    struct worker *w;
+
+    for (struct model *m = s->shapes.first; m; m = m->next)
+        if (m->phase == MODEL_BUILDING && !is_compiled_now(s, m->handle))
+            best = m; /* the newest is the first of the list */
+    w = best ? worker_for(s, best) : NULL;
+    if (w)
+        compile_in(s, w, best, false);
+    return w != NULL;
 }
 
 /* The first of those that may begin; slow: also those that take long. */
@@ -563,7 +623,8 @@ bool store_worker_lacks(struct store *s, const struct worker *w)
 
 bool store_turn(struct store *s)
 {
-    bool did = reap(s) || start_build(s, false) || start_spread(s) || start_build(s, true);
+    bool did = reap(s) || start_shape(s) || start_build(s, false) || start_spread(s) ||
+               start_build(s, true);
 
     if (!did)
         ask_trainer(s);
@@ -583,8 +644,8 @@ static void fail_model(struct store *s, struct model *m, const struct sh_err *wh
     m->phase = MODEL_FAILED;
     m->why = *why;
     model__keep_fd(m, -1);
-    sh_log_err(SH_LOG_ERROR, "model.failed", why);
-    agent_model_state(s->x->agent, m);
+    sh_log_err(m->base == m ? SH_LOG_ERROR : SH_LOG_WARN, "model.failed", why);
+    say_state(s, m);
 }
 
 /* Other workers serve it, so the trouble is one worker's: no reason to take it from all. Or what
@@ -611,6 +672,8 @@ static void note_failure(struct store *s, struct model *m, const struct sh_err *
         retry_later(m, why);
     else
         fail_model(s, m, why);
+    if (m->base != m && m->phase == MODEL_FAILED)
+        switch_give_up(s->x->sw, m, why);
 }
 
 /* An internal model is used from its builder alone. */
@@ -621,6 +684,15 @@ static void become_ready(struct store *s, struct worker *w, struct model *m,
     const int64_t took_ns = sh_clock_ns() - m->build_ns;
 
     m->phase = MODEL_READY;
+    if (m->base != m) {
+        m->took_ns = took_ns;
+        sh_metric_observe(M_shunt_shape_compile_seconds, SH_LABELS(s->x->conf->name),
+                          (double)m->took_ns / 1e9);
+        SH_INFO("shape.ready", "version=%" PRId64 " model=%s shape=%" PRId64 " ms=%" PRId64,
+                m->base->handle, m->name, m->handle - STORE_SHAPES, m->took_ns / 1000000);
+        agent_shape_state(s->x->agent, m);
+        return;
+    }
     model__keep_fd(m, -1);
     if (m->handle < 0)
         return;
@@ -636,6 +708,12 @@ static void become_ready(struct store *s, struct worker *w, struct model *m,
     agent_model_state(s->x->agent, m);
     if (!was_kept)
         keep_made(m, w, d, m->image.fd);
+}
+
+/* Shapes share that of their version. */
+static uint64_t own_image(const struct model *m, const struct msg_wk_model_done *d)
+{
+    return m->base == m ? d->image_bytes : 0;
 }
 
 void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_model_done *d,
@@ -657,17 +735,23 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
         rc = SH_FAIL(&err, (int)d->rc, "%s", d->msg);
     if (d->rc == SH_E_TOOBIG)
         m->need_bytes = d->image_bytes;
-    if (rc == SH_E_QUOTA && host_check(m, d->image_bytes, d->host_bytes, &full))
+    if (rc == SH_E_QUOTA && host_check(m, own_image(m, d), d->host_bytes, &full))
         err = full; /* it says of what there is no more */
     else if (rc == SH_E_QUOTA && m->phase == MODEL_BUILDING && d->host_bytes)
         return; /* there is room now */
     if (!rc && m->phase == MODEL_BUILDING)
-        rc = host_check(m, d->image_bytes, d->host_bytes, &err);
+        rc = host_check(m, own_image(m, d), d->host_bytes, &err);
+    if (rc == SH_E_QUOTA && m->phase == MODEL_BUILDING && shapes__evict(s, NULL)) {
+        if (!d->rc)
+            drop_in_worker(w, m->handle);
+        return; /* a shape goes: there will be more room */
+    }
     if (!rc)
         rc = worker_note_model(w, d->handle, &err);
     if (!rc && m->phase == MODEL_BUILDING)
-        rc = model__take_tables(m, d, fds, n_fds, &err);
-    else if (!rc && m->has_image)
+        rc = m->base == m ? model__take_tables(m, d, fds, n_fds, &err)
+                          : shapes__take_tables(m, d, &err);
+    else if (!rc && m->base->has_image)
         rc = model__agree(m, d, &err);
     if (rc) {
         if (!d->rc) /* it has it, and must not run it */

@@ -5,6 +5,13 @@
  *   READY      that worker has it; runs are accepted, and go between the pieces of another load.
  *              The others compile it, one at a time, so that others still serve
  *   FAILED     with the reason; only MODEL_UNLOAD helps
+ * A version whose file leaves sizes open (common/dim.h) is compiled as it comes for one list of
+ * them, and beside that it has shapes: each another list, compiled when a run or SHAPE_LOAD asks
+ * for it, with the image of the version. A shape is a struct model of its own, but for image and
+ * place: BUILDING until the first worker has it, runs for it wait, and nobody else. It is one
+ * worker's turn at a time, as for other models. Those that were not used for the longest time go,
+ * for room in host memory and for others (--model-shapes).
+ *
  *   GOING      no new runs; gone when the last one is done. A worker compiles it once more if all
  *              that had it died before that, as with an internal one, which only its builder has
  *
@@ -17,11 +24,14 @@
 #ifndef SH_EXECUTOR_STORE_H
 #define SH_EXECUTOR_STORE_H
 
+#include "common/dim.h"
 #include "executor/blobs.h"
 #include "executor/kept_dir.h"
 #include "executor/pool.h"
 
 #define STORE_MAX_MODELS 512u
+#define STORE_MAX_SHAPES 512u /* of all versions */
+#define STORE_SHAPES ((int64_t)1 << 62)
 #define MODEL_MAX_CRASHES 2u
 #define MODEL_MAX_BATCHES 64u
 
@@ -30,7 +40,10 @@ enum model_phase { MODEL_BUILDING, MODEL_READY, MODEL_FAILED, MODEL_GOING };
 struct model {
     struct model *next;
     struct store *store;
-    int64_t handle; /* version id; negative: internal, for the evaluation of job -handle */
+    int64_t handle;     /* version id; negative: internal, for the evaluation of job -handle; from
+                       STORE_SHAPES on: of a shape */
+    struct model *base; /* the version, with image and place: of a shape another one, else this */
+    struct sh_sizes sizes; /* that it is compiled for; of a version from READY on */
     char *tenant, *name, *package, *precision; /* OWNED */
     struct blob_set blobs;                     /* its package */
     uint32_t max_batch, tag;
@@ -52,6 +65,7 @@ struct model {
     bool is_unkept;        /* keep.h: who made it has met others */
     uint64_t weight_bytes; /* of the package; 0: not known */
     int64_t build_ns;      /* when its builder began */
+    int64_t took_ns;       /* of a shape: its first compilation */
 
     struct sh_shm image; /* in memory, or mapped from what is kept of it */
     int kept_fd;         /* OWNED: the file that its builder looks at for us to map; -1: none */
@@ -97,6 +111,18 @@ int store_load_internal(struct store *s, const struct msg_model_load *m, struct 
                         struct sh_err *err);
 struct model *store_find(struct store *s, int64_t handle); /* BORROWED; NULL if there is none */
 struct model *store_next(struct store *s, const struct model *m); /* NULL: first, then the rest */
+/* shapes.c. The same for shapes, of all versions. */
+struct model *store_next_shape(struct store *s, const struct model *m);
+/* What runs a version with these sizes: itself, or a shape, new or not. sizes->n 0: itself. *out:
+ * BORROWED; while it has n_users it stays. Fails: SH_E_QUEUEFULL (others have all the places),
+ * SH_E_INVALID, SH_E_NOMEM; and why it has failed. */
+int store_shape(struct model *version, const struct sh_sizes *sizes, struct model **out,
+                struct sh_err *err);
+/* The same for a run. *version: NULL if it is not there. */
+int store_shape_of(struct store *s, const struct msg_run *m, struct model **version,
+                   struct model **shape, struct sh_err *err);
+/* SHAPE_LOAD: answered with SHAPE_STATE, now or when it is READY or has FAILED. */
+void store_load_shape(struct store *s, const struct msg_shape_load *m);
 
 void store_update_metrics(struct store *s);
 

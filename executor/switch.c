@@ -77,7 +77,7 @@ static struct run **pick(struct switcher *sw)
     struct run **own = NULL;
 
     for (struct run **p = &sw->queue; *p; p = &(*p)->next) {
-        if (!payload_is_here(sw, *p) || (!pool_find(sw->x->pool, (*p)->model->handle) &&
+        if (!payload_is_here(sw, *p) || (!pool_find(sw->x->pool, (*p)->shape->handle) &&
                                          !ablation_frees_worker(sw->x, (*p)->model)))
             continue;
         if (!(*p)->is_own)
@@ -96,9 +96,9 @@ bool switch_is_quiet(const struct switcher *sw)
 bool switch_has_waiting(const struct switcher *sw, const struct model *m)
 {
     for (const struct run *r = sw->queue; r; r = r->next)
-        if (r->model == m)
+        if (r->shape == m)
             return true;
-    return sw->current && sw->current->model == m && sw->current->phase != RUN_ACTIVE;
+    return sw->current && sw->current->shape == m && sw->current->phase != RUN_ACTIVE;
 }
 
 bool switch_wants_memory(const struct switcher *sw)
@@ -133,7 +133,7 @@ static bool images_arrive(struct switcher *sw)
 static int take_with(struct run *r, uint32_t spare, struct sh_err *err)
 {
     const double *layer_ns = NULL;
-    const struct msg_batch *b = model_batch(r->model, r->batch, &layer_ns);
+    const struct msg_batch *b = model_batch(r->shape, r->batch, &layer_ns);
     struct residency_need need = {.tag = r->tag, .kind = ARENA_WORK, .spare = spare};
     int rc, rc_begin;
 
@@ -158,7 +158,7 @@ static int take_with(struct run *r, uint32_t spare, struct sh_err *err)
     residency_pin(space_residency(r->x->space), r->model->res);
     model_unkeep(r->model,
                  INT64_MAX); /* kept for this run: training may have the memory after it */
-    r->model->last_use_ns = sh_clock_ns();
+    r->model->last_use_ns = r->shape->last_use_ns = sh_clock_ns();
     r->has_pin = true;
     return SH_OK;
 }
@@ -184,7 +184,7 @@ static const struct msg_batch *batch_of(const struct run *r)
 {
     const double *layer_ns;
 
-    return model_batch(r->model, r->batch, &layer_ns);
+    return model_batch(r->shape, r->batch, &layer_ns);
 }
 
 /* What training must give up so that this run fits. */
@@ -275,7 +275,7 @@ static bool has_outgrown(const struct run *r)
 {
     const double *layer_ns;
 
-    return r->has_ws && model_batch(r->model, r->batch, &layer_ns)->ws_bytes > r->ws_bytes;
+    return r->has_ws && model_batch(r->shape, r->batch, &layer_ns)->ws_bytes > r->ws_bytes;
 }
 
 /* Only the workspace has to be waited for: inputs are written to it at once. The image need
@@ -285,7 +285,7 @@ static bool send_run(struct switcher *sw, struct run *r)
 {
     const struct msg_group all = {.end_layer = r->model->n_layers, .ticket_slot = TX_NO_TICKET};
     const struct tx_image *im = &r->model->tx;
-    struct worker *w = pool_find(sw->x->pool, r->model->handle);
+    struct worker *w = pool_find(sw->x->pool, r->shape->handle);
     struct sh_msg m = {.type = MSG_WK_RUN};
     struct ablation_send extra;
     struct sh_err err = {0};
@@ -300,7 +300,7 @@ static bool send_run(struct switcher *sw, struct run *r)
         return true;
     }
     m.u.wk_run = (struct msg_wk_run){.run_id = r->id,
-                                     .handle = r->model->handle,
+                                     .handle = r->shape->handle,
                                      .batch = r->batch,
                                      .n_parts = (uint32_t)r->n_parts,
                                      .image_off = r->model->at.off,
@@ -361,7 +361,7 @@ static void end_queued(struct switcher *sw, const struct model *m, int64_t now,
     for (struct run **p = &sw->queue; *p;) {
         struct run *r = *p;
 
-        if ((m && r->model != m) || now < r->deadline_ns) {
+        if ((m && r->shape != m) || now < r->deadline_ns) {
             p = &r->next;
             continue;
         }
@@ -420,9 +420,10 @@ static int admit(struct switcher *sw, struct run *r, struct sh_err *err)
 {
     const double *layer_ns;
 
-    if (!r->model || r->model->phase != MODEL_READY)
+    if (!r->shape || (r->shape->phase != MODEL_READY && r->shape == r->model))
         return SH_FAIL(err, SH_E_NOTFOUND, "the model version is not loaded on this executor");
-    if (!model_batch(r->model, r->batch, &layer_ns))
+    /* A shape that no worker has yet: the run waits until one has. */
+    if (r->shape->phase == MODEL_READY && !model_batch(r->shape, r->batch, &layer_ns))
         return SH_FAIL(err, SH_E_INVALID, "a batch of %u is more than the model's %u", r->batch,
                        r->model->max_batch);
     if (sw->n_queued >= (size_t)sw->x->conf->max_queued_runs)
@@ -480,6 +481,7 @@ void switch_refuse(struct switcher *sw, const struct msg_run *m, const struct sh
 
 void switch_on_run(struct switcher *sw, const struct msg_run *m)
 {
+    struct model *version = NULL, *shape = NULL;
     struct sh_err err = {0};
     struct run *r = new_run(sw, m, &err);
 
@@ -488,10 +490,11 @@ void switch_on_run(struct switcher *sw, const struct msg_run *m)
         return;
     }
     if (!err.rc) {
-        r->model = store_find(sw->x->store, m->version_id);
-        if (r->model)
-            r->model->n_users++;
-        admit(sw, r, &err);
+        store_shape_of(sw->x->store, m, &version, &shape, &err);
+        if (!err.rc && version)
+            run__use(r, version, shape);
+        if (!err.rc)
+            admit(sw, r, &err);
     }
     if (err.rc) {
         refuse(sw, r, &err);
@@ -518,8 +521,7 @@ int switch_submit(struct switcher *sw, struct model *m, const struct run_part *p
     }
     r->x = sw->x;
     r->sample = -1;
-    r->model = m;
-    m->n_users++;
+    run__use(r, m, m);
     r->batch = part->batch;
     r->tag = m->tag;
     r->recv_ns = sh_clock_ns();
@@ -692,7 +694,7 @@ void switch_on_worker_dead(struct switcher *sw, struct worker *w)
     if (r->n_attempts < RUN_MAX_ATTEMPTS && !r->is_forced && !r->is_overdue) {
         SH_WARN("run.failover", "run=%" PRIu64 " model=%s", r->id, r->model->name);
         r->phase = RUN_SEND;
-        if (!is_anywhere(sw, r->model))
+        if (!is_anywhere(sw, r->shape))
             put_first(sw);
         return;
     }
@@ -707,7 +709,7 @@ void switch_on_worker_dead(struct switcher *sw, struct worker *w)
 
 void switch_give_up(struct switcher *sw, const struct model *m, const struct sh_err *why)
 {
-    if (sw->current && sw->current->model == m && sw->current->phase != RUN_ACTIVE)
+    if (sw->current && sw->current->shape == m && sw->current->phase != RUN_ACTIVE)
         end_current(sw, why, NULL);
     end_queued(sw, m, INT64_MAX, why);
 }

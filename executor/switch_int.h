@@ -13,7 +13,9 @@ struct run {
     struct exec *x;
     uint64_t id;
     struct model *model; /* n_users counts this run */
-    char *tenant;        /* OWNED */
+    struct model
+        *shape;   /* what a worker runs: the model, or a shape of it, whose n_users does too */
+    char *tenant; /* OWNED */
     uint32_t batch, tag;
     struct run_part *parts;
     size_t n_parts;   /* that run together; batch: sum over these */
@@ -44,6 +46,8 @@ struct run {
     uint64_t n_passed; /* runs that had the device before an own one, from its submission on */
 };
 
+/* What it runs, once; n_users count it from here on. */
+void run__use(struct run *r, struct model *version, struct model *shape);
 void run__give_back(struct run *r); /* its workspace, and its hold on the image */
 void run__free(struct run *r);      /* gives back what it holds */
 /* Tells all who wait: API, scheduler or fn. why->rc = 0: done. */

@@ -249,6 +249,9 @@ void execs_on_msg(struct sched *s, struct exec *e, const struct sh_msg *m)
     case MSG_MODEL_STATE:
         models_on_state(s, e, &m->u.model_state);
         break;
+    case MSG_SHAPE_STATE:
+        shapes_on_state(s, e, &m->u.shape_state);
+        break;
     case MSG_MODEL_PLACE:
         models_on_place(s, e, &m->u.model_place);
         break;

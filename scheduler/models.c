@@ -22,6 +22,7 @@ static void model_free(struct model *m)
 {
     if (!m)
         return;
+    shapes_free(m);
     free(m->package);
     free(m);
 }
@@ -203,6 +204,8 @@ void models_forget_exec(struct sched *s, uint32_t exec_index)
     s->models.changed = true;
     for (size_t i = 0; i < s->models.n; i++)
         s->models.items[i]->on[exec_index] = (struct model_on){0};
+    for (size_t i = 0; i < s->models.n; i++)
+        shapes_forget_exec(s->models.items[i], exec_index);
     s->report.reset[exec_index] = true;
 }
 

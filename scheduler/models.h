@@ -30,6 +30,7 @@
 #define MODEL_UNLOADED_TEXT "the model version was unloaded; load it to use it again"
 
 struct run;
+struct shape;
 
 enum model_state { /* from FAILED on it is not to be loaded, from UNLOADING on it is to leave */
                    MODEL_REGISTERED,
@@ -89,7 +90,9 @@ struct model { /* one version */
     int32_t slo_priority;
     bool pinned;
     enum snap_on_miss on_miss;
-    struct predict predict;
+    struct predict predict; /* of runs of all shapes */
+    struct shape *shapes;   /* OWNED: shapes.h */
+    size_t n_shapes;
     int64_t refused_ns;     /* as in snapshot.h */
     int64_t asked_ns;       /* when somebody last asked for it */
     uint64_t n_runs_shown;  /* of predict.n_runs: report.c */

@@ -24,6 +24,7 @@ void pass_fini(struct pass *p)
     free(p->request_of);
     free(p->job_of);
     free(p->model_of);
+    free(p->shape_of);
     free(p->parts);
     idmap_fini(&p->arrays);
     decisions_fini(&p->out);
@@ -32,10 +33,20 @@ void pass_fini(struct pass *p)
 
 /* ------------------------------------------------------------------ the snapshot */
 
+/* Each is to decide() a model of its own. */
+static size_t n_shapes(const struct sched *s)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->models.n; i++)
+        n += s->models.items[i]->n_shapes;
+    return n;
+}
+
 static int room(struct sched *s, struct sh_err *err)
 {
     struct pass *p = &s->pass;
-    size_t n_execs = SH_MAX(s->execs.n, 1u), n_models = SH_MAX(s->models.n, 1u);
+    size_t n_execs = SH_MAX(s->execs.n, 1u), n_models = SH_MAX(s->models.n + n_shapes(s), 1u);
     size_t n_req = s->requests.n + 1, n_jobs = s->jobs.n + 1;
     int rc = sh_grow(&p->execs, &p->cap_execs, n_execs, sizeof(*p->execs), MAX_ROWS, "pass", err);
 
@@ -44,6 +55,7 @@ static int room(struct sched *s, struct sh_err *err)
     rc = sh_grow(&p->what, &p->cap_##what, (n), sizeof(*p->what), 16 * MAX_ROWS, "pass", err)
     ROOM(models, n_models);
     ROOM(model_of, n_models);
+    ROOM(shape_of, n_models);
     ROOM(places, n_models * n_execs);
     ROOM(tenants, s->tenants.n + 1);
     ROOM(requests, n_req);
@@ -79,24 +91,27 @@ static void take_execs(struct sched *s, struct snapshot *in)
     in->n_execs = s->execs.n;
 }
 
-static void take_model(struct sched *s, struct snapshot *in, struct model *m)
+/* h: one of its shapes, or NULL. */
+static void take_model(struct sched *s, struct snapshot *in, struct model *m, struct shape *h)
 {
     struct pass *p = &s->pass;
     struct snap_model *x = &p->models[in->n_models];
+    const struct predict *times = h ? &h->predict : &m->predict;
 
-    m->snap = (uint32_t)in->n_models;
+    *(h ? &h->snap : &m->snap) = (uint32_t)in->n_models;
     p->model_of[in->n_models] = m;
+    p->shape_of[in->n_models] = h;
     *x = (struct snap_model){.max_batch = m->max_batch,
                              .is_solo = m->is_solo,
                              .image_bytes = m->image_bytes,
                              .cold_slack_ns =
                                  predict_cold_ns(&m->predict, m->slo_percentile, in->now_ns),
-                             .asked = predict_asked(&m->predict, in->now_ns),
+                             .asked = predict_asked(times, in->now_ns),
                              .refused_ns = m->refused_ns};
     for (unsigned b = 0; b <= predict_bucket(m->max_batch); b++) {
         struct predict_time t;
 
-        predict_run(&m->predict, 1u << b, m->slo_percentile, in->now_ns, &t);
+        predict_run(times, 1u << b, m->slo_percentile, in->now_ns, &t);
         x->run_ns[b] = t.usual_ns;
         x->slow_ns[b] = t.slow_ns;
         x->tail_ns[b] = t.tail_ns;
@@ -105,7 +120,8 @@ static void take_model(struct sched *s, struct snapshot *in, struct model *m)
     }
     for (size_t e = 0; e < s->execs.n; e++)
         p->places[in->n_models * s->execs.n + e] =
-            (struct snap_place){.ready = m->on[e].phase == MODEL_ON_READY && !m->gone,
+            (struct snap_place){.ready = m->on[e].phase == MODEL_ON_READY && !m->gone &&
+                                         (!h || h->on[e].phase == SHAPE_READY),
                                 .resident_bytes = m->on[e].resident_bytes,
                                 .arrives_ns = m->on[e].arrives_ns};
     x->expected_ns = serving_expected_ns(s, m, in->now_ns);
@@ -135,6 +151,13 @@ static void take_tenants(struct sched *s, struct snapshot *in)
     in->n_tenants = s->tenants.n;
 }
 
+static bool is_taken(const struct pass *p, const struct snapshot *in, const struct request *r)
+{
+    const uint32_t at = r->shape ? r->shape->snap : r->model->snap;
+
+    return at < in->n_models && p->model_of[at] == r->model && p->shape_of[at] == r->shape;
+}
+
 static void take_requests(struct sched *s, struct snapshot *in)
 {
     struct pass *p = &s->pass;
@@ -144,12 +167,14 @@ static void take_requests(struct sched *s, struct snapshot *in)
 
         if (r->state == REQUEST_RUNNING || r->state == REQUEST_LOST)
             continue;
-        if (r->model->snap >= in->n_models || p->model_of[r->model->snap] != r->model)
-            take_model(s, in, r->model);
+        if (!requests_has_shape(s, r))
+            continue;
+        if (!is_taken(p, in, r))
+            take_model(s, in, r->model, r->shape);
         p->request_of[in->n_requests] = r;
         p->requests[in->n_requests++] =
             (struct snap_request){.state = r->state == REQUEST_READY ? SNAP_READY : SNAP_OPEN,
-                                  .model = r->model->snap,
+                                  .model = r->shape ? r->shape->snap : r->model->snap,
                                   .tenant = r->tenant->snap,
                                   .exec = r->exec ? r->exec->index : SNAP_NONE,
                                   .promised = r->promised,

@@ -21,10 +21,11 @@ struct pass { /* memory reused from pass to pass; all OWNED, pass_fini() */
     struct request **request_of; /* by index in the snapshot */
     struct job **job_of;
     struct model **model_of;
-    struct idmap arrays; /* of jobs with a limit: id -> index in the snapshot */
+    struct shape **shape_of; /* parallel; NULL: the model itself */
+    struct idmap arrays;     /* of jobs with a limit: id -> index in the snapshot */
     struct request **parts;
     size_t cap_execs, cap_models, cap_places, cap_tenants, cap_requests, cap_jobs;
-    size_t cap_request_of, cap_job_of, cap_model_of, cap_parts;
+    size_t cap_request_of, cap_job_of, cap_model_of, cap_shape_of, cap_parts;
     struct decisions out;
 };
 

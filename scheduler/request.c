@@ -33,6 +33,7 @@ static void request_end(struct sched *s, struct request *r)
         idmap_del(&r->api->requests, r->rid);
     r->tenant->n_requests--;
     r->model->n_requests--;
+    shapes_release(r->shape);
     models_release(s, r->model);
     free(r->spans);
     free(r);
@@ -123,6 +124,7 @@ static int request_new(struct sched *s, struct api *a, const struct msg_infer_op
                           .api_id = a->id,
                           .tenant = t,
                           .model = v,
+                          .has_sizes = m->has_sizes != 0,
                           .batch = 1,
                           .priority =
                               SH_MAX((int32_t)SH_MIN(m->priority, MAX_PRIORITY), v->slo_priority),
@@ -191,8 +193,14 @@ void requests_on_ready(struct sched *s, struct api *a, const struct msg_infer_re
     if (!r || r->state != REQUEST_OPEN)
         return; /* refused or cancelled meanwhile; the API has been told */
     rc = take_spans(r, m, &err);
+    if (!rc && (m->sizes.len || r->has_sizes))
+        rc = shapes_use(r->model, m->sizes, &r->shape, &err);
     if (rc) {
         requests_refuse(s, r, rc, 0, err.msg);
+        return;
+    }
+    if (r->shape && shapes_cannot(s, r->shape)) {
+        requests_refuse(s, r, r->shape->rc, 0, r->shape->msg);
         return;
     }
     /* What the body asked for, now that it can be read. */
@@ -202,6 +210,8 @@ void requests_on_ready(struct sched *s, struct api *a, const struct msg_infer_re
         r->priority = SH_MAX((int32_t)SH_MIN(m->priority, MAX_PRIORITY), r->model->slo_priority);
     r->batch = m->batch;
     predict_ask(&r->model->predict, m->batch - 1, sh_clock_ns());
+    if (r->shape)
+        predict_ask(&r->shape->predict, m->batch, sh_clock_ns());
     r->promised = false; /* decide() looks at it again, with all that it now knows */
     r->state = REQUEST_READY;
     r->ready_ns = sh_clock_ns();
@@ -270,6 +280,7 @@ static void run_free(struct sched *s, struct run *r)
 {
     run_unlink(s, r);
     r->model->n_runs--;
+    shapes_release(r->shape);
     models_release(s, r->model);
     free(r->parts);
     free(r);
@@ -360,6 +371,36 @@ void requests_on_model_away(struct sched *s, struct model *m, int rc, const char
         if (r->model == m && r->state != REQUEST_RUNNING)
             requests_refuse(s, r, rc, sh_rc_retry(rc) ? RETRY_SOON_MS : 0, why);
     }
+}
+
+void requests_on_shape_away(struct sched *s, const struct shape *h)
+{
+    for (size_t i = s->requests.n; i-- > 0;) {
+        struct request *r = s->requests.items[i];
+
+        if (r->shape == h && r->state == REQUEST_READY)
+            requests_refuse(s, r, h->rc, sh_rc_retry(h->rc) ? RETRY_SOON_MS : 0, h->msg);
+    }
+}
+
+bool requests_has_shape(struct sched *s, struct request *r)
+{
+    const int64_t now = sh_clock_ns();
+
+    if (!r->has_sizes)
+        return true;
+    if (!r->shape)
+        return false; /* the body is on its way */
+    if (shapes_waits(s, r->shape)) {
+        r->waits_for_shape = true;
+        return false;
+    }
+    if (r->waits_for_shape) {
+        r->waits_for_shape = false;
+        r->compile_ns += now - r->ready_ns;
+        r->limit_ns = r->expires_ns;
+    }
+    return true;
 }
 
 void requests_refuse_all(struct sched *s, const char *why)
@@ -457,7 +498,17 @@ void requests_place(struct sched *s, struct request *r, struct exec *e, bool is_
     if (r->api)
         session_send(r->api->session,
                      &(struct sh_msg){.type = MSG_INFER_PLACED,
-                                      .u.infer_placed = {.rid = r->rid, .executor = e->info.name}});
+                                      .u.infer_placed = {.rid = r->rid,
+                                                         .executor = e->info.name,
+                                                         .compile_ns = r->compile_ns}});
+}
+
+static struct sh_blob sizes_of(const struct run *run)
+{
+    const struct shape *h = run->shape;
+
+    return h ? (struct sh_blob){h->sizes.v, h->sizes.n * sizeof(h->sizes.v[0])}
+             : (struct sh_blob){0};
 }
 
 static void send_run(struct sched *s, const struct run *run, int64_t now)
@@ -486,7 +537,8 @@ static void send_run(struct sched *s, const struct run *run, int64_t now)
                                                .tenant = run->tenant->name,
                                                .batch = run->batch,
                                                .n_parts = (uint32_t)run->n_parts,
-                                               .budget_ns = SH_MAX(wanted_until - now, 1)}});
+                                               .budget_ns = SH_MAX(wanted_until - now, 1),
+                                               .sizes = sizes_of(run)}});
 }
 
 static void run_metrics(const struct run *run, int64_t now)
@@ -515,6 +567,7 @@ int requests_run(struct sched *s, struct exec *e, struct request *const *parts, 
     run->id = ++s->requests.last_run | s->epoch << 40; /* unlike those of a former leader */
     run->exec = e;
     run->model = parts[0]->model;
+    run->shape = parts[0]->shape;
     run->tenant = parts[0]->tenant;
     run->n_parts = n;
     run->sent_ns = now;
@@ -536,6 +589,8 @@ int requests_run(struct sched *s, struct exec *e, struct request *const *parts, 
         parts[i]->run = run;
     }
     run->model->n_runs++;
+    if (run->shape)
+        run->shape->n_users++;
     models_expect(run->model, e, now);
     for (at = &e->runs; *at; at = &(*at)->next)
         ;
@@ -575,6 +630,8 @@ static void learn(struct exec *e, const struct run *run, const struct msg_run_do
         e->stop_ns = (int64_t)blend((double)e->stop_ns, (double)SH_MAX(rest, 0), FIRST_STOP_NS);
         took = SH_MAX(took - e->stop_ns, 1);
     }
+    if (!m->cold && run->shape)
+        predict_add(&run->shape->predict, run->batch, took, now);
     if (!m->cold)
         predict_add(&run->model->predict, run->batch, took, now);
     else /* one that nobody knew to be cold says nothing of what was predicted */

@@ -34,6 +34,7 @@ struct api;
 struct decision;
 struct exec;
 struct model;
+struct shape;
 struct tenant;
 
 enum request_state { REQUEST_OPEN, REQUEST_READY, REQUEST_RUNNING, REQUEST_LOST };
@@ -44,8 +45,13 @@ struct request {
     uint64_t api_id;
     struct tenant *tenant;
     struct model *model; /* counted in model->n_requests */
-    struct exec *exec;   /* where it was placed; NULL before */
-    struct run *run;     /* RUNNING */
+    struct shape
+        *shape;     /* READY: counted there; NULL: the file of the model leaves no sizes open */
+    bool has_sizes; /* OPEN: it will have a shape, and nothing is known of it before */
+    bool waits_for_shape;
+    int64_t compile_ns; /* it waited so long for its shape; 0: it did not */
+    struct exec *exec;  /* where it was placed; NULL before */
+    struct run *run;    /* RUNNING */
     enum request_state state;
     bool cancelled; /* the executor was told */
     bool again;     /* the API said INFER_AGAIN */
@@ -67,6 +73,7 @@ struct run {
     uint64_t id;
     struct exec *exec;
     struct model *model;
+    struct shape *shape; /* NULL: none */
     struct tenant *tenant;
     struct request **parts; /* OWNED array */
     size_t n_parts;
@@ -95,6 +102,10 @@ void requests_on_api_lost(struct sched *s, struct api *a);
 void requests_on_exec_lost(struct sched *s, struct exec *e);
 /* Those that wait are refused; those that run go on. */
 void requests_on_model_away(struct sched *s, struct model *m, int rc, const char *why);
+/* No executor can have the shape: those that wait for it are refused. */
+void requests_on_shape_away(struct sched *s, const struct shape *h);
+/* READY, and may a pass look at it? Not while its shape is compiled. */
+bool requests_has_shape(struct sched *s, struct request *r);
 void requests_expire(struct sched *s, int64_t now_ns);
 /* Tells every API that its requests are refused; used when the scheduler stands down. */
 void requests_refuse_all(struct sched *s, const char *why);

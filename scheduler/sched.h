@@ -23,6 +23,7 @@
 #include "scheduler/report.h"
 #include "scheduler/request.h"
 #include "scheduler/sessions.h"
+#include "scheduler/shapes.h"
 #include "scheduler/shares.h"
 #include "scheduler/sweep.h"
 #include "scheduler/tenants.h"

@@ -30,19 +30,38 @@ static json_t *text(const char *s)
     return json_string(clean);
 }
 
-static json_t *io_json(const struct graph *g, const uint32_t *list, uint32_t n)
+static struct sh_dim dim_of(int64_t size)
+{
+    if (size >= 0)
+        return sh_dim_fixed(size);
+    return sh_dim_is(size == GRAPH_BATCH ? SH_DIM_BATCH : (int)GRAPH_SYMBOL(size));
+}
+
+/* common/dim.h. derived: of an output; NULL: the shape of v says all. */
+static json_t *tensor_json(const struct graph *g, const struct graph_value *v,
+                           const struct sh_dim *derived)
+{
+    struct sh_dim dims[SH_MAX_RANK];
+    json_t *shape = json_array(), *j;
+
+    for (int i = 0; shape && i < v->rank; i++) {
+        dims[i] = derived ? derived[i] : dim_of(v->dims[i]);
+        json_array_append_new(shape, json_integer(sh_dim_is_fixed(&dims[i]) ? dims[i].add : -1));
+    }
+    j = json_pack("{s:o,s:s,s:o}", "name", text(v->name), "datatype", sh_dtype_v2(v->dtype),
+                  "shape", shape);
+    if (j && !sh_dims_are_plain(dims, (size_t)v->rank))
+        json_object_set_new(j, "dims", sh_dims_json(dims, (size_t)v->rank, &g->symbols));
+    return j;
+}
+
+static json_t *io_json(const struct graph *g, const uint32_t *list, uint32_t n, bool are_outputs)
 {
     json_t *a = json_array();
 
-    for (uint32_t i = 0; a && i < n; i++) {
-        const struct graph_value *v = &g->values[list[i]];
-        json_t *shape = json_array();
-
-        for (int j = 0; shape && j < v->rank; j++)
-            json_array_append_new(shape, json_integer(v->dims[j]));
-        json_array_append_new(a, json_pack("{s:o,s:s,s:o}", "name", text(v->name), "datatype",
-                                           sh_dtype_v2(v->dtype), "shape", shape));
-    }
+    for (uint32_t i = 0; a && i < n; i++)
+        json_array_append_new(
+            a, tensor_json(g, &g->values[list[i]], are_outputs ? g->output_dims[i] : NULL));
     return a;
 }
 
@@ -195,9 +214,9 @@ static json_t *success_json(const struct graph *g, const char *why_solo)
     bool ok = trainable(g, &w, note, sizeof(note));
 
     return json_pack("{s:b,s:o,s:o,s:I,s:I,s:I,s:I,s:b,s:o,s:b,s:o}", "ok", 1, "inputs",
-                     io_json(g, g->inputs, g->n_inputs), "outputs",
-                     io_json(g, g->outputs, g->n_outputs), "opset", (json_int_t)g->opset, "n_nodes",
-                     (json_int_t)g->n_nodes, "n_parameters", (json_int_t)w.n_parameters,
+                     io_json(g, g->inputs, g->n_inputs, false), "outputs",
+                     io_json(g, g->outputs, g->n_outputs, true), "opset", (json_int_t)g->opset,
+                     "n_nodes", (json_int_t)g->n_nodes, "n_parameters", (json_int_t)w.n_parameters,
                      "weight_bytes", (json_int_t)w.bytes, "trainable", ok, "training_note",
                      text(note), "solo", g->is_solo, "solo_note", text(why_solo));
 }

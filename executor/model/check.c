@@ -89,6 +89,13 @@ static int check_value(const struct graph_value *v, struct sh_err *err)
     return rc;
 }
 
+static bool dim_ok(const struct graph *g, int64_t dim, int axis)
+{
+    if (dim >= 1 || (dim == GRAPH_BATCH && axis == 0))
+        return true;
+    return dim < GRAPH_BATCH && GRAPH_SYMBOL(dim) < (int64_t)g->symbols.n;
+}
+
 static int check_io(const struct graph *g, bool *defined, struct sh_err *err)
 {
     if (g->n_inputs == 0 || g->n_outputs == 0)
@@ -101,7 +108,7 @@ static int check_io(const struct graph *g, bool *defined, struct sh_err *err)
         if (g->values[v].rank < 0)
             return SH_FAIL(err, SH_E_INVALID, "input %s has no shape", g->values[v].name);
         for (int j = 0; j < g->values[v].rank; j++)
-            if (g->values[v].dims[j] < (j ? 1 : -1) || g->values[v].dims[j] == 0)
+            if (!dim_ok(g, g->values[v].dims[j], j))
                 return SH_FAIL(err, SH_E_INVALID, "axis %d of input %s has size %lld", j,
                                g->values[v].name, (long long)g->values[v].dims[j]);
         defined[v] = true;
@@ -264,7 +271,7 @@ out:
 static bool is_dynamic(const struct graph *g)
 {
     for (uint32_t i = 0; i < g->n_inputs; i++)
-        if (g->values[g->inputs[i]].rank > 0 && g->values[g->inputs[i]].dims[0] < 0)
+        if (g->values[g->inputs[i]].rank > 0 && g->values[g->inputs[i]].dims[0] == GRAPH_BATCH)
             return true;
     return false;
 }
@@ -275,7 +282,7 @@ int64_t graph_fixed_batch(const struct graph *g)
         return 0;
     for (uint32_t i = 0; i < g->n_inputs; i++)
         if (g->values[g->inputs[i]].rank > 0)
-            return g->values[g->inputs[i]].dims[0];
+            return SH_MAX(g->values[g->inputs[i]].dims[0], 1); /* 1: a symbol is no batch */
     return 1;
 }
 
@@ -296,7 +303,8 @@ int graph_check(const struct graph *g, bool training, char **list, struct sh_err
     sh_buf_init(&lines, GRAPH_LIST_MAX);
     rc = graph__validate(g, err);
     if (!rc)
-        rc = graph__at_batch(g, graph_some_batch(g), training, &lines, &probe, err);
+        rc = graph__at(g, &(struct graph_sizes){.batch = graph_some_batch(g)}, training, &lines,
+                       NULL, &probe, err);
     if (!rc && lines.len > 0) {
         size_t n = 0;
 
@@ -308,45 +316,5 @@ int graph_check(const struct graph *g, bool training, char **list, struct sh_err
     }
     graph_free(probe);
     sh_buf_fini(&lines);
-    return rc;
-}
-
-static int merge_output(struct graph_value *v, const struct graph_value *a,
-                        const struct graph_value *b, struct sh_err *err)
-{
-    bool same = a->rank == b->rank;
-
-    for (int i = 1; same && i < a->rank; i++)
-        same = a->dims[i] == b->dims[i];
-    if (!same)
-        return SH_FAIL(err, SH_E_UNSUPPORTED,
-                       "the shape of output %s depends on the batch beyond its first axis",
-                       v->name);
-    v->dtype = a->dtype;
-    v->rank = a->rank;
-    memcpy(v->dims, a->dims, sizeof(v->dims));
-    if (a->rank > 0 && a->dims[0] != b->dims[0])
-        v->dims[0] = -1;
-    return SH_OK;
-}
-
-int graph_infer_outputs(struct graph *g, bool training, struct sh_err *err)
-{
-    struct graph *one = NULL, *two = NULL;
-    int64_t batch = graph_some_batch(g);
-    int rc = graph_at_batch(g, batch, training, &one, err);
-
-    if (!rc && is_dynamic(g))
-        rc = graph_at_batch(g, batch + 1, training, &two, err);
-    for (uint32_t i = 0; i < g->n_outputs && rc == SH_OK; i++) {
-        struct graph_value *v = &g->values[g->outputs[i]];
-
-        if (v->rank < 0)
-            rc = merge_output(v, &one->values[one->outputs[i]],
-                              two ? &two->values[two->outputs[i]] : &one->values[one->outputs[i]],
-                              err);
-    }
-    graph_free(one);
-    graph_free(two);
     return rc;
 }

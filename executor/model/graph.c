@@ -59,6 +59,7 @@ void graph_free(struct graph *g)
     free(g->values);
     free(g->inputs);
     free(g->outputs);
+    free(g->output_dims);
     if (g->backing_free)
         g->backing_free(g->backing);
     free(g);
@@ -96,7 +97,7 @@ int graph_add_value(struct graph *g, const char *name, enum sh_dtype t, int rank
     for (int i = 0; i < rank; i++) { /* dims may point into the table that grows below */
         size_t known = dims[i] < 0 ? 1 : (size_t)dims[i];
 
-        fresh.dims[i] = dims[i] < 0 ? -1 : dims[i];
+        fresh.dims[i] = dims[i];
         if (__builtin_mul_overflow(bytes, known, &bytes) || bytes > GRAPH_MAX_TENSOR_BYTES)
             return SH_FAIL(err, SH_E_TOOBIG, "value %s is too large", name);
     }

@@ -5,7 +5,8 @@
  *   fixed, constants folded --(lower)--> struct dev_graph --(plan)--> program
  *
  * Values are numbered; node inputs and outputs are value numbers in topological order. Weights and
- * constants are values with data. Only axis 0 of a graph input may be dynamic (the batch, dim -1).
+ * constants are values with data. An axis of a graph input may be dynamic: the batch (dim -1, only
+ * axis 0), or a symbol (GRAPH_SYMBOL), whose name stands for one size wherever it is.
  * One opset: a reader normalises what differed between opsets 7 and 23, so that later stages see
  * the form of opset 18 (axes of reductions are an input), without Constant nodes and with functions
  * of the model in place of their calls; the value of ConstantOfShape is its second input. Softmax,
@@ -17,6 +18,7 @@
 #ifndef SH_EXECUTOR_MODEL_GRAPH_H
 #define SH_EXECUTOR_MODEL_GRAPH_H
 
+#include "common/dim.h"
 #include "common/dtype.h"
 #include "common/err.h"
 
@@ -27,17 +29,21 @@
 #define GRAPH_MAX_NODES 65536u
 #define GRAPH_MAX_VALUES 262144u
 #define GRAPH_NONE UINT32_MAX /* an absent optional input */
+#define GRAPH_BATCH ((int64_t)SH_DIM_BATCH)
+#define GRAPH_SYMBOL(k) (-2 - (int64_t)(k)) /* as a dim: symbol k; and back */
+#define GRAPH_DERIVED INT32_MIN             /* a dim of an output: graph.output_dims knows */
 
 struct graph_value {
     char *name; /* OWNED by the graph, unique, not empty */
     enum sh_dtype dtype;
     int32_t rank;              /* -1: not yet inferred */
-    int64_t dims[SH_MAX_RANK]; /* -1: the batch */
+    int64_t dims[SH_MAX_RANK]; /* GRAPH_BATCH, GRAPH_SYMBOL(k) */
     void *data;                /* constant: row-major; NULL otherwise. OWNED unless data_borrowed */
     size_t bytes;
     bool data_borrowed; /* points into a mapped file that the graph keeps open */
     bool is_param; /* an initializer of floats with rank >= 1: a weight that training may change, or
                       BatchNormalization's running statistics */
+    bool by_size;  /* of graph_at(): its shape or data may follow from the sizes of symbols */
 };
 
 enum graph_attr_kind {
@@ -74,8 +80,11 @@ struct graph {
     uint32_t *inputs, *outputs; /* value numbers */
     uint32_t n_values, n_nodes, n_inputs, n_outputs;
     int64_t opset;
-    bool is_solo;  /* samples may meet (samples.h): each request runs by itself */
-    void *backing; /* keeps mapped weights alive */
+    bool is_solo; /* samples may meet (samples.h): each request runs by itself */
+    struct sh_symbols symbols;
+    struct sh_sizes own; /* sizes at which the model is known to work; graph_settle() */
+    struct sh_dim (*output_dims)[SH_MAX_RANK]; /* OWNED: graph_infer_outputs(); NULL before */
+    void *backing;                             /* keeps mapped weights alive */
     void (*backing_free)(void *);
     size_t cap_values, cap_nodes; /* for the builders */
 };
@@ -115,11 +124,16 @@ int graph_ints(const struct graph_node *n, const char *name, int64_t *out, size_
 uint32_t graph_find(const struct graph *g, const char *name); /* GRAPH_NONE if there is none */
 int64_t graph_elements(const struct graph_value *v);          /* -1 while a dim is unknown */
 
-/* A copy for one batch size and one purpose: dynamic dims replaced, every shape inferred, constants
- * (shape arithmetic too) folded, dead nodes gone. Training keeps BatchNormalization and Dropout in
- * training form; inference turns Dropout into nothing. Weights are shared with g (BORROWED: g must
- * outlive the copy). *out: OWNED, graph_free(). Fails: SH_E_INVALID naming node and shapes,
- * SH_E_UNSUPPORTED.
+struct graph_sizes {
+    int64_t batch;
+    struct sh_sizes of; /* 0: as in graph.own */
+};
+
+/* A copy for one purpose, batch size and sizes of symbols: dynamic dims replaced, every shape
+ * inferred, constants (shape arithmetic too) folded, dead nodes gone. Training keeps
+ * BatchNormalization and Dropout in training form; inference turns Dropout into nothing. Weights
+ * are shared with g (BORROWED: g must outlive the copy). *out: OWNED, graph_free(). Fails:
+ * SH_E_INVALID naming node and shapes, SH_E_UNSUPPORTED.
  *
  * The copy is in static form, so that later stages read attributes and never the values of inputs.
  * Every axis is in [0, rank), every attribute below is present, and what is not listed has the
@@ -161,9 +175,17 @@ int64_t graph_elements(const struct graph_value *v);          /* -1 while a dim 
  * Constants that repeat along an axis, where they only broadcast, have size 1 there, so that the
  * weights of a model do not depend on the batch. At inference a constant result of parameters is
  * folded too, except the Transpose of a 2-D parameter: a product can read its operand transposed
- * without a copy. In training nothing that depends on a parameter is folded. */
+ * without a copy. In training nothing that depends on a parameter is folded. What parameters and
+ * the sizes of symbols give together is not folded either, and constants that follow from those
+ * sizes are marked (by_size), so that weights do not depend on them. */
+int graph_at(const struct graph *g, const struct graph_sizes *at, bool training, struct graph **out,
+             struct sh_err *err);
+/* The same with the graph's own sizes. */
 int graph_at_batch(const struct graph *g, int64_t batch, bool training, struct graph **out,
                    struct sh_err *err);
+/* Looks for sizes of the symbols at which shapes agree: graph.own. Those that get the furthest
+ * where none does; graph_check() says what is wrong then. */
+void graph_settle(struct graph *g, bool training);
 
 /* Is every node one that shape inference and lowering know? Otherwise SH_E_UNSUPPORTED and *list
  * (OWNED, free()) holds a line "operator node-name: reason" for EACH such node. Dataflow is checked
@@ -181,7 +203,8 @@ int graph_deciding_inputs(const struct graph *g, bool *wanted, bool *any, struct
 /* Input i becomes a constant; the later ones move up by one. Its axes are fixed. */
 int graph_bind_input(struct graph *g, uint32_t i, const void *data, size_t bytes,
                      struct sh_err *err);
-/* Fills in type and shape of the outputs (rank < 0 so far), -1 where they follow the batch. */
+/* Fills in type and shape of the outputs (rank < 0 so far), and output_dims: how they follow from
+ * the batch and the symbols, found by trying sizes. Fails: SH_E_UNSUPPORTED (not found). */
 int graph_infer_outputs(struct graph *g, bool training, struct sh_err *err);
 
 #endif

@@ -48,10 +48,11 @@ int graph__list_add(struct sh_buf *list, const char *op, const char *node, const
                     struct sh_err *err);
 #define GRAPH_LIST_MAX ((size_t)4 << 20)
 
-/* graph_at_batch, but goes on after nodes that it does not support: each gets a line in list and
- * the rest is checked as far as shapes are known. list may be NULL: then the first one fails. */
-int graph__at_batch(const struct graph *g, int64_t batch, bool training, struct sh_buf *list,
-                    struct graph **out, struct sh_err *err);
+/* graph_at, but goes on after nodes that it does not support: each gets a line in list and the rest
+ * is checked as far as shapes are known. list may be NULL: then the first one fails. *n_done: NULL,
+ * or how many nodes were right. */
+int graph__at(const struct graph *g, const struct graph_sizes *at, bool training,
+              struct sh_buf *list, uint32_t *n_done, struct graph **out, struct sh_err *err);
 /* Is the operator in the table of shape inference? */
 bool graph__op_known(const char *op);
 

@@ -28,6 +28,7 @@ typedef void ir_fill(const void *ctx, void *to);
 
 struct ir_info {      /* what the compiler knows of a tensor and the device need not */
     const void *data; /* WEIGHT, STATE: initial contents, row-major in its dtype; NULL: zero */
+    const void *sent; /* INPUT that is a constant: written before each run; else NULL */
     void *owned;      /* freed with the ir; data points here then */
     ir_fill *fill;    /* NULL, or instead of data, until ir_settle() */
     void *ctx;        /* OWNED */

@@ -117,6 +117,12 @@ static bool is_trained(const struct lower *lo, const struct graph_value *v)
     return lo->training && v->is_param && v->dtype == SH_F32 && v->rank > 0;
 }
 
+/* A constant that follows from the sizes of symbols: no weight, as all sizes share those. */
+static bool is_sent(const struct lower *lo, const struct graph_value *v)
+{
+    return !lo->training && v->data && v->by_size;
+}
+
 /* A constant that training does not change. */
 static bool is_fixed(const struct lower *lo, uint32_t value)
 {
@@ -158,10 +164,15 @@ int lower__use_value(struct lower *lo, uint32_t value, uint32_t *out, struct sh_
         return SH_OK;
     if (!v->data && (graph_elements(v) != 0 || lo->writer_of[value] != GRAPH_NONE))
         return SH_FAIL(err, SH_E_INVALID, "\"%s\" is used before anything computes it", v->name);
+    if (is_sent(lo, v))
+        role = DEV_ROLE_INPUT;
     rc = ir_tensor(lo->ir, v->name, v->dtype, role, (uint32_t)v->rank, v->dims, out, err);
     if (rc)
         return rc;
-    lo->ir->info[*out].data = v->data;
+    if (is_sent(lo, v))
+        lo->ir->info[*out].sent = v->data;
+    else
+        lo->ir->info[*out].data = v->data;
     if (is_trained(lo, v))
         lo->ir->info[*out].state = IR_PARAM;
     lo->tensor_of[value] = *out;

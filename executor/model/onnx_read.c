@@ -5,6 +5,7 @@
  */
 #include "common/mem.h"
 #include "executor/model/onnx.h"
+#include "executor/model/onnx_dims.h"
 #include "executor/model/onnx_reader.h"
 
 #include <stdio.h>
@@ -111,23 +112,6 @@ static int read_initializer(struct reader *r, Onnx__TensorProto *t)
     return rc;
 }
 
-static int read_dim(struct reader *r, const char *name, size_t axis,
-                    const Onnx__TensorShapeProto__Dimension *d, int64_t *out)
-{
-    bool fixed = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
-
-    if (fixed && d->dim_value < 1)
-        return SH_FAIL(r->err, SH_E_INVALID, "axis %zu of input %s has size %lld", axis, name,
-                       (long long)d->dim_value);
-    if (!fixed && axis > 0)
-        return SH_FAIL(r->err, SH_E_UNSUPPORTED,
-                       "axis %zu of input %s is dynamic; only the first may be, export the others "
-                       "with a fixed size",
-                       axis, name);
-    *out = fixed ? d->dim_value : -1;
-    return SH_OK;
-}
-
 static int read_input(struct reader *r, const Onnx__ValueInfoProto *in)
 {
     const Onnx__TypeProto *type = in->type;
@@ -135,7 +119,7 @@ static int read_input(struct reader *r, const Onnx__ValueInfoProto *in)
     struct onnx_array a = {0};
     char name[128];
     uint32_t v;
-    int rc = SH_OK;
+    int rc;
 
     graph__clean(reader_text(in->name), name, sizeof(name));
     if (!type || type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE || !type->tensor_type)
@@ -151,8 +135,7 @@ static int read_input(struct reader *r, const Onnx__ValueInfoProto *in)
         return SH_FAIL(r->err, SH_E_UNSUPPORTED, "input %s has more than %d axes", name,
                        SH_MAX_RANK);
     a.rank = (int)t->shape->n_dim;
-    for (size_t i = 0; i < t->shape->n_dim && rc == SH_OK; i++)
-        rc = read_dim(r, name, i, t->shape->dim[i], &a.dims[i]);
+    rc = onnx_dims_read(r->model->graph, in, r->g, a.dims, r->err);
     if (!rc)
         rc = reader_new_value(r, reader_text(in->name), &a, &v);
     return rc ? rc : graph_add_input(r->g, v, r->err);
@@ -247,6 +230,7 @@ int onnx_read_list(const char *path, bool beside, struct graph **out, char **lis
             *list = sh_buf_take(&r.list);
     }
     if (!rc) {
+        graph_settle(r.g, false);
         *out = r.g;
         r.g->backing = r.source; /* tensors may lie there */
         r.g->backing_free = onnx_source_close;

@@ -64,24 +64,34 @@ static Onnx__TensorProto *tensor(struct pool *p, const struct graph_value *v, co
     return t;
 }
 
-static Onnx__TensorShapeProto__Dimension *dimension(struct pool *p, int64_t size)
+/* NULL: an axis that follows from others needs no name. */
+static const char *dim_name(const struct graph *g, int64_t dim)
+{
+    if (dim == GRAPH_BATCH)
+        return "batch";
+    return dim == GRAPH_DERIVED ? NULL : g->symbols.name[GRAPH_SYMBOL(dim)];
+}
+
+static Onnx__TensorShapeProto__Dimension *dimension(struct pool *p, const struct graph *g,
+                                                    int64_t size)
 {
     Onnx__TensorShapeProto__Dimension *d = take(p, sizeof(*d));
 
     if (!d)
         return NULL;
     onnx__tensor_shape_proto__dimension__init(d);
-    if (size < 0) {
+    if (size < 0 && dim_name(g, size)) {
         d->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
-        d->dim_param = borrow("batch");
-    } else {
+        d->dim_param = borrow(dim_name(g, size));
+    } else if (size >= 0) {
         d->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
         d->dim_value = size;
     }
     return d;
 }
 
-static Onnx__ValueInfoProto *value_info(struct pool *p, const struct graph_value *v)
+static Onnx__ValueInfoProto *value_info(struct pool *p, const struct graph *g,
+                                        const struct graph_value *v)
 {
     Onnx__ValueInfoProto *info = take(p, sizeof(*info));
     Onnx__TypeProto *type = take(p, sizeof(*type));
@@ -102,7 +112,7 @@ static Onnx__ValueInfoProto *value_info(struct pool *p, const struct graph_value
     t->has_elem_type = 1;
     t->elem_type = sh_dtype_onnx(v->dtype);
     for (int i = 0; i < v->rank; i++)
-        dims[i] = dimension(p, v->dims[i]);
+        dims[i] = dimension(p, g, v->dims[i]);
     shape->n_dim = v->rank < 0 ? 0 : (size_t)v->rank;
     shape->dim = dims;
     t->shape = v->rank < 0 ? NULL : shape;
@@ -241,9 +251,9 @@ static Onnx__GraphProto *main_graph(struct pool *p, const struct graph *g)
         if (g->values[i].data)
             tensors[o->n_initializer++] = tensor(p, &g->values[i], g->values[i].name);
     for (uint32_t i = 0; i < g->n_inputs; i++)
-        in[o->n_input++] = value_info(p, &g->values[g->inputs[i]]);
+        in[o->n_input++] = value_info(p, g, &g->values[g->inputs[i]]);
     for (uint32_t i = 0; i < g->n_outputs; i++)
-        out[o->n_output++] = value_info(p, &g->values[g->outputs[i]]);
+        out[o->n_output++] = value_info(p, g, &g->values[g->outputs[i]]);
     o->node = nodes;
     o->initializer = tensors;
     o->input = in;

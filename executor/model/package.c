@@ -1,6 +1,6 @@
 /* package.c - graph.json and weights.safetensors.
  *
- * graph.json: {"version", "opset", "solo",
+ * graph.json: {"version", "opset", "solo", "symbols": [[name, size that works]...],
  *   "values": [[name, dtype, dims | null, kind]...]      kind: "" | "const" | "param"
  *   "nodes":  [[op, name, [in...], [out...], {attr: value}]...]   an absent input or output is -1
  *   "inputs": [...], "outputs": [...]}                   value numbers
@@ -95,6 +95,15 @@ static json_t *value_json(const struct graph_value *v)
                                  : "");
 }
 
+static json_t *symbols_json(const struct graph *g)
+{
+    json_t *a = json_array();
+
+    for (size_t i = 0; a && i < g->symbols.n; i++)
+        json_array_append_new(a, json_pack("[s,I]", g->symbols.name[i], (json_int_t)g->own.v[i]));
+    return a;
+}
+
 static json_t *graph_json(const struct graph *g)
 {
     json_t *values = json_array(), *nodes = json_array();
@@ -109,9 +118,9 @@ static json_t *graph_json(const struct graph *g)
         json_decref(nodes);
         return NULL;
     }
-    return json_pack("{s:i,s:I,s:b,s:o,s:o,s:o,s:o}", "version", PACKAGE_VERSION, "opset",
-                     (json_int_t)g->opset, "solo", g->is_solo, "values", values, "nodes", nodes,
-                     "inputs", link_list(g->inputs, g->n_inputs), "outputs",
+    return json_pack("{s:i,s:I,s:b,s:o,s:o,s:o,s:o,s:o}", "version", PACKAGE_VERSION, "opset",
+                     (json_int_t)g->opset, "solo", g->is_solo, "symbols", symbols_json(g), "values",
+                     values, "nodes", nodes, "inputs", link_list(g->inputs, g->n_inputs), "outputs",
                      link_list(g->outputs, g->n_outputs));
 }
 

@@ -46,7 +46,8 @@ static int read_dims(struct unpacker *u, const json_t *dims, size_t nr, struct g
     for (int i = 0; i < out->rank; i++) {
         const json_t *d = json_array_get(dims, (size_t)i);
 
-        if (!json_is_integer(d) || json_integer_value(d) < -1)
+        if (!json_is_integer(d) || (json_integer_value(d) < GRAPH_SYMBOL(u->g->symbols.n) + 1 &&
+                                    json_integer_value(d) != GRAPH_DERIVED))
             return broken(u, "shape of value", nr);
         out->dims[i] = json_integer_value(d);
     }
@@ -230,15 +231,35 @@ static int read_node(struct unpacker *u, const json_t *row, size_t nr)
     return rc;
 }
 
+/* Packages that were made before there were any have none. */
+static int read_symbols(struct unpacker *u, const json_t *list)
+{
+    int rc = SH_OK, k;
+
+    for (size_t i = 0; i < json_array_size(list) && rc == SH_OK; i++) {
+        const json_t *row = json_array_get(list, i);
+        const char *name = text_at(row, 0);
+        json_int_t size = json_integer_value(json_array_get(row, 1));
+
+        if (!name || size < 1 || size > UINT32_MAX || sh_symbol_find(&u->g->symbols, name) >= 0)
+            return broken(u, "symbol", i);
+        rc = sh_symbol_add(&u->g->symbols, name, &k, u->err);
+        if (!rc)
+            u->g->own.v[u->g->own.n++] = (uint32_t)size;
+    }
+    return rc;
+}
+
 static int read_graph(struct unpacker *u, const json_t *j)
 {
-    json_t *values, *nodes, *inputs, *outputs;
+    json_t *symbols = NULL, *values, *nodes, *inputs, *outputs;
     int64_t version, opset;
     bool solo = false;
     struct sh_json_field f[] = {
         {"version", SH_JSON_INT, &version, .required = true},
         {"opset", SH_JSON_INT, &opset, .required = true, .min = 1, .max = 1000},
         {"solo", SH_JSON_BOOL, &solo},
+        {"symbols", SH_JSON_ARR, &symbols, .max = SH_MAX_SYMBOLS},
         {"values", SH_JSON_ARR, &values, .required = true, .max = GRAPH_MAX_VALUES},
         {"nodes", SH_JSON_ARR, &nodes, .required = true, .max = GRAPH_MAX_NODES},
         {"inputs", SH_JSON_ARR, &inputs, .required = true, .max = GRAPH_MAX_IO},
@@ -255,6 +276,7 @@ static int read_graph(struct unpacker *u, const json_t *j)
             (long long)version, PACKAGE_VERSION);
     u->g->opset = opset;
     u->g->is_solo = solo;
+    rc = read_symbols(u, symbols);
     for (size_t i = 0; i < json_array_size(values) && rc == SH_OK; i++)
         rc = read_value(u, json_array_get(values, i), i);
     for (size_t i = 0; i < json_array_size(nodes) && rc == SH_OK; i++)

@@ -22,7 +22,8 @@ struct program {
     uint32_t *gradients; /* of each entry of the state: tensor, or DEV_NONE */
     char **state_names;  /* OWNED: names that the entries borrow */
     char **op_labels;
-    uint32_t n_state, n_ops;
+    uint32_t *sent; /* tensors: constants that go with each run */
+    uint32_t n_state, n_ops, n_sent;
 };
 
 static void free_strings(char **list, size_t n)
@@ -41,6 +42,7 @@ void program_free(struct program *p)
     indices_free(p->indices);
     free(p->inputs);
     free(p->outputs);
+    free(p->sent);
     free(p->state);
     free(p->gradients);
     free_strings(p->state_names, p->n_state);
@@ -157,20 +159,75 @@ static int list_state(struct program *p, struct sh_err *err)
     return rc;
 }
 
-/* One image serves all batch sizes: the same weights at the same places. */
+static int list_sent(struct program *p, struct sh_err *err)
+{
+    const struct ir *ir = p->ir;
+
+    p->sent = calloc(ir->g.n_tensors + 1u, sizeof(*p->sent));
+    if (!p->sent)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the list of constants");
+    for (uint32_t i = 0; i < ir->g.n_tensors; i++)
+        if (ir->info[i].sent && ir_t(ir, i)->alias_of == DEV_NONE)
+            p->sent[p->n_sent++] = i;
+    return SH_OK;
+}
+
+static int send_constants(struct program *p, const struct dev_bases *b, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (uint32_t i = 0; i < p->n_sent && !rc; i++) {
+        const struct dev_tensor *t = ir_t(p->ir, p->sent[i]);
+
+        rc = dev_upload(p->dp->dev, b->workspace + t->offset, p->ir->info[p->sent[i]].sent,
+                        (size_t)ir_elements(p->ir, p->sent[i]) * sh_dtype_bytes(t->dtype), err);
+    }
+    return rc;
+}
+
+static bool is_weight(const struct ir *ir, uint32_t t)
+{
+    return ir_t(ir, t)->role == DEV_ROLE_WEIGHT && ir_t(ir, t)->alias_of == DEV_NONE;
+}
+
+/* Has the image of `share` each weight of p at its place? Weights are few beside operations, and
+ * mostly in the same order. */
+static bool has_weights(const struct program *p, const struct program *share)
+{
+    const uint32_t n = share->ir->g.n_tensors;
+    uint32_t k = 0;
+
+    for (uint32_t i = 0; i < p->ir->g.n_tensors; i++) {
+        const struct dev_tensor *t = ir_t(p->ir, i), *s = NULL;
+        bool found = !is_weight(p->ir, i);
+
+        for (uint32_t tries = 0; tries < n && !found; tries++) {
+            s = ir_t(share->ir, k);
+            found = is_weight(share->ir, k) && s->offset == t->offset && s->bytes == t->bytes &&
+                    strcmp(s->name, t->name) == 0;
+            k = (k + 1) % n;
+        }
+        if (!found)
+            return false;
+    }
+    return true;
+}
+
+/* One image serves all batch sizes, and all sizes of symbols: the same weights at the same places.
+ */
 static int check_shared(const struct program *p, const struct program *share, struct sh_err *err)
 {
     const struct plan *a = &p->plan, *b = &share->plan;
     uint32_t n = p->ir->g.n_layers;
 
     if (n == share->ir->g.n_layers && a->image_bytes == b->image_bytes &&
-        memcmp(a->layer_ends, b->layer_ends, n * sizeof(*a->layer_ends)) == 0)
+        memcmp(a->layer_ends, b->layer_ends, n * sizeof(*a->layer_ends)) == 0 &&
+        has_weights(p, share))
         return SH_OK;
-    return SH_FAIL(
-        err, SH_E_UNSUPPORTED,
-        "the constants of the model depend on the batch size (%zu bytes against %zu), so "
-        "that one image cannot serve several",
-        a->image_bytes, b->image_bytes);
+    return SH_FAIL(err, SH_E_UNSUPPORTED,
+                   "the constants of the model depend on the batch size or on other sizes of the "
+                   "inputs (%zu bytes against %zu), so that one image cannot serve several",
+                   a->image_bytes, b->image_bytes);
 }
 
 static int make_plan(struct program *p, struct sh_err *err)
@@ -208,14 +265,16 @@ static int finish(struct program *p, struct dev *d, enum dev_precision precision
     if (!rc && share)
         rc = check_shared(p, share, err);
     if (!rc)
+        rc = list_sent(p, err);
+    if (!rc)
         rc = list_io(p, err);
     if (!rc)
         rc = list_state(p, err);
     return rc ? rc : label_ops(p, err);
 }
 
-static int start(const struct graph *g, int64_t batch, bool training, struct program **out,
-                 struct sh_err *err)
+static int start(const struct graph *g, const struct graph_sizes *at, bool training,
+                 struct program **out, struct sh_err *err)
 {
     struct program *p = calloc(1, sizeof(*p));
     int rc;
@@ -223,7 +282,7 @@ static int start(const struct graph *g, int64_t batch, bool training, struct pro
     *out = p;
     if (!p)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a program");
-    rc = graph_at_batch(g, batch, training, &p->g, err);
+    rc = graph_at(g, at, training, &p->g, err);
     if (!rc)
         rc = lower_graph(p->g, training, &p->ir, err);
     if (!rc)
@@ -233,11 +292,12 @@ static int start(const struct graph *g, int64_t batch, bool training, struct pro
     return rc;
 }
 
-int program_infer(struct dev *d, const struct graph *g, int64_t batch, enum dev_precision precision,
-                  const struct program *share, struct program **out, struct sh_err *err)
+int program_infer(struct dev *d, const struct graph *g, const struct graph_sizes *at,
+                  enum dev_precision precision, const struct program *share, struct program **out,
+                  struct sh_err *err)
 {
     struct program *p = NULL;
-    int rc = start(g, batch, false, &p, err);
+    int rc = start(g, at, false, &p, err);
 
     *out = NULL;
     if (!rc)
@@ -255,8 +315,9 @@ int program_infer(struct dev *d, const struct graph *g, int64_t batch, enum dev_
 int program_train(struct dev *d, const struct graph *g, const struct train_spec *t,
                   struct program **out, struct sh_err *err)
 {
+    const struct graph_sizes at = {.batch = t->batch, .of = t->sizes};
     struct program *p = NULL;
-    int rc = start(g, t->batch, true, &p, err);
+    int rc = start(g, &at, true, &p, err);
 
     *out = NULL;
     if (!rc)
@@ -488,7 +549,9 @@ int program_prepare(struct program *p, const struct dev_bases *b, uint32_t from,
 int program_run(struct program *p, const struct dev_bases *b, uint32_t from, uint32_t to,
                 struct sh_err *err)
 {
-    return dev_plan_run(p->dp, b, from, to, err);
+    int rc = from == 0 ? send_constants(p, b, err) : SH_OK;
+
+    return rc ? rc : dev_plan_run(p->dp, b, from, to, err);
 }
 
 int program_profile(struct program *p, const struct dev_bases *b, uint32_t repeat, double *op_ns,

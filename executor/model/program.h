@@ -25,6 +25,7 @@ struct train_spec {
     double lr, momentum, weight_decay, beta1, beta2, eps;
     bool nesterov;
     int64_t batch, steps, epochs; /* steps or epochs, the other 0 */
+    struct sh_sizes sizes;        /* of symbols; no part of a spec: those of the dataset */
     uint64_t seed;
     char labels[128]; /* name of the label tensor in the dataset */
     enum dev_precision precision;
@@ -47,8 +48,9 @@ struct program_io {   /* one input, output or label */
 
 /* share: NULL, or an inference program of the same model whose image this one must share.
  * *out: OWNED, program_free(). g is BORROWED as long as the program lives. */
-int program_infer(struct dev *d, const struct graph *g, int64_t batch, enum dev_precision p,
-                  const struct program *share, struct program **out, struct sh_err *err);
+int program_infer(struct dev *d, const struct graph *g, const struct graph_sizes *at,
+                  enum dev_precision p, const struct program *share, struct program **out,
+                  struct sh_err *err);
 int program_train(struct dev *d, const struct graph *g, const struct train_spec *t,
                   struct program **out, struct sh_err *err);
 void program_free(struct program *p);
@@ -106,6 +108,7 @@ const struct program_state_entry *program_state(const struct program *p, size_t 
 int program_gradient(struct program *p, const struct dev_bases *b, size_t i, float *out,
                      struct sh_err *err);
 
+/* [enqueue] operations [from, to); with the first go the constants that follow from sizes. */
 int program_run(struct program *p, const struct dev_bases *b, uint32_t from, uint32_t to,
                 struct sh_err *err);
 int program_warm(struct program *p, double *op_ns, struct sh_err *err);

@@ -1,4 +1,4 @@
-/* shape.c - graph_at_batch: rebuilds a graph node by node with fixed shapes.
+/* shape.c - graph_at: rebuilds a graph node by node with fixed shapes.
  *
  * The new graph is built beside the old one; map[] says which new value stands for an old one, so
  * that leaving a node out (Identity, Dropout at inference) is one entry of the map.
@@ -45,21 +45,37 @@ static int check_batch(const struct graph *g, int64_t batch, struct sh_err *err)
     return SH_OK;
 }
 
-static int add_input(struct run *r, uint32_t from, int64_t batch, struct sh_err *err)
+static int64_t size_at(const struct graph *g, const struct graph_sizes *at, int64_t dim)
+{
+    uint32_t k;
+
+    if (dim >= 0 || dim == GRAPH_BATCH)
+        return dim >= 0 ? dim : at->batch;
+    k = (uint32_t)GRAPH_SYMBOL(dim);
+    return at->of.v[k] ? at->of.v[k] : g->own.v[k];
+}
+
+static int add_input(struct run *r, uint32_t from, const struct graph_sizes *at, struct sh_err *err)
 {
     struct graph_value v = r->from->values[from];
+    size_t bytes;
     int rc;
 
     if (v.rank < 0)
         return SH_FAIL(err, SH_E_INVALID, "input %s has no shape", v.name);
     for (int i = 0; i < v.rank; i++) {
-        if (v.dims[i] < 0 && i > 0)
-            return SH_FAIL(err, SH_E_INVALID, "axis %d of input %s is not fixed", i, v.name);
-        if (v.dims[i] < 0)
-            v.dims[i] = batch;
+        v.by_size |= v.dims[i] < 0 && v.dims[i] != GRAPH_BATCH;
+        v.dims[i] = size_at(r->from, at, v.dims[i]);
+        if (v.dims[i] < 1)
+            return SH_FAIL(err, SH_E_INVALID, "axis %d of input %s has no size", i, v.name);
     }
-    rc = graph_add_value(r->c.g, v.name, v.dtype, v.rank, v.dims, &r->map[from], err);
-    return rc ? rc : graph_add_input(r->c.g, r->map[from], err);
+    rc = graph__bytes(v.dtype, v.rank, v.dims, &bytes, err);
+    if (!rc)
+        rc = graph_add_value(r->c.g, v.name, v.dtype, v.rank, v.dims, &r->map[from], err);
+    if (rc)
+        return rc;
+    r->c.g->values[r->map[from]].by_size = v.by_size;
+    return graph_add_input(r->c.g, r->map[from], err);
 }
 
 static int add_const(struct run *r, uint32_t from, struct sh_err *err)
@@ -78,10 +94,10 @@ static int add_const(struct run *r, uint32_t from, struct sh_err *err)
     return SH_OK;
 }
 
-static int start(struct run *r, int64_t batch, struct sh_err *err)
+static int start(struct run *r, const struct graph_sizes *at, struct sh_err *err)
 {
     const struct graph *g = r->from;
-    int rc = check_batch(g, batch, err);
+    int rc = check_batch(g, at->batch, err);
 
     if (!rc)
         rc = graph_new(&r->c.g, err);
@@ -93,7 +109,7 @@ static int start(struct run *r, int64_t batch, struct sh_err *err)
     for (uint32_t i = 0; i < g->n_values; i++)
         r->map[i] = GRAPH_NONE;
     for (uint32_t i = 0; i < g->n_inputs && rc == SH_OK; i++)
-        rc = add_input(r, g->inputs[i], batch, err);
+        rc = add_input(r, g->inputs[i], at, err);
     for (uint32_t i = 0; i < g->n_values && rc == SH_OK; i++)
         if (g->values[i].data)
             rc = add_const(r, i, err);
@@ -102,11 +118,25 @@ static int start(struct run *r, int64_t batch, struct sh_err *err)
 
 /* ---------------------------------------------------------------- one node */
 
-static bool foldable(const struct shape_ctx *c, const struct shape_op *op)
+/* Numbers of the model, as weights are, with something that follows from the sizes of symbols: the
+ * result would be weights of these sizes alone. */
+static bool is_sized_weight(const struct shape_ctx *c, const struct shape_op *op, bool by_size)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < c->n.n_in; i++) {
+        const struct graph_value *v = c->n.in[i] == GRAPH_NONE ? NULL : shape__in(c, i);
+
+        any |= v && v->data && !v->by_size && !shape__is_int(v->dtype) && graph_elements(v) > 1;
+    }
+    return any && by_size && !c->training && (op->flags & SHAPE_RUNS);
+}
+
+static bool foldable(const struct shape_ctx *c, const struct shape_op *op, bool by_size)
 {
     size_t bytes = 0;
 
-    if (!op->eval || c->keep_node)
+    if (!op->eval || c->keep_node || is_sized_weight(c, op, by_size))
         return false;
     for (uint32_t i = 0; i < c->n.n_in && !(op->flags & SHAPE_ALWAYS); i++) {
         if (c->n.in[i] == GRAPH_NONE)
@@ -138,14 +168,14 @@ static int trim_outputs(struct run *r)
     return c->n.n_out > 0 ? SH_OK : fail(r, &c->n, SH_E_BUG, "no output has a shape");
 }
 
-static int finish_node(struct run *r, const struct shape_op *op)
+static int finish_node(struct run *r, const struct shape_op *op, bool by_size)
 {
     struct shape_ctx *c = &r->c;
     int rc = trim_outputs(r);
 
     if (rc)
         return rc;
-    if (foldable(c, op)) {
+    if (foldable(c, op, by_size)) {
         rc = op->eval(c);
         if (rc || c->g->values[c->outv[0]].data)
             return rc;
@@ -219,11 +249,20 @@ static void close_node(struct run *r)
     r->c.out_names = NULL;
 }
 
+static bool is_by_size(const struct shape_ctx *c)
+{
+    for (uint32_t i = 0; i < c->n.n_in; i++)
+        if (c->n.in[i] != GRAPH_NONE && shape__in(c, i)->by_size)
+            return true;
+    return false;
+}
+
 static int run_node(struct run *r, uint32_t number)
 {
     const struct graph_node *n = &r->from->nodes[number];
     const struct shape_op *op = shape__op(n->op);
-    bool skip;
+    const uint32_t before = r->c.g->n_values;
+    bool skip, by_size = false;
     int rc;
 
     if (!op)
@@ -233,9 +272,12 @@ static int run_node(struct run *r, uint32_t number)
         rc = map_inputs(r, n, op, &skip);
     if (rc || skip)
         goto out;
+    by_size = is_by_size(&r->c);
     rc = op->infer(&r->c);
     if (!rc && !r->c.aliased)
-        rc = finish_node(r, op);
+        rc = finish_node(r, op, by_size);
+    for (uint32_t v = before; by_size && v < r->c.g->n_values; v++)
+        r->c.g->values[v].by_size = true;
     for (uint32_t k = 0; k < n->n_out && rc == SH_OK; k++)
         if (n->out[k] != GRAPH_NONE)
             r->map[n->out[k]] = r->c.outv[k];
@@ -244,7 +286,7 @@ out:
     return rc;
 }
 
-static int run_nodes(struct run *r, struct sh_err *err)
+static int run_nodes(struct run *r, uint32_t *n_done, struct sh_err *err)
 {
     int rc = SH_OK;
 
@@ -258,6 +300,8 @@ static int run_nodes(struct run *r, struct sh_err *err)
             rc = graph__list_add(r->list, n->op, n->name, r->err.msg, err);
         else if (rc)
             sh_err_copy(err, &r->err);
+        if (n_done && !rc)
+            *n_done = i + 1;
     }
     return rc;
 }
@@ -293,7 +337,11 @@ static int add_output(struct run *r, uint32_t from, struct sh_err *err)
     if (is_taken(g, v)) {
         const struct graph_value *x = &g->values[v];
 
+        const bool by_size = x->by_size;
+
         rc = graph_add_value(g, name, x->dtype, x->rank, x->dims, &copy, err);
+        if (!rc)
+            g->values[copy].by_size = by_size;
         if (!rc)
             rc = graph_add_node(g, NULL, "Identity", &v, 1, &copy, 1, NULL, err);
         return rc ? rc : graph_add_output(g, copy, err);
@@ -306,16 +354,18 @@ static int add_output(struct run *r, uint32_t from, struct sh_err *err)
     return graph_add_output(g, v, err);
 }
 
-int graph__at_batch(const struct graph *g, int64_t batch, bool training, struct sh_buf *list,
-                    struct graph **out, struct sh_err *err)
+int graph__at(const struct graph *g, const struct graph_sizes *at, bool training,
+              struct sh_buf *list, uint32_t *n_done, struct graph **out, struct sh_err *err)
 {
     struct run r = {.from = g, .c = {.training = training, .wanted = GRAPH_NONE}, .list = list};
     int rc;
 
     *out = NULL;
-    rc = start(&r, batch, err);
+    if (n_done)
+        *n_done = 0;
+    rc = start(&r, at, err);
     if (!rc)
-        rc = run_nodes(&r, err);
+        rc = run_nodes(&r, n_done, err);
     for (uint32_t i = 0; i < g->n_outputs && rc == SH_OK; i++)
         rc = add_output(&r, g->outputs[i], err);
     if (!rc)
@@ -333,10 +383,16 @@ int graph__at_batch(const struct graph *g, int64_t batch, bool training, struct 
     return rc;
 }
 
+int graph_at(const struct graph *g, const struct graph_sizes *at, bool training, struct graph **out,
+             struct sh_err *err)
+{
+    return graph__at(g, at, training, NULL, NULL, out, err);
+}
+
 int graph_at_batch(const struct graph *g, int64_t batch, bool training, struct graph **out,
                    struct sh_err *err)
 {
-    return graph__at_batch(g, batch, training, NULL, out, err);
+    return graph_at(g, &(struct graph_sizes){.batch = batch}, training, out, err);
 }
 
 /* ---------------------------------------------------------------- inputs that decide shapes */
@@ -378,10 +434,10 @@ int graph_deciding_inputs(const struct graph *g, bool *wanted, bool *any, struct
 {
     struct run r = {.from = g, .c = {.wanted = GRAPH_NONE}};
     struct sh_err why = {0};
-    int rc = start(&r, graph_some_batch(g), err);
+    int rc = start(&r, &(struct graph_sizes){.batch = graph_some_batch(g)}, err);
 
     *any = false;
-    if (!rc && run_nodes(&r, &why) != SH_OK && r.c.wanted != GRAPH_NONE)
+    if (!rc && run_nodes(&r, NULL, &why) != SH_OK && r.c.wanted != GRAPH_NONE)
         rc = trace(r.c.g, r.c.wanted, wanted, any, err);
     graph_free(r.c.g);
     free(r.map);

@@ -78,7 +78,7 @@ static int open_all(struct bench *b, const struct run_conf *c, struct sh_err *er
     if (!rc)
         rc = sh_st_open(c->inputs, &b->in, err);
     if (!rc)
-        rc = tensors_samples(b->s.graph, b->in, c->inputs, &b->n_samples, err);
+        rc = tensors_samples(b->s.graph, b->in, c->inputs, &b->n_samples, &b->s.sizes, err);
     if (!rc)
         rc = session_batch(&b->s, c, c->batch ? 0 : b->n_samples, &b->batch, err);
     if (!rc && b->trains)

@@ -63,11 +63,12 @@ static int run_chunk(struct infer *f, int64_t first, struct sh_err *err)
 
     for (size_t i = 0; i < program_n_inputs(p) && rc == SH_OK; i++) {
         const struct program_io *io = program_input(p, i);
+        const bool whole = io->rank == 0 || f->is_whole || io->dims[0] != f->batch;
 
-        rc = tensors_upload(&f->s, f->bound[i], io, NULL, io->rank ? first : 0,
-                            io->rank == 0 ? 1
-                            : f->is_whole ? io->dims[0]
-                                          : n,
+        rc = tensors_upload(&f->s, f->bound[i], io, NULL, whole ? 0 : first,
+                            !whole     ? n
+                            : io->rank ? io->dims[0]
+                                       : 1,
                             err);
     }
     if (!rc)
@@ -112,7 +113,7 @@ int infer_run(const struct run_conf *c, struct sh_err *err)
     if (!rc)
         f.is_whole = !c->batch && tensors_are_one_run(f.s.graph, f.in);
     if (!rc && !f.is_whole)
-        rc = tensors_samples(f.s.graph, f.in, c->inputs, &f.n_samples, err);
+        rc = tensors_samples(f.s.graph, f.in, c->inputs, &f.n_samples, &f.s.sizes, err);
     if (!rc)
         rc = session_batch(&f.s, c, f.n_samples, &f.batch, err);
     if (!rc)

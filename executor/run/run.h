@@ -37,6 +37,7 @@ struct session {
     struct graph *graph;
     struct program *program;
     struct dev_bases bases;
+    struct sh_sizes sizes; /* of the model's symbols; tensors_samples(). 0: the graph's own */
 };
 
 /* Reads the model. */
@@ -46,7 +47,7 @@ int session_bind(struct session *s, const struct sh_st *file, struct sh_err *err
 /* Compiles for inference at this batch size, or for training when t is not NULL; makes an arena of
  * the size needed and fills image and state. */
 int session_compile(struct session *s, const struct run_conf *c, int64_t batch,
-                    const struct train_spec *t, struct sh_err *err);
+                    const struct train_spec *t, struct sh_err *err); /* with s->sizes */
 void session_close(struct session *s);
 
 /* The batch to compile for: --batch, or what the model fixes, or the samples in the file (0: no
@@ -63,9 +64,9 @@ int tensors_bind(const struct sh_st *file, const char *path, const char *name, c
 /* Has the file each input of the model in just its shape, all axes fixed? Then it is one run, and
  * no axis need be that of samples. */
 bool tensors_are_one_run(const struct graph *g, const struct sh_st *file);
-/* The number of samples of the model's inputs in the file: all the same. */
+/* The number of samples of the model's inputs in the file: all the same; and sizes of symbols. */
 int tensors_samples(const struct graph *g, const struct sh_st *file, const char *path, int64_t *out,
-                    struct sh_err *err);
+                    struct sh_sizes *sizes, struct sh_err *err);
 /* Uploads rows[0..n) of t (NULL: first, first + 1, ...) to `io`; rows that the batch has beyond n
  * are zero. */
 int tensors_upload(struct session *s, const struct sh_st_tensor *t, const struct program_io *io,

@@ -67,9 +67,12 @@ static int compile_once(struct session *s, const struct run_conf *c, int64_t bat
                             .arena_bytes = arena_bytes,
                             .deterministic = c->deterministic,
                             .tune_path = c->tune};
+    const struct graph_sizes at = {.batch = batch, .of = s->sizes};
+    struct train_spec spec = t ? *t : (struct train_spec){0};
     enum dev_precision precision = DEV_FP32;
     int rc = t ? SH_OK : dev_precision_parse(c->precision, &precision, err);
 
+    spec.sizes = s->sizes;
     program_free(s->program);
     s->program = NULL;
     dev_close(s->dev);
@@ -77,9 +80,9 @@ static int compile_once(struct session *s, const struct run_conf *c, int64_t bat
     if (!rc)
         rc = dev_open(s->lib, &conf, &s->dev, err);
     if (!rc && t)
-        rc = program_train(s->dev, s->graph, t, &s->program, err);
+        rc = program_train(s->dev, s->graph, &spec, &s->program, err);
     else if (!rc)
-        rc = program_infer(s->dev, s->graph, batch, precision, NULL, &s->program, err);
+        rc = program_infer(s->dev, s->graph, &at, precision, NULL, &s->program, err);
     return rc;
 }
 

@@ -82,21 +82,50 @@ bool tensors_are_one_run(const struct graph *g, const struct sh_st *file)
     return true;
 }
 
+/* The dims of input v with sizes in place of symbols; those that no input before it has are taken
+ * from the file. */
+static int take_sizes(const struct graph *g, const struct graph_value *v, const struct sh_st *file,
+                      struct sh_sizes *sizes, int64_t *dims, struct sh_err *err)
+{
+    const struct sh_st_tensor *t = sh_st_find(file, v->name);
+
+    sizes->n = (uint32_t)g->symbols.n;
+    memcpy(dims, v->dims, sizeof(v->dims));
+    for (int i = 0; i < v->rank; i++) {
+        uint32_t *size = dims[i] < GRAPH_BATCH ? &sizes->v[GRAPH_SYMBOL(dims[i])] : NULL;
+
+        if (!size)
+            continue;
+        if (!*size && t && t->rank == (size_t)v->rank && t->dims[i] > 0 && t->dims[i] <= INT32_MAX)
+            *size = (uint32_t)t->dims[i];
+        if (*size && i == 0 && t && t->rank > 0 && t->dims[0] != (int64_t)*size)
+            return SH_FAIL(err, SH_E_INVALID,
+                           "axis 0 of \"%s\" is %lld, another input has %u for it", v->name,
+                           (long long)t->dims[0], *size);
+        dims[i] = *size;
+    }
+    return SH_OK;
+}
+
 int tensors_samples(const struct graph *g, const struct sh_st *file, const char *path, int64_t *out,
-                    struct sh_err *err)
+                    struct sh_sizes *sizes, struct sh_err *err)
 {
     const char *first = NULL;
 
     *out = 0;
+    *sizes = (struct sh_sizes){0};
     for (uint32_t i = 0; i < g->n_inputs; i++) {
         const struct graph_value *v = &g->values[g->inputs[i]];
         const struct sh_st_tensor *t;
-        int rc = tensors_bind(file, path, v->name, "input", v->dtype, (uint32_t)v->rank, v->dims,
-                              &t, err);
+        int64_t dims[SH_MAX_RANK];
+        int rc = take_sizes(g, v, file, sizes, dims, err);
 
+        if (!rc)
+            rc = tensors_bind(file, path, v->name, "input", v->dtype, (uint32_t)v->rank, dims, &t,
+                              err);
         if (rc)
             return rc;
-        if (t->rank == 0)
+        if (t->rank == 0 || v->dims[0] < GRAPH_BATCH)
             continue;
         if (first && t->dims[0] != *out)
             return SH_FAIL(err, SH_E_INVALID, "\"%s\" has %lld samples and \"%s\" %lld, in %s",

@@ -229,7 +229,7 @@ static int open_all(struct train *t, const struct run_conf *c, struct sh_err *er
     if (!rc)
         rc = sh_st_open(c->inputs, &t->in, err);
     if (!rc)
-        rc = tensors_samples(t->s.graph, t->in, c->inputs, &t->n_samples, err);
+        rc = tensors_samples(t->s.graph, t->in, c->inputs, &t->n_samples, &t->s.sizes, err);
     if (!rc)
         rc = session_batch(&t->s, c, t->n_samples, &batch, err);
     if (!rc)

@@ -60,7 +60,8 @@ static void free_model(struct wk_model *m)
         return;
     for (uint32_t i = 0; i < m->n_batches; i++)
         program_free(m->program[i]);
-    graph_free(m->graph);
+    if (m->base == m)
+        graph_free(m->graph);
     free(m);
 }
 
@@ -90,6 +91,11 @@ static size_t heap_bytes(void)
     return i.uordblks + i.hblkhd;
 }
 
+static struct program *largest(const struct wk_model *m)
+{
+    return m->program[m->n_batches - 1];
+}
+
 /* Counts what the model is compiled to so far. At most one batch size is made for which there is no
  * room. */
 static int check_host(struct wk_model *m, const struct msg_wk_model *msg, const struct program *any,
@@ -111,11 +117,12 @@ static int check_host(struct wk_model *m, const struct msg_wk_model *msg, const 
 static int compile(struct worker *w, struct wk_model *m, const struct msg_wk_model *msg,
                    enum dev_precision p, size_t heap_before, struct sh_err *err)
 {
-    const struct program *share = NULL;
+    const struct program *share = m->base == m ? NULL : largest(m->base);
 
     step(w, WORKER_LOAD_COMPILE, 1);
     for (uint32_t i = m->n_batches; i-- > 0;) {
-        int rc = program_infer(w->dev, m->graph, m->batch[i], p, share, &m->program[i], err);
+        const struct graph_sizes at = {.batch = m->batch[i], .of = m->sizes};
+        int rc = program_infer(w->dev, m->graph, &at, p, share, &m->program[i], err);
 
         if (!rc)
             rc = check_host(m, msg, m->program[i], heap_before, err);
@@ -126,11 +133,6 @@ static int compile(struct worker *w, struct wk_model *m, const struct msg_wk_mod
             share = m->program[i];
     }
     return SH_OK;
-}
-
-static struct program *largest(const struct wk_model *m)
-{
-    return m->program[m->n_batches - 1];
 }
 
 /* Sums the operations of each layer; those before the first layer count as its own. */
@@ -338,6 +340,38 @@ static int warm(struct worker *w, const struct wk_model *m, struct sh_err *err)
     return SH_OK;
 }
 
+/* A model that it has, for other sizes. */
+static int take_base(struct worker *w, struct wk_model *m, const struct msg_wk_model *msg,
+                     struct sh_err *err)
+{
+    const struct wk_model *base = infer_find(w, msg->of);
+    const size_t n = base ? base->graph->symbols.n : 0;
+
+    if (!base || base->base != base)
+        return SH_FAIL(err, SH_E_BUG, "a shape came before its model");
+    if (msg->sizes.len != n * sizeof(m->sizes.v[0]))
+        return SH_FAIL(err, SH_E_PROTO, "%zu bytes of sizes came for %zu of them", msg->sizes.len,
+                       n);
+    memcpy(m->sizes.v, msg->sizes.data, msg->sizes.len);
+    m->sizes.n = (uint32_t)n;
+    m->graph = base->graph;
+    m->base = base;
+    return SH_OK;
+}
+
+/* What does not work for these sizes may work for others. */
+static void say_sizes(const struct wk_model *m, struct sh_err *err)
+{
+    char sizes[256];
+    struct sh_err why = *err;
+
+    if (m->base == m || m->sizes.n == 0)
+        return;
+    sh_sizes_text(&m->graph->symbols, &m->sizes, sizes, sizeof(sizes));
+    *err = (struct sh_err){0};
+    SH_FAIL(err, why.rc, "the model cannot run with %s: %s", sizes, why.msg);
+}
+
 static int load_model(struct worker *w, const struct msg_wk_model *msg, const int *fds,
                       enum dev_precision p, struct wk_model **out, struct sh_err *err)
 {
@@ -353,9 +387,12 @@ static int load_model(struct worker *w, const struct msg_wk_model *msg, const in
     if (!m)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a model");
     m->handle = msg->handle;
+    m->base = m;
     m->image.fd = -1;
     step(w, WORKER_LOAD_READ, 0);
-    rc = package_read_fds(fds[0], fds[1], &m->graph, err);
+    rc = msg->of ? take_base(w, m, msg, err) : package_read_fds(fds[0], fds[1], &m->graph, err);
+    if (!rc && !msg->of)
+        m->sizes = m->graph->own;
     if (!rc && !w->is_for_one && !graph_fixed_batch(m->graph))
         rc = batch_list(m, msg->max_batch, err);
     else
@@ -370,6 +407,7 @@ static int load_model(struct worker *w, const struct msg_wk_model *msg, const in
     if (!rc && !w->is_for_one)
         rc = warm(w, m, err);
     if (rc) {
+        say_sizes(m, err);
         w->refused_bytes = m->host_bytes;
         w->refused_image = largest(m) ? program_image_bytes(largest(m)) : 0;
         free_model(m);
@@ -421,6 +459,7 @@ static int answer_model(struct worker *w, const struct msg_wk_model *msg, const 
             batches[i].batch = m->batch[i];
             batches[i].ws_bytes = program_workspace_bytes(m->program[i]);
         }
+        d->sizes = (struct sh_blob){m->sizes.v, m->sizes.n * sizeof(m->sizes.v[0])};
         d->image_bytes = program_image_bytes(largest(m));
         d->layer_ends = (struct sh_blob){program_layer_ends(largest(m)), n * sizeof(uint64_t)};
         d->batches = (struct sh_blob){batches, m->n_batches * sizeof(batches[0])};
@@ -455,7 +494,7 @@ int infer_on_model(struct worker *w, const struct msg_wk_model *msg, const int *
     enum dev_precision p;
     int rc;
 
-    if (n_fds < 2 || n_fds > 3)
+    if (msg->of ? n_fds != 0 : n_fds < 2 || n_fds > 3)
         return SH_FAIL(err, SH_E_PROTO, "WK_MODEL came with %zu descriptors", n_fds);
     if (w->ctl)
         atomic_store(&w->ctl->load_done, 0);
@@ -485,6 +524,9 @@ int infer_on_model(struct worker *w, const struct msg_wk_model *msg, const int *
 
 void infer_on_model_drop(struct worker *w, int64_t handle)
 {
+    for (size_t i = w->n_models; i-- > 0;) /* its shapes first */
+        if (w->models[i]->base->handle == handle && w->models[i]->handle != handle)
+            infer_on_model_drop(w, w->models[i]->handle);
     for (size_t i = 0; i < w->n_models; i++) {
         if (w->models[i]->handle != handle)
             continue;

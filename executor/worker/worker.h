@@ -31,7 +31,10 @@ struct wk_slab {
 
 struct wk_model {
     int64_t handle;
-    size_t host_bytes; /* of this process, what it is compiled to */
+    const struct wk_model *base; /* whose graph and image these are: itself, or one that it is a
+                                    shape of */
+    struct sh_sizes sizes;       /* of the graph's symbols */
+    size_t host_bytes;           /* of this process, what it is compiled to */
     struct graph *graph;
     uint32_t n_batches;
     uint32_t batch[WORKER_MAX_BATCHES]; /* ascending */

@@ -169,7 +169,9 @@ static void one_result(struct dev *d, enum form form, int64_t batch)
         assert_ok(graph_add_output(g, out, NULL));
         if (scores != GRAPH_NONE)
             assert_ok(graph_add_output(g, scores, NULL));
-        assert_ok_err(program_infer(d, g, batch, DEV_FP32, NULL, &p, &err), &err);
+        assert_ok_err(
+            program_infer(d, g, &(struct graph_sizes){.batch = batch}, DEV_FP32, NULL, &p, &err),
+            &err);
         y[i] = run(d, p, x, &bytes[i]);
         program_free(p);
         graph_free(g);

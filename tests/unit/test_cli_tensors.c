@@ -135,9 +135,9 @@ static void random_inputs_are_the_same_for_the_same_seed(void **state)
     struct tensors a, b, c;
     (void)state;
 
-    assert_ok(tensors_random(w, 3, 7, &a, NULL));
-    assert_ok(tensors_random(w, 3, 7, &b, NULL));
-    assert_ok(tensors_random(w, 3, 8, &c, NULL));
+    assert_ok(tensors_random(w, 3, NULL, 0, 7, &a, NULL));
+    assert_ok(tensors_random(w, 3, NULL, 0, 7, &b, NULL));
+    assert_ok(tensors_random(w, 3, NULL, 0, 8, &c, NULL));
     assert_memory_equal(a.list[0].data, b.list[0].data, 24);
     assert_memory_not_equal(a.list[0].data, c.list[0].data, 24);
     tensors_fini(&a);
@@ -156,7 +156,7 @@ static void random_inputs_are_of_every_type(void **state)
         struct tensors t;
         double sum = 0;
 
-        assert_ok_err(tensors_random(w, 2, 7, &t, &err), &err);
+        assert_ok_err(tensors_random(w, 2, NULL, 0, 7, &t, &err), &err);
         for (size_t i = 0; i < 100; i++) {
             double v = number_get((enum sh_dtype)type, t.list[0].data, i);
 

@@ -38,7 +38,7 @@ static int read_all(const char *json, const char *binary, size_t n, struct infer
     if (n)
         memcpy(body + len, binary, n);
     *p = (struct infer_plan){0};
-    return plan_read(&MODEL, body, len + n, len, sizeof(body), p, err);
+    return plan_read(&MODEL, body, len + n, len, &(struct plan_limits){sizeof(body), 8}, p, err);
 }
 
 #define X "{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[1,2],"

@@ -368,8 +368,10 @@ static void batch_sizes_share_one_image_and_agree(void **state)
         x[i] = (float)(i * 37 % 101) / 101.0f - 0.5f;
     g = block(&y);
     assert_ok(graph_add_output(g, y, NULL));
-    assert_ok_err(program_infer(d, g, 4, DEV_FP32, NULL, &four, &err), &err);
-    assert_ok_err(program_infer(d, g, 1, DEV_FP32, four, &one, &err), &err);
+    assert_ok_err(
+        program_infer(d, g, &(struct graph_sizes){.batch = 4}, DEV_FP32, NULL, &four, &err), &err);
+    assert_ok_err(
+        program_infer(d, g, &(struct graph_sizes){.batch = 1}, DEV_FP32, four, &one, &err), &err);
     assert_int_equal(program_image_bytes(one), program_image_bytes(four));
     assert_int_equal(program_n_layers(one), program_n_layers(four));
     y4 = run(d, four, x, &bytes4);
@@ -409,7 +411,8 @@ static void attention_gives_what_it_gives_when_spelled_out(void **state)
         assert_ok(graph_add_output(g, out, NULL));
         if (scores != GRAPH_NONE)
             assert_ok(graph_add_output(g, scores, NULL));
-        assert_ok_err(program_infer(d, g, 2, DEV_FP32, NULL, &p, &err), &err);
+        assert_ok_err(
+            program_infer(d, g, &(struct graph_sizes){.batch = 2}, DEV_FP32, NULL, &p, &err), &err);
         assert_int_equal(program_n_ops(p), i ? 10 : 2);
         y[i] = run(d, p, x, &bytes[i]);
         program_free(p);
@@ -443,7 +446,8 @@ static struct program *gathers(struct dev *d, enum sh_dtype t, const char *way, 
         assert_ok(graph_set_int(&g->nodes[n], "to", 7, NULL));
     at = NODE(g, "Add", "y", NODE(g, "Gather", "e", table, v), NODE(g, "Gather", "f", small, v));
     assert_ok(graph_add_output(g, at, NULL));
-    assert_ok_err(program_infer(d, g, 3, DEV_FP32, NULL, &p, &err), &err);
+    assert_ok_err(program_infer(d, g, &(struct graph_sizes){.batch = 3}, DEV_FP32, NULL, &p, &err),
+                  &err);
     return p;
 }
 
@@ -495,7 +499,7 @@ static void layers_begin_where_their_weights_are_first_used(void **state)
     (void)state;
     g = block(&y);
     assert_ok(graph_add_output(g, y, NULL));
-    assert_ok(program_infer(d, g, 1, DEV_FP32, NULL, &p, NULL));
+    assert_ok(program_infer(d, g, &(struct graph_sizes){.batch = 1}, DEV_FP32, NULL, &p, NULL));
     assert_int_equal(program_n_layers(p), 3);
     for (uint32_t i = 0; i < 3; i++)
         assert_int_equal(program_layer_begin(p, i), i);
@@ -546,7 +550,8 @@ static void every_operator_that_is_accepted_is_lowered(void **state)
         struct sh_err err = {0};
         struct program *p;
 
-        if (program_infer(d, g, text_batch(g), DEV_FP32, NULL, &p, &err))
+        if (program_infer(d, g, &(struct graph_sizes){.batch = text_batch(g)}, DEV_FP32, NULL, &p,
+                          &err))
             fail_msg("%s %s: %s", OPS[i][0], OPS[i][1], err.msg);
         program_free(p);
         graph_free(g);

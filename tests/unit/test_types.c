@@ -57,7 +57,9 @@ static void *result(struct graph *g, uint32_t y, const void *x, enum sh_dtype t,
     void *out;
 
     assert_ok(graph_add_output(g, y, NULL));
-    assert_ok_err(program_infer(dev, g, graph_fixed_batch(g), DEV_FP32, NULL, &p, &err), &err);
+    assert_ok_err(program_infer(dev, g, &(struct graph_sizes){.batch = graph_fixed_batch(g)},
+                                DEV_FP32, NULL, &p, &err),
+                  &err);
     assert_int_equal(program_output(p, 0)->dtype, t);
     out = run(dev, p, x, &got);
     assert_int_equal(got, bytes);

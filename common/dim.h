@@ -1,0 +1,78 @@
+/* dim.h - sizes of axes that a model's file leaves open: symbols, and what follows from them.
+ *
+ * Axis 0 of a tensor may be the batch. Any other axis that is not fixed is a symbol: a name that
+ * stands for one size wherever it is. Symbols are numbered in the order in which the inputs of the
+ * model mention them; a list of sizes is in that order, in every process. An axis of an output may
+ * follow from several:
+ *
+ *   size = add + mul * (x0 + plus0) / div0 * (x1 + plus1) / div1 ...    each quotient rounded down
+ *
+ * shunt-import says of a tensor with such an axis {"name","datatype","shape","dims"}: shape has -1
+ * for each axis that is not fixed, dims the same size, -1 for the batch, the name of a symbol, or
+ * {"add","mul","of": [[-1 or name, plus, div]...]}. Without dims, -1 is the batch. Pure.
+ */
+#ifndef SH_COMMON_DIM_H
+#define SH_COMMON_DIM_H
+
+#include "common/dtype.h"
+#include "common/err.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SH_MAX_SYMBOLS 8u
+#define SH_SYMBOL_BYTES 64u /* of a name, with its end */
+#define SH_DIM_BATCH (-1)
+#define SH_MAX_SIZE ((int64_t)1 << 31) /* of one axis */
+
+struct sh_symbols {
+    char name[SH_MAX_SYMBOLS][SH_SYMBOL_BYTES];
+    size_t n;
+};
+
+struct sh_sizes { /* of symbols; v[n..] are 0, so that two lists can be compared as bytes */
+    uint32_t v[SH_MAX_SYMBOLS];
+    uint32_t n;
+};
+
+struct sh_dim_of {
+    int32_t of; /* SH_DIM_BATCH, or a symbol */
+    int64_t plus, div;
+};
+struct sh_dim {
+    int64_t add, mul;
+    uint32_t n;
+    struct sh_dim_of f[SH_MAX_SYMBOLS + 1];
+};
+
+struct sh_dim sh_dim_fixed(int64_t size);
+struct sh_dim sh_dim_is(int of); /* the batch, or one symbol */
+bool sh_dim_is_fixed(const struct sh_dim *d);
+bool sh_dim_is_of(const struct sh_dim *d, int of); /* just that, and nothing done to it */
+/* Fails: SH_E_INVALID (the size would be less than 0), SH_E_TOOBIG. */
+int sh_dim_size(const struct sh_dim *d, int64_t batch, const struct sh_sizes *s, int64_t *out,
+                struct sh_err *err);
+
+int sh_symbol_find(const struct sh_symbols *s, const char *name); /* -1: there is none */
+/* The number of that name, new or not. Fails: SH_E_UNSUPPORTED (too many), SH_E_INVALID (too long).
+ */
+int sh_symbol_add(struct sh_symbols *s, const char *name, int *out, struct sh_err *err);
+/* Those that a list of inputs mentions, in their order. Fails as sh_dim_read. */
+int sh_symbols_read(const json_t *inputs, struct sh_symbols *out, struct sh_err *err);
+
+/* Of a tensor as shunt-import describes it, into dims[rank]. Fails: SH_E_BUG (it is not described
+ * as it should be). */
+int sh_dims_read(const json_t *io, const struct sh_symbols *s, struct sh_dim dims[SH_MAX_RANK],
+                 size_t *rank, struct sh_err *err);
+/* The member "dims"; NULL without memory. */
+json_t *sh_dims_json(const struct sh_dim *dims, size_t rank, const struct sh_symbols *s);
+/* Are "shape" and the rule for -1 enough? */
+bool sh_dims_are_plain(const struct sh_dim *dims, size_t rank);
+
+/* "seq=128, h=64", for messages. Returns out. */
+const char *sh_sizes_text(const struct sh_symbols *s, const struct sh_sizes *z, char *out,
+                          size_t size);
+
+#endif

@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+"""Models whose files leave sizes open beside the batch: a length, height and width.
+
+Without it: a request of another length would be refused, answered with another one's numbers, or would
+hold others up while its shape is compiled; shapes would pile up in memory.
+
+Usage: test_shapes.py [-v] [name ...]
+"""
+import os
+import random
+import struct
+import sys
+import threading
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import onnx_bytes as onnx  # noqa: E402
+from system import Story, System, until  # noqa: E402
+
+VOCAB, LONGEST = 50, 100
+
+
+def sentence():
+    """ids [N,L] -> y [N,L,2]: -(row of a table + row of its position); m [N,L]: a mask of positions above 2."""
+    i64 = onnx.INT64
+    nodes = [onnx.node("Shape", ["ids"], ["shape"]), onnx.node("Gather", ["shape", "one"], ["L"]),
+             onnx.node("Range", ["zero", "L", "one"], ["at"]), onnx.node("Gather", ["positions", "at"], ["p"]),
+             onnx.node("Gather", ["table", "ids"], ["e"]), onnx.node("Add", ["e", "p"], ["s"]),
+             onnx.node("Neg", ["s"], ["y"]), onnx.node("Greater", ["at", "two"], ["late"]),
+             onnx.node("Cast", ["late"], ["late_f"], to=1), onnx.node("Cast", ["ids"], ["ids_f"], to=1),
+             onnx.node("Mul", ["ids_f", "late_f"], ["m"])]
+    return onnx.model(
+        nodes, [onnx.value("ids", ["batch", "length"], i64)],
+        [onnx.value("y", ["batch", "length", 2]), onnx.value("m", ["batch", "length"])],
+        [onnx.tensor("table", [VOCAB, 2], [v for i in range(VOCAB) for v in (i, 3 * i)]),
+         onnx.tensor("positions", [LONGEST, 2], [v for i in range(LONGEST) for v in (100 * i, -i)]),
+         onnx.tensor("zero", [], [0], i64), onnx.tensor("one", [], [1], i64), onnx.tensor("two", [], [2], i64)])
+
+
+def sentence_wants(rows):
+    y = [v for r in rows for i, w in enumerate(r) for v in (-(w + 100.0 * i), -(3.0 * w - i))]
+    return y, [float(w) if i > 2 else 0.0 for r in rows for i, w in enumerate(r)]
+
+
+def picture():
+    """x [N,1,H,W] -> f [N,1,ceil(H/2),ceil(W/2)]: sums of 3 x 3, every second one; n [N,H*W]."""
+    return onnx.model(
+        [onnx.node("Conv", ["x", "w"], ["f"], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+         onnx.node("Flatten", ["x"], ["n"], axis=1)],
+        [onnx.value("x", ["batch", 1, "h", "w"])],
+        [onnx.value("f", ["batch", 1, "a", "b"]), onnx.value("n", ["batch", "c"])],
+        [onnx.tensor("w", [1, 1, 3, 3], [1.0] * 9)])
+
+
+def picture_wants(rows):
+    h, w = len(rows), len(rows[0])
+    return [sum(rows[i][j] for i in range(max(y - 1, 0), min(y + 2, h)) for j in range(max(x - 1, 0), min(x + 2, w)))
+            for y in range(0, h, 2) for x in range(0, w, 2)]
+
+
+def floats(raw, at, n):
+    return list(struct.unpack_from("<%df" % n, raw, at))
+
+
+class Shapes(Story):
+    @classmethod
+    def setUpClass(cls):
+        cls.s = System("--workers=2", MODEL_SHAPES="24", MAX_AXIS_SIZE="90")
+        cls.addClassCleanup(cls.s.stop)
+        cls.key = cls.s.tenant("vision")
+        for name, model in (("words", sentence()), ("picture", picture()), ("other", onnx.linear())):
+            cls.s.push(cls.key, name, model)
+        for name, x in (("words", cls.ids([[1, 2]])), ("other", cls.other())):
+            until("%s answers" % name, lambda name=name, x=x: cls.s.infer(cls.key, name, [x]).status == 200)
+
+    @staticmethod
+    def ids(rows):
+        return {"name": "ids", "datatype": "INT64", "shape": [len(rows), len(rows[0])], "data": rows}
+
+    @staticmethod
+    def other():
+        return {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1.0, 2.0, 3.0, 4.0]}
+
+    def ask(self, rows, **more):
+        r = self.s.infer(self.key, "words", [self.ids(rows)], **more)
+        self.assertEqual(r.status, 200, r)
+        y, m = sentence_wants(rows)
+        got = {o["name"]: o for o in r.json["outputs"]}
+        self.assertEqual(got["y"]["shape"], [len(rows), len(rows[0]), 2])
+        self.assertEqual(got["y"]["data"], y)
+        self.assertEqual(got["m"]["data"], m)
+        return r
+
+    def test_metadata_says_what_is_open(self):
+        r = self.s.call("GET", "/v2/models/words", key=self.key)
+        self.assertEqual(r.json["inputs"][0]["shape"], [-1, -1])
+        self.assertEqual([o["shape"] for o in r.json["outputs"]], [[-1, -1, 2], [-1, -1]])
+
+    def test_lengths_in_any_order_by_many_clients(self):
+        """More of them than are compiled at once: the oldest go, and every answer is exact."""
+        wrong = []
+
+        def client(seed):
+            rng = random.Random(seed)
+            try:
+                for _ in range(40):
+                    length = rng.randint(1, 64)
+                    self.ask([[rng.randrange(VOCAB) for _ in range(length)] for _ in range(rng.randint(1, 3))])
+            except AssertionError as e:
+                wrong.append(e)
+
+        threads = [threading.Thread(target=client, args=(i,)) for i in range(6)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(wrong, [])
+        def shapes():
+            return sum(v for k, v in self.s.metrics("executor-cpu0").items() if k.startswith("shunt_shapes{"))
+
+        until("they are counted", lambda: shapes() > 8)
+        self.assertLessEqual(shapes(), 24 + 4)  # and those of pictures
+
+    def test_a_shape_is_compiled_once_and_the_client_is_told(self):
+        rows = [[7] * 77]
+        self.assertIn("compile;dur=", self.ask(rows).headers["server-timing"])
+        self.assertNotIn("compile;dur=", self.ask(rows).headers["server-timing"])
+
+    def test_height_and_width(self):
+        for h, w in ((5, 8), (1, 1), (8, 5), (33, 2)):
+            rows = [[float((i * 7 + j * 3) % 11) for j in range(w)] for i in range(h)]
+            r = self.s.infer(self.key, "picture", [{"name": "x", "datatype": "FP32", "shape": [1, 1, h, w],
+                                                     "data": rows}])
+            self.assertEqual(r.status, 200, r)
+            f, n = r.json["outputs"]
+            self.assertEqual(f["shape"], [1, 1, (h + 1) // 2, (w + 1) // 2])
+            self.assertEqual(f["data"], picture_wants(rows))
+            self.assertEqual(n["shape"], [1, h * w])
+
+    def test_what_cannot_be_is_a_mistake_of_the_client(self):
+        for length, part in ((91, "1 to 90 are allowed"), (0, "1 to 90")):
+            r = self.s.infer(self.key, "words", [{"name": "ids", "datatype": "INT64", "shape": [1, length],
+                                                   "data": [1] * length}])
+            self.assertEqual(r.status, 400, r)
+            self.assertIn(part, r.error)
+        self.s.push(self.key, "short", onnx.model(
+            [onnx.node("Add", ["x", "b"], ["y"])], [onnx.value("x", ["N", "length"])],
+            [onnx.value("y", ["N", "length"])], [onnx.tensor("b", [64], [1.0] * 64)]))
+        until("short answers", lambda: self.s.infer(self.key, "short", [
+            {"name": "x", "datatype": "FP32", "shape": [1, 64], "data": [0.0] * 64}]).status == 200)
+        for _ in range(2):  # the second one is not compiled again
+            r = self.s.infer(self.key, "short", [{"name": "x", "datatype": "FP32", "shape": [1, 63],
+                                                   "data": [0.0] * 63}])
+            self.assertEqual(r.status, 400, r)
+            self.assertIn("length=63", r.error)
+
+    def test_new_shapes_do_not_hold_others_up(self):
+        late, done = [], threading.Event()
+
+        def steady():
+            while not done.is_set():
+                r = self.s.infer(self.key, "other", [self.other()], parameters={"timeout": 1000000})
+                if r.status != 200:
+                    late.append(r)
+                time.sleep(0.01)
+
+        t = threading.Thread(target=steady)
+        t.start()
+        for length in range(20, 60):
+            self.ask([[3] * length])
+        done.set()
+        t.join()
+        self.assertEqual(late, [])
+
+    def test_after_a_restart_it_goes_on(self):
+        self.ask([[5] * 31])
+        self.s.kill("executor-cpu0")
+        until("it answers again", lambda: self.s.infer(self.key, "words", [self.ids([[1]])]).status == 200)
+        self.ask([[5] * 31, [6] * 31])
+
+
+if __name__ == "__main__":
+    unittest.main()
