@@ -95,7 +95,8 @@ enum dev_red { DEV_RED_SUM, DEV_RED_MEAN, DEV_RED_MAX, DEV_RED_MIN };
  *               [B, H, Sq], is the natural logarithm of the sum of exp of a row's scores, scale and
  *               mask included. Only training has it; q, k and v are no views then, and only then
  *               u.attn.ratio may be > 0: after the softmax a part of the weights becomes 0 (which:
- *               philox.h), the others are multiplied by 1 / (1 - ratio), 0 if ratio is 1
+ *               philox.h), the others are multiplied by 1 / (1 - ratio), 0 if ratio is 1. A row
+ *               all of whose scores are -Inf is NaN, or, with u.attn.zero_hidden, zeros
  * ATTENTION_BWD q k v mask y d_y lse -> d_q d_k d_v, all written; mask may be DEV_NONE and gets no
  *               gradient; u.attn as forward, the same weights are dropped. A row whose lse is less
  *               than -1e6, as a mask of large numbers hides all its keys, may be left out
@@ -198,7 +199,8 @@ struct dev_op {
             float scale;
             struct dev_heads view[3];
             int64_t k_rows; /* Sk, where k or v is a view */
-            float ratio;    /* of dropout; 0: none */
+            bool zero_hidden;
+            float ratio; /* of dropout; 0: none */
             uint64_t seed;
         } attn;
         struct {

@@ -8,6 +8,9 @@
  * takes the place of the last TRANSPOSE; the scores and what is made of them must have no other
  * reader. Factors on the way (of q, of k, of the scores) become its scale.
  *
+ * PyTorch's exporter puts WHERE(IsNaN(w), 0, w) behind the SOFTMAX, where IsNaN is NOT(w == w): a
+ * row whose keys are all hidden gives zeros. ATTENTION does that by itself (zero_hidden).
+ *
  * At inference q, k and v may come by any way of transpositions and slices that leaves heads whole:
  * parts of one product, with samples or rows first (strided.h). The last TRANSPOSE may go elsewhere
  * than to [B,S,H,D]; then it stays, behind ATTENTION.
@@ -37,6 +40,7 @@ struct match {
     struct dev_heads view[3];
     double scale;
     struct dev_op *product, *drop, *back; /* of weights and v; before it, NULL if none; after it */
+    bool zero_hidden;
 };
 
 /* The only reader of t if it is of this kind. */
@@ -210,11 +214,57 @@ static bool is_straight(const struct match *m)
     return memcmp(m->back->u.perm.perm, BACK, sizeof(BACK)) == 0;
 }
 
+/* Does every element of a constant have no bit set? */
+static bool is_zero(const struct ir *ir, uint32_t t)
+{
+    const uint8_t *data = ir_data(ir, t);
+
+    if (!data || ir_elements(ir, t) != 1)
+        return false;
+    for (size_t i = 0; i < sh_dtype_bytes(ir_t(ir, t)->dtype); i++)
+        if (data[i])
+            return false;
+    return true;
+}
+
+/* The EQUAL that computes t for its only reader. */
+static const struct dev_op *only_equal(const struct attn *a, uint32_t t)
+{
+    const struct dev_op *op = pass__writer(a->ir, &a->u, t, DEV_OP_BINARY);
+
+    return op && op->u.binary.kind == DEV_BIN_EQUAL && op->act == DEV_ACT_NONE &&
+                   a->u.reads[ir_root(a->ir, t)] == 1
+               ? op
+               : NULL;
+}
+
+/* What stands for the weights: t itself, or t with zeros in place of what is not a number. */
+static uint32_t skip_nan(const struct attn *a, uint32_t t, bool *zero_hidden)
+{
+    const struct ir *ir = a->ir;
+    const uint32_t root = ir_root(ir, t), r = a->u.reader[root];
+    const struct dev_op *where = r != DEV_NONE ? &ir->g.ops[r] : NULL, *not, *same;
+
+    *zero_hidden = false;
+    if (!where || a->u.reads[root] != 3 || where->kind != DEV_OP_WHERE ||
+        ir_root(ir, where->in[2]) != root || !ir_same_shape(ir, where->in[2], t) ||
+        !ir_same_shape(ir, where->out[0], t) || !is_zero(ir, where->in[1]))
+        return t;
+    not = only_equal(a, where->in[0]);
+    if (!not || !is_zero(ir, not ->in[1]) || !ir_same_shape(ir, where->in[0], t))
+        return t;
+    same = only_equal(a, not ->in[0]);
+    if (!same || ir_root(ir, same->in[0]) != root || ir_root(ir, same->in[1]) != root)
+        return t;
+    *zero_hidden = true;
+    return where->out[0];
+}
+
 /* From the weights, softmax or what DROPOUT left of it, to the last TRANSPOSE. */
 static bool match_values(const struct attn *a, const struct dev_op *soft, struct match *m)
 {
     const struct ir *ir = a->ir;
-    uint32_t weights = soft->out[0];
+    uint32_t weights = skip_nan(a, soft->out[0], &m->zero_hidden);
     double ignored = 1.0;
 
     m->drop = only_reader(a, weights, DEV_OP_DROPOUT);
@@ -292,6 +342,7 @@ static int try_attention(const struct attn *a, const struct dev_op *soft, struct
         return SH_OK;
     op = ir_op(DEV_OP_ATTENTION, soft->name, m.in[3] == DEV_NONE ? 3 : 4, m.in);
     op.u.attn.scale = (float)m.scale;
+    op.u.attn.zero_hidden = m.zero_hidden;
     op.u.attn.ratio = m.drop ? m.drop->u.dropout.ratio : 0.0f;
     memcpy(op.u.attn.view, m.view, sizeof(m.view));
     op.u.attn.k_rows = ir_t(ir, soft->out[0])->dims[3];

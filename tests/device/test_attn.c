@@ -30,6 +30,7 @@ struct attn_case {
     int64_t batch, heads, q_rows, k_rows, width;
     enum packing packed;
     struct t_dims mask; /* rank 0: none */
+    bool hidden;        /* the mask hides all keys from every second row, which gives zeros */
 };
 
 static const struct attn_case ATTNS[] = {
@@ -45,6 +46,9 @@ static const struct attn_case ATTNS[] = {
     {1, 1, 70, 200, 128, APART, {.rank = 2, .d = {70, 200}}},
     {1, 2, 3, 300, 136, APART, {.rank = 0}},
     {1, 1, 1, 1, 64, APART, {.rank = 0}},
+    {2, 2, 70, 65, 64, APART, {.rank = 2, .d = {70, 65}}, true},
+    {2, 2, 9, 6, 5, APART, {.rank = 2, .d = {9, 6}}, true},
+    {1, 2, 33, 40, 20, APART, {.rank = 2, .d = {33, 40}}, true},
 };
 
 static struct t_dims packed_dims(const struct attn_case *c)
@@ -125,16 +129,21 @@ static void one_attention(const struct attn_case *c)
     if (in[3] != DEV_NONE && c->mask.d[c->mask.rank - 1] > 1) /* every third key is masked out */
         for (int64_t i = 0; i < dev_tensor_elements(&t.tensors[in[3]]); i++)
             t_f(&t, in[3])[i] = i % 3 == 2 ? -10000.0f : t_f(&t, in[3])[i] * 2;
+    for (int64_t i = 0; c->hidden && i < c->q_rows * c->k_rows; i++)
+        if (i / c->k_rows % 2)
+            t_f(&t, in[3])[i] = -INFINITY;
     y = t_out(&t, DIMS(c->batch, c->q_rows, c->heads, c->width));
     op = c->mask.rank ? t_op(&t, DEV_OP_ATTENTION, IN(act[0], act[1], act[2], in[3]), OUT(y))
                       : t_op(&t, DEV_OP_ATTENTION, IN(act[0], act[1], act[2]), OUT(y));
     op->u.attn.scale = scale;
+    op->u.attn.zero_hidden = c->hidden;
     for (uint32_t i = 0; i < 3 && c->packed; i++)
         op->u.attn.view[i] = view_of(c, 2 - i);
     op->u.attn.k_rows = c->k_rows;
     for (int64_t r = 0; r < rows; r++)
-        attn_row(&t, c, in, r / c->heads / c->q_rows, r / c->heads % c->q_rows, r % c->heads, scale,
-                 want + r * c->width);
+        if (!c->hidden || r / c->heads % c->q_rows % 2 == 0)
+            attn_row(&t, c, in, r / c->heads / c->q_rows, r / c->heads % c->q_rows, r % c->heads,
+                     scale, want + r * c->width);
     t_run(&t);
     t_close(&t, y, want, 1e-11);
     t_fini(&t);

@@ -98,7 +98,10 @@ static uint32_t product_of(struct graph *g, enum form form, uint32_t x)
 }
 
 /* With its weights as a second output it stays spelled out. */
-static struct graph *attention(enum form form, bool spelled_out, uint32_t *out)
+enum hidden { AS_IT_IS, ZEROS, ONES }; /* what is in place of weights that are not numbers */
+
+static struct graph *attention_of(enum form form, bool spelled_out, enum hidden hidden,
+                                  uint32_t *out)
 {
     const bool rows_first = form == ROWS_FIRST;
     struct graph *g = new_graph();
@@ -109,6 +112,9 @@ static struct graph *attention(enum form form, bool spelled_out, uint32_t *out)
     s = NODE(g, "Mul", "scaled", heads_of(g, form, y, 0), number(g, "a", 0.8f));
     s = NODE(g, "MatMul", "scores", s, NODE(g, "Mul", "ks", k, number(g, "b", 0.6f)));
     s = NODE(g, "Softmax", "soft", s);
+    if (hidden != AS_IT_IS) /* IsNaN is what it is made of */
+        s = NODE(g, "Where", "numbers", NODE(g, "Not", "nan", NODE(g, "Equal", "same", s, s)),
+                 number(g, "instead", hidden == ZEROS ? 0.0f : 1.0f), s);
     y = NODE(g, "MatMul", "context", s, heads_of(g, form == CROSSED ? SLICED : form, y, 2));
     y = turn_of(g, "back", y, 4, rows_first ? (int64_t[]){2, 0, 1, 3} : (int64_t[]){0, 2, 1, 3});
     y = reshape(g, "joined", y, 3,
@@ -119,6 +125,26 @@ static struct graph *attention(enum form form, bool spelled_out, uint32_t *out)
         assert_ok(graph_add_output(g, s, NULL));
     *out = y;
     return g;
+}
+
+static struct graph *attention(enum form form, bool spelled_out, uint32_t *out)
+{
+    return attention_of(form, spelled_out, AS_IT_IS, out);
+}
+
+static void rows_without_keys_that_become_zeros_are_a_part_of_it(void **state)
+{
+    char text[256];
+    uint32_t y;
+    struct graph *g = attention_of(SLICED, false, ZEROS, &y);
+    (void)state;
+
+    kinds(g, y, 3, false, text, sizeof(text));
+    assert_string_equal(text, "MATMUL ATTENTION");
+    g = attention_of(SLICED, false, ONES, &y);
+    kinds(g, y, 3, false, text, sizeof(text));
+    assert_non_null(strstr(text, "WHERE"));
+    assert_null(strstr(text, "ATTENTION"));
 }
 
 static void heads_are_read_where_the_product_left_them(void **state)
@@ -200,6 +226,7 @@ static void what_comes_out_is_what_the_long_way_gives(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_without_keys_that_become_zeros_are_a_part_of_it),
         cmocka_unit_test(heads_are_read_where_the_product_left_them),
         cmocka_unit_test(heads_that_are_not_whole_are_put_together_first),
         cmocka_unit_test(what_comes_out_is_what_the_long_way_gives),

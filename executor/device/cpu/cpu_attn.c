@@ -295,7 +295,8 @@ static void weight_rows(void *ctx, int64_t from, int64_t to)
     for (int64_t r = from; r < to; r++) {
         float *p = c->p + r * c->s.k_rows, f[CHUNK];
 
-        c->lse[r] = (float)((double)c->lse[r] - log((double)row_max(p, c->s.k_rows)));
+        if (c->lse[r] != -INFINITY || !c->call->op->u.attn.zero_hidden)
+            c->lse[r] = (float)((double)c->lse[r] - log((double)row_max(p, c->s.k_rows)));
         for (int64_t j = 0; j < c->s.k_rows && c->call->op->u.attn.ratio > 0; j += CHUNK) {
             const int64_t n = SH_MIN(CHUNK, c->s.k_rows - j);
 
@@ -314,6 +315,27 @@ static int max_fn(const struct cpu_call *c, struct sh_err *err)
     r.p = c->p[0];
     r.lse = c->p[1];
     each_row(&r, max_rows);
+    return SH_OK;
+}
+
+/* A row of weights that is not a number is so from its first on. */
+static void zero_rows(void *ctx, int64_t from, int64_t to)
+{
+    const struct rows *c = ctx;
+
+    for (int64_t r = from; r < to; r++)
+        if (isnan(c->p[r * c->s.k_rows]))
+            memset(c->p + r * c->s.k_rows, 0, (size_t)c->s.k_rows * sizeof(*c->p));
+}
+
+/* p: weights */
+static int zero_fn(const struct cpu_call *c, struct sh_err *err)
+{
+    struct rows r = rows_of(c);
+
+    (void)err;
+    r.p = c->p[0];
+    each_row(&r, zero_rows);
     return SH_OK;
 }
 
@@ -368,6 +390,14 @@ static int grad_fn(const struct cpu_call *c, struct sh_err *err)
 
 /* ------------------------------------------------------------------ the two operations */
 
+static int emit_weights(struct cpu_build *b, const struct attn *a)
+{
+    const struct cpu_ref p = a->p.at;
+    int rc = emit_softmax(b, a);
+
+    return rc || !b->op->u.attn.zero_hidden ? rc : emit_rows(b, a, zero_fn, &p, 1);
+}
+
 int cpu__attention(struct cpu_build *b)
 {
     const uint32_t lse = cpu__opt_out(b->op, 1);
@@ -385,7 +415,7 @@ int cpu__attention(struct cpu_build *b)
     if (!rc && lse != DEV_NONE)
         rc = emit_rows(b, &a, max_fn, refs, 2);
     if (!rc)
-        rc = emit_softmax(b, &a);
+        rc = emit_weights(b, &a);
     if (!rc && lse != DEV_NONE)
         rc = emit_rows(b, &a, weight_fn, refs, 2);
     return rc ? rc : emit_product(b, &a.p, false, &a.in[2], false, &a.y);
@@ -416,7 +446,7 @@ int cpu__attention_bwd(struct cpu_build *b)
     refs[3] = a.y.at;
     rc = emit_scores(b, &a);
     if (!rc)
-        rc = emit_softmax(b, &a);
+        rc = emit_weights(b, &a);
     if (!rc)
         rc = emit_product(b, &a.y, false, &a.in[2], true, &g);
     if (!rc)

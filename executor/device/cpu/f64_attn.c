@@ -77,6 +77,12 @@ static double kept(const struct heads *s, const struct head *at, int64_t i, int6
                : 0;
 }
 
+/* Does a row with this largest score, or this lse, give zeros? */
+static bool is_hidden(const struct heads *s, double most)
+{
+    return s->c->op->u.attn.zero_hidden && most == -(double)INFINITY;
+}
+
 /* The scores are summed up twice rather than stored. */
 static void forward_row(const struct heads *s, const struct head *at, int64_t i)
 {
@@ -87,6 +93,11 @@ static void forward_row(const struct heads *s, const struct head *at, int64_t i)
         max = fmax(max, score(s, at, i, j));
     for (int64_t d = 0; d < a->width; d++)
         y[d] = 0;
+    if (is_hidden(s, max)) {
+        if (s->c->out[1])
+            s->c->y[1][row_of(s, at, i)] = max;
+        return;
+    }
     for (int64_t j = 0; j < a->k_rows; j++) {
         const double p = exp(score(s, at, i, j) - max), w = p * kept(s, at, i, j);
 
@@ -144,7 +155,7 @@ static void backward_row(const struct heads *s, const struct head *at, int64_t i
     const double *q = at->q + i * a->row_stride[0], lse = s->c->x[6][row_of(s, at, i)];
     const double delta = dot(dy, y, n), scale = (double)s->c->op->u.attn.scale;
 
-    for (int64_t j = 0; j < a->k_rows; j++) {
+    for (int64_t j = 0; j < a->k_rows && !is_hidden(s, lse); j++) {
         const double *k = at->k + j * a->row_stride[1], *v = at->v + j * a->row_stride[2];
         const double p = exp(score(s, at, i, j) - lse), f = kept(s, at, i, j);
         const double ds = scale * p * (f * dot(dy, v, n) - delta);

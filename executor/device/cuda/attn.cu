@@ -28,14 +28,12 @@ static __global__ void __launch_bounds__(THREADS)
     using T = typename TILES::element;
     forward_tiles<TILES> &t = *reinterpret_cast<forward_tiles<TILES> *>(smem);
     const place p = place_of(a, a.q_rows, ROWS);
-    float all[2];
+    float all[2], factor[2];
     rows<D> r;
 
     attend<TILES, D>(t, r, a, p, [](float(&)[TILES::KEYS / 8][4], int64_t) {});
-    r.totals(all);
-    all[0] = 1 / all[0];
-    all[1] = 1 / all[1];
-    store_rows<D, TILES::STRIDE>(r.o, all, t.q, plain_head_of(a, p, (T *)a.y, a.q_rows),
+    r.totals(all, factor, a);
+    store_rows<D, TILES::STRIDE>(r.o, factor, t.q, plain_head_of(a, p, (T *)a.y, a.q_rows),
                                  a.heads * D, p, a.q_rows);
 }
 
@@ -98,6 +96,8 @@ static DEV_INLINE void any_softmax(float *score, float *all, const struct k_attn
     for (int i = 0; i < THREADS / R; i++)
         max = max_nan(max, all[i * R + r]);
     __syncthreads();
+    if (a.zero_hidden && max == -INFINITY)
+        max = 0; // all weights are 0 then, not NaN
     for (int64_t j = threadIdx.x / R; j < a.k_rows; j += THREADS / R) {
         const float w = expf(score[j * R + r] - max);
 
@@ -109,7 +109,7 @@ static DEV_INLINE void any_softmax(float *score, float *all, const struct k_attn
     sum = 0;
     for (int i = 0; i < THREADS / R; i++)
         sum += all[i * R + r];
-    sum = 1 / sum;
+    sum = a.zero_hidden && sum == 0 ? 0 : 1 / sum;
     for (int64_t j = threadIdx.x / R; j < a.k_rows; j += THREADS / R)
         score[j * R + r] *= sum;
     __syncthreads();

@@ -64,13 +64,14 @@ template <int D> struct rows {
         }
     }
 
-    // The sums over all keys, of both rows.
-    DEV_INLINE void totals(float (&all)[2]) const
+    // The sums over all keys, of both rows, and what their values are multiplied with.
+    DEV_INLINE void totals(float (&all)[2], float (&factor)[2], const struct k_attn &a) const
     {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             all[i] = sum[i] + __shfl_xor_sync(0xffffffffu, sum[i], 1);
             all[i] += __shfl_xor_sync(0xffffffffu, all[i], 2);
+            factor[i] = a.zero_hidden && all[i] == 0 ? 0 : 1 / all[i];
         }
     }
 };

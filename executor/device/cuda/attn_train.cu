@@ -81,13 +81,14 @@ static DEV_INLINE int64_t line_of(const struct k_attn_train &t, const place &p, 
 
 // The lse of a query, in units of ln 2. Infinity, which makes all its weights 0, if it is not there
 // or if a mask of finite numbers hides all its keys: so large a lse is not precise enough to get
-// weights from it, they would be 0 or infinite. -Inf stays: such a row is NaN by the formula.
+// weights from it, they would be 0 or infinite. -Inf stays, unless such rows are zeros:
+// by the formula they are NaN.
 #define LEAST_LSE (-1e6f)
 static DEV_INLINE float lse_of(const struct k_attn_train &t, const place &p, int64_t query)
 {
     const float lse = query < t.a.q_rows ? t.lse[line_of(t, p, query)] : INFINITY;
 
-    return lse < LEAST_LSE && lse != -INFINITY ? INFINITY : lse * LOG2E;
+    return lse < LEAST_LSE && (lse != -INFINITY || t.a.zero_hidden) ? INFINITY : lse * LOG2E;
 }
 
 // ------------------------------------------------------------------ forward
@@ -118,10 +119,9 @@ static __global__ void __launch_bounds__(THREADS)
                 s[j + e / 4][e % 4] = keep >> e & 1 ? s[j + e / 4][e % 4] * t.kept : 0;
         }
     });
-    r.totals(all);
+    r.totals(all, factor, a);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        factor[i] = 1 / all[i];
         if (lane % 4 == 0 && row + 8 * i < a.q_rows)
             t.lse[line + 8 * i] = (r.max[i] + log2f(all[i])) * LN2;
     }

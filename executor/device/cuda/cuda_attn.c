@@ -65,6 +65,7 @@ static int read_shapes(struct cuda_build *b, struct attention *s, bool trains)
         return cuda__refuse(b, SH_E_BUG, "the shapes of queries, keys, values and mask do not fit");
     *k = (struct k_attn){.type = (int)b->plan->compute,
                          .may_round = b->plan->precision == DEV_TF32,
+                         .zero_hidden = op->u.attn.zero_hidden,
                          .scale = op->u.attn.scale,
                          .batch = a.batch,
                          .heads = a.heads,

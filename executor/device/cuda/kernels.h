@@ -156,6 +156,7 @@ struct k_attn {     /* what struct dev_attn says; q, k, v where their views begi
                        y: [batch, q_rows, heads, width] */
     int type;       /* of q, k, v and y: F32, F16 or BF16 */
     bool may_round; /* F32 may go through TF32 */
+    bool zero_hidden;
     float scale;
     int64_t batch, heads, width, q_rows, k_rows;
     int64_t batch_stride[3], row_stride[3], mask_stride[4];
