@@ -450,6 +450,9 @@ static void say_notes(struct cli *c, const json_t *version)
     if (json_is_true(json_object_get(meta, "solo")))
         out_say(c, "Each request to it runs by itself, since samples may meet: %s.",
                 sh_json_text(meta, "solo_note"));
+    if (json_is_true(json_object_get(meta, "trainable")) &&
+        strstr(sh_json_text(meta, "training_note"), "trained apart"))
+        out_say(c, "When it is trained: %s.", sh_json_text(meta, "training_note"));
 }
 
 int model_push(struct cli *c, struct sh_err *err)

@@ -1,6 +1,7 @@
 /* import.c - ONNX files in and out, inside the sandbox. */
 #include "executor/import/import.h"
 
+#include "common/buf.h"
 #include "common/mem.h"
 #include "executor/model/graph.h"
 #include "executor/model/onnx.h"
@@ -170,18 +171,51 @@ static bool has_op(const struct graph *g, const char *op)
     return false;
 }
 
-/* What training does that the file may not show. */
-static void describe_training(const struct graph *g, char *note, size_t size)
+/* Floats of several numbers that training leaves as they are; *first: BORROWED, the name of one. */
+static uint32_t count_fixed(const struct graph *g, const char **first)
 {
-    uint32_t shared = count_shared(g);
+    uint32_t n = 0;
+
+    *first = NULL;
+    for (uint32_t i = 0; i < g->n_values; i++) {
+        const struct graph_value *v = &g->values[i];
+
+        if (!v->data || v->is_param || v->dtype != SH_F32 || graph_elements(v) < 2)
+            continue;
+        *first = *first ? *first : v->name;
+        n++;
+    }
+    return n;
+}
+
+/* What training does that the file may not show. g: as read; t: in training form. */
+static int describe_training(const struct graph *g, const struct graph *t, struct sh_buf *note,
+                             struct sh_err *err)
+{
+    uint32_t shared = count_shared(t), fixed;
+    const char *first;
+    int rc = SH_OK;
 
     if (shared > 0)
-        snprintf(note, size,
-                 "%u parameters are used in several places and are trained as one; exporters merge "
-                 "equal weights unless the model is exported for training",
-                 shared);
-    else if (has_op(g, "BatchNormalization"))
-        sh_strlcpy(note, "BatchNormalization is trained with the statistics of the batch", size);
+        rc = sh_buf_printf(note, err, "%u parameters are used in several places and trained as one",
+                           shared);
+    if (!rc && g->n_untied > 0)
+        rc = sh_buf_printf(note, err,
+                           "%s%u parameters of equal numbers (ones, zeros) that the file has as "
+                           "one are trained apart, as exporters merge them; if the model shares "
+                           "them by design, give them other numbers before the export",
+                           note->len ? "; " : "", g->n_untied);
+    fixed = count_fixed(g, &first);
+    if (!rc && fixed > 0)
+        rc = sh_buf_printf(note, err,
+                           "%s%u constants are held fixed, since neither their use nor their name "
+                           "is that of a parameter: %.64s%s",
+                           note->len ? "; " : "", fixed, first, fixed > 1 ? ", ..." : "");
+    if (!rc && has_op(t, "BatchNormalization"))
+        rc = sh_buf_printf(note, err,
+                           "%sBatchNormalization is trained with the statistics of the batch",
+                           note->len ? "; " : "");
+    return rc;
 }
 
 /* Can this graph be trained? note says why not, or what training will do. */
@@ -189,6 +223,7 @@ static bool trainable(const struct graph *g, const struct weights *w, char *note
 {
     struct sh_err err = {0};
     struct graph *t = NULL;
+    struct sh_buf text_of;
     bool ok = false;
 
     if (w->n_parameters == 0)
@@ -201,8 +236,10 @@ static bool trainable(const struct graph *g, const struct weights *w, char *note
         sh_strlcpy(note, err.msg, size);
     else
         ok = true;
-    if (ok)
-        describe_training(t, note, size);
+    sh_buf_init(&text_of, size);
+    if (ok && describe_training(g, t, &text_of, NULL) == SH_OK && text_of.len)
+        sh_strlcpy(note, text_of.data, size);
+    sh_buf_fini(&text_of);
     graph_free(t);
     return ok;
 }
@@ -210,7 +247,7 @@ static bool trainable(const struct graph *g, const struct weights *w, char *note
 static json_t *success_json(const struct graph *g, const char *why_solo)
 {
     struct weights w = count_weights(g);
-    char note[512] = "";
+    char note[1024] = "";
     bool ok = trainable(g, &w, note, sizeof(note));
 
     return json_pack("{s:b,s:o,s:o,s:I,s:I,s:I,s:I,s:b,s:o,s:b,s:o}", "ok", 1, "inputs",

@@ -41,8 +41,8 @@ struct graph_value {
     void *data;                /* constant: row-major; NULL otherwise. OWNED unless data_borrowed */
     size_t bytes;
     bool data_borrowed; /* points into a mapped file that the graph keeps open */
-    bool is_param; /* an initializer of floats with rank >= 1: a weight that training may change, or
-                      BatchNormalization's running statistics */
+    bool is_param; /* a weight that training may change (params.c), or BatchNormalization's running
+                      statistics: an initializer of floats with rank >= 1 */
     bool by_size;  /* of graph_at(): its shape or data may follow from the sizes of symbols */
 };
 
@@ -80,7 +80,8 @@ struct graph {
     uint32_t *inputs, *outputs; /* value numbers */
     uint32_t n_values, n_nodes, n_inputs, n_outputs;
     int64_t opset;
-    bool is_solo; /* samples may meet (samples.h): each request runs by itself */
+    uint32_t n_untied; /* parameters that were one in the file: onnx_untie.h */
+    bool is_solo;      /* samples may meet (samples.h): each request runs by itself */
     struct sh_symbols symbols;
     struct sh_sizes own; /* sizes at which the model is known to work; graph_settle() */
     struct sh_dim (*output_dims)[SH_MAX_RANK]; /* OWNED: graph_infer_outputs(); NULL before */

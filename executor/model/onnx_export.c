@@ -9,6 +9,7 @@
 #include "executor/model/onnx.h"
 #include "executor/model/onnx_pack.h"
 #include "executor/model/onnx_tensor.h"
+#include "executor/model/onnx_untie.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,27 +19,6 @@ struct slot {
     Onnx__TensorProto *t;
     struct onnx_array a; /* data == NULL: those of t stay */
 };
-
-static void drop_external(Onnx__TensorProto *t)
-{
-    for (size_t i = 0; i < t->n_external_data; i++)
-        onnx__string_string_entry_proto__free_unpacked(t->external_data[i], NULL);
-    free(t->external_data);
-    t->external_data = NULL;
-    t->n_external_data = 0;
-    t->has_data_location = 0;
-}
-
-/* Frees whatever encoding the tensor had. */
-static void drop_data(Onnx__TensorProto *t)
-{
-    drop_external(t);
-    free(t->raw_data.data);
-    free(t->float_data);
-    t->raw_data = (ProtobufCBinaryData){0, NULL};
-    t->float_data = NULL;
-    t->n_float_data = 0;
-}
 
 static bool same_shape(const Onnx__TensorProto *t, const struct sh_st_tensor *s)
 {
@@ -52,7 +32,7 @@ static bool same_shape(const Onnx__TensorProto *t, const struct sh_st_tensor *s)
 
 static void use(struct slot *s)
 {
-    drop_data(s->t);
+    onnx_tensor_drop(s->t);
     s->t->has_raw_data = 1;
     s->t->raw_data.data = s->a.data;
     s->t->raw_data.len = s->a.bytes;
@@ -172,6 +152,7 @@ static int settle_all(struct copy *c, struct sh_err *err)
 int onnx_export(const char *onnx_in, const char *state, const char *onnx_out, struct sh_err *err)
 {
     struct copy c = {0};
+    uint32_t n_untied;
     int64_t opset;
     int rc = onnx_file_load(onnx_in, false, &c.source, &c.m, err);
 
@@ -179,6 +160,8 @@ int onnx_export(const char *onnx_in, const char *state, const char *onnx_out, st
         rc = onnx_file_model_opset(c.m, &opset, err);
     if (!rc && !c.m->graph)
         rc = SH_FAIL(err, SH_E_INVALID, "the file holds no graph: is it an ONNX model?");
+    if (!rc)
+        rc = onnx_untie(c.m, c.source, &n_untied, err); /* as its reader did: the same names */
     if (!rc)
         rc = sh_st_open(state, &c.state, err);
     if (!rc)

@@ -7,6 +7,7 @@
 #include "executor/model/onnx.h"
 #include "executor/model/onnx_dims.h"
 #include "executor/model/onnx_reader.h"
+#include "executor/model/onnx_untie.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -200,14 +201,18 @@ static int read_model(struct reader *r, const char *path, bool beside)
     if (rc)
         return rc;
     r->g->opset = r->scope->opset;
-    rc = read_values(r);
+    rc = onnx_untie(r->model, r->source, &r->g->n_untied, r->err);
+    if (!rc)
+        rc = read_values(r);
     for (size_t i = 0; i < g->n_node && rc == SH_OK; i++)
         rc = reader_node(r, g->node[i]);
     if (!rc)
         rc = read_outputs(r);
     if (!rc)
         rc = graph__sort(r->g, r->err);
-    return rc ? rc : graph__validate(r->g, r->err);
+    if (!rc)
+        rc = graph__validate(r->g, r->err);
+    return rc ? rc : graph__find_params(r->g, r->err);
 }
 
 int onnx_read_list(const char *path, bool beside, struct graph **out, char **list,

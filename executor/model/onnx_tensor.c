@@ -219,3 +219,23 @@ int onnx_tensor_copy(const Onnx__TensorProto *t, const char *what, struct onnx_s
     free(other.raw_data.data); /* NULL if it was taken */
     return rc;
 }
+
+static void drop_external(Onnx__TensorProto *t)
+{
+    for (size_t i = 0; i < t->n_external_data; i++)
+        onnx__string_string_entry_proto__free_unpacked(t->external_data[i], NULL);
+    free(t->external_data);
+    t->external_data = NULL;
+    t->n_external_data = 0;
+    t->has_data_location = 0;
+}
+
+void onnx_tensor_drop(Onnx__TensorProto *t)
+{
+    drop_external(t);
+    free(t->raw_data.data);
+    free(t->float_data);
+    t->raw_data = (ProtobufCBinaryData){0, NULL};
+    t->float_data = NULL;
+    t->n_float_data = 0;
+}

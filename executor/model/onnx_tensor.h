@@ -23,6 +23,8 @@ int onnx_tensor_take(Onnx__TensorProto *t, const char *what, struct onnx_source 
 /* The same, and t keeps its data. */
 int onnx_tensor_copy(const Onnx__TensorProto *t, const char *what, struct onnx_source *source,
                      struct onnx_array *out, struct sh_err *err);
+/* Frees the data, whatever encoding they have. */
+void onnx_tensor_drop(Onnx__TensorProto *t);
 bool onnx_tensor_is_external(const Onnx__TensorProto *t);
 
 #endif

@@ -38,9 +38,8 @@ THREADS = os.environ.get("THREADS") or "2"
 MODELS = ["mlp", "lenet_digits", "resnet_tiny", "inception_tiny", "bert_tiny", "mobilenet_v3_small"]
 
 SENSITIVE = {"resnet_tiny": 2}  # losses that must match in all but fp64
-# Losses that can match at all. This exporter left out biases that start as zeros and merged what
-# starts equal (all LayerNorms have one weight and one bias), so other parameters are trained than
-# PyTorch trained.
+# Losses that can match at all. This exporter left out biases that start as zeros, so other parameters
+# are trained than PyTorch trained.
 OTHER_PARAMETERS = {("bert_tiny", "train_dynamo18.onnx"): 1}
 
 PRECISIONS = {"cpu": {"infer": ["fp32"], "train": ["fp64", "fp32"]},

@@ -1,0 +1,172 @@
+/* params.c - which constants of a file are parameters, and which belong to the model as it is?
+ *
+ * A file does not say. Of the floats with at least one axis those are parameters that
+ *   - weigh what comes in: the operands of products and convolutions, weights and biases of
+ *     normalisations and of recurrent layers, slopes, tables of which rows are taken; or
+ *   - are added, multiplied or joined, and have the name of an attribute of a module
+ *     ("layers.0.gamma") rather than one that an exporter makes up for a number in the code
+ *     ("/Constant_3_output_0", "val_12", "onnx::Mul_77"), and are not called a mask, a table of
+ *     positions or the like, as buffers are.
+ * What is computed from constants alone (a weight that is turned, or scaled) counts as its source.
+ * Others are held fixed: attention's scale, masks, anchors, means and deviations of images.
+ */
+#include "common/mem.h"
+#include "executor/model/graph_int.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+
+/* Inputs [first, last] weigh what comes in. */
+static const struct slot {
+    const char *op;
+    uint32_t first, last;
+} WEIGHTS[] = {
+    {"BatchNormalization", 1, 4},
+    {"Conv", 1, 2},
+    {"ConvTranspose", 1, 2},
+    {"DeformConv", 1, 1},
+    {"Einsum", 0, UINT32_MAX},
+    {"GRU", 1, 3},
+    {"Gemm", 0, 2},
+    {"GroupNormalization", 1, 2},
+    {"InstanceNormalization", 1, 2},
+    {"LSTM", 1, 3},
+    {"LayerNormalization", 1, 2},
+    {"MatMul", 0, 1},
+    {"PRelu", 1, 1},
+    {"RMSNormalization", 1, 1},
+    {"RNN", 1, 3},
+};
+
+static bool is_weight(const struct graph *g, const struct graph_node *n, uint32_t i)
+{
+    int64_t axis = 0;
+
+    for (size_t k = 0; k < SH_ARRAY_LEN(WEIGHTS); k++)
+        if (strcmp(WEIGHTS[k].op, n->op) == 0)
+            return i >= WEIGHTS[k].first && i <= WEIGHTS[k].last;
+    return strcmp(n->op, "Gather") == 0 && i == 0 && g->values[n->in[0]].rank >= 2 &&
+           graph_int(n, "axis", 0, &axis, NULL) == SH_OK && axis == 0;
+}
+
+/* ---------------------------------------------------------------- names */
+
+static bool begins(const char *name, const char *with)
+{
+    return strncmp(name, with, strlen(with)) == 0;
+}
+
+/* What exporters of PyTorch call numbers and what they compute themselves. */
+static bool is_made_up(const char *name)
+{
+    static const char *const BEGIN[] = {
+        "val_",     "_val",   "scalar_tensor", "lifted_", "c_lifted", "_tensor_constant",
+        "const_",   "_const", "ones",          "zeros",   "arange",   "full",
+        "_to_copy", "select", "slice",         "expand",  "unsqueeze"};
+    size_t n = strcspn(name, "@");
+
+    if (memchr(name, '/', n) || memchr(name, ':', n) || strstr(name, "onstant"))
+        return true;
+    for (size_t i = 0; i < SH_ARRAY_LEN(BEGIN); i++)
+        if (begins(name, BEGIN[i]))
+            return true;
+    while (n > 0 && isdigit((unsigned char)name[n - 1]))
+        n--;
+    return n == 0; /* only digits */
+}
+
+/* The last part of "layers.0.attn_mask", as modules call their buffers. */
+static bool is_buffer(const char *name)
+{
+    static const char *const WORDS[] = {"mask",
+                                        "pe",
+                                        "anchors",
+                                        "anchor",
+                                        "inv_freq",
+                                        "freqs",
+                                        "freqs_cis",
+                                        "grid",
+                                        "coords",
+                                        "position",
+                                        "positions",
+                                        "mean",
+                                        "std",
+                                        "pixel_mean",
+                                        "pixel_std",
+                                        "scale_factor",
+                                        "relative_coords_table",
+                                        "strides",
+                                        "prior",
+                                        "priors"};
+    size_t n = strcspn(name, "@"), from = n;
+    char last[64];
+
+    while (from > 0 && name[from - 1] != '.')
+        from--;
+    if (n - from >= sizeof(last))
+        return false;
+    memcpy(last, name + from, n - from);
+    last[n - from] = '\0';
+    if (strstr(last, "mask") || strstr(last, "anchor"))
+        return true;
+    for (size_t i = 0; i < SH_ARRAY_LEN(WORDS); i++)
+        if (strcmp(last, WORDS[i]) == 0)
+            return true;
+    return false;
+}
+
+/* ---------------------------------------------------------------- the graph */
+
+/* fixed[v]: v is computed from constants alone. */
+static void find_fixed(const struct graph *g, bool *fixed)
+{
+    for (uint32_t i = 0; i < g->n_values; i++)
+        fixed[i] = g->values[i].data != NULL;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const struct graph_node *n = &g->nodes[i];
+        bool all = n->n_in > 0;
+
+        for (uint32_t k = 0; k < n->n_in; k++)
+            all &= n->in[k] == GRAPH_NONE || fixed[n->in[k]];
+        for (uint32_t k = 0; k < n->n_out; k++)
+            if (n->out[k] != GRAPH_NONE)
+                fixed[n->out[k]] = all;
+    }
+}
+
+/* weighs[v]: v, or what is computed from it and constants, is a weight. */
+static void find_weights(const struct graph *g, const bool *fixed, bool *weighs)
+{
+    for (uint32_t i = g->n_nodes; i-- > 0;) {
+        const struct graph_node *n = &g->nodes[i];
+        bool through = false;
+
+        for (uint32_t k = 0; k < n->n_out; k++)
+            through |= n->out[k] != GRAPH_NONE && fixed[n->out[k]] && weighs[n->out[k]];
+        for (uint32_t k = 0; k < n->n_in; k++)
+            if (n->in[k] != GRAPH_NONE && fixed[n->in[k]])
+                weighs[n->in[k]] |= through || is_weight(g, n, k);
+    }
+}
+
+int graph__find_params(struct graph *g, struct sh_err *err)
+{
+    bool *fixed = calloc((size_t)g->n_values + 1, sizeof(*fixed));
+    bool *weighs = calloc((size_t)g->n_values + 1, sizeof(*weighs));
+    int rc = SH_OK;
+
+    if (fixed && weighs) {
+        find_fixed(g, fixed);
+        find_weights(g, fixed, weighs);
+        for (uint32_t i = 0; i < g->n_values; i++) {
+            struct graph_value *v = &g->values[i];
+
+            v->is_param &= weighs[i] || (!is_made_up(v->name) && !is_buffer(v->name));
+        }
+    } else {
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate marks of %u values", g->n_values);
+    }
+    free(fixed);
+    free(weighs);
+    return rc;
+}
