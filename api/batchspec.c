@@ -80,7 +80,7 @@ static int check_sizes(const json_t *tensors, const char *what, struct sh_err *e
         return SH_FAIL(err, SH_E_UNSUPPORTED, "the model has %zu %s; 1 to %d are supported", n,
                        what, MAX_IO);
     for (size_t i = 0; !rc && i < n; i++)
-        rc = sh_sample_read(json_array_get(tensors, i), &t, err);
+        rc = sh_sample_read(json_array_get(tensors, i), NULL, &t, err);
     return rc;
 }
 
@@ -156,7 +156,7 @@ static int check_room(const struct jobspec *s, const json_t *version, const char
 
     for (size_t i = 0; i < json_array_size(outputs); i++) {
         struct sh_st_tensor t;
-        int rc = sh_sample_read(json_array_get(outputs, i), &t, err);
+        int rc = sh_sample_read(json_array_get(outputs, i), NULL, &t, err);
 
         if (!rc && is_kept(s, json_array_get(outputs, i)))
             rc = sh_add_size(sample, t.bytes, &sample, err);

@@ -315,12 +315,15 @@ static void shape_text(const json_t *shape, char out[static SHAPE_TEXT])
         snprintf(out + len, SHAPE_TEXT - len, "]");
 }
 
-static bool same_sample(const json_t *a, const json_t *b)
+/* An axis that the model leaves open (-1) is as large as in the dataset; which of them have to be
+ * equal the job finds. */
+static bool same_sample(const json_t *is, const json_t *want)
 {
-    if (json_array_size(a) != json_array_size(b))
+    if (json_array_size(is) != json_array_size(want))
         return false;
-    for (size_t i = 1; i < json_array_size(a); i++)
-        if (!json_equal(json_array_get(a, i), json_array_get(b, i)))
+    for (size_t i = 1; i < json_array_size(is); i++)
+        if (!json_equal(json_array_get(is, i), json_array_get(want, i)) &&
+            json_integer_value(json_array_get(want, i)) != -1)
             return false;
     return true;
 }

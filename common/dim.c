@@ -98,6 +98,28 @@ int sh_symbols_read(const json_t *inputs, struct sh_symbols *out, struct sh_err 
     return rc;
 }
 
+int sh_sizes_take(const struct sh_dim *dims, size_t rank, const struct sh_st_tensor *t,
+                  struct sh_sizes *z, struct sh_err *err)
+{
+    if (t->rank != rank)
+        return SH_FAIL(err, SH_E_INVALID, "tensor \"%s\" has %zu axes, the model wants %zu",
+                       t->name, t->rank, rank);
+    for (size_t i = 0; i < rank; i++) {
+        uint32_t *size;
+
+        if (dims[i].n == 0 || dims[i].f[0].of == SH_DIM_BATCH)
+            continue;
+        size = &z->v[dims[i].f[0].of];
+        if (t->dims[i] < 1 || t->dims[i] > SH_MAX_SIZE || (*size && t->dims[i] != (int64_t)*size))
+            return SH_FAIL(err, SH_E_INVALID,
+                           "axis %zu of tensor \"%s\" has size %" PRId64 ", another axis that has "
+                           "to be as large %" PRIu32,
+                           i, t->name, t->dims[i], *size);
+        *size = (uint32_t)t->dims[i];
+    }
+    return SH_OK;
+}
+
 const char *sh_sizes_text(const struct sh_symbols *s, const struct sh_sizes *z, char *out,
                           size_t size)
 {

@@ -16,6 +16,7 @@
 
 #include "common/dtype.h"
 #include "common/err.h"
+#include "common/safetensors.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -71,6 +72,10 @@ json_t *sh_dims_json(const struct sh_dim *dims, size_t rank, const struct sh_sym
 /* Are "shape" and the rule for -1 enough? */
 bool sh_dims_are_plain(const struct sh_dim *dims, size_t rank);
 
+/* The sizes of symbols among these axes, where they are not known yet (0), from a tensor: those of
+ * all its samples. Fails: SH_E_INVALID (another number of axes, or another size than before). */
+int sh_sizes_take(const struct sh_dim *dims, size_t rank, const struct sh_st_tensor *t,
+                  struct sh_sizes *z, struct sh_err *err);
 /* "seq=128, h=64", for messages. Returns out. */
 const char *sh_sizes_text(const struct sh_symbols *s, const struct sh_sizes *z, char *out,
                           size_t size);

@@ -3,31 +3,62 @@
 
 #include "common/mem.h"
 
-int sh_sample_read(const json_t *io, struct sh_st_tensor *out, struct sh_err *err)
+int sh_sample_sizes(const json_t *inputs, const struct sh_st *dataset, struct sh_sample_sizes *out,
+                    struct sh_err *err)
+{
+    int rc = sh_symbols_read(inputs, &out->symbols, err);
+
+    out->sizes = (struct sh_sizes){.n = (uint32_t)out->symbols.n};
+    for (size_t i = 0; !rc && out->symbols.n && i < json_array_size(inputs); i++) {
+        const json_t *io = json_array_get(inputs, i);
+        const char *name = json_string_value(json_object_get(io, "name"));
+        const struct sh_st_tensor *t = sh_st_find(dataset, name ? name : "");
+        struct sh_dim dims[SH_MAX_RANK];
+        size_t rank;
+
+        rc = sh_dims_read(io, &out->symbols, dims, &rank, err);
+        if (!rc && t) /* who needs it says that it is missing */
+            rc = sh_sizes_take(dims, rank, t, &out->sizes, err);
+    }
+    return rc;
+}
+
+/* The sizes of all axes but the first, into out. */
+static int read_axes(const json_t *io, const struct sh_sample_sizes *z, struct sh_st_tensor *out,
+                     struct sh_err *err)
+{
+    struct sh_dim dims[SH_MAX_RANK];
+    int rc = z ? sh_dims_read(io, &z->symbols, dims, &out->rank, err) : SH_OK;
+
+    for (size_t i = 1; !rc && i < out->rank; i++) {
+        out->dims[i] = json_integer_value(json_array_get(json_object_get(io, "shape"), i));
+        if (z && out->dims[i] < 0)
+            rc = sh_dim_size(&dims[i], 1, &z->sizes, &out->dims[i], err);
+        if (!rc && out->dims[i] < 1)
+            rc = SH_FAIL(err, SH_E_UNSUPPORTED,
+                         "axis %zu of tensor \"%s\" of the model has no fixed size", i, out->name);
+        if (!rc)
+            rc = sh_mul_size(out->bytes, (size_t)out->dims[i], &out->bytes, err);
+    }
+    return rc;
+}
+
+int sh_sample_read(const json_t *io, const struct sh_sample_sizes *z, struct sh_st_tensor *out,
+                   struct sh_err *err)
 {
     const char *name = json_string_value(json_object_get(io, "name"));
     const char *type = json_string_value(json_object_get(io, "datatype"));
-    const json_t *shape = json_object_get(io, "shape");
 
     *out = (struct sh_st_tensor){.name = name ? name : "",
                                  .dtype = type ? sh_dtype_from_v2(type) : SH_N_DTYPES,
-                                 .rank = json_array_size(shape)};
+                                 .rank = json_array_size(json_object_get(io, "shape"))};
     if (out->dtype == SH_N_DTYPES || out->rank < 1 || out->rank > SH_MAX_RANK)
         return SH_FAIL(err, SH_E_UNSUPPORTED,
                        "tensor \"%s\" of the model has no batch, or a type that is not supported",
                        out->name);
     out->bytes = sh_dtype_bytes(out->dtype);
     out->dims[0] = 1;
-    for (size_t i = 1; i < out->rank; i++) {
-        out->dims[i] = json_integer_value(json_array_get(shape, i));
-        if (out->dims[i] < 1)
-            return SH_FAIL(err, SH_E_UNSUPPORTED,
-                           "axis %zu of tensor \"%s\" of the model has no fixed size", i,
-                           out->name);
-        if (sh_mul_size(out->bytes, (size_t)out->dims[i], &out->bytes, err))
-            return err ? err->rc : SH_E_TOOBIG;
-    }
-    return SH_OK;
+    return read_axes(io, z, out, err);
 }
 
 /* 1 where it is open, but not the batch. */

@@ -2,6 +2,7 @@
 #ifndef SH_COMMON_SAMPLE_H
 #define SH_COMMON_SAMPLE_H
 
+#include "common/dim.h"
 #include "common/safetensors.h"
 
 #include <jansson.h>
@@ -10,9 +11,18 @@
 /* Samples of a request to a model where they may meet: it has a program for each number of them. */
 #define SH_SAMPLE_MAX_SOLO 12
 
-/* name is BORROWED from io; bytes are those of one sample; dims[0], the batch, is 1.
- * Fails: SH_E_UNSUPPORTED (no batch axis, or an axis of no fixed size), SH_E_TOOBIG. */
-int sh_sample_read(const json_t *io, struct sh_st_tensor *out, struct sh_err *err);
+struct sh_sample_sizes { /* of what the model's file leaves open: one list for a dataset */
+    struct sh_symbols symbols;
+    struct sh_sizes sizes;
+};
+/* From the tensors of a dataset that have the names of the inputs. Fails: SH_E_INVALID. */
+int sh_sample_sizes(const json_t *inputs, const struct sh_st *dataset, struct sh_sample_sizes *out,
+                    struct sh_err *err);
+/* name is BORROWED from io; bytes are those of one sample; dims[0], the batch, is 1. z: NULL where
+ * nobody knows. Fails: SH_E_UNSUPPORTED (no batch axis, or an axis of no fixed size), SH_E_TOOBIG.
+ */
+int sh_sample_read(const json_t *io, const struct sh_sample_sizes *z, struct sh_st_tensor *out,
+                   struct sh_err *err);
 
 /* The only batch that a model with these inputs (a list) runs with; 0 if any. Where the first axis
  * of no input follows the batch it is that of the first input that has an axis, and 1 where none

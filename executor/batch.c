@@ -555,7 +555,7 @@ static bool run_next(struct batch_job *j)
         fail(j, &err);
         return true;
     }
-    if (switch_submit(j->x->sw, m, &part, on_run, j, &err)) {
+    if (switch_submit(j->x->sw, m, NULL, &part, on_run, j, &err)) {
         free(part.in);
         free(part.out);
         fail(j, &err);

@@ -28,7 +28,7 @@ static int bind_input(struct batch_job *j, const struct sh_st *data, const json_
     struct batch_column *c = &j->in[j->n_in];
     const struct sh_st_tensor *t;
     struct sh_st_tensor want;
-    int rc = sh_sample_read(io, &want, err);
+    int rc = sh_sample_read(io, NULL, &want, err);
     const char *name;
 
     if (rc)
@@ -95,7 +95,7 @@ static int bind_outputs(struct batch_job *j, struct sh_st_tensor *tensors, struc
                        BATCH_MAX_IO);
     for (size_t i = 0; i < n; i++) {
         struct sh_st_tensor *t = &tensors[j->n_kept];
-        int rc = sh_sample_read(json_array_get(j->outputs, i), t, err);
+        int rc = sh_sample_read(json_array_get(j->outputs, i), NULL, t, err);
 
         if (rc)
             return rc;

@@ -36,6 +36,7 @@ struct eval {
     void *arg;
     char *dataset, *label_name; /* OWNED */
     json_t *meta;
+    struct sh_sample_sizes sizes;
     struct sh_st *file;                /* NULL: all was copied */
     const struct sh_st_tensor *labels; /* while there is a file */
     enum sh_dtype label_type;
@@ -58,7 +59,7 @@ static int bind_input(struct eval *e, const json_t *io, struct sh_err *err)
 {
     struct io *v = &e->in[e->n_in];
     struct sh_st_tensor want;
-    int rc = sh_sample_read(io, &want, err);
+    int rc = sh_sample_read(io, &e->sizes, &want, err);
 
     if (rc)
         return rc;
@@ -81,10 +82,10 @@ static int bind_input(struct eval *e, const json_t *io, struct sh_err *err)
 static int bind_outputs(struct eval *e, const json_t *out, struct sh_err *err)
 {
     struct sh_st_tensor first, t;
-    int rc = sh_sample_read(json_array_get(out, 0), &first, err);
+    int rc = sh_sample_read(json_array_get(out, 0), &e->sizes, &first, err);
 
     for (size_t i = 0; !rc && i < json_array_size(out); i++) {
-        rc = sh_sample_read(json_array_get(out, i), &t, err);
+        rc = sh_sample_read(json_array_get(out, i), &e->sizes, &t, err);
         e->out[e->n_out++].sample_bytes = t.bytes;
     }
     if (!rc && first.dtype != SH_F32)
@@ -109,6 +110,7 @@ static int bind_all(struct eval *e, struct sh_err *err)
     e->n = e->labels->dims[0];
     e->label_type = e->labels->dtype;
     e->label_bytes = e->labels->bytes / (size_t)e->n;
+    rc = sh_sample_sizes(in, e->file, &e->sizes, err);
     for (size_t i = 0; !rc && i < json_array_size(in); i++)
         rc = bind_input(e, json_array_get(in, i), err);
     return rc ? rc : bind_outputs(e, out, err);
@@ -283,7 +285,7 @@ static int run_batch(struct eval *e, struct sh_err *err)
 
     if (rc)
         return rc;
-    rc = switch_submit(e->x->sw, e->model, &part, on_run, e, err);
+    rc = switch_submit(e->x->sw, e->model, &e->sizes.sizes, &part, on_run, e, err);
     if (rc) {
         free(part.in);
         free(part.out);

@@ -46,8 +46,8 @@ int exec_path(const struct exec *x, const char *root, const char *path, char **o
 
 static int make_dirs(const struct exec *x, struct sh_err *err)
 {
-    static const char *const DIRS[] = {
-        "", "blobs", "blobs/packages", "blobs/datasets", "blobs/tmp", "jobs", "kept"};
+    static const char *const DIRS[] = {"",          "blobs", "blobs/packages", "blobs/datasets",
+                                       "blobs/tmp", "jobs",  "kept",           "shapes"};
 
     for (size_t i = 0; i < SH_ARRAY_LEN(DIRS); i++) {
         char *path = NULL;

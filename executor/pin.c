@@ -6,6 +6,7 @@
 #include "executor/agent.h"
 #include "executor/host.h"
 #include "executor/model_int.h"
+#include "executor/seen.h"
 #include "executor/switch.h"
 
 #include <inttypes.h>
@@ -130,6 +131,7 @@ void store_second(struct store *s)
     for (struct model *m = store_next(s, NULL); m && n < MAX_TOLD; m = store_next(s, m))
         n += tell(s, m, false);
     update_metrics(s);
+    seen_second(s);
     tell_loading(s);
 }
 

@@ -82,6 +82,8 @@ void run__use(struct run *r, struct model *version, struct model *shape)
     version->n_users++;
     if (shape != version)
         shape->n_users++;
+    shape->is_asked = true;
+    shape->n_runs++;
 }
 
 void run__free(struct run *r)

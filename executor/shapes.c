@@ -118,7 +118,6 @@ static int add(struct model *version, const struct sh_sizes *sizes, struct model
     m->handle = STORE_SHAPES + ++all->last;
     m->max_batch = version->max_batch;
     m->tag = version->tag;
-    m->wanted = 1; /* somebody waits */
     m->is_quick = m->is_looked_at = true;
     m->image.fd = m->kept_fd = -1;
     m->last_use_ns = sh_clock_ns();
@@ -155,8 +154,12 @@ int store_shape(struct model *version, const struct sh_sizes *sizes, struct mode
         return SH_FAIL(err, SH_E_INVALID, "%u sizes came, \"%s\" has %u", sizes->n, version->name,
                        version->sizes.n);
     *out = find(s, version, sizes);
-    if (*out && (*out)->phase == MODEL_FAILED)
+    if (*out && (*out)->phase == MODEL_FAILED && !sh_rc_retry((*out)->why.rc))
         return sh_err_copy(err, &(*out)->why);
+    if (*out && (*out)->phase == MODEL_FAILED) { /* there was no room, say */
+        (*out)->phase = MODEL_BUILDING;
+        (*out)->why = (struct sh_err){0};
+    }
     if (*out)
         return SH_OK;
     rc = make_room(s, version, err);
@@ -185,8 +188,10 @@ void store_load_shape(struct store *s, const struct msg_shape_load *l)
         rc = SH_FAIL(&err, SH_E_NOTFOUND, "the model version is not loaded on this executor");
     if (!rc)
         rc = store_shape(m, &sizes, &shape, &err);
-    if (!rc)
+    if (!rc) {
         shape->last_use_ns = sh_clock_ns();
+        shape->is_asked = true;
+    }
     if (!rc && shape->phase == MODEL_READY)
         agent_shape_state(store__exec(s)->agent, shape);
     if (!rc)

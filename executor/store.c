@@ -12,6 +12,7 @@
 #include "executor/keep.h"
 #include "executor/loading.h"
 #include "executor/model_int.h"
+#include "executor/seen.h"
 #include "executor/switch.h"
 #include "executor/train.h"
 
@@ -293,6 +294,8 @@ static bool reap_from(struct store *s, struct model **list, size_t *n)
         --*n;
         say_state(s, m);
         if (m->base == m)
+            seen_forget(m);
+        if (m->base == m)
             SH_INFO("model.gone", "version=%" PRId64 " model=%s", m->handle, m->name);
         model__free(m);
         return true;
@@ -531,14 +534,14 @@ static const struct worker *any_ready(struct store *s)
     return NULL;
 }
 
-/* Somebody waits for each: the one that has waited for the longest time. */
-static bool start_shape(struct store *s)
+/* The one that is there for the longest time; asked: of those that somebody waits for. */
+static bool start_shape(struct store *s, bool asked)
 {
     struct model *best = NULL;
     struct worker *w;
 
     for (struct model *m = s->shapes.first; m; m = m->next)
-        if (m->phase == MODEL_BUILDING && !is_compiled_now(s, m->handle))
+        if (m->phase == MODEL_BUILDING && m->is_asked >= asked && !is_compiled_now(s, m->handle))
             best = m; /* the newest is the first of the list */
     w = best ? worker_for(s, best) : NULL;
     if (w)
@@ -623,8 +626,8 @@ bool store_worker_lacks(struct store *s, const struct worker *w)
 
 bool store_turn(struct store *s)
 {
-    bool did = reap(s) || start_shape(s) || start_build(s, false) || start_spread(s) ||
-               start_build(s, true);
+    bool did = reap(s) || start_shape(s, true) || start_build(s, false) || start_spread(s) ||
+               start_build(s, true) || start_shape(s, false);
 
     if (!did)
         ask_trainer(s);
@@ -690,9 +693,11 @@ static void become_ready(struct store *s, struct worker *w, struct model *m,
                           (double)m->took_ns / 1e9);
         SH_INFO("shape.ready", "version=%" PRId64 " model=%s shape=%" PRId64 " ms=%" PRId64,
                 m->base->handle, m->name, m->handle - STORE_SHAPES, m->took_ns / 1000000);
+        m->base->has_new_shapes = true;
         agent_shape_state(s->x->agent, m);
         return;
     }
+    seen_bring(m);
     model__keep_fd(m, -1);
     if (m->handle < 0)
         return;
@@ -741,7 +746,8 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
         return; /* there is room now */
     if (!rc && m->phase == MODEL_BUILDING)
         rc = host_check(m, own_image(m, d), d->host_bytes, &err);
-    if (rc == SH_E_QUOTA && m->phase == MODEL_BUILDING && shapes__evict(s, NULL)) {
+    if (rc == SH_E_QUOTA && m->phase == MODEL_BUILDING && (m->base == m || m->is_asked) &&
+        shapes__evict(s, NULL)) {
         if (!d->rc)
             drop_in_worker(w, m->handle);
         return; /* a shape goes: there will be more room */

@@ -66,6 +66,9 @@ struct model {
     uint64_t weight_bytes; /* of the package; 0: not known */
     int64_t build_ns;      /* when its builder began */
     int64_t took_ns;       /* of a shape: its first compilation */
+    uint64_t n_runs;       /* of a shape */
+    bool is_asked;         /* a shape that somebody waits for */
+    bool has_new_shapes;   /* seen.h does not know yet */
 
     struct sh_shm image; /* in memory, or mapped from what is kept of it */
     int kept_fd;         /* OWNED: the file that its builder looks at for us to map; -1: none */

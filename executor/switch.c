@@ -506,22 +506,24 @@ void switch_on_run(struct switcher *sw, const struct msg_run *m)
         model_prepare(r->model, false); /* its copies travel while the current run computes */
 }
 
-int switch_submit(struct switcher *sw, struct model *m, const struct run_part *part,
-                  run_done_fn *fn, void *arg, struct sh_err *err)
+int switch_submit(struct switcher *sw, struct model *m, const struct sh_sizes *sizes,
+                  const struct run_part *part, run_done_fn *fn, void *arg, struct sh_err *err)
 {
     struct run *r = calloc(1, sizeof(*r));
-    int rc = SH_E_NOMEM;
+    struct model *shape = m;
+    int rc = sizes ? store_shape(m, sizes, &shape, err) : SH_OK;
 
     if (r)
         r->parts = calloc(1, sizeof(*r->parts));
-    if (!r || !r->parts || sh_strdup(m->tenant, &r->tenant, err)) {
+    if (!rc && (!r || !r->parts || sh_strdup(m->tenant, &r->tenant, err)))
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a run");
+    if (rc) {
         run__free(r);
         return rc;
     }
     r->x = sw->x;
     r->sample = -1;
-    run__use(r, m, m);
+    run__use(r, m, shape);
     r->batch = part->batch;
     r->tag = m->tag;
     r->recv_ns = sh_clock_ns();

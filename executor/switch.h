@@ -76,9 +76,10 @@ void switch_on_worker_dead(struct switcher *sw, struct worker *w);
 /* No worker will have the model any more: ends the runs that wait for one. */
 void switch_give_up(struct switcher *sw, const struct model *m, const struct sh_err *why);
 
-/* A run of our own (evaluation, batch inference), behind all others. TAKES the part's spans. */
-int switch_submit(struct switcher *sw, struct model *m, const struct run_part *part,
-                  run_done_fn *fn, void *arg, struct sh_err *err);
+/* A run of our own (evaluation, batch inference), behind all others. sizes: NULL: the version's
+ * own. TAKES the part's spans. */
+int switch_submit(struct switcher *sw, struct model *m, const struct sh_sizes *sizes,
+                  const struct run_part *part, run_done_fn *fn, void *arg, struct sh_err *err);
 bool switch_has_started(const struct switcher *sw, const void *arg); /* it has the device */
 void switch_withdraw(struct switcher *sw, const void *arg);          /* fn is not called any more */
 

@@ -31,13 +31,6 @@ static json_t *text(const char *s)
     return json_string(clean);
 }
 
-static struct sh_dim dim_of(int64_t size)
-{
-    if (size >= 0)
-        return sh_dim_fixed(size);
-    return sh_dim_is(size == GRAPH_BATCH ? SH_DIM_BATCH : (int)GRAPH_SYMBOL(size));
-}
-
 /* common/dim.h. derived: of an output; NULL: the shape of v says all. */
 static json_t *tensor_json(const struct graph *g, const struct graph_value *v,
                            const struct sh_dim *derived)
@@ -45,8 +38,11 @@ static json_t *tensor_json(const struct graph *g, const struct graph_value *v,
     struct sh_dim dims[SH_MAX_RANK];
     json_t *shape = json_array(), *j;
 
+    if (derived)
+        memcpy(dims, derived, sizeof(dims));
+    else
+        graph_axes(v, dims);
     for (int i = 0; shape && i < v->rank; i++) {
-        dims[i] = derived ? derived[i] : dim_of(v->dims[i]);
         json_array_append_new(shape, json_integer(sh_dim_is_fixed(&dims[i]) ? dims[i].add : -1));
     }
     j = json_pack("{s:o,s:s,s:o}", "name", text(v->name), "datatype", sh_dtype_v2(v->dtype),

@@ -469,6 +469,14 @@ uint32_t graph_find(const struct graph *g, const char *name)
     return GRAPH_NONE;
 }
 
+void graph_axes(const struct graph_value *v, struct sh_dim out[SH_MAX_RANK])
+{
+    for (int i = 0; i < v->rank; i++)
+        out[i] = v->dims[i] >= 0             ? sh_dim_fixed(v->dims[i])
+                 : v->dims[i] == GRAPH_BATCH ? sh_dim_is(SH_DIM_BATCH)
+                                             : sh_dim_is((int)GRAPH_SYMBOL(v->dims[i]));
+}
+
 int64_t graph_elements(const struct graph_value *v)
 {
     int64_t n = 1;

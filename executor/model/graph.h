@@ -123,7 +123,9 @@ int graph_ints(const struct graph_node *n, const char *name, int64_t *out, size_
                struct sh_err *err);
 
 uint32_t graph_find(const struct graph *g, const char *name); /* GRAPH_NONE if there is none */
-int64_t graph_elements(const struct graph_value *v);          /* -1 while a dim is unknown */
+/* Its axes, of an input: v->dims, as common/dim.h has them. */
+void graph_axes(const struct graph_value *v, struct sh_dim out[SH_MAX_RANK]);
+int64_t graph_elements(const struct graph_value *v); /* -1 while a dim is unknown */
 
 struct graph_sizes {
     int64_t batch;

@@ -82,29 +82,20 @@ bool tensors_are_one_run(const struct graph *g, const struct sh_st *file)
     return true;
 }
 
-/* The dims of input v with sizes in place of symbols; those that no input before it has are taken
- * from the file. */
+/* The dims of input v with sizes in place of symbols, which are taken from the file. */
 static int take_sizes(const struct graph *g, const struct graph_value *v, const struct sh_st *file,
                       struct sh_sizes *sizes, int64_t *dims, struct sh_err *err)
 {
     const struct sh_st_tensor *t = sh_st_find(file, v->name);
+    struct sh_dim axes[SH_MAX_RANK];
+    int rc;
 
+    graph_axes(v, axes);
     sizes->n = (uint32_t)g->symbols.n;
-    memcpy(dims, v->dims, sizeof(v->dims));
-    for (int i = 0; i < v->rank; i++) {
-        uint32_t *size = dims[i] < GRAPH_BATCH ? &sizes->v[GRAPH_SYMBOL(dims[i])] : NULL;
-
-        if (!size)
-            continue;
-        if (!*size && t && t->rank == (size_t)v->rank && t->dims[i] > 0 && t->dims[i] <= INT32_MAX)
-            *size = (uint32_t)t->dims[i];
-        if (*size && i == 0 && t && t->rank > 0 && t->dims[0] != (int64_t)*size)
-            return SH_FAIL(err, SH_E_INVALID,
-                           "axis 0 of \"%s\" is %lld, another input has %u for it", v->name,
-                           (long long)t->dims[0], *size);
-        dims[i] = *size;
-    }
-    return SH_OK;
+    rc = t && g->symbols.n ? sh_sizes_take(axes, (size_t)v->rank, t, sizes, err) : SH_OK;
+    for (int i = 0; i < v->rank; i++)
+        dims[i] = v->dims[i] < GRAPH_BATCH ? sizes->v[GRAPH_SYMBOL(v->dims[i])] : v->dims[i];
+    return rc;
 }
 
 int tensors_samples(const struct graph *g, const struct sh_st *file, const char *path, int64_t *out,

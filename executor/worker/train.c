@@ -117,6 +117,26 @@ static int warm(struct wk_train *t, struct sh_err *err)
     return SH_OK;
 }
 
+/* What the model's file leaves open is as large as in the dataset, for the whole job. */
+static int take_sizes(const struct graph *g, int dataset, struct sh_sizes *out, struct sh_err *err)
+{
+    struct sh_st *file = NULL;
+    int rc = g->symbols.n ? sh_st_open_fd(dataset, &file, err) : SH_OK;
+
+    out->n = (uint32_t)g->symbols.n;
+    for (uint32_t i = 0; !rc && file && i < g->n_inputs; i++) {
+        const struct graph_value *v = &g->values[g->inputs[i]];
+        const struct sh_st_tensor *t = sh_st_find(file, v->name);
+        struct sh_dim axes[SH_MAX_RANK];
+
+        graph_axes(v, axes);
+        if (t) /* else data_open() says what is missing */
+            rc = sh_sizes_take(axes, (size_t)v->rank, t, out, err);
+    }
+    sh_st_close(file);
+    return rc;
+}
+
 static int compile(struct worker *w, const struct msg_wk_train *m, const int *fds,
                    struct wk_train **out, struct sh_err *err)
 {
@@ -133,6 +153,8 @@ static int compile(struct worker *w, const struct msg_wk_train *m, const int *fd
         rc = train_spec_read(spec, &t->spec, err);
     if (!rc)
         rc = package_read_fds(fds[0], fds[1], &t->graph, err);
+    if (!rc)
+        rc = take_sizes(t->graph, fds[2], &t->spec.sizes, err);
     if (!rc)
         rc = program_train(w->dev, t->graph, &t->spec, &t->program, err);
     if (!rc)

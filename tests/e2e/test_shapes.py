@@ -16,7 +16,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import onnx_bytes as onnx  # noqa: E402
-from system import Story, System, until  # noqa: E402
+from system import Story, System, st_bytes, until  # noqa: E402
 
 VOCAB, LONGEST = 50, 100
 
@@ -82,6 +82,13 @@ class Shapes(Story):
     def other():
         return {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1.0, 2.0, 3.0, 4.0]}
 
+    def shapes(self):
+        try:
+            m = self.s.metrics("executor-cpu0")
+        except OSError:
+            return 0  # it is not there
+        return sum(v for k, v in m.items() if k.startswith("shunt_shapes{"))
+
     def ask(self, rows, **more):
         r = self.s.infer(self.key, "words", [self.ids(rows)], **more)
         self.assertEqual(r.status, 200, r)
@@ -116,11 +123,8 @@ class Shapes(Story):
         for t in threads:
             t.join()
         self.assertEqual(wrong, [])
-        def shapes():
-            return sum(v for k, v in self.s.metrics("executor-cpu0").items() if k.startswith("shunt_shapes{"))
-
-        until("they are counted", lambda: shapes() > 8)
-        self.assertLessEqual(shapes(), 24 + 4)  # and those of pictures
+        until("they are counted", lambda: self.shapes() > 8)
+        self.assertLessEqual(self.shapes(), 24 + 8)  # and those of pictures
 
     def test_a_shape_is_compiled_once_and_the_client_is_told(self):
         rows = [[7] * 77]
@@ -174,10 +178,46 @@ class Shapes(Story):
         self.assertEqual(late, [])
 
     def test_after_a_restart_it_goes_on(self):
-        self.ask([[5] * 31])
+        """With the shapes that were used: they are compiled before anybody asks."""
+        for length in (31, 32, 33):
+            self.ask([[5] * length])
+        seen = os.path.join(self.s.state, "shapes")
+        until("they are written down", lambda: any(
+            "33" in open(os.path.join(seen, name)).read().split() for name in os.listdir(seen)))
         self.s.kill("executor-cpu0")
-        until("it answers again", lambda: self.s.infer(self.key, "words", [self.ids([[1]])]).status == 200)
+        until("they are there again", lambda: self.shapes() > 2)
         self.ask([[5] * 31, [6] * 31])
+
+    def test_training_takes_the_sizes_of_its_dataset(self):
+        """And the evaluation those of its own; the trained version serves any."""
+        self.s.push(self.key, "trained", onnx.model(
+            [onnx.node("Conv", ["x", "w"], ["c"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]), onnx.node("Relu", ["c"], ["r"]),
+             onnx.node("GlobalAveragePool", ["r"], ["g"]), onnx.node("Flatten", ["g"], ["f"], axis=1),
+             onnx.node("Gemm", ["f", "v", "b"], ["logits"])],
+            [onnx.value("x", ["batch", 1, "h", "w"])], [onnx.value("logits", ["batch", 2])],
+            [onnx.tensor("w", [4, 1, 3, 3], [0.1 * ((i * 5) % 7 - 3) for i in range(36)]),
+             onnx.tensor("v", [4, 2], [0.2 * ((i * 3) % 5 - 2) for i in range(8)]), onnx.tensor("b", [2], [0.0, 0.0])]))
+
+        def data(name, n, h, w):
+            self.s.push_data(self.key, name, st_bytes({
+                "x": ("F32", [n, 1, h, w], struct.pack("<%df" % (n * h * w), *(
+                    (1.0 if i // (h * w) % 2 else -1.0) * ((i * 7) % 5 + 1) / 5 for i in range(n * h * w)))),
+                "label": ("I64", [n], struct.pack("<%dq" % n, *(i % 2 for i in range(n))))}))
+
+        data("pictures", 64, 6, 9)
+        data("others", 16, 5, 5)
+        r = self.s.submit(self.key, model="trained", dataset="pictures", eval_dataset="others",
+                          spec={"batch": 16, "epochs": 4})
+        self.assertEqual(r.status, 201, r)
+        done = self.s.wait_job(self.key, r.json["id"])
+        self.assertEqual(done["state"], "SUCCEEDED", done)
+        self.assertEqual(done["result"]["accuracy"], 1.0, done)
+        r = until("the trained one answers", lambda: (r := self.s.call(
+            "POST", "/v2/models/trained/versions/%d/infer" % done["result"]["version"],
+            {"inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 1, 3, 4], "data": [1.0] * 12 + [-1.0] * 12}]},
+            key=self.key)).status == 200 and r)
+        y = r.json["outputs"][0]["data"]
+        self.assertTrue(y[1] > y[0] and y[2] > y[3], y)
 
 
 if __name__ == "__main__":
