@@ -226,6 +226,21 @@ static int64_t axis_of(const struct follow *f, const char *name, int64_t otherwi
     return graph_int(f->n, name, otherwise, &axis, NULL) ? -1 : axis;
 }
 
+/* Rows of a table that are the same for all samples, though each has them: token types, say. */
+static struct track free_gather(struct follow *f)
+{
+    const struct graph_value *index = value(f, 1), *y = result(f);
+    int64_t axis = axis_of(f, "axis", 0);
+
+    for (int i = 0; index->data && i < index->rank; i++) {
+        const struct place p = {.axis = i, .before = 1, .after = 1};
+
+        if (index->dims[i] == f->batch && is_same_for_all(f, index, index->rank, p))
+            return (struct track){BATCH, size_behind(y, (int)axis + i)};
+    }
+    return IS_FREE;
+}
+
 /* Along another axis all parts have the same place; of the batch itself nothing is joined. */
 static struct track rule_concat(struct follow *f)
 {
@@ -508,6 +523,8 @@ static struct track node_track(struct follow *f)
             return IS_MIXED;
         free &= is_free(f, i);
     }
+    if (free && strcmp(f->n->op, "Gather") == 0)
+        return free_gather(f);
     if (free)
         return strcmp(f->n->op, "Expand") == 0 ? free_expand(f) : IS_FREE;
     return rule ? rule(f) : IS_MIXED;

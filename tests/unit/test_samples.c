@@ -135,6 +135,22 @@ static void a_token_of_its_own_for_each_sample_is_independent(void **state)
     check("a class token", g, x, NULL);
 }
 
+/* Where the length is open, rows of tables are not folded: BERT's token types, which are zeros. */
+static void the_same_rows_for_each_sample_are_independent(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, -2, 6}), shape, rows;
+    int k;
+
+    (void)state;
+    assert_ok(sh_symbol_add(&g->symbols, "length", &k, NULL));
+    shape = NODE(g, "Gather", "to", NODE(g, "Shape", "shape", x), INTS(g, "both", 0, 1));
+    rows = NODE(g, "Expand", "types", INTS(g, "none", 0), shape);
+    rows = NODE(g, "Gather", "rows", param(g, "table", 2, (int64_t[]){2, 6}), rows);
+    graph_settle(g, false);
+    check("token types", g, NODE(g, "Add", "y", rows, x), NULL);
+}
+
 static void samples_that_meet_are_found(void **state)
 {
     struct graph *g = new_graph();
@@ -205,6 +221,7 @@ int main(void)
         cmocka_unit_test(sequences_are_independent_wherever_their_axis_is),
         cmocka_unit_test(windows_of_an_image_are_independent),
         cmocka_unit_test(a_token_of_its_own_for_each_sample_is_independent),
+        cmocka_unit_test(the_same_rows_for_each_sample_are_independent),
         cmocka_unit_test(samples_that_meet_are_found),
         cmocka_unit_test(samples_that_are_told_apart_by_their_place_are_found),
         cmocka_unit_test(what_has_no_row_for_each_sample_runs_alone),
