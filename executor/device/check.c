@@ -54,6 +54,10 @@ static const struct arity ARITY[DEV_N_OPS] = {
     [DEV_OP_COMMIT] = {1, 1, 1, 1},
     [DEV_OP_ATTENTION] = {3, 4, 1, 2},
     [DEV_OP_ATTENTION_BWD] = {7, 7, 3, 3},
+    [DEV_OP_CUMSUM] = {1, 1, 1, 1},
+    [DEV_OP_TOPK] = {1, 1, 2, 2},
+    [DEV_OP_LOCATE] = {1, 1, 1, 1},
+    [DEV_OP_SCATTER] = {3, 3, 1, 1},
 };
 
 int dev__check_tensor(const struct dev_graph *g, uint32_t i, struct sh_err *err)

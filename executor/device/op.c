@@ -30,6 +30,23 @@ static const char *const ACT_NAMES[DEV_N_ACTS] = {
     [DEV_ACT_RECIP] = "RECIP",
     [DEV_ACT_POW] = "POW",
     [DEV_ACT_LINEAR] = "LINEAR",
+    [DEV_ACT_ELU] = "ELU",
+    [DEV_ACT_SOFTPLUS] = "SOFTPLUS",
+    [DEV_ACT_SIN] = "SIN",
+    [DEV_ACT_COS] = "COS",
+    [DEV_ACT_TAN] = "TAN",
+    [DEV_ACT_ASIN] = "ASIN",
+    [DEV_ACT_ACOS] = "ACOS",
+    [DEV_ACT_ATAN] = "ATAN",
+    [DEV_ACT_SINH] = "SINH",
+    [DEV_ACT_COSH] = "COSH",
+    [DEV_ACT_ASINH] = "ASINH",
+    [DEV_ACT_ACOSH] = "ACOSH",
+    [DEV_ACT_ATANH] = "ATANH",
+    [DEV_ACT_FLOOR] = "FLOOR",
+    [DEV_ACT_CEIL] = "CEIL",
+    [DEV_ACT_ROUND] = "ROUND",
+    [DEV_ACT_SIGN] = "SIGN",
 };
 
 const char *dev_op_name(enum dev_op_kind k)

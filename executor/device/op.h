@@ -18,6 +18,7 @@
 #define SH_EXECUTOR_DEVICE_OP_H
 
 #include "common/dtype.h"
+#include "executor/device/op_elem.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,45 +51,6 @@ struct dev_tensor {
     size_t offset;     /* in the image (WEIGHT), state (STATE) or workspace: set by the planner */
 };
 
-enum dev_act { /* unary, element-wise; p0 and p1 as noted */
-               DEV_ACT_NONE,
-               DEV_ACT_RELU,
-               DEV_ACT_LEAKY_RELU, /* p0 = slope */
-               DEV_ACT_CLIP,       /* [p0, p1] */
-               DEV_ACT_SIGMOID,
-               DEV_ACT_TANH,
-               DEV_ACT_GELU_ERF,
-               DEV_ACT_GELU_TANH,
-               DEV_ACT_HARDSIGMOID, /* max(0, min(1, p0 x + p1)) */
-               DEV_ACT_HARDSWISH,   /* x max(0, min(1, x/6 + 1/2)) */
-               DEV_ACT_SILU,        /* x sigmoid(x) */
-               DEV_ACT_EXP,
-               DEV_ACT_LOG,
-               DEV_ACT_SQRT,
-               DEV_ACT_ERF,
-               DEV_ACT_ABS,
-               DEV_ACT_NEG,
-               DEV_ACT_RECIP,
-               DEV_ACT_POW,    /* x^p0 */
-               DEV_ACT_LINEAR, /* p0 x + p1 */
-               DEV_N_ACTS
-};
-
-enum dev_bin {
-    DEV_BIN_ADD,
-    DEV_BIN_SUB,
-    DEV_BIN_MUL,
-    DEV_BIN_DIV,
-    DEV_BIN_MIN,
-    DEV_BIN_MAX,
-    DEV_BIN_POW,
-    DEV_BIN_EQUAL,
-    DEV_BIN_LESS,
-    DEV_BIN_GREATER,
-    DEV_N_BINS
-};
-enum dev_red { DEV_RED_SUM, DEV_RED_MEAN, DEV_RED_MAX, DEV_RED_MIN };
-
 /* in[] and out[] by kind; [x] = may be DEV_NONE. d_ = gradient of the loss.
  *
  * ATTENTION     q k v [mask] -> y [lse]; y = drop(softmax(scale q k^T + mask)) v by head. lse, F32
@@ -110,6 +72,14 @@ enum dev_red { DEV_RED_SUM, DEV_RED_MEAN, DEV_RED_MAX, DEV_RED_MIN };
  * BN_TRAIN_BWD  x d_y scale save_mean save_invstd [bias] [y] [d_y2] -> d_x d_scale d_bias
  *               [d_residual]; d_residual = act'(y) (d_y + d_y2), and the rest follows from it. With
  *               an act it needs y or, when there was no residual, bias: then y is computed again
+ * REDUCE        F32, I64 or I32; sums of integers wrap, their means are cut
+ * TOPK          the dims[axis] of y best elements along an axis, best first, and where they are
+ *               (I64); NaN is larger than all numbers. Of equal ones the first, or (last) the last
+ * LOCATE        indices, I64 or I32 -> rows, I64: of the depth numbers of each index, which count
+ *               from the end where negative and must be in [-size, size), times stride, and of the
+ *               place in rows times base, all added up. A bad one ends the run as GATHER's does
+ * SCATTER       data rows updates -> y: a copy of data [n, ...] in which row rows[i] is set to, or
+ *               combined with, the i-th element of updates, in this order; rows are LOCATE's
  * DROPOUT       x [residual] -> y [mask U8]; y = drop(x) + residual. What it drops is drawn by
  *               Philox on (seed, step, op), so it has no state
  */
@@ -137,6 +107,10 @@ enum dev_red { DEV_RED_SUM, DEV_RED_MEAN, DEV_RED_MAX, DEV_RED_MIN };
     X(BN_TRAIN) /* x scale bias run_mean run_var [residual] -> y and four vectors: see above */    \
     X(LAYERNORM) /* x [scale] [bias] -> y [save_mean] [save_invstd]; u.norm */                     \
     X(DROPOUT)   /* x [residual] -> y [mask]: see above; u.dropout */                              \
+    X(CUMSUM)    /* x -> y: sums so far along an axis; u.scan */                                   \
+    X(TOPK)      /* x -> y indices; u.topk: see above */                                           \
+    X(LOCATE)    /* indices -> rows; u.locate: see above */                                        \
+    X(SCATTER)   /* data rows updates -> y; u.scatter: see above */                                \
     /* backward: the inputs that the formula needs, in this order */                               \
     X(CONV_BWD_DATA)   /* d_y w -> d_x; u.conv */                                                  \
     X(CONV_BWD_WEIGHT) /* x d_y -> d_w [d_bias], of a range of samples: u.conv */                  \
@@ -225,6 +199,22 @@ struct dev_op {
             uint32_t axes;
             bool keep_dims;
         } reduce; /* axes: bit set */
+        struct {
+            int64_t axis;
+            bool exclusive, reverse; /* without the element itself; from the end */
+        } scan;
+        struct {
+            int64_t axis;
+            bool largest, last;
+        } topk;
+        struct {
+            uint32_t depth;
+            int64_t size[SH_MAX_RANK], stride[SH_MAX_RANK]; /* of each number of an index */
+            int64_t base[SH_MAX_RANK];                      /* of each axis of rows */
+        } locate;
+        struct {
+            enum dev_scatter kind;
+        } scatter;
         struct {
             float eps, momentum;
             int64_t axis;

@@ -29,6 +29,9 @@ static ad_rule *const RULES[DEV_N_OPS] = {
     [DEV_OP_BN_TRAIN] = ad__bn_train,
     [DEV_OP_LAYERNORM] = ad__layernorm,
     [DEV_OP_DROPOUT] = ad__dropout,
+    [DEV_OP_CUMSUM] = ad__cumsum,
+    [DEV_OP_TOPK] = ad__topk,
+    [DEV_OP_SCATTER] = ad__scatter,
 };
 
 /* ------------------------------------------------------------------ helpers of the rules */

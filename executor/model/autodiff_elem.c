@@ -116,6 +116,10 @@ static int binary_side(struct ad *a, const struct dev_op *op, uint32_t dy, uint3
         return min_max_side(a, op, dy, k, err);
     case DEV_BIN_POW:
         return pow_side(a, op, dy, k, err);
+    case DEV_BIN_MOD:
+    case DEV_BIN_FMOD: /* between its jumps it goes with the dividend */
+        return k == 0 ? ad__add_reduced(a, op->in[0], dy, err)
+                      : ad__unsupported(op, err, "a divisor cannot be trained");
     default:
         return ad__unsupported(op, err, "a comparison has no gradient");
     }
@@ -220,6 +224,8 @@ int ad__reduce(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err
 
     if (rc)
         return rc;
+    if (op->u.reduce.kind == DEV_RED_PROD)
+        return ad__unsupported(op, err, "a product of elements has no gradient here");
     if (op->u.reduce.kind == DEV_RED_MAX || op->u.reduce.kind == DEV_RED_MIN) {
         rc = share_extreme(a, op, dy, &dx, err);
     } else {
@@ -367,4 +373,75 @@ int ad__gather(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err
     b.u.axis = op->u.axis;
     rc = ir_emit_like(a->ir, &b, op->in[0], &g, err);
     return rc ? rc : ad__add(a, op->in[0], g, err);
+}
+
+int ad__cumsum(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    struct dev_op b = ir_op(DEV_OP_CUMSUM, op->name, 1, &dy);
+    uint32_t g;
+    int rc;
+
+    b.u.scan = op->u.scan;
+    b.u.scan.reverse = !op->u.scan.reverse;
+    rc = ir_emit_like(a->ir, &b, op->in[0], &g, err);
+    return rc ? rc : ad__add(a, op->in[0], g, err);
+}
+
+/* What was chosen gets the gradient: rows of the elements, then the gradient of a gather. */
+int ad__topk(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    struct ir *ir = a->ir;
+    const struct dev_tensor x = *ir_t(ir, op->in[0]), y = *ir_t(ir, op->out[0]);
+    struct dev_op at = ir_op(DEV_OP_LOCATE, op->name, 1, &op->out[1]), b;
+    int64_t n = ir_elements(ir, op->in[0]), step = 1;
+    uint32_t rows, g;
+    int rc;
+
+    for (uint32_t i = x.rank; i-- > 0; step *= x.dims[i]) {
+        at.u.locate.base[i] = step;
+        if ((int64_t)i != op->u.topk.axis)
+            continue;
+        at.u.locate.base[i] = 0;
+        at.u.locate.size[0] = x.dims[i];
+        at.u.locate.stride[0] = step;
+    }
+    at.u.locate.depth = 1;
+    rc = ir_emit(ir, &at, SH_I64, y.rank, y.dims, &rows, err);
+    if (rc)
+        return rc;
+    b = ir_op(DEV_OP_GATHER_BWD, op->name, 2, (uint32_t[]){rows, dy});
+    rc = ir_emit(ir, &b, SH_F32, 1, &n, &g, err);
+    return rc ? rc : ad__add(a, op->in[0], g, err);
+}
+
+/* Of rows that were set, the data lose their gradient; the updates get it. */
+int ad__scatter(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    const enum dev_scatter kind = op->u.scatter.kind;
+    const struct dev_tensor u = *ir_t(a->ir, op->in[2]);
+    uint32_t g = dy, zeros;
+    int rc = SH_OK;
+
+    if (kind != DEV_SCATTER_SET && kind != DEV_SCATTER_ADD)
+        return ad__unsupported(op, err, "only rows that are set or added to have a gradient");
+    if (ad__wants(a, op->in[0])) {
+        struct dev_op fill = ir_op(DEV_OP_FILL, op->name, 0, NULL), b;
+
+        if (kind == DEV_SCATTER_SET) {
+            rc = ir_emit(a->ir, &fill, SH_F32, u.rank, u.dims, &zeros, err);
+            b = ir_op(DEV_OP_SCATTER, op->name, 3, (uint32_t[]){dy, op->in[1], zeros});
+            if (!rc)
+                rc = ir_emit_like(a->ir, &b, dy, &g, err);
+        }
+        if (!rc)
+            rc = ad__add(a, op->in[0], g, err);
+    }
+    if (!rc && ad__wants(a, op->in[2])) {
+        struct dev_op b = ir_op(DEV_OP_GATHER, op->name, 2, (uint32_t[]){dy, op->in[1]});
+
+        rc = ir_emit(a->ir, &b, SH_F32, u.rank, u.dims, &g, err);
+        if (!rc)
+            rc = ad__add(a, op->in[2], g, err);
+    }
+    return rc;
 }

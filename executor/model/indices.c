@@ -5,7 +5,8 @@
 #include <string.h>
 
 struct table { /* that an input points into; of several the smallest, which speaks for all */
-    int64_t rows;
+    int64_t rows[SH_MAX_RANK]; /* of number i of an index: rows[i % depth] */
+    uint32_t depth;
     const char *name, *node; /* BORROWED; node NULL: it points into none */
 };
 
@@ -25,16 +26,45 @@ static bool keeps_values(const struct ir *ir, const struct dev_op *op)
     return x == y || (x == SH_I32 && y == SH_I64);
 }
 
-static void note(const struct ir *ir, const struct dev_op *op, uint32_t input, struct indices *x)
+/* The operation's table; false: its input is none of indices. */
+static bool table_of(const struct ir *ir, const struct dev_op *op, struct table *out)
 {
-    const struct dev_tensor *t = ir_t(ir, op->in[0]), *in = ir_t(ir, ir->inputs[input]);
-    struct table *of = &x->of[input];
     uint32_t axis;
 
-    if ((in->dtype != SH_I32 && in->dtype != SH_I64) || !dev_axis_of(t, op->u.axis.axis, &axis) ||
-        (of->node && of->rows <= t->dims[axis]))
+    *out = (struct table){.depth = 1, .node = op->name};
+    if (op->kind == DEV_OP_GATHER) {
+        if (!dev_axis_of(ir_t(ir, op->in[0]), op->u.axis.axis, &axis))
+            return false;
+        out->rows[0] = ir_t(ir, op->in[0])->dims[axis];
+        return true;
+    }
+    out->depth = op->u.locate.depth;
+    memcpy(out->rows, op->u.locate.size, sizeof(out->rows));
+    return op->kind == DEV_OP_LOCATE;
+}
+
+/* Tables of other depths: the first one speaks; what it lets through the run checks again. */
+static void note(const struct ir *ir, const struct dev_op *op, uint32_t input, struct indices *x)
+{
+    const struct dev_tensor *in = ir_t(ir, ir->inputs[input]);
+    struct table *of = &x->of[input], t;
+
+    if ((in->dtype != SH_I32 && in->dtype != SH_I64) || !table_of(ir, op, &t))
         return;
-    *of = (struct table){.rows = t->dims[axis], .name = in->name, .node = op->name};
+    t.name = in->name;
+    if (!of->node)
+        *of = t;
+    for (uint32_t i = 0; i < of->depth && of->depth == t.depth; i++)
+        if (t.rows[i] < of->rows[i]) {
+            of->rows[i] = t.rows[i];
+            of->node = t.node;
+        }
+}
+
+/* The input that holds the operation's indices; DEV_NONE: it has none. */
+static uint32_t indices_of(const struct dev_op *op)
+{
+    return op->kind == DEV_OP_GATHER ? op->in[1] : op->kind == DEV_OP_LOCATE ? op->in[0] : DEV_NONE;
 }
 
 /* source[t]: the input that tensor t is, under whatever name and shape; DEV_NONE if it is none. */
@@ -49,8 +79,8 @@ static void follow(const struct ir *ir, uint32_t *source, struct indices *x)
 
         if (keeps_values(ir, op))
             source[ir_root(ir, op->out[0])] = source[ir_root(ir, op->in[0])];
-        else if (op->kind == DEV_OP_GATHER && source[ir_root(ir, op->in[1])] != DEV_NONE)
-            note(ir, op, source[ir_root(ir, op->in[1])], x);
+        else if (indices_of(op) != DEV_NONE && source[ir_root(ir, indices_of(op))] != DEV_NONE)
+            note(ir, op, source[ir_root(ir, indices_of(op))], x);
     }
 }
 
@@ -100,13 +130,13 @@ int indices_check(const struct indices *x, uint32_t input, enum sh_dtype t, cons
     const struct table *of = &x->of[input];
 
     for (size_t i = 0; of->node && i < n; i++) {
-        const int64_t v = value_at(values, t, i);
+        const int64_t v = value_at(values, t, i), rows = of->rows[i % of->depth];
 
-        if (v < -of->rows || v >= of->rows)
+        if (v < -rows || v >= rows)
             return SH_FAIL(err, SH_E_INVALID,
                            "input \"%s\": index %lld at position %zu is outside the table of %lld "
                            "(node \"%s\")",
-                           of->name, (long long)v, i, (long long)of->rows, of->node);
+                           of->name, (long long)v, i, (long long)rows, of->node);
     }
     return SH_OK;
 }

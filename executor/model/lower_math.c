@@ -13,9 +13,20 @@ static const struct {
     const char *p0, *p1; /* attributes */
 } ACTS[] = {
     {"Abs", DEV_ACT_ABS, NULL, NULL},
+    {"Acos", DEV_ACT_ACOS, NULL, NULL},
+    {"Acosh", DEV_ACT_ACOSH, NULL, NULL},
+    {"Asin", DEV_ACT_ASIN, NULL, NULL},
+    {"Asinh", DEV_ACT_ASINH, NULL, NULL},
+    {"Atan", DEV_ACT_ATAN, NULL, NULL},
+    {"Atanh", DEV_ACT_ATANH, NULL, NULL},
+    {"Ceil", DEV_ACT_CEIL, NULL, NULL},
     {"Clip", DEV_ACT_CLIP, "min", "max"},
+    {"Cos", DEV_ACT_COS, NULL, NULL},
+    {"Cosh", DEV_ACT_COSH, NULL, NULL},
+    {"Elu", DEV_ACT_ELU, "alpha", NULL},
     {"Erf", DEV_ACT_ERF, NULL, NULL},
     {"Exp", DEV_ACT_EXP, NULL, NULL},
+    {"Floor", DEV_ACT_FLOOR, NULL, NULL},
     {"Gelu", DEV_ACT_GELU_ERF, NULL, NULL},
     {"HardSigmoid", DEV_ACT_HARDSIGMOID, "alpha", "beta"},
     {"HardSwish", DEV_ACT_HARDSWISH, NULL, NULL},
@@ -24,8 +35,14 @@ static const struct {
     {"Neg", DEV_ACT_NEG, NULL, NULL},
     {"Reciprocal", DEV_ACT_RECIP, NULL, NULL},
     {"Relu", DEV_ACT_RELU, NULL, NULL},
+    {"Round", DEV_ACT_ROUND, NULL, NULL},
     {"Sigmoid", DEV_ACT_SIGMOID, NULL, NULL},
+    {"Sign", DEV_ACT_SIGN, NULL, NULL},
+    {"Sin", DEV_ACT_SIN, NULL, NULL},
+    {"Sinh", DEV_ACT_SINH, NULL, NULL},
+    {"Softplus", DEV_ACT_SOFTPLUS, NULL, NULL},
     {"Sqrt", DEV_ACT_SQRT, NULL, NULL},
+    {"Tan", DEV_ACT_TAN, NULL, NULL},
     {"Tanh", DEV_ACT_TANH, NULL, NULL},
 };
 
@@ -125,10 +142,11 @@ int lower__reduce(struct lower *lo, const struct graph_node *n, struct sh_err *e
     op.u.reduce.keep_dims = keep != 0;
     for (size_t i = 0; i < k; i++)
         op.u.reduce.axes |= 1u << axes[i];
-    op.u.reduce.kind = strcmp(n->op, "ReduceMean") == 0  ? DEV_RED_MEAN
-                       : strcmp(n->op, "ReduceMax") == 0 ? DEV_RED_MAX
-                       : strcmp(n->op, "ReduceMin") == 0 ? DEV_RED_MIN
-                                                         : DEV_RED_SUM;
+    op.u.reduce.kind = strcmp(n->op, "ReduceMean") == 0   ? DEV_RED_MEAN
+                       : strcmp(n->op, "ReduceMax") == 0  ? DEV_RED_MAX
+                       : strcmp(n->op, "ReduceMin") == 0  ? DEV_RED_MIN
+                       : strcmp(n->op, "ReduceProd") == 0 ? DEV_RED_PROD
+                                                          : DEV_RED_SUM;
     if (op.u.reduce.kind == DEV_RED_MEAN && ir_t(lo->ir, x)->rank == 4 &&
         ir_t(lo->ir, x)->dtype == SH_F32 && op.u.reduce.axes == 0xC)
         return reduce_as_pool(lo, n, x, err);
@@ -141,10 +159,28 @@ static const struct {
     const char *op;
     enum dev_bin bin;
 } BINS[] = {
-    {"Add", DEV_BIN_ADD},     {"And", DEV_BIN_MUL},         {"Div", DEV_BIN_DIV},
-    {"Equal", DEV_BIN_EQUAL}, {"Greater", DEV_BIN_GREATER}, {"Less", DEV_BIN_LESS},
-    {"Max", DEV_BIN_MAX},     {"Min", DEV_BIN_MIN},         {"Mul", DEV_BIN_MUL},
-    {"Or", DEV_BIN_MAX},      {"Pow", DEV_BIN_POW},         {"Sub", DEV_BIN_SUB},
+    {"Add", DEV_BIN_ADD},
+    {"And", DEV_BIN_MUL},
+    {"BitwiseAnd", DEV_BIN_BIT_AND},
+    {"BitwiseOr", DEV_BIN_BIT_OR},
+    {"BitwiseXor", DEV_BIN_BIT_XOR},
+    {"Div", DEV_BIN_DIV},
+    {"Equal", DEV_BIN_EQUAL},
+    {"FMod", DEV_BIN_FMOD},
+    {"Greater", DEV_BIN_GREATER},
+    {"GreaterOrEqual", DEV_BIN_GREATER_EQUAL},
+    {"Less", DEV_BIN_LESS},
+    {"LessOrEqual", DEV_BIN_LESS_EQUAL},
+    {"Max", DEV_BIN_MAX},
+    {"Min", DEV_BIN_MIN},
+    {"Mod", DEV_BIN_MOD},
+    {"Mul", DEV_BIN_MUL},
+    {"Or", DEV_BIN_MAX},
+    {"Pow", DEV_BIN_POW},
+    {"ShiftLeft", DEV_BIN_SHIFT_LEFT},
+    {"ShiftRight", DEV_BIN_SHIFT_RIGHT},
+    {"Sub", DEV_BIN_SUB},
+    {"Xor", DEV_BIN_BIT_XOR},
 };
 
 static int linear(struct lower *lo, const struct graph_node *n, uint32_t x, double p0, double p1,

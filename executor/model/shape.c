@@ -20,6 +20,7 @@ struct run {
     struct sh_err err;   /* of the node at work */
 };
 
+/* Before the node is open. */
 static int fail(struct run *r, const struct graph_node *n, int rc, const char *why)
 {
     char node[96], op[48];
@@ -156,36 +157,71 @@ static bool foldable(const struct shape_ctx *c, const struct shape_op *op, bool 
 
 /* Outputs that infer did not make (a mask, more than the operator has) do not exist from here on;
  * a node that uses one is refused when its turn comes. */
-static int trim_outputs(struct run *r)
+static int trim_outputs(struct shape_ctx *c)
 {
-    struct shape_ctx *c = &r->c;
-
     while (c->n.n_out > 0 && c->outv[c->n.n_out - 1] == GRAPH_NONE)
         c->n.n_out--;
     for (uint32_t k = 0; k < c->n.n_out; k++)
         if (c->outv[k] == GRAPH_NONE)
-            return fail(r, &c->n, SH_E_BUG, "an output has no shape");
-    return c->n.n_out > 0 ? SH_OK : fail(r, &c->n, SH_E_BUG, "no output has a shape");
+            return shape__fail(c, SH_E_BUG, "an output has no shape");
+    return c->n.n_out > 0 ? SH_OK : shape__fail(c, SH_E_BUG, "no output has a shape");
 }
 
-static int finish_node(struct run *r, const struct shape_op *op, bool by_size)
+/* What has no elements is a constant: nothing has to compute it. */
+static int fold_empty(struct shape_ctx *c, bool *done)
 {
-    struct shape_ctx *c = &r->c;
-    int rc = trim_outputs(r);
+    int rc = SH_OK;
 
-    if (rc)
+    *done = true;
+    for (uint32_t k = 0; k < c->n.n_out; k++)
+        *done = *done && graph_elements(shape__outv(c, k)) == 0;
+    for (uint32_t k = 0; k < c->n.n_out && *done && rc == SH_OK; k++) {
+        void *none;
+
+        rc = shape__alloc(c, k, &none);
+    }
+    return rc;
+}
+
+static int finish_node(struct shape_ctx *c, const struct shape_op *op, bool by_size)
+{
+    bool done;
+    int rc = trim_outputs(c);
+
+    if (!rc)
+        rc = fold_empty(c, &done);
+    if (rc || done)
         return rc;
     if (foldable(c, op, by_size)) {
         rc = op->eval(c);
         if (rc || c->g->values[c->outv[0]].data)
             return rc;
     }
-    for (uint32_t k = 0; k < c->n.n_out; k++)
-        if (graph_elements(&c->g->values[c->outv[k]]) == 0)
-            return fail(r, &c->n, SH_E_INVALID, "the result has no elements");
     if (!(op->flags & SHAPE_RUNS))
-        return fail(r, &c->n, SH_E_UNSUPPORTED, "works only where its inputs are constants");
+        return shape__fail(c, SH_E_UNSUPPORTED, "works only where its inputs are constants");
     return op->finish ? op->finish(c) : shape__emit_self(c);
+}
+
+static bool is_by_size(const struct shape_ctx *c)
+{
+    for (uint32_t i = 0; i < c->n.n_in; i++)
+        if (c->n.in[i] != GRAPH_NONE && shape__in(c, i)->by_size)
+            return true;
+    return false;
+}
+
+/* The three steps of the open node. */
+static int steps(struct shape_ctx *c, const struct shape_op *op)
+{
+    const uint32_t before = c->g->n_values;
+    const bool by_size = is_by_size(c);
+    int rc = op->infer(c);
+
+    if (!rc && !c->aliased)
+        rc = finish_node(c, op, by_size);
+    for (uint32_t v = before; by_size && v < c->g->n_values; v++)
+        c->g->values[v].by_size = true;
+    return rc;
 }
 
 /* Inputs of the node as values of the new graph. *skip: a producer was refused before. */
@@ -214,75 +250,85 @@ static int map_inputs(struct run *r, const struct graph_node *n, const struct sh
     return SH_OK;
 }
 
-static int open_node(struct run *r, const struct graph_node *n, uint32_t number)
+/* A node without attributes; its outputs have no names yet. */
+static int open_node(struct shape_ctx *c, const char *name, const char *op, uint32_t number,
+                     const uint32_t *in, uint32_t n_in, uint32_t n_out)
 {
-    struct shape_ctx *c = &r->c;
-    uint32_t room = SH_MAX(n->n_out, (uint32_t)MIN_OUTV);
-    int rc = graph__node_init(&c->n, n->name, n->op, number, &r->err);
+    uint32_t room = SH_MAX(n_out, (uint32_t)MIN_OUTV);
+    int rc = graph__node_init(&c->n, name, op, number, c->err);
 
     if (!rc)
-        rc = graph__node_links(&c->n, n->in, n->n_in, NULL, 0, &r->err);
-    if (!rc)
-        rc = graph__copy_attrs(&c->n, n, &r->err);
+        rc = graph__node_links(&c->n, in, n_in, NULL, 0, c->err);
     if (rc)
         return rc;
-    c->n.n_out = n->n_out;
+    c->n.n_out = n_out;
     c->aliased = c->keep_node = false;
     c->outv = malloc(room * sizeof(*c->outv));
     c->out_names = calloc(room, sizeof(*c->out_names));
     if (!c->outv || !c->out_names)
-        return SH_FAIL(&r->err, SH_E_NOMEM, "could not allocate a node");
+        return SH_FAIL(c->err, SH_E_NOMEM, "could not allocate a node");
     for (uint32_t k = 0; k < room; k++)
         c->outv[k] = GRAPH_NONE;
-    for (uint32_t k = 0; k < n->n_out; k++)
-        c->out_names[k] = n->out[k] == GRAPH_NONE ? NULL : r->from->values[n->out[k]].name;
     return SH_OK;
 }
 
-static void close_node(struct run *r)
+static void close_node(struct shape_ctx *c)
 {
-    r->c.n.n_out = 0; /* outputs live in outv */
-    graph__node_fini(&r->c.n);
-    free(r->c.outv);
-    free(r->c.out_names);
-    r->c.outv = NULL;
-    r->c.out_names = NULL;
+    c->n.n_out = 0; /* outputs live in outv */
+    graph__node_fini(&c->n);
+    free(c->outv);
+    free(c->out_names);
+    c->outv = NULL;
+    c->out_names = NULL;
 }
 
-static bool is_by_size(const struct shape_ctx *c)
+int shape__call(struct shape_ctx *c, const struct graph_node *call, uint32_t *out)
 {
-    for (uint32_t i = 0; i < c->n.n_in; i++)
-        if (c->n.in[i] != GRAPH_NONE && shape__in(c, i)->by_size)
-            return true;
-    return false;
+    const struct shape_op *op = shape__op(call->op);
+    struct shape_ctx sub = {
+        .g = c->g, .training = c->training, .wanted = GRAPH_NONE, .err = c->err};
+    int rc;
+
+    if (!op || call->n_in < op->min_in || call->n_in > op->max_in)
+        return shape__fail(c, SH_E_BUG, "cannot be put together from %s", call->op);
+    rc = open_node(&sub, c->n.name, call->op, c->g->n_nodes, call->in, call->n_in, call->n_out);
+    if (!rc)
+        rc = graph__copy_attrs(&sub.n, call, c->err);
+    if (!rc)
+        rc = steps(&sub, op);
+    if (sub.wanted != GRAPH_NONE)
+        c->wanted = sub.wanted;
+    for (uint32_t k = 0; k < call->n_out && rc == SH_OK; k++)
+        out[k] = sub.outv[k];
+    close_node(&sub);
+    return rc;
 }
 
 static int run_node(struct run *r, uint32_t number)
 {
     const struct graph_node *n = &r->from->nodes[number];
     const struct shape_op *op = shape__op(n->op);
-    const uint32_t before = r->c.g->n_values;
-    bool skip, by_size = false;
+    struct shape_ctx *c = &r->c;
+    bool skip;
     int rc;
 
     if (!op)
         return fail(r, n, SH_E_UNSUPPORTED, "the operator is not supported");
-    rc = open_node(r, n, number);
+    rc = open_node(c, n->name, n->op, number, n->in, n->n_in, n->n_out);
+    if (!rc)
+        rc = graph__copy_attrs(&c->n, n, c->err);
     if (!rc)
         rc = map_inputs(r, n, op, &skip);
     if (rc || skip)
         goto out;
-    by_size = is_by_size(&r->c);
-    rc = op->infer(&r->c);
-    if (!rc && !r->c.aliased)
-        rc = finish_node(r, op, by_size);
-    for (uint32_t v = before; by_size && v < r->c.g->n_values; v++)
-        r->c.g->values[v].by_size = true;
+    for (uint32_t k = 0; k < n->n_out; k++)
+        c->out_names[k] = n->out[k] == GRAPH_NONE ? NULL : r->from->values[n->out[k]].name;
+    rc = steps(c, op);
     for (uint32_t k = 0; k < n->n_out && rc == SH_OK; k++)
         if (n->out[k] != GRAPH_NONE)
-            r->map[n->out[k]] = r->c.outv[k];
+            r->map[n->out[k]] = c->outv[k];
 out:
-    close_node(r);
+    close_node(c);
     return rc;
 }
 
@@ -334,6 +380,8 @@ static int add_output(struct run *r, uint32_t from, struct sh_err *err)
         return SH_OK;
     if (v == GRAPH_NONE)
         return SH_FAIL(err, SH_E_INVALID, "no node computes output %s", name);
+    if (graph_elements(&g->values[v]) == 0)
+        return SH_FAIL(err, SH_E_UNSUPPORTED, "output %s has no elements", name);
     if (is_taken(g, v)) {
         const struct graph_value *x = &g->values[v];
 

@@ -1,6 +1,6 @@
 /* shape_elem.c - shapes of element-wise operators. */
 #include "common/mem.h"
-#include "executor/model/shape_int.h"
+#include "executor/model/rewrite.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -32,8 +32,10 @@ int shape__infer_act(struct shape_ctx *c)
     static const struct {
         const char *op, *attr;
         double def;
-    } PARAMS[] = {
-        {"LeakyRelu", "alpha", 0.01}, {"HardSigmoid", "alpha", 0.2}, {"HardSigmoid", "beta", 0.5}};
+    } PARAMS[] = {{"LeakyRelu", "alpha", 0.01},
+                  {"HardSigmoid", "alpha", 0.2},
+                  {"HardSigmoid", "beta", 0.5},
+                  {"Elu", "alpha", 1.0}};
     int rc = shape__infer_unary_float(c);
 
     for (size_t i = 0; i < SH_ARRAY_LEN(PARAMS) && rc == SH_OK; i++) {
@@ -134,21 +136,6 @@ int shape__finish_variadic(struct shape_ctx *c)
     return rc;
 }
 
-/* a >= b is not (a < b): devices compare in three ways only. */
-int shape__finish_not_less(struct shape_ctx *c)
-{
-    const struct graph_value *y = shape__outv(c, 0);
-    const char *op = strcmp(c->n.op, "GreaterOrEqual") == 0 ? "Less" : "Greater";
-    uint32_t t;
-    int rc = shape__temp(c, "not", SH_BOOL, y->rank, y->dims, &t);
-
-    if (!rc)
-        rc = shape__emit(c, op, c->n.in, 2, t, NULL);
-    if (!rc)
-        rc = shape__emit(c, "Not", &t, 1, c->outv[0], NULL);
-    return rc;
-}
-
 /* 1: all true, 0: all false, -1: neither, or not a constant. */
 static int uniform(const struct graph_value *v)
 {
@@ -228,11 +215,29 @@ int shape__infer_cast_like(struct shape_ctx *c)
     return rc ? rc : cast_to(c, t);
 }
 
+/* A bound that is computed: the larger of x and one, then the smaller of that and the other. */
+static int clip_by_values(struct shape_ctx *c)
+{
+    struct rewrite w = {.c = c};
+    uint32_t y = rw_in(&w, 0);
+
+    if (shape__has(c, 1))
+        y = rw2(&w, "Max", y, rw_in(&w, 1));
+    if (shape__has(c, 2))
+        y = rw2(&w, "Min", y, rw_in(&w, 2));
+    return rw_is(&w, 0, y);
+}
+
 int shape__infer_clip(struct shape_ctx *c)
 {
     const struct graph_value *x = shape__in(c, 0);
     double lo, hi;
-    int rc = shape__number(c, 1, -INFINITY, &lo);
+    int rc;
+
+    for (uint32_t i = 1; i < 3; i++)
+        if (shape__has(c, i) && !shape__in(c, i)->data)
+            return clip_by_values(c);
+    rc = shape__number(c, 1, -INFINITY, &lo);
 
     if (!rc)
         rc = shape__number(c, 2, INFINITY, &hi);

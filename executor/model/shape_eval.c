@@ -10,28 +10,79 @@
 
 /* ---------------------------------------------------------------- one operand */
 
+static double sign(double x)
+{
+    return x > 0 ? 1 : x < 0 ? -1 : x;
+}
+static double negative(double x)
+{
+    return -x;
+}
+static double reciprocal(double x)
+{
+    return 1.0 / x;
+}
+static double sigmoid(double x)
+{
+    return 1.0 / (1.0 + exp(-x));
+}
+static double softplus(double x)
+{
+    return fmax(x, 0) + log1p(exp(-fabs(x)));
+}
+static double relu(double x)
+{
+    return x > 0 || isnan(x) ? x : 0;
+}
+
 static double unary_f64(const char *op, double x)
 {
     static const struct {
         const char *op;
         double (*fn)(double);
-    } FNS[] = {{"Abs", fabs},    {"Ceil", ceil}, {"Erf", erf},   {"Exp", exp},
-               {"Floor", floor}, {"Log", log},   {"Sqrt", sqrt}, {"Tanh", tanh}};
+    } FNS[] = {{"Abs", fabs},
+               {"Acos", acos},
+               {"Acosh", acosh},
+               {"Asin", asin},
+               {"Asinh", asinh},
+               {"Atan", atan},
+               {"Atanh", atanh},
+               {"Ceil", ceil},
+               {"Cos", cos},
+               {"Cosh", cosh},
+               {"Erf", erf},
+               {"Exp", exp},
+               {"Floor", floor},
+               {"Log", log},
+               {"Neg", negative},
+               {"Relu", relu},
+               {"Reciprocal", reciprocal},
+               {"Round", nearbyint},
+               {"Sigmoid", sigmoid},
+               {"Sign", sign},
+               {"Sin", sin},
+               {"Sinh", sinh},
+               {"Softplus", softplus},
+               {"Sqrt", sqrt},
+               {"Tan", tan},
+               {"Tanh", tanh}};
 
     for (size_t i = 0; i < SH_ARRAY_LEN(FNS); i++)
         if (strcmp(op, FNS[i].op) == 0)
             return FNS[i].fn(x);
-    if (strcmp(op, "Neg") == 0)
-        return -x;
-    if (strcmp(op, "Reciprocal") == 0)
-        return 1.0 / x;
-    return 1.0 / (1.0 + exp(-x)); /* Sigmoid */
+    return NAN; /* the table of operators sends only these here */
 }
 
 static int64_t unary_i64(const char *op, int64_t x)
 {
     if (strcmp(op, "Not") == 0)
         return !x;
+    if (strcmp(op, "BitwiseNot") == 0)
+        return ~x;
+    if (strcmp(op, "Sign") == 0)
+        return x > 0 ? 1 : x < 0 ? -1 : 0;
+    if (strcmp(op, "Relu") == 0)
+        return x > 0 ? x : 0;
     if (strcmp(op, "Neg") == 0 || (strcmp(op, "Abs") == 0 && x < 0))
         return (int64_t)(0 - (uint64_t)x);
     return x;
@@ -102,20 +153,58 @@ int shape__eval_clip(struct shape_ctx *c)
 
 /* ---------------------------------------------------------------- two operands */
 
-enum bin { ADD, SUB, MUL, DIV, MOD, POW, MIN_, MAX_, EQ, LT, GT, LE, GE, AND, OR, XOR, N_BIN };
+enum bin {
+    ADD,
+    SUB,
+    MUL,
+    DIV,
+    MOD,
+    FMOD,
+    POW,
+    MIN_,
+    MAX_,
+    EQ,
+    LT,
+    GT,
+    LE,
+    GE,
+    AND,
+    OR,
+    XOR,
+    BIT_AND,
+    BIT_OR,
+    BIT_XOR,
+    SHL,
+    SHR,
+    N_BIN
+};
 
 static enum bin bin_of(const char *op)
 {
-    static const char *const NAMES[N_BIN] = {
-        [ADD] = "Add",           [SUB] = "Sub", [MUL] = "Mul",    [DIV] = "Div",
-        [MOD] = "Mod",           [POW] = "Pow", [MIN_] = "Min",   [MAX_] = "Max",
-        [EQ] = "Equal",          [LT] = "Less", [GT] = "Greater", [LE] = "LessOrEqual",
-        [GE] = "GreaterOrEqual", [AND] = "And", [OR] = "Or",      [XOR] = "Xor"};
+    static const char *const NAMES[N_BIN] = {[ADD] = "Add",          [SUB] = "Sub",
+                                             [MUL] = "Mul",          [DIV] = "Div",
+                                             [MOD] = "Mod",          [FMOD] = "FMod",
+                                             [POW] = "Pow",          [MIN_] = "Min",
+                                             [MAX_] = "Max",         [EQ] = "Equal",
+                                             [LT] = "Less",          [GT] = "Greater",
+                                             [LE] = "LessOrEqual",   [GE] = "GreaterOrEqual",
+                                             [AND] = "And",          [OR] = "Or",
+                                             [XOR] = "Xor",          [BIT_AND] = "BitwiseAnd",
+                                             [BIT_OR] = "BitwiseOr", [BIT_XOR] = "BitwiseXor",
+                                             [SHL] = "ShiftLeft",    [SHR] = "ShiftRight"};
     int i = 0;
 
     while (i < N_BIN && strcmp(NAMES[i], op) != 0)
         i++;
     return i < N_BIN ? (enum bin)i : ADD; /* Sum is Add */
+}
+
+/* The sign of the divisor, as ONNX says of Mod. */
+static double floor_mod(double a, double b)
+{
+    const double r = fmod(a, b);
+
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 
 static double bin_f64(enum bin op, double a, double b)
@@ -130,6 +219,8 @@ static double bin_f64(enum bin op, double a, double b)
     case DIV:
         return a / b;
     case MOD:
+        return floor_mod(a, b);
+    case FMOD:
         return fmod(a, b);
     case POW:
         return pow(a, b);
@@ -161,7 +252,7 @@ static int64_t div_i64(enum bin op, int64_t a, int64_t b)
     if (op == DIV)
         return a / b;
     r = a % b;
-    return r != 0 && (r < 0) != (b < 0) ? r + b : r; /* the sign of the divisor, as ONNX says */
+    return op == MOD && r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 
 static int64_t bin_i64(enum bin op, int64_t a, int64_t b)
@@ -175,6 +266,7 @@ static int64_t bin_i64(enum bin op, int64_t a, int64_t b)
         return (int64_t)((uint64_t)a * (uint64_t)b);
     case DIV:
     case MOD:
+    case FMOD:
         return div_i64(op, a, b);
     case POW: {
         double p = pow((double)a, (double)b);
@@ -201,6 +293,16 @@ static int64_t bin_i64(enum bin op, int64_t a, int64_t b)
         return a <= b;
     case GE:
         return a >= b;
+    case BIT_AND:
+        return a & b;
+    case BIT_OR:
+        return a | b;
+    case BIT_XOR:
+        return a ^ b;
+    case SHL:
+        return b < 0 || b > 63 ? 0 : (int64_t)((uint64_t)a << b);
+    case SHR:
+        return b < 0 || b > 63 ? 0 : (int64_t)((uint64_t)a >> b);
     default:
         return 0;
     }
@@ -224,7 +326,7 @@ static int binary_into(struct shape_ctx *c, enum bin op, const struct graph_valu
                                    shape__get_f64(b->dtype, b->data, ib)));
             continue;
         }
-        if ((op == DIV || op == MOD) && shape__get_i64(b->dtype, b->data, ib) == 0)
+        if ((op == DIV || op == MOD || op == FMOD) && shape__get_i64(b->dtype, b->data, ib) == 0)
             return shape__fail(c, SH_E_INVALID, "divides by zero");
         shape__put_i64(y->dtype, y->data, (size_t)i,
                        bin_i64(op, shape__get_i64(a->dtype, a->data, ia),
@@ -313,6 +415,19 @@ static void reduce_strides(const struct graph_value *x, const int64_t *axes, siz
     }
 }
 
+/* What a reduction of nothing gives. */
+static void put_neutral(enum bin op, bool mean, enum sh_dtype t, void *y, size_t i)
+{
+    const double f = mean ? NAN : op == MAX_ ? -INFINITY : op == MIN_ ? INFINITY : op == MUL;
+
+    if (shape__is_float(t))
+        shape__put_f64(t, y, i, f);
+    else if (op == MAX_ || op == MIN_) /* the nearest that the type holds */
+        shape__put_i64(t, y, i, t == SH_BOOL ? op == MIN_ : 0);
+    else
+        shape__put_i64(t, y, i, op == MUL);
+}
+
 static int reduce_run(struct shape_ctx *c, const struct graph_value *x, const int64_t *stride,
                       int64_t each, void *y)
 {
@@ -337,7 +452,9 @@ static int reduce_run(struct shape_ctx *c, const struct graph_value *x, const in
         seen[at] = 1;
     }
     for (int64_t i = 0; i < n_out && rc == SH_OK; i++) {
-        if (shape__is_float(x->dtype))
+        if (!seen[i])
+            put_neutral(op, mean, x->dtype, y, (size_t)i);
+        else if (shape__is_float(x->dtype))
             shape__put_f64(x->dtype, y, (size_t)i, mean ? acc[i] / (double)each : acc[i]);
         else
             shape__put_i64(x->dtype, y, (size_t)i, mean ? iacc[i] / each : iacc[i]);
@@ -356,9 +473,57 @@ int shape__eval_reduce(struct shape_ctx *c)
     void *y;
     int rc = graph_ints(&c->n, "axes", axes, SH_MAX_RANK, &k, c->err);
 
-    if (rc || graph_elements(&x) == 0)
+    if (rc)
         return rc;
     reduce_strides(&x, axes, k, stride, &each);
     rc = shape__alloc(c, 0, &y);
     return rc ? rc : reduce_run(c, &x, stride, each, y);
+}
+
+/* ---------------------------------------------------------------- scatters */
+
+static void combine(enum bin op, enum sh_dtype t, void *y, size_t i, const void *u, size_t k)
+{
+    if (shape__is_float(t))
+        shape__put_f64(t, y, i, bin_f64(op, shape__get_f64(t, y, i), shape__get_f64(t, u, k)));
+    else
+        shape__put_i64(t, y, i, bin_i64(op, shape__get_i64(t, y, i), shape__get_i64(t, u, k)));
+}
+
+int shape__eval_scatter(struct shape_ctx *c)
+{
+    const struct graph_value x = *shape__in(c, 0), u = *shape__in(c, 2);
+    const size_t size = sh_dtype_bytes(x.dtype);
+    struct shape_flat f;
+    const char *kind;
+    int64_t *rows = NULL, n, inner;
+    enum bin op;
+    void *y;
+    int rc = graph_str(&c->n, "reduction", "none", &kind, c->err);
+
+    if (rc)
+        return rc;
+    op = strcmp(kind, "mul") == 0   ? MUL
+         : strcmp(kind, "max") == 0 ? MAX_
+         : strcmp(kind, "min") == 0 ? MIN_
+                                    : ADD;
+    rc = shape__flat(c, &f);
+    if (!rc)
+        rc = shape__flat_const(c, &f, &rows);
+    if (!rc)
+        rc = shape__alloc(c, 0, &y);
+    if (!rc && x.bytes)
+        memcpy(y, x.data, x.bytes);
+    n = rc ? 0 : graph_elements(shape__in(c, 1)) / f.depth;
+    inner = n ? graph_elements(&u) / n : 0;
+    for (int64_t i = 0; i < n * inner; i++) {
+        const size_t to = (size_t)(rows[i / inner] * inner + i % inner);
+
+        if (strcmp(kind, "none") == 0)
+            memcpy((char *)y + to * size, (const char *)u.data + (size_t)i * size, size);
+        else
+            combine(op, x.dtype, y, to, u.data, (size_t)i);
+    }
+    free(rows);
+    return rc;
 }

@@ -162,98 +162,244 @@ int shape__finish_gather(struct shape_ctx *c)
     return emit_gather(c, c->n.in[0], axis, ix.rank, ix.dims, index);
 }
 
-/* Gathers rows of the data seen as [rows, rest...]. TAKES index. */
-static int gather_rows(struct shape_ctx *c, int lead, int rank, const int64_t *dims, int64_t *index)
-{
-    const struct graph_value *x = shape__in(c, 0);
-    enum sh_dtype t = x->dtype;
-    int64_t flat[SH_MAX_RANK] = {1}, n = 1;
-    uint32_t table;
-    int flat_rank = 1, rc;
+/* ---- indices of several numbers, or one for each element */
 
-    for (int i = 0; i < lead; i++)
-        flat[0] *= x->dims[i];
-    for (int i = lead; i < x->rank; i++)
-        flat[flat_rank++] = x->dims[i];
-    for (int i = 0; i < rank; i++)
-        n *= dims[i];
-    if (is_identity(index, n, flat[0])) {
-        free(index);
-        return shape__reshape_to(c, c->n.in[0]);
+static void flat_of_elements(const struct graph_value *x, const struct graph_value *ix,
+                             int64_t axis, struct shape_flat *f)
+{
+    int64_t own[SH_MAX_RANK];
+
+    shape__strides(x, own);
+    *f = (struct shape_flat){.rank = ix->rank, .depth = 1, .rows = graph_elements(x)};
+    f->size[0] = x->dims[axis];
+    f->stride[0] = own[axis];
+    for (int i = 0; i < ix->rank; i++) {
+        f->dims[i] = ix->dims[i];
+        f->base[i] = i == axis ? 0 : own[i];
     }
-    rc = shape__temp(c, "rows", t, flat_rank, flat, &table);
-    if (!rc)
-        rc = shape__emit(c, "Reshape", c->n.in, 1, table, NULL);
-    if (rc) {
-        free(index);
-        return rc;
-    }
-    return emit_gather(c, table, 0, rank, dims, index);
 }
 
-static int need_constant_indices(struct shape_ctx *c)
+static void flat_of_nd(const struct graph_value *x, const struct graph_value *ix, int batch,
+                       struct shape_flat *f)
 {
-    if (shape__in(c, 1)->data)
+    int64_t rows = 1, stride[SH_MAX_RANK];
+
+    *f = (struct shape_flat){.rank = ix->rank - 1, .depth = (int)ix->dims[ix->rank - 1]};
+    f->tail = x->rank - batch - f->depth;
+    for (int i = batch + f->depth - 1; i >= 0; i--) {
+        stride[i] = rows;
+        rows *= x->dims[i];
+    }
+    f->rows = rows;
+    for (int i = 0; i < f->depth; i++) {
+        f->size[i] = x->dims[batch + i];
+        f->stride[i] = stride[batch + i];
+    }
+    for (int i = 0; i < f->rank; i++) {
+        f->dims[i] = ix->dims[i];
+        f->base[i] = i < batch ? stride[i] : 0;
+    }
+}
+
+int shape__flat(struct shape_ctx *c, struct shape_flat *f)
+{
+    const size_t n = strlen(c->n.op);
+    int64_t at;
+    int rc;
+
+    if (n > 2 && strcmp(c->n.op + n - 2, "ND") == 0) {
+        rc = graph_int(&c->n, "batch_dims", 0, &at, c->err);
+        if (!rc)
+            flat_of_nd(shape__in(c, 0), shape__in(c, 1), (int)at, f);
+        return rc;
+    }
+    rc = graph_int(&c->n, "axis", 0, &at, c->err);
+    if (!rc)
+        flat_of_elements(shape__in(c, 0), shape__in(c, 1), at, f);
+    return rc;
+}
+
+int shape__flat_const(struct shape_ctx *c, const struct shape_flat *f, int64_t **out)
+{
+    const struct graph_value *ix = shape__in(c, 1);
+    struct shape_walk w = {.rank = f->rank, .dims = f->dims, .stride = {f->base}};
+    const int64_t n = graph_elements(ix) / f->depth;
+    int rc = new_index(c, n, out);
+
+    for (int64_t i = 0; i < n && rc == SH_OK; i++, shape__step(&w)) {
+        (*out)[i] = w.off[0];
+        for (int64_t j = 0; j < f->depth && rc == SH_OK; j++) {
+            int64_t at = shape__get_i64(ix->dtype, ix->data, (size_t)(i * f->depth + j));
+
+            rc = check_index(c, &at, f->size[j]);
+            (*out)[i] += at * f->stride[j];
+        }
+    }
+    if (rc) {
+        free(*out);
+        *out = NULL;
+    }
+    return rc;
+}
+
+/* The rows as a value: a constant, or computed by the device, which checks them. */
+static int flat_value(struct shape_ctx *c, const struct shape_flat *f, uint32_t *out)
+{
+    struct graph_node *n;
+    int64_t *index;
+    int rc = shape__temp(c, "rows", SH_I64, f->rank, f->dims, out);
+
+    if (rc)
+        return rc;
+    if (shape__in(c, 1)->data) {
+        rc = shape__flat_const(c, f, &index);
+        if (rc)
+            return rc;
+        c->g->values[*out].data = index;
+        c->g->values[*out].bytes = (size_t)graph_elements(&c->g->values[*out]) * sizeof(*index);
         return SH_OK;
-    return shape__fail(c, SH_E_UNSUPPORTED, "works only with constant indices");
+    }
+    rc = shape__emit(c, "Locate", &c->n.in[1], 1, *out, &n);
+    if (!rc)
+        rc = graph_set_ints(n, "sizes", f->size, (size_t)f->depth, c->err);
+    if (!rc)
+        rc = graph_set_ints(n, "strides", f->stride, (size_t)f->depth, c->err);
+    return rc ? rc : graph_set_ints(n, "base", f->base, (size_t)f->rank, c->err);
+}
+
+/* The table with its leading axes made one of rows. */
+static int as_rows(struct shape_ctx *c, const struct shape_flat *f, uint32_t *out)
+{
+    const struct graph_value *x = shape__in(c, 0);
+    const enum sh_dtype t = x->dtype;
+    int64_t dims[SH_MAX_RANK + 1] = {f->rows};
+    int rc;
+
+    *out = c->n.in[0];
+    if (x->rank == 1 + f->tail)
+        return SH_OK;
+    for (int i = 0; i < f->tail; i++)
+        dims[1 + i] = x->dims[x->rank - f->tail + i];
+    rc = shape__temp(c, "table", t, 1 + f->tail, dims, out);
+    return rc ? rc : shape__emit(c, "Reshape", c->n.in, 1, *out, NULL);
+}
+
+static int finish_flat_gather(struct shape_ctx *c)
+{
+    const struct graph_value ix = *shape__in(c, 1);
+    struct shape_flat f;
+    struct graph_node *n;
+    uint32_t in[2];
+    int rc = shape__flat(c, &f);
+
+    if (!rc)
+        rc = flat_value(c, &f, &in[1]);
+    if (!rc && ix.data &&
+        is_identity(c->g->values[in[1]].data, graph_elements(&c->g->values[in[1]]), f.rows))
+        return shape__reshape_to(c, c->n.in[0]);
+    if (!rc)
+        rc = as_rows(c, &f, &in[0]);
+    if (!rc)
+        rc = shape__emit(c, "Gather", in, 2, c->outv[0], &n);
+    return rc ? rc : graph_set_int(n, "axis", 0, c->err);
 }
 
 int shape__finish_gather_elements(struct shape_ctx *c)
 {
-    struct graph_value x = *shape__in(c, 0), ix = *shape__in(c, 1);
-    int64_t axis, *index, n = graph_elements(&ix), xs[SH_MAX_RANK];
-    struct shape_walk w = {.rank = ix.rank, .dims = ix.dims, .stride = {xs}};
-    int rc = need_constant_indices(c);
-
-    if (!rc)
-        rc = graph_int(&c->n, "axis", 0, &axis, c->err);
-    if (!rc)
-        rc = new_index(c, n, &index);
-    if (rc)
-        return rc;
-    shape__strides(&x, xs);
-    for (int64_t i = 0; i < n && rc == SH_OK; i++, shape__step(&w)) {
-        int64_t at = shape__get_i64(ix.dtype, ix.data, (size_t)i);
-
-        rc = check_index(c, &at, x.dims[axis]);
-        index[i] = w.off[0] + (at - w.at[axis]) * xs[axis];
-    }
-    if (rc) {
-        free(index);
-        return rc;
-    }
-    return gather_rows(c, x.rank, ix.rank, ix.dims, index);
+    return finish_flat_gather(c);
 }
 
 int shape__finish_gather_nd(struct shape_ctx *c)
 {
-    struct graph_value x = *shape__in(c, 0), ix = *shape__in(c, 1);
-    int64_t batch, *index, n, depth = ix.dims[ix.rank - 1];
-    struct shape_walk w = {.rank = ix.rank - 1, .dims = ix.dims};
-    int rc = need_constant_indices(c);
+    return finish_flat_gather(c);
+}
+
+/* ---- scatters */
+
+static int scatter_kind(struct shape_ctx *c)
+{
+    static const char *const KINDS[] = {"none", "add", "mul", "max", "min"};
+    const char *kind;
+    int rc = graph_str(&c->n, "reduction", "none", &kind, c->err);
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(KINDS) && rc == SH_OK; i++)
+        if (strcmp(kind, KINDS[i]) == 0)
+            return SH_OK;
+    return rc ? rc : shape__fail(c, SH_E_INVALID, "reduction %.32s is not known", kind);
+}
+
+static int scatter_elements_fit(struct shape_ctx *c)
+{
+    const struct graph_value *x = shape__in(c, 0), *ix = shape__in(c, 1), *u = shape__in(c, 2);
+    int64_t axis;
+    int rc = graph_int(&c->n, "axis", 0, &axis, c->err);
 
     if (!rc)
-        rc = graph_int(&c->n, "batch_dims", 0, &batch, c->err);
-    n = graph_elements(&ix) / depth;
-    if (!rc)
-        rc = new_index(c, n, &index);
-    if (rc)
-        return rc;
-    for (int64_t i = 0; i < n && rc == SH_OK; i++, shape__step(&w)) {
-        for (int64_t j = 0; j < batch; j++)
-            index[i] = index[i] * x.dims[j] + w.at[j];
-        for (int64_t j = 0; j < depth && rc == SH_OK; j++) {
-            int64_t at = shape__get_i64(ix.dtype, ix.data, (size_t)(i * depth + j));
+        rc = shape__axis(c, axis, x->rank, &axis);
+    if (!rc && (ix->rank != x->rank || u->rank != x->rank))
+        rc = shape__fail(c, SH_E_INVALID, "data, indices and updates differ in rank");
+    for (int i = 0; i < x->rank && rc == SH_OK; i++)
+        if (ix->dims[i] != u->dims[i] || (i != axis && ix->dims[i] > x->dims[i]))
+            rc = shape__fail(c, SH_E_INVALID, "the indices do not fit along axis %d", i);
+    return rc ? rc : graph_set_int(&c->n, "axis", axis, c->err);
+}
 
-            rc = check_index(c, &at, x.dims[batch + j]);
-            index[i] = index[i] * x.dims[batch + j] + at;
-        }
-    }
-    if (rc) {
-        free(index);
-        return rc;
-    }
-    return gather_rows(c, (int)(batch + depth), ix.rank - 1, ix.dims, index);
+static int scatter_nd_fits(struct shape_ctx *c)
+{
+    const struct graph_value *x = shape__in(c, 0), *ix = shape__in(c, 1), *u = shape__in(c, 2);
+    const int64_t depth = ix->rank < 1 ? 0 : ix->dims[ix->rank - 1];
+    const int lead = ix->rank - 1;
+    bool fits = depth >= 1 && depth <= x->rank && u->rank == lead + x->rank - depth;
+
+    for (int i = 0; fits && i < u->rank; i++)
+        fits = u->dims[i] == (i < lead ? ix->dims[i] : x->dims[i - lead + depth]);
+    graph__drop_attr(&c->n, "batch_dims");
+    return fits ? SH_OK
+                : shape__fail(c, SH_E_INVALID, "data, indices and updates do not fit together");
+}
+
+int shape__infer_scatter(struct shape_ctx *c)
+{
+    const struct graph_value *x = shape__in(c, 0);
+    int rc = want_indices(c, 1);
+
+    if (!rc)
+        rc = shape__want_same_type(c, 0, 2);
+    if (!rc)
+        rc = strcmp(c->n.op, "ScatterND") == 0 ? scatter_nd_fits(c) : scatter_elements_fit(c);
+    if (!rc)
+        rc = scatter_kind(c);
+    return rc ? rc : shape__out(c, 0, x->dtype, x->rank, x->dims);
+}
+
+int shape__finish_scatter(struct shape_ctx *c)
+{
+    const struct graph_value x = *shape__in(c, 0);
+    const char *kind;
+    struct shape_flat f;
+    struct graph_node *n;
+    uint32_t in[3] = {0, 0, c->n.in[2]}, y;
+    int rc = shape__flat(c, &f);
+
+    if (graph_elements(shape__in(c, 1)) == 0)
+        return shape__reshape_to(c, c->n.in[0]);
+    if (!rc)
+        rc = graph_str(&c->n, "reduction", "none", &kind, c->err);
+    if (!rc && strcmp(kind, "none") != 0 && shape__wide(x.dtype) != x.dtype)
+        return shape__fail(c, SH_E_UNSUPPORTED, "reduction %s of %s is not supported", kind,
+                           sh_dtype_v2(x.dtype));
+    if (!rc)
+        rc = flat_value(c, &f, &in[1]);
+    if (!rc)
+        rc = as_rows(c, &f, &in[0]);
+    if (!rc)
+        rc = shape__temp(c, "scattered", x.dtype, c->g->values[in[0]].rank,
+                         c->g->values[in[0]].dims, &y);
+    if (!rc)
+        rc = shape__emit(c, "Scatter", in, 3, y, &n);
+    if (!rc)
+        rc = graph_set_str(n, "reduction", kind, c->err);
+    return rc ? rc : shape__reshape_to(c, y);
 }
 
 /* ---- reductions */

@@ -54,6 +54,8 @@ int shape__alias(struct shape_ctx *c, uint32_t v); /* the first output is anothe
 int shape__ints(struct shape_ctx *c, uint32_t i, int64_t *out, size_t max, size_t *k);
 int shape__number(struct shape_ctx *c, uint32_t i, double def, double *out); /* constant scalar */
 int shape__axis(struct shape_ctx *c, int64_t axis, int rank, int64_t *out);  /* to [0, rank) */
+/* The type in which devices reduce, scan and sort integers of type t; t itself for all else. */
+enum sh_dtype shape__wide(enum sh_dtype t);
 int shape__want_float(struct shape_ctx *c, uint32_t i);
 int shape__want_same_type(struct shape_ctx *c, uint32_t a, uint32_t b);
 int shape__want_vector(struct shape_ctx *c, uint32_t i, int64_t want); /* [want] */
@@ -67,6 +69,9 @@ int shape__temp(struct shape_ctx *c, const char *suffix, enum sh_dtype t, int ra
 /* Emits a node without attributes; *pushed (may be NULL) is BORROWED until the next emission. */
 int shape__emit(struct shape_ctx *c, const char *op, const uint32_t *in, uint32_t n_in,
                 uint32_t out, struct graph_node **pushed);
+/* Takes the node `call` (its inputs are values of g, its outputs have no numbers yet) through the
+ * three steps and gives its outputs: how an operator is put together from others (rewrite.h). */
+int shape__call(struct shape_ctx *c, const struct graph_node *call, uint32_t *out);
 int shape__emit_self(struct shape_ctx *c); /* the node at work, with outv as outputs */
 /* outv[0] = Reshape(from), or from itself if the shapes agree. */
 int shape__reshape_to(struct shape_ctx *c, uint32_t from);
@@ -81,11 +86,15 @@ int shape__expand_to(struct shape_ctx *c, uint32_t from); /* the same with broad
     X(upsample) X(lstm) X(gru) X(rnn)                                                              \
     X(gemm) X(matmul) X(batch_norm) X(layer_norm) X(softmax) X(reshape) X(flatten) X(squeeze)      \
     X(unsqueeze) X(transpose) X(concat) X(split) X(slice) X(pad) X(expand) X(gather)               \
-    X(gather_elements) X(gather_nd) X(reduce) X(shape) X(size) X(const_of_shape) X(range)
+    X(gather_elements) X(gather_nd) X(reduce) X(shape) X(size) X(const_of_shape) X(range)          \
+    X(mod) X(bit_shift) X(bitwise) X(bitwise_not) X(cumsum) X(eye_like) X(arg) X(topk) X(scatter)
 #define SHAPE_EVALS(X)                                                                             \
     X(unary) X(binary) X(variadic) X(where) X(cast) X(clip) X(copy) X(view) X(concat) X(split)     \
     X(gather) X(gather_elements) X(gather_nd) X(reduce) X(shape) X(size) X(const_of_shape)         \
-    X(range)
+    X(range) X(cumsum) X(eye_like) X(scatter)
+#define SHAPE_FINISHES(X)                                                                          \
+    X(variadic) X(logic) X(split) X(gather) X(gather_elements) X(gather_nd) X(expand) X(reshape)   \
+    X(narrow) X(int_unary) X(pow) X(clip) X(arg) X(topk) X(scatter) X(softmax)
 /* clang-format on */
 #define X(name) int shape__infer_##name(struct shape_ctx *c);
 SHAPE_STEPS(X)
@@ -93,16 +102,25 @@ SHAPE_STEPS(X)
 #define X(name) int shape__eval_##name(struct shape_ctx *c);
 SHAPE_EVALS(X)
 #undef X
-int shape__finish_variadic(struct shape_ctx *c);
-int shape__finish_not_less(struct shape_ctx *c);
-int shape__finish_logic(struct shape_ctx *c);
-int shape__finish_split(struct shape_ctx *c);
-int shape__finish_gather(struct shape_ctx *c);
-int shape__finish_gather_elements(struct shape_ctx *c);
-int shape__finish_gather_nd(struct shape_ctx *c);
-int shape__finish_expand(struct shape_ctx *c);
-int shape__finish_reshape(struct shape_ctx *c);
-int shape__finish_softmax(struct shape_ctx *c);
+#define X(name) int shape__finish_##name(struct shape_ctx *c);
+SHAPE_FINISHES(X)
+#undef X
+
+/* ---- indices (shape_index.c) */
+/* Which row of a table each index names: its numbers, each in [-size, size), times stride, and the
+ * places along the axes of the indices times base. */
+struct shape_flat {
+    int rank; /* of the indices without the axis of their numbers */
+    int64_t dims[SH_MAX_RANK];
+    int depth; /* numbers of an index */
+    int64_t size[SH_MAX_RANK], stride[SH_MAX_RANK], base[SH_MAX_RANK];
+    int64_t rows; /* of the table */
+    int tail;     /* trailing axes of the table that an index names as a whole */
+};
+/* Of the node at work: input 0 is the table, input 1 the indices. */
+int shape__flat(struct shape_ctx *c, struct shape_flat *f);
+/* The rows of constant indices. *out: OWNED. Fails: SH_E_INVALID, an index is outside. */
+int shape__flat_const(struct shape_ctx *c, const struct shape_flat *f, int64_t **out);
 
 /* ---- numbers of constants */
 bool shape__is_float(enum sh_dtype t);

@@ -10,8 +10,24 @@
 
 static bool broadcasts(const char *op)
 {
-    static const char *const OPS[] = {"Add",   "Sub",  "Mul",     "Div", "Pow", "Min",  "Max",
-                                      "Equal", "Less", "Greater", "And", "Or",  "Where"};
+    static const char *const OPS[] = {"Add",
+                                      "Sub",
+                                      "Mul",
+                                      "Div",
+                                      "Pow",
+                                      "Min",
+                                      "Max",
+                                      "Equal",
+                                      "Less",
+                                      "LessOrEqual",
+                                      "GreaterOrEqual",
+                                      "And",
+                                      "Or",
+                                      "Xor",
+                                      "Where",
+                                      "Mod",
+                                      "FMod",
+                                      "Greater"};
 
     for (size_t i = 0; i < SH_ARRAY_LEN(OPS); i++)
         if (strcmp(op, OPS[i]) == 0)

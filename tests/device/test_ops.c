@@ -10,6 +10,18 @@
 
 /* ------------------------------------------------------------------ activations */
 
+static double curve_value(enum dev_act a, double x)
+{
+    static double (*const FNS[DEV_N_ACTS])(double) = {
+        [DEV_ACT_SIN] = sin,     [DEV_ACT_COS] = cos,     [DEV_ACT_TAN] = tan,
+        [DEV_ACT_ASIN] = asin,   [DEV_ACT_ACOS] = acos,   [DEV_ACT_ATAN] = atan,
+        [DEV_ACT_SINH] = sinh,   [DEV_ACT_COSH] = cosh,   [DEV_ACT_ASINH] = asinh,
+        [DEV_ACT_ACOSH] = acosh, [DEV_ACT_ATANH] = atanh,
+    };
+
+    return FNS[a] ? FNS[a](x) : NAN;
+}
+
 static double act_value(enum dev_act a, double p0, double p1, double x)
 {
     switch (a) {
@@ -53,10 +65,21 @@ static double act_value(enum dev_act a, double p0, double p1, double x)
         return pow(x, p0);
     case DEV_ACT_LINEAR:
         return p0 * x + p1;
-    case DEV_N_ACTS:
-        break;
+    case DEV_ACT_ELU:
+        return x > 0 ? x : p0 * (exp(x) - 1);
+    case DEV_ACT_SOFTPLUS:
+        return log(1 + exp(x));
+    case DEV_ACT_FLOOR:
+        return floor(x);
+    case DEV_ACT_CEIL:
+        return ceil(x);
+    case DEV_ACT_ROUND:
+        return nearbyint(x);
+    case DEV_ACT_SIGN:
+        return x > 0 ? 1 : x < 0 ? -1 : 0;
+    default:
+        return curve_value(a, x);
     }
-    return NAN;
 }
 
 struct act_case {
@@ -88,6 +111,19 @@ static const struct act_case ACTS[] = {
     {DEV_ACT_POW, 3, 0, 2, 0},
     {DEV_ACT_POW, 0.5f, 0, 2, 3},
     {DEV_ACT_LINEAR, 2, -1, 3, 0},
+    {DEV_ACT_ELU, 1.5f, 0, 3, 0},
+    {DEV_ACT_SOFTPLUS, 0, 0, 5, 0},
+    {DEV_ACT_SIN, 0, 0, 4, 0},
+    {DEV_ACT_COS, 0, 0, 4, 0},
+    {DEV_ACT_TAN, 0, 0, 1, 0},
+    {DEV_ACT_ASIN, 0, 0, 0.875f, 0},
+    {DEV_ACT_ACOS, 0, 0, 0.875f, 0},
+    {DEV_ACT_ATAN, 0, 0, 4, 0},
+    {DEV_ACT_SINH, 0, 0, 2, 0},
+    {DEV_ACT_COSH, 0, 0, 2, 0},
+    {DEV_ACT_ASINH, 0, 0, 4, 0},
+    {DEV_ACT_ACOSH, 0, 0, 1, 3},
+    {DEV_ACT_ATANH, 0, 0, 0.875f, 0},
 };
 
 static void set_act(struct dev_op *op, const struct act_case *c)
@@ -160,6 +196,31 @@ static void activations_and_their_gradients_follow_the_formulas(void **state)
     }
 }
 
+/* They have no slope to compare, and values between their jumps. */
+static void steps_follow_the_formulas_and_keep_nan(void **state)
+{
+    static const enum dev_act STEPS[] = {DEV_ACT_FLOOR, DEV_ACT_CEIL, DEV_ACT_ROUND, DEV_ACT_SIGN};
+    const float x[] = {-2.5f, -1.5f, -0.5f, 0, 0.5f, 1.5f, 2.5f, 1e6f, NAN};
+
+    (void)state;
+    for (size_t k = 0; k < SH_ARRAY_LEN(STEPS); k++) {
+        const struct act_case c = {STEPS[k], 0, 0, 1, 0};
+        struct t_graph t;
+        uint32_t in, y;
+
+        t_init(&t);
+        in = t_add(&t, DEV_ROLE_INPUT, SH_F32, DIMS(SH_ARRAY_LEN(x)));
+        y = t_add(&t, DEV_ROLE_OUTPUT, SH_F32, DIMS(SH_ARRAY_LEN(x)));
+        memcpy(t.plain[in], x, sizeof(x));
+        set_act(t_op(&t, DEV_OP_ACT, IN(in), OUT(y)), &c);
+        t_run(&t);
+        for (size_t i = 0; i + 1 < SH_ARRAY_LEN(x); i++)
+            assert_true(t_f(&t, y)[i] == (float)act_value(c.act, 0, 0, (double)x[i]));
+        assert_true(isnan(t_f(&t, y)[SH_ARRAY_LEN(x) - 1]));
+        t_fini(&t);
+    }
+}
+
 /* ------------------------------------------------------------------ binary */
 
 static double bin_value(enum dev_bin k, double a, double b)
@@ -174,6 +235,10 @@ static double bin_value(enum dev_bin k, double a, double b)
         [DEV_BIN_POW] = pow(a, b),
         [DEV_BIN_EQUAL] = a == b,
         [DEV_BIN_LESS] = a<b, [DEV_BIN_GREATER] = a> b,
+        [DEV_BIN_LESS_EQUAL] = a <= b,
+        [DEV_BIN_GREATER_EQUAL] = a >= b,
+        [DEV_BIN_MOD] = a - b * floor(a / b),
+        [DEV_BIN_FMOD] = a - b * trunc(a / b),
     };
 
     return v[k];
@@ -200,7 +265,7 @@ static int64_t source(const struct dev_tensor *y, const struct dev_tensor *x, in
 static void one_binary(enum dev_bin kind, struct t_dims a, struct t_dims b, struct t_dims out,
                        enum dev_act act)
 {
-    const bool compares = kind >= DEV_BIN_EQUAL;
+    const bool compares = dev_bin_compares(kind);
     struct t_graph t;
     uint32_t x, y, z;
     struct dev_op *op;
@@ -214,6 +279,11 @@ static void one_binary(enum dev_bin kind, struct t_dims a, struct t_dims b, stru
     if (kind == DEV_BIN_POW || kind == DEV_BIN_DIV) {
         t_map(&t, x, 1, 2);
         t_map(&t, y, 1, 2);
+    }
+    if (kind == DEV_BIN_MOD || kind == DEV_BIN_FMOD) { /* both signs, no divisor near 0 */
+        t_map(&t, x, 4, 0);
+        for (int64_t i = 0; i < dev_tensor_elements(&t.tensors[y]); i++)
+            t_f(&t, y)[i] = i % 2 ? 1.25f : -0.75f;
     }
     if (kind == DEV_BIN_EQUAL)
         for (int64_t i = 0; i < dev_tensor_elements(&t.tensors[x]); i += 2)
@@ -239,7 +309,7 @@ static void one_binary(enum dev_bin kind, struct t_dims a, struct t_dims b, stru
 static void binary_operations_broadcast_like_numpy(void **state)
 {
     (void)state;
-    for (int k = 0; k < DEV_N_BINS; k++) {
+    for (int k = 0; !dev_bin_of_bits((enum dev_bin)k); k++) {
         enum dev_act act = k < DEV_BIN_EQUAL ? DEV_ACT_RELU : DEV_ACT_NONE;
 
         one_binary((enum dev_bin)k, DIMS(3, 20, 5, 5), DIMS(3, 20, 5, 5), DIMS(3, 20, 5, 5),
@@ -310,6 +380,53 @@ static void integers_divide_without_a_trap(void **state)
     assert_memory_equal(t.plain[z], want, sizeof(want));
     assert_memory_equal(t.plain[z8], want8, sizeof(want8));
     t_fini(&t);
+}
+
+static void bits_and_remainders_of_integers(void **state)
+{
+    static const struct {
+        enum dev_bin kind;
+        int64_t want[4];
+        uint8_t want8[4];
+    } ROWS[] = {
+        {DEV_BIN_MOD, {1, -1, 0, 0}, {2, 0, 1, 0}},
+        {DEV_BIN_FMOD, {-2, 2, 0, 0}, {2, 0, 1, 0}},
+        {DEV_BIN_BIT_AND, {0, 5, 5, 0}, {0, 255, 0, 0}},
+        {DEV_BIN_BIT_OR, {-5, -3, -1, 7}, {203, 255, 3, 9}},
+        {DEV_BIN_BIT_XOR, {-5, -8, -6, 7}, {203, 0, 3, 9}},
+        {DEV_BIN_SHIFT_LEFT, {-64, 0, 0, 7}, {64, 0, 4, 9}},
+        {DEV_BIN_SHIFT_RIGHT, {0x1fffffffffffffff, 0, 0, 7}, {25, 0, 0, 9}},
+        {DEV_BIN_GREATER_EQUAL, {0}, {1, 1, 0, 1}},
+    };
+    const int64_t a[] = {-8, 5, 5, 7}, b[] = {3, -3, -1, 0};
+    const uint8_t a8[] = {200, 255, 1, 9}, b8[] = {3, 255, 2, 0};
+
+    (void)state;
+    for (size_t k = 0; k < SH_ARRAY_LEN(ROWS); k++) {
+        const bool compares = dev_bin_compares(ROWS[k].kind);
+        const uint32_t type = compares ? SH_BOOL : SH_I64;
+        struct t_graph t;
+        uint32_t x, y, z, x8, y8, z8;
+
+        t_init(&t);
+        x = t_add(&t, DEV_ROLE_INPUT, SH_I64, DIMS(4));
+        y = t_add(&t, DEV_ROLE_INPUT, SH_I64, DIMS(4));
+        z = t_add(&t, DEV_ROLE_OUTPUT, (enum sh_dtype)type, DIMS(4));
+        memcpy(t.plain[x], a, sizeof(a));
+        memcpy(t.plain[y], b, sizeof(b));
+        x8 = t_add(&t, DEV_ROLE_INPUT, SH_U8, DIMS(4));
+        y8 = t_add(&t, DEV_ROLE_INPUT, SH_U8, DIMS(4));
+        z8 = t_add(&t, DEV_ROLE_OUTPUT, compares ? SH_BOOL : SH_U8, DIMS(4));
+        memcpy(t.plain[x8], a8, sizeof(a8));
+        memcpy(t.plain[y8], b8, sizeof(b8));
+        t_op(&t, DEV_OP_BINARY, IN(x, y), OUT(z))->u.binary.kind = ROWS[k].kind;
+        t_op(&t, DEV_OP_BINARY, IN(x8, y8), OUT(z8))->u.binary.kind = ROWS[k].kind;
+        t_run(&t);
+        for (int i = 0; i < 4 && !compares; i++)
+            assert_int_equal(((int64_t *)t.plain[z])[i], ROWS[k].want[i]);
+        assert_memory_equal(t.plain[z8], ROWS[k].want8, 4);
+        t_fini(&t);
+    }
 }
 
 static void where_picks_and_broadcasts(void **state)
@@ -486,9 +603,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations_and_their_gradients_follow_the_formulas),
+        cmocka_unit_test(steps_follow_the_formulas_and_keep_nan),
         cmocka_unit_test(binary_operations_broadcast_like_numpy),
         cmocka_unit_test(binary_operations_take_images_as_they_lie),
         cmocka_unit_test(integers_divide_without_a_trap),
+        cmocka_unit_test(bits_and_remainders_of_integers),
         cmocka_unit_test(where_picks_and_broadcasts),
         cmocka_unit_test(softmax_and_its_gradient_match_the_formula),
         cmocka_unit_test(gather_and_its_gradient_follow_the_indices),

@@ -193,7 +193,9 @@ void cpu__store(enum sh_dtype t, void *p, int64_t i, double v);
 int64_t cpu__load_int(enum sh_dtype t, const void *p, int64_t i);
 void cpu__store_int(enum sh_dtype t, void *p, int64_t i, int64_t v);
 
-/* Appends an activation. false: oneDNN has no such post-op (ERF). */
+/* By loops of ours: oneDNN has it neither as a primitive nor as a post-op. */
+bool cpu__act_is_own(enum dev_act act);
+/* Appends an activation. false: oneDNN has no such post-op. */
 bool cpu__act_post(dnnl_post_ops_t po, enum dev_act act, float p0, float p1);
 /* Appends a step that applies the operation's activation in place, in layout md. */
 int cpu__act_in_place(struct cpu_build *b, struct cpu_ref at, const dnnl_memory_desc_t *md);
@@ -250,6 +252,8 @@ cpu_builder cpu__softmax, cpu__softmax_bwd;
 cpu_builder cpu__concat, cpu__slice, cpu__pad, cpu__transpose, cpu__copy, cpu__expand, cpu__fill;
 cpu_builder cpu__reduce;
 cpu_builder cpu__gather, cpu__gather_bwd, cpu__resample;
+cpu_builder cpu__cumsum, cpu__topk;
+cpu_builder cpu__locate, cpu__scatter;
 cpu_builder cpu__bn_infer, cpu__bn_train, cpu__bn_train_bwd;
 cpu_builder cpu__layernorm, cpu__layernorm_bwd;
 cpu_builder cpu__dropout, cpu__dropout_bwd;

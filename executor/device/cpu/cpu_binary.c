@@ -12,11 +12,6 @@
 
 #define GRAIN 16384
 
-static bool is_compare(enum dev_bin k)
-{
-    return k == DEV_BIN_EQUAL || k == DEV_BIN_LESS || k == DEV_BIN_GREATER;
-}
-
 /* ------------------------------------------------------------------ oneDNN's way */
 
 static bool alg_of(enum dev_bin k, dnnl_alg_kind_t *out)
@@ -38,7 +33,7 @@ static bool can_use_dnnl(struct cpu_build *b)
     bool same = dev_same_dims(x, y) && x->dtype == SH_F32 && y->dtype == SH_F32 && x->rank > 0;
 
     /* A quotient of two blocked tensors would divide 0 by 0 in the padding. */
-    return same && alg_of(b->op->u.binary.kind, &alg) && b->op->act != DEV_ACT_ERF;
+    return same && alg_of(b->op->u.binary.kind, &alg) && !cpu__act_is_own(b->op->act);
 }
 
 static int dnnl_way(struct cpu_build *b)
@@ -116,6 +111,13 @@ struct bin_ctx {
             }                                                                            \
     } while (0)
 
+static float floor_mod(float a, float b)
+{
+    const float r = fmodf(a, b);
+
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
 static void row_f32(void *ctx, const struct cpu_nd *nd, int64_t n, const int64_t *off)
 {
     const struct bin_ctx *c = ctx;
@@ -151,14 +153,42 @@ static void row_f32(void *ctx, const struct cpu_nd *nd, int64_t n, const int64_t
     case DEV_BIN_GREATER:
         ROW(float, uint8_t, a > b);
         break;
-    case DEV_N_BINS:
+    case DEV_BIN_LESS_EQUAL:
+        ROW(float, uint8_t, a <= b);
+        break;
+    case DEV_BIN_GREATER_EQUAL:
+        ROW(float, uint8_t, a >= b);
+        break;
+    case DEV_BIN_MOD:
+        ROW(float, float, floor_mod(a, b));
+        break;
+    case DEV_BIN_FMOD:
+        ROW(float, float, fmodf(a, b));
+        break;
+    default: /* refused by the builder */
         break;
     }
 }
 
-/* Integers: arithmetic modulo 2^64, so that overflow is defined; x / 0 is 0. */
+static int64_t int_mod(int64_t a, int64_t b, bool floors)
+{
+    int64_t r = b == 0 || b == -1 ? 0 : a % b; /* INT64_MIN % -1 traps */
+
+    return floors && r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
+static uint64_t shifted(uint64_t a, int64_t by, bool left, size_t bytes)
+{
+    if (by < 0 || by >= (int64_t)(8 * bytes))
+        return 0;
+    return left ? a << by : a >> by;
+}
+
+/* Integers: arithmetic modulo 2^64, so that overflow is defined; x / 0 and x mod 0 are 0. */
 #define SIGNED(TYPE, UTYPE) (b == 0 ? 0 : b == -1 ? (TYPE)(0 - (UTYPE)a) : a / b)
 #define UNSIGNED(TYPE, UTYPE) (b == 0 ? 0 : a / b)
+#define SIGNED_MOD(floors) int_mod((int64_t)a, (int64_t)b, floors)
+#define UNSIGNED_MOD(floors) (b == 0 ? 0 : a % b)
 #define INT_ROWS(NAME, TYPE, UTYPE, QUOTIENT)                                           \
     static void NAME(void *ctx, const struct cpu_nd *nd, int64_t n, const int64_t *off) \
     {                                                                                   \
@@ -194,6 +224,33 @@ static void row_f32(void *ctx, const struct cpu_nd *nd, int64_t n, const int64_t
             break;                                                                      \
         case DEV_BIN_GREATER:                                                           \
             ROW(TYPE, uint8_t, a > b);                                                  \
+            break;                                                                      \
+        case DEV_BIN_LESS_EQUAL:                                                        \
+            ROW(TYPE, uint8_t, a <= b);                                                 \
+            break;                                                                      \
+        case DEV_BIN_GREATER_EQUAL:                                                     \
+            ROW(TYPE, uint8_t, a >= b);                                                 \
+            break;                                                                      \
+        case DEV_BIN_MOD:                                                               \
+            ROW(TYPE, TYPE, QUOTIENT##_MOD(true));                                      \
+            break;                                                                      \
+        case DEV_BIN_FMOD:                                                              \
+            ROW(TYPE, TYPE, QUOTIENT##_MOD(false));                                     \
+            break;                                                                      \
+        case DEV_BIN_BIT_AND:                                                           \
+            ROW(TYPE, TYPE, (UTYPE)a &(UTYPE)b);                                        \
+            break;                                                                      \
+        case DEV_BIN_BIT_OR:                                                            \
+            ROW(TYPE, TYPE, (UTYPE)a | (UTYPE)b);                                       \
+            break;                                                                      \
+        case DEV_BIN_BIT_XOR:                                                           \
+            ROW(TYPE, TYPE, (UTYPE)a ^ (UTYPE)b);                                       \
+            break;                                                                      \
+        case DEV_BIN_SHIFT_LEFT:                                                        \
+            ROW(TYPE, TYPE, shifted((UTYPE)a, (int64_t)b, true, sizeof(TYPE)));         \
+            break;                                                                      \
+        case DEV_BIN_SHIFT_RIGHT:                                                       \
+            ROW(TYPE, TYPE, shifted((UTYPE)a, (int64_t)b, false, sizeof(TYPE)));        \
             break;                                                                      \
         case DEV_N_BINS:                                                                \
             break;                                                                      \
@@ -268,13 +325,15 @@ static int check_types(struct cpu_build *b)
     const struct dev_op *op = b->op;
     const struct dev_tensor *x = cpu__t(b, op->in[0]), *y = cpu__t(b, op->in[1]);
     const struct dev_tensor *z = cpu__t(b, op->out[0]);
-    size_t want = is_compare(op->u.binary.kind) ? 1 : sh_dtype_bytes(x->dtype);
+    size_t want = dev_bin_compares(op->u.binary.kind) ? 1 : sh_dtype_bytes(x->dtype);
 
     if ((unsigned)op->u.binary.kind >= DEV_N_BINS)
         return cpu__refuse(b, SH_E_BUG, "binary operation %d is unknown", (int)op->u.binary.kind);
     if (x->dtype != y->dtype || !row_of(x->dtype) || sh_dtype_bytes(z->dtype) != want)
         return cpu__refuse(b, SH_E_UNSUPPORTED, "types %s and %s to %s cannot be computed",
                            sh_dtype_st(x->dtype), sh_dtype_st(y->dtype), sh_dtype_st(z->dtype));
+    if (x->dtype == SH_F32 && dev_bin_of_bits(op->u.binary.kind))
+        return cpu__refuse(b, SH_E_UNSUPPORTED, "bits are those of integers");
     if (op->act != DEV_ACT_NONE && z->dtype != SH_F32)
         return cpu__refuse(b, SH_E_UNSUPPORTED, "an activation needs F32");
     return SH_OK;

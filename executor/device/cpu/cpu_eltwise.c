@@ -33,6 +33,7 @@ static bool eltwise_of(enum dev_act act, float p0, float p1, struct eltwise *e)
         [DEV_ACT_LOG] = dnnl_eltwise_log,
         [DEV_ACT_SQRT] = dnnl_eltwise_sqrt,
         [DEV_ACT_ABS] = dnnl_eltwise_abs,
+        [DEV_ACT_SOFTPLUS] = dnnl_eltwise_soft_relu,
     };
 
     switch (act) {
@@ -50,6 +51,9 @@ static bool eltwise_of(enum dev_act act, float p0, float p1, struct eltwise *e)
         return true;
     case DEV_ACT_LINEAR:
         *e = (struct eltwise){dnnl_eltwise_linear, p0, p1};
+        return true;
+    case DEV_ACT_ELU:
+        *e = (struct eltwise){dnnl_eltwise_elu, p0, 0};
         return true;
     case DEV_ACT_RECIP:
         *e = (struct eltwise){dnnl_eltwise_pow, 1, -1};
@@ -77,30 +81,71 @@ bool cpu__act_post(dnnl_post_ops_t po, enum dev_act act, float p0, float p1)
            dnnl_post_ops_append_eltwise(po, 1.0f, e.alg, e.alpha, e.beta) == dnnl_success;
 }
 
-struct erf_ctx {
+/* ------------------------------------------------------------------ what oneDNN has not */
+
+bool cpu__act_is_own(enum dev_act act)
+{
+    return act == DEV_ACT_ERF || act >= DEV_ACT_SIN;
+}
+
+/* f(0) = 0: the padding of a blocked layout stays zero. */
+static bool keeps_zero(enum dev_act act)
+{
+    return act != DEV_ACT_COS && act != DEV_ACT_ACOS && act != DEV_ACT_COSH && act != DEV_ACT_ACOSH;
+}
+
+struct own_ctx {
+    enum dev_act act;
     float *y;
     const float *x;
 };
 
-static void erf_range(void *ctx, int64_t from, int64_t to)
-{
-    const struct erf_ctx *c = ctx;
+#define EACH(ACT, EXPR)                       \
+    case DEV_ACT_##ACT:                       \
+        for (int64_t i = from; i < to; i++) { \
+            const float x = c->x[i];          \
+            c->y[i] = (EXPR);                 \
+        }                                     \
+        break
 
-    for (int64_t i = from; i < to; i++)
-        c->y[i] = erff(c->x[i]);
+static void own_range(void *ctx, int64_t from, int64_t to)
+{
+    const struct own_ctx *c = ctx;
+
+    switch (c->act) {
+        EACH(ERF, erff(x));
+        EACH(SIN, sinf(x));
+        EACH(COS, cosf(x));
+        EACH(TAN, tanf(x));
+        EACH(ASIN, asinf(x));
+        EACH(ACOS, acosf(x));
+        EACH(ATAN, atanf(x));
+        EACH(SINH, sinhf(x));
+        EACH(COSH, coshf(x));
+        EACH(ASINH, asinhf(x));
+        EACH(ACOSH, acoshf(x));
+        EACH(ATANH, atanhf(x));
+        EACH(FLOOR, floorf(x));
+        EACH(CEIL, ceilf(x));
+        EACH(ROUND, nearbyintf(x));
+        EACH(SIGN, x > 0 ? 1.0f : x < 0 ? -1.0f : x);
+    default: /* oneDNN's */
+        break;
+    }
 }
+#undef EACH
 
-/* p: x y; aux: number of floats. erf(0) = 0, so blocked padding stays zero. */
-static int erf_fn(const struct cpu_call *c, struct sh_err *err)
+/* p: x y; aux: number of floats */
+static int own_fn(const struct cpu_call *c, struct sh_err *err)
 {
-    struct erf_ctx e = {.x = c->p[0], .y = c->p[1]};
+    struct own_ctx e = {.act = c->op->act, .x = c->p[0], .y = c->p[1]};
 
     (void)err;
-    cpu__parallel(c->threads, *(const int64_t *)c->aux, GRAIN / 8, erf_range, &e);
+    cpu__parallel(c->threads, *(const int64_t *)c->aux, GRAIN / 8, own_range, &e);
     return SH_OK;
 }
 
-static int erf_step(struct cpu_build *b, struct cpu_ref x, struct cpu_ref y, size_t bytes)
+static int own_step(struct cpu_build *b, struct cpu_ref x, struct cpu_ref y, size_t bytes)
 {
     const struct cpu_ref refs[] = {x, y};
     int64_t *n = malloc(sizeof(*n));
@@ -108,7 +153,7 @@ static int erf_step(struct cpu_build *b, struct cpu_ref x, struct cpu_ref y, siz
     if (!n)
         return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
     *n = (int64_t)(bytes / sizeof(float));
-    return cpu__step_fn(b, erf_fn, refs, 2, n);
+    return cpu__step_fn(b, own_fn, refs, 2, n);
 }
 
 /* The layout in which an input lies: what a layout-neutral operation works in. */
@@ -150,8 +195,8 @@ int cpu__act_in_place(struct cpu_build *b, struct cpu_ref at, const dnnl_memory_
 
     if (b->op->act == DEV_ACT_NONE)
         return SH_OK;
-    if (b->op->act == DEV_ACT_ERF)
-        return erf_step(b, at, at, dnnl_memory_desc_get_size(md));
+    if (cpu__act_is_own(b->op->act))
+        return own_step(b, at, at, dnnl_memory_desc_get_size(md));
     rc = act_pd(b, md, &pd);
     return rc ? rc : cpu__step_prim(b, pd, binds, 2);
 }
@@ -177,7 +222,7 @@ int cpu__act(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
     const uint32_t all[] = {op->in[0], op->out[0]};
-    const bool is_erf = op->act == DEV_ACT_ERF;
+    const bool own = cpu__act_is_own(op->act);
     const dnnl_memory_desc_t *md = layout_of(b, op->in[0]);
     dnnl_primitive_desc_t pd = NULL;
     struct cpu_ref x, y;
@@ -185,14 +230,16 @@ int cpu__act(struct cpu_build *b)
 
     if (!rc)
         rc = cpu__same_shape(b, op->in[0], op->out[0]);
-    if (!rc && !is_erf)
+    if (own && !keeps_zero(op->act))
+        md = &b->plan->tensors[op->in[0]].lay->plain;
+    if (!rc && !own)
         rc = choose_act(b, op->in[0], &md, &pd);
     if (!rc)
         rc = cpu__in(b, op->in[0], NULL, md, &x);
     if (!rc)
         rc = cpu__out(b, op->out[0], md, true, &y);
-    if (!rc && is_erf)
-        return erf_step(b, x, y, dnnl_memory_desc_get_size(md));
+    if (!rc && own)
+        return own_step(b, x, y, dnnl_memory_desc_get_size(md));
     if (!rc) {
         const struct cpu_bind binds[] = {{DNNL_ARG_SRC, x, NULL}, {DNNL_ARG_DST, y, NULL}};
 
@@ -211,6 +258,14 @@ struct act_bwd_ctx {
     float *dx;
 };
 
+#define EACH(ACT, SLOPE)                      \
+    case DEV_ACT_##ACT:                       \
+        for (int64_t i = from; i < to; i++) { \
+            const float x = c->x[i];          \
+            c->dx[i] = c->dy[i] * (SLOPE);    \
+        }                                     \
+        break
+
 /* What oneDNN has no gradient for; plain memory. */
 static void act_bwd_range(void *ctx, int64_t from, int64_t to)
 {
@@ -218,17 +273,26 @@ static void act_bwd_range(void *ctx, int64_t from, int64_t to)
     const float p0 = c->op->act_p0, p1 = c->op->act_p1;
     const float two_over_sqrt_pi = 1.1283791670955126f;
 
-    if (c->op->act == DEV_ACT_ERF) {
-        for (int64_t i = from; i < to; i++)
-            c->dx[i] = c->dy[i] * two_over_sqrt_pi * expf(-c->x[i] * c->x[i]);
-        return;
-    }
-    for (int64_t i = from; i < to; i++) { /* DEV_ACT_HARDSIGMOID */
-        float v = p0 * c->x[i] + p1;
-
-        c->dx[i] = v > 0 && v < 1 ? p0 * c->dy[i] : 0;
+    switch (c->op->act) {
+        EACH(ERF, two_over_sqrt_pi * expf(-x * x));
+        EACH(HARDSIGMOID, p0 * x + p1 > 0 && p0 * x + p1 < 1 ? p0 : 0);
+        EACH(SIN, cosf(x));
+        EACH(COS, -sinf(x));
+        EACH(TAN, 1 / (cosf(x) * cosf(x)));
+        EACH(ASIN, 1 / sqrtf(1 - x * x));
+        EACH(ACOS, -1 / sqrtf(1 - x * x));
+        EACH(ATAN, 1 / (1 + x * x));
+        EACH(SINH, coshf(x));
+        EACH(COSH, sinhf(x));
+        EACH(ASINH, 1 / sqrtf(x * x + 1));
+        EACH(ACOSH, 1 / sqrtf(x * x - 1));
+        EACH(ATANH, 1 / (1 - x * x));
+    default: /* steps: flat wherever they have a slope */
+        memset(c->dx + from, 0, (size_t)(to - from) * sizeof(float));
+        break;
     }
 }
+#undef EACH
 
 /* p: x d_y d_x; aux: number of floats */
 static int act_bwd_fn(const struct cpu_call *c, struct sh_err *err)

@@ -45,6 +45,10 @@ static cpu_builder *const BUILDERS[DEV_N_OPS] = {
     [DEV_OP_SGD] = cpu__sgd,
     [DEV_OP_ADAM] = cpu__adam,
     [DEV_OP_COMMIT] = cpu__commit,
+    [DEV_OP_CUMSUM] = cpu__cumsum,
+    [DEV_OP_TOPK] = cpu__topk,
+    [DEV_OP_LOCATE] = cpu__locate,
+    [DEV_OP_SCATTER] = cpu__scatter,
 };
 
 static struct cpu_plan *plan_of(const struct dev_plan *p)

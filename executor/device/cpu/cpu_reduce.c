@@ -1,8 +1,9 @@
-/* cpu_reduce.c - sum, mean, maximum, minimum over any set of axes.
+/* cpu_reduce.c - sum, mean, product, maximum, minimum over any set of axes.
  *
  * Every result is computed by one thread, its summands in a fixed order and in double precision:
  * the number of threads does not show in the bits. If the innermost axis stays, a strip of results
- * runs through memory together; otherwise each result has LANES partial values.
+ * runs through memory together; otherwise each result has LANES partial values. Integers are summed
+ * up modulo 2^64, one by one.
  */
 #include "common/mem.h"
 #include "executor/device/cpu/cpu.h"
@@ -31,7 +32,7 @@ struct red_ctx {
 
 static double neutral(enum dev_red k)
 {
-    return k == DEV_RED_MAX ? -INFINITY : k == DEV_RED_MIN ? INFINITY : 0;
+    return k == DEV_RED_MAX ? -INFINITY : k == DEV_RED_MIN ? INFINITY : k == DEV_RED_PROD ? 1 : 0;
 }
 
 /* Keeps NaN, as sums do. */
@@ -58,6 +59,9 @@ static void add_strip(void *ctx, const struct cpu_nd *nd, int64_t n, const int64
         else if (c->r->kind == DEV_RED_MIN)
             for (int64_t k = 0; k < c->n; k++)
                 c->acc[k] = less(c->acc[k], x[k]);
+        else if (c->r->kind == DEV_RED_PROD)
+            for (int64_t k = 0; k < c->n; k++)
+                c->acc[k] *= x[k];
         else
             for (int64_t k = 0; k < c->n; k++)
                 c->acc[k] += x[k];
@@ -76,6 +80,9 @@ static void add_lanes(void *ctx, const struct cpu_nd *nd, int64_t n, const int64
     else if (c->r->kind == DEV_RED_MIN)
         for (int64_t i = 0; i < n; i++)
             c->acc[i % LANES] = less(c->acc[i % LANES], x[i * step]);
+    else if (c->r->kind == DEV_RED_PROD)
+        for (int64_t i = 0; i < n; i++)
+            c->acc[i % LANES] *= x[i * step];
     else
         for (int64_t i = 0; i < n; i++)
             c->acc[i % LANES] += x[i * step];
@@ -101,9 +108,10 @@ static void do_one(struct red_ctx *c, int64_t y, int64_t x)
         c->acc[k] = v;
     cpu__nd_run(&c->r->drop, 0, c->r->drop.total, add_lanes, c);
     for (int k = 0; k < LANES; k++)
-        v = c->r->kind == DEV_RED_MAX   ? more(v, c->acc[k])
-            : c->r->kind == DEV_RED_MIN ? less(v, c->acc[k])
-                                        : v + c->acc[k];
+        v = c->r->kind == DEV_RED_MAX    ? more(v, c->acc[k])
+            : c->r->kind == DEV_RED_MIN  ? less(v, c->acc[k])
+            : c->r->kind == DEV_RED_PROD ? v * c->acc[k]
+                                         : v + c->acc[k];
     c->y[y] = (float)(v * c->r->scale);
 }
 
@@ -145,6 +153,82 @@ static int reduce_fn(const struct cpu_call *c, struct sh_err *err)
     return SH_OK;
 }
 
+/* ------------------------------------------------------------------ integers */
+
+struct int_job {
+    const struct reduce *r;
+    const void *x;
+    void *y;
+    bool wide;  /* I64, else I32 */
+    int64_t at; /* of the result at work: where in x it begins, what it is so far */
+    uint64_t acc;
+    bool any;
+};
+
+static int64_t int_at(const struct int_job *j, int64_t i)
+{
+    return j->wide ? ((const int64_t *)j->x)[i] : ((const int32_t *)j->x)[i];
+}
+
+static void add_ints(void *ctx, const struct cpu_nd *nd, int64_t n, const int64_t *off)
+{
+    struct int_job *j = ctx;
+
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t v = int_at(j, j->at + off[0] + i * nd->stride[0][nd->rank - 1]);
+        const int64_t acc = (int64_t)j->acc;
+
+        if (!j->any)
+            j->acc = (uint64_t)v;
+        else if (j->r->kind == DEV_RED_MAX)
+            j->acc = (uint64_t)SH_MAX(acc, v);
+        else if (j->r->kind == DEV_RED_MIN)
+            j->acc = (uint64_t)SH_MIN(acc, v);
+        else
+            j->acc = j->r->kind == DEV_RED_PROD ? j->acc * (uint64_t)v : j->acc + (uint64_t)v;
+        j->any = true;
+    }
+}
+
+static void keep_ints(void *ctx, const struct cpu_nd *nd, int64_t n, const int64_t *off)
+{
+    struct int_job *j = ctx;
+    const uint32_t l = nd->rank - 1;
+
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t to = off[0] + i * nd->stride[0][l];
+
+        j->at = off[1] + i * nd->stride[1][l];
+        j->any = false;
+        cpu__nd_run(&j->r->drop, 0, j->r->drop.total, add_ints, j);
+        if (j->r->kind == DEV_RED_MEAN)
+            j->acc = (uint64_t)((int64_t)j->acc / j->r->drop.total);
+        if (j->wide)
+            ((int64_t *)j->y)[to] = (int64_t)j->acc;
+        else
+            ((int32_t *)j->y)[to] = (int32_t)j->acc;
+    }
+}
+
+static void int_range(void *ctx, int64_t from, int64_t to)
+{
+    struct int_job j = *(const struct int_job *)ctx;
+
+    cpu__nd_run(&j.r->keep, from, to, keep_ints, &j);
+}
+
+/* p: x y */
+static int int_fn(const struct cpu_call *c, struct sh_err *err)
+{
+    const struct dev_tensor *x = &c->plan->base.g->tensors[c->op->in[0]];
+    struct int_job j = {.r = c->aux, .x = c->p[0], .y = c->p[1], .wide = x->dtype == SH_I64};
+    int64_t grain = SH_MAX(1, 16384 / SH_MAX(j.r->drop.total, 1));
+
+    (void)err;
+    cpu__parallel(c->threads, j.r->keep.total, grain, int_range, &j);
+    return SH_OK;
+}
+
 /* Splits x's axes into kept and dropped ones. */
 static void split_axes(struct reduce *r, const struct dev_tensor *x, uint32_t axes)
 {
@@ -179,7 +263,8 @@ int cpu__reduce(struct cpu_build *b)
     uint32_t axes = op->u.reduce.axes;
     struct cpu_ref refs[2];
     struct reduce *r;
-    int rc = cpu__need_f32(b, all, 2);
+    const bool is_int = x->dtype == SH_I64 || x->dtype == SH_I32;
+    int rc = is_int && cpu__t(b, op->out[0])->dtype == x->dtype ? SH_OK : cpu__need_f32(b, all, 2);
 
     if (!rc && x->rank < 32 && (axes >> x->rank) != 0)
         rc = cpu__refuse(b, SH_E_BUG, "an axis does not exist");
@@ -199,5 +284,5 @@ int cpu__reduce(struct cpu_build *b)
         free(r);
         return cpu__refuse(b, SH_E_BUG, "the output does not have the shape that is left");
     }
-    return cpu__step_fn(b, reduce_fn, refs, 2, r);
+    return cpu__step_fn(b, is_int ? int_fn : reduce_fn, refs, 2, r);
 }

@@ -43,6 +43,9 @@ static f64_fn *const KERNELS[DEV_N_OPS] = {
     [DEV_OP_FILL] = f64__fill,
     [DEV_OP_LOSS_XENT] = f64__loss_xent,
     [DEV_OP_LOSS_MSE] = f64__loss_mse,
+    [DEV_OP_CUMSUM] = f64__cumsum,
+    [DEV_OP_TOPK] = f64__topk,
+    [DEV_OP_SCATTER] = f64__scatter,
 };
 
 /* ------------------------------------------------------------------ conversions */

@@ -11,6 +11,67 @@ static double gelu_inner(double x)
     return sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
 }
 
+/* y = f(x) */
+static double curve_of(enum dev_act a, double x)
+{
+    switch (a) {
+    case DEV_ACT_SIN:
+        return sin(x);
+    case DEV_ACT_COS:
+        return cos(x);
+    case DEV_ACT_TAN:
+        return tan(x);
+    case DEV_ACT_ASIN:
+        return asin(x);
+    case DEV_ACT_ACOS:
+        return acos(x);
+    case DEV_ACT_ATAN:
+        return atan(x);
+    case DEV_ACT_SINH:
+        return sinh(x);
+    case DEV_ACT_COSH:
+        return cosh(x);
+    case DEV_ACT_ASINH:
+        return asinh(x);
+    case DEV_ACT_ACOSH:
+        return acosh(x);
+    case DEV_ACT_ATANH:
+        return atanh(x);
+    default:
+        return x;
+    }
+}
+
+static double curve_slope(enum dev_act a, double x, double y)
+{
+    switch (a) {
+    case DEV_ACT_SIN:
+        return cos(x);
+    case DEV_ACT_COS:
+        return -sin(x);
+    case DEV_ACT_TAN:
+        return 1 + y * y;
+    case DEV_ACT_ASIN:
+        return 1 / sqrt(1 - x * x);
+    case DEV_ACT_ACOS:
+        return -1 / sqrt(1 - x * x);
+    case DEV_ACT_ATAN:
+        return 1 / (1 + x * x);
+    case DEV_ACT_SINH:
+        return cosh(x);
+    case DEV_ACT_COSH:
+        return sinh(x);
+    case DEV_ACT_ASINH:
+        return 1 / sqrt(x * x + 1);
+    case DEV_ACT_ACOSH:
+        return 1 / sqrt(x * x - 1);
+    case DEV_ACT_ATANH:
+        return 1 / (1 - x * x);
+    default: /* steps: flat wherever they have a slope */
+        return 0;
+    }
+}
+
 static double act_of(enum dev_act a, float p0, float p1, double x)
 {
     const double q0 = (double)p0, q1 = (double)p1;
@@ -54,11 +115,21 @@ static double act_of(enum dev_act a, float p0, float p1, double x)
         return pow(x, q0);
     case DEV_ACT_LINEAR:
         return q0 * x + q1;
-    case DEV_ACT_NONE:
-    case DEV_N_ACTS:
-        break;
+    case DEV_ACT_ELU:
+        return x > 0 ? x : q0 * expm1(x);
+    case DEV_ACT_SOFTPLUS:
+        return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
+    case DEV_ACT_FLOOR:
+        return floor(x);
+    case DEV_ACT_CEIL:
+        return ceil(x);
+    case DEV_ACT_ROUND:
+        return nearbyint(x);
+    case DEV_ACT_SIGN:
+        return x > 0 ? 1 : x < 0 ? -1 : x;
+    default:
+        return curve_of(a, x);
     }
-    return x;
 }
 
 static double slope_of(const struct dev_op *op, double x, double y)
@@ -107,11 +178,15 @@ static double slope_of(const struct dev_op *op, double x, double y)
         return q0 * pow(x, q0 - 1);
     case DEV_ACT_LINEAR:
         return q0;
+    case DEV_ACT_ELU:
+        return x > 0 ? 1 : q0 * exp(x);
+    case DEV_ACT_SOFTPLUS:
+        return 1 / (1 + exp(-x));
     case DEV_ACT_NONE:
-    case DEV_N_ACTS:
-        break;
+        return 1;
+    default:
+        return curve_slope(op->act, x, y);
     }
-    return 1;
 }
 
 void f64__act_out(const struct f64_call *c)
@@ -178,6 +253,13 @@ int f64__add_to_out(const struct f64_call *c, uint32_t i, struct sh_err *err)
     return broadcast(&one, 1, add_row, err);
 }
 
+static double floor_mod(double a, double b)
+{
+    const double r = fmod(a, b);
+
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
 static double binary_of(enum dev_bin k, double a, double b)
 {
     switch (k) {
@@ -201,7 +283,15 @@ static double binary_of(enum dev_bin k, double a, double b)
         return a < b;
     case DEV_BIN_GREATER:
         return a > b;
-    case DEV_N_BINS:
+    case DEV_BIN_LESS_EQUAL:
+        return a <= b;
+    case DEV_BIN_GREATER_EQUAL:
+        return a >= b;
+    case DEV_BIN_MOD:
+        return floor_mod(a, b);
+    case DEV_BIN_FMOD:
+        return fmod(a, b);
+    default: /* bits: refused by the builder */
         break;
     }
     return 0;
@@ -262,6 +352,8 @@ static void reduce_row(void *ctx, const struct cpu_nd *nd, int64_t n, const int6
             *y = fmax(*y, x);
         else if (c->op->u.reduce.kind == DEV_RED_MIN)
             *y = fmin(*y, x);
+        else if (c->op->u.reduce.kind == DEV_RED_PROD)
+            *y *= x;
         else
             *y += x;
     }
@@ -281,7 +373,7 @@ int f64__reduce(const struct f64_call *c, struct sh_err *err)
     for (int64_t i = 0; i < f64__n(c->out[0]); i++)
         c->y[0][i] = kind == DEV_RED_MAX   ? -(double)INFINITY
                      : kind == DEV_RED_MIN ? (double)INFINITY
-                                           : 0;
+                                           : kind == DEV_RED_PROD;
     cpu__nd_init(&nd, x->rank, x->dims, 2);
     if (!cpu__nd_broadcast(&nd, 0, &small) || !cpu__nd_broadcast(&nd, 1, x))
         return shapes_differ(c, err);

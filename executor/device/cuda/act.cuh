@@ -1,7 +1,7 @@
 /* act.cuh - enum dev_act on the device: values and slopes.
  *
  * Full precision for all storage types (erff, expf, tanhf without fast-math): the kernels that use
- * these wait for memory. NaN passes through every activation. What is rare and long (pow, log, erf)
+ * these wait for memory. NaN passes through every activation. What is rare or long (pow, log, sin)
  * is one function that is called, so that it costs the other activations no registers.
  */
 #ifndef SH_EXECUTOR_DEVICE_CUDA_ACT_CUH
@@ -35,9 +35,57 @@ DEV_INLINE float act_gelu_inner(float x)
     return ACT_SQRT_2_OVER_PI * (x + 0.044715f * x * x * x);
 }
 
+DEV_INLINE float act_softplus(float x)
+{
+    return (x > 0 ? x : x <= 0 ? 0.0f : x) + log1pf(expf(-fabsf(x)));
+}
+
 static __device__ __noinline__ float act_rare(int kind, float p0, float x)
 {
-    return kind == DEV_ACT_LOG ? logf(x) : kind == DEV_ACT_ERF ? erff(x) : powf(x, p0);
+    switch (kind) {
+    case DEV_ACT_LOG:
+        return logf(x);
+    case DEV_ACT_ERF:
+        return erff(x);
+    case DEV_ACT_POW:
+        return powf(x, p0);
+    case DEV_ACT_ELU:
+        return x > 0 ? x : p0 * expm1f(x);
+    case DEV_ACT_SOFTPLUS:
+        return act_softplus(x);
+    case DEV_ACT_SIN:
+        return sinf(x);
+    case DEV_ACT_COS:
+        return cosf(x);
+    case DEV_ACT_TAN:
+        return tanf(x);
+    case DEV_ACT_ASIN:
+        return asinf(x);
+    case DEV_ACT_ACOS:
+        return acosf(x);
+    case DEV_ACT_ATAN:
+        return atanf(x);
+    case DEV_ACT_SINH:
+        return sinhf(x);
+    case DEV_ACT_COSH:
+        return coshf(x);
+    case DEV_ACT_ASINH:
+        return asinhf(x);
+    case DEV_ACT_ACOSH:
+        return acoshf(x);
+    case DEV_ACT_ATANH:
+        return atanhf(x);
+    case DEV_ACT_FLOOR:
+        return floorf(x);
+    case DEV_ACT_CEIL:
+        return ceilf(x);
+    case DEV_ACT_ROUND:
+        return rintf(x);
+    case DEV_ACT_SIGN:
+        return x > 0 ? 1.0f : x < 0 ? -1.0f : x;
+    default:
+        return x;
+    }
 }
 
 #define ACT_EACH(EXPR)                            \
@@ -86,12 +134,10 @@ template <int V> DEV_INLINE void apply_act(const struct act_of &a, float (&v)[V]
         ACT_EACH(1.0f / x);
     case DEV_ACT_LINEAR:
         ACT_EACH(p0 * x + p1);
-    case DEV_ACT_LOG:
-    case DEV_ACT_ERF:
-    case DEV_ACT_POW:
-        ACT_EACH(act_rare(a.kind, p0, x));
-    default:
+    case DEV_ACT_NONE:
         break;
+    default:
+        ACT_EACH(act_rare(a.kind, p0, x));
     }
 }
 
@@ -129,9 +175,42 @@ DEV_INLINE float act_silu_slope(float x)
 
 static __device__ __noinline__ float act_rare_slope(int kind, float p0, float x)
 {
-    return kind == DEV_ACT_LOG   ? 1.0f / x
-           : kind == DEV_ACT_ERF ? 1.1283791670955126f * expf(-x * x)
-                                 : p0 * powf(x, p0 - 1);
+    switch (kind) {
+    case DEV_ACT_LOG:
+        return 1.0f / x;
+    case DEV_ACT_ERF:
+        return 1.1283791670955126f * expf(-x * x);
+    case DEV_ACT_POW:
+        return p0 * powf(x, p0 - 1);
+    case DEV_ACT_ELU:
+        return x > 0 ? 1.0f : p0 * expf(x);
+    case DEV_ACT_SOFTPLUS:
+        return act_sigmoid(x);
+    case DEV_ACT_SIN:
+        return cosf(x);
+    case DEV_ACT_COS:
+        return -sinf(x);
+    case DEV_ACT_TAN:
+        return 1.0f / (cosf(x) * cosf(x));
+    case DEV_ACT_ASIN:
+        return 1.0f / sqrtf(1 - x * x);
+    case DEV_ACT_ACOS:
+        return -1.0f / sqrtf(1 - x * x);
+    case DEV_ACT_ATAN:
+        return 1.0f / (1 + x * x);
+    case DEV_ACT_SINH:
+        return coshf(x);
+    case DEV_ACT_COSH:
+        return sinhf(x);
+    case DEV_ACT_ASINH:
+        return 1.0f / sqrtf(x * x + 1);
+    case DEV_ACT_ACOSH:
+        return 1.0f / sqrtf(x * x - 1);
+    case DEV_ACT_ATANH:
+        return 1.0f / (1 - x * x);
+    default: /* steps: flat wherever they have a slope */
+        return 0.0f;
+    }
 }
 
 /* v = v * act'(x), v coming in as the gradient of y. */
@@ -184,12 +263,10 @@ DEV_INLINE void apply_act_slope(const struct act_of &a, const float (&xs)[V], co
         ACT_EACH_SLOPE(-y * y);
     case DEV_ACT_LINEAR:
         ACT_EACH_SLOPE(p0);
-    case DEV_ACT_LOG:
-    case DEV_ACT_ERF:
-    case DEV_ACT_POW:
-        ACT_EACH_SLOPE(act_rare_slope(a.kind, p0, x));
-    default:
+    case DEV_ACT_NONE:
         break;
+    default:
+        ACT_EACH_SLOPE(act_rare_slope(a.kind, p0, x));
     }
 }
 

@@ -92,7 +92,7 @@ int cuda__binary(struct cuda_build *b)
     const struct dev_tensor *x = cuda__t(b, op->in[0]), *y = cuda__t(b, op->in[1]);
     const struct dev_tensor *z = cuda__t(b, op->out[0]);
     const enum dev_bin k = op->u.binary.kind;
-    const bool compares = k == DEV_BIN_EQUAL || k == DEV_BIN_LESS || k == DEV_BIN_GREATER;
+    const bool compares = dev_bin_compares(k);
     const bool fits = compares ? z->dtype == SH_U8 || z->dtype == SH_BOOL : z->dtype == x->dtype;
 
     if ((unsigned)k >= DEV_N_BINS)
@@ -100,6 +100,8 @@ int cuda__binary(struct cuda_build *b)
     if (x->dtype != y->dtype || !is_computable(x->dtype) || !fits)
         return cuda__refuse(b, SH_E_UNSUPPORTED, "types %s and %s to %s cannot be computed",
                             sh_dtype_st(x->dtype), sh_dtype_st(y->dtype), sh_dtype_st(z->dtype));
+    if (x->dtype == SH_F32 && dev_bin_of_bits(k))
+        return cuda__refuse(b, SH_E_UNSUPPORTED, "bits are those of integers");
     if (op->act != DEV_ACT_NONE && z->dtype != SH_F32)
         return cuda__refuse(b, SH_E_UNSUPPORTED, "an activation needs F32");
     return keep_nest(b, x->dtype == SH_F32 ? binary_run : binary_int_run);

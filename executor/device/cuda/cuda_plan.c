@@ -52,6 +52,10 @@ static cuda_builder *const BUILDERS[DEV_N_OPS] = {
     [DEV_OP_SGD] = cuda__sgd,
     [DEV_OP_ADAM] = cuda__adam,
     [DEV_OP_COMMIT] = cuda__commit,
+    [DEV_OP_CUMSUM] = cuda__cumsum,
+    [DEV_OP_TOPK] = cuda__topk,
+    [DEV_OP_LOCATE] = cuda__locate,
+    [DEV_OP_SCATTER] = cuda__scatter,
 };
 
 static struct cuda_plan *plan_of(const struct dev_plan *p)
@@ -154,7 +158,8 @@ static bool keeps_layout(enum dev_op_kind k)
     return k != DEV_OP_TRANSPOSE && k != DEV_OP_MATMUL && k != DEV_OP_ATTENTION &&
            k != DEV_OP_ATTENTION_BWD && k != DEV_OP_SOFTMAX && k != DEV_OP_SOFTMAX_BWD &&
            k != DEV_OP_LAYERNORM && k != DEV_OP_LAYERNORM_BWD && k != DEV_OP_GATHER &&
-           k != DEV_OP_GATHER_BWD;
+           k != DEV_OP_GATHER_BWD && k != DEV_OP_CUMSUM && k != DEV_OP_TOPK && k != DEV_OP_LOCATE &&
+           k != DEV_OP_SCATTER;
 }
 
 /* Marks what op has in common with spatial tensors; false: nothing new. */

@@ -399,8 +399,10 @@ int cuda__reduce(struct cuda_build *b)
     const struct dev_op *op = b->op;
     const struct dev_tensor *x = cuda__t(b, op->in[0]);
     const uint32_t all[] = {op->in[0], op->out[0]};
+    const bool is_int =
+        (x->dtype == SH_I64 || x->dtype == SH_I32) && cuda__t(b, op->out[0])->dtype == x->dtype;
     struct k_reduce *r;
-    int rc = cuda__need_f32(b, all, 2);
+    int rc = is_int ? SH_OK : cuda__need_f32(b, all, 2);
 
     if (!rc && x->rank < 32 && (op->u.reduce.axes >> x->rank) != 0)
         rc = cuda__refuse(b, SH_E_BUG, "an axis does not exist");

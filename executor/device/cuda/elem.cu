@@ -134,6 +134,14 @@ static __device__ __noinline__ float power(float a, float b)
     return powf(a, b);
 }
 
+/* The sign of b (floors), or of a. */
+static __device__ __noinline__ float remainder_of(float a, float b, bool floors)
+{
+    const float r = fmodf(a, b);
+
+    return floors && r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
 struct binary_fn {
     int kind; /* enum dev_bin */
     act_of act;
@@ -170,6 +178,14 @@ struct binary_fn {
             EACH(a == b);
         case DEV_BIN_LESS:
             EACH(a < b);
+        case DEV_BIN_LESS_EQUAL:
+            EACH(a <= b);
+        case DEV_BIN_GREATER_EQUAL:
+            EACH(a >= b);
+        case DEV_BIN_MOD:
+            EACH(remainder_of(a, b, true));
+        case DEV_BIN_FMOD:
+            EACH(remainder_of(a, b, false));
         default:
             EACH(a > b);
         }
@@ -211,7 +227,20 @@ void k_binary(cudaStream_t s, const struct k_nest *n, struct k_operand y, struct
 
 /* ------------------------------------------------------------------ integers */
 
-/* Arithmetic modulo 2^bits, so that overflow is defined; x / 0 is 0. */
+static DEV_INLINE int64_t int_mod(int64_t a, int64_t b, bool floors)
+{
+    const int64_t r = b == 0 || b == -1 ? 0 : a % b;
+
+    return floors && r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
+/* Both fill with zeros; by all bits or more, or by less than 0: 0. */
+static DEV_INLINE uint64_t shifted(uint64_t a, int64_t by, bool left, int bits)
+{
+    return by < 0 || by >= bits ? 0 : left ? a << by : a >> by;
+}
+
+/* Arithmetic modulo 2^bits, so that overflow is defined; x / 0 and x mod 0 are 0. */
 template <class T, class U> static DEV_INLINE T int_of(int kind, T a, T b)
 {
     switch (kind) {
@@ -227,8 +256,37 @@ template <class T, class U> static DEV_INLINE T int_of(int kind, T a, T b)
         return a < b ? a : b;
     case DEV_BIN_MAX:
         return a > b ? a : b;
+    case DEV_BIN_MOD:
+        return (T)-1 > (T)0 ? (T)(b == 0 ? 0 : a % b) : (T)int_mod((int64_t)a, (int64_t)b, true);
+    case DEV_BIN_FMOD:
+        return (T)-1 > (T)0 ? (T)(b == 0 ? 0 : a % b) : (T)int_mod((int64_t)a, (int64_t)b, false);
+    case DEV_BIN_BIT_AND:
+        return (T)(a & b);
+    case DEV_BIN_BIT_OR:
+        return (T)(a | b);
+    case DEV_BIN_BIT_XOR:
+        return (T)(a ^ b);
+    case DEV_BIN_SHIFT_LEFT:
+    case DEV_BIN_SHIFT_RIGHT:
+        return (T)shifted((uint64_t)(U)a, (int64_t)b, kind == DEV_BIN_SHIFT_LEFT, 8 * sizeof(T));
     default:
         return (T)(int64_t)pow((double)a, (double)b);
+    }
+}
+
+template <class T> static DEV_INLINE bool compare(int kind, T a, T b)
+{
+    switch (kind) {
+    case DEV_BIN_EQUAL:
+        return a == b;
+    case DEV_BIN_LESS:
+        return a < b;
+    case DEV_BIN_GREATER:
+        return a > b;
+    case DEV_BIN_LESS_EQUAL:
+        return a <= b;
+    default:
+        return a >= b;
     }
 }
 
@@ -244,12 +302,8 @@ static __global__ void binary_ints(const __grid_constant__ NEST n, I total, void
     locate(n, i, off);
     const T a = pa[off[1]], b = pb[off[2]];
 
-    if (kind == DEV_BIN_EQUAL)
-        ((uint8_t *)y)[off[0]] = a == b;
-    else if (kind == DEV_BIN_LESS)
-        ((uint8_t *)y)[off[0]] = a < b;
-    else if (kind == DEV_BIN_GREATER)
-        ((uint8_t *)y)[off[0]] = a > b;
+    if (kind >= DEV_BIN_EQUAL && kind <= DEV_BIN_GREATER_EQUAL)
+        ((uint8_t *)y)[off[0]] = compare(kind, a, b);
     else
         ((T *)y)[off[0]] = int_of<T, U>(kind, a, b);
 }

@@ -102,8 +102,43 @@ struct k_reduce {
 /* false: more than 2^31 results or summands. */
 bool k_reduce_fits(const struct k_reduce *r);
 size_t k_reduce_scratch(const struct k_reduce *r); /* bytes; 0: scratch may be NULL */
+/* Floats of any type; I64 or I32, the same on both sides. */
 void k_reduce(cudaStream_t s, const struct k_reduce *r, struct k_operand x, struct k_operand y,
               void *scratch);
+
+/* ------------------------------------------------------------------ scan.cu */
+
+struct k_scan { /* row-major [outer, n, inner]: a line is n elements, inner apart */
+    int64_t outer, n, inner;
+};
+/* Floats, x and y of any type; I64 or I32, the same on both sides. */
+void k_cumsum(cudaStream_t s, const struct k_scan *l, struct k_operand x, struct k_operand y,
+              bool exclusive, bool reverse);
+/* y, at: [outer, k, inner]; types as for k_cumsum. */
+void k_topk(cudaStream_t s, const struct k_scan *l, int64_t k, struct k_operand x,
+            struct k_operand y, int64_t *at, bool largest, bool last);
+
+/* ------------------------------------------------------------------ scatter.cu */
+
+struct k_locate {
+    int64_t n; /* rows */
+    int rank, depth;
+    int64_t dims[K_MAX_RANK], base[K_MAX_RANK];   /* of rows, row-major */
+    int64_t size[K_MAX_RANK], stride[K_MAX_RANK]; /* of each number of an index */
+    bool is_wide;                                 /* I64, else I32 */
+    uint32_t op;
+    struct k_fault *fault; /* of the host; where a bad index is told */
+};
+void k_locate(cudaStream_t s, const struct k_locate *l, const void *indices, int64_t *rows);
+
+struct k_scatter {
+    int64_t rows, inner, n; /* of the data; updates */
+    int kind;               /* enum dev_scatter */
+};
+/* y = data, then the updates in order; floats of any type, or the same type everywhere. */
+void k_scatter(cudaStream_t s, const struct k_scatter *c, struct k_operand data,
+               const int64_t *rows, struct k_operand updates, struct k_operand y, void *scratch);
+size_t k_scatter_scratch(const struct k_scatter *c); /* bytes; 0: scratch may be NULL */
 
 /* ------------------------------------------------------------------ pool.cu */
 

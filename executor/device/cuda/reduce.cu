@@ -1,4 +1,4 @@
-/* reduce.cu - sum, mean, maximum, minimum over any set of axes, in F32, in a fixed order.
+/* reduce.cu - sum, mean, product, maximum, minimum over any set of axes, in F32, in a fixed order.
  *
  *   columns  x's contiguous axis stays (bias gradients, means over the pixels of NHWC images): 8 to
  *            32 lanes of a warp along it, four elements each where widths allow; the rest of the
@@ -10,7 +10,7 @@
  * that looks at the shape alone. Up to eight blocks of columns are a cluster, whose first block
  * adds the parts up from the others' shared memory: a second launch would take as long as reading
  * ten megabytes. More parts, and those of rows, go to scratch and are added by a second launch.
- * NaN stays in a maximum and a minimum.
+ * NaN stays in a maximum and a minimum. Integers, rare and small, take a warp for each result.
  */
 #include "executor/device/cuda/nest.cuh"
 #include "executor/device/op.h"
@@ -30,15 +30,15 @@
 #define SHORT_ROW 1024 /* summands up to which a warp does a result */
 #define MIN_COLUMNS 16 /* below, lanes would idle */
 
-enum { SUM, MAX, MIN };
+enum { SUM, MAX, MIN, PROD };
 
 template <int KIND> DEV_INLINE float neutral()
 {
-    return KIND == MAX ? -INFINITY : KIND == MIN ? INFINITY : 0.0f;
+    return KIND == MAX ? -INFINITY : KIND == MIN ? INFINITY : KIND == PROD ? 1.0f : 0.0f;
 }
 template <int KIND> DEV_INLINE float combine(float a, float b)
 {
-    return KIND == MAX ? max_nan(a, b) : KIND == MIN ? min_nan(a, b) : a + b;
+    return KIND == MAX ? max_nan(a, b) : KIND == MIN ? min_nan(a, b) : KIND == PROD ? a * b : a + b;
 }
 
 struct reduction {
@@ -394,6 +394,55 @@ static void launch(cudaStream_t s, const struct k_reduce *from, const way &w, co
             keep, r.results, (uint32_t)w.parts, r.partial, r.y, r.scale);
 }
 
+/* ------------------------------------------------------------------ integers */
+
+static DEV_INLINE int64_t join_ints(int kind, int64_t a, int64_t b)
+{
+    return kind == DEV_RED_MAX    ? (a > b ? a : b)
+           : kind == DEV_RED_MIN  ? (a < b ? a : b)
+           : kind == DEV_RED_PROD ? (int64_t)((uint64_t)a * (uint64_t)b)
+                                  : (int64_t)((uint64_t)a + (uint64_t)b);
+}
+
+/* A warp for each result. */
+template <class T>
+static __global__ void __launch_bounds__(THREADS)
+    reduce_ints(const __grid_constant__ nest<2> keep, const __grid_constant__ nest<1> drop,
+                uint32_t n_keep, uint32_t n_drop, int kind, T *y, const T *x)
+{
+    const uint32_t k = blockIdx.x * WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    int64_t at[2], off[1],
+        acc = kind == DEV_RED_MAX    ? INT64_MIN
+              : kind == DEV_RED_MIN  ? INT64_MAX
+              : kind == DEV_RED_PROD ? 1
+                                     : 0;
+
+    if (k >= n_keep)
+        return;
+    locate(keep, k, at);
+    for (uint32_t d = lane; d < n_drop; d += WARP) {
+        locate(drop, d, off);
+        acc = join_ints(kind, acc, (int64_t)x[at[1] + off[0]]);
+    }
+    for (int d = WARP / 2; d > 0; d /= 2)
+        acc = join_ints(kind, acc, (int64_t)__shfl_xor_sync(0xffffffffu, (long long)acc, d));
+    if (lane == 0)
+        y[at[0]] = (T)(kind == DEV_RED_MEAN ? acc / (int64_t)n_drop : acc);
+}
+
+template <class T>
+static void launch_ints(cudaStream_t s, const struct k_reduce *r, const void *x, void *y)
+{
+    nest<2> keep;
+    nest<1> drop;
+
+    if (!narrow_of(r->keep, &keep) || !narrow_of(r->drop, &drop))
+        return; /* k_reduce_fits() was asked before */
+    reduce_ints<T><<<(unsigned)cdiv64(r->keep.total, WARPS), THREADS, 0, s>>>(
+        keep, drop, (uint32_t)r->keep.total, (uint32_t)r->drop.total, r->kind, (T *)y,
+        (const T *)x);
+}
+
 void k_reduce(cudaStream_t s, const struct k_reduce *from, struct k_operand x, struct k_operand y,
               void *scratch)
 {
@@ -403,6 +452,13 @@ void k_reduce(cudaStream_t s, const struct k_reduce *from, struct k_operand x, s
     const int64_t v = w.columns ? w.v : 1, u = w.columns ? 1 : w.v;
     reduction r = {};
 
+    if (x.type == CUDA_T_I64 || x.type == CUDA_T_I32) {
+        if (x.type == CUDA_T_I64)
+            launch_ints<int64_t>(s, from, x.p, y.p);
+        else
+            launch_ints<int32_t>(s, from, x.p, y.p);
+        return;
+    }
     keep.dims[last] /= v;
     keep.total /= v;
     keep.stride[0][last] *= v;
@@ -425,6 +481,8 @@ void k_reduce(cudaStream_t s, const struct k_reduce *from, struct k_operand x, s
         launch<MAX>(s, from, w, r);
     else if (from->kind == DEV_RED_MIN)
         launch<MIN>(s, from, w, r);
+    else if (from->kind == DEV_RED_PROD)
+        launch<PROD>(s, from, w, r);
     else
         launch<SUM>(s, from, w, r);
 }

@@ -1,0 +1,91 @@
+/* op_elem.h - what element-wise operations, reductions and writes by index compute (op.h). */
+#ifndef SH_EXECUTOR_DEVICE_OP_ELEM_H
+#define SH_EXECUTOR_DEVICE_OP_ELEM_H
+
+#include <stdbool.h>
+
+enum dev_act { /* unary, element-wise; p0 and p1 as noted */
+               DEV_ACT_NONE,
+               DEV_ACT_RELU,
+               DEV_ACT_LEAKY_RELU, /* p0 = slope */
+               DEV_ACT_CLIP,       /* [p0, p1] */
+               DEV_ACT_SIGMOID,
+               DEV_ACT_TANH,
+               DEV_ACT_GELU_ERF,
+               DEV_ACT_GELU_TANH,
+               DEV_ACT_HARDSIGMOID, /* max(0, min(1, p0 x + p1)) */
+               DEV_ACT_HARDSWISH,   /* x max(0, min(1, x/6 + 1/2)) */
+               DEV_ACT_SILU,        /* x sigmoid(x) */
+               DEV_ACT_EXP,
+               DEV_ACT_LOG,
+               DEV_ACT_SQRT,
+               DEV_ACT_ERF,
+               DEV_ACT_ABS,
+               DEV_ACT_NEG,
+               DEV_ACT_RECIP,
+               DEV_ACT_POW,    /* x^p0 */
+               DEV_ACT_LINEAR, /* p0 x + p1 */
+               /* From here on none goes into the operation before it (pass_fuse.c). */
+               DEV_ACT_ELU,      /* x above 0, else p0 (e^x - 1) */
+               DEV_ACT_SOFTPLUS, /* log(1 + e^x) */
+               DEV_ACT_SIN,
+               DEV_ACT_COS,
+               DEV_ACT_TAN,
+               DEV_ACT_ASIN,
+               DEV_ACT_ACOS,
+               DEV_ACT_ATAN,
+               DEV_ACT_SINH,
+               DEV_ACT_COSH,
+               DEV_ACT_ASINH,
+               DEV_ACT_ACOSH,
+               DEV_ACT_ATANH,
+               DEV_ACT_FLOOR,
+               DEV_ACT_CEIL,
+               DEV_ACT_ROUND, /* halves to even */
+               DEV_ACT_SIGN,
+               DEV_N_ACTS
+};
+
+enum dev_bin {
+    DEV_BIN_ADD,
+    DEV_BIN_SUB,
+    DEV_BIN_MUL,
+    DEV_BIN_DIV,
+    DEV_BIN_MIN,
+    DEV_BIN_MAX,
+    DEV_BIN_POW,
+    DEV_BIN_EQUAL,
+    DEV_BIN_LESS,
+    DEV_BIN_GREATER,
+    DEV_BIN_LESS_EQUAL,
+    DEV_BIN_GREATER_EQUAL,
+    DEV_BIN_MOD,     /* a - b floor(a / b): the sign of b */
+    DEV_BIN_FMOD,    /* a - b trunc(a / b): the sign of a */
+    DEV_BIN_BIT_AND, /* from here on integers only */
+    DEV_BIN_BIT_OR,
+    DEV_BIN_BIT_XOR,
+    DEV_BIN_SHIFT_LEFT, /* both fill with zeros; by less than 0, or by all bits: 0 */
+    DEV_BIN_SHIFT_RIGHT,
+    DEV_N_BINS
+};
+enum dev_red { DEV_RED_SUM, DEV_RED_MEAN, DEV_RED_MAX, DEV_RED_MIN, DEV_RED_PROD };
+enum dev_scatter {
+    DEV_SCATTER_SET,
+    DEV_SCATTER_ADD,
+    DEV_SCATTER_MUL,
+    DEV_SCATTER_MAX,
+    DEV_SCATTER_MIN,
+    DEV_N_SCATTERS
+};
+
+/* y is BOOL (or U8). */
+static inline bool dev_bin_compares(enum dev_bin k)
+{
+    return k >= DEV_BIN_EQUAL && k <= DEV_BIN_GREATER_EQUAL;
+}
+static inline bool dev_bin_of_bits(enum dev_bin k)
+{
+    return k >= DEV_BIN_BIT_AND;
+}
+
+#endif
