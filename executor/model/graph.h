@@ -146,10 +146,14 @@ struct graph_sizes {
  *   Transpose x                  perm
  *   Concat x...  axis            at least two inputs
  *   Slice x                      starts, steps: one per axis, steps may be negative; Split too
- *   Pad x                        pads (2 * rank, all >= 0), value (float); constant mode only
+ *   Pad x                        pads (2 * rank; negative ones cut), value (float); constant mode
  *   Gather x indices             axis; constant indices are >= 0 and I64
- *   ReduceMean|Sum|Max|Min x     axes (sorted, not empty), keepdims
+ *   ReduceMean|Sum|Prod|Max|Min x   axes (sorted, not empty), keepdims; integers: I32, I64
  *   Softmax, LogSoftmax x        axis
+ *   CumSum x                     axis, exclusive, reverse (0 or 1)
+ *   TopK x                       axis, largest, select_last_index; two outputs, sorted
+ *   Locate indices               sizes, strides (by number of an index), base (by axis): rows, I64
+ *   Scatter data rows updates    reduction; data are [rows, ...]
  *   LayerNormalization x scale [bias]   axis, epsilon; one output
  *   BatchNormalization x scale bias mean var   epsilon, momentum, training_mode; one output at
  *                                inference, three (y, new mean, new variance) in training
@@ -169,8 +173,9 @@ struct graph_sizes {
  *                                depend on; lengths and first states only where they say something
  *   InstanceNormalization, GroupNormalization x scale bias   epsilon, num_groups
  *   Gemm a b [c]                 alpha, beta, transA, transB
- *   LeakyRelu alpha; HardSigmoid alpha, beta; Gelu approximate ("none", "tanh")
- *   Add Sub Mul Div Pow Min Max Equal Less Greater And Or Where    exactly two (three) inputs
+ *   LeakyRelu, Elu alpha; HardSigmoid alpha, beta; Gelu approximate ("none", "tanh")
+ *   Add Sub Mul Div Pow Min Max Mod FMod Equal Less Greater LessOrEqual GreaterOrEqual And Or Xor
+ *   BitwiseAnd|Or|Xor ShiftLeft|Right Where    exactly two (three) inputs
  * Floats are F32 all of them, but for inputs and outputs of the model: a Cast stands behind or
  * before those of another type. Identity stays only where an output of the graph is an input, a
  * constant or another output, and for casts between floats.

@@ -71,7 +71,7 @@ int onnx_dims_read(const Onnx__GraphProto *file, const Onnx__ValueInfoProto *in,
             dims[i] = GRAPH_BATCH;
             if (i > 0 || is_elsewhere(file, name_of(d)))
                 rc = read_symbol(input, i, name_of(d), g, &dims[i], err);
-        } else if (d->dim_value < 1) {
+        } else if (d->dim_value < 0) {
             rc = SH_FAIL(err, SH_E_INVALID, "axis %zu of input %s has size %lld", i, input,
                          (long long)d->dim_value);
         }

@@ -113,6 +113,23 @@ static int read_initializer(struct reader *r, Onnx__TensorProto *t)
     return rc;
 }
 
+/* An input without elements says nothing: it is a constant, and no request brings it. */
+static int make_empty(struct reader *r, const char *name, struct onnx_array *a)
+{
+    bool is_empty = false;
+
+    for (int i = 0; i < a->rank; i++)
+        is_empty |= a->dims[i] == 0;
+    if (!is_empty)
+        return SH_OK;
+    for (int i = 0; i < a->rank; i++)
+        if (a->dims[i] < 0)
+            return SH_FAIL(r->err, SH_E_INVALID, "input %s has no elements, and axis %d is dynamic",
+                           name, i);
+    a->data = calloc(1, 1);
+    return a->data ? SH_OK : SH_FAIL(r->err, SH_E_NOMEM, "could not allocate an input");
+}
+
 static int read_input(struct reader *r, const Onnx__ValueInfoProto *in)
 {
     const Onnx__TypeProto *type = in->type;
@@ -138,8 +155,13 @@ static int read_input(struct reader *r, const Onnx__ValueInfoProto *in)
     a.rank = (int)t->shape->n_dim;
     rc = onnx_dims_read(r->model->graph, in, r->g, a.dims, r->err);
     if (!rc)
+        rc = make_empty(r, name, &a);
+    if (!rc)
         rc = reader_new_value(r, reader_text(in->name), &a, &v);
-    return rc ? rc : graph_add_input(r->g, v, r->err);
+    onnx_array_fini(&a);
+    if (rc || r->g->values[v].data)
+        return rc;
+    return graph_add_input(r->g, v, r->err);
 }
 
 static int read_values(struct reader *r)

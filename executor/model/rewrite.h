@@ -68,10 +68,14 @@ void rw_fail(struct rewrite *w, int rc);
 #define REWRITES(X)                                                                               \
     X(is_nan) X(is_inf) X(softsign) X(mish) X(swish) X(celu) X(selu) X(prelu) X(thresholded_relu) \
     X(shrink) X(hardmax) X(tile) X(trilu) X(one_hot) X(einsum)                                    \
-    X(depth_to_space) X(space_to_depth) X(reverse_sequence) X(reduce_by_sum) X(log_sum_exp)
+    X(depth_to_space) X(space_to_depth) X(reverse_sequence) X(reduce_by_sum) X(log_sum_exp)       \
+    X(nll_loss) X(softmax_loss) X(center_crop_pad) X(affine_grid) X(grid_sample) X(col2im)        \
+    X(window) X(mean) X(non_zero) X(compress) X(unique)
 /* clang-format on */
 #define X(name) int shape__rewrite_##name(struct shape_ctx *c);
 REWRITES(X)
 #undef X
+/* Pad in a mode other than constant; pads as in static form. */
+int shape__pad_from_data(struct shape_ctx *c, const char *mode, const int64_t *pads);
 
 #endif

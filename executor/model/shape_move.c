@@ -1,6 +1,6 @@
 /* shape_move.c - shapes of operators that move elements without computing. */
 #include "common/mem.h"
-#include "executor/model/shape_int.h"
+#include "executor/model/rewrite.h"
 
 #include <stdlib.h>
 
@@ -175,6 +175,17 @@ int shape__infer_transpose(struct shape_ctx *c)
     return rc ? rc : shape__out(c, 0, x->dtype, x->rank, dims);
 }
 
+/* All but the first, if nothing else is left. */
+static void drop_empty_inputs(struct shape_ctx *c)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < c->n.n_in; i++)
+        if (graph_elements(shape__in(c, i)) != 0)
+            c->n.in[kept++] = c->n.in[i];
+    c->n.n_in = SH_MAX(kept, 1u);
+}
+
 int shape__infer_concat(struct shape_ctx *c)
 {
     struct graph_value first = *shape__in(c, 0);
@@ -200,6 +211,7 @@ int shape__infer_concat(struct shape_ctx *c)
     rc = graph_set_int(&c->n, "axis", axis, c->err);
     if (rc)
         return rc;
+    drop_empty_inputs(c);
     if (c->n.n_in == 1)
         return shape__alias(c, c->n.in[0]);
     return shape__out(c, 0, first.dtype, first.rank, first.dims);
@@ -359,8 +371,6 @@ static int read_pads(struct shape_ctx *c, int rank, int64_t *pads)
         int64_t a;
 
         rc = shape__axis(c, axes[j], rank, &a);
-        if (!rc && (given[j] < 0 || given[n_axes + j] < 0))
-            rc = shape__fail(c, SH_E_UNSUPPORTED, "negative pads are not supported");
         if (rc)
             break;
         pads[a] = given[j];
@@ -377,16 +387,18 @@ int shape__infer_pad(struct shape_ctx *c)
     double value;
     int rc = graph_str(&c->n, "mode", "constant", &mode, c->err);
 
-    if (!rc && strcmp(mode, "constant") != 0)
-        rc = shape__fail(c, SH_E_UNSUPPORTED, "mode %.32s is not supported, only constant", mode);
     if (!rc)
         rc = read_pads(c, x.rank, pads);
+    if (!rc && strcmp(mode, "constant") != 0)
+        return shape__pad_from_data(c, mode, pads);
     if (!rc)
         rc = shape__number(c, 2, 0.0, &value);
     for (int i = 0; i < x.rank && rc == SH_OK; i++)
         if (__builtin_add_overflow(x.dims[i], pads[i], &x.dims[i]) ||
             __builtin_add_overflow(x.dims[i], pads[x.rank + i], &x.dims[i]))
             rc = shape__fail(c, SH_E_TOOBIG, "the pads are too large");
+        else if (x.dims[i] < 0)
+            rc = shape__fail(c, SH_E_INVALID, "the pads cut more than axis %d has", i);
     if (!rc)
         rc = graph_set_ints(&c->n, "pads", pads, 2 * (size_t)x.rank, c->err);
     if (!rc)

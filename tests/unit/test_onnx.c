@@ -283,7 +283,7 @@ static void graphs_that_make_no_sense_are_refused(void **state)
     check_bad(&f, SH_E_UNSUPPORTED, "opset 6");
     file_init(&f);
     file_value(&f, INPUT, "x", FLOAT, -1, 0);
-    check_bad(&f, SH_E_INVALID, "has size 0");
+    check_bad(&f, SH_E_INVALID, "has no elements");
     file_init(&f);
     file_value(&f, INPUT, "x", STRING, -1, 2);
     check_bad(&f, SH_E_UNSUPPORTED, "element type 8");
