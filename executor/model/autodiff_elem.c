@@ -331,16 +331,15 @@ int ad__slice(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err 
     return rc ? rc : ad__add(a, op->in[0], g, err);
 }
 
+/* What the pad added falls away; what it cut gets 0. */
 int ad__pad(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
 {
-    struct dev_op b = ir_op(DEV_OP_SLICE, op->name, 1, &dy);
+    struct dev_op b = ir_op(DEV_OP_PAD, op->name, 1, &dy);
     uint32_t g;
     int rc;
 
-    for (uint32_t i = 0; i < ir_t(a->ir, dy)->rank; i++) {
-        b.u.slice.start[i] = op->u.pad.before[i];
-        b.u.slice.step[i] = 1;
-    }
+    for (uint32_t i = 0; i < ir_t(a->ir, dy)->rank; i++)
+        b.u.pad.before[i] = -op->u.pad.before[i];
     rc = ir_emit_like(a->ir, &b, op->in[0], &g, err);
     return rc ? rc : ad__add(a, op->in[0], g, err);
 }
