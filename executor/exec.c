@@ -103,7 +103,7 @@ static void on_gauges(struct sh_loop *l, void *arg)
     (void)l;
     space_update_metrics(x->space);
     store_update_metrics(x->store);
-    pool_update_metrics(x->pool);
+    pool_second(x->pool);
     store_second(x->store);
     keep_second(x->store);
     agent_second(x->agent);

@@ -7,16 +7,17 @@
 #include "common/metrics.h"
 #include "common/spawn.h"
 #include "executor/inputs.h"
+#include "executor/kernels_dir.h"
 #include "executor/store.h"
 #include "executor/switch.h"
 #include "executor/train.h"
+#include "executor/worker_log.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -86,13 +87,22 @@ static void update_gauges(struct pool *p)
         sh_metric_set(M_shunt_workers, SH_LABELS(p->x->conf->name, STATE_NAME[s]), n[s]);
 }
 
-void pool_update_metrics(const struct pool *p)
+static void update_metrics(const struct pool *p)
 {
     uint64_t n = 0;
 
     for (size_t i = 0; i < p->n; i++)
         n += p->workers[i].ctl ? atomic_load(&p->workers[i].ctl->n_prepared) : 0;
     sh_metric_set(M_shunt_prepared_ranges, SH_LABELS(p->x->conf->name), (double)n);
+}
+
+void pool_second(struct pool *p)
+{
+    update_metrics(p);
+    if (!kernels_dir_was_full(p->kernels_dir, KERNELS_DIR_MAX_BYTES))
+        return;
+    for (size_t i = 0; i < p->n; i++)
+        worker_kill(&p->workers[i], "disk");
 }
 
 void pool_set_state(struct worker *w, enum worker_state to)
@@ -461,6 +471,8 @@ static void on_death(struct sh_loop *l, pid_t pid, int status, void *arg)
     sh_metric_add(M_shunt_worker_exits_total, SH_LABELS(x->conf->name, cause), 1);
     w->exit_cause = cause;
     note_start(w, cause, status);
+    worker_log_close(w->log);
+    w->log = NULL;
     forget_process(w);
     pool_set_state(w, WORKER_DEAD);
     store_on_worker_dead(x->store, preparing);
@@ -502,6 +514,7 @@ static int send_init(struct worker *w, struct sh_err *err)
     return sh_wire_send_fds(w->wire, &m, fds, n + 1, err);
 }
 
+/* What it prints comes through a pipe (worker_log.h). */
 static int spawn_process(struct worker *w, int child_fd, struct sh_err *err)
 {
     const char *const argv[] = {"shunt-worker", NULL};
@@ -512,11 +525,16 @@ static int spawn_process(struct worker *w, int child_fd, struct sh_err *err)
                          .keep = SH_ENV_SYSTEM,
                          .env = env,
                          .fds = &child_fd,
-                         .n_fds = 1,
-                         .stdout_fd = -1,
-                         .stderr_fd = -1};
+                         .n_fds = 1};
+    int log, rc;
 
-    return sh_spawn(&s, &w->pid, err);
+    rc = worker_log_open(w->x->loop, w->index, STDERR_FILENO, &w->log, &log, err);
+    if (rc)
+        return rc;
+    s.stdout_fd = s.stderr_fd = log;
+    rc = sh_spawn(&s, &w->pid, err);
+    close(log);
+    return rc;
 }
 
 static int watch_process(struct worker *w, struct sh_err *err)
@@ -571,6 +589,10 @@ out:
         sh_wire_close(w->wire);
         w->wire = NULL;
     }
+    if (w->pid <= 0) { /* else on_death() */
+        worker_log_close(w->log);
+        w->log = NULL;
+    }
     return rc;
 }
 
@@ -615,23 +637,6 @@ static void on_watch(struct sh_loop *l, void *arg)
 
 /* ------------------------------------------------------------------ pool */
 
-/* It belongs to the workers, whoever they are. Where that cannot be arranged they measure anew. */
-static int make_kernels_dir(struct pool *p, struct sh_err *err)
-{
-    const struct exec_conf *c = p->x->conf;
-    const bool has_kernels = strcmp(c->device, "cuda") == 0;
-    int rc = has_kernels ? sh_asprintf(err, &p->kernels_dir, "%s/kernels-%s", c->state_dir, c->name)
-                         : sh_strdup("", &p->kernels_dir, err);
-
-    if (rc || !has_kernels)
-        return rc;
-    if ((mkdir(p->kernels_dir, 0700) != 0 && errno != EEXIST) ||
-        (geteuid() == 0 && chown(p->kernels_dir, (uid_t)c->worker_uid, (gid_t)c->worker_uid) != 0))
-        SH_WARN("pool.kernels", "dir=\"%s\" msg=\"workers cannot keep what they measure: %m\"",
-                p->kernels_dir);
-    return SH_OK;
-}
-
 int pool_new(struct exec *x, struct pool **out, struct sh_err *err)
 {
     struct pool *p = calloc(1, sizeof(*p));
@@ -646,7 +651,7 @@ int pool_new(struct exec *x, struct pool **out, struct sh_err *err)
     }
     p->x = x;
     p->n = (size_t)x->conf->workers;
-    rc = make_kernels_dir(p, err);
+    rc = kernels_dir_make(x, &p->kernels_dir, err);
     for (size_t i = 0; i < p->n; i++)
         p->workers[i] = (struct worker){.x = x,
                                         .index = (uint32_t)i,
@@ -690,6 +695,7 @@ void pool_free(struct pool *p)
 
         /* A worker ends when its socket closes; PDEATHSIG ends the one that does not look. */
         sh_wire_close(w->wire);
+        worker_log_close(w->log);
         sh_shm_fini(&w->ctl_shm);
         payload_forget(w);
         sh_timer_del(w->restart);

@@ -38,6 +38,7 @@ struct worker { /* one place in the pool; the process in it changes */
     enum worker_state state; /* read; written by pool_set_state */
     pid_t pid;               /* 0: none */
     struct sh_wire *wire;    /* NULL: gone */
+    struct worker_log *log;  /* OWNED: of its process */
     struct sh_shm ctl_shm;
     struct worker_ctl *ctl;
     bool is_ready;                        /* WK_READY came */
@@ -74,7 +75,7 @@ int pool_start(struct pool *p, struct sh_err *err);
 /* enum msg_fence: those that were up in each worker so far; 0: none has been ready. *why: one is
  * missing, or ""; BORROWED. */
 uint32_t pool_fences(const struct pool *p, const char **why);
-void pool_update_metrics(const struct pool *p); /* what no change of a state says */
+void pool_second(struct pool *p); /* gauges, and what workers keep on the disk */
 
 /* The only writer of the state; an illegal change is logged as our bug and made nevertheless. */
 void pool_set_state(struct worker *w, enum worker_state to);
