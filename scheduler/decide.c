@@ -693,7 +693,7 @@ static size_t lay_out(size_t *at, size_t n, size_t size)
 static int room(struct work *w, struct sh_err *err)
 {
     const size_t n = w->in->n_requests, n_execs = w->in->n_execs, n_models = w->in->n_models;
-    size_t at[17], bytes = 0, k = 0;
+    size_t at[18], bytes = 0, k = 0;
     char *p;
     int rc;
 
@@ -710,6 +710,7 @@ static int room(struct work *w, struct sh_err *err)
     X(is_lost, n)                    \
     X(shape, n)                      \
     X(next_same, n)                  \
+    X(next_left, n)                  \
     X(taken, n)                      \
     X(run, n)                        \
     X(last_of_model, n_models)       \

@@ -6,6 +6,11 @@
  * first run is a schedule again: if the list can be kept now, then doing that run keeps it, and so
  * does every other run after which a new look finds no end that is too late.
  *
+ * A look takes a number of steps that grows as the list does, not as its square: hundreds of
+ * requests come a second, and each of them costs looks. So a run that is filled looks at AHEAD
+ * requests at most that are not in it. Who stands behind those may be planned later than he could
+ * be, which is found out by his own end.
+ *
  * A request that is late even by the usual times is left out of a look: it costs others nothing,
  * for it is given up before it runs. */
 #include "common/mem.h"
@@ -14,6 +19,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#define AHEAD 64u  /* of requests with a limit, which one run has regard for */
 #define NEARLY 0.9 /* of what the best size of runs achieves */
 #define SPARE 1.25 /* runs should be able to carry so many times what is asked for */
 
@@ -59,7 +65,12 @@ static void link_models(struct work *w, const struct look *at)
 {
     const uint32_t first = w->plans[at->exec].first_due;
 
+    w->longest_ns = 0;
     for (uint32_t i = first; i != SNAP_NONE; i = w->next_due[i]) {
+        const int64_t run_ns = decide__run_ns(w->in, req(w, i)->model, req(w, i)->batch);
+
+        w->longest_ns = SH_MAX(w->longest_ns, run_ns);
+        w->next_left[i] = w->next_due[i];
         w->last_of_model[req(w, i)->model] = SNAP_NONE;
         w->is_warm[req(w, i)->model] = false;
         w->next_same[i] = SNAP_NONE;
@@ -135,17 +146,29 @@ static int64_t end_of(const struct work *w, const struct run_of *run, uint32_t h
     return SH_MAX(end, full_end);
 }
 
-/* The latest end of a run of h that leaves everybody his limit who cannot join it. */
+/* The one behind i in a list, of those who are in no run. They leave the list here, so nobody goes
+ * past them twice. */
+static uint32_t next_in(const struct work *w, uint32_t *next, uint32_t i)
+{
+    while (next[i] != SNAP_NONE && w->taken[next[i]])
+        next[i] = next[next[i]];
+    return next[i];
+}
+
+/* The latest end of a run of h, within its limit, that leaves everybody his limit who cannot join
+ * it. Whose limit is later by the longest run changes nothing any more. */
 static int64_t latest_end(const struct work *w, uint32_t h, int64_t now_end)
 {
-    int64_t latest = INT64_MAX;
+    int64_t latest = req(w, h)->limit_ns;
+    uint32_t i = h;
 
-    for (uint32_t i = w->next_due[h]; i != SNAP_NONE; i = w->next_due[i]) {
+    for (uint32_t n = 0; n < AHEAD && (i = next_in(w, w->next_left, i)) != SNAP_NONE; n++) {
         const struct snap_request *r = req(w, i);
         int64_t end = r->limit_ns - decide__run_ns(w->in, r->model, r->batch);
 
-        if (!w->taken[i] && end >= now_end &&
-            (r->model != req(w, h)->model || r->tenant != req(w, h)->tenant))
+        if (r->limit_ns - w->longest_ns >= latest)
+            break;
+        if (end >= now_end && (r->model != req(w, h)->model || r->tenant != req(w, h)->tenant))
             latest = SH_MIN(latest, end);
     }
     return latest;
@@ -160,19 +183,22 @@ static int64_t fill(struct work *w, uint32_t e, uint32_t h, enum way way, int64_
     const uint32_t model = head->model, most = decide__most(in, model);
     struct run_of run = {e, model, head->batch, w->is_warm[model]};
     int64_t limit = head->limit_ns, alone = end_of(w, &run, h, way, start_ns, slack);
-    uint32_t n = 1, whole;
+    uint32_t n = 1, n_passed = 0, whole, i = h;
 
     w->run[0] = h;
-    if (w->next_same[h] != SNAP_NONE && run.batch < most)
-        limit = SH_MIN(limit, latest_end(w, h, alone));
-    for (uint32_t i = w->next_same[h]; i != SNAP_NONE && run.batch < most; i = w->next_same[i]) {
+    if (next_in(w, w->next_same, h) != SNAP_NONE && run.batch < most)
+        limit = latest_end(w, h, alone);
+    while (run.batch < most && (i = next_in(w, w->next_same, i)) != SNAP_NONE) {
         const struct snap_request *r = req(w, i);
         int64_t end;
 
         if (way == FILL_IN_ORDER && w->next_due[w->run[n - 1]] != i)
             break;
-        if (w->taken[i] || r->tenant != head->tenant || run.batch + r->batch > most)
+        if (r->tenant != head->tenant || run.batch + r->batch > most) {
+            if (++n_passed == AHEAD)
+                break;
             continue;
+        }
         run.batch += r->batch;
         end = end_of(w, &run, h, way, start_ns, slack);
         if (way != FILL_IN_ORDER)

@@ -58,10 +58,12 @@ struct work {
     bool *is_lost;      /* by the last look: late, whatever runs before it */
     struct due_shape *shape; /* due__shape() */
     uint32_t *next_same;     /* scratch: of the same model */
+    uint32_t *next_left;     /* scratch: next_due without those who are in a run already */
     bool *taken;             /* scratch */
     uint32_t *run;           /* scratch: the requests of one run */
     uint32_t *last_of_model; /* scratch, by model */
     bool *is_warm;           /* scratch, by model */
+    int64_t longest_ns;      /* scratch: of the runs of each promised request alone */
 };
 
 /* decide_time.c */

@@ -3,8 +3,20 @@
  * another request its limit. */
 /* uses: scheduler/decide.o scheduler/decide_due.o scheduler/decide_time.o scheduler/predict.o */
 /* uses: scheduler/decide_jobs.o scheduler/decide_share.o */
+/* link: -Wl,--wrap=decide__run_ns */
 #include "common/mem.h"
 #include "tests/unit/decide_world.h"
+
+static size_t n_asked;
+
+int64_t __real_decide__run_ns(const struct snapshot *in, uint32_t model, uint32_t batch);
+int64_t __wrap_decide__run_ns(const struct snapshot *in, uint32_t model, uint32_t batch);
+
+int64_t __wrap_decide__run_ns(const struct snapshot *in, uint32_t model, uint32_t batch)
+{
+    n_asked++;
+    return __real_decide__run_ns(in, model, batch);
+}
 
 /* A request that is whole on its arrival, with a limit. */
 static struct snap_request *add_new(struct world *w, uint32_t model, int64_t limit_ms)
@@ -489,6 +501,44 @@ static void in_random_worlds_every_promise_is_kept(void **state)
     free(s);
 }
 
+/* In steps of which each asks how long somebody's run lasts, at the worst: a run that may be long
+ * keeps all others in view. */
+static size_t steps_for(size_t n)
+{
+    struct world *w = malloc(sizeof(*w));
+    size_t before, steps;
+
+    assert_non_null(w);
+    world_init(w, 1);
+    busy(w, 2);
+    for (unsigned b = 0; b < PREDICT_N_BUCKETS; b++)
+        w->models[2].run_ns[b] = w->models[2].tail_ns[b] = 100000 * MS;
+    add_promised(w, 2, 1000000);
+    for (size_t i = 0; i < n; i++) {
+        struct snap_request *r = add_promised(w, i % 2, 50000 + (int64_t)i);
+
+        r->tenant = (i / 2) % 2;
+    }
+    add_new(w, 0, 60000);
+    before = n_asked;
+    world_decide(w);
+    steps = n_asked - before;
+    assert_int_equal(count(w, DECISION_PLACE), 1);
+    assert_int_equal(count(w, DECISION_REFUSE), 0);
+    decisions_fini(&w->out);
+    free(w);
+    return steps;
+}
+
+static void who_was_promised_much_is_looked_at_in_as_many_steps(void **state)
+{
+    const size_t few = steps_for(250), many = steps_for(1000);
+
+    (void)state;
+    if (many > 5 * few)
+        fail_msg("%zu steps for 250 requests, %zu for 1000", few, many);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -503,6 +553,7 @@ int main(void)
         cmocka_unit_test(slow_runs_alone_keep_nobody_out),
         cmocka_unit_test(what_was_refused_for_a_while_on_an_idle_device_is_tried),
         cmocka_unit_test(in_random_worlds_every_promise_is_kept),
+        cmocka_unit_test(who_was_promised_much_is_looked_at_in_as_many_steps),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
