@@ -143,6 +143,9 @@ static int step_back(struct ad *a, uint32_t i, struct sh_err *err)
 
     if (op.n_out == 0 || !ad__wants(a, op.out[0]))
         return SH_OK;
+    rc = ad__settle(a, ir_root(a->ir, op.out[0]), err);
+    if (rc)
+        return rc;
     dy = a->grads[ir_root(a->ir, op.out[0])];
     if (dy == DEV_NONE)
         return SH_OK; /* the loss does not depend on it */
@@ -182,10 +185,13 @@ int autodiff_backward(struct ir *ir, uint32_t from, uint32_t seed, const bool *w
     for (uint32_t i = n_ops; i-- > 0 && rc == SH_OK;)
         rc = step_back(&a, i, err);
     for (uint32_t i = 0; i < n && rc == SH_OK; i++)
-        if (ir->info[i].state == IR_PARAM || (want && want[i]))
+        if (ir->info[i].state == IR_PARAM || (want && want[i])) {
+            rc = ad__settle(&a, i, err);
             ir->info[i].grad = a.grads[i];
+        }
 out:
     free(a.wants);
+    free(a.parts);
     free(a.grads);
     return rc;
 }

@@ -306,12 +306,33 @@ static int spread(struct ad *a, const char *name, uint32_t axis, int64_t step, i
     return ir_emit(a->ir, &cut, SH_F32, d.rank, d.dims, g, err);
 }
 
+/* The only axis of which op gives a part, in order and without holes; DEV_NONE if it is otherwise.
+ */
+static uint32_t cut_axis(const struct dev_op *op, const struct dev_tensor *x,
+                         const struct dev_tensor *y)
+{
+    uint32_t axis = DEV_NONE;
+
+    for (uint32_t i = 0; i < x->rank; i++) {
+        if (x->dims[i] == y->dims[i] && op->u.slice.step[i] == 1)
+            continue;
+        if (axis != DEV_NONE || (op->u.slice.step[i] != 1 && y->dims[i] > 1))
+            return DEV_NONE;
+        axis = i;
+    }
+    return axis;
+}
+
 int ad__slice(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
 {
     const struct dev_tensor x = *ir_t(a->ir, op->in[0]), y = *ir_t(a->ir, dy);
     struct dev_op b = ir_op(DEV_OP_PAD, op->name, 1, &dy);
+    const uint32_t part = cut_axis(op, &x, &y);
     uint32_t g = dy;
     int rc = SH_OK;
+
+    if (part != DEV_NONE)
+        return ad__part(a, (struct ad_part){op->in[0], part, op->u.slice.start[part], dy}, err);
 
     for (uint32_t i = 0; i < y.rank && rc == SH_OK; i++) {
         int64_t start = op->u.slice.start[i], step = op->u.slice.step[i];
