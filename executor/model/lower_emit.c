@@ -152,14 +152,21 @@ int lower__joined(struct lower *lo, const char *name, const uint32_t *in, uint32
     return rc;
 }
 
-int lower__table(struct lower *lo, const char *name, enum sh_dtype t, int64_t n, void *data,
-                 uint32_t *out, struct sh_err *err)
+int lower__table(struct lower *lo, const struct lower_table *t, void *data, uint32_t *out,
+                 struct sh_err *err)
 {
-    const enum dev_role role = lo->training ? DEV_ROLE_STATE : DEV_ROLE_WEIGHT;
-    int rc = ir_const(lo->ir, name, role, t, 1, &n, data, out, err);
+    const bool is_sent = t->by_size && !lo->training;
+    const enum dev_role role = lo->training ? DEV_ROLE_STATE
+                               : is_sent    ? DEV_ROLE_INPUT
+                                            : DEV_ROLE_WEIGHT;
+    int rc = ir_const(lo->ir, t->name, role, t->dtype, 1, &t->n, data, out, err);
 
-    if (rc)
+    if (rc) {
         free(data);
+    } else if (is_sent) {
+        lo->ir->info[*out].sent = data;
+        lo->ir->info[*out].data = NULL;
+    }
     return rc;
 }
 
@@ -177,7 +184,7 @@ int lower__number(struct lower *lo, const char *owner, float v, uint32_t *out, s
         free(data);
         return rc;
     }
-    return lower__table(lo, name, SH_F32, 1, data, out, err);
+    return lower__table(lo, &(struct lower_table){.name = name, .n = 1}, data, out, err);
 }
 
 int lower__per_channel(struct lower *lo, const char *name, uint32_t x, enum dev_bin k, uint32_t c,

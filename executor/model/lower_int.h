@@ -57,10 +57,15 @@ int lower__rows(struct lower *lo, const char *name, uint32_t x, int64_t first, i
                 uint32_t *y, struct sh_err *err);
 int lower__joined(struct lower *lo, const char *name, const uint32_t *in, uint32_t n, int64_t axis,
                   uint32_t *y, struct sh_err *err);
-/* n numbers that the compiler made, as a constant of rank 1. TAKES data (malloc), always. The name
- * must tell it from every other table of the model, whatever the batch. */
-int lower__table(struct lower *lo, const char *name, enum sh_dtype t, int64_t n, void *data,
-                 uint32_t *out, struct sh_err *err);
+/* n numbers that the compiler made, as a constant of rank 1. TAKES data (malloc), always. */
+struct lower_table {
+    const char *name; /* tells it from every other table of the model, whatever the batch */
+    enum sh_dtype dtype;
+    int64_t n;
+    bool by_size; /* follows from the sizes of symbols (graph.h), so it is no weight */
+};
+int lower__table(struct lower *lo, const struct lower_table *t, void *data, uint32_t *out,
+                 struct sh_err *err);
 /* One number, [1]; owner: a name that no two nodes share. */
 int lower__number(struct lower *lo, const char *owner, float v, uint32_t *out, struct sh_err *err);
 /* y = x (k) c, where c has one number for each channel, axis 1 of x. */

@@ -175,17 +175,22 @@ static int push_tables(struct lower *lo, const struct graph_node *n, int axis, s
                        uint32_t out[2], struct sh_err *err)
 {
     const char *owner = lower__out(lo, n)->name, *index, *weight;
+    struct lower_table t = {.n = a->out * a->taps, .by_size = lower__out(lo, n)->by_size};
     int rc = ir_name(lo->ir, &index, err, "%s#from%d", owner, axis);
 
     if (!rc)
         rc = ir_name(lo->ir, &weight, err, "%s#weight%d", owner, axis);
     if (rc)
         return rc;
-    rc = lower__table(lo, index, SH_I32, a->out * a->taps, a->index, &out[0], err);
+    t.name = index;
+    t.dtype = SH_I32;
+    rc = lower__table(lo, &t, a->index, &out[0], err);
     a->index = NULL;
     if (rc)
         return rc;
-    rc = lower__table(lo, weight, SH_F32, a->out * a->taps, a->weight, &out[1], err);
+    t.name = weight;
+    t.dtype = SH_F32;
+    rc = lower__table(lo, &t, a->weight, &out[1], err);
     a->weight = NULL;
     return rc;
 }
@@ -224,7 +229,8 @@ static int extrapolate(struct lower *lo, const struct graph_node *n, const struc
         free(data);
         return rc;
     }
-    rc = lower__table(lo, name, SH_F32, total, data, &t, err);
+    rc = lower__table(lo, &(struct lower_table){.name = name, .n = total, .by_size = v->by_size},
+                      data, &t, err);
     if (!rc)
         rc = ir_alias(lo->ir, t, (uint32_t)r->rank, dims, &t, err);
     return rc ? rc : ir_binary(lo->ir, DEV_BIN_ADD, n->name, *y, t, *y, y, err);

@@ -462,6 +462,8 @@ static int direction(struct rnn *r, int64_t d, bool backward, uint32_t *y, uint3
 /* masks: is step t before the end of the sample? */
 static int make_masks(struct rnn *r)
 {
+    struct lower_table table = {
+        .dtype = SH_I32, .n = r->steps, .by_size = lower__out(r->lo, r->n)->by_size};
     int32_t *data;
     uint32_t steps, lens;
     const char *name;
@@ -479,7 +481,8 @@ static int make_masks(struct rnn *r)
         return SH_FAIL(r->err, SH_E_NOMEM, "could not allocate a constant");
     for (int64_t i = 0; i < r->steps; i++)
         data[i] = (int32_t)i;
-    rc = lower__table(r->lo, name, SH_I32, r->steps, data, &steps, r->err);
+    table.name = name;
+    rc = lower__table(r->lo, &table, data, &steps, r->err);
     if (!rc)
         rc = ir_alias(r->lo->ir, steps, 3, (int64_t[]){r->steps, 1, 1}, &steps, r->err);
     if (!rc)
