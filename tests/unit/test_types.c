@@ -181,6 +181,26 @@ static void casts_between_integers_keep_the_low_bits(void **state)
     free(out);
 }
 
+static void a_hard_sigmoid_of_one_axis_is_none_of_zeros(void **state)
+{
+    static const float X[3] = {-1.0f, 0.5f, 10.0f}, ALONE[3] = {0.3f, 0.6f, 1.0f},
+                       FUSED[3] = {0.1f, 0.7f, 1.0f};
+
+    (void)state;
+    for (int fused = 0; fused < 2; fused++) {
+        struct graph *g = new_graph();
+        uint32_t x = typed_input(g, "x", SH_F32, 3), y;
+        float *out;
+
+        y = NODE(g, "HardSigmoid", "y", fused ? NODE(g, "Add", "s", x, x) : x);
+        out = result(g, y, X, SH_F32, sizeof(X));
+        for (int i = 0; i < 3; i++)
+            if (fabsf(out[i] - (fused ? FUSED : ALONE)[i]) > 1e-6f)
+                fail_msg("fused %d: element %d is %g", fused, i, (double)out[i]);
+        free(out);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -190,6 +210,7 @@ int main(void)
         cmocka_unit_test(numbers_of_16_bits_come_in_and_go_out_as_such),
         cmocka_unit_test(integers_of_any_width_wrap_at_their_own),
         cmocka_unit_test(casts_between_integers_keep_the_low_bits),
+        cmocka_unit_test(a_hard_sigmoid_of_one_axis_is_none_of_zeros),
     };
 
     return cmocka_run_group_tests(tests, open_all, close_all);

@@ -169,13 +169,20 @@ static int act_pd(struct cpu_build *b, const dnnl_memory_desc_t *md, dnnl_primit
 {
     const struct dev_op *op = b->op;
     struct eltwise e = {dnnl_eltwise_linear, 1, 0};
+    dnnl_memory_desc_t as_row;
     dnnl_post_ops_t po = NULL;
     dnnl_eltwise_desc_t desc;
     dnnl_status_t rc = dnnl_post_ops_create(&po);
 
     *out = NULL;
     if (op->act == DEV_ACT_HARDSIGMOID) {
+        const dnnl_dims_t row = {1, md->dims[0]};
+
         e = (struct eltwise){dnnl_eltwise_linear, op->act_p0, op->act_p1};
+        if (rc == dnnl_success && md->ndims == 1) { /* oneDNN 2.6 gives nonsense for one axis */
+            rc = dnnl_memory_desc_reshape(&as_row, md, 2, row);
+            md = &as_row;
+        }
         if (rc == dnnl_success)
             rc = dnnl_post_ops_append_eltwise(po, 1.0f, dnnl_eltwise_clip, 0, 1);
     } else if (op->act != DEV_ACT_NONE) {
