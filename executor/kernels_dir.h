@@ -14,8 +14,9 @@
 /* *out: OWNED, its path; "" where the device has none. One that cannot be made is no failure:
  * workers then measure anew. */
 int kernels_dir_make(const struct exec *x, char **out, struct sh_err *err);
-/* Is more in it than this (KERNELS_DIR_MAX_BYTES), or more files than there may be? Then it has been
- * emptied, or begun to be: end the workers, and look again. Blocking, for so many entries. "": no. */
+/* Is more in it than this (KERNELS_DIR_MAX_BYTES), or more files than there may be? Then it has
+ * been emptied, or begun to be: end the workers, and look again. Blocking, for so many entries.
+ * "": no. */
 bool kernels_dir_was_full(const char *path, uint64_t max_bytes);
 
 #endif
