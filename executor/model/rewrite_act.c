@@ -137,22 +137,32 @@ int shape__rewrite_shrink(struct shape_ctx *c)
 int shape__rewrite_hardmax(struct shape_ctx *c)
 {
     struct rewrite w = begin(c);
-    const uint32_t x = rw_in(&w, 0);
-    const struct graph_value v = *rw_v(&w, x);
-    int64_t axis = -1;
-    uint32_t at;
+    uint32_t x = rw_in(&w, 0), at;
+    struct graph_value v = *rw_v(&w, x), flat = v;
+    int64_t axis = -1, is_flat = 0;
 
     if (!w.rc)
         w.rc = graph_int(&c->n, "axis", -1, &axis, c->err);
     if (!w.rc)
         w.rc = shape__axis(c, axis, v.rank, &axis);
+    if (!w.rc)
+        w.rc = graph_int(&c->n, "flat", 0, &is_flat, c->err);
     if (w.rc)
         return w.rc;
+    if (is_flat) { /* all axes from this one on are one */
+        flat.dims[0] = flat.dims[1] = 1;
+        for (int i = 0; i < v.rank; i++)
+            flat.dims[i >= axis] *= v.dims[i];
+        flat.rank = 2;
+        axis = 1;
+        x = rw_reshape(&w, x, 2, flat.dims);
+    }
     at = rw_node(&w, "ArgMax", &x, 1,
                  (const struct graph_attr[]){RW_INT("axis", axis), RW_INT("keepdims", 0)}, 2);
     at = rw_node(&w, "OneHot",
-                 (const uint32_t[]){at, rw_number(&w, SH_I64, (double)v.dims[axis]),
+                 (const uint32_t[]){at, rw_number(&w, SH_I64, (double)flat.dims[axis]),
                                     rw_list(&w, (const int64_t[]){0, 1}, 2)},
                  3, (const struct graph_attr[]){RW_INT("axis", axis)}, 1);
-    return rw_is(&w, 0, rw_cast(&w, at, v.dtype));
+    at = rw_cast(&w, at, v.dtype);
+    return rw_is(&w, 0, is_flat ? rw_reshape(&w, at, v.rank, v.dims) : at);
 }
