@@ -102,10 +102,10 @@ static int check_host(struct wk_model *m, const struct msg_wk_model *msg, const 
                       size_t heap_before, struct sh_err *err)
 {
     const size_t now = heap_bytes();
+    const uint64_t image = m->base == m ? program_image_bytes(any) : 0; /* a shape has none */
 
     m->host_bytes = now > heap_before ? now - heap_before : 0;
-    if (msg->host_left == 0 ||
-        program_image_bytes(any) + (uint64_t)m->host_bytes * msg->host_copies <= msg->host_left)
+    if (msg->host_left == 0 || image + (uint64_t)m->host_bytes * msg->host_copies <= msg->host_left)
         return SH_OK;
     return SH_FAIL(err, SH_E_QUOTA,
                    "the model and what it is compiled to take more than the %llu MiB of host "

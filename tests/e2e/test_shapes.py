@@ -220,5 +220,31 @@ class Shapes(Story):
         self.assertTrue(y[1] > y[0] and y[2] > y[3], y)
 
 
+class LittleMemory(Story):
+    """Room for a version with a large image, and for few shapes beside it."""
+    @classmethod
+    def setUpClass(cls):
+        cls.s = System("--workers=2", MODEL_HOST_BYTES="10M")
+        cls.addClassCleanup(cls.s.stop)
+        cls.key = cls.s.tenant("vision")
+        width = 600
+        cls.s.push(cls.key, "wide", onnx.model(
+            [onnx.node("MatMul", ["x", "w"], ["y"])], [onnx.value("x", ["batch", "length", width])],
+            [onnx.value("y", ["batch", "length", width])],
+            [onnx.tensor("w", [width, width], [], raw=struct.pack("<f", 0.5) * width * width)]), max_batch=4)
+        until("it answers", lambda: cls.ask(1).status == 200)
+
+    @classmethod
+    def ask(cls, length):
+        return cls.s.infer(cls.key, "wide", [{"name": "x", "datatype": "FP32", "shape": [1, length, 600],
+                                              "data": [1.0] * (600 * length)}])
+
+    def test_shapes_make_room_for_each_other(self):
+        for length in range(2, 40):
+            r = self.ask(length)
+            self.assertEqual(r.status, 200, r)
+            self.assertEqual(r.json["outputs"][0]["data"], [300.0] * (600 * length))
+
+
 if __name__ == "__main__":
     unittest.main()
