@@ -304,8 +304,7 @@ int sh_st_open(const char *path, struct sh_st **out, struct sh_err *err)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc;
 
     *out = NULL;
-    rc = fd < 0 ? SH_FAIL_ERRNO(err, errno == ENOENT ? SH_E_NOTFOUND : SH_E_IO,
-                                "could not open a safetensors file")
+    rc = fd < 0 ? SH_FAIL_ERRNO(err, sh_open_rc(errno), "could not open a safetensors file")
                 : sh_st_open_fd(fd, out, err);
     if (rc)
         sh_err_detail(err, "file %s", path);

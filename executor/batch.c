@@ -11,19 +11,17 @@
 #include "executor/train.h"
 #include "executor/usage.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define TICK_NS ((int64_t)100000000)
 #define REPORT_NS ((int64_t)250000000)
 #define MODEL_NS ((int64_t)60000000000) /* so long a model may be away */
-#define MAX_FAILURES 3                  /* of runs in a row: workers that died */
-#define MAX_JSON ((size_t)1 << 20)
+#define OPEN_NS ((int64_t)600000000000) /* so long descriptors or memory may be wanting */
+#define OPEN_PAUSE_NS ((int64_t)1000000000)
+#define MAX_FAILURES 3 /* of runs in a row: workers that died */
 
 struct batch {
     struct exec *x;
@@ -101,128 +99,6 @@ static void note_durable(struct batch_job *j, int64_t at, const char *digest, ui
     report_durable(j);
     if (j->save_asked && j->save_at >= 0 && at >= j->save_at)
         report_saved(j);
-}
-
-/* ------------------------------------------------------------------ new and free */
-
-static void job_free(struct batch_job *j)
-{
-    if (!j)
-        return;
-    push_cancel(j->push);
-    blob_set_drop(&j->blobs);
-    if (j->has_slab)
-        pool_drop_slab(j->x->pool, j->slab_id);
-    sh_shm_fini(&j->slab);
-    job_log_close(j->log);
-    result_file_free(j->file);
-    if (j->fd >= 0)
-        close(j->fd);
-    /* What was done so far is of use to this executor alone (push.h). */
-    if (j->dir && j->has_ended && j->phase != MSG_JOB_SUSPENDED)
-        push_forget_job(j->x, j->dir);
-    json_decref(j->spec);
-    json_decref(j->inputs);
-    json_decref(j->outputs);
-    free(j->tenant);
-    free(j->model);
-    free(j->dataset);
-    free(j->dir);
-    free(j->resume_digest);
-    free(j->result);
-    free(j);
-}
-
-static int read_spec(struct batch_job *j, struct sh_err *err)
-{
-    int64_t interval_ms = 0;
-    json_t *inputs = NULL, *outputs = NULL;
-    struct sh_json_field f[] = {
-        {.name = "batch", .type = SH_JSON_INT, .out = &j->batch, .min = 1, .max = 65536},
-        {.name = "inputs", .type = SH_JSON_OBJ, .out = &inputs},
-        {.name = "outputs", .type = SH_JSON_ARR, .out = &outputs, .max = BATCH_MAX_IO},
-        {.name = "checkpoint_interval_ms",
-         .type = SH_JSON_INT,
-         .out = &interval_ms,
-         .min = 0,
-         .max = 864e5},
-    };
-    int rc = sh_json_read(j->spec, "batch_inference", f, SH_ARRAY_LEN(f), err);
-
-    if (interval_ms == 0)
-        interval_ms = j->x->conf->checkpoint_interval_ms;
-    j->interval_ns = interval_ms * 1000000;
-    return rc;
-}
-
-static int parse(const char *text, json_t **out, struct sh_err *err)
-{
-    return sh_json_parse(text, strlen(text), MAX_JSON, out, err);
-}
-
-static int fill_job(struct batch_job *j, const struct msg_batch_start *m, struct sh_err *err)
-{
-    int rc = sh_strdup(m->tenant, &j->tenant, err);
-
-    if (!rc)
-        rc = sh_strdup(m->model, &j->model, err);
-    if (!rc)
-        rc = sh_strdup(m->resume_digest, &j->resume_digest, err);
-    if (!rc)
-        rc = exec_path(j->x, "blobs", m->dataset, &j->dataset, err);
-    if (!rc)
-        rc = exec_path(j->x, "jobs", m->dir, &j->dir, err);
-    if (!rc)
-        rc = parse(m->spec, &j->spec, err);
-    if (!rc)
-        rc = parse(m->inputs, &j->inputs, err);
-    if (!rc)
-        rc = parse(m->outputs, &j->outputs, err);
-    if (!rc)
-        rc = read_spec(j, err);
-    if (!rc && mkdir(j->dir, 0750) < 0 && errno != EEXIST)
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make the folder of the job");
-    if (!rc)
-        j->log = job_log_open(j->x, &(struct job_log_conf){m->job, m->attempt, j->dir, m->about,
-                                                           "sample", m->redone, m->preemptions});
-    if (!rc)
-        rc = blob_want(j->x, &j->blobs, m->dataset, err);
-    return rc;
-}
-
-static int job_new(struct exec *x, const struct msg_batch_start *m, struct batch_job **out,
-                   struct sh_err *err)
-{
-    struct batch_job *j = calloc(1, sizeof(*j));
-    int rc;
-
-    *out = NULL;
-    if (!j)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
-    *j = (struct batch_job){.x = x,
-                            .id = m->job,
-                            .attempt = m->attempt,
-                            .version_id = m->version_id,
-                            .resume_at = m->resume_step,
-                            .ran_at = m->resume_step, /* as reported until it is open */
-                            .fd = -1,
-                            .slab = {.fd = -1},
-                            .phase = MSG_JOB_STARTING,
-                            .start_ns = sh_clock_ns()};
-    j->misc.job = j;
-    for (size_t i = 0; i < BATCH_N_SLOTS; i++)
-        j->slots[i].job = j;
-    rc = m->job > 0 && m->resume_step >= 0
-             ? SH_OK
-             : SH_FAIL(err, SH_E_INVALID, "a job needs a positive number");
-    if (!rc)
-        rc = fill_job(j, m, err);
-    if (rc) {
-        job_free(j);
-        return rc;
-    }
-    *out = j;
-    return SH_OK;
 }
 
 /* ------------------------------------------------------------------ ends */
@@ -424,9 +300,24 @@ static int make_slab(struct batch_job *j, struct sh_err *err)
     if (!rc)
         rc = pool_add_slab(j->x->pool, j->slab_id, j->slab.fd, j->slab.bytes, err);
     j->has_slab = rc == SH_OK;
+    if (rc)
+        sh_shm_fini(&j->slab);
     for (size_t i = 0; i < BATCH_N_SLOTS; i++)
         j->slots[i].off = i * bytes;
     return rc;
+}
+
+/* Descriptors, or memory, of which there may be some in a while. */
+static bool may_open_later(struct batch_job *j, const struct sh_err *why)
+{
+    const int64_t now = sh_clock_ns();
+
+    if (why->rc != SH_E_NOMEM || now - j->start_ns >= OPEN_NS)
+        return false;
+    sh_log_err(SH_LOG_WARN, "job.open", why);
+    job_log_say(j->log, "cannot begin yet: %s", why->msg);
+    j->open_ns = now + OPEN_PAUSE_NS;
+    return true;
 }
 
 static void on_opened(struct ckpt_task *t)
@@ -437,7 +328,7 @@ static void on_opened(struct ckpt_task *t)
 
     j->n_tasks--;
     if (rc) {
-        if (j->end == BATCH_GOES_ON)
+        if (j->end == BATCH_GOES_ON && !may_open_later(j, &err))
             fail(j, &err);
         return;
     }
@@ -460,7 +351,8 @@ static bool begin(struct batch_job *j)
 {
     const struct sh_err *why = NULL;
     enum blob_state state = blob_set_state(&j->blobs, &why);
-    struct model *m = j->n_tasks || state != BLOB_HERE ? NULL : ready_model(j);
+    const bool waits = j->n_tasks || state != BLOB_HERE || sh_clock_ns() < j->open_ns;
+    struct model *m = waits ? NULL : ready_model(j);
     struct sh_err err = {0};
 
     if (state == BLOB_FAILED)
@@ -649,7 +541,7 @@ bool batch_turn(struct batch *b)
         return false;
     if (j->has_ended) {
         b->job = NULL;
-        job_free(j);
+        batch__job_free(j);
         return true;
     }
     if (j->end != BATCH_GOES_ON)
@@ -680,7 +572,7 @@ void batch_on_start(struct batch *b, const struct msg_batch_start *m)
     else if (b->x->is_stopping)
         SH_FAIL(&err, SH_E_UNAVAILABLE, "the executor is stopping");
     else
-        job_new(b->x, m, &b->job, &err);
+        batch__job_new(b->x, m, &b->job, &err);
     if (err.rc) {
         sh_log_err(SH_LOG_WARN, "job.refused", &err);
         no.u.job_state = (struct msg_job_state){.job = m->job,
@@ -794,7 +686,7 @@ void batch_free(struct batch *b)
         return;
     if (b->job && b->job->running)
         switch_withdraw(b->x->sw, b->job);
-    job_free(b->job);
+    batch__job_free(b->job);
     sh_timer_del(b->tick);
     free(b);
 }

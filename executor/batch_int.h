@@ -1,5 +1,5 @@
-/* batch_int.h - between batch.c (the steps, on the loop) and batch_io.c (the files, on the
- * checkpoint thread). */
+/* batch_int.h - between batch.c (the steps, on the loop), batch_job.c (what a job is made of) and
+ * batch_io.c (the files, on the checkpoint thread). */
 #ifndef SH_EXECUTOR_BATCH_INT_H
 #define SH_EXECUTOR_BATCH_INT_H
 
@@ -88,6 +88,7 @@ struct batch_job {
     uint64_t need_bytes; /* its model can never have so much device memory here; else 0 */
     bool has_ended;
     enum msg_job_phase phase;
+    int64_t open_ns;     /* not opened again before */
     int64_t waits_ns;    /* for its model, since; 0: it is there */
     uint32_t n_failures; /* of runs, without a good one between */
     int64_t start_ns, busy_ns, first_at, preemptions;
@@ -96,11 +97,17 @@ struct batch_job {
     char *result; /* OWNED: JSON, when DONE */
 };
 
-/* batch_io.c: works of tasks */
+/* batch_job.c. *out: OWNED, batch__job_free(). */
+int batch__job_new(struct exec *x, const struct msg_batch_start *m, struct batch_job **out,
+                   struct sh_err *err);
+void batch__job_free(struct batch_job *j); /* NULL is allowed */
+
+/* batch_io.c: works of tasks. The first may be tried again after it has failed. */
 ckpt_work_fn batch_io_open;    /* struct batch_task: dataset and result; written_at is set */
 ckpt_work_fn batch_io_turn;    /* struct batch_slot */
 ckpt_work_fn batch_io_sync;    /* struct batch_task */
 ckpt_work_fn batch_io_finish;  /* likewise */
 ckpt_work_fn batch_io_discard; /* likewise */
+void batch_io_close(struct batch_job *j); /* what batch_io_open() opened; what is durable stays */
 
 #endif

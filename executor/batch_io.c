@@ -6,6 +6,7 @@
 #include "common/sample.h"
 #include "executor/batch_int.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -67,7 +68,7 @@ static int open_dataset(struct batch_job *j, struct sh_err *err)
     if (rc)
         return rc;
     j->fd = open(j->dataset, O_RDONLY | O_CLOEXEC);
-    return j->fd < 0 ? SH_FAIL_ERRNO(err, SH_E_IO, "could not open the dataset") : SH_OK;
+    return j->fd < 0 ? SH_FAIL_ERRNO(err, sh_open_rc(errno), "could not open the dataset") : SH_OK;
 }
 
 static bool is_kept(const struct batch_job *j, const char *name)
@@ -114,6 +115,16 @@ static int bind_outputs(struct batch_job *j, struct sh_st_tensor *tensors, struc
     return SH_OK;
 }
 
+void batch_io_close(struct batch_job *j)
+{
+    result_file_free(j->file);
+    j->file = NULL;
+    if (j->fd >= 0)
+        close(j->fd);
+    j->fd = -1;
+    j->n_in = j->n_out = j->n_kept = 0;
+}
+
 int batch_io_open(struct ckpt_task *t, struct sh_err *err)
 {
     struct batch_job *j = ((struct batch_task *)t)->job;
@@ -126,8 +137,10 @@ int batch_io_open(struct ckpt_task *t, struct sh_err *err)
                                  .resume_at = j->resume_at,
                                  .resume_digest = j->resume_digest,
                                  .stop = &j->stop};
-    int rc = open_dataset(j, err);
+    int rc;
 
+    batch_io_close(j);
+    rc = open_dataset(j, err);
     snprintf(id, sizeof(id), "%" PRId64, j->id);
     if (!rc)
         rc = bind_outputs(j, tensors, err);

@@ -2,6 +2,7 @@
 #include "executor/pool.h"
 
 #include "common/clock.h"
+#include "common/io.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
@@ -761,7 +762,7 @@ int pool_add_slab(struct pool *p, uint64_t api_id, int fd, uint64_t bytes, struc
         return SH_FAIL(err, SH_E_TOOBIG, "more than %d API processes are connected", MAX_SLABS);
     own = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (own < 0)
-        return SH_FAIL_ERRNO(err, SH_E_IO, "could not keep a payload slab");
+        return SH_FAIL_ERRNO(err, sh_open_rc(errno), "could not keep a payload slab");
     *s = (struct slab){.api_id = api_id};
     rc = sh_shm_map(own, (size_t)bytes, true, &s->shm, err);
     if (rc) {

@@ -25,6 +25,7 @@ struct column { /* one tensor of the file */
 struct result_file {
     char *dir, *part; /* OWNED; part: its name in dir */
     int fd;
+    int dir_fd; /* of dir: at the end there may be no descriptor left for it */
     const atomic_bool *stop;
     struct column *columns; /* OWNED */
     size_t n_columns;
@@ -137,7 +138,7 @@ static int take_over(struct result_file *f, bool *found, struct sh_err *err)
 
     *found = false;
     if (!d)
-        return SH_FAIL_ERRNO(err, SH_E_IO, "could not look into the job's folder");
+        return SH_FAIL_ERRNO(err, sh_open_rc(errno), "could not look into the job's folder");
     while ((e = readdir(d))) {
         if (!is_part(e->d_name) && strcmp(e->d_name, RESULT_FILE_NAME) != 0)
             continue;
@@ -187,7 +188,7 @@ static int open_part(struct result_file *f, const struct result_file_conf *c, co
     if (c->resume_at > 0 && c->resume_at <= f->n_samples) {
         f->fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
         if (f->fd < 0)
-            return SH_FAIL_ERRNO(err, SH_E_IO, "could not open the part of a result");
+            return SH_FAIL_ERRNO(err, sh_open_rc(errno), "could not open the part of a result");
         rc = check_part(f, c, &ok, err);
         if (rc || ok) {
             f->at = rc ? 0 : c->resume_at;
@@ -208,7 +209,7 @@ static int new_part(struct result_file *f, const char *path, struct sh_err *err)
 
     f->fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0640);
     if (f->fd < 0)
-        return SH_FAIL_ERRNO(err, SH_E_IO, "could not create the file of the result");
+        return SH_FAIL_ERRNO(err, sh_open_rc(errno), "could not create the file of the result");
     if (fallocate(f->fd, 0, 0, (off_t)f->bytes) < 0) {
         if (errno != EOPNOTSUPP || ftruncate(f->fd, (off_t)f->bytes) < 0)
             rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not take %zu MiB of disk for the result",
@@ -265,9 +266,11 @@ int result_file_open(const struct result_file_conf *c, struct result_file **out,
     *at_out = 0;
     if (!f)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the file of a result");
-    f->fd = -1;
+    f->fd = f->dir_fd = -1;
     f->stop = c->stop;
     rc = sh_strdup(c->dir, &f->dir, err);
+    if (!rc && (f->dir_fd = open(c->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+        rc = SH_FAIL_ERRNO(err, sh_open_rc(errno), "could not open the job's folder");
     if (!rc)
         rc = lay_out(f, c, err);
     if (!rc)
@@ -374,8 +377,8 @@ int result_file_finish(struct result_file *f, char digest[static SH_SHA256_HEX],
     }
     if (!rc && rename(from, to) < 0)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not publish the result");
-    if (!rc)
-        rc = sh_sync_folder(to, err);
+    if (!rc && fsync(f->dir_fd) < 0)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make the name of the result durable");
     free(from);
     free(to);
     return rc;
@@ -401,6 +404,8 @@ void result_file_free(struct result_file *f)
         return;
     if (f->fd >= 0)
         close(f->fd);
+    if (f->dir_fd >= 0)
+        close(f->dir_fd);
     for (size_t i = 0; f->columns && i < f->n_columns; i++)
         sh_sha256_free(f->columns[i].sum);
     free(f->columns);

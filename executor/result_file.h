@@ -37,7 +37,8 @@ struct result_file_conf {               /* BORROWED for the call, but for stop *
 
 /* New, or what an earlier attempt left, cut to resume_at. *at_out: the next sample; 0 although
  * resume_at is not: there was nothing, or it was not what it should be.
- * *out: OWNED, result_file_free(). Fails: SH_E_DISKFULL, SH_E_IO, SH_E_CANCELLED. */
+ * *out: OWNED, result_file_free(). Fails: SH_E_DISKFULL, SH_E_IO, SH_E_CANCELLED,
+ * SH_E_NOMEM (also of descriptors: then, too, what was there stays). */
 int result_file_open(const struct result_file_conf *c, struct result_file **out, int64_t *at_out,
                      struct sh_err *err);
 /* The next n samples; data: one pointer a tensor. After a failure only discard and free. */

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import random
+import resource
 import re
 import signal
 import struct
@@ -293,6 +294,23 @@ class Batch(test_executor.Case):
         d.load(1, pk)
         self.done(d, 5, folder)
         self.assertEqual(digest(os.path.join(folder, RESULT)), self.reference(1))
+
+    def test_a_want_of_descriptors_is_waited_out(self):
+        d = self.ready()
+        used, limit = "/proc/%d/fd" % d.proc.pid, resource.prlimit(d.proc.pid, resource.RLIMIT_NOFILE)
+        path, waited = os.path.join(d.dir, "executor.log"), 0
+        for job in range(1, 10):  # each finds one more, and so wants another one
+            taken = set(map(int, os.listdir(used)))
+            most = [n for n in range(len(taken) + job) if n not in taken][job - 1]
+            resource.prlimit(d.proc.pid, resource.RLIMIT_NOFILE, (most, limit[1]))
+            before = sum(b"ev=job.open" in x for x in open(path, "rb"))
+            folder = d.start_batch(job, 1, d.meta, TEST)
+            d.rest(0.5)
+            now = sum(b"ev=job.open" in x for x in open(path, "rb"))
+            resource.prlimit(d.proc.pid, resource.RLIMIT_NOFILE, limit)
+            self.done(d, job, folder)
+            waited += now > before
+        self.assertGreater(waited, 2)
 
     def test_bad_jobs_fail_with_a_reason(self):
         d = self.ready()
