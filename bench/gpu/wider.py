@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Ready models of architectures that nobody tuned, beside torch.compile: geometric mean, the worst.
+"""Architectures that nobody tuned, beside torch.compile: geometric mean, the worst.
 
-PyTorch exports and compiles all at once (../peers/wider.py); then one after the other is timed,
-theirs first. What Shunt refuses is a row with its reason.
+Ready models, or with --training steps in a row, as train.py takes them. PyTorch exports and
+compiles all at once (../peers/wider.py); then one after the other is timed, theirs first. What Shunt
+refuses is a row with its reason.
 """
 import itertools
 import json
@@ -20,20 +21,27 @@ from rows import failed, row
 
 MODELS = ("mobilenet_v3_large efficientnet_b0 convnext_tiny vit_b_16 swin_t resnext50_32x4d "
           "regnet_y_1_6gf densenet121 mixer unet distilbert gpt2 bert-large lstm").split()
-MEAN, WORST = 0.95, 1.2  # of compiled PyTorch's time
+UNTRAINED = ("unet", "gpt2")  # no classes
+MEAN, WORST = 0.95, 1.2              # of compiled PyTorch's time
+TRAIN_MEAN, TRAIN_WORST = 1.0, 0.85  # of its throughput
 PEER = os.path.join(part.ROOT, "bench", "peers", "wider.py")
+
+
+def what_of(args):
+    return "train" if args.training else "ready"
 
 
 class Peer:
     """A process that exports and compiles; go() lets it time."""
 
     def __init__(self, model, args):
-        self.model = model
+        self.model, self.what = model, what_of(args)
         self.exported, self.compiled = threading.Event(), threading.Event()
         self.said = []
         self.p = subprocess.Popen(
             [sys.executable, PEER, model, "--folder", lab.FOLDER, "--runs", str(args.runs),
-             "--precisions", ",".join(args.precisions), "--batches", ",".join(args.batches)],
+             "--precisions", ",".join(args.precisions), "--batches", ",".join(args.batches),
+             *(["--training"] if args.training else [])],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         threading.Thread(target=self.listen, daemon=True).start()
 
@@ -61,28 +69,39 @@ class Peer:
             return json.loads(self.p.stdout.read().splitlines()[-1])["rows"]
         except (OSError, ValueError, IndexError):
             self.p.kill()
-            return [failed("ready", "pytorch compiled", {"model": self.model},
+            return [failed(self.what, "pytorch compiled", {"model": self.model},
                            " ".join("".join(self.said[-3:]).split()) or "it printed nothing")]
         finally:
             stop.cancel()
             self.p.wait()
 
 
-def ours(case, runs):
-    at = os.path.join(lab.FOLDER, case["model"])
+def bench(case, at, runs, *options):
+    return json.loads(part.program(
+        "shunt-run", "bench", "--device", lab.DEVICE, "--model", at + ".onnx", "--inputs", at + ".st",
+        "--batch", case["batch"], "--precision", case["precision"], "--runs", runs,
+        "--no-deterministic", "--tune", lab.TUNE, *options, limit_s=120))
+
+
+def ours(case, args):
+    at = os.path.join(lab.FOLDER, case["model"] + ("-training" if args.training else ""))
+    text = case["model"] in ("distilbert", "bert-large", "lstm")
     if not os.path.exists(at + ".onnx"):
-        return failed("ready", "shunt", case, "it was not exported")
+        return failed(what_of(args), "shunt", case, "it was not exported")
     try:
-        got = json.loads(part.program(
-            "shunt-run", "bench", "--device", lab.DEVICE, "--model", at + ".onnx", "--inputs",
-            at + ".st", "--batch", case["batch"], "--precision", case["precision"], "--runs", runs,
-            "--no-deterministic", "--tune", lab.TUNE, "--ops", limit_s=120))
+        if args.training:
+            got = bench(case, at, args.runs, "--labels", "label", "--optimizer",
+                        "adamw" if text else "sgd")
+            return row("train", "shunt", case, [case["batch"] * 1e3 / ms for ms in got["ms"]],
+                       "samples/s", got["samples_per_s"], step_ms=got["median_ms"],
+                       operations=got["operations"])
+        got = bench(case, at, args.runs, "--ops")
+        return row("ready", "shunt", case, got["ms"], operations=got["operations"], ops=got["ops"])
     except (RuntimeError, subprocess.TimeoutExpired) as e:
-        return failed("ready", "shunt", case, e)
-    return row("ready", "shunt", case, got["ms"], operations=got["operations"], ops=got["ops"])
+        return failed(what_of(args), "shunt", case, e)
 
 
-def checks(rows):
+def checks(rows, training):
     """Over all cases that both have."""
     value = {(r["by"], *r["case"].values()): r["value"] for r in rows if "value" in r}
     ratio = {k[1:]: v / value[("pytorch compiled", *k[1:])] for k, v in value.items()
@@ -90,11 +109,13 @@ def checks(rows):
     if not ratio:
         return []
     mean = math.exp(sum(map(math.log, ratio.values())) / len(ratio))
-    worst = max(ratio, key=ratio.get)
-    return [{"check": "geometric mean of %d cases over compiled %.3f, at most %g" % (
-                 len(ratio), mean, MEAN), "ok": mean <= MEAN},
-            {"check": "the worst, %s: %.3f, at most %g" % (
-                 " ".join(map(str, worst)), ratio[worst], WORST), "ok": ratio[worst] <= WORST}]
+    worst = (min if training else max)(ratio, key=ratio.get)
+    limits = [("geometric mean of %d cases" % len(ratio), mean, TRAIN_MEAN if training else MEAN),
+              ("the worst, " + " ".join(map(str, worst)), ratio[worst],
+               TRAIN_WORST if training else WORST)]
+    return [{"check": "%s over compiled: %.3f, at %s %g" % (
+                 what, got, "least" if training else "most", limit),
+             "ok": got >= limit if training else got <= limit} for what, got, limit in limits]
 
 
 def measure(args, rows):
@@ -105,7 +126,7 @@ def measure(args, rows):
         if not peer.compiled.wait(max(0, end - time.monotonic())):
             peer.give_up("it has not compiled in %g s" % args.compile_limit)
     theirs = (r for peer in peers for r in peer.go(60))
-    own = (ours({"model": m, "precision": q, "batch": int(b)}, args.runs)
+    own = (ours({"model": m, "precision": q, "batch": int(b)}, args)
            for m in args.models for q in args.precisions for b in args.batches)
     for r in itertools.chain(theirs, own):
         rows.append(r)
@@ -113,18 +134,24 @@ def measure(args, rows):
 
 
 def main():
-    p = part.options(__doc__, runs=60)
+    p = part.options(__doc__, precisions=None, runs=60)
+    p.add_argument("--batches", type=lambda s: s.split(","), help="default 8, of training 32")
+    p.add_argument("--training", action="store_true")
     p.set_defaults(models=MODELS)
-    p.add_argument("--batches", type=lambda s: s.split(","), default=["8"])
     p.add_argument("--compile-limit", type=float, default=300, help="seconds for all to compile")
     args = p.parse_args()
+    args.precisions = args.precisions or part.here(
+        "tf32,bf16" if args.training else "tf32,fp16").split(",")
+    args.batches = args.batches or ["32" if args.training else "8"]
+    if args.training:
+        args.models = [m for m in args.models if m not in UNTRAINED]
     os.makedirs(lab.FOLDER, exist_ok=True)
     signal.signal(signal.SIGTERM, part.stop)
     rows = []
     try:
         measure(args, rows)
     finally:
-        found = checks(rows)
+        found = checks(rows, args.training)
         for c in found:
             part.show(c)
         settings = {**vars(args), "device": part.DEVICE}

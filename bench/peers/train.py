@@ -17,26 +17,30 @@ TRIAL = 5  # steps to find the faster layout
 TRAIN_WARM = 6
 
 
-def stepper(name, precision, batch, channels_last, compile_it=False):
-    """A function that does one training step on data that is on the device."""
-    c.use_precision("tf32" if precision == "bf16" else precision)
-    model, x = c.place(c.build(name).train(), c.inputs(name, batch), "tf32", channels_last)
-    y = torch.randint(0, c.CLASSES[name], (batch,), device=c.DEVICE)
-    if c.is_image(name):
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, fused=True)
+def step_of(f, parameters, xs, y, precision, is_image):
+    """A function that does one training step of f(*xs) on data that is on the device."""
+    if is_image:
+        optimizer = torch.optim.SGD(parameters, lr=0.01, momentum=0.9, fused=True)
     else:
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+        optimizer = torch.optim.AdamW(parameters, lr=1e-5, fused=True)
     loss_of = torch.nn.CrossEntropyLoss()
-    f = torch.compile(model, mode="reduce-overhead") if compile_it else model
 
     def step():
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(c.DEVICE, torch.bfloat16, enabled=precision == "bf16"):
-            out = f(x)
+            out = f(*xs)
             loss = loss_of(getattr(out, "logits", out), y)
         loss.backward()
         optimizer.step()
     return step
+
+
+def stepper(name, precision, batch, channels_last, compile_it=False):
+    c.use_precision("tf32" if precision == "bf16" else precision)
+    model, x = c.place(c.build(name).train(), c.inputs(name, batch), "tf32", channels_last)
+    y = torch.randint(0, c.CLASSES[name], (batch,), device=c.DEVICE)
+    f = torch.compile(model, mode="reduce-overhead") if compile_it else model
+    return step_of(f, model.parameters(), [x], y, precision, c.is_image(name))
 
 
 def rate(step, batch, steps):

@@ -4,6 +4,9 @@
 ../gpu/wider.py starts one process for each model. It compiles all cases, says so on standard error,
 waits for a line on standard input, so that only one is timed at a time, and prints one JSON object
 (see ../lib/rows.py). Weights are random; images have 224 x 224 pixels, texts 128 tokens.
+
+--training: steps as ./train.py takes them, cross-entropy over the classes. Stochastic depth is off:
+it draws for each sample whether a block counts, which no exporter writes.
 """
 import argparse
 import json
@@ -15,12 +18,15 @@ import sys
 import common as c
 import torch
 import torch._inductor.config as inductor
+import train
 from rows import failed, row
 from torch import nn
 
 SIDE, WORDS = 224, 10000
 TEXT = ("bert-large", "distilbert", "gpt2", "lstm")
 MASKED = ("bert-large", "distilbert")
+CLASSES = {"bert-large": 2, "distilbert": 2, "lstm": 10}  # of others 1000
+TRAIN_SAMPLES = 128
 PLAIN_LAYOUT = ("vit_b_16", "swin_t", "mixer")  # faster so than channels-last
 ST_TYPE = {torch.float32: "F32", torch.int64: "I64"}
 
@@ -106,7 +112,12 @@ def build(name):
         return own[name]()
     if name not in TEXT:
         from torchvision.models import get_model
-        return get_model(name, weights=None)
+        from torchvision.ops import StochasticDepth
+        model = get_model(name, weights=None)
+        for part in model.modules():
+            if isinstance(part, StochasticDepth):
+                part.p = 0.0
+        return model
     import transformers as t
     if name == "gpt2":
         return FirstOutput(t.GPT2Model(t.GPT2Config(use_cache=False)))
@@ -139,26 +150,39 @@ def write_st(path, tensors):
         f.write(struct.pack("<Q", len(text)) + text + b"".join(body))
 
 
-def export(name, folder, batch):
-    """folder/<name>.onnx, .st"""
-    x = inputs(name, 2)
-    torch.onnx.export(build(name).eval(), tuple(x.values()), os.path.join(folder, name + ".onnx"),
-                      dynamo=False, opset_version=17, input_names=list(x), output_names=["y"],
-                      dynamic_axes={k: {0: "n"} for k in [*x, "y"]})
-    write_st(os.path.join(folder, name + ".st"), inputs(name, batch))
+def labels(name, n):
+    return torch.randint(0, CLASSES.get(name, 1000), (n,))
 
 
-def compiled(name, precision, batch):
+def export(name, folder, batch, training):
+    """folder/<name>[-training].onnx, .st"""
+    x, at = inputs(name, 2), os.path.join(folder, name + ("-training" if training else ""))
+    mode = {"training": torch.onnx.TrainingMode.TRAINING,
+            "do_constant_folding": False} if training else {}
+    torch.onnx.export(build(name).train(training), tuple(x.values()), at + ".onnx", dynamo=False,
+                      opset_version=17, input_names=list(x), output_names=["y"],
+                      dynamic_axes={k: {0: "n"} for k in [*x, "y"]}, **mode)
+    data = inputs(name, TRAIN_SAMPLES if training else batch)
+    if training:
+        data["label"] = labels(name, TRAIN_SAMPLES)
+    write_st(at + ".st", data)
+
+
+def placed(name, precision, batch, model, dtype):
+    """Model and inputs on the device, in the layout that is faster."""
     c.use_precision(precision)
-    model, x = build(name).eval(), list(inputs(name, batch).values())
-    last = name not in TEXT and name not in PLAIN_LAYOUT
-    dtype = c.DTYPE.get(precision)
-    if last:
+    x = list(inputs(name, batch).values())
+    if name not in TEXT and name not in PLAIN_LAYOUT:
         model = model.to(memory_format=torch.channels_last)
         x = [v.contiguous(memory_format=torch.channels_last) for v in x]
     if dtype:
         model, x = model.to(dtype), [v.to(dtype) if v.is_floating_point() else v for v in x]
-    model, x = model.to(c.DEVICE), [v.to(c.DEVICE) for v in x]
+    return model.to(c.DEVICE), [v.to(c.DEVICE) for v in x]
+
+
+def compiled(name, precision, batch):
+    """A function that runs it once."""
+    model, x = placed(name, precision, batch, build(name).eval(), c.DTYPE.get(precision))
     fast = torch.compile(model, mode="reduce-overhead")
 
     def run():
@@ -168,6 +192,23 @@ def compiled(name, precision, batch):
     return run
 
 
+def compiled_step(name, precision, batch):
+    """A function that does one training step."""
+    model, x = placed(name, "tf32", batch, build(name).train(), None)
+    step = train.step_of(torch.compile(model, mode="reduce-overhead"), model.parameters(), x,
+                         labels(name, batch).to(c.DEVICE), precision, name not in TEXT)
+    c.timed(step, 1, warm=3)
+    return step
+
+
+def timed(case, run, args):
+    if not args.training:
+        return row("ready", "pytorch compiled", case, c.timed(run, args.runs))
+    ms = c.timed(run, args.runs)
+    return row("train", "pytorch compiled", case, [case["batch"] * 1e3 / t for t in ms], "samples/s",
+               train.rate(run, case["batch"], args.runs), step_ms=round(statistics.median(ms), 4))
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     p.add_argument("model")
@@ -175,22 +216,23 @@ def main():
     p.add_argument("--precisions", type=lambda s: s.split(","), default=["tf32", "fp16"])
     p.add_argument("--batches", type=lambda s: [int(n) for n in s.split(",")], default=[8])
     p.add_argument("--runs", type=int, default=60)
+    p.add_argument("--training", action="store_true")
     args = p.parse_args()
-    export(args.model, args.folder, max(args.batches))
+    export(args.model, args.folder, max(args.batches), args.training)
     print("exported", file=sys.stderr, flush=True)
     rows, ready = [], []
+    what, make = ("train", compiled_step) if args.training else ("ready", compiled)
     for case in ({"model": args.model, "precision": q, "batch": b}
                  for q in args.precisions for b in args.batches):
         try:
-            ready.append((case, compiled(args.model, case["precision"], case["batch"])))
+            ready.append((case, make(args.model, case["precision"], case["batch"])))
         except Exception as e:  # one case that fails leaves the others
-            rows.append(failed("ready", "pytorch compiled", case, e))
+            rows.append(failed(what, "pytorch compiled", case, e))
     print("compiled", file=sys.stderr, flush=True)
     sys.stdin.readline()
     for case, run in ready:
-        samples = c.timed(run, args.runs)
-        rows.append(row("ready", "pytorch compiled", case, samples))
-        print(c.case_text(case), "%.3f" % statistics.median(samples), file=sys.stderr, flush=True)
+        rows.append(timed(case, run, args))
+        print(c.case_text(case), "%.3f" % rows[-1]["value"], file=sys.stderr, flush=True)
     print(json.dumps({"rows": rows}), flush=True)
 
 
