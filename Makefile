@@ -270,7 +270,7 @@ bundle-tests: | $(filter bundle,$(MAKECMDGOALS))
 lint: ## layers, banned calls, sizes, format, words, dashboards, docs, shell
 	@tests/lint/all.sh
 
-docs: all ## print the tables of docs/ (api, cli, config, metrics) from the programs
+docs: all ## print the tables of docs/ (api, cli, config, metrics, operators) from the programs
 	@docs/print.sh docs
 
 fmt: ## clang-format on every source file

@@ -49,3 +49,4 @@ TEXT
 "$bin/shunt" --docs | page cli.md
 metrics | page metrics.md
 config | page config.md
+"$bin/shunt-run" operators | page operators.md

@@ -1,5 +1,6 @@
 /* main.c - shunt-run: one model on one device with no server. */
 #include "common/mem.h"
+#include "executor/model/op_list.h"
 #include "executor/run/run.h"
 
 #include <stdio.h>
@@ -125,6 +126,7 @@ static void usage(FILE *out)
     fprintf(out, "shunt-run: one model on one device, with no server\n\n");
     for (size_t i = 0; i < SH_ARRAY_LEN(COMMANDS); i++)
         fprintf(out, "  shunt-run %-8s %s\n", COMMANDS[i].name, COMMANDS[i].table.purpose);
+    fprintf(out, "  shunt-run operators Prints which operators of ONNX are supported.\n");
     fprintf(out, "\nOptions: shunt-run COMMAND --help\n");
 }
 
@@ -146,6 +148,10 @@ int main(int argc, char **argv)
 
     if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)) {
         usage(stdout);
+        return EXIT_SUCCESS;
+    }
+    if (argc == 2 && strcmp(argv[1], "operators") == 0) {
+        op_list_print(stdout);
         return EXIT_SUCCESS;
     }
     for (size_t i = 0; argc >= 2 && i < SH_ARRAY_LEN(COMMANDS); i++) {

@@ -1,0 +1,269 @@
+/* op_list.c - every operator of ONNX up to opset 23, and what is done with it; printed as
+ * docs/operators.md. What is supported is what shape_table.c has; this list adds what no table
+ * says.
+ */
+#include "executor/model/op_list.h"
+
+#include "common/mem.h"
+#include "executor/model/shape_int.h"
+
+enum why { NOT_YET, TEXT, SEQUENCE, RANDOM, CONTROL, COMPLEX, FROM_FILE, SIZE };
+
+static const char *const WHY[] = {
+    [NOT_YET] = "not built yet",
+    [TEXT] = "elements are texts, which devices have not",
+    [SEQUENCE] = "a value that is no tensor",
+    [RANDOM] = "its result would be random: a request gives the same numbers each time",
+    [CONTROL] = "a program is a list of operations that is known before it runs",
+    [COMPLEX] = "complex numbers, which the inference protocol has not",
+    [FROM_FILE] = "decodes files: `shunt infer --image` and `shunt push dataset` do it before",
+    [SIZE] = "the size of its result is known only once it has run",
+};
+
+/* Sorted by name, as ONNX sorts. since: the first opset that has it. trains: test_autodiff.c
+ * compares its gradient with differences. */
+static const struct row {
+    const char *name;
+    int since;
+    bool trains;
+    enum why why; /* if it is not supported */
+} ROWS[] = {
+    {"Abs", 1, true, NOT_YET},
+    {"Acos", 7, false, NOT_YET},
+    {"Acosh", 9, false, NOT_YET},
+    {"Add", 1, true, NOT_YET},
+    {"AffineGrid", 20, false, NOT_YET},
+    {"And", 1, false, NOT_YET},
+    {"ArgMax", 1, false, NOT_YET},
+    {"ArgMin", 1, false, NOT_YET},
+    {"Asin", 7, false, NOT_YET},
+    {"Asinh", 9, false, NOT_YET},
+    {"Atan", 7, false, NOT_YET},
+    {"Atanh", 9, false, NOT_YET},
+    {"Attention", 23, false, NOT_YET},
+    {"AveragePool", 1, true, NOT_YET},
+    {"BatchNormalization", 1, true, NOT_YET},
+    {"Bernoulli", 15, false, RANDOM},
+    {"BitShift", 11, false, NOT_YET},
+    {"BitwiseAnd", 18, false, NOT_YET},
+    {"BitwiseNot", 18, false, NOT_YET},
+    {"BitwiseOr", 18, false, NOT_YET},
+    {"BitwiseXor", 18, false, NOT_YET},
+    {"BlackmanWindow", 17, false, NOT_YET},
+    {"Cast", 1, false, NOT_YET},
+    {"CastLike", 15, false, NOT_YET},
+    {"Ceil", 1, false, NOT_YET},
+    {"Celu", 12, false, NOT_YET},
+    {"CenterCropPad", 18, false, NOT_YET},
+    {"Clip", 1, true, NOT_YET},
+    {"Col2Im", 18, false, NOT_YET},
+    {"Compress", 9, false, SIZE},
+    {"Concat", 1, true, NOT_YET},
+    {"ConcatFromSequence", 11, false, SEQUENCE},
+    {"Constant", 1, false, NOT_YET},
+    {"ConstantOfShape", 9, false, NOT_YET},
+    {"Conv", 1, true, NOT_YET},
+    {"ConvInteger", 10, false, NOT_YET},
+    {"ConvTranspose", 1, true, NOT_YET},
+    {"Cos", 7, false, NOT_YET},
+    {"Cosh", 9, false, NOT_YET},
+    {"CumSum", 11, false, NOT_YET},
+    {"DFT", 17, false, COMPLEX},
+    {"DeformConv", 19, false, NOT_YET},
+    {"DepthToSpace", 1, false, NOT_YET},
+    {"DequantizeLinear", 10, false, NOT_YET},
+    {"Det", 11, false, NOT_YET},
+    {"Div", 1, true, NOT_YET},
+    {"Dropout", 1, true, NOT_YET},
+    {"DynamicQuantizeLinear", 11, false, NOT_YET},
+    {"Einsum", 12, false, NOT_YET},
+    {"Elu", 1, false, NOT_YET},
+    {"Equal", 1, false, NOT_YET},
+    {"Erf", 9, true, NOT_YET},
+    {"Exp", 1, true, NOT_YET},
+    {"Expand", 8, true, NOT_YET},
+    {"EyeLike", 9, false, NOT_YET},
+    {"Flatten", 1, true, NOT_YET},
+    {"Floor", 1, false, NOT_YET},
+    {"GRU", 1, true, NOT_YET},
+    {"Gather", 1, true, NOT_YET},
+    {"GatherElements", 11, false, NOT_YET},
+    {"GatherND", 11, false, NOT_YET},
+    {"Gelu", 20, true, NOT_YET},
+    {"Gemm", 1, true, NOT_YET},
+    {"GlobalAveragePool", 1, true, NOT_YET},
+    {"GlobalLpPool", 1, true, NOT_YET},
+    {"GlobalMaxPool", 1, true, NOT_YET},
+    {"Greater", 1, false, NOT_YET},
+    {"GreaterOrEqual", 12, false, NOT_YET},
+    {"GridSample", 16, false, NOT_YET},
+    {"GroupNormalization", 18, true, NOT_YET},
+    {"HammingWindow", 17, false, NOT_YET},
+    {"HannWindow", 17, false, NOT_YET},
+    {"HardSigmoid", 1, true, NOT_YET},
+    {"HardSwish", 14, true, NOT_YET},
+    {"Hardmax", 1, false, NOT_YET},
+    {"Identity", 1, true, NOT_YET},
+    {"If", 1, false, CONTROL},
+    {"ImageDecoder", 20, false, FROM_FILE},
+    {"InstanceNormalization", 1, true, NOT_YET},
+    {"IsInf", 10, false, NOT_YET},
+    {"IsNaN", 9, false, NOT_YET},
+    {"LRN", 1, true, NOT_YET},
+    {"LSTM", 1, true, NOT_YET},
+    {"LayerNormalization", 17, true, NOT_YET},
+    {"LeakyRelu", 1, true, NOT_YET},
+    {"Less", 1, false, NOT_YET},
+    {"LessOrEqual", 12, false, NOT_YET},
+    {"Log", 1, true, NOT_YET},
+    {"LogSoftmax", 1, true, NOT_YET},
+    {"Loop", 1, false, CONTROL},
+    {"LpNormalization", 1, true, NOT_YET},
+    {"LpPool", 1, true, NOT_YET},
+    {"MatMul", 1, true, NOT_YET},
+    {"MatMulInteger", 10, false, NOT_YET},
+    {"Max", 1, true, NOT_YET},
+    {"MaxPool", 1, true, NOT_YET},
+    {"MaxRoiPool", 1, false, NOT_YET},
+    {"MaxUnpool", 9, false, NOT_YET},
+    {"Mean", 1, false, NOT_YET},
+    {"MeanVarianceNormalization", 9, false, NOT_YET},
+    {"MelWeightMatrix", 17, false, NOT_YET},
+    {"Min", 1, true, NOT_YET},
+    {"Mish", 18, false, NOT_YET},
+    {"Mod", 10, false, NOT_YET},
+    {"Mul", 1, true, NOT_YET},
+    {"Multinomial", 7, false, RANDOM},
+    {"Neg", 1, true, NOT_YET},
+    {"NegativeLogLikelihoodLoss", 12, false, NOT_YET},
+    {"NonMaxSuppression", 10, false, SIZE},
+    {"NonZero", 9, false, SIZE},
+    {"Not", 1, false, NOT_YET},
+    {"OneHot", 9, false, NOT_YET},
+    {"Optional", 15, false, SEQUENCE},
+    {"OptionalGetElement", 15, false, SEQUENCE},
+    {"OptionalHasElement", 15, false, SEQUENCE},
+    {"Or", 1, false, NOT_YET},
+    {"PRelu", 1, false, NOT_YET},
+    {"Pad", 1, true, NOT_YET},
+    {"Pow", 1, true, NOT_YET},
+    {"QLinearConv", 10, false, NOT_YET},
+    {"QLinearMatMul", 10, false, NOT_YET},
+    {"QuantizeLinear", 10, false, NOT_YET},
+    {"RMSNormalization", 23, false, NOT_YET},
+    {"RNN", 1, true, NOT_YET},
+    {"RandomNormal", 1, false, RANDOM},
+    {"RandomNormalLike", 1, false, RANDOM},
+    {"RandomUniform", 1, false, RANDOM},
+    {"RandomUniformLike", 1, false, RANDOM},
+    {"Range", 11, false, NOT_YET},
+    {"Reciprocal", 1, true, NOT_YET},
+    {"ReduceL1", 1, false, NOT_YET},
+    {"ReduceL2", 1, false, NOT_YET},
+    {"ReduceLogSum", 1, false, NOT_YET},
+    {"ReduceLogSumExp", 1, false, NOT_YET},
+    {"ReduceMax", 1, true, NOT_YET},
+    {"ReduceMean", 1, true, NOT_YET},
+    {"ReduceMin", 1, true, NOT_YET},
+    {"ReduceProd", 1, false, NOT_YET},
+    {"ReduceSum", 1, true, NOT_YET},
+    {"ReduceSumSquare", 1, false, NOT_YET},
+    {"RegexFullMatch", 20, false, TEXT},
+    {"Relu", 1, true, NOT_YET},
+    {"Reshape", 1, true, NOT_YET},
+    {"Resize", 10, true, NOT_YET},
+    {"ReverseSequence", 10, false, NOT_YET},
+    {"RoiAlign", 10, false, NOT_YET},
+    {"RotaryEmbedding", 23, false, NOT_YET},
+    {"Round", 11, false, NOT_YET},
+    {"STFT", 17, false, COMPLEX},
+    {"Scan", 8, false, CONTROL},
+    {"Scatter", 9, false, NOT_YET},
+    {"ScatterElements", 11, false, NOT_YET},
+    {"ScatterND", 11, false, NOT_YET},
+    {"Selu", 1, false, NOT_YET},
+    {"SequenceAt", 11, false, SEQUENCE},
+    {"SequenceConstruct", 11, false, SEQUENCE},
+    {"SequenceEmpty", 11, false, SEQUENCE},
+    {"SequenceErase", 11, false, SEQUENCE},
+    {"SequenceInsert", 11, false, SEQUENCE},
+    {"SequenceLength", 11, false, SEQUENCE},
+    {"SequenceMap", 17, false, SEQUENCE},
+    {"Shape", 1, false, NOT_YET},
+    {"Shrink", 9, false, NOT_YET},
+    {"Sigmoid", 1, true, NOT_YET},
+    {"Sign", 9, false, NOT_YET},
+    {"Sin", 7, false, NOT_YET},
+    {"Sinh", 9, false, NOT_YET},
+    {"Size", 1, false, NOT_YET},
+    {"Slice", 1, true, NOT_YET},
+    {"Softmax", 1, true, NOT_YET},
+    {"SoftmaxCrossEntropyLoss", 12, false, NOT_YET},
+    {"Softplus", 1, false, NOT_YET},
+    {"Softsign", 1, false, NOT_YET},
+    {"SpaceToDepth", 1, false, NOT_YET},
+    {"Split", 1, true, NOT_YET},
+    {"SplitToSequence", 11, false, SEQUENCE},
+    {"Sqrt", 1, true, NOT_YET},
+    {"Squeeze", 1, true, NOT_YET},
+    {"StringConcat", 20, false, TEXT},
+    {"StringNormalizer", 10, false, TEXT},
+    {"StringSplit", 20, false, TEXT},
+    {"Sub", 1, true, NOT_YET},
+    {"Sum", 1, true, NOT_YET},
+    {"Tan", 7, false, NOT_YET},
+    {"Tanh", 1, true, NOT_YET},
+    {"TfIdfVectorizer", 9, false, TEXT},
+    {"ThresholdedRelu", 10, false, NOT_YET},
+    {"Tile", 1, false, NOT_YET},
+    {"TopK", 1, false, NOT_YET},
+    {"Transpose", 1, true, NOT_YET},
+    {"Trilu", 14, false, NOT_YET},
+    {"Unique", 11, false, SIZE},
+    {"Unsqueeze", 1, true, NOT_YET},
+    {"Upsample", 1, false, NOT_YET},
+    {"Where", 9, true, NOT_YET},
+    {"Xor", 1, false, NOT_YET},
+};
+
+static void print_row(FILE *out, const struct row *r)
+{
+    const struct shape_op *op = shape__op(r->name);
+    /* The reader takes Constant away. */
+    const bool reads = strcmp(r->name, "Constant") == 0;
+    const char *runs = reads || (op && op->flags & (SHAPE_RUNS | SHAPE_ALWAYS)) ? "yes"
+                       : op                                                     ? "of constants"
+                                                                                : "no";
+
+    fprintf(out, "| %s | %d | %s | %s | %s |\n", r->name, r->since, runs,
+            op && r->trains ? "yes" : "no", op || reads ? "" : WHY[r->why]);
+}
+
+void op_list_print(FILE *out)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(ROWS); i++)
+        n += shape__op(ROWS[i].name) != NULL;
+    fprintf(
+        out,
+        "# Operators\n\n"
+        "Printed by `shunt-run operators` from `executor/model/shape_table.c` and `op_list.c`.\n"
+        "%zu of the %zu operators of ONNX up to opset 23 are supported, on both devices, in each\n"
+        "opset from 7 on that has them: older forms become the newest at import. Functions of the\n"
+        "model are replaced by their nodes. \"of constants\": only where its inputs are constants "
+        "or\n"
+        "follow from shapes. \"trains\": the gradient goes through it, and is tested.\n\n"
+        "Floats of all types (FP32, FP64, FP16, BF16) come in and go out as the file says; "
+        "between,\n"
+        "they are computed in FP32, in the precision that the version asks for. Integers of all\n"
+        "widths and BOOL are moved, compared and computed with exactly where the operator "
+        "computes\n"
+        "with integers; others are refused by name. `tests/e2e/test_node_tests.py` runs ONNX's "
+        "own\n"
+        "tests of all operators.\n\n"
+        "| operator | since opset | runs | trains | why not |\n| --- | --- | --- | --- | --- |\n",
+        n, SH_ARRAY_LEN(ROWS));
+    for (size_t i = 0; i < SH_ARRAY_LEN(ROWS); i++)
+        print_row(out, &ROWS[i]);
+}

@@ -1,0 +1,9 @@
+/* op_list.h - the page that says of every ONNX operator whether it is supported, and why not. */
+#ifndef SH_EXECUTOR_MODEL_OP_LIST_H
+#define SH_EXECUTOR_MODEL_OP_LIST_H
+
+#include <stdio.h>
+
+void op_list_print(FILE *out); /* Markdown */
+
+#endif
