@@ -169,6 +169,8 @@ struct graph_sizes {
  *   Resize x                     mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a,
  *                                exclude_outside, extrapolation_value, antialias; scales and roi
  *                                for every axis; Upsample too
+ *   QuantizeLinear, DequantizeLinear x scale [zero]   axis, block_size (0: none)
+ *   ConvInteger, QLinearConv     as Conv; their inputs, and those of other products, are ONNX's
  *   LSTM, GRU, RNN x w r ...     direction, layout, activations (words with commas), and what they
  *                                depend on; lengths and first states only where they say something
  *   InstanceNormalization, GroupNormalization x scale bias   epsilon, num_groups

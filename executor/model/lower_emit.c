@@ -187,6 +187,38 @@ int lower__number(struct lower *lo, const char *owner, float v, uint32_t *out, s
     return lower__table(lo, &(struct lower_table){.name = name, .n = 1}, data, out, err);
 }
 
+int lower__not_zero(struct lower *lo, const struct graph_node *n, uint32_t x, uint32_t *y,
+                    struct sh_err *err)
+{
+    const struct dev_tensor d = *ir_t(lo->ir, x);
+    const char *owner = lower__out(lo, n)->name;
+    uint32_t zero, one, is_zero;
+    struct dev_op op;
+    int rc = lower__number(lo, owner, 0.0f, &zero, err);
+
+    if (!rc)
+        rc = lower__number(lo, owner, 1.0f, &one, err);
+    if (rc)
+        return rc;
+    op = ir_op(DEV_OP_BINARY, n->name, 2, (uint32_t[]){x, zero});
+    op.u.binary.kind = DEV_BIN_EQUAL;
+    rc = ir_emit(lo->ir, &op, SH_BOOL, d.rank, d.dims, &is_zero, err);
+    if (rc)
+        return rc;
+    op = ir_op(DEV_OP_WHERE, n->name, 3, (uint32_t[]){is_zero, one, x});
+    return ir_emit(lo->ir, &op, SH_F32, d.rank, d.dims, y, err);
+}
+
+int lower__as(struct lower *lo, const char *name, uint32_t x, enum sh_dtype t, uint32_t *y,
+              struct sh_err *err)
+{
+    struct dev_op op = ir_op(DEV_OP_COPY, name, 1, &x);
+    const struct dev_tensor d = *ir_t(lo->ir, x);
+
+    *y = x;
+    return d.dtype == t ? SH_OK : ir_emit(lo->ir, &op, t, d.rank, d.dims, y, err);
+}
+
 int lower__per_channel(struct lower *lo, const char *name, uint32_t x, enum dev_bin k, uint32_t c,
                        uint32_t *y, struct sh_err *err)
 {

@@ -71,6 +71,15 @@ int lower__number(struct lower *lo, const char *owner, float v, uint32_t *out, s
 /* y = x (k) c, where c has one number for each channel, axis 1 of x. */
 int lower__per_channel(struct lower *lo, const char *name, uint32_t x, enum dev_bin k, uint32_t c,
                        uint32_t *y, struct sh_err *err);
+/* The same numbers in another type. */
+int lower__as(struct lower *lo, const char *name, uint32_t x, enum sh_dtype t, uint32_t *y,
+              struct sh_err *err);
+/* x where it is not 0, else 1. */
+int lower__not_zero(struct lower *lo, const struct graph_node *n, uint32_t x, uint32_t *y,
+                    struct sh_err *err);
+/* The convolution that the window of the node says, of tensors that are floats (lower_window.c). */
+int lower__convolve(struct lower *lo, const struct graph_node *n, uint32_t x, uint32_t w,
+                    uint32_t bias, uint32_t *y, struct sh_err *err);
 /* |x|^p, and x^(1/p) of what is not negative. */
 int lower__power(struct lower *lo, const char *name, uint32_t x, int64_t p, uint32_t *y,
                  struct sh_err *err);
@@ -81,6 +90,8 @@ int lower__root(struct lower *lo, const char *name, uint32_t x, int64_t p, uint3
 /* clang-format off */
 #define LOWER_FNS(X)                                                                        \
     X(conv) X(conv_transpose) X(lp_pool) X(rnn)                                                    \
+    X(quantize) X(dequantize) X(dynamic_quantize) X(matmul_integer) X(qlinear_matmul)       \
+    X(conv_integer) X(qlinear_conv)                                                         \
     X(instance_norm) X(group_norm) X(lp_norm) X(lrn) X(resize)                              \
     X(pool) X(global_pool) X(batch_norm) X(layer_norm) X(dropout) X(gemm) X(matmul) X(act)  \
         X(binary) X(logic_not) X(where) X(softmax) X(reduce) X(cast) X(reshape) X(identity) \

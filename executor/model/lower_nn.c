@@ -147,29 +147,6 @@ int lower__group_norm(struct lower *lo, const struct graph_node *n, struct sh_er
     return rc ? rc : scale_and_shift(lo, n, y, &in[1], err);
 }
 
-/* x where it is not 0, else 1. */
-static int not_zero(struct lower *lo, const struct graph_node *n, uint32_t x, uint32_t *y,
-                    struct sh_err *err)
-{
-    const struct dev_tensor d = *ir_t(lo->ir, x);
-    const char *owner = lower__out(lo, n)->name;
-    uint32_t zero, one, is_zero;
-    struct dev_op op;
-    int rc = lower__number(lo, owner, 0.0f, &zero, err);
-
-    if (!rc)
-        rc = lower__number(lo, owner, 1.0f, &one, err);
-    if (rc)
-        return rc;
-    op = ir_op(DEV_OP_BINARY, n->name, 2, (uint32_t[]){x, zero});
-    op.u.binary.kind = DEV_BIN_EQUAL;
-    rc = ir_emit(lo->ir, &op, SH_BOOL, d.rank, d.dims, &is_zero, err);
-    if (rc)
-        return rc;
-    op = ir_op(DEV_OP_WHERE, n->name, 3, (uint32_t[]){is_zero, one, x});
-    return ir_emit(lo->ir, &op, SH_F32, d.rank, d.dims, y, err);
-}
-
 /* What is 0 everywhere stays so. */
 int lower__lp_norm(struct lower *lo, const struct graph_node *n, struct sh_err *err)
 {
@@ -188,7 +165,7 @@ int lower__lp_norm(struct lower *lo, const struct graph_node *n, struct sh_err *
     if (!rc)
         rc = lower__root(lo, n->name, s, p, &s, err);
     if (!rc)
-        rc = not_zero(lo, n, s, &s, err);
+        rc = lower__not_zero(lo, n, s, &s, err);
     if (!rc)
         rc = ir_binary(lo->ir, DEV_BIN_DIV, n->name, x, s, x, &x, err);
     return rc ? rc : lower__is(lo, n, x, err);

@@ -189,16 +189,15 @@ static int too_deep(const struct graph_node *n, const struct window *w, struct s
     return lower__unsupported(n, err, "a window of more than 32 along the depth is not supported");
 }
 
-int lower__conv(struct lower *lo, const struct graph_node *n, struct sh_err *err)
+int lower__convolve(struct lower *lo, const struct graph_node *n, uint32_t x, uint32_t weight,
+                    uint32_t bias, uint32_t *y, struct sh_err *err)
 {
-    uint32_t in[4] = {DEV_NONE, DEV_NONE, DEV_NONE, DEV_NONE}, y;
-    const struct graph_value *x = lower__in(lo, n, 0), *out = lower__out(lo, n);
+    const struct graph_value *out = lower__out(lo, n);
+    uint32_t in[4] = {x, weight, bias, DEV_NONE};
     struct window w;
     struct dev_op op;
-    int rc = lower__use_all(lo, n, 3, in, err);
+    int rc = read_window(n, &w, err);
 
-    if (!rc)
-        rc = read_window(n, &w, err);
     if (!rc)
         rc = too_deep(n, &w, err);
     if (!rc)
@@ -211,12 +210,22 @@ int lower__conv(struct lower *lo, const struct graph_node *n, struct sh_err *err
         return rc;
     op = ir_op(DEV_OP_CONV, n->name, 4, in);
     op.u.conv = last_plane(&w);
-    rc = ir_emit(lo->ir, &op, out->dtype, 4,
+    rc = ir_emit(lo->ir, &op, SH_F32, 4,
                  (int64_t[]){ir_t(lo->ir, in[0])->dims[0], out->dims[1],
                              w.n == 1 ? 1 : out->dims[w.n], out->dims[w.n + 1]},
-                 &y, err);
+                 y, err);
     if (!rc && w.n == 3)
-        rc = planes_back(lo, n->name, y, x->dims[0], &y, err);
+        rc = planes_back(lo, n->name, *y, out->dims[0], y, err);
+    return rc ? rc : ir_alias(lo->ir, *y, (uint32_t)out->rank, out->dims, y, err);
+}
+
+int lower__conv(struct lower *lo, const struct graph_node *n, struct sh_err *err)
+{
+    uint32_t in[3] = {DEV_NONE, DEV_NONE, DEV_NONE}, y;
+    int rc = lower__use_all(lo, n, 3, in, err);
+
+    if (!rc)
+        rc = lower__convolve(lo, n, in[0], in[1], in[2], &y, err);
     return rc ? rc : lower__is(lo, n, y, err);
 }
 
@@ -423,17 +432,6 @@ static void whole(const struct graph_value *x, struct window *w)
         w->axis[i] = (struct axis){x->dims[2 + i], 1, 1, 0, 0};
 }
 
-/* The same numbers in another type. */
-static int cast(struct lower *lo, const char *name, uint32_t x, enum sh_dtype t, uint32_t *y,
-                struct sh_err *err)
-{
-    struct dev_op op = ir_op(DEV_OP_COPY, name, 1, &x);
-    const struct dev_tensor d = *ir_t(lo->ir, x);
-
-    *y = x;
-    return d.dtype == t ? SH_OK : ir_emit(lo->ir, &op, t, d.rank, d.dims, y, err);
-}
-
 /* Of 8-bit integers too, which are exact as floats. */
 static int pool_node(struct lower *lo, const struct graph_node *n, enum dev_op_kind kind,
                      const struct window *w, struct sh_err *err)
@@ -443,11 +441,11 @@ static int pool_node(struct lower *lo, const struct graph_node *n, enum dev_op_k
     int rc = lower__use(lo, n, 0, &x, err);
 
     if (!rc)
-        rc = cast(lo, n->name, x, SH_F32, &x, err);
+        rc = lower__as(lo, n->name, x, SH_F32, &x, err);
     if (!rc)
         rc = pool_all(lo, n, x, kind, w, &x, err);
     if (!rc)
-        rc = cast(lo, n->name, x, t, &x, err);
+        rc = lower__as(lo, n->name, x, t, &x, err);
     return rc ? rc : lower__is(lo, n, x, err);
 }
 

@@ -361,6 +361,33 @@ static struct track rule_batch_norm(struct follow *f)
     return axis_of(f, "training_mode", 0) ? IS_MIXED : rule_images(f);
 }
 
+/* Scales and zero points are the same for all samples. */
+static struct track rule_quantise(struct follow *f)
+{
+    struct place p;
+
+    if (!placed(f, 0, &p) || !are_free(f, 1))
+        return IS_MIXED;
+    if (graph_elements(value(f, 1)) != 1 && p.axis == axis_of(f, "axis", -1))
+        return IS_MIXED;
+    return at(f, p);
+}
+
+/* A product of integers: rows of the first operand, of which nothing is known apart. */
+static struct track rule_int_rows(struct follow *f)
+{
+    const bool has_scales = f->n->n_in == 8;
+    struct place p;
+
+    if (!placed(f, 0, &p) || !are_free(f, 1) || p.axis == value(f, 0)->rank - 1 ||
+        result(f)->rank != value(f, 0)->rank)
+        return IS_MIXED;
+    for (uint32_t i = has_scales ? 1 : 2; i < 3; i++)
+        if (has(f, i) && graph_elements(value(f, i)) != 1)
+            return IS_MIXED;
+    return at(f, p);
+}
+
 static bool is_unchanged(const struct graph_attr *list, size_t i, float want)
 {
     return list && list->kind == GRAPH_ATTR_FLOATS && i < list->n && list->floats[i] == want;
@@ -484,20 +511,23 @@ static const struct {
     {"Atanh", rule_each}, {"AveragePool", rule_images}, {"BatchNormalization", rule_batch_norm},
     {"BitwiseAnd", rule_each}, {"BitwiseOr", rule_each}, {"BitwiseXor", rule_each},
     {"Cast", rule_each}, {"Ceil", rule_each}, {"Clip", rule_each}, {"Concat", rule_concat},
-    {"Conv", rule_images}, {"ConvTranspose", rule_images}, {"Cos", rule_each}, {"Cosh", rule_each},
-    {"CumSum", rule_along}, {"Div", rule_each}, {"Elu", rule_each}, {"Equal", rule_each},
-    {"Erf", rule_each}, {"Exp", rule_each}, {"Expand", rule_each}, {"FMod", rule_each},
-    {"Floor", rule_each}, {"GRU", rule_rnn}, {"Gather", rule_gather}, {"Gelu", rule_each},
-    {"Gemm", rule_gemm}, {"GlobalAveragePool", rule_images}, {"GlobalLpPool", rule_images},
-    {"GlobalMaxPool", rule_images}, {"Greater", rule_each}, {"GreaterOrEqual", rule_each},
-    {"GroupNormalization", rule_images}, {"HardSigmoid", rule_each}, {"HardSwish", rule_each},
-    {"Identity", rule_keep}, {"InstanceNormalization", rule_images}, {"LRN", rule_images},
-    {"LSTM", rule_rnn}, {"LayerNormalization", rule_layer_norm}, {"LeakyRelu", rule_each},
-    {"Less", rule_each}, {"LessOrEqual", rule_each}, {"Log", rule_each}, {"LogSoftmax", rule_along},
-    {"LpNormalization", rule_along}, {"LpPool", rule_images}, {"MatMul", rule_matmul},
-    {"Max", rule_each}, {"MaxPool", rule_images}, {"Min", rule_each}, {"Mod", rule_each},
-    {"Mul", rule_each}, {"Neg", rule_each}, {"Not", rule_each}, {"Or", rule_each},
-    {"Pad", rule_pad}, {"Pow", rule_each}, {"RNN", rule_rnn}, {"Reciprocal", rule_each},
+    {"Conv", rule_images}, {"ConvInteger", rule_images}, {"ConvTranspose", rule_images},
+    {"Cos", rule_each}, {"Cosh", rule_each}, {"CumSum", rule_along},
+    {"DequantizeLinear", rule_quantise}, {"Div", rule_each}, {"Elu", rule_each},
+    {"Equal", rule_each}, {"Erf", rule_each}, {"Exp", rule_each}, {"Expand", rule_each},
+    {"FMod", rule_each}, {"Floor", rule_each}, {"GRU", rule_rnn}, {"Gather", rule_gather},
+    {"Gelu", rule_each}, {"Gemm", rule_gemm}, {"GlobalAveragePool", rule_images},
+    {"GlobalLpPool", rule_images}, {"GlobalMaxPool", rule_images}, {"Greater", rule_each},
+    {"GreaterOrEqual", rule_each}, {"GroupNormalization", rule_images}, {"HardSigmoid", rule_each},
+    {"HardSwish", rule_each}, {"Identity", rule_keep}, {"InstanceNormalization", rule_images},
+    {"LRN", rule_images}, {"LSTM", rule_rnn}, {"LayerNormalization", rule_layer_norm},
+    {"LeakyRelu", rule_each}, {"Less", rule_each}, {"LessOrEqual", rule_each}, {"Log", rule_each},
+    {"LogSoftmax", rule_along}, {"LpNormalization", rule_along}, {"LpPool", rule_images},
+    {"MatMul", rule_matmul}, {"MatMulInteger", rule_int_rows}, {"Max", rule_each},
+    {"MaxPool", rule_images}, {"Min", rule_each}, {"Mod", rule_each}, {"Mul", rule_each},
+    {"Neg", rule_each}, {"Not", rule_each}, {"Or", rule_each}, {"Pad", rule_pad},
+    {"Pow", rule_each}, {"QLinearConv", rule_images}, {"QLinearMatMul", rule_int_rows},
+    {"QuantizeLinear", rule_quantise}, {"RNN", rule_rnn}, {"Reciprocal", rule_each},
     {"ReduceMax", rule_reduce}, {"ReduceMean", rule_reduce}, {"ReduceMin", rule_reduce},
     {"ReduceProd", rule_reduce}, {"ReduceSum", rule_reduce}, {"Relu", rule_each},
     {"Reshape", rule_reshape}, {"Resize", rule_resize}, {"Round", rule_each},

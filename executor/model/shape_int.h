@@ -73,6 +73,9 @@ int shape__emit(struct shape_ctx *c, const char *op, const uint32_t *in, uint32_
  * three steps and gives its outputs: how an operator is put together from others (rewrite.h). */
 int shape__call(struct shape_ctx *c, const struct graph_node *call, uint32_t *out);
 int shape__emit_self(struct shape_ctx *c); /* the node at work, with outv as outputs */
+/* The shape of a convolution of input x_at with weight w_at, and its window in static form. */
+int shape__conv_of(struct shape_ctx *c, uint32_t x_at, uint32_t w_at, uint32_t bias_at,
+                   enum sh_dtype t);
 /* outv[0] = Reshape(from), or from itself if the shapes agree. */
 int shape__reshape_to(struct shape_ctx *c, uint32_t from);
 int shape__expand_to(struct shape_ctx *c, uint32_t from); /* the same with broadcasting */
@@ -83,13 +86,15 @@ int shape__expand_to(struct shape_ctx *c, uint32_t from); /* the same with broad
     X(unary) X(unary_float) X(logical_not) X(binary) X(compare) X(logic) X(variadic) X(where)      \
     X(cast) X(cast_like) X(clip) X(act) X(identity) X(dropout) X(conv) X(pool) X(global_pool)      \
     X(conv_transpose) X(lp_pool) X(instance_norm) X(group_norm) X(lp_norm) X(lrn) X(resize)        \
-    X(upsample) X(lstm) X(gru) X(rnn)                                                              \
+    X(upsample) X(lstm) X(gru) X(rnn) X(quantize) X(dequantize) X(dynamic_quantize)                \
+    X(matmul_integer) X(qlinear_matmul) X(conv_integer) X(qlinear_conv)                            \
     X(gemm) X(matmul) X(batch_norm) X(layer_norm) X(softmax) X(reshape) X(flatten) X(squeeze)      \
     X(unsqueeze) X(transpose) X(concat) X(split) X(slice) X(pad) X(expand) X(gather)               \
     X(gather_elements) X(gather_nd) X(reduce) X(shape) X(size) X(const_of_shape) X(range)          \
     X(mod) X(bit_shift) X(bitwise) X(bitwise_not) X(cumsum) X(eye_like) X(arg) X(topk) X(scatter)
 #define SHAPE_EVALS(X)                                                                             \
     X(unary) X(binary) X(variadic) X(where) X(cast) X(clip) X(copy) X(view) X(concat) X(split)     \
+    X(dequantize)                                                                                  \
     X(gather) X(gather_elements) X(gather_nd) X(reduce) X(shape) X(size) X(const_of_shape)         \
     X(range) X(cumsum) X(eye_like) X(scatter)
 #define SHAPE_FINISHES(X)                                                                          \

@@ -139,25 +139,22 @@ static int check_conv(struct shape_ctx *c, const struct graph_value *x, const st
     return SH_OK;
 }
 
-int shape__infer_conv(struct shape_ctx *c)
+int shape__conv_of(struct shape_ctx *c, uint32_t x_at, uint32_t w_at, uint32_t bias_at,
+                   enum sh_dtype t)
 {
-    const struct graph_value *x = shape__in(c, 0), *k = shape__in(c, 1);
+    const struct graph_value *x = shape__in(c, x_at), *k = shape__in(c, w_at);
     struct window w = {0};
     int64_t dims[SH_MAX_RANK], group;
     int rc = graph_int(&c->n, "group", 1, &group, c->err);
 
-    if (!rc)
-        rc = shape__want_float(c, 0);
-    if (!rc)
-        rc = shape__want_same_type(c, 0, 1);
     if (!rc)
         rc = check_conv(c, x, k, group);
     if (rc)
         return rc;
     w.n = x->rank - 2;
     rc = read_window(c, &k->dims[2], &w);
-    if (!rc && shape__has(c, 2))
-        rc = shape__want_vector(c, 2, k->dims[0]);
+    if (!rc && shape__has(c, bias_at))
+        rc = shape__want_vector(c, bias_at, k->dims[0]);
     dims[0] = x->dims[0];
     dims[1] = k->dims[0];
     for (int i = 0; i < w.n && rc == SH_OK; i++)
@@ -166,7 +163,16 @@ int shape__infer_conv(struct shape_ctx *c)
         rc = write_window(c, &w);
     if (!rc)
         rc = graph_set_int(&c->n, "group", group, c->err);
-    return rc ? rc : shape__out(c, 0, x->dtype, x->rank, dims);
+    return rc ? rc : shape__out(c, 0, t, x->rank, dims);
+}
+
+int shape__infer_conv(struct shape_ctx *c)
+{
+    int rc = shape__want_float(c, 0);
+
+    if (!rc)
+        rc = shape__want_same_type(c, 0, 1);
+    return rc ? rc : shape__conv_of(c, 0, 1, 2, shape__in(c, 0)->dtype);
 }
 
 /* ---------------------------------------------------------------- transposed */
