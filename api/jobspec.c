@@ -19,41 +19,6 @@ static int also(int first, int next)
     return first ? first : next;
 }
 
-static int read_optimizer(const json_t *j, struct sh_err *err)
-{
-    static const char *const NAMES[] = {"sgd", "adam", "adamw", NULL};
-    static const char *const FOREIGN_SGD[] = {"beta1", "beta2", "eps", NULL};
-    static const char *const FOREIGN_ADAM[] = {"momentum", "nesterov", NULL};
-    const char *name = NULL, *const * foreign;
-    double lr = 0, momentum = 0, x = 0;
-    bool nesterov = false;
-    struct sh_json_field f[] = {
-        {"name", SH_JSON_STR, &name, .required = true},
-        {"lr", SH_JSON_F64, &lr, .min = 0, .max = 1e6},
-        {"momentum", SH_JSON_F64, &momentum, .min = 0, .max = 1},
-        {"weight_decay", SH_JSON_F64, &x, .min = 0, .max = 1e6},
-        {"beta1", SH_JSON_F64, &x, .min = 0, .max = 0.9999999},
-        {"beta2", SH_JSON_F64, &x, .min = 0, .max = 0.9999999},
-        {"eps", SH_JSON_F64, &x, .min = 0, .max = 1},
-        {"nesterov", SH_JSON_BOOL, &nesterov, .required = false},
-    };
-    int rc = sh_json_read(j, "spec.optimizer", f, SH_ARRAY_LEN(f), err);
-
-    if (name)
-        rc = also(rc, noun_check_choice("spec.optimizer.name", name, NAMES, err));
-    if (rc)
-        return rc;
-    foreign = strcmp(name, "sgd") == 0 ? FOREIGN_SGD : FOREIGN_ADAM;
-    for (; *foreign; foreign++)
-        if (json_object_get(j, *foreign))
-            rc = sh_json_fail(err, "spec.optimizer",
-                              "\"spec.optimizer.%s\" does not belong to \"%s\"", *foreign, name);
-    if (nesterov && momentum <= 0)
-        rc = sh_json_fail(err, "spec.optimizer.nesterov",
-                          "\"spec.optimizer.nesterov\" needs a momentum above 0");
-    return rc;
-}
-
 static bool is_given(const json_t *j, const char *name)
 {
     const json_t *v = json_object_get(j, name);
@@ -63,36 +28,16 @@ static bool is_given(const json_t *j, const char *name)
 
 static int read_training(const json_t *j, struct jobspec *out, struct sh_err *err)
 {
-    static const char *const LOSSES[] = {"cross-entropy", "mse", NULL};
-    static const char *const PRECISIONS[] = {"fp32", "tf32", "fp16", "bf16", NULL};
-    const char *precision = "fp32";
-    json_t *optimizer = NULL;
-    int64_t steps = 0, epochs = 0, seed = 0, interval = 0;
-    bool shuffle = true, publish = true;
-    struct sh_json_field f[] = {
-        {"loss", SH_JSON_STR, &out->loss, .required = false},
-        {"optimizer", SH_JSON_OBJ, &optimizer, .required = true},
-        {"batch", SH_JSON_INT, &out->batch, .min = 1, .max = 65536},
-        {"steps", SH_JSON_INT, &steps, .min = 1, .max = 1e12},
-        {"epochs", SH_JSON_INT, &epochs, .min = 1, .max = 1e9},
-        {"seed", SH_JSON_INT, &seed, .min = 0, .max = 9e15},
-        {"labels", SH_JSON_STR, &out->labels, .min = 1, .max = 127, .in_bytes = true},
-        {"precision", SH_JSON_STR, &precision, .required = false},
-        {"shuffle", SH_JSON_BOOL, &shuffle, .required = false},
-        {"publish", SH_JSON_BOOL, &publish, .required = false},
-        {"checkpoint_interval_ms", SH_JSON_INT, &interval, .min = 0, .max = 864e5},
-    };
-    int rc = sh_json_read(j, "spec", f, SH_ARRAY_LEN(f), err);
+    int rc = train_spec_read(j, &out->train, err);
 
     out->names_batch = is_given(j, "batch");
-    rc = also(rc, noun_check_choice("spec.loss", out->loss, LOSSES, err));
-    rc = also(rc, noun_check_choice("spec.precision", precision, PRECISIONS, err));
-    if (optimizer)
-        rc = also(rc, read_optimizer(optimizer, err));
-    if (is_given(j, "steps") == is_given(j, "epochs"))
-        rc =
-            sh_json_fail(err, "spec", "give either \"spec.steps\" or \"spec.epochs\", one of them");
-    return rc;
+    if (rc)
+        return rc;
+    out->batch = out->train.batch;
+    return out->train.precision == DEV_FP64
+               ? sh_json_fail(err, "spec.precision",
+                              "\"spec.precision\" must be one of: fp32, tf32, fp16, bf16")
+               : SH_OK;
 }
 
 bool jobspec_is_label(const char *key)
@@ -183,8 +128,6 @@ int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
                             .name = "",
                             .max_attempts = 5,
                             .preemptible = true,
-                            .loss = "cross-entropy",
-                            .labels = "label",
                             .batch = SH_JOB_BATCH};
     rc = sh_json_read(body, "", f, SH_ARRAY_LEN(f), err);
     out->spec = spec;
@@ -240,13 +183,35 @@ static int settle_batch(struct jobspec *s, const json_t *version, struct sh_err 
                : SH_OK;
 }
 
+static uint32_t dims_of(const json_t *shape, int64_t dims[static SH_MAX_RANK])
+{
+    size_t n = json_array_size(shape);
+
+    for (size_t i = 0; i < n && i < SH_MAX_RANK; i++)
+        dims[i] = json_integer_value(json_array_get(shape, i));
+    return n <= SH_MAX_RANK ? (uint32_t)n : 0;
+}
+
+/* What of the loss can be known without the labels. */
+static int fits_output(const struct train_spec *t, const json_t *out, struct sh_err *err)
+{
+    int64_t dims[SH_MAX_RANK];
+    uint32_t axis, rank = dims_of(json_object_get(out, "shape"), dims);
+    struct sh_err why = {0};
+
+    if (t->loss != TRAIN_LOSS_XENT ||
+        train_class_axis(t, sh_json_text(out, "name"), rank, dims, &axis, &why) == SH_OK)
+        return SH_OK;
+    return SH_FAIL(err, SH_E_UNSUPPORTED, "%s", why.msg);
+}
+
 int jobspec_fits_model(struct jobspec *s, const json_t *version, struct sh_err *err)
 {
     const json_t *meta = json_object_get(version, "meta");
     const json_t *outputs = json_object_get(version, "outputs");
-    const json_t *shape = json_object_get(json_array_get(outputs, 0), "shape");
     const char *state = sh_json_text(version, "state"), *note = sh_json_text(meta, "training_note");
     json_int_t number = json_integer_value(json_object_get(version, "version"));
+    int rc;
 
     if (strcmp(state, "UPLOADING") == 0 || strcmp(state, "FAILED") == 0)
         return SH_FAIL(err, SH_E_CONFLICT,
@@ -263,12 +228,8 @@ int jobspec_fits_model(struct jobspec *s, const json_t *version, struct sh_err *
         return SH_FAIL(err, SH_E_UNSUPPORTED,
                        "a model has to have one output to be trained; \"%s\" has %zu", s->model,
                        json_array_size(outputs));
-    if (strcmp(s->loss, "cross-entropy") == 0 && json_array_size(shape) != 2)
-        return SH_FAIL(err, SH_E_UNSUPPORTED,
-                       "loss \"cross-entropy\" needs an output of shape [batch, classes]; \"%s\" "
-                       "has %zu dimensions",
-                       sh_json_text(json_array_get(outputs, 0), "name"), json_array_size(shape));
-    return settle_batch(s, version, err);
+    rc = fits_output(&s->train, json_array_get(outputs, 0), err);
+    return rc ? rc : settle_batch(s, version, err);
 }
 
 static const json_t *find_tensor(const json_t *list, const char *name)
@@ -356,18 +317,45 @@ int jobspec_check_tensor(const json_t *tensors, const struct jobspec_want *w, st
                    w->dataset, got, wanted);
 }
 
+/* The labels of classes: the shape of the output without their axis. */
+static int class_labels_shape(const struct jobspec *s, const json_t *out, const json_t *tensors,
+                              json_t **shape, struct sh_err *err)
+{
+    const json_t *got = json_object_get(find_tensor(tensors, s->train.labels), "shape");
+    struct train_spec t = s->train;
+    int64_t dims[SH_MAX_RANK];
+    uint32_t axis, rank = dims_of(json_object_get(out, "shape"), dims);
+    struct sh_err unsaid = {0}; /* what does not fit is told by its shape */
+
+    t.label_rank = dims_of(got, t.label_dims);
+    if (train_class_axis(&t, sh_json_text(out, "name"), rank, dims, &axis, &unsaid) == SH_OK) {
+        int rc = train_check_weights(&t, dims[axis], err);
+
+        if (rc)
+            return rc;
+    }
+    *shape = json_array();
+    for (uint32_t i = 0; *shape && i < rank; i++)
+        if (i != axis)
+            json_array_append_new(*shape, json_integer(i ? dims[i] : -1));
+    return *shape ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate a shape");
+}
+
 static int check_labels(const struct jobspec *s, const json_t *version, const char *name,
                         const json_t *tensors, struct sh_err *err)
 {
     const json_t *out = json_array_get(json_object_get(version, "outputs"), 0);
-    bool classes = strcmp(s->loss, "cross-entropy") == 0;
-    json_t *flat = json_pack("[i]", -1);
-    struct jobspec_want w = {name, s->labels, classes ? SH_I64 : dtype_of(out),
-                             classes ? flat : json_object_get(out, "shape")};
-    int rc = flat ? jobspec_check_tensor(tensors, &w, err)
-                  : SH_FAIL(err, SH_E_NOMEM, "could not allocate a shape");
+    bool classes = s->train.loss == TRAIN_LOSS_XENT;
+    json_t *shape = NULL;
+    struct jobspec_want w = {name, s->train.labels, classes ? SH_I64 : dtype_of(out),
+                             json_object_get(out, "shape")};
+    int rc = classes ? class_labels_shape(s, out, tensors, &shape, err) : SH_OK;
 
-    json_decref(flat);
+    if (shape)
+        w.shape = shape;
+    if (!rc)
+        rc = jobspec_check_tensor(tensors, &w, err);
+    json_decref(shape);
     return rc;
 }
 

@@ -8,6 +8,7 @@
 
 #include "common/dtype.h"
 #include "common/json.h"
+#include "common/train_spec.h"
 
 struct jobspec { /* strings and spec are BORROWED from the body */
     const char *kind, *model, *dataset, *eval_dataset, *queue, *name, *client_token;
@@ -17,8 +18,8 @@ struct jobspec { /* strings and spec are BORROWED from the body */
     int64_t min_runtime_ms;
     bool hold, preemptible;
     const json_t *spec;
-    bool is_batch; /* batch inference: batchspec.h; else training */
-    const char *loss, *labels;
+    bool is_batch;            /* batch inference: batchspec.h; else training */
+    struct train_spec train;  /* of training */
     int64_t batch;            /* 0: the version's max_batch; of training never */
     bool names_batch;         /* the spec says it */
     const json_t *map, *keep; /* of batch inference: "inputs", "outputs"; NULL: none */

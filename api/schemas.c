@@ -101,12 +101,23 @@
     ",'momentum':" RANGE("number", "0", "1") ",'nesterov':" BOOL) "," CLOSED("'name'",             \
     "'name':{'enum':['adam','adamw']}" ANY_OPTIMIZER ",'beta1':" RANGE("number", "0", "0.9999999") \
     ",'beta2':" RANGE("number", "0", "0.9999999") ",'eps':" RANGE("number", "0", "1")) "]}"
+#define POSITIVE(max) "{'type':'number','exclusiveMinimum':0,'maximum':" max "}"
+#define WEIGHTS                                                                                    \
+    "{'type':'array','minItems':1,'maxItems':100000,'items':" RANGE("number", "0", "1000000000") "}"
+#define LOSS                                                                                       \
+    "{'oneOf':[{'enum':['cross-entropy','binary-cross-entropy','mse','l1','huber']}," CLOSED(      \
+        "'name'", "'name':{'const':'cross-entropy'},'ignore_index':" RANGE(                        \
+            "integer", "-1000000000", "1000000000") ",'class_weights':" WEIGHTS                    \
+        ",'label_smoothing':" RANGE("number", "0", "1") ",'class_axis':" RANGE("integer", "-1",    \
+        "7")) "," CLOSED("'name'", "'name':{'const':'binary-cross-entropy'},'pos_weight':"         \
+        "{'oneOf':[" POSITIVE("1000000000") "," WEIGHTS "]}") "," CLOSED("'name'",                 \
+        "'name':{'const':'huber'},'delta':" POSITIVE("1000000000")) "," CLOSED("'name'",           \
+        "'name':{'enum':['mse','l1']}") "]}"
 #define STEPS_OR_EPOCHS                                                                            \
     "'oneOf':[{'required':['steps'],'properties':{'steps':{'type':'integer'}}},"                   \
     "{'required':['epochs'],'properties':{'epochs':{'type':'integer'}}}],"
 #define TRAINING                                                                                   \
-    CLOSED_IF(STEPS_OR_EPOCHS, "'optimizer'", "'loss':{'enum':['cross-entropy','mse']},"           \
-    "'optimizer':" OPTIMIZER                                                                       \
+    CLOSED_IF(STEPS_OR_EPOCHS, "'optimizer'", "'loss':" LOSS ",'optimizer':" OPTIMIZER             \
     ",'batch':" RANGE("integer", "1", "65536") ",'steps':" RANGE("integer", "1",                   \
     "1000000000000") ",'epochs':" RANGE("integer", "1", "1000000000") ",'seed':" RANGE(            \
     "integer", "0", "9000000000000000") ",'labels':" STR("1", "127") ",'precision':{'enum':["      \

@@ -159,7 +159,7 @@ static void offer_value(const struct typed *t, const char *option)
                  {"on-miss", "reject,delay,best-effort"},
                  {"visibility", "private,shared"},
                  {"kind", "training,batch-inference"},
-                 {"loss", "cross-entropy,mse"},
+                 {"loss", "cross-entropy,binary-cross-entropy,mse,l1,huber"},
                  {"optimizer", "sgd,adam,adamw"},
                  {"device", "cpu,cuda"},
                  {"window", "5m,1h,1d"},

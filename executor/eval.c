@@ -46,8 +46,10 @@ struct eval {
     size_t n_in, n_out;
     struct sh_shm slab;
     uint64_t slab_id;
-    bool has_slab, is_xent;
-    int64_t n, at, batch; /* samples, next one, of the run on its way */
+    bool has_slab;
+    struct train_spec train; /* of its loss; without weights */
+    size_t classes, behind;  /* of a sample's output [before, classes, behind]; XENT */
+    int64_t n, at, batch;    /* samples, next one, of the run on its way */
     int64_t *busy_ns;
     int64_t correct, n_values;
     double loss;
@@ -79,6 +81,23 @@ static int bind_input(struct eval *e, const json_t *io, struct sh_err *err)
     return SH_OK;
 }
 
+static int find_classes(struct eval *e, const struct sh_st_tensor *out, struct sh_err *err)
+{
+    uint32_t axis;
+    int rc;
+
+    e->train.label_rank = e->labels->rank;
+    memcpy(e->train.label_dims, e->labels->dims, sizeof(e->train.label_dims));
+    rc = train_class_axis(&e->train, out->name, out->rank, out->dims, &axis, err);
+    if (rc)
+        return rc;
+    e->classes = (size_t)out->dims[axis];
+    e->behind = 1;
+    for (uint32_t i = axis + 1; i < out->rank; i++)
+        e->behind *= (size_t)out->dims[i];
+    return SH_OK;
+}
+
 static int bind_outputs(struct eval *e, const json_t *out, struct sh_err *err)
 {
     struct sh_st_tensor first, t;
@@ -88,6 +107,8 @@ static int bind_outputs(struct eval *e, const json_t *out, struct sh_err *err)
         rc = sh_sample_read(json_array_get(out, i), &e->sizes, &t, err);
         e->out[e->n_out++].sample_bytes = t.bytes;
     }
+    if (!rc && e->train.loss == TRAIN_LOSS_XENT)
+        rc = find_classes(e, &first, err);
     if (!rc && first.dtype != SH_F32)
         rc = SH_FAIL(err, SH_E_UNSUPPORTED,
                      "the first output of the trained model is %s; only FP32 can be evaluated",
@@ -131,16 +152,16 @@ static int64_t label_of(const struct eval *e, const char *labels, int64_t i)
 
 static int check_classes(const struct eval *e, struct sh_err *err)
 {
-    const int64_t n = (int64_t)(e->out[0].sample_bytes / sizeof(float));
+    const int64_t each = (int64_t)(e->label_bytes / sh_dtype_bytes(e->label_type));
 
-    for (int64_t i = 0; i < e->n; i++) {
+    for (int64_t i = 0; i < e->n * each; i++) {
         int64_t label = label_of(e, e->labels->data, i);
 
-        if (label < 0 || label >= n)
+        if ((label < 0 || label >= (int64_t)e->classes) && label != e->train.ignore_index)
             return SH_FAIL(err, SH_E_INVALID,
                            "label %" PRId64 " of sample %" PRId64 " of the evaluation dataset is "
-                           "not a class from 0 to %" PRId64 ", as many as the model has outputs",
-                           label, i, n - 1);
+                           "not a class from 0 to %zu, as many as the model has outputs",
+                           label, i / each, e->classes - 1);
     }
     return SH_OK;
 }
@@ -148,13 +169,14 @@ static int check_classes(const struct eval *e, struct sh_err *err)
 static int check_labels(const struct eval *e, struct sh_err *err)
 {
     enum sh_dtype dt = e->label_type;
+    const bool is_xent = e->train.loss == TRAIN_LOSS_XENT;
 
-    if (e->is_xent && (e->label_bytes != sh_dtype_bytes(dt) || (dt != SH_I64 && dt != SH_I32)))
-        return SH_FAIL(err, SH_E_INVALID, "labels of classes must be one INT64 or INT32 a sample");
-    if (!e->is_xent && (dt != SH_F32 || e->label_bytes != e->out[0].sample_bytes))
+    if (is_xent && dt != SH_I64 && dt != SH_I32)
+        return SH_FAIL(err, SH_E_INVALID, "labels of classes must be INT64 or INT32");
+    if (!is_xent && (dt != SH_F32 || e->label_bytes != e->out[0].sample_bytes))
         return SH_FAIL(err, SH_E_INVALID,
                        "labels must be FP32 and of the size of the model's first output");
-    return e->is_xent ? check_classes(e, err) : SH_OK;
+    return is_xent ? check_classes(e, err) : SH_OK;
 }
 
 static int open_dataset(struct ckpt_task *t, struct sh_err *err)
@@ -214,19 +236,39 @@ static int make_slab(struct eval *e, struct sh_err *err)
     return rc;
 }
 
-static void score_class(struct eval *e, const float *y, size_t n, int64_t label)
+/* y: the outputs of one position's classes, `behind` elements apart. */
+static void score_class(struct eval *e, const float *y, int64_t label)
 {
+    const size_t n = e->classes, step = e->behind;
     size_t best = 0;
     double sum = 0;
 
+    if (label == e->train.ignore_index)
+        return;
     for (size_t i = 1; i < n; i++)
-        if (y[i] > y[best])
+        if (y[i * step] > y[best * step])
             best = i;
     for (size_t i = 0; i < n; i++)
-        sum += exp((double)y[i] - (double)y[best]);
+        sum += exp((double)y[i * step] - (double)y[best * step]);
     e->n_values++;
-    e->loss += log(sum) + (double)y[best] - (double)y[label];
+    e->loss += log(sum) + (double)y[best * step] - (double)y[(size_t)label * step];
     e->correct += (size_t)label == best;
+}
+
+static double loss_of(const struct train_spec *t, double y, double want)
+{
+    const double d = fabs(y - want);
+
+    switch (t->loss) {
+    case TRAIN_LOSS_L1:
+        return d;
+    case TRAIN_LOSS_HUBER:
+        return d <= t->delta ? d * d / 2 : t->delta * (d - t->delta / 2);
+    case TRAIN_LOSS_BCE:
+        return fmax(y, 0) - y * want + log1p(exp(-fabs(y)));
+    default:
+        return d * d;
+    }
 }
 
 static void score_values(struct eval *e, const float *y, size_t n, const char *label)
@@ -235,23 +277,25 @@ static void score_values(struct eval *e, const float *y, size_t n, const char *l
         float want;
 
         memcpy(&want, label + i * sizeof(want), sizeof(want));
-        e->loss += ((double)y[i] - want) * ((double)y[i] - want);
+        e->loss += loss_of(&e->train, (double)y[i], (double)want);
         e->n_values++;
     }
 }
 
 static void score_batch(struct eval *e)
 {
-    const size_t n = e->out[0].sample_bytes / sizeof(float);
+    const bool is_xent = e->train.loss == TRAIN_LOSS_XENT;
+    const size_t n = e->out[0].sample_bytes / sizeof(float), each = is_xent ? n / e->classes : 1;
     const char *out = (const char *)e->slab.base + e->out[0].off;
 
-    for (int64_t i = 0; i < e->batch; i++) {
-        const float *y = (const float *)(const void *)(out + (size_t)i * e->out[0].sample_bytes);
+    for (size_t i = 0; i < (size_t)e->batch; i++) {
+        const float *y = (const float *)(const void *)(out + i * e->out[0].sample_bytes);
 
-        if (e->is_xent)
-            score_class(e, y, n, label_of(e, e->want, i));
-        else
-            score_values(e, y, n, e->want + (size_t)i * e->label_bytes);
+        if (!is_xent)
+            score_values(e, y, n, e->want + i * e->label_bytes);
+        for (size_t k = 0; is_xent && k < each; k++)
+            score_class(e, y + k / e->behind * e->behind * e->classes + k % e->behind,
+                        label_of(e, e->want, (int64_t)(i * each + k)));
     }
 }
 
@@ -317,8 +361,8 @@ static void end(struct eval *e, const struct sh_err *why)
 
     if (e->n_values)
         res.loss = e->loss / (double)e->n_values;
-    if (e->n_values && e->is_xent)
-        res.accuracy = (double)e->correct / (double)e->n;
+    if (e->n_values && e->train.loss == TRAIN_LOSS_XENT)
+        res.accuracy = (double)e->correct / (double)e->n_values;
     e->fn(e->arg, &res, why);
 }
 
@@ -389,7 +433,7 @@ int eval_start(struct exec *x, const struct eval_conf *c, eval_done_fn *fn, void
     if (!e)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate an evaluation");
     *e = (struct eval){
-        .x = x, .model = c->model, .fn = fn, .arg = arg, .is_xent = c->is_xent, .slab = {.fd = -1}};
+        .x = x, .model = c->model, .fn = fn, .arg = arg, .train = *c->train, .slab = {.fd = -1}};
     e->busy_ns = c->busy_ns;
     e->meta = json_incref(c->meta);
     rc = sh_strdup(c->dataset, &e->dataset, err);

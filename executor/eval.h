@@ -3,6 +3,7 @@
 #ifndef SH_EXECUTOR_EVAL_H
 #define SH_EXECUTOR_EVAL_H
 
+#include "common/train_spec.h"
 #include "executor/store.h"
 
 #include <jansson.h>
@@ -10,16 +11,16 @@
 struct eval;
 
 struct eval_conf {
-    struct model *model;          /* READY; BORROWED until eval_free() */
-    const char *dataset, *labels; /* path and tensor; BORROWED for the call */
-    bool is_xent;                 /* cross-entropy over classes; else mean squared error */
-    json_t *meta;                 /* shunt-import's: "inputs", "outputs"; the eval holds it too */
-    int64_t *busy_ns;             /* KEEPS: the time that its runs took is added there */
+    struct model *model;            /* READY; BORROWED until eval_free() */
+    const char *dataset, *labels;   /* path and tensor; BORROWED for the call */
+    const struct train_spec *train; /* its loss; BORROWED for the call */
+    json_t *meta;                   /* shunt-import's: "inputs", "outputs"; the eval holds it too */
+    int64_t *busy_ns;               /* KEEPS: the time that its runs took is added there */
 };
 
 struct eval_result {
-    double accuracy; /* NAN for mean squared error */
-    double loss;
+    double accuracy; /* of classes; NAN for the other losses */
+    double loss;     /* the mean, without weights and smoothing */
     int64_t n_samples;
 };
 

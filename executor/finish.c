@@ -387,14 +387,17 @@ static void on_eval(void *arg, const struct eval_result *r, const struct sh_err 
 static int evaluate(struct finish *f, struct sh_err *err)
 {
     struct job *j = f->job;
-    const char *loss = json_string_value(json_object_get(j->spec, "loss"));
+    struct train_spec train;
     const struct eval_conf c = {.model = f->model,
                                 .dataset = j->eval_dataset,
                                 .labels = j->labels,
-                                .is_xent = !loss || strcmp(loss, "mse") != 0,
+                                .train = &train,
                                 .meta = f->meta,
                                 .busy_ns = &j->eval_ns};
+    int rc = train_spec_read(j->spec, &train, err);
 
+    if (rc)
+        return rc;
     return eval_start(j->x, &c, on_eval, f, &f->eval, err);
 }
 

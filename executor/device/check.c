@@ -47,8 +47,8 @@ static const struct arity ARITY[DEV_N_OPS] = {
     [DEV_OP_LAYERNORM_BWD] = {5, 5, 1, 3},
     [DEV_OP_DROPOUT_BWD] = {2, 2, 1, 1},
     [DEV_OP_FILL] = {0, 0, 1, 1},
-    [DEV_OP_LOSS_XENT] = {2, 2, 2, 2},
-    [DEV_OP_LOSS_MSE] = {2, 2, 2, 2},
+    [DEV_OP_LOSS_XENT] = {2, 3, 2, 2},
+    [DEV_OP_LOSS_EACH] = {2, 3, 2, 2},
     [DEV_OP_SGD] = {2, 3, 0, 0},
     [DEV_OP_ADAM] = {4, 4, 0, 0},
     [DEV_OP_COMMIT] = {1, 1, 1, 1},
@@ -112,6 +112,35 @@ static int check_attn(const struct dev_op *op, struct sh_err *err)
     return SH_OK;
 }
 
+/* The same for every back end: what it may rely on beyond types. */
+static int check_loss(const struct dev_graph *g, const struct dev_op *op, struct sh_err *err)
+{
+    const bool is_each = op->kind == DEV_OP_LOSS_EACH;
+    const struct dev_tensor *x = op->n_in ? &g->tensors[op->in[0]] : NULL, *y, *w;
+    const char *name = op->name ? op->name : "?";
+    int64_t labels, weights;
+
+    if (op->kind != DEV_OP_LOSS_XENT && !is_each)
+        return SH_OK;
+    y = &g->tensors[op->in[1]];
+    w = op->n_in > 2 && op->in[2] != DEV_NONE ? &g->tensors[op->in[2]] : NULL;
+    if (!is_each && (x->rank < 2 || x->rank > 3 || y->dtype != SH_I64))
+        return SH_FAIL(err, SH_E_BUG,
+                       "%s (node \"%s\") needs logits [N, C] or [N, C, S] and I64 labels",
+                       dev_op_name(op->kind), name);
+    labels = is_each ? dev_tensor_elements(x) : dev_tensor_elements(x) / x->dims[1];
+    weights = w ? dev_tensor_elements(w) : 1;
+    if (dev_tensor_elements(y) != labels || dev_tensor_elements(&g->tensors[op->out[0]]) != 1 ||
+        !dev_same_dims(x, &g->tensors[op->out[1]]) || (w && w->dtype != SH_F32) ||
+        (w && (is_each ? labels % weights != 0 : weights != x->dims[1])))
+        return SH_FAIL(err, SH_E_BUG, "%s (node \"%s\"): labels, weights and results do not fit",
+                       dev_op_name(op->kind), name);
+    if (is_each && (unsigned)op->u.loss.kind >= DEV_N_LOSSES)
+        return SH_FAIL(err, SH_E_BUG, "%s (node \"%s\") is of no known kind", dev_op_name(op->kind),
+                       name);
+    return SH_OK;
+}
+
 static int check_samples(const struct dev_graph *g, const struct dev_op *op, struct sh_err *err)
 {
     const struct dev_conv *c = &op->u.conv;
@@ -170,5 +199,7 @@ int dev__check_op(const struct dev_graph *g, uint32_t i, struct sh_err *err)
             return SH_FAIL(err, SH_E_BUG, "%s (node \"%s\") lacks output %u", dev_op_name(op->kind),
                            name, k);
     rc = check_attn(op, err);
+    if (!rc)
+        rc = check_loss(g, op, err);
     return rc ? rc : check_samples(g, op, err);
 }

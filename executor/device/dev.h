@@ -22,10 +22,11 @@
 #define SH_EXECUTOR_DEVICE_DEV_H
 
 #include "common/err.h"
+#include "common/precision.h"
 #include "executor/device/op.h"
 #include "executor/device/prepared.h"
 
-#define DEV_ABI 15u /* bump on ANY change of struct dev_ops, dev_mem or dev, or of op.h */
+#define DEV_ABI 16u /* bump on ANY change of struct dev_ops, dev_mem or dev, or of op.h */
 #define DEV_BLOCK ((size_t)2 << 20)
 #define DEV_ALIGN 256u /* of tensors inside an image, state or workspace */
 #define DEV_MAX_FDS 4  /* what dev_mem_export gives */
@@ -37,8 +38,6 @@ struct dev_mem; /* memory face */
 struct dev;     /* compute face */
 struct dev_plan;
 
-/* FP64: cpu only, slow, for checking: everything but what op.h says is F32 plain is in double. */
-enum dev_precision { DEV_FP32, DEV_TF32, DEV_FP16, DEV_BF16, DEV_FP64 };
 enum dev_dir { DEV_H2D, DEV_D2H };
 
 /* kind: "cpu", "cuda", "fake". Looks beside the executable: ../lib. *out: OWNED,
@@ -48,7 +47,6 @@ void dev_lib_close(struct dev_lib *l);
 /* The same for a table that is linked in (tests of the executor with the fake). KEEPS ops. */
 struct dev_ops;
 int dev_lib_wrap(const struct dev_ops *ops, struct dev_lib **out, struct sh_err *err);
-int dev_precision_parse(const char *name, enum dev_precision *out, struct sh_err *err);
 
 /* ------------------------------------------------------------------ memory face */
 

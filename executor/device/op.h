@@ -82,6 +82,12 @@ struct dev_tensor {
  *               combined with, the i-th element of updates, in this order; rows are LOCATE's
  * DROPOUT       x [residual] -> y [mask U8]; y = drop(x) + residual. What it drops is drawn by
  *               Philox on (seed, step, op), so it has no state
+ * LOSS_XENT     logits [N, C] or [N, C, S], a label for each of the others' elements, weights [C]:
+ *               the sum of the rows' losses over the sum of their labels' weights (without weights
+ *               1 each); rows with the label u.loss.ignore are left out. With e = u.loss.smoothing
+ *               a row's is (1 - e) w[label] -log p[label] + e / C sum_c w[c] -log p[c]
+ * LOSS_EACH     the mean of each element's loss, which u.loss.kind says; weights, of BCE alone:
+ *               element i of pred has number i % (as many as there are)
  */
 #define DEV_OP_MAP(X)                                                                              \
     /* forward */                                                                                  \
@@ -124,9 +130,9 @@ struct dev_tensor {
     X(LAYERNORM_BWD)   /* x d_y [scale] save_mean save_invstd -> d_x [d_scale] [d_bias] */         \
     X(DROPOUT_BWD)     /* d_y mask -> d_x; u.dropout */                                            \
     X(FILL)            /* -> y = u.pad.value */                                                    \
-    /* losses: mean over the batch; out loss is one F32 */                                         \
-    X(LOSS_XENT) /* logits[N,C] label I64[N] -> loss d_logits */                                   \
-    X(LOSS_MSE)  /* pred target -> loss d_pred */                                                  \
+    /* losses; out loss is one F32 */                                                              \
+    X(LOSS_XENT) /* logits label I64 [weights] -> loss d_logits; u.loss: see above */              \
+    X(LOSS_EACH) /* pred target [weights] -> loss d_pred; u.loss: see above */                     \
     /* the update of one parameter, in place (STATE); u.optim */                                   \
     X(SGD)    /* param grad [momentum] */                                                          \
     X(ADAM)   /* param grad m v; u.optim.decoupled for AdamW */                                    \
@@ -223,6 +229,12 @@ struct dev_op {
             float ratio;
             uint64_t seed;
         } dropout;
+        struct {
+            int64_t ignore;  /* XENT */
+            float smoothing; /* XENT */
+            enum dev_loss kind;
+            float delta;
+        } loss;
         /* lr, betas as given; the step number comes with dev_plan_run */
         struct {
             float lr, momentum, weight_decay, beta1, beta2, eps;

@@ -68,6 +68,13 @@ enum dev_bin {
     DEV_BIN_SHIFT_RIGHT,
     DEV_N_BINS
 };
+enum dev_loss {                 /* of an element x and its target t */
+                DEV_LOSS_MSE,   /* (x - t)^2 */
+                DEV_LOSS_L1,    /* |x - t| */
+                DEV_LOSS_HUBER, /* (x - t)^2 / 2, and beyond delta: delta (|x - t| - delta / 2) */
+                DEV_LOSS_BCE,   /* -(w t log s(x) + (1 - t) log(1 - s(x))), s the sigmoid */
+                DEV_N_LOSSES
+};
 enum dev_red { DEV_RED_SUM, DEV_RED_MEAN, DEV_RED_MAX, DEV_RED_MIN, DEV_RED_PROD };
 enum dev_scatter {
     DEV_SCATTER_SET,

@@ -472,6 +472,16 @@ const struct program_io *program_label(const struct program *p)
     return p->ir->label == DEV_NONE ? NULL : &p->label;
 }
 
+int64_t program_n_classes(const struct program *p)
+{
+    const struct dev_graph *g = &p->ir->g;
+
+    for (uint32_t i = 0; i < g->n_ops; i++)
+        if (g->ops[i].kind == DEV_OP_LOSS_XENT)
+            return g->tensors[g->ops[i].in[0]].dims[1];
+    return 0;
+}
+
 size_t program_loss_offset(const struct program *p)
 {
     return p->ir->loss == DEV_NONE ? SIZE_MAX : ir_t(p->ir, p->ir->loss)->offset;

@@ -8,35 +8,13 @@
 #ifndef SH_EXECUTOR_MODEL_PROGRAM_H
 #define SH_EXECUTOR_MODEL_PROGRAM_H
 
+#include "common/train_spec.h"
 #include "executor/device/dev.h"
 #include "executor/model/graph.h"
 
 #include <jansson.h>
 
 struct program;
-
-enum program_loss { PROGRAM_LOSS_XENT, PROGRAM_LOSS_MSE };
-enum program_optim { PROGRAM_SGD, PROGRAM_ADAM, PROGRAM_ADAMW };
-
-/* What a training job asks for; read from its spec by train_spec_read. */
-struct train_spec {
-    enum program_loss loss;
-    enum program_optim optimizer;
-    double lr, momentum, weight_decay, beta1, beta2, eps;
-    bool nesterov;
-    int64_t batch, steps, epochs; /* steps or epochs, the other 0 */
-    struct sh_sizes sizes;        /* of symbols; no part of a spec: those of the dataset */
-    uint64_t seed;
-    char labels[128]; /* name of the label tensor in the dataset */
-    enum dev_precision precision;
-    bool shuffle; /* each epoch in an order drawn from (seed, epoch); else in file order */
-    int64_t checkpoint_interval_ms; /* 0: only when needed for a stop */
-    int64_t conv_piece_bytes;       /* no part of a spec. 0: CONV_PIECE_BYTES; less for tests */
-};
-/* Reads the training part of a job's spec: {"loss","optimizer":{"name","lr",...},"batch","steps"|
- * "epochs","seed","labels","precision","shuffle","checkpoint_interval_ms"}; unknown fields are
- * refused. Defaults are PyTorch's. */
-int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *err);
 
 struct program_io {   /* one input, output or label */
     const char *name; /* BORROWED */
@@ -86,6 +64,8 @@ int program_check_sample(const struct program *p, size_t i, const void *sample, 
                          struct sh_err *err);
 const struct program_io *program_label(const struct program *p); /* training */
 /* Training: F32 in the workspace; and before which operation it is there. */
+/* Of cross-entropy; 0: the labels are no classes. */
+int64_t program_n_classes(const struct program *p);
 size_t program_loss_offset(const struct program *p);
 uint32_t program_loss_end(const struct program *p);
 

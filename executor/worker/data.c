@@ -124,19 +124,20 @@ static int check_classes(const struct data *d, const struct program *p, const st
                          struct sh_err *err)
 {
     const struct sh_st_tensor *labels = d->columns[d->n_columns - 1].src;
-    const struct program_io *out = program_output(p, 0);
-    int64_t n, label;
+    const int64_t n = program_n_classes(p);
+    const int64_t each = (int64_t)(labels->bytes / sizeof(int64_t) / (size_t)d->n_samples);
+    int64_t label;
 
-    if (t->loss != PROGRAM_LOSS_XENT || !out || out->rank < 2 || labels->dtype != SH_I64)
+    if (n == 0)
         return SH_OK;
-    n = out->dims[1]; /* training refuses outputs whose other dimensions are not 1 */
-    for (int64_t i = 0; i < d->n_samples; i++) {
+    for (int64_t i = 0; i < d->n_samples * each; i++) {
         memcpy(&label, (const char *)labels->data + (size_t)i * sizeof(label), sizeof(label));
-        if (label < 0 || label >= n)
+        if ((label < 0 || label >= n) && label != t->ignore_index)
             return SH_FAIL(err, SH_E_INVALID,
                            "label %" PRId64 " of sample %" PRId64 " of the dataset is not a class "
-                           "from 0 to %" PRId64 ", as many as the model has outputs",
-                           label, i, n - 1);
+                           "from 0 to %" PRId64 ", as many as the model has outputs, nor the "
+                           "\"ignore_index\" %" PRId64 " of the loss",
+                           label, i / each, n - 1, t->ignore_index);
     }
     return SH_OK;
 }
@@ -222,11 +223,38 @@ static bool is_collected(struct data *d, int64_t step)
 
 /* ------------------------------------------------------------------ the contract */
 
+static int open_file(int fd, struct sh_st **out, struct sh_err *err)
+{
+    struct sh_err why = {0};
+    int rc = sh_st_open_fd(fd, out, &why);
+
+    if (rc) {
+        SH_FAIL(err, rc, "the file of the dataset cannot be used: %s", why.msg);
+        sh_err_detail(err, "%s", why.detail);
+    }
+    return rc;
+}
+
+int data_note_labels(int fd, struct train_spec *t, struct sh_err *err)
+{
+    const struct sh_st_tensor *labels;
+    struct sh_st *file;
+    int rc = open_file(fd, &file, err);
+
+    if (rc)
+        return rc;
+    labels = sh_st_find(file, t->labels); /* that there is none, data_open() says */
+    t->label_rank = labels ? labels->rank : 0;
+    if (labels)
+        memcpy(t->label_dims, labels->dims, sizeof(t->label_dims));
+    sh_st_close(file);
+    return SH_OK;
+}
+
 int data_open(int fd, const struct program *p, const struct train_spec *t, struct dev *dev,
               struct data **out, struct sh_err *err)
 {
     struct data *d = calloc(1, sizeof(*d));
-    struct sh_err why = {0};
     int rc;
 
     *out = NULL;
@@ -238,11 +266,7 @@ int data_open(int fd, const struct program *p, const struct train_spec *t, struc
     d->seed = t->seed;
     d->order_epoch = -1;
     d->ahead = NO_STEP;
-    rc = sh_st_open_fd(fd, &d->file, &why);
-    if (rc) {
-        SH_FAIL(err, rc, "the file of the dataset cannot be used: %s", why.msg);
-        sh_err_detail(err, "%s", why.detail);
-    }
+    rc = open_file(fd, &d->file, err);
     if (!rc)
         rc = bind_all(d, p, t, err);
     if (rc)

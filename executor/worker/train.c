@@ -33,6 +33,7 @@ struct wk_train {
     struct graph *graph;
     struct program *program;
     struct data *data;
+    json_t *spec_json; /* spec borrows from it */
     struct train_spec spec;
     uint32_t op;       /* next operation of the current step */
     bool is_loaded;    /* the current step's batch is in the workspace */
@@ -57,6 +58,7 @@ static void free_train(struct wk_train *t)
     program_free(t->program);
     graph_free(t->graph);
     data_close(t->data);
+    json_decref(t->spec_json);
     free(t->op_ns);
     free(t);
 }
@@ -141,16 +143,17 @@ static int compile(struct worker *w, const struct msg_wk_train *m, const int *fd
                    struct wk_train **out, struct sh_err *err)
 {
     struct wk_train *t = calloc(1, sizeof(*t));
-    json_t *spec = NULL;
     int rc;
 
     *out = NULL;
     if (!t)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a training job");
     t->job = m->job;
-    rc = sh_json_parse(m->spec, strlen(m->spec), SPEC_MAX_BYTES, &spec, err);
+    rc = sh_json_parse(m->spec, strlen(m->spec), SPEC_MAX_BYTES, &t->spec_json, err);
     if (!rc)
-        rc = train_spec_read(spec, &t->spec, err);
+        rc = train_spec_read(t->spec_json, &t->spec, err);
+    if (!rc)
+        rc = data_note_labels(fds[2], &t->spec, err);
     if (!rc)
         rc = package_read_fds(fds[0], fds[1], &t->graph, err);
     if (!rc)
@@ -161,7 +164,6 @@ static int compile(struct worker *w, const struct msg_wk_train *m, const int *fd
         rc = warm(t, err);
     if (!rc)
         rc = data_open(fds[2], t->program, &t->spec, w->dev, &t->data, err);
-    json_decref(spec);
     if (rc) {
         free_train(t);
         return rc;

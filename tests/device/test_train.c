@@ -543,70 +543,6 @@ static void dropout_adds_images_as_they_lie(void **state)
     t_fini(&t);
 }
 
-/* ------------------------------------------------------------------ losses */
-
-static void losses_and_their_gradients_match(void **state)
-{
-    double xent = 0, mse = 0, *d1 = t_doubles(6 * 11), *d2 = t_doubles(66);
-    uint32_t logits, label, target, l1, l2, g1, g2;
-    struct t_graph t;
-
-    (void)state;
-    t_init(&t);
-    logits = t_in(&t, DIMS(6, 11));
-    t_map(&t, logits, 20, 0);
-    label = t_index(&t, DIMS(6), 11);
-    target = t_in(&t, DIMS(6, 11));
-    l1 = t_add(&t, DEV_ROLE_KEEP, SH_F32, SCALAR);
-    l2 = t_add(&t, DEV_ROLE_KEEP, SH_F32, DIMS(1));
-    g1 = t_act(&t, DIMS(6, 11));
-    g2 = t_act(&t, DIMS(6, 11));
-    t_op(&t, DEV_OP_LOSS_XENT, IN(logits, label), OUT(l1, g1));
-    t_op(&t, DEV_OP_LOSS_MSE, IN(logits, target), OUT(l2, g2));
-    for (int r = 0; r < 6; r++) {
-        const float *x = t_f(&t, logits) + r * 11;
-        int64_t c = ((int64_t *)t.plain[label])[r];
-        double sum = 0;
-
-        for (int i = 0; i < 11; i++)
-            sum += exp(x[i]);
-        xent += (log(sum) - x[c]) / 6;
-        for (int i = 0; i < 11; i++) {
-            double e = (double)x[i] - t_f(&t, target)[r * 11 + i];
-
-            d1[r * 11 + i] = (exp(x[i]) / sum - (i == c)) / 6;
-            d2[r * 11 + i] = 2 * e / 66;
-            mse += e * e / 66;
-        }
-    }
-    t_run(&t);
-    t_close_f32(&t, l1, &xent, 1e-12);
-    t_close_f32(&t, l2, &mse, 1e-12);
-    t_close(&t, g1, d1, 1e-12);
-    t_close(&t, g2, d2, 1e-12);
-    t_fini(&t);
-    free(d1);
-    free(d2);
-}
-
-static void a_label_that_is_no_class_is_an_error_of_the_run(void **state)
-{
-    struct sh_err err = {0};
-    uint32_t x, label, loss, d;
-    struct t_graph t;
-
-    (void)state;
-    t_init(&t);
-    x = t_in(&t, DIMS(2, 3));
-    label = t_index(&t, DIMS(2), 3);
-    loss = t_add(&t, DEV_ROLE_KEEP, SH_F32, SCALAR);
-    d = t_act(&t, DIMS(2, 3));
-    ((int64_t *)t.plain[label])[1] = 3;
-    t_op(&t, DEV_OP_LOSS_XENT, IN(x, label), OUT(loss, d));
-    assert_fails(t_run_fails(&t, &err), SH_E_INVALID, &err, "label 3 of sample 1");
-    t_fini(&t);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -620,8 +556,6 @@ int main(void)
         cmocka_unit_test(philox_gives_the_published_numbers),
         cmocka_unit_test(dropout_depends_on_seed_and_step_alone),
         cmocka_unit_test(dropout_adds_images_as_they_lie),
-        cmocka_unit_test(losses_and_their_gradients_match),
-        cmocka_unit_test(a_label_that_is_no_class_is_an_error_of_the_run),
     };
 
     return cmocka_run_group_tests(tests, t_setup, t_teardown);

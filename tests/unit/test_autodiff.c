@@ -176,7 +176,7 @@ static const struct {
 static void every_gradient_is_the_slope_of_the_loss(void **state)
 {
     struct bench *b = *state;
-    struct train_spec t = {.loss = PROGRAM_LOSS_MSE, .lr = 0.1, .labels = "label"};
+    struct train_spec t = {.loss = TRAIN_LOSS_MSE, .lr = 0.1, .labels = "label"};
     uint64_t x = 5;
 
     for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
@@ -229,7 +229,7 @@ static void check_fused(struct bench *b, struct graph *g, enum dev_precision pre
                         uint32_t n_acts, uint32_t n_binaries, const char *what)
 {
     struct train_spec t = {
-        .loss = PROGRAM_LOSS_MSE, .lr = 0.1, .batch = 1, .labels = "label", .precision = precision};
+        .loss = TRAIN_LOSS_MSE, .lr = 0.1, .batch = 1, .labels = "label", .precision = precision};
     uint64_t x = 5;
 
     compile(b, g, 0.5, 1, &t);
@@ -348,7 +348,7 @@ struct trained {
 static void train(struct bench *b, int64_t piece, uint32_t n_pieces, uint32_t n_sums,
                   struct trained *out)
 {
-    const struct train_spec t = {.loss = PROGRAM_LOSS_MSE,
+    const struct train_spec t = {.loss = TRAIN_LOSS_MSE,
                                  .lr = 0.1,
                                  .momentum = 0.9,
                                  .batch = 5,
@@ -440,12 +440,12 @@ static struct graph *small_net(void)
 }
 
 /* Until the update begins nothing of the state has changed; then everything has. */
-static void check_atomic(struct bench *b, enum program_optim o)
+static void check_atomic(struct bench *b, enum train_optim o)
 {
-    struct train_spec t = {.loss = PROGRAM_LOSS_MSE,
+    struct train_spec t = {.loss = TRAIN_LOSS_MSE,
                            .optimizer = o,
                            .lr = 0.1,
-                           .momentum = o == PROGRAM_SGD ? 0.9 : 0,
+                           .momentum = o == TRAIN_SGD ? 0.9 : 0,
                            .beta1 = 0.9,
                            .beta2 = 0.999,
                            .eps = 1e-8,
@@ -470,7 +470,7 @@ static void check_atomic(struct bench *b, enum program_optim o)
         if (memcmp((char *)after + e->offset, (char *)b->state + e->offset, e->bytes) == 0)
             fail_msg("the update does not change \"%s\"", e->name);
     }
-    assert_int_equal(n, o == PROGRAM_SGD ? 6 : 8); /* scale, bias, statistics, momentum or m, v */
+    assert_int_equal(n, o == TRAIN_SGD ? 6 : 8); /* scale, bias, statistics, momentum or m, v */
     free(label);
     free(after);
     clear(b);
@@ -478,15 +478,15 @@ static void check_atomic(struct bench *b, enum program_optim o)
 
 static void nothing_before_the_update_changes_the_state(void **state)
 {
-    check_atomic(*state, PROGRAM_SGD);
-    check_atomic(*state, PROGRAM_ADAM);
-    check_atomic(*state, PROGRAM_ADAMW);
+    check_atomic(*state, TRAIN_SGD);
+    check_atomic(*state, TRAIN_ADAM);
+    check_atomic(*state, TRAIN_ADAMW);
 }
 
 static void masks_of_dropout_follow_seed_and_step(void **state)
 {
     struct bench *b = *state;
-    struct train_spec t = {.loss = PROGRAM_LOSS_MSE, .lr = 0.1, .batch = 1, .labels = "label"};
+    struct train_spec t = {.loss = TRAIN_LOSS_MSE, .lr = 0.1, .batch = 1, .labels = "label"};
     double loss[4];
 
     for (int i = 0; i < 4; i++) { /* the same twice, another step, another seed */
@@ -509,13 +509,13 @@ static void what_cannot_be_trained_is_refused_with_a_reason(void **state)
 {
     static const struct {
         const char *op, *in, *attrs, *text;
-        enum program_loss loss;
+        enum train_loss loss;
         int rc;
     } BAD[] = {
-        {"Relu", "f[4,3]", "", "nothing to train", PROGRAM_LOSS_MSE, SH_E_INVALID},
-        {"Pow", "p[4,9] p[9]", "", "node \"n\"", PROGRAM_LOSS_MSE, SH_E_UNSUPPORTED},
-        {"Relu", "p[4,3,5]", "", "[batch, classes]", PROGRAM_LOSS_XENT, SH_E_INVALID},
-        {"Less", "p[4,3] p[3]", "", "not FP32", PROGRAM_LOSS_MSE, SH_E_INVALID},
+        {"Relu", "f[4,3]", "", "nothing to train", TRAIN_LOSS_MSE, SH_E_INVALID},
+        {"Pow", "p[4,9] p[9]", "", "node \"n\"", TRAIN_LOSS_MSE, SH_E_UNSUPPORTED},
+        {"Relu", "p[4]", "", "[batch, classes]", TRAIN_LOSS_XENT, SH_E_INVALID},
+        {"Less", "p[4,3] p[3]", "", "not FP32", TRAIN_LOSS_MSE, SH_E_INVALID},
     };
     struct bench *b = *state;
 

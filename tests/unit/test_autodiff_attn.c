@@ -70,7 +70,7 @@ static struct graph *attention_net(int form)
     return g;
 }
 
-static const struct train_spec ATTN_SPEC = {.loss = PROGRAM_LOSS_MSE,
+static const struct train_spec ATTN_SPEC = {.loss = TRAIN_LOSS_MSE,
                                             .lr = 0.1,
                                             .batch = 1,
                                             .labels = "label",

@@ -48,9 +48,9 @@ const struct program_io *program_input(const struct program *p, size_t i)
     return i == 0 ? &p->x : NULL;
 }
 
-const struct program_io *program_output(const struct program *p, size_t i)
+int64_t program_n_classes(const struct program *p)
 {
-    return i == 0 ? &p->y : NULL;
+    return p->y.dims[1];
 }
 
 const struct program_io *program_label(const struct program *p)
@@ -154,7 +154,8 @@ static void write_dataset(struct rig *r, char *path, size_t size)
 static int setup(void **state)
 {
     const struct dev_conf conf = {.arena_bytes = ARENA};
-    const struct train_spec spec = {.loss = PROGRAM_LOSS_XENT,
+    const struct train_spec spec = {.loss = TRAIN_LOSS_XENT,
+                                    .ignore_index = TRAIN_IGNORE_INDEX,
                                     .batch = BATCH,
                                     .steps = STEPS,
                                     .seed = SEED,

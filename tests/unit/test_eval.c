@@ -148,10 +148,12 @@ static void on_end(void *arg, const struct eval_result *res, const struct sh_err
 
 static void start(struct rig *r, bool is_xent)
 {
+    const struct train_spec train = {.loss = is_xent ? TRAIN_LOSS_XENT : TRAIN_LOSS_MSE,
+                                     .ignore_index = TRAIN_IGNORE_INDEX};
     const struct eval_conf c = {.model = &r->model,
                                 .dataset = r->path,
                                 .labels = "label",
-                                .is_xent = is_xent,
+                                .train = &train,
                                 .meta = r->meta,
                                 .busy_ns = &r->busy_ns};
 

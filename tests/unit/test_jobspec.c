@@ -41,8 +41,8 @@ static void a_job_has_defaults(void **state)
     (void)state;
     assert_ok_err(read_job(JOB(SPEC), &j, &s, &err), &err);
     assert_string_equal(s.queue, "default");
-    assert_string_equal(s.loss, "cross-entropy");
-    assert_string_equal(s.labels, "label");
+    assert_int_equal(s.train.loss, TRAIN_LOSS_XENT);
+    assert_string_equal(s.train.labels, "label");
     assert_int_equal(s.batch, 32);
     assert_int_equal(s.max_attempts, 5);
     assert_true(s.preemptible);
@@ -153,7 +153,7 @@ static void every_mistake_names_its_field(void **state)
          SH_E_INVALID, "momentum"},
         {JOB("\"spec\":{\"optimizer\":{\"name\":\"sgd\",\"lr\":-1},\"steps\":1}"), SH_E_INVALID,
          "spec.optimizer.lr"},
-        {JOB("\"spec\":{\"optimizer\":{\"name\":\"sgd\"},\"steps\":1,\"loss\":\"l1\"}"),
+        {JOB("\"spec\":{\"optimizer\":{\"name\":\"sgd\"},\"steps\":1,\"loss\":\"hinge\"}"),
          SH_E_INVALID, "spec.loss"},
         {JOB("\"spec\":{\"optimizer\":{\"name\":\"sgd\"},\"steps\":1,\"batch\":1.5}"), SH_E_INVALID,
          "spec.batch"},
@@ -223,7 +223,8 @@ static void model_and_dataset_must_fit(void **state)
         {true, "READY", "READY", SH_OK, ""},
         {true, "READY", "FAILED", SH_E_CONFLICT, "FAILED"},
         {true, "true", "false", SH_E_UNSUPPORTED, "cannot be trained"},
-        {true, "[-1,10]", "[-1,10,2]", SH_E_UNSUPPORTED, "cross-entropy"},
+        {true, "[-1,10]", "[-1]", SH_E_UNSUPPORTED, "cross-entropy"},
+        {true, "[-1,10]", "[-1,10,2]", SH_E_INVALID, "[*], the job wants [*, 2]"},
         {true, "\"x\"", "\"z\"", SH_E_INVALID, "no tensor \"z\"; it has: x, bad, y2, label"},
         {true, "FP32", "FP64", SH_E_INVALID, "FP32, the job wants FP64"},
         {true, "8,8", "8,9", SH_E_INVALID, "[*, 1, 8, 8], the job wants [*, 1, 8, 9]"},

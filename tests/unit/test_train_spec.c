@@ -1,11 +1,10 @@
 /* test_train_spec.c - Without it: a typo in a job's spec would train with a default instead of what
  * was asked for, and nobody would know why the result differs from PyTorch's. */
-/* uses: libmodel.a libdevice.a */
-/* link: -ldl */
+/* uses: executor/model/order.o */
 #include "common/json.h"
 #include "common/mem.h"
+#include "common/train_spec.h"
 #include "executor/model/order.h"
-#include "executor/model/program.h"
 #include "tests/unit/sh_test.h"
 
 static int read_spec(const char *text, struct train_spec *t, struct sh_err *err)
@@ -26,10 +25,10 @@ static void defaults_are_pytorch_s(void **state)
 
     (void)state;
     assert_ok_err(read_spec("{\"optimizer\":{\"name\":\"adamw\"},\"steps\":10}", &t, &err), &err);
-    assert_int_equal(t.optimizer, PROGRAM_ADAMW);
+    assert_int_equal(t.optimizer, TRAIN_ADAMW);
     assert_true(t.lr == 1e-3 && t.beta1 == 0.9 && t.beta2 == 0.999 && t.eps == 1e-8);
     assert_true(t.weight_decay == 1e-2);
-    assert_int_equal(t.loss, PROGRAM_LOSS_XENT);
+    assert_int_equal(t.loss, TRAIN_LOSS_XENT);
     assert_string_equal(t.labels, "label");
     assert_int_equal(t.precision, DEV_FP32);
     assert_ok_err(read_spec("{\"optimizer\":{\"name\":\"sgd\"},\"epochs\":2}", &t, &err), &err);
@@ -48,7 +47,7 @@ static void every_field_is_read(void **state)
                             "\"shuffle\":false,\"checkpoint_interval_ms\":250}",
                             &t, &err),
                   &err);
-    assert_int_equal(t.loss, PROGRAM_LOSS_MSE);
+    assert_int_equal(t.loss, TRAIN_LOSS_MSE);
     assert_true(t.lr == 0.5 && t.momentum == 0.9 && t.weight_decay == 0.1 && t.nesterov);
     assert_true(t.batch == 7 && t.steps == 3 && t.epochs == 0 && t.seed == 11 && !t.shuffle);
     assert_string_equal(t.labels, "y");
@@ -56,13 +55,71 @@ static void every_field_is_read(void **state)
     assert_int_equal(t.checkpoint_interval_ms, 250);
 }
 
+#define LOSS(loss) "{\"optimizer\":{\"name\":\"sgd\"},\"steps\":1,\"loss\":" loss "}"
+
+static void a_loss_has_options(void **state)
+{
+    struct train_spec t;
+
+    (void)state;
+    assert_ok(read_spec(LOSS("\"l1\""), &t, NULL));
+    assert_int_equal(t.loss, TRAIN_LOSS_L1);
+    assert_int_equal(t.ignore_index, -100);
+    assert_ok(read_spec(LOSS("{\"name\":\"cross-entropy\",\"ignore_index\":255,\"class_axis\":-1,"
+                             "\"label_smoothing\":0.1}"),
+                        &t, NULL));
+    assert_true(t.ignore_index == 255 && t.class_axis == -1 && t.label_smoothing == 0.1);
+    assert_ok(read_spec(LOSS("{\"name\":\"huber\",\"delta\":0.5}"), &t, NULL));
+    assert_true(t.loss == TRAIN_LOSS_HUBER && t.delta == 0.5);
+}
+
+/* Which axis of an output holds the classes, by its shape and that of the labels. */
+static void the_axis_of_the_classes_follows_the_labels(void **state)
+{
+    static const struct {
+        int64_t class_axis;
+        uint32_t rank, label_rank;
+        int64_t dims[4], labels[4];
+        uint32_t want; /* 0: none fits */
+    } CASES[] = {
+        {0, 2, 0, {4, 10}, {0}, 1},
+        {0, 2, 1, {4, 10}, {99}, 1},
+        {0, 3, 0, {4, 7, 10}, {0}, 2},
+        {0, 3, 2, {4, 7, 10}, {99, 7}, 2},
+        {0, 3, 2, {4, 10, 7}, {99, 7}, 1},
+        {0, 3, 2, {4, 7, 7}, {99, 7}, 1},
+        {-1, 3, 2, {4, 7, 7}, {99, 7}, 2},
+        {0, 4, 0, {4, 21, 8, 9}, {0}, 1},
+        {0, 4, 3, {4, 21, 8, 9}, {99, 8, 9}, 1},
+        {0, 4, 3, {4, 8, 9, 21}, {99, 8, 9}, 3},
+        {0, 4, 3, {4, 21, 8, 9}, {99, 9, 8}, 0},
+        {1, 3, 2, {4, 7, 10}, {99, 7}, 0},
+        {3, 3, 0, {4, 7, 10}, {0}, 0},
+        {0, 1, 0, {4}, {0}, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        struct train_spec t = {.class_axis = CASES[i].class_axis,
+                               .label_rank = CASES[i].label_rank};
+        uint32_t axis;
+        int rc;
+
+        memcpy(t.label_dims, CASES[i].labels, sizeof(CASES[i].labels));
+        rc = train_class_axis(&t, "y", CASES[i].rank, CASES[i].dims, &axis, NULL);
+        assert_int_equal(rc, CASES[i].want ? SH_OK : SH_E_INVALID);
+        if (CASES[i].want)
+            assert_int_equal(axis, CASES[i].want);
+    }
+}
+
 static void what_is_wrong_is_named(void **state)
 {
     static const char *const BAD[][2] = {
         {"{\"steps\":1}", "optimizer"},
         {"{\"optimizer\":{\"name\":\"lion\"},\"steps\":1}", "optimizer.name"},
-        {"{\"optimizer\":{\"name\":\"sgd\"}}", "either \"steps\" or \"epochs\""},
-        {"{\"optimizer\":{\"name\":\"sgd\"},\"steps\":1,\"epochs\":1}", "either \"steps\""},
+        {"{\"optimizer\":{\"name\":\"sgd\"}}", "either \"spec.steps\" or \"spec.epochs\""},
+        {"{\"optimizer\":{\"name\":\"sgd\"},\"steps\":1,\"epochs\":1}", "either \"spec.steps\""},
         {"{\"optimizer\":{\"name\":\"sgd\"},\"steps\":0}", "steps"},
         {"{\"optimizer\":{\"name\":\"sgd\",\"beta1\":0.5},\"steps\":1}", "optimizer.beta1"},
         {"{\"optimizer\":{\"name\":\"adam\",\"momentum\":0.5},\"steps\":1}", "optimizer.momentum"},
@@ -72,6 +129,15 @@ static void what_is_wrong_is_named(void **state)
         {"{\"optimizer\":{\"name\":\"sgd\"},\"steps\":1,\"loss\":\"hinge\"}", "cross-entropy"},
         {"{\"optimizer\":{\"name\":\"sgd\"},\"steps\":1,\"precision\":\"int8\"}", "int8"},
         {"{\"optimizer\":{\"name\":\"sgd\"},\"steps\":1,\"batch\":0}", "batch"},
+        {LOSS("7"), "a name or an object"},
+        {LOSS("{\"delta\":1}"), "spec.loss.name"},
+        {LOSS("{\"name\":\"mse\",\"delta\":1}"), "\"spec.loss.delta\" does not belong to \"mse\""},
+        {LOSS("{\"name\":\"huber\",\"delta\":0}"), "above 0"},
+        {LOSS("{\"name\":\"cross-entropy\",\"colour\":0}"), "known here: name, ignore_index"},
+        {LOSS("{\"name\":\"cross-entropy\",\"label_smoothing\":1.5}"), "label_smoothing"},
+        {LOSS("{\"name\":\"cross-entropy\",\"class_weights\":[1,-1]}"), "element 1"},
+        {LOSS("{\"name\":\"cross-entropy\",\"class_weights\":[0]}"), "nothing above 0"},
+        {LOSS("{\"name\":\"binary-cross-entropy\",\"pos_weight\":\"x\"}"), "pos_weight"},
     };
 
     (void)state;
@@ -111,6 +177,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_pytorch_s),
         cmocka_unit_test(every_field_is_read),
+        cmocka_unit_test(a_loss_has_options),
+        cmocka_unit_test(the_axis_of_the_classes_follows_the_labels),
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(an_epoch_s_order_is_a_permutation_of_its_own),
     };

@@ -30,7 +30,7 @@ static struct graph *net(int64_t rows, int64_t wide)
 static float *gradients(struct bench *b, int64_t rows, int64_t wide, enum dev_precision precision,
                         uint32_t n_turned, size_t *bytes)
 {
-    const struct train_spec spec = {.loss = PROGRAM_LOSS_MSE,
+    const struct train_spec spec = {.loss = TRAIN_LOSS_MSE,
                                     .lr = 0.1,
                                     .batch = 1,
                                     .labels = "label",

@@ -257,7 +257,7 @@ cpu_builder cpu__locate, cpu__scatter;
 cpu_builder cpu__bn_infer, cpu__bn_train, cpu__bn_train_bwd;
 cpu_builder cpu__layernorm, cpu__layernorm_bwd;
 cpu_builder cpu__dropout, cpu__dropout_bwd;
-cpu_builder cpu__loss_xent, cpu__loss_mse;
+cpu_builder cpu__loss_xent, cpu__loss_each;
 cpu_builder cpu__sgd, cpu__adam, cpu__commit;
 
 /* Precision fp64: one builder for all kinds; false: the operation is the same as at fp32. */

@@ -28,7 +28,7 @@ typedef int f64_fn(const struct f64_call *c, struct sh_err *err);
     X(attention) X(attention_bwd)                                                                 \
     X(conv_bwd_data) X(conv_bwd_weight) X(matmul) X(pool_max) X(pool_avg) X(pool_max_bwd)         \
         X(pool_avg_bwd) X(bn_infer) X(bn_train) X(bn_train_bwd) X(layernorm) X(layernorm_bwd)     \
-            X(softmax) X(softmax_bwd) X(dropout) X(dropout_bwd) X(loss_xent) X(loss_mse) X(act)   \
+            X(softmax) X(softmax_bwd) X(dropout) X(dropout_bwd) X(loss_xent) X(loss_each) X(act)   \
                 X(act_bwd) X(binary) X(where) X(reduce) X(fill) X(copy) X(concat) X(slice) X(pad) \
                     X(transpose) X(expand) X(gather) X(gather_bwd) X(resample) X(cumsum) X(topk)  \
     X(scatter)

@@ -243,8 +243,8 @@ cuda_builder cuda__resample;                                                  /*
 cuda_builder cuda__softmax, cuda__softmax_bwd;                                /* cuda_norm.c */
 cuda_builder cuda__layernorm, cuda__layernorm_bwd;                            /* cuda_norm.c */
 cuda_builder cuda__bn_infer, cuda__bn_train, cuda__bn_train_bwd;              /* cuda_bn.c */
-cuda_builder cuda__dropout, cuda__dropout_bwd, cuda__loss_xent, cuda__loss_mse; /* cuda_loss.c */
-cuda_builder cuda__sgd, cuda__adam, cuda__commit;                               /* cuda_optim.c */
+cuda_builder cuda__dropout, cuda__dropout_bwd, cuda__loss_xent, cuda__loss_each; /* cuda_loss.c */
+cuda_builder cuda__sgd, cuda__adam, cuda__commit;                                /* cuda_optim.c */
 
 /* ------------------------------------------------------------------ the plan's calls */
 

@@ -45,7 +45,7 @@ int cuda__fault_check(struct cuda_dev *d, struct sh_err *err)
     *d->fault = (struct k_fault){.op = 0};
     op = g && f.op - 1 < g->n_ops ? &g->ops[f.op - 1] : NULL;
     if (op && op->kind == DEV_OP_LOSS_XENT)
-        return SH_FAIL(err, SH_E_INVALID, "label %lld of sample %u is not a class from 0 to %lld",
+        return SH_FAIL(err, SH_E_INVALID, "label %lld at position %u is not a class from 0 to %lld",
                        (long long)f.value, f.at, (long long)g->tensors[op->in[0]].dims[1] - 1);
     return SH_FAIL(err, SH_E_INVALID,
                    "%s (node \"%s\"): index %lld at position %u is outside the table",

@@ -21,34 +21,49 @@ static struct k_loss loss_args(const struct cuda_call *c)
 static int run_xent(const struct cuda_call *c, struct sh_err *err)
 {
     const struct dev_tensor *x = &c->plan->base.g->tensors[c->op->in[0]];
-    struct k_loss a = loss_args(c);
+    const struct k_loss a = loss_args(c);
+    const struct k_xent k = {.label = c->in[1],
+                             .weights = cuda__opt_in(c->op, 2) == DEV_NONE ? NULL : c->in[2],
+                             .ignore = c->op->u.loss.ignore,
+                             .smoothing = c->op->u.loss.smoothing,
+                             .n = x->dims[1],
+                             .inner = x->rank > 2 ? x->dims[2] : 1,
+                             .rows = dev_tensor_elements(x) / x->dims[1]};
 
-    k_loss_xent(c->stream, &a, c->in[1], x->dims[0], x->dims[1]);
+    k_loss_xent(c->stream, &a, &k);
     return cuda__launched(c, err);
 }
 
-static int run_mse(const struct cuda_call *c, struct sh_err *err)
+static int run_each(const struct cuda_call *c, struct sh_err *err)
 {
-    const struct dev_tensor *x = &c->plan->base.g->tensors[c->op->in[0]];
-    struct k_loss a = loss_args(c);
+    const struct dev_tensor *tensors = c->plan->base.g->tensors;
+    const uint32_t w = cuda__opt_in(c->op, 2);
+    const struct k_loss a = loss_args(c);
+    const struct k_each k = {.kind = (int)c->op->u.loss.kind,
+                             .t_type = (int)cuda__stored_type(c, c->op->in[1]),
+                             .target = c->in[1],
+                             .weights = w == DEV_NONE ? NULL : c->in[2],
+                             .n_weights = w == DEV_NONE ? 1 : dev_tensor_elements(&tensors[w]),
+                             .delta = c->op->u.loss.delta,
+                             .n = dev_tensor_elements(&tensors[c->op->in[0]])};
 
-    k_loss_mse(c->stream, &a, (int)cuda__stored_type(c, c->op->in[1]), c->in[1],
-               dev_tensor_elements(x));
+    k_loss_each(c->stream, &a, &k);
     return cuda__launched(c, err);
 }
 
-/* Everything row-major in the type that it has; the loss itself is F32. */
+/* Everything row-major in the type that it has; the loss itself and weights are F32. */
 static int take_loss(struct cuda_build *b)
 {
     const struct dev_op *op = b->op;
     const uint32_t all[] = {op->in[0], op->out[1]};
     int rc = cuda__same_f32(b, all, SH_ARRAY_LEN(all));
 
-    if (!rc && (dev_tensor_elements(cuda__t(b, op->out[0])) != 1 ||
-                cuda__t(b, op->out[0])->dtype != SH_F32))
+    if (!rc && cuda__t(b, op->out[0])->dtype != SH_F32)
         rc = cuda__refuse(b, SH_E_BUG, "the loss is not one F32");
     for (uint32_t i = 0; i < 2 && !rc; i++)
         rc = cuda__in_plain(b, i);
+    if (!rc && cuda__opt_in(op, 2) != DEV_NONE)
+        rc = cuda__in(b, 2, cuda__plain(CUDA_T_F32));
     if (!rc)
         rc = cuda__out(b, 0, cuda__plain(CUDA_T_F32));
     return rc ? rc : cuda__out_plain(b, 1);
@@ -56,25 +71,21 @@ static int take_loss(struct cuda_build *b)
 
 int cuda__loss_xent(struct cuda_build *b)
 {
-    const struct dev_tensor *x = cuda__t(b, b->op->in[0]), *l = cuda__t(b, b->op->in[1]);
-
-    if (x->rank != 2 || l->dtype != SH_I64 || dev_tensor_elements(l) != x->dims[0] ||
-        x->dims[0] > INT32_MAX)
-        return cuda__refuse(b, SH_E_UNSUPPORTED,
-                            "needs logits [batch, classes] and one I64 label per sample");
-    cuda__scratch(b, k_loss_xent_scratch(x->dims[0]));
+    if (dev_tensor_elements(cuda__t(b, b->op->in[1])) > INT32_MAX)
+        return cuda__refuse(b, SH_E_UNSUPPORTED, "more labels than %d in a step", INT32_MAX);
+    cuda__scratch(b, k_loss_xent_scratch(dev_tensor_elements(cuda__t(b, b->op->in[1]))));
     b->co->run = run_xent;
     return take_loss(b);
 }
 
-int cuda__loss_mse(struct cuda_build *b)
+int cuda__loss_each(struct cuda_build *b)
 {
     int rc = cuda__same_f32(b, b->op->in, 2);
 
     if (rc)
         return rc;
-    cuda__scratch(b, k_loss_mse_scratch(dev_tensor_elements(cuda__t(b, b->op->in[0]))));
-    b->co->run = run_mse;
+    cuda__scratch(b, k_loss_each_scratch(dev_tensor_elements(cuda__t(b, b->op->in[0]))));
+    b->co->run = run_each;
     return take_loss(b);
 }
 

@@ -253,11 +253,23 @@ struct k_loss { /* everything row-major, float types */
     struct k_fault *fault;
     uint32_t op;
 };
+struct k_xent { /* logits [rows / inner][n][inner] */
+    const int64_t *label;
+    const float *weights; /* NULL: 1 each */
+    int64_t ignore, n, inner, rows;
+    float smoothing;
+};
+struct k_each {
+    int kind, t_type; /* enum dev_loss; of the target */
+    const void *target;
+    const float *weights; /* NULL: 1 */
+    int64_t n_weights, n;
+    float delta;
+};
 size_t k_loss_xent_scratch(int64_t rows);
-size_t k_loss_mse_scratch(int64_t n);
-void k_loss_xent(cudaStream_t s, const struct k_loss *a, const int64_t *label, int64_t rows,
-                 int64_t n);
-void k_loss_mse(cudaStream_t s, const struct k_loss *a, int t_type, const void *t, int64_t n);
+size_t k_loss_each_scratch(int64_t n);
+void k_loss_xent(cudaStream_t s, const struct k_loss *a, const struct k_xent *k);
+void k_loss_each(cudaStream_t s, const struct k_loss *a, const struct k_each *k);
 
 struct k_dropout { /* see philox.h */
     int64_t n, step;

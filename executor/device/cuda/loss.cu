@@ -1,12 +1,13 @@
 /* loss.cu - losses with their gradients, and dropout.
  *
- * Losses: a block for each row (cross-entropy) or for a share of the elements (squared error); the
- * last one adds up what the others left, in order. They are small next to the network in front of
- * them: F64 throughout, and types are looked up for each element.
+ * Losses: a block for each row, or for a share of the rows or elements; the last one adds up what
+ * the others left, in order. They are small next to the network in front of them: F64 throughout,
+ * and types are looked up for each element.
  *
  * Dropout: a thread has eight elements, so two blocks of random numbers (philox.h).
  */
 #include "executor/device/cuda/grid.cuh"
+#include "executor/device/op.h"
 #include "executor/device/philox.h"
 
 #define THREADS 256
@@ -28,96 +29,236 @@ DEV_INLINE void store_any(int type, void *p, int64_t i, float v)
         ((bf16 *)p)[i] = from_f<bf16>(v);
 }
 
-/* In all blocks: leaves `mine` (of thread 0); the last one writes the sum of all / count. */
-DEV_INLINE void add_up(const struct k_loss &a, double mine, double *smem, double count)
+#define MAX_BLOCKS 1024
+
+static unsigned some_blocks(int64_t n)
 {
-    double *const part = (double *)a.scratch;
-    double sum = 0;
+    const int64_t blocks = cdiv64(n, THREADS);
+
+    return (unsigned)(blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS);
+}
+
+/* In all blocks: leaves `mine` (of thread 0). true in the last one, with the sum of all in thread
+ * 0's *sum: always in the same order. */
+DEV_INLINE bool add_up(const struct k_loss &a, double *part, double mine, double *smem, double *sum)
+{
+    double s = 0;
 
     if (threadIdx.x == 0)
         part[blockIdx.x] = mine;
     if (!comes_last(a.arrivals, gridDim.x))
-        return;
+        return false;
     for (unsigned i = threadIdx.x; i < gridDim.x; i += THREADS)
-        sum += __ldcg(&part[i]);
-    sum = block_sum<THREADS>(sum, smem);
-    if (threadIdx.x == 0)
-        *a.loss = (float)(sum / count);
+        s += __ldcg(&part[i]);
+    *sum = block_sum<THREADS>(s, smem);
+    return true;
 }
 
-/* ------------------------------------------------------------------ losses */
+/* ------------------------------------------------------------------ cross-entropy */
 
-__global__ __launch_bounds__(THREADS) static void xent_kernel(struct k_loss a, const int64_t *label,
-                                                              int64_t rows, int64_t n)
+DEV_INLINE double weight_of(const struct k_xent &k, int64_t i)
 {
-    __shared__ double smem[THREADS / WARP];
-    const int64_t row = blockIdx.x, at = row * n, target = label[row];
-    const bool is_class = target >= 0 && target < n;
-    double sum = 0, mine = 0;
-    float max = -INFINITY;
-
-    for (int64_t i = threadIdx.x; i < n; i += THREADS)
-        max = max_nan(max, load_any(a.x_type, a.x, at + i));
-    max = block_max<THREADS>(max, (float *)smem);
-    for (int64_t i = threadIdx.x; i < n; i += THREADS)
-        sum += exp((double)load_any(a.x_type, a.x, at + i) - max);
-    sum = block_sum<THREADS>(sum, smem);
-    for (int64_t i = threadIdx.x; i < n; i += THREADS) {
-        const double p = exp((double)load_any(a.x_type, a.x, at + i) - max) / sum;
-
-        store_any(a.d_type, a.d, at + i, (float)((p - (i == target)) / (double)rows));
-    }
-    if (threadIdx.x == 0 && !is_class)
-        raise_fault(a.fault, a.op, row, target);
-    if (threadIdx.x == 0)
-        mine = is_class ? (double)max - load_any(a.x_type, a.x, at + target) + log(sum) : NAN;
-    add_up(a, mine, smem, (double)rows);
+    return k.weights ? (double)k.weights[i] : 1;
 }
 
-__global__ __launch_bounds__(THREADS) static void mse_kernel(struct k_loss a, int t_type,
-                                                             const void *t, int64_t n)
+/* scratch[0] = the sum of the weights of the labels that count; what follows is for the parts. */
+__global__ __launch_bounds__(THREADS) static void count_kernel(struct k_loss a, struct k_xent k)
 {
     __shared__ double smem[THREADS / WARP];
     const int64_t step = (int64_t)gridDim.x * THREADS;
-    double sum = 0;
+    double *const scratch = (double *)a.scratch;
+    double mine = 0, sum;
 
-    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += step) {
-        const double e = (double)load_any(a.x_type, a.x, i) - load_any(t_type, t, i);
+    for (int64_t r = (int64_t)blockIdx.x * THREADS + threadIdx.x; r < k.rows; r += step) {
+        const int64_t target = k.label[r];
 
-        sum += e * e;
-        store_any(a.d_type, a.d, i, (float)(2 * e / (double)n));
+        if (target == k.ignore)
+            continue;
+        if (target >= 0 && target < k.n)
+            mine += weight_of(k, target);
+        else
+            raise_fault(a.fault, a.op, r, target);
     }
-    sum = block_sum<THREADS>(sum, smem);
-    add_up(a, sum, smem, (double)n);
+    mine = block_sum<THREADS>(mine, smem);
+    if (add_up(a, scratch + 1, mine, smem, &sum) && threadIdx.x == 0)
+        scratch[0] = sum;
 }
 
-#define MSE_MAX_BLOCKS 1024
+/* What of a row is known once its largest element is. */
+struct row_sums {
+    double exps, weights, dot; /* of exp(x - max), w, w x */
+};
 
-static unsigned mse_blocks(int64_t n)
+/* The row's part of the loss. */
+DEV_INLINE double row_loss(const struct k_loss &a, const struct k_xent &k, int64_t at,
+                           int64_t target, double max, const struct row_sums &s)
 {
-    const int64_t blocks = cdiv64(n, THREADS);
+    const double log_sum = max + log(s.exps), soft = (double)k.smoothing / (double)k.n;
 
-    return (unsigned)(blocks < MSE_MAX_BLOCKS ? blocks : MSE_MAX_BLOCKS);
+    if (target < 0 || target >= k.n)
+        return NAN;
+    return (1 - (double)k.smoothing) * weight_of(k, target) *
+               (log_sum - load_any(a.x_type, a.x, at + target * k.inner)) +
+           soft * (s.weights * log_sum - s.dot);
+}
+
+DEV_INLINE void sum_element(const struct k_loss &a, const struct k_xent &k, int64_t at, int64_t i,
+                            double max, struct row_sums &s)
+{
+    const double x = load_any(a.x_type, a.x, at + i * k.inner), w = weight_of(k, i);
+
+    s.exps += exp(x - max);
+    s.weights += w;
+    s.dot += w * x;
+}
+
+/* count: of all labels' weights. */
+DEV_INLINE void write_gradient(const struct k_loss &a, const struct k_xent &k, int64_t at,
+                               int64_t i, int64_t target, double max, const struct row_sums &s,
+                               double count)
+{
+    const double soft = (double)k.smoothing / (double)k.n;
+    double hit, p;
+
+    if (target < 0 || target >= k.n) { /* ignored, or a fault */
+        store_any(a.d_type, a.d, at + i * k.inner, 0);
+        return;
+    }
+    hit = (1 - (double)k.smoothing) * weight_of(k, target);
+    p = exp((double)load_any(a.x_type, a.x, at + i * k.inner) - max) / s.exps;
+    store_any(
+        a.d_type, a.d, at + i * k.inner,
+        (float)((p * (hit + soft * s.weights) - (i == target ? hit : 0) - soft * weight_of(k, i)) /
+                count));
+}
+
+DEV_INLINE void finish_xent(const struct k_loss &a, double mine, double *smem)
+{
+    double *const scratch = (double *)a.scratch;
+    double sum;
+
+    if (add_up(a, scratch + 1, mine, smem, &sum) && threadIdx.x == 0)
+        *a.loss = (float)(sum / scratch[0]);
+}
+
+/* A block for each row: many classes. */
+__global__ __launch_bounds__(THREADS) static void wide_xent_kernel(struct k_loss a, struct k_xent k)
+{
+    __shared__ double smem[THREADS / WARP];
+    const int64_t row = blockIdx.x, target = k.label[row];
+    const int64_t at = row / k.inner * k.n * k.inner + row % k.inner;
+    const double count = ((const double *)a.scratch)[0];
+    struct row_sums s = {0, 0, 0};
+    float max = -INFINITY;
+    double mine = 0;
+
+    for (int64_t i = threadIdx.x; i < k.n; i += THREADS)
+        max = max_nan(max, load_any(a.x_type, a.x, at + i * k.inner));
+    max = block_max<THREADS>(max, (float *)smem);
+    for (int64_t i = threadIdx.x; i < k.n; i += THREADS)
+        sum_element(a, k, at, i, max, s);
+    s.exps = block_sum<THREADS>(s.exps, smem);
+    s.weights = block_sum<THREADS>(s.weights, smem);
+    s.dot = block_sum<THREADS>(s.dot, smem);
+    for (int64_t i = threadIdx.x; i < k.n; i += THREADS)
+        write_gradient(a, k, at, i, target, max, s, count);
+    if (threadIdx.x == 0 && target != k.ignore)
+        mine = row_loss(a, k, at, target, max, s);
+    finish_xent(a, mine, smem);
+}
+
+/* A thread for each row: few classes, or rows that lie side by side. */
+__global__ __launch_bounds__(THREADS) static void tall_xent_kernel(struct k_loss a, struct k_xent k)
+{
+    __shared__ double smem[THREADS / WARP];
+    const int64_t step = (int64_t)gridDim.x * THREADS;
+    const double count = ((const double *)a.scratch)[0];
+    double mine = 0;
+
+    for (int64_t row = (int64_t)blockIdx.x * THREADS + threadIdx.x; row < k.rows; row += step) {
+        const int64_t target = k.label[row], at = row / k.inner * k.n * k.inner + row % k.inner;
+        struct row_sums s = {0, 0, 0};
+        float max = -INFINITY;
+
+        for (int64_t i = 0; i < k.n; i++)
+            max = max_nan(max, load_any(a.x_type, a.x, at + i * k.inner));
+        for (int64_t i = 0; i < k.n; i++)
+            sum_element(a, k, at, i, max, s);
+        for (int64_t i = 0; i < k.n; i++)
+            write_gradient(a, k, at, i, target, max, s, count);
+        if (target != k.ignore)
+            mine += row_loss(a, k, at, target, max, s);
+    }
+    mine = block_sum<THREADS>(mine, smem);
+    finish_xent(a, mine, smem);
 }
 
 size_t k_loss_xent_scratch(int64_t rows)
 {
-    return (size_t)rows * sizeof(double);
-}
-size_t k_loss_mse_scratch(int64_t n)
-{
-    return mse_blocks(n) * sizeof(double);
+    return (size_t)((rows > MAX_BLOCKS ? rows : MAX_BLOCKS) + 1) * sizeof(double);
 }
 
-void k_loss_xent(cudaStream_t s, const struct k_loss *a, const int64_t *label, int64_t rows,
-                 int64_t n)
+void k_loss_xent(cudaStream_t s, const struct k_loss *a, const struct k_xent *k)
 {
-    xent_kernel<<<(unsigned)rows, THREADS, 0, s>>>(*a, label, rows, n);
+    const bool is_wide = k->inner == 1 && k->n >= WARP;
+
+    count_kernel<<<some_blocks(k->rows), THREADS, 0, s>>>(*a, *k);
+    if (is_wide)
+        wide_xent_kernel<<<(unsigned)k->rows, THREADS, 0, s>>>(*a, *k);
+    else
+        tall_xent_kernel<<<some_blocks(k->rows), THREADS, 0, s>>>(*a, *k);
 }
 
-void k_loss_mse(cudaStream_t s, const struct k_loss *a, int t_type, const void *t, int64_t n)
+/* ------------------------------------------------------------------ losses of each element */
+
+/* As in cpu_loss.c: what an element costs, and *d its derivative. */
+DEV_INLINE double each(const struct k_each &k, double w, double x, double t, double *d)
 {
-    mse_kernel<<<mse_blocks(n), THREADS, 0, s>>>(*a, t_type, t, n);
+    const double e = x - t, delta = k.delta;
+    double tail;
+
+    switch (k.kind) {
+    case DEV_LOSS_L1:
+        *d = (e > 0) - (e < 0);
+        return fabs(e);
+    case DEV_LOSS_HUBER:
+        *d = fabs(e) <= delta ? e : e > 0 ? delta : -delta;
+        return fabs(e) <= delta ? e * e / 2 : delta * (fabs(e) - delta / 2);
+    case DEV_LOSS_BCE:
+        tail = log1p(exp(-fabs(x))) + fmax(-x, 0.0);
+        *d = (1 - t) - (1 + (w - 1) * t) / (1 + exp(x));
+        return (1 - t) * x + (1 + (w - 1) * t) * tail;
+    default:
+        *d = 2 * e;
+        return e * e;
+    }
+}
+
+__global__ __launch_bounds__(THREADS) static void each_kernel(struct k_loss a, struct k_each k)
+{
+    __shared__ double smem[THREADS / WARP];
+    const int64_t step = (int64_t)gridDim.x * THREADS;
+    double mine = 0, sum, slope;
+
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < k.n; i += step) {
+        const double w = k.weights ? (double)k.weights[i % k.n_weights] : 1;
+
+        mine += each(k, w, load_any(a.x_type, a.x, i), load_any(k.t_type, k.target, i), &slope);
+        store_any(a.d_type, a.d, i, (float)(slope / (double)k.n));
+    }
+    mine = block_sum<THREADS>(mine, smem);
+    if (add_up(a, (double *)a.scratch, mine, smem, &sum) && threadIdx.x == 0)
+        *a.loss = (float)(sum / (double)k.n);
+}
+
+size_t k_loss_each_scratch(int64_t n)
+{
+    return some_blocks(n) * sizeof(double);
+}
+
+void k_loss_each(cudaStream_t s, const struct k_loss *a, const struct k_each *k)
+{
+    each_kernel<<<some_blocks(k->n), THREADS, 0, s>>>(*a, *k);
 }
 
 /* ------------------------------------------------------------------ dropout */

@@ -1,0 +1,300 @@
+/* train_spec.c - see train_spec.h. */
+#include "common/train_spec.h"
+
+#include "common/job.h"
+#include "common/mem.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct train_spec DEFAULTS = {
+    .loss = TRAIN_LOSS_XENT,
+    .ignore_index = TRAIN_IGNORE_INDEX,
+    .delta = 1,
+    .optimizer = TRAIN_SGD,
+    .lr = 1e-3,
+    .beta1 = 0.9,
+    .beta2 = 0.999,
+    .eps = 1e-8,
+    .batch = SH_JOB_BATCH,
+    .labels = "label",
+    .precision = DEV_FP32,
+    .shuffle = true,
+    .publish = true,
+};
+
+static const char *const LOSSES[] = {
+    [TRAIN_LOSS_XENT] = "cross-entropy",
+    [TRAIN_LOSS_BCE] = "binary-cross-entropy",
+    [TRAIN_LOSS_MSE] = "mse",
+    [TRAIN_LOSS_L1] = "l1",
+    [TRAIN_LOSS_HUBER] = "huber",
+};
+static const char *const OPTIMIZERS[] = {
+    [TRAIN_SGD] = "sgd", [TRAIN_ADAM] = "adam", [TRAIN_ADAMW] = "adamw"};
+
+/* The first failure counts; what comes behind it is looked at all the same, for err->faults. */
+static int also(int first, int next)
+{
+    return first ? first : next;
+}
+
+static bool is_given(const json_t *j, const char *name)
+{
+    const json_t *v = json_object_get(j, name);
+
+    return v && !json_is_null(v);
+}
+
+static int choose(const char *field, const char *name, const char *const *list, size_t n, int *out,
+                  struct sh_err *err)
+{
+    char known[160] = "";
+    size_t len = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(list[i], name) == 0) {
+            *out = (int)i;
+            return SH_OK;
+        }
+        if (len < sizeof(known))
+            len +=
+                (size_t)snprintf(known + len, sizeof(known) - len, "%s%s", i ? ", " : "", list[i]);
+    }
+    return sh_json_fail(err, field, "\"%s\" must be one of: %s; it is \"%.40s\"", field, known,
+                        name);
+}
+
+/* A field of an object that is there for some of its names only. */
+struct owned {
+    const char *field;
+    unsigned owners; /* bit set by number of the name */
+};
+
+/* A field that the chosen one has no use for is a mistake worth an answer. */
+static int refuse_foreign(const json_t *obj, const char *path, const char *name, int chosen,
+                          const struct owned *o, size_t n, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (size_t i = 0; i < n; i++)
+        if (!(o[i].owners >> chosen & 1) && json_object_get(obj, o[i].field))
+            rc = also(rc, sh_json_fail(err, path, "\"%s.%s\" does not belong to \"%s\"", path,
+                                       o[i].field, name));
+    return rc;
+}
+
+/* ------------------------------------------------------------------ the loss */
+
+static int check_weights(const char *path, const json_t *list, struct sh_err *err)
+{
+    double sum = 0;
+    json_t *v;
+    size_t i;
+
+    json_array_foreach((json_t *)list, i, v)
+    {
+        if (!json_is_number(v) || !(json_number_value(v) >= 0 && json_number_value(v) <= 1e9))
+            return sh_json_fail(err, path, "element %zu of \"%s\" is not a number from 0 to 1e9", i,
+                                path);
+        sum += json_number_value(v);
+    }
+    return sum > 0 ? SH_OK : sh_json_fail(err, path, "\"%s\" has nothing above 0", path);
+}
+
+/* One number for all, or a list. */
+static int check_pos_weight(const json_t *v, struct sh_err *err)
+{
+    static const char PATH[] = "spec.loss.pos_weight";
+
+    if (json_is_array(v) && json_array_size(v) >= 1 && json_array_size(v) <= TRAIN_MAX_CLASSES)
+        return check_weights(PATH, v, err);
+    if (json_is_number(v) && json_number_value(v) > 0 && json_number_value(v) <= 1e9)
+        return SH_OK;
+    return sh_json_fail(err, PATH,
+                        "\"%s\" must be a number above 0 and up to 1e9, or an array of 1 to %u, "
+                        "one for each element of the output's last axis",
+                        PATH, TRAIN_MAX_CLASSES);
+}
+
+static int read_loss_object(const json_t *obj, struct train_spec *t, struct sh_err *err)
+{
+    static const struct owned OWNED[] = {
+        {"ignore_index", 1u << TRAIN_LOSS_XENT},    {"class_weights", 1u << TRAIN_LOSS_XENT},
+        {"label_smoothing", 1u << TRAIN_LOSS_XENT}, {"class_axis", 1u << TRAIN_LOSS_XENT},
+        {"pos_weight", 1u << TRAIN_LOSS_BCE},       {"delta", 1u << TRAIN_LOSS_HUBER}};
+    const char *name = NULL;
+    json_t *class_weights = NULL, *pos_weight = NULL;
+    int chosen = 0;
+    struct sh_json_field f[] = {
+        {"name", SH_JSON_STR, &name, .required = true, .max = 32},
+        {"ignore_index", SH_JSON_INT, &t->ignore_index, .min = -1e9, .max = 1e9},
+        {"class_weights", SH_JSON_ARR, &class_weights, .min = 1, .max = TRAIN_MAX_CLASSES},
+        {"label_smoothing", SH_JSON_F64, &t->label_smoothing, .min = 0, .max = 1},
+        {"class_axis", SH_JSON_INT, &t->class_axis, .min = -1, .max = SH_MAX_RANK - 1},
+        {"pos_weight", SH_JSON_ANY, &pos_weight, .required = false},
+        {"delta", SH_JSON_F64, &t->delta, .min = 0, .max = 1e9},
+    };
+    int rc = sh_json_read(obj, "spec.loss", f, SH_ARRAY_LEN(f), err);
+
+    if (!name)
+        return rc;
+    rc = also(rc, choose("spec.loss.name", name, LOSSES, SH_ARRAY_LEN(LOSSES), &chosen, err));
+    if (rc)
+        return rc;
+    t->loss = (enum train_loss)chosen;
+    rc = refuse_foreign(obj, "spec.loss", name, chosen, OWNED, SH_ARRAY_LEN(OWNED), err);
+    if (class_weights)
+        rc = also(rc, check_weights("spec.loss.class_weights", class_weights, err));
+    if (pos_weight)
+        rc = also(rc, check_pos_weight(pos_weight, err));
+    if (!(t->delta > 0))
+        rc = also(rc, sh_json_fail(err, "spec.loss.delta", "\"spec.loss.delta\" must be above 0"));
+    t->weights = class_weights ? class_weights : pos_weight;
+    return rc;
+}
+
+/* A name, or an object with it. */
+static int read_loss(const json_t *loss, struct train_spec *t, struct sh_err *err)
+{
+    int chosen = 0, rc;
+
+    if (json_is_object(loss))
+        return read_loss_object(loss, t, err);
+    if (!json_is_string(loss))
+        return sh_json_fail(err, "spec.loss",
+                            "\"spec.loss\" must be a name or an object with a \"name\"");
+    rc = choose("spec.loss", json_string_value(loss), LOSSES, SH_ARRAY_LEN(LOSSES), &chosen, err);
+    t->loss = (enum train_loss)chosen;
+    return rc;
+}
+
+static bool is_alike(int64_t got, int64_t dim)
+{
+    return got == dim || dim < 1; /* an axis of any length */
+}
+
+int train_class_axis(const struct train_spec *t, const char *output, uint32_t rank,
+                     const int64_t *dims, uint32_t *out, struct sh_err *err)
+{
+    uint32_t wanted[2] = {1, rank - 1}, n = 2;
+
+    *out = 1;
+    if (rank < 2)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "cross-entropy needs an output of shape [batch, classes], [batch, length, "
+                       "classes] or [batch, classes, ...]; \"%s\" has %u dimensions",
+                       output, rank);
+    if (t->class_axis > 0 && t->class_axis >= (int64_t)rank)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "\"spec.loss.class_axis\" is %" PRId64 ", and \"%s\" has %u dimensions",
+                       t->class_axis, output, rank);
+    if (t->class_axis)
+        wanted[0] = t->class_axis > 0 ? (uint32_t)t->class_axis : rank - 1, n = 1;
+    if (t->label_rank == 0 && !t->class_axis && rank == 3)
+        wanted[0] = 2;
+    for (uint32_t i = 0; i < n; i++) {
+        bool fits = t->label_rank == 0 || t->label_rank == rank - 1;
+
+        for (uint32_t k = 1; fits && k < t->label_rank; k++)
+            fits = is_alike(t->label_dims[k], dims[k < wanted[i] ? k : k + 1]);
+        *out = wanted[i];
+        if (fits)
+            return SH_OK;
+    }
+    *out = wanted[0];
+    return SH_FAIL(err, SH_E_INVALID,
+                   "the labels do not have the shape of output \"%s\" without its axis of the "
+                   "classes, which is axis 1 or the last; \"spec.loss.class_axis\" may say which",
+                   output);
+}
+
+int train_check_weights(const struct train_spec *t, int64_t n, struct sh_err *err)
+{
+    const size_t have = json_array_size(t->weights);
+
+    if (!json_is_array(t->weights) || (int64_t)have == n)
+        return SH_OK;
+    return sh_json_fail(err, "spec.loss",
+                        "\"spec.loss.%s\" has %zu elements, the output has %" PRId64,
+                        t->loss == TRAIN_LOSS_XENT ? "class_weights" : "pos_weight", have, n);
+}
+
+/* ------------------------------------------------------------------ the optimizer */
+
+static int read_optimizer(const json_t *obj, struct train_spec *t, struct sh_err *err)
+{
+    static const unsigned SGD = 1u << TRAIN_SGD, ADAM = 1u << TRAIN_ADAM | 1u << TRAIN_ADAMW;
+    const struct owned OWNED[] = {
+        {"momentum", SGD}, {"nesterov", SGD}, {"beta1", ADAM}, {"beta2", ADAM}, {"eps", ADAM}};
+    const char *name = json_string_value(json_object_get(obj, "name"));
+    struct sh_json_field f[] = {
+        {"name", SH_JSON_STR, &name, .required = true, .max = 16},
+        {"lr", SH_JSON_F64, &t->lr, .min = 0, .max = 1e6},
+        {"momentum", SH_JSON_F64, &t->momentum, .min = 0, .max = 1},
+        {"weight_decay", SH_JSON_F64, &t->weight_decay, .min = 0, .max = 1e6},
+        {"beta1", SH_JSON_F64, &t->beta1, .min = 0, .max = 0.9999999},
+        {"beta2", SH_JSON_F64, &t->beta2, .min = 0, .max = 0.9999999},
+        {"eps", SH_JSON_F64, &t->eps, .min = 0, .max = 1},
+        {"nesterov", SH_JSON_BOOL, &t->nesterov, .required = false},
+    };
+    int rc, chosen = 0;
+
+    if (name && strcmp(name, OPTIMIZERS[TRAIN_ADAMW]) == 0)
+        t->weight_decay = 1e-2;
+    rc = sh_json_read(obj, "spec.optimizer", f, SH_ARRAY_LEN(f), err);
+    if (name)
+        rc = also(rc, choose("spec.optimizer.name", name, OPTIMIZERS, SH_ARRAY_LEN(OPTIMIZERS),
+                             &chosen, err));
+    if (rc)
+        return rc;
+    t->optimizer = (enum train_optim)chosen;
+    rc = refuse_foreign(obj, "spec.optimizer", name, chosen, OWNED, SH_ARRAY_LEN(OWNED), err);
+    if (t->nesterov && t->momentum == 0.0)
+        rc = also(rc, sh_json_fail(err, "spec.optimizer.nesterov",
+                                   "\"spec.optimizer.nesterov\" needs a momentum above 0"));
+    return rc;
+}
+
+/* ------------------------------------------------------------------ the whole */
+
+int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *err)
+{
+    struct train_spec t = DEFAULTS;
+    const char *labels = t.labels, *precision = "fp32";
+    json_t *optimizer = NULL, *loss = NULL;
+    int64_t seed = 0;
+    struct sh_json_field f[] = {
+        {"loss", SH_JSON_ANY, &loss, .required = false},
+        {"optimizer", SH_JSON_OBJ, &optimizer, .required = true},
+        {"batch", SH_JSON_INT, &t.batch, .min = 1, .max = 65536},
+        {"steps", SH_JSON_INT, &t.steps, .min = 1, .max = 1e12},
+        {"epochs", SH_JSON_INT, &t.epochs, .min = 1, .max = 1e9},
+        {"seed", SH_JSON_INT, &seed, .min = 0, .max = 9e15},
+        {"labels", SH_JSON_STR, &labels, .min = 1, .max = sizeof(t.labels) - 1, .in_bytes = true},
+        {"precision", SH_JSON_STR, &precision, .max = 8},
+        {"shuffle", SH_JSON_BOOL, &t.shuffle, .required = false},
+        {"publish", SH_JSON_BOOL, &t.publish, .required = false},
+        {"checkpoint_interval_ms", SH_JSON_INT, &t.checkpoint_interval_ms, .min = 0, .max = 864e5},
+    };
+    int rc = sh_json_read(spec, "spec", f, SH_ARRAY_LEN(f), err);
+    struct sh_err why = {0};
+
+    if (loss)
+        rc = also(rc, read_loss(loss, &t, err));
+    if (dev_precision_parse(precision, &t.precision, &why))
+        rc = also(rc, sh_json_fail(err, "spec.precision", "\"spec.precision\": %s", why.msg));
+    if (optimizer)
+        rc = also(rc, read_optimizer(optimizer, &t, err));
+    if (is_given(spec, "steps") == is_given(spec, "epochs"))
+        rc = also(rc, sh_json_fail(err, "spec",
+                                   "give either \"spec.steps\" or \"spec.epochs\", one of them"));
+    if (rc)
+        return rc;
+    t.seed = (uint64_t)seed;
+    if (labels != t.labels)
+        sh_strlcpy(t.labels, labels, sizeof(t.labels));
+    *out = t;
+    return SH_OK;
+}

@@ -1,0 +1,65 @@
+/* train_spec.h - what a training job asks for. docs/training.md describes each field.
+ *
+ * API and worker read the same spec with the same function, so that what the API has taken no
+ * worker refuses. Defaults are PyTorch's.
+ */
+#ifndef SH_COMMON_TRAIN_SPEC_H
+#define SH_COMMON_TRAIN_SPEC_H
+
+#include "common/dim.h"
+#include "common/dtype.h"
+#include "common/json.h"
+#include "common/precision.h"
+
+enum train_loss {
+    TRAIN_LOSS_XENT,
+    TRAIN_LOSS_BCE, /* with logits */
+    TRAIN_LOSS_MSE,
+    TRAIN_LOSS_L1,
+    TRAIN_LOSS_HUBER
+};
+enum train_optim { TRAIN_SGD, TRAIN_ADAM, TRAIN_ADAMW };
+
+#define TRAIN_IGNORE_INDEX (-100) /* the label that PyTorch leaves out */
+#define TRAIN_MAX_CLASSES 100000u
+
+struct train_spec { /* json_t: BORROWED from the spec */
+    enum train_loss loss;
+    int64_t class_axis;     /* of the output; 0: by the shapes, see train_class_axis() */
+    int64_t ignore_index;   /* XENT */
+    double label_smoothing; /* XENT */
+    double delta;           /* HUBER */
+    const json_t *weights; /* XENT: of each class; BCE: of positive targets, one or each; or NULL */
+    enum train_optim optimizer;
+    double lr, momentum, weight_decay, beta1, beta2, eps;
+    bool nesterov;
+    int64_t batch, steps, epochs; /* steps or epochs, the other 0 */
+    uint64_t seed;
+    char labels[128]; /* name of the label tensor in the dataset */
+    enum dev_precision precision;
+    bool shuffle; /* each epoch in an order drawn from (seed, epoch); else in file order */
+    bool publish;
+    int64_t checkpoint_interval_ms; /* 0: only when needed for a stop */
+
+    /* No part of a spec. */
+    struct sh_sizes sizes; /* of symbols: those of the dataset */
+    uint32_t label_rank;   /* of the dataset's labels, with the axis of the samples; 0: not known */
+    int64_t label_dims[SH_MAX_RANK];
+    int64_t conv_piece_bytes; /* 0: CONV_PIECE_BYTES; less for tests */
+};
+
+/* Unknown fields, and such as do not belong to the loss or the optimizer, are refused. All that is
+ * wrong is among err->faults, below "spec". */
+int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *err);
+
+/* The axis of an output [batch, ...] of `rank` axes that holds the classes; labels have its shape
+ * without that axis. As the spec says; else the one that fits the labels' shape, 1 before the last;
+ * where that is not known, 1 as PyTorch has it, and of three axes the last, as transformers write
+ * logits. dims: axis 0 is not looked at, and what is below 1 is any length. Fails: SH_E_INVALID: no
+ * axis does; *out is the one looked at first. */
+int train_class_axis(const struct train_spec *t, const char *output, uint32_t rank,
+                     const int64_t *dims, uint32_t *out, struct sh_err *err);
+/* Are there as many weights as classes (BCE: elements of the output's last axis)? */
+int train_check_weights(const struct train_spec *t, int64_t n, struct sh_err *err);
+
+#endif
