@@ -259,7 +259,7 @@ class Sender:
                               in_spans=self.ins, out_spans=self.outs[rid // 2 % self.N_OUT])
         self.d.scheduler.send("RUN", epoch=self.d.epoch, run_id=run, version_id=self.version,
                               tenant="bench", batch=self.batch, n_parts=1,
-                              budget_ns=60 * 10**9)
+                              budget_ns=60 * 10**9, sizes=b"")
         return rid
 
 

@@ -114,6 +114,7 @@ class Played:
                               msg="it would take 9 ms too long")
                 elif self.mode != "silent":
                     conn.send("INFER_PLACED", rid=m.rid,
+                              compile_ns=0,
                               executor=self.mode if self.mode in ("tcp", "away") else "local")
             elif m.type == "INFER_READY":
                 self.ready[m.rid] = m
@@ -131,7 +132,7 @@ class Played:
                           msg="the executor was lost; try again")
             elif m.type == "INFER_AGAIN":
                 self.again.append(m.n_placed)
-                conn.send("INFER_PLACED", rid=m.rid, executor="local")
+                conn.send("INFER_PLACED", rid=m.rid, executor="local", compile_ns=0)
                 self.mode = "serve"
                 threading.Thread(target=self.run_later, args=(self.ready[m.rid],)).start()
 

@@ -239,7 +239,8 @@ class Driver:
             if self.tcp:
                 self.data.send("DATA_END", rid=rid)
         self.scheduler.send("RUN", epoch=self.epoch, run_id=run_id, version_id=version, tenant=tenant,
-                            batch=batch * len(each), n_parts=len(each), budget_ns=int(budget_s * 1e9))
+                            batch=batch * len(each), n_parts=len(each), budget_ns=int(budget_s * 1e9),
+                            sizes=b"")
         return run_id, outs
 
     def result(self, run, timeout=WAIT_S):

@@ -149,11 +149,12 @@ class Api(Peer):
 
     def open(self, rid, version=1, tenant="research", budget_ms=0, age_ms=0):
         self.send("INFER_OPEN", rid=rid, tenant=tenant, model="digits", version_id=version,
-                  body_bytes=64, budget_ns=int(budget_ms * 1e6), priority=0, age_ns=int(age_ms * 1e6))
+                  body_bytes=64, budget_ns=int(budget_ms * 1e6), priority=0, age_ns=int(age_ms * 1e6),
+                  has_sizes=0)
 
     def ready(self, rid, batch=1):
         self.send("INFER_READY", rid=rid, batch=batch, in_spans=struct.pack("<QQ", 0, 64),
-                  out_spans=struct.pack("<QQ", 64, 40), budget_ns=0, priority=0)
+                  out_spans=struct.pack("<QQ", 64, 40), budget_ns=0, priority=0, sizes=b"")
 
 
 class Case(unittest.TestCase):

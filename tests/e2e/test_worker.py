@@ -105,7 +105,7 @@ class Worker:
 
     def load(self, handle, package, max_batch):
         self.send_files("WK_MODEL", package, handle=handle, precision="fp32", max_batch=max_batch,
-                        build=1, host_left=0, host_copies=1, key="", maps=0)
+                        build=1, host_left=0, host_copies=1, key="", maps=0, of=0, sizes=b"")
 
     def loaded(self, handle, at):
         """Puts the image there."""

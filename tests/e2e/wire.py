@@ -11,7 +11,8 @@ import struct
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-VERSION = 4
+VERSION = int(re.search(r"#define SH_WIRE_VERSION (\d+)u",
+                        open(os.path.join(ROOT, "common", "wire.h")).read())[1])
 
 
 def _load():
@@ -98,7 +99,7 @@ class Conn:
         if len(self.buf) < 8:
             return None
         length, version, n_fds, number = struct.unpack_from("<IBBH", self.buf)
-        assert version == VERSION
+        assert version == VERSION, "a frame of version %d, not %d" % (version, VERSION)
         if len(self.buf) < 8 + length:
             return None
         m = decode(number, bytes(self.buf[8:8 + length]))
