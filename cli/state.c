@@ -581,11 +581,11 @@ static int purge_kernels(const struct state *s, struct sh_err *err)
 
 int state_purge(const struct state *s, char **left, struct sh_err *err)
 {
-    static const char *const OURS[] = {
-        "pg",           "run",           "log",           "blobs",      "jobs",
-        "demo",         "kept",          "demo.json",     "prometheus", "admin.key",
-        "executor.key", "usage",         "cursor.key",    "backup.tmp", "made-by-demo",
-        STATE_LAST_UP,  "database.dump", STATE_RESTORING, STATE_MARK};
+    static const char *const OURS[] = {"pg",          "run",           "log",           "blobs",
+                                       "jobs",        "demo",          "kept",          "demo.json",
+                                       "prometheus",  "admin.key",     "executor.key",  "usage",
+                                       "cursor.key",  "backup.tmp",    "made-by-demo",  "shapes",
+                                       STATE_LAST_UP, "database.dump", STATE_RESTORING, STATE_MARK};
     char *pg = NULL;
     int rc = state_check_mark(s, err);
 

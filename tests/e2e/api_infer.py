@@ -655,7 +655,8 @@ class Infer(Case):
         self.assertEqual((ready()[0], ready(model)[0]), (200, 200))
         for state, said, text in ((LOADING, "LOADING", "loads it"), (ABSENT, "UNAVAILABLE", "no executor"),
                                   (FAILED, "UNAVAILABLE", "out of luck"), (NONE, "UNAVAILABLE", "scheduler")):
-            played.model_up(1, state, step="compile", done=2, total=5, left_ns=int(3e9), msg="out of luck")
+            played.model_up(1, state, step="compile", done=2, total=5, left_ns=int(3e9),
+                            msg="out of luck" if state == FAILED else "")
             self.assertTrue(wait_for(lambda: ready(model)[0] == 503))
             index = [m for m in self.s.call("POST", "/v2/repository/index", {}, key=self.s.key)[1]
                      if m["name"] == "double"]

@@ -10,6 +10,7 @@ import gzip
 import http.client
 import json
 import os
+import pty
 import random
 import shutil
 import signal
@@ -179,10 +180,20 @@ class System:
                 lines += [line for line in f if " ev=%s " % event in line]
         return lines
 
-    def cli(self, *args, env=None):
+    def cli(self, *args, env=None, stdout=subprocess.PIPE):
         return subprocess.run([os.path.join(BIN, "shunt"), *args, "--quiet", "--state-dir", self.state],
                               env={**self.env, **(env or {})}, check=True, timeout=180,
-                              stdout=subprocess.PIPE).stdout
+                              stdout=stdout).stdout
+
+    def cli_on_terminal(self, *args, env=None):
+        """What it prints (less than a page) to a terminal that does not say how wide it is."""
+        ours, theirs = pty.openpty()
+        try:
+            self.cli(*args, env=env, stdout=theirs)
+            return os.read(ours, 1 << 16)
+        finally:
+            os.close(ours)
+            os.close(theirs)
 
     # ------------------------------------------------------------ HTTP
     def call(self, method, path, body=None, key=None, headers=None, timeout=WAIT_S):

@@ -31,7 +31,7 @@ class Failures(Story):
     @classmethod
     def setUpClass(cls):
         # Short times: a database that is away for longer than a lease lasts is part of the stories.
-        cls.s = s = System(LEASE_TTL_MS="1000", GRACE_MS="10000")
+        cls.s = s = System(KEEP_RENEW_S="0", LEASE_TTL_MS="1000", GRACE_MS="10000")
         cls.addClassCleanup(s.stop)
         cls.key = s.tenant("research")
         s.push(cls.key, "two", onnx.two_outputs(), max_batch=4)

@@ -80,7 +80,7 @@ class Served(Story):
 
     @classmethod
     def setUpClass(cls):
-        cls.s = s = System("--workers=2", **cls.OPTIONS)
+        cls.s = s = System("--workers=2", KEEP_RENEW_S="0", **cls.OPTIONS)
         cls.addClassCleanup(s.stop)
         cls.key = s.tenant("vision")
         s.push(cls.key, "lin", onnx.linear(), max_batch=16)
@@ -610,7 +610,7 @@ class End(Story):
     def test_after_term_who_is_inside_is_served_and_nobody_else(self):
         """With threads that sleep and all places taken, so that nothing but the end wakes them."""
         n = 16
-        self.s = s = System("--workers=2", MAX_CONNECTIONS=str(n), DRAIN_S=str(WAIT_S))
+        self.s = s = System("--workers=2", KEEP_RENEW_S="0", MAX_CONNECTIONS=str(n), DRAIN_S=str(WAIT_S))
         self.addCleanup(s.stop)
         key = s.tenant("vision")
         s.push(key, "lin", onnx.linear(), max_batch=16)

@@ -50,7 +50,7 @@ class Many(Story):
     def setUpClass(cls):
         room = open_files() - 2000
         cls.n = min(int(os.environ.get("MANY_CONNECTIONS", 10000)), room)
-        cls.s = s = System("--workers=2", MAX_CONNECTIONS=str(cls.n + 1000),
+        cls.s = s = System("--workers=2", KEEP_RENEW_S="0", MAX_CONNECTIONS=str(cls.n + 1000),
                            MAX_CONNECTIONS_PER_IP="0", UPLOAD_GRACE_S="2",
                            UPLOAD_MIN_RATE="8M", HEADER_TIMEOUT_S="300", IDLE_TIMEOUT_S="300")
         cls.addClassCleanup(s.stop)
@@ -202,7 +202,7 @@ class Crowd(Story):
 
     @classmethod
     def setUpClass(cls):
-        cls.s = s = System("--workers=2")
+        cls.s = s = System("--workers=2", KEEP_RENEW_S="0")
         cls.addClassCleanup(s.stop)
         cls.key = s.tenant("vision")
         s.push(cls.key, "lin", onnx.linear(), max_batch=4)

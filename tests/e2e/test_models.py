@@ -140,10 +140,11 @@ class Models(Story):
         self.assertAlmostEqual(t["per_s"], 20 / t["window_s"], delta=0.1 * t["per_s"])
         self.assertTrue(0 < t["p50_ms"] <= t["p99_ms"] < 60e3, t)
         for command in ("get", "models"), ("status",):
-            table = self.s.cli(*command, env={"SHUNT_KEY": self.key}).decode().splitlines()
-            head = next(x for x in table if "REQ/S" in x)
-            row = next(x for x in table if name in x.split())
-            self.assertGreater(float(row[head.index("REQ/S"):].split()[0]), 0, table)
+            for run in self.s.cli, self.s.cli_on_terminal:
+                table = run(*command, env={"SHUNT_KEY": self.key}).decode().splitlines()
+                head = next(x for x in table if "REQ/S" in x)
+                row = next(x for x in table if name in x.split())
+                self.assertGreater(float(row[head.index("REQ/S"):].split()[0]), 0, table)
             self.assertLessEqual(max(map(len, table)), 80, table)
         # What others ask of a shared one is no business of who may use it.
         self.assertEqual(self.s.call("PATCH", "/api/v1/models/" + name, {"visibility": "shared"}, self.key).status, 200)

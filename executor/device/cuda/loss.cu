@@ -120,7 +120,7 @@ DEV_INLINE void write_gradient(const struct k_loss &a, const struct k_xent &k, i
     const double soft = (double)k.smoothing / (double)k.n;
     double hit, p;
 
-    if (target < 0 || target >= k.n) { /* ignored, or a fault */
+    if (target == k.ignore || target < 0 || target >= k.n) { /* the latter is a fault */
         store_any(a.d_type, a.d, at + i * k.inner, 0);
         return;
     }
