@@ -2,8 +2,11 @@
 #ifndef SH_EXECUTOR_MODEL_OP_LIST_H
 #define SH_EXECUTOR_MODEL_OP_LIST_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 void op_list_print(FILE *out); /* Markdown */
+bool op_list_trains(const char *op);
+size_t op_list_n_trains(void);
 
 #endif

@@ -29,8 +29,9 @@ struct shape_ctx {
 typedef int shape_step_fn(struct shape_ctx *c);
 
 enum {
-    SHAPE_RUNS = 1,   /* a device can run it; without this bit it must fold away */
-    SHAPE_ALWAYS = 2, /* eval needs only shapes: it folds with any input */
+    SHAPE_RUNS = 1,     /* a device can run it; without this bit it must fold away */
+    SHAPE_ALWAYS = 2,   /* eval needs only shapes: it folds with any input */
+    SHAPE_COMPOSED = 4, /* infer puts others in its place, that run (rewrite.h) */
 };
 
 struct shape_op {

@@ -3,6 +3,7 @@
 /* uses: libmodel.a libdevice.a */
 /* link: -ldl */
 #include "common/mem.h"
+#include "executor/model/op_list.h"
 #include "tests/unit/graph_text.h"
 #include "tests/unit/train_bench.h"
 
@@ -171,6 +172,18 @@ static const struct {
     {"GridSample", "p[2,3,4,5] c[2,2,1,2]=0.1,0.3,-0.9,0.95,0.4,-0.2,1.3,0.2", "", -1, 1},
     {"Col2Im", "p[2,12,4] i[2]=3,3 i[2]=2,2", "", -1, 1},
     {"SoftmaxCrossEntropyLoss", "p[4,3] i[4]=0,2,1,1 c[3]=1,2,0.5", "ignore_index=2", -1, 1},
+    {"Squeeze", "p[4,1,3] i[1]=1", "", -1, 1},
+    {"Unsqueeze", "p[4,3] i[1]=1", "", -1, 1},
+    {"Sum", "p[4,3] p[3] p[4,1]", "", -1, 1},
+    {"Mean", "p[4,3] p[3]", "", -1, 1},
+    {"MeanVarianceNormalization", "p[2,3,4,4]", "", -1, 1},
+    {"RMSNormalization", "p[4,3,8] p[8]", "", -1, 1},
+    {"Attention", "p[1,2,3,4] p[1,2,5,4] p[1,2,5,4]", "is_causal=1", -1, 1},
+    {"RotaryEmbedding", "p[1,2,3,4] c[1,3,2]=1,0.5,0.2,0.1,-1,0.3 c[1,3,2]=0,0.5,1,0.2,0.1,0.7", "",
+     -1, 1},
+    {"CenterCropPad", "p[4,3] i[2]=2,5", "", -1, 1},
+    {"AffineGrid", "p[2,2,3] i[4]=2,1,3,4", "", -1, 1},
+    {"NegativeLogLikelihoodLoss", "p[4,3] i[4]=0,2,1,1", "", -1, 1},
 };
 
 static void every_gradient_is_the_slope_of_the_loss(void **state)
@@ -190,6 +203,23 @@ static void every_gradient_is_the_slope_of_the_loss(void **state)
         expect_slopes(b, &x, 3, 2e-2, what);
         clear(b);
     }
+}
+
+static void the_page_of_operators_says_which_have_gradients(void **state)
+{
+    size_t n = 0;
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        bool again = strcmp(CASES[i].op, "Swish") == 0; /* of opset 24: no row */
+
+        for (size_t k = 0; k < i && !again; k++)
+            again = strcmp(CASES[k].op, CASES[i].op) == 0;
+        n += !again;
+        if (!again && !op_list_trains(CASES[i].op))
+            fail_msg("op_list.c does not say that %s trains", CASES[i].op);
+    }
+    assert_int_equal(n, op_list_n_trains());
 }
 
 static uint32_t some_bn(struct graph *g, const char *name, uint32_t x)
@@ -536,6 +566,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_gradient_is_the_slope_of_the_loss),
+        cmocka_unit_test(the_page_of_operators_says_which_have_gradients),
         cmocka_unit_test(fused_normalisations_have_the_same_gradients),
         cmocka_unit_test(a_weight_gradient_in_pieces_is_the_same),
         cmocka_unit_test(nothing_before_the_update_changes_the_state),
