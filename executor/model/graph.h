@@ -7,11 +7,13 @@
  * Values are numbered; node inputs and outputs are value numbers in topological order. Weights and
  * constants are values with data. An axis of a graph input may be dynamic: the batch (dim -1, only
  * axis 0), or a symbol (GRAPH_SYMBOL), whose name stands for one size wherever it is.
- * One opset: a reader normalises what differed between opsets 7 and 23, so that later stages see
+ * One opset: a reader normalises what differed between opsets 1 and 23, so that later stages see
  * the form of opset 18 (axes of reductions are an input), without Constant nodes and with functions
  * of the model in place of their calls; the value of ConstantOfShape is its second input. Softmax,
  * LogSoftmax or Hardmax with the attribute flat = 1 is over all axes from `axis` on, as one, which
- * was its meaning before opset 13. An attribute that is a list of texts is one text with commas.
+ * was its meaning before opset 13. With GRAPH_FIRST_AXIS the second operand begins at that axis of
+ * the first, as it could before opset 7. An attribute that is a list of texts is one text with
+ * commas.
  *
  * Not thread-safe. Strings and data live as long as the graph.
  */
@@ -29,6 +31,7 @@
 #define GRAPH_MAX_NODES 65536u
 #define GRAPH_MAX_VALUES 262144u
 #define GRAPH_NONE UINT32_MAX /* an absent optional input */
+#define GRAPH_FIRST_AXIS "first_axis"
 #define GRAPH_BATCH ((int64_t)SH_DIM_BATCH)
 #define GRAPH_SYMBOL(k) (-2 - (int64_t)(k)) /* as a dim: symbol k; and back */
 #define GRAPH_DERIVED INT32_MIN             /* a dim of an output: graph.output_dims knows */

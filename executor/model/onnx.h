@@ -1,4 +1,4 @@
-/* onnx.h - read and write ONNX files (opset 7 to 23). The only user of protobuf-c in the product's
+/* onnx.h - read and write ONNX files (opset 1 to 23). The only user of protobuf-c in the product's
  * model code. A file is hostile until read: runs in shunt-import or shunt-run, under limits. */
 #ifndef SH_EXECUTOR_MODEL_ONNX_H
 #define SH_EXECUTOR_MODEL_ONNX_H

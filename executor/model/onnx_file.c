@@ -14,7 +14,8 @@
 #define MAX_MESSAGES 4000000u
 #define MEMORY_FACTOR 12 /* the densest encoding, packed varints of one byte, grows 8 times */
 #define MEMORY_EXTRA ((size_t)64 << 20)
-#define MIN_OPSET 7
+#define MIN_OPSET 1
+#define NAMES_OPSET 3 /* IR version from which on a model has to name its operator set */
 #define MAX_OPSET 23
 
 /* ---------------------------------------------------------------- the walk before the parser */
@@ -232,6 +233,8 @@ int onnx_file_model_opset(const Onnx__ModelProto *m, int64_t *out, struct sh_err
 {
     int rc = onnx_file_opset(m->opset_import, m->n_opset_import, out, err);
 
+    if (!rc && !*out && m->has_ir_version && m->ir_version < NAMES_OPSET)
+        *out = 1;
     if (!rc && !*out)
         rc = SH_FAIL(err, SH_E_INVALID, "the model does not name its operator set (opset)");
     return rc;

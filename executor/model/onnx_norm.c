@@ -1,4 +1,4 @@
-/* onnx_norm.c - one form of every operator (graph.h), whatever opset from 7 to 23 a file is of. */
+/* onnx_norm.c - one form of every operator (graph.h), whatever opset from 1 to 23 a file is of. */
 #include "common/mem.h"
 #include "executor/model/onnx_reader.h"
 
@@ -15,6 +15,7 @@ static const struct moved {
     {"Clip", 11, "min", 1, 0},
     {"Clip", 11, "max", 2, 0},
     {"Dropout", 12, "ratio", 1, 0},
+    {"Pad", 2, "paddings", 1, 0},
     {"Pad", 11, "pads", 1, 0},
     {"Pad", 11, "value", 2, 0},
     {"ReduceL1", 18, "axes", 1, 0},
@@ -27,6 +28,7 @@ static const struct moved {
     {"ReduceProd", 18, "axes", 1, 0},
     {"ReduceSum", 13, "axes", 1, 0},
     {"ReduceSumSquare", 18, "axes", 1, 0},
+    {"Reshape", 5, "shape", 1, 0},
     {"Slice", 10, "starts", 1, 0},
     {"Slice", 10, "ends", 2, 0},
     {"Slice", 10, "axes", 3, 0},
@@ -93,6 +95,66 @@ static int set_default(struct graph_node *n, const char *attr, const char *value
                        struct sh_err *err)
 {
     return graph__attr(n, attr) ? SH_OK : graph_set_str(n, attr, value, err);
+}
+
+/* The second operand began at an axis of the first; without one it ends where the first ends. */
+static int old_broadcast(struct reader *r, struct graph_node *n)
+{
+    int64_t axis = 0;
+    int rc = graph_int(n, "axis", 0, &axis, r->err);
+
+    if (rc || !graph__attr(n, "axis"))
+        return rc;
+    graph__drop_attr(n, "axis");
+    return graph_set_int(n, GRAPH_FIRST_AXIS, axis, r->err);
+}
+
+/* A number for each channel, or one. */
+static int old_prelu(struct reader *r, struct graph_node *n)
+{
+    return graph_set_int(n, GRAPH_FIRST_AXIS, 1, r->err);
+}
+
+static int old_concat(struct reader *r, struct graph_node *n)
+{
+    return graph__attr(n, "axis") ? SH_OK : graph_set_int(n, "axis", 1, r->err);
+}
+
+/* The type was a word. */
+static int old_cast(struct reader *r, struct graph_node *n)
+{
+    const ProtobufCEnumValue *type;
+    const char *word;
+    int rc = graph_str(n, "to", "", &word, r->err);
+
+    if (rc)
+        return rc;
+    type = protobuf_c_enum_descriptor_get_value_by_name(&onnx__tensor_proto__data_type__descriptor,
+                                                        word);
+    if (!type)
+        return SH_FAIL(r->err, SH_E_INVALID, "Cast node %s: there is no type %.20s", n->name, word);
+    graph__drop_attr(n, "to");
+    return graph_set_int(n, "to", type->value, r->err);
+}
+
+/* p was a float. */
+static int old_lp_pool(struct reader *r, struct graph_node *n)
+{
+    double p;
+    int rc = graph_float(n, "p", 2, &p, r->err);
+
+    if (!rc && p != 1 && p != 2 && p != 3)
+        rc = SH_FAIL(r->err, SH_E_UNSUPPORTED, "%s node %s: p of %g does not work, only 1, 2 and 3",
+                     n->op, n->name, p);
+    graph__drop_attr(n, "p");
+    return rc ? rc : graph_set_int(n, "p", (int64_t)p, r->err);
+}
+
+static int old_tile(struct reader *r, struct graph_node *n)
+{
+    return SH_FAIL(r->err, SH_E_UNSUPPORTED,
+                   "Tile node %s repeats one axis, as before opset 6; convert the model to opset 6",
+                   n->name);
 }
 
 static int old_batch_norm(struct reader *r, struct graph_node *n)
@@ -184,17 +246,34 @@ static const struct {
     int64_t before;
     int (*fn)(struct reader *r, struct graph_node *n);
 } CHANGED[] = {
+    {"Add", 7, old_broadcast},
+    {"And", 7, old_broadcast},
     {"BatchNormalization", 14, old_batch_norm},
+    {"Cast", 6, old_cast},
+    {"Concat", 4, old_concat},
+    {"Div", 7, old_broadcast},
     {"Dropout", INT64_MAX, dropout},
+    {"Equal", 7, old_broadcast},
+    {"GlobalLpPool", 2, old_lp_pool},
+    {"Greater", 7, old_broadcast},
     {"GridSample", 20, old_grid_sample},
     {"Hardmax", 13, old_softmax},
+    {"Less", 7, old_broadcast},
     {"LogSoftmax", 13, old_softmax},
+    {"LpPool", 2, old_lp_pool},
+    {"Mul", 7, old_broadcast},
+    {"Or", 7, old_broadcast},
+    {"PRelu", 7, old_prelu},
+    {"Pow", 7, old_broadcast},
     {"Resize", 11, old_resize},
     {"RoiAlign", 16, old_roi_align},
     {"Scatter", INT64_MAX, scatter},
     {"SimplifiedLayerNormalization", INT64_MAX, simplified_norm},
     {"Softmax", 13, old_softmax},
+    {"Sub", 7, old_broadcast},
+    {"Tile", 6, old_tile},
     {"Upsample", INT64_MAX, old_resize},
+    {"Xor", 7, old_broadcast},
 };
 
 int reader_normalise(struct reader *r, struct graph_node *n)

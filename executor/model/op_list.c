@@ -268,7 +268,7 @@ void op_list_print(FILE *out)
         "# Operators\n\n"
         "Printed by `shunt-run operators` from `executor/model/shape_table.c` and `op_list.c`.\n"
         "%zu of the %zu operators of ONNX up to opset 23 are supported, on both devices, in each\n"
-        "opset from 7 on that has them: older forms become the newest at import. Functions of the\n"
+        "opset from 1 on that has them: older forms become the newest at import. Functions of the\n"
         "model are replaced by their nodes. \"of constants\": only where its inputs are constants "
         "or\n"
         "follow from shapes. \"trains\": the gradient goes through it, and is tested.\n\n"

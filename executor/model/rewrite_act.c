@@ -103,10 +103,11 @@ int shape__rewrite_selu(struct shape_ctx *c)
 int shape__rewrite_prelu(struct shape_ctx *c)
 {
     struct rewrite w = begin(c);
-    const uint32_t x = rw_in(&w, 0), slope = rw_in(&w, 1);
-    const uint32_t above = rw2(&w, "Greater", x, number(&w, 0));
+    const uint32_t x = rw_in(&w, 0), above = rw2(&w, "Greater", x, number(&w, 0));
 
-    return rw_is(&w, 0, rw3(&w, "Where", above, x, rw2(&w, "Mul", x, slope)));
+    if (!w.rc)
+        w.rc = shape__align(c);
+    return rw_is(&w, 0, rw3(&w, "Where", above, x, rw2(&w, "Mul", x, rw_in(&w, 1))));
 }
 
 int shape__rewrite_thresholded_relu(struct shape_ctx *c)

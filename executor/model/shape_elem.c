@@ -59,6 +59,30 @@ int shape__infer_act(struct shape_ctx *c)
     return rc;
 }
 
+int shape__align(struct shape_ctx *c)
+{
+    struct rewrite w = {.c = c};
+    const struct graph_value *a = shape__in(c, 0), *b = shape__in(c, 1);
+    int64_t axis, dims[SH_MAX_RANK];
+
+    if (!graph__attr(&c->n, GRAPH_FIRST_AXIS))
+        return SH_OK;
+    w.rc = graph_int(&c->n, GRAPH_FIRST_AXIS, 0, &axis, c->err);
+    graph__drop_attr(&c->n, GRAPH_FIRST_AXIS);
+    if (w.rc || graph_elements(b) == 1)
+        return w.rc;
+    w.rc = shape__axis(c, axis, a->rank, &axis);
+    if (!w.rc && b->rank > a->rank - (int)axis)
+        w.rc = shape__fail(c, SH_E_INVALID, "%d axes do not fit to %d from axis %lld on", b->rank,
+                           a->rank, (long long)axis);
+    if (w.rc)
+        return w.rc;
+    for (int i = 0; i < a->rank - (int)axis; i++)
+        dims[i] = i < b->rank ? b->dims[i] : 1;
+    c->n.in[1] = rw_reshape(&w, c->n.in[1], a->rank - (int)axis, dims);
+    return w.rc;
+}
+
 static int broadcast_out(struct shape_ctx *c, enum sh_dtype t)
 {
     int64_t dims[SH_MAX_RANK];
@@ -73,6 +97,8 @@ int shape__infer_binary(struct shape_ctx *c)
     /* Pow may mix types; the result has that of the base. */
     int rc = strcmp(c->n.op, "Pow") == 0 ? SH_OK : shape__want_same_type(c, 0, 1);
 
+    if (!rc)
+        rc = shape__align(c);
     return rc ? rc : broadcast_out(c, shape__in(c, 0)->dtype);
 }
 
@@ -80,14 +106,19 @@ int shape__infer_compare(struct shape_ctx *c)
 {
     int rc = shape__want_same_type(c, 0, 1);
 
+    if (!rc)
+        rc = shape__align(c);
     return rc ? rc : broadcast_out(c, SH_BOOL);
 }
 
 int shape__infer_logic(struct shape_ctx *c)
 {
+    int rc;
+
     if (shape__in(c, 0)->dtype != SH_BOOL || shape__in(c, 1)->dtype != SH_BOOL)
         return shape__fail(c, SH_E_INVALID, "needs BOOL inputs");
-    return broadcast_out(c, SH_BOOL);
+    rc = shape__align(c);
+    return rc ? rc : broadcast_out(c, SH_BOOL);
 }
 
 int shape__infer_variadic(struct shape_ctx *c)

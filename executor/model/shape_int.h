@@ -54,7 +54,9 @@ int shape__alias(struct shape_ctx *c, uint32_t v); /* the first output is anothe
 /* Integers of a constant input (I64 or I32). *k = 0 if the input is absent. */
 int shape__ints(struct shape_ctx *c, uint32_t i, int64_t *out, size_t max, size_t *k);
 int shape__number(struct shape_ctx *c, uint32_t i, double def, double *out); /* constant scalar */
-int shape__axis(struct shape_ctx *c, int64_t axis, int rank, int64_t *out);  /* to [0, rank) */
+/* Input i would have to be a constant: fails, and notes it for graph_deciding_inputs(). */
+int shape__computed(struct shape_ctx *c, uint32_t i);
+int shape__axis(struct shape_ctx *c, int64_t axis, int rank, int64_t *out); /* to [0, rank) */
 /* The type in which devices reduce, scan and sort integers of type t; t itself for all else. */
 enum sh_dtype shape__wide(enum sh_dtype t);
 int shape__want_float(struct shape_ctx *c, uint32_t i);
@@ -62,6 +64,8 @@ int shape__want_same_type(struct shape_ctx *c, uint32_t a, uint32_t b);
 int shape__want_vector(struct shape_ctx *c, uint32_t i, int64_t want); /* [want] */
 int shape__broadcast(struct shape_ctx *c, const struct graph_value *a, const struct graph_value *b,
                      int *rank, int64_t *dims);
+/* Input 1 gets the axes that GRAPH_FIRST_AXIS asks for; after that the attribute is gone. */
+int shape__align(struct shape_ctx *c);
 void shape__drop_inputs(struct shape_ctx *c, uint32_t keep);
 int shape__set_op(struct shape_ctx *c, const char *op);
 /* A new value of g with a name of its own, derived from the node's first output. */

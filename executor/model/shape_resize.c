@@ -82,8 +82,7 @@ static int floats(struct shape_ctx *c, uint32_t i, size_t max, double *out, size
         return SH_OK;
     v = shape__in(c, i);
     if (!v->data)
-        return shape__fail(c, SH_E_UNSUPPORTED,
-                           "input %u is computed from data; only constants and sizes work", i);
+        return shape__computed(c, i);
     if (!shape__is_float(v->dtype) || v->rank != 1 || v->dims[0] > (int64_t)max)
         return shape__fail(c, SH_E_INVALID, "input %u must be a list of at most %zu FP32", i, max);
     *n = (size_t)v->dims[0];

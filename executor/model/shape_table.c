@@ -251,7 +251,7 @@ int shape__alias(struct shape_ctx *c, uint32_t v)
     return SH_OK;
 }
 
-static int computed(struct shape_ctx *c, uint32_t i)
+int shape__computed(struct shape_ctx *c, uint32_t i)
 {
     c->wanted = c->n.in[i];
     return shape__fail(c, SH_E_UNSUPPORTED,
@@ -272,7 +272,7 @@ int shape__ints(struct shape_ctx *c, uint32_t i, int64_t *out, size_t max, size_
     if (v->rank > 1)
         return shape__fail(c, SH_E_INVALID, "input %u must be a list of numbers", i);
     if (!v->data)
-        return computed(c, i);
+        return shape__computed(c, i);
     n = graph_elements(v);
     if (n < 0 || (uint64_t)n > max)
         return shape__fail(c, SH_E_UNSUPPORTED, "input %u has %lld numbers; at most %zu work", i,
@@ -292,7 +292,7 @@ int shape__number(struct shape_ctx *c, uint32_t i, double def, double *out)
         return SH_OK;
     v = shape__in(c, i);
     if (!v->data)
-        return computed(c, i);
+        return shape__computed(c, i);
     if (graph_elements(v) != 1 || !(shape__is_float(v->dtype) || shape__is_int(v->dtype)))
         return shape__fail(c, SH_E_INVALID, "input %u must be one number", i);
     *out = shape__get_f64(v->dtype, v->data, 0);

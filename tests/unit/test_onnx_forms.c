@@ -35,6 +35,7 @@ static const struct {
     {"Dropout", "ratio", 7, AS_FLOAT, 1},  {"Pad", "pads", 10, AS_INTS, 1},
     {"Slice", "axes", 9, AS_INTS, 3},      {"Split", "split", 12, AS_INTS, 1},
     {"Squeeze", "axes", 12, AS_INTS, 1},   {"Unsqueeze", "axes", 7, AS_INTS, 1},
+    {"Pad", "paddings", 1, AS_INTS, 1},    {"Reshape", "shape", 4, AS_INTS, 1},
     {"ReduceSum", "axes", 12, AS_INTS, 1}, {"ReduceMax", "axes", 17, AS_INTS, 1},
 };
 
@@ -91,6 +92,47 @@ static void softmax_was_over_all_axes_behind(void **state)
     assert_int_equal(attr_of("LogSoftmax", 7, "flat"), 1);
     assert_int_equal(attr_of("Softmax", 13, "flat"), -99);
     assert_int_equal(attr_of("Softmax", 13, "axis"), -99);
+}
+
+static struct graph *read_with(struct file *f, int64_t opset, const char *op)
+{
+    struct sh_err err = {0};
+    struct graph *g = NULL;
+
+    f->opset = opset;
+    file_node(f, "", op, "x x", "y");
+    assert_ok_err(file_read(f, &g, NULL, &err), &err);
+    return g;
+}
+
+static void the_oldest_opsets_say_it_otherwise(void **state)
+{
+    struct sh_err err = {0};
+    struct graph *g = NULL;
+    struct file f;
+    int64_t v;
+    (void)state;
+
+    assert_int_equal(attr_of("Concat", 3, "axis"), 1);
+    assert_int_equal(attr_of("PRelu", 6, GRAPH_FIRST_AXIS), 1);
+    assert_int_equal(attr_of("PRelu", 7, GRAPH_FIRST_AXIS), -99);
+    file_begin(&f);
+    put_attr(&f, "axis", AS_INT, 1, 0);
+    g = read_with(&f, 6, "Add");
+    assert_null(graph__attr(&g->nodes[0], "axis"));
+    assert_ok(graph_int(&g->nodes[0], GRAPH_FIRST_AXIS, -99, &v, NULL));
+    assert_int_equal(v, 1);
+    graph_free(g);
+    file_begin(&f);
+    put_attr(&f, "p", AS_FLOAT, 0, 2);
+    g = read_with(&f, 1, "LpPool");
+    assert_ok(graph_int(&g->nodes[0], "p", -99, &v, NULL));
+    assert_int_equal(v, 2);
+    graph_free(g);
+    file_begin(&f);
+    f.opset = 1;
+    file_node(&f, "", "Tile", "x x x", "y");
+    assert_fails(file_read(&f, &g, NULL, &err), SH_E_UNSUPPORTED, &err, "opset 6");
 }
 
 static void statistics_by_place_are_refused(void **state)
@@ -355,6 +397,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
         T(attributes_of_old_opsets_become_inputs),
         T(softmax_was_over_all_axes_behind),
+        T(the_oldest_opsets_say_it_otherwise),
         T(statistics_by_place_are_refused),
         T(a_call_becomes_the_nodes_of_the_function),
         T(attributes_go_from_the_call_through_functions),
