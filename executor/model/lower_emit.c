@@ -170,8 +170,10 @@ int lower__table(struct lower *lo, const struct lower_table *t, void *data, uint
     return rc;
 }
 
-int lower__number(struct lower *lo, const char *owner, float v, uint32_t *out, struct sh_err *err)
+int lower__number(struct lower *lo, const struct graph_node *n, float v, uint32_t *out,
+                  struct sh_err *err)
 {
+    const struct graph_value *owner = lower__out(lo, n);
     float *data = malloc(sizeof(*data));
     const char *name;
     int rc;
@@ -179,25 +181,26 @@ int lower__number(struct lower *lo, const char *owner, float v, uint32_t *out, s
     if (!data)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a constant");
     *data = v;
-    rc = ir_name(lo->ir, &name, err, "%s#%g", owner, (double)v);
+    rc = ir_name(lo->ir, &name, err, "%s#%g", owner->name, (double)v);
     if (rc) {
         free(data);
         return rc;
     }
-    return lower__table(lo, &(struct lower_table){.name = name, .n = 1}, data, out, err);
+    return lower__table(lo,
+                        &(struct lower_table){.name = name, .n = 1, .by_size = owner->by_size},
+                        data, out, err);
 }
 
 int lower__not_zero(struct lower *lo, const struct graph_node *n, uint32_t x, uint32_t *y,
                     struct sh_err *err)
 {
     const struct dev_tensor d = *ir_t(lo->ir, x);
-    const char *owner = lower__out(lo, n)->name;
     uint32_t zero, one, is_zero;
     struct dev_op op;
-    int rc = lower__number(lo, owner, 0.0f, &zero, err);
+    int rc = lower__number(lo, n, 0.0f, &zero, err);
 
     if (!rc)
-        rc = lower__number(lo, owner, 1.0f, &one, err);
+        rc = lower__number(lo, n, 1.0f, &one, err);
     if (rc)
         return rc;
     op = ir_op(DEV_OP_BINARY, n->name, 2, (uint32_t[]){x, zero});

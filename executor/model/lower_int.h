@@ -62,12 +62,15 @@ struct lower_table {
     const char *name; /* tells it from every other table of the model, whatever the batch */
     enum sh_dtype dtype;
     int64_t n;
-    bool by_size; /* follows from the sizes of symbols (graph.h), so it is no weight */
+    /* Follows from the sizes of symbols (graph.h), or is of a node that does, which at some sizes
+     * becomes part of another: so it is no weight. */
+    bool by_size;
 };
 int lower__table(struct lower *lo, const struct lower_table *t, void *data, uint32_t *out,
                  struct sh_err *err);
-/* One number, [1]; owner: a name that no two nodes share. */
-int lower__number(struct lower *lo, const char *owner, float v, uint32_t *out, struct sh_err *err);
+/* One number, [1], for this node. */
+int lower__number(struct lower *lo, const struct graph_node *n, float v, uint32_t *out,
+                  struct sh_err *err);
 /* y = x (k) c, where c has one number for each channel, axis 1 of x. */
 int lower__per_channel(struct lower *lo, const char *name, uint32_t x, enum dev_bin k, uint32_t c,
                        uint32_t *y, struct sh_err *err);

@@ -300,12 +300,14 @@ int lower__logic_not(struct lower *lo, const struct graph_node *n, struct sh_err
     zero = calloc(1, 1);
     if (!zero)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a constant");
-    rc = ir_const(lo->ir, n->name, lo->training ? DEV_ROLE_STATE : DEV_ROLE_WEIGHT, SH_BOOL, 1,
-                  (int64_t[]){1}, zero, &in[1], err);
-    if (rc) {
-        free(zero);
+    rc = lower__table(lo,
+                      &(struct lower_table){.name = n->name,
+                                            .dtype = SH_BOOL,
+                                            .n = 1,
+                                            .by_size = lower__out(lo, n)->by_size},
+                      zero, &in[1], err);
+    if (rc)
         return rc;
-    }
     op = ir_op(DEV_OP_BINARY, n->name, 2, in);
     op.u.binary.kind = DEV_BIN_EQUAL;
     return lower__emit(lo, n, &op, err);

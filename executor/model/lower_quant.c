@@ -147,7 +147,7 @@ int lower__dynamic_quantize(struct lower *lo, const struct graph_node *n, struct
     if (!rc)
         rc = ir_binary(ir, DEV_BIN_SUB, n->name, high, low, high, &scale, err);
     if (!rc)
-        rc = lower__number(lo, lower__out(lo, n)->name, 255.0f, &high, err);
+        rc = lower__number(lo, n, 255.0f, &high, err);
     if (!rc)
         rc = ir_binary(ir, DEV_BIN_DIV, n->name, scale, high, scale, &scale, err);
     if (!rc)

@@ -182,6 +182,64 @@ static void two_lengths_share_one_image_and_are_right(void **state)
     dev_lib_close(l);
 }
 
+/* x [B,S,2,16] attends to itself, as PyTorch writes it, and a product of that. */
+static struct graph *with_attention(void)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 4, (int64_t[]){-1, -2, 2, 16}), zero, q, k, s, y;
+    float *data = calloc(1, sizeof(*data));
+
+    assert_non_null(data);
+    assert_ok(graph_add_const(g, "zero", SH_F32, 0, NULL, data, &zero, NULL));
+    q = NODE(g, "Transpose", "q", x);
+    assert_ok(graph_set_ints(&g->nodes[g->n_nodes - 1], "perm", (int64_t[]){0, 2, 1, 3}, 4, NULL));
+    k = NODE(g, "Transpose", "k", x);
+    assert_ok(graph_set_ints(&g->nodes[g->n_nodes - 1], "perm", (int64_t[]){0, 2, 3, 1}, 4, NULL));
+    s = NODE(g, "Softmax", "s", NODE(g, "MatMul", "scores", q, k));
+    assert_ok(graph_set_int(&g->nodes[g->n_nodes - 1], "axis", -1, NULL));
+    s = NODE(g, "Where", "known", NODE(g, "IsNaN", "nan", s), zero, s);
+    y = NODE(g, "Transpose", "rows", NODE(g, "MatMul", "mixed", s, q));
+    assert_ok(graph_set_ints(&g->nodes[g->n_nodes - 1], "perm", (int64_t[]){0, 2, 1, 3}, 4, NULL));
+    y = NODE(g, "MatMul", "y", y, param(g, "w", 2, (int64_t[]){16, 16}));
+    assert_ok(graph_add_output(g, y, NULL));
+    return symbols(g, "seq", NULL);
+}
+
+static void a_length_of_one_shares_the_image_of_others(void **state)
+{
+    struct dev_lib *l;
+    struct dev *d = open_cpu(&l);
+    struct graph *g = with_attention();
+    const struct graph_sizes one = {.batch = 1, .of = {.v = {1}, .n = 1}};
+    const float *w = g->values[graph_find(g, "w")].data;
+    struct program *base, *p;
+    struct sh_err err = {0};
+    float x[32], *y;
+    size_t bytes;
+
+    (void)state;
+    for (int i = 0; i < 32; i++)
+        x[i] = (float)(i * 37 % 101) / 101.0f;
+    assert_ok_err(
+        program_infer(d, g, &(struct graph_sizes){.batch = 2}, DEV_FP32, NULL, &base, &err), &err);
+    assert_ok_err(program_infer(d, g, &one, DEV_FP32, base, &p, &err), &err);
+    y = run(d, p, x, &bytes);
+    assert_int_equal(bytes, sizeof(x));
+    for (int i = 0; i < 32; i++) { /* who is alone sees itself */
+        float want = 0;
+
+        for (int k = 0; k < 16; k++)
+            want += x[i / 16 * 16 + k] * w[k * 16 + i % 16];
+        assert_true(fabsf(y[i] - want) < 1e-5f);
+    }
+    free(y);
+    program_free(p);
+    program_free(base);
+    graph_free(g);
+    dev_close(d);
+    dev_lib_close(l);
+}
+
 static void what_json_says_of_axes_is_read_again(void **state)
 {
     const struct sh_symbols s = {.name = {"h", "w"}, .n = 2};
@@ -216,6 +274,7 @@ int main(void)
         cmocka_unit_test(sizes_that_must_agree_are_found),
         cmocka_unit_test(a_package_keeps_symbols),
         cmocka_unit_test(two_lengths_share_one_image_and_are_right),
+        cmocka_unit_test(a_length_of_one_shares_the_image_of_others),
         cmocka_unit_test(what_json_says_of_axes_is_read_again),
     };
 
