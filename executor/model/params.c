@@ -2,7 +2,8 @@
  *
  * A file does not say. Of the floats with at least one axis those are parameters that
  *   - weigh what comes in: the operands of products and convolutions, weights and biases of
- *     normalisations and of recurrent layers, slopes, tables of which rows are taken; or
+ *     normalisations (but for ones and zeros that an exporter made up, where the module has none)
+ *     and of recurrent layers, slopes, tables of which rows are taken; or
  *   - are added, multiplied or joined, and have the name of an attribute of a module
  *     ("layers.0.gamma") rather than one that an exporter makes up for a number in the code
  *     ("/Constant_3_output_0", "val_12", "onnx::Mul_77"), and are not called a mask, a table of
@@ -38,10 +39,26 @@ static const struct slot {
     {"RNN", 1, 3},
 };
 
+static bool begins(const char *name, const char *with)
+{
+    return strncmp(name, with, strlen(with)) == 0;
+}
+
+/* The ones and zeros that an exporter makes up for a norm that has no parameters. */
+static bool is_filler(const struct graph_node *n, const struct graph_value *v)
+{
+    const size_t size = sh_dtype_bytes(v->dtype);
+
+    return strstr(n->op, "Normalization") && begins(v->name, "val_") && v->data &&
+           v->bytes >= size && memcmp(v->data, (const char *)v->data + size, v->bytes - size) == 0;
+}
+
 static bool is_weight(const struct graph *g, const struct graph_node *n, uint32_t i)
 {
     int64_t axis = 0;
 
+    if (is_filler(n, &g->values[n->in[i]]))
+        return false;
     for (size_t k = 0; k < SH_ARRAY_LEN(WEIGHTS); k++)
         if (strcmp(WEIGHTS[k].op, n->op) == 0)
             return i >= WEIGHTS[k].first && i <= WEIGHTS[k].last;
@@ -50,11 +67,6 @@ static bool is_weight(const struct graph *g, const struct graph_node *n, uint32_
 }
 
 /* ---------------------------------------------------------------- names */
-
-static bool begins(const char *name, const char *with)
-{
-    return strncmp(name, with, strlen(with)) == 0;
-}
 
 /* What exporters of PyTorch call numbers and what they compute themselves. */
 static bool is_made_up(const char *name)

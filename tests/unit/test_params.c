@@ -95,6 +95,27 @@ static void what_weighs_or_has_the_name_of_an_attribute_is_a_parameter(void **st
     graph_free(g);
 }
 
+static void ones_of_a_norm_without_parameters_stay_ones(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 6, 5});
+
+    (void)state;
+    x = NODE(g, "InstanceNormalization", "a", x, uniform(g, "val_3", 6, 1.0f),
+             uniform(g, "val_7", 6, 0.0f));
+    x = NODE(g, "InstanceNormalization", "b", x, uniform(g, "n.weight", 6, 1.0f),
+             uniform(g, "n.bias", 6, 0.0f));
+    x = NODE(g, "InstanceNormalization", "c", x, param(g, "val_8", 1, (int64_t[]){6}),
+             uniform(g, "val_9", 6, 0.0f));
+    g = through_a_file(g, x);
+    assert_false(is_param(g, "val_3"));
+    assert_false(is_param(g, "val_7"));
+    assert_true(is_param(g, "n.weight"));
+    assert_true(is_param(g, "n.bias"));
+    assert_true(is_param(g, "val_8")); /* made of one, a weight that was turned into F32, say */
+    graph_free(g);
+}
+
 /* x -> norm a -> product w -> norm b -> product w */
 static struct graph *two_norms(uint32_t *y)
 {
@@ -152,6 +173,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_weighs_or_has_the_name_of_an_attribute_is_a_parameter),
+        cmocka_unit_test(ones_of_a_norm_without_parameters_stay_ones),
         cmocka_unit_test(equal_by_chance_is_trained_apart_and_tied_by_design_as_one),
         cmocka_unit_test(what_was_trained_apart_is_exported_apart),
     };
