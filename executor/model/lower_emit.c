@@ -186,8 +186,7 @@ int lower__number(struct lower *lo, const struct graph_node *n, float v, uint32_
         free(data);
         return rc;
     }
-    return lower__table(lo,
-                        &(struct lower_table){.name = name, .n = 1, .by_size = owner->by_size},
+    return lower__table(lo, &(struct lower_table){.name = name, .n = 1, .by_size = owner->by_size},
                         data, out, err);
 }
 

@@ -300,12 +300,11 @@ int lower__logic_not(struct lower *lo, const struct graph_node *n, struct sh_err
     zero = calloc(1, 1);
     if (!zero)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a constant");
-    rc = lower__table(lo,
-                      &(struct lower_table){.name = n->name,
-                                            .dtype = SH_BOOL,
-                                            .n = 1,
-                                            .by_size = lower__out(lo, n)->by_size},
-                      zero, &in[1], err);
+    rc = lower__table(
+        lo,
+        &(struct lower_table){
+            .name = n->name, .dtype = SH_BOOL, .n = 1, .by_size = lower__out(lo, n)->by_size},
+        zero, &in[1], err);
     if (rc)
         return rc;
     op = ir_op(DEV_OP_BINARY, n->name, 2, in);

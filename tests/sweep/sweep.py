@@ -1,0 +1,496 @@
+#!/usr/bin/env python3
+"""Architectures of other people, exported by PyTorch as people export them, beside PyTorch in fp64.
+
+Without it: what was tried is what works. The goldens are six models by one exporter; the node tests are
+operators alone.
+
+Each architecture of architectures.py (random weights) is exported by both exporters of PyTorch: "new"
+(dynamo=True, what torch.onnx.export does without an option) and "old" (dynamo=False), each twice: with no
+option at all, and with the batch (and the length of texts and sounds) left open. A line for each exporter:
+
+  loads    both files are read; else the reason
+  error    largest difference of an output to fp64, over its range; at most BOUND
+  batch    the same with three samples instead of the two that were exported
+  length   the same with a length that was not exported
+  trains   largest relative difference of the losses before and after three steps of SGD, beside that of
+           PyTorch in fp32; "folded": the exporter put norms into weights, so they are other parameters
+
+Files, inputs and what has to come out stay in FOLDER/<name>, so that a second run needs no PyTorch for
+them; DEVICE (default cpu) and PRECISION (default fp32) name another device than the cpu.
+
+Usage: sweep.py [--folder FOLDER] [--again] [--short] [--jobs N] [--limit SECONDS] [NAME ...]
+  --again   export anew what is in FOLDER
+  --short   of each exporter only the file with open sizes, where it can write one
+A name is of an architecture, or with "-fp16" or "-bf16" behind it of one in half precision. Needs torch,
+torchvision, timm, transformers, onnx and onnxscript to export; numpy and onnx to check.
+"""
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import traceback
+import warnings
+
+import numpy as np
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+BIN = os.environ.get("SHUNT_BIN") or os.path.join(HERE, "..", "..", "build", "bin")
+DEVICE = os.environ.get("DEVICE") or "cpu"
+PRECISION = os.environ.get("PRECISION") or "fp32"
+BOUNDS = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 3e-2, "bf16": 1e-1}
+HALF_BOUNDS = {"fp16": 1e-2, "bf16": 1e-1}  # of such models: their outputs are rounded
+LR, STEPS, LOSS_FLOOR = 0.01, 4, 2e-6
+LOSS_SLACK = 4  # PyTorch's own error is one draw
+NUMPY = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "u1", "BOOL": "?",
+         "BF16": "<u2"}
+NAMES = {np.dtype(v): k for k, v in NUMPY.items() if k != "BF16"}
+
+
+def write_st(path, tensors, kinds=None):
+    head, at = {}, 0
+    for name, a in tensors.items():
+        head[name] = {"dtype": (kinds or {}).get(name) or NAMES[a.dtype], "shape": list(a.shape),
+                      "data_offsets": [at, at + a.nbytes]}
+        at += a.nbytes
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(len(text).to_bytes(8, "little") + text)
+        for a in tensors.values():
+            f.write(np.ascontiguousarray(a).tobytes())
+
+
+def read_st(path):
+    with open(path, "rb") as f:
+        data = f.read()
+    n = int.from_bytes(data[:8], "little")
+    head = json.loads(data[8:8 + n])
+    head.pop("__metadata__", None)
+    out = {}
+    for name, t in head.items():
+        a, b = (8 + n + x for x in t["data_offsets"])
+        x = np.frombuffer(data[a:b], NUMPY[t["dtype"]]).reshape(t["shape"])
+        out[name] = (x.astype(np.uint32) << 16).view(np.float32) if t["dtype"] == "BF16" else x
+    return out
+
+
+# ---- with PyTorch
+
+class Export:
+    """One architecture: its files, inputs, wanted outputs and losses in a folder."""
+
+    def __init__(self, name, folder, short):
+        import torch
+        import architectures
+        self.torch, self.folder, self.short = torch, folder, short
+        base, _, half = name.partition("-")
+        torch.manual_seed(0)
+        self.model, self.inputs, self.lengths = architectures.ALL[base]()
+        self.model.eval()
+        self.as_trained()
+        self.half = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(half)
+        if self.half:  # rounded, so that the reference has the same weights
+            self.model.to(self.half).to(torch.float32)
+        self.case = {"name": name, "files": {}, "feeds": {}, "half": half or None}
+
+    def as_trained(self):
+        """No two alike: exporters leave out biases of zeros, and make one of equal norms and layers."""
+        torch = self.torch
+        with torch.no_grad():
+            for p in self.model.parameters():
+                if p.numel() > 1:
+                    p.add_((0.02 * p.std() or 0.02) * torch.randn_like(p))
+            for m in self.norms(self.model):
+                if m.running_mean is not None:
+                    m.running_mean.add_(0.1 * torch.randn_like(m.running_mean))
+                    m.running_var.mul_(1 + 0.2 * torch.rand_like(m.running_var))
+
+    def with_floats(self, xs, dtype):
+        return [x.to(dtype) if x.is_floating_point() else x for x in xs]
+
+    def feed(self, what, xs):
+        """Inputs, and what PyTorch says of them in fp64."""
+        import copy
+        torch = self.torch
+        if self.half:
+            xs = self.with_floats(self.with_floats(xs, self.half), torch.float32)
+        with torch.no_grad():
+            want = self.flat(copy.deepcopy(self.model).double()(*self.with_floats(xs, torch.float64)))
+            mine = self.flat(self.model(*xs))
+        self.case["feeds"][what] = {"own_error": max(map(error, [m.numpy() for m in mine],
+                                                         [w.numpy() for w in want]))}
+        tensors = {"in%d" % i: x.contiguous().numpy() for i, x in enumerate(xs)}
+        tensors.update({"out%d" % i: w.contiguous().numpy() for i, w in enumerate(want)})
+        write_st(os.path.join(self.folder, what + ".st"), tensors)
+
+    def flat(self, out):
+        return [out] if self.torch.is_tensor(out) else [o for o in out if o is not None]
+
+    def feeds(self):
+        torch = self.torch
+        self.feed("same", self.inputs)
+        three = [torch.cat([x, x[:1].flip(-1) if x.dim() > 1 else x[:1]]) for x in self.inputs]
+        self.feed("batch", three)
+        if any(self.lengths):
+            self.feed("length", [torch.cat([x, x.narrow(n, 2, min(7, x.shape[n] - 2))], n) if n else x
+                                 for x, n in zip(three, self.lengths)])
+
+    def export(self, tag, model, new, open_axes):
+        """Returns whether the exporter could."""
+        import onnx
+        torch, path = self.torch, os.path.join(self.folder, tag + ".onnx")
+        xs, more = self.inputs, {}
+        if self.half:
+            xs = self.with_floats(xs, self.half)
+        if new and open_axes:
+            more["dynamic_shapes"] = tuple({0: "batch", **({n: "length"} if n else {})}
+                                           for n in self.lengths)
+        elif open_axes:
+            names = ["x%d" % i for i in range(len(xs))]
+            more = {"input_names": names, "dynamic_axes": {
+                k: {0: "batch", **({n: "length"} if n else {})} for k, n in zip(names, self.lengths)}}
+        if tag.endswith("train"):
+            more.update(training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False)
+        try:
+            torch.manual_seed(1)
+            torch.onnx.export(model, tuple(xs), path, dynamo=new, **more)
+        except Exception as e:  # whatever the exporter says
+            self.case["files"][tag] = {"export": "%s: %s" % (type(e).__name__, first_line(e))}
+            return False
+        graph = onnx.load(path, load_external_data=False).graph
+        given = {t.name for t in graph.initializer}
+        self.case["files"][tag] = {
+            "inputs": [v.name for v in graph.input if v.name not in given],
+            "outputs": [v.name for v in graph.output],
+            "norms": sum(n.op_type == "BatchNormalization" for n in graph.node)}
+        return True
+
+    def files(self):
+        import copy
+        model = copy.deepcopy(self.model).to(self.half) if self.half else self.model
+        for tag, new in (("new", True), ("old", False)):
+            could = not self.half and self.export_open(tag + "-open", model, new)
+            if not could or not self.short:
+                self.export(tag, model, new, False)
+
+    def export_open(self, tag, model, new):
+        if self.export(tag, model, new, True):
+            return True
+        if not any(self.lengths):
+            return False
+        why, kept = self.case["files"][tag], self.lengths
+        self.lengths = [None] * len(kept)  # perhaps the batch alone
+        could = self.export(tag, model, new, True)
+        self.lengths = kept
+        self.case["files"][tag]["length"] = why["export"]
+        return could
+
+    def norms(self, model):
+        kinds = self.torch.nn.modules.batchnorm._BatchNorm
+        return [m for m in model.modules() if isinstance(m, kinds)]
+
+    def losses(self, dtype, train_norms, label):
+        import copy
+        torch = self.torch
+        model = copy.deepcopy(self.model).to(dtype)
+        for m in self.norms(model) if train_norms else []:
+            m.train()
+        xs, out = self.with_floats(self.batch, dtype), []
+        step = torch.optim.SGD(model.parameters(), lr=LR)
+        for _ in range(STEPS):
+            step.zero_grad()
+            loss = torch.nn.functional.mse_loss(self.flat(model(*xs))[0], label.to(dtype))
+            loss.backward()
+            step.step()
+            out.append(loss.item())
+        return out
+
+    def training(self):
+        """A batch of four; losses of models whose norms learn, and of those that have none."""
+        import copy
+        torch = self.torch
+        # A mask stays as it is: one that hides all is something else to each exporter.
+        self.batch = [torch.cat([x, x.flip(1) if x.dim() > 1 and x.max() != 1 else x])
+                      for x in self.inputs]
+        with torch.no_grad():
+            out = self.flat(self.model(*self.batch))
+        if len(out) != 1 or not out[0].is_floating_point():
+            return
+        if any(map(torch.nn.utils.parametrize.is_parametrized, self.model.modules())):
+            self.case["train_reason"] = "folded"  # weights that are made of others
+            return
+        label = out[0] + torch.randn_like(out[0])
+        norms = bool(self.norms(self.model))
+        self.case["train"] = {"norms": len(self.norms(self.model)),
+                              "fp64": self.losses(torch.float64, norms, label),
+                              "fp32": self.losses(torch.float32, norms, label)}
+        tensors = {"in%d" % i: x.contiguous().numpy() for i, x in enumerate(self.batch)}
+        write_st(os.path.join(self.folder, "train.st"), {**tensors, "label": label.contiguous().numpy()})
+        if norms:
+            model = copy.deepcopy(self.model)
+            for m in self.norms(model):
+                m.train()
+            self.export("old-train", model, False, True)
+
+    def run(self):
+        self.feeds()
+        self.files()
+        if not self.half:
+            try:
+                self.training()
+            except RuntimeError as e:
+                self.case["train_reason"] = first_line(e)
+        with open(os.path.join(self.folder, "case.json"), "w", encoding="utf-8") as f:
+            json.dump(self.case, f)
+
+
+def first_line(e):
+    lines = [line for line in str(e).split("\n") if line.strip()]
+    return (lines[0] if lines else "")[:200]
+
+
+# ---- without
+
+def error(got, want):
+    got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
+    if got.shape != want.shape or not want.size:
+        return float("inf") if got.shape != want.shape else 0.0
+    span = float(want.max() - want.min()) or max(float(np.abs(want).max()), 1e-30)
+    diff = np.abs(got - want)
+    return float("inf") if np.isnan(diff).any() else float(diff.max()) / span
+
+
+class Check:
+    """One case by the product."""
+
+    def __init__(self, folder, limit):
+        self.folder, self.limit = folder, limit
+        with open(os.path.join(folder, "case.json"), encoding="utf-8") as f:
+            self.case = json.load(f)
+        self.bound = HALF_BOUNDS[self.case["half"]] if self.case["half"] else BOUNDS[PRECISION]
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def shunt_run(self, *args):
+        """None, or what went wrong."""
+        try:
+            r = subprocess.run([os.path.join(BIN, "shunt-run"), *args, "--device", DEVICE, "--precision",
+                                PRECISION], capture_output=True, text=True, timeout=self.limit, check=False)
+        except subprocess.TimeoutExpired:
+            return "no end after %d s" % self.limit
+        if not r.returncode:
+            return None
+        return ("" if r.returncode > 0 else "signal %d: " % -r.returncode) + \
+            r.stderr.strip()[-400:].replace("\n", " ")
+
+    def inputs(self, file, tensors):
+        """Renamed as the file has them; the new exporter drops those that nothing reads."""
+        kind = {"fp16": "F16", "bf16": "BF16"}.get(self.case["half"])
+        mine = {n: tensors["in%d" % i] for i, n in enumerate(file["inputs"])}
+        kinds = {}
+        for n, a in mine.items():
+            if kind and a.dtype == np.float32:
+                kinds[n] = kind
+                mine[n] = a.astype(np.float16) if kind == "F16" else (a.view(np.uint32) >> 16).astype("<u2")
+        return mine, kinds
+
+    def infer(self, tag, feed):
+        """(error or None, reason or None)"""
+        file = self.case["files"][tag]
+        if "export" in file:
+            return None, "export: " + file["export"]
+        tensors = read_st(self.path(feed + ".st"))
+        mine, kinds = self.inputs(file, tensors)
+        write_st(self.path("x.in"), mine, kinds)
+        wrong = self.shunt_run("infer", "--model", self.path(tag + ".onnx"), "--inputs", self.path("x.in"),
+                               "--outputs", self.path("x.out"))
+        if wrong:
+            return None, wrong
+        got = read_st(self.path("x.out"))
+        return max(error(got[n], tensors["out%d" % i]) for i, n in enumerate(file["outputs"])), None
+
+    def trains(self, tag):
+        want = self.case.get("train")
+        if not want:
+            return "-", self.case.get("train_reason")
+        norms = want["norms"]
+        if norms and tag == "old":
+            tag = "old-train"
+        else:
+            tag += "-open"
+        file = self.case["files"].get(tag) or {"export": "none"}
+        if "export" in file:
+            return "-", "export: " + file["export"]
+        if norms and file["norms"] != norms:
+            return "-", "folded"
+        mine, _ = self.inputs(file, read_st(self.path("train.st")))
+        mine["label"] = read_st(self.path("train.st"))["label"]
+        write_st(self.path("x.in"), mine)
+        wrong = self.shunt_run("train", "--model", self.path(tag + ".onnx"), "--inputs", self.path("x.in"),
+                               "--labels", "label", "--loss", "mse", "--optimizer", "sgd", "--lr", str(LR),
+                               "--steps", str(STEPS), "--losses", self.path("x.json"))
+        if wrong:
+            return "no", wrong
+        with open(self.path("x.json"), encoding="utf-8") as f:
+            got = json.load(f)
+        off, own = ([abs(a - b) / max(abs(b), 1e-30) for a, b in zip(x, want["fp64"])]
+                    for x in (got, want["fp32"]))
+        good = len(got) == STEPS and max(off) <= max(LOSS_SLACK * max(own), LOSS_FLOOR)
+        return "ok" if good else "WRONG", "%.1e/%.1e" % (max(off), max(own))
+
+    def line(self, tag):
+        """One exporter: a row of results."""
+        row = {"name": self.case["name"], "exporter": tag}
+        error_, why = self.infer(tag if tag in self.case["files"] else tag + "-open", "same")
+        row.update(loads=why is None, error=error_, reason=why, own=self.case["feeds"]["same"]["own_error"])
+        bound = max(self.bound, 3 * row["own"])
+        row["right"] = error_ is not None and error_ <= bound
+        open_file = self.case["files"].get(tag + "-open")
+        for feed in ("batch", "length"):
+            if open_file and feed in self.case["feeds"]:
+                if feed == "length" and "length" in open_file:
+                    e, why = None, "export: " + open_file["length"]
+                else:
+                    e, why = self.infer(tag + "-open", feed)
+                row[feed], row[feed + "_reason"] = e, why
+                row[feed + "_right"] = e is not None and e <= bound
+        row["trains"], row["train_note"] = self.trains(tag)
+        return row
+
+
+def number(row, key):
+    if key not in row:
+        return "-"
+    if row[key] is None:
+        return "export" if (row.get(key + "_reason") or "").startswith("export") else "no"
+    good = row["right"] if key == "error" else row[key + "_right"]
+    return "%.1e" % row[key] + ("" if good else " WRONG")
+
+
+def text(row):
+    out = "%-26s %s  %-5s error %-8s batch %-8s length %-8s trains %s" % (
+        row["name"], row["exporter"], "loads" if row["loads"] else "no", number(row, "error") if row["loads"] else "-",
+        number(row, "batch"), number(row, "length"), row["trains"])
+    out += " " + row["train_note"] if row["train_note"] else ""
+    for key in ("reason", "batch_reason", "length_reason"):
+        if row.get(key) and row.get(key) != row.get("reason" if key != "reason" else ""):
+            out += "\n      %s: %s" % (key.replace("_reason", ""), row[key])
+    return out
+
+
+def one(name, args):
+    """In a process of its own."""
+    folder = os.path.join(args.folder, name)
+    os.makedirs(folder, exist_ok=True)
+    results = os.path.join(folder, "results.json")
+    if os.path.exists(results):
+        os.remove(results)
+    if args.again or not os.path.exists(os.path.join(folder, "case.json")):
+        Export(name, folder, args.short).run()
+    check = Check(folder, args.limit)
+    rows = [check.line(tag) for tag in ("new", "old")]
+    with open(results, "w", encoding="utf-8") as f:
+        json.dump(rows, f)
+    return rows
+
+
+def child(name, args):
+    pid = os.fork()
+    if pid:
+        return pid
+    os.setpgid(0, 0)
+    quiet = os.open(os.path.join(args.folder, name + ".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        said = os.fdopen(os.dup(1), "w")
+        os.dup2(quiet, 1)
+        os.dup2(quiet, 2)
+        print("\n".join(map(text, one(name, args))), file=said, flush=True)
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        print("%-26s could not be made: %s" % (name, first_line(sys.exc_info()[1])), file=said, flush=True)
+        os._exit(1)
+
+
+def run_all(names, args):
+    """At most args.jobs at a time, each under a limit."""
+    todo, running = list(names), {}
+    while todo or running:
+        while todo and len(running) < args.jobs:
+            name = todo.pop(0)
+            running[child(name, args)] = (name, time.monotonic())
+        pid, _ = os.waitpid(-1, os.WNOHANG)
+        if pid:
+            running.pop(pid, None)
+            continue
+        for p, (name, since) in running.items():
+            if time.monotonic() - since > 3 * args.limit:
+                print("%-26s no end after %d s" % (name, 3 * args.limit), flush=True)
+                os.killpg(p, signal.SIGKILL)
+                running[p] = (name, float("inf"))
+        time.sleep(0.1)
+
+
+def totals(names, args):
+    rows, lost = [], []
+    for name in names:
+        try:
+            with open(os.path.join(args.folder, name, "results.json"), encoding="utf-8") as f:
+                rows += json.load(f)
+        except FileNotFoundError:
+            lost.append(name)
+    for tag in ("new", "old"):
+        mine = [r for r in rows if r["exporter"] == tag
+                and not (r["reason"] or "").startswith("export")]
+        cannot = sum(r["exporter"] == tag for r in rows) - len(mine)
+        said = ["%d exported (%d not)" % (len(mine), cannot), "%d load" % sum(r["loads"] for r in mine),
+                "%d right" % sum(r["right"] for r in mine)]
+        for key in ("batch", "length"):
+            some = [r for r in mine if key in r and not (r[key + "_reason"] or "").startswith("export")]
+            said.append("%s %d of %d" % (key, sum(r[key + "_right"] for r in some), len(some)))
+        tried = [r for r in mine if r["trains"] != "-"]
+        said.append("trains %d of %d" % (sum(r["trains"] == "ok" for r in tried), len(tried)))
+        print("%s: %s" % (tag, ", ".join(said)))
+    if lost:
+        print("could not be made: " + " ".join(lost))
+    return all(r["right"] for r in rows if not (r["reason"] or "").startswith("export")) and not lost
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    p.add_argument("names", nargs="*")
+    p.add_argument("--folder", default=os.path.join(HERE, "..", "..", "build", "sweep"))
+    p.add_argument("--again", action="store_true")
+    p.add_argument("--short", action="store_true")
+    p.add_argument("--jobs", type=int, default=1)
+    p.add_argument("--limit", type=int, default=200, help="seconds for a run; three times that for a case")
+    p.add_argument("--totals", action="store_true", help="only of what is in FOLDER")
+    args = p.parse_args()
+    args.folder = os.path.abspath(args.folder)
+    os.makedirs(args.folder, exist_ok=True)
+    names = args.names
+    if not names:
+        import architectures
+        names = list(architectures.ALL) + ["%s-%s" % (k, h) for k, v in architectures.HALF.items() for h in v]
+    warnings.filterwarnings("ignore")
+    if not args.totals:
+        if args.again or any(not os.path.exists(os.path.join(args.folder, n, "case.json")) for n in names):
+            import architectures  # noqa: F401  once for all children
+            import onnxscript  # noqa: F401
+            import timm  # noqa: F401
+            import torch
+            import torchvision  # noqa: F401
+            import transformers  # noqa: F401
+            torch.set_num_threads(1)
+        run_all(names, args)
+    sys.exit(0 if totals(names, args) else 1)
+
+
+if __name__ == "__main__":
+    main()
